@@ -1,0 +1,47 @@
+// The front end's only header for others: parse, check, lower, format.
+#ifndef ATTNC_FRONTEND_FRONTEND_H
+#define ATTNC_FRONTEND_FRONTEND_H
+
+#include "frontend/ast.h"
+
+struct Module;
+
+// Parses src. Always returns a tree; unit->syntax_ok tells whether it is
+// whole. Errors are in cx->diags.
+Unit *fe_parse(Ctx *cx, Source *src);
+
+// Resolves imports (the importing file's folder, -I, then the embedded
+// stdlib), names, types, shapes and roles. False if there were errors.
+bool fe_check(Ctx *cx, Unit *unit);
+
+// The `attention` and `recurrent` declarations of a checked unit, in order.
+uint32_t fe_programs(const Unit *unit, Decl **out, uint32_t max);
+Decl *fe_program(const Unit *unit, const char *name);
+
+// A fixed dim or dtype of one specialization: {"D", 128} or {"T", 0, DT_BF16}.
+typedef struct FeBind {
+  const char *name;
+  int64_t value;
+  DType dtype;          // DT_NONE for dims
+} FeBind;
+
+// All combinations of `const` dims and dtype generics of a program, filtered
+// by its `where`; each is `*nbinds` FeBinds. Dims in `fixed` are taken as
+// given. Returns the number of combinations (1 if there is nothing to choose).
+uint32_t fe_specializations(Ctx *cx, const Decl *prog, const FeBind *fixed,
+                            uint32_t nfixed, FeBind **binds, uint32_t *nbinds);
+
+// Lowers one program to a module at level attn with the bound dims constant.
+// Unbound dims stay symbolic. NULL if something cannot be lowered (reported).
+struct Module *fe_lower(Ctx *cx, const Decl *prog, const FeBind *binds,
+                        uint32_t nbinds);
+
+// Canonical source text. False if the unit has syntax errors.
+bool fe_format(Ctx *cx, const Unit *unit, Buf *out);
+// S-expression of the tree (types included once checked).
+void fe_dump(const Unit *unit, Buf *out);
+
+// Embedded stdlib: "std/rows.attn" -> text, or NULL.
+const char *fe_stdlib(const char *path, uint32_t *len);
+
+#endif
