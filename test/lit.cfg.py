@@ -1,0 +1,36 @@
+import os
+import platform
+
+import lit.formats
+
+config.name = "attnc"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".attn", ".tir", ".test", ".c"]
+config.excludes = ["Inputs", "unit", "fuzz", "examples"]
+config.test_source_root = os.path.join(config.source_root, "test")
+config.test_exec_root = os.path.join(config.build_root, "test")
+
+bin_dirs = [
+    os.path.join(config.build_root, "bin"),
+    os.path.join(config.build_root, "test", "unit"),
+    config.llvm_tools,
+    config.environment.get("PATH", os.environ["PATH"]),
+]
+config.environment["PATH"] = os.pathsep.join(bin_dirs)
+config.environment["FILECHECK_OPTS"] = "--enable-var-scope"
+config.environment["LC_ALL"] = "C"
+
+config.substitutions += [
+    ("%src_root", config.source_root),
+    ("%build_root", config.build_root),
+    ("%std", os.path.join(config.source_root, "stdlib")),
+    ("%examples", os.path.join(config.source_root, "test/parse/examples")),
+    ("%cc", config.cc),
+    ("%python", "/usr/bin/python3"),
+]
+
+for tool in sorted(os.listdir(bin_dirs[0])) if os.path.isdir(bin_dirs[0]) else []:
+    config.available_features.add(tool)  # REQUIRES: attnc
+config.available_features.add(platform.machine())
+if config.sanitize:
+    config.available_features.add("sanitize")

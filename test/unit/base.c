@@ -1,0 +1,91 @@
+// The base layer: arenas, vectors, names, maps, positions, element types.
+#include "ir/ctx.h"
+#include "ir/dtype.h"
+#include <math.h>
+#include <stdio.h>
+
+static int failures;
+
+#define EXPECT(c) \
+  ((c) ? (void)0  \
+       : (void)(failures++, printf("%s:%d: %s\n", __FILE__, __LINE__, #c)))
+
+static void containers(Ctx *cx) {
+  Vec(int) v = {0};
+  for (int i = 0; i < 1000; i++) vec_push(&cx->session, &v, i);
+  EXPECT(v.n == 1000 && v.at[999] == 999);
+  EXPECT(intern(&cx->names, "abc") == intern_n(&cx->names, "abcd", 3));
+  EXPECT(intern(&cx->names, "abc") != intern(&cx->names, "abd"));
+  Map m = {.arena = &cx->session};
+  uint64_t got = 0;
+  for (uint64_t i = 0; i < 5000; i++) map_put(&m, i * 7, i);
+  EXPECT(map_get(&m, 0, &got) && got == 0);
+  EXPECT(map_get(&m, 7 * 4999, &got) && got == 4999);
+  EXPECT(!map_get(&m, 3, &got));
+  ArenaMark mark = arena_mark(&cx->scratch);
+  memset(arena_alloc(&cx->scratch, 1 << 20), 1, 1 << 20);
+  arena_reset(&cx->scratch, mark);
+  EXPECT(cx->scratch.used == mark.used);
+}
+
+static void text(Ctx *cx) {
+  Buf b = {.arena = &cx->session};
+  const double v[] = {0.1, 1, -3e300, INFINITY, 1e-7};
+  for (int i = 0; i < 5; i++) {
+    buf_double(&b, v[i]);
+    buf_char(&b, ' ');
+  }
+  EXPECT(strcmp(b.at, "0.1 1.0 -3e+300 inf 1e-07 ") == 0);
+  Source *s = ctx_add_source(cx, "t", "a\nb\xf0\x9f\x98\x80x\n", 9);
+  LineCol at = src_linecol(s, 7);
+  EXPECT(at.line == 2 && at.col == 6 && at.col_utf16 == 4);
+  uint32_t n;
+  src_line(s, 2, &n);
+  EXPECT(n == 6 && s->nlines == 3);
+}
+
+// Every pattern of a type of one or two bytes survives load and store.
+static void round_trip(DType t) {
+  for (uint32_t u = 0; u < (dtype_size(t) == 1 ? 256u : 65536u); u++) {
+    unsigned char in[2] = {(unsigned char)u, (unsigned char)(u >> 8)}, out[2];
+    double v = dtype_load(t, in);
+    dtype_store(t, out, v);
+    EXPECT(isnan(v) || memcmp(in, out, (size_t)dtype_size(t)) == 0);
+    EXPECT(isnan(v) || dtype_round(t, v) == v);
+    if (isnan(v)) EXPECT(isnan(dtype_load(t, out)));
+  }
+}
+
+static void dtypes(void) {
+  const DType all[] = {DT_BF16, DT_F16, DT_F8E4M3, DT_F8E5M2,
+                       DT_I16,  DT_I8,  DT_U16,    DT_U8};
+  for (int i = 0; i < 8; i++) round_trip(all[i]);
+  EXPECT(dtype_round(DT_F8E4M3, 464) == 448);
+  EXPECT(isnan(dtype_round(DT_F8E4M3, 464.5)));
+  EXPECT(dtype_round(DT_F8E5M2, 1e9) == INFINITY);
+  EXPECT(dtype_round(DT_F16, 65519) == 65504);
+  EXPECT(dtype_round(DT_F16, 65520) == INFINITY);
+  EXPECT(dtype_round(DT_F16, 0x1p-25) == 0);
+  EXPECT(dtype_round(DT_F16, 0x1.8p-25) == 0x1p-24);
+  EXPECT(dtype_round(DT_BF16, 1 + 0x1p-8) == 1);
+  EXPECT(dtype_round(DT_BF16, 1 + 0x3p-8) == 1 + 0x1p-6);
+  EXPECT(dtype_round(DT_TF32, 1 + 0x1p-10) == 1 + 0x1p-10);
+  EXPECT(dtype_round(DT_I8, 200) == -56 && dtype_round(DT_I8, -1.9) == -1);
+  EXPECT(dtype_round(DT_U8, -1) == 255 && dtype_round(DT_U32, -1) == 0xffffffff);
+  int64_t big = INT64_MIN;
+  EXPECT(dtype_load(DT_I64, &big) == -0x1p63);
+  DType t;
+  EXPECT(dtype_by_name("bf16", 4, &t) && t == DT_BF16);
+  EXPECT(!dtype_by_name("bf1", 3, &t));
+}
+
+int main(void) {
+  Ctx cx;
+  ctx_init(&cx);
+  containers(&cx);
+  text(&cx);
+  dtypes();
+  ctx_drop(&cx);
+  puts(failures ? "FAILED" : "all good");
+  return failures != 0;
+}
