@@ -1,0 +1,45 @@
+// Passes: IR -> IR. One file, one function, one row of passes.def each.
+#ifndef ATTNC_PASSES_PASS_H
+#define ATTNC_PASSES_PASS_H
+
+#include "ir/ir.h"
+
+typedef struct PassOpt {
+  const char *target;      // row of targets.def, "cpu" by default
+  int64_t tile_q, tile_k;  // schedule overrides, 0 = choose
+  int split_k;             // 0 = choose
+  bool fast;               // @fast
+} PassOpt;
+
+// True on success (whether or not anything changed); false with diagnostics.
+typedef bool PassFn(Ctx *cx, Module *m, const PassOpt *opt);
+
+#define PASS(name, from, to, doc) PassFn pass_##name;
+#include "passes/passes.def"
+
+typedef struct PassInfo {
+  const char *name;
+  Level from, to;          // level the module must have, and has after
+  PassFn *run;
+  const char *doc;
+} PassInfo;
+
+const PassInfo *pass_by_name(const char *name, size_t len);
+const PassInfo *pass_list(uint32_t *n);
+// The passes from level attn to `to` for a target, as "inline,canon,..".
+const char *pass_pipeline(const char *target, Level to);
+
+typedef struct PipelineOpt {
+  PassOpt pass;
+  bool verify_each;        // ir_verify after each pass
+  bool print_after_all;    // appends each module's text to *log
+  bool time;               // appends a line per pass to *log
+  const char *dump_dir;    // NN-name.tir per pass, or NULL
+  const char *reproducer;  // on failure: file with input IR and pipeline
+  Buf *log;
+} PipelineOpt;
+
+// Runs "a,b,c". False with diagnostics; the module is then unusable.
+bool pass_run(Ctx *cx, Module *m, const char *names, const PipelineOpt *opt);
+
+#endif
