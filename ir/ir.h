@@ -1,0 +1,305 @@
+// The IR: one data model and one text form for the levels attn, stream, tile
+// and mach. docs/ir.md is its reference.
+//
+// Ownership: everything reachable from a Module lives in module->arena.
+// Values are ids into Func.values; ops are doubly linked in their region.
+#ifndef ATTNC_IR_IR_H
+#define ATTNC_IR_IR_H
+
+#include "ir/ctx.h"
+#include "ir/dim.h"
+#include "ir/dtype.h"
+
+typedef uint32_t Value;        // id in Func.values; 0 = none
+typedef struct Op Op;
+typedef struct Region Region;
+typedef struct Func Func;
+typedef struct Module Module;
+
+typedef enum Level { LV_ATTN, LV_STREAM, LV_TILE, LV_MACH } Level;
+
+typedef enum OpCode {
+#define OP(name, id, ...) OP_##id,
+#include "ir/ops.def"
+  OP_COUNT
+} OpCode;
+
+typedef enum AttrId {
+#define ATTR(name, id, kind) AT_##id,
+#include "ir/attrs.def"
+  AT_COUNT
+} AttrId;
+
+typedef enum RKind {
+  RK_SUM, RK_PROD, RK_MAX, RK_MIN, RK_ANY, RK_ALL, RK_COUNT
+} RKind;
+typedef enum ScanDir { DIR_PREFIX, DIR_SUFFIX } ScanDir;
+typedef enum PassOrder { ORDER_ANY, ORDER_FORWARD, ORDER_REVERSE } PassOrder;
+typedef enum FillKind { FILL_NEGINF, FILL_ZERO, FILL_SELECT } FillKind;
+
+// ---------------------------------------------------------------- axes, types
+typedef enum AxisRole {
+  AX_PAR,     // parallel: one output point per coordinate
+  AX_KEY,     // reduced key axis, may have a domain
+  AX_VEC,     // axis of vectors (head dimension)
+  AX_STEP,    // time of a recurrence, repeat counter
+} AxisRole;
+
+typedef struct Axis {
+  const char *name;       // unique in the function
+  AxisRole role;
+  Dim extent;             // coordinates 0 .. extent-1
+} Axis;
+
+#define MAX_AXES 10
+
+typedef enum TypeKind {
+  TK_NONE,
+  TK_ELEM,     // dtype over axes: f32{b,h,q,k}; a tile if sizes are given
+  TK_TENSOR,   // memory of the caller: tensor<bf16[B, H, S, D]>
+  TK_VEC,      // mach: vec<16xf32>
+  TK_PTR,      // mach: ptr<f32>, scratch or tensor memory
+} TypeKind;
+
+typedef struct Type {
+  TypeKind kind;
+  DType dtype;
+  uint32_t n;                 // axes (ELEM), rank (TENSOR), lanes (VEC)
+  uint32_t axis[MAX_AXES];    // ELEM: axis ids, ascending
+  Dim size[MAX_AXES];         // ELEM: tile sizes, DIM_NONE before tile
+                              // TENSOR: physical shape
+} Type;
+
+bool type_eq(const Type *a, const Type *b);
+Type type_scalar(DType t);
+Type type_tensor(DType t, uint32_t rank, const Dim *shape);
+Type type_vec(DType t, uint32_t lanes);
+Type type_ptr(DType t);
+bool type_has_axis(const Type *t, uint32_t axis);
+int type_axis_at(const Type *t, uint32_t axis);      // position or -1
+// t with one more axis (kept ascending); size DIM_NONE before tile.
+Type type_with(Type t, uint32_t axis, Dim size);
+Type type_without(Type t, uint32_t axis);
+Type type_union(const Type *a, const Type *b, DType dtype);
+
+// ---------------------------------------------------------------- ops
+typedef enum AttrKind {
+  AK_INT, AK_FLOAT, AK_BOOL, AK_STR, AK_SYM, AK_DIM, AK_DTYPE, AK_AXIS,
+  AK_AXES, AK_INTS, AK_RKIND, AK_RKINDS, AK_DIR, AK_ORDER, AK_FILL,
+} AttrKind;
+
+typedef struct IrAttr {
+  AttrId id;
+  int64_t i;          // INT BOOL DIM DTYPE AXIS RKIND DIR ORDER FILL
+  double f;           // FLOAT
+  const char *s;      // STR SYM (interned)
+  uint32_t n;         // AXES INTS RKINDS
+  int64_t *list;
+} IrAttr;
+
+struct Op {
+  OpCode code;
+  uint32_t nargs, nres, nattrs, nregions;
+  Value *args, *res;
+  IrAttr *attrs;      // sorted by id
+  Region **regions;
+  Op *prev, *next;
+  Region *parent;
+  Span span;          // source position, or NOWHERE
+};
+
+struct Region {       // one block
+  Op *parent;         // NULL: the function body
+  Func *fn;
+  Vec(Value) params;
+  Op *first, *last;
+};
+
+typedef struct ValueInfo {
+  Type type;
+  Op *def;            // NULL: parameter of a function or region
+  Region *region;     // where defined
+  const char *hint;   // printed name, or NULL
+} ValueInfo;
+
+typedef enum FuncKind { FK_PROGRAM, FK_MASK, FK_MOD, FK_ROW, FK_FN } FuncKind;
+typedef enum ParamRole {
+  PR_IN, PR_OUT, PR_INOUT,   // tensors
+  PR_SCALAR,                 // scalar of a program, value of a fn
+  PR_INDEX,                  // index parameter (i64) of mask, mod, fn
+} ParamRole;
+
+typedef struct FuncParam {
+  Value v;
+  ParamRole role;
+  bool nograd;
+} FuncParam;
+
+typedef struct GridDim {     // tile level: tasks along an axis
+  uint32_t axis;
+  int64_t tile;              // coordinates a task covers
+} GridDim;
+
+struct Func {
+  Module *mod;
+  FuncKind kind;
+  const char *name;
+  Vec(FuncParam) params;
+  Vec(Axis) axes;
+  Vec(GridDim) grid;         // tile and mach
+  int key;                   // row functions: key axis, else -1
+  Region *body;
+  Vec(ValueInfo) values;     // [0] unused
+  Span span;
+};
+
+struct Module {
+  Ctx *cx;
+  Arena *arena;
+  Level level;
+  DimTab dims;
+  const char *target;        // tile and mach, else NULL
+  Vec(Func *) funcs;
+};
+
+// ---------------------------------------------------------------- tables
+typedef enum Infer {
+  INF_SAME, INF_WIDE, INF_BOOL, INF_SEL, INF_CAST, INF_RED, INF_DOT, INF_LOAD,
+  INF_INDEX, INF_GIVEN, INF_NONE,
+} Infer;
+enum { OPF_PURE = 1, OPF_COMM = 2, OPF_ELEM = 4, OPF_TERM = 8 };
+
+typedef struct OpInfo {
+  const char *name;
+  uint8_t levels;            // bit per Level
+  uint8_t min_args, max_args, nres, nregions;
+  Infer infer;
+  uint8_t flags;
+  const char *doc;
+} OpInfo;
+
+const OpInfo *op_info(OpCode c);
+bool op_by_name(const char *name, size_t len, OpCode *c);
+const char *attr_name(AttrId id);
+AttrKind attr_kind(AttrId id);
+bool attr_by_name(const char *name, size_t len, AttrId *id);
+const char *level_name(Level lv);
+const char *rkind_name(RKind k);
+
+// ---------------------------------------------------------------- building
+Module *ir_module(Ctx *cx, Level level);
+Func *ir_func(Module *m, FuncKind kind, const char *name);
+Func *ir_find(const Module *m, const char *name);
+// Renames if the name is taken in f.
+uint32_t ir_axis(Func *f, const char *name, AxisRole role, Dim extent);
+Value ir_param(Func *f, const char *name, ParamRole role, Type t);
+Value ir_value(Func *f, Type t, const char *hint);
+Region *ir_region(Func *f, Op *parent);
+Value ir_region_param(Region *r, Type t, const char *hint);
+
+static inline ValueInfo *ir_info(const Func *f, Value v) {
+  return &f->values.at[v];
+}
+static inline const Type *ir_type(const Func *f, Value v) {
+  return &f->values.at[v].type;
+}
+static inline Op *ir_def(const Func *f, Value v) {
+  return f->values.at[v].def;
+}
+
+typedef struct Builder {
+  Func *fn;
+  Region *region;
+  Op *before;         // insertion point; NULL = at the end
+  Span span;          // given to new ops
+} Builder;
+
+// The general constructor. `types` gives nres result types for GIVEN ops, NULL
+// otherwise. attrs are copied and sorted.
+Op *ir_op(Builder *b, OpCode c, const Value *args, uint32_t nargs,
+          const IrAttr *attrs, uint32_t nattrs, const Type *types,
+          uint32_t nres, uint32_t nregions);
+// Ops with inferred type and no attributes.
+Value ir_1(Builder *b, OpCode c, Value x);
+Value ir_2(Builder *b, OpCode c, Value x, Value y);
+Value ir_3(Builder *b, OpCode c, Value x, Value y, Value z);
+Value ir_const_f(Builder *b, DType t, double v);
+Value ir_const_i(Builder *b, DType t, int64_t v);   // integers and bool
+Value ir_dim(Builder *b, Dim d);
+Value ir_index(Builder *b, uint32_t axis);
+Value ir_cast(Builder *b, DType to, Value x);       // x itself if equal
+Value ir_load(Builder *b, Value tensor, const Value *idx, uint32_t n);
+Value ir_reduce(Builder *b, RKind k, Value x, const uint32_t *over,
+                uint32_t n);
+Value ir_dot(Builder *b, Value x, Value y, const uint32_t *over, uint32_t n);
+void ir_yield(Builder *b, const Value *v, uint32_t n);
+
+const IrAttr *ir_attr(const Op *op, AttrId id);     // NULL if absent
+int64_t ir_attr_i(const Op *op, AttrId id, int64_t absent);
+void ir_set_attr(Func *f, Op *op, IrAttr a);
+void ir_del_attr(Op *op, AttrId id);
+IrAttr attr_i(AttrId id, int64_t v);
+IrAttr attr_f(AttrId id, double v);
+IrAttr attr_s(AttrId id, const char *s);
+IrAttr attr_list(AttrId id, const int64_t *v, uint32_t n);
+IrAttr attr_axes(Arena *a, AttrId id, const uint32_t *v, uint32_t n);
+bool ir_const_value(const Func *f, Value v, double *out);  // const op, or false
+
+// Maps values of one function to values of another (or the same).
+typedef struct ValueMap {
+  Arena *arena;
+  Value *to;
+  uint32_t n;
+} ValueMap;
+Value vmap_get(const ValueMap *m, Value v);         // v itself if unmapped
+void vmap_put(ValueMap *m, Value from, Value to);
+
+// Clones op (with regions) at the builder; operands go through the map, new
+// results are added to it. Result types are inferred again where the table
+// can (so a body may be cloned into more axes), else copied with axis ids
+// mapped by axis_map (NULL = identity).
+Op *ir_clone(Builder *b, const Func *from, const Op *op, ValueMap *m,
+             const uint32_t *axis_map);
+
+void ir_replace_uses(Func *f, Value from, Value to);
+uint32_t ir_count_uses(const Func *f, Value v);
+void ir_erase(Op *op);                              // unlinks; no uses left
+void ir_move_before(Op *op, Op *where);
+// Calls fn for each op of the region and the regions inside, in order. The op
+// visited may be erased.
+typedef void WalkFn(void *data, Op *op);
+void ir_walk(Region *r, WalkFn *fn, void *data);
+// True if v is defined outside region r (an enclosing region or parameter).
+bool ir_defined_outside(const Func *f, Value v, const Region *r);
+
+// ---------------------------------------------------------------- text
+void ir_print(const Module *m, Buf *out);
+// Parses a module. NULL with diagnostics (A06xx) on errors; never crashes.
+Module *ir_parse(Ctx *cx, Source *src);
+// Checks m against its level. False with diagnostics (A065x).
+bool ir_verify(Ctx *cx, const Module *m);
+
+// ---------------------------------------------------------------- meaning
+// Host data of one program parameter.
+typedef struct InterpTensor {
+  DType dtype;
+  uint32_t rank;
+  int64_t shape[8], stride[8];   // elements
+  void *data;                    // dtype elements; NULL: output not wanted
+  double scalar;                 // PR_SCALAR
+  bool given;                    // PR_SCALAR
+} InterpTensor;
+
+typedef struct InterpOpt {
+  bool round;         // casts round to their dtype (else all is f64)
+  uint64_t seed;      // chooses tile cuts and split points at stream level
+  bool poison;        // outputs and tile memory start as NaN
+} InterpOpt;
+
+// Executes program `name` of a module at level attn, stream or tile. `args`
+// are its parameters in order; `dims` the value of each dim symbol. False with
+// a diagnostic (out-of-range gather at attn level, step budget).
+bool ir_interp(Ctx *cx, const Module *m, const char *name, InterpTensor *args,
+               const int64_t *dims, const InterpOpt *opt);
+
+#endif

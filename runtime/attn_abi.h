@@ -1,0 +1,290 @@
+/* What generated code and the runtime share: the container, the kernel calling
+ * convention, the program descriptor. 64-bit hosts (pointers of 8 bytes).
+ *
+ * For a program P of file S an object has
+ *   const attn_program S_P_program            the descriptor, .data.rel.ro
+ *   int S_P(const S_P_args *a, attn_stream *s, attn_error *e)
+ *                                             = attn_call(&S_P_program, a, s, e)
+ *   void S_P_args_init(S_P_args *a)           = attn_args_init(&S_P_program, a)
+ *   size_t S_P_workspace(const S_P_args *a)   = attn_args_workspace(..)
+ * An S_P_args is the fields of attn_args, then one field per parameter in
+ * declaration order: an attn_tensor by value, or for a scalar `float` (floats
+ * up to 32 bits), `double` (f64) or `int64_t` (integers, bool).
+ */
+#ifndef ATTN_ABI_H
+#define ATTN_ABI_H
+
+#include "attn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#define ATTN_ASSERT_(c, text) static_assert(c, text)
+#else
+#define ATTN_ASSERT_(c, text) _Static_assert(c, text)
+#endif
+
+/* Version of everything in this file. Same major: works together. */
+#define ATTN_ABI_MAJOR 1
+#define ATTN_ABI_MINOR 0
+#define ATTN_ABI ((ATTN_ABI_MAJOR << 16) | ATTN_ABI_MINOR)
+
+#define ATTN_MAX_DIMS 64   /* dim symbols of a program */
+#define ATTN_MAX_PARAMS 64 /* parameters of a program */
+#define ATTN_ALIGN 64      /* of scratch and shared workspace */
+#define ATTN_NONE UINT32_MAX
+
+/* ---- container --------------------------------------------------------
+ * Little-endian, offsets only. header, section table, payloads. Offsets count
+ * from the header's first byte, are multiples of 16 and lie behind the table.
+ * hash is XXH3-64 (seed 0) of the whole container with the hash field zero. */
+
+#define ATTN_MAGIC "\x7f" "ATN" /* 4 bytes */
+#define ATTN_CONTAINER_MAJOR 1
+#define ATTN_CONTAINER_MINOR 0
+
+typedef struct attn_container_header {
+  uint8_t magic[4];
+  uint16_t major, minor; /* an unknown major is refused */
+  uint64_t length;       /* of the whole container */
+  uint64_t hash;
+  uint32_t nsections;
+  uint32_t section_size; /* stride of the table, >= sizeof(attn_section) */
+} attn_container_header;
+
+typedef struct attn_section {
+  uint32_t kind;   /* attn_section_kind; an unknown one is skipped */
+  uint32_t target; /* ATTN_TARGET_*, 0: none */
+  uint64_t offset, length;
+} attn_section;
+
+typedef enum attn_section_kind {
+  ATTN_SEC_META = 1, /* JSON text about the programs */
+  ATTN_SEC_STRINGS,  /* zero-terminated names */
+  ATTN_SEC_ENTRIES,  /* attn_entry records */
+  ATTN_SEC_PTX,
+  ATTN_SEC_CUBIN,
+  ATTN_SEC_HSACO,
+  ATTN_SEC_COUNT
+} attn_section_kind;
+
+/* What a device kernel is for; reserved from the start. */
+typedef enum attn_entry_kind {
+  ATTN_ENTRY_FWD = 1,
+  ATTN_ENTRY_BWD,
+  ATTN_ENTRY_COMBINE,
+  ATTN_ENTRY_PREP,
+  ATTN_ENTRY_DECODE
+} attn_entry_kind;
+
+typedef struct attn_entry {
+  uint32_t kind;    /* attn_entry_kind */
+  uint32_t target;  /* as in attn_section */
+  uint32_t program; /* offset of its name in ATTN_SEC_STRINGS */
+  uint32_t symbol;  /* likewise: the kernel's name in the code section */
+} attn_entry;
+
+/* sm_90a: ATTN_TARGET_SM(90, 1); gfx942: ATTN_TARGET_GFX(0x942). */
+#define ATTN_TARGET_SM(cc, a) (0x10000u | ((uint32_t)(cc) << 1) | (a))
+#define ATTN_TARGET_GFX(hex) (0x20000u | (uint32_t)(hex))
+
+/* The hash field's value for these bytes (n >= the header's size). */
+ATTN_API uint64_t attn_container_hash(const void *bytes, size_t n);
+
+/* ---- CPU levels -------------------------------------------------------
+ * Family in bits 8.., level below; a CPU runs the lower levels of its family. */
+
+typedef enum attn_isa {
+  ATTN_ISA_X86_64 = 0x100,
+  ATTN_ISA_X86_64_V3,
+  ATTN_ISA_X86_64_V4,
+  ATTN_ISA_X86_64_V4_BF16, /* + avx512_bf16 */
+  ATTN_ISA_AARCH64 = 0x200
+} attn_isa;
+
+/* The highest level of this CPU (and of the operating system's support). */
+ATTN_API int attn_cpu_isa(void);
+
+/* ---- kernels ---------------------------------------------------------- */
+
+typedef union attn_scalar {
+  float f32;   /* floats of up to 32 bits */
+  double f64;
+  int64_t i64; /* integers and bool */
+} attn_scalar;
+
+typedef struct attn_kargs {
+  /* The tensor parameters in declaration order (inputs, then outputs). No
+   * pointer is NULL; data is NULL for an output that is not wanted, whose
+   * shape and strides then mean nothing. */
+  const attn_tensor *const *tensors;
+  const attn_scalar *scalars; /* the scalar parameters in declaration order */
+  /* The program's dims in module order. A ragged dim is the extent of its
+   * padded axis, or -1 if no physical axis has that extent. */
+  const int64_t *dims;
+  int64_t ntasks; /* of the phase that runs */
+  void *shared;   /* shared_bytes() bytes, uninitialized, kept over phases */
+} attn_kargs;
+
+/* Does the tasks [begin, end) of one phase. How [0, ntasks) is cut, by whom
+ * and in which order it is run must not change a bit of the result. scratch
+ * is this thread's scratch_bytes(), uninitialized. The floating-point
+ * environment is the default one (nearest even, denormals kept). */
+typedef void attn_kernel(const attn_kargs *a, int64_t begin, int64_t end,
+                         void *scratch);
+/* A count computed from the arguments; negative: cannot be represented. Called
+ * with ntasks = 0 and shared = NULL. A NULL pointer counts as 0. */
+typedef int64_t attn_count(const attn_kargs *a);
+
+/* Phases run in order with a barrier between them. */
+typedef struct attn_phase {
+  attn_kernel *kernel;
+  attn_count *ntasks;        /* 0: the phase is left out */
+  attn_count *scratch_bytes; /* per thread */
+} attn_phase;
+
+/* ---- expressions ------------------------------------------------------
+ * Postfix code of int64 words in attn_program.code; an expression is the index
+ * of its first word. Operands and booleans (0, 1) are int64 on a stack of
+ * ATTN_X_DEPTH; an overflow or a division by 0 makes the launch fail.
+ * `B + 1`:        DIM 0  CONST 1  ADD  END
+ * `Hq % Hk == 0`: DIM 1  DIM 2  MOD  CONST 0  EQ  END
+ */
+#define ATTN_X_DEPTH 32
+
+typedef enum attn_xop {
+  ATTN_X_END,
+  ATTN_X_CONST,    /* next word: value */
+  ATTN_X_DIM,      /* next word: dim index */
+  ATTN_X_SCALAR,   /* next word: scalar index; integer scalars only */
+  ATTN_X_SHAPE,    /* next words: tensor index, axis */
+  ATTN_X_STRIDE,   /* next words: tensor index, axis; 1 if the extent is <= 1 */
+  ATTN_X_ADD,      /* a b -> a + b */
+  ATTN_X_SUB,
+  ATTN_X_MUL,
+  ATTN_X_FLOORDIV, /* rounds down */
+  ATTN_X_MOD,      /* sign of the divisor */
+  ATTN_X_MIN,
+  ATTN_X_MAX,
+  ATTN_X_EQ,
+  ATTN_X_NE,
+  ATTN_X_LT,
+  ATTN_X_LE,
+  ATTN_X_AND,      /* both operands are evaluated */
+  ATTN_X_OR,
+  ATTN_X_NOT,      /* a -> a == 0 */
+  ATTN_X_COUNT
+} attn_xop;
+
+/* ---- descriptor ------------------------------------------------------- */
+
+typedef enum attn_dim_kind {
+  ATTN_DIM_DYN,   /* any value in [lo, hi] that divisor divides */
+  ATTN_DIM_CONST, /* one of a list */
+  ATTN_DIM_RAGGED /* a value per sequence; only the padded extent is known */
+} attn_dim_kind;
+
+typedef struct attn_dim_desc {
+  const char *name;
+  int64_t lo, hi;  /* inclusive; hi = INT64_MAX: no bound */
+  int64_t divisor; /* >= 1 */
+  uint32_t kind;   /* attn_dim_kind */
+  uint32_t values; /* CONST: index in code of the words {n, v1 .. vn}, or
+                    * ATTN_NONE: any */
+} attn_dim_desc;
+
+typedef enum attn_param_kind {
+  ATTN_PARAM_IN,
+  ATTN_PARAM_OUT,   /* NULL data: not wanted */
+  ATTN_PARAM_INOUT,
+  ATTN_PARAM_SCALAR
+} attn_param_kind;
+
+typedef enum attn_param_flag {
+  ATTN_PARAM_OPTIONAL = 1 /* an IN or INOUT tensor that may have NULL data */
+} attn_param_flag;
+
+typedef struct attn_param_desc {
+  const char *name;
+  uint8_t kind;    /* attn_param_kind */
+  uint8_t dtype;   /* attn_dtype */
+  uint8_t rank;    /* of the physical array; 0 for a scalar */
+  uint8_t flags;   /* attn_param_flag */
+  uint32_t offset; /* of its field in S_P_args */
+  attn_scalar def; /* a scalar's default, else 0 */
+  /* Expressions of the extents of the *physical* array: a ragged layout has no
+   * batch axis and one concatenated axis; a paged one has the block number for
+   * the batch axis and the page size for the ragged one. ATTN_NONE: any extent
+   * (>= 0). A plain ragged dim here is a padded axis. */
+  uint32_t axis[ATTN_MAX_RANK];
+} attn_param_desc;
+
+/* One variant of the code. Of those whose isa the CPU has and whose `when`
+ * holds, the highest isa wins, then the first in the table. */
+typedef struct attn_spec {
+  uint32_t isa;     /* attn_isa */
+  uint32_t when;    /* expression, e.g. `D == 64 and stride(Q, 3) == 1`, or
+                     * ATTN_NONE: always */
+  uint32_t nphases;
+  uint32_t reserved; /* 0 */
+  const attn_phase *phases;
+  attn_count *shared_bytes;
+} attn_spec;
+
+typedef struct attn_program {
+  uint32_t abi;  /* ATTN_ABI */
+  uint32_t size; /* sizeof(attn_program) */
+  const char *name;
+  uint32_t nparams, ndims, nchecks, nspecs;
+  const attn_param_desc *params; /* in declaration order, outputs last */
+  const attn_dim_desc *dims;     /* in module order */
+  const uint32_t *checks;        /* expressions that must hold: `where` */
+  const attn_spec *specs;
+  const int64_t *code;  /* every expression and value list */
+  uint32_t ncode;       /* words in code */
+  uint32_t args_size;   /* sizeof(S_P_args) */
+  const void *container; /* device code of this object, or NULL */
+} attn_program;
+
+/* ---- launch -----------------------------------------------------------
+ * Solves the dims from the tensors' shapes (plain occurrences first, then
+ * affine ones with one unknown), checks everything, runs. tensors and scalars
+ * as in attn_kargs, but a NULL pointer stands for a tensor with NULL data.
+ * 0 or an attn_code; *err is written in both cases. */
+ATTN_API int attn_launch(const attn_program *prog, attn_tensor *const *tensors,
+                         const attn_scalar *scalars, attn_stream *stream,
+                         attn_error *err);
+/* Checks only, and writes the ndims values that a launch would use. */
+ATTN_API int attn_solve(const attn_program *prog, attn_tensor *const *tensors,
+                        const attn_scalar *scalars, int64_t *dims,
+                        attn_error *err);
+
+/* The same, over an S_P_args. */
+ATTN_API int attn_call(const attn_program *prog, const void *args,
+                       attn_stream *stream, attn_error *err);
+ATTN_API void attn_args_init(const attn_program *prog, void *args);
+/* Bytes of shared workspace on the CPU; 0 also if the arguments are wrong,
+ * which the launch then reports. */
+ATTN_API size_t attn_args_workspace(const attn_program *prog, const void *args);
+
+#define ATTN_SIZE_(type, n) ATTN_ASSERT_(sizeof(type) == (n), #type)
+ATTN_SIZE_(void *, 8);
+ATTN_SIZE_(attn_tensor, 144);
+ATTN_SIZE_(attn_args, 24);
+ATTN_SIZE_(attn_stream, 24);
+ATTN_SIZE_(attn_error, 288);
+ATTN_SIZE_(attn_container_header, 32);
+ATTN_SIZE_(attn_section, 24);
+ATTN_SIZE_(attn_entry, 16);
+ATTN_SIZE_(attn_scalar, 8);
+ATTN_SIZE_(attn_kargs, 40);
+ATTN_SIZE_(attn_phase, 24);
+ATTN_SIZE_(attn_dim_desc, 40);
+ATTN_SIZE_(attn_param_desc, 56);
+ATTN_SIZE_(attn_spec, 32);
+ATTN_SIZE_(attn_program, 88);
+#undef ATTN_SIZE_
+
+#ifdef __cplusplus
+}
+#endif
+#endif
