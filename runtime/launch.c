@@ -1,0 +1,244 @@
+// Launch: picks the variant of the code, gets its workspaces, runs its phases.
+//
+// A phase's tasks are handed out in chunks from one atomic counter to the
+// lanes of a parallel-for. A task writes its own results only, so neither the
+// chunks nor the number of lanes can change them.
+#include "rt.h"
+
+#include <string.h>
+
+typedef struct Phase {
+  attn_ctx *cx;
+  attn_kernel *kernel;
+  const attn_kargs *args;
+  int64_t chunk;
+  size_t scratch;
+  atomic_llong next; // first task not handed out
+} Phase;
+
+static void run_lane(void *arg, int64_t lane) {
+  Phase *ph = arg;
+  int64_t n = ph->args->ntasks, i;
+  (void)lane;
+  if (atomic_load(&ph->next) >= n)
+    return;
+  Buffer *b = ph->scratch ? rt_buffer_get(ph->cx, ph->scratch) : NULL;
+  if (ph->scratch && !b)
+    return; // the other lanes do this one's work
+  uint64_t fp = rt_fp_enter();
+  while ((i = atomic_fetch_add(&ph->next, ph->chunk)) < n)
+    ph->kernel(ph->args, i, n - i < ph->chunk ? n : i + ph->chunk,
+               b ? b->p : NULL);
+  rt_fp_leave(fp);
+  rt_buffer_put(ph->cx, b);
+}
+
+static int64_t count(attn_count *f, const attn_kargs *a) {
+  return f ? f(a) : 0;
+}
+
+static int run_phase(attn_ctx *cx, const attn_phase *d, const attn_kargs *base,
+                     attn_error *err) {
+  attn_kargs probe = *base;
+  probe.shared = NULL;
+  attn_kargs a = *base;
+  a.ntasks = count(d->ntasks, &probe);
+  int64_t scratch = a.ntasks > 0 ? count(d->scratch_bytes, &probe) : 0;
+  if (a.ntasks < 0 || scratch < 0)
+    return rt_fail(err, ATTN_E_MEMORY, "the problem is too large");
+  if (a.ntasks == 0)
+    return ATTN_OK;
+  int64_t lanes = attn_ctx_threads(cx);
+  lanes = lanes < a.ntasks ? lanes : a.ntasks;
+  int64_t chunk = lanes > 1 ? a.ntasks / (lanes * 16) : a.ntasks;
+  Phase ph = {.cx = cx, .kernel = d->kernel, .args = &a,
+              .chunk = chunk < 1 ? 1 : chunk, .scratch = (size_t)scratch};
+  cx->opt.parallel_for(cx->opt.parallel_user, lanes, run_lane, &ph);
+  if (atomic_load(&ph.next) < a.ntasks)
+    return rt_fail(err, ATTN_E_MEMORY, "no memory for %lld bytes of scratch",
+                   (long long)scratch);
+  return ATTN_OK;
+}
+
+// ---- choice of the variant
+
+static const attn_spec *pick(const attn_program *p, const Env *env, int isa) {
+  const attn_spec *best = NULL;
+  for (uint32_t i = 0; i < p->nspecs; i++) {
+    const attn_spec *s = &p->specs[i];
+    int64_t holds = 1;
+    if ((int)(s->isa >> 8) != isa >> 8 || (int)s->isa > isa ||
+        (best && s->isa <= best->isa))
+      continue;
+    if (s->when != ATTN_NONE &&
+        (rt_expr_eval(env, s->when, &holds) != EX_OK || !holds))
+      continue;
+    best = s;
+  }
+  return best;
+}
+
+static int no_variant(const attn_program *p, int isa, attn_error *err) {
+  for (uint32_t i = 0; i < p->nspecs; i++)
+    if ((int)(p->specs[i].isa >> 8) == isa >> 8 && (int)p->specs[i].isa <= isa)
+      return rt_fail(err, ATTN_E_UNSUPPORTED,
+                     "%s has no code for these dims and strides", p->name);
+  return rt_fail(err, ATTN_E_UNSUPPORTED, "%s has no code for this CPU",
+                 p->name);
+}
+
+// ---- one launch
+
+typedef struct Request {
+  const attn_program *prog;
+  attn_tensor *const *tensors;
+  const attn_scalar *scalars;
+  void *workspace; // NULL: from the context
+  uint64_t workspace_bytes;
+} Request;
+
+// Shared workspace: the caller's if given, else one of the context's buffers.
+static int get_shared(attn_ctx *cx, const Request *r, int64_t bytes,
+                      attn_kargs *a, Buffer **b, attn_error *err) {
+  *b = NULL;
+  if (bytes < 0)
+    return rt_fail(err, ATTN_E_MEMORY, "the problem is too large");
+  if (bytes == 0)
+    return ATTN_OK;
+  if (r->workspace) {
+    if (r->workspace_bytes < (uint64_t)bytes)
+      return rt_fail_at(
+          err, ATTN_E_MEMORY,
+          (Where){-1, -1, bytes, (int64_t)r->workspace_bytes},
+          "the workspace has %llu bytes, expected %lld",
+          (unsigned long long)r->workspace_bytes, (long long)bytes);
+    if ((uintptr_t)r->workspace % ATTN_ALIGN)
+      return rt_fail(err, ATTN_E_ALIGN,
+                     "the workspace is not aligned to %d bytes", ATTN_ALIGN);
+    a->shared = r->workspace;
+    return ATTN_OK;
+  }
+  *b = rt_buffer_get(cx, (size_t)bytes);
+  if (!*b)
+    return rt_fail(err, ATTN_E_MEMORY, "no memory for %lld bytes of workspace",
+                   (long long)bytes);
+  a->shared = (*b)->p;
+  return ATTN_OK;
+}
+
+static int run_spec(attn_ctx *cx, const attn_spec *s, const Request *r,
+                    const Solved *v, attn_error *err) {
+  attn_kargs a = {.tensors = v->tensors, .scalars = r->scalars,
+                  .dims = v->dims};
+  Buffer *b;
+  int rc = get_shared(cx, r, count(s->shared_bytes, &a), &a, &b, err);
+  for (uint32_t i = 0; !rc && i < s->nphases; i++)
+    rc = run_phase(cx, &s->phases[i], &a, err);
+  rt_buffer_put(cx, b);
+  return rc ? rc : rt_ok(err);
+}
+
+static int launch(const Request *r, attn_stream *stream, attn_error *err) {
+  Solved v;
+  int rc = rt_solve(r->prog, r->tensors, r->scalars, &v, err);
+  if (rc)
+    return rc;
+  if (stream && stream->kind != ATTN_CPU)
+    return rt_fail(err, ATTN_E_UNSUPPORTED, "%s has no code for this device",
+                   r->prog->name);
+  attn_ctx *cx = stream && stream->ctx ? stream->ctx : attn_ctx_default();
+  if (!cx)
+    return rt_fail(err, ATTN_E_MEMORY, "no memory for a context");
+  const attn_spec *s = pick(r->prog, &v.env, cx->isa);
+  return s ? run_spec(cx, s, r, &v, err) : no_variant(r->prog, cx->isa, err);
+}
+
+int attn_launch(const attn_program *prog, attn_tensor *const *tensors,
+                const attn_scalar *scalars, attn_stream *stream,
+                attn_error *err) {
+  Request r = {.prog = prog, .tensors = tensors, .scalars = scalars};
+  return launch(&r, stream, err);
+}
+
+int attn_solve(const attn_program *prog, attn_tensor *const *tensors,
+               const attn_scalar *scalars, int64_t *dims, attn_error *err) {
+  Solved v;
+  int rc = rt_solve(prog, tensors, scalars, &v, err);
+  if (rc)
+    return rc;
+  memcpy(dims, v.dims, prog->ndims * sizeof *dims);
+  return rt_ok(err);
+}
+
+// ---- argument structs
+
+typedef struct Unpacked {
+  attn_tensor *tensors[ATTN_MAX_PARAMS];
+  attn_scalar scalars[ATTN_MAX_PARAMS];
+} Unpacked;
+
+static size_t scalar_size(int dtype) {
+  bool narrow = dtype > ATTN_F64 && dtype < ATTN_I64; // a float field
+  return narrow ? sizeof(float) : 8;
+}
+
+static int unpack(const attn_program *p, const void *args, Unpacked *u,
+                  attn_error *err) {
+  const attn_args *a = args;
+  if (!p || !a)
+    return rt_fail(err, ATTN_E_ARGUMENT, "no arguments");
+  if (a->abi >> 16 != ATTN_ABI_MAJOR || a->size != p->args_size ||
+      p->nparams > ATTN_MAX_PARAMS)
+    return rt_fail(err, ATTN_E_ABI,
+                   "%s: the arguments were not set up by its args_init, or "
+                   "its header is of another version",
+                   p->name);
+  // A launch reads the structs only; the public type has no const variant.
+  char *base = (char *)(uintptr_t)args;
+  uint32_t nt = 0, ns = 0;
+  for (uint32_t i = 0; i < p->nparams; i++) {
+    const attn_param_desc *d = &p->params[i];
+    if (d->kind == ATTN_PARAM_SCALAR)
+      memcpy(&u->scalars[ns++], base + d->offset, scalar_size(d->dtype));
+    else
+      u->tensors[nt++] = (attn_tensor *)(void *)(base + d->offset);
+  }
+  return ATTN_OK;
+}
+
+int attn_call(const attn_program *prog, const void *args, attn_stream *stream,
+              attn_error *err) {
+  Unpacked u = {0};
+  int rc = unpack(prog, args, &u, err);
+  if (rc)
+    return rc;
+  const attn_args *a = args;
+  Request r = {.prog = prog, .tensors = u.tensors, .scalars = u.scalars,
+               .workspace = a->workspace,
+               .workspace_bytes = a->workspace_bytes};
+  return launch(&r, stream, err);
+}
+
+void attn_args_init(const attn_program *prog, void *args) {
+  memset(args, 0, prog->args_size);
+  attn_args head = {.size = prog->args_size, .abi = ATTN_ABI};
+  memcpy(args, &head, sizeof head);
+  for (uint32_t i = 0; i < prog->nparams; i++) {
+    const attn_param_desc *d = &prog->params[i];
+    if (d->kind == ATTN_PARAM_SCALAR)
+      memcpy((char *)args + d->offset, &d->def, scalar_size(d->dtype));
+  }
+}
+
+size_t attn_args_workspace(const attn_program *prog, const void *args) {
+  Unpacked u = {0};
+  Solved v;
+  attn_ctx *cx = attn_ctx_default();
+  if (!cx || unpack(prog, args, &u, NULL) ||
+      rt_solve(prog, u.tensors, u.scalars, &v, NULL))
+    return 0;
+  const attn_spec *s = pick(prog, &v.env, cx->isa);
+  attn_kargs a = {.tensors = v.tensors, .scalars = u.scalars, .dims = v.dims};
+  int64_t n = s ? count(s->shared_bytes, &a) : 0;
+  return n > 0 ? (size_t)n : 0;
+}

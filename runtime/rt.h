@@ -1,0 +1,120 @@
+// Private to libattn. Every struct here is the context's or lives on the
+// stack of one launch; see attn.h for who owns what.
+#ifndef ATTN_RT_H
+#define ATTN_RT_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // sched_getaffinity, clock_gettime
+#endif
+
+#include "attn_abi.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+// ---- error.c
+// Fills *err (may be NULL) and returns code.
+int rt_ok(attn_error *err);
+int rt_fail(attn_error *err, int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+// The same for a parameter's axis (-1: none) with expected and got.
+typedef struct Where {
+  int arg, dim;
+  int64_t expected, got;
+} Where;
+int rt_fail_at(attn_error *err, int code, Where w, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+// ---- cpu.c
+int rt_cpu_count(void);      // CPUs this process may run on, at least 1
+void rt_cpu_pause(void);     // inside a spin loop
+uint64_t rt_fp_enter(void);  // default floating-point environment; the old one
+void rt_fp_leave(uint64_t);  // back to it
+int64_t rt_now_ns(void);     // monotonic
+
+// ---- pool.c: a parallel-for over lazily started threads
+typedef struct Job Job;
+typedef struct Pool {
+  pthread_mutex_t lock;
+  pthread_cond_t wake, done;
+  Job *jobs;            // open ones, newest first; on their callers' stacks
+  atomic_uint posted;   // counts posts, so that spinning workers see one
+  int nworkers, nsleep; // threads started; threads in cond_wait
+  bool stop;
+  pthread_t *threads; // capacity max
+  int max;
+} Pool;
+
+bool rt_pool_init(Pool *p);
+void rt_pool_close(Pool *p); // joins; no job may be open
+// An attn_parallel_for over `Pool *`, usable from several threads at once.
+void rt_pool_run(void *pool, int64_t n, void (*body)(void *arg, int64_t i),
+                 void *arg);
+
+// ---- ctx.c
+typedef struct Buffer {
+  struct Buffer *next;
+  void *p; // ATTN_ALIGN aligned
+  size_t size;
+} Buffer;
+
+struct attn_ctx {
+  attn_ctx_options opt; // alloc, free and parallel_for are set
+  int isa;
+  atomic_int threads;
+  Pool pool;
+  pthread_mutex_t lock; // of idle
+  Buffer *idle;         // cached buffers nobody uses
+};
+
+// A buffer of at least bytes > 0, or NULL. Contents are undefined.
+Buffer *rt_buffer_get(attn_ctx *cx, size_t bytes);
+void rt_buffer_put(attn_ctx *cx, Buffer *b); // b may be NULL
+void *rt_alloc(attn_ctx *cx, size_t bytes);
+void rt_free(attn_ctx *cx, void *p, size_t bytes);
+
+// ---- expr.c
+typedef struct Env {
+  const attn_program *prog;
+  const attn_tensor *const *tensors;
+  const attn_scalar *scalars;
+  uint32_t ntensors, nscalars;
+  const int64_t *dims;
+  const bool *known; // per dim
+} Env;
+
+typedef enum ExprStatus {
+  EX_OK,
+  EX_UNKNOWN,  // more than one unknown dim, or not affine in it
+  EX_OVERFLOW, // or a division by zero
+  EX_BAD       // malformed code
+} ExprStatus;
+
+// a * dims[unknown] + b; a = 0 and unknown = ATTN_NONE if all dims are known.
+typedef struct Affine {
+  int64_t a, b;
+  uint32_t unknown;
+} Affine;
+
+ExprStatus rt_expr_affine(const Env *env, uint32_t at, Affine *out);
+// EX_UNKNOWN as soon as one dim is unknown.
+ExprStatus rt_expr_eval(const Env *env, uint32_t at, int64_t *out);
+// Infix text, for messages.
+void rt_expr_text(const attn_program *prog, uint32_t at, char *buf, size_t n);
+
+// ---- solve.c
+// Solves and checks; dims has ATTN_MAX_DIMS entries, undetermined ragged ones
+// become -1 and stay unknown in known. Also fills ptrs (ATTN_MAX_PARAMS): the
+// tensors with NULL pointers replaced.
+typedef struct Solved {
+  int64_t dims[ATTN_MAX_DIMS];
+  bool known[ATTN_MAX_DIMS];
+  const attn_tensor *tensors[ATTN_MAX_PARAMS];
+  Env env; // over the above
+} Solved;
+
+int rt_solve(const attn_program *prog, attn_tensor *const *tensors,
+             const attn_scalar *scalars, Solved *out, attn_error *err);
+
+#endif
