@@ -4,9 +4,10 @@
  * For a program P of file S an object has
  *   const attn_program S_P_program            the descriptor, .data.rel.ro
  *   int S_P(const S_P_args *a, attn_stream *s, attn_error *e)
- *                                             = attn_call(&S_P_program, a, s, e)
- *   void S_P_args_init(S_P_args *a)           = attn_args_init(&S_P_program, a)
- *   size_t S_P_workspace(const S_P_args *a)   = attn_args_workspace(..)
+ *       { return attn_call(&S_P_program, a, s, e); }
+ *   void S_P_args_init(S_P_args *a) { attn_args_init(&S_P_program, a); }
+ *   size_t S_P_workspace(const S_P_args *a)
+ *       { return attn_args_workspace(&S_P_program, a); }
  * An S_P_args is the fields of attn_args, then one field per parameter in
  * declaration order: an attn_tensor by value, or for a scalar `float` (floats
  * up to 32 bits), `double` (f64) or `int64_t` (integers, bool).
@@ -91,7 +92,7 @@ typedef struct attn_entry {
 ATTN_API uint64_t attn_container_hash(const void *bytes, size_t n);
 
 /* ---- CPU levels -------------------------------------------------------
- * Family in bits 8.., level below; a CPU runs the lower levels of its family. */
+ * Family in bits 8.., level below; a CPU runs its family's lower levels. */
 
 typedef enum attn_isa {
   ATTN_ISA_X86_64 = 0x100,

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define MAX_FILE ((size_t)1 << 31)
 #define MAX_SECTIONS 65536u
@@ -137,12 +138,12 @@ attn_module *attn_module_load(attn_ctx *ctx, const void *bytes, size_t size,
 // ---- files
 
 static int file_size(FILE *f, const char *path, size_t *n, attn_error *err) {
-  long end = fseek(f, 0, SEEK_END) == 0 ? ftell(f) : -1;
-  if (end < 0 || fseek(f, 0, SEEK_SET) != 0)
+  struct stat st;
+  if (fstat(fileno(f), &st) != 0 || !S_ISREG(st.st_mode))
     return rt_fail(err, ATTN_E_IO, "%.200s: not a regular file", path);
-  if ((unsigned long)end > MAX_FILE)
+  if ((uintmax_t)st.st_size > MAX_FILE)
     return rt_fail(err, ATTN_E_FORMAT, "%.200s: larger than 2 GiB", path);
-  *n = (size_t)end;
+  *n = (size_t)st.st_size;
   return ATTN_OK;
 }
 

@@ -4,6 +4,7 @@
 //   -> B = 2, H = 4
 #include "rt.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -205,7 +206,7 @@ static int solve_rest(Solve *s) {
 
 // ---- checks over solved dims
 
-// " (Hk = 4 from 'K', axis 2)" for a plain dim that another argument fixed.
+// " as in 'K', axis 2": where a plain dim got its value.
 static void explain_dim(const Solve *s, int param, uint32_t at, char *buf,
                         size_t n) {
   const int64_t *w = s->prog->code + at;
@@ -268,6 +269,24 @@ static int check_shapes(const Solve *s) {
   return ATTN_OK;
 }
 
+// "dim D ('Q', axis 2) is 96, " + the format's text.
+__attribute__((format(printf, 4, 5))) static int
+dim_error(const Solve *s, uint32_t i, int64_t want, const char *fmt, ...) {
+  char why[160], from[80] = "";
+  Source src = s->source[i];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(why, sizeof why, fmt, ap);
+  va_end(ap);
+  if (src.param >= 0)
+    snprintf(from, sizeof from, " ('%s', axis %d)",
+             s->prog->params[src.param].name, src.axis);
+  int64_t v = s->out->dims[i];
+  return rt_fail_at(s->err, ATTN_E_DIM, (Where){src.param, src.axis, want, v},
+                    "dim %s%s is %lld, %s", s->prog->dims[i].name, from,
+                    (long long)v, why);
+}
+
 static int value_error(const Solve *s, uint32_t i, const int64_t *values,
                        int64_t n) {
   char list[128];
@@ -276,11 +295,8 @@ static int value_error(const Solve *s, uint32_t i, const int64_t *values,
   for (int64_t k = 0; k < n && len + 24 < sizeof list; k++)
     len += (size_t)snprintf(list + len, sizeof list - len, "%s%lld",
                             k ? ", " : "", (long long)values[k]);
-  Source from = s->source[i];
-  Where w = {from.param, from.axis, n ? values[0] : 0, s->out->dims[i]};
-  return rt_fail_at(s->err, ATTN_E_DIM, w,
-                    "dim %s is %lld, the code is compiled for %s",
-                    s->prog->dims[i].name, (long long)s->out->dims[i], list);
+  return dim_error(s, i, n ? values[0] : 0, "the code is compiled for %s",
+                   list);
 }
 
 static int check_values(const Solve *s, uint32_t i) {
@@ -301,29 +317,23 @@ static int check_values(const Solve *s, uint32_t i) {
 static int check_range(const Solve *s, uint32_t i) {
   const attn_dim_desc *d = &s->prog->dims[i];
   int64_t v = s->out->dims[i];
-  Where w = {s->source[i].param, s->source[i].axis, d->lo, v};
-  long long lo = d->lo, hi = d->hi, val = v;
+  // The lower bound of a ragged dim is that of the lengths, not of the padding.
+  int64_t lo = d->kind == ATTN_DIM_RAGGED ? 0 : d->lo;
   if (!s->out->known[i])
     return ATTN_OK;
-  if (v > d->hi) {
-    w.expected = d->hi;
-    return rt_fail_at(s->err, ATTN_E_DIM, w, "dim %s is %lld, at most %lld",
-                      d->name, val, hi);
-  }
-  if (d->kind == ATTN_DIM_RAGGED && v >= 0)
-    return ATTN_OK; // the lower bound is that of the lengths
-  if (v < d->lo)
-    return rt_fail_at(s->err, ATTN_E_DIM, w, "dim %s is %lld, at least %lld",
-                      d->name, val, lo);
-  w.expected = d->divisor;
+  if (v > d->hi)
+    return dim_error(s, i, d->hi, "at most %lld", (long long)d->hi);
+  if (v < lo)
+    return dim_error(s, i, lo, "at least %lld", (long long)lo);
+  if (d->kind == ATTN_DIM_RAGGED)
+    return ATTN_OK;
   if (d->divisor > 1 && v % d->divisor)
-    return rt_fail_at(s->err, ATTN_E_DIM, w,
-                      "dim %s is %lld, must be a multiple of %lld", d->name,
-                      val, (long long)d->divisor);
+    return dim_error(s, i, d->divisor, "must be a multiple of %lld",
+                     (long long)d->divisor);
   return check_values(s, i);
 }
 
-// " (Hq = 6, Hk = 4)": the dims that an expression names.
+// "Hq = 6, Hk = 4": the dims that an expression names.
 static void dim_values(const Solve *s, uint32_t at, char *buf, size_t n) {
   const attn_program *p = s->prog;
   size_t len = 0;
@@ -374,10 +384,10 @@ int rt_solve(const attn_program *prog, attn_tensor *const *tensors,
     return rc;
   while (solve_pass(&s, true) || solve_pass(&s, false))
     ;
-  if ((rc = solve_rest(&s)) || (rc = check_shapes(&s)))
-    return rc;
-  for (uint32_t i = 0; i < prog->ndims; i++)
-    if ((rc = check_range(&s, i)) != 0)
-      return rc;
-  return check_constraints(&s);
+  rc = solve_rest(&s);
+  for (uint32_t i = 0; !rc && i < prog->ndims; i++)
+    rc = check_range(&s, i);
+  if (!rc)
+    rc = check_shapes(&s);
+  return rc ? rc : check_constraints(&s);
 }

@@ -1,5 +1,6 @@
 import os
 import platform
+import shutil
 
 import lit.formats
 
@@ -32,5 +33,7 @@ config.substitutions += [
 for tool in sorted(os.listdir(bin_dirs[0])) if os.path.isdir(bin_dirs[0]) else []:
     config.available_features.add(tool)  # REQUIRES: attnc
 config.available_features.add(platform.machine())
+if all(map(shutil.which, ["qemu-aarch64", "aarch64-linux-gnu-gcc"])):
+    config.available_features.add("qemu-aarch64")
 if config.sanitize:
     config.available_features.add("sanitize")
