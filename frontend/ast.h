@@ -55,7 +55,7 @@ typedef struct TypeExpr {
 // ---------------------------------------------------------------- expressions
 typedef enum ExprKind {
   EX_ERROR,
-  EX_NAME,      // name
+  EX_NAME,      // name; dtype if it is a type: @p_type(f32), dims T = f32
   EX_INT,       // ival
   EX_FLOAT,     // fval
   EX_STRING,    // name (interned contents)
@@ -68,7 +68,7 @@ typedef enum ExprKind {
   EX_PIPE,      // a = piped value, b = callee, args (b |> call)
   EX_INDEX,     // a = base, items
   EX_MEMBER,    // a . name
-  EX_CAST,      // dtype(a)
+  EX_CAST,      // dtype(a); ival = 1 if written int(a)
   EX_IF,        // if a then b else c
   EX_TUPLE,     // list (n >= 2)
 } ExprKind;
@@ -114,6 +114,7 @@ struct Expr {
   ExprKind kind;
   Span span;
   uint32_t id;          // unique in the unit, dense from 0
+  uint32_t depth;       // levels of the tree from here down, at most 256
   const char *name;
   int64_t ival;
   double fval;

@@ -1,6 +1,7 @@
 // String builder.
 #include "ir/buf.h"
 
+#include <locale.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -45,6 +46,22 @@ void buf_printf(Buf *b, const char *fmt, ...) {
   va_end(again);
 }
 
+double read_double(const char *s, char **end) {
+  locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+  double v = strtod_l(s, end, c);
+  freelocale(c);
+  return v;
+}
+
+// Embedders may have set a locale whose decimal point is not a point.
+static void to_c_locale(char *s) {
+  char *p = s + strspn(s, "0123456789+-eE");
+  size_t n = strcspn(p, "0123456789+-eE");
+  if (n == 0) return;
+  *p = '.';
+  memmove(p + 1, p + n, strlen(p + n) + 1);
+}
+
 void buf_double(Buf *b, double v) {
   if (isnan(v)) {
     buf_str(b, "nan");
@@ -59,6 +76,7 @@ void buf_double(Buf *b, double v) {
     snprintf(s, sizeof s, "%.*g", prec, v);
     if (strtod(s, NULL) == v) break;
   }
+  to_c_locale(s);
   // %g leaves out the point of whole numbers.
   const char *e = strchr(s, 'e');
   buf_str(b, s);
