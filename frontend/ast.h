@@ -38,6 +38,7 @@ typedef struct Ty {
   bool weak;              // literal or dim: converts to float implicitly
   uint8_t rank;
   Dim shape[MAX_RANK];    // dims of the enclosing Decl's DimTab
+  bool row;               // Decl.results, tuple elements: varies with the key
   uint32_t nelems;        // TY_TUPLE
   struct Ty *elems;
 } Ty;
@@ -101,7 +102,8 @@ typedef struct Item {   // in x[:, 1] of a *vector operand* a literal 1 adds an
   Span span;
   Expr *lo, *hi;        // ITEM_EXPR: lo
   bool new_axis;        // checker
-} Item;
+  bool shifted;         // checker: t - 1 and the like in a step; reads 0
+} Item;                 // outside the sequence
 
 // How a call argument reached a parameter (checker).
 typedef struct Bound {
@@ -134,6 +136,8 @@ struct Expr {
                         // EX_CALL, EX_PIPE: the callee
   Bound *bound;         // EX_CALL/EX_PIPE of a user function: one per
   uint32_t nbound;      // parameter, in order
+  Dim *dims;            // with `bound`: symbol i of the callee's DimTab is
+                        // dims[i] of the caller's
   Sym *binder;          // reductions and scans over an index: that index
   bool elementwise;     // max/min called with several arguments
 };
@@ -220,6 +224,7 @@ typedef struct Layout {
   Sym *by;                      // LAY_RAGGED: offsets (B + 1) or lengths (B)
   int axis;                     // ragged or paged axis of the declared shape
   int batch_axis;               // axis the physical array drops / renames
+  uint8_t perm[MAX_RANK];       // LAY_ORDER: declared axis of physical axis i
 } Layout;
 
 typedef enum ParamQual { PQ_NONE, PQ_NOGRAD, PQ_INOUT } ParamQual;
