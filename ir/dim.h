@@ -4,6 +4,7 @@
 #define ATTNC_IR_DIM_H
 
 #include "ir/buf.h"
+#include "ir/map.h"
 #include "ir/vec.h"
 #include <stdbool.h>
 
@@ -39,7 +40,8 @@ typedef struct DimSym {
 
 typedef struct DimExpr {
   DimOp op;
-  int64_t value;        // DIM_CONST; DIM_SYM: symbol index
+  int64_t value;        // DIM_CONST; DIM_SYM: symbol index; ADD, MUL: 1 if
+                        // kept as written (a coefficient would overflow)
   Dim a, b;
 } DimExpr;
 
@@ -47,10 +49,12 @@ typedef struct DimTab {
   Arena *arena;
   Vec(DimSym) syms;
   Vec(DimExpr) exprs;   // [0] is DIM_NONE
+  Map index;            // hash of an expression -> id
 } DimTab;
 
 void dim_init(DimTab *t, Arena *a);
-// The symbol of that (interned) name, added with default bounds if new.
+// The symbol of that name, added with default bounds if new. Set its facts
+// before building expressions of it: they are used to simplify.
 uint32_t dim_add_sym(DimTab *t, const char *name, DimKind kind);
 bool dim_find_sym(const DimTab *t, const char *name, uint32_t *sym);
 Dim dim_const(DimTab *t, int64_t v);

@@ -1,0 +1,368 @@
+// Constructors: modules, functions, axes, values, regions, ops, attributes.
+#include "ir/infer.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- containers
+Module *ir_module(Ctx *cx, Level level) {
+  Module *m = NEW(&cx->session, Module);
+  m->cx = cx;
+  m->arena = &cx->session;
+  m->level = level;
+  dim_init(&m->dims, m->arena);
+  return m;
+}
+
+Func *ir_find(const Module *m, const char *name) {
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    if (strcmp(m->funcs.at[i]->name, name) == 0) return m->funcs.at[i];
+  return NULL;
+}
+
+Func *ir_func(Module *m, FuncKind kind, const char *name) {
+  Func *f = NEW(m->arena, Func);
+  f->mod = m;
+  f->kind = kind;
+  f->name = intern(&m->cx->names, name);
+  f->key = -1;
+  f->span = NOWHERE;
+  vec_push(m->arena, &f->values, ((ValueInfo){0}));  // id 0 is none
+  f->body = ir_region(f, NULL);
+  vec_push(m->arena, &m->funcs, f);
+  return f;
+}
+
+static bool axis_taken(const Func *f, const char *name) {
+  for (uint32_t i = 0; i < f->axes.n; i++)
+    if (strcmp(f->axes.at[i].name, name) == 0) return true;
+  return false;
+}
+
+uint32_t ir_axis(Func *f, const char *name, AxisRole role, Dim extent) {
+  Arena *a = f->mod->arena;
+  const char *s = name;
+  for (uint32_t i = 1; axis_taken(f, s); i++)
+    s = arena_printf(a, "%s.%u", name, i);
+  s = intern(&f->mod->cx->names, s);
+  vec_push(a, &f->axes, ((Axis){s, role, extent}));
+  return f->axes.n - 1;
+}
+
+// A hint as the text form has it: identifier characters, and no ".12" at the
+// end, which is how the printer numbers values of one hint.
+static const char *clean_hint(Func *f, const char *hint) {
+  if (!hint) return NULL;
+  size_t n = strlen(hint);
+  for (;;) {
+    size_t k = n;
+    while (k && isdigit((unsigned char)hint[k - 1])) k--;
+    if (k == n || k == 0 || hint[k - 1] != '.') break;
+    n = k - 1;
+  }
+  if (n == 0 || n > 200 || isdigit((unsigned char)hint[0]) || hint[0] == '.')
+    return NULL;
+  char *s = arena_strndup(&f->mod->cx->session, hint, n);
+  for (char *p = s; *p; p++)
+    if (!isalnum((unsigned char)*p) && *p != '.') *p = '_';
+  return intern(&f->mod->cx->names, s);
+}
+
+Value ir_value(Func *f, Type t, const char *hint) {
+  ValueInfo info = {.type = t, .hint = clean_hint(f, hint)};
+  vec_push(f->mod->arena, &f->values, info);
+  return f->values.n - 1;
+}
+
+Value ir_param(Func *f, const char *name, ParamRole role, Type t) {
+  Value v = ir_value(f, t, name);
+  ir_info(f, v)->region = f->body;
+  vec_push(f->mod->arena, &f->params, ((FuncParam){.v = v, .role = role}));
+  return v;
+}
+
+Region *ir_region(Func *f, Op *parent) {
+  Region *r = NEW(f->mod->arena, Region);
+  r->parent = parent;
+  r->fn = f;
+  return r;
+}
+
+Value ir_region_param(Region *r, Type t, const char *hint) {
+  Value v = ir_value(r->fn, t, hint);
+  ir_info(r->fn, v)->region = r;
+  vec_push(r->fn->mod->arena, &r->params, v);
+  return v;
+}
+
+// ---------------------------------------------------------------- ops
+static void link_before(Op *op, Region *r, Op *where) {
+  op->parent = r;
+  op->next = where;
+  op->prev = where ? where->prev : r->last;
+  *(op->prev ? &op->prev->next : &r->first) = op;
+  *(where ? &where->prev : &r->last) = op;
+}
+
+static void unlink_op(Op *op) {
+  Region *r = op->parent;
+  *(op->prev ? &op->prev->next : &r->first) = op->next;
+  *(op->next ? &op->next->prev : &r->last) = op->prev;
+  op->prev = op->next = NULL;
+  op->parent = NULL;
+}
+
+static void copy_attrs(Arena *a, Op *op, const IrAttr *attrs, uint32_t n) {
+  op->attrs = NEWN(a, IrAttr, n);
+  op->nattrs = n;
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t j = i;
+    for (; j && op->attrs[j - 1].id > attrs[i].id; j--)
+      op->attrs[j] = op->attrs[j - 1];
+    op->attrs[j] = attrs[i];
+    if (!attrs[i].n) continue;
+    op->attrs[j].list = NEWN(a, int64_t, attrs[i].n);
+    memcpy(op->attrs[j].list, attrs[i].list, attrs[i].n * sizeof(int64_t));
+  }
+}
+
+Op *op_make(Region *r, Op *before, OpCode c, const Value *args, uint32_t nargs,
+            const IrAttr *attrs, uint32_t nattrs, const Type *types,
+            uint32_t nres) {
+  Func *f = r->fn;
+  Arena *a = f->mod->arena;
+  Op *op = NEW(a, Op);
+  *op = (Op){.code = c, .nargs = nargs, .nres = nres, .span = NOWHERE};
+  op->args = NEWN(a, Value, nargs);
+  op->res = NEWN(a, Value, nres);
+  if (nargs) memcpy(op->args, args, nargs * sizeof *args);
+  copy_attrs(a, op, attrs, nattrs);
+  for (uint32_t i = 0; i < nres; i++) {
+    op->res[i] = ir_value(f, types[i], NULL);
+    ir_info(f, op->res[i])->def = op;
+    ir_info(f, op->res[i])->region = r;
+  }
+  link_before(op, r, before);
+  return op;
+}
+
+static void add_regions(Func *f, Op *op, uint32_t n) {
+  op->regions = NEWN(f->mod->arena, Region *, n);
+  op->nregions = n;
+  for (uint32_t i = 0; i < n; i++) op->regions[i] = ir_region(f, op);
+}
+
+static void check_arity(const Builder *b, const OpInfo *info, uint32_t nargs,
+                        uint32_t nres, uint32_t nregions) {
+  assert(info->levels & (1 << b->fn->mod->level));
+  assert(nargs >= info->min_args);
+  assert(info->max_args == 255 || nargs <= info->max_args);
+  assert(info->nres == 255 || nres == info->nres);
+  assert(info->nregions == 255 || nregions == info->nregions);
+  (void)b, (void)info, (void)nargs, (void)nres, (void)nregions;
+}
+
+Op *ir_op(Builder *b, OpCode c, const Value *args, uint32_t nargs,
+          const IrAttr *attrs, uint32_t nattrs, const Type *types,
+          uint32_t nres, uint32_t nregions) {
+  const OpInfo *info = op_info(c);
+  check_arity(b, info, nargs, nres, nregions);
+  for (uint32_t i = 0; i < nargs; i++)
+    assert(args[i] && args[i] < b->fn->values.n);
+  Type one;
+  if (info->infer != INF_GIVEN && nres) {
+    Op draft = {.code = c, .nargs = nargs, .nattrs = nattrs};
+    draft.args = (Value *)args;
+    draft.attrs = (IrAttr *)attrs;
+    const char *err = infer_type(b->fn, &draft, &one);
+    assert(!err && "operand types do not fit the op");
+    (void)err;
+    types = &one;
+  }
+  assert(types || !nres);
+  Op *op = op_make(b->region, b->before, c, args, nargs, attrs, nattrs, types,
+                   nres);
+  op->span = b->span;
+  add_regions(b->fn, op, nregions);
+  return op;
+}
+
+static Value plain(Builder *b, OpCode c, const Value *args, uint32_t n) {
+  return ir_op(b, c, args, n, NULL, 0, NULL, 1, 0)->res[0];
+}
+
+Value ir_1(Builder *b, OpCode c, Value x) { return plain(b, c, &x, 1); }
+
+Value ir_2(Builder *b, OpCode c, Value x, Value y) {
+  return plain(b, c, (Value[]){x, y}, 2);
+}
+
+Value ir_3(Builder *b, OpCode c, Value x, Value y, Value z) {
+  return plain(b, c, (Value[]){x, y, z}, 3);
+}
+
+static Value constant(Builder *b, OpCode c, IrAttr attr, DType t) {
+  Type type = type_scalar(t);
+  return ir_op(b, c, NULL, 0, &attr, 1, &type, 1, 0)->res[0];
+}
+
+Value ir_const_f(Builder *b, DType t, double v) {
+  assert(dtype_is_float(t));
+  return constant(b, OP_CONST, attr_f(AT_VALUE, v), t);
+}
+
+Value ir_const_i(Builder *b, DType t, int64_t v) {
+  assert(!dtype_is_float(t));
+  return constant(b, OP_CONST, attr_i(AT_IVALUE, v), t);
+}
+
+Value ir_dim(Builder *b, Dim d) {
+  return constant(b, OP_DIM, attr_i(AT_DIM, d), DT_I64);
+}
+
+Value ir_index(Builder *b, uint32_t axis) {
+  assert(axis < b->fn->axes.n);
+  IrAttr attr = attr_i(AT_AXIS, axis);
+  return ir_op(b, OP_INDEX, NULL, 0, &attr, 1, NULL, 1, 0)->res[0];
+}
+
+Value ir_cast(Builder *b, DType to, Value x) {
+  if (ir_type(b->fn, x)->dtype == to) return x;
+  IrAttr attr = attr_i(AT_TO, to);
+  return ir_op(b, OP_CAST, &x, 1, &attr, 1, NULL, 1, 0)->res[0];
+}
+
+Value ir_load(Builder *b, Value tensor, const Value *idx, uint32_t n) {
+  Value args[1 + MAX_AXES] = {tensor};
+  assert(n <= MAX_AXES);
+  if (n) memcpy(args + 1, idx, n * sizeof *idx);
+  return plain(b, OP_LOAD, args, n + 1);
+}
+
+Value ir_reduce(Builder *b, RKind k, Value x, const uint32_t *over,
+                uint32_t n) {
+  IrAttr attrs[] = {attr_i(AT_KIND, k),
+                    attr_axes(b->fn->mod->arena, AT_OVER, over, n)};
+  return ir_op(b, OP_REDUCE, &x, 1, attrs, 2, NULL, 1, 0)->res[0];
+}
+
+Value ir_dot(Builder *b, Value x, Value y, const uint32_t *over, uint32_t n) {
+  Value args[] = {x, y};
+  IrAttr attr = attr_axes(b->fn->mod->arena, AT_OVER, over, n);
+  return ir_op(b, OP_DOT, args, 2, &attr, 1, NULL, 1, 0)->res[0];
+}
+
+void ir_yield(Builder *b, const Value *v, uint32_t n) {
+  ir_op(b, OP_YIELD, v, n, NULL, 0, NULL, 0, 0);
+}
+
+// ---------------------------------------------------------------- attributes
+const IrAttr *ir_attr(const Op *op, AttrId id) {
+  for (uint32_t i = 0; i < op->nattrs; i++)
+    if (op->attrs[i].id == id) return &op->attrs[i];
+  return NULL;
+}
+
+int64_t ir_attr_i(const Op *op, AttrId id, int64_t absent) {
+  const IrAttr *a = ir_attr(op, id);
+  return a ? a->i : absent;
+}
+
+void ir_del_attr(Op *op, AttrId id) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < op->nattrs; i++)
+    if (op->attrs[i].id != id) op->attrs[n++] = op->attrs[i];
+  op->nattrs = n;
+}
+
+void ir_set_attr(Func *f, Op *op, IrAttr a) {
+  ir_del_attr(op, a.id);
+  IrAttr *all = NEWN(f->mod->arena, IrAttr, op->nattrs + 1);
+  if (op->nattrs) memcpy(all, op->attrs, op->nattrs * sizeof *all);
+  all[op->nattrs] = a;
+  copy_attrs(f->mod->arena, op, all, op->nattrs + 1);
+}
+
+IrAttr attr_i(AttrId id, int64_t v) { return (IrAttr){.id = id, .i = v}; }
+IrAttr attr_f(AttrId id, double v) { return (IrAttr){.id = id, .f = v}; }
+IrAttr attr_s(AttrId id, const char *s) { return (IrAttr){.id = id, .s = s}; }
+
+IrAttr attr_list(AttrId id, const int64_t *v, uint32_t n) {
+  return (IrAttr){.id = id, .n = n, .list = (int64_t *)v};
+}
+
+IrAttr attr_axes(Arena *a, AttrId id, const uint32_t *v, uint32_t n) {
+  int64_t *list = NEWN(a, int64_t, n);
+  for (uint32_t i = 0; i < n; i++) list[i] = v[i];
+  return attr_list(id, list, n);
+}
+
+bool ir_const_value(const Func *f, Value v, double *out) {
+  const Op *op = ir_def(f, v);
+  if (!op || op->code != OP_CONST) return false;
+  const IrAttr *a = ir_attr(op, AT_VALUE);
+  if (a) {
+    *out = a->f;
+    return true;
+  }
+  a = ir_attr(op, AT_IVALUE);
+  if (a) *out = (double)a->i;
+  return a != NULL;
+}
+
+// ---------------------------------------------------------------- editing
+void ir_erase(Op *op) { unlink_op(op); }
+
+static void set_region(Func *f, Op *op, Region *r) {
+  for (uint32_t i = 0; i < op->nres; i++) ir_info(f, op->res[i])->region = r;
+}
+
+void ir_move_before(Op *op, Op *where) {
+  if (op == where) return;
+  Region *r = where->parent;
+  unlink_op(op);
+  link_before(op, r, where);
+  set_region(r->fn, op, r);
+}
+
+void ir_walk(Region *r, WalkFn *fn, void *data) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    fn(data, op);
+    if (!op->parent) continue;  // erased
+    for (uint32_t i = 0; i < op->nregions; i++)
+      ir_walk(op->regions[i], fn, data);
+  }
+}
+
+static uint32_t swap_uses(Region *r, Value from, Value to) {
+  uint32_t n = 0;
+  for (Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nargs; i++) {
+      if (op->args[i] != from) continue;
+      op->args[i] = to;
+      n++;
+    }
+    for (uint32_t i = 0; i < op->nregions; i++)
+      n += swap_uses(op->regions[i], from, to);
+  }
+  return n;
+}
+
+void ir_replace_uses(Func *f, Value from, Value to) {
+  ValueInfo *a = ir_info(f, from), *b = ir_info(f, to);
+  if (!b->hint) b->hint = a->hint;  // keep the reader's name
+  swap_uses(f->body, from, to);
+}
+
+uint32_t ir_count_uses(const Func *f, Value v) {
+  return swap_uses(f->body, v, v);
+}
+
+bool ir_defined_outside(const Func *f, Value v, const Region *r) {
+  for (const Region *at = f->values.at[v].region; at;
+       at = at->parent ? at->parent->parent : NULL)
+    if (at == r) return false;
+  return true;
+}
