@@ -1,0 +1,120 @@
+// Philox against the vectors published with Random123, and the generators.
+#include "expect.h"
+#include "tools/driver/gen.h"
+#include "tools/driver/rng.h"
+
+#include <math.h>
+#include <string.h>
+
+static void vectors(void) {
+  static const uint32_t known[3][10] = {  // counter, key, output
+      {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+      {~0u, ~0u, ~0u, ~0u, ~0u, ~0u, 0x408f276d, 0x41c83b0e, 0xa20bc7c6,
+       0x6d5451fd},
+      {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0,
+       0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}};
+  for (int i = 0; i < 3; i++) {
+    uint32_t out[4];
+    philox4x32_10(known[i], known[i] + 4, out);
+    EXPECT(memcmp(out, known[i] + 6, sizeof out) == 0);
+  }
+}
+
+static void streams(void) {
+  Rng a, b, c;
+  rng_init(&a, 1, "Q");
+  rng_init(&b, 1, "K");
+  rng_init(&c, 2, "Q");
+  EXPECT(rng_bits(&a, 0) != rng_bits(&b, 0));
+  EXPECT(rng_bits(&a, 0) != rng_bits(&c, 0));
+  uint64_t x = rng_bits(&a, 5), y = rng_bits(&a, 4), z = rng_bits(&a, 100);
+  EXPECT(x != y && z == rng_bits(&a, 100) && x == rng_bits(&a, 5));
+  // These bits are promised: the same on every host and in every version.
+  EXPECT(x == 0x36a71b74fc3490ceu);
+  EXPECT(rng_normal(&a, 0) == 0x1.034d4a8af18b2p-2);
+  // Tails, against another implementation of AS 241.
+  EXPECT(fabs(rng_normal(&a, 13) - 0x1.88a602a1e9d5cp+0) < 1e-14);
+  EXPECT(fabs(rng_normal(&a, 14845) - 0x1.2af6368a78a61p+2) < 1e-14);
+}
+
+static void moments(void) {
+  Rng r;
+  rng_init(&r, 7, "x");
+  double m1 = 0, m2 = 0, m4 = 0, u = 0;
+  int n = 100000, tail = 0, hits[3] = {0};
+  for (uint64_t i = 0; i < (uint64_t)n; i++) {
+    double v = rng_normal(&r, i);
+    m1 += v, m2 += v * v, m4 += v * v * v * v;
+    tail += fabs(v) > 3;
+    u += rng_uniform(&r, i);
+    hits[rng_int(&r, i, -1, 2) + 1]++;
+  }
+  EXPECT(fabs(m1 / n) < 0.01 && fabs(m2 / n - 1) < 0.02);
+  EXPECT(fabs(m4 / n - 3) < 0.15 && tail > 200 && tail < 340);
+  EXPECT(fabs(u / n - 0.5) < 0.01);
+  for (int i = 0; i < 3; i++) EXPECT(fabs(hits[i] / (double)n - 1 / 3.) < 0.01);
+  EXPECT(rng_int(&r, 3, INT64_MIN, INT64_MIN + 1) == INT64_MIN);
+  EXPECT(rng_int(&r, 3, INT64_MIN, INT64_MAX) < INT64_MAX);
+}
+
+static void fill(Arena *a, GenKind k, double x, double y, DType t, int64_t n,
+                 void *out) {
+  Gen g = {k, {x, y}, 3};
+  EXPECT(gen_check(&g, n) == NULL);
+  gen_fill(a, &g, "x", t, n, out);
+}
+
+static void generators(Arena *a) {
+  int64_t v[100], seen[100] = {0};
+  float f[100];
+  fill(a, GEN_OFFSETS, 50, 0, DT_I64, 100, v);
+  EXPECT(v[0] == 0 && v[99] == 50);
+  for (int i = 1; i < 100; i++) EXPECT(v[i - 1] <= v[i]);
+  fill(a, GEN_OFFSETS, 0, 0, DT_I64, 1, v);
+  EXPECT(v[0] == 0);
+  fill(a, GEN_DOCS, 4, 0, DT_I64, 100, v);
+  EXPECT(v[0] == 0 && v[99] == 3);
+  for (int i = 1; i < 100; i++) EXPECT(v[i - 1] <= v[i]);
+  fill(a, GEN_PERM, 0, 0, DT_I64, 100, v);
+  for (int i = 0; i < 100; i++) seen[v[i]]++;
+  for (int i = 0; i < 100; i++) EXPECT(seen[i] == 1);
+  fill(a, GEN_LENGTHS, 0, 9, DT_I64, 100, v);
+  EXPECT(v[0] == 9);
+  for (int i = 0; i < 100; i++) EXPECT(v[i] >= 0 && v[i] <= 9);
+  fill(a, GEN_IOTA, 2, 0.5, DT_F32, 100, f);
+  EXPECT(f[0] == 2 && f[3] == 3.5f);
+  fill(a, GEN_CONST, INFINITY, 0, DT_F32, 100, f);
+  EXPECT(isinf(f[99]));
+  fill(a, GEN_UNIFORM, -1, 1, DT_F32, 100, f);
+  for (int i = 0; i < 100; i++) EXPECT(f[i] >= -1 && f[i] <= 1);
+  fill(a, GEN_NORMAL, 0, 1, DT_F32, 0, NULL);
+}
+
+static void wrong(void) {
+  static const Gen bad[] = {
+      {GEN_RANDINT, {3, 3}, 0},   {GEN_RANDINT, {0, 1.5}, 0},
+      {GEN_RANDINT, {NAN, 1}, 0}, {GEN_RANDINT, {0, INFINITY}, 0},
+      {GEN_LENGTHS, {-1, 4}, 0},  {GEN_LENGTHS, {5, 4}, 0},
+      {GEN_OFFSETS, {-1, 0}, 0},  {GEN_OFFSETS, {4, 0}, 0},
+      {GEN_DOCS, {0, 0}, 0}};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    EXPECT(gen_check(&bad[i], 1) != NULL);
+  for (int k = 0; k < GEN_COUNT; k++) {
+    GenKind got;
+    const char *name = gen_name((GenKind)k);
+    EXPECT(gen_by_name(name, (uint32_t)strlen(name), &got));
+    EXPECT(got == (GenKind)k);
+    EXPECT(gen_min_args(got) <= gen_max_args(got) && gen_max_args(got) <= 2);
+  }
+}
+
+int main(void) {
+  Arena a = {0};
+  vectors();
+  streams();
+  moments();
+  generators(&a);
+  wrong();
+  arena_drop(&a);
+  return verdict();
+}

@@ -1,0 +1,41 @@
+// The generators of test inputs: check's `input Q = normal(0, 1, seed = 1)`
+// and `attnc run --random`.
+#ifndef ATTNC_DRIVER_GEN_H
+#define ATTNC_DRIVER_GEN_H
+
+#include "ir/arena.h"
+#include "ir/dtype.h"
+
+typedef enum GenKind {
+  GEN_NORMAL,   // mean = 0, deviation = 1
+  GEN_UNIFORM,  // lo = 0, hi = 1, half open
+  GEN_RANDINT,  // lo, hi: integers in [lo, hi)
+  GEN_IOTA,     // start = 0, step = 1
+  GEN_CONST,    // value
+  GEN_LENGTHS,  // lo, hi: integers in [lo, hi], the first is hi
+  GEN_OFFSETS,  // total: ascending from 0 to total, gaps may be empty
+  GEN_DOCS,     // count: ascending document ids below count, some may be absent
+  GEN_PERM,     // a permutation of 0 .. n-1
+  GEN_COUNT
+} GenKind;
+
+typedef struct Gen {
+  GenKind kind;
+  double arg[2];
+  uint64_t seed;
+} Gen;
+
+bool gen_by_name(const char *name, uint32_t len, GenKind *kind);
+const char *gen_name(GenKind kind);
+int gen_min_args(GenKind kind);  // positional arguments
+int gen_max_args(GenKind kind);
+// The generator with its defaults (an argument without one is NaN) and seed 0.
+Gen gen_default(GenKind kind);
+// What is wrong with g for n elements, or NULL.
+const char *gen_check(const Gen *g, int64_t n);
+// Writes n elements of type t, each rounded once; gen_check must have passed.
+// The stream is that of (g->seed, name).
+void gen_fill(Arena *scratch, const Gen *g, const char *name, DType t,
+              int64_t n, void *out);
+
+#endif
