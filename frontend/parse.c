@@ -23,7 +23,8 @@ void too_deep(Parse *p, Loc at) {
 // --- tokens ----------------------------------------------------------------
 
 static Token next_token(Parse *p) {
-  Loc here = {p->last.at.hi, p->last.at.hi};
+  uint32_t next = p->has_again ? p->again.at.lo : p->pos;
+  Loc here = {next, next};  // of tokens that are not in the text
   if (p->has_sync) {
     p->has_sync = false;
     return (Token){.kind = TK_SYNC, .at = here};
@@ -224,7 +225,7 @@ static const char *found(Parse *p, Token t) {
 }
 
 static bool line_between(const Parse *p, uint32_t lo, uint32_t hi) {
-  return memchr(p->src->text + lo, '\n', hi - lo) != NULL;
+  return hi > lo && memchr(p->src->text + lo, '\n', hi - lo) != NULL;
 }
 
 static void report(Parse *p, const int *kinds, int n) {

@@ -18,7 +18,7 @@ static int run(Ctx *cx, const char *path, bool dump, bool fmt, bool json) {
   Unit *unit = src ? fe_parse(cx, src) : NULL;
   Buf out = {.arena = &cx->session}, err = {.arena = &cx->session};
   if (unit && dump) fe_dump(unit, &out);
-  (void)fmt;
+  if (unit && fmt && unit->syntax_ok) fe_format(cx, unit, &out);
   if (json) diag_render_json(cx, &err);
   else diag_render(cx, (DiagStyle){.ascii = true, .width = 100}, &err);
   put(stdout, &out);
