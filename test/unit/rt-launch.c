@@ -43,7 +43,8 @@ static void total(const attn_kargs *a, int64_t begin, int64_t end,
 static void wrong_variant(const attn_kargs *a, int64_t begin, int64_t end,
                           void *scratch) {
   (void)a, (void)begin, (void)end, (void)scratch;
-  EXPECT(!"this variant must not run");
+  puts("a variant ran that must not");
+  failures++;
 }
 
 static int64_t rows(const attn_kargs *a) { return a->dims[0]; }
