@@ -75,6 +75,10 @@ Value ir_value(Func *f, Type t, const char *hint) {
   return f->values.n - 1;
 }
 
+void set_hint(Func *f, Value v, const char *hint) {
+  ir_info(f, v)->hint = clean_hint(f, hint);
+}
+
 Value ir_param(Func *f, const char *name, ParamRole role, Type t) {
   Value v = ir_value(f, t, name);
   ir_info(f, v)->region = f->body;
@@ -128,29 +132,40 @@ static void copy_attrs(Arena *a, Op *op, const IrAttr *attrs, uint32_t n) {
 }
 
 Op *op_make(Region *r, Op *before, OpCode c, const Value *args, uint32_t nargs,
-            const IrAttr *attrs, uint32_t nattrs, const Type *types,
-            uint32_t nres) {
-  Func *f = r->fn;
-  Arena *a = f->mod->arena;
+            const IrAttr *attrs, uint32_t nattrs) {
+  Arena *a = r->fn->mod->arena;
   Op *op = NEW(a, Op);
-  *op = (Op){.code = c, .nargs = nargs, .nres = nres, .span = NOWHERE};
+  *op = (Op){.code = c, .nargs = nargs, .span = NOWHERE};
   op->args = NEWN(a, Value, nargs);
-  op->res = NEWN(a, Value, nres);
   if (nargs) memcpy(op->args, args, nargs * sizeof *args);
   copy_attrs(a, op, attrs, nattrs);
-  for (uint32_t i = 0; i < nres; i++) {
-    op->res[i] = ir_value(f, types[i], NULL);
-    ir_info(f, op->res[i])->def = op;
-    ir_info(f, op->res[i])->region = r;
-  }
   link_before(op, r, before);
   return op;
+}
+
+void op_add_results(Op *op, const Type *types, uint32_t n) {
+  Func *f = op->parent->fn;
+  op->res = NEWN(f->mod->arena, Value, n);
+  op->nres = n;
+  for (uint32_t i = 0; i < n; i++) {
+    op->res[i] = ir_value(f, types[i], NULL);
+    ir_info(f, op->res[i])->def = op;
+    ir_info(f, op->res[i])->region = op->parent;
+  }
 }
 
 static void add_regions(Func *f, Op *op, uint32_t n) {
   op->regions = NEWN(f->mod->arena, Region *, n);
   op->nregions = n;
   for (uint32_t i = 0; i < n; i++) op->regions[i] = ir_region(f, op);
+}
+
+Region *op_add_region(Op *op) {
+  Func *f = op->parent->fn;
+  Region **all = NEWN(f->mod->arena, Region *, op->nregions + 1);
+  if (op->nregions) memcpy(all, op->regions, op->nregions * sizeof *all);
+  op->regions = all;
+  return all[op->nregions++] = ir_region(f, op);
 }
 
 static void check_arity(const Builder *b, const OpInfo *info, uint32_t nargs,
@@ -181,8 +196,8 @@ Op *ir_op(Builder *b, OpCode c, const Value *args, uint32_t nargs,
     types = &one;
   }
   assert(types || !nres);
-  Op *op = op_make(b->region, b->before, c, args, nargs, attrs, nattrs, types,
-                   nres);
+  Op *op = op_make(b->region, b->before, c, args, nargs, attrs, nattrs);
+  op_add_results(op, types, nres);
   op->span = b->span;
   add_regions(b->fn, op, nregions);
   return op;

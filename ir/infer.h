@@ -13,10 +13,12 @@ const char *infer_union(const Type *a, const Type *b, DType dtype, Type *out);
 // The dtype that holds every value of both.
 DType infer_widen(DType a, DType b);
 
-// An op as given: no checks, no inference, nothing copied but the lists. Its
-// results have the given types. Inserted before `before`, or at the end of r.
+// An op as given: no checks, no inference, nothing copied but the lists.
+// Inserted before `before`, or at the end of r.
 Op *op_make(Region *r, Op *before, OpCode c, const Value *args, uint32_t nargs,
-            const IrAttr *attrs, uint32_t nattrs, const Type *types,
-            uint32_t nres);
+            const IrAttr *attrs, uint32_t nattrs);
+void op_add_results(Op *op, const Type *types, uint32_t n);
+Region *op_add_region(Op *op);
+void set_hint(Func *f, Value v, const char *hint);
 
 #endif

@@ -1,5 +1,5 @@
 // The op, attribute and name tables, expanded from the .def files.
-#include "ir/ir.h"
+#include "ir/text.h"
 
 #include <string.h>
 
@@ -35,9 +35,6 @@ static const AttrInfo attrs[] = {
 #include "ir/attrs.def"
 };
 
-static const char *const levels[] = {"attn", "stream", "tile", "mach"};
-static const char *const rkinds[] = {"sum", "prod", "max", "min", "any", "all"};
-
 const OpInfo *op_info(OpCode c) { return &infos[c]; }
 
 static bool same(const char *name, const char *s, size_t n) {
@@ -65,5 +62,5 @@ bool attr_by_name(const char *name, size_t len, AttrId *id) {
   return false;
 }
 
-const char *level_name(Level lv) { return levels[lv]; }
-const char *rkind_name(RKind k) { return rkinds[k]; }
+const char *level_name(Level lv) { return word(WS_LEVEL, lv); }
+const char *rkind_name(RKind k) { return word(WS_RKIND, k); }
