@@ -1,0 +1,321 @@
+// A mach function as an LLVM function: the task loop, structured control flow,
+// dims, scratch.
+#include "codegen/cg.h"
+#include "runtime/attn_abi.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- arguments
+static LLVMValueRef field(Cg *g, LLVMValueRef base, uint64_t offset,
+                          LLVMTypeRef t) {
+  LLVMValueRef off = cg_i64(g, (int64_t)offset);
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(g->lc);
+  LLVMValueRef p = LLVMBuildInBoundsGEP2(g->b, i8, base, &off, 1, "");
+  LLVMValueRef v = LLVMBuildLoad2(g->b, t, p, "");
+  unsigned kind = LLVMGetMDKindIDInContext(g->lc, "invariant.load", 14);
+  LLVMSetMetadata(v, kind, LLVMMetadataAsValue(g->lc,
+                  LLVMMDNodeInContext2(g->lc, NULL, 0)));
+  return v;
+}
+
+static LLVMTypeRef ptr(const Cg *g) {
+  return LLVMPointerTypeInContext(g->lc, 0);
+}
+
+static LLVMValueRef binary(Cg *g, DimOp op, LLVMValueRef a, LLVMValueRef b) {
+  LLVMValueRef args[2] = {a, b};
+  LLVMTypeRef t = cg_of(a);
+  switch (op) {
+  case DIM_ADD:
+    return LLVMBuildAdd(g->b, a, b, "");
+  case DIM_MUL:
+    return LLVMBuildMul(g->b, a, b, "");
+  case DIM_MIN:
+    return cg_intrinsic(g, "llvm.smin", t, args, 2);
+  case DIM_MAX:
+    return cg_intrinsic(g, "llvm.smax", t, args, 2);
+  default:
+    break;
+  }
+  LLVMValueRef q = LLVMBuildSDiv(g->b, a, b, "");
+  LLVMValueRef r = LLVMBuildSRem(g->b, a, b, "");
+  LLVMValueRef zero = cg_i64(g, 0);
+  LLVMValueRef down = LLVMBuildICmp(g->b, LLVMIntSLT, r, zero, "");
+  if (op == DIM_FLOORDIV)
+    return LLVMBuildSub(g->b, q, LLVMBuildZExt(g->b, down, t, ""), "");
+  LLVMValueRef up = LLVMBuildSelect(g->b, down, b, zero, "");
+  return LLVMBuildAdd(g->b, r, up, "");
+}
+
+LLVMValueRef cg_dim(Cg *g, Dim d) {
+  const DimTab *t = &g->fn->mod->dims;
+  const DimExpr *e = &t->exprs.at[d];
+  if (e->op == DIM_CONST) return cg_i64(g, e->value);
+  if (e->op != DIM_SYM)
+    return binary(g, e->op, cg_dim(g, e->a), cg_dim(g, e->b));
+  LLVMValueRef dims = field(g, g->kargs, offsetof(attn_kargs, dims), ptr(g));
+  return field(g, dims, 8 * (uint64_t)e->value,
+               LLVMInt64TypeInContext(g->lc));
+}
+
+static LLVMValueRef tensor_arg(Cg *g, uint32_t at) {
+  LLVMValueRef all = field(g, g->kargs, offsetof(attn_kargs, tensors), ptr(g));
+  return field(g, all, 8 * (uint64_t)at, ptr(g));
+}
+
+// Scalars arrive as 8-byte unions: f32 for floats of up to 32 bits.
+static LLVMValueRef scalar_arg(Cg *g, uint32_t at, DType t) {
+  LLVMValueRef all = field(g, g->kargs, offsetof(attn_kargs, scalars), ptr(g));
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
+  if (t == DT_F64) return field(g, all, 8 * (uint64_t)at, cg_scalar(g, t));
+  if (dtype_is_float(t)) {
+    LLVMValueRef v = field(g, all, 8 * (uint64_t)at, cg_scalar(g, DT_F32));
+    return cg_cast(g, v, DT_F32, t);
+  }
+  LLVMValueRef v = field(g, all, 8 * (uint64_t)at, i64);
+  if (t == DT_BOOL)
+    return LLVMBuildICmp(g->b, LLVMIntNE, v, cg_i64(g, 0), "");
+  return LLVMBuildIntCast2(g->b, v, cg_scalar(g, t), 1, "");
+}
+
+static void load_params(Cg *g) {
+  uint32_t tensors = 0, scalars = 0;
+  for (uint32_t i = 0; i < g->fn->params.n; i++) {
+    Value v = g->fn->params.at[i].v;
+    const Type *t = ir_type(g->fn, v);
+    g->val[v] = t->kind == TK_TENSOR
+                    ? tensor_arg(g, tensors++)
+                    : scalar_arg(g, scalars++, t->dtype);
+  }
+}
+
+// ---------------------------------------------------------------- control
+static LLVMBasicBlockRef block(Cg *g, const char *name) {
+  return LLVMAppendBasicBlockInContext(g->lc, g->llfn, name);
+}
+
+void cg_region(Cg *g, const Region *r) {
+  for (const Op *op = r->first; op && op->code != OP_YIELD; op = op->next)
+    cg_op(g, op);
+}
+
+static void for_loop(Cg *g, const Op *op, LLVMValueRef first,
+                     LLVMValueRef last_excl, LLVMValueRef step) {
+  const Region *r = op->regions[0];
+  uint32_t n = op->nres;
+  bool rev = ir_attr_i(op, AT_REVERSE, 0);
+  LLVMBasicBlockRef head = block(g, "for"), body = block(g, "body"),
+                    done = block(g, "done");
+  LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b);
+  LLVMBuildBr(g->b, head);
+  LLVMPositionBuilderAtEnd(g->b, head);
+  LLVMValueRef i = LLVMBuildPhi(g->b, cg_of(first), "i");
+  LLVMAddIncoming(i, &first, &from, 1);
+  LLVMValueRef *phi = NEWN(&g->cx->scratch, LLVMValueRef, n + 1);
+  for (uint32_t k = 0; k < n; k++) {
+    LLVMValueRef init = g->val[op->args[k + 3]];
+    phi[k] = LLVMBuildPhi(g->b, cg_of(init), "");
+    LLVMAddIncoming(phi[k], &init, &from, 1);
+    g->val[r->params.at[k + 1]] = phi[k];
+  }
+  LLVMValueRef go = LLVMBuildICmp(g->b, rev ? LLVMIntSGE : LLVMIntSLT, i,
+                                  last_excl, "");
+  LLVMBuildCondBr(g->b, go, body, done);
+  LLVMPositionBuilderAtEnd(g->b, body);
+  g->val[r->params.at[0]] = i;
+  cg_region(g, r);
+  LLVMValueRef next = rev ? LLVMBuildNSWSub(g->b, i, step, "")
+                          : LLVMBuildNSWAdd(g->b, i, step, "");
+  LLVMBasicBlockRef latch = LLVMGetInsertBlock(g->b);
+  LLVMAddIncoming(i, &next, &latch, 1);
+  for (uint32_t k = 0; k < n; k++) {
+    LLVMAddIncoming(phi[k], &g->val[r->last->args[k]], &latch, 1);
+    g->val[op->res[k]] = phi[k];
+  }
+  LLVMBuildBr(g->b, head);
+  LLVMPositionBuilderAtEnd(g->b, done);
+}
+
+// for(lo, hi, step): with `reverse` from the last i = lo + n * step below hi.
+static void cg_for(Cg *g, const Op *op) {
+  LLVMValueRef lo = g->val[op->args[0]], hi = g->val[op->args[1]];
+  LLVMValueRef step = g->val[op->args[2]];
+  if (!ir_attr_i(op, AT_REVERSE, 0)) {
+    for_loop(g, op, lo, hi, step);
+    return;
+  }
+  LLVMValueRef span = LLVMBuildSub(g->b, LLVMBuildSub(g->b, hi, lo, ""),
+                                   cg_i64(g, 1), "");
+  LLVMValueRef n = LLVMBuildSDiv(g->b, span, step, "");
+  LLVMValueRef empty = LLVMBuildICmp(g->b, LLVMIntSGE, lo, hi, "");
+  LLVMValueRef last = LLVMBuildAdd(g->b, lo,
+                                   LLVMBuildMul(g->b, n, step, ""), "");
+  LLVMValueRef none = LLVMBuildSub(g->b, lo, step, "");
+  for_loop(g, op, LLVMBuildSelect(g->b, empty, none, last, ""), lo, step);
+}
+
+static void cg_if(Cg *g, const Op *op) {
+  LLVMBasicBlockRef side[2] = {block(g, "then"), block(g, "else")};
+  LLVMBasicBlockRef done = block(g, "endif"), end[2];
+  LLVMBuildCondBr(g->b, g->val[op->args[0]], side[0], side[1]);
+  for (int s = 0; s < 2; s++) {
+    LLVMPositionBuilderAtEnd(g->b, side[s]);
+    cg_region(g, op->regions[s]);
+    end[s] = LLVMGetInsertBlock(g->b);
+    LLVMBuildBr(g->b, done);
+  }
+  LLVMPositionBuilderAtEnd(g->b, done);
+  for (uint32_t k = 0; k < op->nres; k++) {
+    LLVMValueRef in[2];
+    for (int s = 0; s < 2; s++)
+      in[s] = g->val[op->regions[s]->last->args[k]];
+    LLVMValueRef phi = LLVMBuildPhi(g->b, cg_of(in[0]), "");
+    LLVMAddIncoming(phi, in, end, 2);
+    g->val[op->res[k]] = phi;
+  }
+}
+
+// ---------------------------------------------------------------- tasks
+// Number of tasks along one grid entry.
+static LLVMValueRef grid_count(Cg *g, const GridDim *d) {
+  LLVMValueRef n = cg_dim(g, g->fn->axes.at[d->axis].extent);
+  if (d->tile == 1) return n;
+  LLVMValueRef up = LLVMBuildAdd(g->b, n, cg_i64(g, d->tile - 1), "");
+  return LLVMBuildSDiv(g->b, up, cg_i64(g, d->tile), "");
+}
+
+static void cg_origin(Cg *g, const Op *op) {
+  uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+  LLVMValueRef rest = g->task;
+  for (uint32_t i = g->fn->grid.n; i-- > 0;) {
+    const GridDim *d = &g->fn->grid.at[i];
+    LLVMValueRef n = grid_count(g, d);
+    if (d->axis == axis) {
+      LLVMValueRef at = i ? LLVMBuildSRem(g->b, rest, n, "") : rest;
+      g->val[op->res[0]] = LLVMBuildMul(g->b, at, cg_i64(g, d->tile), "");
+      return;
+    }
+    rest = LLVMBuildSDiv(g->b, rest, n, "");
+  }
+  assert(!"origin of an axis that is not in the grid");
+}
+
+// Bytes of an alloc, rounded up to 64.
+static LLVMValueRef alloc_bytes(Cg *g, const Op *op) {
+  Dim d = (Dim)ir_attr_i(op, AT_DIM, 0);
+  int size = dtype_size(ir_type(g->fn, op->res[0])->dtype);
+  LLVMValueRef n = LLVMBuildMul(g->b, cg_dim(g, d), cg_i64(g, size), "");
+  n = LLVMBuildAdd(g->b, n, cg_i64(g, ATTN_ALIGN - 1), "");
+  return LLVMBuildAnd(g->b, n, cg_i64(g, -ATTN_ALIGN), "");
+}
+
+static void cg_alloc(Cg *g, const Op *op) {
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(g->lc);
+  g->val[op->res[0]] = g->scratch;
+  LLVMValueRef n = alloc_bytes(g, op);
+  g->scratch = LLVMBuildInBoundsGEP2(g->b, i8, g->scratch, &n, 1, "");
+}
+
+bool cg_control(Cg *g, const Op *op) {
+  switch (op->code) {
+  case OP_FOR:
+    cg_for(g, op);
+    return true;
+  case OP_IF:
+    cg_if(g, op);
+    return true;
+  case OP_ORIGIN:
+    cg_origin(g, op);
+    return true;
+  case OP_ALLOC:
+    cg_alloc(g, op);
+    return true;
+  default:
+    return false;
+  }
+}
+// ---------------------------------------------------------------- functions
+static void string_attr(Cg *g, LLVMValueRef f, const char *k, const char *v) {
+  LLVMAddAttributeAtIndex(
+      f, LLVMAttributeFunctionIndex,
+      LLVMCreateStringAttribute(g->lc, k, (unsigned)strlen(k), v,
+                                (unsigned)strlen(v)));
+}
+
+static void enum_attr(Cg *g, LLVMValueRef f, unsigned at, const char *k) {
+  unsigned id = LLVMGetEnumAttributeKindForName(k, strlen(k));
+  LLVMAddAttributeAtIndex(f, at, LLVMCreateEnumAttribute(g->lc, id, 0));
+}
+
+static LLVMValueRef begin(Cg *g, const char *name, LLVMTypeRef ret,
+                          LLVMTypeRef *params, unsigned n) {
+  LLVMTypeRef t = LLVMFunctionType(ret, params, n, 0);
+  g->llfn = LLVMAddFunction(g->mod, name, t);
+  LLVMSetLinkage(g->llfn, LLVMInternalLinkage);
+  enum_attr(g, g->llfn, LLVMAttributeFunctionIndex, "nounwind");
+  if (g->cpu) string_attr(g, g->llfn, "target-cpu", g->cpu);
+  if (g->features) string_attr(g, g->llfn, "target-features", g->features);
+  // 512-bit vectors are the unit of the schedule; LLVM would split them.
+  const char *width = g->has.avx512 ? "512" : "256";
+  string_attr(g, g->llfn, "prefer-vector-width", width);
+  string_attr(g, g->llfn, "min-legal-vector-width", width);
+  g->kargs = LLVMGetParam(g->llfn, 0);
+  enum_attr(g, g->llfn, 1, "noalias");
+  LLVMPositionBuilderAtEnd(g->b, block(g, "entry"));
+  return g->llfn;
+}
+
+static LLVMValueRef scratch_bytes(Cg *g, const Region *r) {
+  LLVMValueRef sum = cg_i64(g, 0);
+  for (const Op *op = r->first; op; op = op->next)
+    if (op->code == OP_ALLOC)
+      sum = LLVMBuildAdd(g->b, sum, alloc_bytes(g, op), "");
+  return sum;
+}
+
+// attn_count functions beside the kernel.
+static void counts(Cg *g, const char *name) {
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc), args[] = {ptr(g)};
+  Arena *a = &g->cx->scratch;
+  begin(g, arena_printf(a, "%s_ntasks", name), i64, args, 1);
+  LLVMValueRef n = cg_i64(g, 1);
+  for (uint32_t i = 0; i < g->fn->grid.n; i++)
+    n = LLVMBuildMul(g->b, n, grid_count(g, &g->fn->grid.at[i]), "");
+  LLVMBuildRet(g->b, n);
+  begin(g, arena_printf(a, "%s_scratch", name), i64, args, 1);
+  LLVMBuildRet(g->b, scratch_bytes(g, g->fn->body));
+}
+
+LLVMValueRef cg_kernel(Cg *g, const Func *f, const char *name) {
+  g->fn = f;
+  g->val = NEWN(&g->cx->scratch, LLVMValueRef, f->values.n + 1);
+  counts(g, name);
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
+  LLVMTypeRef params[] = {ptr(g), i64, i64, ptr(g)};
+  LLVMValueRef k =
+      begin(g, name, LLVMVoidTypeInContext(g->lc), params, 4);
+  enum_attr(g, k, 4, "noalias");
+  load_params(g);
+  LLVMValueRef first = LLVMGetParam(k, 1), last = LLVMGetParam(k, 2);
+  LLVMValueRef scratch = LLVMGetParam(k, 3);
+  LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), head = block(g, "tasks"),
+                    body = block(g, "task"), done = block(g, "end");
+  LLVMBuildBr(g->b, head);
+  LLVMPositionBuilderAtEnd(g->b, head);
+  g->task = LLVMBuildPhi(g->b, i64, "task");
+  LLVMAddIncoming(g->task, &first, &from, 1);
+  LLVMValueRef go = LLVMBuildICmp(g->b, LLVMIntSLT, g->task, last, "");
+  LLVMBuildCondBr(g->b, go, body, done);
+  LLVMPositionBuilderAtEnd(g->b, body);
+  g->scratch = scratch;
+  cg_region(g, f->body);
+  LLVMValueRef next = LLVMBuildNSWAdd(g->b, g->task, cg_i64(g, 1), "");
+  LLVMBasicBlockRef latch = LLVMGetInsertBlock(g->b);
+  LLVMAddIncoming(g->task, &next, &latch, 1);
+  LLVMBuildBr(g->b, head);
+  LLVMPositionBuilderAtEnd(g->b, done);
+  LLVMBuildRetVoid(g->b);
+  return k;
+}
