@@ -124,6 +124,7 @@ typedef struct attn_kargs {
   const int64_t *dims;
   int64_t ntasks; /* of the phase that runs */
   void *shared;   /* shared_bytes() bytes, uninitialized, kept over phases */
+  uint64_t given; /* bit i: scalar i was passed (see ATTN_PARAM_COMPUTED) */
 } attn_kargs;
 
 /* Does the tasks [begin, end) of one phase. How [0, ntasks) is cut, by whom
@@ -201,7 +202,10 @@ typedef enum attn_param_kind {
 } attn_param_kind;
 
 typedef enum attn_param_flag {
-  ATTN_PARAM_OPTIONAL = 1 /* an IN or INOUT tensor that may have NULL data */
+  ATTN_PARAM_OPTIONAL = 1, /* an IN or INOUT tensor that may have NULL data */
+  /* The default is computed by the kernel: a scalar that holds the bits of
+   * `def` counts as not given. */
+  ATTN_PARAM_COMPUTED = 2
 } attn_param_flag;
 
 typedef struct attn_param_desc {
@@ -277,7 +281,7 @@ ATTN_SIZE_(attn_container_header, 32);
 ATTN_SIZE_(attn_section, 24);
 ATTN_SIZE_(attn_entry, 16);
 ATTN_SIZE_(attn_scalar, 8);
-ATTN_SIZE_(attn_kargs, 40);
+ATTN_SIZE_(attn_kargs, 48);
 ATTN_SIZE_(attn_phase, 24);
 ATTN_SIZE_(attn_dim_desc, 40);
 ATTN_SIZE_(attn_param_desc, 56);

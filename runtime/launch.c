@@ -126,10 +126,30 @@ static int get_shared(attn_ctx *cx, const Request *r, int64_t bytes,
   return ATTN_OK;
 }
 
+static size_t scalar_size(int dtype) {
+  bool narrow = dtype > ATTN_F64 && dtype < ATTN_I64; // a float field
+  return narrow ? sizeof(float) : 8;
+}
+
+// Bit i: scalar i does not hold the mark of a default that the kernel computes.
+static uint64_t given(const attn_program *p, const attn_scalar *scalars) {
+  uint64_t bits = 0;
+  uint32_t ns = 0;
+  for (uint32_t i = 0; i < p->nparams; i++) {
+    const attn_param_desc *d = &p->params[i];
+    if (d->kind != ATTN_PARAM_SCALAR)
+      continue;
+    bool unset = (d->flags & ATTN_PARAM_COMPUTED) &&
+                 !memcmp(&scalars[ns], &d->def, scalar_size(d->dtype));
+    bits |= (uint64_t)!unset << ns++;
+  }
+  return bits;
+}
+
 static int run_spec(attn_ctx *cx, const attn_spec *s, const Request *r,
                     const Solved *v, attn_error *err) {
   attn_kargs a = {.tensors = v->tensors, .scalars = r->scalars,
-                  .dims = v->dims};
+                  .dims = v->dims, .given = given(r->prog, r->scalars)};
   Buffer *b;
   int rc = get_shared(cx, r, count(s->shared_bytes, &a), &a, &b, err);
   for (uint32_t i = 0; !rc && i < s->nphases; i++)
@@ -176,11 +196,6 @@ typedef struct Unpacked {
   attn_tensor *tensors[ATTN_MAX_PARAMS];
   attn_scalar scalars[ATTN_MAX_PARAMS];
 } Unpacked;
-
-static size_t scalar_size(int dtype) {
-  bool narrow = dtype > ATTN_F64 && dtype < ATTN_I64; // a float field
-  return narrow ? sizeof(float) : 8;
-}
 
 static int unpack(const attn_program *p, const void *args, Unpacked *u,
                   attn_error *err) {

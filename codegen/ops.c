@@ -1,0 +1,482 @@
+// mach ops as LLVM instructions, one small function per kind, found by a
+// table. Masks and layouts were decided before: nothing is chosen here.
+#include "codegen/cg.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+#include "runtime/attn_abi.h"
+
+#define B g->b
+
+typedef LLVMValueRef Emit(Cg *g, const Op *op);
+
+static LLVMValueRef arg(const Cg *g, const Op *op, uint32_t i) {
+  return g->val[op->args[i]];
+}
+static const Type *arg_type(const Cg *g, const Op *op, uint32_t i) {
+  return ir_type(g->fn, op->args[i]);
+}
+static const Type *res_type(const Cg *g, const Op *op) {
+  return ir_type(g->fn, op->res[0]);
+}
+static bool is_float(const Cg *g, const Op *op, uint32_t i) {
+  return dtype_is_float(arg_type(g, op, i)->dtype);
+}
+
+// ---------------------------------------------------------------- scalars
+static LLVMValueRef emit_const(Cg *g, const Op *op) {
+  const Type *t = res_type(g, op);
+  LLVMTypeRef lt = cg_type(g, t);
+  const IrAttr *f = ir_attr(op, AT_VALUE);
+  if (t->dtype == DT_F64 || t->dtype == DT_F32 || t->dtype == DT_TF32)
+    return cg_fconst(g, lt, f ? f->f : (double)ir_attr_i(op, AT_IVALUE, 0));
+  if (!dtype_is_float(t->dtype))
+    return cg_iconst(g, lt, f ? (int64_t)f->f : ir_attr_i(op, AT_IVALUE, 0));
+  uint16_t raw = 0;
+  dtype_store(t->dtype, &raw, f ? f->f : 0);
+  return cg_iconst(g, lt, raw);
+}
+
+static LLVMValueRef emit_dim(Cg *g, const Op *op) {
+  return cg_dim(g, (Dim)ir_attr_i(op, AT_DIM, 0));
+}
+
+static uint32_t scalar_position(const Cg *g, Value v) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < g->fn->params.n; i++) {
+    if (g->fn->params.at[i].v == v) break;
+    n += ir_type(g->fn, g->fn->params.at[i].v)->kind != TK_TENSOR;
+  }
+  return n;
+}
+
+// A tensor is given if its data is not NULL; a scalar if the launch says so.
+static LLVMValueRef emit_given(Cg *g, const Op *op) {
+  LLVMTypeRef p = LLVMPointerTypeInContext(g->lc, 0);
+  if (arg_type(g, op, 0)->kind == TK_TENSOR) {
+    LLVMValueRef d = LLVMBuildLoad2(B, p, arg(g, op, 0), "");
+    return LLVMBuildICmp(B, LLVMIntNE, d, LLVMConstNull(p), "");
+  }
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(g->lc), i64 = cg_of(cg_i64(g, 0));
+  LLVMValueRef off = cg_i64(g, offsetof(attn_kargs, given));
+  LLVMValueRef at = LLVMBuildInBoundsGEP2(B, i8, g->kargs, &off, 1, "");
+  LLVMValueRef set = LLVMBuildLoad2(B, i64, at, "");
+  int64_t bit = (int64_t)1 << scalar_position(g, op->args[0]);
+  LLVMValueRef on = LLVMBuildAnd(B, set, cg_i64(g, bit), "");
+  return LLVMBuildICmp(B, LLVMIntNE, on, cg_i64(g, 0), "");
+}
+
+// ---------------------------------------------------------------- arithmetic
+static LLVMValueRef emit_add(Cg *g, const Op *op) {
+  LLVMValueRef x = arg(g, op, 0), y = arg(g, op, 1);
+  return is_float(g, op, 0) ? LLVMBuildFAdd(B, x, y, "")
+                            : LLVMBuildAdd(B, x, y, "");
+}
+static LLVMValueRef emit_sub(Cg *g, const Op *op) {
+  LLVMValueRef x = arg(g, op, 0), y = arg(g, op, 1);
+  return is_float(g, op, 0) ? LLVMBuildFSub(B, x, y, "")
+                            : LLVMBuildSub(B, x, y, "");
+}
+static LLVMValueRef emit_mul(Cg *g, const Op *op) {
+  LLVMValueRef x = arg(g, op, 0), y = arg(g, op, 1);
+  return is_float(g, op, 0) ? LLVMBuildFMul(B, x, y, "")
+                            : LLVMBuildMul(B, x, y, "");
+}
+static LLVMValueRef emit_div(Cg *g, const Op *op) {
+  return LLVMBuildFDiv(B, arg(g, op, 0), arg(g, op, 1), "");
+}
+
+static LLVMValueRef emit_floordiv(Cg *g, const Op *op) {
+  LLVMValueRef x = arg(g, op, 0), y = arg(g, op, 1), z;
+  z = cg_iconst(g, cg_of(x), 0);
+  double c;
+  Value d = op->args[1];
+  const Op *def = ir_def(g->fn, d);
+  if (def && def->code == OP_SPLAT) d = def->args[0];
+  if (ir_const_value(g->fn, d, &c) && c > 0) {
+    int64_t n = (int64_t)c;
+    if ((n & (n - 1)) == 0)
+      return LLVMBuildAShr(B, x, cg_iconst(g, cg_of(x),
+                                           __builtin_ctzll((uint64_t)n)), "");
+  }
+  LLVMValueRef q = LLVMBuildSDiv(B, x, y, ""), r = LLVMBuildSRem(B, x, y, "");
+  LLVMValueRef differ = LLVMBuildICmp(B, LLVMIntSLT, LLVMBuildXor(B, r, y, ""),
+                                      z, "");
+  LLVMValueRef rest = LLVMBuildICmp(B, LLVMIntNE, r, z, "");
+  LLVMValueRef down = LLVMBuildAnd(B, differ, rest, "");
+  return LLVMBuildSub(B, q, LLVMBuildZExt(B, down, cg_of(q), ""), "");
+}
+
+static LLVMValueRef emit_mod(Cg *g, const Op *op) {
+  LLVMValueRef q = emit_floordiv(g, op);
+  LLVMValueRef m = LLVMBuildMul(B, q, arg(g, op, 1), "");
+  return LLVMBuildSub(B, arg(g, op, 0), m, "");
+}
+
+// The larger (or smaller), NaN if either is: the compare and select is one
+// instruction that gives y for NaN, so only x needs a test.
+static LLVMValueRef choose(Cg *g, const Op *op, bool larger) {
+  LLVMValueRef x = arg(g, op, 0), y = arg(g, op, 1);
+  if (!is_float(g, op, 0)) {
+    LLVMValueRef a[2] = {x, y};
+    if (arg_type(g, op, 0)->dtype == DT_BOOL)
+      return larger ? LLVMBuildOr(B, x, y, "") : LLVMBuildAnd(B, x, y, "");
+    return cg_intrinsic(g, larger ? "llvm.smax" : "llvm.smin", cg_of(x), a, 2);
+  }
+  LLVMValueRef c = LLVMBuildFCmp(B, larger ? LLVMRealOGT : LLVMRealOLT, x, y,
+                                 "");
+  LLVMValueRef r = LLVMBuildSelect(B, c, x, y, "");
+  LLVMValueRef nan = LLVMBuildFCmp(B, LLVMRealUNO, x, x, "");
+  return LLVMBuildSelect(B, nan, x, r, "");
+}
+static LLVMValueRef emit_max(Cg *g, const Op *op) {
+  return choose(g, op, true);
+}
+static LLVMValueRef emit_min(Cg *g, const Op *op) {
+  return choose(g, op, false);
+}
+
+static LLVMValueRef emit_neg(Cg *g, const Op *op) {
+  return is_float(g, op, 0) ? LLVMBuildFNeg(B, arg(g, op, 0), "")
+                            : LLVMBuildNeg(B, arg(g, op, 0), "");
+}
+
+static LLVMValueRef emit_abs(Cg *g, const Op *op) {
+  LLVMValueRef a[2] = {arg(g, op, 0), LLVMConstNull(
+                       LLVMInt1TypeInContext(g->lc))};
+  if (is_float(g, op, 0))
+    return cg_intrinsic(g, "llvm.fabs", cg_of(a[0]), a, 1);
+  return cg_intrinsic(g, "llvm.abs", cg_of(a[0]), a, 2);
+}
+
+static LLVMValueRef emit_fma(Cg *g, const Op *op) {
+  LLVMValueRef a[3] = {arg(g, op, 0), arg(g, op, 1), arg(g, op, 2)};
+  return cg_intrinsic(g, "llvm.fma", cg_of(a[0]), a, 3);
+}
+
+// ---------------------------------------------------------------- logic
+static LLVMValueRef compare(Cg *g, const Op *op, LLVMRealPredicate f,
+                            LLVMIntPredicate i) {
+  LLVMValueRef x = arg(g, op, 0), y = arg(g, op, 1);
+  return is_float(g, op, 0) ? LLVMBuildFCmp(B, f, x, y, "")
+                            : LLVMBuildICmp(B, i, x, y, "");
+}
+static LLVMValueRef emit_eq(Cg *g, const Op *op) {
+  return compare(g, op, LLVMRealOEQ, LLVMIntEQ);
+}
+static LLVMValueRef emit_ne(Cg *g, const Op *op) {
+  return compare(g, op, LLVMRealUNE, LLVMIntNE);
+}
+static LLVMValueRef emit_lt(Cg *g, const Op *op) {
+  return compare(g, op, LLVMRealOLT, LLVMIntSLT);
+}
+static LLVMValueRef emit_le(Cg *g, const Op *op) {
+  return compare(g, op, LLVMRealOLE, LLVMIntSLE);
+}
+static LLVMValueRef emit_and(Cg *g, const Op *op) {
+  return LLVMBuildAnd(B, arg(g, op, 0), arg(g, op, 1), "");
+}
+static LLVMValueRef emit_or(Cg *g, const Op *op) {
+  return LLVMBuildOr(B, arg(g, op, 0), arg(g, op, 1), "");
+}
+static LLVMValueRef emit_not(Cg *g, const Op *op) {
+  return LLVMBuildNot(B, arg(g, op, 0), "");
+}
+static LLVMValueRef emit_select(Cg *g, const Op *op) {
+  return LLVMBuildSelect(B, arg(g, op, 0), arg(g, op, 1), arg(g, op, 2), "");
+}
+
+// ---------------------------------------------------------------- functions
+static LLVMValueRef emit_math(Cg *g, const Op *op) {
+  return cg_math(g, op->code, arg(g, op, 0),
+                 op->nargs > 1 ? arg(g, op, 1) : NULL);
+}
+static LLVMValueRef emit_sqrt(Cg *g, const Op *op) {
+  LLVMValueRef x = arg(g, op, 0);
+  LLVMValueRef r = cg_intrinsic(g, "llvm.sqrt", cg_of(x), &x, 1);
+  if (op->code == OP_SQRT) return r;
+  return LLVMBuildFDiv(B, cg_fconst(g, cg_of(x), 1), r, "");
+}
+static LLVMValueRef emit_floor(Cg *g, const Op *op) {
+  LLVMValueRef x = arg(g, op, 0);
+  return cg_intrinsic(g, "llvm.floor", cg_of(x), &x, 1);
+}
+static LLVMValueRef emit_relu(Cg *g, const Op *op) {
+  LLVMValueRef x = arg(g, op, 0), z = cg_fconst(g, cg_of(x), 0);
+  LLVMValueRef c = LLVMBuildFCmp(B, LLVMRealOLT, x, z, "");
+  return LLVMBuildSelect(B, c, z, x, "");
+}
+static LLVMValueRef emit_ref(Cg *g, const Op *op) {
+  LLVMValueRef x = arg(g, op, 0);
+  LLVMValueRef c = LLVMBuildFCmp(B, LLVMRealOEQ, x,
+                                 cg_fconst(g, cg_of(x), -__builtin_inf()), "");
+  return LLVMBuildSelect(B, c, cg_fconst(g, cg_of(x), 0), x, "");
+}
+static LLVMValueRef emit_cast(Cg *g, const Op *op) {
+  return cg_cast(g, arg(g, op, 0), arg_type(g, op, 0)->dtype,
+                 res_type(g, op)->dtype);
+}
+
+// ---------------------------------------------------------------- memory
+static LLVMValueRef tensor_field(Cg *g, const Op *op, size_t base) {
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(g->lc), i64 = cg_of(cg_i64(g, 0));
+  int64_t at = (int64_t)base + 8 * ir_attr_i(op, AT_POS, 0);
+  LLVMValueRef off = cg_i64(g, at);
+  LLVMValueRef p = LLVMBuildInBoundsGEP2(B, i8, arg(g, op, 0), &off, 1, "");
+  return LLVMBuildLoad2(B, i64, p, "");
+}
+static LLVMValueRef emit_tptr(Cg *g, const Op *op) {
+  return LLVMBuildLoad2(B, LLVMPointerTypeInContext(g->lc, 0), arg(g, op, 0),
+                        "");
+}
+static LLVMValueRef emit_tshape(Cg *g, const Op *op) {
+  return tensor_field(g, op, offsetof(attn_tensor, shape));
+}
+static LLVMValueRef emit_tstride(Cg *g, const Op *op) {
+  return tensor_field(g, op, offsetof(attn_tensor, stride));
+}
+
+static LLVMValueRef address(Cg *g, const Op *op) {
+  LLVMTypeRef t = cg_memory(g, arg_type(g, op, 0)->dtype);
+  LLVMValueRef i = arg(g, op, 1);
+  return LLVMBuildGEP2(B, t, arg(g, op, 0), &i, 1, "");
+}
+static LLVMValueRef emit_padd(Cg *g, const Op *op) {
+  return address(g, op);
+}
+static LLVMValueRef emit_pview(Cg *g, const Op *op) {
+  return arg(g, op, 0);
+}
+
+static LLVMValueRef to_memory(Cg *g, LLVMValueRef v, DType t) {
+  if (t != DT_BOOL) return v;
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(g->lc);
+  return LLVMBuildZExt(B, v, cg_like(g, cg_of(v), i8), "");
+}
+static LLVMValueRef from_memory(Cg *g, LLVMValueRef v, DType t) {
+  if (t != DT_BOOL) return v;
+  return LLVMBuildICmp(B, LLVMIntNE, v, cg_iconst(g, cg_of(v), 0), "");
+}
+
+static LLVMValueRef emit_ld(Cg *g, const Op *op) {
+  DType t = arg_type(g, op, 0)->dtype;
+  LLVMValueRef v = LLVMBuildLoad2(B, cg_memory(g, t), address(g, op), "");
+  LLVMSetAlignment(v, (unsigned)dtype_size(t));
+  return from_memory(g, v, t);
+}
+static LLVMValueRef emit_st(Cg *g, const Op *op) {
+  DType t = arg_type(g, op, 0)->dtype;
+  LLVMValueRef s = LLVMBuildStore(B, to_memory(g, arg(g, op, 2), t),
+                                  address(g, op));
+  LLVMSetAlignment(s, (unsigned)dtype_size(t));
+  return NULL;
+}
+
+// Calls a masked memory intrinsic overloaded on two types; `align` is the
+// parameter that carries the alignment.
+static LLVMValueRef masked(Cg *g, const char *name, LLVMTypeRef t0,
+                           LLVMTypeRef t1, LLVMValueRef *a, unsigned n,
+                           unsigned pointer, DType elem) {
+  unsigned id = LLVMLookupIntrinsicID(name, __builtin_strlen(name));
+  LLVMTypeRef over[2] = {t0, t1};
+  LLVMValueRef f = LLVMGetIntrinsicDeclaration(g->mod, id, over, 2);
+  LLVMValueRef c = LLVMBuildCall2(B, LLVMIntrinsicGetType(g->lc, id, over, 2),
+                                  f, a, n, "");
+  unsigned kind = LLVMGetEnumAttributeKindForName("align", 5);
+  LLVMAddCallSiteAttribute(
+      c, pointer, LLVMCreateEnumAttribute(g->lc, kind,
+                                          (uint64_t)dtype_size(elem)));
+  return c;
+}
+
+static LLVMValueRef emit_vld(Cg *g, const Op *op) {
+  const Type *t = res_type(g, op);
+  LLVMTypeRef lt = cg_vec(cg_memory(g, t->dtype), t->n);
+  LLVMValueRef p = address(g, op), v;
+  if (op->nargs == 2) {
+    v = LLVMBuildLoad2(B, lt, p, "");
+    LLVMSetAlignment(v, (unsigned)dtype_size(t->dtype));
+  } else {
+    LLVMValueRef a[3] = {p, arg(g, op, 2), LLVMConstNull(lt)};
+    v = masked(g, "llvm.masked.load", lt, cg_of(p), a, 3, 1, t->dtype);
+  }
+  return from_memory(g, v, t->dtype);
+}
+
+static LLVMValueRef emit_vst(Cg *g, const Op *op) {
+  const Type *t = arg_type(g, op, 2);
+  LLVMValueRef v = to_memory(g, arg(g, op, 2), t->dtype), p = address(g, op);
+  if (op->nargs == 3) {
+    LLVMValueRef s = LLVMBuildStore(B, v, p);
+    LLVMSetAlignment(s, (unsigned)dtype_size(t->dtype));
+    return NULL;
+  }
+  LLVMValueRef a[3] = {v, p, arg(g, op, 3)};
+  masked(g, "llvm.masked.store", cg_of(v), cg_of(p), a, 3, 2, t->dtype);
+  return NULL;
+}
+
+static LLVMValueRef full_mask(Cg *g, LLVMTypeRef shape) {
+  return LLVMConstAllOnes(cg_like(g, shape, LLVMInt1TypeInContext(g->lc)));
+}
+
+static LLVMValueRef emit_vgather(Cg *g, const Op *op) {
+  const Type *t = res_type(g, op);
+  LLVMTypeRef lt = cg_vec(cg_memory(g, t->dtype), t->n);
+  LLVMValueRef p = address(g, op);
+  LLVMValueRef m = op->nargs > 2 ? arg(g, op, 2) : full_mask(g, lt);
+  LLVMValueRef a[3] = {p, m, LLVMConstNull(lt)};
+  LLVMValueRef v = masked(g, "llvm.masked.gather", lt, cg_of(p), a, 3, 1,
+                          t->dtype);
+  return from_memory(g, v, t->dtype);
+}
+
+static LLVMValueRef emit_vscatter(Cg *g, const Op *op) {
+  const Type *t = arg_type(g, op, 2);
+  LLVMValueRef v = to_memory(g, arg(g, op, 2), t->dtype), p = address(g, op);
+  LLVMValueRef m = op->nargs > 3 ? arg(g, op, 3) : full_mask(g, cg_of(v));
+  LLVMValueRef a[3] = {v, p, m};
+  masked(g, "llvm.masked.scatter", cg_of(v), cg_of(p), a, 3, 2, t->dtype);
+  return NULL;
+}
+
+// ---------------------------------------------------------------- vectors
+static LLVMValueRef emit_splat(Cg *g, const Op *op) {
+  return cg_splat(g, arg(g, op, 0), res_type(g, op)->n);
+}
+
+static LLVMValueRef iota(Cg *g, LLVMTypeRef t) {
+  LLVMValueRef at[64];
+  uint32_t n = LLVMGetVectorSize(t);
+  for (uint32_t i = 0; i < n; i++)
+    at[i] = LLVMConstInt(LLVMGetElementType(t), i, 0);
+  (void)g;
+  return LLVMConstVector(at, n);
+}
+static LLVMValueRef emit_viota(Cg *g, const Op *op) {
+  return iota(g, cg_type(g, res_type(g, op)));
+}
+static LLVMValueRef emit_vmask(Cg *g, const Op *op) {
+  uint32_t n = res_type(g, op)->n;
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(g->lc);
+  // Clamped to [0, n] so that 32-bit lanes compare right.
+  LLVMValueRef lo[2] = {arg(g, op, 0), cg_i64(g, 0)};
+  LLVMTypeRef i64 = cg_of(lo[1]);
+  LLVMValueRef hi[2] = {cg_intrinsic(g, "llvm.smax", i64, lo, 2),
+                        cg_i64(g, n)};
+  LLVMValueRef left = cg_intrinsic(g, "llvm.smin", i64, hi, 2);
+  left = cg_splat(g, LLVMBuildTrunc(B, left, i32, ""), n);
+  return LLVMBuildICmp(B, LLVMIntULT, iota(g, cg_vec(i32, n)), left, "");
+}
+
+static LLVMValueRef join(Cg *g, RKind k, LLVMValueRef x, LLVMValueRef y,
+                         bool fp) {
+  LLVMValueRef a[2] = {x, y};
+  LLVMValueRef c, nan;
+  switch (k) {
+  case RK_SUM:
+  case RK_COUNT:
+    return fp ? LLVMBuildFAdd(B, x, y, "") : LLVMBuildAdd(B, x, y, "");
+  case RK_PROD:
+    return fp ? LLVMBuildFMul(B, x, y, "") : LLVMBuildMul(B, x, y, "");
+  case RK_ANY:
+    return LLVMBuildOr(B, x, y, "");
+  case RK_ALL:
+    return LLVMBuildAnd(B, x, y, "");
+  default:
+    break;
+  }
+  bool larger = k == RK_MAX;
+  if (!fp)
+    return cg_intrinsic(g, larger ? "llvm.smax" : "llvm.smin", cg_of(x), a, 2);
+  c = LLVMBuildFCmp(B, larger ? LLVMRealOGT : LLVMRealOLT, x, y, "");
+  nan = LLVMBuildFCmp(B, LLVMRealUNO, x, x, "");
+  c = LLVMBuildOr(B, c, nan, "");
+  return LLVMBuildSelect(B, c, x, y, "");
+}
+
+static LLVMValueRef half(Cg *g, LLVMValueRef v, uint32_t from, uint32_t n) {
+  LLVMValueRef at[64];
+  for (uint32_t i = 0; i < n; i++) at[i] = cg_i32(g, (int32_t)(from + i));
+  return LLVMBuildShuffleVector(B, v, LLVMGetPoison(cg_of(v)),
+                                LLVMConstVector(at, n), "");
+}
+
+static LLVMValueRef emit_vreduce(Cg *g, const Op *op) {
+  LLVMValueRef v = arg(g, op, 0);
+  RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
+  for (uint32_t n = LLVMGetVectorSize(cg_of(v)); n > 1; n /= 2)
+    v = join(g, k, half(g, v, 0, n / 2), half(g, v, n / 2, n / 2),
+             is_float(g, op, 0));
+  return LLVMBuildExtractElement(B, v, cg_i64(g, 0), "");
+}
+
+static LLVMValueRef emit_extract(Cg *g, const Op *op) {
+  return LLVMBuildExtractElement(B, arg(g, op, 0), arg(g, op, 1), "");
+}
+static LLVMValueRef emit_insert(Cg *g, const Op *op) {
+  return LLVMBuildInsertElement(B, arg(g, op, 0), arg(g, op, 2),
+                                arg(g, op, 1), "");
+}
+
+static LLVMValueRef emit_pack2(Cg *g, const Op *op) {
+  LLVMTypeRef t = cg_type(g, res_type(g, op));
+  LLVMValueRef lo = LLVMBuildZExt(B, arg(g, op, 0), t, "");
+  LLVMValueRef hi = LLVMBuildZExt(B, arg(g, op, 1), t, "");
+  hi = LLVMBuildShl(B, hi, cg_iconst(g, t, 16), "");
+  return LLVMBuildOr(B, lo, hi, "");
+}
+
+static LLVMValueRef emit_dpbf16(Cg *g, const Op *op) {
+  uint32_t n = res_type(g, op)->n;
+  static const char *const names[] = {"llvm.x86.avx512bf16.dpbf16ps.128",
+                                      "llvm.x86.avx512bf16.dpbf16ps.256",
+                                      "llvm.x86.avx512bf16.dpbf16ps.512"};
+  LLVMTypeRef bf = LLVMVectorType(LLVMBFloatTypeInContext(g->lc), 2 * n);
+  LLVMValueRef a[3] = {arg(g, op, 0),
+                       LLVMBuildBitCast(B, arg(g, op, 1), bf, ""),
+                       LLVMBuildBitCast(B, arg(g, op, 2), bf, "")};
+  assert(n == 4 || n == 8 || n == 16);
+  return cg_intrinsic(g, names[n == 16 ? 2 : n == 8 ? 1 : 0], NULL, a, 3);
+}
+
+// ---------------------------------------------------------------- table
+static Emit *const table[OP_COUNT] = {
+    [OP_CONST] = emit_const,       [OP_DIM] = emit_dim,
+    [OP_GIVEN] = emit_given,       [OP_ADD] = emit_add,
+    [OP_SUB] = emit_sub,           [OP_MUL] = emit_mul,
+    [OP_DIV] = emit_div,           [OP_FLOORDIV] = emit_floordiv,
+    [OP_MOD] = emit_mod,           [OP_MIN] = emit_min,
+    [OP_MAX] = emit_max,           [OP_NEG] = emit_neg,
+    [OP_ABS] = emit_abs,           [OP_POW] = emit_math,
+    [OP_FMA] = emit_fma,           [OP_EQ] = emit_eq,
+    [OP_NE] = emit_ne,             [OP_LT] = emit_lt,
+    [OP_LE] = emit_le,             [OP_AND] = emit_and,
+    [OP_OR] = emit_or,             [OP_NOT] = emit_not,
+    [OP_SELECT] = emit_select,     [OP_EXP] = emit_math,
+    [OP_EXP2] = emit_math,         [OP_LOG] = emit_math,
+    [OP_LOG2] = emit_math,         [OP_SQRT] = emit_sqrt,
+    [OP_RSQRT] = emit_sqrt,        [OP_TANH] = emit_math,
+    [OP_SIGMOID] = emit_math,      [OP_SOFTPLUS] = emit_math,
+    [OP_RELU] = emit_relu,         [OP_ERF] = emit_math,
+    [OP_SIN] = emit_math,          [OP_COS] = emit_math,
+    [OP_FLOOR] = emit_floor,       [OP_REF] = emit_ref,
+    [OP_CAST] = emit_cast,         [OP_TPTR] = emit_tptr,
+    [OP_TSHAPE] = emit_tshape,     [OP_TSTRIDE] = emit_tstride,
+    [OP_PADD] = emit_padd,         [OP_PVIEW] = emit_pview,
+    [OP_LD] = emit_ld,             [OP_ST] = emit_st,
+    [OP_VLD] = emit_vld,           [OP_VST] = emit_vst,
+    [OP_VGATHER] = emit_vgather,   [OP_VSCATTER] = emit_vscatter,
+    [OP_SPLAT] = emit_splat,       [OP_VIOTA] = emit_viota,
+    [OP_VMASK] = emit_vmask,       [OP_VREDUCE] = emit_vreduce,
+    [OP_EXTRACT] = emit_extract,   [OP_INSERT] = emit_insert,
+    [OP_PACK2] = emit_pack2,       [OP_DPBF16] = emit_dpbf16,
+};
+
+void cg_op(Cg *g, const Op *op) {
+  if (cg_control(g, op)) return;
+  assert(table[op->code] && "op is not legal at level mach of the CPU");
+  LLVMValueRef v = table[op->code](g, op);
+  if (op->nres) g->val[op->res[0]] = v;
+}
