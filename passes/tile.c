@@ -1,0 +1,243 @@
+// tile: stream -> tile. Cuts the parallel axes into tasks and each `pass` into
+// loops over key tiles.
+//
+//   before  %m, %l = pass() {kinds = [max, sum], axis = k} ({domain}, {local},
+//             {correct}, {bounds})
+//   after   for(%lo, %flo, 64, ..) { masked body }    keys partly masked
+//           for(%flo, %fhi, 64, ..) { body }          no mask at all
+//           for(%fhi, %hi, 64, ..) { masked body }    and the tail
+//
+// Needs: level stream, `bounds` regions of `mask` where there are domains (a
+// pass without one is one masked loop). The common part is here: axes become
+// coordinates (origin + iota), a parallel domain becomes the mask of the
+// stores, `recur` becomes a sequential loop. tileloop.c makes the key loops,
+// tileplan.c chooses sizes. Tests: test/passes/tile.
+#include "passes/tile.h"
+
+#include <assert.h>
+#include <string.h>
+
+ValueMap tile_map_copy(Tiler *t, const ValueMap *m) {
+  ValueMap c = {.arena = m->arena, .n = m->n};
+  c.to = NEWN(m->arena, Value, m->n ? m->n : 1);
+  if (m->n) memcpy(c.to, m->to, sizeof(Value) * m->n);
+  (void)t;
+  return c;
+}
+
+const Op *region_yield(const Region *r) {
+  assert(r->last && r->last->code == OP_YIELD);
+  return r->last;
+}
+
+bool is_const_value(const Func *f, Value v, double want) {
+  double got;
+  return ir_const_value(f, v, &got) && got == want;
+}
+
+Value tile_const(Builder *b, Type type, double v) {
+  IrAttr a = dtype_is_float(type.dtype) ? attr_f(AT_VALUE, v)
+                                        : attr_i(AT_IVALUE, (int64_t)v);
+  return ir_op(b, OP_CONST, NULL, 0, &a, 1, &type, 1, 0)->res[0];
+}
+
+static Dim axis_size(const Tiler *t, uint32_t axis) {
+  DimTab *d = &t->to->mod->dims;
+  const Axis *a = &t->from->axes.at[axis];
+  if (a->role == AX_PAR)
+    return (int)axis == t->plan.lane ? dim_const(d, t->plan.tile_q) : DIM_NONE;
+  if (a->role == AX_KEY) return dim_const(d, t->plan.tile_k);
+  return a->role == AX_VEC ? a->extent : DIM_NONE;
+}
+
+Type tile_type(const Tiler *t, const Type *s) {
+  if (s->kind != TK_ELEM) return *s;
+  Type r = type_scalar(s->dtype);
+  for (uint32_t i = 0; i < s->n; i++) {
+    Dim size = axis_size(t, s->axis[i]);
+    if (size != DIM_NONE) r = type_with(r, s->axis[i], size);
+  }
+  return r;
+}
+
+static Value iota(Tiler *t, Builder *b, uint32_t axis) {
+  Type type = type_with(type_scalar(DT_I64), axis, axis_size(t, axis));
+  return ir_op(b, OP_IOTA, NULL, 0, NULL, 0, &type, 1, 0)->res[0];
+}
+
+// Coordinates of the parallel and vector axes, once at the top of the task.
+static void make_coords(Tiler *t, Builder *b) {
+  for (uint32_t a = 0; a < t->from->axes.n; a++) {
+    AxisRole role = t->from->axes.at[a].role;
+    if (role == AX_VEC) t->coord[a] = iota(t, b, a);
+    if (role != AX_PAR) continue;
+    Type i64 = type_scalar(DT_I64);
+    IrAttr at = {.id = AT_AXIS, .i = a};
+    Op *op = ir_op(b, OP_ORIGIN, NULL, 0, &at, 1, &i64, 1, 0);
+    t->origin[a] = t->coord[a] = op->res[0];
+    if ((int)a == t->plan.lane)
+      t->coord[a] = ir_2(b, OP_ADD, op->res[0], iota(t, b, a));
+  }
+}
+
+// `recur` -> `for` over the step axis, states carried. Steps outside the
+// axis' domain leave the states as they are and store nothing.
+static bool tile_recur(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
+  uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+  uint32_t n = op->nargs;
+  Value *args = NEWN(m->arena, Value, n + 3);
+  Type *types = NEWN(m->arena, Type, n + 1);
+  args[0] = ir_const_i(b, DT_I64, 0);
+  args[1] = ir_dim(b, t->from->axes.at[axis].extent);
+  args[2] = ir_const_i(b, DT_I64, 1);
+  for (uint32_t i = 0; i < n; i++) {
+    types[i] = tile_type(t, ir_type(t->from, op->res[i]));
+    Value init = vmap_get(m, op->args[i]);
+    // A state that starts narrower than its type is spread over it.
+    if (!type_eq(ir_type(t->to, init), &types[i])) {
+      Value zero = tile_const(b, types[i], 0);
+      Value one = ir_const_i(b, DT_BOOL, 1);
+      init = ir_3(b, OP_SELECT, one, init, zero);
+    }
+    args[i + 3] = init;
+  }
+  IrAttr rev = {.id = AT_REVERSE, .i = 1};
+  bool reverse = ir_attr_i(op, AT_REVERSE, 0);
+  Op *loop = ir_op(b, OP_FOR, args, n + 3, &rev, reverse, types, n, 1);
+  Region *body = loop->regions[0];
+  ValueMap in = tile_map_copy(t, m);
+  Value saved = t->coord[axis], saved_keep = t->keep[axis];
+  t->coord[axis] = ir_region_param(body, type_scalar(DT_I64), "t");
+  Value *old = NEWN(m->arena, Value, n + 1);
+  for (uint32_t i = 0; i < n; i++) {
+    old[i] = ir_region_param(body, types[i], "state");
+    vmap_put(&in, op->regions[0]->params.at[i], old[i]);
+  }
+  Builder lb = {.fn = t->to, .region = body, .span = op->span};
+  if (!tile_region(t, &lb, op->regions[0], &in)) return false;
+  const Op *y = region_yield(op->regions[0]);
+  Value *out = NEWN(m->arena, Value, n + 1);
+  for (uint32_t i = 0; i < n; i++) {
+    out[i] = vmap_get(&in, y->args[i]);
+    if (t->keep[axis])
+      out[i] = ir_3(&lb, OP_SELECT, t->keep[axis], out[i], old[i]);
+    vmap_put(m, op->res[i], loop->res[i]);
+  }
+  ir_yield(&lb, out, n);
+  t->coord[axis] = saved;
+  t->keep[axis] = saved_keep;
+  return true;
+}
+
+static bool tile_store(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
+  bool masked = ir_attr_i(op, AT_MASKED, 0);
+  uint32_t n = op->nargs - masked;
+  Value *args = NEWN(m->arena, Value, op->nargs + 1);
+  for (uint32_t i = 0; i < op->nargs; i++) args[i] = vmap_get(m, op->args[i]);
+  Value mask = masked ? args[n] : 0;
+  for (uint32_t a = 0; a < t->from->axes.n; a++) {
+    if (!t->keep[a]) continue;
+    mask = mask ? ir_2(b, OP_AND, mask, t->keep[a]) : t->keep[a];
+  }
+  IrAttr at = {.id = AT_MASKED, .i = 1};
+  if (mask) args[n++] = mask;
+  ir_op(b, OP_STORE, args, n, &at, mask != 0, NULL, 0, 0);
+  return true;
+}
+
+static void tile_domain(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
+  uint32_t a = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+  Value p = vmap_get(m, op->args[0]);
+  t->keep[a] = t->keep[a] ? ir_2(b, OP_AND, t->keep[a], p) : p;
+}
+
+// True if op varies with a key axis whose loop is not open: whoever opens the
+// loop clones it on demand.
+static bool waits_for_key(const Tiler *t, const Op *op) {
+  for (uint32_t i = 0; i < op->nres; i++) {
+    const Type *r = ir_type(t->from, op->res[i]);
+    for (uint32_t a = 0; r->kind == TK_ELEM && a < r->n; a++)
+      if (t->from->axes.at[r->axis[a]].role == AX_KEY && !t->coord[r->axis[a]])
+        return true;
+  }
+  return false;
+}
+
+bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
+  switch (op->code) {
+  case OP_INDEX: {
+    Value c = t->coord[ir_attr_i(op, AT_AXIS, 0)];
+    if (c) vmap_put(m, op->res[0], c);
+    return true;
+  }
+  case OP_ASSUME:
+  case OP_YIELD:
+    return true;
+  case OP_STOP_GRAD:
+    vmap_put(m, op->res[0], vmap_get(m, op->args[0]));
+    return true;
+  case OP_DOMAIN:
+    tile_domain(t, b, op, m);
+    return true;
+  case OP_STORE:
+    return tile_store(t, b, op, m);
+  case OP_PASS:
+    return tile_pass(t, b, op, m);
+  case OP_RECUR:
+    return tile_recur(t, b, op, m);
+  default:
+    if (waits_for_key(t, op)) return true;
+    b->span = op->span;
+    Op *c = ir_clone(b, t->from, op, m, NULL);
+    ir_del_attr(c, AT_NOTE);
+    return true;
+  }
+}
+
+bool tile_region(Tiler *t, Builder *b, const Region *r, ValueMap *m) {
+  for (const Op *op = r->first; op; op = op->next)
+    if (!tile_op(t, b, op, m)) return false;
+  return true;
+}
+
+static Func *tile_func(Ctx *cx, Module *m, Func *f, const PassOpt *opt) {
+  if (f->axes.n > 64) {
+    diag_add(cx, DIAG_pass_unsupported, f->span,
+             "a program may have at most 64 axes");
+    return NULL;
+  }
+  Tiler t = {.cx = cx, .from = f, .plan = tile_plan(cx, f, opt)};
+  t.to = ir_func(m, FK_PROGRAM, f->name);
+  m->funcs.n--;  // the caller puts it where f stood
+  t.to->span = f->span;
+  for (uint32_t i = 0; i < f->axes.n; i++) {
+    const Axis *a = &f->axes.at[i];
+    uint32_t id = ir_axis(t.to, a->name, a->role, a->extent);
+    assert(id == i);
+    (void)id;
+    if (a->role != AX_PAR) continue;
+    GridDim g = {i, (int)i == t.plan.lane ? t.plan.tile_q : 1};
+    vec_push(m->arena, &t.to->grid, g);
+  }
+  ValueMap map = {.arena = m->arena};
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    const FuncParam *p = &f->params.at[i];
+    const ValueInfo *v = ir_info(f, p->v);
+    vmap_put(&map, p->v, ir_param(t.to, v->hint, p->role, v->type));
+    t.to->params.at[i].nograd = p->nograd;
+  }
+  Builder b = {.fn = t.to, .region = t.to->body, .span = f->span};
+  make_coords(&t, &b);
+  return tile_region(&t, &b, f->body, &map) ? t.to : NULL;
+}
+
+bool pass_tile(Ctx *cx, Module *m, const PassOpt *opt) {
+  m->level = LV_TILE;
+  m->target = opt->target ? opt->target : "cpu";
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    Func *g = tile_func(cx, m, m->funcs.at[i], opt);
+    if (!g) return false;
+    m->funcs.at[i] = g;
+  }
+  return true;
+}

@@ -1,0 +1,41 @@
+// State shared by the files of the pass `tile`.
+#ifndef ATTNC_PASSES_TILE_H
+#define ATTNC_PASSES_TILE_H
+
+#include "passes/pass.h"
+
+// How one program is cut into tasks and key tiles.
+typedef struct TilePlan {
+  int lane;             // axis with a tile size > 1, or -1
+  int64_t tile_q;       // coordinates of the lane axis a task covers
+  int64_t tile_k;       // keys a loop iteration covers
+} TilePlan;
+
+typedef struct Tiler {
+  Ctx *cx;
+  const Func *from;     // stream level
+  Func *to;             // tile level
+  TilePlan plan;
+  Value origin[64];     // per axis of `from`: scalar coordinate of this task
+  Value coord[64];      // per axis: index tile (or scalar), 0 if none
+  Value keep[64];       // per par axis: bool domain predicate, 0 if none
+} Tiler;
+
+// Chooses the lane axis and the tile sizes of f; remarks why.
+TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt);
+
+// Type of a stream value as a tile.
+Type tile_type(const Tiler *t, const Type *s);
+// Clones one op at b. The map goes from values of `from` to those of `to`.
+bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m);
+// All ops of a region but its yield.
+bool tile_region(Tiler *t, Builder *b, const Region *r, ValueMap *m);
+// A `pass` as loops over key tiles (tileloop.c).
+bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m);
+
+ValueMap tile_map_copy(Tiler *t, const ValueMap *m);
+Value tile_const(Builder *b, Type type, double v);
+const Op *region_yield(const Region *r);
+bool is_const_value(const Func *f, Value v, double want);
+
+#endif

@@ -1,0 +1,465 @@
+// Key loops of the pass `tile`: one `pass` op becomes, per interval of its
+// bounds, a masked loop, a loop without masks and a masked loop.
+//
+// Values are cloned on demand, accumulator by accumulator, so that term i sees
+// the accumulators j < i after this tile, as docs/ir.md defines a pass.
+#include "passes/tile.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+typedef struct KeyLoop {
+  Tiler *t;
+  const Op *op;          // the pass
+  uint32_t axis;         // its key axis
+  uint32_t n;            // accumulators
+  const IrAttr *kinds;
+  FillKind fill;
+  PassOrder order;
+  const Region *domain, *local, *correct, *bounds, *classify;
+  bool whole;            // the domain is `const true`
+  Type *types;           // of the accumulators, as tiles
+  // of the loop body being made
+  bool masked;
+  Value mask;            // bool over lanes and keys
+  Value kmask;           // its part that does not vary with the lanes, or 0
+} KeyLoop;
+
+static bool mapped(const ValueMap *m, Value v) {
+  return v < m->n && m->to[v];
+}
+
+static bool listed(const Op *op, AttrId id, uint32_t i) {
+  const IrAttr *a = ir_attr(op, id);
+  for (uint32_t j = 0; a && j < a->n; j++)
+    if (a->list[j] == i) return true;
+  return false;
+}
+
+static bool is_score(const Op *op) {
+  const IrAttr *a = ir_attr(op, AT_NOTE);
+  return a && a->s && !strcmp(a->s, "score");
+}
+
+static bool over_key(const KeyLoop *l, const Op *op) {
+  const IrAttr *a = ir_attr(op, AT_OVER);
+  for (uint32_t j = 0; a && j < a->n; j++)
+    if (a->list[j] == l->axis) return true;
+  return false;
+}
+
+static double identity(RKind k) {
+  switch (k) {
+  case RK_PROD:
+  case RK_ALL:
+    return 1;
+  case RK_MAX:
+    return -INFINITY;
+  case RK_MIN:
+    return INFINITY;
+  default:
+    return 0;
+  }
+}
+
+// v where the mask holds, else `other`.
+static Value keep_if(Builder *b, Value mask, Value v, double other) {
+  Type s = type_scalar(ir_type(b->fn, v)->dtype);
+  return ir_3(b, OP_SELECT, mask, v, tile_const(b, s, other));
+}
+
+// ---------------------------------------------------------------- on demand
+static Value need(KeyLoop *l, Builder *b, Value v, ValueMap *m);
+
+// Loads of key data in a masked body read zeros where no lane sees the key:
+// memory past a sequence's end may hold anything.
+static Value clean_load(KeyLoop *l, Builder *b, const Op *op, Value v) {
+  const Type *t = ir_type(b->fn, v);
+  bool plain = op->code == OP_LOAD && l->masked && l->kmask && t->n > 1 &&
+               type_has_axis(t, l->axis) && dtype_is_float(t->dtype);
+  return plain ? keep_if(b, l->kmask, v, 0) : v;
+}
+
+static void clone_on_demand(KeyLoop *l, Builder *b, const Op *op,
+                            ValueMap *m) {
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (ir_type(l->t->from, op->args[i])->kind == TK_ELEM)
+      need(l, b, op->args[i], m);
+  if (op->code == OP_SCAN && l->masked && l->fill == FILL_SELECT)
+    vmap_put(m, op->args[0], keep_if(b, l->mask, vmap_get(m, op->args[0]), 0));
+  bool ok = tile_op(l->t, b, op, m);
+  assert(ok);
+  (void)ok;
+  if (op->nres != 1) return;
+  Value v = clean_load(l, b, op, vmap_get(m, op->res[0]));
+  if (is_score(op) && l->masked && l->fill != FILL_SELECT)
+    v = keep_if(b, l->mask, v, l->fill == FILL_ZERO ? 0 : -INFINITY);
+  vmap_put(m, op->res[0], v);
+}
+
+static Value need(KeyLoop *l, Builder *b, Value v, ValueMap *m) {
+  if (!mapped(m, v)) {
+    assert(ir_def(l->t->from, v) && "a pass uses a value that is not defined");
+    clone_on_demand(l, b, ir_def(l->t->from, v), m);
+  }
+  return vmap_get(m, v);
+}
+
+// Clones what does not vary with the keys in front of the loops.
+static void hoist(KeyLoop *l, Builder *b, const Region *r, ValueMap *m) {
+  for (const Op *op = r->first; op; op = op->next) {
+    const OpInfo *info = op_info(op->code);
+    bool ok = (info->flags & OPF_PURE) && !op->nregions && op->nres == 1 &&
+              !(op->code == OP_INDEX &&
+                ir_attr_i(op, AT_AXIS, -1) == (int64_t)l->axis);
+    for (uint32_t i = 0; ok && i < op->nargs; i++)
+      ok = mapped(m, op->args[i]);
+    if (ok && !over_key(l, op) && !is_score(op)) tile_op(l->t, b, op, m);
+  }
+}
+
+// ---------------------------------------------------------------- one body
+static Value combine(Builder *b, RKind k, Value x, Value y) {
+  static const OpCode code[] = {
+      [RK_SUM] = OP_ADD, [RK_PROD] = OP_MUL, [RK_MAX] = OP_MAX,
+      [RK_MIN] = OP_MIN, [RK_ANY] = OP_OR,   [RK_ALL] = OP_AND,
+      [RK_COUNT] = OP_ADD};
+  return ir_2(b, code[k], x, y);
+}
+
+// The term of a uniform value over a whole tile of keys.
+static Value repeat_uniform(KeyLoop *l, Builder *b, RKind k, Value v) {
+  Type t = type_scalar(ir_type(b->fn, v)->dtype);
+  if (k == RK_SUM || k == RK_COUNT)
+    return ir_2(b, OP_MUL, v,
+                tile_const(b, t, (double)l->t->plan.tile_k));
+  if (k != RK_PROD) return v;
+  Value n = tile_const(b, t, (double)l->t->plan.tile_k);
+  return ir_2(b, OP_POW, v, n);
+}
+
+// A dot whose result is the accumulator's type takes it as third operand.
+static Value add_dot(KeyLoop *l, Builder *b, const Op *dot, ValueMap *m,
+                     Value acc, bool guard, const Type *type) {
+  Value x = need(l, b, dot->args[0], m), y = need(l, b, dot->args[1], m);
+  if (l->masked && (guard || l->fill == FILL_SELECT)) {
+    // The computed operand is the one that varies with the lanes.
+    bool second = l->t->plan.lane >= 0 &&
+                  !type_has_axis(ir_type(b->fn, x), l->t->plan.lane) &&
+                  type_has_axis(ir_type(b->fn, y), l->t->plan.lane);
+    Value *p = second ? &y : &x;
+    *p = keep_if(b, l->mask, *p, 0);
+  }
+  Value args[3] = {x, y, acc};
+  IrAttr over = *ir_attr(dot, AT_OVER);
+  Op *d = ir_op(b, OP_DOT, args, 2, &over, 1, NULL, 1, 0);
+  if (!type_eq(ir_type(b->fn, d->res[0]), type))
+    return ir_2(b, OP_ADD, acc, d->res[0]);
+  ir_erase(d);
+  return ir_op(b, OP_DOT, args, 3, &over, 1, NULL, 1, 0)->res[0];
+}
+
+static Value reduce_term(KeyLoop *l, Builder *b, Value v, RKind k,
+                         bool guard) {
+  Type t = *ir_type(b->fn, v);
+  bool select = l->masked && (guard || l->fill == FILL_SELECT);
+  if (select) v = keep_if(b, l->mask, v, identity(k));
+  t = *ir_type(b->fn, v);
+  if (!type_has_axis(&t, l->axis)) return repeat_uniform(l, b, k, v);
+  return ir_reduce(b, k == RK_COUNT ? RK_SUM : k, v, &l->axis, 1);
+}
+
+// Accumulator i after this tile.
+static Value update(KeyLoop *l, Builder *b, uint32_t i, ValueMap *m,
+                    ValueMap *cm, Value old) {
+  const Func *f = l->t->from;
+  RKind k = (RKind)l->kinds->list[i];
+  Value yield = region_yield(l->local)->args[i];
+  Value factor = region_yield(l->correct)->args[i];
+  bool guard = listed(l->op, AT_GUARD, i);
+  const Op *def = ir_def(f, yield);
+  bool inner = def && def->parent == l->local &&
+               (def->code == OP_DOT || def->code == OP_REDUCE) &&
+               over_key(l, def);
+  Value term = 0;
+  if (!inner)
+    term = reduce_term(l, b, need(l, b, yield, m), k, guard);
+  else if (def->code == OP_REDUCE)
+    term = reduce_term(l, b, need(l, b, def->args[0], m),
+                       (RKind)ir_attr_i(def, AT_KIND, RK_SUM), guard);
+  Value acc = old;
+  if (!is_const_value(f, factor, 1))
+    acc = ir_2(b, OP_MUL, old, need(l, b, factor, cm));
+  if (!term) return add_dot(l, b, def, m, acc, guard, &l->types[i]);
+  return combine(b, k, acc, term);
+}
+
+// Conjuncts that do not vary with the lanes go to kmask too.
+static void split_mask(KeyLoop *l, Builder *b, Value p, ValueMap *m) {
+  const Op *def = ir_def(l->t->from, p);
+  if (def && def->code == OP_AND && def->parent == l->domain) {
+    split_mask(l, b, def->args[0], m);
+    split_mask(l, b, def->args[1], m);
+    return;
+  }
+  bool was = l->masked;
+  l->masked = false;  // loads of the predicate itself are read as they are
+  Value v = need(l, b, p, m);
+  l->masked = was;
+  l->mask = ir_2(b, OP_AND, l->mask, v);
+  bool lanes = l->t->plan.lane >= 0 &&
+               type_has_axis(ir_type(b->fn, v), (uint32_t)l->t->plan.lane);
+  if (!lanes) l->kmask = ir_2(b, OP_AND, l->kmask, v);
+}
+
+// The predicate of this tile's keys, and its part shared by all lanes.
+static void make_mask(KeyLoop *l, Builder *b, Value key, ValueMap *m) {
+  Value extent = ir_dim(b, l->t->from->axes.at[l->axis].extent);
+  l->kmask = ir_2(b, OP_LT, key, extent);
+  l->mask = l->kmask;
+  if (!l->whole) split_mask(l, b, region_yield(l->domain)->args[0], m);
+}
+
+// Coordinates and mask of the tile of keys from k0.
+static void open_tile(KeyLoop *l, Builder *b, Value k0, bool masked,
+                      ValueMap *m) {
+  Tiler *t = l->t;
+  Type kt = type_with(type_scalar(DT_I64), l->axis,
+                      dim_const(&t->to->mod->dims, t->plan.tile_k));
+  Value iota = ir_op(b, OP_IOTA, NULL, 0, NULL, 0, &kt, 1, 0)->res[0];
+  Value key = ir_2(b, OP_ADD, k0, iota);
+  t->coord[l->axis] = key;
+  l->masked = masked;
+  if (masked) make_mask(l, b, key, m);
+}
+
+// One tile of keys from k0: new accumulators from old ones.
+static void body(KeyLoop *l, Builder *b, Value k0, bool masked,
+                 const ValueMap *pre, const Value *old, Value *out) {
+  ValueMap m = tile_map_copy(l->t, pre), cm = tile_map_copy(l->t, pre);
+  open_tile(l, b, k0, masked, &m);
+  for (uint32_t i = 0; i < l->n; i++) {
+    vmap_put(&cm, l->correct->params.at[i], old[i]);
+    bool scan = listed(l->op, AT_SCANS, i);
+    if (scan) vmap_put(&m, l->local->params.at[i], old[i]);
+    out[i] = update(l, b, i, &m, &cm, old[i]);
+    if (!scan) vmap_put(&m, l->local->params.at[i], out[i]);
+    vmap_put(&cm, l->correct->params.at[l->n + i], out[i]);
+  }
+  l->t->coord[l->axis] = 0;
+}
+
+// ---------------------------------------------------------------- loops
+typedef struct Range {
+  Value base, f0, f1, hi;  // masked [base, f0), full [f0, f1), masked [f1, hi)
+  bool no_head;            // [base, f0) is empty
+  bool no_full;            // [f0, f1) is empty
+} Range;
+
+// Maps the arguments of a bounds or classify region.
+static uint32_t map_box(KeyLoop *l, Builder *b, const Region *r, ValueMap *m) {
+  Tiler *t = l->t;
+  const IrAttr *box = ir_attr(l->op, AT_BOX);
+  uint32_t at = 0;
+  for (uint32_t i = 0; box && i < box->n; i++) {
+    uint32_t a = (uint32_t)box->list[i];
+    Value lo = t->origin[a], hi = lo;
+    if ((int)a == t->plan.lane) {
+      Value last = ir_2(b, OP_ADD, lo, ir_const_i(b, DT_I64,
+                                                  t->plan.tile_q - 1));
+      Value end = ir_2(b, OP_SUB, ir_dim(b, t->from->axes.at[a].extent),
+                       ir_const_i(b, DT_I64, 1));
+      hi = ir_2(b, OP_MIN, last, end);
+    }
+    vmap_put(m, r->params.at[at++], lo);
+    vmap_put(m, r->params.at[at++], hi);
+  }
+  return at;
+}
+
+// Whether the tile test of `mask` leaves any key of this tile.
+static Value classified(KeyLoop *l, Builder *b, Value k0,
+                        const ValueMap *pre) {
+  Tiler *t = l->t;
+  ValueMap m = tile_map_copy(t, pre);
+  uint32_t at = map_box(l, b, l->classify, &m);
+  Value end = ir_2(b, OP_ADD, k0, ir_const_i(b, DT_I64, t->plan.tile_k));
+  end = ir_2(b, OP_MIN, end, ir_dim(b, t->from->axes.at[l->axis].extent));
+  end = ir_2(b, OP_SUB, end, ir_const_i(b, DT_I64, 1));
+  vmap_put(&m, l->classify->params.at[at], k0);
+  vmap_put(&m, l->classify->params.at[at + 1], end);
+  l->masked = false;
+  Value cls = need(l, b, region_yield(l->classify)->args[0], &m);
+  return ir_2(b, OP_NE, cls, ir_const_i(b, DT_I64, 0));
+}
+
+// Whether the predicate holds anywhere in this tile.
+static Value occupied(KeyLoop *l, Builder *b, Value k0, const ValueMap *pre) {
+  ValueMap m = tile_map_copy(l->t, pre);
+  open_tile(l, b, k0, true, &m);
+  Type t = type_scalar(DT_BOOL);
+  Value v = ir_op(b, OP_ANY_OF, &l->mask, 1, NULL, 0, &t, 1, 0)->res[0];
+  l->t->coord[l->axis] = 0;
+  return v;
+}
+
+typedef enum TestStage { TEST_BOUNDS, TEST_PREDICATE, TEST_DONE } TestStage;
+
+// A masked body behind the tests that may skip the tile.
+static void tested_body(KeyLoop *l, Builder *b, Value k0, TestStage stage,
+                        const ValueMap *pre, const Value *old, Value *out) {
+  if (stage == TEST_BOUNDS && !l->classify) stage = TEST_PREDICATE;
+  if (stage == TEST_PREDICATE && !ir_attr_i(l->op, AT_SPARSE, 0))
+    stage = TEST_DONE;
+  if (stage == TEST_DONE) {
+    body(l, b, k0, true, pre, old, out);
+    return;
+  }
+  Value some = stage == TEST_BOUNDS ? classified(l, b, k0, pre)
+                                    : occupied(l, b, k0, pre);
+  Op *br = ir_op(b, OP_IF, &some, 1, NULL, 0, l->types, l->n, 2);
+  Builder in = {.fn = b->fn, .region = br->regions[0], .span = b->span};
+  tested_body(l, &in, k0, stage + 1, pre, old, out);
+  ir_yield(&in, out, l->n);
+  Builder skip = {.fn = b->fn, .region = br->regions[1], .span = b->span};
+  ir_yield(&skip, old, l->n);
+  for (uint32_t i = 0; i < l->n; i++) out[i] = br->res[i];
+}
+
+static void loop(KeyLoop *l, Builder *b, Value lo, Value hi, bool masked,
+                 const ValueMap *pre, Value *acc) {
+  Tiler *t = l->t;
+  Value *args = NEWN(pre->arena, Value, l->n + 3);
+  args[0] = lo;
+  args[1] = hi;
+  args[2] = ir_const_i(b, DT_I64, t->plan.tile_k);
+  for (uint32_t i = 0; i < l->n; i++) args[i + 3] = acc[i];
+  IrAttr rev = {.id = AT_REVERSE, .i = 1};
+  Op *f = ir_op(b, OP_FOR, args, l->n + 3, &rev, l->order == ORDER_REVERSE,
+                l->types, l->n, 1);
+  Region *r = f->regions[0];
+  Value k0 = ir_region_param(r, type_scalar(DT_I64), "k0");
+  Value *old = NEWN(pre->arena, Value, l->n + 1);
+  Value *out = NEWN(pre->arena, Value, l->n + 1);
+  for (uint32_t i = 0; i < l->n; i++)
+    old[i] = ir_region_param(r, l->types[i],
+                             ir_info(t->from, l->op->res[i])->hint);
+  Builder in = {.fn = b->fn, .region = r, .span = b->span};
+  if (masked)
+    tested_body(l, &in, k0, TEST_BOUNDS, pre, old, out);
+  else
+    body(l, &in, k0, false, pre, old, out);
+  ir_yield(&in, out, l->n);
+  for (uint32_t i = 0; i < l->n; i++) acc[i] = f->res[i];
+}
+
+static Value tile_floor(KeyLoop *l, Builder *b, Value v) {
+  Value bk = ir_const_i(b, DT_I64, l->t->plan.tile_k);
+  return ir_2(b, OP_MUL, ir_2(b, OP_FLOORDIV, v, bk), bk);
+}
+
+static Value tile_ceil(KeyLoop *l, Builder *b, Value v) {
+  Value up = ir_const_i(b, DT_I64, l->t->plan.tile_k - 1);
+  return tile_floor(l, b, ir_2(b, OP_ADD, v, up));
+}
+
+// Tile-aligned loop limits of one interval; prev is where the tiles of the
+// interval before it end (a shared tile is walked once).
+static Range align(KeyLoop *l, Builder *b, const Value any_full[4],
+                   Value prev) {
+  Value zero = ir_const_i(b, DT_I64, 0);
+  Value extent = ir_dim(b, l->t->from->axes.at[l->axis].extent);
+  Range r = {0};
+  Value lo = ir_2(b, OP_MAX, any_full[0], zero);
+  r.hi = ir_2(b, OP_MIN, any_full[1], extent);
+  r.base = ir_2(b, OP_MAX, tile_floor(l, b, lo), prev ? prev : zero);
+  Value top = ir_2(b, OP_MAX, tile_ceil(l, b, r.hi), r.base);
+  Value f0 = ir_2(b, OP_MAX, tile_ceil(l, b, any_full[2]), r.base);
+  r.f0 = ir_2(b, OP_MIN, f0, top);
+  Value fhi = ir_2(b, OP_MIN, any_full[3], extent);
+  r.f1 = ir_2(b, OP_MAX, tile_floor(l, b, fhi), r.f0);
+  return r;
+}
+
+static uint32_t ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
+                       Range out[4]) {
+  Value zero = ir_const_i(b, DT_I64, 0);
+  Value extent = ir_dim(b, l->t->from->axes.at[l->axis].extent);
+  if (!l->bounds) {
+    Range r = {.base = zero, .hi = extent, .no_head = true};
+    r.f0 = zero;
+    r.f1 = l->whole ? tile_floor(l, b, extent) : zero;
+    r.no_full = !l->whole;
+    out[0] = r;
+    return 1;
+  }
+  ValueMap m = tile_map_copy(l->t, pre);
+  map_box(l, b, l->bounds, &m);
+  const Op *y = region_yield(l->bounds);
+  uint32_t n = y->nargs / 4;
+  for (uint32_t i = 0; i < y->nargs; i++)
+    if (ir_type(b->fn, need(l, b, y->args[i], &m))->n) {
+      l->bounds = NULL;  // bounds that differ between lanes do not help
+      return ranges(l, b, pre, out);
+    }
+  Value prev = 0;
+  for (uint32_t i = 0; i < n && i < 4; i++) {
+    Value v[4];
+    const Value *from = &y->args[4 * i];
+    for (int j = 0; j < 4; j++) v[j] = need(l, b, from[j], &m);
+    out[i] = align(l, b, v, prev);
+    out[i].no_head = from[0] == from[2] && i == 0;
+    out[i].no_full = from[2] == from[3];
+    prev = ir_2(b, OP_MAX, out[i].f1, tile_ceil(l, b, out[i].hi));
+  }
+  return n;
+}
+
+static void range_loops(KeyLoop *l, Builder *b, const Range *r,
+                        const ValueMap *pre, Value *acc) {
+  bool rev = l->order == ORDER_REVERSE;
+  if (rev) loop(l, b, r->f1, r->hi, true, pre, acc);
+  if (!rev && !r->no_head) loop(l, b, r->base, r->f0, true, pre, acc);
+  if (!r->no_full) loop(l, b, r->f0, r->f1, false, pre, acc);
+  if (rev && !r->no_head) loop(l, b, r->base, r->f0, true, pre, acc);
+  if (!rev) loop(l, b, r->f1, r->hi, true, pre, acc);
+}
+
+static KeyLoop key_loop(Tiler *t, const Op *op) {
+  KeyLoop l = {.t = t, .op = op};
+  l.axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+  l.n = op->nres;
+  l.kinds = ir_attr(op, AT_KINDS);
+  l.fill = (FillKind)ir_attr_i(op, AT_FILL, FILL_SELECT);
+  l.order = (PassOrder)ir_attr_i(op, AT_ORDER, ORDER_ANY);
+  l.domain = op->regions[0];
+  l.local = op->regions[1];
+  l.correct = op->regions[2];
+  l.bounds = op->nregions > 3 ? op->regions[3] : NULL;
+  l.classify = op->nregions > 4 ? op->regions[4] : NULL;
+  if (l.bounds && !l.bounds->last) l.bounds = NULL;
+  if (l.classify && !l.classify->last) l.classify = NULL;
+  l.whole = is_const_value(t->from, region_yield(l.domain)->args[0], 1);
+  return l;
+}
+
+bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
+  KeyLoop l = key_loop(t, op);
+  l.types = NEWN(m->arena, Type, l.n + 1);
+  Value *acc = NEWN(m->arena, Value, l.n + 1);
+  for (uint32_t i = 0; i < l.n; i++) {
+    l.types[i] = tile_type(t, ir_type(t->from, op->res[i]));
+    acc[i] = tile_const(b, l.types[i], identity((RKind)l.kinds->list[i]));
+  }
+  hoist(&l, b, l.domain, m);
+  hoist(&l, b, l.local, m);
+  hoist(&l, b, l.correct, m);
+  Range r[4];
+  uint32_t n = ranges(&l, b, m, r);
+  bool rev = l.order == ORDER_REVERSE;
+  for (uint32_t i = 0; i < n; i++)
+    range_loops(&l, b, &r[rev ? n - 1 - i : i], m, acc);
+  for (uint32_t i = 0; i < l.n; i++) vmap_put(m, op->res[i], acc[i]);
+  return true;
+}
