@@ -316,6 +316,7 @@ static const char *doc_above(Parse *p, uint32_t n, uint32_t at) {
   const Trivia *t = p->unit->trivia.at;
   uint32_t first = n;
   while (first > 0 && is_doc(p, &t[first - 1]) &&
+         begins_line(p, t[first - 1].span.lo) &&
          only_space(p, t[first - 1].span.hi, at)) {
     first--;
     at = t[first].span.lo;

@@ -50,13 +50,13 @@ int attn_lex(Value *v, Loc *at, Parse *p) {
   return t.kind;
 }
 
-// --- recovery --------------------------------------------------------------
-
-static bool first_on_line(const Parse *p, uint32_t at) {
+bool begins_line(const Parse *p, uint32_t at) {
   const char *s = p->src->text;
   while (at > 0 && (s[at - 1] == ' ' || s[at - 1] == '\t')) at--;
   return at == 0 || s[at - 1] == '\n';
 }
+
+// --- recovery --------------------------------------------------------------
 
 static bool in_set(int kind, const int *set) {
   while (*set && *set != kind) set++;
@@ -78,7 +78,7 @@ static bool begins_decl(const Parse *p, Token t) {
 
 static bool begins_stmt(const Parse *p, Token t) {
   return t.at.lo != p->resumed_at && in_set(t.kind, stmt_words) &&
-         first_on_line(p, t.at.lo);
+         begins_line(p, t.at.lo);
 }
 
 static void put_back(Parse *p, Token t) {

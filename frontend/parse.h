@@ -59,6 +59,7 @@ typedef union Value {
   TypeExpr *type;
   Layout *layout;
   Arg arg;
+  Attr attr;
   Item item;
   Generic generic;
   Param param;
@@ -128,6 +129,8 @@ TokenClass token_class(int kind);
 // parse.c
 Span span_of(const Parse *p, Loc at);
 void too_deep(Parse *p, Loc at);
+// Does nothing but space stand before offset `at` on its line?
+bool begins_line(const Parse *p, uint32_t at);
 // Reports the token p->last where one of the kinds `want` could stand, and
 // arranges where the parser resumes.
 void syntax_error(Parse *p, const int *want, int n);

@@ -40,6 +40,7 @@ static Loc join(Loc a, Loc b) { return (Loc){a.lo, b.hi}; }
 %token MATMUL "@@" POW "**"
 
 %type <attrs> attrs
+%type <attr> attr
 %type <args> args arglist
 %type <decl> decl
 %type <names> path idents stmt_names
@@ -72,14 +73,16 @@ static Loc join(Loc a, Loc b) { return (Loc){a.lo, b.hi}; }
 %type <name> ident
 %type <tok> soft
 %%
-file: %empty | file attrs decl { unit_add(p, $2, $3); } ;
+file: %empty | file decl { unit_add(p, (AttrList){0}, $2); }
+  | file attrs decl { unit_add(p, $2, $3); } ;
 
-attrs: %empty { $$ = (AttrList){0}; }
-  | attrs "@" ident
-    { $$ = $1; PUSH($$, ((Attr){.span = span_of(p, join(@2, @3)), .name = $3.name})); }
-  | attrs "@" ident "(" args ")"
-    { Attr t = {.span = span_of(p, join(@2, @6)), .name = $3.name};
-      VEC_MOVE(t.args, $5); $$ = $1; PUSH($$, t); } ;
+/* Never empty: an error must find a state that waits for it before any
+   reduction. */
+attrs: attr { $$ = (AttrList){0}; PUSH($$, $1); }
+  | attrs attr { $$ = $1; PUSH($$, $2); } ;
+attr: "@" ident { $$ = (Attr){.span = span_of(p, @$), .name = $2.name}; }
+  | "@" ident "(" args ")"
+    { $$ = (Attr){.span = span_of(p, @$), .name = $2.name}; VEC_MOVE($$.args, $4); } ;
 
 decl:
     IMPORT path ";" { $$ = de_import(p, @$, $2, (NameList){0}); }

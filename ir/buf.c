@@ -71,16 +71,22 @@ void buf_double(Buf *b, double v) {
     buf_str(b, v < 0 ? "-inf" : "inf");
     return;
   }
-  char s[40];
-  for (int prec = 1; prec <= 17; prec++) {
-    snprintf(s, sizeof s, "%.*g", prec, v);
-    if (strtod(s, NULL) == v) break;
-  }
-  to_c_locale(s);
-  // %g leaves out the point of whole numbers.
+  char s[48];
+  int prec = 0;  // digits behind the first that it takes
+  do snprintf(s, sizeof s, "%.*e", prec, v);
+  while (strtod(s, NULL) != v && ++prec < 17);
   const char *e = strchr(s, 'e');
-  buf_str(b, s);
-  if (!e && !strchr(s, '.')) buf_str(b, ".0");
+  int exp = atoi(e + 1);
+  if (exp >= -5 && exp < 16) {
+    int behind = prec > exp ? prec - exp : 1;
+    snprintf(s, sizeof s, "%.*f", behind, v);
+    to_c_locale(s);
+    buf_str(b, s);
+    return;
+  }
+  s[e - s] = 0;
+  to_c_locale(s);
+  buf_printf(b, "%se%d", s, exp);
 }
 
 void buf_json(Buf *b, const char *s, size_t n) {

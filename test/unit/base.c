@@ -30,12 +30,13 @@ static void containers(Ctx *cx) {
 
 static void text(Ctx *cx) {
   Buf b = {.arena = &cx->session};
-  const double v[] = {0.1, 1, -3e300, INFINITY, 1e-7};
-  for (int i = 0; i < 5; i++) {
+  const double v[] = {0.1, 1, -3e300, INFINITY, 1e-7, 1000, 2.5e15, 1.0 / 3};
+  for (int i = 0; i < 8; i++) {
     buf_double(&b, v[i]);
     buf_char(&b, ' ');
   }
-  EXPECT(strcmp(b.at, "0.1 1.0 -3e+300 inf 1e-07 ") == 0);
+  EXPECT(strcmp(b.at, "0.1 1.0 -3e300 inf 1e-7 1000.0 2500000000000000.0 "
+                      "0.3333333333333333 ") == 0);
   Source *s = ctx_add_source(cx, "t", "a\nb\xf0\x9f\x98\x80x\n", 9);
   LineCol at = src_linecol(s, 7);
   EXPECT(at.line == 2 && at.col == 6 && at.col_utf16 == 4);
