@@ -134,7 +134,8 @@ static void type_of(Dump *d, const Ty *t) {
   if (!t->rank) return;
   for (int i = 0; i < t->rank; i++) {
     put(d, i ? "," : "[");
-    buf_printf(d->out, "#%u", t->shape[i]);
+    if (d->dims) dim_print(d->dims, t->shape[i], d->out);
+    else put(d, "?");
   }
   put(d, "]");
 }
