@@ -77,19 +77,35 @@ static void put_axis(const Func *f, uint64_t axis, Buf *out) {
   buf_str(out, axis < f->axes.n ? f->axes.at[axis].name : "?");
 }
 
+// Invalid IR is printed too, in the verifier's messages.
+static void put_dim(const Func *f, Dim d, Buf *out) {
+  const DimTab *t = &f->mod->dims;
+  if (d != DIM_NONE && d < t->exprs.n) dim_print(t, d, out);
+  else buf_char(out, '?');
+}
+
+static void put_word(WordSet set, int64_t i, Buf *out) {
+  const char *s = i >= 0 && i < 64 ? word(set, (uint32_t)i) : NULL;
+  buf_str(out, s ? s : "?");
+}
+
+static const char *dtype_word(int64_t t) {
+  return t >= 0 && t < DT_COUNT ? dtype_name((DType)t) : "?";
+}
+
 static void put_elem_axes(const Func *f, const Type *t, Buf *out) {
-  for (uint32_t i = 0; i < t->n; i++) {
+  for (uint32_t i = 0; i < t->n && i < MAX_AXES; i++) {
     buf_char(out, i ? ',' : '{');
     put_axis(f, t->axis[i], out);
     if (t->size[i] == DIM_NONE) continue;
     buf_char(out, ':');
-    dim_print(&f->mod->dims, t->size[i], out);
+    put_dim(f, t->size[i], out);
   }
   if (t->n) buf_char(out, '}');
 }
 
 void print_type(const Func *f, const Type *t, Buf *out) {
-  const char *dtype = dtype_name(t->dtype);
+  const char *dtype = dtype_word(t->dtype);
   switch (t->kind) {
     case TK_NONE:
       buf_str(out, "none");
@@ -100,9 +116,9 @@ void print_type(const Func *f, const Type *t, Buf *out) {
       break;
     case TK_TENSOR:
       buf_printf(out, "tensor<%s[", dtype);
-      for (uint32_t i = 0; i < t->n; i++) {
+      for (uint32_t i = 0; i < t->n && i < MAX_AXES; i++) {
         if (i) buf_str(out, ", ");
-        dim_print(&f->mod->dims, t->size[i], out);
+        put_dim(f, t->size[i], out);
       }
       buf_str(out, "]>");
       break;
@@ -121,7 +137,7 @@ static void put_list(const Func *f, const IrAttr *a, AttrKind kind, Buf *out) {
   for (uint32_t i = 0; i < a->n; i++) {
     if (i) buf_str(out, ", ");
     if (kind == AK_AXES) put_axis(f, (uint64_t)a->list[i], out);
-    else if (kind == AK_RKINDS) buf_str(out, word(WS_RKIND, (uint32_t)a->list[i]));
+    else if (kind == AK_RKINDS) put_word(WS_RKIND, a->list[i], out);
     else buf_printf(out, "%lld", (long long)a->list[i]);
   }
   buf_char(out, ']');
@@ -147,10 +163,10 @@ static void put_attr(const Func *f, const IrAttr *a, Buf *out) {
       buf_printf(out, "@%s", a->s);
       break;
     case AK_DIM:
-      dim_print(&f->mod->dims, (Dim)a->i, out);
+      put_dim(f, (Dim)a->i, out);
       break;
     case AK_DTYPE:
-      buf_str(out, dtype_name((DType)a->i));
+      buf_str(out, dtype_word(a->i));
       break;
     case AK_AXIS:
       put_axis(f, (uint64_t)a->i, out);
@@ -161,16 +177,16 @@ static void put_attr(const Func *f, const IrAttr *a, Buf *out) {
       put_list(f, a, kind, out);
       break;
     case AK_RKIND:
-      buf_str(out, word(WS_RKIND, (uint32_t)a->i));
+      put_word(WS_RKIND, a->i, out);
       break;
     case AK_DIR:
-      buf_str(out, word(WS_DIR, (uint32_t)a->i));
+      put_word(WS_DIR, a->i, out);
       break;
     case AK_ORDER:
-      buf_str(out, word(WS_ORDER, (uint32_t)a->i));
+      put_word(WS_ORDER, a->i, out);
       break;
     case AK_FILL:
-      buf_str(out, word(WS_FILL, (uint32_t)a->i));
+      put_word(WS_FILL, a->i, out);
       break;
   }
 }

@@ -1,0 +1,151 @@
+// Running passes: lookup, level checks, verification, dumps, times, and the
+// file that reproduces a failure.
+#include "passes/pass.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static const PassInfo passes[] = {
+#define PASS(name, from, to, doc) {#name, from, to, pass_##name, doc},
+#include "passes/passes.def"
+};
+
+enum { NPASSES = sizeof passes / sizeof *passes };
+
+const PassInfo *pass_by_name(const char *name, size_t len) {
+  for (uint32_t i = 0; i < NPASSES; i++)
+    if (strncmp(passes[i].name, name, len) == 0 && !passes[i].name[len])
+      return &passes[i];
+  return NULL;
+}
+
+const PassInfo *pass_list(uint32_t *n) {
+  *n = NPASSES;
+  return passes;
+}
+
+// ---------------------------------------------------------------- pipelines
+typedef struct Pipeline {
+  const char *target;  // NULL: every target
+  Level to;
+  const char *names;
+} Pipeline;
+
+// The first row that fits counts.
+static const Pipeline pipelines[] = {
+  {NULL, LV_ATTN, "cse,dce"},
+};
+
+const char *pass_pipeline(const char *target, Level to) {
+  for (size_t i = 0; i < sizeof pipelines / sizeof *pipelines; i++) {
+    const Pipeline *p = &pipelines[i];
+    if (p->to == to && (!p->target || strcmp(p->target, target) == 0))
+      return p->names;
+  }
+  return "";
+}
+
+// ---------------------------------------------------------------- running
+typedef struct Run {
+  Ctx *cx;
+  Module *m;
+  const PipelineOpt *opt;
+  uint32_t at;         // passes done, for the names of dumps
+} Run;
+
+static bool write_file(Ctx *cx, const char *path, const Buf *text) {
+  FILE *f = fopen(path, "wb");
+  bool ok = f && fwrite(text->at, 1, text->n, f) == text->n;
+  if (f && fclose(f) != 0) ok = false;
+  if (!ok) diag_add(cx, DIAG_cannot_write, NOWHERE, path);
+  return ok;
+}
+
+static Buf text_of(const Run *r) {
+  Buf b = {.arena = &r->cx->session};
+  ir_print(r->m, &b);
+  return b;
+}
+
+// A .tir file that attn-opt runs again: its first line has the options.
+static void write_reproducer(const Run *r, const char *names,
+                             const Buf *input) {
+  const PassOpt *o = &r->opt->pass;
+  Buf b = {.arena = &r->cx->session};
+  buf_printf(&b, "# attn-opt --passes=%s --verify-each", names);
+  if (o->target) buf_printf(&b, " --target=%s", o->target);
+  if (o->tile_q) buf_printf(&b, " --tile-q=%lld", (long long)o->tile_q);
+  if (o->tile_k) buf_printf(&b, " --tile-k=%lld", (long long)o->tile_k);
+  if (o->split_k) buf_printf(&b, " --split-k=%d", o->split_k);
+  if (o->fast) buf_str(&b, " --fast");
+  buf_char(&b, '\n');
+  buf_add(&b, input->at, input->n);
+  write_file(r->cx, r->opt->reproducer, &b);
+}
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool dump(const Run *r, const PassInfo *p) {
+  const PipelineOpt *opt = r->opt;
+  if (!opt->dump_dir && !opt->print_after_all) return true;
+  Buf text = text_of(r);
+  if (opt->print_after_all) {
+    buf_printf(opt->log, "# after %s\n", p->name);
+    buf_add(opt->log, text.at, text.n);
+  }
+  if (!opt->dump_dir) return true;
+  const char *path = arena_printf(&r->cx->session, "%s/%02u-%s.tir",
+                                  opt->dump_dir, r->at, p->name);
+  return write_file(r->cx, path, &text);
+}
+
+static bool run_one(Run *r, const PassInfo *p) {
+  // cse and dce work at any level: their row says attn -> attn.
+  if (p->from != p->to && r->m->level != p->from) {
+    diag_add(r->cx, DIAG_pass_level, NOWHERE, p->name, level_name(p->from),
+             level_name(r->m->level));
+    return false;
+  }
+  double start = now();
+  ArenaMark mark = arena_mark(&r->cx->scratch);
+  bool ok = p->run(r->cx, r->m, &r->opt->pass);
+  arena_reset(&r->cx->scratch, mark);
+  r->at++;
+  if (r->opt->time)
+    buf_printf(r->opt->log, "%-12s %8.3f ms\n", p->name, 1e3 * (now() - start));
+  if (!ok) return false;
+  if (r->opt->verify_each && !ir_verify(r->cx, r->m)) {
+    diag_add(r->cx, DIAG_pass_broke, NOWHERE, p->name);
+    return false;
+  }
+  return dump(r, p);
+}
+
+static bool run_all(Run *r, const char *names) {
+  for (const char *s = names; *s;) {
+    size_t n = strcspn(s, ",");
+    const PassInfo *p = pass_by_name(s, n);
+    if (!p) {
+      diag_add(r->cx, DIAG_pass_unknown, NOWHERE,
+               arena_strndup(&r->cx->session, s, n));
+      return false;
+    }
+    if (!run_one(r, p)) return false;
+    s += n + (s[n] == ',');
+  }
+  return true;
+}
+
+bool pass_run(Ctx *cx, Module *m, const char *names, const PipelineOpt *opt) {
+  Run r = {.cx = cx, .m = m, .opt = opt};
+  Buf input = {0};
+  if (opt->reproducer) input = text_of(&r);
+  if (run_all(&r, names)) return true;
+  if (opt->reproducer) write_reproducer(&r, names, &input);
+  return false;
+}
