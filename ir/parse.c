@@ -344,8 +344,7 @@ static bool parse_dim_decl(Parser *p) {
 static void parse_target(Parser *p) {
   while (*p->p == ' ' || *p->p == '\t') p->p++;
   size_t n = 0;
-  while (isalnum((unsigned char)p->p[n]) || (p->p[n] && strchr("_.+-", p->p[n])))
-    n++;
+  while ((unsigned char)p->p[n] > ' ' && p->p[n] != '#') n++;
   if (n) p->m->target = intern_n(&p->cx->names, p->p, n);
   p->p += n;
 }

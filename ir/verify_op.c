@@ -116,6 +116,9 @@ static bool operand_ok(char want, const Type *t) {
   if (want == '.') return true;
   if (want == 't') return t->kind == TK_TENSOR;
   if (want == 'e') return t->kind != TK_TENSOR;
+  if (want == 'p') return t->kind == TK_PTR;
+  if (want == 'v') return t->kind == TK_VEC;
+  if (want == 's') return t->kind == TK_ELEM && t->n == 0;
   if (t->kind != TK_ELEM && t->kind != TK_VEC) return false;
   char k = kind_of(t);
   if (want == 'I') return is_scalar(t, 'i');
@@ -139,6 +142,12 @@ static const char *operand_words(char want) {
       return "a bool without axes";
     case 't':
       return "a tensor";
+    case 'p':
+      return "a pointer";
+    case 'v':
+      return "a vector";
+    case 's':
+      return "a scalar";
     default:
       return "a value, not a tensor";
   }
@@ -208,7 +217,7 @@ static const FuncParam *param_of(const Func *f, Value x) {
 
 static bool check_given(Verifier *v, const Op *op) {
   const FuncParam *p = param_of(v->f, op->args[0]);
-  if (p && p->role == PR_SCALAR) return true;
+  if (p && (p->role == PR_SCALAR || v->m->level == LV_MACH)) return true;
   return verify_fail(v, op, "operand 0 must be a scalar parameter");
 }
 

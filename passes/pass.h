@@ -14,6 +14,9 @@ typedef struct PassOpt {
 // True on success (whether or not anything changed); false with diagnostics.
 typedef bool PassFn(Ctx *cx, Module *m, const PassOpt *opt);
 
+// In passes.def: the pass takes any level and keeps it.
+#define LV_ANY ((Level)(LV_MACH + 1))
+
 #define PASS(name, from, to, doc) PassFn pass_##name;
 #include "passes/passes.def"
 

@@ -2,6 +2,8 @@
 // file that reproduces a failure.
 #include "passes/pass.h"
 
+#include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -55,10 +57,12 @@ typedef struct Run {
 } Run;
 
 static bool write_file(Ctx *cx, const char *path, const Buf *text) {
+  errno = 0;
   FILE *f = fopen(path, "wb");
   bool ok = f && fwrite(text->at, 1, text->n, f) == text->n;
   if (f && fclose(f) != 0) ok = false;
-  if (!ok) diag_add(cx, DIAG_cannot_write, NOWHERE, path);
+  if (!ok)
+    diag_add(cx, DIAG_cannot_write, NOWHERE, path, strerror(errno));
   return ok;
 }
 
@@ -105,8 +109,7 @@ static bool dump(const Run *r, const PassInfo *p) {
 }
 
 static bool run_one(Run *r, const PassInfo *p) {
-  // cse and dce work at any level: their row says attn -> attn.
-  if (p->from != p->to && r->m->level != p->from) {
+  if (p->from != LV_ANY && r->m->level != p->from) {
     diag_add(r->cx, DIAG_pass_level, NOWHERE, p->name, level_name(p->from),
              level_name(r->m->level));
     return false;
@@ -119,6 +122,7 @@ static bool run_one(Run *r, const PassInfo *p) {
   if (r->opt->time)
     buf_printf(r->opt->log, "%-12s %8.3f ms\n", p->name, 1e3 * (now() - start));
   if (!ok) return false;
+  assert(p->to == LV_ANY || r->m->level == p->to);
   if (r->opt->verify_each && !ir_verify(r->cx, r->m)) {
     diag_add(r->cx, DIAG_pass_broke, NOWHERE, p->name);
     return false;
@@ -126,24 +130,39 @@ static bool run_one(Run *r, const PassInfo *p) {
   return dump(r, p);
 }
 
-static bool run_all(Run *r, const char *names) {
-  for (const char *s = names; *s;) {
-    size_t n = strcspn(s, ",");
-    const PassInfo *p = pass_by_name(s, n);
-    if (!p) {
-      diag_add(r->cx, DIAG_pass_unknown, NOWHERE,
-               arena_strndup(&r->cx->session, s, n));
-      return false;
-    }
-    if (!run_one(r, p)) return false;
-    s += n + (s[n] == ',');
+// The next name of "a,b,c"; false at the end.
+static bool next_name(const char **s, const char **name, size_t *n) {
+  while (**s == ',') ++*s;
+  *name = *s;
+  *n = strcspn(*s, ",");
+  *s += *n;
+  return *n > 0;
+}
+
+static bool known_names(Ctx *cx, const char *names) {
+  const char *s;
+  size_t n;
+  while (next_name(&names, &s, &n)) {
+    if (pass_by_name(s, n)) continue;
+    diag_add(cx, DIAG_pass_unknown, NOWHERE,
+             arena_strndup(&cx->session, s, n));
+    return false;
   }
+  return true;
+}
+
+static bool run_all(Run *r, const char *names) {
+  const char *s;
+  size_t n;
+  while (next_name(&names, &s, &n))
+    if (!run_one(r, pass_by_name(s, n))) return false;
   return true;
 }
 
 bool pass_run(Ctx *cx, Module *m, const char *names, const PipelineOpt *opt) {
   Run r = {.cx = cx, .m = m, .opt = opt};
   Buf input = {0};
+  if (!known_names(cx, names)) return false;
   if (opt->reproducer) input = text_of(&r);
   if (run_all(&r, names)) return true;
   if (opt->reproducer) write_reproducer(&r, names, &input);

@@ -1,0 +1,261 @@
+// attn-opt: IR text in, passes, IR text out. Every module it reads or writes
+// is checked to survive printing and parsing.
+#include "passes/pass.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { EXIT_OK, EXIT_DIAG, EXIT_USAGE, EXIT_INTERNAL = 70 };
+
+static const char usage[] =
+    "usage: attn-opt FILE.tir|- [options]\n"
+    "  --passes=a,b         run these passes (--print-passes lists them)\n"
+    "  --verify-each        verify after each pass\n"
+    "  --print-after-all    print the module after each pass to stderr\n"
+    "  --time-passes        print the time of each pass to stderr\n"
+    "  --dump-dir=DIR       write NN-pass.tir to DIR after each pass\n"
+    "  --reproducer=FILE    on failure, write a .tir file that attn-opt reruns\n"
+    "  --no-roundtrip       do not check print -> parse -> print\n"
+    "  --split-input-file   treat the parts between lines '# -----' alone\n"
+    "  --target=NAME        target of schedules (default cpu)\n"
+    "  --tile-q=N --tile-k=N --split-k=N   schedule overrides\n"
+    "  --fast               allow @fast\n"
+    "  -o FILE              output (default: standard output)\n"
+    "  --print-passes       list the passes\n"
+    "  --help               this text\n"
+    "A file whose first line is '# attn-opt OPTIONS' is run with these, unless\n"
+    "--passes is given.\n";
+
+typedef struct Options {
+  const char *input, *output, *passes;
+  bool roundtrip, split, help, list;
+  PipelineOpt run;
+} Options;
+
+// ---------------------------------------------------------------- options
+typedef struct Flag {
+  const char *name;    // "--passes=": takes the rest; "--fast": none
+  size_t at;           // offset in Options
+  char kind;           // s string, i int64, d int, 1 set, 0 clear
+} Flag;
+
+#define AT(field) offsetof(Options, field)
+static const Flag flags[] = {
+  {"--passes=", AT(passes), 's'},
+  {"--verify-each", AT(run.verify_each), '1'},
+  {"--print-after-all", AT(run.print_after_all), '1'},
+  {"--time-passes", AT(run.time), '1'},
+  {"--dump-dir=", AT(run.dump_dir), 's'},
+  {"--reproducer=", AT(run.reproducer), 's'},
+  {"--roundtrip", AT(roundtrip), '1'},
+  {"--no-roundtrip", AT(roundtrip), '0'},
+  {"--split-input-file", AT(split), '1'},
+  {"--target=", AT(run.pass.target), 's'},
+  {"--tile-q=", AT(run.pass.tile_q), 'i'},
+  {"--tile-k=", AT(run.pass.tile_k), 'i'},
+  {"--split-k=", AT(run.pass.split_k), 'd'},
+  {"--fast", AT(run.pass.fast), '1'},
+  {"--print-passes", AT(list), '1'},
+  {"--help", AT(help), '1'},
+};
+
+static bool to_int(const char *s, int64_t *v) {
+  char *end;
+  *v = strtoll(s, &end, 10);
+  return *s && !*end && *v >= 0 && *v <= 1 << 20;
+}
+
+static bool set_flag(Options *o, const Flag *f, const char *value) {
+  char *p = (char *)o + f->at;
+  int64_t v = 0;
+  if (f->kind == 's') {
+    memcpy(p, &value, sizeof value);
+  } else if (f->kind == '0' || f->kind == '1') {
+    bool b = f->kind == '1';
+    memcpy(p, &b, sizeof b);
+  } else {
+    if (!to_int(value, &v)) return false;
+    int i = (int)v;
+    if (f->kind == 'i') memcpy(p, &v, sizeof v);
+    else memcpy(p, &i, sizeof i);
+  }
+  return true;
+}
+
+static bool parse_flag(Options *o, const char *arg) {
+  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+    const Flag *f = &flags[i];
+    size_t n = strlen(f->name);
+    bool takes = f->name[n - 1] == '=';
+    if (strncmp(arg, f->name, n) != 0 || (!takes && arg[n])) continue;
+    return set_flag(o, f, arg + n);
+  }
+  return false;
+}
+
+static bool usage_error(const char *what, const char *arg) {
+  fprintf(stderr, "attn-opt: %s '%s'\n%s", what, arg, usage);
+  return false;
+}
+
+static bool parse_args(Options *o, int argc, char **argv) {
+  for (int i = 1; i < argc; i++) {
+    const char *arg = argv[i];
+    if (strcmp(arg, "-o") == 0) {
+      if (++i == argc) return usage_error("missing file after", arg);
+      o->output = argv[i];
+    } else if (arg[0] == '-' && arg[1]) {
+      if (!parse_flag(o, arg)) return usage_error("bad option", arg);
+    } else if (o->input) {
+      return usage_error("more than one input:", arg);
+    } else {
+      o->input = arg;
+    }
+  }
+  if (o->input || o->help || o->list) return true;
+  return usage_error("no input", "");
+}
+
+// The options in the first line of a reproducer.
+static bool parse_first_line(Ctx *cx, Options *o, const Source *src) {
+  static const char lead[] = "# attn-opt ";
+  uint32_t n;
+  const char *line = src_line(src, 1, &n);
+  if (o->passes || n < sizeof lead || strncmp(line, lead, sizeof lead - 1))
+    return true;
+  char *s = arena_strndup(&cx->session, line, n), *save = NULL;
+  for (char *arg = strtok_r(s + sizeof lead - 1, " ", &save); arg;
+       arg = strtok_r(NULL, " ", &save))
+    if (!parse_flag(o, arg)) return usage_error("bad option in line 1:", arg);
+  return true;
+}
+
+// ---------------------------------------------------------------- one module
+static int roundtrip(Ctx *cx, const Module *m, const Buf *text) {
+  Buf again = {.arena = &cx->session};
+  Source *src = ctx_add_source(cx, "<printed>", text->at, text->n);
+  Module *copy = src ? ir_parse(cx, src) : NULL;
+  if (copy) ir_print(copy, &again);
+  if (copy && again.n == text->n && !memcmp(again.at, text->at, text->n))
+    return EXIT_OK;
+  fprintf(stderr, "attn-opt: the module (level %s) does not survive printing "
+          "and parsing; printed:\n%s", level_name(m->level), text->at);
+  if (copy) fprintf(stderr, "read back:\n%s", again.at);
+  return EXIT_INTERNAL;
+}
+
+static int check_text(Ctx *cx, const Options *o, const Module *m, Buf *text) {
+  ir_print(m, text);
+  return o->roundtrip ? roundtrip(cx, m, text) : EXIT_OK;
+}
+
+static int run_module(Ctx *cx, const Options *o, Source *src, Buf *out) {
+  Module *m = ir_parse(cx, src);
+  if (!m || !ir_verify(cx, m)) return EXIT_DIAG;
+  Buf before = {.arena = &cx->session}, after = before;
+  int rc = check_text(cx, o, m, &before);
+  if (rc) return rc;
+  if (o->passes && (!pass_run(cx, m, o->passes, &o->run) || !ir_verify(cx, m)))
+    return EXIT_DIAG;
+  rc = check_text(cx, o, m, &after);
+  if (!rc) buf_add(out, after.at, after.n);
+  return rc;
+}
+
+static void show(FILE *f, const Buf *b) {
+  if (b->n) fwrite(b->at, 1, b->n, f);
+}
+
+// A part of the input in a session of its own. Lines before the part are kept
+// empty, so that positions are those of the file.
+static int run_part(const Options *given, const Source *file, uint32_t lo,
+                    uint32_t hi, Buf *out) {
+  Ctx cx;
+  ctx_init(&cx);
+  Options o = *given;
+  Buf text = {.arena = &cx.session}, log = text, err = text;
+  for (uint32_t i = 0; i < lo; i++)
+    if (file->text[i] == '\n') buf_char(&text, '\n');
+  buf_add(&text, file->text + lo, hi - lo);
+  Source *src = ctx_add_source(&cx, file->path, text.at, text.n);
+  o.run.log = &log;
+  int rc = EXIT_DIAG;
+  if (src) rc = parse_first_line(&cx, &o, src) ? run_module(&cx, &o, src, out)
+                                               : EXIT_USAGE;
+  diag_render(&cx, (DiagStyle){.ascii = true, .width = 100}, &err);
+  show(stderr, &log);
+  show(stderr, &err);
+  ctx_drop(&cx);
+  return rc;
+}
+
+// ---------------------------------------------------------------- input
+static bool is_separator(const Source *s, uint32_t line) {
+  uint32_t n;
+  const char *text = src_line(s, line, &n);
+  return n == 7 && strncmp(text, "# -----", 7) == 0;
+}
+
+static int run_parts(const Options *o, const Source *s, Buf *out) {
+  uint32_t lo = 0;
+  int worst = EXIT_OK;
+  for (uint32_t line = 1; line <= s->nlines + 1; line++) {
+    bool end = line == s->nlines + 1;
+    if (!end && !(o->split && is_separator(s, line))) continue;
+    uint32_t hi = end ? s->len : s->line[line - 1];
+    if (lo) buf_str(out, "# -----\n");
+    int rc = run_part(o, s, lo, hi, out);
+    if (rc > worst) worst = rc;
+    if (!end) lo = line < s->nlines ? s->line[line] : s->len;
+  }
+  return worst;
+}
+
+static bool write_output(const char *path, const Buf *out) {
+  FILE *f = path ? fopen(path, "wb") : stdout;
+  if (!f) return false;
+  show(f, out);
+  bool ok = !ferror(f);
+  return (path ? fclose(f) : fflush(f)) == 0 && ok;
+}
+
+static int run_file(Ctx *cx, const Options *o) {
+  const char *path = strcmp(o->input, "-") ? o->input : "/dev/stdin";
+  Source *s = ctx_read_source(cx, path, NOWHERE);
+  Buf out = {.arena = &cx->session}, err = out;
+  if (!s) {
+    diag_render(cx, (DiagStyle){.ascii = true}, &err);
+    show(stderr, &err);
+    return EXIT_DIAG;
+  }
+  if (o->run.dump_dir) mkdir(o->run.dump_dir, 0777);
+  int rc = run_parts(o, s, &out);
+  if (write_output(o->output, &out)) return rc;
+  fprintf(stderr, "attn-opt: cannot write '%s'\n", o->output);
+  return EXIT_DIAG;
+}
+
+static void print_passes(void) {
+  uint32_t n;
+  const PassInfo *p = pass_list(&n);
+  for (uint32_t i = 0; i < n; i++) {
+    const char *from = p[i].from == LV_ANY ? "any" : level_name(p[i].from);
+    const char *to = p[i].to == LV_ANY ? "any" : level_name(p[i].to);
+    printf("%-8s %-6s -> %-6s  %s\n", p[i].name, from, to, p[i].doc);
+  }
+}
+
+int main(int argc, char **argv) {
+  Options o = {.roundtrip = true, .run.pass.target = "cpu"};
+  if (!parse_args(&o, argc, argv)) return EXIT_USAGE;
+  if (o.help) fputs(usage, stdout);
+  if (o.list) print_passes();
+  if (o.help || o.list) return EXIT_OK;
+  Ctx cx;
+  ctx_init(&cx);
+  int rc = run_file(&cx, &o);
+  ctx_drop(&cx);
+  return rc;
+}
