@@ -326,6 +326,7 @@ static const char *doc_above(Parse *p, uint32_t n, uint32_t at) {
   for (; first < n; first++) {
     uint32_t lo = t[first].span.lo + 2, hi = t[first].span.hi;
     if (lo < hi && p->src->text[lo] == ' ') lo++;
+    while (hi > lo && strchr(" \t\r\f", p->src->text[hi - 1])) hi--;
     if (b.n) buf_char(&b, '\n');
     buf_add(&b, p->src->text + lo, hi - lo);
   }
