@@ -1,5 +1,5 @@
-// Private to ir/: the verifier's two halves. verify.c walks modules, regions
-// and definitions; verify_op.c has the rules of single ops.
+// Private to ir/: the verifier's parts. verify.c walks modules, regions and
+// definitions; verify_op.c and verify_mach.c have the rules of single ops.
 #ifndef ATTNC_IR_VERIFY_H
 #define ATTNC_IR_VERIFY_H
 
@@ -18,6 +18,8 @@ bool verify_fail(Verifier *v, const Op *op, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 // Everything about op but its position, the values it uses being defined.
 bool verify_op(Verifier *v, const Op *op);
+// What level mach demands besides.
+bool verify_mach_op(Verifier *v, const Op *op);
 // The terminator of r, NULL if it has none.
 const Op *verify_terminator(const Region *r);
 

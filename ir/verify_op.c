@@ -527,5 +527,6 @@ bool verify_op(Verifier *v, const Op *op) {
   if (!check_counts(v, op) || !check_attrs(v, op) || !check_operands(v, op) ||
       !check_inferred(v, op))
     return false;
-  return !checks[op->code] || checks[op->code](v, op);
+  if (checks[op->code] && !checks[op->code](v, op)) return false;
+  return v->m->level != LV_MACH || verify_mach_op(v, op);
 }
