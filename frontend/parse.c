@@ -91,7 +91,6 @@ static void skip_statement(Parse *p, Token t) {
   for (int open = 0;; scan_token(p), t = p->tok) {
     if (t.kind == TK_END || begins_decl(p, t)) {
       p->closers = p->blocks;
-      p->depth = 0;
       put_back(p, t);
       return;
     }
@@ -109,7 +108,6 @@ static void skip_declaration(Parse *p, Token t) {
   bool is_block = false;  // braces around statements, not around a list
   for (int open = 0;; scan_token(p), t = p->tok) {
     if (t.kind == TK_END || begins_decl(p, t)) {
-      p->depth = 0;
       put_back(p, t);
       return;
     }
@@ -127,6 +125,9 @@ static void resume(Parse *p) {
   else skip_declaration(p, p->last);
   p->quiet = false;
   p->has_sync = true;
+  // Only the braces of the blocks that go on are open now.
+  p->depth = p->closers ? 0 : p->blocks;
+  if (p->has_again && p->again.kind == TK_RBRACE && p->depth) p->depth--;
 }
 
 // --- messages --------------------------------------------------------------
@@ -228,11 +229,48 @@ static bool line_between(const Parse *p, uint32_t lo, uint32_t hi) {
   return hi > lo && memchr(p->src->text + lo, '\n', hi - lo) != NULL;
 }
 
+static bool wanted(int kind, const int *kinds, int n) {
+  for (int i = 0; i < n; i++)
+    if (kinds[i] == kind) return true;
+  return false;
+}
+
+// Where a bracket was to be closed and the text goes on with something that
+// cannot stand in it: the note shows that bracket.
+static void note_open(Parse *p, Diag *d, const int *kinds, int n) {
+  Token t = p->last;
+  int depth = p->depth;
+  while (depth > 0 && p->open[depth - 1].lo >= t.at.lo) depth--;
+  bool leaves = t.kind == TK_SEMI || t.kind == TK_RBRACE || t.kind == TK_END ||
+                token_class(t.kind) == TC_WORD;
+  if (!depth || !leaves) return;
+  Loc at = p->open[depth - 1];
+  char open = p->src->text[at.lo];
+  int close = open == '(' ? TK_RPAREN : open == '[' ? TK_RSQUARE : TK_RBRACE;
+  if (wanted(close, kinds, n))
+    diag_note(p->cx, d, span_of(p, at), "this '%c' is not closed", open);
+}
+
+// What people bring along from other languages.
+static void note_habits(Parse *p, Diag *d, const int *kinds, int n) {
+  Token t = p->last;
+  const char *s = p->src->text + t.at.lo;
+  int len = (int)(t.at.hi - t.at.lo);
+  bool reserved = token_class(t.kind) == TC_WORD || t.kind == TK_DTYPE;
+  if (reserved && wanted(TK_IDENT, kinds, n) && !wanted(TK_LET, kinds, n) &&
+      !wanted(TK_INTLIT, kinds, n))
+    diag_note(p->cx, d, NOWHERE, "'%.*s' is reserved and cannot be a name",
+              len, s);
+  if (t.kind == TK_FLOORDIV && !wanted(TK_PLUS, kinds, n))
+    diag_note(p->cx, d, NOWHERE, "a comment begins with '#'");
+  if (t.kind == TK_ASSIGN && wanted(TK_EQ, kinds, n))
+    diag_note(p->cx, d, NOWHERE, "equality is written '=='");
+}
+
 static void report(Parse *p, const int *kinds, int n) {
   Token t = p->last;
   Loc at = t.at, gap = {p->prev_end, p->prev_end};
-  bool semi = false;
-  for (int i = 0; i < n; i++) semi |= kinds[i] == TK_SEMI;
+  bool semi = wanted(TK_SEMI, kinds, n);
   if (t.kind == TK_END) at = gap;
   Diag *d = diag_add(p->cx, DIAG_syntax, span_of(p, at), expected(p, kinds, n),
                      found(p, t));
@@ -240,6 +278,8 @@ static void report(Parse *p, const int *kinds, int n) {
               line_between(p, p->prev_end, t.at.lo);
   if (semi && ends)
     diag_fix(p->cx, d, span_of(p, gap), ";", "insert ';'");
+  note_open(p, d, kinds, n);
+  note_habits(p, d, kinds, n);
 }
 
 void syntax_error(Parse *p, const int *kinds, int n) {

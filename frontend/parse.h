@@ -96,6 +96,7 @@ typedef struct Parse {
   Token tok;            // the token just read
   uint32_t pos;         // bytes read
   int depth;            // open brackets
+  Loc open[MAX_DEPTH + 1];  // where they stand
   // parser
   int blocks;           // open statement blocks: what an error resumes in
   Token last;           // the token handed to the parser last
