@@ -67,39 +67,39 @@ static void fill(Arena *a, GenKind k, double x, double y, DType t, int64_t n,
 static void generators(Arena *a) {
   int64_t v[100], seen[100] = {0};
   float f[100];
-  fill(a, GEN_OFFSETS, 50, 0, DT_I64, 100, v);
+  fill(a, GK_OFFSETS, 50, 0, DT_I64, 100, v);
   EXPECT(v[0] == 0 && v[99] == 50);
   for (int i = 1; i < 100; i++) EXPECT(v[i - 1] <= v[i]);
-  fill(a, GEN_OFFSETS, 0, 0, DT_I64, 1, v);
+  fill(a, GK_OFFSETS, 0, 0, DT_I64, 1, v);
   EXPECT(v[0] == 0);
-  fill(a, GEN_DOCS, 4, 0, DT_I64, 100, v);
+  fill(a, GK_DOCS, 4, 0, DT_I64, 100, v);
   EXPECT(v[0] == 0 && v[99] == 3);
   for (int i = 1; i < 100; i++) EXPECT(v[i - 1] <= v[i]);
-  fill(a, GEN_PERM, 0, 0, DT_I64, 100, v);
+  fill(a, GK_PERM, 0, 0, DT_I64, 100, v);
   for (int i = 0; i < 100; i++) seen[v[i]]++;
   for (int i = 0; i < 100; i++) EXPECT(seen[i] == 1);
-  fill(a, GEN_LENGTHS, 0, 9, DT_I64, 100, v);
+  fill(a, GK_LENGTHS, 0, 9, DT_I64, 100, v);
   EXPECT(v[0] == 9);
   for (int i = 0; i < 100; i++) EXPECT(v[i] >= 0 && v[i] <= 9);
-  fill(a, GEN_IOTA, 2, 0.5, DT_F32, 100, f);
+  fill(a, GK_IOTA, 2, 0.5, DT_F32, 100, f);
   EXPECT(f[0] == 2 && f[3] == 3.5f);
-  fill(a, GEN_CONST, INFINITY, 0, DT_F32, 100, f);
+  fill(a, GK_CONST, INFINITY, 0, DT_F32, 100, f);
   EXPECT(isinf(f[99]));
-  fill(a, GEN_UNIFORM, -1, 1, DT_F32, 100, f);
+  fill(a, GK_UNIFORM, -1, 1, DT_F32, 100, f);
   for (int i = 0; i < 100; i++) EXPECT(f[i] >= -1 && f[i] <= 1);
-  fill(a, GEN_NORMAL, 0, 1, DT_F32, 0, NULL);
+  fill(a, GK_NORMAL, 0, 1, DT_F32, 0, NULL);
 }
 
 static void wrong(void) {
   static const Gen bad[] = {
-      {GEN_RANDINT, {3, 3}, 0},   {GEN_RANDINT, {0, 1.5}, 0},
-      {GEN_RANDINT, {NAN, 1}, 0}, {GEN_RANDINT, {0, INFINITY}, 0},
-      {GEN_LENGTHS, {-1, 4}, 0},  {GEN_LENGTHS, {5, 4}, 0},
-      {GEN_OFFSETS, {-1, 0}, 0},  {GEN_OFFSETS, {4, 0}, 0},
-      {GEN_DOCS, {0, 0}, 0}};
+      {GK_RANDINT, {3, 3}, 0},   {GK_RANDINT, {0, 1.5}, 0},
+      {GK_RANDINT, {NAN, 1}, 0}, {GK_RANDINT, {0, INFINITY}, 0},
+      {GK_LENGTHS, {-1, 4}, 0},  {GK_LENGTHS, {5, 4}, 0},
+      {GK_OFFSETS, {-1, 0}, 0},  {GK_OFFSETS, {4, 0}, 0},
+      {GK_DOCS, {0, 0}, 0}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
     EXPECT(gen_check(&bad[i], 1) != NULL);
-  for (int k = 0; k < GEN_COUNT; k++) {
+  for (int k = 0; k < GK_COUNT; k++) {
     GenKind got;
     const char *name = gen_name((GenKind)k);
     EXPECT(gen_by_name(name, (uint32_t)strlen(name), &got));

@@ -84,20 +84,20 @@ static const struct {
   double arg[2];
   Element *element;
   Whole *whole;
-} kinds[GEN_COUNT] = {
-    [GEN_NORMAL] = {"normal", 0, 2, {0, 1}, normal, NULL},
-    [GEN_UNIFORM] = {"uniform", 0, 2, {0, 1}, uniform, NULL},
-    [GEN_RANDINT] = {"randint", 2, 2, {NAN, NAN}, integer, NULL},
-    [GEN_IOTA] = {"iota", 0, 2, {0, 1}, line, NULL},
-    [GEN_CONST] = {"const", 1, 1, {NAN, 0}, same, NULL},
-    [GEN_LENGTHS] = {"lengths", 2, 2, {NAN, NAN}, length, NULL},
-    [GEN_OFFSETS] = {"offsets", 1, 1, {NAN, 0}, stored, offsets},
-    [GEN_DOCS] = {"docs", 1, 1, {NAN, 0}, stored, docs},
-    [GEN_PERM] = {"perm", 0, 0, {0, 0}, stored, perm},
+} kinds[GK_COUNT] = {
+    [GK_NORMAL] = {"normal", 0, 2, {0, 1}, normal, NULL},
+    [GK_UNIFORM] = {"uniform", 0, 2, {0, 1}, uniform, NULL},
+    [GK_RANDINT] = {"randint", 2, 2, {NAN, NAN}, integer, NULL},
+    [GK_IOTA] = {"iota", 0, 2, {0, 1}, line, NULL},
+    [GK_CONST] = {"const", 1, 1, {NAN, 0}, same, NULL},
+    [GK_LENGTHS] = {"lengths", 2, 2, {NAN, NAN}, length, NULL},
+    [GK_OFFSETS] = {"offsets", 1, 1, {NAN, 0}, stored, offsets},
+    [GK_DOCS] = {"docs", 1, 1, {NAN, 0}, stored, docs},
+    [GK_PERM] = {"perm", 0, 0, {0, 0}, stored, perm},
 };
 
 bool gen_by_name(const char *name, uint32_t len, GenKind *kind) {
-  for (int i = 0; i < GEN_COUNT; i++)
+  for (int i = 0; i < GK_COUNT; i++)
     if (strlen(kinds[i].name) == len && !memcmp(kinds[i].name, name, len)) {
       *kind = (GenKind)i;
       return true;
@@ -118,17 +118,17 @@ static bool is_count(double v) { return v == floor(v) && fabs(v) <= 0x1p53; }
 const char *gen_check(const Gen *g, int64_t n) {
   double a = g->arg[0], b = g->arg[1];
   switch (g->kind) {
-  case GEN_RANDINT:
+  case GK_RANDINT:
     if (!is_count(a) || !is_count(b)) return "the bounds must be integers";
     return a < b ? NULL : "the range is empty";
-  case GEN_LENGTHS:
+  case GK_LENGTHS:
     if (!is_count(a) || !is_count(b)) return "the bounds must be integers";
     return 0 <= a && a <= b ? NULL : "the range is empty";
-  case GEN_OFFSETS:
+  case GK_OFFSETS:
     if (!is_count(a) || a < 0) return "the total must be an integer >= 0";
     return n >= 2 || (n == 1 && a == 0) ? NULL
                                         : "offsets need two elements or more";
-  case GEN_DOCS:
+  case GK_DOCS:
     return is_count(a) && a >= 1 ? NULL : "the count must be an integer >= 1";
   default: return NULL;
   }

@@ -7,16 +7,16 @@
 #include "ir/dtype.h"
 
 typedef enum GenKind {
-  GEN_NORMAL,   // mean = 0, deviation = 1
-  GEN_UNIFORM,  // lo = 0, hi = 1, half open
-  GEN_RANDINT,  // lo, hi: integers in [lo, hi)
-  GEN_IOTA,     // start = 0, step = 1
-  GEN_CONST,    // value
-  GEN_LENGTHS,  // lo, hi: integers in [lo, hi], the first is hi
-  GEN_OFFSETS,  // total: ascending from 0 to total, gaps may be empty
-  GEN_DOCS,     // count: ascending document ids below count, some may be absent
-  GEN_PERM,     // a permutation of 0 .. n-1
-  GEN_COUNT
+  GK_NORMAL,   // mean = 0, deviation = 1
+  GK_UNIFORM,  // lo = 0, hi = 1, half open
+  GK_RANDINT,  // lo, hi: integers in [lo, hi)
+  GK_IOTA,     // start = 0, step = 1
+  GK_CONST,    // value
+  GK_LENGTHS,  // lo, hi: integers in [lo, hi], the first is hi
+  GK_OFFSETS,  // total: ascending from 0 to total, gaps may be empty
+  GK_DOCS,     // count: ascending document ids below count, some may be absent
+  GK_PERM,     // a permutation of 0 .. n-1
+  GK_COUNT
 } GenKind;
 
 typedef struct Gen {
