@@ -249,6 +249,11 @@ bool interp_pass(Interp *in, const Op *op) {
   r.local = op->regions[1];
   r.correct = op->regions[2];
   check_bounds(in, op);
+  // Reductions and dots of the local region run over the domain.
+  Value *saved = in->domain[r.axis];
+  uint32_t nsaved = in->ndomain[r.axis];
+  in->domain[r.axis] = &r.domain->last->args[0];
+  in->ndomain[r.axis] = 1;
   int64_t n = in->extent[r.axis];
   bool split = ir_attr_i(op, AT_ORDER, ORDER_ANY) == ORDER_ANY &&
                !ir_attr(op, AT_SCANS) && n > 1 && interp_random(in, 2);
@@ -262,6 +267,8 @@ bool interp_pass(Interp *in, const Op *op) {
   }
   in->key_lo[r.axis] = 0;
   in->key_hi[r.axis] = n;
+  in->domain[r.axis] = saved;
+  in->ndomain[r.axis] = nsaved;
   for (uint32_t i = 0; i < r.n && !in->failed; i++)
     set_param(in, op->res[i], &acc[i]);
   return !in->failed;
