@@ -1,0 +1,334 @@
+// online: derives the streaming form of every row.
+//
+//   %m = reduce(%s) {kind = max, over = [k]}       %m, %l, %o = pass() {
+//   %e = exp(sub(%s, %m))                      ->    kinds = [max, sum, sum],
+//   %l = reduce(%e) {kind = sum, over = [k]}         axis = k, gauge = [0], ..
+//   %o = dot(divk(%e, %l), %v) {over = [k]}        } ({..}, {..}, {..})
+//                                                  %r = mul(%o, div(1, %l))
+//
+// Reductions over a key axis become accumulators of `pass` ops. A reduction
+// that reads row values which still move is brought into the form
+// sum_i G_i(x) * H_i(d) (sep.c): exponential factors of H roll along with the
+// accumulator, the others are applied once, after the pass. What does not
+// separate waits for another pass. Maxima on which the result does not depend
+// are marked as gauges; the value that masks a key is chosen by proof.
+//
+// Needs: inline (no calls), canon (sums of products are dots). See
+// docs/ir.md, level stream. Tests: test/passes/online/.
+#include "passes/online.h"
+
+#include "passes/pass.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+Red *online_red(const Online *o, Value v) {
+  uint64_t r = 0;
+  map_get(&o->by_value, v, &r);
+  return (Red *)(uintptr_t)r;
+}
+
+uint32_t online_domain(const Online *o, uint32_t axis, Value *out,
+                       uint32_t max) {
+  uint32_t n = 0;
+  for (const Op *op = o->f->body->first; op; op = op->next)
+    if (op->code == OP_DOMAIN && ir_attr_i(op, AT_AXIS, -1) == axis && n < max)
+      out[n++] = op->args[0];
+  return n;
+}
+
+void online_fail(Online *o, const Op *at, const char *fmt, ...) {
+  char text[300];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  o->failed = true;
+  diag_add(o->cx, DIAG_pass_unsupported, at ? at->span : NOWHERE, text);
+}
+
+// ---------------------------------------------------------------- reductions
+static bool is_key(const Func *f, int64_t axis) {
+  return f->axes.at[axis].role == AX_KEY;
+}
+
+static uint32_t key_axes(const Func *f, const Op *op, uint32_t *first) {
+  const IrAttr *over = ir_attr(op, AT_OVER);
+  uint32_t n = 0;
+  for (uint32_t i = 0; over && i < over->n; i++)
+    if (is_key(f, over->list[i]) && n++ == 0) *first = (uint32_t)over->list[i];
+  return n;
+}
+
+static uint64_t other_keys(const Func *f, const Type *t, uint32_t axis) {
+  uint64_t m = 0;
+  for (uint32_t i = 0; i < t->n; i++)
+    if (t->axis[i] != axis && is_key(f, t->axis[i])) m |= 1ull << t->axis[i];
+  return m;
+}
+
+// A reduction over a key axis and others becomes one over the others, and one
+// over the key axis of its results.
+static void split_over(Online *o, Op *op, uint32_t axis) {
+  const IrAttr *over = ir_attr(op, AT_OVER);
+  uint32_t rest[MAX_AXES], n = 0;
+  for (uint32_t i = 0; i < over->n; i++)
+    if (over->list[i] != axis) rest[n++] = (uint32_t)over->list[i];
+  if (n == 0) return;
+  Builder b = {.fn = o->f, .region = op->parent, .before = op,
+               .span = op->span};
+  RKind k = op->code == OP_DOT ? RK_SUM
+                               : (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
+  Value inner = op->code == OP_DOT
+                    ? ir_dot(&b, op->args[0], op->args[1], rest, n)
+                    : ir_reduce(&b, k, op->args[0], rest, n);
+  Value outer = ir_reduce(&b, k, inner, &axis, 1);
+  ir_replace_uses(o->f, op->res[0], outer);
+  ir_erase(op);
+}
+
+static void split_all(Online *o) {
+  for (Op *op = o->region->first, *next; op; op = next) {
+    uint32_t axis = 0;
+    next = op->next;
+    if (op->code != OP_REDUCE && op->code != OP_DOT) continue;
+    if (!key_axes(o->f, op, &axis)) continue;
+    Op *before = op->prev;
+    split_over(o, op, axis);
+    next = before ? before->next : o->region->first;
+    while (next && next != op && !op->parent) {  // the new ops once more
+      uint32_t a = 0;
+      bool red = next->code == OP_REDUCE || next->code == OP_DOT;
+      if (red && key_axes(o->f, next, &a) &&
+          ir_attr(next, AT_OVER)->n > 1) break;
+      next = next->next;
+    }
+    if (op->parent) next = op->next;
+  }
+}
+
+static void add_red(Online *o, Op *op, uint32_t axis, bool scan) {
+  Red *r = NEW(o->arena, Red);
+  *r = (Red){.op = op, .res = op->res[0], .axis = axis, .scan = scan};
+  r->dot = op->code == OP_DOT;
+  r->kind = r->dot ? RK_SUM : (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
+  r->outer = other_keys(o->f, ir_type(o->f, r->res), axis);
+  vec_push(o->arena, &o->reds, r);
+  map_put(&o->by_value, r->res, (uint64_t)(uintptr_t)r);
+}
+
+static void find_reds(Online *o) {
+  for (Op *op = o->region->first; op; op = op->next) {
+    uint32_t axis = 0;
+    if (op->code == OP_SCAN) {
+      axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+      if (is_key(o->f, axis)) add_red(o, op, axis, true);
+    } else if (op->code == OP_REDUCE || op->code == OP_DOT) {
+      if (key_axes(o->f, op, &axis)) add_red(o, op, axis, false);
+    }
+  }
+}
+
+// ---------------------------------------------------------------- clean-up
+typedef struct Marks {
+  const Func *f;
+  Map live;     // Op * -> 1
+} Marks;
+
+static void mark(Marks *m, Op *op);
+
+static void mark_args(Marks *m, const Op *op) {
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    Op *def = ir_def(m->f, op->args[i]);
+    if (def) mark(m, def);
+  }
+}
+
+static void mark_region(Marks *m, const Region *r) {
+  for (Op *op = r->first; op; op = op->next) mark(m, op);
+}
+
+static void mark(Marks *m, Op *op) {
+  uint64_t x;
+  if (map_get(&m->live, (uintptr_t)op, &x)) return;
+  map_put(&m->live, (uintptr_t)op, 1);
+  mark_args(m, op);
+  for (uint32_t i = 0; i < op->nregions; i++) mark_region(m, op->regions[i]);
+}
+
+static bool keyed(const Online *o, Value v) {
+  const Type *t = ir_type(o->f, v);
+  for (uint32_t i = 0; t->kind == TK_ELEM && i < t->n; i++)
+    if (is_key(o->f, t->axis[i])) return true;
+  return false;
+}
+
+// Domains of key axes are in the passes now; so are facts about their values.
+static bool moved(const Online *o, const Op *op) {
+  if (op->code == OP_DOMAIN) return is_key(o->f, ir_attr_i(op, AT_AXIS, 0));
+  return op->code == OP_ASSUME && keyed(o, op->args[0]);
+}
+
+static void drop_dead(Online *o) {
+  Marks m = {.f = o->f, .live.arena = o->arena};
+  for (Op *op = o->region->first; op; op = op->next)
+    if (!(op_info(op->code)->flags & OPF_PURE) && op->code != OP_PASS &&
+        !moved(o, op))
+      mark(&m, op);
+  uint64_t x;
+  for (Op *op = o->region->last, *prev; op; op = prev) {
+    prev = op->prev;
+    if (!map_get(&m.live, (uintptr_t)op, &x)) ir_erase(op);
+  }
+}
+
+// What still varies with a key outside of the passes has no place to go.
+static void check_keyed(Online *o) {
+  for (const Op *op = o->region->first; op; op = op->next) {
+    if (op_info(op->code)->flags & OPF_PURE || op->code == OP_PASS) continue;
+    for (uint32_t i = 0; i < op->nargs; i++) {
+      if (!keyed(o, op->args[i])) continue;
+      online_fail(o, op, "a value that varies with a key axis is used outside "
+                  "of a reduction over it");
+      return;
+    }
+  }
+}
+
+// ---------------------------------------------------------------- order
+typedef struct Order {
+  Online *o;
+  Map done;           // Op * -> 1
+  Vec(Op *) ops;
+} Order;
+
+static void visit(Order *v, Op *op);
+
+// The op of the region we sort in which v is defined.
+static void visit_value(Order *v, Value x) {
+  Op *def = ir_def(v->o->f, x);
+  while (def && def->parent != v->o->region)
+    def = def->parent ? def->parent->parent : NULL;
+  if (def) visit(v, def);
+}
+
+static void visit_region(Order *v, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nargs; i++) visit_value(v, op->args[i]);
+    for (uint32_t i = 0; i < op->nregions; i++)
+      visit_region(v, op->regions[i]);
+  }
+}
+
+static void visit(Order *v, Op *op) {
+  uint64_t x;
+  if (map_get(&v->done, (uintptr_t)op, &x)) return;
+  map_put(&v->done, (uintptr_t)op, 1);
+  for (uint32_t i = 0; i < op->nargs; i++) visit_value(v, op->args[i]);
+  for (uint32_t i = 0; i < op->nregions; i++) visit_region(v, op->regions[i]);
+  vec_push(v->o->arena, &v->ops, op);
+}
+
+// Definitions before uses; otherwise the order stays.
+static void sort_region(Online *o) {
+  Order v = {.o = o, .done.arena = o->arena};
+  for (Op *op = o->region->first; op; op = op->next) visit(&v, op);
+  Region *r = o->region;
+  r->first = r->last = NULL;
+  for (uint32_t i = 0; i < v.ops.n; i++) {
+    Op *op = v.ops.at[i];
+    op->prev = r->last;
+    op->next = NULL;
+    *(r->last ? &r->last->next : &r->first) = op;
+    r->last = op;
+  }
+}
+
+// ---------------------------------------------------------------- remarks
+static const char *shown(const Online *o, Ex e) {
+  Buf b = {.arena = o->arena};
+  sym_print(&o->sym, o->f, e, &b);
+  return b.at;
+}
+
+static const char *name_of(const Online *o, const Red *r) {
+  const char *h = ir_info(o->f, r->res)->hint;
+  return h ? h : arena_printf(o->arena, "%%%u", r->res);
+}
+
+static void remark_term(const Online *o, const Red *r, const Term *t) {
+  const Acc *a = &r->group->accs.at[t->acc];
+  Buf b = {.arena = o->arena};
+  buf_printf(&b, "%s of %s", rkind_name(a->kind), shown(o, a->local));
+  if (a->other) buf_printf(&b, " . %s", shown(o, a->other));
+  if (!sym_is_const(&o->sym, a->rolling, 1))
+    buf_printf(&b, ", in the frame %s", shown(o, a->rolling));
+  if (!sym_is_const(&o->sym, t->deferred, 1))
+    buf_printf(&b, ", times %s at the end", shown(o, t->deferred));
+  ctx_remark(o->cx, "online: @%s:   %s: %s", o->f->name, name_of(o, r), b.at);
+}
+
+static void remark_group(const Online *o, const Group *g, uint32_t number) {
+  static const char *const fills[] = {"-inf", "0", "select"};
+  Buf b = {.arena = o->arena};
+  buf_str(&b, "");
+  for (uint32_t i = 0; i < g->accs.n; i++) {
+    if (!g->accs.at[i].gauge) continue;
+    buf_printf(&b, "%s%s", b.n ? ", " : "",
+               ir_info(o->f, g->accs.at[i].src->res[0])->hint);
+  }
+  ctx_remark(o->cx, "online: @%s: pass %u over %s: %u accumulators, gauge %s, "
+             "fill %s", o->f->name, number, o->f->axes.at[g->axis].name,
+             g->accs.n, b.n ? b.at : "none", fills[g->fill]);
+  for (uint32_t i = 0; i < g->reds.n; i++) {
+    const Red *r = g->reds.at[i];
+    for (uint32_t j = 0; j < r->terms.n; j++)
+      remark_term(o, r, &r->terms.at[j]);
+    if (r->why && r->why_level < r->level)
+      ctx_remark(o->cx, "online: @%s:   %s needs a later pass: not separable: "
+                 "%s", o->f->name, name_of(o, r), shown(o, r->why));
+  }
+}
+
+// ---------------------------------------------------------------- the pass
+static bool run_region(Ctx *cx, Func *f, Region *r) {
+  Online o = {.cx = cx, .arena = &cx->session, .f = f, .region = r};
+  o.by_value.arena = o.origin.arena = o.some.arena = o.inverse.arena = o.arena;
+  sym_init(&o.sym, o.arena);
+  range_init(&o.ranges, f, o.arena);
+  split_all(&o);
+  find_reds(&o);
+  if (!online_plan(&o)) return false;
+  online_gauges(&o);
+  Op *end = r->last;
+  bool term = end && (op_info(end->code)->flags & OPF_TERM);
+  o.b = (Builder){.fn = f, .region = r, .before = term ? end : NULL};
+  for (uint32_t i = 0; i < o.groups.n; i++) {
+    if (!online_emit(&o, o.groups.at[i])) return false;
+    remark_group(&o, o.groups.at[i], i + 1);
+  }
+  online_lower_divk(&o);
+  drop_dead(&o);
+  sort_region(&o);
+  check_keyed(&o);
+  return !o.failed;
+}
+
+static bool run_regions(Ctx *cx, Func *f, Region *r) {
+  for (Op *op = r->first; op; op = op->next)
+    if (op->code == OP_RECUR)
+      for (uint32_t i = 0; i < op->nregions; i++)
+        if (!run_regions(cx, f, op->regions[i])) return false;
+  return run_region(cx, f, r);
+}
+
+bool pass_online(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)opt;
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    if (m->funcs.at[i]->kind == FK_PROGRAM) m->funcs.at[n++] = m->funcs.at[i];
+  m->funcs.n = n;
+  m->level = LV_STREAM;
+  for (uint32_t i = 0; i < n; i++)
+    if (!run_regions(cx, m->funcs.at[i], m->funcs.at[i]->body)) return false;
+  return true;
+}

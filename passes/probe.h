@@ -1,0 +1,37 @@
+// Values of the IR at random points, in doubles: tests whether two forms of a
+// program agree. Key axes get PROBE_KEYS coordinates, all in their domains;
+// every other axis gets one, so that a vector is a number. Loads and other
+// sources are fixed random functions of the seed and of their operands.
+#ifndef ATTNC_PASSES_PROBE_H
+#define ATTNC_PASSES_PROBE_H
+
+#include "ir/ir.h"
+
+enum { PROBE_KEYS = 4 };
+
+typedef struct Probe {
+  const Func *f;
+  uint64_t seed;
+  Map memo;           // (value, coordinates) -> bits of the double
+  Map force;          // Value -> bits: the value is this
+  Map shift, scale;   // Value -> bits: added to, multiplied with its value
+  int shallow;        // key axis, or -1: only elementwise values that vary
+                      // with it are computed, all others are sources
+  bool level;         // sources of floats are all equal to `source`
+  double source;
+  uint8_t at[32];     // coordinate by axis
+  uint32_t compared;  // numbers that probe_same found equal
+} Probe;
+
+void probe_init(Probe *p, const Func *f, Arena *a, uint64_t seed);
+void probe_put(Map *m, Value v, double x);
+double probe_value(Probe *p, Value v);
+// A number in [-1.5, 1.5) that depends on the seed and the two keys.
+double probe_random(const Probe *p, uint64_t a, uint64_t b);
+
+// What a region's effects see: operands of its ops without results. True if
+// they are the same in a and b (one of them changed by force, shift, scale).
+// NaN in both says nothing; a->compared counts the rest.
+bool probe_same(Probe *a, Probe *b, const Region *r);
+
+#endif
