@@ -73,37 +73,26 @@ static void split_over(Online *o, Op *op, uint32_t axis) {
   uint32_t rest[MAX_AXES], n = 0;
   for (uint32_t i = 0; i < over->n; i++)
     if (over->list[i] != axis) rest[n++] = (uint32_t)over->list[i];
-  if (n == 0) return;
   Builder b = {.fn = o->f, .region = op->parent, .before = op,
                .span = op->span};
-  RKind k = op->code == OP_DOT ? RK_SUM
-                               : (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
-  Value inner = op->code == OP_DOT
-                    ? ir_dot(&b, op->args[0], op->args[1], rest, n)
+  bool dot = op->code == OP_DOT;
+  RKind k = dot ? RK_SUM : (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
+  Value inner = dot ? ir_dot(&b, op->args[0], op->args[1], rest, n)
                     : ir_reduce(&b, k, op->args[0], rest, n);
   Value outer = ir_reduce(&b, k, inner, &axis, 1);
   ir_replace_uses(o->f, op->res[0], outer);
   ir_erase(op);
 }
 
-static void split_all(Online *o) {
-  for (Op *op = o->region->first, *next; op; op = next) {
+static bool split_one(Online *o) {
+  for (Op *op = o->region->first; op; op = op->next) {
     uint32_t axis = 0;
-    next = op->next;
     if (op->code != OP_REDUCE && op->code != OP_DOT) continue;
-    if (!key_axes(o->f, op, &axis)) continue;
-    Op *before = op->prev;
+    if (!key_axes(o->f, op, &axis) || ir_attr(op, AT_OVER)->n == 1) continue;
     split_over(o, op, axis);
-    next = before ? before->next : o->region->first;
-    while (next && next != op && !op->parent) {  // the new ops once more
-      uint32_t a = 0;
-      bool red = next->code == OP_REDUCE || next->code == OP_DOT;
-      if (red && key_axes(o->f, next, &a) &&
-          ir_attr(next, AT_OVER)->n > 1) break;
-      next = next->next;
-    }
-    if (op->parent) next = op->next;
+    return true;
   }
+  return false;
 }
 
 static void add_red(Online *o, Op *op, uint32_t axis, bool scan) {
@@ -295,7 +284,7 @@ static bool run_region(Ctx *cx, Func *f, Region *r) {
   o.by_value.arena = o.origin.arena = o.some.arena = o.inverse.arena = o.arena;
   sym_init(&o.sym, o.arena);
   range_init(&o.ranges, f, o.arena);
-  split_all(&o);
+  while (split_one(&o)) continue;
   find_reds(&o);
   if (!online_plan(&o)) return false;
   online_gauges(&o);

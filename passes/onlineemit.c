@@ -428,8 +428,7 @@ static Value emit_term(Emit *e, const Acc *a) {
   const ExNode *n = sym_at(&o->sym, a->local);
   if (n->kind == EX_CONST) return const_typed(&e->b, n->c, axes);
   Value v = emit(e, a->local);
-  if (dtype_is_float(axes.dtype)) v = ir_cast(&e->b, axes.dtype, v);
-  return widen(&e->b, v, &axes);
+  return dtype_is_float(axes.dtype) ? ir_cast(&e->b, axes.dtype, v) : v;
 }
 
 static void note_scores(Emit *e) {

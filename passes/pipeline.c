@@ -37,6 +37,7 @@ typedef struct Pipeline {
 // The first row that fits counts.
 static const Pipeline pipelines[] = {
   {NULL, LV_ATTN, "cse,dce"},
+  {NULL, LV_STREAM, "cse,dce,online,cse,dce"},
 };
 
 const char *pass_pipeline(const char *target, Level to) {

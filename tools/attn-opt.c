@@ -14,6 +14,7 @@ static const char usage[] =
     "  --passes=a,b         run these passes (--print-passes lists them)\n"
     "  --verify-each        verify after each pass\n"
     "  --print-after-all    print the module after each pass to stderr\n"
+    "  --remarks            print what passes say about their choices to stderr\n"
     "  --time-passes        print the time of each pass to stderr\n"
     "  --dump-dir=DIR       write NN-pass.tir to DIR after each pass\n"
     "  --reproducer=FILE    on failure, write a .tir file that attn-opt reruns\n"
@@ -30,7 +31,7 @@ static const char usage[] =
 
 typedef struct Options {
   const char *input, *output, *passes;
-  bool roundtrip, split, help, list;
+  bool roundtrip, split, help, list, remarks;
   PipelineOpt run;
 } Options;
 
@@ -46,6 +47,7 @@ static const Flag flags[] = {
   {"--passes=", AT(passes), 's'},
   {"--verify-each", AT(run.verify_each), '1'},
   {"--print-after-all", AT(run.print_after_all), '1'},
+  {"--remarks", AT(remarks), '1'},
   {"--time-passes", AT(run.time), '1'},
   {"--dump-dir=", AT(run.dump_dir), 's'},
   {"--reproducer=", AT(run.reproducer), 's'},
@@ -186,6 +188,8 @@ static int run_part(const Options *given, const Source *file, uint32_t lo,
                                                : EXIT_USAGE;
   diag_render(&cx, (DiagStyle){.ascii = true, .width = 100}, &err);
   show(stderr, &log);
+  for (uint32_t i = 0; o.remarks && i < cx.remarks.n; i++)
+    fprintf(stderr, "%s\n", cx.remarks.at[i]);
   show(stderr, &err);
   ctx_drop(&cx);
   return rc;
