@@ -172,9 +172,11 @@ static Range range_two(Ranges *r, const Op *op) {
     case OP_MIN: return (Range){fmin(a.lo, b.lo), fmin(a.hi, b.hi)};
     case OP_MAX: return (Range){fmax(a.lo, b.lo), fmax(a.hi, b.hi)};
     case OP_MOD: return b.lo > 0 ? (Range){0, b.hi} : all_reals;
-    case OP_FLOORDIV:
-      return b.lo >= 1 ? hull(monotone(a, floor), monotone((Range){a.lo / b.lo, a.hi / b.lo}, floor))
-                       : all_reals;
+    case OP_FLOORDIV: {
+      Range most = {a.lo / b.lo, a.hi / b.lo};
+      return b.lo < 1 ? all_reals
+                      : hull(monotone(a, floor), monotone(most, floor));
+    }
     case OP_POW: return range_pow(r->f, op, a);
     default: return unit;  // comparisons and logic
   }
