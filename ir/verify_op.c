@@ -371,7 +371,8 @@ static bool yields_results(Verifier *v, const Op *op, uint32_t region) {
   return true;
 }
 
-// Initial and next states may have fewer axes than the state.
+// Initial and next states may have fewer axes than the state; the next state
+// is a function of the step too.
 static bool check_recur(Verifier *v, const Op *op) {
   if (op->nargs != op->nres)
     return verify_fail(v, op, "has one result per initial state");
@@ -382,7 +383,9 @@ static bool check_recur(Verifier *v, const Op *op) {
     if (!param_is(v, op, 0, i, t)) return false;
     if (!broadcasts(arg_type(v, op, i), t))
       return verify_fail(v, op, "initial state %u has the wrong type", i);
-    if (!broadcasts(arg_type(v, y, i), t))
+    uint32_t step = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+    Type next = type_without(*arg_type(v, y, i), step);
+    if (!broadcasts(&next, t))
       return verify_fail(v, op, "next state %u has the wrong type", i);
   }
   return y != NULL;

@@ -536,7 +536,7 @@ static void add_regions(Masker *m, Region *bounds, Region *classify) {
   r[4] = classify;
   p->regions = r;
   p->nregions = classify ? 5 : bounds ? 4 : 3;
-  if (m->nbox) ir_set_attr(m->f, p, attr_axes(a, AT_BOX, m->box, m->nbox));
+  ir_set_attr(m->f, p, attr_axes(a, AT_BOX, m->box, m->nbox));
 }
 
 static void mask_pass(Ctx *cx, Func *f, Op *pass) {
