@@ -151,6 +151,14 @@ static void tile_domain(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   t->keep[a] = t->keep[a] ? ir_2(b, OP_AND, t->keep[a], p) : p;
 }
 
+// A constant may be typed with axes; as a tile it has their sizes.
+static bool tile_constant(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
+  Type type = tile_type(t, ir_type(t->from, op->res[0]));
+  Op *c = ir_op(b, OP_CONST, NULL, 0, op->attrs, op->nattrs, &type, 1, 0);
+  vmap_put(m, op->res[0], c->res[0]);
+  return true;
+}
+
 // True if op varies with a key axis whose loop is not open: whoever opens the
 // loop clones it on demand.
 static bool waits_for_key(const Tiler *t, const Op *op) {
@@ -187,6 +195,7 @@ bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
     return tile_recur(t, b, op, m);
   default:
     if (waits_for_key(t, op)) return true;
+    if (op->code == OP_CONST) return tile_constant(t, b, op, m);
     b->span = op->span;
     Op *c = ir_clone(b, t->from, op, m, NULL);
     ir_del_attr(c, AT_NOTE);
