@@ -1,0 +1,166 @@
+// Products of matrices: register blocks of R rows by the panel's C vectors.
+//
+//   before  %s = dot(%q, %k) {over = [d]} : f32{q:128,k:64}
+//   after   for k0 step R { acc[R][C] = 0;
+//             for d { acc[r][c] += K[k0 + r][d] * Q[d][c] }; store }
+//
+// The lane operand is read as vectors, the other one element by element and
+// spread. With bf16 pairs d runs over pairs and an element is two bf16.
+#include "passes/assign.h"
+
+#include <assert.h>
+
+typedef struct Block {
+  Assign *as;
+  Root *r;
+  uint32_t rows;       // R
+  uint32_t axis;       // whose coordinates are the rows
+  Value first;         // coordinate of the first row
+  DType acc;
+} Block;
+
+static Dim size_of(const Assign *as, const Root *r, uint32_t axis) {
+  Dim d = axis_size_in(as, r->va, axis);
+  return d ? d : axis_size_in(as, r->vb, axis);
+}
+
+static void set_row(Block *b, uint32_t row) {
+  Assign *as = b->as;
+  as->pt.idx[b->axis] = em_2(as, OP_ADD, b->first, em_int(as, row));
+}
+
+// ---------------------------------------------------------------- innermost
+// One element of the other operand, in all lanes.
+static Value row_element(Block *b) {
+  Assign *as = b->as;
+  Form *f = b->r->b;
+  if (!b->r->dp) return em_vec(as, em_cast(as, b->acc, form_load(as, f, 0)));
+  if (f->dt == DT_I32) return em_vec(as, form_load(as, f, 0));
+  Value step, i = form_index(as, f, 0, &step);
+  Value base = form_base(as, f);
+  Value p = em_op(as, OP_PVIEW, &base, 1, type_ptr(DT_I32), NULL, 0);
+  return em_vec(as, em_ld(as, p, em_2(as, OP_FLOORDIV, i, em_int(as, 2))));
+}
+
+static void multiply(Block *b, Value *acc) {
+  Assign *as = b->as;
+  uint32_t cols = as->pt.cols;
+  Value a[MAX_COLS];
+  for (uint32_t c = 0; c < cols; c++) {
+    a[c] = form_load(as, b->r->a, c);
+    if (!b->r->dp) a[c] = em_vec(as, em_cast(as, b->acc, a[c]));
+  }
+  for (uint32_t row = 0; row < b->rows; row++) {
+    set_row(b, row);
+    Value x = row_element(b);
+    for (uint32_t c = 0; c < cols; c++, acc++)
+      *acc = b->r->dp ? em_op(as, OP_DPBF16, (Value[]){*acc, a[c], x}, 3,
+                              type_vec(DT_F32, as->lanes), NULL, 0)
+                      : em_3(as, OP_FMA, a[c], x, *acc);
+  }
+}
+
+// Loops over the reduced axes from the i-th on.
+static void contract(Block *b, AxisSet over, Value *acc) {
+  Assign *as = b->as;
+  if (!over) {
+    multiply(b, acc);
+    return;
+  }
+  uint32_t a = (uint32_t)__builtin_ctzll(over);
+  Dim n = size_of(as, b->r, a);
+  if (b->r->dp) n = dim_ceildiv(&as->m->dims, n, 2);
+  Loop l = loop_open(as, em_int(as, 0), em_dim(as, n), 1, acc,
+                     b->rows * as->pt.cols, as->f->axes.at[a].name);
+  as->pt.idx[a] = b->r->dp ? em_2(as, OP_MUL, l.iv, em_int(as, 2)) : l.iv;
+  contract(b, over & (over - 1), acc);
+  loop_close(as, &l, acc);
+  as->pt.idx[a] = 0;
+}
+
+// ---------------------------------------------------------------- a block
+static void block(Block *b) {
+  Assign *as = b->as;
+  uint32_t cols = as->pt.cols, n = b->rows * cols;
+  uint32_t mark = scope_open(as);
+  Value *acc = NEWN(as->arena, Value, n);
+  const Op *op = b->r->op;
+  for (uint32_t i = 0; i < n; i++) {
+    if (i % cols == 0) scope_close(as, mark);
+    set_row(b, i / cols);
+    acc[i] = op->nargs == 3 ? eval_as(as, op->args[2], i % cols, b->acc)
+                            : em_float(as, b->acc, 0);
+    acc[i] = em_vec(as, acc[i]);
+  }
+  scope_close(as, mark);
+  contract(b, b->r->inner, acc);
+  for (uint32_t i = 0; i < n; i++) {
+    set_row(b, i / cols);
+    form_store(as, b->r->dst, i % cols, acc[i]);
+  }
+  as->pt.idx[b->axis] = 0;
+}
+
+static void blocks(Block *b, Value lo, Value hi, uint32_t rows) {
+  Assign *as = b->as;
+  Loop l = loop_open(as, lo, hi, rows, NULL, 0,
+                     as->f->axes.at[b->axis].name);
+  b->first = l.iv;
+  b->rows = rows;
+  block(b);
+  loop_close(as, &l, NULL);
+}
+
+// Whole blocks, then what is left.
+static void all_rows(Block *b, Dim size) {
+  Assign *as = b->as;
+  uint32_t r = as->target->rows[as->pt.cols - 1];
+  DimTab *d = &as->m->dims;
+  int64_t n;
+  if (dim_is_const(d, size, &n)) {
+    int64_t whole = n / r * r;
+    if (whole) blocks(b, em_int(as, 0), em_int(as, whole), r);
+    if (n > whole)
+      blocks(b, em_int(as, whole), em_int(as, n), (uint32_t)(n - whole));
+    return;
+  }
+  Value hi = em_dim(as, size), by = em_int(as, r);
+  Value whole = hi;
+  bool even = dim_divisor(d, size) % r == 0;
+  if (!even)
+    whole = em_2(as, OP_MUL, em_2(as, OP_FLOORDIV, hi, by), by);
+  blocks(b, em_int(as, 0), whole, r);
+  if (!even) blocks(b, whole, hi, 1);
+}
+
+// ---------------------------------------------------------------- the nest
+static void hoist_addend(Assign *as, const Root *r) {
+  if (r->op->nargs == 3) hoist(as, r->op->args[2]);
+}
+
+// Loops over the result's other axes.
+static void outer(Block *b, AxisSet rest, Dim size) {
+  Assign *as = b->as;
+  hoist_addend(as, b->r);
+  if (!rest) {
+    all_rows(b, size);
+    return;
+  }
+  uint32_t a = (uint32_t)__builtin_ctzll(rest);
+  Loop l = loop_open(as, em_int(as, 0), em_dim(as, size_of(as, b->r, a)), 1,
+                     NULL, 0, as->f->axes.at[a].name);
+  as->pt.idx[a] = l.iv;
+  outer(b, rest & (rest - 1), size);
+  loop_close(as, &l, NULL);
+  as->pt.idx[a] = 0;
+}
+
+void dot_emit(Assign *as, Root *r) {
+  AxisSet lane = (AxisSet)1 << r->lane;
+  AxisSet rows = axes_of(as, r->vb) & ~axes_of(as, r->va) & ~r->inner;
+  assert(rows && r->dst);
+  Block b = {.as = as, .r = r, .acc = ir_type(as->f, r->v)->dtype};
+  b.axis = 63 - (uint32_t)__builtin_clzll(rows);
+  AxisSet rest = r->space & ~r->inner & ~lane & ~((AxisSet)1 << b.axis);
+  outer(&b, rest, size_of(as, r, b.axis));
+}

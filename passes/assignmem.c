@@ -1,0 +1,247 @@
+// Tensors of the caller: addresses, range checks, lanes.
+//
+// A load reads 0 where an index is out of range, a store is dropped there. Two
+// kinds of check: `ok`, the same for all lanes, becomes a branch; `mask` is
+// per lane. Lanes whose offsets grow by a constant are one vector access if
+// that constant is 1 (known at run time only), else a gather.
+#include "passes/assign.h"
+
+#include <assert.h>
+
+typedef struct Access {
+  Value base;    // address of lane 0, or of the scalar
+  Value step;    // offset between lanes, 0: lanes vary irregularly
+  Value index;   // then: offsets of the lanes from base
+  bool lanes;    // varies with the lanes
+  bool unit;     // step may be 1
+  bool pad;      // an index is not checked: lanes past the tile must be off
+  Value ok;      // scalar bool, 0: always
+  Value mask;    // lanes, 0: all
+} Access;
+
+static void both(Assign *as, Value *all, Value p) {
+  int64_t n;
+  if (em_is_int(as, p, &n) && n) return;
+  *all = *all ? em_2(as, OP_AND, *all, p) : p;
+}
+
+// ---------------------------------------------------------------- lane shape
+static bool lane_in(const Assign *as, Value v) {
+  return as->pt.lane >= 0 &&
+         type_has_axis(ir_type(as->f, v), (uint32_t)as->pt.lane);
+}
+
+static bool is_affine(const Assign *as, Value v) {
+  if (!lane_in(as, v)) return true;
+  if (as->forms[v] || !is_inline(as, v)) return false;
+  const Op *op = ir_def(as->f, v);
+  switch (op->code) {
+  case OP_IOTA: return true;
+  case OP_ADD:
+  case OP_SUB:
+    return is_affine(as, op->args[0]) && is_affine(as, op->args[1]);
+  case OP_MUL:
+    return is_affine(as, op->args[0]) && is_affine(as, op->args[1]) &&
+           (!lane_in(as, op->args[0]) || !lane_in(as, op->args[1]));
+  default: return false;
+  }
+}
+
+// v = *base + lane * *coef.
+static void affine(Assign *as, Value v, uint32_t c, Value *base, Value *coef) {
+  if (!lane_in(as, v)) {
+    *base = eval_as(as, v, 0, DT_I64);
+    *coef = em_int(as, 0);
+    return;
+  }
+  const Op *op = ir_def(as->f, v);
+  if (op->code == OP_IOTA) {
+    *base = em_2(as, OP_ADD, as->pt.x0,
+                 em_int(as, (int64_t)c * as->lanes));
+    *coef = em_int(as, 1);
+    return;
+  }
+  Value b[2], k[2];
+  affine(as, op->args[0], c, &b[0], &k[0]);
+  affine(as, op->args[1], c, &b[1], &k[1]);
+  *base = em_2(as, op->code, b[0], b[1]);
+  if (op->code == OP_MUL)
+    *coef = lane_in(as, op->args[0]) ? em_2(as, OP_MUL, k[0], b[1])
+                                     : em_2(as, OP_MUL, k[1], b[0]);
+  else
+    *coef = em_2(as, op->code, k[0], k[1]);
+}
+
+// ---------------------------------------------------------------- ranges
+// Is v < n, whatever the lane within the axis?
+static bool below(const Assign *as, Value v, Dim n) {
+  const Op *op = ir_def(as->f, v);
+  double x;
+  int64_t lo, hi;
+  if (!op) return false;
+  dim_bounds(&as->m->dims, n, &lo, &hi);
+  if (ir_const_value(as->f, v, &x)) return x < (double)lo;
+  if (op->code == OP_IOTA) {
+    Dim size = ir_type(as->f, v)->size[0];
+    int64_t slo, shi;
+    dim_bounds(&as->m->dims, size, &slo, &shi);
+    return size == n || shi <= lo;
+  }
+  if (op->code == OP_ORIGIN) {
+    uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+    return as->f->axes.at[axis].extent == n && (int)axis != as->par;
+  }
+  return false;
+}
+
+// Checks 0 <= index < n, where b and k are its affine parts, or x its lanes.
+static void check(Assign *as, Access *a, Value v, Dim n, Value x, Value b,
+                  Value k) {
+  bool low = is_nonneg(as, v), high = below(as, v, n);
+  int64_t unit = 0;
+  if (low && high) {
+    a->pad |= lane_in(as, v);
+    return;
+  }
+  if (!lane_in(as, v)) {
+    Value zero = em_int(as, 0);
+    if (!low) both(as, &a->ok, em_2(as, OP_LE, zero, b));
+    if (!high) both(as, &a->ok, em_2(as, OP_LT, b, em_dim(as, n)));
+    return;
+  }
+  bool step1 = !x && em_is_int(as, k, &unit) && unit == 1;
+  if (step1 && low) {
+    both(as, &a->mask, em_vmask(as, em_2(as, OP_SUB, em_dim(as, n), b)));
+    return;
+  }
+  if (!x) x = em_2(as, OP_ADD, em_2(as, OP_MUL, em_iota(as), k), b);
+  if (!low) both(as, &a->mask, em_2(as, OP_LE, em_int(as, 0), x));
+  if (!high) both(as, &a->mask, em_2(as, OP_LT, x, em_dim(as, n)));
+}
+
+// Lanes that are padding of the tile.
+static void pad_mask(Assign *as, Access *a, uint32_t c) {
+  if (dim_divisor(&as->m->dims, as->pt.lane_size) % as->lanes == 0) return;
+  Value x = em_2(as, OP_ADD, as->pt.x0, em_int(as, (int64_t)c * as->lanes));
+  both(as, &a->mask,
+       em_vmask(as, em_2(as, OP_SUB, em_dim(as, as->pt.lane_size), x)));
+}
+
+static Access access(Assign *as, const Op *op, uint32_t first, uint32_t c) {
+  Value t = op->args[0];
+  const Type *type = ir_type(as->f, t);
+  Access a = {.step = em_int(as, 0), .index = 0};
+  Value off = em_int(as, 0);
+  bool checked = !ir_attr_i(op, AT_INBOUNDS, 0);
+  for (uint32_t i = 0; i < type->n; i++) {
+    Value v = op->args[first + i], b = 0, k = 0, x = 0;
+    Value s = em_tensor(as, OP_TSTRIDE, t, (int)i);
+    bool lane = lane_in(as, v);
+    a.lanes |= lane;
+    if (is_affine(as, v)) {
+      affine(as, v, c, &b, &k);
+      off = em_2(as, OP_ADD, off, em_2(as, OP_MUL, b, s));
+      a.step = em_2(as, OP_ADD, a.step, em_2(as, OP_MUL, k, s));
+      a.unit |= lane && i + 1 == type->n;
+    } else {
+      x = em_vec(as, eval_as(as, v, c, DT_I64));
+      Value o = em_2(as, OP_MUL, x, s);
+      a.index = a.index ? em_2(as, OP_ADD, a.index, o) : o;
+    }
+    if (checked) check(as, &a, v, type->size[i], x, b, k);
+    else a.pad |= lane;
+  }
+  a.base = em_padd(as, em_tensor(as, OP_TPTR, t, -1), off);
+  if (a.lanes && !a.index && !a.unit) {
+    a.index = em_2(as, OP_MUL, em_iota(as), a.step);
+  } else if (a.index) {
+    Value o = em_2(as, OP_MUL, em_iota(as), a.step);
+    a.index = em_2(as, OP_ADD, a.index, o);
+  }
+  return a;
+}
+
+// ---------------------------------------------------------------- loads
+static Value load_lanes(Assign *as, const Access *a) {
+  Value zero = em_int(as, 0);
+  if (!a->lanes) return em_ld(as, a->base, zero);
+  if (a->index) return em_gather(as, a->base, a->index, a->mask);
+  Value dense = em_2(as, OP_EQ, a->step, em_int(as, 1));
+  Type t = type_vec(mty(as, a->base)->dtype, as->lanes);
+  Branch br = if_open(as, dense, &t, 1);
+  Value v = em_vld(as, a->base, zero, a->mask);
+  if_else(as, &br, &v);
+  Value index = em_2(as, OP_MUL, em_iota(as), a->step);
+  Value w = em_gather(as, a->base, index, a->mask);
+  if_close(as, &br, &w, &v);
+  return v;
+}
+
+static Value zero_of(Assign *as, const Type *t) {
+  Value z = dtype_is_float(t->dtype) ? em_float(as, t->dtype, 0)
+                                     : ir_const_i(&as->top, t->dtype, 0);
+  return t->kind == TK_VEC ? em_vec(as, z) : z;
+}
+
+Value tensor_load(Assign *as, const Op *op, uint32_t c) {
+  Access a = access(as, op, 1, c);
+  if (a.pad) pad_mask(as, &a, c);
+  if (!a.ok) return load_lanes(as, &a);
+  DType dt = mty(as, a.base)->dtype;
+  Type t = a.lanes ? type_vec(dt, as->lanes) : type_scalar(dt);
+  Branch br = if_open(as, a.ok, &t, 1);
+  Value v = load_lanes(as, &a);
+  if_else(as, &br, &v);
+  Value z = zero_of(as, &t);
+  if_close(as, &br, &z, &v);
+  return v;
+}
+
+// ---------------------------------------------------------------- stores
+static void store_lanes(Assign *as, const Access *a, Value v) {
+  Value zero = em_int(as, 0);
+  if (!a->lanes) {
+    em_st(as, a->base, zero, v);
+    return;
+  }
+  v = em_vec(as, v);
+  if (a->index) {
+    em_scatter(as, a->base, a->index, v, a->mask);
+    return;
+  }
+  Value dense = em_2(as, OP_EQ, a->step, em_int(as, 1));
+  Branch br = if_open(as, dense, NULL, 0);
+  em_vst(as, a->base, zero, v, a->mask);
+  if_else(as, &br, NULL);
+  Value index = em_2(as, OP_MUL, em_iota(as), a->step);
+  em_scatter(as, a->base, index, v, a->mask);
+  if_close(as, &br, NULL, NULL);
+}
+
+static bool may_be_absent(const Assign *as, Value tensor) {
+  for (uint32_t i = 0; i < as->f->params.n; i++)
+    if (as->f->params.at[i].v == tensor)
+      return as->f->params.at[i].role == PR_OUT;
+  return false;
+}
+
+void tensor_store(Assign *as, const Op *op, uint32_t c) {
+  Access a = access(as, op, 2, c);
+  if (a.lanes) pad_mask(as, &a, c);
+  if (ir_attr_i(op, AT_MASKED, 0)) {
+    Value p = op->args[op->nargs - 1];
+    Value x = eval_as(as, p, c, DT_BOOL);
+    both(as, is_vec(as, x) ? &a.mask : &a.ok, x);
+  }
+  if (may_be_absent(as, op->args[0]))
+    both(as, &a.ok, em_tensor(as, OP_GIVEN, op->args[0], -1));
+  Value v = eval_as(as, op->args[1], c, mty(as, a.base)->dtype);
+  if (!a.ok) {
+    store_lanes(as, &a, v);
+    return;
+  }
+  Branch br = if_open(as, a.ok, NULL, 0);
+  store_lanes(as, &a, v);
+  if_else(as, &br, NULL);
+  if_close(as, &br, NULL, NULL);
+}

@@ -1,0 +1,512 @@
+// Loops of a stage: the loop over panels, the nests inside, reductions.
+//
+//   for panel { for outer axes { acc = ..; for inner axes { .. } result } }
+//
+// A nest of one stage that has nothing to reduce has the panels innermost, so
+// that memory is walked along rows.
+#include "passes/assign.h"
+
+#include <assert.h>
+
+typedef struct Nest {
+  Assign *as;
+  Root **r;
+  uint32_t n;
+  uint32_t axis[64];      // loops, outermost first
+  Dim size[64];
+  uint32_t naxes, nouter; // the first nouter ones are not reduced
+  bool reverse;
+  bool panels;            // the loop over panels follows the outer axes
+  int pair;               // axis walked in steps of two
+  bool odd;               // its extent may be odd
+  Value *acc;             // cols accumulators for each reducing root
+  uint32_t nacc;
+} Nest;
+
+// ---------------------------------------------------------------- lanes
+static bool over_lanes(const Root *r) {
+  return r->lane >= 0 && r->inner >> r->lane & 1;
+}
+
+static Dim npanels(Assign *as) {
+  return dim_ceildiv(&as->m->dims, as->pt.lane_size, as->pt.width);
+}
+
+static bool one_panel(Assign *as) {
+  int64_t n;
+  return as->pt.lane >= 0 && dim_is_const(&as->m->dims, npanels(as), &n) &&
+         n == 1;
+}
+
+static Loop panel_open(Assign *as) {
+  Value n = em_dim(as, npanels(as));
+  Loop l = loop_open(as, em_int(as, 0), n, 1, NULL, 0, "panel");
+  as->pt.panel = l.iv;
+  as->pt.x0 = em_2(as, OP_MUL, l.iv, em_int(as, as->pt.width));
+  as->pt.bound = true;
+  return l;
+}
+
+static void panel_close(Assign *as, Loop *l) {
+  loop_close(as, l, NULL);
+  as->pt.bound = false;
+}
+
+// Lanes of vector c inside of the tile; 0 if all are.
+static Value live_lanes(Assign *as, uint32_t c) {
+  if (dim_divisor(&as->m->dims, as->pt.lane_size) % as->lanes == 0 &&
+      dim_divisor(&as->m->dims, as->pt.lane_size) % as->pt.width == 0)
+    return 0;
+  Value x = em_2(as, OP_ADD, as->pt.x0, em_int(as, (int64_t)c * as->lanes));
+  return em_vmask(as, em_2(as, OP_SUB, em_dim(as, as->pt.lane_size), x));
+}
+
+// ---------------------------------------------------------------- reductions
+static bool reducing(const Root *r) {
+  return r->kind == ROOT_REDUCE || r->kind == ROOT_SCAN;
+}
+
+static RKind rkind(const Root *r) {
+  switch (r->op->code) {
+  case OP_DOT: return RK_SUM;
+  case OP_ANY_OF: return RK_ANY;
+  case OP_ALL_OF: return RK_ALL;
+  default: return (RKind)ir_attr_i(r->op, AT_KIND, RK_SUM);
+  }
+}
+
+static DType acc_dtype(const Assign *as, const Root *r) {
+  return reg_dtype(ir_type(as->f, r->v)->dtype);
+}
+
+// The value a reduction starts from, besides the identity.
+static Value addend(const Root *r) {
+  if (r->op->code == OP_DOT && r->op->nargs == 3) return r->op->args[2];
+  if (r->op->code == OP_SCAN && r->op->nargs == 2) return r->op->args[1];
+  return 0;
+}
+
+static Value start(Assign *as, const Root *r, uint32_t c) {
+  DType t = acc_dtype(as, r);
+  Value v = addend(r);
+  Value x = v && !over_lanes(r) ? eval_as(as, v, c, t)
+                                : em_identity(as, rkind(r), t);
+  return as->pt.lane >= 0 ? em_vec(as, x) : x;
+}
+
+// Partial results of reductions over the lanes, over several panels.
+static Value partial_index(Assign *as, const Root *r) {
+  Value step, i = form_index(as, r->partial, 0, &step);
+  return em_2(as, OP_MUL, i, em_int(as, as->lanes));
+}
+
+static Value partial_base(Assign *as, Root *r) {
+  Form *f = r->partial;
+  if (f->base) return f->base;
+  DimTab *d = &as->m->dims;
+  Dim n = dim_const(d, as->lanes);
+  for (uint32_t i = 0; i < f->n; i++) n = dim_bin(d, DIM_MUL, n, f->size[i]);
+  IrAttr at = attr_i(AT_DIM, n);
+  Type t = type_ptr(f->dt);
+  f->base = ir_op(&as->top, OP_ALLOC, NULL, 0, &at, 1, &t, 1, 0)->res[0];
+  ir_info(as->g, f->base)->hint = "part";
+  return f->base;
+}
+
+typedef void EachFn(Assign *as, Root *r);
+
+// Runs fn at each point of the result's axes (which are scalar there).
+static void each_result(Assign *as, Root *r, EachFn *fn) {
+  const Type *t = ir_type(as->f, r->v);
+  Loop l[MAX_AXES];
+  for (uint32_t i = 0; i < t->n; i++) {
+    l[i] = loop_open(as, em_int(as, 0), em_dim(as, t->size[i]), 1, NULL, 0,
+                     as->f->axes.at[t->axis[i]].name);
+    as->pt.idx[t->axis[i]] = l[i].iv;
+  }
+  fn(as, r);
+  for (uint32_t i = t->n; i-- > 0;) {
+    loop_close(as, &l[i], NULL);
+    as->pt.idx[t->axis[i]] = 0;
+  }
+}
+
+static void partial_clear(Assign *as, Root *r) {
+  DType t = acc_dtype(as, r);
+  Value id = em_cast(as, r->partial->dt, em_identity(as, rkind(r), t));
+  em_vst(as, partial_base(as, r), partial_index(as, r), em_vec(as, id), 0);
+}
+
+// All lanes of v; then where the result goes.
+static void finish(Assign *as, Root *r, Value v) {
+  DType t = acc_dtype(as, r);
+  Value x = em_vreduce(as, rkind(r), v);
+  if (addend(r))
+    x = em_combine(as, rkind(r), x, eval_as(as, addend(r), 0, t));
+  if (r->dst) form_store(as, r->dst, 0, x);
+  else r->part[0] = x;
+}
+
+static void partial_finish(Assign *as, Root *r) {
+  Value v = em_vld(as, partial_base(as, r), partial_index(as, r), 0);
+  finish(as, r, em_cast(as, acc_dtype(as, r), v));
+}
+
+// The end of the inner loops of r with its accumulators.
+static void result(Assign *as, Root *r, Value *acc) {
+  if (r->kind == ROOT_SCAN) return;
+  uint32_t cols = as->pt.cols;
+  if (over_lanes(r)) {
+    Value v = acc[0];
+    for (uint32_t c = 1; c < cols; c++)
+      v = em_combine(as, rkind(r), v, acc[c]);
+    if (!r->partial) {
+      finish(as, r, v);
+      return;
+    }
+    Value p = partial_base(as, r), i = partial_index(as, r);
+    Value old = em_cast(as, mty(as, v)->dtype, em_vld(as, p, i, 0));
+    v = em_combine(as, rkind(r), old, v);
+    em_vst(as, p, i, em_cast(as, r->partial->dt, v), 0);
+    return;
+  }
+  for (uint32_t c = 0; c < cols; c++) {
+    if (!ir_info(as->g, acc[c])->hint)
+      ir_info(as->g, acc[c])->hint = ir_info(as->f, r->v)->hint;
+    if (r->dst) form_store(as, r->dst, c, acc[c]);
+    memo_put(as, r->v, c, acc[c]);
+  }
+  if (as->pt.lane < 0) r->part[0] = acc[0];
+}
+
+// ---------------------------------------------------------------- one point
+static Value masked(Assign *as, const Root *r, uint32_t c, Value x,
+                    Value other) {
+  Value live = over_lanes(r) ? live_lanes(as, c) : 0;
+  return live ? em_select(as, live, x, other) : x;
+}
+
+static Value step_acc(Assign *as, const Root *r, uint32_t c, Value acc) {
+  DType t = acc_dtype(as, r);
+  if (r->op->code == OP_DOT) {
+    Value a = eval_as(as, r->op->args[0], c, t);
+    Value b = eval_as(as, r->op->args[1], c, t);
+    return masked(as, r, c, em_3(as, OP_FMA, a, b, acc), acc);
+  }
+  Value x = eval_as(as, r->op->args[0], c, t);
+  x = masked(as, r, c, x, em_identity(as, rkind(r), t));
+  return em_combine(as, rkind(r), acc, x);
+}
+
+// Advances the accumulators by one point; kept values go to kept.
+static void point(Nest *n, Value *acc, Value *kept) {
+  Assign *as = n->as;
+  uint32_t cols = as->pt.cols;
+  for (uint32_t i = 0; i < n->n; i++) {
+    Root *r = n->r[i];
+    for (uint32_t c = 0; c < cols; c++) {
+      if (r->kind == ROOT_KEEP) {
+        *kept++ = eval(as, r->v, c);
+      } else if (reducing(r)) {
+        Value old = *acc;
+        *acc = step_acc(as, r, c, old);
+        if (r->kind == ROOT_SCAN)
+          *kept++ = ir_attr_i(r->op, AT_EXCLUSIVE, 0) ? old : *acc;
+        acc++;
+      }
+    }
+  }
+}
+
+// bf16 with lanes past the end of an odd axis cleared.
+static Value as_bf16(Assign *as, const Form *f, uint32_t c, Value v) {
+  v = em_cast(as, DT_BF16, em_vec(as, v));
+  if (f->lane != f->pair || !f->odd) return v;
+  Value live = live_lanes(as, c);
+  Value zero = em_vec(as, em_float(as, DT_BF16, 0));
+  return live ? em_select(as, live, v, zero) : v;
+}
+
+static void put(Assign *as, Root *r, uint32_t c, Value lo, Value hi) {
+  Form *f = r->dst;
+  if (f->pair < 0) {
+    form_store(as, f, c, lo);
+    return;
+  }
+  lo = as_bf16(as, f, c, lo);
+  if (f->pair != f->lane) {
+    hi = as_bf16(as, f, c, hi);
+    lo = em_op(as, OP_PACK2, (Value[]){lo, hi}, 2,
+               type_vec(DT_I32, as->lanes), NULL, 0);
+  }
+  form_store(as, f, c, lo);
+}
+
+static uint32_t count_kept(const Nest *n) {
+  uint32_t k = 0;
+  for (uint32_t i = 0; i < n->n; i++)
+    k += n->r[i]->kind == ROOT_KEEP || n->r[i]->kind == ROOT_SCAN;
+  return k * n->as->pt.cols;
+}
+
+static void put_all(Nest *n, const Value *lo, const Value *hi) {
+  Assign *as = n->as;
+  for (uint32_t i = 0; i < n->n; i++) {
+    Root *r = n->r[i];
+    if (r->kind != ROOT_KEEP && r->kind != ROOT_SCAN) continue;
+    for (uint32_t c = 0; c < as->pt.cols; c++, lo++, hi++)
+      put(as, r, c, *lo, *hi);
+  }
+}
+
+// The second of two neighbours, which is 0 behind the end.
+static void second(Nest *n, Value x, Value *acc, Value *hi) {
+  Assign *as = n->as;
+  uint32_t k = count_kept(n), m = n->nacc + k;
+  as->pt.idx[n->pair] = em_2(as, OP_ADD, x, em_int(as, 1));
+  if (!n->odd) {
+    point(n, acc, hi);
+    return;
+  }
+  Value *in = NEWN(as->arena, Value, m + 1);
+  Value *out = NEWN(as->arena, Value, m + 1);
+  Type *t = NEWN(as->arena, Type, m + 1);
+  for (uint32_t i = 0; i < n->nacc; i++) out[i] = in[i] = acc[i];
+  uint32_t at = 0;
+  for (uint32_t i = 0; i < n->n; i++)
+    for (uint32_t c = 0; n->r[i]->kind == ROOT_KEEP && c < as->pt.cols; c++) {
+      DType d = ir_type(as->f, n->r[i]->v)->dtype;
+      if (n->r[i]->dst->pair >= 0) d = DT_BF16;
+      Value z = dtype_is_float(d) ? em_float(as, d, 0)
+                                  : ir_const_i(&as->top, d, 0);
+      out[n->nacc + at++] = as->pt.lane >= 0 ? em_vec(as, z) : z;
+    }
+  for (uint32_t i = 0; i < m; i++) t[i] = *mty(as, out[i]);
+  Value dim = em_dim(as, n->size[n->naxes - 1]);
+  Branch br = if_open(as, em_2(as, OP_LT, as->pt.idx[n->pair], dim), t, m);
+  point(n, in, in + n->nacc);
+  for (uint32_t i = n->nacc; i < m; i++) {
+    in[i] = em_cast(as, t[i].dtype, in[i]);
+    if (t[i].kind == TK_VEC) in[i] = em_vec(as, in[i]);
+  }
+  if_else(as, &br, in);
+  if_close(as, &br, out, out);
+  for (uint32_t i = 0; i < n->nacc; i++) acc[i] = out[i];
+  for (uint32_t i = 0; i < k; i++) hi[i] = out[n->nacc + i];
+}
+
+static void body(Nest *n) {
+  Assign *as = n->as;
+  uint32_t k = count_kept(n);
+  Value *lo = NEWN(as->arena, Value, k + 1), *hi = NEWN(as->arena, Value, k + 1);
+  if (n->pair < 0) {
+    point(n, n->acc, lo);
+    put_all(n, lo, lo);
+    for (uint32_t i = 0; i < n->n; i++)
+      for (uint32_t c = 0; n->r[i]->kind == ROOT_STORE && c < as->pt.cols; c++)
+        tensor_store(as, n->r[i]->op, c);
+    return;
+  }
+  Value x = as->pt.idx[n->pair];
+  uint32_t mark = scope_open(as);
+  point(n, n->acc, lo);
+  scope_close(as, mark);
+  second(n, x, n->acc, hi);
+  scope_close(as, mark);
+  as->pt.idx[n->pair] = x;
+  // What is not stored in pairs is stored one by one; only pairs are here.
+  put_all(n, lo, hi);
+}
+
+// ---------------------------------------------------------------- loops
+static void hoist_all(Nest *n) {
+  for (uint32_t i = 0; i < n->n; i++) {
+    const Root *r = n->r[i];
+    if (r->kind == ROOT_KEEP) {
+      hoist(n->as, r->v);
+      continue;
+    }
+    for (uint32_t k = 0; k < r->op->nargs; k++) hoist(n->as, r->op->args[k]);
+  }
+}
+
+static void loops(Nest *n, uint32_t level);
+
+static void reduce_loops(Nest *n) {
+  Assign *as = n->as;
+  uint32_t k = 0;
+  for (uint32_t i = 0; i < n->n; i++)
+    for (uint32_t c = 0; reducing(n->r[i]) && c < as->pt.cols; c++)
+      n->acc[k++] = start(as, n->r[i], c);
+  n->nacc = k;
+  if (n->naxes > n->nouter) loops(n, n->nouter);
+  else body(n);
+  k = 0;
+  for (uint32_t i = 0; i < n->n; i++) {
+    if (!reducing(n->r[i])) continue;
+    result(as, n->r[i], &n->acc[k]);
+    k += as->pt.cols;
+  }
+}
+
+// What stands inside of the loops before `level`.
+static void inside(Nest *n, uint32_t level) {
+  if (level < n->nouter || (level > n->nouter && level < n->naxes)) {
+    loops(n, level);
+  } else if (level > n->nouter) {
+    body(n);
+  } else if (n->panels && !n->as->pt.bound) {
+    Loop l = panel_open(n->as);
+    hoist_all(n);
+    reduce_loops(n);
+    panel_close(n->as, &l);
+  } else {
+    reduce_loops(n);
+  }
+}
+
+static void loops(Nest *n, uint32_t level) {
+  Assign *as = n->as;
+  uint32_t a = n->axis[level];
+  bool pair = n->pair == (int)a;
+  DimTab *d = &as->m->dims;
+  Dim size = pair ? dim_ceildiv(d, n->size[level], 2) : n->size[level];
+  bool red = level >= n->nouter;
+  Loop l = loop_open(as, em_int(as, 0), em_dim(as, size), 1, n->acc,
+                     red ? n->nacc : 0, as->f->axes.at[a].name);
+  Value x = l.iv;
+  if (n->reverse && red && l.op) {
+    IrAttr rev = attr_i(AT_REVERSE, 1);
+    ir_set_attr(as->g, l.op, rev);
+  }
+  if (pair) {
+    as->pt.idx[a] = 0;  // not one point: nothing is hoisted with it
+    hoist_all(n);
+    x = em_2(as, OP_MUL, x, em_int(as, 2));
+    as->pt.idx[a] = x;
+  } else {
+    as->pt.idx[a] = x;
+    hoist_all(n);
+  }
+  inside(n, level + 1);
+  loop_close(as, &l, n->acc);
+  as->pt.idx[a] = 0;
+}
+
+// ---------------------------------------------------------------- one nest
+static Dim root_size(const Assign *as, const Root *r, uint32_t axis) {
+  if (r->kind == ROOT_KEEP) return axis_size_in(as, r->v, axis);
+  for (uint32_t i = 0; i < r->op->nargs; i++) {
+    Dim d = axis_size_in(as, r->op->args[i], axis);
+    if (d) return d;
+  }
+  return DIM_NONE;
+}
+
+static void add_axes(Nest *n, AxisSet set) {
+  for (uint32_t pass = 0; pass < 2; pass++)
+    for (uint32_t a = 0; a < 64 && set >> a; a++) {
+      if (!(set >> a & 1) || ((int)a == n->pair) != (pass == 1)) continue;
+      n->axis[n->naxes] = a;
+      for (uint32_t i = 0; i < n->n && !n->size[n->naxes]; i++)
+        n->size[n->naxes] = root_size(n->as, n->r[i], a);
+      n->naxes++;
+    }
+}
+
+static void nest_init(Nest *n) {
+  AxisSet space = 0, inner = 0;
+  for (uint32_t i = 0; i < n->n; i++) {
+    const Root *r = n->r[i];
+    space |= r->space;
+    inner |= r->inner;
+    const Form *f = r->kind == ROOT_KEEP ? r->dst : NULL;
+    if (f && f->pair >= 0 && f->pair != f->lane) {
+      n->pair = f->pair;
+      n->odd = f->odd;
+    }
+    if (r->kind == ROOT_SCAN)
+      n->reverse = ir_attr_i(r->op, AT_DIR, 0) == DIR_SUFFIX;
+  }
+  if (n->as->pt.lane >= 0) {
+    space &= ~((AxisSet)1 << n->as->pt.lane);
+    inner &= ~((AxisSet)1 << n->as->pt.lane);
+  }
+  add_axes(n, space & ~inner);
+  n->nouter = n->naxes;
+  add_axes(n, inner);
+}
+
+static void mark_ready(Assign *as, const Root *r) {
+  if (!r->dst || !r->v) return;
+  if (as->forms[r->v] == r->dst) as->ready[r->v] = true;
+  if (as->vec_form[r->v] == r->dst) as->vec_ready[r->v] = true;
+}
+
+static void nest_emit(Assign *as, Root **r, uint32_t n, bool panels) {
+  if (n == 1 && r[0]->kind == ROOT_DOT) {
+    dot_emit(as, r[0]);
+    mark_ready(as, r[0]);
+    return;
+  }
+  Nest nest = {.as = as, .r = r, .n = n, .pair = -1, .panels = panels};
+  nest.acc = NEWN(as->arena, Value, n * MAX_COLS + 1);
+  nest_init(&nest);
+  hoist_all(&nest);
+  inside(&nest, 0);
+  for (uint32_t i = 0; i < n; i++) mark_ready(as, r[i]);
+}
+
+// ---------------------------------------------------------------- stages
+static bool panels_inside(Root *const *r, uint32_t n, uint32_t nnests) {
+  for (uint32_t i = 0; i < n; i++) {
+    AxisSet bit = r[i]->lane >= 0 ? (AxisSet)1 << r[i]->lane : 0;
+    if (r[i]->kind != ROOT_KEEP && r[i]->kind != ROOT_STORE) return false;
+    if (!(r[i]->space & ~bit)) return false;
+  }
+  return nnests == 1;
+}
+
+static void open_point(Assign *as, const Root *r) {
+  as->pt.lane = r->lane;
+  as->pt.lane_size = r->lane_size;
+  as->pt.cols = r->lane >= 0 ? panel_cols(as, r->lane, r->lane_size) : 1;
+  as->pt.width = (int64_t)as->pt.cols * as->lanes;
+  as->pt.bound = false;
+}
+
+static void make_partials(Assign *as, Root *const *r, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    if (!over_lanes(r[i]) || one_panel(as)) continue;
+    r[i]->partial = form_new(as, r[i]->v, -1, DIM_NONE, false);
+    int lane = as->pt.lane;
+    as->pt.lane = -1;
+    each_result(as, r[i], partial_clear);
+    as->pt.lane = lane;
+  }
+}
+
+void stage_emit(Assign *as, Root *const *r, uint32_t n, uint32_t nnests) {
+  open_point(as, r[0]);
+  uint32_t mark = scope_open(as);
+  bool inner = panels_inside(r, n, nnests) && as->pt.lane >= 0;
+  make_partials(as, r, n);
+  Loop l = {0};
+  bool looped = as->pt.lane >= 0 && !inner;
+  if (looped) l = panel_open(as);
+  for (uint32_t k = 0; k < nnests; k++) {
+    Root **in = NEWN(as->arena, Root *, n);
+    uint32_t m = 0;
+    for (uint32_t i = 0; i < n; i++)
+      if (r[i]->nest == k) in[m++] = r[i];
+    if (m) nest_emit(as, in, m, inner);
+  }
+  if (looped) panel_close(as, &l);
+  scope_close(as, mark);
+  as->pt.lane = -1;
+  as->pt.bound = false;
+  for (uint32_t i = 0; i < n; i++) {
+    if (r[i]->partial) each_result(as, r[i], partial_finish);
+    if (r[i]->v && r[i]->part[0]) memo_put(as, r[i]->v, 0, r[i]->part[0]);
+  }
+}

@@ -1,0 +1,274 @@
+// Facts of tile values that need no emission: axes, uses, the lane axis of an
+// op, how a dot is done.
+#include "passes/assign.h"
+
+#include <assert.h>
+
+// ---------------------------------------------------------------- axes
+AxisSet type_axes(const Type *t) {
+  AxisSet s = 0;
+  if (t->kind != TK_ELEM) return 0;
+  for (uint32_t i = 0; i < t->n; i++) s |= (AxisSet)1 << t->axis[i];
+  return s;
+}
+
+AxisSet axes_of(const Assign *as, Value v) {
+  return type_axes(ir_type(as->f, v));
+}
+
+Dim axis_size_in(const Assign *as, Value v, uint32_t axis) {
+  const Type *t = ir_type(as->f, v);
+  int at = type_axis_at(t, axis);
+  return at < 0 ? DIM_NONE : t->size[at];
+}
+
+bool is_scalar(const Assign *as, Value v) {
+  const Type *t = ir_type(as->f, v);
+  return t->kind == TK_ELEM && t->n == 0;
+}
+
+bool is_memory(const Assign *as, Value v) {
+  return ir_type(as->f, v)->kind == TK_TENSOR;
+}
+
+bool is_inline(const Assign *as, Value v) {
+  const Op *op = ir_def(as->f, v);
+  if (!op || op->nregions) return false;
+  switch (op->code) {
+  case OP_REDUCE:
+  case OP_DOT:
+  case OP_SCAN:
+  case OP_ANY_OF:
+  case OP_ALL_OF: return false;
+  default: return true;
+  }
+}
+
+DType reg_dtype(DType t) {
+  if (t == DT_F64 || t == DT_BOOL) return t;
+  return dtype_is_float(t) ? DT_F32 : DT_I64;
+}
+
+bool is_nonneg(const Assign *as, Value v) {
+  const Op *op = ir_def(as->f, v);
+  double c;
+  if (!op) {
+    const Region *r = ir_info(as->f, v)->region;
+    const Op *loop = r ? r->parent : NULL;
+    return loop && loop->code == OP_FOR && r->params.at[0] == v &&
+           is_nonneg(as, loop->args[0]);
+  }
+  if (ir_const_value(as->f, v, &c)) return c >= 0;
+  switch (op->code) {
+  case OP_ORIGIN:
+  case OP_IOTA:
+  case OP_DIM: return true;
+  case OP_MAX:
+    return is_nonneg(as, op->args[0]) || is_nonneg(as, op->args[1]);
+  case OP_ADD:
+  case OP_MUL:
+  case OP_MIN:
+  case OP_FLOORDIV:
+  case OP_MOD:
+    return is_nonneg(as, op->args[0]) && is_nonneg(as, op->args[1]);
+  case OP_SELECT:
+    return is_nonneg(as, op->args[1]) && is_nonneg(as, op->args[2]);
+  default: return false;
+  }
+}
+
+// ---------------------------------------------------------------- lanes
+// The last axis of the value with the most axes: its memory runs along it.
+static int widest_last(const Assign *as, const Value *v, uint32_t n,
+                       const Type *res, Dim *size) {
+  int best = -1;
+  uint32_t most = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    const Type *t = ir_type(as->f, v[i]);
+    if (t->kind != TK_ELEM || t->n == 0 || t->n < most) continue;
+    int last = (int)t->axis[t->n - 1];
+    bool in_res = res && type_has_axis(res, (uint32_t)last);
+    if (t->n == most && !in_res) continue;
+    best = last;
+    most = t->n;
+    *size = t->size[t->n - 1];
+  }
+  return best;
+}
+
+static Dim find_size(const Assign *as, const Op *op, uint32_t axis) {
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    Dim d = axis_size_in(as, op->args[i], axis);
+    if (d) return d;
+  }
+  return op->nres ? axis_size_in(as, op->res[0], axis) : DIM_NONE;
+}
+
+int lane_of_value(const Assign *as, Value v, Dim *size) {
+  *size = as->par >= 0 ? axis_size_in(as, v, (uint32_t)as->par) : DIM_NONE;
+  if (*size) return as->par;
+  return widest_last(as, &v, 1, NULL, size);
+}
+
+// A scan cannot run along the lanes: another axis, or scalar code.
+static int lane_of_scan(const Assign *as, const Op *op, Dim *size) {
+  uint32_t along = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+  const Type *t = ir_type(as->f, op->res[0]);
+  int best = -1;
+  for (uint32_t i = 0; i < t->n; i++) {
+    if (t->axis[i] == along) continue;
+    best = (int)t->axis[i];
+    *size = t->size[i];
+    if (best == as->par) break;
+  }
+  return best;
+}
+
+int lane_of(const Assign *as, const Op *op, Dim *size) {
+  *size = DIM_NONE;
+  if (op->code == OP_SCAN) return lane_of_scan(as, op, size);
+  if (as->par >= 0) {
+    *size = find_size(as, op, (uint32_t)as->par);
+    if (*size) return as->par;
+  }
+  const Type *res = op->nres ? ir_type(as->f, op->res[0]) : NULL;
+  uint32_t n = op->code == OP_DOT ? 2 : op->nargs;
+  return widest_last(as, op->args, n, res, size);
+}
+
+uint32_t panel_cols(const Assign *as, int lane, Dim size) {
+  int64_t n;
+  if (lane < 0) return 1;
+  if (!dim_is_const(&as->m->dims, size, &n)) return 2;
+  int64_t vecs = (n + as->lanes - 1) / as->lanes;
+  if (lane == as->par) {
+    for (uint32_t i = 0; i < 3; i++)
+      if (vecs % as->target->cols[i] == 0) return as->target->cols[i];
+    return 1;
+  }
+  for (uint32_t c = 4; c > 1; c--)
+    if (vecs % c == 0) return c;
+  return vecs > 4 ? 2 : 1;
+}
+
+// ---------------------------------------------------------------- dots
+static AxisSet over_of(const Op *op) {
+  const IrAttr *a = ir_attr(op, AT_OVER);
+  AxisSet s = 0;
+  for (uint32_t i = 0; i < a->n; i++) s |= (AxisSet)1 << a->list[i];
+  return s;
+}
+
+bool dot_blocked(const Assign *as, const Op *op, int lane, uint32_t *vec) {
+  if (lane < 0) return false;
+  AxisSet bit = (AxisSet)1 << lane, over = over_of(op);
+  AxisSet a = axes_of(as, op->args[0]), b = axes_of(as, op->args[1]);
+  if (over & bit || !((a ^ b) & bit) || (a & over) != over ||
+      (b & over) != over)
+    return false;
+  *vec = a & bit ? 0 : 1;
+  AxisSet rows = a & bit ? b & ~a : a & ~b;
+  return (rows & ~over) != 0;
+}
+
+bool dot_pairs(const Assign *as, const Op *op, int lane) {
+  uint32_t vec;
+  const IrAttr *over = ir_attr(op, AT_OVER);
+  if (!as->target->dpbf16 || over->n != 1) return false;
+  if (!dot_blocked(as, op, lane, &vec)) return false;
+  for (uint32_t i = 0; i < 2; i++)
+    if (ir_type(as->f, op->args[i])->dtype != DT_BF16 ||
+        !is_inline(as, op->args[i]))
+      return false;
+  return ir_type(as->f, op->res[0])->dtype == DT_F32;
+}
+
+// ---------------------------------------------------------------- function
+static void count_uses(void *data, Op *op) {
+  Assign *as = data;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    vec_push(as->arena, &as->uses[op->args[i]], op);
+}
+
+// Is op inside of a loop that v is not in?
+static bool in_deeper_loop(const Assign *as, Value v, const Op *op) {
+  const Region *home = ir_info(as->f, v)->region;
+  for (const Region *r = op->parent; r && r != home;
+       r = r->parent ? r->parent->parent : NULL)
+    if (r->parent && r->parent->code == OP_FOR) return true;
+  return false;
+}
+
+// What evaluating the value once more costs; loops make it worth memory.
+static int cost(const Assign *as, Value v) {
+  const Op *op = ir_def(as->f, v);
+  if (!op || !is_inline(as, v)) return 0;
+  int c = 1;
+  if (op->code == OP_CONST || op->code == OP_DIM || op->code == OP_IOTA)
+    return 0;
+  if (op->code == OP_LOAD) c = 8;
+  if (op->code >= OP_EXP && op->code <= OP_COS) c = 16;
+  if (op->code == OP_DIV || op->code == OP_POW) c = 8;
+  if ((op->code == OP_FLOORDIV || op->code == OP_MOD)) c = 8;
+  for (uint32_t i = 0; i < op->nargs && c < 64; i++)
+    if (!as->eager[op->args[i]] && !is_scalar(as, op->args[i]))
+      c += cost(as, op->args[i]);
+  return c;
+}
+
+// Is v an operand of op, a dot with register block?
+bool feeds_block(const Assign *as, Value v, const Op *op) {
+  uint32_t vec;
+  Dim size;
+  if (op->code != OP_DOT || (op->args[0] != v && op->args[1] != v))
+    return false;
+  return dot_blocked(as, op, lane_of(as, op, &size), &vec);
+}
+
+// A tile that a deeper loop reads and that is dear to make is kept where it
+// is defined. Operands of dots are kept by their users.
+static void plan_eager(Assign *as) {
+  for (Value v = 1; v < as->f->values.n; v++) {
+    const Type *t = ir_type(as->f, v);
+    if (t->kind != TK_ELEM || t->n == 0 || !is_inline(as, v)) continue;
+    bool deeper = false, inout = false;
+    for (uint32_t i = 0; i < as->uses[v].n; i++)
+      deeper |= in_deeper_loop(as, v, as->uses[v].at[i]) &&
+                !feeds_block(as, v, as->uses[v].at[i]);
+    const Op *op = ir_def(as->f, v);
+    if (op->code == OP_LOAD)
+      for (uint32_t i = 0; i < as->f->params.n; i++)
+        inout |= as->f->params.at[i].v == op->args[0] &&
+                 as->f->params.at[i].role != PR_IN;
+    as->eager[v] = inout || (deeper && cost(as, v) >= 8);
+  }
+}
+
+static bool any_f64(const Func *f) {
+  for (Value v = 1; v < f->values.n; v++)
+    if (f->values.at[v].type.kind == TK_ELEM &&
+        f->values.at[v].type.dtype == DT_F64)
+      return true;
+  return false;
+}
+
+void plan_func(Assign *as) {
+  uint32_t n = as->f->values.n;
+  as->uses = arena_alloc(as->arena, sizeof *as->uses * n);
+  ir_walk(as->f->body, count_uses, as);
+  as->par = -1;
+  for (uint32_t i = 0; i < as->f->grid.n; i++)
+    if (as->f->grid.at[i].tile > 1) as->par = (int)as->f->grid.at[i].axis;
+  as->lanes = as->target->lanes;
+  if (any_f64(as->f)) as->lanes /= 2;
+  as->forms = NEWN(as->arena, Form *, n);
+  as->vec_form = NEWN(as->arena, Form *, n);
+  as->pair_form = NEWN(as->arena, Form *, n);
+  as->root_of = NEWN(as->arena, Root *, n);
+  as->ready = NEWN(as->arena, bool, n);
+  as->vec_ready = NEWN(as->arena, bool, n);
+  as->eager = NEWN(as->arena, bool, n);
+  as->seen = NEWN(as->arena, Value, n);
+  as->pt.idx = NEWN(as->arena, Value, as->f->axes.n + 1);
+  plan_eager(as);
+}

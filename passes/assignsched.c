@@ -1,0 +1,391 @@
+// Order of work: pending roots become stages (one loop over panels each) and
+// nests in them.
+//
+// A root goes to the earliest place after what it needs. Inside a stage lanes
+// never meet: what reduces over the lanes is complete only after the stage.
+#include "passes/assign.h"
+
+#include <assert.h>
+
+// ---------------------------------------------------------------- roots
+static AxisSet over_axes(const Op *op) {
+  const IrAttr *a = ir_attr(op, AT_OVER);
+  AxisSet s = 0;
+  for (uint32_t i = 0; a && i < a->n; i++) s |= (AxisSet)1 << a->list[i];
+  return s;
+}
+
+static Root *root_new(Assign *as, RootKind kind, Op *op, Value v) {
+  Root *r = NEW(as->arena, Root);
+  *r = (Root){.kind = kind, .op = op, .v = v, .lane = -1, .carried = -1};
+  vec_push(as->arena, &as->pending, r);
+  return r;
+}
+
+Root *root_keep(Assign *as, Value v, Form *dst) {
+  Root *r = root_new(as, ROOT_KEEP, NULL, v);
+  r->dst = dst;
+  r->space = axes_of(as, v);
+  for (uint32_t i = 0; i < dst->n; i++)
+    r->space |= (AxisSet)1 << dst->axis[i];
+  r->lane = dst->lane;
+  r->lane_size = dst->lane_size;
+  if (r->lane >= 0) r->space |= (AxisSet)1 << r->lane;
+  return r;
+}
+
+static void dot_operands(Assign *as, Root *r) {
+  uint32_t vec = 0;
+  dot_blocked(as, r->op, r->lane, &vec);
+  r->kind = ROOT_DOT;
+  r->va = r->op->args[vec];
+  r->vb = r->op->args[1 - vec];
+  r->dp = dot_pairs(as, r->op, r->lane);
+  r->a = r->dp ? as->pair_form[r->va] : as->vec_form[r->va];
+  r->b = r->dp ? as->pair_form[r->vb] : as->forms[r->vb];
+  if (!r->a) r->a = as->forms[r->va];
+}
+
+Root *root_op(Assign *as, Op *op) {
+  Root *r = root_new(as, ROOT_REDUCE, op, op->nres ? op->res[0] : 0);
+  for (uint32_t i = 0; i < op->nargs; i++)
+    r->space |= axes_of(as, op->args[i]);
+  r->lane = lane_of(as, op, &r->lane_size);
+  r->inner = over_axes(op) & r->space;
+  uint32_t vec;
+  if (op->code == OP_STORE) r->kind = ROOT_STORE;
+  if (op->code == OP_ANY_OF || op->code == OP_ALL_OF) r->inner = r->space;
+  if (op->code == OP_SCAN) {
+    r->kind = ROOT_SCAN;
+    r->inner = (AxisSet)1 << ir_attr_i(op, AT_AXIS, 0);
+  }
+  if (op->code == OP_DOT && dot_blocked(as, op, r->lane, &vec))
+    dot_operands(as, r);
+  if (r->v) as->root_of[r->v] = r;
+  return r;
+}
+
+// ---------------------------------------------------------------- inputs
+typedef void InputFn(Assign *as, Root *r, Root *dep, void *data);
+
+static Root *writer(const Assign *as, const Form *f) {
+  for (uint32_t i = 0; f && i < as->pending.n; i++)
+    if (as->pending.at[i]->dst == f && as->pending.at[i]->kind == ROOT_KEEP)
+      return as->pending.at[i];
+  return NULL;
+}
+
+static void inputs_of(Assign *as, Root *r, Value v, InputFn *fn, void *data) {
+  if (as->seen[v] == as->stamp || is_memory(as, v)) return;
+  as->seen[v] = as->stamp;
+  Root *d = as->root_of[v];
+  if (d) {
+    fn(as, r, d, data);
+    return;
+  }
+  if (!is_inline(as, v)) return;
+  const Op *op = ir_def(as->f, v);
+  for (uint32_t i = 0; i < op->nargs; i++)
+    inputs_of(as, r, op->args[i], fn, data);
+}
+
+// Calls fn for each pending root whose result r needs before it starts.
+static void each_input(Assign *as, Root *r, InputFn *fn, void *data) {
+  as->stamp++;
+  if (r->kind == ROOT_KEEP) {
+    inputs_of(as, r, r->v, fn, data);
+    return;
+  }
+  for (uint32_t i = 0; i < r->op->nargs; i++) {
+    Value v = r->op->args[i];
+    bool blocked = r->kind == ROOT_DOT && i < 2;
+    Root *w = blocked ? writer(as, v == r->va ? r->a : r->b) : NULL;
+    if (w) fn(as, r, w, data);
+    else inputs_of(as, r, v, fn, data);
+  }
+}
+
+// Does r read value v (a carried one), and not only as the form of a dot?
+typedef struct Reads {
+  bool any, by_form;
+} Reads;
+
+static bool walk_reads(Assign *as, Value v, Value want) {
+  if (v == want) return true;
+  if (as->seen[v] == as->stamp || is_memory(as, v)) return false;
+  as->seen[v] = as->stamp;
+  if (as->root_of[v] || !is_inline(as, v)) return false;
+  const Op *op = ir_def(as->f, v);
+  bool found = false;
+  for (uint32_t i = 0; i < op->nargs && !found; i++)
+    found = walk_reads(as, op->args[i], want);
+  return found;
+}
+
+static Reads reads(Assign *as, const Root *r, Value want) {
+  Reads x = {0};
+  as->stamp++;
+  if (r->kind == ROOT_KEEP) {
+    x.any = walk_reads(as, r->v, want);
+    return x;
+  }
+  for (uint32_t i = 0; i < r->op->nargs; i++) {
+    bool hit = walk_reads(as, r->op->args[i], want);
+    x.any |= hit;
+    x.by_form |= hit && r->kind == ROOT_DOT && i < 2;
+  }
+  return x;
+}
+
+// ---------------------------------------------------------------- stages
+typedef struct Stage {
+  int lane;
+  Dim size;
+  uint32_t nnests;
+} Stage;
+
+typedef struct Sched {
+  Vec(Stage) stages;
+} Sched;
+
+static bool has_lanes(const Root *r) {
+  return r->lane >= 0 && !(r->inner >> r->lane & 1);
+}
+
+static void after_stage(Assign *as, Root *r, Root *dep, void *data) {
+  uint32_t *lo = data;
+  (void)as;
+  bool same = dep->lane == r->lane && dep->lane_size == r->lane_size &&
+              has_lanes(dep) && dep->lane >= 0;
+  uint32_t at = dep->stage + !same;
+  if (at > *lo) *lo = at;
+}
+
+static void place_stage(Assign *as, Sched *s, Root *r) {
+  uint32_t lo = 0;
+  each_input(as, r, after_stage, &lo);
+  if (r->last && s->stages.n && lo < s->stages.n - 1) lo = s->stages.n - 1;
+  for (uint32_t i = lo; i < s->stages.n; i++) {
+    Stage *st = &s->stages.at[i];
+    if (st->lane != r->lane || st->size != r->lane_size) continue;
+    r->stage = i;
+    return;
+  }
+  r->stage = s->stages.n;
+  vec_push(as->arena, &s->stages, ((Stage){r->lane, r->lane_size, 0}));
+}
+
+// ---------------------------------------------------------------- nests
+static AxisSet no_lane(const Root *r, AxisSet s) {
+  return r->lane >= 0 ? s & ~((AxisSet)1 << r->lane) : s;
+}
+
+static int pair_axis(const Root *r) {
+  return r->kind == ROOT_KEEP && r->dst->pair != r->dst->lane ? r->dst->pair
+                                                              : -1;
+}
+
+static bool backwards(const Root *r) {
+  return r->kind == ROOT_SCAN && ir_attr_i(r->op, AT_DIR, 0) == DIR_SUFFIX;
+}
+
+// May r share the loops of a nest that o is in?
+static bool fits(const Root *o, const Root *r) {
+  AxisSet oi = no_lane(o, o->inner), ri = no_lane(r, r->inner);
+  if (o->kind == ROOT_DOT || r->kind == ROOT_DOT || o->last != r->last)
+    return false;
+  if (no_lane(o, o->space) != no_lane(r, r->space)) return false;
+  if (oi && ri && oi != ri) return false;
+  if ((o->kind == ROOT_STORE) != (r->kind == ROOT_STORE)) return false;
+  int op = pair_axis(o), rp = pair_axis(r);
+  if (op >= 0 && rp >= 0 && op != rp) return false;
+  int p = op >= 0 ? op : rp;
+  if (p >= 0 && (oi | ri) && !((oi | ri) >> p & 1)) return false;
+  bool scan = o->kind == ROOT_SCAN || r->kind == ROOT_SCAN;
+  if (scan && p >= 0) return false;
+  bool ordered = o->kind == ROOT_SCAN && r->kind == ROOT_SCAN;
+  return !ordered || backwards(o) == backwards(r);
+}
+
+typedef struct After {
+  uint32_t stage, lo;
+} After;
+
+static void after_nest(Assign *as, Root *r, Root *dep, void *data) {
+  After *a = data;
+  (void)as, (void)r;
+  if (dep->stage == a->stage && dep->nest + 1 > a->lo) a->lo = dep->nest + 1;
+}
+
+static bool nest_takes(const Assign *as, const Root *r, uint32_t nest) {
+  for (uint32_t i = 0; i < as->pending.n; i++) {
+    const Root *o = as->pending.at[i];
+    if (o != r && o->stage == r->stage && o->nest == nest && !fits(o, r))
+      return false;
+  }
+  return true;
+}
+
+static void place_nest(Assign *as, Stage *st, Root *r) {
+  After a = {r->stage, 0};
+  each_input(as, r, after_nest, &a);
+  uint32_t at = a.lo;
+  if (r->kind == ROOT_DOT) at = st->nnests;
+  while (at < st->nnests && !nest_takes(as, r, at)) at++;
+  r->nest = at;
+  if (at >= st->nnests) st->nnests = at + 1;
+}
+
+static uint32_t bits(AxisSet s) { return (uint32_t)__builtin_popcountll(s); }
+
+// Ordinary roots in program order, then the last ones, many axes first.
+static void place_all(Assign *as, Sched *s) {
+  s->stages.n = 0;
+  for (uint32_t i = 0; i < as->pending.n; i++) {
+    as->pending.at[i]->stage = UINT32_MAX;
+    as->pending.at[i]->nest = UINT32_MAX;
+  }
+  for (uint32_t i = 0; i < as->pending.n; i++) {
+    Root *r = as->pending.at[i];
+    if (r->last) continue;
+    place_stage(as, s, r);
+    place_nest(as, &s->stages.at[r->stage], r);
+  }
+  for (uint32_t k = MAX_AXES + 1; k-- > 0;)
+    for (uint32_t i = 0; i < as->pending.n; i++) {
+      Root *r = as->pending.at[i];
+      if (!r->last || bits(r->space) != k) continue;
+      place_stage(as, s, r);
+      place_nest(as, &s->stages.at[r->stage], r);
+    }
+}
+
+// ---------------------------------------------------------------- in place
+static bool before(const Root *a, const Root *b) {
+  return a->stage != b->stage ? a->stage < b->stage : a->nest < b->nest;
+}
+
+// The new value of a carried one may be written into its home as soon as
+// nobody reads the old one any more.
+static bool may_overwrite(Assign *as, const Root *w, Value old) {
+  for (uint32_t i = 0; old && i < as->pending.n; i++) {
+    const Root *r = as->pending.at[i];
+    Reads x = reads(as, r, old);
+    if (!x.any || (before(r, w) && r->stage == w->stage)) continue;
+    if (before(r, w) && r->stage != w->stage) continue;
+    bool same = r->stage == w->stage && r->nest == w->nest;
+    if (r == w ? x.by_form : !same || x.by_form) return false;
+  }
+  return true;
+}
+
+// Takes back one early overwrite that is not allowed; true if there was one.
+static bool fix_overwrite(Assign *as) {
+  for (uint32_t i = 0; i < as->pending.n; i++) {
+    Root *w = as->pending.at[i];
+    if (w->carried < 0 || w->last) continue;
+    if (may_overwrite(as, w, (Value)w->carried)) continue;
+    Form *home = w->dst;
+    w->carried = -1;
+    if (w->kind == ROOT_KEEP) {
+      w->last = true;
+    } else {
+      w->dst = NULL;
+      root_keep(as, w->v, home)->last = true;
+    }
+    return true;
+  }
+  return false;
+}
+
+// ---------------------------------------------------------------- lifetimes
+static Root *root_at(const Assign *as, const Op *op) {
+  for (uint32_t i = 0; i < as->pending.n; i++)
+    if (as->pending.at[i]->op == op) return as->pending.at[i];
+  return NULL;
+}
+
+// Is v wanted outside of the stage?
+static bool escapes(Assign *as, Value v, uint32_t stage) {
+  if (as->seen[v] == as->stamp) return false;
+  as->seen[v] = as->stamp;
+  for (uint32_t i = 0; i < as->uses[v].n; i++) {
+    Op *u = as->uses[v].at[i];
+    const Root *r = root_at(as, u);
+    if (r ? r->stage != stage : !u->nres && u->code != OP_YIELD) return true;
+    if (r || u->code == OP_YIELD) continue;
+    if (!is_inline(as, u->res[0]) || escapes(as, u->res[0], stage)) return true;
+  }
+  for (uint32_t i = 0; i < as->pending.n; i++) {  // yields are keeps by now
+    const Root *r = as->pending.at[i];
+    if (r->kind == ROOT_KEEP && r->v == v && r->stage != stage) return true;
+  }
+  return false;
+}
+
+static bool yielded(const Assign *as, Value v) {
+  for (uint32_t i = 0; i < as->uses[v].n; i++)
+    if (as->uses[v].at[i]->code == OP_YIELD) return true;
+  return false;
+}
+
+static bool feeds_any_block(const Assign *as, Value v) {
+  for (uint32_t i = 0; i < as->uses[v].n; i++)
+    if (feeds_block(as, v, as->uses[v].at[i])) return true;
+  return false;
+}
+
+static void place_result(Assign *as, Root *r) {
+  as->stamp++;
+  bool out = escapes(as, r->v, r->stage);
+  if (r->kind == ROOT_KEEP) {
+    if (r->carried < 0 && !r->last && !out && r->dst->panel &&
+        !yielded(as, r->v))
+      r->dst->local = true;
+    return;
+  }
+  if (!r->v || r->dst || !axes_of(as, r->v)) return;
+  AxisSet rest = no_lane(r, axes_of(as, r->v));
+  if (!rest && has_lanes(r) && !out && r->kind != ROOT_SCAN &&
+      !feeds_any_block(as, r->v))
+    return;
+  Dim size = DIM_NONE;
+  int lane = has_lanes(r) ? r->lane : lane_of_value(as, r->v, &size);
+  if (has_lanes(r)) size = r->lane_size;
+  r->dst = form_new(as, r->v, lane, size, has_lanes(r));
+  r->dst->local = has_lanes(r) && !out && !yielded(as, r->v);
+}
+
+// ---------------------------------------------------------------- flush
+static void emit_stage(Assign *as, uint32_t stage, uint32_t nnests) {
+  Roots rs = {0};
+  for (uint32_t i = 0; i < as->pending.n; i++)
+    if (as->pending.at[i]->stage == stage)
+      vec_push(as->arena, &rs, as->pending.at[i]);
+  stage_emit(as, rs.at, rs.n, nnests);
+}
+
+void flush(Assign *as) {
+  if (!as->pending.n) return;
+  Sched s = {0};
+  do place_all(as, &s);
+  while (fix_overwrite(as));
+  for (uint32_t i = 0; i < as->pending.n; i++)
+    place_result(as, as->pending.at[i]);
+  for (uint32_t i = 0; i < as->pending.n; i++) {
+    Root *r = as->pending.at[i];
+    if (r->v && r->dst && r->kind != ROOT_KEEP) as->forms[r->v] = r->dst;
+  }
+  for (uint32_t i = 0; i < as->pending.n; i++) {
+    Root *r = as->pending.at[i];
+    if (r->kind != ROOT_DOT) continue;
+    if (!r->a) r->a = as->forms[r->va];
+    if (!r->b) r->b = as->forms[r->vb];
+    assert(r->a && r->b);
+  }
+  for (uint32_t i = 0; i < s.stages.n; i++)
+    emit_stage(as, i, s.stages.at[i].nnests);
+  for (uint32_t i = 0; i < as->pending.n; i++)
+    if (as->pending.at[i]->v) as->root_of[as->pending.at[i]->v] = NULL;
+  as->pending = (Roots){0};
+}
