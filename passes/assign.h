@@ -217,6 +217,8 @@ Value eval_as(Assign *as, Value v, uint32_t c, DType t);
 // Evaluates what the value needs and is complete at the current point, so
 // that inner loops find it.
 void hoist(Assign *as, Value v);
+void hoist_inputs(Assign *as, const Op *op);
+bool affine_in_lane(const Assign *as, Value v);
 Value tensor_load(Assign *as, const Op *op, uint32_t c);
 void tensor_store(Assign *as, const Op *op, uint32_t c);
 

@@ -172,6 +172,8 @@ static bool bound(const Assign *as, Value v) {
   return true;
 }
 
+static void hoist_args(Assign *as, const Op *op);
+
 static void hoist_walk(Assign *as, Value v) {
   if (as->seen[v] == as->stamp || is_memory(as, v)) return;
   as->seen[v] = as->stamp;
@@ -181,11 +183,28 @@ static void hoist_walk(Assign *as, Value v) {
     return;
   }
   if (find_form(as, v) || !is_inline(as, v)) return;
-  const Op *op = ir_def(as->f, v);
-  for (uint32_t i = 0; i < op->nargs; i++) hoist_walk(as, op->args[i]);
+  hoist_args(as, ir_def(as->f, v));
+}
+
+// Indices that grow with the lane become part of the address.
+static void hoist_args(Assign *as, const Op *op) {
+  uint32_t first = op->code == OP_STORE ? 2 : 1;
+  bool mem = op->code == OP_STORE || op->code == OP_LOAD;
+  uint32_t rank = mem ? ir_type(as->f, op->args[0])->n : 0;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    bool index = mem && i >= first && i < first + rank;
+    if (!index || !has_lane(as, op->args[i]) ||
+        !affine_in_lane(as, op->args[i]))
+      hoist_walk(as, op->args[i]);
+  }
 }
 
 void hoist(Assign *as, Value v) {
   as->stamp++;
   hoist_walk(as, v);
+}
+
+void hoist_inputs(Assign *as, const Op *op) {
+  as->stamp++;
+  hoist_args(as, op);
 }

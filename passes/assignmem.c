@@ -31,7 +31,7 @@ static bool lane_in(const Assign *as, Value v) {
          type_has_axis(ir_type(as->f, v), (uint32_t)as->pt.lane);
 }
 
-static bool is_affine(const Assign *as, Value v) {
+bool affine_in_lane(const Assign *as, Value v) {
   if (!lane_in(as, v)) return true;
   if (as->forms[v] || !is_inline(as, v)) return false;
   const Op *op = ir_def(as->f, v);
@@ -39,9 +39,9 @@ static bool is_affine(const Assign *as, Value v) {
   case OP_IOTA: return true;
   case OP_ADD:
   case OP_SUB:
-    return is_affine(as, op->args[0]) && is_affine(as, op->args[1]);
+    return affine_in_lane(as, op->args[0]) && affine_in_lane(as, op->args[1]);
   case OP_MUL:
-    return is_affine(as, op->args[0]) && is_affine(as, op->args[1]) &&
+    return affine_in_lane(as, op->args[0]) && affine_in_lane(as, op->args[1]) &&
            (!lane_in(as, op->args[0]) || !lane_in(as, op->args[1]));
   default: return false;
   }
@@ -138,7 +138,7 @@ static Access access(Assign *as, const Op *op, uint32_t first, uint32_t c) {
     Value s = em_tensor(as, OP_TSTRIDE, t, (int)i);
     bool lane = lane_in(as, v);
     a.lanes |= lane;
-    if (is_affine(as, v)) {
+    if (affine_in_lane(as, v)) {
       affine(as, v, c, &b, &k);
       off = em_2(as, OP_ADD, off, em_2(as, OP_MUL, b, s));
       a.step = em_2(as, OP_ADD, a.step, em_2(as, OP_MUL, k, s));

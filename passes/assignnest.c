@@ -326,7 +326,7 @@ static void hoist_all(Nest *n) {
       hoist(n->as, r->v);
       continue;
     }
-    for (uint32_t k = 0; k < r->op->nargs; k++) hoist(n->as, r->op->args[k]);
+    hoist_inputs(n->as, r->op);
   }
 }
 

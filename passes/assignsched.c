@@ -161,18 +161,35 @@ static void after_stage(Assign *as, Root *r, Root *dep, void *data) {
   if (at > *lo) *lo = at;
 }
 
+// As early as possible: what other lanes need does not tear a stage apart.
+static void insert_stage(Assign *as, Sched *s, uint32_t at) {
+  vec_push(as->arena, &s->stages, (Stage){0});
+  for (uint32_t i = s->stages.n - 1; i > at; i--)
+    s->stages.at[i] = s->stages.at[i - 1];
+  for (uint32_t i = 0; i < as->pending.n; i++) {
+    Root *r = as->pending.at[i];
+    if (r->stage != UINT32_MAX && r->stage >= at) r->stage++;
+  }
+}
+
 static void place_stage(Assign *as, Sched *s, Root *r) {
   uint32_t lo = 0;
   each_input(as, r, after_stage, &lo);
-  if (r->last && s->stages.n && lo < s->stages.n - 1) lo = s->stages.n - 1;
+  if (r->last && s->stages.n) {
+    // Behind everything: in the last stage, or in a new one.
+    const Stage *st = &s->stages.at[s->stages.n - 1];
+    bool same = st->lane == r->lane && st->size == r->lane_size;
+    lo = s->stages.n - same;
+  }
   for (uint32_t i = lo; i < s->stages.n; i++) {
     Stage *st = &s->stages.at[i];
     if (st->lane != r->lane || st->size != r->lane_size) continue;
     r->stage = i;
     return;
   }
-  r->stage = s->stages.n;
-  vec_push(as->arena, &s->stages, ((Stage){r->lane, r->lane_size, 0}));
+  insert_stage(as, s, lo);
+  s->stages.at[lo] = (Stage){r->lane, r->lane_size, 0};
+  r->stage = lo;
 }
 
 // ---------------------------------------------------------------- nests
