@@ -265,9 +265,13 @@ static void remark_group(const Online *o, const Group *g, uint32_t number) {
     buf_printf(&b, "%s%s", b.n ? ", " : "",
                ir_info(o->f, g->accs.at[i].src->res[0])->hint);
   }
-  ctx_remark(o->cx, "online: @%s: pass %u over %s: %u accumulators, gauge %s, "
+  ctx_remark(o->cx, "online: @%s: pass %u over %s: %u accumulator%s, gauge %s, "
              "fill %s", o->f->name, number, o->f->axes.at[g->axis].name,
-             g->accs.n, b.n ? b.at : "none", fills[g->fill]);
+             g->accs.n, g->accs.n == 1 ? "" : "s", b.n ? b.at : "none", fills[g->fill]);
+  for (uint32_t i = 0; i < g->scans.n; i++)
+    ctx_remark(o->cx, "online: @%s:   %s: running sum of %s", o->f->name,
+               name_of(o, g->scans.at[i].red),
+               shown(o, g->accs.at[g->scans.at[i].acc].local));
   for (uint32_t i = 0; i < g->reds.n; i++) {
     const Red *r = g->reds.at[i];
     for (uint32_t j = 0; j < r->terms.n; j++)
@@ -284,13 +288,15 @@ static bool run_region(Ctx *cx, Func *f, Region *r) {
   o.by_value.arena = o.origin.arena = o.some.arena = o.inverse.arena = o.arena;
   sym_init(&o.sym, o.arena);
   range_init(&o.ranges, f, o.arena);
+  Op *end = r->last;
+  bool term = end && (op_info(end->code)->flags & OPF_TERM);
+  o.b = (Builder){.fn = f, .region = r, .before = term ? end : NULL};
+  f->mod->level = LV_ATTN;  // until ops of stream are made
   while (split_one(&o)) continue;
   find_reds(&o);
   if (!online_plan(&o)) return false;
   online_gauges(&o);
-  Op *end = r->last;
-  bool term = end && (op_info(end->code)->flags & OPF_TERM);
-  o.b = (Builder){.fn = f, .region = r, .before = term ? end : NULL};
+  f->mod->level = LV_STREAM;
   for (uint32_t i = 0; i < o.groups.n; i++) {
     if (!online_emit(&o, o.groups.at[i])) return false;
     remark_group(&o, o.groups.at[i], i + 1);

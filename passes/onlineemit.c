@@ -126,7 +126,7 @@ static Value clone_divk(Emit *e, const Op *op, Value a) {
   if (type_has_axis(type_of(e, d), e->g->axis))
     return ir_2(&e->b, OP_DIV, a, clone_keyed(e, d));
   uint64_t inv;
-  if (!map_get(&o->inverse, d, &inv)) {
+  if (!map_get(&o->inverse, d, &inv)) {  // final d that no reduction reads
     inv = guarded_inverse(o, &o->b, d, axis);
     map_put(&o->inverse, d, inv);
   }

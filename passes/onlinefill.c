@@ -77,7 +77,8 @@ static void pool_fill(Pool *p) {
 static double fill_leaf(void *data, const ExNode *n) {
   Probe *p = data;
   if (n->code == LEAF_KEY) return probe_value(p, n->leaf);
-  return p->level ? p->source : probe_random(p, n->leaf, 3);
+  double x = p->level ? p->source : probe_random(p, n->leaf, 3);
+  return n->flags & EF_POS ? fabs(x) : x;
 }
 
 static double identity_of(RKind k) {
@@ -154,7 +155,7 @@ void online_fill(Online *o, Group *g) {
   Pool p = {.o = o, .g = g, .seen.arena = o->arena};
   pool_fill(&p);
   Choice a = greedy(o, g, &p, FILL_NEGINF), b = greedy(o, g, &p, FILL_ZERO);
-  Choice c = cost(g, &a) <= cost(g, &b) ? a : b;
+  Choice c = a.covers && cost(g, &a) <= cost(g, &b) ? a : b;
   if (!c.covers || (g->accs.n > 1 && cost(g, &c) >= g->accs.n)) {
     c = (Choice){.kind = FILL_SELECT};
   }

@@ -91,9 +91,26 @@ static Ex leaf(Try *t, Value v, bool live) {
 
 static Ex to_ex(Try *t, Value v);
 
+// 1 / d for a final d: a value before the pass, which is 0 if the domain is
+// empty, so that masked keys stay finite.
+static Value inverse_of(Online *o, const Op *divk) {
+  Value d = divk->args[1];
+  uint64_t inv;
+  if (map_get(&o->inverse, d, &inv)) return (Value)inv;
+  Value one = ir_const_f(&o->b, ir_type(o->f, d)->dtype, 1);
+  inv = ir_op(&o->b, OP_DIVK, (Value[]){one, d}, 2, divk->attrs,
+              divk->nattrs, NULL, 1, 0)->res[0];
+  map_put(&o->inverse, d, inv);
+  return (Value)inv;
+}
+
 static Ex op_to_ex(Try *t, const Op *op) {
   Sym *s = &t->o->sym;
   Ex kid[3];
+  if (op->code == OP_DIVK && !depends(t, op->args[1]) &&
+      !type_has_axis(ir_type(t->o->f, op->args[1]), t->red->axis))
+    return sym_mul2(s, to_ex(t, op->args[0]),
+                    to_ex(t, inverse_of(t->o, op)));
   for (uint32_t i = 0; i < op->nargs && i < 3; i++)
     kid[i] = to_ex(t, op->args[i]);
   if (op->code == OP_CAST)

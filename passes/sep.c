@@ -4,8 +4,8 @@
 //   relu(exp(s-m)-exp(-m))  ->  [relu(exp(s) - 1)] * [exp(-m)]
 //   (s - mean) ** 2         ->  s^2 * 1  -  2 s * mean  +  1 * mean^2
 //
-// x is anything final in this pass, d the row values that still move. The
-// rules are those of an algebra of homomorphisms: exp turns sums into
+// x varies with the key, d are the row values that still move; final row
+// values may stand on either side. The rules are those of an algebra of homomorphisms: exp turns sums into
 // products, log the other way round; abs, relu, max, min and rounding are
 // positively homogeneous; sums and products distribute. Anything else that
 // mixes x and d does not separate.
@@ -192,7 +192,7 @@ Sep sep(Sym *s, Ex f) {
   Ex one = sym_const(s, 1);
   if (sym_is_const(s, f, 0)) return (Sep){.ok = true};
   if (!sym_has(s, f, EF_D)) return one_term(s, f, one);
-  if (!sym_has(s, f, EF_X)) {
+  if (!sym_has(s, f, EF_KEY)) {
     // Constants go to the x side, so that equal h are found equal.
     double c = sym_coef(s, f);
     return one_term(s, sym_const(s, c), sym_uncoef(s, f));

@@ -187,6 +187,14 @@ static void product_parts(Sym *s, Parts *p, Ex *arg, double *c, Ex e) {
   }
 }
 
+// c * (a + b) = c * a + c * b
+static Ex scale_sum(Sym *s, double c, Ex sum) {
+  ExNode n = *sym_at(s, sum);
+  Ex *kid = NEWN(s->arena, Ex, n.n);
+  for (uint32_t i = 0; i < n.n; i++) kid[i] = sym_scale(s, c, n.kid[i]);
+  return sym_add(s, kid, n.n);
+}
+
 Ex sym_mul(Sym *s, const Ex *e, uint32_t n) {
   Parts p = {0};
   double c = 1;
@@ -208,6 +216,8 @@ Ex sym_mul(Sym *s, const Ex *e, uint32_t n) {
     kid[0] = sym_const(s, c);
   }
   if (nk == 1) return kid[0];
+  if (nk == 2 && c != 1 && sym_at(s, kid[1])->kind == EX_ADD)
+    return scale_sum(s, c, kid[1]);
   return intern_node(s, (ExNode){.kind = EX_MUL, .n = nk, .kid = kid});
 }
 

@@ -93,7 +93,7 @@ void sym_print(const Sym *s, const Func *f, Ex e, Buf *out);
 bool num_op(OpCode code, const double *a, double *out);
 
 // ------------------------------------------------------- separation (sep.c)
-// F = sum of g * h: g varies with the key, h with live row values only.
+// F = sum of g * h: no live row values in g, nothing per key in h.
 typedef struct SepTerm {
   Ex g, h;
 } SepTerm;

@@ -127,8 +127,10 @@ static void print_sum(const Sym *s, const Func *f, const ExNode *n, Buf *out) {
 static void print_args(const Sym *s, const Func *f, const ExNode *n,
                        const char *name, const char *between, Buf *out) {
   if (name) buf_printf(out, "%s(", name);
-  for (uint32_t i = 0; i < n->n; i++) {
-    if (i) buf_str(out, between);
+  bool minus = n->kind == EX_MUL && sym_is_const(s, n->kid[0], -1);
+  if (minus) buf_char(out, '-');
+  for (uint32_t i = minus; i < n->n; i++) {
+    if (i > minus) buf_str(out, between);
     sym_print(s, f, n->kid[i], out);
   }
   if (name) buf_char(out, ')');
