@@ -5,10 +5,10 @@
 //   (s - mean) ** 2         ->  s^2 * 1  -  2 s * mean  +  1 * mean^2
 //
 // x varies with the key, d are the row values that still move; final row
-// values may stand on either side. The rules are those of an algebra of homomorphisms: exp turns sums into
-// products, log the other way round; abs, relu, max, min and rounding are
-// positively homogeneous; sums and products distribute. Anything else that
-// mixes x and d does not separate.
+// values may stand on either side. The rules are those of an algebra of
+// homomorphisms: exp turns sums into products, log the other way round; abs,
+// relu, max, min and rounding are positively homogeneous; sums and products
+// distribute. Anything else that mixes x and d does not separate.
 #include "passes/sym.h"
 
 #include <math.h>
