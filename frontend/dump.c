@@ -6,12 +6,12 @@
 //     (let (s) (* scale (call dot Q K))))
 //
 // Deterministic, and short enough to be read in tests. Checked expressions
-// carry their type: (call exp s):f32[q].
+// carry their type and the indices they vary with: (call exp s):f32{b,q,k}.
 #include "frontend/frontend.h"
 
 typedef struct Dump {
   Buf *out;
-  const DimTab *dims;
+  const Decl *decl;
   int indent;
 } Dump;
 
@@ -134,18 +134,29 @@ static void type_of(Dump *d, const Ty *t) {
   if (!t->rank) return;
   for (int i = 0; i < t->rank; i++) {
     put(d, i ? "," : "[");
-    if (d->dims) dim_print(d->dims, t->shape[i], d->out);
-    else put(d, "?");
+    dim_print(d->decl->dims, t->shape[i], d->out);
   }
   put(d, "]");
+}
+
+static void varies(Dump *d, const Expr *e) {
+  const char *before = "{";
+  for (uint32_t i = 0; i < d->decl->indices.n; i++) {
+    if (!(e->vary >> i & 1)) continue;
+    buf_printf(d->out, "%s%s", before, d->decl->indices.at[i]->name);
+    before = ",";
+  }
+  if (e->vary) put(d, "}");
 }
 
 static void expr(Dump *d, const Expr *e) {
   if (e->kind == EX_CHAIN) chain(d, e);
   else node(d, e);
-  if (e->ty.kind == TY_NONE) return;
+  bool literal = e->kind >= EX_INT && e->kind <= EX_INF;
+  if (e->ty.kind == TY_NONE || literal) return;
   put(d, ":");
   type_of(d, &e->ty);
+  if (e->vary) varies(d, e);
 }
 
 // --- types and signatures --------------------------------------------------
@@ -312,7 +323,7 @@ static void decl(Dump *d, const Decl *t) {
   static const char *const heads[] = {
       "error", "import",    "let",       "fn",       "mask", "mod",
       "row",   "attention", "recurrent", "schedule", "check"};
-  d->dims = t->dims;
+  d->decl = t;
   buf_printf(d->out, "(%s", heads[t->kind]);
   if (t->kind == DE_IMPORT) import(d, t);
   else if (t->name && t->kind != DE_CHECK) buf_printf(d->out, " %s", t->name);

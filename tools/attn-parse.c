@@ -1,5 +1,5 @@
 // Developer tool: reads .attn files and shows what the front end made of them.
-//   attn-parse FILE [--dump | --fmt] [--error-format=json]
+//   attn-parse FILE [--check] [--dump | --fmt] [-I DIR] [--error-format=json]
 // A file named - is standard input. Exit code 1 if there were errors.
 #include "frontend/frontend.h"
 
@@ -13,36 +13,48 @@ static void put(FILE *f, const Buf *b) {
   if (b->n) fwrite(b->at, 1, b->n, f);
 }
 
-static int run(Ctx *cx, const char *path, bool dump, bool fmt, bool json) {
-  Source *src = open_source(cx, path);
+typedef struct Options {
+  const char *path;
+  bool check, dump, fmt, json;
+} Options;
+
+static int run(Ctx *cx, const Options *o) {
+  Source *src = open_source(cx, o->path);
   Unit *unit = src ? fe_parse(cx, src) : NULL;
   Buf out = {.arena = &cx->session}, err = {.arena = &cx->session};
-  if (unit && dump) fe_dump(unit, &out);
-  if (unit && fmt && unit->syntax_ok) fe_format(cx, unit, &out);
-  if (json) diag_render_json(cx, &err);
+  if (unit && o->check) fe_check(cx, unit);
+  if (unit && o->dump) fe_dump(unit, &out);
+  if (unit && o->fmt && unit->syntax_ok) fe_format(cx, unit, &out);
+  if (o->json) diag_render_json(cx, &err);
   else diag_render(cx, (DiagStyle){.ascii = true, .width = 100}, &err);
   put(stdout, &out);
   put(stderr, &err);
   return cx->nerrors != 0;
 }
 
+static bool read_option(Options *o, const char *arg) {
+  if (!strcmp(arg, "--check")) o->check = true;
+  else if (!strcmp(arg, "--dump")) o->dump = true;
+  else if (!strcmp(arg, "--fmt")) o->fmt = true;
+  else if (!strcmp(arg, "--error-format=json")) o->json = true;
+  else return false;
+  return true;
+}
+
 int main(int argc, char **argv) {
-  const char *path = NULL;
-  bool dump = false, fmt = false, json = false;
-  for (int i = 1; i < argc; i++) {
-    if (!strcmp(argv[i], "--dump")) dump = true;
-    else if (!strcmp(argv[i], "--fmt")) fmt = true;
-    else if (!strcmp(argv[i], "--error-format=json")) json = true;
-    else path = argv[i];
-  }
-  if (!path) {
-    fputs("usage: attn-parse FILE [--dump | --fmt] [--error-format=json]\n",
-          stderr);
-    return 2;
-  }
+  Options o = {0};
   Ctx cx;
   ctx_init(&cx);
-  int rc = run(&cx, path, dump, fmt, json);
+  for (int i = 1; i < argc; i++) {
+    if (!strcmp(argv[i], "-I") && i + 1 < argc)
+      vec_push(&cx.session, &cx.include_dirs, argv[++i]);
+    else if (!read_option(&o, argv[i])) o.path = argv[i];
+  }
+  int rc = 2;
+  if (o.path) rc = run(&cx, &o);
+  else
+    fputs("usage: attn-parse FILE [--check] [--dump | --fmt] [-I DIR] "
+          "[--error-format=json]\n", stderr);
   ctx_drop(&cx);
   return rc;
 }

@@ -1,0 +1,415 @@
+// Facts by bounds and signs: floats in a domain, masks no key can satisfy,
+// normalizers that may be zero.
+#include "frontend/checker.h"
+
+// The result expressions of a function.
+static Expr *const *results_of(const Decl *d, uint32_t *n) {
+  *n = 1;
+  if (!d->has_body) return &d->value;
+  const Stmt *last = d->body.n ? d->body.at[d->body.n - 1] : NULL;
+  *n = last && last->kind == ST_RETURN ? last->list.n : 0;
+  return *n ? last->list.at : NULL;
+}
+
+// --- searching an expression -----------------------------------------------
+
+typedef bool Test(const Expr *e);
+
+// A search enters each let and each function once.
+typedef struct Search {
+  Test *test;
+  Map seen;
+} Search;
+
+static const Expr *find(Search *s, const Expr *e);
+
+static bool first_visit(Search *s, const void *what) {
+  uint64_t ignored, key = (uint64_t)(uintptr_t)what;
+  if (map_get(&s->seen, key, &ignored)) return false;
+  map_put(&s->seen, key, 1);
+  return true;
+}
+
+// Inside what the expression names: a let's value, a function's results.
+static bool found_behind(Search *s, const Expr *e) {
+  const Sym *sym = e->sym;
+  if (!sym) return false;
+  if (e->kind == EX_NAME && sym->kind == SY_LET && sym->value)
+    return first_visit(s, sym) && find(s, sym->value);
+  if (sym->kind != SY_DECL || !is_function(sym->decl)) return false;
+  uint32_t n;
+  Expr *const *at = results_of(sym->decl, &n);
+  if (!at || !first_visit(s, sym)) return false;
+  for (uint32_t i = 0; i < n; i++)
+    if (at[i] && find(s, at[i])) return true;
+  return false;
+}
+
+static const Expr *find(Search *s, const Expr *e) {
+  if (s->test(e)) return e;
+  if (found_behind(s, e)) return e;
+  bool call = e->kind == EX_CALL || e->kind == EX_MEMBER;
+  const Expr *kids[] = {call ? NULL : e->a, e->kind == EX_PIPE ? NULL : e->b,
+                        e->c};
+  const Expr *found = NULL;
+  for (int i = 0; i < 3 && !found; i++)
+    if (kids[i]) found = find(s, kids[i]);
+  for (uint32_t i = 0; i < e->list.n && !found; i++)
+    found = find(s, e->list.at[i]);
+  for (uint32_t i = 0; i < e->args.n && !found; i++)
+    found = find(s, e->args.at[i].value);
+  for (uint32_t i = 0; i < e->items.n && !found; i++)
+    if (e->items.at[i].lo) found = find(s, e->items.at[i].lo);
+  return found;
+}
+
+static const Expr *search(Check *c, const Expr *e, Test *test) {
+  Search s = {.test = test, .seen = {.arena = c->a}};
+  return find(&s, e);
+}
+
+static bool is_float(const Expr *e) { return ty_is_float(&e->ty); }
+
+const Expr *ck_float_part(Check *c, const Expr *e) {
+  return search(c, e, is_float);
+}
+
+// --- intervals -------------------------------------------------------------
+
+// A function being evaluated for one call.
+typedef struct Env {
+  const Decl *decl;        // whose body it is
+  const Expr *call;        // NULL: the outermost declaration
+  const struct Env *up;    // of the caller
+  int *fuel;               // a let used twice is evaluated twice: bounded
+} Env;
+
+static const Range unknown = {INT64_MIN, INT64_MAX};
+static Range eval(const Env *v, const Expr *e);
+
+static bool known(Range r) { return r.lo != INT64_MIN && r.hi != INT64_MAX; }
+
+// Ends beyond this are as good as unknown, and sums of two stay in range.
+#define FAR ((int64_t)1 << 60)
+static int64_t near_end(__int128 x) {
+  return x > FAR ? INT64_MAX : x < -FAR ? INT64_MIN : (int64_t)x;
+}
+
+static __int128 end(int64_t x) {
+  return x == INT64_MIN ? -((__int128)1 << 100)
+         : x == INT64_MAX ? ((__int128)1 << 100) : x;
+}
+
+static Range hull(__int128 a, __int128 b, __int128 c, __int128 d) {
+  __int128 v[] = {a, b, c, d}, lo = a, hi = a;
+  for (int i = 1; i < 4; i++) {
+    if (v[i] < lo) lo = v[i];
+    if (v[i] > hi) hi = v[i];
+  }
+  return (Range){near_end(lo), near_end(hi)};
+}
+
+static int64_t floor_div(int64_t a, int64_t b) {
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+static Range divide(Range a, Range b) {
+  if (!known(b) || b.lo < 1) return unknown;
+  Range r = unknown;
+  if (a.lo != INT64_MIN) r.lo = floor_div(a.lo, a.lo < 0 ? b.lo : b.hi);
+  if (a.hi != INT64_MAX) r.hi = floor_div(a.hi, a.hi < 0 ? b.hi : b.lo);
+  return r;
+}
+
+static Range remainder_of(Range a, Range b) {
+  if (b.lo < 1) return unknown;
+  if (a.lo >= 0 && a.hi < b.lo) return a;
+  return (Range){0, b.hi == INT64_MAX ? INT64_MAX : b.hi - 1};
+}
+
+static Range truth(bool never, bool always) {
+  return (Range){always, !never};
+}
+
+static Range relate(Range a, BinOp op, Range b) {
+  bool less = a.hi != INT64_MAX && b.lo != INT64_MIN && a.hi < b.lo;
+  bool more = a.lo != INT64_MIN && b.hi != INT64_MAX && a.lo > b.hi;
+  bool le = a.hi != INT64_MAX && b.lo != INT64_MIN && a.hi <= b.lo;
+  bool ge = a.lo != INT64_MIN && b.hi != INT64_MAX && a.lo >= b.hi;
+  switch (op) {
+  case BO_LT: return truth(ge, less);
+  case BO_GT: return truth(le, more);
+  case BO_LE: return truth(more, le);
+  case BO_GE: return truth(less, ge);
+  case BO_EQ: return truth(less || more, le && ge);
+  case BO_NE: return truth(le && ge, less || more);
+  default: return truth(false, false);
+  }
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static Range combine(BinOp op, Range a, Range b) {
+  __int128 al = end(a.lo), ah = end(a.hi), bl = end(b.lo), bh = end(b.hi);
+  switch (op) {
+  case BO_ADD: return hull(al + bl, ah + bh, al + bl, ah + bh);
+  case BO_SUB: return hull(al - bh, ah - bl, al - bh, ah - bl);
+  case BO_MUL:
+    if (!known(a) || !known(b)) {
+      bool pos = a.lo >= 0 && b.lo >= 0;
+      return pos ? (Range){near_end(al * bl), INT64_MAX} : unknown;
+    }
+    return hull(al * bl, al * bh, ah * bl, ah * bh);
+  case BO_FLOORDIV: return divide(a, b);
+  case BO_MOD: return remainder_of(a, b);
+  case BO_AND: return (Range){least(a.lo, b.lo), least(a.hi, b.hi)};
+  case BO_OR: return (Range){most(a.lo, b.lo), most(a.hi, b.hi)};
+  case BO_LT: case BO_GT: case BO_LE: case BO_GE: case BO_EQ: case BO_NE:
+    return relate(a, op, b);
+  default: return unknown;
+  }
+}
+
+static const DimTab *outer_dims(const Env *v) {
+  return v->up ? v->up->decl->dims : v->decl->dims;
+}
+
+static Range dim_range(const Env *v, Dim d) {
+  const DimTab *t = v->decl->dims;
+  const DimExpr *x = &t->exprs.at[d];
+  if (v->call && x->op == DIM_SYM) {
+    Dim up = v->call->dims[x->value];
+    return up == DIM_NONE ? unknown : dim_range(v->up, up);
+  }
+  if (v->call) return unknown;
+  Range r;
+  dim_bounds(outer_dims(v), d, &r.lo, &r.hi);
+  if (r.hi >= DIM_UNBOUNDED) r.hi = INT64_MAX;
+  if (r.lo <= -DIM_UNBOUNDED) r.lo = INT64_MIN;
+  return r;
+}
+
+static Range index_range(const Env *v, const Sym *s) {
+  if (s->dim == DIM_NONE) return (Range){0, INT64_MAX};
+  Range r = dim_range(v, s->dim);
+  return (Range){0, r.hi == INT64_MAX ? r.hi : most(r.hi - 1, 0)};
+}
+
+// A parameter of the function that v evaluates.
+static Range argument(const Env *v, const Sym *s) {
+  if (!v->call || s->param >= v->call->nbound) return unknown;
+  const Bound *b = &v->call->bound[s->param];
+  if (b->index) {
+    if (b->index->role == IX_PARAM) return argument(v->up, b->index);
+    return index_range(v->up, b->index);
+  }
+  if (b->value == v->decl->params.at[s->param].deflt) return eval(v, b->value);
+  return b->value ? eval(v->up, b->value) : unknown;
+}
+
+static Range call(const Env *v, const Expr *e) {
+  uint32_t n;
+  const Decl *d = e->sym->decl;
+  Env in = {d, e, v, v->fuel};
+  Expr *const *at = is_function(d) ? results_of(d, &n) : NULL;
+  if (!at || n != 1 || !e->dims) return unknown;
+  return eval(&in, at[0]);
+}
+
+static Range named(const Env *v, const Expr *e) {
+  const Sym *s = e->sym;
+  if (!s) return unknown;
+  switch (s->kind) {
+  case SY_DIM: return dim_range(v, s->dim);
+  case SY_INDEX:
+    return s->role == IX_PARAM ? argument(v, s) : index_range(v, s);
+  case SY_LET:
+    return s->value && !s->is_tuple ? eval(v, s->value) : unknown;
+  case SY_PARAM: return argument(v, s);
+  case SY_DECL: return e->bound ? call(v, e) : unknown;
+  default: return unknown;
+  }
+}
+
+static Range builtin(const Env *v, const Expr *e) {
+  Range a = unknown, b = unknown, c = unknown;
+  if (e->kind == EX_PIPE) return unknown;
+  if (e->args.n > 0) a = eval(v, e->args.at[0].value);
+  if (e->args.n > 1) b = eval(v, e->args.at[1].value);
+  if (e->args.n > 2) c = eval(v, e->args.at[2].value);
+  switch (e->sym->builtin) {
+  case BI_abs: {
+    if (!known(a)) return (Range){0, INT64_MAX};
+    int64_t far = most(-a.lo, a.hi);
+    return (Range){a.lo > 0 ? a.lo : a.hi < 0 ? -a.hi : 0, far};
+  }
+  case BI_min:
+    if (!e->elementwise || e->args.n != 2) return unknown;
+    return (Range){least(a.lo, b.lo), least(a.hi, b.hi)};
+  case BI_max:
+    if (!e->elementwise || e->args.n != 2) return unknown;
+    return (Range){most(a.lo, b.lo), most(a.hi, b.hi)};
+  case BI_clamp:
+    return (Range){least(most(a.lo, b.lo), c.lo), least(most(a.hi, b.hi), c.hi)};
+  default: return unknown;
+  }
+}
+
+static Range chain(const Env *v, const Expr *e) {
+  Range all = {1, 1};
+  for (uint32_t i = 0; i < e->ops.n; i++)
+    all = combine(BO_AND, all, relate(eval(v, e->list.at[i]), e->ops.at[i],
+                                      eval(v, e->list.at[i + 1])));
+  return all;
+}
+
+static Range unary(const Env *v, const Expr *e) {
+  Range a = eval(v, e->a);
+  if (e->op == UO_NOT) return (Range){1 - a.hi, 1 - a.lo};
+  return combine(BO_SUB, (Range){0, 0}, a);
+}
+
+static Range eval(const Env *v, const Expr *e) {
+  bool is_bool = ty_is_bool(&e->ty);
+  if (!is_bool && !ty_is_int(&e->ty)) return unknown;
+  Range r = unknown;
+  if (--*v->fuel < 0) return unknown;
+  Dim d = v->call ? DIM_NONE : fe_dim_of(v->decl, e);
+  if (d != DIM_NONE) return dim_range(v, d);
+  switch (e->kind) {
+  case EX_INT: case EX_BOOL: return (Range){e->ival, e->ival};
+  case EX_NAME: case EX_MEMBER: r = named(v, e); break;
+  case EX_UNARY: r = unary(v, e); break;
+  case EX_BINARY:
+    r = combine((BinOp)e->op, eval(v, e->a), eval(v, e->b));
+    break;
+  case EX_CHAIN: r = chain(v, e); break;
+  case EX_CALL: case EX_PIPE:
+    if (e->sym && e->sym->kind == SY_BUILTIN) r = builtin(v, e);
+    else if (e->sym && e->sym->kind == SY_DECL) r = call(v, e);
+    break;
+  default: break;
+  }
+  if (!is_bool) return r;
+  return (Range){r.lo == 1, r.hi != 0};
+}
+
+Range fe_range(const Decl *d, const Expr *e) {
+  int fuel = 10000;
+  Env v = {.decl = d, .fuel = &fuel};
+  return eval(&v, e);
+}
+
+void ck_empty_domain(Check *c, const Sym *index) {
+  if (c->cx->nerrors != c->errors) return;
+  if (fe_range(c->decl, index->domain).hi == 0)
+    diag_add(c->cx, DIAG_empty_mask, index->domain->span, index->name);
+}
+
+// --- normalizers -----------------------------------------------------------
+
+typedef enum Sign { ANY, NONNEG, POSITIVE } Sign;
+
+typedef struct Signs {
+  Check *c;
+  Map lets;            // Sym -> Sign
+} Signs;
+
+static Sign sign_of(Signs *g, const Expr *e);
+
+static Sign weakest(Sign a, Sign b) { return a < b ? a : b; }
+
+static Sign sign_of_call(Signs *g, const Expr *e) {
+  if (!e->sym || e->sym->kind != SY_BUILTIN || !e->args.n) return ANY;
+  if (e->kind == EX_PIPE) return ANY;
+  Sign a = sign_of(g, e->args.at[0].value);
+  Sign all = a, best = a;
+  for (uint32_t i = 1; i < e->args.n; i++) {
+    Sign s = sign_of(g, e->args.at[i].value);
+    all = weakest(all, s);
+    best = s > best ? s : best;
+  }
+  switch (e->sym->builtin) {
+  case BI_exp: case BI_exp2: case BI_sigmoid: case BI_softplus:
+    return POSITIVE;
+  case BI_abs: case BI_relu: return a == POSITIVE ? POSITIVE : NONNEG;
+  case BI_sqrt: case BI_rsqrt: case BI_stop_grad: case BI_sum: case BI_prod:
+  case BI_mean: case BI_cumsum: case BI_suffix_sum:
+    return a;
+  case BI_max: return e->elementwise ? best : a;
+  case BI_min: return all;
+  case BI_count: return NONNEG;
+  default: return ANY;
+  }
+}
+
+static Sign sign_of_binary(Signs *g, const Expr *e) {
+  Sign a = sign_of(g, e->a), b = sign_of(g, e->b);
+  switch ((BinOp)e->op) {
+  case BO_ADD:
+    if (a == ANY || b == ANY) return ANY;
+    return a == POSITIVE || b == POSITIVE ? POSITIVE : NONNEG;
+  case BO_MUL: case BO_DIV: return weakest(a, b);
+  case BO_POW: return a == POSITIVE ? POSITIVE : ANY;
+  default: return ANY;
+  }
+}
+
+static Sign sign_of_name(Signs *g, const Expr *e) {
+  const Sym *s = e->sym;
+  uint64_t known_sign, key = (uint64_t)(uintptr_t)s;
+  if (!s) return ANY;
+  if (s->kind == SY_DIM) return POSITIVE;
+  // A small constant by default (eps) is meant as a guard.
+  if (s->kind == SY_PARAM && s->owner && s->param < s->owner->params.n &&
+      s->owner->params.at[s->param].deflt)
+    return sign_of(g, s->owner->params.at[s->param].deflt);
+  if (s->kind != SY_LET || !s->value || s->is_tuple) return ANY;
+  if (map_get(&g->lets, key, &known_sign)) return (Sign)known_sign;
+  Sign sign = sign_of(g, s->value);
+  map_put(&g->lets, key, sign);
+  return sign;
+}
+
+static Sign sign_of(Signs *g, const Expr *e) {
+  switch (e->kind) {
+  case EX_INT: return e->ival > 0 ? POSITIVE : NONNEG;
+  case EX_FLOAT: return e->fval > 0 ? POSITIVE : NONNEG;
+  case EX_INF: return POSITIVE;
+  case EX_NAME: return sign_of_name(g, e);
+  case EX_BINARY: return sign_of_binary(g, e);
+  case EX_CALL: case EX_PIPE: return sign_of_call(g, e);
+  case EX_CAST: return sign_of(g, e->a);
+  case EX_IF: return weakest(sign_of(g, e->a), sign_of(g, e->b));
+  default: return ANY;
+  }
+}
+
+static bool is_key_reduction(const Expr *e) {
+  return (e->kind == EX_CALL || e->kind == EX_PIPE) && e->sym &&
+         e->sym->kind == SY_BUILTIN && e->binder && !e->elementwise &&
+         builtins[e->sym->builtin].kind == BK_REDUCE &&
+         e->binder->role == IX_KEY;
+}
+
+static void divisions(Signs *g, const Expr *e) {
+  const Expr *kids[] = {e->a, e->b, e->c};
+  if (e->kind == EX_BINARY && e->op == BO_DIV &&
+      search(g->c, e->b, is_key_reduction) && sign_of(g, e->b) != POSITIVE)
+    diag_add(g->c->cx, DIAG_zero_normalizer, e->b->span);
+  for (int i = 0; i < 3; i++)
+    if (kids[i]) divisions(g, kids[i]);
+  for (uint32_t i = 0; i < e->args.n; i++) divisions(g, e->args.at[i].value);
+  for (uint32_t i = 0; i < e->list.n; i++) divisions(g, e->list.at[i]);
+}
+
+void ck_normalizers(Check *c, const Decl *d) {
+  Signs g = {c, {.arena = c->a}};
+  if (d->value) divisions(&g, d->value);
+  for (uint32_t i = 0; i < d->body.n; i++) {
+    const Stmt *s = d->body.at[i];
+    if (s->expr) divisions(&g, s->expr);
+    for (uint32_t k = 0; k < s->list.n; k++) divisions(&g, s->list.at[k]);
+  }
+}

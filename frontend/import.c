@@ -1,0 +1,111 @@
+// Imports: `import a.b` is the file a/b.attn beside the importing file, else
+// under an include directory, else of the embedded stdlib.
+#include "frontend/checker.h"
+
+static const char *relative_path(Check *c, const Decl *d) {
+  Buf b = {.arena = c->a};
+  for (uint32_t i = 0; i < d->path.n; i++)
+    buf_printf(&b, i ? "/%s" : "%s", d->path.at[i].name);
+  buf_str(&b, ".attn");
+  return b.at;
+}
+
+static const char *join(Check *c, const char *dir, size_t n, const char *file) {
+  if (!n) return arena_strdup(c->a, file);
+  const char *slash = dir[n - 1] == '/' ? "" : "/";
+  return arena_printf(c->a, "%.*s%s%s", (int)n, dir, slash, file);
+}
+
+static const char *beside(Check *c, const char *file) {
+  const char *at = c->unit->source->path;
+  const char *slash = strrchr(at, '/');
+  return join(c, at, slash ? (size_t)(slash - at) + 1 : 0, file);
+}
+
+static Unit *loaded(const Session *s, const char *path) {
+  for (uint32_t i = 0; i < s->units.n; i++)
+    if (!strcmp(s->units.at[i].path, path)) return s->units.at[i].unit;
+  return NULL;
+}
+
+// A source that exists at that path, without a diagnostic if it does not.
+static Source *try_read(Check *c, const char *path) {
+  Ctx *cx = c->cx;
+  uint32_t len = 0;
+  const char *text = cx->read_file(cx->read_file_data, &cx->session, path,
+                                   &len);
+  return text ? ctx_add_source(cx, path, text, len) : NULL;
+}
+
+typedef struct Found {
+  const char *path;
+  Unit *unit;          // already loaded
+  Source *source;
+} Found;
+
+static bool try_path(Check *c, const char *path, Found *f) {
+  f->path = path;
+  f->unit = loaded(c->ses, path);
+  f->source = f->unit ? NULL : try_read(c, path);
+  return f->unit || f->source;
+}
+
+static bool try_stdlib(Check *c, const char *file, Found *f) {
+  uint32_t len;
+  f->path = file;
+  f->unit = loaded(c->ses, file);
+  if (f->unit) return true;
+  const char *text = fe_stdlib(file, &len);
+  if (!text) return false;
+  f->source = ctx_add_source(c->cx, file, text, len);
+  return f->source != NULL;
+}
+
+static bool find(Check *c, const char *file, Found *f) {
+  if (try_path(c, beside(c, file), f)) return true;
+  for (uint32_t i = 0; i < c->cx->include_dirs.n; i++) {
+    const char *dir = c->cx->include_dirs.at[i];
+    if (try_path(c, join(c, dir, strlen(dir), file), f)) return true;
+  }
+  return try_stdlib(c, file, f);
+}
+
+static void not_found(Check *c, const Decl *d, const char *file) {
+  Diag *g = diag_add(c->cx, DIAG_import_missing, d->path.at[0].span, file);
+  diag_note(c->cx, g, NOWHERE, "looked for '%s'", beside(c, file));
+  for (uint32_t i = 0; i < c->cx->include_dirs.n; i++) {
+    const char *dir = c->cx->include_dirs.at[i];
+    diag_note(c->cx, g, NOWHERE, "looked for '%s'",
+              join(c, dir, strlen(dir), file));
+  }
+  diag_note(c->cx, g, NOWHERE, "and in the standard library");
+}
+
+static Unit *check_loaded(Check *c, const Decl *d, const Found *f) {
+  Unit *u = f->unit;
+  Session *s = c->ses;
+  if (u && u->checking) {
+    diag_add(c->cx, DIAG_import_cycle, d->path.at[0].span, f->path);
+    return NULL;
+  }
+  if (u) return u;
+  if (s->open.n >= MAX_IMPORTS) {
+    diag_add(c->cx, DIAG_import_depth, d->path.at[0].span, MAX_IMPORTS);
+    return NULL;
+  }
+  u = fe_parse(c->cx, f->source);
+  Loaded entry = {f->path, u};
+  vec_push(c->a, &s->units, entry);
+  ck_unit(s, u);
+  return u;
+}
+
+Unit *import_unit(Check *c, const Decl *d) {
+  Found f = {0};
+  const char *file = relative_path(c, d);
+  if (!find(c, file, &f)) {
+    not_found(c, d, file);
+    return NULL;
+  }
+  return check_loaded(c, d, &f);
+}

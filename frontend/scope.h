@@ -1,0 +1,28 @@
+// Names in scope, innermost first.
+#ifndef ATTNC_FRONTEND_SCOPE_H
+#define ATTNC_FRONTEND_SCOPE_H
+
+#include "frontend/ast.h"
+
+typedef struct Scope {
+  struct Scope *up;
+  Vec(Sym *) syms;
+} Scope;
+
+Scope *scope_new(Arena *a, Scope *up);
+Sym *scope_here(const Scope *s, const char *name);  // names are interned
+Sym *scope_find(const Scope *s, const char *name);
+void scope_add(Arena *a, Scope *s, Sym *sym);
+// One symbol per row of builtins.def.
+Scope *scope_builtins(Ctx *cx);
+
+// The best of several names for what may be a misspelling of `want`.
+typedef struct Guess {
+  const char *want, *best;
+  uint32_t dist;
+} Guess;
+Guess guess_start(const char *want);
+void guess_try(Guess *g, const char *name);
+void guess_scope(Guess *g, const Scope *s);
+
+#endif

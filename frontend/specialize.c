@@ -1,0 +1,251 @@
+// Programs of a unit, and the combinations of const dims and dtypes that a
+// program is compiled for.
+#include "frontend/checker.h"
+
+uint32_t fe_programs(const Unit *unit, Decl **out, uint32_t max) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < unit->decls.n; i++) {
+    if (!is_program(unit->decls.at[i])) continue;
+    if (n < max) out[n] = unit->decls.at[i];
+    n++;
+  }
+  return n < max ? n : max;
+}
+
+Decl *fe_program(const Unit *unit, const char *name) {
+  for (uint32_t i = 0; i < unit->decls.n; i++) {
+    Decl *d = unit->decls.at[i];
+    if (is_program(d) && !strcmp(d->name, name)) return d;
+  }
+  return NULL;
+}
+
+// --- constraints -----------------------------------------------------------
+
+typedef struct Values {
+  const Decl *decl;
+  const int64_t *sym;
+  const bool *known;
+} Values;
+
+static bool eval(const Values *v, const Expr *e, int64_t *out);
+
+static bool dim_value(const Values *v, Dim d, int64_t *out) {
+  const DimTab *t = v->decl->dims;
+  for (uint32_t i = 0; i < t->syms.n; i++)
+    if (!v->known[i] && dim_uses(t, d, i)) return false;
+  return dim_eval(t, d, v->sym, out);
+}
+
+static bool relation(BinOp op, int64_t a, int64_t b) {
+  switch (op) {
+  case BO_LT: return a < b;
+  case BO_GT: return a > b;
+  case BO_LE: return a <= b;
+  case BO_GE: return a >= b;
+  case BO_EQ: return a == b;
+  default: return a != b;
+  }
+}
+
+// `&` and `|` may be decided by one side.
+static bool logic(const Values *v, const Expr *e, int64_t *out) {
+  int64_t a, b;
+  bool ka = eval(v, e->a, &a), kb = eval(v, e->b, &b);
+  bool is_and = e->op == BO_AND;
+  if ((ka && !a == is_and) || (kb && !b == is_and)) {
+    *out = !is_and;
+    return true;
+  }
+  *out = is_and;
+  return ka && kb;
+}
+
+static bool eval(const Values *v, const Expr *e, int64_t *out) {
+  int64_t a, b;
+  if (!ty_is_bool(&e->ty)) {
+    Dim d = fe_dim_of(v->decl, e);
+    return d != DIM_NONE && dim_value(v, d, out);
+  }
+  if (e->kind == EX_BOOL) *out = e->ival;
+  if (e->kind == EX_BOOL) return true;
+  if (e->kind == EX_UNARY) {
+    if (!eval(v, e->a, &a)) return false;
+    *out = !a;
+    return true;
+  }
+  if (e->kind == EX_BINARY) {
+    if (e->op == BO_AND || e->op == BO_OR) return logic(v, e, out);
+    if (!eval(v, e->a, &a) || !eval(v, e->b, &b)) return false;
+    *out = relation((BinOp)e->op, a, b);
+    return true;
+  }
+  if (e->kind != EX_CHAIN) return false;
+  *out = 1;
+  for (uint32_t i = 0; i < e->ops.n; i++) {
+    if (!eval(v, e->list.at[i], &a) || !eval(v, e->list.at[i + 1], &b))
+      return false;
+    *out &= relation(e->ops.at[i], a, b);
+  }
+  return true;
+}
+
+bool ck_constraint(const Decl *d, const Expr *e, const int64_t *sym,
+                   const bool *known, int64_t *v) {
+  Values values = {d, sym, known};
+  return eval(&values, e, v);
+}
+
+// --- combinations ----------------------------------------------------------
+
+typedef struct Spec {
+  Ctx *cx;
+  const Decl *decl;
+  const FeBind *fixed;
+  uint32_t nfixed;
+  const Generic **free;    // generics to choose, in order
+  uint32_t nfree;
+  uint32_t width;          // nfree + fixed dims that are not const
+  int64_t *sym;
+  bool *known;
+  FeBind *out;             // n rows of width binds
+  uint32_t n, cap;
+  FeBind *row;             // being built
+} Spec;
+
+static const FeBind *fixed_as(const Spec *s, const char *name) {
+  for (uint32_t i = 0; i < s->nfixed; i++)
+    if (!strcmp(s->fixed[i].name, name)) return &s->fixed[i];
+  return NULL;
+}
+
+static bool allowed(const Spec *s) {
+  for (uint32_t i = 0; i < s->decl->where.n; i++) {
+    int64_t v;
+    if (ck_constraint(s->decl, s->decl->where.at[i], s->sym, s->known, &v) &&
+        !v)
+      return false;
+  }
+  return true;
+}
+
+static void emit(Spec *s) {
+  if (!allowed(s)) return;
+  if (s->n == s->cap) {
+    uint32_t cap = s->cap ? s->cap * 2 : 8;
+    FeBind *more = NEWN(&s->cx->session, FeBind, cap * (s->width + 1));
+    if (s->n) memcpy(more, s->out, sizeof *more * s->n * s->width);
+    s->out = more;
+    s->cap = cap;
+  }
+  memcpy(s->out + (size_t)s->n * s->width, s->row,
+         sizeof *s->row * s->width);
+  s->n++;
+}
+
+static void choose(Spec *s, uint32_t i);
+
+static void choose_dim(Spec *s, uint32_t i, uint32_t sym, int64_t v) {
+  s->row[i] = (FeBind){s->free[i]->name, v, DT_NONE};
+  s->sym[sym] = v;
+  s->known[sym] = true;
+  choose(s, i + 1);
+  s->known[sym] = false;
+}
+
+static void choose_dtype(Spec *s, uint32_t i, DType t) {
+  s->row[i] = (FeBind){s->free[i]->name, 0, t};
+  choose(s, i + 1);
+}
+
+static void choose(Spec *s, uint32_t i) {
+  if (i == s->nfree) {
+    emit(s);
+    return;
+  }
+  const Generic *g = s->free[i];
+  const FeBind *f = fixed_as(s, g->name);
+  if (g->kind == GEN_DTYPE) {
+    for (uint32_t k = 0; k < g->dtypes.n; k++)
+      if (!f || f->dtype == g->dtypes.at[k])
+        choose_dtype(s, i, g->dtypes.at[k]);
+    return;
+  }
+  uint32_t sym;
+  if (!dim_find_sym(s->decl->dims, g->name, &sym)) return;
+  const DimSym *d = &s->decl->dims->syms.at[sym];
+  if (!d->values.n && f && f->value >= d->lo && f->value <= d->hi)
+    choose_dim(s, i, sym, f->value);
+  for (uint32_t k = 0; k < d->values.n; k++)
+    if (!f || f->value == d->values.at[k])
+      choose_dim(s, i, sym, d->values.at[k]);
+}
+
+// Dims that are fixed but not const: taken as given.
+static void take_fixed(Spec *s) {
+  const DimTab *t = s->decl->dims;
+  for (uint32_t i = 0; i < s->nfixed; i++) {
+    uint32_t sym;
+    const char *name = s->fixed[i].name;
+    if (s->fixed[i].dtype != DT_NONE) continue;
+    if (!dim_find_sym(t, intern(&s->cx->names, name), &sym)) {
+      Diag *d = diag_add(s->cx, DIAG_no_such_dim, s->decl->name_span,
+                         s->decl->name, name);
+      Guess g = guess_start(name);
+      for (uint32_t k = 0; k < t->syms.n; k++)
+        guess_try(&g, t->syms.at[k].name);
+      if (g.best) diag_note(s->cx, d, NOWHERE, "did you mean '%s'?", g.best);
+      continue;
+    }
+    if (t->syms.at[sym].kind == DIM_SPEC) continue;
+    s->sym[sym] = s->fixed[i].value;
+    s->known[sym] = true;
+    s->row[s->width++] = (FeBind){t->syms.at[sym].name, s->fixed[i].value,
+                                  DT_NONE};
+  }
+}
+
+static bool in_set(const DimSym *d, int64_t v) {
+  for (uint32_t i = 0; i < d->values.n; i++)
+    if (d->values.at[i] == v) return true;
+  return !d->values.n && v >= d->lo && v <= d->hi;
+}
+
+static void no_choice(const Spec *s) {
+  for (uint32_t i = 0; i < s->decl->generics.n; i++) {
+    const Generic *g = &s->decl->generics.at[i];
+    const FeBind *f = fixed_as(s, g->name);
+    uint32_t sym;
+    if (g->kind != GEN_CONST || !dim_find_sym(s->decl->dims, g->name, &sym))
+      continue;
+    if (!f && !g->values.n)
+      diag_add(s->cx, DIAG_dim_needed, g->span, g->name, g->name);
+    else if (f && !in_set(&s->decl->dims->syms.at[sym], f->value))
+      diag_add(s->cx, DIAG_const_set, g->span, g->name, (long long)f->value);
+    else continue;
+    return;
+  }
+  diag_add(s->cx, DIAG_where_false, s->decl->name_span, s->decl->name);
+}
+
+uint32_t fe_specializations(Ctx *cx, const Decl *prog, const FeBind *fixed,
+                            uint32_t nfixed, FeBind **binds,
+                            uint32_t *nbinds) {
+  Spec s = {.cx = cx, .decl = prog, .fixed = fixed, .nfixed = nfixed};
+  uint32_t nsyms = prog->dims->syms.n, room = prog->generics.n + nfixed + 1;
+  s.sym = NEWN(&cx->session, int64_t, nsyms + 1);
+  s.known = NEWN(&cx->session, bool, nsyms + 1);
+  s.row = NEWN(&cx->session, FeBind, room);
+  s.free = NEWN(&cx->session, const Generic *, room);
+  for (uint32_t i = 0; i < prog->generics.n; i++) {
+    const Generic *g = &prog->generics.at[i];
+    if (g->kind == GEN_CONST || g->kind == GEN_DTYPE) s.free[s.nfree++] = g;
+  }
+  s.width = s.nfree;
+  take_fixed(&s);
+  choose(&s, 0);
+  if (!s.n) no_choice(&s);
+  *binds = s.out;
+  *nbinds = s.width;
+  return s.n;
+}
