@@ -302,6 +302,15 @@ static double eval_def(Interp *in, const Op *op) {
   return NAN;
 }
 
+// A pass in the local region of another: run when a value of it is needed.
+static bool nested_pass(Interp *in, const Op *op) {
+  int64_t coord[64];
+  memcpy(coord, in->coord, sizeof coord);
+  bool ok = interp_pass(in, op);
+  memcpy(in->coord, coord, sizeof coord);
+  return ok;
+}
+
 double interp_eval(Interp *in, Value v) {
   const ValueInfo *info = ir_info(in->f, v);
   if (in->failed) return NAN;
@@ -316,6 +325,8 @@ double interp_eval(Interp *in, Value v) {
     in->failed = true;
     return NAN;
   }
+  if (info->def && info->def->code == OP_PASS && info->def->parent->parent)
+    return nested_pass(in, info->def) ? tb->at[at] : NAN;
   if (!info->def || info->def->nres != 1 || info->def->nregions) {
     interp_fail(in, info->def, "a value is used before it is computed");
     return NAN;
