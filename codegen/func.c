@@ -199,7 +199,7 @@ static void cg_origin(Cg *g, const Op *op) {
     }
     rest = LLVMBuildSDiv(g->b, rest, n, "");
   }
-  assert(!"origin of an axis that is not in the grid");
+  assert(false && "origin of an axis that is not in the grid");
 }
 
 // Bytes of an alloc, rounded up to 64.

@@ -416,7 +416,7 @@ static Dim div_const(DimTab *t, Dim a, int64_t c) {
   if (c == 1) return make_add(t, w, y);
   const DimExpr *e = expr(t, y);
   int64_t inner, both;
-  if (e->op == DIM_FLOORDIV && dim_is_const(t, e->b, &inner) &&
+  if (e->op == DIM_FLOORDIV && dim_is_const(t, e->b, &inner) && inner > 0 &&
       mul_ok(inner, c, &both))
     return make_add(t, w, div_const(t, e->a, both));
   return make_add(t, w, raw_bin(t, DIM_FLOORDIV, y, dim_const(t, c)));
@@ -534,7 +534,7 @@ Dim dim_bin(DimTab *t, DimOp op, Dim a, Dim b) {
     case DIM_SYM:
       break;
   }
-  assert(!"not a binary dim operator");
+  assert(false && "not a binary dim operator");
   return DIM_NONE;
 }
 

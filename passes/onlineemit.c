@@ -215,7 +215,7 @@ static Value emit_leaf(Emit *e, const ExNode *n) {
     case LEAF_OLD: return live_row(e, r, true);
     case LEAF_MIXED: break;
   }
-  assert(!"does not separate");
+  assert(false && "does not separate");
   return 0;
 }
 

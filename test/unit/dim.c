@@ -91,6 +91,92 @@ static void facts(DimTab *t) {
   EXPECT(dim_ceildiv(t, parse(t, "16 * Sq"), 16) == parse(t, "Sq"));
 }
 
+// ---- random expressions: same value as the plain tree, same text anywhere
+static uint32_t rnd(uint64_t *s, uint32_t n) {
+  *s = *s * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(*s >> 33) % n;
+}
+
+typedef struct Made {
+  Dim d;
+  bool ok;           // has a value
+  int64_t v;
+} Made;
+
+static int64_t floor_div(int64_t a, int64_t b) {
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+static Made leaf(DimTab *t, uint64_t *s, const int64_t *sym) {
+  static const int64_t odd[] = {0, 1, -1, 7, 64, (int64_t)1 << 40,
+                                (int64_t)1 << 61};
+  uint32_t i = rnd(s, 4);
+  if (i < 3) return (Made){dim_sym(t, i), true, sym[i]};
+  int64_t v = rnd(s, 2) ? odd[rnd(s, 7)] : (int64_t)rnd(s, 20) - 4;
+  return (Made){dim_const(t, v), true, v};
+}
+
+static Made make(DimTab *t, uint64_t *s, const int64_t *sym, int depth) {
+  if (depth == 0 || rnd(s, 8) == 0) return leaf(t, s, sym);
+  Made a = make(t, s, sym, depth - 1), b = make(t, s, sym, depth - 1), r;
+  DimOp op = (DimOp)(DIM_ADD + rnd(s, 6));
+  r = (Made){dim_bin(t, op, a.d, b.d), a.ok && b.ok, 0};
+  if (op == DIM_ADD) r.ok &= !__builtin_add_overflow(a.v, b.v, &r.v);
+  if (op == DIM_MUL) r.ok &= !__builtin_mul_overflow(a.v, b.v, &r.v);
+  if (op == DIM_MIN) r.v = a.v < b.v ? a.v : b.v;
+  if (op == DIM_MAX) r.v = a.v > b.v ? a.v : b.v;
+  if (op != DIM_FLOORDIV && op != DIM_MOD) return r;
+  r.ok = r.ok && b.v > 0;
+  r.ok = r.ok && b.v < (int64_t)1 << 61;
+  if (!r.ok) return r;
+  r.v = floor_div(a.v, b.v);
+  if (op == DIM_MOD) r.v = (a.v % b.v + b.v) % b.v;
+  return r;
+}
+
+static void symbols(DimTab *t, Arena *a) {
+  dim_init(t, a);
+  for (uint32_t i = 0; i < 3; i++) {
+    dim_add_sym(t, (const char *[]){"x", "y", "z"}[i], DIM_DYN);
+    t->syms.at[i].lo = i;
+    t->syms.at[i].divisor = i + 1;
+    t->syms.at[i].hi = 1000;
+  }
+}
+
+static void random_one(Ctx *cx, uint64_t seed) {
+  DimTab t, u;
+  symbols(&t, &cx->scratch);
+  symbols(&u, &cx->scratch);
+  int64_t sym[3], v, lo, hi;
+  for (uint32_t i = 0; i < 3; i++)
+    sym[i] = (int64_t)((i > 0) + rnd(&seed, 40)) * (i + 1);
+  Made m = make(&t, &seed, sym, 5);
+  Buf b = {.arena = &cx->scratch}, c = b;
+  dim_print(&t, m.d, &b);
+  const char *p = b.at;
+  Dim d = dim_parse(&u, &p, false);
+  if (d) dim_print(&u, d, &c);
+  bool ok = d && strcmp(b.at, c.at) == 0 && parse(&t, b.at) == m.d;
+  // Where the plain tree has no value (overflow, division by 0) the simplified
+  // one may have one.
+  if (m.ok && dim_eval(&t, m.d, sym, &v)) {
+    dim_bounds(&t, m.d, &lo, &hi);
+    ok = ok && v == m.v && lo <= v && v <= hi && v % dim_divisor(&t, m.d) == 0;
+  }
+  if (ok) return;
+  failures++;
+  printf("seed %llu: %s / %s\n", (unsigned long long)seed, b.at, c.at);
+}
+
+static void random_many(Ctx *cx) {
+  for (uint64_t seed = 0; seed < 20000; seed++) {
+    ArenaMark mark = arena_mark(&cx->scratch);
+    random_one(cx, seed);
+    arena_reset(&cx->scratch, mark);
+  }
+}
+
 int main(void) {
   Ctx cx;
   ctx_init(&cx);
@@ -101,6 +187,7 @@ int main(void) {
   algebra(&t);
   hostile(&t);
   facts(&t);
+  random_many(&cx);
   ctx_drop(&cx);
   return failures != 0;
 }
