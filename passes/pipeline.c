@@ -36,8 +36,8 @@ typedef struct Pipeline {
 
 // The first row that fits counts.
 static const Pipeline pipelines[] = {
-  {NULL, LV_ATTN, "cse,dce"},
-  {NULL, LV_STREAM, "cse,dce,online,cse,dce"},
+  {NULL, LV_ATTN, "inline,canon,cse,dce"},
+  {NULL, LV_STREAM, "inline,canon,cse,dce,online,cse,dce"},
 };
 
 const char *pass_pipeline(const char *target, Level to) {

@@ -1,0 +1,65 @@
+// Key dependence of values, memoized; spreading over an axis.
+#include "ir/deps.h"
+
+KeyDeps ir_key_deps_of(const Func *f, Arena *a) {
+  return (KeyDeps){.fn = f, .memo = {.arena = a}};
+}
+
+static uint64_t key_bit(const Func *f, int64_t axis) {
+  bool key = axis >= 0 && axis < 64 && axis < f->axes.n &&
+             f->axes.at[axis].role == AX_KEY;
+  return key ? (uint64_t)1 << axis : 0;
+}
+
+static uint64_t attr_bits(const Func *f, const IrAttr *a) {
+  uint64_t set = 0;
+  if (attr_kind(a->id) == AK_AXIS) return key_bit(f, a->i);
+  if (attr_kind(a->id) != AK_AXES) return 0;
+  for (uint32_t i = 0; i < a->n; i++) set |= key_bit(f, a->list[i]);
+  return set;
+}
+
+uint64_t ir_key_deps(KeyDeps *d, Value v) {
+  uint64_t set = 0;
+  if (map_get(&d->memo, v, &set)) return set;
+  const Type *t = ir_type(d->fn, v);
+  const Op *op = ir_def(d->fn, v);
+  if (t->kind == TK_ELEM)
+    for (uint32_t i = 0; i < t->n; i++) set |= key_bit(d->fn, t->axis[i]);
+  for (uint32_t i = 0; op && i < op->nargs; i++)
+    set |= ir_key_deps(d, op->args[i]);
+  for (uint32_t i = 0; op && i < op->nattrs; i++)
+    set |= attr_bits(d->fn, &op->attrs[i]);
+  map_put(&d->memo, v, set);
+  return set;
+}
+
+Value ir_spread(Builder *b, Value v, uint32_t axis) {
+  const Type *t = ir_type(b->fn, v);
+  DType dt = t->dtype;
+  if (type_has_axis(t, axis)) return v;
+  Value zero = ir_const_f(b, DT_F32, 0.0);
+  Value i = ir_cast(b, DT_F32, ir_index(b, axis));
+  Value z = ir_2(b, OP_MUL, i, zero);   // floats: no pass folds it away
+  if (dt == DT_BOOL) return ir_2(b, OP_AND, v, ir_2(b, OP_LE, z, zero));
+  return ir_2(b, OP_ADD, v, ir_cast(b, dt, z));
+}
+
+Value ir_cover(Builder *b, Value v, uint64_t axes) {
+  for (axes &= ~ir_axes_of(b->fn, v); axes; axes &= axes - 1)
+    v = ir_spread(b, v, (uint32_t)__builtin_ctzll(axes));
+  return v;
+}
+
+uint64_t ir_axes_of(const Func *f, Value v) {
+  const Type *t = ir_type(f, v);
+  uint64_t set = 0;
+  for (uint32_t i = 0; t->kind == TK_ELEM && i < t->n; i++)
+    if (t->axis[i] < 64) set |= (uint64_t)1 << t->axis[i];
+  return set;
+}
+
+void ir_note_domain(const Func *f, DomainAxes *d, uint32_t axis, Value pred) {
+  if (axis >= 64 || f->axes.at[axis].role != AX_KEY) return;
+  d->of[axis] |= ir_axes_of(f, pred) & ~((uint64_t)1 << axis);
+}

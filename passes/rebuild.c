@@ -1,0 +1,86 @@
+// Rebuilding of function bodies.
+#include "passes/rebuild.h"
+
+Value *rebuild_args(Rebuild *r, const Op *op) {
+  Value *args = NEWN(r->f->mod->arena, Value, op->nargs);
+  for (uint32_t i = 0; i < op->nargs; i++)
+    args[i] = vmap_get(&r->map, op->args[i]);
+  return args;
+}
+
+void rebuild_put(Rebuild *r, Value from, Value to) {
+  ValueInfo *info = ir_info(r->f, to);
+  if (!info->hint && info->def) info->hint = ir_info(r->f, from)->hint;
+  vmap_put(&r->map, from, to);
+}
+
+static void region(Rebuild *r, const Region *from, Region *to);
+
+static void again(Rebuild *r, const Op *op) {
+  Arena *a = r->f->mod->arena;
+  Type *types = NEWN(a, Type, op->nres);
+  for (uint32_t i = 0; i < op->nres; i++)
+    types[i] = *ir_type(r->f, op->res[i]);
+  Value *args = rebuild_args(r, op);
+  Op *made = ir_op(&r->b, op->code, args, op->nargs, op->attrs, op->nattrs,
+                   types, op->nres, op->nregions);
+  for (uint32_t i = 0; i < op->nres; i++)
+    rebuild_put(r, op->res[i], made->res[i]);
+  for (uint32_t i = 0; i < op->nregions; i++)
+    region(r, op->regions[i], made->regions[i]);
+}
+
+static void region(Rebuild *r, const Region *from, Region *to) {
+  Builder outer = r->b;
+  r->b.region = to;
+  r->b.before = NULL;
+  for (uint32_t i = 0; i < from->params.n; i++) {
+    Value old = from->params.at[i];
+    const char *hint = ir_info(r->f, old)->hint;
+    Value v = ir_region_param(to, *ir_type(r->f, old), hint);
+    vmap_put(&r->map, old, v);
+  }
+  for (const Op *op = from->first; op; op = op->next) {
+    r->b.span = op->span;
+    if (!r->visit(r, op)) again(r, op);
+  }
+  r->b = outer;
+}
+
+void rebuild_func(Func *f, RebuildFn *visit, void *data) {
+  Region *old = f->body;
+  Rebuild r = {.f = f, .visit = visit, .data = data};
+  r.map.arena = f->mod->arena;
+  r.b = (Builder){.fn = f, .span = NOWHERE};
+  f->body = ir_region(f, NULL);
+  for (uint32_t i = 0; i < f->params.n; i++)
+    ir_info(f, f->params.at[i].v)->region = f->body;
+  region(&r, old, f->body);
+  rebuild_sweep(f);
+}
+
+// ---------------------------------------------------------------- sweep
+static void count(uint32_t *uses, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nargs; i++) uses[op->args[i]]++;
+    for (uint32_t i = 0; i < op->nregions; i++) count(uses, op->regions[i]);
+  }
+}
+
+static void drop(uint32_t *uses, Region *r) {
+  for (Op *op = r->last, *prev; op; op = prev) {
+    prev = op->prev;
+    for (uint32_t i = 0; i < op->nregions; i++) drop(uses, op->regions[i]);
+    bool used = !(op_info(op->code)->flags & OPF_PURE);
+    for (uint32_t i = 0; i < op->nres; i++) used = used || uses[op->res[i]];
+    if (used) continue;
+    for (uint32_t i = 0; i < op->nargs; i++) uses[op->args[i]]--;
+    ir_erase(op);
+  }
+}
+
+void rebuild_sweep(Func *f) {
+  uint32_t *uses = NEWN(f->mod->arena, uint32_t, f->values.n);
+  count(uses, f->body);
+  drop(uses, f->body);
+}
