@@ -238,11 +238,21 @@ static void clone(Inline *in, const Func *from, const Op *op,
   if (op->nargs) vmap_put(map, op->args[0], args[0]);
 }
 
+// The caller's name of a result says more than the callee's. `made` is the
+// first value that is new.
+static void name_results(Inline *in, const Func *from, const Op *op,
+                         const Value *res, Value made) {
+  for (uint32_t i = 0; i < op->nres; i++) {
+    const char *hint = ir_info(from, op->res[i])->hint;
+    if (hint && res[i] >= made) ir_info(in->f, res[i])->hint = hint;
+  }
+}
+
 // One op of a callee.
 static bool body_op(Inline *in, const Func *from, const Op *op, ValueMap *map,
                     const uint32_t *axes) {
   Value *args = NEWN(in->m->arena, Value, op->nargs);
-  Value *res = NEWN(in->m->arena, Value, op->nres);
+  Value *res = NEWN(in->m->arena, Value, op->nres), made = in->f->values.n;
   for (uint32_t i = 0; i < op->nargs; i++)
     args[i] = vmap_get(map, op->args[i]);
   if (op->code == OP_CALL) {
@@ -253,11 +263,8 @@ static bool body_op(Inline *in, const Func *from, const Op *op, ValueMap *map,
     clone(in, from, op, args, map, axes);
     return true;
   }
-  for (uint32_t i = 0; i < op->nres; i++) {
-    ValueInfo *info = ir_info(in->f, res[i]);
-    if (!info->hint && info->def) info->hint = ir_info(from, op->res[i])->hint;
-    vmap_put(map, op->res[i], res[i]);
-  }
+  name_results(in, from, op, res, made);
+  for (uint32_t i = 0; i < op->nres; i++) vmap_put(map, op->res[i], res[i]);
   return true;
 }
 
@@ -303,11 +310,12 @@ static bool visit(Rebuild *r, const Op *op) {
                    vmap_get(&r->map, op->args[0]));
   if (op->code != OP_CALL && op->code != OP_AT) return false;
   Value *args = rebuild_args(r, op);
-  Value *res = NEWN(in->m->arena, Value, op->nres);
+  Value *res = NEWN(in->m->arena, Value, op->nres), made = in->f->values.n;
   if (op->code == OP_AT)
     res[0] = at(in, ir_attr(op, AT_AXES), args, NULL);
   else if (in->failed || !call(in, op, args, NULL, res))
     return false;
+  name_results(in, in->f, op, res, made);
   for (uint32_t i = 0; i < op->nres; i++) rebuild_put(r, op->res[i], res[i]);
   return true;
 }
