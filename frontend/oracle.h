@@ -1,0 +1,35 @@
+// The oracle: what a checked program means, by direct evaluation of its syntax
+// tree in f64. It shares nothing with the IR or the passes.
+#ifndef ATTNC_FRONTEND_ORACLE_H
+#define ATTNC_FRONTEND_ORACLE_H
+
+#include "frontend/frontend.h"
+
+// One parameter or output, in declaration order (params, then outs). Tensors
+// have their physical shape (docs/lang.md, layouts); strides count elements.
+typedef struct OracleArg {
+  DType dtype;
+  uint32_t rank;
+  int64_t shape[MAX_RANK], stride[MAX_RANK];
+  void *data;      // NULL for an output that is not wanted
+  double scalar;   // rank 0
+  bool given;      // rank 0: false takes the default
+} OracleArg;
+
+// Parallel coordinates to evaluate, n tuples of Decl.indices with role
+// IX_PARALLEL in their order. Recurrent programs ignore it.
+typedef struct OraclePoints {
+  const int64_t *at;
+  uint64_t n;
+} OraclePoints;
+
+// Evaluates prog. dims[i] is the value of symbol i of prog->dims; a ragged
+// one's is its padded extent and its lengths come from the tensor it names.
+// points == NULL: everything. False with a diagnostic: a gather out of range.
+bool oracle_run(Ctx *cx, const Decl *prog, OracleArg *args,
+                const int64_t *dims, const OraclePoints *points);
+
+// Scalar operations that a full run takes, roughly (saturating).
+double oracle_cost(const Decl *prog, const int64_t *dims);
+
+#endif

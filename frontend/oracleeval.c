@@ -1,0 +1,565 @@
+// The oracle's expressions.
+#include "frontend/oraclecore.h"
+
+#include <math.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- values
+Val *oracle_scalar(Oracle *o, double v) {
+  Val *r = oracle_array(o, 0, NULL);
+  r->at[0] = v;
+  return r;
+}
+
+Val *oracle_array(Oracle *o, uint32_t rank, const int64_t *shape) {
+  Val *r = NEW(&o->arena, Val);
+  r->rank = rank;
+  r->n = 1;
+  for (uint32_t i = 0; i < rank; i++) {
+    r->shape[i] = shape[i];
+    r->n *= shape[i];
+  }
+  r->at = NEWN(&o->arena, double, r->n > 0 ? r->n : 1);
+  return r;
+}
+
+double oracle_num(const Val *v) {
+  return v->at[0];
+}
+
+uint64_t oracle_key(const Frame *f, const void *node, uint64_t vary) {
+  uint64_t h = hash_bytes(&node, sizeof node, 1);
+  for (uint32_t i = 0; i < f->d->indices.n && i < 64; i++)
+    if (vary >> i & 1) h = hash_bytes(&f->idx[i], sizeof(int64_t), h + i);
+  return h;
+}
+
+// ---------------------------------------------------------------- elementwise
+static double floor_div(double a, double b) {
+  return floor(a / b);
+}
+
+static bool empty_row(Oracle *o, Frame *f, const Expr *e, int depth);
+
+static double binary(int op, double a, double b) {
+  switch (op) {
+  case BO_ADD: return a + b;
+  case BO_SUB: return a - b;
+  case BO_MUL: return a * b;
+  case BO_DIV: return a / b;
+  case BO_FLOORDIV: return floor_div(a, b);
+  case BO_MOD: return a - b * floor_div(a, b);
+  case BO_POW: return pow(a, b);
+  case BO_LT: return a < b;
+  case BO_GT: return a > b;
+  case BO_LE: return a <= b;
+  case BO_GE: return a >= b;
+  case BO_EQ: return a == b;
+  case BO_NE: return a != b;
+  case BO_AND: return a != 0 && b != 0;
+  case BO_OR: return a != 0 || b != 0;
+  default: return NAN;
+  }
+}
+
+static double nan_max(double a, double b) {
+  return isnan(a) || isnan(b) ? NAN : a > b ? a : b;
+}
+static double nan_min(double a, double b) {
+  return isnan(a) || isnan(b) ? NAN : a < b ? a : b;
+}
+
+static double unary(int builtin, double x) {
+  switch (builtin) {
+  case BI_exp: return exp(x);
+  case BI_exp2: return exp2(x);
+  case BI_log: return log(x);
+  case BI_log2: return log2(x);
+  case BI_sqrt: return sqrt(x);
+  case BI_rsqrt: return 1 / sqrt(x);
+  case BI_tanh: return tanh(x);
+  case BI_sigmoid: return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
+  case BI_softplus: return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+  case BI_relu: return x < 0 ? 0 : x;
+  case BI_silu: return x / (1 + exp(-x));
+  case BI_erf: return erf(x);
+  case BI_sin: return sin(x);
+  case BI_cos: return cos(x);
+  case BI_floor: return floor(x);
+  case BI_abs: return fabs(x);
+  default: return x;
+  }
+}
+
+// The shape of a checked type at this frame.
+static Val *new_of(Oracle *o, Frame *f, const Ty *ty) {
+  int64_t shape[MAX_RANK] = {0};
+  for (uint32_t i = 0; i < ty->rank; i++)
+    shape[i] = oracle_dim(o, f, ty->shape[i], NULL);
+  return oracle_array(o, ty->rank, shape);
+}
+
+// Offset in `v` (typed `from`) of element i of a value typed `to`.
+typedef struct Lane {
+  const Val *v;
+  uint8_t map[MAX_RANK];
+} Lane;
+
+static Lane lane(Frame *f, const Val *v, const Ty *from, const Ty *to) {
+  Lane l = {.v = v};
+  if (v->rank && !fe_align(f->d->dims, from, to, l.map))
+    for (uint32_t i = 0; i < v->rank; i++)
+      l.map[i] = (uint8_t)(to->rank - v->rank + i);
+  return l;
+}
+
+static double lane_at(const Lane *l, const Val *shape, int64_t i) {
+  if (!l->v->rank) return l->v->at[0];
+  int64_t c[MAX_RANK], off = 0;
+  for (uint32_t k = shape->rank; k-- > 0;) {
+    c[k] = i % shape->shape[k];
+    i /= shape->shape[k];
+  }
+  for (uint32_t k = 0; k < l->v->rank; k++)
+    off = off * l->v->shape[k] + (l->v->shape[k] == 1 ? 0 : c[l->map[k]]);
+  return l->v->at[off];
+}
+
+static Val *eval_binary(Oracle *o, Frame *f, const Expr *e) {
+  Val *a = oracle_eval(o, f, e->a), *b = oracle_eval(o, f, e->b);
+  if (!a->rank && !b->rank) {
+    double x = oracle_num(a), y = oracle_num(b);
+    if (e->op == BO_DIV && y == 0 && empty_row(o, f, e, 0))
+      return oracle_scalar(o, 0);
+    return oracle_scalar(o, binary(e->op, x, y));
+  }
+  Val *r = new_of(o, f, &e->ty);
+  Lane x = lane(f, a, &e->a->ty, &e->ty), y = lane(f, b, &e->b->ty, &e->ty);
+  int empty = -1;
+  for (int64_t i = 0; i < r->n; i++) {
+    double p = lane_at(&x, r, i), q = lane_at(&y, r, i);
+    if (e->op == BO_DIV && q == 0 && empty < 0)
+      empty = empty_row(o, f, e, 0);
+    r->at[i] = e->op == BO_DIV && q == 0 && empty > 0 ? 0
+                                                      : binary(e->op, p, q);
+  }
+  return r;
+}
+
+// [K]@@[K,N], [M,K]@@[K], [M,K]@@[K,N], [K]@@[K].
+static Val *eval_matmul(Oracle *o, Frame *f, const Expr *e) {
+  Val *a = oracle_eval(o, f, e->a), *b = oracle_eval(o, f, e->b);
+  int64_t k = b->shape[0], m = a->rank == 2 ? a->shape[0] : 1;
+  int64_t n = b->rank == 2 ? b->shape[1] : 1;
+  int64_t shape[2] = {m, n};
+  uint32_t rank = (uint32_t)(a->rank + b->rank - 2);
+  Val *r = oracle_array(o, rank, a->rank == 2 ? shape : shape + 1);
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t t = 0; t < k; t++)
+      for (int64_t j = 0; j < n; j++)
+        r->at[i * n + j] += a->at[i * k + t] * b->at[t * n + j];
+  return r;
+}
+
+static Val *map1(Oracle *o, const Val *x, double (*fn)(int, double), int op) {
+  Val *r = oracle_array(o, x->rank, x->shape);
+  for (int64_t i = 0; i < x->n; i++) r->at[i] = fn(op, x->at[i]);
+  return r;
+}
+
+static double negate(int op, double x) {
+  return op == UO_NEG ? -x : x == 0;
+}
+
+static double convert(int dtype, double x) {
+  if (dtype == DT_BOOL) return x != 0;
+  return dtype_is_float((DType)dtype) ? x : trunc(x);
+}
+
+static Val *eval_chain(Oracle *o, Frame *f, const Expr *e) {
+  for (uint32_t i = 0; i < e->ops.n; i++) {
+    double x = oracle_num(oracle_eval(o, f, e->list.at[i]));
+    double y = oracle_num(oracle_eval(o, f, e->list.at[i + 1]));
+    if (binary(e->ops.at[i], x, y) == 0) return oracle_scalar(o, 0);
+  }
+  return oracle_scalar(o, 1);
+}
+
+// Only the side that is taken is evaluated (per element if c is a vector).
+static Val *choose(Oracle *o, Frame *f, const Expr *e, const Expr *c,
+                   const Expr *a, const Expr *b) {
+  Val *cv = oracle_eval(o, f, c);
+  if (!cv->rank) {
+    const Expr *side = oracle_num(cv) != 0 ? a : b;
+    Val *v = oracle_eval(o, f, side);
+    if (v->rank == e->ty.rank) return v;
+    Val *r = new_of(o, f, &e->ty);
+    Lane l = lane(f, v, &side->ty, &e->ty);
+    for (int64_t i = 0; i < r->n; i++) r->at[i] = lane_at(&l, r, i);
+    return r;
+  }
+  Val *r = new_of(o, f, &e->ty);
+  Val *x = oracle_eval(o, f, a), *y = oracle_eval(o, f, b);
+  Lane lc = lane(f, cv, &c->ty, &e->ty), lx = lane(f, x, &a->ty, &e->ty),
+       ly = lane(f, y, &b->ty, &e->ty);
+  for (int64_t i = 0; i < r->n; i++)
+    r->at[i] = lane_at(&lc, r, i) != 0 ? lane_at(&lx, r, i)
+                                       : lane_at(&ly, r, i);
+  return r;
+}
+
+// ---------------------------------------------------------------- builtins
+static const Expr *operand(const Expr *e, uint32_t i) {
+  bool pipe = e->kind == EX_PIPE;
+  if (pipe && i == 0) return e->a;
+  uint32_t want = i - pipe, seen = 0;
+  for (uint32_t k = 0; k < e->args.n; k++) {
+    if (e->args.at[k].kind == ARG_NAMED) continue;
+    if (seen++ == want) return e->args.at[k].value;
+  }
+  return NULL;
+}
+
+static uint32_t operands(const Expr *e) {
+  uint32_t n = e->kind == EX_PIPE;
+  for (uint32_t k = 0; k < e->args.n; k++)
+    n += e->args.at[k].kind != ARG_NAMED;
+  return n;
+}
+
+static Val *accumulate(Oracle *o, Val *acc, const Val *x, int b) {
+  if (!acc) {
+    acc = oracle_array(o, x->rank, x->shape);
+    double init = b == BI_prod || b == BI_all ? 1
+                  : b == BI_max               ? -INFINITY
+                  : b == BI_min               ? INFINITY
+                                              : 0;
+    for (int64_t i = 0; i < acc->n; i++) acc->at[i] = init;
+  }
+  for (int64_t i = 0; i < acc->n && i < x->n; i++) {
+    double *a = &acc->at[i], v = x->at[i];
+    switch (b) {
+    case BI_prod: *a *= v; break;
+    case BI_max: *a = nan_max(*a, v); break;
+    case BI_min: *a = nan_min(*a, v); break;
+    case BI_any: *a = *a != 0 || v != 0; break;
+    case BI_all: *a = *a != 0 && v != 0; break;
+    case BI_count: *a += v != 0; break;
+    default: *a += v; break;
+    }
+  }
+  return acc;
+}
+
+static Val *eval_reduce(Oracle *o, Frame *f, const Expr *e) {
+  int b = e->sym->builtin;
+  uint32_t at = e->binder->index_id;
+  const Expr *x = operand(e, 0);
+  const Keys *keys = oracle_keys(o, f, e->binder);
+  int64_t saved = f->idx[at];
+  Val *acc = NULL;
+  for (int64_t i = 0; i < keys->n && !o->failed; i++) {
+    f->idx[at] = keys->at[i];
+    acc = accumulate(o, acc, oracle_eval(o, f, x), b);
+  }
+  f->idx[at] = saved;
+  if (!acc) {  // empty: the identity in the operand's shape
+    Val *zero = new_of(o, f, &e->ty);
+    acc = accumulate(o, NULL, zero, b);
+    double id = b == BI_prod || b == BI_all ? 1
+                : b == BI_max               ? -INFINITY
+                : b == BI_min               ? INFINITY
+                                            : 0;
+    for (int64_t i = 0; i < acc->n; i++) acc->at[i] = id;
+  }
+  for (int64_t i = 0; b == BI_mean && keys->n && i < acc->n; i++)
+    acc->at[i] /= (double)keys->n;
+  return acc;
+}
+
+// The whole row of running values is remembered.
+static Val *eval_scan(Oracle *o, Frame *f, const Expr *e) {
+  uint32_t at = e->binder->index_id;
+  uint64_t key = oracle_key(f, e, e->vary & ~((uint64_t)1 << at)), got;
+  const Keys *keys = oracle_keys(o, f, e->binder);
+  Val **row;
+  if (map_get(&f->memo, key, &got)) {
+    row = (Val **)(uintptr_t)got;
+  } else {
+    row = NEWN(&o->arena, Val *, keys->n + 1);
+    bool suffix = e->sym->builtin == BI_suffix_sum;
+    int64_t saved = f->idx[at];
+    Val *run = NULL;
+    for (int64_t s = 0; s < keys->n && !o->failed; s++) {
+      int64_t i = suffix ? keys->n - 1 - s : s;
+      f->idx[at] = keys->at[i];
+      Val *x = oracle_eval(o, f, operand(e, 0));
+      Val *next = oracle_array(o, x->rank, x->shape);
+      for (int64_t j = 0; j < x->n; j++)
+        next->at[j] = (run ? run->at[j] : 0) + x->at[j];
+      Val *before = run ? run : oracle_array(o, x->rank, x->shape);
+      row[i] = fe_exclusive(e) ? before : next;
+      run = next;
+    }
+    f->idx[at] = saved;
+    map_put(&f->memo, key, (uint64_t)(uintptr_t)row);
+  }
+  for (int64_t i = 0; i < keys->n; i++)
+    if (keys->at[i] == f->idx[at] && row[i]) return row[i];
+  return new_of(o, f, &e->ty);  // outside the domain: never needed
+}
+
+static Val *eval_vec(Oracle *o, Frame *f, const Expr *e) {
+  uint32_t at = e->binder->index_id;
+  int64_t n = oracle_dim(o, f, e->binder->dim, NULL), saved = f->idx[at];
+  Val *r = new_of(o, f, &e->ty);
+  for (int64_t i = 0; i < n && !o->failed; i++) {
+    f->idx[at] = i;
+    Val *x = oracle_eval(o, f, operand(e, 0));
+    memcpy(r->at + i * x->n, x->at, sizeof(double) * (size_t)x->n);
+  }
+  f->idx[at] = saved;
+  return r;
+}
+
+static Val *eval_concat(Oracle *o, Frame *f, const Expr *e) {
+  Val *r = new_of(o, f, &e->ty);
+  int64_t at = 0;
+  for (uint32_t i = 0; i < operands(e); i++) {
+    Val *x = oracle_eval(o, f, operand(e, i));
+    memcpy(r->at + at, x->at, sizeof(double) * (size_t)x->n);
+    at += x->n;
+  }
+  return r;
+}
+
+static Val *eval_dot(Oracle *o, Frame *f, const Expr *e) {
+  Val *a = oracle_eval(o, f, operand(e, 0));
+  Val *b = oracle_eval(o, f, operand(e, 1));
+  double s = 0;
+  for (int64_t i = 0; i < a->n && i < b->n; i++) s += a->at[i] * b->at[i];
+  return oracle_scalar(o, s);
+}
+
+static Val *eval_outer(Oracle *o, Frame *f, const Expr *e) {
+  Val *a = oracle_eval(o, f, operand(e, 0));
+  Val *b = oracle_eval(o, f, operand(e, 1));
+  int64_t shape[2] = {a->n, b->n};
+  Val *r = oracle_array(o, 2, shape);
+  for (int64_t i = 0; i < a->n; i++)
+    for (int64_t j = 0; j < b->n; j++)
+      r->at[i * b->n + j] = a->at[i] * b->at[j];
+  return r;
+}
+
+// max, min, clamp of several operands, aligned.
+static Val *eval_many(Oracle *o, Frame *f, const Expr *e) {
+  int b = e->sym->builtin;
+  Val *r = NULL;
+  for (uint32_t k = 0; k < operands(e); k++) {
+    const Expr *x = operand(e, k);
+    Val *v = oracle_eval(o, f, x), *next = new_of(o, f, &e->ty);
+    Lane l = lane(f, v, &x->ty, &e->ty);
+    bool low = b == BI_min || (b == BI_clamp && k == 2);
+    for (int64_t i = 0; i < next->n; i++) {
+      double y = lane_at(&l, next, i);
+      next->at[i] = !r ? y : low ? nan_min(r->at[i], y) : nan_max(r->at[i], y);
+    }
+    r = next;
+  }
+  return r ? r : oracle_scalar(o, NAN);
+}
+
+static Val *eval_builtin(Oracle *o, Frame *f, const Expr *e) {
+  int b = e->sym->builtin;
+  switch (builtins[b].kind) {
+  case BK_REDUCE:
+    return e->elementwise ? eval_many(o, f, e) : eval_reduce(o, f, e);
+  case BK_SCAN: return eval_scan(o, f, e);
+  case BK_VEC: return eval_vec(o, f, e);
+  case BK_CONCAT: return eval_concat(o, f, e);
+  case BK_DOT: return eval_dot(o, f, e);
+  case BK_OUTER: return eval_outer(o, f, e);
+  case BK_STOP: return oracle_eval(o, f, operand(e, 0));
+  case BK_SELECT:
+    return choose(o, f, e, operand(e, 0), operand(e, 1), operand(e, 2));
+  default: break;
+  }
+  if (b == BI_clamp) return eval_many(o, f, e);
+  return map1(o, oracle_eval(o, f, operand(e, 0)), unary, b);
+}
+
+// ---------------------------------------------------------------- indexing
+typedef struct Axis1 {
+  int64_t lo, n, step;   // coordinates lo .. lo + n - 1; n == 0: one, dropped
+  bool fresh;            // an added axis of extent 1
+} Axis1;
+
+// Items of x[..] over the base's axes. False: reads 0 (shifted step).
+static bool make_axes(Oracle *o, Frame *f, const Expr *e, const int64_t *shape,
+                      uint32_t rank, Axis1 *ax, uint32_t *n) {
+  uint32_t axis = 0;
+  *n = 0;
+  for (uint32_t i = 0; i < e->items.n && *n < 2 * MAX_RANK; i++) {
+    const Item *it = &e->items.at[i];
+    Axis1 a = {0};
+    if (it->new_axis) {
+      a.fresh = true;
+    } else if (it->kind == ITEM_EXPR) {
+      a.lo = (int64_t)oracle_num(oracle_eval(o, f, it->lo));
+      bool out = axis < rank && (a.lo < 0 || a.lo >= shape[axis]);
+      if (out && it->shifted) return false;
+      axis++;
+    } else {
+      a.lo = it->lo ? oracle_dim(o, f, fe_dim_of(f->d, it->lo), NULL) : 0;
+      int64_t hi = it->hi ? oracle_dim(o, f, fe_dim_of(f->d, it->hi), NULL)
+                          : shape[axis];
+      a.n = hi - a.lo;
+      axis++;
+      if (a.n <= 0) a = (Axis1){.lo = a.lo, .n = -1};
+    }
+    ax[(*n)++] = a;
+  }
+  for (; axis < rank && *n < 2 * MAX_RANK; axis++)
+    ax[(*n)++] = (Axis1){.lo = 0, .n = shape[axis] ? shape[axis] : -1};
+  return true;
+}
+
+static Val *result_of_axes(Oracle *o, const Axis1 *ax, uint32_t n) {
+  int64_t shape[MAX_RANK] = {0};
+  uint32_t rank = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    if (ax[i].fresh) shape[rank++] = 1;
+    else if (ax[i].n) shape[rank++] = ax[i].n < 0 ? 0 : ax[i].n;
+  }
+  return oracle_array(o, rank, shape);
+}
+
+// Base coordinates of result element i.
+static void base_coords(const Axis1 *ax, uint32_t n, int64_t i, int64_t *at) {
+  uint32_t axis = 0;
+  for (uint32_t k = 0; k < n; k++) axis += !ax[k].fresh;
+  for (uint32_t k = n; k-- > 0;) {
+    if (ax[k].fresh) continue;
+    axis--;
+    at[axis] = ax[k].lo;
+    if (ax[k].n > 0) {
+      at[axis] += i % ax[k].n;
+      i /= ax[k].n;
+    }
+  }
+}
+
+static const Sym *tensor_param(const Expr *e) {
+  bool name = e->kind == EX_NAME && e->sym && e->sym->kind == SY_PARAM;
+  return name && e->ty.rank ? e->sym : NULL;
+}
+
+static Val *eval_index(Oracle *o, Frame *f, const Expr *e) {
+  const Sym *p = f->caller ? NULL : tensor_param(e->a);
+  int64_t shape[MAX_RANK] = {0}, at[2 * MAX_RANK] = {0};
+  Val *base = NULL;
+  uint32_t rank = e->a->ty.rank, n;
+  if (p) {
+    for (uint32_t i = 0; i < rank; i++)
+      shape[i] = oracle_dim(o, f, e->a->ty.shape[i], NULL);
+  } else {
+    base = oracle_eval(o, f, e->a);
+    rank = base->rank;
+    memcpy(shape, base->shape, sizeof shape);
+  }
+  Axis1 ax[2 * MAX_RANK];
+  bool inside = make_axes(o, f, e, shape, rank, ax, &n);
+  Val *r = result_of_axes(o, ax, n);
+  for (int64_t i = 0; inside && i < r->n && !o->failed; i++) {
+    base_coords(ax, n, i, at);
+    if (p) {
+      r->at[i] = oracle_read(o, f, p, at, e->span);
+      continue;
+    }
+    int64_t off = 0;
+    for (uint32_t k = 0; k < rank; k++) {
+      if (at[k] < 0 || at[k] >= shape[k]) {
+        diag_add(o->cx, DIAG_interp_range, e->span, (long long)at[k], (int)k,
+                 "value", (long long)shape[k]);
+        o->failed = true;
+        return r;
+      }
+      off = off * shape[k] + at[k];
+    }
+    r->at[i] = base->at[off];
+  }
+  return r;
+}
+
+// ---------------------------------------------------------------- names
+static Val *eval_name(Oracle *o, Frame *f, const Expr *e) {
+  const Sym *s = e->sym;
+  switch (s->kind) {
+  case SY_DIM:
+    return oracle_scalar(o, (double)oracle_dim(o, f, s->dim, e->binder));
+  case SY_INDEX:
+    return oracle_scalar(o, (double)f->idx[s->index_id]);
+  case SY_LET:
+    return oracle_let(o, f, s);
+  case SY_PARAM:
+    return oracle_param(o, f, s);
+  case SY_DECL:
+    return oracle_call(o, f, e, 0);
+  case SY_STATE: {
+    uint64_t got;
+    bool ok = map_get(&o->states, (uint64_t)(uintptr_t)s, &got);
+    return ok ? (Val *)(uintptr_t)got : oracle_scalar(o, NAN);
+  }
+  default:
+    return oracle_scalar(o, NAN);
+  }
+}
+
+Val *oracle_eval(Oracle *o, Frame *f, const Expr *e) {
+  if (o->failed) return oracle_scalar(o, NAN);
+  switch (e->kind) {
+  case EX_INT:
+  case EX_BOOL: return oracle_scalar(o, (double)e->ival);
+  case EX_FLOAT: return oracle_scalar(o, e->fval);
+  case EX_INF: return oracle_scalar(o, INFINITY);
+  case EX_NAME:
+  case EX_MEMBER: return eval_name(o, f, e);
+  case EX_UNARY: return map1(o, oracle_eval(o, f, e->a), negate, e->op);
+  case EX_BINARY:
+    return e->op == BO_MATMUL ? eval_matmul(o, f, e) : eval_binary(o, f, e);
+  case EX_CHAIN: return eval_chain(o, f, e);
+  case EX_INDEX: return eval_index(o, f, e);
+  case EX_CAST: return map1(o, oracle_eval(o, f, e->a), convert,
+                            (int)e->dtype);
+  case EX_IF: return choose(o, f, e, e->a, e->b, e->c);
+  case EX_CALL:
+  case EX_PIPE:
+    return e->sym->kind == SY_BUILTIN ? eval_builtin(o, f, e)
+                                      : oracle_call(o, f, e, 0);
+  default: return oracle_scalar(o, NAN);
+  }
+}
+
+// ---------------------------------------------------------------- empty rows
+static bool is_empty(Oracle *o, Frame *f, const Sym *s) {
+  return s && s->role == IX_KEY && oracle_keys(o, f, s)->n == 0;
+}
+
+// Whether e belongs to a row whose key domain is empty: it is inside a row
+// function of such a row, or reads a reduction over such a key.
+static bool empty_row(Oracle *o, Frame *f, const Expr *e, int depth) {
+  if (!e || depth > 64) return false;
+  if (f->d->key && oracle_keys(o, f, f->d->key)->n == 0) return true;
+  if (is_empty(o, f, e->binder)) return true;
+  if (e->kind == EX_NAME && e->sym && e->sym->kind == SY_LET)
+    return empty_row(o, f, e->sym->value, depth + 1);
+  if (empty_row(o, f, e->a, depth + 1) || empty_row(o, f, e->b, depth + 1) ||
+      empty_row(o, f, e->c, depth + 1))
+    return true;
+  for (uint32_t i = 0; i < e->list.n; i++)
+    if (empty_row(o, f, e->list.at[i], depth + 1)) return true;
+  for (uint32_t i = 0; i < e->args.n; i++)
+    if (empty_row(o, f, e->args.at[i].value, depth + 1)) return true;
+  return false;
+}
