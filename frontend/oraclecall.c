@@ -52,12 +52,9 @@ bool oracle_place(Oracle *o, const Param *p, const OracleArg *a,
   }
   *off = 0;
   for (uint32_t i = 0; i < n; i++) {
-    uint32_t phys = i;
-    if (kind == LAY_ORDER)
-      for (uint32_t k = 0; k < l->order.n; k++)
-        if (l->order.at[k].sym == NULL ? k == i : k == i) phys = k;
-    if (c[i] < 0 || c[i] >= a->shape[phys]) return false;
-    *off += c[i] * a->stride[phys];
+    int64_t at_i = c[kind == LAY_ORDER ? l->perm[i] : i];
+    if (at_i < 0 || at_i >= a->shape[i]) return false;
+    *off += at_i * a->stride[i];
   }
   return true;
 }
