@@ -28,6 +28,11 @@ const PassInfo *pass_list(uint32_t *n) {
 }
 
 // ---------------------------------------------------------------- pipelines
+#define TO_ATTN "inline,canon,cse,dce"
+#define TO_STREAM TO_ATTN ",online,cse,dce,mask"
+#define TO_TILE TO_STREAM ",tile,cse,dce"
+#define TO_MACH_CPU TO_TILE ",assign,cse,dce"
+
 typedef struct Pipeline {
   const char *target;  // NULL: every target
   Level to;
@@ -36,15 +41,23 @@ typedef struct Pipeline {
 
 // The first row that fits counts.
 static const Pipeline pipelines[] = {
-  {NULL, LV_ATTN, "inline,canon,cse,dce"},
-  {NULL, LV_STREAM, "inline,canon,cse,dce,online,cse,dce"},
+  {NULL, LV_ATTN, TO_ATTN},
+  {NULL, LV_STREAM, TO_STREAM},
+  {NULL, LV_TILE, TO_TILE},
+  {"cpu", LV_MACH, TO_MACH_CPU},
 };
+
+// "cpu" fits the rows "cpu" and "cpu:x86-64-v4" of targets.def.
+static bool fits(const char *want, const char *target) {
+  size_t n = want ? strlen(want) : 0;
+  return !want || (strncmp(want, target, n) == 0 &&
+                   (target[n] == 0 || target[n] == ':'));
+}
 
 const char *pass_pipeline(const char *target, Level to) {
   for (size_t i = 0; i < sizeof pipelines / sizeof *pipelines; i++) {
     const Pipeline *p = &pipelines[i];
-    if (p->to == to && (!p->target || strcmp(p->target, target) == 0))
-      return p->names;
+    if (p->to == to && fits(p->target, target)) return p->names;
   }
   return "";
 }

@@ -12,6 +12,7 @@ enum { EXIT_OK, EXIT_DIAG, EXIT_USAGE, EXIT_INTERNAL = 70 };
 static const char usage[] =
     "usage: attn-opt FILE.tir|- [options]\n"
     "  --passes=a,b         run these passes (--print-passes lists them)\n"
+    "  --pipeline=LEVEL     run the pipeline of the target up to a level\n"
     "  --verify-each        verify after each pass\n"
     "  --print-after-all    print the module after each pass to stderr\n"
     "  --remarks            print what passes say about their choices to stderr\n"
@@ -30,7 +31,7 @@ static const char usage[] =
     "--passes is given.\n";
 
 typedef struct Options {
-  const char *input, *output, *passes;
+  const char *input, *output, *passes, *pipeline;
   bool roundtrip, split, help, list, remarks;
   PipelineOpt run;
 } Options;
@@ -45,6 +46,7 @@ typedef struct Flag {
 #define AT(field) offsetof(Options, field)
 static const Flag flags[] = {
   {"--passes=", AT(passes), 's'},
+  {"--pipeline=", AT(pipeline), 's'},
   {"--verify-each", AT(run.verify_each), '1'},
   {"--print-after-all", AT(run.print_after_all), '1'},
   {"--remarks", AT(remarks), '1'},
@@ -118,6 +120,16 @@ static bool parse_args(Options *o, int argc, char **argv) {
   }
   if (o->input || o->help || o->list) return true;
   return usage_error("no input", "");
+}
+
+// --pipeline=LEVEL becomes the list of passes.
+static bool expand_pipeline(Options *o) {
+  if (!o->pipeline || o->passes) return true;
+  for (int lv = LV_ATTN; lv <= LV_MACH; lv++)
+    if (strcmp(o->pipeline, level_name((Level)lv)) == 0)
+      o->passes = pass_pipeline(o->run.pass.target, (Level)lv);
+  if (o->passes && *o->passes) return true;
+  return usage_error("no pipeline to level", o->pipeline);
 }
 
 // The options in the first line of a reproducer.
@@ -253,7 +265,7 @@ static void print_passes(void) {
 
 int main(int argc, char **argv) {
   Options o = {.roundtrip = true, .run.pass.target = "cpu"};
-  if (!parse_args(&o, argc, argv)) return EXIT_USAGE;
+  if (!parse_args(&o, argc, argv) || !expand_pipeline(&o)) return EXIT_USAGE;
   if (o.help) fputs(usage, stdout);
   if (o.list) print_passes();
   if (o.help || o.list) return EXIT_OK;
