@@ -55,7 +55,7 @@
 //            expressions (fe_dim_of); missing ends are 0 and the axis' end.
 //            item.shifted: t plus or minus a constant inside `step t`, reads 0
 //            outside the sequence.
-// EX_IF      c is scalar or aligns to the shape of ty, as EX_CALL of select.
+// EX_IF      a is the condition; all three align to the shape of ty.
 // EX_CHAIN   neighbours compare pairwise; the conjunction.
 //
 // ST_LET     names[i].sym (NULL for `_`). ST_INDEX names: role, extent, domain
@@ -89,7 +89,8 @@
 bool fe_align(const DimTab *t, const Ty *from, const Ty *to,
               uint8_t map[MAX_RANK]);
 
-// Equal for every choice of the const dims.
+// Equal, or made of the same const dims and equal for each of their values
+// (D // 2 and D - D // 2). Two dims D and E are never equal.
 bool fe_dims_equal(const DimTab *t, Dim a, Dim b);
 
 // The dim that a checked extent or slice end stands for.

@@ -15,7 +15,6 @@ static Dim given_dim(Check *c, const char *name) {
 }
 
 static bool in_set(const DimSym *d, int64_t v) {
-  if (v < d->lo || v > d->hi || v % d->divisor) return false;
   for (uint32_t i = 0; i < d->values.n; i++)
     if (d->values.at[i] == v) return true;
   return !d->values.n;
@@ -42,6 +41,18 @@ static bool solve_sym(Check *c, const Expr *e, const Decl *p, uint32_t i,
   return true;
 }
 
+static bool in_bounds(Check *c, const Expr *e, const Decl *p,
+                      const int64_t *sym) {
+  for (uint32_t i = 0; i < p->dims->syms.n; i++) {
+    const DimSym *d = &p->dims->syms.at[i];
+    if (sym[i] >= d->lo && sym[i] <= d->hi && sym[i] % d->divisor == 0)
+      continue;
+    diag_add(c->cx, DIAG_const_set, e->span, d->name, (long long)sym[i]);
+    return false;
+  }
+  return true;
+}
+
 static bool constraints(Check *c, const Expr *e, const Decl *p,
                         const int64_t *sym, const bool *known) {
   for (uint32_t i = 0; i < p->where.n; i++) {
@@ -65,7 +76,7 @@ static bool program_dims(Check *c, Expr *e, const Decl *p) {
     known[i] = solve_sym(c, e, p, i, &sym[i]);
     ok = known[i] && ok;
   }
-  return ok && constraints(c, e, p, sym, known);
+  return ok && constraints(c, e, p, sym, known) && in_bounds(c, e, p, sym);
 }
 
 // --- types of a program's parameters in this block -------------------------

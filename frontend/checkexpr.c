@@ -326,25 +326,25 @@ static void unary(Check *c, Expr *e) {
 }
 
 static void conditional(Check *c, Expr *e) {
-  Expr *all[] = {e->c, e->a, e->b};
+  Expr *all[] = {e->a, e->b, e->c};
   bool ok = true;
   Ty out;
   for (int i = 0; i < 3; i++) ok = ck_single(c, all[i]) && ok;
-  if (ok && !ty_is_bool(&e->c->ty)) {
-    ck_wrong_type(c, e->c, "a bool");
+  if (ok && !ty_is_bool(&e->a->ty)) {
+    ck_wrong_type(c, e->a, "a bool");
     ok = false;
   }
-  if (ok && ty_is_bool(&e->a->ty) && ty_is_bool(&e->b->ty))
+  if (ok && ty_is_bool(&e->b->ty) && ty_is_bool(&e->c->ty))
     out = ty_scalar(DT_BOOL, false);
   else
-    ok = ok && numbers(c, e->a, e->b, &out);
-  if (ok && e->a->ty.dtype == e->b->ty.dtype) out.dtype = e->a->ty.dtype;
+    ok = ok && numbers(c, e->b, e->c, &out);
+  if (ok && e->b->ty.dtype == e->c->ty.dtype) out.dtype = e->b->ty.dtype;
   ok = ok && ty_unify_shape(c, all, 3, &out);
   if (!ok) {
     ck_fail(e);
     return;
   }
-  out.weak = out.weak && e->c->vary == 0 && e->c->kind == EX_BOOL;
+  out.weak = false;
   value(e, out, e->a->vary | e->b->vary | e->c->vary);
 }
 

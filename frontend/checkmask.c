@@ -381,7 +381,7 @@ static Sign sign_of(Signs *g, const Expr *e) {
   case EX_BINARY: return sign_of_binary(g, e);
   case EX_CALL: case EX_PIPE: return sign_of_call(g, e);
   case EX_CAST: return sign_of(g, e->a);
-  case EX_IF: return weakest(sign_of(g, e->a), sign_of(g, e->b));
+  case EX_IF: return weakest(sign_of(g, e->b), sign_of(g, e->c));
   default: return ANY;
   }
 }

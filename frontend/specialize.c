@@ -30,11 +30,53 @@ typedef struct Values {
 
 static bool eval(const Values *v, const Expr *e, int64_t *out);
 
-static bool dim_value(const Values *v, Dim d, int64_t *out) {
-  const DimTab *t = v->decl->dims;
-  for (uint32_t i = 0; i < t->syms.n; i++)
-    if (!v->known[i] && dim_uses(t, d, i)) return false;
-  return dim_eval(t, d, v->sym, out);
+// The tree is evaluated, not its Dim: facts learned from this very constraint
+// would fold it away.
+static bool integer_name(const Values *v, const Expr *e, int64_t *out) {
+  const Sym *s = e->sym;
+  if (s && s->kind == SY_LET && s->value && !s->is_tuple)
+    return eval(v, s->value, out);
+  if (!s || s->kind != SY_DIM) return false;
+  const DimExpr *x = &v->decl->dims->exprs.at[s->dim];
+  if (x->op != DIM_SYM || !v->known[x->value]) return false;
+  *out = v->sym[x->value];
+  return true;
+}
+
+static bool arithmetic(BinOp op, int64_t a, int64_t b, int64_t *out) {
+  switch (op) {
+  case BO_ADD: return !__builtin_add_overflow(a, b, out);
+  case BO_SUB: return !__builtin_sub_overflow(a, b, out);
+  case BO_MUL: return !__builtin_mul_overflow(a, b, out);
+  case BO_FLOORDIV: case BO_MOD: {
+    if (b <= 0) return false;
+    int64_t q = a / b - (a % b < 0);
+    *out = op == BO_MOD ? a - q * b : q;
+    return true;
+  }
+  default: return false;
+  }
+}
+
+static bool integer(const Values *v, const Expr *e, int64_t *out) {
+  int64_t a, b;
+  switch (e->kind) {
+  case EX_INT: *out = e->ival; return true;
+  case EX_NAME: return integer_name(v, e, out);
+  case EX_UNARY:
+    return eval(v, e->a, &a) && !__builtin_sub_overflow(0, a, out);
+  case EX_BINARY:
+    return eval(v, e->a, &a) && eval(v, e->b, &b) &&
+           arithmetic((BinOp)e->op, a, b, out);
+  case EX_CALL:
+    if (!e->elementwise || !eval(v, e->args.at[0].value, out)) return false;
+    for (uint32_t i = 1; i < e->args.n; i++) {
+      if (!eval(v, e->args.at[i].value, &a)) return false;
+      if ((e->sym->builtin == BI_min) == (a < *out)) *out = a;
+    }
+    return true;
+  default: return false;
+  }
 }
 
 static bool relation(BinOp op, int64_t a, int64_t b) {
@@ -63,10 +105,7 @@ static bool logic(const Values *v, const Expr *e, int64_t *out) {
 
 static bool eval(const Values *v, const Expr *e, int64_t *out) {
   int64_t a, b;
-  if (!ty_is_bool(&e->ty)) {
-    Dim d = fe_dim_of(v->decl, e);
-    return d != DIM_NONE && dim_value(v, d, out);
-  }
+  if (!ty_is_bool(&e->ty)) return integer(v, e, out);
   if (e->kind == EX_BOOL) *out = e->ival;
   if (e->kind == EX_BOOL) return true;
   if (e->kind == EX_UNARY) {

@@ -58,7 +58,9 @@ bool fe_dims_equal(const DimTab *t, Dim a, Dim b) {
   if (a == DIM_NONE || b == DIM_NONE) return false;
   uint32_t sym[8], n = 0;
   for (uint32_t i = 0; i < t->syms.n; i++) {
-    if (!dim_uses(t, a, i) && !dim_uses(t, b, i)) continue;
+    bool in_a = dim_uses(t, a, i);
+    if (in_a != dim_uses(t, b, i)) return false;
+    if (!in_a) continue;
     if (n == 8) return false;
     sym[n++] = i;
   }
