@@ -130,14 +130,14 @@ static LLVMValueRef f32_to_small(Cg *g, LLVMValueRef v, Format f) {
 }
 
 static LLVMValueRef f32_to_f16(Cg *g, LLVMValueRef v) {
-  if (!g->has.f16c && !g->has.neon) return f32_to_small(g, v, format(DT_F16));
+  if (!g->has.f16) return f32_to_small(g, v, format(DT_F16));
   LLVMTypeRef h = cg_like(g, cg_of(v), LLVMHalfTypeInContext(g->lc));
   return LLVMBuildBitCast(B, LLVMBuildFPTrunc(B, v, h, ""),
                           like(g, v, DT_I16), "");
 }
 
 static LLVMValueRef f16_to_f32(Cg *g, LLVMValueRef v) {
-  if (!g->has.f16c && !g->has.neon) return small_to_f32(g, v, format(DT_F16));
+  if (!g->has.f16) return small_to_f32(g, v, format(DT_F16));
   LLVMTypeRef h = cg_like(g, cg_of(v), LLVMHalfTypeInContext(g->lc));
   return LLVMBuildFPExt(B, LLVMBuildBitCast(B, v, h, ""),
                         like(g, v, DT_F32), "");

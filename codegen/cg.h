@@ -7,12 +7,14 @@
 #define ATTNC_CODEGEN_CG_H
 
 #include "ir/ir.h"
+#include "ir/target.h"
 
 #include <llvm-c/Core.h>
+#include <llvm-c/TargetMachine.h>
 
 // Instruction sets the target row allows.
 typedef struct CgFeatures {
-  bool avx2, avx512, avx512bf16, f16c, neon;
+  bool fma, floor, f16, avx512, avx512bf16;
 } CgFeatures;
 
 typedef struct Cg {
@@ -20,24 +22,36 @@ typedef struct Cg {
   LLVMContextRef lc;
   LLVMModuleRef mod;
   LLVMBuilderRef b;
-  const char *cpu, *features;  // LLVM's names for the row
+  const Target *target;
   CgFeatures has;
+  bool failed;                 // LLVM reported an error
 
   // of the function being printed
   const Func *fn;
+  const uint32_t *dim_at;      // index in kargs.dims of each dim symbol
   LLVMValueRef llfn;
-  LLVMValueRef *val;       // LLVM value of each IR value
-  LLVMValueRef kargs;      // const attn_kargs *
-  LLVMValueRef scratch;    // next free byte of this thread's scratch
-  LLVMValueRef task;       // task number, i64
+  LLVMValueRef *val;           // LLVM value of each IR value
+  LLVMValueRef *dim;           // LLVM value of each dim symbol
+  LLVMValueRef kargs;          // const attn_kargs *
+  LLVMValueRef scratch;        // next free byte of this thread's scratch
+  LLVMValueRef task;           // task number, i64
 } Cg;
+
+// ---- targets (target.c) ------------------------------------------------------
+CgFeatures cg_features(const Target *t);
+uint32_t cg_isa(const Target *t);            // attn_isa
+const char *cg_triple(const Target *t);
+// For the triple; NULL with a diagnostic. The caller disposes of it.
+LLVMTargetMachineRef cg_machine(Ctx *cx, const char *triple);
 
 // ---- types and constants (types.c) -----------------------------------------
 LLVMTypeRef cg_scalar(const Cg *g, DType t);           // in registers
 LLVMTypeRef cg_memory(const Cg *g, DType t);           // in memory (bool: i8)
+LLVMTypeRef cg_ptr(const Cg *g);
 LLVMTypeRef cg_vec(LLVMTypeRef t, uint32_t n);         // t itself if n == 0
 LLVMTypeRef cg_type(const Cg *g, const Type *t);
 uint32_t cg_lanes(const Type *t);                      // 0: scalar
+uint32_t cg_lanes_of(LLVMTypeRef t);
 LLVMValueRef cg_i64(const Cg *g, int64_t v);
 LLVMValueRef cg_i32(const Cg *g, int32_t v);
 // v in each of n lanes (v itself if n == 0).
@@ -56,11 +70,28 @@ LLVMValueRef cg_cast(Cg *g, LLVMValueRef v, DType from, DType to);
 // scalars and vectors, as branch-free code.
 LLVMValueRef cg_math(Cg *g, OpCode op, LLVMValueRef x, LLVMValueRef y);
 LLVMValueRef cg_dim(Cg *g, Dim d);                     // i64 value of a dim
+// A field of constant memory, `offset` bytes behind base.
+LLVMValueRef cg_field(Cg *g, LLVMValueRef base, uint64_t offset,
+                      LLVMTypeRef t);
+LLVMBasicBlockRef cg_block(Cg *g, const char *name);
+void cg_fn_attr(Cg *g, LLVMValueRef f, const char *enum_attr);
 void cg_op(Cg *g, const Op *op);
 bool cg_control(Cg *g, const Op *op);                 // for if origin alloc
 void cg_region(Cg *g, const Region *r);                // all ops but the yield
-// A kernel `name` (attn_kernel of runtime/attn_abi.h), with `name`_ntasks and
-// `name`_scratch (attn_count) beside it, all internal.
-LLVMValueRef cg_kernel(Cg *g, const Func *f, const char *name);
+// The three functions of a phase, all internal (attn_phase).
+typedef struct CgKernel {
+  LLVMValueRef kernel, ntasks, scratch;
+} CgKernel;
+// f as `name`, `name`.ntasks, `name`.scratch; dim_at as in Cg.
+CgKernel cg_kernel(Cg *g, const Func *f, const uint32_t *dim_at,
+                   const char *name);
+
+// ---- programs (program.c, header.c), LLVM's errors (fatal.c) -----------------
+struct CgProgram;
+void cg_program(Cg *g, const struct CgProgram *p, LLVMValueRef container);
+// LLVM's diagnostics of this context go to cx.
+void cg_catch(Cg *g);
+// Adds A0801 with LLVM's message, which is disposed of.
+void cg_fail(Ctx *cx, const char *what, char *message);
 
 #endif

@@ -8,8 +8,8 @@
 #include <string.h>
 
 // ---------------------------------------------------------------- arguments
-static LLVMValueRef field(Cg *g, LLVMValueRef base, uint64_t offset,
-                          LLVMTypeRef t) {
+LLVMValueRef cg_field(Cg *g, LLVMValueRef base, uint64_t offset,
+                      LLVMTypeRef t) {
   LLVMValueRef off = cg_i64(g, (int64_t)offset);
   LLVMTypeRef i8 = LLVMInt8TypeInContext(g->lc);
   LLVMValueRef p = LLVMBuildInBoundsGEP2(g->b, i8, base, &off, 1, "");
@@ -18,10 +18,6 @@ static LLVMValueRef field(Cg *g, LLVMValueRef base, uint64_t offset,
   LLVMSetMetadata(v, kind, LLVMMetadataAsValue(g->lc,
                   LLVMMDNodeInContext2(g->lc, NULL, 0)));
   return v;
-}
-
-static LLVMTypeRef ptr(const Cg *g) {
-  return LLVMPointerTypeInContext(g->lc, 0);
 }
 
 static LLVMValueRef binary(Cg *g, DimOp op, LLVMValueRef a, LLVMValueRef b) {
@@ -55,26 +51,43 @@ LLVMValueRef cg_dim(Cg *g, Dim d) {
   if (e->op == DIM_CONST) return cg_i64(g, e->value);
   if (e->op != DIM_SYM)
     return binary(g, e->op, cg_dim(g, e->a), cg_dim(g, e->b));
-  LLVMValueRef dims = field(g, g->kargs, offsetof(attn_kargs, dims), ptr(g));
-  return field(g, dims, 8 * (uint64_t)e->value,
-               LLVMInt64TypeInContext(g->lc));
+  return g->dim[e->value];
 }
 
+// Every dim symbol, at the start of a function.
+static void load_dims(Cg *g) {
+  uint32_t n = g->fn->mod->dims.syms.n;
+  LLVMValueRef dims = NULL;
+  g->dim = NEWN(&g->cx->scratch, LLVMValueRef, n + 1);
+  if (n) dims = cg_field(g, g->kargs, offsetof(attn_kargs, dims), cg_ptr(g));
+  for (uint32_t i = 0; i < n; i++)
+    g->dim[i] = cg_field(g, dims, 8 * (uint64_t)g->dim_at[i],
+                            LLVMInt64TypeInContext(g->lc));
+}
+
+// Where an attn_tensor lies; loads from it may be moved out of loops.
 static LLVMValueRef tensor_arg(Cg *g, uint32_t at) {
-  LLVMValueRef all = field(g, g->kargs, offsetof(attn_kargs, tensors), ptr(g));
-  return field(g, all, 8 * (uint64_t)at, ptr(g));
+  LLVMValueRef all = cg_field(g, g->kargs, offsetof(attn_kargs, tensors),
+                              cg_ptr(g));
+  LLVMValueRef t = cg_field(g, all, 8 * (uint64_t)at, cg_ptr(g));
+  LLVMMetadataRef n = LLVMValueAsMetadata(cg_i64(g, sizeof(attn_tensor)));
+  n = LLVMMDNodeInContext2(g->lc, &n, 1);
+  unsigned kind = LLVMGetMDKindIDInContext(g->lc, "dereferenceable", 15);
+  LLVMSetMetadata(t, kind, LLVMMetadataAsValue(g->lc, n));
+  return t;
 }
 
 // Scalars arrive as 8-byte unions: f32 for floats of up to 32 bits.
 static LLVMValueRef scalar_arg(Cg *g, uint32_t at, DType t) {
-  LLVMValueRef all = field(g, g->kargs, offsetof(attn_kargs, scalars), ptr(g));
+  LLVMValueRef all = cg_field(g, g->kargs, offsetof(attn_kargs, scalars),
+                              cg_ptr(g));
   LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
-  if (t == DT_F64) return field(g, all, 8 * (uint64_t)at, cg_scalar(g, t));
+  if (t == DT_F64) return cg_field(g, all, 8 * (uint64_t)at, cg_scalar(g, t));
   if (dtype_is_float(t)) {
-    LLVMValueRef v = field(g, all, 8 * (uint64_t)at, cg_scalar(g, DT_F32));
+    LLVMValueRef v = cg_field(g, all, 8 * (uint64_t)at, cg_scalar(g, DT_F32));
     return cg_cast(g, v, DT_F32, t);
   }
-  LLVMValueRef v = field(g, all, 8 * (uint64_t)at, i64);
+  LLVMValueRef v = cg_field(g, all, 8 * (uint64_t)at, i64);
   if (t == DT_BOOL)
     return LLVMBuildICmp(g->b, LLVMIntNE, v, cg_i64(g, 0), "");
   return LLVMBuildIntCast2(g->b, v, cg_scalar(g, t), 1, "");
@@ -92,7 +105,7 @@ static void load_params(Cg *g) {
 }
 
 // ---------------------------------------------------------------- control
-static LLVMBasicBlockRef block(Cg *g, const char *name) {
+LLVMBasicBlockRef cg_block(Cg *g, const char *name) {
   return LLVMAppendBasicBlockInContext(g->lc, g->llfn, name);
 }
 
@@ -106,8 +119,8 @@ static void for_loop(Cg *g, const Op *op, LLVMValueRef first,
   const Region *r = op->regions[0];
   uint32_t n = op->nres;
   bool rev = ir_attr_i(op, AT_REVERSE, 0);
-  LLVMBasicBlockRef head = block(g, "for"), body = block(g, "body"),
-                    done = block(g, "done");
+  LLVMBasicBlockRef head = cg_block(g, "for"), body = cg_block(g, "body"),
+                    done = cg_block(g, "done");
   LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b);
   LLVMBuildBr(g->b, head);
   LLVMPositionBuilderAtEnd(g->b, head);
@@ -157,8 +170,8 @@ static void cg_for(Cg *g, const Op *op) {
 }
 
 static void cg_if(Cg *g, const Op *op) {
-  LLVMBasicBlockRef side[2] = {block(g, "then"), block(g, "else")};
-  LLVMBasicBlockRef done = block(g, "endif"), end[2];
+  LLVMBasicBlockRef side[2] = {cg_block(g, "then"), cg_block(g, "else")};
+  LLVMBasicBlockRef done = cg_block(g, "endif"), end[2];
   LLVMBuildCondBr(g->b, g->val[op->args[0]], side[0], side[1]);
   for (int s = 0; s < 2; s++) {
     LLVMPositionBuilderAtEnd(g->b, side[s]);
@@ -244,9 +257,14 @@ static void string_attr(Cg *g, LLVMValueRef f, const char *k, const char *v) {
                                 (unsigned)strlen(v)));
 }
 
-static void enum_attr(Cg *g, LLVMValueRef f, unsigned at, const char *k) {
+static void enum_attr(Cg *g, LLVMValueRef f, unsigned at, const char *k,
+                      uint64_t v) {
   unsigned id = LLVMGetEnumAttributeKindForName(k, strlen(k));
-  LLVMAddAttributeAtIndex(f, at, LLVMCreateEnumAttribute(g->lc, id, 0));
+  LLVMAddAttributeAtIndex(f, at, LLVMCreateEnumAttribute(g->lc, id, v));
+}
+
+void cg_fn_attr(Cg *g, LLVMValueRef f, const char *name) {
+  enum_attr(g, f, LLVMAttributeFunctionIndex, name, 0);
 }
 
 static LLVMValueRef begin(Cg *g, const char *name, LLVMTypeRef ret,
@@ -254,16 +272,19 @@ static LLVMValueRef begin(Cg *g, const char *name, LLVMTypeRef ret,
   LLVMTypeRef t = LLVMFunctionType(ret, params, n, 0);
   g->llfn = LLVMAddFunction(g->mod, name, t);
   LLVMSetLinkage(g->llfn, LLVMInternalLinkage);
-  enum_attr(g, g->llfn, LLVMAttributeFunctionIndex, "nounwind");
-  if (g->cpu) string_attr(g, g->llfn, "target-cpu", g->cpu);
-  if (g->features) string_attr(g, g->llfn, "target-features", g->features);
-  // 512-bit vectors are the unit of the schedule; LLVM would split them.
-  const char *width = g->has.avx512 ? "512" : "256";
-  string_attr(g, g->llfn, "prefer-vector-width", width);
-  string_attr(g, g->llfn, "min-legal-vector-width", width);
+  cg_fn_attr(g, g->llfn, "nounwind");
+  string_attr(g, g->llfn, "target-cpu", g->target->cpu);
+  if (*g->target->features)
+    string_attr(g, g->llfn, "target-features", g->target->features);
+  if (g->has.avx512) {  // LLVM would split 512-bit vectors, against the schedule
+    string_attr(g, g->llfn, "prefer-vector-width", "512");
+    string_attr(g, g->llfn, "min-legal-vector-width", "512");
+  }
   g->kargs = LLVMGetParam(g->llfn, 0);
-  enum_attr(g, g->llfn, 1, "noalias");
-  LLVMPositionBuilderAtEnd(g->b, block(g, "entry"));
+  enum_attr(g, g->llfn, 1, "noalias", 0);
+  enum_attr(g, g->llfn, 1, "readonly", 0);
+  LLVMPositionBuilderAtEnd(g->b, cg_block(g, "entry"));
+  load_dims(g);
   return g->llfn;
 }
 
@@ -275,47 +296,54 @@ static LLVMValueRef scratch_bytes(Cg *g, const Region *r) {
   return sum;
 }
 
-// attn_count functions beside the kernel.
-static void counts(Cg *g, const char *name) {
-  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc), args[] = {ptr(g)};
-  Arena *a = &g->cx->scratch;
-  begin(g, arena_printf(a, "%s_ntasks", name), i64, args, 1);
-  LLVMValueRef n = cg_i64(g, 1);
-  for (uint32_t i = 0; i < g->fn->grid.n; i++)
+static LLVMValueRef count(Cg *g, const char *name, bool scratch) {
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc), args[] = {cg_ptr(g)};
+  LLVMValueRef f = begin(g, name, i64, args, 1);
+  LLVMValueRef n = scratch ? scratch_bytes(g, g->fn->body) : cg_i64(g, 1);
+  for (uint32_t i = 0; !scratch && i < g->fn->grid.n; i++)
     n = LLVMBuildMul(g->b, n, grid_count(g, &g->fn->grid.at[i]), "");
   LLVMBuildRet(g->b, n);
-  begin(g, arena_printf(a, "%s_scratch", name), i64, args, 1);
-  LLVMBuildRet(g->b, scratch_bytes(g, g->fn->body));
+  return f;
 }
 
-LLVMValueRef cg_kernel(Cg *g, const Func *f, const char *name) {
-  g->fn = f;
-  g->val = NEWN(&g->cx->scratch, LLVMValueRef, f->values.n + 1);
-  counts(g, name);
-  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
-  LLVMTypeRef params[] = {ptr(g), i64, i64, ptr(g)};
-  LLVMValueRef k =
-      begin(g, name, LLVMVoidTypeInContext(g->lc), params, 4);
-  enum_attr(g, k, 4, "noalias");
-  load_params(g);
+// for task in [begin, end): the function's body.
+static void task_loop(Cg *g, LLVMValueRef k) {
   LLVMValueRef first = LLVMGetParam(k, 1), last = LLVMGetParam(k, 2);
-  LLVMValueRef scratch = LLVMGetParam(k, 3);
-  LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), head = block(g, "tasks"),
-                    body = block(g, "task"), done = block(g, "end");
+  LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b);
+  LLVMBasicBlockRef head = cg_block(g, "tasks"), body = cg_block(g, "task");
+  LLVMBasicBlockRef done = cg_block(g, "end");
   LLVMBuildBr(g->b, head);
   LLVMPositionBuilderAtEnd(g->b, head);
-  g->task = LLVMBuildPhi(g->b, i64, "task");
+  g->task = LLVMBuildPhi(g->b, cg_of(first), "task");
   LLVMAddIncoming(g->task, &first, &from, 1);
   LLVMValueRef go = LLVMBuildICmp(g->b, LLVMIntSLT, g->task, last, "");
   LLVMBuildCondBr(g->b, go, body, done);
   LLVMPositionBuilderAtEnd(g->b, body);
-  g->scratch = scratch;
-  cg_region(g, f->body);
+  g->scratch = LLVMGetParam(k, 3);
+  cg_region(g, g->fn->body);
   LLVMValueRef next = LLVMBuildNSWAdd(g->b, g->task, cg_i64(g, 1), "");
   LLVMBasicBlockRef latch = LLVMGetInsertBlock(g->b);
   LLVMAddIncoming(g->task, &next, &latch, 1);
   LLVMBuildBr(g->b, head);
   LLVMPositionBuilderAtEnd(g->b, done);
   LLVMBuildRetVoid(g->b);
+}
+
+CgKernel cg_kernel(Cg *g, const Func *f, const uint32_t *dim_at,
+                   const char *name) {
+  Arena *a = &g->cx->scratch;
+  CgKernel k;
+  g->fn = f;
+  g->dim_at = dim_at;
+  g->val = NEWN(a, LLVMValueRef, f->values.n + 1);
+  k.ntasks = count(g, arena_printf(a, "%s.ntasks", name), false);
+  k.scratch = count(g, arena_printf(a, "%s.scratch", name), true);
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
+  LLVMTypeRef params[] = {cg_ptr(g), i64, i64, cg_ptr(g)};
+  k.kernel = begin(g, name, LLVMVoidTypeInContext(g->lc), params, 4);
+  enum_attr(g, k.kernel, 4, "noalias", 0);
+  enum_attr(g, k.kernel, 4, "align", ATTN_ALIGN);
+  load_params(g);
+  task_loop(g, k.kernel);
   return k;
 }

@@ -1,6 +1,6 @@
 // mach ops as LLVM instructions, one small function per kind, found by a
 // table. Masks and layouts were decided before: nothing is chosen here.
-#include "codegen/cg.h"
+#include "codegen/emit.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -53,15 +53,13 @@ static uint32_t scalar_position(const Cg *g, Value v) {
 
 // A tensor is given if its data is not NULL; a scalar if the launch says so.
 static LLVMValueRef emit_given(Cg *g, const Op *op) {
-  LLVMTypeRef p = LLVMPointerTypeInContext(g->lc, 0);
+  LLVMTypeRef p = cg_ptr(g);
   if (arg_type(g, op, 0)->kind == TK_TENSOR) {
-    LLVMValueRef d = LLVMBuildLoad2(B, p, arg(g, op, 0), "");
+    LLVMValueRef d = cg_field(g, arg(g, op, 0), offsetof(attn_tensor, data), p);
     return LLVMBuildICmp(B, LLVMIntNE, d, LLVMConstNull(p), "");
   }
-  LLVMTypeRef i8 = LLVMInt8TypeInContext(g->lc), i64 = cg_of(cg_i64(g, 0));
-  LLVMValueRef off = cg_i64(g, offsetof(attn_kargs, given));
-  LLVMValueRef at = LLVMBuildInBoundsGEP2(B, i8, g->kargs, &off, 1, "");
-  LLVMValueRef set = LLVMBuildLoad2(B, i64, at, "");
+  LLVMValueRef set = cg_field(g, g->kargs, offsetof(attn_kargs, given),
+                              LLVMInt64TypeInContext(g->lc));
   int64_t bit = (int64_t)1 << scalar_position(g, op->args[0]);
   LLVMValueRef on = LLVMBuildAnd(B, set, cg_i64(g, bit), "");
   return LLVMBuildICmp(B, LLVMIntNE, on, cg_i64(g, 0), "");
@@ -151,8 +149,7 @@ static LLVMValueRef emit_abs(Cg *g, const Op *op) {
 }
 
 static LLVMValueRef emit_fma(Cg *g, const Op *op) {
-  LLVMValueRef a[3] = {arg(g, op, 0), arg(g, op, 1), arg(g, op, 2)};
-  return cg_intrinsic(g, "llvm.fma", cg_of(a[0]), a, 3);
+  return cg_mad(g, arg(g, op, 0), arg(g, op, 1), arg(g, op, 2));
 }
 
 // ---------------------------------------------------------------- logic
@@ -198,9 +195,16 @@ static LLVMValueRef emit_sqrt(Cg *g, const Op *op) {
   if (op->code == OP_SQRT) return r;
   return LLVMBuildFDiv(B, cg_fconst(g, cg_of(x), 1), r, "");
 }
+// Without the instruction: adding 2 ** 23 (2 ** 52) rounds to an integer.
 static LLVMValueRef emit_floor(Cg *g, const Op *op) {
-  LLVMValueRef x = arg(g, op, 0);
-  return cg_intrinsic(g, "llvm.floor", cg_of(x), &x, 1);
+  V x = arg(g, op, 0);
+  if (g->has.floor) return cg_intrinsic(g, "llvm.floor", cg_of(x), &x, 1);
+  V big = e_f(g, x, arg_type(g, op, 0)->dtype == DT_F64 ? 0x1p52 : 0x1p23);
+  V a = e_abs(g, x), r = e_sub(g, e_add(g, a, big), big);
+  r = cg_copysign(g, r, x);
+  V above = e_cmp(g, LLVMRealOGT, r, x);
+  r = e_sel(g, above, e_sub(g, r, e_f(g, x, 1)), r);
+  return e_sel(g, e_cmp(g, LLVMRealOLT, a, big), r, x);
 }
 static LLVMValueRef emit_relu(Cg *g, const Op *op) {
   LLVMValueRef x = arg(g, op, 0), z = cg_fconst(g, cg_of(x), 0);
@@ -220,15 +224,11 @@ static LLVMValueRef emit_cast(Cg *g, const Op *op) {
 
 // ---------------------------------------------------------------- memory
 static LLVMValueRef tensor_field(Cg *g, const Op *op, size_t base) {
-  LLVMTypeRef i8 = LLVMInt8TypeInContext(g->lc), i64 = cg_of(cg_i64(g, 0));
-  int64_t at = (int64_t)base + 8 * ir_attr_i(op, AT_POS, 0);
-  LLVMValueRef off = cg_i64(g, at);
-  LLVMValueRef p = LLVMBuildInBoundsGEP2(B, i8, arg(g, op, 0), &off, 1, "");
-  return LLVMBuildLoad2(B, i64, p, "");
+  uint64_t at = base + 8 * (uint64_t)ir_attr_i(op, AT_POS, 0);
+  return cg_field(g, arg(g, op, 0), at, LLVMInt64TypeInContext(g->lc));
 }
 static LLVMValueRef emit_tptr(Cg *g, const Op *op) {
-  return LLVMBuildLoad2(B, LLVMPointerTypeInContext(g->lc, 0), arg(g, op, 0),
-                        "");
+  return cg_field(g, arg(g, op, 0), offsetof(attn_tensor, data), cg_ptr(g));
 }
 static LLVMValueRef emit_tshape(Cg *g, const Op *op) {
   return tensor_field(g, op, offsetof(attn_tensor, shape));
@@ -347,11 +347,10 @@ static LLVMValueRef emit_splat(Cg *g, const Op *op) {
 }
 
 static LLVMValueRef iota(Cg *g, LLVMTypeRef t) {
-  LLVMValueRef at[64];
   uint32_t n = LLVMGetVectorSize(t);
+  LLVMValueRef *at = NEWN(&g->cx->scratch, LLVMValueRef, n);
   for (uint32_t i = 0; i < n; i++)
     at[i] = LLVMConstInt(LLVMGetElementType(t), i, 0);
-  (void)g;
   return LLVMConstVector(at, n);
 }
 static LLVMValueRef emit_viota(Cg *g, const Op *op) {
@@ -397,7 +396,7 @@ static LLVMValueRef join(Cg *g, RKind k, LLVMValueRef x, LLVMValueRef y,
 }
 
 static LLVMValueRef half(Cg *g, LLVMValueRef v, uint32_t from, uint32_t n) {
-  LLVMValueRef at[64];
+  LLVMValueRef *at = NEWN(&g->cx->scratch, LLVMValueRef, n);
   for (uint32_t i = 0; i < n; i++) at[i] = cg_i32(g, (int32_t)(from + i));
   return LLVMBuildShuffleVector(B, v, LLVMGetPoison(cg_of(v)),
                                 LLVMConstVector(at, n), "");

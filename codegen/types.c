@@ -21,6 +21,10 @@ LLVMTypeRef cg_memory(const Cg *g, DType t) {
   return t == DT_BOOL ? LLVMInt8TypeInContext(g->lc) : cg_scalar(g, t);
 }
 
+LLVMTypeRef cg_ptr(const Cg *g) {
+  return LLVMPointerTypeInContext(g->lc, 0);
+}
+
 LLVMTypeRef cg_vec(LLVMTypeRef t, uint32_t n) {
   return n ? LLVMVectorType(t, n) : t;
 }
@@ -31,7 +35,7 @@ uint32_t cg_lanes(const Type *t) {
 
 LLVMTypeRef cg_type(const Cg *g, const Type *t) {
   if (t->kind == TK_PTR || t->kind == TK_TENSOR)
-    return LLVMPointerTypeInContext(g->lc, 0);
+    return cg_ptr(g);
   return cg_vec(cg_scalar(g, t->dtype), cg_lanes(t));
 }
 
@@ -47,13 +51,13 @@ LLVMTypeRef cg_of(LLVMValueRef v) {
   return LLVMTypeOf(v);
 }
 
-static uint32_t lanes_of(LLVMTypeRef t) {
+uint32_t cg_lanes_of(LLVMTypeRef t) {
   return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMGetVectorSize(t) : 0;
 }
 
 LLVMTypeRef cg_like(const Cg *g, LLVMTypeRef shape, LLVMTypeRef elem) {
   (void)g;
-  return cg_vec(elem, lanes_of(shape));
+  return cg_vec(elem, cg_lanes_of(shape));
 }
 
 LLVMValueRef cg_splat(Cg *g, LLVMValueRef v, uint32_t n) {
@@ -66,26 +70,24 @@ LLVMValueRef cg_splat(Cg *g, LLVMValueRef v, uint32_t n) {
                                 LLVMConstNull(mask), "");
 }
 
-static LLVMValueRef spread(LLVMTypeRef like, LLVMValueRef c) {
-  uint32_t n = lanes_of(like);
+static LLVMValueRef spread(Cg *g, LLVMTypeRef like, LLVMValueRef c) {
+  uint32_t n = cg_lanes_of(like);
   if (!n) return c;
-  LLVMValueRef at[64];
+  LLVMValueRef *at = NEWN(&g->cx->scratch, LLVMValueRef, n);
   for (uint32_t i = 0; i < n; i++) at[i] = c;
   return LLVMConstVector(at, n);
 }
 
 static LLVMTypeRef elem_of(LLVMTypeRef t) {
-  return lanes_of(t) ? LLVMGetElementType(t) : t;
+  return cg_lanes_of(t) ? LLVMGetElementType(t) : t;
 }
 
 LLVMValueRef cg_fconst(Cg *g, LLVMTypeRef like, double v) {
-  (void)g;
-  return spread(like, LLVMConstReal(elem_of(like), v));
+  return spread(g, like, LLVMConstReal(elem_of(like), v));
 }
 
 LLVMValueRef cg_iconst(Cg *g, LLVMTypeRef like, int64_t v) {
-  (void)g;
-  return spread(like, LLVMConstInt(elem_of(like), (uint64_t)v, 1));
+  return spread(g, like, LLVMConstInt(elem_of(like), (uint64_t)v, 1));
 }
 
 LLVMValueRef cg_intrinsic(Cg *g, const char *name, LLVMTypeRef over,

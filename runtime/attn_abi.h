@@ -119,8 +119,9 @@ typedef struct attn_kargs {
    * shape and strides then mean nothing. */
   const attn_tensor *const *tensors;
   const attn_scalar *scalars; /* the scalar parameters in declaration order */
-  /* The program's dims in module order. A ragged dim is the extent of its
-   * padded axis, or -1 if no physical axis has that extent. */
+  /* The program's dims in module order. A ragged dim bounds the lengths of
+   * all sequences: the extent of its padded axis, else the greatest length; -1
+   * if neither is known. */
   const int64_t *dims;
   int64_t ntasks; /* of the phase that runs */
   void *shared;   /* shared_bytes() bytes, uninitialized, kept over phases */
@@ -182,7 +183,7 @@ typedef enum attn_xop {
 typedef enum attn_dim_kind {
   ATTN_DIM_DYN,   /* any value in [lo, hi] that divisor divides */
   ATTN_DIM_CONST, /* one of a list */
-  ATTN_DIM_RAGGED /* a value per sequence; only the padded extent is known */
+  ATTN_DIM_RAGGED /* a value per sequence; the dim bounds them all */
 } attn_dim_kind;
 
 typedef struct attn_dim_desc {
@@ -192,6 +193,11 @@ typedef struct attn_dim_desc {
   uint32_t kind;   /* attn_dim_kind */
   uint32_t values; /* CONST: index in code of the words {n, v1 .. vn}, or
                     * ATTN_NONE: any */
+  /* RAGGED: the tensor (counted among the tensors) whose one axis holds the
+   * lengths of B sequences, or, if by_offsets is 1, their B + 1 offsets; or
+   * ATTN_NONE. The dim is then its padded axis's extent, which no length may
+   * exceed, or the greatest length if there is no such axis. */
+  uint32_t by, by_offsets;
 } attn_dim_desc;
 
 typedef enum attn_param_kind {
@@ -283,7 +289,7 @@ ATTN_SIZE_(attn_entry, 16);
 ATTN_SIZE_(attn_scalar, 8);
 ATTN_SIZE_(attn_kargs, 48);
 ATTN_SIZE_(attn_phase, 24);
-ATTN_SIZE_(attn_dim_desc, 40);
+ATTN_SIZE_(attn_dim_desc, 48);
 ATTN_SIZE_(attn_param_desc, 56);
 ATTN_SIZE_(attn_spec, 32);
 ATTN_SIZE_(attn_program, 88);

@@ -103,9 +103,14 @@ ExprStatus rt_expr_eval(const Env *env, uint32_t at, int64_t *out);
 // Infix text, for messages.
 void rt_expr_text(const attn_program *prog, uint32_t at, char *buf, size_t n);
 
+// ---- ragged.c
+// The greatest length of a ragged dim with `by`; no length may exceed limit.
+int rt_ragged(const Env *env, uint32_t dim, int64_t limit, int64_t *max,
+              attn_error *err);
+
 // ---- solve.c
-// Solves and checks; dims has ATTN_MAX_DIMS entries, undetermined ragged ones
-// become -1 and stay unknown in known. Also fills ptrs (ATTN_MAX_PARAMS): the
+// Solves and checks; dims has ATTN_MAX_DIMS entries. A ragged dim without a
+// padded axis becomes the greatest length, or -1, and stays unknown in known. Also fills ptrs (ATTN_MAX_PARAMS): the
 // tensors with NULL pointers replaced.
 typedef struct Solved {
   int64_t dims[ATTN_MAX_DIMS];

@@ -369,6 +369,24 @@ static int check_constraints(const Solve *s) {
   return ATTN_OK;
 }
 
+// Lengths are read once every array is known to be sound.
+static int solve_ragged(Solve *s) {
+  for (uint32_t i = 0; i < s->prog->ndims; i++) {
+    const attn_dim_desc *d = &s->prog->dims[i];
+    bool known = s->out->known[i];
+    int64_t max;
+    if (d->kind != ATTN_DIM_RAGGED || d->by == ATTN_NONE)
+      continue;
+    int rc = rt_ragged(&s->out->env, i, known ? s->out->dims[i] : INT64_MAX,
+                       &max, s->err);
+    if (rc)
+      return rc;
+    if (!known)
+      s->out->dims[i] = max;
+  }
+  return ATTN_OK;
+}
+
 int rt_solve(const attn_program *prog, attn_tensor *const *tensors,
              const attn_scalar *scalars, Solved *out, attn_error *err) {
   int rc = check_program(prog, err);
@@ -389,5 +407,7 @@ int rt_solve(const attn_program *prog, attn_tensor *const *tensors,
     rc = check_range(&s, i);
   if (!rc)
     rc = check_shapes(&s);
+  if (!rc)
+    rc = solve_ragged(&s);
   return rc ? rc : check_constraints(&s);
 }

@@ -69,8 +69,8 @@ static const int64_t code[] = {
     ATTN_X_DIM, 0, ATTN_X_END, ATTN_X_DIM, 1, ATTN_X_END,
     ATTN_X_DIM, 1, ATTN_X_CONST, 8, ATTN_X_LE, ATTN_X_END};
 static const attn_dim_desc dims[] = {
-    {"N", 0, INT64_MAX, 1, ATTN_DIM_DYN, ATTN_NONE},
-    {"M", 0, INT64_MAX, 1, ATTN_DIM_DYN, ATTN_NONE}};
+    {"N", 0, INT64_MAX, 1, ATTN_DIM_DYN, ATTN_NONE, ATTN_NONE, 0},
+    {"M", 0, INT64_MAX, 1, ATTN_DIM_DYN, ATTN_NONE, ATTN_NONE, 0}};
 
 typedef struct Args { // as a generated header would have it
   attn_args head;

@@ -24,12 +24,12 @@ static const int64_t code[] = {
     ATTN_X_FLOORDIV, ATTN_X_END};
 
 static const attn_dim_desc dims[] = {
-    {"B", 0, INT64_MAX, 1, ATTN_DIM_DYN, ATTN_NONE},
-    {"S", 1, 4096, 8, ATTN_DIM_DYN, ATTN_NONE},
-    {"Hq", 1, INT64_MAX, 1, ATTN_DIM_DYN, ATTN_NONE},
-    {"Hk", 1, INT64_MAX, 1, ATTN_DIM_DYN, ATTN_NONE},
-    {"D", 1, INT64_MAX, 1, ATTN_DIM_CONST, X_LIST},
-    {"L", 1, 100, 1, ATTN_DIM_RAGGED, ATTN_NONE}};
+    {"B", 0, INT64_MAX, 1, ATTN_DIM_DYN, ATTN_NONE, ATTN_NONE, 0},
+    {"S", 1, 4096, 8, ATTN_DIM_DYN, ATTN_NONE, ATTN_NONE, 0},
+    {"Hq", 1, INT64_MAX, 1, ATTN_DIM_DYN, ATTN_NONE, ATTN_NONE, 0},
+    {"Hk", 1, INT64_MAX, 1, ATTN_DIM_DYN, ATTN_NONE, ATTN_NONE, 0},
+    {"D", 1, INT64_MAX, 1, ATTN_DIM_CONST, X_LIST, ATTN_NONE, 0},
+    {"L", 1, 100, 1, ATTN_DIM_RAGGED, ATTN_NONE, ATTN_NONE, 0}};
 
 static const attn_param_desc params[] = {
     {"Q", ATTN_PARAM_IN, ATTN_F32, 3, 0, 24, {0}, {X_S, X_HQ, X_D}},
@@ -189,6 +189,37 @@ static void padded_ragged(void) {
   fails(&c, ATTN_E_DIM, 1, 0, "is 101, at most 100");
 }
 
+static void ragged_lengths(void) {
+  static int32_t offs[] = {0, 3, 3, 10, 12, 20};
+  attn_param_desc ps[6];
+  attn_dim_desc ds[NDIMS];
+  memcpy(ps, params, sizeof ps);
+  memcpy(ds, dims, sizeof ds);
+  ds[DIM_L] = (attn_dim_desc){"L", 0, 100, 1, ATTN_DIM_RAGGED, ATTN_NONE, 2, 1};
+  attn_program p = good;
+  p.params = ps;
+  p.dims = ds;
+  Call c = call();
+  c.prog = &p;
+  c.offs.data = offs;
+  EXPECT(solve(&c) == ATTN_OK && c.dims[DIM_L] == 8);
+  ds[DIM_L].hi = 7;
+  fails(&c, ATTN_E_DIM, 2, 0, "sequence 4 of 'offs' has length 8, dim L is at");
+  ds[DIM_L].hi = 100;
+  offs[2] = 2;
+  fails(&c, ATTN_E_DIM, 2, 0, "entry 2 is 2: offsets must ascend");
+  offs[2] = 3;
+  ps[1].axis[0] = X_L;  // a padded axis bounds them
+  EXPECT(solve(&c) == ATTN_OK && c.dims[DIM_L] == 99);
+  c.k.shape[0] = 7;
+  fails(&c, ATTN_E_DIM, 2, 0, "dim L is at most 7");
+  ps[1].axis[0] = ATTN_NONE;
+  ds[DIM_L].by_offsets = 0;
+  EXPECT(solve(&c) == ATTN_OK && c.dims[DIM_L] == 20);
+  offs[1] = -1;
+  fails(&c, ATTN_E_DIM, 2, 0, "entry 1 is -1: a length is negative");
+}
+
 static void names(void) {
   for (int i = -1; i <= ATTN_E_COUNT; i++)
     EXPECT(attn_code_text(i)[0] != 0);
@@ -203,6 +234,7 @@ int main(void) {
   wrong_shapes();
   wrong_programs();
   padded_ragged();
+  ragged_lengths();
   names();
   return verdict();
 }

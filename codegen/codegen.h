@@ -1,0 +1,107 @@
+// Code generation: programs at level mach -> LLVM text, assembly, or one
+// relocatable object; the generated C header; loading an object into this
+// process. The only public header of codegen; LLVM does not show.
+//
+//   Ctx *cx -> mach modules (one per specialization and CPU level)
+//   CgProgram p = cg_program_of(cx, module, func, "stem");   // signature
+//   p.variants = ..;                                         // all code
+//   cg_compile(cx, &p, 1, CG_OBJECT, &bytes);
+//   CgJit *j = cg_jit_load(cx, bytes.at, bytes.n);
+//   const attn_program *prog = cg_jit_program(j, "stem", "name");
+//
+// Nothing here keeps references to its arguments. Output depends on the
+// arguments only, byte for byte.
+#ifndef ATTNC_CODEGEN_CODEGEN_H
+#define ATTNC_CODEGEN_CODEGEN_H
+
+#include "ir/ir.h"
+#include "runtime/attn_abi.h"
+
+// Postfix code of attn_abi.h ("expressions"): words of enum attn_xop with
+// their operands, less the final END. ATTN_X_DIM counts the program's dims,
+// ATTN_X_SHAPE and ATTN_X_STRIDE its tensor parameters.
+typedef struct CgExpr {
+  const int64_t *at;
+  uint32_t n;
+} CgExpr;
+
+typedef enum CgDefault {
+  CG_NO_DEFAULT,  // 0 unless the caller sets it
+  CG_VALUE,       // f or i
+  CG_COMPUTED     // by the kernel, where `given` is false
+} CgDefault;
+
+typedef struct CgParam {
+  const char *name;
+  ParamRole role;       // IN OUT INOUT SCALAR
+  Type type;            // tensor over the program's dims, or scalar
+  bool optional;        // tensor IN or INOUT that may be missing
+  CgDefault def;        // of a scalar
+  double f;             // value of a float's default
+  int64_t i;            // value of an integer's or bool's
+  const char *doc;      // for the header, or NULL
+} CgParam;
+
+// The code for one CPU level (module->target) under one condition. Functions
+// are looked up by the program's name: `@name`, and its further phases, if
+// any, `@name.xyz` in module order. Dim symbols are matched by name; those the
+// module has must be dims of the program.
+typedef struct CgVariant {
+  const Module *mod;    // level mach
+  CgExpr when;          // n = 0: always
+} CgVariant;
+
+typedef struct CgProgram {
+  const char *name, *prefix;  // symbols are <prefix>_<name>
+  const char *doc;            // for the header, or NULL
+  const DimTab *dims;         // symbols in the order of the descriptor
+  const CgParam *params;      // tensors and scalars in declaration order
+  uint32_t nparams;
+  const CgExpr *checks;       // `where`: each must hold
+  uint32_t nchecks;
+  const CgVariant *variants;  // of equal levels, the first that holds is taken
+  uint32_t nvariants;
+} CgProgram;
+
+// The signature of f: no checks, no defaults, and, if f is at level mach, one
+// variant. Lives in the session arena and refers to m.
+CgProgram cg_program_of(Ctx *cx, const Module *m, const Func *f,
+                        const char *prefix);
+// d (of t) as an expression, in the session arena.
+CgExpr cg_expr_dim(Ctx *cx, const DimTab *t, Dim d);
+// a op b
+CgExpr cg_expr_bin(Ctx *cx, CgExpr a, attn_xop op, CgExpr b);
+
+typedef enum CgEmit {
+  CG_LLVM_RAW,  // LLVM text, one to one with mach
+  CG_LLVM,      // LLVM text as given to the code generator
+  CG_ASM,
+  CG_OBJECT,    // ELF, relocatable
+} CgEmit;
+
+// Appends to *out. All variants are of one CPU family. False with diagnostics.
+bool cg_compile(Ctx *cx, const CgProgram *progs, uint32_t n, CgEmit what,
+                Buf *out);
+// Appends a C11 and C++17 header with the args structs and prototypes.
+// `guard` names the file: letters, digits and others that become _.
+bool cg_header(Ctx *cx, const CgProgram *progs, uint32_t n, const char *guard,
+               Buf *out);
+
+// An object made by cg_compile for this machine, loaded. NULL with
+// diagnostics.
+typedef struct CgJit CgJit;
+CgJit *cg_jit_load(Ctx *cx, const void *object, size_t n);
+// NULL with a diagnostic if there is no such program.
+const attn_program *cg_jit_program(CgJit *j, const char *prefix,
+                                   const char *name);
+void cg_jit_drop(CgJit *j);
+
+// Tells LLVM whom to call before it ends the process (a bug of LLVM or of
+// ours: exhausted registers in inline code and the like). For main functions;
+// fn must not return if the process shall not exit with code 1.
+void cg_on_fatal(void (*fn)(const char *reason));
+// The names of the rows of targets.def that this machine can run, the best
+// first.
+uint32_t cg_host_targets(const char **names, uint32_t max);
+
+#endif

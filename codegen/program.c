@@ -1,0 +1,256 @@
+// The descriptor of a program as constant data, the functions users call, and
+// the kernels of all variants.
+//   @f_p_program = constant { abi, size, @name, .., @params, @dims, .. }
+//   define i32 @f_p(ptr %a, ptr %s, ptr %e)        attn_call(@f_p_program, ..)
+//   define void @f_p_args_init(ptr %a)             attn_args_init
+//   define i64 @f_p_workspace(ptr %a)              attn_args_workspace
+#include "codegen/cg.h"
+#include "codegen/codegen.h"
+#include "codegen/layout.h"
+
+#include <assert.h>
+#include <string.h>
+
+typedef LLVMValueRef V;
+
+typedef struct Prog {
+  Cg *g;
+  const CgProgram *p;
+  const char *symbol;   // prefix_name
+  Vec(int64_t) code;    // every expression
+} Prog;
+
+// ---------------------------------------------------------------- constants
+static V u32(Prog *q, uint32_t v) { return cg_i32(q->g, (int32_t)v); }
+
+static V record(Prog *q, V *fields, unsigned n, size_t size) {
+  V c = LLVMConstStructInContext(q->g->lc, fields, n, 0);
+  LLVMTargetDataRef td = LLVMGetModuleDataLayout(q->g->mod);
+  assert(LLVMABISizeOfType(td, cg_of(c)) == size);
+  (void)td;
+  (void)size;
+  return c;
+}
+
+static V constant(Prog *q, const char *suffix, V value) {
+  const char *name = arena_printf(&q->g->cx->scratch, "%s%s", q->symbol,
+                                  suffix);
+  V v = LLVMAddGlobal(q->g->mod, cg_of(value), name);
+  LLVMSetInitializer(v, value);
+  LLVMSetGlobalConstant(v, 1);
+  LLVMSetLinkage(v, LLVMInternalLinkage);
+  return v;
+}
+
+// A constant array; NULL for none.
+static V table(Prog *q, const char *suffix, V *at, uint32_t n) {
+  if (!n) return LLVMConstNull(cg_ptr(q->g));
+  return constant(q, suffix, LLVMConstArray2(cg_of(at[0]), at, n));
+}
+
+static V text(Prog *q, const char *s) {
+  V c = LLVMConstStringInContext2(q->g->lc, s, strlen(s), 0);
+  V v = constant(q, ".str", c);
+  LLVMSetUnnamedAddress(v, LLVMGlobalUnnamedAddr);
+  LLVMSetLinkage(v, LLVMPrivateLinkage);
+  return v;
+}
+
+// ---------------------------------------------------------------- expressions
+static uint32_t expression(Prog *q, CgExpr e) {
+  Arena *a = &q->g->cx->scratch;
+  if (!e.n) return ATTN_NONE;
+  // The same code twice is stored once; code ends where END stands, so any
+  // equal stretch will do.
+  for (uint32_t i = 0; i + e.n < q->code.n; i++)
+    if (!memcmp(q->code.at + i, e.at, e.n * sizeof *e.at) &&
+        q->code.at[i + e.n] == ATTN_X_END)
+      return i;
+  uint32_t at = q->code.n;
+  for (uint32_t i = 0; i < e.n; i++) vec_push(a, &q->code, e.at[i]);
+  vec_push(a, &q->code, ATTN_X_END);
+  return at;
+}
+
+static uint32_t extent(Prog *q, Dim d) {
+  if (d == DIM_NONE) return ATTN_NONE;
+  return expression(q, cg_expr_dim(q->g->cx, q->p->dims, d));
+}
+
+// ---------------------------------------------------------------- dims
+static const uint8_t dim_kind[] = {[DIM_DYN] = ATTN_DIM_DYN,
+                                   [DIM_SPEC] = ATTN_DIM_CONST,
+                                   [DIM_RAGGED] = ATTN_DIM_RAGGED};
+
+static uint32_t value_list(Prog *q, const DimSym *s) {
+  Arena *a = &q->g->cx->scratch;
+  uint32_t at = q->code.n;
+  if (s->kind != DIM_SPEC || !s->values.n) return ATTN_NONE;
+  vec_push(a, &q->code, s->values.n);
+  for (uint32_t i = 0; i < s->values.n; i++)
+    vec_push(a, &q->code, s->values.at[i]);
+  vec_push(a, &q->code, ATTN_X_END);
+  return at;
+}
+
+static V dim_desc(Prog *q, const DimSym *s) {
+  Lengths by = cg_lengths(q->p, s);
+  int64_t hi = s->hi >= DIM_UNBOUNDED ? INT64_MAX : s->hi;
+  V f[] = {text(q, s->name),
+           cg_i64(q->g, s->lo),
+           cg_i64(q->g, hi),
+           cg_i64(q->g, s->divisor),
+           u32(q, dim_kind[s->kind]),
+           u32(q, value_list(q, s)),
+           u32(q, by.tensor),
+           u32(q, by.offsets)};
+  return record(q, f, 8, sizeof(attn_dim_desc));
+}
+
+static V dims(Prog *q) {
+  const DimTab *t = q->p->dims;
+  V *at = NEWN(&q->g->cx->scratch, V, t->syms.n + 1);
+  for (uint32_t i = 0; i < t->syms.n; i++)
+    at[i] = dim_desc(q, &t->syms.at[i]);
+  return table(q, ".dims", at, t->syms.n);
+}
+
+// ---------------------------------------------------------------- parameters
+static V param_desc(Prog *q, const CgParam *p, uint32_t offset) {
+  LLVMContextRef lc = q->g->lc;
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(lc);
+  bool tensor = p->type.kind == TK_TENSOR;
+  V axis[ATTN_MAX_RANK];
+  for (uint32_t i = 0; i < ATTN_MAX_RANK; i++)
+    axis[i] = u32(q, tensor && i < p->type.n ? extent(q, p->type.size[i])
+                                             : ATTN_NONE);
+  V f[] = {text(q, p->name),
+           LLVMConstInt(i8, cg_param_kind(p), 0),
+           LLVMConstInt(i8, p->type.dtype, 0),
+           LLVMConstInt(i8, tensor ? p->type.n : 0, 0),
+           LLVMConstInt(i8, cg_param_flags(p), 0),
+           u32(q, offset),
+           cg_i64(q->g, (int64_t)cg_default_bits(p)),
+           LLVMConstArray2(cg_of(axis[0]), axis, ATTN_MAX_RANK)};
+  return record(q, f, 8, sizeof(attn_param_desc));
+}
+
+static V params(Prog *q, uint32_t *args_size) {
+  V *at = NEWN(&q->g->cx->scratch, V, q->p->nparams + 1);
+  uint32_t end = sizeof(attn_args);
+  for (uint32_t i = 0; i < q->p->nparams; i++) {
+    uint32_t offset = cg_place(&q->p->params[i], &end);
+    at[i] = param_desc(q, &q->p->params[i], offset);
+  }
+  *args_size = (end + 7u) & ~7u;
+  return table(q, ".params", at, q->p->nparams);
+}
+
+// ---------------------------------------------------------------- variants
+// Index in the program's dims of each dim symbol of a module.
+static const uint32_t *match_dims(Prog *q, const Module *m) {
+  uint32_t *at = NEWN(&q->g->cx->scratch, uint32_t, m->dims.syms.n + 1);
+  for (uint32_t i = 0; i < m->dims.syms.n; i++) {
+    bool found = dim_find_sym(q->p->dims, m->dims.syms.at[i].name, &at[i]);
+    // Symbols of other programs of the module stay 0; nothing here uses them.
+    (void)found;
+  }
+  return at;
+}
+
+static bool is_phase(const Prog *q, const Func *f) {
+  size_t n = strlen(q->p->name);
+  return f->kind == FK_PROGRAM && !strncmp(f->name, q->p->name, n) &&
+         (!f->name[n] || f->name[n] == '.');
+}
+
+static V phase(Prog *q, const Func *f, uint32_t variant) {
+  const char *name = arena_printf(
+      &q->g->cx->scratch, "%s_%s.%u.%s", q->p->prefix, f->name, variant,
+      strchr(q->g->target->name, ':') + 1);
+  CgKernel k = cg_kernel(q->g, f, match_dims(q, f->mod), name);
+  V fields[] = {k.kernel, k.ntasks, k.scratch};
+  return record(q, fields, 3, sizeof(attn_phase));
+}
+
+static V spec(Prog *q, const CgVariant *v, uint32_t i) {
+  Cg *g = q->g;
+  g->target = target_by_name(v->mod->target);
+  g->has = cg_features(g->target);
+  V *at = NEWN(&g->cx->scratch, V, v->mod->funcs.n + 1);
+  uint32_t n = 0;
+  for (uint32_t k = 0; k < v->mod->funcs.n; k++)
+    if (is_phase(q, v->mod->funcs.at[k]))
+      at[n++] = phase(q, v->mod->funcs.at[k], i);
+  V null = LLVMConstNull(cg_ptr(g));
+  V f[] = {u32(q, cg_isa(g->target)), u32(q, expression(q, v->when)),
+           u32(q, n), u32(q, 0), table(q, ".phases", at, n), null};
+  return record(q, f, 6, sizeof(attn_spec));
+}
+
+static V specs(Prog *q) {
+  V *at = NEWN(&q->g->cx->scratch, V, q->p->nvariants + 1);
+  for (uint32_t i = 0; i < q->p->nvariants; i++)
+    at[i] = spec(q, &q->p->variants[i], i);
+  return table(q, ".specs", at, q->p->nvariants);
+}
+
+// ---------------------------------------------------------------- program
+static V descriptor(Prog *q, V container) {
+  Cg *g = q->g;
+  const CgProgram *p = q->p;
+  Arena *a = &g->cx->scratch;
+  uint32_t args_size;
+  V *checks = NEWN(a, V, p->nchecks + 1);
+  V par = params(q, &args_size), dim = dims(q);
+  for (uint32_t i = 0; i < p->nchecks; i++)
+    checks[i] = u32(q, expression(q, p->checks[i]));
+  V check = table(q, ".checks", checks, p->nchecks), spc = specs(q);
+  V *words = NEWN(a, V, q->code.n + 1);
+  for (uint32_t i = 0; i < q->code.n; i++)
+    words[i] = cg_i64(g, q->code.at[i]);
+  V f[] = {u32(q, ATTN_ABI), u32(q, sizeof(attn_program)), text(q, p->name),
+           u32(q, p->nparams), u32(q, p->dims->syms.n), u32(q, p->nchecks),
+           u32(q, p->nvariants), par, dim, check, spc,
+           table(q, ".code", words, q->code.n), u32(q, q->code.n),
+           u32(q, args_size), container};
+  V c = record(q, f, 15, sizeof(attn_program));
+  V v = constant(q, "_program", c);
+  LLVMSetLinkage(v, LLVMExternalLinkage);
+  return v;
+}
+
+// define ret @symbol<suffix>(ptr, ..) { tail call @callee(desc, ptr, ..) }
+static void wrapper(Prog *q, V desc, const char *suffix, const char *callee,
+                    LLVMTypeRef ret, unsigned n) {
+  Cg *g = q->g;
+  LLVMTypeRef t[4] = {cg_ptr(g), cg_ptr(g), cg_ptr(g), cg_ptr(g)};
+  LLVMTypeRef ct = LLVMFunctionType(ret, t, n + 1, 0);
+  V c = LLVMGetNamedFunction(g->mod, callee);
+  if (!c) c = LLVMAddFunction(g->mod, callee, ct);
+  V f = LLVMAddFunction(g->mod,
+                        arena_printf(&g->cx->scratch, "%s%s", q->symbol,
+                                     suffix),
+                        LLVMFunctionType(ret, t, n, 0));
+  cg_fn_attr(g, f, "nounwind");
+  g->llfn = f;
+  LLVMPositionBuilderAtEnd(g->b, cg_block(g, ""));
+  V args[4] = {desc};
+  for (unsigned i = 0; i < n; i++) args[i + 1] = LLVMGetParam(f, i);
+  V r = LLVMBuildCall2(g->b, ct, c, args, n + 1, "");
+  LLVMSetTailCall(r, 1);
+  if (LLVMGetTypeKind(ret) == LLVMVoidTypeKind) LLVMBuildRetVoid(g->b);
+  else LLVMBuildRet(g->b, r);
+}
+
+void cg_program(Cg *g, const CgProgram *p, LLVMValueRef container) {
+  Arena *a = &g->cx->scratch;
+  Prog q = {.g = g, .p = p};
+  q.symbol = arena_printf(a, "%s_%s", p->prefix, p->name);
+  V d = descriptor(&q, container);
+  wrapper(&q, d, "", "attn_call", LLVMInt32TypeInContext(g->lc), 3);
+  wrapper(&q, d, "_args_init", "attn_args_init",
+          LLVMVoidTypeInContext(g->lc), 1);
+  wrapper(&q, d, "_workspace", "attn_args_workspace",
+          LLVMInt64TypeInContext(g->lc), 1);
+}

@@ -1,0 +1,71 @@
+// What the rows of ir/targets.def are to LLVM.
+#include "codegen/cg.h"
+#include "runtime/attn_abi.h"
+
+#include <llvm-c/Target.h>
+#include <string.h>
+
+typedef struct Row {
+  const char *isa;  // Target.isa
+  uint32_t id;      // attn_isa
+  CgFeatures has;
+} Row;
+
+static const Row rows[] = {
+    {"X86_64", ATTN_ISA_X86_64, {0}},
+    {"X86_64_V3", ATTN_ISA_X86_64_V3, {.fma = 1, .floor = 1, .f16 = 1}},
+    {"X86_64_V4", ATTN_ISA_X86_64_V4,
+     {.fma = 1, .floor = 1, .f16 = 1, .avx512 = 1}},
+    {"X86_64_V4_BF16", ATTN_ISA_X86_64_V4_BF16,
+     {.fma = 1, .floor = 1, .f16 = 1, .avx512 = 1, .avx512bf16 = 1}},
+    {"AARCH64", ATTN_ISA_AARCH64, {.fma = 1, .floor = 1, .f16 = 1}},
+};
+
+static const Row *row(const Target *t) {
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (strcmp(rows[i].isa, t->isa) == 0) return &rows[i];
+  return &rows[0];
+}
+
+CgFeatures cg_features(const Target *t) {
+  return row(t)->has;
+}
+
+uint32_t cg_isa(const Target *t) {
+  return row(t)->id;
+}
+
+const char *cg_triple(const Target *t) {
+  bool arm = cg_isa(t) >> 8 == ATTN_ISA_AARCH64 >> 8;
+  return arm ? "aarch64-unknown-linux-gnu" : "x86_64-unknown-linux-gnu";
+}
+
+// LLVM's registry is the one piece of state of the process that is used; it is
+// filled once (llvm-c: calling again changes nothing).
+static LLVMTargetRef find(const char *triple, char **message) {
+  LLVMTargetRef t = NULL;
+  if (!LLVMGetTargetFromTriple(triple, &t, message)) return t;
+  LLVMDisposeMessage(*message);
+  LLVMInitializeX86TargetInfo();
+  LLVMInitializeX86Target();
+  LLVMInitializeX86TargetMC();
+  LLVMInitializeX86AsmPrinter();
+  LLVMInitializeAArch64TargetInfo();
+  LLVMInitializeAArch64Target();
+  LLVMInitializeAArch64TargetMC();
+  LLVMInitializeAArch64AsmPrinter();
+  return LLVMGetTargetFromTriple(triple, &t, message) ? NULL : t;
+}
+
+LLVMTargetMachineRef cg_machine(Ctx *cx, const char *triple) {
+  char *message = NULL;
+  LLVMTargetRef t = find(triple, &message);
+  if (!t) {
+    cg_fail(cx, triple, message);
+    return NULL;
+  }
+  bool x86 = strncmp(triple, "x86", 3) == 0;
+  return LLVMCreateTargetMachine(t, triple, x86 ? "x86-64" : "generic", "",
+                                 LLVMCodeGenLevelDefault, LLVMRelocPIC,
+                                 LLVMCodeModelDefault);
+}
