@@ -65,15 +65,21 @@ static void load_dims(Cg *g) {
                             LLVMInt64TypeInContext(g->lc));
 }
 
+static void int_metadata(Cg *g, LLVMValueRef v, const char *name, int64_t n) {
+  LLVMMetadataRef m = LLVMValueAsMetadata(cg_i64(g, n));
+  m = LLVMMDNodeInContext2(g->lc, &m, 1);
+  unsigned kind = LLVMGetMDKindIDInContext(g->lc, name,
+                                           (unsigned)strlen(name));
+  LLVMSetMetadata(v, kind, LLVMMetadataAsValue(g->lc, m));
+}
+
 // Where an attn_tensor lies; loads from it may be moved out of loops.
 static LLVMValueRef tensor_arg(Cg *g, uint32_t at) {
   LLVMValueRef all = cg_field(g, g->kargs, offsetof(attn_kargs, tensors),
                               cg_ptr(g));
   LLVMValueRef t = cg_field(g, all, 8 * (uint64_t)at, cg_ptr(g));
-  LLVMMetadataRef n = LLVMValueAsMetadata(cg_i64(g, sizeof(attn_tensor)));
-  n = LLVMMDNodeInContext2(g->lc, &n, 1);
-  unsigned kind = LLVMGetMDKindIDInContext(g->lc, "dereferenceable", 15);
-  LLVMSetMetadata(t, kind, LLVMMetadataAsValue(g->lc, n));
+  int_metadata(g, t, "dereferenceable", sizeof(attn_tensor));
+  int_metadata(g, t, "align", _Alignof(attn_tensor));
   return t;
 }
 

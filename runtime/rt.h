@@ -110,8 +110,9 @@ int rt_ragged(const Env *env, uint32_t dim, int64_t limit, int64_t *max,
 
 // ---- solve.c
 // Solves and checks; dims has ATTN_MAX_DIMS entries. A ragged dim without a
-// padded axis becomes the greatest length, or -1, and stays unknown in known. Also fills ptrs (ATTN_MAX_PARAMS): the
-// tensors with NULL pointers replaced.
+// padded axis becomes the greatest length, or -1, and stays unknown in known.
+// Also fills tensors (ATTN_MAX_PARAMS): those given with NULL pointers
+// replaced.
 typedef struct Solved {
   int64_t dims[ATTN_MAX_DIMS];
   bool known[ATTN_MAX_DIMS];
