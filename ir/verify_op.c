@@ -380,6 +380,8 @@ static bool check_recur(Verifier *v, const Op *op) {
   const Op *y = yield_of(v, op, 0, op->nres);
   for (uint32_t i = 0; y && i < op->nres; i++) {
     const Type *t = res_type(v, op, i);
+    if (type_has_axis(t, (uint32_t)ir_attr_i(op, AT_AXIS, 0)))
+      return verify_fail(v, op, "state %u varies with the step axis", i);
     if (!param_is(v, op, 0, i, t)) return false;
     if (!broadcasts(arg_type(v, op, i), t))
       return verify_fail(v, op, "initial state %u has the wrong type", i);
