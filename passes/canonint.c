@@ -27,9 +27,13 @@ static bool add_dim(const Canon *c, Lin *out, Dim d, int64_t k) {
 }
 
 static bool add_term(Lin *out, Value v, int64_t k) {
+  if (k == INT64_MIN) return false;
+  if (k == 0) return true;
   for (uint32_t i = 0; i < out->n; i++) {
     if (out->t[i].v != v) continue;
-    if (__builtin_add_overflow(out->t[i].c, k, &out->t[i].c)) return false;
+    if (__builtin_add_overflow(out->t[i].c, k, &out->t[i].c) ||
+        out->t[i].c == INT64_MIN)
+      return false;
     if (out->t[i].c) return true;
     for (uint32_t j = i; j + 1 < out->n; j++) out->t[j] = out->t[j + 1];
     out->n--;
@@ -100,28 +104,60 @@ static Value scaled(Canon *c, Value v, int64_t k) {
   return k == 1 ? v : op2(c, OP_MUL, v, canon_int(c, k));
 }
 
-// Positive terms, then the negative ones, then the dim.
-static Value lin_value(Canon *c, const Lin *l) {
-  Value r = 0;
-  int64_t k;
-  Dim d = l->dim;
-  bool is_const = dim_is_const(dims(c), d, &k);
-  for (uint32_t i = 0; i < l->n; i++)
-    if (l->t[i].c > 0) {
-      Value x = scaled(c, l->t[i].v, l->t[i].c);
-      r = r ? op2(c, OP_ADD, r, x) : x;
+static bool is_index(const Canon *c, Value v) {
+  const Op *op = ir_def(c->f, v);
+  return op && op->code == OP_INDEX;
+}
+
+// r plus the terms that are indices, or plus those that are not; positive ones
+// first. 0 if there are none.
+static Value terms_value(Canon *c, const Lin *l, bool index, Value r) {
+  for (int neg = 0; neg < 2; neg++)
+    for (uint32_t i = 0; i < l->n; i++) {
+      int64_t k = l->t[i].c;
+      if (is_index(c, l->t[i].v) != index || (k < 0) != neg) continue;
+      Value x = scaled(c, l->t[i].v, neg ? -k : k);
+      if (!r && neg) r = canon_int(c, 0);
+      r = r ? op2(c, neg ? OP_SUB : OP_ADD, r, x) : x;
     }
-  if (!r) {
-    r = dim_value(c, d);
-    d = dim_const(dims(c), 0);
-    is_const = true;
-    k = 0;
-  }
+  return r;
+}
+
+static Value add_offset(Canon *c, Value r, Dim d) {
+  int64_t lo, hi, k;
+  if (dim_is_const(dims(c), d, &k) && k == 0) return r;
+  dim_bounds(dims(c), d, &lo, &hi);
+  if (hi > 0) return op2(c, OP_ADD, r, dim_value(c, d));
+  Dim minus = dim_sub(dims(c), dim_const(dims(c), 0), d);
+  return op2(c, OP_SUB, r, dim_value(c, minus));
+}
+
+static bool any_positive(const Canon *c, const Lin *l, bool index) {
   for (uint32_t i = 0; i < l->n; i++)
-    if (l->t[i].c < 0) r = op2(c, OP_SUB, r, scaled(c, l->t[i].v, -l->t[i].c));
-  if (is_const && k == 0) return r;
-  if (is_const && k < 0) return op2(c, OP_SUB, r, canon_int(c, -k));
-  return op2(c, OP_ADD, r, dim_value(c, d));
+    if (l->t[i].c > 0 && is_index(c, l->t[i].v) == index) return true;
+  return false;
+}
+
+// (indices) + (other terms + dim): what does not vary with the indices stays
+// together.
+static Value lin_value(Canon *c, const Lin *l) {
+  Value rest = 0;
+  if (!l->n) return dim_value(c, l->dim);
+  bool others = false;
+  for (uint32_t i = 0; i < l->n; i++)
+    others = others || !is_index(c, l->t[i].v);
+  if (others && any_positive(c, l, false)) {
+    rest = terms_value(c, l, false, 0);
+    rest = add_offset(c, rest, l->dim);
+  } else if (others) {
+    rest = terms_value(c, l, false, dim_value(c, l->dim));
+  }
+  if (any_positive(c, l, true)) {
+    Value r = terms_value(c, l, true, 0);
+    return others ? op2(c, OP_ADD, r, rest) : add_offset(c, r, l->dim);
+  }
+  if (!others) rest = dim_value(c, l->dim);
+  return terms_value(c, l, true, rest);
 }
 
 // ---------------------------------------------------------------- bounds

@@ -329,6 +329,7 @@ bool pass_inline(Ctx *cx, Module *m, const PassOpt *opt) {
     Inline in = {.cx = cx, .m = m, .f = f};
     in.deps = ir_key_deps_of(f, m->arena);
     rebuild_func(f, visit, &in);
+    rebuild_trim(f);
     if (in.failed) return false;
   }
   for (uint32_t i = 0; i < m->funcs.n; i++)

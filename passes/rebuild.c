@@ -84,3 +84,37 @@ void rebuild_sweep(Func *f) {
   count(uses, f->body);
   drop(uses, f->body);
 }
+
+// ---------------------------------------------------------------- axes
+typedef struct Last {
+  const Func *f;
+  int64_t axis;         // the largest in use
+} Last;
+
+static void see(Last *l, int64_t axis) {
+  if (axis > l->axis) l->axis = axis;
+}
+
+static void see_value(Last *l, Value v) {
+  const Type *t = ir_type(l->f, v);
+  if (t->kind == TK_ELEM && t->n) see(l, t->axis[t->n - 1]);
+}
+
+static void see_op(void *data, Op *op) {
+  Last *l = data;
+  for (uint32_t i = 0; i < op->nres; i++) see_value(l, op->res[i]);
+  for (uint32_t i = 0; i < op->nattrs; i++) {
+    const IrAttr *a = &op->attrs[i];
+    if (attr_kind(a->id) == AK_AXIS) see(l, a->i);
+    if (attr_kind(a->id) != AK_AXES) continue;
+    for (uint32_t j = 0; j < a->n; j++) see(l, a->list[j]);
+  }
+}
+
+void rebuild_trim(Func *f) {
+  Last l = {f, f->key};
+  for (uint32_t i = 0; i < f->params.n; i++) see_value(&l, f->params.at[i].v);
+  ir_walk(f->body, see_op, &l);
+  for (; f->axes.n > l.axis + 1; f->axes.n--)
+    if (f->axes.at[f->axes.n - 1].role != AX_VEC) break;
+}

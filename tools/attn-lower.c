@@ -1,0 +1,81 @@
+// Developer tool: lowers the programs of a .attn file and prints the module.
+//   attn-lower FILE [--fn NAME] [--dim D=64,T=f16,..] [--passes=a,b] [-I DIR]
+// Without --dim every dim stays a symbol. Exit code 1 if there were errors.
+#include "frontend/frontend.h"
+#include "passes/pass.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MAX_BINDS = 32, MAX_PROGRAMS = 64 };
+
+typedef struct Options {
+  const char *path, *fn, *passes;
+  FeBind binds[MAX_BINDS];
+  uint32_t nbinds;
+} Options;
+
+// "D=64,T=f16"
+static bool read_binds(Ctx *cx, Options *o, const char *s) {
+  while (*s) {
+    const char *eq = strchr(s, '=');
+    if (!eq || o->nbinds == MAX_BINDS) return false;
+    size_t n = strcspn(eq + 1, ",");
+    FeBind *b = &o->binds[o->nbinds++];
+    *b = (FeBind){.name = intern_n(&cx->names, s, (size_t)(eq - s))};
+    b->dtype = DT_NONE;
+    if (!dtype_by_name(eq + 1, (uint32_t)n, &b->dtype))
+      b->value = strtoll(eq + 1, NULL, 10);
+    s = eq + 1 + n;
+    if (*s == ',') s++;
+  }
+  return true;
+}
+
+static bool lower(Ctx *cx, const Options *o, const Decl *d, Buf *out) {
+  Module *m = fe_lower(cx, d, o->binds, o->nbinds);
+  PipelineOpt opt = {.pass.target = "cpu", .verify_each = true};
+  if (!m || !ir_verify(cx, m)) return false;
+  if (o->passes && !pass_run(cx, m, o->passes, &opt)) return false;
+  ir_print(m, out);
+  return true;
+}
+
+static int run(Ctx *cx, const Options *o) {
+  Buf out = {.arena = &cx->session}, err = {.arena = &cx->session};
+  Source *src = ctx_read_source(cx, o->path, NOWHERE);
+  Unit *unit = src ? fe_parse(cx, src) : NULL;
+  bool ok = unit && fe_check(cx, unit);
+  Decl *all[MAX_PROGRAMS];
+  uint32_t n = ok ? fe_programs(unit, all, MAX_PROGRAMS) : 0;
+  for (uint32_t i = 0; i < n; i++)
+    if (!o->fn || strcmp(o->fn, all[i]->name) == 0)
+      ok = lower(cx, o, all[i], &out) && ok;
+  diag_render(cx, (DiagStyle){.ascii = true, .width = 100}, &err);
+  if (out.n) fwrite(out.at, 1, out.n, stdout);
+  if (err.n) fwrite(err.at, 1, err.n, stderr);
+  return !ok || cx->nerrors;
+}
+
+int main(int argc, char **argv) {
+  Options o = {0};
+  Ctx cx;
+  ctx_init(&cx);
+  bool bad = false;
+  for (int i = 1; i < argc; i++) {
+    const char *a = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
+    if (!strncmp(a, "--passes=", 9)) o.passes = a + 9;
+    else if (next && !strcmp(a, "--fn")) o.fn = argv[++i];
+    else if (next && !strcmp(a, "--dim")) bad |= !read_binds(&cx, &o, argv[++i]);
+    else if (next && !strcmp(a, "-I"))
+      vec_push(&cx.session, &cx.include_dirs, argv[++i]);
+    else o.path = a;
+  }
+  int rc = 2;
+  if (o.path && !bad) rc = run(&cx, &o);
+  else
+    fputs("usage: attn-lower FILE [--fn NAME] [--dim D=64,T=f16] "
+          "[--passes=a,b] [-I DIR]\n", stderr);
+  ctx_drop(&cx);
+  return rc;
+}
