@@ -79,8 +79,8 @@ static Range range_unary(OpCode code, Range a) {
     case OP_LOG2: return positive_only(a, log2);
     case OP_SQRT: return positive_only(a, sqrt);
     case OP_RSQRT:
-      return a.lo > 0 ? (Range){1 / sqrt(a.hi), 1 / sqrt(a.lo)}
-                      : (Range){0, INFINITY};
+      return (Range){a.hi > 0 ? 1 / sqrt(a.hi) : 0,
+                     a.lo > 0 ? 1 / sqrt(a.lo) : INFINITY};
     case OP_TANH: return monotone(a, tanh);
     case OP_ERF: case OP_SIN: case OP_COS: return sym_unit;
     case OP_SIGMOID: case OP_NOT: return unit;
@@ -129,7 +129,7 @@ static Range range_const(const Op *op) {
 static Range range_dim(const Func *f, Dim d) {
   int64_t lo, hi;
   dim_bounds(&f->mod->dims, d, &lo, &hi);
-  return (Range){(double)lo, hi >= DIM_UNBOUNDED ? INFINITY : (double)hi};
+  return (Range){(double)lo, (double)hi};
 }
 
 static Range range_index(const Func *f, const Op *op) {
