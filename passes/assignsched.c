@@ -218,6 +218,10 @@ static bool fits(const Root *o, const Root *r) {
   if (op >= 0 && rp >= 0 && op != rp) return false;
   int p = op >= 0 ? op : rp;
   if (p >= 0 && (oi | ri) && !((oi | ri) >> p & 1)) return false;
+  // Single elements of an odd pair have no place of their own.
+  if ((op >= 0) != (rp >= 0) && o->kind == ROOT_KEEP && r->kind == ROOT_KEEP &&
+      (op >= 0 ? o : r)->dst->odd)
+    return false;
   bool scan = o->kind == ROOT_SCAN || r->kind == ROOT_SCAN;
   if (scan && p >= 0) return false;
   bool ordered = o->kind == ROOT_SCAN && r->kind == ROOT_SCAN;
