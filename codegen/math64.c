@@ -1,7 +1,7 @@
 // The functions of math.c for f64, plainer: series instead of fitted
 // polynomials, f64 is the exception. Bounds: exp2, exp 1.5 ulp (results below
-// 2^-1022: absolute 2^-1022), log 1, log2 2, sigmoid, softplus, tanh 3, erf 3,
-// sin, cos 2.2, pow 2 ulp. Here also: the reduction of huge angles.
+// 2^-1022: absolute 2^-1022), log 1, log2 0.6, sigmoid, softplus, tanh, erf 3.5,
+// sin, cos 2.6, pow 2 ulp. Here also: the reduction of huge angles.
 #include "codegen/emit.h"
 
 #include <assert.h>

@@ -25,8 +25,8 @@ static const Fn fns[] = {
     {"exp2", exp2l, 1.5, 2, 1},       {"exp", expl, 1, 2, 1},
     {"log2", log2l, 1.8, 2, 0},       {"log", logl, 1.3, 1.5, 0},
     {"tanh", tanhl, 5, 3.5, 0},       {"sigmoid", sigmoidl, 2.5, 3, 1},
-    {"softplus", softplusl, 2.5, 3, 1}, {"erf", erfl, 5.2, 3, 0},
-    {"sin", sinl, 1.6, 2.2, 0},       {"cos", cosl, 1.6, 2.2, 0}};
+    {"softplus", softplusl, 2.5, 3.5, 1}, {"erf", erfl, 5.2, 3, 0},
+    {"sin", sinl, 1.6, 2.6, 0},       {"cos", cosl, 1.6, 2.6, 0}};
 enum { NFN = sizeof fns / sizeof *fns, CHUNK = 4096 };
 
 static const double special[] = {
