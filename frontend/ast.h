@@ -318,7 +318,8 @@ struct Sym {
   Decl *owner;          // enclosing declaration
   Ty ty;
   uint64_t vary;        // SY_LET: indices its value depends on
-  Dim dim;              // SY_DIM: its dim; SY_INDEX: its extent
+  Dim dim;              // SY_DIM: its dim; SY_INDEX: its extent;
+                        // SY_LET: the dim it names, or DIM_NONE
   uint32_t param;       // SY_PARAM, SY_OUT: position
   IndexRole role;       // SY_INDEX
   uint32_t index_id;    // SY_INDEX: bit in Expr.vary (< 64)
@@ -330,6 +331,7 @@ struct Sym {
   Unit *unit;           // SY_UNIT
   int builtin;          // SY_BUILTIN: row of builtins.def
   uint32_t nuses;       // references found
+  uint32_t facts;       // SY_LET, SY_DECL: private to the checker
 };
 
 // ---------------------------------------------------------------- files

@@ -56,6 +56,10 @@ static void declare_let(Check *c, NameRef *n, Expr *e, int at, Ty ty,
   s->is_tuple = at >= 0;
   s->tuple_at = at >= 0 ? (uint32_t)at : 0;
   n->sym = s;
+  if (!bad(&ty)) {
+    if (at < 0) s->dim = fe_dim_of(c->decl, e);
+    s->facts = ck_facts(e);
+  }
   ck_declare(c, s);
 }
 
@@ -118,7 +122,7 @@ static void check_domain(Check *c, Sym *s) {
     ck_wrong_type(c, e, "a bool");
     return;
   }
-  const Expr *odd = ck_float_part(c, e);
+  const Expr *odd = ck_float_part(e);
   if (odd) {
     Diag *d = diag_add(c->cx, DIAG_domain_float, e->span, s->name);
     diag_note(c->cx, d, odd->span, "this is a float");
@@ -160,7 +164,7 @@ static bool target_items(Check *c, Stmt *s, const Ty *out, uint64_t *mask) {
     Sym *x = it->kind == ITEM_EXPR ? ck_bare_index(c, it->lo) : NULL;
     bool fresh = x && !(*mask & index_bit(x));
     if (!fresh || (x->role != IX_PARALLEL && x->role != IX_STEP)) {
-      ck_bad_target(c, it, out->shape[i], s->target.name);
+      ck_bad_target(c, it, s->target.name);
       ok = false;
       continue;
     }

@@ -19,11 +19,15 @@ static uint64_t vary_of(const Args *a) {
 static bool binder_arg(Check *c, const Builtin *b, const Arg *arg, Args *out) {
   Sym *s = scope_find(c->scope, arg->name);
   bool takes = b->kind == BK_REDUCE || b->kind == BK_SCAN || b->kind == BK_VEC;
-  if (!takes || (s && s->kind != SY_INDEX)) {
-    diag_add(c->cx, DIAG_bad_binder, arg->name_span, arg->name, b->name);
+  if (!s && takes) {
+    ck_undeclared_index(c, arg->name, arg->name_span);
     return false;
   }
-  if (!s) return ck_lookup(c, arg->name, arg->name_span) != NULL;
+  if (!takes || s->kind != SY_INDEX) {
+    if (!takes || !bad(&s->ty))
+      diag_add(c->cx, DIAG_bad_binder, arg->name_span, arg->name, b->name);
+    return false;
+  }
   s->nuses++;
   out->binder = s;
   return true;

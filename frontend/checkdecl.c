@@ -190,15 +190,17 @@ static void code(Check *c, Decl *d) {
   if (is_program(d)) ck_program_body(c, d);
   else ck_function_body(c, d);
   unused_params(c, d);
-  bool imported = c->ses->open.n > 1;
-  if (c->cx->nerrors == c->errors && !imported) ck_normalizers(c, d);
+  if (c->cx->nerrors == c->errors) ck_normalizers(c, d);
 }
 
 static void constant(Check *c, Decl *d) {
   d->sym->value = d->value;
   d->sym->ty = ty_error();
   if (!ck_single(c, d->value)) return;
-  if (d->value->ty.rank == 0) d->sym->ty = d->value->ty;
+  if (d->value->ty.rank) return;
+  d->sym->ty = d->value->ty;
+  d->sym->dim = fe_dim_of(d, d->value);
+  d->sym->facts = ck_facts(d->value);
 }
 
 static bool recursive(Check *c, const Decl *d) {
@@ -239,7 +241,7 @@ static void each_dtype(Check *c, Decl *d) {
     c->binds = binds;
     c->nbinds = choose_dtypes(d, i, binds);
     c->scope = scope_new(c->a, outer);
-    c->stepped = c->in_body = false;
+    c->stepped = false;
     c->returned = NULL;
     code(c, d);
     c->scope = outer;
@@ -276,11 +278,16 @@ bool ck_decl(Check *c, Decl *d) {
     diag_add(c->cx, DIAG_recursion, d->name_span, d->name);
     return false;
   }
+  if (c->ses->decls.n >= MAX_CALLS) {
+    diag_add(c->cx, DIAG_too_deep, d->name_span, MAX_CALLS);
+    return false;
+  }
   vec_push(c->a, &c->ses->decls, d);
   Check k = enter(c, d);
   run(&k, d);
   d->checked = true;
   d->failed = k.cx->nerrors != k.errors;
+  if (is_function(d) && !d->failed) d->sym->facts = ck_function_facts(d);
   c->ses->decls.n--;
   return !d->failed;
 }

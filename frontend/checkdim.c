@@ -35,15 +35,21 @@ static Dim dim_of_call(DimTab *t, const Expr *e) {
   return d;
 }
 
+// A constant of the file has a table of its own.
+static Dim dim_of_let(DimTab *t, const Sym *let) {
+  int64_t v;
+  if (!let->decl || let->dim == DIM_NONE) return let->dim;
+  return dim_is_const(let->decl->dims, let->dim, &v) ? dim_const(t, v)
+                                                     : DIM_NONE;
+}
+
 static Dim dim_of(DimTab *t, const Expr *e) {
   switch (e->kind) {
   case EX_INT: return dim_const(t, e->ival);
   case EX_NAME:
     if (!e->sym) return DIM_NONE;
     if (e->sym->kind == SY_DIM) return e->sym->dim;
-    if (e->sym->kind == SY_LET && !e->sym->is_tuple && e->sym->value)
-      return dim_of(t, e->sym->value);
-    return DIM_NONE;
+    return e->sym->kind == SY_LET ? dim_of_let(t, e->sym) : DIM_NONE;
   case EX_UNARY: {
     Dim a = e->op == UO_NEG ? dim_of(t, e->a) : DIM_NONE;
     return a == DIM_NONE ? a : dim_sub(t, dim_const(t, 0), a);

@@ -9,7 +9,7 @@
 #include "frontend/check.h"
 #include "frontend/scope.h"
 
-enum { MAX_IMPORTS = 64, MAX_INDICES = 64 };
+enum { MAX_IMPORTS = 64, MAX_INDICES = 64, MAX_CALLS = 128 };
 
 typedef struct Loaded {
   const char *path;         // resolved; the key of the cache
@@ -101,7 +101,8 @@ uint64_t ck_domain_vary(const Check *c, const Sym *index);
 Sym *ck_bare_index(Check *c, const Expr *e);
 void ck_wrong_type(Check *c, const Expr *e, const char *want);
 // An item of an output's target that is no parallel index.
-void ck_bad_target(Check *c, Item *it, Dim axis, const char *output);
+void ck_bad_target(Check *c, Item *it, const char *output);
+void ck_undeclared_index(Check *c, const char *name, Span at);
 
 // --- checkcall.c
 void ck_call(Check *c, Expr *e);
@@ -126,6 +127,8 @@ Sym *ck_sym(Check *c, SymKind kind, const char *name, Span span);
 IndexRole ck_role(const Decl *d, const DimTab *t, const IndexDecl *x,
                   Dim extent);
 Dim ck_step_extent(Check *c, const Decl *d, const Stmt *step);
+// Extent of an axis that the name indexes somewhere, or DIM_NONE.
+Dim ck_axis_of_name(Check *c, const char *name);
 
 // --- checkdecl.c
 bool ck_decl(Check *c, Decl *d);        // on demand; false if it failed
@@ -136,8 +139,12 @@ void ck_layouts(Check *c, Decl *d);
 void ck_ragged_index(Check *c, Dim extent, Span at);
 
 // --- checkmask.c
+// What lets and functions are made of, so that no walk goes through them:
+// whether a float or a key reduction is in e, and the sign of its value.
+uint32_t ck_facts(const Expr *e);
+uint32_t ck_function_facts(const Decl *d);
 // First subexpression that makes e depend on a float, through lets and calls.
-const Expr *ck_float_part(Check *c, const Expr *e);
+const Expr *ck_float_part(const Expr *e);
 void ck_empty_domain(Check *c, const Sym *index);
 void ck_normalizers(Check *c, const Decl *row);
 

@@ -56,23 +56,32 @@ static Span body_start(const Decl *d) {
   return s;
 }
 
-// An unknown name among the items of a tensor is an index without declaration.
-static void index_item_name(Check *c, const Expr *item, Dim axis) {
-  if (item->kind != EX_NAME || scope_find(c->scope, item->name)) return;
-  Diag *d = diag_add(c->cx, DIAG_index_undeclared, item->span, item->name);
-  Span at = body_start(c->decl);
-  if (axis != DIM_NONE && span_known(at))
-    diag_fix(c->cx, d, at,
-             arena_printf(c->a, "index %s in %s;\n  ", item->name,
-                          dim_text(c, axis)),
-             "declare index %s", item->name);
+// A name that is used as an index without declaration. It is reported once.
+void ck_undeclared_index(Check *c, const char *name, Span at) {
+  Diag *d = diag_add(c->cx, DIAG_index_undeclared, at, name);
+  Span start = body_start(c->decl);
+  Dim axis = c->decl ? ck_axis_of_name(c, name) : DIM_NONE;
+  if (axis != DIM_NONE && span_known(start))
+    diag_fix(c->cx, d, start,
+             arena_printf(c->a, "index %s in %s; ", name, dim_text(c, axis)),
+             "declare index %s", name);
+  Sym *s = ck_sym(c, SY_LET, name, at);
+  s->ty = ty_error();
+  scope_add(c->a, c->scope, s);
 }
 
-void ck_bad_target(Check *c, Item *it, Dim axis, const char *output) {
-  if (it->kind == ITEM_EXPR && it->lo->kind == EX_NAME &&
-      !scope_find(c->scope, it->lo->name))
-    index_item_name(c, it->lo, axis);
-  else
+static bool unknown_index(Check *c, const Expr *e) {
+  if (e->kind != EX_NAME || scope_find(c->scope, e->name)) return false;
+  ck_undeclared_index(c, e->name, e->span);
+  return true;
+}
+
+void ck_bad_target(Check *c, Item *it, const char *output) {
+  bool known = it->kind != ITEM_EXPR || !unknown_index(c, it->lo);
+  Sym *s = known && it->kind == ITEM_EXPR && it->lo->kind == EX_NAME
+               ? scope_find(c->scope, it->lo->name)
+               : NULL;
+  if (known && !(s && bad(&s->ty)))
     diag_add(c->cx, DIAG_output_index, it->span, output);
 }
 
@@ -402,31 +411,21 @@ static bool is_shifted(const Check *c, const Expr *e) {
   return x->kind == EX_NAME && x->sym == c->step && n->ty.weak;
 }
 
-// a <= b is known: equal, by bounds, or a is a part of b as in D // 2.
-static bool fits_in(const DimTab *t, Dim a, Dim b) {
-  if (fe_dims_equal(t, a, b)) return true;
-  DimExpr e = t->exprs.at[a];
-  if (e.op == DIM_FLOORDIV && fits_in(t, e.a, b)) return true;
-  if (e.op == DIM_MIN && (fits_in(t, e.a, b) || fits_in(t, e.b, b)))
-    return true;
-  int64_t lo, hi, b_lo, b_hi;
-  dim_bounds(t, a, &lo, &hi);
-  dim_bounds(t, b, &b_lo, &b_hi);
-  return hi <= b_lo;
-}
-
 static void check_extent(Check *c, const Expr *e, const Item *it, Dim axis) {
   const Expr *x = it->lo;
   if (x->kind != EX_NAME || !x->sym || x->sym->kind != SY_INDEX) return;
   Dim extent = x->sym->dim;
-  if (extent == DIM_NONE || fits_in(c->dims, extent, axis)) return;
+  if (extent == DIM_NONE || fe_dims_equal(c->dims, extent, axis)) return;
+  int64_t lo, hi, axis_lo, axis_hi;
+  dim_bounds(c->dims, extent, &lo, &hi);
+  dim_bounds(c->dims, axis, &axis_lo, &axis_hi);
+  if (hi <= axis_lo) return;
   diag_add(c->cx, DIAG_index_extent, x->span, x->name, dim_text(c, extent),
            span_text(c, e->a->span), dim_text(c, axis));
 }
 
 static bool item_expr(Check *c, Expr *e, Item *it, Dim axis) {
-  if (it->lo->kind == EX_NAME && !scope_find(c->scope, it->lo->name)) {
-    index_item_name(c, it->lo, axis);
+  if (unknown_index(c, it->lo)) {
     ck_fail(it->lo);
     return false;
   }

@@ -187,9 +187,24 @@ static bool starts(const char *text, const char *head) {
   return !*head;
 }
 
-// The axis that a name stands for: that dim, or the one that begins so.
+// The dim that an index of the body runs over.
+static const char *dim_of_index(const Decl *d, const char *name) {
+  for (uint32_t i = 0; i < d->body.n; i++) {
+    const Stmt *s = d->body.at[i];
+    for (uint32_t k = 0; k < s->indices.n; k++) {
+      const IndexDecl *x = &s->indices.at[k];
+      if (x->name.name == name && x->extent->kind == EX_NAME)
+        return x->extent->name;
+    }
+  }
+  return name;
+}
+
+// The axis that a name stands for: that dim, the dim of that index, or the
+// dim that begins so.
 static int named_axis(Check *c, const Ty *t, const char *name) {
   int found = -1, n = 0;
+  name = dim_of_index(c->decl, name);
   for (int i = 0; i < t->rank; i++) {
     const char *dim = dim_text(c, t->shape[i]);
     if (!strcmp(dim, name)) return i;

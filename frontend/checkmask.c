@@ -11,68 +11,45 @@ static Expr *const *results_of(const Decl *d, uint32_t *n) {
   return *n ? last->list.at : NULL;
 }
 
-// --- searching an expression -----------------------------------------------
+// --- facts -----------------------------------------------------------------
 
-typedef bool Test(const Expr *e);
+typedef enum Sign { ANY, NONNEG, POSITIVE } Sign;
 
-// A search enters each let and each function once.
-typedef struct Search {
-  Test *test;
-  Map seen;
-} Search;
+enum { FLOATS = 4, REDUCES = 8 };   // Sym.facts; the sign is in the low bits
 
-static const Expr *find(Search *s, const Expr *e);
-
-static bool first_visit(Search *s, const void *what) {
-  uint64_t ignored, key = (uint64_t)(uintptr_t)what;
-  if (map_get(&s->seen, key, &ignored)) return false;
-  map_put(&s->seen, key, 1);
-  return true;
+static bool is_key_reduction(const Expr *e) {
+  return (e->kind == EX_CALL || e->kind == EX_PIPE) && e->sym &&
+         e->sym->kind == SY_BUILTIN && e->binder && !e->elementwise &&
+         builtins[e->sym->builtin].kind == BK_REDUCE &&
+         e->binder->role == IX_KEY;
 }
 
-// Inside what the expression names: a let's value, a function's results.
-static bool found_behind(Search *s, const Expr *e) {
-  const Sym *sym = e->sym;
-  if (!sym) return false;
-  if (e->kind == EX_NAME && sym->kind == SY_LET && sym->value)
-    return first_visit(s, sym) && find(s, sym->value);
-  if (sym->kind != SY_DECL || !is_function(sym->decl)) return false;
-  uint32_t n;
-  Expr *const *at = results_of(sym->decl, &n);
-  if (!at || !first_visit(s, sym)) return false;
-  for (uint32_t i = 0; i < n; i++)
-    if (at[i] && find(s, at[i])) return true;
-  return false;
+// The fact is in e itself or behind the name it is.
+static bool has(const Expr *e, uint32_t fact) {
+  const Sym *s = e->sym;
+  bool named = s && (s->kind == SY_LET || s->kind == SY_DECL);
+  if (named && (s->facts & fact)) return true;
+  return fact == FLOATS ? ty_is_float(&e->ty) : is_key_reduction(e);
 }
 
-static const Expr *find(Search *s, const Expr *e) {
-  if (s->test(e)) return e;
-  if (found_behind(s, e)) return e;
+static const Expr *find(const Expr *e, uint32_t fact) {
+  if (has(e, fact)) return e;
   bool call = e->kind == EX_CALL || e->kind == EX_MEMBER;
   const Expr *kids[] = {call ? NULL : e->a, e->kind == EX_PIPE ? NULL : e->b,
                         e->c};
   const Expr *found = NULL;
   for (int i = 0; i < 3 && !found; i++)
-    if (kids[i]) found = find(s, kids[i]);
+    if (kids[i]) found = find(kids[i], fact);
   for (uint32_t i = 0; i < e->list.n && !found; i++)
-    found = find(s, e->list.at[i]);
+    found = find(e->list.at[i], fact);
   for (uint32_t i = 0; i < e->args.n && !found; i++)
-    found = find(s, e->args.at[i].value);
+    found = find(e->args.at[i].value, fact);
   for (uint32_t i = 0; i < e->items.n && !found; i++)
-    if (e->items.at[i].lo) found = find(s, e->items.at[i].lo);
+    if (e->items.at[i].lo) found = find(e->items.at[i].lo, fact);
   return found;
 }
 
-static const Expr *search(Check *c, const Expr *e, Test *test) {
-  Search s = {.test = test, .seen = {.arena = c->a}};
-  return find(&s, e);
-}
-
-static bool is_float(const Expr *e) { return ty_is_float(&e->ty); }
-
-const Expr *ck_float_part(Check *c, const Expr *e) {
-  return search(c, e, is_float);
-}
+const Expr *ck_float_part(const Expr *e) { return find(e, FLOATS); }
 
 // --- intervals -------------------------------------------------------------
 
@@ -296,7 +273,7 @@ static Range eval(const Env *v, const Expr *e) {
 }
 
 Range fe_range(const Decl *d, const Expr *e) {
-  int fuel = 10000;
+  int fuel = 2000;
   Env v = {.decl = d, .fuel = &fuel};
   return eval(&v, e);
 }
@@ -307,26 +284,19 @@ void ck_empty_domain(Check *c, const Sym *index) {
     diag_add(c->cx, DIAG_empty_mask, index->domain->span, index->name);
 }
 
-// --- normalizers -----------------------------------------------------------
+// --- signs and normalizers -------------------------------------------------
 
-typedef enum Sign { ANY, NONNEG, POSITIVE } Sign;
-
-typedef struct Signs {
-  Check *c;
-  Map lets;            // Sym -> Sign
-} Signs;
-
-static Sign sign_of(Signs *g, const Expr *e);
+static Sign sign_of(const Expr *e);
 
 static Sign weakest(Sign a, Sign b) { return a < b ? a : b; }
 
-static Sign sign_of_call(Signs *g, const Expr *e) {
+static Sign sign_of_call(const Expr *e) {
   if (!e->sym || e->sym->kind != SY_BUILTIN || !e->args.n) return ANY;
   if (e->kind == EX_PIPE) return ANY;
-  Sign a = sign_of(g, e->args.at[0].value);
+  Sign a = sign_of(e->args.at[0].value);
   Sign all = a, best = a;
   for (uint32_t i = 1; i < e->args.n; i++) {
-    Sign s = sign_of(g, e->args.at[i].value);
+    Sign s = sign_of(e->args.at[i].value);
     all = weakest(all, s);
     best = s > best ? s : best;
   }
@@ -344,8 +314,8 @@ static Sign sign_of_call(Signs *g, const Expr *e) {
   }
 }
 
-static Sign sign_of_binary(Signs *g, const Expr *e) {
-  Sign a = sign_of(g, e->a), b = sign_of(g, e->b);
+static Sign sign_of_binary(const Expr *e) {
+  Sign a = sign_of(e->a), b = sign_of(e->b);
   switch ((BinOp)e->op) {
   case BO_ADD:
     if (a == ANY || b == ANY) return ANY;
@@ -356,60 +326,62 @@ static Sign sign_of_binary(Signs *g, const Expr *e) {
   }
 }
 
-static Sign sign_of_name(Signs *g, const Expr *e) {
+static Sign sign_of_name(const Expr *e) {
   const Sym *s = e->sym;
-  uint64_t known_sign, key = (uint64_t)(uintptr_t)s;
   if (!s) return ANY;
   if (s->kind == SY_DIM) return POSITIVE;
+  if (s->kind == SY_LET) return (Sign)(s->facts & 3);
   // A small constant by default (eps) is meant as a guard.
   if (s->kind == SY_PARAM && s->owner && s->param < s->owner->params.n &&
       s->owner->params.at[s->param].deflt)
-    return sign_of(g, s->owner->params.at[s->param].deflt);
-  if (s->kind != SY_LET || !s->value || s->is_tuple) return ANY;
-  if (map_get(&g->lets, key, &known_sign)) return (Sign)known_sign;
-  Sign sign = sign_of(g, s->value);
-  map_put(&g->lets, key, sign);
-  return sign;
+    return sign_of(s->owner->params.at[s->param].deflt);
+  return ANY;
 }
 
-static Sign sign_of(Signs *g, const Expr *e) {
+static Sign sign_of(const Expr *e) {
   switch (e->kind) {
   case EX_INT: return e->ival > 0 ? POSITIVE : NONNEG;
   case EX_FLOAT: return e->fval > 0 ? POSITIVE : NONNEG;
   case EX_INF: return POSITIVE;
-  case EX_NAME: return sign_of_name(g, e);
-  case EX_BINARY: return sign_of_binary(g, e);
-  case EX_CALL: case EX_PIPE: return sign_of_call(g, e);
-  case EX_CAST: return sign_of(g, e->a);
-  case EX_IF: return weakest(sign_of(g, e->b), sign_of(g, e->c));
+  case EX_NAME: return sign_of_name(e);
+  case EX_BINARY: return sign_of_binary(e);
+  case EX_CALL: case EX_PIPE: return sign_of_call(e);
+  case EX_CAST: return sign_of(e->a);
+  case EX_IF: return weakest(sign_of(e->b), sign_of(e->c));
   default: return ANY;
   }
 }
 
-static bool is_key_reduction(const Expr *e) {
-  return (e->kind == EX_CALL || e->kind == EX_PIPE) && e->sym &&
-         e->sym->kind == SY_BUILTIN && e->binder && !e->elementwise &&
-         builtins[e->sym->builtin].kind == BK_REDUCE &&
-         e->binder->role == IX_KEY;
+uint32_t ck_facts(const Expr *e) {
+  return (uint32_t)sign_of(e) | (find(e, FLOATS) ? FLOATS : 0) |
+         (find(e, REDUCES) ? REDUCES : 0);
 }
 
-static void divisions(Signs *g, const Expr *e) {
+// Its reductions are over its own rows.
+uint32_t ck_function_facts(const Decl *d) {
+  uint32_t n, facts = 0;
+  Expr *const *at = results_of(d, &n);
+  for (uint32_t i = 0; at && i < n; i++)
+    if (at[i]) facts |= ck_facts(at[i]) & FLOATS;
+  return facts;
+}
+
+static void divisions(Check *c, const Expr *e) {
   const Expr *kids[] = {e->a, e->b, e->c};
-  if (e->kind == EX_BINARY && e->op == BO_DIV &&
-      search(g->c, e->b, is_key_reduction) && sign_of(g, e->b) != POSITIVE)
-    diag_add(g->c->cx, DIAG_zero_normalizer, e->b->span);
+  if (e->kind == EX_BINARY && e->op == BO_DIV && find(e->b, REDUCES) &&
+      sign_of(e->b) != POSITIVE)
+    diag_add(c->cx, DIAG_zero_normalizer, e->b->span);
   for (int i = 0; i < 3; i++)
-    if (kids[i]) divisions(g, kids[i]);
-  for (uint32_t i = 0; i < e->args.n; i++) divisions(g, e->args.at[i].value);
-  for (uint32_t i = 0; i < e->list.n; i++) divisions(g, e->list.at[i]);
+    if (kids[i]) divisions(c, kids[i]);
+  for (uint32_t i = 0; i < e->args.n; i++) divisions(c, e->args.at[i].value);
+  for (uint32_t i = 0; i < e->list.n; i++) divisions(c, e->list.at[i]);
 }
 
 void ck_normalizers(Check *c, const Decl *d) {
-  Signs g = {c, {.arena = c->a}};
-  if (d->value) divisions(&g, d->value);
+  if (d->value) divisions(c, d->value);
   for (uint32_t i = 0; i < d->body.n; i++) {
     const Stmt *s = d->body.at[i];
-    if (s->expr) divisions(&g, s->expr);
-    for (uint32_t k = 0; k < s->list.n; k++) divisions(&g, s->list.at[k]);
+    if (s->expr) divisions(c, s->expr);
+    for (uint32_t k = 0; k < s->list.n; k++) divisions(c, s->list.at[k]);
   }
 }

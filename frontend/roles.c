@@ -115,6 +115,12 @@ IndexRole ck_role(const Decl *d, const DimTab *t, const IndexDecl *x,
   return vector ? IX_VEC : IX_KEY;
 }
 
+Dim ck_axis_of_name(Check *c, const char *name) {
+  Uses u = {.name = name, .decl = c->decl, .dims = c->dims};
+  in_stmts(&u, c->decl->body.at, c->decl->body.n);
+  return u.extent;
+}
+
 Dim ck_step_extent(Check *c, const Decl *d, const Stmt *step) {
   Uses u = {.name = step->names.at[0].name, .decl = d, .dims = c->dims};
   in_stmts(&u, step->body.at, step->body.n);

@@ -34,8 +34,8 @@ static bool eval(const Values *v, const Expr *e, int64_t *out);
 // would fold it away.
 static bool integer_name(const Values *v, const Expr *e, int64_t *out) {
   const Sym *s = e->sym;
-  if (s && s->kind == SY_LET && s->value && !s->is_tuple)
-    return eval(v, s->value, out);
+  if (s && s->kind == SY_LET && s->decl && s->dim != DIM_NONE)
+    return dim_is_const(s->decl->dims, s->dim, out);
   if (!s || s->kind != SY_DIM) return false;
   const DimExpr *x = &v->decl->dims->exprs.at[s->dim];
   if (x->op != DIM_SYM || !v->known[x->value]) return false;

@@ -302,9 +302,7 @@ static void op_emit(Assign *as, Op *op) {
     keep_inline(as, v);
     return;
   }
-  // What waits for a reduction is evaluated when it is wanted.
-  as->stamp++;
-  if (!waits(as, v)) scalar_of(as, v);
+  scalar_of(as, v);
 }
 
 void region_emit(Assign *as, Region *r) {

@@ -1,0 +1,50 @@
+// libFuzzer: the checker must survive any tree; a program that checks can be
+// checked again, specialized and dumped. Build as fuzz_parse.c says.
+//   build-fuzz/bin/fuzz_check test/fuzz/corpus/attn test/parse/examples
+#include "frontend/check.h"
+
+#include <errno.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void need(bool ok) {
+  if (!ok) __builtin_trap();
+}
+
+// Imports find the embedded stdlib only.
+static const char *no_files(void *data, Arena *a, const char *path,
+                            uint32_t *len) {
+  (void)data, (void)a, (void)path, (void)len;
+  errno = ENOENT;
+  return NULL;
+}
+
+static void program(Ctx *cx, Decl *d) {
+  FeBind *binds;
+  uint32_t n, width;
+  n = fe_specializations(cx, d, NULL, 0, &binds, &width);
+  uint32_t errors = cx->nerrors;
+  if (n) need(fe_retype(cx, d, binds, width));
+  need(cx->nerrors == errors);
+}
+
+static void run(Ctx *cx, const char *text, size_t n) {
+  Buf out = {.arena = &cx->session}, dump = out;
+  Decl *at[4];
+  cx->read_file = no_files;
+  Unit *unit = fe_parse(cx, ctx_add_source(cx, "fuzz.attn", text, n));
+  bool ok = fe_check(cx, unit);
+  need(ok == (cx->nerrors == 0));
+  fe_dump(unit, &dump);
+  uint32_t programs = ok ? fe_programs(unit, at, 4) : 0;
+  for (uint32_t i = 0; i < programs; i++) program(cx, at[i]);
+  diag_render(cx, (DiagStyle){.width = 80}, &out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  Ctx cx;
+  ctx_init(&cx);
+  run(&cx, (const char *)data, size);
+  ctx_drop(&cx);
+  return 0;
+}
