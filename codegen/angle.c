@@ -65,7 +65,9 @@ static void body(Cg *g, V x) {
   // x = m * 2^e, e = exponent - 1075; bits up to e - 2 of 2/pi make whole
   // turns; 64 zero bits stand before them.
   V at = e_isub(g, exponent, cg_i64(g, 1075 + 2 - 64));
-  at = e_sel(g, special, cg_i64(g, 0), at);
+  // Of small angles and inf the result is not used.
+  V unused = e_or(g, special, e_icmp(g, LLVMIntSLT, at, cg_i64(g, 0)));
+  at = e_sel(g, unused, cg_i64(g, 0), at);
   V p = product(g, m, at);
   V eighth = e_shl(g, wide(g, cg_i64(g, 1)), 125);
   V n = e_shr(g, e_iadd(g, p, eighth), 126);

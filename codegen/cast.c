@@ -1,7 +1,7 @@
 // Casts between dtypes, exact to the bit and without library calls: narrow
 // floats are integers of their bits, rounded to nearest even by hand unless
 // the target has the instruction.
-#include "codegen/cg.h"
+#include "codegen/emit.h"
 
 #define B g->b
 
@@ -35,12 +35,12 @@ static LLVMValueRef bf16_to_f32(Cg *g, LLVMValueRef v) {
   return real(g, shl(g, LLVMBuildZExt(B, v, like(g, v, DT_I32), ""), 16));
 }
 
-// Round to nearest even on the bits: add 0x7fff plus the last kept bit.
+// Round to nearest even on the bits: add 0x7fff plus the last kept bit. The
+// instruction differs in one thing: denormals become zero, as in dpbf16.
 static LLVMValueRef f32_to_bf16(Cg *g, LLVMValueRef v) {
   LLVMTypeRef i16 = like(g, v, DT_I16);
-  if (g->has.avx512bf16 && LLVMGetTypeKind(i16) == LLVMVectorTypeKind &&
-      LLVMGetVectorSize(i16) == 16) {
-    LLVMTypeRef bf = LLVMVectorType(LLVMBFloatTypeInContext(g->lc), 16);
+  if (g->has.avx512bf16 && cg_lanes_of(i16) >= 4) {
+    LLVMTypeRef bf = cg_like(g, i16, LLVMBFloatTypeInContext(g->lc));
     return LLVMBuildBitCast(B, LLVMBuildFPTrunc(B, v, bf, ""), i16, "");
   }
   LLVMValueRef x = bits(g, v);
@@ -192,6 +192,18 @@ static LLVMValueRef float_to_int(Cg *g, LLVMValueRef v, DType to) {
                         "");
 }
 
+// f64 -> f32 so that a second rounding to fewer bits is right: toward zero, and
+// the last bit set if anything was lost ("round to odd").
+static LLVMValueRef f64_to_odd(Cg *g, LLVMValueRef v) {
+  V f = LLVMBuildFPTrunc(B, v, like(g, v, DT_F32), "");
+  V back = LLVMBuildFPExt(B, f, cg_of(v), "");
+  V over = e_cmp(g, LLVMRealOGT, e_abs(g, back), e_abs(g, v));
+  V x = e_isub(g, bits(g, f), LLVMBuildZExt(B, over, like(g, f, DT_I32), ""));
+  V lost = e_cmp(g, LLVMRealONE, back, v);
+  x = e_or(g, x, LLVMBuildZExt(B, lost, cg_of(x), ""));
+  return real(g, x);
+}
+
 static LLVMValueRef from_int(Cg *g, LLVMValueRef v, DType from, DType to) {
   bool sign = dtype_kind(from) == 'i';
   if (to == DT_BOOL)
@@ -205,10 +217,14 @@ static LLVMValueRef from_int(Cg *g, LLVMValueRef v, DType from, DType to) {
                ? v
                : LLVMBuildTrunc(B, v, like(g, v, to), "");
   }
-  LLVMTypeRef t = like(g, v, to == DT_F64 ? DT_F64 : DT_F32);
+  // Narrow floats are rounded from a type that holds the integer (i64: the top
+  // 53 bits).
+  bool narrow_to = to != DT_F64 && to != DT_F32, big = dtype_size(from) > 2;
+  DType via = to == DT_F64 || (narrow_to && big) ? DT_F64 : DT_F32;
+  LLVMTypeRef t = like(g, v, via);
   LLVMValueRef f = sign ? LLVMBuildSIToFP(B, v, t, "")
                         : LLVMBuildUIToFP(B, v, t, "");
-  return to == DT_F64 ? f : narrow(g, f, to);
+  return cg_cast(g, f, via, to);
 }
 
 LLVMValueRef cg_cast(Cg *g, LLVMValueRef v, DType from, DType to) {
@@ -218,7 +234,8 @@ LLVMValueRef cg_cast(Cg *g, LLVMValueRef v, DType from, DType to) {
     if (to == DT_BOOL)
       return LLVMBuildFCmp(B, LLVMRealUNE, v, cg_fconst(g, cg_of(v), 0), "");
     if (!dtype_is_float(to)) return float_to_int(g, v, to);
-    return narrow(g, LLVMBuildFPTrunc(B, v, like(g, v, DT_F32), ""), to);
+    if (to == DT_F32) return LLVMBuildFPTrunc(B, v, like(g, v, DT_F32), "");
+    return narrow(g, f64_to_odd(g, v), to);
   }
   LLVMValueRef f = widen(g, v, from);
   if (to == DT_F64) return LLVMBuildFPExt(B, f, like(g, f, DT_F64), "");

@@ -228,7 +228,7 @@ static V wave(Cg *g, V x, bool cosine) {
   V n = e_as(g, z, DT_I32), k = e_sub(g, z, e_f(g, x, MAGIC)), r = x;
   for (int i = 0; i < 3; i++)
     r = cg_mad(g, k, e_f(g, x, half_pi[g->has.fma][i]), r);
-  r = cg_angle(g, x, r, &n, g->has.fma ? 0x1p22 : 0x1p13);
+  r = cg_angle(g, x, r, &n, g->has.fma ? 0x1p19 : 0x1p13);
   V s = e_mul(g, r, r);
   V sine = cg_mad(g, e_mul(g, cg_poly(g, s, ps, 3), s), r, r);
   V cosi = cg_poly(g, s, pc, 5);

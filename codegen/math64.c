@@ -1,7 +1,7 @@
 // The functions of math.c for f64, plainer: series instead of fitted
 // polynomials, f64 is the exception. Bounds: exp2, exp 1.5 ulp (results below
-// 2^-1022: absolute 2^-1022), log 1, log2 2, sigmoid, softplus, tanh 3, erf 3,
-// sin, cos 1.5, pow 2 ulp. Here also: the reduction of huge angles.
+// 2^-1022: absolute 2^-1022), log 1, log2 0.6, sigmoid, softplus, tanh, erf 3.5,
+// sin, cos 2.6, pow 2 ulp. Here also: the reduction of huge angles.
 #include "codegen/emit.h"
 
 #include <assert.h>
@@ -213,7 +213,9 @@ static V pow_64(Cg *g, V x, V y) {
   l.hi = log_limits(g, a, l.hi);
   Two z = two_prod(g, y, l.hi);
   V low = cg_mad(g, y, l.lo, z.lo);
-  V usual = e_cmp(g, LLVMRealOLT, e_abs(g, z.hi), e_f(g, x, 2000));
+  // Where exp2 does not clamp.
+  V usual = e_and(g, e_cmp(g, LLVMRealOLT, z.hi, e_f(g, x, 1024)),
+                  e_cmp(g, LLVMRealOGT, z.hi, e_f(g, x, -1023)));
   V r = exp2_sum(g, z.hi, e_sel(g, usual, low, zero));
   V unit = e_and(g, e_cmp(g, LLVMRealOEQ, a, one), e_cmp(g, LLVMRealORD, y, y));
   r = e_sel(g, unit, one, r);

@@ -190,7 +190,8 @@ static void code(Check *c, Decl *d) {
   if (is_program(d)) ck_program_body(c, d);
   else ck_function_body(c, d);
   unused_params(c, d);
-  if (c->cx->nerrors == c->errors) ck_normalizers(c, d);
+  bool imported = c->ses->open.n > 1;
+  if (c->cx->nerrors == c->errors && !imported) ck_normalizers(c, d);
 }
 
 static void constant(Check *c, Decl *d) {
@@ -241,7 +242,7 @@ static void each_dtype(Check *c, Decl *d) {
     c->binds = binds;
     c->nbinds = choose_dtypes(d, i, binds);
     c->scope = scope_new(c->a, outer);
-    c->stepped = false;
+    c->stepped = c->in_body = false;
     c->returned = NULL;
     code(c, d);
     c->scope = outer;

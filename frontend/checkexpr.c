@@ -411,15 +411,24 @@ static bool is_shifted(const Check *c, const Expr *e) {
   return x->kind == EX_NAME && x->sym == c->step && n->ty.weak;
 }
 
+// a <= b is known: equal, by bounds, or a is a part of b as in D // 2.
+static bool fits_in(const DimTab *t, Dim a, Dim b) {
+  if (fe_dims_equal(t, a, b)) return true;
+  DimExpr e = t->exprs.at[a];
+  if (e.op == DIM_FLOORDIV && fits_in(t, e.a, b)) return true;
+  if (e.op == DIM_MIN && (fits_in(t, e.a, b) || fits_in(t, e.b, b)))
+    return true;
+  int64_t lo, hi, b_lo, b_hi;
+  dim_bounds(t, a, &lo, &hi);
+  dim_bounds(t, b, &b_lo, &b_hi);
+  return hi <= b_lo;
+}
+
 static void check_extent(Check *c, const Expr *e, const Item *it, Dim axis) {
   const Expr *x = it->lo;
   if (x->kind != EX_NAME || !x->sym || x->sym->kind != SY_INDEX) return;
   Dim extent = x->sym->dim;
-  if (extent == DIM_NONE || fe_dims_equal(c->dims, extent, axis)) return;
-  int64_t lo, hi, axis_lo, axis_hi;
-  dim_bounds(c->dims, extent, &lo, &hi);
-  dim_bounds(c->dims, axis, &axis_lo, &axis_hi);
-  if (hi <= axis_lo) return;
+  if (extent == DIM_NONE || fits_in(c->dims, extent, axis)) return;
   diag_add(c->cx, DIAG_index_extent, x->span, x->name, dim_text(c, extent),
            span_text(c, e->a->span), dim_text(c, axis));
 }

@@ -262,5 +262,6 @@ Module *fe_lower(Ctx *cx, const Decl *prog, const FeBind *binds,
   x.dims = bind_dims(&w, prog);
   x.types = bind_types(&w, prog);
   program(&x);
+  for (uint32_t i = 0; i < m->funcs.n; i++) ir_sweep(m->funcs.at[i]);
   return w.failed ? NULL : m;
 }

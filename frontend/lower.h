@@ -70,7 +70,7 @@ typedef struct Fx {
   Map vals;                  // Sym * -> Val *
   Map tensors;               // Sym * -> parameter of f
   Map axes;                  // index Sym * -> axis
-  Map coords;                // axis -> its coordinate, in the body
+  Map coords;                // axis and region -> its coordinate
   Map explicit_casts;        // values the program itself cast
   Vec(VecAxis) vecs;         // vec axes by dim, in order of their making
   Vals results;              // callee: what it returns
@@ -142,6 +142,7 @@ Val low_divide(Fx *x, Val a, Val b);
 // lowerdot.c
 Val low_matmul(Fx *x, Val a, Val b, Span at);
 Val low_outer(Fx *x, Val a, Val b);
+bool low_has_state(const Fx *x, Value v);   // a state of the recurrence
 bool low_weighted_sum(Fx *x, Val *body, uint32_t axis);
 
 // lowerfn.c

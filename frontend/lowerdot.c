@@ -42,6 +42,10 @@ static Source16 source_of(const Fx *x, Value v, int max_size) {
   return s;
 }
 
+bool low_has_state(const Fx *x, Value v) {
+  return x->states.n && source_of(x, v, 2).state;
+}
+
 // v without a widening cast that this lowering put there.
 static Value peel(const Fx *x, Value v) {
   const Op *op = ir_def(x->f, v);

@@ -121,6 +121,7 @@ typedef struct Access {
   Value idx[MAX_RANK];   // coordinate of each axis of the base
   Val shape;             // the axes that are left over
   Value valid;           // shifted items are in range, or 0
+  const Val *like;       // whose axes to take where there is a choice, or NULL
 } Access;
 
 static bool plain_slice(const Item *i) {
@@ -136,6 +137,9 @@ static void keep_axis(Access *a, Dim d, uint32_t axis) {
 static void stay(Fx *x, Access *a, uint32_t pos, const Item *item, Dim d,
                  uint64_t *used) {
   uint32_t axis = low_vec_axis(x, d, *used);
+  if (a->like && a->shape.rank < a->like->rank &&
+      a->like->axis[a->shape.rank] != NO_AXIS)
+    axis = a->like->axis[a->shape.rank];
   *used |= (uint64_t)1 << axis;
   a->idx[pos] = low_coord(x, axis);
   if (item && item->lo) {
@@ -157,8 +161,8 @@ static void shifted(Fx *x, Access *a, uint32_t pos, Value extent) {
 // Coordinates of base axes; base has the dims of `ty`, the result those of
 // `left`.
 static Access access_of(Fx *x, const Ty *ty, const Item *items, uint32_t n,
-                        const Ty *left, Span at) {
-  Access a = {0};
+                        const Ty *left, const Val *like, Span at) {
+  Access a = {.like = like};
   uint64_t used = 0;
   uint32_t pos = 0;
   for (uint32_t i = 0; i < n; i++) {
@@ -187,7 +191,7 @@ Val low_tensor(Fx *x, const Sym *s, const Item *items, uint32_t n,
     low_error(x->low, at, "'%s' has no value here", s->name);
     return val_fail(x);
   }
-  Access a = access_of(x, &s->ty, items, n, ty, at);
+  Access a = access_of(x, &s->ty, items, n, ty, NULL, at);
   Value phys[MAX_RANK], entry = 0;
   uint32_t k = physical(x, p, a.idx, phys, &entry);
   Val v = a.shape;
@@ -208,7 +212,9 @@ static Value both(Fx *x, Value p, Value q) {
 void low_store(Fx *x, const Sym *s, const Item *items, uint32_t n, Val v,
                Span at) {
   const Param *p = param_of(x, s);
-  Access a = access_of(x, &s->ty, items, n, &s->ty, at);
+  uint32_t left_over = n < s->ty.rank ? s->ty.rank - n : 0;
+  const Val *like = v.rank == left_over ? &v : NULL;
+  Access a = access_of(x, &s->ty, items, n, &s->ty, like, at);
   Value tensor = tensor_of(x, s), args[MAX_RANK + 3] = {tensor}, entry = 0;
   Val in[2] = {a.shape, v}, shape;
   if (v.rank) {

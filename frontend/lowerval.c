@@ -63,13 +63,16 @@ uint32_t low_vec_axis(Fx *x, Dim d, uint64_t used) {
   return axis;
 }
 
-// The coordinate of an axis; one value for the whole function where possible.
+// The coordinate of an axis: the one made before in a region around, if any.
 Value low_coord(Fx *x, uint32_t axis) {
   uint64_t known;
-  if (map_get(&x->coords, axis, &known)) return (Value)known;
+  for (const Region *r = x->b.region; r;
+       r = r->parent ? r->parent->parent : NULL)
+    if (map_get(&x->coords, (uintptr_t)r * 64 + axis, &known))
+      return (Value)known;
   Value v = ir_index(&x->b, axis);
   ir_info(x->f, v)->hint = x->f->axes.at[axis].name;
-  if (x->b.region == x->f->body) map_put(&x->coords, axis, v);
+  map_put(&x->coords, (uintptr_t)x->b.region * 64 + axis, v);
   return v;
 }
 
@@ -129,11 +132,15 @@ static void place(const Val *v, const Val *to, uint32_t *at) {
   }
 }
 
-// Brings n operands to common axes; *shape gets the axes of the result.
+// Brings n operands to common axes; *shape gets the axes of the result. What
+// depends on a state keeps its axes: only its renaming costs something.
 void val_align(Fx *x, Val *v, uint32_t n, Val *shape) {
   uint32_t top = 0, at[MAX_RANK], to[MAX_RANK];
   for (uint32_t i = 1; i < n; i++)
-    if (v[i].rank > v[top].rank) top = i;
+    if (v[i].rank > v[top].rank ||
+        (v[i].rank == v[top].rank && v[i].rank && low_has_state(x, v[i].v) &&
+         !low_has_state(x, v[top].v)))
+      top = i;
   *shape = v[top];
   for (uint32_t i = 0; i < n; i++) {
     if (i == top || !v[i].rank) continue;

@@ -63,3 +63,29 @@ void ir_note_domain(const Func *f, DomainAxes *d, uint32_t axis, Value pred) {
   if (axis >= 64 || f->axes.at[axis].role != AX_KEY) return;
   d->of[axis] |= ir_axes_of(f, pred) & ~((uint64_t)1 << axis);
 }
+
+// ---------------------------------------------------------------- sweep
+static void count(uint32_t *uses, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nargs; i++) uses[op->args[i]]++;
+    for (uint32_t i = 0; i < op->nregions; i++) count(uses, op->regions[i]);
+  }
+}
+
+static void drop(uint32_t *uses, Region *r) {
+  for (Op *op = r->last, *prev; op; op = prev) {
+    prev = op->prev;
+    for (uint32_t i = 0; i < op->nregions; i++) drop(uses, op->regions[i]);
+    bool used = !(op_info(op->code)->flags & OPF_PURE);
+    for (uint32_t i = 0; i < op->nres; i++) used = used || uses[op->res[i]];
+    if (used) continue;
+    for (uint32_t i = 0; i < op->nargs; i++) uses[op->args[i]]--;
+    ir_erase(op);
+  }
+}
+
+void ir_sweep(Func *f) {
+  uint32_t *uses = NEWN(f->mod->arena, uint32_t, f->values.n);
+  count(uses, f->body);
+  drop(uses, f->body);
+}

@@ -1,4 +1,4 @@
-// Dependence of values on axes. A value depends on the key axes it varies with
+// Dependence of values on axes and on each other. A value depends on the key axes it varies with
 // and on those some operand of it was reduced over.
 #ifndef ATTNC_IR_DEPS_H
 #define ATTNC_IR_DEPS_H
@@ -27,5 +27,8 @@ typedef struct DomainAxes {
   uint64_t of[64];
 } DomainAxes;
 void ir_note_domain(const Func *f, DomainAxes *d, uint32_t axis, Value pred);
+
+// Drops pure ops without uses.
+void ir_sweep(Func *f);
 
 #endif

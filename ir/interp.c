@@ -493,8 +493,9 @@ bool ir_interp(Ctx *cx, const Module *m, const char *name, InterpTensor *args,
     return false;
   }
   if (opt->poison) poison(in.f, args);
-  bool ok = setup(&in) &&
-            (m->level == LV_TILE ? interp_tile(&in) : run_function(&in));
+  bool ok = setup(&in) && (m->level == LV_MACH   ? interp_mach(&in)
+                           : m->level == LV_TILE ? interp_tile(&in)
+                                                 : run_function(&in));
   arena_drop(&tables);
   return ok && !in.failed;
 }

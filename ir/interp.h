@@ -1,4 +1,5 @@
-// Private to the interpreter (interp.c, interpstream.c, interptile.c).
+// Private to the interpreter (interp.c, interpstream.c, interptile.c,
+// interpmach.c).
 #ifndef ATTNC_IR_INTERP_H
 #define ATTNC_IR_INTERP_H
 
@@ -53,5 +54,6 @@ void interp_fail(Interp *in, const Op *op, const char *what);
 bool interp_offset(const InterpTensor *t, const int64_t *idx, int64_t *off,
                    int *bad_axis);
 bool interp_tile(Interp *in);
+bool interp_mach(Interp *in);
 
 #endif

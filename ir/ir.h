@@ -296,7 +296,7 @@ typedef struct InterpOpt {
   bool poison;        // outputs and tile memory start as NaN
 } InterpOpt;
 
-// Executes program `name` of a module at level attn, stream or tile. `args`
+// Executes program `name` of a module of any level (mach: the CPU's). `args`
 // are its parameters in order; `dims` the value of each dim symbol. False with
 // a diagnostic (out-of-range gather at attn level, step budget).
 bool ir_interp(Ctx *cx, const Module *m, const char *name, InterpTensor *args,

@@ -46,7 +46,7 @@ Value em_dim(Assign *as, Dim d) {
 // A fact of a tensor parameter (of f).
 Value em_tensor(Assign *as, OpCode c, Value tensor, int pos) {
   uint64_t key = (uint64_t)tensor << 16 | (uint64_t)(pos + 1) << 12 |
-                 (uint64_t)(c - OP_ALLOC);
+                 (uint64_t)c;
   Value v = cached(&as->facts, key);
   if (v) return v;
   Value arg = memo_get(as, tensor, 0);

@@ -18,6 +18,7 @@ typedef struct Nest {
   bool reverse;
   bool panels;            // the loop over panels follows the outer axes
   int pair;               // axis walked in steps of two
+  Value even;             // its coordinate, even; not a point to hoist to
   bool odd;               // its extent may be odd
   Value *acc;             // cols accumulators for each reducing root
   uint32_t nacc;
@@ -249,13 +250,23 @@ static uint32_t count_kept(const Nest *n) {
   return k * n->as->pt.cols;
 }
 
+static bool in_pairs(const Nest *n, const Root *r) {
+  return r->kind == ROOT_KEEP && r->dst->pair == n->pair;
+}
+
 static void put_all(Nest *n, const Value *lo, const Value *hi) {
   Assign *as = n->as;
   for (uint32_t i = 0; i < n->n; i++) {
     Root *r = n->r[i];
     if (r->kind != ROOT_KEEP && r->kind != ROOT_SCAN) continue;
-    for (uint32_t c = 0; c < as->pt.cols; c++, lo++, hi++)
+    for (uint32_t c = 0; c < as->pt.cols; c++, lo++, hi++) {
       put(as, r, c, *lo, *hi);
+      if (n->pair < 0 || in_pairs(n, r)) continue;
+      Value one = em_int(as, 1);
+      as->pt.idx[n->pair] = em_2(as, OP_ADD, n->even, one);
+      put(as, r, c, *hi, *hi);
+      as->pt.idx[n->pair] = n->even;
+    }
   }
 }
 
@@ -307,15 +318,15 @@ static void body(Nest *n) {
         tensor_store(as, n->r[i]->op, c);
     return;
   }
-  Value x = as->pt.idx[n->pair];
   uint32_t mark = scope_open(as);
+  as->pt.idx[n->pair] = n->even;
   point(n, n->acc, lo);
   scope_close(as, mark);
-  second(n, x, n->acc, hi);
+  second(n, n->even, n->acc, hi);
   scope_close(as, mark);
-  as->pt.idx[n->pair] = x;
-  // What is not stored in pairs is stored one by one; only pairs are here.
+  as->pt.idx[n->pair] = n->even;
   put_all(n, lo, hi);
+  as->pt.idx[n->pair] = 0;
 }
 
 // ---------------------------------------------------------------- loops
@@ -374,20 +385,13 @@ static void loops(Nest *n, uint32_t level) {
   bool red = level >= n->nouter;
   Loop l = loop_open(as, em_int(as, 0), em_dim(as, size), 1, n->acc,
                      red ? n->nacc : 0, as->f->axes.at[a].name);
-  Value x = l.iv;
   if (n->reverse && red && l.op) {
     IrAttr rev = attr_i(AT_REVERSE, 1);
     ir_set_attr(as->g, l.op, rev);
   }
-  if (pair) {
-    as->pt.idx[a] = 0;  // not one point: nothing is hoisted with it
-    hoist_all(n);
-    x = em_2(as, OP_MUL, x, em_int(as, 2));
-    as->pt.idx[a] = x;
-  } else {
-    as->pt.idx[a] = x;
-    hoist_all(n);
-  }
+  if (pair) n->even = em_2(as, OP_MUL, l.iv, em_int(as, 2));
+  as->pt.idx[a] = pair ? 0 : l.iv;
+  hoist_all(n);
   inside(n, level + 1);
   loop_close(as, &l, n->acc);
   as->pt.idx[a] = 0;

@@ -124,6 +124,13 @@ static int lane_of_scan(const Assign *as, const Op *op, Dim *size) {
   return best;
 }
 
+// Do both operands have axes of the result that the other has not?
+static bool is_matrix_product(const Assign *as, const Op *op) {
+  AxisSet a = axes_of(as, op->args[0]), b = axes_of(as, op->args[1]);
+  AxisSet r = axes_of(as, op->res[0]);
+  return (a & r & ~b) && (b & r & ~a);
+}
+
 int lane_of(const Assign *as, const Op *op, Dim *size) {
   *size = DIM_NONE;
   if (op->code == OP_SCAN) return lane_of_scan(as, op, size);
@@ -132,6 +139,10 @@ int lane_of(const Assign *as, const Op *op, Dim *size) {
     if (*size) return as->par;
   }
   const Type *res = op->nres ? ir_type(as->f, op->res[0]) : NULL;
+  if (op->code == OP_DOT && is_matrix_product(as, op)) {
+    *size = res->size[res->n - 1];
+    return (int)res->axis[res->n - 1];
+  }
   uint32_t n = op->code == OP_DOT ? 2 : op->nargs;
   return widest_last(as, op->args, n, res, size);
 }

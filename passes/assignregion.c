@@ -302,7 +302,9 @@ static void op_emit(Assign *as, Op *op) {
     keep_inline(as, v);
     return;
   }
-  scalar_of(as, v);
+  // What waits for a reduction is evaluated when it is wanted.
+  as->stamp++;
+  if (!waits(as, v)) scalar_of(as, v);
 }
 
 void region_emit(Assign *as, Region *r) {

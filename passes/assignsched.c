@@ -218,6 +218,10 @@ static bool fits(const Root *o, const Root *r) {
   if (op >= 0 && rp >= 0 && op != rp) return false;
   int p = op >= 0 ? op : rp;
   if (p >= 0 && (oi | ri) && !((oi | ri) >> p & 1)) return false;
+  // Single elements of an odd pair have no place of their own.
+  if ((op >= 0) != (rp >= 0) && o->kind == ROOT_KEEP && r->kind == ROOT_KEEP &&
+      (op >= 0 ? o : r)->dst->odd)
+    return false;
   bool scan = o->kind == ROOT_SCAN || r->kind == ROOT_SCAN;
   if (scan && p >= 0) return false;
   bool ordered = o->kind == ROOT_SCAN && r->kind == ROOT_SCAN;
@@ -322,6 +326,16 @@ static Root *root_at(const Assign *as, const Op *op) {
   return NULL;
 }
 
+// Do the pending roots already bring v to where a yield wants it?
+static bool is_kept(const Assign *as, Value v) {
+  if (as->root_of[v] && as->root_of[v]->dst) return true;
+  for (uint32_t i = 0; i < as->pending.n; i++) {
+    const Root *r = as->pending.at[i];
+    if (r->kind == ROOT_KEEP && r->v == v) return true;
+  }
+  return false;
+}
+
 // Is v wanted outside of the stage?
 static bool escapes(Assign *as, Value v, uint32_t stage) {
   if (as->seen[v] == as->stamp) return false;
@@ -329,8 +343,12 @@ static bool escapes(Assign *as, Value v, uint32_t stage) {
   for (uint32_t i = 0; i < as->uses[v].n; i++) {
     Op *u = as->uses[v].at[i];
     const Root *r = root_at(as, u);
-    if (r ? r->stage != stage : !u->nres && u->code != OP_YIELD) return true;
-    if (r || u->code == OP_YIELD) continue;
+    if (!r && u->code == OP_YIELD) {
+      if (!is_kept(as, v)) return true;
+      continue;
+    }
+    if (r ? r->stage != stage : !u->nres) return true;
+    if (r) continue;
     if (!is_inline(as, u->res[0]) || escapes(as, u->res[0], stage)) return true;
   }
   for (uint32_t i = 0; i < as->pending.n; i++) {  // yields are keeps by now

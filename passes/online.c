@@ -239,8 +239,16 @@ static const char *shown(const Online *o, Ex e) {
   return b.at;
 }
 
+// Its name in the program, or the output that it is stored to.
 static const char *name_of(const Online *o, const Red *r) {
   const char *h = ir_info(o->f, r->res)->hint;
+  for (const Op *op = o->f->body->first; op && !h; op = op->next) {
+    if (op->code != OP_STORE) continue;
+    const Op *v = ir_def(o->f, op->args[1]);
+    while (v && v->code == OP_CAST) v = ir_def(o->f, v->args[0]);
+    if (v && v->nres && v->res[0] == r->res)
+      h = ir_info(o->f, op->args[0])->hint;
+  }
   return h ? h : arena_printf(o->arena, "%%%u", r->res);
 }
 
@@ -298,8 +306,10 @@ static bool run_region(Ctx *cx, Func *f, Region *r) {
   online_gauges(&o);
   f->mod->level = LV_STREAM;
   for (uint32_t i = 0; i < o.groups.n; i++) {
-    if (!online_emit(&o, o.groups.at[i])) return false;
+    online_fill(&o, o.groups.at[i]);
+    online_add_some(&o, o.groups.at[i]);
     remark_group(&o, o.groups.at[i], i + 1);
+    if (!online_emit(&o, o.groups.at[i])) return false;
   }
   online_lower_divk(&o);
   drop_dead(&o);

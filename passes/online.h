@@ -95,7 +95,9 @@ bool online_plan(Online *o);
 // onlinefill.c: gauges, scores, fill and guards of a group.
 void online_gauges(Online *o);
 void online_fill(Online *o, Group *g);
-// onlineemit.c: writes the pass of a group and its finalization.
+// onlineemit.c: adds an accumulator that tells an empty domain, if needed;
+// writes the pass of a group and its finalization.
+void online_add_some(Online *o, Group *g);
 bool online_emit(Online *o, Group *g);
 // Expands what is left of divk, guarded by the emptiness of the domain.
 void online_lower_divk(Online *o);

@@ -533,7 +533,7 @@ static bool never_empty(Online *o, uint32_t axis) {
 
 // The first pass over an axis finds out whether its domain is empty, if
 // anything after it needs to know.
-static void add_some(Online *o, Group *g) {
+void online_add_some(Online *o, Group *g) {
   uint64_t v;
   if (map_get(&o->some, some_key(g->axis, g->outer), &v)) return;
   DivkUse u = {.axis = g->axis};
@@ -607,8 +607,6 @@ static Value final_value(Emit *e, const Red *r) {
 }
 
 bool online_emit(Online *o, Group *g) {
-  online_fill(o, g);
-  add_some(o, g);
   make_pass(o, g);
   emit_domain(o, g);
   emit_local(o, g);

@@ -120,8 +120,30 @@ static Ex op_to_ex(Try *t, const Op *op) {
   return sym_op(s, code, kid, op->nargs);
 }
 
+// A coordinate times 0.0: how a value gets an axis that it does not vary with.
+static bool is_spread_zero(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  double c;
+  while (op && op->code == OP_CAST) op = ir_def(f, op->args[0]);
+  if (!op || op->code != OP_MUL || !ir_const_value(f, op->args[1], &c))
+    return false;
+  op = ir_def(f, op->args[0]);
+  while (op && op->code == OP_CAST) op = ir_def(f, op->args[0]);
+  return c == 0 && op && op->code == OP_INDEX;
+}
+
+static Value unspread(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  while (op && op->code == OP_ADD && is_spread_zero(f, op->args[1])) {
+    v = op->args[0];
+    op = ir_def(f, v);
+  }
+  return v;
+}
+
 static Ex to_ex(Try *t, Value v) {
   Online *o = t->o;
+  v = unspread(o->f, v);
   const Op *op = ir_def(o->f, v);
   uint64_t known;
   double c;

@@ -1,6 +1,8 @@
 // Rebuilding of function bodies.
 #include "passes/rebuild.h"
 
+#include "ir/deps.h"
+
 Value *rebuild_args(Rebuild *r, const Op *op) {
   Value *args = NEWN(r->f->mod->arena, Value, op->nargs);
   for (uint32_t i = 0; i < op->nargs; i++)
@@ -56,33 +58,7 @@ void rebuild_func(Func *f, RebuildFn *visit, void *data) {
   for (uint32_t i = 0; i < f->params.n; i++)
     ir_info(f, f->params.at[i].v)->region = f->body;
   region(&r, old, f->body);
-  rebuild_sweep(f);
-}
-
-// ---------------------------------------------------------------- sweep
-static void count(uint32_t *uses, const Region *r) {
-  for (const Op *op = r->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->nargs; i++) uses[op->args[i]]++;
-    for (uint32_t i = 0; i < op->nregions; i++) count(uses, op->regions[i]);
-  }
-}
-
-static void drop(uint32_t *uses, Region *r) {
-  for (Op *op = r->last, *prev; op; op = prev) {
-    prev = op->prev;
-    for (uint32_t i = 0; i < op->nregions; i++) drop(uses, op->regions[i]);
-    bool used = !(op_info(op->code)->flags & OPF_PURE);
-    for (uint32_t i = 0; i < op->nres; i++) used = used || uses[op->res[i]];
-    if (used) continue;
-    for (uint32_t i = 0; i < op->nargs; i++) uses[op->args[i]]--;
-    ir_erase(op);
-  }
-}
-
-void rebuild_sweep(Func *f) {
-  uint32_t *uses = NEWN(f->mod->arena, uint32_t, f->values.n);
-  count(uses, f->body);
-  drop(uses, f->body);
+  ir_sweep(f);
 }
 
 // ---------------------------------------------------------------- axes

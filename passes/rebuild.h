@@ -23,8 +23,6 @@ void rebuild_func(Func *f, RebuildFn *visit, void *data);
 // The new values of op's operands, in the module's arena.
 Value *rebuild_args(Rebuild *r, const Op *op);
 void rebuild_put(Rebuild *r, Value from, Value to);
-// Drops pure ops without uses.
-void rebuild_sweep(Func *f);
 // Drops the last axes as long as nothing varies with them.
 void rebuild_trim(Func *f);
 

@@ -1,0 +1,337 @@
+// attn-oracle: runs the programs of a .attn file twice on random inputs, by the
+// oracle (the syntax tree in f64) and by the interpreter on the lowered module,
+// and compares the outputs.
+//
+//   attn-oracle f.attn --dim=B=2,Sq=5 --in=cu=offsets(0,4) --passes=inline
+#include "frontend/oracle.h"
+#include "passes/pass.h"
+#include "tools/driver/gen.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MAX_ARGS = 64, MAX_DIMS = 64, MAX_PROGRAMS = 64 };
+
+static const char usage[] =
+    "usage: attn-oracle FILE.attn [options]\n"
+    "  --fn=NAME          program (default: all)\n"
+    "  --dim=A=1,T=f16    values of dims (default 3, const: the least)\n"
+    "  --in=NAME=GEN(a,b) input generator (see attn-run)\n"
+    "  --passes=a,b       after lowering (default inline,canon,cse,dce)\n"
+    "  --runs=N --seed=N --tol=X --round --print    as attn-run\n"
+    "  -I DIR\n";
+
+typedef struct Options {
+  const char *file, *fn, *passes;
+  const char *dims[MAX_DIMS], *ins[MAX_ARGS];
+  uint32_t ndims, nins;
+  int runs;
+  uint64_t seed;
+  double tol;
+  bool round, print;
+} Options;
+
+typedef struct Run {
+  Ctx *cx;
+  const Options *o;
+  const Decl *d;
+  const Func *f;
+  uint64_t seed;
+  int64_t dims[MAX_DIMS];                // of the module
+  InterpTensor args[MAX_ARGS];
+  void *want[MAX_ARGS];                  // outputs of the oracle
+} Run;
+
+// ---------------------------------------------------------------- options
+static bool starts(const char *s, const char *p, const char **rest) {
+  size_t n = strlen(p);
+  *rest = s + n;
+  return strncmp(s, p, n) == 0;
+}
+
+static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
+  *o = (Options){.passes = "inline,canon,cse,dce", .runs = 1, .seed = 1,
+                 .tol = 1e-9};
+  for (int i = 1; i < argc; i++) {
+    const char *v;
+    if (starts(argv[i], "--fn=", &v)) o->fn = v;
+    else if (starts(argv[i], "--dim=", &v) && o->ndims < MAX_DIMS)
+      o->dims[o->ndims++] = v;
+    else if (starts(argv[i], "--in=", &v) && o->nins < MAX_ARGS)
+      o->ins[o->nins++] = v;
+    else if (starts(argv[i], "--passes=", &v)) o->passes = v;
+    else if (starts(argv[i], "--runs=", &v)) o->runs = atoi(v);
+    else if (starts(argv[i], "--seed=", &v)) o->seed = strtoull(v, NULL, 0);
+    else if (starts(argv[i], "--tol=", &v)) o->tol = atof(v);
+    else if (!strcmp(argv[i], "--round")) o->round = true;
+    else if (!strcmp(argv[i], "--print")) o->print = true;
+    else if (!strcmp(argv[i], "-I") && i + 1 < argc)
+      vec_push(&cx->session, &cx->include_dirs, argv[++i]);
+    else if (argv[i][0] == '-') return false;
+    else o->file = argv[i];
+  }
+  return o->file != NULL;
+}
+
+// What --dim says of name, or NULL.
+static const char *dim_option(const Options *o, const char *name) {
+  size_t n = strlen(name);
+  for (uint32_t i = 0; i < o->ndims; i++)
+    for (const char *p = o->dims[i]; p && *p; p = p ? p + 1 : NULL) {
+      if (!strncmp(p, name, n) && p[n] == '=') return p + n + 1;
+      p = strchr(p, ',');
+      if (!p) break;
+    }
+  return NULL;
+}
+
+static Gen generator(const Run *r, const char *name, DType t) {
+  Gen g = gen_default(dtype_is_float(t) ? GK_NORMAL : GK_RANDINT);
+  size_t n = strlen(name);
+  if (!dtype_is_float(t)) {
+    g.arg[0] = 0;
+    g.arg[1] = 3;
+  }
+  for (uint32_t i = 0; i < r->o->nins; i++) {
+    const char *s = r->o->ins[i];
+    if (strncmp(s, name, n) || s[n] != '=') continue;
+    s += n + 1;
+    GenKind k;
+    if (!gen_by_name(s, (uint32_t)strcspn(s, "("), &k)) continue;
+    g = gen_default(k);
+    s = strchr(s, '(');
+    for (int j = 0; s && j < 2 && *s && *s != ')'; j++) {
+      char *end;
+      g.arg[j] = strtod(s + 1, &end);
+      s = end;
+    }
+  }
+  g.seed = r->seed;
+  return g;
+}
+
+// ---------------------------------------------------------------- binding
+static void bind_dims(Run *r) {
+  const DimTab *t = &r->f->mod->dims;
+  for (uint32_t i = 0; i < t->syms.n && i < MAX_DIMS; i++) {
+    const char *v = dim_option(r->o, t->syms.at[i].name);
+    r->dims[i] = v ? atoll(v) : t->syms.at[i].values.n
+                                    ? t->syms.at[i].values.at[0] : 3;
+  }
+}
+
+static double at(DType t, const void *data, int64_t i) {
+  return dtype_load(t, (const char *)data + i * dtype_size(t));
+}
+
+static int64_t count(const InterpTensor *t) {
+  int64_t n = 1;
+  for (uint32_t i = 0; i < t->rank; i++) n *= t->shape[i];
+  return n;
+}
+
+static void *storage(Run *r, DType t, int64_t n) {
+  return arena_alloc(&r->cx->session, (size_t)(n + 1) * (size_t)dtype_size(t));
+}
+
+// Outputs are f64, so that only their values are compared.
+static bool bind_arg(Run *r, uint32_t i) {
+  const FuncParam *p = &r->f->params.at[i];
+  const ValueInfo *v = ir_info(r->f, p->v);
+  InterpTensor *t = &r->args[i];
+  const char *name = v->hint;
+  *t = (InterpTensor){.dtype = v->type.dtype, .given = true};
+  Gen g = generator(r, name, t->dtype);
+  if (v->type.kind != TK_TENSOR) {
+    gen_fill(&r->cx->scratch, &g, name, DT_F64, 1, &t->scalar);
+    t->scalar = dtype_round(t->dtype, t->scalar);
+    return true;
+  }
+  t->rank = v->type.n;
+  int64_t n = 1;
+  for (uint32_t k = t->rank; k-- > 0;) {
+    if (!dim_eval(&r->f->mod->dims, v->type.size[k], r->dims, &t->shape[k]))
+      return false;
+    t->stride[k] = n;
+    n *= t->shape[k];
+  }
+  if (p->role == PR_OUT && dtype_is_float(t->dtype)) t->dtype = DT_F64;
+  if (n < 0 || n > 1 << 24 || gen_check(&g, n)) return false;
+  t->data = storage(r, t->dtype, n);
+  if (p->role != PR_OUT)
+    gen_fill(&r->cx->scratch, &g, name, t->dtype, n, t->data);
+  return true;
+}
+
+static int find_arg(const Run *r, const char *name) {
+  for (uint32_t i = 0; i < r->f->params.n; i++)
+    if (strcmp(ir_info(r->f, r->f->params.at[i].v)->hint, name) == 0)
+      return (int)i;
+  return -1;
+}
+
+// Ragged dims and totals follow from the lengths or offsets.
+static bool bind_ragged(Run *r) {
+  const DimTab *t = &r->f->mod->dims;
+  for (uint32_t i = 0; i < t->syms.n; i++) {
+    const DimSym *s = &t->syms.at[i];
+    int by = s->kind == DIM_RAGGED ? find_arg(r, s->by) : -1;
+    if (by < 0) continue;
+    if (!bind_arg(r, (uint32_t)by)) return false;
+    InterpTensor *len = &r->args[by];
+    uint32_t total;
+    char *name = arena_printf(&r->cx->session, "%s_total", s->name);
+    bool offsets = dim_find_sym(t, intern(&r->cx->names, name), &total);
+    int64_t n = count(len), most = 0;
+    for (int64_t k = 0; k + offsets < n; k++) {
+      double l = at(len->dtype, len->data, k + offsets);
+      if (offsets) l -= at(len->dtype, len->data, k);
+      if ((int64_t)l > most) most = (int64_t)l;
+    }
+    if (!dim_option(r->o, s->name)) r->dims[i] = most;
+    if (offsets)
+      r->dims[total] = (int64_t)at(len->dtype, len->data, n - 1);
+  }
+  return true;
+}
+
+// ---------------------------------------------------------------- running
+static bool run_oracle(Run *r) {
+  OracleArg *args = NEWN(&r->cx->session, OracleArg, MAX_ARGS);
+  int64_t dims[MAX_DIMS] = {0};
+  const DimTab *t = r->d->dims, *m = &r->f->mod->dims;
+  for (uint32_t i = 0; i < t->syms.n && i < MAX_DIMS; i++) {
+    uint32_t s;
+    const char *v = dim_option(r->o, t->syms.at[i].name);
+    if (dim_find_sym(m, t->syms.at[i].name, &s)) dims[i] = r->dims[s];
+    else if (v) dims[i] = atoll(v);
+    else dims[i] = t->syms.at[i].values.n ? t->syms.at[i].values.at[0] : 3;
+  }
+  for (uint32_t i = 0; i < r->f->params.n; i++) {
+    const InterpTensor *from = &r->args[i];
+    int64_t n = count(from);
+    args[i] = (OracleArg){.dtype = from->dtype, .rank = from->rank,
+                          .scalar = from->scalar, .given = from->given};
+    memcpy(args[i].shape, from->shape, sizeof args[i].shape);
+    memcpy(args[i].stride, from->stride, sizeof args[i].stride);
+    if (!from->data) continue;
+    bool shared = r->f->params.at[i].role == PR_IN;
+    args[i].data = shared ? from->data : storage(r, from->dtype, n);
+    if (!shared)
+      memcpy(args[i].data, from->data,
+             (size_t)n * (size_t)dtype_size(from->dtype));
+    r->want[i] = args[i].data;
+  }
+  return oracle_run(r->cx, r->d, args, dims, NULL);
+}
+
+static double error(const InterpTensor *x, const void *want) {
+  int64_t n = count(x);
+  double sq = 0, worst = 0;
+  for (int64_t i = 0; i < n; i++) {
+    double v = at(x->dtype, want, i);
+    if (isfinite(v)) sq += v * v;
+  }
+  double rms = n ? sqrt(sq / (double)n) : 0;
+  for (int64_t i = 0; i < n; i++) {
+    double a = at(x->dtype, x->data, i), b = at(x->dtype, want, i);
+    if (a == b || (isnan(a) && isnan(b))) continue;
+    if (!isfinite(a) || !isfinite(b)) return (double)INFINITY;
+    double scale = fabs(b) + rms;
+    worst = fmax(worst, fabs(a - b) / (scale > 0 ? scale : 1));
+  }
+  return worst;
+}
+
+static bool compare(const Run *r) {
+  bool ok = true;
+  for (uint32_t i = 0; i < r->f->params.n; i++) {
+    ParamRole role = r->f->params.at[i].role;
+    const InterpTensor *t = &r->args[i];
+    const char *name = ir_info(r->f, r->f->params.at[i].v)->hint;
+    if (role != PR_OUT && role != PR_INOUT) continue;
+    if (r->o->print)
+      for (int64_t k = 0; k < count(t); k++)
+        printf("%s[%lld] %.9g %.9g\n", name, (long long)k,
+               at(t->dtype, t->data, k), at(t->dtype, r->want[i], k));
+    double e = error(t, r->want[i]);
+    if (e <= r->o->tol) continue;
+    printf("%s: %s differs: %.3g > %.3g\n", r->d->name, name, e, r->o->tol);
+    ok = false;
+  }
+  return ok;
+}
+
+static bool run_once(Run *r) {
+  bind_dims(r);
+  bool ok = bind_ragged(r);
+  for (uint32_t i = 0; i < r->f->params.n && ok; i++)
+    ok = r->args[i].data || bind_arg(r, i);
+  if (!ok) {
+    fprintf(stderr, "attn-oracle: inputs of '%s' cannot be made\n", r->d->name);
+    return false;
+  }
+  InterpOpt opt = {.round = r->o->round, .seed = r->seed, .poison = true};
+  if (!run_oracle(r)) return false;
+  return ir_interp(r->cx, r->f->mod, r->f->name, r->args, r->dims, &opt) &&
+         compare(r);
+}
+
+static Module *lower(Ctx *cx, const Options *o, const Decl *d) {
+  FeBind binds[MAX_DIMS];
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < d->generics.n && n < MAX_DIMS; i++) {
+    const char *name = d->generics.at[i].name, *v = dim_option(o, name);
+    FeBind *b = &binds[n];
+    if (!v || (d->generics.at[i].kind != GEN_CONST &&
+               d->generics.at[i].kind != GEN_DTYPE))
+      continue;
+    *b = (FeBind){.name = name, .value = atoll(v), .dtype = DT_NONE};
+    dtype_by_name(v, (uint32_t)strcspn(v, ","), &b->dtype);
+    n++;
+  }
+  Module *m = fe_lower(cx, d, binds, n);
+  PipelineOpt po = {.pass.target = "cpu", .verify_each = true};
+  if (!m || !ir_verify(cx, m)) return NULL;
+  return pass_run(cx, m, o->passes, &po) ? m : NULL;
+}
+
+static bool run_program(Ctx *cx, const Options *o, const Decl *d) {
+  Module *m = lower(cx, o, d);
+  if (!m) return false;
+  for (int i = 0; i < o->runs; i++) {
+    Run *r = NEW(&cx->session, Run);
+    *r = (Run){.cx = cx, .o = o, .d = d, .f = ir_find(m, d->name)};
+    r->seed = o->seed + (uint64_t)i;
+    if (!run_once(r)) return false;
+  }
+  printf("%s: same\n", d->name);
+  return true;
+}
+
+static int run(Ctx *cx, const Options *o) {
+  Source *src = ctx_read_source(cx, o->file, NOWHERE);
+  Unit *unit = src ? fe_parse(cx, src) : NULL;
+  Decl *all[MAX_PROGRAMS];
+  bool ok = unit && fe_check(cx, unit);
+  uint32_t n = ok ? fe_programs(unit, all, MAX_PROGRAMS) : 0;
+  for (uint32_t i = 0; i < n; i++)
+    if (!o->fn || strcmp(o->fn, all[i]->name) == 0)
+      ok = run_program(cx, o, all[i]) && ok;
+  return ok ? 0 : 1;
+}
+
+int main(int argc, char **argv) {
+  Ctx cx;
+  Options o;
+  int rc = 2;
+  ctx_init(&cx);
+  if (read_options(&cx, argc, argv, &o)) rc = run(&cx, &o);
+  else fputs(usage, stderr);
+  Buf out = {.arena = &cx.session};
+  if (cx.nerrors) diag_render(&cx, (DiagStyle){.ascii = true}, &out);
+  if (out.n) fputs(out.at, stderr);
+  ctx_drop(&cx);
+  return rc;
+}
