@@ -12,7 +12,7 @@
 // by the schedule.
 static const char pipeline[] =
     "function(early-cse<memssa>,instcombine<no-verify-fixpoint>,"
-    "loop-mssa(licm),gvn<no-pre>,loop(loop-reduce),simplifycfg)";
+    "loop-mssa(licm),gvn<no-pre>,simplifycfg)";
 
 // ---------------------------------------------------------------- checks
 static bool check_variant(Ctx *cx, const CgProgram *p, const Module *m) {

@@ -1,19 +1,25 @@
 // Every cast between dtypes, run through the JIT on every level of this
 // machine, bit for bit against ir/dtype.h: all patterns of 8 and 16 bits, and
 // a sweep with edges of the wider types.
-#include "codegen/codegen.h"
-#include "test/unit/expect.h"
+#include "test/unit/cg-run.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { N = 1 << 16, TASK = 1024 };
+
+#ifdef LINKED
+enum { STEP = 17 };  // an emulator is slow
+#else
+enum { STEP = 1 };
+#endif
 
 static int count(DType from) {
   return dtype_size(from) == 1 ? TASK : dtype_size(from) == 2 ? N : 8 * TASK;
 }
 
+#ifdef LINKED
+static void write(void *buf, const char *target) { (void)buf, (void)target; }
+#else
 static void program(Buf *b, DType from, DType to, int lanes) {
   const char *f = dtype_name(from), *t = dtype_name(to), *v = lanes ? "v" : "";
   char pre[16] = "", post[4] = "";
@@ -33,6 +39,14 @@ static void program(Buf *b, DType from, DType to, int lanes) {
              f, t, lanes, f, t, TASK, f, t, TASK, lanes ? lanes : 1, v, pre, f,
              post, t, pre, t, post, v);
 }
+
+static void write(void *buf, const char *target) {
+  (void)target;
+  for (DType f = 0; f < DT_COUNT; f++)
+    for (DType t = 0; t < DT_COUNT; t++)
+      for (int l = 0; f != t && l <= 16; l += 16) program(buf, f, t, l);
+}
+#endif
 
 // Floats around every power of two with ties of all narrower types, and noise.
 static double sample(int i) {
@@ -102,21 +116,16 @@ static bool same(DType from, DType to, const void *in, const void *out,
   return memcmp(&top, out, (size_t)dtype_size(to)) == 0;
 }
 
-static void check(CgJit *j, const char *target, DType from, DType to,
+static void check(const Code *c, const char *target, DType from, DType to,
                   int lanes, void *in, void *out) {
   char name[48];
   snprintf(name, sizeof name, "%s_%s_%d", dtype_name(from), dtype_name(to),
            lanes);
-  const attn_program *p = cg_jit_program(j, "c", name);
-  EXPECT(p != NULL);
-  int n = count(from);
-  attn_tensor x = {in, {n}, {1}, 1, (int)from}, y = {out, {n}, {1}, 1, (int)to};
-  attn_tensor *t[] = {&x, &y};
-  attn_scalar none = {.i64 = 0};
-  EXPECT(p && attn_launch(p, t, &none, NULL, NULL) == 0);
+  int n = count(from), wrong = 0, types[2] = {(int)from, (int)to};
+  void *data[2] = {in, out};
+  launch(find(c, name), data, types, 2, n);
   bool flush = lanes && to == DT_BF16 && strstr(target, "bf16");
-  int wrong = 0;
-  for (int i = 0; i < n; i++) {
+  for (int i = 0; i < n; i += lanes ? STEP : 7 * STEP) {
     char *a = (char *)in + i * dtype_size(from);
     char *b = (char *)out + i * dtype_size(to);
     if (!same(from, to, a, b, flush) && wrong++ < 3)
@@ -127,44 +136,18 @@ static void check(CgJit *j, const char *target, DType from, DType to,
   EXPECT(wrong == 0);
 }
 
-static void level(Ctx *cx, const char *target, void *in, void *out) {
-  Buf b = {.arena = &cx->session}, obj = {.arena = &cx->session};
-  buf_printf(&b, "module mach %s\ndim N dyn\n", target);
-  for (DType f = 0; f < DT_COUNT; f++)
-    for (DType t = 0; t < DT_COUNT; t++)
-      for (int l = 0; f != t && l <= 16; l += 16) program(&b, f, t, l);
-  Module *m = ir_parse(cx, ctx_add_source(cx, "cast.tir", b.at, b.n));
-  EXPECT(m != NULL);
-  if (!m) return;
-  CgProgram *p = NEWN(&cx->session, CgProgram, m->funcs.n);
-  for (uint32_t i = 0; i < m->funcs.n; i++)
-    p[i] = cg_program_of(cx, m, m->funcs.at[i], "c");
-  CgJit *j = cg_compile(cx, p, m->funcs.n, CG_OBJECT, &obj)
-                 ? cg_jit_load(cx, obj.at, obj.n)
-                 : NULL;
-  EXPECT(j != NULL);
-  for (DType f = 0; j && f < DT_COUNT; f++) {
+static void test(const Code *c, const char *target) {
+  void *in = calloc(N, 8), *out = calloc(N, 8);
+  for (DType f = 0; f < DT_COUNT; f++) {
     fill(f, in);
     for (DType t = 0; t < DT_COUNT; t++)
       for (int l = 0; f != t && l <= 16; l += 16)
-        check(j, target, f, t, l, in, out);
+        check(c, target, f, t, l, in, out);
   }
-  cg_jit_drop(j);
+  free(in);
+  free(out);
 }
 
 int main(int argc, char **argv) {
-  void *in = calloc(N, 8), *out = calloc(N, 8);
-  const char *targets[8];
-  uint32_t n = cg_host_targets(targets, 8);
-  for (uint32_t i = 0; i < n; i++) {
-    Ctx cx;
-    ctx_init(&cx);
-    if (argc < 2 || strstr(targets[i], argv[1])) level(&cx, targets[i], in, out);
-    Buf err = {.arena = &cx.session};
-    diag_render(&cx, (DiagStyle){.ascii = true}, &err);
-    if (err.n) printf("%s", err.at);
-    ctx_drop(&cx);
-  }
-  free(in), free(out);
-  return verdict();
+  return each_level(argc, argv, write, test);
 }

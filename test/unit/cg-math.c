@@ -1,12 +1,9 @@
 // Every function of math.c and math64.c, run through the JIT on every level of
 // this machine, against libm in double (f32) or long double (f64).
-//   unit-cg-math [stride]     every stride-th float (odd); default is quick
-#include "codegen/codegen.h"
-#include "test/unit/expect.h"
+//   STRIDE=n: every n-th float (odd), default is quick; SHOW=1: the errors
+#include "test/unit/cg-run.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 typedef long double Ref1(long double);
 typedef struct Fn {
@@ -28,6 +25,11 @@ static const Fn fns[] = {
     {"softplus", softplusl, 2.5, 3.5, 1}, {"erf", erfl, 5.2, 3, 0},
     {"sin", sinl, 1.6, 2.6, 0},       {"cos", cosl, 1.6, 2.6, 0}};
 enum { NFN = sizeof fns / sizeof *fns, CHUNK = 4096 };
+#ifdef LINKED
+enum { STRIDE = 2400017 };  // an emulator is slow
+#else
+enum { STRIDE = 140017 };
+#endif
 
 static const double special[] = {
     0.0, -0.0, INFINITY, -INFINITY, NAN, 1, -1, 0x1p-126, -0x1p-126, 0x1p-149,
@@ -41,6 +43,12 @@ static const double special[] = {
 enum { NSPECIAL = sizeof special / sizeof *special };
 
 // ---------------------------------------------------------------- programs
+static const char *const types[] = {"f32", "f64"};
+static const int lanes_of[2][3] = {{32, 0, 4}, {8, 0, 2}};
+
+#ifdef LINKED
+static void write(void *buf, const char *target) { (void)buf, (void)target; }
+#else
 static void program(Buf *b, const char *fn, const char *t, int lanes,
                     bool two) {
   buf_printf(b, "func program @%s_%s_%d(%%X: tensor<%s[N]> in, ", fn, t, lanes,
@@ -68,19 +76,16 @@ static void program(Buf *b, const char *fn, const char *t, int lanes,
              fn, two ? ", %b" : "", type, v);
 }
 
-static Module *module(Ctx *cx, const char *target) {
-  Buf b = {.arena = &cx->session};
-  buf_printf(&b, "module mach %s\ndim N dyn\n", target);
-  static const char *const types[] = {"f32", "f64"};
-  static const int lanes[2][3] = {{0, 4, 32}, {0, 2, 8}};
+static void write(void *buf, const char *target) {
+  (void)target;
   for (int t = 0; t < 2; t++)
     for (int l = 0; l < 3; l++) {
       for (int i = 0; i < NFN; i++)
-        program(&b, fns[i].name, types[t], lanes[t][l], false);
-      program(&b, "pow", types[t], lanes[t][l], true);
+        program(buf, fns[i].name, types[t], lanes_of[t][l], false);
+      program(buf, "pow", types[t], lanes_of[t][l], true);
     }
-  return ir_parse(cx, ctx_add_source(cx, "math.tir", b.at, b.n));
 }
+#endif
 
 // ---------------------------------------------------------------- checks
 typedef struct Check {
@@ -116,22 +121,6 @@ static void one(Check *c, long double x, long double y, double got,
   if (err > c->bound && c->wrong++ < 5)
     printf("%s %s: (%La, %La) gives %a, want %La: %.2f ulp\n", c->target,
            c->name, x, y, got, rounded, err);
-}
-
-static void launch(const attn_program *p, void *x, void *z, void *y, int64_t n,
-                   int dtype) {
-  attn_tensor t[3];
-  attn_tensor *at[3];
-  void *data[3] = {x, z ? z : y, y};
-  int m = z ? 3 : 2;
-  for (int i = 0; i < m; i++) {
-    t[i] = (attn_tensor){data[i], {n}, {1}, 1, dtype};
-    at[i] = &t[i];
-  }
-  attn_scalar none = {.i64 = 0};
-  attn_error e;
-  EXPECT(attn_launch(p, at, &none, NULL, &e) == 0);
-  if (e.code) printf("%s\n", e.text);
 }
 
 typedef struct Data {
@@ -176,24 +165,36 @@ static Data inputs(uint32_t stride) {
   return d;
 }
 
-static void sweep(CgJit *j, const Data *d, const char *target, int fn,
-                  bool wide, int lanes) {
-  char name[32];
+static void run(const Code *code, const char *name, const Data *d, bool wide,
+                bool two) {
+  int dtype = wide ? ATTN_F64 : ATTN_F32, dtypes[3] = {dtype, dtype, dtype};
+  void *x = wide ? (void *)d->x64 : (void *)d->x32;
+  void *y = wide ? (void *)d->y64 : (void *)d->y32;
+  void *out = wide ? (void *)d->out64 : (void *)d->out32;
+  void *data[3] = {x, two ? y : out, out};
+  launch(find(code, name), data, dtypes, two ? 3 : 2, d->n);
+}
+
+static Check bounds(const char *target, const char *name, int fn, bool wide) {
   bool two = fn == NFN, slow = !strcmp(target, "cpu:x86-64");
   const char *f = two ? "pow" : fns[fn].name;
-  snprintf(name, sizeof name, "%s_%s_%d", f, wide ? "f64" : "f32", lanes);
-  const attn_program *p = cg_jit_program(j, "m", name);
-  EXPECT(p != NULL);
-  if (!p) return;
-  if (wide) launch(p, d->x64, two ? d->y64 : NULL, d->out64, d->n, ATTN_F64);
-  else launch(p, d->x32, two ? d->y32 : NULL, d->out32, d->n, ATTN_F32);
   double b = two ? (wide ? 2 : 0.6) : wide ? fns[fn].ulp64 : fns[fn].ulp32;
   double flush = two ? (wide ? 0x1p-1022 : 0)
                      : fns[fn].flush32 * (wide ? 0x1p-1022 : 0x1p-126);
   // Without FMA pi is known to 49 bits only.
   if (slow && !wide && strstr("sin cos", f)) flush = 0x1p-36;
-  Check c = {.name = name, .target = target, .wide = wide, .flush = flush,
-             .bound = b + (slow ? 0.8 : 0)};
+  return (Check){.name = name, .target = target, .wide = wide, .flush = flush,
+                 .bound = b + (slow ? 0.8 : 0)};
+}
+
+static void sweep(const Code *code, const Data *d, const char *target, int fn,
+                  bool wide, int lanes) {
+  char name[32];
+  bool two = fn == NFN;
+  snprintf(name, sizeof name, "%s_%s_%d", two ? "pow" : fns[fn].name,
+           types[wide], lanes);
+  run(code, name, d, wide, two);
+  Check c = bounds(target, name, fn, wide);
   for (int64_t i = 0; i < d->n; i++) {
     long double x = wide ? d->x64[i] : (double)d->x32[i];
     long double y = wide ? d->y64[i] : (double)d->y32[i];
@@ -205,44 +206,18 @@ static void sweep(CgJit *j, const Data *d, const char *target, int fn,
   EXPECT(c.wrong == 0);
 }
 
-static void level(Ctx *cx, const char *target, const Data *d) {
-  Module *m = module(cx, target);
-  EXPECT(m != NULL);
-  if (!m) return;
-  CgProgram *p = NEWN(&cx->session, CgProgram, m->funcs.n);
-  for (uint32_t i = 0; i < m->funcs.n; i++)
-    p[i] = cg_program_of(cx, m, m->funcs.at[i], "m");
-  Buf obj = {.arena = &cx->session};
-  bool ok = cg_compile(cx, p, m->funcs.n, CG_OBJECT, &obj);
-  EXPECT(ok);
-  CgJit *j = ok ? cg_jit_load(cx, obj.at, obj.n) : NULL;
-  EXPECT(j != NULL);
-  for (int wide = 0; j && wide < 2; wide++)
-    for (int i = 0; i <= NFN; i++) {
-      sweep(j, d, target, i, wide, wide ? 8 : 32);
-      if (d->n > 1000000) continue;
-      sweep(j, d, target, i, wide, 0);
-      sweep(j, d, target, i, wide, wide ? 2 : 4);
-    }
-  cg_jit_drop(j);
+static void test(const Code *code, const char *target) {
+  const char *s = getenv("STRIDE");
+  Data d = inputs(s ? (uint32_t)atoi(s) : STRIDE);
+  bool quick = STRIDE > 1000000 || (s && d.n > 1000000);
+  for (int wide = 0; wide < 2; wide++)
+    for (int i = 0; i <= NFN; i++)
+      for (int l = 0; l < (quick ? 1 : 3); l++)
+        sweep(code, &d, target, i, wide, lanes_of[wide][l]);
+  free(d.x32), free(d.y32), free(d.out32);
+  free(d.x64), free(d.y64), free(d.out64);
 }
 
 int main(int argc, char **argv) {
-  Ctx cx;
-  ctx_init(&cx);
-  uint32_t stride = argc > 1 ? (uint32_t)atoi(argv[1]) : 140017;
-  Data d = inputs(stride);
-  const char *targets[8];
-  uint32_t n = cg_host_targets(targets, 8);
-  for (uint32_t i = 0; i < n; i++)
-    if (argc < 3 || strstr(targets[i], argv[2])) level(&cx, targets[i], &d);
-  if (cx.nerrors) {
-    Buf err = {.arena = &cx.session};
-    diag_render(&cx, (DiagStyle){.ascii = true}, &err);
-    printf("%s", err.at);
-  }
-  free(d.x32), free(d.y32), free(d.out32);
-  free(d.x64), free(d.y64), free(d.out64);
-  ctx_drop(&cx);
-  return verdict();
+  return each_level(argc, argv, write, test);
 }
