@@ -143,6 +143,7 @@ void low_indices(Fx *x) {
 
 static void domain(Fx *x, uint32_t axis, Value p) {
   IrAttr attr = attr_i(AT_AXIS, axis);
+  ir_note_domain(x->f, &x->domains, axis, p);
   ir_op(&x->b, OP_DOMAIN, &p, 1, &attr, 1, NULL, 0, 0);
 }
 

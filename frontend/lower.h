@@ -75,6 +75,7 @@ typedef struct Fx {
   Vec(VecAxis) vecs;         // vec axes by dim, in order of their making
   Vals results;              // callee: what it returns
   KeyDeps deps;
+  DomainAxes domains;
   Vec(const Stmt *) states;  // declared so far
   Vec(uint32_t) steps;       // axes of the enclosing steps
   Value step_valid;          // inside a ragged step: t < length, else 0
@@ -135,6 +136,8 @@ Value low_length(Fx *x, Dim ragged, Span at);
 
 // lowerred.c
 Val low_builtin(Fx *x, const Expr *e, const Sym *callee);
+// v as the operand of a reduction: varying with axis and with its domain.
+Value low_operand(Fx *x, Value v, uint32_t axis);
 Val low_select(Fx *x, Val *v);             // c, a, b
 // a / b with the rule for empty key domains.
 Val low_divide(Fx *x, Val a, Val b);

@@ -206,6 +206,8 @@ bool low_weighted_sum(Fx *x, Val *body, uint32_t axis) {
       if (i != m) rest = rest ? ir_2(&x->b, OP_MUL, rest, f[i]) : f[i];
     rest = round_weights(x, rest, ir_type(x->f, load)->dtype);
   }
+  uint64_t missing = x->domains.of[axis] & ~val_axes(x, load);
+  rest = ir_cover(&x->b, rest, missing);
   body->v = ir_dot(&x->b, rest, load, &axis, 1);
   body->weak = false;
   return true;

@@ -12,39 +12,10 @@ static Val joined(Fx *x, OpCode c, Val a, Val b) {
   return val_op(x, c, v, 2);
 }
 
-static bool is_float(const Fx *x, Val v) {
-  return dtype_is_float(low_dtype_of(x, v));
-}
-
-static Val floor_div(Fx *x, Val a, Val b) {
-  if (!is_float(x, a) && !is_float(x, b))
-    return joined(x, OP_FLOORDIV, a, b);
-  Val q = low_divide(x, a, b);
-  return val_op(x, OP_FLOOR, &q, 1);
-}
-
-static Val modulo(Fx *x, Val a, Val b) {
-  if (!is_float(x, a) && !is_float(x, b)) return joined(x, OP_MOD, a, b);
-  return joined(x, OP_SUB, a, joined(x, OP_MUL, b, floor_div(x, a, b)));
-}
-
-static Val int_power(Fx *x, Val a, int64_t n) {
-  if (n == 0) return val_int(x, 1);
-  Val half = int_power(x, a, n / 2);
-  Val r = n / 2 ? joined(x, OP_MUL, half, half) : half;
-  return n % 2 ? (n == 1 ? a : joined(x, OP_MUL, r, a)) : r;
-}
-
+// Powers are of floats; weak integers become exact ones.
 static Val power(Fx *x, Val a, Val b) {
-  double n = 0;
-  if (!is_float(x, a) && !is_float(x, b)) {
-    if (ir_const_value(x->f, b.v, &n) && n >= 0 && n <= 64)
-      return int_power(x, a, (int64_t)n);
-    low_error(x->low, x->b.span,
-              "an integer power needs a literal exponent from 0 to 64");
-    return val_fail(x);
-  }
   Val v[2] = {a, b};
+  for (int i = 0; i < 2; i++) v[i] = val_float(x, v[i]);
   DType t = low_join(x, v, 2);
   for (int i = 0; i < 2; i++) v[i] = val_cast(x, v[i], t);
   return val_op(x, OP_POW, v, 2);
@@ -73,8 +44,8 @@ Val low_binary(Fx *x, BinOp op, Val a, Val b) {
   case BO_AND: return joined(x, OP_AND, a, b);
   case BO_OR: return joined(x, OP_OR, a, b);
   case BO_DIV: return low_divide(x, a, b);
-  case BO_FLOORDIV: return floor_div(x, a, b);
-  case BO_MOD: return modulo(x, a, b);
+  case BO_FLOORDIV: return joined(x, OP_FLOORDIV, a, b);
+  case BO_MOD: return joined(x, OP_MOD, a, b);
   case BO_POW: return power(x, a, b);
   case BO_MATMUL: return low_matmul(x, a, b, x->b.span);
   default: return low_compare(x, op, a, b);
@@ -100,8 +71,9 @@ static Val unary(Fx *x, const Expr *e) {
 }
 
 static Val choice(Fx *x, const Expr *e) {
-  Val c = low_expr(x, e->a);
-  Val v[3] = {c, low_expr(x, e->b), low_expr(x, e->c)};
+  const Expr *parts[3] = {e->a, e->b, e->c};
+  Val v[3];
+  for (int i = 0; i < 3; i++) v[i] = low_expr(x, parts[i]);
   return low_select(x, v);
 }
 

@@ -153,8 +153,8 @@ static void stay(Fx *x, Access *a, uint32_t pos, const Item *item, Dim d,
 static void shifted(Fx *x, Access *a, uint32_t pos, Value extent) {
   Builder *b = &x->b;
   Value zero = ir_const_i(b, DT_I64, 0), i = a->idx[pos];
-  Value in = ir_2(b, OP_AND, ir_2(b, OP_LE, zero, i),
-                  ir_2(b, OP_LT, i, extent));
+  Value low = ir_2(b, OP_LE, zero, i);
+  Value in = ir_2(b, OP_AND, low, ir_2(b, OP_LT, i, extent));
   a->valid = a->valid ? ir_2(b, OP_AND, a->valid, in) : in;
 }
 

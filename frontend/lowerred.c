@@ -62,6 +62,11 @@ static Val no_reduce(Fx *x, Span at, const char *what) {
   return val_fail(x);
 }
 
+Value low_operand(Fx *x, Value v, uint32_t axis) {
+  v = ir_spread(&x->b, v, axis);
+  return axis < 64 ? ir_cover(&x->b, v, x->domains.of[axis]) : v;
+}
+
 static Val reduce(Fx *x, RKind k, Val v, uint32_t axis) {
   bool logic = k == RK_ANY || k == RK_ALL;
   AxisRole role = x->f->axes.at[axis].role;
@@ -71,7 +76,7 @@ static Val reduce(Fx *x, RKind k, Val v, uint32_t axis) {
   if (role != AX_KEY && role != AX_VEC)
     return no_reduce(x, x->b.span, "only key and vector indices are reduced");
   if (k == RK_SUM && role == AX_KEY && low_weighted_sum(x, &v, axis)) return v;
-  v.v = ir_reduce(&x->b, k, ir_spread(&x->b, v.v, axis), &axis, 1);
+  v.v = ir_reduce(&x->b, k, low_operand(x, v.v, axis), &axis, 1);
   v.weak = false;
   return v;
 }
@@ -115,7 +120,7 @@ static Val scan(Fx *x, const Expr *e, int id) {
   IrAttr attrs[4] = {attr_i(AT_KIND, RK_SUM), attr_i(AT_AXIS, axis),
                      attr_i(AT_DIR, id == BI_cumsum ? DIR_PREFIX : DIR_SUFFIX),
                      attr_i(AT_EXCLUSIVE, 1)};
-  Value in = ir_spread(&x->b, v.v, axis);
+  Value in = low_operand(x, v.v, axis);
   v.v = ir_op(&x->b, OP_SCAN, &in, 1, attrs, fe_exclusive(e) ? 4 : 3, NULL, 1,
               0)->res[0];
   v.weak = false;

@@ -77,9 +77,10 @@ static void walk(Fx *x, const Stmt *s, Region *r, uint32_t axis,
     old[i] = ir_region_param(r, types[i], state_sym(x->states.at[i])->name);
     set_value(x, x->states.at[i], old[i]);
   }
-  if (low_ragged(x, index->dim))
-    x->step_valid = ir_2(&x->b, OP_LT, low_coord(x, axis),
-                         low_dim_value(x, index->dim, s->span).v);
+  if (low_ragged(x, index->dim)) {
+    Value end = low_dim_value(x, index->dim, s->span).v;
+    x->step_valid = ir_2(&x->b, OP_LT, low_coord(x, axis), end);
+  }
   low_body(x, s->body.at, s->body.n);
   for (uint32_t i = 0; i < n; i++) {
     next[i] = current(x, x->states.at[i]).v;

@@ -16,24 +16,28 @@ static OracleArg *out_arg(Oracle *o, const Sym *s) {
   return &o->args[at];
 }
 
-// Writes v at the leading coordinates; the rest of the axes are v's.
-static void write_out(Oracle *o, const Sym *s, const int64_t *lead, uint32_t n,
-                      const Val *v) {
+// Writes v at the leading coordinates; a scalar fills the axes that are left.
+static void write_out(Oracle *o, Frame *f, const Sym *s, const int64_t *lead,
+                      uint32_t n, const Val *v) {
   OracleArg *a = out_arg(o, s);
   const Param *p = out_param(o, s);
-  int64_t at[MAX_RANK] = {0}, off;
+  int64_t at[MAX_RANK] = {0}, shape[MAX_RANK], total = 1, off;
   uint32_t rank = p->type->shape.n;
   if (!a->data) return;
   memcpy(at, lead, sizeof(int64_t) * n);
-  for (int64_t i = 0; i < v->n; i++) {
+  for (uint32_t k = n; k < rank; k++) {
+    shape[k] = oracle_dim(o, f, s->ty.shape[k], NULL);
+    total *= shape[k];
+  }
+  for (int64_t i = 0; i < total; i++) {
     int64_t rest = i;
-    for (uint32_t k = v->rank; k-- > 0;) {
-      if (n + k < rank) at[n + k] = rest % v->shape[k];
-      rest /= v->shape[k];
+    for (uint32_t k = rank; k-- > n;) {
+      at[k] = rest % shape[k];
+      rest /= shape[k];
     }
     if (oracle_place(o, p, a, at, &off))
       dtype_store(a->dtype, (char *)a->data + off * dtype_size(a->dtype),
-                  v->at[i]);
+                  v->at[v->n == 1 ? 0 : i]);
   }
 }
 
@@ -48,7 +52,7 @@ static void assign_out(Oracle *o, Frame *f, const Stmt *s) {
   int64_t at[MAX_RANK] = {0};
   uint32_t n = lead_coords(o, f, s, at);
   Val *v = oracle_eval(o, f, s->expr);
-  if (!o->failed) write_out(o, s->target.sym, at, n, v);
+  if (!o->failed) write_out(o, f, s->target.sym, at, n, v);
 }
 
 // ---------------------------------------------------------------- recurrences
@@ -142,7 +146,7 @@ static void write_back(Oracle *o, Frame *f) {
     uint32_t n = 0;
     for (uint32_t k = 0; ref->kind == EX_INDEX && k < ref->items.n; k++)
       at[n++] = (int64_t)oracle_num(oracle_eval(o, f, ref->items.at[k].lo));
-    write_out(o, p->sym, at, n, (const Val *)(uintptr_t)got);
+    write_out(o, f, p->sym, at, n, (const Val *)(uintptr_t)got);
   }
 }
 
