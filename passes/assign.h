@@ -181,6 +181,12 @@ Value memo_get(const Assign *as, Value v, uint32_t c);
 void memo_put(Assign *as, Value v, uint32_t c, Value x);
 
 // ---------------------------------------------------------------- plan
+// The value of a dim if there is only one.
+static inline bool dim_known(const DimTab *t, Dim d, int64_t *n) {
+  int64_t hi;
+  dim_bounds(t, d, n, &hi);
+  return *n == hi;
+}
 void plan_func(Assign *as);
 AxisSet axes_of(const Assign *as, Value v);
 AxisSet type_axes(const Type *t);
@@ -206,6 +212,8 @@ Value form_base(Assign *as, Form *f);
 // Element index at the current point of vector c; *step: distance of lanes
 // in elements, 0 if the form does not vary with them.
 Value form_index(Assign *as, const Form *f, uint32_t c, Value *step);
+// The same for a form of pairs, in pairs.
+Value form_pair_index(Assign *as, const Form *f);
 Value form_load(Assign *as, Form *f, uint32_t c);
 void form_store(Assign *as, Form *f, uint32_t c, Value v);
 

@@ -36,10 +36,9 @@ static Value row_element(Block *b) {
   Form *f = b->r->b;
   if (!b->r->dp) return em_vec(as, em_cast(as, b->acc, form_load(as, f, 0)));
   if (f->dt == DT_I32) return em_vec(as, form_load(as, f, 0));
-  Value step, i = form_index(as, f, 0, &step);
-  Value base = form_base(as, f);
+  Value base = form_base(as, f), i = form_pair_index(as, f);
   Value p = em_op(as, OP_PVIEW, &base, 1, type_ptr(DT_I32), NULL, 0);
-  return em_vec(as, em_ld(as, p, em_2(as, OP_FLOORDIV, i, em_int(as, 2))));
+  return em_vec(as, em_ld(as, p, i));
 }
 
 static void multiply(Block *b, Value *acc) {
@@ -117,7 +116,7 @@ static void all_rows(Block *b, Dim size) {
   uint32_t r = as->target->rows[as->pt.cols - 1];
   DimTab *d = &as->m->dims;
   int64_t n;
-  if (dim_is_const(d, size, &n)) {
+  if (dim_known(d, size, &n)) {
     int64_t whole = n / r * r;
     if (whole) blocks(b, em_int(as, 0), em_int(as, whole), r);
     if (n > whole)

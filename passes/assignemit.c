@@ -35,7 +35,7 @@ Value em_bool(Assign *as, bool v) { return ir_const_i(&as->top, DT_BOOL, v); }
 
 Value em_dim(Assign *as, Dim d) {
   int64_t n;
-  if (dim_is_const(&as->m->dims, d, &n)) return em_int(as, n);
+  if (dim_known(&as->m->dims, d, &n)) return em_int(as, n);
   Value v = cached(&as->dims, d);
   if (v) return v;
   v = ir_dim(&as->top, d);

@@ -98,6 +98,19 @@ static Value outer_index(Assign *as, const Form *f, uint32_t c, Value *step) {
   return idx;
 }
 
+// Rows of bf16 that lie as pairs already: the lane axis is the paired one, and
+// nothing of it is in vectors here.
+Value form_pair_index(Assign *as, const Form *f) {
+  Value step, two = em_int(as, 2);
+  Value idx = outer_index(as, f, 0, &step);
+  assert(f->pair == f->lane && !f->panel);
+  DimTab *d = &as->m->dims;
+  Dim row = dim_bin(d, DIM_FLOORDIV, row_size(as, f), dim_const(d, 2));
+  idx = em_2(as, OP_MUL, idx, em_dim(as, row));
+  Value x = coord(as, (uint32_t)f->lane, 0);
+  return em_2(as, OP_ADD, idx, em_2(as, OP_FLOORDIV, x, two));
+}
+
 Value form_index(Assign *as, const Form *f, uint32_t c, Value *step) {
   *step = em_int(as, 0);
   Value idx = outer_index(as, f, c, step);

@@ -35,7 +35,7 @@ static Dim npanels(Assign *as) {
 
 static bool one_panel(Assign *as) {
   int64_t n;
-  return as->pt.lane >= 0 && dim_is_const(&as->m->dims, npanels(as), &n) &&
+  return as->pt.lane >= 0 && dim_known(&as->m->dims, npanels(as), &n) &&
          n == 1;
 }
 

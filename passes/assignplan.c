@@ -150,7 +150,7 @@ int lane_of(const Assign *as, const Op *op, Dim *size) {
 uint32_t panel_cols(const Assign *as, int lane, Dim size) {
   int64_t n;
   if (lane < 0) return 1;
-  if (!dim_is_const(&as->m->dims, size, &n)) return 2;
+  if (!dim_known(&as->m->dims, size, &n)) return 2;
   int64_t vecs = (n + as->lanes - 1) / as->lanes;
   if (lane == as->par) {
     for (uint32_t i = 0; i < 3; i++)
@@ -256,10 +256,10 @@ static void plan_eager(Assign *as) {
 }
 
 static bool any_f64(const Func *f) {
-  for (Value v = 1; v < f->values.n; v++)
-    if (f->values.at[v].type.kind == TK_ELEM &&
-        f->values.at[v].type.dtype == DT_F64)
-      return true;
+  for (Value v = 1; v < f->values.n; v++) {
+    const Type *t = &f->values.at[v].type;
+    if (t->kind == TK_ELEM && t->n && t->dtype == DT_F64) return true;
+  }
   return false;
 }
 
