@@ -381,10 +381,7 @@ void ck_program_body(Check *c, Decl *d) {
   statements(c, d->body.at, d->body.n);
   if (d->kind == DE_RECURRENT && !c->stepped)
     diag_add(c->cx, DIAG_step_missing, d->name_span, d->name);
-  bool whole = true;
-  for (uint32_t i = 0; i < d->body.n; i++)
-    whole &= d->body.at[i]->kind != ST_ERROR;
-  for (uint32_t i = 0; whole && i < d->outs.n; i++)
+  for (uint32_t i = 0; c->unit->syntax_ok && i < d->outs.n; i++)
     if (!c->assigned[i])
       diag_add(c->cx, DIAG_output_missing, d->outs.at[i].name_span,
                d->outs.at[i].name);
@@ -437,8 +434,8 @@ void ck_function_body(Check *c, Decl *d) {
   if (d->has_body) {
     statements(c, d->body.at, d->body.n);
     if (!c->returned) {
-      bool error = d->body.n && d->body.at[d->body.n - 1]->kind == ST_ERROR;
-      if (!error) diag_add(c->cx, DIAG_no_return, d->name_span, d->name);
+      if (c->unit->syntax_ok)
+        diag_add(c->cx, DIAG_no_return, d->name_span, d->name);
       return;
     }
     at = c->returned->list.at;

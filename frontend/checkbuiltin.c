@@ -197,7 +197,6 @@ static bool selection(Check *c, const Args *a, Ty *out) {
     return false;
   }
   if (!same_class(c, a, 1, out)) return false;
-  out->weak = false;
   return ty_unify_shape(c, a->at, a->n, out);
 }
 

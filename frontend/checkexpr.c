@@ -41,6 +41,8 @@ Sym *ck_lookup(Check *c, const char *name, Span at) {
     s->nuses++;
     return s;
   }
+  // Its declaration may stand in the text that could not be read.
+  if (!c->unit->syntax_ok) return NULL;
   Diag *d = diag_add(c->cx, DIAG_unknown_name, at, name);
   Guess g = guess_start(name);
   guess_scope(&g, c->scope);
@@ -58,6 +60,7 @@ static Span body_start(const Decl *d) {
 
 // A name that is used as an index without declaration. It is reported once.
 void ck_undeclared_index(Check *c, const char *name, Span at) {
+  if (!c->unit->syntax_ok) return;
   Diag *d = diag_add(c->cx, DIAG_index_undeclared, at, name);
   Span start = body_start(c->decl);
   Dim axis = c->decl ? ck_axis_of_name(c, name) : DIM_NONE;
@@ -144,7 +147,7 @@ Sym *ck_member(Check *c, Expr *e) {
     return NULL;
   }
   e->sym = unit->unit ? ck_unit_find(unit->unit, e->name) : NULL;
-  if (!e->sym && unit->unit) {
+  if (!e->sym && unit->unit && unit->unit->syntax_ok) {
     Diag *d = diag_add(c->cx, DIAG_import_name, e->name_span, unit->name,
                        e->name);
     Guess g = guess_start(e->name);
@@ -353,7 +356,6 @@ static void conditional(Check *c, Expr *e) {
     ck_fail(e);
     return;
   }
-  out.weak = false;
   value(e, out, e->a->vary | e->b->vary | e->c->vary);
 }
 

@@ -72,7 +72,8 @@ static void import(Check *c, Decl *d, bool report) {
     NameRef *n = &d->names.at[i];
     if (report)
       n->sym = d->imported ? ck_unit_find(d->imported, n->name) : NULL;
-    if (report && d->imported && !n->sym) missing(c, d, n);
+    if (report && d->imported && d->imported->syntax_ok && !n->sym)
+      missing(c, d, n);
     if (!n->sym) n->sym = unknown_import(c, n);
     add(c, n->sym, n->span, report);
   }

@@ -193,6 +193,7 @@ static bool tight_before(const Fmt *f, uint32_t i) {
   case TK_RBRACE: return closes_tight_brace(f, i);
   case TK_LPAREN:
     return ends_operand(prev) || prev->kind == TK_LAYOUT ||
+           prev->kind == TK_CONST ||
            (prev->kind == TK_GT && prev->generic);
   default: return false;
   }

@@ -158,7 +158,7 @@ static void group(Wanted *w) {
   static const int expr[] = {TK_IDENT, TK_INTLIT, TK_FLOATLIT, TK_STRING,
                              TK_DTYPE, TK_INT,    TK_TRUE,     TK_FALSE,
                              TK_INF,   TK_IF,     TK_LPAREN,   TK_MINUS,
-                             TK_NOT,   0};
+                             TK_NOT,   TK_CONST,  0};
   static const int type[] = {TK_IDENT, TK_DTYPE, TK_INT, TK_ROW, 0};
   static const int stmt[] = {TK_IDENT, TK_LET, TK_RETURN, TK_ASSUME, 0};
   static const int decl[] = {TK_IMPORT, TK_LET, TK_FN, TK_ROW, TK_AT, 0};

@@ -249,7 +249,9 @@ power: postfix | postfix "**" unary { $$ = ex_binary(p, @$, BO_POW, $1, $3); } ;
 postfix: primary
   | postfix "[" items "]" { $$ = ex_index(p, @$, $1, $3); }
   | postfix "." ident { $$ = ex_member(p, @$, $1, $3); }
-  | postfix "(" args ")" { $$ = ex_call(p, @$, $1, $3); } ;
+  | postfix "(" args ")" { $$ = ex_call(p, @$, $1, $3); }
+  | CONST "(" args ")"   /* the generator of checks */
+    { $$ = ex_call(p, @$, ex_name(p, name_make(p, $1)), $3); } ;
 primary: ident { $$ = ex_name(p, $1); }
   | INTLIT { $$ = ex_leaf(p, @$, EX_INT, $1); }
   | FLOATLIT { $$ = ex_leaf(p, @$, EX_FLOAT, $1); }
