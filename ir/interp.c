@@ -69,11 +69,28 @@ void interp_forget(Interp *in, const Region *r) {
 }
 
 // ---------------------------------------------------------------- points
+// Whether the point is computed at all: inside the domains of its parallel
+// axes, as far as its own axes decide them.
+static bool wanted(Interp *in, const Type *t) {
+  for (uint32_t i = 0; i < t->n; i++) {
+    uint32_t a = t->axis[i];
+    if (in->f->axes.at[a].role != AX_PAR) continue;
+    for (uint32_t k = 0; k < in->ndomain[a]; k++) {
+      const Type *p = ir_type(in->f, in->domain[a][k]);
+      bool own = true;
+      for (uint32_t j = 0; own && j < p->n; j++)
+        own = type_has_axis(t, p->axis[j]);
+      if (own && interp_eval(in, in->domain[a][k]) == 0) return false;
+    }
+  }
+  return true;
+}
+
 static void points(Interp *in, const Type *t, uint32_t i, PointFn *fn,
                    void *data) {
   if (in->failed) return;
   if (i == t->n) {
-    fn(in, data);
+    if (wanted(in, t)) fn(in, data);
     return;
   }
   uint32_t a = t->axis[i];
