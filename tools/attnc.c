@@ -1,0 +1,55 @@
+// attnc: the command line of the compiler. Dispatch only; a command is one
+// file of tools/attnc/.
+#include "tools/attnc/attnc.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+// A failed assertion or a fault is a bug of the compiler; say so and leave
+// with the code that scripts know it by.
+static void internal_error(int sig) {
+  static const char text[] =
+      "attnc: internal error. Please report it with the input and the "
+      "command line.\n";
+  (void)sig;
+  if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(EXIT_INTERNAL);
+  _exit(EXIT_INTERNAL);
+}
+
+static void catch_faults(void) {
+#if !defined(__SANITIZE_ADDRESS__)
+  static const int signals[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+  for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+    signal(signals[i], internal_error);
+#else
+  signal(SIGABRT, internal_error);
+#endif
+}
+
+static void print_targets(void) {
+  uint32_t n;
+  const Target *t = target_list(&n);
+  printf("%-28s every level of the CPU family of this machine\n", "cpu");
+  for (uint32_t i = 0; i < n; i++)
+    printf("%-28s %u lanes of f32, %u vector registers%s\n", t[i].name,
+           t[i].lanes, t[i].regs,
+           t[i].dpbf16 ? ", products of bf16 pairs" : "");
+}
+
+static int run(Cli *cli, int argc, char **argv) {
+  if (!cli_parse(cli, argc, argv)) return EXIT_USAGE;
+  if (cli->help) cli_help(cli, stdout);
+  else if (cli->version) drv_print_version(stdout);
+  else if (cli->print_targets) print_targets();
+  else return cli->cmd->run(cli);
+  return EXIT_OK;
+}
+
+int main(int argc, char **argv) {
+  Cli cli = {0};
+  signal(SIGPIPE, SIG_IGN);
+  catch_faults();
+  int rc = run(&cli, argc, argv);
+  arena_drop(&cli.arena);
+  return rc;
+}

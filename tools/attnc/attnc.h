@@ -1,0 +1,108 @@
+// attnc, the command line: options, one file per command, one session each.
+// The compiler itself is tools/driver/.
+//
+// Ownership: a Cli lives as long as main; what a command makes lives in its
+// session's arenas.
+#ifndef ATTNC_ATTNC_H
+#define ATTNC_ATTNC_H
+
+#include "tools/driver/driver.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+
+enum {
+  EXIT_OK, EXIT_DIAG, EXIT_USAGE, EXIT_ENV, EXIT_INTERNAL = 70,
+};
+
+typedef Vec(const char *) Strings;
+
+typedef struct Cli Cli;
+typedef int CommandFn(Cli *cli);
+
+typedef struct Command {
+  const char *name;
+  char letter;              // in options.def
+  uint32_t min, max;        // inputs
+  const char *usage, *doc;
+  CommandFn *run;
+} Command;
+
+// The values of options.def, by kind.
+typedef bool OptFLAG;
+typedef const char *OptSTR;
+typedef const char *OptCHOICE;   // NULL: not given
+typedef int64_t OptINT;          // 0: not given
+typedef double OptFLOAT;         // 0: not given
+typedef Strings OptLIST;
+
+struct Cli {
+  Arena arena;
+  const Command *cmd;
+  Strings inputs;
+#define OPT(name, alias, field, kind, value, commands, help) Opt##kind field;
+#include "tools/attnc/options.def"
+};
+
+// ---- options.c
+const Command *command_list(uint32_t *n);
+const Command *command_by_name(const char *name);
+// False: a usage error, already printed.
+bool cli_parse(Cli *cli, int argc, char **argv);
+void cli_help(const Cli *cli, FILE *f);
+// The candidate nearest to s, or NULL if none is near.
+const char *nearest(const char *s, const char *const *words, uint32_t n);
+// Prints "attnc: <text>" and the hint to use --help; returns EXIT_USAGE.
+int usage_error(const Cli *cli, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+// ---- session.c
+typedef struct Session {
+  Cli *cli;
+  Ctx cx;
+  jmp_buf no_memory;     // where arenas go when memory runs out
+} Session;
+
+// Runs body in a session of its own: prints its diagnostics, turns them and
+// running out of memory into an exit code, frees everything.
+typedef int SessionFn(Session *s, void *data);
+int session_run(Cli *cli, SessionFn *body, void *data);
+
+// Reads a file named by the user; "-" is standard input.
+Source *session_read(Session *s, const char *path);
+// Reads, parses and checks. NULL with diagnostics.
+Unit *session_unit(Session *s, const char *path);
+// The program of --fn, or the only one. NULL with a diagnostic.
+Decl *session_program(Session *s, const Unit *unit);
+// The programs of --fn, or all.
+uint32_t session_programs(Session *s, const Unit *unit, Decl **out,
+                          uint32_t max);
+// To a file, or standard output if path is NULL or "-".
+bool session_write(Session *s, const char *path, const void *bytes, size_t n);
+bool session_put(Session *s, const char *path, const Buf *b);
+// Remarks, logs of passes: to standard error.
+void session_remarks(Session *s);
+// The stem of a path: "a/b.attn" -> "b".
+const char *path_stem(Arena *a, const char *path);
+
+// What all commands that compile share.
+bool session_options(Session *s, DrvOptions *out);
+
+// ---- progress.c: one line on standard error for what takes long. Nothing if
+// it is not a terminal, or with --quiet.
+typedef struct Progress {
+  bool on;
+  int64_t start, shown;  // ns
+  const char *what;
+} Progress;
+
+Progress progress_start(const Cli *cli, const char *what);
+void progress_at(Progress *p, int64_t done, int64_t of, const char *detail);
+void progress_end(Progress *p);
+int64_t now_ns(void);
+
+// ---- one file each
+#define COMMAND(name, letter, min, max, usage, doc) CommandFn command_##name;
+#include "tools/attnc/commands.def"
+
+#endif

@@ -1,0 +1,181 @@
+// attnc FILE: an object, a shared library, or one stage of the way there.
+#include "tools/attnc/attnc.h"
+#include "tools/driver/link.h"
+
+#include <unistd.h>
+
+typedef enum StageKind { ST_TREE, ST_IR, ST_CODE, ST_DEVICE } StageKind;
+
+static const struct Stage {
+  const char *name;
+  StageKind kind;
+  int which;           // Level or DrvStage
+} stages[] = {
+  {"ast", ST_TREE, 0},
+  {"attn", ST_IR, LV_ATTN},
+  {"stream", ST_IR, LV_STREAM},
+  {"tile", ST_IR, LV_TILE},
+  {"mach", ST_IR, LV_MACH},
+  {"llvm", ST_CODE, DRV_LLVM},
+  {"asm", ST_CODE, DRV_ASM},
+  {"obj", ST_CODE, DRV_OBJECT},
+  {"header", ST_CODE, DRV_HEADER},
+  {"ptx", ST_DEVICE, 0},
+  {"cubin", ST_DEVICE, 0},
+  {"amdgcn", ST_DEVICE, 0},
+  {"hsaco", ST_DEVICE, 0},
+};
+enum { NSTAGES = sizeof stages / sizeof *stages };
+
+static const struct Stage *find_stage(const Cli *cli) {
+  const char *words[NSTAGES];
+  for (int i = 0; i < NSTAGES; i++) {
+    words[i] = stages[i].name;
+    if (strcmp(cli->emit, words[i]) == 0) return &stages[i];
+  }
+  const char *near = nearest(cli->emit, words, NSTAGES);
+  if (near) usage_error(cli, "no stage '%s', did you mean '%s'?", cli->emit,
+                        near);
+  else usage_error(cli, "no stage '%s'", cli->emit);
+  return NULL;
+}
+
+typedef struct Job {
+  const struct Stage *stage;   // NULL: object or shared library
+  Decl *progs[DRV_MAX_PROGRAMS];
+  uint32_t n;
+  DrvOptions opt;
+  Buf log;
+} Job;
+
+// ---------------------------------------------------------------- outputs
+// Without -o: the input's stem beside the working directory.
+static const char *output_path(Session *s) {
+  const Cli *cli = s->cli;
+  if (cli->output) return cli->output;
+  return arena_printf(&s->cx.session, "%s%s",
+                      path_stem(&s->cx.session, cli->inputs.at[0]),
+                      cli->shared ? ".so" : ".o");
+}
+
+static void depend_path(Buf *out, const char *path) {
+  for (; *path; path++) {
+    if (strchr(" #$", *path)) buf_char(out, *path == '$' ? '$' : '\\');
+    buf_char(out, *path);
+  }
+}
+
+static bool write_depends(Session *s, const char *target) {
+  Cli *cli = s->cli;
+  if (!cli->depfile && !cli->depname) return true;
+  Arena *a = &s->cx.session;
+  Buf b = {.arena = a};
+  depend_path(&b, target);
+  buf_char(&b, ':');
+  for (uint32_t i = 0; i < s->cx.sources.n; i++) {
+    const char *path = s->cx.sources.at[i]->path;
+    uint32_t len;
+    if (path[0] == '<' || fe_stdlib(path, &len)) continue;
+    buf_str(&b, " \\\n  ");
+    depend_path(&b, path);
+  }
+  buf_char(&b, '\n');
+  const char *name = cli->depname;
+  if (!name) {
+    char *stem = arena_strdup(a, target);
+    char *dot = strrchr(stem, '.');
+    if (dot && !strchr(dot, '/')) *dot = 0;
+    name = arena_printf(a, "%s.d", stem);
+  }
+  return session_put(s, name, &b);
+}
+
+// ---------------------------------------------------------------- stages
+static bool emit_ast(Session *s, const Unit *u) {
+  Buf out = {.arena = &s->cx.session};
+  fe_dump(u, &out);
+  buf_char(&out, '\n');
+  return session_put(s, s->cli->output, &out);
+}
+
+static bool emit_ir(Session *s, Job *j) {
+  Buf out = {.arena = &s->cx.session};
+  return drv_emit_ir(&s->cx, j->progs, j->n, (Level)j->stage->which, &j->opt,
+                     &out) &&
+         session_put(s, s->cli->output, &out);
+}
+
+static bool emit_code(Session *s, Job *j) {
+  Buf out = {.arena = &s->cx.session}, header = out;
+  DrvStage what = (DrvStage)j->stage->which;
+  bool binary = what == DRV_OBJECT && !s->cli->output;
+  if (binary && isatty(STDOUT_FILENO)) {
+    usage_error(s->cli, "an object does not go to a terminal; use -o");
+    return false;
+  }
+  return drv_compile(&s->cx, j->progs, j->n, what, &j->opt, &out, &header) &&
+         session_put(s, s->cli->output, what == DRV_HEADER ? &header : &out);
+}
+
+static bool emit_stage(Session *s, Job *j) {
+  switch (j->stage->kind) {
+  case ST_IR: return emit_ir(s, j);
+  case ST_CODE: return emit_code(s, j);
+  default: break;
+  }
+  diag_add(&s->cx, DIAG_no_stage, NOWHERE, j->stage->name,
+           j->opt.targets ? j->opt.targets : "cpu");
+  return false;
+}
+
+static bool emit_object(Session *s, Job *j) {
+  Cli *cli = s->cli;
+  Buf out = {.arena = &s->cx.session}, header = out;
+  const char *path = output_path(s);
+  if (!drv_compile(&s->cx, j->progs, j->n, DRV_OBJECT, &j->opt, &out,
+                   cli->header ? &header : NULL))
+    return false;
+  bool ok = cli->shared ? drv_link_shared(&s->cx, &out, path)
+                        : session_put(s, path, &out);
+  if (ok && cli->header) ok = session_put(s, cli->header, &header);
+  return ok && write_depends(s, path);
+}
+
+// ---------------------------------------------------------------- command
+static void show_log(Session *s, const Job *j) {
+  if (j->log.n) fwrite(j->log.at, 1, j->log.n, stderr);
+  session_remarks(s);
+}
+
+static int compile(Session *s, void *data) {
+  Job *j = data;
+  Source *src = session_read(s, s->cli->inputs.at[0]);
+  if (!src) return EXIT_OK;
+  bool tree = j->stage && j->stage->kind == ST_TREE;
+  if (tree) {
+    Unit *u = fe_parse(&s->cx, src);
+    if (u->syntax_ok) fe_check(&s->cx, u);
+    emit_ast(s, u);
+    return EXIT_OK;
+  }
+  Unit *u = drv_unit(&s->cx, src);
+  if (!u || !session_options(s, &j->opt)) return EXIT_OK;
+  j->log.arena = &s->cx.session;
+  j->opt.log = &j->log;
+  j->n = session_programs(s, u, j->progs, DRV_MAX_PROGRAMS);
+  if (!j->n && !s->cli->fn)
+    diag_add(&s->cx, DIAG_no_programs, NOWHERE, src->path);
+  if (!j->n) return EXIT_OK;
+  if (j->stage) emit_stage(s, j);
+  else emit_object(s, j);
+  show_log(s, j);
+  return EXIT_OK;
+}
+
+int command_compile(Cli *cli) {
+  Job *j = NEW(&cli->arena, Job);
+  if (cli->emit && !(j->stage = find_stage(cli))) return EXIT_USAGE;
+  if (cli->emit && cli->shared)
+    return usage_error(cli, "--shared and --emit exclude each other");
+  return session_run(cli, compile, j);
+}

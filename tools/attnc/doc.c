@@ -1,0 +1,103 @@
+// attnc doc: the declarations of a file as Markdown, with their doc comments.
+#include "tools/attnc/attnc.h"
+
+static const char *const kinds[] = {
+  [DE_LET] = "let", [DE_FN] = "fn", [DE_MASK] = "mask", [DE_MOD] = "mod",
+  [DE_ROW] = "row", [DE_ATTENTION] = "attention",
+  [DE_RECURRENT] = "recurrent",
+};
+
+static bool documented(const Decl *d) {
+  return d->kind != DE_ERROR && (size_t)d->kind < sizeof kinds / sizeof *kinds &&
+         kinds[d->kind];
+}
+
+// Where a declaration's head ends: at its body or its '='.
+static uint32_t head_end(const char *s, uint32_t lo, uint32_t hi) {
+  int depth = 0, angle = 0;
+  for (uint32_t i = lo; i < hi; i++) {
+    char c = s[i], next = i + 1 < hi ? s[i + 1] : 0;
+    bool outside = depth == 0 && angle == 0;
+    if (c == '#') while (i + 1 < hi && s[i + 1] != '\n') i++;
+    else if (strchr("([", c)) depth++;
+    else if (strchr(")]", c)) depth--;
+    else if (c == '-' && next == '>') i++;
+    else if (strchr("=<>!", c) && next == '=') i++;
+    else if (c == '{' && outside) return i;
+    else if (c == '{') depth++;
+    else if (c == '}') depth--;
+    else if (c == '=' && outside) return i;
+    else if (c == '<' && depth == 0) angle++;
+    else if (c == '>' && depth == 0 && angle) angle--;
+  }
+  return hi;
+}
+
+// Generics and shapes keep their lines; what is around them goes.
+static void head(const Unit *u, const Decl *d, Buf *out) {
+  const char *s = u->source->text;
+  uint32_t hi = head_end(s, d->span.lo, d->span.hi);
+  while (hi > d->span.lo && strchr(" \t\r\n;", s[hi - 1])) hi--;
+  buf_str(out, "```attn\n");
+  buf_add(out, s + d->span.lo, hi - d->span.lo);
+  buf_str(out, "\n```\n\n");
+}
+
+static void doc_text(const char *doc, Buf *out) {
+  if (doc) buf_printf(out, "%s\n\n", doc);
+}
+
+static void text_of(const Unit *u, Span s, Buf *out) {
+  if (s.src == u->source->id)
+    buf_add(out, u->source->text + s.lo, s.hi - s.lo);
+}
+
+static void param_row(const Unit *u, const Param *p, const char *way,
+                      Buf *out) {
+  buf_printf(out, "| `%s` | %s | `", p->name,
+             p->qual == PQ_INOUT ? "inout" : way);
+  if (p->type) text_of(u, p->type->span, out);
+  else buf_str(out, "index");
+  buf_str(out, "` | ");
+  if (p->deflt) {
+    buf_char(out, '`');
+    text_of(u, p->deflt->span, out);
+    buf_char(out, '`');
+  }
+  buf_str(out, " |\n");
+}
+
+static void params(const Unit *u, const Decl *d, Buf *out) {
+  if (!d->params.n && !d->outs.n) return;
+  buf_str(out, "| parameter | | type | default |\n|---|---|---|---|\n");
+  for (uint32_t i = 0; i < d->params.n; i++)
+    param_row(u, &d->params.at[i], "in", out);
+  for (uint32_t i = 0; i < d->outs.n; i++)
+    param_row(u, &d->outs.at[i], "out", out);
+  buf_char(out, '\n');
+}
+
+static void declaration(const Unit *u, const Decl *d, Buf *out) {
+  buf_printf(out, "## %s `%s`\n\n", kinds[d->kind], d->name);
+  doc_text(d->doc, out);
+  head(u, d, out);
+  params(u, d, out);
+}
+
+static int document(Session *s, void *data) {
+  (void)data;
+  Source *src = session_read(s, s->cli->inputs.at[0]);
+  Unit *u = src ? fe_parse(&s->cx, src) : NULL;
+  if (!u || !u->syntax_ok) return EXIT_OK;
+  Buf out = {.arena = &s->cx.session};
+  buf_printf(&out, "# %s\n\n", path_stem(&s->cx.session, src->path));
+  for (uint32_t i = 0; i < u->decls.n; i++) {
+    const Decl *d = u->decls.at[i];
+    if (s->cli->fn && (!d->name || strcmp(d->name, s->cli->fn))) continue;
+    if (documented(d)) declaration(u, d, &out);
+  }
+  session_put(s, s->cli->output, &out);
+  return EXIT_OK;
+}
+
+int command_doc(Cli *cli) { return session_run(cli, document, NULL); }

@@ -1,0 +1,127 @@
+// A call from the command line: arrays, scalars, dims; and timing it.
+#include "tools/attnc/inputs.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+// ---------------------------------------------------------------- given
+static bool split(Session *s, const char *pair, const char *form,
+                  const char **name, const char **value) {
+  const char *eq = strchr(pair, '=');
+  if (!eq || eq == pair || !eq[1]) {
+    diag_add(&s->cx, DIAG_bad_pair, NOWHERE, pair, form);
+    return false;
+  }
+  *name = arena_strndup(&s->cx.session, pair, (size_t)(eq - pair));
+  *value = eq + 1;
+  return true;
+}
+
+static bool set_dims(Session *s, DrvCall *c) {
+  DrvBinds b = {0};
+  for (uint32_t i = 0; i < s->cli->dims.n; i++)
+    if (!drv_parse_dims(&s->cx, s->cli->dims.at[i], &b)) return false;
+  for (uint32_t i = 0; i < b.n; i++) {
+    bool ok = b.at[i].dtype != DT_NONE
+                  ? drv_set_dtype(c, b.at[i].name, b.at[i].dtype)
+                  : drv_set_dim(c, b.at[i].name, b.at[i].value, "--dim");
+    if (!ok) return false;
+  }
+  return true;
+}
+
+static bool set_scalars(Session *s, DrvCall *c) {
+  for (uint32_t i = 0; i < s->cli->set.n; i++) {
+    const char *name, *value;
+    char *end;
+    if (!split(s, s->cli->set.at[i], "NAME=NUMBER", &name, &value))
+      return false;
+    double v = read_double(value, &end);
+    if (*end || end == value) {
+      diag_add(&s->cx, DIAG_bad_pair, NOWHERE, s->cli->set.at[i],
+               "NAME=NUMBER");
+      return false;
+    }
+    DrvArg *a = drv_arg(c, name);
+    if (!a || !drv_set_scalar(c, a, v)) return false;
+  }
+  return true;
+}
+
+static bool read_array(Session *s, DrvCall *c, DrvArg *a, const char *path) {
+  NpyArray x;
+  return npy_read(&s->cx, &s->cx.session, path, &x) &&
+         drv_set_array(c, a, &x, path);
+}
+
+static bool set_inputs(Session *s, DrvCall *c, DrvGens *gens) {
+  for (uint32_t i = 0; i < s->cli->in.n; i++) {
+    const char *pair = s->cli->in.at[i], *name, *value;
+    DrvGen g;
+    if (!split(s, pair, "NAME=FILE.npy", &name, &value)) return false;
+    DrvArg *a = drv_arg(c, name);
+    if (!a) return false;
+    if (drv_parse_gen(&s->cx, pair, &g)) {
+      g.name = a->param->name;
+      vec_push(&s->cx.session, gens, g);
+    } else if (a->out) {
+      diag_add(&s->cx, DIAG_data_name, NOWHERE, name, "the inputs");
+      return false;
+    } else if (!read_array(s, c, a, value)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool inputs_given(Session *s, DrvCall *c, DrvGens *gens) {
+  return set_dims(s, c) && set_inputs(s, c, gens) && set_scalars(s, c);
+}
+
+bool inputs_ready(Session *s, DrvCall *c, const DrvGens *gens, bool random) {
+  uint64_t seed = s->cli->seed ? (uint64_t)s->cli->seed : 1;
+  bool ok = random ? drv_fill(c, gens, seed)
+                   : drv_solve(c) && (!gens->n || drv_fill_given(c, gens, seed))
+                         && drv_ragged(c);
+  return ok && drv_complete(c) && drv_outputs(c);
+}
+
+const char *inputs_title(const DrvCall *c) {
+  Buf b = {.arena = &c->cx->session};
+  buf_str(&b, c->prog->name);
+  const DimTab *t = c->prog->dims;
+  for (uint32_t i = 0; i < t->syms.n; i++)
+    if (c->known[i])
+      buf_printf(&b, " %s=%lld", t->syms.at[i].name, (long long)c->dims[i]);
+  return b.at;
+}
+
+// ---------------------------------------------------------------- timing
+static int by_value(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+double median(double *v, uint32_t n) {
+  qsort(v, n, sizeof *v, by_value);
+  return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+uint32_t measure_runs(const Cli *cli, double first) {
+  if (cli->runs) return cli->runs > 100000 ? 100000 : (uint32_t)cli->runs;
+  double n = 0.5 / fmax(first, 1e-6);
+  return n < 5 ? 5 : n > 1000 ? 1000 : (uint32_t)n;
+}
+
+bool measure(Session *s, DrvCall *c, const DrvCode *code, struct attn_ctx *rt,
+             double *seconds, uint32_t n) {
+  Progress p = progress_start(s->cli, "measuring");
+  for (uint32_t i = 0; i < n; i++) {
+    int64_t t = now_ns();
+    if (!drv_launch(c, code, rt)) return false;
+    seconds[i] = (double)(now_ns() - t) * 1e-9;
+    progress_at(&p, i, n, c->prog->name);
+  }
+  progress_end(&p);
+  return true;
+}

@@ -1,0 +1,221 @@
+// A session: one Ctx, its diagnostics, its exit code.
+#include "tools/attnc/attnc.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+// ---------------------------------------------------------------- diagnostics
+static bool set(const char *name) {
+  const char *v = getenv(name);
+  return v && *v && strcmp(v, "0") != 0;
+}
+
+static bool use_color(const Cli *cli) {
+  const char *c = cli->color, *term = getenv("TERM");
+  if (c && strcmp(c, "auto") != 0) return strcmp(c, "always") == 0;
+  if (set("CLICOLOR_FORCE")) return true;
+  if (getenv("NO_COLOR") && *getenv("NO_COLOR")) return false;
+  return isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+}
+
+static DiagStyle style_of(const Cli *cli) {
+  struct winsize w;
+  int width = 100;
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col) width = w.ws_col;
+  setlocale(LC_CTYPE, "");  // numbers stay in the C locale
+  bool utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+  return (DiagStyle){use_color(cli), !utf8, width};
+}
+
+static void put(FILE *f, const Buf *b) {
+  if (b->n) fwrite(b->at, 1, b->n, f);
+}
+
+static void print_diags(Session *s) {
+  Buf b = {.arena = &s->cx.session};
+  const char *format = s->cli->error_format;
+  if (format && strcmp(format, "json") == 0) diag_render_json(&s->cx, &b);
+  else diag_render(&s->cx, style_of(s->cli), &b);
+  put(stderr, &b);
+}
+
+// Errors of the machine rather than of the program.
+static bool is_environment(DiagId id) {
+  switch (id) {
+  case DIAG_cannot_write: case DIAG_no_tool:
+    return true;
+  default:
+    return false;
+  }
+}
+
+static int exit_code(const Session *s, int rc) {
+  if (!s->cx.nerrors) return rc;
+  if (rc) return rc;
+  for (uint32_t i = 0; i < s->cx.diags.n; i++) {
+    const Diag *d = s->cx.diags.at[i];
+    if (d->sev != SEV_ERROR) continue;
+    bool unread = d->id == DIAG_cannot_read && !span_known(d->span);
+    return unread || is_environment(d->id) ? EXIT_ENV : EXIT_DIAG;
+  }
+  return EXIT_DIAG;
+}
+
+// ---------------------------------------------------------------- running
+static void no_memory(void *data) {
+  Session *s = data;
+  longjmp(s->no_memory, 1);
+}
+
+static void open_session(Session *s) {
+  int64_t mib = s->cli->max_memory ? s->cli->max_memory : 4096;
+  ctx_init(&s->cx);
+  Arena *arenas[] = {&s->cx.session, &s->cx.scratch};
+  for (int i = 0; i < 2; i++) {
+    arenas[i]->oom = no_memory;
+    arenas[i]->oom_data = s;
+    arenas[i]->limit = (size_t)mib << 20;
+  }
+  Strings *dirs = &s->cli->include;
+  for (uint32_t i = 0; i < dirs->n; i++)
+    vec_push(&s->cx.session, &s->cx.include_dirs, dirs->at[i]);
+  const char *std = getenv("ATTNC_STDLIB");
+  if (std && *std) vec_push(&s->cx.session, &s->cx.include_dirs, std);
+}
+
+int session_run(Cli *cli, SessionFn *body, void *data) {
+  Session *s = NEW(&cli->arena, Session);
+  volatile int rc = EXIT_ENV;
+  s->cli = cli;
+  if (setjmp(s->no_memory) == 0) {
+    open_session(s);
+    int got = body(s, data);
+    print_diags(s);
+    rc = exit_code(s, got);
+  } else {
+    fprintf(stderr, "attnc: out of memory (--max-memory is %lld MiB)\n",
+            (long long)(cli->max_memory ? cli->max_memory : 4096));
+  }
+  ctx_drop(&s->cx);
+  return rc;
+}
+
+// ---------------------------------------------------------------- input
+Source *session_read(Session *s, const char *path) {
+  Ctx *cx = &s->cx;
+  if (strcmp(path, "-") != 0) return ctx_read_source(cx, path, NOWHERE);
+  uint32_t n = 0;
+  errno = 0;
+  const char *text = cx->read_file(cx->read_file_data, &cx->session,
+                                   "/dev/stdin", &n);
+  if (text) return ctx_add_source(cx, "<stdin>", text, n);
+  diag_add(cx, DIAG_cannot_read, NOWHERE, "standard input", strerror(errno));
+  return NULL;
+}
+
+Unit *session_unit(Session *s, const char *path) {
+  Source *src = session_read(s, path);
+  return src ? drv_unit(&s->cx, src) : NULL;
+}
+
+static void list_programs(Session *s, Diag *d, Decl **progs, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    diag_note(&s->cx, d, progs[i]->name_span, "program '%s'", progs[i]->name);
+}
+
+static Diag *no_such_program(Session *s, Decl **progs, uint32_t n) {
+  Ctx *cx = &s->cx;
+  const char *words[DRV_MAX_PROGRAMS];
+  for (uint32_t i = 0; i < n; i++) words[i] = progs[i]->name;
+  Diag *d = diag_add(cx, DIAG_no_program, NOWHERE, s->cli->fn);
+  const char *near = nearest(s->cli->fn, words, n);
+  if (near) diag_note(cx, d, NOWHERE, "did you mean '%s'?", near);
+  return d;
+}
+
+uint32_t session_programs(Session *s, const Unit *unit, Decl **out,
+                          uint32_t max) {
+  uint32_t n = fe_programs(unit, out, max);
+  if (n > max) n = max;
+  if (!s->cli->fn) return n;
+  Decl *d = fe_program(unit, s->cli->fn);
+  if (!d) {
+    no_such_program(s, out, n);
+    return 0;
+  }
+  out[0] = d;
+  return 1;
+}
+
+Decl *session_program(Session *s, const Unit *unit) {
+  Decl *progs[DRV_MAX_PROGRAMS];
+  uint32_t n = session_programs(s, unit, progs, DRV_MAX_PROGRAMS);
+  if (n == 1) return progs[0];
+  if (n > 1) list_programs(s, diag_add(&s->cx, DIAG_which_program, NOWHERE),
+                           progs, n);
+  else if (!s->cli->fn)
+    diag_add(&s->cx, DIAG_no_programs, NOWHERE, unit->source->path);
+  return NULL;
+}
+
+// ---------------------------------------------------------------- output
+bool session_write(Session *s, const char *path, const void *bytes, size_t n) {
+  bool to_stdout = !path || strcmp(path, "-") == 0;
+  errno = 0;
+  FILE *f = to_stdout ? stdout : fopen(path, "wb");
+  bool ok = f && (!n || fwrite(bytes, 1, n, f) == n);
+  if (f && (to_stdout ? fflush(f) : fclose(f)) != 0) ok = false;
+  if (!ok)
+    diag_add(&s->cx, DIAG_cannot_write, NOWHERE,
+             to_stdout ? "standard output" : path, strerror(errno));
+  return ok;
+}
+
+bool session_put(Session *s, const char *path, const Buf *b) {
+  return session_write(s, path, b->at, b->n);
+}
+
+void session_remarks(Session *s) {
+  if (!s->cli->remarks) return;
+  for (uint32_t i = 0; i < s->cx.remarks.n; i++)
+    fprintf(stderr, "remark: %s\n", s->cx.remarks.at[i]);
+}
+
+const char *path_stem(Arena *a, const char *path) {
+  const char *slash = strrchr(path, '/');
+  const char *name = slash ? slash + 1 : path;
+  if (strcmp(name, "-") == 0 || !*name) name = "stdin";
+  char *stem = arena_strdup(a, name);
+  char *dot = strrchr(stem, '.');
+  if (dot && dot != stem) *dot = 0;
+  return stem;
+}
+
+// Stems become the first part of C names.
+static const char *identifier(Arena *a, const char *stem) {
+  bool digit = *stem >= '0' && *stem <= '9';
+  char *s = arena_printf(a, "%s%s", digit ? "_" : "", stem);
+  for (char *p = s; *p; p++)
+    if (!isalnum((unsigned char)*p)) *p = '_';
+  return s;
+}
+
+bool session_options(Session *s, DrvOptions *out) {
+  const Cli *c = s->cli;
+  Arena *a = &s->cx.session;
+  const char *stem = c->prefix ? c->prefix : path_stem(a, c->inputs.at[0]);
+  *out = (DrvOptions){.targets = c->target, .prefix = identifier(a, stem),
+                      .tile_q = c->tile_q, .tile_k = c->tile_k,
+                      .verify_each = c->verify_each,
+                      .print_after_all = c->print_after_all,
+                      .time_passes = c->time_passes,
+                      .dump_dir = c->dump_dir};
+  for (uint32_t i = 0; i < c->dims.n; i++)
+    if (!drv_parse_dims(&s->cx, c->dims.at[i], &out->fixed)) return false;
+  return true;
+}

@@ -1,0 +1,290 @@
+// Source to modules to code. For each program, each specialization of its
+// const dims and dtypes, each target: lower, run the passes, hand the modules
+// to codegen together.
+#include "tools/driver/compile.h"
+
+#include "frontend/check.h"
+#include "passes/pass.h"
+
+#include <assert.h>
+
+// ---------------------------------------------------------------- schedules
+// `schedule P for "cpu"` holds for every level, "cpu:x86-64-v4" for one.
+static bool for_target(const char *name, const Target *t) {
+  size_t n = strlen(name);
+  return t && strncmp(t->name, name, n) == 0 &&
+         (t->name[n] == 0 || t->name[n] == ':');
+}
+
+static void apply_setting(const Setting *s, PassOpt *out) {
+  double v;
+  if (!drv_eval(NULL, NULL, s->value, &v)) return;  // auto
+  if (strcmp(s->name, "tile_q") == 0) out->tile_q = (int64_t)v;
+  else if (strcmp(s->name, "tile_k") == 0) out->tile_k = (int64_t)v;
+  else if (strcmp(s->name, "split_k") == 0) out->split_k = (int)v;
+}
+
+static bool schedules(const Decl *s, const Decl *prog) {
+  return s->kind == DE_SCHEDULE && s->path.n &&
+         s->path.at[s->path.n - 1].name == prog->name;
+}
+
+static PassOpt pass_options(const Decl *prog, const Target *t,
+                            const DrvOptions *opt) {
+  PassOpt o = {.target = t ? t->name : "cpu"};
+  const Unit *u = prog->unit;
+  for (uint32_t i = 0; i < u->decls.n; i++) {
+    const Decl *s = u->decls.at[i];
+    if (!schedules(s, prog) || !for_target(s->target, t)) continue;
+    for (uint32_t k = 0; k < s->settings.n; k++)
+      apply_setting(&s->settings.at[k], &o);
+  }
+  for (uint32_t i = 0; i < prog->attrs.n; i++)
+    if (strcmp(prog->attrs.at[i].name, "fast") == 0) o.fast = true;
+  if (opt->tile_q) o.tile_q = opt->tile_q;
+  if (opt->tile_k) o.tile_k = opt->tile_k;
+  return o;
+}
+
+// ---------------------------------------------------------------- one module
+static bool has_dtypes(const Decl *prog) {
+  for (uint32_t i = 0; i < prog->generics.n; i++)
+    if (prog->generics.at[i].kind == GEN_DTYPE) return true;
+  return false;
+}
+
+static Module *lower_to_attn(Ctx *cx, Decl *prog, const FeBind *binds,
+                             uint32_t n) {
+  if (has_dtypes(prog) && !fe_retype(cx, prog, binds, n)) return NULL;
+  return fe_lower(cx, prog, binds, n);
+}
+
+Module *drv_lower(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                  const Target *target, Level to, const DrvOptions *opt) {
+  Module *m = lower_to_attn(cx, prog, binds, n);
+  PipelineOpt run = {.pass = pass_options(prog, target, opt),
+                     .verify_each = opt->verify_each,
+                     .print_after_all = opt->print_after_all,
+                     .time = opt->time_passes,
+                     .dump_dir = opt->dump_dir,
+                     .log = opt->log};
+  Buf unused = {.arena = &cx->session};
+  if (!run.log) run.log = &unused;
+  const char *passes = pass_pipeline(run.pass.target, to);
+  if (!m || !pass_run(cx, m, passes, &run)) return NULL;
+  if (m->level == to) return m;
+  diag_add(cx, DIAG_no_stage, NOWHERE, level_name(to), run.pass.target);
+  return NULL;
+}
+
+// ---------------------------------------------------------------- IR text
+// The IR up to `stream` is the same for all values of a dim: only what the
+// user fixed and dtypes are bound there.
+static uint32_t bound_for(Ctx *cx, Level to, const DrvOptions *opt,
+                          FeBind *binds, uint32_t n) {
+  uint32_t kept = 0;
+  (void)cx;
+  for (uint32_t i = 0; i < n; i++) {
+    bool keep = to >= LV_TILE || binds[i].dtype != DT_NONE;
+    for (uint32_t k = 0; k < opt->fixed.n; k++)
+      keep = keep || strcmp(opt->fixed.at[k].name, binds[i].name) == 0;
+    if (keep) binds[kept++] = binds[i];
+  }
+  return kept;
+}
+
+static bool same_binds(const FeBind *a, const FeBind *b, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    if (a[i].value != b[i].value || a[i].dtype != b[i].dtype) return false;
+  return true;
+}
+
+static void title(const Decl *prog, const FeBind *binds, uint32_t n,
+                  Buf *out) {
+  if (out->n) buf_str(out, "# -----\n");
+  buf_printf(out, "# %s", prog->name);
+  for (uint32_t i = 0; i < n; i++) {
+    if (binds[i].dtype != DT_NONE)
+      buf_printf(out, " %s=%s", binds[i].name, dtype_name(binds[i].dtype));
+    else
+      buf_printf(out, " %s=%lld", binds[i].name, (long long)binds[i].value);
+  }
+  buf_char(out, '\n');
+}
+
+static bool emit_program(Ctx *cx, Decl *prog, const Target *t, Level to,
+                         const DrvOptions *opt, Buf *out) {
+  FeBind *binds, *last = NULL;
+  uint32_t width, n = fe_specializations(cx, prog, opt->fixed.at, opt->fixed.n,
+                                         &binds, &width);
+  for (uint32_t i = 0; i < n; i++) {
+    FeBind *b = binds + (size_t)i * width;
+    uint32_t kept = bound_for(cx, to, opt, b, width);
+    if (last && same_binds(last, b, kept)) continue;
+    last = b;
+    Module *m = drv_lower(cx, prog, b, kept, t, to, opt);
+    if (!m) return false;
+    title(prog, b, kept, out);
+    ir_print(m, out);
+  }
+  return n > 0;
+}
+
+bool drv_emit_ir(Ctx *cx, Decl **progs, uint32_t n, Level to,
+                 const DrvOptions *opt, Buf *out) {
+  const char *name = opt->targets ? opt->targets : "cpu";
+  DrvTargets targets = {0};
+  bool ok = true;
+  if (!drv_targets(cx, name, &targets)) return false;
+  // `cpu` alone shows the lowest level, whatever machine this is.
+  uint32_t nt = strcmp(name, "cpu") == 0 || to < LV_TILE ? 1 : targets.n;
+  for (uint32_t i = 0; i < n && ok; i++)
+    for (uint32_t k = 0; k < nt && ok; k++)
+      ok = emit_program(cx, progs[i], targets.at[k], to, opt, out);
+  return ok;
+}
+
+// ---------------------------------------------------------------- signatures
+static void defaults(const Decl *prog, CgParam *p, uint32_t n) {
+  for (uint32_t i = 0; i < n && i < prog->params.n; i++) {
+    const Expr *e = prog->params.at[i].deflt;
+    double v;
+    if (!e || p[i].type.kind == TK_TENSOR) continue;
+    p[i].def = CG_COMPUTED;
+    if (!drv_eval(NULL, NULL, e, &v)) continue;
+    p[i].def = CG_VALUE;
+    p[i].f = v;
+    p[i].i = (int64_t)v;
+  }
+}
+
+// A name of its own for each choice of dtypes: program_bf16.
+static const char *name_of(Ctx *cx, const Decl *prog, const FeBind *binds,
+                           uint32_t n) {
+  Buf b = {.arena = &cx->session};
+  buf_str(&b, prog->name);
+  for (uint32_t i = 0; i < n; i++) {
+    if (binds[i].dtype == DT_NONE) continue;
+    for (uint32_t k = 0; k < prog->generics.n; k++)
+      if (prog->generics.at[k].name == binds[i].name &&
+          prog->generics.at[k].dtypes.n > 1)
+        buf_printf(&b, "_%s", dtype_name(binds[i].dtype));
+  }
+  return intern(&cx->names, b.at);
+}
+
+static bool signature(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                      const DrvOptions *opt, CgProgram *out) {
+  FeBind *types = NEWN(&cx->session, FeBind, n + 1);
+  uint32_t nt = 0;
+  for (uint32_t i = 0; i < n; i++)
+    if (binds[i].dtype != DT_NONE) types[nt++] = binds[i];
+  Module *m = lower_to_attn(cx, prog, types, nt);
+  Func *f = m ? ir_find(m, prog->name) : NULL;
+  if (!f) return false;
+  f->name = name_of(cx, prog, types, nt);
+  *out = cg_program_of(cx, m, f, opt->prefix);
+  out->doc = prog->doc;
+  // The parameters just made, not yet shared with anybody.
+  defaults(prog, (CgParam *)out->params, out->nparams);
+  return drv_where(cx, prog, &m->dims, out);
+}
+
+// D == 64 and Dv == 64
+static CgExpr when(Ctx *cx, const CgProgram *p, const FeBind *binds,
+                   uint32_t n) {
+  DimTab *t = (DimTab *)p->dims;
+  CgExpr all = {0};
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t sym;
+    if (binds[i].dtype != DT_NONE || !dim_find_sym(t, binds[i].name, &sym))
+      continue;
+    CgExpr have = cg_expr_dim(cx, t, dim_sym(t, sym));
+    CgExpr want = cg_expr_dim(cx, t, dim_const(t, binds[i].value));
+    CgExpr one = cg_expr_bin(cx, have, ATTN_X_EQ, want);
+    all = all.n ? cg_expr_bin(cx, all, ATTN_X_AND, one) : one;
+  }
+  return all;
+}
+
+static void rename_func(Module *m, const char *from, const char *to) {
+  size_t n = strlen(from);
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    Func *f = m->funcs.at[i];
+    bool phase = f->kind == FK_PROGRAM && !strncmp(f->name, from, n) &&
+                 (!f->name[n] || f->name[n] == '.');
+    if (phase)
+      f->name = intern(&m->cx->names,
+                       arena_printf(m->arena, "%s%s", to, f->name + n));
+  }
+}
+
+static bool add_variant(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                        const Target *t, const DrvOptions *opt,
+                        CgProgram *p) {
+  Module *m = drv_lower(cx, prog, binds, n, t, LV_MACH, opt);
+  if (!m) return false;
+  if (strcmp(p->name, prog->name) != 0) rename_func(m, prog->name, p->name);
+  CgVariant *all = NEWN(&cx->session, CgVariant, p->nvariants + 1);
+  if (p->nvariants) memcpy(all, p->variants, sizeof *all * p->nvariants);
+  all[p->nvariants++] = (CgVariant){m, when(cx, p, binds, n)};
+  p->variants = all;
+  return true;
+}
+
+bool drv_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                 const Target *target, const DrvOptions *opt,
+                 CgProgram *out) {
+  return signature(cx, prog, binds, n, opt, out) &&
+         add_variant(cx, prog, binds, n, target, opt, out);
+}
+
+static CgProgram *find_program(CgPrograms *all, uint32_t from,
+                               const char *name) {
+  for (uint32_t i = from; i < all->n; i++)
+    if (strcmp(all->at[i].name, name) == 0) return &all->at[i];
+  return NULL;
+}
+
+bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
+                  const DrvOptions *opt, CgPrograms *out) {
+  FeBind *binds;
+  uint32_t width, from = out->n;
+  uint32_t n = fe_specializations(cx, prog, opt->fixed.at, opt->fixed.n,
+                                  &binds, &width);
+  for (uint32_t i = 0; i < n; i++) {
+    const FeBind *b = binds + (size_t)i * width;
+    CgProgram *p = find_program(out, from, name_of(cx, prog, b, width));
+    if (!p) {
+      CgProgram fresh;
+      if (!signature(cx, prog, b, width, opt, &fresh)) return false;
+      vec_push(&cx->session, out, fresh);
+      p = &out->at[out->n - 1];
+    }
+    for (uint32_t k = 0; k < targets->n; k++)
+      if (!add_variant(cx, prog, b, width, targets->at[k], opt, p))
+        return false;
+  }
+  return n > 0;
+}
+
+// ---------------------------------------------------------------- all programs
+static bool collect(Ctx *cx, Decl **progs, uint32_t n, const DrvOptions *opt,
+                    CgPrograms *all) {
+  DrvTargets targets = {0};
+  if (!drv_targets(cx, opt->targets, &targets)) return false;
+  for (uint32_t i = 0; i < n; i++)
+    if (!drv_programs(cx, progs[i], &targets, opt, all)) return false;
+  return true;
+}
+
+bool drv_compile(Ctx *cx, Decl **progs, uint32_t n, DrvStage what,
+                 const DrvOptions *opt, Buf *out, Buf *header) {
+  static const CgEmit emits[] = {[DRV_LLVM] = CG_LLVM, [DRV_ASM] = CG_ASM,
+                                 [DRV_OBJECT] = CG_OBJECT};
+  CgPrograms all = {0};
+  if (!collect(cx, progs, n, opt, &all)) return false;
+  if (header && !cg_header(cx, all.at, all.n, opt->prefix, header))
+    return false;
+  return what == DRV_HEADER || cg_compile(cx, all.at, all.n, emits[what], out);
+}

@@ -1,0 +1,20 @@
+// Private to the driver: from programs to what codegen takes.
+#ifndef ATTNC_DRIVER_COMPILE_H
+#define ATTNC_DRIVER_COMPILE_H
+
+#include "codegen/codegen.h"
+#include "tools/driver/driver.h"
+
+// The `where` of prog as checks of *out; `to` are the descriptor's dims.
+bool drv_where(Ctx *cx, const Decl *prog, DimTab *to, CgProgram *out);
+
+// Everything codegen needs for prog: the signature, checks, and one variant
+// per specialization and target. One CgProgram per choice of dtype generics.
+typedef Vec(CgProgram) CgPrograms;
+bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
+                  const DrvOptions *opt, CgPrograms *out);
+// The same for one specialization and target.
+bool drv_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                 const Target *target, const DrvOptions *opt, CgProgram *out);
+
+#endif

@@ -1,0 +1,209 @@
+// The driver: the only library that sees all layers. Source text to checked
+// units, to modules of any level, to object code, and to results of running
+// it on host arrays.
+//
+// Ownership: everything lives in the session arena of the Ctx it was made
+// with, unless a function says otherwise. Functions that return bool or a
+// pointer give false or NULL with diagnostics.
+#ifndef ATTNC_DRIVER_DRIVER_H
+#define ATTNC_DRIVER_DRIVER_H
+
+#include "frontend/frontend.h"
+#include "ir/ir.h"
+#include "ir/target.h"
+#include "tools/driver/gen.h"
+#include "tools/driver/npy.h"
+
+#include <stdio.h>
+
+enum { DRV_MAX_PROGRAMS = 256 };
+
+// ---------------------------------------------------------------- units
+// Parses and checks. NULL if there were errors.
+Unit *drv_unit(Ctx *cx, Source *src);
+void drv_print_version(FILE *f);
+
+// ---------------------------------------------------------------- options
+typedef Vec(FeBind) DrvBinds;
+
+typedef struct DrvOptions {
+  const char *targets;     // "cpu,cpu:x86-64-v3"; NULL: cpu
+  DrvBinds fixed;          // dims given by the user
+  const char *prefix;      // of generated names
+  int64_t tile_q, tile_k;  // 0: the schedule block's, else chosen
+  bool verify_each, print_after_all, time_passes;
+  const char *dump_dir;
+  Buf *log;                // what the passes print, or NULL
+} DrvOptions;
+
+// "D=128,B=1" or a single pair, appended.
+bool drv_parse_dims(Ctx *cx, const char *text, DrvBinds *out);
+
+typedef Vec(const Target *) DrvTargets;
+// Every target of a list; `cpu` is all levels of this machine's family.
+bool drv_targets(Ctx *cx, const char *list, DrvTargets *out);
+// The one target that code for running here is made for: the highest level of
+// this CPU, or the level named.
+const Target *drv_host_target(Ctx *cx, const char *name);
+
+// ---------------------------------------------------------------- arguments
+// Extent of an axis of the physical array.
+typedef enum DrvAxisKind {
+  DRV_DIM,      // a dim expression of the program
+  DRV_PAGE,     // a constant: keys of a page
+  DRV_TOTAL,    // all sequences of a ragged dim, end to end
+  DRV_BLOCKS,   // blocks of a paged array
+} DrvAxisKind;
+
+typedef struct DrvAxis {
+  DrvAxisKind kind;
+  Dim dim;          // DRV_DIM; DRV_TOTAL: the ragged dim
+  int64_t extent;   // DRV_PAGE
+} DrvAxis;
+
+typedef struct DrvArg {
+  const Param *param;
+  bool out;             // an output; inout parameters are not
+  bool scalar;
+  DType dtype;          // DT_NONE: an undecided dtype generic
+  uint32_t rank;        // physical
+  DrvAxis axis[NPY_MAX_RANK];
+  NpyArray array;       // data NULL: none yet
+  bool given;           // scalars: set, not the default
+  double value;         // scalars
+  const char *origin;   // "q.npy", "normal(0, 1)", for messages
+} DrvArg;
+
+// A program and its arguments.
+typedef struct DrvCall {
+  Ctx *cx;
+  Decl *prog;
+  DrvArg *args;         // parameters, then outputs
+  uint32_t nargs;
+  int64_t *dims;        // by symbol of prog->dims
+  bool *known;
+  const char **from;    // what said so, for messages
+  int64_t *total;       // by symbol: all sequences together; -1 unknown
+  DType *types;         // by generic of prog
+} DrvCall;
+
+bool drv_call(Ctx *cx, Decl *prog, DrvCall *out);
+DrvArg *drv_arg(DrvCall *c, const char *name);     // NULL: a diagnostic
+bool drv_set_dim(DrvCall *c, const char *name, int64_t v, const char *from);
+bool drv_set_dtype(DrvCall *c, const char *generic, DType t);
+// Converts where that is exact, and f32 to bf16 and f8.
+bool drv_set_array(DrvCall *c, DrvArg *a, const NpyArray *x,
+                   const char *origin);
+bool drv_set_scalar(DrvCall *c, DrvArg *a, double v);
+// Chooses the dtype of a parameter with a dtype generic for data of `have`.
+bool drv_decide(DrvCall *c, DrvArg *a, DType have);
+// Dims from the arrays, then every array against the dims.
+bool drv_solve(DrvCall *c);
+// Makes up what is not given: dims first (a sensible size for each), then
+// arrays. `gens` are of parameters by name, others get a default.
+typedef struct DrvGen {
+  const char *name;
+  Gen gen;
+} DrvGen;
+typedef Vec(DrvGen) DrvGens;
+bool drv_fill(DrvCall *c, const DrvGens *gens, uint64_t seed);
+// The same for what has a generator only; nothing else is made up.
+bool drv_fill_given(DrvCall *c, const DrvGens *gens, uint64_t seed);
+// "Q=normal(0, 1)"; false without a diagnostic if it is not of that form.
+bool drv_parse_gen(Ctx *cx, const char *text, DrvGen *out);
+// Lengths of ragged dims from the arrays that hold them: the longest becomes
+// the dim's value where nothing else says it. Checks lengths and page tables.
+bool drv_ragged(DrvCall *c);
+// Allocates the outputs; every dim must be known.
+bool drv_outputs(DrvCall *c);
+// The const dims and dtypes of the call as one specialization.
+bool drv_choose(DrvCall *c, FeBind **binds, uint32_t *n);
+// Physical extent, -1 if not known yet.
+int64_t drv_extent(const DrvCall *c, const DrvArg *a, uint32_t axis);
+void *drv_alloc(Ctx *cx, NpyArray *x);
+
+// ---------------------------------------------------------------- comparing
+typedef struct DrvError {
+  int64_t n;            // elements compared
+  double max_abs, rms;  // of the difference
+  double rel;           // largest |x - ref| / (|ref| + rms(ref))
+  int64_t at;           // the element of `rel` or of the first mismatch
+  int64_t nonfinite;    // elements where inf or NaN do not match
+  double got, want;     // there
+} DrvError;
+
+// want[i] is the reference of element at[i] of x (at NULL: element i).
+DrvError drv_compare(const NpyArray *x, const double *want, const int64_t *at,
+                     int64_t n);
+bool drv_within(const DrvError *e, double tol);
+// The tolerance that fits the roundings of this program's types.
+double drv_tolerance(const DrvCall *c);
+
+// ---------------------------------------------------------------- compiling
+// A program for one specialization at a level. target: a CPU row; NULL below
+// LV_TILE.
+Module *drv_lower(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                  const Target *target, Level to, const DrvOptions *opt);
+// The text of programs at an IR level, separated by "# -----" lines.
+bool drv_emit_ir(Ctx *cx, Decl **progs, uint32_t n, Level to,
+                 const DrvOptions *opt, Buf *out);
+
+typedef enum DrvStage {
+  DRV_LLVM, DRV_ASM, DRV_OBJECT, DRV_HEADER,
+} DrvStage;
+// Code of all programs for all targets and specializations. `header` may be
+// NULL; `out` is not touched for DRV_HEADER.
+bool drv_compile(Ctx *cx, Decl **progs, uint32_t n, DrvStage what,
+                 const DrvOptions *opt, Buf *out, Buf *header);
+
+// A number that needs no run: dims (NULL: none are known), constants, builtin
+// functions. False if e is more than that.
+bool drv_eval(const DimTab *t, const int64_t *dims, const Expr *e, double *v);
+
+// ---------------------------------------------------------------- running
+// Code of the one specialization that a call needs, in this process; lives
+// until drv_unload.
+typedef struct DrvCode DrvCode;
+struct attn_ctx;
+DrvCode *drv_load(DrvCall *c, const Target *t, const DrvOptions *opt);
+void drv_unload(DrvCode *code);
+const char *drv_code_target(const DrvCode *code);
+size_t drv_code_bytes(const DrvCode *code);
+// Whether every input has a value.
+bool drv_complete(const DrvCall *c);
+// rt NULL: the default context of the runtime.
+bool drv_launch(DrvCall *c, const DrvCode *code, struct attn_ctx *rt);
+
+// ---------------------------------------------------------------- verifying
+// What the oracle says about one output or inout parameter.
+typedef struct DrvVerdict {
+  const DrvArg *arg;
+  DrvError error;
+} DrvVerdict;
+
+typedef struct DrvReference {
+  double **want;        // by argument; NULL for inputs
+  bool sampled;         // only some points were evaluated
+  uint64_t points;      // how many
+  double cost;          // operations of a full evaluation
+} DrvReference;
+
+// Operations above which only 256 random points and the corners are evaluated.
+#define DRV_SAMPLE_ABOVE 1e10
+
+// Copies of the inout arrays, which a launch overwrites.
+typedef struct DrvSaved {
+  void **data;          // by argument
+} DrvSaved;
+DrvSaved drv_save(const DrvCall *c);
+void drv_restore(DrvCall *c, const DrvSaved *s);
+
+// Evaluates the call with the oracle, from the saved inout arrays.
+bool drv_reference(DrvCall *c, const DrvSaved *s, double sample_above,
+                   uint64_t seed, DrvReference *out);
+// Compares the arrays of the call with it; one verdict per output. Returns
+// their number.
+uint32_t drv_verdicts(const DrvCall *c, const DrvReference *r,
+                      DrvVerdict *out, uint32_t max);
+
+#endif

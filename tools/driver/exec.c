@@ -1,0 +1,100 @@
+// Running a program on host arrays: one specialization, one CPU level, the
+// object's own bytes loaded into this process.
+#include "tools/driver/compile.h"
+
+#include "runtime/attn_abi.h"
+
+struct DrvCode {
+  CgJit *jit;
+  const attn_program *prog;
+  const Target *target;
+  size_t bytes;
+};
+
+DrvCode *drv_load(DrvCall *c, const Target *t, const DrvOptions *opt) {
+  Ctx *cx = c->cx;
+  FeBind *binds;
+  uint32_t n;
+  CgProgram p;
+  Buf obj = {.arena = &cx->session};
+  if (!drv_choose(c, &binds, &n) ||
+      !drv_program(cx, c->prog, binds, n, t, opt, &p) ||
+      !cg_compile(cx, &p, 1, CG_OBJECT, &obj))
+    return NULL;
+  DrvCode *code = NEW(&cx->session, DrvCode);
+  code->target = t;
+  code->bytes = obj.n;
+  code->jit = cg_jit_load(cx, obj.at, obj.n);
+  if (!code->jit) return NULL;
+  code->prog = cg_jit_program(code->jit, p.prefix, p.name);
+  if (code->prog) return code;
+  cg_jit_drop(code->jit);
+  return NULL;
+}
+
+void drv_unload(DrvCode *code) {
+  if (code) cg_jit_drop(code->jit);
+}
+
+// ---------------------------------------------------------------- launching
+static void make_tensor(const DrvArg *a, attn_tensor *t) {
+  int64_t stride = 1;
+  *t = (attn_tensor){.data = a->array.data, .rank = a->array.rank,
+                     .dtype = (int32_t)a->dtype};
+  for (int i = a->array.rank - 1; i >= 0; i--) {
+    t->shape[i] = a->array.shape[i];
+    t->stride[i] = stride;
+    stride *= a->array.shape[i];
+  }
+}
+
+static attn_scalar make_scalar(const DrvArg *a, const attn_param_desc *p) {
+  attn_scalar s = p->def;
+  if (!a->given) return s;
+  s.i64 = 0;
+  if (a->dtype == DT_F64) s.f64 = a->value;
+  else if (dtype_is_float(a->dtype)) s.f32 = (float)a->value;
+  else s.i64 = (int64_t)a->value;
+  return s;
+}
+
+// A scalar must be given unless it has a default.
+static bool complete(const DrvCall *c) {
+  for (uint32_t i = 0; i < c->nargs; i++) {
+    const DrvArg *a = &c->args[i];
+    const char *name = a->param->name;
+    bool have = a->scalar ? a->given || a->param->deflt : a->array.data != NULL;
+    if (have || a->out) continue;
+    diag_add(c->cx, DIAG_data_needed, NOWHERE, name,
+             a->scalar ? "--set" : "--in", name, a->scalar ? "0.5" : "FILE.npy");
+    return false;
+  }
+  return true;
+}
+
+bool drv_complete(const DrvCall *c) { return complete(c); }
+
+bool drv_launch(DrvCall *c, const DrvCode *code, struct attn_ctx *rt) {
+  attn_tensor tensors[ATTN_MAX_PARAMS], *ptrs[ATTN_MAX_PARAMS];
+  attn_scalar scalars[ATTN_MAX_PARAMS];
+  uint32_t nt = 0, ns = 0;
+  if (!complete(c)) return false;
+  for (uint32_t i = 0; i < c->nargs; i++) {
+    if (c->args[i].scalar) {
+      scalars[ns++] = make_scalar(&c->args[i], &code->prog->params[i]);
+      continue;
+    }
+    make_tensor(&c->args[i], &tensors[nt]);
+    ptrs[nt] = &tensors[nt];
+    nt++;
+  }
+  attn_error e;
+  attn_stream stream = {.ctx = rt, .kind = ATTN_CPU};
+  if (attn_launch(code->prog, ptrs, scalars, &stream, &e) == ATTN_OK)
+    return true;
+  diag_add(c->cx, DIAG_launch, NOWHERE, c->prog->name, e.text);
+  return false;
+}
+
+const char *drv_code_target(const DrvCode *code) { return code->target->name; }
+size_t drv_code_bytes(const DrvCode *code) { return code->bytes; }

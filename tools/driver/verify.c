@@ -1,0 +1,155 @@
+// Results against the oracle.
+#include "frontend/oracle.h"
+#include "tools/driver/driver.h"
+#include "tools/driver/rng.h"
+
+#include <math.h>
+
+enum { SAMPLES = 256, MAX_CORNERS = 64 };
+
+// Marks elements that the oracle did not write: a NaN no arithmetic makes.
+#define UNWRITTEN 0x7ff8a77e5ead0001u
+
+static double unwritten(void) {
+  uint64_t bits = UNWRITTEN;
+  double v;
+  memcpy(&v, &bits, sizeof v);
+  return v;
+}
+
+static bool is_written(double v) {
+  uint64_t bits;
+  memcpy(&bits, &v, sizeof bits);
+  return bits != UNWRITTEN;
+}
+
+// ---------------------------------------------------------------- inout
+static bool is_inout(const DrvArg *a) {
+  return !a->out && a->param->qual == PQ_INOUT;
+}
+
+static size_t bytes_of(const DrvArg *a) {
+  return (size_t)a->array.count * (size_t)dtype_size(a->dtype);
+}
+
+DrvSaved drv_save(const DrvCall *c) {
+  Arena *a = &c->cx->session;
+  DrvSaved s = {NEWN(a, void *, c->nargs + 1)};
+  for (uint32_t i = 0; i < c->nargs; i++) {
+    const DrvArg *x = &c->args[i];
+    if (!is_inout(x) || !x->array.data) continue;
+    s.data[i] = arena_alloc(a, bytes_of(x) + 1);
+    memcpy(s.data[i], x->array.data, bytes_of(x));
+  }
+  return s;
+}
+
+void drv_restore(DrvCall *c, const DrvSaved *s) {
+  for (uint32_t i = 0; i < c->nargs; i++)
+    if (s->data[i])
+      memcpy(c->args[i].array.data, s->data[i], bytes_of(&c->args[i]));
+}
+
+// ---------------------------------------------------------------- points
+typedef struct Points {
+  Arena *a;
+  Vec(int64_t) at;
+  uint32_t width;
+  int64_t extent[64];
+} Points;
+
+static bool parallel_extents(const DrvCall *c, Points *p) {
+  for (uint32_t i = 0; i < c->prog->indices.n; i++) {
+    const Sym *s = c->prog->indices.at[i];
+    if (s->role != IX_PARALLEL) continue;
+    int64_t *v = &p->extent[p->width++];
+    if (!dim_eval(c->prog->dims, s->dim, c->dims, v) || *v <= 0) return false;
+  }
+  return p->width > 0;
+}
+
+static void corners(Points *p) {
+  for (uint32_t i = 0; i < MAX_CORNERS && i < 1u << (p->width & 31); i++)
+    for (uint32_t k = 0; k < p->width; k++)
+      vec_push(p->a, &p->at, i >> k & 1 ? p->extent[k] - 1 : 0);
+}
+
+static void samples(Points *p, uint64_t seed) {
+  Rng r;
+  rng_init(&r, seed, "points");
+  for (uint64_t i = 0; i < SAMPLES; i++)
+    for (uint32_t k = 0; k < p->width; k++)
+      vec_push(p->a, &p->at, rng_int(&r, i * p->width + k, 0, p->extent[k]));
+}
+
+// ---------------------------------------------------------------- running
+// Outputs and inout arrays are f64 here: the reference is not rounded.
+static void make_arg(DrvCall *c, uint32_t i, const DrvSaved *s, OracleArg *o,
+                     double **want) {
+  DrvArg *a = &c->args[i];
+  *o = (OracleArg){.dtype = a->dtype, .rank = (uint32_t)a->array.rank,
+                   .data = a->array.data, .scalar = a->value,
+                   .given = a->given};
+  int64_t stride = 1;
+  for (int k = a->array.rank - 1; k >= 0; k--) {
+    o->shape[k] = a->array.shape[k];
+    o->stride[k] = stride;
+    stride *= a->array.shape[k];
+  }
+  if (a->scalar || (!a->out && !is_inout(a)) || !a->array.data) return;
+  double *d = NEWN(&c->cx->session, double, a->array.count + 1);
+  const char *from = s->data[i];
+  int size = dtype_size(a->dtype);
+  for (int64_t k = 0; k < a->array.count; k++)
+    d[k] = a->out ? unwritten() : dtype_load(a->dtype, from + k * size);
+  o->dtype = DT_F64;
+  o->data = *want = d;
+}
+
+bool drv_reference(DrvCall *c, const DrvSaved *s, double sample_above,
+                   uint64_t seed, DrvReference *out) {
+  Arena *a = &c->cx->session;
+  OracleArg *args = NEWN(a, OracleArg, c->nargs + 1);
+  *out = (DrvReference){.want = NEWN(a, double *, c->nargs + 1)};
+  for (uint32_t i = 0; i < c->nargs; i++)
+    make_arg(c, i, s, &args[i], &out->want[i]);
+  out->cost = oracle_cost(c->prog, c->dims);
+  Points p = {.a = a};
+  OraclePoints points = {0};
+  if (out->cost > sample_above && c->prog->kind == DE_ATTENTION &&
+      parallel_extents(c, &p)) {
+    corners(&p);
+    samples(&p, seed);
+    points = (OraclePoints){p.at.at, p.at.n / p.width};
+    out->sampled = true;
+    out->points = points.n;
+  }
+  return oracle_run(c->cx, c->prog, args, c->dims,
+                    out->sampled ? &points : NULL);
+}
+
+static DrvError compare_written(const DrvCall *c, const DrvArg *a,
+                                const double *want) {
+  ArenaMark mark = arena_mark(&c->cx->scratch);
+  int64_t n = 0, *at = NEWN(&c->cx->scratch, int64_t, a->array.count + 1);
+  double *ref = NEWN(&c->cx->scratch, double, a->array.count + 1);
+  for (int64_t i = 0; i < a->array.count; i++) {
+    if (!is_written(want[i])) continue;
+    at[n] = i;
+    ref[n++] = want[i];
+  }
+  DrvError e = drv_compare(&a->array, ref, at, n);
+  arena_reset(&c->cx->scratch, mark);
+  return e;
+}
+
+uint32_t drv_verdicts(const DrvCall *c, const DrvReference *r,
+                      DrvVerdict *out, uint32_t max) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < c->nargs; i++) {
+    const DrvArg *a = &c->args[i];
+    if (!r->want[i] || n == max) continue;
+    out[n++] = (DrvVerdict){a, compare_written(c, a, r->want[i])};
+  }
+  return n;
+}
