@@ -45,7 +45,7 @@ Sym *ck_lookup(Check *c, const char *name, Span at) {
   if (!c->unit->syntax_ok) return NULL;
   Diag *d = diag_add(c->cx, DIAG_unknown_name, at, name);
   Guess g = guess_start(name);
-  guess_scope(&g, c->scope);
+  if (c->cx->nerrors <= c->cx->max_errors) guess_scope(&g, c->scope);
   if (g.best) diag_fix(c->cx, d, at, g.best, "did you mean '%s'?", g.best);
   return NULL;
 }

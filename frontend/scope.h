@@ -6,7 +6,8 @@
 
 typedef struct Scope {
   struct Scope *up;
-  Vec(Sym *) syms;
+  Vec(Sym *) syms;      // in order of declaration
+  Map at;               // name -> Sym, once there are many
 } Scope;
 
 Scope *scope_new(Arena *a, Scope *up);
