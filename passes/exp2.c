@@ -97,7 +97,8 @@ static Value times(Exp2 *x, Builder *b, Value v) {
 // The argument of exp, times log2(e).
 static Value argument(Exp2 *x, Builder *b, Value arg) {
   const Op *op = ir_def(x->f, arg);
-  bool sum = op && (op->code == OP_SUB || op->code == OP_ADD);
+  bool score = op && ir_attr(op, AT_NOTE);
+  bool sum = op && !score && (op->code == OP_SUB || op->code == OP_ADD);
   if (!sum) return times(x, b, arg);
   Value p = op->args[0], q = op->args[1];
   if (!keyed(x, p) && !keyed(x, q)) {  // a correction: both of one scale
