@@ -45,6 +45,7 @@ typedef enum RootKind {
   ROOT_DOT,     // dot with register block
   ROOT_SCAN,
   ROOT_KEEP,    // puts v in memory
+  ROOT_TURN,    // copies a form of bf16 pairs to one with other lanes
 } RootKind;
 
 typedef struct Root {
@@ -60,7 +61,7 @@ typedef struct Root {
   int carried;       // dst is the home of this carried value, else -1
   bool external;     // result is used outside of these roots
   uint32_t stage, nest;
-  Form *a, *b;       // ROOT_DOT: operands; a has the lanes
+  Form *a, *b;       // ROOT_DOT: operands; a has the lanes. ROOT_TURN: from a
   Value va, vb;
   bool dp;           // ROOT_DOT: bf16 pairs
   Value part[MAX_COLS];  // accumulators while a nest is emitted
@@ -199,6 +200,7 @@ bool is_nonneg(const Assign *as, Value v);      // i64, provably >= 0
 uint32_t panel_cols(const Assign *as, int lane, Dim size);
 bool dot_blocked(const Assign *as, const Op *op, int lane, uint32_t *vec);
 bool feeds_block(const Assign *as, Value v, const Op *op);
+bool is_turned(const Assign *as, Value v);
 bool dot_pairs(const Assign *as, const Op *op, int lane);
 int lane_of(const Assign *as, const Op *op, Dim *size);
 int lane_of_value(const Assign *as, Value v, Dim *size);
@@ -212,8 +214,10 @@ Value form_base(Assign *as, Form *f);
 // Element index at the current point of vector c; *step: distance of lanes
 // in elements, 0 if the form does not vary with them.
 Value form_index(Assign *as, const Form *f, uint32_t c, Value *step);
-// The same for a form of pairs, in pairs.
-Value form_pair_index(Assign *as, const Form *f);
+// The same for rows of bf16 taken as pairs, in pairs.
+Value form_pair_index(Assign *as, const Form *f, uint32_t c, Value *step);
+// Lanes inside of the axis where the form has no padding for it; 0: all.
+Value form_lane_mask(Assign *as, const Form *f, uint32_t c);
 Value form_load(Assign *as, Form *f, uint32_t c);
 void form_store(Assign *as, Form *f, uint32_t c, Value v);
 
@@ -232,11 +236,13 @@ void tensor_store(Assign *as, const Op *op, uint32_t c);
 
 // ---------------------------------------------------------------- work
 Root *root_keep(Assign *as, Value v, Form *dst);
+Root *root_turn(Assign *as, Value v, Form *from, Form *dst);
 Root *root_op(Assign *as, Op *op);
 // Emits the pending roots.
 void flush(Assign *as);
 void stage_emit(Assign *as, Root *const *roots, uint32_t n, uint32_t nnests);
 void dot_emit(Assign *as, Root *r);
+void turn_emit(Assign *as, Root *r);
 void region_emit(Assign *as, Region *r);
 
 #endif

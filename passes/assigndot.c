@@ -36,7 +36,8 @@ static Value row_element(Block *b) {
   Form *f = b->r->b;
   if (!b->r->dp) return em_vec(as, em_cast(as, b->acc, form_load(as, f, 0)));
   if (f->dt == DT_I32) return em_vec(as, form_load(as, f, 0));
-  Value base = form_base(as, f), i = form_pair_index(as, f);
+  Value step, base = form_base(as, f);
+  Value i = form_pair_index(as, f, 0, &step);
   Value p = em_op(as, OP_PVIEW, &base, 1, type_ptr(DT_I32), NULL, 0);
   return em_vec(as, em_ld(as, p, i));
 }
@@ -162,4 +163,40 @@ void dot_emit(Assign *as, Root *r) {
   b.axis = 63 - (uint32_t)__builtin_clzll(rows);
   AxisSet rest = r->space & ~r->inner & ~lane & ~((AxisSet)1 << b.axis);
   outer(&b, rest, size_of(as, r, b.axis));
+}
+
+// ---------------------------------------------------------------- turning
+// Pairs of row i become vectors over i: gathers of 32 bits from scratch.
+static void turn_pairs(Assign *as, Root *r) {
+  Value from = form_base(as, r->a);
+  Value p = em_op(as, OP_PVIEW, &from, 1, type_ptr(DT_I32), NULL, 0);
+  Value v[MAX_COLS];
+  for (uint32_t c = 0; c < as->pt.cols; c++) {
+    Value step, i = form_pair_index(as, r->a, c, &step);
+    Value at = em_2(as, OP_MUL, em_iota(as), step);
+    v[c] = em_gather(as, em_padd(as, p, i), at, form_lane_mask(as, r->a, c));
+  }
+  for (uint32_t c = 0; c < as->pt.cols; c++)
+    form_store(as, r->dst, c, v[c]);
+}
+
+static void turn_loops(Assign *as, Root *r, AxisSet rest) {
+  if (!rest) {
+    turn_pairs(as, r);
+    return;
+  }
+  uint32_t a = 63 - (uint32_t)__builtin_clzll(rest);
+  Dim n = axis_size_in(as, r->v, a);
+  bool pair = r->dst->pair == (int)a;
+  if (pair) n = dim_ceildiv(&as->m->dims, n, 2);
+  Loop l = loop_open(as, em_int(as, 0), em_dim(as, n), 1, NULL, 0,
+                     as->f->axes.at[a].name);
+  as->pt.idx[a] = pair ? em_2(as, OP_MUL, l.iv, em_int(as, 2)) : l.iv;
+  turn_loops(as, r, rest & ~((AxisSet)1 << a));
+  loop_close(as, &l, NULL);
+  as->pt.idx[a] = 0;
+}
+
+void turn_emit(Assign *as, Root *r) {
+  turn_loops(as, r, r->space & ~((AxisSet)1 << r->lane));
 }

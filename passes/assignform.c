@@ -98,16 +98,15 @@ static Value outer_index(Assign *as, const Form *f, uint32_t c, Value *step) {
   return idx;
 }
 
-// Rows of bf16 that lie as pairs already: the lane axis is the paired one, and
-// nothing of it is in vectors here.
-Value form_pair_index(Assign *as, const Form *f) {
-  Value step, two = em_int(as, 2);
-  Value idx = outer_index(as, f, 0, &step);
-  assert(f->pair == f->lane && !f->panel);
+Value form_pair_index(Assign *as, const Form *f, uint32_t c, Value *step) {
+  *step = em_int(as, 0);
+  Value idx = outer_index(as, f, c, step), two = em_int(as, 2);
+  assert(f->pair == f->lane && f->lane != as->pt.lane && !f->panel);
   DimTab *d = &as->m->dims;
   Dim row = dim_bin(d, DIM_FLOORDIV, row_size(as, f), dim_const(d, 2));
   idx = em_2(as, OP_MUL, idx, em_dim(as, row));
-  Value x = coord(as, (uint32_t)f->lane, 0);
+  *step = em_2(as, OP_FLOORDIV, *step, two);
+  Value x = coord(as, (uint32_t)f->lane, c);
   return em_2(as, OP_ADD, idx, em_2(as, OP_FLOORDIV, x, two));
 }
 
@@ -135,7 +134,7 @@ Value form_index(Assign *as, const Form *f, uint32_t c, Value *step) {
 }
 
 // Lanes past the extent of an axis that is not padded in this form.
-static Value strided_mask(Assign *as, const Form *f, uint32_t c) {
+Value form_lane_mask(Assign *as, const Form *f, uint32_t c) {
   if (f->lane == as->pt.lane) return 0;
   if (dim_divisor(&as->m->dims, as->pt.lane_size) % as->lanes == 0) return 0;
   Value x = coord(as, (uint32_t)as->pt.lane, c);
@@ -153,7 +152,7 @@ Value form_load(Assign *as, Form *f, uint32_t c) {
   if (em_is_int(as, step, &n) && n == 0) return em_ld(as, base, idx);
   if (em_is_int(as, step, &n) && n == 1) return em_vld(as, base, idx, 0);
   return em_gather(as, base, lane_index(as, idx, step),
-                   strided_mask(as, f, c));
+                   form_lane_mask(as, f, c));
 }
 
 void form_store(Assign *as, Form *f, uint32_t c, Value v) {
@@ -171,5 +170,5 @@ void form_store(Assign *as, Form *f, uint32_t c, Value v) {
     em_vst(as, base, idx, v, 0);
   else
     em_scatter(as, base, lane_index(as, idx, step), v,
-               strided_mask(as, f, c));
+               form_lane_mask(as, f, c));
 }

@@ -453,6 +453,11 @@ static void nest_emit(Assign *as, Root **r, uint32_t n, bool panels) {
     mark_ready(as, r[0]);
     return;
   }
+  if (n == 1 && r[0]->kind == ROOT_TURN) {
+    turn_emit(as, r[0]);
+    mark_ready(as, r[0]);
+    return;
+  }
   Nest nest = {.as = as, .r = r, .n = n, .pair = -1, .panels = panels};
   nest.acc = NEWN(as->arena, Value, n * MAX_COLS + 1);
   nest_init(&nest);

@@ -131,8 +131,25 @@ static bool is_matrix_product(const Assign *as, const Op *op) {
   return (a & r & ~b) && (b & r & ~a);
 }
 
+// Stores run along the tensor's last axis, if it is long enough: its stride is
+// 1 as a rule, and reading scratch across is cheaper than scattering.
+static int lane_of_store(const Assign *as, const Op *op, Dim *size) {
+  uint32_t rank = ir_type(as->f, op->args[0])->n;
+  if (!rank) return -1;
+  const Type *t = ir_type(as->f, op->args[1 + rank]);
+  int64_t lo, hi;
+  if (t->n != 1 || (int)t->axis[0] == as->par) return -1;
+  if (!type_has_axis(ir_type(as->f, op->args[1]), t->axis[0])) return -1;
+  dim_bounds(&as->m->dims, t->size[0], &lo, &hi);
+  if (lo < as->lanes) return -1;
+  *size = t->size[0];
+  return (int)t->axis[0];
+}
+
 int lane_of(const Assign *as, const Op *op, Dim *size) {
   *size = DIM_NONE;
+  int last = op->code == OP_STORE ? lane_of_store(as, op, size) : -1;
+  if (last >= 0) return last;
   if (op->code == OP_SCAN) return lane_of_scan(as, op, size);
   if (as->par >= 0) {
     *size = find_size(as, op, (uint32_t)as->par);
@@ -236,6 +253,26 @@ bool feeds_block(const Assign *as, Value v, const Op *op) {
   return dot_blocked(as, op, lane_of(as, op, &size), &vec);
 }
 
+// A load of narrow elements whose memory runs across the lanes: there are no
+// gathers of less than 32 bits.
+bool is_turned(const Assign *as, Value v) {
+  const Op *op = ir_def(as->f, v);
+  const Type *t = ir_type(as->f, v);
+  if (!op || op->code != OP_LOAD || as->par < 0 || t->n < 2) return false;
+  uint32_t last = t->axis[t->n - 1];
+  if (dtype_size(t->dtype) >= 4 || (int)last == as->par ||
+      !type_has_axis(t, (uint32_t)as->par))
+    return false;
+  const Type *i = ir_type(as->f, op->args[op->nargs - 1]);
+  return i->n == 1 && i->axis[0] == last;
+}
+
+static bool only_blocks(const Assign *as, Value v) {
+  for (uint32_t i = 0; i < as->uses[v].n; i++)
+    if (!feeds_block(as, v, as->uses[v].at[i])) return false;
+  return true;
+}
+
 // A tile that a deeper loop reads and that is dear to make is kept where it
 // is defined. Operands of dots are kept by their users.
 static void plan_eager(Assign *as) {
@@ -251,7 +288,8 @@ static void plan_eager(Assign *as) {
       for (uint32_t i = 0; i < as->f->params.n; i++)
         inout |= as->f->params.at[i].v == op->args[0] &&
                  as->f->params.at[i].role != PR_IN;
-    as->eager[v] = inout || (deeper && cost(as, v) >= 8);
+    as->eager[v] = inout || (deeper && cost(as, v) >= 8) ||
+                   (is_turned(as, v) && !only_blocks(as, v));
   }
 }
 

@@ -16,6 +16,20 @@ static bool wants_pairs(const Assign *as, const Op *op, uint32_t i,
   return true;
 }
 
+static bool is_load(const Assign *as, Value v) {
+  const Op *op = ir_def(as->f, v);
+  return op && op->code == OP_LOAD;
+}
+
+// Keeps v as it lies in its tensor.
+static Form *keep_rows(Assign *as, Value v) {
+  const Type *t = ir_type(as->f, v);
+  uint32_t last = t->n - 1;
+  as->forms[v] = form_new(as, v, (int)t->axis[last], t->size[last], false);
+  root_keep(as, v, as->forms[v]);
+  return as->forms[v];
+}
+
 // Puts v in memory as operand i of a dot with a register block.
 static void keep_operand(Assign *as, Value v, const Op *op, uint32_t i) {
   Dim size;
@@ -25,12 +39,21 @@ static void keep_operand(Assign *as, Value v, const Op *op, uint32_t i) {
   if (wants_pairs(as, op, i, &pair)) {
     if (as->pair_form[v] && as->pair_form[v]->pair == (int)pair) return;
     if (vec != i) lane = lane_of_value(as, v, &size);
-    as->pair_form[v] = form_pairs(as, v, lane, size, vec == i, pair);
-    root_keep(as, v, as->pair_form[v]);
+    Form *f = form_pairs(as, v, lane, size, vec == i, pair);
+    as->pair_form[v] = f;
+    const Type *t = ir_type(as->f, v);
+    if (vec == i && is_load(as, v) && t->axis[t->n - 1] == pair) {
+      Form *rows = form_pairs(as, v, (int)pair, t->size[t->n - 1], false, pair);
+      root_keep(as, v, rows);
+      root_turn(as, v, rows, f);
+    } else {
+      root_keep(as, v, f);
+    }
   } else if (vec == i) {
     if (as->vec_form[v] || as->forms[v]) return;
+    Form *rows = is_turned(as, v) ? keep_rows(as, v) : NULL;
     as->vec_form[v] = form_new(as, v, lane, size, true);
-    root_keep(as, v, as->vec_form[v]);
+    root_keep(as, v, as->vec_form[v])->a = rows;
   } else if (!as->forms[v]) {
     lane = lane_of_value(as, v, &size);
     as->forms[v] = form_new(as, v, lane, size, false);
@@ -47,6 +70,10 @@ static void keep_inline(Assign *as, Value v) {
       if (op->args[k] == v) keep_operand(as, v, op, k);
   }
   if (!as->eager[v] || as->forms[v] || as->vec_form[v]) return;
+  if (is_turned(as, v)) {
+    keep_rows(as, v);
+    return;
+  }
   int lane = lane_of_value(as, v, &size);
   as->forms[v] = form_new(as, v, lane, size, lane == as->par);
   root_keep(as, v, as->forms[v]);

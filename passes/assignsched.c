@@ -34,6 +34,13 @@ Root *root_keep(Assign *as, Value v, Form *dst) {
   return r;
 }
 
+Root *root_turn(Assign *as, Value v, Form *from, Form *dst) {
+  Root *r = root_keep(as, v, dst);
+  r->kind = ROOT_TURN;
+  r->a = from;
+  return r;
+}
+
 static void dot_operands(Assign *as, Root *r) {
   uint32_t vec = 0;
   dot_blocked(as, r->op, r->lane, &vec);
@@ -70,7 +77,7 @@ typedef void InputFn(Assign *as, Root *r, Root *dep, void *data);
 
 static Root *writer(const Assign *as, const Form *f) {
   for (uint32_t i = 0; f && i < as->pending.n; i++)
-    if (as->pending.at[i]->dst == f && as->pending.at[i]->kind == ROOT_KEEP)
+    if (as->pending.at[i]->dst == f && !as->pending.at[i]->op)
       return as->pending.at[i];
   return NULL;
 }
@@ -84,6 +91,11 @@ static void inputs_of(Assign *as, Root *r, Value v, InputFn *fn, void *data) {
     return;
   }
   if (!is_inline(as, v)) return;
+  Root *w = as->eager[v] ? writer(as, as->forms[v]) : NULL;
+  if (w && w != r) {
+    fn(as, r, w, data);
+    return;
+  }
   const Op *op = ir_def(as->f, v);
   for (uint32_t i = 0; i < op->nargs; i++)
     inputs_of(as, r, op->args[i], fn, data);
@@ -92,8 +104,10 @@ static void inputs_of(Assign *as, Root *r, Value v, InputFn *fn, void *data) {
 // Calls fn for each pending root whose result r needs before it starts.
 static void each_input(Assign *as, Root *r, InputFn *fn, void *data) {
   as->stamp++;
-  if (r->kind == ROOT_KEEP) {
-    inputs_of(as, r, r->v, fn, data);
+  if (!r->op) {
+    Root *w = writer(as, r->a);
+    if (w) fn(as, r, w, data);
+    else if (r->kind == ROOT_KEEP) inputs_of(as, r, r->v, fn, data);
     return;
   }
   for (uint32_t i = 0; i < r->op->nargs; i++) {
@@ -125,6 +139,7 @@ static bool walk_reads(Assign *as, Value v, Value want) {
 static Reads reads(Assign *as, const Root *r, Value want) {
   Reads x = {0};
   as->stamp++;
+  if (r->kind == ROOT_TURN) return x;
   if (r->kind == ROOT_KEEP) {
     x.any = walk_reads(as, r->v, want);
     return x;
@@ -206,11 +221,14 @@ static bool backwards(const Root *r) {
   return r->kind == ROOT_SCAN && ir_attr_i(r->op, AT_DIR, 0) == DIR_SUFFIX;
 }
 
+static bool alone(const Root *r) {
+  return r->kind == ROOT_DOT || r->kind == ROOT_TURN;
+}
+
 // May r share the loops of a nest that o is in?
 static bool fits(const Root *o, const Root *r) {
   AxisSet oi = no_lane(o, o->inner), ri = no_lane(r, r->inner);
-  if (o->kind == ROOT_DOT || r->kind == ROOT_DOT || o->last != r->last)
-    return false;
+  if (alone(o) || alone(r) || o->last != r->last) return false;
   if (no_lane(o, o->space) != no_lane(r, r->space)) return false;
   if (oi && ri && oi != ri) return false;
   if ((o->kind == ROOT_STORE) != (r->kind == ROOT_STORE)) return false;
@@ -251,7 +269,7 @@ static void place_nest(Assign *as, Stage *st, Root *r) {
   After a = {r->stage, 0};
   each_input(as, r, after_nest, &a);
   uint32_t at = a.lo;
-  if (r->kind == ROOT_DOT) at = st->nnests;
+  if (alone(r)) at = st->nnests;
   while (at < st->nnests && !nest_takes(as, r, at)) at++;
   r->nest = at;
   if (at >= st->nnests) st->nnests = at + 1;
@@ -353,7 +371,7 @@ static bool escapes(Assign *as, Value v, uint32_t stage) {
   }
   for (uint32_t i = 0; i < as->pending.n; i++) {  // yields are keeps by now
     const Root *r = as->pending.at[i];
-    if (r->kind == ROOT_KEEP && r->v == v && r->stage != stage) return true;
+    if (!r->op && r->v == v && r->stage != stage) return true;
   }
   return false;
 }
@@ -373,7 +391,7 @@ static bool feeds_any_block(const Assign *as, Value v) {
 static void place_result(Assign *as, Root *r) {
   as->stamp++;
   bool out = escapes(as, r->v, r->stage);
-  if (r->kind == ROOT_KEEP) {
+  if (!r->op) {
     if (r->carried < 0 && !r->last && !out && r->dst->panel &&
         !yielded(as, r->v))
       r->dst->local = true;
@@ -409,7 +427,7 @@ void flush(Assign *as) {
     place_result(as, as->pending.at[i]);
   for (uint32_t i = 0; i < as->pending.n; i++) {
     Root *r = as->pending.at[i];
-    if (r->v && r->dst && r->kind != ROOT_KEEP) as->forms[r->v] = r->dst;
+    if (r->v && r->dst && r->op) as->forms[r->v] = r->dst;
   }
   for (uint32_t i = 0; i < as->pending.n; i++) {
     Root *r = as->pending.at[i];
