@@ -1,7 +1,9 @@
 // attn-run: executes a program of an IR module in the interpreter, and
-// compares it with the same module after passes or with a second module.
+// compares it with the same module after passes or with a second module; with
+// --jit that one (at level mach) runs as machine code in this process.
 //
 //   attn-run f.tir --dim=B=2,Sq=5,Sk=7,D=8 --passes=online --runs=8
+#include "codegen/codegen.h"
 #include "ir/ir.h"
 #include "passes/pass.h"
 #include "tools/driver/gen.h"
@@ -24,7 +26,7 @@ typedef struct Options {
   uint64_t seed;
   int runs;
   double tol;
-  bool round, print;
+  bool round, print, jit;
   int64_t tile_q, tile_k;
 } Options;
 
@@ -38,6 +40,8 @@ static const char usage[] =
     "  --passes=a,b       compare with the module after these passes\n"
     "  --runs=N           that many random runs (default 1)\n"
     "  --seed=N --tol=X   (default 1, 1e-9: |x-y| <= tol * (|x| + rms(x)))\n"
+    "  --jit              run the module after the passes as machine code;\n"
+    "                     implies --round, default tol 1e-5\n"
     "  --round            round as the dtypes do (default: all in f64)\n"
     "  --tile-q=N --tile-k=N --target=T\n"
     "  --print            print the outputs\n";
@@ -75,7 +79,7 @@ static bool parse_gen(Ctx *cx, Options *o, const char *s) {
 }
 
 static bool parse_options(Ctx *cx, int argc, char **argv, Options *o) {
-  *o = (Options){.seed = 1, .runs = 1, .tol = 1e-9, .target = "cpu"};
+  *o = (Options){.seed = 1, .runs = 1, .tol = -1, .target = "cpu"};
   for (int i = 1; i < argc; i++) {
     const char *v;
     if (starts(argv[i], "--fn=", &v)) o->fn = v;
@@ -92,11 +96,14 @@ static bool parse_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (starts(argv[i], "--target=", &v)) o->target = v;
     else if (!strcmp(argv[i], "--round")) o->round = true;
     else if (!strcmp(argv[i], "--print")) o->print = true;
+    else if (!strcmp(argv[i], "--jit")) o->jit = true;
     else if (argv[i][0] == '-' && argv[i][1]) return false;
     else if (!o->file) o->file = argv[i];
     else if (!o->other) o->other = argv[i];
     else return false;
   }
+  if (o->tol < 0) o->tol = o->jit ? 1e-5 : 1e-9;
+  o->round |= o->jit;
   return o->file != NULL;
 }
 
@@ -242,8 +249,53 @@ static Module *read_module(Ctx *cx, const char *path) {
   return m && ir_verify(cx, m) ? m : NULL;
 }
 
+static attn_scalar scalar(const InterpTensor *t) {
+  attn_scalar s = {.i64 = 0};
+  if (t->dtype == DT_F64) s.f64 = t->scalar;
+  else if (dtype_is_float(t->dtype)) s.f32 = (float)t->scalar;
+  else s.i64 = (int64_t)t->scalar;
+  return s;
+}
+
+static bool launch(Bound *b, const attn_program *p) {
+  attn_tensor t[64], *tensors[64];
+  attn_scalar scalars[64];
+  uint32_t nt = 0, ns = 0;
+  for (uint32_t i = 0; i < b->f->params.n; i++) {
+    const InterpTensor *x = &b->args[i];
+    if (b->f->params.at[i].role == PR_SCALAR) {
+      scalars[ns++] = scalar(x);
+      continue;
+    }
+    t[nt] = (attn_tensor){.data = x->data, .rank = (int)x->rank,
+                          .dtype = (int)x->dtype};
+    memcpy(t[nt].shape, x->shape, sizeof x->shape);
+    memcpy(t[nt].stride, x->stride, sizeof x->stride);
+    // What is not written stays NaN, as in the interpreter.
+    if (b->f->params.at[i].role == PR_OUT)
+      memset(x->data, 0xff, (size_t)count(x) * (size_t)dtype_size(x->dtype));
+    tensors[nt] = &t[nt];
+    nt++;
+  }
+  attn_error e;
+  if (attn_launch(p, tensors, scalars, NULL, &e) == 0) return true;
+  fprintf(stderr, "attn-run: %s\n", e.text);
+  return false;
+}
+
+static bool run_jit(Ctx *cx, Bound *b) {
+  CgProgram p = cg_program_of(cx, b->m, b->f, "run");
+  Buf object = {.arena = &cx->session};
+  if (!cg_compile(cx, &p, 1, CG_OBJECT, &object)) return false;
+  CgJit *j = cg_jit_load(cx, object.at, object.n);
+  const attn_program *code = j ? cg_jit_program(j, "run", b->f->name) : NULL;
+  bool ok = code && launch(b, code);
+  cg_jit_drop(j);
+  return ok;
+}
+
 static bool run_one(Ctx *cx, Module *m, const Options *o, uint64_t seed,
-                    Bound *b) {
+                    bool jit, Bound *b) {
   *b = (Bound){.m = m, .f = pick(m, o->fn)};
   if (!b->f || b->f->params.n > 64 || m->dims.syms.n > 64) {
     fprintf(stderr, "attn-run: no such program\n");
@@ -254,6 +306,7 @@ static bool run_one(Ctx *cx, Module *m, const Options *o, uint64_t seed,
     fprintf(stderr, "attn-run: inputs cannot be made\n");
     return false;
   }
+  if (jit) return run_jit(cx, b);
   InterpOpt opt = {.round = o->round, .seed = seed, .poison = true};
   return ir_interp(cx, m, b->f->name, b->args, b->dims, &opt);
 }
@@ -273,10 +326,10 @@ static int execute(Ctx *cx, const Options *o) {
   for (int r = 0; r < o->runs; r++) {
     static const Bound none;
     Bound a = none, b = none;
-    if (!run_one(cx, m, o, o->seed + (uint64_t)r, &a)) return 1;
+    if (!run_one(cx, m, o, o->seed + (uint64_t)r, false, &a)) return 1;
     if (o->print) print_outputs(&a);
     if (!m2) continue;
-    if (!run_one(cx, m2, o, o->seed + (uint64_t)r, &b)) return 1;
+    if (!run_one(cx, m2, o, o->seed + (uint64_t)r, o->jit, &b)) return 1;
     if (!compare(&a, &b, o)) return 1;
   }
   if (m2) printf("same: %d run%s\n", o->runs, o->runs == 1 ? "" : "s");

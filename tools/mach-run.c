@@ -5,6 +5,7 @@
 // Arrays get their shapes from the dims; inputs without a file are normal(0, 1)
 // (integers: 0, 1, ..). --strided puts gaps between all elements. Exit code 1
 // on diagnostics or a failed launch, 2 on wrong usage.
+//   mach-run --host-targets    the rows of targets.def this machine runs
 #include "codegen/codegen.h"
 #include "tools/driver/gen.h"
 #include "tools/driver/npy.h"
@@ -89,6 +90,7 @@ static bool read_program(Run *r) {
   do {
     size_t len = strcspn(t, ",");
     Module *m = src ? ir_parse(cx, src) : NULL;
+    if (m && !ir_verify(cx, m)) return false;
     const Func *f = m ? choose(r, m) : NULL;
     if (!f || n == 8) return false;
     if (len)
@@ -275,8 +277,16 @@ static bool run(Run *r) {
   return ok;
 }
 
+static int host_targets(void) {
+  const char *names[8];
+  uint32_t n = cg_host_targets(names, 8);
+  for (uint32_t i = 0; i < n; i++) puts(names[i]);
+  return 0;
+}
+
 int main(int argc, char **argv) {
   Ctx cx;
+  if (argc == 2 && !strcmp(argv[1], "--host-targets")) return host_targets();
   ctx_init(&cx);
   Run r = {.cx = &cx, .prefix = "t"};
   if (!options(&r, argc, argv)) {

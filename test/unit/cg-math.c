@@ -28,7 +28,7 @@ enum { NFN = sizeof fns / sizeof *fns, CHUNK = 4096 };
 #ifdef LINKED
 enum { STRIDE = 2400017 };  // an emulator is slow
 #else
-enum { STRIDE = 140017 };
+enum { STRIDE = 400009 };
 #endif
 
 static const double special[] = {

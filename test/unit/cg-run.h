@@ -121,7 +121,8 @@ static void emit(const char *target, const char *object, const char *table,
   ctx_drop(&cx);
 }
 
-// On every level of this machine whose name contains argv[1], if given.
+// On every level of this machine, or the one argv[1], or with --ends the best
+// and the lowest.
 static int each_level(int argc, char **argv, void (*write)(void *, const char *),
                       void (*test)(const Code *, const char *)) {
   const char *targets[8];
@@ -130,8 +131,12 @@ static int each_level(int argc, char **argv, void (*write)(void *, const char *)
     emit(argv[2], argv[3], argv[4], write);
     return verdict();
   }
-  for (uint32_t i = 0; i < n; i++)
-    if (argc < 2 || strstr(targets[i], argv[1])) level(targets[i], write, test);
+  for (uint32_t i = 0; i < n; i++) {
+    bool end = i == 0 || i + 1 == n;
+    if (argc < 2 || !strcmp(targets[i], argv[1]) ||
+        (end && !strcmp(argv[1], "--ends")))
+      level(targets[i], write, test);
+  }
   return verdict();
 }
 #endif
