@@ -15,6 +15,7 @@
 // rounded value.
 //
 // Needs: online. Tests: test/passes/gauge/.
+#include "passes/order.h"
 #include "passes/pass.h"
 #include "passes/probe.h"
 #include "passes/range.h"
@@ -90,19 +91,6 @@ static bool lists(const Op *op, AttrId id, uint32_t i) {
 static Value constant_in(Gauge *g, Region *r, double v, Value like) {
   Builder b = {.fn = g->f, .region = r, .before = r->first, .span = NOWHERE};
   return ir_const_f(&b, ir_type(g->f, like)->dtype, v);
-}
-
-// Types again, after a value lost axes.
-static void infer_again(Gauge *g, Region *r) {
-  for (Op *op = r->first, *next; op; op = next) {
-    next = op->next;
-    if (op->nres != 1 || op_info(op->code)->infer == INF_GIVEN) continue;
-    Builder b = {.fn = g->f, .region = r, .before = op, .span = op->span};
-    ValueMap map = {.arena = g->arena};
-    Op *copy = ir_clone(&b, g->f, op, &map, NULL);
-    ir_replace_uses(g->f, op->res[0], copy->res[0]);
-    ir_erase(op);
-  }
 }
 
 // ref of a finite constant is the constant.
@@ -221,8 +209,8 @@ static void fix(Gauge *g, Op *pass, uint32_t i, double v) {
   drop_index(g, pass, AT_GAUGE, i);
   drop_index(g, pass, AT_SCANS, i);
   drop_index(g, pass, AT_GUARD, i);
-  infer_again(g, local);
-  infer_again(g, correct);
+  infer_region(g->f, local, g->arena);  // the constant has no axes
+  infer_region(g->f, correct, g->arena);
   fold_factors(g, pass);
   sum_rounded(g, pass);
 }

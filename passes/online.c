@@ -17,6 +17,7 @@
 // docs/ir.md, level stream. Tests: test/passes/online/.
 #include "passes/online.h"
 
+#include "passes/order.h"
 #include "passes/pass.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -183,55 +184,6 @@ static void check_keyed(Online *o) {
   }
 }
 
-// ---------------------------------------------------------------- order
-typedef struct Order {
-  Online *o;
-  Map done;           // Op * -> 1
-  Vec(Op *) ops;
-} Order;
-
-static void visit(Order *v, Op *op);
-
-// The op of the region we sort in which v is defined.
-static void visit_value(Order *v, Value x) {
-  Op *def = ir_def(v->o->f, x);
-  while (def && def->parent != v->o->region)
-    def = def->parent ? def->parent->parent : NULL;
-  if (def) visit(v, def);
-}
-
-static void visit_region(Order *v, const Region *r) {
-  for (const Op *op = r->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->nargs; i++) visit_value(v, op->args[i]);
-    for (uint32_t i = 0; i < op->nregions; i++)
-      visit_region(v, op->regions[i]);
-  }
-}
-
-static void visit(Order *v, Op *op) {
-  uint64_t x;
-  if (map_get(&v->done, (uintptr_t)op, &x)) return;
-  map_put(&v->done, (uintptr_t)op, 1);
-  for (uint32_t i = 0; i < op->nargs; i++) visit_value(v, op->args[i]);
-  for (uint32_t i = 0; i < op->nregions; i++) visit_region(v, op->regions[i]);
-  vec_push(v->o->arena, &v->ops, op);
-}
-
-// Definitions before uses; otherwise the order stays.
-static void sort_region(Online *o) {
-  Order v = {.o = o, .done.arena = o->arena};
-  for (Op *op = o->region->first; op; op = op->next) visit(&v, op);
-  Region *r = o->region;
-  r->first = r->last = NULL;
-  for (uint32_t i = 0; i < v.ops.n; i++) {
-    Op *op = v.ops.at[i];
-    op->prev = r->last;
-    op->next = NULL;
-    *(r->last ? &r->last->next : &r->first) = op;
-    r->last = op;
-  }
-}
-
 // ---------------------------------------------------------------- remarks
 static const char *shown(const Online *o, Ex e) {
   Buf b = {.arena = o->arena};
@@ -313,7 +265,7 @@ static bool run_region(Ctx *cx, Func *f, Region *r) {
   }
   online_lower_divk(&o);
   drop_dead(&o);
-  sort_region(&o);
+  order_region(f, r, o.arena);
   check_keyed(&o);
   return !o.failed;
 }
