@@ -41,6 +41,7 @@ typedef struct Found {
   const char *path;
   Unit *unit;          // already loaded
   Source *source;
+  bool stdlib;         // embedded
 } Found;
 
 static bool try_path(Check *c, const char *path, Found *f) {
@@ -53,6 +54,7 @@ static bool try_path(Check *c, const char *path, Found *f) {
 static bool try_stdlib(Check *c, const char *file, Found *f) {
   uint32_t len;
   f->path = file;
+  f->stdlib = true;
   f->unit = loaded(c->ses, file);
   if (f->unit) return true;
   const char *text = fe_stdlib(file, &len);
@@ -81,6 +83,18 @@ static void not_found(Check *c, const Decl *d, const char *file) {
   diag_note(c->cx, g, NOWHERE, "and in the standard library");
 }
 
+// What is no error in an imported file is its own business: warnings of the
+// stdlib and remarks of any module are dropped.
+static void keep_errors(Ctx *cx, uint32_t from, bool warnings) {
+  uint32_t n = from;
+  for (uint32_t i = from; i < cx->diags.n; i++) {
+    Severity sev = cx->diags.at[i]->sev;
+    if (sev == SEV_ERROR || (warnings && sev == SEV_WARNING))
+      cx->diags.at[n++] = cx->diags.at[i];
+  }
+  cx->diags.n = n;
+}
+
 static Unit *check_loaded(Check *c, const Decl *d, const Found *f) {
   Unit *u = f->unit;
   Session *s = c->ses;
@@ -96,7 +110,9 @@ static Unit *check_loaded(Check *c, const Decl *d, const Found *f) {
   u = fe_parse(c->cx, f->source);
   Loaded entry = {f->path, u};
   vec_push(c->a, &s->units, entry);
+  uint32_t diags = c->cx->diags.n;
   ck_unit(s, u);
+  keep_errors(c->cx, diags, !f->stdlib);
   return u;
 }
 
