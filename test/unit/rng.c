@@ -67,14 +67,19 @@ static void fill(Arena *a, GenKind k, double x, double y, DType t, int64_t n,
 static void generators(Arena *a) {
   int64_t v[100], seen[100] = {0};
   float f[100];
-  fill(a, GK_OFFSETS, 50, 0, DT_I64, 100, v);
+  fill(a, GK_OFFSETS, 50, NAN, DT_I64, 100, v);
   EXPECT(v[0] == 0 && v[99] == 50);
   for (int i = 1; i < 100; i++) EXPECT(v[i - 1] <= v[i]);
-  fill(a, GK_OFFSETS, 0, 0, DT_I64, 1, v);
+  fill(a, GK_OFFSETS, 0, NAN, DT_I64, 1, v);
   EXPECT(v[0] == 0);
+  fill(a, GK_OFFSETS, 2, 9, DT_I64, 100, v);
+  EXPECT(v[0] == 0 && v[1] == 9);
+  for (int i = 1; i < 100; i++)
+    EXPECT(v[i] - v[i - 1] >= 2 && v[i] - v[i - 1] <= 9);
   fill(a, GK_DOCS, 4, 0, DT_I64, 100, v);
-  EXPECT(v[0] == 0 && v[99] == 3);
-  for (int i = 1; i < 100; i++) EXPECT(v[i - 1] <= v[i]);
+  EXPECT(v[0] == 0 && v[99] >= 12 && v[99] < 99);
+  for (int i = 1; i < 100; i++)
+    EXPECT(v[i] == v[i - 1] || v[i] == v[i - 1] + 1);
   fill(a, GK_PERM, 0, 0, DT_I64, 100, v);
   for (int i = 0; i < 100; i++) seen[v[i]]++;
   for (int i = 0; i < 100; i++) EXPECT(seen[i] == 1);
@@ -95,7 +100,8 @@ static void wrong(void) {
       {GK_RANDINT, {3, 3}, 0},   {GK_RANDINT, {0, 1.5}, 0},
       {GK_RANDINT, {NAN, 1}, 0}, {GK_RANDINT, {0, INFINITY}, 0},
       {GK_LENGTHS, {-1, 4}, 0},  {GK_LENGTHS, {5, 4}, 0},
-      {GK_OFFSETS, {-1, 0}, 0},  {GK_OFFSETS, {4, 0}, 0},
+      {GK_OFFSETS, {-1, NAN}, 0}, {GK_OFFSETS, {4, NAN}, 0},
+      {GK_OFFSETS, {4, 3}, 0},
       {GK_DOCS, {0, 0}, 0}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
     EXPECT(gen_check(&bad[i], 1) != NULL);

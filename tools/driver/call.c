@@ -95,6 +95,10 @@ static void choose_dtype(DrvCall *c, int g, DType t) {
       c->args[i].dtype = t;
 }
 
+bool drv_has_dtype(const Decl *prog, const char *generic) {
+  return generic_at(prog, generic) >= 0;
+}
+
 bool drv_set_dtype(DrvCall *c, const char *generic, DType t) {
   int g = generic_at(c->prog, intern(&c->cx->names, generic));
   if (g >= 0) choose_dtype(c, g, t);

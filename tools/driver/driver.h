@@ -91,6 +91,7 @@ bool drv_call(Ctx *cx, Decl *prog, DrvCall *out);
 DrvArg *drv_arg(DrvCall *c, const char *name);     // NULL: a diagnostic
 bool drv_set_dim(DrvCall *c, const char *name, int64_t v, const char *from);
 bool drv_set_dtype(DrvCall *c, const char *generic, DType t);
+bool drv_has_dtype(const Decl *prog, const char *generic);
 // Converts where that is exact, and f32 to bf16 and f8.
 bool drv_set_array(DrvCall *c, DrvArg *a, const NpyArray *x,
                    const char *origin);
@@ -102,8 +103,9 @@ bool drv_solve(DrvCall *c);
 // Makes up what is not given: dims first (a sensible size for each), then
 // arrays. `gens` are of parameters by name, others get a default.
 typedef struct DrvGen {
-  const char *name;
+  const char *name;     // of the parameter
   Gen gen;
+  const char *stream;   // the stream's name, NULL: the parameter's
 } DrvGen;
 typedef Vec(DrvGen) DrvGens;
 bool drv_fill(DrvCall *c, const DrvGens *gens, uint64_t seed);
@@ -135,6 +137,8 @@ typedef struct DrvError {
 // want[i] is the reference of element at[i] of x (at NULL: element i).
 DrvError drv_compare(const NpyArray *x, const double *want, const int64_t *at,
                      int64_t n);
+// Elements that the oracle wrote, against an array made by drv_reference.
+DrvError drv_compare_written(Ctx *cx, const NpyArray *x, const double *want);
 bool drv_within(const DrvError *e, double tol);
 // The tolerance that fits the roundings of this program's types.
 double drv_tolerance(const DrvCall *c);

@@ -16,7 +16,7 @@ bool drv_parse_gen(Ctx *cx, const char *text, DrvGen *out) {
   GenKind kind;
   if (!gen_by_name(name, (uint32_t)n, &kind)) return false;
   *out = (DrvGen){arena_strndup(&cx->session, text, (size_t)(eq - text)),
-                  gen_default(kind)};
+                  gen_default(kind), NULL};
   const char *p = open ? open + 1 : ")";
   int i = 0;
   while (*p && *p != ')') {
@@ -132,22 +132,21 @@ static Gen default_gen(const DrvCall *c, const DrvArg *a) {
   return g;
 }
 
-static Gen gen_for(const DrvCall *c, const DrvArg *a, const DrvGens *gens,
-                   uint64_t seed) {
-  Gen g = default_gen(c, a);
+static const DrvGen *given_gen(const DrvGens *gens, const DrvArg *a) {
   for (uint32_t i = 0; gens && i < gens->n; i++)
-    if (strcmp(gens->at[i].name, a->param->name) == 0) g = gens->at[i].gen;
-  if (!g.seed) g.seed = seed;
-  return g;
+    if (strcmp(gens->at[i].name, a->param->name) == 0) return &gens->at[i];
+  return NULL;
 }
 
-static bool fill_scalar(DrvCall *c, DrvArg *a, const Gen *g) {
+static bool fill_scalar(DrvCall *c, DrvArg *a, const Gen *g,
+                        const char *stream) {
   double v;
-  gen_fill(&c->cx->scratch, g, a->param->name, DT_F64, 1, &v);
+  gen_fill(&c->cx->scratch, g, stream, DT_F64, 1, &v);
   return drv_set_scalar(c, a, dtype_round(a->dtype, v));
 }
 
-static bool fill_array(DrvCall *c, DrvArg *a, const Gen *g) {
+static bool fill_array(DrvCall *c, DrvArg *a, const Gen *g,
+                       const char *stream) {
   a->array = (NpyArray){.dtype = a->dtype, .rank = (int)a->rank};
   for (uint32_t i = 0; i < a->rank; i++) {
     a->array.shape[i] = drv_extent(c, a, i);
@@ -166,26 +165,25 @@ static bool fill_array(DrvCall *c, DrvArg *a, const Gen *g) {
     a->array.data = NULL;
     return false;
   }
-  gen_fill(&c->cx->scratch, g, a->param->name, a->dtype, a->array.count,
+  gen_fill(&c->cx->scratch, g, stream, a->dtype, a->array.count,
            a->array.data);
   return true;
 }
 
-static bool has_gen(const DrvGens *gens, const char *name) {
-  for (uint32_t i = 0; gens && i < gens->n; i++)
-    if (strcmp(gens->at[i].name, name) == 0) return true;
-  return false;
-}
 
 static bool fill_one(DrvCall *c, DrvArg *a, const DrvGens *gens,
                      uint64_t seed) {
-  bool wanted = has_gen(gens, a->param->name);
+  const DrvGen *given = given_gen(gens, a);
   if (a->out || a->array.data || a->given) return true;
-  if (a->scalar && a->param->deflt && !wanted) return true;
+  if (a->scalar && a->param->deflt && !given) return true;
   if (a->dtype == DT_NONE && !drv_decide(c, a, DT_F32)) return false;
-  Gen g = gen_for(c, a, gens, seed);
+  Gen g = given ? given->gen : default_gen(c, a);
+  if (!g.seed) g.seed = seed;
+  const char *stream = given && given->stream ? given->stream
+                                              : a->param->name;
   a->origin = gen_name(g.kind);
-  return a->scalar ? fill_scalar(c, a, &g) : fill_array(c, a, &g);
+  return a->scalar ? fill_scalar(c, a, &g, stream)
+                   : fill_array(c, a, &g, stream);
 }
 
 // Lengths first: other extents depend on what they hold.
@@ -196,7 +194,7 @@ static bool fill_all(DrvCall *c, const DrvGens *gens, uint64_t seed,
     for (uint32_t i = 0; i < c->nargs; i++) {
       DrvArg *a = &c->args[i];
       int when = holds_lengths(c, a, &sym) ? 0 : is_table(c, a) ? 1 : 2;
-      if (when != round || (!all && !has_gen(gens, a->param->name))) continue;
+      if (when != round || (!all && !given_gen(gens, a))) continue;
       if (!fill_one(c, a, gens, seed)) return false;
     }
     if (round == 0 && !drv_ragged(c)) return false;

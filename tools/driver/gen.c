@@ -61,14 +61,36 @@ static void sorted(Fill *f, int64_t from, int64_t to, int64_t lo, int64_t hi) {
     qsort(f->all + from, (size_t)(to - from), sizeof *f->all, ascending);
 }
 
+// Sums of lengths in [lo, hi], the first hi; or, of one argument, anything from
+// 0 to that total.
 static void offsets(Fill *f) {
+  int64_t lo = (int64_t)f->g->arg[0];
+  if (!isnan(f->g->arg[1])) {
+    int64_t hi = (int64_t)f->g->arg[1];
+    f->all[0] = 0;
+    for (int64_t i = 1; i < f->n; i++)
+      f->all[i] = f->all[i - 1] +
+                  (i == 1 ? hi : rng_int(&f->rng, (uint64_t)i, lo, hi + 1));
+    return;
+  }
   int64_t total = (int64_t)f->g->arg[0];
   f->all[0] = 0;
   f->all[f->n - 1] = total;
   sorted(f, 1, f->n - 1, 0, total + 1);
 }
 
-static void docs(Fill *f) { sorted(f, 0, f->n, 0, (int64_t)f->g->arg[0]); }
+// Documents of 1 .. 2 * mean - 1 elements.
+static void docs(Fill *f) {
+  int64_t mean = (int64_t)f->g->arg[0], left = 0, id = -1;
+  for (int64_t i = 0; i < f->n; i++) {
+    if (!left) {
+      left = rng_int(&f->rng, (uint64_t)i, 1, 2 * mean);
+      id++;
+    }
+    f->all[i] = id;
+    left--;
+  }
+}
 
 static void perm(Fill *f) {
   for (int64_t i = 0; i < f->n; i++) {
@@ -91,7 +113,7 @@ static const struct {
     [GK_IOTA] = {"iota", 0, 2, {0, 1}, line, NULL},
     [GK_CONST] = {"const", 1, 1, {NAN, 0}, same, NULL},
     [GK_LENGTHS] = {"lengths", 2, 2, {NAN, NAN}, length, NULL},
-    [GK_OFFSETS] = {"offsets", 1, 1, {NAN, 0}, stored, offsets},
+    [GK_OFFSETS] = {"offsets", 1, 2, {NAN, NAN}, stored, offsets},
     [GK_DOCS] = {"docs", 1, 1, {NAN, 0}, stored, docs},
     [GK_PERM] = {"perm", 0, 0, {0, 0}, stored, perm},
 };
@@ -125,11 +147,14 @@ const char *gen_check(const Gen *g, int64_t n) {
     if (!is_count(a) || !is_count(b)) return "the bounds must be integers";
     return 0 <= a && a <= b ? NULL : "the range is empty";
   case GK_OFFSETS:
+    if (!isnan(b))
+      return is_count(a) && is_count(b) && 0 <= a && a <= b
+                 ? NULL : "the bounds must be integers, 0 <= lo <= hi";
     if (!is_count(a) || a < 0) return "the total must be an integer >= 0";
     return n >= 2 || (n == 1 && a == 0) ? NULL
                                         : "offsets need two elements or more";
   case GK_DOCS:
-    return is_count(a) && a >= 1 ? NULL : "the count must be an integer >= 1";
+    return is_count(a) && a >= 1 ? NULL : "the mean length must be an integer >= 1";
   default: return NULL;
   }
 }

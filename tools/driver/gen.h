@@ -13,8 +13,9 @@ typedef enum GenKind {
   GK_IOTA,     // start = 0, step = 1
   GK_CONST,    // value
   GK_LENGTHS,  // lo, hi: integers in [lo, hi], the first is hi
-  GK_OFFSETS,  // total: ascending from 0 to total, gaps may be empty
-  GK_DOCS,     // count: ascending document ids below count, some may be absent
+  GK_OFFSETS,  // lo, hi: sums of such lengths from 0; or total: ascending
+               // from 0 to total, some may be equal
+  GK_DOCS,     // mean: ascending document ids 0, 1, .. of that mean length
   GK_PERM,     // a permutation of 0 .. n-1
   GK_COUNT
 } GenKind;

@@ -128,18 +128,17 @@ bool drv_reference(DrvCall *c, const DrvSaved *s, double sample_above,
                     out->sampled ? &points : NULL);
 }
 
-static DrvError compare_written(const DrvCall *c, const DrvArg *a,
-                                const double *want) {
-  ArenaMark mark = arena_mark(&c->cx->scratch);
-  int64_t n = 0, *at = NEWN(&c->cx->scratch, int64_t, a->array.count + 1);
-  double *ref = NEWN(&c->cx->scratch, double, a->array.count + 1);
-  for (int64_t i = 0; i < a->array.count; i++) {
+DrvError drv_compare_written(Ctx *cx, const NpyArray *x, const double *want) {
+  ArenaMark mark = arena_mark(&cx->scratch);
+  int64_t n = 0, *at = NEWN(&cx->scratch, int64_t, x->count + 1);
+  double *ref = NEWN(&cx->scratch, double, x->count + 1);
+  for (int64_t i = 0; i < x->count; i++) {
     if (!is_written(want[i])) continue;
     at[n] = i;
     ref[n++] = want[i];
   }
-  DrvError e = drv_compare(&a->array, ref, at, n);
-  arena_reset(&c->cx->scratch, mark);
+  DrvError e = drv_compare(x, ref, at, n);
+  arena_reset(&cx->scratch, mark);
   return e;
 }
 
@@ -149,7 +148,8 @@ uint32_t drv_verdicts(const DrvCall *c, const DrvReference *r,
   for (uint32_t i = 0; i < c->nargs; i++) {
     const DrvArg *a = &c->args[i];
     if (!r->want[i] || n == max) continue;
-    out[n++] = (DrvVerdict){a, compare_written(c, a, r->want[i])};
+    out[n++] = (DrvVerdict){
+        a, drv_compare_written(c->cx, &a->array, r->want[i])};
   }
   return n;
 }
