@@ -236,6 +236,10 @@ static void remark_group(const Online *o, const Group *g, uint32_t number) {
     const Red *r = g->reds.at[i];
     for (uint32_t j = 0; j < r->terms.n; j++)
       remark_term(o, r, &r->terms.at[j]);
+    if (r->kind == RK_SUM && r->terms.n > 1)
+      ctx_remark(o->cx, "online: @%s:   %s is a sum of %u terms, which lose "
+                 "digits where they cancel", o->f->name, name_of(o, r),
+                 r->terms.n);
     if (r->why && r->why_level < r->level)
       ctx_remark(o->cx, "online: @%s:   %s needs a later pass: not separable: "
                  "%s", o->f->name, name_of(o, r), shown(o, r->why));

@@ -428,7 +428,9 @@ static Value emit_term(Emit *e, const Acc *a) {
   const ExNode *n = sym_at(&o->sym, a->local);
   if (n->kind == EX_CONST) return const_typed(&e->b, n->c, axes);
   Value v = emit(e, a->local);
-  return dtype_is_float(axes.dtype) ? ir_cast(&e->b, axes.dtype, v) : v;
+  if (dtype_is_float(axes.dtype)) v = ir_cast(&e->b, axes.dtype, v);
+  Type key = type_with(type_scalar(DT_F32), e->g->axis, DIM_NONE);
+  return widen(&e->b, v, &key);  // a term without it would count as reduced
 }
 
 static void note_scores(Emit *e) {
@@ -524,13 +526,6 @@ static void find_divk(void *data, Op *op) {
     u->found = true;
 }
 
-static bool never_empty(Online *o, uint32_t axis) {
-  Value pred[1];
-  int64_t lo, hi;
-  dim_bounds(&o->f->mod->dims, o->f->axes.at[axis].extent, &lo, &hi);
-  return lo >= 1 && online_domain(o, axis, pred, 1) == 0;
-}
-
 // The first pass over an axis finds out whether its domain is empty, if
 // anything after it needs to know.
 void online_add_some(Online *o, Group *g) {
@@ -542,7 +537,18 @@ void online_add_some(Online *o, Group *g) {
   for (uint32_t i = 0; i < o->groups.n; i++)
     if (o->groups.at[i]->axis == g->axis && o->groups.at[i]->outer == g->outer)
       needed = needed || deferred_may_fail(o, o->groups.at[i]);
-  if (!needed || never_empty(o, g->axis)) return;
+  Value pred[1];
+  Dim extent = o->f->axes.at[g->axis].extent;
+  int64_t lo, hi;
+  dim_bounds(&o->f->mod->dims, extent, &lo, &hi);
+  if (!needed) return;
+  if (online_domain(o, g->axis, pred, 1) == 0) {  // the axis says it all
+    if (lo >= 1) return;
+    Value zero = ir_const_i(&o->b, DT_I64, 0), n = ir_dim(&o->b, extent);
+    Value some = known(o, ir_2(&o->b, OP_LT, zero, n), "some");
+    map_put(&o->some, some_key(g->axis, g->outer), some);
+    return;
+  }
   g->some = (int)g->accs.n;
   Acc a = {.kind = RK_ANY, .guarded = g->fill != FILL_SELECT};
   vec_push(o->arena, &g->accs, a);

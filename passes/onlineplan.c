@@ -7,7 +7,10 @@
 
 #include <math.h>
 
-enum { MAX_SCALAR_TERMS = 4, MAX_VECTOR_TERMS = 2, MAX_DEPTH = 2000 };
+enum { MAX_SCALAR_TERMS = 4, MAX_VECTOR_TERMS = 2 };
+
+// Larger expressions are not looked into: the algebra works on trees.
+enum { MAX_TREE = 400 };
 
 // One attempt to separate a reduction: what is live in it.
 typedef struct Try {
@@ -161,6 +164,7 @@ static Ex to_ex(Try *t, Value v) {
     e = leaf(t, v, live);
   else
     e = op_to_ex(t, op);
+  if (sym_at(&o->sym, e)->size > MAX_TREE) e = leaf(t, v, live);
   map_put(&t->ex, v, e);
   uint64_t first;
   if (!map_get(&o->origin, e, &first)) map_put(&o->origin, e, v);

@@ -34,6 +34,12 @@ static uint8_t node_flags(const Sym *s, const ExNode *n) {
   return (uint8_t)f;
 }
 
+static uint32_t tree_size(const Sym *s, const ExNode *n) {
+  uint64_t size = 1;
+  for (uint32_t i = 0; i < n->n; i++) size += sym_at(s, n->kid[i])->size;
+  return size > UINT32_MAX ? UINT32_MAX : (uint32_t)size;
+}
+
 static Ex intern_node(Sym *s, ExNode n) {
   uint64_t id;
   uint64_t seed = 0;
@@ -45,6 +51,7 @@ static Ex intern_node(Sym *s, ExNode n) {
   if (n.n) memcpy(kid, n.kid, n.n * sizeof *kid);
   n.kid = kid;
   n.flags = node_flags(s, &n);
+  n.size = tree_size(s, &n);
   id = s->nodes.n;
   map_put(&s->index, node_hash(&n, seed), id);
   vec_push(s->arena, &s->nodes, n);

@@ -43,6 +43,7 @@ typedef struct ExNode {
   uint16_t code;
   uint32_t n;
   Value leaf;
+  uint32_t size;      // nodes of the tree that it stands for, saturating
   double c;
   const Ex *kid;
 } ExNode;
