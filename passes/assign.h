@@ -58,7 +58,8 @@ typedef struct Root {
   int lane;          // -1: none
   Dim lane_size;
   bool last;         // must come after all other roots
-  int carried;       // dst is the home of this carried value, else -1
+  bool early;        // dst is the home of a carried value, written in passing
+  Form *src;         // ROOT_KEEP: where v is read, NULL: anywhere
   bool external;     // result is used outside of these roots
   uint32_t stage, nest;
   Form *a, *b;       // ROOT_DOT: operands; a has the lanes. ROOT_TURN: from a

@@ -136,7 +136,8 @@ Value form_index(Assign *as, const Form *f, uint32_t c, Value *step) {
 // Lanes past the extent of an axis that is not padded in this form.
 Value form_lane_mask(Assign *as, const Form *f, uint32_t c) {
   if (f->lane == as->pt.lane) return 0;
-  if (dim_divisor(&as->m->dims, as->pt.lane_size) % as->lanes == 0) return 0;
+  if (dim_divisor(&as->m->dims, as->pt.lane_size) % as->pt.width == 0)
+    return 0;
   Value x = coord(as, (uint32_t)as->pt.lane, c);
   return em_vmask(as, em_2(as, OP_SUB, em_dim(as, as->pt.lane_size), x));
 }

@@ -121,7 +121,7 @@ static void check(Assign *as, Access *a, Value v, Dim n, Value x, Value b,
 
 // Lanes that are padding of the tile.
 static void pad_mask(Assign *as, Access *a, uint32_t c) {
-  if (dim_divisor(&as->m->dims, as->pt.lane_size) % as->lanes == 0) return;
+  if (dim_divisor(&as->m->dims, as->pt.lane_size) % as->pt.width == 0) return;
   Value x = em_2(as, OP_ADD, as->pt.x0, em_int(as, (int64_t)c * as->lanes));
   both(as, &a->mask,
        em_vmask(as, em_2(as, OP_SUB, em_dim(as, as->pt.lane_size), x)));

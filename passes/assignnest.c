@@ -55,8 +55,7 @@ static void panel_close(Assign *as, Loop *l) {
 
 // Lanes of vector c inside of the tile; 0 if all are.
 static Value live_lanes(Assign *as, uint32_t c) {
-  if (dim_divisor(&as->m->dims, as->pt.lane_size) % as->lanes == 0 &&
-      dim_divisor(&as->m->dims, as->pt.lane_size) % as->pt.width == 0)
+  if (dim_divisor(&as->m->dims, as->pt.lane_size) % as->pt.width == 0)
     return 0;
   Value x = em_2(as, OP_ADD, as->pt.x0, em_int(as, (int64_t)c * as->lanes));
   return em_vmask(as, em_2(as, OP_SUB, em_dim(as, as->pt.lane_size), x));
@@ -207,7 +206,7 @@ static void point(Nest *n, Value *acc, Value *kept) {
     Root *r = n->r[i];
     for (uint32_t c = 0; c < cols; c++) {
       if (r->kind == ROOT_KEEP) {
-        *kept++ = eval(as, r->v, c);
+        *kept++ = r->src ? form_load(as, r->src, c) : eval(as, r->v, c);
       } else if (reducing(r)) {
         Value old = *acc;
         *acc = step_acc(as, r, c, old);
@@ -334,7 +333,7 @@ static void hoist_all(Nest *n) {
   for (uint32_t i = 0; i < n->n; i++) {
     const Root *r = n->r[i];
     if (r->kind == ROOT_KEEP) {
-      hoist(n->as, r->v);
+      if (!r->src) hoist(n->as, r->v);
       continue;
     }
     hoist_inputs(n->as, r->op);

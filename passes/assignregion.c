@@ -61,15 +61,8 @@ static void keep_operand(Assign *as, Value v, const Op *op, uint32_t i) {
   }
 }
 
-static void keep_inline(Assign *as, Value v) {
+static void keep_eager(Assign *as, Value v) {
   Dim size;
-  for (uint32_t i = 0; i < as->uses[v].n; i++) {
-    const Op *op = as->uses[v].at[i];
-    if (op->code != OP_DOT) continue;
-    for (uint32_t k = 0; k < 2; k++)
-      if (op->args[k] == v) keep_operand(as, v, op, k);
-  }
-  if (!as->eager[v] || as->forms[v] || as->vec_form[v]) return;
   if (is_turned(as, v)) {
     keep_rows(as, v);
     return;
@@ -77,6 +70,16 @@ static void keep_inline(Assign *as, Value v) {
   int lane = lane_of_value(as, v, &size);
   as->forms[v] = form_new(as, v, lane, size, lane == as->par);
   root_keep(as, v, as->forms[v]);
+}
+
+static void keep_inline(Assign *as, Value v) {
+  if (as->eager[v]) keep_eager(as, v);
+  for (uint32_t i = 0; i < as->uses[v].n; i++) {
+    const Op *op = as->uses[v].at[i];
+    if (op->code != OP_DOT) continue;
+    for (uint32_t k = 0; k < 2; k++)
+      if (op->args[k] == v) keep_operand(as, v, op, k);
+  }
 }
 
 // ---------------------------------------------------------------- scalars
@@ -142,17 +145,6 @@ static Form *home_for(Assign *as, const Op *op, Value init, Value param) {
 }
 
 // ---------------------------------------------------------------- yields
-static bool reads_param(const Assign *as, Value v, const Region *r, Value own,
-                        int depth) {
-  const ValueInfo *info = ir_info(as->f, v);
-  if (!info->def && info->region == r)
-    return v != own && info->type.kind == TK_ELEM && info->type.n > 1;
-  if (!is_inline(as, v) || as->root_of[v] || depth > 64) return false;
-  for (uint32_t i = 0; i < info->def->nargs; i++)
-    if (reads_param(as, info->def->args[i], r, own, depth + 1)) return true;
-  return false;
-}
-
 static void keep_last(Assign *as, Value y, Form *home) {
   if (as->forms[y] == home && as->ready[y]) return;
   root_keep(as, y, home)->last = true;
@@ -165,19 +157,15 @@ static void yield_tile(Assign *as, const Region *r, Value y, Form *home,
   Root *w = as->root_of[y];
   if (w && !w->dst) {
     w->dst = home;
-    w->carried = (int)old;
+    w->early = true;
     as->forms[y] = home;
     return;
   }
   bool here = is_inline(as, y) && ir_def(as->f, y)->parent == r;
   if (here && !as->forms[y] && !as->vec_form[y]) {
-    root_keep(as, y, home)->carried = (int)old;
+    root_keep(as, y, home)->early = true;
     as->forms[y] = home;
     return;
-  }
-  if (!as->ready[y] && !w && reads_param(as, y, r, old, 0)) {
-    Form *temp = home_form(as, y);
-    root_keep(as, y, temp);
   }
   keep_last(as, y, home);
 }

@@ -17,7 +17,7 @@ static AxisSet over_axes(const Op *op) {
 
 static Root *root_new(Assign *as, RootKind kind, Op *op, Value v) {
   Root *r = NEW(as->arena, Root);
-  *r = (Root){.kind = kind, .op = op, .v = v, .lane = -1, .carried = -1};
+  *r = (Root){.kind = kind, .op = op, .v = v, .lane = -1};
   vec_push(as->arena, &as->pending, r);
   return r;
 }
@@ -75,9 +75,11 @@ Root *root_op(Assign *as, Op *op) {
 // ---------------------------------------------------------------- inputs
 typedef void InputFn(Assign *as, Root *r, Root *dep, void *data);
 
-static Root *writer(const Assign *as, const Form *f) {
+// The root that puts v into form f.
+static Root *writer(const Assign *as, const Form *f, Value v) {
   for (uint32_t i = 0; f && i < as->pending.n; i++)
-    if (as->pending.at[i]->dst == f && !as->pending.at[i]->op)
+    if (as->pending.at[i]->dst == f && as->pending.at[i]->v == v &&
+        !as->pending.at[i]->op)
       return as->pending.at[i];
   return NULL;
 }
@@ -91,7 +93,7 @@ static void inputs_of(Assign *as, Root *r, Value v, InputFn *fn, void *data) {
     return;
   }
   if (!is_inline(as, v)) return;
-  Root *w = as->eager[v] ? writer(as, as->forms[v]) : NULL;
+  Root *w = as->eager[v] ? writer(as, as->forms[v], v) : NULL;
   if (w && w != r) {
     fn(as, r, w, data);
     return;
@@ -105,7 +107,7 @@ static void inputs_of(Assign *as, Root *r, Value v, InputFn *fn, void *data) {
 static void each_input(Assign *as, Root *r, InputFn *fn, void *data) {
   as->stamp++;
   if (!r->op) {
-    Root *w = writer(as, r->a);
+    Root *w = writer(as, r->src ? r->src : r->a, r->v);
     if (w) fn(as, r, w, data);
     else if (r->kind == ROOT_KEEP) inputs_of(as, r, r->v, fn, data);
     return;
@@ -113,39 +115,40 @@ static void each_input(Assign *as, Root *r, InputFn *fn, void *data) {
   for (uint32_t i = 0; i < r->op->nargs; i++) {
     Value v = r->op->args[i];
     bool blocked = r->kind == ROOT_DOT && i < 2;
-    Root *w = blocked ? writer(as, v == r->va ? r->a : r->b) : NULL;
+    Root *w = blocked ? writer(as, v == r->va ? r->a : r->b, v) : NULL;
     if (w) fn(as, r, w, data);
     else inputs_of(as, r, v, fn, data);
   }
 }
 
-// Does r read value v (a carried one), and not only as the form of a dot?
+// Does r read memory that is form f, and not only as the operand of a block?
 typedef struct Reads {
   bool any, by_form;
 } Reads;
 
-static bool walk_reads(Assign *as, Value v, Value want) {
-  if (v == want) return true;
+static bool walk_reads(Assign *as, Value v, const Form *f) {
   if (as->seen[v] == as->stamp || is_memory(as, v)) return false;
   as->seen[v] = as->stamp;
+  if (as->ready[v]) return as->forms[v] == f;
   if (as->root_of[v] || !is_inline(as, v)) return false;
   const Op *op = ir_def(as->f, v);
   bool found = false;
   for (uint32_t i = 0; i < op->nargs && !found; i++)
-    found = walk_reads(as, op->args[i], want);
+    found = walk_reads(as, op->args[i], f);
   return found;
 }
 
-static Reads reads(Assign *as, const Root *r, Value want) {
+static Reads reads(Assign *as, const Root *r, const Form *f) {
   Reads x = {0};
   as->stamp++;
   if (r->kind == ROOT_TURN) return x;
   if (r->kind == ROOT_KEEP) {
-    x.any = walk_reads(as, r->v, want);
+    x.any = r->src ? r->src == f : walk_reads(as, r->v, f);
     return x;
   }
   for (uint32_t i = 0; i < r->op->nargs; i++) {
-    bool hit = walk_reads(as, r->op->args[i], want);
+    as->stamp++;
+    bool hit = walk_reads(as, r->op->args[i], f);
     x.any |= hit;
     x.by_form |= hit && r->kind == ROOT_DOT && i < 2;
   }
@@ -225,12 +228,16 @@ static bool alone(const Root *r) {
   return r->kind == ROOT_DOT || r->kind == ROOT_TURN;
 }
 
+static bool reduces(const Root *r) {
+  return r->kind == ROOT_REDUCE || r->kind == ROOT_SCAN;
+}
+
 // May r share the loops of a nest that o is in?
 static bool fits(const Root *o, const Root *r) {
   AxisSet oi = no_lane(o, o->inner), ri = no_lane(r, r->inner);
   if (alone(o) || alone(r) || o->last != r->last) return false;
   if (no_lane(o, o->space) != no_lane(r, r->space)) return false;
-  if (oi && ri && oi != ri) return false;
+  if (reduces(o) && reduces(r) && oi != ri) return false;
   if ((o->kind == ROOT_STORE) != (r->kind == ROOT_STORE)) return false;
   int op = pair_axis(o), rp = pair_axis(r);
   if (op >= 0 && rp >= 0 && op != rp) return false;
@@ -304,34 +311,57 @@ static bool before(const Root *a, const Root *b) {
   return a->stage != b->stage ? a->stage < b->stage : a->nest < b->nest;
 }
 
-// The new value of a carried one may be written into its home as soon as
-// nobody reads the old one any more.
-static bool may_overwrite(Assign *as, const Root *w, Value old) {
-  for (uint32_t i = 0; old && i < as->pending.n; i++) {
-    const Root *r = as->pending.at[i];
-    Reads x = reads(as, r, old);
-    if (!x.any || (before(r, w) && r->stage == w->stage)) continue;
-    if (before(r, w) && r->stage != w->stage) continue;
+// A home may be written as soon as nobody reads what is in it any more: the
+// root that would read it too late, or NULL.
+static Root *late_reader(Assign *as, const Root *w) {
+  for (uint32_t i = 0; i < as->pending.n; i++) {
+    Root *r = as->pending.at[i];
+    Reads x = reads(as, r, w->dst);
+    if (!x.any || before(r, w)) continue;
     bool same = r->stage == w->stage && r->nest == w->nest;
-    if (r == w ? x.by_form : !same || x.by_form) return false;
+    if (r == w ? x.by_form : !same || x.by_form) return r;
   }
-  return true;
+  return NULL;
 }
 
-// Takes back one early overwrite that is not allowed; true if there was one.
+// w writes elsewhere; its home is filled at the end.
+static void take_back(Assign *as, Root *w) {
+  Form *home = w->dst, *temp = NULL;
+  w->early = false;
+  if (w->kind == ROOT_KEEP) {
+    for (uint32_t i = 0; i < as->pending.n; i++) {
+      Root *r = as->pending.at[i];
+      if (r->kind != ROOT_DOT || (r->va != w->v && r->vb != w->v)) continue;
+      if (!temp) temp = NEW(as->arena, Form), *temp = *home, temp->base = 0;
+      if (r->a == home && r->va == w->v) r->a = temp;
+      if (r->b == home && r->vb == w->v) r->b = temp;
+    }
+    if (!temp) {
+      w->last = true;
+      return;
+    }
+    as->forms[w->v] = temp;
+  }
+  w->dst = temp;
+  root_keep(as, w->v, home)->last = true;
+}
+
+// Removes one conflict over a home; true if there was one.
 static bool fix_overwrite(Assign *as) {
   for (uint32_t i = 0; i < as->pending.n; i++) {
     Root *w = as->pending.at[i];
-    if (w->carried < 0 || w->last) continue;
-    if (may_overwrite(as, w, (Value)w->carried)) continue;
-    Form *home = w->dst;
-    w->carried = -1;
-    if (w->kind == ROOT_KEEP) {
-      w->last = true;
-    } else {
-      w->dst = NULL;
-      root_keep(as, w->v, home)->last = true;
+    Root *r = w->early || w->last ? late_reader(as, w) : NULL;
+    if (!r) continue;
+    if (!w->last) {
+      take_back(as, w);
+      return true;
     }
+    // Both are last: r reads a copy made before.
+    assert(r->last && !r->src);
+    r->src = NEW(as->arena, Form);
+    *r->src = *r->dst;
+    r->src->base = 0;
+    root_keep(as, r->v, r->src);
     return true;
   }
   return false;
@@ -392,7 +422,7 @@ static void place_result(Assign *as, Root *r) {
   as->stamp++;
   bool out = escapes(as, r->v, r->stage);
   if (!r->op) {
-    if (r->carried < 0 && !r->last && !out && r->dst->panel &&
+    if (!r->early && !r->last && !out && r->dst->panel &&
         !yielded(as, r->v))
       r->dst->local = true;
     return;
