@@ -166,6 +166,39 @@ void val_align(Fx *x, Val *v, uint32_t n, Val *shape) {
 }
 
 // ---------------------------------------------------------------- dtypes
+// True if the weak value v depends on a dim that is not known before the
+// launch.
+static bool is_dynamic(const Fx *x, Value v) {
+  const Op *op = ir_def(x->f, v);
+  int64_t k;
+  if (!op || op->code == OP_LOAD) return true;   // a ragged length
+  if (op->code == OP_DIM)
+    return !dim_is_const(&x->low->m->dims, (Dim)ir_attr_i(op, AT_DIM, 0), &k);
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (is_dynamic(x, op->args[i])) return true;
+  return false;
+}
+
+// A weak f64 expression, computed in t instead.
+static Value narrow(Fx *x, Value v, DType t) {
+  const Op *op = ir_def(x->f, v);
+  double c;
+  Value args[3];
+  if (ir_type(x->f, v)->dtype != DT_F64) return ir_cast(&x->b, t, v);
+  if (ir_const_value(x->f, v, &c))
+    return ir_const_f(&x->b, t, dtype_round(t, c));
+  if (op->code == OP_CAST) return ir_cast(&x->b, t, op->args[0]);
+  assert(op->nargs <= 3);
+  for (uint32_t i = 0; i < op->nargs; i++)
+    args[i] = ir_type(x->f, op->args[i])->dtype == DT_F64
+                  ? narrow(x, op->args[i], t)
+                  : op->args[i];
+  return ir_op(&x->b, op->code, args, op->nargs, op->attrs, op->nattrs, NULL,
+               1, 0)->res[0];
+}
+
+// What is known now is computed in f64 and rounded once; run-time dims are not
+// worth f64 code.
 Val val_cast(Fx *x, Val v, DType t) {
   if (low_dtype_of(x, v) == t) return v;
   double c;
@@ -173,6 +206,8 @@ Val val_cast(Fx *x, Val v, DType t) {
   if (v.weak && ir_const_value(x->f, v.v, &c))
     v.v = dtype_is_float(t) ? ir_const_f(&x->b, t, dtype_round(t, c))
                             : ir_const_i(&x->b, t, (int64_t)c);
+  else if (v.weak && t == DT_F32 && is_dynamic(x, v.v))
+    v.v = narrow(x, v.v, t);
   else
     v.v = ir_cast(&x->b, t, v.v);
   v.weak = weak;
