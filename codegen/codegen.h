@@ -72,6 +72,9 @@ CgExpr cg_expr_dim(Ctx *cx, const DimTab *t, Dim d);
 // a op b
 CgExpr cg_expr_bin(Ctx *cx, CgExpr a, attn_xop op, CgExpr b);
 
+// The bits of an attn_scalar that stands for the parameter's default.
+uint64_t cg_default_bits(const CgParam *p);
+
 typedef enum CgEmit {
   CG_LLVM_RAW,  // LLVM text, one to one with mach
   CG_LLVM,      // LLVM text as given to the code generator

@@ -64,7 +64,7 @@ static void args(const CgProgram *p, Buf *out) {
   buf_printf(out,
              "typedef struct %s_%s_args {\n"
              "  uint32_t size, abi; /* set by %s_%s_args_init */\n"
-             "  void *workspace;    /* NULL: from the context */\n"
+             "  void *workspace; /* NULL: from the context */\n"
              "  uint64_t workspace_bytes;\n",
              p->prefix, p->name, p->prefix, p->name);
   for (uint32_t i = 0; i < p->nparams; i++) field(p, &p->params[i], out);
@@ -102,8 +102,8 @@ static void prototypes(const CgProgram *p, Buf *out) {
   buf_printf(out,
              "/* 0, or an attn_code and the reason in *err. NULL stream: the "
              "CPU. */\n"
-             "int %s_%s(const %s_%s_args *args, attn_stream *stream,\n"
-             "    attn_error *err);\n"
+             "int %s_%s(const %s_%s_args *args, attn_stream *stream, "
+             "attn_error *err);\n"
              "void %s_%s_args_init(%s_%s_args *args);\n"
              "/* Bytes that args->workspace needs if it is given. */\n"
              "size_t %s_%s_workspace(const %s_%s_args *args);\n\n",

@@ -6,7 +6,6 @@
 
 uint8_t cg_param_kind(const CgParam *p);    // attn_param_kind
 uint8_t cg_param_flags(const CgParam *p);   // attn_param_flag
-uint64_t cg_default_bits(const CgParam *p); // of the attn_scalar
 // "float", "double", "int64_t", "attn_tensor"
 const char *cg_param_ctype(const CgParam *p);
 // Offset of the field behind *end bytes; moves *end behind it.

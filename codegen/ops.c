@@ -405,9 +405,10 @@ static LLVMValueRef half(Cg *g, LLVMValueRef v, uint32_t from, uint32_t n) {
 static LLVMValueRef emit_vreduce(Cg *g, const Op *op) {
   LLVMValueRef v = arg(g, op, 0);
   RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
-  for (uint32_t n = LLVMGetVectorSize(cg_of(v)); n > 1; n /= 2)
-    v = join(g, k, half(g, v, 0, n / 2), half(g, v, n / 2, n / 2),
-             is_float(g, op, 0));
+  for (uint32_t n = LLVMGetVectorSize(cg_of(v)); n > 1; n /= 2) {
+    LLVMValueRef lo = half(g, v, 0, n / 2), hi = half(g, v, n / 2, n / 2);
+    v = join(g, k, lo, hi, is_float(g, op, 0));
+  }
   return LLVMBuildExtractElement(B, v, cg_i64(g, 0), "");
 }
 

@@ -1,6 +1,7 @@
 import os
 import platform
 import shutil
+import subprocess
 
 import lit.formats
 
@@ -33,6 +34,11 @@ config.substitutions += [
 for tool in sorted(os.listdir(bin_dirs[0])) if os.path.isdir(bin_dirs[0]) else []:
     config.available_features.add(tool)  # REQUIRES: attnc
 config.available_features.add(platform.machine())
+mach_run = os.path.join(bin_dirs[0], "mach-run")
+if os.path.exists(mach_run):  # REQUIRES: x86-64-v4
+    rows = subprocess.run([mach_run, "--host-targets"], capture_output=True,
+                          text=True).stdout.split()
+    config.available_features.update(r.partition(":")[2] for r in rows)
 if all(map(shutil.which, ["qemu-aarch64", "aarch64-linux-gnu-gcc"])):
     config.available_features.add("qemu-aarch64")
 if config.sanitize:

@@ -1,8 +1,10 @@
 // Developer tool: compiles a module at level mach and runs it in this process.
 //   mach-run FILE.tir [--fn NAME] [--target ROW,..] [--emit=raw|llvm|asm|obj|
 //     header] [-o OUT] [--prefix S] [--dim B=2].. [--in Q=q.npy].. [--set x=1]..
-//     [--out O=o.npy].. [--print O].. [--strided] [--time]
-// Arrays get their shapes from the dims; inputs without a file are normal(0, 1)
+//     [--out O=o.npy].. [--print O].. [--skip O].. [--computed x]..
+//     [--strided] [--time]
+// FILE - is standard input. --skip: that array is not given; --computed: the
+// default of that scalar is computed by the kernel, and used. Arrays get their shapes from the dims; inputs without a file are normal(0, 1)
 // (integers: 0, 1, ..). --strided puts gaps between all elements. Exit code 1
 // on diagnostics or a failed launch, 2 on wrong usage.
 //   mach-run --host-targets    the rows of targets.def this machine runs
@@ -23,7 +25,7 @@ typedef struct Option {
 typedef struct Run {
   Ctx *cx;
   const char *file, *fn, *targets, *emit, *out, *prefix;
-  Vec(Option) dims, in, set, outs, prints;
+  Vec(Option) dims, in, set, outs, prints, skip, computed;
   bool strided, time;
   CgProgram prog;
   int64_t *dim;
@@ -56,6 +58,8 @@ static bool one_option(Run *r, const char *a, const char *v) {
   else if (!strcmp(a, "--set")) vec_push(s, &r->set, split(v));
   else if (!strcmp(a, "--out")) vec_push(s, &r->outs, split(v));
   else if (!strcmp(a, "--print")) vec_push(s, &r->prints, split(v));
+  else if (!strcmp(a, "--skip")) vec_push(s, &r->skip, split(v));
+  else if (!strcmp(a, "--computed")) vec_push(s, &r->computed, split(v));
   else return false;
   return true;
 }
@@ -66,6 +70,7 @@ static bool options(Run *r, int argc, char **argv) {
     else if (!strcmp(argv[i], "--strided")) r->strided = true;
     else if (!strcmp(argv[i], "--time")) r->time = true;
     else if (argv[i][0] != '-') r->file = argv[i];
+    else if (!argv[i][1]) r->file = "/dev/stdin";
     else if (i + 1 >= argc || !one_option(r, argv[i], argv[i + 1]))
       return false;
     else i++;
@@ -80,6 +85,19 @@ static const Func *choose(const Run *r, const Module *m) {
   return NULL;
 }
 
+// What the command line says about parameters.
+static void mark(Run *r) {
+  CgParam *p = NEWN(&r->cx->session, CgParam, r->prog.nparams + 1);
+  for (uint32_t i = 0; i < r->prog.nparams; i++) {
+    p[i] = r->prog.params[i];
+    if (lookup(r->computed.at, r->computed.n, p[i].name))
+      p[i].def = CG_COMPUTED;
+    if (lookup(r->skip.at, r->skip.n, p[i].name) && p[i].role != PR_OUT)
+      p[i].optional = true;
+  }
+  r->prog.params = p;
+}
+
 // One variant per target; without --target the one in the file.
 static bool read_program(Run *r) {
   Ctx *cx = r->cx;
@@ -92,10 +110,12 @@ static bool read_program(Run *r) {
     Module *m = src ? ir_parse(cx, src) : NULL;
     if (m && !ir_verify(cx, m)) return false;
     const Func *f = m ? choose(r, m) : NULL;
+    if (m && !f) fprintf(stderr, "mach-run: no such function\n");
     if (!f || n == 8) return false;
     if (len)
       m->target = arena_printf(&cx->session, "cpu:%.*s", (int)len, t);
     if (!n) r->prog = cg_program_of(cx, m, f, r->prefix);
+    if (!n) mark(r);
     v[n++].mod = m;
     t += len;
   } while (*t++ == ',');
@@ -177,7 +197,7 @@ static bool bind_dims(Run *r) {
 
 static attn_scalar scalar(const Run *r, const CgParam *p) {
   const char *v = lookup(r->set.at, r->set.n, p->name);
-  attn_scalar s = {.i64 = 0};
+  attn_scalar s = {.i64 = (int64_t)cg_default_bits(p)};
   if (!v) return s;
   if (!dtype_is_float(p->type.dtype)) s.i64 = strtoll(v, NULL, 0);
   else if (p->type.dtype == DT_F64) s.f64 = strtod(v, NULL);
@@ -228,6 +248,8 @@ static bool launch(Run *r, const attn_program *code) {
     if (!shape(r, &p->type, &r->arrays[i]) || !fill(r, p, &r->arrays[i]))
       return false;
     r->tensors[i] = view(r, &r->arrays[i]);
+    if (lookup(r->skip.at, r->skip.n, p->name))
+      r->tensors[i] = (attn_tensor){.data = NULL};
     tensors[nt++] = &r->tensors[i];
   }
   attn_error e;
@@ -242,7 +264,7 @@ static bool launch(Run *r, const attn_program *code) {
   }
   if (r->time) fprintf(stderr, "run %.3f ms\n", best * 1e3);
   for (uint32_t i = 0; i < r->prog.nparams; i++)
-    if (r->prog.params[i].role != PR_SCALAR)
+    if (r->prog.params[i].role != PR_SCALAR && r->tensors[i].data)
       gather(r, &r->tensors[i], &r->arrays[i]);
   return show(r);
 }
