@@ -4,9 +4,10 @@
 //     [--out O=o.npy].. [--print O].. [--skip O].. [--computed x]..
 //     [--strided] [--time]
 // FILE - is standard input. --skip: that array is not given; --computed: the
-// default of that scalar is computed by the kernel, and used. Arrays get their shapes from the dims; inputs without a file are normal(0, 1)
-// (integers: 0, 1, ..). --strided puts gaps between all elements. Exit code 1
-// on diagnostics or a failed launch, 2 on wrong usage.
+// default of that scalar is computed by the kernel, and used. Arrays get their
+// shapes from the dims; inputs without a file are normal(0, 1) (integers: 0, 1,
+// ..). --strided puts gaps between all elements. Exit code 1 on diagnostics or
+// a failed launch, 2 on wrong usage.
 //   mach-run --host-targets    the rows of targets.def this machine runs
 #include "codegen/codegen.h"
 #include "tools/driver/gen.h"
