@@ -170,7 +170,9 @@ static bool target_items(Check *c, Stmt *s, const Ty *out, uint64_t *mask) {
     }
     ck_single(c, it->lo);
     *mask |= index_bit(x);
-    if (fe_dims_equal(c->dims, x->dim, out->shape[i])) continue;
+    if (x->dim == DIM_NONE ||
+        fe_dims_equal(c->dims, x->dim, out->shape[i]))
+      continue;
     diag_add(c->cx, DIAG_output_extent, it->span, x->name,
              dim_text(c, x->dim), i, s->target.name,
              dim_text(c, out->shape[i]));

@@ -254,14 +254,14 @@ static bool concat(Check *c, Expr *e, const Args *a, Ty *out) {
   return true;
 }
 
-static bool vec(Check *c, Expr *e, const Builtin *b, Args *a, Ty *out) {
+static bool vec(Check *c, Expr *e, const Args *a, Ty *out) {
   const Ty *t = &a->at[0]->ty;
   if (!a->binder || a->binder->role != IX_VEC) {
     diag_add(c->cx, DIAG_vec_binder, e->span,
              a->binder ? a->binder->name : "");
     return false;
   }
-  (void)b;
+  if (a->binder->dim == DIM_NONE) return false;  // reported there
   e->binder = a->binder;
   if (t->rank >= MAX_RANK) {
     diag_add(c->cx, DIAG_too_many_axes, e->span, MAX_RANK);
@@ -332,7 +332,7 @@ static bool family(Check *c, Expr *e, const Builtin *b, Args *a, Ty *out,
   case BK_STOP: *out = a->at[0]->ty; return true;
   case BK_DOT: case BK_OUTER: return dot(c, e, b, a, out);
   case BK_VEC:
-    if (!vec(c, e, b, a, out)) return false;
+    if (!vec(c, e, a, out)) return false;
     *vary &= ~index_bit(a->binder);
     return true;
   case BK_CONCAT: return concat(c, e, a, out);

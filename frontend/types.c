@@ -74,7 +74,7 @@ bool fe_dims_equal(const DimTab *t, Dim a, Dim b) {
 
 static bool is_one(const DimTab *t, Dim d) {
   int64_t v;
-  return dim_is_const(t, d, &v) && v == 1;
+  return d != DIM_NONE && dim_is_const(t, d, &v) && v == 1;
 }
 
 // --- alignment -------------------------------------------------------------

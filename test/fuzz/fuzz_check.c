@@ -1,7 +1,8 @@
 // libFuzzer: the checker must survive any tree; a program that checks can be
-// checked again, specialized and dumped. Build as fuzz_parse.c says.
+// checked again, specialized, lowered and dumped. Build as fuzz_parse.c says.
 //   build-fuzz/bin/fuzz_check test/fuzz/corpus/attn test/parse/examples
 #include "frontend/check.h"
+#include "ir/ir.h"
 
 #include <errno.h>
 
@@ -24,8 +25,12 @@ static void program(Ctx *cx, Decl *d) {
   uint32_t n, width;
   n = fe_specializations(cx, d, NULL, 0, &binds, &width);
   uint32_t errors = cx->nerrors;
-  if (n) need(fe_retype(cx, d, binds, width));
+  if (!n) return;
+  need(fe_retype(cx, d, binds, width));
   need(cx->nerrors == errors);
+  Module *m = fe_lower(cx, d, binds, width);
+  need(m ? cx->nerrors == errors : cx->nerrors > errors);
+  if (m) need(ir_verify(cx, m));
 }
 
 static void run(Ctx *cx, const char *text, size_t n) {
