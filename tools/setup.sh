@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Installs the Debian packages named on the command line that are missing.
+# Asks for root only then. Sourced by quickstart.sh and test.sh.
+set -euo pipefail
+
+BUILD_PACKAGES="cmake ninja-build gcc libc6-dev flex bison llvm-22-dev \
+  llvm-22-tools lld-22 libxxhash-dev zlib1g-dev libzstd-dev libxml2-dev \
+  libffi-dev"
+RUN_PACKAGES="python3 python3-numpy"
+TEST_PACKAGES="binutils file g++ clang-22 libclang-rt-22-dev qemu-user \
+  gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
+
+missing_packages() {
+  local p
+  for p in "$@"; do
+    dpkg-query -W -f='${Status}' "$p" 2>/dev/null |
+      grep -q 'install ok installed' || echo "$p"
+  done
+}
+
+install_packages() {
+  local need sudo=()
+  need=$(missing_packages "$@")
+  [ -z "$need" ] && return 0
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || {
+      echo "these packages are missing, install them as root:" $need >&2
+      exit 3
+    }
+    sudo=(sudo)
+  fi
+  echo "installing:" $need
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq update
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y \
+    --no-install-recommends $need >/dev/null
+}
+
+# configure FOLDER [cmake options]: configures and builds.
+build_in() {
+  local dir=$1
+  shift
+  cmake -S "$ROOT" -B "$dir" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+    "$@" >"$dir.log" 2>&1 || { cat "$dir.log"; exit 1; }
+  ninja -C "$dir" ${TARGETS:-} >>"$dir.log" 2>&1 ||
+    { grep -A20 FAILED "$dir.log" | head -60; exit 1; }
+}
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Sets up, builds and runs all tests: unit and lit tests, the same under ASan
+# and UBSan, and each fuzz target for FUZZ_SECONDS (60 in CI, else 10).
+set -euo pipefail
+. "$(dirname "$0")/setup.sh"
+
+install_packages $BUILD_PACKAGES $RUN_PACKAGES $TEST_PACKAGES
+seconds=${FUZZ_SECONDS:-$([ -n "${CI:-}" ] && echo 60 || echo 10)}
+passed=0 failed=0
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+
+# run_lit NAME FOLDER [lit options]: adds to the counts.
+run_lit() {
+  local name=$1 dir=$2 log=$out/$1
+  shift 2
+  echo "== $name"
+  lit-22 -v "$@" "$dir/test" >"$log" 2>&1 || true
+  sed -n '/^FAIL/p;/TEST .* FAILED/,/^\*\*\*\**$/p' "$log" | head -200
+  local p f
+  p=$(sed -n 's/^ *\(Passed\|Expectedly Failed\) *: *\([0-9]*\).*/\2/p' "$log" |
+    paste -sd+ | sed 's/^$/0/')
+  f=$(sed -n 's/^ *\(Failed\|Unresolved\|Timed Out\|Unexpectedly Passed\) *: *\([0-9]*\).*/\2/p' "$log" |
+    paste -sd+ | sed 's/^$/0/')
+  echo "$name: $((p)) passed, $((f)) failed"
+  [ $((p + f)) -gt 0 ] || { cat "$log"; f=1; }
+  passed=$((passed + p)) failed=$((failed + f))
+}
+
+fuzz() {
+  local target=$1 corpus=$2 log
+  log=$out/$(basename "$target")
+  mkdir -p "$log.corpus"
+  local seeds=()
+  [ -d "$corpus" ] && seeds=("$corpus")
+  if "$target" -max_total_time="$seconds" -rss_limit_mb=4096 -timeout=10 \
+    -artifact_prefix="$log-" "$log.corpus" "${seeds[@]}" >"$log" 2>&1; then
+    echo "$(basename "$target"): ${seconds} s without a finding"
+  else
+    echo "$(basename "$target"): FINDING"
+    tail -40 "$log"
+    return 1
+  fi
+}
+
+run_fuzz() {
+  echo "== fuzz"
+  local t jobs=()
+  for t in "$ROOT"/test/fuzz/*.c; do
+    local name kind
+    name=$(basename "$t" .c)
+    kind=attn
+    case $name in *ir*) kind=tir ;; *npy*) kind=npy ;; *cont*) kind=container ;; esac
+    fuzz "$ROOT/build-fuzz/bin/$name" "$ROOT/test/fuzz/corpus/$kind" &
+    jobs+=($!)
+    [ ${#jobs[@]} -lt 2 ] || { collect "${jobs[@]}"; jobs=(); }
+  done
+  [ ${#jobs[@]} -eq 0 ] || collect "${jobs[@]}"
+}
+
+collect() {
+  local j
+  for j in "$@"; do
+    if wait "$j"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+  done
+}
+
+echo "building .."
+build_in "$ROOT/build"
+run_lit tests "$ROOT/build"
+
+echo "building with ASan and UBSan .."
+build_in "$ROOT/build-asan" -DATTNC_SANITIZE=ON
+export ASAN_OPTIONS=detect_leaks=0
+run_lit sanitized "$ROOT/build-asan" ${SANITIZED_TESTS:+--filter "$SANITIZED_TESTS"}
+unset ASAN_OPTIONS
+
+echo "building the fuzz targets .."
+TARGETS=$(cd "$ROOT/test/fuzz" && ls ./*.c | sed 's|./||;s|\.c$||') \
+  build_in "$ROOT/build-fuzz" -DATTNC_FUZZ=ON -DATTNC_SANITIZE=ON \
+  -DCMAKE_C_COMPILER=clang-22 -DATTNC_WERROR=OFF
+run_fuzz
+
+echo
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
