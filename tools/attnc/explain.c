@@ -1,7 +1,7 @@
 // attnc explain CODE: the page of a diagnostic. attnc explain FILE: what the
 // compiler decided for a program, and what it costs.
 #include "frontend/diagpages.h"
-#include "tools/attnc/attnc.h"
+#include "tools/attnc/report.h"
 
 #include <ctype.h>
 
@@ -55,5 +55,5 @@ int command_explain(Cli *cli) {
   if (find_code(what, &id)) return explain_code(id);
   if (looks_like_code(what))
     return usage_error(cli, "there is no diagnostic '%s'", what);
-  return usage_error(cli, "not a code: %s", what);
+  return session_run(cli, explain_file, NULL);
 }

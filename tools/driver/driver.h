@@ -173,6 +173,8 @@ DrvCode *drv_load(DrvCall *c, const Target *t, const DrvOptions *opt);
 void drv_unload(DrvCode *code);
 const char *drv_code_target(const DrvCode *code);
 size_t drv_code_bytes(const DrvCode *code);
+// Bytes of scratch a thread needs for this call.
+int64_t drv_scratch(DrvCall *c, const DrvCode *code);
 // Whether every input has a value.
 bool drv_complete(const DrvCall *c);
 // rt NULL: the default context of the runtime.

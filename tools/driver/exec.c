@@ -59,7 +59,7 @@ static attn_scalar make_scalar(const DrvArg *a, const attn_param_desc *p) {
 }
 
 // A scalar must be given unless it has a default.
-static bool complete(const DrvCall *c) {
+bool drv_complete(const DrvCall *c) {
   for (uint32_t i = 0; i < c->nargs; i++) {
     const DrvArg *a = &c->args[i];
     const char *name = a->param->name;
@@ -72,28 +72,51 @@ static bool complete(const DrvCall *c) {
   return true;
 }
 
-bool drv_complete(const DrvCall *c) { return complete(c); }
-
-bool drv_launch(DrvCall *c, const DrvCode *code, struct attn_ctx *rt) {
+typedef struct Packed {
   attn_tensor tensors[ATTN_MAX_PARAMS], *ptrs[ATTN_MAX_PARAMS];
   attn_scalar scalars[ATTN_MAX_PARAMS];
+} Packed;
+
+static void pack(const DrvCall *c, const attn_program *prog, Packed *p) {
   uint32_t nt = 0, ns = 0;
-  if (!complete(c)) return false;
   for (uint32_t i = 0; i < c->nargs; i++) {
     if (c->args[i].scalar) {
-      scalars[ns++] = make_scalar(&c->args[i], &code->prog->params[i]);
+      p->scalars[ns++] = make_scalar(&c->args[i], &prog->params[i]);
       continue;
     }
-    make_tensor(&c->args[i], &tensors[nt]);
-    ptrs[nt] = &tensors[nt];
+    make_tensor(&c->args[i], &p->tensors[nt]);
+    p->ptrs[nt] = &p->tensors[nt];
     nt++;
   }
+}
+
+bool drv_launch(DrvCall *c, const DrvCode *code, struct attn_ctx *rt) {
+  Packed p;
   attn_error e;
   attn_stream stream = {.ctx = rt, .kind = ATTN_CPU};
-  if (attn_launch(code->prog, ptrs, scalars, &stream, &e) == ATTN_OK)
+  if (!drv_complete(c)) return false;
+  pack(c, code->prog, &p);
+  if (attn_launch(code->prog, p.ptrs, p.scalars, &stream, &e) == ATTN_OK)
     return true;
   diag_add(c->cx, DIAG_launch, NOWHERE, c->prog->name, e.text);
   return false;
+}
+
+int64_t drv_scratch(DrvCall *c, const DrvCode *code) {
+  Packed p;
+  int64_t dims[ATTN_MAX_DIMS], most = 0;
+  const attn_spec *spec = code->prog->specs;
+  pack(c, code->prog, &p);
+  if (attn_solve(code->prog, p.ptrs, p.scalars, dims, NULL) != ATTN_OK)
+    return 0;
+  attn_kargs k = {.tensors = (const attn_tensor *const *)p.ptrs,
+                  .scalars = p.scalars, .dims = dims};
+  for (uint32_t i = 0; i < spec->nphases; i++) {
+    int64_t n = spec->phases[i].scratch_bytes
+                    ? spec->phases[i].scratch_bytes(&k) : 0;
+    if (n > most) most = n;
+  }
+  return most;
 }
 
 const char *drv_code_target(const DrvCode *code) { return code->target->name; }

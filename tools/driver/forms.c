@@ -8,7 +8,7 @@
 // Operations that the interpreter should not be asked for.
 #define TOO_MUCH 2e9
 
-static void make_tensor(const DrvArg *a, InterpTensor *t) {
+void drv_interp_tensor(const DrvArg *a, InterpTensor *t) {
   *t = (InterpTensor){.dtype = a->array.dtype,
                       .rank = (uint32_t)a->array.rank,
                       .data = a->array.data, .scalar = a->value,
@@ -36,26 +36,28 @@ static bool widen(Ctx *cx, DrvArg *a) {
 
 // Dims of the module: those of the program by name, others (totals of ragged
 // dims, blocks of paged arrays) by the arrays' shapes.
-static bool module_dims(const DrvCall *c, const Module *m, const Func *f,
-                        const InterpTensor *args, int64_t *dims) {
+const int64_t *drv_module_dims(const DrvCall *c, const Module *m,
+                               const Func *f) {
   const DimTab *t = &m->dims;
-  bool *known = NEWN(&c->cx->session, bool, t->syms.n + 1);
+  Arena *a = &c->cx->session;
+  int64_t *dims = NEWN(a, int64_t, t->syms.n + 1);
+  bool *known = NEWN(a, bool, t->syms.n + 1);
   for (uint32_t i = 0; i < t->syms.n; i++) {
     uint32_t sym;
     if (!dim_find_sym(c->prog->dims, t->syms.at[i].name, &sym)) continue;
     dims[i] = c->dims[sym];
     known[i] = c->known[sym];
   }
-  for (uint32_t i = 0; i < f->params.n; i++) {
+  for (uint32_t i = 0; i < f->params.n && i < c->nargs; i++) {
     const Type *ty = ir_type(f, f->params.at[i].v);
     for (uint32_t k = 0; ty->kind == TK_TENSOR && k < ty->n; k++) {
       const DimExpr *e = &t->exprs.at[ty->size[k]];
       if (e->op != DIM_SYM || known[e->value]) continue;
-      dims[e->value] = args[i].shape[k];
+      dims[e->value] = c->args[i].array.shape[k];
       known[e->value] = true;
     }
   }
-  return true;
+  return dims;
 }
 
 bool drv_interpret(DrvCall *c, Level level, const DrvOptions *opt,
@@ -76,10 +78,9 @@ bool drv_interpret(DrvCall *c, Level level, const DrvOptions *opt,
     DrvArg *a = &c->args[i];
     bool written = a->out || (!a->scalar && a->param->qual == PQ_INOUT);
     if (written && !widen(cx, a)) return false;
-    make_tensor(a, &args[i]);
+    drv_interp_tensor(a, &args[i]);
   }
-  int64_t *dims = NEWN(&cx->session, int64_t, m->dims.syms.n + 1);
+  const int64_t *dims = drv_module_dims(c, m, f);
   InterpOpt o = {.round = false, .seed = 1};
-  return module_dims(c, m, f, args, dims) &&
-         ir_interp(cx, m, f->name, args, dims, &o);
+  return ir_interp(cx, m, f->name, args, dims, &o);
 }

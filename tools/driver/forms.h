@@ -10,4 +10,10 @@
 bool drv_interpret(DrvCall *c, Level level, const DrvOptions *opt,
                    const char **skip);
 
+// The argument as the interpreter takes it.
+void drv_interp_tensor(const DrvArg *a, InterpTensor *t);
+// Values of the module's dim symbols for this call.
+const int64_t *drv_module_dims(const DrvCall *c, const Module *m,
+                               const Func *f);
+
 #endif

@@ -1,0 +1,85 @@
+// attnc bench: time, speed over visible keys, share of what the machine can.
+#include "tools/attnc/report.h"
+
+static void print_text(Session *s, const Bench *b) {
+  Arena *a = &s->cx.session;
+  double rate = bench_rate(b);
+  printf("%s\n", inputs_title(&b->call));
+  printf("  code    %s, %d thread%s, %s, compiled in %.0f ms\n",
+         b->target->name, b->threads, b->threads == 1 ? "" : "s",
+         scaled(a, (double)b->code_bytes, "B"), (double)b->compile_ns / 1e6);
+  printf("  time    median %.3f ms, min %.3f ms over %u runs\n", b->mid * 1e3,
+         b->best * 1e3, b->runs);
+  printf("  work    %s", scaled(a, b->cost.products, "FLOP in products"));
+  if (b->cost.updates > 0)
+    printf(", %s", scaled(a, b->cost.updates, "FLOP in states"));
+  printf(", %s\n", scaled(a, b->cost.bytes, "B of arrays"));
+  printf("  speed   %s, %s\n", scaled(a, rate, "FLOP/s"),
+         scaled(a, b->cost.bytes / b->mid, "B/s"));
+  if (b->peak > 0)
+    printf("  peak    %s of %s multiply-adds in registers: %.1f%% reached\n",
+           scaled(a, b->peak, "FLOP/s"), dtype_name(b->cost.product),
+           100 * rate / b->peak);
+  if (b->sgemm > 0)
+    printf("  sgemm   %s with OpenBLAS: ratio %.2f\n",
+           scaled(a, b->sgemm, "FLOP/s"), rate / b->sgemm);
+}
+
+static void print_json(Session *s, const Bench *b) {
+  Buf o = {.arena = &s->cx.session};
+  const DimTab *t = b->call.prog->dims;
+  buf_printf(&o, "{\"program\":\"%s\",\"dims\":{", b->call.prog->name);
+  for (uint32_t i = 0; i < t->syms.n; i++)
+    buf_printf(&o, "%s\"%s\":%lld", i ? "," : "", t->syms.at[i].name,
+               (long long)b->call.dims[i]);
+  buf_printf(&o, "},\"target\":\"%s\",\"threads\":%d,\"runs\":%u,"
+             "\"median_s\":%.9g,\"min_s\":%.9g,\"compile_s\":%.6g,",
+             b->target->name, b->threads, b->runs, b->mid, b->best,
+             (double)b->compile_ns * 1e-9);
+  buf_printf(&o, "\"product_flop\":%.17g,\"state_flop\":%.17g,\"bytes\":%.17g,"
+             "\"product_type\":\"%s\",\"flop_per_s\":%.9g,"
+             "\"bytes_per_s\":%.9g", b->cost.products, b->cost.updates,
+             b->cost.bytes, dtype_name(b->cost.product), bench_rate(b),
+             b->cost.bytes / b->mid);
+  if (b->peak > 0)
+    buf_printf(&o, ",\"peak_flop_per_s\":%.9g,\"fraction\":%.4g", b->peak,
+               bench_rate(b) / b->peak);
+  if (b->sgemm > 0)
+    buf_printf(&o, ",\"sgemm_flop_per_s\":%.9g,\"sgemm_ratio\":%.4g", b->sgemm,
+               bench_rate(b) / b->sgemm);
+  buf_str(&o, "}\n");
+  session_put(s, NULL, &o);
+}
+
+static bool bench_one(Session *s, const Unit *u, Decl *prog) {
+  Bench b = {.threads = 1};
+  bool ok = bench_prepare(s, &b, u, prog) &&
+            drv_cost(&b.call, &b.opt, &b.cost) && bench_run(s, &b);
+  bench_done(&b);
+  if (!ok) return false;
+  b.peak = drv_peak(b.target, b.cost.product, b.threads);
+  if (s->cli->sgemm) b.sgemm = drv_sgemm(b.threads);
+  if (s->cli->sgemm && b.sgemm <= 0) {
+    diag_add(&s->cx, DIAG_no_tool, NOWHERE, "libopenblas.so.0", "--sgemm");
+    return false;
+  }
+  if (s->cli->json) print_json(s, &b);
+  else print_text(s, &b);
+  return true;
+}
+
+static int bench(Session *s, void *data) {
+  Decl *progs[DRV_MAX_PROGRAMS];
+  (void)data;
+  Unit *u = session_unit(s, s->cli->inputs.at[0]);
+  if (!u) return EXIT_OK;
+  uint32_t n = session_programs(s, u, progs, DRV_MAX_PROGRAMS);
+  if (!n && !s->cli->fn)
+    diag_add(&s->cx, DIAG_no_programs, NOWHERE, u->source->path);
+  for (uint32_t i = 0; i < n; i++)
+    if (!bench_one(s, u, progs[i])) break;
+  session_remarks(s);
+  return EXIT_OK;
+}
+
+int command_bench(Cli *cli) { return session_run(cli, bench, NULL); }

@@ -1,0 +1,119 @@
+// attnc explain FILE: what the passes decided, operations, memory, tiles, and
+// the time that the machine's limits allow.
+#include "tools/attnc/report.h"
+
+#include <math.h>
+
+static void print_keys(Session *s, const DrvCost *c) {
+  for (uint32_t i = 0; i < c->nkeys; i++) {
+    const DrvKeys *k = &c->keys[i];
+    printf("  keys %-4s %.4g%% of %s visible%s\n", k->axis, 100 * k->visible,
+           scaled(&s->cx.session, k->pairs, "points"),
+           k->exact ? "" : " (sampled)");
+  }
+}
+
+static void print_arrays(Session *s, const DrvCall *c) {
+  printf("  arrays   ");
+  for (uint32_t i = 0, n = 0; i < c->nargs; i++) {
+    const DrvArg *a = &c->args[i];
+    if (a->scalar) continue;
+    printf("%s%s %s", n++ ? ", " : "", a->param->name,
+           scaled(&s->cx.session,
+                  (double)a->array.count * dtype_size(a->dtype), "B"));
+  }
+  printf("\n");
+}
+
+// Tile sizes are the grid of the tile module and the step of its loops.
+static void print_tiles(const Module *m, const char *name) {
+  const Func *f = ir_find(m, name);
+  printf("  tiles    ");
+  for (uint32_t i = 0; f && i < f->grid.n; i++)
+    printf("%s:%lld ", f->axes.at[f->grid.at[i].axis].name,
+           (long long)f->grid.at[i].tile);
+  for (const Op *op = f ? f->body->first : NULL; op; op = op->next) {
+    double step;
+    if (op->code == OP_FOR && ir_const_value(f, op->args[2], &step))
+      printf("loop by %g ", step);
+  }
+  printf("\n");
+}
+
+static void print_remarks(Session *s, uint32_t from) {
+  Strings seen = {0};
+  for (uint32_t i = from; i < s->cx.remarks.n; i++) {
+    const char *r = s->cx.remarks.at[i];
+    bool again = false;
+    for (uint32_t k = 0; k < seen.n; k++)
+      again = again || strcmp(seen.at[k], r) == 0;
+    if (again) continue;
+    vec_push(&s->cx.session, &seen, r);
+    printf("  - %s\n", r);
+  }
+}
+
+static void print_bound(Session *s, const Bench *b) {
+  Arena *a = &s->cx.session;
+  double peak = drv_peak(b->target, b->cost.product, b->threads);
+  double memory = drv_bandwidth(b->threads);
+  double flop = b->cost.products + b->cost.updates;
+  double compute = flop / peak, move = b->cost.bytes / memory;
+  printf("  machine  %s of %s in registers, %s from memory (measured, %d "
+         "threads)\n", scaled(a, peak, "FLOP/s"), dtype_name(b->cost.product),
+         scaled(a, memory, "B/s"), b->threads);
+  printf("  bound    %s: at least %.3g ms (%.3g ms of products, %.3g ms of "
+         "memory)\n", compute > move ? "arithmetic" : "memory",
+         fmax(compute, move) * 1e3, compute * 1e3, move * 1e3);
+}
+
+static void print_work(Session *s, const DrvCost *c) {
+  Arena *a = &s->cx.session;
+  printf("  work     %s", scaled(a, c->products, "FLOP in products"));
+  if (c->updates > 0) printf(", %s", scaled(a, c->updates, "FLOP in states"));
+  if (c->functions > 0)
+    printf(", %s", scaled(a, c->functions, "exp and the like"));
+  printf("\n  memory   %s, %.3g FLOP per byte\n", scaled(a, c->bytes, "B"),
+         (c->products + c->updates) / c->bytes);
+}
+
+static bool explain_one(Session *s, const Unit *u, Decl *prog) {
+  Bench b = {.threads = 1};
+  FeBind *binds;
+  uint32_t n, remarks = s->cx.remarks.n;
+  bool ok = bench_prepare(s, &b, u, prog) &&
+            drv_cost(&b.call, &b.opt, &b.cost) &&
+            drv_choose(&b.call, &binds, &n);
+  bench_done(&b);
+  if (!ok) return false;
+  Module *tiles = drv_lower(&s->cx, prog, binds, n, b.target, LV_TILE,
+                            &b.opt);
+  DrvCode *code = tiles ? drv_load(&b.call, b.target, &b.opt) : NULL;
+  if (!code) return false;
+  printf("%s\n", inputs_title(&b.call));
+  print_remarks(s, remarks);
+  print_keys(s, &b.cost);
+  print_work(s, &b.cost);
+  print_arrays(s, &b.call);
+  print_tiles(tiles, prog->name);
+  printf("  code     %s, %s\n", b.target->name,
+         scaled(&s->cx.session, (double)drv_code_bytes(code), "B of object"));
+  printf("  scratch  %s a thread\n",
+         scaled(&s->cx.session, (double)drv_scratch(&b.call, code), "B"));
+  drv_unload(code);
+  print_bound(s, &b);
+  return true;
+}
+
+int explain_file(Session *s, void *data) {
+  Decl *progs[DRV_MAX_PROGRAMS];
+  (void)data;
+  Unit *u = session_unit(s, s->cli->inputs.at[0]);
+  if (!u) return EXIT_OK;
+  uint32_t n = session_programs(s, u, progs, DRV_MAX_PROGRAMS);
+  if (!n && !s->cli->fn)
+    diag_add(&s->cx, DIAG_no_programs, NOWHERE, u->source->path);
+  for (uint32_t i = 0; i < n; i++)
+    if (!explain_one(s, u, progs[i])) break;
+  return EXIT_OK;
+}

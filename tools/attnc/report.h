@@ -1,0 +1,37 @@
+// One measured or explained program: what bench, tune and explain print.
+#ifndef ATTNC_ATTNC_REPORT_H
+#define ATTNC_ATTNC_REPORT_H
+
+#include "tools/attnc/inputs.h"
+#include "tools/driver/cost.h"
+
+#include "runtime/attn.h"
+
+typedef struct Bench {
+  DrvCall call;
+  DrvGens gens;
+  DrvOptions opt;
+  DrvCost cost;
+  const Target *target;
+  attn_ctx *rt;          // NULL: the default one
+  int threads;
+  double best, mid;      // seconds
+  uint32_t runs;
+  int64_t compile_ns;
+  size_t code_bytes;
+  double peak, sgemm;    // operations a second; 0: not measured
+} Bench;
+
+// The program with arrays for it.
+bool bench_prepare(Session *s, Bench *b, const Unit *u, Decl *prog);
+// Compiles with b->opt and measures.
+bool bench_run(Session *s, Bench *b);
+void bench_done(Bench *b);
+// The scaled number and its unit: "12.3 GFLOP".
+const char *scaled(Arena *a, double v, const char *unit);
+// "products", "updates" together, per second
+double bench_rate(const Bench *b);
+
+SessionFn explain_file;
+
+#endif
