@@ -220,28 +220,41 @@ static void choose(Spec *s, uint32_t i) {
       choose_dim(s, i, sym, d->values.at[k]);
 }
 
-// Dims that are fixed but not const: taken as given.
-static void take_fixed(Spec *s) {
+static void no_such_dim(const Spec *s, const char *name) {
   const DimTab *t = s->decl->dims;
+  Diag *d = diag_add(s->cx, DIAG_no_such_dim, s->decl->name_span,
+                     s->decl->name, name);
+  Guess g = guess_start(name);
+  for (uint32_t k = 0; k < t->syms.n; k++) guess_try(&g, t->syms.at[k].name);
+  if (g.best) diag_note(s->cx, d, NOWHERE, "did you mean '%s'?", g.best);
+}
+
+// Dims that are fixed but not const: taken as given. False if reported.
+static bool take_fixed(Spec *s) {
+  const DimTab *t = s->decl->dims;
+  bool ok = true;
   for (uint32_t i = 0; i < s->nfixed; i++) {
     uint32_t sym;
-    const char *name = s->fixed[i].name;
-    if (s->fixed[i].dtype != DT_NONE) continue;
-    if (!dim_find_sym(t, intern(&s->cx->names, name), &sym)) {
-      Diag *d = diag_add(s->cx, DIAG_no_such_dim, s->decl->name_span,
-                         s->decl->name, name);
-      Guess g = guess_start(name);
-      for (uint32_t k = 0; k < t->syms.n; k++)
-        guess_try(&g, t->syms.at[k].name);
-      if (g.best) diag_note(s->cx, d, NOWHERE, "did you mean '%s'?", g.best);
+    const FeBind *f = &s->fixed[i];
+    if (f->dtype != DT_NONE) continue;
+    if (!dim_find_sym(t, intern(&s->cx->names, f->name), &sym)) {
+      no_such_dim(s, f->name);
+      ok = false;
       continue;
     }
-    if (t->syms.at[sym].kind == DIM_SPEC) continue;
-    s->sym[sym] = s->fixed[i].value;
+    const DimSym *d = &t->syms.at[sym];
+    if (d->kind == DIM_SPEC) continue;
+    if (f->value < d->lo || f->value > d->hi) {
+      diag_add(s->cx, DIAG_const_set, s->decl->name_span, d->name,
+               (long long)f->value);
+      ok = false;
+      continue;
+    }
+    s->sym[sym] = f->value;
     s->known[sym] = true;
-    s->row[s->width++] = (FeBind){t->syms.at[sym].name, s->fixed[i].value,
-                                  DT_NONE};
+    s->row[s->width++] = (FeBind){d->name, f->value, DT_NONE};
   }
+  return ok;
 }
 
 static bool in_set(const DimSym *d, int64_t v) {
@@ -281,9 +294,10 @@ uint32_t fe_specializations(Ctx *cx, const Decl *prog, const FeBind *fixed,
     if (g->kind == GEN_CONST || g->kind == GEN_DTYPE) s.free[s.nfree++] = g;
   }
   s.width = s.nfree;
-  take_fixed(&s);
-  choose(&s, 0);
-  if (!s.n) no_choice(&s);
+  if (take_fixed(&s)) {
+    choose(&s, 0);
+    if (!s.n) no_choice(&s);
+  }
   *binds = s.out;
   *nbinds = s.width;
   return s.n;
