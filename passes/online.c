@@ -118,6 +118,71 @@ static void find_reds(Online *o) {
   }
 }
 
+// ---------------------------------------------------------------- divisions
+static bool depends_on_axis(const Online *o, Value v, uint32_t axis,
+                            Map *seen) {
+  uint64_t known;
+  if (map_get(seen, v, &known)) return false;
+  map_put(seen, v, 1);
+  const Red *r = online_red(o, v);
+  if (r && r->axis == axis) return true;
+  const Op *op = ir_def(o->f, v);
+  for (uint32_t i = 0; op && i < op->nargs; i++)
+    if (depends_on_axis(o, op->args[i], axis, seen)) return true;
+  return false;
+}
+
+// Whether the domain of the axis is not empty, as a reduction; 0 if it has no
+// predicate.
+static Value any_key(Online *o, Builder *b, uint32_t axis) {
+  Value pred[16];
+  uint32_t n = online_domain(o, axis, pred, 16);
+  if (!n) return 0;
+  Type t = type_with(type_scalar(DT_BOOL), axis, DIM_NONE);
+  for (uint32_t i = 0; i < n; i++)
+    t = type_union(&t, ir_type(o->f, pred[i]), DT_BOOL);
+  IrAttr one = attr_i(AT_IVALUE, 1);
+  Value all = ir_op(b, OP_CONST, NULL, 0, &one, 1, &t, 1, 0)->res[0];
+  return ir_reduce(b, RK_ANY, all, &axis, 1);
+}
+
+// A division that reads no reduction over its axis may be needed before the
+// pass that finds out whether there are keys: it gets a reduction of its own.
+static bool expand_divk(Online *o, Op *op) {
+  uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+  Map seen = {.arena = o->arena};
+  Value a = op->args[0], d = op->args[1], r;
+  const Type *t = ir_type(o->f, op->res[0]);
+  bool keyed_value = type_has_axis(t, axis);  // there its domain is not empty
+  if (depends_on_axis(o, d, axis, &seen) ||
+      (!keyed_value && depends_on_axis(o, a, axis, &seen)))
+    return false;
+  Builder b = {.fn = o->f, .region = op->parent, .before = op,
+               .span = op->span};
+  r = ir_2(&b, OP_DIV, a, d);
+  Value some = keyed_value ? 0 : any_key(o, &b, axis);
+  if (some) {
+    Value zero = ir_const_f(&b, ir_type(o->f, r)->dtype, 0);
+    Value ok = ir_2(&b, OP_OR, some, ir_2(&b, OP_NE, d, zero));
+    Value safe = ir_3(&b, OP_SELECT, ok, r, zero);
+    if (type_eq(ir_type(o->f, safe), t)) r = safe;
+  }
+  ir_replace_uses(o->f, op->res[0], r);
+  ir_erase(op);
+  return true;
+}
+
+static void expand_divisions(Online *o) {
+  for (Op *op = o->region->first, *next; op; op = next) {
+    next = op->next;
+    if (op->code == OP_DIVK && expand_divk(o, op)) {
+      o->reds.n = 0;
+      o->by_value = (Map){.arena = o->arena};
+      find_reds(o);
+    }
+  }
+}
+
 // ---------------------------------------------------------------- clean-up
 typedef struct Marks {
   const Func *f;
@@ -258,6 +323,7 @@ static bool run_region(Ctx *cx, Func *f, Region *r) {
   f->mod->level = LV_ATTN;  // until ops of stream are made
   while (split_one(&o)) continue;
   find_reds(&o);
+  expand_divisions(&o);
   if (!online_plan(&o)) return false;
   online_gauges(&o);
   f->mod->level = LV_STREAM;

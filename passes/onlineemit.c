@@ -16,6 +16,7 @@ typedef struct Emit {
   Builder b;
   Mode mode;
   Map done;             // Ex -> Value
+  Map ready;            // Value -> 0, 1: no reduction in it is still to come
   ValueMap keyed;       // clones of per-key values
   const Value *now, *old;  // accumulators as region arguments
 } Emit;
@@ -226,20 +227,27 @@ static Value plus_or(Emit *e, OpCode code, Value a, Ex x) {
   return ir_2(&e->b, code, a, wide(e, emit(e, x)));
 }
 
+// Positive terms, then the constant, then what is subtracted.
 static Value emit_add(Emit *e, const ExNode *n) {
   Sym *s = &e->o->sym;
+  Ex last = n->kid[n->n - 1];
+  bool has_const = sym_at(s, last)->kind == EX_CONST;
+  uint32_t terms = n->n - has_const;
   Value r = 0;
-  for (uint32_t i = 0; i < n->n; i++) {
-    Ex x = n->kid[i];
-    if (sym_coef(s, x) < 0 || (!r && sym_at(s, x)->kind == EX_CONST)) continue;
-    r = r ? plus_or(e, OP_ADD, r, x) : wide(e, emit(e, x));
+  for (uint32_t i = 0; i < terms; i++) {
+    if (sym_coef(s, n->kid[i]) < 0) continue;
+    r = r ? plus_or(e, OP_ADD, r, n->kid[i]) : wide(e, emit(e, n->kid[i]));
   }
-  for (uint32_t i = 0; i < n->n; i++) {
-    Ex x = n->kid[i];
-    bool minus = sym_coef(s, x) < 0, c = sym_at(s, x)->kind == EX_CONST;
-    if (!minus && !(c && n->n > 1 && i == n->n - 1 && !r)) continue;
-    if (!r) r = wide(e, emit(e, x));
-    else r = plus_or(e, minus ? OP_SUB : OP_ADD, r, minus ? sym_neg(s, x) : x);
+  if (has_const) {
+    double c = sym_at(s, last)->c;
+    if (r && c < 0) r = plus_or(e, OP_SUB, r, sym_const(s, -c));
+    else if (r) r = plus_or(e, OP_ADD, r, last);
+    else r = const_like(e, c, wide(e, emit(e, sym_neg(s, n->kid[0]))));
+  }
+  for (uint32_t i = 0; i < terms; i++) {
+    if (sym_coef(s, n->kid[i]) >= 0) continue;
+    r = r ? plus_or(e, OP_SUB, r, sym_neg(s, n->kid[i]))
+          : wide(e, emit(e, n->kid[i]));
   }
   return r;
 }
@@ -321,15 +329,38 @@ static Value emit_node(Emit *e, Ex x) {
   return 0;
 }
 
+// Whether v is there: an expression may be free of live row values where the
+// value it was made from is not, because they cancel.
+static bool ready(Emit *e, Value v) {
+  uint64_t known;
+  if (map_get(&e->ready, v, &known)) return known != 0;
+  const Op *op = ir_def(e->o->f, v);
+  const Red *r = online_red(e->o, v);
+  bool ok = true;
+  if (r && !r->scan) ok = r->final != 0;
+  else
+    for (uint32_t i = 0; op && i < op->nargs && ok; i++)
+      ok = ready(e, op->args[i]);
+  map_put(&e->ready, v, ok);
+  return ok;
+}
+
+// The value that x was made from, if it can stand for it here; else 0.
+static Value made_from(Emit *e, Ex x) {
+  const ExNode *n = sym_at(&e->o->sym, x);
+  uint64_t v;
+  if (n->kind == EX_CONST || n->kind == EX_LEAF) return 0;
+  if ((n->flags & EF_D) && e->mode != EMIT_FINAL) return 0;
+  if (!map_get(&e->o->origin, x, &v) || !ready(e, (Value)v)) return 0;
+  bool key = type_has_axis(type_of(e, (Value)v), e->g->axis);
+  return key && !(n->flags & EF_KEY) ? 0 : (Value)v;
+}
+
 static Value emit(Emit *e, Ex x) {
   uint64_t v;
   if (map_get(&e->done, x, &v)) return (Value)v;
-  bool moves = sym_has(&e->o->sym, x, EF_D) && e->mode != EMIT_FINAL;
-  ExKind kind = (ExKind)sym_at(&e->o->sym, x)->kind;
-  Value r = !moves && kind != EX_CONST && kind != EX_LEAF &&
-                    map_get(&e->o->origin, x, &v)
-                ? clone_keyed(e, (Value)v)
-                : emit_node(e, x);
+  Value from = made_from(e, x);
+  Value r = from ? clone_keyed(e, from) : emit_node(e, x);
   map_put(&e->done, x, r);
   return r;
 }
@@ -384,7 +415,7 @@ static Builder in_region(Online *o, Region *r) {
 
 static Emit emitter(Online *o, Group *g, Region *r, Mode mode) {
   return (Emit){.o = o, .g = g, .mode = mode, .done.arena = o->arena,
-                .keyed.arena = o->arena,
+                .ready.arena = o->arena, .keyed.arena = o->arena,
                 .b = r ? in_region(o, r) : o->b};
 }
 
@@ -622,6 +653,7 @@ bool online_emit(Online *o, Group *g) {
   Emit e = emitter(o, g, NULL, EMIT_FINAL);
   for (uint32_t i = 0; i < g->reds.n; i++) {
     Red *r = g->reds.at[i];
+    e.ready = (Map){.arena = o->arena};
     r->final = final_value(&e, r);
     known(o, r->final, acc_hint(o, &(Acc){.src = r->op, .local = 1}));
     ir_replace_uses(o->f, r->res, r->final);

@@ -113,7 +113,7 @@ static Ex op_to_ex(Try *t, const Op *op) {
   if (op->code == OP_DIVK && !depends(t, op->args[1]) &&
       !type_has_axis(ir_type(t->o->f, op->args[1]), t->red->axis))
     return sym_mul2(s, to_ex(t, op->args[0]),
-                    to_ex(t, inverse_of(t->o, op)));
+                    leaf(t, inverse_of(t->o, op), false));
   for (uint32_t i = 0; i < op->nargs && i < 3; i++)
     kid[i] = to_ex(t, op->args[i]);
   if (op->code == OP_CAST)
@@ -199,35 +199,39 @@ static void add_cand(Online *o, Cands *c, Ex g, Ex other, Ex h) {
   vec_push(o->arena, c, n);
 }
 
-// Whether the rolling factor is finite at the first tile: old accumulators are
-// identities, new ones any number.
-typedef struct Start {
+// A frame must stabilize: its correction never grows. That holds for what is
+// made of maxima that only rise and minima that only fall; a frame of sums
+// could pass through values that overflow on the way to a harmless end.
+typedef struct Move {
   Online *o;
-  uint64_t salt;
-} Start;
+  uint64_t trial;
+  bool extremes;      // only maxima and minima were seen
+} Move;
 
-static double start_leaf(void *data, const ExNode *leaf) {
-  Start *st = data;
-  Probe p = {.f = st->o->f, .seed = st->salt};
-  double x = probe_random(&p, leaf->leaf, 5);
-  if (leaf->code != LEAF_OLD) return x;
-  const Red *d = online_red(st->o, leaf->leaf);
-  switch (d->kind) {
-    case RK_MAX: return -INFINITY;
-    case RK_MIN: return INFINITY;
-    case RK_PROD: return 1;
-    default: return 0;
-  }
+static double move_leaf(void *data, const ExNode *leaf) {
+  Move *mv = data;
+  Probe p = {.f = mv->o->f, .seed = mv->trial / 2};
+  double old = 4 * probe_random(&p, leaf->leaf, 5);
+  double by = 3 * fabs(probe_random(&p, leaf->leaf, 6));
+  bool live = leaf->code == LEAF_LIVE || leaf->code == LEAF_OLD;
+  const Red *d = live ? online_red(mv->o, leaf->leaf) : NULL;
+  if (!d) return old;
+  bool max = d->kind == RK_MAX, min = d->kind == RK_MIN;
+  mv->extremes = mv->extremes && (max || min);
+  if (leaf->code == LEAF_LIVE) return max ? old + by : old - by;
+  if (mv->trial % 2) return max ? -INFINITY : INFINITY;
+  return old;
 }
 
-static bool starts_finite(Online *o, Ex rolling) {
+static bool stabilizes(Online *o, Ex rolling) {
   Sym *s = &o->sym;
   if (sym_is_const(s, rolling, 1)) return true;
   if (sym_has(s, rolling, EF_OPAQUE)) return false;
   Ex ratio = sym_mul2(s, rolling, sym_pow(s, sym_old(s, rolling), -1));
-  for (uint64_t i = 0; i < 4; i++) {
-    Start st = {o, 17 + i};
-    if (!isfinite(sym_eval(s, ratio, start_leaf, &st))) return false;
+  for (uint64_t i = 0; i < 16; i++) {
+    Move mv = {o, i, true};
+    double factor = sym_eval(s, ratio, move_leaf, &mv);
+    if (!mv.extremes || !(factor <= 1 + 1e-9)) return false;
   }
   return true;
 }
@@ -260,7 +264,7 @@ static Ex sum_terms(Try *t, const Red *r, Cands *out) {
   bool vec = is_vector(o->f, ir_type(o->f, r->res));
   if (out->n > (vec ? MAX_VECTOR_TERMS : MAX_SCALAR_TERMS)) return a;
   for (uint32_t i = 0; i < out->n; i++)
-    if (!starts_finite(o, out->at[i].rolling)) return out->at[i].rolling;
+    if (!stabilizes(o, out->at[i].rolling)) return out->at[i].rolling;
   return 0;
 }
 
@@ -429,6 +433,33 @@ typedef struct ScanUse {
   Map seen;
 } ScanUse;
 
+static bool mentions(const Sym *s, Ex e, Value v) {
+  const ExNode *n = sym_at(s, e);
+  if (n->kind == EX_LEAF) return n->leaf == v && n->code == LEAF_LIVE;
+  for (uint32_t i = 0; i < n->n; i++)
+    if (mentions(s, n->kid[i], v)) return true;
+  return false;
+}
+
+// Whether terms or frames of the pass read the accumulator while it moves. A
+// scan's running total is the one before the tile, so it needs its own then.
+static bool read_live(const Online *o, const Group *g, uint32_t acc) {
+  for (uint32_t i = 0; i < g->reds.n; i++) {
+    const Red *r = g->reds.at[i];
+    bool uses = false;
+    for (uint32_t j = 0; j < r->terms.n; j++)
+      uses = uses || r->terms.at[j].acc == acc;
+    for (uint32_t j = 0; uses && j < g->accs.n; j++) {
+      const Acc *a = &g->accs.at[j];
+      if (mentions(&o->sym, a->local, r->res) ||
+          (a->other && mentions(&o->sym, a->other, r->res)) ||
+          mentions(&o->sym, a->rolling, r->res))
+        return true;
+    }
+  }
+  return false;
+}
+
 static void use_scan(ScanUse *u, Red *r) {
   Online *o = u->o;
   Group *g = u->g;
@@ -447,6 +478,11 @@ static void use_scan(ScanUse *u, Red *r) {
   Ex one = sym_const(&o->sym, 1);
   Cand c = {to_ex(&t, r->op->args[0]), 0, one, one};
   uint32_t i = acc_for(o, g, r, &c);
+  if (read_live(o, g, i)) {
+    Acc own = g->accs.at[i];
+    i = g->accs.n;
+    vec_push(a, &g->accs, own);
+  }
   g->accs.at[i].scan = true;
   vec_push(a, &g->scans, ((ScanIn){r, i}));
 }
