@@ -76,7 +76,8 @@ static void pool_fill(Pool *p) {
 // ---------------------------------------------------------------- the test
 static double fill_leaf(void *data, const ExNode *n) {
   Probe *p = data;
-  if (n->code == LEAF_KEY) return probe_value(p, n->leaf);
+  bool row = n->code == LEAF_ROW && p->empty;
+  if (n->code == LEAF_KEY || row) return probe_value(p, n->leaf);
   double x = p->level ? p->source : probe_random(p, n->leaf, 3);
   return n->flags & EF_POS ? fabs(x) : x;
 }
@@ -91,17 +92,19 @@ static double identity_of(RKind k) {
 }
 
 // Accumulators (as bits) whose terms are identities when each of the n scores
-// is `fill`; all other values are random, or 0, or negative.
+// is `fill`; all other values are random, or 0, or negative, or those of an
+// empty domain, where every key is masked.
 static uint64_t covered(Online *o, const Group *g, const Value *score,
                         uint32_t n, double fill) {
   uint64_t ok = 0;
   for (uint32_t i = 0; i < g->accs.n && i < 64; i++) ok |= 1ull << i;
-  for (uint32_t trial = 0; trial < 6; trial++) {
+  for (uint32_t trial = 0; trial < 8; trial++) {
     Probe p;
     probe_init(&p, o->f, o->arena, 500 + trial);
     p.shallow = (int)g->axis;
-    p.level = trial >= 4;
+    p.level = trial == 4 || trial == 5;
     p.source = trial == 4 ? 0 : -2;
+    p.empty = trial >= 6;
     for (uint32_t i = 0; i < n; i++) probe_put(&p.force, score[i], fill);
     for (uint32_t i = 0; i < g->accs.n && i < 64; i++) {
       const Acc *a = &g->accs.at[i];

@@ -91,7 +91,7 @@ static double reduce(Probe *p, const Op *op, const IrAttr *over, uint32_t i,
   uint32_t axis = (uint32_t)over->list[i];
   uint8_t was = p->at[axis];
   double r = identity(k);
-  for (uint8_t c = 0; c < PROBE_KEYS; c++) {
+  for (uint8_t c = 0; c < PROBE_KEYS && !p->empty; c++) {
     p->at[axis] = c;
     r = combine(k, r, reduce(p, op, over, i + 1, k));
   }
@@ -116,6 +116,12 @@ static double scan(Probe *p, const Op *op) {
   return r;
 }
 
+static double empty_pass(const Op *op, Value v) {
+  uint32_t i = 0;
+  while (op->res[i] != v) i++;
+  return identity((RKind)ir_attr(op, AT_KINDS)->list[i]);
+}
+
 static double eval_op(Probe *p, const Op *op, Value v) {
   double a[3], r;
   switch (op->code) {
@@ -132,6 +138,9 @@ static double eval_op(Probe *p, const Op *op, Value v) {
                     (RKind)ir_attr_i(op, AT_KIND, RK_SUM));
     case OP_DOT: return reduce(p, op, ir_attr(op, AT_OVER), 0, RK_SUM);
     case OP_SCAN: return scan(p, op);
+    case OP_PASS:
+      if (p->empty) return empty_pass(op, v);
+      break;
     default: break;
   }
   bool elem = (op_info(op->code)->flags & OPF_ELEM) != 0;
@@ -141,6 +150,7 @@ static double eval_op(Probe *p, const Op *op, Value v) {
     return probe_value(p, op->args[c ? 1 : 2]);
   }
   for (uint32_t i = 0; i < op->nargs; i++) a[i] = probe_value(p, op->args[i]);
+  if (op->code == OP_DIVK && p->empty && a[1] == 0) return 0;
   if (!num_op(op->code, a, &r)) return opaque(p, op, v);
   if (op->code == OP_CAST && !dtype_is_float(ir_type(p->f, v)->dtype))
     r = trunc(r);
@@ -150,8 +160,9 @@ static double eval_op(Probe *p, const Op *op, Value v) {
 static bool computed(const Probe *p, Value v) {
   const Op *op = ir_def(p->f, v);
   if (!op || p->shallow < 0 || op->code == OP_CONST) return op != NULL;
-  return (op_info(op->code)->flags & OPF_ELEM) &&
-         type_has_axis(ir_type(p->f, v), (uint32_t)p->shallow);
+  bool keyed = type_has_axis(ir_type(p->f, v), (uint32_t)p->shallow);
+  if (p->empty && !keyed) return true;
+  return keyed && (op_info(op->code)->flags & OPF_ELEM);
 }
 
 double probe_value(Probe *p, Value v) {

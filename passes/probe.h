@@ -17,6 +17,8 @@ typedef struct Probe {
   Map shift, scale;   // Value -> bits: added to, multiplied with its value
   int shallow;        // key axis, or -1: only elementwise values that vary
                       // with it are computed, all others are sources
+  bool empty;         // key axes have no keys; values that do not vary with
+                      // `shallow` are computed too
   bool level;         // sources of floats are all equal to `source`
   double source;
   uint8_t at[32];     // coordinate by axis
