@@ -8,7 +8,8 @@
 //
 // Files: assign.c entry, assignregion.c regions and loops of the tile level,
 // assignplan.c facts of values, assignsched.c stages and nests,
-// assignnest.c their loops, assigndot.c register blocks, assigneval.c values
+// assignnest.c their loops, assigndot.c register blocks,
+// assignlimit.c keys that no lane sees, assigneval.c values
 // at a point, assignmem.c tensors, assignform.c scratch, assignemit.c ops.
 // Ownership: all of it lives in Ctx.scratch until the pass ends; mach ops in
 // the module's arena.
@@ -81,6 +82,7 @@ typedef struct Point {
   Value panel;       // number of the panel
   Value x0;          // its first coordinate
   Value *idx;        // per axis: coordinate, 0: loop not open
+  Value *from, *to;  // per axis: what this panel needs of it, 0: all
 } Point;
 
 typedef struct Undo {
@@ -244,6 +246,13 @@ void flush(Assign *as);
 void stage_emit(Assign *as, Root *const *roots, uint32_t n, uint32_t nnests);
 void dot_emit(Assign *as, Root *r);
 void turn_emit(Assign *as, Root *r);
+// Bounds of loops over an axis (..2: over pairs) for this panel.
+void limit_emit(Assign *as, Root *const *roots, uint32_t n);
+void limit_clear(Assign *as);
+Value limit_lo(Assign *as, uint32_t axis);
+Value limit_hi(Assign *as, uint32_t axis, Dim size);
+Value limit_lo2(Assign *as, uint32_t axis);
+Value limit_hi2(Assign *as, uint32_t axis, Dim size);
 void region_emit(Assign *as, Region *r);
 
 #endif

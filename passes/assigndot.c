@@ -69,10 +69,12 @@ static void contract(Block *b, AxisSet over, Value *acc) {
   }
   uint32_t a = (uint32_t)__builtin_ctzll(over);
   Dim n = size_of(as, b->r, a);
-  if (b->r->dp) n = dim_ceildiv(&as->m->dims, n, 2);
-  Loop l = loop_open(as, em_int(as, 0), em_dim(as, n), 1, acc,
+  bool dp = b->r->dp;
+  Value lo = dp ? limit_lo2(as, a) : limit_lo(as, a);
+  Value hi = dp ? limit_hi2(as, a, n) : limit_hi(as, a, n);
+  Loop l = loop_open(as, lo, hi, 1, acc,
                      b->rows * as->pt.cols, as->f->axes.at[a].name);
-  as->pt.idx[a] = b->r->dp ? em_2(as, OP_MUL, l.iv, em_int(as, 2)) : l.iv;
+  as->pt.idx[a] = dp ? em_2(as, OP_MUL, l.iv, em_int(as, 2)) : l.iv;
   contract(b, over & (over - 1), acc);
   loop_close(as, &l, acc);
   as->pt.idx[a] = 0;
@@ -117,6 +119,10 @@ static void all_rows(Block *b, Dim size) {
   uint32_t r = as->target->rows[as->pt.cols - 1];
   DimTab *d = &as->m->dims;
   int64_t n;
+  if (as->pt.to[b->axis]) {  // whole blocks
+    blocks(b, as->pt.from[b->axis], as->pt.to[b->axis], r);
+    return;
+  }
   if (dim_known(d, size, &n)) {
     int64_t whole = n / r * r;
     if (whole) blocks(b, em_int(as, 0), em_int(as, whole), r);

@@ -379,10 +379,11 @@ static void loops(Nest *n, uint32_t level) {
   Assign *as = n->as;
   uint32_t a = n->axis[level];
   bool pair = n->pair == (int)a;
-  DimTab *d = &as->m->dims;
-  Dim size = pair ? dim_ceildiv(d, n->size[level], 2) : n->size[level];
+  Dim size = n->size[level];
   bool red = level >= n->nouter;
-  Loop l = loop_open(as, em_int(as, 0), em_dim(as, size), 1, n->acc,
+  Value lo = pair ? limit_lo2(as, a) : limit_lo(as, a);
+  Value hi = pair ? limit_hi2(as, a, size) : limit_hi(as, a, size);
+  Loop l = loop_open(as, lo, hi, 1, n->acc,
                      red ? n->nacc : 0, as->f->axes.at[a].name);
   if (n->reverse && red && l.op) {
     IrAttr rev = attr_i(AT_REVERSE, 1);
@@ -501,7 +502,10 @@ void stage_emit(Assign *as, Root *const *r, uint32_t n, uint32_t nnests) {
   make_partials(as, r, n);
   Loop l = {0};
   bool looped = as->pt.lane >= 0 && !inner;
-  if (looped) l = panel_open(as);
+  if (looped) {
+    l = panel_open(as);
+    limit_emit(as, r, n);
+  }
   for (uint32_t k = 0; k < nnests; k++) {
     Root **in = NEWN(as->arena, Root *, n);
     uint32_t m = 0;
@@ -509,6 +513,7 @@ void stage_emit(Assign *as, Root *const *r, uint32_t n, uint32_t nnests) {
       if (r[i]->nest == k) in[m++] = r[i];
     if (m) nest_emit(as, in, m, inner);
   }
+  limit_clear(as);
   if (looped) panel_close(as, &l);
   scope_close(as, mark);
   as->pt.lane = -1;

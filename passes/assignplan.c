@@ -319,5 +319,7 @@ void plan_func(Assign *as) {
   as->eager = NEWN(as->arena, bool, n);
   as->seen = NEWN(as->arena, Value, n);
   as->pt.idx = NEWN(as->arena, Value, as->f->axes.n + 1);
+  as->pt.from = NEWN(as->arena, Value, as->f->axes.n + 1);
+  as->pt.to = NEWN(as->arena, Value, as->f->axes.n + 1);
   plan_eager(as);
 }

@@ -5,11 +5,12 @@
 // load that varies with a key axis but not with axis x is shared by all lanes
 // when x is the lane axis. Ties go to the axis declared last. Sizes are the
 // measured optimum of docs/cpu-schedule.md, shrunk to short extents.
+#include "ir/target.h"
 #include "passes/tile.h"
 
 #include <string.h>
 
-enum { TILE_Q = 128, TILE_K = 64, LANES = 16 };
+enum { LANES = 16 };  // an axis shorter than this is short
 
 typedef struct Reuse {
   const Func *f;
@@ -72,9 +73,11 @@ static int choose_lane(const Func *f) {
 }
 
 TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
+  const Target *t = target_by_name(opt->target ? opt->target : "cpu");
+  if (!t) t = target_by_name("cpu");
   TilePlan p = {.lane = choose_lane(f),
-                .tile_q = opt->tile_q > 0 ? opt->tile_q : TILE_Q,
-                .tile_k = opt->tile_k > 0 ? opt->tile_k : TILE_K};
+                .tile_q = opt->tile_q > 0 ? opt->tile_q : t->tile_q,
+                .tile_k = opt->tile_k > 0 ? opt->tile_k : t->tile_k};
   if (p.lane < 0) {
     p.tile_q = 1;
     ctx_remark(cx, "%s: no parallel axis is tiled; one task per %s", f->name,
@@ -82,10 +85,11 @@ TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
     return p;
   }
   int64_t hi = extent_bound(f, (uint32_t)p.lane);
-  const char *why = opt->tile_q > 0 ? "asked for" : "128 queries keep S and P "
-                    "of a key tile in the first-level cache";
+  const char *why = opt->tile_q > 0 ? "asked for" : "keeps S and P of a key "
+                    "tile in the first-level cache";
   if (opt->tile_q <= 0 && hi < p.tile_q) {
-    p.tile_q = hi < LANES ? LANES : (hi + LANES - 1) / LANES * LANES;
+    int64_t lanes = t->lanes;
+    p.tile_q = hi < lanes ? lanes : (hi + lanes - 1) / lanes * lanes;
     why = "the whole extent in full vectors";
   }
   ctx_remark(cx, "%s: tile %s:%lld (%s), %lld keys a step", f->name,
