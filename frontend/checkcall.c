@@ -79,6 +79,7 @@ static void named(Call *k, Arg *a) {
     if (g.best)
       diag_fix(k->c->cx, d, a->name_span, g.best, "did you mean '%s'?",
                g.best);
+    else diag_note(k->c->cx, d, k->callee->name_span, "declared here");
     k->ok = false;
   } else if (taken(&k->e->bound[i])) {
     diag_add(k->c->cx, DIAG_arg_twice, a->name_span, a->name);

@@ -259,16 +259,37 @@ void ck_where(Check *c, Decl *d) {
 
 // --- written types ---------------------------------------------------------
 
+// What other languages call the types.
+static const char *const foreign[][2] = {
+    {"float", "f32"},  {"float32", "f32"},   {"fp32", "f32"},
+    {"half", "f16"},   {"float16", "f16"},   {"fp16", "f16"},
+    {"double", "f64"}, {"float64", "f64"},   {"bfloat16", "bf16"},
+    {"int64", "i64"},  {"long", "i64"},      {"int32", "i32"},
+    {"int16", "i16"},  {"int8", "i8"},       {"uint8", "u8"},
+    {"uint16", "u16"}, {"uint32", "u32"},    {"boolean", "bool"},
+    {"fp8", "f8e4m3"}, {"e4m3", "f8e4m3"},   {"e5m2", "f8e5m2"},
+};
+
+static void unknown_type(Check *c, const TypeExpr *t) {
+  Diag *d = diag_add(c->cx, DIAG_unknown_type, t->span, t->generic);
+  Guess g = guess_start(t->generic);
+  for (int i = 0; i < DT_COUNT; i++) guess_try(&g, dtype_name((DType)i));
+  for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+    if (!strcmp(t->generic, foreign[i][0])) g.best = foreign[i][1];
+  if (!g.best) return;
+  Span name = t->span;
+  name.lo = t->row ? t->span.hi - (uint32_t)strlen(t->generic) : t->span.lo;
+  name.hi = name.lo + (uint32_t)strlen(t->generic);
+  diag_fix(c->cx, d, name, g.best, "did you mean '%s'?", g.best);
+}
+
 static bool elem_type(Check *c, TypeExpr *t, Ty *out) {
   if (t->is_int) out->dtype = DT_I64;
   else if (!t->generic) out->dtype = t->dtype;
   else {
     Sym *s = scope_find(c->scope, t->generic);
     if (!s || s->kind != SY_DTYPE) {
-      Diag *d = diag_add(c->cx, DIAG_unknown_type, t->span, t->generic);
-      Guess g = guess_start(t->generic);
-      for (int i = 0; i < DT_COUNT; i++) guess_try(&g, dtype_name((DType)i));
-      if (g.best) diag_note(c->cx, d, NOWHERE, "did you mean '%s'?", g.best);
+      unknown_type(c, t);
       return false;
     }
     s->nuses++;

@@ -216,14 +216,25 @@ static bool floats(Check *c, Expr *a, Expr *b, Ty *out) {
   return numbers(c, a, b, out);
 }
 
+// The one-character operator between two operands; NOWHERE if a comment is in
+// the way. Spans leave out parentheses.
+static Span operator_span(Check *c, const Expr *e, char op) {
+  Span s = {e->span.src, e->a->span.hi, e->b->span.lo};
+  const char *text = span_text(c, s), *at = strchr(text, op);
+  if (!at || strchr(text, '#')) return NOWHERE;
+  s.lo += (uint32_t)(at - text);
+  s.hi = s.lo + 1;
+  return s;
+}
+
 // `a / b` of integers: real division wants floats, floor division is //.
 static bool division(Check *c, Expr *e, Ty *out) {
   bool ints = ty_is_int(&e->a->ty) && ty_is_int(&e->b->ty);
   if (!ints || (e->a->ty.weak && e->b->ty.weak)) return floats(c, e->a, e->b, out);
   Diag *d = diag_add(c->cx, DIAG_int_division, e->span);
   const char *a = span_text(c, e->a->span), *b = span_text(c, e->b->span);
-  diag_fix(c->cx, d, e->span, arena_printf(c->a, "%s // %s", a, b),
-           "round down with //");
+  Span op = operator_span(c, e, '/');
+  if (span_known(op)) diag_fix(c->cx, d, op, "//", "round down with //");
   diag_fix(c->cx, d, e->span, arena_printf(c->a, "f32(%s) / f32(%s)", a, b),
            "divide as floats");
   return false;

@@ -49,7 +49,28 @@ static const Expr *find(const Expr *e, uint32_t fact) {
   return found;
 }
 
-const Expr *ck_float_part(const Expr *e) { return find(e, FLOATS); }
+// What a let or a call is made of.
+static const Expr *behind(const Expr *e) {
+  const Sym *s = e->sym;
+  uint32_t n = 0;
+  if (s && s->kind == SY_LET) return s->value;
+  if (!s || s->kind != SY_DECL || !is_function(s->decl)) return NULL;
+  Expr *const *at = results_of(s->decl, &n);
+  return at && n ? at[0] : NULL;
+}
+
+const Expr *ck_float_part(const Expr *e) {
+  const Expr *found = find(e, FLOATS);
+  for (int i = 0; i < 16 && found; i++) {
+    const Expr *in = ty_is_float(&found->ty) && found->kind != EX_NAME
+                         ? NULL
+                         : behind(found);
+    const Expr *deeper = in ? find(in, FLOATS) : NULL;
+    if (!deeper) break;
+    found = deeper;
+  }
+  return found;
+}
 
 // --- intervals -------------------------------------------------------------
 
