@@ -3,6 +3,11 @@
 
 #include "runtime/attn.h"
 
+#include <math.h>
+
+// A few seconds of the oracle.
+#define VERIFY_SAMPLE_ABOVE 3e8
+
 typedef struct Run {
   DrvCall call;
   DrvGens gens;
@@ -90,7 +95,8 @@ static int verify(Session *s, Run *r, const DrvSaved *saved) {
   DrvReference ref;
   DrvVerdict v[64];
   double tol = s->cli->tol > 0 ? s->cli->tol : drv_tolerance(&r->call);
-  if (!drv_reference(&r->call, saved, DRV_SAMPLE_ABOVE, 1, &ref))
+  double above = s->cli->verify_all ? INFINITY : VERIFY_SAMPLE_ABOVE;
+  if (!drv_reference(&r->call, saved, above, 1, &ref))
     return EXIT_DIAG;
   uint32_t n = drv_verdicts(&r->call, &ref, v, 64);
   bool ok = true;
@@ -126,9 +132,9 @@ static int execute(Session *s, Run *r) {
   int rc = EXIT_OK;
   if (!drv_launch(&r->call, r->code, r->rt)) return EXIT_DIAG;
   if (!write_outputs(s, r)) return rc;
-  if (s->cli->verify) rc = verify(s, r, &saved);
+  if (s->cli->verify || s->cli->verify_all) rc = verify(s, r, &saved);
   if (s->cli->time && !print_time(s, r)) return EXIT_DIAG;
-  if (!s->cli->verify && !s->cli->time && !s->cli->out.n && !s->cli->quiet)
+  if (!s->cli->verify && !s->cli->verify_all && !s->cli->time && !s->cli->out.n && !s->cli->quiet)
     fprintf(stderr, "ran %s (no --out, --time or --verify: nothing to show)\n",
             inputs_title(&r->call));
   return rc;

@@ -95,6 +95,11 @@ static void choose_dtype(DrvCall *c, int g, DType t) {
       c->args[i].dtype = t;
 }
 
+void drv_first_dtype(DrvCall *c, DrvArg *a) {
+  int g = generic_at(c->prog, a->param->type->generic);
+  if (g >= 0) choose_dtype(c, g, c->prog->generics.at[g].dtypes.at[0]);
+}
+
 bool drv_has_dtype(const Decl *prog, const char *generic) {
   return generic_at(prog, generic) >= 0;
 }

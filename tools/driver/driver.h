@@ -98,6 +98,8 @@ bool drv_set_array(DrvCall *c, DrvArg *a, const NpyArray *x,
 bool drv_set_scalar(DrvCall *c, DrvArg *a, double v);
 // Chooses the dtype of a parameter with a dtype generic for data of `have`.
 bool drv_decide(DrvCall *c, DrvArg *a, DType have);
+// The first dtype of its generic.
+void drv_first_dtype(DrvCall *c, DrvArg *a);
 // Dims from the arrays, then every array against the dims.
 bool drv_solve(DrvCall *c);
 // Makes up what is not given: dims first (a sensible size for each), then

@@ -176,7 +176,7 @@ static bool fill_one(DrvCall *c, DrvArg *a, const DrvGens *gens,
   const DrvGen *given = given_gen(gens, a);
   if (a->out || a->array.data || a->given) return true;
   if (a->scalar && a->param->deflt && !given) return true;
-  if (a->dtype == DT_NONE && !drv_decide(c, a, DT_F32)) return false;
+  if (a->dtype == DT_NONE) drv_first_dtype(c, a);
   Gen g = given ? given->gen : default_gen(c, a);
   if (!g.seed) g.seed = seed;
   const char *stream = given && given->stream ? given->stream
