@@ -14,7 +14,7 @@
 
 // Instruction sets the target row allows.
 typedef struct CgFeatures {
-  bool fma, floor, f16, avx512, avx512bf16;
+  bool fma, floor, f16, masked, avx512, avx512bf16;
 } CgFeatures;
 
 typedef struct Cg {
@@ -74,7 +74,14 @@ LLVMValueRef cg_dim(Cg *g, Dim d);                     // i64 value of a dim
 LLVMValueRef cg_field(Cg *g, LLVMValueRef base, uint64_t offset,
                       LLVMTypeRef t);
 LLVMBasicBlockRef cg_block(Cg *g, const char *name);
+void cg_target_attrs(Cg *g, LLVMValueRef f);  // CPU, features, nounwind
 void cg_fn_attr(Cg *g, LLVMValueRef f, const char *enum_attr);
+// Vector memory accesses (masked.c). mask NULL: all lanes; gather and scatter
+// take a vector of pointers; value: what to store.
+typedef enum CgAccess { CG_LOAD, CG_STORE, CG_GATHER, CG_SCATTER } CgAccess;
+LLVMValueRef cg_masked(Cg *g, CgAccess what, LLVMTypeRef type, DType elem,
+                       LLVMValueRef pointer, LLVMValueRef mask,
+                       LLVMValueRef value);
 void cg_op(Cg *g, const Op *op);
 bool cg_control(Cg *g, const Op *op);                 // for if origin alloc
 void cg_region(Cg *g, const Region *r);                // all ops but the yield

@@ -273,19 +273,23 @@ void cg_fn_attr(Cg *g, LLVMValueRef f, const char *name) {
   enum_attr(g, f, LLVMAttributeFunctionIndex, name, 0);
 }
 
+void cg_target_attrs(Cg *g, LLVMValueRef f) {
+  cg_fn_attr(g, f, "nounwind");
+  string_attr(g, f, "target-cpu", g->target->cpu);
+  if (*g->target->features)
+    string_attr(g, f, "target-features", g->target->features);
+  if (!g->has.avx512) return;
+  // LLVM would split 512-bit vectors, against the schedule.
+  string_attr(g, f, "prefer-vector-width", "512");
+  string_attr(g, f, "min-legal-vector-width", "512");
+}
+
 static LLVMValueRef begin(Cg *g, const char *name, LLVMTypeRef ret,
                           LLVMTypeRef *params, unsigned n) {
   LLVMTypeRef t = LLVMFunctionType(ret, params, n, 0);
   g->llfn = LLVMAddFunction(g->mod, name, t);
   LLVMSetLinkage(g->llfn, LLVMInternalLinkage);
-  cg_fn_attr(g, g->llfn, "nounwind");
-  string_attr(g, g->llfn, "target-cpu", g->target->cpu);
-  if (*g->target->features)
-    string_attr(g, g->llfn, "target-features", g->target->features);
-  if (g->has.avx512) {  // LLVM would split 512-bit vectors, against the schedule
-    string_attr(g, g->llfn, "prefer-vector-width", "512");
-    string_attr(g, g->llfn, "min-legal-vector-width", "512");
-  }
+  cg_target_attrs(g, g->llfn);
   g->kargs = LLVMGetParam(g->llfn, 0);
   enum_attr(g, g->llfn, 1, "noalias", 0);
   enum_attr(g, g->llfn, 1, "readonly", 0);

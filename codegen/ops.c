@@ -112,21 +112,22 @@ static LLVMValueRef emit_mod(Cg *g, const Op *op) {
   return LLVMBuildSub(B, arg(g, op, 0), m, "");
 }
 
-// The larger (or smaller), NaN if either is: the compare and select is one
-// instruction that gives y for NaN, so only x needs a test.
+// The larger (or smaller), NaN if either is; of zeros any. One instruction on
+// AArch64, three on x86.
+static LLVMValueRef extreme(Cg *g, LLVMValueRef x, LLVMValueRef y, bool larger) {
+  V a[2] = {x, y};
+  V r = cg_intrinsic(g, larger ? "llvm.maximum" : "llvm.minimum", cg_of(x), a,
+                     2);
+  LLVMSetFastMathFlags(r, LLVMFastMathNoSignedZeros);
+  return r;
+}
+
 static LLVMValueRef choose(Cg *g, const Op *op, bool larger) {
-  LLVMValueRef x = arg(g, op, 0), y = arg(g, op, 1);
-  if (!is_float(g, op, 0)) {
-    LLVMValueRef a[2] = {x, y};
-    if (arg_type(g, op, 0)->dtype == DT_BOOL)
-      return larger ? LLVMBuildOr(B, x, y, "") : LLVMBuildAnd(B, x, y, "");
-    return cg_intrinsic(g, larger ? "llvm.smax" : "llvm.smin", cg_of(x), a, 2);
-  }
-  LLVMValueRef c = LLVMBuildFCmp(B, larger ? LLVMRealOGT : LLVMRealOLT, x, y,
-                                 "");
-  LLVMValueRef r = LLVMBuildSelect(B, c, x, y, "");
-  LLVMValueRef nan = LLVMBuildFCmp(B, LLVMRealUNO, x, x, "");
-  return LLVMBuildSelect(B, nan, x, r, "");
+  LLVMValueRef x = arg(g, op, 0), y = arg(g, op, 1), a[2] = {x, y};
+  if (is_float(g, op, 0)) return extreme(g, x, y, larger);
+  if (arg_type(g, op, 0)->dtype == DT_BOOL)
+    return larger ? LLVMBuildOr(B, x, y, "") : LLVMBuildAnd(B, x, y, "");
+  return cg_intrinsic(g, larger ? "llvm.smax" : "llvm.smin", cg_of(x), a, 2);
 }
 static LLVMValueRef emit_max(Cg *g, const Op *op) {
   return choose(g, op, true);
@@ -273,23 +274,6 @@ static LLVMValueRef emit_st(Cg *g, const Op *op) {
   return NULL;
 }
 
-// Calls a masked memory intrinsic overloaded on two types; `align` is the
-// parameter that carries the alignment.
-static LLVMValueRef masked(Cg *g, const char *name, LLVMTypeRef t0,
-                           LLVMTypeRef t1, LLVMValueRef *a, unsigned n,
-                           unsigned pointer, DType elem) {
-  unsigned id = LLVMLookupIntrinsicID(name, __builtin_strlen(name));
-  LLVMTypeRef over[2] = {t0, t1};
-  LLVMValueRef f = LLVMGetIntrinsicDeclaration(g->mod, id, over, 2);
-  LLVMValueRef c = LLVMBuildCall2(B, LLVMIntrinsicGetType(g->lc, id, over, 2),
-                                  f, a, n, "");
-  unsigned kind = LLVMGetEnumAttributeKindForName("align", 5);
-  LLVMAddCallSiteAttribute(
-      c, pointer, LLVMCreateEnumAttribute(g->lc, kind,
-                                          (uint64_t)dtype_size(elem)));
-  return c;
-}
-
 static LLVMValueRef emit_vld(Cg *g, const Op *op) {
   const Type *t = res_type(g, op);
   LLVMTypeRef lt = cg_vec(cg_memory(g, t->dtype), t->n);
@@ -298,8 +282,7 @@ static LLVMValueRef emit_vld(Cg *g, const Op *op) {
     v = LLVMBuildLoad2(B, lt, p, "");
     LLVMSetAlignment(v, (unsigned)dtype_size(t->dtype));
   } else {
-    LLVMValueRef a[3] = {p, arg(g, op, 2), LLVMConstNull(lt)};
-    v = masked(g, "llvm.masked.load", lt, cg_of(p), a, 3, 1, t->dtype);
+    v = cg_masked(g, CG_LOAD, lt, t->dtype, p, arg(g, op, 2), NULL);
   }
   return from_memory(g, v, t->dtype);
 }
@@ -312,32 +295,24 @@ static LLVMValueRef emit_vst(Cg *g, const Op *op) {
     LLVMSetAlignment(s, (unsigned)dtype_size(t->dtype));
     return NULL;
   }
-  LLVMValueRef a[3] = {v, p, arg(g, op, 3)};
-  masked(g, "llvm.masked.store", cg_of(v), cg_of(p), a, 3, 2, t->dtype);
+  cg_masked(g, CG_STORE, cg_of(v), t->dtype, p, arg(g, op, 3), v);
   return NULL;
-}
-
-static LLVMValueRef full_mask(Cg *g, LLVMTypeRef shape) {
-  return LLVMConstAllOnes(cg_like(g, shape, LLVMInt1TypeInContext(g->lc)));
 }
 
 static LLVMValueRef emit_vgather(Cg *g, const Op *op) {
   const Type *t = res_type(g, op);
   LLVMTypeRef lt = cg_vec(cg_memory(g, t->dtype), t->n);
-  LLVMValueRef p = address(g, op);
-  LLVMValueRef m = op->nargs > 2 ? arg(g, op, 2) : full_mask(g, lt);
-  LLVMValueRef a[3] = {p, m, LLVMConstNull(lt)};
-  LLVMValueRef v = masked(g, "llvm.masked.gather", lt, cg_of(p), a, 3, 1,
-                          t->dtype);
+  LLVMValueRef m = op->nargs > 2 ? arg(g, op, 2) : NULL;
+  LLVMValueRef v = cg_masked(g, CG_GATHER, lt, t->dtype, address(g, op), m,
+                             NULL);
   return from_memory(g, v, t->dtype);
 }
 
 static LLVMValueRef emit_vscatter(Cg *g, const Op *op) {
   const Type *t = arg_type(g, op, 2);
-  LLVMValueRef v = to_memory(g, arg(g, op, 2), t->dtype), p = address(g, op);
-  LLVMValueRef m = op->nargs > 3 ? arg(g, op, 3) : full_mask(g, cg_of(v));
-  LLVMValueRef a[3] = {v, p, m};
-  masked(g, "llvm.masked.scatter", cg_of(v), cg_of(p), a, 3, 2, t->dtype);
+  LLVMValueRef v = to_memory(g, arg(g, op, 2), t->dtype);
+  LLVMValueRef m = op->nargs > 3 ? arg(g, op, 3) : NULL;
+  cg_masked(g, CG_SCATTER, cg_of(v), t->dtype, address(g, op), m, v);
   return NULL;
 }
 
@@ -372,7 +347,6 @@ static LLVMValueRef emit_vmask(Cg *g, const Op *op) {
 static LLVMValueRef join(Cg *g, RKind k, LLVMValueRef x, LLVMValueRef y,
                          bool fp) {
   LLVMValueRef a[2] = {x, y};
-  LLVMValueRef c, nan;
   switch (k) {
   case RK_SUM:
   case RK_COUNT:
@@ -387,12 +361,8 @@ static LLVMValueRef join(Cg *g, RKind k, LLVMValueRef x, LLVMValueRef y,
     break;
   }
   bool larger = k == RK_MAX;
-  if (!fp)
-    return cg_intrinsic(g, larger ? "llvm.smax" : "llvm.smin", cg_of(x), a, 2);
-  c = LLVMBuildFCmp(B, larger ? LLVMRealOGT : LLVMRealOLT, x, y, "");
-  nan = LLVMBuildFCmp(B, LLVMRealUNO, x, x, "");
-  c = LLVMBuildOr(B, c, nan, "");
-  return LLVMBuildSelect(B, c, x, y, "");
+  if (fp) return extreme(g, x, y, larger);
+  return cg_intrinsic(g, larger ? "llvm.smax" : "llvm.smin", cg_of(x), a, 2);
 }
 
 static LLVMValueRef half(Cg *g, LLVMValueRef v, uint32_t from, uint32_t n) {

@@ -13,11 +13,12 @@ typedef struct Row {
 
 static const Row rows[] = {
     {"X86_64", ATTN_ISA_X86_64, {0}},
-    {"X86_64_V3", ATTN_ISA_X86_64_V3, {.fma = 1, .floor = 1, .f16 = 1}},
+    {"X86_64_V3", ATTN_ISA_X86_64_V3,
+     {.fma = 1, .floor = 1, .f16 = 1, .masked = 1}},
     {"X86_64_V4", ATTN_ISA_X86_64_V4,
-     {.fma = 1, .floor = 1, .f16 = 1, .avx512 = 1}},
+     {.fma = 1, .floor = 1, .f16 = 1, .masked = 1, .avx512 = 1}},
     {"X86_64_V4_BF16", ATTN_ISA_X86_64_V4_BF16,
-     {.fma = 1, .floor = 1, .f16 = 1, .avx512 = 1, .avx512bf16 = 1}},
+     {.fma = 1, .floor = 1, .f16 = 1, .masked = 1, .avx512 = 1, .avx512bf16 = 1}},
     {"AARCH64", ATTN_ISA_AARCH64, {.fma = 1, .floor = 1, .f16 = 1}},
 };
 
