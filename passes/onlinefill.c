@@ -1,6 +1,7 @@
-// online, part 3: proofs by probing. Gauges: does the result depend on the
-// value of a maximum? Fill: which value of the scores makes the terms of a
-// masked key the identities of their kinds?
+// online, part 3: proofs. Gauges: does the result depend on the value of a
+// maximum (by probing)? Fill: which value of the scores makes the terms of a
+// masked key the identities of their kinds (by abstract values)?
+#include "passes/absval.h"
 #include "passes/online.h"
 
 #include <math.h>
@@ -74,12 +75,32 @@ static void pool_fill(Pool *p) {
 }
 
 // ---------------------------------------------------------------- the test
-static double fill_leaf(void *data, const ExNode *n) {
-  Probe *p = data;
-  bool row = n->code == LEAF_ROW && p->empty;
-  if (n->code == LEAF_KEY || row) return probe_value(p, n->leaf);
-  double x = p->level ? p->source : probe_random(p, n->leaf, 3);
-  return n->flags & EF_POS ? fabs(x) : x;
+static Abs of_leaf(AbsMap *m, const ExNode *n) {
+  Abs a = abs_value(m, n->leaf);
+  if (n->code == LEAF_LIVE) a.ninf = a.pinf = false;  // behind a reference
+  return a;
+}
+
+// The value of a term, with scores replaced in m.
+static Abs of_ex(const Sym *s, AbsMap *m, Ex e) {
+  const ExNode *n = sym_at(s, e);
+  if (n->kind == EX_CONST) return abs_exactly(n->c);
+  if (n->kind == EX_LEAF) return of_leaf(m, n);
+  Abs r = of_ex(s, m, n->kid[0]), a[3] = {r};
+  if (n->kind == EX_CAST) return r;
+  if (n->kind == EX_EXP) return abs_op(OP_EXP, a, 1);
+  if (n->kind == EX_POW) {
+    a[1] = abs_exactly(n->c);
+    if (n->c == -1) return abs_op(OP_DIV, (Abs[]){abs_exactly(1), r}, 2);
+    return abs_op(n->c == 0.5 ? OP_SQRT : OP_POW, a, n->c == 0.5 ? 1 : 2);
+  }
+  OpCode fold = n->kind == EX_MUL ? OP_MUL : OP_ADD;
+  for (uint32_t i = 1; i < n->n; i++) {
+    Abs x = of_ex(s, m, n->kid[i]);
+    if (n->kind == EX_OP) a[i < 3 ? i : 2] = x;
+    else r = abs_op(fold, (Abs[]){r, x}, 2);
+  }
+  return n->kind == EX_OP ? abs_op((OpCode)n->code, a, n->n) : r;
 }
 
 static double identity_of(RKind k) {
@@ -92,25 +113,17 @@ static double identity_of(RKind k) {
 }
 
 // Accumulators (as bits) whose terms are identities when each of the n scores
-// is `fill`; all other values are random, or 0, or negative, or those of an
-// empty domain, where every key is masked.
+// is `fill`, whatever the other values are.
 static uint64_t covered(Online *o, const Group *g, const Value *score,
                         uint32_t n, double fill) {
   uint64_t ok = 0;
-  for (uint32_t i = 0; i < g->accs.n && i < 64; i++) ok |= 1ull << i;
-  for (uint32_t trial = 0; trial < 8; trial++) {
-    Probe p;
-    probe_init(&p, o->f, o->arena, 500 + trial);
-    p.shallow = (int)g->axis;
-    p.level = trial == 4 || trial == 5;
-    p.source = trial == 4 ? 0 : -2;
-    p.empty = trial >= 6;
-    for (uint32_t i = 0; i < n; i++) probe_put(&p.force, score[i], fill);
-    for (uint32_t i = 0; i < g->accs.n && i < 64; i++) {
-      const Acc *a = &g->accs.at[i];
-      double x = sym_eval(&o->sym, a->local, fill_leaf, &p);
-      if (x != identity_of(a->kind)) ok &= ~(1ull << i);
-    }
+  AbsMap m = {.f = o->f, .arena = o->arena, .ranges = &o->ranges,
+              .index.arena = o->arena};
+  for (uint32_t i = 0; i < n; i++) abs_put(&m, score[i], abs_exactly(fill));
+  for (uint32_t i = 0; i < g->accs.n && i < 64; i++) {
+    const Acc *a = &g->accs.at[i];
+    Abs x = of_ex(&o->sym, &m, a->local);
+    if (abs_is(x, identity_of(a->kind))) ok |= 1ull << i;
   }
   return ok;
 }

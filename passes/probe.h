@@ -15,12 +15,6 @@ typedef struct Probe {
   Map memo;           // (value, coordinates) -> bits of the double
   Map force;          // Value -> bits: the value is this
   Map shift, scale;   // Value -> bits: added to, multiplied with its value
-  int shallow;        // key axis, or -1: only elementwise values that vary
-                      // with it are computed, all others are sources
-  bool empty;         // key axes have no keys; values that do not vary with
-                      // `shallow` are computed too
-  bool level;         // sources of floats are all equal to `source`
-  double source;
   uint8_t at[32];     // coordinate by axis
   uint32_t compared;  // numbers that probe_same found equal
 } Probe;
@@ -33,7 +27,7 @@ double probe_random(const Probe *p, uint64_t a, uint64_t b);
 
 // What a region's effects see: operands of its ops without results. True if
 // they are the same in a and b (one of them changed by force, shift, scale).
-// NaN in both says nothing; a->compared counts the rest.
+// NaN or the same infinity in both says nothing; a->compared counts the rest.
 bool probe_same(Probe *a, Probe *b, const Region *r);
 
 #endif
