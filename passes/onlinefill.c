@@ -8,12 +8,12 @@
 
 // ---------------------------------------------------------------- gauges
 static bool is_gauge(Online *o, const Red *r) {
-  static const double by[] = {0.3, -0.7, 2.1, -4.5, 9, -15, 0.01, 1};
+  static const double by[] = {0.3, -0.7, 2.1, -4.5, 9,   -15,
+                              0.01, 1,   -0.1, 0.2, -2.5, 5};
   uint32_t seen = 0;
   for (uint32_t i = 0; i < sizeof by / sizeof *by; i++) {
     Probe a, b;
-    probe_init(&a, o->f, o->arena, 1000 + i);
-    probe_init(&b, o->f, o->arena, 1000 + i);
+    probe_pair(&a, &b, o->f, o->arena, i);
     probe_put(&b.shift, r->res, by[i]);
     if (!probe_same(&a, &b, o->region)) return false;
     seen += a.compared > 0;

@@ -5,8 +5,15 @@
 #include <math.h>
 
 void probe_init(Probe *p, const Func *f, Arena *a, uint64_t seed) {
-  *p = (Probe){.f = f, .seed = seed};
+  *p = (Probe){.f = f, .seed = seed, .size = 1};
   p->memo.arena = p->force.arena = p->shift.arena = p->scale.arena = a;
+}
+
+void probe_pair(Probe *a, Probe *b, const Func *f, Arena *arena, uint64_t i) {
+  static const double sizes[] = {1, 0.1, 3, 0.02};
+  probe_init(a, f, arena, 1000 + i);
+  probe_init(b, f, arena, 1000 + i);
+  a->size = b->size = sizes[i % (sizeof sizes / sizeof *sizes)];
 }
 
 static uint64_t bits_of(double x) {
@@ -34,7 +41,7 @@ static double source(const Probe *p, uint64_t a, uint64_t b, DType t) {
   double x = probe_random(p, a, b);
   if (t == DT_BOOL) return x > 0;
   if (!dtype_is_float(t)) return floor(fabs(x) * 4);
-  return x;
+  return x * p->size;
 }
 
 static uint64_t where(const Probe *p, const Type *t) {

@@ -12,6 +12,7 @@ enum { PROBE_KEYS = 4 };
 typedef struct Probe {
   const Func *f;
   uint64_t seed;
+  double size;        // of float sources: they are in [-1.5, 1.5) * size
   Map memo;           // (value, coordinates) -> bits of the double
   Map force;          // Value -> bits: the value is this
   Map shift, scale;   // Value -> bits: added to, multiplied with its value
@@ -20,6 +21,9 @@ typedef struct Probe {
 } Probe;
 
 void probe_init(Probe *p, const Func *f, Arena *a, uint64_t seed);
+// Two equal probes for trial i of a test: seeds and sizes differ by trial, so
+// that no function is saturated in all of them.
+void probe_pair(Probe *a, Probe *b, const Func *f, Arena *arena, uint64_t i);
 void probe_put(Map *m, Value v, double x);
 double probe_value(Probe *p, Value v);
 // A number in [-1.5, 1.5) that depends on the seed and the two keys.

@@ -84,8 +84,7 @@ static void find_logs(Stab *s, const Ops *set, Ops *out) {
     bool grows = true;
     for (uint64_t k = 0; k < 2; k++) {
       Probe a, b;
-      probe_init(&a, s->f, s->arena, 90 + k);
-      probe_init(&b, s->f, s->arena, 90 + k);
+      probe_pair(&a, &b, s->f, s->arena, k);
       for (uint32_t j = 0; j < set->n; j++)
         probe_put(&b.scale, set->at[j]->res[0], exp(by[k]));
       Value v = s->logs.at[i]->res[0];
@@ -97,12 +96,12 @@ static void find_logs(Stab *s, const Ops *set, Ops *out) {
 }
 
 static bool invariant(Stab *s, const Ops *set, const Ops *logs) {
-  static const double by[] = {0.3, -0.7, 2.1, -4.5, 9, 0.01};
+  static const double by[] = {0.3, -0.7, 2.1, -4.5, 9,   0.01,
+                              1,   -0.1, 0.2, -2.5, 5, -0.02};
   uint32_t seen = 0;
   for (uint64_t k = 0; k < sizeof by / sizeof *by; k++) {
     Probe a, b;
-    probe_init(&a, s->f, s->arena, 60 + k);
-    probe_init(&b, s->f, s->arena, 60 + k);
+    probe_pair(&a, &b, s->f, s->arena, k);
     for (uint32_t j = 0; j < set->n; j++)
       probe_put(&b.scale, set->at[j]->res[0], exp(by[k]));
     for (uint32_t j = 0; j < logs->n; j++)
@@ -110,7 +109,7 @@ static bool invariant(Stab *s, const Ops *set, const Ops *logs) {
     if (!probe_same(&a, &b, s->f->body)) return false;
     seen += a.compared > 0;
   }
-  return seen >= 3;
+  return seen >= 4;
 }
 
 // ---------------------------------------------------------------- rewriting
