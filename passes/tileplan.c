@@ -8,9 +8,7 @@
 #include "ir/target.h"
 #include "passes/tile.h"
 
-#include <string.h>
-
-enum { LANES = 16 };  // an axis shorter than this is short
+enum { SHORT = 16 };  // an axis that cannot fill vectors
 
 typedef struct Reuse {
   const Func *f;
@@ -62,8 +60,8 @@ static int choose_lane(const Func *f) {
       best = (int)a;
       continue;
     }
-    bool short_a = extent_bound(f, a) < LANES;
-    bool short_b = extent_bound(f, (uint32_t)best) < LANES;
+    bool short_a = extent_bound(f, a) < SHORT;
+    bool short_b = extent_bound(f, (uint32_t)best) < SHORT;
     bool better = r.shared[a] >= r.shared[best];
     // A long axis with as much reuse beats a short one.
     if (r.shared[a] == r.shared[best] && short_a != short_b) better = short_b;
@@ -72,28 +70,86 @@ static int choose_lane(const Func *f) {
   return best;
 }
 
+// Values that live through a key step, in f32 elements: per lane and per key.
+typedef struct Footprint {
+  const Func *f;
+  int64_t per_lane, per_key;
+} Footprint;
+
+enum { UNKNOWN_VEC = 128 };  // a vector axis whose extent is not known
+
+static int64_t vec_elements(const Func *f, const Type *t) {
+  int64_t n = 1, v;
+  for (uint32_t i = 0; i < t->n; i++) {
+    const Axis *a = &f->axes.at[t->axis[i]];
+    if (a->role != AX_VEC) continue;
+    n *= dim_is_const(&f->mod->dims, a->extent, &v) ? v : UNKNOWN_VEC;
+  }
+  return n;
+}
+
+// Vectors that are loaded and accumulated: Q and O per lane, K and V per key.
+static void measure(void *data, Op *op) {
+  Footprint *p = data;
+  if (op->code != OP_LOAD && op->code != OP_PASS) return;
+  for (uint32_t i = 0; i < op->nres; i++) {
+    const Type *t = ir_type(p->f, op->res[i]);
+    int64_t n = vec_elements(p->f, t);
+    if (n == 1) continue;
+    if (op->code == OP_LOAD && has_key_axis(p->f, t)) p->per_key += n;
+    else p->per_lane += n;
+  }
+}
+
+// The target's tile, halved while what a step touches overflows three
+// quarters of the second-level cache (the rest is for what streams by).
+static void fit_cache(Ctx *cx, const Func *f, const Target *tg, TilePlan *p) {
+  Footprint use = {.f = f};
+  ir_walk(f->body, measure, &use);
+  int64_t room = (int64_t)tg->l2 * 1024 * 3 / 4, lanes = tg->lanes;
+  int64_t need;
+  for (;;) {
+    need = 4 * (p->tile_q * (use.per_lane + p->tile_k) +
+                p->tile_k * use.per_key);
+    if (need <= room) break;
+    if (p->tile_k > 32 && use.per_key * p->tile_k > use.per_lane * p->tile_q)
+      p->tile_k /= 2;
+    else if (p->tile_q >= 4 * lanes)
+      p->tile_q = p->tile_q / 2 / lanes * lanes;
+    else if (p->tile_k > 32)
+      p->tile_k /= 2;
+    else
+      break;
+  }
+  ctx_remark(cx, "%s: a step of %s:%lld x %lld keys touches %lld KiB of a "
+             "second-level cache of %u KiB", f->name,
+             f->axes.at[p->lane].name, (long long)p->tile_q,
+             (long long)p->tile_k, (long long)(need / 1024), tg->l2);
+}
+
 TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
-  const Target *t = target_by_name(opt->target ? opt->target : "cpu");
-  if (!t) t = target_by_name("cpu");
-  TilePlan p = {.lane = choose_lane(f),
-                .tile_q = opt->tile_q > 0 ? opt->tile_q : t->tile_q,
-                .tile_k = opt->tile_k > 0 ? opt->tile_k : t->tile_k};
+  const Target *tg = target_by_name(opt->target ? opt->target : "cpu");
+  if (!tg) tg = target_by_name("cpu");
+  TilePlan p = {.lane = choose_lane(f), .tile_q = tg->tile_q,
+                .tile_k = tg->tile_k};
   if (p.lane < 0) {
     p.tile_q = 1;
-    ctx_remark(cx, "%s: no parallel axis is tiled; one task per %s", f->name,
-               "point of the parallel axes");
+    ctx_remark(cx, "%s: no parallel axis is tiled; one task per point of the "
+               "parallel axes", f->name);
     return p;
   }
-  int64_t hi = extent_bound(f, (uint32_t)p.lane);
-  const char *why = opt->tile_q > 0 ? "asked for" : "keeps S and P of a key "
-                    "tile in the first-level cache";
-  if (opt->tile_q <= 0 && hi < p.tile_q) {
-    int64_t lanes = t->lanes;
+  fit_cache(cx, f, tg, &p);
+  int64_t hi = extent_bound(f, (uint32_t)p.lane), lanes = tg->lanes;
+  if (hi < p.tile_q) {
     p.tile_q = hi < lanes ? lanes : (hi + lanes - 1) / lanes * lanes;
-    why = "the whole extent in full vectors";
+    ctx_remark(cx, "%s: tile %s:%lld, the whole extent in full vectors",
+               f->name, f->axes.at[p.lane].name, (long long)p.tile_q);
   }
-  ctx_remark(cx, "%s: tile %s:%lld (%s), %lld keys a step", f->name,
-             f->axes.at[p.lane].name, (long long)p.tile_q, why,
-             (long long)p.tile_k);
+  if (opt->tile_q > 0) p.tile_q = opt->tile_q;
+  if (opt->tile_k > 0) p.tile_k = opt->tile_k;
+  if (opt->tile_q > 0 || opt->tile_k > 0)
+    ctx_remark(cx, "%s: tile %s:%lld x %lld keys, as asked for", f->name,
+               f->axes.at[p.lane].name, (long long)p.tile_q,
+               (long long)p.tile_k);
   return p;
 }
