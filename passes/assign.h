@@ -117,6 +117,7 @@ typedef struct Assign {
   Value *seen;           // per value: stamp of the last walk
   Value stamp;
   Roots pending;
+  const Region *region;  // whose ops are being emitted
 } Assign;
 
 // ---------------------------------------------------------------- emit
@@ -200,6 +201,8 @@ bool is_scalar(const Assign *as, Value v);
 bool is_memory(const Assign *as, Value v);      // a tensor parameter
 DType reg_dtype(DType t);                       // arithmetic is done in it
 bool is_nonneg(const Assign *as, Value v);      // i64, provably >= 0
+// What evaluating the value once more costs.
+int value_cost(const Assign *as, Value v);
 uint32_t panel_cols(const Assign *as, int lane, Dim size);
 bool dot_blocked(const Assign *as, const Op *op, int lane, uint32_t *vec);
 bool feeds_block(const Assign *as, Value v, const Op *op);

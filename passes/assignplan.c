@@ -228,7 +228,7 @@ static bool in_deeper_loop(const Assign *as, Value v, const Op *op) {
 }
 
 // What evaluating the value once more costs; loops make it worth memory.
-static int cost(const Assign *as, Value v) {
+int value_cost(const Assign *as, Value v) {
   const Op *op = ir_def(as->f, v);
   if (!op || !is_inline(as, v)) return 0;
   int c = 1;
@@ -239,8 +239,9 @@ static int cost(const Assign *as, Value v) {
   if (op->code == OP_DIV || op->code == OP_POW) c = 8;
   if ((op->code == OP_FLOORDIV || op->code == OP_MOD)) c = 8;
   for (uint32_t i = 0; i < op->nargs && c < 64; i++)
-    if (!as->eager[op->args[i]] && !is_scalar(as, op->args[i]))
-      c += cost(as, op->args[i]);
+    if (!as->eager[op->args[i]] && !as->forms[op->args[i]] &&
+        !is_scalar(as, op->args[i]) && !is_memory(as, op->args[i]))
+      c += value_cost(as, op->args[i]);
   return c;
 }
 
@@ -288,7 +289,7 @@ static void plan_eager(Assign *as) {
       for (uint32_t i = 0; i < as->f->params.n; i++)
         inout |= as->f->params.at[i].v == op->args[0] &&
                  as->f->params.at[i].role != PR_IN;
-    as->eager[v] = inout || (deeper && cost(as, v) >= 8) ||
+    as->eager[v] = inout || (deeper && value_cost(as, v) >= 8) ||
                    (is_turned(as, v) && !only_blocks(as, v));
   }
 }

@@ -323,5 +323,9 @@ static void op_emit(Assign *as, Op *op) {
 }
 
 void region_emit(Assign *as, Region *r) {
-  for (Op *op = r->first; op; op = op->next) op_emit(as, op);
+  as->region = r;
+  for (Op *op = r->first; op; op = op->next) {
+    op_emit(as, op);
+    as->region = r;
+  }
 }

@@ -367,6 +367,62 @@ static bool fix_overwrite(Assign *as) {
   return false;
 }
 
+// ---------------------------------------------------------------- sharing
+// A dear value that two nests want is put in memory by the first.
+typedef struct Owner {
+  uint32_t stage, nest;
+  bool set;
+} Owner;
+
+static Root *root_share(Assign *as, const Root *r, Value v) {
+  bool mine = r->lane >= 0 && axes_of(as, v) >> r->lane & 1;
+  Dim size = r->lane_size;
+  int lane = mine ? r->lane : lane_of_value(as, v, &size);
+  as->forms[v] = form_new(as, v, lane, size, mine);
+  return root_keep(as, v, as->forms[v]);
+}
+
+static void share_walk(Assign *as, const Root *r, Value v, Owner *own) {
+  if (as->seen[v] == as->stamp || is_memory(as, v)) return;
+  as->seen[v] = as->stamp;
+  if (as->root_of[v] || !is_inline(as, v) || as->forms[v]) return;
+  Owner *o = &own[v];
+  bool other = o->set && (o->stage != r->stage || o->nest != r->nest);
+  bool loops = (axes_of(as, v) & ~((AxisSet)1 << (r->lane & 63))) != 0;
+  // What is written here is there for the rest of this region only.
+  bool here = ir_info(as->f, v)->region == as->region;
+  if (other && loops && here && !as->vec_form[v] && value_cost(as, v) >= 8) {
+    root_share(as, r, v);
+    return;
+  }
+  if (!o->set) *o = (Owner){r->stage, r->nest, true};
+  const Op *op = ir_def(as->f, v);
+  for (uint32_t i = 0; i < op->nargs; i++) share_walk(as, r, op->args[i], own);
+}
+
+static void share_root(Assign *as, const Root *r, Owner *own) {
+  as->stamp++;
+  if (r->kind == ROOT_KEEP && !r->src && !as->forms[r->v])
+    share_walk(as, r, r->v, own);
+  for (uint32_t i = 0; r->op && i < r->op->nargs; i++) {
+    bool operand = r->kind == ROOT_DOT && i < 2;
+    if (!operand) share_walk(as, r, r->op->args[i], own);
+  }
+}
+
+// True if a root was added.
+static bool share(Assign *as, const Sched *s) {
+  uint32_t before_n = as->pending.n;
+  Owner *own = NEWN(as->arena, Owner, as->f->values.n);
+  for (uint32_t i = 0; i < s->stages.n; i++)
+    for (uint32_t k = 0; k < s->stages.at[i].nnests; k++)
+      for (uint32_t j = 0; j < before_n; j++) {
+        const Root *r = as->pending.at[j];
+        if (r->stage == i && r->nest == k) share_root(as, r, own);
+      }
+  return as->pending.n > before_n;
+}
+
 // ---------------------------------------------------------------- lifetimes
 static Root *root_at(const Assign *as, const Op *op) {
   for (uint32_t i = 0; i < as->pending.n; i++)
@@ -376,10 +432,10 @@ static Root *root_at(const Assign *as, const Op *op) {
 
 // Do the pending roots already bring v to where a yield wants it?
 static bool is_kept(const Assign *as, Value v) {
-  if (as->root_of[v] && as->root_of[v]->dst) return true;
+  if (as->root_of[v] && as->root_of[v]->early) return true;
   for (uint32_t i = 0; i < as->pending.n; i++) {
     const Root *r = as->pending.at[i];
-    if (r->kind == ROOT_KEEP && r->v == v) return true;
+    if (r->kind == ROOT_KEEP && r->v == v && (r->early || r->last)) return true;
   }
   return false;
 }
@@ -451,8 +507,9 @@ static void emit_stage(Assign *as, uint32_t stage, uint32_t nnests) {
 void flush(Assign *as) {
   if (!as->pending.n) return;
   Sched s = {0};
-  do place_all(as, &s);
-  while (fix_overwrite(as));
+  place_all(as, &s);
+  if (share(as, &s)) place_all(as, &s);
+  while (fix_overwrite(as)) place_all(as, &s);
   for (uint32_t i = 0; i < as->pending.n; i++)
     place_result(as, as->pending.at[i]);
   for (uint32_t i = 0; i < as->pending.n; i++) {
