@@ -127,7 +127,7 @@ static bool emit(Cg *g, LLVMTargetMachineRef tm, const CgProgram *progs,
                  uint32_t n, CgEmit what, Buf *out) {
   LLVMValueRef box = n ? container(g) : NULL;
   for (uint32_t i = 0; i < n; i++) cg_program(g, &progs[i], box);
-  if (!verify(g)) return false;
+  if (g->failed || !verify(g)) return false;
   if (what != CG_LLVM_RAW && !optimize(g, tm)) return false;
   return write(g, tm, what, out) && !g->failed;
 }

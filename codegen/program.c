@@ -57,9 +57,26 @@ static V text(Prog *q, const char *s) {
 }
 
 // ---------------------------------------------------------------- expressions
+// The runtime's stack must do.
+static void check_depth(Prog *q, CgExpr e) {
+  int depth = 0, most = 0;
+  for (uint32_t i = 0; i < e.n; i++) {
+    int64_t op = e.at[i];
+    bool leaf = op >= ATTN_X_CONST && op <= ATTN_X_STRIDE;
+    if (leaf) i += op >= ATTN_X_SHAPE ? 2 : 1;
+    depth += leaf ? 1 : op == ATTN_X_NOT ? 0 : -1;
+    most = depth > most ? depth : most;
+  }
+  if (most <= ATTN_X_DEPTH) return;
+  diag_add(q->g->cx, DIAG_cg_input, NOWHERE, q->p->name,
+           "an expression of dims is nested too deeply");
+  q->g->failed = true;
+}
+
 static uint32_t expression(Prog *q, CgExpr e) {
   Arena *a = &q->g->cx->scratch;
   if (!e.n) return ATTN_NONE;
+  check_depth(q, e);
   // The same code twice is stored once; code ends where END stands, so any
   // equal stretch will do.
   for (uint32_t i = 0; i + e.n < q->code.n; i++)

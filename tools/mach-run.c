@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef struct Option {
   const char *name, *value;
@@ -300,6 +301,12 @@ static bool run(Run *r) {
   return ok;
 }
 
+// LLVM is about to end the process.
+static void fatal(const char *reason) {
+  fprintf(stderr, "mach-run: internal error: %s\n", reason);
+  _exit(70);
+}
+
 static int host_targets(void) {
   const char *names[8];
   uint32_t n = cg_host_targets(names, 8);
@@ -311,6 +318,7 @@ int main(int argc, char **argv) {
   Ctx cx;
   if (argc == 2 && !strcmp(argv[1], "--host-targets")) return host_targets();
   ctx_init(&cx);
+  cg_on_fatal(fatal);
   Run r = {.cx = &cx, .prefix = "t"};
   if (!options(&r, argc, argv)) {
     fputs("usage: mach-run FILE.tir [options]\n", stderr);
