@@ -132,6 +132,7 @@ Value em_float(Assign *as, DType t, double v);
 Value em_bool(Assign *as, bool v);
 Value em_dim(Assign *as, Dim d);
 bool em_is_int(const Assign *as, Value v, int64_t *n);
+bool em_is_bool(const Assign *as, Value v, bool *b);
 Value em_op(Assign *as, OpCode c, const Value *args, uint32_t n, Type t,
             const IrAttr *attrs, uint32_t nattrs);
 Value em_1(Assign *as, OpCode c, Value x);

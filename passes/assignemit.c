@@ -145,6 +145,24 @@ static Value quotient(Assign *as, Value x, int64_t c) {
   return q ? em_2(as, OP_ADD, q, em_int(as, floor_div(n, c))) : 0;
 }
 
+bool em_is_bool(const Assign *as, Value v, bool *b) {
+  const Op *op = ir_def(as->g, v);
+  if (op && op->code == OP_SPLAT) op = ir_def(as->g, op->args[0]);
+  if (!op || op->code != OP_CONST || ir_type(as->g, op->res[0])->dtype != DT_BOOL)
+    return false;
+  *b = ir_attr_i(op, AT_IVALUE, 0) != 0;
+  return true;
+}
+
+// x and y, x or y where one is known; 0 if none is.
+static Value known_bool(Assign *as, OpCode c, Value x, Value y) {
+  bool b;
+  if (c != OP_AND && c != OP_OR) return 0;
+  if (em_is_bool(as, x, &b)) return b == (c == OP_OR) ? x : y;
+  if (em_is_bool(as, y, &b)) return b == (c == OP_OR) ? y : x;
+  return 0;
+}
+
 static void balance(Assign *as, Value *x, Value *y) {
   if (is_vec(as, *x)) *y = em_vec(as, *y);
   if (is_vec(as, *y)) *x = em_vec(as, *x);
@@ -161,6 +179,10 @@ Value em_2(Assign *as, OpCode c, Value x, Value y) {
       n = quotient(as, x, b);
     if (n) return n;
   }
+  if (mty(as, x)->dtype == DT_BOOL) {
+    Value n = known_bool(as, c, x, y);
+    if (n) return n;
+  }
   balance(as, &x, &y);
   return ir_2(&as->b, c, x, y);
 }
@@ -173,7 +195,9 @@ Value em_3(Assign *as, OpCode c, Value x, Value y, Value z) {
 }
 
 Value em_select(Assign *as, Value c, Value x, Value y) {
+  bool b;
   if (x == y) return x;
+  if (em_is_bool(as, c, &b)) return b ? x : y;
   return em_3(as, OP_SELECT, c, x, y);
 }
 

@@ -115,7 +115,18 @@ static Value eval_elementwise(Assign *as, const Op *op, uint32_t c) {
   return op_info(op->code)->infer == INF_BOOL ? r : narrow(as, op, r);
 }
 
+// A scalar operand of `or` that is known to hold: nothing else is evaluated.
+static bool decided(Assign *as, const Op *op) {
+  bool b;
+  for (uint32_t i = 0; op->code == OP_OR && i < 2; i++) {
+    Value x = is_scalar(as, op->args[i]) ? memo_get(as, op->args[i], 0) : 0;
+    if (x && em_is_bool(as, x, &b) && b) return true;
+  }
+  return false;
+}
+
 static Value eval_op(Assign *as, const Op *op, uint32_t c) {
+  if (decided(as, op)) return em_bool(as, true);
   switch (op->code) {
   case OP_CONST: return eval_const(as, op);
   case OP_DIM: return em_dim(as, (Dim)ir_attr_i(op, AT_DIM, 0));
@@ -183,6 +194,7 @@ static void hoist_walk(Assign *as, Value v) {
     return;
   }
   if (find_form(as, v) || !is_inline(as, v)) return;
+  if (decided(as, ir_def(as->f, v))) return;
   hoist_args(as, ir_def(as->f, v));
 }
 

@@ -195,7 +195,8 @@ static Value step_acc(Assign *as, const Root *r, uint32_t c, Value acc) {
   }
   Value x = eval_as(as, r->op->args[0], c, t);
   x = masked(as, r, c, x, em_identity(as, rkind(r), t));
-  return em_combine(as, rkind(r), acc, x);
+  x = em_combine(as, rkind(r), acc, x);
+  return is_vec(as, acc) ? em_vec(as, x) : x;
 }
 
 // Advances the accumulators by one point; kept values go to kept.
@@ -447,6 +448,73 @@ static void mark_ready(Assign *as, const Root *r) {
   if (as->vec_form[r->v] == r->dst) as->vec_ready[r->v] = true;
 }
 
+// A scalar that decides an `or` of what v needs: 0 if there is none.
+static Value find_switch(Assign *as, Value v) {
+  if (as->seen[v] == as->stamp || is_memory(as, v)) return 0;
+  as->seen[v] = as->stamp;
+  const Op *op = ir_def(as->f, v);
+  if (!op || as->ready[v] || !is_inline(as, v) || memo_get(as, v, 0)) return 0;
+  bool here = as->pt.lane == as->par ||
+              type_has_axis(ir_type(as->f, v), (uint32_t)as->pt.lane);
+  for (uint32_t i = 0; op->code == OP_OR && here && i < 2; i++) {
+    Value u = op->args[i], x = memo_get(as, u, 0);
+    const Op *def = x ? ir_def(as->g, x) : NULL;
+    if (x && is_scalar(as, u) && !(def && def->code == OP_CONST)) return u;
+  }
+  Value u = 0;
+  for (uint32_t i = 0; i < op->nargs && !u; i++)
+    u = find_switch(as, op->args[i]);
+  return u;
+}
+
+static Value nest_switch(Nest *n) {
+  Assign *as = n->as;
+  Value u = 0;
+  if (as->pt.lane < 0 || (n->panels && !as->pt.bound)) return 0;
+  as->stamp++;
+  for (uint32_t i = 0; i < n->n; i++) {
+    const Root *r = n->r[i];
+    if (r->kind == ROOT_STORE || r->kind == ROOT_SCAN || over_lanes(r))
+      return 0;
+    if (r->kind == ROOT_KEEP && !u && !r->src) u = find_switch(as, r->v);
+    for (uint32_t k = 0; r->op && k < r->op->nargs && !u; k++)
+      u = find_switch(as, r->op->args[k]);
+  }
+  return u;
+}
+
+// The results of a nest that are in registers.
+static uint32_t in_registers(Nest *n, Value *out) {
+  uint32_t k = 0;
+  for (uint32_t i = 0; i < n->n; i++)
+    for (uint32_t c = 0; reducing(n->r[i]) && c < n->as->pt.cols; c++)
+      out[k++] = memo_get(n->as, n->r[i]->v, c);
+  return k;
+}
+
+// Two versions of the loops, with u true and with u false.
+static void versions(Nest *n, Value u) {
+  Assign *as = n->as;
+  uint32_t cols = as->pt.cols, m = 0;
+  Value *v = NEWN(as->arena, Value, n->n * cols + 1);
+  Type *t = NEWN(as->arena, Type, n->n * cols + 1);
+  for (uint32_t i = 0; i < n->n && !n->nouter; i++)
+    for (uint32_t c = 0; reducing(n->r[i]) && c < cols; c++)
+      t[m++] = type_vec(acc_dtype(as, n->r[i]), as->lanes);
+  Branch br = if_open(as, memo_get(as, u, 0), t, m);
+  for (int no = 0; no < 2; no++) {
+    memo_put(as, u, 0, em_bool(as, !no));
+    hoist_all(n);
+    inside(n, 0);
+    if (m) in_registers(n, v);
+    if (no) if_close(as, &br, v, v);
+    else if_else(as, &br, v);
+  }
+  for (uint32_t i = 0, k = 0; i < n->n && m; i++)
+    for (uint32_t c = 0; reducing(n->r[i]) && c < cols; c++)
+      memo_put(as, n->r[i]->v, c, v[k++]);
+}
+
 static void nest_emit(Assign *as, Root **r, uint32_t n, bool panels) {
   if (n == 1 && r[0]->kind == ROOT_DOT) {
     dot_emit(as, r[0]);
@@ -461,8 +529,13 @@ static void nest_emit(Assign *as, Root **r, uint32_t n, bool panels) {
   Nest nest = {.as = as, .r = r, .n = n, .pair = -1, .panels = panels};
   nest.acc = NEWN(as->arena, Value, n * MAX_COLS + 1);
   nest_init(&nest);
-  hoist_all(&nest);
-  inside(&nest, 0);
+  Value u = nest_switch(&nest);
+  if (u) {
+    versions(&nest, u);
+  } else {
+    hoist_all(&nest);
+    inside(&nest, 0);
+  }
   for (uint32_t i = 0; i < n; i++) mark_ready(as, r[i]);
 }
 

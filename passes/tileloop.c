@@ -1,5 +1,7 @@
-// Key loops of the pass `tile`: one `pass` op becomes, per interval of its
-// bounds, a masked loop, a loop without masks and a masked loop.
+// Key loops of the pass `tile`: one `pass` op becomes one loop over key tiles,
+// inside of one over the intervals of its bounds if there are several. A flag
+// says which tiles need no mask: masks are `full or predicate`, and `assign`
+// makes two versions of the loops that evaluate one.
 //
 // Values are cloned on demand, accumulator by accumulator, so that term i sees
 // the accumulators j < i after this tile, as docs/ir.md defines a pass.
@@ -22,8 +24,10 @@ typedef struct KeyLoop {
   Type *types;           // of the accumulators, as tiles
   // of the loop body being made
   bool masked;
+  Value full;            // bool: every key of the tile is seen; 0: unknown
   Value mask;            // bool over lanes and keys
   Value kmask;           // its part that does not vary with the lanes, or 0
+  bool extent_only;      // kmask says `key < extent` only
 } KeyLoop;
 
 static bool mapped(const ValueMap *m, Value v) {
@@ -72,13 +76,26 @@ static Value keep_if(Builder *b, Value mask, Value v, double other) {
 // ---------------------------------------------------------------- on demand
 static Value need(KeyLoop *l, Builder *b, Value v, ValueMap *m);
 
+// Does the load read 0 behind the axis' end by itself?
+static bool ends_with_axis(KeyLoop *l, const Op *op, const ValueMap *m) {
+  const Type *t = ir_type(l->t->from, op->args[0]);
+  if (ir_attr_i(op, AT_INBOUNDS, 0)) return false;
+  for (uint32_t i = 0; i < t->n; i++)
+    if (t->size[i] == l->t->from->axes.at[l->axis].extent &&
+        vmap_get(m, op->args[1 + i]) == l->t->coord[l->axis])
+      return true;
+  return false;
+}
+
 // Loads of key data in a masked body read zeros where no lane sees the key:
 // memory past a sequence's end may hold anything.
-static Value clean_load(KeyLoop *l, Builder *b, const Op *op, Value v) {
+static Value clean_load(KeyLoop *l, Builder *b, const Op *op, Value v,
+                        const ValueMap *m) {
   const Type *t = ir_type(b->fn, v);
   bool plain = op->code == OP_LOAD && l->masked && l->kmask && t->n > 1 &&
                type_has_axis(t, l->axis) && dtype_is_float(t->dtype);
-  return plain ? keep_if(b, l->kmask, v, 0) : v;
+  if (!plain || (l->extent_only && ends_with_axis(l, op, m))) return v;
+  return keep_if(b, l->kmask, v, 0);
 }
 
 static void clone_on_demand(KeyLoop *l, Builder *b, const Op *op,
@@ -92,7 +109,7 @@ static void clone_on_demand(KeyLoop *l, Builder *b, const Op *op,
   assert(ok);
   (void)ok;
   if (op->nres != 1) return;
-  Value v = clean_load(l, b, op, vmap_get(m, op->res[0]));
+  Value v = clean_load(l, b, op, vmap_get(m, op->res[0]), m);
   if (is_score(op) && l->masked && l->fill != FILL_SELECT)
     v = keep_if(b, l->mask, v, l->fill == FILL_ZERO ? 0 : -INFINITY);
   vmap_put(m, op->res[0], v);
@@ -210,7 +227,9 @@ static void split_mask(KeyLoop *l, Builder *b, Value p, ValueMap *m) {
   l->mask = ir_2(b, OP_AND, l->mask, v);
   bool lanes = l->t->plan.lane >= 0 &&
                type_has_axis(ir_type(b->fn, v), (uint32_t)l->t->plan.lane);
-  if (!lanes) l->kmask = ir_2(b, OP_AND, l->kmask, v);
+  if (lanes) return;
+  l->kmask = ir_2(b, OP_AND, l->kmask, v);
+  l->extent_only = false;
 }
 
 // The predicate of this tile's keys, and its part shared by all lanes.
@@ -218,7 +237,11 @@ static void make_mask(KeyLoop *l, Builder *b, Value key, ValueMap *m) {
   Value extent = ir_dim(b, l->t->from->axes.at[l->axis].extent);
   l->kmask = ir_2(b, OP_LT, key, extent);
   l->mask = l->kmask;
+  l->extent_only = true;
   if (!l->whole) split_mask(l, b, region_yield(l->domain)->args[0], m);
+  if (!l->full) return;
+  l->kmask = ir_2(b, OP_OR, l->full, l->kmask);
+  l->mask = ir_2(b, OP_OR, l->full, l->mask);
 }
 
 // Coordinates and mask of the tile of keys from k0.
@@ -251,9 +274,9 @@ static void body(KeyLoop *l, Builder *b, Value k0, bool masked,
 }
 
 // ---------------------------------------------------------------- loops
+// Key tiles from `base` on, those from f0 up to f1 without a mask.
 typedef struct Range {
-  Value base, f0, f1, hi;  // masked [base, f0), full [f0, f1), masked [f1, hi)
-  bool no_head;            // [base, f0) is empty
+  Value base, f0, f1, hi;
   bool no_full;            // [f0, f1) is empty
 } Range;
 
@@ -278,30 +301,46 @@ static uint32_t map_box(KeyLoop *l, Builder *b, const Region *r, ValueMap *m) {
   return at;
 }
 
-// Whether the tile test of `mask` leaves any key of this tile.
+// What the tile test of `mask` says: 0 no key is seen, 2 all are, else 1.
 static Value classified(KeyLoop *l, Builder *b, Value k0,
                         const ValueMap *pre) {
   Tiler *t = l->t;
   ValueMap m = tile_map_copy(t, pre);
   uint32_t at = map_box(l, b, l->classify, &m);
   Value end = ir_2(b, OP_ADD, k0, ir_const_i(b, DT_I64, t->plan.tile_k));
-  end = ir_2(b, OP_MIN, end, ir_dim(b, t->from->axes.at[l->axis].extent));
-  end = ir_2(b, OP_SUB, end, ir_const_i(b, DT_I64, 1));
+  Value extent = ir_dim(b, t->from->axes.at[l->axis].extent);
+  Value last = ir_2(b, OP_MIN, end, extent);
+  last = ir_2(b, OP_SUB, last, ir_const_i(b, DT_I64, 1));
   vmap_put(&m, l->classify->params.at[at], k0);
-  vmap_put(&m, l->classify->params.at[at + 1], end);
+  vmap_put(&m, l->classify->params.at[at + 1], last);
   l->masked = false;
   Value cls = need(l, b, region_yield(l->classify)->args[0], &m);
-  return ir_2(b, OP_NE, cls, ir_const_i(b, DT_I64, 0));
+  Value all = ir_2(b, OP_EQ, cls, ir_const_i(b, DT_I64, 2));
+  all = ir_2(b, OP_AND, all, ir_2(b, OP_LE, end, extent));
+  l->full = l->full ? ir_2(b, OP_OR, l->full, all) : all;
+  return ir_2(b, OP_OR, l->full,
+              ir_2(b, OP_NE, cls, ir_const_i(b, DT_I64, 0)));
 }
 
 // Whether the predicate holds anywhere in this tile.
 static Value occupied(KeyLoop *l, Builder *b, Value k0, const ValueMap *pre) {
   ValueMap m = tile_map_copy(l->t, pre);
-  open_tile(l, b, k0, true, &m);
   Type t = type_scalar(DT_BOOL);
-  Value v = ir_op(b, OP_ANY_OF, &l->mask, 1, NULL, 0, &t, 1, 0)->res[0];
+  Value full = l->full;
+  Op *br = full ? ir_op(b, OP_IF, &full, 1, NULL, 0, &t, 1, 2) : NULL;
+  Builder in = *b;
+  if (br) in.region = br->regions[1], in.before = NULL;
+  l->full = 0;
+  open_tile(l, &in, k0, true, &m);
+  Value v = ir_op(&in, OP_ANY_OF, &l->mask, 1, NULL, 0, &t, 1, 0)->res[0];
   l->t->coord[l->axis] = 0;
-  return v;
+  l->full = full;
+  if (!br) return v;
+  ir_yield(&in, &v, 1);
+  in.region = br->regions[0];
+  Value yes = ir_const_i(&in, DT_BOOL, 1);
+  ir_yield(&in, &yes, 1);
+  return br->res[0];
 }
 
 typedef enum TestStage { TEST_BOUNDS, TEST_PREDICATE, TEST_DONE } TestStage;
@@ -327,30 +366,80 @@ static void tested_body(KeyLoop *l, Builder *b, Value k0, TestStage stage,
   for (uint32_t i = 0; i < l->n; i++) out[i] = br->res[i];
 }
 
-static void loop(KeyLoop *l, Builder *b, Value lo, Value hi, bool masked,
-                 const ValueMap *pre, Value *acc) {
-  Tiler *t = l->t;
-  Value *args = NEWN(pre->arena, Value, l->n + 3);
+// A loop that carries the accumulators; its arguments go to old.
+static Op *carrying(KeyLoop *l, Builder *b, Value lo, Value hi, int64_t step,
+                    const char *hint, const Value *acc, Value *old) {
+  Value *args = NEWN(&l->t->cx->session, Value, l->n + 3);
   args[0] = lo;
   args[1] = hi;
-  args[2] = ir_const_i(b, DT_I64, t->plan.tile_k);
+  args[2] = ir_const_i(b, DT_I64, step);
   for (uint32_t i = 0; i < l->n; i++) args[i + 3] = acc[i];
   IrAttr rev = {.id = AT_REVERSE, .i = 1};
   Op *f = ir_op(b, OP_FOR, args, l->n + 3, &rev, l->order == ORDER_REVERSE,
                 l->types, l->n, 1);
-  Region *r = f->regions[0];
-  Value k0 = ir_region_param(r, type_scalar(DT_I64), "k0");
+  ir_region_param(f->regions[0], type_scalar(DT_I64), hint);
+  for (uint32_t i = 0; i < l->n; i++)
+    old[i] = ir_region_param(f->regions[0], l->types[i],
+                             ir_info(l->t->from, l->op->res[i])->hint);
+  return f;
+}
+
+// The key tiles of one interval.
+static void loop(KeyLoop *l, Builder *b, const Range *r, const ValueMap *pre,
+                 Value *acc) {
   Value *old = NEWN(pre->arena, Value, l->n + 1);
   Value *out = NEWN(pre->arena, Value, l->n + 1);
-  for (uint32_t i = 0; i < l->n; i++)
-    old[i] = ir_region_param(r, l->types[i],
-                             ir_info(t->from, l->op->res[i])->hint);
-  Builder in = {.fn = b->fn, .region = r, .span = b->span};
-  if (masked)
-    tested_body(l, &in, k0, TEST_BOUNDS, pre, old, out);
-  else
+  Value hi = r->no_full ? r->hi : ir_2(b, OP_MAX, r->hi, r->f1);
+  Op *f = carrying(l, b, r->base, hi, l->t->plan.tile_k, "k0", acc, old);
+  Region *in_loop = f->regions[0];
+  Value k0 = in_loop->params.at[0];
+  Builder in = {.fn = b->fn, .region = in_loop, .span = b->span};
+  int64_t divisor = dim_divisor(&b->fn->mod->dims,
+                                l->t->from->axes.at[l->axis].extent);
+  l->full = 0;
+  if (l->whole && divisor % l->t->plan.tile_k == 0) {
     body(l, &in, k0, false, pre, old, out);
+  } else {
+    if (!r->no_full)
+      l->full = ir_2(&in, OP_AND, ir_2(&in, OP_LE, r->f0, k0),
+                     ir_2(&in, OP_LT, k0, r->f1));
+    tested_body(l, &in, k0, TEST_BOUNDS, pre, old, out);
+  }
   ir_yield(&in, out, l->n);
+  for (uint32_t i = 0; i < l->n; i++) acc[i] = f->res[i];
+}
+
+static Value nth(Builder *b, Value s, uint32_t i, Value x, Value other) {
+  return ir_3(b, OP_SELECT, ir_2(b, OP_EQ, s, ir_const_i(b, DT_I64, i)), x,
+              other);
+}
+
+// The s-th of n intervals.
+static Range range_at(Builder *b, const Range *r, uint32_t n, Value s) {
+  Range x = r[n - 1];
+  for (uint32_t i = n - 1; i-- > 0;) {
+    x.base = nth(b, s, i, r[i].base, x.base);
+    x.hi = nth(b, s, i, r[i].hi, x.hi);
+    x.f0 = nth(b, s, i, r[i].f0, x.f0);
+    x.f1 = nth(b, s, i, r[i].f1, x.f1);
+    x.no_full = x.no_full && r[i].no_full;
+  }
+  return x;
+}
+
+static void all_loops(KeyLoop *l, Builder *b, const Range *r, uint32_t n,
+                      const ValueMap *pre, Value *acc) {
+  if (n == 1) {
+    loop(l, b, r, pre, acc);
+    return;
+  }
+  Value *in_acc = NEWN(pre->arena, Value, l->n + 1);
+  Op *f = carrying(l, b, ir_const_i(b, DT_I64, 0), ir_const_i(b, DT_I64, n), 1,
+                   "part", acc, in_acc);
+  Builder in = {.fn = b->fn, .region = f->regions[0], .span = b->span};
+  Range x = range_at(&in, r, n, f->regions[0]->params.at[0]);
+  loop(l, &in, &x, pre, in_acc);
+  ir_yield(&in, in_acc, l->n);
   for (uint32_t i = 0; i < l->n; i++) acc[i] = f->res[i];
 }
 
@@ -387,7 +476,7 @@ static uint32_t ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
   Value zero = ir_const_i(b, DT_I64, 0);
   Value extent = ir_dim(b, l->t->from->axes.at[l->axis].extent);
   if (!l->bounds) {
-    Range r = {.base = zero, .hi = extent, .no_head = true};
+    Range r = {.base = zero, .hi = extent};
     r.f0 = zero;
     r.f1 = l->whole ? tile_floor(l, b, extent) : zero;
     r.no_full = !l->whole;
@@ -409,21 +498,10 @@ static uint32_t ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
     const Value *from = &y->args[4 * i];
     for (int j = 0; j < 4; j++) v[j] = need(l, b, from[j], &m);
     out[i] = align(l, b, v, prev);
-    out[i].no_head = from[0] == from[2] && i == 0;
     out[i].no_full = from[2] == from[3];
     prev = ir_2(b, OP_MAX, out[i].f1, tile_ceil(l, b, out[i].hi));
   }
   return n;
-}
-
-static void range_loops(KeyLoop *l, Builder *b, const Range *r,
-                        const ValueMap *pre, Value *acc) {
-  bool rev = l->order == ORDER_REVERSE;
-  if (rev) loop(l, b, r->f1, r->hi, true, pre, acc);
-  if (!rev && !r->no_head) loop(l, b, r->base, r->f0, true, pre, acc);
-  if (!r->no_full) loop(l, b, r->f0, r->f1, false, pre, acc);
-  if (rev && !r->no_head) loop(l, b, r->base, r->f0, true, pre, acc);
-  if (!rev) loop(l, b, r->f1, r->hi, true, pre, acc);
 }
 
 static KeyLoop key_loop(Tiler *t, const Op *op) {
@@ -457,9 +535,7 @@ bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   hoist(&l, b, l.correct, m);
   Range r[4];
   uint32_t n = ranges(&l, b, m, r);
-  bool rev = l.order == ORDER_REVERSE;
-  for (uint32_t i = 0; i < n; i++)
-    range_loops(&l, b, &r[rev ? n - 1 - i : i], m, acc);
+  all_loops(&l, b, r, n, m, acc);
   for (uint32_t i = 0; i < l.n; i++) vmap_put(m, op->res[i], acc[i]);
   return true;
 }
