@@ -313,7 +313,7 @@ static void remark_group(const Online *o, const Group *g, uint32_t number) {
 
 // ---------------------------------------------------------------- the pass
 static bool run_region(Ctx *cx, Func *f, Region *r) {
-  Online o = {.cx = cx, .arena = &cx->session, .f = f, .region = r};
+  Online o = {.cx = cx, .arena = &cx->scratch, .f = f, .region = r};
   o.by_value.arena = o.origin.arena = o.some.arena = o.inverse.arena = o.arena;
   sym_init(&o.sym, o.arena);
   range_init(&o.ranges, f, o.arena);

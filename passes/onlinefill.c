@@ -8,17 +8,15 @@
 
 // ---------------------------------------------------------------- gauges
 static bool is_gauge(Online *o, const Red *r) {
-  static const double by[] = {0.3, -0.7, 2.1, -4.5, 9,   -15,
-                              0.01, 1,   -0.1, 0.2, -2.5, 5};
   uint32_t seen = 0;
-  for (uint32_t i = 0; i < sizeof by / sizeof *by; i++) {
+  for (uint32_t i = 0; i < PROBE_TRIALS; i++) {
     Probe a, b;
-    probe_pair(&a, &b, o->f, o->arena, i);
-    probe_put(&b.shift, r->res, by[i]);
+    double by = probe_pair(&a, &b, o->f, o->arena, i);
+    probe_put(&b.shift, r->res, by);
     if (!probe_same(&a, &b, o->region)) return false;
     seen += a.compared > 0;
   }
-  return seen >= 4;
+  return seen >= PROBE_TRIALS / 2;
 }
 
 void online_gauges(Online *o) {

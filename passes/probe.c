@@ -9,11 +9,13 @@ void probe_init(Probe *p, const Func *f, Arena *a, uint64_t seed) {
   p->memo.arena = p->force.arena = p->shift.arena = p->scale.arena = a;
 }
 
-void probe_pair(Probe *a, Probe *b, const Func *f, Arena *arena, uint64_t i) {
-  static const double sizes[] = {1, 0.1, 3, 0.02};
+double probe_pair(Probe *a, Probe *b, const Func *f, Arena *arena, uint64_t i) {
+  static const double sizes[] = {1, 0.3, 3, 1, 0.1, 1, 0.02, 3};
+  static const double by[] = {0.3, -0.7, 2.1, -4.5, 9, -0.1, 0.01, 1, -2.5};
   probe_init(a, f, arena, 1000 + i);
   probe_init(b, f, arena, 1000 + i);
   a->size = b->size = sizes[i % (sizeof sizes / sizeof *sizes)];
+  return by[i % (sizeof by / sizeof *by)];
 }
 
 static uint64_t bits_of(double x) {

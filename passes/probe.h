@@ -7,7 +7,7 @@
 
 #include "ir/ir.h"
 
-enum { PROBE_KEYS = 4 };
+enum { PROBE_KEYS = 4, PROBE_TRIALS = 48 };
 
 typedef struct Probe {
   const Func *f;
@@ -21,9 +21,10 @@ typedef struct Probe {
 } Probe;
 
 void probe_init(Probe *p, const Func *f, Arena *a, uint64_t seed);
-// Two equal probes for trial i of a test: seeds and sizes differ by trial, so
-// that no function is saturated in all of them.
-void probe_pair(Probe *a, Probe *b, const Func *f, Arena *arena, uint64_t i);
+// Two equal probes for trial i < PROBE_TRIALS of a test: seeds and sizes differ
+// by trial, so that no function is saturated in all of them. The result is a
+// number by which the test may change something in b.
+double probe_pair(Probe *a, Probe *b, const Func *f, Arena *arena, uint64_t i);
 void probe_put(Map *m, Value v, double x);
 double probe_value(Probe *p, Value v);
 // A number in [-1.5, 1.5) that depends on the seed and the two keys.

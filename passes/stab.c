@@ -77,18 +77,23 @@ static void collect(Stab *s) {
 }
 
 // ---------------------------------------------------------------- the test
-// The logs that grow by t when the weights are multiplied by exp(t).
+// Trial i: in b, the weights of the set are multiplied by exp(t).
+static double trial(Stab *s, const Ops *set, Probe *a, Probe *b, uint64_t i) {
+  double t = probe_pair(a, b, s->f, s->arena, i);
+  for (uint32_t j = 0; j < set->n; j++)
+    probe_put(&b->scale, set->at[j]->res[0], exp(t));
+  return t;
+}
+
+// The logs that grow by t then.
 static void find_logs(Stab *s, const Ops *set, Ops *out) {
-  static const double by[] = {0.7, -1.3};
   for (uint32_t i = 0; i < s->logs.n; i++) {
     bool grows = true;
-    for (uint64_t k = 0; k < 2; k++) {
+    for (uint64_t k = 0; k < 4; k++) {
       Probe a, b;
-      probe_pair(&a, &b, s->f, s->arena, k);
-      for (uint32_t j = 0; j < set->n; j++)
-        probe_put(&b.scale, set->at[j]->res[0], exp(by[k]));
+      double t = trial(s, set, &a, &b, k);
       Value v = s->logs.at[i]->res[0];
-      double d = probe_value(&b, v) - probe_value(&a, v) - by[k];
+      double d = probe_value(&b, v) - probe_value(&a, v) - t;
       grows = grows && fabs(d) < 1e-9;
     }
     if (grows) vec_push(s->arena, out, s->logs.at[i]);
@@ -96,20 +101,16 @@ static void find_logs(Stab *s, const Ops *set, Ops *out) {
 }
 
 static bool invariant(Stab *s, const Ops *set, const Ops *logs) {
-  static const double by[] = {0.3, -0.7, 2.1, -4.5, 9,   0.01,
-                              1,   -0.1, 0.2, -2.5, 5, -0.02};
   uint32_t seen = 0;
-  for (uint64_t k = 0; k < sizeof by / sizeof *by; k++) {
+  for (uint64_t k = 0; k < PROBE_TRIALS; k++) {
     Probe a, b;
-    probe_pair(&a, &b, s->f, s->arena, k);
-    for (uint32_t j = 0; j < set->n; j++)
-      probe_put(&b.scale, set->at[j]->res[0], exp(by[k]));
+    double t = trial(s, set, &a, &b, k);
     for (uint32_t j = 0; j < logs->n; j++)
-      probe_put(&b.shift, logs->at[j]->res[0], -by[k]);
+      probe_put(&b.shift, logs->at[j]->res[0], -t);
     if (!probe_same(&a, &b, s->f->body)) return false;
     seen += a.compared > 0;
   }
-  return seen >= 4;
+  return seen >= PROBE_TRIALS / 2;
 }
 
 // ---------------------------------------------------------------- rewriting
@@ -235,7 +236,7 @@ bool pass_stab(Ctx *cx, Module *m, const PassOpt *opt) {
     if (f->kind != FK_PROGRAM) continue;
     for (uint32_t a = 0; a < f->axes.n; a++) {
       if (f->axes.at[a].role != AX_KEY) continue;
-      Stab s = {.cx = cx, .f = f, .arena = &cx->session, .axis = a};
+      Stab s = {.cx = cx, .f = f, .arena = &cx->scratch, .axis = a};
       range_init(&s.ranges, f, s.arena);
       run_axis(&s);
     }
