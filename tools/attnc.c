@@ -1,5 +1,6 @@
 // attnc: the command line of the compiler. Dispatch only; a command is one
 // file of tools/attnc/.
+#include "codegen/codegen.h"
 #include "tools/attnc/attnc.h"
 
 #include <signal.h>
@@ -26,6 +27,12 @@ static void catch_faults(void) {
 #endif
 }
 
+// LLVM would end the process with code 1.
+static void llvm_error(const char *reason) {
+  fprintf(stderr, "attnc: LLVM: %s\n", reason);
+  internal_error(0);
+}
+
 static void print_targets(void) {
   uint32_t n;
   const Target *t = target_list(&n);
@@ -49,6 +56,7 @@ int main(int argc, char **argv) {
   Cli cli = {0};
   signal(SIGPIPE, SIG_IGN);
   catch_faults();
+  cg_on_fatal(llvm_error);
   int rc = run(&cli, argc, argv);
   arena_drop(&cli.arena);
   return rc;

@@ -99,7 +99,15 @@ typedef struct Progress {
 Progress progress_start(const Cli *cli, const char *what);
 void progress_at(Progress *p, int64_t done, int64_t of, const char *detail);
 void progress_end(Progress *p);
+// A Progress as a DrvWatch's function.
+void progress_watch(void *progress, int64_t done, int64_t of);
 int64_t now_ns(void);
+
+// The same for what does not tell how far it is: elapsed seconds, from a
+// thread of its own.
+typedef struct Busy Busy;
+Busy *busy_start(const Cli *cli, const char *what);
+void busy_end(Busy *b);
 
 // ---- one file each
 #define COMMAND(name, letter, min, max, usage, doc) CommandFn command_##name;

@@ -166,8 +166,10 @@ static int compile(Session *s, void *data) {
   if (!j->n && !s->cli->fn)
     diag_add(&s->cx, DIAG_no_programs, NOWHERE, src->path);
   if (!j->n) return EXIT_OK;
+  Busy *busy = busy_start(s->cli, "compiling");
   if (j->stage) emit_stage(s, j);
   else emit_object(s, j);
+  busy_end(busy);
   show_log(s, j);
   return EXIT_OK;
 }

@@ -96,8 +96,13 @@ static int verify(Session *s, Run *r, const DrvSaved *saved) {
   DrvVerdict v[64];
   double tol = s->cli->tol > 0 ? s->cli->tol : drv_tolerance(&r->call);
   double above = s->cli->verify_all ? INFINITY : VERIFY_SAMPLE_ABOVE;
-  if (!drv_reference(&r->call, saved, above, 1, &ref))
-    return EXIT_DIAG;
+  Progress p = progress_start(s->cli, "the oracle");
+  DrvWatch watch = {progress_watch, &p};
+  r->call.watch = &watch;
+  bool ran = drv_reference(&r->call, saved, above, 1, &ref);
+  r->call.watch = NULL;
+  progress_end(&p);
+  if (!ran) return EXIT_DIAG;
   uint32_t n = drv_verdicts(&r->call, &ref, v, 64);
   bool ok = true;
   if (ref.sampled)

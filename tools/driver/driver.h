@@ -74,6 +74,12 @@ typedef struct DrvArg {
   const char *origin;   // "q.npy", "normal(0, 1)", for messages
 } DrvArg;
 
+// Called now and then while something long goes on.
+typedef struct DrvWatch {
+  void (*at)(void *data, int64_t done, int64_t of);
+  void *data;
+} DrvWatch;
+
 // A program and its arguments.
 typedef struct DrvCall {
   Ctx *cx;
@@ -85,6 +91,7 @@ typedef struct DrvCall {
   const char **from;    // what said so, for messages
   int64_t *total;       // by symbol: all sequences together; -1 unknown
   DType *types;         // by generic of prog
+  const DrvWatch *watch;  // of the oracle, or NULL
 } DrvCall;
 
 bool drv_call(Ctx *cx, Decl *prog, DrvCall *out);

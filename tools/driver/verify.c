@@ -1,9 +1,12 @@
 // Results against the oracle.
 #include "frontend/oracle.h"
+#include "runtime/attn.h"
 #include "tools/driver/driver.h"
 #include "tools/driver/rng.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 enum { SAMPLES = 256, MAX_CORNERS = 64 };
 
@@ -106,6 +109,105 @@ static void make_arg(DrvCall *c, uint32_t i, const DrvSaved *s, OracleArg *o,
   o->data = *want = d;
 }
 
+// ---------------------------------------------------------------- threads
+enum { CHUNK = 8, MAX_WORKERS = 64 };
+
+// Points are independent of each other; each worker has a session of its own
+// for diagnostics and memory.
+typedef struct Job {
+  const DrvCall *call;
+  OracleArg *args;
+  const Points *points;
+  bool sampled;            // points->at holds them; else all, by number
+  int64_t n;               // points
+  atomic_llong next;
+  atomic_bool failed;
+} Job;
+
+typedef struct Worker {
+  Job *job;
+  Ctx cx;
+  pthread_t id;
+  const DrvWatch *watch;   // of the calling thread only
+} Worker;
+
+static void chunk_points(const Job *j, int64_t first, int64_t n, int64_t *at) {
+  uint32_t w = j->points->width;
+  for (int64_t i = 0; i < n; i++) {
+    int64_t left = first + i;
+    for (uint32_t k = w; k-- > 0;) {
+      int64_t extent = j->points->extent[k];
+      at[i * w + k] = j->sampled ? j->points->at.at[(first + i) * w + k]
+                                 : left % extent;
+      left /= extent;
+    }
+  }
+}
+
+static void *run_worker(void *data) {
+  Worker *w = data;
+  Job *j = w->job;
+  int64_t at[CHUNK * 64];
+  while (!atomic_load(&j->failed)) {
+    int64_t first = atomic_fetch_add(&j->next, CHUNK);
+    if (first >= j->n) break;
+    int64_t n = j->n - first < CHUNK ? j->n - first : CHUNK;
+    chunk_points(j, first, n, at);
+    OraclePoints p = {at, (uint64_t)n};
+    if (!oracle_run(&w->cx, j->call->prog, j->args, j->call->dims, &p))
+      atomic_store(&j->failed, true);
+    if (w->watch) w->watch->at(w->watch->data, first, j->n);
+  }
+  return NULL;
+}
+
+// The first diagnostic of a worker becomes one of the call's session.
+static void report(Ctx *cx, const Ctx *from) {
+  if (!from->diags.n) return;
+  const Diag *d = from->diags.at[0];
+  Diag *copy = NEW(&cx->session, Diag);
+  *copy = (Diag){.id = d->id, .sev = d->sev, .span = d->span,
+                 .text = arena_strdup(&cx->session, d->text)};
+  vec_push(&cx->session, &cx->diags, copy);
+  cx->nerrors++;
+}
+
+static bool run_job(Job *j, const DrvWatch *watch) {
+  Ctx *cx = j->call->cx;
+  int n = attn_ctx_threads(attn_ctx_default()), started = 1;
+  if (n > MAX_WORKERS) n = MAX_WORKERS;
+  Worker *w = NEWN(&cx->session, Worker, n);
+  for (int i = 0; i < n; i++) {
+    ctx_init(&w[i].cx);
+    w[i].job = j;
+  }
+  while (started < n &&
+         pthread_create(&w[started].id, NULL, run_worker, &w[started]) == 0)
+    started++;
+  w[0].watch = watch;
+  run_worker(&w[0]);
+  for (int i = 1; i < started; i++) pthread_join(w[i].id, NULL);
+  bool ok = !atomic_load(&j->failed);
+  for (int i = 0; i < n; i++) {
+    if (!ok && cx->nerrors == 0) report(cx, &w[i].cx);
+    ctx_drop(&w[i].cx);
+  }
+  return ok;
+}
+
+static bool has_inout(const DrvCall *c) {
+  for (uint32_t i = 0; i < c->nargs; i++)
+    if (is_inout(&c->args[i])) return true;
+  return false;
+}
+
+static int64_t all_points(const Points *p) {
+  int64_t n = 1;
+  for (uint32_t k = 0; k < p->width; k++)
+    if (__builtin_mul_overflow(n, p->extent[k], &n)) return INT64_MAX;
+  return n;
+}
+
 bool drv_reference(DrvCall *c, const DrvSaved *s, double sample_above,
                    uint64_t seed, DrvReference *out) {
   Arena *a = &c->cx->session;
@@ -115,17 +217,18 @@ bool drv_reference(DrvCall *c, const DrvSaved *s, double sample_above,
     make_arg(c, i, s, &args[i], &out->want[i]);
   out->cost = oracle_cost(c->prog, c->dims);
   Points p = {.a = a};
-  OraclePoints points = {0};
-  if (out->cost > sample_above && c->prog->kind == DE_ATTENTION &&
-      parallel_extents(c, &p)) {
+  bool by_point = c->prog->kind == DE_ATTENTION && !has_inout(c) &&
+                  parallel_extents(c, &p);
+  if (!by_point) return oracle_run(c->cx, c->prog, args, c->dims, NULL);
+  Job j = {.call = c, .args = args, .points = &p, .n = all_points(&p)};
+  out->sampled = j.sampled = out->cost > sample_above;
+  if (j.sampled) {
     corners(&p);
     samples(&p, seed);
-    points = (OraclePoints){p.at.at, p.at.n / p.width};
-    out->sampled = true;
-    out->points = points.n;
+    j.n = p.at.n / p.width;
   }
-  return oracle_run(c->cx, c->prog, args, c->dims,
-                    out->sampled ? &points : NULL);
+  out->points = (uint64_t)j.n;
+  return run_job(&j, c->watch);
 }
 
 DrvError drv_compare_written(Ctx *cx, const NpyArray *x, const double *want) {
