@@ -664,6 +664,14 @@ bool online_emit(Online *o, Group *g) {
   return !o->failed;
 }
 
+// A vector over a scalar: one division, and a product for each element.
+static bool many_over_one(const Func *f, const Type *n, const Type *d) {
+  for (uint32_t i = 0; i < n->n; i++)
+    if (f->axes.at[n->axis[i]].role == AX_VEC && !type_has_axis(d, n->axis[i]))
+      return true;
+  return false;
+}
+
 static void lower_divk(void *data, Op *op) {
   Online *o = data;
   if (op->code != OP_DIVK) return;
@@ -674,7 +682,7 @@ static void lower_divk(void *data, Op *op) {
   Value r;
   if (type_has_axis(d, axis) || !some_of(o, axis, outer_of(o->f, d, axis))) {
     r = ir_2(&b, OP_DIV, op->args[0], op->args[1]);
-  } else if (n->n > d->n) {
+  } else if (many_over_one(o->f, n, d)) {
     Value inv = guarded_inverse(o, &b, op->args[1], axis);
     r = ir_2(&b, OP_MUL, op->args[0], inv);
   } else {

@@ -166,14 +166,27 @@ static Sep sep_select(Sym *s, Ex f) {
   return n > SEP_MAX ? fail(f) : collect(s, t, n);
 }
 
+// Rounding moves from g * h to g. Scaled by a gauge g is at most about 1, and
+// so it may. Else g can leave the range of a narrow type where g * h does not,
+// and a sum of several such terms can cancel: g stays exact then.
+static bool may_round(Sym *s, const Sep *a, uint32_t i, DType t) {
+  Ex rolling, deferred;
+  sep_split(s, a->at[i].h, &rolling, &deferred);
+  bool wide = t == DT_F64 || t == DT_F32 || t == DT_TF32 || t == DT_BF16;
+  return !sym_is_const(s, rolling, 1) || (wide && a->n == 1);
+}
+
 // Linear maps: rounding (its error is that of any reordering) and stop_grad.
 static Sep sep_linear(Sym *s, Ex f) {
   ExNode n = *sym_at(s, f);
   Sep a = sep(s, n.kid[0]);
   if (!a.ok) return a;
-  for (uint32_t i = 0; i < a.n; i++)
-    a.at[i].g = n.kind == EX_CAST ? sym_cast(s, (DType)n.code, a.at[i].g)
-                                  : sym_op(s, OP_STOP_GRAD, &a.at[i].g, 1);
+  for (uint32_t i = 0; i < a.n; i++) {
+    Ex *g = &a.at[i].g;
+    if (n.kind != EX_CAST) *g = sym_op(s, OP_STOP_GRAD, g, 1);
+    else if (may_round(s, &a, i, (DType)n.code))
+      *g = sym_cast(s, (DType)n.code, *g);
+  }
   return collect(s, a.at, a.n);
 }
 
