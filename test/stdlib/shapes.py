@@ -1,0 +1,22 @@
+"""A list for attn-numeric: every program of the library in f32."""
+import pathlib
+import sys
+
+DIMS = ("B=1..3,H=1..3,Hk=1..2,Hq=Hk*1..3,S=1..40,Sq=1..9,Sk=1..50,N=64,"
+        "Nc=1..4,Ns=1..2,P=auto")
+# Dims that mean something else, sensible inputs, coarser types.
+SPECIAL = {
+    "alibi": "--dim=N=32",
+    "gated_delta": "--in=K=normal(0,0.1) --in=g=uniform(-0.2,0) "
+                   "--in=beta=uniform(0,1)",
+    "mamba2": "--dim=P=64 --in=dt=uniform(0,0.2) --in=A=uniform(-4,-1)",
+    "mla": "--in=scale=const(0.05)",
+    "paged": "--tol=1e-2",
+    "retention": "--in=loggamma=uniform(-0.1,0)",
+    "retnet": "--in=loggamma=uniform(-0.1,0)",
+}
+lines = []
+for path in sorted(pathlib.Path(sys.argv[1]).glob("*/*.attn")):
+    special = SPECIAL.get(path.stem, "")
+    lines.append(f"{path} --tol=1e-5 {special} --dim=T=f32,{DIMS} --runs=4")
+pathlib.Path(sys.argv[2]).write_text("\n".join(lines) + "\n")
