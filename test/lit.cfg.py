@@ -43,3 +43,6 @@ if all(map(shutil.which, ["qemu-aarch64", "aarch64-linux-gnu-gcc"])):
     config.available_features.add("qemu-aarch64")
 if config.sanitize:
     config.available_features.add("sanitize")
+# lit --param=full: what takes minutes.
+if "full" in lit_config.params:
+    config.available_features.add("full")
