@@ -112,6 +112,16 @@ static bool allows(const Limit *l, const Root *r) {
 }
 
 // ---------------------------------------------------------------- candidates
+// Can v be had before the stage runs? Not if its own dots decide it.
+static bool known_before(const Assign *as, Value v, int depth) {
+  const Op *op = ir_def(as->f, v);
+  if (!op || is_memory(as, v) || as->ready[v] || as->vec_ready[v]) return true;
+  if (!is_inline(as, v) || depth > 24) return false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!known_before(as, op->args[i], depth + 1)) return false;
+  return true;
+}
+
 static Value find_mask(Assign *as, Value v, uint32_t axis, int depth) {
   const Op *op = ir_def(as->f, v);
   if (!op || is_memory(as, v) || !is_inline(as, v) || depth > 24) return 0;
@@ -119,7 +129,7 @@ static Value find_mask(Assign *as, Value v, uint32_t axis, int depth) {
   as->seen[v] = as->stamp;
   if (op->code == OP_SELECT && has(axes_of(as, op->args[0]), axis) &&
       has(axes_of(as, op->args[0]), (uint32_t)as->pt.lane) &&
-      is_inline(as, op->args[0]))
+      is_inline(as, op->args[0]) && known_before(as, op->args[0], 0))
     return op->args[0];
   for (uint32_t i = 0; i < op->nargs; i++) {
     Value m = find_mask(as, op->args[i], axis, depth + 1);
