@@ -86,6 +86,7 @@ typedef struct Point {
 } Point;
 
 typedef struct Undo {
+  Map *map;
   uint64_t key;
   Value old;
 } Undo;
@@ -112,6 +113,7 @@ typedef struct Assign {
   bool *eager;           // per value of f: kept where it is defined
   Map memo;              // (value, column) -> mach value
   Vec(Undo) undo;
+  Map known;         // (op, operands) -> i64 or bool made in an open scope
   Map ints, floats, dims, facts;  // what the prologue has: f32 constants,
                                   // dims, tensor facts
   Value *seen;           // per value: stamp of the last walk
@@ -237,9 +239,10 @@ Value eval_as(Assign *as, Value v, uint32_t c, DType t);
 // that inner loops find it.
 void hoist(Assign *as, Value v);
 void hoist_inputs(Assign *as, const Op *op);
+Value switch_of(const Assign *as, Value v);
 bool affine_in_lane(const Assign *as, Value v);
 Value tensor_load(Assign *as, const Op *op, uint32_t c);
-void tensor_store(Assign *as, const Op *op, uint32_t c);
+void tensor_store(Assign *as, const Op *op);
 
 // ---------------------------------------------------------------- work
 Root *root_keep(Assign *as, Value v, Form *dst);

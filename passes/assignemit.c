@@ -78,10 +78,61 @@ Value em_op(Assign *as, OpCode c, const Value *args, uint32_t n, Type t,
   return ir_op(&as->b, c, args, n, attrs, nattrs, &t, 1, 0)->res[0];
 }
 
+// ---------------------------------------------------------------- scopes
+uint32_t scope_open(const Assign *as) { return as->undo.n; }
+
+void scope_close(Assign *as, uint32_t mark) {
+  while (as->undo.n > mark) {
+    Undo u = as->undo.at[--as->undo.n];
+    map_put(u.map, u.key, u.old);
+  }
+}
+
+static Value remembered(const Map *m, uint64_t key) {
+  uint64_t x;
+  return map_get(m, key, &x) ? (Value)x : 0;
+}
+
+static void remember(Assign *as, Map *m, uint64_t key, Value x) {
+  Undo u = {m, key, remembered(m, key)};
+  vec_push(as->arena, &as->undo, u);
+  map_put(m, key, x);
+}
+
+static uint64_t memo_key(Value v, uint32_t c) {
+  return (uint64_t)v * MAX_COLS + c;
+}
+
+Value memo_get(const Assign *as, Value v, uint32_t c) {
+  return remembered(&as->memo, memo_key(v, c));
+}
+
+void memo_put(Assign *as, Value v, uint32_t c, Value x) {
+  remember(as, &as->memo, memo_key(v, c), x);
+}
+
+// x op y, made once in a scope: addresses repeat themselves.
+static Value shared(Assign *as, OpCode c, Value x, Value y) {
+  enum { BITS = 28 };  // of a value
+  if ((x | y) >> BITS || c >= 256) return ir_2(&as->b, c, x, y);
+  uint64_t key = (uint64_t)c << 2 * BITS | (uint64_t)x << BITS | y;
+  Value v = remembered(&as->known, key);
+  if (v) return v;
+  v = ir_2(&as->b, c, x, y);
+  remember(as, &as->known, key, v);
+  return v;
+}
+
+// ---------------------------------------------------------------- arithmetic
 Value em_vec(Assign *as, Value x) {
   if (is_vec(as, x)) return x;
-  return em_op(as, OP_SPLAT, &x, 1, type_vec(mty(as, x)->dtype, as->lanes),
-               NULL, 0);
+  Type t = type_vec(mty(as, x)->dtype, as->lanes);
+  uint64_t key = (uint64_t)OP_SPLAT << 56 | x;
+  Value v = remembered(&as->known, key);
+  if (v) return v;
+  v = em_op(as, OP_SPLAT, &x, 1, t, NULL, 0);
+  remember(as, &as->known, key, v);
+  return v;
 }
 
 Value em_1(Assign *as, OpCode c, Value x) { return ir_1(&as->b, c, x); }
@@ -184,7 +235,8 @@ Value em_2(Assign *as, OpCode c, Value x, Value y) {
     if (n) return n;
   }
   balance(as, &x, &y);
-  return ir_2(&as->b, c, x, y);
+  if (dtype_is_float(mty(as, x)->dtype)) return ir_2(&as->b, c, x, y);
+  return shared(as, c, x, y);
 }
 
 Value em_3(Assign *as, OpCode c, Value x, Value y, Value z) {
@@ -211,7 +263,12 @@ Value em_cast(Assign *as, DType to, Value x) {
 }
 
 Value em_iota(Assign *as) {
-  return em_op(as, OP_VIOTA, NULL, 0, type_vec(DT_I64, as->lanes), NULL, 0);
+  uint64_t key = (uint64_t)OP_VIOTA << 56;
+  Value v = remembered(&as->known, key);
+  if (v) return v;
+  v = em_op(as, OP_VIOTA, NULL, 0, type_vec(DT_I64, as->lanes), NULL, 0);
+  remember(as, &as->known, key, v);
+  return v;
 }
 
 Value em_vmask(Assign *as, Value n) {
@@ -279,31 +336,6 @@ Value em_gather(Assign *as, Value p, Value idx, Value mask) {
 void em_scatter(Assign *as, Value p, Value idx, Value v, Value mask) {
   ir_op(&as->b, OP_VSCATTER, (Value[]){p, idx, v, mask}, mask ? 4 : 3, NULL, 0,
         NULL, 0, 0);
-}
-
-// ---------------------------------------------------------------- scopes
-uint32_t scope_open(const Assign *as) { return as->undo.n; }
-
-void scope_close(Assign *as, uint32_t mark) {
-  while (as->undo.n > mark) {
-    Undo u = as->undo.at[--as->undo.n];
-    map_put(&as->memo, u.key, u.old);
-  }
-}
-
-static uint64_t memo_key(Value v, uint32_t c) {
-  return (uint64_t)v * MAX_COLS + c;
-}
-
-Value memo_get(const Assign *as, Value v, uint32_t c) {
-  uint64_t x;
-  return map_get(&as->memo, memo_key(v, c), &x) ? (Value)x : 0;
-}
-
-void memo_put(Assign *as, Value v, uint32_t c, Value x) {
-  Undo u = {memo_key(v, c), memo_get(as, v, c)};
-  vec_push(as->arena, &as->undo, u);
-  map_put(&as->memo, u.key, x);
 }
 
 // ---------------------------------------------------------------- control

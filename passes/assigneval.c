@@ -115,6 +115,17 @@ static Value eval_elementwise(Assign *as, const Op *op, uint32_t c) {
   return op_info(op->code)->infer == INF_BOOL ? r : narrow(as, op, r);
 }
 
+// If v is x or u, u a scalar that is made by now: u, else 0.
+Value switch_of(const Assign *as, Value v) {
+  const Op *op = ir_def(as->f, v);
+  bool known;
+  for (uint32_t i = 0; op && op->code == OP_OR && i < 2; i++) {
+    Value u = op->args[i], x = is_scalar(as, u) ? memo_get(as, u, 0) : 0;
+    if (x && !em_is_bool(as, x, &known)) return u;
+  }
+  return 0;
+}
+
 // A scalar operand of `or` that is known to hold: nothing else is evaluated.
 static bool decided(Assign *as, const Op *op) {
   bool b;

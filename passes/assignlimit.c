@@ -171,24 +171,22 @@ static Value stage_mask(Assign *as, Root *const *r, uint32_t n,
 // Whether the mask holds anywhere in `unit` coordinates from lo on.
 static Value any_in_block(Assign *as, Value mask, uint32_t axis, Value lo,
                           uint32_t unit) {
-  Value all = 0;
-  uint32_t mark = scope_open(as);
-  for (uint32_t u = 0; u < unit; u++) {
-    as->pt.idx[axis] = em_2(as, OP_ADD, lo, em_int(as, u));
-    for (uint32_t c = 0; c < as->pt.cols; c++) {
-      Value m = em_vec(as, eval_as(as, mask, c, DT_BOOL));
-      all = all ? em_2(as, OP_OR, all, m) : m;
-    }
-    scope_close(as, mark);
-  }
+  Value all = em_vec(as, em_bool(as, false));
+  Loop l = loop_open(as, em_int(as, 0), em_int(as, unit), 1, &all, 1, "i");
+  as->pt.idx[axis] = em_2(as, OP_ADD, lo, l.iv);
+  for (uint32_t c = 0; c < as->pt.cols; c++)
+    all = em_2(as, OP_OR, all,
+               em_vec(as, eval_as(as, mask, c, DT_BOOL)));
+  loop_close(as, &l, &all);
   as->pt.idx[axis] = 0;
   return em_vreduce(as, RK_ANY, all);
 }
 
-static void emit_limit(Assign *as, Value mask, uint32_t axis, int64_t size,
-                       uint32_t unit) {
+static void scan_blocks(Assign *as, Value mask, uint32_t axis, int64_t size,
+                        uint32_t unit, Value v[2]) {
   hoist(as, mask);
-  Value v[2] = {em_int(as, size), em_int(as, 0)};
+  v[0] = em_int(as, size);
+  v[1] = em_int(as, 0);
   Loop l = loop_open(as, em_int(as, 0), em_int(as, size), unit, v, 2,
                      as->f->axes.at[axis].name);
   Value any = any_in_block(as, mask, axis, l.iv, unit);
@@ -196,6 +194,25 @@ static void emit_limit(Assign *as, Value mask, uint32_t axis, int64_t size,
   v[0] = em_select(as, any, em_2(as, OP_MIN, v[0], l.iv), v[0]);
   v[1] = em_select(as, any, end, v[1]);
   loop_close(as, &l, v);
+}
+
+static void emit_limit(Assign *as, Value mask, uint32_t axis, int64_t size,
+                       uint32_t unit) {
+  Value v[2], all[2] = {em_int(as, 0), em_int(as, size)};
+  Value u = switch_of(as, mask);
+  if (u) {
+    // Where u holds, nothing is left out.
+    const Op *op = ir_def(as->f, mask);
+    Type t[2] = {type_scalar(DT_I64), type_scalar(DT_I64)};
+    Branch br = if_open(as, memo_get(as, u, 0), t, 2);
+    if_else(as, &br, all);
+    memo_put(as, u, 0, em_bool(as, false));
+    scan_blocks(as, lane_part(as, op->args[op->args[0] == u]), axis, size,
+                unit, v);
+    if_close(as, &br, v, v);
+  } else {
+    scan_blocks(as, mask, axis, size, unit, v);
+  }
   as->pt.from[axis] = v[0];
   as->pt.to[axis] = v[1];
 }

@@ -162,19 +162,28 @@ static Access access(Assign *as, const Op *op, uint32_t first, uint32_t c) {
 }
 
 // ---------------------------------------------------------------- loads
-static Value load_lanes(Assign *as, const Access *a) {
+// The lanes of n neighbouring vectors, one test for all of them.
+static void load_lanes(Assign *as, const Access *a, uint32_t n, Value *v) {
   Value zero = em_int(as, 0);
-  if (!a->lanes) return em_ld(as, a->base, zero);
-  if (a->index) return em_gather(as, a->base, a->index, a->mask);
-  Value dense = em_2(as, OP_EQ, a->step, em_int(as, 1));
-  Type t = type_vec(mty(as, a->base)->dtype, as->lanes);
-  Branch br = if_open(as, dense, &t, 1);
-  Value v = em_vld(as, a->base, zero, a->mask);
-  if_else(as, &br, &v);
+  if (!a->lanes) {
+    v[0] = em_ld(as, a->base, zero);
+    return;
+  }
+  for (uint32_t c = 0; a->index && c < n; c++)
+    v[c] = em_gather(as, a[c].base, a[c].index, a[c].mask);
+  if (a->index) return;
+  Value dense = em_2(as, OP_EQ, a->step, em_int(as, 1)), w[MAX_COLS];
+  Type t[MAX_COLS];
+  for (uint32_t c = 0; c < n; c++)
+    t[c] = type_vec(mty(as, a->base)->dtype, as->lanes);
+  Branch br = if_open(as, dense, t, n);
+  for (uint32_t c = 0; c < n; c++)
+    w[c] = em_vld(as, a[c].base, zero, a[c].mask);
+  if_else(as, &br, w);
   Value index = em_2(as, OP_MUL, em_iota(as), a->step);
-  Value w = em_gather(as, a->base, index, a->mask);
-  if_close(as, &br, &w, &v);
-  return v;
+  for (uint32_t c = 0; c < n; c++)
+    w[c] = em_gather(as, a[c].base, index, a[c].mask);
+  if_close(as, &br, w, v);
 }
 
 static Value zero_of(Assign *as, const Type *t) {
@@ -183,38 +192,64 @@ static Value zero_of(Assign *as, const Type *t) {
   return t->kind == TK_VEC ? em_vec(as, z) : z;
 }
 
+// What is checked for all lanes is the same in all vectors of a panel.
+static void load_checked(Assign *as, const Access *a, uint32_t n, Value *v) {
+  if (!a->ok) {
+    load_lanes(as, a, n, v);
+    return;
+  }
+  DType dt = mty(as, a->base)->dtype;
+  Type t[MAX_COLS];
+  Value w[MAX_COLS];
+  for (uint32_t c = 0; c < n; c++)
+    t[c] = a->lanes ? type_vec(dt, as->lanes) : type_scalar(dt);
+  Branch br = if_open(as, a->ok, t, n);
+  load_lanes(as, a, n, w);
+  if_else(as, &br, w);
+  for (uint32_t c = 0; c < n; c++) w[c] = zero_of(as, &t[c]);
+  if_close(as, &br, w, v);
+}
+
+static bool any_lane(const Assign *as, const Op *op) {
+  for (uint32_t i = 1; i < op->nargs; i++)
+    if (lane_in(as, op->args[i])) return true;
+  return false;
+}
+
+// Vector c; the panel's others are remembered.
 Value tensor_load(Assign *as, const Op *op, uint32_t c) {
-  Access a = access(as, op, 1, c);
-  if (a.pad) pad_mask(as, &a, c);
-  if (!a.ok) return load_lanes(as, &a);
-  DType dt = mty(as, a.base)->dtype;
-  Type t = a.lanes ? type_vec(dt, as->lanes) : type_scalar(dt);
-  Branch br = if_open(as, a.ok, &t, 1);
-  Value v = load_lanes(as, &a);
-  if_else(as, &br, &v);
-  Value z = zero_of(as, &t);
-  if_close(as, &br, &z, &v);
-  return v;
+  uint32_t n = any_lane(as, op) ? as->pt.cols : 1;
+  Access a[MAX_COLS] = {0};
+  Value v[MAX_COLS] = {0};
+  for (uint32_t i = 0; i < n; i++) {
+    a[i] = access(as, op, 1, i);
+    if (a[i].pad) pad_mask(as, &a[i], i);
+  }
+  load_checked(as, a, n, v);
+  for (uint32_t i = 0; i < n && n > 1; i++)
+    if (i != c) memo_put(as, op->res[0], i, v[i]);
+  return v[n > 1 ? c : 0];
 }
 
 // ---------------------------------------------------------------- stores
-static void store_lanes(Assign *as, const Access *a, Value v) {
+static void store_lanes(Assign *as, const Access *a, uint32_t n,
+                        const Value *v) {
   Value zero = em_int(as, 0);
   if (!a->lanes) {
-    em_st(as, a->base, zero, v);
+    em_st(as, a->base, zero, v[0]);
     return;
   }
-  v = em_vec(as, v);
-  if (a->index) {
-    em_scatter(as, a->base, a->index, v, a->mask);
-    return;
-  }
+  for (uint32_t c = 0; a->index && c < n; c++)
+    em_scatter(as, a[c].base, a[c].index, v[c], a[c].mask);
+  if (a->index) return;
   Value dense = em_2(as, OP_EQ, a->step, em_int(as, 1));
   Branch br = if_open(as, dense, NULL, 0);
-  em_vst(as, a->base, zero, v, a->mask);
+  for (uint32_t c = 0; c < n; c++)
+    em_vst(as, a[c].base, zero, v[c], a[c].mask);
   if_else(as, &br, NULL);
   Value index = em_2(as, OP_MUL, em_iota(as), a->step);
-  em_scatter(as, a->base, index, v, a->mask);
+  for (uint32_t c = 0; c < n; c++)
+    em_scatter(as, a[c].base, index, v[c], a[c].mask);
   if_close(as, &br, NULL, NULL);
 }
 
@@ -225,23 +260,29 @@ static bool may_be_absent(const Assign *as, Value tensor) {
   return false;
 }
 
-void tensor_store(Assign *as, const Op *op, uint32_t c) {
-  Access a = access(as, op, 2, c);
-  if (a.lanes) pad_mask(as, &a, c);
-  if (ir_attr_i(op, AT_MASKED, 0)) {
-    Value p = op->args[op->nargs - 1];
-    Value x = eval_as(as, p, c, DT_BOOL);
-    both(as, is_vec(as, x) ? &a.mask : &a.ok, x);
+// All vectors of the panel.
+void tensor_store(Assign *as, const Op *op) {
+  uint32_t n = as->pt.cols;
+  Access a[MAX_COLS] = {0};
+  Value v[MAX_COLS] = {0};
+  for (uint32_t c = 0; c < n; c++) {
+    a[c] = access(as, op, 2, c);
+    if (a[c].lanes) pad_mask(as, &a[c], c);
+    if (ir_attr_i(op, AT_MASKED, 0)) {
+      Value x = eval_as(as, op->args[op->nargs - 1], c, DT_BOOL);
+      both(as, is_vec(as, x) ? &a[c].mask : &a[c].ok, x);
+    }
+    v[c] = eval_as(as, op->args[1], c, mty(as, a[c].base)->dtype);
+    if (a[c].lanes) v[c] = em_vec(as, v[c]);
   }
   if (may_be_absent(as, op->args[0]))
-    both(as, &a.ok, em_tensor(as, OP_GIVEN, op->args[0], -1));
-  Value v = eval_as(as, op->args[1], c, mty(as, a.base)->dtype);
-  if (!a.ok) {
-    store_lanes(as, &a, v);
+    both(as, &a->ok, em_tensor(as, OP_GIVEN, op->args[0], -1));
+  if (!a->ok) {
+    store_lanes(as, a, n, v);
     return;
   }
-  Branch br = if_open(as, a.ok, NULL, 0);
-  store_lanes(as, &a, v);
+  Branch br = if_open(as, a->ok, NULL, 0);
+  store_lanes(as, a, n, v);
   if_else(as, &br, NULL);
   if_close(as, &br, NULL, NULL);
 }

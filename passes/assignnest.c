@@ -314,8 +314,7 @@ static void body(Nest *n) {
     point(n, n->acc, lo);
     put_all(n, lo, lo);
     for (uint32_t i = 0; i < n->n; i++)
-      for (uint32_t c = 0; n->r[i]->kind == ROOT_STORE && c < as->pt.cols; c++)
-        tensor_store(as, n->r[i]->op, c);
+      if (n->r[i]->kind == ROOT_STORE) tensor_store(as, n->r[i]->op);
     return;
   }
   uint32_t mark = scope_open(as);
@@ -456,12 +455,7 @@ static Value find_switch(Assign *as, Value v) {
   if (!op || as->ready[v] || !is_inline(as, v) || memo_get(as, v, 0)) return 0;
   bool here = as->pt.lane == as->par ||
               type_has_axis(ir_type(as->f, v), (uint32_t)as->pt.lane);
-  for (uint32_t i = 0; op->code == OP_OR && here && i < 2; i++) {
-    Value u = op->args[i], x = memo_get(as, u, 0);
-    const Op *def = x ? ir_def(as->g, x) : NULL;
-    if (x && is_scalar(as, u) && !(def && def->code == OP_CONST)) return u;
-  }
-  Value u = 0;
+  Value u = here ? switch_of(as, v) : 0;
   for (uint32_t i = 0; i < op->nargs && !u; i++)
     u = find_switch(as, op->args[i]);
   return u;
