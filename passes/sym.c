@@ -309,6 +309,8 @@ Ex sym_op(Sym *s, OpCode code, const Ex *e, uint32_t n) {
     case OP_POW:
       if (sym_at(s, e[1])->kind == EX_CONST)
         return sym_pow(s, e[0], sym_at(s, e[1])->c);
+      if (sym_at(s, e[0])->kind == EX_CONST && sym_at(s, e[0])->c > 0)
+        return sym_exp(s, sym_scale(s, log(sym_at(s, e[0])->c), e[1]));
       break;
     default: break;
   }

@@ -45,6 +45,7 @@ static void test_forms(Sym *s, Ex x, Ex y) {
   Ex a = sym_op(s, OP_ABS, &y, 1);
   is(s, sym_exp(s, sym_sub(s, x, sym_log(s, a))), "exp(%1)*abs(%2)^-1");
   is(s, sym_pow(s, sym_pow(s, x, 2), 0.5), "%1^2^0.5");
+  is(s, sym_op(s, OP_POW, (Ex[]){sym_const(s, 1), x}, 2), "1");
 }
 
 static void test_sep(Sym *s, Ex x, Ex m, Ex l) {
