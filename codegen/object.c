@@ -13,7 +13,7 @@
 // a second round change nothing.
 static const char pipeline[] =
     "function(early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,"
-    "loop-mssa(loop-rotate,licm),simplifycfg)";
+    "loop-mssa(loop-rotate,licm<no-allowspeculation>),simplifycfg)";
 
 // ---------------------------------------------------------------- checks
 static bool check_variant(Ctx *cx, const CgProgram *p, const Module *m) {
