@@ -23,7 +23,7 @@ for name, heads in ("Q", 8), ("K", 2), ("V", 2):
     np.save("%s/%s.npy" % (sys.argv[1], name), x)
 PY
 "$attnc" run "$program" --fn gqa --in Q="$dir/Q.npy" --in K="$dir/K.npy" \
-  --in V="$dir/V.npy" --out O="$dir/O.npy" --time --verify
+  --in V="$dir/V.npy" --out O="$dir/O.npy" --dim T=bf16 --time --verify
 echo
 "$attnc" explain "$program" --fn gqa --dim D=128 --dim Dv=128 | head -40
 if "$attnc" bench --help >/dev/null 2>&1; then
