@@ -9,7 +9,7 @@
 // Files: assign.c entry, assignregion.c regions and loops of the tile level,
 // assignplan.c facts of values, assignsched.c stages and nests,
 // assignnest.c their loops, assigndot.c register blocks,
-// assignlimit.c keys that no lane sees, assigneval.c values
+// assignlimit.c keys that no lane sees, assigndirect.c operands in place, assigneval.c values
 // at a point, assignmem.c tensors, assignform.c scratch, assignemit.c ops.
 // Ownership: all of it lives in Ctx.scratch until the pass ends; mach ops in
 // the module's arena.
@@ -37,6 +37,7 @@ typedef struct Form {
   int pair;              // axis of which two elements share one i32, or -1
   bool odd;              // the extent of `pair` may be odd: zero in the last
   Value base;            // mach pointer; 0 before the first use
+  Value *stride;         // of the outer axes, if known at run time only
   const char *hint;
 } Form;
 
@@ -61,6 +62,7 @@ typedef struct Root {
   bool last;         // must come after all other roots
   bool early;        // dst is the home of a carried value, written in passing
   Form *src;         // ROOT_KEEP: where v is read, NULL: anywhere
+  bool direct;       // ROOT_KEEP: perhaps v can stay in its tensor
   bool external;     // result is used outside of these roots
   uint32_t stage, nest;
   Form *a, *b;       // ROOT_DOT: operands; a has the lanes. ROOT_TURN: from a
@@ -220,11 +222,13 @@ Form *form_new(Assign *as, Value v, int lane, Dim lane_size, bool panel);
 Form *form_pairs(Assign *as, Value v, int lane, Dim lane_size, bool panel,
                  uint32_t pair);
 Value form_base(Assign *as, Form *f);
+Value form_stride(Assign *as, const Form *f, uint32_t i);
 // Element index at the current point of vector c; *step: distance of lanes
 // in elements, 0 if the form does not vary with them.
 Value form_index(Assign *as, const Form *f, uint32_t c, Value *step);
-// The same for rows of bf16 taken as pairs, in pairs.
-Value form_pair_index(Assign *as, const Form *f, uint32_t c, Value *step);
+// Rows of bf16 taken as pairs: a pointer to i32, the pair's index behind it.
+Value form_pairs_at(Assign *as, Form *f, uint32_t c, Value *index,
+                    Value *step);
 // Lanes inside of the axis where the form has no padding for it; 0: all.
 Value form_lane_mask(Assign *as, const Form *f, uint32_t c);
 Value form_load(Assign *as, Form *f, uint32_t c);
@@ -240,6 +244,7 @@ Value eval_as(Assign *as, Value v, uint32_t c, DType t);
 void hoist(Assign *as, Value v);
 void hoist_inputs(Assign *as, const Op *op);
 Value switch_of(const Assign *as, Value v);
+bool index_below(const Assign *as, Value v, Dim n);
 bool affine_in_lane(const Assign *as, Value v);
 Value tensor_load(Assign *as, const Op *op, uint32_t c);
 void tensor_store(Assign *as, const Op *op);
@@ -253,6 +258,8 @@ void flush(Assign *as);
 void stage_emit(Assign *as, Root *const *roots, uint32_t n, uint32_t nnests);
 void dot_emit(Assign *as, Root *r);
 void turn_emit(Assign *as, Root *r);
+bool direct_possible(const Assign *as, Value v, const Form *f);
+void direct_emit(Assign *as, Root *r);
 // Bounds of loops over an axis (..2: over pairs) for this panel.
 void limit_emit(Assign *as, Root *const *roots, uint32_t n);
 void limit_clear(Assign *as);

@@ -36,9 +36,7 @@ static Value row_element(Block *b) {
   Form *f = b->r->b;
   if (!b->r->dp) return em_vec(as, em_cast(as, b->acc, form_load(as, f, 0)));
   if (f->dt == DT_I32) return em_vec(as, form_load(as, f, 0));
-  Value step, base = form_base(as, f);
-  Value i = form_pair_index(as, f, 0, &step);
-  Value p = em_op(as, OP_PVIEW, &base, 1, type_ptr(DT_I32), NULL, 0);
+  Value i, step, p = form_pairs_at(as, f, 0, &i, &step);
   return em_vec(as, em_ld(as, p, i));
 }
 
@@ -174,11 +172,9 @@ void dot_emit(Assign *as, Root *r) {
 // ---------------------------------------------------------------- turning
 // Pairs of row i become vectors over i: gathers of 32 bits from scratch.
 static void turn_pairs(Assign *as, Root *r) {
-  Value from = form_base(as, r->a);
-  Value p = em_op(as, OP_PVIEW, &from, 1, type_ptr(DT_I32), NULL, 0);
   Value v[MAX_COLS];
   for (uint32_t c = 0; c < as->pt.cols; c++) {
-    Value step, i = form_pair_index(as, r->a, c, &step);
+    Value i, step, p = form_pairs_at(as, r->a, c, &i, &step);
     Value at = em_2(as, OP_MUL, em_iota(as), step);
     v[c] = em_gather(as, em_padd(as, p, i), at, form_lane_mask(as, r->a, c));
   }

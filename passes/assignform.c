@@ -80,43 +80,54 @@ static Value coord(Assign *as, uint32_t axis, uint32_t c) {
   return as->pt.idx[axis];
 }
 
-static Value outer_index(Assign *as, const Form *f, uint32_t c, Value *step) {
+// Distance of neighbours along outer axis i, where the rows end with the lanes.
+Value form_stride(Assign *as, const Form *f, uint32_t i) {
   DimTab *d = &as->m->dims;
+  if (f->stride) return f->stride[i];
+  Dim s = row_size(as, f);
+  for (uint32_t j = i + 1; j < f->n; j++)
+    s = dim_bin(d, DIM_MUL, s, outer_size(as, f, j));
+  return em_dim(as, s);
+}
+
+// Element index of the row; *step: what a step along the lane axis of the
+// point adds, if that is an outer axis here.
+static Value row_index(Assign *as, const Form *f, uint32_t c, Value *step) {
   Value idx = em_int(as, 0);
   for (uint32_t i = 0; i < f->n; i++) {
     Value x = coord(as, f->axis[i], c);
     if (f->pair == (int)f->axis[i])
       x = em_2(as, OP_FLOORDIV, x, em_int(as, 2));
+    if ((int)f->axis[i] == as->pt.lane) *step = form_stride(as, f, i);
+    if (f->stride) {
+      idx = em_2(as, OP_ADD, idx, em_2(as, OP_MUL, x, f->stride[i]));
+      continue;
+    }
+    // As far as the sizes are constant one multiplication is left.
     idx = em_2(as, OP_MUL, idx, em_dim(as, outer_size(as, f, i)));
     idx = em_2(as, OP_ADD, idx, x);
-    if ((int)f->axis[i] != as->pt.lane) continue;
-    Dim s = row_size(as, f);
-    for (uint32_t j = i + 1; j < f->n; j++)
-      s = dim_bin(d, DIM_MUL, s, outer_size(as, f, j));
-    *step = em_dim(as, s);
   }
-  return idx;
+  return f->stride ? idx : em_2(as, OP_MUL, idx, em_dim(as, row_size(as, f)));
 }
 
-Value form_pair_index(Assign *as, const Form *f, uint32_t c, Value *step) {
+Value form_pairs_at(Assign *as, Form *f, uint32_t c, Value *index,
+                    Value *step) {
   *step = em_int(as, 0);
-  Value idx = outer_index(as, f, c, step), two = em_int(as, 2);
   assert(f->pair == f->lane && f->lane != as->pt.lane && !f->panel);
-  DimTab *d = &as->m->dims;
-  Dim row = dim_bin(d, DIM_FLOORDIV, row_size(as, f), dim_const(d, 2));
-  idx = em_2(as, OP_MUL, idx, em_dim(as, row));
+  Value base = form_base(as, f), two = em_int(as, 2);
+  Value row = row_index(as, f, c, step);
+  *index = em_2(as, OP_FLOORDIV, coord(as, (uint32_t)f->lane, c), two);
   *step = em_2(as, OP_FLOORDIV, *step, two);
-  Value x = coord(as, (uint32_t)f->lane, c);
-  return em_2(as, OP_ADD, idx, em_2(as, OP_FLOORDIV, x, two));
+  base = em_padd(as, base, row);
+  return em_op(as, OP_PVIEW, &base, 1, type_ptr(DT_I32), NULL, 0);
 }
 
 Value form_index(Assign *as, const Form *f, uint32_t c, Value *step) {
   *step = em_int(as, 0);
-  Value idx = outer_index(as, f, c, step);
+  Value idx = row_index(as, f, c, step);
   if (f->lane < 0) return idx;
   bool mine = f->lane == as->pt.lane && as->pt.bound;
   if (mine) *step = em_int(as, 1);
-  idx = em_2(as, OP_MUL, idx, em_dim(as, row_size(as, f)));
   Value x = coord(as, (uint32_t)f->lane, c);
   if (!f->local && !(f->panel && f->n)) return em_2(as, OP_ADD, idx, x);
   Value p, in, w = em_int(as, f->width);
@@ -135,7 +146,7 @@ Value form_index(Assign *as, const Form *f, uint32_t c, Value *step) {
 
 // Lanes past the extent of an axis that is not padded in this form.
 Value form_lane_mask(Assign *as, const Form *f, uint32_t c) {
-  if (f->lane == as->pt.lane) return 0;
+  if (f->lane == as->pt.lane && !f->stride) return 0;
   if (dim_divisor(&as->m->dims, as->pt.lane_size) % as->pt.width == 0)
     return 0;
   Value x = coord(as, (uint32_t)as->pt.lane, c);
@@ -151,7 +162,8 @@ Value form_load(Assign *as, Form *f, uint32_t c) {
   Value idx = form_index(as, f, c, &step);
   int64_t n;
   if (em_is_int(as, step, &n) && n == 0) return em_ld(as, base, idx);
-  if (em_is_int(as, step, &n) && n == 1) return em_vld(as, base, idx, 0);
+  if (em_is_int(as, step, &n) && n == 1)
+    return em_vld(as, base, idx, form_lane_mask(as, f, c));
   return em_gather(as, base, lane_index(as, idx, step),
                    form_lane_mask(as, f, c));
 }

@@ -74,7 +74,7 @@ static void affine(Assign *as, Value v, uint32_t c, Value *base, Value *coef) {
 
 // ---------------------------------------------------------------- ranges
 // Is v < n, whatever the lane within the axis?
-static bool below(const Assign *as, Value v, Dim n) {
+bool index_below(const Assign *as, Value v, Dim n) {
   const Op *op = ir_def(as->f, v);
   double x;
   int64_t lo, hi;
@@ -97,7 +97,7 @@ static bool below(const Assign *as, Value v, Dim n) {
 // Checks 0 <= index < n, where b and k are its affine parts, or x its lanes.
 static void check(Assign *as, Access *a, Value v, Dim n, Value x, Value b,
                   Value k) {
-  bool low = is_nonneg(as, v), high = below(as, v, n);
+  bool low = is_nonneg(as, v), high = index_below(as, v, n);
   int64_t unit = 0;
   if (low && high) {
     a->pad |= lane_in(as, v);

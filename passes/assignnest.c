@@ -563,6 +563,10 @@ static void make_partials(Assign *as, Root *const *r, uint32_t n) {
 }
 
 void stage_emit(Assign *as, Root *const *r, uint32_t n, uint32_t nnests) {
+  if (r[0]->direct) {
+    direct_emit(as, r[0]);
+    return;
+  }
   open_point(as, r[0]);
   uint32_t mark = scope_open(as);
   bool inner = panels_inside(r, n, nnests) && as->pt.lane >= 0;

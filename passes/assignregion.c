@@ -30,6 +30,10 @@ static Form *keep_rows(Assign *as, Value v) {
   return as->forms[v];
 }
 
+static void keep_operand_form(Assign *as, Value v, Form *f) {
+  root_keep(as, v, f)->direct = direct_possible(as, v, f);
+}
+
 // Puts v in memory as operand i of a dot with a register block.
 static void keep_operand(Assign *as, Value v, const Op *op, uint32_t i) {
   Dim size;
@@ -44,10 +48,10 @@ static void keep_operand(Assign *as, Value v, const Op *op, uint32_t i) {
     const Type *t = ir_type(as->f, v);
     if (vec == i && is_load(as, v) && t->axis[t->n - 1] == pair) {
       Form *rows = form_pairs(as, v, (int)pair, t->size[t->n - 1], false, pair);
-      root_keep(as, v, rows);
+      keep_operand_form(as, v, rows);
       root_turn(as, v, rows, f);
     } else {
-      root_keep(as, v, f);
+      keep_operand_form(as, v, f);
     }
   } else if (vec == i) {
     if (as->vec_form[v] || as->forms[v]) return;
@@ -57,7 +61,7 @@ static void keep_operand(Assign *as, Value v, const Op *op, uint32_t i) {
   } else if (!as->forms[v]) {
     lane = lane_of_value(as, v, &size);
     as->forms[v] = form_new(as, v, lane, size, false);
-    root_keep(as, v, as->forms[v]);
+    keep_operand_form(as, v, as->forms[v]);
   }
 }
 

@@ -160,6 +160,7 @@ typedef struct Stage {
   int lane;
   Dim size;
   uint32_t nnests;
+  bool direct;       // has one root, an operand that may be in place
 } Stage;
 
 typedef struct Sched {
@@ -199,14 +200,15 @@ static void place_stage(Assign *as, Sched *s, Root *r) {
     bool same = st->lane == r->lane && st->size == r->lane_size;
     lo = s->stages.n - same;
   }
-  for (uint32_t i = lo; i < s->stages.n; i++) {
+  for (uint32_t i = lo; i < s->stages.n && !r->direct; i++) {
     Stage *st = &s->stages.at[i];
-    if (st->lane != r->lane || st->size != r->lane_size) continue;
+    if (st->lane != r->lane || st->size != r->lane_size || st->direct)
+      continue;
     r->stage = i;
     return;
   }
   insert_stage(as, s, lo);
-  s->stages.at[lo] = (Stage){r->lane, r->lane_size, 0};
+  s->stages.at[lo] = (Stage){r->lane, r->lane_size, 0, r->direct};
   r->stage = lo;
 }
 

@@ -1,0 +1,120 @@
+// Operands of dots that lie in their tensor as a form would: read in place.
+//
+//   before  %k = load(%K, %b, %h, %k0 + iota, iota) : f32{k:64,d:128}
+//   after   %p, %row = if(every row is in range, and the last stride is 1)
+//                      { yield(address in %K, stride of k) }
+//                      { copy; yield(scratch, 128) }
+//
+// Only where nothing has to change on the way: no conversion, no mask, no
+// lookup, no gap in pairs. What the strides are is known at run time only.
+#include "passes/assign.h"
+
+#include <assert.h>
+
+// ---------------------------------------------------------------- conditions
+static bool is_input(const Assign *as, Value tensor) {
+  for (uint32_t i = 0; i < as->f->params.n; i++)
+    if (as->f->params.at[i].v == tensor)
+      return as->f->params.at[i].role == PR_IN;
+  return false;
+}
+
+// The axis along which index v counts one by one from a scalar; -1: it is a
+// scalar, -2: neither.
+static int counts_along(const Assign *as, Value v) {
+  const Op *op = ir_def(as->f, v);
+  if (is_scalar(as, v)) return -1;
+  if (!op || ir_type(as->f, v)->n != 1) return -2;
+  if (op->code == OP_IOTA) return (int)ir_type(as->f, v)->axis[0];
+  if (op->code != OP_ADD) return -2;
+  int a = counts_along(as, op->args[0]), b = counts_along(as, op->args[1]);
+  if (a == -2 || b == -2 || (a >= 0 && b >= 0)) return -2;
+  return a >= 0 ? a : b;
+}
+
+static bool fits_memory(const Assign *as, const Op *op, const Form *f) {
+  DType t = ir_type(as->f, op->args[0])->dtype;
+  if (f->pair >= 0 && (f->odd || f->pair != f->lane)) return false;
+  return t == f->dt;
+}
+
+bool direct_possible(const Assign *as, Value v, const Form *f) {
+  const Op *op = ir_def(as->f, v);
+  if (!op || op->code != OP_LOAD || f->panel || f->lane < 0) return false;
+  if (!is_input(as, op->args[0]) || !fits_memory(as, op, f)) return false;
+  AxisSet seen = 0;
+  int last = -1;
+  for (uint32_t i = 1; i < op->nargs; i++) {
+    int a = counts_along(as, op->args[i]);
+    if (a == -2 || (a >= 0 && seen >> a & 1)) return false;
+    if (a >= 0) seen |= (AxisSet)1 << a;
+    last = a;
+  }
+  return last == f->lane && seen == axes_of(as, v);
+}
+
+// ---------------------------------------------------------------- emission
+// Coordinate of the first element of index v.
+static Value first_of(Assign *as, Value v) {
+  const Op *op = ir_def(as->f, v);
+  if (is_scalar(as, v)) return eval_as(as, v, 0, DT_I64);
+  if (op->code == OP_IOTA) return em_int(as, 0);
+  Value a = first_of(as, op->args[0]);
+  return em_2(as, OP_ADD, a, first_of(as, op->args[1]));
+}
+
+static void require(Assign *as, Value *all, Value p) {
+  *all = *all ? em_2(as, OP_AND, *all, p) : p;
+}
+
+static void check_range(Assign *as, Value *ok, Value v, Value x, Dim n) {
+  int axis = counts_along(as, v);
+  Dim size = axis < 0 ? dim_const(&as->m->dims, 1)
+                      : axis_size_in(as, v, (uint32_t)axis);
+  int64_t zero;
+  if (em_is_int(as, x, &zero) && zero == 0 && size == n) return;
+  if (axis < 0 && index_below(as, v, n) && is_nonneg(as, v)) return;
+  if (!is_nonneg(as, v)) require(as, ok, em_2(as, OP_LE, em_int(as, 0), x));
+  Value end = em_2(as, OP_ADD, x, em_dim(as, size));
+  require(as, ok, em_2(as, OP_LE, end, em_dim(as, n)));
+}
+
+// Where the form is if it is in place: *ok, the address, a stride per axis.
+static void in_place(Assign *as, const Op *op, const Form *f, Value *ok,
+                     Value *out) {
+  Value t = op->args[0], off = em_int(as, 0), stride = 0;
+  const Type *type = ir_type(as->f, t);
+  bool checked = !ir_attr_i(op, AT_INBOUNDS, 0);
+  for (uint32_t i = 0; i < type->n; i++) {
+    Value v = op->args[i + 1], x = first_of(as, v);
+    stride = em_tensor(as, OP_TSTRIDE, t, (int)i);
+    off = em_2(as, OP_ADD, off, em_2(as, OP_MUL, x, stride));
+    if (checked) check_range(as, ok, v, x, type->size[i]);
+    int axis = counts_along(as, v);
+    for (uint32_t k = 0; k < f->n; k++)
+      if ((int)f->axis[k] == axis) out[1 + k] = stride;
+  }
+  require(as, ok, em_2(as, OP_EQ, stride, em_int(as, 1)));
+  out[0] = em_padd(as, em_tensor(as, OP_TPTR, t, -1), off);
+}
+
+void direct_emit(Assign *as, Root *r) {
+  Form *f = r->dst;
+  Type types[MAX_AXES + 1];
+  Value in[MAX_AXES + 1], copy[MAX_AXES + 1], ok = 0;
+  in_place(as, ir_def(as->f, r->v), f, &ok, in);
+  types[0] = type_ptr(f->dt);
+  for (uint32_t i = 0; i < f->n; i++) types[i + 1] = type_scalar(DT_I64);
+  Branch br = if_open(as, ok, types, f->n + 1);
+  if_else(as, &br, in);
+  Root plain = *r, *one = &plain;
+  plain.direct = false;
+  plain.nest = 0;
+  stage_emit(as, &one, 1, 1);
+  copy[0] = form_base(as, f);
+  for (uint32_t i = 0; i < f->n; i++) copy[i + 1] = form_stride(as, f, i);
+  if_close(as, &br, copy, in);
+  f->base = in[0];
+  f->stride = NEWN(as->arena, Value, f->n + 1);
+  for (uint32_t i = 0; i < f->n; i++) f->stride[i] = in[i + 1];
+}
