@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 // ---------------------------------------------------------------- given
 static bool split(Session *s, const char *pair, const char *form,
@@ -50,6 +51,9 @@ static bool set_scalars(Session *s, DrvCall *c) {
 
 static bool read_array(Session *s, DrvCall *c, DrvArg *a, const char *path) {
   NpyArray x;
+  struct stat st;
+  // The bytes of the file and its data.
+  if (stat(path, &st) == 0) drv_room(&s->cx, 2 * (size_t)st.st_size);
   return npy_read(&s->cx, &s->cx.session, path, &x) &&
          drv_set_array(c, a, &x, path);
 }

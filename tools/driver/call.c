@@ -151,6 +151,11 @@ static bool convert(NpyArray *to, const NpyArray *from) {
   return true;
 }
 
+void drv_room(Ctx *cx, size_t bytes) {
+  if (cx->session.limit) cx->session.limit += bytes;
+  if (cx->scratch.limit) cx->scratch.limit += bytes;
+}
+
 void *drv_alloc(Ctx *cx, NpyArray *x) {
   x->count = 1;
   for (int i = 0; i < x->rank; i++)
@@ -158,6 +163,7 @@ void *drv_alloc(Ctx *cx, NpyArray *x) {
         x->count > (int64_t)1 << 40)
       return NULL;
   size_t bytes = (size_t)x->count * (size_t)dtype_size(x->dtype);
+  drv_room(cx, bytes + 64);
   char *p = arena_alloc(&cx->session, bytes + 64);
   return x->data = p + (64 - (uintptr_t)p % 64) % 64;
 }

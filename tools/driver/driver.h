@@ -132,6 +132,8 @@ bool drv_choose(DrvCall *c, FeBind **binds, uint32_t *n);
 // Physical extent, -1 if not known yet.
 int64_t drv_extent(const DrvCall *c, const DrvArg *a, uint32_t axis);
 void *drv_alloc(Ctx *cx, NpyArray *x);
+// Data of the user's does not count against the limits of the arenas.
+void drv_room(Ctx *cx, size_t bytes);
 
 // ---------------------------------------------------------------- comparing
 typedef struct DrvError {

@@ -41,6 +41,7 @@ DrvSaved drv_save(const DrvCall *c) {
   for (uint32_t i = 0; i < c->nargs; i++) {
     const DrvArg *x = &c->args[i];
     if (!is_inout(x) || !x->array.data) continue;
+    drv_room(c->cx, bytes_of(x) + 1);
     s.data[i] = arena_alloc(a, bytes_of(x) + 1);
     memcpy(s.data[i], x->array.data, bytes_of(x));
   }
@@ -100,6 +101,7 @@ static void make_arg(DrvCall *c, uint32_t i, const DrvSaved *s, OracleArg *o,
     stride *= a->array.shape[k];
   }
   if (a->scalar || (!a->out && !is_inout(a)) || !a->array.data) return;
+  drv_room(c->cx, sizeof(double) * (size_t)(a->array.count + 1));
   double *d = NEWN(&c->cx->session, double, a->array.count + 1);
   const char *from = s->data[i];
   int size = dtype_size(a->dtype);
@@ -232,6 +234,7 @@ bool drv_reference(DrvCall *c, const DrvSaved *s, double sample_above,
 }
 
 DrvError drv_compare_written(Ctx *cx, const NpyArray *x, const double *want) {
+  drv_room(cx, 2 * sizeof(double) * (size_t)(x->count + 1));
   ArenaMark mark = arena_mark(&cx->scratch);
   int64_t n = 0, *at = NEWN(&cx->scratch, int64_t, x->count + 1);
   double *ref = NEWN(&cx->scratch, double, x->count + 1);
