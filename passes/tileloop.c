@@ -98,12 +98,21 @@ static Value clean_load(KeyLoop *l, Builder *b, const Op *op, Value v,
   return keep_if(b, l->kmask, v, 0);
 }
 
+// Masked keys must not count in a running sum either.
+static bool masks_scan(const KeyLoop *l, const Op *op) {
+  if (op->code != OP_SCAN || !l->masked) return false;
+  for (uint32_t i = 0; i < l->n; i++)
+    if (l->local->params.at[i] == op->args[1] && listed(l->op, AT_GUARD, i))
+      return true;
+  return l->fill == FILL_SELECT;
+}
+
 static void clone_on_demand(KeyLoop *l, Builder *b, const Op *op,
                             ValueMap *m) {
   for (uint32_t i = 0; i < op->nargs; i++)
     if (ir_type(l->t->from, op->args[i])->kind == TK_ELEM)
       need(l, b, op->args[i], m);
-  if (op->code == OP_SCAN && l->masked && l->fill == FILL_SELECT)
+  if (masks_scan(l, op))
     vmap_put(m, op->args[0], keep_if(b, l->mask, vmap_get(m, op->args[0]), 0));
   bool ok = tile_op(l->t, b, op, m);
   assert(ok);
