@@ -9,8 +9,9 @@
 // Files: assign.c entry, assignregion.c regions and loops of the tile level,
 // assignplan.c facts of values, assignsched.c stages and nests,
 // assignnest.c their loops, assigndot.c register blocks,
-// assignlimit.c keys that no lane sees, assigndirect.c operands in place, assigneval.c values
-// at a point, assignmem.c tensors, assignform.c scratch, assignemit.c ops.
+// assignlimit.c keys that no lane sees, assignband.c values by distance,
+// assigndirect.c operands in place, assigneval.c values at a point,
+// assignmem.c tensors, assignform.c scratch, assignemit.c ops.
 // Ownership: all of it lives in Ctx.scratch until the pass ends; mach ops in
 // the module's arena.
 #ifndef ATTNC_PASSES_ASSIGN_H
@@ -113,6 +114,8 @@ typedef struct Assign {
   bool *vec_ready;
   Root **root_of;        // per value of f: pending root that makes it
   bool *eager;           // per value of f: kept where it is defined
+  Value *band;           // per value of f: its band in this panel, or 0
+  int64_t *band_last;    // and the last key of its tile
   Map memo;              // (value, column) -> mach value
   Vec(Undo) undo;
   Map known;         // (op, operands) -> i64 or bool made in an open scope
@@ -261,6 +264,9 @@ void turn_emit(Assign *as, Root *r);
 bool direct_possible(const Assign *as, Value v, const Form *f);
 void direct_emit(Assign *as, Root *r);
 // Bounds of loops over an axis (..2: over pairs) for this panel.
+void band_emit(Assign *as, Root *const *roots, uint32_t n);
+void band_clear(Assign *as);
+Value band_load(Assign *as, Value v, uint32_t c);
 void limit_emit(Assign *as, Root *const *roots, uint32_t n);
 void limit_clear(Assign *as);
 Value limit_lo(Assign *as, uint32_t axis);

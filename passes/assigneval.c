@@ -172,7 +172,9 @@ Value eval(Assign *as, Value v, uint32_t c) {
   Value x = memo_get(as, v, c);
   if (x) return x;
   Form *f = find_form(as, v);
-  if (f) {
+  if (as->band[v]) {
+    x = band_load(as, v, c);
+  } else if (f) {
     x = form_load(as, f, c);
   } else {
     assert(is_inline(as, v) && "value is used before it is made");
@@ -204,7 +206,7 @@ static void hoist_walk(Assign *as, Value v) {
     for (uint32_t c = 0; c < n; c++) eval(as, v, c);
     return;
   }
-  if (find_form(as, v) || !is_inline(as, v)) return;
+  if (find_form(as, v) || as->band[v] || !is_inline(as, v)) return;
   if (decided(as, ir_def(as->f, v))) return;
   hoist_args(as, ir_def(as->f, v));
 }

@@ -575,6 +575,7 @@ void stage_emit(Assign *as, Root *const *r, uint32_t n, uint32_t nnests) {
   bool looped = as->pt.lane >= 0 && !inner;
   if (looped) {
     l = panel_open(as);
+    band_emit(as, r, n);
     limit_emit(as, r, n);
   }
   for (uint32_t k = 0; k < nnests; k++) {
@@ -585,6 +586,7 @@ void stage_emit(Assign *as, Root *const *r, uint32_t n, uint32_t nnests) {
     if (m) nest_emit(as, in, m, inner);
   }
   limit_clear(as);
+  band_clear(as);
   if (looped) panel_close(as, &l);
   scope_close(as, mark);
   as->pt.lane = -1;

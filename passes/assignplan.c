@@ -318,6 +318,8 @@ void plan_func(Assign *as) {
   as->ready = NEWN(as->arena, bool, n);
   as->vec_ready = NEWN(as->arena, bool, n);
   as->eager = NEWN(as->arena, bool, n);
+  as->band = NEWN(as->arena, Value, n);
+  as->band_last = NEWN(as->arena, int64_t, n);
   as->seen = NEWN(as->arena, Value, n);
   as->pt.idx = NEWN(as->arena, Value, as->f->axes.n + 1);
   as->pt.from = NEWN(as->arena, Value, as->f->axes.n + 1);
