@@ -25,6 +25,11 @@ typedef struct CgExpr {
   uint32_t n;
 } CgExpr;
 
+typedef struct CgBytes {
+  const void *at;
+  size_t n;
+} CgBytes;
+
 typedef enum CgDefault {
   CG_NO_DEFAULT,  // 0 unless the caller sets it
   CG_VALUE,       // f or i
@@ -51,6 +56,30 @@ typedef struct CgVariant {
   CgExpr when;          // n = 0: always
 } CgVariant;
 
+// What a kernel of a GPU module needs at a launch; `name` is its symbol.
+// Expressions count the dims of `dims` of its CgDevice.
+typedef struct CgPhase {
+  const char *name;
+  CgExpr ntasks;
+  uint32_t threads, shared_bytes;
+  attn_gpu_ctas ctas;
+  uint32_t flags;           // attn_gpu_flag
+  const attn_gpu_map *maps;
+  uint32_t nmaps;
+} CgPhase;
+
+// The code of one GPU target under one condition. The parameter block has the
+// dims of `dims` in their order; all are dims of the program, by name.
+typedef struct CgDevice {
+  uint32_t target;          // ATTN_TARGET_*
+  CgExpr when;              // over the program's dims; n = 0: always
+  const DimTab *dims;       // of the module
+  CgExpr workspace;         // bytes over the module's dims; n = 0: none
+  const CgPhase *phases;
+  uint32_t nphases;
+  CgBytes binary, text;     // cubin and PTX; one may be missing
+} CgDevice;
+
 typedef struct CgProgram {
   const char *name, *prefix;  // symbols are <prefix>_<name>
   const char *doc;            // for the header, or NULL
@@ -61,6 +90,8 @@ typedef struct CgProgram {
   uint32_t nchecks;
   const CgVariant *variants;  // of equal levels, the first that holds is taken
   uint32_t nvariants;
+  const CgDevice *devices;    // of a target, the first that holds is taken
+  uint32_t ndevices;
 } CgProgram;
 
 // The signature of f: no checks, no defaults, and, if f is at level mach, one
@@ -72,6 +103,13 @@ CgExpr cg_expr_dim(Ctx *cx, const DimTab *t, Dim d);
 // a op b
 CgExpr cg_expr_bin(Ctx *cx, CgExpr a, attn_xop op, CgExpr b);
 
+// Bytes of a kernel's parameter block (attn_abi.h): its maps are the last
+// nmaps * ATTN_MAP_BYTES of them.
+uint32_t cg_block_bytes(const CgProgram *p, uint32_t ndims, uint32_t nmaps);
+// Appends the container of the device code of all programs. 16-byte alignment
+// is up to where the bytes are put.
+bool cg_container(Ctx *cx, const CgProgram *progs, uint32_t n, Buf *out);
+
 // The bits of an attn_scalar that stands for the parameter's default.
 uint64_t cg_default_bits(const CgParam *p);
 
@@ -82,7 +120,8 @@ typedef enum CgEmit {
   CG_OBJECT,    // ELF, relocatable
 } CgEmit;
 
-// Appends to *out. All variants are of one CPU family. False with diagnostics.
+// Appends to *out. All variants are of one CPU family; device code is put into
+// the object as it is. False with diagnostics.
 bool cg_compile(Ctx *cx, const CgProgram *progs, uint32_t n, CgEmit what,
                 Buf *out);
 // Appends a C11 and C++17 header with the args structs and prototypes.

@@ -38,6 +38,12 @@ static bool check_limits(Ctx *cx, const CgProgram *p) {
   return !wrong;
 }
 
+// Where nothing but device code is compiled.
+static const Target *host(void) {
+  const char *name[1];
+  return target_by_name(cg_host_targets(name, 1) ? name[0] : "cpu");
+}
+
 // The triple of all variants. NULL with a diagnostic.
 static const char *check(Ctx *cx, const CgProgram *progs, uint32_t n) {
   const Target *first = NULL;
@@ -54,20 +60,15 @@ static const char *check(Ctx *cx, const CgProgram *progs, uint32_t n) {
       }
     }
   }
-  return cg_triple(first ? first : target_by_name("cpu"));
+  return cg_triple(first ? first : host());
 }
 
 // ---------------------------------------------------------------- container
-// An empty container in section .attn: device code will come here.
-static LLVMValueRef container(Cg *g) {
-  attn_container_header h = {.major = ATTN_CONTAINER_MAJOR,
-                             .minor = ATTN_CONTAINER_MINOR,
-                             .length = sizeof h,
-                             .section_size = sizeof(attn_section)};
-  memcpy(h.magic, ATTN_MAGIC, sizeof h.magic);
-  h.hash = attn_container_hash(&h, sizeof h);
-  LLVMValueRef c = LLVMConstStringInContext2(g->lc, (const char *)&h, sizeof h,
-                                             1);
+// The device code of all programs, in section .attn. NULL: it does not fit.
+static LLVMValueRef container(Cg *g, const CgProgram *progs, uint32_t n) {
+  Buf b = {.arena = &g->cx->scratch};
+  if (!cg_container(g->cx, progs, n, &b)) return NULL;
+  LLVMValueRef c = LLVMConstStringInContext2(g->lc, b.at, b.n, 1);
   LLVMValueRef v = LLVMAddGlobal(g->mod, cg_of(c), "attn.container");
   LLVMSetInitializer(v, c);
   LLVMSetGlobalConstant(v, 1);
@@ -125,7 +126,8 @@ static void layout(Cg *g, LLVMTargetMachineRef tm, const char *triple) {
 
 static bool emit(Cg *g, LLVMTargetMachineRef tm, const CgProgram *progs,
                  uint32_t n, CgEmit what, Buf *out) {
-  LLVMValueRef box = n ? container(g) : NULL;
+  LLVMValueRef box = n ? container(g, progs, n) : NULL;
+  if (n && !box) return false;
   for (uint32_t i = 0; i < n; i++) cg_program(g, &progs[i], box);
   if (g->failed || !verify(g)) return false;
   if (what != CG_LLVM_RAW && !optimize(g, tm)) return false;

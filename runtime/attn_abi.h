@@ -65,6 +65,7 @@ typedef enum attn_section_kind {
   ATTN_SEC_PTX,
   ATTN_SEC_CUBIN,
   ATTN_SEC_HSACO,
+  ATTN_SEC_KERNELS, /* attn_kernels_header, of one target */
   ATTN_SEC_COUNT
 } attn_section_kind;
 
@@ -90,6 +91,83 @@ typedef struct attn_entry {
 
 /* The hash field's value for these bytes (n >= the header's size). */
 ATTN_API uint64_t attn_container_hash(const void *bytes, size_t n);
+
+/* ---- device kernels ----------------------------------------------------
+ * A section of kind ATTN_SEC_KERNELS: the header, then the tables it names.
+ * Names are offsets in `strings`, expressions (see below) and word lists are
+ * indexes in `code`. ATTN_NONE stands for a missing one.
+ *
+ * A kernel has one parameter, a block in parameter space of 64-byte alignment:
+ *   per tensor parameter, in order: u64 data, i64 shape[rank],
+ *                                   i64 stride[rank] (elements)
+ *   per scalar parameter: attn_scalar
+ *   u64 given; i64 dims[]; i64 ntasks; u64 workspace; u64 counter
+ *   zeros up to a multiple of 64, then the maps of the phase, 128 bytes each
+ * data is 0 for what is not wanted or not given; such a tensor's shape and
+ * strides are 0, and so is its map. counter points to a u32 that is 0 when the
+ * kernel starts and that the kernel must leave at 0. */
+
+#define ATTN_MAX_BLOCK 4096 /* bytes of a parameter block */
+#define ATTN_MAX_MAPS 16    /* maps of a phase */
+#define ATTN_MAX_PHASES 8   /* phases of a variant */
+#define ATTN_MAP_RANK 5     /* axes of a map */
+#define ATTN_MAP_BYTES 128  /* a CUtensorMap */
+
+typedef struct attn_table {
+  uint32_t at;   /* bytes from the section's first; a multiple of 8 */
+  uint32_t n;    /* records */
+  uint32_t size; /* of one record, >= that of the struct here */
+} attn_table;
+
+typedef struct attn_kernels_header {
+  attn_table variants; /* attn_gpu_variant */
+  attn_table phases;   /* attn_gpu_phase */
+  attn_table maps;     /* attn_gpu_map */
+  attn_table code;     /* int64_t */
+  attn_table strings;  /* char */
+  uint32_t reserved;   /* 0 */
+} attn_kernels_header;
+
+/* The code of one specialization. Of a program's variants for the device's
+ * target the first whose `when` holds and whose maps can be made is run. */
+typedef struct attn_gpu_variant {
+  uint32_t program;        /* name */
+  uint32_t when;           /* expression */
+  uint32_t dims;           /* {n, i1 .. in}: the block's dims; NONE: all */
+  uint32_t workspace;      /* expression: bytes, kept over the phases */
+  uint32_t phase, nphases; /* run in order */
+  uint32_t code[2];        /* section numbers: machine code, then text that the
+                            * driver compiles */
+} attn_gpu_variant;
+
+typedef enum attn_gpu_ctas {
+  ATTN_CTAS_TASKS,     /* a group of threads for each task */
+  ATTN_CTAS_PERSISTENT /* min(ntasks, what fits on the device) */
+} attn_gpu_ctas;
+
+typedef enum attn_gpu_flag {
+  ATTN_GPU_COUNTER = 1 /* the kernel uses `counter` */
+} attn_gpu_flag;
+
+typedef struct attn_gpu_phase {
+  uint32_t symbol;       /* name in the code */
+  uint32_t ntasks;       /* expression; 0: the phase is left out */
+  uint32_t threads;      /* of a group */
+  uint32_t shared_bytes; /* dynamic shared memory of a group */
+  uint16_t ctas, flags;  /* attn_gpu_ctas, attn_gpu_flag */
+  uint32_t block_bytes;  /* of the parameter block: a check */
+  uint32_t map, nmaps;
+} attn_gpu_phase;
+
+/* How boxes of a tensor are copied to and from shared memory. Axis i of the
+ * map is axis[i] of the tensor, the innermost first, whose stride is 1. */
+typedef struct attn_gpu_map {
+  uint32_t tensor;     /* counted among the tensors */
+  uint16_t rank;       /* that of the tensor, at most ATTN_MAP_RANK */
+  uint16_t swizzle;    /* 0, 32, 64 or 128 bytes */
+  uint8_t axis[8];
+  uint16_t box[8];     /* elements, 1 .. 256 */
+} attn_gpu_map;
 
 /* ---- CPU levels -------------------------------------------------------
  * Family in bits 8.., level below; a CPU runs its family's lower levels. */
@@ -286,6 +364,10 @@ ATTN_SIZE_(attn_error, 288);
 ATTN_SIZE_(attn_container_header, 32);
 ATTN_SIZE_(attn_section, 24);
 ATTN_SIZE_(attn_entry, 16);
+ATTN_SIZE_(attn_kernels_header, 64);
+ATTN_SIZE_(attn_gpu_variant, 32);
+ATTN_SIZE_(attn_gpu_phase, 32);
+ATTN_SIZE_(attn_gpu_map, 32);
 ATTN_SIZE_(attn_scalar, 8);
 ATTN_SIZE_(attn_kargs, 48);
 ATTN_SIZE_(attn_phase, 24);

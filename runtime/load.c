@@ -15,12 +15,17 @@
 #define MAX_SECTIONS 65536u
 #define PAYLOAD_ALIGN 16u
 
+typedef struct Section {
+  attn_section_info info;
+  uint32_t number; // in the container's table
+} Section;
+
 struct attn_module {
   attn_ctx *cx;
   void *owned; // file contents, or NULL
   size_t owned_size, size;
   uint32_t count;
-  attn_section_info sections[]; // of the known kinds, in file order
+  Section sections[]; // of the known kinds, in file order
 };
 
 // Little-endian whatever the host is; p may be unaligned.
@@ -100,7 +105,7 @@ static bool known_kind(uint64_t kind) {
 
 static attn_module *index_sections(attn_ctx *cx, const uint8_t *p,
                                    const Header *h, attn_error *err) {
-  size_t size = sizeof(attn_module) + h->nsections * sizeof(attn_section_info);
+  size_t size = sizeof(attn_module) + h->nsections * sizeof(Section);
   attn_module *m = rt_alloc(cx, size);
   if (!m) {
     rt_fail(err, ATTN_E_MEMORY, "no memory for a module");
@@ -111,11 +116,12 @@ static attn_module *index_sections(attn_ctx *cx, const uint8_t *p,
     const uint8_t *s = p + sizeof(attn_container_header) +
                        (size_t)i * h->stride;
     if (known_kind(GET(s, attn_section, kind)))
-      m->sections[m->count++] = (attn_section_info){
-          .kind = (uint32_t)GET(s, attn_section, kind),
-          .target = (uint32_t)GET(s, attn_section, target),
-          .data = p + GET(s, attn_section, offset),
-          .size = (size_t)GET(s, attn_section, length)};
+      m->sections[m->count++] = (Section){
+          {.kind = (uint32_t)GET(s, attn_section, kind),
+           .target = (uint32_t)GET(s, attn_section, target),
+           .data = p + GET(s, attn_section, offset),
+           .size = (size_t)GET(s, attn_section, length)},
+          i};
   }
   rt_ok(err);
   return m;
@@ -198,14 +204,22 @@ int attn_module_section(const attn_module *m, uint32_t i,
                         attn_section_info *out) {
   if (i >= m->count)
     return ATTN_E_ARGUMENT;
-  *out = m->sections[i];
+  *out = m->sections[i].info;
   return ATTN_OK;
+}
+
+const attn_section_info *rt_section(const attn_module *m, uint32_t number) {
+  for (uint32_t i = 0; i < m->count; i++)
+    if (m->sections[i].number == number)
+      return &m->sections[i].info;
+  return NULL;
 }
 
 int attn_module_find(const attn_module *m, uint32_t kind, uint32_t target,
                      attn_section_info *out) {
   for (uint32_t i = 0; i < m->count; i++)
-    if (m->sections[i].kind == kind && m->sections[i].target == target)
+    if (m->sections[i].info.kind == kind &&
+        m->sections[i].info.target == target)
       return attn_module_section(m, i, out);
   return ATTN_E_UNSUPPORTED;
 }

@@ -74,6 +74,29 @@ void rt_buffer_put(attn_ctx *cx, Buffer *b); // b may be NULL
 void *rt_alloc(attn_ctx *cx, size_t bytes);
 void rt_free(attn_ctx *cx, void *p, size_t bytes);
 
+// ---- load.c
+// By the number in the container's table; NULL: none, or of an unknown kind.
+const attn_section_info *rt_section(const attn_module *m, uint32_t number);
+
+// ---- kernels.c: the records of a section of kind ATTN_SEC_KERNELS
+typedef struct Kernels {
+  uint32_t target;
+  attn_gpu_variant *variants;
+  attn_gpu_phase *phases;
+  attn_gpu_map *maps;
+  int64_t *code;
+  char *strings; // ends with a zero
+  uint32_t nvariants, nphases, nmaps, ncode, nstrings;
+  void *owned;
+  size_t owned_size;
+} Kernels;
+
+// A checked copy: every index is in range, every name ends, the code sections
+// exist. Expressions are checked when they are evaluated.
+int rt_kernels_read(attn_ctx *cx, const attn_module *m,
+                    const attn_section_info *s, Kernels *out, attn_error *err);
+void rt_kernels_free(attn_ctx *cx, Kernels *k);
+
 // ---- expr.c
 typedef struct Env {
   const attn_program *prog;
