@@ -81,7 +81,10 @@ Dim ck_dim(Check *c, Expr *e, bool implicit) {
   if (implicit) declare_dims(c, e);
   if (!ck_single(c, e)) return DIM_NONE;
   Dim d = ty_is_int(&e->ty) && e->ty.weak ? dim_of(c->dims, e) : DIM_NONE;
-  if (d == DIM_NONE) diag_add(c->cx, DIAG_not_dim, e->span);
+  if (d == DIM_NONE && e->kind == EX_INT)
+    diag_add(c->cx, DIAG_dim_range, e->span, (long long)e->ival);
+  else if (d == DIM_NONE)
+    diag_add(c->cx, DIAG_not_dim, e->span);
   return d;
 }
 

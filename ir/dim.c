@@ -69,7 +69,7 @@ static const DimExpr *expr(const DimTab *t, Dim d) {
 static bool fits(int64_t v) { return v >= -MAX_CONST && v <= MAX_CONST; }
 
 Dim dim_const(DimTab *t, int64_t v) {
-  assert(fits(v));
+  if (!fits(v)) return DIM_NONE;
   return intern_expr(t, (DimExpr){.op = DIM_CONST, .value = v});
 }
 
@@ -518,6 +518,7 @@ static Dim make_minmax(DimTab *t, DimOp op, Dim a, Dim b) {
 }
 
 Dim dim_bin(DimTab *t, DimOp op, Dim a, Dim b) {
+  if (a == DIM_NONE || b == DIM_NONE) return DIM_NONE;
   switch (op) {
     case DIM_ADD:
       return make_add(t, a, b);
@@ -539,6 +540,7 @@ Dim dim_bin(DimTab *t, DimOp op, Dim a, Dim b) {
 }
 
 Dim dim_sub(DimTab *t, Dim a, Dim b) {
+  if (a == DIM_NONE || b == DIM_NONE) return DIM_NONE;
   return make_add(t, a, make_mul(t, b, dim_const(t, -1)));
 }
 

@@ -57,6 +57,7 @@ void dim_init(DimTab *t, Arena *a);
 // before building expressions of it: they are used to simplify.
 uint32_t dim_add_sym(DimTab *t, const char *name, DimKind kind);
 bool dim_find_sym(const DimTab *t, const char *name, uint32_t *sym);
+// DIM_NONE beyond 2^62, and so is what is made of DIM_NONE.
 Dim dim_const(DimTab *t, int64_t v);
 Dim dim_sym(DimTab *t, uint32_t sym);
 // Simplifying constructor: sums and products are kept in one canonical order,

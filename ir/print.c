@@ -20,7 +20,7 @@ typedef struct Namer {
 
 typedef void EachValue(Namer *n, Value v);
 
-static uint64_t key_of(const char *s) { return (uint64_t)(uintptr_t)s; }
+static uint64_t key_of(const char *s) { return hash_bytes(s, strlen(s), 0); }
 
 static void count_value(Namer *n, Value v) {
   const char *hint = ir_info(n->f, v)->hint;

@@ -300,8 +300,10 @@ static Ex other_terms(Try *t, const Red *r, Cands *out) {
   return 0;
 }
 
+// Integers stay whole: a factor taken out would be a float, and round.
 static Ex find_terms(Try *t, Red *r, Cands *out) {
-  if (r->kind == RK_SUM) return sum_terms(t, r, out);
+  bool exact = !dtype_is_float(ir_type(t->o->f, r->res)->dtype);
+  if (r->kind == RK_SUM && !exact) return sum_terms(t, r, out);
   if (r->kind == RK_MAX || r->kind == RK_MIN) return max_terms(t, r, out);
   return other_terms(t, r, out);
 }
