@@ -12,25 +12,50 @@ TEST_PACKAGES="make binutils file g++ clang-22 libclang-rt-22-dev qemu-user \
 
 missing_packages() {
   local p
+  command -v dpkg-query >/dev/null || {
+    echo "this is no Debian; install what tools/setup.sh lists" >&2
+    exit 3
+  }
   for p in "$@"; do
     dpkg-query -W -f='${Status}' "$p" 2>/dev/null |
       grep -q 'install ok installed' || echo "$p"
   done
 }
 
+# Debian 12 has LLVM 22 in its security suite, which a stripped sources list
+# may lack.
+unknown_packages() {
+  local release p need=()
+  for p in "$@"; do
+    apt-cache policy "$p" | grep -q 'Candidate: [^(]' || need+=("$p")
+  done
+  [ ${#need[@]} -gt 0 ] || return 0
+  release=$(. /etc/os-release && echo "${VERSION_CODENAME:-stable}")
+  cat >&2 <<TEXT
+apt knows no package ${need[*]}.
+Debian has LLVM 22 from release 12 on, there in the security suite. If a line
+like this is missing in /etc/apt/sources.list, add it and run this again:
+  deb http://deb.debian.org/debian-security $release-security main
+TEXT
+  return 1
+}
+
 install_packages() {
   local need sudo=()
   need=$(missing_packages "$@")
   [ -z "$need" ] && return 0
+  need=$(echo $need)
   if [ "$(id -u)" != 0 ]; then
     command -v sudo >/dev/null || {
-      echo "these packages are missing, install them as root:" $need >&2
+      echo "these packages are missing; as root:" >&2
+      echo "  apt-get update && apt-get install $need" >&2
       exit 3
     }
     sudo=(sudo)
   fi
-  echo "installing:" $need
+  echo "installing: $need"
   "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq update
+  unknown_packages $need || exit 3
   "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y \
     --no-install-recommends $need >/dev/null
 }
