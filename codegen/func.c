@@ -316,24 +316,39 @@ static LLVMValueRef count(Cg *g, const char *name, bool scratch) {
   return f;
 }
 
+// One task: a function of its own, so that what it loads once stays in it and
+// near its uses. begin(kargs, task, scratch).
+static LLVMValueRef task_body(Cg *g, const char *name) {
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
+  LLVMTypeRef params[] = {cg_ptr(g), i64, cg_ptr(g)};
+  LLVMValueRef f = begin(g, name, LLVMVoidTypeInContext(g->lc), params, 3);
+  enum_attr(g, f, 3, "noalias", 0);
+  enum_attr(g, f, 3, "align", ATTN_ALIGN);
+  g->task = LLVMGetParam(f, 1);
+  g->scratch = LLVMGetParam(f, 2);
+  load_params(g);
+  cg_region(g, g->fn->body);
+  LLVMBuildRetVoid(g->b);
+  return f;
+}
+
 // for task in [begin, end): the function's body.
-static void task_loop(Cg *g, LLVMValueRef k) {
+static void task_loop(Cg *g, LLVMValueRef k, LLVMValueRef one) {
   LLVMValueRef first = LLVMGetParam(k, 1), last = LLVMGetParam(k, 2);
   LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b);
   LLVMBasicBlockRef head = cg_block(g, "tasks"), body = cg_block(g, "task");
   LLVMBasicBlockRef done = cg_block(g, "end");
   LLVMBuildBr(g->b, head);
   LLVMPositionBuilderAtEnd(g->b, head);
-  g->task = LLVMBuildPhi(g->b, cg_of(first), "task");
-  LLVMAddIncoming(g->task, &first, &from, 1);
-  LLVMValueRef go = LLVMBuildICmp(g->b, LLVMIntSLT, g->task, last, "");
+  LLVMValueRef task = LLVMBuildPhi(g->b, cg_of(first), "task");
+  LLVMAddIncoming(task, &first, &from, 1);
+  LLVMValueRef go = LLVMBuildICmp(g->b, LLVMIntSLT, task, last, "");
   LLVMBuildCondBr(g->b, go, body, done);
   LLVMPositionBuilderAtEnd(g->b, body);
-  g->scratch = LLVMGetParam(k, 3);
-  cg_region(g, g->fn->body);
-  LLVMValueRef next = LLVMBuildNSWAdd(g->b, g->task, cg_i64(g, 1), "");
-  LLVMBasicBlockRef latch = LLVMGetInsertBlock(g->b);
-  LLVMAddIncoming(g->task, &next, &latch, 1);
+  LLVMValueRef args[] = {LLVMGetParam(k, 0), task, LLVMGetParam(k, 3)};
+  LLVMBuildCall2(g->b, LLVMGlobalGetValueType(one), one, args, 3, "");
+  LLVMValueRef next = LLVMBuildNSWAdd(g->b, task, cg_i64(g, 1), "");
+  LLVMAddIncoming(task, &next, &body, 1);
   LLVMBuildBr(g->b, head);
   LLVMPositionBuilderAtEnd(g->b, done);
   LLVMBuildRetVoid(g->b);
@@ -350,10 +365,8 @@ CgKernel cg_kernel(Cg *g, const Func *f, const uint32_t *dim_at,
   k.scratch = count(g, arena_printf(a, "%s.scratch", name), true);
   LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
   LLVMTypeRef params[] = {cg_ptr(g), i64, i64, cg_ptr(g)};
+  LLVMValueRef one = task_body(g, arena_printf(a, "%s.task", name));
   k.kernel = begin(g, name, LLVMVoidTypeInContext(g->lc), params, 4);
-  enum_attr(g, k.kernel, 4, "noalias", 0);
-  enum_attr(g, k.kernel, 4, "align", ATTN_ALIGN);
-  load_params(g);
-  task_loop(g, k.kernel);
+  task_loop(g, k.kernel, one);
   return k;
 }

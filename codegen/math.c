@@ -257,11 +257,49 @@ static Fn *const table[OP_COUNT] = {
     [OP_SOFTPLUS] = softplus_32, [OP_ERF] = erf_32, [OP_SIN] = sin_32,
     [OP_COS] = cos_32};
 
-LLVMValueRef cg_math(Cg *g, OpCode op, LLVMValueRef x, LLVMValueRef y) {
+static V inline_math(Cg *g, OpCode op, V x, V y) {
   LLVMTypeRef t = cg_of(x);
   if (LLVMGetTypeKind(t) == LLVMVectorTypeKind) t = LLVMGetElementType(t);
   if (LLVMGetTypeKind(t) == LLVMDoubleTypeKind) return cg_math64(g, op, x, y);
   if (op == OP_POW) return pow_32(g, x, y);
   assert(table[op]);
   return table[op](g, x);
+}
+
+// Long code, many times as dear as a call, stands once for each type.
+static bool is_long(OpCode op) {
+  return op == OP_SIN || op == OP_COS || op == OP_POW;
+}
+
+// The function attn.pow.16xf32.x86-64-v4; its parameters are those of ft.
+static V function(Cg *g, OpCode op, LLVMTypeRef t, LLVMTypeRef ft) {
+  bool vec = LLVMGetTypeKind(t) == LLVMVectorTypeKind;
+  LLVMTypeRef e = vec ? LLVMGetElementType(t) : t;
+  const char *name = arena_printf(
+      &g->cx->scratch, "attn.%s.%uxf%u.%s", op_info(op)->name,
+      vec ? LLVMGetVectorSize(t) : 1,
+      LLVMGetTypeKind(e) == LLVMDoubleTypeKind ? 64 : 32,
+      strchr(g->target->name, ':') + 1);
+  V f = LLVMGetNamedFunction(g->mod, name), was = g->llfn;
+  if (f) return f;
+  LLVMBasicBlockRef here = LLVMGetInsertBlock(g->b);
+  g->llfn = f = LLVMAddFunction(g->mod, name, ft);
+  LLVMSetLinkage(f, LLVMInternalLinkage);
+  cg_target_attrs(g, f);
+  cg_fn_attr(g, f, "memory");  // none
+  LLVMPositionBuilderAtEnd(g->b, cg_block(g, ""));
+  V y = op == OP_POW ? LLVMGetParam(f, 1) : NULL;
+  LLVMBuildRet(g->b, inline_math(g, op, LLVMGetParam(f, 0), y));
+  LLVMPositionBuilderAtEnd(g->b, here);
+  g->llfn = was;
+  return f;
+}
+
+LLVMValueRef cg_math(Cg *g, OpCode op, LLVMValueRef x, LLVMValueRef y) {
+  if (!is_long(op)) return inline_math(g, op, x, y);
+  LLVMTypeRef t[2] = {cg_of(x), cg_of(x)};
+  V args[2] = {x, y};
+  unsigned n = op == OP_POW ? 2 : 1;
+  LLVMTypeRef ft = LLVMFunctionType(t[0], t, n, 0);
+  return LLVMBuildCall2(g->b, ft, function(g, op, t[0], ft), args, n, "");
 }

@@ -219,6 +219,37 @@ static void balance(Assign *as, Value *x, Value *y) {
   if (is_vec(as, *y)) *x = em_vec(as, *x);
 }
 
+// v = *x + *n with a constant n, if it is such a sum.
+static bool split_sum(const Assign *as, Value v, Value *x, int64_t *n) {
+  const Op *op = ir_def(as->g, v);
+  if (!op || op->code != OP_ADD || !em_is_int(as, op->args[1], n))
+    return false;
+  *x = op->args[0];
+  return true;
+}
+
+// Constants move outwards, so that addresses of a block differ by them only:
+// (a + 1) * 8 + b is (a * 8 + b) + 8. 0 if there is nothing to move.
+static Value outwards(Assign *as, OpCode c, Value x, Value y) {
+  Value a, b;
+  int64_t m, n, r;
+  if (c == OP_ADD && em_is_int(as, x, &n)) {
+    Value t = x;
+    x = y;
+    y = t;
+  }
+  if (!split_sum(as, x, &a, &m)) {
+    if (c != OP_ADD || !split_sum(as, y, &b, &n)) return 0;
+    return em_2(as, c, em_2(as, c, x, b), em_int(as, n));
+  }
+  if (c == OP_MUL && em_is_int(as, y, &n) && fold(c, m, n, &r))
+    return em_2(as, OP_ADD, em_2(as, c, a, y), em_int(as, r));
+  if (c != OP_ADD) return 0;
+  if (!em_is_int(as, y, &n))
+    return em_2(as, c, em_2(as, c, a, y), em_int(as, m));
+  return fold(c, m, n, &r) ? em_2(as, c, a, em_int(as, r)) : 0;
+}
+
 Value em_2(Assign *as, OpCode c, Value x, Value y) {
   int64_t a, b, r;
   if (mty(as, x)->dtype == DT_I64) {
@@ -228,6 +259,7 @@ Value em_2(Assign *as, OpCode c, Value x, Value y) {
     Value n = lanes ? 0 : neutral(as, c, x, y);
     if (!n && !lanes && c == OP_FLOORDIV && em_is_int(as, y, &b) && b > 0)
       n = quotient(as, x, b);
+    if (!n && !lanes) n = outwards(as, c, x, y);
     if (n) return n;
   }
   if (mty(as, x)->dtype == DT_BOOL) {

@@ -31,7 +31,7 @@ const PassInfo *pass_list(uint32_t *n) {
 #define TO_ATTN "inline,canon,cse,dce"
 #define TO_STREAM TO_ATTN ",stab,online,gauge,exp2,cse,dce,mask"
 #define TO_TILE TO_STREAM ",tile,cse,dce"
-#define TO_MACH_CPU TO_TILE ",assign,cse,dce"
+#define TO_MACH_CPU TO_TILE ",assign,cse,dce,sink"
 
 typedef struct Pipeline {
   const char *target;  // NULL: every target
