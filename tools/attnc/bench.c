@@ -14,12 +14,19 @@ static void print_text(Session *s, const Bench *b) {
   if (b->cost.updates > 0)
     printf(", %s", scaled(a, b->cost.updates, "FLOP in states"));
   printf(", %s\n", scaled(a, b->cost.bytes, "B of arrays"));
+  bool parts = b->cost.touched > b->cost.products;
+  if (parts)
+    printf("  tiles   %s in touched tiles\n",
+           scaled(a, b->cost.touched, "FLOP"));
   printf("  speed   %s, %s\n", scaled(a, rate, "FLOP/s"),
          scaled(a, b->cost.bytes / b->mid, "B/s"));
   if (b->peak > 0)
     printf("  peak    %s of %s multiply-adds in registers: %.1f%% reached\n",
            scaled(a, b->peak, "FLOP/s"), dtype_name(b->cost.product),
            100 * rate / b->peak);
+  if (b->peak > 0 && parts)
+    printf("          %.1f%% per FLOP of touched tiles\n",
+           100 * bench_touched_rate(b) / b->peak);
   if (b->sgemm > 0)
     printf("  sgemm   %s with OpenBLAS: ratio %.2f\n",
            scaled(a, b->sgemm, "FLOP/s"), rate / b->sgemm);
@@ -37,13 +44,14 @@ static void print_json(Session *s, const Bench *b) {
              b->target->name, b->threads, b->runs, b->mid, b->best,
              (double)b->compile_ns * 1e-9);
   buf_printf(&o, "\"product_flop\":%.17g,\"state_flop\":%.17g,\"bytes\":%.17g,"
-             "\"product_type\":\"%s\",\"flop_per_s\":%.9g,"
+             "\"touched_flop\":%.17g,\"product_type\":\"%s\",\"flop_per_s\":%.9g,"
              "\"bytes_per_s\":%.9g", b->cost.products, b->cost.updates,
-             b->cost.bytes, dtype_name(b->cost.product), bench_rate(b),
-             b->cost.bytes / b->mid);
+             b->cost.bytes, b->cost.touched, dtype_name(b->cost.product),
+             bench_rate(b), b->cost.bytes / b->mid);
   if (b->peak > 0)
-    buf_printf(&o, ",\"peak_flop_per_s\":%.9g,\"fraction\":%.4g", b->peak,
-               bench_rate(b) / b->peak);
+    buf_printf(&o, ",\"peak_flop_per_s\":%.9g,\"fraction\":%.4g,"
+               "\"touched_fraction\":%.4g", b->peak, bench_rate(b) / b->peak,
+               bench_touched_rate(b) / b->peak);
   if (b->sgemm > 0)
     buf_printf(&o, ",\"sgemm_flop_per_s\":%.9g,\"sgemm_ratio\":%.4g", b->sgemm,
                bench_rate(b) / b->sgemm);
@@ -54,7 +62,7 @@ static void print_json(Session *s, const Bench *b) {
 static bool bench_one(Session *s, const Unit *u, Decl *prog) {
   Bench b = {.threads = 1};
   bool ok = bench_prepare(s, &b, u, prog) &&
-            drv_cost(&b.call, &b.opt, &b.cost) && bench_run(s, &b);
+            drv_cost(&b.call, &b.opt, b.target, &b.cost) && bench_run(s, &b);
   bench_done(&b);
   if (!ok) return false;
   b.peak = drv_peak(b.target, b.cost.product, b.threads);

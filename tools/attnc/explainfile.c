@@ -82,7 +82,7 @@ static bool explain_one(Session *s, const Unit *u, Decl *prog) {
   FeBind *binds;
   uint32_t n, remarks = s->cx.remarks.n;
   bool ok = bench_prepare(s, &b, u, prog) &&
-            drv_cost(&b.call, &b.opt, &b.cost) &&
+            drv_cost(&b.call, &b.opt, NULL, &b.cost) &&
             drv_choose(&b.call, &binds, &n);
   bench_done(&b);
   if (!ok) return false;

@@ -17,6 +17,10 @@ double bench_rate(const Bench *b) {
   return b->mid > 0 ? (b->cost.products + b->cost.updates) / b->mid : 0;
 }
 
+double bench_touched_rate(const Bench *b) {
+  return b->mid > 0 ? (b->cost.touched + b->cost.updates) / b->mid : 0;
+}
+
 static bool open_runtime(Session *s, Bench *b) {
   attn_error e;
   attn_ctx_options o = {.size = sizeof o,

@@ -31,6 +31,8 @@ void bench_done(Bench *b);
 const char *scaled(Arena *a, double v, const char *unit);
 // "products", "updates" together, per second
 double bench_rate(const Bench *b);
+// The same where every pair of a touched tile counts.
+double bench_touched_rate(const Bench *b);
 
 SessionFn explain_file;
 

@@ -6,18 +6,24 @@
 #include "tools/driver/forms.h"
 
 #include <math.h>
+#include <string.h>
 
 enum {
   EXACT_PAIRS = 1 << 16,   // more are sampled
   SAMPLES = 1 << 16,
+  TILE_ROWS = 17,          // lanes of a tile that are tried, all its keys
+  MAX_TILES = 512,         // more are sampled
 };
 
 typedef struct Count {
   DrvCall *call;
-  const Module *m;
+  Module *m;
   Func *f;
   const int64_t *dims;
-  double share[64];        // visible share of each axis
+  double share[64];        // visible (touched) share of each axis
+  uint32_t axis[DRV_MAX_KEYS];
+  int lane;                // the axis that is tiled, -1: none
+  int64_t tile_q, tile_k;
   DrvCost *out;
   double largest;
 } Count;
@@ -49,7 +55,7 @@ static void slice(const Func *f, Arena *a, Value v, Slice *s) {
   vec_push(a, &s->ops, op);
 }
 
-// A program `.count` beside f: for each row of `at` (coordinates of the axes)
+// A program beside f: for each row of `at` (coordinates of the axes)
 // whether p holds.
 typedef struct Probe {
   Func *f;
@@ -65,12 +71,14 @@ static void copy_params(Func *to, const Func *from, ValueMap *map) {
   }
 }
 
-static void build_probe(Module *m, const Func *f, Value p, const Slice *s,
-                        int64_t rows, Probe *out) {
+static void build_probe(const char *name, Value p, const Slice *s,
+                        int64_t rows, const Count *c, Probe *out) {
+  Module *m = c->m;
+  const Func *f = c->f;
   Dim n = dim_const(&m->dims, rows);
   for (uint32_t i = 0; i < f->axes.n; i++)
     if (s->axes >> i & 1) out->axis[out->n++] = i;
-  Func *g = out->f = ir_func(m, FK_PROGRAM, ".count");
+  Func *g = out->f = ir_func(m, FK_PROGRAM, name);
   ValueMap map = {.arena = m->arena};
   copy_params(g, f, &map);
   Dim shape[2] = {n, dim_const(&m->dims, out->n)};
@@ -113,20 +121,93 @@ static void coordinates(const Count *c, const Probe *p, bool all, int64_t rows,
 }
 
 static bool run_probe(Count *c, const Probe *p, int64_t rows, int64_t *at,
-                      double *share) {
+                      double *hit) {
   Ctx *cx = c->call->cx;
   uint32_t n = c->call->nargs;
   InterpTensor *args = NEWN(&cx->session, InterpTensor, n + 2);
-  double *hit = NEWN(&cx->session, double, rows);
   for (uint32_t i = 0; i < n; i++)
     drv_interp_tensor(&c->call->args[i], &args[i]);
   args[n] = (InterpTensor){DT_I64, 2, {rows, p->n}, {p->n, 1}, at, 0, false};
   args[n + 1] = (InterpTensor){DT_F64, 1, {rows}, {1}, hit, 0, false};
   InterpOpt o = {.seed = 1};
-  if (!ir_interp(cx, c->m, p->f->name, args, c->dims, &o)) return false;
-  *share = 0;
-  for (int64_t i = 0; i < rows; i++) *share += hit[i];
-  *share /= (double)rows;
+  return ir_interp(cx, c->m, p->f->name, args, c->dims, &o);
+}
+
+static double mean(const double *v, int64_t n) {
+  double s = 0;
+  for (int64_t i = 0; i < n; i++) s += v[i];
+  return n ? s / (double)n : 0;
+}
+
+// ---------------------------------------------------------------- tiles
+static int64_t tile_of(const Count *c, uint32_t axis) {
+  if ((int)axis == c->lane) return c->tile_q;
+  return c->f->axes.at[axis].role == AX_KEY ? c->tile_k : 1;
+}
+
+static int64_t tiles_along(const Count *c, uint32_t axis) {
+  int64_t by = tile_of(c, axis);
+  return ((int64_t)extent(c, axis) + by - 1) / by;
+}
+
+// Points of tile t: every key by lanes that are spread over it, the first and
+// the last among them. Returns the share of all points that is in the tile.
+static double tile_points(const Count *c, const Probe *p, const double *x,
+                          int64_t *at) {
+  int64_t lo[64], size[64];
+  double share = 1;
+  for (uint32_t k = 0; k < p->n; k++) {
+    int64_t ext = (int64_t)extent(c, p->axis[k]), by = tile_of(c, p->axis[k]);
+    lo[k] = (int64_t)(x[k] * (double)tiles_along(c, p->axis[k])) * by;
+    size[k] = ext - lo[k] < by ? ext - lo[k] : by;
+    share *= (double)size[k];
+  }
+  for (int64_t r = 0; r < TILE_ROWS * c->tile_k; r++, at += p->n)
+    for (uint32_t k = 0; k < p->n; k++) {
+      bool lane = (int)p->axis[k] == c->lane;
+      int64_t i = lane ? r % TILE_ROWS * (size[k] - 1) / (TILE_ROWS - 1)
+                       : r / TILE_ROWS;
+      at[k] = lo[k] + (i < size[k] ? i : size[k] - 1);
+    }
+  return share;
+}
+
+// The n-th of all tiles, or of a sequence of low discrepancy, as fractions.
+static void tile_at(const Count *c, const Probe *p, int64_t n, bool all,
+                    double *x) {
+  double phi = 2;
+  for (int i = 0; i < 40; i++) phi = pow(1 + phi, 1.0 / (p->n + 1));
+  for (uint32_t k = p->n; k-- > 0;) {
+    double y = (double)(n + 1) * pow(1 / phi, k + 1.0);
+    int64_t tiles = tiles_along(c, p->axis[k]);
+    x[k] = all ? ((double)(n % tiles) + 0.5) / (double)tiles : y - floor(y);
+    n /= all ? tiles : 1;
+  }
+}
+
+// Share of the points that lie in tiles where the probe hits anywhere.
+static bool touched(Count *c, Value pred, const Slice *s, double *share) {
+  Arena *a = &c->call->cx->session;
+  double tiles = 1, sum = 0, seen = 0, x[64];
+  int64_t per = TILE_ROWS * c->tile_k;
+  for (uint32_t i = 0; i < c->f->axes.n; i++)
+    if (s->axes >> i & 1) tiles *= (double)tiles_along(c, i);
+  bool all = tiles <= MAX_TILES;
+  int64_t n = all ? (int64_t)tiles : MAX_TILES;
+  Probe p = {0};
+  build_probe(".touch", pred, s, n * per, c, &p);
+  int64_t *at = NEWN(a, int64_t, n * per * p.n + 1);
+  double *part = NEWN(a, double, n + 1), *hit = NEWN(a, double, n * per + 1);
+  for (int64_t t = 0; t < n; t++) {
+    tile_at(c, &p, t, all, x);
+    part[t] = tile_points(c, &p, x, at + t * per * p.n);
+  }
+  if (!run_probe(c, &p, n * per, at, hit)) return false;
+  for (int64_t t = 0; t < n; t++) {
+    seen += part[t];
+    sum += mean(hit + t * per, per) > 0 ? part[t] : 0;
+  }
+  *share = sum / seen;
   return true;
 }
 
@@ -135,7 +216,7 @@ static bool visible(Count *c, const Op *op, DrvKeys *out) {
   uint32_t key = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
   Slice s = {0};
   slice(c->f, a, op->args[0], &s);
-  *out = (DrvKeys){c->f->axes.at[key].name, 1, 1, true};
+  *out = (DrvKeys){c->f->axes.at[key].name, 1, 1, 1, true};
   s.axes |= (uint64_t)1 << key;
   for (uint32_t i = 0; i < c->f->axes.n; i++)
     if (s.axes >> i & 1) out->pairs *= extent(c, i);
@@ -143,22 +224,32 @@ static bool visible(Count *c, const Op *op, DrvKeys *out) {
   out->exact = out->pairs <= EXACT_PAIRS;
   int64_t rows = out->exact ? (int64_t)out->pairs : SAMPLES;
   Probe p = {0};
-  build_probe((Module *)c->m, c->f, op->args[0], &s, rows, &p);
+  build_probe(".count", op->args[0], &s, rows, c, &p);
   int64_t *at = NEWN(a, int64_t, rows * p.n + 1);
+  double *hit = NEWN(a, double, rows);
   coordinates(c, &p, out->exact, rows, at);
-  return run_probe(c, &p, rows, at, &out->visible);
+  if (!run_probe(c, &p, rows, at, hit)) return false;
+  out->visible = out->touched = mean(hit, rows);
+  if (c->lane < 0) return true;
+  s.axes |= (uint64_t)1 << c->lane;
+  return touched(c, op->args[0], &s, &out->touched);
 }
 
 static bool domains(Count *c) {
-  for (uint32_t i = 0; i < 64; i++) c->share[i] = 1;
   for (Op *op = c->f->body->first; op; op = op->next) {
     if (op->code != OP_DOMAIN || c->out->nkeys == DRV_MAX_KEYS) continue;
-    uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
-    DrvKeys *k = &c->out->keys[c->out->nkeys++];
-    if (!visible(c, op, k)) return false;
-    c->share[axis & 63] *= k->visible;
+    c->axis[c->out->nkeys] = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+    if (!visible(c, op, &c->out->keys[c->out->nkeys++])) return false;
   }
   return true;
+}
+
+static void set_shares(Count *c, bool touched) {
+  for (uint32_t i = 0; i < 64; i++) c->share[i] = 1;
+  for (uint32_t i = 0; i < c->out->nkeys; i++) {
+    const DrvKeys *k = &c->out->keys[i];
+    c->share[c->axis[i] & 63] *= touched ? k->touched : k->visible;
+  }
 }
 
 // ---------------------------------------------------------------- operations
@@ -193,6 +284,11 @@ static void count_dot(Count *c, const Op *op, double n) {
   c->out->product = ir_type(c->f, op->args[0])->dtype;
 }
 
+static void count_touched(void *data, Op *op) {
+  Count *c = data;
+  if (op->code == OP_DOT) c->out->touched += 2 * elements(c, axes_of(c, op));
+}
+
 static void count_op(void *data, Op *op) {
   Count *c = data;
   uint64_t axes = axes_of(c, op);
@@ -211,7 +307,27 @@ static void count_op(void *data, Op *op) {
   }
 }
 
-bool drv_cost(DrvCall *c, const DrvOptions *opt, DrvCost *out) {
+// The axis whose coordinates the pass `tile` makes lanes of.
+static int lane_axis(DrvCall *c, const FeBind *binds, uint32_t n,
+                     const DrvOptions *opt, const Target *target,
+                     const Func *f) {
+  uint32_t remarks = c->cx->remarks.n;
+  DrvOptions quiet = *opt;
+  quiet.print_after_all = quiet.time_passes = false;
+  quiet.dump_dir = NULL;
+  Module *m = drv_lower(c->cx, c->prog, binds, n, target, LV_TILE, &quiet);
+  const Func *g = m ? ir_find(m, c->prog->name) : NULL;
+  c->cx->remarks.n = remarks;
+  for (uint32_t i = 0; g && i < g->grid.n; i++) {
+    const char *name = g->axes.at[g->grid.at[i].axis].name;
+    for (uint32_t a = 0; g->grid.at[i].tile > 1 && a < f->axes.n; a++)
+      if (strcmp(f->axes.at[a].name, name) == 0) return (int)a;
+  }
+  return -1;
+}
+
+bool drv_cost(DrvCall *c, const DrvOptions *opt, const Target *target,
+              DrvCost *out) {
   Ctx *cx = c->cx;
   FeBind *binds;
   uint32_t n;
@@ -220,10 +336,17 @@ bool drv_cost(DrvCall *c, const DrvOptions *opt, DrvCost *out) {
   Module *m = drv_lower(cx, c->prog, binds, n, NULL, LV_ATTN, opt);
   Func *f = m ? ir_find(m, c->prog->name) : NULL;
   if (!f) return false;
-  Count k = {.call = c, .m = m, .f = f, .out = out};
+  Count k = {.call = c, .m = m, .f = f, .out = out, .lane = -1};
+  if (target) {
+    k.lane = lane_axis(c, binds, n, opt, target, f);
+    k.tile_q = target->tile_q;
+    k.tile_k = target->tile_k;
+  }
   k.dims = drv_module_dims(c, m, f);
   if (!domains(&k)) return false;
-  f = k.f;
+  set_shares(&k, true);
+  ir_walk(f->body, count_touched, &k);
+  set_shares(&k, false);
   ir_walk(f->body, count_op, &k);
   for (uint32_t i = 0; i < c->nargs; i++) {
     const DrvArg *a = &c->args[i];

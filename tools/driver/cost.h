@@ -10,6 +10,7 @@ typedef struct DrvKeys {
   double pairs;          // points of the key and the parallel indices its
                          // domain looks at
   double visible;        // share of them that the domain holds for
+  double touched;        // share that lies in tiles where it holds anywhere
   bool exact;            // counted, not sampled
 } DrvKeys;
 
@@ -18,6 +19,8 @@ enum { DRV_MAX_KEYS = 8 };
 typedef struct DrvCost {
   double products;       // floating-point operations of dots, over visible
                          // keys: 2 per element product
+  double touched;        // the same over tiles of the target's size in which
+                         // any pair is visible; products without a target
   double updates;        // of recurrent states
   double functions;      // exp, log, tanh and the like
   double bytes;          // every array once
@@ -26,8 +29,9 @@ typedef struct DrvCost {
   DrvKeys keys[DRV_MAX_KEYS];
 } DrvCost;
 
-// The call must have its arrays.
-bool drv_cost(DrvCall *c, const DrvOptions *opt, DrvCost *out);
+// The call must have its arrays. target: whose tiles count, or NULL.
+bool drv_cost(DrvCall *c, const DrvOptions *opt, const Target *target,
+              DrvCost *out);
 
 // Floating-point operations a second of multiply-adds that touch registers
 // only, on n threads, with the instructions of that target for products of t.
