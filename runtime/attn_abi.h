@@ -146,7 +146,8 @@ typedef enum attn_gpu_ctas {
 } attn_gpu_ctas;
 
 typedef enum attn_gpu_flag {
-  ATTN_GPU_COUNTER = 1 /* the kernel uses `counter` */
+  ATTN_GPU_COUNTER = 1, /* the kernel uses `counter` */
+  ATTN_GPU_LOCAL = 2    /* it may use local memory (spills, arrays) */
 } attn_gpu_flag;
 
 typedef struct attn_gpu_phase {
@@ -351,8 +352,8 @@ ATTN_API int attn_solve(const attn_program *prog, attn_tensor *const *tensors,
 ATTN_API int attn_call(const attn_program *prog, const void *args,
                        attn_stream *stream, attn_error *err);
 ATTN_API void attn_args_init(const attn_program *prog, void *args);
-/* Bytes of shared workspace on the CPU; 0 also if the arguments are wrong,
- * which the launch then reports. */
+/* Bytes of workspace that a launch may need on any device; 0 also if the
+ * arguments are wrong, which the launch then reports. */
 ATTN_API size_t attn_args_workspace(const attn_program *prog, const void *args);
 
 #define ATTN_SIZE_(type, n) ATTN_ASSERT_(sizeof(type) == (n), #type)

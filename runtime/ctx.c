@@ -145,6 +145,7 @@ attn_ctx *attn_ctx_create(const attn_ctx_options *options, attn_error *err) {
 void attn_ctx_destroy(attn_ctx *cx) {
   if (!cx)
     return;
+  rt_gpu_close(cx);
   rt_pool_close(&cx->pool);
   for (Buffer *b = cx->idle, *next; b; b = next) {
     next = b->next;

@@ -158,17 +158,26 @@ static int run_spec(attn_ctx *cx, const attn_spec *s, const Request *r,
   return rc ? rc : rt_ok(err);
 }
 
+static int run_device(attn_ctx *cx, const attn_stream *stream,
+                      const Request *r, const Solved *v, attn_error *err) {
+  GpuCall c = {.solved = v, .scalars = r->scalars,
+               .given = given(r->prog, r->scalars), .workspace = r->workspace,
+               .workspace_bytes = r->workspace_bytes,
+               .stream = stream->handle};
+  return rt_gpu_launch(cx, stream->kind, stream->device, r->prog, &c, err);
+}
+
 static int launch(const Request *r, attn_stream *stream, attn_error *err) {
   Solved v;
-  int rc = rt_solve(r->prog, r->tensors, r->scalars, &v, err);
+  bool device = stream && stream->kind != ATTN_CPU;
+  int rc = rt_solve(r->prog, r->tensors, r->scalars, device, &v, err);
   if (rc)
     return rc;
-  if (stream && stream->kind != ATTN_CPU)
-    return rt_fail(err, ATTN_E_UNSUPPORTED, "%s has no code for this device",
-                   r->prog->name);
   attn_ctx *cx = stream && stream->ctx ? stream->ctx : attn_ctx_default();
   if (!cx)
     return rt_fail(err, ATTN_E_MEMORY, "no memory for a context");
+  if (device)
+    return run_device(cx, stream, r, &v, err);
   const attn_spec *s = pick(r->prog, &v.env, cx->isa);
   return s ? run_spec(cx, s, r, &v, err) : no_variant(r->prog, cx->isa, err);
 }
@@ -183,7 +192,7 @@ int attn_launch(const attn_program *prog, attn_tensor *const *tensors,
 int attn_solve(const attn_program *prog, attn_tensor *const *tensors,
                const attn_scalar *scalars, int64_t *dims, attn_error *err) {
   Solved v;
-  int rc = rt_solve(prog, tensors, scalars, &v, err);
+  int rc = rt_solve(prog, tensors, scalars, false, &v, err);
   if (rc)
     return rc;
   memcpy(dims, v.dims, prog->ndims * sizeof *dims);
@@ -250,10 +259,12 @@ size_t attn_args_workspace(const attn_program *prog, const void *args) {
   Solved v;
   attn_ctx *cx = attn_ctx_default();
   if (!cx || unpack(prog, args, &u, NULL) ||
-      rt_solve(prog, u.tensors, u.scalars, &v, NULL))
+      rt_solve(prog, u.tensors, u.scalars, rt_gpu_code(prog), &v, NULL))
     return 0;
   const attn_spec *s = pick(prog, &v.env, cx->isa);
   attn_kargs a = {.tensors = v.tensors, .scalars = u.scalars, .dims = v.dims};
   int64_t n = s ? count(s->shared_bytes, &a) : 0;
+  int64_t gpu = rt_gpu_workspace(cx, prog, &v);
+  n = gpu > n ? gpu : n;
   return n > 0 ? (size_t)n : 0;
 }

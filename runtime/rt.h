@@ -59,6 +59,8 @@ typedef struct Buffer {
   size_t size;
 } Buffer;
 
+typedef struct GpuSet GpuSet;
+
 struct attn_ctx {
   attn_ctx_options opt; // alloc, free and parallel_for are set
   int isa;
@@ -66,6 +68,7 @@ struct attn_ctx {
   Pool pool;
   pthread_mutex_t lock; // of idle
   Buffer *idle;         // cached buffers nobody uses
+  _Atomic(GpuSet *) gpus; // made at the first launch on one
 };
 
 // A buffer of at least bytes > 0, or NULL. Contents are undefined.
@@ -143,7 +146,29 @@ typedef struct Solved {
   Env env; // over the above
 } Solved;
 
+// device: the data is not in host memory, so lengths are not read.
 int rt_solve(const attn_program *prog, attn_tensor *const *tensors,
-             const attn_scalar *scalars, Solved *out, attn_error *err);
+             const attn_scalar *scalars, bool device, Solved *out,
+             attn_error *err);
+
+// ---- gpu.c
+typedef struct GpuCall {
+  const Solved *solved;
+  const attn_scalar *scalars;
+  uint64_t given;
+  void *workspace;
+  uint64_t workspace_bytes;
+  void *stream;
+} GpuCall;
+
+int rt_gpu_launch(attn_ctx *cx, int kind, int ordinal,
+                  const attn_program *prog, const GpuCall *c,
+                  attn_error *err);
+// Bytes that a launch on some device may need.
+int64_t rt_gpu_workspace(attn_ctx *cx, const attn_program *prog,
+                         const Solved *s);
+// Whether the object has device code at all.
+bool rt_gpu_code(const attn_program *prog);
+void rt_gpu_close(attn_ctx *cx);
 
 #endif

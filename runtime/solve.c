@@ -388,7 +388,8 @@ static int solve_ragged(Solve *s) {
 }
 
 int rt_solve(const attn_program *prog, attn_tensor *const *tensors,
-             const attn_scalar *scalars, Solved *out, attn_error *err) {
+             const attn_scalar *scalars, bool device, Solved *out,
+             attn_error *err) {
   int rc = check_program(prog, err);
   if (rc)
     return rc;
@@ -407,7 +408,7 @@ int rt_solve(const attn_program *prog, attn_tensor *const *tensors,
     rc = check_range(&s, i);
   if (!rc)
     rc = check_shapes(&s);
-  if (!rc)
+  if (!rc && !device)
     rc = solve_ragged(&s);
   return rc ? rc : check_constraints(&s);
 }

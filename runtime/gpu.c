@@ -1,0 +1,674 @@
+// Launches on a GPU, whatever its vendor: finds the program's code for the
+// device, chooses a variant, fills its parameter block, launches its phases.
+// Once a variant has run on a device nothing is allocated or loaded, and
+// nothing ever waits for the device.
+#include "gpu.h"
+
+#include <stddef.h>
+#include <string.h>
+
+// ---- state of a context
+
+struct GpuSet {
+  Gpu cuda;
+};
+
+static GpuSet *new_set(attn_ctx *cx) {
+  GpuSet *s = rt_alloc(cx, sizeof *s);
+  if (!s)
+    return NULL;
+  memset(s, 0, sizeof *s);
+  s->cuda.driver = &rt_cuda;
+  if (pthread_mutex_init(&s->cuda.lock, NULL) == 0)
+    return s;
+  rt_free(cx, s, sizeof *s);
+  return NULL;
+}
+
+static GpuSet *get_set(attn_ctx *cx) {
+  GpuSet *have = atomic_load(&cx->gpus);
+  if (have)
+    return have;
+  GpuSet *mine = new_set(cx);
+  if (!mine || atomic_compare_exchange_strong(&cx->gpus, &have, mine))
+    return mine;
+  pthread_mutex_destroy(&mine->cuda.lock);
+  rt_free(cx, mine, sizeof *mine);
+  return have;
+}
+
+static void free_program(attn_ctx *cx, Gpu *g, GpuProgram *p) {
+  for (uint32_t i = 0; i < p->nvariants; i++)
+    if (g && p->variants[i].module)
+      g->driver->unload(g->state, p->variants[i].module);
+  for (uint32_t i = 0; i < p->nrecords; i++)
+    rt_kernels_free(cx, &p->records[i]);
+  rt_free(cx, p->records, p->nrecords * sizeof *p->records);
+  rt_free(cx, p->variants, p->nvariants * sizeof *p->variants);
+  rt_free(cx, p, sizeof *p);
+}
+
+static void close_gpu(attn_ctx *cx, Gpu *g) {
+  for (GpuProgram *p = atomic_load(&g->programs), *next; p; p = next) {
+    next = p->next;
+    free_program(cx, g, p);
+  }
+  for (GpuDevice *d = g->devices, *next; d; d = next) {
+    next = d->next;
+    g->driver->drop(cx, g->state, d);
+  }
+  if (g->open)
+    g->driver->close(g->state);
+  rt_free(cx, g->state, g->driver->size);
+  pthread_mutex_destroy(&g->lock);
+}
+
+void rt_gpu_close(attn_ctx *cx) {
+  GpuSet *s = atomic_load(&cx->gpus);
+  if (!s)
+    return;
+  close_gpu(cx, &s->cuda);
+  rt_free(cx, s, sizeof *s);
+}
+
+static int open_driver(attn_ctx *cx, Gpu *g, attn_error *err) {
+  if (g->open)
+    return ATTN_OK;
+  if (!g->state)
+    g->state = rt_alloc(cx, g->driver->size);
+  if (!g->state)
+    return rt_fail(err, ATTN_E_MEMORY, "no memory for the driver's state");
+  memset(g->state, 0, g->driver->size);
+  int rc = g->driver->open(cx, g->state, err);
+  g->open = rc == ATTN_OK;
+  return rc;
+}
+
+// ---- a program's code for a device
+
+static bool named(const Kernels *k, const attn_gpu_variant *v,
+                  const attn_program *p) {
+  return !strcmp(k->strings + v->program, p->name);
+}
+
+// What the device can run of a variant: bit 0 machine code, bit 1 text.
+static uint32_t usable(const Gpu *g, const GpuDevice *d, const Kernels *k,
+                       const attn_gpu_variant *v) {
+  uint32_t bits = 0;
+  for (uint32_t i = 0; i < 2; i++)
+    if (v->code[i] != ATTN_NONE && g->driver->suits(d, k->target, i))
+      bits |= 1u << i;
+  return bits;
+}
+
+static uint32_t count_variants(const Gpu *g, const GpuProgram *p) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < p->nrecords; i++)
+    for (uint32_t j = 0; j < p->records[i].nvariants; j++) {
+      const attn_gpu_variant *v = &p->records[i].variants[j];
+      n += named(&p->records[i], v, p->prog) &&
+           usable(g, p->dev, &p->records[i], v);
+    }
+  return n;
+}
+
+// The best target first, then the compiler's order.
+static void sort_records(const Gpu *g, GpuProgram *p) {
+  for (uint32_t i = 1; i < p->nrecords; i++)
+    for (uint32_t j = i; j > 0; j--) {
+      Kernels *a = &p->records[j - 1], *b = &p->records[j], t = *a;
+      if (g->driver->suits(p->dev, a->target, true) >=
+          g->driver->suits(p->dev, b->target, true))
+        break;
+      *a = *b;
+      *b = t;
+    }
+}
+
+static void list_variants(const Gpu *g, GpuProgram *p) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < p->nrecords; i++)
+    for (uint32_t j = 0; j < p->records[i].nvariants; j++) {
+      const Kernels *k = &p->records[i];
+      const attn_gpu_variant *v = &k->variants[j];
+      if (!named(k, v, p->prog) || !usable(g, p->dev, k, v))
+        continue;
+      GpuVariant *x = &p->variants[n++];
+      *x = (GpuVariant){.rec = v, .records = k, .view = *p->prog};
+      x->view.code = k->code;
+      x->view.ncode = k->ncode;
+      p->name = k->strings + v->program;
+    }
+}
+
+static int read_records(attn_ctx *cx, Gpu *g, GpuProgram *p,
+                        const attn_module *m, attn_error *err) {
+  attn_section_info s;
+  uint32_t n = attn_module_count(m);
+  p->records = rt_alloc(cx, n * sizeof *p->records + 1);
+  if (!p->records)
+    return rt_fail(err, ATTN_E_MEMORY, "no memory for kernel records");
+  for (uint32_t i = 0; i < n; i++) {
+    attn_module_section(m, i, &s);
+    if (s.kind != ATTN_SEC_KERNELS || !g->driver->suits(p->dev, s.target, true))
+      continue;
+    int rc = rt_kernels_read(cx, m, &s, &p->records[p->nrecords], err);
+    if (rc)
+      return rc;
+    p->nrecords++;
+  }
+  sort_records(g, p);
+  return ATTN_OK;
+}
+
+static int fill_program(attn_ctx *cx, Gpu *g, GpuProgram *p,
+                        const attn_module *m, attn_error *err) {
+  int rc = read_records(cx, g, p, m, err);
+  uint32_t n = rc ? 0 : count_variants(g, p);
+  if (rc)
+    return rc;
+  if (!n)
+    return rt_fail(err, ATTN_E_UNSUPPORTED, "%s has no code for this device",
+                   p->prog->name);
+  p->variants = rt_alloc(cx, n * sizeof *p->variants);
+  if (!p->variants)
+    return rt_fail(err, ATTN_E_MEMORY, "no memory for kernel records");
+  p->nvariants = n;
+  list_variants(g, p);
+  return ATTN_OK;
+}
+
+static attn_container_header header_of(const attn_program *prog) {
+  attn_container_header h;
+  memcpy(&h, prog->container, sizeof h);
+  return h;
+}
+
+static int make_program(attn_ctx *cx, Gpu *g, GpuDevice *d,
+                        const attn_program *prog, GpuProgram **out,
+                        attn_error *err) {
+  attn_container_header h = header_of(prog);
+  attn_module *m = attn_module_load(cx, prog->container, h.length, err);
+  GpuProgram *p = m ? rt_alloc(cx, sizeof *p) : NULL;
+  if (!p) {
+    attn_module_close(m);
+    return m ? rt_fail(err, ATTN_E_MEMORY, "no memory for kernel records")
+             : ATTN_E_FORMAT;
+  }
+  *p = (GpuProgram){.prog = prog, .dev = d, .hash = h.hash};
+  int rc = fill_program(cx, g, p, m, err);
+  attn_module_close(m);
+  if (rc) {
+    free_program(cx, NULL, p);
+    return rc;
+  }
+  p->next = atomic_load(&g->programs);
+  atomic_store(&g->programs, p);
+  *out = p;
+  return ATTN_OK;
+}
+
+// Another object may have been mapped where this one was.
+static GpuProgram *known_program(Gpu *g, const GpuDevice *d,
+                                 const attn_program *prog) {
+  attn_container_header h = header_of(prog);
+  for (GpuProgram *p = atomic_load(&g->programs); p; p = p->next)
+    if (p->prog == prog && p->dev == d && p->hash == h.hash &&
+        !strcmp(p->name, prog->name))
+      return p;
+  return NULL;
+}
+
+static int find_program(attn_ctx *cx, Gpu *g, GpuDevice *d,
+                        const attn_program *prog, GpuProgram **out,
+                        attn_error *err) {
+  if (!prog->container)
+    return rt_fail(err, ATTN_E_UNSUPPORTED, "%s has no code for this device",
+                   prog->name);
+  if ((*out = known_program(g, d, prog)) != NULL)
+    return ATTN_OK;
+  pthread_mutex_lock(&g->lock);
+  *out = known_program(g, d, prog);
+  int rc = *out ? ATTN_OK : make_program(cx, g, d, prog, out, err);
+  pthread_mutex_unlock(&g->lock);
+  return rc;
+}
+
+// ---- loading
+
+static int load_functions(Gpu *g, GpuVariant *v, attn_error *err) {
+  int rc = ATTN_OK;
+  for (uint32_t i = 0; !rc && i < v->rec->nphases; i++) {
+    const attn_gpu_phase *p = &v->records->phases[v->rec->phase + i];
+    rc = g->driver->function(g->state, v->module,
+                             v->records->strings + p->symbol, p, &v->func[i],
+                             err);
+  }
+  return rc;
+}
+
+// Text must end with a zero; a hostile section may not have one.
+static bool ends(const attn_section_info *s) {
+  return s->size && !((const char *)s->data)[s->size - 1];
+}
+
+static int load_code(attn_ctx *cx, Gpu *g, const GpuDevice *d,
+                     const attn_module *m, GpuVariant *v, attn_error *err) {
+  uint32_t bits = usable(g, d, v->records, v->rec);
+  int rc = ATTN_E_UNSUPPORTED;
+  (void)cx;
+  for (uint32_t i = 0; rc && i < 2; i++) {
+    if (!(bits >> i & 1))
+      continue;
+    const attn_section_info *s = rt_section(m, v->rec->code[i]);
+    if (!s || (i && !ends(s)))
+      return rt_fail(err, ATTN_E_FORMAT, "damaged device code");
+    rc = g->driver->load(g->state, s->data, s->size, i, &v->module, err);
+    if (!rc && (rc = load_functions(g, v, err)) != ATTN_OK) {
+      g->driver->unload(g->state, v->module);
+      v->module = NULL;
+    }
+  }
+  return rc;
+}
+
+static int load_variant(attn_ctx *cx, Gpu *g, GpuProgram *p, GpuVariant *v,
+                        attn_error *err) {
+  attn_container_header h = header_of(p->prog);
+  attn_module *m = attn_module_load(cx, p->prog->container, h.length, err);
+  if (!m)
+    return ATTN_E_FORMAT;
+  int rc = load_code(cx, g, p->dev, m, v, err);
+  attn_module_close(m);
+  // A device that is out of memory may recover.
+  bool final = rc == ATTN_E_UNSUPPORTED || rc == ATTN_E_FORMAT;
+  atomic_store(&v->state, !rc ? 1 : final ? -1 : 0);
+  return rc;
+}
+
+static int ready(attn_ctx *cx, Gpu *g, GpuProgram *p, GpuVariant *v,
+                 attn_error *err) {
+  if (atomic_load(&v->state) == 1)
+    return ATTN_OK;
+  if (atomic_load(&v->state) == -1)
+    return rt_fail(err, ATTN_E_UNSUPPORTED,
+                   "the code of %s cannot run on this device", p->prog->name);
+  pthread_mutex_lock(&g->lock);
+  int rc = atomic_load(&v->state) == 1 ? ATTN_OK
+                                       : load_variant(cx, g, p, v, err);
+  pthread_mutex_unlock(&g->lock);
+  return rc;
+}
+
+// ---- the parameter block
+
+typedef struct Block {
+  _Alignas(64) char at[ATTN_MAX_BLOCK];
+  size_t n, tail; // tail: where ntasks, workspace, counter are
+  bool full;
+} Block;
+
+static void put(Block *b, const void *x, size_t n) {
+  if (n > sizeof b->at - b->n) {
+    b->full = true;
+    return;
+  }
+  memcpy(b->at + b->n, x, n);
+  b->n += n;
+}
+
+static void put_word(Block *b, uint64_t x) { put(b, &x, sizeof x); }
+
+static void put_tensor(Block *b, const attn_tensor *t, uint32_t rank) {
+  attn_tensor none = {.data = NULL};
+  if (!t->data)
+    t = &none;
+  put_word(b, (uintptr_t)t->data);
+  put(b, t->shape, rank * sizeof *t->shape);
+  put(b, t->stride, rank * sizeof *t->stride);
+}
+
+static void put_dims(Block *b, const GpuVariant *v, const Solved *s) {
+  const int64_t *list = v->records->code + v->rec->dims;
+  if (v->rec->dims == ATTN_NONE)
+    put(b, s->dims, v->view.ndims * sizeof *s->dims);
+  else
+    for (int64_t i = 1; i <= list[0]; i++)
+      put_word(b, (uint64_t)s->dims[list[i]]);
+}
+
+static void put_params(Block *b, const GpuVariant *v, const GpuCall *c) {
+  uint32_t nt = 0;
+  for (uint32_t i = 0; i < v->view.nparams; i++) {
+    const attn_param_desc *d = &v->view.params[i];
+    if (d->kind != ATTN_PARAM_SCALAR)
+      put_tensor(b, c->solved->tensors[nt++], d->rank);
+  }
+  put(b, c->scalars, c->solved->env.nscalars * sizeof *c->scalars);
+  put_word(b, c->given);
+  put_dims(b, v, c->solved);
+  b->tail = b->n;
+  for (int i = 0; i < 3; i++)
+    put_word(b, 0);
+  while (b->n % 64)
+    put(b, "", 1);
+}
+
+static void put_tail(Block *b, int64_t ntasks, uint64_t workspace,
+                     uint64_t counter) {
+  uint64_t w[3] = {(uint64_t)ntasks, workspace, counter};
+  memcpy(b->at + b->tail, w, sizeof w);
+}
+
+// ---- tensor maps
+
+static bool is_output(const attn_program *p, uint32_t tensor) {
+  for (uint32_t i = 0; i < p->nparams; i++)
+    if (p->params[i].kind != ATTN_PARAM_SCALAR && tensor-- == 0)
+      return p->params[i].kind != ATTN_PARAM_IN;
+  return false;
+}
+
+// An empty tensor's map shows one element of the blank page, a zero.
+static void empty_map(const GpuDevice *d, bool output, GpuMap *m) {
+  m->data = d->blank + (output ? GPU_BLANK : 0);
+  for (uint32_t i = 0; i < m->rank; i++) {
+    m->extent[i] = 1;
+    m->stride[i] = 16;
+  }
+}
+
+// False: the tensor cannot have this map.
+static bool describe(const GpuDevice *d, const attn_gpu_map *r,
+                     const attn_tensor *t, bool output, GpuMap *m) {
+  uint64_t size = attn_dtype_size(t->dtype);
+  bool empty = false;
+  *m = (GpuMap){.data = t->data, .dtype = t->dtype, .rank = r->rank,
+                .swizzle = r->swizzle};
+  if (t->rank != r->rank)
+    return false;
+  for (uint32_t i = 0; i < r->rank; i++) {
+    uint32_t k = r->axis[i];
+    bool one = t->shape[k] <= 1; // its stride says nothing
+    int64_t stride = one ? i ? 16 : (int64_t)size
+                         : (int64_t)((uint64_t)t->stride[k] * size);
+    if (stride < 0 || (i == 0 && stride != (int64_t)size))
+      return false;
+    m->extent[i] = (uint64_t)t->shape[k];
+    m->stride[i] = (uint64_t)stride;
+    m->box[i] = r->box[i];
+    empty |= t->shape[k] == 0;
+  }
+  if (empty)
+    empty_map(d, output, m);
+  return true;
+}
+
+static bool put_maps(Block *b, const Gpu *g, const GpuDevice *d,
+                     const GpuVariant *v, const attn_gpu_phase *p,
+                     const Solved *s) {
+  for (uint32_t i = 0; i < p->nmaps; i++) {
+    const attn_gpu_map *r = &v->records->maps[p->map + i];
+    GpuMap m;
+    char *to = b->at + b->n;
+    if (r->tensor >= s->env.ntensors || b->n + ATTN_MAP_BYTES > sizeof b->at)
+      return false;
+    const attn_tensor *t = s->tensors[r->tensor];
+    b->n += ATTN_MAP_BYTES;
+    if (!t->data && !t->rank)
+      memset(to, 0, ATTN_MAP_BYTES);
+    else if (!describe(d, r, t, is_output(&v->view, r->tensor), &m))
+      return false;
+    else if (!m.data)
+      memset(to, 0, ATTN_MAP_BYTES);
+    else if (!g->driver->encode(g->state, &m, to))
+      return false;
+  }
+  return true;
+}
+
+// ---- one variant
+
+typedef struct Step { // a phase about to be launched
+  Block block;
+  int64_t ntasks;
+} Step;
+
+static bool evaluates(const GpuVariant *v, const Solved *s, uint32_t at,
+                      int64_t *out) {
+  Env e = s->env;
+  e.prog = &v->view;
+  return rt_expr_eval(&e, at, out) == EX_OK;
+}
+
+static bool holds(const GpuVariant *v, const Solved *s) {
+  int64_t x = 1;
+  return v->rec->when == ATTN_NONE ||
+         (evaluates(v, s, v->rec->when, &x) && x);
+}
+
+static int64_t workspace_of(const GpuVariant *v, const Solved *s) {
+  int64_t n = 0;
+  if (v->rec->workspace != ATTN_NONE &&
+      (!evaluates(v, s, v->rec->workspace, &n) || n < 0))
+    return -1;
+  return n;
+}
+
+static int check_workspace(const GpuVariant *v, const GpuCall *c,
+                           attn_error *err) {
+  int64_t need = workspace_of(v, c->solved);
+  if (need < 0)
+    return rt_fail(err, ATTN_E_MEMORY, "the problem is too large");
+  if (need == 0)
+    return ATTN_OK;
+  if (c->workspace_bytes < (uint64_t)need || !c->workspace)
+    return rt_fail_at(err, ATTN_E_MEMORY,
+                      (Where){-1, -1, need, (int64_t)c->workspace_bytes},
+                      "%s needs %lld bytes of device memory as workspace, "
+                      "got %llu",
+                      v->view.name, (long long)need,
+                      (unsigned long long)c->workspace_bytes);
+  if ((uintptr_t)c->workspace % ATTN_ALIGN)
+    return rt_fail(err, ATTN_E_ALIGN,
+                   "the workspace is not aligned to %d bytes", ATTN_ALIGN);
+  return ATTN_OK;
+}
+
+static int counter(Gpu *g, GpuDevice *d, void *stream, uint64_t *out,
+                   attn_error *err) {
+  bool graph = g->driver->capturing(g->state, stream);
+  // A graph may run at any later time, so its counters are never shared.
+  uint32_t i = atomic_fetch_add(graph ? &d->graph : &d->turn, 1);
+  if (graph && i >= GPU_COUNTERS) {
+    atomic_fetch_sub(&d->graph, 1);
+    return rt_fail(err, ATTN_E_MEMORY, "more than %d launches in graphs",
+                   GPU_COUNTERS);
+  }
+  i = i % GPU_COUNTERS + (graph ? GPU_COUNTERS : 0);
+  *out = (uintptr_t)(d->counters + (size_t)4 * i);
+  return ATTN_OK;
+}
+
+static int run_phase(Gpu *g, GpuDevice *d, const GpuVariant *v, uint32_t i,
+                     const GpuCall *c, Step *st, attn_error *err) {
+  const attn_gpu_phase *p = &v->records->phases[v->rec->phase + i];
+  uint64_t at = 0;
+  int64_t most = (int64_t)v->func[i].per_unit * d->units;
+  int64_t groups = st->ntasks;
+  int rc = p->flags & ATTN_GPU_COUNTER
+               ? counter(g, d, c->stream, &at, err) : ATTN_OK;
+  if (rc)
+    return rc;
+  if (p->ctas == ATTN_CTAS_PERSISTENT && groups > most)
+    groups = most;
+  put_tail(&st->block, st->ntasks, (uintptr_t)c->workspace, at);
+  GpuLaunch l = {v->func[i], (uint32_t)groups, p->threads, p->shared_bytes,
+                 st->block.at, p->block_bytes};
+  return g->driver->launch(g->state, &l, c->stream, err);
+}
+
+// Fills the blocks. ATTN_E_STRIDE: a tensor cannot have its map.
+static int prepare(Gpu *g, GpuDevice *d, const GpuVariant *v, uint32_t i,
+                   const GpuCall *c, Step *st, attn_error *err) {
+  const attn_gpu_phase *p = &v->records->phases[v->rec->phase + i];
+  if (!evaluates(v, c->solved, p->ntasks, &st->ntasks) || st->ntasks < 0 ||
+      st->ntasks > INT32_MAX)
+    return rt_fail(err, ATTN_E_MEMORY, "the problem is too large");
+  st->block.n = 0;
+  st->block.full = false;
+  if (!st->ntasks)
+    return ATTN_OK;
+  put_params(&st->block, v, c);
+  if (!put_maps(&st->block, g, d, v, p, c->solved))
+    return rt_fail(err, ATTN_E_STRIDE,
+                   "%s has no code for these strides and alignments on this "
+                   "device", v->view.name);
+  if (st->block.full || st->block.n != p->block_bytes)
+    return rt_fail(err, ATTN_E_INTERNAL,
+                   "%s: the parameter block has %zu bytes, expected %u",
+                   v->view.name, st->block.n, p->block_bytes);
+  return ATTN_OK;
+}
+
+// Later phases are checked when they come; only the first decides whether the
+// variant can run, as maps of further phases are of its own workspace.
+static int run_variant(attn_ctx *cx, Gpu *g, GpuProgram *p, GpuVariant *v,
+                       const GpuCall *c, attn_error *err) {
+  Step st;
+  int rc = prepare(g, p->dev, v, 0, c, &st, err);
+  if (!rc)
+    rc = check_workspace(v, c, err);
+  if (!rc)
+    rc = ready(cx, g, p, v, err);
+  for (uint32_t i = 0; !rc && i < v->rec->nphases; i++) {
+    if (i)
+      rc = prepare(g, p->dev, v, i, c, &st, err);
+    if (!rc && st.ntasks)
+      rc = run_phase(g, p->dev, v, i, c, &st, err);
+  }
+  return rc;
+}
+
+// Codes after which another variant is tried.
+static bool next_please(int rc) {
+  return rc == ATTN_E_STRIDE || rc == ATTN_E_UNSUPPORTED;
+}
+
+static int run_program(attn_ctx *cx, Gpu *g, GpuProgram *p, const GpuCall *c,
+                       attn_error *err) {
+  int rc = rt_fail(err, ATTN_E_UNSUPPORTED,
+                   "%s has no code for these dims and strides on this device",
+                   p->prog->name);
+  for (uint32_t i = 0; i < p->nvariants && next_please(rc); i++)
+    if (holds(&p->variants[i], c->solved))
+      rc = run_variant(cx, g, p, &p->variants[i], c, err);
+  return rc ? rc : rt_ok(err);
+}
+
+// ---- one launch
+
+// Coordinates are 32 bits wide in device code.
+static int check_extents(const attn_program *prog, const Solved *s,
+                         attn_error *err) {
+  uint32_t nt = 0;
+  for (uint32_t i = 0; i < prog->nparams; i++) {
+    if (prog->params[i].kind == ATTN_PARAM_SCALAR)
+      continue;
+    const attn_tensor *t = s->tensors[nt++];
+    for (int k = 0; t->data && k < t->rank; k++)
+      if (t->shape[k] > INT32_MAX)
+        return rt_fail_at(err, ATTN_E_UNSUPPORTED,
+                          (Where){(int)i, k, INT32_MAX, t->shape[k]},
+                          "argument '%s', axis %d: extent is %lld, at most "
+                          "%d on this device",
+                          prog->params[i].name, k, (long long)t->shape[k],
+                          INT32_MAX);
+  }
+  return ATTN_OK;
+}
+
+static int enter(attn_ctx *cx, Gpu *g, int ordinal, GpuDevice **d,
+                 GpuScope *scope, attn_error *err) {
+  pthread_mutex_lock(&g->lock);
+  int rc = open_driver(cx, g, err);
+  if (!rc)
+    rc = g->driver->enter(cx, g->state, g->devices, ordinal, d, scope, err);
+  bool fresh = !rc;
+  for (GpuDevice *k = g->devices; k && fresh; k = k->next)
+    fresh = k != *d;
+  if (fresh) {
+    (*d)->next = g->devices;
+    g->devices = *d;
+  }
+  pthread_mutex_unlock(&g->lock);
+  return rc;
+}
+
+int rt_gpu_launch(attn_ctx *cx, int kind, int ordinal,
+                  const attn_program *prog, const GpuCall *c,
+                  attn_error *err) {
+  if (kind != ATTN_CUDA)
+    return rt_fail(err, ATTN_E_UNSUPPORTED, "%s has no code for this device",
+                   prog->name);
+  GpuSet *set = get_set(cx);
+  if (!set)
+    return rt_fail(err, ATTN_E_MEMORY, "no memory for the driver's state");
+  Gpu *g = &set->cuda;
+  GpuDevice *d;
+  GpuProgram *p;
+  GpuScope scope;
+  int rc = check_extents(prog, c->solved, err);
+  if (!rc)
+    rc = enter(cx, g, ordinal, &d, &scope, err);
+  if (rc)
+    return rc;
+  rc = find_program(cx, g, d, prog, &p, err);
+  if (!rc)
+    rc = run_program(cx, g, p, c, err);
+  g->driver->leave(g->state, scope);
+  return rc;
+}
+
+// ---- workspace
+
+// Of any variant of any target whose condition holds: which one a device takes
+// is not known here.
+static int64_t most_workspace(const attn_program *prog, const Kernels *k,
+                              const Solved *s) {
+  int64_t most = 0;
+  for (uint32_t i = 0; i < k->nvariants; i++) {
+    GpuVariant v = {.rec = &k->variants[i], .records = k, .view = *prog};
+    v.view.code = k->code;
+    v.view.ncode = k->ncode;
+    int64_t n = named(k, v.rec, prog) && holds(&v, s) ? workspace_of(&v, s) : 0;
+    most = n > most ? n : most;
+  }
+  return most;
+}
+
+bool rt_gpu_code(const attn_program *prog) {
+  return prog->container && header_of(prog).nsections > 0;
+}
+
+int64_t rt_gpu_workspace(attn_ctx *cx, const attn_program *prog,
+                         const Solved *s) {
+  attn_section_info info;
+  Kernels k;
+  int64_t most = 0;
+  if (!rt_gpu_code(prog))
+    return 0;
+  attn_module *m = attn_module_load(cx, prog->container,
+                                    header_of(prog).length, NULL);
+  for (uint32_t i = 0; m && i < attn_module_count(m); i++) {
+    attn_module_section(m, i, &info);
+    if (info.kind != ATTN_SEC_KERNELS ||
+        rt_kernels_read(cx, m, &info, &k, NULL))
+      continue;
+    int64_t n = most_workspace(prog, &k, s);
+    most = n > most ? n : most;
+    rt_kernels_free(cx, &k);
+  }
+  attn_module_close(m);
+  return most;
+}

@@ -1,0 +1,114 @@
+// Launches on GPUs: gpu.c decides what to launch, a driver launches it.
+//
+// Ownership: a context owns the drivers it opened, their devices, and the code
+// loaded on them, until attn_ctx_destroy.
+#ifndef ATTN_RT_GPU_H
+#define ATTN_RT_GPU_H
+
+#include "rt.h"
+
+// One context of one device, made at first use. A driver's own struct begins
+// with it.
+typedef struct GpuDevice {
+  struct GpuDevice *next;
+  uint64_t id;       // of the context, never used again
+  int ordinal;
+  uint32_t arch;     // of NVIDIA: 90 for compute capability 9.0
+  uint32_t units;    // multiprocessors
+  char *counters;    // GPU_COUNTERS u32, for launches; as many for graphs
+  char *blank;       // GPU_BLANK zeros that no kernel writes, then as many
+                     // bytes that nobody reads
+  atomic_uint turn;  // launches that took a counter
+  atomic_uint graph; // the same of launches that became part of a graph
+} GpuDevice;
+
+enum { GPU_COUNTERS = 1 << 16, GPU_BLANK = 256 };
+
+typedef struct GpuFunc {
+  void *handle;
+  uint32_t per_unit; // groups of threads that a multiprocessor holds
+} GpuFunc;
+
+typedef struct GpuMap {
+  const void *data;
+  int dtype;
+  uint32_t rank, swizzle;
+  uint64_t extent[ATTN_MAP_RANK]; // innermost first
+  uint64_t stride[ATTN_MAP_RANK]; // bytes; that of the innermost is not used
+  uint32_t box[ATTN_MAP_RANK];
+} GpuMap;
+
+typedef struct GpuLaunch {
+  GpuFunc func;
+  uint32_t groups, threads, shared_bytes;
+  void *block;
+  size_t block_bytes;
+} GpuLaunch;
+
+typedef struct GpuScope { // what leave() puts back
+  bool pushed;
+} GpuScope;
+
+// What a vendor's driver offers. Functions with an err return an attn_code.
+typedef struct GpuDriver {
+  const char *name;  // of the library, for messages
+  size_t size;       // of the driver's state, which `open` fills
+  int (*open)(attn_ctx *cx, void *state, attn_error *err);
+  void (*close)(void *state); // the process's library stays
+  // The device of a stream, current in the calling thread until leave().
+  // *dev: one of `known`, or a new one, not yet linked.
+  int (*enter)(attn_ctx *cx, void *state, GpuDevice *known, int ordinal,
+               GpuDevice **dev, GpuScope *scope, attn_error *err);
+  void (*leave)(void *state, GpuScope scope);
+  void (*drop)(attn_ctx *cx, void *state, GpuDevice *dev);
+  // How well code for a target suits: 0 not at all. text: compiled by the
+  // driver.
+  uint32_t (*suits)(const GpuDevice *dev, uint32_t target, bool text);
+  // n bytes of code; text ends with a zero.
+  int (*load)(void *state, const void *code, size_t n, bool text, void **module,
+              attn_error *err);
+  void (*unload)(void *state, void *module);
+  int (*function)(void *state, void *module, const char *symbol,
+                  const attn_gpu_phase *phase, GpuFunc *out, attn_error *err);
+  // False: this tensor cannot have such a map. out: ATTN_MAP_BYTES, aligned
+  // to 64.
+  bool (*encode)(void *state, const GpuMap *map, void *out);
+  bool (*capturing)(void *state, void *stream);
+  int (*launch)(void *state, const GpuLaunch *l, void *stream,
+                attn_error *err);
+} GpuDriver;
+
+extern const GpuDriver rt_cuda; // cuda.c
+
+// Expressions of device code refer to the section's words.
+typedef struct GpuVariant {
+  const attn_gpu_variant *rec;
+  const Kernels *records;
+  attn_program view;      // the program, with the section's code
+  atomic_int state;       // 0 not loaded, 1 loaded, -1 cannot be loaded
+  void *module;
+  GpuFunc func[ATTN_MAX_PHASES];
+} GpuVariant;
+
+// The variants of one program for one device, the best target first.
+typedef struct GpuProgram {
+  struct GpuProgram *next;
+  const attn_program *prog;
+  GpuDevice *dev;
+  uint64_t hash;          // of the container
+  Kernels *records;       // nrecords
+  GpuVariant *variants;
+  uint32_t nrecords, nvariants;
+  const char *name;       // in the first records' strings
+} GpuProgram;
+
+typedef struct Gpu {
+  const GpuDriver *driver;
+  pthread_mutex_t lock;   // of everything that is made at first use
+  bool open;
+  void *state;
+  GpuDevice *devices;
+  _Atomic(GpuProgram *) programs;
+} Gpu;
+
+#endif

@@ -1,0 +1,338 @@
+// Launches through a driver that records them: the parameter block byte for
+// byte, the choice of the variant, every failure. argv: the mock library, one
+// that lacks a function.
+#include "codegen/codegen.h"
+#include "expect.h"
+#include "mock/cuda.h"
+#include "runtime/rt.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+// f<N, M>(X: bf16[N, M], s: f32) -> (Y: bf16[N, M], T: f32[N])
+typedef struct Args {
+  attn_args head;
+  attn_tensor x;
+  float s;
+  attn_tensor y, t;
+} Args;
+
+static const int64_t code[] = {ATTN_X_DIM, 0, ATTN_X_END,
+                               ATTN_X_DIM, 1, ATTN_X_END};
+static const attn_dim_desc dims[] = {
+    {"N", 0, INT64_MAX, 1, ATTN_DIM_DYN, ATTN_NONE, ATTN_NONE, 0},
+    {"M", 0, INT64_MAX, 1, ATTN_DIM_DYN, ATTN_NONE, ATTN_NONE, 0}};
+static const attn_param_desc params[] = {
+    {"X", ATTN_PARAM_IN, ATTN_BF16, 2, 0, offsetof(Args, x), {0}, {0, 3}},
+    {"s", ATTN_PARAM_SCALAR, ATTN_F32, 0, 0, offsetof(Args, s), {.f32 = 2},
+     {0}},
+    {"Y", ATTN_PARAM_OUT, ATTN_BF16, 2, 0, offsetof(Args, y), {0}, {0, 3}},
+    {"T", ATTN_PARAM_OUT, ATTN_F32, 1, 0, offsetof(Args, t), {0}, {0}}};
+
+// Conditions over the program's dims, the rest over the module's (M, N).
+static const int64_t row_major[] = {ATTN_X_STRIDE, 0, 1, ATTN_X_CONST, 1,
+                                    ATTN_X_EQ, ATTN_X_DIM, 0, ATTN_X_CONST, 7,
+                                    ATTN_X_NE, ATTN_X_AND};
+static const int64_t seven[] = {ATTN_X_DIM, 0, ATTN_X_CONST, 7, ATTN_X_EQ};
+static const int64_t rows[] = {ATTN_X_DIM, 1};
+static const int64_t area[] = {ATTN_X_DIM, 0, ATTN_X_DIM, 1, ATTN_X_MUL};
+static const int64_t bytes[] = {ATTN_X_DIM, 1, ATTN_X_CONST, 8, ATTN_X_MUL};
+
+static const attn_gpu_map maps[] = {
+    {.tensor = 0, .rank = 2, .swizzle = 128, .axis = {1, 0}, .box = {64, 128}},
+    {.tensor = 1, .rank = 2, .axis = {1, 0}, .box = {8, 16}}};
+static const CgPhase fast = {
+    .name = "fast", .ntasks = {rows, 2}, .threads = 384,
+    .shared_bytes = 230000, .ctas = ATTN_CTAS_PERSISTENT,
+    .flags = ATTN_GPU_COUNTER, .maps = maps, .nmaps = 2};
+static const CgPhase split[] = {
+    {.name = "part", .ntasks = {area, 5}, .threads = 128},
+    {.name = "join", .ntasks = {rows, 2}, .threads = 256}};
+static const CgPhase plain = {.name = "plain", .ntasks = {rows, 2},
+                              .threads = 64, .flags = ATTN_GPU_LOCAL};
+
+static attn_program prog;
+static MockCuda *mock;
+static char data[1 << 16] __attribute__((aligned(128)));
+
+// ---- the program
+
+static void make(Ctx *cx, Buf *box) {
+  DimTab *own = NEW(&cx->session, DimTab), *mod = NEW(&cx->session, DimTab);
+  DimSym n = {.name = intern(&cx->names, "N")};
+  DimSym m = {.name = intern(&cx->names, "M")};
+  vec_push(&cx->session, &own->syms, n);
+  vec_push(&cx->session, &own->syms, m);
+  vec_push(&cx->session, &mod->syms, m);
+  vec_push(&cx->session, &mod->syms, n);
+  CgParam p[4] = {{.name = "X", .type = {.kind = TK_TENSOR, .n = 2}},
+                  {.name = "s", .role = PR_SCALAR},
+                  {.name = "Y", .type = {.kind = TK_TENSOR, .n = 2}},
+                  {.name = "T", .type = {.kind = TK_TENSOR, .n = 1}}};
+  uint32_t hopper = ATTN_TARGET_SM(90, 1), ampere = ATTN_TARGET_SM(80, 0);
+  CgDevice d[] = {
+      {.target = ampere, .dims = mod, .phases = &plain, .nphases = 1,
+       .binary = {"sm80", 4}, .text = {".sm80", 6}},
+      {.target = hopper, .when = {row_major, 12}, .dims = mod,
+       .phases = &fast, .nphases = 1, .binary = {"sm90", 4},
+       .text = {".sm90", 6}},
+      {.target = hopper, .when = {seven, 5}, .dims = mod, .phases = split,
+       .nphases = 2, .workspace = {bytes, 5}, .binary = {"split", 5}}};
+  CgProgram c = {.name = "f", .prefix = "x", .dims = own, .params = p,
+                 .nparams = 4, .devices = d, .ndevices = 3};
+  EXPECT(cg_container(cx, &c, 1, box));
+  prog = (attn_program){
+      .abi = ATTN_ABI, .size = sizeof prog, .name = "f", .nparams = 4,
+      .ndims = 2, .params = params, .dims = dims, .code = code,
+      .ncode = sizeof code / sizeof *code, .args_size = sizeof(Args),
+      .container = box->at};
+}
+
+static Args arguments(int64_t n, int64_t m) {
+  Args a;
+  attn_args_init(&prog, &a);
+  a.x = (attn_tensor){data, {n, m}, {m, 1}, 2, ATTN_BF16};
+  a.y = (attn_tensor){data + 4096, {n, m}, {m, 1}, 2, ATTN_BF16};
+  return a;
+}
+
+// In a context of its own, so that nothing is loaded yet.
+static int once(const Args *a, attn_error *e) {
+  attn_ctx *cx = attn_ctx_create(NULL, e);
+  attn_stream s = {cx, ATTN_CUDA, 0, &s};
+  mock->current = NULL;
+  int rc = attn_call(&prog, a, &s, e);
+  EXPECT(rc == e->code && mock->current == NULL);
+  attn_ctx_destroy(cx);
+  EXPECT(mock->allocs == mock->frees && mock->loads == mock->unloads);
+  EXPECT(mock->retained == 0);
+  return rc;
+}
+
+// ---- the block
+
+static uint64_t word(size_t i) {
+  uint64_t v;
+  memcpy(&v, mock->last.block + 8 * i, 8);
+  return v;
+}
+
+static void block(void) {
+  attn_error e;
+  Args a = arguments(300, 64);
+  // X 5 words, Y 5, T 3, s, given, 2 dims, 3: 20 words = 160 -> 192; 2 maps.
+  mock->block_bytes = 192 + 256;
+  EXPECT(once(&a, &e) == ATTN_OK);
+  const MockLaunch *l = &mock->last;
+  EXPECT(!strcmp(l->symbol, "fast") && l->grid == 132 && l->threads == 384);
+  EXPECT(l->shared_bytes == 230000 && l->ctx == 0 && l->stream);
+  uint64_t x[] = {(uintptr_t)data, 300, 64, 64, 1};
+  for (size_t i = 0; i < 5; i++)
+    EXPECT(word(i) == x[i]);
+  EXPECT(word(5) == (uintptr_t)data + 4096 && word(9) == 1);
+  EXPECT(word(10) == 0 && word(11) == 0 && word(12) == 0); // T not wanted
+  float s;
+  memcpy(&s, l->block + 13 * 8, 4);
+  EXPECT(s == 2 && word(14) == 1);                          // given
+  EXPECT(word(15) == 64 && word(16) == 300);                // M, N
+  EXPECT(word(17) == 300 && word(18) == 0 && word(19) != 0);
+  for (size_t i = 20; i < 24; i++)
+    EXPECT(word(i) == 0);
+  EXPECT(l->block[192] == 0xa0 && l->block[192 + 128] == 0xa1);
+  const MockMap *m = &mock->map[0];
+  EXPECT(m->type == 9 && m->rank == 2 && m->swizzle == 3 && m->data == data);
+  EXPECT(m->extent[0] == 64 && m->extent[1] == 300 && m->stride[0] == 128);
+  EXPECT(m->box[0] == 64 && m->box[1] == 128 && m->promotion == 3);
+  EXPECT(mock->map[1].swizzle == 0 && mock->map[1].box[1] == 16);
+}
+
+// ---- choices
+
+static const char *chosen(const Args *a, int want) {
+  attn_error e;
+  mock->block_bytes = 0;
+  int rc = once(a, &e);
+  EXPECT(rc == want);
+  if (rc != want)
+    printf("%s\n", e.text);
+  return mock->last.symbol;
+}
+
+static void choices(void) {
+  Args a = arguments(5, 64);
+  EXPECT(!strcmp(chosen(&a, ATTN_OK), "fast") && mock->last.grid == 5);
+  // Rows of 65 elements: no map, so the code of the older target.
+  a.x.stride[0] = 65;
+  EXPECT(!strcmp(chosen(&a, ATTN_OK), "plain") && mock->last.grid == 5);
+  a = arguments(5, 64);
+  a.x.data = data + 2;
+  EXPECT(!strcmp(chosen(&a, ATTN_OK), "plain"));
+  a = arguments(64, 32);
+  a.x.stride[0] = 1;
+  a.x.stride[1] = 64;
+  EXPECT(!strcmp(chosen(&a, ATTN_OK), "plain"));
+  // Extents of 1 may have any stride; empty tensors have maps of a blank page.
+  a = arguments(1, 64);
+  a.x.stride[0] = 3;
+  EXPECT(!strcmp(chosen(&a, ATTN_OK), "fast"));
+  a = arguments(3, 0);
+  unsigned n = mock->encodes;
+  EXPECT(!strcmp(chosen(&a, ATTN_OK), "fast"));
+  EXPECT(mock->map[n % 16].extent[0] == 1 && mock->map[n % 16].data != data);
+  // No tasks, no launch.
+  n = mock->launches;
+  a = arguments(0, 64);
+  chosen(&a, ATTN_OK);
+  EXPECT(mock->launches == n);
+  a = arguments((int64_t)1 << 31, 1);
+  chosen(&a, ATTN_E_UNSUPPORTED);
+}
+
+static void devices(void) {
+  Args a = arguments(5, 64);
+  mock->texts = 0;
+  mock->major = 8;
+  mock->minor = 9;
+  EXPECT(!strcmp(chosen(&a, ATTN_OK), "plain") && !mock->texts);
+  mock->major = 10;
+  EXPECT(!strcmp(chosen(&a, ATTN_OK), "plain") && mock->texts == 1);
+  mock->major = 7;
+  chosen(&a, ATTN_E_UNSUPPORTED);
+  mock->major = 9;
+  mock->minor = 0;
+  mock->only_text = 1;
+  EXPECT(!strcmp(chosen(&a, ATTN_OK), "fast") && mock->texts == 2);
+  mock->only_text = 0;
+  mock->local = 8; // spilled: the other code says that it may
+  EXPECT(!strcmp(chosen(&a, ATTN_OK), "plain"));
+  mock->local = 0;
+}
+
+static void workspace(void) {
+  attn_error e;
+  Args a = arguments(7, 64);
+  mock->block_bytes = 0;
+  EXPECT(once(&a, &e) == ATTN_E_MEMORY && e.expected == 56);
+  EXPECT(attn_args_workspace(&prog, &a) == 56);
+  a.head.workspace = data;
+  a.head.workspace_bytes = 55;
+  EXPECT(once(&a, &e) == ATTN_E_MEMORY && e.got == 55);
+  a.head.workspace_bytes = 56;
+  unsigned n = mock->launches;
+  EXPECT(once(&a, &e) == ATTN_OK && mock->launches == n + 2);
+  EXPECT(!strcmp(mock->last.symbol, "join") && mock->last.grid == 7);
+  a.head.workspace = data + 1;
+  EXPECT(once(&a, &e) == ATTN_E_ALIGN);
+}
+
+// ---- contexts, counters
+
+static void counters(void) {
+  attn_error e;
+  attn_ctx *cx = attn_ctx_create(NULL, &e);
+  attn_stream s = {cx, ATTN_CUDA, 1, NULL};
+  Args a = arguments(5, 64);
+  mock->block_bytes = 192 + 256;
+  EXPECT(!attn_call(&prog, &a, &s, &e) && mock->last.ctx == 1);
+  uint64_t first = word(19), graph = 0;
+  EXPECT(!attn_call(&prog, &a, &s, &e) && word(19) == first + 4);
+  mock->capturing = 1;
+  for (int i = 0; i < 2; i++)
+    EXPECT(!attn_call(&prog, &a, &s, &e));
+  graph = word(19);
+  EXPECT(graph == first + 4 * 65536 + 4);
+  mock->quick = 1;
+  for (int i = 2; i < 65536; i++)
+    EXPECT(!attn_call(&prog, &a, &s, &e));
+  EXPECT(attn_call(&prog, &a, &s, &e) == ATTN_E_MEMORY);
+  mock->quick = mock->capturing = 0;
+  EXPECT(!attn_call(&prog, &a, &s, &e) && word(19) == first + 8);
+  EXPECT(mock->retained == 1 && mock->allocs == mock->frees + 1);
+  attn_ctx_destroy(cx);
+  s = (attn_stream){NULL, ATTN_HIP, 0, NULL};
+  EXPECT(attn_call(&prog, &a, &s, &e) == ATTN_E_UNSUPPORTED);
+}
+
+// ---- failures
+
+static void failures_of_calls(void) {
+  static const char *const calls[] = {
+      "cuInit", "cuDeviceGet", "cuDeviceGetAttribute",
+      "cuDevicePrimaryCtxRetain", "cuCtxGetCurrent", "cuCtxPushCurrent_v2",
+      "cuModuleLoadDataEx", "cuModuleGetFunction", "cuFuncGetAttribute",
+      "cuFuncSetAttribute", "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+      "cuLaunchKernel", "cuMemAlloc_v2", "cuMemsetD8Async", "cuStreamCreate",
+      "cuStreamSynchronize"};
+  attn_error e;
+  Args a = arguments(5, 64);
+  mock->block_bytes = 192 + 256;
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+    mock->fail = calls[i];
+    mock->code = 1;
+    EXPECT(once(&a, &e) == ATTN_E_DEVICE && e.got == 1);
+    EXPECT(strstr(e.text, "invalid argument (CUDA_ERROR_INVALID_VALUE)"));
+  }
+  mock->fail = "cuModuleLoadDataEx";
+  once(&a, &e);
+  EXPECT(strstr(e.text, ": oops"));
+  mock->fail = NULL;
+  mock->block_bytes = 64;
+  EXPECT(once(&a, &e) == ATTN_E_INTERNAL);
+  mock->block_bytes = 192 + 256;
+  EXPECT(once(&a, &e) == ATTN_OK);
+}
+
+static void drivers(const char *old) {
+  attn_error e;
+  Args a = arguments(5, 64);
+  setenv("ATTN_CUDA_DRIVER", "/nonexistent/libcuda.so.1", 1);
+  EXPECT(once(&a, &e) == ATTN_E_DEVICE);
+  EXPECT(strstr(e.text, "no NVIDIA driver"));
+  setenv("ATTN_CUDA_DRIVER", old, 1);
+  EXPECT(once(&a, &e) == ATTN_E_DEVICE);
+  EXPECT(strstr(e.text, "cuThreadExchangeStreamCaptureMode"));
+}
+
+// Nanoseconds a launch spends outside the driver.
+static void overhead(void) {
+  enum { N = 100000 };
+  attn_error e;
+  attn_stream s = {NULL, ATTN_CUDA, 0, NULL};
+  Args a = arguments(5, 64);
+  attn_call(&prog, &a, &s, &e);
+  mock->quick = 1;
+  int64_t start = rt_now_ns();
+  for (int i = 0; i < N; i++)
+    attn_call(&prog, &a, &s, &e);
+  double ns = (double)(rt_now_ns() - start) / N;
+  mock->quick = 0;
+  printf("%.0f ns a launch\n", ns);
+  EXPECT(ns < 5000);
+}
+
+int main(int argc, char **argv) {
+  Ctx cx;
+  if (argc != 3)
+    return 2;
+  void *lib = dlopen(argv[1], RTLD_NOW);
+  mock = lib ? dlsym(lib, "mock_cuda") : NULL;
+  EXPECT(mock);
+  if (!mock)
+    return verdict();
+  setenv("ATTN_CUDA_DRIVER", argv[1], 1);
+  ctx_init(&cx);
+  Buf box = {.arena = &cx.session};
+  make(&cx, &box);
+  block();
+  choices();
+  devices();
+  workspace();
+  counters();
+  failures_of_calls();
+  drivers(argv[2]);
+  setenv("ATTN_CUDA_DRIVER", argv[1], 1);
+  overhead();
+  ctx_drop(&cx);
+  return verdict();
+}
