@@ -184,6 +184,10 @@ static attn_container_header header_of(const attn_program *prog) {
   return h;
 }
 
+bool rt_gpu_code(const attn_program *prog) {
+  return prog->container && header_of(prog).nsections > 0;
+}
+
 static int make_program(attn_ctx *cx, Gpu *g, GpuDevice *d,
                         const attn_program *prog, GpuProgram **out,
                         attn_error *err) {
@@ -222,9 +226,6 @@ static GpuProgram *known_program(Gpu *g, const GpuDevice *d,
 static int find_program(attn_ctx *cx, Gpu *g, GpuDevice *d,
                         const attn_program *prog, GpuProgram **out,
                         attn_error *err) {
-  if (!prog->container)
-    return rt_fail(err, ATTN_E_UNSUPPORTED, "%s has no code for this device",
-                   prog->name);
   if ((*out = known_program(g, d, prog)) != NULL)
     return ATTN_OK;
   pthread_mutex_lock(&g->lock);
@@ -608,7 +609,7 @@ static int enter(attn_ctx *cx, Gpu *g, int ordinal, GpuDevice **d,
 int rt_gpu_launch(attn_ctx *cx, int kind, int ordinal,
                   const attn_program *prog, const GpuCall *c,
                   attn_error *err) {
-  if (kind != ATTN_CUDA)
+  if (kind != ATTN_CUDA || !rt_gpu_code(prog))
     return rt_fail(err, ATTN_E_UNSUPPORTED, "%s has no code for this device",
                    prog->name);
   GpuSet *set = get_set(cx);
@@ -645,10 +646,6 @@ static int64_t most_workspace(const attn_program *prog, const Kernels *k,
     most = n > most ? n : most;
   }
   return most;
-}
-
-bool rt_gpu_code(const attn_program *prog) {
-  return prog->container && header_of(prog).nsections > 0;
 }
 
 int64_t rt_gpu_workspace(attn_ctx *cx, const attn_program *prog,
