@@ -1,5 +1,6 @@
 // Type inference: one rule per value of the `infer` column of ops.def.
 #include "ir/infer.h"
+#include "ir/layout.h"
 
 #include <string.h>
 
@@ -27,6 +28,9 @@ const char *infer_union(const Type *a, const Type *b, DType dtype, Type *out) {
     if (n > MAX_AXES) return "more than 10 axes";
   } else if (a->kind == TK_VEC && b->kind == TK_VEC && a->n != b->n) {
     return "numbers of lanes differ";
+  } else if (a->kind == TK_FRAG && b->kind == TK_FRAG &&
+             frag_join(a, b, dtype).kind == TK_NONE) {
+    return "fragments differ in shape or layout";
   }
   *out = type_union(a, b, dtype);
   return NULL;
@@ -38,7 +42,7 @@ static const char *union_from(const Func *f, const Op *op, uint32_t lo,
   Type t = type_scalar(dtype);
   for (uint32_t i = lo; i < op->nargs; i++) {
     const Type *a = ir_type(f, op->args[i]);
-    if (a->kind != TK_ELEM && a->kind != TK_VEC)
+    if (a->kind != TK_ELEM && a->kind != TK_VEC && a->kind != TK_FRAG)
       return "operand is memory, not a value";
     const char *err = infer_union(&t, a, dtype, &t);
     if (err) return err;

@@ -5,6 +5,7 @@
 // attn and stream: values are functions of coordinates, evaluated on demand
 // and remembered per point. The effects (store, recur, pass) run in order.
 #include "ir/interp.h"
+#include "ir/target.h"
 
 #include <math.h>
 #include <string.h>
@@ -507,6 +508,10 @@ bool ir_interp(Ctx *cx, const Module *m, const char *name, InterpTensor *args,
   in.f = ir_find(m, name);
   if (!in.f) {
     diag_add(cx, DIAG_ir_name, NOWHERE, "program", name);
+    return false;
+  }
+  if (m->level == LV_MACH && target_is_gpu(m->target)) {
+    diag_add(cx, DIAG_ir_value, NOWHERE, "programs of a GPU are not interpreted");
     return false;
   }
   if (opt->poison) poison(in.f, args);

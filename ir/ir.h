@@ -59,15 +59,37 @@ typedef enum TypeKind {
   TK_TENSOR,   // memory of the caller: tensor<bf16[B, H, S, D]>
   TK_VEC,      // mach: vec<16xf32>
   TK_PTR,      // mach: ptr<f32>, scratch or tensor memory
+  // GPU mach (docs/gpu.md):
+  TK_FRAG,     // frag<64x128xf32,acc>: a tile over the threads of the group
+  TK_SMEM,     // smem<2x128x64xbf16,sw128>: shared tiles
+  TK_MBAR,     // mbar<2>: barriers in shared memory
 } TypeKind;
+
+typedef enum LayoutId {
+#define FRAG(name, id, ...) LY_##id,
+#define SMEM(name, id, ...) LY_##id,
+#include "ir/layouts.def"
+  LY_COUNT
+} LayoutId;
+
+// The part of a tile that a fragment holds: all of it, or what varies with one
+// axis only.
+typedef enum FragSlice { SLICE_NONE, SLICE_ROW, SLICE_COL } FragSlice;
 
 typedef struct Type {
   TypeKind kind;
   DType dtype;
-  uint32_t n;                 // axes (ELEM), rank (TENSOR), lanes (VEC)
+  uint32_t n;                 // axes (ELEM), rank (TENSOR, FRAG), lanes (VEC),
+                              // barriers (MBAR)
   uint32_t axis[MAX_AXES];    // ELEM: axis ids, ascending
   Dim size[MAX_AXES];         // ELEM: tile sizes, DIM_NONE before tile
                               // TENSOR: physical shape
+  uint32_t ext[3];            // FRAG: rows, columns; a slice: its extent, the
+                              // other one (0: does not matter); SMEM: rows,
+                              // columns, slots
+  LayoutId layout;            // FRAG, SMEM
+  FragSlice slice;              // FRAG
+  bool partial;               // FRAG: a reduction's parts, not yet combined
 } Type;
 
 bool type_eq(const Type *a, const Type *b);
@@ -75,6 +97,10 @@ Type type_scalar(DType t);
 Type type_tensor(DType t, uint32_t rank, const Dim *shape);
 Type type_vec(DType t, uint32_t lanes);
 Type type_ptr(DType t);
+Type type_frag(DType t, uint32_t rows, uint32_t cols, LayoutId layout);
+Type type_smem(DType t, uint32_t slots, uint32_t rows, uint32_t cols,
+               LayoutId layout);
+Type type_mbar(uint32_t n);
 bool type_has_axis(const Type *t, uint32_t axis);
 int type_axis_at(const Type *t, uint32_t axis);      // position or -1
 // t with one more axis (kept ascending); size DIM_NONE before tile.

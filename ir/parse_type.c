@@ -1,4 +1,5 @@
 // The reader's lower half: characters, words, dims, types, attributes.
+#include "ir/layout.h"
 #include "ir/parse.h"
 
 #include <ctype.h>
@@ -246,8 +247,86 @@ static bool parse_vec(Parser *p, Type *t) {
          parse_expect(p, '>');
 }
 
+static bool parse_extent(Parser *p, uint32_t *n) {
+  int64_t v;
+  parse_skip(p);
+  const char *lo = p->p;
+  if (!parse_int(p, &v)) return false;
+  if (v < 1 || v > 1 << 16)
+    return parse_error(p, lo, "an extent must be 1 to 65536");
+  *n = (uint32_t)v;
+  return true;
+}
+
+// "64x128x" before the element type; returns the number of extents, 0: error.
+static uint32_t parse_extents(Parser *p, uint32_t ext[3]) {
+  uint32_t n = 0;
+  do {
+    if (!parse_extent(p, &ext[n++]) || !parse_expect(p, 'x')) return 0;
+    parse_skip(p);
+  } while (n < 3 && isdigit((unsigned char)*p->p));
+  return n;
+}
+
+// ".0", ".1p", ".0:128" behind the layout's name; `s` is behind the dot.
+static bool parse_slice(Parser *p, Type *t, const char *s, size_t n) {
+  if ((n != 1 && !(n == 2 && s[1] == 'p')) || (*s != '0' && *s != '1'))
+    return parse_error(p, s, "a slice is 0, 1, 0p or 1p");
+  t->slice = *s == '0' ? SLICE_ROW : SLICE_COL;
+  t->partial = n == 2;
+  return !parse_accept(p, ':') || parse_extent(p, &t->ext[1]);
+}
+
+static bool parse_layout(Parser *p, Type *t) {
+  const char *s;
+  size_t n;
+  if (!parse_name(p, "a layout", &s, &n)) return false;
+  const char *dot = memchr(s, '.', n);
+  size_t len = dot ? (size_t)(dot - s) : n;
+  bool frag = t->kind == TK_FRAG;
+  if (!layout_by_name(s, len, frag, &t->layout))
+    return parse_undefined(p, "layout", s, len);
+  if (dot && !frag) return parse_error(p, dot, "shared tiles have no slices");
+  return !dot || parse_slice(p, t, dot + 1, n - len - 1);
+}
+
+static bool parse_frag(Parser *p, Type *t) {
+  t->kind = TK_FRAG;
+  parse_skip(p);
+  const char *lo = p->p;
+  if (!parse_expect(p, '<')) return false;
+  t->n = parse_extents(p, t->ext);
+  if (!t->n || !parse_dtype(p, &t->dtype) || !parse_expect(p, ',') ||
+      !parse_layout(p, t) || !parse_expect(p, '>'))
+    return false;
+  if (t->n == (t->slice ? 1 : 2)) return true;
+  return parse_error(p, lo, "a fragment has 2 extents, a slice 1");
+}
+
+static bool parse_smem(Parser *p, Type *t) {
+  uint32_t ext[3] = {0};
+  t->kind = TK_SMEM;
+  parse_skip(p);
+  const char *lo = p->p;
+  if (!parse_expect(p, '<')) return false;
+  uint32_t n = parse_extents(p, ext);
+  if (!n) return false;
+  if (n == 1) return parse_error(p, lo, "a shared tile has rows and columns");
+  t->ext[0] = ext[n - 2], t->ext[1] = ext[n - 1];
+  t->ext[2] = n == 3 ? ext[0] : 1;
+  return parse_dtype(p, &t->dtype) && parse_expect(p, ',') &&
+         parse_layout(p, t) && parse_expect(p, '>');
+}
+
 bool parse_type(Parser *p, Type *t) {
   *t = (Type){.kind = TK_ELEM};
+  if (parse_keyword(p, "frag")) return parse_frag(p, t);
+  if (parse_keyword(p, "smem")) return parse_smem(p, t);
+  if (parse_keyword(p, "mbar")) {
+    t->kind = TK_MBAR;
+    return parse_expect(p, '<') && parse_extent(p, &t->n) &&
+           parse_expect(p, '>');
+  }
   if (parse_keyword(p, "tensor")) return parse_tensor(p, t);
   if (parse_keyword(p, "vec")) return parse_vec(p, t);
   if (parse_keyword(p, "ptr")) {

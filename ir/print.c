@@ -1,4 +1,5 @@
 // The text form of modules (docs/ir.md), written.
+#include "ir/layout.h"
 #include "ir/text.h"
 
 #include <string.h>
@@ -104,6 +105,22 @@ static void put_elem_axes(const Func *f, const Type *t, Buf *out) {
   if (t->n) buf_char(out, '}');
 }
 
+// frag<64x128xf32,acc>, frag<64xf32,acc.0>, frag<64xf32,lin.0:128>,
+// smem<2x128x64xbf16,sw128>
+static void put_tile(const Type *t, const char *dtype, Buf *out) {
+  buf_str(out, t->kind == TK_SMEM ? "smem<" : "frag<");
+  if (t->kind == TK_SMEM && t->ext[2] != 1) buf_printf(out, "%ux", t->ext[2]);
+  buf_printf(out, "%ux", t->ext[0]);
+  if (!t->slice) buf_printf(out, "%ux", t->ext[1]);
+  buf_printf(out, "%s,%s", dtype, layout_name(t->layout));
+  if (t->slice) {
+    buf_printf(out, ".%u", t->slice == SLICE_COL);
+    if (t->partial) buf_char(out, 'p');
+    if (t->ext[1]) buf_printf(out, ":%u", t->ext[1]);
+  }
+  buf_char(out, '>');
+}
+
 void print_type(const Func *f, const Type *t, Buf *out) {
   const char *dtype = dtype_word(t->dtype);
   switch (t->kind) {
@@ -127,6 +144,13 @@ void print_type(const Func *f, const Type *t, Buf *out) {
       break;
     case TK_PTR:
       buf_printf(out, "ptr<%s>", dtype);
+      break;
+    case TK_FRAG:
+    case TK_SMEM:
+      put_tile(t, dtype, out);
+      break;
+    case TK_MBAR:
+      buf_printf(out, "mbar<%u>", t->n);
       break;
   }
 }

@@ -9,18 +9,44 @@ static const Target targets[] = {
 #define CPU(name, isa, lanes, regs, dpbf16, l1, l2, tile_q, tile_k, rows, \
             cols, cpu, features)                                          \
   {"cpu:" name, TARGET_CPU, #isa, lanes,  regs,      dpbf16, l1, l2,      \
-   tile_q,      tile_k,     LIST rows, LIST cols, cpu,    features},
+   tile_q,      tile_k,     LIST rows, LIST cols, cpu,    features, {0}},
+#define GPU(...)
 #include "ir/targets.def"
 };
 
+static const Target gpus[] = {
+#define CPU(...)
+#define GPU(target, number, a, smem_bytes, registers, multiprocessors, kib, \
+            gbs, tf, llvm, llvm_features)                                  \
+  {.name = target, .kind = TARGET_GPU, .isa = target, .cpu = llvm,         \
+   .features = llvm_features,                                              \
+   .gpu = {number, a, smem_bytes, registers, multiprocessors, kib, gbs, tf}},
+#include "ir/targets.def"
+};
+
+enum { NTARGETS = sizeof targets / sizeof *targets,
+       NGPUS = sizeof gpus / sizeof *gpus };
+
 const Target *target_list(uint32_t *n) {
-  *n = sizeof targets / sizeof *targets;
+  *n = NTARGETS;
   return targets;
+}
+
+const Target *target_gpus(uint32_t *n) {
+  *n = NGPUS;
+  return gpus;
 }
 
 const Target *target_by_name(const char *name) {
   if (strcmp(name, "cpu") == 0) return &targets[0];
-  for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+  for (size_t i = 0; i < NTARGETS; i++)
     if (strcmp(targets[i].name, name) == 0) return &targets[i];
+  for (size_t i = 0; i < NGPUS; i++)
+    if (strcmp(gpus[i].name, name) == 0) return &gpus[i];
   return NULL;
+}
+
+bool target_is_gpu(const char *name) {
+  const Target *t = name ? target_by_name(name) : NULL;
+  return t && t->kind == TARGET_GPU;
 }

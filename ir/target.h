@@ -5,7 +5,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum TargetKind { TARGET_CPU } TargetKind;
+typedef enum TargetKind { TARGET_CPU, TARGET_GPU } TargetKind;
+
+// Facts of a GPU; rows GPU(..) of targets.def.
+typedef struct GpuFacts {
+  uint32_t cc;             // 90
+  bool arch;               // sm_90a: tensor memory accelerator, wgmma, setmaxnreg
+  uint32_t smem;           // bytes a CTA may use
+  uint32_t regs;           // 32-bit registers of a multiprocessor
+  uint32_t sms;            // multiprocessors (the run time reads the real one)
+  uint32_t l2;             // KiB
+  uint32_t bandwidth;      // GB/s of device memory
+  uint32_t tflops;         // dense bf16 products, f32 sums
+} GpuFacts;
 
 typedef struct Target {
   const char *name;        // "cpu:x86-64-v4"
@@ -20,11 +32,16 @@ typedef struct Target {
   uint8_t cols[3];         // vectors of a panel, best first
   const char *cpu;         // LLVM's names
   const char *features;
+  GpuFacts gpu;            // TARGET_GPU; the fields above but LLVM's are 0
 } Target;
 
 // The row of that name; "cpu" is the first (lowest) level of the CPU. NULL if
 // there is none.
 const Target *target_by_name(const char *name);
+// The rows of the CPU; those of GPUs.
 const Target *target_list(uint32_t *n);
+const Target *target_gpus(uint32_t *n);
+// A module's target is a GPU.
+bool target_is_gpu(const char *name);
 
 #endif

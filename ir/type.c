@@ -7,6 +7,10 @@
 
 bool type_eq(const Type *a, const Type *b) {
   if (a->kind != b->kind || a->dtype != b->dtype || a->n != b->n) return false;
+  if (a->kind == TK_FRAG || a->kind == TK_SMEM)
+    return a->layout == b->layout && a->slice == b->slice &&
+           a->partial == b->partial && a->ext[0] == b->ext[0] &&
+           a->ext[1] == b->ext[1] && a->ext[2] == b->ext[2];
   if (a->kind != TK_ELEM && a->kind != TK_TENSOR) return true;
   for (uint32_t i = 0; i < a->n; i++) {
     if (a->size[i] != b->size[i]) return false;
@@ -29,6 +33,19 @@ Type type_vec(DType t, uint32_t lanes) {
 }
 
 Type type_ptr(DType t) { return (Type){.kind = TK_PTR, .dtype = t}; }
+
+Type type_frag(DType t, uint32_t rows, uint32_t cols, LayoutId layout) {
+  return (Type){.kind = TK_FRAG, .dtype = t, .n = 2, .ext = {rows, cols},
+                .layout = layout};
+}
+
+Type type_smem(DType t, uint32_t slots, uint32_t rows, uint32_t cols,
+               LayoutId layout) {
+  return (Type){.kind = TK_SMEM, .dtype = t, .ext = {rows, cols, slots},
+                .layout = layout};
+}
+
+Type type_mbar(uint32_t n) { return (Type){.kind = TK_MBAR, .n = n}; }
 
 int type_axis_at(const Type *t, uint32_t axis) {
   if (t->kind != TK_ELEM) return -1;
@@ -71,9 +88,11 @@ Type type_without(Type t, uint32_t axis) {
 }
 
 Type type_union(const Type *a, const Type *b, DType dtype) {
-  // Scalars of mach are spread over the lanes of vectors.
-  Type r = a->kind == TK_ELEM && b->kind == TK_VEC ? *b : *a;
+  // Scalars of mach are spread over the lanes of vectors and over fragments.
+  bool spread = b->kind == TK_VEC || b->kind == TK_FRAG;
+  Type r = a->kind == TK_ELEM && spread ? *b : *a;
   r.dtype = dtype;
+  if (r.kind == TK_FRAG && b->kind == TK_FRAG) r.partial |= b->partial;
   if (r.kind != TK_ELEM || b->kind != TK_ELEM) return r;
   for (uint32_t i = 0; i < b->n; i++)
     r = type_with(r, b->axis[i], b->size[i]);

@@ -1,6 +1,8 @@
 // The verifier: modules, functions, regions, definitions. A valid module is
 // what passes may assume; everything here is a bug of a pass or a hand-written
 // text, so one code (A0650) serves all.
+#include "ir/layout.h"
+#include "ir/target.h"
 #include "ir/verify.h"
 
 #include <stdarg.h>
@@ -43,6 +45,9 @@ static const char *elem_error(const Verifier *v, const Type *t) {
 static const char *type_error(const Verifier *v, const Type *t) {
   bool mach = v->m->level == LV_MACH;
   if (t->kind == TK_NONE || t->dtype >= DT_COUNT) return "is missing";
+  if (t->kind >= TK_FRAG && !(mach && target_is_gpu(v->m->target)))
+    return "belongs to level mach of a GPU";
+  if (t->kind == TK_SMEM) return smem_error(t);
   if (t->kind == TK_ELEM)
     return t->n > MAX_AXES ? "has too many axes" : elem_error(v, t);
   if (t->kind != TK_TENSOR) return mach ? NULL : "belongs to level mach";

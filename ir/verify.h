@@ -1,5 +1,6 @@
 // Private to ir/: the verifier's parts. verify.c walks modules, regions and
-// definitions; verify_op.c and verify_mach.c have the rules of single ops.
+// definitions; verify_op.c, verify_mach.c and verify_gpu.c have the rules of
+// single ops.
 #ifndef ATTNC_IR_VERIFY_H
 #define ATTNC_IR_VERIFY_H
 
@@ -20,6 +21,8 @@ bool verify_fail(Verifier *v, const Op *op, const char *fmt, ...)
 bool verify_op(Verifier *v, const Op *op);
 // What level mach demands besides.
 bool verify_mach_op(Verifier *v, const Op *op);
+// Likewise, for modules of a GPU (besides elementwise ops).
+bool verify_gpu_op(Verifier *v, const Op *op);
 // The terminator of r, NULL if it has none.
 const Op *verify_terminator(const Region *r);
 

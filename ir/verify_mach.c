@@ -1,5 +1,7 @@
 // The rules of single ops at level mach: scalars, vectors and pointers, with
 // nothing implicit.
+#include "ir/layout.h"
+#include "ir/target.h"
 #include "ir/verify.h"
 
 static const Type *arg_type(const Verifier *v, const Op *op, uint32_t i) {
@@ -31,10 +33,15 @@ static bool computes_in(DType t) {
 static bool check_select(Verifier *v, const Op *op) {
   const Type *c = arg_type(v, op, 0), *a = arg_type(v, op, 1);
   if (!type_eq(a, arg_type(v, op, 2))) return wrong_operand(v, op, 2);
-  bool vec = a->kind == TK_VEC;
-  if (c->kind != (vec ? TK_VEC : TK_ELEM) || c->n != a->n)
-    return wrong_operand(v, op, 0);
-  return true;
+  Type want = *a;
+  want.dtype = DT_BOOL;
+  return type_eq(c, &want) || wrong_operand(v, op, 0);
+}
+
+// Equal types; of fragments, some may be partial.
+static bool same_type(const Type *a, const Type *b) {
+  if (a->kind != TK_FRAG || b->kind != TK_FRAG) return type_eq(a, b);
+  return a->dtype == b->dtype && frag_join(a, b, a->dtype).kind != TK_NONE;
 }
 
 static bool check_elementwise(Verifier *v, const Op *op) {
@@ -42,7 +49,7 @@ static bool check_elementwise(Verifier *v, const Op *op) {
     return true;
   if (op->code == OP_SELECT) return check_select(v, op);
   for (uint32_t i = 0; i < op->nargs; i++) {
-    if (!type_eq(arg_type(v, op, i), arg_type(v, op, 0)))
+    if (!same_type(arg_type(v, op, i), arg_type(v, op, 0)))
       return verify_fail(v, op, "operands have different types");
     if (!computes_in(arg_type(v, op, i)->dtype))
       return verify_fail(v, op, "no arithmetic in %s",
@@ -165,5 +172,8 @@ static CheckFn *const checks[OP_COUNT] = {
 
 bool verify_mach_op(Verifier *v, const Op *op) {
   if (op_info(op->code)->flags & OPF_ELEM) return check_elementwise(v, op);
+  if (target_is_gpu(v->m->target)) return verify_gpu_op(v, op);
+  if (op->code >= OP_LAUNCH)
+    return verify_fail(v, op, "'%s' is an op of GPUs", op_info(op->code)->name);
   return !checks[op->code] || checks[op->code](v, op);
 }

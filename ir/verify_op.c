@@ -1,6 +1,7 @@
 // The rules of single ops: counts, attributes, operand kinds, result types,
 // shapes of regions. oprules.def has what fits a table.
 #include "ir/infer.h"
+#include "ir/target.h"
 #include "ir/verify.h"
 
 #include <string.h>
@@ -118,8 +119,12 @@ static bool operand_ok(char want, const Type *t) {
   if (want == 'e') return t->kind != TK_TENSOR;
   if (want == 'p') return t->kind == TK_PTR;
   if (want == 'v') return t->kind == TK_VEC;
+  if (want == 'r') return t->kind == TK_FRAG;
+  if (want == 'm') return t->kind == TK_SMEM;
+  if (want == 'a') return t->kind == TK_MBAR;
   if (want == 's') return t->kind == TK_ELEM && t->n == 0;
-  if (t->kind != TK_ELEM && t->kind != TK_VEC) return false;
+  if (t->kind != TK_ELEM && t->kind != TK_VEC && t->kind != TK_FRAG)
+    return false;
   char k = kind_of(t);
   if (want == 'I') return is_scalar(t, 'i');
   if (want == 'B') return is_scalar(t, 'b');
@@ -148,6 +153,12 @@ static const char *operand_words(char want) {
       return "a vector";
     case 's':
       return "a scalar";
+    case 'r':
+      return "a fragment";
+    case 'm':
+      return "a shared tile";
+    case 'a':
+      return "barriers";
     default:
       return "a value, not a tensor";
   }
@@ -180,6 +191,11 @@ static bool check_result_type(Verifier *v, const Op *op, const Type *want) {
   return verify_fail(v, op, "the result must be %s", b.at);
 }
 
+// Coordinates and dims are i32 in programs of a GPU.
+static bool narrow_ok(const Verifier *v) {
+  return v->m->level == LV_MACH && target_is_gpu(v->m->target);
+}
+
 static bool check_inferred(Verifier *v, const Op *op) {
   Infer infer = op_info(op->code)->infer;
   if ((infer == INF_WIDE || infer == INF_BOOL) && !check_same_kind(v, op, 0))
@@ -189,7 +205,9 @@ static bool check_inferred(Verifier *v, const Op *op) {
     return verify_fail(v, op, "the two sides have different element types");
   if (infer == INF_GIVEN || infer == INF_NONE) {
     char want = rules[op->code].result[0];
-    Type t = type_scalar(want == 'I' ? DT_I64 : DT_BOOL);
+    bool i32 = want == 'J' || (want == 'I' && narrow_ok(v) &&
+                               res_type(v, op, 0)->dtype == DT_I32);
+    Type t = type_scalar(i32 ? DT_I32 : want == 'I' ? DT_I64 : DT_BOOL);
     return !want || check_result_type(v, op, &t);
   }
   Type t;
@@ -202,7 +220,7 @@ static bool check_inferred(Verifier *v, const Op *op) {
 static bool check_const(Verifier *v, const Op *op) {
   const Type *t = res_type(v, op, 0);
   bool f = ir_attr(op, AT_VALUE), i = ir_attr(op, AT_IVALUE);
-  if (t->kind != TK_ELEM && t->kind != TK_VEC)
+  if (t->kind != TK_ELEM && t->kind != TK_VEC && t->kind != TK_FRAG)
     return verify_fail(v, op, "the result must be a value");
   bool is_float = dtype_is_float(t->dtype);
   if (f == is_float && i != is_float) return true;
@@ -394,7 +412,7 @@ static bool check_recur(Verifier *v, const Op *op) {
 }
 
 static bool check_for(Verifier *v, const Op *op) {
-  Type index = type_scalar(DT_I64);
+  Type index = narrow_ok(v) ? *arg_type(v, op, 0) : type_scalar(DT_I64);
   if (op->nargs != op->nres + 3)
     return verify_fail(v, op, "has one result per initial value");
   if (!check_params(v, op, 0, op->nres + 1) || !param_is(v, op, 0, 0, &index))

@@ -1,0 +1,229 @@
+// Arithmetic of layouts.def.
+#include "ir/layout.h"
+
+#include <string.h>
+
+typedef struct LayoutInfo {
+  const char *name;
+  bool frag, other;
+  uint32_t cols;           // FRAG
+  uint32_t panel, shift;   // SMEM
+} LayoutInfo;
+
+static const LayoutInfo infos[] = {
+#define FRAG(name, id, cols, other, factors) {name, true, other, cols, 0, 0},
+#define SMEM(name, id, panel, shift) {name, false, false, 0, panel, shift},
+#include "ir/layouts.def"
+};
+
+bool layout_by_name(const char *name, size_t len, bool frag, LayoutId *id) {
+  for (uint32_t i = 0; i < LY_COUNT; i++) {
+    const char *s = infos[i].name;
+    if (infos[i].frag != frag || strncmp(s, name, len) != 0 || s[len]) continue;
+    *id = (LayoutId)i;
+    return true;
+  }
+  return false;
+}
+
+const char *layout_name(LayoutId id) {
+  return (uint32_t)id < LY_COUNT ? infos[id].name : "?";
+}
+
+// ---------------------------------------------------------------- fragments
+static uint32_t part(uint32_t a, uint32_t b) {
+  return b && a > b ? (a + b - 1) / b : 1;
+}
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static uint32_t common(uint32_t a, uint32_t b) {
+  while (a) {
+    uint32_t r = b % a;
+    b = a;
+    a = r;
+  }
+  return b ? b : 1;
+}
+
+static bool has_axis(const Type *t, uint32_t axis) {
+  return t->slice == SLICE_NONE || (t->slice == SLICE_COL) == axis;
+}
+
+static void put(Factor *list, uint32_t *n, uint32_t size, uint32_t axis,
+                uint32_t stride) {
+  if (size > 1) list[(*n)++] = (Factor){size, axis, stride};
+}
+
+// A register digit along an axis that the slice lacks does not exist; a thread
+// digit does not matter.
+static void put_reg(const Type *t, FragMap *m, uint32_t size, uint32_t axis,
+                    uint32_t stride) {
+  if (has_axis(t, axis)) put(m->reg, &m->nreg, size, axis, stride);
+}
+static void put_thr(const Type *t, FragMap *m, uint32_t size, uint32_t axis,
+                    uint32_t stride) {
+  bool mine = axis != AXIS_NONE && has_axis(t, axis);
+  put(m->thr, &m->nthr, size, mine ? axis : AXIS_NONE, mine ? stride : 0);
+}
+
+static void extents(const Type *t, uint32_t *rows, uint32_t *cols) {
+  *rows = t->slice == SLICE_COL ? t->ext[1] : t->ext[0];
+  *cols = t->slice == SLICE_COL ? t->ext[0] : t->ext[1];
+}
+
+static void factors(const Type *t, uint32_t T, FragMap *m) {
+  uint32_t R, C, W = T / 32;
+  extents(t, &R, &C);
+#define ROW AXIS_ROW
+#define COL AXIS_COL
+#define NONE AXIS_NONE
+#define REG(size, axis, stride) put_reg(t, m, size, axis, stride);
+#define THR(size, axis, stride) put_thr(t, m, size, axis, stride);
+#define FRAG(name, id, cols, other, factors) \
+  if (t->layout == LY_##id) { factors }
+#define SMEM(name, id, panel, shift)
+#include "ir/layouts.def"
+#undef ROW
+#undef COL
+#undef NONE
+#undef REG
+#undef THR
+}
+
+static uint32_t count(const Factor *f, uint32_t n) {
+  uint32_t all = 1;
+  for (uint32_t i = 0; i < n; i++) all *= f[i].size;
+  return all;
+}
+
+static uint32_t covered(const FragMap *m, uint32_t axis) {
+  uint32_t all = 1;
+  for (uint32_t i = 0; i < m->nreg; i++)
+    if (m->reg[i].axis == axis) all *= m->reg[i].size;
+  for (uint32_t i = 0; i < m->nthr; i++)
+    if (m->thr[i].axis == axis) all *= m->thr[i].size;
+  return all;
+}
+
+const char *frag_map(const Type *t, uint32_t threads, FragMap *out) {
+  uint32_t R, C;
+  *out = (FragMap){.threads = threads};
+  if (!threads || threads % 32) return "a group is whole warps";
+  extents(t, &R, &C);
+  const LayoutInfo *info = &infos[t->layout];
+  if (info->other && !(R && C)) return "the slice lacks the other extent";
+  if (C && C % info->cols) return "the columns are no multiple of 8";
+  factors(t, threads, out);
+  out->regs = count(out->reg, out->nreg);
+  bool fits = count(out->thr, out->nthr) == threads &&
+              (!has_axis(t, AXIS_ROW) || covered(out, AXIS_ROW) == R) &&
+              (!has_axis(t, AXIS_COL) || covered(out, AXIS_COL) == C);
+  return fits ? NULL : "the threads do not divide the rows evenly";
+}
+
+static void add_digits(const Factor *f, uint32_t n, uint32_t id,
+                       uint32_t at[2]) {
+  for (uint32_t i = 0; i < n; i++) {
+    if (f[i].axis < AXIS_NONE) at[f[i].axis] += id % f[i].size * f[i].stride;
+    id /= f[i].size;
+  }
+}
+
+void frag_at(const FragMap *m, uint32_t reg, uint32_t thread, uint32_t at[2]) {
+  at[0] = at[1] = 0;
+  add_digits(m->reg, m->nreg, reg, at);
+  add_digits(m->thr, m->nthr, thread, at);
+}
+
+// Strides of one axis are products of the sizes below: the digit is a quotient.
+static uint32_t digits(const Factor *f, uint32_t n, const uint32_t at[2]) {
+  uint32_t id = 0, unit = 1;
+  for (uint32_t i = 0; i < n; i++) {
+    if (f[i].axis < AXIS_NONE)
+      id += at[f[i].axis] / f[i].stride % f[i].size * unit;
+    unit *= f[i].size;
+  }
+  return id;
+}
+
+void frag_find(const FragMap *m, const uint32_t at[2], uint32_t *thread,
+               uint32_t *reg) {
+  *thread = digits(m->thr, m->nthr, at);
+  *reg = digits(m->reg, m->nreg, at);
+}
+
+Type frag_slice(const Type *t, uint32_t pos, bool partial) {
+  Type s = *t;
+  s.slice = pos ? SLICE_COL : SLICE_ROW;
+  s.partial = partial;
+  s.n = 1;
+  s.ext[0] = t->ext[pos];
+  s.ext[1] = infos[t->layout].other ? t->ext[1 - pos] : 0;
+  return s;
+}
+
+Type frag_join(const Type *a, const Type *b, DType dtype) {
+  Type x = *a, y = *b;
+  x.dtype = y.dtype = dtype;
+  x.partial = y.partial = a->partial || b->partial;
+  return type_eq(&x, &y) ? x : (Type){.kind = TK_NONE};
+}
+
+// ---------------------------------------------------------------- shared tiles
+uint32_t smem_panel_bytes(const Type *t) {
+  uint32_t panel = infos[t->layout].panel;
+  return panel ? panel : t->ext[1] * (uint32_t)dtype_size(t->dtype);
+}
+
+uint32_t smem_swizzle_shift(LayoutId id) { return infos[id].shift; }
+
+uint32_t smem_slot_bytes(const Type *t) {
+  uint32_t panel = smem_panel_bytes(t);
+  uint32_t row = t->ext[1] * (uint32_t)dtype_size(t->dtype);
+  return panel ? t->ext[0] * part(row, panel) * panel : 0;
+}
+
+uint32_t smem_bytes(const Type *t) { return t->ext[2] * smem_slot_bytes(t); }
+
+uint32_t smem_offset(const Type *t, uint32_t row, uint32_t col) {
+  uint32_t panel = smem_panel_bytes(t);
+  uint32_t at = col * (uint32_t)dtype_size(t->dtype), in = at % panel;
+  uint32_t base = at / panel * t->ext[0] * panel + row * panel;
+  if (!infos[t->layout].panel) return base + in;
+  uint32_t mask = panel / 16 - 1;
+  uint32_t chunk = (in / 16) ^ (row >> infos[t->layout].shift & mask);
+  return base + chunk * 16 + in % 16;
+}
+
+const char *smem_error(const Type *t) {
+  uint32_t panel = infos[t->layout].panel;
+  uint32_t row = t->ext[1] * (uint32_t)dtype_size(t->dtype);
+  if (!t->ext[0] || !t->ext[1] || !t->ext[2]) return "has an empty extent";
+  if (panel && t->ext[0] % 8) return "has rows that are no multiple of 8";
+  if (panel && row % panel) return "has rows that are no multiple of a panel";
+  if (row % 16) return "has rows that are no multiple of 16 bytes";
+  return NULL;
+}
+
+// ---------------------------------------------------------------- groups
+const Op *ir_launch(const Func *f) {
+  const Op *op = f->body->first;
+  return op && op->code == OP_LAUNCH ? op : NULL;
+}
+
+static uint32_t region_at(const Op *parent, const Region *r) {
+  uint32_t i = 0;
+  while (i < parent->nregions && parent->regions[i] != r) i++;
+  return i;
+}
+
+uint32_t ir_group_threads(const Func *f, const Op *op) {
+  const Op *launch = ir_launch(f);
+  uint32_t cta = launch ? (uint32_t)ir_attr_i(launch, AT_THREADS, 0) : 0;
+  for (const Region *r = op->parent; r && r->parent; r = r->parent->parent) {
+    if (r->parent->code != OP_ROLES) continue;
+    const IrAttr *g = ir_attr(r->parent, AT_GROUPS);
+    uint32_t i = region_at(r->parent, r);
+    return g && i < g->n ? (uint32_t)g->list[i] : 0;
+  }
+  return cta;
+}

@@ -1,0 +1,61 @@
+// Layouts of fragments and shared tiles (layouts.def), as arithmetic: which
+// element a register of a thread holds, where an element lies in shared memory.
+// Used by the verifier, the passes and code generation.
+#ifndef ATTNC_IR_LAYOUT_H
+#define ATTNC_IR_LAYOUT_H
+
+#include "ir/ir.h"
+
+enum { AXIS_ROW, AXIS_COL, AXIS_NONE, MAX_FACTORS = 8 };
+
+// A mixed-radix digit: `size` values, each worth `stride` along `axis`.
+typedef struct Factor {
+  uint32_t size, axis, stride;
+} Factor;
+
+// A fragment type over a group of threads. Axes that a slice does not have are
+// left out: register factors are dropped, thread factors become AXIS_NONE.
+typedef struct FragMap {
+  Factor reg[MAX_FACTORS], thr[MAX_FACTORS];
+  uint32_t nreg, nthr;
+  uint32_t regs;        // registers (elements) of a thread
+  uint32_t threads;
+} FragMap;
+
+// The layout of that name; `frag` tells which kind is meant.
+bool layout_by_name(const char *name, size_t len, bool frag, LayoutId *id);
+const char *layout_name(LayoutId id);
+
+// NULL, or why fragments of type t cannot lie on that many threads.
+const char *frag_map(const Type *t, uint32_t threads, FragMap *out);
+// Row and column that register `reg` of thread `thread` holds (0 along an axis
+// that a slice does not have).
+void frag_at(const FragMap *m, uint32_t reg, uint32_t thread, uint32_t at[2]);
+// The inverse: thread (the lowest of those that hold it) and register of an
+// element.
+void frag_find(const FragMap *m, const uint32_t at[2], uint32_t *thread,
+               uint32_t *reg);
+
+// Type of the slice of t along axis `pos` (it varies with that axis).
+Type frag_slice(const Type *t, uint32_t pos, bool partial);
+// Result of an elementwise op on both: partial if one is; kind TK_NONE if the
+// shapes differ.
+Type frag_join(const Type *a, const Type *b, DType dtype);
+
+// Shared tiles. Bytes of one slot, of all; bytes of an element's place in it.
+uint32_t smem_slot_bytes(const Type *t);
+uint32_t smem_bytes(const Type *t);
+uint32_t smem_offset(const Type *t, uint32_t row, uint32_t col);
+// Bytes of a panel's row; the whole row for layout `row`.
+uint32_t smem_panel_bytes(const Type *t);
+uint32_t smem_swizzle_shift(LayoutId id);
+// NULL, or what is wrong with the type.
+const char *smem_error(const Type *t);
+
+// Threads that execute op together: an instance of its role, else the CTA.
+// 0: the function has no launch.
+uint32_t ir_group_threads(const Func *f, const Op *op);
+// First op of the body if it is a launch, else NULL.
+const Op *ir_launch(const Func *f);
+
+#endif
