@@ -33,7 +33,7 @@ static bool is_device(const char *name) {
 
 static const Target *row(Ctx *cx, const char *name) {
   const Target *t = target_by_name(name);
-  if (t) return t;
+  if (t && t->kind == TARGET_CPU) return t;
   uint32_t n;
   const Target *all = target_list(&n);
   Diag *d = diag_add(cx, is_device(name) ? DIAG_no_code : DIAG_bad_target,
