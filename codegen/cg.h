@@ -17,8 +17,16 @@ typedef struct CgFeatures {
   bool fma, floor, f16, masked, avx512, avx512bf16;
 } CgFeatures;
 
+// What of a program goes to a module.
+typedef enum CgShare {
+  CG_WHOLE,   // everything
+  CG_SHELL,   // everything but the kernels, which are declared
+  CG_UNIT,    // the kernels of one variant
+} CgShare;
+
 typedef struct Cg {
   Ctx *cx;
+  CgShare share;
   LLVMContextRef lc;
   LLVMModuleRef mod;
   LLVMBuilderRef b;
@@ -85,7 +93,7 @@ LLVMValueRef cg_masked(Cg *g, CgAccess what, LLVMTypeRef type, DType elem,
 void cg_op(Cg *g, const Op *op);
 bool cg_control(Cg *g, const Op *op);                 // for if origin alloc
 void cg_region(Cg *g, const Region *r);                // all ops but the yield
-// The three functions of a phase, all internal (attn_phase).
+// The three functions of a phase (attn_phase): internal if the module is whole.
 typedef struct CgKernel {
   LLVMValueRef kernel, ntasks, scratch;
 } CgKernel;
@@ -96,6 +104,8 @@ CgKernel cg_kernel(Cg *g, const Func *f, const uint32_t *dim_at,
 // ---- programs (program.c, header.c), LLVM's errors (fatal.c) -----------------
 struct CgProgram;
 void cg_program(Cg *g, const struct CgProgram *p, LLVMValueRef container);
+// The kernels of variant i alone; other modules see them.
+void cg_unit(Cg *g, const struct CgProgram *p, uint32_t i);
 // LLVM's diagnostics of this context go to cx.
 void cg_catch(Cg *g);
 // Adds A0801 with LLVM's message, which is disposed of.

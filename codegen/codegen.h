@@ -124,6 +124,10 @@ typedef enum CgEmit {
 // the object as it is. False with diagnostics.
 bool cg_compile(Ctx *cx, const CgProgram *progs, uint32_t n, CgEmit what,
                 Buf *out);
+// The same with at most that many threads, 0: one per CPU. The bytes do not
+// depend on it.
+bool cg_compile_on(Ctx *cx, uint32_t threads, const CgProgram *progs,
+                   uint32_t n, CgEmit what, Buf *out);
 // Appends a C11 and C++17 header with the args structs and prototypes.
 // `guard` names the file: letters, digits and others that become _.
 bool cg_header(Ctx *cx, const CgProgram *progs, uint32_t n, const char *guard,

@@ -354,19 +354,45 @@ static void task_loop(Cg *g, LLVMValueRef k, LLVMValueRef one) {
   LLVMBuildRetVoid(g->b);
 }
 
+// Parts of an object refer to each other's kernels.
+static void share(Cg *g, LLVMValueRef f) {
+  if (g->share == CG_WHOLE) return;
+  LLVMSetLinkage(f, LLVMExternalLinkage);
+  LLVMSetVisibility(f, LLVMHiddenVisibility);
+}
+
+static LLVMValueRef declared(Cg *g, const char *name, LLVMTypeRef t) {
+  LLVMValueRef f = LLVMAddFunction(g->mod, name, t);
+  share(g, f);
+  return f;
+}
+
 CgKernel cg_kernel(Cg *g, const Func *f, const uint32_t *dim_at,
                    const char *name) {
   Arena *a = &g->cx->scratch;
   CgKernel k;
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
+  LLVMTypeRef params[] = {cg_ptr(g), i64, i64, cg_ptr(g)};
+  LLVMTypeRef none = LLVMVoidTypeInContext(g->lc);
+  const char *ntasks = arena_printf(a, "%s.ntasks", name);
+  const char *scratch = arena_printf(a, "%s.scratch", name);
+  if (g->share == CG_SHELL) {
+    LLVMTypeRef count_type = LLVMFunctionType(i64, params, 1, 0);
+    k.ntasks = declared(g, ntasks, count_type);
+    k.scratch = declared(g, scratch, count_type);
+    k.kernel = declared(g, name, LLVMFunctionType(none, params, 4, 0));
+    return k;
+  }
   g->fn = f;
   g->dim_at = dim_at;
   g->val = NEWN(a, LLVMValueRef, f->values.n + 1);
-  k.ntasks = count(g, arena_printf(a, "%s.ntasks", name), false);
-  k.scratch = count(g, arena_printf(a, "%s.scratch", name), true);
-  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
-  LLVMTypeRef params[] = {cg_ptr(g), i64, i64, cg_ptr(g)};
+  k.ntasks = count(g, ntasks, false);
+  k.scratch = count(g, scratch, true);
   LLVMValueRef one = task_body(g, arena_printf(a, "%s.task", name));
-  k.kernel = begin(g, name, LLVMVoidTypeInContext(g->lc), params, 4);
+  k.kernel = begin(g, name, none, params, 4);
   task_loop(g, k.kernel, one);
+  share(g, k.kernel);
+  share(g, k.ntasks);
+  share(g, k.scratch);
   return k;
 }

@@ -1,11 +1,20 @@
-// From programs to bytes: one LLVM module, a short list of passes, LLVM's code
+// From programs to bytes: LLVM modules, a short list of passes, LLVM's code
 // generator.
+//
+// Text is one module. An object with several variants is made in parts, one
+// for each variant and one for the rest, by as many threads as there are CPUs,
+// each part in an LLVM context of its own; elf.c makes one object of them. The
+// parts and their order depend on the programs only.
 #include "codegen/cg.h"
 #include "codegen/codegen.h"
+#include "codegen/elf.h"
 
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Transforms/PassBuilder.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 // What mach leaves to do: repeated loads of arguments, address arithmetic,
 // constants. Rotated loops let invariant loads and products leave them; that
@@ -98,7 +107,7 @@ static bool optimize(Cg *g, LLVMTargetMachineRef tm) {
   return false;
 }
 
-static bool write(Cg *g, LLVMTargetMachineRef tm, CgEmit what, Buf *out) {
+static bool write_out(Cg *g, LLVMTargetMachineRef tm, CgEmit what, Buf *out) {
   if (what == CG_LLVM_RAW || what == CG_LLVM) {
     char *s = LLVMPrintModuleToString(g->mod);
     buf_str(out, s);
@@ -124,33 +133,139 @@ static void layout(Cg *g, LLVMTargetMachineRef tm, const char *triple) {
   LLVMSetTarget(g->mod, triple);
 }
 
-static bool emit(Cg *g, LLVMTargetMachineRef tm, const CgProgram *progs,
-                 uint32_t n, CgEmit what, Buf *out) {
-  LLVMValueRef box = n ? container(g, progs, n) : NULL;
-  if (n && !box) return false;
-  for (uint32_t i = 0; i < n; i++) cg_program(g, &progs[i], box);
+// What one module is made of.
+typedef struct Job {
+  const CgProgram *progs;
+  uint32_t n;
+  CgEmit what;
+  CgShare share;
+  uint32_t prog, variant;  // CG_UNIT
+  const char *triple;
+} Job;
+
+static bool emit(Cg *g, LLVMTargetMachineRef tm, const Job *j, Buf *out) {
+  if (j->share == CG_UNIT) {
+    cg_unit(g, &j->progs[j->prog], j->variant);
+  } else {
+    LLVMValueRef box = j->n ? container(g, j->progs, j->n) : NULL;
+    if (j->n && !box) return false;
+    for (uint32_t i = 0; i < j->n; i++) cg_program(g, &j->progs[i], box);
+  }
   if (g->failed || !verify(g)) return false;
-  if (what != CG_LLVM_RAW && !optimize(g, tm)) return false;
-  return write(g, tm, what, out) && !g->failed;
+  if (j->what != CG_LLVM_RAW && !optimize(g, tm)) return false;
+  return write_out(g, tm, j->what, out) && !g->failed;
 }
 
-bool cg_compile(Ctx *cx, const CgProgram *progs, uint32_t n, CgEmit what,
-                Buf *out) {
-  const char *triple = check(cx, progs, n);
-  LLVMTargetMachineRef tm = triple ? cg_machine(cx, triple) : NULL;
+static bool compile(Ctx *cx, const Job *j, Buf *out) {
+  LLVMTargetMachineRef tm = cg_machine(cx, j->triple);
   if (!tm) return false;
   ArenaMark mark = arena_mark(&cx->scratch);
-  Cg g = {.cx = cx, .lc = LLVMContextCreate()};
+  Cg g = {.cx = cx, .share = j->share, .lc = LLVMContextCreate()};
   LLVMContextSetDiscardValueNames(g.lc, 0);
   cg_catch(&g);
   g.mod = LLVMModuleCreateWithNameInContext("attn", g.lc);
   g.b = LLVMCreateBuilderInContext(g.lc);
-  layout(&g, tm, triple);
-  bool ok = emit(&g, tm, progs, n, what, out);
+  layout(&g, tm, j->triple);
+  bool ok = emit(&g, tm, j, out);
   LLVMDisposeBuilder(g.b);
   LLVMDisposeModule(g.mod);
   LLVMContextDispose(g.lc);
   LLVMDisposeTargetMachine(tm);
   if (out->arena != &cx->scratch) arena_reset(&cx->scratch, mark);
   return ok;
+}
+
+// ---------------------------------------------------------------- parts
+// jobs[0..n) are taken in order, by whoever is free.
+typedef struct Crew {
+  const Job *jobs;
+  uint32_t n;
+  atomic_uint next;
+  Buf *parts;          // of each job; empty: it failed
+} Crew;
+
+typedef struct Worker {
+  Crew *crew;
+  Ctx cx;              // owns the bytes of its parts
+  pthread_t thread;
+  bool started;
+} Worker;
+
+static void *work(void *data) {
+  Worker *w = data;
+  Crew *c = w->crew;
+  for (;;) {
+    uint32_t i = atomic_fetch_add(&c->next, 1);
+    if (i >= c->n) return NULL;
+    Buf b = {.arena = &w->cx.session};
+    if (compile(&w->cx, &c->jobs[i], &b)) c->parts[i] = b;
+  }
+}
+
+// Diagnostics are those of the first job that fails, made again in cx.
+static bool gather(Ctx *cx, const Crew *c, Buf *out) {
+  CgPart *parts = NEWN(&cx->scratch, CgPart, c->n);
+  for (uint32_t i = 0; i < c->n; i++) {
+    Buf again = {.arena = &cx->scratch};
+    if (!c->parts[i].n && !compile(cx, &c->jobs[i], &again)) return false;
+    const Buf *b = c->parts[i].n ? &c->parts[i] : &again;
+    parts[i] = (CgPart){b->at, b->n};
+  }
+  cg_elf_merge(&cx->scratch, parts, c->n, out);
+  return true;
+}
+
+static bool in_parts(Ctx *cx, const Job *jobs, uint32_t n, uint32_t threads,
+                     Buf *out) {
+  enum { MOST = 64 };
+  long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+  if (!threads) threads = cpus > 1 ? (uint32_t)cpus : 1;
+  if (threads > n) threads = n;
+  if (threads > MOST) threads = MOST;
+  ArenaMark mark = arena_mark(&cx->scratch);
+  Crew c = {.jobs = jobs, .n = n, .parts = NEWN(&cx->scratch, Buf, n)};
+  Worker *w = NEWN(&cx->scratch, Worker, threads);
+  for (uint32_t i = 0; i < threads; i++) {
+    w[i].crew = &c;
+    ctx_init(&w[i].cx);
+    w[i].started = i && !pthread_create(&w[i].thread, NULL, work, &w[i]);
+  }
+  work(&w[0]);
+  for (uint32_t i = 0; i < threads; i++)
+    if (w[i].started) pthread_join(w[i].thread, NULL);
+  bool ok = gather(cx, &c, out);
+  for (uint32_t i = 0; i < threads; i++) ctx_drop(&w[i].cx);
+  if (out->arena != &cx->scratch) arena_reset(&cx->scratch, mark);
+  return ok;
+}
+
+// ---------------------------------------------------------------- entry
+bool cg_compile_on(Ctx *cx, uint32_t threads, const CgProgram *progs,
+                   uint32_t n, CgEmit what, Buf *out) {
+  Job whole = {.progs = progs, .n = n, .what = what,
+               .triple = check(cx, progs, n)};
+  uint32_t njobs = 1;
+  if (!whole.triple) return false;
+  for (uint32_t i = 0; i < n; i++) njobs += progs[i].nvariants;
+  if (what != CG_OBJECT || njobs <= 2) return compile(cx, &whole, out);
+  // Registers the targets: not while other threads look for one.
+  LLVMTargetMachineRef tm = cg_machine(cx, whole.triple);
+  if (!tm) return false;
+  LLVMDisposeTargetMachine(tm);
+  Job *jobs = NEWN(&cx->session, Job, njobs);
+  whole.share = CG_SHELL;
+  jobs[0] = whole;
+  whole.share = CG_UNIT;
+  for (uint32_t i = 0, k = 1; i < n; i++)
+    for (uint32_t v = 0; v < progs[i].nvariants; v++, k++) {
+      jobs[k] = whole;
+      jobs[k].prog = i;
+      jobs[k].variant = v;
+    }
+  return in_parts(cx, jobs, njobs, threads, out);
+}
+
+bool cg_compile(Ctx *cx, const CgProgram *progs, uint32_t n, CgEmit what,
+                Buf *out) {
+  return cg_compile_on(cx, 0, progs, n, what, out);
 }

@@ -190,15 +190,21 @@ static V phase(Prog *q, const Func *f, uint32_t variant) {
   return record(q, fields, 3, sizeof(attn_phase));
 }
 
+// The phases of a variant, in module order; returns their number.
+static uint32_t phases(Prog *q, uint32_t i, V *at) {
+  const Module *m = q->p->variants[i].mod;
+  uint32_t n = 0;
+  q->g->target = target_by_name(m->target);
+  q->g->has = cg_features(q->g->target);
+  for (uint32_t k = 0; k < m->funcs.n; k++)
+    if (is_phase(q, m->funcs.at[k])) at[n++] = phase(q, m->funcs.at[k], i);
+  return n;
+}
+
 static V spec(Prog *q, const CgVariant *v, uint32_t i) {
   Cg *g = q->g;
-  g->target = target_by_name(v->mod->target);
-  g->has = cg_features(g->target);
   V *at = NEWN(&g->cx->scratch, V, v->mod->funcs.n + 1);
-  uint32_t n = 0;
-  for (uint32_t k = 0; k < v->mod->funcs.n; k++)
-    if (is_phase(q, v->mod->funcs.at[k]))
-      at[n++] = phase(q, v->mod->funcs.at[k], i);
+  uint32_t n = phases(q, i, at);
   V null = LLVMConstNull(cg_ptr(g));
   V f[] = {u32(q, cg_isa(g->target)), u32(q, expression(q, v->when)),
            u32(q, n), u32(q, 0), table(q, ".phases", at, n), null};
@@ -270,4 +276,10 @@ void cg_program(Cg *g, const CgProgram *p, LLVMValueRef container) {
           LLVMVoidTypeInContext(g->lc), 1);
   wrapper(&q, d, "_workspace", "attn_args_workspace",
           LLVMInt64TypeInContext(g->lc), 1);
+}
+
+void cg_unit(Cg *g, const CgProgram *p, uint32_t i) {
+  Prog q = {.g = g, .p = p};
+  V *at = NEWN(&g->cx->scratch, V, p->variants[i].mod->funcs.n + 1);
+  phases(&q, i, at);
 }

@@ -233,11 +233,6 @@ static bool split_sum(const Assign *as, Value v, Value *x, int64_t *n) {
 static Value outwards(Assign *as, OpCode c, Value x, Value y) {
   Value a, b;
   int64_t m, n, r;
-  if (c == OP_ADD && em_is_int(as, x, &n)) {
-    Value t = x;
-    x = y;
-    y = t;
-  }
   if (!split_sum(as, x, &a, &m)) {
     if (c != OP_ADD || !split_sum(as, y, &b, &n)) return 0;
     return em_2(as, c, em_2(as, c, x, b), em_int(as, n));
@@ -256,6 +251,11 @@ Value em_2(Assign *as, OpCode c, Value x, Value y) {
     if (em_is_int(as, x, &a) && em_is_int(as, y, &b) && fold(c, a, b, &r))
       return em_int(as, r);
     bool lanes = is_vec(as, x) || is_vec(as, y);
+    if ((c == OP_ADD || c == OP_MUL) && !lanes && em_is_int(as, x, &a)) {
+      Value t = x;
+      x = y;
+      y = t;
+    }
     Value n = lanes ? 0 : neutral(as, c, x, y);
     if (!n && !lanes && c == OP_FLOORDIV && em_is_int(as, y, &b) && b > 0)
       n = quotient(as, x, b);

@@ -219,12 +219,36 @@ static void rename_func(Module *m, const char *from, const char *to) {
   }
 }
 
+// The text of m without its first line, which names the target.
+static const char *text_of(Ctx *cx, const Module *m) {
+  Buf b = {.arena = &cx->session};
+  ir_print(m, &b);
+  const char *end = strchr(b.at, '\n');
+  return end ? end : b.at;
+}
+
+// Is m what `before` is for a level below that differs in nothing but bf16?
+static bool adds_nothing(Ctx *cx, const Module *before, const Module *m) {
+  const Target *a = target_by_name(before->target);
+  const Target *b = target_by_name(m->target);
+  if (!a || !b || a == b || strcmp(a->cpu, b->cpu) != 0 || a->dpbf16)
+    return false;
+  const char *text = text_of(cx, m);
+  return !strstr(text, dtype_name(DT_BF16)) &&
+         strcmp(text, text_of(cx, before)) == 0;
+}
+
+// again: the variant before is the same specialization for another level. A
+// level whose code would be that one's is left out.
 static bool add_variant(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
-                        const Target *t, const DrvOptions *opt,
+                        const Target *t, const DrvOptions *opt, bool again,
                         CgProgram *p) {
   Module *m = drv_lower(cx, prog, binds, n, t, LV_MACH, opt);
   if (!m) return false;
   if (strcmp(p->name, prog->name) != 0) rename_func(m, prog->name, p->name);
+  if (p->nvariants && again &&
+      adds_nothing(cx, p->variants[p->nvariants - 1].mod, m))
+    return true;
   CgVariant *all = NEWN(&cx->session, CgVariant, p->nvariants + 1);
   if (p->nvariants) memcpy(all, p->variants, sizeof *all * p->nvariants);
   all[p->nvariants++] = (CgVariant){m, when(cx, p, binds, n)};
@@ -236,7 +260,7 @@ bool drv_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                  const Target *target, const DrvOptions *opt,
                  CgProgram *out) {
   return signature(cx, prog, binds, n, opt, out) &&
-         add_variant(cx, prog, binds, n, target, opt, out);
+         add_variant(cx, prog, binds, n, target, opt, false, out);
 }
 
 static CgProgram *find_program(CgPrograms *all, uint32_t from,
@@ -262,7 +286,7 @@ bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
       p = &out->at[out->n - 1];
     }
     for (uint32_t k = 0; k < targets->n; k++)
-      if (!add_variant(cx, prog, b, width, targets->at[k], opt, p))
+      if (!add_variant(cx, prog, b, width, targets->at[k], opt, k > 0, p))
         return false;
   }
   return n > 0;
@@ -286,5 +310,6 @@ bool drv_compile(Ctx *cx, Decl **progs, uint32_t n, DrvStage what,
   if (!collect(cx, progs, n, opt, &all)) return false;
   if (header && !cg_header(cx, all.at, all.n, opt->prefix, header))
     return false;
-  return what == DRV_HEADER || cg_compile(cx, all.at, all.n, emits[what], out);
+  return what == DRV_HEADER ||
+         cg_compile_on(cx, opt->jobs, all.at, all.n, emits[what], out);
 }
