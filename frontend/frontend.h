@@ -41,6 +41,21 @@ bool fe_format(Ctx *cx, const Unit *unit, Buf *out);
 // S-expression of the tree (types included once checked).
 void fe_dump(const Unit *unit, Buf *out);
 
+// The tokens of a text, comments aside (Unit.trivia has those), for editors.
+typedef enum FeTokenKind {
+  FE_OTHER,             // what is no token
+  FE_NAME, FE_NUMBER, FE_STRING,
+  FE_TYPE,              // bf16, int
+  FE_WORD, FE_SOFT,     // reserved words; words that may be names too
+  FE_SIGN,
+} FeTokenKind;
+typedef struct FeToken {
+  FeTokenKind kind;
+  uint32_t lo, hi;
+} FeToken;
+typedef Vec(FeToken) FeTokens;
+void fe_tokens(Ctx *cx, const Source *src, Arena *a, FeTokens *out);
+
 // Embedded stdlib: "std/rows.attn" -> text, or NULL.
 const char *fe_stdlib(const char *path, uint32_t *len);
 

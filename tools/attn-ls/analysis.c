@@ -1,0 +1,125 @@
+// Analyses: a text parsed and checked, with its imports. They are made anew
+// when a file that they read changes; nothing is patched, so that the result
+// of an edit cannot differ from that of a fresh start.
+#include "tools/attn-ls/server.h"
+
+#include <errno.h>
+
+enum { MEMORY = 1 << 30, MAX_ERRORS = 1000 };
+
+typedef struct Reader {
+  Ls *ls;
+  Analysis *an;
+} Reader;
+
+// Open documents come before files.
+const char *read_open(void *ls, Arena *a, const char *path, uint32_t *len) {
+  Ls *s = ls;
+  Doc *d = doc_of(s, intern(&s->names, path));
+  (void)a;
+  if (!d) {
+    errno = ENOENT;
+    return NULL;
+  }
+  *len = d->text.len;
+  return d->text.text;
+}
+
+// What was looked at is kept.
+static const char *read_doc(void *data, Arena *a, const char *path,
+                            uint32_t *len) {
+  Reader *r = data;
+  const char *key = intern(&r->ls->names, path);
+  Dep dep = {key, path_stamp(r->ls, key)};
+  vec_push(&r->an->cx.session, &r->an->deps, dep);
+  return read_open(r->ls, a, key, len);
+}
+
+typedef struct Guard {
+  jmp_buf out;
+} Guard;
+
+static void no_memory(void *guard) { longjmp(((Guard *)guard)->out, 1); }
+
+static void read_and_check(Analysis *an, const char *path, const char *text,
+                           uint32_t len, bool check) {
+  Guard guard;
+  Arena *both[] = {&an->cx.session, &an->cx.scratch};
+  for (int i = 0; i < 2; i++) {
+    both[i]->limit = MEMORY;
+    both[i]->oom = no_memory;
+    both[i]->oom_data = &guard;
+  }
+  if (setjmp(guard.out)) {
+    an->unit = NULL;
+  } else {
+    Source *src = ctx_add_source(&an->cx, path, text, len);
+    Unit *u = src ? fe_parse(&an->cx, src) : NULL;
+    if (u && check) fe_check(&an->cx, u);
+    an->unit = u;
+    if (u) index_unit(an);
+  }
+  for (int i = 0; i < 2; i++) {
+    both[i]->limit = 0;
+    both[i]->oom = NULL;
+  }
+}
+
+Analysis *analysis_make(Ls *ls, const char *path, const char *text,
+                        uint32_t len, bool check) {
+  Ctx cx;
+  ctx_init(&cx);
+  Analysis *an = NEW(&cx.session, Analysis);
+  an->cx = cx;
+  an->cx.names.arena = &an->cx.session;
+  an->cx.max_errors = MAX_ERRORS;
+  an->path = path;
+  Reader r = {ls, an};
+  an->cx.read_file = read_doc;
+  an->cx.read_file_data = &r;
+  for (uint32_t i = 0; i < ls->roots.n; i++)
+    vec_push(&an->cx.session, &an->cx.include_dirs, ls->roots.at[i]);
+  read_and_check(an, path, text, len, check);
+  an->cx.read_file_data = NULL;
+  return an;
+}
+
+// The analysis lives in an arena of its own.
+void analysis_free(Analysis *an) {
+  Ctx cx = an->cx;
+  ctx_drop(&cx);
+}
+
+bool analysis_fresh(Ls *ls, const Analysis *an) {
+  for (uint32_t i = 0; i < an->deps.n; i++)
+    if (path_stamp(ls, an->deps.at[i].path) != an->deps.at[i].stamp)
+      return false;
+  return true;
+}
+
+Analysis *analysis_of(Ls *ls, Doc *d) {
+  if (d->an && d->an->stamp == d->stamp && analysis_fresh(ls, d->an))
+    return d->an->unit ? d->an : NULL;
+  if (d->an) analysis_free(d->an);
+  d->an = analysis_make(ls, d->path, d->text.text, d->text.len, true);
+  d->an->stamp = d->stamp;
+  return d->an->unit ? d->an : NULL;
+}
+
+const Source *source_of(const Analysis *an, Span s) {
+  return s.src < an->cx.sources.n ? an->cx.sources.at[s.src] : NULL;
+}
+
+const Lines *lines_of_source(Analysis *an, uint32_t id) {
+  Arena *a = &an->cx.session;
+  if (an->nlines < an->cx.sources.n) {
+    Lines *all = NEWN(a, Lines, an->cx.sources.n);
+    if (an->nlines) memcpy(all, an->lines, sizeof *all * an->nlines);
+    an->lines = all;
+    an->nlines = an->cx.sources.n;
+  }
+  Lines *l = &an->lines[id];
+  const Source *s = an->cx.sources.at[id];
+  if (!l->at) *l = lines_of(a, s->text, s->len);
+  return l;
+}

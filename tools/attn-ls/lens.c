@@ -1,0 +1,34 @@
+// Code lenses: run a check, show what the compiler makes of a program.
+#include "tools/attn-ls/server.h"
+
+static void lens(Ls *ls, const Doc *d, const Decl *x, const char *title,
+                 const char *command, const char *stage, json_t *out) {
+  json_t *args = json_pack("[o, o]", js_str(ls, d->uri ? d->uri : d->path),
+                           js_str(ls, x->name));
+  if (stage) json_array_append_new(args, json_string(stage));
+  json_array_append_new(
+      out, json_pack("{s:o, s:{s:s, s:s, s:o}}", "range",
+                     js_range(&d->text, ls->enc, x->name_span.lo,
+                              x->name_span.hi),
+                     "command", "title", title, "command", command,
+                     "arguments", args));
+}
+
+json_t *ls_code_lens(Ls *ls, const json_t *params, LsError *err) {
+  static const char *const stages[][2] = {
+      {"stream IR", "stream"}, {"tile IR", "tile"}, {"machine IR", "mach"},
+      {"assembly", "asm"}};
+  Doc *d = doc_of_params(ls, params, err);
+  Analysis *an = d ? analysis_of(ls, d) : NULL;
+  if (!an) return NULL;
+  json_t *out = json_array();
+  for (uint32_t i = 0; i < an->unit->decls.n; i++) {
+    const Decl *x = an->unit->decls.at[i];
+    if (x->kind == DE_CHECK) lens(ls, d, x, "run", "attn.check", NULL, out);
+    if (x->kind != DE_ATTENTION && x->kind != DE_RECURRENT) continue;
+    lens(ls, d, x, "explain", "attn.explain", NULL, out);
+    for (size_t k = 0; k < sizeof stages / sizeof *stages; k++)
+      lens(ls, d, x, stages[k][0], "attn.show", stages[k][1], out);
+  }
+  return out;
+}

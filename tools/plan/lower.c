@@ -1,0 +1,74 @@
+// A checked program to a module of any level: lowering, the schedule that
+// holds for a target, the passes.
+#include "tools/plan/plan.h"
+
+#include "frontend/check.h"
+#include "passes/pass.h"
+
+// ---------------------------------------------------------------- schedules
+// `schedule P for "cpu"` holds for every level, "cpu:x86-64-v4" for one.
+static bool for_target(const char *name, const Target *t) {
+  size_t n = strlen(name);
+  return t && strncmp(t->name, name, n) == 0 &&
+         (t->name[n] == 0 || t->name[n] == ':');
+}
+
+static void apply_setting(const Setting *s, PassOpt *out) {
+  double v;
+  if (!drv_eval(NULL, NULL, s->value, &v)) return;  // auto
+  if (strcmp(s->name, "tile_q") == 0) out->tile_q = (int64_t)v;
+  else if (strcmp(s->name, "tile_k") == 0) out->tile_k = (int64_t)v;
+  else if (strcmp(s->name, "split_k") == 0) out->split_k = (int)v;
+}
+
+static bool schedules(const Decl *s, const Decl *prog) {
+  return s->kind == DE_SCHEDULE && s->path.n &&
+         s->path.at[s->path.n - 1].name == prog->name;
+}
+
+static PassOpt pass_options(const Decl *prog, const Target *t,
+                            const DrvOptions *opt) {
+  PassOpt o = {.target = t ? t->name : "cpu"};
+  const Unit *u = prog->unit;
+  for (uint32_t i = 0; i < u->decls.n; i++) {
+    const Decl *s = u->decls.at[i];
+    if (!schedules(s, prog) || !for_target(s->target, t)) continue;
+    for (uint32_t k = 0; k < s->settings.n; k++)
+      apply_setting(&s->settings.at[k], &o);
+  }
+  for (uint32_t i = 0; i < prog->attrs.n; i++)
+    if (strcmp(prog->attrs.at[i].name, "fast") == 0) o.fast = true;
+  if (opt->tile_q) o.tile_q = opt->tile_q;
+  if (opt->tile_k) o.tile_k = opt->tile_k;
+  return o;
+}
+
+// ---------------------------------------------------------------- one module
+static bool has_dtypes(const Decl *prog) {
+  for (uint32_t i = 0; i < prog->generics.n; i++)
+    if (prog->generics.at[i].kind == GEN_DTYPE) return true;
+  return false;
+}
+
+Module *drv_lower_attn(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n) {
+  if (has_dtypes(prog) && !fe_retype(cx, prog, binds, n)) return NULL;
+  return fe_lower(cx, prog, binds, n);
+}
+
+Module *drv_lower(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                  const Target *target, Level to, const DrvOptions *opt) {
+  Module *m = drv_lower_attn(cx, prog, binds, n);
+  PipelineOpt run = {.pass = pass_options(prog, target, opt),
+                     .verify_each = opt->verify_each,
+                     .print_after_all = opt->print_after_all,
+                     .time = opt->time_passes,
+                     .dump_dir = opt->dump_dir,
+                     .log = opt->log};
+  Buf unused = {.arena = &cx->session};
+  if (!run.log) run.log = &unused;
+  const char *passes = pass_pipeline(run.pass.target, to);
+  if (!m || !pass_run(cx, m, passes, &run)) return NULL;
+  if (m->level == to) return m;
+  diag_add(cx, DIAG_no_stage, NOWHERE, level_name(to), run.pass.target);
+  return NULL;
+}

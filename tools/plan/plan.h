@@ -1,0 +1,29 @@
+// What the compiler decides about a program, without code generation: a
+// library that links no LLVM, shared by attnc and the language server.
+#ifndef ATTNC_PLAN_PLAN_H
+#define ATTNC_PLAN_PLAN_H
+
+#include "tools/driver/driver.h"
+
+// To level attn, without passes.
+Module *drv_lower_attn(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n);
+
+// Operations and bytes of a program as expressions of its dims; every key
+// counts, also those that a domain hides.
+typedef struct PlanWork {
+  const char *products;   // of dots: "4 * B * D * H * Sk * Sq"
+  const char *functions;  // exp and the like
+  const char *bytes;      // every array once
+} PlanWork;
+bool plan_work(Ctx *cx, const Module *attn, const char *prog, PlanWork *out);
+
+// "any 0 .. min(Sk, q_hi + 1), unmasked 0 .. q_lo + 1" of the first pass with
+// a domain at level stream, NULL if it is not closed-form arithmetic.
+const char *plan_bounds(Ctx *cx, const Module *stream, const char *prog);
+
+// The remarks from number `from` on, each once, without "online: @name:".
+void plan_remarks(const Ctx *cx, uint32_t from, const char *prefix, Buf *out);
+// "b:1 h:1 q:128, loop by 64": the grid and the steps of a tile module.
+void plan_tiles(const Module *tile, const char *prog, Buf *out);
+
+#endif
