@@ -74,6 +74,7 @@ Analysis *analysis_make(Ls *ls, const char *path, const char *text,
   an->cx.names.arena = &an->cx.session;
   an->cx.max_errors = MAX_ERRORS;
   an->path = path;
+  an->serial = ++ls->clock;
   Reader r = {ls, an};
   an->cx.read_file = read_doc;
   an->cx.read_file_data = &r;

@@ -101,9 +101,9 @@ json_t *diagnostics_of(Ls *ls, Doc *d) {
 }
 
 // ---------------------------------------------------------------- push
-void publish_one(Ls *ls, Doc *d) {
-  d->dirty = false;
+static void publish(Ls *ls, Doc *d) {
   json_t *list = diagnostics_of(ls, d);
+  d->shown = d->an->serial;
   d->published = json_array_size(list) > 0;
   notify(ls, "textDocument/publishDiagnostics",
          json_pack("{s:s, s:I, s:o}", "uri", d->uri, "version",
@@ -112,17 +112,13 @@ void publish_one(Ls *ls, Doc *d) {
 
 // What changed, and the open files that import it.
 void publish_all(Ls *ls) {
-  bool any = false;
-  for (uint32_t i = 0; i < ls->docs.n; i++) any |= ls->docs.at[i]->dirty;
-  for (uint32_t i = 0; any && i < ls->docs.n; i++) {
+  for (uint32_t i = 0; ls->changed && i < ls->docs.n; i++) {
     Doc *d = ls->docs.at[i];
-    if (d->open && d->an && !analysis_fresh(ls, d->an)) d->dirty = true;
+    if (!d->open || ls->client.pull) continue;
+    analysis_of(ls, d);
+    if (d->an->serial != d->shown) publish(ls, d);
   }
-  for (uint32_t i = 0; any && i < ls->docs.n; i++) {
-    Doc *d = ls->docs.at[i];
-    if (d->dirty && d->open && !ls->client.pull) publish_one(ls, d);
-    d->dirty = false;
-  }
+  ls->changed = false;
   ArenaMark none = {0};
   arena_reset(&ls->scratch, none);
 }

@@ -147,7 +147,7 @@ json_t *ls_did_open(Ls *ls, const json_t *params, LsError *err) {
   d->open = true;
   d->version = json_integer_value(json_object_get(item, "version"));
   set_text(ls, d, json_string_value(text), json_string_length(text));
-  d->dirty = true;
+  ls->changed = true;
   return NULL;
 }
 
@@ -194,7 +194,7 @@ json_t *ls_did_change(Ls *ls, const json_t *params, LsError *err) {
       log_message(ls, "%s: an edit that cannot be understood", d->uri);
   const json_t *version = json_object_get(id, "version");
   if (json_is_integer(version)) d->version = json_integer_value(version);
-  d->dirty = true;
+  ls->changed = true;
   return NULL;
 }
 
@@ -210,7 +210,7 @@ json_t *ls_did_close(Ls *ls, const json_t *params, LsError *err) {
   (void)err;
   if (!d || !d->open) return NULL;
   d->open = false;
-  d->dirty = false;
+  ls->changed = true;
   d->stamp = ++ls->clock;   // the file on disk holds from now on
   if (d->published && !ls->client.pull)
     notify(ls, "textDocument/publishDiagnostics",
@@ -221,10 +221,7 @@ json_t *ls_did_close(Ls *ls, const json_t *params, LsError *err) {
 
 json_t *ls_watched_files(Ls *ls, const json_t *params, LsError *err) {
   (void)params, (void)err;
-  for (uint32_t i = 0; i < ls->docs.n; i++) {
-    Doc *d = ls->docs.at[i];
-    if (d->open && d->an && !analysis_fresh(ls, d->an)) d->dirty = true;
-  }
+  ls->changed = true;
   return NULL;
 }
 

@@ -64,6 +64,7 @@ typedef struct Analysis {
   Unit *unit;            // NULL if memory ran out
   const char *path;
   uint64_t stamp;
+  uint64_t serial;       // of all analyses
   Vec(Occ) occs;         // by place
   Vec(Call) calls;       // of functions and programs
   Vec(Dep) deps;         // files read, and those looked for in vain
@@ -80,7 +81,7 @@ typedef struct Doc {
   Arena store;           // of text and lines
   Lines text;
   Analysis *an;          // may be of an older text
-  bool dirty;            // diagnostics have to be published
+  uint64_t shown;        // serial of the analysis that was published
   bool published;        // some diagnostics are shown
   uint32_t result;       // semantic tokens given last: their id
   Arena tokens_store;
@@ -117,7 +118,8 @@ struct Ls {
   Vec(const char *) roots;
   Vec(Doc *) docs;
   Map by_path;           // interned path -> Doc
-  uint64_t clock;        // source of stamps
+  uint64_t clock;        // source of stamps and serials
+  bool changed;          // texts did, since diagnostics were published
   uint32_t results;      // source of result ids
   int64_t requests;      // ids of our own requests
   // input
@@ -218,7 +220,6 @@ bool docs_of_word(const char *word, const char **doc);
 
 // diagnostics.c
 void publish_all(Ls *ls);
-void publish_one(Ls *ls, Doc *d);
 json_t *diagnostics_of(Ls *ls, Doc *d);
 json_t *js_diag(Ls *ls, Analysis *an, const Diag *g);
 bool diag_shown(const Analysis *an, const Diag *g);
