@@ -32,6 +32,8 @@ const PassInfo *pass_list(uint32_t *n) {
 #define TO_STREAM TO_ATTN ",stab,online,gauge,exp2,cse,dce,mask"
 #define TO_TILE TO_STREAM ",tile,cse,dce"
 #define TO_MACH_CPU TO_TILE ",assign,cse,dce,sink"
+#define TO_MACH_GPU TO_TILE \
+  ",peel,fold,cse,dce,place,fold,cse,dce,legal"
 
 typedef struct Pipeline {
   const char *target;  // NULL: every target
@@ -45,6 +47,8 @@ static const Pipeline pipelines[] = {
   {NULL, LV_STREAM, TO_STREAM},
   {NULL, LV_TILE, TO_TILE},
   {"cpu", LV_MACH, TO_MACH_CPU},
+  {"sm_80", LV_MACH, TO_MACH_GPU},
+  {"sm_90a", LV_MACH, TO_MACH_GPU},
 };
 
 // "cpu" fits the rows "cpu" and "cpu:x86-64-v4" of targets.def.

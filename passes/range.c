@@ -155,6 +155,18 @@ static Range range_pass(Ranges *r, const Op *op, Value v) {
   return all_reals;
 }
 
+// Divisors are not 0.
+static Range range_floordiv(Range a, Range b) {
+  double least = fmax(b.lo, 1);
+  Range most = {floor(a.lo / least), floor(a.hi / least)};
+  double lo = a.lo < 0 ? -1 : 0, hi = a.hi < 0 ? -1 : 0;
+  if (isfinite(b.hi)) {
+    lo = floor(a.lo / b.hi);
+    hi = floor(a.hi / b.hi);
+  }
+  return hull(most, (Range){lo, hi});
+}
+
 static Range range_two(Ranges *r, const Op *op) {
   Range a = range_of(r, op->args[0]), b = range_of(r, op->args[1]);
   bool same = op->args[0] == op->args[1];
@@ -171,12 +183,8 @@ static Range range_two(Ranges *r, const Op *op) {
       return hull(range_mul(a, range_inverse(b)), (Range){0, 0});
     case OP_MIN: return (Range){fmin(a.lo, b.lo), fmin(a.hi, b.hi)};
     case OP_MAX: return (Range){fmax(a.lo, b.lo), fmax(a.hi, b.hi)};
-    case OP_MOD: return b.lo > 0 ? (Range){0, b.hi} : all_reals;
-    case OP_FLOORDIV: {
-      Range most = {a.lo / b.lo, a.hi / b.lo};
-      return b.lo < 1 ? all_reals
-                      : hull(monotone(a, floor), monotone(most, floor));
-    }
+    case OP_MOD: return b.lo >= 0 ? (Range){0, b.hi} : all_reals;
+    case OP_FLOORDIV: return b.lo >= 0 ? range_floordiv(a, b) : all_reals;
     case OP_POW: return range_pow(r->f, op, a);
     default: return unit;  // comparisons and logic
   }

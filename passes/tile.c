@@ -14,8 +14,6 @@
 // tileplan.c chooses sizes. Tests: test/passes/tile.
 #include "passes/tile.h"
 
-#include "ir/target.h"
-
 #include <assert.h>
 #include <string.h>
 
@@ -217,8 +215,7 @@ static Func *tile_func(Ctx *cx, Module *m, Func *f, const PassOpt *opt) {
              "a program may have at most 64 axes");
     return NULL;
   }
-  Tiler t = {.cx = cx, .from = f, .plan = tile_plan(cx, f, opt),
-             .lazy = opt->target && target_is_gpu(opt->target)};
+  Tiler t = {.cx = cx, .from = f, .plan = tile_plan(cx, f, opt)};
   t.to = ir_func(m, FK_PROGRAM, f->name);
   m->funcs.n--;  // the caller puts it where f stood
   t.to->span = f->span;

@@ -127,9 +127,76 @@ static void fit_cache(Ctx *cx, const Func *f, const Target *tg, TilePlan *p) {
              (long long)p->tile_k, (long long)(need / 1024), tg->l2);
 }
 
+// ---------------------------------------------------------------- GPUs
+// Elements that a CTA holds, by where: vectors of rows that are accumulated are
+// registers; the others, and those of keys, are shared memory, as 16-bit
+// parts (passes/placedot.c).
+typedef struct Tiles {
+  const Func *f;
+  int64_t sums;                // f32 of a row
+  int64_t row_bytes, key_bytes;
+} Tiles;
+
+static int64_t operand_bytes(DType t) {
+  return dtype_size(t) <= 2 ? 2 : t == DT_TF32 ? 4 : 6;
+}
+
+static void measure_tiles(void *data, Op *op) {
+  Tiles *s = data;
+  if (op->code != OP_LOAD && op->code != OP_PASS) return;
+  for (uint32_t i = 0; i < op->nres; i++) {
+    const Type *t = ir_type(s->f, op->res[i]);
+    int64_t n = vec_elements(s->f, t);
+    if (n == 1) continue;
+    if (op->code == OP_PASS) s->sums += n;
+    else if (has_key_axis(s->f, t)) s->key_bytes += n * operand_bytes(t->dtype);
+    else s->row_bytes += n * operand_bytes(t->dtype);
+  }
+}
+
+enum { GPU_TILE_Q = 64, GPU_TILE_K = 128, SPARE_SMEM = 4096 };
+
+// Rows are those of one group of warps. Keys: while the scores and their
+// 16-bit copy fit beside the sums in a thread's registers, and the tiles into
+// shared memory.
+static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg) {
+  TilePlan p = {.lane = choose_lane(f), .tile_q = GPU_TILE_Q,
+                .tile_k = GPU_TILE_K};
+  Tiles s = {.f = f};
+  ir_walk(f->body, measure_tiles, &s);
+  int64_t sums = s.sums / 2, need;
+  while (p.tile_k > 32 && sums + p.tile_k * 3 / 4 > 168) p.tile_k /= 2;
+  for (;;) {
+    need = p.tile_q * s.row_bytes + p.tile_k * s.key_bytes;
+    if (need + SPARE_SMEM <= (int64_t)tg->gpu.smem) break;
+    if (p.tile_k > 16) p.tile_k /= 2;
+    else if (p.tile_q > 16) p.tile_q /= 2;
+    else break;
+  }
+  if (p.lane < 0) p.tile_q = 1;
+  ctx_remark(cx, "%s: tiles of %lld rows x %lld keys: %lld KiB of shared "
+             "memory, %lld registers of sums", f->name, (long long)p.tile_q,
+             (long long)p.tile_k, (long long)(need / 1024), (long long)sums);
+  return p;
+}
+
+static void as_asked(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
+  if (p->lane < 0 || (opt->tile_q <= 0 && opt->tile_k <= 0)) return;
+  if (opt->tile_q > 0) p->tile_q = opt->tile_q;
+  if (opt->tile_k > 0) p->tile_k = opt->tile_k;
+  ctx_remark(cx, "%s: tile %s:%lld x %lld keys, as asked for", f->name,
+             f->axes.at[p->lane].name, (long long)p->tile_q,
+             (long long)p->tile_k);
+}
+
 TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
   const Target *tg = target_by_name(opt->target ? opt->target : "cpu");
   if (!tg) tg = target_by_name("cpu");
+  if (tg->kind == TARGET_GPU) {
+    TilePlan g = gpu_plan(cx, f, tg);
+    as_asked(cx, f, opt, &g);
+    return g;
+  }
   TilePlan p = {.lane = choose_lane(f), .tile_q = tg->tile_q,
                 .tile_k = tg->tile_k};
   if (p.lane < 0) {
@@ -145,11 +212,6 @@ TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
     ctx_remark(cx, "%s: tile %s:%lld, the whole extent in full vectors",
                f->name, f->axes.at[p.lane].name, (long long)p.tile_q);
   }
-  if (opt->tile_q > 0) p.tile_q = opt->tile_q;
-  if (opt->tile_k > 0) p.tile_k = opt->tile_k;
-  if (opt->tile_q > 0 || opt->tile_k > 0)
-    ctx_remark(cx, "%s: tile %s:%lld x %lld keys, as asked for", f->name,
-               f->axes.at[p.lane].name, (long long)p.tile_q,
-               (long long)p.tile_k);
+  as_asked(cx, f, opt, &p);
   return p;
 }

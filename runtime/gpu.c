@@ -569,7 +569,9 @@ static int run_program(attn_ctx *cx, Gpu *g, GpuProgram *p, const GpuCall *c,
 
 // ---- one launch
 
-// Coordinates are 32 bits wide in device code.
+// Coordinates are 32 bits wide in device code, and so are sums of a few.
+enum { MAX_EXTENT = 1 << 28 };
+
 static int check_extents(const attn_program *prog, const Solved *s,
                          attn_error *err) {
   uint32_t nt = 0;
@@ -578,13 +580,13 @@ static int check_extents(const attn_program *prog, const Solved *s,
       continue;
     const attn_tensor *t = s->tensors[nt++];
     for (int k = 0; t->data && k < t->rank; k++)
-      if (t->shape[k] > INT32_MAX)
+      if (t->shape[k] > MAX_EXTENT)
         return rt_fail_at(err, ATTN_E_UNSUPPORTED,
-                          (Where){(int)i, k, INT32_MAX, t->shape[k]},
+                          (Where){(int)i, k, MAX_EXTENT, t->shape[k]},
                           "argument '%s', axis %d: extent is %lld, at most "
                           "%d on this device",
                           prog->params[i].name, k, (long long)t->shape[k],
-                          INT32_MAX);
+                          MAX_EXTENT);
   }
   return ATTN_OK;
 }

@@ -1,0 +1,293 @@
+// legal: whatever is still in value form gets buffers and barriers.
+//
+//   before  %k = sfill(%K, %b, %g, %k0, %zero) {tile = [2, 3]} : smem<..>
+//           %s = mma(%q, %k, %none) : frag<64x128xf32,acc>
+//   after   %k = salloc() : smem<..>            at the top
+//           gsync()                             the last reader is done
+//           cp_async(%k, %K, %b, %g, %k0, %zero) {tile = [2, 3]}
+//           cp_commit()
+//           ..                                  what does not need %k
+//           cp_wait() {pending = 0}
+//           gsync()
+//           %s = mma(%q, %k, %none)
+//
+// Tiles of one type that do not live at the same time share a buffer. Copies
+// start as early as their coordinates are known, in the order of the program:
+// the values of a step arrive while its scores are computed. A walk in program
+// order knows which buffers are written, in flight, or read since the last
+// barrier, and puts waits and barriers in front of what needs them; a loop
+// begins and ends with no copy in flight and all its buffers taken as read.
+//
+// Needs: place. Level mach, value form; what warps and stage have made stays
+// as it is. Tests: test/passes/legal.
+#include "ir/layout.h"
+#include "ir/target.h"
+#include "passes/pass.h"
+
+#include <assert.h>
+
+enum { ALIGN = 1024 };  // of a shared tile, bytes
+
+typedef struct Buffer {
+  Value v;         // its salloc
+  uint32_t until;  // number of the last op that reads what it holds
+  bool written;    // by sstore since the last barrier
+  bool read;       // since the last barrier
+  uint32_t group;  // of copies in flight, counted from 1; 0: none
+} Buffer;
+
+typedef struct Legal {
+  Ctx *cx;
+  Func *f;
+  Arena *arena;
+  const Target *target;
+  Vec(Buffer) bufs;
+  uint32_t *buf_of;   // per value: number of its buffer + 1
+  uint32_t *from;     // per value: number of the op that defines it
+  uint32_t *until;    // per value: of the last that uses it
+  uint32_t nops;
+  uint32_t groups;    // committed so far
+} Legal;
+
+// ---------------------------------------------------------------- buffers
+static Builder in_front(Legal *l, Op *op) {
+  return (Builder){.fn = l->f, .region = op->parent, .before = op,
+                   .span = op->span};
+}
+
+static void bare(Builder *b, OpCode c) {
+  ir_op(b, c, NULL, 0, NULL, 0, NULL, 0, 0);
+}
+
+static Buffer *buffer_of(Legal *l, Value v) {
+  uint32_t i = l->buf_of[v];
+  return i ? &l->bufs.at[i - 1] : NULL;
+}
+
+static void note_uses(Legal *l, const Region *r, const Region *in,
+                      uint32_t at) {
+  for (const Op *op = in->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nargs; i++)
+      if (ir_defined_outside(l->f, op->args[i], r)) l->until[op->args[i]] = at;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      note_uses(l, r, op->regions[i], at);
+  }
+}
+
+// Numbers ops in program order. What a loop takes from outside lives until its
+// end.
+static void number(Legal *l, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nres; i++) l->from[op->res[i]] = l->nops + 1;
+    for (uint32_t i = 0; i < op->nregions; i++) number(l, op->regions[i]);
+    l->nops++;
+    for (uint32_t i = 0; i < op->nargs; i++) l->until[op->args[i]] = l->nops;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      note_uses(l, op->regions[i], op->regions[i], l->nops);
+  }
+}
+
+static void new_buffer(Legal *l, Value v) {
+  const Type *t = ir_type(l->f, v);
+  for (uint32_t i = 0; i < l->bufs.n; i++) {
+    Buffer *x = &l->bufs.at[i];
+    if (x->until >= l->from[v] || !type_eq(ir_type(l->f, x->v), t)) continue;
+    x->until = l->until[v];
+    l->buf_of[v] = i + 1;
+    return;
+  }
+  Builder b = in_front(l, l->f->body->first->next);
+  Value s = ir_op(&b, OP_SALLOC, NULL, 0, NULL, 0, t, 1, 0)->res[0];
+  ir_info(l->f, s)->hint = ir_info(l->f, v)->hint;
+  Buffer n = {.v = s, .until = l->until[v]};
+  vec_push(l->arena, &l->bufs, n);
+  l->buf_of[v] = l->bufs.n;
+}
+
+// ---------------------------------------------------------------- barriers
+static void barrier(Legal *l, Op *op) {
+  Builder b = in_front(l, op);
+  bare(&b, OP_GSYNC);
+  for (uint32_t i = 0; i < l->bufs.n; i++)
+    l->bufs.at[i].written = l->bufs.at[i].read = false;
+}
+
+// Waits in front of op until the copies of groups up to `group` are done.
+static void wait_for(Legal *l, Op *op, uint32_t group) {
+  Builder b = in_front(l, op);
+  IrAttr at = attr_i(AT_PENDING, l->groups - group);
+  ir_op(&b, OP_CP_WAIT, NULL, 0, &at, 1, NULL, 0, 0);
+  for (uint32_t i = 0; i < l->bufs.n; i++) {
+    Buffer *x = &l->bufs.at[i];
+    if (x->group && x->group <= group) {
+      x->group = 0;
+      x->written = true;  // this thread's part: others see it behind a barrier
+    }
+  }
+}
+
+static void drain(Legal *l, Op *op) {
+  uint32_t last = 0;
+  for (uint32_t i = 0; i < l->bufs.n; i++)
+    if (l->bufs.at[i].group > last) last = l->bufs.at[i].group;
+  if (last) wait_for(l, op, last);
+}
+
+// A barrier now rather than in each turn of a loop.
+static void settle(Legal *l, Op *op) {
+  for (uint32_t i = 0; i < l->bufs.n; i++)
+    if (l->bufs.at[i].written) {
+      barrier(l, op);
+      return;
+    }
+}
+
+static void before_read(Legal *l, Op *op, Buffer *x) {
+  if (x->group) wait_for(l, op, x->group);
+  if (x->written) barrier(l, op);
+  x->read = true;
+}
+
+static void before_write(Legal *l, Op *op, const Buffer *x) {
+  if (x->read) barrier(l, op);
+}
+
+// ---------------------------------------------------------------- ops
+static void make_copy(Legal *l, Op *op) {
+  Buffer *x = buffer_of(l, op->res[0]);
+  before_write(l, op, x);
+  Builder b = in_front(l, op);
+  Value args[MAX_AXES + 2] = {x->v};
+  for (uint32_t i = 0; i < op->nargs; i++) args[i + 1] = op->args[i];
+  ir_op(&b, OP_CP_ASYNC, args, op->nargs + 1, op->attrs, op->nattrs, NULL, 0,
+        0);
+  bare(&b, OP_CP_COMMIT);
+  x->group = ++l->groups;
+}
+
+static void make_store(Legal *l, Op *op) {
+  Buffer *x = buffer_of(l, op->res[0]);
+  before_write(l, op, x);
+  Builder b = in_front(l, op);
+  Value args[] = {x->v, op->args[0]};
+  ir_op(&b, OP_SSTORE, args, 2, NULL, 0, NULL, 0, 0);
+  x->written = true;
+}
+
+static void read_operands(Legal *l, Op *op) {
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    Buffer *x = buffer_of(l, op->args[i]);
+    if (!x) continue;
+    before_read(l, op, x);
+    op->args[i] = x->v;
+  }
+}
+
+// ---------------------------------------------------------------- regions
+// Copies start right behind the op that makes the last of their coordinates.
+static void start_early(Legal *l, Region *r) {
+  Op *next;
+  for (Op *op = r->first; op; op = next) {
+    next = op->next;
+    if (op->code != OP_SFILL) continue;
+    Op *after = NULL;
+    for (Op *o = r->first; o != op; o = o->next)
+      for (uint32_t i = 0; i < op->nargs; i++)
+        if (ir_def(l->f, op->args[i]) == o || o->code == OP_LAUNCH ||
+            o->code == OP_SALLOC || o->code == OP_SFILL)
+          after = o;
+    ir_move_before(op, after ? after->next : r->first);
+  }
+}
+
+static void mark_read(void *data, Op *op) {
+  Legal *l = data;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    Buffer *x = buffer_of(l, op->args[i]);
+    if (x) x->read = true;
+  }
+}
+
+static void region(Legal *l, Region *r) {
+  Op *next;
+  for (Op *op = r->first; op; op = next) {
+    next = op->next;
+    if (op->nregions) {
+      // Nothing is in flight at the border of a region.
+      drain(l, op);
+      settle(l, op);
+      for (uint32_t i = 0; i < op->nregions; i++) {
+        bool loop = op->code == OP_FOR;
+        if (loop) ir_walk(op->regions[i], mark_read, l);
+        region(l, op->regions[i]);
+      }
+      for (uint32_t i = 0; i < op->nregions; i++)
+        ir_walk(op->regions[i], mark_read, l);
+      continue;
+    }
+    if (op->code == OP_YIELD) drain(l, op);
+    read_operands(l, op);
+    if (op->code == OP_SFILL) make_copy(l, op);
+    else if (op->code == OP_SPUT) make_store(l, op);
+    else continue;
+    ir_erase(op);
+  }
+}
+
+static void all_early(Legal *l, Region *r) {
+  start_early(l, r);
+  for (Op *op = r->first; op; op = op->next)
+    for (uint32_t i = 0; i < op->nregions; i++) all_early(l, op->regions[i]);
+}
+
+static void find_tiles(void *data, Op *op) {
+  Legal *l = data;
+  if (op->code == OP_SFILL || op->code == OP_SPUT) new_buffer(l, op->res[0]);
+}
+
+// ---------------------------------------------------------------- function
+static bool fits(Legal *l) {
+  uint64_t need = 0;
+  for (const Op *op = l->f->body->first; op; op = op->next)
+    if (op->code == OP_SALLOC)
+      need += (smem_bytes(ir_type(l->f, op->res[0])) + ALIGN - 1) / ALIGN *
+              ALIGN;
+  if (need <= l->target->gpu.smem) return true;
+  diag_add(l->cx, DIAG_pass_unsupported, l->f->span,
+           arena_printf(&l->cx->session,
+                        "the tiles need %llu bytes of shared memory, %s has "
+                        "%u: choose smaller tiles (--tile-k)",
+                        (unsigned long long)need, l->target->name,
+                        l->target->gpu.smem));
+  return false;
+}
+
+static bool legal_func(Ctx *cx, Func *f, const Target *t) {
+  Legal l = {.cx = cx, .f = f, .arena = &cx->scratch, .target = t};
+  // Buffers are new values: room for one per value there is.
+  uint32_t n = 2 * f->values.n;
+  l.buf_of = NEWN(l.arena, uint32_t, n);
+  l.from = NEWN(l.arena, uint32_t, n);
+  l.until = NEWN(l.arena, uint32_t, n);
+  all_early(&l, f->body);
+  number(&l, f->body);
+  ir_walk(f->body, find_tiles, &l);
+  if (!l.bufs.n) return true;
+  region(&l, f->body);
+  return fits(&l);
+}
+
+bool pass_legal(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)opt;
+  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  if (!t || t->kind != TARGET_GPU) {
+    diag_add(cx, DIAG_pass_unsupported, NOWHERE, "legal needs a GPU target");
+    return false;
+  }
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    ArenaMark mark = arena_mark(&cx->scratch);
+    if (!legal_func(cx, m->funcs.at[i], t)) return false;
+    arena_reset(&cx->scratch, mark);
+  }
+  return true;
+}

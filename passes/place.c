@@ -1,0 +1,217 @@
+// place: tile -> mach for GPUs, in value form: tiles become fragments over the
+// threads of a group of four warps, operands of products shared tiles, and
+// products run on the matrix units. Everything is synchronous.
+//
+//   before  %k = load(%K, %b, %g, %ki, %di) : bf16{k:128,d:64}
+//           %s = dot(%q, %k) {over = [d]} : f32{q:64,k:128}
+//           %m = reduce(%s) {kind = max, over = [k]} : f32{q:64}
+//   after   %k = sfill(%K, %b, %g, %k0, %zero) {tile = [2, 3]}
+//                : smem<128x64xbf16,sw128>
+//           %s = mma(%q, %k, %none) : frag<64x128xf32,acc>
+//           %m = freduce(%s) {kind = max, pos = 1} : frag<64xf32,acc.0>
+//
+// Coordinates and extents become i32 where their ranges allow it. A task is
+// what a CTA computes; the rows of the grid's tiled axis are shared by
+// `groups` instances of 128 threads. place.h has the words, docs/gpu.md the
+// form. Needs: level tile. Tests: test/passes/place.
+#include "passes/place.h"
+
+#include <assert.h>
+
+// ---------------------------------------------------------------- regions
+static void open_scope(Place *p, const Region *from, Region *to, Span span) {
+  Scope s = {from, {.fn = p->g, .region = to, .span = span}};
+  vec_push(p->arena, &p->scopes, s);
+}
+
+// The type in which a loop or branch hands on v.
+static Type carried_type(Place *p, Value v) {
+  View w;
+  const Type *t = ir_type(p->f, v);
+  if (!place_view(p, t, NULL, &w)) {
+    place_refuse(p, ir_def(p->f, v), "a carried value with three tiled axes");
+    return type_scalar(DT_F32);
+  }
+  if (t->n == 1)
+    return pl_slice_type(p, t->dtype, t->axis[0], place_home(p, t));
+  return pl_type(p, t->dtype, &w);
+}
+
+static Value carried(Place *p, Value v, Type t) {
+  Value x = place_eval(p, v, place_home(p, ir_type(p->f, v)));
+  return p->failed ? 0 : pl_as(place_at(p, (int)p->scopes.n - 1), x, t);
+}
+
+// Emits region `from` into `to` and its yield.
+static void region_into(Place *p, const Region *from, Region *to,
+                        const Type *types, Span span) {
+  open_scope(p, from, to, span);
+  place_region(p, from);
+  const Op *y = from->last;
+  assert(y && y->code == OP_YIELD);
+  Value *out = NEWN(p->arena, Value, y->nargs + 1);
+  for (uint32_t i = 0; i < y->nargs && !p->failed; i++)
+    out[i] = carried(p, y->args[i], types[i]);
+  if (!p->failed) ir_yield(place_at(p, (int)p->scopes.n - 1), out, y->nargs);
+  p->scopes.n--;
+}
+
+static Type *carried_types(Place *p, const Op *op) {
+  Type *types = NEWN(p->arena, Type, op->nres + 1);
+  for (uint32_t i = 0; i < op->nres; i++)
+    types[i] = carried_type(p, op->res[i]);
+  return types;
+}
+
+// What is made outside for the inside goes in front of `inner`.
+static void inside_of(Place *p, int depth, Op *inner) {
+  place_at(p, depth)->before = inner;
+}
+
+static void place_for(Place *p, const Op *op) {
+  int depth = (int)p->scopes.n - 1;
+  Region *r = op->regions[0];
+  Type *types = carried_types(p, op);
+  Value *args = NEWN(p->arena, Value, op->nargs);
+  DType iv = place_dtype(p, r->params.at[0]);
+  for (uint32_t i = 0; i < op->nargs && !p->failed; i++)
+    args[i] = carried(p, op->args[i], i < 3 ? type_scalar(iv) : types[i - 3]);
+  if (p->failed) return;
+  IrAttr rev = attr_i(AT_REVERSE, 1);
+  Op *loop = ir_op(place_at(p, depth), OP_FOR, args, op->nargs, &rev,
+                   ir_attr_i(op, AT_REVERSE, 0) != 0, types, op->nres, 1);
+  Region *to = loop->regions[0];
+  for (uint32_t i = 0; i < r->params.n; i++) {
+    const char *hint = ir_info(p->f, r->params.at[i])->hint;
+    Type t = i ? types[i - 1] : type_scalar(iv);
+    place_set(p, r->params.at[i], ir_region_param(to, t, hint));
+  }
+  inside_of(p, depth, loop);
+  region_into(p, r, to, types, op->span);
+  inside_of(p, depth, loop->next);
+  for (uint32_t i = 0; i < op->nres; i++)
+    place_set(p, op->res[i], loop->res[i]);
+}
+
+static void place_if(Place *p, const Op *op) {
+  int depth = (int)p->scopes.n - 1;
+  Type *types = carried_types(p, op);
+  Value c = place_scalar(p, op->args[0]);
+  if (p->failed) return;
+  Op *x = ir_op(place_at(p, depth), OP_IF, &c, 1, NULL, 0, types, op->nres, 2);
+  inside_of(p, depth, x);
+  for (uint32_t i = 0; i < 2 && !p->failed; i++)
+    region_into(p, op->regions[i], x->regions[i], types, op->span);
+  inside_of(p, depth, x->next);
+  for (uint32_t i = 0; i < op->nres; i++) place_set(p, op->res[i], x->res[i]);
+}
+
+void place_region(Place *p, const Region *r) {
+  for (Op *op = r->first; op && !p->failed; op = op->next)
+    switch (op->code) {
+      case OP_FOR: place_for(p, op); break;
+      case OP_IF: place_if(p, op); break;
+      case OP_STORE: place_store(p, op); break;
+      case OP_YIELD: break;
+      default:
+        if (place_rooted(p, op)) place_root(p, op);
+    }
+}
+
+// ---------------------------------------------------------------- tasks
+static Value task_count(Place *p, Builder *b, const GridDim *g) {
+  Dim n = dim_ceildiv(&p->m->dims, p->f->axes.at[g->axis].extent, g->tile);
+  IrAttr at = {.id = AT_DIM, .i = n};
+  return pl_op(b, OP_DIM, NULL, 0, type_scalar(DT_I32), &at, 1);
+}
+
+// The coordinates of task(): the last entry of the grid is the fastest.
+static void place_origins(Place *p, Builder *b) {
+  Type i32 = type_scalar(DT_I32);
+  Value t = pl_op(b, OP_TASK, NULL, 0, i32, NULL, 0);
+  for (uint32_t i = p->f->grid.n; i-- > 0;) {
+    const GridDim *g = &p->f->grid.at[i];
+    Value x = t;
+    if (i > 0) {
+      Value n = task_count(p, b, g);
+      x = ir_2(b, OP_MOD, t, n);
+      t = ir_2(b, OP_FLOORDIV, t, n);
+    }
+    if (g->tile > 1) x = ir_2(b, OP_MUL, x, pl_int(b, g->tile));
+    p->origin[g->axis] = x;
+  }
+}
+
+static void place_launch(Place *p, Builder *b) {
+  IrAttr at = attr_i(AT_THREADS, p->groups * WARPS * 32);
+  ir_op(b, OP_LAUNCH, NULL, 0, &at, 1, NULL, 0, 0);
+  place_origins(p, b);
+  if (p->groups == 1) return;
+  Value g = pl_op(b, OP_GROUP, NULL, 0, type_scalar(DT_I32), NULL, 0);
+  p->group = ir_2(b, OP_MUL, g, pl_int(b, p->wide[p->lane][ROLE_ROW]));
+}
+
+static void copy_signature(Place *p) {
+  const Func *f = p->f;
+  Func *g = p->g;
+  g->span = f->span;
+  for (uint32_t i = 0; i < f->axes.n; i++)
+    ir_axis(g, f->axes.at[i].name, f->axes.at[i].role, f->axes.at[i].extent);
+  for (uint32_t i = 0; i < f->grid.n; i++)
+    vec_push(p->m->arena, &g->grid, f->grid.at[i]);
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    const FuncParam *a = &f->params.at[i];
+    const ValueInfo *v = ir_info(f, a->v);
+    p->memo[a->v][0] = ir_param(g, v->hint, a->role, v->type);
+    g->params.at[i].nograd = a->nograd;
+  }
+}
+
+static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t) {
+  Place p = {.cx = cx, .m = m, .f = f, .target = t, .arena = &cx->scratch};
+  uint32_t n = f->values.n;
+  p.memo = arena_alloc(p.arena, sizeof *p.memo * n);
+  p.smem = NEWN(p.arena, Parts, n);
+  p.frag = NEWN(p.arena, Parts, n);
+  p.depth = NEWN(p.arena, int, n);
+  for (uint32_t i = 0; i < n; i++) p.depth[i] = -1;
+  p.origin = NEWN(p.arena, Value, f->axes.n + 1);
+  p.g = ir_func(m, f->kind, f->name);
+  m->funcs.n--;  // the caller puts it where f stood
+  place_plan(&p);
+  if (p.failed) return NULL;
+  copy_signature(&p);
+  open_scope(&p, f->body, p.g->body, f->span);
+  place_launch(&p, place_at(&p, 0));
+  place_region(&p, f->body);
+  return p.failed ? NULL : p.g;
+}
+
+static bool supported(Ctx *cx, const Func *f) {
+  uint32_t tiled = 0;
+  for (uint32_t i = 0; i < f->grid.n; i++) tiled += f->grid.at[i].tile > 1;
+  if (f->axes.n <= 64 && tiled <= 1) return true;
+  diag_add(cx, DIAG_pass_unsupported, f->span,
+           tiled > 1 ? "GPU targets take one tiled axis"
+                     : "a program may have at most 64 axes");
+  return false;
+}
+
+bool pass_place(Ctx *cx, Module *m, const PassOpt *opt) {
+  const Target *t = target_by_name(opt->target ? opt->target : "cpu");
+  if (!t || t->kind != TARGET_GPU) {
+    diag_add(cx, DIAG_pass_unsupported, NOWHERE, "place needs a GPU target");
+    return false;
+  }
+  m->level = LV_MACH;
+  m->target = intern(&cx->names, t->name);
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    ArenaMark mark = arena_mark(&cx->scratch);
+    if (!supported(cx, m->funcs.at[i])) return false;
+    Func *g = place_func(cx, m, m->funcs.at[i], t);
+    if (!g) return false;
+    m->funcs.at[i] = g;
+    arena_reset(&cx->scratch, mark);
+  }
+  return true;
+}

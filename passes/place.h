@@ -1,0 +1,137 @@
+// State shared by the files of the pass `place`.
+//
+// Words. The axes of a function have one *order*: the tiled grid axis, keys,
+// vectors. A value with two axes is a tile whose rows are the earlier axis and
+// whose columns are the later one, so no fragment is ever transposed. A value with
+// one axis is a slice: it varies with the rows or with the columns of a tile,
+// its *role*, and is computed in each role in which it is needed. Values
+// without axes are scalars. A *rooted* value (reduction, product, what a loop
+// carries) is made once, where it stands; the others are made on demand, in
+// the outermost loop that has their operands.
+//
+// Files: place.c entry and regions, placeplan.c order, sizes, ranges,
+// placeeval.c values, placedot.c products, placemem.c tensors and tiles in
+// shared memory, placeemit.c types and ops.
+// Ownership: all of it lives in Ctx.scratch until the pass ends; mach ops in
+// the module's arena.
+#ifndef ATTNC_PASSES_PLACE_H
+#define ATTNC_PASSES_PLACE_H
+
+#include "ir/target.h"
+#include "passes/pass.h"
+#include "passes/range.h"
+
+typedef enum Role { ROLE_ROW, ROLE_COL } Role;
+
+enum {
+  WARPS = 4,         // of a group: what wgmma takes
+  ROWS = 16 * WARPS, // of a tile that all warps share
+  COLS = 16,         // columns come in multiples of it
+  MAX_PARTS = 3,     // 16-bit parts of an f32
+};
+
+// A region of the tile level whose ops are being emitted.
+typedef struct Scope {
+  const Region *from;
+  Builder b;          // in front of the op that is being emitted
+} Scope;
+
+// Operand of a product: 16-bit parts whose sum is the value.
+typedef struct Parts {
+  uint32_t n;         // 0: not made
+  Value part[MAX_PARTS];
+  uint32_t row, col;  // axes of the tile in shared memory
+} Parts;
+
+typedef struct Place {
+  Ctx *cx;
+  Module *m;
+  const Target *target;
+  Arena *arena;
+  Func *f;               // tile level
+  Func *g;               // mach
+  int lane;              // tiled grid axis, or -1
+  uint32_t groups;       // of four warps, that share the rows of `lane`
+  uint32_t order[64];    // per axis: rank
+  uint32_t wide[64][2];  // per axis: padded size as rows, as columns
+  Role home[64];         // per axis: role of slices along it
+  Ranges ranges;
+  Value (*memo)[2];      // per value of f: in each role (tiles, scalars: [0])
+  Parts *smem;           // per value of f: in shared memory
+  Parts *frag;           // per value of f: as fragments
+  int *depth;            // per value of f: scope it can be made in, -1: unknown
+  Value *origin;         // per axis: first coordinate of the task
+  Value group;           // group() * rows
+  Vec(Scope) scopes;
+  bool failed;           // a diagnostic was given
+} Place;
+
+// ---------------------------------------------------------------- plan
+void place_plan(Place *p);
+bool place_rooted(const Place *p, const Op *op);
+// The scope in which v can be made.
+int place_depth(Place *p, Value v);
+// i32 if the integers v can be fit, else its own type.
+DType place_dtype(Place *p, Value v);
+// Padded beyond its size: what lies there must be masked.
+bool place_padded(const Place *p, uint32_t axis, Dim size, Role r);
+// Axes of a tile with the axes of both types, row first; false: more than 2.
+typedef struct View {
+  int row, col;       // -1: none
+  Dim rsize, csize;
+} View;
+bool place_view(const Place *p, const Type *a, const Type *b, View *v);
+Role place_role(const View *v, const Type *t);
+Role place_home(const Place *p, const Type *t);
+
+// ---------------------------------------------------------------- ops
+Builder *place_at(Place *p, int depth);
+Value pl_op(Builder *b, OpCode c, const Value *args, uint32_t n, Type t,
+            const IrAttr *attrs, uint32_t nattrs);
+Value pl_2(Builder *b, OpCode c, Value x, Value y);
+Value pl_int(Builder *b, int64_t n);
+Value pl_like(Builder *b, Value x, double v);  // a constant of x's type
+Value pl_cast(Builder *b, DType to, Value x);
+Value pl_select(Builder *b, Value c, Value x, Value y);
+bool pl_is_frag(const Builder *b, Value v);
+DType pl_dtype(const Builder *b, Value v);
+// The type of a value with those axes: scalar, slice or tile.
+Type pl_type(const Place *p, DType dt, const View *v);
+Type pl_slice_type(const Place *p, DType dt, uint32_t axis, Role r);
+Type pl_smem_type(DType dt, uint32_t rows, uint32_t cols);
+// x as a value of type t: spread over the tile, cast.
+Value pl_as(Builder *b, Value x, Type t);
+Value pl_coord(Place *p, Builder *b, uint32_t axis, Role r);
+// true where the coordinates of the view's padded axes are inside; 0: all.
+Value pl_inside(Place *p, Builder *b, const View *v, bool row, bool col);
+
+// ---------------------------------------------------------------- values
+// Value v of f, in that role if it is a slice.
+Value place_eval(Place *p, Value v, Role r);
+Value place_scalar(Place *p, Value v);
+// Emits a rooted op at the innermost scope.
+void place_root(Place *p, Op *op);
+void place_set(Place *p, Value v, Value x);
+Value place_refuse(Place *p, const Op *op, const char *why);
+
+// ---------------------------------------------------------------- products
+void place_dot(Place *p, const Op *op);
+void place_slow_dot(Place *p, const Op *op);  // multiplies and adds up
+
+// ---------------------------------------------------------------- memory
+// x as an index of a tensor: i32.
+Value place_index(Builder *b, Value x);
+// The load as a value of type t.
+Value place_load(Place *p, Builder *b, const Op *op, const View *v, Type t,
+                 Role r);
+void place_store(Place *p, const Op *op);
+// The operand v as shared tiles of 16-bit type t; `parts` of them.
+Parts place_smem(Place *p, Value v, DType t, uint32_t parts);
+// The same as fragments.
+Parts place_frag(Place *p, Value v, DType t, uint32_t parts);
+// A load that is a box of its tensor: can be copied to shared memory as it is.
+bool place_is_box(Place *p, Value v, DType t);
+
+void place_region(Place *p, const Region *r);
+
+#endif

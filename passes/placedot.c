@@ -1,0 +1,121 @@
+// Products of matrices: which operand gives the rows, where operands lie, and
+// parts of operands that the matrix units do not take.
+//
+// Matrix units multiply 16-bit values exactly and add in f32. A wider operand
+// is split: x = x0 + x1 + x2 with xi in bf16, x0 = bf16(x), x1 = bf16(x - x0),
+// ..; three parts hold all 24 bits of an f32. Of the products of parts those
+// with i + j < 3 count, smallest first: what is dropped is below 2^-24.
+#include "passes/place.h"
+
+#include <assert.h>
+
+// Parts of type t that hold a value of type v exactly (f32: all but).
+static uint32_t parts_in(DType v, DType t) {
+  switch (v) {
+    case DT_BF16: case DT_F8E4M3: case DT_F8E5M2: return 1;
+    case DT_F16: return t == DT_F16 ? 1 : 2;
+    case DT_TF32: return 2;
+    default: return 3;
+  }
+}
+
+static DType common_type(DType a, DType b) {
+  bool fa = a == DT_F16 || a == DT_F8E4M3 || a == DT_F8E5M2;
+  bool fb = b == DT_F16 || b == DT_F8E4M3 || b == DT_F8E5M2;
+  return fa && fb ? DT_F16 : DT_BF16;
+}
+
+typedef struct Product {
+  Value a, b;            // of f; a gives the rows
+  uint32_t m, n, r;      // axes; r is summed over
+  DType t;               // of the parts
+  uint32_t na, nb;       // parts
+} Product;
+
+static int other_axis(const Type *t, uint32_t axis) {
+  if (t->n != 2 || !type_has_axis(t, axis)) return -1;
+  return (int)t->axis[t->axis[0] == axis];
+}
+
+static bool is_product(const Place *p, const Op *op, Product *d) {
+  const IrAttr *over = ir_attr(op, AT_OVER);
+  if (over->n != 1 || ir_type(p->f, op->res[0])->dtype != DT_F32) return false;
+  d->r = (uint32_t)over->list[0];
+  d->a = op->args[0];
+  d->b = op->args[1];
+  int m = other_axis(ir_type(p->f, d->a), d->r);
+  int n = other_axis(ir_type(p->f, d->b), d->r);
+  if (m < 0 || n < 0 || m == n) return false;
+  d->m = (uint32_t)m;
+  d->n = (uint32_t)n;
+  if (p->order[d->n] < p->order[d->m]) {
+    d->a = op->args[1];
+    d->b = op->args[0];
+    d->m = (uint32_t)n;
+    d->n = (uint32_t)m;
+  }
+  DType ta = ir_type(p->f, d->a)->dtype;
+  DType tb = ir_type(p->f, d->b)->dtype;
+  d->t = common_type(ta, tb);
+  d->na = parts_in(ta, d->t);
+  d->nb = parts_in(tb, d->t);
+  return true;
+}
+
+// The left operand: what was made before the loop, or comes from memory, is
+// read from shared memory; what is made in it stays in registers.
+static Parts left_operand(Place *p, const Product *d) {
+  int here = (int)p->scopes.n - 1;
+  View w;
+  place_view(p, ir_type(p->f, d->a), NULL, &w);
+  bool box = d->na == 1 && place_is_box(p, d->a, d->t);
+  bool early = place_depth(p, d->a) < here;
+  if (box || early || w.row != (int)d->m)
+    return place_smem(p, d->a, d->t, d->na);
+  return place_frag(p, d->a, d->t, d->na);
+}
+
+// What the product is added to, 0: nothing.
+static Value start(Place *p, const Op *op, Type *t) {
+  View v;
+  place_view(p, ir_type(p->f, op->res[0]), NULL, &v);
+  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  *t = pl_type(p, DT_F32, &v);
+  if (op->nargs < 3) return 0;
+  Value c = place_eval(p, op->args[2],
+                       place_role(&v, ir_type(p->f, op->args[2])));
+  return p->failed ? 0 : pl_as(b, c, *t);
+}
+
+static Value mma(Builder *b, Value x, Value y, Value c, Type t, bool trans,
+                 bool transa) {
+  Value args[] = {x, y, c};
+  IrAttr at[2];
+  uint32_t n = 0;
+  if (trans) at[n++] = attr_i(AT_TRANS, 1);
+  if (transa) at[n++] = attr_i(AT_TRANSA, 1);
+  return pl_op(b, OP_MMA, args, c ? 3 : 2, t, at, n);
+}
+
+void place_dot(Place *p, const Op *op) {
+  Product d;
+  if (!is_product(p, op, &d)) {
+    place_slow_dot(p, op);
+    return;
+  }
+  Parts x = left_operand(p, &d);
+  if (p->failed) return;
+  Parts y = place_smem(p, d.b, d.t, d.nb);
+  if (p->failed) return;
+  Type t;
+  Value c = start(p, op, &t);
+  if (p->failed) return;
+  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  b->span = op->span;
+  for (uint32_t s = d.na + d.nb - 1; s-- > 0;)
+    for (uint32_t i = 0; i < d.na; i++)
+      if (s < MAX_PARTS && s >= i && s - i < d.nb)
+        c = mma(b, x.part[i], y.part[s - i], c, t, y.row == d.r,
+                x.row == d.r);
+  p->memo[op->res[0]][0] = c;
+}

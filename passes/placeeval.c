@@ -1,0 +1,362 @@
+// Values on demand: elementwise ops on scalars, slices and tiles; reductions
+// and scans.
+#include "passes/place.h"
+
+#include "ir/layout.h"
+
+#include <assert.h>
+#include <math.h>
+
+Value place_refuse(Place *p, const Op *op, const char *why) {
+  if (!p->failed)
+    diag_add(p->cx, DIAG_pass_unsupported, op ? op->span : p->f->span,
+             arena_printf(&p->cx->session, "%s, which GPU targets do not take",
+                          why));
+  p->failed = true;
+  return 0;
+}
+
+void place_set(Place *p, Value v, Value x) {
+  p->memo[v][place_home(p, ir_type(p->f, v))] = x;
+}
+
+Value place_scalar(Place *p, Value v) { return place_eval(p, v, ROLE_ROW); }
+
+// ---------------------------------------------------------------- leaves
+static Value eval_const(Place *p, Builder *b, const Op *op, const Type *t) {
+  Type s = type_scalar(place_dtype(p, op->res[0]));
+  Value c = pl_op(b, OP_CONST, NULL, 0, s, op->attrs, op->nattrs);
+  return pl_as(b, c, *t);
+}
+
+static Value eval_dim(Place *p, Builder *b, const Op *op) {
+  Type t = type_scalar(place_dtype(p, op->res[0]));
+  return pl_op(b, OP_DIM, NULL, 0, t, op->attrs, op->nattrs);
+}
+
+static Value eval_given(Place *p, Builder *b, const Op *op) {
+  Value x = p->memo[op->args[0]][0];
+  return pl_op(b, OP_GIVEN, &x, 1, type_scalar(DT_BOOL), NULL, 0);
+}
+
+// ---------------------------------------------------------------- elementwise
+// Narrow types are only stored, selected and cast.
+static DType work_dtype(DType t) {
+  if (t == DT_F64 || t == DT_I64 || t == DT_BOOL || t == DT_I32) return t;
+  if (dtype_is_float(t)) return DT_F32;
+  return t == DT_U32 ? DT_I64 : DT_I32;
+}
+
+static DType wider(DType a, DType b) {
+  if (a == b) return a;
+  bool fa = dtype_is_float(a), fb = dtype_is_float(b);
+  if (fa != fb) return fa ? a : b;
+  if (a == DT_BOOL) return b;
+  if (b == DT_BOOL) return a;
+  return dtype_size(a) > dtype_size(b) ? a : b;
+}
+
+// The type in which op is computed, given its operands.
+static DType op_dtype(Place *p, const Builder *b, const Op *op,
+                      const Value *x) {
+  bool sel = op->code == OP_SELECT;
+  if (sel && pl_dtype(b, x[1]) == pl_dtype(b, x[2])) return pl_dtype(b, x[1]);
+  DType t = work_dtype(pl_dtype(b, x[sel]));
+  for (uint32_t i = sel; i < op->nargs; i++)
+    t = wider(t, work_dtype(pl_dtype(b, x[i])));
+  DType r = place_dtype(p, op->res[0]);
+  return r == DT_BOOL || op->code == OP_CAST ? t : wider(t, work_dtype(r));
+}
+
+static Value elementwise(Place *p, Builder *b, const Op *op, const Type *t,
+                         Value *x) {
+  DType dt = op_dtype(p, b, op, x);
+  Type arg = *t, cond = *t;
+  arg.dtype = dt;
+  cond.dtype = DT_BOOL;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    x[i] = pl_as(b, x[i], op->code == OP_SELECT && !i ? cond : arg);
+  return ir_op(b, op->code, x, op->nargs, NULL, 0, NULL, 1, 0)->res[0];
+}
+
+static Value eval_cast(Place *p, Builder *b, const Op *op, const Type *t,
+                       Value x) {
+  DType to = place_dtype(p, op->res[0]);
+  Type at = *t;
+  at.dtype = pl_dtype(b, x);
+  return pl_cast(b, to, pl_as(b, x, at));
+}
+
+// The type of a value of that view, a slice in that role.
+static Type place_type(const Place *p, DType dt, const View *v, Role r) {
+  bool slice = v->row >= 0 && v->col < 0;
+  return slice ? pl_slice_type(p, dt, (uint32_t)v->row, r) : pl_type(p, dt, v);
+}
+
+static Value eval_elementwise(Place *p, const Op *op, const View *v, Role r) {
+  Value x[3];
+  assert(op->nargs <= 3);
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    const Type *t = ir_type(p->f, op->args[i]);
+    x[i] = place_eval(p, op->args[i],
+                      v->col < 0 ? r : place_role(v, t));
+    if (p->failed) return 0;
+  }
+  Builder *b = place_at(p, place_depth(p, op->res[0]));
+  b->span = op->span;
+  DType dt = place_dtype(p, op->res[0]);
+  Type t = place_type(p, dt, v, r);
+  if (op->code == OP_CAST) return eval_cast(p, b, op, &t, x[0]);
+  Value y = elementwise(p, b, op, &t, x);
+  return dt == DT_I32 ? pl_cast(b, dt, y) : y;
+}
+
+static Value eval_op(Place *p, const Op *op, Role r) {
+  View v;
+  Type t = *ir_type(p->f, op->res[0]);
+  if (!place_view(p, &t, NULL, &v))
+    return place_refuse(p, op, "a value with three tiled axes");
+  Builder *b = place_at(p, place_depth(p, op->res[0]));
+  b->span = op->span;
+  DType dt = place_dtype(p, op->res[0]);
+  Type full = place_type(p, dt, &v, r);
+  switch (op->code) {
+    case OP_CONST: return eval_const(p, b, op, &full);
+    case OP_DIM: return eval_dim(p, b, op);
+    case OP_GIVEN: return eval_given(p, b, op);
+    case OP_ORIGIN: return p->origin[ir_attr_i(op, AT_AXIS, 0)];
+    case OP_IOTA: return pl_coord(p, b, t.axis[0], r);
+    case OP_LOAD: return place_load(p, b, op, &v, full, r);
+    default: return eval_elementwise(p, op, &v, r);
+  }
+}
+
+static RKind one_of(DType t) { return t == DT_BOOL ? RK_ANY : RK_SUM; }
+
+// The slice made in the other role: the diagonal of a square, added up.
+static Value turn(Place *p, Value v, Role r) {
+  Value x = p->memo[v][!r];
+  Builder *b = place_at(p, place_depth(p, v));
+  uint32_t axis = ir_type(p->f, v)->axis[0];
+  DType dt = pl_dtype(b, x), wide = dt == DT_BOOL ? dt : work_dtype(dt);
+  Type square = type_frag(wide, p->wide[axis][ROLE_ROW],
+                          p->wide[axis][ROLE_COL], LY_ACC);
+  Value i = pl_coord(p, b, axis, ROLE_ROW), j = pl_coord(p, b, axis, ROLE_COL);
+  Type index = square;
+  index.dtype = DT_I32;
+  Value same = ir_2(b, OP_EQ, pl_as(b, i, index), pl_as(b, j, index));
+  x = pl_as(b, x, square);
+  x = pl_select(b, same, x, pl_like(b, x, 0));
+  IrAttr at[] = {attr_i(AT_KIND, one_of(wide)),
+                 attr_i(AT_POS, r == ROLE_ROW ? 1 : 0)};
+  x = pl_op(b, OP_FREDUCE, &x, 1, pl_slice_type(p, wide, axis, r), at, 2);
+  return pl_cast(b, dt, x);
+}
+
+Value place_eval(Place *p, Value v, Role r) {
+  if (ir_type(p->f, v)->n != 1) r = ROLE_ROW;
+  if (p->failed || p->memo[v][r]) return p->memo[v][r];
+  const Op *op = ir_def(p->f, v);
+  bool made = !op || place_rooted(p, op);
+  assert(!made || p->memo[v][!r]);
+  return p->memo[v][r] = made ? turn(p, v, r) : eval_op(p, op, r);
+}
+
+// ---------------------------------------------------------------- reductions
+static double identity(RKind k) {
+  switch (k) {
+    case RK_PROD: case RK_ALL: return 1;
+    case RK_MAX: return -INFINITY;
+    case RK_MIN: return INFINITY;
+    default: return 0;
+  }
+}
+
+// The identity in an integer type is its end.
+static double identity_of(RKind k, DType t) {
+  double v = identity(k);
+  if (dtype_is_float(t) || !isinf(v)) return v;
+  int bits = dtype_size(t) * 8 - 1;
+  return v < 0 ? -ldexp(1, bits) : ldexp(1, bits) - (bits > 53 ? 1024 : 1);
+}
+
+static Value reduce_along(Place *p, Builder *b, Value x, View *v, RKind k,
+                          int axis, Role r) {
+  bool row = axis == v->row && (v->col >= 0 || r == ROLE_ROW);
+  View one = *v;
+  if (v->col < 0 && r == ROLE_COL)
+    one = (View){.row = -1, .col = v->row, .csize = v->rsize};
+  Value in = pl_inside(p, b, &one, row, !row);
+  if (in) x = pl_select(b, in, x, pl_like(b, x, identity_of(k, pl_dtype(b, x))));
+  IrAttr at[] = {attr_i(AT_KIND, k), attr_i(AT_POS, row ? 0 : 1)};
+  DType dt = pl_dtype(b, x);
+  if (v->col < 0) {
+    *v = (View){.row = -1, .col = -1};
+    bool vote = k == RK_ANY || k == RK_ALL;
+    return pl_op(b, vote ? OP_VOTE : OP_FREDUCE, &x, 1, type_scalar(dt), at,
+                 vote ? 1 : 2);
+  }
+  Type t = row ? pl_slice_type(p, dt, (uint32_t)v->col, ROLE_COL)
+               : pl_slice_type(p, dt, (uint32_t)v->row, ROLE_ROW);
+  Value y = pl_op(b, OP_FREDUCE, &x, 1, t, at, 2);
+  if (row) *v = (View){v->col, -1, v->csize, 0};
+  else v->col = -1;
+  return y;
+}
+
+// Reduces x, a tile or slice with the axes of v, over `over`. The role of what
+// is left, if it is a slice, goes to *r.
+static Value reduce_over(Place *p, Builder *b, Value x, View v, RKind k,
+                         const IrAttr *over, Role *r) {
+  for (uint32_t i = 0; i < over->n; i++) {
+    int axis = (int)over->list[i];
+    Role left = v.col < 0 ? *r : axis == v.row ? ROLE_COL : ROLE_ROW;
+    x = reduce_along(p, b, x, &v, k, axis, *r);
+    *r = left;
+  }
+  return x;
+}
+
+// Puts a rooted slice or tile where it is looked for.
+static void keep(Place *p, Value v, Value x, Role r) {
+  p->memo[v][ir_type(p->f, v)->n == 1 ? r : ROLE_ROW] = x;
+}
+
+static void root_reduce(Place *p, const Op *op) {
+  View v;
+  const Type *t = ir_type(p->f, op->args[0]);
+  if (!place_view(p, t, NULL, &v)) {
+    place_refuse(p, op, "a reduction of a value with three tiled axes");
+    return;
+  }
+  Role r = place_home(p, t);
+  Value x = place_eval(p, op->args[0], r);
+  if (p->failed) return;
+  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  x = pl_cast(b, work_dtype(pl_dtype(b, x)), x);
+  RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
+  x = reduce_over(p, b, x, v, k, ir_attr(op, AT_OVER), &r);
+  keep(p, op->res[0], x, r);
+}
+
+// A product that no matrix unit takes: multiply, then add up.
+void place_slow_dot(Place *p, const Op *op) {
+  View v;
+  const Type *s = ir_type(p->f, op->args[0]), *t = ir_type(p->f, op->args[1]);
+  if (!place_view(p, s, t, &v)) {
+    place_refuse(p, op, "a product with three tiled axes that is no product of matrices");
+    return;
+  }
+  Type both = type_union(s, t, DT_F32);
+  Role r = place_home(p, &both);
+  Value x = place_eval(p, op->args[0], v.col < 0 ? r : place_role(&v, s));
+  Value y = place_eval(p, op->args[1], v.col < 0 ? r : place_role(&v, t));
+  if (p->failed) return;
+  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  DType dt = work_dtype(ir_type(p->f, op->res[0])->dtype);
+  x = pl_2(b, OP_MUL, pl_cast(b, dt, x), pl_cast(b, dt, y));
+  x = reduce_over(p, b, x, v, RK_SUM, ir_attr(op, AT_OVER), &r);
+  if (op->nargs == 3) x = pl_2(b, OP_ADD, place_eval(p, op->args[2], r), x);
+  if (!p->failed) keep(p, op->res[0], x, r);
+}
+
+static void root_vote(Place *p, const Op *op) {
+  View v;
+  const Type *t = ir_type(p->f, op->args[0]);
+  bool any = op->code == OP_ANY_OF;
+  if (!place_view(p, t, NULL, &v)) {
+    place_refuse(p, op, "a test of a value with three tiled axes");
+    return;
+  }
+  Role r = place_home(p, t);
+  Value x = place_eval(p, op->args[0], r);
+  if (p->failed) return;
+  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  if (v.row >= 0) {
+    View w = v;
+    if (v.col < 0 && r == ROLE_COL)
+      w = (View){.row = -1, .col = v.row, .csize = v.rsize};
+    Value in = pl_inside(p, b, &w, true, true);
+    if (in) x = pl_select(b, in, x, pl_like(b, x, any ? 0 : 1));
+    IrAttr at = attr_i(AT_KIND, any ? RK_ANY : RK_ALL);
+    x = pl_op(b, OP_VOTE, &x, 1, type_scalar(DT_BOOL), &at, 1);
+  }
+  p->memo[op->res[0]][0] = x;
+}
+
+static void root_scan(Place *p, const Op *op) {
+  View v;
+  const Type *t = ir_type(p->f, op->res[0]);
+  if (!place_view(p, t, NULL, &v) || v.col < 0) {
+    place_refuse(p, op, "a scan that is not along an axis of a tile");
+    return;
+  }
+  int axis = (int)ir_attr_i(op, AT_AXIS, 0);
+  Value x[2];
+  for (uint32_t i = 0; i < op->nargs; i++)
+    x[i] = place_eval(p, op->args[i],
+                      place_role(&v, ir_type(p->f, op->args[i])));
+  if (p->failed) return;
+  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  Type tile = pl_type(p, work_dtype(place_dtype(p, op->res[0])), &v);
+  x[0] = pl_as(b, x[0], tile);
+  bool row = axis == v.row;
+  if (op->nargs > 1)
+    x[1] = pl_as(b, x[1],
+                 row ? pl_slice_type(p, tile.dtype, (uint32_t)v.col, ROLE_COL)
+                     : pl_slice_type(p, tile.dtype, (uint32_t)v.row, ROLE_ROW));
+  IrAttr at[4];
+  uint32_t n = 0;
+  at[n++] = attr_i(AT_KIND, ir_attr_i(op, AT_KIND, RK_SUM));
+  at[n++] = attr_i(AT_POS, row ? 0 : 1);
+  at[n++] = attr_i(AT_DIR, ir_attr_i(op, AT_DIR, DIR_PREFIX));
+  if (ir_attr_i(op, AT_EXCLUSIVE, 0)) at[n++] = attr_i(AT_EXCLUSIVE, 1);
+  p->memo[op->res[0]][0] = pl_op(b, OP_FSCAN, x, op->nargs, tile, at, n);
+}
+
+// ---------------------------------------------------------------- spans
+// The extreme of T[.., i] for lo <= i <= hi, by a loop.
+static void root_span(Place *p, const Op *op) {
+  bool max = op->code == OP_SPAN_MAX;
+  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  Value args[4], idx[MAX_AXES + 1];
+  args[0] = pl_cast(b, DT_I64, place_scalar(p, op->args[1]));
+  args[1] = pl_cast(b, DT_I64, place_scalar(p, op->args[2]));
+  uint32_t n = 0;
+  idx[n++] = p->memo[op->args[0]][0];
+  for (uint32_t i = 3; i < op->nargs; i++)
+    idx[n++] = place_index(b, place_scalar(p, op->args[i]));
+  if (p->failed) return;
+  DType dt = place_dtype(p, op->res[0]);
+  Type t = type_scalar(dt), elem = type_scalar(ir_type(p->f, op->args[0])->dtype);
+  Value one = ir_const_i(b, DT_I64, 1);
+  args[1] = ir_2(b, OP_ADD, args[1], one);
+  args[2] = one;
+  double id = identity_of(max ? RK_MAX : RK_MIN, dt);
+  args[3] = dtype_is_float(dt) ? ir_const_f(b, dt, id)
+                               : ir_const_i(b, dt, (int64_t)id);
+  Op *loop = ir_op(b, OP_FOR, args, 4, NULL, 0, &t, 1, 1);
+  Builder in = {.fn = p->g, .region = loop->regions[0], .span = op->span};
+  Value i = ir_region_param(in.region, type_scalar(DT_I64), "i");
+  idx[n++] = place_index(&in, i);
+  Value old = ir_region_param(in.region, t, "best");
+  Value x = pl_cast(&in, dt, pl_op(&in, OP_GLOAD, idx, n, elem, NULL, 0));
+  Value y = ir_2(&in, max ? OP_MAX : OP_MIN, old, x);
+  ir_yield(&in, &y, 1);
+  p->memo[op->res[0]][0] = loop->res[0];
+}
+
+void place_root(Place *p, Op *op) {
+  place_at(p, (int)p->scopes.n - 1)->span = op->span;
+  switch (op->code) {
+    case OP_REDUCE: root_reduce(p, op); return;
+    case OP_SCAN: root_scan(p, op); return;
+    case OP_ANY_OF: case OP_ALL_OF: root_vote(p, op); return;
+    case OP_DOT: place_dot(p, op); return;
+    case OP_SPAN_MIN: case OP_SPAN_MAX: root_span(p, op); return;
+    default: {  // a load of what is written too
+      Role r = place_home(p, ir_type(p->f, op->res[0]));
+      place_set(p, op->res[0], eval_op(p, op, r));
+    }
+  }
+}

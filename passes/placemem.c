@@ -1,0 +1,262 @@
+// Tensors: loads and stores of fragments, boxes copied to shared memory, and
+// operands of products.
+#include "passes/place.h"
+
+#include <assert.h>
+
+// ---------------------------------------------------------------- indices
+// An index is 32 bits wide: what does not fit is out of range anyway.
+Value place_index(Builder *b, Value x) {
+  if (!x) return 0;
+  DType t = pl_dtype(b, x);
+  if (t == DT_U32) x = pl_cast(b, t = DT_I64, x);
+  if (t == DT_I64) {
+    x = pl_2(b, OP_MAX, x, ir_const_i(b, t, INT32_MIN));
+    x = pl_2(b, OP_MIN, x, ir_const_i(b, t, INT32_MAX));
+  }
+  return pl_cast(b, DT_I32, x);
+}
+
+static Value index_value(Place *p, Value v, Role r) {
+  Value x = place_eval(p, v, r);
+  return p->failed ? 0 : place_index(place_at(p, place_depth(p, v)), x);
+}
+
+static Role index_role(const Place *p, const View *v, Value x, Role r) {
+  const Type *t = ir_type(p->f, x);
+  return v->col < 0 ? r : place_role(v, t);
+}
+
+Value place_load(Place *p, Builder *b, const Op *op, const View *v, Type t,
+                 Role r) {
+  Value args[MAX_AXES + 1];
+  args[0] = p->memo[op->args[0]][0];
+  for (uint32_t i = 1; i < op->nargs; i++) {
+    args[i] = index_value(p, op->args[i], index_role(p, v, op->args[i], r));
+    if (p->failed) return 0;
+  }
+  IrAttr in = attr_i(AT_INBOUNDS, 1);
+  bool inbounds = ir_attr_i(op, AT_INBOUNDS, 0);
+  t.dtype = ir_type(p->f, op->args[0])->dtype;
+  return pl_op(b, OP_GLOAD, args, op->nargs, t, &in, inbounds);
+}
+
+// Is index i of the access the whole extent of that axis and nothing else?
+static bool is_whole(const Place *p, const Op *op, uint32_t first, uint32_t i,
+                     uint32_t axis) {
+  const Op *x = ir_def(p->f, op->args[first + i]);
+  const Type *t = ir_type(p->f, op->args[0]);
+  return x && x->code == OP_IOTA && ir_type(p->f, x->res[0])->axis[0] == axis &&
+         t->size[i] == p->f->axes.at[axis].extent;
+}
+
+// Does the tensor itself drop what lies behind the axis' end?
+static bool ends_itself(const Place *p, const Op *op, uint32_t first, int axis) {
+  uint32_t rank = ir_type(p->f, op->args[0])->n;
+  for (uint32_t i = 0; axis >= 0 && i < rank; i++)
+    if (is_whole(p, op, first, i, (uint32_t)axis)) return true;
+  return axis < 0;
+}
+
+static bool is_inout(const Place *p, Value tensor) {
+  for (uint32_t i = 0; i < p->f->params.n; i++)
+    if (p->f->params.at[i].v == tensor)
+      return p->f->params.at[i].role == PR_INOUT;
+  return false;
+}
+
+void place_store(Place *p, const Op *op) {
+  Type all = *ir_type(p->f, op->args[1]);
+  for (uint32_t i = 2; i < op->nargs; i++)
+    all = type_union(&all, ir_type(p->f, op->args[i]), all.dtype);
+  View v;
+  if (!place_view(p, &all, NULL, &v)) {
+    place_refuse(p, op, "a store of a value with three tiled axes");
+    return;
+  }
+  Role r = place_home(p, &all);
+  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  b->span = op->span;
+  Value args[MAX_AXES + 3];
+  DType dt = ir_type(p->f, op->args[0])->dtype;
+  args[0] = p->memo[op->args[0]][0];
+  uint32_t n = op->nargs;
+  for (uint32_t i = 1; i < n && !p->failed; i++) {
+    Role at = index_role(p, &v, op->args[i], r);
+    args[i] = i == 1 ? place_eval(p, op->args[i], at)
+                     : index_value(p, op->args[i], at);
+  }
+  if (p->failed) return;
+  View w = v;  // a slice along columns
+  if (v.row >= 0 && v.col < 0 && r == ROLE_COL)
+    w = (View){.row = -1, .col = v.row, .csize = v.rsize};
+  Type tile = v.col < 0 && v.row >= 0
+                  ? pl_slice_type(p, dt, (uint32_t)v.row, r)
+                  : pl_type(p, dt, &v);
+  args[1] = pl_as(b, args[1], tile);
+  Value in = pl_inside(p, b, &w, !ends_itself(p, op, 2, w.row),
+                       !ends_itself(p, op, 2, w.col));
+  bool masked = ir_attr_i(op, AT_MASKED, 0);
+  Type btile = tile;
+  btile.dtype = DT_BOOL;
+  if (masked) {
+    // The mask is no index.
+    Value m = place_eval(p, op->args[n - 1],
+                         index_role(p, &v, op->args[n - 1], r));
+    in = in ? pl_2(b, OP_AND, m, in) : m;
+    n--;
+  }
+  if (in) args[n++] = pl_as(b, in, btile);
+  if (is_inout(p, op->args[0]))
+    ir_op(b, OP_GSYNC, NULL, 0, NULL, 0, NULL, 0, 0);
+  IrAttr at = attr_i(AT_MASKED, 1);
+  ir_op(b, OP_GSTORE, args, n, &at, in != 0, NULL, 0, 0);
+}
+
+// ---------------------------------------------------------------- boxes
+// v is iota of the axis plus scalars: their sum goes to *origin (0: none).
+static bool unit_steps(Place *p, Value v, uint32_t axis, Value *origin,
+                       bool emit) {
+  const Op *op = ir_def(p->f, v);
+  if (!op || ir_type(p->f, v)->n != 1 || ir_type(p->f, v)->axis[0] != axis)
+    return false;
+  if (op->code == OP_IOTA) {
+    *origin = 0;
+    return true;
+  }
+  if (op->code != OP_ADD && op->code != OP_SUB) return false;
+  for (uint32_t i = 0; i < 2; i++) {
+    Value s = op->args[1 - i];
+    if (ir_type(p->f, s)->n || (op->code == OP_SUB && i)) continue;
+    if (!unit_steps(p, op->args[i], axis, origin, emit)) return false;
+    if (!emit) return true;
+    Value x = index_value(p, s, ROLE_ROW);
+    if (p->failed) return false;
+    int d = place_depth(p, v);
+    Builder *b = place_at(p, d);
+    if (op->code == OP_SUB) x = ir_2(b, OP_SUB, pl_like(b, x, 0), x);
+    *origin = *origin ? ir_2(b, OP_ADD, *origin, x) : x;
+    return true;
+  }
+  return false;
+}
+
+// Positions of the tensor's axes along which the box lies, -1: not a box.
+typedef struct Box {
+  int pos[2];     // in ascending order
+  uint32_t axis[2];
+} Box;
+
+static bool find_box(Place *p, const Op *op, Box *box) {
+  const Type *t = ir_type(p->f, op->res[0]);
+  uint32_t n = 0;
+  Value o;
+  for (uint32_t i = 1; i < op->nargs; i++) {
+    const Type *x = ir_type(p->f, op->args[i]);
+    if (x->n == 0) continue;
+    if (x->n != 1 || n == 2) return false;
+    if (!unit_steps(p, op->args[i], x->axis[0], &o, false)) return false;
+    box->pos[n] = (int)i - 1;
+    box->axis[n++] = x->axis[0];
+  }
+  if (n != 2 || t->n != 2 || box->axis[0] == box->axis[1]) return false;
+  for (uint32_t i = 0; i < 2; i++) {
+    uint32_t a = box->axis[i];
+    Dim size = t->size[type_axis_at(t, a)];
+    if (place_padded(p, a, size, ROLE_COL) && (int)a != p->lane &&
+        !is_whole(p, op, 1, (uint32_t)box->pos[i], a))
+      return false;
+  }
+  return true;
+}
+
+bool place_is_box(Place *p, Value v, DType t) {
+  const Op *op = ir_def(p->f, v);
+  Box box;
+  return op && op->code == OP_LOAD && ir_type(p->f, v)->dtype == t &&
+         !place_rooted(p, op) && find_box(p, op, &box);
+}
+
+static uint32_t box_size(const Place *p, uint32_t axis) {
+  return p->wide[axis][(int)axis == p->lane ? ROLE_ROW : ROLE_COL];
+}
+
+static Value fill(Place *p, Value v, Parts *out) {
+  const Op *op = ir_def(p->f, v);
+  Box box;
+  bool ok = find_box(p, op, &box);
+  assert(ok);
+  (void)ok;
+  Value args[MAX_AXES + 1];
+  args[0] = p->memo[op->args[0]][0];
+  Builder *b = place_at(p, place_depth(p, v));
+  for (uint32_t i = 1; i < op->nargs; i++) {
+    const Type *x = ir_type(p->f, op->args[i]);
+    if (x->n == 0) {
+      args[i] = index_value(p, op->args[i], ROLE_ROW);
+    } else {
+      args[i] = 0;
+      unit_steps(p, op->args[i], x->axis[0], &args[i], true);
+      if ((int)x->axis[0] == p->lane && p->groups > 1)
+        args[i] = args[i] ? pl_2(b, OP_ADD, args[i], p->group) : p->group;
+      if (!args[i]) args[i] = pl_int(b, 0);
+    }
+    if (p->failed) return 0;
+  }
+  b->span = op->span;
+  int64_t pos[] = {box.pos[0], box.pos[1]};
+  IrAttr at = attr_list(AT_TILE, pos, 2);
+  out->row = box.axis[0];
+  out->col = box.axis[1];
+  Type t = pl_smem_type(ir_type(p->f, v)->dtype,
+                        box_size(p, out->row), box_size(p, out->col));
+  return pl_op(b, OP_SFILL, args, op->nargs, t, &at, 1);
+}
+
+// ---------------------------------------------------------------- operands
+// x less its rounded part; what is left of inf is 0.
+static Value rest_of(Builder *b, Value x, Value part) {
+  Value r = ir_2(b, OP_SUB, x, pl_cast(b, DT_F32, part));
+  return pl_select(b, ir_2(b, OP_EQ, r, r), r, pl_like(b, r, 0));
+}
+
+Parts place_frag(Place *p, Value v, DType t, uint32_t parts) {
+  View w;
+  place_view(p, ir_type(p->f, v), NULL, &w);
+  Parts *f = &p->frag[v];
+  if (f->n == parts && ir_type(p->g, f->part[0])->dtype == t) return *f;
+  Value x = place_eval(p, v, ROLE_ROW);
+  if (p->failed) return *f;
+  Builder *b = place_at(p, place_depth(p, v));
+  Value in = pl_inside(p, b, &w, true, true);
+  if (in) x = pl_select(b, in, x, pl_like(b, x, 0));
+  *f = (Parts){.n = parts, .row = (uint32_t)w.row, .col = (uint32_t)w.col};
+  if (parts > 1) x = pl_cast(b, DT_F32, x);
+  for (uint32_t i = 0; i < parts; i++) {
+    f->part[i] = pl_cast(b, t, x);
+    if (i + 1 < parts) x = rest_of(b, x, f->part[i]);
+  }
+  return *f;
+}
+
+Parts place_smem(Place *p, Value v, DType t, uint32_t parts) {
+  Parts *s = &p->smem[v];
+  if (s->n == parts && ir_type(p->g, s->part[0])->dtype == t) return *s;
+  if (parts == 1 && place_is_box(p, v, t)) {
+    s->part[0] = fill(p, v, s);
+    s->n = 1;
+    return *s;
+  }
+  View w;
+  place_view(p, ir_type(p->f, v), NULL, &w);
+  Parts f = place_frag(p, v, t, parts);
+  if (p->failed) return f;
+  Builder *b = place_at(p, place_depth(p, v));
+  *s = f;
+  for (uint32_t i = 0; i < parts; i++) {
+    Type st = pl_smem_type(t, p->wide[w.row][ROLE_ROW],
+                           p->wide[w.col][ROLE_COL]);
+    s->part[i] = pl_op(b, OP_SPUT, &f.part[i], 1, st, NULL, 0);
+  }
+  return *s;
+}

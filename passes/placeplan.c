@@ -1,0 +1,227 @@
+// Facts of a function for the pass `place`: the order of its axes, sizes of
+// tiles, ranges of integers, and where values can be made.
+#include "passes/place.h"
+
+#include <assert.h>
+#include <math.h>
+
+// Extents and coordinates are below this, so that sums of a few of them fit
+// into 32 bits: the runtime refuses longer ones.
+static const double LONGEST = 0x1p28;
+
+// ---------------------------------------------------------------- order
+static uint32_t axis_rank(const Place *p, uint32_t a) {
+  if ((int)a == p->lane) return 0;
+  switch (p->f->axes.at[a].role) {
+    case AX_PAR: return 1;
+    case AX_KEY: return 2;
+    case AX_VEC: return 3;
+    default: return 4;
+  }
+}
+
+static void plan_order(Place *p) {
+  for (uint32_t a = 0; a < p->f->axes.n; a++)
+    p->order[a] = axis_rank(p, a) << 8 | a;
+}
+
+bool place_view(const Place *p, const Type *a, const Type *b, View *v) {
+  *v = (View){.row = -1, .col = -1};
+  const Type *t[] = {a, b};
+  for (int k = 0; k < 2; k++)
+    for (uint32_t i = 0; t[k] && i < t[k]->n; i++) {
+      int x = (int)t[k]->axis[i];
+      if (v->row == x || v->col == x) continue;
+      if (v->row >= 0 && v->col >= 0) return false;
+      if (v->row < 0) {
+        v->row = x;
+        v->rsize = t[k]->size[i];
+      } else {
+        v->col = x;
+        v->csize = t[k]->size[i];
+      }
+    }
+  if (v->col >= 0 && p->order[v->col] < p->order[v->row]) {
+    View w = *v;
+    *v = (View){w.col, w.row, w.csize, w.rsize};
+  }
+  return true;
+}
+
+Role place_home(const Place *p, const Type *t) {
+  return t->n == 1 ? p->home[t->axis[0]] : ROLE_ROW;
+}
+
+Role place_role(const View *v, const Type *t) {
+  if (t->n != 1) return ROLE_ROW;
+  return (int)t->axis[0] == v->row ? ROLE_ROW : ROLE_COL;
+}
+
+// ---------------------------------------------------------------- sizes
+typedef struct Count {
+  Place *p;
+  uint32_t rows[64], cols[64];
+} Count;
+
+static uint32_t round_up(int64_t n, uint32_t to) {
+  return (uint32_t)((n + to - 1) / to * to);
+}
+
+static void note_size(Place *p, uint32_t axis, Dim size) {
+  int64_t n;
+  if (!dim_is_const(&p->m->dims, size, &n) || n > 1 << 20) {
+    place_refuse(p, NULL, "a tile of a size that is not a known constant");
+    return;
+  }
+  if ((int)axis == p->lane) n /= p->groups;
+  p->wide[axis][ROLE_ROW] = round_up(n, n <= 16 ? 16 : n <= 32 ? 32 : ROWS);
+  p->wide[axis][ROLE_COL] = round_up(n, COLS);
+}
+
+static void count_type(Count *c, const Type *t) {
+  View v;
+  if (t->kind != TK_ELEM) return;
+  for (uint32_t i = 0; i < t->n; i++) note_size(c->p, t->axis[i], t->size[i]);
+  if (t->n != 2 || !place_view(c->p, t, NULL, &v)) return;
+  c->rows[v.row]++;
+  c->cols[v.col]++;
+}
+
+static void count_op(void *data, Op *op) {
+  Count *c = data;
+  for (uint32_t i = 0; i < op->nres; i++)
+    count_type(c, ir_type(c->p->f, op->res[i]));
+  for (uint32_t i = 0; i < op->nargs; i++)
+    count_type(c, ir_type(c->p->f, op->args[i]));
+}
+
+static void plan_sizes(Place *p) {
+  Count c = {.p = p};
+  ir_walk(p->f->body, count_op, &c);
+  for (uint32_t a = 0; a < p->f->axes.n; a++)
+    p->home[a] = c.cols[a] > c.rows[a] ? ROLE_COL : ROLE_ROW;
+}
+
+bool place_padded(const Place *p, uint32_t axis, Dim size, Role r) {
+  int64_t n;
+  if (!dim_is_const(&p->m->dims, size, &n)) return true;
+  if ((int)axis == p->lane) n /= p->groups;
+  return p->wide[axis][r] != n;
+}
+
+// ---------------------------------------------------------------- integers
+static void seed(Place *p, Value v, double lo, double hi) {
+  map_put(&p->ranges.index, v, p->ranges.all.n);
+  Range r = {lo, hi};
+  vec_push(p->arena, &p->ranges.all, r);
+}
+
+static Range dim_range(const Place *p, Dim d) {
+  const DimTab *t = &p->m->dims;
+  const DimExpr *e = &t->exprs.at[d];
+  if (e->op == DIM_CONST) return (Range){(double)e->value, (double)e->value};
+  if (e->op == DIM_SYM) {
+    const DimSym *s = &t->syms.at[e->value];
+    return (Range){(double)s->lo, fmin((double)s->hi, LONGEST)};
+  }
+  Range a = dim_range(p, e->a), b = dim_range(p, e->b);
+  switch (e->op) {
+    case DIM_ADD: return (Range){a.lo + b.lo, a.hi + b.hi};
+    case DIM_MUL: {
+      double q[] = {a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi};
+      Range r = {q[0], q[0]};
+      for (int i = 1; i < 4; i++)
+        r = (Range){fmin(r.lo, q[i]), fmax(r.hi, q[i])};
+      return r;
+    }
+    case DIM_MIN: return (Range){fmin(a.lo, b.lo), fmin(a.hi, b.hi)};
+    case DIM_MAX: return (Range){fmax(a.lo, b.lo), fmax(a.hi, b.hi)};
+    case DIM_MOD: return (Range){0, b.hi};
+    default: return (Range){fmin(a.lo, 0), fmax(a.hi, 0)};
+  }
+}
+
+static void seed_op(void *data, Op *op) {
+  Place *p = data;
+  if (op->code == OP_DIM) {
+    Range r = dim_range(p, (Dim)ir_attr_i(op, AT_DIM, 0));
+    seed(p, op->res[0], r.lo, r.hi);
+  } else if (op->code == OP_ORIGIN) {
+    uint32_t a = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+    seed(p, op->res[0], 0, dim_range(p, p->f->axes.at[a].extent).hi);
+  } else if (op->code == OP_IOTA) {
+    const Type *t = ir_type(p->f, op->res[0]);
+    int64_t n = 0;
+    dim_is_const(&p->m->dims, t->size[0], &n);
+    seed(p, op->res[0], 0, (double)n);
+  } else if (op->code == OP_FOR) {
+    Range lo = range_of(&p->ranges, op->args[0]);
+    Range hi = range_of(&p->ranges, op->args[1]);
+    seed(p, op->regions[0]->params.at[0], lo.lo, fmax(lo.lo, hi.hi));
+  }
+}
+
+DType place_dtype(Place *p, Value v) {
+  DType t = ir_type(p->f, v)->dtype;
+  if (t != DT_I64) return t;
+  Range r = range_of(&p->ranges, v);
+  return r.lo >= -0x1p31 && r.hi < 0x1p31 ? DT_I32 : DT_I64;
+}
+
+// ---------------------------------------------------------------- scopes
+bool place_rooted(const Place *p, const Op *op) {
+  switch (op->code) {
+    case OP_DOT: case OP_REDUCE: case OP_SCAN: case OP_ANY_OF: case OP_ALL_OF:
+    case OP_FOR: case OP_IF: case OP_SPAN_MIN: case OP_SPAN_MAX:
+      return true;
+    case OP_LOAD:  // what is written too is read where it stands
+      for (uint32_t i = 0; i < p->f->params.n; i++)
+        if (p->f->params.at[i].v == op->args[0])
+          return p->f->params.at[i].role == PR_INOUT;
+      return false;
+    default:
+      return false;
+  }
+}
+
+static int region_depth(const Place *p, const Region *r) {
+  for (uint32_t i = p->scopes.n; i-- > 0;)
+    if (p->scopes.at[i].from == r) return (int)i;
+  assert(false && "a value of a region that is closed");
+  return 0;
+}
+
+// Elementwise work on tiles stays where it stands: hoisted it would only hold
+// registers.
+static bool may_hoist(const Place *p, const Op *op) {
+  const Type *t = ir_type(p->f, op->res[0]);
+  return t->n < 2 || op->code == OP_LOAD || op->code == OP_CONST;
+}
+
+int place_depth(Place *p, Value v) {
+  if (p->depth[v] >= 0) return p->depth[v];
+  const ValueInfo *i = ir_info(p->f, v);
+  const Op *op = i->def;
+  int d = 0;
+  if (!op)
+    d = ir_type(p->f, v)->kind == TK_TENSOR ? 0 : region_depth(p, i->region);
+  else if (place_rooted(p, op) || !may_hoist(p, op))
+    d = region_depth(p, i->region);
+  else
+    for (uint32_t k = 0; k < op->nargs; k++) {
+      int x = place_depth(p, op->args[k]);
+      if (x > d) d = x;
+    }
+  return p->depth[v] = d;
+}
+
+void place_plan(Place *p) {
+  p->lane = -1;
+  p->groups = 1;
+  for (uint32_t i = 0; i < p->f->grid.n; i++)
+    if (p->f->grid.at[i].tile > 1) p->lane = (int)p->f->grid.at[i].axis;
+  plan_order(p);
+  plan_sizes(p);
+  range_init(&p->ranges, p->f, p->arena);
+  ir_walk(p->f->body, seed_op, p);
+}
