@@ -96,7 +96,7 @@ static void points(Interp *in, const Type *t, uint32_t i, PointFn *fn,
   }
   uint32_t a = t->axis[i];
   AxisRole role = in->f->axes.at[a].role;
-  if (role == AX_STEP) {  // fixed by the recurrence around
+  if (role == AX_STEP && in->open[a]) {  // fixed by the recurrence around
     points(in, t, i + 1, fn, data);
     return;
   }
@@ -395,6 +395,7 @@ static bool run_recur(Interp *in, const Op *op) {
     copy_commit(in, &c[i]);
   }
   int64_t n = in->extent[axis];
+  in->open[axis] = true;
   for (int64_t s = 0; s < n && !in->failed; s++) {
     in->coord[axis] = rev ? n - 1 - s : s;
     interp_forget(in, r);
@@ -407,6 +408,7 @@ static bool run_recur(Interp *in, const Op *op) {
     }
     for (uint32_t i = 0; i < op->nargs; i++) copy_commit(in, &c[i]);
   }
+  in->open[axis] = false;
   for (uint32_t i = 0; i < op->nres; i++) {
     c[i] = (Copy){.from = r->params.at[i], .to = op->res[i]};
     copy_prepare(in, &c[i]);
@@ -438,6 +440,8 @@ static bool run_effect(Interp *in, const Op *op) {
     return run_recur(in, op);
   case OP_PASS:
     return interp_pass(in, op);
+  case OP_AFFINE:
+    return interp_affine(in, op);
   default:
     return true;
   }

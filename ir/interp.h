@@ -1,5 +1,5 @@
-// Private to the interpreter (interp.c, interpstream.c, interptile.c,
-// interpmach.c).
+// Private to the interpreter (interp.c, interpstream.c, interpaffine.c,
+// interptile.c, interpmach.c).
 #ifndef ATTNC_IR_INTERP_H
 #define ATTNC_IR_INTERP_H
 
@@ -30,6 +30,7 @@ typedef struct Interp {
   uint32_t ndomain[64];
   Arena *arena;
   uint64_t steps, budget, rng;
+  bool open[64];          // step axes of the recurrences around
   bool failed;
 } Interp;
 
@@ -47,6 +48,7 @@ Table *interp_table(Interp *in, Value v);
 void interp_forget(Interp *in, const Region *r);      // values defined in r
 bool interp_region(Interp *in, const Region *r);      // effects in order
 bool interp_pass(Interp *in, const Op *op);
+bool interp_affine(Interp *in, const Op *op);
 uint64_t interp_random(Interp *in, uint64_t below);
 void interp_fail(Interp *in, const Op *op, const char *what);
 

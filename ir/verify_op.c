@@ -1,5 +1,6 @@
 // The rules of single ops: counts, attributes, operand kinds, result types,
 // shapes of regions. oprules.def has what fits a table.
+#include "ir/affine.h"
 #include "ir/infer.h"
 #include "ir/target.h"
 #include "ir/verify.h"
@@ -411,6 +412,64 @@ static bool check_recur(Verifier *v, const Op *op) {
   return y != NULL;
 }
 
+// Operand i is a float over the axes of the state, without `less`, and the
+// step axis.
+static bool affine_operand(Verifier *v, const Op *op, Value x, const Type *s,
+                           uint32_t less, const char *what) {
+  const Type *t = ir_type(v->f, x);
+  uint32_t step = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+  if (kind_of(t) != 'f' || t->kind != TK_ELEM)
+    return verify_fail(v, op, "%s must be a float", what);
+  for (uint32_t i = 0; i < t->n; i++)
+    if (t->axis[i] == less ||
+        (t->axis[i] != step && !type_has_axis(s, t->axis[i])))
+      return verify_fail(v, op, "%s varies with axis '%s'", what,
+                         v->f->axes.at[t->axis[i]].name);
+  return true;
+}
+
+static bool affine_vectors(Verifier *v, const Op *op, const Affine *a) {
+  const Type *s = res_type(v, op, 0);
+  uint32_t none = UINT32_MAX, col = none;
+  for (uint32_t i = 0; i < s->n; i++)
+    if (s->axis[i] != a->row && v->f->axes.at[s->axis[i]].role == AX_VEC)
+      col = s->axis[i];
+  if (a->decay && !affine_operand(v, op, a->decay, s, col, "the decay"))
+    return false;
+  for (uint32_t i = 0; i < a->nwrites; i++) {
+    const AffineWrite *w = &a->write[i];
+    if (!affine_operand(v, op, w->b, s, col, "the key of a write") ||
+        !affine_operand(v, op, w->w, s, a->row, "the value of a write") ||
+        (w->a && !affine_operand(v, op, w->a, s, col, "what a write erases")))
+      return false;
+  }
+  for (uint32_t i = 0; i < a->nreads; i++)
+    if (!affine_operand(v, op, a->read[i].q, s, col, "a read"))
+      return false;
+  return true;
+}
+
+static bool check_affine(Verifier *v, const Op *op) {
+  Affine a;
+  if (!affine_parts(op, &a))
+    return verify_fail(v, op, "operands do not fit the attributes");
+  const Type *s = res_type(v, op, 0);
+  if (op->nres != 1 + a.nreads)
+    return verify_fail(v, op, "has one result for the state and one per read");
+  if (v->f->axes.at[a.axis].role != AX_STEP || type_has_axis(s, a.axis))
+    return verify_fail(v, op, "the axis is no step axis, or the state's");
+  if (!type_has_axis(s, a.row) || !broadcasts(ir_type(v->f, a.state), s))
+    return verify_fail(v, op, "the initial state has the wrong type");
+  Type read = type_with(type_without(*s, a.row), a.axis, DIM_NONE);
+  for (uint32_t i = 0; i < a.nreads; i++)
+    if (!type_eq(res_type(v, op, i + 1), &read))
+      return verify_fail(v, op, "read %u has the wrong type", i);
+  if (a.limit && (kind_of(ir_type(v->f, a.limit)) != 'i' ||
+                  type_has_axis(ir_type(v->f, a.limit), a.axis)))
+    return verify_fail(v, op, "the limit is no integer, or varies with steps");
+  return affine_vectors(v, op, &a);
+}
+
 static bool check_for(Verifier *v, const Op *op) {
   Type index = narrow_ok(v) ? *arg_type(v, op, 0) : type_scalar(DT_I64);
   if (op->nargs != op->nres + 3)
@@ -542,7 +601,8 @@ static CheckFn *const checks[OP_COUNT] = {
   [OP_AT] = check_at,         [OP_CALL] = check_call,
   [OP_SPAN_MIN] = check_span, [OP_SPAN_MAX] = check_span,
   [OP_IOTA] = check_iota,     [OP_RECUR] = check_recur,
-  [OP_FOR] = check_for,       [OP_IF] = check_if,
+  [OP_AFFINE] = check_affine, [OP_FOR] = check_for,
+       [OP_IF] = check_if,
   [OP_PASS] = check_pass,
 };
 

@@ -7,6 +7,7 @@
 typedef struct PassOpt {
   const char *target;      // row of targets.def, "cpu" by default
   int64_t tile_q, tile_k;  // schedule overrides, 0 = choose
+  int64_t chunk;           // steps of a chunk, 0 = choose, 1 = no chunks
   int split_k;             // 0 = choose
   bool fast;               // @fast
 } PassOpt;

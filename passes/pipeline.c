@@ -29,7 +29,7 @@ const PassInfo *pass_list(uint32_t *n) {
 
 // ---------------------------------------------------------------- pipelines
 #define TO_ATTN "inline,canon,cse,dce"
-#define TO_STREAM TO_ATTN ",stab,online,gauge,exp2,cse,dce,mask"
+#define TO_STREAM TO_ATTN ",stab,online,chunk,cse,dce,gauge,exp2,cse,dce,mask"
 #define TO_TILE TO_STREAM ",tile,cse,dce"
 #define TO_MACH_CPU TO_TILE ",assign,cse,dce,sink"
 #define TO_MACH_GPU TO_TILE \
@@ -99,6 +99,7 @@ static void write_reproducer(const Run *r, const char *names,
   if (o->target) buf_printf(&b, " --target=%s", o->target);
   if (o->tile_q) buf_printf(&b, " --tile-q=%lld", (long long)o->tile_q);
   if (o->tile_k) buf_printf(&b, " --tile-k=%lld", (long long)o->tile_k);
+  if (o->chunk) buf_printf(&b, " --chunk=%lld", (long long)o->chunk);
   if (o->split_k) buf_printf(&b, " --split-k=%d", o->split_k);
   if (o->fast) buf_str(&b, " --fast");
   buf_char(&b, '\n');

@@ -159,19 +159,30 @@ static bool tile_constant(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   return true;
 }
 
-// True if op varies with a key axis whose loop is not open: whoever opens the
-// loop clones it on demand.
-static bool waits_for_key(const Tiler *t, const Op *op) {
-  for (uint32_t i = 0; i < op->nres; i++) {
-    const Type *r = ir_type(t->from, op->res[i]);
-    for (uint32_t a = 0; r->kind == TK_ELEM && a < r->n; a++)
-      if (t->from->axes.at[r->axis[a]].role == AX_KEY && !t->coord[r->axis[a]])
-        return true;
+// True if v varies with a key or step axis whose loop is not open: whoever
+// opens the loop clones it on demand.
+static bool waits(const Tiler *t, Value v) {
+  const Type *r = ir_type(t->from, v);
+  for (uint32_t a = 0; r->kind == TK_ELEM && a < r->n; a++) {
+    AxisRole role = t->from->axes.at[r->axis[a]].role;
+    if ((role == AX_KEY || role == AX_STEP) && !t->coord[r->axis[a]])
+      return true;
   }
   return false;
 }
 
+static bool waits_for_loop(const Tiler *t, const Op *op) {
+  if (op->code == OP_AFFINE) return t->walked[ir_attr_i(op, AT_AXIS, 0)];
+  for (uint32_t i = 0; op->code == OP_STORE && i < op->nargs; i++)
+    if (waits(t, op->args[i])) return true;
+  for (uint32_t i = 0; i < op->nres; i++)
+    if (waits(t, op->res[i])) return true;
+  return false;
+}
+
 bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
+  if (op->code == OP_STORE || op->code == OP_AFFINE)
+    if (waits_for_loop(t, op)) return true;
   switch (op->code) {
   case OP_INDEX: {
     Value c = t->coord[ir_attr_i(op, AT_AXIS, 0)];
@@ -193,8 +204,10 @@ bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
     return tile_pass(t, b, op, m);
   case OP_RECUR:
     return tile_recur(t, b, op, m);
+  case OP_AFFINE:
+    return tile_affine(t, b, op, m);
   default:
-    if (waits_for_key(t, op)) return true;
+    if (waits_for_loop(t, op)) return true;
     if (op->code == OP_CONST) return tile_constant(t, b, op, m);
     b->span = op->span;
     Op *c = ir_clone(b, t->from, op, m, NULL);

@@ -9,6 +9,7 @@ typedef struct TilePlan {
   int lane;             // axis with a tile size > 1, or -1
   int64_t tile_q;       // coordinates of the lane axis a task covers
   int64_t tile_k;       // keys a loop iteration covers
+  int64_t chunk;        // steps of a chunk of a recurrence, 0: choose
 } TilePlan;
 
 typedef struct Tiler {
@@ -19,6 +20,7 @@ typedef struct Tiler {
   Value origin[64];     // per axis of `from`: scalar coordinate of this task
   Value coord[64];      // per axis: index tile (or scalar), 0 if none
   Value keep[64];       // per par axis: bool domain predicate, 0 if none
+  bool walked[64];      // per step axis: its `affine` ops are done
 } Tiler;
 
 // Chooses the lane axis and the tile sizes of f; remarks why.
@@ -33,6 +35,9 @@ bool tile_region(Tiler *t, Builder *b, const Region *r, ValueMap *m);
 // A `pass` as loops over key tiles (tileloop.c).
 bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m);
 
+// An `affine`, those over the same axis behind it, and what is stored of
+// their reads, as a loop over chunks (tilechunk.c).
+bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m);
 ValueMap tile_map_copy(Tiler *t, const ValueMap *m);
 Value tile_const(Builder *b, Type type, double v);
 const Op *region_yield(const Region *r);

@@ -39,7 +39,7 @@ static void count(void *data, Op *op) {
 
 static bool has_recur(const Region *r) {
   for (const Op *op = r->first; op; op = op->next)
-    if (op->code == OP_RECUR) return true;
+    if (op->code == OP_RECUR || op->code == OP_AFFINE) return true;
   return false;
 }
 
@@ -198,7 +198,7 @@ TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
     return g;
   }
   TilePlan p = {.lane = choose_lane(f), .tile_q = tg->tile_q,
-                .tile_k = tg->tile_k};
+                .tile_k = tg->tile_k, .chunk = opt->chunk};
   if (p.lane < 0) {
     p.tile_q = 1;
     ctx_remark(cx, "%s: no parallel axis is tiled; one task per point of the "

@@ -59,6 +59,7 @@ static const Flag flags[] = {
   {"--target=", AT(run.pass.target), 's'},
   {"--tile-q=", AT(run.pass.tile_q), 'i'},
   {"--tile-k=", AT(run.pass.tile_k), 'i'},
+  {"--chunk=", AT(run.pass.chunk), 'i'},
   {"--split-k=", AT(run.pass.split_k), 'd'},
   {"--fast", AT(run.pass.fast), '1'},
   {"--print-passes", AT(list), '1'},

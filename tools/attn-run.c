@@ -27,7 +27,7 @@ typedef struct Options {
   int runs;
   double tol;
   bool round, print, jit;
-  int64_t tile_q, tile_k;
+  int64_t tile_q, tile_k, chunk;
 } Options;
 
 static const char usage[] =
@@ -93,6 +93,7 @@ static bool parse_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (starts(argv[i], "--tol=", &v)) o->tol = atof(v);
     else if (starts(argv[i], "--tile-q=", &v)) o->tile_q = atoll(v);
     else if (starts(argv[i], "--tile-k=", &v)) o->tile_k = atoll(v);
+    else if (starts(argv[i], "--chunk=", &v)) o->chunk = atoll(v);
     else if (starts(argv[i], "--target=", &v)) o->target = v;
     else if (!strcmp(argv[i], "--round")) o->round = true;
     else if (!strcmp(argv[i], "--print")) o->print = true;
@@ -320,7 +321,7 @@ static int execute(Ctx *cx, const Options *o) {
   }
   Buf log = {.arena = &cx->session};
   PipelineOpt po = {.pass = {.target = o->target, .tile_q = o->tile_q,
-                             .tile_k = o->tile_k},
+                             .tile_k = o->tile_k, .chunk = o->chunk},
                     .verify_each = true, .log = &log};
   if (o->passes && !pass_run(cx, m2, o->passes, &po)) return 1;
   for (int r = 0; r < o->runs; r++) {

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-STAGES = ['canon,cse,dce', 'stab', 'online', 'gauge,exp2', 'mask', 'tile']
+STAGES = ['canon,cse,dce', 'stab', 'online', 'chunk,cse,dce', 'gauge,exp2', 'mask', 'tile']
 SIZES = {'B': 2, 'H': 4, 'Hq': 4, 'Hk': 2, 'G': 2, 'T': 7, 'Sk': 7, 'P': 2}
 INPUTS = [('len', 'lengths(0,5)'), ('cu', 'offsets(5)'), ('pt', 'const(0)'),
           ('sel', 'const(0)')]
@@ -54,7 +54,7 @@ def check(tools, path, text, tmp):
         done += [p for p in stage.split(',')
                  if re.search(r'(?m)^%s\b' % p, known)]
         r = call(tools + '/attn-run', flat, '--passes=' + ','.join(done),
-                 '--runs=3', '--tol=1e-5', '--tile-q=4', '--tile-k=4',
+                 '--runs=3', '--tol=1e-5', '--tile-q=4', '--tile-k=4', '--chunk=3',
                  *options(text))
         ok = r.returncode == 0
     where = os.path.basename(path) + ' ' + name

@@ -211,6 +211,7 @@ bool session_options(Session *s, DrvOptions *out) {
   const char *stem = c->prefix ? c->prefix : path_stem(a, c->inputs.at[0]);
   *out = (DrvOptions){.targets = c->target, .prefix = identifier(a, stem),
                       .tile_q = c->tile_q, .tile_k = c->tile_k,
+                      .chunk = c->chunk,
                       .jobs = (uint32_t)c->jobs,
                       .verify_each = c->verify_each,
                       .print_after_all = c->print_after_all,

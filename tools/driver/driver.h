@@ -30,7 +30,7 @@ typedef struct DrvOptions {
   const char *targets;     // "cpu,cpu:x86-64-v3"; NULL: cpu
   DrvBinds fixed;          // dims given by the user
   const char *prefix;      // of generated names
-  int64_t tile_q, tile_k;  // 0: the schedule block's, else chosen
+  int64_t tile_q, tile_k, chunk;  // 0: the schedule block's, else chosen
   uint32_t jobs;           // threads of the compiler, 0: one per CPU
   bool verify_each, print_after_all, time_passes;
   const char *dump_dir;

@@ -18,6 +18,7 @@ static void apply_setting(const Setting *s, PassOpt *out) {
   if (!drv_eval(NULL, NULL, s->value, &v)) return;  // auto
   if (strcmp(s->name, "tile_q") == 0) out->tile_q = (int64_t)v;
   else if (strcmp(s->name, "tile_k") == 0) out->tile_k = (int64_t)v;
+  else if (strcmp(s->name, "chunk") == 0) out->chunk = (int64_t)v;
   else if (strcmp(s->name, "split_k") == 0) out->split_k = (int)v;
 }
 
@@ -40,6 +41,7 @@ static PassOpt pass_options(const Decl *prog, const Target *t,
     if (strcmp(prog->attrs.at[i].name, "fast") == 0) o.fast = true;
   if (opt->tile_q) o.tile_q = opt->tile_q;
   if (opt->tile_k) o.tile_k = opt->tile_k;
+  if (opt->chunk) o.chunk = opt->chunk;
   return o;
 }
 

@@ -1,0 +1,43 @@
+// The op `affine`: a recurrence in normal form, taken apart.
+//
+//   S' = diag(2 ** decay) S;  for each write:  S' = S' + b (w - R^T a)^T
+//   read = S'^T q
+//
+// R and the S' of a read are versions of the state: AFFINE_PRE is the state
+// before the step, n >= 0 the decayed state after n writes.
+#ifndef ATTNC_IR_AFFINE_H
+#define ATTNC_IR_AFFINE_H
+
+#include "ir/ir.h"
+
+enum { AFFINE_PLAIN = -2, AFFINE_PRE = -1, AFFINE_MAX = 16 };
+
+typedef struct AffineWrite {
+  Value b, w;          // along the rows; along the columns
+  Value a;             // what is erased, along the rows; 0 if AFFINE_PLAIN
+  int from;            // version that `a` reads
+} AffineWrite;
+
+typedef struct AffineRead {
+  Value q;
+  int from;
+} AffineRead;
+
+typedef struct Affine {
+  uint32_t axis, row;  // step axis, axis of the state that is contracted
+  Value state;         // before the first step
+  Value decay;         // log2 of the factor of each row, or 0
+  Value limit;         // steps at this coordinate and behind do nothing, or 0
+  bool falling;        // the decay is known to be <= 0
+  bool reverse;
+  uint32_t nwrites, nreads;
+  AffineWrite write[AFFINE_MAX];
+  AffineRead read[AFFINE_MAX];
+} Affine;
+
+// False if the operands do not fit the attributes.
+bool affine_parts(const Op *op, Affine *a);
+// The op: results are the last state and the reads.
+Op *affine_op(Builder *b, const Affine *a, const Type *types);
+
+#endif
