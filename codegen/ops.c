@@ -398,6 +398,19 @@ static LLVMValueRef emit_pack2(Cg *g, const Op *op) {
   return LLVMBuildOr(B, lo, hi, "");
 }
 
+static LLVMValueRef emit_vswap(Cg *g, const Op *op) {
+  uint32_t n = res_type(g, op)->n;
+  uint32_t m = (uint32_t)ir_attr_i(op, AT_POS, 1);
+  bool back = ir_attr_i(op, AT_REVERSE, 0) != 0;
+  LLVMValueRef *at = NEWN(&g->cx->scratch, LLVMValueRef, n);
+  for (uint32_t l = 0; l < n; l++) {
+    uint32_t from = l & m ? n + (back ? l : l - m) : back ? l + m : l;
+    at[l] = cg_i32(g, (int32_t)from);
+  }
+  return LLVMBuildShuffleVector(B, arg(g, op, 0), arg(g, op, 1),
+                                LLVMConstVector(at, n), "");
+}
+
 static LLVMValueRef emit_dpbf16(Cg *g, const Op *op) {
   uint32_t n = res_type(g, op)->n;
   static const char *const names[] = {"llvm.x86.avx512bf16.dpbf16ps.128",
@@ -442,6 +455,7 @@ static Emit *const table[OP_COUNT] = {
     [OP_VMASK] = emit_vmask,       [OP_VREDUCE] = emit_vreduce,
     [OP_EXTRACT] = emit_extract,   [OP_INSERT] = emit_insert,
     [OP_PACK2] = emit_pack2,       [OP_DPBF16] = emit_dpbf16,
+    [OP_VSWAP] = emit_vswap,
 };
 
 void cg_op(Cg *g, const Op *op) {

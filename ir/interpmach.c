@@ -231,6 +231,12 @@ static void reduce(Mach *x, const Op *op) {
   define(x, op->res[0])->lane[0].v = a[0];
 }
 
+static Lane swapped(const Op *op, const Val *a, const Val *b, uint32_t l) {
+  uint32_t m = (uint32_t)ir_attr_i(op, AT_POS, 1);
+  if (ir_attr_i(op, AT_REVERSE, 0)) return l & m ? b->lane[l] : a->lane[l + m];
+  return l & m ? b->lane[l - m] : a->lane[l];
+}
+
 static void lanes(Mach *x, const Op *op) {
   const Val *a = op->nargs ? get(x, op->args[0]) : NULL;
   const Val *b = op->nargs > 1 ? get(x, op->args[1]) : NULL;
@@ -246,6 +252,7 @@ static void lanes(Mach *x, const Op *op) {
     case OP_EXTRACT: *to = a->lane[(uint32_t)b->lane[0].v % a->n]; break;
     case OP_INSERT: *to = l == b->lane[0].v ? c->lane[0] : a->lane[l]; break;
     case OP_PACK2: *to = (Lane){a->lane[l].v, b->lane[l].v}; break;
+    case OP_VSWAP: *to = swapped(op, a, b, l); break;
     default:  // dpbf16
       to->v = rounded(x, t, fma(b->lane[l].hi, c->lane[l].hi, a->lane[l].v));
       to->v = rounded(x, t, fma(b->lane[l].v, c->lane[l].v, to->v));
@@ -305,7 +312,8 @@ static ExecFn *const exec[OP_COUNT] = {
   [OP_SPLAT] = lanes,        [OP_VIOTA] = lanes,
   [OP_VMASK] = lanes,        [OP_EXTRACT] = lanes,
   [OP_INSERT] = lanes,       [OP_PACK2] = lanes,
-  [OP_DPBF16] = lanes,       [OP_VREDUCE] = reduce,
+  [OP_VSWAP] = lanes,        [OP_DPBF16] = lanes,
+       [OP_VREDUCE] = reduce,
   [OP_FOR] = loop,           [OP_IF] = branch,
 };
 

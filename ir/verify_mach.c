@@ -144,6 +144,15 @@ static bool check_pack2(Verifier *v, const Op *op) {
   return (is(r, TK_VEC, DT_I32) && r->n == a->n) || wrong_result(v, op);
 }
 
+static bool check_vswap(Verifier *v, const Op *op) {
+  const Type *a = arg_type(v, op, 0);
+  int64_t m = ir_attr_i(op, AT_POS, 0);
+  if (!type_eq(a, arg_type(v, op, 1))) return wrong_operand(v, op, 1);
+  if (!type_eq(res_type(v, op), a)) return wrong_result(v, op);
+  if (m > 0 && m < a->n && (m & (m - 1)) == 0) return true;
+  return verify_fail(v, op, "no blocks of %lld lanes", (long long)m);
+}
+
 static bool check_dpbf16(Verifier *v, const Op *op) {
   const Type *acc = arg_type(v, op, 0);
   if (acc->dtype != DT_F32) return wrong_operand(v, op, 0);
@@ -168,6 +177,7 @@ static CheckFn *const checks[OP_COUNT] = {
   [OP_VMASK] = check_to_vector,   [OP_VREDUCE] = check_to_scalar,
   [OP_EXTRACT] = check_to_scalar, [OP_INSERT] = check_insert,
   [OP_PACK2] = check_pack2,       [OP_DPBF16] = check_dpbf16,
+  [OP_VSWAP] = check_vswap,
 };
 
 bool verify_mach_op(Verifier *v, const Op *op) {

@@ -10,7 +10,8 @@
 // assignplan.c facts of values, assignsched.c stages and nests,
 // assignnest.c their loops, assigndot.c register blocks,
 // assignlimit.c keys that no lane sees, assignband.c values by distance,
-// assigndirect.c operands in place, assigneval.c values at a point,
+// assigndirect.c operands in place, assigncross.c loads across the lanes,
+// assigneval.c values at a point,
 // assignmem.c tensors, assignform.c scratch, assignemit.c ops.
 // Ownership: all of it lives in Ctx.scratch until the pass ends; mach ops in
 // the module's arena.
@@ -64,6 +65,7 @@ typedef struct Root {
   bool early;        // dst is the home of a carried value, written in passing
   Form *src;         // ROOT_KEEP: where v is read, NULL: anywhere
   bool direct;       // ROOT_KEEP: perhaps v can stay in its tensor
+  bool cross;        // ROOT_KEEP: v's tensor perhaps runs across the lanes
   bool external;     // result is used outside of these roots
   uint32_t stage, nest;
   Form *a, *b;       // ROOT_DOT: operands; a has the lanes. ROOT_TURN: from a
@@ -263,6 +265,13 @@ void dot_emit(Assign *as, Root *r);
 void turn_emit(Assign *as, Root *r);
 bool direct_possible(const Assign *as, Value v, const Form *f);
 void direct_emit(Assign *as, Root *r);
+// The axis along which index v counts one by one from a scalar; -1: it is a
+// scalar, -2: neither. And the coordinate of its first element.
+int direct_axis(const Assign *as, Value v);
+Value direct_first(Assign *as, Value v);
+bool cross_possible(const Assign *as, Value v, int lane);
+Value cross_ok(Assign *as, const Root *r);
+void cross_emit(Assign *as, Root *r);
 // Bounds of loops over an axis (..2: over pairs) for this panel.
 void band_emit(Assign *as, Root *const *roots, uint32_t n);
 void band_clear(Assign *as);

@@ -19,15 +19,13 @@ static bool is_input(const Assign *as, Value tensor) {
   return false;
 }
 
-// The axis along which index v counts one by one from a scalar; -1: it is a
-// scalar, -2: neither.
-static int counts_along(const Assign *as, Value v) {
+int direct_axis(const Assign *as, Value v) {
   const Op *op = ir_def(as->f, v);
   if (is_scalar(as, v)) return -1;
   if (!op || ir_type(as->f, v)->n != 1) return -2;
   if (op->code == OP_IOTA) return (int)ir_type(as->f, v)->axis[0];
   if (op->code != OP_ADD) return -2;
-  int a = counts_along(as, op->args[0]), b = counts_along(as, op->args[1]);
+  int a = direct_axis(as, op->args[0]), b = direct_axis(as, op->args[1]);
   if (a == -2 || b == -2 || (a >= 0 && b >= 0)) return -2;
   return a >= 0 ? a : b;
 }
@@ -45,7 +43,7 @@ bool direct_possible(const Assign *as, Value v, const Form *f) {
   AxisSet seen = 0;
   int last = -1;
   for (uint32_t i = 1; i < op->nargs; i++) {
-    int a = counts_along(as, op->args[i]);
+    int a = direct_axis(as, op->args[i]);
     if (a == -2 || (a >= 0 && seen >> a & 1)) return false;
     if (a >= 0) seen |= (AxisSet)1 << a;
     last = a;
@@ -54,13 +52,12 @@ bool direct_possible(const Assign *as, Value v, const Form *f) {
 }
 
 // ---------------------------------------------------------------- emission
-// Coordinate of the first element of index v.
-static Value first_of(Assign *as, Value v) {
+Value direct_first(Assign *as, Value v) {
   const Op *op = ir_def(as->f, v);
   if (is_scalar(as, v)) return eval_as(as, v, 0, DT_I64);
   if (op->code == OP_IOTA) return em_int(as, 0);
-  Value a = first_of(as, op->args[0]);
-  return em_2(as, OP_ADD, a, first_of(as, op->args[1]));
+  Value a = direct_first(as, op->args[0]);
+  return em_2(as, OP_ADD, a, direct_first(as, op->args[1]));
 }
 
 static void require(Assign *as, Value *all, Value p) {
@@ -68,7 +65,7 @@ static void require(Assign *as, Value *all, Value p) {
 }
 
 static void check_range(Assign *as, Value *ok, Value v, Value x, Dim n) {
-  int axis = counts_along(as, v);
+  int axis = direct_axis(as, v);
   Dim size = axis < 0 ? dim_const(&as->m->dims, 1)
                       : axis_size_in(as, v, (uint32_t)axis);
   int64_t zero;
@@ -86,11 +83,11 @@ static void in_place(Assign *as, const Op *op, const Form *f, Value *ok,
   const Type *type = ir_type(as->f, t);
   bool checked = !ir_attr_i(op, AT_INBOUNDS, 0);
   for (uint32_t i = 0; i < type->n; i++) {
-    Value v = op->args[i + 1], x = first_of(as, v);
+    Value v = op->args[i + 1], x = direct_first(as, v);
     stride = em_tensor(as, OP_TSTRIDE, t, (int)i);
     off = em_2(as, OP_ADD, off, em_2(as, OP_MUL, x, stride));
     if (checked) check_range(as, ok, v, x, type->size[i]);
-    int axis = counts_along(as, v);
+    int axis = direct_axis(as, v);
     for (uint32_t k = 0; k < f->n; k++)
       if ((int)f->axis[k] == axis) out[1 + k] = stride;
   }

@@ -509,17 +509,7 @@ static void versions(Nest *n, Value u) {
       memo_put(as, n->r[i]->v, c, v[k++]);
 }
 
-static void nest_emit(Assign *as, Root **r, uint32_t n, bool panels) {
-  if (n == 1 && r[0]->kind == ROOT_DOT) {
-    dot_emit(as, r[0]);
-    mark_ready(as, r[0]);
-    return;
-  }
-  if (n == 1 && r[0]->kind == ROOT_TURN) {
-    turn_emit(as, r[0]);
-    mark_ready(as, r[0]);
-    return;
-  }
+static void loops_emit(Assign *as, Root **r, uint32_t n, bool panels) {
   Nest nest = {.as = as, .r = r, .n = n, .pair = -1, .panels = panels};
   nest.acc = NEWN(as->arena, Value, n * MAX_COLS + 1);
   nest_init(&nest);
@@ -530,6 +520,22 @@ static void nest_emit(Assign *as, Root **r, uint32_t n, bool panels) {
     hoist_all(&nest);
     inside(&nest, 0);
   }
+}
+
+// By shuffles if the tensor's memory runs across the lanes, else by gathers.
+static void cross_or_gather(Assign *as, Root **r) {
+  Branch br = if_open(as, cross_ok(as, r[0]), NULL, 0);
+  cross_emit(as, r[0]);
+  if_else(as, &br, NULL);
+  loops_emit(as, r, 1, false);
+  if_close(as, &br, NULL, NULL);
+}
+
+static void nest_emit(Assign *as, Root **r, uint32_t n, bool panels) {
+  if (r[0]->kind == ROOT_DOT) dot_emit(as, r[0]);
+  else if (r[0]->kind == ROOT_TURN) turn_emit(as, r[0]);
+  else if (r[0]->cross) cross_or_gather(as, r);
+  else loops_emit(as, r, n, panels);
   for (uint32_t i = 0; i < n; i++) mark_ready(as, r[i]);
 }
 
@@ -538,6 +544,7 @@ static bool panels_inside(Root *const *r, uint32_t n, uint32_t nnests) {
   for (uint32_t i = 0; i < n; i++) {
     AxisSet bit = r[i]->lane >= 0 ? (AxisSet)1 << r[i]->lane : 0;
     if (r[i]->kind != ROOT_KEEP && r[i]->kind != ROOT_STORE) return false;
+    if (r[i]->cross) return false;
     if (!(r[i]->space & ~bit)) return false;
   }
   return nnests == 1;

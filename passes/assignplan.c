@@ -290,7 +290,8 @@ static void plan_eager(Assign *as) {
         inout |= as->f->params.at[i].v == op->args[0] &&
                  as->f->params.at[i].role != PR_IN;
     as->eager[v] = inout || (deeper && value_cost(as, v) >= 8) ||
-                   (is_turned(as, v) && !only_blocks(as, v));
+                   ((is_turned(as, v) || cross_possible(as, v, as->par)) &&
+                    !only_blocks(as, v));
   }
 }
 

@@ -57,7 +57,9 @@ static void keep_operand(Assign *as, Value v, const Op *op, uint32_t i) {
     if (as->vec_form[v] || as->forms[v]) return;
     Form *rows = is_turned(as, v) ? keep_rows(as, v) : NULL;
     as->vec_form[v] = form_new(as, v, lane, size, true);
-    root_keep(as, v, as->vec_form[v])->a = rows;
+    Root *r = root_keep(as, v, as->vec_form[v]);
+    r->a = rows;
+    r->cross = !rows && cross_possible(as, v, lane);
   } else if (!as->forms[v]) {
     lane = lane_of_value(as, v, &size);
     as->forms[v] = form_new(as, v, lane, size, false);
@@ -73,7 +75,8 @@ static void keep_eager(Assign *as, Value v) {
   }
   int lane = lane_of_value(as, v, &size);
   as->forms[v] = form_new(as, v, lane, size, lane == as->par);
-  root_keep(as, v, as->forms[v]);
+  Root *r = root_keep(as, v, as->forms[v]);
+  r->cross = lane == as->par && cross_possible(as, v, lane);
 }
 
 static void keep_inline(Assign *as, Value v) {

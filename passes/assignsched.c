@@ -227,7 +227,7 @@ static bool backwards(const Root *r) {
 }
 
 static bool alone(const Root *r) {
-  return r->kind == ROOT_DOT || r->kind == ROOT_TURN;
+  return r->kind == ROOT_DOT || r->kind == ROOT_TURN || r->cross;
 }
 
 static bool reduces(const Root *r) {

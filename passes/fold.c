@@ -28,6 +28,8 @@ static DType dtype_of(const Fold *x, Value v) {
 // An integer or bool constant, of any shape.
 static bool is_int(const Fold *x, Value v, int64_t *k) {
   const Op *op = ir_def(x->f, v);
+  while (op && (op->code == OP_SPLAT || op->code == OP_BCAST))
+    op = ir_def(x->f, op->args[0]);
   if (!op || op->code != OP_CONST || !ir_attr(op, AT_IVALUE)) return false;
   *k = ir_attr_i(op, AT_IVALUE, 0);
   return true;
@@ -145,6 +147,7 @@ static FoldFn *const rules[OP_COUNT] = {
     [OP_ADD] = fold_add,     [OP_SUB] = fold_add,   [OP_MUL] = fold_mul,
     [OP_FLOORDIV] = fold_div, [OP_REDUCE] = fold_reduce,
     [OP_MIN] = fold_minmax,  [OP_MAX] = fold_minmax,
+    [OP_FREDUCE] = fold_reduce,
 };
 
 // ---------------------------------------------------------------- constants

@@ -14,6 +14,8 @@
 // tileplan.c chooses sizes. Tests: test/passes/tile.
 #include "passes/tile.h"
 
+#include "ir/target.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -228,7 +230,8 @@ static Func *tile_func(Ctx *cx, Module *m, Func *f, const PassOpt *opt) {
              "a program may have at most 64 axes");
     return NULL;
   }
-  Tiler t = {.cx = cx, .from = f, .plan = tile_plan(cx, f, opt)};
+  Tiler t = {.cx = cx, .from = f, .plan = tile_plan(cx, f, opt),
+             .lazy = opt->target && target_is_gpu(opt->target)};
   t.to = ir_func(m, FK_PROGRAM, f->name);
   m->funcs.n--;  // the caller puts it where f stood
   t.to->span = f->span;

@@ -17,6 +17,7 @@ typedef struct Tiler {
   const Func *from;     // stream level
   Func *to;             // tile level
   TilePlan plan;
+  bool lazy;            // gauges follow only when they have to
   Value origin[64];     // per axis of `from`: scalar coordinate of this task
   Value coord[64];      // per axis: index tile (or scalar), 0 if none
   Value keep[64];       // per par axis: bool domain predicate, 0 if none

@@ -266,6 +266,70 @@ static void open_tile(KeyLoop *l, Builder *b, Value k0, bool masked,
   if (masked) make_mask(l, b, key, m);
 }
 
+// ---------------------------------------------------------------- lazy gauges
+// Factors at or above this leave a gauge as it is: what is accumulated grows
+// by at most its inverse, which no f32 sum notices (FlashAttention-4's lazy
+// rescaling, for any row function with a gauge).
+static const double LAZY = 1.0 / 256;
+
+// v depends on no parameter of the correct region but gauge i's.
+static bool of_gauge(const KeyLoop *l, Value v, uint32_t i) {
+  const Op *op = ir_def(l->t->from, v);
+  if (!op) {
+    for (uint32_t j = 0; j < 2 * l->n; j++)
+      if (l->correct->params.at[j] == v) return j % l->n == i;
+    return true;
+  }
+  if (op->parent != l->correct) return true;
+  for (uint32_t j = 0; j < op->nargs; j++)
+    if (!of_gauge(l, op->args[j], i)) return false;
+  return !op->nregions;
+}
+
+// On a GPU multiplying the accumulators costs more than testing whether to.
+static bool is_lazy(const KeyLoop *l, uint32_t i) {
+  if (!l->t->lazy || !listed(l->op, AT_GAUGE, i)) return false;
+  if ((RKind)l->kinds->list[i] != RK_MAX) return false;
+  bool some = false;
+  for (uint32_t j = i + 1; j < l->n; j++) {
+    Value f = region_yield(l->correct)->args[j];
+    if (is_const_value(l->t->from, f, 1)) continue;
+    if (!of_gauge(l, f, i)) return false;
+    some = true;
+  }
+  return some;
+}
+
+// Factor j is the first that is this value, and not constant.
+static bool first_factor(const KeyLoop *l, uint32_t i, uint32_t j) {
+  const Value *f = region_yield(l->correct)->args;
+  for (uint32_t k = i + 1; k < j; k++)
+    if (f[k] == f[j]) return false;
+  return !is_const_value(l->t->from, f[j], 1);
+}
+
+// Gauge i keeps its old value, and the factors are 1, for rows where every
+// factor is large enough.
+static Value hold_gauge(KeyLoop *l, Builder *b, uint32_t i, ValueMap *cm,
+                        Value old, Value now) {
+  const Op *yield = region_yield(l->correct);
+  Value hold = 0;
+  vmap_put(cm, l->correct->params.at[l->n + i], now);
+  for (uint32_t j = i + 1; j < l->n; j++) {
+    if (!first_factor(l, i, j)) continue;
+    Value f = need(l, b, yield->args[j], cm);
+    Type s = type_scalar(ir_type(b->fn, f)->dtype);
+    Value big = ir_2(b, OP_LE, tile_const(b, s, LAZY), f);
+    hold = hold ? ir_2(b, OP_AND, hold, big) : big;
+  }
+  for (uint32_t j = i + 1; j < l->n; j++) {
+    if (!first_factor(l, i, j)) continue;
+    Value f = vmap_get(cm, yield->args[j]);
+    vmap_put(cm, yield->args[j], keep_if(b, ir_1(b, OP_NOT, hold), f, 1));
+  }
+  return ir_3(b, OP_SELECT, hold, old, now);
+}
+
 // One tile of keys from k0: new accumulators from old ones.
 static void body(KeyLoop *l, Builder *b, Value k0, bool masked,
                  const ValueMap *pre, const Value *old, Value *out) {
@@ -276,6 +340,7 @@ static void body(KeyLoop *l, Builder *b, Value k0, bool masked,
     bool scan = listed(l->op, AT_SCANS, i);
     if (scan) vmap_put(&m, l->local->params.at[i], old[i]);
     out[i] = update(l, b, i, &m, &cm, old[i]);
+    if (is_lazy(l, i)) out[i] = hold_gauge(l, b, i, &cm, old[i], out[i]);
     if (!scan) vmap_put(&m, l->local->params.at[i], out[i]);
     vmap_put(&cm, l->correct->params.at[l->n + i], out[i]);
   }

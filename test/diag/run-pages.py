@@ -1,7 +1,11 @@
 """Runs the samples of docs/diag/*.md: the block under `## Fails` must give the
 page's code, the one under `## Works` no error. A block marked `attn` is given
-to COMMAND, one marked `tir [FLAGS]` to attn-opt with these flags; others are
-not run. Usage: run-pages.py SOURCE_ROOT SCRATCH_DIR COMMAND..."""
+to COMMAND, one marked `attn FLAGS` to attnc, one marked `tir [FLAGS]` to
+attn-opt with these flags; `sh` blocks run where test/diag/Inputs and some
+arrays are. A page without such a block, and a row of diag.def without a page,
+must have its code in another test.
+Usage: run-pages.py SOURCE_ROOT SCRATCH_DIR COMMAND..."""
+import os
 import pathlib
 import re
 import shutil
@@ -16,11 +20,27 @@ rows = dict(re.findall(r'^DIAG\("(A\d+)", (\w+),',
 problems = []
 
 
+def shell(name, text):
+    """Runs commands of a page where its programs and arrays are."""
+    done = subprocess.run(["bash", "-ec", text], cwd=inputs, timeout=60,
+                          capture_output=True, text=True,
+                          env={**os.environ, "PATH": "/usr/bin:" + path_var})
+    if done.returncode not in (0, 1, 3):
+        problems.append(f"{name}: exit code {done.returncode}")
+    return done.stderr, done.returncode
+
+
 def diagnostics(name, kind, flags, text):
     """(severity, code) of every diagnostic of the sample."""
+    if kind == "sh":
+        said, code = shell(name, text)
+        failed = [("error", "exit code")] if code else []
+        return failed + re.findall(r"^(\w+)\[(A\d+)\]", said, re.M)
     path = scratch / (name + "." + kind)
     path.write_text(text)
     tool = command if kind == "attn" else ["attn-opt"]
+    if kind == "attn" and flags:
+        tool = ["attnc", "-o", "/dev/null"]
     done = subprocess.run(tool + [str(path)] + flags, capture_output=True,
                           text=True)
     if done.returncode not in (0, 1):
@@ -33,12 +53,34 @@ def sample(page, heading):
     part = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", page, re.M | re.S)
     if not part:
         return False, None
-    block = re.search(r"^```(attn|tir)([^\n]*)\n(.*?)^```$", part[1],
+    block = re.search(r"^```(attn|tir|sh)([^\n]*)\n(.*?)^```$", part[1],
                       re.M | re.S)
-    if not block or (block[1] == "tir" and not shutil.which("attn-opt")):
+    if not block or not shutil.which("attnc"):
         return True, None
     return True, (block[1], block[2].split(), block[3])
 
+
+def tested_codes():
+    """Codes and names of rows that some test of its own mentions."""
+    words = set()
+    for kind in "*.attn", "*.tir", "*.test", "*.c", "*.py":
+        for path in (root / "test").rglob(kind):
+            words |= set(re.findall(r"\bA\d{4}\b|\bDIAG_\w+",
+                                    path.read_text()))
+    return words
+
+
+inputs = scratch / "inputs"
+shutil.rmtree(inputs, ignore_errors=True)
+shutil.copytree(root / "test/diag/Inputs", inputs)
+path_var = os.environ["PATH"]
+shell("arrays", """python3 -c "
+import numpy as n
+for name, h, s in ('q', 4, 9), ('k', 2, 12), ('v', 2, 12):
+    n.save(name, n.zeros((1, h, s, 64), 'f4'))
+n.save('matrix', n.zeros((9, 64), 'f4'))
+" """)
+tested = tested_codes()
 
 for path in sorted((root / "docs/diag").glob("A*.md")):
     code, page = path.stem, path.read_text()
@@ -48,6 +90,9 @@ for path in sorted((root / "docs/diag").glob("A*.md")):
         there, block = sample(page, heading)
         if not there:
             problems.append(f"{code}: no section '## {heading}'")
+        if fails and not block and shutil.which("attnc") and not (
+                {code, f"DIAG_{rows.get(code)}"} & tested):
+            problems.append(f"{code}: neither a sample that runs nor a test")
         if fails is None or not block:
             continue
         got = diagnostics(f"{code}-{heading.lower()}", *block)
@@ -58,7 +103,7 @@ for path in sorted((root / "docs/diag").glob("A*.md")):
             problems.append(f"{code}: the working sample gives {bad}")
 
 for code in sorted(rows):
-    if code < "A0600" and not (root / f"docs/diag/{code}.md").exists():
+    if not (root / f"docs/diag/{code}.md").exists():
         problems.append(f"{code}: no page")
 print("\n".join(problems) or "all pages hold")
 sys.exit(bool(problems))

@@ -16,6 +16,8 @@ static void containers(Ctx *cx) {
   EXPECT(v.n == 1000 && v.at[999] == 999);
   EXPECT(intern(&cx->names, "abc") == intern_n(&cx->names, "abcd", 3));
   EXPECT(intern(&cx->names, "abc") != intern(&cx->names, "abd"));
+  // Bytes behind a NUL are compared too, and not read past a shorter string.
+  EXPECT(strlen(intern_n(&cx->names, "abc\0de", 6)) == 3);
   Map m = {.arena = &cx->session};
   uint64_t got = 0;
   for (uint64_t i = 0; i < 5000; i++) map_put(&m, i * 7, i);

@@ -135,6 +135,7 @@ static void bad(Ctx *cx) {
   c.variants[0].mod = &m;
   EXPECT(!cg_compile(cx, &p, 1, CG_OBJECT, &out) && cx->nerrors == ++before);
   EXPECT(!cg_jit_load(cx, "not an object", 13) && cx->nerrors > before);
+  EXPECT(cx->diags.at[cx->diags.n - 1]->id == DIAG_cg_failed);
 }
 
 int main(void) {

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 // ---------------------------------------------------------------- given
 static bool split(Session *s, const char *pair, const char *form,
@@ -58,6 +59,27 @@ static bool read_array(Session *s, DrvCall *c, DrvArg *a, const char *path) {
          drv_set_array(c, a, &x, path);
 }
 
+// "uniform(0, 1, 2)" is meant as a generator, if no file is called so.
+static bool meant_as_generator(Session *s, const char *name,
+                               const char *value) {
+  size_t n = strcspn(value, "(");
+  GenKind kind;
+  if (!value[n] || value[strlen(value) - 1] != ')' || access(value, F_OK) == 0)
+    return false;
+  const char *word = arena_strndup(&s->cx.session, value, n);
+  bool known = gen_by_name(word, (uint32_t)n, &kind);
+  const char *why = "there is no such generator";
+  if (known)
+    why = arena_printf(&s->cx.session, "it takes %d up to %d numbers",
+                       gen_min_args(kind), gen_max_args(kind));
+  Diag *d = diag_add(&s->cx, DIAG_data_gen, NOWHERE, word, name, why);
+  Buf all = {.arena = &s->cx.session};
+  for (int i = 0; i < GK_COUNT; i++)
+    buf_printf(&all, " %s", gen_name((GenKind)i));
+  if (!known) diag_note(&s->cx, d, NOWHERE, "generators:%s", all.at);
+  return true;
+}
+
 static bool set_inputs(Session *s, DrvCall *c, DrvGens *gens) {
   for (uint32_t i = 0; i < s->cli->in.n; i++) {
     const char *pair = s->cli->in.at[i], *name, *value;
@@ -71,7 +93,8 @@ static bool set_inputs(Session *s, DrvCall *c, DrvGens *gens) {
     } else if (a->out) {
       diag_add(&s->cx, DIAG_data_name, NOWHERE, name, "the inputs");
       return false;
-    } else if (!read_array(s, c, a, value)) {
+    } else if (meant_as_generator(s, name, value) ||
+               !read_array(s, c, a, value)) {
       return false;
     }
   }

@@ -11,8 +11,7 @@
 
 extern char **environ;
 
-const char *const drv_linkers[] = {"ld.lld", "ld.lld-22",
-                                   "/usr/lib/llvm-22/bin/ld.lld", NULL};
+const char *const drv_linkers[] = {"ld.lld", "ld.lld-22", NULL};
 const char *const drv_cc[] = {"cc", "gcc", "clang", NULL};
 const char *const drv_ptxas[] = {"ptxas", "/usr/local/cuda/bin/ptxas", NULL};
 

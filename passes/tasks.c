@@ -1,0 +1,214 @@
+// tasks: order of a kernel's tasks, and CTAs that do many of them.
+//
+//   launch() {threads = 256}               launch() {threads = 256, ctas = "persistent"}
+//   %t = task()                            %c = cta(), %n = ntasks(), %g = nctas()
+//   ..                               ->    for(%c, %n, %g) ({
+//                                            ^(%u: i32):
+//                                            %t = order of %u
+//                                            ..
+//                                          })
+//
+// Order: rows from the last to the first (the last have the most keys under
+// causal masks: longest tasks first), those of a few heads together, so that
+// what these heads stream through fits into the L2 cache (FlashAttention-3's
+// order, arXiv 2407.08608). A head is a coordinate of the grid's entries but
+// the last. Tasks whose loops have bounds that vary are left to the hardware,
+// which hands them out one by one; only their order changes.
+// Level mach, value form. Needs: place. Tests: test/passes/tasks/.
+#include "passes/pass.h"
+
+#include "ir/target.h"
+
+enum { KIB = 1024, L2_SHARE_NUM = 5, L2_SHARE_DEN = 8 };
+
+typedef struct Tasks {
+  Func *f;
+  const Target *target;
+  Builder b;            // where the order is computed
+  Value task;           // the old task()
+  bool *varies;         // by value: depends on the task
+  bool uneven;
+} Tasks;
+
+static Value i32(Tasks *t, int64_t v) {
+  return ir_const_i(&t->b, DT_I32, v);
+}
+
+static Value num(Tasks *t, OpCode c) {
+  Type i = type_scalar(DT_I32);
+  return ir_op(&t->b, c, NULL, 0, NULL, 0, &i, 1, 0)->res[0];
+}
+
+static Value dim_of(Tasks *t, Dim d) {
+  int64_t k;
+  if (dim_is_const(&t->f->mod->dims, d, &k)) return i32(t, k);
+  Type i = type_scalar(DT_I32);
+  IrAttr at = {.id = AT_DIM, .i = d};
+  return ir_op(&t->b, OP_DIM, NULL, 0, &at, 1, &i, 1, 0)->res[0];
+}
+
+static Value two(Tasks *t, OpCode c, Value x, Value y) {
+  return ir_2(&t->b, c, x, y);
+}
+
+// ---------------------------------------------------------------- analysis
+static void vary(Tasks *t, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    bool v = op->code == OP_TASK;
+    if (v) t->task = op->res[0];
+    for (uint32_t i = 0; i < op->nargs; i++) v = v || t->varies[op->args[i]];
+    for (uint32_t i = 0; i < op->nres; i++) t->varies[op->res[i]] = v;
+    if (op->code == OP_FOR)
+      t->uneven = t->uneven || t->varies[op->args[0]] || t->varies[op->args[1]];
+    for (uint32_t i = 0; i < op->nregions; i++) vary(t, op->regions[i]);
+  }
+}
+
+// ---------------------------------------------------------------- order
+// Product of the extents of the tensor's axes but those of the tile.
+static Value others(Tasks *t, const Type *tensor, const IrAttr *tile) {
+  Value n = i32(t, 1);
+  for (uint32_t i = 0; i < tensor->n; i++) {
+    bool in = false;
+    for (uint32_t k = 0; k < tile->n; k++) in = in || tile->list[k] == i;
+    if (!in) n = two(t, OP_MUL, n, dim_of(t, tensor->size[i]));
+  }
+  return two(t, OP_MAX, n, i32(t, 1));
+}
+
+typedef struct Streams {
+  Tasks *t;
+  Value kib;             // a head's streams, 0: none yet
+  Value sharers;         // heads of the grid that stream the same
+  Value heads;
+  Map seen;              // tensors
+} Streams;
+
+static void stream(Streams *s, const Op *fill) {
+  Tasks *t = s->t;
+  const Type *tensor = ir_type(t->f, fill->args[0]);
+  const IrAttr *tile = ir_attr(fill, AT_TILE);
+  uint64_t old;
+  if (map_get(&s->seen, fill->args[0], &old)) return;
+  map_put(&s->seen, fill->args[0], 1);
+  const Type *tile_type = ir_type(t->f, fill->res[0]);
+  int64_t bytes = tile_type->ext[1] * (int64_t)dtype_size(tensor->dtype);
+  Value rows = dim_of(t, tensor->size[tile->list[0]]);
+  Value kib = bytes < KIB ? two(t, OP_FLOORDIV, rows, i32(t, KIB / bytes))
+                          : two(t, OP_MUL, rows, i32(t, bytes / KIB));
+  Value n = two(t, OP_FLOORDIV, s->heads, others(t, tensor, tile));
+  s->kib = s->kib ? two(t, OP_ADD, s->kib, kib) : kib;
+  s->sharers = s->sharers ? two(t, OP_MAX, s->sharers, n) : n;
+}
+
+static void streams(Streams *s, const Region *r, bool loop) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code == OP_SFILL && loop) stream(s, op);
+    for (uint32_t i = 0; i < op->nregions; i++)
+      streams(s, op->regions[i], loop || op->code == OP_FOR);
+  }
+}
+
+// Heads whose streams fit into the cache together.
+static Value together(Tasks *t, const Region *body, Value heads) {
+  Streams s = {.t = t, .heads = heads, .seen = {.arena = t->f->mod->arena}};
+  streams(&s, body, false);
+  if (!s.kib) return i32(t, 1);
+  int64_t share = (int64_t)t->target->gpu.l2 * L2_SHARE_NUM / L2_SHARE_DEN;
+  Value one = i32(t, 1);
+  Value fit = two(t, OP_FLOORDIV, i32(t, share), two(t, OP_MAX, s.kib, one));
+  Value n = two(t, OP_MAX, fit, one);
+  n = two(t, OP_MUL, n, two(t, OP_MAX, s.sharers, one));
+  return two(t, OP_MIN, n, heads);
+}
+
+// Tiles along the grid's last entry.
+static Value row_tiles(Tasks *t) {
+  const GridDim *g = &t->f->grid.at[t->f->grid.n - 1];
+  Value n = dim_of(t, t->f->axes.at[g->axis].extent);
+  if (g->tile == 1) return n;
+  n = two(t, OP_ADD, n, i32(t, g->tile - 1));
+  return two(t, OP_FLOORDIV, n, i32(t, g->tile));
+}
+
+// What does not depend on the task's number.
+typedef struct Order {
+  Value rows, heads, together, group;  // group: tasks of `together` heads
+} Order;
+
+static Order order(Tasks *t, const Region *body) {
+  Order o;
+  o.rows = two(t, OP_MAX, row_tiles(t), i32(t, 1));
+  o.heads = two(t, OP_FLOORDIV, num(t, OP_NTASKS), o.rows);
+  o.together = together(t, body, o.heads);
+  o.group = two(t, OP_MUL, o.together, o.rows);
+  return o;
+}
+
+// The u-th task: heads h0 .. h0 + n - 1 take turns, last rows first.
+static Value nth(Tasks *t, const Order *o, Value u) {
+  Value g = two(t, OP_FLOORDIV, u, o->group);
+  Value h0 = two(t, OP_MUL, g, o->together);
+  Value n = two(t, OP_MIN, o->together, two(t, OP_SUB, o->heads, h0));
+  Value r = two(t, OP_SUB, u, two(t, OP_MUL, g, o->group));
+  Value row = two(t, OP_FLOORDIV, r, n);
+  Value head = two(t, OP_ADD, h0, two(t, OP_SUB, r, two(t, OP_MUL, row, n)));
+  row = two(t, OP_SUB, two(t, OP_SUB, o->rows, i32(t, 1)), row);
+  return two(t, OP_ADD, two(t, OP_MUL, head, o->rows), row);
+}
+
+// ---------------------------------------------------------------- rewriting
+static void reorder(Tasks *t) {
+  Op *task = ir_def(t->f, t->task);
+  t->b = (Builder){.fn = t->f, .region = task->parent, .before = task->next,
+                   .span = task->span};
+  Order o = order(t, t->f->body);
+  Value u = ir_op(&t->b, OP_TASK, NULL, 0, NULL, 0,
+                  ir_type(t->f, t->task), 1, 0)->res[0];
+  ir_replace_uses(t->f, t->task, nth(t, &o, u));
+  ir_erase(task);
+}
+
+static void persist(Tasks *t, const Op *launch) {
+  Func *f = t->f;
+  Region *old = f->body;
+  f->body = ir_region(f, NULL);
+  for (uint32_t i = 0; i < f->params.n; i++)
+    ir_info(f, f->params.at[i].v)->region = f->body;
+  t->b = (Builder){.fn = f, .region = f->body, .span = launch->span};
+  Op *made = ir_op(&t->b, OP_LAUNCH, NULL, 0, launch->attrs, launch->nattrs,
+                   NULL, 0, 0);
+  ir_set_attr(f, made, attr_s(AT_CTAS, "persistent"));
+  Order o = order(t, old);
+  Value args[] = {num(t, OP_CTA), num(t, OP_NTASKS), num(t, OP_NCTAS)};
+  Op *loop = ir_op(&t->b, OP_FOR, args, 3, NULL, 0, NULL, 0, 1);
+  Region *r = loop->regions[0];
+  Value u = ir_region_param(r, type_scalar(DT_I32), "u");
+  t->b = (Builder){.fn = f, .region = r, .span = launch->span};
+  ValueMap map = {.arena = f->mod->arena};
+  vmap_put(&map, t->task, nth(t, &o, u));
+  for (const Op *op = launch->next; op; op = op->next) {
+    if (op->code == OP_TASK || op_info(op->code)->flags & OPF_TERM) continue;
+    ir_clone(&t->b, f, op, &map, NULL);
+  }
+  ir_yield(&t->b, NULL, 0);
+}
+
+static void run(Ctx *cx, Func *f, const Target *target) {
+  const Op *launch = f->body->first;
+  if (!launch || launch->code != OP_LAUNCH || !f->grid.n) return;
+  Tasks t = {.f = f, .target = target};
+  t.varies = NEWN(&cx->scratch, bool, f->values.n);
+  vary(&t, f->body);
+  if (!t.task) return;
+  if (t.uneven) reorder(&t);
+  else persist(&t, launch);
+}
+
+bool pass_tasks(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)opt;
+  const Target *target = m->target ? target_by_name(m->target) : NULL;
+  if (!target || target->kind != TARGET_GPU) return true;
+  for (uint32_t i = 0; i < m->funcs.n; i++) run(cx, m->funcs.at[i], target);
+  return true;
+}

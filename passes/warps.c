@@ -1,0 +1,594 @@
+// warps: warp specialization. One warp loads shared tiles by TMA into rings,
+// the other warpgroups compute.
+//
+//   launch() {threads = 256}               launch() {threads = 384}
+//   ..                                     %r = salloc() : smem<2x..>
+//   for(..) ({                             %f = mbar() {count = 1} : mbar<2>
+//     %k = sfill(%K, %i, ..)          ->   %e = mbar() {count = 8} : mbar<2>
+//     %s = wgmma(%q, %k)                   roles() {threads = [128, 256]} ({
+//     %s1 = wg_wait(%s)                      for(..): wait %e, expect, tma_load
+//     ..                                   }, {
+//   })                                       ^(%wg):
+//                                            for(..): wait %f, wgmma, wg_wait,
+//                                                     arrive %e, ..
+//                                          })
+//
+// The producer runs the scalar part of the program that says which tiles are
+// wanted: loops, their bounds, coordinates. sfills of one tensor with one box
+// share a ring, so copies of a loop's body (peel, stage) go on where the last
+// one stopped. A tile is given back right after its last reader: for a wgmma,
+// after the wait for it. Tiles whose coordinates depend on group() have slots
+// for each group.
+//
+// A program whose tiles depend on computed fragments, or whose rings do not
+// fit, stays as it is. Register counts: FlashAttention-3 (arXiv 2407.08608).
+// Level mach, value form; sm_90a. Needs: place. Tests: test/passes/warps/.
+#include "passes/pass.h"
+
+#include "ir/layout.h"
+#include "ir/target.h"
+
+#include <assert.h>
+
+enum {
+  MAX_RINGS = 16,
+  WARPGROUP = 128,
+  MAX_GROUPS = 3,
+  RESERVE = 1024     // bytes of shared memory for barriers
+};
+
+typedef struct Ring {
+  const Op *site;          // one of its sfills
+  bool own;                // slots for each group
+  uint32_t fills;          // most fills in one body of a loop
+  uint32_t stages;
+  Value smem, full, empty; // the buffers
+} Ring;
+
+typedef struct Warps {
+  Func *f;
+  const Region *body;  // as it was
+  Arena *arena;
+  const Target *target;
+  uint32_t groups, nrings;
+  Ring rings[MAX_RINGS];
+  bool *wanted;        // by value: the producer needs it
+  bool *grouped;       // by value: depends on group()
+  bool changed, fails;
+} Warps;
+
+// Registers of a thread that produces and of one that computes, by groups.
+static const int64_t regs[MAX_GROUPS + 1][2] = {
+    {0, 0}, {56, 240}, {24, 240}, {32, 160}};
+
+// ---------------------------------------------------------------- analysis
+static bool has_fill(const Op *op) {
+  if (op->code == OP_SFILL) return true;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      if (has_fill(o)) return true;
+  return false;
+}
+
+static void mark_grouped(Warps *w, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    bool g = op->code == OP_GROUP;
+    for (uint32_t i = 0; i < op->nargs; i++) g = g || w->grouped[op->args[i]];
+    for (uint32_t i = 0; i < op->nres; i++) w->grouped[op->res[i]] = g;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      mark_grouped(w, op->regions[i]);
+  }
+}
+
+static void want(Warps *w, Value v) {
+  if (w->wanted[v] || w->grouped[v]) return;
+  if (ir_type(w->f, v)->kind == TK_TENSOR) return;
+  if (ir_type(w->f, v)->kind != TK_ELEM) w->fails = true;
+  w->wanted[v] = w->changed = true;
+}
+
+// Loops and branches are the same for all groups.
+static void want_same(Warps *w, Value v) {
+  if (w->grouped[v]) w->fails = true;
+  want(w, v);
+}
+
+static bool any_wanted(const Warps *w, const Op *op) {
+  for (uint32_t i = 0; i < op->nres; i++)
+    if (w->wanted[op->res[i]]) return true;
+  return false;
+}
+
+static void want_for(Warps *w, const Op *op) {
+  const Region *r = op->regions[0];
+  if (!has_fill(op) && !any_wanted(w, op)) return;
+  for (uint32_t i = 0; i < 3; i++) want_same(w, op->args[i]);
+  for (uint32_t i = 0; i < op->nres; i++) {
+    if (w->wanted[op->res[i]]) want(w, r->params.at[1 + i]);
+    if (!w->wanted[r->params.at[1 + i]]) continue;
+    want_same(w, op->args[3 + i]);
+    want_same(w, r->last->args[i]);
+  }
+}
+
+static void want_if(Warps *w, const Op *op) {
+  if (!has_fill(op) && !any_wanted(w, op)) return;
+  want_same(w, op->args[0]);
+  for (uint32_t i = 0; i < op->nres; i++)
+    for (uint32_t k = 0; k < 2 && w->wanted[op->res[i]]; k++)
+      want_same(w, op->regions[k]->last->args[i]);
+}
+
+// What a coordinate of one group's tile is made of.
+static void want_parts(Warps *w, Value v) {
+  const Op *op = ir_def(w->f, v);
+  if (!w->grouped[v]) {
+    want(w, v);
+    return;
+  }
+  if (!op || op->nregions) {
+    w->fails = true;
+    return;
+  }
+  for (uint32_t i = 0; i < op->nargs; i++) want_parts(w, op->args[i]);
+}
+
+static void want_region(Warps *w, const Region *r) {
+  for (const Op *op = r->last; op; op = op->prev) {
+    for (uint32_t i = 0; i < op->nregions; i++) want_region(w, op->regions[i]);
+    if (op->code == OP_FOR) want_for(w, op);
+    else if (op->code == OP_IF) want_if(w, op);
+    else if (op->code == OP_SFILL)
+      for (uint32_t i = 1; i < op->nargs; i++) want_parts(w, op->args[i]);
+    else if (any_wanted(w, op))
+      for (uint32_t i = 0; i < op->nargs; i++) want(w, op->args[i]);
+  }
+}
+
+static void analyse(Warps *w) {
+  w->wanted = NEWN(w->arena, bool, w->f->values.n);
+  w->grouped = NEWN(w->arena, bool, w->f->values.n);
+  mark_grouped(w, w->f->body);
+  do {
+    w->changed = false;
+    want_region(w, w->f->body);
+  } while (w->changed && !w->fails);
+}
+
+// ---------------------------------------------------------------- rings
+static bool fill_grouped(const Warps *w, const Op *op) {
+  for (uint32_t i = 1; i < op->nargs; i++)
+    if (w->grouped[op->args[i]]) return true;
+  return false;
+}
+
+static bool same_box(const Op *a, const Op *b) {
+  const IrAttr *x = ir_attr(a, AT_TILE), *y = ir_attr(b, AT_TILE);
+  for (uint32_t i = 0; i < x->n && x->n == y->n; i++)
+    if (x->list[i] != y->list[i]) return false;
+  return x->n == y->n;
+}
+
+static int ring_of(const Warps *w, const Op *op) {
+  for (uint32_t i = 0; i < w->nrings; i++) {
+    const Ring *r = &w->rings[i];
+    if (r->site->args[0] == op->args[0] && r->own == fill_grouped(w, op) &&
+        type_eq(ir_type(w->f, r->site->res[0]), ir_type(w->f, op->res[0])) &&
+        same_box(r->site, op))
+      return (int)i;
+  }
+  return -1;
+}
+
+// True if the tile is filled again and again while products run.
+static bool streams(const Op *op) {
+  for (const Region *r = op->parent; r; r = r->parent ? r->parent->parent : 0) {
+    if (!r->parent || r->parent->code != OP_FOR) continue;
+    for (const Op *o = r->first; o; o = o->next)
+      if (o->code == OP_WGMMA || o->code == OP_MMA) return true;
+  }
+  return false;
+}
+
+static void find_rings(Warps *w, const Region *r) {
+  uint32_t fills[MAX_RINGS] = {0};
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++) find_rings(w, op->regions[i]);
+    if (op->code != OP_SFILL) continue;
+    int at = ring_of(w, op);
+    if (at < 0 && w->nrings == MAX_RINGS) {
+      w->fails = true;
+      return;
+    }
+    if (at < 0) at = (int)w->nrings++;
+    Ring *ring = &w->rings[at];
+    if (!ring->site)
+      *ring = (Ring){.site = op, .own = fill_grouped(w, op), .stages = 1};
+    if (streams(op)) ring->stages = 2;
+    if (++fills[at] > ring->fills) ring->fills = fills[at];
+  }
+}
+
+static int64_t ring_bytes(const Warps *w, const Ring *r) {
+  return (int64_t)smem_bytes(ir_type(w->f, r->site->res[0])) * r->stages *
+         (r->own ? w->groups : 1);
+}
+
+static bool rings_fit(Warps *w) {
+  int64_t sum = 0;
+  for (uint32_t i = 0; i < w->nrings; i++) {
+    w->rings[i].stages *= w->rings[i].fills;
+    sum += ring_bytes(w, &w->rings[i]);
+  }
+  return sum <= w->target->gpu.smem - RESERVE;
+}
+
+static Value barrier(Builder *b, uint32_t n, int64_t count) {
+  IrAttr at = attr_i(AT_ARRIVALS, count);
+  Type t = type_mbar(n);
+  return ir_op(b, OP_MBAR, NULL, 0, &at, 1, &t, 1, 0)->res[0];
+}
+
+static void make_ring(Warps *w, Builder *b, Ring *r) {
+  uint32_t slots = r->stages * (r->own ? w->groups : 1);
+  uint32_t readers = r->own ? 1 : w->groups;
+  Type t = *ir_type(w->f, r->site->res[0]);
+  t.ext[2] = slots;
+  r->smem = ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
+  r->full = barrier(b, slots, 1);
+  r->empty = barrier(b, slots, 4 * readers);  // each warp arrives
+}
+
+// ---------------------------------------------------------------- roles
+// One role's copy of the program. fills[i] counts those of ring i so far.
+typedef struct Role {
+  Warps *w;
+  bool producer;
+  Value group;            // consumers
+  ValueMap map;
+  Value fills[MAX_RINGS];
+} Role;
+
+static Value i32(Builder *b, int64_t v) {
+  return ir_const_i(b, DT_I32, v);
+}
+
+static Value get(const Role *r, Value v) {
+  return vmap_get(&r->map, v);
+}
+
+// The slot of ring k's next fill within its stages, and the parity of the
+// ring's turn.
+typedef struct Turn {
+  Value slot, parity;
+} Turn;
+
+static Turn turn_of(Role *r, Builder *b, uint32_t k) {
+  int64_t stages = r->w->rings[k].stages;
+  Value n = r->fills[k], two = i32(b, 2);
+  if (stages == 1) return (Turn){i32(b, 0), ir_2(b, OP_MOD, n, two)};
+  Value s = i32(b, stages);
+  return (Turn){ir_2(b, OP_MOD, n, s),
+                ir_2(b, OP_MOD, ir_2(b, OP_FLOORDIV, n, s), two)};
+}
+
+static void filled(Role *r, Builder *b, uint32_t k) {
+  r->fills[k] = ir_2(b, OP_ADD, r->fills[k], i32(b, 1));
+}
+
+static void wait_for(Builder *b, Value bar, Value slot, Value parity) {
+  Value args[] = {bar, slot, parity};
+  ir_op(b, OP_MBAR_WAIT, args, 3, NULL, 0, NULL, 0, 0);
+}
+
+static Value slot_of(const Warps *w, Builder *b, const Ring *ring, Value at) {
+  Value args[] = {ring->smem, at};
+  return ir_op(b, OP_SLOT, args, 2, NULL, 0, ir_type(w->f, ring->site->res[0]),
+               1, 0)->res[0];
+}
+
+// v for the group that the map says; ops that depend on it are cloned.
+static Value part(Role *r, Builder *b, ValueMap *m, Value v) {
+  const Op *op = ir_def(r->w->f, v);
+  if (!r->w->grouped[v] || vmap_get(m, v) != v)
+    return vmap_get(m, v) != v ? vmap_get(m, v) : get(r, v);
+  Value *args = NEWN(r->w->arena, Value, op->nargs);
+  for (uint32_t i = 0; i < op->nargs; i++) args[i] = part(r, b, m, op->args[i]);
+  Op *made = ir_op(b, op->code, args, op->nargs, op->attrs, op->nattrs,
+                   ir_type(r->w->f, v), 1, 0);
+  vmap_put(m, v, made->res[0]);
+  return made->res[0];
+}
+
+static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
+                      ValueMap *m) {
+  Ring *ring = &r->w->rings[ring_of(r->w, op)];
+  Value at = t.slot;
+  if (g) at = ir_2(b, OP_ADD, at, i32(b, g * ring->stages));
+  wait_for(b, ring->empty, at,
+           ir_2(b, OP_SUB, i32(b, 1), t.parity));
+  IrAttr bytes = attr_i(AT_BYTES, smem_bytes(ir_type(r->w->f, op->res[0])));
+  Value bar[] = {ring->full, at};
+  ir_op(b, OP_MBAR_EXPECT, bar, 2, &bytes, 1, NULL, 0, 0);
+  Value *args = NEWN(r->w->arena, Value, op->nargs + 3);
+  args[0] = slot_of(r->w, b, ring, at);
+  args[1] = ring->full;
+  args[2] = at;
+  args[3] = op->args[0];
+  for (uint32_t i = 1; i < op->nargs; i++)
+    args[3 + i] = part(r, b, m, op->args[i]);
+  ir_op(b, OP_TMA_LOAD, args, op->nargs + 3, op->attrs, op->nattrs, NULL, 0, 0);
+}
+
+static void is_group(Role *r, Builder *b, const Region *body, ValueMap *m,
+                     int64_t g) {
+  for (const Op *op = body->first; op; op = op->next) {
+    if (op->code == OP_GROUP) vmap_put(m, op->res[0], i32(b, g));
+    for (uint32_t i = 0; i < op->nregions; i++)
+      is_group(r, b, op->regions[i], m, g);
+  }
+}
+
+static void produce(Role *r, Builder *b, const Op *op) {
+  uint32_t k = (uint32_t)ring_of(r->w, op);
+  Turn t = turn_of(r, b, k);
+  for (uint32_t g = 0; g < (r->w->rings[k].own ? r->w->groups : 1); g++) {
+    ValueMap m = {.arena = r->w->arena};
+    if (r->w->rings[k].own) is_group(r, b, r->w->body, &m, g);
+    load_tile(r, b, op, t, g, &m);
+  }
+  filled(r, b, k);
+}
+
+// ---------------------------------------------------------------- consumers
+// A tile being read in one region.
+typedef struct Tile {
+  const Op *until;       // given back after this op
+  uint32_t ring;
+  Value slot;
+} Tile;
+
+static bool mentions(const Op *op, Value v) {
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (op->args[i] == v) return true;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      if (mentions(o, v)) return true;
+  return false;
+}
+
+static const Op *done(const Op *use) {
+  if (use->code != OP_WGMMA) return use;
+  for (const Op *op = use->next; op; op = op->next)
+    if (op->code == OP_WG_WAIT && mentions(op, use->res[0])) return op;
+  return use->parent->last;
+}
+
+static bool after(const Op *a, const Op *b) {
+  for (const Op *op = b; op; op = op->next)
+    if (op == a) return true;
+  return false;
+}
+
+static const Op *last_reader(const Op *fill) {
+  const Op *last = fill;
+  for (const Op *op = fill->next; op; op = op->next)
+    if (mentions(op, fill->res[0]) && after(done(op), last)) last = done(op);
+  return last;
+}
+
+static Tile consume(Role *r, Builder *b, const Op *op) {
+  uint32_t k = (uint32_t)ring_of(r->w, op);
+  Ring *ring = &r->w->rings[k];
+  Turn t = turn_of(r, b, k);
+  if (ring->own) {
+    Value base = ir_2(b, OP_MUL, r->group, i32(b, ring->stages));
+    t.slot = ir_2(b, OP_ADD, base, t.slot);
+  }
+  wait_for(b, ring->full, t.slot, t.parity);
+  vmap_put(&r->map, op->res[0], slot_of(r->w, b, ring, t.slot));
+  filled(r, b, k);
+  return (Tile){last_reader(op), k, t.slot};
+}
+
+static void give_back(const Role *r, Builder *b, const Tile *t) {
+  Value args[] = {r->w->rings[t->ring].empty, t->slot};
+  ir_op(b, OP_MBAR_ARRIVE, args, 2, NULL, 0, NULL, 0, 0);
+}
+
+// ---------------------------------------------------------------- structure
+static void copy_region(Role *r, const Region *from, Builder *b);
+
+// Rings that are filled inside op.
+static uint32_t rings_in(const Warps *w, const Op *op) {
+  if (op->code == OP_SFILL) return 1u << ring_of(w, op);
+  uint32_t set = 0;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      set |= rings_in(w, o);
+  return set;
+}
+
+static bool keeps(const Role *r, Value v) {
+  return !r->producer || r->w->wanted[v];
+}
+
+// The values that a copy of op carries: kept ones of its own, then fills.
+typedef struct Carried {
+  uint32_t n, own, rings;
+  uint32_t at[256];     // own: index among op's results
+  Type types[256 + MAX_RINGS];
+} Carried;
+
+static Carried carried_of(const Role *r, const Op *op) {
+  Carried c = {.rings = rings_in(r->w, op)};
+  for (uint32_t i = 0; i < op->nres; i++) {
+    Value v = op->res[i];
+    bool keep = keeps(r, v);
+    if (op->code == OP_FOR)
+      keep = keep || keeps(r, op->regions[0]->params.at[1 + i]);
+    if (!keep) continue;
+    c.types[c.own] = *ir_type(r->w->f, v);
+    c.at[c.own++] = i;
+  }
+  c.n = c.own;
+  for (uint32_t k = 0; k < r->w->nrings; k++)
+    if (c.rings >> k & 1) c.types[c.n++] = type_scalar(DT_I32);
+  return c;
+}
+
+static uint32_t put_fills(const Role *r, const Carried *c, Value *v) {
+  uint32_t n = 0;
+  for (uint32_t k = 0; k < r->w->nrings; k++)
+    if (c->rings >> k & 1) v[n++] = r->fills[k];
+  return n;
+}
+
+static void take_fills(Role *r, const Carried *c, const Value *v) {
+  for (uint32_t k = 0; k < r->w->nrings; k++)
+    if (c->rings >> k & 1) r->fills[k] = *v++;
+}
+
+static void yield_of(Role *r, const Carried *c, const Region *from,
+                     Builder *b) {
+  Value *v = NEWN(r->w->arena, Value, c->n);
+  for (uint32_t i = 0; i < c->own; i++)
+    v[i] = get(r, from->last->args[c->at[i]]);
+  put_fills(r, c, v + c->own);
+  ir_yield(b, v, c->n);
+}
+
+static void results_of(Role *r, const Carried *c, const Op *op, const Op *made) {
+  for (uint32_t i = 0; i < c->own; i++) {
+    Value old = op->res[c->at[i]];
+    ir_info(r->w->f, made->res[i])->hint = ir_info(r->w->f, old)->hint;
+    vmap_put(&r->map, old, made->res[i]);
+  }
+  take_fills(r, c, made->res + c->own);
+}
+
+static void copy_for(Role *r, const Op *op, Builder *b) {
+  Carried c = carried_of(r, op);
+  Func *f = r->w->f;
+  Value *args = NEWN(r->w->arena, Value, 3 + c.n);
+  for (uint32_t i = 0; i < 3; i++) args[i] = get(r, op->args[i]);
+  for (uint32_t i = 0; i < c.own; i++)
+    args[3 + i] = get(r, op->args[3 + c.at[i]]);
+  put_fills(r, &c, args + 3 + c.own);
+  Op *made = ir_op(b, OP_FOR, args, 3 + c.n, op->attrs, op->nattrs, c.types,
+                   c.n, 1);
+  const Region *from = op->regions[0];
+  Region *to = made->regions[0];
+  Value *in = NEWN(r->w->arena, Value, c.n);
+  const ValueInfo i = *ir_info(f, from->params.at[0]);
+  vmap_put(&r->map, from->params.at[0], ir_region_param(to, i.type, i.hint));
+  for (uint32_t k = 0; k < c.n; k++) {
+    Value old = k < c.own ? from->params.at[1 + c.at[k]] : 0;
+    in[k] = ir_region_param(to, c.types[k], old ? ir_info(f, old)->hint : NULL);
+    if (old) vmap_put(&r->map, old, in[k]);
+  }
+  take_fills(r, &c, in + c.own);
+  Builder inner = {.fn = f, .region = to, .span = op->span};
+  copy_region(r, from, &inner);
+  yield_of(r, &c, from, &inner);
+  results_of(r, &c, op, made);
+}
+
+static void copy_if(Role *r, const Op *op, Builder *b) {
+  Carried c = carried_of(r, op);
+  Value cond = get(r, op->args[0]), start[MAX_RINGS];
+  Op *made = ir_op(b, OP_IF, &cond, 1, op->attrs, op->nattrs, c.types, c.n, 2);
+  put_fills(r, &c, start);
+  for (uint32_t i = 0; i < 2; i++) {
+    Builder in = {.fn = r->w->f, .region = made->regions[i], .span = op->span};
+    take_fills(r, &c, start);
+    copy_region(r, op->regions[i], &in);
+    yield_of(r, &c, op->regions[i], &in);
+  }
+  results_of(r, &c, op, made);
+}
+
+static bool skipped(const Role *r, const Op *op) {
+  if (op->code == OP_LAUNCH) return true;
+  return r->producer && !any_wanted(r->w, op) && !has_fill(op);
+}
+
+static void copy_op(Role *r, const Op *op, Builder *b) {
+  b->span = op->span;
+  if (op->code == OP_GROUP && !r->producer)
+    vmap_put(&r->map, op->res[0], r->group);
+  else if (op->code == OP_FOR && (r->producer || has_fill(op)))
+    copy_for(r, op, b);
+  else if (op->code == OP_IF && (r->producer || has_fill(op)))
+    copy_if(r, op, b);
+  else
+    ir_clone(b, r->w->f, op, &r->map, NULL);
+}
+
+// All ops of a region but its yield.
+static void copy_region(Role *r, const Region *from, Builder *b) {
+  Tile live[2 * MAX_RINGS];
+  uint32_t n = 0;
+  for (const Op *op = from->first; op; op = op->next) {
+    bool end = op_info(op->code)->flags & OPF_TERM;
+    if (!end && op->code == OP_SFILL && r->producer) produce(r, b, op);
+    else if (!end && op->code == OP_SFILL) live[n++] = consume(r, b, op);
+    else if (!end && !skipped(r, op)) copy_op(r, op, b);
+    assert(n < 2 * MAX_RINGS);
+    for (uint32_t i = 0; i < n;) {
+      if (live[i].until != op) { i++; continue; }
+      give_back(r, b, &live[i]);
+      live[i] = live[--n];
+    }
+  }
+}
+
+static void role(Warps *w, Region *to, bool producer) {
+  Role r = {.w = w, .producer = producer, .map = {.arena = w->arena}};
+  if (!producer) r.group = ir_region_param(to, type_scalar(DT_I32), "wg");
+  Builder b = {.fn = w->f, .region = to, .span = NOWHERE};
+  for (uint32_t k = 0; k < w->nrings; k++) r.fills[k] = i32(&b, 0);
+  copy_region(&r, w->body, &b);
+  ir_yield(&b, NULL, 0);
+}
+
+static void specialize(Warps *w, const Op *launch) {
+  w->f->body = ir_region(w->f, NULL);
+  for (uint32_t i = 0; i < w->f->params.n; i++)
+    ir_info(w->f, w->f->params.at[i].v)->region = w->f->body;
+  Builder b = {.fn = w->f, .region = w->f->body, .span = launch->span};
+  int64_t all = WARPGROUP * (1 + w->groups);
+  Op *made = ir_op(&b, OP_LAUNCH, NULL, 0, launch->attrs, launch->nattrs, NULL,
+                   0, 0);
+  ir_set_attr(w->f, made, attr_i(AT_THREADS, all));
+  for (uint32_t i = 0; i < w->nrings; i++) make_ring(w, &b, &w->rings[i]);
+  int64_t teams[] = {WARPGROUP, WARPGROUP * w->groups};
+  int64_t groups[] = {1, WARPGROUP};
+  IrAttr list[] = {attr_list(AT_TEAMS, teams, 2),
+                   attr_list(AT_GROUPS, groups, 2),
+                   attr_list(AT_TEAMREGS, regs[w->groups], 2)};
+  Op *roles = ir_op(&b, OP_ROLES, NULL, 0, list, 3, NULL, 0, 2);
+  role(w, roles->regions[0], true);
+  role(w, roles->regions[1], false);
+}
+
+static void run(Ctx *cx, Func *f, const Target *t) {
+  const Op *launch = f->body->first;
+  Warps w = {.f = f, .body = f->body, .arena = f->mod->arena, .target = t};
+  (void)cx;
+  if (!launch || launch->code != OP_LAUNCH) return;
+  w.groups = (uint32_t)ir_attr_i(launch, AT_THREADS, 0) / WARPGROUP;
+  if (w.groups < 1 || w.groups > MAX_GROUPS) return;
+  analyse(&w);
+  find_rings(&w, f->body);
+  if (w.fails || !w.nrings || !rings_fit(&w)) return;
+  specialize(&w, launch);
+}
+
+bool pass_warps(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)opt;
+  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  if (!t || !t->gpu.arch) return true;
+  for (uint32_t i = 0; i < m->funcs.n; i++) run(cx, m->funcs.at[i], t);
+  return true;
+}
