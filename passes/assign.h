@@ -8,10 +8,10 @@
 //
 // Files: assign.c entry, assignregion.c regions and loops of the tile level,
 // assignplan.c facts of values, assignsched.c stages and nests,
-// assignnest.c their loops, assigndot.c register blocks,
-// assignlimit.c keys that no lane sees, assignband.c values by distance,
-// assigndirect.c operands in place, assigncross.c loads across the lanes,
-// assigneval.c values at a point,
+// assignnest.c their loops, assigndot.c register blocks, assignpiece.c ranges
+// of constant conditions, assignlimit.c keys that no lane sees,
+// assignband.c values by distance, assigndirect.c operands in place,
+// assigncross.c loads across the lanes, assigneval.c values at a point,
 // assignmem.c tensors, assignform.c scratch, assignemit.c ops.
 // Ownership: all of it lives in Ctx.scratch until the pass ends; mach ops in
 // the module's arena.
@@ -253,6 +253,25 @@ bool index_below(const Assign *as, Value v, Dim n);
 bool affine_in_lane(const Assign *as, Value v);
 Value tensor_load(Assign *as, const Op *op, uint32_t c);
 void tensor_store(Assign *as, const Op *op);
+
+// Of a `select` whose condition is known at vector c: the side taken, else 0.
+Value side_taken(const Assign *as, const Op *op, uint32_t c);
+
+// ---------------------------------------------------------------- pieces
+enum { MAX_PIECES = 4, MAX_CONDS = 4 };
+
+// Ranges at[i] .. at[i + 1] of an axis, in coordinates or, of the lanes, in
+// panels, in which conditions are constant (0, 1; 2: not in this vector).
+typedef struct Pieces {
+  uint32_t n, nconds, cols;  // n == 1: one piece, whatever the extent
+  int64_t size, at[MAX_PIECES + 1];
+  Value cond[MAX_CONDS];
+  uint8_t side[MAX_PIECES][MAX_CONDS * MAX_COLS];
+} Pieces;
+void pieces_find(Assign *as, Root *const *r, uint32_t n, uint32_t axis,
+                 Dim size, Pieces *p);
+// Inside of a loop over piece i: its conditions are known.
+void pieces_set(Assign *as, const Pieces *p, uint32_t i);
 
 // ---------------------------------------------------------------- work
 Root *root_keep(Assign *as, Value v, Form *dst);

@@ -95,8 +95,17 @@ static Value narrow(Assign *as, const Op *op, Value r) {
   return em_cast(as, t, r);
 }
 
+Value side_taken(const Assign *as, const Op *op, uint32_t c) {
+  if (op->code != OP_SELECT) return 0;
+  Value p = memo_get(as, op->args[0], has_lane(as, op->args[0]) ? c : 0);
+  bool b;
+  return p && em_is_bool(as, p, &b) ? op->args[b ? 1 : 2] : 0;
+}
+
 static Value eval_elementwise(Assign *as, const Op *op, uint32_t c) {
   DType t = work_dtype(as, op);
+  Value side = side_taken(as, op, c);
+  if (side) return narrow(as, op, eval_as(as, side, c, t));
   if (t == DT_BOOL && op_info(op->code)->infer != INF_BOOL &&
       op->code != OP_SELECT && op->code != OP_MAX && op->code != OP_MIN)
     t = DT_I64;  // sums of bools
@@ -211,8 +220,21 @@ static void hoist_walk(Assign *as, Value v) {
   hoist_args(as, ir_def(as->f, v));
 }
 
+// The side of a select that all vectors of the panel take, else 0.
+static Value one_side(const Assign *as, const Op *op) {
+  Value v = side_taken(as, op, 0);
+  for (uint32_t c = 1; v && c < as->pt.cols && has_lane(as, op->args[0]); c++)
+    if (side_taken(as, op, c) != v) return 0;
+  return v;
+}
+
 // Indices that grow with the lane become part of the address.
 static void hoist_args(Assign *as, const Op *op) {
+  Value side = one_side(as, op);
+  if (side) {
+    hoist_walk(as, side);
+    return;
+  }
   uint32_t first = op->code == OP_STORE ? 2 : 1;
   bool mem = op->code == OP_STORE || op->code == OP_LOAD;
   uint32_t rank = mem ? ir_type(as->f, op->args[0])->n : 0;

@@ -39,13 +39,20 @@ static bool one_panel(Assign *as) {
          n == 1;
 }
 
-static Loop panel_open(Assign *as) {
-  Value n = em_dim(as, npanels(as));
-  Loop l = loop_open(as, em_int(as, 0), n, 1, NULL, 0, "panel");
+// Panels of one piece; of all of them if there is one only.
+static Loop panel_open(Assign *as, const Pieces *p, uint32_t piece) {
+  Value lo = em_int(as, p->n > 1 ? p->at[piece] : 0);
+  Value hi = p->n > 1 ? em_int(as, p->at[piece + 1]) : em_dim(as, npanels(as));
+  Loop l = loop_open(as, lo, hi, 1, NULL, 0, "panel");
   as->pt.panel = l.iv;
   as->pt.x0 = em_2(as, OP_MUL, l.iv, em_int(as, as->pt.width));
   as->pt.bound = true;
+  pieces_set(as, p, piece);
   return l;
+}
+
+static void lane_pieces(Assign *as, Root *const *r, uint32_t n, Pieces *p) {
+  pieces_find(as, r, n, (uint32_t)as->pt.lane, as->pt.lane_size, p);
 }
 
 static void panel_close(Assign *as, Loop *l) {
@@ -359,30 +366,19 @@ static void reduce_loops(Nest *n) {
   }
 }
 
-// What stands inside of the loops before `level`.
-static void inside(Nest *n, uint32_t level) {
-  if (level < n->nouter || (level > n->nouter && level < n->naxes)) {
-    loops(n, level);
-  } else if (level > n->nouter) {
-    body(n);
-  } else if (n->panels && !n->as->pt.bound) {
-    Loop l = panel_open(n->as);
-    hoist_all(n);
-    reduce_loops(n);
-    panel_close(n->as, &l);
-  } else {
-    reduce_loops(n);
-  }
-}
+static void inside(Nest *n, uint32_t level);
 
-static void loops(Nest *n, uint32_t level) {
+static void loop_piece(Nest *n, uint32_t level, const Pieces *p, uint32_t i) {
   Assign *as = n->as;
   uint32_t a = n->axis[level];
-  bool pair = n->pair == (int)a;
+  bool pair = n->pair == (int)a, red = level >= n->nouter;
   Dim size = n->size[level];
-  bool red = level >= n->nouter;
   Value lo = pair ? limit_lo2(as, a) : limit_lo(as, a);
   Value hi = pair ? limit_hi2(as, a, size) : limit_hi(as, a, size);
+  if (p->n > 1) {
+    lo = em_int(as, p->at[i]);
+    hi = em_int(as, p->at[i + 1]);
+  }
   Loop l = loop_open(as, lo, hi, 1, n->acc,
                      red ? n->nacc : 0, as->f->axes.at[a].name);
   if (n->reverse && red && l.op) {
@@ -391,10 +387,41 @@ static void loops(Nest *n, uint32_t level) {
   }
   if (pair) n->even = em_2(as, OP_MUL, l.iv, em_int(as, 2));
   as->pt.idx[a] = pair ? 0 : l.iv;
+  pieces_set(as, p, i);
   hoist_all(n);
   inside(n, level + 1);
   loop_close(as, &l, n->acc);
   as->pt.idx[a] = 0;
+}
+
+// What stands inside of the loops before `level`.
+static void inside(Nest *n, uint32_t level) {
+  if (level < n->nouter || (level > n->nouter && level < n->naxes)) {
+    loops(n, level);
+  } else if (level > n->nouter) {
+    body(n);
+  } else if (n->panels && !n->as->pt.bound) {
+    Pieces p;
+    lane_pieces(n->as, n->r, n->n, &p);
+    for (uint32_t i = 0; i < p.n; i++) {
+      Loop l = panel_open(n->as, &p, i);
+      hoist_all(n);
+      reduce_loops(n);
+      panel_close(n->as, &l);
+    }
+  } else {
+    reduce_loops(n);
+  }
+}
+
+static void loops(Nest *n, uint32_t level) {
+  Assign *as = n->as;
+  uint32_t a = n->axis[level];
+  Dim size = n->size[level];
+  Pieces p = {.n = 1};
+  if (!n->reverse && n->pair != (int)a && !as->pt.to[a])
+    pieces_find(as, n->r, n->n, a, size, &p);
+  for (uint32_t i = 0; i < p.n; i++) loop_piece(n, level, &p, i);
 }
 
 // ---------------------------------------------------------------- one nest
@@ -540,11 +567,27 @@ static void nest_emit(Assign *as, Root **r, uint32_t n, bool panels) {
 }
 
 // ---------------------------------------------------------------- stages
-static bool panels_inside(Root *const *r, uint32_t n, uint32_t nnests) {
+// Is there something dear to make that varies with the lanes only? Then it is
+// made once for all other axes.
+static bool dear_by_lane(Assign *as, Value v, AxisSet lane) {
+  if (as->seen[v] == as->stamp || is_memory(as, v)) return false;
+  as->seen[v] = as->stamp;
+  const Op *op = ir_def(as->f, v);
+  if (!op || as->ready[v] || !is_inline(as, v)) return false;
+  if (axes_of(as, v) == lane) return value_cost(as, v) > 16;
+  bool dear = false;
+  for (uint32_t i = 0; i < op->nargs && !dear; i++)
+    dear = dear_by_lane(as, op->args[i], lane);
+  return dear;
+}
+
+static bool panels_inside(Assign *as, Root *const *r, uint32_t n, uint32_t nnests) {
   for (uint32_t i = 0; i < n; i++) {
     AxisSet bit = r[i]->lane >= 0 ? (AxisSet)1 << r[i]->lane : 0;
     if (r[i]->kind != ROOT_KEEP && r[i]->kind != ROOT_STORE) return false;
-    if (r[i]->cross) return false;
+    as->stamp++;
+    if (r[i]->cross || (r[i]->v && dear_by_lane(as, r[i]->v, bit)))
+      return false;
     if (!(r[i]->space & ~bit)) return false;
   }
   return nnests == 1;
@@ -569,6 +612,35 @@ static void make_partials(Assign *as, Root *const *r, uint32_t n) {
   }
 }
 
+static void nests_emit(Assign *as, Root *const *r, uint32_t n,
+                       uint32_t nnests, bool panels) {
+  for (uint32_t k = 0; k < nnests; k++) {
+    Root **in = NEWN(as->arena, Root *, n);
+    uint32_t m = 0;
+    for (uint32_t i = 0; i < n; i++)
+      if (r[i]->nest == k) in[m++] = r[i];
+    if (m) nest_emit(as, in, m, panels);
+  }
+}
+
+// Which values of the stage lie in memory before it. The next piece of the
+// lanes makes the others again.
+static uint8_t *ready_before(const Assign *as, Root *const *r, uint32_t n) {
+  uint8_t *b = NEWN(as->arena, uint8_t, n + 1);
+  for (uint32_t i = 0; i < n; i++)
+    if (r[i]->v)
+      b[i] = (uint8_t)(as->ready[r[i]->v] | as->vec_ready[r[i]->v] << 1);
+  return b;
+}
+
+static void unready(Assign *as, Root *const *r, uint32_t n, const uint8_t *b) {
+  for (uint32_t i = 0; i < n; i++) {
+    if (!r[i]->v) continue;
+    as->ready[r[i]->v] = b[i] & 1;
+    as->vec_ready[r[i]->v] = b[i] >> 1 & 1;
+  }
+}
+
 void stage_emit(Assign *as, Root *const *r, uint32_t n, uint32_t nnests) {
   if (r[0]->direct) {
     direct_emit(as, r[0]);
@@ -576,25 +648,23 @@ void stage_emit(Assign *as, Root *const *r, uint32_t n, uint32_t nnests) {
   }
   open_point(as, r[0]);
   uint32_t mark = scope_open(as);
-  bool inner = panels_inside(r, n, nnests) && as->pt.lane >= 0;
+  bool inner = panels_inside(as, r, n, nnests) && as->pt.lane >= 0;
   make_partials(as, r, n);
-  Loop l = {0};
   bool looped = as->pt.lane >= 0 && !inner;
-  if (looped) {
-    l = panel_open(as);
+  Pieces p = {.n = 1};
+  const uint8_t *before = ready_before(as, r, n);
+  if (looped) lane_pieces(as, r, n, &p);
+  for (uint32_t i = 0; i < p.n && looped; i++) {
+    if (i) unready(as, r, n, before);
+    Loop l = panel_open(as, &p, i);
     band_emit(as, r, n);
     limit_emit(as, r, n);
+    nests_emit(as, r, n, nnests, false);
+    limit_clear(as);
+    band_clear(as);
+    panel_close(as, &l);
   }
-  for (uint32_t k = 0; k < nnests; k++) {
-    Root **in = NEWN(as->arena, Root *, n);
-    uint32_t m = 0;
-    for (uint32_t i = 0; i < n; i++)
-      if (r[i]->nest == k) in[m++] = r[i];
-    if (m) nest_emit(as, in, m, inner);
-  }
-  limit_clear(as);
-  band_clear(as);
-  if (looped) panel_close(as, &l);
+  if (!looped) nests_emit(as, r, n, nnests, inner);
   scope_close(as, mark);
   as->pt.lane = -1;
   as->pt.bound = false;

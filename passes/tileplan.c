@@ -70,13 +70,19 @@ static int choose_lane(const Func *f) {
   return best;
 }
 
+enum { UNKNOWN_VEC = 128, MAX_LOADS = 32 };  // extent that is not known
+
 // Values that live through a key step, in f32 elements: per lane and per key.
+// And its work in vector ops: the products of a key and a lane, what is made
+// of a key's vectors before them.
 typedef struct Footprint {
   const Func *f;
+  int lane;
   int64_t per_lane, per_key;
+  int64_t products, prologue;
+  const Op *load[MAX_LOADS];  // counted
+  uint32_t nloads;
 } Footprint;
-
-enum { UNKNOWN_VEC = 128 };  // a vector axis whose extent is not known
 
 static int64_t vec_elements(const Func *f, const Type *t) {
   int64_t n = 1, v;
@@ -88,29 +94,68 @@ static int64_t vec_elements(const Func *f, const Type *t) {
   return n;
 }
 
+// Is the same tensor counted already, along the same axes?
+static bool counted(Footprint *p, const Op *op) {
+  for (uint32_t i = 0; i < p->nloads; i++)
+    if (p->load[i]->args[0] == op->args[0] &&
+        type_eq(ir_type(p->f, p->load[i]->res[0]), ir_type(p->f, op->res[0])))
+      return true;
+  if (p->nloads < MAX_LOADS) p->load[p->nloads++] = op;
+  return false;
+}
+
+// As docs/cpu-schedule.md has it, roughly.
+static int64_t op_cost(const Op *op) {
+  if (op->code >= OP_EXP && op->code <= OP_COS) return 16;
+  if (op->code == OP_DIV || op->code == OP_POW) return 8;
+  return op_info(op->code)->flags & OPF_ELEM && op->nargs > 0;
+}
+
+static void measure_work(Footprint *p, const Op *op) {
+  if (op->nres != 1) return;
+  const Type *t = ir_type(p->f, op->res[0]);
+  if (t->kind != TK_ELEM) return;
+  bool dot = op->code == OP_DOT;
+  Type all = dot ? type_union(ir_type(p->f, op->args[0]),
+                              ir_type(p->f, op->args[1]), DT_F32) : *t;
+  if (!has_key_axis(p->f, &all)) return;
+  int64_t n = vec_elements(p->f, &all);
+  if (dot && type_has_axis(&all, (uint32_t)p->lane)) p->products += n;
+  if (!dot && n > 1 && !type_has_axis(&all, (uint32_t)p->lane))
+    p->prologue += n * op_cost(op);
+}
+
 // Vectors that are loaded and accumulated: Q and O per lane, K and V per key.
 static void measure(void *data, Op *op) {
   Footprint *p = data;
+  measure_work(p, op);
   if (op->code != OP_LOAD && op->code != OP_PASS) return;
+  if (op->code == OP_LOAD && counted(p, op)) return;
   for (uint32_t i = 0; i < op->nres; i++) {
     const Type *t = ir_type(p->f, op->res[i]);
     int64_t n = vec_elements(p->f, t);
     if (n == 1) continue;
     if (op->code == OP_LOAD && has_key_axis(p->f, t)) p->per_key += n;
-    else p->per_lane += n;
+    else if (type_has_axis(t, (uint32_t)p->lane)) p->per_lane += n;
   }
 }
+
+static int64_t step_bytes(const Footprint *use, int64_t tile_q,
+                          int64_t tile_k) {
+  return 4 * (tile_q * (use->per_lane + tile_k) + tile_k * use->per_key);
+}
+
+enum { SMALL_SHARE = 16, MOST_TILES = 4 };
 
 // The target's tile, halved while what a step touches overflows three
 // quarters of the second-level cache (the rest is for what streams by).
 static void fit_cache(Ctx *cx, const Func *f, const Target *tg, TilePlan *p) {
-  Footprint use = {.f = f};
+  Footprint use = {.f = f, .lane = p->lane};
   ir_walk(f->body, measure, &use);
   int64_t room = (int64_t)tg->l2 * 1024 * 3 / 4, lanes = tg->lanes;
   int64_t need;
   for (;;) {
-    need = 4 * (p->tile_q * (use.per_lane + p->tile_k) +
-                p->tile_k * use.per_key);
+    need = step_bytes(&use, p->tile_q, p->tile_k);
     if (need <= room) break;
     if (p->tile_k > 32 && use.per_key * p->tile_k > use.per_lane * p->tile_q)
       p->tile_k /= 2;
@@ -120,6 +165,17 @@ static void fit_cache(Ctx *cx, const Func *f, const Target *tg, TilePlan *p) {
       p->tile_k /= 2;
     else
       break;
+  }
+  // What is made of the keys is made again for every tile of lanes: tiles
+  // are longer where that would count.
+  while (p->tile_q < MOST_TILES * tg->tile_q &&
+         use.prologue * SMALL_SHARE > use.products * p->tile_q &&
+         step_bytes(&use, 2 * p->tile_q, p->tile_k) <= room) {
+    p->tile_q *= 2;
+    need = step_bytes(&use, p->tile_q, p->tile_k);
+    ctx_remark(cx, "%s: tile %s:%lld, so that %lld vector ops on each key "
+               "weigh less", f->name, f->axes.at[p->lane].name,
+               (long long)p->tile_q, (long long)use.prologue);
   }
   ctx_remark(cx, "%s: a step of %s:%lld x %lld keys touches %lld KiB of a "
              "second-level cache of %u KiB", f->name,
