@@ -63,6 +63,15 @@ static const Sym *callee(const Analysis *an, const Doc *d, FeToken t) {
   return NULL;
 }
 
+// A builtin that no whole statement of the file mentions.
+static const Builtin *builtin_named(const Doc *d, FeToken t) {
+  for (int i = 0; i < BI_COUNT; i++)
+    if (strlen(builtins[i].name) == t.hi - t.lo &&
+        !memcmp(builtins[i].name, d->text.text + t.lo, t.hi - t.lo))
+      return &builtins[i];
+  return NULL;
+}
+
 static json_t *parameter(Ls *ls, Buf *label, const char *text, size_t n) {
   uint32_t lo = label->n;
   buf_add(label, text, n);
@@ -148,10 +157,12 @@ json_t *ls_signature(Ls *ls, const json_t *params, LsError *err) {
   if (!find_call(ls, at.doc, &toks, at.offset, &o)) return NULL;
   const Sym *s = callee(at.an, at.doc, toks.at[o.callee]);
   json_t *sig = NULL;
+  const Builtin *b = s ? s->kind == SY_BUILTIN ? &builtins[s->builtin] : NULL
+                       : builtin_named(at.doc, toks.at[o.callee]);
   if (s && s->kind == SY_DECL && s->decl)
     sig = of_decl(ls, s->decl, &o, &active_param);
-  else if (s && s->kind == SY_BUILTIN)
-    sig = of_builtin(ls, &builtins[s->builtin], &o, &active_param);
+  else if (b)
+    sig = of_builtin(ls, b, &o, &active_param);
   if (!sig) return NULL;
   return json_pack("{s:[o], s:i, s:i}", "signatures", sig, "activeSignature",
                    0, "activeParameter", active_param);

@@ -43,7 +43,7 @@ def read(path):
         if line.startswith("=== "):
             cases.append(Case(line[4:].strip()))
             sink = cases[-1].files["main.attn"]
-        elif line.startswith("+++ "):
+        elif line.startswith("+++ ") and not cases[-1].asks:
             sink = cases[-1].files[line[4:].strip()] = []
         elif line.startswith("--- "):
             cases[-1].asks.append((line[4:].split(" "), []))
