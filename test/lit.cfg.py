@@ -41,6 +41,9 @@ if os.path.exists(mach_run):  # REQUIRES: x86-64-v4
     config.available_features.update(r.partition(":")[2] for r in rows)
 if all(map(shutil.which, ["qemu-aarch64", "aarch64-linux-gnu-gcc"])):
     config.available_features.add("qemu-aarch64")
+for editor in ["nvim", "emacs", "node"]:
+    if shutil.which(editor):
+        config.available_features.add(editor)
 if config.sanitize:
     config.available_features.add("sanitize")
 # lit --param=full: what takes minutes.

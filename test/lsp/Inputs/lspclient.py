@@ -108,8 +108,8 @@ class Client:
 
     def settle(self):
         """All that the server says before it answers this."""
-        self.request("workspace/symbol", {"query": "no such symbol"})
-        self.request("workspace/symbol", {"query": "no such symbol"})
+        self.request("attn/nothing", {})
+        self.request("attn/nothing", {})
 
     def close(self):
         self.request("shutdown", None)
