@@ -18,6 +18,9 @@
 // barrier, and puts waits and barriers in front of what needs them; a loop
 // begins and ends with no copy in flight and all its buffers taken as read.
 //
+// Groups that share a task become a role: they copy what depends on the group
+// each into its own slot, and the first one copies the rest.
+//
 // Needs: place. Level mach, value form; what warps and stage have made stays
 // as it is. Tests: test/passes/legal.
 #include "ir/layout.h"
@@ -26,10 +29,14 @@
 
 #include <assert.h>
 
-enum { ALIGN = 1024 };  // of a shared tile, bytes
+enum {
+  ALIGN = 1024,  // of a shared tile, bytes
+  GROUP = 128,   // threads of a group that shares a task
+};
 
 typedef struct Buffer {
-  Value v;         // its salloc
+  Value v;         // its salloc, or this group's slot of it
+  bool own;        // each group has its own
   uint32_t until;  // number of the last op that reads what it holds
   bool written;    // by sstore since the last barrier
   bool read;       // since the last barrier
@@ -46,6 +53,13 @@ typedef struct Legal {
   uint32_t *from;     // per value: number of the op that defines it
   uint32_t *until;    // per value: of the last that uses it
   uint32_t nops;
+  int64_t threads;    // of the CTA
+  uint32_t instances; // groups that share a task, in the one role `share`
+  Region *share;
+  Value wg;           // the instance
+  Value id;           // of the barrier for all of them
+  bool alone;         // the instances have nothing in common
+  bool *grouped;      // per value: depends on the instance
   uint32_t groups;    // committed so far
 } Legal;
 
@@ -87,19 +101,30 @@ static void number(Legal *l, const Region *r) {
   }
 }
 
+static Value new_slots(Legal *l, Type t, bool own) {
+  Builder b = in_front(l, l->f->body->first->next);
+  if (own) t.ext[2] = l->instances;
+  Value s = ir_op(&b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
+  if (!own || l->instances == 1) return s;
+  Builder in = in_front(l, l->share->first);
+  Value args[] = {s, l->wg};
+  t.ext[2] = 1;
+  return ir_op(&in, OP_SLOT, args, 2, NULL, 0, &t, 1, 0)->res[0];
+}
+
 static void new_buffer(Legal *l, Value v) {
   const Type *t = ir_type(l->f, v);
   for (uint32_t i = 0; i < l->bufs.n; i++) {
     Buffer *x = &l->bufs.at[i];
-    if (x->until >= l->from[v] || !type_eq(ir_type(l->f, x->v), t)) continue;
+    if (x->until >= l->from[v] || !type_eq(ir_type(l->f, x->v), t) ||
+        x->own != l->grouped[v])
+      continue;
     x->until = l->until[v];
     l->buf_of[v] = i + 1;
     return;
   }
-  Builder b = in_front(l, l->f->body->first->next);
-  Value s = ir_op(&b, OP_SALLOC, NULL, 0, NULL, 0, t, 1, 0)->res[0];
-  ir_info(l->f, s)->hint = ir_info(l->f, v)->hint;
-  Buffer n = {.v = s, .until = l->until[v]};
+  Buffer n = {.v = new_slots(l, *t, l->grouped[v]), .own = l->grouped[v],
+              .until = l->until[v]};
   vec_push(l->arena, &l->bufs, n);
   l->buf_of[v] = l->bufs.n;
 }
@@ -107,7 +132,9 @@ static void new_buffer(Legal *l, Value v) {
 // ---------------------------------------------------------------- barriers
 static void barrier(Legal *l, Op *op) {
   Builder b = in_front(l, op);
-  bare(&b, OP_GSYNC);
+  IrAttr all = attr_i(AT_THREADS, l->threads);
+  if (l->instances == 1 || l->alone) bare(&b, OP_GSYNC);
+  else ir_op(&b, OP_BAR_SYNC, &l->id, 1, &all, 1, NULL, 0, 0);
   for (uint32_t i = 0; i < l->bufs.n; i++)
     l->bufs.at[i].written = l->bufs.at[i].read = false;
 }
@@ -153,14 +180,27 @@ static void before_write(Legal *l, Op *op, const Buffer *x) {
 }
 
 // ---------------------------------------------------------------- ops
+// What groups share is copied by the first one.
+static Builder only_first(Legal *l, Builder *b, const Buffer *x) {
+  if (l->instances == 1 || x->own) return *b;
+  Value c = ir_2(b, OP_EQ, l->wg, ir_const_i(b, DT_I32, 0));
+  Op *op = ir_op(b, OP_IF, &c, 1, NULL, 0, NULL, 0, 2);
+  Builder other = {.fn = l->f, .region = op->regions[1], .span = b->span};
+  ir_yield(&other, NULL, 0);
+  other.region = op->regions[0];
+  return other;
+}
+
 static void make_copy(Legal *l, Op *op) {
   Buffer *x = buffer_of(l, op->res[0]);
   before_write(l, op, x);
   Builder b = in_front(l, op);
   Value args[MAX_AXES + 2] = {x->v};
   for (uint32_t i = 0; i < op->nargs; i++) args[i + 1] = op->args[i];
-  ir_op(&b, OP_CP_ASYNC, args, op->nargs + 1, op->attrs, op->nattrs, NULL, 0,
+  Builder c = only_first(l, &b, x);
+  ir_op(&c, OP_CP_ASYNC, args, op->nargs + 1, op->attrs, op->nattrs, NULL, 0,
         0);
+  if (c.region != b.region) ir_yield(&c, NULL, 0);
   bare(&b, OP_CP_COMMIT);
   x->group = ++l->groups;
 }
@@ -194,7 +234,7 @@ static void start_early(Legal *l, Region *r) {
     for (Op *o = r->first; o != op; o = o->next)
       for (uint32_t i = 0; i < op->nargs; i++)
         if (ir_def(l->f, op->args[i]) == o || o->code == OP_LAUNCH ||
-            o->code == OP_SALLOC || o->code == OP_SFILL)
+            o->code == OP_SLOT || o->code == OP_SALLOC || o->code == OP_SFILL)
           after = o;
     ir_move_before(op, after ? after->next : r->first);
   }
@@ -262,13 +302,82 @@ static bool fits(Legal *l) {
   return false;
 }
 
+static void mark_grouped(Legal *l, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    bool g = l->alone || (op->code == OP_SPUT && l->instances > 1);
+    for (uint32_t i = 0; i < op->nargs; i++) g |= l->grouped[op->args[i]];
+    for (uint32_t i = 0; i < op->nres; i++) l->grouped[op->res[i]] = g;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      mark_grouped(l, op->regions[i]);
+  }
+}
+
+static Op *find_op(const Region *r, OpCode c) {
+  for (Op *op = r->first; op; op = op->next) {
+    if (op->code == c) return op;
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      Op *g = find_op(op->regions[i], c);
+      if (g) return g;
+    }
+  }
+  return NULL;
+}
+
+static bool has_tiles(const Region *r) {
+  return find_op(r, OP_SFILL) || find_op(r, OP_SPUT);
+}
+
+// The role that warps has left tiles in: its instances are on their own.
+static bool find_role(Legal *l) {
+  const Op *roles = find_op(l->f->body, OP_ROLES);
+  for (uint32_t i = 0; roles && i < roles->nregions; i++) {
+    Region *r = roles->regions[i];
+    if (!r->params.n || !has_tiles(r)) continue;
+    int64_t group = ir_attr(roles, AT_GROUPS)->list[i];
+    l->instances = (uint32_t)(ir_attr(roles, AT_TEAMS)->list[i] / group);
+    l->share = r;
+    l->wg = r->params.at[0];
+    l->alone = true;
+  }
+  return roles != NULL;
+}
+
+// Groups that share a task become the instances of one role: all that stands
+// behind `launch`.
+static void make_role(Legal *l) {
+  const Op *launch = ir_launch(l->f);
+  Op *group = find_op(l->f->body, OP_GROUP);
+  l->threads = launch ? ir_attr_i(launch, AT_THREADS, 0) : 0;
+  l->instances = 1;
+  if (find_role(l) || !group) return;
+  l->instances = (uint32_t)(l->threads / GROUP);
+  Builder b = {.fn = l->f, .region = l->f->body, .span = l->f->span};
+  int64_t teams[] = {l->threads}, groups[] = {GROUP};
+  IrAttr at[] = {attr_list(AT_TEAMS, teams, 1),
+                 attr_list(AT_GROUPS, groups, 1)};
+  Op *roles = ir_op(&b, OP_ROLES, NULL, 0, at, 2, NULL, 0, 1);
+  l->share = roles->regions[0];
+  l->wg = ir_region_param(l->share, type_scalar(DT_I32), "wg");
+  b.region = l->share;
+  l->id = ir_const_i(&b, DT_I32, 1);
+  ir_yield(&b, NULL, 0);
+  Op *end = l->share->last;
+  while (launch->next != roles) ir_move_before(launch->next, end);
+  ir_replace_uses(l->f, group->res[0], l->wg);
+  ir_erase(group);
+  l->grouped[l->wg] = true;
+}
+
 static bool legal_func(Ctx *cx, Func *f, const Target *t) {
   Legal l = {.cx = cx, .f = f, .arena = &cx->scratch, .target = t};
   // Buffers are new values: room for one per value there is.
-  uint32_t n = 2 * f->values.n;
+  uint32_t n = 2 * f->values.n + 64;
   l.buf_of = NEWN(l.arena, uint32_t, n);
   l.from = NEWN(l.arena, uint32_t, n);
   l.until = NEWN(l.arena, uint32_t, n);
+  l.grouped = NEWN(l.arena, bool, n);
+  make_role(&l);
+  mark_grouped(&l, f->body);
   all_early(&l, f->body);
   number(&l, f->body);
   ir_walk(f->body, find_tiles, &l);

@@ -2,9 +2,9 @@
 //
 // Words. The axes of a function have one *order*: the tiled grid axis, keys,
 // vectors. A value with two axes is a tile whose rows are the earlier axis and
-// whose columns are the later one, so no fragment is ever transposed. A value with
-// one axis is a slice: it varies with the rows or with the columns of a tile,
-// its *role*, and is computed in each role in which it is needed. Values
+// whose columns are the later one, so no fragment is ever transposed. A value
+// with one axis is a slice: it varies with the rows or with the columns of a
+// tile, its *role*, and is computed in each role in which it is needed. Values
 // without axes are scalars. A *rooted* value (reduction, product, what a loop
 // carries) is made once, where it stands; the others are made on demand, in
 // the outermost loop that has their operands.
@@ -28,6 +28,7 @@ enum {
   ROWS = 16 * WARPS, // of a tile that all warps share
   COLS = 16,         // columns come in multiples of it
   MAX_PARTS = 3,     // 16-bit parts of an f32
+  MAX_GROUPS = 3,    // that share a task
 };
 
 // A region of the tile level whose ops are being emitted.
@@ -116,6 +117,9 @@ Value place_refuse(Place *p, const Op *op, const char *why);
 
 // ---------------------------------------------------------------- products
 void place_dot(Place *p, const Op *op);
+// Makes room for its operands. True if groups of warps can share its rows: the
+// other operand is copied from memory.
+bool place_plan_dot(Place *p, const Op *op);
 void place_slow_dot(Place *p, const Op *op);  // multiplies and adds up
 
 // ---------------------------------------------------------------- memory

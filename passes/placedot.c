@@ -62,6 +62,24 @@ static bool is_product(const Place *p, const Op *op, Product *d) {
   return true;
 }
 
+// A tile that is computed and put in shared memory has as many rows as
+// fragments have.
+static void widen_rows(Place *p, Value v, DType t, uint32_t parts) {
+  View w;
+  if (parts == 1 && place_is_box(p, v, t)) return;
+  place_view(p, ir_type(p->f, v), NULL, &w);
+  p->wide[w.row][ROLE_COL] = p->wide[w.row][ROLE_ROW];
+}
+
+bool place_plan_dot(Place *p, const Op *op) {
+  Product d;
+  if (!is_product(p, op, &d)) return false;
+  widen_rows(p, d.b, d.t, d.nb);
+  widen_rows(p, d.a, d.t, d.na);
+  return d.nb == 1 && place_is_box(p, d.b, d.t) && (int)d.m == p->lane &&
+         (d.na == 1 || !place_is_box(p, d.a, ir_type(p->f, d.a)->dtype));
+}
+
 // The left operand: what was made before the loop, or comes from memory, is
 // read from shared memory; what is made in it stays in registers.
 static Parts left_operand(Place *p, const Product *d) {

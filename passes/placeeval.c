@@ -187,7 +187,8 @@ static Value reduce_along(Place *p, Builder *b, Value x, View *v, RKind k,
   if (v->col < 0 && r == ROLE_COL)
     one = (View){.row = -1, .col = v->row, .csize = v->rsize};
   Value in = pl_inside(p, b, &one, row, !row);
-  if (in) x = pl_select(b, in, x, pl_like(b, x, identity_of(k, pl_dtype(b, x))));
+  double none = identity_of(k, pl_dtype(b, x));
+  if (in) x = pl_select(b, in, x, pl_like(b, x, none));
   IrAttr at[] = {attr_i(AT_KIND, k), attr_i(AT_POS, row ? 0 : 1)};
   DType dt = pl_dtype(b, x);
   if (v->col < 0) {
@@ -244,7 +245,8 @@ void place_slow_dot(Place *p, const Op *op) {
   View v;
   const Type *s = ir_type(p->f, op->args[0]), *t = ir_type(p->f, op->args[1]);
   if (!place_view(p, s, t, &v)) {
-    place_refuse(p, op, "a product with three tiled axes that is no product of matrices");
+    place_refuse(p, op, "a product with three tiled axes that is no product "
+                 "of matrices");
     return;
   }
   Type both = type_union(s, t, DT_F32);
@@ -328,7 +330,8 @@ static void root_span(Place *p, const Op *op) {
     idx[n++] = place_index(b, place_scalar(p, op->args[i]));
   if (p->failed) return;
   DType dt = place_dtype(p, op->res[0]);
-  Type t = type_scalar(dt), elem = type_scalar(ir_type(p->f, op->args[0])->dtype);
+  Type t = type_scalar(dt);
+  Type elem = type_scalar(ir_type(p->f, op->args[0])->dtype);
   Value one = ir_const_i(b, DT_I64, 1);
   args[1] = ir_2(b, OP_ADD, args[1], one);
   args[2] = one;

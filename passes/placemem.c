@@ -51,7 +51,8 @@ static bool is_whole(const Place *p, const Op *op, uint32_t first, uint32_t i,
 }
 
 // Does the tensor itself drop what lies behind the axis' end?
-static bool ends_itself(const Place *p, const Op *op, uint32_t first, int axis) {
+static bool ends_itself(const Place *p, const Op *op, uint32_t first,
+                        int axis) {
   uint32_t rank = ir_type(p->f, op->args[0])->n;
   for (uint32_t i = 0; axis >= 0 && i < rank; i++)
     if (is_whole(p, op, first, i, (uint32_t)axis)) return true;

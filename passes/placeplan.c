@@ -73,7 +73,6 @@ static void note_size(Place *p, uint32_t axis, Dim size) {
     place_refuse(p, NULL, "a tile of a size that is not a known constant");
     return;
   }
-  if ((int)axis == p->lane) n /= p->groups;
   p->wide[axis][ROLE_ROW] = round_up(n, n <= 16 ? 16 : n <= 32 ? 32 : ROWS);
   p->wide[axis][ROLE_COL] = round_up(n, COLS);
 }
@@ -215,13 +214,45 @@ int place_depth(Place *p, Value v) {
   return p->depth[v] = d;
 }
 
+// ---------------------------------------------------------------- groups
+typedef struct Sharing {
+  Place *p;
+  bool ok;
+} Sharing;
+
+static void note_sharing(void *data, Op *op) {
+  Sharing *s = data;
+  if (op->code == OP_DOT) s->ok &= place_plan_dot(s->p, op);
+  // Control flow is the same for all groups.
+  if (op->code == OP_ANY_OF || op->code == OP_ALL_OF)
+    s->ok &= !type_has_axis(ir_type(s->p->f, op->args[0]),
+                            (uint32_t)s->p->lane);
+}
+
+// Rows are shared by groups where all that they have in common is copied from
+// memory.
+static void plan_groups(Place *p, int64_t tile) {
+  Sharing s = {p, p->target->gpu.arch && p->lane >= 0 && tile % ROWS == 0 &&
+                      tile <= MAX_GROUPS * ROWS};
+  ir_walk(p->f->body, note_sharing, &s);
+  if (!s.ok) return;
+  p->groups = (uint32_t)(tile / ROWS);
+  p->wide[p->lane][ROLE_ROW] = ROWS;
+}
+
 void place_plan(Place *p) {
+  int64_t tile = 1;
   p->lane = -1;
   p->groups = 1;
   for (uint32_t i = 0; i < p->f->grid.n; i++)
-    if (p->f->grid.at[i].tile > 1) p->lane = (int)p->f->grid.at[i].axis;
+    if (p->f->grid.at[i].tile > 1) {
+      p->lane = (int)p->f->grid.at[i].axis;
+      tile = p->f->grid.at[i].tile;
+    }
   plan_order(p);
   plan_sizes(p);
+  if (p->failed) return;
+  plan_groups(p, tile);
   range_init(&p->ranges, p->f, p->arena);
   ir_walk(p->f->body, seed_op, p);
 }

@@ -210,14 +210,58 @@ static void measure_tiles(void *data, Op *op) {
   }
 }
 
-enum { GPU_TILE_Q = 64, GPU_TILE_K = 128, SPARE_SMEM = 4096 };
+// Is idx a coordinate of one axis plus scalars?
+static bool steps_by_one(const Func *f, Value idx) {
+  const Op *op = ir_def(f, idx);
+  if (!op || op->code == OP_INDEX) return true;
+  if (op->code != OP_ADD && op->code != OP_SUB) return false;
+  const Type *x = ir_type(f, op->args[0]), *y = ir_type(f, op->args[1]);
+  bool keys_x = has_key_axis(f, x), keys_y = has_key_axis(f, y);
+  if (keys_x && keys_y) return false;
+  return !keys_y ? steps_by_one(f, op->args[0])
+                 : op->code == OP_ADD && steps_by_one(f, op->args[1]);
+}
+
+typedef struct Shared {
+  const Func *f;
+  uint32_t lane;
+  bool ok;
+} Shared;
+
+// Operands that all rows have in common can be copied from memory as they are.
+static void note_operand(Shared *s, Value v) {
+  const Op *op = ir_def(s->f, v);
+  const Type *t = ir_type(s->f, v);
+  if (type_has_axis(t, s->lane)) return;
+  s->ok &= op && op->code == OP_LOAD && dtype_size(t->dtype) == 2;
+  for (uint32_t i = 1; s->ok && i < op->nargs; i++)
+    if (has_key_axis(s->f, ir_type(s->f, op->args[i])))
+      s->ok = steps_by_one(s->f, op->args[i]);
+}
+
+static void note_shared(void *data, Op *op) {
+  Shared *s = data;
+  if (op->code == OP_PASS) s->ok &= !ir_attr_i(op, AT_SPARSE, 0);
+  for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
+    note_operand(s, op->args[i]);
+}
+
+// Two groups of warps share a task's keys where their tiles are copied.
+static int64_t gpu_rows(const Func *f, const Target *tg, int lane) {
+  Shared s = {.f = f, .lane = (uint32_t)lane,
+              .ok = tg->gpu.arch && lane >= 0};
+  if (s.ok) ir_walk(f->body, note_shared, &s);
+  return s.ok ? 128 : 64;
+}
+
+enum { GPU_TILE_K = 128, SPARE_SMEM = 4096 };
 
 // Rows are those of one group of warps. Keys: while the scores and their
 // 16-bit copy fit beside the sums in a thread's registers, and the tiles into
 // shared memory.
 static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg) {
-  TilePlan p = {.lane = choose_lane(f), .tile_q = GPU_TILE_Q,
-                .tile_k = GPU_TILE_K};
+  TilePlan p = {.lane = choose_lane(f), .tile_k = GPU_TILE_K};
+  p.tile_q = gpu_rows(f, tg, p.lane);
   Tiles s = {.f = f};
   ir_walk(f->body, measure_tiles, &s);
   int64_t sums = s.sums / 2, need;
