@@ -116,6 +116,8 @@ typedef struct Assign {
   bool *vec_ready;
   Root **root_of;        // per value of f: pending root that makes it
   bool *eager;           // per value of f: kept where it is defined
+  Form **want;           // per result of an `if`: where it must end up, if
+  Value *want_old;       // known, and what lies there before, or 0
   Value *band;           // per value of f: its band in this panel, or 0
   int64_t *band_last;    // and the last key of its tile
   Map memo;              // (value, column) -> mach value

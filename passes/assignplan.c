@@ -319,6 +319,8 @@ void plan_func(Assign *as) {
   as->ready = NEWN(as->arena, bool, n);
   as->vec_ready = NEWN(as->arena, bool, n);
   as->eager = NEWN(as->arena, bool, n);
+  as->want = NEWN(as->arena, Form *, n);
+  as->want_old = NEWN(as->arena, Value, n);
   as->band = NEWN(as->arena, Value, n);
   as->band_last = NEWN(as->arena, int64_t, n);
   as->seen = NEWN(as->arena, Value, n);

@@ -181,12 +181,28 @@ static bool is_tile(const Assign *as, Value v) {
   return ir_type(as->f, v)->n > 0;
 }
 
+// What an `if` of this region yields for a home goes there at once.
+static void want_homes(Assign *as, const Region *r, Form *const *homes,
+                       const Value *old) {
+  const Op *y = r->last;
+  for (uint32_t i = 0; i < y->nargs; i++) {
+    const Op *def = ir_def(as->f, y->args[i]);
+    if (!homes[i] || !def || def->code != OP_IF || def->parent != r ||
+        as->uses[y->args[i]].n != 1 ||
+        (old[i] && !dies_in(as, old[i], def, false)))
+      continue;
+    as->want[y->args[i]] = homes[i];
+    as->want_old[y->args[i]] = old[i];
+  }
+}
+
 // Emits region r; tiles it yields go to homes[i], scalars to vals (packed).
 static void yielding(Assign *as, Region *r, Form *const *homes,
                      const Value *old, Value *vals) {
-  region_emit(as, r);
   const Op *y = r->last;
   assert(y && y->code == OP_YIELD);
+  want_homes(as, r, homes, old);
+  region_emit(as, r);
   for (uint32_t i = 0; i < y->nargs; i++)
     if (homes[i]) yield_tile(as, r, y->args[i], homes[i], old[i]);
   flush(as);
@@ -257,6 +273,11 @@ static void for_emit(Assign *as, Op *op) {
 // ---------------------------------------------------------------- if
 // Where result i of an `if` goes, and which value lay there before.
 static Form *if_home(Assign *as, const Op *op, uint32_t i, Value *old) {
+  Value res = op->res[i];
+  if (as->want[res]) {
+    *old = as->want_old[res];
+    return as->want[res];
+  }
   for (uint32_t k = 0; k < 2; k++) {
     Value y = op->regions[k]->last->args[i];
     if (!has_home(as, y) || inside(ir_def(as->f, y), op)) continue;

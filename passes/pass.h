@@ -10,6 +10,7 @@ typedef struct PassOpt {
   int64_t chunk;           // steps of a chunk, 0 = choose, 1 = no chunks
   int split_k;             // 0 = choose
   bool fast;               // @fast
+  bool finite;             // @finite: no input is inf or NaN
 } PassOpt;
 
 // True on success (whether or not anything changed); false with diagnostics.

@@ -102,6 +102,7 @@ static void write_reproducer(const Run *r, const char *names,
   if (o->chunk) buf_printf(&b, " --chunk=%lld", (long long)o->chunk);
   if (o->split_k) buf_printf(&b, " --split-k=%d", o->split_k);
   if (o->fast) buf_str(&b, " --fast");
+  if (o->finite) buf_str(&b, " --finite");
   buf_char(&b, '\n');
   buf_add(&b, input->at, input->n);
   write_file(r->cx, r->opt->reproducer, &b);

@@ -230,8 +230,10 @@ static Func *tile_func(Ctx *cx, Module *m, Func *f, const PassOpt *opt) {
              "a program may have at most 64 axes");
     return NULL;
   }
+  const char *target = opt->target ? opt->target : "cpu";
   Tiler t = {.cx = cx, .from = f, .plan = tile_plan(cx, f, opt),
-             .lazy = opt->target && target_is_gpu(opt->target)};
+             .lazy = target_is_gpu(target),
+             .careful = !opt->finite && !target_is_gpu(target)};
   t.to = ir_func(m, FK_PROGRAM, f->name);
   m->funcs.n--;  // the caller puts it where f stood
   t.to->span = f->span;

@@ -18,6 +18,8 @@ typedef struct Tiler {
   Func *to;             // tile level
   TilePlan plan;
   bool lazy;            // gauges follow only when they have to
+  bool careful;         // masked keys may be inf or NaN; a GPU's later passes
+                        // see to that themselves
   Value origin[64];     // per axis of `from`: scalar coordinate of this task
   Value coord[64];      // per axis: index tile (or scalar), 0 if none
   Value keep[64];       // per par axis: bool domain predicate, 0 if none

@@ -21,6 +21,7 @@ typedef struct KeyLoop {
   PassOrder order;
   const Region *domain, *local, *correct, *bounds, *classify;
   bool whole;            // the domain is `const true`
+  bool careful;          // see `visible`
   Type *types;           // of the accumulators, as tiles
   // of the loop body being made
   bool masked;
@@ -28,6 +29,7 @@ typedef struct KeyLoop {
   Value mask;            // bool over lanes and keys
   Value kmask;           // its part that does not vary with the lanes, or 0
   bool extent_only;      // kmask says `key < extent` only
+  bool exact;            // products key by key, masked ones left out
 } KeyLoop;
 
 static bool mapped(const ValueMap *m, Value v) {
@@ -98,9 +100,32 @@ static Value clean_load(KeyLoop *l, Builder *b, const Op *op, Value v,
   return keep_if(b, l->kmask, v, 0);
 }
 
+// Whether what is read for a masked key can reach v, a value of the local
+// region, past the fill: it is 0 * NaN then. Scores let nothing through.
+static bool exposed_in(const KeyLoop *l, Value v, Map *seen) {
+  const Func *f = l->t->from;
+  const Op *op = ir_def(f, v);
+  uint64_t known;
+  if (!op || !type_has_axis(ir_type(f, v), l->axis) || is_score(op) ||
+      op->code == OP_CONST)
+    return false;
+  if (map_get(seen, v, &known)) return known != 0;
+  bool r = op->code == OP_LOAD || op->code == OP_INDEX || op->nregions;
+  for (uint32_t i = 0; i < op->nargs && !r; i++)
+    r = exposed_in(l, op->args[i], seen);
+  map_put(seen, v, r);
+  return r;
+}
+
+static bool exposed(const KeyLoop *l, Value v) {
+  Map seen = {.arena = &l->t->cx->session};
+  return l->masked && exposed_in(l, v, &seen);
+}
+
 // Masked keys must not count in a running sum either.
 static bool masks_scan(const KeyLoop *l, const Op *op) {
   if (op->code != OP_SCAN || !l->masked) return false;
+  if (exposed(l, op->args[0])) return true;
   for (uint32_t i = 0; i < l->n; i++)
     if (l->local->params.at[i] == op->args[1] && listed(l->op, AT_GUARD, i))
       return true;
@@ -165,20 +190,53 @@ static Value repeat_uniform(KeyLoop *l, Builder *b, RKind k, Value v) {
   return ir_2(b, OP_POW, v, n);
 }
 
+static bool has_lanes(const KeyLoop *l, const Builder *b, Value v) {
+  return l->t->plan.lane >= 0 &&
+         type_has_axis(ir_type(b->fn, v), (uint32_t)l->t->plan.lane);
+}
+
+// Is v, of the stream, a load (cast or not)? clean_load has cleaned it.
+static bool is_loaded(const KeyLoop *l, Value v) {
+  const Op *op = ir_def(l->t->from, v);
+  while (op && op->code == OP_CAST) op = ir_def(l->t->from, op->args[0]);
+  return op && op->code == OP_LOAD && ir_type(l->t->from, op->res[0])->n > 1;
+}
+
+// An operand without anything of masked keys. What does not vary with the
+// lanes keeps what one lane sees and another does not: see `visible`.
+static Value clean_operand(KeyLoop *l, Builder *b, Value from, Value v,
+                           bool computed) {
+  if (computed) return keep_if(b, l->mask, v, 0);
+  bool loaded = is_loaded(l, from) || !type_has_axis(ir_type(b->fn, v), l->axis);
+  return loaded || !exposed(l, from) ? v : keep_if(b, l->kmask, v, 0);
+}
+
+// The sum of the products that the mask lets through, one by one.
+static Value exact_dot(KeyLoop *l, Builder *b, Value x, Value y,
+                       const IrAttr *over, DType acc) {
+  DType t = acc == DT_F64 ? DT_F64 : DT_F32;
+  Value p = ir_2(b, OP_MUL, ir_cast(b, t, x), ir_cast(b, t, y));
+  uint32_t axes[MAX_AXES];
+  for (uint32_t i = 0; i < over->n; i++) axes[i] = (uint32_t)over->list[i];
+  return ir_reduce(b, RK_SUM, keep_if(b, l->mask, p, 0), axes, over->n);
+}
+
 // A dot whose result is the accumulator's type takes it as third operand.
 static Value add_dot(KeyLoop *l, Builder *b, const Op *dot, ValueMap *m,
                      Value acc, bool guard, const Type *type) {
   Value x = need(l, b, dot->args[0], m), y = need(l, b, dot->args[1], m);
-  if (l->masked && (guard || l->fill == FILL_SELECT)) {
+  IrAttr over = *ir_attr(dot, AT_OVER);
+  if (l->exact)
+    return ir_2(b, OP_ADD, acc, exact_dot(l, b, x, y, &over, type->dtype));
+  if (l->masked) {
     // The computed operand is the one that varies with the lanes.
-    bool second = l->t->plan.lane >= 0 &&
-                  !type_has_axis(ir_type(b->fn, x), l->t->plan.lane) &&
-                  type_has_axis(ir_type(b->fn, y), l->t->plan.lane);
-    Value *p = second ? &y : &x;
-    *p = keep_if(b, l->mask, *p, 0);
+    bool all = guard || l->fill == FILL_SELECT;
+    bool xl = has_lanes(l, b, x), yl = has_lanes(l, b, y);
+    bool ex = exposed(l, dot->args[0]), ey = exposed(l, dot->args[1]);
+    x = clean_operand(l, b, dot->args[0], x, (xl || !yl) && (all || (xl && ex)));
+    y = clean_operand(l, b, dot->args[1], y, yl && ((all && !xl) || ey));
   }
   Value args[3] = {x, y, acc};
-  IrAttr over = *ir_attr(dot, AT_OVER);
   Op *d = ir_op(b, OP_DOT, args, 2, &over, 1, NULL, 1, 0);
   if (!type_eq(ir_type(b->fn, d->res[0]), type))
     return ir_2(b, OP_ADD, acc, d->res[0]);
@@ -186,14 +244,22 @@ static Value add_dot(KeyLoop *l, Builder *b, const Op *dot, ValueMap *m,
   return ir_op(b, OP_DOT, args, 3, &over, 1, NULL, 1, 0)->res[0];
 }
 
-static Value reduce_term(KeyLoop *l, Builder *b, Value v, RKind k,
-                         bool guard) {
-  Type t = *ir_type(b->fn, v);
-  bool select = l->masked && (guard || l->fill == FILL_SELECT);
+static Value reduce_term(KeyLoop *l, Builder *b, Value from, ValueMap *m,
+                         RKind k, bool guard) {
+  Value v = need(l, b, from, m);
+  bool select = l->masked &&
+                (guard || l->fill == FILL_SELECT || exposed(l, from));
   if (select) v = keep_if(b, l->mask, v, identity(k));
-  t = *ir_type(b->fn, v);
-  if (!type_has_axis(&t, l->axis)) return repeat_uniform(l, b, k, v);
+  if (!type_has_axis(ir_type(b->fn, v), l->axis))
+    return repeat_uniform(l, b, k, v);
   return ir_reduce(b, k == RK_COUNT ? RK_SUM : k, v, &l->axis, 1);
+}
+
+// The product over the keys of accumulator i, or NULL.
+static const Op *inner_of(const KeyLoop *l, uint32_t i, OpCode code) {
+  const Op *def = ir_def(l->t->from, region_yield(l->local)->args[i]);
+  bool inner = def && def->parent == l->local && def->code == code;
+  return inner && over_key(l, def) ? def : NULL;
 }
 
 // Accumulator i after this tile.
@@ -204,20 +270,17 @@ static Value update(KeyLoop *l, Builder *b, uint32_t i, ValueMap *m,
   Value yield = region_yield(l->local)->args[i];
   Value factor = region_yield(l->correct)->args[i];
   bool guard = listed(l->op, AT_GUARD, i);
-  const Op *def = ir_def(f, yield);
-  bool inner = def && def->parent == l->local &&
-               (def->code == OP_DOT || def->code == OP_REDUCE) &&
-               over_key(l, def);
+  const Op *dot = inner_of(l, i, OP_DOT), *red = inner_of(l, i, OP_REDUCE);
   Value term = 0;
-  if (!inner)
-    term = reduce_term(l, b, need(l, b, yield, m), k, guard);
-  else if (def->code == OP_REDUCE)
-    term = reduce_term(l, b, need(l, b, def->args[0], m),
-                       (RKind)ir_attr_i(def, AT_KIND, RK_SUM), guard);
+  if (red)
+    term = reduce_term(l, b, red->args[0], m,
+                       (RKind)ir_attr_i(red, AT_KIND, RK_SUM), guard);
+  else if (!dot)
+    term = reduce_term(l, b, yield, m, k, guard);
   Value acc = old;
   if (!is_const_value(f, factor, 1))
     acc = ir_2(b, OP_MUL, old, need(l, b, factor, cm));
-  if (!term) return add_dot(l, b, def, m, acc, guard, &l->types[i]);
+  if (dot) return add_dot(l, b, dot, m, acc, guard, &l->types[i]);
   return combine(b, k, acc, term);
 }
 
@@ -331,8 +394,8 @@ static Value hold_gauge(KeyLoop *l, Builder *b, uint32_t i, ValueMap *cm,
 }
 
 // One tile of keys from k0: new accumulators from old ones.
-static void body(KeyLoop *l, Builder *b, Value k0, bool masked,
-                 const ValueMap *pre, const Value *old, Value *out) {
+static void plain_body(KeyLoop *l, Builder *b, Value k0, bool masked,
+                       const ValueMap *pre, const Value *old, Value *out) {
   ValueMap m = tile_map_copy(l->t, pre), cm = tile_map_copy(l->t, pre);
   open_tile(l, b, k0, masked, &m);
   for (uint32_t i = 0; i < l->n; i++) {
@@ -345,6 +408,96 @@ static void body(KeyLoop *l, Builder *b, Value k0, bool masked,
     vmap_put(&cm, l->correct->params.at[l->n + i], out[i]);
   }
   l->t->coord[l->axis] = 0;
+}
+
+// The operand of a dot that all lanes share, if a lane may see a key of it
+// that another does not, and if it can be looked at before the pass; else 0.
+static bool before_pass(const KeyLoop *l, Value v) {
+  const Op *op = ir_def(l->t->from, v);
+  if (!op) {
+    for (uint32_t i = 0; i < l->local->params.n; i++)
+      if (l->local->params.at[i] == v) return false;
+    return true;
+  }
+  if (op->nregions) return false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!before_pass(l, op->args[i])) return false;
+  return true;
+}
+
+static Value shared_operand(const KeyLoop *l, uint32_t acc) {
+  const Op *dot = inner_of(l, acc, OP_DOT);
+  uint32_t lane = (uint32_t)l->t->plan.lane;
+  for (uint32_t i = 0; dot && i < 2; i++) {
+    Value v = dot->args[i];
+    const Type *t = ir_type(l->t->from, v);
+    if (!type_has_axis(t, lane) && type_has_axis(t, l->axis) &&
+        dtype_is_float(t->dtype) && before_pass(l, v))
+      return v;
+  }
+  return 0;
+}
+
+// A lane's weight of a key that only other lanes see is 0, but 0 * NaN is not.
+// So tiles in which the mask differs between lanes are looked at first: whether
+// all that the products share is finite. It nearly always is.
+static Value visible(KeyLoop *l, Builder *b, Value k0, const ValueMap *pre) {
+  ValueMap m = tile_map_copy(l->t, pre);
+  Value full = l->full, ok = 0;
+  l->full = 0;
+  open_tile(l, b, k0, true, &m);
+  for (uint32_t i = 0; i < l->n; i++) {
+    Value from = shared_operand(l, i), v = from ? need(l, b, from, &m) : 0;
+    if (!v) continue;
+    DType dt = ir_type(b->fn, v)->dtype == DT_F64 ? DT_F64 : DT_F32;
+    Value zero = ir_const_f(b, dt, 0);
+    v = ir_2(b, OP_MUL, ir_cast(b, dt, v), zero);
+    v = ir_reduce(b, RK_SUM, v, &l->axis, 1);  // lanes along the vectors
+    Type t = *ir_type(b->fn, v);
+    if (t.n) v = ir_reduce(b, RK_SUM, v, t.axis, t.n);
+    v = ir_2(b, OP_EQ, v, zero);
+    ok = ok ? ir_2(b, OP_AND, ok, v) : v;
+  }
+  l->t->coord[l->axis] = 0;
+  l->full = full;
+  return ok;
+}
+
+static Value visible_or_full(KeyLoop *l, Builder *b, Value k0,
+                             const ValueMap *pre) {
+  if (!l->full) return visible(l, b, k0, pre);
+  Type t = type_scalar(DT_BOOL);
+  Op *br = ir_op(b, OP_IF, &l->full, 1, NULL, 0, &t, 1, 2);
+  Builder in = *b;
+  in.before = NULL;
+  in.region = br->regions[0];
+  Value yes = ir_const_i(&in, DT_BOOL, 1);
+  ir_yield(&in, &yes, 1);
+  in.region = br->regions[1];
+  yes = visible(l, &in, k0, pre);
+  ir_yield(&in, &yes, 1);
+  return br->res[0];
+}
+
+static void body(KeyLoop *l, Builder *b, Value k0, bool masked,
+                 const ValueMap *pre, const Value *old, Value *out) {
+  if (!masked || !l->careful) {
+    plain_body(l, b, k0, masked, pre, old, out);
+    return;
+  }
+  Value ok = visible_or_full(l, b, k0, pre), full = l->full;
+  Op *br = ir_op(b, OP_IF, &ok, 1, NULL, 0, l->types, l->n, 2);
+  Builder in = {.fn = b->fn, .region = br->regions[0], .span = b->span};
+  plain_body(l, &in, k0, true, pre, old, out);
+  ir_yield(&in, out, l->n);
+  in.region = br->regions[1];
+  l->exact = true;
+  l->full = 0;
+  plain_body(l, &in, k0, true, pre, old, out);
+  ir_yield(&in, out, l->n);
+  l->exact = false;
+  l->full = full;
+  for (uint32_t i = 0; i < l->n; i++) out[i] = br->res[i];
 }
 
 // ---------------------------------------------------------------- loops
@@ -592,7 +745,12 @@ static KeyLoop key_loop(Tiler *t, const Op *op) {
   l.classify = op->nregions > 4 ? op->regions[4] : NULL;
   if (l.bounds && !l.bounds->last) l.bounds = NULL;
   if (l.classify && !l.classify->last) l.classify = NULL;
-  l.whole = is_const_value(t->from, region_yield(l.domain)->args[0], 1);
+  Value pred = region_yield(l.domain)->args[0];
+  l.whole = is_const_value(t->from, pred, 1);
+  if (!l.whole && t->careful && t->plan.lane >= 0 &&
+      type_has_axis(ir_type(t->from, pred), (uint32_t)t->plan.lane))
+    for (uint32_t i = 0; i < l.n; i++)
+      l.careful = l.careful || shared_operand(&l, i);
   return l;
 }
 

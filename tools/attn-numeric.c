@@ -19,13 +19,15 @@ static const char usage[] =
     "  --dim=A=1..9,T=f32  values of dims (default 1..9, const: the first)\n"
     "  --in=NAME=GEN(a,b)  input generator (default normal; integers 0..2)\n"
     "  --permute=DIM       then again with the axes of DIM permuted: the same\n"
+    "  --poison=DIM        then again with inf and NaN for some coordinates of\n"
+    "                      DIM: what the oracle finds finite must be right\n"
     "  --runs=N --seed=N   random shapes and inputs (default 10, 1)\n"
     "  --tol=X --rms=X     |x-ref| <= tol * (|ref|+rms(ref)); rms of that error\n"
     "  --target=T          CPU level (default: the best)\n"
     "  --summary           counts only\n";
 
 typedef struct Options {
-  const char *file, *list, *target, *permute;
+  const char *file, *list, *target, *permute, *poison;
   const char *dims[MAX_ITEMS], *ins[MAX_ITEMS];
   uint32_t ndims, nins;
   int runs;
@@ -72,6 +74,7 @@ static bool option(Ctx *cx, Options *o, const char *s) {
   if (starts(s, "--dim=", &v)) add_dims(cx, o, v);
   else if (starts(s, "--in=", &v) && o->nins < MAX_ITEMS) o->ins[o->nins++] = v;
   else if (starts(s, "--permute=", &v)) o->permute = v;
+  else if (starts(s, "--poison=", &v)) o->poison = v;
   else if (starts(s, "--runs=", &v)) o->runs = atoi(v);
   else if (starts(s, "--seed=", &v)) o->seed = strtoull(v, NULL, 10);
   else if (starts(s, "--tol=", &v)) o->tol = strtod(v, NULL);
@@ -248,6 +251,71 @@ static bool permuted(Work *w, DrvCall *c, const DrvReference *ref) {
   return drv_launch(c, w->code, NULL) && judge(w, c, ref);
 }
 
+// ---------------------------------------------------------------- poisoning
+static void poison_axis(NpyArray *x, int axis, const bool *bad) {
+  int64_t row = 1, n = x->shape[axis];
+  for (int i = axis + 1; i < x->rank; i++) row *= x->shape[i];
+  for (int64_t i = 0; i < x->count; i++) {
+    int64_t k = i / row % n;
+    if (bad[k])
+      dtype_store(x->dtype, (char *)x->data + i * dtype_size(x->dtype),
+                  k % 2 ? NAN : INFINITY);
+  }
+}
+
+static double element(const NpyArray *x, int64_t i) {
+  return dtype_load(x->dtype,
+                    (const char *)x->data + i * dtype_size(x->dtype));
+}
+
+// Where the oracle is finite: 0 if all is well, else the first wrong element.
+static int64_t wrong_element(Work *w, const DrvArg *a, const double *want) {
+  const NpyArray *x = &a->array;
+  double rms = rms_of(want, x->count);
+  for (int64_t i = 0; i < x->count; i++) {
+    double tol = 4 * w->o->tol;  // few keys may be left
+    bool ok = fabs(element(x, i) - want[i]) <= tol * (fabs(want[i]) + rms);
+    if (isfinite(want[i]) && !ok) return i + 1;
+  }
+  return 0;
+}
+
+// What a row does not see does not matter, whatever it is.
+static bool poisoned(Work *w, DrvCall *c) {
+  DrvReference ref;
+  int sym = find_sym(c, w->o->poison);
+  if (sym < 0) return false;
+  bool *bad = NEWN(&w->cx->session, bool, c->dims[sym] + 1);
+  for (int64_t k = 0; k < c->dims[sym]; k++) bad[k] = draw(w, 0, 7) == 0;
+  for (uint32_t i = 0; i < c->nargs; i++) {
+    DrvArg *a = &c->args[i];
+    if (a->scalar || a->out || !dtype_is_float(a->dtype)) continue;
+    for (uint32_t k = 0; k < a->rank; k++) {
+      const DimExpr *e = &c->prog->dims->exprs.at[a->axis[k].dim];
+      if (a->axis[k].kind == DRV_DIM && e->op == DIM_SYM && e->value == sym)
+        poison_axis(&a->array, (int)k, bad);
+    }
+  }
+  DrvSaved saved = drv_save(c);
+  if (!drv_launch(c, w->code, NULL) ||
+      !drv_reference(c, &saved, 1e9, w->o->seed, &ref))
+    return false;
+  bool ok = true;
+  for (uint32_t i = 0; i < c->nargs; i++) {
+    const DrvArg *a = &c->args[i];
+    int64_t at = a->out ? wrong_element(w, a, ref.want[i]) : 0;
+    if (!at) continue;
+    ok = false;
+    if (!w->o->summary)
+      printf("%s: poisoned: %s differs: element %lld is %.9g, not %.9g\n"
+             "    --seed=%llu, run %d, --dim=%s\n", c->prog->name,
+             a->param->name, (long long)at - 1, element(&a->array, at - 1),
+             ref.want[i][at - 1],
+             (unsigned long long)w->o->seed, w->at, shape_text(w, c));
+  }
+  return ok;
+}
+
 // ---------------------------------------------------------------- running
 static bool load(Work *w, DrvCall *c) {
   DrvOptions opt = {.prefix = "test", .verify_each = true};
@@ -272,6 +340,7 @@ static bool run_once(Work *w, bool *same) {
     return false;
   *same = judge(w, &c, &ref);
   if (*same && w->o->permute) *same = permuted(w, &c, &ref);
+  if (*same && w->o->poison) *same = poisoned(w, &c);
   return true;
 }
 

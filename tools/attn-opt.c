@@ -24,6 +24,7 @@ static const char usage[] =
     "  --target=NAME        target of schedules (default cpu)\n"
     "  --tile-q=N --tile-k=N --split-k=N   schedule overrides\n"
     "  --fast               allow @fast\n"
+    "  --finite             as @finite: no input is inf or NaN\n"
     "  -o FILE              output (default: standard output)\n"
     "  --print-passes       list the passes\n"
     "  --help               this text\n"
@@ -62,6 +63,7 @@ static const Flag flags[] = {
   {"--chunk=", AT(run.pass.chunk), 'i'},
   {"--split-k=", AT(run.pass.split_k), 'd'},
   {"--fast", AT(run.pass.fast), '1'},
+  {"--finite", AT(run.pass.finite), '1'},
   {"--print-passes", AT(list), '1'},
   {"--help", AT(help), '1'},
 };

@@ -1,9 +1,10 @@
 """The matrix of numeric cases: row functions x masks x types x shapes.
 
-    rows.py DIR [--every=N] [--from=I] [--runs=N]
+    rows.py DIR [--every=N] [--from=I] [--runs=N] [--poison=1]
 
 writes DIR/*.attn and DIR/list, one line for attn-numeric per program; of all
-programs every N-th, each on that many random shapes.
+programs every N-th, each on that many random shapes; with --poison also with
+inf and NaN among the keys.
 """
 import pathlib
 import sys
@@ -197,7 +198,7 @@ def cases():
 
 
 def main():
-    opt = {"every": 1, "from": 0, "runs": 6}
+    opt = {"every": 1, "from": 0, "runs": 6, "poison": 0}
     for arg in sys.argv[2:]:
         key, value = arg.lstrip("-").split("=")
         opt[key] = int(value)
@@ -215,6 +216,8 @@ def main():
             args.append(f"--rms={0.4 * tol:g}")
         if m == "all" and not ROWS[r]["order"]:
             args.append("--permute=Sk")
+        elif opt["poison"]:
+            args.append("--poison=Sk")
         args += [f"--in={x}" for x in inputs]
         lines.append(" ".join([f"{out}/{name}.attn"] + args))
     (out / "list").write_text("\n".join(lines) + "\n")

@@ -37,8 +37,10 @@ static PassOpt pass_options(const Decl *prog, const Target *t,
     for (uint32_t k = 0; k < s->settings.n; k++)
       apply_setting(&s->settings.at[k], &o);
   }
-  for (uint32_t i = 0; i < prog->attrs.n; i++)
+  for (uint32_t i = 0; i < prog->attrs.n; i++) {
     if (strcmp(prog->attrs.at[i].name, "fast") == 0) o.fast = true;
+    if (strcmp(prog->attrs.at[i].name, "finite") == 0) o.finite = true;
+  }
   if (opt->tile_q) o.tile_q = opt->tile_q;
   if (opt->tile_k) o.tile_k = opt->tile_k;
   if (opt->chunk) o.chunk = opt->chunk;
