@@ -17,11 +17,10 @@
 // possibly scaled first; and all the rest. The rest of a step runs while the
 // products of the step before are added up (intra-warpgroup overlap of
 // FlashAttention-3, arXiv 2407.08608, section 3.2, for any row function). Loops
-// without both kinds are left alone. Level mach, value form; sm_90a.
+// without both kinds are left alone, and programs for which warps has no rings.
+// Level mach, value form; sm_90a.
 // Needs: place. Tests: test/passes/stage/.
-#include "passes/pass.h"
-
-#include "ir/target.h"
+#include "passes/rings.h"
 
 enum { MAX_PRODUCTS = 8 };
 
@@ -416,8 +415,9 @@ static void region(Ctx *cx, Func *f, Region *r) {
 bool pass_stage(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;
-  if (!t || !t->gpu.arch) return true;
-  for (uint32_t i = 0; i < m->funcs.n; i++)
-    region(cx, m->funcs.at[i], m->funcs.at[i]->body);
+  Rings rings;
+  for (uint32_t i = 0; t && i < m->funcs.n; i++)
+    if (rings_plan(&rings, m->funcs.at[i], t))
+      region(cx, m->funcs.at[i], m->funcs.at[i]->body);
   return true;
 }

@@ -23,205 +23,14 @@
 // A program whose tiles depend on computed fragments, or whose rings do not
 // fit, stays as it is. Register counts: FlashAttention-3 (arXiv 2407.08608).
 // Level mach, value form; sm_90a. Needs: place. Tests: test/passes/warps/.
-#include "passes/pass.h"
-
 #include "ir/layout.h"
-#include "ir/target.h"
+#include "passes/rings.h"
 
 #include <assert.h>
-
-enum {
-  MAX_RINGS = 16,
-  WARPGROUP = 128,
-  MAX_GROUPS = 3,
-  RESERVE = 1024     // bytes of shared memory for barriers
-};
-
-typedef struct Ring {
-  const Op *site;          // one of its sfills
-  bool own;                // slots for each group
-  uint32_t fills;          // most fills in one body of a loop
-  uint32_t stages;
-  Value smem, full, empty; // the buffers
-} Ring;
-
-typedef struct Warps {
-  Func *f;
-  const Region *body;  // as it was
-  Arena *arena;
-  const Target *target;
-  uint32_t groups, nrings;
-  Ring rings[MAX_RINGS];
-  bool *wanted;        // by value: the producer needs it
-  bool *grouped;       // by value: depends on group()
-  bool changed, fails;
-} Warps;
 
 // Registers of a thread that produces and of one that computes, by groups.
 static const int64_t regs[MAX_GROUPS + 1][2] = {
     {0, 0}, {56, 240}, {24, 240}, {32, 160}};
-
-// ---------------------------------------------------------------- analysis
-static bool has_fill(const Op *op) {
-  if (op->code == OP_SFILL) return true;
-  for (uint32_t i = 0; i < op->nregions; i++)
-    for (const Op *o = op->regions[i]->first; o; o = o->next)
-      if (has_fill(o)) return true;
-  return false;
-}
-
-static void mark_grouped(Warps *w, const Region *r) {
-  for (const Op *op = r->first; op; op = op->next) {
-    bool g = op->code == OP_GROUP;
-    for (uint32_t i = 0; i < op->nargs; i++) g = g || w->grouped[op->args[i]];
-    for (uint32_t i = 0; i < op->nres; i++) w->grouped[op->res[i]] = g;
-    for (uint32_t i = 0; i < op->nregions; i++)
-      mark_grouped(w, op->regions[i]);
-  }
-}
-
-static void want(Warps *w, Value v) {
-  if (w->wanted[v] || w->grouped[v]) return;
-  if (ir_type(w->f, v)->kind == TK_TENSOR) return;
-  if (ir_type(w->f, v)->kind != TK_ELEM) w->fails = true;
-  w->wanted[v] = w->changed = true;
-}
-
-// Loops and branches are the same for all groups.
-static void want_same(Warps *w, Value v) {
-  if (w->grouped[v]) w->fails = true;
-  want(w, v);
-}
-
-static bool any_wanted(const Warps *w, const Op *op) {
-  for (uint32_t i = 0; i < op->nres; i++)
-    if (w->wanted[op->res[i]]) return true;
-  return false;
-}
-
-static void want_for(Warps *w, const Op *op) {
-  const Region *r = op->regions[0];
-  if (!has_fill(op) && !any_wanted(w, op)) return;
-  for (uint32_t i = 0; i < 3; i++) want_same(w, op->args[i]);
-  for (uint32_t i = 0; i < op->nres; i++) {
-    if (w->wanted[op->res[i]]) want(w, r->params.at[1 + i]);
-    if (!w->wanted[r->params.at[1 + i]]) continue;
-    want_same(w, op->args[3 + i]);
-    want_same(w, r->last->args[i]);
-  }
-}
-
-static void want_if(Warps *w, const Op *op) {
-  if (!has_fill(op) && !any_wanted(w, op)) return;
-  want_same(w, op->args[0]);
-  for (uint32_t i = 0; i < op->nres; i++)
-    for (uint32_t k = 0; k < 2 && w->wanted[op->res[i]]; k++)
-      want_same(w, op->regions[k]->last->args[i]);
-}
-
-// What a coordinate of one group's tile is made of.
-static void want_parts(Warps *w, Value v) {
-  const Op *op = ir_def(w->f, v);
-  if (!w->grouped[v]) {
-    want(w, v);
-    return;
-  }
-  if (!op || op->nregions) {
-    w->fails = true;
-    return;
-  }
-  for (uint32_t i = 0; i < op->nargs; i++) want_parts(w, op->args[i]);
-}
-
-static void want_region(Warps *w, const Region *r) {
-  for (const Op *op = r->last; op; op = op->prev) {
-    for (uint32_t i = 0; i < op->nregions; i++) want_region(w, op->regions[i]);
-    if (op->code == OP_FOR) want_for(w, op);
-    else if (op->code == OP_IF) want_if(w, op);
-    else if (op->code == OP_SFILL)
-      for (uint32_t i = 1; i < op->nargs; i++) want_parts(w, op->args[i]);
-    else if (any_wanted(w, op))
-      for (uint32_t i = 0; i < op->nargs; i++) want(w, op->args[i]);
-  }
-}
-
-static void analyse(Warps *w) {
-  w->wanted = NEWN(w->arena, bool, w->f->values.n);
-  w->grouped = NEWN(w->arena, bool, w->f->values.n);
-  mark_grouped(w, w->f->body);
-  do {
-    w->changed = false;
-    want_region(w, w->f->body);
-  } while (w->changed && !w->fails);
-}
-
-// ---------------------------------------------------------------- rings
-static bool fill_grouped(const Warps *w, const Op *op) {
-  for (uint32_t i = 1; i < op->nargs; i++)
-    if (w->grouped[op->args[i]]) return true;
-  return false;
-}
-
-static bool same_box(const Op *a, const Op *b) {
-  const IrAttr *x = ir_attr(a, AT_TILE), *y = ir_attr(b, AT_TILE);
-  for (uint32_t i = 0; i < x->n && x->n == y->n; i++)
-    if (x->list[i] != y->list[i]) return false;
-  return x->n == y->n;
-}
-
-static int ring_of(const Warps *w, const Op *op) {
-  for (uint32_t i = 0; i < w->nrings; i++) {
-    const Ring *r = &w->rings[i];
-    if (r->site->args[0] == op->args[0] && r->own == fill_grouped(w, op) &&
-        type_eq(ir_type(w->f, r->site->res[0]), ir_type(w->f, op->res[0])) &&
-        same_box(r->site, op))
-      return (int)i;
-  }
-  return -1;
-}
-
-// True if the tile is filled again and again while products run.
-static bool streams(const Op *op) {
-  for (const Region *r = op->parent; r; r = r->parent ? r->parent->parent : 0) {
-    if (!r->parent || r->parent->code != OP_FOR) continue;
-    for (const Op *o = r->first; o; o = o->next)
-      if (o->code == OP_WGMMA || o->code == OP_MMA) return true;
-  }
-  return false;
-}
-
-static void find_rings(Warps *w, const Region *r) {
-  uint32_t fills[MAX_RINGS] = {0};
-  for (const Op *op = r->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->nregions; i++) find_rings(w, op->regions[i]);
-    if (op->code != OP_SFILL) continue;
-    int at = ring_of(w, op);
-    if (at < 0 && w->nrings == MAX_RINGS) {
-      w->fails = true;
-      return;
-    }
-    if (at < 0) at = (int)w->nrings++;
-    Ring *ring = &w->rings[at];
-    if (!ring->site)
-      *ring = (Ring){.site = op, .own = fill_grouped(w, op), .stages = 1};
-    if (streams(op)) ring->stages = 2;
-    if (++fills[at] > ring->fills) ring->fills = fills[at];
-  }
-}
-
-static int64_t ring_bytes(const Warps *w, const Ring *r) {
-  return (int64_t)smem_bytes(ir_type(w->f, r->site->res[0])) * r->stages *
-         (r->own ? w->groups : 1);
-}
-
-static bool rings_fit(Warps *w) {
-  int64_t sum = 0;
-  for (uint32_t i = 0; i < w->nrings; i++) {
-    w->rings[i].stages *= w->rings[i].fills;
-    sum += ring_bytes(w, &w->rings[i]);
-  }
-  return sum <= w->target->gpu.smem - RESERVE;
-}
 
 static Value barrier(Builder *b, uint32_t n, int64_t count) {
   IrAttr at = attr_i(AT_ARRIVALS, count);
@@ -229,7 +38,7 @@ static Value barrier(Builder *b, uint32_t n, int64_t count) {
   return ir_op(b, OP_MBAR, NULL, 0, &at, 1, &t, 1, 0)->res[0];
 }
 
-static void make_ring(Warps *w, Builder *b, Ring *r) {
+static void make_ring(Rings *w, Builder *b, Ring *r) {
   uint32_t slots = r->stages * (r->own ? w->groups : 1);
   uint32_t readers = r->own ? 1 : w->groups;
   Type t = *ir_type(w->f, r->site->res[0]);
@@ -242,7 +51,7 @@ static void make_ring(Warps *w, Builder *b, Ring *r) {
 // ---------------------------------------------------------------- roles
 // One role's copy of the program. fills[i] counts those of ring i so far.
 typedef struct Role {
-  Warps *w;
+  Rings *w;
   bool producer;
   Value group;            // consumers
   ValueMap map;
@@ -281,7 +90,7 @@ static void wait_for(Builder *b, Value bar, Value slot, Value parity) {
   ir_op(b, OP_MBAR_WAIT, args, 3, NULL, 0, NULL, 0, 0);
 }
 
-static Value slot_of(const Warps *w, Builder *b, const Ring *ring, Value at) {
+static Value slot_of(const Rings *w, Builder *b, const Ring *ring, Value at) {
   Value args[] = {ring->smem, at};
   return ir_op(b, OP_SLOT, args, 2, NULL, 0, ir_type(w->f, ring->site->res[0]),
                1, 0)->res[0];
@@ -302,7 +111,7 @@ static Value part(Role *r, Builder *b, ValueMap *m, Value v) {
 
 static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
                       ValueMap *m) {
-  Ring *ring = &r->w->rings[ring_of(r->w, op)];
+  Ring *ring = &r->w->rings[rings_of(r->w, op)];
   Value at = t.slot;
   if (g) at = ir_2(b, OP_ADD, at, i32(b, g * ring->stages));
   wait_for(b, ring->empty, at,
@@ -330,7 +139,7 @@ static void is_group(Role *r, Builder *b, const Region *body, ValueMap *m,
 }
 
 static void produce(Role *r, Builder *b, const Op *op) {
-  uint32_t k = (uint32_t)ring_of(r->w, op);
+  uint32_t k = (uint32_t)rings_of(r->w, op);
   Turn t = turn_of(r, b, k);
   for (uint32_t g = 0; g < (r->w->rings[k].own ? r->w->groups : 1); g++) {
     ValueMap m = {.arena = r->w->arena};
@@ -378,7 +187,7 @@ static const Op *last_reader(const Op *fill) {
 }
 
 static Tile consume(Role *r, Builder *b, const Op *op) {
-  uint32_t k = (uint32_t)ring_of(r->w, op);
+  uint32_t k = (uint32_t)rings_of(r->w, op);
   Ring *ring = &r->w->rings[k];
   Turn t = turn_of(r, b, k);
   if (ring->own) {
@@ -400,8 +209,8 @@ static void give_back(const Role *r, Builder *b, const Tile *t) {
 static void copy_region(Role *r, const Region *from, Builder *b);
 
 // Rings that are filled inside op.
-static uint32_t rings_in(const Warps *w, const Op *op) {
-  if (op->code == OP_SFILL) return 1u << ring_of(w, op);
+static uint32_t rings_in(const Rings *w, const Op *op) {
+  if (op->code == OP_SFILL) return 1u << rings_of(w, op);
   uint32_t set = 0;
   for (uint32_t i = 0; i < op->nregions; i++)
     for (const Op *o = op->regions[i]->first; o; o = o->next)
@@ -510,16 +319,16 @@ static void copy_if(Role *r, const Op *op, Builder *b) {
 
 static bool skipped(const Role *r, const Op *op) {
   if (op->code == OP_LAUNCH) return true;
-  return r->producer && !any_wanted(r->w, op) && !has_fill(op);
+  return r->producer && !rings_wanted(r->w, op) && !rings_has_fill(op);
 }
 
 static void copy_op(Role *r, const Op *op, Builder *b) {
   b->span = op->span;
   if (op->code == OP_GROUP && !r->producer)
     vmap_put(&r->map, op->res[0], r->group);
-  else if (op->code == OP_FOR && (r->producer || has_fill(op)))
+  else if (op->code == OP_FOR && (r->producer || rings_has_fill(op)))
     copy_for(r, op, b);
-  else if (op->code == OP_IF && (r->producer || has_fill(op)))
+  else if (op->code == OP_IF && (r->producer || rings_has_fill(op)))
     copy_if(r, op, b);
   else
     ir_clone(b, r->w->f, op, &r->map, NULL);
@@ -543,7 +352,7 @@ static void copy_region(Role *r, const Region *from, Builder *b) {
   }
 }
 
-static void role(Warps *w, Region *to, bool producer) {
+static void role(Rings *w, Region *to, bool producer) {
   Role r = {.w = w, .producer = producer, .map = {.arena = w->arena}};
   if (!producer) r.group = ir_region_param(to, type_scalar(DT_I32), "wg");
   Builder b = {.fn = w->f, .region = to, .span = NOWHERE};
@@ -552,7 +361,8 @@ static void role(Warps *w, Region *to, bool producer) {
   ir_yield(&b, NULL, 0);
 }
 
-static void specialize(Warps *w, const Op *launch) {
+static void specialize(Rings *w) {
+  const Op *launch = w->body->first;
   w->f->body = ir_region(w->f, NULL);
   for (uint32_t i = 0; i < w->f->params.n; i++)
     ir_info(w->f, w->f->params.at[i].v)->region = w->f->body;
@@ -572,23 +382,12 @@ static void specialize(Warps *w, const Op *launch) {
   role(w, roles->regions[1], false);
 }
 
-static void run(Ctx *cx, Func *f, const Target *t) {
-  const Op *launch = f->body->first;
-  Warps w = {.f = f, .body = f->body, .arena = f->mod->arena, .target = t};
-  (void)cx;
-  if (!launch || launch->code != OP_LAUNCH) return;
-  w.groups = (uint32_t)ir_attr_i(launch, AT_THREADS, 0) / WARPGROUP;
-  if (w.groups < 1 || w.groups > MAX_GROUPS) return;
-  analyse(&w);
-  find_rings(&w, f->body);
-  if (w.fails || !w.nrings || !rings_fit(&w)) return;
-  specialize(&w, launch);
-}
-
 bool pass_warps(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)cx;
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;
-  if (!t || !t->gpu.arch) return true;
-  for (uint32_t i = 0; i < m->funcs.n; i++) run(cx, m->funcs.at[i], t);
+  Rings w;
+  for (uint32_t i = 0; t && i < m->funcs.n; i++)
+    if (rings_plan(&w, m->funcs.at[i], t)) specialize(&w);
   return true;
 }

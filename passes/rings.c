@@ -1,0 +1,180 @@
+// Rings of shared tiles. The producer runs the scalar part of a program that
+// says which tiles are wanted: loops, their bounds, coordinates; `wanted` is
+// that part, found backwards from the sfills.
+#include "passes/rings.h"
+
+#include "ir/layout.h"
+
+enum { RESERVE = 1024 };   // bytes of shared memory for barriers
+
+bool rings_has_fill(const Op *op) {
+  if (op->code == OP_SFILL) return true;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      if (rings_has_fill(o)) return true;
+  return false;
+}
+
+static void mark_grouped(Rings *w, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    bool g = op->code == OP_GROUP;
+    for (uint32_t i = 0; i < op->nargs; i++) g = g || w->grouped[op->args[i]];
+    for (uint32_t i = 0; i < op->nres; i++) w->grouped[op->res[i]] = g;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      mark_grouped(w, op->regions[i]);
+  }
+}
+
+static void want(Rings *w, Value v) {
+  if (w->wanted[v] || w->grouped[v]) return;
+  if (ir_type(w->f, v)->kind == TK_TENSOR) return;
+  if (ir_type(w->f, v)->kind != TK_ELEM) w->fails = true;
+  w->wanted[v] = w->changed = true;
+}
+
+// Loops and branches are the same for all groups.
+static void want_same(Rings *w, Value v) {
+  if (w->grouped[v]) w->fails = true;
+  want(w, v);
+}
+
+bool rings_wanted(const Rings *w, const Op *op) {
+  for (uint32_t i = 0; i < op->nres; i++)
+    if (w->wanted[op->res[i]]) return true;
+  return false;
+}
+
+static void want_for(Rings *w, const Op *op) {
+  const Region *r = op->regions[0];
+  if (!rings_has_fill(op) && !rings_wanted(w, op)) return;
+  for (uint32_t i = 0; i < 3; i++) want_same(w, op->args[i]);
+  for (uint32_t i = 0; i < op->nres; i++) {
+    if (w->wanted[op->res[i]]) want(w, r->params.at[1 + i]);
+    if (!w->wanted[r->params.at[1 + i]]) continue;
+    want_same(w, op->args[3 + i]);
+    want_same(w, r->last->args[i]);
+  }
+}
+
+static void want_if(Rings *w, const Op *op) {
+  if (!rings_has_fill(op) && !rings_wanted(w, op)) return;
+  want_same(w, op->args[0]);
+  for (uint32_t i = 0; i < op->nres; i++)
+    for (uint32_t k = 0; k < 2 && w->wanted[op->res[i]]; k++)
+      want_same(w, op->regions[k]->last->args[i]);
+}
+
+// What a coordinate of one group's tile is made of.
+static void want_parts(Rings *w, Value v) {
+  const Op *op = ir_def(w->f, v);
+  if (!w->grouped[v]) {
+    want(w, v);
+    return;
+  }
+  if (!op || op->nregions) {
+    w->fails = true;
+    return;
+  }
+  for (uint32_t i = 0; i < op->nargs; i++) want_parts(w, op->args[i]);
+}
+
+static void want_region(Rings *w, const Region *r) {
+  for (const Op *op = r->last; op; op = op->prev) {
+    for (uint32_t i = 0; i < op->nregions; i++) want_region(w, op->regions[i]);
+    if (op->code == OP_FOR) want_for(w, op);
+    else if (op->code == OP_IF) want_if(w, op);
+    else if (op->code == OP_SFILL)
+      for (uint32_t i = 1; i < op->nargs; i++) want_parts(w, op->args[i]);
+    else if (rings_wanted(w, op))
+      for (uint32_t i = 0; i < op->nargs; i++) want(w, op->args[i]);
+  }
+}
+
+static void analyse(Rings *w) {
+  w->wanted = NEWN(w->arena, bool, w->f->values.n);
+  w->grouped = NEWN(w->arena, bool, w->f->values.n);
+  mark_grouped(w, w->f->body);
+  do {
+    w->changed = false;
+    want_region(w, w->f->body);
+  } while (w->changed && !w->fails);
+}
+
+// ---------------------------------------------------------------- rings
+static bool fill_grouped(const Rings *w, const Op *op) {
+  for (uint32_t i = 1; i < op->nargs; i++)
+    if (w->grouped[op->args[i]]) return true;
+  return false;
+}
+
+static bool same_box(const Op *a, const Op *b) {
+  const IrAttr *x = ir_attr(a, AT_TILE), *y = ir_attr(b, AT_TILE);
+  for (uint32_t i = 0; i < x->n && x->n == y->n; i++)
+    if (x->list[i] != y->list[i]) return false;
+  return x->n == y->n;
+}
+
+int rings_of(const Rings *w, const Op *op) {
+  for (uint32_t i = 0; i < w->nrings; i++) {
+    const Ring *r = &w->rings[i];
+    if (r->site->args[0] == op->args[0] && r->own == fill_grouped(w, op) &&
+        type_eq(ir_type(w->f, r->site->res[0]), ir_type(w->f, op->res[0])) &&
+        same_box(r->site, op))
+      return (int)i;
+  }
+  return -1;
+}
+
+// True if the tile is filled again and again while products run.
+static bool streams(const Op *op) {
+  for (const Region *r = op->parent; r; r = r->parent ? r->parent->parent : 0) {
+    if (!r->parent || r->parent->code != OP_FOR) continue;
+    for (const Op *o = r->first; o; o = o->next)
+      if (o->code == OP_WGMMA || o->code == OP_MMA) return true;
+  }
+  return false;
+}
+
+static void find_rings(Rings *w, const Region *r) {
+  uint32_t fills[MAX_RINGS] = {0};
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++) find_rings(w, op->regions[i]);
+    if (op->code != OP_SFILL) continue;
+    int at = rings_of(w, op);
+    if (at < 0 && w->nrings == MAX_RINGS) {
+      w->fails = true;
+      return;
+    }
+    if (at < 0) at = (int)w->nrings++;
+    Ring *ring = &w->rings[at];
+    if (!ring->site)
+      *ring = (Ring){.site = op, .own = fill_grouped(w, op), .stages = 1};
+    if (streams(op)) ring->stages = 2;
+    if (++fills[at] > ring->fills) ring->fills = fills[at];
+  }
+}
+
+static int64_t ring_bytes(const Rings *w, const Ring *r) {
+  return (int64_t)smem_bytes(ir_type(w->f, r->site->res[0])) * r->stages *
+         (r->own ? w->groups : 1);
+}
+
+static bool rings_fit(Rings *w) {
+  int64_t sum = 0;
+  for (uint32_t i = 0; i < w->nrings; i++) {
+    w->rings[i].stages *= w->rings[i].fills;
+    sum += ring_bytes(w, &w->rings[i]);
+  }
+  return sum <= w->target->gpu.smem - RESERVE;
+}
+
+bool rings_plan(Rings *w, Func *f, const Target *t) {
+  const Op *launch = f->body->first;
+  *w = (Rings){.f = f, .body = f->body, .arena = f->mod->arena, .target = t};
+  if (!t->gpu.arch || !launch || launch->code != OP_LAUNCH) return false;
+  w->groups = (uint32_t)ir_attr_i(launch, AT_THREADS, 0) / WARPGROUP;
+  if (w->groups < 1 || w->groups > MAX_GROUPS) return false;
+  analyse(w);
+  find_rings(w, f->body);
+  return !w->fails && w->nrings && rings_fit(w);
+}

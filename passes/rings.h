@@ -1,0 +1,41 @@
+// Rings of shared tiles: what a producer warp would load for a program in value
+// form. Used by stage (is it worth it?) and warps (do it).
+#ifndef ATTNC_PASSES_RINGS_H
+#define ATTNC_PASSES_RINGS_H
+
+#include "ir/target.h"
+#include "passes/pass.h"
+
+enum { MAX_RINGS = 16, WARPGROUP = 128, MAX_GROUPS = 3 };
+
+// sfills of one tensor with one box share a ring, so that copies of a loop's
+// body go on where the last one stopped.
+typedef struct Ring {
+  const Op *site;          // one of its sfills
+  bool own;                // slots for each group
+  uint32_t fills;          // most fills in one body of a loop
+  uint32_t stages;
+  Value smem, full, empty; // the buffers (warps)
+} Ring;
+
+typedef struct Rings {
+  Func *f;
+  const Region *body;      // in value form
+  Arena *arena;
+  const Target *target;
+  uint32_t groups, nrings;
+  Ring rings[MAX_RINGS];
+  bool *wanted;            // by value: the producer needs it
+  bool *grouped;           // by value: depends on group()
+  bool changed, fails;
+} Rings;
+
+// False if the tiles wanted depend on fragments, or the rings do not fit into
+// shared memory.
+bool rings_plan(Rings *w, Func *f, const Target *t);
+bool rings_has_fill(const Op *op);
+// The producer needs a result of op.
+bool rings_wanted(const Rings *w, const Op *op);
+int rings_of(const Rings *w, const Op *sfill);
+
+#endif
