@@ -90,6 +90,13 @@ typedef struct Point {
   Value *from, *to;  // per axis: what this panel needs of it, 0: all
 } Point;
 
+// How many units of its tile the grid's lane axis still has in this task.
+typedef struct End {
+  int64_t unit;
+  Value v;
+} End;
+enum { MAX_ENDS = 4 };
+
 typedef struct Undo {
   Map *map;
   uint64_t key;
@@ -128,6 +135,8 @@ typedef struct Assign {
   Value *seen;           // per value: stamp of the last walk
   Value stamp;
   Roots pending;
+  End ends[MAX_ENDS];
+  uint32_t nends;
   const Region *region;  // whose ops are being emitted
 } Assign;
 

@@ -39,10 +39,34 @@ static bool one_panel(Assign *as) {
          n == 1;
 }
 
+// How many units of the tile of the grid's lanes the axis still has; 0 if
+// that is all of them. Lanes behind its end are computed for nobody.
+static Value inside_axis(Assign *as, Dim tile, int64_t unit) {
+  DimTab *d = &as->m->dims;
+  Dim extent = as->f->axes.at[as->par].extent;
+  int64_t n;
+  if (!dim_known(d, tile, &n) || dim_divisor(d, extent) % n == 0) return 0;
+  for (uint32_t i = 0; i < as->nends; i++)
+    if (as->ends[i].unit == unit) return as->ends[i].v;
+  Builder *b = &as->top;
+  Type t = type_scalar(DT_I64);
+  IrAttr at = attr_i(AT_AXIS, as->par);
+  Value o = ir_op(b, OP_ORIGIN, NULL, 0, &at, 1, &t, 1, 0)->res[0];
+  Value left = ir_2(b, OP_SUB, ir_dim(b, extent), o);
+  left = ir_2(b, OP_ADD, left, em_int(as, unit - 1));
+  left = ir_2(b, OP_FLOORDIV, left, em_int(as, unit));
+  left = ir_2(b, OP_MIN, left, em_int(as, (n + unit - 1) / unit));
+  if (as->nends < MAX_ENDS) as->ends[as->nends++] = (End){unit, left};
+  return left;
+}
+
 // Panels of one piece; of all of them if there is one only.
 static Loop panel_open(Assign *as, const Pieces *p, uint32_t piece) {
   Value lo = em_int(as, p->n > 1 ? p->at[piece] : 0);
   Value hi = p->n > 1 ? em_int(as, p->at[piece + 1]) : em_dim(as, npanels(as));
+  Value end = p->n == 1 && as->pt.lane == as->par && !one_panel(as)
+                  ? inside_axis(as, as->pt.lane_size, as->pt.width) : 0;
+  if (end) hi = end;
   Loop l = loop_open(as, lo, hi, 1, NULL, 0, "panel");
   as->pt.panel = l.iv;
   as->pt.x0 = em_2(as, OP_MUL, l.iv, em_int(as, as->pt.width));
@@ -379,6 +403,9 @@ static void loop_piece(Nest *n, uint32_t level, const Pieces *p, uint32_t i) {
     lo = em_int(as, p->at[i]);
     hi = em_int(as, p->at[i + 1]);
   }
+  Value end = (int)a == as->par && !red && !pair && p->n == 1
+                  ? inside_axis(as, size, 1) : 0;
+  if (end) hi = end;
   Loop l = loop_open(as, lo, hi, 1, n->acc,
                      red ? n->nacc : 0, as->f->axes.at[a].name);
   if (n->reverse && red && l.op) {

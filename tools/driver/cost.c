@@ -71,14 +71,14 @@ static void copy_params(Func *to, const Func *from, ValueMap *map) {
   }
 }
 
-static void build_probe(const char *name, Value p, const Slice *s,
-                        int64_t rows, const Count *c, Probe *out) {
+static void build_probe(Value p, const Slice *s, int64_t rows, const Count *c,
+                        Probe *out) {
   Module *m = c->m;
   const Func *f = c->f;
   Dim n = dim_const(&m->dims, rows);
   for (uint32_t i = 0; i < f->axes.n; i++)
     if (s->axes >> i & 1) out->axis[out->n++] = i;
-  Func *g = out->f = ir_func(m, FK_PROGRAM, name);
+  Func *g = out->f = ir_func(m, FK_PROGRAM, ".count");
   ValueMap map = {.arena = m->arena};
   copy_params(g, f, &map);
   Dim shape[2] = {n, dim_const(&m->dims, out->n)};
@@ -130,7 +130,9 @@ static bool run_probe(Count *c, const Probe *p, int64_t rows, int64_t *at,
   args[n] = (InterpTensor){DT_I64, 2, {rows, p->n}, {p->n, 1}, at, 0, false};
   args[n + 1] = (InterpTensor){DT_F64, 1, {rows}, {1}, hit, 0, false};
   InterpOpt o = {.seed = 1};
-  return ir_interp(cx, c->m, p->f->name, args, c->dims, &o);
+  bool ok = ir_interp(cx, c->m, p->f->name, args, c->dims, &o);
+  c->m->funcs.n--;  // the next probe has the same name
+  return ok;
 }
 
 static double mean(const double *v, int64_t n) {
@@ -195,7 +197,7 @@ static bool touched(Count *c, Value pred, const Slice *s, double *share) {
   bool all = tiles <= MAX_TILES;
   int64_t n = all ? (int64_t)tiles : MAX_TILES;
   Probe p = {0};
-  build_probe(".touch", pred, s, n * per, c, &p);
+  build_probe(pred, s, n * per, c, &p);
   int64_t *at = NEWN(a, int64_t, n * per * p.n + 1);
   double *part = NEWN(a, double, n + 1), *hit = NEWN(a, double, n * per + 1);
   for (int64_t t = 0; t < n; t++) {
@@ -224,7 +226,7 @@ static bool visible(Count *c, const Op *op, DrvKeys *out) {
   out->exact = out->pairs <= EXACT_PAIRS;
   int64_t rows = out->exact ? (int64_t)out->pairs : SAMPLES;
   Probe p = {0};
-  build_probe(".count", op->args[0], &s, rows, c, &p);
+  build_probe(op->args[0], &s, rows, c, &p);
   int64_t *at = NEWN(a, int64_t, rows * p.n + 1);
   double *hit = NEWN(a, double, rows);
   coordinates(c, &p, out->exact, rows, at);
