@@ -201,37 +201,39 @@ static void handle(Ls *ls, const json_t *msg) {
   arena_reset(&ls->scratch, none);
 }
 
-// A request that is still waiting is answered at once when it is cancelled.
-json_t *ls_cancel(Ls *ls, const json_t *params, LsError *err) {
-  const json_t *id = json_object_get(params, "id");
-  (void)err;
-  for (uint32_t i = 0; id && i < ls->queue.n; i++) {
-    json_t *m = ls->queue.at[i];
-    if (!m || !json_equal(json_object_get(m, "id"), id) ||
-        !json_object_get(m, "method"))
-      continue;
-    reply_error(ls, id, E_CANCELLED, "cancelled");
-    json_decref(m);
-    ls->queue.at[i] = NULL;
-  }
-  if (id) children_cancel(ls, id);
-  return NULL;
-}
-
 static bool is_cancel(const json_t *m) {
   const char *name = js_get_str(m, "method");
   return name && strcmp(name, "$/cancelRequest") == 0;
 }
 
+// Requests that wait are cancelled by ls_work; this one is for children.
+json_t *ls_cancel(Ls *ls, const json_t *params, LsError *err) {
+  const json_t *id = json_object_get(params, "id");
+  (void)err;
+  if (id) children_cancel(ls, id);
+  return NULL;
+}
+
+// Does a later message of the queue cancel this request?
+static bool is_cancelled(const Ls *ls, uint32_t at) {
+  const json_t *id = json_object_get(ls->queue.at[at], "id");
+  if (!id || !js_get_str(ls->queue.at[at], "method")) return false;
+  for (uint32_t i = at + 1; i < ls->queue.n; i++) {
+    const json_t *m = ls->queue.at[i];
+    const json_t *which = is_cancel(m) ? js_path(m, "params.id") : NULL;
+    if (which && json_equal(which, id)) return true;
+  }
+  return false;
+}
+
 void ls_work(Ls *ls) {
-  LsError err = {0};
-  for (uint32_t i = 0; i < ls->queue.n && ls->state == LS_READY; i++)
-    if (ls->queue.at[i] && is_cancel(ls->queue.at[i]))
-      ls_cancel(ls, json_object_get(ls->queue.at[i], "params"), &err);
   for (uint32_t i = 0; i < ls->queue.n; i++) {
+    bool skip = ls->state == LS_READY && is_cancelled(ls, i);
     json_t *m = ls->queue.at[i];
     ls->queue.at[i] = NULL;
-    if (m && ls->state != LS_EXITED && !is_cancel(m)) handle(ls, m);
+    if (skip) reply_error(ls, json_object_get(m, "id"), E_CANCELLED,
+                          "cancelled");
+    else if (ls->state != LS_EXITED) handle(ls, m);
     json_decref(m);
   }
   ls->queue.n = 0;
