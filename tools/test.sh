@@ -75,7 +75,7 @@ build_in "$ROOT/build-asan" -DATTNC_SANITIZE=ON
 export ASAN_OPTIONS=detect_leaks=0
 # The numeric matrix and the whole command line would take most of the time.
 run_lit sanitized "$ROOT/build-asan" --filter \
-  "${SANITIZED_TESTS:-(parse|check|fmt|diag|ir|passes|lower|runtime)/}"
+  "${SANITIZED_TESTS:-(parse|check|fmt|diag|ir|passes|lower|runtime|lsp)/}"
 unset ASAN_OPTIONS
 
 echo "building the fuzz targets .."

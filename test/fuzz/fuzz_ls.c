@@ -11,6 +11,9 @@
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+// Steps done so far: edits, requests, broken messages, comparisons.
+extern uint64_t fuzz_ls_steps[4];
+uint64_t fuzz_ls_steps[4];
 
 #define URI "file:///w/fuzz.attn"
 enum { MAX_TEXT = 6000 };
@@ -327,6 +330,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   open_text(&s, &m);
   while (in.at < in.end) {
     uint32_t op = take(&in) % 24;
+    fuzz_ls_steps[op < 12 ? 0 : op < 17 ? 1 : op < 22 ? 2 : 3]++;
     if (op < 12) edit(&s, &m, &in);
     else if (op < 17) query(&s, &m, &in);
     else if (op < 20) broken(&s, &m, &in);

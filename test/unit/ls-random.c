@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+extern uint64_t fuzz_ls_steps[4];
 
 static uint64_t next(uint64_t *s) {   // xorshift64*
   *s ^= *s >> 12;
@@ -27,6 +28,9 @@ int main(int argc, char **argv) {
     if (argc > 3) printf("session %d\n", i), fflush(stdout);
     LLVMFuzzerTestOneInput(script, sizeof script);
   }
-  printf("%d sessions from seed %" PRIu64 "\n", sessions, seed);
+  const uint64_t *n = fuzz_ls_steps;
+  printf("%d sessions from seed %" PRIu64 ": %" PRIu64 " edits, %" PRIu64
+         " requests, %" PRIu64 " broken messages, %" PRIu64 " comparisons\n",
+         sessions, seed, n[0], n[1], n[2], n[3] + (uint64_t)sessions);
   return 0;
 }

@@ -84,6 +84,24 @@ static void declaration(const Unit *u, const Decl *d, Buf *out) {
   params(u, d, out);
 }
 
+// The comment a file begins with, if it is not a declaration's own.
+static void file_text(const Unit *u, Buf *out) {
+  const char *s = u->source->text;
+  uint32_t first = u->decls.n ? u->decls.at[0]->span.lo : u->source->len;
+  for (uint32_t i = 0; i < u->trivia.n; i++) {
+    const Trivia *t = &u->trivia.at[i];
+    if (t->kind != TR_COMMENT || t->span.lo > first || s[t->span.lo + 1] == '#')
+      break;
+    uint32_t lo = t->span.lo + 1;
+    while (lo < t->span.hi && s[lo] == ' ') lo++;
+    buf_add(out, s + lo, t->span.hi - lo);
+    buf_char(out, '\n');
+    if (i + 1 == u->trivia.n || u->trivia.at[i + 1].kind != TR_COMMENT)
+      buf_char(out, '\n');
+    if (i + 1 < u->trivia.n && u->trivia.at[i + 1].kind == TR_BLANK) break;
+  }
+}
+
 static int document(Session *s, void *data) {
   (void)data;
   Source *src = session_read(s, s->cli->inputs.at[0]);
@@ -91,6 +109,7 @@ static int document(Session *s, void *data) {
   if (!u || !u->syntax_ok) return EXIT_OK;
   Buf out = {.arena = &s->cx.session};
   buf_printf(&out, "# %s\n\n", path_stem(&s->cx.session, src->path));
+  if (!s->cli->fn) file_text(u, &out);
   for (uint32_t i = 0; i < u->decls.n; i++) {
     const Decl *d = u->decls.at[i];
     if (s->cli->fn && (!d->name || strcmp(d->name, s->cli->fn))) continue;
