@@ -15,6 +15,7 @@
 #define ATTNC_CODEGEN_CODEGEN_H
 
 #include "ir/ir.h"
+#include "ir/target.h"
 #include "runtime/attn_abi.h"
 
 // Postfix code of attn_abi.h ("expressions"): words of enum attn_xop with
@@ -132,6 +133,41 @@ bool cg_compile_on(Ctx *cx, uint32_t threads, const CgProgram *progs,
 // `guard` names the file: letters, digits and others that become _.
 bool cg_header(Ctx *cx, const CgProgram *progs, uint32_t n, const char *guard,
                Buf *out);
+
+// ---------------------------------------------------------------- GPU
+// A tensor map that a kernel expects, as attn_gpu_map of attn_abi.h.
+typedef struct CgMapRecord {
+  uint32_t tensor, rank, swizzle;
+  uint8_t axis[8];
+  uint16_t box[8];
+} CgMapRecord;
+
+// What a launch must know of a kernel, and what ptxas said about it.
+typedef struct CgKernelRecord {
+  const Func *func;
+  const char *symbol;
+  uint32_t threads, occupancy, shared_bytes, block_bytes;
+  bool persistent, counter;
+  Vec(CgMapRecord) maps;
+  uint32_t registers, spill_bytes;   // of a thread; after cg_ptxas
+} CgKernelRecord;
+
+typedef Vec(CgKernelRecord) CgKernels;
+
+// PTX (CG_ASM) or LLVM text (CG_LLVM_RAW, CG_LLVM) of all programs of m, a
+// module of level mach of a GPU: one kernel each, <prefix>_<name>. Appends to
+// *out; *kernels (may be NULL) gets a record each, in the session arena.
+bool cg_gpu(Ctx *cx, const Module *m, const char *prefix, CgEmit what,
+            Buf *out, CgKernels *kernels);
+
+// The assembler: $ATTNC_PTXAS, else `ptxas` of PATH, else that of
+// /usr/local/cuda. NULL if there is none.
+const char *cg_ptxas_path(Ctx *cx);
+// Assembles PTX for target t and appends the cubin. Registers and spills of
+// the kernels (may be NULL) are filled in; `log` (may be NULL) gets what ptxas
+// wrote. False with a diagnostic if there is no ptxas or it fails.
+bool cg_ptxas(Ctx *cx, const Target *t, const char *ptx, size_t n, Buf *cubin,
+              CgKernels *kernels, Buf *log);
 
 // An object made by cg_compile for this machine, loaded. NULL with
 // diagnostics.

@@ -85,19 +85,22 @@ static LLVMValueRef emit_div(Cg *g, const Op *op) {
   return LLVMBuildFDiv(B, arg(g, op, 0), arg(g, op, 1), "");
 }
 
+// log2 of a constant divisor that is a power of two, else -1.
+static int shift_of(const Cg *g, Value d) {
+  double c;
+  const Op *def = ir_def(g->fn, d);
+  if (def && def->code == OP_SPLAT) d = def->args[0];
+  if (!ir_const_value(g->fn, d, &c) || c <= 0) return -1;
+  uint64_t n = (uint64_t)c;
+  return (n & (n - 1)) == 0 ? __builtin_ctzll(n) : -1;
+}
+
 static LLVMValueRef emit_floordiv(Cg *g, const Op *op) {
   LLVMValueRef x = arg(g, op, 0), y = arg(g, op, 1), z;
   z = cg_iconst(g, cg_of(x), 0);
-  double c;
-  Value d = op->args[1];
-  const Op *def = ir_def(g->fn, d);
-  if (def && def->code == OP_SPLAT) d = def->args[0];
-  if (ir_const_value(g->fn, d, &c) && c > 0) {
-    int64_t n = (int64_t)c;
-    if ((n & (n - 1)) == 0)
-      return LLVMBuildAShr(B, x, cg_iconst(g, cg_of(x),
-                                           __builtin_ctzll((uint64_t)n)), "");
-  }
+  int shift = shift_of(g, op->args[1]);
+  if (shift >= 0)
+    return LLVMBuildAShr(B, x, cg_iconst(g, cg_of(x), shift), "");
   LLVMValueRef q = LLVMBuildSDiv(B, x, y, ""), r = LLVMBuildSRem(B, x, y, "");
   LLVMValueRef differ = LLVMBuildICmp(B, LLVMIntSLT, LLVMBuildXor(B, r, y, ""),
                                       z, "");
@@ -107,9 +110,15 @@ static LLVMValueRef emit_floordiv(Cg *g, const Op *op) {
 }
 
 static LLVMValueRef emit_mod(Cg *g, const Op *op) {
+  LLVMValueRef x = arg(g, op, 0);
+  int shift = shift_of(g, op->args[1]);
+  if (shift >= 0) {
+    LLVMValueRef low = cg_iconst(g, cg_of(x), ((int64_t)1 << shift) - 1);
+    return LLVMBuildAnd(B, x, low, "");
+  }
   LLVMValueRef q = emit_floordiv(g, op);
   LLVMValueRef m = LLVMBuildMul(B, q, arg(g, op, 1), "");
-  return LLVMBuildSub(B, arg(g, op, 0), m, "");
+  return LLVMBuildSub(B, x, m, "");
 }
 
 // The larger (or smaller), NaN if either is; of zeros any. One instruction on

@@ -47,8 +47,8 @@ static bool check_roles(Verifier *v, const Op *op) {
   const Op *launch = ir_launch(v->f);
   int64_t sum = 0;
   uint32_t n = op->nregions;
-  if (op->parent != v->f->body)
-    return verify_fail(v, op, "stands inside a region");
+  if (op->parent != v->f->body || op->next)
+    return verify_fail(v, op, "must be the last op of the function");
   if (teams->n != n || groups->n != n ||
       !same_length(ir_attr(op, AT_TEAMREGS), n))
     return verify_fail(v, op, "needs one entry per region in each list");
@@ -102,7 +102,14 @@ static bool check_freduce(Verifier *v, const Op *op) {
   if (!is_whole(x) || !is_pos(pos)) return wrong_operand(v, op, 0);
   bool ok = r->kind == TK_FRAG && r->dtype == x->dtype &&
             slice_of(r, x, 1 - (uint32_t)pos, r->partial);
-  return ok || wrong_result(v, op);
+  if (!ok) return wrong_result(v, op);
+  // fcombine could not tell parts from copies.
+  FragMap m;
+  frag_map(x, ir_group_threads(v->f, op), &m);
+  for (uint32_t i = 0; r->partial && !pos && i < m.nthr; i++)
+    if (m.thr[i].axis == AXIS_NONE)
+      return verify_fail(v, op, "partial, but threads hold the same elements");
+  return true;
 }
 
 static bool check_fcombine(Verifier *v, const Op *op) {
@@ -262,6 +269,14 @@ static bool check_sload(Verifier *v, const Op *op) {
   return ok || (load ? wrong_result(v, op) : wrong_operand(v, op, 1));
 }
 
+static bool check_scalar(Verifier *v, const Op *op) {
+  const Type *s = arg_type(v, op, 0);
+  const Type *x = op->nres ? res_type(v, op) : arg_type(v, op, 2);
+  bool ok = is_tile(s) && s->layout == LY_ROW && x->kind == TK_ELEM &&
+            x->dtype == s->dtype;
+  return ok || wrong_operand(v, op, 0);
+}
+
 // ---------------------------------------------------------------- products
 static bool check_mma(Verifier *v, const Op *op) {
   const Type *a = arg_type(v, op, 0), *b = arg_type(v, op, 1);
@@ -302,6 +317,7 @@ static CheckFn *const checks[OP_COUNT] = {
   [OP_SFILL] = check_sfill,       [OP_SPUT] = check_sput,
   [OP_SALLOC] = check_salloc,     [OP_MBAR] = check_salloc,
   [OP_SLOT] = check_slot,         [OP_SLOAD] = check_sload,
+  [OP_SGET] = check_scalar,       [OP_SSET] = check_scalar,
   [OP_SSTORE] = check_sload,      [OP_CP_ASYNC] = check_cp_async,
   [OP_TMA_LOAD] = check_tma_load, [OP_TMA_STORE] = check_tma_store,
   [OP_MMA] = check_mma,           [OP_WGMMA] = check_mma,

@@ -485,6 +485,21 @@ static bool check_for(Verifier *v, const Op *op) {
   return yields_results(v, op, 0);
 }
 
+static bool check_while(Verifier *v, const Op *op) {
+  if (op->nargs != op->nres + 1)
+    return verify_fail(v, op, "has one result per initial value");
+  if (!check_params(v, op, 0, op->nres)) return false;
+  for (uint32_t i = 0; i < op->nres; i++) {
+    const Type *t = res_type(v, op, i);
+    if (!param_is(v, op, 0, i, t)) return false;
+    if (!type_eq(arg_type(v, op, i + 1), t))
+      return verify_fail(v, op, "initial value %u has the wrong type", i);
+  }
+  if (!type_eq(arg_type(v, op, 0), arg_type(v, op, 1)))
+    return verify_fail(v, op, "bound and first value have different types");
+  return yields_results(v, op, 0);
+}
+
 static bool check_if(Verifier *v, const Op *op) {
   for (uint32_t i = 0; i < 2; i++)
     if (!check_params(v, op, i, 0) || !yields_results(v, op, i)) return false;
@@ -602,7 +617,7 @@ static CheckFn *const checks[OP_COUNT] = {
   [OP_SPAN_MIN] = check_span, [OP_SPAN_MAX] = check_span,
   [OP_IOTA] = check_iota,     [OP_RECUR] = check_recur,
   [OP_AFFINE] = check_affine, [OP_FOR] = check_for,
-       [OP_IF] = check_if,
+  [OP_IF] = check_if,         [OP_WHILE] = check_while,
   [OP_PASS] = check_pass,
 };
 

@@ -44,6 +44,10 @@ if all(map(shutil.which, ["qemu-aarch64", "aarch64-linux-gnu-gcc"])):
 for editor in ["nvim", "emacs", "node"]:
     if shutil.which(editor):
         config.available_features.add(editor)
+ptxas = [os.environ.get("ATTNC_PTXAS"), shutil.which("ptxas"),
+         "/usr/local/cuda/bin/ptxas"]
+if any(p and os.access(p, os.X_OK) for p in ptxas):
+    config.available_features.add("ptxas")
 if config.sanitize:
     config.available_features.add("sanitize")
 # lit --param=full: what takes minutes.

@@ -1,6 +1,10 @@
 // Developer tool: lowers the programs of a .attn file and prints the module.
 //   attn-lower FILE [--fn NAME] [--dim D=64,T=f16,..] [--passes=a,b] [-I DIR]
 // Without --dim every dim stays a symbol. Exit code 1 if there were errors.
+//   attn-lower FILE.tir --emit=llvm|ptx|cubin|info
+// prints code for a module of a GPU; info: what a launch must know, and what
+// ptxas says.
+#include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "passes/pass.h"
 
@@ -10,7 +14,7 @@
 enum { MAX_BINDS = 32, MAX_PROGRAMS = 64 };
 
 typedef struct Options {
-  const char *path, *fn, *passes;
+  const char *path, *fn, *passes, *emit;
   FeBind binds[MAX_BINDS];
   uint32_t nbinds;
 } Options;
@@ -41,6 +45,54 @@ static bool lower(Ctx *cx, const Options *o, const Decl *d, Buf *out) {
   return true;
 }
 
+static void put_kernel(const CgKernelRecord *k, Buf *out) {
+  buf_printf(out, "%s: threads %u, ctas %s, shared %u, block %u, counter %s\n",
+             k->symbol, k->threads, k->persistent ? "persistent" : "tasks",
+             k->shared_bytes, k->block_bytes, k->counter ? "yes" : "no");
+  for (uint32_t i = 0; i < k->maps.n; i++) {
+    const CgMapRecord *m = &k->maps.at[i];
+    buf_printf(out, "  map of tensor %u, swizzle %u:", m->tensor, m->swizzle);
+    for (uint32_t a = 0; a < m->rank; a++)
+      buf_printf(out, " axis %u box %u", m->axis[a], m->box[a]);
+    buf_char(out, '\n');
+  }
+  if (k->registers)
+    buf_printf(out, "  registers %u, spilled bytes %u\n", k->registers,
+               k->spill_bytes);
+}
+
+static bool code(Ctx *cx, const char *emit, const Module *m, Buf *out) {
+  CgKernels all = {0};
+  Buf ptx = {.arena = &cx->session}, log = {.arena = &cx->session};
+  Buf cubin = {.arena = &cx->session};
+  if (!strcmp(emit, "llvm")) return cg_gpu(cx, m, "k", CG_LLVM, out, NULL);
+  if (!strcmp(emit, "ptx")) return cg_gpu(cx, m, "k", CG_ASM, out, NULL);
+  if (!cg_gpu(cx, m, "k", CG_ASM, &ptx, &all)) return false;
+  bool info = !strcmp(emit, "info");
+  if (!info || cg_ptxas_path(cx)) {
+    const Target *t = target_by_name(m->target);
+    if (!cg_ptxas(cx, t, ptx.at, ptx.n, info ? &cubin : out, &all, &log))
+      return false;
+  }
+  for (uint32_t i = 0; info && i < all.n; i++) put_kernel(&all.at[i], out);
+  if (info) buf_add(out, log.at, log.n);
+  return true;
+}
+
+static int run_code(Ctx *cx, const Options *o) {
+  Buf out = {.arena = &cx->session}, err = {.arena = &cx->session};
+  Source *src = ctx_read_source(cx, o->path, NOWHERE);
+  Module *m = src ? ir_parse(cx, src) : NULL;
+  PipelineOpt opt = {.pass.target = m ? m->target : NULL, .verify_each = true};
+  bool ok = m && ir_verify(cx, m);
+  if (ok && o->passes) ok = pass_run(cx, m, o->passes, &opt);
+  ok = ok && code(cx, o->emit, m, &out);
+  diag_render(cx, (DiagStyle){.ascii = true, .width = 100}, &err);
+  if (ok && out.n) fwrite(out.at, 1, out.n, stdout);
+  if (err.n) fwrite(err.at, 1, err.n, stderr);
+  return !ok;
+}
+
 static int run(Ctx *cx, const Options *o) {
   Buf out = {.arena = &cx->session}, err = {.arena = &cx->session};
   Source *src = ctx_read_source(cx, o->path, NOWHERE);
@@ -65,6 +117,7 @@ int main(int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     const char *a = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
     if (!strncmp(a, "--passes=", 9)) o.passes = a + 9;
+    else if (!strncmp(a, "--emit=", 7)) o.emit = a + 7;
     else if (next && !strcmp(a, "--fn")) o.fn = argv[++i];
     else if (next && !strcmp(a, "--dim")) bad |= !read_binds(&cx, &o, argv[++i]);
     else if (next && !strcmp(a, "-I"))
@@ -72,10 +125,10 @@ int main(int argc, char **argv) {
     else o.path = a;
   }
   int rc = 2;
-  if (o.path && !bad) rc = run(&cx, &o);
+  if (o.path && !bad) rc = o.emit ? run_code(&cx, &o) : run(&cx, &o);
   else
     fputs("usage: attn-lower FILE [--fn NAME] [--dim D=64,T=f16] "
-          "[--passes=a,b] [-I DIR]\n", stderr);
+          "[--passes=a,b] [-I DIR] [--emit=llvm|ptx|cubin|info]\n", stderr);
   ctx_drop(&cx);
   return rc;
 }

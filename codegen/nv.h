@@ -1,0 +1,137 @@
+// Private to codegen/nv*.c: GPU mach as LLVM IR for NVPTX. A fragment is a list
+// of scalar values of a thread; 16- and 8-bit elements are kept packed in 32-bit
+// words, as the hardware's products and copies want them.
+#ifndef ATTNC_CODEGEN_NV_H
+#define ATTNC_CODEGEN_NV_H
+
+#include "codegen/codegen.h"
+#include "codegen/emit.h"
+#include "ir/layout.h"
+
+#include <string.h>
+
+typedef struct Frag {
+  FragMap map;
+  DType dtype;
+  uint32_t per;          // elements of a word: 1, 2 or 4
+  uint32_t n;            // words
+  V *w;
+} Frag;
+
+// A slot of shared memory: constant bytes plus `var` units of 16 bytes.
+typedef struct Tile {
+  uint32_t base;
+  V var;                 // i32 or NULL
+} Tile;
+
+// The threads that execute an op together.
+typedef struct Group {
+  uint32_t threads;
+  V tid, warp, lane;     // in the group; in the warp (i32)
+  V instance;            // i32
+  V first;               // i1: one thread of the group
+  uint32_t team;         // 0: the CTA, else 1 + role
+  uint32_t instances;
+  uint32_t barrier;      // named barrier of instance 0
+} Group;
+
+typedef struct Nv {
+  Cg *g;
+  const Func *f;
+  GpuFacts gpu;
+  CgKernelRecord *out;
+  Frag *frag;            // by value
+  Tile *tile;            // by value: smem and mbar
+  Group grp;
+  V block;               // parameters, address space 101
+  V smem;                // dynamic shared memory, address space 3
+  V desc0;               // its address as a matrix descriptor has it, i64
+  V tid, warp, lane;     // in the CTA
+  uint64_t *tensor_at;   // by value: offset of a tensor's record
+  uint64_t scalars_at, given_at, dims_at, ntasks_at, workspace_at, counter_at,
+      maps_at;
+  uint32_t shared;       // bytes of the program's shared memory
+  uint32_t scratch;      // code generation's own, behind it
+  uint32_t scratch_at, pin_at;
+  uint32_t barriers;     // named barriers given to groups
+} Nv;
+
+typedef void NvEmit(Nv *n, const Op *op);
+
+// ---- small helpers (nvutil.c)
+V nv_i32(Nv *n, int64_t v);
+V nv_i64(Nv *n, int64_t v);
+LLVMTypeRef nv_i32t(Nv *n);
+V nv_call(Nv *n, const char *name, V *args, uint32_t count);
+V nv_call_over(Nv *n, const char *name, LLVMTypeRef over, V *args,
+               uint32_t count);
+// Inline assembly with side effects that no pass may duplicate.
+V nv_asm(Nv *n, LLVMTypeRef ret, const char *text, const char *constraints,
+         V *args, uint32_t count);
+// Pure inline assembly.
+V nv_asm_pure(Nv *n, LLVMTypeRef ret, const char *text, const char *constraints,
+              V *args, uint32_t count);
+V nv_add(Nv *n, V a, V b);
+V nv_mul(Nv *n, V a, int64_t k);
+V nv_param(Nv *n, uint64_t at, LLVMTypeRef t);
+V nv_map(Nv *n, uint32_t i);            // generic address of tensor map i
+V nv_shuffle(Nv *n, V x, uint32_t lanes);  // the value of lane ^ lanes
+// Runs the code in between in one thread only: end = nv_if(c); ..; nv_end(end).
+LLVMBasicBlockRef nv_if(Nv *n, V c);
+void nv_end(Nv *n, LLVMBasicBlockRef end);
+
+const Type *nv_arg_type(const Nv *n, const Op *op, uint32_t i);
+const Type *nv_res_type(const Nv *n, const Op *op);
+V nv_arg(const Nv *n, const Op *op, uint32_t i);
+Frag *nv_frag(Nv *n, Value v);
+Tile nv_tile(Nv *n, Value v);
+
+// ---- fragments (nvfrag.c)
+Frag nv_new(Nv *n, const Type *t);      // no words yet: n and w are set up
+V nv_elem(Nv *n, const Frag *f, uint32_t reg);
+// Makes the words of f of its elements.
+void nv_pack(Nv *n, Frag *f, V *elems);
+void nv_define(Nv *n, Value v, Frag f);
+// x joined with y by a reduction's kind.
+V nv_join(Nv *n, RKind k, V x, V y);
+V nv_identity(Nv *n, RKind k, DType t);
+// Coordinate along an axis of register reg (i32).
+V nv_coord(Nv *n, const FragMap *m, uint32_t axis, uint32_t reg);
+void nv_elementwise(Nv *n, const Op *op);
+V nv_math(Nv *n, OpCode op, V x);       // nvmath.c: NULL: the CPU's code
+extern NvEmit nv_const, nv_splat, nv_coordinates, nv_bcast, nv_freduce,
+    nv_fcombine, nv_fscan, nv_relayout, nv_vote, nv_pin;
+
+// ---- memory (nvmem.c, nvshared.c, nvcopy.c)
+V nv_shared(Nv *n, V byte);             // pointer to shared memory
+V nv_tile_at(Nv *n, Tile t, uint32_t byte);
+// Pointer to the 16-byte chunk (c0 ^ bit) of a row; bit NULL: c0. c0 is even
+// where bit is given.
+V nv_chunk(Nv *n, Tile s, const Type *t, V row, uint32_t c0, V bit);
+// Pointer to element (row, col) of a tile.
+V nv_element(Nv *n, Tile s, const Type *t, V row, V col);
+void nv_store_frag(Nv *n, Tile s, const Type *t, const Frag *f);
+Frag nv_load_frag(Nv *n, Tile s, const Type *t, const Type *want);
+void nv_sync(Nv *n);                    // the group's barrier
+// The number of the tensor map that a tma_load or tma_store uses.
+uint32_t nv_map_of(Nv *n, const Op *op);
+// Shared memory of code generation for the executing group instance: byte
+// offset in i32.
+V nv_scratch(Nv *n, uint32_t bytes);
+extern NvEmit nv_gload, nv_gstore, nv_sget, nv_sset, nv_sload, nv_sstore, nv_slot, nv_cp_async,
+    nv_cp_commit, nv_cp_wait, nv_tma_load, nv_tma_store, nv_tma_commit,
+    nv_tma_wait, nv_mbar_wait, nv_mbar_arrive, nv_mbar_expect, nv_bar_sync,
+    nv_bar_arrive, nv_gsync, nv_fence_async;
+
+// ---- products (nvmma.c, nvwgmma.c)
+extern NvEmit nv_mma, nv_wgmma, nv_wg_fence, nv_wg_commit, nv_wg_wait;
+
+// ---- kernels (nvkernel.c), control flow (nvcontrol.c), dispatch (nvop.c)
+void nv_kernel(Nv *n, const char *symbol);
+void nv_region(Nv *n, const Region *r);
+void nv_op(Nv *n, const Op *op);
+// For what place and legal must not leave: adds a diagnostic.
+void nv_unsupported(Nv *n, const Op *op, const char *what);
+extern NvEmit nv_for, nv_while, nv_branch, nv_roles;
+
+#endif

@@ -1,0 +1,378 @@
+// Fragments: elementwise ops, constants, coordinates, broadcasts, reductions.
+#include "codegen/nv.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- words
+// 16-bit elements in pairs, 8-bit ones in fours, if there are enough.
+static uint32_t per_word(DType t, uint32_t regs) {
+  if (t == DT_BOOL || dtype_size(t) > 2) return 1;
+  uint32_t per = 4 / (uint32_t)dtype_size(t);
+  return regs % per ? 1 : per;
+}
+
+Frag nv_new(Nv *n, const Type *t) {
+  Frag f = {.dtype = t->dtype};
+  const char *err = frag_map(t, n->grp.threads, &f.map);
+  assert(!err && "verified");
+  (void)err;
+  f.per = per_word(t->dtype, f.map.regs);
+  f.n = f.map.regs / f.per;
+  f.w = NEWN(&n->g->cx->scratch, V, f.n);
+  return f;
+}
+
+V nv_elem(Nv *n, const Frag *f, uint32_t reg) {
+  Cg *g = n->g;
+  V w = f->w[reg / f->per];
+  if (f->per == 1) return w;
+  uint32_t bits = 32 / f->per;
+  if (reg % f->per) w = e_shr(g, w, (int)(bits * (reg % f->per)));
+  return LLVMBuildTrunc(g->b, w, cg_scalar(g, f->dtype), "");
+}
+
+void nv_pack(Nv *n, Frag *f, V *elems) {
+  Cg *g = n->g;
+  for (uint32_t i = 0; i < f->n; i++) {
+    V w = elems[i * f->per];
+    for (uint32_t k = 0; f->per > 1 && k < f->per; k++) {
+      V e = LLVMBuildZExt(g->b, elems[i * f->per + k], nv_i32t(n), "");
+      w = k ? e_or(g, w, e_shl(g, e, (int)(32 / f->per * k))) : e;
+    }
+    f->w[i] = w;
+  }
+}
+
+void nv_define(Nv *n, Value v, Frag f) { n->frag[v] = f; }
+
+// ---------------------------------------------------------------- elementwise
+// bf16 and f16 pairs are converted by one instruction.
+static bool cast_pairs(Nv *n, const Frag *x, Frag *r) {
+  static const struct {
+    DType to;
+    const char *name;
+  } pairs[] = {{DT_BF16, "llvm.nvvm.ff2bf16x2.rn"},
+               {DT_F16, "llvm.nvvm.ff2f16x2.rn"}};
+  if (x->dtype != DT_F32 || r->per != 2) return false;
+  for (uint32_t k = 0; k < 2; k++) {
+    if (pairs[k].to != r->dtype) continue;
+    for (uint32_t i = 0; i < r->n; i++) {
+      V a[2] = {x->w[2 * i + 1], x->w[2 * i]};
+      V p = nv_call(n, pairs[k].name, a, 2);
+      r->w[i] = LLVMBuildBitCast(n->g->b, p, nv_i32t(n), "");
+    }
+    return true;
+  }
+  return false;
+}
+
+// Selecting words is selecting pairs only where the conditions agree.
+static V element(Nv *n, const Op *op) {
+  V x = op->nargs == 1 ? n->g->val[op->args[0]] : NULL;
+  const Type *t = nv_arg_type(n, op, 0);
+  V r = x && t->dtype == DT_F32 ? nv_math(n, op->code, x) : NULL;
+  if (r) return r;
+  cg_op(n->g, op);
+  return n->g->val[op->res[0]];
+}
+
+static bool is_frag(const Nv *n, Value v) {
+  return ir_type(n->f, v)->kind == TK_FRAG;
+}
+
+// Division has no uniform instruction: what it gives is made uniform again, or
+// loop bounds, slots and descriptors that depend on it leave uniform registers.
+static V quotient(Nv *n, const Op *op, V x) {
+  double c;
+  bool divides = op->code == OP_FLOORDIV || op->code == OP_MOD;
+  if (!divides || n->grp.threads == 1 || cg_of(x) != nv_i32t(n) ||
+      ir_const_value(n->f, op->args[1], &c))
+    return x;
+  V a[2] = {x, nv_i32(n, -1)};
+  return nv_call(n, "llvm.nvvm.redux.sync.max", a, 2);
+}
+
+void nv_elementwise(Nv *n, const Op *op) {
+  Cg *g = n->g;
+  const Type *t = nv_res_type(n, op);
+  if (t->kind != TK_FRAG) {
+    g->val[op->res[0]] = quotient(n, op, element(n, op));
+    return;
+  }
+  Frag r = nv_new(n, t);
+  bool cast = op->code == OP_CAST;
+  if (cast && cast_pairs(n, nv_frag(n, op->args[0]), &r)) {
+    nv_define(n, op->res[0], r);
+    return;
+  }
+  V *e = NEWN(&g->cx->scratch, V, r.map.regs);
+  for (uint32_t i = 0; i < r.map.regs; i++) {
+    for (uint32_t k = 0; k < op->nargs; k++)
+      if (is_frag(n, op->args[k]))
+        g->val[op->args[k]] = nv_elem(n, nv_frag(n, op->args[k]), i);
+    e[i] = element(n, op);
+  }
+  nv_pack(n, &r, e);
+  nv_define(n, op->res[0], r);
+}
+
+static void fill(Nv *n, Value v, V x) {
+  Frag r = nv_new(n, ir_type(n->f, v));
+  V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
+  for (uint32_t i = 0; i < r.map.regs; i++) e[i] = x;
+  nv_pack(n, &r, e);
+  nv_define(n, v, r);
+}
+
+void nv_const(Nv *n, const Op *op) {
+  cg_op(n->g, op);
+  if (is_frag(n, op->res[0])) fill(n, op->res[0], n->g->val[op->res[0]]);
+}
+
+void nv_splat(Nv *n, const Op *op) { fill(n, op->res[0], nv_arg(n, op, 0)); }
+
+// ---------------------------------------------------------------- coordinates
+// The thread's part of a coordinate; digits of powers of two are bits.
+static V thread_part(Nv *n, const FragMap *m, uint32_t axis) {
+  Cg *g = n->g;
+  V sum = NULL, id = n->grp.tid;
+  uint32_t unit = 1;
+  for (uint32_t i = 0; i < m->nthr; i++) {
+    Factor f = m->thr[i];
+    if (f.axis == axis) {
+      V d = LLVMBuildUDiv(g->b, id, nv_i32(n, unit), "");
+      if (unit * f.size < n->grp.threads)
+        d = LLVMBuildURem(g->b, d, nv_i32(n, f.size), "");
+      sum = nv_add(n, sum, nv_mul(n, d, f.stride));
+    }
+    unit *= f.size;
+  }
+  return sum ? sum : nv_i32(n, 0);
+}
+
+static uint32_t reg_part(const FragMap *m, uint32_t axis, uint32_t reg) {
+  uint32_t at[2];
+  frag_at(m, reg, 0, at);
+  return at[axis];
+}
+
+V nv_coord(Nv *n, const FragMap *m, uint32_t axis, uint32_t reg) {
+  V part = thread_part(n, m, axis);
+  uint32_t k = reg_part(m, axis, reg);
+  return k ? nv_add(n, part, nv_i32(n, k)) : part;
+}
+
+void nv_coordinates(Nv *n, const Op *op) {
+  Frag r = nv_new(n, nv_res_type(n, op));
+  uint32_t axis = (uint32_t)ir_attr_i(op, AT_POS, 0);
+  V part = thread_part(n, &r.map, axis);
+  for (uint32_t i = 0; i < r.n; i++)
+    r.w[i] = nv_add(n, part, nv_i32(n, reg_part(&r.map, axis, i)));
+  nv_define(n, op->res[0], r);
+}
+
+// The register of the slice that holds what register `reg` of the tile needs:
+// in thread 0, and so in all.
+static uint32_t slice_reg(const FragMap *tile, const FragMap *slice,
+                          uint32_t axis, uint32_t reg) {
+  uint32_t at[2], thread, r;
+  frag_at(tile, reg, 0, at);
+  at[1 - axis] = 0;
+  frag_find(slice, at, &thread, &r);
+  return r;
+}
+
+void nv_bcast(Nv *n, const Op *op) {
+  const Frag *s = nv_frag(n, op->args[0]);
+  uint32_t axis = nv_arg_type(n, op, 0)->slice == SLICE_COL;
+  Frag r = nv_new(n, nv_res_type(n, op));
+  V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
+  for (uint32_t i = 0; i < r.map.regs; i++)
+    e[i] = nv_elem(n, s, slice_reg(&r.map, &s->map, axis, i));
+  nv_pack(n, &r, e);
+  nv_define(n, op->res[0], r);
+}
+
+// ---------------------------------------------------------------- reductions
+V nv_join(Nv *n, RKind k, V x, V y) {
+  Cg *g = n->g;
+  V a[2] = {x, y};
+  LLVMTypeRef t = cg_of(x);
+  LLVMTypeKind kind = LLVMGetTypeKind(t);
+  bool fp = kind == LLVMFloatTypeKind || kind == LLVMDoubleTypeKind;
+  switch (k) {
+  case RK_SUM:
+    return fp ? e_add(g, x, y) : e_iadd(g, x, y);
+  case RK_PROD:
+    return fp ? e_mul(g, x, y) : LLVMBuildMul(g->b, x, y, "");
+  case RK_ANY:
+    return e_or(g, x, y);
+  case RK_ALL:
+    return e_and(g, x, y);
+  default:
+    break;
+  }
+  bool larger = k == RK_MAX;
+  if (!fp) return nv_call_over(n, larger ? "llvm.smax" : "llvm.smin", t, a, 2);
+  V r = nv_call_over(n, larger ? "llvm.maximum" : "llvm.minimum", t, a, 2);
+  LLVMSetFastMathFlags(r, LLVMFastMathNoSignedZeros);
+  return r;
+}
+
+V nv_identity(Nv *n, RKind k, DType t) {
+  LLVMTypeRef lt = cg_scalar(n->g, t);
+  bool fp = dtype_is_float(t), max = k == RK_MAX;
+  if (k == RK_MAX || k == RK_MIN) {
+    if (fp) return cg_fconst(n->g, lt, max ? -INFINITY : INFINITY);
+    int64_t top = t == DT_I64 ? INT64_MAX : INT32_MAX;
+    return cg_iconst(n->g, lt, max ? -top - 1 : top);
+  }
+  double one = k == RK_PROD || k == RK_ALL;
+  return fp ? cg_fconst(n->g, lt, one) : cg_iconst(n->g, lt, (int64_t)one);
+}
+
+// Joins over the threads that hold parts: lanes by exchange, warps through
+// shared memory.
+static V over_lanes(Nv *n, RKind k, V x, uint32_t unit, uint32_t size) {
+  for (uint32_t d = unit; d < unit * size; d *= 2)
+    x = nv_join(n, k, x, nv_shuffle(n, x, d));
+  return x;
+}
+
+static V scratch_ptr(Nv *n, V base, V index, uint32_t size) {
+  return nv_shared(n, nv_add(n, base, nv_mul(n, index, size)));
+}
+
+// Thread digit of value 0: the thread that stands for all that differ in it.
+static V over_warps(Nv *n, RKind k, V x, uint32_t unit, uint32_t size) {
+  Cg *g = n->g;
+  LLVMTypeRef t = cg_of(x);
+  bool bit = LLVMGetTypeKind(t) == LLVMIntegerTypeKind &&
+             LLVMGetIntTypeWidth(t) == 1;
+  if (bit) x = LLVMBuildZExt(g->b, x, nv_i32t(n), "");
+  V base = nv_scratch(n, 8 * n->grp.threads), tid = n->grp.tid, r = NULL;
+  nv_sync(n);
+  LLVMBuildStore(g->b, x, scratch_ptr(n, base, tid, 8));
+  nv_sync(n);
+  V digit = LLVMBuildURem(g->b, LLVMBuildUDiv(g->b, tid, nv_i32(n, unit), ""),
+                          nv_i32(n, size), "");
+  V first = LLVMBuildSub(g->b, tid, nv_mul(n, digit, unit), "");
+  for (uint32_t i = 0; i < size; i++) {
+    V at = nv_add(n, first, nv_i32(n, i * unit));
+    V y = LLVMBuildLoad2(g->b, cg_of(x), scratch_ptr(n, base, at, 8), "");
+    r = r ? nv_join(n, k, r, y) : y;
+  }
+  return bit ? LLVMBuildTrunc(g->b, r, t, "") : r;
+}
+
+// The tile's thread digits along `axis`: those a slice is replicated over.
+static V combine(Nv *n, RKind k, V x, const FragMap *tile, uint32_t axis) {
+  uint32_t unit = 1;
+  for (uint32_t i = 0; i < tile->nthr; i++) {
+    Factor f = tile->thr[i];
+    if (f.axis == axis)
+      x = unit < 32 ? over_lanes(n, k, x, unit, f.size)
+                    : over_warps(n, k, x, unit, f.size);
+    unit *= f.size;
+  }
+  return x;
+}
+
+// A tile whose slice this is; any extent along the other axis has the same
+// thread digits.
+static FragMap tile_of(Nv *n, const Type *slice) {
+  Type t = *slice;
+  uint32_t other = slice->ext[1] ? slice->ext[1] : 64;
+  bool col = slice->slice == SLICE_COL;
+  t.n = 2, t.slice = SLICE_NONE, t.partial = false;
+  t.ext[0] = col ? other : slice->ext[0];
+  t.ext[1] = col ? slice->ext[0] : other;
+  FragMap m;
+  // Rows of `acc` spread over all warps: 16 of them or more.
+  if (col && !slice->ext[1]) t.ext[0] = 16 * (n->grp.threads / 32);
+  const char *err = frag_map(&t, n->grp.threads, &m);
+  assert(!err);
+  (void)err;
+  return m;
+}
+
+static void combine_all(Nv *n, RKind k, Frag *r, const Type *slice) {
+  FragMap tile = tile_of(n, slice);
+  uint32_t axis = slice->slice == SLICE_COL ? AXIS_ROW : AXIS_COL;
+  V *e = NEWN(&n->g->cx->scratch, V, r->map.regs);
+  for (uint32_t i = 0; i < r->map.regs; i++)
+    e[i] = combine(n, k, nv_elem(n, r, i), &tile, axis);
+  nv_pack(n, r, e);
+}
+
+void nv_freduce(Nv *n, const Op *op) {
+  const Type *t = nv_res_type(n, op);
+  const Frag *x = nv_frag(n, op->args[0]);
+  RKind k = (RKind)ir_attr_i(op, AT_KIND, 0);
+  uint32_t keep = 1 - (uint32_t)ir_attr_i(op, AT_POS, 0);
+  Frag r = nv_new(n, t);
+  V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
+  for (uint32_t i = 0; i < x->map.regs; i++) {
+    uint32_t at = slice_reg(&x->map, &r.map, keep, i);
+    V v = nv_elem(n, x, i);
+    e[at] = e[at] ? nv_join(n, k, e[at], v) : v;
+  }
+  nv_pack(n, &r, e);
+  if (!t->partial) {
+    FragMap tile = x->map;
+    for (uint32_t i = 0; i < r.map.regs; i++)
+      e[i] = combine(n, k, e[i], &tile, 1 - keep);
+    nv_pack(n, &r, e);
+  }
+  nv_define(n, op->res[0], r);
+}
+
+void nv_fcombine(Nv *n, const Op *op) {
+  const Frag *x = nv_frag(n, op->args[0]);
+  Frag r = nv_new(n, nv_res_type(n, op));
+  memcpy(r.w, x->w, r.n * sizeof *r.w);
+  combine_all(n, (RKind)ir_attr_i(op, AT_KIND, 0), &r, nv_res_type(n, op));
+  nv_define(n, op->res[0], r);
+}
+
+void nv_vote(Nv *n, const Op *op) {
+  const Frag *x = nv_frag(n, op->args[0]);
+  RKind k = (RKind)ir_attr_i(op, AT_KIND, 0);
+  V r = x->w[0];
+  for (uint32_t i = 1; i < x->n; i++) r = nv_join(n, k, r, x->w[i]);
+  const char *name = k == RK_ANY ? "llvm.nvvm.vote.any.sync"
+                                 : "llvm.nvvm.vote.all.sync";
+  V a[2] = {nv_i32(n, -1), r};
+  r = nv_call(n, name, a, 2);
+  uint32_t warps = n->grp.threads / 32;
+  if (warps > 1 && !ir_attr_i(op, AT_WARP, 0))
+    r = over_warps(n, k, r, 32, warps);
+  n->g->val[op->res[0]] = r;
+}
+
+// A store that needs every operand: ptxas moves waits above what they do not
+// depend on, but not above a volatile store.
+void nv_pin(Nv *n, const Op *op) {
+  Cg *g = n->g;
+  V sum = NULL;
+  LLVMTypeRef f32 = LLVMFloatTypeInContext(g->lc);
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    bool frag = is_frag(n, op->args[i]);
+    const Frag *x = nv_frag(n, op->args[i]);
+    for (uint32_t k = 0; k < (frag ? x->n : 1); k++) {
+      V v = frag ? x->w[k] : nv_arg(n, op, i);
+      if (cg_of(v) != f32) {
+        v = LLVMBuildIntCast2(g->b, v, nv_i32t(n), 0, "");
+        v = LLVMBuildBitCast(g->b, v, f32, "");
+      }
+      sum = sum ? e_add(g, sum, v) : v;
+    }
+  }
+  V at = nv_add(n, nv_mul(n, n->tid, 4), nv_i32(n, n->pin_at));
+  V a[2] = {nv_shared(n, at), sum};
+  a[0] = LLVMBuildPtrToInt(g->b, a[0], nv_i32t(n), "");
+  nv_asm(n, LLVMVoidTypeInContext(g->lc), "st.volatile.shared.f32 [$0], $1;",
+         "r,f,~{memory}", a, 2);
+}

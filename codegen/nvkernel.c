@@ -1,0 +1,293 @@
+// One kernel: parameters, shared memory, threads, the function's body.
+#include "codegen/nv.h"
+#include "runtime/attn_abi.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+enum { PTX_KERNEL = 71 };      // LLVM's calling convention
+
+// ---------------------------------------------------------------- parameters
+// Offsets of the parameter block (runtime/attn_abi.h).
+static void lay_out_block(Nv *n) {
+  const Func *f = n->f;
+  uint64_t at = 0;
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    const Type *t = ir_type(f, f->params.at[i].v);
+    if (t->kind != TK_TENSOR) continue;
+    n->tensor_at[f->params.at[i].v] = at;
+    at += 8 + 16 * (uint64_t)t->n;
+  }
+  n->scalars_at = at;
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    if (ir_type(f, f->params.at[i].v)->kind == TK_TENSOR) continue;
+    n->tensor_at[f->params.at[i].v] = at;
+    at += 8;
+  }
+  n->given_at = at;
+  n->dims_at = at + 8;
+  n->ntasks_at = n->dims_at + 8 * (uint64_t)f->mod->dims.syms.n;
+  n->workspace_at = n->ntasks_at + 8;
+  n->counter_at = n->ntasks_at + 16;
+  n->maps_at = (n->ntasks_at + 24 + 63) / 64 * 64;
+}
+
+static V scalar_param(Nv *n, Value v) {
+  Cg *g = n->g;
+  DType t = ir_type(n->f, v)->dtype;
+  uint64_t at = n->tensor_at[v];
+  if (t == DT_F64) return nv_param(n, at, cg_scalar(g, t));
+  if (dtype_is_float(t))
+    return cg_cast(g, nv_param(n, at, cg_scalar(g, DT_F32)), DT_F32, t);
+  V x = nv_param(n, at, LLVMInt64TypeInContext(g->lc));
+  if (t == DT_BOOL) return e_icmp(g, LLVMIntNE, x, nv_i64(n, 0));
+  return LLVMBuildIntCast2(g->b, x, cg_scalar(g, t), 1, "");
+}
+
+static void load_params(Nv *n) {
+  Cg *g = n->g;
+  const Func *f = n->f;
+  uint32_t dims = f->mod->dims.syms.n;
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    Value v = f->params.at[i].v;
+    if (ir_type(f, v)->kind != TK_TENSOR) g->val[v] = scalar_param(n, v);
+  }
+  g->dim = NEWN(&g->cx->scratch, V, dims + 1);
+  for (uint32_t i = 0; i < dims; i++)
+    g->dim[i] = nv_param(n, n->dims_at + 8 * (uint64_t)i,
+                         LLVMInt64TypeInContext(g->lc));
+}
+
+// ---------------------------------------------------------------- shared memory
+static void place_tiles(Nv *n, bool swizzled) {
+  for (const Op *op = n->f->body->first; op; op = op->next) {
+    if (op->code != OP_SALLOC) continue;
+    const Type *t = nv_res_type(n, op);
+    if ((t->layout != LY_ROW) != swizzled) continue;
+    uint32_t align = swizzled ? 1024 : 16;
+    n->shared = (n->shared + align - 1) / align * align;
+    n->tile[op->res[0]].base = n->shared;
+    n->shared += smem_bytes(t);
+  }
+}
+
+static void place_barriers(Nv *n) {
+  n->shared = (n->shared + 7) / 8 * 8;
+  for (const Op *op = n->f->body->first; op; op = op->next) {
+    if (op->code != OP_MBAR) continue;
+    n->tile[op->res[0]].base = n->shared;
+    n->shared += 8 * nv_res_type(n, op)->n;
+  }
+}
+
+static uint32_t tile_bytes(const Type *t) {
+  uint32_t elems = t->ext[0] * (t->slice ? 1 : t->ext[1]);
+  return elems * (uint32_t)dtype_size(t->dtype);
+}
+
+// What code generation itself needs for an op, in bytes per group.
+typedef struct Need {
+  const Func *f;
+  uint32_t scratch, instances;
+  bool pin, store;
+  const Op *value_form;
+} Need;
+
+// Whether threads of several warps hold parts along an axis.
+static bool spans_warps(const Type *t, uint32_t threads, uint32_t axis) {
+  FragMap m;
+  uint32_t unit = 1;
+  if (t->slice) return t->layout != LY_ACC || t->slice == SLICE_COL;
+  frag_map(t, threads, &m);
+  for (uint32_t i = 0; i < m.nthr; i++) {
+    unit *= m.thr[i].size;
+    if (m.thr[i].axis == axis && unit > 32) return true;
+  }
+  return false;
+}
+
+static bool joins_warps(const Op *op, const Type *x, uint32_t threads) {
+  uint32_t axis = (uint32_t)ir_attr_i(op, AT_POS, 0);
+  if (threads <= 32) return false;
+  if (op->code == OP_VOTE) return !ir_attr_i(op, AT_WARP, 0);
+  return (op->code == OP_FCOMBINE || op->code == OP_FREDUCE) &&
+         spans_warps(x, threads, axis);
+}
+
+static void need_of(void *data, Op *op) {
+  Need *w = data;
+  uint32_t threads = ir_group_threads(w->f, op), bytes = 0;
+  const Type *x = op->nargs ? ir_type(w->f, op->args[0]) : NULL;
+  if (joins_warps(op, x, threads)) bytes = 8 * threads;
+  if (op->code == OP_RELAYOUT || op->code == OP_FSCAN) bytes = tile_bytes(x);
+  if (op->code == OP_FSCAN) bytes += 8 * (x->ext[0] + x->ext[1]);
+  if (op->code == OP_MMA && x->kind == TK_FRAG && dtype_size(x->dtype) != 2)
+    bytes = tile_bytes(x);
+  if (bytes > w->scratch) w->scratch = bytes;
+  w->pin |= op->code == OP_PIN;
+  w->store |= op->code == OP_TMA_STORE;
+  if (op->code == OP_SFILL || op->code == OP_SPUT || op->code == OP_GROUP)
+    w->value_form = op;
+  if (op->code != OP_ROLES) return;
+  for (uint32_t i = 0; i < op->nregions; i++) {
+    int64_t group = ir_attr(op, AT_GROUPS)->list[i];
+    if (group > 1)
+      w->instances += (uint32_t)(ir_attr(op, AT_TEAMS)->list[i] / group);
+  }
+}
+
+static void place_shared(Nv *n, const Need *w) {
+  place_tiles(n, true);
+  place_tiles(n, false);
+  place_barriers(n);
+  n->scratch_at = (n->shared + 15) / 16 * 16;
+  n->scratch = (w->scratch + 15) / 16 * 16;
+  n->pin_at = n->scratch_at + n->scratch * (1 + w->instances);
+  n->out->shared_bytes = n->pin_at + (w->pin ? 4 * n->out->threads : 0);
+}
+
+// ---------------------------------------------------------------- entry
+static V shared_base(Nv *n) {
+  Cg *g = n->g;
+  V v = LLVMGetNamedGlobal(g->mod, "shared");
+  if (v) return v;
+  LLVMTypeRef t = LLVMArrayType2(LLVMInt8TypeInContext(g->lc), 0);
+  v = LLVMAddGlobalInAddressSpace(g->mod, t, "shared", 3);
+  LLVMSetAlignment(v, 1024);
+  LLVMSetLinkage(v, LLVMExternalLinkage);
+  return v;
+}
+
+static void thread_ids(Nv *n) {
+  Cg *g = n->g;
+  V zero = nv_i32(n, 0);
+  n->tid = nv_call(n, "llvm.nvvm.read.ptx.sreg.tid.x", NULL, 0);
+  n->lane = e_and(g, n->tid, nv_i32(n, 31));
+  // The broadcast tells ptxas that the number of the warp is uniform in it.
+  V a[4] = {nv_i32(n, -1), e_shr(g, n->tid, 5), zero, nv_i32(n, 31)};
+  n->warp = nv_call(n, "llvm.nvvm.shfl.sync.idx.i32", a, 4);
+  n->grp = (Group){.threads = n->out->threads, .tid = n->tid, .warp = n->warp,
+                   .lane = n->lane, .instance = zero, .instances = 1,
+                   .first = e_icmp(g, LLVMIntEQ, n->tid, zero)};
+}
+
+// The address field of matrix descriptors for the first shared byte.
+static void descriptor_base(Nv *n) {
+  Cg *g = n->g;
+  V a = LLVMBuildPtrToInt(g->b, n->smem, LLVMInt64TypeInContext(g->lc), "");
+  n->desc0 = e_shr(g, e_and(g, a, nv_i64(n, 0x3ffff)), 4);
+}
+
+static void init_barriers(Nv *n) {
+  bool any = false;
+  for (const Op *op = n->f->body->first; op; op = op->next)
+    any |= op->code == OP_MBAR;
+  if (!any) return;
+  LLVMBasicBlockRef end = nv_if(n, n->grp.first);
+  for (const Op *op = n->f->body->first; op; op = op->next) {
+    if (op->code != OP_MBAR) continue;
+    for (uint32_t i = 0; i < nv_res_type(n, op)->n; i++) {
+      V at = nv_i32(n, n->tile[op->res[0]].base + 8 * i);
+      V a[2] = {nv_shared(n, at), nv_i32(n, ir_attr_i(op, AT_ARRIVALS, 1))};
+      nv_call(n, "llvm.nvvm.mbarrier.init.shared", a, 2);
+    }
+  }
+  nv_call(n, "llvm.nvvm.fence.mbarrier_init.release.cluster", NULL, 0);
+  nv_end(n, end);
+  nv_sync(n);
+}
+
+static void string_attr(Nv *n, unsigned at, const char *k, const char *v) {
+  LLVMAddAttributeAtIndex(
+      n->g->llfn, at,
+      LLVMCreateStringAttribute(n->g->lc, k, (unsigned)strlen(k), v,
+                                (unsigned)strlen(v)));
+}
+
+static void declare(Nv *n, const char *symbol) {
+  Cg *g = n->g;
+  char text[24];
+  LLVMTypeRef p = cg_ptr(g), i8 = LLVMInt8TypeInContext(g->lc);
+  LLVMTypeRef t = LLVMFunctionType(LLVMVoidTypeInContext(g->lc), &p, 1, 0);
+  g->llfn = LLVMAddFunction(g->mod, symbol, t);
+  LLVMSetFunctionCallConv(g->llfn, PTX_KERNEL);
+  cg_target_attrs(g, g->llfn);
+  unsigned fn = (unsigned)LLVMAttributeFunctionIndex;
+  snprintf(text, sizeof text, "%u", n->out->threads);
+  string_attr(n, fn, "nvvm.reqntid", text);
+  snprintf(text, sizeof text, "%u", n->out->occupancy);
+  string_attr(n, fn, "nvvm.minctasm", text);
+  string_attr(n, fn, "denormal-fp-math-f32", "preserve-sign,preserve-sign");
+  LLVMTypeRef block = LLVMArrayType2(i8, n->out->block_bytes);
+  unsigned byval = LLVMGetEnumAttributeKindForName("byval", 5);
+  LLVMAddAttributeAtIndex(g->llfn, 1,
+                          LLVMCreateTypeAttribute(g->lc, byval, block));
+  string_attr(n, 1, "nvvm.grid_constant", "");
+  n->block = LLVMGetParam(g->llfn, 0);
+  LLVMSetParamAlignment(n->block, 64);
+  LLVMPositionBuilderAtEnd(g->b, cg_block(g, "entry"));
+}
+
+// ---------------------------------------------------------------- body
+static void body(Nv *n) {
+  n->smem = shared_base(n);
+  thread_ids(n);
+  load_params(n);
+  descriptor_base(n);
+  init_barriers(n);
+  nv_region(n, n->f->body);
+}
+
+static bool launch_of(Nv *n) {
+  const Op *op = ir_launch(n->f);
+  if (!op) {
+    diag_add(n->g->cx, DIAG_cg_input, n->f->span, n->f->name,
+             "it does not begin with launch");
+    n->g->failed = true;
+    return false;
+  }
+  const IrAttr *ctas = ir_attr(op, AT_CTAS);
+  n->out->threads = (uint32_t)ir_attr_i(op, AT_THREADS, 0);
+  n->out->occupancy = (uint32_t)ir_attr_i(op, AT_OCCUPANCY, 1);
+  n->out->persistent = ctas && strcmp(ctas->s, "persistent") == 0;
+  return true;
+}
+
+static void collect_maps(void *data, Op *op) {
+  if (op->code == OP_TMA_LOAD || op->code == OP_TMA_STORE) nv_map_of(data, op);
+}
+
+static void clear(Nv *n) {
+  Arena *a = &n->g->cx->scratch;
+  uint32_t values = n->f->values.n + 1;
+  n->frag = NEWN(a, Frag, values);
+  n->tile = NEWN(a, Tile, values);
+  n->tensor_at = NEWN(a, uint64_t, values);
+  n->g->val = NEWN(a, V, values);
+  n->g->fn = n->f;
+  n->shared = n->barriers = 0;
+}
+
+void nv_kernel(Nv *n, const char *symbol) {
+  Cg *g = n->g;
+  Need need = {.f = n->f};
+  clear(n);
+  if (!launch_of(n)) return;
+  ir_walk(n->f->body, need_of, &need);
+  ir_walk(n->f->body, collect_maps, n);
+  if (need.value_form) {
+    nv_unsupported(n, need.value_form, "it is in value form (pass 'legal' "
+                                       "makes buffers and barriers)");
+    return;
+  }
+  lay_out_block(n);
+  n->out->block_bytes = (uint32_t)n->maps_at + 128 * n->out->maps.n;
+  place_shared(n, &need);
+  declare(n, symbol);
+  body(n);
+  if (g->failed) return;
+  V none = nv_i32(n, 0);
+  if (need.store)
+    nv_call(n, "llvm.nvvm.cp.async.bulk.wait.group.read", &none, 1);
+  LLVMBuildRetVoid(g->b);
+}

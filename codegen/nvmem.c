@@ -1,0 +1,209 @@
+// Tensors in device memory: gload and gstore of scalars and fragments. Every
+// access is predicated by its bounds, as one instruction each.
+#include "codegen/nv.h"
+
+#include <stdio.h>
+
+// The part of an address that one index gives, and whether it is in range.
+typedef struct Part {
+  V off, ok;             // bytes (i64); i1 or NULL
+} Part;
+
+typedef struct Access {
+  const Op *op;
+  uint32_t lo, rank;     // indices are operands lo .. lo + rank - 1
+  Value tensor;
+  bool inbounds;
+  V base;                // address of element 0, i64
+  V *shape, *stride;     // i32; bytes, i64
+  Part **part;           // per index: one, or one per register of its slice
+} Access;
+
+static V field(Nv *n, Value tensor, uint32_t i) {
+  return nv_param(n, n->tensor_at[tensor] + 8 * (uint64_t)i,
+                  LLVMInt64TypeInContext(n->g->lc));
+}
+
+static Part part_of(Nv *n, const Access *a, uint32_t axis, V index) {
+  Cg *g = n->g;
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
+  Part p = {0};
+  V wide = LLVMBuildSExt(g->b, index, i64, "");
+  p.off = LLVMBuildMul(g->b, wide, a->stride[axis], "");
+  // One unsigned comparison: a negative index is large.
+  if (!a->inbounds) p.ok = e_icmp(g, LLVMIntULT, index, a->shape[axis]);
+  return p;
+}
+
+static void parts(Nv *n, Access *a, uint32_t axis) {
+  Value v = a->op->args[a->lo + axis];
+  bool frag = ir_type(n->f, v)->kind == TK_FRAG;
+  uint32_t count = frag ? nv_frag(n, v)->n : 1;
+  a->part[axis] = NEWN(&n->g->cx->scratch, Part, count);
+  for (uint32_t i = 0; i < count; i++)
+    a->part[axis][i] =
+        part_of(n, a, axis, frag ? nv_frag(n, v)->w[i] : n->g->val[v]);
+}
+
+static Access access(Nv *n, const Op *op, uint32_t lo) {
+  Cg *g = n->g;
+  Arena *ar = &g->cx->scratch;
+  Access a = {.op = op, .lo = lo, .tensor = op->args[0]};
+  const Type *t = ir_type(n->f, a.tensor);
+  LLVMTypeRef i32 = nv_i32t(n);
+  a.rank = t->n;
+  a.inbounds = ir_attr_i(op, AT_INBOUNDS, 0);
+  a.base = field(n, a.tensor, 0);
+  a.shape = NEWN(ar, V, a.rank + 1);
+  a.stride = NEWN(ar, V, a.rank + 1);
+  a.part = NEWN(ar, Part *, a.rank + 1);
+  for (uint32_t i = 0; i < a.rank; i++) {
+    a.shape[i] = LLVMBuildTrunc(g->b, field(n, a.tensor, 1 + i), i32, "");
+    a.stride[i] = nv_mul(n, field(n, a.tensor, 1 + a.rank + i),
+                         dtype_size(t->dtype));
+    parts(n, &a, i);
+  }
+  return a;
+}
+
+// Which register of index `axis` belongs to register reg of the value.
+static uint32_t reg_of(Nv *n, const Access *a, uint32_t axis,
+                       const FragMap *whole, uint32_t reg) {
+  Value v = a->op->args[a->lo + axis];
+  if (ir_type(n->f, v)->kind != TK_FRAG) return 0;
+  const Frag *f = nv_frag(n, v);
+  FragSlice s = ir_type(n->f, v)->slice;
+  uint32_t at[2], thread, r;
+  frag_at(whole, reg, 0, at);
+  if (s == SLICE_ROW) at[1] = 0;
+  if (s == SLICE_COL) at[0] = 0;
+  frag_find(&f->map, at, &thread, &r);
+  return r;
+}
+
+// Address and predicate of one register of the value (NULL: a scalar).
+static Part place(Nv *n, const Access *a, const FragMap *whole, uint32_t reg) {
+  Part all = {.off = a->base};
+  for (uint32_t i = 0; i < a->rank; i++) {
+    Part p = a->part[i][whole ? reg_of(n, a, i, whole, reg) : 0];
+    all.off = nv_add(n, all.off, p.off);
+    if (p.ok) all.ok = all.ok ? e_and(n->g, all.ok, p.ok) : p.ok;
+  }
+  if (!all.ok) all.ok = LLVMConstInt(LLVMInt1TypeInContext(n->g->lc), 1, 0);
+  return all;
+}
+
+// ---------------------------------------------------------------- instructions
+typedef struct Form {
+  const char *type, *reg, *zero;   // PTX type, constraint, zero
+  uint32_t bits;
+} Form;
+
+static Form form_of(DType t) {
+  switch (dtype_size(t)) {
+  case 1:
+    return (Form){"u8", "h", "0", 16};   // bytes travel in 16-bit registers
+  case 2:
+    return (Form){"b16", "h", "0", 16};
+  case 4:
+    return (Form){"b32", "r", "0", 32};
+  default:
+    return (Form){"b64", "l", "0", 64};
+  }
+}
+
+static V to_bits(Nv *n, V v, DType t) {
+  Cg *g = n->g;
+  uint32_t bits = form_of(t).bits;
+  LLVMTypeRef want = LLVMIntTypeInContext(g->lc, bits);
+  if (t == DT_F32 || t == DT_TF32 || t == DT_F64)
+    return LLVMBuildBitCast(g->b, v, want, "");
+  return dtype_size(t) == 1 ? LLVMBuildZExt(g->b, v, want, "") : v;
+}
+
+static V from_bits(Nv *n, V v, DType t) {
+  Cg *g = n->g;
+  if (t == DT_BOOL) return e_icmp(g, LLVMIntNE, v, e_i(g, v, 0));
+  LLVMTypeRef want = cg_scalar(g, t);
+  if (t == DT_F32 || t == DT_TF32 || t == DT_F64)
+    return LLVMBuildBitCast(g->b, v, want, "");
+  return dtype_size(t) == 1 ? LLVMBuildTrunc(g->b, v, want, "") : v;
+}
+
+static V load(Nv *n, Part p, DType t) {
+  Cg *g = n->g;
+  Form f = form_of(t);
+  char text[200], cons[40];
+  snprintf(text, sizeof text,
+           "{\n.reg .pred p;\nsetp.ne.b32 p, $2, 0;\nmov.b%u $0, %s;\n"
+           "@p ld.global.%s $0, [$1];\n}", f.bits, f.zero, f.type);
+  snprintf(cons, sizeof cons, "=&%s,l,r,~{memory}", f.reg);
+  V a[2] = {p.off, LLVMBuildZExt(g->b, p.ok, nv_i32t(n), "")};
+  V v = nv_asm(n, LLVMIntTypeInContext(g->lc, f.bits), text, cons, a, 2);
+  return from_bits(n, v, t);
+}
+
+static void store(Nv *n, Part p, V v, DType t) {
+  Cg *g = n->g;
+  Form f = form_of(t);
+  char text[200], cons[40];
+  snprintf(text, sizeof text,
+           "{\n.reg .pred p;\nsetp.ne.b32 p, $2, 0;\n"
+           "@p st.global.%s [$0], $1;\n}", f.type);
+  snprintf(cons, sizeof cons, "l,%s,r,~{memory}", f.reg);
+  V a[3] = {p.off, to_bits(n, v, t), LLVMBuildZExt(g->b, p.ok, nv_i32t(n), "")};
+  nv_asm(n, LLVMVoidTypeInContext(g->lc), text, cons, a, 3);
+}
+
+// ---------------------------------------------------------------- ops
+void nv_gload(Nv *n, const Op *op) {
+  Access a = access(n, op, 1);
+  const Type *t = nv_res_type(n, op);
+  if (t->kind != TK_FRAG) {
+    n->g->val[op->res[0]] = load(n, place(n, &a, NULL, 0), t->dtype);
+    return;
+  }
+  Frag r = nv_new(n, t);
+  V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
+  for (uint32_t i = 0; i < r.map.regs; i++)
+    e[i] = load(n, place(n, &a, &r.map, i), t->dtype);
+  nv_pack(n, &r, e);
+  nv_define(n, op->res[0], r);
+}
+
+// Threads that hold the same elements store them once: those whose replicated
+// digits are 0.
+static V owner(Nv *n, const FragMap *m) {
+  Cg *g = n->g;
+  V mine = NULL;
+  uint32_t unit = 1;
+  for (uint32_t i = 0; i < m->nthr; i++) {
+    if (m->thr[i].axis == AXIS_NONE) {
+      V d = LLVMBuildUDiv(g->b, n->grp.tid, nv_i32(n, unit), "");
+      d = LLVMBuildURem(g->b, d, nv_i32(n, m->thr[i].size), "");
+      V first = e_icmp(g, LLVMIntEQ, d, nv_i32(n, 0));
+      mine = mine ? e_and(g, mine, first) : first;
+    }
+    unit *= m->thr[i].size;
+  }
+  return mine;
+}
+
+void nv_gstore(Nv *n, const Op *op) {
+  Cg *g = n->g;
+  Access a = access(n, op, 2);
+  bool masked = ir_attr_i(op, AT_MASKED, 0);
+  Value mask = masked ? op->args[op->nargs - 1] : 0;
+  const Type *t = nv_arg_type(n, op, 1);
+  bool frag = t->kind == TK_FRAG;
+  const Frag *x = nv_frag(n, op->args[1]);
+  V mine = frag ? owner(n, &x->map) : n->grp.first;
+  for (uint32_t i = 0; i < (frag ? x->map.regs : 1); i++) {
+    Part p = place(n, &a, frag ? &x->map : NULL, i);
+    if (masked)
+      p.ok = e_and(g, p.ok, frag ? nv_elem(n, nv_frag(n, mask), i)
+                                 : g->val[mask]);
+    if (mine) p.ok = e_and(g, p.ok, mine);
+    store(n, p, frag ? nv_elem(n, x, i) : nv_arg(n, op, 1), t->dtype);
+  }
+}

@@ -1,0 +1,122 @@
+// A module of GPU programs as PTX.
+#include "codegen/nv.h"
+
+#include <llvm-c/Analysis.h>
+#include <llvm-c/Target.h>
+#include <llvm-c/Transforms/PassBuilder.h>
+
+static const char triple[] = "nvptx64-nvidia-cuda";
+
+// Schedules are final as printed; ptxas optimizes. What is left: repeated
+// address arithmetic, constants, packing and unpacking of words.
+static const char pipeline[] =
+    "function(early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,"
+    "simplifycfg,early-cse<memssa>)";
+
+static LLVMTargetMachineRef machine(Ctx *cx, const Target *t) {
+  LLVMTargetRef target = NULL;
+  char *message = NULL;
+  if (LLVMGetTargetFromTriple(triple, &target, &message)) {
+    LLVMDisposeMessage(message);
+    LLVMInitializeNVPTXTargetInfo();
+    LLVMInitializeNVPTXTarget();
+    LLVMInitializeNVPTXTargetMC();
+    LLVMInitializeNVPTXAsmPrinter();
+    if (LLVMGetTargetFromTriple(triple, &target, &message)) {
+      cg_fail(cx, triple, message);
+      return NULL;
+    }
+  }
+  // Never level 0: it leaves moves of registers that products are using.
+  return LLVMCreateTargetMachine(target, triple, t->cpu, t->features,
+                                 LLVMCodeGenLevelDefault, LLVMRelocDefault,
+                                 LLVMCodeModelDefault);
+}
+
+static void begin(Cg *g, LLVMTargetMachineRef tm) {
+  LLVMContextSetDiscardValueNames(g->lc, 0);
+  cg_catch(g);
+  g->mod = LLVMModuleCreateWithNameInContext("attn", g->lc);
+  g->b = LLVMCreateBuilderInContext(g->lc);
+  LLVMTargetDataRef td = LLVMCreateTargetDataLayout(tm);
+  LLVMSetModuleDataLayout(g->mod, td);
+  LLVMDisposeTargetData(td);
+  LLVMSetTarget(g->mod, triple);
+}
+
+static bool finish(Cg *g, LLVMTargetMachineRef tm, CgEmit what, Buf *out) {
+  char *message = NULL;
+  if (LLVMVerifyModule(g->mod, LLVMReturnStatusAction, &message)) {
+    cg_fail(g->cx, "invalid LLVM IR", message);
+    return false;
+  }
+  LLVMDisposeMessage(message);
+  if (what != CG_LLVM_RAW) {
+    LLVMPassBuilderOptionsRef o = LLVMCreatePassBuilderOptions();
+    LLVMErrorRef e = LLVMRunPasses(g->mod, pipeline, tm, o);
+    LLVMDisposePassBuilderOptions(o);
+    if (e) {
+      cg_fail(g->cx, "passes", LLVMCreateMessage(LLVMGetErrorMessage(e)));
+      return false;
+    }
+  }
+  if (what == CG_LLVM_RAW || what == CG_LLVM) {
+    char *s = LLVMPrintModuleToString(g->mod);
+    buf_str(out, s);
+    LLVMDisposeMessage(s);
+    return true;
+  }
+  LLVMMemoryBufferRef m = NULL;
+  if (LLVMTargetMachineEmitToMemoryBuffer(tm, g->mod, LLVMAssemblyFile,
+                                          &message, &m)) {
+    cg_fail(g->cx, "PTX", message);
+    return false;
+  }
+  buf_add(out, LLVMGetBufferStart(m), LLVMGetBufferSize(m));
+  LLVMDisposeMemoryBuffer(m);
+  return !g->failed;
+}
+
+static void kernels(Cg *g, const Module *m, const char *prefix,
+                    CgKernels *all) {
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    const Func *f = m->funcs.at[i];
+    if (f->kind != FK_PROGRAM) continue;
+    CgKernelRecord r = {.func = f};
+    r.symbol = arena_printf(&g->cx->session, "%s_%s", prefix, f->name);
+    for (char *p = (char *)r.symbol; *p; p++)
+      if (*p == '.') *p = '_';
+    Nv n = {.g = g, .f = f, .gpu = g->target->gpu, .out = &r};
+    nv_kernel(&n, r.symbol);
+    vec_push(&g->cx->session, all, r);
+  }
+}
+
+static const Target *target_of(Ctx *cx, const Module *m) {
+  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  if (t && t->kind == TARGET_GPU && m->level == LV_MACH) return t;
+  const char *name = m->funcs.n ? m->funcs.at[0]->name : "";
+  diag_add(cx, DIAG_cg_input, NOWHERE, name,
+           "its module is not at level mach of a GPU");
+  return NULL;
+}
+
+bool cg_gpu(Ctx *cx, const Module *m, const char *prefix, CgEmit what,
+            Buf *out, CgKernels *all) {
+  CgKernels own = {0};
+  const Target *t = target_of(cx, m);
+  LLVMTargetMachineRef tm = t ? machine(cx, t) : NULL;
+  if (!tm) return false;
+  ArenaMark mark = arena_mark(&cx->scratch);
+  Cg g = {.cx = cx, .target = t, .lc = LLVMContextCreate(),
+          .has = {.fma = true, .floor = true, .f16 = true}};
+  begin(&g, tm);
+  kernels(&g, m, prefix, all ? all : &own);
+  bool ok = !g.failed && finish(&g, tm, what, out);
+  LLVMDisposeBuilder(g.b);
+  LLVMDisposeModule(g.mod);
+  LLVMContextDispose(g.lc);
+  LLVMDisposeTargetMachine(tm);
+  if (out->arena != &cx->scratch) arena_reset(&cx->scratch, mark);
+  return ok;
+}

@@ -1,0 +1,333 @@
+// Shared memory: addresses in tiles, fragments to and from tiles, the group's
+// barrier and scratch, scans and changes of layout.
+#include "codegen/nv.h"
+
+#include <assert.h>
+
+// ---------------------------------------------------------------- addresses
+V nv_shared(Nv *n, V byte) {
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(n->g->lc);
+  return LLVMBuildInBoundsGEP2(n->g->b, i8, n->smem, &byte, 1, "");
+}
+
+V nv_tile_at(Nv *n, Tile t, uint32_t byte) {
+  V at = nv_i32(n, t.base + byte);
+  if (t.var) at = nv_add(n, nv_mul(n, t.var, 16), at);
+  return nv_shared(n, at);
+}
+
+static V tile_byte(Nv *n, Tile s, V byte) {
+  V at = nv_add(n, byte, nv_i32(n, s.base));
+  if (s.var) at = nv_add(n, at, nv_mul(n, s.var, 16));
+  return nv_shared(n, at);
+}
+
+// What a row XORs its chunks with.
+static V swizzle(Nv *n, const Type *t, V row) {
+  uint32_t chunks = smem_panel_bytes(t) / 16;
+  uint32_t shift = smem_swizzle_shift(t->layout);
+  V r = shift ? e_shr(n->g, row, (int)shift) : row;
+  return e_and(n->g, r, nv_i32(n, chunks - 1));
+}
+
+V nv_chunk(Nv *n, Tile s, const Type *t, V row, uint32_t c0, V bit) {
+  Cg *g = n->g;
+  uint32_t panel = smem_panel_bytes(t), chunks = panel / 16;
+  V chunk = bit ? bit : nv_i32(n, 0);
+  if (t->layout != LY_ROW) {
+    chunk = e_xor(g, chunk, swizzle(n, t, row));
+    chunk = e_xor(g, chunk, nv_i32(n, c0 % chunks));
+  } else {
+    chunk = nv_add(n, chunk, nv_i32(n, c0 % chunks));
+  }
+  V at = nv_add(n, nv_mul(n, row, panel), nv_mul(n, chunk, 16));
+  return tile_byte(n, s, nv_add(n, at, nv_i32(n, c0 / chunks * panel * t->ext[0])));
+}
+
+V nv_element(Nv *n, Tile s, const Type *t, V row, V col) {
+  Cg *g = n->g;
+  uint32_t panel = smem_panel_bytes(t);
+  V byte = nv_mul(n, col, dtype_size(t->dtype));
+  if (t->layout == LY_ROW)
+    return tile_byte(n, s, nv_add(n, nv_mul(n, row, panel), byte));
+  V in = LLVMBuildURem(g->b, byte, nv_i32(n, panel), "");
+  V side = LLVMBuildUDiv(g->b, byte, nv_i32(n, panel), "");
+  in = e_xor(g, in, e_shl(g, swizzle(n, t, row), 4));
+  V at = nv_add(n, nv_mul(n, side, (int64_t)panel * t->ext[0]),
+                nv_mul(n, row, panel));
+  return tile_byte(n, s, nv_add(n, at, in));
+}
+
+// ---------------------------------------------------------------- group
+void nv_sync(Nv *n) {
+  Group *r = &n->grp;
+  if (r->threads == 1) return;
+  if (r->threads == 32) {
+    V all = nv_i32(n, -1);
+    nv_call(n, "llvm.nvvm.bar.warp.sync", &all, 1);
+    return;
+  }
+  if (!r->team) {
+    V zero = nv_i32(n, 0);
+    nv_call(n, "llvm.nvvm.barrier.cta.sync.aligned.all", &zero, 1);
+    return;
+  }
+  V id = nv_i32(n, r->barrier);
+  if (r->instances > 1) id = nv_add(n, id, r->instance);
+  V a[2] = {id, nv_i32(n, r->threads)};
+  nv_call(n, "llvm.nvvm.barrier.cta.sync.aligned.count", a, 2);
+}
+
+V nv_scratch(Nv *n, uint32_t bytes) {
+  assert(bytes <= n->scratch);
+  (void)bytes;
+  V at = nv_i32(n, n->scratch_at + (n->grp.team ? 1 + n->barriers : 0) * n->scratch);
+  if (n->grp.instances > 1)
+    at = nv_add(n, at, nv_mul(n, n->grp.instance, n->scratch));
+  return at;
+}
+
+// ---------------------------------------------------------------- fragments
+// How many registers from 0 on are neighbours along a row, in multiples of
+// which the rest lies too: 1, 2, 4 or 8.
+static uint32_t run_of(const FragMap *m) {
+  bool row = m->nreg && m->reg[0].axis == AXIS_COL && m->reg[0].stride == 1;
+  uint32_t k = row ? m->reg[0].size : 1;
+  return k % 8 == 0 ? 8 : k % 4 == 0 ? 4 : k % 2 == 0 ? 2 : 1;
+}
+
+// Elements of an access: at most 16 bytes, within a swizzled chunk.
+static uint32_t access_elems(const FragMap *m, DType t) {
+  uint32_t k = run_of(m), size = (uint32_t)dtype_size(t);
+  while (k * size > 16) k /= 2;
+  return k;
+}
+
+static V element_of(Nv *n, Tile s, const Type *t, const FragMap *m,
+                    uint32_t reg) {
+  return nv_element(n, s, t, nv_coord(n, m, AXIS_ROW, reg),
+                    nv_coord(n, m, AXIS_COL, reg));
+}
+
+static LLVMTypeRef in_memory(Nv *n, DType t, uint32_t k) {
+  LLVMTypeRef e = cg_memory(n->g, t);
+  return k > 1 ? LLVMVectorType(e, k) : e;
+}
+
+// stmatrix: four 8 x 8 blocks of 16-bit elements a warp. Registers are those
+// of an `acc` fragment; lane l has the address of row l % 16, chunk l / 16.
+static bool store_matrices(Nv *n, Tile s, const Type *t, const Frag *f) {
+  Cg *g = n->g;
+  if (t->layout == LY_ROW || f->per != 2 || dtype_size(f->dtype) != 2 ||
+      n->gpu.cc < 90 || t->ext[1] % 16 || n->grp.threads < 32 ||
+      t->ext[0] % (n->grp.threads / 2))
+    return false;
+  uint32_t blocks = t->ext[1] / 8, rows = n->grp.threads / 2;
+  V lane = n->grp.lane, bit = e_shr(g, lane, 4);
+  V row = nv_add(n, nv_mul(n, n->grp.warp, 16), e_and(g, lane, nv_i32(n, 15)));
+  for (uint32_t i = 0; i < t->ext[0] / rows; i++)
+    for (uint32_t j = 0; j < blocks; j += 2) {
+      V a[5] = {nv_chunk(n, s, t, nv_add(n, row, nv_i32(n, i * rows)), j, bit)};
+      for (uint32_t k = 0; k < 4; k++)
+        a[1 + k] = f->w[i * 2 * blocks + 2 * j + k];
+      LLVMTypeRef p3 = LLVMPointerTypeInContext(g->lc, 3);
+      nv_call_over(n, "llvm.nvvm.stmatrix.sync.aligned.m8n8.x4.b16", p3, a, 5);
+    }
+  return true;
+}
+
+void nv_store_frag(Nv *n, Tile s, const Type *t, const Frag *f) {
+  Cg *g = n->g;
+  bool acc = f->map.reg[0].size == 2 && f->map.reg[1].axis == AXIS_ROW;
+  if (acc && store_matrices(n, s, t, f)) return;
+  uint32_t k = access_elems(&f->map, f->dtype);
+  for (uint32_t i = 0; i < f->map.regs; i += k) {
+    LLVMTypeRef mt = in_memory(n, f->dtype, k), e = cg_memory(g, f->dtype);
+    V v = k > 1 ? LLVMGetPoison(mt) : NULL;
+    for (uint32_t j = 0; j < k; j++) {
+      V x = nv_elem(n, f, i + j);
+      if (f->dtype == DT_BOOL) x = LLVMBuildZExt(g->b, x, e, "");
+      v = k > 1 ? LLVMBuildInsertElement(g->b, v, x, nv_i32(n, j), "") : x;
+    }
+    V st = LLVMBuildStore(g->b, v, element_of(n, s, t, &f->map, i));
+    LLVMSetAlignment(st, k * (unsigned)dtype_size(f->dtype));
+  }
+}
+
+Frag nv_load_frag(Nv *n, Tile s, const Type *t, const Type *want) {
+  Cg *g = n->g;
+  Frag f = nv_new(n, want);
+  uint32_t k = access_elems(&f.map, f.dtype);
+  V *e = NEWN(&g->cx->scratch, V, f.map.regs);
+  for (uint32_t i = 0; i < f.map.regs; i += k) {
+    V v = LLVMBuildLoad2(g->b, in_memory(n, f.dtype, k),
+                         element_of(n, s, t, &f.map, i), "");
+    LLVMSetAlignment(v, k * (unsigned)dtype_size(f.dtype));
+    for (uint32_t j = 0; j < k; j++) {
+      V x = k > 1 ? LLVMBuildExtractElement(g->b, v, nv_i32(n, j), "") : v;
+      if (f.dtype == DT_BOOL) x = e_icmp(g, LLVMIntNE, x, e_i(g, x, 0));
+      e[i + j] = x;
+    }
+  }
+  nv_pack(n, &f, e);
+  return f;
+}
+
+void nv_sload(Nv *n, const Op *op) {
+  nv_define(n, op->res[0],
+            nv_load_frag(n, nv_tile(n, op->args[0]), nv_arg_type(n, op, 0),
+                         nv_res_type(n, op)));
+}
+
+void nv_sstore(Nv *n, const Op *op) {
+  nv_store_frag(n, nv_tile(n, op->args[0]), nv_arg_type(n, op, 0),
+                nv_frag(n, op->args[1]));
+}
+
+static V scalar_at(Nv *n, const Op *op) {
+  V col = LLVMBuildIntCast2(n->g->b, nv_arg(n, op, 1), nv_i32t(n), 1, "");
+  return nv_element(n, nv_tile(n, op->args[0]), nv_arg_type(n, op, 0),
+                    nv_i32(n, 0), col);
+}
+
+void nv_sget(Nv *n, const Op *op) {
+  DType t = nv_res_type(n, op)->dtype;
+  V v = LLVMBuildLoad2(n->g->b, cg_memory(n->g, t), scalar_at(n, op), "");
+  if (t == DT_BOOL) v = e_icmp(n->g, LLVMIntNE, v, e_i(n->g, v, 0));
+  n->g->val[op->res[0]] = v;
+}
+
+void nv_sset(Nv *n, const Op *op) {
+  V v = nv_arg(n, op, 2);
+  bool one = n->grp.threads == 1;
+  LLVMBasicBlockRef end = one ? NULL : nv_if(n, n->grp.first);
+  LLVMTypeRef mt = cg_memory(n->g, nv_arg_type(n, op, 2)->dtype);
+  if (cg_of(v) != mt) v = LLVMBuildZExt(n->g->b, v, mt, "");
+  LLVMBuildStore(n->g->b, v, scalar_at(n, op));
+  if (!one) nv_end(n, end);
+}
+
+void nv_slot(Nv *n, const Op *op) {
+  Tile s = nv_tile(n, op->args[0]);
+  const Type *t = nv_arg_type(n, op, 0);
+  LLVMTypeRef i32 = nv_i32t(n);
+  V i = LLVMBuildIntCast2(n->g->b, nv_arg(n, op, 1), i32, 1, "");
+  uint32_t bytes = smem_slot_bytes(t);
+  assert(bytes % 16 == 0);
+  if (LLVMIsConstant(i)) {
+    s.base += (uint32_t)LLVMConstIntGetZExtValue(i) * bytes;
+  } else {
+    s.var = nv_add(n, s.var, nv_mul(n, i, bytes / 16));
+  }
+  n->tile[op->res[0]] = s;
+}
+
+// ---------------------------------------------------------------- relayout
+// A tile in the group's scratch, row major.
+static Type plain_tile(const Type *t) {
+  uint32_t rows = t->slice == SLICE_ROW ? t->ext[0] : 1;
+  uint32_t cols = t->slice == SLICE_ROW ? 1 : t->ext[0];
+  if (!t->slice) rows = t->ext[0], cols = t->ext[1];
+  return type_smem(t->dtype, 1, rows, cols, LY_ROW);
+}
+
+static Tile scratch_tile(Nv *n, const Type *t) {
+  V at = nv_scratch(n, smem_bytes(t));
+  if (LLVMIsConstant(at))
+    return (Tile){.base = (uint32_t)LLVMConstIntGetZExtValue(at)};
+  return (Tile){.var = e_shr(n->g, at, 4)};
+}
+
+void nv_relayout(Nv *n, const Op *op) {
+  Type t = plain_tile(nv_arg_type(n, op, 0));
+  Tile s = scratch_tile(n, &t);
+  nv_sync(n);
+  nv_store_frag(n, s, &t, nv_frag(n, op->args[0]));
+  nv_sync(n);
+  nv_define(n, op->res[0], nv_load_frag(n, s, &t, nv_res_type(n, op)));
+}
+
+// ---------------------------------------------------------------- scans
+typedef struct Scan {
+  RKind kind;
+  uint32_t pos;
+  bool suffix, exclusive;
+  const Type *tile;
+  Tile s;
+  DType dtype;
+} Scan;
+
+// One line along the axis, by one thread: reads, joins, writes in place.
+static void scan_line(Nv *n, const Scan *c, V line, V carry) {
+  Cg *g = n->g;
+  uint32_t len = c->pos ? c->tile->ext[1] : c->tile->ext[0];
+  LLVMTypeRef lt = cg_scalar(g, c->dtype);
+  LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b);
+  LLVMBasicBlockRef body = cg_block(g, "scan"), done = cg_block(g, "scanned");
+  LLVMBuildBr(g->b, body);
+  LLVMPositionBuilderAtEnd(g->b, body);
+  V k = LLVMBuildPhi(g->b, nv_i32t(n), ""), run = LLVMBuildPhi(g->b, lt, "");
+  V zero = nv_i32(n, 0);
+  LLVMAddIncoming(k, &zero, &from, 1);
+  LLVMAddIncoming(run, &carry, &from, 1);
+  V at = c->suffix ? e_isub(g, nv_i32(n, len - 1), k) : k;
+  V p = c->pos ? nv_element(n, c->s, c->tile, line, at)
+               : nv_element(n, c->s, c->tile, at, line);
+  V sum = nv_join(n, c->kind, run, LLVMBuildLoad2(g->b, lt, p, ""));
+  LLVMBuildStore(g->b, c->exclusive ? run : sum, p);
+  V next = nv_add(n, k, nv_i32(n, 1));
+  LLVMAddIncoming(k, &next, &body, 1);
+  LLVMAddIncoming(run, &sum, &body, 1);
+  LLVMBuildCondBr(g->b, e_icmp(g, LLVMIntULT, next, nv_i32(n, len)), body, done);
+  LLVMPositionBuilderAtEnd(g->b, done);
+}
+
+// Carries lie behind the tile, one per line.
+static V carry_at(Nv *n, const Scan *c, V line) {
+  uint32_t size = (uint32_t)dtype_size(c->dtype);
+  V at = nv_mul(n, line, size);
+  at = nv_add(n, at, nv_i32(n, c->s.base + smem_bytes(c->tile)));
+  if (c->s.var) at = nv_add(n, at, nv_mul(n, c->s.var, 16));
+  return nv_shared(n, at);
+}
+
+static void put_carry(Nv *n, const Scan *c, const Op *op) {
+  Cg *g = n->g;
+  if (ir_type(n->f, op->args[1])->kind != TK_FRAG) {
+    LLVMBuildStore(g->b, nv_arg(n, op, 1), carry_at(n, c, nv_i32(n, 0)));
+    return;
+  }
+  const Frag *x = nv_frag(n, op->args[1]);
+  uint32_t axis = c->pos ? AXIS_ROW : AXIS_COL;
+  for (uint32_t i = 0; i < x->map.regs; i++)
+    LLVMBuildStore(g->b, nv_elem(n, x, i),
+                   carry_at(n, c, nv_coord(n, &x->map, axis, i)));
+}
+
+void nv_fscan(Nv *n, const Op *op) {
+  Cg *g = n->g;
+  const Type *x = nv_arg_type(n, op, 0);
+  Type t = plain_tile(x);
+  Scan c = {.kind = (RKind)ir_attr_i(op, AT_KIND, 0), .tile = &t,
+            .pos = (uint32_t)ir_attr_i(op, AT_POS, 0), .dtype = x->dtype,
+            .suffix = ir_attr_i(op, AT_DIR, 0) == DIR_SUFFIX,
+            .exclusive = ir_attr_i(op, AT_EXCLUSIVE, 0)};
+  c.s = scratch_tile(n, &t);
+  uint32_t lines = c.pos ? t.ext[0] : t.ext[1];
+  nv_sync(n);
+  nv_store_frag(n, c.s, &t, nv_frag(n, op->args[0]));
+  if (op->nargs > 1) put_carry(n, &c, op);
+  nv_sync(n);
+  for (uint32_t lo = 0; lo < lines; lo += n->grp.threads) {
+    V line = nv_add(n, n->grp.tid, nv_i32(n, lo));
+    LLVMBasicBlockRef end = nv_if(n, e_icmp(g, LLVMIntULT, line,
+                                            nv_i32(n, lines)));
+    V carry = nv_identity(n, c.kind, c.dtype);
+    if (op->nargs > 1)
+      carry = LLVMBuildLoad2(g->b, cg_of(carry), carry_at(n, &c, line), "");
+    scan_line(n, &c, line, carry);
+    nv_end(n, end);
+  }
+  nv_sync(n);
+  nv_define(n, op->res[0], nv_load_frag(n, c.s, &t, nv_res_type(n, op)));
+}

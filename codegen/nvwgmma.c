@@ -1,0 +1,201 @@
+// wgmma: one block of inline assembly per chain along k, accumulators tied,
+// waits that pass the accumulators through. The rules that keep ptxas from
+// serializing: docs/gpu.md, "wgmma".
+#include "codegen/nv.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+enum { M = 64, MAX_N = 256 };
+
+// ---------------------------------------------------------------- descriptors
+// A shared tile as an operand: constant descriptor bits besides the address,
+// and what to add (in units of 16 bytes) for step k of 32 bytes.
+typedef struct Desc {
+  V value;               // i64
+  uint32_t panel, rows;  // bytes of a panel row; rows of the tile
+  bool trans;            // k runs along rows
+  uint32_t k;            // elements of a step
+} Desc;
+
+static uint64_t bits_of(const Type *t, bool trans) {
+  static const uint64_t kind[LY_COUNT] = {
+      [LY_SW128] = 1, [LY_SW64] = 2, [LY_SW32] = 3};
+  uint64_t panel = smem_panel_bytes(t);
+  // The next 8 rows of a panel; the next panel, where columns are not k.
+  uint64_t sbo = 8 * panel >> 4, lbo = trans ? t->ext[0] * panel >> 4 : 1;
+  return kind[t->layout] << 62 | sbo << 32 | lbo << 16;
+}
+
+static Desc desc_of(Nv *n, Tile s, const Type *t, bool trans) {
+  Cg *g = n->g;
+  Desc d = {.panel = smem_panel_bytes(t), .rows = t->ext[0], .trans = trans,
+            .k = 32 / (uint32_t)dtype_size(t->dtype)};
+  uint64_t bits = bits_of(t, trans) + (s.base >> 4);
+  d.value = e_iadd(g, n->desc0, nv_i64(n, (int64_t)bits));
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
+  if (s.var) d.value = e_iadd(g, d.value, LLVMBuildZExt(g->b, s.var, i64, ""));
+  return d;
+}
+
+// Offset of k step s and of element `at` of the other axis (m or n).
+static uint32_t desc_step(const Desc *d, uint32_t s, uint32_t at,
+                          uint32_t size) {
+  if (d->trans) {       // rows are k; columns are m or n
+    uint32_t side = at * size / d->panel;
+    return (side * d->rows * d->panel + s * d->k * d->panel) >> 4;
+  }
+  uint32_t side = s * 32 / d->panel, in = s * 32 % d->panel;
+  return (side * d->rows * d->panel + at * d->panel + in) >> 4;
+}
+
+// ---------------------------------------------------------------- text
+typedef struct Chain {
+  const Type *at, *bt;
+  bool ta, tb, fresh;
+  Desc a, b;
+  const V *areg;         // words of A, 4 a step; NULL: a descriptor
+  uint32_t m0, n0, n, steps;
+} Chain;
+
+static const char *type_of(DType t) {
+  switch (t) {
+  case DT_BF16:
+    return "bf16";
+  case DT_F16:
+    return "f16";
+  case DT_F8E4M3:
+    return "e4m3";
+  case DT_F8E5M2:
+    return "e5m2";
+  default:
+    return "tf32";
+  }
+}
+
+static void step_text(Buf *t, const Chain *c, uint32_t s, uint32_t ra,
+                      uint32_t rb) {
+  uint32_t acc = c->n / 2, size = (uint32_t)dtype_size(c->bt->dtype);
+  if (!c->areg)
+    buf_printf(t, "add.s64 da, $%u, %u;\n", ra,
+               desc_step(&c->a, s, c->m0, size));
+  buf_printf(t, "add.s64 db, $%u, %u;\n", rb,
+             desc_step(&c->b, s, c->n0, size));
+  buf_printf(t, "wgmma.mma_async.sync.aligned.m64n%uk%u.f32.%s.%s {", c->n,
+             32 / size, type_of(c->at->dtype), type_of(c->bt->dtype));
+  for (uint32_t i = 0; i < acc; i++) buf_printf(t, "%s$%u", i ? "," : "", i);
+  if (c->areg)
+    buf_printf(t, "}, {$%u,$%u,$%u,$%u}, db", ra + 4 * s, ra + 4 * s + 1,
+               ra + 4 * s + 2, ra + 4 * s + 3);
+  else buf_str(t, "}, da, db");
+  buf_printf(t, ", %s, 1, 1", c->fresh && s == 0 ? "p0" : "p1");
+  if (size == 2 && !c->areg) buf_printf(t, ", %u", c->ta);
+  if (size == 2) buf_printf(t, ", %u", c->tb);
+  buf_str(t, ";\n");
+}
+
+static void chain_text(Buf *t, const Chain *c, uint32_t ra, uint32_t rb) {
+  buf_str(t, "{\n.reg .pred p0, p1;\n.reg .b64 da, db;\n"
+             "setp.ne.b32 p0, 0, 0;\nsetp.eq.b32 p1, 0, 0;\n");
+  for (uint32_t s = 0; s < c->steps; s++) step_text(t, c, s, ra, rb);
+  buf_char(t, '}');
+}
+
+static LLVMTypeRef floats(Nv *n, uint32_t count) {
+  LLVMTypeRef *t = NEWN(&n->g->cx->scratch, LLVMTypeRef, count);
+  for (uint32_t i = 0; i < count; i++) t[i] = LLVMFloatTypeInContext(n->g->lc);
+  return LLVMStructTypeInContext(n->g->lc, t, count, 0);
+}
+
+static void unpack(Nv *n, V s, V *out, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++)
+    out[i] = LLVMBuildExtractValue(n->g->b, s, i, "");
+}
+
+// acc (n / 2 registers) of one 64 x n product; in: its old value.
+static void emit_chain(Nv *n, const Chain *c, V *acc) {
+  Arena *ar = &n->g->cx->scratch;
+  Buf text = {.arena = ar}, cons = {.arena = ar};
+  uint32_t regs = c->n / 2, k = 0, na = c->areg ? 4 * c->steps : 1;
+  V *args = NEWN(ar, V, regs + na + 2);
+  for (uint32_t i = 0; i < regs; i++) buf_str(&cons, i ? ",=f" : "=f");
+  for (uint32_t i = 0; !c->fresh && i < regs; i++) {
+    buf_printf(&cons, ",%u", i);
+    args[k++] = acc[i];
+  }
+  uint32_t ra = regs + k;
+  for (uint32_t i = 0; i < na; i++) {
+    buf_str(&cons, c->areg ? ",r" : ",l");
+    args[k++] = c->areg ? c->areg[i] : c->a.value;
+  }
+  uint32_t rb = regs + k;
+  buf_str(&cons, ",l,~{memory}");
+  args[k++] = c->b.value;
+  chain_text(&text, c, ra, rb);
+  unpack(n, nv_asm(n, floats(n, regs), text.at, cons.at, args, k), acc, regs);
+}
+
+// ---------------------------------------------------------------- ops
+void nv_wgmma(Nv *n, const Op *op) {
+  const Type *at = nv_arg_type(n, op, 0), *bt = nv_arg_type(n, op, 1);
+  bool regs = at->kind == TK_FRAG;
+  Chain c = {.at = at, .bt = bt, .fresh = op->nargs == 2,
+             .tb = ir_attr_i(op, AT_TRANS, 0),
+             .ta = ir_attr_i(op, AT_TRANSA, 0)};
+  Frag r = nv_new(n, nv_res_type(n, op));
+  const Type *ct = nv_res_type(n, op);
+  uint32_t k = at->ext[c.ta ? 0 : 1];
+  c.steps = k * (uint32_t)dtype_size(at->dtype) / 32;
+  c.b = desc_of(n, nv_tile(n, op->args[1]), bt, c.tb);
+  if (!regs) c.a = desc_of(n, nv_tile(n, op->args[0]), at, c.ta);
+  if (!c.fresh)
+    memcpy(r.w, nv_frag(n, op->args[2])->w, r.n * sizeof *r.w);
+  uint32_t blocks = ct->ext[0] / M, per_m = ct->ext[1] / 2;
+  for (uint32_t i = 0; i < blocks; i++)
+    for (uint32_t n0 = 0; n0 < ct->ext[1]; n0 += c.n) {
+      uint32_t left = ct->ext[1] - n0;
+      c.m0 = M * i, c.n0 = n0, c.n = left < MAX_N ? left : MAX_N;
+      c.areg = regs ? nv_frag(n, op->args[0])->w + i * 4 * c.steps : NULL;
+      emit_chain(n, &c, r.w + i * per_m + n0 / 2);
+    }
+  nv_define(n, op->res[0], r);
+}
+
+void nv_wg_fence(Nv *n, const Op *op) {
+  (void)op;
+  nv_call(n, "llvm.nvvm.wgmma.fence.sync.aligned", NULL, 0);
+}
+
+void nv_wg_commit(Nv *n, const Op *op) {
+  (void)op;
+  nv_call(n, "llvm.nvvm.wgmma.commit_group.sync.aligned", NULL, 0);
+}
+
+// What becomes readable passes through the wait, so no use moves above it.
+void nv_wg_wait(Nv *n, const Op *op) {
+  Arena *ar = &n->g->cx->scratch;
+  Buf cons = {.arena = ar};
+  char text[64];
+  uint32_t count = 0, k = 0;
+  snprintf(text, sizeof text, "wgmma.wait_group.sync.aligned %lld;",
+           (long long)ir_attr_i(op, AT_PENDING, 0));
+  for (uint32_t i = 0; i < op->nargs; i++) count += nv_frag(n, op->args[i])->n;
+  V *w = NEWN(ar, V, count + 1);
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    const Frag *f = nv_frag(n, op->args[i]);
+    memcpy(w + k, f->w, f->n * sizeof *w);
+    k += f->n;
+  }
+  for (uint32_t i = 0; i < count; i++) buf_str(&cons, i ? ",=f" : "=f");
+  for (uint32_t i = 0; i < count; i++) buf_printf(&cons, ",%u", i);
+  buf_str(&cons, count ? ",~{memory}" : "~{memory}");
+  LLVMTypeRef t = count ? floats(n, count) : LLVMVoidTypeInContext(n->g->lc);
+  V s = nv_asm(n, t, text, cons.at, w, count);
+  if (count) unpack(n, s, w, count);
+  for (uint32_t i = 0; i < op->nres; i++) {
+    Frag f = *nv_frag(n, op->args[i]);
+    f.w = w;
+    w += f.n;
+    nv_define(n, op->res[i], f);
+  }
+}
