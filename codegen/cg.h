@@ -101,6 +101,11 @@ typedef struct CgKernel {
 CgKernel cg_kernel(Cg *g, const Func *f, const uint32_t *dim_at,
                    const char *name);
 
+// The function that tells the bytes of shared workspace of f's program, or a
+// null pointer if it needs none.
+LLVMValueRef cg_shared(Cg *g, const Func *f, const uint32_t *dim_at,
+                       const char *name);
+
 // ---- programs (program.c, header.c), LLVM's errors (fatal.c) -----------------
 struct CgProgram;
 void cg_program(Cg *g, const struct CgProgram *p, LLVMValueRef container);

@@ -99,11 +99,34 @@ static LLVMValueRef scalar_arg(Cg *g, uint32_t at, DType t) {
   return LLVMBuildIntCast2(g->b, v, cg_scalar(g, t), 1, "");
 }
 
+// Bytes of a shared workspace.
+static LLVMValueRef shared_bytes(Cg *g, const Type *t) {
+  LLVMValueRef n = cg_i64(g, dtype_size(t->dtype));
+  for (uint32_t i = 0; i < t->n; i++)
+    n = LLVMBuildMul(g->b, n, cg_dim(g, t->size[i]), "");
+  n = LLVMBuildAdd(g->b, n, cg_i64(g, ATTN_ALIGN - 1), "");
+  return LLVMBuildAnd(g->b, n, cg_i64(g, -ATTN_ALIGN), "");
+}
+
+// Workspaces lie one behind the other; *next: where this one begins.
+static LLVMValueRef shared_arg(Cg *g, const Type *t, LLVMValueRef *next) {
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(g->lc);
+  LLVMValueRef at = *next, n = shared_bytes(g, t);
+  if (!at) at = cg_field(g, g->kargs, offsetof(attn_kargs, shared), cg_ptr(g));
+  *next = LLVMBuildGEP2(g->b, i8, at, &n, 1, "");
+  return at;
+}
+
 static void load_params(Cg *g) {
   uint32_t tensors = 0, scalars = 0;
+  LLVMValueRef shared = NULL;
   for (uint32_t i = 0; i < g->fn->params.n; i++) {
     Value v = g->fn->params.at[i].v;
     const Type *t = ir_type(g->fn, v);
+    if (g->fn->params.at[i].role == PR_SHARED) {
+      g->val[v] = shared_arg(g, t, &shared);
+      continue;
+    }
     g->val[v] = t->kind == TK_TENSOR
                     ? tensor_arg(g, tensors++)
                     : scalar_arg(g, scalars++, t->dtype);
@@ -306,13 +329,25 @@ static LLVMValueRef scratch_bytes(Cg *g, const Region *r) {
   return sum;
 }
 
-static LLVMValueRef count(Cg *g, const char *name, bool scratch) {
+typedef enum Counted { TASKS, SCRATCH, SHARED } Counted;
+
+static LLVMValueRef counted(Cg *g, Counted what) {
+  const Func *f = g->fn;
+  if (what == SCRATCH) return scratch_bytes(g, f->body);
+  LLVMValueRef n = cg_i64(g, what == TASKS);
+  for (uint32_t i = 0; what == TASKS && i < f->grid.n; i++)
+    n = LLVMBuildMul(g->b, n, grid_count(g, &f->grid.at[i]), "");
+  for (uint32_t i = 0; what == SHARED && i < f->params.n; i++)
+    if (f->params.at[i].role == PR_SHARED)
+      n = LLVMBuildAdd(g->b, n,
+                       shared_bytes(g, ir_type(f, f->params.at[i].v)), "");
+  return n;
+}
+
+static LLVMValueRef count(Cg *g, const char *name, Counted what) {
   LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc), args[] = {cg_ptr(g)};
   LLVMValueRef f = begin(g, name, i64, args, 1);
-  LLVMValueRef n = scratch ? scratch_bytes(g, g->fn->body) : cg_i64(g, 1);
-  for (uint32_t i = 0; !scratch && i < g->fn->grid.n; i++)
-    n = LLVMBuildMul(g->b, n, grid_count(g, &g->fn->grid.at[i]), "");
-  LLVMBuildRet(g->b, n);
+  LLVMBuildRet(g->b, counted(g, what));
   return f;
 }
 
@@ -386,8 +421,8 @@ CgKernel cg_kernel(Cg *g, const Func *f, const uint32_t *dim_at,
   g->fn = f;
   g->dim_at = dim_at;
   g->val = NEWN(a, LLVMValueRef, f->values.n + 1);
-  k.ntasks = count(g, ntasks, false);
-  k.scratch = count(g, scratch, true);
+  k.ntasks = count(g, ntasks, TASKS);
+  k.scratch = count(g, scratch, SCRATCH);
   LLVMValueRef one = task_body(g, arena_printf(a, "%s.task", name));
   k.kernel = begin(g, name, none, params, 4);
   task_loop(g, k.kernel, one);
@@ -395,4 +430,19 @@ CgKernel cg_kernel(Cg *g, const Func *f, const uint32_t *dim_at,
   share(g, k.ntasks);
   share(g, k.scratch);
   return k;
+}
+
+LLVMValueRef cg_shared(Cg *g, const Func *f, const uint32_t *dim_at,
+                       const char *name) {
+  uint32_t n = f->params.n;
+  if (!n || f->params.at[n - 1].role != PR_SHARED)
+    return LLVMConstNull(cg_ptr(g));
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc), args[] = {cg_ptr(g)};
+  if (g->share == CG_SHELL)
+    return declared(g, name, LLVMFunctionType(i64, args, 1, 0));
+  g->fn = f;
+  g->dim_at = dim_at;
+  LLVMValueRef v = count(g, name, SHARED);
+  share(g, v);
+  return v;
 }

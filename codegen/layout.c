@@ -118,13 +118,15 @@ CgProgram cg_program_of(Ctx *cx, const Module *m, const Func *f,
                         const char *prefix) {
   Arena *a = &cx->session;
   CgParam *p = NEWN(a, CgParam, f->params.n + 1);
+  uint32_t n = 0;
   for (uint32_t i = 0; i < f->params.n; i++) {
     const FuncParam *q = &f->params.at[i];
-    p[i] = (CgParam){.name = ir_info(f, q->v)->hint, .role = q->role,
+    if (q->role == PR_SHARED) continue;
+    p[n++] = (CgParam){.name = ir_info(f, q->v)->hint, .role = q->role,
                      .type = *ir_type(f, q->v)};
   }
   CgProgram out = {.name = f->name, .prefix = prefix, .dims = &m->dims,
-                   .params = p, .nparams = f->params.n};
+                   .params = p, .nparams = n};
   if (m->level != LV_MACH) return out;
   CgVariant *v = NEW(a, CgVariant);
   v->mod = m;

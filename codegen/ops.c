@@ -233,17 +233,35 @@ static LLVMValueRef emit_cast(Cg *g, const Op *op) {
 }
 
 // ---------------------------------------------------------------- memory
+// Facts of a shared workspace, which lies densely, in order.
+static bool is_shared(const Cg *g, const Op *op) {
+  for (uint32_t i = 0; i < g->fn->params.n; i++)
+    if (g->fn->params.at[i].v == op->args[0])
+      return g->fn->params.at[i].role == PR_SHARED;
+  return false;
+}
+static LLVMValueRef dense_stride(Cg *g, const Op *op) {
+  const Type *t = arg_type(g, op, 0);
+  LLVMValueRef n = cg_i64(g, 1);
+  for (uint32_t i = t->n - 1; i > (uint32_t)ir_attr_i(op, AT_POS, 0); i--)
+    n = LLVMBuildMul(B, n, cg_dim(g, t->size[i]), "");
+  return n;
+}
 static LLVMValueRef tensor_field(Cg *g, const Op *op, size_t base) {
   uint64_t at = base + 8 * (uint64_t)ir_attr_i(op, AT_POS, 0);
   return cg_field(g, arg(g, op, 0), at, LLVMInt64TypeInContext(g->lc));
 }
 static LLVMValueRef emit_tptr(Cg *g, const Op *op) {
+  if (is_shared(g, op)) return arg(g, op, 0);
   return cg_field(g, arg(g, op, 0), offsetof(attn_tensor, data), cg_ptr(g));
 }
 static LLVMValueRef emit_tshape(Cg *g, const Op *op) {
+  if (is_shared(g, op))
+    return cg_dim(g, arg_type(g, op, 0)->size[ir_attr_i(op, AT_POS, 0)]);
   return tensor_field(g, op, offsetof(attn_tensor, shape));
 }
 static LLVMValueRef emit_tstride(Cg *g, const Op *op) {
+  if (is_shared(g, op)) return dense_stride(g, op);
   return tensor_field(g, op, offsetof(attn_tensor, stride));
 }
 

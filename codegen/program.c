@@ -175,39 +175,41 @@ static const uint32_t *match_dims(Prog *q, const Module *m) {
   return at;
 }
 
-static bool is_phase(const Prog *q, const Func *f) {
-  size_t n = strlen(q->p->name);
-  return f->kind == FK_PROGRAM && !strncmp(f->name, q->p->name, n) &&
-         (!f->name[n] || f->name[n] == '.');
+static const char *kernel_name(Prog *q, const char *name, uint32_t variant) {
+  return arena_printf(&q->g->cx->scratch, "%s_%s.%u.%s", q->p->prefix, name,
+                      variant, strchr(q->g->target->name, ':') + 1);
 }
 
 static V phase(Prog *q, const Func *f, uint32_t variant) {
-  const char *name = arena_printf(
-      &q->g->cx->scratch, "%s_%s.%u.%s", q->p->prefix, f->name, variant,
-      strchr(q->g->target->name, ':') + 1);
+  const char *name = kernel_name(q, f->name, variant);
   CgKernel k = cg_kernel(q->g, f, match_dims(q, f->mod), name);
   V fields[] = {k.kernel, k.ntasks, k.scratch};
   return record(q, fields, 3, sizeof(attn_phase));
 }
 
-// The phases of a variant, in module order; returns their number.
-static uint32_t phases(Prog *q, uint32_t i, V *at) {
+// The phases of a variant, in module order, and the function that sizes their
+// workspace; returns the number of phases.
+static uint32_t phases(Prog *q, uint32_t i, V *at, V *shared) {
   const Module *m = q->p->variants[i].mod;
   uint32_t n = 0;
   q->g->target = target_by_name(m->target);
   q->g->has = cg_features(q->g->target);
   for (uint32_t k = 0; k < m->funcs.n; k++)
-    if (is_phase(q, m->funcs.at[k])) at[n++] = phase(q, m->funcs.at[k], i);
+    if (ir_is_phase(m->funcs.at[k], q->p->name)) at[n++] = phase(q, m->funcs.at[k], i);
+  const Func *f = ir_find(m, q->p->name);
+  const char *name = arena_printf(&q->g->cx->scratch, "%s.shared",
+                                  kernel_name(q, f->name, i));
+  *shared = cg_shared(q->g, f, match_dims(q, m), name);
   return n;
 }
 
 static V spec(Prog *q, const CgVariant *v, uint32_t i) {
   Cg *g = q->g;
   V *at = NEWN(&g->cx->scratch, V, v->mod->funcs.n + 1);
-  uint32_t n = phases(q, i, at);
-  V null = LLVMConstNull(cg_ptr(g));
+  V shared;
+  uint32_t n = phases(q, i, at, &shared);
   V f[] = {u32(q, cg_isa(g->target)), u32(q, expression(q, v->when)),
-           u32(q, n), u32(q, 0), table(q, ".phases", at, n), null};
+           u32(q, n), u32(q, 0), table(q, ".phases", at, n), shared};
   return record(q, f, 6, sizeof(attn_spec));
 }
 
@@ -280,6 +282,6 @@ void cg_program(Cg *g, const CgProgram *p, LLVMValueRef container) {
 
 void cg_unit(Cg *g, const CgProgram *p, uint32_t i) {
   Prog q = {.g = g, .p = p};
-  V *at = NEWN(&g->cx->scratch, V, p->variants[i].mod->funcs.n + 1);
-  phases(&q, i, at);
+  V *at = NEWN(&g->cx->scratch, V, p->variants[i].mod->funcs.n + 1), shared;
+  phases(&q, i, at, &shared);
 }

@@ -15,6 +15,12 @@ Module *ir_module(Ctx *cx, Level level) {
   return m;
 }
 
+bool ir_is_phase(const Func *f, const char *name) {
+  size_t n = strlen(name);
+  return f->kind == FK_PROGRAM && !strncmp(f->name, name, n) &&
+         (!f->name[n] || f->name[n] == '.');
+}
+
 Func *ir_find(const Module *m, const char *name) {
   for (uint32_t i = 0; i < m->funcs.n; i++)
     if (strcmp(m->funcs.at[i]->name, name) == 0) return m->funcs.at[i];

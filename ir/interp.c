@@ -503,6 +503,50 @@ static void poison(const Func *f, InterpTensor *args) {
   }
 }
 
+// The caller's arguments and workspace for the shared parameters of f.
+static InterpTensor *with_shared(Interp *in, const Func *f,
+                                 InterpTensor *args) {
+  InterpTensor *all = NEWN(in->arena, InterpTensor, f->params.n + 1);
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    const Type *t = ir_type(f, f->params.at[i].v);
+    InterpTensor *x = &all[i];
+    if (f->params.at[i].role != PR_SHARED) {
+      *x = args[i];
+      continue;
+    }
+    *x = (InterpTensor){.dtype = t->dtype, .rank = t->n, .given = true};
+    int64_t n = 1;
+    for (uint32_t k = t->n; k-- > 0;) {
+      if (!dim_eval(&in->m->dims, t->size[k], in->dims, &x->shape[k]) ||
+          x->shape[k] < 0 || x->shape[k] > 1 << 24)
+        x->shape[k] = 0;
+      x->stride[k] = n;
+      n *= x->shape[k];
+    }
+    x->data = arena_alloc(in->arena,
+                          (size_t)(n + 1) * (size_t)dtype_size(x->dtype));
+  }
+  return all;
+}
+
+static bool run_phase(Interp *in, const Func *f) {
+  in->f = f;
+  memset(in->ndomain, 0, sizeof in->ndomain);
+  if (!setup(in)) return false;
+  return in->m->level == LV_MACH   ? interp_mach(in)
+         : in->m->level == LV_TILE ? interp_tile(in)
+                                   : run_function(in);
+}
+
+static bool run_phases(Interp *in, const char *name, InterpTensor *args) {
+  in->args = with_shared(in, in->f, args);
+  for (uint32_t i = 0; i < in->m->funcs.n && !in->failed; i++)
+    if (ir_is_phase(in->m->funcs.at[i], name) &&
+        !run_phase(in, in->m->funcs.at[i]))
+      return false;
+  return true;
+}
+
 bool ir_interp(Ctx *cx, const Module *m, const char *name, InterpTensor *args,
                const int64_t *dims, const InterpOpt *opt) {
   static const uint64_t budget = 4000000000u;
@@ -519,9 +563,7 @@ bool ir_interp(Ctx *cx, const Module *m, const char *name, InterpTensor *args,
     return false;
   }
   if (opt->poison) poison(in.f, args);
-  bool ok = setup(&in) && (m->level == LV_MACH   ? interp_mach(&in)
-                           : m->level == LV_TILE ? interp_tile(&in)
-                                                 : run_function(&in));
+  bool ok = run_phases(&in, name, args);
   arena_drop(&tables);
   return ok && !in.failed;
 }

@@ -153,6 +153,7 @@ typedef enum ParamRole {
   PR_IN, PR_OUT, PR_INOUT,   // tensors
   PR_SCALAR,                 // scalar of a program, value of a fn
   PR_INDEX,                  // index parameter (i64) of mask, mod, fn
+  PR_SHARED,                 // tile, mach: workspace of all phases, the last
 } ParamRole;
 
 typedef struct FuncParam {
@@ -321,6 +322,10 @@ typedef struct InterpOpt {
   uint64_t seed;      // chooses tile cuts and split points at stream level
   bool poison;        // outputs and tile memory start as NaN
 } InterpOpt;
+
+// f is program `name` or a further phase of it, `name`.xyz: phases run in the
+// order of the module, and have the same parameters.
+bool ir_is_phase(const Func *f, const char *name);
 
 // Executes program `name` of a module of any level (mach: the CPU's). `args`
 // are its parameters in order; `dims` the value of each dim symbol. False with

@@ -144,11 +144,16 @@ static void check_region(Verifier *v, const Op *parent, const Region *r) {
 static bool check_param(Verifier *v, const FuncParam *p, uint32_t i) {
   if (!define(v, NULL, v->f->body, p->v, i)) return false;
   const Type *t = ir_type(v->f, p->v);
-  bool tensor = p->role == PR_IN || p->role == PR_OUT || p->role == PR_INOUT;
+  bool tensor = p->role == PR_IN || p->role == PR_OUT ||
+                p->role == PR_INOUT || p->role == PR_SHARED;
   if (tensor != (t->kind == TK_TENSOR))
     return verify_fail(v, NULL, "parameter %u: %s", i,
-                       tensor ? "in, out and inout need a tensor"
+                       tensor ? "in, out, inout and shared need a tensor"
                               : "a tensor needs role in, out or inout");
+  if (p->role == PR_SHARED && v->m->level < LV_TILE)
+    return verify_fail(v, NULL, "parameter %u: shared before level tile", i);
+  if (i && p->role != PR_SHARED && p[-1].role == PR_SHARED)
+    return verify_fail(v, NULL, "parameter %u: shared ones are the last", i);
   if (p->role == PR_INDEX && (t->n || !strchr("iu", dtype_kind(t->dtype))))
     return verify_fail(v, NULL, "parameter %u: an index is an integer", i);
   if (v->f->kind == FK_PROGRAM && p->role == PR_INDEX)

@@ -220,6 +220,7 @@ Dim axis_size_in(const Assign *as, Value v, uint32_t axis);
 bool is_inline(const Assign *as, Value v);      // no root makes it
 bool is_scalar(const Assign *as, Value v);
 bool is_memory(const Assign *as, Value v);      // a tensor parameter
+bool is_shared(const Assign *as, Value v);      // .. of workspace
 DType reg_dtype(DType t);                       // arithmetic is done in it
 bool is_nonneg(const Assign *as, Value v);      // i64, provably >= 0
 // What evaluating the value once more costs.

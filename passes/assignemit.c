@@ -43,8 +43,20 @@ Value em_dim(Assign *as, Dim d) {
   return v;
 }
 
+// A shared workspace lies densely.
+static Value dense_stride(Assign *as, Value tensor, int pos) {
+  DimTab *d = &as->m->dims;
+  const Type *t = ir_type(as->f, tensor);
+  Dim n = dim_const(d, 1);
+  for (uint32_t i = (uint32_t)pos + 1; i < t->n; i++)
+    n = dim_bin(d, DIM_MUL, n, t->size[i]);
+  return em_dim(as, n);
+}
+
 // A fact of a tensor parameter (of f).
 Value em_tensor(Assign *as, OpCode c, Value tensor, int pos) {
+  if (c == OP_TSTRIDE && is_shared(as, tensor))
+    return dense_stride(as, tensor, pos);
   uint64_t key = (uint64_t)tensor << 16 | (uint64_t)(pos + 1) << 12 |
                  (uint64_t)c;
   Value v = cached(&as->facts, key);

@@ -162,6 +162,12 @@ static Access access(Assign *as, const Op *op, uint32_t first, uint32_t c) {
 }
 
 // ---------------------------------------------------------------- loads
+// Is it known that lanes are neighbours?
+static bool is_dense(const Assign *as, const Access *a) {
+  int64_t n;
+  return em_is_int(as, a->step, &n) && n == 1;
+}
+
 // The lanes of n neighbouring vectors, one test for all of them.
 static void load_lanes(Assign *as, const Access *a, uint32_t n, Value *v) {
   Value zero = em_int(as, 0);
@@ -172,6 +178,11 @@ static void load_lanes(Assign *as, const Access *a, uint32_t n, Value *v) {
   for (uint32_t c = 0; a->index && c < n; c++)
     v[c] = em_gather(as, a[c].base, a[c].index, a[c].mask);
   if (a->index) return;
+  if (is_dense(as, a)) {
+    for (uint32_t c = 0; c < n; c++)
+      v[c] = em_vld(as, a[c].base, zero, a[c].mask);
+    return;
+  }
   Value dense = em_2(as, OP_EQ, a->step, em_int(as, 1)), w[MAX_COLS];
   Type t[MAX_COLS];
   for (uint32_t c = 0; c < n; c++)
@@ -242,6 +253,11 @@ static void store_lanes(Assign *as, const Access *a, uint32_t n,
   for (uint32_t c = 0; a->index && c < n; c++)
     em_scatter(as, a[c].base, a[c].index, v[c], a[c].mask);
   if (a->index) return;
+  if (is_dense(as, a)) {
+    for (uint32_t c = 0; c < n; c++)
+      em_vst(as, a[c].base, zero, v[c], a[c].mask);
+    return;
+  }
   Value dense = em_2(as, OP_EQ, a->step, em_int(as, 1));
   Branch br = if_open(as, dense, NULL, 0);
   for (uint32_t c = 0; c < n; c++)

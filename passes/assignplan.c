@@ -31,6 +31,13 @@ bool is_memory(const Assign *as, Value v) {
   return ir_type(as->f, v)->kind == TK_TENSOR;
 }
 
+bool is_shared(const Assign *as, Value v) {
+  for (uint32_t i = 0; i < as->f->params.n; i++)
+    if (as->f->params.at[i].v == v)
+      return as->f->params.at[i].role == PR_SHARED;
+  return false;
+}
+
 bool is_inline(const Assign *as, Value v) {
   const Op *op = ir_def(as->f, v);
   if (!op || op->nregions) return false;

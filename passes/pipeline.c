@@ -100,7 +100,8 @@ static void write_reproducer(const Run *r, const char *names,
   if (o->tile_q) buf_printf(&b, " --tile-q=%lld", (long long)o->tile_q);
   if (o->tile_k) buf_printf(&b, " --tile-k=%lld", (long long)o->tile_k);
   if (o->chunk) buf_printf(&b, " --chunk=%lld", (long long)o->chunk);
-  if (o->split_k) buf_printf(&b, " --split-k=%d", o->split_k);
+  if (o->split_k > 0) buf_printf(&b, " --split-k=%d", o->split_k);
+  if (o->split_k < 0) buf_str(&b, " --split-k=auto");
   if (o->fast) buf_str(&b, " --fast");
   if (o->finite) buf_str(&b, " --finite");
   buf_char(&b, '\n');

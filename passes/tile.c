@@ -134,9 +134,11 @@ static bool tile_recur(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
 static bool tile_store(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   bool masked = ir_attr_i(op, AT_MASKED, 0);
   uint32_t n = op->nargs - masked;
+  if (t->share == SHARE_PART && !t->whole) return true;
   Value *args = NEWN(m->arena, Value, op->nargs + 1);
   for (uint32_t i = 0; i < op->nargs; i++) args[i] = vmap_get(m, op->args[i]);
   Value mask = masked ? args[n] : 0;
+  if (t->whole) mask = mask ? ir_2(b, OP_AND, mask, t->whole) : t->whole;
   for (uint32_t a = 0; a < t->from->axes.n; a++) {
     if (!t->keep[a]) continue;
     mask = mask ? ir_2(b, OP_AND, mask, t->keep[a]) : t->keep[a];
@@ -224,18 +226,21 @@ bool tile_region(Tiler *t, Builder *b, const Region *r, ValueMap *m) {
   return true;
 }
 
-static Func *tile_func(Ctx *cx, Module *m, Func *f, const PassOpt *opt) {
-  if (f->axes.n > 64) {
-    diag_add(cx, DIAG_pass_unsupported, f->span,
-             "a program may have at most 64 axes");
-    return NULL;
+// The function of f that does `share`.
+static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
+                       TileShare share, const PassOpt *opt) {
+  bool gpu = opt->target && target_is_gpu(opt->target);
+  Tiler t = {.cx = cx, .from = f, .plan = *plan, .share = share,
+             .lazy = gpu, .careful = !opt->finite && !gpu};
+  if (share == SHARE_COMBINE) {  // a point for each task: vectors have lanes
+    t.plan.lane = -1;
+    t.plan.tile_q = 1;
   }
-  const char *target = opt->target ? opt->target : "cpu";
-  Tiler t = {.cx = cx, .from = f, .plan = tile_plan(cx, f, opt),
-             .lazy = target_is_gpu(target),
-             .careful = !opt->finite && !target_is_gpu(target)};
-  t.to = ir_func(m, FK_PROGRAM, f->name);
-  m->funcs.n--;  // the caller puts it where f stood
+  const char *name = share == SHARE_COMBINE
+                         ? arena_printf(m->arena, "%s.combine", f->name)
+                         : f->name;
+  t.to = ir_func(m, FK_PROGRAM, intern(&cx->names, name));
+  m->funcs.n--;  // the caller puts it where it belongs
   t.to->span = f->span;
   for (uint32_t i = 0; i < f->axes.n; i++) {
     const Axis *a = &f->axes.at[i];
@@ -254,17 +259,35 @@ static Func *tile_func(Ctx *cx, Module *m, Func *f, const PassOpt *opt) {
     t.to->params.at[i].nograd = p->nograd;
   }
   Builder b = {.fn = t.to, .region = t.to->body, .span = f->span};
+  if (share != SHARE_ALL) split_params(&t);
   make_coords(&t, &b);
+  if (share != SHARE_ALL) split_open(&t, &b);
   return tile_region(&t, &b, f->body, &map) ? t.to : NULL;
 }
 
 bool pass_tile(Ctx *cx, Module *m, const PassOpt *opt) {
   m->level = LV_TILE;
   m->target = opt->target ? opt->target : "cpu";
+  Vec(Func *) out = {0};
   for (uint32_t i = 0; i < m->funcs.n; i++) {
-    Func *g = tile_func(cx, m, m->funcs.at[i], opt);
-    if (!g) return false;
-    m->funcs.at[i] = g;
+    Func *f = m->funcs.at[i];
+    if (f->axes.n > 63) {
+      diag_add(cx, DIAG_pass_unsupported, f->span,
+               "a program may have at most 63 axes");
+      return false;
+    }
+    bool gpu = opt->target && target_is_gpu(opt->target);
+    TilePlan plan = tile_plan(cx, f, opt);
+    if (!gpu) split_plan(cx, f, opt, &plan);
+    TileShare last = plan.split ? SHARE_COMBINE : SHARE_ALL;
+    for (TileShare s = plan.split ? SHARE_PART : SHARE_ALL; s <= last; s++) {
+      Func *g = tile_func(cx, m, f, &plan, s, opt);
+      if (!g) return false;
+      vec_push(m->arena, &out, g);
+    }
   }
+  m->funcs.n = 0;
+  for (uint32_t i = 0; i < out.n; i++)
+    vec_push(m->arena, &m->funcs, out.at[i]);
   return true;
 }

@@ -10,7 +10,17 @@ typedef struct TilePlan {
   int64_t tile_q;       // coordinates of the lane axis a task covers
   int64_t tile_k;       // keys a loop iteration covers
   int64_t chunk;        // steps of a chunk of a recurrence, 0: choose
+  const Op *split;      // the pass whose keys are split, or NULL
+  Dim parts;            // into so many parts,
+  Dim part_keys;        // of so many keys, a multiple of tile_k
 } TilePlan;
+
+// What a function of a split program does.
+typedef enum TileShare {
+  SHARE_ALL,       // everything: the keys are not split
+  SHARE_PART,      // one part of the keys; everything if there is one part
+  SHARE_COMBINE,   // joins the parts, does the rest
+} TileShare;
 
 typedef struct Tiler {
   Ctx *cx;
@@ -24,10 +34,27 @@ typedef struct Tiler {
   Value coord[64];      // per axis: index tile (or scalar), 0 if none
   Value keep[64];       // per par axis: bool domain predicate, 0 if none
   bool walked[64];      // per step axis: its `affine` ops are done
+  TileShare share;
+  Value part;           // SHARE_PART: this task's
+  Value whole;          // SHARE_PART: bool, there is one part; 0: never
+  Value *partial;       // workspace of each accumulator of the split pass
 } Tiler;
 
 // Chooses the lane axis and the tile sizes of f; remarks why.
 TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt);
+
+// Splitting the keys of a pass among tasks (tilesplit.c): decides about it,
+// makes the workspace, cuts the keys, stores and joins partial accumulators.
+void split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
+void split_params(Tiler *t);
+void split_open(Tiler *t, Builder *b);
+Value split_first_key(Tiler *t, Builder *b);
+void split_store(Tiler *t, Builder *b, const Op *op, const Value *acc);
+void split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
+                Value *acc);
+// a after b by the reduction k.
+Value tile_combine(Builder *b, RKind k, Value x, Value y);
+double tile_identity(RKind k);
 
 // Type of a stream value as a tile.
 Type tile_type(const Tiler *t, const Type *s);

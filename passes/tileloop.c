@@ -55,20 +55,6 @@ static bool over_key(const KeyLoop *l, const Op *op) {
   return false;
 }
 
-static double identity(RKind k) {
-  switch (k) {
-  case RK_PROD:
-  case RK_ALL:
-    return 1;
-  case RK_MAX:
-    return -INFINITY;
-  case RK_MIN:
-    return INFINITY;
-  default:
-    return 0;
-  }
-}
-
 // v where the mask holds, else `other`.
 static Value keep_if(Builder *b, Value mask, Value v, double other) {
   Type s = type_scalar(ir_type(b->fn, v)->dtype);
@@ -171,14 +157,6 @@ static void hoist(KeyLoop *l, Builder *b, const Region *r, ValueMap *m) {
 }
 
 // ---------------------------------------------------------------- one body
-static Value combine(Builder *b, RKind k, Value x, Value y) {
-  static const OpCode code[] = {
-      [RK_SUM] = OP_ADD, [RK_PROD] = OP_MUL, [RK_MAX] = OP_MAX,
-      [RK_MIN] = OP_MIN, [RK_ANY] = OP_OR,   [RK_ALL] = OP_AND,
-      [RK_COUNT] = OP_ADD};
-  return ir_2(b, code[k], x, y);
-}
-
 // The term of a uniform value over a whole tile of keys.
 static Value repeat_uniform(KeyLoop *l, Builder *b, RKind k, Value v) {
   Type t = type_scalar(ir_type(b->fn, v)->dtype);
@@ -249,7 +227,7 @@ static Value reduce_term(KeyLoop *l, Builder *b, Value from, ValueMap *m,
   Value v = need(l, b, from, m);
   bool select = l->masked &&
                 (guard || l->fill == FILL_SELECT || exposed(l, from));
-  if (select) v = keep_if(b, l->mask, v, identity(k));
+  if (select) v = keep_if(b, l->mask, v, tile_identity(k));
   if (!type_has_axis(ir_type(b->fn, v), l->axis))
     return repeat_uniform(l, b, k, v);
   return ir_reduce(b, k == RK_COUNT ? RK_SUM : k, v, &l->axis, 1);
@@ -281,7 +259,7 @@ static Value update(KeyLoop *l, Builder *b, uint32_t i, ValueMap *m,
   if (!is_const_value(f, factor, 1))
     acc = ir_2(b, OP_MUL, old, need(l, b, factor, cm));
   if (dot) return add_dot(l, b, dot, m, acc, guard, &l->types[i]);
-  return combine(b, k, acc, term);
+  return tile_combine(b, k, acc, term);
 }
 
 // Conjuncts that do not vary with the lanes go to kmask too.
@@ -754,20 +732,39 @@ static KeyLoop key_loop(Tiler *t, const Op *op) {
   return l;
 }
 
+// The share of this task's part of the keys; its borders are those of tiles.
+static void cut(Tiler *t, Builder *b, Range *r, uint32_t n) {
+  Value lo = split_first_key(t, b);
+  Value hi = ir_2(b, OP_ADD, lo, ir_dim(b, t->plan.part_keys));
+  for (uint32_t i = 0; i < n; i++) {
+    r[i].base = ir_2(b, OP_MAX, r[i].base, lo);
+    r[i].hi = ir_2(b, OP_MIN, r[i].hi, hi);
+    r[i].f1 = ir_2(b, OP_MIN, r[i].f1, hi);
+  }
+}
+
 bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   KeyLoop l = key_loop(t, op);
   l.types = NEWN(m->arena, Type, l.n + 1);
   Value *acc = NEWN(m->arena, Value, l.n + 1);
   for (uint32_t i = 0; i < l.n; i++) {
     l.types[i] = tile_type(t, ir_type(t->from, op->res[i]));
-    acc[i] = tile_const(b, l.types[i], identity((RKind)l.kinds->list[i]));
+    acc[i] = tile_const(b, l.types[i], tile_identity((RKind)l.kinds->list[i]));
+  }
+  bool split = t->share != SHARE_ALL && op == t->plan.split;
+  if (split && t->share == SHARE_COMBINE) {
+    split_join(t, b, op, m, acc);
+    for (uint32_t i = 0; i < l.n; i++) vmap_put(m, op->res[i], acc[i]);
+    return true;
   }
   hoist(&l, b, l.domain, m);
   hoist(&l, b, l.local, m);
   hoist(&l, b, l.correct, m);
   Range r[4];
   uint32_t n = ranges(&l, b, m, r);
+  if (split) cut(t, b, r, n);
   all_loops(&l, b, r, n, m, acc);
+  if (split) split_store(t, b, op, acc);
   for (uint32_t i = 0; i < l.n; i++) vmap_put(m, op->res[i], acc[i]);
   return true;
 }

@@ -83,7 +83,8 @@ static bool set_flag(Options *o, const Flag *f, const char *value) {
     bool b = f->kind == '1';
     memcpy(p, &b, sizeof b);
   } else {
-    if (!to_int(value, &v)) return false;
+    if (strcmp(value, "auto") == 0) v = -1;
+    else if (!to_int(value, &v)) return false;
     int i = (int)v;
     if (f->kind == 'i') memcpy(p, &v, sizeof v);
     else memcpy(p, &i, sizeof i);

@@ -28,6 +28,7 @@ typedef struct Options {
   double tol;
   bool round, print, jit;
   int64_t tile_q, tile_k, chunk;
+  int split_k;
 } Options;
 
 static const char usage[] =
@@ -43,7 +44,7 @@ static const char usage[] =
     "  --jit              run the module after the passes as machine code;\n"
     "                     implies --round, default tol 1e-5\n"
     "  --round            round as the dtypes do (default: all in f64)\n"
-    "  --tile-q=N --tile-k=N --target=T\n"
+    "  --tile-q=N --tile-k=N --split-k=N --target=T\n"
     "  --print            print the outputs\n";
 
 // One program with storage for its parameters.
@@ -94,6 +95,7 @@ static bool parse_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (starts(argv[i], "--tile-q=", &v)) o->tile_q = atoll(v);
     else if (starts(argv[i], "--tile-k=", &v)) o->tile_k = atoll(v);
     else if (starts(argv[i], "--chunk=", &v)) o->chunk = atoll(v);
+    else if (starts(argv[i], "--split-k=", &v)) o->split_k = atoi(v);
     else if (starts(argv[i], "--target=", &v)) o->target = v;
     else if (!strcmp(argv[i], "--round")) o->round = true;
     else if (!strcmp(argv[i], "--print")) o->print = true;
@@ -160,6 +162,7 @@ static bool bind_args(Ctx *cx, Bound *b, const Options *o, uint64_t seed) {
     const FuncParam *p = &b->f->params.at[i];
     const ValueInfo *v = ir_info(b->f, p->v);
     InterpTensor *t = &b->args[i];
+    if (p->role == PR_SHARED) break;
     *t = (InterpTensor){.dtype = v->type.dtype, .given = true};
     const char *name = v->hint ? v->hint : "";
     Gen g = generator(o, name, t->dtype, seed);
@@ -264,6 +267,7 @@ static bool launch(Bound *b, const attn_program *p) {
   uint32_t nt = 0, ns = 0;
   for (uint32_t i = 0; i < b->f->params.n; i++) {
     const InterpTensor *x = &b->args[i];
+    if (b->f->params.at[i].role == PR_SHARED) break;
     if (b->f->params.at[i].role == PR_SCALAR) {
       scalars[ns++] = scalar(x);
       continue;
@@ -321,7 +325,8 @@ static int execute(Ctx *cx, const Options *o) {
   }
   Buf log = {.arena = &cx->session};
   PipelineOpt po = {.pass = {.target = o->target, .tile_q = o->tile_q,
-                             .tile_k = o->tile_k, .chunk = o->chunk},
+                             .tile_k = o->tile_k, .chunk = o->chunk,
+                             .split_k = o->split_k},
                     .verify_each = true, .log = &log};
   if (o->passes && !pass_run(cx, m2, o->passes, &po)) return 1;
   for (int r = 0; r < o->runs; r++) {

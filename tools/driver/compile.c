@@ -142,9 +142,7 @@ static void rename_func(Module *m, const char *from, const char *to) {
   size_t n = strlen(from);
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    bool phase = f->kind == FK_PROGRAM && !strncmp(f->name, from, n) &&
-                 (!f->name[n] || f->name[n] == '.');
-    if (phase)
+    if (ir_is_phase(f, from))
       f->name = intern(&m->cx->names,
                        arena_printf(m->arena, "%s%s", to, f->name + n));
   }

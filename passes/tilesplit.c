@@ -1,0 +1,280 @@
+// Splitting the keys of a pass among tasks, where there are too few otherwise.
+//
+//   before  func @p(..) grid(b:1, q:128) { %m, %l = for k0 .. ; store(%O, ..) }
+//   after   func @p(.., %m: tensor<f32[P', B, Sq]> shared, ..)
+//               grid(b:1, q:128, part:1) {
+//             %m, %l = for k0 of this part ..
+//             store(%O, ..)             if P is 1
+//             store(%m.part, ..) ..     if not
+//           }
+//           func @p.combine(..) grid(b:1, q:1, some:1) {
+//             for part in P { join by the `correct` region of the pass }
+//             store(%O, ..)
+//           }
+//
+// How many parts is a function of the shape and the target, never of threads,
+// and they are joined in their order: the same result each time. Each task has
+// a tile of workspace. Any pass without scans can be split: the factors that
+// correct its accumulators join two of them (docs/ir.md, `pass`).
+#include "ir/target.h"
+#include "passes/tile.h"
+
+#include <assert.h>
+#include <math.h>
+
+enum {
+  ENOUGH_TASKS = 64,   // parallel work for any machine
+  FEWEST_KEYS = 512,   // of a part
+};
+
+// ---------------------------------------------------------------- plan
+typedef struct Found {
+  const Op *pass;
+  uint32_t n;
+  bool recur;
+} Found;
+
+static void look(void *data, Op *op) {
+  Found *f = data;
+  f->recur |= op->code == OP_RECUR;
+  if (op->code != OP_PASS) return;
+  f->n++;
+  f->pass = op;
+}
+
+// Why the keys cannot be split, or NULL.
+static const char *obstacle(const Found *p) {
+  if (p->recur) return "it is a recurrence";
+  if (!p->n) return "it has no keys";
+  if (p->n > 1) return "its keys are read more than once";
+  if (ir_attr(p->pass, AT_SCANS) && ir_attr(p->pass, AT_SCANS)->n)
+    return "a running sum wants the keys before";
+  for (uint32_t i = 0; i < p->pass->nres; i++)
+    if (ir_type(p->pass->parent->fn, p->pass->res[i])->n >= 8)
+      return "an accumulator has too many axes";
+  return NULL;
+}
+
+// Tasks without a split.
+static Dim tasks(const Func *f, const TilePlan *p) {
+  DimTab *d = &f->mod->dims;
+  Dim n = dim_const(d, 1);
+  for (uint32_t a = 0; a < f->axes.n; a++) {
+    if (f->axes.at[a].role != AX_PAR) continue;
+    Dim e = f->axes.at[a].extent;
+    if ((int)a == p->lane) e = dim_ceildiv(d, e, p->tile_q);
+    n = dim_bin(d, DIM_MUL, n, e);
+  }
+  return n;
+}
+
+static Dim ceil_over(DimTab *d, Dim a, Dim b) {
+  Dim up = dim_bin(d, DIM_ADD, b, dim_const(d, -1));
+  return dim_bin(d, DIM_FLOORDIV, dim_bin(d, DIM_ADD, a, up), b);
+}
+
+void split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
+  Found in = {0};
+  if (opt->split_k == 0 || opt->split_k == 1) return;
+  ir_walk(f->body, look, &in);
+  const char *why = obstacle(&in);
+  if (why) {
+    ctx_remark(cx, "%s: keys are not split among tasks: %s", f->name, why);
+    return;
+  }
+  DimTab *d = &f->mod->dims;
+  Dim one = dim_const(d, 1);
+  Dim keys = f->axes.at[ir_attr_i(in.pass, AT_AXIS, 0)].extent;
+  if (opt->split_k > 1) {
+    p->parts = dim_const(d, opt->split_k);
+  } else {
+    Dim have = dim_bin(d, DIM_MAX, tasks(f, p), one);
+    Dim want = dim_bin(d, DIM_FLOORDIV, dim_const(d, ENOUGH_TASKS), have);
+    Dim most = dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, FEWEST_KEYS));
+    p->parts = dim_bin(d, DIM_MAX, dim_bin(d, DIM_MIN, want, most), one);
+  }
+  Dim tile = dim_const(d, p->tile_k);
+  Dim step = dim_bin(d, DIM_MUL, p->parts, tile);
+  p->part_keys = dim_bin(d, DIM_MUL, ceil_over(d, keys, step), tile);
+  p->split = in.pass;
+  int64_t n;
+  if (dim_is_const(d, p->parts, &n))
+    ctx_remark(cx, "%s: keys are split into %lld parts", f->name,
+               (long long)n);
+  else
+    ctx_remark(cx, "%s: with fewer than %d tasks keys are split into parts "
+               "of %d and more, joined by a second phase", f->name,
+               ENOUGH_TASKS, FEWEST_KEYS);
+}
+
+// ---------------------------------------------------------------- reductions
+Value tile_combine(Builder *b, RKind k, Value x, Value y) {
+  static const OpCode code[] = {
+      [RK_SUM] = OP_ADD, [RK_PROD] = OP_MUL, [RK_MAX] = OP_MAX,
+      [RK_MIN] = OP_MIN, [RK_ANY] = OP_OR,   [RK_ALL] = OP_AND,
+      [RK_COUNT] = OP_ADD};
+  return ir_2(b, code[k], x, y);
+}
+
+double tile_identity(RKind k) {
+  switch (k) {
+  case RK_PROD:
+  case RK_ALL:
+    return 1;
+  case RK_MAX:
+    return -INFINITY;
+  case RK_MIN:
+    return INFINITY;
+  default:
+    return 0;
+  }
+}
+
+// ---------------------------------------------------------------- workspace
+// 1 if there are several parts, else 0.
+static Dim several_parts(const Tiler *t) {
+  DimTab *d = &t->to->mod->dims;
+  Dim more = dim_bin(d, DIM_ADD, t->plan.parts, dim_const(d, -1));
+  return dim_bin(d, DIM_MIN, more, dim_const(d, 1));
+}
+
+// No part is stored if there is one only.
+static Dim stored_parts(const Tiler *t) {
+  DimTab *d = &t->to->mod->dims;
+  return dim_bin(d, DIM_MUL, t->plan.parts, several_parts(t));
+}
+
+void split_params(Tiler *t) {
+  const Op *op = t->plan.split;
+  t->partial = NEWN(t->to->mod->arena, Value, op->nres + 1);
+  for (uint32_t i = 0; i < op->nres; i++) {
+    const ValueInfo *v = ir_info(t->from, op->res[i]);
+    Dim shape[MAX_AXES] = {stored_parts(t)};
+    for (uint32_t k = 0; k < v->type.n; k++)
+      shape[k + 1] = t->from->axes.at[v->type.axis[k]].extent;
+    const char *name = arena_printf(&t->cx->session, "%s.part",
+                                    v->hint ? v->hint : "acc");
+    t->partial[i] =
+        ir_param(t->to, intern(&t->cx->names, name), PR_SHARED,
+                 type_tensor(v->type.dtype, v->type.n + 1, shape));
+  }
+}
+
+// Its accumulator i at a part, at the coordinates of the task.
+static uint32_t place(const Tiler *t, uint32_t i, Value part, Value *at) {
+  const Type *s = ir_type(t->from, t->plan.split->res[i]);
+  at[0] = part;
+  for (uint32_t k = 0; k < s->n; k++) at[k + 1] = t->coord[s->axis[k]];
+  return s->n + 1;
+}
+
+// ---------------------------------------------------------------- tasks
+void split_open(Tiler *t, Builder *b) {
+  bool part = t->share == SHARE_PART;
+  DimTab *d = &t->to->mod->dims;
+  // The second phase has no tasks if there is one part only.
+  uint32_t a = ir_axis(t->to, part ? "part" : "some", AX_PAR,
+                       part ? t->plan.parts : several_parts(t));
+  vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){a, 1}));
+  if (!part) return;
+  Type i64 = type_scalar(DT_I64);
+  IrAttr at = {.id = AT_AXIS, .i = a};
+  t->part = ir_op(b, OP_ORIGIN, NULL, 0, &at, 1, &i64, 1, 0)->res[0];
+  int64_t n;
+  if (!dim_is_const(d, t->plan.parts, &n))
+    t->whole = ir_2(b, OP_EQ, ir_dim(b, t->plan.parts),
+                    ir_const_i(b, DT_I64, 1));
+}
+
+Value split_first_key(Tiler *t, Builder *b) {
+  return ir_2(b, OP_MUL, t->part, ir_dim(b, t->plan.part_keys));
+}
+
+void split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
+  IrAttr masked = {.id = AT_MASKED, .i = 1};
+  Value several = 0;
+  if (t->whole)
+    several = ir_2(b, OP_LT, ir_const_i(b, DT_I64, 1),
+                   ir_dim(b, t->plan.parts));
+  for (uint32_t i = 0; i < op->nres; i++) {
+    Value args[MAX_AXES + 4] = {t->partial[i], acc[i]};
+    uint32_t n = 2 + place(t, i, t->part, args + 2);
+    if (several) args[n++] = several;
+    ir_op(b, OP_STORE, args, n, &masked, several != 0, NULL, 0, 0);
+  }
+}
+
+// ---------------------------------------------------------------- joining
+typedef struct Join {
+  Tiler *t;
+  const Op *op;
+  const Region *correct;
+} Join;
+
+// Clones what v needs of the `correct` region.
+static Value need(Join *j, Builder *b, Value v, ValueMap *m) {
+  if (v < m->n && m->to[v]) return m->to[v];
+  const Op *op = ir_def(j->t->from, v);
+  assert(op && "a factor uses a value that is not defined");
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (ir_type(j->t->from, op->args[i])->kind == TK_ELEM)
+      need(j, b, op->args[i], m);
+  bool ok = tile_op(j->t, b, op, m);
+  assert(ok);
+  (void)ok;
+  return vmap_get(m, v);
+}
+
+// Accumulator i of one side in the frame of the new ones.
+static Value moved(Join *j, Builder *b, uint32_t i, Value acc, ValueMap *m) {
+  Value factor = region_yield(j->correct)->args[i];
+  if (is_const_value(j->t->from, factor, 1)) return acc;
+  return ir_2(b, OP_MUL, acc, need(j, b, factor, m));
+}
+
+// new = kind(old * factor(old, new), part * factor(part, new)), one by one.
+static void join(Join *j, Builder *b, const Value *old, const Value *part,
+                 const ValueMap *m, Value *out) {
+  ValueMap mo = tile_map_copy(j->t, m), mp = tile_map_copy(j->t, m);
+  const IrAttr *kinds = ir_attr(j->op, AT_KINDS);
+  uint32_t n = j->op->nres;
+  for (uint32_t i = 0; i < n; i++) {
+    vmap_put(&mo, j->correct->params.at[i], old[i]);
+    vmap_put(&mp, j->correct->params.at[i], part[i]);
+    Value x = moved(j, b, i, old[i], &mo), y = moved(j, b, i, part[i], &mp);
+    out[i] = tile_combine(b, (RKind)kinds->list[i], x, y);
+    vmap_put(&mo, j->correct->params.at[n + i], out[i]);
+    vmap_put(&mp, j->correct->params.at[n + i], out[i]);
+  }
+}
+
+void split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
+                Value *acc) {
+  Join j = {t, op, op->regions[2]};
+  uint32_t n = op->nres;
+  Value *args = NEWN(m->arena, Value, 3 * n + 3), *old = args + n + 3;
+  Value *part = NEWN(m->arena, Value, n + 1);
+  Type *types = NEWN(m->arena, Type, n + 1);
+  args[0] = ir_const_i(b, DT_I64, 0);
+  args[1] = ir_dim(b, t->plan.parts);
+  args[2] = ir_const_i(b, DT_I64, 1);
+  for (uint32_t i = 0; i < n; i++) {
+    types[i] = *ir_type(b->fn, acc[i]);
+    args[i + 3] = acc[i];
+  }
+  Op *loop = ir_op(b, OP_FOR, args, n + 3, NULL, 0, types, n, 1);
+  Region *r = loop->regions[0];
+  Builder in = {.fn = b->fn, .region = r, .span = b->span};
+  Value p = ir_region_param(r, type_scalar(DT_I64), "part");
+  for (uint32_t i = 0; i < n; i++)
+    old[i] = ir_region_param(r, types[i], ir_info(t->from, op->res[i])->hint);
+  for (uint32_t i = 0; i < n; i++) {
+    Value at[MAX_AXES + 2];
+    uint32_t k = place(t, i, p, at);
+    part[i] = ir_load(&in, t->partial[i], at, k);
+    ir_set_attr(b->fn, ir_def(b->fn, part[i]), attr_i(AT_INBOUNDS, 1));
+  }
+  join(&j, &in, old, part, m, acc);
+  ir_yield(&in, acc, n);
+  for (uint32_t i = 0; i < n; i++) acc[i] = loop->res[i];
+}
