@@ -29,7 +29,7 @@ static bool schedules(const Decl *s, const Decl *prog) {
 
 static PassOpt pass_options(const Decl *prog, const Target *t,
                             const DrvOptions *opt) {
-  PassOpt o = {.target = t ? t->name : "cpu"};
+  PassOpt o = {.target = t ? t->name : "cpu", .split_k = -1};
   const Unit *u = prog->unit;
   for (uint32_t i = 0; i < u->decls.n; i++) {
     const Decl *s = u->decls.at[i];
