@@ -110,6 +110,7 @@ static void domain_depends(Check *c, const Sym *s) {
   for (uint32_t i = 0; i < c->decl->indices.n; i++) {
     const Sym *x = c->decl->indices.at[i];
     if (!(rest & index_bit(x)) || x->role == IX_PARALLEL) continue;
+    if (c->roles_unsure) return;
     diag_add(c->cx, DIAG_domain_keys, s->domain->span, s->name, x->name);
     return;
   }
@@ -223,8 +224,12 @@ static void output(Check *c, Stmt *s, Sym *out) {
   Ty rest = out->ty;
   bool ok = !bad(&rest) && target_items(c, s, &out->ty, &mask);
   if (c->assigned[out->param]++) {
-    diag_add(c->cx, DIAG_output_once, s->target.span, out->name);
+    Diag *d = diag_add(c->cx, DIAG_output_once, s->target.span, out->name);
+    diag_note(c->cx, d, c->equation[out->param], "the first is here");
     ok = false;
+  }
+  else {
+    c->equation[out->param] = s->target.span;
   }
   if (!ck_single(c, s->expr) || !ok) return;
   if (!covered(c, s, mask)) return;
@@ -380,6 +385,8 @@ static void statements(Check *c, Stmt *const *at, uint32_t n) {
 void ck_program_body(Check *c, Decl *d) {
   c->in_body = true;
   c->assigned = NEWN(c->a, uint32_t, d->outs.n + 1);
+  c->equation = NEWN(c->a, Span, d->outs.n + 1);
+  c->roles_unsure = !ck_outputs_assigned(d);
   statements(c, d->body.at, d->body.n);
   if (d->kind == DE_RECURRENT && !c->stepped)
     diag_add(c->cx, DIAG_step_missing, d->name_span, d->name);

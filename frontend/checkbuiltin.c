@@ -128,6 +128,7 @@ Sym *ck_find_binder(Check *c, Expr *e, uint64_t vary, const char *what) {
   if (keys == 1) return key;
   if (!keys && vecs == 1) return vector;
   Diag *d;
+  if (c->roles_unsure) return NULL;
   if (keys || vecs) {
     d = diag_add(c->cx, DIAG_many_keys, e->span, what);
   } else if (is_function(c->decl) && c->decl->kind != DE_ROW) {

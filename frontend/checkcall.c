@@ -68,6 +68,13 @@ static int find_param(const Decl *d, const char *name) {
   return -1;
 }
 
+static const char *parameters(const Call *k) {
+  Buf b = {.arena = k->c->a};
+  for (uint32_t i = 0; i < k->callee->params.n; i++)
+    buf_printf(&b, "%s'%s'", i ? ", " : "", k->callee->params.at[i].name);
+  return b.n ? b.at : "none";
+}
+
 static void named(Call *k, Arg *a) {
   int i = find_param(k->callee, a->name);
   if (i < 0) {
@@ -79,7 +86,8 @@ static void named(Call *k, Arg *a) {
     if (g.best)
       diag_fix(k->c->cx, d, a->name_span, g.best, "did you mean '%s'?",
                g.best);
-    else diag_note(k->c->cx, d, k->callee->name_span, "declared here");
+    else diag_note(k->c->cx, d, k->callee->name_span, "its parameters are %s",
+                   parameters(k));
     k->ok = false;
   } else if (taken(&k->e->bound[i])) {
     diag_add(k->c->cx, DIAG_arg_twice, a->name_span, a->name);

@@ -45,6 +45,9 @@ typedef struct Check {
   bool in_check;            // programs may be called
   bool in_input;            // generators may be called
   uint32_t *assigned;       // per output: number of equations
+  Span *equation;           // per output: the first one
+  bool roles_unsure;        // an output has none: which indices are keys is
+                            // not known, and not worth a complaint
 } Check;
 
 static inline bool is_program(const Decl *d) {
@@ -124,6 +127,8 @@ bool ck_declare(Check *c, Sym *sym);    // false if the name is taken
 Sym *ck_sym(Check *c, SymKind kind, const char *name, Span span);
 
 // --- roles.c
+// Whether each output is the target of some statement.
+bool ck_outputs_assigned(const Decl *d);
 IndexRole ck_role(const Decl *d, const DimTab *t, const IndexDecl *x,
                   Dim extent);
 Dim ck_step_extent(Check *c, const Decl *d, const Stmt *step);

@@ -35,6 +35,20 @@ const char *ck_kind(const Sym *s) {
   return decls[s->decl->kind];
 }
 
+// A function of the library that was not imported.
+static bool offer_import(Check *c, Diag *d, const char *name) {
+  const char *path = fe_stdlib_with(name);
+  if (!path || !c->unit->source) return false;
+  char *module = arena_strdup(c->a, path);
+  *strrchr(module, '.') = 0;
+  for (char *s = module; *s; s++)
+    if (*s == '/') *s = '.';
+  const char *line = arena_printf(c->a, "import %s { %s }\n", module, name);
+  diag_fix(c->cx, d, (Span){c->unit->source->id, 0, 0}, line,
+           "import it: import %s { %s }", module, name);
+  return true;
+}
+
 Sym *ck_lookup(Check *c, const char *name, Span at) {
   Sym *s = scope_find(c->scope, name);
   if (s) {
@@ -44,6 +58,7 @@ Sym *ck_lookup(Check *c, const char *name, Span at) {
   // Its declaration may stand in the text that could not be read.
   if (!c->unit->syntax_ok) return NULL;
   Diag *d = diag_add(c->cx, DIAG_unknown_name, at, name);
+  if (offer_import(c, d, name)) return NULL;
   Guess g = guess_start(name);
   if (c->cx->nerrors <= c->cx->max_errors) guess_scope(&g, c->scope);
   if (g.best) diag_fix(c->cx, d, at, g.best, "did you mean '%s'?", g.best);

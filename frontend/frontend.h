@@ -58,5 +58,7 @@ void fe_tokens(Ctx *cx, const Source *src, Arena *a, FeTokens *out);
 
 // Embedded stdlib: "std/rows.attn" -> text, or NULL.
 const char *fe_stdlib(const char *path, uint32_t *len);
+// The path of the embedded file of functions that declares `name`, or NULL.
+const char *fe_stdlib_with(const char *name);
 
 #endif

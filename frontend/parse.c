@@ -265,6 +265,24 @@ static void note_habits(Parse *p, Diag *d, const int *kinds, int n) {
     diag_note(p->cx, d, NOWHERE, "a comment begins with '#'");
   if (t.kind == TK_ASSIGN && wanted(TK_EQ, kinds, n))
     diag_note(p->cx, d, NOWHERE, "equality is written '=='");
+  static const struct {
+    const char *word, *note;
+  } habits[] = {
+    {"and", "'and' is written '&'"},
+    {"or", "'or' is written '|'"},
+    {"not", "'not' is written '!'"},
+    {"@", "the product with a matrix is written @@, that of vectors dot(x, y)"},
+    {"def", "a function is written `fn f(x: f32) = ..;`, a program "
+            "`attention f<..>(..) -> (..) { .. }`"},
+  };
+  for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
+    if (strlen(habits[i].word) == (size_t)len &&
+        memcmp(habits[i].word, s, (size_t)len) == 0)
+      diag_note(p->cx, d, NOWHERE, "%s", habits[i].note);
+  bool sum = t.kind == TK_PLUS && p->src->text[t.at.hi] == '=';
+  if (sum)
+    diag_note(p->cx, d, NOWHERE, "an output has one equation; a sum over k "
+              "is written sum(k: ..)");
 }
 
 static void report(Parse *p, const int *kinds, int n) {

@@ -97,6 +97,20 @@ static void in_stmts(Uses *u, Stmt *const *at, uint32_t n) {
   }
 }
 
+static bool assigned(Stmt *const *at, uint32_t n, const char *out) {
+  for (uint32_t i = 0; i < n; i++)
+    if ((at[i]->kind == ST_ASSIGN && at[i]->target.name == out) ||
+        assigned(at[i]->body.at, at[i]->body.n, out))
+      return true;
+  return false;
+}
+
+bool ck_outputs_assigned(const Decl *d) {
+  for (uint32_t i = 0; i < d->outs.n; i++)
+    if (!assigned(d->body.at, d->body.n, d->outs.at[i].name)) return false;
+  return true;
+}
+
 // The extent is known when a specialization is compiled.
 static bool compile_time(const DimTab *t, Dim d) {
   for (uint32_t i = 0; i < t->syms.n; i++)
