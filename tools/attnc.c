@@ -3,6 +3,8 @@
 #include "codegen/codegen.h"
 #include "tools/attnc/attnc.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -52,12 +54,32 @@ static int run(Cli *cli, int argc, char **argv) {
   return EXIT_OK;
 }
 
+// A file that is opened must not get the number of a closed standard stream:
+// what is printed would go there. Writing to what stands in fails.
+static void fill_streams(void) {
+  for (int fd = 0; fd <= 2; fd++)
+    if (fcntl(fd, F_GETFD) < 0)
+      (void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
+}
+
+// What was printed may not have arrived; a reader that left wanted no more.
+static int printed(int rc) {
+  errno = 0;
+  bool lost = fflush(stdout) != 0 || ferror(stdout);
+  if (!lost || rc != EXIT_OK) return rc;
+  if (errno && errno != EPIPE)
+    fprintf(stderr, "attnc: cannot write standard output: %s\n",
+            strerror(errno));
+  return EXIT_ENV;
+}
+
 int main(int argc, char **argv) {
   Cli cli = {0};
+  fill_streams();
   signal(SIGPIPE, SIG_IGN);
   catch_faults();
   cg_on_fatal(llvm_error);
-  int rc = run(&cli, argc, argv);
+  int rc = printed(run(&cli, argc, argv));
   arena_drop(&cli.arena);
   return rc;
 }

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 typedef enum OptKind { FLAG, STR, CHOICE, INT, FLOAT, LIST } OptKind;
 
@@ -261,8 +262,13 @@ static bool misspelled(const Cli *cli) {
   for (uint32_t i = 0; i < NCOMMANDS; i++) words[i] = commands[i].name;
   const char *word = cli->inputs.at[0];
   const char *near = nearest(word, words, NCOMMANDS);
-  if (!near || strcmp(word, "-") == 0) return false;
-  usage_error(cli, "unknown command '%s', did you mean '%s'?", word, near);
+  if (strcmp(word, "-") == 0) return false;
+  if (near)
+    usage_error(cli, "unknown command '%s', did you mean '%s'?", word, near);
+  else if (access(word, F_OK) != 0)
+    usage_error(cli, "'%s' is neither a command nor a file", word);
+  else
+    return false;
   return true;
 }
 

@@ -6,7 +6,7 @@
 #include <math.h>
 
 // A few seconds of the oracle.
-#define VERIFY_SAMPLE_ABOVE 3e8
+#define VERIFY_SAMPLE_ABOVE 1e8
 
 typedef struct Run {
   DrvCall call;

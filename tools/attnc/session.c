@@ -170,7 +170,7 @@ bool session_write(Session *s, const char *path, const void *bytes, size_t n) {
   FILE *f = to_stdout ? stdout : fopen(path, "wb");
   bool ok = f && (!n || fwrite(bytes, 1, n, f) == n);
   if (f && (to_stdout ? fflush(f) : fclose(f)) != 0) ok = false;
-  if (!ok)
+  if (!ok && (!to_stdout || errno != EPIPE))
     diag_add(&s->cx, DIAG_cannot_write, NOWHERE,
              to_stdout ? "standard output" : path, strerror(errno));
   return ok;
