@@ -275,7 +275,10 @@ typedef struct attn_dim_desc {
   /* RAGGED: the tensor (counted among the tensors) whose one axis holds the
    * lengths of B sequences, or, if by_offsets is 1, their B + 1 offsets; or
    * ATTN_NONE. The dim is then its padded axis's extent, which no length may
-   * exceed, or the greatest length if there is no such axis. */
+   * exceed, or the greatest length if there is no such axis. On a device
+   * lengths are not read: it is the dim NAME_total if there is one (the extent
+   * of the axis where all sequences lie end to end), else the slots of the
+   * largest paged array (dim ARRAY_blocks times its fixed extents). */
   uint32_t by, by_offsets;
 } attn_dim_desc;
 

@@ -387,6 +387,60 @@ static int solve_ragged(Solve *s) {
   return ATTN_OK;
 }
 
+// ---- ragged dims where lengths cannot be read
+
+static bool is_named(const attn_program *p, uint32_t dim, const char *stem,
+                     const char *suffix) {
+  const char *name = p->dims[dim].name;
+  size_t n = strlen(stem);
+  return !strncmp(name, stem, n) && !strcmp(name + n, suffix);
+}
+
+// All sequences together: the extent of the axis where they lie end to end.
+static int64_t total_length(const Solve *s, uint32_t ragged) {
+  const attn_program *p = s->prog;
+  for (uint32_t k = 0; k < p->ndims; k++)
+    if (s->out->known[k] && is_named(p, k, p->dims[ragged].name, "_total"))
+      return s->out->dims[k];
+  return -1;
+}
+
+// Slots of all blocks of a paged array: its fixed extents say those of one.
+static int64_t slots(const Solve *s, const attn_param_desc *d) {
+  int64_t n = 1;
+  for (uint32_t k = 0; k < d->rank; k++) {
+    const int64_t *w = s->prog->code + d->axis[k];
+    bool fixed = d->axis[k] != ATTN_NONE && w[0] == ATTN_X_CONST;
+    if (fixed && __builtin_mul_overflow(n, w[1], &n))
+      return INT32_MAX;
+  }
+  return n;
+}
+
+static int64_t most_slots(const Solve *s) {
+  const attn_program *p = s->prog;
+  int64_t most = -1, n;
+  for (uint32_t i = 0; i < p->nparams; i++)
+    for (uint32_t k = 0; k < p->ndims; k++)
+      if (s->out->known[k] && is_named(p, k, p->params[i].name, "_blocks")) {
+        if (__builtin_mul_overflow(slots(s, &p->params[i]), s->out->dims[k],
+                                   &n))
+          n = INT32_MAX;
+        most = n > most ? n : most;
+      }
+  return most;
+}
+
+static void bound_ragged(Solve *s) {
+  for (uint32_t i = 0; i < s->prog->ndims; i++) {
+    if (s->prog->dims[i].kind != ATTN_DIM_RAGGED || s->out->known[i])
+      continue;
+    int64_t n = total_length(s, i);
+    s->out->dims[i] = n >= 0 ? n : most_slots(s);
+    s->out->known[i] = s->out->dims[i] >= 0;
+  }
+}
+
 int rt_solve(const attn_program *prog, attn_tensor *const *tensors,
              const attn_scalar *scalars, bool device, Solved *out,
              attn_error *err) {
@@ -408,7 +462,9 @@ int rt_solve(const attn_program *prog, attn_tensor *const *tensors,
     rc = check_range(&s, i);
   if (!rc)
     rc = check_shapes(&s);
-  if (!rc && !device)
+  if (!rc && device)
+    bound_ragged(&s);
+  else if (!rc)
     rc = solve_ragged(&s);
   return rc ? rc : check_constraints(&s);
 }
