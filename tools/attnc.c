@@ -43,6 +43,11 @@ static void print_targets(void) {
     printf("%-28s %u lanes of f32, %u vector registers%s\n", t[i].name,
            t[i].lanes, t[i].regs,
            t[i].dpbf16 ? ", products of bf16 pairs" : "");
+  t = target_gpus(&n);
+  for (uint32_t i = 0; i < n; i++)
+    printf("%-28s NVIDIA, compute capability %u.%u%s\n", t[i].name,
+           t[i].gpu.cc / 10, t[i].gpu.cc % 10,
+           t[i].gpu.arch ? " only" : " and later");
 }
 
 static int run(Cli *cli, int argc, char **argv) {

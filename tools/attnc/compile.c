@@ -20,8 +20,8 @@ static const struct Stage {
   {"asm", ST_CODE, DRV_ASM},
   {"obj", ST_CODE, DRV_OBJECT},
   {"header", ST_CODE, DRV_HEADER},
-  {"ptx", ST_DEVICE, 0},
-  {"cubin", ST_DEVICE, 0},
+  {"ptx", ST_CODE, DRV_PTX},
+  {"cubin", ST_CODE, DRV_CUBIN},
   {"amdgcn", ST_DEVICE, 0},
   {"hsaco", ST_DEVICE, 0},
 };
@@ -108,7 +108,7 @@ static bool emit_ir(Session *s, Job *j) {
 static bool emit_code(Session *s, Job *j) {
   Buf out = {.arena = &s->cx.session}, header = out;
   DrvStage what = (DrvStage)j->stage->which;
-  bool binary = what == DRV_OBJECT && !s->cli->output;
+  bool binary = (what == DRV_OBJECT || what == DRV_CUBIN) && !s->cli->output;
   if (binary && isatty(STDOUT_FILENO)) {
     usage_error(s->cli, "an object does not go to a terminal; use -o");
     return false;

@@ -1,6 +1,7 @@
 // attnc doctor: what this machine has of what attnc can use.
 #include "tools/attnc/attnc.h"
 #include "tools/driver/link.h"
+#include "codegen/codegen.h"
 
 #include "runtime/attn_abi.h"
 
@@ -78,7 +79,7 @@ static void tools(Session *s, Findings *f) {
       "ld.lld not found; needed for AMD, used for --shared");
   add(s, f, "C compiler", drv_find_tool(a, drv_cc),
       "cc not found; needed to build applications");
-  add(s, f, "ptxas", drv_find_tool(a, drv_ptxas),
+  add(s, f, "ptxas", cg_ptxas_path(&s->cx),
       "not found; the NVIDIA driver compiles PTX when a program is loaded");
   static const char *const blas[] = {"libopenblas.so.0", "libopenblas.so"};
   const char *found = NULL;

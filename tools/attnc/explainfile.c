@@ -77,6 +77,61 @@ static void print_work(Session *s, const DrvCost *c) {
          (c->products + c->updates) / c->bytes);
 }
 
+// ---------------------------------------------------------------- GPUs
+static bool print_kernels(Session *s, Bench *b) {
+  Arena *a = &s->cx.session;
+  DrvKernel k[8];
+  uint32_t n = drv_kernels(&b->call, b->target, &b->opt, k, 8);
+  for (uint32_t i = 0; i < n; i++) {
+    printf("  kernel   %s: %u threads, ", k[i].symbol, k[i].threads);
+    if (k[i].registers)
+      printf("%u registers, %s spilled, ", k[i].registers,
+             scaled(a, k[i].spill_bytes, "B"));
+    printf("%s of shared memory\n", scaled(a, k[i].shared_bytes, "B"));
+    printf("  device   %u CTA%s a multiprocessor, %s; %s of PTX, ",
+           k[i].per_sm, k[i].per_sm == 1 ? "" : "s",
+           k[i].persistent ? "each does many tasks" : "one for each task",
+           scaled(a, (double)k[i].text_bytes, "B"));
+    if (k[i].code_bytes)
+      printf("%s of machine code\n", scaled(a, (double)k[i].code_bytes, "B"));
+    else printf("no ptxas: the driver compiles it\n");
+  }
+  return n > 0;
+}
+
+static void print_device_bound(Session *s, const Bench *b) {
+  Arena *a = &s->cx.session;
+  const GpuFacts *g = &b->target->gpu;
+  double peak = drv_peak(b->target, b->cost.product, 1);
+  double flop = b->cost.products + b->cost.updates;
+  double move = b->cost.bytes / (g->bandwidth * 1e9);
+  double compute = peak > 0 ? flop / peak : 0;
+  printf("  machine  %u multiprocessors, %s/s of memory", g->sms,
+         scaled(a, g->bandwidth * 1e9, "B"));
+  if (peak > 0) printf(", %s of 16-bit products", scaled(a, peak, "FLOP/s"));
+  printf(" (the maker's figures)\n  bound    %s: at least %.3g ms (%.3g ms of "
+         "products, %.3g ms of memory)\n",
+         compute > move ? "arithmetic" : "memory", fmax(compute, move) * 1e3,
+         compute * 1e3, move * 1e3);
+}
+
+static bool explain_code(Session *s, Bench *b) {
+  if (b->target->kind == TARGET_GPU) {
+    if (!print_kernels(s, b)) return false;
+    print_device_bound(s, b);
+    return true;
+  }
+  DrvCode *code = drv_load(&b->call, b->target, &b->opt);
+  if (!code) return false;
+  printf("  code     %s, %s\n", b->target->name,
+         scaled(&s->cx.session, (double)drv_code_bytes(code), "B of object"));
+  printf("  scratch  %s a thread\n",
+         scaled(&s->cx.session, (double)drv_scratch(&b->call, code), "B"));
+  drv_unload(code);
+  print_bound(s, b);
+  return true;
+}
+
 static bool explain_one(Session *s, const Unit *u, Decl *prog) {
   Bench b = {.threads = 1};
   FeBind *binds;
@@ -88,21 +143,14 @@ static bool explain_one(Session *s, const Unit *u, Decl *prog) {
   if (!ok) return false;
   Module *tiles = drv_lower(&s->cx, prog, binds, n, b.target, LV_TILE,
                             &b.opt);
-  DrvCode *code = tiles ? drv_load(&b.call, b.target, &b.opt) : NULL;
-  if (!code) return false;
+  if (!tiles) return false;
   printf("%s\n", inputs_title(&b.call));
   print_remarks(s, remarks);
   print_keys(s, &b.cost);
   print_work(s, &b.cost);
   print_arrays(s, &b.call);
   print_tiles(tiles, prog->name);
-  printf("  code     %s, %s\n", b.target->name,
-         scaled(&s->cx.session, (double)drv_code_bytes(code), "B of object"));
-  printf("  scratch  %s a thread\n",
-         scaled(&s->cx.session, (double)drv_scratch(&b.call, code), "B"));
-  drv_unload(code);
-  print_bound(s, &b);
-  return true;
+  return explain_code(s, &b);
 }
 
 int explain_file(Session *s, void *data) {

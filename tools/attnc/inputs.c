@@ -144,9 +144,7 @@ bool measure(Session *s, DrvCall *c, const DrvCode *code, struct attn_ctx *rt,
              double *seconds, uint32_t n) {
   Progress p = progress_start(s->cli, "measuring");
   for (uint32_t i = 0; i < n; i++) {
-    int64_t t = now_ns();
-    if (!drv_launch(c, code, rt)) return false;
-    seconds[i] = (double)(now_ns() - t) * 1e-9;
+    if (!drv_time(c, code, rt, &seconds[i])) return false;
     progress_at(&p, i, n, c->prog->name);
   }
   progress_end(&p);

@@ -51,7 +51,7 @@ bool bench_run(Session *s, Bench *b) {
   b->code_bytes = drv_code_bytes(code);
   // Warm-up: threads start, caches and clocks settle.
   double first = 0, spent = 0;
-  bool ok = true;
+  bool ok = drv_launch(&b->call, code, b->rt);
   for (int i = 0; i < 50 && ok && spent < 0.05; i++) {
     ok = measure(s, &b->call, code, b->rt, &first, 1);
     spent += first;

@@ -47,7 +47,7 @@ static void print_diags(Session *s) {
 // Errors of the machine rather than of the program.
 static bool is_environment(DiagId id) {
   switch (id) {
-  case DIAG_cannot_write: case DIAG_no_tool:
+  case DIAG_cannot_write: case DIAG_no_tool: case DIAG_no_device:
     return true;
   default:
     return false;

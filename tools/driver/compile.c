@@ -2,6 +2,7 @@
 // const dims and dtypes, each target: lower, run the passes, hand the modules
 // to codegen together.
 #include "tools/driver/compile.h"
+#include "tools/driver/device.h"
 
 #include "frontend/check.h"
 #include "tools/plan/plan.h"
@@ -185,9 +186,30 @@ static bool add_variant(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
   return true;
 }
 
+// The same for a GPU; code is assembled when all variants are there.
+static bool add_gpu(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                    const Target *t, const DrvOptions *opt, CgProgram *p,
+                    Built *built) {
+  Module *m = drv_lower(cx, prog, binds, n, t, LV_MACH, opt);
+  if (!m) return false;
+  if (strcmp(p->name, prog->name) != 0) rename_func(m, prog->name, p->name);
+  return drv_add_device(cx, m, when(cx, p, binds, n), opt, p, built);
+}
+
+bool drv_device_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                        const Target *target, const DrvOptions *opt,
+                        CgProgram *out, Built *built) {
+  return signature(cx, prog, binds, n, opt, out) &&
+         add_gpu(cx, prog, binds, n, target, opt, out, built) &&
+         drv_assemble(cx, opt, out, built, 1);
+}
+
 bool drv_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                  const Target *target, const DrvOptions *opt,
                  CgProgram *out) {
+  Built built;
+  if (target->kind == TARGET_GPU)
+    return drv_device_program(cx, prog, binds, n, target, opt, out, &built);
   return signature(cx, prog, binds, n, opt, out) &&
          add_variant(cx, prog, binds, n, target, opt, false, out);
 }
@@ -199,9 +221,40 @@ static CgProgram *find_program(CgPrograms *all, uint32_t from,
   return NULL;
 }
 
+static bool add_target(Ctx *cx, Decl *prog, const FeBind *b, uint32_t width,
+                       const DrvTargets *targets, uint32_t k,
+                       const DrvOptions *opt, CgProgram *p, uint32_t number,
+                       Builts *built) {
+  const Target *t = targets->at[k];
+  Built x;
+  if (t->kind != TARGET_GPU)
+    return add_variant(cx, prog, b, width, t, opt, k > 0, p);
+  if (!add_gpu(cx, prog, b, width, t, opt, p, &x)) return false;
+  x.program = number;
+  vec_push(&cx->session, built, x);
+  return true;
+}
+
+// Devices of the programs from number `from` on; built are theirs, in order.
+static bool assemble_all(Ctx *cx, const DrvOptions *opt, CgPrograms *all,
+                         uint32_t from, Builts *built) {
+  uint32_t at = 0;
+  for (uint32_t i = from; i < all->n; i++) {
+    CgProgram *p = &all->at[i];
+    if (!p->ndevices) continue;
+    Built *own = NEWN(&cx->session, Built, p->ndevices);
+    for (uint32_t k = 0; k < built->n; k++)
+      if (built->at[k].program == i) own[at++] = built->at[k];
+    if (!drv_assemble(cx, opt, p, own, at)) return false;
+    at = 0;
+  }
+  return true;
+}
+
 bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
                   const DrvOptions *opt, CgPrograms *out) {
   FeBind *binds;
+  Builts built = {0};
   uint32_t width, from = out->n;
   uint32_t n = fe_specializations(cx, prog, opt->fixed.at, opt->fixed.n,
                                   &binds, &width);
@@ -215,10 +268,11 @@ bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
       p = &out->at[out->n - 1];
     }
     for (uint32_t k = 0; k < targets->n; k++)
-      if (!add_variant(cx, prog, b, width, targets->at[k], opt, k > 0, p))
+      if (!add_target(cx, prog, b, width, targets, k, opt, p,
+                      (uint32_t)(p - out->at), &built))
         return false;
   }
-  return n > 0;
+  return n > 0 && assemble_all(cx, opt, out, from, &built);
 }
 
 // ---------------------------------------------------------------- all programs
@@ -231,12 +285,37 @@ static bool collect(Ctx *cx, Decl **progs, uint32_t n, const DrvOptions *opt,
   return true;
 }
 
+// PTX of every variant, one behind the other; machine code of the only one.
+static bool emit_device(Ctx *cx, const CgPrograms *all, DrvStage what,
+                        const DrvOptions *opt, Buf *out) {
+  uint32_t n = 0;
+  CgBytes code = {0};
+  for (uint32_t i = 0; i < all->n; i++)
+    for (uint32_t k = 0; k < all->at[i].ndevices; k++, n++) {
+      const CgDevice *d = &all->at[i].devices[k];
+      code = d->binary;
+      if (what == DRV_PTX) buf_str(out, d->text.at);
+    }
+  if (!n)
+    diag_add(cx, DIAG_no_stage, NOWHERE, what == DRV_PTX ? "ptx" : "cubin",
+             opt->targets ? opt->targets : "cpu");
+  else if (what == DRV_CUBIN && n > 1)
+    diag_add(cx, DIAG_many_kernels, NOWHERE, n);
+  else if (what == DRV_CUBIN && !code.n)
+    diag_add(cx, DIAG_no_tool, NOWHERE, "ptxas", "--emit=cubin");
+  else if (what == DRV_CUBIN)
+    buf_add(out, code.at, code.n);
+  return cx->nerrors == 0;
+}
+
 bool drv_compile(Ctx *cx, Decl **progs, uint32_t n, DrvStage what,
                  const DrvOptions *opt, Buf *out, Buf *header) {
   static const CgEmit emits[] = {[DRV_LLVM] = CG_LLVM, [DRV_ASM] = CG_ASM,
                                  [DRV_OBJECT] = CG_OBJECT};
   CgPrograms all = {0};
   if (!collect(cx, progs, n, opt, &all)) return false;
+  if (what == DRV_PTX || what == DRV_CUBIN)
+    return emit_device(cx, &all, what, opt, out);
   if (header && !cg_header(cx, all.at, all.n, opt->prefix, header))
     return false;
   return what == DRV_HEADER ||

@@ -341,8 +341,9 @@ bool drv_cost(DrvCall *c, const DrvOptions *opt, const Target *target,
   Count k = {.call = c, .m = m, .f = f, .out = out, .lane = -1};
   if (target) {
     k.lane = lane_axis(c, binds, n, opt, target, f);
-    k.tile_q = target->tile_q;
-    k.tile_k = target->tile_k;
+    bool gpu = target->kind == TARGET_GPU;  // whose tiles vary
+    k.tile_q = gpu ? 128 : target->tile_q;
+    k.tile_k = gpu ? 128 : target->tile_k;
   }
   k.dims = drv_module_dims(c, m, f);
   if (!domains(&k)) return false;

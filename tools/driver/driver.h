@@ -165,7 +165,7 @@ bool drv_emit_ir(Ctx *cx, Decl **progs, uint32_t n, Level to,
                  const DrvOptions *opt, Buf *out);
 
 typedef enum DrvStage {
-  DRV_LLVM, DRV_ASM, DRV_OBJECT, DRV_HEADER,
+  DRV_LLVM, DRV_ASM, DRV_OBJECT, DRV_HEADER, DRV_PTX, DRV_CUBIN,
 } DrvStage;
 // Code of all programs for all targets and specializations. `header` may be
 // NULL; `out` is not touched for DRV_HEADER.
@@ -189,8 +189,25 @@ size_t drv_code_bytes(const DrvCode *code);
 int64_t drv_scratch(DrvCall *c, const DrvCode *code);
 // Whether every input has a value.
 bool drv_complete(const DrvCall *c);
-// rt NULL: the default context of the runtime.
+// What a GPU kernel takes; needs no device.
+typedef struct DrvKernel {
+  const char *symbol;
+  uint32_t threads, shared_bytes;
+  uint32_t registers, spill_bytes;  // of a thread; 0 without ptxas
+  uint32_t per_sm;                  // CTAs a multiprocessor holds
+  bool persistent;
+  size_t text_bytes, code_bytes;
+} DrvKernel;
+// Of the one specialization that a call needs. 0 with diagnostics.
+uint32_t drv_kernels(DrvCall *c, const Target *t, const DrvOptions *opt,
+                     DrvKernel *out, uint32_t max);
+
+// rt NULL: the default context of the runtime. On a GPU the arrays are copied
+// there and the results back.
 bool drv_launch(DrvCall *c, const DrvCode *code, struct attn_ctx *rt);
+// The seconds of one more launch; on a GPU on the arrays of the launch before,
+// by the device's own clock.
+bool drv_time(DrvCall *c, const DrvCode *code, struct attn_ctx *rt, double *s);
 
 // ---------------------------------------------------------------- verifying
 // What the oracle says about one output or inout parameter.

@@ -1,14 +1,18 @@
-// Running a program on host arrays: one specialization, one CPU level, the
+// Running a program on host arrays: one specialization, one target, the
 // object's own bytes loaded into this process.
 #include "tools/driver/compile.h"
+#include "tools/driver/execgpu.h"
 
 #include "runtime/attn_abi.h"
+
+#include <time.h>
 
 struct DrvCode {
   CgJit *jit;
   const attn_program *prog;
   const Target *target;
   size_t bytes;
+  OnGpu *gpu;          // NULL: the CPU
 };
 
 DrvCode *drv_load(DrvCall *c, const Target *t, const DrvOptions *opt) {
@@ -17,23 +21,28 @@ DrvCode *drv_load(DrvCall *c, const Target *t, const DrvOptions *opt) {
   uint32_t n;
   CgProgram p;
   Buf obj = {.arena = &cx->session};
+  OnGpu *gpu = t->kind == TARGET_GPU ? on_gpu_open(cx, t) : NULL;
+  if (t->kind == TARGET_GPU && !gpu) return NULL;
   if (!drv_choose(c, &binds, &n) ||
       !drv_program(cx, c->prog, binds, n, t, opt, &p) ||
       !cg_compile(cx, &p, 1, CG_OBJECT, &obj))
     return NULL;
   DrvCode *code = NEW(&cx->session, DrvCode);
+  code->gpu = gpu;
   code->target = t;
   code->bytes = obj.n;
   code->jit = cg_jit_load(cx, obj.at, obj.n);
   if (!code->jit) return NULL;
   code->prog = cg_jit_program(code->jit, p.prefix, p.name);
   if (code->prog) return code;
-  cg_jit_drop(code->jit);
+  drv_unload(code);
   return NULL;
 }
 
 void drv_unload(DrvCode *code) {
-  if (code) cg_jit_drop(code->jit);
+  if (!code) return;
+  on_gpu_close(code->gpu);
+  cg_jit_drop(code->jit);
 }
 
 // ---------------------------------------------------------------- launching
@@ -72,11 +81,6 @@ bool drv_complete(const DrvCall *c) {
   return true;
 }
 
-typedef struct Packed {
-  attn_tensor tensors[ATTN_MAX_PARAMS], *ptrs[ATTN_MAX_PARAMS];
-  attn_scalar scalars[ATTN_MAX_PARAMS];
-} Packed;
-
 static void pack(const DrvCall *c, const attn_program *prog, Packed *p) {
   uint32_t nt = 0, ns = 0;
   for (uint32_t i = 0; i < c->nargs; i++) {
@@ -85,9 +89,12 @@ static void pack(const DrvCall *c, const attn_program *prog, Packed *p) {
       continue;
     }
     make_tensor(&c->args[i], &p->tensors[nt]);
+    p->read[nt] = !c->args[i].out;
+    p->written[nt] = c->args[i].out || c->args[i].param->qual == PQ_INOUT;
     p->ptrs[nt] = &p->tensors[nt];
     nt++;
   }
+  p->n = nt;
 }
 
 bool drv_launch(DrvCall *c, const DrvCode *code, struct attn_ctx *rt) {
@@ -96,15 +103,32 @@ bool drv_launch(DrvCall *c, const DrvCode *code, struct attn_ctx *rt) {
   attn_stream stream = {.ctx = rt, .kind = ATTN_CPU};
   if (!drv_complete(c)) return false;
   pack(c, code->prog, &p);
+  if (code->gpu) return on_gpu_launch(c, code->gpu, code->prog, &p);
   if (attn_launch(code->prog, p.ptrs, p.scalars, &stream, &e) == ATTN_OK)
     return true;
   diag_add(c->cx, DIAG_launch, NOWHERE, c->prog->name, e.text);
   return false;
 }
 
+static double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+bool drv_time(DrvCall *c, const DrvCode *code, struct attn_ctx *rt,
+              double *s) {
+  if (code->gpu) return on_gpu_time(c, code->gpu, code->prog, s);
+  double start = seconds();
+  bool ok = drv_launch(c, code, rt);
+  *s = seconds() - start;
+  return ok;
+}
+
 int64_t drv_scratch(DrvCall *c, const DrvCode *code) {
   Packed p;
   int64_t dims[ATTN_MAX_DIMS], most = 0;
+  if (code->gpu) return 0;
   const attn_spec *spec = code->prog->specs;
   pack(c, code->prog, &p);
   if (attn_solve(code->prog, p.ptrs, p.scalars, dims, NULL) != ATTN_OK)

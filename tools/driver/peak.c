@@ -164,6 +164,9 @@ static double rate(Work *kernel, int threads) {
 }
 
 double drv_peak(const Target *target, DType t, int threads) {
+  // What the maker says; only products of 16-bit types have units there.
+  if (target->kind == TARGET_GPU)
+    return t == DT_BF16 || t == DT_F16 ? target->gpu.tflops * 1e12 : 0;
   for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
     const Kernel *k = &kernels[i];
     if (strcmp(k->isa, target->isa) != 0) continue;

@@ -33,14 +33,15 @@ static bool is_device(const char *name) {
 
 static const Target *row(Ctx *cx, const char *name) {
   const Target *t = target_by_name(name);
-  if (t && t->kind == TARGET_CPU) return t;
-  uint32_t n;
-  const Target *all = target_list(&n);
+  if (t) return t;
+  uint32_t n, ngpus;
+  const Target *all = target_list(&n), *gpus = target_gpus(&ngpus);
   Diag *d = diag_add(cx, is_device(name) ? DIAG_no_code : DIAG_bad_target,
                      NOWHERE, name);
   Buf b = {.arena = &cx->session};
   for (uint32_t i = 0; i < n; i++)
     buf_printf(&b, "%s %s", i ? "," : "", all[i].name);
+  for (uint32_t i = 0; i < ngpus; i++) buf_printf(&b, ", %s", gpus[i].name);
   diag_note(cx, d, NOWHERE, "targets: cpu,%s", b.at);
   return NULL;
 }
@@ -85,7 +86,8 @@ bool drv_targets(Ctx *cx, const char *list, DrvTargets *out) {
 const Target *drv_host_target(Ctx *cx, const char *name) {
   if (name && strcmp(name, "cpu") != 0) {
     const Target *t = row(cx, name);
-    if (!t || runs_here(t)) return t;
+    // Whether there is such a device is known when code is loaded on it.
+    if (!t || t->kind == TARGET_GPU || runs_here(t)) return t;
     diag_add(cx, DIAG_not_here, NOWHERE, name);
     return NULL;
   }

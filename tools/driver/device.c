@@ -1,0 +1,225 @@
+// From modules of GPUs to the device variants of a program.
+#include "tools/driver/device.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+// ---------------------------------------------------------------- kernels
+static CgExpr word(Ctx *cx, int64_t op, int64_t arg, bool has_arg) {
+  int64_t *w = NEWN(&cx->session, int64_t, 2);
+  w[0] = op;
+  w[1] = arg;
+  return (CgExpr){w, has_arg ? 2 : 1};
+}
+
+static CgExpr number(Ctx *cx, int64_t v) {
+  return word(cx, ATTN_X_CONST, v, true);
+}
+
+// The product of the grid's extents in tiles.
+static CgExpr tasks(Ctx *cx, const Module *m, const Func *f) {
+  CgExpr all = number(cx, 1);
+  for (uint32_t i = 0; i < f->grid.n; i++) {
+    const GridDim *g = &f->grid.at[i];
+    CgExpr n = cg_expr_dim(cx, &m->dims, f->axes.at[g->axis].extent);
+    if (g->tile > 1) {
+      n = cg_expr_bin(cx, n, ATTN_X_ADD, number(cx, g->tile - 1));
+      n = cg_expr_bin(cx, n, ATTN_X_FLOORDIV, number(cx, g->tile));
+    }
+    all = i ? cg_expr_bin(cx, all, ATTN_X_MUL, n) : n;
+  }
+  return all;
+}
+
+static const attn_gpu_map *maps(Ctx *cx, const CgKernelRecord *k) {
+  attn_gpu_map *out = NEWN(&cx->session, attn_gpu_map, k->maps.n + 1);
+  for (uint32_t i = 0; i < k->maps.n; i++) {
+    const CgMapRecord *r = &k->maps.at[i];
+    out[i] = (attn_gpu_map){.tensor = r->tensor, .rank = (uint16_t)r->rank,
+                            .swizzle = (uint16_t)r->swizzle};
+    memcpy(out[i].axis, r->axis, sizeof r->axis);
+    memcpy(out[i].box, r->box, sizeof r->box);
+  }
+  return out;
+}
+
+static CgPhase phase(Ctx *cx, const Module *m, const CgKernelRecord *k) {
+  return (CgPhase){
+    .name = k->symbol, .ntasks = tasks(cx, m, k->func),
+    .threads = k->threads, .shared_bytes = k->shared_bytes,
+    .ctas = k->persistent ? ATTN_CTAS_PERSISTENT : ATTN_CTAS_TASKS,
+    .flags = (k->counter ? ATTN_GPU_COUNTER : 0) | ATTN_GPU_LOCAL,
+    .maps = maps(cx, k), .nmaps = k->maps.n};
+}
+
+// Text in a container ends with a zero.
+static CgBytes text_of(Buf *b) {
+  buf_char(b, 0);
+  return (CgBytes){b->at, b->n};
+}
+
+static void add(Ctx *cx, CgProgram *p, CgDevice d) {
+  CgDevice *all = NEWN(&cx->session, CgDevice, p->ndevices + 1);
+  if (p->ndevices) memcpy(all, p->devices, sizeof *all * p->ndevices);
+  all[p->ndevices++] = d;
+  p->devices = all;
+}
+
+static bool same_blocks(Ctx *cx, const CgProgram *p, const Module *m,
+                        const CgKernels *all) {
+  for (uint32_t i = 0; i < all->n; i++) {
+    const CgKernelRecord *k = &all->at[i];
+    if (k->block_bytes == cg_block_bytes(p, m->dims.syms.n, k->maps.n))
+      continue;
+    diag_add(cx, DIAG_cg_input, NOWHERE, p->name,
+             "its kernel's parameter block is not that of its signature");
+    return false;
+  }
+  return true;
+}
+
+bool drv_add_device(Ctx *cx, const Module *m, CgExpr when,
+                    const DrvOptions *opt, CgProgram *p, Built *out) {
+  const Target *t = target_by_name(m->target);
+  Buf ptx = {.arena = &cx->session};
+  *out = (Built){.target = t, .mod = m, .log = {.arena = &cx->session}};
+  if (!cg_gpu(cx, m, opt->prefix, CG_ASM, &ptx, &out->kernels) ||
+      !same_blocks(cx, p, m, &out->kernels))
+    return false;
+  CgPhase *phases = NEWN(&cx->session, CgPhase, out->kernels.n + 1);
+  for (uint32_t i = 0; i < out->kernels.n; i++)
+    phases[i] = phase(cx, m, &out->kernels.at[i]);
+  add(cx, p, (CgDevice){.target = ATTN_TARGET_SM(t->gpu.cc, t->gpu.arch),
+                        .when = when, .dims = &m->dims, .phases = phases,
+                        .nphases = out->kernels.n, .text = text_of(&ptx)});
+  return true;
+}
+
+// ---------------------------------------------------------------- assembling
+typedef struct Assembly {
+  const Target *target;
+  CgBytes ptx;
+  CgKernels *kernels;
+  Buf cubin, log;          // in the worker's arena
+  bool ok;
+} Assembly;
+
+typedef struct Crew {
+  Assembly *tasks;
+  uint32_t n;
+  atomic_uint next;
+} Crew;
+
+typedef struct Worker {
+  Crew *crew;
+  Ctx cx;
+  pthread_t thread;
+  bool started;
+} Worker;
+
+static void *work(void *data) {
+  Worker *w = data;
+  for (;;) {
+    uint32_t i = atomic_fetch_add(&w->crew->next, 1);
+    if (i >= w->crew->n) return NULL;
+    Assembly *t = &w->crew->tasks[i];
+    t->cubin.arena = t->log.arena = &w->cx.session;
+    t->ok = cg_ptxas(&w->cx, t->target, t->ptx.at, t->ptx.n - 1, &t->cubin,
+                     t->kernels, &t->log);
+  }
+}
+
+static CgBytes keep(Ctx *cx, const Buf *b) {
+  void *at = arena_alloc(&cx->session, b->n + 16);
+  if (b->n) memcpy(at, b->at, b->n);
+  return (CgBytes){at, b->n};
+}
+
+// Diagnostics are those of the first that failed, made again in cx.
+static bool take(Ctx *cx, const DrvOptions *opt, Assembly *t, CgDevice *d,
+                 Built *b) {
+  Buf unused = {.arena = &cx->session};
+  (void)opt;
+  if (!t->ok)
+    return cg_ptxas(cx, t->target, t->ptx.at, t->ptx.n - 1, &unused, NULL,
+                    NULL);
+  d->binary = keep(cx, &t->cubin);
+  if (t->log.n) buf_add(&b->log, t->log.at, t->log.n);
+  CgPhase *phases = (CgPhase *)d->phases;  // made by drv_add_device
+  // What ptxas could keep in registers the driver's compiler can too.
+  for (uint32_t i = 0; i < d->nphases; i++)
+    if (!b->kernels.at[i].spill_bytes)
+      phases[i].flags &= ~(uint32_t)ATTN_GPU_LOCAL;
+  return true;
+}
+
+static uint32_t crew_size(const DrvOptions *opt, uint32_t n) {
+  long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+  uint32_t most = opt->jobs ? opt->jobs : cpus > 0 ? (uint32_t)cpus : 1;
+  most = most > 64 ? 64 : most;
+  return most < n ? most : n;
+}
+
+static void run(Ctx *cx, uint32_t threads, Crew *crew, Worker *w) {
+  (void)cx;
+  for (uint32_t i = 0; i < threads; i++) {
+    w[i].crew = crew;
+    ctx_init(&w[i].cx);
+    w[i].started = i && !pthread_create(&w[i].thread, NULL, work, &w[i]);
+  }
+  work(&w[0]);
+  for (uint32_t i = 0; i < threads; i++)
+    if (w[i].started) pthread_join(w[i].thread, NULL);
+}
+
+bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
+                  uint32_t n) {
+  if (!n || !cg_ptxas_path(cx)) return true;
+  CgDevice *dev = (CgDevice *)p->devices + (p->ndevices - n);
+  Assembly *tasks_of = NEWN(&cx->session, Assembly, n);
+  for (uint32_t i = 0; i < n; i++)
+    tasks_of[i] = (Assembly){.target = built[i].target, .ptx = dev[i].text,
+                         .kernels = &built[i].kernels};
+  Crew crew = {.tasks = tasks_of, .n = n};
+  uint32_t threads = crew_size(opt, n);
+  Worker *w = NEWN(&cx->session, Worker, threads);
+  run(cx, threads, &crew, w);
+  bool ok = true;
+  for (uint32_t i = 0; i < n && ok; i++)
+    ok = take(cx, opt, &tasks_of[i], &dev[i], &built[i]);
+  for (uint32_t i = 0; i < threads; i++) ctx_drop(&w[i].cx);
+  return ok;
+}
+
+// ---------------------------------------------------------------- facts
+// CTAs of a multiprocessor by threads, registers and shared memory, of which
+// each CTA takes 1 KiB more than it asks for.
+static uint32_t residency(const Target *t, const CgKernelRecord *k) {
+  enum { THREADS = 2048, CTAS = 32, OWN = 1024, GRAIN = 8 };
+  uint32_t n = THREADS / k->threads, regs = (k->registers + GRAIN - 1) / GRAIN;
+  uint32_t by_smem = (t->gpu.smem + OWN) / (k->shared_bytes + OWN);
+  uint32_t by_regs = regs ? t->gpu.regs / (regs * GRAIN * k->threads) : n;
+  n = n < by_smem ? n : by_smem;
+  n = n < by_regs ? n : by_regs;
+  return n < CTAS ? n : CTAS;
+}
+
+uint32_t drv_kernels(DrvCall *c, const Target *t, const DrvOptions *opt,
+                     DrvKernel *out, uint32_t max) {
+  FeBind *binds;
+  uint32_t n;
+  CgProgram p;
+  Built b;
+  if (!drv_choose(c, &binds, &n) ||
+      !drv_device_program(c->cx, c->prog, binds, n, t, opt, &p, &b))
+    return 0;
+  for (uint32_t i = 0; i < b.kernels.n && i < max; i++) {
+    const CgKernelRecord *k = &b.kernels.at[i];
+    out[i] = (DrvKernel){k->symbol, k->threads, k->shared_bytes,
+                         k->registers, k->spill_bytes, residency(t, k),
+                         k->persistent, p.devices[0].text.n,
+                         p.devices[0].binary.n};
+  }
+  return b.kernels.n < max ? b.kernels.n : max;
+}
