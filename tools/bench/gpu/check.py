@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Programs of the library on a GPU against their own CPU code, on many shapes.
+
+    tools/bench/gpu/check.py --prep DIR [--attnc PATH] [--target sm_90a]
+                             [--dtypes bf16,f16,f32] [--filter TEXT] [--jobs N]
+    python3 DIR/check.py [--filter TEXT] [--jobs N] [--seed N]
+
+--prep compiles the library for the CPU (x86-64-v3) and the target into DIR;
+there, on the machine with the GPU, each case is a run of gpu-run: made-up
+inputs, outputs filled with NaN, three launches bitwise equal, results within
+the tolerance of the dtype. Needs no PyTorch."""
+import argparse
+import concurrent.futures
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+
+# Tails, one query, fewer queries than keys, empty and long.
+SQUARE = [1, 17, 64, 100, 128, 300, 1000]
+PAIRS = [(1, 1), (1, 129), (37, 53), (64, 64), (100, 300), (128, 1024),
+         (513, 700), (1000, 1000)]
+
+
+def square(text, **more):
+    return [(f"B={b},H={h},S={s},{text}", more) for s in SQUARE
+            for b, h in ([(2, 3)] if s < 500 else [(1, 2)])]
+
+
+def grouped(text, **more):
+    return [(f"B=2,Hq=4,Hk={k},S={s},{text}", more) for s in SQUARE
+            for k in ([1, 2] if s < 200 else [4])]
+
+
+def pairs(text, **more):
+    return [(f"B=2,H=3,Sq={q},Sk={k},{text}", more) for q, k in PAIRS]
+
+
+def gqa(text):
+    return [(f"B=2,Hq=6,Hk={h},Sq={q},Sk={k},{text}", {}) for q, k in PAIRS
+            for h in (2, 6)]
+
+
+# file, program, dims by D, and what else gpu-run is told
+CASES = [
+    ("mha", "mha", lambda d: pairs(f"D={d}")),
+    ("mha", "mha_causal", lambda d: pairs(f"D={d}")),
+    ("gqa", "gqa", lambda d: gqa(f"D={d},Dv=64") + gqa(f"D={d},Dv=128")),
+    ("alibi", "alibi", lambda d: square(
+        f"D={d}", **{"in": ["slope=uniform(0.01,0.5)"]})),
+    ("alibi", "t5", lambda d: square(f"N=32,D={d}")),
+    ("cross", "cross", lambda d: pairs(
+        f"D={d},Dv=64", **{"in": ["len=randint(0,2000)"]})),
+    ("differential", "differential", lambda d: square(
+        f"D={d},Dv=128", **{"in": ["lam=uniform(0.2,0.8)"]})),
+    ("forgetting", "forgetting", lambda d: square(
+        f"D={d}", **{"in": ["F=uniform(0,1)"]})),
+    ("gemma", "gemma", lambda d: grouped(f"D={d}", set=["left=50", "cap=5"])),
+    ("window", "window_sink", lambda d: grouped(f"D={d}", set=["left=40"])),
+    ("packed", "packed", lambda d: [
+        (f"H=3,S={s},D={d}", {"in": ["doc=docs(40)"]}) for s in SQUARE]),
+    ("packed", "varlen", lambda d: [
+        (f"B={b},H=2,Sq={t},Sk={t},Sq_total={t},Sk_total={t},D={d}",
+         {"in": [f"cu_q=offsets({t})", f"cu_k=offsets({t})"]})
+        for b, t in ((1, 40), (3, 200), (5, 1000))]),
+    ("paged", "paged_decode", lambda d: [
+        (f"B=3,Hq=4,Hk=2,Sq={q},Sk={s},P={s // 16 + 1},"
+         f"K_blocks={3 * (s // 16 + 1)},V_blocks={3 * (s // 16 + 1)},D={d}",
+         {"in": [f"len=lengths({s // 2},{s})", "pt=perm"]})
+        for q, s in ((1, 60), (2, 100), (4, 700))]),
+    ("sigmoid", "sigmoid_attn", lambda d: pairs(f"D={d}", set=["bias=-3.5"])),
+    ("relu", "relu_attn", lambda d: pairs(f"D={d}")),
+    ("retention", "retention", lambda d: square(
+        f"D={d},Dv=64", **{"in": ["loggamma=uniform(-0.1,-0.01)"]})),
+    ("stick", "stick_breaking", lambda d: square(f"D={d}")),
+    ("nsa", "nsa", lambda d: [
+        (f"B=1,H=2,S={s},Nc={s // 16},Ns=4,D={d}",
+         {"in": ["sel=randint(0,3)"]}) for s in (64, 200, 500)]),
+]
+
+
+# ---------------------------------------------------------------- preparing
+def build(a, file, dtype, d):
+    name = f"{file}_{dtype}_{d}"
+    src = os.path.join(TOP, "stdlib", "attention", file + ".attn")
+    cmd = [a.attnc, src, "--shared", "--prefix", file, "-o",
+           os.path.join(a.prep, name + ".so"), "--target",
+           "cpu:x86-64-v3," + a.target, "-D", "T=" + dtype, "-D", f"D={d}"]
+    done = subprocess.run(cmd, capture_output=True, text=True)
+    return name, done.returncode, done.stderr.strip().split("\n")[0]
+
+
+def prepare(a):
+    os.makedirs(a.prep, exist_ok=True)
+    todo = sorted({(f, t, d) for f, _, _ in CASES for t in a.dtypes.split(",")
+                   for d in (64, 128) if a.filter in f
+                   and not (f == "differential" and d == 128)})
+    with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
+        made = list(pool.map(lambda x: build(a, *x), todo))
+    for name, rc, text in made:
+        if rc:
+            print(f"{name}: {text}", file=sys.stderr)
+    shutil.copy(os.path.join(os.path.dirname(a.attnc), "gpu-run"), a.prep)
+    shutil.copy(os.path.abspath(__file__), a.prep)
+    with open(os.path.join(a.prep, "check.json"), "w") as f:
+        json.dump([n for n, rc, _ in made if not rc], f)
+    bad = sum(rc != 0 for _, rc, _ in made)
+    print(f"{len(made) - bad} of {len(made)} libraries in {a.prep}")
+    return 1 if bad else 0
+
+
+# ---------------------------------------------------------------- running
+def commands(a):
+    with open(os.path.join(HERE, "check.json")) as f:
+        libraries = json.load(f)
+    for lib in libraries:
+        file, dtype, d = lib.rsplit("_", 2)
+        for f, program, shapes in CASES:
+            for dims, more in shapes(int(d)) if f == file else []:
+                cmd = ["./gpu-run", lib + ".so", f"{file}_{program}_{dtype}",
+                       "--dim", dims, "--verify", "--repeat", "2", "--seed",
+                       str(a.seed)]
+                for key, values in more.items():
+                    for v in values:
+                        cmd += ["--" + key, v]
+                if a.filter in " ".join(cmd):
+                    yield cmd
+
+
+def run_one(cmd):
+    try:
+        done = subprocess.run(cmd, capture_output=True, text=True, cwd=HERE,
+                              timeout=120)
+    except subprocess.TimeoutExpired:
+        return cmd, -1, "no end after 120 s"
+    said = [x for x in (done.stdout + done.stderr).split("\n")
+            if x and not x.startswith("ok")]
+    return cmd, done.returncode, said[0] if said else ""
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    ap.add_argument("--prep")
+    ap.add_argument("--attnc", default=os.path.join(TOP, "build/bin/attnc"))
+    ap.add_argument("--target", default="sm_90a")
+    ap.add_argument("--dtypes", default="bf16,f16,f32")
+    ap.add_argument("--filter", default="")
+    ap.add_argument("--jobs", type=int, default=2)
+    ap.add_argument("--seed", type=int, default=1)
+    a = ap.parse_args()
+    if a.prep:
+        return prepare(a)
+    start, todo = time.time(), list(commands(a))
+    with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
+        done = list(pool.map(run_one, todo))
+    bad = [x for x in done if x[1]]
+    for cmd, rc, text in bad:
+        print(f"FAIL({rc}) {' '.join(cmd[1:])}\n     {text[:160]}")
+    print(f"{len(done) - len(bad)} passed, {len(bad)} failed, "
+          f"{time.time() - start:.0f} s")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
