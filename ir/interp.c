@@ -442,6 +442,8 @@ static bool run_effect(Interp *in, const Op *op) {
     return interp_pass(in, op);
   case OP_AFFINE:
     return interp_affine(in, op);
+  case OP_MAXPLUS:
+    return interp_maxplus(in, op);
   default:
     return true;
   }

@@ -49,6 +49,7 @@ void interp_forget(Interp *in, const Region *r);      // values defined in r
 bool interp_region(Interp *in, const Region *r);      // effects in order
 bool interp_pass(Interp *in, const Op *op);
 bool interp_affine(Interp *in, const Op *op);
+bool interp_maxplus(Interp *in, const Op *op);
 uint64_t interp_random(Interp *in, uint64_t below);
 void interp_fail(Interp *in, const Op *op, const char *what);
 

@@ -1,6 +1,8 @@
-// `affine` of level stream, step by step.
+// `affine` and `maxplus` of level stream, step by step.
 #include "ir/affine.h"
 #include "ir/interp.h"
+
+#include <math.h>
 
 typedef struct Walk {
   const Op *op;
@@ -86,6 +88,35 @@ static void step(Interp *in, void *data) {
     skipped(in, w);
   else
     column(in, w);
+}
+
+// One point of a running maximum.
+static void raise_point(Interp *in, void *data) {
+  const Op *op = data;
+  const Type *s = ir_type(in->f, op->res[0]);
+  Table *tb = interp_table(in, op->res[0]);
+  double m = tb->at[interp_at(in, s)];
+  uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+  put(in, op->res[1], m);
+  if (op->nargs == 4 &&
+      in->coord[axis] >= (int64_t)interp_eval(in, op->args[3]))
+    return;
+  m = interp_round(in, s->dtype, m + interp_eval(in, op->args[1]));
+  put(in, op->res[0], fmax(m, interp_eval(in, op->args[2])));
+}
+
+bool interp_maxplus(Interp *in, const Op *op) {
+  uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+  const Type *s = ir_type(in->f, op->res[0]);
+  Walk w = {.op = op, .a.state = op->args[0]};
+  bool reverse = ir_attr_i(op, AT_REVERSE, 0);
+  interp_points(in, s, first, &w);
+  int64_t n = in->extent[axis];
+  for (int64_t i = 0; i < n && !in->failed; i++) {
+    in->coord[axis] = reverse ? n - 1 - i : i;
+    interp_points(in, s, raise_point, (void *)(uintptr_t)op);
+  }
+  return !in->failed;
 }
 
 bool interp_affine(Interp *in, const Op *op) {

@@ -189,6 +189,29 @@ static void scan(Exec *x, const Op *op) {
   }
 }
 
+// Row i of the inverse is its unit vector less the rows above, by L[i].
+static void inverse(Exec *x, const Op *op) {
+  const Type *t = ir_type(x->in->f, op->res[0]);
+  const IrAttr *axes = ir_attr(op, AT_AXES);
+  int64_t row = axes->list[0], col = axes->list[1], c[64] = {0};
+  Tile *r = define(x, op->res[0]);
+  int64_t n = r->size[0];
+  int64_t down = t->axis[0] == row ? n : 1, right = t->axis[0] == row ? 1 : n;
+  for (int64_t i = 0; i < n; i++) {
+    for (int64_t k = 0; k < n; k++) r->at[i * down + k * right] = i == k;
+    for (int64_t j = 0; j < i; j++) {
+      c[row] = i;
+      c[col] = j;
+      double l = get(x, op->args[0], c);
+      for (int64_t k = 0; k <= j; k++) {
+        double *to = &r->at[i * down + k * right];
+        *to = interp_round(x->in, t->dtype,
+                           *to - l * r->at[j * down + k * right]);
+      }
+    }
+  }
+}
+
 // ---------------------------------------------------------------- the rest
 static void store(Exec *x, const Op *op) {
   Interp *in = x->in;
@@ -315,6 +338,9 @@ static void execute(Exec *x, const Op *op) {
     return;
   case OP_SCAN:
     scan(x, op);
+    return;
+  case OP_TRINV:
+    inverse(x, op);
     return;
   case OP_STORE:
     store(x, op);

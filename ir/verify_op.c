@@ -350,6 +350,16 @@ static bool check_span(Verifier *v, const Op *op) {
   return verify_fail(v, op, "tensor and result must be integers");
 }
 
+static bool check_trinv(Verifier *v, const Op *op) {
+  const IrAttr *axes = ir_attr(op, AT_AXES);
+  const Type *t = arg_type(v, op, 0);
+  if (axes->n == 2 && t->n == 2 && t->size[0] == t->size[1] &&
+      type_has_axis(t, (uint32_t)axes->list[0]) &&
+      type_has_axis(t, (uint32_t)axes->list[1]))
+    return true;
+  return verify_fail(v, op, "the operand is no square tile over the axes");
+}
+
 static bool check_iota(Verifier *v, const Op *op) {
   const Type *t = res_type(v, op, 0);
   if (t->kind == TK_ELEM && t->n == 1 && t->dtype == DT_I64) return true;
@@ -468,6 +478,22 @@ static bool check_affine(Verifier *v, const Op *op) {
                   type_has_axis(ir_type(v->f, a.limit), a.axis)))
     return verify_fail(v, op, "the limit is no integer, or varies with steps");
   return affine_vectors(v, op, &a);
+}
+
+static bool check_maxplus(Verifier *v, const Op *op) {
+  const Type *s = res_type(v, op, 0);
+  uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+  Type each = type_with(*s, axis, DIM_NONE);
+  if (v->f->axes.at[axis].role != AX_STEP || type_has_axis(s, axis))
+    return verify_fail(v, op, "the axis is no step axis, or the state's");
+  if (!type_eq(res_type(v, op, 1), &each))
+    return verify_fail(v, op, "result 1 is not the state of each step");
+  if ((op->nargs == 4) != (ir_attr_i(op, AT_LIMIT, 0) != 0))
+    return verify_fail(v, op, "operands do not fit the attributes");
+  for (uint32_t i = 0; i < 3; i++)
+    if (!within(arg_type(v, op, i), i ? &each : s))
+      return verify_fail(v, op, "operand %u has other axes", i);
+  return true;
 }
 
 static bool check_for(Verifier *v, const Op *op) {
@@ -616,7 +642,8 @@ static CheckFn *const checks[OP_COUNT] = {
   [OP_AT] = check_at,         [OP_CALL] = check_call,
   [OP_SPAN_MIN] = check_span, [OP_SPAN_MAX] = check_span,
   [OP_IOTA] = check_iota,     [OP_RECUR] = check_recur,
-  [OP_AFFINE] = check_affine, [OP_FOR] = check_for,
+  [OP_AFFINE] = check_affine, [OP_MAXPLUS] = check_maxplus,
+  [OP_TRINV] = check_trinv,   [OP_FOR] = check_for,
   [OP_IF] = check_if,         [OP_WHILE] = check_while,
   [OP_PASS] = check_pass,
 };

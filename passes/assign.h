@@ -7,10 +7,10 @@
 // *inline*: evaluated where it is used, at the current point of the loops.
 //
 // Files: assign.c entry, assignregion.c regions and loops of the tile level,
-// assignplan.c facts of values, assignsched.c stages and nests,
-// assignnest.c their loops, assigndot.c register blocks, assignpiece.c ranges
-// of constant conditions, assignlimit.c keys that no lane sees,
-// assignband.c values by distance, assigndirect.c operands in place,
+// assignplan.c facts of values, assignsched.c stages and nests, assignnest.c
+// their loops, assigndot.c register blocks, assignsolve.c triangular inverses,
+// assignpiece.c ranges of constant conditions, assignlimit.c keys that no lane
+// sees, assignband.c values by distance, assigndirect.c operands in place,
 // assigncross.c loads across the lanes, assigneval.c values at a point,
 // assignmem.c tensors, assignform.c scratch, assignemit.c ops.
 // Ownership: all of it lives in Ctx.scratch until the pass ends; mach ops in
@@ -303,6 +303,7 @@ Value direct_first(Assign *as, Value v);
 bool cross_possible(const Assign *as, Value v, int lane);
 Value cross_ok(Assign *as, const Root *r);
 void cross_emit(Assign *as, Root *r);
+void solve_emit(Assign *as, Op *op);
 // Bounds of loops over an axis (..2: over pairs) for this panel.
 void band_emit(Assign *as, Root *const *roots, uint32_t n);
 void band_clear(Assign *as);

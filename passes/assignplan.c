@@ -45,6 +45,7 @@ bool is_inline(const Assign *as, Value v) {
   case OP_REDUCE:
   case OP_DOT:
   case OP_SCAN:
+  case OP_TRINV:
   case OP_ANY_OF:
   case OP_ALL_OF: return false;
   default: return true;

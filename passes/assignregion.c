@@ -327,6 +327,7 @@ static void op_emit(Assign *as, Op *op) {
   case OP_YIELD: return;
   case OP_FOR: for_emit(as, op); return;
   case OP_IF: if_emit(as, op); return;
+  case OP_TRINV: solve_emit(as, op); return;
   case OP_STORE:
     // Loads of the same tensor keep their place.
     if (writes_input(as, op)) flush(as);

@@ -92,10 +92,10 @@ static bool find_axes(Chunk *c) {
   for (uint32_t s = 0; s < c->n; s++) {
     uint32_t axis[MAX_AXES], n;
     n = vec_axes(c, ir_type(c->f, c->recur->res[s]), axis);
-    if (n < 1 || n > 2)
-      return chunk_fail(c, c->recur, "a state is neither a vector nor a "
-                        "matrix");
-    c->state[s].row = (int)axis[0];
+    if (n > 2)
+      return chunk_fail(c, c->recur, "a state has more than two axes");
+    c->state[s].scalar = n == 0;
+    c->state[s].row = n ? (int)axis[0] : -1;
     c->state[s].col = n == 2 ? (int)axis[1] : -1;
     d.on[r->params.at[s]] = 1u << s;
   }
@@ -186,6 +186,7 @@ static bool execute(Chunk *c, const Region *r) {
 static bool end_states(Chunk *c) {
   const Op *y = c->recur->regions[0]->last;
   for (uint32_t s = 0; s < c->n; s++) {
+    if (c->state[s].scalar) continue;
     SymValue v = value_of(c, y->args[s]);
     if (v.kind == SY_LATE) return chunk_fail(c, v.why, v.reason);
     if (v.kind != SY_MAT)
@@ -289,6 +290,10 @@ static void emit_stores(Chunk *c, Builder *b) {
 // ---------------------------------------------------------------- the op
 static void emit_state(Chunk *c, Builder *b, uint32_t s) {
   State *st = &c->state[s];
+  if (st->scalar) {
+    ir_replace_uses(c->f, c->recur->res[s], st->op->res[0]);
+    return;
+  }
   Type types[1 + AFFINE_MAX];
   Ranges ranges;
   range_init(&ranges, c->f, c->arena);
@@ -316,6 +321,11 @@ static const char *decay_name(const Chunk *c, const State *s) {
 static void remark(const Chunk *c, const State *s) {
   const Affine *a = &s->affine;
   bool delta = false, pre = false;
+  if (s->scalar) {
+    ctx_remark(c->cx, "chunk: @%s: state %s: a running maximum", c->f->name,
+               ir_info(c->f, s->op->res[0])->hint);
+    return;
+  }
   for (uint32_t i = 0; i < a->nwrites; i++) delta |= a->write[i].a != 0;
   for (uint32_t i = 0; i < a->nreads; i++)
     pre |= a->read[i].from == AFFINE_PRE && a->decay;
@@ -352,7 +362,14 @@ static bool derive(Chunk *c) {
     return chunk_fail(c, c->recur, "no states, or too many");
   if (!find_axes(c) || !stores_are_apart(c)) return false;
   find_limit(c);
+  bool some = false;
   for (uint32_t s = 0; s < c->n; s++) {
+    some |= !c->state[s].scalar;
+    if (c->state[s].scalar && !max_state(c, s)) return false;
+  }
+  if (!some) return chunk_fail(c, c->recur, "all states are scalars");
+  for (uint32_t s = 0; s < c->n; s++) {
+    if (c->state[s].scalar) continue;
     const Mat *m = alg_mat(c, (int)s, 0, NULL, 0);
     set_value(c, r->params.at[s], (SymValue){.kind = SY_MAT, .mat = m});
   }

@@ -55,6 +55,7 @@ typedef struct SymValue {
 enum { MAX_STATES = 32, MAX_UNROLL = 8 };
 
 typedef struct State {
+  bool scalar;            // no axes: a running maximum
   int row, col;           // axes, -1: none
   bool read;              // which of them is the row axis is known
   const Mat *last;        // after the step
@@ -104,6 +105,10 @@ SymValue alg_op(Chunk *c, const Op *op, const SymValue *x);
 // ------------------------------------------------------------- chunklog.c
 // log2 of v > 0, 0 if v is not known to be positive.
 Value log_of(Chunk *c, Value v);
+
+// ------------------------------------------------------------- chunkmax.c
+// Walks scalar state s for itself.
+bool max_state(Chunk *c, uint32_t s);
 
 // ----------------------------------------------------------- chunknorm.c
 // Brings the states' matrices into the normal form.

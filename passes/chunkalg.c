@@ -10,7 +10,7 @@
 // ---------------------------------------------------------------- axes
 bool alg_is_row(const Chunk *c, uint32_t axis) {
   for (uint32_t i = 0; i < c->n; i++)
-    if (c->state[i].row == (int)axis) return true;
+    if (!c->state[i].scalar && c->state[i].row == (int)axis) return true;
   return false;
 }
 

@@ -176,7 +176,8 @@ static bool waits(const Tiler *t, Value v) {
 }
 
 static bool waits_for_loop(const Tiler *t, const Op *op) {
-  if (op->code == OP_AFFINE) return t->walked[ir_attr_i(op, AT_AXIS, 0)];
+  if (op->code == OP_AFFINE || op->code == OP_MAXPLUS)
+    return t->walked[ir_attr_i(op, AT_AXIS, 0)];
   for (uint32_t i = 0; op->code == OP_STORE && i < op->nargs; i++)
     if (waits(t, op->args[i])) return true;
   for (uint32_t i = 0; i < op->nres; i++)
@@ -185,8 +186,8 @@ static bool waits_for_loop(const Tiler *t, const Op *op) {
 }
 
 bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
-  if (op->code == OP_STORE || op->code == OP_AFFINE)
-    if (waits_for_loop(t, op)) return true;
+  bool walks = op->code == OP_AFFINE || op->code == OP_MAXPLUS;
+  if ((walks || op->code == OP_STORE) && waits_for_loop(t, op)) return true;
   switch (op->code) {
   case OP_INDEX: {
     Value c = t->coord[ir_attr_i(op, AT_AXIS, 0)];
@@ -209,6 +210,7 @@ bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   case OP_RECUR:
     return tile_recur(t, b, op, m);
   case OP_AFFINE:
+  case OP_MAXPLUS:
     return tile_affine(t, b, op, m);
   default:
     if (waits_for_loop(t, op)) return true;

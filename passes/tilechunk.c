@@ -95,58 +95,124 @@ static Value one_state(Steps *s, Builder *b, uint32_t i, Value state,
   return at[a->nwrites + 1];
 }
 
+static uint32_t carried(const Steps *s) { return s->n + s->nmax; }
+
+// The running maxima before the step at hand; they are raised by it.
+static void one_max(Steps *s, Builder *b, uint32_t i, Value *m_now,
+                    ValueMap *m) {
+  const Op *op = s->max[i];
+  vmap_put(m, op->res[1], *m_now);
+  Value x = ir_2(b, OP_ADD, *m_now, step_value(s, b, op->args[1], m));
+  *m_now = ir_2(b, OP_MAX, x, step_value(s, b, op->args[2], m));
+}
+
+// A loop that carries `all` values; its arguments go to `old`.
+static Op *carrying(Builder *b, Value lo, Value hi, Value step, uint32_t n,
+                    const Value *all, const Type *type, const char *hint,
+                    Value *old) {
+  Value args[3 + 4 * MAX_WALK] = {lo, hi, step};
+  for (uint32_t i = 0; i < n; i++) args[i + 3] = all[i];
+  Op *loop = ir_op(b, OP_FOR, args, n + 3, NULL, 0, type, n, 1);
+  ir_region_param(loop->regions[0], type_scalar(DT_I64), hint);
+  for (uint32_t i = 0; i < n; i++)
+    old[i] = ir_region_param(loop->regions[0], type[i], "state");
+  return loop;
+}
+
 // Steps lo .. hi, one after the other.
 static void walk_steps(Steps *s, Builder *b, Value lo, Value hi,
                        const ValueMap *pre, Value *state) {
-  Value args[3 + MAX_WALK] = {lo, hi, ir_const_i(b, DT_I64, 1)};
-  for (uint32_t i = 0; i < s->n; i++) args[i + 3] = state[i];
-  Op *loop = ir_op(b, OP_FOR, args, s->n + 3, NULL, 0, s->type, s->n, 1);
+  Value old[2 * MAX_WALK];
+  Op *loop = carrying(b, lo, hi, ir_const_i(b, DT_I64, 1), carried(s), state,
+                      s->type, "t", old);
   Region *body = loop->regions[0];
   Builder in = {.fn = b->fn, .region = body, .span = b->span};
-  Value j = ir_region_param(body, type_scalar(DT_I64), "t");
-  Value old[MAX_WALK];
-  for (uint32_t i = 0; i < s->n; i++)
-    old[i] = ir_region_param(body, s->type[i], "state");
   ValueMap m = tile_map_copy(s->t, pre);
-  s->t->coord[s->axis] = coordinate(s, &in, j);
+  s->t->coord[s->axis] = coordinate(s, &in, body->params.at[0]);
+  for (uint32_t i = 0; i < s->nmax; i++)
+    one_max(s, &in, i, &old[s->n + i], &m);
   for (uint32_t i = 0; i < s->n; i++)
     old[i] = one_state(s, &in, i, old[i], &m);
   stores(s, &in, &m);
-  ir_yield(&in, old, s->n);
+  ir_yield(&in, old, carried(s));
   s->t->coord[s->axis] = 0;
-  for (uint32_t i = 0; i < s->n; i++) state[i] = loop->res[i];
+  for (uint32_t i = 0; i < carried(s); i++) state[i] = loop->res[i];
 }
 
 // ---------------------------------------------------------------- chunks
-static Value iota(Steps *s, Builder *b, uint32_t axis) {
-  Type type = type_with(type_scalar(DT_I64), axis, s->size);
-  return ir_op(b, OP_IOTA, NULL, 0, NULL, 0, &type, 1, 0)->res[0];
+Side step_side(Steps *s, Builder *b, uint32_t axis, uint32_t each) {
+  Side x = {.axis = axis, .each = each};
+  x.size = dim_const(&b->fn->mod->dims, s->chunk * each);
+  Type type = type_with(type_scalar(DT_I64), axis, x.size);
+  x.at = ir_op(b, OP_IOTA, NULL, 0, NULL, 0, &type, 1, 0)->res[0];
+  x.step = x.at;
+  if (each == 1) return x;
+  Value n = ir_const_i(b, DT_I64, each);
+  x.step = ir_2(b, OP_FLOORDIV, x.at, n);
+  x.slot = ir_2(b, OP_MOD, x.at, n);
+  return x;
 }
 
-// The values of a chunk along one of its two axes.
-static ValueMap side_map(Steps *s, Builder *b, Value base, uint32_t axis,
-                         const ValueMap *pre, Value *coord) {
-  *coord = coordinate(s, b, ir_2(b, OP_ADD, base, iota(s, b, axis)));
-  return tile_map_copy(s->t, pre);
+void step_open(Steps *s, Builder *b, Side *side, Value base,
+               const ValueMap *pre) {
+  side->coord = coordinate(s, b, ir_2(b, OP_ADD, base, side->step));
+  side->map = tile_map_copy(s->t, pre);
 }
 
-Value step_row(Steps *s, Builder *b, Value v) {
-  s->t->coord[s->axis] = s->row_coord;
-  v = step_value(s, b, v, &s->rows);
-  s->t->coord[s->axis] = 0;
-  return v;
-}
-
-Value step_col(Steps *s, Builder *b, Value v) {
-  s->t->coord[s->axis] = s->col_coord;
-  v = step_value(s, b, v, &s->cols);
-  s->t->coord[s->axis] = 0;
+Value step_along(Steps *s, Builder *b, Side *side, Value v) {
+  Value saved = s->t->coord[s->axis];
+  s->t->coord[s->axis] = side->coord;
+  v = step_value(s, b, v, &side->map);
+  s->t->coord[s->axis] = saved;
   return v;
 }
 
 static void open_chunk(Steps *s, Builder *b, Value base, const ValueMap *pre) {
-  s->rows = side_map(s, b, base, s->axis, pre, &s->row_coord);
-  s->cols = side_map(s, b, base, s->col_axis, pre, &s->col_coord);
+  step_open(s, b, &s->rows, base, pre);
+  step_open(s, b, &s->cols, base, pre);
+  for (uint32_t i = 0; i < s->n; i++)
+    for (int k = 0; k < 2 && s->wide[i][k].each; k++)
+      step_open(s, b, &s->wide[i][k], base, pre);
+}
+
+// The running maxima before each step, along every side. They are walked step
+// by step: what one step ends with is exactly what the next begins with.
+static void chunk_maxima(Steps *s, Builder *b, Value base, const ValueMap *pre,
+                         Value *state) {
+  Side *side[2 + 2 * MAX_WALK] = {&s->rows, &s->cols};
+  Value all[4 * MAX_WALK], old[4 * MAX_WALK];
+  Type type[4 * MAX_WALK];
+  uint32_t nside = 2, n = 0;
+  for (uint32_t i = 0; i < s->n; i++)
+    for (int k = 0; k < 2 && s->wide[i][k].each; k++)
+      side[nside++] = &s->wide[i][k];
+  for (uint32_t i = 0; i < s->nmax; i++, n++) {
+    all[n] = state[s->n + i];
+    type[n] = s->type[s->n + i];
+  }
+  for (uint32_t i = 0; i < s->nmax; i++)
+    for (uint32_t k = 0; k < nside && n < 4 * MAX_WALK; k++, n++) {
+      type[n] = type_with(type[i], side[k]->axis, side[k]->size);
+      all[n] = tile_const(b, type[n], 0);
+    }
+  Op *loop = carrying(b, ir_const_i(b, DT_I64, 0),
+                      ir_const_i(b, DT_I64, s->chunk),
+                      ir_const_i(b, DT_I64, 1), n, all, type, "j", old);
+  Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
+  Value j = in.region->params.at[0];
+  ValueMap m = tile_map_copy(s->t, pre);
+  s->t->coord[s->axis] = coordinate(s, &in, ir_2(&in, OP_ADD, base, j));
+  for (uint32_t i = 0, at = s->nmax; i < s->nmax; i++) {
+    for (uint32_t k = 0; k < nside; k++, at++) {
+      Value here = ir_2(&in, OP_EQ, side[k]->step, j);
+      old[at] = ir_3(&in, OP_SELECT, here, old[i], old[at]);
+      vmap_put(&side[k]->map, s->max[i]->res[1], loop->res[at]);
+    }
+    one_max(s, &in, i, &old[i], &m);
+    state[s->n + i] = loop->res[i];
+  }
+  ir_yield(&in, old, n);
+  s->t->coord[s->axis] = 0;
 }
 
 static void do_chunk(Steps *s, Builder *b, Value *state) {
@@ -154,98 +220,121 @@ static void do_chunk(Steps *s, Builder *b, Value *state) {
     Value read[AFFINE_MAX];
     state[i] = step_chunk(s, b, i, state[i], read);
     for (uint32_t k = 0; k < s->affine[i].nreads; k++)
-      vmap_put(&s->rows, s->op[i]->res[k + 1], read[k]);
+      vmap_put(&s->rows.map, s->op[i]->res[k + 1], read[k]);
   }
-  s->t->coord[s->axis] = s->row_coord;
-  stores(s, b, &s->rows);
+  s->t->coord[s->axis] = s->rows.coord;
+  stores(s, b, &s->rows.map);
   s->t->coord[s->axis] = 0;
+}
+
+// Running maxima and decays of the chunk; a bool if it can only be done where
+// that holds, or 0.
+static Value prepare(Steps *s, Builder *b, Value base, const ValueMap *pre,
+                     Value *state) {
+  Value ok = 0;
+  if (s->nmax) chunk_maxima(s, b, base, pre, state);
+  for (uint32_t i = 0; i < s->n; i++) {
+    Value fits = step_prepare(s, b, i);
+    ok = !fits ? ok : ok ? ir_2(b, OP_AND, ok, fits) : fits;
+  }
+  return ok;
 }
 
 // One turn of the loop over chunks: all of C steps at once, or what is left.
 static void turn(Steps *s, Builder *b, Value base, const ValueMap *pre,
                  Value *state) {
   Value top = ir_2(b, OP_ADD, base, ir_const_i(b, DT_I64, s->chunk));
-  Value ok = ir_2(b, OP_LE, top, s->end);
+  Value ok = ir_2(b, OP_LE, top, s->end), other[2 * MAX_WALK];
+  bool early = false;  // decays decide
+  for (uint32_t i = 0; i < carried(s); i++) other[i] = state[i];
+  for (uint32_t i = 0; i < s->n; i++) early |= s->decay[i].vector;
   open_chunk(s, b, base, pre);
-  for (uint32_t i = 0; i < s->n; i++) {
-    Value fits = step_prepare(s, b, i);
-    if (fits) ok = ir_2(b, OP_AND, ok, fits);
-  }
-  Op *br = ir_op(b, OP_IF, &ok, 1, NULL, 0, s->type, s->n, 2);
-  Value other[MAX_WALK];
-  for (uint32_t i = 0; i < s->n; i++) other[i] = state[i];
+  Value fits = early ? prepare(s, b, base, pre, state) : 0;
+  if (fits) ok = ir_2(b, OP_AND, ok, fits);
+  uint32_t n = carried(s);
+  Op *br = ir_op(b, OP_IF, &ok, 1, NULL, 0, s->type, n, 2);
   Builder in = {.fn = b->fn, .region = br->regions[0], .span = b->span};
+  if (!early) prepare(s, &in, base, pre, state);
   do_chunk(s, &in, state);
-  ir_yield(&in, state, s->n);
+  ir_yield(&in, state, n);
   in.region = br->regions[1];
   walk_steps(s, &in, base, ir_2(&in, OP_MIN, top, s->end), pre, other);
-  ir_yield(&in, other, s->n);
-  for (uint32_t i = 0; i < s->n; i++) state[i] = br->res[i];
+  ir_yield(&in, other, n);
+  for (uint32_t i = 0; i < n; i++) state[i] = br->res[i];
 }
 
 static void walk_chunks(Steps *s, Builder *b, const ValueMap *pre,
                         Value *state) {
-  Value args[3 + MAX_WALK] = {ir_const_i(b, DT_I64, 0), s->end,
-                              ir_const_i(b, DT_I64, s->chunk)};
-  for (uint32_t i = 0; i < s->n; i++) args[i + 3] = state[i];
-  Op *loop = ir_op(b, OP_FOR, args, s->n + 3, NULL, 0, s->type, s->n, 1);
-  Region *body = loop->regions[0];
-  Builder in = {.fn = b->fn, .region = body, .span = b->span};
-  Value base = ir_region_param(body, type_scalar(DT_I64), "c0");
-  Value old[MAX_WALK];
-  for (uint32_t i = 0; i < s->n; i++)
-    old[i] = ir_region_param(body, s->type[i], "state");
-  turn(s, &in, base, pre, old);
-  ir_yield(&in, old, s->n);
-  for (uint32_t i = 0; i < s->n; i++) state[i] = loop->res[i];
+  Value old[2 * MAX_WALK];
+  Op *loop = carrying(b, ir_const_i(b, DT_I64, 0), s->end,
+                      ir_const_i(b, DT_I64, s->chunk), carried(s), state,
+                      s->type, "c0", old);
+  Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
+  turn(s, &in, in.region->params.at[0], pre, old);
+  ir_yield(&in, old, carried(s));
+  for (uint32_t i = 0; i < carried(s); i++) state[i] = loop->res[i];
 }
 
 // ---------------------------------------------------------------- all
 // The state, spread over its axes if it starts with fewer.
 static Value initial(Steps *s, Builder *b, uint32_t i, ValueMap *m) {
-  Value v = step_value(s, b, s->affine[i].state, m);
+  const Op *op = i < s->n ? s->op[i] : s->max[i - s->n];
+  Value v = step_value(s, b, op->args[0], m);
   if (type_eq(ir_type(b->fn, v), &s->type[i])) return v;
   Value zero = tile_const(b, s->type[i], 0);
   return ir_3(b, OP_SELECT, ir_const_i(b, DT_BOOL, 1), v, zero);
 }
 
-static void find_walk(Steps *s, const Op *op) {
+static bool find_walk(Steps *s, const Op *op) {
+  s->reverse = ir_attr_i(op, AT_REVERSE, 0);
   for (; op; op = op->next) {
-    if (op->code != OP_AFFINE || ir_attr_i(op, AT_AXIS, -1) != s->axis)
+    bool affine = op->code == OP_AFFINE;
+    if ((!affine && op->code != OP_MAXPLUS) ||
+        ir_attr_i(op, AT_AXIS, -1) != s->axis)
       continue;
-    if (s->n == MAX_WALK) break;
-    affine_parts(op, &s->affine[s->n]);
-    s->type[s->n] = tile_type(s->t, ir_type(s->t->from, op->res[0]));
-    s->op[s->n++] = op;
+    if (s->n == MAX_WALK || s->nmax == MAX_WALK) return false;
+    if (affine && !affine_parts(op, &s->affine[s->n])) return false;
+    if (affine) s->op[s->n++] = op;
+    else s->max[s->nmax++] = op;
   }
-  s->reverse = s->affine[0].reverse;
+  for (uint32_t i = 0; i < carried(s); i++) {
+    op = i < s->n ? s->op[i] : s->max[i - s->n];
+    s->type[i] = tile_type(s->t, ir_type(s->t->from, op->res[0]));
+  }
+  return true;
 }
 
 static Value end_of(Steps *s, Builder *b, ValueMap *m) {
   Value n = ir_dim(b, s->t->from->axes.at[s->axis].extent);
-  if (!s->affine[0].limit) return n;
+  if (!s->n || !s->affine[0].limit) return n;
   return ir_2(b, OP_MIN, n, step_value(s, b, s->affine[0].limit, m));
 }
 
 bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   Steps s = {.t = t, .first = op};
   s.axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
-  find_walk(&s, op);
+  if (!find_walk(&s, op)) {
+    diag_add(t->cx, DIAG_pass_unsupported, op->span,
+             "a recurrence has too many states");
+    return false;
+  }
   s.chunk = step_choose(&s);
-  s.size = dim_const(&t->to->mod->dims, s.chunk);
   const Axis *a = &t->from->axes.at[s.axis];
-  s.col_axis = ir_axis(t->to, a->name, AX_STEP, a->extent);
   s.end = end_of(&s, b, m);
-  Value state[MAX_WALK];
-  for (uint32_t i = 0; i < s.n; i++) state[i] = initial(&s, b, i, m);
-  s.row_at = iota(&s, b, s.axis);
-  s.col_at = iota(&s, b, s.col_axis);
-  step_constants(&s, b, m);
-  if (s.chunk > 1)
+  Value state[2 * MAX_WALK];
+  for (uint32_t i = 0; i < carried(&s); i++) state[i] = initial(&s, b, i, m);
+  if (s.chunk > 1) {
+    uint32_t cols = ir_axis(t->to, a->name, AX_STEP, a->extent);
+    s.rows = step_side(&s, b, s.axis, 1);
+    s.cols = step_side(&s, b, cols, 1);
+    step_constants(&s, b, m);
     walk_chunks(&s, b, m, state);
-  else
+  } else {
     walk_steps(&s, b, ir_const_i(b, DT_I64, 0), s.end, m, state);
+  }
   for (uint32_t i = 0; i < s.n; i++) vmap_put(m, s.op[i]->res[0], state[i]);
+  for (uint32_t i = 0; i < s.nmax; i++)
+    vmap_put(m, s.max[i]->res[0], state[s.n + i]);
   t->walked[s.axis] = true;
   return true;
 }

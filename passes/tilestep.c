@@ -1,35 +1,37 @@
 // The equations of one chunk of a recurrence (see tilechunk.c).
 #include "passes/tilestep.h"
 
-#include "ir/target.h"
 #include <math.h>
 
 enum {
   // Largest log2 of the decay over a chunk that both sides of a product are
-  // scaled by: its half has an error of 2^-20 in f32.
-  SPAN = 48,
+  // scaled by: its half has an error of 2^-21 in f32.
+  SPAN = 24,
 };
 
-static bool erases(const Affine *a) {
+bool step_erases(const Affine *a) {
   for (uint32_t i = 0; i < a->nwrites; i++)
     if (a->write[i].a) return true;
   return false;
 }
 
+// Of several writes in one step only the first may read the state before it.
+static bool can_chunk(const Affine *a) {
+  for (uint32_t i = 1; i < a->nwrites; i++)
+    if (a->write[i].from == AFFINE_PRE && a->decay) return false;
+  return true;
+}
+
 int64_t step_choose(const Steps *s) {
   for (uint32_t i = 0; i < s->n; i++)
-    if (erases(&s->affine[i])) return 1;
+    if (!can_chunk(&s->affine[i])) return 1;
   return s->t->plan.chunk ? s->t->plan.chunk : 1;
 }
 
 // ---------------------------------------------------------------- helpers
-static bool has_axis(const Builder *b, Value v, uint32_t axis) {
-  return type_has_axis(ir_type(b->fn, v), axis);
-}
-
-static Value spread(const Steps *s, Builder *b, Value v, uint32_t axis) {
-  if (has_axis(b, v, axis)) return v;
-  Type t = type_with(*ir_type(b->fn, v), axis, s->size);
+static Value spread(Builder *b, Value v, const Side *side) {
+  if (type_has_axis(ir_type(b->fn, v), side->axis)) return v;
+  Type t = type_with(*ir_type(b->fn, v), side->axis, side->size);
   Value zero = tile_const(b, t, 0);
   return ir_3(b, OP_SELECT, ir_const_i(b, DT_BOOL, 1), v, zero);
 }
@@ -48,77 +50,92 @@ static Value scan(Builder *b, Value v, uint32_t axis, ScanDir dir,
   return ir_op(b, OP_SCAN, &v, 1, a, exclusive ? 4 : 3, NULL, 1, 0)->res[0];
 }
 
-// g times the number of steps in `count`.
-static Value steps_of(Builder *b, Value g, Value count, int64_t more) {
-  if (more) count = ir_2(b, OP_ADD, count, ir_const_i(b, DT_I64, more));
-  return ir_2(b, OP_MUL, ir_cast(b, DT_F32, count), g);
-}
+static Value zero_f(Builder *b) { return ir_const_f(b, DT_F32, 0); }
 
 static Value exp2_of(Builder *b, Value v) { return ir_1(b, OP_EXP2, v); }
 
+// g times a count of steps.
+static Value steps_of(Builder *b, Value g, Value count) {
+  return ir_2(b, OP_MUL, ir_cast(b, DT_F32, count), g);
+}
+
+static Value plus_one(Builder *b, Value n) {
+  return ir_2(b, OP_ADD, n, ir_const_i(b, DT_I64, 1));
+}
+
 // ---------------------------------------------------------------- decays
-static void fixed_decay(const Steps *s, Builder *b, Decay *d, Value g) {
-  Value n = ir_const_i(b, DT_I64, s->chunk);
-  Value left = ir_2(b, OP_SUB, n, s->col_at);
-  d->rows = steps_of(b, g, s->row_at, 1);
-  d->before = steps_of(b, g, s->row_at, 0);
-  d->rest = steps_of(b, g, left, -1);
-  d->total = steps_of(b, g, n, 0);
+// The decay of each element: that of its step, at the first of its writes.
+static Value own_decay(Steps *s, Builder *b, uint32_t i, Side *side) {
+  Value g = spread(b, step_along(s, b, side, s->affine[i].decay), side);
+  if (side->each == 1) return g;
+  Value first = ir_2(b, OP_EQ, side->slot, ir_const_i(b, DT_I64, 0));
+  return ir_3(b, OP_SELECT, first, g, zero_f(b));
 }
 
-static void moving_decay(Steps *s, Builder *b, Decay *d, Value g) {
-  Value row = step_row(s, b, g), col = step_col(s, b, g);
-  d->rows = scan(b, row, s->axis, DIR_PREFIX, false);
-  d->before = scan(b, row, s->axis, DIR_PREFIX, true);
-  d->rest = scan(b, col, s->col_axis, DIR_SUFFIX, true);
-  d->total = ir_reduce(b, RK_SUM, row, &s->axis, 1);
-}
-
-// From each column to each row: sums of what lies between, never differences
-// of long sums.
-static Value pair_exponent(Steps *s, Builder *b, const Decay *d, Value g,
-                           bool before) {
-  if (d->fixed) {
-    Value n = ir_2(b, OP_SUB, s->row_at, s->col_at);
-    return steps_of(b, step_row(s, b, g), n, before ? -1 : 0);
+static Run run_of(Steps *s, Builder *b, uint32_t i, Side *side) {
+  Run r = {0};
+  if (s->decay[i].fixed) {
+    Value g = step_along(s, b, side, s->affine[i].decay);
+    Value n = plus_one(b, side->step);
+    Value left = ir_2(b, OP_SUB, ir_const_i(b, DT_I64, s->chunk), n);
+    r.upto = steps_of(b, g, n);
+    r.before = steps_of(b, g, side->step);
+    r.rest = steps_of(b, g, left);
+    return r;
   }
-  Value row = step_row(s, b, g);
-  Value later = ir_2(b, OP_LT, s->col_at, s->row_at);
-  Value zero = ir_const_f(b, DT_F32, 0);
-  Value x = ir_3(b, OP_SELECT, later, row, zero);
-  return scan(b, x, s->axis, DIR_PREFIX, before);
+  r.own = own_decay(s, b, i, side);
+  r.upto = scan(b, r.own, side->axis, DIR_PREFIX, false);
+  r.before = scan(b, r.own, side->axis, DIR_PREFIX, true);
+  r.rest = scan(b, r.own, side->axis, DIR_SUFFIX, true);
+  return r;
 }
 
+// Which writes a reading element sees. BEFORE: without its own step's decay.
 typedef enum Sees { SEES_SELF, SEES_EARLIER, SEES_BEFORE } Sees;
 
-static Value sees_mask(const Steps *s, Builder *b, Sees k) {
-  return ir_2(b, k == SEES_SELF ? OP_LE : OP_LT, s->col_at, s->row_at);
+// From each write of side y to each element of side x that reads: sums of what
+// lies between, never differences of long sums.
+static Value pair_exponent(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
+                           bool before) {
+  const Decay *d = &s->decay[i];
+  if (d->fixed) {
+    Value n = ir_2(b, OP_SUB, x->step, y->step);
+    if (before) n = ir_2(b, OP_SUB, n, ir_const_i(b, DT_I64, 1));
+    return steps_of(b, step_along(s, b, x, s->affine[i].decay), n);
+  }
+  Value later = x->each > 1 ? ir_2(b, OP_LT, y->at, x->at)
+                            : ir_2(b, OP_LT, y->step, x->step);
+  Value g = ir_3(b, OP_SELECT, later, own_decay(s, b, i, x), zero_f(b));
+  return scan(b, g, x->axis, DIR_PREFIX, before);
 }
 
-static Value pair_factor(Steps *s, Builder *b, uint32_t i, Sees k) {
+// Does an element of x see one of y? `from`: the version that it reads, a
+// constant or a value per element of x; writes of its own step count to there.
+static Value sees_mask(Builder *b, const Side *x, const Side *y, Sees k,
+                       Value from) {
+  if (!from)
+    return ir_2(b, k == SEES_SELF ? OP_LE : OP_LT, y->step, x->step);
+  Value same = ir_2(b, OP_EQ, y->step, x->step);
+  same = ir_2(b, OP_AND, same, ir_2(b, OP_LT, y->slot, from));
+  return ir_2(b, OP_OR, same, ir_2(b, OP_LT, y->step, x->step));
+}
+
+static Value largest(Builder *b, const Side *x, RKind k, Value v) {
+  v = ir_reduce(b, k, v, &x->axis, 1);
+  return ir_2(b, k == RK_MAX ? OP_MAX : OP_MIN, v, zero_f(b));
+}
+
+// The middle of the decay's course; whether it goes no further than SPAN.
+static Value set_anchor(Steps *s, Builder *b, uint32_t i) {
   Decay *d = &s->decay[i];
-  if (d->pair[k]) return d->pair[k];
-  Value x = pair_exponent(s, b, d, s->affine[i].decay, k == SEES_BEFORE);
-  Value none = ir_const_f(b, DT_F32, -INFINITY);
-  x = ir_3(b, OP_SELECT, sees_mask(s, b, k), x, none);
-  return d->pair[k] = exp2_of(b, x);
-}
-
-static Value largest(Builder *b, const Steps *s, RKind k, Value v) {
-  Value zero = ir_const_f(b, DT_F32, 0);
-  v = ir_reduce(b, k, v, &s->axis, 1);
-  return ir_2(b, k == RK_MAX ? OP_MAX : OP_MIN, v, zero);
-}
-
-// The middle of the decay's course, and how far it goes.
-static Value set_anchor(const Steps *s, Builder *b, Decay *d, bool falling) {
   Value half = ir_const_f(b, DT_F32, 0.5), span;
-  if (falling) {
+  if (s->affine[i].falling) {
     d->anchor = ir_2(b, OP_MUL, d->total, half);
     span = ir_1(b, OP_NEG, d->total);
   } else {
-    Value hi = largest(b, s, RK_MAX, d->rows);
-    Value lo = largest(b, s, RK_MIN, d->rows);
+    Run r = run_of(s, b, i, &s->rows);
+    Value hi = largest(b, &s->rows, RK_MAX, r.upto);
+    Value lo = largest(b, &s->rows, RK_MIN, r.upto);
     d->anchor = ir_2(b, OP_MUL, ir_2(b, OP_ADD, hi, lo), half);
     span = ir_2(b, OP_SUB, hi, lo);
   }
@@ -127,122 +144,225 @@ static Value set_anchor(const Steps *s, Builder *b, Decay *d, bool falling) {
   return ir_op(b, OP_ALL_OF, &ok, 1, NULL, 0, &t, 1, 0)->res[0];
 }
 
-static bool varies(const Steps *s, Value v) {
-  return type_has_axis(ir_type(s->t->from, v), s->axis);
+// 2 ** (decay from a column to a row), 0 where the row does not see it.
+static Value pair_factor(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
+                         Sees k, Value from) {
+  bool steps = x == &s->rows && y == &s->cols && !from;
+  if (steps && s->decay[i].pair[k]) return s->decay[i].pair[k];
+  Value e = pair_exponent(s, b, i, x, y, k == SEES_BEFORE);
+  Value none = ir_const_f(b, DT_F32, -INFINITY);
+  return exp2_of(b, ir_3(b, OP_SELECT, sees_mask(b, x, y, k, from), e, none));
+}
+
+static void open_wide(Steps *s, Builder *b, uint32_t i) {
+  const Affine *a = &s->affine[i];
+  if (!step_erases(a) || a->nwrites == 1) return;
+  for (int k = 0; k < 2; k++) {
+    DimTab *d = &s->t->to->mod->dims;
+    Dim all = dim_const(d, s->chunk * a->nwrites);
+    uint32_t axis = ir_axis(s->t->to, "write", AX_STEP, all);
+    s->wide[i][k] = step_side(s, b, axis, a->nwrites);
+  }
 }
 
 void step_constants(Steps *s, Builder *b, ValueMap *m) {
   for (uint32_t i = 0; i < s->n; i++) {
     const Affine *a = &s->affine[i];
     Decay *d = &s->decay[i];
+    open_wide(s, b, i);
     if (!a->decay) continue;
-    d->has = true;
-    d->vector = type_has_axis(ir_type(s->t->from, a->decay), a->row);
-    d->fixed = !varies(s, a->decay);
-    if (!d->fixed || s->chunk == 1) continue;
-    s->rows = s->cols = *m;
-    fixed_decay(s, b, d, step_value(s, b, a->decay, m));
-    s->rows = s->cols = *m;
+    const Type *t = ir_type(s->t->from, a->decay);
+    *d = (Decay){.has = true, .vector = type_has_axis(t, a->row),
+                 .fixed = !type_has_axis(t, s->axis) && !s->wide[i][0].each};
+    if (!d->fixed) continue;
+    s->rows.map = s->cols.map = *m;
+    Value g = step_value(s, b, a->decay, m);
+    d->total = steps_of(b, g, ir_const_i(b, DT_I64, s->chunk));
     for (int k = 0; k < 3 && !d->vector; k++)
-      pair_factor(s, b, i, (Sees)k);
+      d->pair[k] = pair_factor(s, b, i, &s->rows, &s->cols, (Sees)k, 0);
   }
 }
 
 Value step_prepare(Steps *s, Builder *b, uint32_t i) {
   Decay *d = &s->decay[i];
-  if (!d->has || (d->fixed && !d->vector)) return 0;
-  if (!d->fixed) {
-    d->pair[0] = d->pair[1] = d->pair[2] = 0;
-    moving_decay(s, b, d, s->affine[i].decay);
-  }
-  return d->vector ? set_anchor(s, b, d, s->affine[i].falling) : 0;
+  if (!d->has) return 0;
+  if (!d->fixed)
+    d->total = ir_reduce(b, RK_SUM, own_decay(s, b, i, &s->rows),
+                         &s->rows.axis, 1);
+  return d->vector ? set_anchor(s, b, i) : 0;
 }
 
 // ---------------------------------------------------------------- products
-// 2 ** (row's decay - anchor), and its inverse at the columns.
-static Value row_scale(const Steps *s, Builder *b, uint32_t i, bool before) {
-  const Decay *d = &s->decay[i];
-  return exp2_of(b, ir_2(b, OP_SUB, before ? d->before : d->rows, d->anchor));
+// 2 ** (the decay up to the element - anchor).
+static Value row_scale(Steps *s, Builder *b, uint32_t i, Side *x,
+                       bool before) {
+  Run r = run_of(s, b, i, x);
+  return exp2_of(b, ir_2(b, OP_SUB, before ? r.before : r.upto,
+                         s->decay[i].anchor));
 }
 
-static Value col_scale(Steps *s, Builder *b, uint32_t i) {
+// 2 ** (anchor - the decay up to the element).
+static Value col_scale(Steps *s, Builder *b, uint32_t i, Side *y) {
   const Decay *d = &s->decay[i];
   Value rest = ir_2(b, OP_SUB, d->total, d->anchor);
-  return exp2_of(b, ir_2(b, OP_SUB, d->rest, rest));
+  return exp2_of(b, ir_2(b, OP_SUB, run_of(s, b, i, y).rest, rest));
 }
 
-// What a vector at the rows sees of one at the columns: {rows, cols}.
-static Value seen(Steps *s, Builder *b, uint32_t i, Value x, Value y, Sees k) {
+// What vectors v along x see of vectors w along y: a tile {x, y}.
+static Value seen(Steps *s, Builder *b, uint32_t i, Side *x, Value v, Side *y,
+                  Value w, Sees k, Value from) {
   const Decay *d = &s->decay[i];
-  uint32_t row = s->affine[i].row;
   if (d->vector) {
-    x = ir_2(b, OP_MUL, x, row_scale(s, b, i, k == SEES_BEFORE));
-    y = ir_2(b, OP_MUL, y, col_scale(s, b, i));
+    v = ir_2(b, OP_MUL, v, row_scale(s, b, i, x, k == SEES_BEFORE));
+    w = ir_2(b, OP_MUL, w, col_scale(s, b, i, y));
   }
-  Value p = dot(b, x, y, 0, row);
-  p = spread(s, b, spread(s, b, p, s->axis), s->col_axis);
-  if (d->has && !d->vector) return ir_2(b, OP_MUL, p, pair_factor(s, b, i, k));
-  return ir_3(b, OP_SELECT, sees_mask(s, b, k), p,
-              ir_const_f(b, DT_F32, 0));
+  Value p = dot(b, v, w, 0, s->affine[i].row);
+  p = spread(b, spread(b, p, x), y);
+  if (d->has && !d->vector)
+    return ir_2(b, OP_MUL, p, pair_factor(s, b, i, x, y, k, from));
+  return ir_3(b, OP_SELECT, sees_mask(b, x, y, k, from), p, zero_f(b));
 }
 
-// x at the rows, decayed since the start of the chunk.
-static Value since_start(Steps *s, Builder *b, uint32_t i, Value x,
+// v along x, decayed since the start of the chunk.
+static Value since_start(Steps *s, Builder *b, uint32_t i, Side *x, Value v,
                          bool before) {
   const Decay *d = &s->decay[i];
-  if (!d->has) return x;
-  if (!d->vector)
-    return ir_2(b, OP_MUL, x, exp2_of(b, before ? d->before : d->rows));
-  x = ir_2(b, OP_MUL, x, row_scale(s, b, i, before));
-  return ir_2(b, OP_MUL, x, exp2_of(b, d->anchor));
+  if (!d->has) return v;
+  if (d->vector) {
+    v = ir_2(b, OP_MUL, v, row_scale(s, b, i, x, before));
+    return ir_2(b, OP_MUL, v, exp2_of(b, d->anchor));
+  }
+  Run r = run_of(s, b, i, x);
+  return ir_2(b, OP_MUL, v, exp2_of(b, before ? r.before : r.upto));
 }
 
-// y at the columns, decayed to the end of the chunk.
-static Value until_end(Steps *s, Builder *b, uint32_t i, Value y) {
+// w along y, decayed to the end of the chunk.
+static Value until_end(Steps *s, Builder *b, uint32_t i, Side *y, Value w) {
   const Decay *d = &s->decay[i];
-  if (!d->has) return y;
-  if (!d->vector) return ir_2(b, OP_MUL, y, exp2_of(b, d->rest));
-  y = ir_2(b, OP_MUL, y, col_scale(s, b, i));
-  Value rest = ir_2(b, OP_SUB, d->total, d->anchor);
-  return ir_2(b, OP_MUL, y, exp2_of(b, rest));
+  if (!d->has) return w;
+  if (!d->vector)
+    return ir_2(b, OP_MUL, w, exp2_of(b, run_of(s, b, i, y).rest));
+  w = ir_2(b, OP_MUL, w, col_scale(s, b, i, y));
+  return ir_2(b, OP_MUL, w, exp2_of(b, ir_2(b, OP_SUB, d->total, d->anchor)));
+}
+
+// ---------------------------------------------------------------- writes
+// The writes of a state as vectors along one side of the chunk: several of a
+// step are told apart by their slot.
+typedef enum Part { PART_B, PART_W, PART_A } Part;
+
+static Value part_of(const AffineWrite *w, Part p) {
+  return p == PART_B ? w->b : p == PART_W ? w->w : w->a;
+}
+
+static Value written(Steps *s, Builder *b, uint32_t i, Side *side, Part p) {
+  const Affine *a = &s->affine[i];
+  Value v = 0;
+  for (uint32_t k = 0; k < a->nwrites; k++) {
+    Value x = part_of(&a->write[k], p);
+    x = x ? ir_cast(b, DT_F32, step_along(s, b, side, x)) : zero_f(b);
+    if (side->each == 1) return spread(b, x, side);
+    Value here = ir_2(b, OP_EQ, side->slot, ir_const_i(b, DT_I64, k));
+    v = ir_3(b, OP_SELECT, here, spread(b, x, side), v ? v : zero_f(b));
+  }
+  return v;
+}
+
+// The version that each element's `a` reads, as a value of its side.
+static Value version_of(Steps *s, Builder *b, uint32_t i, const Side *side) {
+  const Affine *a = &s->affine[i];
+  if (side->each == 1) return 0;
+  Value v = ir_const_i(b, DT_I64, 0);
+  for (uint32_t k = 1; k < a->nwrites; k++) {
+    if (a->write[k].from <= 0) continue;
+    Value here = ir_2(b, OP_EQ, side->slot, ir_const_i(b, DT_I64, k));
+    v = ir_3(b, OP_SELECT, here, ir_const_i(b, DT_I64, a->write[k].from), v);
+  }
+  return v;
+}
+
+// E of (1 + L) E = W - (a decayed) S: what each write really adds, along y.
+static Value solved(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
+                    Value state) {
+  const Affine *a = &s->affine[i];
+  bool before = a->write[0].from == AFFINE_PRE;
+  // Without its own step's decay: later writes of a step have none.
+  Sees k = before ? SEES_BEFORE : SEES_EARLIER;
+  Value erase = written(s, b, i, y, PART_A);
+  // Rows of L are along y, so that its inverse ends there.
+  Value l = seen(s, b, i, y, erase, x, written(s, b, i, x, PART_B), k,
+                 version_of(s, b, i, y));
+  IrAttr at = attr_axes(b->fn->mod->arena, AT_AXES,
+                        (uint32_t[]){y->axis, x->axis}, 2);
+  Value inv = ir_op(b, OP_TRINV, &l, 1, &at, 1, NULL, 1, 0)->res[0];
+  Value r = since_start(s, b, i, x, written(s, b, i, x, PART_A), before);
+  r = dot(b, r, state, 0, a->row);
+  r = ir_2(b, OP_SUB, written(s, b, i, x, PART_W), r);
+  return dot(b, inv, r, 0, x->axis);
 }
 
 // ---------------------------------------------------------------- a chunk
+typedef struct Writes {
+  uint32_t n;             // groups of writes, each along a side
+  Side *side;
+  Value b[AFFINE_MAX], e[AFFINE_MAX];
+} Writes;
+
+static Writes all_writes(Steps *s, Builder *b, uint32_t i, Value state) {
+  const Affine *a = &s->affine[i];
+  Writes w = {.n = a->nwrites, .side = &s->cols};
+  if (step_erases(a)) {
+    bool wide = a->nwrites > 1;
+    w.n = 1;
+    w.side = wide ? &s->wide[i][1] : &s->cols;
+    Side *x = wide ? &s->wide[i][0] : &s->rows;
+    w.e[0] = solved(s, b, i, x, w.side, state);
+    w.b[0] = written(s, b, i, w.side, PART_B);
+    return w;
+  }
+  for (uint32_t k = 0; k < w.n; k++) {
+    w.b[k] = step_along(s, b, &s->cols, a->write[k].b);
+    w.e[k] = step_along(s, b, &s->cols, a->write[k].w);
+  }
+  return w;
+}
+
 static Value read_chunk(Steps *s, Builder *b, uint32_t i, uint32_t r,
-                        Value state, const Value *e) {
+                        Value state, const Writes *w) {
   const Affine *a = &s->affine[i];
   int from = a->read[r].from;
-  Value q = step_row(s, b, a->read[r].q), o = 0;
-  for (uint32_t k = 0; k < a->nwrites; k++) {
+  Value q = step_along(s, b, &s->rows, a->read[r].q), o = 0;
+  for (uint32_t k = 0; k < w->n; k++) {
     Sees sees = from == AFFINE_PRE ? SEES_BEFORE
                 : (int)k < from    ? SEES_SELF
                                    : SEES_EARLIER;
-    Value p = seen(s, b, i, q, step_col(s, b, a->write[k].b), sees);
-    o = dot(b, p, e[k], o, s->col_axis);
+    Value some = 0;  // it sees a part of the writes of its own step
+    if (w->side->each > 1 && from > 0 && from < (int)a->nwrites)
+      some = ir_const_i(b, DT_I64, from);
+    Value p = seen(s, b, i, &s->rows, q, w->side, w->b[k], sees, some);
+    o = dot(b, p, w->e[k], o, w->side->axis);
   }
-  q = since_start(s, b, i, spread(s, b, q, s->axis), from == AFFINE_PRE);
+  q = spread(b, q, &s->rows);
+  q = since_start(s, b, i, &s->rows, q, from == AFFINE_PRE);
   return dot(b, q, state, o, a->row);
 }
 
 static Value next_state(Steps *s, Builder *b, uint32_t i, Value state,
-                        const Value *e) {
-  const Affine *a = &s->affine[i];
+                        const Writes *w) {
   const Decay *d = &s->decay[i];
   Value v = state;
   if (d->has) v = ir_2(b, OP_MUL, v, exp2_of(b, d->total));
-  for (uint32_t k = 0; k < a->nwrites; k++) {
-    Value y = spread(s, b, step_col(s, b, a->write[k].b), s->col_axis);
-    v = dot(b, until_end(s, b, i, y), e[k], v, s->col_axis);
+  for (uint32_t k = 0; k < w->n; k++) {
+    Value y = until_end(s, b, i, w->side, spread(b, w->b[k], w->side));
+    v = dot(b, y, w->e[k], v, w->side->axis);
   }
   return v;
 }
 
 Value step_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read) {
   const Affine *a = &s->affine[i];
-  Value e[AFFINE_MAX];
-  for (uint32_t k = 0; k < a->nwrites; k++)
-    e[k] = step_col(s, b, a->write[k].w);
+  Writes w = all_writes(s, b, i, state);
   for (uint32_t r = 0; r < a->nreads; r++)
-    read[r] = read_chunk(s, b, i, r, state, e);
-  return next_state(s, b, i, state, e);
+    read[r] = read_chunk(s, b, i, r, state, &w);
+  return next_state(s, b, i, state, &w);
 }

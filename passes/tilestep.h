@@ -8,42 +8,59 @@
 
 enum { MAX_WALK = 8 };  // states that one walk carries
 
-// The decay of one state over the current chunk, as log2.
+// The steps of a chunk, or its writes, along an axis of their own. Steps that
+// write n times have n elements in a row.
+typedef struct Side {
+  uint32_t axis;
+  uint32_t each;       // elements per step
+  Dim size;
+  ValueMap map;        // values of the current chunk along the axis
+  Value coord;         // steps they belong to, in the sequence
+  Value at, step, slot;  // numbers in the chunk: element, its step, its write
+} Side;
+
+// The decay of one state along a side of the chunk, as log2.
+typedef struct Run {
+  Value own;           // of each element
+  Value upto;          // from the start of the chunk, inclusive
+  Value before;        // without the element's own
+  Value rest;          // from the element to the end of the chunk
+} Run;
+
 typedef struct Decay {
   bool has, fixed, vector;  // fixed: the same in every step
-  Value rows;          // from the start of the chunk to each row, inclusive
-  Value before;        // the same, without the row's own step
-  Value rest;          // from each column to the end of the chunk
   Value total;         // of the whole chunk
-  Value pair[3];       // 2 ** (from column to row), 0 where it does not see:
-                       // [0] inclusive, [1] strict, [2] strict, and without
-                       // the row's own decay; 0 until it is wanted
-  Value anchor;        // vector: the middle, per row of the state
+  Value anchor;        // vector: the middle of its course, per row
+  Value pair[3];       // fixed: 2 ** (from column to row), by Sees
 } Decay;
 
 typedef struct Steps {
   Tiler *t;
   const Op *first;     // the first affine
-  uint32_t axis;       // of the steps; rows of a chunk
-  uint32_t col_axis;   // the same steps as columns
+  uint32_t axis;       // of the steps
   int64_t chunk;
-  Dim size;            // of a chunk
   bool reverse;
   Value end;           // steps to do
+  uint32_t nmax;       // running maxima, carried behind the n states
+  const Op *max[MAX_WALK];
   uint32_t n;
   const Op *op[MAX_WALK];
   Affine affine[MAX_WALK];
-  Type type[MAX_WALK];      // of the states
+  Type type[2 * MAX_WALK];  // of all that is carried
   Decay decay[MAX_WALK];
-  ValueMap rows, cols;      // values of the current chunk along its axes
-  Value row_coord, col_coord, row_at, col_at;
+  Side rows, cols;          // the steps that read, and those that write
+  Side wide[MAX_WALK][2];   // writes that erase, if there are several a step
 } Steps;
 
 Value step_value(Steps *s, Builder *b, Value v, ValueMap *m);
-// A value of the stream level at the rows or the columns of the chunk.
-Value step_row(Steps *s, Builder *b, Value v);
-Value step_col(Steps *s, Builder *b, Value v);
+// A value of the stream level along a side of the chunk.
+Value step_along(Steps *s, Builder *b, Side *side, Value v);
+// The side's numbers; what it is in the current chunk.
+Side step_side(Steps *s, Builder *b, uint32_t axis, uint32_t each);
+void step_open(Steps *s, Builder *b, Side *side, Value base,
+               const ValueMap *pre);
 
+bool step_erases(const Affine *a);
 // Steps of a chunk for these recurrences.
 int64_t step_choose(const Steps *s);
 // What is the same in all chunks, in front of the loop.

@@ -23,6 +23,7 @@ static const char usage[] =
     "                      DIM: what the oracle finds finite must be right\n"
     "  --runs=N --seed=N   random shapes and inputs (default 10, 1)\n"
     "  --tol=X --rms=X     |x-ref| <= tol * (|ref|+rms(ref)); rms of that error\n"
+    "  --chunk=N           steps of a chunk of recurrences (default: chosen)\n"
     "  --target=T          CPU level (default: the best)\n"
     "  --summary           counts only\n";
 
@@ -31,6 +32,7 @@ typedef struct Options {
   const char *dims[MAX_ITEMS], *ins[MAX_ITEMS];
   uint32_t ndims, nins;
   int runs;
+  int64_t chunk;
   uint64_t seed;
   double tol, rms;
   bool summary;
@@ -80,6 +82,7 @@ static bool option(Ctx *cx, Options *o, const char *s) {
   else if (starts(s, "--tol=", &v)) o->tol = strtod(v, NULL);
   else if (starts(s, "--rms=", &v)) o->rms = strtod(v, NULL);
   else if (starts(s, "--target=", &v)) o->target = v;
+  else if (starts(s, "--chunk=", &v)) o->chunk = atoll(v);
   else if (strcmp(s, "--summary") == 0) o->summary = true;
   else if (*s != '-' && !o->file) o->file = s;
   else return false;
@@ -318,7 +321,8 @@ static bool poisoned(Work *w, DrvCall *c) {
 
 // ---------------------------------------------------------------- running
 static bool load(Work *w, DrvCall *c) {
-  DrvOptions opt = {.prefix = "test", .verify_each = true};
+  DrvOptions opt = {.prefix = "test", .verify_each = true,
+                    .chunk = w->o->chunk};
   const Target *t = drv_host_target(w->cx, w->o->target);
   w->code = t ? drv_load(c, t, &opt) : NULL;
   return w->code != NULL;

@@ -7,13 +7,22 @@ DIMS = ("B=1..3,H=1..3,Hk=1..2,Hq=Hk*1..3,S=1..40,Sq=1..9,Sk=1..50,N=64,"
 # Dims that mean something else, sensible inputs, coarser types.
 SPECIAL = {
     "alibi": "--dim=N=32",
-    "gated_delta": "--in=K=normal(0,0.1) --in=g=uniform(-0.2,0) "
+    "comba": "--in=g=uniform(-0.2,0) --in=beta=uniform(0,1)",
+    "delta_product": "--in=g=uniform(-0.2,0) --in=beta=uniform(0,1)",
+    "deltanet": "--in=beta=uniform(0,1)",
+    "gated_delta": "--dim=H=Hk*1..3 --in=g=uniform(-0.2,0) "
                    "--in=beta=uniform(0,1)",
-    "mamba2": "--dim=P=64 --in=dt=uniform(0,0.2) --in=A=uniform(-4,-1)",
+    "gla": "--in=g=uniform(-0.5,0)",
+    "kda": "--in=beta=uniform(0,1)",
+    "mamba2": "--dim=P=64,G=1..2,H=G*1..3 --in=A=uniform(-4,-1)",
     "mla": "--in=scale=const(0.05)",
+    "linear": "--in=z0=const(1)",
+    "packed": "--in=g=uniform(-0.2,0) --in=beta=uniform(0,1)",
     "paged": "--tol=1e-2",
     "retention": "--in=loggamma=uniform(-0.1,0)",
     "retnet": "--in=loggamma=uniform(-0.1,0)",
+    "rwkv7": "--in=kappa=normal(0,0.1) --in=a=uniform(0,1)",
+    "simple_gla": "--in=g=uniform(-0.5,0)",
 }
 lines = []
 for path in sorted(pathlib.Path(sys.argv[1]).glob("*/*.attn")):
