@@ -296,7 +296,9 @@ static V function(Cg *g, OpCode op, LLVMTypeRef t, LLVMTypeRef ft) {
 }
 
 LLVMValueRef cg_math(Cg *g, OpCode op, LLVMValueRef x, LLVMValueRef y) {
-  if (!is_long(op)) return inline_math(g, op, x, y);
+  // Calls cost a GPU's kernel its registers.
+  if (!is_long(op) || g->target->kind == TARGET_GPU)
+    return inline_math(g, op, x, y);
   LLVMTypeRef t[2] = {cg_of(x), cg_of(x)};
   V args[2] = {x, y};
   unsigned n = op == OP_POW ? 2 : 1;

@@ -272,10 +272,14 @@ static V combine(Nv *n, RKind k, V x, const FragMap *tile, uint32_t axis) {
   uint32_t unit = 1;
   for (uint32_t i = 0; i < tile->nthr; i++) {
     Factor f = tile->thr[i];
-    if (f.axis == axis)
-      x = unit < 32 ? over_lanes(n, k, x, unit, f.size)
-                    : over_warps(n, k, x, unit, f.size);
-    unit *= f.size;
+    uint32_t end = unit * f.size, lanes = unit < 32 ? unit : 32;
+    uint32_t last = end < 32 ? end : 32;
+    if (f.axis == axis) {
+      if (last > lanes) x = over_lanes(n, k, x, lanes, last / lanes);
+      uint32_t from = unit > 32 ? unit : 32;
+      if (end > from) x = over_warps(n, k, x, from, end / from);
+    }
+    unit = end;
   }
   return x;
 }

@@ -34,8 +34,8 @@ static V sigmoid(Nv *n, V x) {
 
 // sign(x) (1 - 2 / (e ** 2|x| + 1)); near 0 a polynomial.
 static V tanh_(Nv *n, V x) {
-  static const double k[] = {-0.33333331, 0.13333021, -0.05390035, 0.02110143,
-                             -0.00637000};
+  static const double k[] = {-0x1.555554p-2, 0x1.110fc0p-3, -0x1.b99384p-5,
+                             0x1.5c8860p-6, -0x1.acc5a4p-8};
   Cg *g = n->g;
   V a = e_abs(g, x), s = e_mul(g, x, x);
   V e = ex2(n, e_mul(g, a, e_f(g, x, 2 * LOG2E)));
