@@ -21,15 +21,25 @@
 #include "passes/pass.h"
 #include "passes/range.h"
 
-typedef enum Role { ROLE_ROW, ROLE_COL } Role;
+// How a slice is held: bit 0 tells rows from columns, the rest is the number of
+// the fragments it belongs to: 0 is `acc`, i is entry i - 1 of Place.lin.
+typedef uint32_t Role;
 
 enum {
+  ROLE_ROW, ROLE_COL,
+  MAX_LIN = 7, MAX_ROLES = 2 + 2 * MAX_LIN,
   WARPS = 4,         // of a group: what wgmma takes
   ROWS = 16 * WARPS, // of a tile that all warps share
   COLS = 16,         // columns come in multiples of it
   MAX_PARTS = 3,     // 16-bit parts of an f32
   MAX_GROUPS = 3,    // that share a task
 };
+
+// Axes of tiles that are fragments of layout `lin`: computed operands that come
+// from memory and go to shared memory, in wide pieces.
+typedef struct LinPair {
+  uint32_t row, col;
+} LinPair;
 
 // A region of the tile level whose ops are being emitted.
 typedef struct Scope {
@@ -56,8 +66,11 @@ typedef struct Place {
   uint32_t order[64];    // per axis: rank
   uint32_t wide[64][2];  // per axis: padded size as rows, as columns
   Role home[64];         // per axis: role of slices along it
+  LinPair lin[MAX_LIN];
+  uint32_t nlin;
   Ranges ranges;
-  Value (*memo)[2];      // per value of f: in each role (tiles, scalars: [0])
+  Value (*memo)[MAX_ROLES];  // per value of f: in each role; tiles and
+                             // scalars: [0]
   Parts *smem;           // per value of f: in shared memory
   Parts *frag;           // per value of f: as fragments
   int *depth;            // per value of f: scope it can be made in, -1: unknown
@@ -80,9 +93,11 @@ bool place_padded(const Place *p, uint32_t axis, Dim size, Role r);
 typedef struct View {
   int row, col;       // -1: none
   Dim rsize, csize;
+  uint32_t frag;      // as in a Role
 } View;
 bool place_view(const Place *p, const Type *a, const Type *b, View *v);
 Role place_role(const View *v, const Type *t);
+View place_one(const View *v, Role r);
 Role place_home(const Place *p, const Type *t);
 
 // ---------------------------------------------------------------- ops
@@ -120,6 +135,9 @@ void place_dot(Place *p, const Op *op);
 // Makes room for its operands. True if groups of warps can share its rows: the
 // other operand is copied from memory.
 bool place_plan_dot(Place *p, const Op *op);
+// First with `lin`, for all products, then without.
+void place_plan_layout(Place *p, const Op *op, bool lin);
+void place_set_lin(Place *p, const View *v, bool lin);
 void place_slow_dot(Place *p, const Op *op);  // multiplies and adds up
 
 // ---------------------------------------------------------------- memory

@@ -80,6 +80,21 @@ bool place_plan_dot(Place *p, const Op *op) {
          (d.na == 1 || !place_is_box(p, d.a, ir_type(p->f, d.a)->dtype));
 }
 
+// Tiles that a product reads or makes in registers are `acc`.
+void place_plan_layout(Place *p, const Op *op, bool lin) {
+  Product d;
+  if (!is_product(p, op, &d)) return;
+  Value v[] = {op->res[0], d.a, d.b};
+  for (uint32_t i = 0; i < 3; i++) {
+    View w;
+    place_view(p, ir_type(p->f, v[i]), NULL, &w);
+    bool box = i == 1 ? d.na == 1 && place_is_box(p, v[i], d.t)
+                      : i == 2 && d.nb == 1 && place_is_box(p, v[i], d.t);
+    if (box) continue;
+    if (lin == (i == 2)) place_set_lin(p, &w, lin);
+  }
+}
+
 // The left operand: what was made before the loop, or comes from memory, is
 // read from shared memory; what is made in it stays in registers.
 static Parts left_operand(Place *p, const Product *d) {

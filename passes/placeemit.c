@@ -11,17 +11,22 @@ Builder *place_at(Place *p, int depth) {
 
 // ---------------------------------------------------------------- types
 Type pl_slice_type(const Place *p, DType dt, uint32_t axis, Role r) {
-  uint32_t n = p->wide[axis][r];
-  Type t = r == ROLE_ROW ? type_frag(dt, n, COLS, LY_ACC)
-                         : type_frag(dt, 16, n, LY_ACC);
-  return frag_slice(&t, r == ROLE_ROW ? 0 : 1, false);
+  bool col = r % 2 == ROLE_COL;
+  uint32_t n = p->wide[axis][r % 2];
+  Type t = col ? type_frag(dt, 16, n, LY_ACC) : type_frag(dt, n, COLS, LY_ACC);
+  if (r / 2) {
+    const LinPair *l = &p->lin[r / 2 - 1];
+    t = type_frag(dt, p->wide[l->row][ROLE_ROW], p->wide[l->col][ROLE_COL],
+                  LY_LIN);
+  }
+  return frag_slice(&t, col, false);
 }
 
 Type pl_type(const Place *p, DType dt, const View *v) {
   if (v->row < 0) return type_scalar(dt);
   if (v->col < 0) return pl_slice_type(p, dt, (uint32_t)v->row, ROLE_ROW);
   return type_frag(dt, p->wide[v->row][ROLE_ROW], p->wide[v->col][ROLE_COL],
-                   LY_ACC);
+                   v->frag ? LY_LIN : LY_ACC);
 }
 
 Type pl_smem_type(DType dt, uint32_t rows, uint32_t cols) {
@@ -104,7 +109,7 @@ Value pl_select(Builder *b, Value c, Value x, Value y) {
 
 // ---------------------------------------------------------------- coordinates
 Value pl_coord(Place *p, Builder *b, uint32_t axis, Role r) {
-  IrAttr at = attr_i(AT_POS, r == ROLE_ROW ? 0 : 1);
+  IrAttr at = attr_i(AT_POS, r % 2);
   Value x = pl_op(b, OP_COORD, NULL, 0, pl_slice_type(p, DT_I32, axis, r),
                   &at, 1);
   if ((int)axis != p->lane || p->groups == 1) return x;
@@ -121,8 +126,9 @@ static Value below(Place *p, Builder *b, int axis, Dim size, Role r) {
 }
 
 Value pl_inside(Place *p, Builder *b, const View *v, bool row, bool col) {
-  Value x = row ? below(p, b, v->row, v->rsize, ROLE_ROW) : 0;
-  Value y = col ? below(p, b, v->col, v->csize, ROLE_COL) : 0;
+  Role r = 2 * v->frag;
+  Value x = row ? below(p, b, v->row, v->rsize, r + ROLE_ROW) : 0;
+  Value y = col ? below(p, b, v->col, v->csize, r + ROLE_COL) : 0;
   if (!x || !y) return x ? x : y;
   Type t = pl_type(p, DT_BOOL, v);
   return ir_2(b, OP_AND, pl_as(b, x, t), pl_as(b, y, t));

@@ -133,11 +133,14 @@ static Value eval_op(Place *p, const Op *op, Role r) {
 
 static RKind one_of(DType t) { return t == DT_BOOL ? RK_ANY : RK_SUM; }
 
-// The slice made in the other role: the diagonal of a square, added up.
-static Value turn(Place *p, Value v, Role r) {
-  Value x = p->memo[v][!r];
-  Builder *b = place_at(p, place_depth(p, v));
-  uint32_t axis = ir_type(p->f, v)->axis[0];
+static Value relayout(Builder *b, Value x, Type t) {
+  t.dtype = pl_dtype(b, x);
+  if (type_eq(ir_type(b->fn, x), &t)) return x;
+  return pl_op(b, OP_RELAYOUT, &x, 1, t, NULL, 0);
+}
+
+// Columns from rows or rows from columns: the diagonal of a square, added up.
+static Value diagonal(Place *p, Builder *b, Value x, uint32_t axis, Role r) {
   DType dt = pl_dtype(b, x), wide = dt == DT_BOOL ? dt : work_dtype(dt);
   Type square = type_frag(wide, p->wide[axis][ROLE_ROW],
                           p->wide[axis][ROLE_COL], LY_ACC);
@@ -147,10 +150,24 @@ static Value turn(Place *p, Value v, Role r) {
   Value same = ir_2(b, OP_EQ, pl_as(b, i, index), pl_as(b, j, index));
   x = pl_as(b, x, square);
   x = pl_select(b, same, x, pl_like(b, x, 0));
-  IrAttr at[] = {attr_i(AT_KIND, one_of(wide)),
-                 attr_i(AT_POS, r == ROLE_ROW ? 1 : 0)};
+  IrAttr at[] = {attr_i(AT_KIND, one_of(wide)), attr_i(AT_POS, !r)};
   x = pl_op(b, OP_FREDUCE, &x, 1, pl_slice_type(p, wide, axis, r), at, 2);
   return pl_cast(b, dt, x);
+}
+
+// A slice that was made in another role.
+static Value turn(Place *p, Value v, Role r) {
+  Role s = 0;
+  while (!p->memo[v][s]) s++;
+  Value x = p->memo[v][s];
+  Builder *b = place_at(p, place_depth(p, v));
+  uint32_t axis = ir_type(p->f, v)->axis[0];
+  DType dt = pl_dtype(b, x);
+  if (s % 2 != r % 2) {
+    x = relayout(b, x, pl_slice_type(p, dt, axis, s % 2));
+    x = diagonal(p, b, x, axis, r % 2);
+  }
+  return relayout(b, x, pl_slice_type(p, dt, axis, r));
 }
 
 Value place_eval(Place *p, Value v, Role r) {
@@ -158,11 +175,19 @@ Value place_eval(Place *p, Value v, Role r) {
   if (p->failed || p->memo[v][r]) return p->memo[v][r];
   const Op *op = ir_def(p->f, v);
   bool made = !op || place_rooted(p, op);
-  assert(!made || p->memo[v][!r]);
   return p->memo[v][r] = made ? turn(p, v, r) : eval_op(p, op, r);
 }
 
 // ---------------------------------------------------------------- reductions
+// The view with a slice on the side of its role.
+View place_one(const View *v, Role r) {
+  if (v->row < 0 || v->col >= 0) return *v;
+  View w = {.row = v->row, .col = -1, .rsize = v->rsize, .frag = r / 2};
+  if (r % 2 == ROLE_COL)
+    w = (View){.row = -1, .col = v->row, .csize = v->rsize, .frag = r / 2};
+  return w;
+}
+
 static double identity(RKind k) {
   switch (k) {
     case RK_PROD: case RK_ALL: return 1;
@@ -182,10 +207,8 @@ static double identity_of(RKind k, DType t) {
 
 static Value reduce_along(Place *p, Builder *b, Value x, View *v, RKind k,
                           int axis, Role r) {
-  bool row = axis == v->row && (v->col >= 0 || r == ROLE_ROW);
-  View one = *v;
-  if (v->col < 0 && r == ROLE_COL)
-    one = (View){.row = -1, .col = v->row, .csize = v->rsize};
+  bool row = axis == v->row && (v->col >= 0 || r % 2 == ROLE_ROW);
+  View one = place_one(v, r);
   Value in = pl_inside(p, b, &one, row, !row);
   double none = identity_of(k, pl_dtype(b, x));
   if (in) x = pl_select(b, in, x, pl_like(b, x, none));
@@ -197,10 +220,11 @@ static Value reduce_along(Place *p, Builder *b, Value x, View *v, RKind k,
     return pl_op(b, vote ? OP_VOTE : OP_FREDUCE, &x, 1, type_scalar(dt), at,
                  vote ? 1 : 2);
   }
-  Type t = row ? pl_slice_type(p, dt, (uint32_t)v->col, ROLE_COL)
-               : pl_slice_type(p, dt, (uint32_t)v->row, ROLE_ROW);
+  Role f = 2 * v->frag;
+  Type t = row ? pl_slice_type(p, dt, (uint32_t)v->col, f + ROLE_COL)
+               : pl_slice_type(p, dt, (uint32_t)v->row, f + ROLE_ROW);
   Value y = pl_op(b, OP_FREDUCE, &x, 1, t, at, 2);
-  if (row) *v = (View){v->col, -1, v->csize, 0};
+  if (row) *v = (View){v->col, -1, v->csize, 0, v->frag};
   else v->col = -1;
   return y;
 }
@@ -211,7 +235,7 @@ static Value reduce_over(Place *p, Builder *b, Value x, View v, RKind k,
                          const IrAttr *over, Role *r) {
   for (uint32_t i = 0; i < over->n; i++) {
     int axis = (int)over->list[i];
-    Role left = v.col < 0 ? *r : axis == v.row ? ROLE_COL : ROLE_ROW;
+    Role left = v.col < 0 ? *r : 2 * v.frag + (axis == v.row);
     x = reduce_along(p, b, x, &v, k, axis, *r);
     *r = left;
   }
@@ -275,9 +299,7 @@ static void root_vote(Place *p, const Op *op) {
   if (p->failed) return;
   Builder *b = place_at(p, (int)p->scopes.n - 1);
   if (v.row >= 0) {
-    View w = v;
-    if (v.col < 0 && r == ROLE_COL)
-      w = (View){.row = -1, .col = v.row, .csize = v.rsize};
+    View w = place_one(&v, r);
     Value in = pl_inside(p, b, &w, true, true);
     if (in) x = pl_select(b, in, x, pl_like(b, x, any ? 0 : 1));
     IrAttr at = attr_i(AT_KIND, any ? RK_ANY : RK_ALL);
@@ -305,8 +327,8 @@ static void root_scan(Place *p, const Op *op) {
   bool row = axis == v.row;
   if (op->nargs > 1)
     x[1] = pl_as(b, x[1],
-                 row ? pl_slice_type(p, tile.dtype, (uint32_t)v.col, ROLE_COL)
-                     : pl_slice_type(p, tile.dtype, (uint32_t)v.row, ROLE_ROW));
+                 pl_slice_type(p, tile.dtype, (uint32_t)(row ? v.col : v.row),
+                               2 * v.frag + row));
   IrAttr at[4];
   uint32_t n = 0;
   at[n++] = attr_i(AT_KIND, ir_attr_i(op, AT_KIND, RK_SUM));

@@ -88,9 +88,7 @@ void place_store(Place *p, const Op *op) {
                      : index_value(p, op->args[i], at);
   }
   if (p->failed) return;
-  View w = v;  // a slice along columns
-  if (v.row >= 0 && v.col < 0 && r == ROLE_COL)
-    w = (View){.row = -1, .col = v.row, .csize = v.rsize};
+  View w = place_one(&v, r);
   Type tile = v.col < 0 && v.row >= 0
                   ? pl_slice_type(p, dt, (uint32_t)v.row, r)
                   : pl_type(p, dt, &v);

@@ -43,8 +43,11 @@ bool place_view(const Place *p, const Type *a, const Type *b, View *v) {
     }
   if (v->col >= 0 && p->order[v->col] < p->order[v->row]) {
     View w = *v;
-    *v = (View){w.col, w.row, w.csize, w.rsize};
+    *v = (View){w.col, w.row, w.csize, w.rsize, 0};
   }
+  for (uint32_t i = 0; i < p->nlin; i++)
+    if ((int)p->lin[i].row == v->row && (int)p->lin[i].col == v->col)
+      v->frag = i + 1;
   return true;
 }
 
@@ -54,7 +57,7 @@ Role place_home(const Place *p, const Type *t) {
 
 Role place_role(const View *v, const Type *t) {
   if (t->n != 1) return ROLE_ROW;
-  return (int)t->axis[0] == v->row ? ROLE_ROW : ROLE_COL;
+  return 2 * v->frag + ((int)t->axis[0] == v->row ? ROLE_ROW : ROLE_COL);
 }
 
 // ---------------------------------------------------------------- sizes
@@ -73,7 +76,10 @@ static void note_size(Place *p, uint32_t axis, Dim size) {
     place_refuse(p, NULL, "a tile of a size that is not a known constant");
     return;
   }
-  p->wide[axis][ROLE_ROW] = round_up(n, n <= 16 ? 16 : n <= 32 ? 32 : ROWS);
+  // Products have whole groups' rows; tiles of keys may be shorter.
+  bool key = p->f->axes.at[axis].role == AX_KEY;
+  p->wide[axis][ROLE_ROW] =
+      round_up(n, !key || n > 32 ? ROWS : n > 16 ? 32 : 16);
   p->wide[axis][ROLE_COL] = round_up(n, COLS);
 }
 
@@ -105,7 +111,7 @@ bool place_padded(const Place *p, uint32_t axis, Dim size, Role r) {
   int64_t n;
   if (!dim_is_const(&p->m->dims, size, &n)) return true;
   if ((int)axis == p->lane) n /= p->groups;
-  return p->wide[axis][r] != n;
+  return p->wide[axis][r % 2] != n;
 }
 
 // ---------------------------------------------------------------- integers
@@ -214,6 +220,29 @@ int place_depth(Place *p, Value v) {
   return p->depth[v] = d;
 }
 
+// ---------------------------------------------------------------- layouts
+void place_set_lin(Place *p, const View *v, bool lin) {
+  LinPair x = {(uint32_t)v->row, (uint32_t)v->col};
+  if (lin && !v->frag && p->nlin < MAX_LIN) p->lin[p->nlin++] = x;
+  if (!lin && v->frag) p->lin[v->frag - 1] = (LinPair){~0u, ~0u};
+}
+
+static void note_lin(void *data, Op *op) {
+  if (op->code == OP_DOT) place_plan_layout(data, op, true);
+}
+
+// What a loop hands on and what is scanned stays `acc` too.
+static void note_acc(void *data, Op *op) {
+  Place *p = data;
+  if (op->code == OP_DOT) place_plan_layout(p, op, false);
+  bool keep = op->code == OP_FOR || op->code == OP_IF || op->code == OP_SCAN;
+  for (uint32_t i = 0; keep && i < op->nres; i++) {
+    View w;
+    if (place_view(p, ir_type(p->f, op->res[i]), NULL, &w))
+      place_set_lin(p, &w, false);
+  }
+}
+
 // ---------------------------------------------------------------- groups
 typedef struct Sharing {
   Place *p;
@@ -253,6 +282,8 @@ void place_plan(Place *p) {
   plan_sizes(p);
   if (p->failed) return;
   plan_groups(p, tile);
+  ir_walk(p->f->body, note_lin, p);
+  ir_walk(p->f->body, note_acc, p);
   range_init(&p->ranges, p->f, p->arena);
   ir_walk(p->f->body, seed_op, p);
 }

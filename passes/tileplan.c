@@ -184,30 +184,42 @@ static void fit_cache(Ctx *cx, const Func *f, const Target *tg, TilePlan *p) {
 }
 
 // ---------------------------------------------------------------- GPUs
-// Elements that a CTA holds, by where: vectors of rows that are accumulated are
-// registers; the others, and those of keys, are shared memory, as 16-bit
-// parts (passes/placedot.c).
+// What a CTA holds: sums of rows in registers; operands of products that have
+// vectors in shared memory, as 16-bit parts (passes/placedot.c).
 typedef struct Tiles {
   const Func *f;
+  Map seen;                    // operands that are counted
   int64_t sums;                // f32 of a row
   int64_t row_bytes, key_bytes;
+  int64_t made;                // elements of a key that are computed
 } Tiles;
 
-static int64_t operand_bytes(DType t) {
+static int64_t operand_bytes(DType t, DType other) {
+  if (t == DT_F16 && other != DT_F16 && dtype_size(other) > 1) return 4;
   return dtype_size(t) <= 2 ? 2 : t == DT_TF32 ? 4 : 6;
+}
+
+static void measure_operand(Tiles *s, Value v, DType other) {
+  const Type *t = ir_type(s->f, v);
+  const Op *op = ir_def(s->f, v);
+  int64_t n = vec_elements(s->f, t);
+  uint64_t known;
+  if (n == 1 || map_get(&s->seen, v, &known)) return;
+  map_put(&s->seen, v, 1);
+  bool key = has_key_axis(s->f, t);
+  *(key ? &s->key_bytes : &s->row_bytes) += n * operand_bytes(t->dtype, other);
+  bool copied = op && op->code == OP_LOAD && operand_bytes(t->dtype, other) == 2;
+  if (key && !copied && n > s->made) s->made = n;
 }
 
 static void measure_tiles(void *data, Op *op) {
   Tiles *s = data;
-  if (op->code != OP_LOAD && op->code != OP_PASS) return;
-  for (uint32_t i = 0; i < op->nres; i++) {
-    const Type *t = ir_type(s->f, op->res[i]);
-    int64_t n = vec_elements(s->f, t);
-    if (n == 1) continue;
-    if (op->code == OP_PASS) s->sums += n;
-    else if (has_key_axis(s->f, t)) s->key_bytes += n * operand_bytes(t->dtype);
-    else s->row_bytes += n * operand_bytes(t->dtype);
+  for (uint32_t i = 0; op->code == OP_PASS && i < op->nres; i++) {
+    int64_t n = vec_elements(s->f, ir_type(s->f, op->res[i]));
+    if (n > 1) s->sums += n;
   }
+  for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
+    measure_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype);
 }
 
 // Is idx a coordinate of one axis plus scalars?
@@ -229,21 +241,33 @@ typedef struct Shared {
 } Shared;
 
 // Operands that all rows have in common can be copied from memory as they are.
-static void note_operand(Shared *s, Value v) {
+static void note_operand(Shared *s, Value v, DType other) {
   const Op *op = ir_def(s->f, v);
   const Type *t = ir_type(s->f, v);
   if (type_has_axis(t, s->lane)) return;
-  s->ok &= op && op->code == OP_LOAD && dtype_size(t->dtype) == 2;
+  s->ok &= op && op->code == OP_LOAD && dtype_size(t->dtype) == 2 &&
+           operand_bytes(t->dtype, other) == 2;
   for (uint32_t i = 1; s->ok && i < op->nargs; i++)
     if (has_key_axis(s->f, ir_type(s->f, op->args[i])))
       s->ok = steps_by_one(s->f, op->args[i]);
 }
 
+// Does the domain exclude keys for all rows? Their data are cleaned then.
+static bool excludes_keys(const Shared *s, Value v) {
+  const Op *op = ir_def(s->f, v);
+  const Type *t = ir_type(s->f, v);
+  if (op && op->code == OP_AND)
+    return excludes_keys(s, op->args[0]) || excludes_keys(s, op->args[1]);
+  return has_key_axis(s->f, t) && !type_has_axis(t, s->lane);
+}
+
 static void note_shared(void *data, Op *op) {
   Shared *s = data;
-  if (op->code == OP_PASS) s->ok &= !ir_attr_i(op, AT_SPARSE, 0);
+  if (op->code == OP_PASS)
+    s->ok &= !ir_attr_i(op, AT_SPARSE, 0) &&
+             !excludes_keys(s, op->regions[0]->last->args[0]);
   for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
-    note_operand(s, op->args[i]);
+    note_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype);
 }
 
 // Two groups of warps share a task's keys where their tiles are copied.
@@ -262,15 +286,18 @@ enum { GPU_TILE_K = 128, SPARE_SMEM = 4096 };
 static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg) {
   TilePlan p = {.lane = choose_lane(f), .tile_k = GPU_TILE_K};
   p.tile_q = gpu_rows(f, tg, p.lane);
-  Tiles s = {.f = f};
+  Tiles s = {.f = f, .seen = {.arena = &cx->scratch}};
   ir_walk(f->body, measure_tiles, &s);
   int64_t sums = s.sums / 2, need;
-  while (p.tile_k > 32 && sums + p.tile_k * 3 / 4 > 168) p.tile_k /= 2;
+  // Scores, their 16-bit copy; a few values per element that is computed.
+  while (p.tile_k > 32 &&
+         sums + p.tile_k * 3 / 4 + p.tile_k * s.made / 64 > 168)
+    p.tile_k /= 2;
   for (;;) {
     need = p.tile_q * s.row_bytes + p.tile_k * s.key_bytes;
     if (need + SPARE_SMEM <= (int64_t)tg->gpu.smem) break;
     if (p.tile_k > 16) p.tile_k /= 2;
-    else if (p.tile_q > 16) p.tile_q /= 2;
+    else if (p.tile_q > 64) p.tile_q /= 2;
     else break;
   }
   if (p.lane < 0) p.tile_q = 1;
