@@ -275,11 +275,12 @@ static bool is_long(OpCode op) {
 static V function(Cg *g, OpCode op, LLVMTypeRef t, LLVMTypeRef ft) {
   bool vec = LLVMGetTypeKind(t) == LLVMVectorTypeKind;
   LLVMTypeRef e = vec ? LLVMGetElementType(t) : t;
+  const char *level = strchr(g->target->name, ':');
   const char *name = arena_printf(
       &g->cx->scratch, "attn.%s.%uxf%u.%s", op_info(op)->name,
       vec ? LLVMGetVectorSize(t) : 1,
       LLVMGetTypeKind(e) == LLVMDoubleTypeKind ? 64 : 32,
-      strchr(g->target->name, ':') + 1);
+      level ? level + 1 : g->target->name);
   V f = LLVMGetNamedFunction(g->mod, name), was = g->llfn;
   if (f) return f;
   LLVMBasicBlockRef here = LLVMGetInsertBlock(g->b);

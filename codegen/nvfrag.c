@@ -311,7 +311,22 @@ static void combine_all(Nv *n, RKind k, Frag *r, const Type *slice) {
   nv_pack(n, r, e);
 }
 
+// A slice over its axis: a scalar.
+static void reduce_slice(Nv *n, const Op *op) {
+  const Frag *x = nv_frag(n, op->args[0]);
+  RKind k = (RKind)ir_attr_i(op, AT_KIND, 0);
+  V v = nv_elem(n, x, 0);
+  for (uint32_t i = 1; i < x->map.regs; i++)
+    v = nv_join(n, k, v, nv_elem(n, x, i));
+  n->g->val[op->res[0]] =
+      combine(n, k, v, &x->map, (uint32_t)ir_attr_i(op, AT_POS, 0));
+}
+
 void nv_freduce(Nv *n, const Op *op) {
+  if (nv_res_type(n, op)->kind != TK_FRAG) {
+    reduce_slice(n, op);
+    return;
+  }
   const Type *t = nv_res_type(n, op);
   const Frag *x = nv_frag(n, op->args[0]);
   RKind k = (RKind)ir_attr_i(op, AT_KIND, 0);

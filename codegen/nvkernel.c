@@ -110,6 +110,7 @@ static bool joins_warps(const Op *op, const Type *x, uint32_t threads) {
   uint32_t axis = (uint32_t)ir_attr_i(op, AT_POS, 0);
   if (threads <= 32) return false;
   if (op->code == OP_VOTE) return !ir_attr_i(op, AT_WARP, 0);
+  if (op->code == OP_FREDUCE && x->slice) return true;
   return (op->code == OP_FCOMBINE || op->code == OP_FREDUCE) &&
          spans_warps(x, threads, axis);
 }
@@ -121,7 +122,9 @@ static void need_of(void *data, Op *op) {
   if (joins_warps(op, x, threads)) bytes = 8 * threads;
   if (op->code == OP_RELAYOUT || op->code == OP_FSCAN) bytes = tile_bytes(x);
   if (op->code == OP_FSCAN) bytes += 8 * (x->ext[0] + x->ext[1]);
-  if (op->code == OP_MMA && x->kind == TK_FRAG && dtype_size(x->dtype) != 2)
+  if (op->code == OP_MMA && x->kind == TK_FRAG &&
+      (dtype_size(x->dtype) != 2 || x->ext[0] % (threads / 2) ||
+       x->ext[1] % 16 || ir_type(w->f, op->res[0])->ext[1] % 16))
     bytes = tile_bytes(x);
   if (bytes > w->scratch) w->scratch = bytes;
   w->pin |= op->code == OP_PIN;

@@ -99,7 +99,12 @@ static bool check_bcast(Verifier *v, const Op *op) {
 static bool check_freduce(Verifier *v, const Op *op) {
   const Type *x = arg_type(v, op, 0), *r = res_type(v, op);
   int64_t pos = ir_attr_i(op, AT_POS, 0);
-  if (!is_whole(x) || !is_pos(pos)) return wrong_operand(v, op, 0);
+  if (!is_pos(pos)) return wrong_operand(v, op, 0);
+  if (x->slice) {  // over the axis it has: a scalar
+    if (x->partial || pos != (x->slice == SLICE_COL))
+      return wrong_operand(v, op, 0);
+    return (r->kind == TK_ELEM && r->dtype == x->dtype) || wrong_result(v, op);
+  }
   bool ok = r->kind == TK_FRAG && r->dtype == x->dtype &&
             slice_of(r, x, 1 - (uint32_t)pos, r->partial);
   if (!ok) return wrong_result(v, op);
