@@ -88,6 +88,7 @@ typedef struct Point {
   Value x0;          // its first coordinate
   Value *idx;        // per axis: coordinate, 0: loop not open
   Value *from, *to;  // per axis: what this panel needs of it, 0: all
+  Value kept;        // mask that lies in memory for this panel, or 0
 } Point;
 
 // How many units of its tile the grid's lane axis still has in this task.
@@ -301,6 +302,7 @@ void direct_emit(Assign *as, Root *r);
 int direct_axis(const Assign *as, Value v);
 Value direct_first(Assign *as, Value v);
 bool cross_possible(const Assign *as, Value v, int lane);
+DType cross_dtype(DType t);  // in scratch
 Value cross_ok(Assign *as, const Root *r);
 void cross_emit(Assign *as, Root *r);
 void solve_emit(Assign *as, Op *op);

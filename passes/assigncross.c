@@ -16,8 +16,6 @@
 bool cross_possible(const Assign *as, Value v, int lane) {
   const Op *op = ir_def(as->f, v);
   if (!op || op->code != OP_LOAD || op->nargs < 3 || lane < 0) return false;
-  const Type *t = ir_type(as->f, v);
-  if (dtype_size(t->dtype) < 4) return false;
   AxisSet seen = 0;
   int last = -1;
   for (uint32_t i = 1; i < op->nargs; i++) {
@@ -30,6 +28,12 @@ bool cross_possible(const Assign *as, Value v, int lane) {
   return seen == axes_of(as, v) &&
          dim_known(&as->m->dims, axis_size_in(as, v, (uint32_t)last), &n) &&
          n % as->lanes == 0;
+}
+
+// Shuffles take 32 bits as fast as less: narrow elements become wide first.
+DType cross_dtype(DType t) {
+  if (dtype_size(t) >= 4) return t;
+  return dtype_is_float(t) ? DT_F32 : DT_I32;
 }
 
 // ---------------------------------------------------------------- addresses
@@ -89,6 +93,7 @@ static void turn(Assign *as, Value *v) {
 static void block(Assign *as, Root *r, uint32_t axis, Value x, uint32_t c) {
   const Op *op = ir_def(as->f, r->v);
   Value t = op->args[0], off = em_int(as, 0), row = 0;
+  DType wide = cross_dtype(ir_type(as->f, t)->dtype);
   Value *v = NEWN(as->arena, Value, as->lanes);
   as->pt.idx[axis] = x;
   for (uint32_t i = 1; i < op->nargs; i++) {
@@ -101,7 +106,7 @@ static void block(Assign *as, Root *r, uint32_t axis, Value x, uint32_t c) {
   Value base = em_padd(as, em_tensor(as, OP_TPTR, t, -1), off);
   for (uint32_t l = 0; l < as->lanes; l++) {
     Value i = em_2(as, OP_MUL, row, em_int(as, (int64_t)c * as->lanes + l));
-    v[l] = em_vld(as, base, i, 0);
+    v[l] = em_cast(as, wide, em_vld(as, base, i, 0));
   }
   turn(as, v);
   for (uint32_t l = 0; l < as->lanes; l++) {

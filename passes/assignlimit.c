@@ -12,6 +12,8 @@
 
 #include <math.h>
 
+enum { KEEP_COST = 6 };  // of a mask: loading it costs less
+
 typedef struct Limit {
   Assign *as;
   Value mask;
@@ -170,13 +172,15 @@ static Value stage_mask(Assign *as, Root *const *r, uint32_t n,
 // ---------------------------------------------------------------- emission
 // Whether the mask holds anywhere in `unit` coordinates from lo on.
 static Value any_in_block(Assign *as, Value mask, uint32_t axis, Value lo,
-                          uint32_t unit) {
+                          uint32_t unit, Form *keep) {
   Value all = em_vec(as, em_bool(as, false));
   Loop l = loop_open(as, em_int(as, 0), em_int(as, unit), 1, &all, 1, "i");
   as->pt.idx[axis] = em_2(as, OP_ADD, lo, l.iv);
-  for (uint32_t c = 0; c < as->pt.cols; c++)
-    all = em_2(as, OP_OR, all,
-               em_vec(as, eval_as(as, mask, c, DT_BOOL)));
+  for (uint32_t c = 0; c < as->pt.cols; c++) {
+    Value x = em_vec(as, eval_as(as, mask, c, DT_BOOL));
+    if (keep) form_store(as, keep, c, x);
+    all = em_2(as, OP_OR, all, x);
+  }
   loop_close(as, &l, &all);
   as->pt.idx[axis] = 0;
   return em_vreduce(as, RK_ANY, all);
@@ -184,16 +188,26 @@ static Value any_in_block(Assign *as, Value mask, uint32_t axis, Value lo,
 
 static void scan_blocks(Assign *as, Value mask, uint32_t axis, int64_t size,
                         uint32_t unit, Value v[2]) {
+  // What was dear to find out is kept for the rows of this panel.
+  Form *keep = NULL;
+  if (value_cost(as, mask) >= KEEP_COST && !as->forms[mask]) {
+    keep = form_new(as, mask, as->pt.lane, as->pt.lane_size, true);
+    keep->local = true;
+  }
   hoist(as, mask);
   v[0] = em_int(as, size);
   v[1] = em_int(as, 0);
   Loop l = loop_open(as, em_int(as, 0), em_int(as, size), unit, v, 2,
                      as->f->axes.at[axis].name);
-  Value any = any_in_block(as, mask, axis, l.iv, unit);
+  Value any = any_in_block(as, mask, axis, l.iv, unit, keep);
   Value end = em_2(as, OP_ADD, l.iv, em_int(as, unit));
   v[0] = em_select(as, any, em_2(as, OP_MIN, v[0], l.iv), v[0]);
   v[1] = em_select(as, any, end, v[1]);
   loop_close(as, &l, v);
+  if (!keep) return;
+  as->forms[mask] = keep;
+  as->ready[mask] = true;
+  as->pt.kept = mask;
 }
 
 static void emit_limit(Assign *as, Value mask, uint32_t axis, int64_t size,
@@ -236,6 +250,11 @@ void limit_emit(Assign *as, Root *const *r, uint32_t n) {
 }
 
 void limit_clear(Assign *as) {
+  if (as->pt.kept) {
+    as->forms[as->pt.kept] = NULL;
+    as->ready[as->pt.kept] = false;
+    as->pt.kept = 0;
+  }
   for (uint32_t a = 0; a < as->f->axes.n; a++)
     as->pt.from[a] = as->pt.to[a] = 0;
 }

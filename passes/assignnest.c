@@ -668,6 +668,20 @@ static void unready(Assign *as, Root *const *r, uint32_t n, const uint8_t *b) {
   }
 }
 
+static bool any_over_panels(Root *const *r, uint32_t n) {
+  return n == 1 && r[0]->partial && r[0]->op->code == OP_ANY_OF;
+}
+
+// Nothing is left to find once a panel has found something.
+static void any_emit(Assign *as, Root *const *r) {
+  Value p = partial_base(as, r[0]), i = partial_index(as, r[0]);
+  Value found = em_vreduce(as, RK_ANY, em_vld(as, p, i, 0));
+  Branch br = if_open(as, em_1(as, OP_NOT, found), NULL, 0);
+  nests_emit(as, r, 1, 1, false);
+  if_else(as, &br, NULL);
+  if_close(as, &br, NULL, NULL);
+}
+
 void stage_emit(Assign *as, Root *const *r, uint32_t n, uint32_t nnests) {
   if (r[0]->direct) {
     direct_emit(as, r[0]);
@@ -686,7 +700,8 @@ void stage_emit(Assign *as, Root *const *r, uint32_t n, uint32_t nnests) {
     Loop l = panel_open(as, &p, i);
     band_emit(as, r, n);
     limit_emit(as, r, n);
-    nests_emit(as, r, n, nnests, false);
+    if (any_over_panels(r, n)) any_emit(as, r);
+    else nests_emit(as, r, n, nnests, false);
     limit_clear(as);
     band_clear(as);
     panel_close(as, &l);

@@ -69,14 +69,15 @@ static void keep_operand(Assign *as, Value v, const Op *op, uint32_t i) {
 
 static void keep_eager(Assign *as, Value v) {
   Dim size;
-  if (is_turned(as, v)) {
+  int lane = lane_of_value(as, v, &size);
+  bool cross = lane == as->par && cross_possible(as, v, lane);
+  if (is_turned(as, v) && !cross) {
     keep_rows(as, v);
     return;
   }
-  int lane = lane_of_value(as, v, &size);
-  as->forms[v] = form_new(as, v, lane, size, lane == as->par);
-  Root *r = root_keep(as, v, as->forms[v]);
-  r->cross = lane == as->par && cross_possible(as, v, lane);
+  Form *f = as->forms[v] = form_new(as, v, lane, size, lane == as->par);
+  if (cross) f->dt = cross_dtype(f->dt);
+  root_keep(as, v, f)->cross = cross;
 }
 
 static void keep_inline(Assign *as, Value v) {
@@ -118,10 +119,26 @@ static bool inside(const Op *op, const Op *outer) {
   return false;
 }
 
+static const Region *region_in(const Op *op, const Op *outer) {
+  const Region *r = op->parent;
+  while (r && r->parent != outer) r = r->parent ? r->parent->parent : NULL;
+  return r;
+}
+
+// Are a and b in different regions of one `if`? Then only one of them runs.
+static bool exclusive(const Op *a, const Op *b) {
+  for (const Region *r = a->parent; r && r->parent; r = r->parent->parent) {
+    const Region *other = region_in(b, r->parent);
+    if (other) return other != r && r->parent->code == OP_IF;
+  }
+  return false;
+}
+
 // Is `user`, with what is in it, the only one that still wants v, once?
 static bool dies_in(const Assign *as, Value v, const Op *user, bool once) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < as->uses[v].n; i++) {
+    if (exclusive(as->uses[v].at[i], user)) continue;
     if (!inside(as->uses[v].at[i], user)) return false;
     n++;
   }
