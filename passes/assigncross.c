@@ -89,8 +89,8 @@ static void turn(Assign *as, Value *v) {
     }
 }
 
-// N coordinates from x on of N lanes: vector c of the panel.
-static void block(Assign *as, Root *r, uint32_t axis, Value x, uint32_t c) {
+// N coordinates from x on of N lanes, the panel's from `first` on.
+static void block(Assign *as, Root *r, uint32_t axis, Value x, Value first) {
   const Op *op = ir_def(as->f, r->v);
   Value t = op->args[0], off = em_int(as, 0), row = 0;
   DType wide = cross_dtype(ir_type(as->f, t)->dtype);
@@ -103,15 +103,20 @@ static void block(Assign *as, Root *r, uint32_t axis, Value x, uint32_t c) {
     Value at = start_of(as, op->args[i]);
     off = em_2(as, OP_ADD, off, em_2(as, OP_MUL, at, s));
   }
+  off = em_2(as, OP_ADD, off, em_2(as, OP_MUL, row, first));
   Value base = em_padd(as, em_tensor(as, OP_TPTR, t, -1), off);
   for (uint32_t l = 0; l < as->lanes; l++) {
-    Value i = em_2(as, OP_MUL, row, em_int(as, (int64_t)c * as->lanes + l));
+    Value i = em_2(as, OP_MUL, row, em_int(as, l));
     v[l] = em_cast(as, wide, em_vld(as, base, i, 0));
   }
   turn(as, v);
   for (uint32_t l = 0; l < as->lanes; l++) {
     as->pt.idx[axis] = em_2(as, OP_ADD, x, em_int(as, l));
-    form_store(as, r->dst, c, v[l]);
+    Value step, at = form_index(as, r->dst, 0, &step);
+    int64_t n;
+    assert(em_is_int(as, step, &n) && n == 1);
+    em_vst(as, form_base(as, r->dst), em_2(as, OP_ADD, at, first),
+           em_cast(as, r->dst->dt, v[l]), 0);
   }
   as->pt.idx[axis] = 0;
 }
@@ -122,7 +127,11 @@ static void blocks(Assign *as, Root *r, uint32_t axis) {
   lo = em_2(as, OP_MUL, em_2(as, OP_FLOORDIV, lo, n), n);
   Loop l = loop_open(as, lo, limit_hi(as, axis, size), as->lanes, NULL, 0,
                      as->f->axes.at[axis].name);
-  for (uint32_t c = 0; c < as->pt.cols; c++) block(as, r, axis, l.iv, c);
+  // A loop, not copies: shuffles are many.
+  Loop c = loop_open(as, em_int(as, 0), em_int(as, as->pt.width), as->lanes,
+                     NULL, 0, "lane");
+  block(as, r, axis, l.iv, c.iv);
+  loop_close(as, &c, NULL);
   loop_close(as, &l, NULL);
 }
 

@@ -106,6 +106,7 @@ void direct_emit(Assign *as, Root *r) {
   if_else(as, &br, in);
   Root plain = *r, *one = &plain;
   plain.direct = false;
+  plain.seldom = true;
   plain.nest = 0;
   stage_emit(as, &one, 1, 1);
   copy[0] = form_base(as, f);

@@ -115,6 +115,7 @@ static void blocks(Block *b, Value lo, Value hi, uint32_t rows) {
 static void all_rows(Block *b, Dim size) {
   Assign *as = b->as;
   uint32_t r = as->target->rows[as->pt.cols - 1];
+  if (as->seldom && r % 2 == 0) r = 2;
   DimTab *d = &as->m->dims;
   int64_t n;
   if (as->pt.to[b->axis]) {  // whole blocks

@@ -623,7 +623,9 @@ static bool panels_inside(Assign *as, Root *const *r, uint32_t n, uint32_t nnest
 static void open_point(Assign *as, const Root *r) {
   as->pt.lane = r->lane;
   as->pt.lane_size = r->lane_size;
-  as->pt.cols = r->lane >= 0 ? panel_cols(as, r->lane, r->lane_size) : 1;
+  as->pt.cols = r->lane >= 0 && !r->seldom
+                    ? panel_cols(as, r->lane, r->lane_size)
+                    : 1;
   as->pt.width = (int64_t)as->pt.cols * as->lanes;
   as->pt.bound = false;
 }

@@ -322,7 +322,10 @@ static void if_emit(Assign *as, Op *op) {
   Branch br = if_open(as, cond, types, ns);
   yielding(as, op->regions[0], homes, old, vals);
   if_else(as, &br, vals);
+  bool seldom = as->seldom;
+  as->seldom |= ir_attr(op, AT_NOTE) != NULL;  // the first side is usual
   yielding(as, op->regions[1], homes, old, vals);
+  as->seldom = seldom;
   if_close(as, &br, vals, vals);
   ns = 0;
   for (uint32_t i = 0; i < n; i++) {

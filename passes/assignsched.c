@@ -31,6 +31,7 @@ Root *root_keep(Assign *as, Value v, Form *dst) {
   r->lane = dst->lane;
   r->lane_size = dst->lane_size;
   if (r->lane >= 0) r->space |= (AxisSet)1 << r->lane;
+  r->seldom = as->seldom && !dst->panel && r->lane != as->par;
   return r;
 }
 

@@ -464,7 +464,8 @@ static void body(KeyLoop *l, Builder *b, Value k0, bool masked,
     return;
   }
   Value ok = visible_or_full(l, b, k0, pre), full = l->full;
-  Op *br = ir_op(b, OP_IF, &ok, 1, NULL, 0, l->types, l->n, 2);
+  IrAttr usual = attr_s(AT_NOTE, intern(&l->t->cx->names, "usual"));
+  Op *br = ir_op(b, OP_IF, &ok, 1, &usual, 1, l->types, l->n, 2);
   Builder in = {.fn = b->fn, .region = br->regions[0], .span = b->span};
   plain_body(l, &in, k0, true, pre, old, out);
   ir_yield(&in, out, l->n);
