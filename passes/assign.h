@@ -140,6 +140,7 @@ typedef struct Assign {
   End ends[MAX_ENDS];
   uint32_t nends;
   const Region *region;  // whose ops are being emitted
+  bool brief;            // f is a further phase: it has little to do
   bool seldom;           // what is emitted is not the usual case: short code
 } Assign;
 

@@ -3,6 +3,7 @@
 #include "passes/assign.h"
 
 #include <assert.h>
+#include <string.h>
 
 // ---------------------------------------------------------------- axes
 AxisSet type_axes(const Type *t) {
@@ -174,7 +175,7 @@ int lane_of(const Assign *as, const Op *op, Dim *size) {
 
 uint32_t panel_cols(const Assign *as, int lane, Dim size) {
   int64_t n;
-  if (lane < 0) return 1;
+  if (lane < 0 || as->brief) return 1;
   if (!dim_known(&as->m->dims, size, &n)) return 2;
   int64_t vecs = (n + as->lanes - 1) / as->lanes;
   if (lane == as->par) {
@@ -335,5 +336,6 @@ void plan_func(Assign *as) {
   as->pt.idx = NEWN(as->arena, Value, as->f->axes.n + 1);
   as->pt.from = NEWN(as->arena, Value, as->f->axes.n + 1);
   as->pt.to = NEWN(as->arena, Value, as->f->axes.n + 1);
+  as->brief = strchr(as->f->name, '.') != NULL;
   plan_eager(as);
 }
