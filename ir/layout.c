@@ -219,6 +219,8 @@ static uint32_t region_at(const Op *parent, const Region *r) {
 uint32_t ir_group_threads(const Func *f, const Op *op) {
   const Op *launch = ir_launch(f);
   uint32_t cta = launch ? (uint32_t)ir_attr_i(launch, AT_THREADS, 0) : 0;
+  const IrAttr *size = launch ? ir_attr(launch, AT_GROUPS) : NULL;
+  if (size && size->n) cta = (uint32_t)size->list[0];
   for (const Region *r = op->parent; r && r->parent; r = r->parent->parent) {
     if (r->parent->code != OP_ROLES) continue;
     const IrAttr *g = ir_attr(r->parent, AT_GROUPS);

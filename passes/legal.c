@@ -365,6 +365,7 @@ static void make_role(Legal *l) {
   while (launch->next != roles) ir_move_before(launch->next, end);
   ir_replace_uses(l->f, group->res[0], l->wg);
   ir_erase(group);
+  ir_del_attr(l->f->body->first, AT_GROUPS);
   l->grouped[l->wg] = true;
 }
 

@@ -33,7 +33,10 @@ const PassInfo *pass_list(uint32_t *n) {
 #define TO_TILE TO_STREAM ",tile,cse,dce"
 #define TO_MACH_CPU TO_TILE ",assign,cse,dce,sink"
 #define TO_MACH_GPU TO_TILE \
-  ",peel,fold,cse,dce,place,fold,cse,dce,legal"
+  ",peel,fold,cse,dce,place,fold,cse,dce,parts,legal"
+#define TO_MACH_SM90 TO_TILE \
+  ",fold,cse,dce,place,fold,cse,dce,tasks,parts,stage,peel,fold,cse,fold,dce" \
+  ",warps,fold,cse,dce,legal"
 
 typedef struct Pipeline {
   const char *target;  // NULL: every target
@@ -48,7 +51,7 @@ static const Pipeline pipelines[] = {
   {NULL, LV_TILE, TO_TILE},
   {"cpu", LV_MACH, TO_MACH_CPU},
   {"sm_80", LV_MACH, TO_MACH_GPU},
-  {"sm_90a", LV_MACH, TO_MACH_GPU},
+  {"sm_90a", LV_MACH, TO_MACH_SM90},
 };
 
 // "cpu" fits the rows "cpu" and "cpu:x86-64-v4" of targets.def.

@@ -143,8 +143,10 @@ static void place_origins(Place *p, Builder *b) {
 }
 
 static void place_launch(Place *p, Builder *b) {
-  IrAttr at = attr_i(AT_THREADS, p->groups * WARPS * 32);
-  ir_op(b, OP_LAUNCH, NULL, 0, &at, 1, NULL, 0, 0);
+  int64_t size = WARPS * 32;
+  IrAttr at[] = {attr_i(AT_THREADS, p->groups * size),
+                 attr_list(AT_GROUPS, &size, 1)};
+  ir_op(b, OP_LAUNCH, NULL, 0, at, p->groups > 1 ? 2 : 1, NULL, 0, 0);
   place_origins(p, b);
   if (p->groups == 1) return;
   Value g = pl_op(b, OP_GROUP, NULL, 0, type_scalar(DT_I32), NULL, 0);

@@ -371,6 +371,7 @@ static void specialize(Rings *w) {
   Op *made = ir_op(&b, OP_LAUNCH, NULL, 0, launch->attrs, launch->nattrs, NULL,
                    0, 0);
   ir_set_attr(w->f, made, attr_i(AT_THREADS, all));
+  ir_del_attr(made, AT_GROUPS);
   for (uint32_t i = 0; i < w->nrings; i++) make_ring(w, &b, &w->rings[i]);
   int64_t teams[] = {WARPGROUP, WARPGROUP * w->groups};
   int64_t groups[] = {1, WARPGROUP};
