@@ -13,41 +13,18 @@
 // visit the same coordinates in the same order. A loop that is empty whatever
 // the arguments is left out. Works at level tile and mach.
 // Needs: fold afterwards. Tests: test/passes/peel/.
+#include "passes/fulltiles.h"
 #include "passes/pass.h"
 
 typedef struct Peel {
   Func *f;
   Builder b;          // before the loop
   Op *loop;
-  Value full, from, to;  // full == from <= i < to
+  FullTiles full;
 } Peel;
 
 static Value add2(Builder *b, OpCode c, Value x, Value y) {
   return x == y ? x : ir_2(b, c, x, y);
-}
-
-// v was made outside of the loop's region.
-static bool outside(const Peel *p, Value v) {
-  return ir_defined_outside(p->f, v, p->loop->regions[0]);
-}
-
-static bool matches(Peel *p, const Op *op) {
-  if (op->code != OP_AND) return false;
-  Value i = p->loop->regions[0]->params.at[0];
-  const Op *le = ir_def(p->f, op->args[0]), *lt = ir_def(p->f, op->args[1]);
-  if (!le || !lt || le->code != OP_LE || lt->code != OP_LT) return false;
-  if (le->args[1] != i || lt->args[0] != i) return false;
-  if (!outside(p, le->args[0]) || !outside(p, lt->args[1])) return false;
-  p->full = op->res[0];
-  p->from = le->args[0];
-  p->to = lt->args[1];
-  return true;
-}
-
-static bool find(Peel *p) {
-  for (const Op *op = p->loop->regions[0]->first; op; op = op->next)
-    if (matches(p, op)) return true;
-  return false;
 }
 
 // The loop over [lo, hi) with %full = `full`; init[] is replaced by results.
@@ -75,8 +52,8 @@ static void copy(Peel *p, Value lo, Value hi, bool full, Value *init) {
   }
   Builder b = {.fn = p->f, .region = to, .span = loop->span};
   for (const Op *op = from->first; op; op = op->next) {
-    if (op->nres && op->res[0] == p->full)
-      vmap_put(&map, p->full, ir_const_i(&b, DT_BOOL, full));
+    if (op->nres && op->res[0] == p->full.value)
+      vmap_put(&map, p->full.value, ir_const_i(&b, DT_BOOL, full));
     else
       ir_clone(&b, p->f, op, &map, NULL);
   }
@@ -91,8 +68,8 @@ static void peel(Peel *p) {
   Value lo = loop->args[0], hi = loop->args[1];
   p->b = (Builder){.fn = p->f, .region = loop->parent, .before = loop,
                    .span = loop->span};
-  Value a = add2(&p->b, OP_MIN, add2(&p->b, OP_MAX, p->from, lo), hi);
-  Value b = add2(&p->b, OP_MAX, add2(&p->b, OP_MIN, p->to, hi), a);
+  Value a = add2(&p->b, OP_MIN, add2(&p->b, OP_MAX, p->full.from, lo), hi);
+  Value b = add2(&p->b, OP_MAX, add2(&p->b, OP_MIN, p->full.to, hi), a);
   Value *v = NEWN(p->f->mod->arena, Value, loop->nres);
   for (uint32_t i = 0; i < loop->nres; i++) v[i] = loop->args[3 + i];
   bool back = ir_attr_i(loop, AT_REVERSE, 0) != 0;
@@ -110,7 +87,7 @@ static void region(Func *f, Region *r) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i]);
     Peel p = {.f = f, .loop = op};
-    if (op->code == OP_FOR && find(&p)) peel(&p);
+    if (op->code == OP_FOR && full_tiles(f, op, &p.full)) peel(&p);
   }
 }
 

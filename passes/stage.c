@@ -1,15 +1,15 @@
 // stage: products become asynchronous, and a loop over keys is rotated so that
 // the tensor cores always have a product to do while the scalar units work.
 //
-//   for(%lo, %hi, %s, %m, %acc) ({                if(%lo < %hi):
-//     ^(%i, %m1, %a1):                              %S = wgmma(%q, K(%lo)), wait
-//     %k = sfill(%K, %i)                            %m', %p, %x = softmax(%S, %m)
-//     %S = mma(%q, %k, 0)                           for(%lo + %s, %hi, %s, ..):
-//     %m2, %p, %x = softmax(%S, %m1)      ->          %S = wgmma(%q, K(%i))
-//     %c = mul(%a1, %x)                               %O = wgmma(%p1, V(%i - %s), %c1)
-//     %v = sfill(%V, %i)                              wait %S, softmax -> %p2, %x
-//     %a2 = mma(%p, %v, %c)                           wait %O, %c2 = mul(%O, %x)
-//     yield(%m2, %a2)                               %O = wgmma(%p, V(last), %c), wait
+//   for(%lo, %hi, %s, %m, %acc) ({              %S = wgmma(%q, K(%lo)), wait
+//     ^(%i, %m1, %a1):                          %m', %p, %x = softmax(%S, %m)
+//     %k = sfill(%K, %i)                        for(%lo + %s, %hi, %s, ..):
+//     %S = mma(%q, %k, 0)                         %S = wgmma(%q, K(%i))
+//     %m2, %p, %x = softmax(%S, %m1)      ->      %O = wgmma(%p1, V(%i - %s), %c1)
+//     %c = mul(%a1, %x)                           wait %S, softmax -> %p2, %x
+//     %v = sfill(%V, %i)                          wait %O, %c2 = mul(%O, %x)
+//     %a2 = mma(%p, %v, %c)                     %O = wgmma(%p, V(last), %c), wait
+//     yield(%m2, %a2)
 //   })
 //
 // The body falls into three parts: `ahead`, the products that depend on the
@@ -20,6 +20,7 @@
 // without both kinds are left alone, and programs for which warps has no rings.
 // Level mach, value form; sm_90a.
 // Needs: place. Tests: test/passes/stage/.
+#include "passes/fulltiles.h"
 #include "passes/rings.h"
 
 enum { MAX_PRODUCTS = 8 };
@@ -288,7 +289,7 @@ static void bind(Copy *c, const Value *v) {
     vmap_put(&c->map, c->s->body->params.at[1 + i], v[i]);
 }
 
-// The coordinates at which the loop starts and ends; it has at least one.
+// The coordinates at which the loop starts and ends, if it has at least one.
 typedef struct Ends {
   Value first, last;
   bool back;
@@ -299,6 +300,7 @@ static Ends ends_of(const Stage *s, Builder *b) {
   Value lo = loop->args[0], hi = loop->args[1], step = loop->args[2];
   Value one = ir_const_i(b, ir_type(s->f, lo)->dtype, 1);
   Value n = ir_2(b, OP_SUB, ir_2(b, OP_SUB, hi, lo), one);
+  n = ir_2(b, OP_MAX, n, ir_const_i(b, ir_type(s->f, lo)->dtype, 0));
   Value top = ir_2(b, OP_MUL, ir_2(b, OP_FLOORDIV, n, step), step);
   top = ir_2(b, OP_ADD, lo, top);
   bool back = ir_attr_i(loop, AT_REVERSE, 0) != 0;
@@ -375,30 +377,59 @@ static void last_step(Stage *s, Builder *b, const State *st, Value last) {
   issue_behind(&c, st->v + s->loop->nres, acc, o);
   wait(b, o, s->nbehind, 0);
   for (uint32_t k = 0; k < s->nbehind; k++) st->v[s->behind[k].at] = o[k];
-  ir_yield(b, st->v, s->loop->nres);
 }
 
+// Loads that must not be done for a coordinate outside of the loop.
+static bool has_inbounds(const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (ir_attr_i(op, AT_INBOUNDS, 0)) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (has_inbounds(op->regions[i])) return true;
+  }
+  return false;
+}
+
+// The steps at b; st gets the results of the loop.
+static State all_steps(Stage *s, Builder *b) {
+  Ends e = ends_of(s, b);
+  State st = first_step(s, b, e.first);
+  st = rotated(s, b, &st, e);
+  last_step(s, b, &st, e.last);
+  return st;
+}
+
+static void take_results(const Stage *s, const Value *v) {
+  for (uint32_t i = 0; i < s->loop->nres; i++) {
+    Value old = s->loop->res[i];
+    if (!ir_info(s->f, v[i])->hint)
+      ir_info(s->f, v[i])->hint = ir_info(s->f, old)->hint;
+    ir_replace_uses(s->f, old, v[i]);
+  }
+  ir_erase(s->loop);
+}
+
+// Masked tiles add nothing (docs/ir.md, "fill"), so a loop over nothing may do
+// a step: all its keys are masked. Unless it has no masks, or reads where it
+// must not.
 static void rotate(Stage *s) {
   Op *loop = s->loop;
   Builder b = {.fn = s->f, .region = loop->parent, .before = loop,
                .span = loop->span};
+  FullTiles full;
+  if (full_tiles(s->f, loop, &full) && !has_inbounds(s->body)) {
+    take_results(s, all_steps(s, &b).v);
+    return;
+  }
   Type *types = NEWN(s->arena, Type, loop->nres);
   for (uint32_t i = 0; i < loop->nres; i++)
     types[i] = *ir_type(s->f, loop->res[i]);
   Value any = ir_2(&b, OP_LT, loop->args[0], loop->args[1]);
   Op *cond = ir_op(&b, OP_IF, &any, 1, NULL, 0, types, loop->nres, 2);
   Builder in = {.fn = s->f, .region = cond->regions[0], .span = loop->span};
-  Ends e = ends_of(s, &in);
-  State st = first_step(s, &in, e.first);
-  st = rotated(s, &in, &st, e);
-  last_step(s, &in, &st, e.last);
+  ir_yield(&in, all_steps(s, &in).v, loop->nres);
   in.region = cond->regions[1];
   ir_yield(&in, loop->args + 3, loop->nres);
-  for (uint32_t i = 0; i < loop->nres; i++) {
-    ir_info(s->f, cond->res[i])->hint = ir_info(s->f, loop->res[i])->hint;
-    ir_replace_uses(s->f, loop->res[i], cond->res[i]);
-  }
-  ir_erase(loop);
+  take_results(s, cond->res);
 }
 
 static void region(Ctx *cx, Func *f, Region *r) {
