@@ -4,8 +4,12 @@
 #include "passes/rings.h"
 
 #include "ir/layout.h"
+#include "passes/drain.h"
 
-enum { RESERVE = 1024 };   // bytes of shared memory for barriers
+enum {
+  RESERVE = 1024,    // bytes of shared memory for barriers
+  TASKS_AHEAD = 2    // tasks that the producer has claimed
+};
 
 bool rings_has_fill(const Op *op) {
   if (op->code == OP_SFILL) return true;
@@ -56,6 +60,14 @@ static void want_for(Rings *w, const Op *op) {
   }
 }
 
+// A loop over tasks: bound, first.
+static void want_while(Rings *w, const Op *op) {
+  if (op->nres != 1) w->fails = true;
+  want_same(w, op->args[0]);
+  want_same(w, op->args[1]);
+  want_same(w, op->regions[0]->last->args[0]);
+}
+
 static void want_if(Rings *w, const Op *op) {
   if (!rings_has_fill(op) && !rings_wanted(w, op)) return;
   want_same(w, op->args[0]);
@@ -83,6 +95,7 @@ static void want_region(Rings *w, const Region *r) {
     for (uint32_t i = 0; i < op->nregions; i++) want_region(w, op->regions[i]);
     if (op->code == OP_FOR) want_for(w, op);
     else if (op->code == OP_IF) want_if(w, op);
+    else if (op->code == OP_WHILE) want_while(w, op);
     else if (op->code == OP_SFILL)
       for (uint32_t i = 1; i < op->nargs; i++) want_parts(w, op->args[i]);
     else if (rings_wanted(w, op))
@@ -115,9 +128,10 @@ static bool same_box(const Op *a, const Op *b) {
 }
 
 int rings_of(const Rings *w, const Op *op) {
+  if (op->code == OP_CLAIM) return (int)w->nrings - 1;
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
-    if (r->site->args[0] == op->args[0] && r->own == fill_grouped(w, op) &&
+    if (r->site && r->site->args[0] == op->args[0] && r->own == fill_grouped(w, op) &&
         type_eq(ir_type(w->f, r->site->res[0]), ir_type(w->f, op->res[0])) &&
         same_box(r->site, op))
       return (int)i;
@@ -125,12 +139,19 @@ int rings_of(const Rings *w, const Op *op) {
   return -1;
 }
 
-// True if the tile is filled again and again while products run.
+// The loop around op that carries accumulators: tiles of it are filled again
+// and again while products run. Loops over tasks carry nothing.
 static bool streams(const Op *op) {
+  for (const Region *r = op->parent; r; r = r->parent ? r->parent->parent : 0)
+    if (r->parent && r->parent->code == OP_FOR && r->parent->nres) return true;
+  return false;
+}
+
+static bool in_tasks(const Op *op) {
   for (const Region *r = op->parent; r; r = r->parent ? r->parent->parent : 0) {
-    if (!r->parent || r->parent->code != OP_FOR) continue;
-    for (const Op *o = r->first; o; o = o->next)
-      if (o->code == OP_WGMMA || o->code == OP_MMA) return true;
+    const Op *p = r->parent;
+    if (p && (p->code == OP_WHILE || (p->code == OP_FOR && !p->nres)))
+      return true;
   }
   return false;
 }
@@ -159,22 +180,82 @@ static int64_t ring_bytes(const Rings *w, const Ring *r) {
          (r->own ? w->groups : 1);
 }
 
-static bool rings_fit(Rings *w) {
-  int64_t sum = 0;
-  for (uint32_t i = 0; i < w->nrings; i++) {
-    w->rings[i].stages *= w->rings[i].fills;
-    sum += ring_bytes(w, &w->rings[i]);
+// The largest tile that the program stores as a box.
+static void find_drains(Rings *w, const Region *r) {
+  Drain d;
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++) find_drains(w, op->regions[i]);
+    if (!drain_of(w->f, op, &d)) continue;
+    if (!w->drains || smem_bytes(&d.tile) > smem_bytes(&w->drain))
+      w->drain = d.tile;
+    w->drains = true;
   }
-  return sum <= w->target->gpu.smem - RESERVE;
+}
+
+static int64_t bytes_of(const Rings *w) {
+  int64_t sum = w->drains && w->lent < 0 ? (int64_t)smem_bytes(&w->drain) * w->groups : 0;
+  for (uint32_t i = 0; i < w->nrings; i++) sum += ring_bytes(w, &w->rings[i]);
+  return sum;
+}
+
+// A ring of the groups' own tiles, read before the stores: Q for O.
+static int lender(const Rings *w) {
+  for (uint32_t i = 0; i < w->nrings; i++) {
+    const Ring *r = &w->rings[i];
+    if (r->own && !streams(r->site) &&
+        type_eq(ir_type(w->f, r->site->res[0]), &w->drain))
+      return (int)i;
+  }
+  return -1;
+}
+
+// What would be good to have, if there is room: stores that do not wait for
+// registers, tiles of the next task, more tiles in flight.
+static void use_room(Rings *w, int64_t room) {
+  find_drains(w, w->f->body);
+  if (w->drains && bytes_of(w) > room) {
+    w->lent = lender(w);
+    w->drains = w->lent >= 0;
+  }
+  for (int turn = 0; turn < 2; turn++)
+    for (uint32_t i = 0; i < w->nrings; i++) {
+      Ring *r = &w->rings[i];
+      bool key = streams(r->site);
+      if (key != (turn == 1) || (!key && !in_tasks(r->site))) continue;
+      r->stages += r->fills;
+      if (bytes_of(w) > room) r->stages -= r->fills;
+    }
+}
+
+static bool rings_fit(Rings *w) {
+  int64_t room = (int64_t)w->target->gpu.smem - RESERVE;
+  for (uint32_t i = 0; i < w->nrings; i++)
+    w->rings[i].stages *= w->rings[i].fills;
+  if (bytes_of(w) > room) return false;
+  use_room(w, room);
+  return true;
+}
+
+static bool has_claim(const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code == OP_CLAIM) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (has_claim(op->regions[i])) return true;
+  }
+  return false;
 }
 
 bool rings_plan(Rings *w, Func *f, const Target *t) {
   const Op *launch = f->body->first;
-  *w = (Rings){.f = f, .body = f->body, .arena = f->mod->arena, .target = t};
+  *w = (Rings){.f = f, .body = f->body, .arena = f->mod->arena, .target = t,
+               .lent = -1};
   if (!t->gpu.arch || !launch || launch->code != OP_LAUNCH) return false;
   w->groups = (uint32_t)ir_attr_i(launch, AT_THREADS, 0) / WARPGROUP;
-  if (w->groups < 1 || w->groups > MAX_GROUPS) return false;
+  if (w->groups < 1 || w->groups > WARPGROUPS) return false;
   analyse(w);
   find_rings(w, f->body);
-  return !w->fails && w->nrings && rings_fit(w);
+  if (w->fails || !w->nrings || !rings_fit(w)) return false;
+  w->claims = has_claim(f->body);
+  if (w->claims) w->rings[w->nrings++] = (Ring){.stages = TASKS_AHEAD};
+  return true;
 }

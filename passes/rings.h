@@ -6,12 +6,12 @@
 #include "ir/target.h"
 #include "passes/pass.h"
 
-enum { MAX_RINGS = 16, WARPGROUP = 128, MAX_GROUPS = 3 };
+enum { MAX_RINGS = 16, WARPGROUP = 128, WARPGROUPS = 3 };
 
 // sfills of one tensor with one box share a ring, so that copies of a loop's
 // body go on where the last one stopped.
 typedef struct Ring {
-  const Op *site;          // one of its sfills
+  const Op *site;          // one of its sfills; NULL: the ring of tasks
   bool own;                // slots for each group
   uint32_t fills;          // most fills in one body of a loop
   uint32_t stages;
@@ -24,7 +24,11 @@ typedef struct Rings {
   Arena *arena;
   const Target *target;
   uint32_t groups, nrings;
-  Ring rings[MAX_RINGS];
+  Ring rings[MAX_RINGS + 1];
+  bool claims;             // rings[nrings - 1] has the tasks claimed
+  bool drains;             // stores go through shared tiles
+  Type drain;              // a group's
+  int lent;                // ring whose slot serves as that tile, -1: own room
   bool *wanted;            // by value: the producer needs it
   bool *grouped;           // by value: depends on group()
   bool changed, fails;

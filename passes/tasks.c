@@ -12,14 +12,13 @@
 // causal masks: longest tasks first), those of a few heads together, so that
 // what these heads stream through fits into the L2 cache (FlashAttention-3's
 // order, arXiv 2407.08608). A head is a coordinate of the grid's entries but
-// the last. Tasks whose loops have bounds that vary are left to the hardware,
-// which hands them out one by one; only their order changes.
+// the last. Tasks whose loops have bounds that vary are claimed one by one: a
+// while loop that ends with claim(), if warps will have a producer to do so;
+// else one CTA does one task, and only the order changes.
 // Level mach, value form. Needs: place. Tests: test/passes/tasks/.
-#include "passes/pass.h"
+#include "passes/rings.h"
 
-#include "ir/target.h"
-
-enum { KIB = 1024, L2_SHARE_NUM = 5, L2_SHARE_DEN = 8 };
+enum { KIB = 1024, L2_SHARE_NUM = 2, L2_SHARE_DEN = 3 };
 
 typedef struct Tasks {
   Func *f;
@@ -169,6 +168,22 @@ static void reorder(Tasks *t) {
   ir_erase(task);
 }
 
+// A loop over the tasks of this CTA; the builder is left in its body.
+static Value static_loop(Tasks *t) {
+  Value args[] = {num(t, OP_CTA), num(t, OP_NTASKS), num(t, OP_NCTAS)};
+  Op *loop = ir_op(&t->b, OP_FOR, args, 3, NULL, 0, NULL, 0, 1);
+  t->b.region = loop->regions[0];
+  return ir_region_param(t->b.region, type_scalar(DT_I32), "u");
+}
+
+static Value dynamic_loop(Tasks *t) {
+  Type i = type_scalar(DT_I32);
+  Value args[] = {num(t, OP_NTASKS), num(t, OP_CTA)};
+  Op *loop = ir_op(&t->b, OP_WHILE, args, 2, NULL, 0, &i, 1, 1);
+  t->b.region = loop->regions[0];
+  return ir_region_param(t->b.region, i, "u");
+}
+
 static void persist(Tasks *t, const Op *launch) {
   Func *f = t->f;
   Region *old = f->body;
@@ -180,18 +195,15 @@ static void persist(Tasks *t, const Op *launch) {
                    NULL, 0, 0);
   ir_set_attr(f, made, attr_s(AT_CTAS, "persistent"));
   Order o = order(t, old);
-  Value args[] = {num(t, OP_CTA), num(t, OP_NTASKS), num(t, OP_NCTAS)};
-  Op *loop = ir_op(&t->b, OP_FOR, args, 3, NULL, 0, NULL, 0, 1);
-  Region *r = loop->regions[0];
-  Value u = ir_region_param(r, type_scalar(DT_I32), "u");
-  t->b = (Builder){.fn = f, .region = r, .span = launch->span};
+  Value u = t->uneven ? dynamic_loop(t) : static_loop(t);
   ValueMap map = {.arena = f->mod->arena};
   vmap_put(&map, t->task, nth(t, &o, u));
   for (const Op *op = launch->next; op; op = op->next) {
     if (op->code == OP_TASK || op_info(op->code)->flags & OPF_TERM) continue;
     ir_clone(&t->b, f, op, &map, NULL);
   }
-  ir_yield(&t->b, NULL, 0);
+  Value next = t->uneven ? num(t, OP_CLAIM) : 0;
+  ir_yield(&t->b, &next, t->uneven);
 }
 
 static void run(Ctx *cx, Func *f, const Target *target) {
@@ -201,7 +213,8 @@ static void run(Ctx *cx, Func *f, const Target *target) {
   t.varies = NEWN(&cx->scratch, bool, f->values.n);
   vary(&t, f->body);
   if (!t.task) return;
-  if (t.uneven) reorder(&t);
+  Rings rings;
+  if (t.uneven && !rings_plan(&rings, f, target)) reorder(&t);
   else persist(&t, launch);
 }
 

@@ -233,7 +233,7 @@ static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
                        TileShare share, const PassOpt *opt) {
   bool gpu = opt->target && target_is_gpu(opt->target);
   Tiler t = {.cx = cx, .from = f, .plan = *plan, .share = share,
-             .lazy = gpu, .careful = !opt->finite && !gpu};
+             .gpu = gpu, .careful = !opt->finite && !gpu};
   if (share == SHARE_COMBINE) {  // a point for each task: vectors have lanes
     t.plan.lane = -1;
     t.plan.tile_q = 1;

@@ -27,7 +27,7 @@ typedef struct Tiler {
   const Func *from;     // stream level
   Func *to;             // tile level
   TilePlan plan;
-  bool lazy;            // gauges follow only when they have to
+  bool gpu;             // the target is one
   bool careful;         // masked keys may be inf or NaN; a GPU's later passes
                         // see to that themselves
   Value origin[64];     // per axis of `from`: scalar coordinate of this task

@@ -329,7 +329,7 @@ static bool of_gauge(const KeyLoop *l, Value v, uint32_t i) {
 
 // On a GPU multiplying the accumulators costs more than testing whether to.
 static bool is_lazy(const KeyLoop *l, uint32_t i) {
-  if (!l->t->lazy || !listed(l->op, AT_GAUGE, i)) return false;
+  if (!l->t->gpu || !listed(l->op, AT_GAUGE, i)) return false;
   if ((RKind)l->kinds->list[i] != RK_MAX) return false;
   bool some = false;
   for (uint32_t j = i + 1; j < l->n; j++) {
@@ -580,8 +580,11 @@ static Op *carrying(KeyLoop *l, Builder *b, Value lo, Value hi, int64_t step,
   args[1] = hi;
   args[2] = ir_const_i(b, DT_I64, step);
   for (uint32_t i = 0; i < l->n; i++) args[i + 3] = acc[i];
+  // On a GPU the first step is the one that is set up at length, so it may as
+  // well be the one with masks: the end of the keys, the diagonal.
+  bool back = l->order == ORDER_REVERSE || (l->t->gpu && l->order == ORDER_ANY);
   IrAttr rev = {.id = AT_REVERSE, .i = 1};
-  Op *f = ir_op(b, OP_FOR, args, l->n + 3, &rev, l->order == ORDER_REVERSE,
+  Op *f = ir_op(b, OP_FOR, args, l->n + 3, &rev, back,
                 l->types, l->n, 1);
   ir_region_param(f->regions[0], type_scalar(DT_I64), hint);
   for (uint32_t i = 0; i < l->n; i++)

@@ -24,13 +24,16 @@
 // fit, stays as it is. Register counts: FlashAttention-3 (arXiv 2407.08608).
 // Level mach, value form; sm_90a. Needs: place. Tests: test/passes/warps/.
 #include "ir/layout.h"
+#include "passes/drain.h"
 #include "passes/rings.h"
 
 #include <assert.h>
 
+enum { TASK_WORDS = 4 };     // of a ring of tasks: at least its slots
+
 // Registers of a thread that produces and of one that computes, by groups.
-static const int64_t regs[MAX_GROUPS + 1][2] = {
-    {0, 0}, {56, 240}, {24, 240}, {32, 160}};
+static const int64_t regs[WARPGROUPS + 1][2] = {
+    {0, 0}, {56, 240}, {40, 232}, {32, 160}};
 
 static Value barrier(Builder *b, uint32_t n, int64_t count) {
   IrAttr at = attr_i(AT_ARRIVALS, count);
@@ -41,11 +44,18 @@ static Value barrier(Builder *b, uint32_t n, int64_t count) {
 static void make_ring(Rings *w, Builder *b, Ring *r) {
   uint32_t slots = r->stages * (r->own ? w->groups : 1);
   uint32_t readers = r->own ? 1 : w->groups;
-  Type t = *ir_type(w->f, r->site->res[0]);
-  t.ext[2] = slots;
+  Type t = type_smem(DT_I32, 1, 1, TASK_WORDS, LY_ROW);
+  if (r->site) t = *ir_type(w->f, r->site->res[0]);
+  if (r->site) t.ext[2] = slots;
   r->smem = ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
   r->full = barrier(b, slots, 1);
   r->empty = barrier(b, slots, 4 * readers);  // each warp arrives
+}
+
+static Value drain_tile(const Rings *w, Builder *b) {
+  Type t = w->drain;
+  t.ext[2] = w->groups;
+  return ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
 }
 
 // ---------------------------------------------------------------- roles
@@ -54,8 +64,11 @@ typedef struct Role {
   Rings *w;
   bool producer;
   Value group;            // consumers
+  Value drain;            // consumers: shared tiles for stores, or 0
+  Value lent;             // slot of ring w->lent that the group has, or 0
+  bool drained;
   ValueMap map;
-  Value fills[MAX_RINGS];
+  Value fills[MAX_RINGS + 1];
 } Role;
 
 static Value i32(Builder *b, int64_t v) {
@@ -88,6 +101,11 @@ static void filled(Role *r, Builder *b, uint32_t k) {
 static void wait_for(Builder *b, Value bar, Value slot, Value parity) {
   Value args[] = {bar, slot, parity};
   ir_op(b, OP_MBAR_WAIT, args, 3, NULL, 0, NULL, 0, 0);
+}
+
+static void arrive(Builder *b, Value bar, Value slot) {
+  Value args[] = {bar, slot};
+  ir_op(b, OP_MBAR_ARRIVE, args, 2, NULL, 0, NULL, 0, 0);
 }
 
 static Value slot_of(const Rings *w, Builder *b, const Ring *ring, Value at) {
@@ -149,7 +167,34 @@ static void produce(Role *r, Builder *b, const Op *op) {
   filled(r, b, k);
 }
 
+// The task claimed is passed on to the consumers.
+static void publish(Role *r, Builder *b, const Op *op) {
+  uint32_t k = (uint32_t)rings_of(r->w, op);
+  const Ring *ring = &r->w->rings[k];
+  Turn t = turn_of(r, b, k);
+  ir_clone(b, r->w->f, op, &r->map, NULL);
+  wait_for(b, ring->empty, t.slot, ir_2(b, OP_SUB, i32(b, 1), t.parity));
+  Value set[] = {ring->smem, t.slot, get(r, op->res[0])};
+  ir_op(b, OP_SSET, set, 3, NULL, 0, NULL, 0, 0);
+  arrive(b, ring->full, t.slot);
+  filled(r, b, k);
+}
+
 // ---------------------------------------------------------------- consumers
+static void receive(Role *r, Builder *b, const Op *op) {
+  uint32_t k = (uint32_t)rings_of(r->w, op);
+  const Ring *ring = &r->w->rings[k];
+  Turn t = turn_of(r, b, k);
+  wait_for(b, ring->full, t.slot, t.parity);
+  Type i = type_scalar(DT_I32);
+  Value at[] = {ring->smem, t.slot};
+  Value v = ir_op(b, OP_SGET, at, 2, NULL, 0, &i, 1, 0)->res[0];
+  v = ir_op(b, OP_UNIFORM, &v, 1, NULL, 0, &i, 1, 0)->res[0];
+  vmap_put(&r->map, op->res[0], v);
+  arrive(b, ring->empty, t.slot);
+  filled(r, b, k);
+}
+
 // A tile being read in one region.
 typedef struct Tile {
   const Op *until;       // given back after this op
@@ -195,14 +240,67 @@ static Tile consume(Role *r, Builder *b, const Op *op) {
     t.slot = ir_2(b, OP_ADD, base, t.slot);
   }
   wait_for(b, ring->full, t.slot, t.parity);
+  if ((int)k == r->w->lent) r->lent = t.slot;
   vmap_put(&r->map, op->res[0], slot_of(r->w, b, ring, t.slot));
   filled(r, b, k);
   return (Tile){last_reader(op), k, t.slot};
 }
 
 static void give_back(const Role *r, Builder *b, const Tile *t) {
-  Value args[] = {r->w->rings[t->ring].empty, t->slot};
-  ir_op(b, OP_MBAR_ARRIVE, args, 2, NULL, 0, NULL, 0, 0);
+  arrive(b, r->w->rings[t->ring].empty, t->slot);
+}
+
+// ---------------------------------------------------------------- stores
+static void bare(Builder *b, OpCode c) {
+  ir_op(b, c, NULL, 0, NULL, 0, NULL, 0, 0);
+}
+
+static void stores_done(Builder *b) {
+  IrAttr none = attr_i(AT_PENDING, 0);
+  ir_op(b, OP_TMA_WAIT, NULL, 0, &none, 1, NULL, 0, 0);
+}
+
+static Value sum_of(const Role *r, Builder *b, const Value *v, uint32_t n) {
+  Value s = n ? get(r, v[0]) : i32(b, 0);
+  for (uint32_t i = 1; i < n; i++) s = ir_2(b, OP_ADD, s, get(r, v[i]));
+  return s;
+}
+
+// The box of tile `from` goes to the tensor, if that is wanted.
+static void store_box(Role *r, Builder *b, const Drain *d, Value from) {
+  const Op *op = d->op;
+  Type bit = type_scalar(DT_BOOL);
+  Value args[MAX_AXES + 2] = {op->args[0], from};
+  uint32_t n = op->nargs - 2;
+  for (uint32_t i = 0; i < n; i++) args[2 + i] = get(r, op->args[2 + i]);
+  args[2 + d->row] = sum_of(r, b, d->rows, d->nrow);
+  args[2 + d->col] = sum_of(r, b, d->cols, d->ncol);
+  Value wanted = ir_op(b, OP_GIVEN, args, 1, NULL, 0, &bit, 1, 0)->res[0];
+  Op *branch = ir_op(b, OP_IF, &wanted, 1, NULL, 0, NULL, 0, 2);
+  Builder in = {.fn = r->w->f, .region = branch->regions[0], .span = b->span};
+  int64_t axes[] = {d->row, d->col};
+  IrAttr tile = attr_list(AT_TILE, axes, 2);
+  ir_op(&in, OP_TMA_STORE, args, n + 2, &tile, 1, NULL, 0, 0);
+  bare(&in, OP_TMA_COMMIT);
+  ir_yield(&in, NULL, 0);
+  in.region = branch->regions[1];
+  ir_yield(&in, NULL, 0);
+}
+
+// Through the group's shared tile, when the store before has left it.
+static void drain(Role *r, Builder *b, const Drain *d) {
+  Value own[] = {r->drain, r->group};
+  Value lent[] = {r->lent ? r->w->rings[r->w->lent].smem : 0, r->lent};
+  Value *at = r->lent ? lent : own;
+  Value tile = ir_op(b, OP_SLOT, at, 2, NULL, 0, &d->tile, 1, 0)->res[0];
+  Value put[] = {tile, get(r, d->op->args[1])};
+  stores_done(b);
+  bare(b, OP_GSYNC);
+  ir_op(b, OP_SSTORE, put, 2, NULL, 0, NULL, 0, 0);
+  bare(b, OP_FENCE_ASYNC);
+  bare(b, OP_GSYNC);
+  store_box(r, b, d, tile);
+  r->drained = true;
 }
 
 // ---------------------------------------------------------------- structure
@@ -210,7 +308,8 @@ static void copy_region(Role *r, const Region *from, Builder *b);
 
 // Rings that are filled inside op.
 static uint32_t rings_in(const Rings *w, const Op *op) {
-  if (op->code == OP_SFILL) return 1u << rings_of(w, op);
+  if (op->code == OP_SFILL || op->code == OP_CLAIM)
+    return 1u << rings_of(w, op);
   uint32_t set = 0;
   for (uint32_t i = 0; i < op->nregions; i++)
     for (const Op *o = op->regions[i]->first; o; o = o->next)
@@ -226,7 +325,7 @@ static bool keeps(const Role *r, Value v) {
 typedef struct Carried {
   uint32_t n, own, rings;
   uint32_t at[256];     // own: index among op's results
-  Type types[256 + MAX_RINGS];
+  Type types[256 + MAX_RINGS + 1];
 } Carried;
 
 static Carried carried_of(const Role *r, const Op *op) {
@@ -303,9 +402,32 @@ static void copy_for(Role *r, const Op *op, Builder *b) {
   results_of(r, &c, op, made);
 }
 
+// A loop over tasks carries nothing of its own.
+static void copy_while(Role *r, const Op *op, Builder *b) {
+  Carried c = {.rings = rings_in(r->w, op), .n = 1};
+  Func *f = r->w->f;
+  Value args[MAX_RINGS + 3] = {get(r, op->args[0]), get(r, op->args[1])};
+  uint32_t n = 1 + put_fills(r, &c, args + 2);
+  for (uint32_t i = 0; i < n; i++) c.types[i] = type_scalar(DT_I32);
+  Op *made = ir_op(b, OP_WHILE, args, n + 1, op->attrs, op->nattrs, c.types, n,
+                   1);
+  Region *to = made->regions[0];
+  Value in[MAX_RINGS + 2], next[MAX_RINGS + 2];
+  for (uint32_t i = 0; i < n; i++)
+    in[i] = ir_region_param(to, c.types[i], i ? NULL : "u");
+  vmap_put(&r->map, op->regions[0]->params.at[0], in[0]);
+  take_fills(r, &c, in + 1);
+  Builder inner = {.fn = f, .region = to, .span = op->span};
+  copy_region(r, op->regions[0], &inner);
+  next[0] = get(r, op->regions[0]->last->args[0]);
+  put_fills(r, &c, next + 1);
+  ir_yield(&inner, next, n);
+  take_fills(r, &c, made->res + 1);
+}
+
 static void copy_if(Role *r, const Op *op, Builder *b) {
   Carried c = carried_of(r, op);
-  Value cond = get(r, op->args[0]), start[MAX_RINGS];
+  Value cond = get(r, op->args[0]), start[MAX_RINGS + 1];
   Op *made = ir_op(b, OP_IF, &cond, 1, op->attrs, op->nattrs, c.types, c.n, 2);
   put_fills(r, &c, start);
   for (uint32_t i = 0; i < 2; i++) {
@@ -319,13 +441,28 @@ static void copy_if(Role *r, const Op *op, Builder *b) {
 
 static bool skipped(const Role *r, const Op *op) {
   if (op->code == OP_LAUNCH) return true;
+  if (op->code == OP_CLAIM) return false;
   return r->producer && !rings_wanted(r->w, op) && !rings_has_fill(op);
 }
 
+static bool can_drain(const Role *r, const Op *op, Drain *d) {
+  return !r->producer && (r->drain || r->lent) && drain_of(r->w->f, op, d) &&
+         type_eq(&d->tile, &r->w->drain);
+}
+
 static void copy_op(Role *r, const Op *op, Builder *b) {
+  Drain d;
   b->span = op->span;
   if (op->code == OP_GROUP && !r->producer)
     vmap_put(&r->map, op->res[0], r->group);
+  else if (op->code == OP_CLAIM && r->producer)
+    publish(r, b, op);
+  else if (op->code == OP_CLAIM)
+    receive(r, b, op);
+  else if (op->code == OP_WHILE)
+    copy_while(r, op, b);
+  else if (can_drain(r, op, &d))
+    drain(r, b, &d);
   else if (op->code == OP_FOR && (r->producer || rings_has_fill(op)))
     copy_for(r, op, b);
   else if (op->code == OP_IF && (r->producer || rings_has_fill(op)))
@@ -345,19 +482,29 @@ static void copy_region(Role *r, const Region *from, Builder *b) {
     else if (!end && !skipped(r, op)) copy_op(r, op, b);
     assert(n < 2 * MAX_RINGS);
     for (uint32_t i = 0; i < n;) {
-      if (live[i].until != op) { i++; continue; }
+      bool lent = (int)live[i].ring == r->w->lent;
+      if (live[i].until != op || lent) { i++; continue; }
       give_back(r, b, &live[i]);
       live[i] = live[--n];
     }
   }
+  // What was lent to stores, once they have read it.
+  for (uint32_t i = 0; i < n; i++) {
+    if (r->drained) stores_done(b);
+    if (r->drained) bare(b, OP_GSYNC);
+    give_back(r, b, &live[i]);
+    r->lent = 0;
+  }
 }
 
-static void role(Rings *w, Region *to, bool producer) {
-  Role r = {.w = w, .producer = producer, .map = {.arena = w->arena}};
+static void role(Rings *w, Region *to, bool producer, Value drain) {
+  Role r = {.w = w, .producer = producer, .drain = drain,
+            .map = {.arena = w->arena}};
   if (!producer) r.group = ir_region_param(to, type_scalar(DT_I32), "wg");
   Builder b = {.fn = w->f, .region = to, .span = NOWHERE};
   for (uint32_t k = 0; k < w->nrings; k++) r.fills[k] = i32(&b, 0);
   copy_region(&r, w->body, &b);
+  if (r.drained) stores_done(&b);
   ir_yield(&b, NULL, 0);
 }
 
@@ -373,14 +520,15 @@ static void specialize(Rings *w) {
   ir_set_attr(w->f, made, attr_i(AT_THREADS, all));
   ir_del_attr(made, AT_GROUPS);
   for (uint32_t i = 0; i < w->nrings; i++) make_ring(w, &b, &w->rings[i]);
+  Value tiles = w->drains && w->lent < 0 ? drain_tile(w, &b) : 0;
   int64_t teams[] = {WARPGROUP, WARPGROUP * w->groups};
   int64_t groups[] = {1, WARPGROUP};
   IrAttr list[] = {attr_list(AT_TEAMS, teams, 2),
                    attr_list(AT_GROUPS, groups, 2),
                    attr_list(AT_TEAMREGS, regs[w->groups], 2)};
   Op *roles = ir_op(&b, OP_ROLES, NULL, 0, list, 3, NULL, 0, 2);
-  role(w, roles->regions[0], true);
-  role(w, roles->regions[1], false);
+  role(w, roles->regions[0], true, 0);
+  role(w, roles->regions[1], false, tiles);
 }
 
 bool pass_warps(Ctx *cx, Module *m, const PassOpt *opt) {
