@@ -68,7 +68,7 @@ ALLOWED_STATE = {"shared"}
 for folder in ["ir", "frontend", "passes", "codegen", "runtime", "tools"]:
     for path in sorted((root / folder).rglob("*.[chly]")):
         check_file(folder, path)
-for name in ["ir", "frontend", "passes", "codegen", "attn"]:
+for name in ["ir", "frontend", "passes", "codegen", "attn", "plan", "ls"]:
     lib = build / f"lib/lib{name}.a"
     if lib.exists():
         check_state(lib)

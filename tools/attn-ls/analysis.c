@@ -91,6 +91,14 @@ void analysis_free(Analysis *an) {
   ctx_drop(&cx);
 }
 
+void drop_retired(Ls *ls) {
+  for (uint32_t i = 0; i < ls->retired.n; i++)
+    analysis_free(ls->retired.at[i]);
+  for (uint32_t i = 0; i < ls->old_texts.n; i++)
+    arena_drop(&ls->old_texts.at[i]);
+  ls->retired.n = ls->old_texts.n = 0;
+}
+
 bool analysis_fresh(Ls *ls, const Analysis *an) {
   for (uint32_t i = 0; i < an->deps.n; i++)
     if (path_stamp(ls, an->deps.at[i].path) != an->deps.at[i].stamp)
@@ -101,7 +109,7 @@ bool analysis_fresh(Ls *ls, const Analysis *an) {
 Analysis *analysis_of(Ls *ls, Doc *d) {
   if (d->an && d->an->stamp == d->stamp && analysis_fresh(ls, d->an))
     return d->an->unit ? d->an : NULL;
-  if (d->an) analysis_free(d->an);
+  if (d->an) vec_push(&ls->arena, &ls->retired, d->an);
   d->an = analysis_make(ls, d->path, d->text.text, d->text.len, true);
   d->an->stamp = d->stamp;
   return d->an->unit ? d->an : NULL;

@@ -86,6 +86,9 @@ json_t *js_diag(Ls *ls, Analysis *an, const Diag *g) {
   json_t *more = related(ls, an, g);
   if (json_array_size(more)) json_object_set(d, "relatedInformation", more);
   json_decref(more);
+  const char *page = uri_of_page(ls, g->id);
+  if (page)
+    json_object_set_new(d, "codeDescription", json_pack("{s:s}", "href", page));
   if (is_unused(g)) json_object_set_new(d, "tags", json_pack("[i]", 1));
   return d;
 }
@@ -119,6 +122,7 @@ void publish_all(Ls *ls) {
     if (d->an->serial != d->shown) publish(ls, d);
   }
   ls->changed = false;
+  drop_retired(ls);
   ArenaMark none = {0};
   arena_reset(&ls->scratch, none);
 }

@@ -69,7 +69,7 @@ static void set_text(Ls *ls, Doc *d, const char *text, size_t len) {
   Arena fresh = {0};
   char *copy = arena_strndup(&fresh, text, len);
   d->text = lines_of(&fresh, copy, (uint32_t)len);
-  arena_drop(&d->store);
+  vec_push(&ls->arena, &ls->old_texts, d->store);
   d->store = fresh;
   d->stamp = ++ls->clock;
 }

@@ -14,6 +14,7 @@ Ls *ls_new(const LsHost *host) {
 void ls_free(Ls *ls) {
   children_free(ls);
   for (uint32_t i = 0; i < ls->queue.n; i++) json_decref(ls->queue.at[i]);
+  drop_retired(ls);
   for (uint32_t i = 0; i < ls->docs.n; i++) doc_free(ls->docs.at[i]);
   arena_drop(&ls->inbox);
   arena_drop(&ls->scratch);

@@ -197,6 +197,7 @@ static void handle(Ls *ls, const json_t *msg) {
                                       !json_object_get(msg, "error"))) {
     reply_error(ls, NULL, E_INVALID_REQUEST, "neither method nor result");
   }
+  drop_retired(ls);
   ArenaMark none = {0};
   arena_reset(&ls->scratch, none);
 }

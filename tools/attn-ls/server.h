@@ -128,6 +128,10 @@ struct Ls {
   size_t nin, cap, at;
   Vec(json_t *) queue;
   Vec(Child *) children;
+  // What a newer text replaced: freed once the message is answered, since
+  // it may still be looked at.
+  Vec(Analysis *) retired;
+  Vec(Arena) old_texts;
   const json_t *id;      // of the request being answered, or NULL
   bool later;            // its answer comes later
 };
@@ -157,6 +161,8 @@ bool js_read_pos(const json_t *o, Pos *out);
 const char *path_of_uri(Ls *ls, const char *uri);  // interned, or NULL
 const char *uri_of_path(Ls *ls, const char *path);
 bool is_library(const char *path);                 // std/..
+// The explanation of a diagnostic as a file, or NULL.
+const char *uri_of_page(Ls *ls, DiagId id);
 
 // ---------------------------------------------------------------- docs.c
 Doc *doc_find(Ls *ls, const char *path);           // open or known; or NULL
@@ -175,6 +181,7 @@ Analysis *analysis_make(Ls *ls, const char *path, const char *text,
                         uint32_t len, bool check);
 ReadFileFn read_open;   // of a Ls
 void analysis_free(Analysis *an);
+void drop_retired(Ls *ls);
 bool analysis_fresh(Ls *ls, const Analysis *an);
 const Source *source_of(const Analysis *an, Span s);
 const Lines *lines_of_source(Analysis *an, uint32_t id);

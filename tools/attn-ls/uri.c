@@ -2,6 +2,7 @@
 // have keys such as std/rows.attn, wherever their text lies.
 #include "tools/attn-ls/server.h"
 
+#include "frontend/diagpages.h"
 #include "frontend/embed.h"
 
 #include <errno.h>
@@ -53,42 +54,37 @@ const char *path_of_uri(Ls *ls, const char *uri) {
   return b.n ? intern(&ls->names, key ? key : b.at) : NULL;
 }
 
-// Writes a file of the library once, read-only.
-static const char *unpack(Ls *ls, const char *key) {
-  const char *root = library_root(ls);
-  if (!*root) return NULL;
-  char *path = arena_printf(&ls->scratch, "%s%s", root, key + 3);
-  if (ls->host.no_files || access(path, R_OK) == 0) return path;
-  if (ls->host.stdlib_dir) return NULL;
-  uint32_t n;
-  const char *text = fe_stdlib(key, &n);
-  for (char *p = path + 1; text && *p; p++) {
+// Writes a file once, read-only; `path` is changed on the way and restored.
+static bool put_file(Ls *ls, char *path, const char *text, size_t n) {
+  for (char *p = path + 1; *p; p++) {
     if (*p != '/') continue;
     *p = 0;
     int bad = mkdir(path, 0755) != 0 && errno != EEXIST;
     *p = '/';
-    if (bad) return NULL;
+    if (bad) return false;
   }
   char *tmp = arena_printf(&ls->scratch, "%s.%ld", path, (long)getpid());
-  FILE *f = text ? fopen(tmp, "wb") : NULL;
-  if (!f) return NULL;
+  FILE *f = fopen(tmp, "wb");
+  if (!f) return false;
   bool ok = fwrite(text, 1, n, f) == n;
   ok = fclose(f) == 0 && ok && chmod(tmp, 0444) == 0 && rename(tmp, path) == 0;
   if (!ok) unlink(tmp);
-  return ok ? path : NULL;
+  return ok;
 }
 
-const char *uri_of_path(Ls *ls, const char *path) {
+static const char *unpack(Ls *ls, const char *key) {
+  const char *root = library_root(ls);
+  uint32_t n = 0;
+  if (!*root) return NULL;
+  char *path = arena_printf(&ls->scratch, "%s%s", root, key + 3);
+  if (ls->host.no_files || access(path, R_OK) == 0) return path;
+  const char *text = ls->host.stdlib_dir ? NULL : fe_stdlib(key, &n);
+  return text && put_file(ls, path, text, n) ? path : NULL;
+}
+
+static const char *file_uri(Ls *ls, const char *path) {
   static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRS"
                               "TUVWXYZ0123456789-._~/";
-  Doc *d = doc_find(ls, path);
-  if (d && d->open) return d->uri;
-  if (is_library(path)) {
-    const char *at = unpack(ls, path);
-    if (!at) return NULL;
-    path = at;
-  }
-  if (path[0] != '/') return path;   // untitled:Untitled-1
   Buf b = {.arena = &ls->scratch};
   buf_str(&b, "file://");
   for (const char *s = path; *s; s++) {
@@ -96,4 +92,25 @@ const char *uri_of_path(Ls *ls, const char *path) {
     else buf_printf(&b, "%%%02X", (unsigned char)*s);
   }
   return b.at;
+}
+
+const char *uri_of_page(Ls *ls, DiagId id) {
+  const char *text = diag_page(id);
+  if (!text || !ls->host.cache_dir || ls->host.no_files) return NULL;
+  char *path = arena_printf(&ls->scratch, "%s/diag/%s.md", ls->host.cache_dir,
+                            diag_code(id));
+  bool there = access(path, R_OK) == 0 ||
+               put_file(ls, path, text, strlen(text));
+  return there ? file_uri(ls, path) : NULL;
+}
+
+const char *uri_of_path(Ls *ls, const char *path) {
+  Doc *d = doc_find(ls, path);
+  if (d && d->open) return d->uri;
+  if (is_library(path)) {
+    const char *at = unpack(ls, path);
+    if (!at) return NULL;
+    path = at;
+  }
+  return path[0] == '/' ? file_uri(ls, path) : path;  // untitled:Untitled-1
 }

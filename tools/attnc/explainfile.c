@@ -1,6 +1,7 @@
 // attnc explain FILE: what the passes decided, operations, memory, tiles, and
 // the time that the machine's limits allow.
 #include "tools/attnc/report.h"
+#include "tools/plan/plan.h"
 
 #include <math.h>
 
@@ -25,32 +26,16 @@ static void print_arrays(Session *s, const DrvCall *c) {
   printf("\n");
 }
 
-// Tile sizes are the grid of the tile module and the step of its loops.
-static void print_tiles(const Module *m, const char *name) {
-  const Func *f = ir_find(m, name);
-  printf("  tiles    ");
-  for (uint32_t i = 0; f && i < f->grid.n; i++)
-    printf("%s:%lld ", f->axes.at[f->grid.at[i].axis].name,
-           (long long)f->grid.at[i].tile);
-  for (const Op *op = f ? f->body->first : NULL; op; op = op->next) {
-    double step;
-    if (op->code == OP_FOR && ir_const_value(f, op->args[2], &step))
-      printf("loop by %g ", step);
-  }
-  printf("\n");
+static void print_plan(Session *s, const Module *m, const char *name) {
+  Buf b = {.arena = &s->cx.session};
+  plan_tiles(m, name, &b);
+  printf("  tiles    %s\n", b.at ? b.at : "");
 }
 
 static void print_remarks(Session *s, uint32_t from) {
-  Strings seen = {0};
-  for (uint32_t i = from; i < s->cx.remarks.n; i++) {
-    const char *r = s->cx.remarks.at[i];
-    bool again = false;
-    for (uint32_t k = 0; k < seen.n; k++)
-      again = again || strcmp(seen.at[k], r) == 0;
-    if (again) continue;
-    vec_push(&s->cx.session, &seen, r);
-    printf("  - %s\n", r);
-  }
+  Buf b = {.arena = &s->cx.session};
+  plan_remarks(&s->cx, from, "  - ", &b);
+  fputs(b.at ? b.at : "", stdout);
 }
 
 static void print_bound(Session *s, const Bench *b) {
@@ -149,7 +134,7 @@ static bool explain_one(Session *s, const Unit *u, Decl *prog) {
   print_keys(s, &b.cost);
   print_work(s, &b.cost);
   print_arrays(s, &b.call);
-  print_tiles(tiles, prog->name);
+  print_plan(s, tiles, prog->name);
   return explain_code(s, &b);
 }
 

@@ -93,9 +93,11 @@ def keystrokes(lines, n, bar=None):
         times = []
         for i in range(20):
             t = time.perf_counter()
-            c.request("textDocument/" + method, {
+            n = c.start("textDocument/" + method, {
                 "textDocument": {"uri": uri},
                 "position": {"line": line, "character": 7}})
+            while c.read().get("id") != n:
+                pass
             times.append(time.perf_counter() - t)
         report("  " + method, times)
     c.close()

@@ -19,6 +19,11 @@ end
 vim.cmd("edit " .. vim.fn.fnameescape(vim.fn.argv(0)))
 vim.cmd("setfiletype attn")
 out("filetype", vim.bo.filetype, "syntax", vim.bo.syntax)
+local function group(line, col)
+  local id = vim.fn.synIDtrans(vim.fn.synID(line, col, 1))
+  return vim.fn.synIDattr(id, "name")
+end
+out("colours", group(1, 1), group(4, 4), group(5, 14), group(7, 1))
 local buf = vim.api.nvim_get_current_buf()
 wait("attach", function() return next(vim.lsp.buf_get_clients(buf)) ~= nil end)
 wait("initialize", function()
