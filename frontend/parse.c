@@ -23,7 +23,7 @@ void too_deep(Parse *p, Loc at) {
 // --- tokens ----------------------------------------------------------------
 
 static Token next_token(Parse *p) {
-  uint32_t next = p->has_again ? p->again.at.lo : p->pos;
+  uint32_t next = p->nagain ? p->again[0].at.lo : p->pos;
   Loc here = {next, next};  // of tokens that are not in the text
   if (p->has_sync) {
     p->has_sync = false;
@@ -33,9 +33,11 @@ static Token next_token(Parse *p) {
     p->closers--;
     return (Token){.kind = TK_RBRACE, .at = here};
   }
-  if (p->has_again) {
-    p->has_again = false;
-    return p->again;
+  if (p->nagain) {
+    Token t = p->again[0];
+    p->again[0] = p->again[1];
+    p->nagain--;
+    return t;
   }
   scan_token(p);
   return p->tok;
@@ -44,6 +46,7 @@ static Token next_token(Parse *p) {
 int attn_lex(Value *v, Loc *at, Parse *p) {
   Token t = next_token(p);
   p->prev_end = p->last.at.hi;
+  p->before = p->last;
   p->last = t;
   v->tok = t;
   *at = t.at;
@@ -82,8 +85,8 @@ static bool begins_stmt(const Parse *p, Token t) {
 }
 
 static void put_back(Parse *p, Token t) {
-  p->again = t;
-  p->has_again = true;
+  p->again[0] = t;
+  p->nagain = 1;
   p->resumed_at = t.at.lo;  // a second error there must move on
 }
 
@@ -119,15 +122,34 @@ static void skip_declaration(Parse *p, Token t) {
   }
 }
 
-static void resume(Parse *p) {
+// An end is missing and a declaration was begun: its word (`mask`,
+// `attention`) was read as a name, and the name behind it is the error.
+static bool in_declaration(const Parse *p, const int *kinds, int n) {
+  int k = p->last.kind;
+  bool named = k == TK_IDENT || k == TK_STRING || token_class(k) == TC_SOFT;
+  for (int i = 0; i < n && named; i++)
+    named = kinds[i] != TK_IDENT && kinds[i] != TK_STRING;
+  return named && p->before.at.hi <= p->last.at.lo &&
+         token_class(p->before.kind) == TC_SOFT && begins_decl(p, p->before);
+}
+
+static void reread_declaration(Parse *p) {
+  Token name = p->last;
+  put_back(p, p->before);
+  p->again[p->nagain++] = name;
+  p->closers = p->blocks;
+}
+
+static void resume(Parse *p, bool declaration) {
   p->quiet = true;
-  if (p->blocks > 0) skip_statement(p, p->last);
+  if (declaration) reread_declaration(p);
+  else if (p->blocks > 0) skip_statement(p, p->last);
   else skip_declaration(p, p->last);
   p->quiet = false;
   p->has_sync = true;
   // Only the braces of the blocks that go on are open now.
   p->depth = p->closers ? 0 : p->blocks;
-  if (p->has_again && p->again.kind == TK_RBRACE && p->depth) p->depth--;
+  if (p->nagain && p->again[0].kind == TK_RBRACE && p->depth) p->depth--;
 }
 
 // --- messages --------------------------------------------------------------
@@ -300,14 +322,24 @@ static void report(Parse *p, const int *kinds, int n) {
   note_habits(p, d, kinds, n);
 }
 
+static void report_missing_brace(Parse *p) {
+  static const int brace[] = {TK_RBRACE};
+  Diag *d = diag_add(p->cx, DIAG_syntax, span_of(p, p->before.at), "'}'",
+                     "a declaration");
+  note_open(p, d, brace, 1);
+}
+
 void syntax_error(Parse *p, const int *kinds, int n) {
-  if (p->last.kind != TK_INVALID && !p->stop) {
+  bool declaration = in_declaration(p, kinds, n);
+  if (declaration && p->blocks && !p->stop) {
+    report_missing_brace(p);
+  } else if (p->last.kind != TK_INVALID && !p->stop) {
     ArenaMark m = arena_mark(&p->cx->scratch);
     report(p, kinds, n);
     arena_reset(&p->cx->scratch, m);
   }
   if (p->cx->nerrors >= p->cx->max_errors) p->stop = true;
-  resume(p);
+  resume(p, declaration);
 }
 
 // --- border ----------------------------------------------------------------

@@ -100,14 +100,15 @@ typedef struct Parse {
   // parser
   int blocks;           // open statement blocks: what an error resumes in
   Token last;           // the token handed to the parser last
+  Token before;         // the one before it
   uint32_t prev_end;    // end of the one before it
   // recovery
   bool quiet;           // skipping: lexical errors are not reported
   bool stop;            // give up: every further token is the end
   bool has_sync;        // hand out SYNC, then `closers` braces, then `again`
   int closers;
-  bool has_again;
-  Token again;
+  int nagain;           // tokens to read again: again[0] is the next
+  Token again[2];
   uint32_t resumed_at;  // offset of the token the last recovery put back
 } Parse;
 
