@@ -219,7 +219,7 @@ static const Row *find_row(const char *name) {
 
 static bool is_stage(const char *s) {
   static const char *const stages[] = {"attn", "stream", "tile", "mach",
-                                       "llvm", "asm"};
+                                       "llvm", "asm", "ptx"};
   for (size_t i = 0; s && i < sizeof stages / sizeof *stages; i++)
     if (strcmp(stages[i], s) == 0) return true;
   return false;
@@ -234,6 +234,10 @@ static void command_line(Ls *ls, const Row *row, const Doc *d, const char *file,
     arg(ls, a, arena_printf(&ls->scratch, "--emit=%s", stage));
     arg(ls, a, "-o");
     arg(ls, a, "-");
+    if (strcmp(stage, "ptx") == 0) {
+      arg(ls, a, "--target");
+      arg(ls, a, "sm_90a");
+    }
   }
   arg(ls, a, row->pick);
   arg(ls, a, name);

@@ -222,6 +222,8 @@ json_t *ls_did_close(Ls *ls, const json_t *params, LsError *err) {
 json_t *ls_watched_files(Ls *ls, const json_t *params, LsError *err) {
   (void)params, (void)err;
   ls->changed = true;
+  if (ls->client.pull && ls->client.refreshes)
+    request(ls, "workspace/diagnostic/refresh", NULL);
   return NULL;
 }
 

@@ -68,7 +68,8 @@ static Client client_of(const json_t *c) {
     .changes_versioned = yes(c, "workspace.workspaceEdit.documentChanges"),
     .label_offsets = yes(c, "textDocument.signatureHelp.signatureInformation."
                             "parameterInformation.labelOffsetSupport"),
-    .link_support = yes(c, "textDocument.definition.linkSupport"),
+    .watches = yes(c, "workspace.didChangeWatchedFiles.dynamicRegistration"),
+    .refreshes = yes(c, "workspace.diagnostics.refreshSupport"),
   };
 }
 
@@ -166,8 +167,15 @@ json_t *ls_initialize(Ls *ls, const json_t *params, LsError *err) {
                    "serverInfo", "name", "attn-ls", "version", LS_VERSION);
 }
 
+// Files that change behind the editor's back.
 json_t *ls_initialized(Ls *ls, const json_t *params, LsError *err) {
-  (void)ls, (void)params, (void)err;
+  (void)params, (void)err;
+  if (ls->client.watches)
+    request(ls, "client/registerCapability",
+            json_pack("{s:[{s:s, s:s, s:{s:[{s:s}]}}]}", "registrations", "id",
+                      "attn-files", "method",
+                      "workspace/didChangeWatchedFiles", "registerOptions",
+                      "watchers", "globPattern", "**/*.attn"));
   return NULL;
 }
 

@@ -102,7 +102,7 @@ enum {
 // What the client announced.
 typedef struct Client {
   bool snippets, markdown, hierarchy, pull, progress, show_document;
-  bool changes_versioned, label_offsets, link_support, refresh_lens;
+  bool changes_versioned, label_offsets, watches, refreshes;
 } Client;
 
 typedef struct Child Child;

@@ -73,6 +73,8 @@ ProgressBegin kind:'begin' title:string cancellable?:bool message?:string percen
 ProgressReport kind:'report' cancellable?:bool message?:string percentage?:uint
 ProgressEnd kind:'end' message?:string
 Progress token:int|string value:ProgressBegin|ProgressReport|ProgressEnd
+Registration id:string method:string registerOptions?:any
+Registrations registrations:Registration[]
 ResponseError code:int message:string data?:any
 """
 
@@ -120,8 +122,11 @@ PARAMS = {  # what a server may send of its own accord
     "$/progress": "Progress",
     "window/workDoneProgress/create": "ProgressCreate",
     "window/showDocument": "ShowDocument",
+    "client/registerCapability": "Registrations",
+    "workspace/diagnostic/refresh": "null",
 }
-REQUESTS = {"window/workDoneProgress/create", "window/showDocument"}
+REQUESTS = {"window/workDoneProgress/create", "window/showDocument",
+            "client/registerCapability", "workspace/diagnostic/refresh"}
 
 ALIASES = {
     "CodeActionOrCommand": "CodeAction|Command",

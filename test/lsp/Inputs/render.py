@@ -324,6 +324,18 @@ def q_edit(s, words):
     return None
 
 
+def q_watched(s, words):
+    s.client.notify("workspace/didChangeWatchedFiles", {"changes": [
+        {"uri": runcase.ROOT + "main.attn", "type": 2}]})
+    return None
+
+
+def q_said(s, words):
+    """Methods of the server's own messages."""
+    s.client.settle()
+    return [m["method"] for m in s.client.notes]
+
+
 def q_close(s, words):
     s.client.notify("textDocument/didClose",
                     {"textDocument": {"uri": runcase.ROOT + words[1]}})

@@ -72,6 +72,8 @@ SETTINGS = {
     "no-snippets": ("textDocument.completion.completionItem.snippetSupport",
                     False),
     "pull": ("textDocument.diagnostic", {}),
+    "watches": ("workspace.didChangeWatchedFiles.dynamicRegistration", True),
+    "refreshes": ("workspace.diagnostics.refreshSupport", True),
     "versioned": ("workspace.workspaceEdit.documentChanges", True),
 }
 
