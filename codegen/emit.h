@@ -69,6 +69,16 @@ V cg_copysign(Cg *g, V x, V sign);
 // r and *n (octant and rest of the angle x) right also where |x| > limit.
 V cg_angle(Cg *g, V x, V r, V *n, double limit);
 
+// x = 2 ** e * (1 + t), 1 + t in [sqrt(1/2), sqrt(2)); x positive.
+typedef struct CgSplit {
+  V e, t;
+} CgSplit;
+CgSplit cg_split(Cg *g, V x);
+// The limits of a logarithm: inf at inf, -inf at 0, NaN below 0 and at NaN.
+V cg_log_limits(Cg *g, V x, V r);
+// sin or cos from the octant n and both functions of the rest.
+V cg_octant(Cg *g, V n, V sine, V cosi, bool cosine);
+
 // The functions for f64; the same set as cg_math.
 V cg_math64(Cg *g, OpCode op, V x, V y);
 

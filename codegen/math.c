@@ -8,6 +8,7 @@
 #include "codegen/emit.h"
 
 #include <assert.h>
+#include <math.h>
 
 #define MAGIC 0x1.8p23  // t + MAGIC rounds t to an integer in the low bits
 
@@ -135,23 +136,39 @@ static V softplus_32(Cg *g, V x) {
 }
 
 // ---------------------------------------------------------------- logarithms
-typedef struct Split {
-  V e, t;  // x = 2 ** e * (1 + t), 1 + t in [sqrt(1/2), sqrt(2))
-} Split;
+// What takes a float of a type apart: bits of the mantissa, the smallest normal
+// number, the bits of sqrt(1/2), a mask of exponent and sign.
+typedef struct Layout {
+  DType f, i;
+  int bits, up;        // 2 ** up makes subnormals normal
+  double least;
+  int64_t root, top;
+} Layout;
 
-static Split split(Cg *g, V x) {
-  V small = e_cmp(g, LLVMRealOLT, x, e_f(g, x, 0x1p-126));
-  V up = e_mul(g, x, e_f(g, x, 0x1p23));
-  V b = e_as(g, e_sel(g, small, up, x), DT_I32);
-  V d = e_isub(g, b, e_i(g, b, 0x3f3504f3));
-  V e = LLVMBuildSIToFP(g->b, e_sar(g, d, 23), cg_of(x), "");
-  e = e_add(g, e, e_sel(g, small, e_f(g, x, -23), e_f(g, x, 0)));
-  V m = e_isub(g, b, e_and(g, d, e_i(g, b, 0xff800000)));
-  return (Split){e, e_sub(g, e_as(g, m, DT_F32), e_f(g, x, 1))};
+static const Layout layouts[] = {
+    {DT_F32, DT_I32, 23, 23, 0x1p-126, 0x3f3504f3, 0xff800000},
+    {DT_F64, DT_I64, 52, 54, 0x1p-1022, 0x3fe6a09e667f3bcd,
+     (int64_t)0xfff0000000000000}};
+
+static const Layout *layout_of(V x) {
+  LLVMTypeRef t = cg_of(x);
+  if (LLVMGetTypeKind(t) == LLVMVectorTypeKind) t = LLVMGetElementType(t);
+  return &layouts[LLVMGetTypeKind(t) == LLVMDoubleTypeKind];
 }
 
-// The limits of a logarithm: inf at inf, -inf at 0, NaN below 0 and at NaN.
-static V log_limits(Cg *g, V x, V r) {
+CgSplit cg_split(Cg *g, V x) {
+  const Layout *l = layout_of(x);
+  V small = e_cmp(g, LLVMRealOLT, x, e_f(g, x, l->least));
+  V up = e_mul(g, x, e_f(g, x, ldexp(1, l->up)));
+  V b = e_as(g, e_sel(g, small, up, x), l->i);
+  V d = e_isub(g, b, e_i(g, b, l->root));
+  V e = LLVMBuildSIToFP(g->b, e_sar(g, d, l->bits), cg_of(x), "");
+  e = e_add(g, e, e_sel(g, small, e_f(g, x, -l->up), e_f(g, x, 0)));
+  V m = e_isub(g, b, e_and(g, d, e_i(g, b, l->top)));
+  return (CgSplit){e, e_sub(g, e_as(g, m, l->f), e_f(g, x, 1))};
+}
+
+V cg_log_limits(Cg *g, V x, V r) {
   double inf = __builtin_inf();
   V at_inf = e_cmp(g, LLVMRealOEQ, x, e_f(g, x, inf));
   V at_0 = e_cmp(g, LLVMRealOEQ, x, e_f(g, x, 0));
@@ -165,21 +182,21 @@ static V log_32(Cg *g, V x) {
   static const double q[] = {-0x1.fffffap-2, 0x1.5556f4p-2, -0x1.00049ap-2,
                              0x1.98d2c0p-3,  -0x1.535d30p-3, 0x1.318526p-3,
                              -0x1.25049ap-3, 0x1.65c766p-4};
-  Split s = split(g, x);
+  CgSplit s = cg_split(g, x);
   V low = e_mul(g, s.e, e_f(g, x, -0x1.bd0106p-13));
   V r = cg_mad(g, e_mul(g, s.t, s.t), cg_poly(g, s.t, q, 8), low);
   r = cg_mad(g, s.e, e_f(g, x, 0x1.63p-1), e_add(g, s.t, r));
-  return log_limits(g, x, r);
+  return cg_log_limits(g, x, r);
 }
 
 static V log2_32(Cg *g, V x) {
   static const double p[] = {-0x1.715470p-1, 0x1.ec73d6p-2, -0x1.715c4ep-2,
                              0x1.26d384p-2,  -0x1.e95be8p-3, 0x1.b9c91cp-3,
                              -0x1.a87d02p-3, 0x1.01b6c6p-3};
-  Split s = split(g, x);
+  CgSplit s = cg_split(g, x);
   V q = cg_mad(g, cg_poly(g, s.t, p, 8), s.t, e_f(g, x, 0x1.4ae0cp-26));
   V r = cg_mad(g, s.t, e_f(g, x, 0x1.715476p0), e_mul(g, s.t, q));
-  return log_limits(g, x, e_add(g, r, s.e));
+  return cg_log_limits(g, x, e_add(g, r, s.e));
 }
 
 // ---------------------------------------------------------------- rationals
@@ -216,6 +233,15 @@ static V erf_32(Cg *g, V x) {
 }
 
 // ---------------------------------------------------------------- trigonometry
+V cg_octant(Cg *g, V n, V sine, V cosi, bool cosine) {
+  const Layout *l = layout_of(sine);
+  if (cosine) n = e_iadd(g, n, e_i(g, n, 1));
+  V odd = e_icmp(g, LLVMIntNE, e_and(g, n, e_i(g, n, 1)), e_i(g, n, 0));
+  V v = e_as(g, e_sel(g, odd, cosi, sine), l->i);
+  V sign = e_shl(g, e_and(g, n, e_i(g, n, 2)), l->i == DT_I64 ? 62 : 30);
+  return e_as(g, e_xor(g, v, sign), l->f);
+}
+
 // sin(x) and cos(x) from the octant: n = round(x * 2 / pi), r = x - n * pi / 2.
 static V wave(Cg *g, V x, bool cosine) {
   static const double ps[] = {-0x1.555546p-3, 0x1.11072ep-7, -0x1.993f6ep-13};
@@ -232,11 +258,7 @@ static V wave(Cg *g, V x, bool cosine) {
   V s = e_mul(g, r, r);
   V sine = cg_mad(g, e_mul(g, cg_poly(g, s, ps, 3), s), r, r);
   V cosi = cg_poly(g, s, pc, 5);
-  if (cosine) n = e_iadd(g, n, e_i(g, n, 1));
-  V odd = e_icmp(g, LLVMIntNE, e_and(g, n, e_i(g, n, 1)), e_i(g, n, 0));
-  V v = e_as(g, e_sel(g, odd, cosi, sine), DT_I32);
-  V sign = e_shl(g, e_and(g, n, e_i(g, n, 2)), 30);
-  return e_as(g, e_xor(g, v, sign), DT_F32);
+  return cg_octant(g, n, sine, cosi, cosine);
 }
 
 static V sin_32(Cg *g, V x) { return wave(g, x, false); }

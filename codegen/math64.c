@@ -89,41 +89,15 @@ static V tanh_64(Cg *g, V x) {
 }
 
 // ---------------------------------------------------------------- logarithms
-typedef struct Split {
-  V e, t;  // x = 2 ** e * (1 + t), 1 + t in [sqrt(1/2), sqrt(2))
-} Split;
-
-static Split split(Cg *g, V x) {
-  V small = e_cmp(g, LLVMRealOLT, x, e_f(g, x, 0x1p-1022));
-  V up = e_mul(g, x, e_f(g, x, 0x1p54));
-  V b = e_as(g, e_sel(g, small, up, x), DT_I64);
-  V d = e_isub(g, b, e_i(g, b, 0x3fe6a09e667f3bcd));
-  V e = LLVMBuildSIToFP(g->b, e_sar(g, d, 52), cg_of(x), "");
-  e = e_add(g, e, e_sel(g, small, e_f(g, x, -54), e_f(g, x, 0)));
-  V top = e_i(g, b, (int64_t)0xfff0000000000000);
-  V m = e_isub(g, b, e_and(g, d, top));
-  return (Split){e, e_sub(g, e_as(g, m, DT_F64), e_f(g, x, 1))};
-}
-
-static V log_limits(Cg *g, V x, V r) {
-  double inf = __builtin_inf();
-  V at_inf = e_cmp(g, LLVMRealOEQ, x, e_f(g, x, inf));
-  V at_0 = e_cmp(g, LLVMRealOEQ, x, e_f(g, x, 0));
-  V bad = e_cmp(g, LLVMRealULT, x, e_f(g, x, 0));
-  r = e_sel(g, at_inf, x, r);
-  r = e_sel(g, at_0, e_f(g, x, -inf), r);
-  return e_sel(g, bad, e_f(g, x, __builtin_nan("")), r);
-}
-
 // log(1 + t) = t - (t^2/2 - s (t^2/2 + R)), s = t / (2 + t): little is lost.
 static V log_64(Cg *g, V x) {
-  Split p = split(g, x);
+  CgSplit p = cg_split(g, x);
   V s = e_div(g, p.t, e_add(g, p.t, e_f(g, x, 2))), s2 = e_mul(g, s, s);
   V h = e_mul(g, e_mul(g, p.t, p.t), e_f(g, x, 0.5));
   V q = e_mul(g, e_add(g, s2, s2), cg_poly(g, s2, odd_inverse + 1, 10));
   V low = cg_mad(g, p.e, e_f(g, x, LN2_LO), e_mul(g, s, e_add(g, h, q)));
   V r = e_sub(g, e_sub(g, h, low), p.t);
-  return log_limits(g, x, e_sub(g, e_mul(g, p.e, e_f(g, x, LN2_HI)), r));
+  return cg_log_limits(g, x, e_sub(g, e_mul(g, p.e, e_f(g, x, LN2_HI)), r));
 }
 
 // ---------------------------------------------------------------- double-double
@@ -163,7 +137,7 @@ static Two two_const(Cg *g, V like, double hi, double lo) {
 
 // log2 of positive finite x to about 65 bits.
 static Two log2_two(Cg *g, V x) {
-  Split p = split(g, x);
+  CgSplit p = cg_split(g, x);
   V two = e_f(g, x, 2), dh = e_add(g, two, p.t);
   V dl = e_sub(g, p.t, e_sub(g, dh, two));
   Two s = {e_div(g, p.t, dh), NULL}, back = two_prod(g, s.hi, dh);
@@ -185,7 +159,7 @@ static Two log2_two(Cg *g, V x) {
 
 static V log2_64(Cg *g, V x) {
   Two l = log2_two(g, x);
-  return log_limits(g, x, e_add(g, l.hi, l.lo));
+  return cg_log_limits(g, x, e_add(g, l.hi, l.lo));
 }
 
 typedef struct Parity {
@@ -210,7 +184,7 @@ static V negative(Cg *g, V x) {  // -0 too
 static V pow_64(Cg *g, V x, V y) {
   V a = e_abs(g, x), one = e_f(g, x, 1), zero = e_f(g, x, 0);
   Two l = log2_two(g, a);
-  l.hi = log_limits(g, a, l.hi);
+  l.hi = cg_log_limits(g, a, l.hi);
   Two z = two_prod(g, y, l.hi);
   V low = cg_mad(g, y, l.lo, z.lo);
   // Where exp2 does not clamp.
@@ -289,11 +263,7 @@ static V wave(Cg *g, V x, bool cosine) {
   V s = e_mul(g, r, r);
   V sine = cg_mad(g, e_mul(g, r, s), e_neg(g, series(g, s, 3)), r);
   V cosi = e_sub(g, e_f(g, x, 1), e_mul(g, s, series(g, s, 2)));
-  if (cosine) n = e_iadd(g, n, e_i(g, n, 1));
-  V odd = e_icmp(g, LLVMIntNE, e_and(g, n, e_i(g, n, 1)), e_i(g, n, 0));
-  V v = e_as(g, e_sel(g, odd, cosi, sine), DT_I64);
-  V sign = e_shl(g, e_and(g, n, e_i(g, n, 2)), 62);
-  return e_as(g, e_xor(g, v, sign), DT_F64);
+  return cg_octant(g, n, sine, cosi, cosine);
 }
 
 static V sin_64(Cg *g, V x) { return wave(g, x, false); }

@@ -28,12 +28,15 @@ run_lit() {
   passed=$((passed + p)) failed=$((failed + f))
 }
 
+# fuzz TARGET FOLDER..: the folders have what it begins with.
 fuzz() {
-  local target=$1 corpus=$2 log
+  local target=$1 log dir seeds=()
+  shift
   log=$out/$(basename "$target")
   mkdir -p "$log.corpus"
-  local seeds=()
-  [ -d "$corpus" ] && seeds=("$corpus")
+  for dir in "$@"; do
+    [ ! -d "$ROOT/test/$dir" ] || seeds+=("$ROOT/test/$dir")
+  done
   if "$target" -max_total_time="$seconds" -rss_limit_mb=4096 -timeout=10 \
     -artifact_prefix="$log-" "$log.corpus" "${seeds[@]}" >"$log" 2>&1; then
     echo "$(basename "$target"): ${seconds} s without a finding"
@@ -48,11 +51,15 @@ run_fuzz() {
   echo "== fuzz"
   local t jobs=()
   for t in "$ROOT"/test/fuzz/*.c; do
-    local name kind
+    local name seeds
     name=$(basename "$t" .c)
-    kind=attn
-    case $name in *ir*) kind=tir ;; *npy*) kind=npy ;; *cont*) kind=container ;; esac
-    fuzz "$ROOT/build-fuzz/bin/$name" "$ROOT/test/fuzz/corpus/$kind" &
+    case $name in
+    *ir*) seeds=(ir passes/online passes/tile) ;;
+    *npy*) seeds=(fuzz/corpus/npy) ;;
+    *cont*) seeds=(fuzz/corpus/container) ;;
+    *) seeds=(fuzz/corpus/attn ../stdlib lower) ;;
+    esac
+    fuzz "$ROOT/build-fuzz/bin/$name" "${seeds[@]}" &
     jobs+=($!)
     [ ${#jobs[@]} -lt 2 ] || { collect "${jobs[@]}"; jobs=(); }
   done

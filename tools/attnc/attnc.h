@@ -77,6 +77,9 @@ Decl *session_program(Session *s, const Unit *unit);
 // The programs of --fn, or all.
 uint32_t session_programs(Session *s, const Unit *unit, Decl **out,
                           uint32_t max);
+// Calls fn for each of them; false where it does, or where there is none.
+typedef bool SessionProgram(Session *s, const Unit *u, Decl *prog, void *data);
+bool session_each(Session *s, SessionProgram *fn, void *data);
 // To a file, or standard output if path is NULL or "-".
 bool session_write(Session *s, const char *path, const void *bytes, size_t n);
 bool session_put(Session *s, const char *path, const Buf *b);

@@ -59,7 +59,9 @@ static void print_json(Session *s, const Bench *b) {
   session_put(s, NULL, &o);
 }
 
-static bool bench_one(Session *s, const Unit *u, Decl *prog) {
+static bool bench_one(Session *s, const Unit *u, Decl *prog,
+                      void *data) {
+  (void)data;
   Bench b = {.threads = 1};
   bool ok = bench_prepare(s, &b, u, prog) &&
             drv_cost(&b.call, &b.opt, b.target, &b.cost) && bench_run(s, &b);
@@ -77,15 +79,7 @@ static bool bench_one(Session *s, const Unit *u, Decl *prog) {
 }
 
 static int bench(Session *s, void *data) {
-  Decl *progs[DRV_MAX_PROGRAMS];
-  (void)data;
-  Unit *u = session_unit(s, s->cli->inputs.at[0]);
-  if (!u) return EXIT_OK;
-  uint32_t n = session_programs(s, u, progs, DRV_MAX_PROGRAMS);
-  if (!n && !s->cli->fn)
-    diag_add(&s->cx, DIAG_no_programs, NOWHERE, u->source->path);
-  for (uint32_t i = 0; i < n; i++)
-    if (!bench_one(s, u, progs[i])) break;
+  session_each(s, bench_one, data);
   session_remarks(s);
   return EXIT_OK;
 }

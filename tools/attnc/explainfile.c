@@ -117,7 +117,9 @@ static bool explain_code(Session *s, Bench *b) {
   return true;
 }
 
-static bool explain_one(Session *s, const Unit *u, Decl *prog) {
+static bool explain_one(Session *s, const Unit *u, Decl *prog,
+                        void *data) {
+  (void)data;
   Bench b = {.threads = 1};
   FeBind *binds;
   uint32_t n, remarks = s->cx.remarks.n;
@@ -139,14 +141,6 @@ static bool explain_one(Session *s, const Unit *u, Decl *prog) {
 }
 
 int explain_file(Session *s, void *data) {
-  Decl *progs[DRV_MAX_PROGRAMS];
-  (void)data;
-  Unit *u = session_unit(s, s->cli->inputs.at[0]);
-  if (!u) return EXIT_OK;
-  uint32_t n = session_programs(s, u, progs, DRV_MAX_PROGRAMS);
-  if (!n && !s->cli->fn)
-    diag_add(&s->cx, DIAG_no_programs, NOWHERE, u->source->path);
-  for (uint32_t i = 0; i < n; i++)
-    if (!explain_one(s, u, progs[i])) break;
+  session_each(s, explain_one, data);
   return EXIT_OK;
 }

@@ -152,6 +152,18 @@ uint32_t session_programs(Session *s, const Unit *unit, Decl **out,
   return 1;
 }
 
+bool session_each(Session *s, SessionProgram *fn, void *data) {
+  Decl *progs[DRV_MAX_PROGRAMS];
+  Unit *u = session_unit(s, s->cli->inputs.at[0]);
+  if (!u) return false;
+  uint32_t n = session_programs(s, u, progs, DRV_MAX_PROGRAMS);
+  if (!n && !s->cli->fn)
+    diag_add(&s->cx, DIAG_no_programs, NOWHERE, u->source->path);
+  for (uint32_t i = 0; i < n; i++)
+    if (!fn(s, u, progs[i], data)) return false;
+  return n > 0;
+}
+
 Decl *session_program(Session *s, const Unit *unit) {
   Decl *progs[DRV_MAX_PROGRAMS];
   uint32_t n = session_programs(s, unit, progs, DRV_MAX_PROGRAMS);

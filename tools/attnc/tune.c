@@ -68,7 +68,8 @@ static Trial search(Session *s, Bench *b) {
   return best;
 }
 
-static bool tune_one(Session *s, const Unit *u, Decl *prog, Buf *out) {
+static bool tune_one(Session *s, const Unit *u, Decl *prog, void *data) {
+  Buf *out = data;
   Bench b = {.threads = 1};
   if (!bench_prepare(s, &b, u, prog) || !bench_run(s, &b)) {
     bench_done(&b);
@@ -90,17 +91,9 @@ static bool tune_one(Session *s, const Unit *u, Decl *prog, Buf *out) {
 }
 
 static int tune(Session *s, void *data) {
-  Decl *progs[DRV_MAX_PROGRAMS];
   (void)data;
   Buf out = {.arena = &s->cx.session};
-  Unit *u = session_unit(s, s->cli->inputs.at[0]);
-  if (!u) return EXIT_OK;
-  uint32_t n = session_programs(s, u, progs, DRV_MAX_PROGRAMS);
-  if (!n && !s->cli->fn)
-    diag_add(&s->cx, DIAG_no_programs, NOWHERE, u->source->path);
-  for (uint32_t i = 0; i < n; i++)
-    if (!tune_one(s, u, progs[i], &out)) return EXIT_OK;
-  session_put(s, s->cli->output, &out);
+  if (session_each(s, tune_one, &out)) session_put(s, s->cli->output, &out);
   return EXIT_OK;
 }
 
