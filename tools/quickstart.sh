@@ -6,7 +6,7 @@ set -euo pipefail
 
 install_packages $BUILD_PACKAGES $RUN_PACKAGES
 echo "building attnc .."
-TARGETS=attnc build_in "$ROOT/build"
+TARGETS="attnc attn attn_shared" build_in "$ROOT/build"
 attnc=$ROOT/build/bin/attnc
 
 dir=$(mktemp -d)
@@ -32,4 +32,10 @@ if "$attnc" bench --help >/dev/null 2>&1; then
     --dim Sq=2048 --dim Sk=2048 --dim D=128 --dim Dv=128
 fi
 echo
-echo "attnc is build/bin/attnc; a program of your own: attnc init first"
+cat <<TEXT
+attnc is $ROOT/build/bin/attnc. A program of your own, and C that calls it:
+  export PATH=$ROOT/build/bin:\$PATH
+  attnc init first && cd first && attnc check attention.attn
+  make CFLAGS=-I$ROOT/runtime LDFLAGS="-L$ROOT/build/lib -Wl,-rpath,$ROOT/build/lib"
+"cmake --install build" puts attnc, libattn and attn.h where make finds them.
+TEXT
