@@ -399,7 +399,7 @@ static void let(Check *c, CheckStmt *s) {
 }
 
 static void unused(Check *c) {
-  if (c->cx->nerrors != c->errors) return;
+  if (c->cx->nerrors) return;  // what they are for may not have been read
   for (uint32_t i = 0; i < c->scope->syms.n; i++) {
     const Sym *s = c->scope->syms.at[i];
     if (!s->nuses && s->kind != SY_DTYPE)

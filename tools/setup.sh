@@ -28,7 +28,7 @@ missing_packages() {
 unknown_packages() {
   local release p need=()
   for p in "$@"; do
-    apt-cache policy "$p" | grep -q 'Candidate: [^(]' || need+=("$p")
+    [[ $(apt-cache policy "$p") == *"Candidate: "[!\(]* ]] || need+=("$p")
   done
   [ ${#need[@]} -gt 0 ] || return 0
   release=$(. /etc/os-release && echo "${VERSION_CODENAME:-stable}")
