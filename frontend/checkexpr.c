@@ -49,6 +49,13 @@ static bool offer_import(Check *c, Diag *d, const char *name) {
   return true;
 }
 
+static void list_generators(Check *c, Diag *d) {
+  Buf b = {.arena = c->a};
+  for (int i = 0; i < BI_COUNT; i++)
+    if (builtins[i].kind == BK_GEN) buf_printf(&b, " %s", builtins[i].name);
+  diag_note(c->cx, d, NOWHERE, "generators:%s", b.at);
+}
+
 Sym *ck_lookup(Check *c, const char *name, Span at) {
   Sym *s = scope_find(c->scope, name);
   if (s) {
@@ -62,6 +69,7 @@ Sym *ck_lookup(Check *c, const char *name, Span at) {
   Guess g = guess_start(name);
   if (c->cx->nerrors <= c->cx->max_errors) guess_scope(&g, c->scope);
   if (g.best) diag_fix(c->cx, d, at, g.best, "did you mean '%s'?", g.best);
+  else if (c->in_input) list_generators(c, d);
   return NULL;
 }
 
