@@ -16,7 +16,7 @@ extern uint64_t fuzz_ls_steps[4];
 uint64_t fuzz_ls_steps[4];
 
 #define URI "file:///w/fuzz.attn"
-enum { MAX_TEXT = 6000 };
+enum { MAX_TEXT = 6000, MAX_SCRIPT = 1500 };
 
 typedef struct Script {
   const uint8_t *at, *end;
@@ -321,7 +321,7 @@ static void compare(Side *s, Model *m) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  Script in = {data, data + size};
+  Script in = {data, data + (size < MAX_SCRIPT ? size : MAX_SCRIPT)};
   Side s = {0};
   Model m = {.version = 1};
   int code;

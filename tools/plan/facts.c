@@ -129,27 +129,30 @@ static void pass_on(const Facts *f, const Decl *d, Buf *params, Buf *args,
 
 static void row_probe(const Facts *f, const Decl *d, Buf *out) {
   Buf params = {.arena = out->arena}, args = params, outs = params;
-  Buf names = params, sums = params;
+  Buf names = params, sums = params, lets = params;
   buf_str(&args, "");
+  buf_str(&lets, "");
   buf_str(&params, "");
   for (uint32_t i = 0; i < d->params.n; i++) {
     const Param *p = &d->params.at[i];
     if (!p->type || !p->type->row) continue;
-    buf_printf(&params, "%s%s: f32[Nq, Nk]", params.n ? ", " : "", p->name);
-    buf_printf(&args, "%s%s = %s[q, k]", args.n ? ", " : "", p->name, p->name);
+    buf_printf(&params, "%sin_%s: f32[Nq, Nk]", params.n ? ", " : "", p->name);
+    buf_printf(&lets, "  let %s = in_%s[q, k];\n", p->name, p->name);
+    buf_printf(&args, "%s%s = %s", args.n ? ", " : "", p->name, p->name);
   }
+  buf_str(&lets, "  let V_k = in_V[k];\n");
   pass_on(f, d, &params, &args, 0);
   uint32_t n = d->results.n ? d->results.n : 1;
   for (uint32_t i = 0; i < n; i++) {
     bool row = d->results.n && d->results.at[i].row;
     buf_printf(&names, "%sr%u", i ? ", " : "", i);
     buf_printf(&outs, "%sO%u: f32[Nq%s]", i ? ", " : "", i, row ? ", 64" : "");
-    buf_printf(&sums, row ? "  O%u[q] = sum(k: r%u * V[k]);\n"
+    buf_printf(&sums, row ? "  O%u[q] = sum(k: r%u * V_k);\n"
                           : "  O%u[q] = r%u;\n", i, i);
   }
-  buf_printf(out, "attention " PROBE "%s<Nq, Nk>(%s, V: f32[Nk, 64]) -> (%s) "
-             "{\n  index q in Nq, k in Nk;\n  let %s%s%s = %s(%s);\n%s}\n",
-             d->name, params.at, outs.at, n > 1 ? "(" : "", names.at,
+  buf_printf(out, "attention " PROBE "%s<Nq, Nk>(%s, in_V: f32[Nk, 64]) -> (%s) "
+             "{\n  index q in Nq, k in Nk;\n%s  let %s%s%s = %s(%s);\n%s}\n",
+             d->name, params.at, outs.at, lets.at, n > 1 ? "(" : "", names.at,
              n > 1 ? ")" : "", d->name, args.at, sums.at);
 }
 
