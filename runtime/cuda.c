@@ -368,7 +368,9 @@ static int cuda_function(void *state, void *module, const char *name,
     return rc;
   r = cu->func_set(out->handle, CU_FUNC_SHARED, (int)p->shared_bytes);
   if (r)
-    return failed(cu, r, "cuFuncSetAttribute", err);
+    return rt_fail(err, ATTN_E_UNSUPPORTED,
+                   "%s: the device does not give a group %u bytes of shared "
+                   "memory", name, p->shared_bytes);
   r = cu->occupancy(&n, out->handle, (int)p->threads, p->shared_bytes);
   if (r)
     return failed(cu, r, "cuOccupancyMaxActiveBlocksPerMultiprocessor", err);

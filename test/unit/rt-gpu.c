@@ -207,6 +207,9 @@ static void devices(void) {
   mock->local = 8; // spilled: the other code says that it may
   EXPECT(!strcmp(chosen(&a, ATTN_OK), "plain"));
   mock->local = 0;
+  mock->most_shared = 100000;
+  EXPECT(!strcmp(chosen(&a, ATTN_OK), "plain"));
+  mock->most_shared = 232448;
 }
 
 static void workspace(void) {
@@ -261,7 +264,7 @@ static void failures_of_calls(void) {
       "cuInit", "cuDeviceGet", "cuDeviceGetAttribute",
       "cuDevicePrimaryCtxRetain", "cuCtxGetCurrent", "cuCtxPushCurrent_v2",
       "cuModuleLoadDataEx", "cuModuleGetFunction", "cuFuncGetAttribute",
-      "cuFuncSetAttribute", "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+      "cuOccupancyMaxActiveBlocksPerMultiprocessor",
       "cuLaunchKernel", "cuMemAlloc_v2", "cuMemsetD8Async", "cuStreamCreate",
       "cuStreamSynchronize"};
   attn_error e;

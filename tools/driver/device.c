@@ -66,6 +66,20 @@ static void add(Ctx *cx, CgProgram *p, CgDevice d) {
   p->devices = all;
 }
 
+static bool fits(Ctx *cx, const CgProgram *p, const Target *t,
+                 const CgKernels *all) {
+  for (uint32_t i = 0; i < all->n; i++) {
+    uint32_t need = all->at[i].shared_bytes;
+    if (need <= t->gpu.smem) continue;
+    diag_add(cx, DIAG_cg_input, NOWHERE, p->name,
+             arena_printf(&cx->session, "on %s it needs %u bytes of shared "
+                          "memory, a group has %u: smaller tiles (--tile-q, "
+                          "--tile-k) may do", t->name, need, t->gpu.smem));
+    return false;
+  }
+  return true;
+}
+
 static bool same_blocks(Ctx *cx, const CgProgram *p, const Module *m,
                         const CgKernels *all) {
   for (uint32_t i = 0; i < all->n; i++) {
@@ -85,7 +99,8 @@ bool drv_add_device(Ctx *cx, const Module *m, CgExpr when,
   Buf ptx = {.arena = &cx->session};
   *out = (Built){.target = t, .mod = m, .log = {.arena = &cx->session}};
   if (!cg_gpu(cx, m, opt->prefix, CG_ASM, &ptx, &out->kernels) ||
-      !same_blocks(cx, p, m, &out->kernels))
+      !same_blocks(cx, p, m, &out->kernels) ||
+      !fits(cx, p, t, &out->kernels))
     return false;
   CgPhase *phases = NEWN(&cx->session, CgPhase, out->kernels.n + 1);
   for (uint32_t i = 0; i < out->kernels.n; i++)
@@ -136,6 +151,23 @@ static CgBytes keep(Ctx *cx, const Buf *b) {
   return (CgBytes){at, b->n};
 }
 
+static void remark(Ctx *cx, const Built *b) {
+  for (uint32_t i = 0; i < b->kernels.n; i++) {
+    const CgKernelRecord *k = &b->kernels.at[i];
+    const char *s = arena_printf(
+        &cx->session, "ptxas: %s for %s: %u threads, %u registers, %u bytes "
+        "spilled, %u bytes of shared memory", k->symbol, b->target->name,
+        k->threads, k->registers, k->spill_bytes, k->shared_bytes);
+    vec_push(&cx->session, &cx->remarks, s);
+  }
+  // C75xx: products of matrices are serialized, or setmaxnreg is ignored.
+  const char *p = b->log.n ? strstr(b->log.at, "C75") : NULL;
+  if (p)
+    vec_push(&cx->session, &cx->remarks,
+             arena_printf(&cx->session, "ptxas: warning %.*s",
+                          (int)strcspn(p, "\n"), p));
+}
+
 // Diagnostics are those of the first that failed, made again in cx.
 static bool take(Ctx *cx, const DrvOptions *opt, Assembly *t, CgDevice *d,
                  Built *b) {
@@ -146,6 +178,8 @@ static bool take(Ctx *cx, const DrvOptions *opt, Assembly *t, CgDevice *d,
                     NULL);
   d->binary = keep(cx, &t->cubin);
   if (t->log.n) buf_add(&b->log, t->log.at, t->log.n);
+  buf_char(&b->log, 0);
+  remark(cx, b);
   CgPhase *phases = (CgPhase *)d->phases;  // made by drv_add_device
   // What ptxas could keep in registers the driver's compiler can too.
   for (uint32_t i = 0; i < d->nphases; i++)

@@ -7,7 +7,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 EXPORT MockCuda mock_cuda = {.major = 9, .minor = 0, .sms = 132, .per_sm = 1,
-                             .devices = 2};
+                             .devices = 2, .most_shared = 232448};
 static int context[3], modules[8];   // contexts by device; [2]: another
 static char symbols[64][64];
 static unsigned nsymbols;
@@ -127,7 +127,7 @@ FN(cuFuncGetAttribute, int *v, int what, void *f) {
 
 FN(cuFuncSetAttribute, void *f, int what, int v) {
   ENTER(cuFuncSetAttribute);
-  return f == NULL || what != 8 || v > 232448;
+  return f == NULL || what != 8 || v > mock_cuda.most_shared;
 }
 
 FN(cuFuncGetParamInfo, void *f, size_t i, size_t *offset, size_t *size) {

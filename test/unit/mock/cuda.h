@@ -28,6 +28,7 @@ typedef struct MockCuda {
   int major, minor, sms, per_sm, local, devices;
   size_t block_bytes;      // of the kernel's parameter; 0: not known
   int capturing;
+  int most_shared;         // bytes a group may have
   int only_text;           // machine code does not load
   int quick;               // record nothing
   // recorded

@@ -76,7 +76,7 @@ CASES = [
     ("sigmoid", "sigmoid_attn", lambda d: pairs(f"D={d}", set=["bias=-3.5"])),
     ("relu", "relu_attn", lambda d: pairs(f"D={d}")),
     ("retention", "retention", lambda d: square(
-        f"D={d},Dv=64", **{"in": ["loggamma=uniform(-0.1,-0.01)"]})),
+        f"D={d},Dv={d}", **{"in": ["loggamma=uniform(-0.1,-0.01)"]})),
     ("stick", "stick_breaking", lambda d: square(f"D={d}")),
     ("nsa", "nsa", lambda d: [
         (f"B=1,H=2,S={s},Nc={s // 16},Ns=4,D={d}",
