@@ -30,6 +30,23 @@ int direct_axis(const Assign *as, Value v) {
   return a >= 0 ? a : b;
 }
 
+// The load behind v: v itself, or of `select(u or p, load, 0)`, which is the
+// load where the scalar *u holds (0: everywhere).
+static const Op *load_behind(const Assign *as, Value v, Value *u) {
+  const Op *op = ir_def(as->f, v);
+  double other;
+  *u = 0;
+  if (!op || op->code == OP_LOAD) return op;
+  if (op->code != OP_SELECT || !ir_const_value(as->f, op->args[2], &other) ||
+      other != 0)
+    return NULL;
+  const Op *p = ir_def(as->f, op->args[0]), *l = ir_def(as->f, op->args[1]);
+  for (uint32_t i = 0; p && p->code == OP_OR && i < 2; i++)
+    if (is_scalar(as, p->args[i])) *u = p->args[i];
+  if (!*u || !l || l->code != OP_LOAD) return NULL;
+  return axes_of(as, l->res[0]) == axes_of(as, v) ? l : NULL;
+}
+
 static bool fits_memory(const Assign *as, const Op *op, const Form *f) {
   DType t = ir_type(as->f, op->args[0])->dtype;
   if (f->pair >= 0 && (f->odd || f->pair != f->lane)) return false;
@@ -37,7 +54,8 @@ static bool fits_memory(const Assign *as, const Op *op, const Form *f) {
 }
 
 bool direct_possible(const Assign *as, Value v, const Form *f) {
-  const Op *op = ir_def(as->f, v);
+  Value u;
+  const Op *op = load_behind(as, v, &u);
   if (!op || op->code != OP_LOAD || f->panel || f->lane < 0) return false;
   if (!is_input(as, op->args[0]) || !fits_memory(as, op, f)) return false;
   AxisSet seen = 0;
@@ -98,8 +116,10 @@ static void in_place(Assign *as, const Op *op, const Form *f, Value *ok,
 void direct_emit(Assign *as, Root *r) {
   Form *f = r->dst;
   Type types[MAX_AXES + 1];
-  Value in[MAX_AXES + 1], copy[MAX_AXES + 1], ok = 0;
-  in_place(as, ir_def(as->f, r->v), f, &ok, in);
+  Value in[MAX_AXES + 1], copy[MAX_AXES + 1], ok = 0, u;
+  const Op *load = load_behind(as, r->v, &u);
+  if (u) ok = eval_as(as, u, 0, DT_BOOL);
+  in_place(as, load, f, &ok, in);
   types[0] = type_ptr(f->dt);
   for (uint32_t i = 0; i < f->n; i++) types[i + 1] = type_scalar(DT_I64);
   Branch br = if_open(as, ok, types, f->n + 1);
