@@ -93,7 +93,8 @@ static int run(Ctx *cx, const char *tool, const Target *t, Files f) {
 
 // ---------------------------------------------------------------- log
 // "Compiling entry function 'k' for 'sm_90a'", then lines "0 bytes stack frame,
-// 0 bytes spill stores, 8 bytes spill loads" and "Used 168 registers, ..".
+// 0 bytes spill stores, 8 bytes spill loads" and "Used 168 registers, ..". Then
+// come the functions that the kernel calls.
 static CgKernelRecord *find(CgKernels *all, const char *name, size_t n) {
   for (uint32_t i = 0; i < all->n; i++) {
     const char *s = all->at[i].symbol;
@@ -107,6 +108,7 @@ static void read_line(CgKernels *all, CgKernelRecord **now, const char *line) {
   if (p) {
     p += strlen("entry function '");
     *now = find(all, p, strcspn(p, "'"));
+    if (*now) (*now)->spill_bytes = 0;
   }
   if (!*now) return;
   p = strstr(line, "bytes stack frame, ");
@@ -114,7 +116,9 @@ static void read_line(CgKernels *all, CgKernelRecord **now, const char *line) {
   if (p && loads) {
     unsigned long s = strtoul(p + strlen("bytes stack frame, "), NULL, 10);
     unsigned long l = strtoul(loads + strlen("spill stores, "), NULL, 10);
-    (*now)->spill_bytes = (uint32_t)(s + l);
+    // A frame without spills is local memory too.
+    unsigned long frame = strtoul(line, NULL, 10);
+    (*now)->spill_bytes += (uint32_t)(s + l ? s + l : frame);
   }
   p = strstr(line, "Used ");
   if (p) (*now)->registers = (uint32_t)strtoul(p + 5, NULL, 10);

@@ -76,8 +76,8 @@ static void note_size(Place *p, uint32_t axis, Dim size) {
     place_refuse(p, NULL, "a tile of a size that is not a known constant");
     return;
   }
-  // Products have whole groups' rows; tiles of keys may be shorter.
-  bool key = p->f->axes.at[axis].role == AX_KEY;
+  // Products have whole groups' rows; tiles that were cut may be shorter.
+  bool key = p->f->axes.at[axis].role == AX_KEY || (int)axis == p->lane;
   p->wide[axis][ROLE_ROW] =
       round_up(n, !key || n > 32 ? ROWS : n > 16 ? 32 : 16);
   p->wide[axis][ROLE_COL] = round_up(n, COLS);

@@ -280,9 +280,9 @@ static int64_t gpu_rows(const Func *f, const Target *tg, int lane) {
 
 enum { GPU_TILE_K = 128, SPARE_SMEM = 4096 };
 
-// Rows are those of one group of warps. Keys: while the scores and their
-// 16-bit copy fit beside the sums in a thread's registers, and the tiles into
-// shared memory.
+// Rows are those of one group of warps; fewer, at the price of slow products,
+// where nothing else fits. Keys: while the scores and their 16-bit copy fit
+// beside the sums in a thread's registers, and the tiles into shared memory.
 static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg) {
   TilePlan p = {.lane = choose_lane(f), .tile_k = GPU_TILE_K};
   p.tile_q = gpu_rows(f, tg, p.lane);
@@ -297,7 +297,7 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg) {
     need = p.tile_q * s.row_bytes + p.tile_k * s.key_bytes;
     if (need + SPARE_SMEM <= (int64_t)tg->gpu.smem) break;
     if (p.tile_k > 16) p.tile_k /= 2;
-    else if (p.tile_q > 64) p.tile_q /= 2;
+    else if (p.tile_q > 16) p.tile_q /= 2;
     else break;
   }
   if (p.lane < 0) p.tile_q = 1;
