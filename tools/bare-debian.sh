@@ -20,7 +20,7 @@ TIMEFORMAT='%0R s, %0U s of user and %0S s of system time'
 [ "$(id -u)" = 0 ] || { echo "a chroot is made by root" >&2; exit 2; }
 install_packages debootstrap
 
-mounts=(proc dev/shm dev)
+mounts=(proc dev/pts dev/shm dev)
 leave() {
   local m
   for m in "${mounts[@]}"; do
@@ -47,6 +47,7 @@ mount_all() {
   cp -L /etc/resolv.conf "$dir/etc/resolv.conf"
   mount -t proc proc "$dir/proc"
   mount --bind /dev "$dir/dev"
+  mount -t devpts devpts "$dir/dev/pts"
   mountpoint -q "$dir/dev/shm" || mount -t tmpfs tmpfs "$dir/dev/shm"
 }
 
