@@ -192,6 +192,7 @@ typedef struct Tiles {
   int64_t sums;                // f32 of a row
   int64_t row_bytes, key_bytes;
   int64_t made;                // elements of a key that are computed
+  int64_t scores;              // products that have a value per key
 } Tiles;
 
 static int64_t operand_bytes(DType t, DType other) {
@@ -218,6 +219,8 @@ static void measure_tiles(void *data, Op *op) {
     int64_t n = vec_elements(s->f, ir_type(s->f, op->res[i]));
     if (n > 1) s->sums += n;
   }
+  if (op->code == OP_DOT)
+    s->scores += has_key_axis(s->f, ir_type(s->f, op->res[0]));
   for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
     measure_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype);
 }
@@ -278,7 +281,35 @@ static int64_t gpu_rows(const Func *f, const Target *tg, int lane) {
   return s.ok ? 128 : 64;
 }
 
-enum { GPU_TILE_K = 128, SPARE_SMEM = 4096 };
+enum { GPU_TILE_K = 128, SPARE_SMEM = 4096, STREAM_SPARE = 2048, KEY_STEP = 16 };
+
+// Warpgroups that compute: rows of one, registers of a thread that are not
+// its share of scores, weights and sums, registers of all (passes/warps.c).
+enum { GROUP_ROWS = 64, OTHER_REGS = 32 };
+static const int64_t thread_regs[] = {0, 240, 232, 160};
+
+// Registers of a thread with k keys: f32 scores, their 16-bit copies, sums.
+static int64_t regs_of(const Tiles *s, int64_t k) {
+  int64_t scores = s->scores > 1 ? s->scores : 1;
+  return scores * k / 2 + k / 4 + s->sums / 2 + k * s->made / 64 + OTHER_REGS;
+}
+
+// Rows and keys of the largest step that two or three warpgroups hold: keys
+// and values twice, as they stream, queries once. False: not even the least.
+static bool stream_plan(const Tiles *s, const Target *tg, TilePlan *p) {
+  int64_t best = 0;
+  for (int64_t groups = 2; groups <= 3; groups++)
+    for (int64_t k = 2 * KEY_STEP; k <= GPU_TILE_K; k += KEY_STEP) {
+      int64_t rows = groups * GROUP_ROWS;
+      int64_t bytes = rows * s->row_bytes + 2 * k * s->key_bytes + STREAM_SPARE;
+      if (bytes > (int64_t)tg->gpu.smem) break;
+      if (regs_of(s, k) > thread_regs[groups] || rows * k <= best) continue;
+      best = rows * k;
+      p->tile_q = rows;
+      p->tile_k = k;
+    }
+  return best > 0;
+}
 
 // Rows are those of one group of warps; fewer, at the price of slow products,
 // where nothing else fits. Keys: while the scores and their 16-bit copy fit
@@ -289,8 +320,9 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg) {
   Tiles s = {.f = f, .seen = {.arena = &cx->scratch}};
   ir_walk(f->body, measure_tiles, &s);
   int64_t sums = s.sums / 2, need;
+  bool streams = p.tile_q > GROUP_ROWS && stream_plan(&s, tg, &p);
   // Scores, their 16-bit copy; a few values per element that is computed.
-  while (p.tile_k > 32 &&
+  while (!streams && p.tile_k > 32 &&
          sums + p.tile_k * 3 / 4 + p.tile_k * s.made / 64 > 168)
     p.tile_k /= 2;
   for (;;) {
