@@ -272,15 +272,20 @@ static State yielded(Copy *c, const Value *acc) {
   return st;
 }
 
-// Row values that depend on all that was computed from the products.
+static bool is_row(const Func *f, Value v, bool partial) {
+  const Type *t = ir_type(f, v);
+  return t->kind == TK_FRAG && t->slice != SLICE_NONE &&
+         t->dtype == DT_F32 && t->partial == partial;
+}
+
+// What must be done before the products behind are waited for: the sums of
+// threads, which need all that was computed; else whatever rows carry.
 static void pin(Copy *c, const State *st) {
   Value v[MAX_AXES];
-  uint32_t n = 0;
-  for (uint32_t i = 0; i + c->s->nbehind < st->n && n < MAX_AXES; i++) {
-    const Type *t = ir_type(c->s->f, st->v[i]);
-    if (t->kind == TK_FRAG && t->slice != SLICE_NONE && t->dtype == DT_F32)
-      v[n++] = st->v[i];
-  }
+  uint32_t n = 0, own = st->n - c->s->nbehind;
+  for (int parts = 1; parts >= 0 && !n; parts--)
+    for (uint32_t i = 0; i < own && n < MAX_AXES; i++)
+      if (is_row(c->s->f, st->v[i], parts)) v[n++] = st->v[i];
   if (n) ir_op(c->b, OP_PIN, v, n, NULL, 0, NULL, 0, 0);
 }
 
