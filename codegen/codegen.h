@@ -150,6 +150,7 @@ typedef struct CgKernelRecord {
   bool persistent, counter;
   Vec(CgMapRecord) maps;
   uint32_t registers, spill_bytes;   // of a thread; after cg_ptxas
+  bool serialized;                   // ptxas made the products synchronous
 } CgKernelRecord;
 
 typedef Vec(CgKernelRecord) CgKernels;

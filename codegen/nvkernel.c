@@ -90,7 +90,7 @@ typedef struct Need {
   const Func *f;
   uint32_t scratch, instances;
   bool pin, store;
-  const Op *value_form;
+  const Op *value_form, *wide;   // what cannot be printed
 } Need;
 
 // Whether threads of several warps hold parts along an axis.
@@ -131,6 +131,10 @@ static void need_of(void *data, Op *op) {
   w->store |= op->code == OP_TMA_STORE;
   if (op->code == OP_SFILL || op->code == OP_SPUT || op->code == OP_GROUP)
     w->value_form = op;
+  bool warp = threads == 1 || threads == 32;
+  if ((op->code == OP_WGMMA && threads != 128) ||
+      (op->code == OP_CLAIM && !warp))
+    w->wide = op;
   if (op->code != OP_ROLES) return;
   for (uint32_t i = 0; i < op->nregions; i++) {
     int64_t group = ir_attr(op, AT_GROUPS)->list[i];
@@ -281,6 +285,11 @@ void nv_kernel(Nv *n, const char *symbol) {
   if (need.value_form) {
     nv_unsupported(n, need.value_form, "it is in value form (pass 'legal' "
                                        "makes buffers and barriers)");
+    return;
+  }
+  if (need.wide) {
+    nv_unsupported(n, need.wide, "wgmma needs a group of 128 threads, "
+                                 "claim one of 1 or 32");
     return;
   }
   lay_out_block(n);

@@ -103,8 +103,22 @@ static CgKernelRecord *find(CgKernels *all, const char *name, size_t n) {
   return NULL;
 }
 
+// "(C7514) Potential Performance Loss: wgmma.mma_async instructions are
+// serialized due to .. in the function 'k'", "(C7517) warpgroup.wait is
+// injected .. in function 'k'"
+static void read_warning(CgKernels *all, const char *line) {
+  const char *p = strstr(line, "serialized due to");
+  if (!p) p = strstr(line, "warpgroup.wait is injected");
+  const char *name = p ? strstr(p, "function '") : NULL;
+  if (!name) return;
+  name += strlen("function '");
+  CgKernelRecord *k = find(all, name, strcspn(name, "'"));
+  if (k) k->serialized = true;
+}
+
 static void read_line(CgKernels *all, CgKernelRecord **now, const char *line) {
   const char *p = strstr(line, "entry function '");
+  read_warning(all, line);
   if (p) {
     p += strlen("entry function '");
     *now = find(all, p, strcspn(p, "'"));

@@ -230,6 +230,16 @@ static bool check_box(Verifier *v, const Op *op, uint32_t at, const Type *tile) 
   return true;
 }
 
+// A box that TMA can copy.
+static bool check_tma(Verifier *v, const Op *op, uint32_t at, const Type *tile) {
+  if (!check_box(v, op, at, tile)) return false;
+  if (arg_type(v, op, at)->n > 5)
+    return verify_fail(v, op, "the tensor has more than 5 axes");
+  if (tile->layout == LY_ROW && tile->ext[1] > 256)
+    return verify_fail(v, op, "the box has more than 256 columns");
+  return true;
+}
+
 static bool check_sfill(Verifier *v, const Op *op) {
   return check_box(v, op, 0, res_type(v, op));
 }
@@ -237,12 +247,12 @@ static bool check_cp_async(Verifier *v, const Op *op) {
   return check_box(v, op, 1, arg_type(v, op, 0));
 }
 static bool check_tma_load(Verifier *v, const Op *op) {
-  return check_box(v, op, 3, arg_type(v, op, 0));
+  return check_tma(v, op, 3, arg_type(v, op, 0));
 }
 static bool check_tma_store(Verifier *v, const Op *op) {
   if (op->nargs != 2 + arg_type(v, op, 0)->n)
     return verify_fail(v, op, "needs one index per axis of the tensor");
-  return check_box(v, op, 0, arg_type(v, op, 1));
+  return check_tma(v, op, 0, arg_type(v, op, 1));
 }
 
 static bool check_sput(Verifier *v, const Op *op) {
@@ -302,6 +312,30 @@ static bool check_mma(Verifier *v, const Op *op) {
   return true;
 }
 
+// What the instruction takes: one warpgroup, 64 rows a time, swizzled tiles.
+static bool check_wgmma(Verifier *v, const Op *op) {
+  const Type *a = arg_type(v, op, 0), *b = arg_type(v, op, 1);
+  const Type *c = res_type(v, op);
+  bool turned = ir_attr_i(op, AT_TRANS, 0) || ir_attr_i(op, AT_TRANSA, 0);
+  int size = dtype_size(a->dtype);
+  uint32_t k = a->ext[ir_attr_i(op, AT_TRANSA, 0) ? 0 : 1];
+  if (!check_mma(v, op)) return false;
+  // Before roles the instances of group() are warpgroups.
+  if (ir_group_threads(v->f, op) % 128)
+    return verify_fail(v, op, "needs warpgroups of 128 threads");
+  if (!dtype_is_float(a->dtype) || size > 4 || a->dtype == DT_F32)
+    return verify_fail(v, op, "no such product of %s", dtype_name(a->dtype));
+  if (turned && size != 2)
+    return verify_fail(v, op, "only 16-bit operands can be transposed");
+  if (c->ext[0] % 64 || c->ext[1] % 8 || k * (uint32_t)size % 32)
+    return verify_fail(v, op, "rows are 64s, columns 8s, k steps 32 bytes");
+  if (b->layout == LY_ROW || a->layout == LY_ROW)
+    return verify_fail(v, op, "shared operands are swizzled");
+  if (a->kind == TK_FRAG && size != 2)
+    return verify_fail(v, op, "a fragment operand has 16 bits");
+  return true;
+}
+
 static bool check_wait(Verifier *v, const Op *op) {
   bool ok = op->nres == op->nargs;
   for (uint32_t i = 0; ok && i < op->nres; i++)
@@ -325,7 +359,7 @@ static CheckFn *const checks[OP_COUNT] = {
   [OP_SGET] = check_scalar,       [OP_SSET] = check_scalar,
   [OP_SSTORE] = check_sload,      [OP_CP_ASYNC] = check_cp_async,
   [OP_TMA_LOAD] = check_tma_load, [OP_TMA_STORE] = check_tma_store,
-  [OP_MMA] = check_mma,           [OP_WGMMA] = check_mma,
+  [OP_MMA] = check_mma,           [OP_WGMMA] = check_wgmma,
   [OP_WG_WAIT] = check_wait,
 };
 

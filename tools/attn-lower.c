@@ -57,8 +57,8 @@ static void put_kernel(const CgKernelRecord *k, Buf *out) {
     buf_char(out, '\n');
   }
   if (k->registers)
-    buf_printf(out, "  registers %u, spilled bytes %u\n", k->registers,
-               k->spill_bytes);
+    buf_printf(out, "  registers %u, spilled bytes %u%s\n", k->registers,
+               k->spill_bytes, k->serialized ? ", products serialized" : "");
 }
 
 static bool code(Ctx *cx, const char *emit, const Module *m, Buf *out) {
