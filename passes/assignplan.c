@@ -87,7 +87,15 @@ bool is_nonneg(const Assign *as, Value v) {
 }
 
 // ---------------------------------------------------------------- lanes
-// The last axis of the value with the most axes: its memory runs along it.
+// Where memory runs: the last axis, but rather one of vectors than the steps
+// of a chunk, which are numbered behind them.
+static uint32_t running(const Assign *as, const Type *t) {
+  for (uint32_t i = t->n; i-- > 0;)
+    if (as->f->axes.at[t->axis[i]].role != AX_STEP) return i;
+  return t->n - 1;
+}
+
+// The axis of the value with the most axes that its memory runs along.
 static int widest_last(const Assign *as, const Value *v, uint32_t n,
                        const Type *res, Dim *size) {
   int best = -1;
@@ -95,12 +103,13 @@ static int widest_last(const Assign *as, const Value *v, uint32_t n,
   for (uint32_t i = 0; i < n; i++) {
     const Type *t = ir_type(as->f, v[i]);
     if (t->kind != TK_ELEM || t->n == 0 || t->n < most) continue;
-    int last = (int)t->axis[t->n - 1];
+    uint32_t at = running(as, t);
+    int last = (int)t->axis[at];
     bool in_res = res && type_has_axis(res, (uint32_t)last);
     if (t->n == most && !in_res) continue;
     best = last;
     most = t->n;
-    *size = t->size[t->n - 1];
+    *size = t->size[at];
   }
   return best;
 }
@@ -166,8 +175,9 @@ int lane_of(const Assign *as, const Op *op, Dim *size) {
   }
   const Type *res = op->nres ? ir_type(as->f, op->res[0]) : NULL;
   if (op->code == OP_DOT && is_matrix_product(as, op)) {
-    *size = res->size[res->n - 1];
-    return (int)res->axis[res->n - 1];
+    uint32_t at = running(as, res);
+    *size = res->size[at];
+    return (int)res->axis[at];
   }
   uint32_t n = op->code == OP_DOT ? 2 : op->nargs;
   return widest_last(as, op->args, n, res, size);

@@ -320,6 +320,11 @@ bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   }
   s.chunk = step_choose(&s);
   const Axis *a = &t->from->axes.at[s.axis];
+  if (s.chunk > 1)
+    ctx_remark(t->cx, "%s: chunks of %lld steps, what is left step by step",
+               t->from->name, (long long)s.chunk);
+  else
+    ctx_remark(t->cx, "%s: one step after the other", t->from->name);
   s.end = end_of(&s, b, m);
   Value state[2 * MAX_WALK];
   for (uint32_t i = 0; i < carried(&s); i++) state[i] = initial(&s, b, i, m);

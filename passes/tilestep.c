@@ -1,6 +1,8 @@
 // The equations of one chunk of a recurrence (see tilechunk.c).
 #include "passes/tilestep.h"
 
+#include "ir/target.h"
+
 #include <math.h>
 
 enum {
@@ -22,10 +24,25 @@ static bool can_chunk(const Affine *a) {
   return true;
 }
 
+// Measured (docs/performance.md). A CPU does one step nearly at its peak, so
+// that chunks only pay where they save work: long chunks have more, and a
+// solution of equations costs what the chunk saves. Decays per row are dear:
+// step by step they are computed anew for every panel of columns.
+enum { CHUNK_CPU = 16, CHUNK_GPU = 64 };
+
 int64_t step_choose(const Steps *s) {
-  for (uint32_t i = 0; i < s->n; i++)
-    if (!can_chunk(&s->affine[i])) return 1;
-  return s->t->plan.chunk ? s->t->plan.chunk : 1;
+  bool erases = false, rows = false;
+  for (uint32_t i = 0; i < s->n; i++) {
+    const Affine *a = &s->affine[i];
+    if (!can_chunk(a)) return 1;
+    erases |= step_erases(a);
+    rows |= a->decay &&
+            type_has_axis(ir_type(s->t->from, a->decay), a->row);
+  }
+  if (s->t->plan.chunk) return s->t->plan.chunk;
+  const char *target = s->t->to->mod->target;
+  if (target && target_is_gpu(target)) return CHUNK_GPU;
+  return erases && !rows ? 1 : CHUNK_CPU;
 }
 
 // ---------------------------------------------------------------- helpers
