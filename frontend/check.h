@@ -105,7 +105,8 @@ Sym *fe_ragged_by(const Decl *d, Dim extent, bool *offsets);
 // exclusive = true of a scan.
 bool fe_exclusive(const Expr *scan);
 
-// `state M = S0[b, h]` of an inout S0: that parameter; else NULL.
+// `state M = S0[b, h]`, `S0[slot[b], h]` of an inout S0: that parameter; else
+// NULL.
 const Param *fe_state_inout(const Decl *d, const Stmt *state);
 
 // Checks `prog` again with its dtype generics bound as in `binds`.

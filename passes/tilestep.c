@@ -24,25 +24,19 @@ static bool can_chunk(const Affine *a) {
   return true;
 }
 
-// Measured (docs/performance.md). A CPU does one step nearly at its peak, so
-// that chunks only pay where they save work: long chunks have more, and a
-// solution of equations costs what the chunk saves. Decays per row are dear:
-// step by step they are computed anew for every panel of columns.
-enum { CHUNK_CPU = 16, CHUNK_GPU = 64 };
+// Measured (docs/performance.md): a CPU does single steps at two thirds of its
+// peak, so short chunks are best there, they add the least work. GPU code
+// makes chunks only when asked to, and has no triangular inverse yet.
+enum { CHUNK = 16 };
 
 int64_t step_choose(const Steps *s) {
-  bool erases = false, rows = false;
-  for (uint32_t i = 0; i < s->n; i++) {
-    const Affine *a = &s->affine[i];
-    if (!can_chunk(a)) return 1;
-    erases |= step_erases(a);
-    rows |= a->decay &&
-            type_has_axis(ir_type(s->t->from, a->decay), a->row);
-  }
-  if (s->t->plan.chunk) return s->t->plan.chunk;
   const char *target = s->t->to->mod->target;
-  if (target && target_is_gpu(target)) return CHUNK_GPU;
-  return erases && !rows ? 1 : CHUNK_CPU;
+  bool gpu = target && target_is_gpu(target);
+  for (uint32_t i = 0; i < s->n; i++)
+    if (!can_chunk(&s->affine[i]) || (gpu && step_erases(&s->affine[i])))
+      return 1;
+  if (s->t->plan.chunk) return s->t->plan.chunk;
+  return gpu ? 1 : CHUNK;
 }
 
 // ---------------------------------------------------------------- helpers
