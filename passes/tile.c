@@ -82,6 +82,19 @@ static void make_coords(Tiler *t, Builder *b) {
   }
 }
 
+// Makes what op needs and stands in front of its loop: values that vary with
+// the loop's axis had to wait for it.
+static bool demand(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    Value v = op->args[i];
+    const Op *def = ir_def(t->from, v);
+    bool made = v < m->n && m->to[v];
+    if (made || !def || ir_type(t->from, v)->kind != TK_ELEM) continue;
+    if (!tile_op(t, b, def, m)) return false;
+  }
+  return true;
+}
+
 // `recur` -> `for` over the step axis, states carried. Steps outside the
 // axis' domain leave the states as they are and store nothing.
 static bool tile_recur(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
@@ -118,6 +131,7 @@ static bool tile_recur(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   Builder lb = {.fn = t->to, .region = body, .span = op->span};
   if (!tile_region(t, &lb, op->regions[0], &in)) return false;
   const Op *y = region_yield(op->regions[0]);
+  if (!demand(t, &lb, y, &in)) return false;
   Value *out = NEWN(m->arena, Value, n + 1);
   for (uint32_t i = 0; i < n; i++) {
     out[i] = vmap_get(&in, y->args[i]);
@@ -135,6 +149,7 @@ static bool tile_store(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   bool masked = ir_attr_i(op, AT_MASKED, 0);
   uint32_t n = op->nargs - masked;
   if (t->share == SHARE_PART && !t->whole) return true;
+  if (!demand(t, b, op, m)) return false;
   Value *args = NEWN(m->arena, Value, op->nargs + 1);
   for (uint32_t i = 0; i < op->nargs; i++) args[i] = vmap_get(m, op->args[i]);
   Value mask = masked ? args[n] : 0;
@@ -215,6 +230,7 @@ bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   default:
     if (waits_for_loop(t, op)) return true;
     if (op->code == OP_CONST) return tile_constant(t, b, op, m);
+    if (!demand(t, b, op, m)) return false;
     b->span = op->span;
     Op *c = ir_clone(b, t->from, op, m, NULL);
     ir_del_attr(c, AT_NOTE);
