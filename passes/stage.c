@@ -105,11 +105,24 @@ static bool find_behind(const Stage *s, Op *mma, Behind *b) {
          !s->carried[mma->args[1]];
 }
 
+// The operands lie in registers or in tiles copied from memory. A computed tile
+// (sput) gets its buffer from legal, which knows products as finished ops: it
+// would lend the buffer on while an asynchronous product still reads it.
+static bool is_streamed(const Stage *s, const Op *mma) {
+  for (uint32_t i = 0; i < 2; i++) {
+    const Op *def = ir_def(s->f, mma->args[i]);
+    if (ir_type(s->f, mma->args[i])->kind != TK_SMEM) continue;
+    if (!def || def->code != OP_SFILL) return false;
+  }
+  return true;
+}
+
 static bool classify(Stage *s) {
   find_carried(s);
   for (Op *op = s->body->first; op; op = op->next) {
     if (op->code != OP_MMA) continue;
     if (s->nahead == MAX_PRODUCTS || s->nbehind == MAX_PRODUCTS) return false;
+    if (!is_streamed(s, op)) return false;
     if (!op_carried(s, op) && starts_at_zero(s, op))
       s->ahead[s->nahead++] = op;
     else if (find_behind(s, op, &s->behind[s->nbehind]))
