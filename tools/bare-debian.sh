@@ -5,11 +5,18 @@
 # `user` repeats both commands as a user who is not root, with all packages
 # there. Each step is timed: quickstart has 5 minutes, test 20. The chroot stays
 # in FOLDER (default: a new temporary folder) and is used again if it is there.
-# MIRROR is the Debian mirror.
+# MIRROR is the address of a Debian mirror (default: this machine's).
 set -euo pipefail
 . "$(dirname "$0")/setup.sh"
 
-MIRROR=${MIRROR:-http://deb.debian.org/debian}
+# The first address in apt's lists that ends in /debian.
+this_mirror() {
+  cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
+    grep -oE 'https?://[^ ]*/debian/?( |$)' | head -1 | tr -d ' ' | sed 's|/$||'
+}
+
+MIRROR=${MIRROR:-$(this_mirror)}
+[ -n "$MIRROR" ] || { echo "set MIRROR to a Debian mirror" >&2; exit 2; }
 dir=${1:-$(mktemp -d)}
 shift || true
 steps=("$@")

@@ -36,7 +36,8 @@ unknown_packages() {
 apt knows no package ${need[*]}.
 Debian has LLVM 22 from release 12 on, there in the security suite. If a line
 like this is missing in /etc/apt/sources.list, add it and run this again:
-  deb http://deb.debian.org/debian-security $release-security main
+  deb MIRROR-security $release-security main
+where MIRROR is the address in the file's other lines, .../debian
 TEXT
   return 1
 }
