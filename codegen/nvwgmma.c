@@ -1,7 +1,7 @@
 // wgmma: one block of inline assembly per chain along k, accumulators tied,
 // waits that pass the accumulators through. The rules that keep ptxas from
 // serializing: docs/gpu.md, "wgmma".
-#include "codegen/nv.h"
+#include "codegen/gpu.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -20,7 +20,10 @@ static const Target gpus[] = {
             gbs, tf, llvm, llvm_features)                                  \
   {.name = target, .kind = TARGET_GPU, .isa = target, .cpu = llvm,         \
    .features = llvm_features,                                              \
-   .gpu = {number, a, smem_bytes, registers, multiprocessors, kib, gbs, tf}},
+   .gpu = {.vendor = VENDOR_NVIDIA, .wave = 32, .acc = LY_ACC, .rows = 16,  \
+           .cols = 16, .cc = number, .arch = a, .smem = smem_bytes,         \
+           .regs = registers, .sms = multiprocessors, .l2 = kib,            \
+           .bandwidth = gbs, .tflops = tf}},
 #include "ir/targets.def"
 };
 

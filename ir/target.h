@@ -2,13 +2,21 @@
 #ifndef ATTNC_IR_TARGET_H
 #define ATTNC_IR_TARGET_H
 
+#include "ir/ir.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
 typedef enum TargetKind { TARGET_CPU, TARGET_GPU } TargetKind;
 
+typedef enum GpuMaker { VENDOR_NVIDIA, VENDOR_AMD } GpuMaker;
+
 // Facts of a GPU; rows GPU(..) of targets.def.
 typedef struct GpuFacts {
+  GpuMaker vendor;
+  uint32_t wave;           // threads of a warp
+  LayoutId acc;            // of the sums of matrix products
+  uint32_t rows, cols;     // of such a product: of a warp, multiples of
   uint32_t cc;             // 90
   bool arch;               // sm_90a: tensor memory accelerator, wgmma, setmaxnreg
   uint32_t smem;           // bytes a CTA may use

@@ -1,19 +1,7 @@
-// Which function prints which op of a GPU program.
-#include "codegen/nv.h"
-
-#include <assert.h>
+// Which function prints which op of a GPU program; scalars of a launch.
+#include "codegen/gpu.h"
 
 // ---------------------------------------------------------------- scalars
-static void special(Nv *n, const Op *op, const char *name) {
-  n->g->val[op->res[0]] = nv_call(n, name, NULL, 0);
-}
-static void nv_cta(Nv *n, const Op *op) {
-  special(n, op, "llvm.nvvm.read.ptx.sreg.ctaid.x");
-}
-static void nv_nctas(Nv *n, const Op *op) {
-  special(n, op, "llvm.nvvm.read.ptx.sreg.nctaid.x");
-}
-
 // A 64-bit field of the parameter block as the op's result type.
 static void field(Nv *n, const Op *op, uint64_t at) {
   V v = nv_param(n, at, LLVMInt64TypeInContext(n->g->lc));
@@ -70,19 +58,21 @@ static void nv_claim(Nv *n, const Op *op) {
     nv_end(n, end);
     old = LLVMBuildPhi(g->b, i32, "");
     LLVMAddIncoming(old, in, at, 2);
-    V a[4] = {nv_i32(n, -1), old, nv_i32(n, 0), nv_i32(n, 31)};
-    old = nv_call(n, "llvm.nvvm.shfl.sync.idx.i32", a, 4);
+    old = n->vendor->first_lane(n, old);
   }
-  V ctas = nv_call(n, "llvm.nvvm.read.ptx.sreg.nctaid.x", NULL, 0);
-  g->val[op->res[0]] = e_iadd(g, old, ctas);
+  g->val[op->res[0]] = e_iadd(g, old, n->vendor->ctas(n));
 }
 
-// ptxas knows the result of redux to be uniform (not that of shfl).
+static void nv_cta(Nv *n, const Op *op) {
+  n->g->val[op->res[0]] = n->vendor->cta(n);
+}
+static void nv_nctas(Nv *n, const Op *op) {
+  n->g->val[op->res[0]] = n->vendor->ctas(n);
+}
+
 static void nv_uniform(Nv *n, const Op *op) {
-  V x = nv_arg(n, op, 0), a[2] = {x, nv_i32(n, -1)};
-  bool one = n->grp.threads == 1;
-  n->g->val[op->res[0]] =
-      one ? x : nv_call(n, "llvm.nvvm.redux.sync.max", a, 2);
+  V x = nv_arg(n, op, 0);
+  n->g->val[op->res[0]] = n->grp.threads == 1 ? x : n->vendor->uniform(n, x);
 }
 
 // Allocated before anything is printed.
@@ -101,43 +91,39 @@ static void nv_value_form(Nv *n, const Op *op) {
 
 // ---------------------------------------------------------------- table
 static NvEmit *const table[OP_COUNT] = {
-    [OP_CONST] = nv_const,         [OP_DIM] = nv_dim,
-    [OP_GIVEN] = nv_given,         [OP_TSHAPE] = nv_tshape,
-    [OP_TSTRIDE] = nv_tshape,      [OP_SPLAT] = nv_splat,
-    [OP_FOR] = nv_for,             [OP_IF] = nv_branch,
-    [OP_WHILE] = nv_while,         [OP_SGET] = nv_sget,
-    [OP_SSET] = nv_sset,           [OP_LAUNCH] = nv_nothing,      [OP_ROLES] = nv_roles,
-    [OP_GROUP] = nv_value_form,    [OP_TASK] = nv_cta,
-    [OP_NTASKS] = nv_ntasks,       [OP_CTA] = nv_cta,
-    [OP_NCTAS] = nv_nctas,         [OP_CLAIM] = nv_claim,
-    [OP_UNIFORM] = nv_uniform,     [OP_COORD] = nv_coordinates,
-    [OP_BCAST] = nv_bcast,         [OP_FREDUCE] = nv_freduce,
-    [OP_FCOMBINE] = nv_fcombine,   [OP_FSCAN] = nv_fscan,
-    [OP_RELAYOUT] = nv_relayout,   [OP_VOTE] = nv_vote,
-    [OP_PIN] = nv_pin,             [OP_GLOAD] = nv_gload,
-    [OP_GSTORE] = nv_gstore,       [OP_SFILL] = nv_value_form,
-    [OP_SPUT] = nv_value_form,     [OP_SALLOC] = nv_nothing,
-    [OP_SLOT] = nv_slot,           [OP_SLOAD] = nv_sload,
-    [OP_SSTORE] = nv_sstore,       [OP_CP_ASYNC] = nv_cp_async,
-    [OP_CP_COMMIT] = nv_cp_commit, [OP_CP_WAIT] = nv_cp_wait,
-    [OP_TMA_LOAD] = nv_tma_load,   [OP_TMA_STORE] = nv_tma_store,
-    [OP_TMA_COMMIT] = nv_tma_commit, [OP_TMA_WAIT] = nv_tma_wait,
-    [OP_MBAR] = nv_nothing,        [OP_MBAR_WAIT] = nv_mbar_wait,
-    [OP_MBAR_ARRIVE] = nv_mbar_arrive, [OP_MBAR_EXPECT] = nv_mbar_expect,
-    [OP_BAR_SYNC] = nv_bar_sync,   [OP_BAR_ARRIVE] = nv_bar_arrive,
-    [OP_GSYNC] = nv_gsync,         [OP_FENCE_ASYNC] = nv_fence_async,
-    [OP_MMA] = nv_mma,             [OP_WGMMA] = nv_wgmma,
-    [OP_WG_FENCE] = nv_wg_fence,   [OP_WG_COMMIT] = nv_wg_commit,
-    [OP_WG_WAIT] = nv_wg_wait,
+    [OP_CONST] = nv_const,       [OP_DIM] = nv_dim,
+    [OP_GIVEN] = nv_given,       [OP_TSHAPE] = nv_tshape,
+    [OP_TSTRIDE] = nv_tshape,    [OP_SPLAT] = nv_splat,
+    [OP_FOR] = nv_for,           [OP_IF] = nv_branch,
+    [OP_WHILE] = nv_while,       [OP_SGET] = nv_sget,
+    [OP_SSET] = nv_sset,         [OP_LAUNCH] = nv_nothing,
+    [OP_GROUP] = nv_value_form,  [OP_TASK] = nv_cta,
+    [OP_NTASKS] = nv_ntasks,     [OP_CTA] = nv_cta,
+    [OP_NCTAS] = nv_nctas,       [OP_CLAIM] = nv_claim,
+    [OP_UNIFORM] = nv_uniform,   [OP_COORD] = nv_coordinates,
+    [OP_BCAST] = nv_bcast,       [OP_FREDUCE] = nv_freduce,
+    [OP_FCOMBINE] = nv_fcombine, [OP_FSCAN] = nv_fscan,
+    [OP_RELAYOUT] = nv_relayout, [OP_VOTE] = nv_vote,
+    [OP_GLOAD] = nv_gload,       [OP_GSTORE] = nv_gstore,
+    [OP_SFILL] = nv_value_form,  [OP_SPUT] = nv_value_form,
+    [OP_SALLOC] = nv_nothing,    [OP_SLOT] = nv_slot,
+    [OP_SLOAD] = nv_sload,       [OP_SSTORE] = nv_sstore,
+    [OP_CP_ASYNC] = nv_cp_async, [OP_GSYNC] = nv_gsync,
+    [OP_MMA] = nv_mma,
 };
 
 void nv_op(Nv *n, const Op *op) {
   if (n->g->failed) return;
-  if (table[op->code]) {
-    table[op->code](n, op);
+  NvEmit *emit = n->vendor->ops[op->code];
+  if (!emit) emit = table[op->code];
+  if (emit) {
+    emit(n, op);
     return;
   }
-  assert(op_info(op->code)->flags & OPF_ELEM);
+  if (!(op_info(op->code)->flags & OPF_ELEM)) {
+    nv_unsupported(n, op, "its target has no such operation");
+    return;
+  }
   nv_elementwise(n, op);
 }
 

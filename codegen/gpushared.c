@@ -1,6 +1,6 @@
 // Shared memory: addresses in tiles, fragments to and from tiles, the group's
 // barrier and scratch, scans and changes of layout.
-#include "codegen/nv.h"
+#include "codegen/gpu.h"
 
 #include <assert.h>
 
@@ -60,22 +60,12 @@ V nv_element(Nv *n, Tile s, const Type *t, V row, V col) {
 
 // ---------------------------------------------------------------- group
 void nv_sync(Nv *n) {
-  Group *r = &n->grp;
-  if (r->threads == 1) return;
-  if (r->threads == 32) {
-    V all = nv_i32(n, -1);
-    nv_call(n, "llvm.nvvm.bar.warp.sync", &all, 1);
-    return;
-  }
-  if (!r->team) {
-    V zero = nv_i32(n, 0);
-    nv_call(n, "llvm.nvvm.barrier.cta.sync.aligned.all", &zero, 1);
-    return;
-  }
-  V id = nv_i32(n, r->barrier);
-  if (r->instances > 1) id = nv_add(n, id, r->instance);
-  V a[2] = {id, nv_i32(n, r->threads)};
-  nv_call(n, "llvm.nvvm.barrier.cta.sync.aligned.count", a, 2);
+  if (n->grp.threads > 1) n->vendor->sync(n);
+}
+
+void nv_gsync(Nv *n, const Op *op) {
+  (void)op;
+  nv_sync(n);
 }
 
 V nv_scratch(Nv *n, uint32_t bytes) {
@@ -114,32 +104,9 @@ static LLVMTypeRef in_memory(Nv *n, DType t, uint32_t k) {
   return k > 1 ? LLVMVectorType(e, k) : e;
 }
 
-// stmatrix: four 8 x 8 blocks of 16-bit elements a warp. Registers are those
-// of an `acc` fragment; lane l has the address of row l % 16, chunk l / 16.
-static bool store_matrices(Nv *n, Tile s, const Type *t, const Frag *f) {
-  Cg *g = n->g;
-  if (t->layout == LY_ROW || f->per != 2 || dtype_size(f->dtype) != 2 ||
-      n->gpu.cc < 90 || t->ext[1] % 16 || n->grp.threads < 32 ||
-      t->ext[0] % (n->grp.threads / 2))
-    return false;
-  uint32_t blocks = t->ext[1] / 8, rows = n->grp.threads / 2;
-  V lane = n->grp.lane, bit = e_shr(g, lane, 4);
-  V row = nv_add(n, nv_mul(n, n->grp.warp, 16), e_and(g, lane, nv_i32(n, 15)));
-  for (uint32_t i = 0; i < t->ext[0] / rows; i++)
-    for (uint32_t j = 0; j < blocks; j += 2) {
-      V a[5] = {nv_chunk(n, s, t, nv_add(n, row, nv_i32(n, i * rows)), j, bit)};
-      for (uint32_t k = 0; k < 4; k++)
-        a[1 + k] = f->w[i * 2 * blocks + 2 * j + k];
-      LLVMTypeRef p3 = LLVMPointerTypeInContext(g->lc, 3);
-      nv_call_over(n, "llvm.nvvm.stmatrix.sync.aligned.m8n8.x4.b16", p3, a, 5);
-    }
-  return true;
-}
-
 void nv_store_frag(Nv *n, Tile s, const Type *t, const Frag *f) {
   Cg *g = n->g;
-  bool acc = f->map.reg[0].size == 2 && f->map.reg[1].axis == AXIS_ROW;
-  if (acc && store_matrices(n, s, t, f)) return;
+  if (n->vendor->store_tile(n, s, t, f)) return;
   uint32_t k = access_elems(&f->map, f->dtype);
   for (uint32_t i = 0; i < f->map.regs; i += k) {
     LLVMTypeRef mt = in_memory(n, f->dtype, k), e = cg_memory(g, f->dtype);

@@ -1,8 +1,6 @@
 // Tensors in device memory: gload and gstore of scalars and fragments. Every
-// access is predicated by its bounds, as one instruction each.
-#include "codegen/nv.h"
-
-#include <stdio.h>
+// access is predicated by its bounds.
+#include "codegen/gpu.h"
 
 // The part of an address that one index gives, and whether it is in range.
 typedef struct Part {
@@ -94,28 +92,14 @@ static Part place(Nv *n, const Access *a, const FragMap *whole, uint32_t reg) {
 }
 
 // ---------------------------------------------------------------- instructions
-typedef struct Form {
-  const char *type, *reg, *zero;   // PTX type, constraint, zero
-  uint32_t bits;
-} Form;
-
-static Form form_of(DType t) {
-  switch (dtype_size(t)) {
-  case 1:
-    return (Form){"u8", "h", "0", 16};   // bytes travel in 16-bit registers
-  case 2:
-    return (Form){"b16", "h", "0", 16};
-  case 4:
-    return (Form){"b32", "r", "0", 32};
-  default:
-    return (Form){"b64", "l", "0", 64};
-  }
+// Bytes travel in 16-bit registers.
+static uint32_t bits_of(DType t) {
+  return dtype_size(t) == 1 ? 16 : 8 * (uint32_t)dtype_size(t);
 }
 
 static V to_bits(Nv *n, V v, DType t) {
   Cg *g = n->g;
-  uint32_t bits = form_of(t).bits;
-  LLVMTypeRef want = LLVMIntTypeInContext(g->lc, bits);
+  LLVMTypeRef want = LLVMIntTypeInContext(g->lc, bits_of(t));
   if (t == DT_F32 || t == DT_TF32 || t == DT_F64)
     return LLVMBuildBitCast(g->b, v, want, "");
   return dtype_size(t) == 1 ? LLVMBuildZExt(g->b, v, want, "") : v;
@@ -131,28 +115,12 @@ static V from_bits(Nv *n, V v, DType t) {
 }
 
 static V load(Nv *n, Part p, DType t) {
-  Cg *g = n->g;
-  Form f = form_of(t);
-  char text[200], cons[40];
-  snprintf(text, sizeof text,
-           "{\n.reg .pred p;\nsetp.ne.b32 p, $2, 0;\nmov.b%u $0, %s;\n"
-           "@p ld.global.%s $0, [$1];\n}", f.bits, f.zero, f.type);
-  snprintf(cons, sizeof cons, "=&%s,l,r,~{memory}", f.reg);
-  V a[2] = {p.off, LLVMBuildZExt(g->b, p.ok, nv_i32t(n), "")};
-  V v = nv_asm(n, LLVMIntTypeInContext(g->lc, f.bits), text, cons, a, 2);
+  V v = n->vendor->load(n, p.off, p.ok, (uint32_t)dtype_size(t));
   return from_bits(n, v, t);
 }
 
 static void store(Nv *n, Part p, V v, DType t) {
-  Cg *g = n->g;
-  Form f = form_of(t);
-  char text[200], cons[40];
-  snprintf(text, sizeof text,
-           "{\n.reg .pred p;\nsetp.ne.b32 p, $2, 0;\n"
-           "@p st.global.%s [$0], $1;\n}", f.type);
-  snprintf(cons, sizeof cons, "l,%s,r,~{memory}", f.reg);
-  V a[3] = {p.off, to_bits(n, v, t), LLVMBuildZExt(g->b, p.ok, nv_i32t(n), "")};
-  nv_asm(n, LLVMVoidTypeInContext(g->lc), text, cons, a, 3);
+  n->vendor->store(n, p.off, p.ok, to_bits(n, v, t), (uint32_t)dtype_size(t));
 }
 
 // ---------------------------------------------------------------- ops

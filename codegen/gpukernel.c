@@ -1,11 +1,8 @@
 // One kernel: parameters, shared memory, threads, the function's body.
-#include "codegen/nv.h"
+#include "codegen/gpu.h"
 #include "runtime/attn_abi.h"
 
 #include <assert.h>
-#include <stdio.h>
-
-enum { PTX_KERNEL = 71 };      // LLVM's calling convention
 
 // ---------------------------------------------------------------- parameters
 // Offsets of the parameter block (runtime/attn_abi.h).
@@ -88,47 +85,50 @@ static uint32_t tile_bytes(const Type *t) {
 // What code generation itself needs for an op, in bytes per group.
 typedef struct Need {
   const Func *f;
+  const GpuFacts *gpu;
   uint32_t scratch, instances;
-  bool pin, store;
+  bool pin;
   const Op *value_form, *wide;   // what cannot be printed
 } Need;
 
 // Whether threads of several warps hold parts along an axis.
-static bool spans_warps(const Type *t, uint32_t threads, uint32_t axis) {
+static bool spans_warps(const Need *w, const Type *t, uint32_t threads,
+                        uint32_t axis) {
   FragMap m;
   uint32_t unit = 1;
-  if (t->slice) return t->layout != LY_ACC || t->slice == SLICE_COL;
+  if (t->slice) return t->layout != w->gpu->acc || t->slice == SLICE_COL;
   frag_map(t, threads, &m);
   for (uint32_t i = 0; i < m.nthr; i++) {
     unit *= m.thr[i].size;
-    if (m.thr[i].axis == axis && unit > 32) return true;
+    if (m.thr[i].axis == axis && unit > w->gpu->wave) return true;
   }
   return false;
 }
 
-static bool joins_warps(const Op *op, const Type *x, uint32_t threads) {
+static bool joins_warps(const Need *w, const Op *op, const Type *x,
+                        uint32_t threads) {
   uint32_t axis = (uint32_t)ir_attr_i(op, AT_POS, 0);
-  if (threads <= 32) return false;
+  if (threads <= w->gpu->wave) return false;
   if (op->code == OP_VOTE) return !ir_attr_i(op, AT_WARP, 0);
   if (op->code == OP_FREDUCE && x->slice) return true;
   return (op->code == OP_FCOMBINE || op->code == OP_FREDUCE) &&
-         spans_warps(x, threads, axis);
+         spans_warps(w, x, threads, axis);
 }
 
 static void need_of(void *data, Op *op) {
   Need *w = data;
   uint32_t threads = ir_group_threads(w->f, op), bytes = 0;
   const Type *x = op->nargs ? ir_type(w->f, op->args[0]) : NULL;
-  if (joins_warps(op, x, threads)) bytes = 8 * threads;
+  if (joins_warps(w, op, x, threads)) bytes = 8 * threads;
   if (op->code == OP_RELAYOUT || op->code == OP_FSCAN) bytes = tile_bytes(x);
   if (op->code == OP_FSCAN) bytes += 8 * (x->ext[0] + x->ext[1]);
   if (op->code == OP_MMA && x->kind == TK_FRAG &&
-      (dtype_size(x->dtype) != 2 || x->ext[0] % (threads / 2) ||
-       x->ext[1] % 16 || ir_type(w->f, op->res[0])->ext[1] % 16))
+      (dtype_size(x->dtype) != 2 ||
+       x->ext[0] % (threads / w->gpu->wave * w->gpu->rows) ||
+       x->ext[1] % 16 || ir_type(w->f, op->res[0])->ext[1] % w->gpu->cols))
     bytes = tile_bytes(x);
   if (bytes > w->scratch) w->scratch = bytes;
   w->pin |= op->code == OP_PIN;
-  w->store |= op->code == OP_TMA_STORE;
   if (op->code == OP_SFILL || op->code == OP_SPUT || op->code == OP_GROUP)
     w->value_form = op;
   bool warp = threads == 1 || threads == 32;
@@ -153,95 +153,15 @@ static void place_shared(Nv *n, const Need *w) {
   n->out->shared_bytes = n->pin_at + (w->pin ? 4 * n->out->threads : 0);
 }
 
-// ---------------------------------------------------------------- entry
-static V shared_base(Nv *n) {
-  Cg *g = n->g;
-  V v = LLVMGetNamedGlobal(g->mod, "shared");
-  if (v) return v;
-  LLVMTypeRef t = LLVMArrayType2(LLVMInt8TypeInContext(g->lc), 0);
-  v = LLVMAddGlobalInAddressSpace(g->mod, t, "shared", 3);
-  LLVMSetAlignment(v, 1024);
-  LLVMSetLinkage(v, LLVMExternalLinkage);
-  return v;
-}
-
-static void thread_ids(Nv *n) {
-  Cg *g = n->g;
-  V zero = nv_i32(n, 0);
-  n->tid = nv_call(n, "llvm.nvvm.read.ptx.sreg.tid.x", NULL, 0);
-  n->lane = e_and(g, n->tid, nv_i32(n, 31));
-  // The broadcast tells ptxas that the number of the warp is uniform in it.
-  V a[4] = {nv_i32(n, -1), e_shr(g, n->tid, 5), zero, nv_i32(n, 31)};
-  n->warp = nv_call(n, "llvm.nvvm.shfl.sync.idx.i32", a, 4);
-  n->grp = (Group){.threads = n->out->threads, .tid = n->tid, .warp = n->warp,
-                   .lane = n->lane, .instance = zero, .instances = 1,
-                   .first = e_icmp(g, LLVMIntEQ, n->tid, zero)};
-}
-
-// The address field of matrix descriptors for the first shared byte.
-static void descriptor_base(Nv *n) {
-  Cg *g = n->g;
-  V a = LLVMBuildPtrToInt(g->b, n->smem, LLVMInt64TypeInContext(g->lc), "");
-  n->desc0 = e_shr(g, e_and(g, a, nv_i64(n, 0x3ffff)), 4);
-}
-
-static void init_barriers(Nv *n) {
-  bool any = false;
-  for (const Op *op = n->f->body->first; op; op = op->next)
-    any |= op->code == OP_MBAR;
-  if (!any) return;
-  LLVMBasicBlockRef end = nv_if(n, n->grp.first);
-  for (const Op *op = n->f->body->first; op; op = op->next) {
-    if (op->code != OP_MBAR) continue;
-    for (uint32_t i = 0; i < nv_res_type(n, op)->n; i++) {
-      V at = nv_i32(n, n->tile[op->res[0]].base + 8 * i);
-      V a[2] = {nv_shared(n, at), nv_i32(n, ir_attr_i(op, AT_ARRIVALS, 1))};
-      nv_call(n, "llvm.nvvm.mbarrier.init.shared", a, 2);
-    }
-  }
-  nv_call(n, "llvm.nvvm.fence.mbarrier_init.release.cluster", NULL, 0);
-  nv_end(n, end);
-  nv_sync(n);
-}
-
-static void string_attr(Nv *n, unsigned at, const char *k, const char *v) {
-  LLVMAddAttributeAtIndex(
-      n->g->llfn, at,
-      LLVMCreateStringAttribute(n->g->lc, k, (unsigned)strlen(k), v,
-                                (unsigned)strlen(v)));
-}
-
-static void declare(Nv *n, const char *symbol) {
-  Cg *g = n->g;
-  char text[24];
-  LLVMTypeRef p = cg_ptr(g), i8 = LLVMInt8TypeInContext(g->lc);
-  LLVMTypeRef t = LLVMFunctionType(LLVMVoidTypeInContext(g->lc), &p, 1, 0);
-  g->llfn = LLVMAddFunction(g->mod, symbol, t);
-  LLVMSetFunctionCallConv(g->llfn, PTX_KERNEL);
-  cg_target_attrs(g, g->llfn);
-  unsigned fn = (unsigned)LLVMAttributeFunctionIndex;
-  snprintf(text, sizeof text, "%u", n->out->threads);
-  string_attr(n, fn, "nvvm.reqntid", text);
-  snprintf(text, sizeof text, "%u", n->out->occupancy);
-  string_attr(n, fn, "nvvm.minctasm", text);
-  string_attr(n, fn, "denormal-fp-math-f32", "preserve-sign,preserve-sign");
-  LLVMTypeRef block = LLVMArrayType2(i8, n->out->block_bytes);
-  unsigned byval = LLVMGetEnumAttributeKindForName("byval", 5);
-  LLVMAddAttributeAtIndex(g->llfn, 1,
-                          LLVMCreateTypeAttribute(g->lc, byval, block));
-  string_attr(n, 1, "nvvm.grid_constant", "");
-  n->block = LLVMGetParam(g->llfn, 0);
-  LLVMSetParamAlignment(n->block, 64);
-  LLVMPositionBuilderAtEnd(g->b, cg_block(g, "entry"));
-}
-
 // ---------------------------------------------------------------- body
 static void body(Nv *n) {
-  n->smem = shared_base(n);
-  thread_ids(n);
+  n->smem = n->vendor->shared(n);
+  n->vendor->threads(n);
+  n->grp = (Group){.threads = n->out->threads, .tid = n->tid, .warp = n->warp,
+                   .lane = n->lane, .instance = nv_i32(n, 0), .instances = 1,
+                   .first = e_icmp(n->g, LLVMIntEQ, n->tid, nv_i32(n, 0))};
   load_params(n);
-  descriptor_base(n);
-  init_barriers(n);
+  n->vendor->begin(n);
   nv_region(n, n->f->body);
 }
 
@@ -277,7 +197,7 @@ static void clear(Nv *n) {
 
 void nv_kernel(Nv *n, const char *symbol) {
   Cg *g = n->g;
-  Need need = {.f = n->f};
+  Need need = {.f = n->f, .gpu = &n->gpu};
   clear(n);
   if (!launch_of(n)) return;
   ir_walk(n->f->body, need_of, &need);
@@ -295,11 +215,9 @@ void nv_kernel(Nv *n, const char *symbol) {
   lay_out_block(n);
   n->out->block_bytes = (uint32_t)n->maps_at + 128 * n->out->maps.n;
   place_shared(n, &need);
-  declare(n, symbol);
+  n->vendor->declare(n, symbol);
   body(n);
   if (g->failed) return;
-  V none = nv_i32(n, 0);
-  if (need.store)
-    nv_call(n, "llvm.nvvm.cp.async.bulk.wait.group.read", &none, 1);
+  n->vendor->end(n);
   LLVMBuildRetVoid(g->b);
 }

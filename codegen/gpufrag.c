@@ -1,5 +1,5 @@
 // Fragments: elementwise ops, constants, coordinates, broadcasts, reductions.
-#include "codegen/nv.h"
+#include "codegen/gpu.h"
 
 #include <assert.h>
 #include <math.h>
@@ -48,24 +48,14 @@ void nv_pack(Nv *n, Frag *f, V *elems) {
 void nv_define(Nv *n, Value v, Frag f) { n->frag[v] = f; }
 
 // ---------------------------------------------------------------- elementwise
-// bf16 and f16 pairs are converted by one instruction.
+// 16-bit floats are made in pairs where there is an instruction.
 static bool cast_pairs(Nv *n, const Frag *x, Frag *r) {
-  static const struct {
-    DType to;
-    const char *name;
-  } pairs[] = {{DT_BF16, "llvm.nvvm.ff2bf16x2.rn"},
-               {DT_F16, "llvm.nvvm.ff2f16x2.rn"}};
   if (x->dtype != DT_F32 || r->per != 2) return false;
-  for (uint32_t k = 0; k < 2; k++) {
-    if (pairs[k].to != r->dtype) continue;
-    for (uint32_t i = 0; i < r->n; i++) {
-      V a[2] = {x->w[2 * i + 1], x->w[2 * i]};
-      V p = nv_call(n, pairs[k].name, a, 2);
-      r->w[i] = LLVMBuildBitCast(n->g->b, p, nv_i32t(n), "");
-    }
-    return true;
+  for (uint32_t i = 0; i < r->n; i++) {
+    r->w[i] = n->vendor->pair(n, r->dtype, x->w[2 * i], x->w[2 * i + 1]);
+    if (!r->w[i]) return false;
   }
-  return false;
+  return true;
 }
 
 // Selecting words is selecting pairs only where the conditions agree.
@@ -90,8 +80,7 @@ static V quotient(Nv *n, const Op *op, V x) {
   if (!divides || n->grp.threads == 1 || cg_of(x) != nv_i32t(n) ||
       ir_const_value(n->f, op->args[1], &c))
     return x;
-  V a[2] = {x, nv_i32(n, -1)};
-  return nv_call(n, "llvm.nvvm.redux.sync.max", a, 2);
+  return n->vendor->uniform(n, x);
 }
 
 void nv_elementwise(Nv *n, const Op *op) {
@@ -269,14 +258,14 @@ static V over_warps(Nv *n, RKind k, V x, uint32_t unit, uint32_t size) {
 
 // The tile's thread digits along `axis`: those a slice is replicated over.
 static V combine(Nv *n, RKind k, V x, const FragMap *tile, uint32_t axis) {
-  uint32_t unit = 1;
+  uint32_t unit = 1, wave = n->gpu.wave;
   for (uint32_t i = 0; i < tile->nthr; i++) {
     Factor f = tile->thr[i];
-    uint32_t end = unit * f.size, lanes = unit < 32 ? unit : 32;
-    uint32_t last = end < 32 ? end : 32;
+    uint32_t end = unit * f.size, lanes = unit < wave ? unit : wave;
+    uint32_t last = end < wave ? end : wave;
     if (f.axis == axis) {
       if (last > lanes) x = over_lanes(n, k, x, lanes, last / lanes);
-      uint32_t from = unit > 32 ? unit : 32;
+      uint32_t from = unit > wave ? unit : wave;
       if (end > from) x = over_warps(n, k, x, from, end / from);
     }
     unit = end;
@@ -294,8 +283,9 @@ static FragMap tile_of(Nv *n, const Type *slice) {
   t.ext[0] = col ? other : slice->ext[0];
   t.ext[1] = col ? slice->ext[0] : other;
   FragMap m;
-  // Rows of `acc` spread over all warps: 16 of them or more.
-  if (col && !slice->ext[1]) t.ext[0] = 16 * (n->grp.threads / 32);
+  // Rows of accumulators spread over all warps.
+  if (col && !slice->ext[1])
+    t.ext[0] = n->gpu.rows * (n->grp.threads / n->gpu.wave);
   const char *err = frag_map(&t, n->grp.threads, &m);
   assert(!err);
   (void)err;
@@ -361,37 +351,9 @@ void nv_vote(Nv *n, const Op *op) {
   RKind k = (RKind)ir_attr_i(op, AT_KIND, 0);
   V r = x->w[0];
   for (uint32_t i = 1; i < x->n; i++) r = nv_join(n, k, r, x->w[i]);
-  const char *name = k == RK_ANY ? "llvm.nvvm.vote.any.sync"
-                                 : "llvm.nvvm.vote.all.sync";
-  V a[2] = {nv_i32(n, -1), r};
-  r = nv_call(n, name, a, 2);
-  uint32_t warps = n->grp.threads / 32;
+  r = n->vendor->vote(n, k == RK_ANY, r);
+  uint32_t warp = n->gpu.wave, warps = n->grp.threads / warp;
   if (warps > 1 && !ir_attr_i(op, AT_WARP, 0))
-    r = over_warps(n, k, r, 32, warps);
+    r = over_warps(n, k, r, warp, warps);
   n->g->val[op->res[0]] = r;
-}
-
-// A store that needs every operand: ptxas moves waits above what they do not
-// depend on, but not above a volatile store.
-void nv_pin(Nv *n, const Op *op) {
-  Cg *g = n->g;
-  V sum = NULL;
-  LLVMTypeRef f32 = LLVMFloatTypeInContext(g->lc);
-  for (uint32_t i = 0; i < op->nargs; i++) {
-    bool frag = is_frag(n, op->args[i]);
-    const Frag *x = nv_frag(n, op->args[i]);
-    for (uint32_t k = 0; k < (frag ? x->n : 1); k++) {
-      V v = frag ? x->w[k] : nv_arg(n, op, i);
-      if (cg_of(v) != f32) {
-        v = LLVMBuildIntCast2(g->b, v, nv_i32t(n), 0, "");
-        v = LLVMBuildBitCast(g->b, v, f32, "");
-      }
-      sum = sum ? e_add(g, sum, v) : v;
-    }
-  }
-  V at = nv_add(n, nv_mul(n, n->tid, 4), nv_i32(n, n->pin_at));
-  V a[2] = {nv_shared(n, at), sum};
-  a[0] = LLVMBuildPtrToInt(g->b, a[0], nv_i32t(n), "");
-  nv_asm(n, LLVMVoidTypeInContext(g->lc), "st.volatile.shared.f32 [$0], $1;",
-         "r,f,~{memory}", a, 2);
 }

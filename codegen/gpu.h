@@ -1,8 +1,9 @@
-// Private to codegen/nv*.c: GPU mach as LLVM IR for NVPTX. A fragment is a list
-// of scalar values of a thread; 16- and 8-bit elements are kept packed in 32-bit
-// words, as the hardware's products and copies want them.
-#ifndef ATTNC_CODEGEN_NV_H
-#define ATTNC_CODEGEN_NV_H
+// Private to codegen/gpu*.c (all GPUs), nv*.c and amd*.c: GPU mach as LLVM IR. A
+// fragment is a list of scalar values of a thread; 16- and 8-bit elements are
+// kept packed in 32-bit words, as the hardware's products and copies want them.
+// What makers of GPUs differ in is a table of functions, GpuVendor.
+#ifndef ATTNC_CODEGEN_GPU_H
+#define ATTNC_CODEGEN_GPU_H
 
 #include "codegen/codegen.h"
 #include "codegen/emit.h"
@@ -35,16 +36,19 @@ typedef struct Group {
   uint32_t barrier;      // named barrier of instance 0
 } Group;
 
+typedef struct GpuVendor GpuVendor;
+
 typedef struct Nv {
   Cg *g;
+  const GpuVendor *vendor;
   const Func *f;
   GpuFacts gpu;
   CgKernelRecord *out;
   Frag *frag;            // by value
   Tile *tile;            // by value: smem and mbar
   Group grp;
-  V block;               // parameters, address space 101
-  V smem;                // dynamic shared memory, address space 3
+  V block;               // parameters
+  V smem;                // shared memory, address space 3
   V desc0;               // its address as a matrix descriptor has it, i64
   V tid, warp, lane;     // in the CTA
   uint64_t *tensor_at;   // by value: offset of a tensor's record
@@ -58,7 +62,62 @@ typedef struct Nv {
 
 typedef void NvEmit(Nv *n, const Op *op);
 
-// ---- small helpers (nvutil.c)
+// The operands of a product: c {m, n} += a {m, k} b {n, k}, or transposed.
+typedef struct Product {
+  const Op *op;
+  const Type *at, *bt, *ct;
+  bool ta, tb;
+  Tile a, b;
+  const Frag *areg;      // NULL: A is the shared tile a
+  uint32_t rows, k;      // rows of all warps together, k extent
+} Product;
+
+// A piece of a shared tile that is copied from a tensor: `bytes` (0 to 16) of
+// `from` (i64), zeros behind them.
+typedef struct Chunk {
+  V to, from, bytes;
+} Chunk;
+
+struct GpuVendor {
+  const char *triple;
+  void (*init)(void);                    // makes LLVM know the target
+  const char *pipeline;                  // LLVM's passes
+  unsigned param_space;                  // where parameters are loaded from
+  NvEmit *const *ops;                    // its own ops; the others are common
+  // Kernels: the function up to its first block, shared memory, threads, what
+  // stands before the body and before the return.
+  void (*declare)(Nv *n, const char *symbol);
+  V (*shared)(Nv *n);
+  void (*threads)(Nv *n);
+  void (*begin)(Nv *n);
+  void (*end)(Nv *n);
+  V (*cta)(Nv *n);
+  V (*ctas)(Nv *n);
+  // Threads: the i32 of lane ^ lanes, of lane 0; x as a value known to be
+  // uniform; any or all in the warp; the barrier of the group.
+  V (*exchange)(Nv *n, V x, uint32_t lanes);
+  V (*first_lane)(Nv *n, V x);
+  V (*uniform)(Nv *n, V x);
+  V (*vote)(Nv *n, bool any, V x);
+  void (*sync)(Nv *n);
+  // Values: 16-bit floats of an f32 pair as a word, NULL: no instruction;
+  // functions of f32; max and min that give NaN if an operand is.
+  V (*pair)(Nv *n, DType to, V lo, V hi);
+  V (*ex2)(Nv *n, V x);
+  V (*rcp)(Nv *n, V x);
+  V (*rsqrt)(Nv *n, V x);
+  // Memory: the integer at an address where ok, else 0; a byte as 16 bits.
+  V (*load)(Nv *n, V address, V ok, uint32_t bytes);
+  void (*store)(Nv *n, V address, V ok, V x, uint32_t bytes);
+  void (*copy)(Nv *n, const Chunk *c);
+  // A tile by instructions of its own; false: by elements.
+  bool (*store_tile)(Nv *n, Tile s, const Type *t, const Frag *f);
+  // r.w += the product on matrix units; false: they do not take it.
+  bool (*mma)(Nv *n, const Product *p, Frag *r);
+};
+extern const GpuVendor nv_vendor;
+
+// ---- small helpers (gpuutil.c)
 V nv_i32(Nv *n, int64_t v);
 V nv_i64(Nv *n, int64_t v);
 LLVMTypeRef nv_i32t(Nv *n);
@@ -74,7 +133,8 @@ V nv_asm_pure(Nv *n, LLVMTypeRef ret, const char *text, const char *constraints,
 V nv_add(Nv *n, V a, V b);
 V nv_mul(Nv *n, V a, int64_t k);
 V nv_param(Nv *n, uint64_t at, LLVMTypeRef t);
-V nv_map(Nv *n, uint32_t i);            // generic address of tensor map i
+// Pointer to a byte of the parameter block.
+V nv_block_at(Nv *n, uint64_t at);
 V nv_shuffle(Nv *n, V x, uint32_t lanes);  // the value of lane ^ lanes
 // Runs the code in between in one thread only: end = nv_if(c); ..; nv_end(end).
 LLVMBasicBlockRef nv_if(Nv *n, V c);
@@ -86,7 +146,7 @@ V nv_arg(const Nv *n, const Op *op, uint32_t i);
 Frag *nv_frag(Nv *n, Value v);
 Tile nv_tile(Nv *n, Value v);
 
-// ---- fragments (nvfrag.c)
+// ---- fragments (gpufrag.c)
 Frag nv_new(Nv *n, const Type *t);      // no words yet: n and w are set up
 V nv_elem(Nv *n, const Frag *f, uint32_t reg);
 // Makes the words of f of its elements.
@@ -98,11 +158,11 @@ V nv_identity(Nv *n, RKind k, DType t);
 // Coordinate along an axis of register reg (i32).
 V nv_coord(Nv *n, const FragMap *m, uint32_t axis, uint32_t reg);
 void nv_elementwise(Nv *n, const Op *op);
-V nv_math(Nv *n, OpCode op, V x);       // nvmath.c: NULL: the CPU's code
+V nv_math(Nv *n, OpCode op, V x);       // gpumath.c: NULL: the CPU's code
 extern NvEmit nv_const, nv_splat, nv_coordinates, nv_bcast, nv_freduce,
-    nv_fcombine, nv_fscan, nv_relayout, nv_vote, nv_pin;
+    nv_fcombine, nv_fscan, nv_relayout, nv_vote;
 
-// ---- memory (nvmem.c, nvshared.c, nvcopy.c)
+// ---- memory (gpumem.c, gpushared.c, gpucopy.c; nvtma.c)
 V nv_shared(Nv *n, V byte);             // pointer to shared memory
 V nv_tile_at(Nv *n, Tile t, uint32_t byte);
 // Pointer to the 16-byte chunk (c0 ^ bit) of a row; bit NULL: c0. c0 is even
@@ -118,17 +178,23 @@ uint32_t nv_map_of(Nv *n, const Op *op);
 // Shared memory of code generation for the executing group instance: byte
 // offset in i32.
 V nv_scratch(Nv *n, uint32_t bytes);
-extern NvEmit nv_gload, nv_gstore, nv_sget, nv_sset, nv_sload, nv_sstore, nv_slot, nv_cp_async,
-    nv_cp_commit, nv_cp_wait, nv_tma_load, nv_tma_store, nv_tma_commit,
-    nv_tma_wait, nv_mbar_wait, nv_mbar_arrive, nv_mbar_expect, nv_bar_sync,
-    nv_bar_arrive, nv_gsync, nv_fence_async;
+// Pointer to device memory.
+V nv_global(Nv *n, V address);
+extern NvEmit nv_gload, nv_gstore, nv_sget, nv_sset, nv_sload, nv_sstore,
+    nv_slot, nv_gsync, nv_cp_async;
+extern NvEmit nv_tma_load, nv_tma_store, nv_tma_commit, nv_tma_wait,
+    nv_mbar_wait, nv_mbar_arrive, nv_mbar_expect, nv_bar_sync, nv_bar_arrive,
+    nv_fence_async;
 
-// ---- products (nvmma.c, nvwgmma.c)
+// ---- products (gpumma.c; nvmma.c, nvwgmma.c)
+bool nv_mma_sync(Nv *n, const Product *p, Frag *r);
 extern NvEmit nv_mma, nv_wgmma, nv_wg_fence, nv_wg_commit, nv_wg_wait;
 
-// ---- kernels (nvkernel.c), control flow (nvcontrol.c), dispatch (nvop.c)
+// ---- kernels (gpukernel.c), control flow (gpucontrol.c; nvroles.c), dispatch
+// (gpuop.c)
 void nv_kernel(Nv *n, const char *symbol);
 void nv_region(Nv *n, const Region *r);
+void nv_string_attr(Nv *n, unsigned at, const char *k, const char *v);
 void nv_op(Nv *n, const Op *op);
 // For what place and legal must not leave: adds a diagnostic.
 void nv_unsupported(Nv *n, const Op *op, const char *what);

@@ -1,5 +1,5 @@
 // Small emission helpers of the GPU's code generation.
-#include "codegen/nv.h"
+#include "codegen/gpu.h"
 
 #include <string.h>
 
@@ -53,7 +53,7 @@ V nv_mul(Nv *n, V a, int64_t k) {
 }
 
 // ---------------------------------------------------------------- parameters
-static V block_at(Nv *n, uint64_t at) {
+V nv_block_at(Nv *n, uint64_t at) {
   V off = nv_i32(n, (int64_t)at);
   LLVMTypeRef i8 = LLVMInt8TypeInContext(n->g->lc);
   return LLVMBuildInBoundsGEP2(n->g->b, i8, n->block, &off, 1, "");
@@ -61,18 +61,15 @@ static V block_at(Nv *n, uint64_t at) {
 
 V nv_param(Nv *n, uint64_t at, LLVMTypeRef t) {
   Cg *g = n->g;
-  LLVMTypeRef space = LLVMPointerTypeInContext(g->lc, 101);
-  V p = LLVMBuildAddrSpaceCast(g->b, block_at(n, at), space, "");
+  LLVMTypeRef space = LLVMPointerTypeInContext(g->lc, n->vendor->param_space);
+  V p = nv_block_at(n, at);
+  if (cg_of(p) != space) p = LLVMBuildAddrSpaceCast(g->b, p, space, "");
   V v = LLVMBuildLoad2(g->b, t, p, "");
   LLVMSetAlignment(v, 8);
   unsigned kind = LLVMGetMDKindIDInContext(g->lc, "invariant.load", 14);
   LLVMSetMetadata(v, kind, LLVMMetadataAsValue(g->lc,
                   LLVMMDNodeInContext2(g->lc, NULL, 0)));
   return v;
-}
-
-V nv_map(Nv *n, uint32_t i) {
-  return block_at(n, n->maps_at + 128 * (uint64_t)i);
 }
 
 // ---------------------------------------------------------------- threads
@@ -94,8 +91,7 @@ V nv_shuffle(Nv *n, V x, uint32_t lanes) {
   } else if (t != i32) {
     bits = LLVMBuildZExt(g->b, x, i32, "");
   }
-  V a[4] = {nv_i32(n, -1), bits, nv_i32(n, lanes), nv_i32(n, 31)};
-  V r = nv_call(n, "llvm.nvvm.shfl.sync.bfly.i32", a, 4);
+  V r = n->vendor->exchange(n, bits, lanes);
   if (t == LLVMFloatTypeInContext(g->lc)) return LLVMBuildBitCast(g->b, r, t, "");
   return t == i32 ? r : LLVMBuildTrunc(g->b, r, t, "");
 }
@@ -124,3 +120,15 @@ V nv_arg(const Nv *n, const Op *op, uint32_t i) {
 }
 Frag *nv_frag(Nv *n, Value v) { return &n->frag[v]; }
 Tile nv_tile(Nv *n, Value v) { return n->tile[v]; }
+
+void nv_string_attr(Nv *n, unsigned at, const char *k, const char *v) {
+  LLVMAddAttributeAtIndex(
+      n->g->llfn, at,
+      LLVMCreateStringAttribute(n->g->lc, k, (unsigned)strlen(k), v,
+                                (unsigned)strlen(v)));
+}
+
+V nv_global(Nv *n, V address) {
+  LLVMTypeRef t = LLVMPointerTypeInContext(n->g->lc, 1);
+  return LLVMBuildIntToPtr(n->g->b, address, t, "");
+}

@@ -1,27 +1,22 @@
-// A module of GPU programs as PTX.
-#include "codegen/nv.h"
+// A module of GPU programs as assembly.
+#include "codegen/gpu.h"
 
 #include <llvm-c/Analysis.h>
-#include <llvm-c/Target.h>
 #include <llvm-c/Transforms/PassBuilder.h>
 
-static const char triple[] = "nvptx64-nvidia-cuda";
-
-// Schedules are final as printed; ptxas optimizes. What is left: repeated
-// address arithmetic, constants, packing and unpacking of words.
-static const char pipeline[] =
-    "function(early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,"
-    "simplifycfg,early-cse<memssa>)";
+static const GpuVendor *vendor_of(const Target *t) {
+  static const GpuVendor *const all[] = {[VENDOR_NVIDIA] = &nv_vendor};
+  return all[t->gpu.vendor];
+}
 
 static LLVMTargetMachineRef machine(Ctx *cx, const Target *t) {
+  const GpuVendor *vendor = vendor_of(t);
+  const char *triple = vendor->triple;
   LLVMTargetRef target = NULL;
   char *message = NULL;
   if (LLVMGetTargetFromTriple(triple, &target, &message)) {
     LLVMDisposeMessage(message);
-    LLVMInitializeNVPTXTargetInfo();
-    LLVMInitializeNVPTXTarget();
-    LLVMInitializeNVPTXTargetMC();
-    LLVMInitializeNVPTXAsmPrinter();
+    vendor->init();
     if (LLVMGetTargetFromTriple(triple, &target, &message)) {
       cg_fail(cx, triple, message);
       return NULL;
@@ -41,7 +36,7 @@ static void begin(Cg *g, LLVMTargetMachineRef tm) {
   LLVMTargetDataRef td = LLVMCreateTargetDataLayout(tm);
   LLVMSetModuleDataLayout(g->mod, td);
   LLVMDisposeTargetData(td);
-  LLVMSetTarget(g->mod, triple);
+  LLVMSetTarget(g->mod, vendor_of(g->target)->triple);
 }
 
 static bool finish(Cg *g, LLVMTargetMachineRef tm, CgEmit what, Buf *out) {
@@ -53,7 +48,8 @@ static bool finish(Cg *g, LLVMTargetMachineRef tm, CgEmit what, Buf *out) {
   LLVMDisposeMessage(message);
   if (what != CG_LLVM_RAW) {
     LLVMPassBuilderOptionsRef o = LLVMCreatePassBuilderOptions();
-    LLVMErrorRef e = LLVMRunPasses(g->mod, pipeline, tm, o);
+    LLVMErrorRef e = LLVMRunPasses(g->mod, vendor_of(g->target)->pipeline,
+                                   tm, o);
     LLVMDisposePassBuilderOptions(o);
     if (e) {
       cg_fail(g->cx, "passes", LLVMCreateMessage(LLVMGetErrorMessage(e)));
@@ -69,7 +65,7 @@ static bool finish(Cg *g, LLVMTargetMachineRef tm, CgEmit what, Buf *out) {
   LLVMMemoryBufferRef m = NULL;
   if (LLVMTargetMachineEmitToMemoryBuffer(tm, g->mod, LLVMAssemblyFile,
                                           &message, &m)) {
-    cg_fail(g->cx, "PTX", message);
+    cg_fail(g->cx, "assembly", message);
     return false;
   }
   buf_add(out, LLVMGetBufferStart(m), LLVMGetBufferSize(m));
@@ -86,7 +82,8 @@ static void kernels(Cg *g, const Module *m, const char *prefix,
     r.symbol = arena_printf(&g->cx->session, "%s_%s", prefix, f->name);
     for (char *p = (char *)r.symbol; *p; p++)
       if (*p == '.') *p = '_';
-    Nv n = {.g = g, .f = f, .gpu = g->target->gpu, .out = &r};
+    Nv n = {.g = g, .vendor = vendor_of(g->target), .f = f,
+            .gpu = g->target->gpu, .out = &r};
     nv_kernel(&n, r.symbol);
     vec_push(&g->cx->session, all, r);
   }

@@ -1,13 +1,11 @@
 // Functions of f32 that the hardware computes. Others are the CPU's branch-free
 // code (math.c). All flush denormals. Bounds: docs/gpu.md, "Functions".
-#include "codegen/nv.h"
+#include "codegen/gpu.h"
 
 #define LOG2E 1.4426950408889634
 
-// ex2.approx: 2 ulp, exact limits.
-static V ex2(Nv *n, V x) {
-  return nv_call_over(n, "llvm.nvvm.ex2.approx.ftz", cg_of(x), &x, 1);
-}
+// 2 ulp or better, exact limits.
+static V ex2(Nv *n, V x) { return n->vendor->ex2(n, x); }
 
 // e ** x = 2 ** t * (1 + r ln 2), t = x log2 e rounded, r what it lost. The
 // clamp keeps r finite; t has the limits.
@@ -22,7 +20,7 @@ static V exp_(Nv *n, V x) {
 }
 
 static V rcp(Nv *n, V x) {
-  return nv_call(n, "llvm.nvvm.rcp.approx.ftz.f", &x, 1);
+  return n->vendor->rcp(n, x);
 }
 
 // 1 / (1 + e ** -x); e ** -x overflows to inf, whose reciprocal is 0.
@@ -47,7 +45,7 @@ static V tanh_(Nv *n, V x) {
 }
 
 static V rsqrt(Nv *n, V x) {
-  return nv_call(n, "llvm.nvvm.rsqrt.approx.ftz.f", &x, 1);
+  return n->vendor->rsqrt(n, x);
 }
 
 typedef V Fn(Nv *n, V x);
