@@ -64,8 +64,9 @@ static void args(const CgProgram *p, Buf *out) {
   buf_printf(out,
              "typedef struct %s_%s_args {\n"
              "  uint32_t size, abi; /* set by %s_%s_args_init */\n"
-             "  void *workspace; /* NULL: from the context */\n"
-             "  uint64_t workspace_bytes;\n",
+             "  void *workspace; /* 64-byte aligned, on the device; NULL: on a "
+             "CPU the context's */\n"
+             "  uint64_t workspace_bytes; /* what workspace has */\n",
              p->prefix, p->name, p->prefix, p->name);
   for (uint32_t i = 0; i < p->nparams; i++) field(p, &p->params[i], out);
   buf_printf(out, "} %s_%s_args;\n\n", p->prefix, p->name);
@@ -76,6 +77,10 @@ static void dim_line(const DimSym *s, Buf *out) {
   buf_printf(out, " *   %s: %s", s->name, kinds[s->kind]);
   for (uint32_t i = 0; i < s->values.n; i++)
     buf_printf(out, "%s%lld", i ? ", " : " ", (long long)s->values.at[i]);
+  if (s->values.n) {
+    buf_char(out, '\n');
+    return;
+  }
   if (s->lo > 0) buf_printf(out, ", at least %lld", (long long)s->lo);
   if (s->hi < DIM_UNBOUNDED)
     buf_printf(out, ", at most %lld", (long long)s->hi);
@@ -84,14 +89,38 @@ static void dim_line(const DimSym *s, Buf *out) {
   buf_char(out, '\n');
 }
 
-static void about(const CgProgram *p, Buf *out) {
+// The signature, in lines of a comment.
+static void signature(Ctx *cx, const CgProgram *p, Buf *out) {
+  enum { WIDTH = 77 };
+  CgPlain d = cg_plain(cx, p);
+  attn_program prog = {.name = p->name, .nparams = p->nparams,
+                       .ndims = p->dims->syms.n, .nchecks = p->nchecks,
+                       .params = d.params, .dims = d.dims,
+                       .checks = d.checks, .code = d.code.at,
+                       .ncode = d.code.n};
+  size_t n = attn_signature(&prog, NULL, 0), from = 0;
+  char *s = NEWN(&cx->scratch, char, n + 1);
+  attn_signature(&prog, s, n + 1);
+  while (n - from > WIDTH) {
+    size_t end = from + WIDTH;
+    while (end > from && s[end] != ' ') end--;
+    if (end == from) end = from + WIDTH;
+    buf_printf(out, " * %.*s\n", (int)(end - from), s + from);
+    from = end + (s[end] == ' ');
+  }
+  buf_printf(out, " * %s\n", s + from);
+}
+
+static void about(Ctx *cx, const CgProgram *p, Buf *out) {
   buf_printf(out, "/* %s\n", p->name);
   if (p->doc) {
     buf_str(out, " * ");
     comment(out, p->doc, "\n * ");
     buf_char(out, '\n');
   }
-  if (p->dims->syms.n) buf_str(out, " * Dims, from the shapes:\n");
+  buf_str(out, " *\n");
+  signature(cx, p, out);
+  if (p->dims->syms.n) buf_str(out, " *\n * Dims, from the shapes:\n");
   for (uint32_t i = 0; i < p->dims->syms.n; i++)
     dim_line(&p->dims->syms.at[i], out);
   buf_str(out, " */\n");
@@ -100,12 +129,21 @@ static void about(const CgProgram *p, Buf *out) {
 static void prototypes(const CgProgram *p, Buf *out) {
   const char *s = p->prefix, *n = p->name;
   buf_printf(out,
-             "/* 0, or an attn_code and the reason in *err. NULL stream: the "
-             "CPU. */\n"
+             "/* Checks everything, then runs: on the CPU if stream is NULL, "
+             "else where\n"
+             " * stream->kind says (ATTN_AUTO: where the arrays are). 0, or "
+             "an attn_code\n"
+             " * and a line in err->text; err may be NULL. On a GPU the work "
+             "is queued and\n"
+             " * the call returns. Any number of threads may call at once. "
+             "*/\n"
              "int %s_%s(const %s_%s_args *args, attn_stream *stream, "
              "attn_error *err);\n"
+             "/* Zeroes the struct and sets size, abi and the defaults of "
+             "scalars. */\n"
              "void %s_%s_args_init(%s_%s_args *args);\n"
-             "/* Bytes that args->workspace needs if it is given. */\n"
+             "/* Bytes of workspace that a call with these shapes may need. "
+             "*/\n"
              "size_t %s_%s_workspace(const %s_%s_args *args);\n\n",
              s, n, s, n, s, n, s, n, s, n, s, n);
 }
@@ -116,12 +154,27 @@ bool cg_header(Ctx *cx, const CgProgram *progs, uint32_t n, const char *guard,
   for (char *c = macro; *c; c++)
     *c = isalnum((unsigned char)*c) ? (char)toupper((unsigned char)*c) : '_';
   buf_printf(out,
-             "/* Made by attnc. */\n#ifndef %s\n#define %s\n\n"
+             "/* Made by attnc. C11 and C++17; link with libattn.\n"
+             " *\n"
+             " * Arrays are attn_tensor: a pointer, extents, strides in "
+             "elements (0 and\n"
+             " * negative ones too, but for outputs no 0), rank, element type. "
+             "Errors of an\n"
+             " * argument have its number, from 0, in err->arg, the axis in "
+             "err->dim:\n"
+             " * ATTN_E_NULL _DTYPE _RANK _SHAPE _STRIDE _ALIGN. Dims: "
+             "ATTN_E_DIM\n"
+             " * _CONSTRAINT. No code for these dims, strides or this device: "
+             "_UNSUPPORTED.\n"
+             " * A missing driver or a failed device: _DEVICE. Memory or a "
+             "small workspace:\n"
+             " * _MEMORY. */\n"
+             "#ifndef %s\n#define %s\n\n"
              "#include \"attn.h\"\n\n"
              "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n",
              macro, macro);
   for (uint32_t i = 0; i < n; i++) {
-    about(&progs[i], out);
+    about(cx, &progs[i], out);
     args(&progs[i], out);
     prototypes(&progs[i], out);
   }

@@ -1,7 +1,8 @@
 // The container of a file's device code: for each target a section of records
 // (attn_abi.h, "device kernels"), for each piece of code a section.
-//   header | table | kernels sm_90a | cubin | ptx | cubin | ptx | ..
+//   header | table | cubin | ptx | .. | kernels sm_90a | .. | program | ..
 #include "codegen/codegen.h"
+#include "codegen/layout.h"
 
 #include <assert.h>
 #include <string.h>
@@ -226,6 +227,13 @@ static void put_container(Box *b, Buf *out) {
   memcpy(out->at + start, &h, sizeof h);
 }
 
+static void add_program(Box *b, const CgProgram *p) {
+  Buf text = {.arena = b->a};
+  if (!p->ndevices) return;
+  cg_describe(b->cx, p, &text);
+  add_section(b, ATTN_SEC_PROGRAM, 0, (CgBytes){text.at, text.n});
+}
+
 bool cg_container(Ctx *cx, const CgProgram *progs, uint32_t n, Buf *out) {
   Box b = {.cx = cx, .a = &cx->scratch};
   for (uint32_t i = 0; i < n; i++)
@@ -236,6 +244,7 @@ bool cg_container(Ctx *cx, const CgProgram *progs, uint32_t n, Buf *out) {
   for (uint32_t i = 0; i < b.units.n; i++)
     if (is_first(&b, i) && !add_target(&b, b.units.at[i].dev->target))
       return false;
+  for (uint32_t i = 0; i < n; i++) add_program(&b, &progs[i]);
   put_container(&b, out);
   return true;
 }

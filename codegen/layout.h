@@ -18,4 +18,22 @@ typedef struct Lengths {
 } Lengths;
 Lengths cg_lengths(const CgProgram *p, const DimSym *s);
 
+// A program's descriptor less its code for CPUs, as plain data in the scratch
+// arena. Expressions and value lists are indexes in `code`.
+typedef struct CgPlain {
+  Arena *arena;
+  attn_param_desc *params;
+  attn_dim_desc *dims;
+  uint32_t *checks;
+  Vec(int64_t) code;
+  uint32_t args_size;
+  bool deep;         // an expression needs more than ATTN_X_DEPTH
+} CgPlain;
+CgPlain cg_plain(Ctx *cx, const CgProgram *p);
+// Adds an expression; ATTN_NONE for an empty one.
+uint32_t cg_plain_expr(CgPlain *d, CgExpr e);
+
+// Appends the section ATTN_SEC_PROGRAM of p.
+void cg_describe(Ctx *cx, const CgProgram *p, Buf *out);
+
 #endif

@@ -17,7 +17,7 @@ typedef struct Prog {
   Cg *g;
   const CgProgram *p;
   const char *symbol;   // prefix_name
-  Vec(int64_t) code;    // every expression
+  CgPlain plain;
 } Prog;
 
 // ---------------------------------------------------------------- constants
@@ -56,110 +56,51 @@ static V text(Prog *q, const char *s) {
   return v;
 }
 
-// ---------------------------------------------------------------- expressions
 // The runtime's stack must do.
-static void check_depth(Prog *q, CgExpr e) {
-  int depth = 0, most = 0;
-  for (uint32_t i = 0; i < e.n; i++) {
-    int64_t op = e.at[i];
-    bool leaf = op >= ATTN_X_CONST && op <= ATTN_X_STRIDE;
-    if (leaf) i += op >= ATTN_X_SHAPE ? 2 : 1;
-    depth += leaf ? 1 : op == ATTN_X_NOT ? 0 : -1;
-    most = depth > most ? depth : most;
-  }
-  if (most <= ATTN_X_DEPTH) return;
+static uint32_t expression(Prog *q, CgExpr e) {
+  uint32_t at = cg_plain_expr(&q->plain, e);
+  if (!q->plain.deep) return at;
   diag_add(q->g->cx, DIAG_cg_input, NOWHERE, q->p->name,
            "an expression of dims is nested too deeply");
   q->g->failed = true;
-}
-
-static uint32_t expression(Prog *q, CgExpr e) {
-  Arena *a = &q->g->cx->scratch;
-  if (!e.n) return ATTN_NONE;
-  check_depth(q, e);
-  // The same code twice is stored once; code ends where END stands, so any
-  // equal stretch will do.
-  for (uint32_t i = 0; i + e.n < q->code.n; i++)
-    if (!memcmp(q->code.at + i, e.at, e.n * sizeof *e.at) &&
-        q->code.at[i + e.n] == ATTN_X_END)
-      return i;
-  uint32_t at = q->code.n;
-  for (uint32_t i = 0; i < e.n; i++) vec_push(a, &q->code, e.at[i]);
-  vec_push(a, &q->code, ATTN_X_END);
   return at;
-}
-
-static uint32_t extent(Prog *q, Dim d) {
-  if (d == DIM_NONE) return ATTN_NONE;
-  return expression(q, cg_expr_dim(q->g->cx, q->p->dims, d));
 }
 
 // ---------------------------------------------------------------- dims
-static const uint8_t dim_kind[] = {[DIM_DYN] = ATTN_DIM_DYN,
-                                   [DIM_SPEC] = ATTN_DIM_CONST,
-                                   [DIM_RAGGED] = ATTN_DIM_RAGGED};
-
-static uint32_t value_list(Prog *q, const DimSym *s) {
-  Arena *a = &q->g->cx->scratch;
-  uint32_t at = q->code.n;
-  if (s->kind != DIM_SPEC || !s->values.n) return ATTN_NONE;
-  vec_push(a, &q->code, s->values.n);
-  for (uint32_t i = 0; i < s->values.n; i++)
-    vec_push(a, &q->code, s->values.at[i]);
-  vec_push(a, &q->code, ATTN_X_END);
-  return at;
-}
-
-static V dim_desc(Prog *q, const DimSym *s) {
-  Lengths by = cg_lengths(q->p, s);
-  int64_t hi = s->hi >= DIM_UNBOUNDED ? INT64_MAX : s->hi;
-  V f[] = {text(q, s->name),
-           cg_i64(q->g, s->lo),
-           cg_i64(q->g, hi),
-           cg_i64(q->g, s->divisor),
-           u32(q, dim_kind[s->kind]),
-           u32(q, value_list(q, s)),
-           u32(q, by.tensor),
-           u32(q, by.offsets)};
+static V dim_desc(Prog *q, const attn_dim_desc *d) {
+  V f[] = {text(q, d->name), cg_i64(q->g, d->lo), cg_i64(q->g, d->hi),
+           cg_i64(q->g, d->divisor), u32(q, d->kind), u32(q, d->values),
+           u32(q, d->by), u32(q, d->by_offsets)};
   return record(q, f, 8, sizeof(attn_dim_desc));
 }
 
 static V dims(Prog *q) {
-  const DimTab *t = q->p->dims;
-  V *at = NEWN(&q->g->cx->scratch, V, t->syms.n + 1);
-  for (uint32_t i = 0; i < t->syms.n; i++)
-    at[i] = dim_desc(q, &t->syms.at[i]);
-  return table(q, ".dims", at, t->syms.n);
+  uint32_t n = q->p->dims->syms.n;
+  V *at = NEWN(&q->g->cx->scratch, V, n + 1);
+  for (uint32_t i = 0; i < n; i++) at[i] = dim_desc(q, &q->plain.dims[i]);
+  return table(q, ".dims", at, n);
 }
 
 // ---------------------------------------------------------------- parameters
-static V param_desc(Prog *q, const CgParam *p, uint32_t offset) {
-  LLVMContextRef lc = q->g->lc;
-  LLVMTypeRef i8 = LLVMInt8TypeInContext(lc);
-  bool tensor = p->type.kind == TK_TENSOR;
+static V param_desc(Prog *q, const attn_param_desc *d) {
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(q->g->lc);
   V axis[ATTN_MAX_RANK];
-  for (uint32_t i = 0; i < ATTN_MAX_RANK; i++)
-    axis[i] = u32(q, tensor && i < p->type.n ? extent(q, p->type.size[i])
-                                             : ATTN_NONE);
-  V f[] = {text(q, p->name),
-           LLVMConstInt(i8, cg_param_kind(p), 0),
-           LLVMConstInt(i8, p->type.dtype, 0),
-           LLVMConstInt(i8, tensor ? p->type.n : 0, 0),
-           LLVMConstInt(i8, cg_param_flags(p), 0),
-           u32(q, offset),
-           cg_i64(q->g, (int64_t)cg_default_bits(p)),
+  for (uint32_t i = 0; i < ATTN_MAX_RANK; i++) axis[i] = u32(q, d->axis[i]);
+  V f[] = {text(q, d->name),
+           LLVMConstInt(i8, d->kind, 0),
+           LLVMConstInt(i8, d->dtype, 0),
+           LLVMConstInt(i8, d->rank, 0),
+           LLVMConstInt(i8, d->flags, 0),
+           u32(q, d->offset),
+           cg_i64(q->g, d->def.i64),
            LLVMConstArray2(cg_of(axis[0]), axis, ATTN_MAX_RANK)};
   return record(q, f, 8, sizeof(attn_param_desc));
 }
 
-static V params(Prog *q, uint32_t *args_size) {
+static V params(Prog *q) {
   V *at = NEWN(&q->g->cx->scratch, V, q->p->nparams + 1);
-  uint32_t end = sizeof(attn_args);
-  for (uint32_t i = 0; i < q->p->nparams; i++) {
-    uint32_t offset = cg_place(&q->p->params[i], &end);
-    at[i] = param_desc(q, &q->p->params[i], offset);
-  }
-  *args_size = (end + 7u) & ~7u;
+  for (uint32_t i = 0; i < q->p->nparams; i++)
+    at[i] = param_desc(q, &q->plain.params[i]);
   return table(q, ".params", at, q->p->nparams);
 }
 
@@ -225,20 +166,21 @@ static V descriptor(Prog *q, V container) {
   Cg *g = q->g;
   const CgProgram *p = q->p;
   Arena *a = &g->cx->scratch;
-  uint32_t args_size;
   V *checks = NEWN(a, V, p->nchecks + 1);
-  V par = params(q, &args_size), dim = dims(q);
+  q->plain = cg_plain(g->cx, p);
+  V par = params(q), dim = dims(q);
   for (uint32_t i = 0; i < p->nchecks; i++)
-    checks[i] = u32(q, expression(q, p->checks[i]));
+    checks[i] = u32(q, q->plain.checks[i]);
   V check = table(q, ".checks", checks, p->nchecks), spc = specs(q);
-  V *words = NEWN(a, V, q->code.n + 1);
-  for (uint32_t i = 0; i < q->code.n; i++)
-    words[i] = cg_i64(g, q->code.at[i]);
+  uint32_t ncode = q->plain.code.n;
+  V *words = NEWN(a, V, ncode + 1);
+  for (uint32_t i = 0; i < ncode; i++)
+    words[i] = cg_i64(g, q->plain.code.at[i]);
   V f[] = {u32(q, ATTN_ABI), u32(q, sizeof(attn_program)), text(q, p->name),
            u32(q, p->nparams), u32(q, p->dims->syms.n), u32(q, p->nchecks),
            u32(q, p->nvariants), par, dim, check, spc,
-           table(q, ".code", words, q->code.n), u32(q, q->code.n),
-           u32(q, args_size), container};
+           table(q, ".code", words, ncode), u32(q, ncode),
+           u32(q, q->plain.args_size), container};
   V c = record(q, f, 15, sizeof(attn_program));
   V v = constant(q, "_program", c);
   LLVMSetLinkage(v, LLVMExternalLinkage);

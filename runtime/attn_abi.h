@@ -41,7 +41,7 @@ extern "C" {
 
 #define ATTN_MAGIC "\x7f" "ATN" /* 4 bytes */
 #define ATTN_CONTAINER_MAJOR 1
-#define ATTN_CONTAINER_MINOR 0
+#define ATTN_CONTAINER_MINOR 1 /* 1: ATTN_SEC_PROGRAM */
 
 typedef struct attn_container_header {
   uint8_t magic[4];
@@ -66,6 +66,7 @@ typedef enum attn_section_kind {
   ATTN_SEC_CUBIN,
   ATTN_SEC_HSACO,
   ATTN_SEC_KERNELS, /* attn_kernels_header, of one target */
+  ATTN_SEC_PROGRAM, /* attn_program_record, of one program */
   ATTN_SEC_COUNT
 } attn_section_kind;
 
@@ -338,6 +339,36 @@ typedef struct attn_program {
   const void *container; /* device code of this object, or NULL */
 } attn_program;
 
+/* ---- descriptors in containers -----------------------------------------
+ * A section of kind ATTN_SEC_PROGRAM: the record, then its tables. It says what
+ * an attn_program says, less the code for CPUs. Names are offsets in
+ * `strings`. */
+
+typedef struct attn_program_record {
+  uint32_t abi, args_size;
+  uint32_t name;
+  attn_table params;  /* attn_param_record */
+  attn_table dims;    /* attn_dim_record */
+  attn_table checks;  /* uint32_t */
+  attn_table code;    /* int64_t */
+  attn_table strings; /* char */
+} attn_program_record;
+
+typedef struct attn_param_record {
+  attn_scalar def;
+  uint32_t name;
+  uint8_t kind, dtype, rank, flags;
+  uint32_t offset;
+  uint32_t reserved; /* 0 */
+  uint32_t axis[ATTN_MAX_RANK];
+} attn_param_record;
+
+typedef struct attn_dim_record {
+  int64_t lo, hi, divisor;
+  uint32_t name, kind, values, by, by_offsets;
+  uint32_t reserved; /* 0 */
+} attn_dim_record;
+
 /* ---- launch -----------------------------------------------------------
  * Solves the dims from the tensors' shapes (plain occurrences first, then
  * affine ones with one unknown), checks everything, runs. tensors and scalars
@@ -358,6 +389,10 @@ ATTN_API void attn_args_init(const attn_program *prog, void *args);
 /* Bytes of workspace that a launch may need on any device; 0 also if the
  * arguments are wrong, which the launch then reports. */
 ATTN_API size_t attn_args_workspace(const attn_program *prog, const void *args);
+/* "gqa(Q: bf16[B, H, Sq, D], .., scale: f32) -> (O: bf16[B, H, Sq, D])
+ * where H % Hk == 0", cut to n bytes with the zero that ends it; returns its
+ * whole length. */
+ATTN_API size_t attn_signature(const attn_program *prog, char *buf, size_t n);
 
 #define ATTN_SIZE_(type, n) ATTN_ASSERT_(sizeof(type) == (n), #type)
 ATTN_SIZE_(void *, 8);
@@ -379,6 +414,9 @@ ATTN_SIZE_(attn_dim_desc, 48);
 ATTN_SIZE_(attn_param_desc, 56);
 ATTN_SIZE_(attn_spec, 32);
 ATTN_SIZE_(attn_program, 88);
+ATTN_SIZE_(attn_program_record, 72);
+ATTN_SIZE_(attn_param_record, 56);
+ATTN_SIZE_(attn_dim_record, 48);
 #undef ATTN_SIZE_
 
 #ifdef __cplusplus

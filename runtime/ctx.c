@@ -109,7 +109,7 @@ static attn_ctx *new_ctx(const attn_ctx_options *o) {
   cx->isa = usable_isa(o->isa);
   attn_ctx_set_threads(cx, o->threads ? o->threads : default_threads());
   if (pthread_mutex_init(&cx->lock, NULL) == 0) {
-    if (rt_pool_init(&cx->pool))
+    if (rt_pool_init(&cx->pool, cx))
       return cx;
     pthread_mutex_destroy(&cx->lock);
   }

@@ -12,6 +12,8 @@ typedef int CuResult;
 enum { CU_OK = 0, CU_ATTR_SMS = 16, CU_ATTR_MAJOR = 75, CU_ATTR_MINOR = 76 };
 enum { CU_FUNC_LOCAL = 3, CU_FUNC_SHARED = 8 };
 enum { CU_JIT_ERROR_LOG = 5, CU_JIT_ERROR_LOG_SIZE = 6 };
+enum { CU_POINTER_MEMORY = 2, CU_POINTER_DEVICE = 9, CU_MEMORY_HOST = 1 };
+enum { CU_INVALID_VALUE = 1 };
 enum { CU_STREAM_NON_BLOCKING = 1, CU_CAPTURE_RELAXED = 2 };
 
 // SYMBOL(field, exported name, needed, parameters)
@@ -55,6 +57,8 @@ enum { CU_STREAM_NON_BLOCKING = 1, CU_CAPTURE_RELAXED = 2 };
   SYMBOL(stream_create, "cuStreamCreate", 1, (void **s, unsigned flags))       \
   SYMBOL(stream_wait, "cuStreamSynchronize", 1, (void *s))                     \
   SYMBOL(stream_destroy, "cuStreamDestroy_v2", 1, (void *s))                   \
+  SYMBOL(pointer_get, "cuPointerGetAttribute", 0,                              \
+         (void *v, int what, uint64_t p))                                      \
   SYMBOL(capturing, "cuStreamIsCapturing", 1, (void *s, int *status))          \
   SYMBOL(capture_mode, "cuThreadExchangeStreamCaptureMode", 1, (int *mode))
 
@@ -84,12 +88,20 @@ static int failed(const Cuda *cu, CuResult r, const char *what,
 
 // ---- opening
 
-static void *open_library(void) {
+static void *open_library(int more) {
   const char *path = secure_getenv("ATTN_CUDA_DRIVER");
+  int flags = RTLD_NOW | RTLD_LOCAL | more;
   if (path && *path)
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  return lib ? lib : dlopen("libcuda.so", RTLD_NOW | RTLD_LOCAL);
+    return dlopen(path, flags);
+  void *lib = dlopen("libcuda.so.1", flags);
+  return lib ? lib : dlopen("libcuda.so", flags);
+}
+
+static bool cuda_present(void) {
+  void *lib = open_library(RTLD_NOLOAD);
+  if (lib)
+    dlclose(lib);
+  return lib != NULL;
 }
 
 // Object pointers do not convert to function pointers in C.
@@ -111,7 +123,7 @@ static const char *find_symbols(Cuda *cu) {
 static int cuda_open(attn_ctx *cx, void *state, attn_error *err) {
   Cuda *cu = state;
   (void)cx;
-  cu->lib = open_library();
+  cu->lib = open_library(0);
   if (!cu->lib)
     return rt_fail(err, ATTN_E_DEVICE, "no NVIDIA driver: %.180s", dlerror());
   const char *missing = find_symbols(cu);
@@ -421,8 +433,28 @@ static int cuda_launch(void *state, const GpuLaunch *l, void *stream,
   return r ? failed(cu, r, "cuLaunchKernel", err) : ATTN_OK;
 }
 
+// Memory that the driver does not know is the host's.
+static int cuda_owns(void *state, const void *data, bool *mine, int *ordinal,
+                     attn_error *err) {
+  const Cuda *cu = state;
+  uint64_t p = (uintptr_t)data;
+  unsigned kind = CU_MEMORY_HOST;
+  *mine = false;
+  if (!cu->pointer_get)
+    return rt_fail(err, ATTN_E_DEVICE, "the NVIDIA driver is too old: it "
+                   "lacks cuPointerGetAttribute");
+  CuResult r = cu->pointer_get(&kind, CU_POINTER_MEMORY, p);
+  if (r == CU_INVALID_VALUE || (!r && kind == CU_MEMORY_HOST))
+    return ATTN_OK;
+  if (!r)
+    r = cu->pointer_get(ordinal, CU_POINTER_DEVICE, p);
+  *mine = !r;
+  return r ? failed(cu, r, "cuPointerGetAttribute", err) : ATTN_OK;
+}
+
 const GpuDriver rt_cuda = {
     .name = "libcuda.so.1",
+    .kind = ATTN_CUDA,
     .size = sizeof(Cuda),
     .open = cuda_open,
     .close = cuda_close,
@@ -436,4 +468,6 @@ const GpuDriver rt_cuda = {
     .encode = cuda_encode,
     .capturing = cuda_capturing,
     .launch = cuda_launch,
+    .present = cuda_present,
+    .owns = cuda_owns,
 };

@@ -188,19 +188,30 @@ bool rt_gpu_code(const attn_program *prog) {
   return prog->container && header_of(prog).nsections > 0;
 }
 
+static int open_container(attn_ctx *cx, const attn_program *prog,
+                          attn_module **m, attn_error *err) {
+  attn_error mine;
+  *m = rt_module_load(cx, prog->container, header_of(prog).length, &mine);
+  if (!*m && err)
+    *err = mine;
+  return *m ? ATTN_OK : mine.code;
+}
+
 static int make_program(attn_ctx *cx, Gpu *g, GpuDevice *d,
                         const attn_program *prog, GpuProgram **out,
                         attn_error *err) {
   attn_container_header h = header_of(prog);
-  attn_module *m = attn_module_load(cx, prog->container, h.length, err);
-  GpuProgram *p = m ? rt_alloc(cx, sizeof *p) : NULL;
+  attn_module *m;
+  int rc = open_container(cx, prog, &m, err);
+  if (rc)
+    return rc;
+  GpuProgram *p = rt_alloc(cx, sizeof *p);
   if (!p) {
     attn_module_close(m);
-    return m ? rt_fail(err, ATTN_E_MEMORY, "no memory for kernel records")
-             : ATTN_E_FORMAT;
+    return rt_fail(err, ATTN_E_MEMORY, "no memory for kernel records");
   }
   *p = (GpuProgram){.prog = prog, .dev = d, .hash = h.hash};
-  int rc = fill_program(cx, g, p, m, err);
+  rc = fill_program(cx, g, p, m, err);
   attn_module_close(m);
   if (rc) {
     free_program(cx, NULL, p);
@@ -275,11 +286,11 @@ static int load_code(attn_ctx *cx, Gpu *g, const GpuDevice *d,
 
 static int load_variant(attn_ctx *cx, Gpu *g, GpuProgram *p, GpuVariant *v,
                         attn_error *err) {
-  attn_container_header h = header_of(p->prog);
-  attn_module *m = attn_module_load(cx, p->prog->container, h.length, err);
-  if (!m)
-    return ATTN_E_FORMAT;
-  int rc = load_code(cx, g, p->dev, m, v, err);
+  attn_module *m;
+  int rc = open_container(cx, p->prog, &m, err);
+  if (rc)
+    return rc;
+  rc = load_code(cx, g, p->dev, m, v, err);
   attn_module_close(m);
   // A device that is out of memory may recover.
   bool final = rc == ATTN_E_UNSUPPORTED || rc == ATTN_E_FORMAT;
@@ -633,6 +644,34 @@ int rt_gpu_launch(attn_ctx *cx, int kind, int ordinal,
   return rc;
 }
 
+// ---- where memory lies
+
+static bool opened(const Gpu *g) {
+  return g->open || (g->driver->present && g->driver->present());
+}
+
+int rt_gpu_where(attn_ctx *cx, const void *data, int *kind, int *ordinal,
+                 attn_error *err) {
+  GpuSet *set = get_set(cx);
+  if (!set)
+    return rt_fail(err, ATTN_E_MEMORY, "no memory for the driver's state");
+  *kind = ATTN_CPU;
+  *ordinal = 0;
+  Gpu *g = &set->cuda;
+  pthread_mutex_lock(&g->lock);
+  // A driver that cannot be opened has given nobody memory.
+  int rc = opened(g) ? open_driver(cx, g, err) : ATTN_E_DEVICE;
+  bool ask = !rc && g->driver->owns;
+  pthread_mutex_unlock(&g->lock);
+  if (rc == ATTN_E_MEMORY)
+    return rc;
+  bool mine = false;
+  rc = ask ? g->driver->owns(g->state, data, &mine, ordinal, err) : ATTN_OK;
+  if (!rc && mine)
+    *kind = g->driver->kind;
+  return rc ? rc : rt_ok(err);
+}
+
 // ---- workspace
 
 // Of any variant of any target whose condition holds: which one a device takes
@@ -657,8 +696,8 @@ int64_t rt_gpu_workspace(attn_ctx *cx, const attn_program *prog,
   int64_t most = 0;
   if (!rt_gpu_code(prog))
     return 0;
-  attn_module *m = attn_module_load(cx, prog->container,
-                                    header_of(prog).length, NULL);
+  attn_module *m;
+  open_container(cx, prog, &m, NULL);
   for (uint32_t i = 0; m && i < attn_module_count(m); i++) {
     attn_module_section(m, i, &info);
     if (info.kind != ATTN_SEC_KERNELS ||

@@ -52,6 +52,7 @@ typedef struct GpuScope { // what leave() puts back
 // What a vendor's driver offers. Functions with an err return an attn_code.
 typedef struct GpuDriver {
   const char *name;  // of the library, for messages
+  int kind;          // attn_device_kind
   size_t size;       // of the driver's state, which `open` fills
   int (*open)(attn_ctx *cx, void *state, attn_error *err);
   void (*close)(void *state); // the process's library stays
@@ -76,6 +77,11 @@ typedef struct GpuDriver {
   bool (*capturing)(void *state, void *stream);
   int (*launch)(void *state, const GpuLaunch *l, void *stream,
                 attn_error *err);
+  // Whether the process has opened the driver; only then it has memory of it.
+  bool (*present)(void);
+  // *mine: data is memory of device *ordinal. Both may be NULL.
+  int (*owns)(void *state, const void *data, bool *mine, int *ordinal,
+              attn_error *err);
 } GpuDriver;
 
 extern const GpuDriver rt_cuda; // cuda.c

@@ -15,10 +15,14 @@ typedef struct Reader {
 
 // ---- tables
 
-static bool sound(const Reader *r, const attn_table *t, size_t least) {
+bool rt_table_sound(size_t section, const attn_table *t, size_t least) {
   return t->at % 8 == 0 && t->size >= least && t->size <= 4096 &&
-         t->n <= MAX_RECORDS && t->at <= r->n &&
-         (uint64_t)t->n * t->size <= r->n - t->at;
+         t->n <= MAX_RECORDS && t->at <= section &&
+         (uint64_t)t->n * t->size <= section - t->at;
+}
+
+static bool sound(const Reader *r, const attn_table *t, size_t least) {
+  return rt_table_sound(r->n, t, least);
 }
 
 // Records may have grown: their beginnings are what is known here.

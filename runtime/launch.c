@@ -5,6 +5,7 @@
 // chunks nor the number of lanes can change them.
 #include "rt.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct Phase {
@@ -167,17 +168,79 @@ static int run_device(attn_ctx *cx, const attn_stream *stream,
   return rt_gpu_launch(cx, stream->kind, stream->device, r->prog, &c, err);
 }
 
-static int launch(const Request *r, attn_stream *stream, attn_error *err) {
+// ---- ATTN_AUTO
+
+int attn_stream_of(attn_ctx *ctx, const void *data, attn_stream *out,
+                   attn_error *err) {
+  attn_ctx *cx = ctx ? ctx : attn_ctx_default();
+  attn_stream s = {.ctx = ctx};
+  if (!cx || !out)
+    return rt_fail(err, cx ? ATTN_E_ARGUMENT : ATTN_E_MEMORY,
+                   cx ? "no stream" : "no memory for a context");
+  int rc = rt_gpu_where(cx, data, &s.kind, &s.device, err);
+  if (!rc)
+    *out = s;
+  return rc;
+}
+
+static const char *device_text(const attn_stream *s, char *buf, size_t n) {
+  static const char *const names[] = {"the CPU", "CUDA device", "HIP device"};
+  if (s->kind == ATTN_CPU)
+    return names[0];
+  snprintf(buf, n, "%s %d", names[s->kind], s->device);
+  return buf;
+}
+
+static int apart(const attn_program *p, uint32_t i, uint32_t first,
+                 const attn_stream *a, const attn_stream *b,
+                 attn_error *err) {
+  char at[40], other[40];
+  return rt_fail_at(err, ATTN_E_DEVICE, (Where){(int)i, -1, 0, 0},
+                    "argument '%s' is in memory of %s, '%s' of %s",
+                    p->params[i].name, device_text(a, at, sizeof at),
+                    p->params[first].name, device_text(b, other, sizeof other));
+}
+
+// Where all tensors with data are; the CPU if none has any.
+static int locate(const Request *r, attn_stream *s, attn_error *err) {
+  attn_stream where = {.ctx = s->ctx}, x;
+  uint32_t nt = 0, first = ATTN_NONE;
+  uint32_t n = r->prog && r->tensors ? r->prog->nparams : 0;
+  for (uint32_t i = 0; i < n; i++) {
+    if (r->prog->params[i].kind == ATTN_PARAM_SCALAR)
+      continue;
+    const attn_tensor *t = r->tensors[nt++];
+    if (!t || !t->data)
+      continue;
+    int rc = attn_stream_of(s->ctx, t->data, &x, err);
+    if (rc)
+      return rc;
+    if (first == ATTN_NONE) {
+      where = x;
+      first = i;
+    } else if (x.kind != where.kind || x.device != where.device) {
+      return apart(r->prog, i, first, &x, &where, err);
+    }
+  }
+  where.handle = s->handle;
+  *s = where;
+  return ATTN_OK;
+}
+
+static int launch(const Request *r, const attn_stream *given, attn_error *err) {
   Solved v;
-  bool device = stream && stream->kind != ATTN_CPU;
-  int rc = rt_solve(r->prog, r->tensors, r->scalars, device, &v, err);
+  attn_stream cpu = {.kind = ATTN_CPU}, at = given ? *given : cpu;
+  int rc = at.kind == ATTN_AUTO ? locate(r, &at, err) : ATTN_OK;
+  bool device = at.kind != ATTN_CPU;
+  if (!rc)
+    rc = rt_solve(r->prog, r->tensors, r->scalars, device, &v, err);
   if (rc)
     return rc;
-  attn_ctx *cx = stream && stream->ctx ? stream->ctx : attn_ctx_default();
+  attn_ctx *cx = at.ctx ? at.ctx : attn_ctx_default();
   if (!cx)
     return rt_fail(err, ATTN_E_MEMORY, "no memory for a context");
   if (device)
-    return run_device(cx, stream, r, &v, err);
+    return run_device(cx, &at, r, &v, err);
   const attn_spec *s = pick(r->prog, &v.env, cx->isa);
   return s ? run_spec(cx, s, r, &v, err) : no_variant(r->prog, cx->isa, err);
 }
@@ -200,6 +263,22 @@ int attn_solve(const attn_program *prog, attn_tensor *const *tensors,
 }
 
 // ---- argument structs
+
+attn_tensor attn_tensor_dense(void *data, int dtype, int rank,
+                              const int64_t *shape) {
+  attn_tensor t = {.data = data, .rank = rank, .dtype = dtype};
+  bool fits = rank >= 0 && rank <= ATTN_MAX_RANK && shape;
+  int64_t stride = 1;
+  if (!fits && rank)
+    t.rank = -1; // the rank of no parameter
+  for (int i = fits ? rank : 0; i-- > 0;) {
+    t.shape[i] = shape[i];
+    t.stride[i] = stride;
+    if (__builtin_mul_overflow(stride, shape[i] > 0 ? shape[i] : 1, &stride))
+      stride = INT64_MAX; // refused at the launch
+  }
+  return t;
+}
 
 typedef struct Unpacked {
   attn_tensor *tensors[ATTN_MAX_PARAMS];

@@ -24,7 +24,8 @@ struct attn_module {
   attn_ctx *cx;
   void *owned; // file contents, or NULL
   size_t owned_size, size;
-  uint32_t count;
+  attn_program **programs; // nprograms
+  uint32_t nprograms, room, count;
   Section sections[]; // of the known kinds, in file order
 };
 
@@ -127,18 +128,71 @@ static attn_module *index_sections(attn_ctx *cx, const uint8_t *p,
   return m;
 }
 
+attn_module *rt_module_load(attn_ctx *cx, const void *bytes, size_t size,
+                            attn_error *err) {
+  Header h = {0};
+  if (read_header(bytes, size, &h, err) || check_table(bytes, &h, err))
+    return NULL;
+  return index_sections(cx, bytes, &h, err);
+}
+
+// ---- programs
+
+static uint32_t count_kind(const attn_module *m, uint32_t kind) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->count; i++)
+    n += m->sections[i].info.kind == kind;
+  return n;
+}
+
+static int read_programs(attn_module *m, const void *container,
+                         attn_error *err) {
+  uint32_t n = count_kind(m, ATTN_SEC_PROGRAM);
+  if (!n)
+    return ATTN_OK;
+  m->programs = rt_alloc(m->cx, n * sizeof *m->programs);
+  if (!m->programs)
+    return rt_fail(err, ATTN_E_MEMORY, "no memory for a module");
+  m->room = n;
+  for (uint32_t i = 0; i < m->count; i++) {
+    if (m->sections[i].info.kind != ATTN_SEC_PROGRAM)
+      continue;
+    int rc = rt_program_read(m->cx, &m->sections[i].info, container,
+                             &m->programs[m->nprograms], err);
+    if (rc)
+      return rc;
+    m->nprograms++;
+  }
+  return ATTN_OK;
+}
+
 attn_module *attn_module_load(attn_ctx *ctx, const void *bytes, size_t size,
                               attn_error *err) {
   attn_ctx *cx = ctx ? ctx : attn_ctx_default();
-  Header h = {0};
   if (!cx || !bytes) {
     rt_fail(err, cx ? ATTN_E_ARGUMENT : ATTN_E_MEMORY,
             cx ? "no container" : "no memory for a context");
     return NULL;
   }
-  if (read_header(bytes, size, &h, err) || check_table(bytes, &h, err))
-    return NULL;
-  return index_sections(cx, bytes, &h, err);
+  attn_module *m = rt_module_load(cx, bytes, size, err);
+  if (!m || !read_programs(m, bytes, err))
+    return m;
+  attn_module_close(m);
+  return NULL;
+}
+
+uint32_t attn_module_programs(const attn_module *m) { return m->nprograms; }
+
+const attn_program *attn_module_program(const attn_module *m, uint32_t i) {
+  return i < m->nprograms ? m->programs[i] : NULL;
+}
+
+const attn_program *attn_module_program_named(const attn_module *m,
+                                              const char *name) {
+  for (uint32_t i = 0; name && i < m->nprograms; i++)
+    if (!strcmp(m->programs[i]->name, name))
+      return m->programs[i];
+  return NULL;
 }
 
 // ---- files
@@ -174,8 +228,9 @@ attn_module *attn_module_open(attn_ctx *ctx, const char *path,
   attn_ctx *cx = ctx ? ctx : attn_ctx_default();
   FILE *f = cx && path ? fopen(path, "rb") : NULL;
   if (!f) {
-    rt_fail(err, path ? ATTN_E_IO : ATTN_E_ARGUMENT, "cannot open %.200s: %s",
-            path ? path : "(null)", strerror(errno));
+    int code = !cx ? ATTN_E_MEMORY : path ? ATTN_E_IO : ATTN_E_ARGUMENT;
+    rt_fail(err, code, "cannot open %.200s: %s", path ? path : "(null)",
+            strerror(cx && path ? errno : cx ? EINVAL : ENOMEM));
     return NULL;
   }
   size_t n = 0;
@@ -194,6 +249,9 @@ attn_module *attn_module_open(attn_ctx *ctx, const char *path,
 void attn_module_close(attn_module *m) {
   if (!m)
     return;
+  for (uint32_t i = 0; i < m->nprograms; i++)
+    rt_program_free(m->cx, m->programs[i]);
+  rt_free(m->cx, m->programs, m->room * sizeof *m->programs);
   rt_free(m->cx, m->owned, m->owned_size);
   rt_free(m->cx, m, m->size);
 }

@@ -8,7 +8,6 @@
 #include "rt.h"
 
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MAX_WORKERS 1023
@@ -84,9 +83,12 @@ static void *worker(void *arg) {
 static bool grow_table(Pool *p, int want) {
   if (want <= p->max)
     return true;
-  pthread_t *t = realloc(p->threads, (size_t)want * sizeof *t);
+  pthread_t *t = rt_alloc(p->cx, (size_t)want * sizeof *t);
   if (!t)
     return false;
+  if (p->nworkers)
+    memcpy(t, p->threads, (size_t)p->nworkers * sizeof *t);
+  rt_free(p->cx, p->threads, (size_t)p->max * sizeof *t);
   p->threads = t;
   p->max = want;
   return true;
@@ -148,7 +150,8 @@ void rt_pool_run(void *pool, int64_t n, void (*body)(void *arg, int64_t i),
   finish(pool, &j);
 }
 
-bool rt_pool_init(Pool *p) {
+bool rt_pool_init(Pool *p, attn_ctx *cx) {
+  p->cx = cx;
   if (pthread_mutex_init(&p->lock, NULL) != 0)
     return false;
   if (pthread_cond_init(&p->wake, NULL) == 0) {
@@ -168,7 +171,7 @@ void rt_pool_close(Pool *p) {
   pthread_mutex_unlock(&p->lock);
   for (int i = 0; i < p->nworkers; i++)
     pthread_join(p->threads[i], NULL);
-  free(p->threads);
+  rt_free(p->cx, p->threads, (size_t)p->max * sizeof *p->threads);
   pthread_cond_destroy(&p->done);
   pthread_cond_destroy(&p->wake);
   pthread_mutex_destroy(&p->lock);

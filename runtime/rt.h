@@ -36,6 +36,7 @@ int64_t rt_now_ns(void);     // monotonic
 // ---- pool.c: a parallel-for over lazily started threads
 typedef struct Job Job;
 typedef struct Pool {
+  attn_ctx *cx; // whose memory it takes
   pthread_mutex_t lock;
   pthread_cond_t wake, done;
   Job *jobs;            // open ones, newest first; on their callers' stacks
@@ -46,7 +47,7 @@ typedef struct Pool {
   int max;
 } Pool;
 
-bool rt_pool_init(Pool *p);
+bool rt_pool_init(Pool *p, attn_ctx *cx);
 void rt_pool_close(Pool *p); // joins; no job may be open
 // An attn_parallel_for over `Pool *`, usable from several threads at once.
 void rt_pool_run(void *pool, int64_t n, void (*body)(void *arg, int64_t i),
@@ -81,6 +82,17 @@ void rt_free(attn_ctx *cx, void *p, size_t bytes);
 // By the number in the container's table; NULL: none, or of an unknown kind.
 const attn_section_info *rt_section(const attn_module *m, uint32_t number);
 
+// The container alone: the descriptions of its programs are not read.
+attn_module *rt_module_load(attn_ctx *cx, const void *bytes, size_t size,
+                            attn_error *err);
+
+// ---- program.c
+// A checked copy of a section of kind ATTN_SEC_PROGRAM.
+int rt_program_read(attn_ctx *cx, const attn_section_info *s,
+                    const void *container, attn_program **out,
+                    attn_error *err);
+void rt_program_free(attn_ctx *cx, attn_program *p); // p may be NULL
+
 // ---- kernels.c: the records of a section of kind ATTN_SEC_KERNELS
 typedef struct Kernels {
   uint32_t target;
@@ -99,6 +111,8 @@ typedef struct Kernels {
 int rt_kernels_read(attn_ctx *cx, const attn_module *m,
                     const attn_section_info *s, Kernels *out, attn_error *err);
 void rt_kernels_free(attn_ctx *cx, Kernels *k);
+// Whether a table of records of at least `least` bytes lies in a section.
+bool rt_table_sound(size_t section, const attn_table *t, size_t least);
 
 // ---- expr.c
 typedef struct Env {
@@ -170,5 +184,9 @@ int64_t rt_gpu_workspace(attn_ctx *cx, const attn_program *prog,
 // Whether the object has device code at all.
 bool rt_gpu_code(const attn_program *prog);
 void rt_gpu_close(attn_ctx *cx);
+// The device that `data` is memory of: kind and ordinal; the CPU if no driver
+// that the process has opened knows it.
+int rt_gpu_where(attn_ctx *cx, const void *data, int *kind, int *ordinal,
+                 attn_error *err);
 
 #endif

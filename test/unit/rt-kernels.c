@@ -17,8 +17,8 @@ static void make(Ctx *cx, CgProgram *p, CgDevice *d, CgPhase *ph) {
   CgParam *par = NEWN(&cx->session, CgParam, 2);
   static const attn_gpu_map map = {
       .tensor = 0, .rank = 2, .swizzle = 128, .axis = {1, 0}, .box = {32, 64}};
-  DimSym n = {.name = intern(&cx->names, "N")};
-  DimSym m = {.name = intern(&cx->names, "M")};
+  DimSym n = {.name = intern(&cx->names, "N"), .divisor = 1};
+  DimSym m = {.name = intern(&cx->names, "M"), .divisor = 1};
   vec_push(&cx->session, &own->syms, n);
   vec_push(&cx->session, &own->syms, m);
   vec_push(&cx->session, &mod->syms, m);

@@ -22,6 +22,7 @@ static const struct Stage {
   {"header", ST_CODE, DRV_HEADER},
   {"ptx", ST_CODE, DRV_PTX},
   {"cubin", ST_CODE, DRV_CUBIN},
+  {"container", ST_CODE, DRV_CONTAINER},
   {"amdgcn", ST_DEVICE, 0},
   {"hsaco", ST_DEVICE, 0},
 };
@@ -108,7 +109,9 @@ static bool emit_ir(Session *s, Job *j) {
 static bool emit_code(Session *s, Job *j) {
   Buf out = {.arena = &s->cx.session}, header = out;
   DrvStage what = (DrvStage)j->stage->which;
-  bool binary = (what == DRV_OBJECT || what == DRV_CUBIN) && !s->cli->output;
+  bool bytes = what == DRV_OBJECT || what == DRV_CUBIN ||
+               what == DRV_CONTAINER;
+  bool binary = bytes && !s->cli->output;
   if (binary && isatty(STDOUT_FILENO)) {
     usage_error(s->cli, "an object does not go to a terminal; use -o");
     return false;

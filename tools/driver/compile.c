@@ -308,6 +308,17 @@ static bool emit_device(Ctx *cx, const CgPrograms *all, DrvStage what,
   return cx->nerrors == 0;
 }
 
+// What section .attn of an object has, for those who load it themselves.
+static bool emit_container(Ctx *cx, const CgPrograms *all,
+                           const DrvOptions *opt, Buf *out) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < all->n; i++) n += all->at[i].ndevices;
+  if (n) return cg_container(cx, all->at, all->n, out);
+  diag_add(cx, DIAG_no_stage, NOWHERE, "container",
+           opt->targets ? opt->targets : "cpu");
+  return false;
+}
+
 bool drv_compile(Ctx *cx, Decl **progs, uint32_t n, DrvStage what,
                  const DrvOptions *opt, Buf *out, Buf *header) {
   static const CgEmit emits[] = {[DRV_LLVM] = CG_LLVM, [DRV_ASM] = CG_ASM,
@@ -316,6 +327,7 @@ bool drv_compile(Ctx *cx, Decl **progs, uint32_t n, DrvStage what,
   if (!collect(cx, progs, n, opt, &all)) return false;
   if (what == DRV_PTX || what == DRV_CUBIN)
     return emit_device(cx, &all, what, opt, out);
+  if (what == DRV_CONTAINER) return emit_container(cx, &all, opt, out);
   if (header && !cg_header(cx, all.at, all.n, opt->prefix, header))
     return false;
   return what == DRV_HEADER ||

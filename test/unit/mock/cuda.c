@@ -193,8 +193,17 @@ FN(cuLaunchKernel, void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
   l->threads = bx;
   l->shared_bytes = shared;
   l->ctx = (uint64_t)((int *)mock_cuda.current - context);
-  memcpy(l->block, params[0], mock_cuda.block_bytes);
+  if (mock_cuda.block_bytes)
+    memcpy(l->block, params[0], mock_cuda.block_bytes);
   return 0;
+}
+
+FN(cuPointerGetAttribute, void *v, int what, uint64_t p) {
+  uint64_t from = (uintptr_t)mock_cuda.device_memory;
+  ENTER(cuPointerGetAttribute);
+  if (p < from || p >= from + mock_cuda.device_bytes) return 1;
+  *(int *)v = what == 2 ? 2 : 1;
+  return what != 2 && what != 9;
 }
 
 FN(cuMemAlloc_v2, uint64_t *p, size_t n) {

@@ -31,6 +31,8 @@ typedef struct MockCuda {
   int most_shared;         // bytes a group may have
   int only_text;           // machine code does not load
   int quick;               // record nothing
+  const char *device_memory; // of device 1
+  size_t device_bytes;
   // recorded
   MockLaunch last;
   unsigned launches, encodes, loads, unloads, allocs, frees, retained;
