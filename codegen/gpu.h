@@ -181,7 +181,7 @@ V nv_scratch(Nv *n, uint32_t bytes);
 // Pointer to device memory.
 V nv_global(Nv *n, V address);
 extern NvEmit nv_gload, nv_gstore, nv_sget, nv_sset, nv_sload, nv_sstore,
-    nv_slot, nv_gsync, nv_cp_async;
+    nv_sflip, nv_slot, nv_gsync, nv_cp_async;
 extern NvEmit nv_tma_load, nv_tma_store, nv_tma_commit, nv_tma_wait,
     nv_mbar_wait, nv_mbar_arrive, nv_mbar_expect, nv_bar_sync, nv_bar_arrive,
     nv_fence_async;

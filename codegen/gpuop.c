@@ -109,7 +109,7 @@ static NvEmit *const table[OP_COUNT] = {
     [OP_SALLOC] = nv_nothing,    [OP_SLOT] = nv_slot,
     [OP_SLOAD] = nv_sload,       [OP_SSTORE] = nv_sstore,
     [OP_CP_ASYNC] = nv_cp_async, [OP_GSYNC] = nv_gsync,
-    [OP_MMA] = nv_mma,
+    [OP_MMA] = nv_mma,           [OP_SFLIP] = nv_sflip,
 };
 
 void nv_op(Nv *n, const Op *op) {

@@ -151,6 +151,30 @@ void nv_sstore(Nv *n, const Op *op) {
                 nv_frag(n, op->args[1]));
 }
 
+// 16 bytes at a time: it is the same in every layout.
+void nv_sflip(Nv *n, const Op *op) {
+  Cg *g = n->g;
+  LLVMTypeRef vec = LLVMVectorType(nv_i32t(n), 4);
+  V sign = nv_i32(n, (int64_t)0x80008000), bits[] = {sign, sign, sign, sign};
+  V first = nv_mul(n, n->grp.tid, 16);
+  LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b);
+  LLVMBasicBlockRef body = cg_block(g, "flip"), done = cg_block(g, "flipped");
+  LLVMBuildBr(g->b, body);
+  LLVMPositionBuilderAtEnd(g->b, body);
+  V at = LLVMBuildPhi(g->b, nv_i32t(n), "");
+  LLVMAddIncoming(at, &first, &from, 1);
+  V p = tile_byte(n, nv_tile(n, op->args[0]), at);
+  V x = LLVMBuildLoad2(g->b, vec, p, "");
+  LLVMSetAlignment(x, 16);
+  x = LLVMBuildXor(g->b, x, LLVMConstVector(bits, 4), "");
+  LLVMSetAlignment(LLVMBuildStore(g->b, x, p), 16);
+  V next = nv_add(n, at, nv_i32(n, 16 * n->grp.threads));
+  LLVMAddIncoming(at, &next, &body, 1);
+  V bytes = nv_i32(n, smem_slot_bytes(nv_arg_type(n, op, 0)));
+  LLVMBuildCondBr(g->b, e_icmp(g, LLVMIntULT, next, bytes), body, done);
+  LLVMPositionBuilderAtEnd(g->b, done);
+}
+
 static V scalar_at(Nv *n, const Op *op) {
   V col = LLVMBuildIntCast2(n->g->b, nv_arg(n, op, 1), nv_i32t(n), 1, "");
   return nv_element(n, nv_tile(n, op->args[0]), nv_arg_type(n, op, 0),

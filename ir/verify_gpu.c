@@ -217,7 +217,8 @@ static bool check_gstore(Verifier *v, const Op *op) {
 static bool check_box(Verifier *v, const Op *op, uint32_t at, const Type *tile) {
   const Type *t = arg_type(v, op, at);
   const IrAttr *axes = ir_attr(op, AT_TILE);
-  if (op->nargs != at + 1 + t->n && op->code != OP_TMA_STORE)
+  bool flip = op->code == OP_SFILL && ir_attr_i(op, AT_FLIP, 0);
+  if (op->nargs != at + 1 + t->n + flip && op->code != OP_TMA_STORE)
     return verify_fail(v, op, "needs one index per axis of the tensor");
   if (!is_tile(tile) || tile->dtype != t->dtype)
     return verify_fail(v, op, "the tile must be one slot of the tensor's type");
@@ -240,7 +241,26 @@ static bool check_tma(Verifier *v, const Op *op, uint32_t at, const Type *tile) 
   return true;
 }
 
+static bool is_float16(DType t) {
+  return dtype_is_float(t) && dtype_size(t) == 2;
+}
+
+static bool check_sflip(Verifier *v, const Op *op) {
+  const Type *t = arg_type(v, op, 0);
+  return (is_tile(t) && is_float16(t->dtype)) || wrong_operand(v, op, 0);
+}
+
+// The sign is a bool behind the indices.
 static bool check_sfill(Verifier *v, const Op *op) {
+  bool flip = ir_attr_i(op, AT_FLIP, 0);
+  for (uint32_t i = 1; i < op->nargs; i++) {
+    DType t = arg_type(v, op, i)->dtype;
+    bool sign = flip && i + 1 == op->nargs;
+    if (sign ? t != DT_BOOL : dtype_is_float(t) || t == DT_BOOL)
+      return wrong_operand(v, op, i);
+  }
+  if (flip && !is_float16(res_type(v, op)->dtype))
+    return verify_fail(v, op, "flip takes 16-bit floats");
   return check_box(v, op, 0, res_type(v, op));
 }
 static bool check_cp_async(Verifier *v, const Op *op) {
@@ -353,6 +373,7 @@ static CheckFn *const checks[OP_COUNT] = {
   [OP_FCOMBINE] = check_fcombine, [OP_FSCAN] = check_fscan,
   [OP_RELAYOUT] = check_relayout, [OP_VOTE] = check_vote,
   [OP_GLOAD] = check_gload,       [OP_GSTORE] = check_gstore,
+  [OP_SFLIP] = check_sflip,
   [OP_SFILL] = check_sfill,       [OP_SPUT] = check_sput,
   [OP_SALLOC] = check_salloc,     [OP_MBAR] = check_salloc,
   [OP_SLOT] = check_slot,         [OP_SLOAD] = check_sload,

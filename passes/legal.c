@@ -25,6 +25,7 @@
 // as it is. Tests: test/passes/legal.
 #include "ir/layout.h"
 #include "ir/target.h"
+#include "passes/fill.h"
 #include "passes/pass.h"
 
 #include <assert.h>
@@ -41,6 +42,7 @@ typedef struct Buffer {
   bool written;    // by sstore since the last barrier
   bool read;       // since the last barrier
   uint32_t group;  // of copies in flight, counted from 1; 0: none
+  Value sign;      // of what is copied, or 0
 } Buffer;
 
 typedef struct Legal {
@@ -139,6 +141,23 @@ static void barrier(Legal *l, Op *op) {
     l->bufs.at[i].written = l->bufs.at[i].read = false;
 }
 
+// What groups share is copied by the first one.
+static Builder only_first(Legal *l, Builder *b, const Buffer *x) {
+  if (l->instances == 1 || x->own) return *b;
+  Value c = ir_2(b, OP_EQ, l->wg, ir_const_i(b, DT_I32, 0));
+  Op *op = ir_op(b, OP_IF, &c, 1, NULL, 0, NULL, 0, 2);
+  Builder other = {.fn = l->f, .region = op->regions[1], .span = b->span};
+  ir_yield(&other, NULL, 0);
+  other.region = op->regions[0];
+  return other;
+}
+
+static void flip(Legal *l, Builder *b, const Buffer *x) {
+  Builder in = only_first(l, b, x);
+  fill_flip(&in, x->v, x->sign);
+  if (in.region != b->region) ir_yield(&in, NULL, 0);
+}
+
 // Waits in front of op until the copies of groups up to `group` are done.
 static void wait_for(Legal *l, Op *op, uint32_t group) {
   Builder b = in_front(l, op);
@@ -149,6 +168,7 @@ static void wait_for(Legal *l, Op *op, uint32_t group) {
     if (x->group && x->group <= group) {
       x->group = 0;
       x->written = true;  // this thread's part: others see it behind a barrier
+      if (x->sign) flip(l, &b, x);
     }
   }
 }
@@ -180,17 +200,6 @@ static void before_write(Legal *l, Op *op, const Buffer *x) {
 }
 
 // ---------------------------------------------------------------- ops
-// What groups share is copied by the first one.
-static Builder only_first(Legal *l, Builder *b, const Buffer *x) {
-  if (l->instances == 1 || x->own) return *b;
-  Value c = ir_2(b, OP_EQ, l->wg, ir_const_i(b, DT_I32, 0));
-  Op *op = ir_op(b, OP_IF, &c, 1, NULL, 0, NULL, 0, 2);
-  Builder other = {.fn = l->f, .region = op->regions[1], .span = b->span};
-  ir_yield(&other, NULL, 0);
-  other.region = op->regions[0];
-  return other;
-}
-
 static void make_copy(Legal *l, Op *op) {
   Buffer *x = buffer_of(l, op->res[0]);
   before_write(l, op, x);
@@ -198,11 +207,12 @@ static void make_copy(Legal *l, Op *op) {
   Value args[MAX_AXES + 2] = {x->v};
   for (uint32_t i = 0; i < op->nargs; i++) args[i + 1] = op->args[i];
   Builder c = only_first(l, &b, x);
-  ir_op(&c, OP_CP_ASYNC, args, op->nargs + 1, op->attrs, op->nattrs, NULL, 0,
-        0);
+  ir_op(&c, OP_CP_ASYNC, args, fill_args(op) + 1, ir_attr(op, AT_TILE), 1, NULL,
+        0, 0);
   if (c.region != b.region) ir_yield(&c, NULL, 0);
   bare(&b, OP_CP_COMMIT);
   x->group = ++l->groups;
+  x->sign = fill_sign(op);
 }
 
 static void make_store(Legal *l, Op *op) {

@@ -29,12 +29,15 @@ const PassInfo *pass_list(uint32_t *n) {
 
 // ---------------------------------------------------------------- pipelines
 #define TO_ATTN "inline,canon,cse,dce"
-#define TO_STREAM TO_ATTN ",stab,online,chunk,cse,dce,gauge,exp2,cse,dce,mask"
+#define TO_GAUGE TO_ATTN ",stab,online,chunk,cse,dce,gauge"
+#define TO_STREAM TO_GAUGE ",exp2,cse,dce,mask"
+#define TO_STREAM_GPU TO_GAUGE ",sign,exp2,cse,dce,mask"
 #define TO_TILE TO_STREAM ",tile,cse,dce"
+#define TO_TILE_GPU TO_STREAM_GPU ",tile,cse,dce"
 #define TO_MACH_CPU TO_TILE ",assign,cse,dce,sink"
-#define TO_MACH_GPU TO_TILE \
+#define TO_MACH_GPU TO_TILE_GPU \
   ",peel,fold,cse,dce,place,fold,cse,dce,parts,legal"
-#define TO_MACH_SM90 TO_TILE \
+#define TO_MACH_SM90 TO_TILE_GPU \
   ",fold,cse,dce,place,fold,cse,dce,tasks,parts,stage,peel,fold,cse,fold,dce" \
   ",warps,fold,cse,dce,legal"
 
@@ -47,6 +50,10 @@ typedef struct Pipeline {
 // The first row that fits counts.
 static const Pipeline pipelines[] = {
   {NULL, LV_ATTN, TO_ATTN},
+  {"sm_80", LV_STREAM, TO_STREAM_GPU},
+  {"sm_90a", LV_STREAM, TO_STREAM_GPU},
+  {"sm_80", LV_TILE, TO_TILE_GPU},
+  {"sm_90a", LV_TILE, TO_TILE_GPU},
   {NULL, LV_STREAM, TO_STREAM},
   {NULL, LV_TILE, TO_TILE},
   {"cpu", LV_MACH, TO_MACH_CPU},

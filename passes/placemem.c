@@ -169,8 +169,25 @@ static bool find_box(Place *p, const Op *op, Box *box) {
   return true;
 }
 
-bool place_is_box(Place *p, Value v, DType t) {
+// v = select(sign, -x, x) with a sign that is one for the task: x.
+static Value unflipped(const Place *p, Value v, Value *sign) {
   const Op *op = ir_def(p->f, v);
+  *sign = 0;
+  if (!op || op->code != OP_SELECT || ir_type(p->f, op->args[0])->n) return v;
+  const Op *neg = ir_def(p->f, op->args[1]);
+  if (!neg || neg->code != OP_NEG || neg->args[0] != op->args[2]) return v;
+  *sign = op->args[0];
+  return op->args[2];
+}
+
+// Of a tile with a sign each group has its own: one changes it in place.
+bool place_is_box(Place *p, Value v, DType t) {
+  Value sign;
+  v = unflipped(p, v, &sign);
+  const Op *op = ir_def(p->f, v);
+  if (sign && p->lane >= 0 &&
+      !type_has_axis(ir_type(p->f, v), (uint32_t)p->lane))
+    return false;
   Box box;
   return op && op->code == OP_LOAD && ir_type(p->f, v)->dtype == t &&
          !place_rooted(p, op) && find_box(p, op, &box);
@@ -181,15 +198,19 @@ static uint32_t box_size(const Place *p, uint32_t axis) {
 }
 
 static Value fill(Place *p, Value v, Parts *out) {
+  Value sign;
+  int depth = place_depth(p, v);
+  v = unflipped(p, v, &sign);
   const Op *op = ir_def(p->f, v);
   Box box;
   bool ok = find_box(p, op, &box);
   assert(ok);
   (void)ok;
-  Value args[MAX_AXES + 1];
+  Value args[MAX_AXES + 2];
   args[0] = p->memo[op->args[0]][0];
-  Builder *b = place_at(p, place_depth(p, v));
-  for (uint32_t i = 1; i < op->nargs; i++) {
+  Builder *b = place_at(p, depth);
+  uint32_t n = op->nargs;
+  for (uint32_t i = 1; i < n; i++) {
     const Type *x = ir_type(p->f, op->args[i]);
     if (x->n == 0) {
       args[i] = index_value(p, op->args[i], ROLE_ROW);
@@ -204,12 +225,14 @@ static Value fill(Place *p, Value v, Parts *out) {
   }
   b->span = op->span;
   int64_t pos[] = {box.pos[0], box.pos[1]};
-  IrAttr at = attr_list(AT_TILE, pos, 2);
+  IrAttr at[] = {attr_list(AT_TILE, pos, 2), attr_i(AT_FLIP, 1)};
+  if (sign) args[n++] = place_scalar(p, sign);
+  if (p->failed) return 0;
   out->row = box.axis[0];
   out->col = box.axis[1];
   Type t = pl_smem_type(ir_type(p->f, v)->dtype,
                         box_size(p, out->row), box_size(p, out->col));
-  return pl_op(b, OP_SFILL, args, op->nargs, t, &at, 1);
+  return pl_op(b, OP_SFILL, args, n, t, at, sign ? 2 : 1);
 }
 
 // ---------------------------------------------------------------- operands

@@ -5,6 +5,7 @@
 
 #include "ir/layout.h"
 #include "passes/drain.h"
+#include "passes/fill.h"
 
 enum {
   RESERVE = 1024,    // bytes of shared memory for barriers
@@ -97,7 +98,7 @@ static void want_region(Rings *w, const Region *r) {
     else if (op->code == OP_IF) want_if(w, op);
     else if (op->code == OP_WHILE) want_while(w, op);
     else if (op->code == OP_SFILL)
-      for (uint32_t i = 1; i < op->nargs; i++) want_parts(w, op->args[i]);
+      for (uint32_t i = 1; i < fill_args(op); i++) want_parts(w, op->args[i]);
     else if (rings_wanted(w, op))
       for (uint32_t i = 0; i < op->nargs; i++) want(w, op->args[i]);
   }
@@ -115,7 +116,7 @@ static void analyse(Rings *w) {
 
 // ---------------------------------------------------------------- rings
 static bool fill_grouped(const Rings *w, const Op *op) {
-  for (uint32_t i = 1; i < op->nargs; i++)
+  for (uint32_t i = 1; i < fill_args(op); i++)
     if (w->grouped[op->args[i]]) return true;
   return false;
 }
@@ -162,6 +163,9 @@ static void find_rings(Rings *w, const Region *r) {
     for (uint32_t i = 0; i < op->nregions; i++) find_rings(w, op->regions[i]);
     if (op->code != OP_SFILL) continue;
     int at = rings_of(w, op);
+    // What groups share has one owner of its sign: legal's first group.
+    bool shared = w->groups > 1 && !fill_grouped(w, op);
+    if (shared && fill_sign(op)) w->fails = true;
     if (at < 0 && w->nrings == MAX_RINGS) {
       w->fails = true;
       return;

@@ -40,6 +40,8 @@ typedef struct Tiler {
   Value *partial;       // workspace of each accumulator of the split pass
 } Tiler;
 
+// The parallel axis that is cut into tiles, or -1.
+int tile_lane(const Func *f);
 // Chooses the lane axis and the tile sizes of f; remarks why.
 TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt);
 

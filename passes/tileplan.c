@@ -49,7 +49,7 @@ static int64_t extent_bound(const Func *f, uint32_t axis) {
   return hi;
 }
 
-static int choose_lane(const Func *f) {
+int tile_lane(const Func *f) {
   if (has_recur(f->body)) return -1;
   Reuse r = {.f = f};
   ir_walk(f->body, count, &r);
@@ -315,7 +315,7 @@ static bool stream_plan(const Tiles *s, const Target *tg, TilePlan *p) {
 // where nothing else fits. Keys: while the scores and their 16-bit copy fit
 // beside the sums in a thread's registers, and the tiles into shared memory.
 static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg) {
-  TilePlan p = {.lane = choose_lane(f), .tile_k = GPU_TILE_K};
+  TilePlan p = {.lane = tile_lane(f), .tile_k = GPU_TILE_K};
   p.tile_q = gpu_rows(f, tg, p.lane);
   Tiles s = {.f = f, .seen = {.arena = &cx->scratch}};
   ir_walk(f->body, measure_tiles, &s);
@@ -356,7 +356,7 @@ TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
     as_asked(cx, f, opt, &g);
     return g;
   }
-  TilePlan p = {.lane = choose_lane(f), .tile_q = tg->tile_q,
+  TilePlan p = {.lane = tile_lane(f), .tile_q = tg->tile_q,
                 .tile_k = tg->tile_k, .chunk = opt->chunk};
   if (p.lane < 0) {
     p.tile_q = 1;

@@ -18,13 +18,14 @@
 // share a ring, so copies of a loop's body (peel, stage) go on where the last
 // one stopped. A tile is given back right after its last reader: for a wgmma,
 // after the wait for it. Tiles whose coordinates depend on group() have slots
-// for each group.
+// for each group. The sign of a tile (attr flip) is the readers' work.
 //
 // A program whose tiles depend on computed fragments, or whose rings do not
 // fit, stays as it is. Register counts: FlashAttention-3 (arXiv 2407.08608).
 // Level mach, value form; sm_90a. Needs: place. Tests: test/passes/warps/.
 #include "ir/layout.h"
 #include "passes/drain.h"
+#include "passes/fill.h"
 #include "passes/rings.h"
 
 #include <assert.h>
@@ -137,14 +138,14 @@ static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
   IrAttr bytes = attr_i(AT_BYTES, smem_bytes(ir_type(r->w->f, op->res[0])));
   Value bar[] = {ring->full, at};
   ir_op(b, OP_MBAR_EXPECT, bar, 2, &bytes, 1, NULL, 0, 0);
-  Value *args = NEWN(r->w->arena, Value, op->nargs + 3);
+  uint32_t n = fill_args(op);
+  Value *args = NEWN(r->w->arena, Value, n + 3);
   args[0] = slot_of(r->w, b, ring, at);
   args[1] = ring->full;
   args[2] = at;
   args[3] = op->args[0];
-  for (uint32_t i = 1; i < op->nargs; i++)
-    args[3 + i] = part(r, b, m, op->args[i]);
-  ir_op(b, OP_TMA_LOAD, args, op->nargs + 3, op->attrs, op->nattrs, NULL, 0, 0);
+  for (uint32_t i = 1; i < n; i++) args[3 + i] = part(r, b, m, op->args[i]);
+  ir_op(b, OP_TMA_LOAD, args, n + 3, ir_attr(op, AT_TILE), 1, NULL, 0, 0);
 }
 
 static void is_group(Role *r, Builder *b, const Region *body, ValueMap *m,
@@ -241,7 +242,9 @@ static Tile consume(Role *r, Builder *b, const Op *op) {
   }
   wait_for(b, ring->full, t.slot, t.parity);
   if ((int)k == r->w->lent) r->lent = t.slot;
-  vmap_put(&r->map, op->res[0], slot_of(r->w, b, ring, t.slot));
+  Value tile = slot_of(r->w, b, ring, t.slot);
+  vmap_put(&r->map, op->res[0], tile);
+  if (fill_sign(op)) fill_flip(b, tile, get(r, fill_sign(op)));
   filled(r, b, k);
   return (Tile){last_reader(op), k, t.slot};
 }

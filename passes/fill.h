@@ -1,0 +1,15 @@
+// The sign of a shared tile: `sfill` with attr flip.
+#ifndef ATTNC_PASSES_FILL_H
+#define ATTNC_PASSES_FILL_H
+
+#include "ir/ir.h"
+
+// Operands of an sfill that say what is copied: all but the sign.
+uint32_t fill_args(const Op *op);
+// The sign, or 0.
+Value fill_sign(const Op *op);
+// Changes the sign of a tile that this group has waited for, if `sign`:
+// a branch that is the same for the group.
+void fill_flip(Builder *b, Value tile, Value sign);
+
+#endif
