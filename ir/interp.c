@@ -535,6 +535,8 @@ static bool run_phase(Interp *in, const Func *f) {
   in->f = f;
   memset(in->ndomain, 0, sizeof in->ndomain);
   if (!setup(in)) return false;
+  if (in->m->level == LV_MACH && target_is_gpu(in->m->target))
+    return interp_wave(in);
   return in->m->level == LV_MACH   ? interp_mach(in)
          : in->m->level == LV_TILE ? interp_tile(in)
                                    : run_function(in);
@@ -558,10 +560,6 @@ bool ir_interp(Ctx *cx, const Module *m, const char *name, InterpTensor *args,
   in.f = ir_find(m, name);
   if (!in.f) {
     diag_add(cx, DIAG_ir_name, NOWHERE, "program", name);
-    return false;
-  }
-  if (m->level == LV_MACH && target_is_gpu(m->target)) {
-    diag_add(cx, DIAG_ir_value, NOWHERE, "programs of a GPU are not interpreted");
     return false;
   }
   if (opt->poison) poison(in.f, args);

@@ -58,5 +58,6 @@ bool interp_offset(const InterpTensor *t, const int64_t *idx, int64_t *off,
                    int *bad_axis);
 bool interp_tile(Interp *in);
 bool interp_mach(Interp *in);
+bool interp_wave(Interp *in);
 
 #endif

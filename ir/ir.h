@@ -307,6 +307,8 @@ Module *ir_parse(Ctx *cx, Source *src);
 bool ir_verify(Ctx *cx, const Module *m);
 
 // ---------------------------------------------------------------- meaning
+struct FragMap;  // ir/layout.h
+
 // Host data of one program parameter.
 typedef struct InterpTensor {
   DType dtype;
@@ -321,15 +323,19 @@ typedef struct InterpOpt {
   bool round;         // casts round to their dtype (else all is f64)
   uint64_t seed;      // chooses tile cuts and split points at stream level
   bool poison;        // outputs and tile memory start as NaN
+  // GPU mach: where fragments lie, in place of frag_map; NULL: that. Tests
+  // show with it that a wrong layout is noticed.
+  const char *(*map)(const Type *t, uint32_t threads, struct FragMap *out);
 } InterpOpt;
 
 // f is program `name` or a further phase of it, `name`.xyz: phases run in the
 // order of the module, and have the same parameters.
 bool ir_is_phase(const Func *f, const char *name);
 
-// Executes program `name` of a module of any level (mach: the CPU's). `args`
-// are its parameters in order; `dims` the value of each dim symbol. False with
-// a diagnostic (out-of-range gather at attn level, step budget).
+// Executes program `name` of a module of any level (mach of a GPU: in buffer
+// form, by waves; always rounded; the seed chooses the schedule). `args` are
+// its parameters in order; `dims` the value of each dim symbol. False with a
+// diagnostic (out-of-range gather at attn level, step budget, data races).
 bool ir_interp(Ctx *cx, const Module *m, const char *name, InterpTensor *args,
                const int64_t *dims, const InterpOpt *opt);
 

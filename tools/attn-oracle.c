@@ -3,7 +3,9 @@
 // and compares the outputs.
 //
 //   attn-oracle f.attn --dim=B=2,Sq=5 --in=cu=offsets(0,4) --passes=inline
+//   attn-oracle f.attn --dim=T=bf16 --target=sm_80 --runs=5     by waves
 #include "frontend/oracle.h"
+#include "ir/layout.h"
 #include "passes/pass.h"
 #include "tools/driver/gen.h"
 
@@ -18,18 +20,22 @@ static const char usage[] =
     "  --fn=NAME          program (default: all)\n"
     "  --dim=A=1,T=f16    values of dims (default 3, const: the least)\n"
     "  --in=NAME=GEN(a,b) input generator (see attn-run)\n"
-    "  --passes=a,b       after lowering (default inline,canon,cse,dce)\n"
+    "  --passes=a,b       after lowering (default inline,canon,cse,dce;\n"
+    "                     with --target: its pipeline)\n"
+    "  --target=NAME --tile-q=N --tile-k=N   for the passes\n"
+    "  --mutant           GPUs: fragments lie wrongly; that must be noticed\n"
     "  --runs=N --seed=N --tol=X --round --print    as attn-run\n"
     "  -I DIR\n";
 
 typedef struct Options {
-  const char *file, *fn, *passes;
+  const char *file, *fn, *passes, *target;
+  int64_t tile_q, tile_k;
   const char *dims[MAX_DIMS], *ins[MAX_ARGS];
   uint32_t ndims, nins;
   int runs;
   uint64_t seed;
   double tol;
-  bool round, print;
+  bool round, print, mutant;
 } Options;
 
 typedef struct Run {
@@ -51,8 +57,7 @@ static bool starts(const char *s, const char *p, const char **rest) {
 }
 
 static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
-  *o = (Options){.passes = "inline,canon,cse,dce", .runs = 1, .seed = 1,
-                 .tol = 1e-9};
+  *o = (Options){.runs = 1, .seed = 1, .tol = 1e-9};
   for (int i = 1; i < argc; i++) {
     const char *v;
     if (starts(argv[i], "--fn=", &v)) o->fn = v;
@@ -61,6 +66,10 @@ static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (starts(argv[i], "--in=", &v) && o->nins < MAX_ARGS)
       o->ins[o->nins++] = v;
     else if (starts(argv[i], "--passes=", &v)) o->passes = v;
+    else if (starts(argv[i], "--target=", &v)) o->target = v;
+    else if (starts(argv[i], "--tile-q=", &v)) o->tile_q = atoll(v);
+    else if (starts(argv[i], "--tile-k=", &v)) o->tile_k = atoll(v);
+    else if (!strcmp(argv[i], "--mutant")) o->mutant = true;
     else if (starts(argv[i], "--runs=", &v)) o->runs = atoi(v);
     else if (starts(argv[i], "--seed=", &v)) o->seed = strtoull(v, NULL, 0);
     else if (starts(argv[i], "--tol=", &v)) o->tol = atof(v);
@@ -71,6 +80,9 @@ static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (argv[i][0] == '-') return false;
     else o->file = argv[i];
   }
+  if (!o->passes)
+    o->passes = o->target ? pass_pipeline(o->target, LV_MACH)
+                          : "inline,canon,cse,dce";
   return o->file != NULL;
 }
 
@@ -263,6 +275,14 @@ static bool compare(const Run *r) {
   return ok;
 }
 
+// The first two digits of the threads change places.
+static const char *wrong_map(const Type *t, uint32_t threads, FragMap *out) {
+  const char *err = frag_map(t, threads, out);
+  Factor f = out->thr[0];
+  if (!err && out->nthr > 1) out->thr[0] = out->thr[1], out->thr[1] = f;
+  return err;
+}
+
 static bool run_once(Run *r) {
   bind_dims(r);
   bool ok = bind_ragged(r);
@@ -272,7 +292,8 @@ static bool run_once(Run *r) {
     fprintf(stderr, "attn-oracle: inputs of '%s' cannot be made\n", r->d->name);
     return false;
   }
-  InterpOpt opt = {.round = r->o->round, .seed = r->seed, .poison = true};
+  InterpOpt opt = {.round = r->o->round, .seed = r->seed, .poison = true,
+                   .map = r->o->mutant ? wrong_map : NULL};
   if (!run_oracle(r)) return false;
   return ir_interp(r->cx, r->f->mod, r->f->name, r->args, r->dims, &opt) &&
          compare(r);
@@ -292,7 +313,9 @@ static Module *lower(Ctx *cx, const Options *o, const Decl *d) {
     n++;
   }
   Module *m = fe_lower(cx, d, binds, n);
-  PipelineOpt po = {.pass.target = "cpu", .verify_each = true};
+  PipelineOpt po = {.pass = {.target = o->target ? o->target : "cpu",
+                             .tile_q = o->tile_q, .tile_k = o->tile_k},
+                    .verify_each = true};
   if (!m || !ir_verify(cx, m)) return NULL;
   return pass_run(cx, m, o->passes, &po) ? m : NULL;
 }
