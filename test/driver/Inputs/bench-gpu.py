@@ -1,42 +1,13 @@
-"""The parts of tools/bench/gpu that need no PyTorch: calls through ctypes on
-the CPU, and what is made of results. argv: the scripts, libattn.so, a library
-of twice.attn, a folder."""
-import ctypes
+"""The parts of tools/bench/gpu that need no PyTorch: what is made of results.
+argv: the scripts, a folder."""
 import os
 import sys
 
-scripts, runtime, library, out = sys.argv[1:]
+scripts, out = sys.argv[1:]
 sys.path.insert(0, scripts)
-import attn    # noqa: E402
 import cases   # noqa: E402
 import plot    # noqa: E402
 
-
-class Array:
-    """As much of a tensor as attn.py looks at."""
-
-    def __init__(self, *shape):
-        self.shape, self.dtype = shape, "torch.float32"
-        self.at = (ctypes.c_float * (shape[0] * shape[1]))()
-
-    def data_ptr(self):
-        return ctypes.addressof(self.at)
-
-    def stride(self):
-        return (self.shape[1], 1)
-
-
-x, y = Array(3, 5), Array(3, 5)
-x.at[:] = range(15)
-p = attn.Program(attn.runtime(runtime), library, "lib_twice")
-p.call(p.args(X=x, Y=y))
-print(list(y.at)[:3], p.workspace(p.args(X=x, Y=y)))
-p.call(p.args(X=x, Y=y, by=3.0))
-print(list(y.at)[:3])
-try:
-    p.call(p.args(X=x, Y=Array(3, 4)))
-except attn.AttnError as e:
-    print(e)
 
 names = [c.name for c in cases.all_cases()]
 print(len(names) == len(set(names)), names[0])

@@ -64,8 +64,11 @@ def main():
     shutil.copy(os.path.join(bin_dir, "gpu-run"), a.out)
     shutil.copy(os.path.realpath(os.path.join(lib_dir, "libattn.so")),
                 os.path.join(a.out, "libattn.so"))
-    for f in ("run.py", "cases.py", "attn.py", "plot.py"):
+    for f in ("run.py", "cases.py", "plot.py"):
         shutil.copy(os.path.join(HERE, f), a.out)
+    shutil.copytree(os.path.join(TOP, "tools/python/attn"),
+                    os.path.join(a.out, "attn"), dirs_exist_ok=True,
+                    ignore=shutil.ignore_patterns("__pycache__"))
     with open(os.path.join(a.out, "manifest.json"), "w") as f:
         json.dump({"target": a.target, "libraries": made}, f, indent=1)
     ok = sum("failed" not in i for i in made.values())

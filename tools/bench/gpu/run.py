@@ -127,27 +127,20 @@ class Reference:
 
 # ---------------------------------------------------------------- contenders
 class Ours:
-    def __init__(self, rt, manifest, c, m, dev):
+    def __init__(self, manifest, c, m, dev):
         name, _ = c.library
         info = manifest["libraries"].get(name)
         if not info or "failed" in info:
             raise RuntimeError((info or {}).get("failed", "not compiled")
                                .split("\n")[0])
-        self.prog = attn.Program(rt, os.path.join(HERE, info["library"]),
-                                 info["symbol"])
+        prog = attn.load(os.path.join(HERE, info["library"]))[info["symbol"]]
         self.out = torch.empty(c.B, c.S, c.Hq, c.Dv, device=dev,
                                dtype=DT[c.dtype]).transpose(1, 2)
-        values = {k: m[k] for k in self.prog.params if k in m}
-        self.buf = self.prog.args(O=self.out, **values)
-        n = self.prog.workspace(self.buf)
-        self.keep = (m, torch.empty(n, device=dev, dtype=torch.uint8))
-        if n:
-            self.prog.set_workspace(self.buf, self.keep[1].data_ptr(), n)
-        self.cuda = dev.type == "cuda"
+        named = {p.name: m[p.name] for p in prog.params if p.name in m}
+        self.launch = prog.prepare(O=self.out, **named)
 
     def __call__(self):
-        stream = torch.cuda.current_stream().cuda_stream if self.cuda else None
-        self.prog.call(self.buf, stream)
+        self.launch()
         return self.out
 
 
@@ -255,13 +248,13 @@ def graph_repeats(ours, dev):
     return same
 
 
-def contenders(a, rt, manifest, c, m, dev, ref):
+def contenders(a, manifest, c, m, dev, ref):
     """(name, callable) of those that work; and what is known of each."""
     todo, info = [], {}
     for name in ["ours"] + [p for p in c.peers if p in a.peers]:
         start = time.time()
         try:
-            fn = Ours(rt, manifest, c, m, dev) if name == "ours" \
+            fn = Ours(manifest, c, m, dev) if name == "ours" \
                 else PEERS[name](c, m)
             if name == "ours":
                 err, same = check_ours(fn, ref, dev)
@@ -303,11 +296,11 @@ def forget_compiled():
         dynamo.reset()
 
 
-def run_case(a, rt, manifest, c, dev, seed):
+def run_case(a, manifest, c, dev, seed):
     forget_compiled()
     m = tensors(c, dev, seed)
     ref = Reference(c, m, seed)
-    todo, info = contenders(a, rt, manifest, c, m, dev, ref)
+    todo, info = contenders(a, manifest, c, m, dev, ref)
     times = {} if a.check else time_all(a, todo, dev)
     for name, t in times.items():
         ms = statistics.median(t)
@@ -371,14 +364,13 @@ def main():
     os.makedirs(a.out, exist_ok=True)
     with open(os.path.join(HERE, "manifest.json")) as f:
         manifest = json.load(f)
-    rt = attn.runtime(os.path.join(HERE, "libattn.so"))
     if not a.cpu:
         torch.backends.cuda.matmul.allow_tf32 = False
     todo = [shrink(c, a.divide) for c in cases.all_cases()
             if any(t in c.name for t in a.filter.split(","))]
     if a.one:
         c = next(c for c in todo if c.name == a.one)
-        Ours(rt, manifest, c, tensors(c, dev, a.seed), dev)()
+        Ours(manifest, c, tensors(c, dev, a.seed), dev)()
         return sync(dev)
     result = {"machine": None if a.check else machine(dev), "cases": [],
               "passes": a.passes, "rest_ms": a.rest, "ms": a.ms}
@@ -386,7 +378,7 @@ def main():
         if time.time() - start > a.deadline:
             print("deadline: the rest is left out")
             break
-        row = run_case(a, rt, manifest, c, dev, a.seed + i)
+        row = run_case(a, manifest, c, dev, a.seed + i)
         result["cases"].append(row)
         print(plot.line(row), flush=True)
         plot.write(result, a.out)

@@ -1,0 +1,52 @@
+"""The package with PyTorch on the CPU: tensors, and an operator."""
+import os
+import sys
+
+try:
+    import torch
+except ImportError:
+    print("all good: no PyTorch here")
+    sys.exit(0)
+
+import attn
+import attn.torch
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+lib = attn.compile(os.path.join(HERE, "../../driver/Inputs/softmax.attn"))
+torch.manual_seed(1)
+q, k, v = (torch.randn(2, s, h, 16).transpose(1, 2)
+           for s, h in ((7, 4), (11, 2), (11, 2)))
+
+
+def reference(q, k, v):
+    k, v = (x.double().repeat_interleave(2, 1) for x in (k, v))
+    s = q.double() @ k.transpose(-1, -2) / 4
+    n, m = s.shape[-2:]
+    keep = torch.ones(n, m, dtype=torch.bool).tril(m - n)
+    return s.masked_fill(~keep, -torch.inf).softmax(-1) @ v
+
+
+want = reference(q, k, v)
+o, lse = lib.gqa(q, k, v)
+assert isinstance(o, torch.Tensor) and (o - want).abs().max() < 1e-5
+op = attn.torch.register(lib.gqa, "demo::gqa")
+assert torch.equal(op(q, k, v)[0], o)
+assert torch.equal(op(q, k, v, scale=0.25)[1], lse)
+if hasattr(torch.library, "register_fake"):
+    meta = op(*(x.to("meta") for x in (q, k, v)))
+    assert meta[0].shape == o.shape and meta[0].is_meta
+try:
+    op(q, k[:, :, :5], v)
+    raise AssertionError("no error")
+except attn.ShapeError as e:
+    assert e.arg == "V"
+try:
+    attn.torch.register(lib.gqa, "demo::gqa")
+    raise AssertionError("registered twice")
+except attn.ArgumentError:
+    pass
+if hasattr(torch, "compile") and sys.argv[1:] == ["compile"]:
+    f = torch.compile(lambda q, k, v: torch.ops.demo.gqa(q * 2, k, v)[0] + 1,
+                      fullgraph=True)
+    assert (f(q, k, v) - (reference(q * 2, k, v) + 1)).abs().max() < 1e-5
+print("all good: PyTorch", torch.__version__)

@@ -1,0 +1,34 @@
+"""Compiled attention programs in Python.
+
+    import attn
+    lib = attn.compile("gqa.attn", dims={"T": "f32", "D": 64, "Dv": 64})
+    o = lib.gqa(q, k, v)           # NumPy arrays, PyTorch tensors, DLPack
+
+    lib = attn.load("gqa.so")      # made by attnc --shared
+
+`attn.torch.register(lib.gqa)` makes an operator of PyTorch, for torch.compile.
+Needs libattn and, for `compile`, attnc; nothing else is imported."""
+from ._compile import cache_dir, compile
+from ._library import Library, load, loads
+from ._program import Launch, Param, Program
+from ._runtime import runtime, threads
+from .errors import (AbiError, AlignError, ArgumentError, CompileError,
+                     ConstraintError, DeviceError, DimError, DtypeError,
+                     Error, FileError, FormatError, InternalError, NullError,
+                     OutOfMemoryError, RankError, ShapeError, StrideError,
+                     UnsupportedError)
+
+__version__ = "0.1.0"
+__all__ = ["AbiError", "AlignError", "ArgumentError", "CompileError",
+           "ConstraintError", "DeviceError", "DimError", "DtypeError",
+           "Error", "FileError", "FormatError", "InternalError", "Launch", "Library",
+           "NullError", "OutOfMemoryError", "Param", "Program", "RankError",
+           "ShapeError", "StrideError", "UnsupportedError", "cache_dir",
+           "compile", "load", "loads", "runtime", "threads"]
+
+
+def __getattr__(name):
+    if name == "torch":  # imported at first use: it needs PyTorch
+        import importlib
+        return importlib.import_module(".torch", __name__)
+    raise AttributeError(f"module 'attn' has no attribute '{name}'")
