@@ -135,6 +135,9 @@ V nv_mul(Nv *n, V a, int64_t k);
 V nv_param(Nv *n, uint64_t at, LLVMTypeRef t);
 // Pointer to a byte of the parameter block.
 V nv_block_at(Nv *n, uint64_t at);
+// Word i of a tensor's record: address, shape, strides in elements (i64). The
+// workspace's tensors have none: theirs are made of dims.
+V nv_tensor(Nv *n, Value tensor, uint32_t i);
 V nv_shuffle(Nv *n, V x, uint32_t lanes);  // the value of lane ^ lanes
 // Runs the code in between in one thread only: end = nv_if(c); ..; nv_end(end).
 LLVMBasicBlockRef nv_if(Nv *n, V c);

@@ -20,8 +20,7 @@ typedef struct Box {
 } Box;
 
 static V field(Nv *n, const Box *b, uint32_t i) {
-  return nv_param(n, n->tensor_at[b->tensor] + 8 * (uint64_t)i,
-                  LLVMInt64TypeInContext(n->g->lc));
+  return nv_tensor(n, b->tensor, i);
 }
 
 static V index_of(Nv *n, const Box *b, uint32_t axis) {

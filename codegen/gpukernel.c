@@ -11,7 +11,7 @@ static void lay_out_block(Nv *n) {
   uint64_t at = 0;
   for (uint32_t i = 0; i < f->params.n; i++) {
     const Type *t = ir_type(f, f->params.at[i].v);
-    if (t->kind != TK_TENSOR) continue;
+    if (t->kind != TK_TENSOR || f->params.at[i].role == PR_SHARED) continue;
     n->tensor_at[f->params.at[i].v] = at;
     at += 8 + 16 * (uint64_t)t->n;
   }

@@ -17,11 +17,6 @@ typedef struct Access {
   Part **part;           // per index: one, or one per register of its slice
 } Access;
 
-static V field(Nv *n, Value tensor, uint32_t i) {
-  return nv_param(n, n->tensor_at[tensor] + 8 * (uint64_t)i,
-                  LLVMInt64TypeInContext(n->g->lc));
-}
-
 static Part part_of(Nv *n, const Access *a, uint32_t axis, V index) {
   Cg *g = n->g;
   LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
@@ -51,13 +46,13 @@ static Access access(Nv *n, const Op *op, uint32_t lo) {
   LLVMTypeRef i32 = nv_i32t(n);
   a.rank = t->n;
   a.inbounds = ir_attr_i(op, AT_INBOUNDS, 0);
-  a.base = field(n, a.tensor, 0);
+  a.base = nv_tensor(n, a.tensor, 0);
   a.shape = NEWN(ar, V, a.rank + 1);
   a.stride = NEWN(ar, V, a.rank + 1);
   a.part = NEWN(ar, Part *, a.rank + 1);
   for (uint32_t i = 0; i < a.rank; i++) {
-    a.shape[i] = LLVMBuildTrunc(g->b, field(n, a.tensor, 1 + i), i32, "");
-    a.stride[i] = nv_mul(n, field(n, a.tensor, 1 + a.rank + i),
+    a.shape[i] = LLVMBuildTrunc(g->b, nv_tensor(n, a.tensor, 1 + i), i32, "");
+    a.stride[i] = nv_mul(n, nv_tensor(n, a.tensor, 1 + a.rank + i),
                          dtype_size(t->dtype));
     parts(n, &a, i);
   }

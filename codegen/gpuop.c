@@ -2,19 +2,19 @@
 #include "codegen/gpu.h"
 
 // ---------------------------------------------------------------- scalars
-// A 64-bit field of the parameter block as the op's result type.
-static void field(Nv *n, const Op *op, uint64_t at) {
-  V v = nv_param(n, at, LLVMInt64TypeInContext(n->g->lc));
+// A 64-bit word as the op's result type.
+static void narrow(Nv *n, const Op *op, V v) {
   LLVMTypeRef t = cg_scalar(n->g, nv_res_type(n, op)->dtype);
   n->g->val[op->res[0]] = LLVMBuildIntCast2(n->g->b, v, t, 1, "");
 }
-static void nv_ntasks(Nv *n, const Op *op) { field(n, op, n->ntasks_at); }
+static void nv_ntasks(Nv *n, const Op *op) {
+  narrow(n, op, nv_param(n, n->ntasks_at, LLVMInt64TypeInContext(n->g->lc)));
+}
 
 static void nv_tshape(Nv *n, const Op *op) {
-  uint32_t rank = nv_arg_type(n, op, 0)->n;
-  uint64_t at = n->tensor_at[op->args[0]] + 8;
-  if (op->code == OP_TSTRIDE) at += 8 * (uint64_t)rank;
-  field(n, op, at + 8 * (uint64_t)ir_attr_i(op, AT_POS, 0));
+  uint32_t at = 1 + (uint32_t)ir_attr_i(op, AT_POS, 0);
+  if (op->code == OP_TSTRIDE) at += nv_arg_type(n, op, 0)->n;
+  narrow(n, op, nv_tensor(n, op->args[0], at));
 }
 
 static void nv_dim(Nv *n, const Op *op) {

@@ -1,5 +1,6 @@
 // Small emission helpers of the GPU's code generation.
 #include "codegen/gpu.h"
+#include "runtime/attn_abi.h"
 
 #include <string.h>
 
@@ -70,6 +71,46 @@ V nv_param(Nv *n, uint64_t at, LLVMTypeRef t) {
   LLVMSetMetadata(v, kind, LLVMMetadataAsValue(g->lc,
                   LLVMMDNodeInContext2(g->lc, NULL, 0)));
   return v;
+}
+
+// Workspaces lie one behind the other, each at a multiple of 64 bytes.
+static V workspace(Nv *n, Value tensor) {
+  Cg *g = n->g;
+  V at = nv_param(n, n->workspace_at, LLVMInt64TypeInContext(g->lc));
+  for (uint32_t i = 0; i < n->f->params.n; i++) {
+    Value v = n->f->params.at[i].v;
+    if (v == tensor) break;
+    if (n->f->params.at[i].role != PR_SHARED) continue;
+    const Type *t = ir_type(n->f, v);
+    V bytes = nv_i64(n, (int64_t)dtype_size(t->dtype));
+    for (uint32_t k = 0; k < t->n; k++)
+      bytes = LLVMBuildMul(g->b, bytes, cg_dim(g, t->size[k]), "");
+    bytes = e_and(g, e_iadd(g, bytes, nv_i64(n, ATTN_ALIGN - 1)),
+                  nv_i64(n, -ATTN_ALIGN));
+    at = e_iadd(g, at, bytes);
+  }
+  return at;
+}
+
+static bool is_shared(const Nv *n, Value tensor) {
+  for (uint32_t i = 0; i < n->f->params.n; i++)
+    if (n->f->params.at[i].v == tensor)
+      return n->f->params.at[i].role == PR_SHARED;
+  return false;
+}
+
+V nv_tensor(Nv *n, Value tensor, uint32_t i) {
+  Cg *g = n->g;
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
+  const Type *t = ir_type(n->f, tensor);
+  if (!is_shared(n, tensor))
+    return nv_param(n, n->tensor_at[tensor] + 8 * (uint64_t)i, i64);
+  if (i == 0) return workspace(n, tensor);
+  if (i <= t->n) return cg_dim(g, t->size[i - 1]);
+  V stride = nv_i64(n, 1);
+  for (uint32_t k = i - t->n; k < t->n; k++)
+    stride = LLVMBuildMul(g->b, stride, cg_dim(g, t->size[k]), "");
+  return stride;
 }
 
 // ---------------------------------------------------------------- threads

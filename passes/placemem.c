@@ -38,7 +38,10 @@ Value place_load(Place *p, Builder *b, const Op *op, const View *v, Type t,
   IrAttr in = attr_i(AT_INBOUNDS, 1);
   bool inbounds = ir_attr_i(op, AT_INBOUNDS, 0);
   t.dtype = ir_type(p->f, op->args[0])->dtype;
-  return pl_op(b, OP_GLOAD, args, op->nargs, t, &in, inbounds);
+  Value x = pl_op(b, OP_GLOAD, args, op->nargs, t, &in, inbounds);
+  // Bounds of loops and coordinates of tiles: the hardware must be told.
+  bool steers = t.kind == TK_ELEM && t.dtype == DT_I32;
+  return steers ? pl_op(b, OP_UNIFORM, &x, 1, t, NULL, 0) : x;
 }
 
 // Is index i of the access the whole extent of that axis and nothing else?

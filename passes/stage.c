@@ -428,13 +428,15 @@ static void take_results(const Stage *s, const Value *v) {
 
 // Masked tiles add nothing (docs/ir.md, "fill"), so a loop over nothing may do
 // a step: all its keys are masked. Unless it has no masks, or reads where it
-// must not.
+// must not, or is one interval of several: another one may see those keys.
 static void rotate(Stage *s) {
   Op *loop = s->loop;
   Builder b = {.fn = s->f, .region = loop->parent, .before = loop,
                .span = loop->span};
   FullTiles full;
-  if (full_tiles(s->f, loop, &full) && !has_inbounds(s->body)) {
+  const Op *around = loop->parent->parent;
+  bool one = !around || around->code != OP_FOR || !around->nres;
+  if (one && full_tiles(s->f, loop, &full) && !has_inbounds(s->body)) {
     take_results(s, all_steps(s, &b).v);
     return;
   }

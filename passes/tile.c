@@ -244,9 +244,42 @@ bool tile_region(Tiler *t, Builder *b, const Region *r, ValueMap *m) {
   return true;
 }
 
-// The function of f that does `share`.
+// Axes, and those of the tasks, unless the phase has its own.
+static void copy_axes(Tiler *t) {
+  for (uint32_t i = 0; i < t->from->axes.n; i++) {
+    const Axis *a = &t->from->axes.at[i];
+    uint32_t id = ir_axis(t->to, a->name, a->role, a->extent);
+    assert(id == i);
+    (void)id;
+    if (a->role != AX_PAR || t->share == SHARE_BOUNDS) continue;
+    GridDim g = {i, (int)i == t->plan.lane ? t->plan.tile_q : 1};
+    vec_push(t->to->mod->arena, &t->to->grid, g);
+  }
+}
+
+static void copy_params(Tiler *t, ValueMap *map) {
+  for (uint32_t i = 0; i < t->from->params.n; i++) {
+    const FuncParam *p = &t->from->params.at[i];
+    const ValueInfo *v = ir_info(t->from, p->v);
+    vmap_put(map, p->v, ir_param(t->to, v->hint, p->role, v->type));
+    t->to->params.at[i].nograd = p->nograd;
+  }
+  if (t->plan.split) split_params(t);
+  bounds_params(t);
+}
+
+static const char *name_of(Module *m, const Func *f, TileShare share,
+                           uint32_t which) {
+  if (share == SHARE_COMBINE)
+    return arena_printf(m->arena, "%s.combine", f->name);
+  if (share != SHARE_BOUNDS) return f->name;
+  return which ? arena_printf(m->arena, "%s.bounds%u", f->name, which)
+               : arena_printf(m->arena, "%s.bounds", f->name);
+}
+
+// The function of f that does `share`; which: of the passes tested.
 static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
-                       TileShare share, const PassOpt *opt) {
+                       TileShare share, uint32_t which, const PassOpt *opt) {
   bool gpu = opt->target && target_is_gpu(opt->target);
   Tiler t = {.cx = cx, .from = f, .plan = *plan, .share = share,
              .gpu = gpu, .careful = !opt->finite && !gpu};
@@ -254,32 +287,20 @@ static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
     t.plan.lane = -1;
     t.plan.tile_q = 1;
   }
-  const char *name = share == SHARE_COMBINE
-                         ? arena_printf(m->arena, "%s.combine", f->name)
-                         : f->name;
+  const char *name = name_of(m, f, share, which);
   t.to = ir_func(m, FK_PROGRAM, intern(&cx->names, name));
   m->funcs.n--;  // the caller puts it where it belongs
   t.to->span = f->span;
-  for (uint32_t i = 0; i < f->axes.n; i++) {
-    const Axis *a = &f->axes.at[i];
-    uint32_t id = ir_axis(t.to, a->name, a->role, a->extent);
-    assert(id == i);
-    (void)id;
-    if (a->role != AX_PAR) continue;
-    GridDim g = {i, (int)i == t.plan.lane ? t.plan.tile_q : 1};
-    vec_push(m->arena, &t.to->grid, g);
-  }
+  copy_axes(&t);
   ValueMap map = {.arena = m->arena};
-  for (uint32_t i = 0; i < f->params.n; i++) {
-    const FuncParam *p = &f->params.at[i];
-    const ValueInfo *v = ir_info(f, p->v);
-    vmap_put(&map, p->v, ir_param(t.to, v->hint, p->role, v->type));
-    t.to->params.at[i].nograd = p->nograd;
-  }
+  copy_params(&t, &map);
   Builder b = {.fn = t.to, .region = t.to->body, .span = f->span};
-  if (share != SHARE_ALL) split_params(&t);
+  if (share == SHARE_BOUNDS) {
+    bounds_body(&t, &b, which, &map);
+    return t.to;
+  }
   make_coords(&t, &b);
-  if (share != SHARE_ALL) split_open(&t, &b);
+  if (plan->split) split_open(&t, &b);
   return tile_region(&t, &b, f->body, &map) ? t.to : NULL;
 }
 
@@ -296,10 +317,14 @@ bool pass_tile(Ctx *cx, Module *m, const PassOpt *opt) {
     }
     bool gpu = opt->target && target_is_gpu(opt->target);
     TilePlan plan = tile_plan(cx, f, opt);
-    if (!gpu) split_plan(cx, f, opt, &plan);
+    if (gpu) bounds_plan(cx, f, &plan);
+    else split_plan(cx, f, opt, &plan);
+    for (uint32_t k = 0; k < plan.ntested; k++)
+      vec_push(m->arena, &out,
+               tile_func(cx, m, f, &plan, SHARE_BOUNDS, k, opt));
     TileShare last = plan.split ? SHARE_COMBINE : SHARE_ALL;
     for (TileShare s = plan.split ? SHARE_PART : SHARE_ALL; s <= last; s++) {
-      Func *g = tile_func(cx, m, f, &plan, s, opt);
+      Func *g = tile_func(cx, m, f, &plan, s, 0, opt);
       if (!g) return false;
       vec_push(m->arena, &out, g);
     }

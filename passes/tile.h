@@ -4,6 +4,8 @@
 
 #include "passes/pass.h"
 
+enum { MAX_TESTED = 4 };
+
 // How one program is cut into tasks and key tiles.
 typedef struct TilePlan {
   int lane;             // axis with a tile size > 1, or -1
@@ -13,6 +15,8 @@ typedef struct TilePlan {
   const Op *split;      // the pass whose keys are split, or NULL
   Dim parts;            // into so many parts,
   Dim part_keys;        // of so many keys, a multiple of tile_k
+  const Op *tested[MAX_TESTED];  // passes whose bounds a phase before finds
+  uint32_t ntested;
 } TilePlan;
 
 // What a function of a split program does.
@@ -20,6 +24,7 @@ typedef enum TileShare {
   SHARE_ALL,       // everything: the keys are not split
   SHARE_PART,      // one part of the keys; everything if there is one part
   SHARE_COMBINE,   // joins the parts, does the rest
+  SHARE_BOUNDS,    // finds the bounds of the keys for the tasks of SHARE_ALL
 } TileShare;
 
 typedef struct Tiler {
@@ -38,6 +43,7 @@ typedef struct Tiler {
   Value part;           // SHARE_PART: this task's
   Value whole;          // SHARE_PART: bool, there is one part; 0: never
   Value *partial;       // workspace of each accumulator of the split pass
+  Value tested[MAX_TESTED];  // workspace: bounds of the keys
 } Tiler;
 
 // The parallel axis that is cut into tiles, or -1.
@@ -54,6 +60,12 @@ Value split_first_key(Tiler *t, Builder *b);
 void split_store(Tiler *t, Builder *b, const Op *op, const Value *acc);
 void split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                 Value *acc);
+// Bounds of the keys that depend on tables (tilebounds.c): which passes have
+// them found beforehand, the workspace, the phase that finds them.
+bool bounds_wanted(Ctx *cx, const Func *f, const Op *pass);
+void bounds_plan(Ctx *cx, const Func *f, TilePlan *p);
+void bounds_params(Tiler *t);
+void bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m);
 // a after b by the reduction k.
 Value tile_combine(Builder *b, RKind k, Value x, Value y);
 double tile_identity(RKind k);

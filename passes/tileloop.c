@@ -5,32 +5,11 @@
 //
 // Values are cloned on demand, accumulator by accumulator, so that term i sees
 // the accumulators j < i after this tile, as docs/ir.md defines a pass.
-#include "passes/tile.h"
+#include "passes/tileloop.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
-
-typedef struct KeyLoop {
-  Tiler *t;
-  const Op *op;          // the pass
-  uint32_t axis;         // its key axis
-  uint32_t n;            // accumulators
-  const IrAttr *kinds;
-  FillKind fill;
-  PassOrder order;
-  const Region *domain, *local, *correct, *bounds, *classify;
-  bool whole;            // the domain is `const true`
-  bool careful;          // see `visible`
-  Type *types;           // of the accumulators, as tiles
-  // of the loop body being made
-  bool masked;
-  Value full;            // bool: every key of the tile is seen; 0: unknown
-  Value mask;            // bool over lanes and keys
-  Value kmask;           // its part that does not vary with the lanes, or 0
-  bool extent_only;      // kmask says `key < extent` only
-  bool exact;            // products key by key, masked ones left out
-} KeyLoop;
 
 static bool mapped(const ValueMap *m, Value v) {
   return v < m->n && m->to[v];
@@ -294,9 +273,7 @@ static void make_mask(KeyLoop *l, Builder *b, Value key, ValueMap *m) {
   l->mask = ir_2(b, OP_OR, l->full, l->mask);
 }
 
-// Coordinates and mask of the tile of keys from k0.
-static void open_tile(KeyLoop *l, Builder *b, Value k0, bool masked,
-                      ValueMap *m) {
+void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m) {
   Tiler *t = l->t;
   Type kt = type_with(type_scalar(DT_I64), l->axis,
                       dim_const(&t->to->mod->dims, t->plan.tile_k));
@@ -375,7 +352,7 @@ static Value hold_gauge(KeyLoop *l, Builder *b, uint32_t i, ValueMap *cm,
 static void plain_body(KeyLoop *l, Builder *b, Value k0, bool masked,
                        const ValueMap *pre, const Value *old, Value *out) {
   ValueMap m = tile_map_copy(l->t, pre), cm = tile_map_copy(l->t, pre);
-  open_tile(l, b, k0, masked, &m);
+  tile_open(l, b, k0, masked, &m);
   for (uint32_t i = 0; i < l->n; i++) {
     vmap_put(&cm, l->correct->params.at[i], old[i]);
     bool scan = listed(l->op, AT_SCANS, i);
@@ -423,7 +400,7 @@ static Value visible(KeyLoop *l, Builder *b, Value k0, const ValueMap *pre) {
   ValueMap m = tile_map_copy(l->t, pre);
   Value full = l->full, ok = 0;
   l->full = 0;
-  open_tile(l, b, k0, true, &m);
+  tile_open(l, b, k0, true, &m);
   for (uint32_t i = 0; i < l->n; i++) {
     Value from = shared_operand(l, i), v = from ? need(l, b, from, &m) : 0;
     if (!v) continue;
@@ -480,14 +457,7 @@ static void body(KeyLoop *l, Builder *b, Value k0, bool masked,
 }
 
 // ---------------------------------------------------------------- loops
-// Key tiles from `base` on, those from f0 up to f1 without a mask.
-typedef struct Range {
-  Value base, f0, f1, hi;
-  bool no_full;            // [f0, f1) is empty
-} Range;
-
-// Maps the arguments of a bounds or classify region.
-static uint32_t map_box(KeyLoop *l, Builder *b, const Region *r, ValueMap *m) {
+uint32_t tile_map_box(KeyLoop *l, Builder *b, const Region *r, ValueMap *m) {
   Tiler *t = l->t;
   const IrAttr *box = ir_attr(l->op, AT_BOX);
   uint32_t at = 0;
@@ -512,7 +482,7 @@ static Value classified(KeyLoop *l, Builder *b, Value k0,
                         const ValueMap *pre) {
   Tiler *t = l->t;
   ValueMap m = tile_map_copy(t, pre);
-  uint32_t at = map_box(l, b, l->classify, &m);
+  uint32_t at = tile_map_box(l, b, l->classify, &m);
   Value end = ir_2(b, OP_ADD, k0, ir_const_i(b, DT_I64, t->plan.tile_k));
   Value extent = ir_dim(b, t->from->axes.at[l->axis].extent);
   Value last = ir_2(b, OP_MIN, end, extent);
@@ -537,7 +507,7 @@ static Value occupied(KeyLoop *l, Builder *b, Value k0, const ValueMap *pre) {
   Builder in = *b;
   if (br) in.region = br->regions[1], in.before = NULL;
   l->full = 0;
-  open_tile(l, &in, k0, true, &m);
+  tile_open(l, &in, k0, true, &m);
   Value v = ir_op(&in, OP_ANY_OF, &l->mask, 1, NULL, 0, &t, 1, 0)->res[0];
   l->t->coord[l->axis] = 0;
   l->full = full;
@@ -555,7 +525,7 @@ typedef enum TestStage { TEST_BOUNDS, TEST_PREDICATE, TEST_DONE } TestStage;
 static void tested_body(KeyLoop *l, Builder *b, Value k0, TestStage stage,
                         const ValueMap *pre, const Value *old, Value *out) {
   if (stage == TEST_BOUNDS && !l->classify) stage = TEST_PREDICATE;
-  if (stage == TEST_PREDICATE && !ir_attr_i(l->op, AT_SPARSE, 0))
+  if (stage == TEST_PREDICATE && !l->sparse)
     stage = TEST_DONE;
   if (stage == TEST_DONE) {
     body(l, b, k0, true, pre, old, out);
@@ -680,8 +650,8 @@ static Range align(KeyLoop *l, Builder *b, const Value any_full[4],
   return r;
 }
 
-static uint32_t ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
-                       Range out[4]) {
+uint32_t tile_ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
+                     Range out[MAX_RANGES]) {
   Value zero = ir_const_i(b, DT_I64, 0);
   Value extent = ir_dim(b, l->t->from->axes.at[l->axis].extent);
   if (!l->bounds) {
@@ -693,16 +663,16 @@ static uint32_t ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
     return 1;
   }
   ValueMap m = tile_map_copy(l->t, pre);
-  map_box(l, b, l->bounds, &m);
+  tile_map_box(l, b, l->bounds, &m);
   const Op *y = region_yield(l->bounds);
   uint32_t n = y->nargs / 4;
   for (uint32_t i = 0; i < y->nargs; i++)
     if (ir_type(b->fn, need(l, b, y->args[i], &m))->n) {
       l->bounds = NULL;  // bounds that differ between lanes do not help
-      return ranges(l, b, pre, out);
+      return tile_ranges(l, b, pre, out);
     }
   Value prev = 0;
-  for (uint32_t i = 0; i < n && i < 4; i++) {
+  for (uint32_t i = 0; i < n && i < MAX_RANGES; i++) {
     Value v[4];
     const Value *from = &y->args[4 * i];
     for (int j = 0; j < 4; j++) v[j] = need(l, b, from[j], &m);
@@ -713,13 +683,14 @@ static uint32_t ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
   return n;
 }
 
-static KeyLoop key_loop(Tiler *t, const Op *op) {
+KeyLoop tile_key_loop(Tiler *t, const Op *op) {
   KeyLoop l = {.t = t, .op = op};
   l.axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
   l.n = op->nres;
   l.kinds = ir_attr(op, AT_KINDS);
   l.fill = (FillKind)ir_attr_i(op, AT_FILL, FILL_SELECT);
   l.order = (PassOrder)ir_attr_i(op, AT_ORDER, ORDER_ANY);
+  l.sparse = ir_attr_i(op, AT_SPARSE, 0);
   l.domain = op->regions[0];
   l.local = op->regions[1];
   l.correct = op->regions[2];
@@ -748,7 +719,7 @@ static void cut(Tiler *t, Builder *b, Range *r, uint32_t n) {
 }
 
 bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
-  KeyLoop l = key_loop(t, op);
+  KeyLoop l = tile_key_loop(t, op);
   l.types = NEWN(m->arena, Type, l.n + 1);
   Value *acc = NEWN(m->arena, Value, l.n + 1);
   for (uint32_t i = 0; i < l.n; i++) {
@@ -764,8 +735,9 @@ bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   hoist(&l, b, l.domain, m);
   hoist(&l, b, l.local, m);
   hoist(&l, b, l.correct, m);
-  Range r[4];
-  uint32_t n = ranges(&l, b, m, r);
+  Range r[MAX_RANGES];
+  uint32_t n = bounds_read(&l, b, r);
+  if (!n) n = tile_ranges(&l, b, m, r);
   if (split) cut(t, b, r, n);
   all_loops(&l, b, r, n, m, acc);
   if (split) split_store(t, b, op, acc);

@@ -238,6 +238,7 @@ static bool steps_by_one(const Func *f, Value idx) {
 }
 
 typedef struct Shared {
+  Ctx *cx;
   const Func *f;
   uint32_t lane;
   bool ok;
@@ -267,15 +268,15 @@ static bool excludes_keys(const Shared *s, Value v) {
 static void note_shared(void *data, Op *op) {
   Shared *s = data;
   if (op->code == OP_PASS)
-    s->ok &= !ir_attr_i(op, AT_SPARSE, 0) &&
+    s->ok &= (!ir_attr_i(op, AT_SPARSE, 0) || bounds_wanted(s->cx, s->f, op)) &&
              !excludes_keys(s, op->regions[0]->last->args[0]);
   for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
     note_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype);
 }
 
 // Two groups of warps share a task's keys where their tiles are copied.
-static int64_t gpu_rows(const Func *f, const Target *tg, int lane) {
-  Shared s = {.f = f, .lane = (uint32_t)lane,
+static int64_t gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane) {
+  Shared s = {.cx = cx, .f = f, .lane = (uint32_t)lane,
               .ok = tg->gpu.arch && lane >= 0};
   if (s.ok) ir_walk(f->body, note_shared, &s);
   return s.ok ? 128 : 64;
@@ -316,7 +317,7 @@ static bool stream_plan(const Tiles *s, const Target *tg, TilePlan *p) {
 // beside the sums in a thread's registers, and the tiles into shared memory.
 static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg) {
   TilePlan p = {.lane = tile_lane(f), .tile_k = GPU_TILE_K};
-  p.tile_q = gpu_rows(f, tg, p.lane);
+  p.tile_q = gpu_rows(cx, f, tg, p.lane);
   Tiles s = {.f = f, .seen = {.arena = &cx->scratch}};
   ir_walk(f->body, measure_tiles, &s);
   int64_t sums = s.sums / 2, need;

@@ -110,10 +110,12 @@ static bool parse_options(Ctx *cx, int argc, char **argv, Options *o) {
   return o->file != NULL;
 }
 
+// Without a name: the first that is no phase of another.
 static const Func *pick(const Module *m, const char *name) {
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     const Func *f = m->funcs.at[i];
-    if (f->kind == FK_PROGRAM && (!name || !strcmp(f->name, name))) return f;
+    bool ok = name ? !strcmp(f->name, name) : !strchr(f->name, '.');
+    if (f->kind == FK_PROGRAM && ok) return f;
   }
   return NULL;
 }

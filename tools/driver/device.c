@@ -32,6 +32,26 @@ static CgExpr tasks(Ctx *cx, const Module *m, const Func *f) {
   return all;
 }
 
+// Bytes that the phases hand on, as code generation lays them out.
+static CgExpr workspace(Ctx *cx, const Module *m) {
+  CgExpr all = {0};
+  const Func *f = m->funcs.n ? m->funcs.at[0] : NULL;
+  for (uint32_t i = 0; f && i < f->params.n; i++) {
+    if (f->params.at[i].role != PR_SHARED) continue;
+    const Type *t = ir_type(f, f->params.at[i].v);
+    CgExpr n = number(cx, (int64_t)dtype_size(t->dtype));
+    for (uint32_t k = 0; k < t->n; k++)
+      n = cg_expr_bin(cx, n, ATTN_X_MUL,
+                      cg_expr_dim(cx, &m->dims, t->size[k]));
+    CgExpr align = number(cx, ATTN_ALIGN);
+    n = cg_expr_bin(cx, n, ATTN_X_ADD, number(cx, ATTN_ALIGN - 1));
+    n = cg_expr_bin(cx, n, ATTN_X_FLOORDIV, align);
+    n = cg_expr_bin(cx, n, ATTN_X_MUL, align);
+    all = all.n ? cg_expr_bin(cx, all, ATTN_X_ADD, n) : n;
+  }
+  return all;
+}
+
 static const attn_gpu_map *maps(Ctx *cx, const CgKernelRecord *k) {
   attn_gpu_map *out = NEWN(&cx->session, attn_gpu_map, k->maps.n + 1);
   for (uint32_t i = 0; i < k->maps.n; i++) {
@@ -107,6 +127,7 @@ bool drv_add_device(Ctx *cx, const Module *m, CgExpr when,
     phases[i] = phase(cx, m, &out->kernels.at[i]);
   add(cx, p, (CgDevice){.target = ATTN_TARGET_SM(t->gpu.cc, t->gpu.arch),
                         .when = when, .dims = &m->dims, .phases = phases,
+                        .workspace = workspace(cx, m),
                         .nphases = out->kernels.n, .text = text_of(&ptx)});
   return true;
 }

@@ -1,0 +1,361 @@
+// What a mask's tables say of whole tiles, found once, in a phase of its own.
+//
+//   before  pass() {axis = k, box = [q], sparse = true} (.., {bounds}, {classify})
+//   after   func @p.bounds(.., %bounds: tensor<i32[Q', 4]> shared) grid(tile:1) {
+//             for c of the bounds, 64 tiles of keys at a time {
+//               %lo = spans of the tables over 64 x 128 keys, classify
+//               first and last tile with a key, the last run of full ones
+//             }
+//             store(%bounds, ..)
+//           }
+//           func @p(..) grid(.., q:128) {
+//             %lo = load(%bounds, %q // 128, 0) ..
+//             for(%lo, %hi, 128) { mask unless %f0 <= %k0 < %f1 }
+//           }
+//
+// On a GPU a test in the loop over keys would stop its pipeline, and be made
+// anew by every head. A mask that no interval arithmetic understands is
+// evaluated tile by tile here. Tiles without a key between the first and the
+// last one are computed, masked. Four numbers an interval and tile of queries.
+// Tests: test/passes/tile/bounds-*.
+#include "passes/tileloop.h"
+
+#include <assert.h>
+
+enum {
+  TILES = 64,   // of keys, judged at a time: rows of a fragment
+  SPAN = 128,   // entries of a table, read at a time: its columns
+  NUMBERS = 4,  // of an interval: base, hi, f0, f1
+};
+
+// ---------------------------------------------------------------- plan
+// v can be made before the program runs: of inputs, coordinates of the tasks
+// and the key.
+static bool is_closed(const Func *f, Value v, uint32_t key, Map *seen) {
+  const Op *op = ir_def(f, v);
+  const Type *t = ir_type(f, v);
+  uint64_t known;
+  if (map_get(seen, v, &known)) return true;
+  map_put(seen, v, 1);
+  for (uint32_t i = 0; t->kind == TK_ELEM && i < t->n; i++)
+    if (f->axes.at[t->axis[i]].role != AX_PAR && t->axis[i] != key)
+      return false;
+  if (!op) {
+    for (uint32_t i = 0; i < f->params.n; i++)
+      if (f->params.at[i].v == v)
+        return f->params.at[i].role == PR_IN ||
+               f->params.at[i].role == PR_SCALAR;
+    return false;
+  }
+  if (op->nregions) return false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!is_closed(f, op->args[i], key, seen)) return false;
+  return true;
+}
+
+bool bounds_wanted(Ctx *cx, const Func *f, const Op *pass) {
+  const IrAttr *box = ir_attr(pass, AT_BOX);
+  if (!ir_attr_i(pass, AT_SPARSE, 0) || pass->nregions < 4 || !box ||
+      box->n + 1 >= MAX_AXES || !pass->regions[3]->last)
+    return false;
+  Map seen = {.arena = &cx->scratch};
+  return is_closed(f, region_yield(pass->regions[0])->args[0],
+                   (uint32_t)ir_attr_i(pass, AT_AXIS, 0), &seen);
+}
+
+typedef struct Found {
+  Ctx *cx;
+  const Func *f;
+  TilePlan *p;
+} Found;
+
+static void look(void *data, Op *op) {
+  Found *d = data;
+  if (op->code == OP_PASS && d->p->ntested < MAX_TESTED &&
+      bounds_wanted(d->cx, d->f, op))
+    d->p->tested[d->p->ntested++] = op;
+}
+
+void bounds_plan(Ctx *cx, const Func *f, TilePlan *p) {
+  Found d = {cx, f, p};
+  ir_walk(f->body, look, &d);
+  if (p->ntested)
+    ctx_remark(cx, "%s: a phase before finds the bounds of the keys", f->name);
+}
+
+// ---------------------------------------------------------------- workspace
+static uint32_t intervals(const Op *pass) {
+  uint32_t n = region_yield(pass->regions[3])->nargs / NUMBERS;
+  return n < 1 ? 1 : n > MAX_RANGES ? MAX_RANGES : n;
+}
+
+static Dim tiles_of(Tiler *t, uint32_t axis) {
+  DimTab *d = &t->to->mod->dims;
+  Dim e = t->from->axes.at[axis].extent;
+  return (int)axis == t->plan.lane ? dim_ceildiv(d, e, t->plan.tile_q) : e;
+}
+
+void bounds_params(Tiler *t) {
+  for (uint32_t i = 0; i < t->plan.ntested; i++) {
+    const Op *pass = t->plan.tested[i];
+    const IrAttr *box = ir_attr(pass, AT_BOX);
+    Dim shape[MAX_AXES];
+    for (uint32_t k = 0; k < box->n; k++)
+      shape[k] = tiles_of(t, (uint32_t)box->list[k]);
+    shape[box->n] = dim_const(&t->to->mod->dims, NUMBERS * intervals(pass));
+    const char *name = i ? arena_printf(&t->cx->session, "bounds.%u", i)
+                         : "bounds";
+    t->tested[i] = ir_param(t->to, intern(&t->cx->names, name), PR_SHARED,
+                            type_tensor(DT_I32, box->n + 1, shape));
+  }
+}
+
+// Where the task's numbers are; returns how many indices come first.
+static uint32_t place(Tiler *t, Builder *b, const Op *pass, Value *at) {
+  const IrAttr *box = ir_attr(pass, AT_BOX);
+  for (uint32_t k = 0; k < box->n; k++) {
+    uint32_t a = (uint32_t)box->list[k];
+    at[k] = t->origin[a];
+    if ((int)a == t->plan.lane)
+      at[k] = ir_2(b, OP_FLOORDIV, at[k], ir_const_i(b, DT_I64, t->plan.tile_q));
+  }
+  return (uint32_t)box->n;
+}
+
+static Value int_(Builder *b, int64_t v) {
+  return ir_const_i(b, DT_I64, v);
+}
+
+uint32_t bounds_read(KeyLoop *l, Builder *b, Range *r) {
+  Tiler *t = l->t;
+  uint32_t i = 0;
+  while (i < t->plan.ntested && t->plan.tested[i] != l->op) i++;
+  if (i == t->plan.ntested) return 0;
+  uint32_t n = intervals(l->op);
+  Value at[MAX_AXES], zero = int_(b, 0);
+  Value extent = ir_dim(b, t->from->axes.at[l->axis].extent);
+  uint32_t last = place(t, b, l->op, at);
+  for (uint32_t k = 0; k < n; k++) {
+    Value v[NUMBERS];
+    for (uint32_t j = 0; j < NUMBERS; j++) {
+      at[last] = ir_const_i(b, DT_I64, NUMBERS * k + j);
+      v[j] = ir_load(b, t->tested[i], at, last + 1);
+      ir_set_attr(b->fn, ir_def(b->fn, v[j]), attr_i(AT_INBOUNDS, 1));
+      // Their range is known so: 32 bits do.
+      v[j] = ir_2(b, OP_MAX, ir_cast(b, DT_I64, v[j]), zero);
+      v[j] = ir_2(b, OP_MIN, v[j], extent);
+    }
+    r[k] = (Range){.base = v[0], .hi = v[1], .f0 = v[2], .f1 = v[3]};
+  }
+  l->classify = NULL;
+  l->sparse = false;
+  return n;
+}
+
+// ---------------------------------------------------------------- values
+typedef struct Scan {
+  KeyLoop *l;
+  uint32_t tile, entry;  // axes: tiles of keys, entries of a table
+  Value step, extent;
+  const Range *r;
+} Scan;
+
+static Value pick(Builder *b, Value c, Value x, Value y) {
+  return ir_3(b, OP_SELECT, c, x, y);
+}
+
+static Value iota(Scan *s, Builder *b, uint32_t axis, int64_t n) {
+  Dim d = dim_const(&s->l->t->to->mod->dims, n);
+  Type t = type_with(type_scalar(DT_I64), axis, d);
+  return ir_op(b, OP_IOTA, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
+}
+
+static Value over(Builder *b, RKind k, Value x) {
+  Type t = *ir_type(b->fn, x);
+  return t.n ? ir_reduce(b, k, x, t.axis, t.n) : x;
+}
+
+// Extremes of a table, SPAN entries at a time for all tiles together.
+static Value span(Scan *s, Builder *b, const Op *op, const ValueMap *m) {
+  RKind kind = op->code == OP_SPAN_MIN ? RK_MIN : RK_MAX;
+  Value lo = vmap_get(m, op->args[1]), hi = vmap_get(m, op->args[2]);
+  bool wide = dtype_size(ir_type(s->l->t->from, op->args[0])->dtype) > 4;
+  int64_t none = wide ? INT64_MAX / 2 : INT32_MAX;
+  if (kind == RK_MAX) none = -none;
+  Value one = int_(b, 1), longest = over(b, RK_MAX, ir_2(b, OP_SUB, hi, lo));
+  Type all = type_union(ir_type(b->fn, lo), ir_type(b->fn, hi), DT_I64);
+  Value args[] = {int_(b, 0), ir_2(b, OP_ADD, longest, one), int_(b, SPAN),
+                  tile_const(b, all, (double)none)};
+  Op *loop = ir_op(b, OP_FOR, args, 4, NULL, 0, &all, 1, 1);
+  Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
+  Value i = ir_region_param(in.region, type_scalar(DT_I64), "i");
+  Value best = ir_region_param(in.region, all, "best");
+  Value at = ir_2(&in, OP_ADD, i, iota(s, &in, s->entry, SPAN));
+  at = ir_2(&in, OP_ADD, lo, at);
+  Value idx[MAX_AXES];
+  uint32_t n = 0;
+  for (uint32_t k = 3; k < op->nargs; k++) idx[n++] = vmap_get(m, op->args[k]);
+  idx[n++] = at;
+  Value x = ir_cast(&in, DT_I64, ir_load(&in, vmap_get(m, op->args[0]), idx, n));
+  x = pick(&in, ir_2(&in, OP_LE, at, hi), x, int_(&in, none));
+  x = tile_combine(&in, kind, best, ir_reduce(&in, kind, x, &s->entry, 1));
+  ir_yield(&in, &x, 1);
+  return loop->res[0];
+}
+
+// v of the classify region or in front of it.
+static Value want(Scan *s, Builder *b, Value v, ValueMap *m) {
+  if (v < m->n && m->to[v]) return m->to[v];
+  const Op *op = ir_def(s->l->t->from, v);
+  assert(op && "a test uses a value that is not defined");
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (ir_type(s->l->t->from, op->args[i])->kind == TK_ELEM)
+      want(s, b, op->args[i], m);
+  if (op->code == OP_SPAN_MIN || op->code == OP_SPAN_MAX) {
+    vmap_put(m, v, span(s, b, op, m));
+    return vmap_get(m, v);
+  }
+  bool ok = tile_op(s->l->t, b, op, m);
+  assert(ok);
+  (void)ok;
+  return vmap_get(m, v);
+}
+
+// ---------------------------------------------------------------- runs
+// What is known of the tiles so far: lo .. hi has all with a key, f0 .. f1 is
+// the last run of full ones.
+typedef struct Runs {
+  Value v[NUMBERS];  // lo, hi, f0, f1
+} Runs;
+
+enum { LO, HI, F0, F1 };
+
+// Judged together: tiles from %c on.
+static void judge_many(Scan *s, Builder *b, Value c, const ValueMap *pre,
+                       Runs *k) {
+  KeyLoop *l = s->l;
+  Value at = ir_2(b, OP_MUL, iota(s, b, s->tile, TILES), s->step);
+  at = ir_2(b, OP_ADD, c, at);
+  Value end = ir_2(b, OP_ADD, at, s->step), one = int_(b, 1);
+  Value last = ir_2(b, OP_SUB, ir_2(b, OP_MIN, end, s->extent), one);
+  ValueMap m = tile_map_copy(l->t, pre);
+  uint32_t p = tile_map_box(l, b, l->classify, &m);
+  vmap_put(&m, l->classify->params.at[p], at);
+  vmap_put(&m, l->classify->params.at[p + 1], last);
+  Value cls = want(s, b, region_yield(l->classify)->args[0], &m);
+  Value in = ir_2(b, OP_LT, at, s->r->hi), zero = int_(b, 0);
+  Value some = ir_2(b, OP_AND, in, ir_2(b, OP_NE, cls, zero));
+  Value full = ir_2(b, OP_AND, in, ir_2(b, OP_EQ, cls, int_(b, 2)));
+  full = ir_2(b, OP_AND, full, ir_2(b, OP_LE, end, s->extent));
+  Value first = over(b, RK_MIN, pick(b, some, at, s->r->hi));
+  Value past = over(b, RK_MAX, pick(b, some, end, s->r->base));
+  k->v[LO] = ir_2(b, OP_MIN, k->v[LO], first);
+  k->v[HI] = ir_2(b, OP_MAX, k->v[HI], past);
+  // The run that ends with the last full tile begins behind a gap.
+  Value f1 = over(b, RK_MAX, pick(b, full, end, zero));
+  Value hole = ir_2(b, OP_AND, ir_1(b, OP_NOT, full), ir_2(b, OP_LT, at, f1));
+  Value gap = over(b, RK_MAX, pick(b, hole, end, c));
+  Value goes_on = ir_2(b, OP_AND, ir_2(b, OP_EQ, gap, c),
+                       ir_2(b, OP_EQ, k->v[F1], c));
+  Value any = ir_2(b, OP_LT, zero, f1);
+  Value f0 = pick(b, goes_on, k->v[F0], gap);
+  k->v[F0] = pick(b, any, f0, k->v[F0]);
+  k->v[F1] = pick(b, any, f1, k->v[F1]);
+}
+
+// The tile at %c, by the predicate itself.
+static void judge_one(Scan *s, Builder *b, Value c, const ValueMap *pre,
+                      Runs *k) {
+  KeyLoop *l = s->l;
+  ValueMap m = tile_map_copy(l->t, pre);
+  Type bit = type_scalar(DT_BOOL);
+  tile_open(l, b, c, true, &m);
+  Value some = ir_op(b, OP_ANY_OF, &l->mask, 1, NULL, 0, &bit, 1, 0)->res[0];
+  Value full = ir_op(b, OP_ALL_OF, &l->mask, 1, NULL, 0, &bit, 1, 0)->res[0];
+  l->t->coord[l->axis] = 0;
+  Value end = ir_2(b, OP_ADD, c, s->step);
+  k->v[LO] = ir_2(b, OP_MIN, k->v[LO], pick(b, some, c, s->r->hi));
+  k->v[HI] = ir_2(b, OP_MAX, k->v[HI], pick(b, some, end, s->r->base));
+  Value f0 = pick(b, ir_2(b, OP_EQ, k->v[F1], c), k->v[F0], c);
+  k->v[F0] = pick(b, full, f0, k->v[F0]);
+  k->v[F1] = pick(b, full, end, k->v[F1]);
+}
+
+// The test by intervals can tell that all keys are seen.
+static bool tells_full(const KeyLoop *l) {
+  if (!l->classify) return false;
+  const Op *op = ir_def(l->t->from, region_yield(l->classify)->args[0]);
+  if (op && op->code == OP_SELECT) op = ir_def(l->t->from, op->args[1]);
+  return op && op->code != OP_CONST;
+}
+
+static Runs scan(Scan *s, Builder *b, const ValueMap *pre) {
+  bool many = tells_full(s->l);
+  const Range *r = s->r;
+  Value step = many ? int_(b, TILES * s->l->t->plan.tile_k) : s->step;
+  Value args[3 + NUMBERS] = {r->base, r->hi, step, r->hi, r->base, r->base,
+                             r->base};
+  Type types[NUMBERS];
+  for (uint32_t i = 0; i < NUMBERS; i++) types[i] = type_scalar(DT_I64);
+  Op *loop = ir_op(b, OP_FOR, args, 3 + NUMBERS, NULL, 0, types, NUMBERS, 1);
+  Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
+  static const char *const names[] = {"lo", "hi", "f0", "f1"};
+  Value c = ir_region_param(in.region, types[0], "c");
+  Runs k;
+  for (uint32_t i = 0; i < NUMBERS; i++)
+    k.v[i] = ir_region_param(in.region, types[0], names[i]);
+  (many ? judge_many : judge_one)(s, &in, c, pre, &k);
+  ir_yield(&in, k.v, NUMBERS);
+  for (uint32_t i = 0; i < NUMBERS; i++) k.v[i] = loop->res[i];
+  // No key: lo is the end, hi the start.
+  k.v[LO] = ir_2(b, OP_MIN, k.v[LO], k.v[HI]);
+  return k;
+}
+
+// ---------------------------------------------------------------- the phase
+// Coordinates of the axes that the mask varies with.
+static void open_tasks(Tiler *t, Builder *b, const Op *pass) {
+  const IrAttr *box = ir_attr(pass, AT_BOX);
+  Type i64 = type_scalar(DT_I64);
+  for (uint32_t i = 0; i < box->n; i++) {
+    uint32_t a = (uint32_t)box->list[i], grid = a;
+    bool lane = (int)a == t->plan.lane;
+    if (lane) grid = ir_axis(t->to, "tile", AX_PAR, tiles_of(t, a));
+    vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){grid, 1}));
+    IrAttr at = {.id = AT_AXIS, .i = grid};
+    Value x = ir_op(b, OP_ORIGIN, NULL, 0, &at, 1, &i64, 1, 0)->res[0];
+    if (lane) x = ir_2(b, OP_MUL, x, int_(b, t->plan.tile_q));
+    t->origin[a] = t->coord[a] = x;
+    if (!lane) continue;
+    Dim n = dim_const(&t->to->mod->dims, t->plan.tile_q);
+    Type rows = type_with(i64, a, n);
+    Value i0 = ir_op(b, OP_IOTA, NULL, 0, NULL, 0, &rows, 1, 0)->res[0];
+    t->coord[a] = ir_2(b, OP_ADD, x, i0);
+  }
+}
+
+void bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m) {
+  const Op *pass = t->plan.tested[which];
+  DimTab *d = &t->to->mod->dims;
+  open_tasks(t, b, pass);
+  KeyLoop l = tile_key_loop(t, pass);
+  Range r[MAX_RANGES];
+  uint32_t n = tile_ranges(&l, b, m, r), of = intervals(pass);
+  Scan s = {.l = &l, .step = int_(b, t->plan.tile_k)};
+  s.tile = ir_axis(t->to, "tiles", AX_VEC, dim_const(d, TILES));
+  s.entry = ir_axis(t->to, "entries", AX_VEC, dim_const(d, SPAN));
+  s.extent = ir_dim(b, t->from->axes.at[l.axis].extent);
+  Value args[MAX_AXES + 2] = {t->tested[which]};
+  uint32_t last = 2 + place(t, b, pass, args + 2);
+  Runs k = {{0}};
+  for (uint32_t i = 0; i < of; i++) {
+    s.r = &r[i];
+    if (i < n) k = scan(&s, b, m);
+    else for (uint32_t j = 0; j < NUMBERS; j++) k.v[j] = int_(b, 0);
+    for (uint32_t j = 0; j < NUMBERS; j++) {
+      args[1] = ir_cast(b, DT_I32, k.v[j]);
+      args[last] = int_(b, NUMBERS * i + j);
+      ir_op(b, OP_STORE, args, last + 1, NULL, 0, NULL, 0, 0);
+    }
+  }
+}

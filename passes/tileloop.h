@@ -1,0 +1,49 @@
+// A key loop being made: what tileloop.c and tilebounds.c share.
+#ifndef ATTNC_PASSES_TILELOOP_H
+#define ATTNC_PASSES_TILELOOP_H
+
+#include "passes/tile.h"
+
+typedef struct KeyLoop {
+  Tiler *t;
+  const Op *op;          // the pass
+  uint32_t axis;         // its key axis
+  uint32_t n;            // accumulators
+  const IrAttr *kinds;
+  FillKind fill;
+  PassOrder order;
+  const Region *domain, *local, *correct, *bounds, *classify;
+  bool whole;            // the domain is `const true`
+  bool sparse;           // tiles are tested one by one
+  bool careful;          // see `visible`
+  Type *types;           // of the accumulators, as tiles
+  // of the loop body being made
+  bool masked;
+  Value full;            // bool: every key of the tile is seen; 0: unknown
+  Value mask;            // bool over lanes and keys
+  Value kmask;           // its part that does not vary with the lanes, or 0
+  bool extent_only;      // kmask says `key < extent` only
+  bool exact;            // products key by key, masked ones left out
+} KeyLoop;
+
+enum { MAX_RANGES = 4 };
+
+// Key tiles from `base` on, those from f0 up to f1 without a mask.
+typedef struct Range {
+  Value base, f0, f1, hi;
+  bool no_full;            // [f0, f1) is empty
+} Range;
+
+KeyLoop tile_key_loop(Tiler *t, const Op *op);
+// The intervals that the pass' bounds give; how many.
+uint32_t tile_ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
+                     Range out[MAX_RANGES]);
+// Maps the arguments of a bounds or classify region; how many it has mapped.
+uint32_t tile_map_box(KeyLoop *l, Builder *b, const Region *r, ValueMap *m);
+// Coordinates and mask of the tile of keys from k0.
+void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m);
+// The intervals that a phase before has found, if it has (tilebounds.c): the
+// tiles are not tested then. How many, or 0.
+uint32_t bounds_read(KeyLoop *l, Builder *b, Range *out);
+
+#endif
