@@ -41,6 +41,7 @@ typedef struct Stage {
   Op *ahead[MAX_PRODUCTS];
   Behind behind[MAX_PRODUCTS];
   bool *carried;     // by value: depends on carried values
+  bool *late;        // by value: depends on a product of the step
 } Stage;
 
 // ---------------------------------------------------------------- analysis
@@ -62,6 +63,12 @@ static bool op_carried(const Stage *s, const Op *op) {
 
 static void find_carried(Stage *s) {
   s->carried = NEWN(s->arena, bool, s->f->values.n);
+  s->late = NEWN(s->arena, bool, s->f->values.n);
+  for (const Op *op = s->body->first; op; op = op->next) {
+    bool late = op->code == OP_MMA || op->nregions;
+    for (uint32_t i = 0; i < op->nargs; i++) late |= s->late[op->args[i]];
+    for (uint32_t i = 0; i < op->nres; i++) s->late[op->res[i]] = late;
+  }
   for (uint32_t i = 1; i < s->body->params.n; i++)
     s->carried[s->body->params.at[i]] = true;
   for (const Op *op = s->body->first; op; op = op->next) {
@@ -224,6 +231,14 @@ static bool is_behinds(const Stage *s, const Op *op) {
   return uses == ir_count_uses(s->f, op->res[0]);
 }
 
+// What must be fetched and depends on the coordinate alone is asked for while
+// the products run.
+static void fetch(Copy *c) {
+  for (Op *op = c->s->body->first; op; op = op->next)
+    if (op->code == OP_GLOAD && !op_carried(c->s, op) && !c->s->late[op->res[0]])
+      need(c, op->res[0]);
+}
+
 // Everything but the products; operands of products are cloned where needed.
 static void rest(Copy *c) {
   const Op *last = c->s->body->last;
@@ -330,6 +345,7 @@ static State first_step(Stage *s, Builder *b, Value first) {
   Value v[MAX_PRODUCTS], acc[MAX_PRODUCTS];
   bind(&c, s->loop->args + 3);
   issue_ahead(&c, v);
+  fetch(&c);
   wait(b, v, s->nahead, 0);
   for (uint32_t i = 0; i < s->nahead; i++)
     vmap_put(&c.map, s->ahead[i]->res[0], v[i]);
@@ -350,6 +366,7 @@ static void step(Stage *s, Region *r, const State *in, Value i, bool back) {
   for (uint32_t k = 0; k < s->nbehind; k++) acc[k] = in->v[s->behind[k].at];
   issue_ahead(&c, v);
   issue_behind(&prev, in->v + s->loop->nres, acc, o);
+  fetch(&c);
   wait(&b, v, s->nahead, 1);
   for (uint32_t k = 0; k < s->nahead; k++)
     vmap_put(&c.map, s->ahead[k]->res[0], v[k]);

@@ -221,6 +221,24 @@ static Value want(Scan *s, Builder *b, Value v, ValueMap *m) {
   return vmap_get(m, v);
 }
 
+// What the tiles of keys have in common is made in front of the loop.
+static ValueMap common(Scan *s, Builder *b, const ValueMap *pre) {
+  KeyLoop *l = s->l;
+  const Region *r = l->classify;
+  ValueMap m = tile_map_copy(l->t, pre);
+  if (!r) return m;
+  uint32_t n = tile_map_box(l, b, r, &m);
+  bool *keys = NEWN(m.arena, bool, l->t->from->values.n);
+  for (; n < r->params.n; n++) keys[r->params.at[n]] = true;
+  for (const Op *op = r->first; op != r->last; op = op->next) {
+    bool k = false;
+    for (uint32_t i = 0; i < op->nargs; i++) k |= keys[op->args[i]];
+    for (uint32_t i = 0; i < op->nres; i++) keys[op->res[i]] = k;
+    if (!k && op->nres == 1) want(s, b, op->res[0], &m);
+  }
+  return m;
+}
+
 // ---------------------------------------------------------------- runs
 // What is known of the tiles so far: lo .. hi has all with a key, f0 .. f1 is
 // the last run of full ones.
@@ -239,9 +257,9 @@ static void judge_many(Scan *s, Builder *b, Value c, const ValueMap *pre,
   Value end = ir_2(b, OP_ADD, at, s->step), one = int_(b, 1);
   Value last = ir_2(b, OP_SUB, ir_2(b, OP_MIN, end, s->extent), one);
   ValueMap m = tile_map_copy(l->t, pre);
-  uint32_t p = tile_map_box(l, b, l->classify, &m);
-  vmap_put(&m, l->classify->params.at[p], at);
-  vmap_put(&m, l->classify->params.at[p + 1], last);
+  const Region *r = l->classify;
+  vmap_put(&m, r->params.at[r->params.n - 2], at);
+  vmap_put(&m, r->params.at[r->params.n - 1], last);
   Value cls = want(s, b, region_yield(l->classify)->args[0], &m);
   Value in = ir_2(b, OP_LT, at, s->r->hi), zero = int_(b, 0);
   Value some = ir_2(b, OP_AND, in, ir_2(b, OP_NE, cls, zero));
@@ -289,8 +307,9 @@ static bool tells_full(const KeyLoop *l) {
   return op && op->code != OP_CONST;
 }
 
-static Runs scan(Scan *s, Builder *b, const ValueMap *pre) {
+static Runs scan(Scan *s, Builder *b, const ValueMap *in_front) {
   bool many = tells_full(s->l);
+  ValueMap pre = common(s, b, in_front);
   const Range *r = s->r;
   Value step = many ? int_(b, TILES * s->l->t->plan.tile_k) : s->step;
   Value args[3 + NUMBERS] = {r->base, r->hi, step, r->hi, r->base, r->base,
@@ -304,7 +323,7 @@ static Runs scan(Scan *s, Builder *b, const ValueMap *pre) {
   Runs k;
   for (uint32_t i = 0; i < NUMBERS; i++)
     k.v[i] = ir_region_param(in.region, types[0], names[i]);
-  (many ? judge_many : judge_one)(s, &in, c, pre, &k);
+  (many ? judge_many : judge_one)(s, &in, c, &pre, &k);
   ir_yield(&in, k.v, NUMBERS);
   for (uint32_t i = 0; i < NUMBERS; i++) k.v[i] = loop->res[i];
   // No key: lo is the end, hi the start.
