@@ -256,7 +256,7 @@ static int cuda_enter(attn_ctx *cx, void *state, GpuDevice *known, int ordinal,
   const Cuda *cu = state;
   void *ctx = NULL;
   int dev = -1, here = -1;
-  *scope = (GpuScope){false};
+  *scope = (GpuScope){false, 0};
   CuResult r = cu->device(&dev, ordinal);
   if (r)
     return failed(cu, r, "cuDeviceGet", err);

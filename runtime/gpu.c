@@ -9,20 +9,32 @@
 
 // ---- state of a context
 
+static const GpuDriver *const drivers[] = {&rt_cuda, &rt_hip};
+enum { DRIVERS = sizeof drivers / sizeof *drivers };
+
 struct GpuSet {
-  Gpu cuda;
+  Gpu of[DRIVERS];
 };
+
+static void free_set(attn_ctx *cx, GpuSet *s, size_t locks) {
+  for (size_t i = 0; i < locks; i++)
+    pthread_mutex_destroy(&s->of[i].lock);
+  rt_free(cx, s, sizeof *s);
+}
 
 static GpuSet *new_set(attn_ctx *cx) {
   GpuSet *s = rt_alloc(cx, sizeof *s);
   if (!s)
     return NULL;
   memset(s, 0, sizeof *s);
-  s->cuda.driver = &rt_cuda;
-  if (pthread_mutex_init(&s->cuda.lock, NULL) == 0)
-    return s;
-  rt_free(cx, s, sizeof *s);
-  return NULL;
+  for (size_t i = 0; i < DRIVERS; i++) {
+    s->of[i].driver = drivers[i];
+    if (pthread_mutex_init(&s->of[i].lock, NULL) == 0)
+      continue;
+    free_set(cx, s, i);
+    return NULL;
+  }
+  return s;
 }
 
 static GpuSet *get_set(attn_ctx *cx) {
@@ -32,8 +44,7 @@ static GpuSet *get_set(attn_ctx *cx) {
   GpuSet *mine = new_set(cx);
   if (!mine || atomic_compare_exchange_strong(&cx->gpus, &have, mine))
     return mine;
-  pthread_mutex_destroy(&mine->cuda.lock);
-  rt_free(cx, mine, sizeof *mine);
+  free_set(cx, mine, DRIVERS);
   return have;
 }
 
@@ -60,15 +71,15 @@ static void close_gpu(attn_ctx *cx, Gpu *g) {
   if (g->open)
     g->driver->close(g->state);
   rt_free(cx, g->state, g->driver->size);
-  pthread_mutex_destroy(&g->lock);
 }
 
 void rt_gpu_close(attn_ctx *cx) {
   GpuSet *s = atomic_load(&cx->gpus);
   if (!s)
     return;
-  close_gpu(cx, &s->cuda);
-  rt_free(cx, s, sizeof *s);
+  for (size_t i = 0; i < DRIVERS; i++)
+    close_gpu(cx, &s->of[i]);
+  free_set(cx, s, DRIVERS);
 }
 
 static int open_driver(attn_ctx *cx, Gpu *g, attn_error *err) {
@@ -619,16 +630,24 @@ static int enter(attn_ctx *cx, Gpu *g, int ordinal, GpuDevice **d,
   return rc;
 }
 
+static size_t driver_of(int kind) {  // DRIVERS: none
+  size_t i = 0;
+  while (i < DRIVERS && drivers[i]->kind != kind)
+    i++;
+  return i;
+}
+
 int rt_gpu_launch(attn_ctx *cx, int kind, int ordinal,
                   const attn_program *prog, const GpuCall *c,
                   attn_error *err) {
-  if (kind != ATTN_CUDA || !rt_gpu_code(prog))
+  size_t i = driver_of(kind);
+  if (i == DRIVERS || !rt_gpu_code(prog))
     return rt_fail(err, ATTN_E_UNSUPPORTED, "%s has no code for this device",
                    prog->name);
   GpuSet *set = get_set(cx);
   if (!set)
     return rt_fail(err, ATTN_E_MEMORY, "no memory for the driver's state");
-  Gpu *g = &set->cuda;
+  Gpu *g = &set->of[i];
   GpuDevice *d;
   GpuProgram *p;
   GpuScope scope;
@@ -650,25 +669,33 @@ static bool opened(const Gpu *g) {
   return g->open || (g->driver->present && g->driver->present());
 }
 
-int rt_gpu_where(attn_ctx *cx, const void *data, int *kind, int *ordinal,
-                 attn_error *err) {
-  GpuSet *set = get_set(cx);
-  if (!set)
-    return rt_fail(err, ATTN_E_MEMORY, "no memory for the driver's state");
-  *kind = ATTN_CPU;
-  *ordinal = 0;
-  Gpu *g = &set->cuda;
+static int owner(attn_ctx *cx, Gpu *g, const void *data, bool *mine,
+                 int *ordinal, attn_error *err) {
   pthread_mutex_lock(&g->lock);
   // A driver that cannot be opened has given nobody memory.
   int rc = opened(g) ? open_driver(cx, g, err) : ATTN_E_DEVICE;
   bool ask = !rc && g->driver->owns;
   pthread_mutex_unlock(&g->lock);
+  *mine = false;
   if (rc == ATTN_E_MEMORY)
     return rc;
+  return ask ? g->driver->owns(g->state, data, mine, ordinal, err) : ATTN_OK;
+}
+
+int rt_gpu_where(attn_ctx *cx, const void *data, int *kind, int *ordinal,
+                 attn_error *err) {
+  GpuSet *set = get_set(cx);
   bool mine = false;
-  rc = ask ? g->driver->owns(g->state, data, &mine, ordinal, err) : ATTN_OK;
-  if (!rc && mine)
-    *kind = g->driver->kind;
+  int rc = ATTN_OK;
+  if (!set)
+    return rt_fail(err, ATTN_E_MEMORY, "no memory for the driver's state");
+  *kind = ATTN_CPU;
+  *ordinal = 0;
+  for (size_t i = 0; !rc && !mine && i < DRIVERS; i++) {
+    rc = owner(cx, &set->of[i], data, &mine, ordinal, err);
+    if (!rc && mine)
+      *kind = drivers[i]->kind;
+  }
   return rc ? rc : rt_ok(err);
 }
 

@@ -13,7 +13,8 @@ typedef struct GpuDevice {
   struct GpuDevice *next;
   uint64_t id;       // of the context, never used again
   int ordinal;
-  uint32_t arch;     // of NVIDIA: 90 for compute capability 9.0
+  uint32_t arch;     // of NVIDIA: 90 for compute capability 9.0; of
+                     // AMD: 0x90a for gfx90a
   uint32_t units;    // multiprocessors
   char *counters;    // GPU_COUNTERS u32, for launches; as many for graphs
   char *blank;       // GPU_BLANK zeros that no kernel writes, then as many
@@ -47,6 +48,7 @@ typedef struct GpuLaunch {
 
 typedef struct GpuScope { // what leave() puts back
   bool pushed;
+  int before;        // device
 } GpuScope;
 
 // What a vendor's driver offers. Functions with an err return an attn_code.
@@ -85,6 +87,7 @@ typedef struct GpuDriver {
 } GpuDriver;
 
 extern const GpuDriver rt_cuda; // cuda.c
+extern const GpuDriver rt_hip;  // hip.c
 
 // Expressions of device code refer to the section's words.
 typedef struct GpuVariant {

@@ -253,7 +253,7 @@ static void counters(void) {
   EXPECT(!attn_call(&prog, &a, &s, &e) && word(19) == first + 8);
   EXPECT(mock->retained == 1 && mock->allocs == mock->frees + 1);
   attn_ctx_destroy(cx);
-  s = (attn_stream){NULL, ATTN_HIP, 0, NULL};
+  s = (attn_stream){NULL, 7, 0, NULL};
   EXPECT(attn_call(&prog, &a, &s, &e) == ATTN_E_UNSUPPORTED);
 }
 
