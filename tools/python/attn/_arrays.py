@@ -127,8 +127,7 @@ class TorchKind:
                     self.types[x.dtype], device)
 
     def empty(self, shape, dtype, like):
-        device = like.device if like is not None else "cpu"
-        return self.torch.empty(shape, dtype=self.own[dtype], device=device)
+        return like.new_empty(shape, dtype=self.own[dtype])
 
 
 # ---- DLPack

@@ -32,7 +32,7 @@ class _Frame:
         self.head = _abi.Args.from_address(at)
         self.error = _abi.ErrorInfo()
         self.error_ref = C.byref(self.error)
-        self.stream = _abi.Stream()
+        self.stream, self.handle = _abi.Stream(), -1
         self.stream_ref = C.byref(self.stream)
 
 
@@ -373,9 +373,12 @@ class Program:
                 typed.value = values[i]
 
     def _device(self, plan, frame, kind, stream, workspace):
-        s = frame.stream
-        s.kind, s.device = plan.device
-        s.handle = kind.stream(s.device) if stream is None else stream
+        if stream is None:
+            stream = kind.stream(plan.device[1])
+        if stream != frame.handle:
+            s = frame.stream
+            s.kind, s.device = plan.device
+            s.handle = frame.handle = stream
         if plan.workspace:
             if workspace is None:
                 workspace = self._workspace(plan, kind)

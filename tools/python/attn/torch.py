@@ -69,7 +69,7 @@ _TYPES = {i: getattr(torch, n) for i, n in enumerate(
 
 
 def register(program, name=None):
-    """Makes torch.ops.NAMESPACE.OP of a program and returns it.
+    """Makes torch.ops.NAMESPACE.OP of a program and returns its one overload.
 
     name: "namespace::op"; default attn:: and the program's symbol. Outputs are
     new tensors; `inout` parameters are changed in place. The operator runs on
@@ -92,20 +92,11 @@ def register(program, name=None):
         lib.define(op + _schema(program))
     except RuntimeError as e:
         raise errors.ArgumentError(f"{name}: {e}") from None
-    n = len(program._outputs)
-
-    def run(*args, **named):
-        return program(*args, **named)
-
-    def run_none(*args, **named):
-        program(*args, **named)
-
-    kernel = run if n else run_none
     for key in ("CPU", "CUDA"):
-        lib.impl(op, kernel, key)
+        lib.impl(op, program.__call__, key)
     fake = getattr(torch.library, "register_fake", None)
     if fake:
         fake(name, _fake(program), lib=lib)
     else:
         lib.impl(op, _fake(program), "Meta")
-    return getattr(getattr(torch.ops, space), op)
+    return getattr(getattr(torch.ops, space), op).default
