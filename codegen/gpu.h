@@ -112,6 +112,9 @@ struct GpuVendor {
   void (*copy)(Nv *n, const Chunk *c);
   // A tile by instructions of its own; false: by elements.
   bool (*store_tile)(Nv *n, Tile s, const Type *t, const Frag *f);
+  // The whole tile as fragment f of that type, `trans`posed; NULL: never.
+  bool (*load_tile)(Nv *n, Tile s, const Type *t, bool trans, const Type *ft,
+                    Frag *f);
   // r.w += the product on matrix units; false: they do not take it.
   bool (*mma)(Nv *n, const Product *p, Frag *r);
 };
@@ -191,6 +194,8 @@ extern NvEmit nv_tma_load, nv_tma_store, nv_tma_commit, nv_tma_wait,
 
 // ---- products (gpumma.c; nvmma.c, nvwgmma.c)
 bool nv_mma_sync(Nv *n, const Product *p, Frag *r);
+bool nv_load_a(Nv *n, Tile s, const Type *t, bool trans, const Type *ft,
+               Frag *f);
 extern NvEmit nv_mma, nv_wgmma, nv_wg_fence, nv_wg_commit, nv_wg_wait;
 
 // ---- kernels (gpukernel.c), control flow (gpucontrol.c; nvroles.c), dispatch

@@ -140,10 +140,28 @@ Frag nv_load_frag(Nv *n, Tile s, const Type *t, const Type *want) {
   return f;
 }
 
+// An element at a time: rows of the tile are columns of the fragment.
+static Frag load_turned(Nv *n, Tile s, const Type *t, const Type *want) {
+  Frag f = nv_new(n, want);
+  V *e = NEWN(&n->g->cx->scratch, V, f.map.regs);
+  for (uint32_t i = 0; i < f.map.regs; i++) {
+    V at = nv_element(n, s, t, nv_coord(n, &f.map, AXIS_COL, i),
+                      nv_coord(n, &f.map, AXIS_ROW, i));
+    e[i] = LLVMBuildLoad2(n->g->b, cg_memory(n->g, f.dtype), at, "");
+  }
+  nv_pack(n, &f, e);
+  return f;
+}
+
 void nv_sload(Nv *n, const Op *op) {
-  nv_define(n, op->res[0],
-            nv_load_frag(n, nv_tile(n, op->args[0]), nv_arg_type(n, op, 0),
-                         nv_res_type(n, op)));
+  const Type *t = nv_arg_type(n, op, 0), *want = nv_res_type(n, op);
+  Tile s = nv_tile(n, op->args[0]);
+  bool trans = ir_attr_i(op, AT_TRANS, 0) != 0;
+  Frag f = nv_new(n, want);
+  bool done = n->vendor->load_tile &&
+              n->vendor->load_tile(n, s, t, trans, want, &f);
+  if (!done) f = trans ? load_turned(n, s, t, want) : nv_load_frag(n, s, t, want);
+  nv_define(n, op->res[0], f);
 }
 
 void nv_sstore(Nv *n, const Op *op) {

@@ -305,5 +305,5 @@ const GpuVendor nv_vendor = {
     .exchange = exchange, .first_lane = first_lane, .uniform = uniform,
     .vote = vote, .sync = sync, .pair = pair, .ex2 = ex2, .rcp = rcp,
     .rsqrt = rsqrt, .load = load, .store = store, .copy = copy,
-    .store_tile = store_matrices, .mma = nv_mma_sync,
+    .store_tile = store_matrices, .load_tile = nv_load_a, .mma = nv_mma_sync,
 };

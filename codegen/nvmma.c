@@ -81,3 +81,17 @@ bool nv_mma_sync(Nv *n, const Product *p, Frag *r) {
     row_block(n, p, i, r->w + i * p->ct->ext[1] / 2);
   return true;
 }
+
+bool nv_load_a(Nv *n, Tile s, const Type *t, bool trans, const Type *ft,
+               Frag *f) {
+  Product p = {.at = t, .a = s, .ta = trans};
+  p.rows = n->grp.threads / n->gpu.wave * n->gpu.rows;
+  if (dtype_size(t->dtype) != 2 || ft->layout != LY_ACC ||
+      ft->ext[0] % p.rows || ft->ext[1] % 16)
+    return false;
+  uint32_t steps = ft->ext[1] / 16;
+  for (uint32_t i = 0; i < ft->ext[0] / p.rows; i++)
+    for (uint32_t k = 0; k < steps; k++)
+      load_a(n, &p, i, k, f->w + (i * steps + k) * 4);
+  return true;
+}

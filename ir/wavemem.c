@@ -79,10 +79,10 @@ static bool slot(Wave *w, const Op *op) {
 }
 
 static uint32_t place(Wave *w, const Type *tile, Value s, const FragMap *m,
-                      uint32_t reg, uint32_t lane) {
+                      uint32_t reg, uint32_t lane, bool trans) {
   uint32_t at[2];
   frag_at(m, reg, wave_thread(w, lane), at);
-  return w->val[s].base + smem_offset(tile, at[0], at[1]);
+  return w->val[s].base + smem_offset(tile, at[trans], at[!trans]);
 }
 
 static bool sload(Wave *w, const Op *op) {
@@ -90,10 +90,11 @@ static bool sload(Wave *w, const Op *op) {
   const FragMap *m = wave_map(w, op->res[0], wave_type(w, op->res[0]));
   WaveVal *r = wave_define(w, op->res[0]);
   uint32_t lanes = w->cta->x->lanes;
+  bool trans = ir_attr_i(op, AT_TRANS, 0);
   for (uint32_t i = 0; i < r->regs; i++)
     for (uint32_t l = 0; l < lanes; l++)
       r->at[i * lanes + l] = wave_read(
-          w, op, t->dtype, place(w, t, op->args[0], m, i, l), false);
+          w, op, t->dtype, place(w, t, op->args[0], m, i, l, trans), false);
   return true;
 }
 
@@ -104,7 +105,7 @@ static bool sstore(Wave *w, const Op *op) {
   uint32_t lanes = w->cta->x->lanes;
   for (uint32_t i = 0; i < x->regs; i++)
     for (uint32_t l = 0; l < lanes; l++)
-      wave_write(w, op, t->dtype, place(w, t, op->args[0], m, i, l),
+      wave_write(w, op, t->dtype, place(w, t, op->args[0], m, i, l, false),
                  x->at[i * lanes + l]);
   return true;
 }

@@ -175,6 +175,7 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t) {
   p.memo = arena_alloc(p.arena, sizeof *p.memo * n);
   p.smem = NEWN(p.arena, Parts, n);
   p.frag = NEWN(p.arena, Parts, n);
+  p.boxed = NEWN(p.arena, bool, n);
   p.depth = NEWN(p.arena, int, n);
   for (uint32_t i = 0; i < n; i++) p.depth[i] = -1;
   p.origin = NEWN(p.arena, Value, f->axes.n + 1);

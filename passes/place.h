@@ -73,6 +73,7 @@ typedef struct Place {
                              // scalars: [0]
   Parts *smem;           // per value of f: in shared memory
   Parts *frag;           // per value of f: as fragments
+  bool *boxed;           // per value of f: a load that products want as a box
   int *depth;            // per value of f: scope it can be made in, -1: unknown
   Value *origin;         // per axis: first coordinate of the task
   Value group;           // group() * rows
@@ -135,6 +136,7 @@ void place_dot(Place *p, const Op *op);
 // Makes room for its operands. True if groups of warps can share its rows: the
 // other operand is copied from memory.
 bool place_plan_dot(Place *p, const Op *op);
+void place_plan_boxes(Place *p, const Op *op);
 // First with `lin`, for all products, then without.
 void place_plan_layout(Place *p, const Op *op, bool lin);
 void place_set_lin(Place *p, const View *v, bool lin);
@@ -146,6 +148,7 @@ Value place_index(Builder *b, Value x);
 // The load as a value of type t.
 Value place_load(Place *p, Builder *b, const Op *op, const View *v, Type t,
                  Role r);
+Value place_reload(Place *p, Value v, const View *w, Type t);
 void place_store(Place *p, const Op *op);
 // The operand v as shared tiles of 16-bit type t; `parts` of them.
 Parts place_smem(Place *p, Value v, DType t, uint32_t parts);

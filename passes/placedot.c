@@ -80,6 +80,13 @@ bool place_plan_dot(Place *p, const Op *op) {
          (d.na == 1 || !place_is_box(p, d.a, ir_type(p->f, d.a)->dtype));
 }
 
+void place_plan_boxes(Place *p, const Op *op) {
+  Product d;
+  if (!is_product(p, op, &d)) return;
+  if (d.na == 1 && place_is_box(p, d.a, d.t)) p->boxed[d.a] = true;
+  if (d.nb == 1 && place_is_box(p, d.b, d.t)) p->boxed[d.b] = true;
+}
+
 // Tiles that a product reads or makes in registers are `acc`.
 void place_plan_layout(Place *p, const Op *op, bool lin) {
   Product d;

@@ -126,7 +126,10 @@ static Value eval_op(Place *p, const Op *op, Role r) {
     case OP_GIVEN: return eval_given(p, b, op);
     case OP_ORIGIN: return p->origin[ir_attr_i(op, AT_AXIS, 0)];
     case OP_IOTA: return pl_coord(p, b, t.axis[0], r);
-    case OP_LOAD: return place_load(p, b, op, &v, full, r);
+    case OP_LOAD:
+      if (p->boxed[op->res[0]] && v.col >= 0)
+        return place_reload(p, op->res[0], &v, full);
+      return place_load(p, b, op, &v, full, r);
     default: return eval_elementwise(p, op, &v, r);
   }
 }
@@ -308,9 +311,41 @@ static void root_vote(Place *p, const Op *op) {
   p->memo[op->res[0]][0] = x;
 }
 
+// The scan of a slice: the sums of the rows of a square that has the slice in
+// its columns, up to the diagonal.
+static void scan_slice(Place *p, const Op *op) {
+  const Type *t = ir_type(p->f, op->res[0]);
+  uint32_t axis = t->axis[0];
+  bool suffix = ir_attr_i(op, AT_DIR, DIR_PREFIX) == DIR_SUFFIX;
+  RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
+  for (Role r = ROLE_ROW; r <= ROLE_COL; r++) {
+    Value x = place_eval(p, op->args[0], !r);
+    if (p->failed) return;
+    Builder *b = place_at(p, (int)p->scopes.n - 1);
+    DType dt = work_dtype(place_dtype(p, op->res[0]));
+    Type square = type_frag(dt, p->wide[axis][ROLE_ROW],
+                            p->wide[axis][ROLE_COL], LY_ACC), index = square;
+    index.dtype = DT_I32;
+    Value to = pl_as(b, pl_coord(p, b, axis, r), index);
+    Value from = pl_as(b, pl_coord(p, b, axis, !r), index);
+    bool none = ir_attr_i(op, AT_EXCLUSIVE, 0) != 0;
+    Value in = ir_2(b, none ? OP_LT : OP_LE, suffix ? to : from,
+                    suffix ? from : to);
+    x = pl_as(b, x, square);
+    x = pl_select(b, in, x, pl_like(b, x, identity_of(k, dt)));
+    IrAttr at[] = {attr_i(AT_KIND, k), attr_i(AT_POS, !r)};
+    p->memo[op->res[0]][r] =
+        pl_op(b, OP_FREDUCE, &x, 1, pl_slice_type(p, dt, axis, r), at, 2);
+  }
+}
+
 static void root_scan(Place *p, const Op *op) {
   View v;
   const Type *t = ir_type(p->f, op->res[0]);
+  if (t->n == 1 && op->nargs == 1 && t->axis[0] == ir_attr_i(op, AT_AXIS, 0)) {
+    scan_slice(p, op);
+    return;
+  }
   if (!place_view(p, t, NULL, &v) || v.col < 0) {
     place_refuse(p, op, "a scan that is not along an axis of a tile");
     return;

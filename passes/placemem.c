@@ -238,6 +238,21 @@ static Value fill(Place *p, Value v, Parts *out) {
   return pl_op(b, OP_SFILL, args, n, t, at, sign ? 2 : 1);
 }
 
+// A box that a product wants too comes from its shared tile.
+Value place_reload(Place *p, Value v, const View *w, Type t) {
+  const Op *op = ir_def(p->f, v);
+  Parts s = place_smem(p, v, ir_type(p->f, v)->dtype, 1);
+  if (p->failed) return 0;
+  Builder *b = place_at(p, place_depth(p, v));
+  const Type *st = ir_type(p->g, s.part[0]);
+  bool trans = (int)s.row != w->row;
+  t.dtype = st->dtype;
+  if (st->ext[trans] != t.ext[0] || st->ext[!trans] != t.ext[1])
+    return place_load(p, b, op, w, t, ROLE_ROW);
+  IrAttr at = attr_i(AT_TRANS, 1);
+  return pl_op(b, OP_SLOAD, s.part, 1, t, &at, trans);
+}
+
 // ---------------------------------------------------------------- operands
 // x less its rounded part; what is left of inf is 0.
 static Value rest_of(Builder *b, Value x, Value part) {

@@ -15,8 +15,9 @@ static uint32_t axis_rank(const Place *p, uint32_t a) {
   switch (p->f->axes.at[a].role) {
     case AX_PAR: return 1;
     case AX_KEY: return 2;
-    case AX_VEC: return 3;
-    default: return 4;
+    case AX_STEP: return 3;
+    case AX_VEC: return 4;
+    default: return 5;
   }
 }
 
@@ -231,6 +232,10 @@ static void note_lin(void *data, Op *op) {
   if (op->code == OP_DOT) place_plan_layout(data, op, true);
 }
 
+static void note_box(void *data, Op *op) {
+  if (op->code == OP_DOT) place_plan_boxes(data, op);
+}
+
 // What a loop hands on and what is scanned stays `acc` too.
 static void note_acc(void *data, Op *op) {
   Place *p = data;
@@ -284,6 +289,7 @@ void place_plan(Place *p) {
   plan_groups(p, tile);
   ir_walk(p->f->body, note_lin, p);
   ir_walk(p->f->body, note_acc, p);
+  ir_walk(p->f->body, note_box, p);
   range_init(&p->ranges, p->f, p->arena);
   ir_walk(p->f->body, seed_op, p);
 }

@@ -43,13 +43,18 @@ Value tile_const(Builder *b, Type type, double v) {
   return ir_op(b, OP_CONST, NULL, 0, &a, 1, &type, 1, 0)->res[0];
 }
 
+// The tiled axis is parallel, whatever it was.
+static AxisRole role_of(const Tiler *t, uint32_t axis) {
+  bool lane = (int)axis == t->plan.lane;
+  return lane ? AX_PAR : t->from->axes.at[axis].role;
+}
+
 static Dim axis_size(const Tiler *t, uint32_t axis) {
   DimTab *d = &t->to->mod->dims;
-  const Axis *a = &t->from->axes.at[axis];
-  if (a->role == AX_PAR)
-    return (int)axis == t->plan.lane ? dim_const(d, t->plan.tile_q) : DIM_NONE;
-  if (a->role == AX_KEY) return dim_const(d, t->plan.tile_k);
-  return a->role == AX_VEC ? a->extent : DIM_NONE;
+  AxisRole role = role_of(t, axis);
+  if ((int)axis == t->plan.lane) return dim_const(d, t->plan.tile_q);
+  if (role == AX_KEY) return dim_const(d, t->plan.tile_k);
+  return role == AX_VEC ? t->from->axes.at[axis].extent : DIM_NONE;
 }
 
 Type tile_type(const Tiler *t, const Type *s) {
@@ -70,7 +75,7 @@ static Value iota(Tiler *t, Builder *b, uint32_t axis) {
 // Coordinates of the parallel and vector axes, once at the top of the task.
 static void make_coords(Tiler *t, Builder *b) {
   for (uint32_t a = 0; a < t->from->axes.n; a++) {
-    AxisRole role = t->from->axes.at[a].role;
+    AxisRole role = role_of(t, a);
     if (role == AX_VEC) t->coord[a] = iota(t, b, a);
     if (role != AX_PAR) continue;
     Type i64 = type_scalar(DT_I64);
@@ -248,10 +253,11 @@ bool tile_region(Tiler *t, Builder *b, const Region *r, ValueMap *m) {
 static void copy_axes(Tiler *t) {
   for (uint32_t i = 0; i < t->from->axes.n; i++) {
     const Axis *a = &t->from->axes.at[i];
-    uint32_t id = ir_axis(t->to, a->name, a->role, a->extent);
+    AxisRole role = role_of(t, i);
+    uint32_t id = ir_axis(t->to, a->name, role, a->extent);
     assert(id == i);
     (void)id;
-    if (a->role != AX_PAR || t->share == SHARE_BOUNDS) continue;
+    if (role != AX_PAR || t->share == SHARE_BOUNDS) continue;
     GridDim g = {i, (int)i == t->plan.lane ? t->plan.tile_q : 1};
     vec_push(t->to->mod->arena, &t->to->grid, g);
   }

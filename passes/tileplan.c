@@ -49,6 +49,44 @@ static int64_t extent_bound(const Func *f, uint32_t axis) {
   return hi;
 }
 
+// Columns of states: a vector axis that is neither summed over nor the rows of
+// a state is as good as a parallel one.
+typedef struct Columns {
+  const Func *f;
+  bool whole[64];       // per axis: something needs all of it in one task
+} Columns;
+
+static void need_whole(Columns *c, const IrAttr *axes) {
+  for (uint32_t i = 0; axes && i < axes->n; i++) c->whole[axes->list[i]] = true;
+}
+
+// Tasks that write the same would race with those that read it.
+static void see_columns(void *data, Op *op) {
+  Columns *c = data;
+  need_whole(c, ir_attr(op, AT_OVER));
+  if (op->code == OP_SCAN) c->whole[ir_attr_i(op, AT_AXIS, 0)] = true;
+  for (uint32_t a = 0; op->code == OP_STORE && a < c->f->axes.n; a++) {
+    bool has = false;
+    for (uint32_t i = 2; i < op->nargs; i++)
+      has |= type_has_axis(ir_type(c->f, op->args[i]), a);
+    c->whole[a] |= !has;
+  }
+}
+
+static int column_axis(const Func *f) {
+  Columns c = {.f = f};
+  int best = -1;
+  int64_t n;
+  ir_walk(f->body, see_columns, &c);
+  for (uint32_t a = 0; a < f->axes.n && a < 64; a++) {
+    const Axis *x = &f->axes.at[a];
+    bool some = x->role == AX_VEC && !c.whole[a] &&
+                dim_is_const(&f->mod->dims, x->extent, &n) && n >= SHORT;
+    if (some) best = (int)a;
+  }
+  return best;
+}
+
 int tile_lane(const Func *f) {
   if (has_recur(f->body)) return -1;
   Reuse r = {.f = f};
@@ -317,6 +355,14 @@ static bool stream_plan(const Tiles *s, const Target *tg, TilePlan *p) {
 // beside the sums in a thread's registers, and the tiles into shared memory.
 static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg) {
   TilePlan p = {.lane = tile_lane(f), .tile_k = GPU_TILE_K};
+  if (has_recur(f->body)) {
+    p.lane = column_axis(f);
+    p.tile_q = p.lane < 0 ? 1 : GROUP_ROWS;
+    ctx_remark(cx, "%s: %s", f->name, p.lane < 0
+               ? "a task has all columns of its states"
+               : "tasks have 64 columns of the states each");
+    return p;
+  }
   p.tile_q = gpu_rows(cx, f, tg, p.lane);
   Tiles s = {.f = f, .seen = {.arena = &cx->scratch}};
   ir_walk(f->body, measure_tiles, &s);
@@ -354,6 +400,7 @@ TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
   if (!tg) tg = target_by_name("cpu");
   if (tg->kind == TARGET_GPU) {
     TilePlan g = gpu_plan(cx, f, tg);
+    g.chunk = opt->chunk;
     as_asked(cx, f, opt, &g);
     return g;
   }

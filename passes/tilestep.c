@@ -1,8 +1,6 @@
 // The equations of one chunk of a recurrence (see tilechunk.c).
 #include "passes/tilestep.h"
 
-#include "ir/target.h"
-
 #include <math.h>
 
 enum {
@@ -25,29 +23,43 @@ static bool can_chunk(const Affine *a) {
 }
 
 // Measured (docs/performance.md): a CPU does single steps at two thirds of its
-// peak, so short chunks are best there, they add the least work. GPU code
-// makes chunks only when asked to, and has no triangular inverse yet.
-enum { CHUNK = 16 };
+// peak, so short chunks are best there, they add the least work. A GPU's matrix
+// units want 64 rows.
+enum { CHUNK = 16, GPU_CHUNK = 64 };
 
 int64_t step_choose(const Steps *s) {
-  const char *target = s->t->to->mod->target;
-  bool gpu = target && target_is_gpu(target);
   for (uint32_t i = 0; i < s->n; i++)
-    if (!can_chunk(&s->affine[i]) || (gpu && step_erases(&s->affine[i])))
+    if (!can_chunk(&s->affine[i]) ||
+        (s->t->gpu && step_erases(&s->affine[i])))
       return 1;
   if (s->t->plan.chunk) return s->t->plan.chunk;
-  return gpu ? 1 : CHUNK;
+  return s->t->gpu ? GPU_CHUNK : CHUNK;
 }
 
 // ---------------------------------------------------------------- helpers
-static Value spread(Builder *b, Value v, const Side *side) {
+Value step_spread(Builder *b, Value v, const Side *side) {
   if (type_has_axis(ir_type(b->fn, v), side->axis)) return v;
   Type t = type_with(*ir_type(b->fn, v), side->axis, side->size);
   Value zero = tile_const(b, t, 0);
   return ir_3(b, OP_SELECT, ir_const_i(b, DT_BOOL, 1), v, zero);
 }
 
-static Value dot(Builder *b, Value x, Value y, Value plus, uint32_t over) {
+// An operand of a product of matrices, in 16 bits if inputs are.
+static Value narrow(const Steps *s, Builder *b, Value v) {
+  const Op *op = ir_def(b->fn, v);
+  if (op && op->code == OP_CAST &&
+      ir_type(b->fn, op->args[0])->dtype == s->narrow)
+    return op->args[0];
+  return dtype_size(ir_type(b->fn, v)->dtype) > 2 ? ir_cast(b, s->narrow, v) : v;
+}
+
+Value step_dot(const Steps *s, Builder *b, Value x, Value y, Value plus,
+               uint32_t over) {
+  bool tiles = ir_type(b->fn, x)->n == 2 && ir_type(b->fn, y)->n == 2;
+  if (s->narrow != DT_NONE && tiles) {
+    x = narrow(s, b, x);
+    y = narrow(s, b, y);
+  }
   if (!plus) return ir_dot(b, x, y, &over, 1);
   Value args[3] = {x, y, plus};
   IrAttr a = attr_axes(b->fn->mod->arena, AT_OVER, &over, 1);
@@ -77,13 +89,14 @@ static Value plus_one(Builder *b, Value n) {
 // ---------------------------------------------------------------- decays
 // The decay of each element: that of its step, at the first of its writes.
 static Value own_decay(Steps *s, Builder *b, uint32_t i, Side *side) {
-  Value g = spread(b, step_along(s, b, side, s->affine[i].decay), side);
+  Value g = step_spread(b, step_along(s, b, side, s->affine[i].decay), side);
+  if (s->narrow != DT_NONE) g = matrix_decay(b, g);
   if (side->each == 1) return g;
   Value first = ir_2(b, OP_EQ, side->slot, ir_const_i(b, DT_I64, 0));
   return ir_3(b, OP_SELECT, first, g, zero_f(b));
 }
 
-static Run run_of(Steps *s, Builder *b, uint32_t i, Side *side) {
+Run step_run(Steps *s, Builder *b, uint32_t i, Side *side) {
   Run r = {0};
   if (s->decay[i].fixed) {
     Value g = step_along(s, b, side, s->affine[i].decay);
@@ -100,9 +113,6 @@ static Run run_of(Steps *s, Builder *b, uint32_t i, Side *side) {
   r.rest = scan(b, r.own, side->axis, DIR_SUFFIX, true);
   return r;
 }
-
-// Which writes a reading element sees. BEFORE: without its own step's decay.
-typedef enum Sees { SEES_SELF, SEES_EARLIER, SEES_BEFORE } Sees;
 
 // From each write of side y to each element of side x that reads: sums of what
 // lies between, never differences of long sums.
@@ -144,7 +154,7 @@ static Value set_anchor(Steps *s, Builder *b, uint32_t i) {
     d->anchor = ir_2(b, OP_MUL, d->total, half);
     span = ir_1(b, OP_NEG, d->total);
   } else {
-    Run r = run_of(s, b, i, &s->rows);
+    Run r = step_run(s, b, i, &s->rows);
     Value hi = largest(b, &s->rows, RK_MAX, r.upto);
     Value lo = largest(b, &s->rows, RK_MIN, r.upto);
     d->anchor = ir_2(b, OP_MUL, ir_2(b, OP_ADD, hi, lo), half);
@@ -163,6 +173,14 @@ static Value pair_factor(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
   Value e = pair_exponent(s, b, i, x, y, k == SEES_BEFORE);
   Value none = ir_const_f(b, DT_F32, -INFINITY);
   return exp2_of(b, ir_3(b, OP_SELECT, sees_mask(b, x, y, k, from), e, none));
+}
+
+Value step_pair(Steps *s, Builder *b, uint32_t i, Side *x, Side *y, Sees k) {
+  return pair_factor(s, b, i, x, y, k, 0);
+}
+
+Value step_sees(Builder *b, const Side *x, const Side *y, Sees k) {
+  return sees_mask(b, x, y, k, 0);
 }
 
 static void open_wide(Steps *s, Builder *b, uint32_t i) {
@@ -189,7 +207,8 @@ void step_constants(Steps *s, Builder *b, ValueMap *m) {
     s->rows.map = s->cols.map = *m;
     Value g = step_value(s, b, a->decay, m);
     d->total = steps_of(b, g, ir_const_i(b, DT_I64, s->chunk));
-    for (int k = 0; k < 3 && !d->vector; k++)
+    // A GPU has no registers for these.
+    for (int k = 0; k < 3 && !d->vector && !s->t->gpu; k++)
       d->pair[k] = pair_factor(s, b, i, &s->rows, &s->cols, (Sees)k, 0);
   }
 }
@@ -207,7 +226,7 @@ Value step_prepare(Steps *s, Builder *b, uint32_t i) {
 // 2 ** (the decay up to the element - anchor).
 static Value row_scale(Steps *s, Builder *b, uint32_t i, Side *x,
                        bool before) {
-  Run r = run_of(s, b, i, x);
+  Run r = step_run(s, b, i, x);
   return exp2_of(b, ir_2(b, OP_SUB, before ? r.before : r.upto,
                          s->decay[i].anchor));
 }
@@ -216,7 +235,7 @@ static Value row_scale(Steps *s, Builder *b, uint32_t i, Side *x,
 static Value col_scale(Steps *s, Builder *b, uint32_t i, Side *y) {
   const Decay *d = &s->decay[i];
   Value rest = ir_2(b, OP_SUB, d->total, d->anchor);
-  return exp2_of(b, ir_2(b, OP_SUB, run_of(s, b, i, y).rest, rest));
+  return exp2_of(b, ir_2(b, OP_SUB, step_run(s, b, i, y).rest, rest));
 }
 
 // What vectors v along x see of vectors w along y: a tile {x, y}.
@@ -227,8 +246,8 @@ static Value seen(Steps *s, Builder *b, uint32_t i, Side *x, Value v, Side *y,
     v = ir_2(b, OP_MUL, v, row_scale(s, b, i, x, k == SEES_BEFORE));
     w = ir_2(b, OP_MUL, w, col_scale(s, b, i, y));
   }
-  Value p = dot(b, v, w, 0, s->affine[i].row);
-  p = spread(b, spread(b, p, x), y);
+  Value p = step_dot(s, b, v, w, 0, s->affine[i].row);
+  p = step_spread(b, step_spread(b, p, x), y);
   if (d->has && !d->vector)
     return ir_2(b, OP_MUL, p, pair_factor(s, b, i, x, y, k, from));
   return ir_3(b, OP_SELECT, sees_mask(b, x, y, k, from), p, zero_f(b));
@@ -243,7 +262,7 @@ static Value since_start(Steps *s, Builder *b, uint32_t i, Side *x, Value v,
     v = ir_2(b, OP_MUL, v, row_scale(s, b, i, x, before));
     return ir_2(b, OP_MUL, v, exp2_of(b, d->anchor));
   }
-  Run r = run_of(s, b, i, x);
+  Run r = step_run(s, b, i, x);
   return ir_2(b, OP_MUL, v, exp2_of(b, before ? r.before : r.upto));
 }
 
@@ -252,7 +271,7 @@ static Value until_end(Steps *s, Builder *b, uint32_t i, Side *y, Value w) {
   const Decay *d = &s->decay[i];
   if (!d->has) return w;
   if (!d->vector)
-    return ir_2(b, OP_MUL, w, exp2_of(b, run_of(s, b, i, y).rest));
+    return ir_2(b, OP_MUL, w, exp2_of(b, step_run(s, b, i, y).rest));
   w = ir_2(b, OP_MUL, w, col_scale(s, b, i, y));
   return ir_2(b, OP_MUL, w, exp2_of(b, ir_2(b, OP_SUB, d->total, d->anchor)));
 }
@@ -272,9 +291,9 @@ static Value written(Steps *s, Builder *b, uint32_t i, Side *side, Part p) {
   for (uint32_t k = 0; k < a->nwrites; k++) {
     Value x = part_of(&a->write[k], p);
     x = x ? ir_cast(b, DT_F32, step_along(s, b, side, x)) : zero_f(b);
-    if (side->each == 1) return spread(b, x, side);
+    if (side->each == 1) return step_spread(b, x, side);
     Value here = ir_2(b, OP_EQ, side->slot, ir_const_i(b, DT_I64, k));
-    v = ir_3(b, OP_SELECT, here, spread(b, x, side), v ? v : zero_f(b));
+    v = ir_3(b, OP_SELECT, here, step_spread(b, x, side), v ? v : zero_f(b));
   }
   return v;
 }
@@ -307,9 +326,9 @@ static Value solved(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
                         (uint32_t[]){y->axis, x->axis}, 2);
   Value inv = ir_op(b, OP_TRINV, &l, 1, &at, 1, NULL, 1, 0)->res[0];
   Value r = since_start(s, b, i, x, written(s, b, i, x, PART_A), before);
-  r = dot(b, r, state, 0, a->row);
+  r = step_dot(s, b, r, state, 0, a->row);
   r = ir_2(b, OP_SUB, written(s, b, i, x, PART_W), r);
-  return dot(b, inv, r, 0, x->axis);
+  return step_dot(s, b, inv, r, 0, x->axis);
 }
 
 // ---------------------------------------------------------------- a chunk
@@ -351,11 +370,11 @@ static Value read_chunk(Steps *s, Builder *b, uint32_t i, uint32_t r,
     if (w->side->each > 1 && from > 0 && from < (int)a->nwrites)
       some = ir_const_i(b, DT_I64, from);
     Value p = seen(s, b, i, &s->rows, q, w->side, w->b[k], sees, some);
-    o = dot(b, p, w->e[k], o, w->side->axis);
+    o = step_dot(s, b, p, w->e[k], o, w->side->axis);
   }
-  q = spread(b, q, &s->rows);
+  q = step_spread(b, q, &s->rows);
   q = since_start(s, b, i, &s->rows, q, from == AFFINE_PRE);
-  return dot(b, q, state, o, a->row);
+  return step_dot(s, b, q, state, o, a->row);
 }
 
 static Value next_state(Steps *s, Builder *b, uint32_t i, Value state,
@@ -364,14 +383,15 @@ static Value next_state(Steps *s, Builder *b, uint32_t i, Value state,
   Value v = state;
   if (d->has) v = ir_2(b, OP_MUL, v, exp2_of(b, d->total));
   for (uint32_t k = 0; k < w->n; k++) {
-    Value y = until_end(s, b, i, w->side, spread(b, w->b[k], w->side));
-    v = dot(b, y, w->e[k], v, w->side->axis);
+    Value y = until_end(s, b, i, w->side, step_spread(b, w->b[k], w->side));
+    v = step_dot(s, b, y, w->e[k], v, w->side->axis);
   }
   return v;
 }
 
 Value step_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read) {
   const Affine *a = &s->affine[i];
+  if (matrix_fits(s, i)) return matrix_chunk(s, b, i, state, read);
   Writes w = all_writes(s, b, i, state);
   for (uint32_t r = 0; r < a->nreads; r++)
     read[r] = read_chunk(s, b, i, r, state, &w);

@@ -40,6 +40,7 @@ typedef struct Steps {
   uint32_t axis;       // of the steps
   int64_t chunk;
   bool reverse;
+  DType narrow;        // 16-bit type of operands that are computed, or none
   Value end;           // steps to do
   uint32_t nmax;       // running maxima, carried behind the n states
   const Op *max[MAX_WALK];
@@ -61,6 +62,15 @@ void step_open(Steps *s, Builder *b, Side *side, Value base,
                const ValueMap *pre);
 
 bool step_erases(const Affine *a);
+// Which writes a reading element sees. BEFORE: without its own step's decay.
+typedef enum Sees { SEES_SELF, SEES_EARLIER, SEES_BEFORE } Sees;
+
+Value step_spread(Builder *b, Value v, const Side *side);
+Value step_dot(const Steps *s, Builder *b, Value x, Value y, Value plus,
+               uint32_t over);
+Run step_run(Steps *s, Builder *b, uint32_t i, Side *side);
+Value step_pair(Steps *s, Builder *b, uint32_t i, Side *x, Side *y, Sees k);
+Value step_sees(Builder *b, const Side *x, const Side *y, Sees k);
 // Steps of a chunk for these recurrences.
 int64_t step_choose(const Steps *s);
 // What is the same in all chunks, in front of the loop.
@@ -69,5 +79,11 @@ void step_constants(Steps *s, Builder *b, ValueMap *m);
 Value step_prepare(Steps *s, Builder *b, uint32_t i);
 // The chunk of state i: the state after it; its reads go to read.
 Value step_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read);
+
+// The same where the chunk's products suit matrix units (tilematrix.c).
+bool matrix_fits(const Steps *s, uint32_t i);
+Value matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read);
+// A decay that sums of 16-bit programs take.
+Value matrix_decay(Builder *b, Value g);
 
 #endif

@@ -1,0 +1,175 @@
+// The equations of one chunk for matrix units (part of the pass `tile`): the
+// factors that a step has are taken off its vectors, so that products multiply
+// tiles as they lie in memory, in 16 bits.
+//
+//   before  P = ((fq q) (fb b)^T) * 2 ** (G_t - G_s)    O = P (fw w) + ..
+//   after   P = (q b^T) * 2 ** (G_t - G_s) * fb * fw    O = fq (P w + ..)
+//
+// For states with columns whose decay is one number a step. Operands that are
+// computed are rounded to the inputs' 16-bit type, as weights are; sums of
+// decays are differences then, which is far more exact than that. Programs of
+// f32 keep the sums of tilestep.c.
+#include "passes/tilestep.h"
+
+#include <math.h>
+
+// Below this a decay is 0 in f32: sums of a chunk stay finite.
+static const double none_left = -128;
+
+// ---------------------------------------------------------------- vectors
+// f * v: what varies with the vector's axis, and what does not (0: 1).
+typedef struct Vector {
+  Value v, f;
+} Vector;
+
+static Value times(Builder *b, Value x, Value y) {
+  return !x ? y : !y ? x : ir_2(b, OP_MUL, x, y);
+}
+
+static Value factor(Steps *s, Builder *b, Side *side, Value v) {
+  return ir_cast(b, DT_F32, step_along(s, b, side, v));
+}
+
+static Vector vector(Steps *s, Builder *b, Side *side, Value v, uint32_t axis) {
+  const Func *f = s->t->from;
+  Vector x = {0};
+  for (const Op *op = ir_def(f, v); op; op = ir_def(f, v)) {
+    DType t = ir_type(f, v)->dtype;
+    if (op->code == OP_CAST && dtype_is_float(t) &&
+        dtype_size(ir_type(f, op->args[0])->dtype) <= dtype_size(t) &&
+        dtype_is_float(ir_type(f, op->args[0])->dtype)) {
+      v = op->args[0];
+      continue;
+    }
+    int one = op->code != OP_MUL ? -1
+              : !type_has_axis(ir_type(f, op->args[0]), axis) ? 0
+              : !type_has_axis(ir_type(f, op->args[1]), axis) ? 1 : -1;
+    if (one < 0) break;
+    x.f = times(b, x.f, factor(s, b, side, op->args[one]));
+    v = op->args[1 - one];
+  }
+  x.v = step_spread(b, step_along(s, b, side, v), side);
+  return x;
+}
+
+// ---------------------------------------------------------------- decays
+typedef struct Course {
+  Value upto, before, rest;  // as in Run
+} Course;
+
+static Course course(Steps *s, Builder *b, uint32_t i, Side *side) {
+  Run r = step_run(s, b, i, side);
+  Course c = {r.upto, r.before, r.rest};
+  if (s->decay[i].fixed || !s->narrow) return c;
+  c.before = ir_2(b, OP_SUB, r.upto, r.own);
+  c.rest = ir_2(b, OP_SUB, s->decay[i].total, r.upto);
+  return c;
+}
+
+Value matrix_decay(Builder *b, Value g) {
+  return ir_2(b, OP_MAX, g, ir_const_f(b, DT_F32, none_left));
+}
+
+// 2 ** (decay from a step of y to one of x), 0 where that is not seen.
+static Value pair(Steps *s, Builder *b, uint32_t i, Side *x, Side *y, Sees k) {
+  if (!s->narrow || s->decay[i].fixed)
+    return step_pair(s, b, i, x, y, k);
+  Course cx = course(s, b, i, x), cy = course(s, b, i, y);
+  Value e = ir_2(b, OP_SUB, k == SEES_BEFORE ? cx.before : cx.upto, cy.upto);
+  Value none = ir_const_f(b, DT_F32, -INFINITY);
+  e = ir_3(b, OP_SELECT, step_sees(b, x, y, k), e, none);
+  return ir_1(b, OP_EXP2, e);
+}
+
+// What vectors v along x see of vectors w along y, but for v's factor.
+static Value seen(Steps *s, Builder *b, uint32_t i, Side *x, Vector v, Side *y,
+                  Vector w, Value f, Sees k) {
+  Value p = step_dot(s, b, v.v, w.v, 0, s->affine[i].row);
+  if (s->decay[i].has)
+    p = ir_2(b, OP_MUL, p, pair(s, b, i, x, y, k));
+  else
+    p = ir_3(b, OP_SELECT, step_sees(b, x, y, k), p, ir_const_f(b, DT_F32, 0));
+  f = times(b, w.f, f);
+  return f ? ir_2(b, OP_MUL, p, f) : p;
+}
+
+// What vectors v along x see of the state before the chunk, but for v's factor.
+static Value from_state(Steps *s, Builder *b, uint32_t i, Side *x, Vector v,
+                        Value state, bool before) {
+  Value o = step_dot(s, b, v.v, state, 0, s->affine[i].row);
+  if (!s->decay[i].has) return o;
+  Course c = course(s, b, i, x);
+  Value f = ir_1(b, OP_EXP2, before ? c.before : c.upto);
+  return ir_2(b, OP_MUL, o, f);
+}
+
+// ---------------------------------------------------------------- a chunk
+typedef struct Written {
+  uint32_t n;
+  Vector b[AFFINE_MAX], w[AFFINE_MAX];
+} Written;
+
+static Value read_one(Steps *s, Builder *b, uint32_t i, uint32_t r, Value state,
+                      const Written *w) {
+  const Affine *a = &s->affine[i];
+  int from = a->read[r].from;
+  bool before = from == AFFINE_PRE;
+  Vector q = vector(s, b, &s->rows, a->read[r].q, a->row);
+  Value o = from_state(s, b, i, &s->rows, q, state, before);
+  for (uint32_t k = 0; k < w->n; k++) {
+    Sees sees = before ? SEES_BEFORE : (int)k < from ? SEES_SELF : SEES_EARLIER;
+    Value p = seen(s, b, i, &s->rows, q, &s->cols, w->b[k], w->w[k].f, sees);
+    o = step_dot(s, b, p, w->w[k].v, o, s->cols.axis);
+  }
+  return q.f ? ir_2(b, OP_MUL, o, q.f) : o;
+}
+
+static Value next_state(Steps *s, Builder *b, uint32_t i, Value state,
+                        const Written *w) {
+  const Decay *d = &s->decay[i];
+  Value v = state, left = 0;
+  if (d->has) {
+    v = ir_2(b, OP_MUL, v, ir_1(b, OP_EXP2, d->total));
+    left = ir_1(b, OP_EXP2, course(s, b, i, &s->cols).rest);
+  }
+  for (uint32_t k = 0; k < w->n; k++) {
+    Value f = times(b, times(b, left, w->b[k].f), w->w[k].f);
+    Value e = w->w[k].v;
+    if (f) e = ir_2(b, OP_MUL, ir_cast(b, DT_F32, e), f);
+    v = step_dot(s, b, e, w->b[k].v, v, s->cols.axis);
+  }
+  return v;
+}
+
+static bool has_axis(const Func *f, Value v, uint32_t axis) {
+  return type_has_axis(ir_type(f, v), axis);
+}
+
+bool matrix_fits(const Steps *s, uint32_t i) {
+  const Affine *a = &s->affine[i];
+  const Func *f = s->t->from;
+  int col = s->t->plan.lane;
+  if (!s->t->gpu || s->decay[i].vector || step_erases(a) || col < 0 ||
+      !type_has_axis(&s->type[i], (uint32_t)col))
+    return false;
+  for (uint32_t k = 0; k < a->nwrites; k++)
+    if (!has_axis(f, a->write[k].b, a->row) ||
+        !has_axis(f, a->write[k].w, (uint32_t)col))
+      return false;
+  for (uint32_t k = 0; k < a->nreads; k++)
+    if (!has_axis(f, a->read[k].q, a->row)) return false;
+  return true;
+}
+
+Value matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read) {
+  const Affine *a = &s->affine[i];
+  uint32_t col = (uint32_t)s->t->plan.lane;
+  Written w = {.n = a->nwrites};
+  for (uint32_t k = 0; k < w.n; k++) {
+    w.b[k] = vector(s, b, &s->cols, a->write[k].b, a->row);
+    w.w[k] = vector(s, b, &s->cols, a->write[k].w, col);
+  }
+  for (uint32_t r = 0; r < a->nreads; r++)
+    read[r] = read_one(s, b, i, r, state, &w);
+  return next_state(s, b, i, state, &w);
+}
