@@ -9,6 +9,8 @@
 
 enum {
   RESERVE = 1024,    // bytes of shared memory for barriers
+  SCRATCH = 4096,    // bytes that code generation wants for exchanges
+  MOST_CARRIED = 64, // registers of a CTA that shares a multiprocessor
   TASKS_AHEAD = 2    // tasks that the producer has claimed
 };
 
@@ -231,8 +233,50 @@ static void use_room(Rings *w, int64_t room) {
     }
 }
 
+// Tiles that legal will make room for.
+static int64_t computed(const Rings *w, const Region *r) {
+  int64_t sum = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code == OP_SPUT) sum += smem_bytes(ir_type(w->f, op->res[0]));
+    for (uint32_t i = 0; i < op->nregions; i++)
+      sum += computed(w, op->regions[i]);
+  }
+  return sum;
+}
+
+// Registers of a thread that loops carry in fragments.
+static int64_t carried_regs(const Rings *w, const Region *r) {
+  int64_t most = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    int64_t n = 0;
+    for (uint32_t i = 0; op->code == OP_FOR && i < op->nres; i++) {
+      const Type *t = ir_type(w->f, op->res[i]);
+      if (t->kind == TK_FRAG && t->slice == SLICE_NONE)
+        n += (int64_t)t->ext[0] * t->ext[1] / WARPGROUP;
+    }
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      int64_t in = carried_regs(w, op->regions[i]);
+      if (in > n) n = in;
+    }
+    if (n > most) most = n;
+  }
+  return most;
+}
+
+// Steps of a recurrence wait for each other. Two CTAs on a multiprocessor fill
+// each other's gaps, where a state leaves room.
+static bool can_share(const Rings *w) {
+  bool steps = false;
+  for (uint32_t i = 0; i < w->f->axes.n; i++)
+    steps |= w->f->axes.at[i].role == AX_STEP;
+  return steps && w->groups == 1 && carried_regs(w, w->f->body) <= MOST_CARRIED;
+}
+
 static bool rings_fit(Rings *w) {
   int64_t room = (int64_t)w->target->gpu.smem - RESERVE;
+  int64_t half = room / 2 - SCRATCH - computed(w, w->f->body);
+  w->occupancy = can_share(w) && bytes_of(w) <= half ? 2 : 1;
+  if (w->occupancy == 2) room = half;
   for (uint32_t i = 0; i < w->nrings; i++)
     w->rings[i].stages *= w->rings[i].fills;
   if (bytes_of(w) > room) return false;

@@ -24,6 +24,7 @@ typedef struct Rings {
   Arena *arena;
   const Target *target;
   uint32_t groups, nrings;
+  uint32_t occupancy;  // CTAs that a multiprocessor is to hold
   Ring rings[MAX_RINGS + 1];
   bool claims;             // rings[nrings - 1] has the tasks claimed
   bool drains;             // stores go through shared tiles

@@ -58,7 +58,8 @@ typedef struct Course {
 } Course;
 
 static Course course(Steps *s, Builder *b, uint32_t i, Side *side) {
-  Run r = step_run(s, b, i, side);
+  Run *known = &s->decay[i].run[side == &s->cols], r = *known;
+  if (!r.upto) r = *known = step_run(s, b, i, side);
   Course c = {r.upto, r.before, r.rest};
   if (s->decay[i].fixed || !s->narrow) return c;
   c.before = ir_2(b, OP_SUB, r.upto, r.own);
@@ -165,6 +166,7 @@ Value matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read) {
   const Affine *a = &s->affine[i];
   uint32_t col = (uint32_t)s->t->plan.lane;
   Written w = {.n = a->nwrites};
+  s->decay[i].run[0] = s->decay[i].run[1] = (Run){0};
   for (uint32_t k = 0; k < w.n; k++) {
     w.b[k] = vector(s, b, &s->cols, a->write[k].b, a->row);
     w.w[k] = vector(s, b, &s->cols, a->write[k].w, col);

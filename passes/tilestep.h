@@ -31,6 +31,7 @@ typedef struct Decay {
   bool has, fixed, vector;  // fixed: the same in every step
   Value total;         // of the whole chunk
   Value anchor;        // vector: the middle of its course, per row
+  Run run[2];          // along rows and cols, of the current chunk
   Value pair[3];       // fixed: 2 ** (from column to row), by Sees
 } Decay;
 

@@ -35,6 +35,8 @@ enum { TASK_WORDS = 4 };     // of a ring of tasks: at least its slots
 // Registers of a thread that produces and of one that computes, by groups.
 static const int64_t regs[WARPGROUPS + 1][2] = {
     {0, 0}, {56, 240}, {40, 232}, {32, 160}};
+// The same where two CTAs of one group share a multiprocessor.
+static const int64_t shared_regs[2] = {40, 208};
 
 static Value barrier(Builder *b, uint32_t n, int64_t count) {
   IrAttr at = attr_i(AT_ARRIVALS, count);
@@ -521,6 +523,8 @@ static void specialize(Rings *w) {
   Op *made = ir_op(&b, OP_LAUNCH, NULL, 0, launch->attrs, launch->nattrs, NULL,
                    0, 0);
   ir_set_attr(w->f, made, attr_i(AT_THREADS, all));
+  if (w->occupancy > 1)
+    ir_set_attr(w->f, made, attr_i(AT_OCCUPANCY, w->occupancy));
   ir_del_attr(made, AT_GROUPS);
   for (uint32_t i = 0; i < w->nrings; i++) make_ring(w, &b, &w->rings[i]);
   Value tiles = w->drains && w->lent < 0 ? drain_tile(w, &b) : 0;
@@ -528,7 +532,8 @@ static void specialize(Rings *w) {
   int64_t groups[] = {1, WARPGROUP};
   IrAttr list[] = {attr_list(AT_TEAMS, teams, 2),
                    attr_list(AT_GROUPS, groups, 2),
-                   attr_list(AT_TEAMREGS, regs[w->groups], 2)};
+                   attr_list(AT_TEAMREGS, w->occupancy > 1 ? shared_regs
+                                                   : regs[w->groups], 2)};
   Op *roles = ir_op(&b, OP_ROLES, NULL, 0, list, 3, NULL, 0, 2);
   role(w, roles->regions[0], true, 0);
   role(w, roles->regions[1], false, tiles);
