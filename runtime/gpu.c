@@ -12,8 +12,18 @@
 static const GpuDriver *const drivers[] = {&rt_cuda, &rt_hip};
 enum { DRIVERS = sizeof drivers / sizeof *drivers };
 
+// The records of a container, of all targets, for questions about workspace.
+typedef struct Records {
+  struct Records *next;
+  const void *container;
+  uint64_t hash;
+  uint32_t n, room;
+  Kernels at[];
+} Records;
+
 struct GpuSet {
   Gpu of[DRIVERS];
+  _Atomic(Records *) records; // only grows
 };
 
 static void free_set(attn_ctx *cx, GpuSet *s, size_t locks) {
@@ -73,12 +83,22 @@ static void close_gpu(attn_ctx *cx, Gpu *g) {
   rt_free(cx, g->state, g->driver->size);
 }
 
+static void free_records(attn_ctx *cx, Records *r) {
+  for (uint32_t i = 0; i < r->n; i++)
+    rt_kernels_free(cx, &r->at[i]);
+  rt_free(cx, r, sizeof *r + r->room * sizeof *r->at);
+}
+
 void rt_gpu_close(attn_ctx *cx) {
   GpuSet *s = atomic_load(&cx->gpus);
   if (!s)
     return;
   for (size_t i = 0; i < DRIVERS; i++)
     close_gpu(cx, &s->of[i]);
+  for (Records *r = atomic_load(&s->records), *next; r; r = next) {
+    next = r->next;
+    free_records(cx, r);
+  }
   free_set(cx, s, DRIVERS);
 }
 
@@ -716,24 +736,51 @@ static int64_t most_workspace(const attn_program *prog, const Kernels *k,
   return most;
 }
 
-int64_t rt_gpu_workspace(attn_ctx *cx, const attn_program *prog,
-                         const Solved *s) {
-  attn_section_info info;
-  Kernels k;
-  int64_t most = 0;
-  if (!rt_gpu_code(prog))
-    return 0;
+static Records *read_container(attn_ctx *cx, const attn_program *prog) {
+  attn_section_info s;
   attn_module *m;
-  open_container(cx, prog, &m, NULL);
-  for (uint32_t i = 0; m && i < attn_module_count(m); i++) {
-    attn_module_section(m, i, &info);
-    if (info.kind != ATTN_SEC_KERNELS ||
-        rt_kernels_read(cx, m, &info, &k, NULL))
-      continue;
-    int64_t n = most_workspace(prog, &k, s);
-    most = n > most ? n : most;
-    rt_kernels_free(cx, &k);
+  if (open_container(cx, prog, &m, NULL))
+    return NULL;
+  uint32_t n = attn_module_count(m);
+  Records *r = rt_alloc(cx, sizeof *r + n * sizeof *r->at);
+  if (r)
+    *r = (Records){.container = prog->container, .room = n,
+                   .hash = header_of(prog).hash};
+  for (uint32_t i = 0; r && i < n; i++) {
+    attn_module_section(m, i, &s);
+    if (s.kind == ATTN_SEC_KERNELS &&
+        rt_kernels_read(cx, m, &s, &r->at[r->n], NULL) == ATTN_OK)
+      r->n++;
   }
   attn_module_close(m);
+  return r;
+}
+
+// Two threads may add the same; the later one is not found again.
+static const Records *records_of(attn_ctx *cx, GpuSet *set,
+                                 const attn_program *prog) {
+  uint64_t hash = header_of(prog).hash;
+  Records *first = atomic_load(&set->records);
+  for (const Records *r = first; r; r = r->next)
+    if (r->container == prog->container && r->hash == hash)
+      return r;
+  Records *mine = read_container(cx, prog);
+  if (!mine)
+    return NULL;
+  do
+    mine->next = first;
+  while (!atomic_compare_exchange_weak(&set->records, &first, mine));
+  return mine;
+}
+
+int64_t rt_gpu_workspace(attn_ctx *cx, const attn_program *prog,
+                         const Solved *s) {
+  GpuSet *set = rt_gpu_code(prog) ? get_set(cx) : NULL;
+  const Records *r = set ? records_of(cx, set, prog) : NULL;
+  int64_t most = 0;
+  for (uint32_t i = 0; r && i < r->n; i++) {
+    int64_t n = most_workspace(prog, &r->at[i], s);
+    most = n > most ? n : most;
+  }
   return most;
 }
