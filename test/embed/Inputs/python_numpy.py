@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import subprocess
 import sys
 
 import numpy as np
@@ -107,6 +108,20 @@ raises(attn.FormatError, "not an attn container", attn.loads, b"nothing")
 raises(attn.FormatError, "no shared library", attn.load, __file__)
 assert not hasattr(lib, "mha")
 raises(attn.ArgumentError, "no program 'mha', but gqa", lambda: lib["mha"])
+
+# a container, from a file and from memory, has no code for CPUs
+box = os.path.join(sys.argv[1] + ".attnb")
+os.makedirs(os.path.dirname(box), exist_ok=True)
+subprocess.run([os.environ["ATTNC"], "--emit=container", "--target", "sm_80",
+                os.path.join(HERE, "../../driver/Inputs/twice.attn"), "-o",
+                box], check=True)
+with open(box, "rb") as f:
+    data = f.read()
+for twice in (attn.load(box).twice, attn.loads(data)["twice"]):
+    assert twice.signature.startswith("twice(X: f32[N, M], by: f32 = 2)")
+    raises(attn.UnsupportedError, "no code for this CPU", twice,
+           np.ones((2, 3), "f4"))
+raises(attn.FormatError, "truncated", attn.loads, data[:-1])
 
 # many threads at once
 with concurrent.futures.ThreadPoolExecutor(8) as pool:

@@ -32,6 +32,13 @@ assert isinstance(o, torch.Tensor) and (o - want).abs().max() < 1e-5
 op = attn.torch.register(lib.gqa, "demo::gqa")
 assert torch.equal(op(q, k, v)[0], o)
 assert torch.equal(op(q, k, v, scale=0.25)[1], lse)
+try:
+    op(q.clone().requires_grad_(), k, v)
+    raise AssertionError("no error")
+except attn.UnsupportedError as e:
+    assert e.arg == "Q"
+with torch.no_grad():
+    assert torch.equal(op(q.clone().requires_grad_(), k, v)[0], o)
 if hasattr(torch.library, "register_fake"):
     meta = op(*(x.to("meta") for x in (q, k, v)))
     assert meta[0].shape == o.shape and meta[0].is_meta

@@ -90,7 +90,7 @@ class TorchKind:
     def __init__(self):
         import torch
         self.torch = torch
-        self.tensor = torch.Tensor
+        self.recording = torch.is_grad_enabled
         self.types = {getattr(torch, n): dtypes_of(n, bits=n != "int16")
                       for n in _OTHER_NAMES if hasattr(torch, n)}
         self.own = {}
@@ -103,15 +103,20 @@ class TorchKind:
         self.stream = raw or (
             lambda i: torch.cuda.current_stream(i).cuda_stream)
 
-    @staticmethod
-    def key(x):
-        return x.shape, x.stride(), x.dtype, x.device
+    def key(self, x):
+        return (x.shape, x.stride(), x.dtype, x.device,
+                x.requires_grad and self.recording())
 
     @staticmethod
     def address(x):
         return x.data_ptr()
 
     def view(self, x):
+        # Nothing would tell autograd of the call.
+        if x.requires_grad and self.recording():
+            raise errors.UnsupportedError(
+                "it requires a gradient, and programs have none: call under "
+                "torch.no_grad(), or detach it")
         if x.dtype not in self.types:
             raise errors.DtypeError(f"element type {x.dtype} is not supported")
         if x.layout != self.torch.strided:

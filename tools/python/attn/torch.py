@@ -48,6 +48,11 @@ def _fake(program):
 
     def fake(*args, **named):
         values = dict(zip(names, args), **named)
+        for n, v in values.items():
+            if getattr(v, "requires_grad", False) and torch.is_grad_enabled():
+                raise errors.UnsupportedError(
+                    f"argument '{n}': it requires a gradient, and "
+                    f"{program.name} has none", n)
         like = next(v for v in values.values() if isinstance(v, torch.Tensor))
         shapes = {n: v.shape for n, v in values.items()
                   if isinstance(v, torch.Tensor)}
@@ -75,7 +80,8 @@ def register(program, name=None):
     new tensors; `inout` parameters are changed in place. The operator runs on
     the CPU and on CUDA devices, on the current stream, works under
     torch.compile without graph breaks and inside CUDA graphs. It has no
-    gradient: a backward through it raises."""
+    gradient: inputs that require one raise UnsupportedError outside of
+    torch.no_grad()."""
     if not isinstance(program, _program.Program):
         raise errors.ArgumentError("register() takes a program of a Library")
     name = name or "attn::" + program.symbol
