@@ -29,6 +29,20 @@ def reference(q, k, v):
 want = reference(q, k, v)
 o, lse = lib.gqa(q, k, v)
 assert isinstance(o, torch.Tensor) and (o - want).abs().max() < 1e-5
+# The short way of later calls: the same, whatever happens between them.
+lib.gqa(q, k, v, scale=2.0)
+for x in (q, q.contiguous(), q[:1].expand(2, -1, -1, -1)):
+    slow = lib.gqa(Q=x, K=k, V=v)
+    for _ in range(3):
+        fast = lib.gqa(x, k, v)
+        assert all(torch.equal(a, b) for a, b in zip(fast, slow))
+for bad in (lambda: lib.gqa(q, k, v[:, :, :5]), lambda: lib.gqa(q, k),
+            lambda: lib.gqa(q, k, v.double()), lambda: lib.gqa(q, k, 1)):
+    try:
+        bad()
+        raise AssertionError("no error")
+    except attn.Error:
+        pass
 op = attn.torch.register(lib.gqa, "demo::gqa")
 assert torch.equal(op(q, k, v)[0], o)
 assert torch.equal(op(q, k, v, scale=0.25)[1], lse)

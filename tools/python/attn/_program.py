@@ -125,6 +125,9 @@ class Program:
         self._needed = must[-1] + 1 if must else 0
         self._axes, self._fixed = _shapes.read(desc)
         self._plans = {}
+        self._fast = None  # False: never
+        self._plain = sum(self.params[i].kind != _abi.SCALAR
+                          for i in self._inputs)
         template = bytearray(desc.args_size)
         self._rt.attn_args_init(
             self._at, C.addressof(C.c_char.from_buffer(template)))
@@ -174,7 +177,12 @@ class Program:
 
     # ---- calls
 
-    def __call__(self, *args, out=None, stream=None, workspace=None, **named):
+    def __call__(self, *args, **named):
+        if self._fast and not named and len(args) == self._plain:
+            return self._fast(*args)
+        return self._slow(*args, **named)
+
+    def _slow(self, *args, out=None, stream=None, workspace=None, **named):
         if named or out is not None or len(args) < self._needed or \
                 len(args) > len(self._inputs):
             values = self._bind(args, out, named)
@@ -186,6 +194,9 @@ class Program:
         if lead is None or lead is _NOT_WANTED:
             lead = self._lead(values)
         kind = _arrays.KINDS.get(type(lead)) or self._kind(lead)
+        if self._fast is None and isinstance(kind, _arrays.TorchKind):
+            from . import _fast
+            self._fast = _fast.make(self, kind, self._slow) or False
         same = type(lead)
         key = self._key(values, kind, same)
         plan = self._plans.get(key) or self._plan(key, values)
