@@ -68,7 +68,7 @@ static const char *infer_wide(const Func *f, const Op *op, Type *out) {
 
 static const char *infer_dot(const Func *f, const Op *op, Type *out) {
   DType d = DT_F32;
-  for (uint32_t i = 0; i < op->nargs; i++)
+  for (uint32_t i = 0; i < op->nargs && i < 3; i++)
     if (ir_type(f, op->args[i])->dtype == DT_F64) d = DT_F64;
   // The addend, operand 2, has the result's axes: its own stay.
   Op product = *op;
@@ -76,6 +76,8 @@ static const char *infer_dot(const Func *f, const Op *op, Type *out) {
   const char *err = union_from(f, &product, 0, d, out);
   if (!err) err = drop_over(op, out);
   if (err || op->nargs < 3) return err;
+  if (op->nargs > 3 && ir_type(f, op->args[3])->dtype != DT_BOOL)
+    return "operand 3 is not a bool";
   const Type *addend = ir_type(f, op->args[2]);
   if (addend->kind != TK_ELEM) return "operand is memory, not a value";
   return infer_union(out, addend, d, out);

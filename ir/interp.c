@@ -202,7 +202,7 @@ static double eval_fold(Interp *in, const Op *op) {
   Fold r = {.op = op, .dot = op->code == OP_DOT};
   r.kind = r.dot ? RK_SUM : (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
   r.type = ir_type(in->f, op->res[0])->dtype;
-  r.acc = r.dot && op->nargs == 3 ? interp_eval(in, op->args[2])
+  r.acc = r.dot && op->nargs >= 3 ? interp_eval(in, op->args[2])
                                   : eval_identity(r.kind);
   fold_over(in, &r, ir_attr(op, AT_OVER), 0);
   return r.acc;

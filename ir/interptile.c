@@ -132,6 +132,7 @@ static double fold(Exec *x, const Op *op, const Over *o, uint32_t i,
   RKind k = dot ? RK_SUM : (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
   DType t = ir_type(x->in->f, op->res[0])->dtype;
   if (i == o->n) {
+    if (dot && op->nargs > 3 && !get(x, op->args[3], c)) return acc;
     double v = get(x, op->args[0], c);
     if (dot) v *= get(x, op->args[1], c);
     return interp_round(x->in, t, eval_reduce(k, acc, v));
@@ -156,7 +157,7 @@ static void reduction(Exec *x, const Op *op) {
   int64_t c[64] = {0};
   for (uint64_t i = 0; i < r->n; i++) {
     coords(t, r, i, c);
-    double init = dot ? op->nargs == 3 ? get(x, op->args[2], c) : 0
+    double init = dot ? op->nargs >= 3 ? get(x, op->args[2], c) : 0
                       : eval_identity((RKind)ir_attr_i(op, AT_KIND, RK_SUM));
     r->at[i] = fold(x, op, &o, 0, c, init);
   }

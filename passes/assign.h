@@ -65,7 +65,7 @@ typedef struct Root {
   bool early;        // dst is the home of a carried value, written in passing
   Form *src;         // ROOT_KEEP: where v is read, NULL: anywhere
   bool direct;       // ROOT_KEEP: perhaps v can stay in its tensor
-  bool seldom;       // ROOT_KEEP: not the usual case, code is to be short
+  bool seldom;       // not the usual case, code is to be short
   bool cross;        // ROOT_KEEP: v's tensor perhaps runs across the lanes
   bool external;     // result is used outside of these roots
   uint32_t stage, nest;
@@ -140,8 +140,9 @@ typedef struct Assign {
   End ends[MAX_ENDS];
   uint32_t nends;
   const Region *region;  // whose ops are being emitted
+  const Op *dense;       // a load with all in range and lanes that are
+                         // neighbours, or NULL
   bool brief;            // f is a further phase: it has little to do
-  bool seldom;           // what is emitted is not the usual case: short code
 } Assign;
 
 // ---------------------------------------------------------------- emit

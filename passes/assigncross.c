@@ -2,8 +2,8 @@
 //
 //   before  %t = load(%T, %b, %q0 + iota, %k0 + iota) : f32{q:128,k:64}
 //   after   if the panel's rows are in range and the last stride is 1
-//             for k0 step N { N rows of N neighbours; log2 N stages of vswap;
-//                             N vectors of lanes to scratch }
+//             for k0 step N { N rows of N neighbours; log2 N stages of vswap,
+//                             four rows at a time; N vectors of lanes }
 //           else gathers, as of any load
 //
 // What is loaded lies in scratch as any kept value: [..][k][lane].
@@ -78,47 +78,112 @@ static Value swap_lanes(Assign *as, Value a, Value b, uint32_t m, bool back) {
   return em_op(as, OP_VSWAP, (Value[]){a, b}, 2, *mty(as, a), at, 1 + back);
 }
 
-// Row i of v becomes lane i, in place.
-static void turn(Assign *as, Value *v) {
-  for (uint32_t m = 1; m < as->lanes; m *= 2)
-    for (uint32_t i = 0; i < as->lanes; i++) {
+// Some stages of turning a square, on n rows that are `from` apart.
+static void stages(Assign *as, Value *v, uint32_t n, uint32_t from) {
+  for (uint32_t m = 1; m < n; m *= 2)
+    for (uint32_t i = 0; i < n; i++) {
       if (i & m) continue;
       Value a = v[i], b = v[i + m];
-      v[i] = swap_lanes(as, a, b, m, false);
-      v[i + m] = swap_lanes(as, a, b, m, true);
+      v[i] = swap_lanes(as, a, b, m * from, false);
+      v[i + m] = swap_lanes(as, a, b, m * from, true);
     }
 }
 
-// N coordinates from x on of N lanes, the panel's from `first` on.
-static void block(Assign *as, Root *r, uint32_t axis, Value x, Value first) {
-  const Op *op = ir_def(as->f, r->v);
-  Value t = op->args[0], off = em_int(as, 0), row = 0;
-  DType wide = cross_dtype(ir_type(as->f, t)->dtype);
-  Value *v = NEWN(as->arena, Value, as->lanes);
-  as->pt.idx[axis] = x;
+// A square of N coordinates from `x` and N lanes from `first` on.
+typedef struct Square {
+  Assign *as;
+  Root *r;
+  uint32_t axis;
+  Value x, first;
+  Value base, row;   // the first row in memory, the distance of rows
+  Value part;        // scratch between the two halves of the work
+} Square;
+
+enum { GROUP = 4 };  // rows turned at a time: what a loop repeats is short
+
+static void locate(Square *s) {
+  Assign *as = s->as;
+  const Op *op = ir_def(as->f, s->r->v);
+  Value t = op->args[0], off = em_int(as, 0);
+  as->pt.idx[s->axis] = s->x;
   for (uint32_t i = 1; i < op->nargs; i++) {
-    Value s = em_tensor(as, OP_TSTRIDE, t, (int)i - 1);
-    if (direct_axis(as, op->args[i]) == as->pt.lane) row = s;
-    if (i + 1 == op->nargs) s = em_int(as, 1);
+    Value d = em_tensor(as, OP_TSTRIDE, t, (int)i - 1);
+    if (direct_axis(as, op->args[i]) == as->pt.lane) s->row = d;
+    if (i + 1 == op->nargs) d = em_int(as, 1);
     Value at = start_of(as, op->args[i]);
-    off = em_2(as, OP_ADD, off, em_2(as, OP_MUL, at, s));
+    off = em_2(as, OP_ADD, off, em_2(as, OP_MUL, at, d));
   }
-  off = em_2(as, OP_ADD, off, em_2(as, OP_MUL, row, first));
-  Value base = em_padd(as, em_tensor(as, OP_TPTR, t, -1), off);
-  for (uint32_t l = 0; l < as->lanes; l++) {
-    Value i = em_2(as, OP_MUL, row, em_int(as, l));
-    v[l] = em_cast(as, wide, em_vld(as, base, i, 0));
+  off = em_2(as, OP_ADD, off, em_2(as, OP_MUL, s->row, s->first));
+  s->base = em_padd(as, em_tensor(as, OP_TPTR, t, -1), off);
+}
+
+static void put_row(Square *s, Value l, Value v) {
+  Assign *as = s->as;
+  Form *f = s->r->dst;
+  as->pt.idx[s->axis] = em_2(as, OP_ADD, s->x, l);
+  Value step, at = form_index(as, f, 0, &step);
+  int64_t n;
+  assert(em_is_int(as, step, &n) && n == 1);
+  em_vst(as, form_base(as, f), em_2(as, OP_ADD, at, s->first),
+         em_cast(as, f->dt, v), 0);
+}
+
+static Value part_at(Square *s, Value l) {
+  return em_2(s->as, OP_MUL, l, em_int(s->as, s->as->lanes));
+}
+
+// Neighbouring rows, the first stages.
+static void turn_near(Square *s, Value first, bool only) {
+  Assign *as = s->as;
+  DType wide = cross_dtype(mty(as, s->base)->dtype);
+  uint32_t n = as->lanes < GROUP ? as->lanes : GROUP;
+  Value v[GROUP], l[GROUP];
+  for (uint32_t i = 0; i < n; i++) {
+    l[i] = em_2(as, OP_ADD, first, em_int(as, i));
+    v[i] = em_vld(as, s->base, em_2(as, OP_MUL, s->row, l[i]), 0);
+    v[i] = em_cast(as, wide, v[i]);
   }
-  turn(as, v);
-  for (uint32_t l = 0; l < as->lanes; l++) {
-    as->pt.idx[axis] = em_2(as, OP_ADD, x, em_int(as, l));
-    Value step, at = form_index(as, r->dst, 0, &step);
-    int64_t n;
-    assert(em_is_int(as, step, &n) && n == 1);
-    em_vst(as, form_base(as, r->dst), em_2(as, OP_ADD, at, first),
-           em_cast(as, r->dst->dt, v[l]), 0);
+  stages(as, v, n, 1);
+  for (uint32_t i = 0; i < n; i++)
+    if (only) put_row(s, l[i], v[i]);
+    else em_vst(as, s->part, part_at(s, l[i]), v[i], 0);
+}
+
+// Rows that are GROUP apart, the other stages.
+static void turn_far(Square *s, Value first) {
+  Assign *as = s->as;
+  uint32_t n = as->lanes / GROUP;
+  Value v[16], l[16];
+  assert(n <= 16);
+  for (uint32_t i = 0; i < n; i++) {
+    l[i] = em_2(as, OP_ADD, first, em_int(as, i * GROUP));
+    v[i] = em_vld(as, s->part, part_at(s, l[i]), 0);
   }
-  as->pt.idx[axis] = 0;
+  stages(as, v, n, GROUP);
+  for (uint32_t i = 0; i < n; i++) put_row(s, l[i], v[i]);
+}
+
+static Value scratch(Assign *as, DType t) {
+  IrAttr at = attr_i(AT_DIM, dim_const(&as->m->dims, as->lanes * as->lanes));
+  Type p = type_ptr(t);
+  return ir_op(&as->top, OP_ALLOC, NULL, 0, &at, 1, &p, 1, 0)->res[0];
+}
+
+static void square(Square *s) {
+  Assign *as = s->as;
+  locate(s);
+  bool only = as->lanes <= GROUP;
+  Value zero = em_int(as, 0), n = em_int(as, as->lanes);
+  if (!only) s->part = scratch(as, cross_dtype(mty(as, s->base)->dtype));
+  Loop near = loop_open(as, zero, n, GROUP, NULL, 0, "row");
+  turn_near(s, near.iv, only);
+  loop_close(as, &near, NULL);
+  if (!only) {
+    Loop far = loop_open(as, zero, em_int(as, GROUP), 1, NULL, 0, "row");
+    turn_far(s, far.iv);
+    loop_close(as, &far, NULL);
+  }
+  as->pt.idx[s->axis] = 0;
 }
 
 static void blocks(Assign *as, Root *r, uint32_t axis) {
@@ -130,7 +195,8 @@ static void blocks(Assign *as, Root *r, uint32_t axis) {
   // A loop, not copies: shuffles are many.
   Loop c = loop_open(as, em_int(as, 0), em_int(as, as->pt.width), as->lanes,
                      NULL, 0, "lane");
-  block(as, r, axis, l.iv, c.iv);
+  Square s = {.as = as, .r = r, .axis = axis, .x = l.iv, .first = c.iv};
+  square(&s);
   loop_close(as, &c, NULL);
   loop_close(as, &l, NULL);
 }

@@ -7,6 +7,7 @@
 //
 // Only where nothing has to change on the way: no conversion, no mask, no
 // lookup, no gap in pairs. What the strides are is known at run time only.
+// What does change is copied by loops without tests where that condition holds.
 #include "passes/assign.h"
 
 #include <assert.h>
@@ -57,7 +58,8 @@ bool direct_possible(const Assign *as, Value v, const Form *f) {
   Value u;
   const Op *op = load_behind(as, v, &u);
   if (!op || op->code != OP_LOAD || f->panel || f->lane < 0) return false;
-  if (!is_input(as, op->args[0]) || !fits_memory(as, op, f)) return false;
+  if (!is_input(as, op->args[0])) return false;
+  if (!fits_memory(as, op, f) && op->res[0] != v) return false;
   AxisSet seen = 0;
   int last = -1;
   for (uint32_t i = 1; i < op->nargs; i++) {
@@ -113,6 +115,32 @@ static void in_place(Assign *as, const Op *op, const Form *f, Value *ok,
   out[0] = em_padd(as, em_tensor(as, OP_TPTR, t, -1), off);
 }
 
+// The form is filled by short code.
+static void copy_slowly(Assign *as, const Root *r) {
+  Root plain = *r, *one = &plain;
+  plain.direct = false;
+  plain.seldom = true;
+  plain.nest = 0;
+  stage_emit(as, &one, 1, 1);
+}
+
+// It is filled by loops that test nothing, where that is possible.
+static void copy_densely(Assign *as, const Root *r, const Op *load, Value ok) {
+  Root plain = *r, *one = &plain;
+  bool ready = as->ready[r->v], vec = as->vec_ready[r->v];
+  plain.direct = false;
+  plain.nest = 0;
+  Branch br = if_open(as, ok, NULL, 0);
+  as->dense = load;
+  stage_emit(as, &one, 1, 1);
+  as->dense = NULL;
+  as->ready[r->v] = ready;
+  as->vec_ready[r->v] = vec;
+  if_else(as, &br, NULL);
+  copy_slowly(as, r);
+  if_close(as, &br, NULL, NULL);
+}
+
 void direct_emit(Assign *as, Root *r) {
   Form *f = r->dst;
   Type types[MAX_AXES + 1];
@@ -120,15 +148,15 @@ void direct_emit(Assign *as, Root *r) {
   const Op *load = load_behind(as, r->v, &u);
   if (u) ok = eval_as(as, u, 0, DT_BOOL);
   in_place(as, load, f, &ok, in);
+  if (!fits_memory(as, load, f)) {
+    copy_densely(as, r, load, ok);
+    return;
+  }
   types[0] = type_ptr(f->dt);
   for (uint32_t i = 0; i < f->n; i++) types[i + 1] = type_scalar(DT_I64);
   Branch br = if_open(as, ok, types, f->n + 1);
   if_else(as, &br, in);
-  Root plain = *r, *one = &plain;
-  plain.direct = false;
-  plain.seldom = true;
-  plain.nest = 0;
-  stage_emit(as, &one, 1, 1);
+  copy_slowly(as, r);
   copy[0] = form_base(as, f);
   for (uint32_t i = 0; i < f->n; i++) copy[i + 1] = form_stride(as, f, i);
   if_close(as, &br, copy, in);

@@ -6,6 +6,9 @@
 //
 // The lane operand is read as vectors, the other one element by element and
 // spread. With bf16 pairs d runs over pairs and an element is two bf16.
+//
+// dot(a, b, c, or(ok, mask)) has a second version for the case that ok is
+// false, where the spread elements are masked too: short code, small blocks.
 #include "passes/assign.h"
 
 #include <assert.h>
@@ -16,6 +19,7 @@ typedef struct Block {
   uint32_t rows;       // R
   uint32_t axis;       // whose coordinates are the rows
   Value first;         // coordinate of the first row
+  bool careful;        // products are left out where args[3] is false
   DType acc;
 } Block;
 
@@ -40,6 +44,38 @@ static Value row_element(Block *b) {
   return em_vec(as, em_ld(as, p, i));
 }
 
+static Value kept(Block *b, Value x, uint32_t c) {
+  Assign *as = b->as;
+  Value keep = eval_as(as, b->r->op->args[3], c, DT_BOOL);
+  Value zero = em_float(as, mty(as, x)->dtype, 0);
+  return em_select(as, em_vec(as, keep), em_vec(as, x), em_vec(as, zero));
+}
+
+// Pairs, from what `keep` lets through of their two elements.
+static void kept_pairs(Block *b, Value *out) {
+  Assign *as = b->as;
+  uint32_t axis = (uint32_t)__builtin_ctzll(b->r->inner);
+  Value even = as->pt.idx[axis], x[MAX_COLS][2];
+  for (uint32_t i = 0; i < 2; i++) {
+    uint32_t mark = scope_open(as);
+    as->pt.idx[axis] = em_2(as, OP_ADD, even, em_int(as, i));
+    for (uint32_t c = 0; c < as->pt.cols; c++)
+      x[c][i] = kept(b, eval_as(as, b->r->vb, c, DT_BF16), c);
+    scope_close(as, mark);
+  }
+  as->pt.idx[axis] = even;
+  for (uint32_t c = 0; c < as->pt.cols; c++)
+    out[c] = em_op(as, OP_PACK2, x[c], 2, type_vec(DT_I32, as->lanes), NULL, 0);
+}
+
+// The other operand's element for each vector, 0 where it does not count.
+static void careful_elements(Block *b, Value *out) {
+  Assign *as = b->as;
+  for (uint32_t c = 0; c < as->pt.cols && !b->r->dp; c++)
+    out[c] = kept(b, em_cast(as, b->acc, form_load(as, b->r->b, 0)), c);
+  if (b->r->dp) kept_pairs(b, out);
+}
+
 static void multiply(Block *b, Value *acc) {
   Assign *as = b->as;
   uint32_t cols = as->pt.cols;
@@ -50,11 +86,15 @@ static void multiply(Block *b, Value *acc) {
   }
   for (uint32_t row = 0; row < b->rows; row++) {
     set_row(b, row);
-    Value x = row_element(b);
-    for (uint32_t c = 0; c < cols; c++, acc++)
-      *acc = b->r->dp ? em_op(as, OP_DPBF16, (Value[]){*acc, a[c], x}, 3,
+    Value x[MAX_COLS];
+    if (b->careful) careful_elements(b, x);
+    else x[0] = row_element(b);
+    for (uint32_t c = 0; c < cols; c++, acc++) {
+      Value y = x[b->careful ? c : 0];
+      *acc = b->r->dp ? em_op(as, OP_DPBF16, (Value[]){*acc, a[c], y}, 3,
                               type_vec(DT_F32, as->lanes), NULL, 0)
-                      : em_3(as, OP_FMA, a[c], x, *acc);
+                      : em_3(as, OP_FMA, a[c], y, *acc);
+    }
   }
 }
 
@@ -88,7 +128,7 @@ static void block(Block *b) {
   for (uint32_t i = 0; i < n; i++) {
     if (i % cols == 0) scope_close(as, mark);
     set_row(b, i / cols);
-    acc[i] = op->nargs == 3 ? eval_as(as, op->args[2], i % cols, b->acc)
+    acc[i] = op->nargs >= 3 ? eval_as(as, op->args[2], i % cols, b->acc)
                             : em_float(as, b->acc, 0);
     acc[i] = em_vec(as, acc[i]);
   }
@@ -115,7 +155,7 @@ static void blocks(Block *b, Value lo, Value hi, uint32_t rows) {
 static void all_rows(Block *b, Dim size) {
   Assign *as = b->as;
   uint32_t r = as->target->rows[as->pt.cols - 1];
-  if (as->seldom && r % 2 == 0) r = 2;
+  if (b->careful) r = 1;
   DimTab *d = &as->m->dims;
   int64_t n;
   if (as->pt.to[b->axis]) {  // whole blocks
@@ -140,7 +180,7 @@ static void all_rows(Block *b, Dim size) {
 
 // ---------------------------------------------------------------- the nest
 static void hoist_addend(Assign *as, const Root *r) {
-  if (r->op->nargs == 3) hoist(as, r->op->args[2]);
+  if (r->op->nargs >= 3) hoist(as, r->op->args[2]);
 }
 
 // Loops over the result's other axes.
@@ -167,7 +207,23 @@ void dot_emit(Assign *as, Root *r) {
   Block b = {.as = as, .r = r, .acc = ir_type(as->f, r->v)->dtype};
   b.axis = 63 - (uint32_t)__builtin_clzll(rows);
   AxisSet rest = r->space & ~r->inner & ~lane & ~((AxisSet)1 << b.axis);
-  outer(&b, rest, size_of(as, r, b.axis));
+  Dim size = size_of(as, r, b.axis);
+  if (r->op->nargs < 4) {
+    outer(&b, rest, size);
+    return;
+  }
+  Value keep = r->op->args[3], u = switch_of(as, keep);
+  Branch br = {0};
+  if (u) {
+    br = if_open(as, memo_get(as, u, 0), NULL, 0);
+    outer(&b, rest, size);
+    if_else(as, &br, NULL);
+    memo_put(as, u, 0, em_bool(as, false));
+  }
+  b.careful = true;
+  hoist(as, keep);
+  outer(&b, rest, size);
+  if (u) if_close(as, &br, NULL, NULL);
 }
 
 // ---------------------------------------------------------------- turning

@@ -132,7 +132,7 @@ static Access access(Assign *as, const Op *op, uint32_t first, uint32_t c) {
   const Type *type = ir_type(as->f, t);
   Access a = {.step = em_int(as, 0), .index = 0};
   Value off = em_int(as, 0);
-  bool checked = !ir_attr_i(op, AT_INBOUNDS, 0);
+  bool checked = !ir_attr_i(op, AT_INBOUNDS, 0) && op != as->dense;
   for (uint32_t i = 0; i < type->n; i++) {
     Value v = op->args[first + i], b = 0, k = 0, x = 0;
     Value s = em_tensor(as, OP_TSTRIDE, t, (int)i);
@@ -152,6 +152,7 @@ static Access access(Assign *as, const Op *op, uint32_t first, uint32_t c) {
     else a.pad |= lane;
   }
   a.base = em_padd(as, em_tensor(as, OP_TPTR, t, -1), off);
+  if (op == as->dense) a.step = em_int(as, 1);
   if (a.lanes && !a.index && !a.unit) {
     a.index = em_2(as, OP_MUL, em_iota(as), a.step);
   } else if (a.index) {

@@ -112,7 +112,7 @@ static DType acc_dtype(const Assign *as, const Root *r) {
 
 // The value a reduction starts from, besides the identity.
 static Value addend(const Root *r) {
-  if (r->op->code == OP_DOT && r->op->nargs == 3) return r->op->args[2];
+  if (r->op->code == OP_DOT && r->op->nargs >= 3) return r->op->args[2];
   if (r->op->code == OP_SCAN && r->op->nargs == 2) return r->op->args[1];
   return 0;
 }
@@ -222,7 +222,10 @@ static Value step_acc(Assign *as, const Root *r, uint32_t c, Value acc) {
   if (r->op->code == OP_DOT) {
     Value a = eval_as(as, r->op->args[0], c, t);
     Value b = eval_as(as, r->op->args[1], c, t);
-    return masked(as, r, c, em_3(as, OP_FMA, a, b, acc), acc);
+    Value x = em_3(as, OP_FMA, a, b, acc);
+    if (r->op->nargs > 3)
+      x = em_select(as, eval_as(as, r->op->args[3], c, DT_BOOL), x, acc);
+    return masked(as, r, c, x, acc);
   }
   Value x = eval_as(as, r->op->args[0], c, t);
   x = masked(as, r, c, x, em_identity(as, rkind(r), t));

@@ -322,10 +322,7 @@ static void if_emit(Assign *as, Op *op) {
   Branch br = if_open(as, cond, types, ns);
   yielding(as, op->regions[0], homes, old, vals);
   if_else(as, &br, vals);
-  bool seldom = as->seldom;
-  as->seldom |= ir_attr(op, AT_NOTE) != NULL;  // the first side is usual
   yielding(as, op->regions[1], homes, old, vals);
-  as->seldom = seldom;
   if_close(as, &br, vals, vals);
   ns = 0;
   for (uint32_t i = 0; i < n; i++) {
@@ -340,6 +337,17 @@ static bool writes_input(const Assign *as, const Op *op) {
     if (as->f->params.at[i].v == op->args[0])
       return as->f->params.at[i].role == PR_INOUT;
   return false;
+}
+
+// Of `scalar or mask`, the condition of a dot: known before the dot's stage.
+static void decide(Assign *as, const Op *op) {
+  bool wanted = false;
+  for (uint32_t i = 0; i < as->uses[op->res[0]].n; i++) {
+    const Op *u = as->uses[op->res[0]].at[i];
+    wanted |= u->code == OP_DOT && u->nargs > 3 && u->args[3] == op->res[0];
+  }
+  for (uint32_t i = 0; i < 2 && wanted; i++)
+    if (is_scalar(as, op->args[i])) scalar_of(as, op->args[i]);
 }
 
 static void op_emit(Assign *as, Op *op) {
@@ -363,6 +371,7 @@ static void op_emit(Assign *as, Op *op) {
   }
   if (!as->uses[v].n) return;
   if (is_tile(as, v)) {
+    if (op->code == OP_OR) decide(as, op);
     keep_inline(as, v);
     return;
   }

@@ -31,7 +31,6 @@ Root *root_keep(Assign *as, Value v, Form *dst) {
   r->lane = dst->lane;
   r->lane_size = dst->lane_size;
   if (r->lane >= 0) r->space |= (AxisSet)1 << r->lane;
-  r->seldom = as->seldom && !dst->panel && r->lane != as->par;
   return r;
 }
 
@@ -69,6 +68,10 @@ Root *root_op(Assign *as, Op *op) {
   }
   if (op->code == OP_DOT && dot_blocked(as, op, r->lane, &vec))
     dot_operands(as, r);
+  // What only decides which way to go is short.
+  const Op *in = as->region->parent;
+  r->seldom = in && in->code == OP_IF && r->kind == ROOT_REDUCE &&
+              r->lane != as->par && as->par >= 0;
   if (r->v) as->root_of[r->v] = r;
   return r;
 }
@@ -408,7 +411,7 @@ static void share_root(Assign *as, const Root *r, Owner *own) {
   if (r->kind == ROOT_KEEP && !r->src && !as->forms[r->v])
     share_walk(as, r, r->v, own);
   for (uint32_t i = 0; r->op && i < r->op->nargs; i++) {
-    bool operand = r->kind == ROOT_DOT && i < 2;
+    bool operand = r->kind == ROOT_DOT && i != 2;  // 3: seldom looked at
     if (!operand) share_walk(as, r, r->op->args[i], own);
   }
 }

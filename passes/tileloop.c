@@ -168,23 +168,11 @@ static Value clean_operand(KeyLoop *l, Builder *b, Value from, Value v,
   return loaded || !exposed(l, from) ? v : keep_if(b, l->kmask, v, 0);
 }
 
-// The sum of the products that the mask lets through, one by one.
-static Value exact_dot(KeyLoop *l, Builder *b, Value x, Value y,
-                       const IrAttr *over, DType acc) {
-  DType t = acc == DT_F64 ? DT_F64 : DT_F32;
-  Value p = ir_2(b, OP_MUL, ir_cast(b, t, x), ir_cast(b, t, y));
-  uint32_t axes[MAX_AXES];
-  for (uint32_t i = 0; i < over->n; i++) axes[i] = (uint32_t)over->list[i];
-  return ir_reduce(b, RK_SUM, keep_if(b, l->mask, p, 0), axes, over->n);
-}
-
 // A dot whose result is the accumulator's type takes it as third operand.
 static Value add_dot(KeyLoop *l, Builder *b, const Op *dot, ValueMap *m,
                      Value acc, bool guard, const Type *type) {
   Value x = need(l, b, dot->args[0], m), y = need(l, b, dot->args[1], m);
   IrAttr over = *ir_attr(dot, AT_OVER);
-  if (l->exact)
-    return ir_2(b, OP_ADD, acc, exact_dot(l, b, x, y, &over, type->dtype));
   if (l->masked) {
     // The computed operand is the one that varies with the lanes.
     bool all = guard || l->fill == FILL_SELECT;
@@ -193,12 +181,15 @@ static Value add_dot(KeyLoop *l, Builder *b, const Op *dot, ValueMap *m,
     x = clean_operand(l, b, dot->args[0], x, (xl || !yl) && (all || (xl && ex)));
     y = clean_operand(l, b, dot->args[1], y, yl && ((all && !xl) || ey));
   }
-  Value args[3] = {x, y, acc};
+  Value args[4] = {x, y, acc, l->keep};
   Op *d = ir_op(b, OP_DOT, args, 2, &over, 1, NULL, 1, 0);
-  if (!type_eq(ir_type(b->fn, d->res[0]), type))
-    return ir_2(b, OP_ADD, acc, d->res[0]);
+  bool same = type_eq(ir_type(b->fn, d->res[0]), type);
+  if (!same && !l->keep) return ir_2(b, OP_ADD, acc, d->res[0]);
+  if (!same) args[2] = tile_const(b, *ir_type(b->fn, d->res[0]), 0);
   ir_erase(d);
-  return ir_op(b, OP_DOT, args, 3, &over, 1, NULL, 1, 0)->res[0];
+  uint32_t n = l->keep ? 4 : 3;
+  Value sum = ir_op(b, OP_DOT, args, n, &over, 1, NULL, 1, 0)->res[0];
+  return same ? sum : ir_2(b, OP_ADD, acc, sum);
 }
 
 static Value reduce_term(KeyLoop *l, Builder *b, Value from, ValueMap *m,
@@ -348,11 +339,13 @@ static Value hold_gauge(KeyLoop *l, Builder *b, uint32_t i, ValueMap *cm,
   return ir_3(b, OP_SELECT, hold, old, now);
 }
 
-// One tile of keys from k0: new accumulators from old ones.
-static void plain_body(KeyLoop *l, Builder *b, Value k0, bool masked,
-                       const ValueMap *pre, const Value *old, Value *out) {
+// One tile of keys from k0: new accumulators from old ones. ok: whether all
+// products may be taken, 0: they may.
+static void tile_of_keys(KeyLoop *l, Builder *b, Value k0, bool masked, Value ok,
+                         const ValueMap *pre, const Value *old, Value *out) {
   ValueMap m = tile_map_copy(l->t, pre), cm = tile_map_copy(l->t, pre);
   tile_open(l, b, k0, masked, &m);
+  l->keep = ok ? ir_2(b, OP_OR, ok, l->mask) : 0;
   for (uint32_t i = 0; i < l->n; i++) {
     vmap_put(&cm, l->correct->params.at[i], old[i]);
     bool scan = listed(l->op, AT_SCANS, i);
@@ -395,7 +388,8 @@ static Value shared_operand(const KeyLoop *l, uint32_t acc) {
 
 // A lane's weight of a key that only other lanes see is 0, but 0 * NaN is not.
 // So tiles in which the mask differs between lanes are looked at first: whether
-// all that the products share is finite. It nearly always is.
+// all that the products share is finite. It nearly always is; if not, a dot
+// takes the products that the mask lets through only.
 static Value visible(KeyLoop *l, Builder *b, Value k0, const ValueMap *pre) {
   ValueMap m = tile_map_copy(l->t, pre);
   Value full = l->full, ok = 0;
@@ -436,24 +430,9 @@ static Value visible_or_full(KeyLoop *l, Builder *b, Value k0,
 
 static void body(KeyLoop *l, Builder *b, Value k0, bool masked,
                  const ValueMap *pre, const Value *old, Value *out) {
-  if (!masked || !l->careful) {
-    plain_body(l, b, k0, masked, pre, old, out);
-    return;
-  }
-  Value ok = visible_or_full(l, b, k0, pre), full = l->full;
-  IrAttr usual = attr_s(AT_NOTE, intern(&l->t->cx->names, "usual"));
-  Op *br = ir_op(b, OP_IF, &ok, 1, &usual, 1, l->types, l->n, 2);
-  Builder in = {.fn = b->fn, .region = br->regions[0], .span = b->span};
-  plain_body(l, &in, k0, true, pre, old, out);
-  ir_yield(&in, out, l->n);
-  in.region = br->regions[1];
-  l->exact = true;
-  l->full = 0;
-  plain_body(l, &in, k0, true, pre, old, out);
-  ir_yield(&in, out, l->n);
-  l->exact = false;
-  l->full = full;
-  for (uint32_t i = 0; i < l->n; i++) out[i] = br->res[i];
+  bool look = masked && l->careful;
+  Value ok = look ? visible_or_full(l, b, k0, pre) : 0;
+  tile_of_keys(l, b, k0, masked, ok, pre, old, out);
 }
 
 // ---------------------------------------------------------------- loops

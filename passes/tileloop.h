@@ -23,7 +23,7 @@ typedef struct KeyLoop {
   Value mask;            // bool over lanes and keys
   Value kmask;           // its part that does not vary with the lanes, or 0
   bool extent_only;      // kmask says `key < extent` only
-  bool exact;            // products key by key, masked ones left out
+  Value keep;            // bool: products that count, see `visible`; 0: all
 } KeyLoop;
 
 enum { MAX_RANGES = 4 };
