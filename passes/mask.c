@@ -105,13 +105,23 @@ static bool positive_const(const Masker *m, Value v, int64_t *c) {
   return true;
 }
 
-static Interval mod_interval(Masker *m, Interval x, int64_t c) {
-  Value n = int_(m, c);
+// A divisor that is positive and the same everywhere, at the builder; else 0.
+static Value divisor(Masker *m, Value v) {
+  int64_t lo, hi;
+  const Op *op = ir_def(m->f, v);
+  if (positive_const(m, v, &lo)) return int_(m, lo);
+  if (!op || op->code != OP_DIM) return 0;
+  Dim d = (Dim)ir_attr_i(op, AT_DIM, 0);
+  dim_bounds(&m->f->mod->dims, d, &lo, &hi);
+  return lo > 0 ? copy(m, v) : 0;
+}
+
+static Interval mod_interval(Masker *m, Interval x, Value n) {
   Value same = op2(m, OP_EQ, op2(m, OP_FLOORDIV, x.lo, n),
                    op2(m, OP_FLOORDIV, x.hi, n));
   Interval r = {.ok = true};
   r.lo = pick(m, same, op2(m, OP_MOD, x.lo, n), int_(m, 0));
-  r.hi = pick(m, same, op2(m, OP_MOD, x.hi, n), int_(m, c - 1));
+  r.hi = pick(m, same, op2(m, OP_MOD, x.hi, n), op2(m, OP_SUB, n, int_(m, 1)));
   return r;
 }
 
@@ -154,11 +164,10 @@ static Interval arith_interval(Masker *m, const Op *op) {
   if (op->code == OP_NEG && x.ok) return scaled(m, x, -1);
   if (op->code == OP_ABS && x.ok) return abs_interval(m, x);
   if (op->nargs < 2) return unknown;
-  int64_t c;
   if (op->code == OP_FLOORDIV || op->code == OP_MOD) {
-    if (!x.ok || !positive_const(m, op->args[1], &c)) return unknown;
-    if (op->code == OP_MOD) return mod_interval(m, x, c);
-    Value n = int_(m, c);
+    Value n = x.ok ? divisor(m, op->args[1]) : 0;
+    if (!n) return unknown;
+    if (op->code == OP_MOD) return mod_interval(m, x, n);
     return (Interval){op2(m, OP_FLOORDIV, x.lo, n),
                       op2(m, OP_FLOORDIV, x.hi, n), true};
   }

@@ -10,6 +10,7 @@ typedef struct PassOpt {
   int64_t chunk;           // steps of a chunk, 0 = choose, 1 = no chunks
   int split_k;             // parts of the keys: 0 or 1 = whole, -1 = choose
   bool fast;               // @fast
+  bool few;                // the axis of the lanes is short: few rows
   bool finite;             // @finite: no input is inf or NaN
 } PassOpt;
 

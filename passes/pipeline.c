@@ -29,7 +29,8 @@ const PassInfo *pass_list(uint32_t *n) {
 
 // ---------------------------------------------------------------- pipelines
 #define TO_ATTN "inline,canon,cse,dce"
-#define TO_GAUGE TO_ATTN ",stab,online,chunk,cse,dce,gauge"
+#define TO_GAUGE \
+  TO_ATTN ",rows,cse,dce,stab,online,chunk,cse,dce,gauge"
 #define TO_STREAM TO_GAUGE ",exp2,cse,dce,mask"
 #define TO_STREAM_GPU TO_GAUGE ",sign,exp2,cse,dce,mask"
 #define TO_TILE TO_STREAM ",tile,cse,dce"
@@ -112,6 +113,7 @@ static void write_reproducer(const Run *r, const char *names,
   if (o->chunk) buf_printf(&b, " --chunk=%lld", (long long)o->chunk);
   if (o->split_k > 0) buf_printf(&b, " --split-k=%d", o->split_k);
   if (o->split_k < 0) buf_str(&b, " --split-k=auto");
+  if (o->few) buf_str(&b, " --few");
   if (o->fast) buf_str(&b, " --fast");
   if (o->finite) buf_str(&b, " --finite");
   buf_char(&b, '\n');

@@ -419,6 +419,11 @@ TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
     ctx_remark(cx, "%s: tile %s:%lld, the whole extent in full vectors",
                f->name, f->axes.at[p.lane].name, (long long)p.tile_q);
   }
+  if (opt->few) {
+    p.tile_q = tg->lanes > SHORT ? tg->lanes : SHORT;
+    ctx_remark(cx, "%s: few rows, tile %s:%lld", f->name,
+               f->axes.at[p.lane].name, (long long)p.tile_q);
+  }
   as_asked(cx, f, opt, &p);
   return p;
 }

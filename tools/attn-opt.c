@@ -25,6 +25,7 @@ static const char usage[] =
     "  --tile-q=N --tile-k=N --split-k=N   schedule overrides\n"
     "  --fast               allow @fast\n"
     "  --finite             as @finite: no input is inf or NaN\n"
+    "  --few                the kernel of few rows\n"
     "  -o FILE              output (default: standard output)\n"
     "  --print-passes       list the passes\n"
     "  --help               this text\n"
@@ -64,6 +65,7 @@ static const Flag flags[] = {
   {"--split-k=", AT(run.pass.split_k), 'd'},
   {"--fast", AT(run.pass.fast), '1'},
   {"--finite", AT(run.pass.finite), '1'},
+  {"--few", AT(run.pass.few), '1'},
   {"--print-passes", AT(list), '1'},
   {"--help", AT(help), '1'},
 };

@@ -139,6 +139,46 @@ static CgExpr when(Ctx *cx, const CgProgram *p, const FeBind *binds,
   return all;
 }
 
+// ---------------------------------------------------------------- few rows
+enum { FEW = 16 };
+
+const char *drv_lanes(const CgProgram *p) {
+  const Module *m = p->nvariants ? p->variants[p->nvariants - 1].mod : NULL;
+  const Func *f = m ? ir_find(m, p->name) : NULL;
+  for (uint32_t i = 0; f && i < f->grid.n; i++) {
+    Dim d = f->axes.at[f->grid.at[i].axis].extent;
+    const DimExpr *e = &m->dims.exprs.at[d];
+    if (f->grid.at[i].tile <= FEW || e->op != DIM_SYM) continue;
+    const DimSym *s = &m->dims.syms.at[e->value];
+    return s->kind == DIM_DYN ? s->name : NULL;
+  }
+  return NULL;
+}
+
+bool drv_is_few(int64_t lanes) { return lanes <= FEW; }
+
+// when, and the dim `lanes` is short.
+static CgExpr when_few(Ctx *cx, const CgProgram *p, CgExpr all,
+                       const char *lanes) {
+  DimTab *t = (DimTab *)p->dims;
+  uint32_t sym;
+  if (!dim_find_sym(t, lanes, &sym)) return all;
+  CgExpr have = cg_expr_dim(cx, t, dim_sym(t, sym));
+  CgExpr most = cg_expr_dim(cx, t, dim_const(t, FEW));
+  CgExpr few = cg_expr_bin(cx, have, ATTN_X_LE, most);
+  return all.n ? cg_expr_bin(cx, all, ATTN_X_AND, few) : few;
+}
+
+static bool is_decode(const Decl *prog) {
+  for (uint32_t i = 0; i < prog->attrs.n; i++) {
+    const Attr *a = &prog->attrs.at[i];
+    if (strcmp(a->name, "kernel") == 0 && a->args.n &&
+        strcmp(a->args.at[0].value->name, "decode") == 0)
+      return true;
+  }
+  return false;
+}
+
 static void rename_func(Module *m, const char *from, const char *to) {
   size_t n = strlen(from);
   for (uint32_t i = 0; i < m->funcs.n; i++) {
@@ -186,6 +226,23 @@ static bool add_variant(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
   return true;
 }
 
+// Of a program for decoding: in front of the variant just made, its kernel for
+// few rows.
+static bool add_few(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                    const Target *t, const DrvOptions *opt, CgProgram *p) {
+  const char *lanes = is_decode(prog) ? drv_lanes(p) : NULL;
+  uint32_t last = p->nvariants;
+  if (!lanes || p->variants[last - 1].mod->target != t->name) return true;
+  DrvOptions few = *opt;
+  few.few = true;
+  if (!add_variant(cx, prog, binds, n, t, &few, false, p)) return false;
+  CgVariant *all = (CgVariant *)p->variants, one = all[last];
+  one.when = when_few(cx, p, one.when, lanes);
+  all[last] = all[last - 1];
+  all[last - 1] = one;
+  return true;
+}
+
 // The same for a GPU; code is assembled when all variants are there.
 static bool add_gpu(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                     const Target *t, const DrvOptions *opt, CgProgram *p,
@@ -228,7 +285,8 @@ static bool add_target(Ctx *cx, Decl *prog, const FeBind *b, uint32_t width,
   const Target *t = targets->at[k];
   Built x;
   if (t->kind != TARGET_GPU)
-    return add_variant(cx, prog, b, width, t, opt, k > 0, p);
+    return add_variant(cx, prog, b, width, t, opt, k > 0, p) &&
+           add_few(cx, prog, b, width, t, opt, p);
   if (!add_gpu(cx, prog, b, width, t, opt, p, &x)) return false;
   x.program = number;
   vec_push(&cx->session, built, x);

@@ -13,6 +13,10 @@ bool drv_where(Ctx *cx, const Decl *prog, DimTab *to, CgProgram *out);
 typedef Vec(CgProgram) CgPrograms;
 bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
                   const DrvOptions *opt, CgPrograms *out);
+// The dim that counts the lanes of the tasks of p's last variant, or NULL.
+const char *drv_lanes(const CgProgram *p);
+// Are so many lanes better off with the kernel of few rows?
+bool drv_is_few(int64_t lanes);
 // The same for one specialization and target.
 bool drv_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                  const Target *target, const DrvOptions *opt, CgProgram *out);

@@ -31,6 +31,7 @@ typedef struct DrvOptions {
   DrvBinds fixed;          // dims given by the user
   const char *prefix;      // of generated names
   int64_t tile_q, tile_k, chunk;  // 0: the schedule block's, else chosen
+  bool few;                // the kernels of few rows (docs/cpu-schedule.md)
   uint32_t jobs;           // threads of the compiler, 0: one per CPU
   bool verify_each, print_after_all, time_passes;
   const char *dump_dir;

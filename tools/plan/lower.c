@@ -41,6 +41,7 @@ static PassOpt pass_options(const Decl *prog, const Target *t,
     if (strcmp(prog->attrs.at[i].name, "fast") == 0) o.fast = true;
     if (strcmp(prog->attrs.at[i].name, "finite") == 0) o.finite = true;
   }
+  o.few = opt->few && !target_is_gpu(o.target);
   if (opt->tile_q) o.tile_q = opt->tile_q;
   if (opt->tile_k) o.tile_k = opt->tile_k;
   if (opt->chunk) o.chunk = opt->chunk;
