@@ -13,7 +13,6 @@
 // Not modelled: caches, bank conflicts, registers' number, what the code
 // generator makes of an op.
 #include "ir/wave.h"
-#include "ir/target.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -428,14 +427,11 @@ static int64_t count_tasks(const Interp *in) {
   return n;
 }
 
-static uint32_t frag_wave(const Target *t) {
-  return strncmp(t->name, "gfx9", 4) == 0 ? 64 : 32;
-}
-
 bool interp_wave(Interp *in) {
   const Op *op = ir_launch(in->f);
   const Target *t = target_by_name(in->m->target);
-  WaveRun x = {.in = in, .lanes = frag_wave(t), .tasks = count_tasks(in)};
+  WaveRun x = {.in = in, .target = t, .lanes = t->gpu.wave,
+               .tasks = count_tasks(in)};
   if (!op) interp_fail(in, NULL, "it does not begin with launch");
   else x.threads = (uint32_t)ir_attr_i(op, AT_THREADS, 0);
   if (op && x.threads % x.lanes)

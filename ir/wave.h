@@ -10,6 +10,7 @@
 
 #include "ir/interp.h"
 #include "ir/layout.h"
+#include "ir/target.h"
 #include "ir/vec.h"
 
 enum {
@@ -130,6 +131,7 @@ struct Cta {
 
 struct WaveRun {
   Interp *in;
+  const Target *target;
   Arena *arena;              // of the CTAs that run
   uint32_t lanes, threads, ctas;
   int64_t tasks, claimed;

@@ -110,6 +110,19 @@ static bool sstore(Wave *w, const Op *op) {
   return true;
 }
 
+// Each thread takes chunks of 16 bytes, wherever the layout has put them.
+static bool sflip(Wave *w, const Op *op) {
+  const Type *t = wave_type(w, op->args[0]);
+  uint32_t size = (uint32_t)dtype_size(t->dtype), lanes = w->cta->x->lanes;
+  for (uint32_t b = 0; b < smem_slot_bytes(t); b += size) {
+    uint32_t thread = b / 16 % w->grp->threads;
+    if (thread / lanes != w->id - w->grp->first) continue;
+    uint32_t at = w->val[op->args[0]].base + b;
+    wave_write(w, op, t->dtype, at, -wave_read(w, op, t->dtype, at, false));
+  }
+  return true;
+}
+
 static uint32_t scalar_place(Wave *w, const Op *op) {
   const Type *t = wave_type(w, op->args[0]);
   double i = wave_scalar(w, op->args[1]);
@@ -143,7 +156,7 @@ WaveFn *wave_mem_fn(OpCode c) {
   static WaveFn *const fn[OP_COUNT] = {
     [OP_GLOAD] = gload,   [OP_GSTORE] = gstore, [OP_SALLOC] = placed,
     [OP_MBAR] = placed,   [OP_SLOT] = slot,     [OP_SLOAD] = sload,
-    [OP_SSTORE] = sstore, [OP_SGET] = sget,     [OP_SSET] = sset,
+    [OP_SSTORE] = sstore, [OP_SFLIP] = sflip,   [OP_SGET] = sget,     [OP_SSET] = sset,
   };
   return fn[c];
 }

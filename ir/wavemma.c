@@ -8,8 +8,21 @@
 //     C register e: row l / 4 + 8 * (e / 2),     column 2 * (l % 4) + e % 2
 //
 // wgmma is four such waves, 16 rows each, with B in shared memory.
+//
+// AMD (ISA documents of CDNA3, CDNA4, RDNA3, RDNA4), operands' row and k, D's
+// row and column:
+//
+//   MFMA 32x32x8     l % 32, 4 * (l / 32) + e    8 * (e / 4) + 4 * (l / 32) + e % 4, l % 32
+//   MFMA 32x32x16    l % 32, 8 * (l / 32) + e    the same
+//   WMMA of RDNA3    l % 16, e                   2 * e + l / 16, l % 16
+//   WMMA of RDNA4    l % 16, 8 * (e / 4) + 4 * (l / 16) + e % 4    8 * (l / 16) + e, l % 16
+//
+// There the program's b is the instruction's A, and its a, whose rows are
+// lanes, is B. Which key a slot of k is, both operands agree on: runs of
+// neighbours in a lane, as the fragment's.
 #include "ir/wave.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MAX_M = 32, MAX_K = 16 };
@@ -37,25 +50,71 @@ static void nv_c(uint32_t l, uint32_t e, uint32_t at[2]) {
 }
 static const Instr m16n8k16 = {16, 8, 16, 8, 4, 4, nv_a, nv_b, nv_c};
 
+static void cdna3(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = l % 32;
+  at[1] = 4 * (l / 32) + e;
+}
+static void cdna4(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = l % 32;
+  at[1] = 8 * (l / 32) + e;
+}
+static void cdna_d(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = 8 * (e / 4) + 4 * (l / 32) + e % 4;
+  at[1] = l % 32;
+}
+static void rdna3(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = l % 16;
+  at[1] = e;
+}
+static void rdna3_d(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = 2 * e + l / 16;
+  at[1] = l % 16;
+}
+static void rdna4(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = l % 16;
+  at[1] = 8 * (e / 4) + 4 * (l / 16) + e % 4;
+}
+static void rdna4_d(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = 8 * (l / 16) + e;
+  at[1] = l % 16;
+}
+static const struct {
+  uint32_t cc;
+  Instr instr;
+} amd_units[] = {
+  {0x90a, {32, 32, 8, 4, 4, 16, cdna3, cdna3, cdna_d}},
+  {0x942, {32, 32, 8, 4, 4, 16, cdna3, cdna3, cdna_d}},
+  {0x950, {32, 32, 16, 8, 8, 16, cdna4, cdna4, cdna_d}},
+  {0x1100, {16, 16, 16, 16, 16, 8, rdna3, rdna3, rdna3_d}},
+  {0x1201, {16, 16, 16, 8, 8, 8, rdna4, rdna4, rdna4_d}},
+};
+
 // c += a b over the lanes' registers a[lane][reg]. Sums in order of k, each
 // instruction's result rounded to f32.
 typedef struct Operands {
   double a[MAX_LANES][16], b[MAX_LANES][16], c[MAX_LANES][16];
 } Operands;
 
+// An operand from registers. Lanes that hold the same element (RDNA3) must
+// agree.
+static void collect(PlaceFn *place, uint32_t regs, uint32_t lanes,
+                    double (*from)[16], double (*to)[MAX_K]) {
+  bool seen[MAX_M][MAX_K] = {0};
+  uint32_t at[2];
+  for (uint32_t l = 0; l < lanes; l++)
+    for (uint32_t e = 0; e < regs; e++) {
+      place(l, e, at);
+      double v = from[l][e], *x = &to[at[0]][at[1]];
+      *x = seen[at[0]][at[1]] && *x != v ? NAN : v;
+      seen[at[0]][at[1]] = true;
+    }
+}
+
 static void execute(const Instr *i, uint32_t lanes, Operands *o) {
   double a[MAX_M][MAX_K], b[MAX_M][MAX_K];
   uint32_t at[2];
-  for (uint32_t l = 0; l < lanes; l++) {
-    for (uint32_t e = 0; e < i->a_regs; e++) {
-      i->a(l, e, at);
-      a[at[0]][at[1]] = o->a[l][e];
-    }
-    for (uint32_t e = 0; e < i->b_regs; e++) {
-      i->b(l, e, at);
-      b[at[0]][at[1]] = o->b[l][e];
-    }
-  }
+  collect(i->a, i->a_regs, lanes, o->a, a);
+  collect(i->b, i->b_regs, lanes, o->b, b);
   for (uint32_t l = 0; l < lanes; l++)
     for (uint32_t e = 0; e < i->c_regs; e++) {
       i->c(l, e, at);
@@ -174,6 +233,97 @@ static void by_instructions(Wave *w, const Instr *in, const Product *p,
     }
 }
 
+// ---------------------------------------------------------------- AMD
+typedef struct Slots {
+  uint32_t run, groups;     // neighbours in a lane; lanes that share a row
+  uint32_t n;               // a lane's elements of a row
+  bool halves;              // sums of RDNA3: lane l ^ 16 has the others
+} Slots;
+
+// By name: how the fragments of these layouts are operands.
+static const struct {
+  const char *layout;
+  uint32_t run;
+  bool all, halves;         // all: each lane has all of k
+} forms[] = {
+  {"mfma32", 4, false, false}, {"mfmak", 8, false, false},
+  {"wmma12", 8, false, false}, {"wmmak", 16, true, false},
+  {"wmma11", 16, true, true},
+};
+
+static Slots slots_of(const Instr *in, const Product *p, uint32_t lanes) {
+  const char *name = layout_name(p->at->layout);
+  bool wide = in->a_regs == 16;      // a shared tile: as from memory
+  Slots s = {.run = wide ? 16 : 8, .groups = wide ? 1 : lanes / in->m};
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+    if (p->at->kind == TK_FRAG && strcmp(forms[i].layout, name) == 0)
+      s = (Slots){.run = forms[i].run, .halves = forms[i].halves,
+                  .groups = forms[i].all ? 1 : lanes / in->m};
+  s.n = p->k / s.groups;
+  return s;
+}
+
+static uint32_t key_of(const Slots *s, uint32_t group, uint32_t slot) {
+  group = s->groups > 1 ? group : 0;
+  return s->run * (slot / s->run * s->groups + group) + slot % s->run;
+}
+
+// The program's a of row block i: the instruction's B.
+static void load_left(Wave *w, const Instr *in, const Product *p,
+                      const Slots *s, uint32_t i, uint32_t slot0,
+                      Operands *o) {
+  uint32_t lanes = w->cta->x->lanes, at[2];
+  const FragMap *m = wave_map(w, p->op->res[0], p->ct);
+  const WaveVal *x = p->a.at ? NULL : wave_val(w, p->op->args[0]);
+  for (uint32_t l = 0; l < lanes; l++)
+    for (uint32_t e = 0; e < in->b_regs; e++) {
+      uint32_t slot = slot0 + e, key = key_of(s, l / in->n, slot), from = l;
+      uint32_t reg = i * s->n + slot;
+      if (s->halves) {
+        reg = (i * p->k + key) / 2;
+        from = l % 16 + 16 * (key % 2);
+      }
+      if (x) {
+        o->b[l][e] = x->at[reg * lanes + from];
+        continue;
+      }
+      frag_at(m, i * p->ct->ext[1] * in->n / lanes, wave_thread(w, l), at);
+      o->b[l][e] = stored(&p->a, p->ta, at[0], key);
+    }
+}
+
+static void load_right(Wave *w, const Instr *in, const Product *p,
+                       const Slots *s, uint32_t n0, uint32_t slot0,
+                       Operands *o) {
+  for (uint32_t l = 0; l < w->cta->x->lanes; l++)
+    for (uint32_t e = 0; e < in->a_regs; e++)
+      o->a[l][e] = stored(&p->b, p->tb, n0 + l % in->m,
+                          key_of(s, l / in->m, slot0 + e));
+}
+
+static void by_amd(Wave *w, const Instr *in, const Product *p, WaveVal *r) {
+  uint32_t lanes = w->cta->x->lanes, cols = p->ct->ext[1] / in->m;
+  Slots s = slots_of(in, p, lanes);
+  Operands o;
+  for (uint32_t b = 0; b < r->regs / in->c_regs; b++) {
+    double *c = r->at + b * in->c_regs * lanes;
+    move_c(w, in, c, &o, false);
+    for (uint32_t slot = 0; slot < s.n; slot += in->a_regs) {
+      load_left(w, in, p, &s, b / cols, slot, &o);
+      load_right(w, in, p, &s, b % cols * in->m, slot, &o);
+      execute(in, lanes, &o);
+    }
+    move_c(w, in, c, &o, true);
+  }
+}
+
+static const Instr *amd_unit(const Wave *w) {
+  for (size_t i = 0; i < sizeof amd_units / sizeof *amd_units; i++)
+    if (amd_units[i].cc == w->cta->x->target->gpu.cc)
+      return &amd_units[i].instr;
+  return NULL;
+}
+
 // ---------------------------------------------------------------- others
 // Fused multiply-adds, in f32.
 static void by_elements(Wave *w, const Product *p, WaveVal *r) {
@@ -203,8 +353,14 @@ static void all_by_elements(Wave *w, uint32_t n, const Op *op) {
   arena_reset(a, mark);
 }
 
-static bool fast(const Product *p) {
+static bool fast(const Wave *w, const Product *p) {
   bool half = p->at->dtype == DT_BF16 || p->at->dtype == DT_F16;
+  const Instr *amd = amd_unit(w);
+  if (amd) {
+    Slots s = slots_of(amd, p, w->cta->x->lanes);
+    uint32_t span = s.run > amd->a_regs ? s.run : amd->a_regs;
+    return half && s.n % span == 0 && p->ct->ext[1] % amd->m == 0;
+  }
   return half && p->k % 16 == 0 && p->ct->ext[0] % p->rows == 0 &&
          (p->async || p->ct->ext[1] % 16 == 0);
 }
@@ -215,14 +371,15 @@ static void run(Wave *w, Product *p) {
   read_tiles(w, p);
   WaveVal *r = begin(w, p);
   if (wave_in(w)->failed) return;
-  if (fast(p)) by_instructions(w, &m16n8k16, p, r);
+  if (fast(w, p) && amd_unit(w)) by_amd(w, amd_unit(w), p, r);
+  else if (fast(w, p)) by_instructions(w, &m16n8k16, p, r);
   else by_elements(w, p, r);
   arena_reset(a, mark);
 }
 
 static bool mma(Wave *w, const Op *op) {
   Product p = product_of(w, op);
-  if (p.at->kind == TK_FRAG && !fast(&p))
+  if (p.at->kind == TK_FRAG && !fast(w, &p))
     return wave_together(w, op, all_by_elements);
   run(w, &p);
   return true;

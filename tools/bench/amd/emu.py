@@ -1,0 +1,389 @@
+#!/usr/bin/env python3
+"""AMD code objects in an emulator, compared with our CPU code.
+
+    emu.py --harness AMD_EMU.PY --tinygrad DIR [--target gfx942,..] [--case NAME,..]
+           [--schedules seq,rev,rand:7] [--list] [--mend]
+
+The harness runs one kernel of a code object on the CPU (a module with a class
+`Emu`); it is no part of this repository, and neither is tinygrad, whose decoder
+of scalar and vector instructions it uses (a checkout of its own: --mend makes
+CDNA's 16-bit operations in registers from v128 on right there, which it takes
+for RDNA's upper halves). attnc and attn-lower are taken from PATH. For each case and target: compile; run on random inputs under each
+schedule, with unset registers and LDS full of NaN and guard pages around all
+buffers; compare with the CPU's f32 code on the same inputs. No GPU takes part.
+
+An error is |x - ref| / (|ref| + rms(ref)); outputs of 16 bits may have a few
+roundings, f32 ones (log-sum-exp) 1e-5 unless products of 16 bits made them."""
+import argparse
+import array
+import importlib.util
+import json
+import math
+import pathlib
+import random
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+STD = pathlib.Path(__file__).resolve().parents[3] / "stdlib"
+SCHEDULES = "seq,rev,rand:1,rand:2:1,rand:3:40"
+
+
+class Case:
+    def __init__(self, file, program, dtype="bf16", sets=None, inputs=None,
+                 tol=None, consts=None, **dims):
+        self.file, self.program, self.dtype = file, program, dtype
+        self.sets, self.inputs, self.dims = sets or {}, inputs or {}, dims
+        self.consts = consts or ["D"]
+        self.tol = tol or {"bf16": 1.6e-2, "f16": 2e-3, "f32": 1e-5}[dtype]
+
+    @property
+    def name(self):
+        d = "-".join(f"{k}{v}" for k, v in self.dims.items())
+        return f"{self.program}-{self.dtype}-{d}"
+
+
+def normal(rng, n, mean=0.0, sd=1.0):
+    return [rng.gauss(mean, sd) for _ in range(n)]
+
+
+def uniform(lo, hi):
+    return lambda rng, n: [rng.uniform(lo, hi) for _ in range(n)]
+
+
+def ascending(step):
+    """Documents: numbers that grow every `step` elements or so."""
+    return lambda rng, n: [i // step for i in range(n)]
+
+
+def const(x):
+    return lambda rng, n: [x] * n
+
+
+GQA = dict(consts=["D", "Dv"])
+CASES = [
+    Case("mha", "mha", B=1, H=2, Sq=128, Sk=100, D=64),
+    Case("mha", "mha", "f16", B=1, H=1, Sq=70, Sk=513, D=128),
+    Case("mha", "mha", B=1, H=1, Sq=2048, Sk=2048, D=64),
+    Case("mha", "mha_causal", B=1, H=1, Sq=1024, Sk=1024, D=128),
+    Case("mha", "mha_causal", "f16", B=2, H=1, Sq=1, Sk=300, D=64),
+    Case("gqa", "gqa", B=1, Hq=4, Hk=2, Sq=192, Sk=160, D=64, Dv=64, **GQA),
+    Case("gqa", "gqa", "f16", B=1, Hq=2, Hk=1, Sq=256, Sk=200, D=128, Dv=64,
+         **GQA),
+    Case("window", "window_sink", B=1, Hq=2, Hk=1, S=500, D=64,
+         sets={"left": 100}),
+    Case("alibi", "alibi", B=1, H=2, S=300, D=64,
+         inputs={"slope": uniform(0.01, 0.5)}),
+    Case("gemma", "gemma", B=1, Hq=2, Hk=1, S=260, D=128,
+         sets={"cap": 50.0, "left": 128}),
+    Case("sigmoid", "sigmoid_attn", B=1, H=1, Sq=200, Sk=200, D=64,
+         sets={"bias": -3.0}),
+    Case("relu", "relu_attn", B=1, H=1, Sq=130, Sk=190, D=64),
+    Case("differential", "differential", B=1, H=1, S=200, D=64, Dv=128,
+         inputs={"lam": uniform(0.1, 0.6)}, **GQA),
+    Case("packed", "packed", H=2, S=400, D=64, inputs={"doc": ascending(90)}),
+    Case("forgetting", "forgetting", B=1, H=1, S=256, D=64,
+         inputs={"F": uniform(0.0, 1.0)}),
+    Case("retention", "retention", B=1, H=1, S=256, D=64, Dv=64,
+         inputs={"loggamma": uniform(-0.1, -0.01)}, **GQA),
+    Case("stick", "stick_breaking", B=1, H=1, S=130, D=64, tol=2.5e-2),
+    Case("cross", "cross", B=2, H=1, Sq=70, Sk=150, D=64, Dv=64,
+         inputs={"len": const(101)}, **GQA),
+]
+
+
+# ---------------------------------------------------------------- numbers
+def f32_bits(x):
+    return struct.unpack("<I", struct.pack("<f", x))[0]
+
+
+def to_bf16(x):
+    u = f32_bits(x)
+    return (u + 0x7FFF + (u >> 16 & 1)) >> 16 & 0xFFFF
+
+
+def encode(values, dtype):
+    if dtype == "bf16":
+        return array.array("H", [to_bf16(v) for v in values]).tobytes()
+    if dtype == "i32":
+        return struct.pack(f"<{len(values)}i", *values)
+    return struct.pack(f"<{len(values)}{'e' if dtype == 'f16' else 'f'}",
+                       *values)
+
+
+def decode(data, dtype):
+    if dtype == "bf16":
+        wide = b"".join(b"\0\0" + data[i:i + 2] for i in range(0, len(data), 2))
+        return struct.unpack(f"<{len(data) // 2}f", wide)
+    size, code = {"f16": (2, "e"), "f32": (4, "f"), "i32": (4, "i")}[dtype]
+    return struct.unpack(f"<{len(data) // size}{code}", data)
+
+
+def error(got, ref):
+    """NaN or inf at other places than in ref: inf."""
+    finite = [r for r in ref if math.isfinite(r)]
+    rms = math.sqrt(sum(r * r for r in finite) / len(finite)) if finite else 0
+    worst = 0.0
+    for g, r in zip(got, ref):
+        if g == r or (math.isnan(g) and math.isnan(r)):
+            continue
+        if not (math.isfinite(g) and math.isfinite(r)):
+            return math.inf
+        worst = max(worst, abs(g - r) / (abs(r) + rms))
+    return worst
+
+
+# ---------------------------------------------------------------- .npy
+def write_npy(path, data, shape, code):
+    head = (f"{{'descr': '{code}', 'fortran_order': False, 'shape': "
+            f"({', '.join(map(str, shape))}{',' if shape else ''}), }}")
+    head += " " * (-(len(head) + 11) % 64) + "\n"
+    path.write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) +
+                     head.encode() + data)
+
+
+def read_npy(path):
+    b = path.read_bytes()
+    return b[10 + struct.unpack_from("<H", b, 8)[0]:]
+
+
+# ---------------------------------------------------------------- modules
+PARAM = re.compile(r"%(\w+): (?:tensor<(\w+)\[(.*?)\]>|(\w+)) (\w+)")
+
+
+class Program:
+    """What a module at level mach says about its one kernel."""
+
+    def __init__(self, text, dims):
+        head = text[text.index("func program"):]
+        if head.count("func program") > 1:
+            raise NotImplementedError("several phases")
+        sign = head[head.index("(") + 1:head.index(") {")]
+        sign, axes = sign.split(")\n", 1)
+        self.dims = re.findall(r"^dim (\w+)", text, re.M)
+        self.values = {d: dims[d] for d in self.dims}
+        self.tensors, self.scalars = [], []
+        for name, dtype, shape, scalar, role in PARAM.findall(sign):
+            if scalar:
+                self.scalars.append((name, scalar))
+            else:
+                ext = [self.value(e) for e in shape.split(",")]
+                self.tensors.append((name, dtype, ext, role))
+        ext = dict(re.findall(r"(\w+) \w+ ([^,)]+)", axes[axes.index("("):
+                                                          axes.index("grid")]))
+        self.tasks = 1
+        for axis, tile in re.findall(r"(\w+):(\d+)", axes[axes.index("grid"):]):
+            self.tasks *= -(-self.value(ext[axis]) // int(tile))
+        self.threads = int(re.search(r"threads = (\d+)", head)[1])
+
+    def value(self, e):
+        return int(eval(e, {}, dict(self.values)))
+
+    def block(self, address, scalars):
+        """The parameter block of docs/gpu.md."""
+        b, given = b"", 0
+        for name, _, shape, _ in self.tensors:
+            stride = [math.prod(shape[i + 1:]) for i in range(len(shape))]
+            b += struct.pack(f"<Q{2 * len(shape)}q", address[name], *shape,
+                             *stride)
+        for i, (name, dtype) in enumerate(self.scalars):
+            v = scalars.get(name)
+            given |= (v is not None) << i
+            b += struct.pack("<fI" if dtype == "f32" else "<q",
+                             *([v or 0, 0] if dtype == "f32" else [v or 0]))
+        b += struct.pack("<Q", given)
+        b += struct.pack(f"<{len(self.dims)}q",
+                         *(self.values[d] for d in self.dims))
+        b += struct.pack("<qQQ", self.tasks, 0, 0)
+        return b + bytes(-len(b) % 64)
+
+
+def tool(*args):
+    got = subprocess.run(list(map(str, args)), capture_output=True)
+    if got.returncode:
+        raise RuntimeError(" ".join(map(str, args)) + "\n" +
+                           got.stderr.decode())
+    return got.stdout
+
+
+def compile_case(case, target, tmp):
+    tir = tmp / "k.tir"
+    fixed = [f"--dim={c}={case.dims[c]}" for c in case.consts]
+    tool("attnc", "--emit=mach", STD / "attention" / f"{case.file}.attn",
+         "--target", target, "--fn", case.program, *fixed,
+         f"--dim=T={case.dtype}", "-o", tir)
+    (tmp / "k.hsaco").write_bytes(tool("attn-lower", tir, "--emit=hsaco"))
+    info = tool("attn-lower", tir, "--emit=info").decode()
+    return Program(tir.read_text(), case.dims), info
+
+
+# ---------------------------------------------------------------- running
+def make_inputs(case, prog):
+    """The bytes the kernel reads, and their values."""
+    rng = random.Random(case.name)
+    out = {}
+    for name, dtype, shape, role in prog.tensors:
+        n = math.prod(shape)
+        if role == "out":
+            continue
+        data = encode(case.inputs.get(name, normal)(rng, n), dtype)
+        out[name] = data, decode(data, dtype)
+    return out
+
+
+def reference(case, prog, inputs, tmp):
+    """The CPU's code, in f32, on the same numbers."""
+    args = []
+    for name, dtype, shape, _ in prog.tensors:
+        path = tmp / f"{name}.npy"
+        if name in inputs:
+            kind = "i32" if dtype == "i32" else "f32"
+            write_npy(path, encode(inputs[name][1], kind), shape,
+                      "<i4" if kind == "i32" else "<f4")
+            args += ["--in", f"{name}={path}"]
+        else:
+            args += ["--out", f"{name}={tmp / ('out-' + name)}.npy"]
+    for k, v in case.sets.items():
+        args += ["--set", f"{k}={v}"]
+    fixed = [f"--dim={c}={case.dims[c]}" for c in case.consts]
+    tool("attnc", "run", STD / "attention" / f"{case.file}.attn", "--quiet",
+         "--fn", case.program, *fixed, "--dim=T=f32", *args)
+    return {name: decode(read_npy(tmp / f"out-{name}.npy"), "f32")
+            for name, _, _, role in prog.tensors if role == "out"}
+
+
+def launch(emu, prog, case, inputs, schedule):
+    bufs, address = {}, {}
+    for name, dtype, shape, role in prog.tensors:
+        size = math.prod(shape) * {"bf16": 2, "f16": 2}.get(dtype, 4)
+        init = inputs[name][0] if name in inputs else b"\xff" * size
+        bufs[name] = emu.buffer(init)
+        address[name] = bufs[name].addr
+    block = prog.block(address, case.sets)
+    emu.launch(f"k_{case.program}", (prog.tasks, 1, 1), (prog.threads, 1, 1),
+               [("raw", block.hex())], schedule=schedule, poison=True)
+    return {n: decode(bufs[n].bytes(), d) for n, d, _, role in prog.tensors
+            if role == "out"}
+
+
+def run_case(opt, harness, case, target):
+    with tempfile.TemporaryDirectory() as d:
+        tmp = pathlib.Path(d)
+        prog, info = compile_case(case, target, tmp)
+        spilled = re.search(r"registers (\d+), spilled bytes (\d+)", info)
+        inputs = make_inputs(case, prog)
+        ref = reference(case, prog, inputs, tmp)
+        emu = harness.Emu(opt.tinygrad, str(tmp / "k.hsaco"))
+        worst, bad, start = {}, 0, time.time()
+        for schedule in opt.schedules:
+            got = launch(emu, prog, case, inputs, schedule)
+            for name, dtype, _, role in prog.tensors:
+                if role != "out":
+                    continue
+                e = error(got[name], ref[name])
+                tol = case.tol if dtype != "f32" else opt.tol32
+                bad += not e <= tol
+                worst[name] = max(worst.get(name, 0), e)
+    return {"ok": not bad, "errors": worst, "registers": int(spilled[1]),
+            "spilled": int(spilled[2]), "seconds": round(time.time() - start, 1)}
+
+
+def options():
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawTextHelpFormatter)
+    p.add_argument("--harness", required=True)
+    p.add_argument("--tinygrad", required=True)
+    p.add_argument("--target", default="gfx942,gfx950,gfx1100,gfx1201")
+    p.add_argument("--case", default="")
+    p.add_argument("--schedules", default=SCHEDULES)
+    p.add_argument("--tol32", type=float, default=1e-5)
+    p.add_argument("--list", action="store_true")
+    p.add_argument("--json")
+    p.add_argument("--timeout", type=int, default=400)
+    p.add_argument("--mend", action="store_true")
+    p.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    o = p.parse_args()
+    o.schedules = o.schedules.split(",")
+    return o
+
+
+def one(opt, case):
+    """In a process of its own: a memory fault ends it."""
+    spec = importlib.util.spec_from_file_location("amd_emu", opt.harness)
+    harness = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(harness)
+    try:
+        return run_case(opt, harness, case, opt.target)
+    except (RuntimeError, NotImplementedError, ValueError,
+            harness.Missing) as e:
+        return {"ok": False, "what": str(e)[:600]}
+
+
+def mend(tinygrad):
+    path = pathlib.Path(tinygrad) / "test/mockgpu/amd/emu.py"
+    text = path.read_text()
+    for old in ("bits['d'] == 16 and (vdst_reg >=",
+                "bits['s0'] == 16 and (vsrc1_reg >=",
+                "bits['s0'] == 16:\n      vsrc1_hi =",
+                "bits['s0'] == 16:  # src0 >= 384"):
+        if "ctx.wave_size == 32 and " + old not in text:
+            text = text.replace(old, "ctx.wave_size == 32 and " + old)
+    path.write_text(text)
+
+
+def isolated(opt, case, target):
+    try:
+        return in_process(opt, case, target)
+    except subprocess.TimeoutExpired:
+        return {"ok": False, "what": "takes too long"}
+
+
+def in_process(opt, case, target):
+    got = subprocess.run(
+        [sys.executable, __file__, "--harness", opt.harness, "--tinygrad",
+         opt.tinygrad, "--target", target, "--case", case.name, "--schedules",
+         ",".join(opt.schedules), "--tol32", str(opt.tol32), "--one"],
+        capture_output=True, text=True, timeout=opt.timeout)
+    last = got.stdout.strip().split("\n")[-1]
+    if got.returncode or not last.startswith("{"):
+        return {"ok": False, "what": f"exit {got.returncode}: "
+                f"{got.stderr.strip()[-300:]}"}
+    return json.loads(last)
+
+
+def main():
+    opt = options()
+    cases = [c for c in CASES
+             if not opt.case or any(n in c.name for n in opt.case.split(","))]
+    if opt.list:
+        print("\n".join(c.name for c in cases))
+        return 0
+    if opt.mend:
+        mend(opt.tinygrad)
+    if opt.one:
+        print(json.dumps(one(opt, cases[0])))
+        return 0
+    bad, rows = 0, []
+    for target in opt.target.split(","):
+        for case in cases:
+            r = {"case": case.name, "target": target,
+                 **isolated(opt, case, target)}
+            rows.append(r)
+            bad += not r["ok"]
+            errors = " ".join(f"{k} {v:.2g}"
+                              for k, v in r.get("errors", {}).items())
+            print(f"{'ok  ' if r['ok'] else 'BAD '} {target} {case.name}: "
+                  f"{errors or r.get('what')} "
+                  f"spilled {r.get('spilled')}, {r.get('seconds')} s",
+                  flush=True)
+    if opt.json:
+        pathlib.Path(opt.json).write_text(json.dumps(rows, indent=1))
+    print(f"{len(rows)} cases, {bad} bad")
+    return bad != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
