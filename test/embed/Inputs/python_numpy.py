@@ -94,7 +94,13 @@ raises(TypeError, "argument 'V': element type is f64, expected f32", gqa, q,
 raises(ValueError, "Hq % Hk == 0 does not hold: Hq = 3", gqa, q[:, :3], k, v)
 raises(attn.RankError, "argument 'Q': rank is 3", gqa, q[0], k, v)
 raises(attn.StrideError, "argument 'O', axis 0: stride 0", gqa, q, k, v,
-       O=np.broadcast_to(np.zeros(1, "f4"), q.shape), LSE=None)
+       O=np.lib.stride_tricks.as_strided(np.zeros(1, "f4"), q.shape, [0] * 4),
+       LSE=None)
+fixed = np.zeros_like(q)
+fixed.flags.writeable = False
+raises(attn.ArgumentError, "argument 'O' is written, but read-only", gqa, q, k,
+       v, O=fixed, LSE=None)
+assert (gqa(fixed, k, v, LSE=None) == gqa(fixed.copy(), k, v, LSE=None)).all()
 raises(attn.DimError, "dim D ('Q', axis 3) is 15", gqa, q[..., :15],
        k[..., :15], v)
 raises(attn.NullError, "argument 'V' is missing", gqa, q, k)

@@ -21,6 +21,7 @@ class View(typing.NamedTuple):
     strides: tuple   # in elements
     dtypes: tuple    # the attn_dtype it may stand for, the first is its own
     device: tuple    # (attn_device_kind, ordinal)
+    writable: bool = True
 
 
 _CODE = {name: i for i, name in enumerate(_abi.DTYPES)}
@@ -50,7 +51,7 @@ class NumpyKind:
 
     @staticmethod
     def key(x):
-        return x.shape, x.strides, x.dtype
+        return x.shape, x.strides, x.dtype, x.flags.writeable
 
     @staticmethod
     def address(x):
@@ -66,7 +67,8 @@ class NumpyKind:
             raise errors.DtypeError("the bytes are swapped")
         return View(x.__array_interface__["data"][0], x.shape,
                     tuple(s // size for s in x.strides),
-                    dtypes_of(x.dtype.name, bits=True), (_abi.CPU, 0))
+                    dtypes_of(x.dtype.name, bits=True), (_abi.CPU, 0),
+                    x.flags.writeable)
 
     @staticmethod
     def empty(shape, dtype, like):

@@ -308,6 +308,9 @@ class Program:
                 v = kind.view(values[i])
             except errors.Error as e:
                 raise type(e)(f"argument '{name}': {e}", name) from None
+            if not v.writable and self.params[i].kind != _abi.IN:
+                raise errors.ArgumentError(
+                    f"argument '{name}' is written, but read-only", name)
             if device is None:
                 device, where = v.device, name
             elif v.device != device:
