@@ -63,6 +63,8 @@ static V element(Nv *n, const Op *op) {
   V x = op->nargs == 1 ? n->g->val[op->args[0]] : NULL;
   const Type *t = nv_arg_type(n, op, 0);
   V r = x && t->dtype == DT_F32 ? nv_math(n, op->code, x) : NULL;
+  int64_t bits = ir_attr_i(op, AT_APPROX, 0);
+  if (bits) r = nv_reciprocal(n, n->g->val[op->args[1]], bits);
   if (r) return r;
   cg_op(n->g, op);
   return n->g->val[op->res[0]];

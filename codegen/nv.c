@@ -178,25 +178,23 @@ static V rsqrt(Nv *n, V x) {
 // depend on, but not above a volatile store.
 static void pin(Nv *n, const Op *op) {
   Cg *g = n->g;
-  V sum = NULL;
-  LLVMTypeRef f32 = LLVMFloatTypeInContext(g->lc);
+  V all = NULL;
+  LLVMTypeRef i32 = nv_i32t(n), f32 = LLVMFloatTypeInContext(g->lc);
   for (uint32_t i = 0; i < op->nargs; i++) {
     bool frag = nv_arg_type(n, op, i)->kind == TK_FRAG;
     const Frag *x = nv_frag(n, op->args[i]);
     for (uint32_t k = 0; k < (frag ? x->n : 1); k++) {
       V v = frag ? x->w[k] : nv_arg(n, op, i);
-      if (cg_of(v) != f32) {
-        v = LLVMBuildIntCast2(g->b, v, nv_i32t(n), 0, "");
-        v = LLVMBuildBitCast(g->b, v, f32, "");
-      }
-      sum = sum ? e_add(g, sum, v) : v;
+      v = cg_of(v) == f32 ? LLVMBuildBitCast(g->b, v, i32, "")
+                          : LLVMBuildIntCast2(g->b, v, i32, 0, "");
+      all = all ? e_or(g, all, v) : v;
     }
   }
   V at = nv_add(n, nv_mul(n, n->tid, 4), nv_i32(n, n->pin_at));
-  V a[2] = {nv_shared(n, at), sum};
+  V a[2] = {nv_shared(n, at), all};
   a[0] = LLVMBuildPtrToInt(g->b, a[0], nv_i32t(n), "");
-  nv_asm(n, LLVMVoidTypeInContext(g->lc), "st.volatile.shared.f32 [$0], $1;",
-         "r,f,~{memory}", a, 2);
+  nv_asm(n, LLVMVoidTypeInContext(g->lc), "st.volatile.shared.b32 [$0], $1;",
+         "r,r,~{memory}", a, 2);
 }
 
 // ---------------------------------------------------------------- memory

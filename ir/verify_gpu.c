@@ -291,8 +291,12 @@ static bool check_salloc(Verifier *v, const Op *op) {
 
 static bool check_slot(Verifier *v, const Op *op) {
   Type want = *arg_type(v, op, 0);
+  const Type *got = res_type(v, op);
+  bool prefix = want.layout != LY_ROW && got->ext[1] < want.ext[1] &&
+                smem_panel_bytes(got) == smem_panel_bytes(&want);
   want.ext[2] = 1;
-  return type_eq(res_type(v, op), &want) || wrong_result(v, op);
+  if (prefix) want.ext[1] = got->ext[1];
+  return type_eq(got, &want) || wrong_result(v, op);
 }
 
 static bool check_sload(Verifier *v, const Op *op) {

@@ -141,12 +141,20 @@ static bool fold_for(Fold *x, Op *op) {
   return true;
 }
 
+// Nothing is above the largest or below the least i32.
+static Value fold_le(Fold *x, const Op *op) {
+  if (dtype_of(x, op->args[0]) != DT_I32) return 0;
+  bool all = is_value(x, op->args[1], INT32_MAX) ||
+             is_value(x, op->args[0], INT32_MIN);
+  return all ? constant(x, op, 1) : 0;
+}
+
 typedef Value FoldFn(Fold *x, const Op *op);
 static FoldFn *const rules[OP_COUNT] = {
     [OP_AND] = logic,        [OP_OR] = logic,       [OP_SELECT] = fold_select,
     [OP_ADD] = fold_add,     [OP_SUB] = fold_add,   [OP_MUL] = fold_mul,
     [OP_FLOORDIV] = fold_div, [OP_REDUCE] = fold_reduce,
-    [OP_MIN] = fold_minmax,  [OP_MAX] = fold_minmax,
+    [OP_MIN] = fold_minmax,  [OP_MAX] = fold_minmax, [OP_LE] = fold_le,
     [OP_FREDUCE] = fold_reduce,
 };
 

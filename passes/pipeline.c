@@ -37,9 +37,11 @@ const PassInfo *pass_list(uint32_t *n) {
 #define TO_TILE_GPU TO_STREAM_GPU ",tile,cse,dce"
 #define TO_MACH_CPU TO_TILE ",assign,cse,dce,sink"
 #define TO_MACH_GPU TO_TILE_GPU \
-  ",peel,fold,cse,dce,place,fold,cse,dce,parts,legal"
+  ",peel,fold,cse,dce,place,fold,cse,dce,bounds,approx,fold,cse,dce,parts" \
+  ",legal"
 #define TO_MACH_SM90 TO_TILE_GPU \
-  ",fold,cse,dce,place,fold,cse,dce,tasks,parts,stage,peel,fold,cse,fold,dce" \
+  ",fold,cse,dce,place,fold,cse,dce,bounds,approx,fold,cse,dce,tasks,parts" \
+  ",stage,peel,fold,cse,fold,dce" \
   ",warps,fold,cse,dce,legal"
 
 typedef struct Pipeline {

@@ -204,12 +204,21 @@ static int64_t bytes_of(const Rings *w) {
   return sum;
 }
 
+// The first panels of a slot are a tile with fewer columns.
+static bool holds(const Type *slot, const Type *tile) {
+  Type t = *slot;
+  if (t.layout != LY_ROW && t.ext[1] > tile->ext[1] &&
+      smem_panel_bytes(tile) == smem_panel_bytes(slot))
+    t.ext[1] = tile->ext[1];
+  return type_eq(&t, tile);
+}
+
 // A ring of the groups' own tiles, read before the stores: Q for O.
 static int lender(const Rings *w) {
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
     if (r->own && !streams(r->site) &&
-        type_eq(ir_type(w->f, r->site->res[0]), &w->drain))
+        holds(ir_type(w->f, r->site->res[0]), &w->drain))
       return (int)i;
   }
   return -1;

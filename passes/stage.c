@@ -307,13 +307,19 @@ static bool is_row(const Func *f, Value v, bool partial) {
 }
 
 // What must be done before the products behind are waited for: the sums of
-// threads, which need all that was computed; else whatever rows carry.
+// threads, which need all that was computed; else whatever rows carry; else what
+// operands of the products to come are rounded from (they are made after the
+// wait: their registers are being read).
 static void pin(Copy *c, const State *st) {
   Value v[MAX_AXES];
   uint32_t n = 0, own = st->n - c->s->nbehind;
   for (int parts = 1; parts >= 0 && !n; parts--)
     for (uint32_t i = 0; i < own && n < MAX_AXES; i++)
       if (is_row(c->s->f, st->v[i], parts)) v[n++] = st->v[i];
+  for (uint32_t i = 0; i < c->s->nbehind && own + i < st->n && !n; i++) {
+    const Op *narrow = ir_def(c->s->f, c->s->behind[i].mma->args[0]);
+    if (narrow && narrow->code == OP_CAST) v[n++] = need(c, narrow->args[0]);
+  }
   if (n) ir_op(c->b, OP_PIN, v, n, NULL, 0, NULL, 0, 0);
 }
 
