@@ -3,7 +3,7 @@
 //   %x = div(mul(%s, splat(%a)), splat(%c))     %x = mul(%s, splat(%a * (1 / %c)))
 //
 //   %y = sigmoid(%x)                            %t = exp2(min(mul(%x, -log2 e), ..))
-//   %p = cast(%y) {to = bf16}             ->    %y = div(1, add(%t, 1)) {approx = 12}
+//   %p = cast(%y) {to = bf16}             ->    %y = div(1, add(%t, 1)) {approx = 11}
 //                                               %p = cast(%y) {to = bf16}
 //
 // A division by what all elements have in common is a multiplication by its
@@ -128,7 +128,7 @@ static Value power(Approx *x, const Op *op) {
 }
 
 static Value sigmoid(Approx *x, const Op *op) {
-  enum { GUARD = 4 };   // bits beyond those that are kept
+  enum { GUARD = 3 };   // bits beyond those that are kept
   Value y = op->res[0];
   if (!is_narrow(x, y)) return 0;
   Value t = scaled(x, op->args[0], ir_const_f(&x->b, DT_F32, -log2e));
