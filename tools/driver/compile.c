@@ -232,7 +232,7 @@ static bool add_few(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                     const Target *t, const DrvOptions *opt, CgProgram *p) {
   const char *lanes = is_decode(prog) ? drv_lanes(p) : NULL;
   uint32_t last = p->nvariants;
-  if (!lanes || p->variants[last - 1].mod->target != t->name) return true;
+  if (!lanes || strcmp(p->variants[last - 1].mod->target, t->name)) return true;
   DrvOptions few = *opt;
   few.few = true;
   if (!add_variant(cx, prog, binds, n, t, &few, false, p)) return false;
