@@ -376,6 +376,19 @@ static bool same_results(const Check *c, const Ty *a, const Ty *b) {
   return true;
 }
 
+static bool is_negative(const Expr *e) {
+  if (e->kind != EX_UNARY || e->op != UO_NEG) return false;
+  return (e->a->kind == EX_FLOAT && e->a->fval > 0) ||
+         (e->a->kind == EX_INT && e->a->ival > 0) || e->a->kind == EX_INF;
+}
+
+static void tolerance(Check *c, Expr *tol) {
+  if (ck_single(c, tol) && (!tol->ty.weak || tol->ty.rank))
+    diag_add(c->cx, DIAG_not_constant, tol->span);
+  else if (is_negative(tol))
+    diag_add(c->cx, DIAG_tolerance, tol->span);
+}
+
 static void expectation(Check *c, CheckStmt *s) {
   ck_expr(c, s->got);
   bool reference = is_reference(c, s->want);
@@ -387,8 +400,7 @@ static void expectation(Check *c, CheckStmt *s) {
   if (!reference && !bad(a) && !bad(b) && !same_results(c, a, b))
     diag_add(c->cx, DIAG_shape_mismatch, s->want->span, ty_text(c, b),
              ty_text(c, a));
-  if (ck_single(c, s->tol) && (!s->tol->ty.weak || s->tol->ty.rank))
-    diag_add(c->cx, DIAG_not_constant, s->tol->span);
+  tolerance(c, s->tol);
 }
 
 static void let(Check *c, CheckStmt *s) {

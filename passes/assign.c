@@ -12,37 +12,21 @@
 // the next stays in registers or in the first-level cache. docs/cpu-schedule.md
 // has the measurements, assign.h the words. Tests: test/passes/assign.
 #include "passes/assign.h"
+#include "passes/rebuild.h"
 
 #include <string.h>
-
-static void copy_signature(Assign *as) {
-  const Func *f = as->f;
-  Func *g = as->g;
-  g->span = f->span;
-  for (uint32_t i = 0; i < f->axes.n; i++)
-    ir_axis(g, f->axes.at[i].name, f->axes.at[i].role, f->axes.at[i].extent);
-  for (uint32_t i = 0; i < f->grid.n; i++)
-    vec_push(as->m->arena, &g->grid, f->grid.at[i]);
-  for (uint32_t i = 0; i < f->params.n; i++) {
-    const FuncParam *p = &f->params.at[i];
-    const ValueInfo *v = ir_info(f, p->v);
-    Value x = ir_param(g, v->hint, p->role, v->type);
-    g->params.at[i].nograd = p->nograd;
-    memo_put(as, p->v, 0, x);
-  }
-}
 
 static Func *assign_func(Ctx *cx, Module *m, Func *f, const Target *t) {
   Assign as = {.cx = cx, .m = m, .target = t, .arena = &cx->scratch, .f = f};
   Map *maps[] = {&as.memo, &as.known, &as.ints, &as.floats, &as.dims, &as.facts};
   for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
     maps[i]->arena = as.arena;
-  as.g = ir_func(m, f->kind, f->name);
-  m->funcs.n--;  // the caller puts it where f stood
+  as.g = rebuild_signature(m, f);
   as.pt.lane = -1;
   as.pt.cols = 1;
   plan_func(&as);
-  copy_signature(&as);
+  for (uint32_t i = 0; i < f->params.n; i++)
+    memo_put(&as, f->params.at[i].v, 0, as.g->params.at[i].v);
   as.b = as.top = (Builder){.fn = as.g, .region = as.g->body, .span = f->span};
   // The prologue ends at this mark.
   Value mark = ir_const_i(&as.b, DT_I64, 0);
@@ -51,16 +35,6 @@ static Func *assign_func(Ctx *cx, Module *m, Func *f, const Target *t) {
   flush(&as);
   ir_erase(as.top.before);
   return as.g;
-}
-
-static bool supported(Ctx *cx, const Func *f) {
-  uint32_t tiled = 0;
-  for (uint32_t i = 0; i < f->grid.n; i++) tiled += f->grid.at[i].tile > 1;
-  if (f->axes.n <= 64 && tiled <= 1) return true;
-  diag_add(cx, DIAG_pass_unsupported, f->span,
-           tiled > 1 ? "the CPU takes one tiled axis"
-                     : "a program may have at most 64 axes");
-  return false;
 }
 
 bool pass_assign(Ctx *cx, Module *m, const PassOpt *opt) {
@@ -74,7 +48,7 @@ bool pass_assign(Ctx *cx, Module *m, const PassOpt *opt) {
   m->target = intern(&cx->names, t->name);
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     ArenaMark mark = arena_mark(&cx->scratch);
-    if (!supported(cx, m->funcs.at[i])) return false;
+    if (!rebuild_one_tiled(cx, m->funcs.at[i], "the CPU takes")) return false;
     m->funcs.at[i] = assign_func(cx, m, m->funcs.at[i], t);
     arena_reset(&cx->scratch, mark);
   }

@@ -287,8 +287,10 @@ static void remark_group(const Online *o, const Group *g, uint32_t number) {
   buf_str(&b, "");
   for (uint32_t i = 0; i < g->accs.n; i++) {
     if (!g->accs.at[i].gauge) continue;
-    buf_printf(&b, "%s%s", b.n ? ", " : "",
-               ir_info(o->f, g->accs.at[i].src->res[0])->hint);
+    Value v = g->accs.at[i].src->res[0];
+    const char *h = ir_info(o->f, v)->hint;
+    if (h) buf_printf(&b, "%s%s", b.n ? ", " : "", h);
+    else buf_printf(&b, "%s%%%u", b.n ? ", " : "", v);
   }
   ctx_remark(o->cx, "online: @%s: pass %u over %s: %u accumulator%s, gauge %s, "
              "fill %s", o->f->name, number, o->f->axes.at[g->axis].name,

@@ -15,6 +15,7 @@
 // `groups` instances of 128 threads. place.h has the words, docs/gpu.md the
 // form. Needs: level tile. Tests: test/passes/place.
 #include "passes/place.h"
+#include "passes/rebuild.h"
 
 #include <assert.h>
 
@@ -153,22 +154,6 @@ static void place_launch(Place *p, Builder *b) {
   p->group = ir_2(b, OP_MUL, g, pl_int(b, p->wide[p->lane][ROLE_ROW]));
 }
 
-static void copy_signature(Place *p) {
-  const Func *f = p->f;
-  Func *g = p->g;
-  g->span = f->span;
-  for (uint32_t i = 0; i < f->axes.n; i++)
-    ir_axis(g, f->axes.at[i].name, f->axes.at[i].role, f->axes.at[i].extent);
-  for (uint32_t i = 0; i < f->grid.n; i++)
-    vec_push(p->m->arena, &g->grid, f->grid.at[i]);
-  for (uint32_t i = 0; i < f->params.n; i++) {
-    const FuncParam *a = &f->params.at[i];
-    const ValueInfo *v = ir_info(f, a->v);
-    p->memo[a->v][0] = ir_param(g, v->hint, a->role, v->type);
-    g->params.at[i].nograd = a->nograd;
-  }
-}
-
 static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t) {
   Place p = {.cx = cx, .m = m, .f = f, .target = t, .arena = &cx->scratch};
   uint32_t n = f->values.n;
@@ -179,25 +164,15 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t) {
   p.depth = NEWN(p.arena, int, n);
   for (uint32_t i = 0; i < n; i++) p.depth[i] = -1;
   p.origin = NEWN(p.arena, Value, f->axes.n + 1);
-  p.g = ir_func(m, f->kind, f->name);
-  m->funcs.n--;  // the caller puts it where f stood
+  p.g = rebuild_signature(m, f);
   place_plan(&p);
   if (p.failed) return NULL;
-  copy_signature(&p);
+  for (uint32_t i = 0; i < f->params.n; i++)
+    p.memo[f->params.at[i].v][0] = p.g->params.at[i].v;
   open_scope(&p, f->body, p.g->body, f->span);
   place_launch(&p, place_at(&p, 0));
   place_region(&p, f->body);
   return p.failed ? NULL : p.g;
-}
-
-static bool supported(Ctx *cx, const Func *f) {
-  uint32_t tiled = 0;
-  for (uint32_t i = 0; i < f->grid.n; i++) tiled += f->grid.at[i].tile > 1;
-  if (f->axes.n <= 64 && tiled <= 1) return true;
-  diag_add(cx, DIAG_pass_unsupported, f->span,
-           tiled > 1 ? "GPU targets take one tiled axis"
-                     : "a program may have at most 64 axes");
-  return false;
 }
 
 bool pass_place(Ctx *cx, Module *m, const PassOpt *opt) {
@@ -210,7 +185,8 @@ bool pass_place(Ctx *cx, Module *m, const PassOpt *opt) {
   m->target = intern(&cx->names, t->name);
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     ArenaMark mark = arena_mark(&cx->scratch);
-    if (!supported(cx, m->funcs.at[i])) return false;
+    if (!rebuild_one_tiled(cx, m->funcs.at[i], "GPU targets take"))
+      return false;
     Func *g = place_func(cx, m, m->funcs.at[i], t);
     if (!g) return false;
     m->funcs.at[i] = g;

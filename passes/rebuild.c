@@ -94,3 +94,31 @@ void rebuild_trim(Func *f) {
   for (; f->axes.n > l.axis + 1; f->axes.n--)
     if (f->axes.at[f->axes.n - 1].role != AX_VEC) break;
 }
+
+// ---------------------------------------------------------------- signatures
+Func *rebuild_signature(Module *m, const Func *f) {
+  Func *g = ir_func(m, f->kind, f->name);
+  m->funcs.n--;
+  g->span = f->span;
+  for (uint32_t i = 0; i < f->axes.n; i++)
+    ir_axis(g, f->axes.at[i].name, f->axes.at[i].role, f->axes.at[i].extent);
+  for (uint32_t i = 0; i < f->grid.n; i++)
+    vec_push(m->arena, &g->grid, f->grid.at[i]);
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    const FuncParam *p = &f->params.at[i];
+    const ValueInfo *v = ir_info(f, p->v);
+    ir_param(g, v->hint, p->role, v->type);
+    g->params.at[i].nograd = p->nograd;
+  }
+  return g;
+}
+
+bool rebuild_one_tiled(Ctx *cx, const Func *f, const char *who) {
+  uint32_t tiled = 0;
+  for (uint32_t i = 0; i < f->grid.n; i++) tiled += f->grid.at[i].tile > 1;
+  if (f->axes.n <= 64 && tiled <= 1) return true;
+  diag_add(cx, DIAG_pass_unsupported, f->span,
+           tiled > 1 ? arena_printf(&cx->session, "%s one tiled axis", who)
+                     : "a program may have at most 64 axes");
+  return false;
+}

@@ -1,6 +1,6 @@
 // Rebuilding of function bodies, for passes that replace values by values with
 // other axes: each op is created again, in order, from the new operands, and
-// its type is inferred again.
+// its type is inferred again. And what passes that make a new body share.
 #ifndef ATTNC_PASSES_REBUILD_H
 #define ATTNC_PASSES_REBUILD_H
 
@@ -23,6 +23,11 @@ void rebuild_func(Func *f, RebuildFn *visit, void *data);
 // The new values of op's operands, in the module's arena.
 Value *rebuild_args(Rebuild *r, const Op *op);
 void rebuild_put(Rebuild *r, Value from, Value to);
+// A function without a body that has f's name, axes, grid and parameters; it
+// is not in m's list: the caller puts it where f stood.
+Func *rebuild_signature(Module *m, const Func *f);
+// At most 64 axes, of which one is tiled; else a diagnostic about `who`.
+bool rebuild_one_tiled(Ctx *cx, const Func *f, const char *who);
 // Drops the last axes as long as nothing varies with them.
 void rebuild_trim(Func *f);
 

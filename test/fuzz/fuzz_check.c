@@ -3,21 +3,13 @@
 //   build-fuzz/bin/fuzz_check test/fuzz/corpus/attn test/parse/examples
 #include "frontend/check.h"
 #include "ir/ir.h"
+#include "test/fuzz/nofiles.h"
 
-#include <errno.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void need(bool ok) {
   if (!ok) __builtin_trap();
-}
-
-// Imports find the embedded stdlib only.
-static const char *no_files(void *data, Arena *a, const char *path,
-                            uint32_t *len) {
-  (void)data, (void)a, (void)path, (void)len;
-  errno = ENOENT;
-  return NULL;
 }
 
 static void program(Ctx *cx, Decl *d) {

@@ -4,21 +4,13 @@
 //   build-fuzz/bin/fuzz_compile test/fuzz/corpus/attn stdlib/attention
 #include "frontend/check.h"
 #include "passes/pass.h"
+#include "test/fuzz/nofiles.h"
 
-#include <errno.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void need(bool ok) {
   if (!ok) __builtin_trap();
-}
-
-// Imports find the embedded stdlib only.
-static const char *no_files(void *data, Arena *a, const char *path,
-                            uint32_t *len) {
-  (void)data, (void)a, (void)path, (void)len;
-  errno = ENOENT;
-  return NULL;
 }
 
 static void same_text(Ctx *cx, const Module *m) {
