@@ -112,6 +112,10 @@ static void write_reproducer(const Run *r, const char *names,
   if (o->target) buf_printf(&b, " --target=%s", o->target);
   if (o->tile_q) buf_printf(&b, " --tile-q=%lld", (long long)o->tile_q);
   if (o->tile_k) buf_printf(&b, " --tile-k=%lld", (long long)o->tile_k);
+  if (o->spare_regs)
+    buf_printf(&b, " --spare-regs=%lld", (long long)o->spare_regs);
+  if (o->spare_smem)
+    buf_printf(&b, " --spare-smem=%lld", (long long)o->spare_smem);
   if (o->chunk) buf_printf(&b, " --chunk=%lld", (long long)o->chunk);
   if (o->split_k > 0) buf_printf(&b, " --split-k=%d", o->split_k);
   if (o->split_k < 0) buf_str(&b, " --split-k=auto");

@@ -335,14 +335,16 @@ static int64_t regs_of(const Tiles *s, int64_t k) {
 
 // Rows and keys of the largest step that two or three warpgroups hold: keys
 // and values twice, as they stream, queries once. False: not even the least.
-static bool stream_plan(const Tiles *s, const Target *tg, TilePlan *p) {
+static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
+                        TilePlan *p) {
   int64_t best = 0;
   for (int64_t groups = 2; groups <= 3; groups++)
     for (int64_t k = 2 * KEY_STEP; k <= GPU_TILE_K; k += KEY_STEP) {
       int64_t rows = groups * GROUP_ROWS;
       int64_t bytes = rows * s->row_bytes + 2 * k * s->key_bytes + STREAM_SPARE;
-      if (bytes > (int64_t)tg->gpu.smem) break;
-      if (regs_of(s, k) > thread_regs[groups] || rows * k <= best) continue;
+      if (bytes + opt->spare_smem > (int64_t)tg->gpu.smem) break;
+      if (regs_of(s, k) + opt->spare_regs > thread_regs[groups]) break;
+      if (rows * k <= best) continue;
       best = rows * k;
       p->tile_q = rows;
       p->tile_k = k;
@@ -353,7 +355,9 @@ static bool stream_plan(const Tiles *s, const Target *tg, TilePlan *p) {
 // Rows are those of one group of warps; fewer, at the price of slow products,
 // where nothing else fits. Keys: while the scores and their 16-bit copy fit
 // beside the sums in a thread's registers, and the tiles into shared memory.
-static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg) {
+// The driver asks for more room where ptxas spills (tools/driver/fit.c).
+static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
+                         const PassOpt *opt) {
   TilePlan p = {.lane = tile_lane(f), .tile_k = GPU_TILE_K};
   if (has_recur(f->body)) {
     p.lane = column_axis(f);
@@ -367,14 +371,17 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg) {
   Tiles s = {.f = f, .seen = {.arena = &cx->scratch}};
   ir_walk(f->body, measure_tiles, &s);
   int64_t sums = s.sums / 2, need;
-  bool streams = p.tile_q > GROUP_ROWS && stream_plan(&s, tg, &p);
+  bool streams = p.tile_q > GROUP_ROWS && stream_plan(&s, tg, opt, &p);
+  if (!streams && opt->spare_regs) p.tile_q = GROUP_ROWS;
   // Scores, their 16-bit copy; a few values per element that is computed.
-  while (!streams && p.tile_k > 32 &&
-         sums + p.tile_k * 3 / 4 + p.tile_k * s.made / 64 > 168)
+  int64_t least = opt->spare_regs ? KEY_STEP : 2 * KEY_STEP;
+  while (!streams && p.tile_k > least &&
+         sums + p.tile_k * 3 / 4 + p.tile_k * s.made / 64 >
+             168 - opt->spare_regs)
     p.tile_k /= 2;
   for (;;) {
     need = p.tile_q * s.row_bytes + p.tile_k * s.key_bytes;
-    if (need + SPARE_SMEM <= (int64_t)tg->gpu.smem) break;
+    if (need + SPARE_SMEM + opt->spare_smem <= (int64_t)tg->gpu.smem) break;
     if (p.tile_k > 16) p.tile_k /= 2;
     else if (p.tile_q > 16) p.tile_q /= 2;
     else break;
@@ -399,7 +406,7 @@ TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
   const Target *tg = target_by_name(opt->target ? opt->target : "cpu");
   if (!tg) tg = target_by_name("cpu");
   if (tg->kind == TARGET_GPU) {
-    TilePlan g = gpu_plan(cx, f, tg);
+    TilePlan g = gpu_plan(cx, f, tg, opt);
     g.chunk = opt->chunk;
     as_asked(cx, f, opt, &g);
     return g;

@@ -23,6 +23,7 @@ static const char usage[] =
     "  --split-input-file   treat the parts between lines '# -----' alone\n"
     "  --target=NAME        target of schedules (default cpu)\n"
     "  --tile-q=N --tile-k=N --split-k=N   schedule overrides\n"
+    "  --spare-regs=N --spare-smem=N       what tiles of a GPU leave free\n"
     "  --fast               allow @fast\n"
     "  --finite             as @finite: no input is inf or NaN\n"
     "  --few                the kernel of few rows\n"
@@ -61,6 +62,8 @@ static const Flag flags[] = {
   {"--target=", AT(run.pass.target), 's'},
   {"--tile-q=", AT(run.pass.tile_q), 'i'},
   {"--tile-k=", AT(run.pass.tile_k), 'i'},
+  {"--spare-regs=", AT(run.pass.spare_regs), 'i'},
+  {"--spare-smem=", AT(run.pass.spare_smem), 'i'},
   {"--chunk=", AT(run.pass.chunk), 'i'},
   {"--split-k=", AT(run.pass.split_k), 'd'},
   {"--fast", AT(run.pass.fast), '1'},

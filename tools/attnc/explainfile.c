@@ -63,25 +63,36 @@ static void print_work(Session *s, const DrvCost *c) {
 }
 
 // ---------------------------------------------------------------- GPUs
-static bool print_kernels(Session *s, Bench *b) {
+enum { MAX_KERNELS = 8 };
+
+typedef struct Device {
+  DrvKernel kernel[MAX_KERNELS];
+  uint32_t n;
+} Device;
+
+static void print_kernel(Session *s, const DrvKernel *k) {
   Arena *a = &s->cx.session;
-  DrvKernel k[8];
-  uint32_t n = drv_kernels(&b->call, b->target, &b->opt, k, 8);
-  for (uint32_t i = 0; i < n; i++) {
-    printf("  kernel   %s: %u threads, ", k[i].symbol, k[i].threads);
-    if (k[i].registers)
-      printf("%u registers, %s spilled, ", k[i].registers,
-             scaled(a, k[i].spill_bytes, "B"));
-    printf("%s of shared memory\n", scaled(a, k[i].shared_bytes, "B"));
-    printf("  device   %u CTA%s a multiprocessor, %s; %s of PTX, ",
-           k[i].per_sm, k[i].per_sm == 1 ? "" : "s",
-           k[i].persistent ? "each does many tasks" : "one for each task",
-           scaled(a, (double)k[i].text_bytes, "B"));
-    if (k[i].code_bytes)
-      printf("%s of machine code\n", scaled(a, (double)k[i].code_bytes, "B"));
-    else printf("no ptxas: the driver compiles it\n");
+  printf("  kernel   %s: %u threads: %s\n", k->symbol, k->threads, k->roles);
+  printf("  shared   %s of shared memory%s%s\n",
+         scaled(a, k->shared_bytes, "B"), *k->tiles ? ": " : "", k->tiles);
+  printf("  device   %u CTA%s a multiprocessor, %s; %s of PTX, ", k->per_sm,
+         k->per_sm == 1 ? "" : "s",
+         k->persistent ? "each does many tasks" : "one for each task",
+         scaled(a, (double)k->text_bytes, "B"));
+  if (!k->code_bytes) {
+    printf("no ptxas: the driver compiles it\n");
+    return;
   }
-  return n > 0;
+  printf("%s of machine code\n", scaled(a, (double)k->code_bytes, "B"));
+  printf("  ptxas    %u registers a thread at launch, %s spilled%s\n",
+         k->registers, scaled(a, k->spill_bytes, "B"),
+         k->serialized ? ", products serialized" : "");
+}
+
+// Products of a multiprocessor's matrix units a cycle, functions (exp2, ..).
+static double functions_peak(const GpuFacts *g) {
+  enum { MUFU = 16, OLD = 2048, NEW = 4096 };
+  return g->tflops * 1e12 / (g->arch ? NEW : OLD) * MUFU;
 }
 
 static void print_device_bound(Session *s, const Bench *b) {
@@ -91,21 +102,29 @@ static void print_device_bound(Session *s, const Bench *b) {
   double flop = b->cost.products + b->cost.updates;
   double move = b->cost.bytes / (g->bandwidth * 1e9);
   double compute = peak > 0 ? flop / peak : 0;
+  double fn = b->cost.functions / functions_peak(g);
+  double least = fmax(fmax(compute, move), fn);
+  const char *bound = least == compute ? "products"
+                      : least == fn ? "functions" : "memory";
   printf("  machine  %u multiprocessors, %s/s of memory", g->sms,
          scaled(a, g->bandwidth * 1e9, "B"));
   if (peak > 0) printf(", %s of 16-bit products", scaled(a, peak, "FLOP/s"));
-  printf(" (the maker's figures)\n  bound    %s: at least %.3g ms (%.3g ms of "
-         "products, %.3g ms of memory)\n",
-         compute > move ? "arithmetic" : "memory", fmax(compute, move) * 1e3,
-         compute * 1e3, move * 1e3);
+  printf(", %s (the maker's figures)\n",
+         scaled(a, functions_peak(g), "exp and the like/s"));
+  printf("  bound    %s: at least %.3g ms (%.3g ms of products, %.3g ms of exp "
+         "and the like, %.3g ms of memory)", bound, least * 1e3, compute * 1e3,
+         fn * 1e3, move * 1e3);
+  if (least > 0 && flop > 0)
+    printf(", at most %s", scaled(a, flop / least, "FLOP/s"));
+  printf("\n");
+}
+
+static void print_device(Session *s, const Bench *b, const Device *d) {
+  for (uint32_t i = 0; i < d->n; i++) print_kernel(s, &d->kernel[i]);
+  print_device_bound(s, b);
 }
 
 static bool explain_code(Session *s, Bench *b) {
-  if (b->target->kind == TARGET_GPU) {
-    if (!print_kernels(s, b)) return false;
-    print_device_bound(s, b);
-    return true;
-  }
   DrvCode *code = drv_load(&b->call, b->target, &b->opt);
   if (!code) return false;
   printf("  code     %s, %s\n", b->target->name,
@@ -128,6 +147,13 @@ static bool explain_one(Session *s, const Unit *u, Decl *prog,
             drv_choose(&b.call, &binds, &n);
   bench_done(&b);
   if (!ok) return false;
+  Device device = {.n = 0};
+  bool gpu = b.target->kind == TARGET_GPU;
+  if (gpu) {
+    device.n = drv_kernels(&b.call, b.target, &b.opt, device.kernel,
+                           MAX_KERNELS);
+    if (!device.n) return false;
+  }
   Module *tiles = drv_lower(&s->cx, prog, binds, n, b.target, LV_TILE,
                             &b.opt);
   if (!tiles) return false;
@@ -137,7 +163,9 @@ static bool explain_one(Session *s, const Unit *u, Decl *prog,
   print_work(s, &b.cost);
   print_arrays(s, &b.call);
   print_plan(s, tiles, prog->name);
-  return explain_code(s, &b);
+  if (!gpu) return explain_code(s, &b);
+  print_device(s, &b, &device);
+  return true;
 }
 
 int explain_file(Session *s, void *data) {

@@ -208,14 +208,21 @@ static bool adds_nothing(Ctx *cx, const Module *before, const Module *m) {
          strcmp(text, text_of(cx, before)) == 0;
 }
 
+Module *drv_lower_mach(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                       const Target *t, const DrvOptions *opt,
+                       const char *name) {
+  Module *m = drv_lower(cx, prog, binds, n, t, LV_MACH, opt);
+  if (m && strcmp(name, prog->name) != 0) rename_func(m, prog->name, name);
+  return m;
+}
+
 // again: the variant before is the same specialization for another level. A
 // level whose code would be that one's is left out.
 static bool add_variant(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                         const Target *t, const DrvOptions *opt, bool again,
                         CgProgram *p) {
-  Module *m = drv_lower(cx, prog, binds, n, t, LV_MACH, opt);
+  Module *m = drv_lower_mach(cx, prog, binds, n, t, opt, p->name);
   if (!m) return false;
-  if (strcmp(p->name, prog->name) != 0) rename_func(m, prog->name, p->name);
   if (p->nvariants && again &&
       adds_nothing(cx, p->variants[p->nvariants - 1].mod, m))
     return true;
@@ -247,10 +254,8 @@ static bool add_few(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
 static bool add_gpu(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                     const Target *t, const DrvOptions *opt, CgProgram *p,
                     Built *built) {
-  Module *m = drv_lower(cx, prog, binds, n, t, LV_MACH, opt);
-  if (!m) return false;
-  if (strcmp(p->name, prog->name) != 0) rename_func(m, prog->name, p->name);
-  return drv_add_device(cx, m, when(cx, p, binds, n), opt, p, built);
+  *built = (Built){.recipe = {prog, binds, n, t, when(cx, p, binds, n), *opt}};
+  return drv_add_device(cx, p, built);
 }
 
 bool drv_device_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,

@@ -21,4 +21,9 @@ bool drv_is_few(int64_t lanes);
 bool drv_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                  const Target *target, const DrvOptions *opt, CgProgram *out);
 
+// To level mach, with the program's functions called `name`.
+Module *drv_lower_mach(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                       const Target *t, const DrvOptions *opt,
+                       const char *name);
+
 #endif

@@ -113,22 +113,31 @@ static bool same_blocks(Ctx *cx, const CgProgram *p, const Module *m,
   return true;
 }
 
-bool drv_add_device(Ctx *cx, const Module *m, CgExpr when,
-                    const DrvOptions *opt, CgProgram *p, Built *out) {
-  const Target *t = target_by_name(m->target);
+bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
+  const Recipe *r = &b->recipe;
+  const Target *t = r->target;
   Buf ptx = {.arena = &cx->session};
-  *out = (Built){.target = t, .mod = m, .log = {.arena = &cx->session}};
-  if (!cg_gpu(cx, m, opt->prefix, CG_ASM, &ptx, &out->kernels) ||
-      !same_blocks(cx, p, m, &out->kernels) ||
-      !fits(cx, p, t, &out->kernels))
+  Module *m = drv_lower_mach(cx, r->prog, r->binds, r->n, t, &r->opt, p->name);
+  b->mod = m;
+  b->log = (Buf){.arena = &cx->session};
+  b->kernels = (CgKernels){0};
+  if (!m || !cg_gpu(cx, m, r->opt.prefix, CG_ASM, &ptx, &b->kernels) ||
+      !same_blocks(cx, p, m, &b->kernels) || !fits(cx, p, t, &b->kernels))
     return false;
-  CgPhase *phases = NEWN(&cx->session, CgPhase, out->kernels.n + 1);
-  for (uint32_t i = 0; i < out->kernels.n; i++)
-    phases[i] = phase(cx, m, &out->kernels.at[i]);
-  add(cx, p, (CgDevice){.target = ATTN_TARGET_SM(t->gpu.cc, t->gpu.arch),
-                        .when = when, .dims = &m->dims, .phases = phases,
-                        .workspace = workspace(cx, m),
-                        .nphases = out->kernels.n, .text = text_of(&ptx)});
+  CgPhase *phases = NEWN(&cx->session, CgPhase, b->kernels.n + 1);
+  for (uint32_t i = 0; i < b->kernels.n; i++)
+    phases[i] = phase(cx, m, &b->kernels.at[i]);
+  *out = (CgDevice){.target = ATTN_TARGET_SM(t->gpu.cc, t->gpu.arch),
+                    .when = r->when, .dims = &m->dims, .phases = phases,
+                    .workspace = workspace(cx, m), .nphases = b->kernels.n,
+                    .text = text_of(&ptx)};
+  return true;
+}
+
+bool drv_add_device(Ctx *cx, CgProgram *p, Built *b) {
+  CgDevice d;
+  if (!drv_make_device(cx, p, b, &d)) return false;
+  add(cx, p, d);
   return true;
 }
 
@@ -177,7 +186,7 @@ static void remark(Ctx *cx, const Built *b) {
     const CgKernelRecord *k = &b->kernels.at[i];
     const char *s = arena_printf(
         &cx->session, "ptxas: %s for %s: %u threads, %u registers, %u bytes "
-        "spilled, %u bytes of shared memory", k->symbol, b->target->name,
+        "spilled, %u bytes of shared memory", k->symbol, b->recipe.target->name,
         k->threads, k->registers, k->spill_bytes, k->shared_bytes);
     vec_push(&cx->session, &cx->remarks, s);
   }
@@ -228,14 +237,12 @@ static void run(Ctx *cx, uint32_t threads, Crew *crew, Worker *w) {
     if (w[i].started) pthread_join(w[i].thread, NULL);
 }
 
-bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
-                  uint32_t n) {
-  if (!n || !cg_ptxas_path(cx)) return true;
-  CgDevice *dev = (CgDevice *)p->devices + (p->ndevices - n);
+static bool assemble(Ctx *cx, const DrvOptions *opt, CgDevice *dev,
+                     Built *built, uint32_t n) {
   Assembly *tasks_of = NEWN(&cx->session, Assembly, n);
   for (uint32_t i = 0; i < n; i++)
-    tasks_of[i] = (Assembly){.target = built[i].target, .ptx = dev[i].text,
-                         .kernels = &built[i].kernels};
+    tasks_of[i] = (Assembly){.target = built[i].recipe.target,
+                             .ptx = dev[i].text, .kernels = &built[i].kernels};
   Crew crew = {.tasks = tasks_of, .n = n};
   uint32_t threads = crew_size(opt, n);
   Worker *w = NEWN(&cx->session, Worker, threads);
@@ -245,6 +252,44 @@ bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
     ok = take(cx, opt, &tasks_of[i], &dev[i], &built[i]);
   for (uint32_t i = 0; i < threads; i++) ctx_drop(&w[i].cx);
   return ok;
+}
+
+// Those with flaws once more, with smaller tiles; the better code stays. False
+// if nothing is left to try.
+static bool improve(Ctx *cx, const DrvOptions *opt, const CgProgram *p,
+                    CgDevice *dev, Built *built, CgBytes *tried, uint32_t n) {
+  Built *b = NEWN(&cx->session, Built, n);
+  CgDevice *d = NEWN(&cx->session, CgDevice, n);
+  uint32_t *which = NEWN(&cx->session, uint32_t, n), m = 0;
+  for (uint32_t i = 0; i < n; i++)
+    if (tried[i].n && drv_flaws(&built[i]) &&
+        drv_smaller_tiles(cx, p, &built[i], tried[i], &b[m], &d[m]))
+      which[m++] = i;
+    else tried[i].n = 0;
+  if (!m || !assemble(cx, opt, d, b, m)) return false;
+  for (uint32_t k = 0; k < m; k++) {
+    uint32_t i = which[k];
+    bool better = drv_flaws(&b[k]) < drv_flaws(&built[i]);
+    tried[i] = d[k].text;
+    built[i].freed = b[k].freed;
+    if (!better) continue;
+    dev[i] = d[k];
+    built[i] = b[k];
+  }
+  return true;
+}
+
+bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
+                  uint32_t n) {
+  enum { ROUNDS = 4 };
+  if (!n || !cg_ptxas_path(cx)) return true;
+  CgDevice *dev = (CgDevice *)p->devices + (p->ndevices - n);
+  if (!assemble(cx, opt, dev, built, n)) return false;
+  CgBytes *tried = NEWN(&cx->session, CgBytes, n);
+  for (uint32_t i = 0; i < n; i++) tried[i] = dev[i].text;
+  for (int round = 0; round < ROUNDS && cx->nerrors == 0; round++)
+    if (!improve(cx, opt, p, dev, built, tried, n)) break;
+  return cx->nerrors == 0;
 }
 
 // ---------------------------------------------------------------- facts
@@ -260,7 +305,7 @@ static uint32_t residency(const Target *t, const CgKernelRecord *k) {
   return n < CTAS ? n : CTAS;
 }
 
-uint32_t drv_kernels(DrvCall *c, const Target *t, const DrvOptions *opt,
+uint32_t drv_kernels(DrvCall *c, const Target *t, DrvOptions *opt,
                      DrvKernel *out, uint32_t max) {
   FeBind *binds;
   uint32_t n;
@@ -271,10 +316,14 @@ uint32_t drv_kernels(DrvCall *c, const Target *t, const DrvOptions *opt,
     return 0;
   for (uint32_t i = 0; i < b.kernels.n && i < max; i++) {
     const CgKernelRecord *k = &b.kernels.at[i];
-    out[i] = (DrvKernel){k->symbol, k->threads, k->shared_bytes,
-                         k->registers, k->spill_bytes, residency(t, k),
-                         k->persistent, p.devices[0].text.n,
-                         p.devices[0].binary.n};
+    out[i] = (DrvKernel){
+      .symbol = k->symbol, .threads = k->threads,
+      .shared_bytes = k->shared_bytes, .registers = k->registers,
+      .spill_bytes = k->spill_bytes, .per_sm = residency(t, k),
+      .persistent = k->persistent, .serialized = k->serialized,
+      .text_bytes = p.devices[0].text.n, .code_bytes = p.devices[0].binary.n};
+    drv_describe(c->cx, k, &out[i]);
   }
+  *opt = b.recipe.opt;
   return b.kernels.n < max ? b.kernels.n : max;
 }

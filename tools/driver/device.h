@@ -6,20 +6,41 @@
 
 #include "tools/driver/compile.h"
 
+// What a variant is made of.
+typedef struct Recipe {
+  Decl *prog;
+  const FeBind *binds;
+  uint32_t n;
+  const Target *target;
+  CgExpr when;              // it may be called
+  DrvOptions opt;
+} Recipe;
+
 // What was made for a CgDevice of a program, in the same order.
 typedef struct Built {
-  const Target *target;
+  Recipe recipe;
   const Module *mod;
   uint32_t program;         // whose variant it is, by number
+  int64_t freed;            // spare_regs of the last try (fit.c)
   CgKernels kernels;        // one for each phase
   Buf log;                  // of ptxas
 } Built;
 typedef Vec(Built) Builts;
 
-// Appends a device to p. m: level mach of a GPU; its programs are called as p
-// is.
-bool drv_add_device(Ctx *cx, const Module *m, CgExpr when,
-                    const DrvOptions *opt, CgProgram *p, Built *out);
+// Appends a device made by the recipe of *b to p.
+bool drv_add_device(Ctx *cx, CgProgram *p, Built *b);
+// PTX by the recipe of *b; the tiles fit into shared memory (fit.c).
+bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
+// The same with the tiles that the recipe's options give.
+bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
+// What is wrong with the code that ptxas made: 0 nothing, else a number that
+// grows with bytes spilled and products serialized.
+uint64_t drv_flaws(const Built *b);
+// The roles and tiles of a kernel as text (kernel.c).
+void drv_describe(Ctx *cx, const CgKernelRecord *r, DrvKernel *out);
+// A recipe like that of *b with smaller tiles, and its PTX, unlike `text`.
+bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text,
+                       Built *out, CgDevice *dev);
 // Machine code for the devices of p from number `from` on; built are theirs.
 // Without a ptxas nothing happens.
 bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,

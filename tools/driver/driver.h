@@ -32,6 +32,7 @@ typedef struct DrvOptions {
   const char *prefix;      // of generated names
   int64_t tile_q, tile_k, chunk;  // 0: the schedule block's, else chosen
   bool few;                // the kernels of few rows (docs/cpu-schedule.md)
+  int64_t spare_regs, spare_smem;  // as of PassOpt
   uint32_t jobs;           // threads of the compiler, 0: one per CPU
   bool verify_each, print_after_all, time_passes;
   const char *dump_dir;
@@ -197,10 +198,13 @@ typedef struct DrvKernel {
   uint32_t registers, spill_bytes;  // of a thread; 0 without ptxas
   uint32_t per_sm;                  // CTAs a multiprocessor holds
   bool persistent;
+  bool serialized;                  // products wait for each other
   size_t text_bytes, code_bytes;
+  const char *roles, *tiles;        // as text
 } DrvKernel;
-// Of the one specialization that a call needs. 0 with diagnostics.
-uint32_t drv_kernels(DrvCall *c, const Target *t, const DrvOptions *opt,
+// Of the one specialization that a call needs. 0 with diagnostics. What was
+// chosen for it goes to *opt.
+uint32_t drv_kernels(DrvCall *c, const Target *t, DrvOptions *opt,
                      DrvKernel *out, uint32_t max);
 
 // rt NULL: the default context of the runtime. On a GPU the arrays are copied

@@ -29,7 +29,8 @@ static bool schedules(const Decl *s, const Decl *prog) {
 
 static PassOpt pass_options(const Decl *prog, const Target *t,
                             const DrvOptions *opt) {
-  PassOpt o = {.target = t ? t->name : "cpu", .split_k = -1};
+  PassOpt o = {.target = t ? t->name : "cpu", .split_k = -1,
+               .spare_regs = opt->spare_regs, .spare_smem = opt->spare_smem};
   const Unit *u = prog->unit;
   for (uint32_t i = 0; i < u->decls.n; i++) {
     const Decl *s = u->decls.at[i];
@@ -46,6 +47,12 @@ static PassOpt pass_options(const Decl *prog, const Target *t,
   if (opt->tile_k) o.tile_k = opt->tile_k;
   if (opt->chunk) o.chunk = opt->chunk;
   return o;
+}
+
+bool drv_tiles_asked(const Decl *prog, const Target *t,
+                     const DrvOptions *opt) {
+  PassOpt o = pass_options(prog, t, opt);
+  return o.tile_q || o.tile_k;
 }
 
 // ---------------------------------------------------------------- one module

@@ -8,6 +8,9 @@
 // To level attn, without passes.
 Module *drv_lower_attn(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n);
 
+// Do the options or a schedule block say which tiles to take?
+bool drv_tiles_asked(const Decl *prog, const Target *t, const DrvOptions *opt);
+
 // Operations and bytes of a program as expressions of its dims; every key
 // counts, also those that a domain hides.
 typedef struct PlanWork {

@@ -1,0 +1,18 @@
+# Stands in for ptxas: `ptxas -v -arch A -o OUT IN`. Kernels that multiply by
+# 128 or more keys at a time spill, those that multiply by 112 are serialized.
+import re
+import sys
+
+ptx = open(sys.argv[-1]).read()
+open(sys.argv[sys.argv.index("-o") + 1], "w").write("code")
+widest = max(map(int, re.findall(r"m64n(\d+)k16", ptx)), default=0)
+for name in re.findall(r"\.entry (\w+)", ptx):
+    n = 160 if widest >= 128 else 0
+    print(f"ptxas info    : Compiling entry function '{name}' for 'sm_90a'")
+    print(f"    {n} bytes stack frame, {n} bytes spill stores, "
+          f"{n} bytes spill loads")
+    print("ptxas info    : Used 168 registers, used 16 barriers")
+    if widest == 112:
+        print("ptxas info    : (C7512) Potential Performance Loss: "
+              "wgmma.mma_async instructions are serialized due to "
+              f"insufficient register resources for the function '{name}'")

@@ -1,0 +1,92 @@
+// Tiles that fit. The passes choose tiles by a model of registers and shared
+// memory; what the code really needs is known when it is made. Where it needs
+// more than there is, the program is lowered again with tiles that leave more
+// of it free: for shared memory until the code fits, for registers until ptxas
+// spills nothing and leaves products asynchronous. Tiles that were asked for
+// are taken as they are.
+#include "tools/driver/device.h"
+
+#include "tools/plan/plan.h"
+
+#include <string.h>
+
+enum {
+  SMEM_STEPS = 6,        // parts of shared memory that may be left free
+  PER_REG = 32,          // bytes of stores and loads that a spilled register
+                         // makes, in some copies of a loop
+  LEAST = 8, NEXT = 24, MOST = 96,  // registers freed at a time
+  TRIES = 8,             // until the tiles change
+  SERIAL = 1 << 24       // serialized products are worse than any spill
+};
+
+static void forget_errors(Ctx *cx, uint32_t diags, uint32_t errors) {
+  cx->diags.n = diags;
+  cx->nerrors = errors;
+}
+
+// The last diagnostic may come from too little shared memory.
+static bool no_room(const Ctx *cx) {
+  if (!cx->diags.n) return false;
+  DiagId id = cx->diags.at[cx->diags.n - 1]->id;
+  return id == DIAG_pass_unsupported || id == DIAG_cg_input;
+}
+
+bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
+  const Recipe *r = &b->recipe;
+  bool asked = drv_tiles_asked(r->prog, r->target, &r->opt);
+  uint32_t diags = cx->diags.n, errors = cx->nerrors, remarks = cx->remarks.n;
+  for (int i = 0;; i++) {
+    if (drv_device_text(cx, p, b, out)) return true;
+    if (asked || i + 1 == SMEM_STEPS || !no_room(cx)) return false;
+    forget_errors(cx, diags, errors);
+    cx->remarks.n = remarks;
+    b->recipe.opt.spare_smem += r->target->gpu.smem / SMEM_STEPS;
+    ctx_remark(cx, "%s: tiles that leave %lld KiB of shared memory free: code "
+               "for %s needs it", p->name,
+               (long long)(r->opt.spare_smem / 1024), r->target->name);
+  }
+}
+
+uint64_t drv_flaws(const Built *b) {
+  uint64_t sum = 0;
+  for (uint32_t i = 0; i < b->kernels.n; i++) {
+    const CgKernelRecord *k = &b->kernels.at[i];
+    sum += k->spill_bytes + (k->serialized ? SERIAL : 0);
+  }
+  return sum;
+}
+
+// More at a time once a small step has not helped.
+static int64_t registers_for(const Built *b) {
+  int64_t n = (int64_t)(drv_flaws(b) % SERIAL) / PER_REG;
+  int64_t least = b->freed ? NEXT : LEAST;
+  return n < least ? least : n > MOST ? MOST : n;
+}
+
+static bool same_text(CgBytes a, CgBytes b) {
+  return a.n == b.n && memcmp(a.at, b.at, a.n) == 0;
+}
+
+bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text,
+                       Built *out, CgDevice *dev) {
+  const Recipe *r = &b->recipe;
+  if (drv_tiles_asked(r->prog, r->target, &r->opt)) return false;
+  uint32_t diags = cx->diags.n, errors = cx->nerrors, remarks = cx->remarks.n;
+  *out = (Built){.recipe = *r, .program = b->program};
+  int64_t *spare = &out->recipe.opt.spare_regs;
+  out->freed = b->freed;
+  for (int i = 0; i < TRIES; i++) {
+    out->freed += registers_for(b);
+    *spare = out->freed;
+    cx->remarks.n = remarks;
+    ctx_remark(cx, "%s: smaller tiles, which leave %lld registers of a thread "
+               "free: %s", p->name, (long long)*spare,
+               drv_flaws(b) >= SERIAL ? "products are serialized"
+                                      : "registers are spilled");
+    if (!drv_device_text(cx, p, out, dev)) break;
+    if (!same_text(dev->text, text)) return true;
+  }
+  forget_errors(cx, diags, errors);
+  cx->remarks.n = remarks;
+  return false;
+}
