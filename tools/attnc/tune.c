@@ -1,13 +1,18 @@
 // attnc tune: tile sizes by measuring them; prints a schedule block.
 #include "tools/attnc/report.h"
 
-static const int64_t q_sizes[] = {16, 32, 48, 64, 96, 128, 192, 256};
-static const int64_t k_sizes[] = {32, 64, 128, 256, 512};
-enum {
-  NQ = sizeof q_sizes / sizeof *q_sizes,
-  NK = sizeof k_sizes / sizeof *k_sizes,
-  TRIALS = NQ * NK,
-};
+enum { MAX_SIZES = 10 };
+
+// Rows and keys that are tried, ended by 0; keys first, at `rows` rows.
+typedef struct Sizes {
+  int64_t rows, q[MAX_SIZES], k[MAX_SIZES];
+} Sizes;
+
+static const Sizes cpu_sizes = {
+    64, {16, 32, 48, 96, 128, 192, 256}, {32, 64, 128, 256, 512}};
+// One to three groups of warps.
+static const Sizes gpu_sizes = {
+    128, {64, 192}, {32, 48, 64, 80, 96, 112, 128, 160, 192}};
 
 typedef struct Trial {
   int64_t q, k;
@@ -42,25 +47,24 @@ static void note(const Cli *cli, const Trial *t) {
             (long long)t->k);
 }
 
-// First the keys at the chosen rows, then the rows at the best keys, then the
-// neighbours of the best: a quarter of the grid.
-static Trial search(Session *s, Bench *b) {
-  Trial best = {0, 0, 0}, t;
-  uint32_t done = 0;
+static uint32_t count(const int64_t *sizes) {
+  uint32_t n = 0;
+  while (n < MAX_SIZES && sizes[n]) n++;
+  return n;
+}
+
+// First the keys at the usual rows, then the rows at the best keys: some
+// points of the grid.
+static Trial search(Session *s, Bench *b, const Sizes *sizes) {
+  uint32_t nk = count(sizes->k), nq = count(sizes->q);
+  Trial best = {0, 0, 0};
   Progress p = progress_start(s->cli, "tune");
-  for (int i = 0; i < NK; i++) {
-    t = (Trial){64, k_sizes[i], 0};
+  for (uint32_t i = 0; i < nk + nq; i++) {
+    Trial t = {sizes->rows, i < nk ? sizes->k[i] : best.k, 0};
+    if (i >= nk) t.q = sizes->q[i - nk];
+    if (!t.k) break;
     try_tiles(s, b, &t);
-    progress_at(&p, done++, NK + NQ, NULL);
-    note(s->cli, &t);
-    if (better(&t, &best)) best = t;
-  }
-  int64_t k = best.k;
-  for (int i = 0; i < NQ && k; i++) {
-    if (q_sizes[i] == 64) continue;
-    t = (Trial){q_sizes[i], k, 0};
-    try_tiles(s, b, &t);
-    progress_at(&p, done++, NK + NQ, NULL);
+    progress_at(&p, i, nk + nq, NULL);
     note(s->cli, &t);
     if (better(&t, &best)) best = t;
   }
@@ -75,10 +79,14 @@ static bool tune_one(Session *s, const Unit *u, Decl *prog, void *data) {
     bench_done(&b);
     return false;
   }
-  Trial before = {0, 0, b.mid}, best = search(s, &b);
+  bool gpu = b.target->kind == TARGET_GPU;
+  Trial before = {0, 0, b.mid};
+  Trial best = search(s, &b, gpu ? &gpu_sizes : &cpu_sizes);
   bench_done(&b);
-  buf_printf(out, "# %s on %s, %d threads: %.3f ms, ", inputs_title(&b.call),
-             b.target->name, b.threads, before.seconds * 1e3);
+  buf_printf(out, "# %s on %s%s: %.3f ms, ", inputs_title(&b.call),
+             b.target->name,
+             gpu ? "" : arena_printf(&s->cx.session, ", %d threads", b.threads),
+             before.seconds * 1e3);
   if (!better(&best, &before)) {
     buf_str(out, "and no tiles were faster\n");
     return true;

@@ -1,4 +1,5 @@
-# What ptxas says of programs of the library for sm_90a, bf16.
+# What ptxas says of programs of the library for sm_90a, bf16. Up to 128 bytes
+# of spills do no harm (tools/driver/fit.c).
 #   spills.py STDLIB [PROGRAM:DIMS ..]    without programs: all, each head size
 import os
 import re
@@ -26,6 +27,11 @@ def variants(consts):
     return [f"{dim}={v}" + ("," + m if m else "") for v in values for m in more]
 
 
+def few(size):
+    number, unit = size.split(" ")
+    return unit == "B" and float(number) <= 128
+
+
 def report(path, name, dims):
     text = open(path).read()
     dtype = ["-D", "T=bf16"] if f"attention {name}<T" in text else []
@@ -36,7 +42,7 @@ def report(path, name, dims):
         return None
     spilled = re.findall(r"launch, (.*) spilled(.*)", done.stdout)
     shared = re.findall(r"shared +(.*) of shared memory", done.stdout)
-    ok = bool(spilled) and all(s == ("0.00 B", "") for s in spilled)
+    ok = bool(spilled) and all(few(a) and not b for a, b in spilled)
     text = "; ".join(f"{a} spilled{b}" for a, b in spilled)
     print(f"{name}:{dims} {text or done.stderr[:200]}, {'; '.join(shared)} "
           "bytes of shared memory" + ("" if ok else " FLAW"), flush=True)
