@@ -2,11 +2,21 @@
 #include "codegen/gpu.h"
 
 #include <llvm-c/Analysis.h>
+#include <llvm-c/Support.h>
 #include <llvm-c/Transforms/PassBuilder.h>
 
 static const GpuVendor *vendor_of(const Target *t) {
   static const GpuVendor *const all[] = {[VENDOR_NVIDIA] = &nv_vendor};
   return all[t->gpu.vendor];
+}
+
+// The guard against reuse of poison in straight-line strength reduction takes
+// up to nine tenths of the time (docs/gpu.md). Nothing here is poison where it
+// is made: flags come from what LLVM has proved itself.
+static void set_options(void) {
+  static const char *const args[] = {"attnc",
+                                     "-enable-poison-reuse-guard=false"};
+  LLVMParseCommandLineOptions(sizeof args / sizeof *args, args, NULL);
 }
 
 static LLVMTargetMachineRef machine(Ctx *cx, const Target *t) {
@@ -16,6 +26,7 @@ static LLVMTargetMachineRef machine(Ctx *cx, const Target *t) {
   char *message = NULL;
   if (LLVMGetTargetFromTriple(triple, &target, &message)) {
     LLVMDisposeMessage(message);
+    set_options();
     vendor->init();
     if (LLVMGetTargetFromTriple(triple, &target, &message)) {
       cg_fail(cx, triple, message);
