@@ -98,6 +98,15 @@ static bool sload(Wave *w, const Op *op) {
   return true;
 }
 
+// Whether a thread before this one holds the same element: both store the same
+// value, which is no race.
+static bool is_copy(Wave *w, const FragMap *m, uint32_t reg, uint32_t lane) {
+  uint32_t at[2], thread, r;
+  frag_at(m, reg, wave_thread(w, lane), at);
+  frag_find(m, at, &thread, &r);
+  return thread != wave_thread(w, lane);
+}
+
 static bool sstore(Wave *w, const Op *op) {
   const Type *t = wave_type(w, op->args[0]);
   const FragMap *m = wave_map(w, op->args[1], wave_type(w, op->args[1]));
@@ -105,7 +114,8 @@ static bool sstore(Wave *w, const Op *op) {
   uint32_t lanes = w->cta->x->lanes;
   for (uint32_t i = 0; i < x->regs; i++)
     for (uint32_t l = 0; l < lanes; l++)
-      wave_write(w, op, t->dtype, place(w, t, op->args[0], m, i, l, false),
+      if (!is_copy(w, m, i, l))
+        wave_write(w, op, t->dtype, place(w, t, op->args[0], m, i, l, false),
                  x->at[i * lanes + l]);
   return true;
 }

@@ -324,7 +324,8 @@ static void scan_slice(Place *p, const Op *op) {
     Builder *b = place_at(p, (int)p->scopes.n - 1);
     DType dt = work_dtype(place_dtype(p, op->res[0]));
     Type square = type_frag(dt, p->wide[axis][ROLE_ROW],
-                            p->wide[axis][ROLE_COL], LY_ACC), index = square;
+                            p->wide[axis][ROLE_COL], p->target->gpu.acc),
+         index = square;
     index.dtype = DT_I32;
     Value to = pl_as(b, pl_coord(p, b, axis, r), index);
     Value from = pl_as(b, pl_coord(p, b, axis, !r), index);
