@@ -164,6 +164,9 @@ V nv_identity(Nv *n, RKind k, DType t);
 // Coordinate along an axis of register reg (i32).
 V nv_coord(Nv *n, const FragMap *m, uint32_t axis, uint32_t reg);
 void nv_elementwise(Nv *n, const Op *op);
+// tanh x for small |x|.
+#define TANH_SMALL 0.55
+V nv_tanh_small(Nv *n, V x);
 // 1 / x with a relative error below 2^-bits.
 V nv_reciprocal(Nv *n, V x, int64_t bits);
 V nv_math(Nv *n, OpCode op, V x);       // gpumath.c: NULL: the CPU's code

@@ -85,6 +85,41 @@ static V quotient(Nv *n, const Op *op, V x) {
   return n->vendor->uniform(n, x);
 }
 
+// Scores that are capped are small beside the cap, as a rule: a warp all of
+// whose elements are does without reciprocals and clamps.
+static bool tanh_tile(Nv *n, const Op *op, Frag *r) {
+  enum { MANY = 16 };
+  Cg *g = n->g;
+  if (op->code != OP_TANH || r->dtype != DT_F32 || r->n < MANY ||
+      n->grp.threads < 32)
+    return false;
+  const Frag *x = nv_frag(n, op->args[0]);
+  V most = e_abs(g, x->w[0]);
+  for (uint32_t i = 1; i < x->n; i++) {
+    V a[2] = {most, e_abs(g, x->w[i])};
+    most = cg_intrinsic(g, "llvm.maxnum", cg_of(most), a, 2);
+  }
+  V large = e_cmp(g, LLVMRealOGT, most, e_f(g, most, TANH_SMALL));
+  LLVMBasicBlockRef side[2] = {cg_block(g, "tanh"), cg_block(g, "small")};
+  LLVMBasicBlockRef join = cg_block(g, "tanhs");
+  LLVMBuildCondBr(g->b, n->vendor->vote(n, true, large), side[0], side[1]);
+  V *e[2];
+  for (uint32_t s = 0; s < 2; s++) {
+    e[s] = NEWN(&g->cx->scratch, V, r->n);
+    LLVMPositionBuilderAtEnd(g->b, side[s]);
+    for (uint32_t i = 0; i < r->n; i++)
+      e[s][i] = s ? nv_tanh_small(n, x->w[i]) : nv_math(n, OP_TANH, x->w[i]);
+    LLVMBuildBr(g->b, join);
+  }
+  LLVMPositionBuilderAtEnd(g->b, join);
+  for (uint32_t i = 0; i < r->n; i++) {
+    r->w[i] = LLVMBuildPhi(g->b, cg_of(most), "");
+    V from[2] = {e[0][i], e[1][i]};
+    LLVMAddIncoming(r->w[i], from, side, 2);
+  }
+  return true;
+}
+
 void nv_elementwise(Nv *n, const Op *op) {
   Cg *g = n->g;
   const Type *t = nv_res_type(n, op);
@@ -94,7 +129,8 @@ void nv_elementwise(Nv *n, const Op *op) {
   }
   Frag r = nv_new(n, t);
   bool cast = op->code == OP_CAST;
-  if (cast && cast_pairs(n, nv_frag(n, op->args[0]), &r)) {
+  if ((cast && cast_pairs(n, nv_frag(n, op->args[0]), &r)) ||
+      tanh_tile(n, op, &r)) {
     nv_define(n, op->res[0], r);
     return;
   }
