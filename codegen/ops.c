@@ -293,6 +293,13 @@ static LLVMValueRef emit_ld(Cg *g, const Op *op) {
   LLVMSetAlignment(v, (unsigned)dtype_size(t));
   return from_memory(g, v, t);
 }
+// To the second-level cache and the first.
+static LLVMValueRef emit_prefetch(Cg *g, const Op *op) {
+  LLVMValueRef args[] = {address(g, op), cg_i32(g, 0), cg_i32(g, 3),
+                         cg_i32(g, 1)};
+  return cg_intrinsic(g, "llvm.prefetch", cg_ptr(g), args, 4);
+}
+
 static LLVMValueRef emit_st(Cg *g, const Op *op) {
   DType t = arg_type(g, op, 0)->dtype;
   LLVMValueRef s = LLVMBuildStore(B, to_memory(g, arg(g, op, 2), t),
@@ -475,6 +482,7 @@ static Emit *const table[OP_COUNT] = {
     [OP_CAST] = emit_cast,         [OP_TPTR] = emit_tptr,
     [OP_TSHAPE] = emit_tshape,     [OP_TSTRIDE] = emit_tstride,
     [OP_PADD] = emit_padd,         [OP_PVIEW] = emit_pview,
+    [OP_PREFETCH] = emit_prefetch,
     [OP_LD] = emit_ld,             [OP_ST] = emit_st,
     [OP_VLD] = emit_vld,           [OP_VST] = emit_vst,
     [OP_VGATHER] = emit_vgather,   [OP_VSCATTER] = emit_vscatter,

@@ -298,6 +298,8 @@ static void branch(Mach *x, const Op *op) {
   if (!x->in->failed) copy(x, op->res, r->last->args, op->nres);
 }
 
+static void nothing(Mach *x, const Op *op) { (void)x, (void)op; }
+
 typedef void ExecFn(Mach *x, const Op *op);
 
 static ExecFn *const exec[OP_COUNT] = {
@@ -306,6 +308,7 @@ static ExecFn *const exec[OP_COUNT] = {
   [OP_TPTR] = tensor_fact,   [OP_TSHAPE] = tensor_fact,
   [OP_TSTRIDE] = tensor_fact,[OP_ALLOC] = alloc,
   [OP_PADD] = pointer,       [OP_PVIEW] = pointer,
+  [OP_PREFETCH] = nothing,
   [OP_LD] = load,            [OP_VLD] = load,
   [OP_VGATHER] = load,       [OP_ST] = store,
   [OP_VST] = store,          [OP_VSCATTER] = store,

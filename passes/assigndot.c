@@ -98,6 +98,48 @@ static void multiply(Block *b, Value *acc) {
   }
 }
 
+// ---------------------------------------------------------------- few lanes
+// Products of one vector of lanes wait for memory: the rows of a block are
+// streams that hardware does not follow. So each step asks for a line of the
+// next key tile, whose address is that of this one, a tile further.
+static int64_t key_tile(const Block *b, uint32_t axis) {
+  const Assign *as = b->as;
+  int64_t n;
+  bool key = as->f->axes.at[axis].role == AX_KEY;
+  return key && dim_known(&as->m->dims, size_of(as, b->r, axis), &n) ? n : 0;
+}
+
+enum { LINE = 64 };
+
+// The line that step i of the reduced axis asks for: of the rows one after the
+// other, or, if the keys are reduced, of this row.
+static void ask(Block *b, uint32_t over, Value i) {
+  Assign *as = b->as;
+  Form *f = b->r->b;
+  int64_t rows = key_tile(b, b->axis), keys = key_tile(b, over), n;
+  bool few = as->pt.lane == as->par && as->pt.cols == 1 && !b->careful;
+  if (!few || !f->stride || !(rows || keys)) return;
+  Value row = as->pt.idx[b->axis], at = as->pt.idx[over];
+  if (rows) {
+    if (!dim_known(&as->m->dims, size_of(as, b->r, over), &n)) return;
+    int64_t elements = LINE / dtype_size(f->dt), lines = n / elements;
+    if (lines < 1 || n % elements) return;
+    Value of = em_int(as, lines);
+    Value down = em_2(as, OP_ADD, em_2(as, OP_FLOORDIV, i, of), em_int(as, rows));
+    as->pt.idx[b->axis] = em_2(as, OP_ADD, b->first, down);
+    as->pt.idx[over] = em_2(as, OP_MUL, em_2(as, OP_MOD, i, of),
+                            em_int(as, elements));
+  } else {
+    as->pt.idx[b->axis] = b->first;
+    as->pt.idx[over] = em_2(as, OP_ADD, at, em_int(as, keys));
+  }
+  Value step, x = form_index(as, f, 0, &step);
+  ir_op(&as->b, OP_PREFETCH, (Value[]){form_base(as, f), x}, 2, NULL, 0, NULL,
+        0, 0);
+  as->pt.idx[b->axis] = row;
+  as->pt.idx[over] = at;
+}
+
 // Loops over the reduced axes from the i-th on.
 static void contract(Block *b, AxisSet over, Value *acc) {
   Assign *as = b->as;
@@ -113,6 +155,7 @@ static void contract(Block *b, AxisSet over, Value *acc) {
   Loop l = loop_open(as, lo, hi, 1, acc,
                      b->rows * as->pt.cols, as->f->axes.at[a].name);
   as->pt.idx[a] = dp ? em_2(as, OP_MUL, l.iv, em_int(as, 2)) : l.iv;
+  if (!(over & (over - 1))) ask(b, a, l.iv);
   contract(b, over & (over - 1), acc);
   loop_close(as, &l, acc);
   as->pt.idx[a] = 0;
