@@ -155,7 +155,8 @@ typedef struct CgKernelRecord {
 
 typedef Vec(CgKernelRecord) CgKernels;
 
-// PTX (CG_ASM) or LLVM text (CG_LLVM_RAW, CG_LLVM) of all programs of m, a
+// Assembly (CG_ASM: PTX; AMD: also CG_OBJECT, which cg_lld links) or LLVM text
+// (CG_LLVM_RAW, CG_LLVM) of all programs of m, a
 // module of level mach of a GPU: one kernel each, <prefix>_<name>. Appends to
 // *out; *kernels (may be NULL) gets a record each, in the session arena.
 bool cg_gpu(Ctx *cx, const Module *m, const char *prefix, CgEmit what,
@@ -169,6 +170,13 @@ const char *cg_ptxas_path(Ctx *cx);
 // wrote. False with a diagnostic if there is no ptxas or it fails.
 bool cg_ptxas(Ctx *cx, const Target *t, const char *ptx, size_t n, Buf *cubin,
               CgKernels *kernels, Buf *log);
+
+// The linker: $ATTNC_LLD, else `ld.lld-22` of PATH, else usual places. NULL: none.
+const char *cg_lld_path(Ctx *cx);
+// Links an object made by cg_gpu for AMD and appends the code object. Registers
+// and bytes of scratch of the kernels (may be NULL) are filled in. False with a
+// diagnostic if there is no linker or it fails.
+bool cg_lld(Ctx *cx, const char *object, size_t n, Buf *out, CgKernels *all);
 
 // An object made by cg_compile for this machine, loaded. NULL with
 // diagnostics.

@@ -58,6 +58,7 @@ typedef struct Nv {
   uint32_t scratch;      // code generation's own, behind it
   uint32_t scratch_at, pin_at;
   uint32_t barriers;     // named barriers given to groups
+  bool dense;            // in the body for tensors that `dense` tells of
 } Nv;
 
 typedef void NvEmit(Nv *n, const Op *op);
@@ -82,6 +83,7 @@ struct GpuVendor {
   const char *triple;
   void (*init)(void);                    // makes LLVM know the target
   const char *pipeline;                  // LLVM's passes
+  void (*module)(Cg *g);                 // flags of the module; NULL: none
   unsigned param_space;                  // where parameters are loaded from
   NvEmit *const *ops;                    // its own ops; the others are common
   // Kernels: the function up to its first block, shared memory, threads, what
@@ -90,7 +92,11 @@ struct GpuVendor {
   V (*shared)(Nv *n);
   void (*threads)(Nv *n);
   void (*begin)(Nv *n);
+  // Whether tensors are such that accesses are cheap: then the body is another
+  // one. NULL (the function or what it gives): it makes no difference.
+  V (*dense)(Nv *n);
   void (*end)(Nv *n);
+  V (*step)(Nv *n, V i);     // a loop's coordinate in its body; NULL: i
   V (*cta)(Nv *n);
   V (*ctas)(Nv *n);
   // Threads: the i32 of lane ^ lanes, of lane 0; x as a value known to be
@@ -118,7 +124,7 @@ struct GpuVendor {
   // r.w += the product on matrix units; false: they do not take it.
   bool (*mma)(Nv *n, const Product *p, Frag *r);
 };
-extern const GpuVendor nv_vendor;
+extern const GpuVendor nv_vendor, amd_vendor;
 
 // ---- small helpers (gpuutil.c)
 V nv_i32(Nv *n, int64_t v);
@@ -179,8 +185,17 @@ V nv_tile_at(Nv *n, Tile t, uint32_t byte);
 // Pointer to the 16-byte chunk (c0 ^ bit) of a row; bit NULL: c0. c0 is even
 // where bit is given.
 V nv_chunk(Nv *n, Tile s, const Type *t, V row, uint32_t c0, V bit);
+// Byte of element (row, col) in a tile's slot.
+V nv_offset(Nv *n, const Type *t, V row, V col);
+// Pointer to byte `byte` of a tile.
+V nv_tile_byte(Nv *n, Tile s, V byte);
 // Pointer to element (row, col) of a tile.
 V nv_element(Nv *n, Tile s, const Type *t, V row, V col);
+// Registers that are neighbours along the axis, in multiples of which the rest
+// lies too: 1, 2, 4 or 8 of them, *step registers apart.
+uint32_t nv_run(const FragMap *m, uint32_t axis, uint32_t *step);
+// Elements of one access of a tile, in registers *step apart.
+uint32_t nv_access(const FragMap *m, const Type *t, uint32_t *step);
 void nv_store_frag(Nv *n, Tile s, const Type *t, const Frag *f);
 Frag nv_load_frag(Nv *n, Tile s, const Type *t, const Type *want);
 void nv_sync(Nv *n);                    // the group's barrier
@@ -191,6 +206,8 @@ uint32_t nv_map_of(Nv *n, const Op *op);
 V nv_scratch(Nv *n, uint32_t bytes);
 // Pointer to device memory.
 V nv_global(Nv *n, V address);
+// True in one of the threads that hold the same elements; NULL: each has its own.
+V nv_owner(Nv *n, const FragMap *m);
 extern NvEmit nv_gload, nv_gstore, nv_sget, nv_sset, nv_sload, nv_sstore,
     nv_sflip, nv_slot, nv_gsync, nv_cp_async;
 extern NvEmit nv_tma_load, nv_tma_store, nv_tma_commit, nv_tma_wait,

@@ -68,6 +68,7 @@ static void loop(Nv *n, const Op *op, V first, V bound, V step, bool down) {
   V go = e_icmp(g, down ? LLVMIntSGE : LLVMIntSLT, i, bound);
   LLVMBuildCondBr(g->b, go, body, done);
   LLVMPositionBuilderAtEnd(g->b, body);
+  if (n->vendor->step) g->val[r->params.at[0]] = n->vendor->step(n, i);
   nv_region(n, r);
   V next = down ? LLVMBuildNSWSub(g->b, i, step, "")
                 : LLVMBuildNSWAdd(g->b, i, step, "");

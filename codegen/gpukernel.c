@@ -162,6 +162,18 @@ static void body(Nv *n) {
                    .first = e_icmp(n->g, LLVMIntEQ, n->tid, nv_i32(n, 0))};
   load_params(n);
   n->vendor->begin(n);
+  V dense = n->vendor->dense ? n->vendor->dense(n) : NULL;
+  if (dense) {
+    LLVMBasicBlockRef yes = cg_block(n->g, "dense"), no = cg_block(n->g, "any");
+    LLVMBuildCondBr(n->g->b, dense, yes, no);
+    LLVMPositionBuilderAtEnd(n->g->b, yes);
+    n->dense = true;
+    nv_region(n, n->f->body);
+    n->vendor->end(n);
+    LLVMBuildRetVoid(n->g->b);
+    LLVMPositionBuilderAtEnd(n->g->b, no);
+    n->dense = false;
+  }
   nv_region(n, n->f->body);
 }
 

@@ -136,7 +136,7 @@ void nv_gload(Nv *n, const Op *op) {
 
 // Threads that hold the same elements store them once: those whose replicated
 // digits are 0.
-static V owner(Nv *n, const FragMap *m) {
+V nv_owner(Nv *n, const FragMap *m) {
   Cg *g = n->g;
   V mine = NULL;
   uint32_t unit = 1;
@@ -160,7 +160,7 @@ void nv_gstore(Nv *n, const Op *op) {
   const Type *t = nv_arg_type(n, op, 1);
   bool frag = t->kind == TK_FRAG;
   const Frag *x = nv_frag(n, op->args[1]);
-  V mine = frag ? owner(n, &x->map) : n->grp.first;
+  V mine = frag ? nv_owner(n, &x->map) : n->grp.first;
   for (uint32_t i = 0; i < (frag ? x->map.regs : 1); i++) {
     Part p = place(n, &a, frag ? &x->map : NULL, i);
     if (masked)

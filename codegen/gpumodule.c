@@ -6,7 +6,8 @@
 #include <llvm-c/Transforms/PassBuilder.h>
 
 static const GpuVendor *vendor_of(const Target *t) {
-  static const GpuVendor *const all[] = {[VENDOR_NVIDIA] = &nv_vendor};
+  static const GpuVendor *const all[] = {[VENDOR_NVIDIA] = &nv_vendor,
+                                         [VENDOR_AMD] = &amd_vendor};
   return all[t->gpu.vendor];
 }
 
@@ -48,6 +49,7 @@ static void begin(Cg *g, LLVMTargetMachineRef tm) {
   LLVMSetModuleDataLayout(g->mod, td);
   LLVMDisposeTargetData(td);
   LLVMSetTarget(g->mod, vendor_of(g->target)->triple);
+  if (vendor_of(g->target)->module) vendor_of(g->target)->module(g);
 }
 
 static bool finish(Cg *g, LLVMTargetMachineRef tm, CgEmit what, Buf *out) {
@@ -74,7 +76,9 @@ static bool finish(Cg *g, LLVMTargetMachineRef tm, CgEmit what, Buf *out) {
     return true;
   }
   LLVMMemoryBufferRef m = NULL;
-  if (LLVMTargetMachineEmitToMemoryBuffer(tm, g->mod, LLVMAssemblyFile,
+  LLVMCodeGenFileType type =
+      what == CG_OBJECT ? LLVMObjectFile : LLVMAssemblyFile;
+  if (LLVMTargetMachineEmitToMemoryBuffer(tm, g->mod, type,
                                           &message, &m)) {
     cg_fail(g->cx, "assembly", message);
     return false;

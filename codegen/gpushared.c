@@ -16,7 +16,7 @@ V nv_tile_at(Nv *n, Tile t, uint32_t byte) {
   return nv_shared(n, at);
 }
 
-static V tile_byte(Nv *n, Tile s, V byte) {
+V nv_tile_byte(Nv *n, Tile s, V byte) {
   V at = nv_add(n, byte, nv_i32(n, s.base));
   if (s.var) at = nv_add(n, at, nv_mul(n, s.var, 16));
   return nv_shared(n, at);
@@ -41,21 +41,37 @@ V nv_chunk(Nv *n, Tile s, const Type *t, V row, uint32_t c0, V bit) {
     chunk = nv_add(n, chunk, nv_i32(n, c0 % chunks));
   }
   V at = nv_add(n, nv_mul(n, row, panel), nv_mul(n, chunk, 16));
-  return tile_byte(n, s, nv_add(n, at, nv_i32(n, c0 / chunks * panel * t->ext[0])));
+  return nv_tile_byte(n, s, nv_add(n, at, nv_i32(n, c0 / chunks * panel * t->ext[0])));
 }
 
-V nv_element(Nv *n, Tile s, const Type *t, V row, V col) {
+static V turned_offset(Nv *n, const Type *t, V row, V col) {
   Cg *g = n->g;
+  V low = e_shl(g, e_and(g, col, nv_i32(n, 3)), 2);
+  V swap = e_and(g, e_xor(g, e_shr(g, col, 2), low),
+                 nv_i32(n, smem_turned_mask(t)));
+  V unit = e_xor(g, e_shr(g, row, 2), swap);
+  V at = nv_add(n, nv_mul(n, col, 2 * (int64_t)t->ext[0]), nv_mul(n, unit, 8));
+  V in = nv_mul(n, e_and(g, row, nv_i32(n, 3)), 2);
+  return nv_add(n, at, in);
+}
+
+V nv_offset(Nv *n, const Type *t, V row, V col) {
+  Cg *g = n->g;
+  if (smem_turned(t->layout)) return turned_offset(n, t, row, col);
   uint32_t panel = smem_panel_bytes(t);
   V byte = nv_mul(n, col, dtype_size(t->dtype));
   if (t->layout == LY_ROW)
-    return tile_byte(n, s, nv_add(n, nv_mul(n, row, panel), byte));
+    return nv_add(n, nv_mul(n, row, panel), byte);
   V in = LLVMBuildURem(g->b, byte, nv_i32(n, panel), "");
   V side = LLVMBuildUDiv(g->b, byte, nv_i32(n, panel), "");
   in = e_xor(g, in, e_shl(g, swizzle(n, t, row), 4));
   V at = nv_add(n, nv_mul(n, side, (int64_t)panel * t->ext[0]),
                 nv_mul(n, row, panel));
-  return tile_byte(n, s, nv_add(n, at, in));
+  return nv_add(n, at, in);
+}
+
+V nv_element(Nv *n, Tile s, const Type *t, V row, V col) {
+  return nv_tile_byte(n, s, nv_offset(n, t, row, col));
 }
 
 // ---------------------------------------------------------------- group
@@ -78,19 +94,30 @@ V nv_scratch(Nv *n, uint32_t bytes) {
 }
 
 // ---------------------------------------------------------------- fragments
-// How many registers from 0 on are neighbours along a row, in multiples of
-// which the rest lies too: 1, 2, 4 or 8.
-static uint32_t run_of(const FragMap *m) {
-  bool row = m->nreg && m->reg[0].axis == AXIS_COL && m->reg[0].stride == 1;
-  uint32_t k = row ? m->reg[0].size : 1;
-  return k % 8 == 0 ? 8 : k % 4 == 0 ? 4 : k % 2 == 0 ? 2 : 1;
+uint32_t nv_run(const FragMap *m, uint32_t axis, uint32_t *step) {
+  uint32_t unit = 1;
+  *step = 1;
+  for (uint32_t i = 0; i < m->nreg; unit *= m->reg[i++].size) {
+    uint32_t k = m->reg[i].size;
+    if (m->reg[i].axis != axis || m->reg[i].stride != 1) continue;
+    *step = unit;
+    return k % 8 == 0 ? 8 : k % 4 == 0 ? 4 : k % 2 == 0 ? 2 : 1;
+  }
+  return 1;
 }
 
 // Elements of an access: at most 16 bytes, within a swizzled chunk.
-static uint32_t access_elems(const FragMap *m, DType t) {
-  uint32_t k = run_of(m), size = (uint32_t)dtype_size(t);
-  while (k * size > 16) k /= 2;
+uint32_t nv_access(const FragMap *m, const Type *t, uint32_t *step) {
+  bool turned = smem_turned(t->layout);
+  uint32_t k = nv_run(m, turned ? AXIS_ROW : AXIS_COL, step);
+  uint32_t most = turned ? 8 : 16;
+  while (k * (uint32_t)dtype_size(t->dtype) > most) k /= 2;
   return k;
+}
+
+// Register reg begins an access of k elements that are `step` apart.
+static bool begins(uint32_t reg, uint32_t k, uint32_t step) {
+  return reg / step % k == 0;
 }
 
 static V element_of(Nv *n, Tile s, const Type *t, const FragMap *m,
@@ -107,12 +134,13 @@ static LLVMTypeRef in_memory(Nv *n, DType t, uint32_t k) {
 void nv_store_frag(Nv *n, Tile s, const Type *t, const Frag *f) {
   Cg *g = n->g;
   if (n->vendor->store_tile(n, s, t, f)) return;
-  uint32_t k = access_elems(&f->map, f->dtype);
-  for (uint32_t i = 0; i < f->map.regs; i += k) {
+  uint32_t step, k = nv_access(&f->map, t, &step);
+  for (uint32_t i = 0; i < f->map.regs; i++) {
+    if (!begins(i, k, step)) continue;
     LLVMTypeRef mt = in_memory(n, f->dtype, k), e = cg_memory(g, f->dtype);
     V v = k > 1 ? LLVMGetPoison(mt) : NULL;
     for (uint32_t j = 0; j < k; j++) {
-      V x = nv_elem(n, f, i + j);
+      V x = nv_elem(n, f, i + j * step);
       if (f->dtype == DT_BOOL) x = LLVMBuildZExt(g->b, x, e, "");
       v = k > 1 ? LLVMBuildInsertElement(g->b, v, x, nv_i32(n, j), "") : x;
     }
@@ -124,16 +152,17 @@ void nv_store_frag(Nv *n, Tile s, const Type *t, const Frag *f) {
 Frag nv_load_frag(Nv *n, Tile s, const Type *t, const Type *want) {
   Cg *g = n->g;
   Frag f = nv_new(n, want);
-  uint32_t k = access_elems(&f.map, f.dtype);
+  uint32_t step, k = nv_access(&f.map, t, &step);
   V *e = NEWN(&g->cx->scratch, V, f.map.regs);
-  for (uint32_t i = 0; i < f.map.regs; i += k) {
+  for (uint32_t i = 0; i < f.map.regs; i++) {
+    if (!begins(i, k, step)) continue;
     V v = LLVMBuildLoad2(g->b, in_memory(n, f.dtype, k),
                          element_of(n, s, t, &f.map, i), "");
     LLVMSetAlignment(v, k * (unsigned)dtype_size(f.dtype));
     for (uint32_t j = 0; j < k; j++) {
       V x = k > 1 ? LLVMBuildExtractElement(g->b, v, nv_i32(n, j), "") : v;
       if (f.dtype == DT_BOOL) x = e_icmp(g, LLVMIntNE, x, e_i(g, x, 0));
-      e[i + j] = x;
+      e[i + j * step] = x;
     }
   }
   nv_pack(n, &f, e);
@@ -181,7 +210,7 @@ void nv_sflip(Nv *n, const Op *op) {
   LLVMPositionBuilderAtEnd(g->b, body);
   V at = LLVMBuildPhi(g->b, nv_i32t(n), "");
   LLVMAddIncoming(at, &first, &from, 1);
-  V p = tile_byte(n, nv_tile(n, op->args[0]), at);
+  V p = nv_tile_byte(n, nv_tile(n, op->args[0]), at);
   V x = LLVMBuildLoad2(g->b, vec, p, "");
   LLVMSetAlignment(x, 16);
   x = LLVMBuildXor(g->b, x, LLVMConstVector(bits, 4), "");

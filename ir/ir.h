@@ -68,6 +68,7 @@ typedef enum TypeKind {
 typedef enum LayoutId {
 #define FRAG(name, id, ...) LY_##id,
 #define SMEM(name, id, ...) LY_##id,
+#define TURNED(name, id) LY_##id,
 #include "ir/layouts.def"
   LY_COUNT
 } LayoutId;

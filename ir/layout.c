@@ -8,11 +8,15 @@ typedef struct LayoutInfo {
   bool frag, other;
   uint32_t cols;           // FRAG
   uint32_t panel, shift;   // SMEM
+  bool turned;
 } LayoutInfo;
 
 static const LayoutInfo infos[] = {
-#define FRAG(name, id, cols, other, factors) {name, true, other, cols, 0, 0},
-#define SMEM(name, id, panel, shift) {name, false, false, 0, panel, shift},
+#define FRAG(name, id, cols, other, factors) \
+  {name, true, other, cols, 0, 0, false},
+#define SMEM(name, id, panel, shift) \
+  {name, false, false, 0, panel, shift, false},
+#define TURNED(name, id) {name, false, false, 0, 0, 0, true},
 #include "ir/layouts.def"
 };
 
@@ -71,7 +75,7 @@ static void extents(const Type *t, uint32_t *rows, uint32_t *cols) {
 }
 
 static void factors(const Type *t, uint32_t T, FragMap *m) {
-  uint32_t R, C, W = T / 32;
+  uint32_t R, C, W = T / 32, V = T / 64;
   extents(t, &R, &C);
 #define ROW AXIS_ROW
 #define COL AXIS_COL
@@ -81,6 +85,7 @@ static void factors(const Type *t, uint32_t T, FragMap *m) {
 #define FRAG(name, id, cols, other, factors) \
   if (t->layout == LY_##id) { factors }
 #define SMEM(name, id, panel, shift)
+#define TURNED(name, id)
 #include "ir/layouts.def"
 #undef ROW
 #undef COL
@@ -111,7 +116,7 @@ const char *frag_map(const Type *t, uint32_t threads, FragMap *out) {
   extents(t, &R, &C);
   const LayoutInfo *info = &infos[t->layout];
   if (info->other && !(R && C)) return "the slice lacks the other extent";
-  if (C && C % info->cols) return "the columns are no multiple of 8";
+  if (C && C % info->cols) return "the columns are no multiple of 8 or 16";
   factors(t, threads, out);
   out->regs = count(out->reg, out->nreg);
   bool fits = count(out->thr, out->nthr) == threads &&
@@ -169,6 +174,16 @@ Type frag_join(const Type *a, const Type *b, DType dtype) {
 }
 
 // ---------------------------------------------------------------- shared tiles
+bool smem_turned(LayoutId id) { return infos[id].turned; }
+
+// Units of 4 rows that a column of a turned tile XORs its own with.
+static uint32_t turned_units(const Type *t) {
+  uint32_t n = t->ext[0] / 4;
+  return n % 16 == 0 ? 16 : common(n, 16);
+}
+
+uint32_t smem_turned_mask(const Type *t) { return turned_units(t) - 1; }
+
 uint32_t smem_panel_bytes(const Type *t) {
   uint32_t panel = infos[t->layout].panel;
   return panel ? panel : t->ext[1] * (uint32_t)dtype_size(t->dtype);
@@ -186,6 +201,10 @@ uint32_t smem_bytes(const Type *t) { return t->ext[2] * smem_slot_bytes(t); }
 
 uint32_t smem_offset(const Type *t, uint32_t row, uint32_t col) {
   uint32_t panel = smem_panel_bytes(t);
+  if (smem_turned(t->layout)) {
+    uint32_t swap = (col / 4 ^ col % 4 * 4) & smem_turned_mask(t);
+    return col * t->ext[0] * 2 + (row / 4 ^ swap) * 8 + row % 4 * 2;
+  }
   uint32_t at = col * (uint32_t)dtype_size(t->dtype), in = at % panel;
   uint32_t base = at / panel * t->ext[0] * panel + row * panel;
   if (!infos[t->layout].panel) return base + in;
@@ -200,6 +219,8 @@ const char *smem_error(const Type *t) {
   if (!t->ext[0] || !t->ext[1] || !t->ext[2]) return "has an empty extent";
   if (panel && t->ext[0] % 8) return "has rows that are no multiple of 8";
   if (panel && row % panel) return "has rows that are no multiple of a panel";
+  if (smem_turned(t->layout) && (dtype_size(t->dtype) != 2 || t->ext[0] % 4))
+    return "is turned, but not of 16-bit elements in fours of rows";
   if (row % 16) return "has rows that are no multiple of 16 bytes";
   return NULL;
 }

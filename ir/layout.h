@@ -49,6 +49,9 @@ uint32_t smem_offset(const Type *t, uint32_t row, uint32_t col);
 // Bytes of a panel's row; the whole row for layout `row`.
 uint32_t smem_panel_bytes(const Type *t);
 uint32_t smem_swizzle_shift(LayoutId id);
+// Stored by columns; what its units are XORed with is cut to the mask.
+bool smem_turned(LayoutId id);
+uint32_t smem_turned_mask(const Type *t);
 // NULL, or what is wrong with the type.
 const char *smem_error(const Type *t);
 

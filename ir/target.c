@@ -6,6 +6,7 @@
 
 #define LIST(...) {__VA_ARGS__}
 static const Target targets[] = {
+#define AMD(...)
 #define CPU(name, isa, lanes, regs, dpbf16, l1, l2, tile_q, tile_k, rows, \
             cols, cpu, features)                                          \
   {"cpu:" name, TARGET_CPU, #isa, lanes,  regs,      dpbf16, l1, l2,      \
@@ -16,11 +17,20 @@ static const Target targets[] = {
 
 static const Target gpus[] = {
 #define CPU(...)
+#define AMD(target, number, w, r, c, sums, left, turned, lds, registers, cus, \
+            kib, gbs, tf)                                                     \
+  {.name = target, .kind = TARGET_GPU, .isa = target, .cpu = target,          \
+   .features = "",                                                            \
+   .gpu = {.vendor = VENDOR_AMD, .wave = w, .acc = LY_##sums,                 \
+           .op = LY_##left, .turn = turned, .rows = r, .cols = c,             \
+           .cc = number, .smem = lds, .regs = registers, .sms = cus,          \
+           .l2 = kib, .bandwidth = gbs, .tflops = tf}},
 #define GPU(target, number, a, smem_bytes, registers, multiprocessors, kib, \
             gbs, tf, llvm, llvm_features)                                  \
   {.name = target, .kind = TARGET_GPU, .isa = target, .cpu = llvm,         \
    .features = llvm_features,                                              \
-   .gpu = {.vendor = VENDOR_NVIDIA, .wave = 32, .acc = LY_ACC, .rows = 16,  \
+   .gpu = {.vendor = VENDOR_NVIDIA, .wave = 32, .acc = LY_ACC,              \
+           .op = LY_ACC, .rows = 16,                                        \
            .cols = 16, .cc = number, .arch = a, .smem = smem_bytes,         \
            .regs = registers, .sms = multiprocessors, .l2 = kib,            \
            .bandwidth = gbs, .tflops = tf}},

@@ -15,7 +15,9 @@ typedef enum GpuMaker { VENDOR_NVIDIA, VENDOR_AMD } GpuMaker;
 typedef struct GpuFacts {
   GpuMaker vendor;
   uint32_t wave;           // threads of a warp
-  LayoutId acc;            // of the sums of matrix products
+  LayoutId acc, op;        // of sums of matrix products; of their left operand
+                           // from memory (LY_ACC: it is read as shared tile)
+  bool turn;               // transposed operands lie in shared memory by columns
   uint32_t rows, cols;     // of such a product: of a warp, multiples of
   uint32_t cc;             // 90
   bool arch;               // sm_90a: tensor memory accelerator, wgmma, setmaxnreg

@@ -318,15 +318,20 @@ static bool check_scalar(Verifier *v, const Op *op) {
 }
 
 // ---------------------------------------------------------------- products
+static const GpuFacts *facts(const Verifier *v) {
+  return &target_by_name(v->m->target)->gpu;
+}
+
 static bool check_mma(Verifier *v, const Op *op) {
   const Type *a = arg_type(v, op, 0), *b = arg_type(v, op, 1);
   const Type *c = res_type(v, op);
   bool trans = ir_attr_i(op, AT_TRANS, 0), ta = ir_attr_i(op, AT_TRANSA, 0);
   if (!is_tile(b)) return wrong_operand(v, op, 1);
-  bool in_regs = is_whole(a) && a->layout == LY_ACC;
+  const GpuFacts *gpu = facts(v);
+  bool in_regs = is_whole(a) && (a->layout == gpu->acc || a->layout == gpu->op);
   if (!in_regs && !is_tile(a)) return wrong_operand(v, op, 0);
   if (a->dtype != b->dtype || (in_regs && ta)) return wrong_operand(v, op, 0);
-  bool acc = is_whole(c) && c->layout == LY_ACC && c->dtype == DT_F32;
+  bool acc = is_whole(c) && c->layout == gpu->acc && c->dtype == DT_F32;
   if (!acc) return wrong_result(v, op);
   if (a->ext[ta ? 1 : 0] != c->ext[0]) return wrong_operand(v, op, 0);
   if (b->ext[trans ? 1 : 0] != c->ext[1] ||

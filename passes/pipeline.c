@@ -39,6 +39,9 @@ const PassInfo *pass_list(uint32_t *n) {
 #define TO_MACH_GPU TO_TILE_GPU \
   ",peel,fold,cse,dce,place,fold,cse,dce,bounds,approx,fold,cse,dce,parts" \
   ",legal"
+#define TO_MACH_AMD TO_TILE_GPU \
+  ",peel,fold,cse,dce,place,fold,cse,dce,bounds,approx,fold,cse,dce,parts" \
+  ",fetch,cse,dce,legal"
 #define TO_MACH_SM90 TO_TILE_GPU \
   ",fold,cse,dce,place,fold,cse,dce,bounds,approx,fold,cse,dce,tasks,parts" \
   ",stage,peel,fold,cse,fold,dce" \
@@ -62,11 +65,14 @@ static const Pipeline pipelines[] = {
   {"cpu", LV_MACH, TO_MACH_CPU},
   {"sm_80", LV_MACH, TO_MACH_GPU},
   {"sm_90a", LV_MACH, TO_MACH_SM90},
+  {"gfx", LV_MACH, TO_MACH_AMD},
 };
 
-// "cpu" fits the rows "cpu" and "cpu:x86-64-v4" of targets.def.
+// "cpu" fits the rows "cpu" and "cpu:x86-64-v4" of targets.def, "gfx" those of
+// AMD.
 static bool fits(const char *want, const char *target) {
   size_t n = want ? strlen(want) : 0;
+  if (want && strcmp(want, "gfx") == 0) return strncmp(target, "gfx", n) == 0;
   return !want || (strncmp(want, target, n) == 0 &&
                    (target[n] == 0 || target[n] == ':'));
 }

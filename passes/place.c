@@ -144,7 +144,7 @@ static void place_origins(Place *p, Builder *b) {
 }
 
 static void place_launch(Place *p, Builder *b) {
-  int64_t size = WARPS * 32;
+  int64_t size = WARPS * p->target->gpu.wave;
   IrAttr at[] = {attr_i(AT_THREADS, p->groups * size),
                  attr_list(AT_GROUPS, &size, 1)};
   ir_op(b, OP_LAUNCH, NULL, 0, at, p->groups > 1 ? 2 : 1, NULL, 0, 0);

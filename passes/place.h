@@ -29,16 +29,17 @@ enum {
   ROLE_ROW, ROLE_COL,
   MAX_LIN = 7, MAX_ROLES = 2 + 2 * MAX_LIN,
   WARPS = 4,         // of a group: what wgmma takes
-  ROWS = 16 * WARPS, // of a tile that all warps share
-  COLS = 16,         // columns come in multiples of it
   MAX_PARTS = 3,     // 16-bit parts of an f32
   MAX_GROUPS = 3,    // that share a task
 };
 
-// Axes of tiles that are fragments of layout `lin`: computed operands that come
-// from memory and go to shared memory, in wide pieces.
+// Axes of tiles that are fragments of a layout of their own. `lin`: computed
+// operands that come from memory and go to shared memory, in wide pieces; a
+// target's `op`: left operands that come from memory.
 typedef struct LinPair {
   uint32_t row, col;
+  LayoutId layout;
+  bool box;        // of loads that are boxes, and of nothing else
 } LinPair;
 
 // A region of the tile level whose ops are being emitted.
@@ -62,6 +63,8 @@ typedef struct Place {
   Func *f;               // tile level
   Func *g;               // mach
   int lane;              // tiled grid axis, or -1
+  uint32_t rows, cols;   // of a tile that all warps share; columns come in
+                         // multiples of it
   uint32_t groups;       // of four warps, that share the rows of `lane`
   uint32_t order[64];    // per axis: rank
   uint32_t wide[64][2];  // per axis: padded size as rows, as columns
@@ -139,7 +142,11 @@ bool place_plan_dot(Place *p, const Op *op);
 void place_plan_boxes(Place *p, const Op *op);
 // First with `lin`, for all products, then without.
 void place_plan_layout(Place *p, const Op *op, bool lin);
-void place_set_lin(Place *p, const View *v, bool lin);
+void place_set_lin(Place *p, const View *v, LayoutId l);
+// Makes room for boxes along these axes in layout l.
+void place_add_box(Place *p, const View *v, LayoutId l);
+// The layout of the fragments that a role or view belongs to.
+LayoutId place_layout(const Place *p, uint32_t frag);
 void place_slow_dot(Place *p, const Op *op);  // multiplies and adds up
 
 // ---------------------------------------------------------------- memory
@@ -150,8 +157,13 @@ Value place_load(Place *p, Builder *b, const Op *op, const View *v, Type t,
                  Role r);
 Value place_reload(Place *p, Value v, const View *w, Type t);
 void place_store(Place *p, const Op *op);
+// The load v, a box, in layout l.
+Value place_box(Place *p, Value v, LayoutId l);
 // The operand v as shared tiles of 16-bit type t; `parts` of them.
-Parts place_smem(Place *p, Value v, DType t, uint32_t parts);
+// Summed over axis `over` by the product that wants it.
+Parts place_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over);
+// Copies to shared memory go through registers, for what comes from memory too.
+bool place_staged(const Place *p);
 // The same as fragments.
 Parts place_frag(Place *p, Value v, DType t, uint32_t parts);
 // A load that is a box of its tensor: can be copied to shared memory as it is.

@@ -66,7 +66,7 @@ static bool is_product(const Place *p, const Op *op, Product *d) {
 // fragments have.
 static void widen_rows(Place *p, Value v, DType t, uint32_t parts) {
   View w;
-  if (parts == 1 && place_is_box(p, v, t)) return;
+  if (parts == 1 && place_is_box(p, v, t) && !place_staged(p)) return;
   place_view(p, ir_type(p->f, v), NULL, &w);
   p->wide[w.row][ROLE_COL] = p->wide[w.row][ROLE_ROW];
 }
@@ -82,9 +82,21 @@ bool place_plan_dot(Place *p, const Op *op) {
 
 void place_plan_boxes(Place *p, const Op *op) {
   Product d;
-  if (!is_product(p, op, &d)) return;
+  if (place_staged(p) || !is_product(p, op, &d)) return;
   if (d.na == 1 && place_is_box(p, d.a, d.t)) p->boxed[d.a] = true;
   if (d.nb == 1 && place_is_box(p, d.b, d.t)) p->boxed[d.b] = true;
+}
+
+// The left operand from memory stays in registers where the target has a
+// layout for it.
+static bool keeps_left(const Place *p, const Product *d) {
+  const Type *t = ir_type(p->f, d->a);
+  return p->target->gpu.op != LY_ACC && d->na == 1 &&
+         p->order[d->m] < p->order[d->r] && t->n == 2;
+}
+
+static bool turned(const Place *p, const View *v, uint32_t over) {
+  return p->target->gpu.turn && v->row == (int)over;
 }
 
 // Tiles that a product reads or makes in registers are `acc`.
@@ -97,8 +109,12 @@ void place_plan_layout(Place *p, const Op *op, bool lin) {
     place_view(p, ir_type(p->f, v[i]), NULL, &w);
     bool box = i == 1 ? d.na == 1 && place_is_box(p, v[i], d.t)
                       : i == 2 && d.nb == 1 && place_is_box(p, v[i], d.t);
+    const GpuFacts *gpu = &p->target->gpu;
+    if (box && lin && place_staged(p))
+      place_add_box(p, &w, i == 1 && keeps_left(p, &d) ? gpu->op
+                           : turned(p, &w, d.r) ? LY_QUAD : LY_LIN);
     if (box) continue;
-    if (lin == (i == 2)) place_set_lin(p, &w, lin);
+    if (lin == (i == 2)) place_set_lin(p, &w, lin ? LY_LIN : gpu->acc);
   }
 }
 
@@ -110,8 +126,16 @@ static Parts left_operand(Place *p, const Product *d) {
   place_view(p, ir_type(p->f, d->a), NULL, &w);
   bool box = d->na == 1 && place_is_box(p, d->a, d->t);
   bool early = place_depth(p, d->a) < here;
+  if (keeps_left(p, d) && box) {
+    Parts *f = &p->frag[d->a];
+    if (f->n) return *f;
+    Value x = place_box(p, d->a, p->target->gpu.op);
+    return *f = (Parts){.n = 1, .part = {x}, .row = d->m, .col = d->r};
+  }
+  if (p->target->gpu.op != LY_ACC && w.row == (int)d->m)
+    return place_frag(p, d->a, d->t, d->na);
   if (box || early || w.row != (int)d->m)
-    return place_smem(p, d->a, d->t, d->na);
+    return place_smem(p, d->a, d->t, d->na, d->r);
   return place_frag(p, d->a, d->t, d->na);
 }
 
@@ -145,7 +169,7 @@ void place_dot(Place *p, const Op *op) {
   }
   Parts x = left_operand(p, &d);
   if (p->failed) return;
-  Parts y = place_smem(p, d.b, d.t, d.nb);
+  Parts y = place_smem(p, d.b, d.t, d.nb, d.r);
   if (p->failed) return;
   Type t;
   Value c = start(p, op, &t);

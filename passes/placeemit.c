@@ -10,14 +10,20 @@ Builder *place_at(Place *p, int depth) {
 }
 
 // ---------------------------------------------------------------- types
+LayoutId place_layout(const Place *p, uint32_t frag) {
+  return frag ? p->lin[frag - 1].layout : p->target->gpu.acc;
+}
+
 Type pl_slice_type(const Place *p, DType dt, uint32_t axis, Role r) {
   bool col = r % 2 == ROLE_COL;
   uint32_t n = p->wide[axis][r % 2];
-  Type t = col ? type_frag(dt, 16, n, LY_ACC) : type_frag(dt, n, COLS, LY_ACC);
+  LayoutId acc = p->target->gpu.acc;
+  Type t = col ? type_frag(dt, p->target->gpu.rows, n, acc)
+               : type_frag(dt, n, p->cols, acc);
   if (r / 2) {
     const LinPair *l = &p->lin[r / 2 - 1];
     t = type_frag(dt, p->wide[l->row][ROLE_ROW], p->wide[l->col][ROLE_COL],
-                  LY_LIN);
+                  l->layout);
   }
   return frag_slice(&t, col, false);
 }
@@ -26,7 +32,7 @@ Type pl_type(const Place *p, DType dt, const View *v) {
   if (v->row < 0) return type_scalar(dt);
   if (v->col < 0) return pl_slice_type(p, dt, (uint32_t)v->row, ROLE_ROW);
   return type_frag(dt, p->wide[v->row][ROLE_ROW], p->wide[v->col][ROLE_COL],
-                   v->frag ? LY_LIN : LY_ACC);
+                   place_layout(p, v->frag));
 }
 
 Type pl_smem_type(DType dt, uint32_t rows, uint32_t cols) {

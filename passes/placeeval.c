@@ -146,7 +146,8 @@ static Value relayout(Builder *b, Value x, Type t) {
 static Value diagonal(Place *p, Builder *b, Value x, uint32_t axis, Role r) {
   DType dt = pl_dtype(b, x), wide = dt == DT_BOOL ? dt : work_dtype(dt);
   Type square = type_frag(wide, p->wide[axis][ROLE_ROW],
-                          p->wide[axis][ROLE_COL], LY_ACC);
+                          p->wide[axis][ROLE_COL],
+                          p->target->gpu.acc);
   Value i = pl_coord(p, b, axis, ROLE_ROW), j = pl_coord(p, b, axis, ROLE_COL);
   Type index = square;
   index.dtype = DT_I32;

@@ -241,7 +241,7 @@ static Value fill(Place *p, Value v, Parts *out) {
 // A box that a product wants too comes from its shared tile.
 Value place_reload(Place *p, Value v, const View *w, Type t) {
   const Op *op = ir_def(p->f, v);
-  Parts s = place_smem(p, v, ir_type(p->f, v)->dtype, 1);
+  Parts s = place_smem(p, v, ir_type(p->f, v)->dtype, 1, ~0u);
   if (p->failed) return 0;
   Builder *b = place_at(p, place_depth(p, v));
   const Type *st = ir_type(p->g, s.part[0]);
@@ -279,23 +279,53 @@ Parts place_frag(Place *p, Value v, DType t, uint32_t parts) {
   return *f;
 }
 
-Parts place_smem(Place *p, Value v, DType t, uint32_t parts) {
+Value place_box(Place *p, Value v, LayoutId l) {
+  View w;
+  Value sign;
+  v = unflipped(p, v, &sign);
+  place_view(p, ir_type(p->f, v), NULL, &w);
+  for (uint32_t i = 0; i < p->nlin; i++)
+    if (p->lin[i].box && p->lin[i].layout == l &&
+        (int)p->lin[i].row == w.row && (int)p->lin[i].col == w.col)
+      w.frag = i + 1;
+  Builder *b = place_at(p, place_depth(p, v));
+  b->span = ir_def(p->f, v)->span;
+  DType dt = ir_type(p->f, v)->dtype;
+  Value x =
+      place_load(p, b, ir_def(p->f, v), &w, pl_type(p, dt, &w), ROLE_ROW);
+  if (!x || !sign) return x;
+  Value minus = place_scalar(p, sign);
+  Value flipped = pl_cast(b, dt, ir_1(b, OP_NEG, pl_cast(b, DT_F32, x)));
+  return pl_select(b, minus, flipped, x);
+}
+
+bool place_staged(const Place *p) {
+  return p->target->gpu.vendor == VENDOR_AMD;
+}
+
+Parts place_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over) {
   Parts *s = &p->smem[v];
   if (s->n == parts && ir_type(p->g, s->part[0])->dtype == t) return *s;
-  if (parts == 1 && place_is_box(p, v, t)) {
+  if (parts == 1 && place_is_box(p, v, t) && !place_staged(p)) {
     s->part[0] = fill(p, v, s);
     s->n = 1;
     return *s;
   }
   View w;
   place_view(p, ir_type(p->f, v), NULL, &w);
-  Parts f = place_frag(p, v, t, parts);
+  bool turned = p->target->gpu.turn && w.row == (int)over;
+  Parts f;
+  if (parts == 1 && place_is_box(p, v, t))
+    f = (Parts){.n = 1, .row = (uint32_t)w.row, .col = (uint32_t)w.col,
+                .part = {place_box(p, v, turned ? LY_QUAD : LY_LIN)}};
+  else f = place_frag(p, v, t, parts);
   if (p->failed) return f;
   Builder *b = place_at(p, place_depth(p, v));
   *s = f;
   for (uint32_t i = 0; i < parts; i++) {
     Type st = pl_smem_type(t, p->wide[w.row][ROLE_ROW],
                            p->wide[w.col][ROLE_COL]);
+    if (turned) st.layout = LY_TURNED;
     s->part[i] = pl_op(b, OP_SPUT, &f.part[i], 1, st, NULL, 0);
   }
   return *s;

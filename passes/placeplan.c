@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 // Extents and coordinates are below this, so that sums of a few of them fit
 // into 32 bits: the runtime refuses longer ones.
@@ -47,7 +48,8 @@ bool place_view(const Place *p, const Type *a, const Type *b, View *v) {
     *v = (View){w.col, w.row, w.csize, w.rsize, 0};
   }
   for (uint32_t i = 0; i < p->nlin; i++)
-    if ((int)p->lin[i].row == v->row && (int)p->lin[i].col == v->col)
+    if (!p->lin[i].box && (int)p->lin[i].row == v->row &&
+        (int)p->lin[i].col == v->col)
       v->frag = i + 1;
   return true;
 }
@@ -71,6 +73,16 @@ static uint32_t round_up(int64_t n, uint32_t to) {
   return (uint32_t)((n + to - 1) / to * to);
 }
 
+// Products of AMD are made by as many warps as there are rows, the others do the
+// same.
+static bool amd(const Place *p) { return p->target->gpu.vendor == VENDOR_AMD; }
+
+static uint32_t least_rows(const Place *p, int64_t n) {
+  uint32_t rows = p->target->gpu.rows;
+  while (rows < n) rows *= 2;
+  return rows;
+}
+
 static void note_size(Place *p, uint32_t axis, Dim size) {
   int64_t n;
   if (!dim_is_const(&p->m->dims, size, &n) || n > 1 << 20) {
@@ -80,8 +92,9 @@ static void note_size(Place *p, uint32_t axis, Dim size) {
   // Products have whole groups' rows; tiles that were cut may be shorter.
   bool key = p->f->axes.at[axis].role == AX_KEY || (int)axis == p->lane;
   p->wide[axis][ROLE_ROW] =
-      round_up(n, !key || n > 32 ? ROWS : n > 16 ? 32 : 16);
-  p->wide[axis][ROLE_COL] = round_up(n, COLS);
+      round_up(n, (key || amd(p)) && n <= p->rows / 2 ? least_rows(p, n)
+                                                      : p->rows);
+  p->wide[axis][ROLE_COL] = round_up(n, p->cols);
 }
 
 static void count_type(Count *c, const Type *t) {
@@ -222,10 +235,18 @@ int place_depth(Place *p, Value v) {
 }
 
 // ---------------------------------------------------------------- layouts
-void place_set_lin(Place *p, const View *v, bool lin) {
-  LinPair x = {(uint32_t)v->row, (uint32_t)v->col};
-  if (lin && !v->frag && p->nlin < MAX_LIN) p->lin[p->nlin++] = x;
-  if (!lin && v->frag) p->lin[v->frag - 1] = (LinPair){~0u, ~0u};
+void place_set_lin(Place *p, const View *v, LayoutId l) {
+  LinPair x = {(uint32_t)v->row, (uint32_t)v->col, l, false};
+  bool acc = l == p->target->gpu.acc;
+  if (!acc && !v->frag && p->nlin < MAX_LIN) p->lin[p->nlin++] = x;
+  if (acc && v->frag) p->lin[v->frag - 1] = (LinPair){~0u, ~0u, l, false};
+}
+
+void place_add_box(Place *p, const View *v, LayoutId l) {
+  LinPair x = {(uint32_t)v->row, (uint32_t)v->col, l, true};
+  for (uint32_t i = 0; i < p->nlin; i++)
+    if (memcmp(&p->lin[i], &x, sizeof x) == 0) return;
+  if (p->nlin < MAX_LIN) p->lin[p->nlin++] = x;
 }
 
 static void note_lin(void *data, Op *op) {
@@ -244,7 +265,7 @@ static void note_acc(void *data, Op *op) {
   for (uint32_t i = 0; keep && i < op->nres; i++) {
     View w;
     if (place_view(p, ir_type(p->f, op->res[i]), NULL, &w))
-      place_set_lin(p, &w, false);
+      place_set_lin(p, &w, p->target->gpu.acc);
   }
 }
 
@@ -266,17 +287,19 @@ static void note_sharing(void *data, Op *op) {
 // Rows are shared by groups where all that they have in common is copied from
 // memory.
 static void plan_groups(Place *p, int64_t tile) {
-  Sharing s = {p, p->target->gpu.arch && p->lane >= 0 && tile % ROWS == 0 &&
-                      tile <= MAX_GROUPS * ROWS};
+  Sharing s = {p, p->target->gpu.arch && p->lane >= 0 && tile % p->rows == 0 &&
+                      tile <= MAX_GROUPS * p->rows};
   ir_walk(p->f->body, note_sharing, &s);
   if (!s.ok) return;
-  p->groups = (uint32_t)(tile / ROWS);
-  p->wide[p->lane][ROLE_ROW] = ROWS;
+  p->groups = (uint32_t)(tile / p->rows);
+  p->wide[p->lane][ROLE_ROW] = p->rows;
 }
 
 void place_plan(Place *p) {
   int64_t tile = 1;
   p->lane = -1;
+  p->rows = WARPS * p->target->gpu.rows;
+  p->cols = p->target->gpu.cols;
   p->groups = 1;
   for (uint32_t i = 0; i < p->f->grid.n; i++)
     if (p->f->grid.at[i].tile > 1) {

@@ -317,6 +317,7 @@ static int64_t gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane) {
   Shared s = {.cx = cx, .f = f, .lane = (uint32_t)lane,
               .ok = tg->gpu.arch && lane >= 0};
   if (s.ok) ir_walk(f->body, note_shared, &s);
+  if (tg->gpu.vendor == VENDOR_AMD) return 4 * tg->gpu.rows;
   return s.ok ? 128 : 64;
 }
 
@@ -371,8 +372,13 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
   Tiles s = {.f = f, .seen = {.arena = &cx->scratch}};
   ir_walk(f->body, measure_tiles, &s);
   int64_t sums = s.sums / 2, need;
-  bool streams = p.tile_q > GROUP_ROWS && stream_plan(&s, tg, opt, &p);
-  if (!streams && opt->spare_regs) p.tile_q = GROUP_ROWS;
+  // AMD: two workgroups share a CU; K and V wait in registers too.
+  bool amd = tg->gpu.vendor == VENDOR_AMD;
+  int64_t room = tg->gpu.smem / (amd ? 2 : 1);
+  if (amd) p.tile_k = tg->gpu.wave, s.row_bytes = 0;
+  bool streams =
+      !amd && p.tile_q > GROUP_ROWS && stream_plan(&s, tg, opt, &p);
+  if (!amd && !streams && opt->spare_regs) p.tile_q = GROUP_ROWS;
   // Scores, their 16-bit copy; a few values per element that is computed.
   int64_t least = opt->spare_regs ? KEY_STEP : 2 * KEY_STEP;
   while (!streams && p.tile_k > least &&
@@ -381,7 +387,7 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
     p.tile_k /= 2;
   for (;;) {
     need = p.tile_q * s.row_bytes + p.tile_k * s.key_bytes;
-    if (need + SPARE_SMEM + opt->spare_smem <= (int64_t)tg->gpu.smem) break;
+    if (need + (amd ? 0 : SPARE_SMEM + opt->spare_smem) <= room) break;
     if (p.tile_k > 16) p.tile_k /= 2;
     else if (p.tile_q > 16) p.tile_q /= 2;
     else break;

@@ -48,6 +48,9 @@ ptxas = [os.environ.get("ATTNC_PTXAS"), shutil.which("ptxas"),
          "/usr/local/cuda/bin/ptxas"]
 if any(p and os.access(p, os.X_OK) for p in ptxas):
     config.available_features.add("ptxas")
+for tool, feature in [("ld.lld-22", "ld.lld-22"), ("llvm-mca-22", "llvm-mca")]:
+    if shutil.which(tool):
+        config.available_features.add(feature)
 if config.sanitize:
     config.available_features.add("sanitize")
 # lit --param=full: what takes minutes.

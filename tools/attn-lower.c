@@ -1,9 +1,9 @@
 // Developer tool: lowers the programs of a .attn file and prints the module.
 //   attn-lower FILE [--fn NAME] [--dim D=64,T=f16,..] [--passes=a,b] [-I DIR]
 // Without --dim every dim stays a symbol. Exit code 1 if there were errors.
-//   attn-lower FILE.tir --emit=llvm|ptx|cubin|info
+//   attn-lower FILE.tir --emit=llvm|ptx|cubin|info, AMD: llvm|gcn-asm|hsaco|info
 // prints code for a module of a GPU; info: what a launch must know, and what
-// ptxas says.
+// ptxas or the linked object says.
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "passes/pass.h"
@@ -61,11 +61,25 @@ static void put_kernel(const CgKernelRecord *k, Buf *out) {
                k->spill_bytes, k->serialized ? ", products serialized" : "");
 }
 
+static bool amd_code(Ctx *cx, const char *emit, const Module *m, Buf *out) {
+  CgKernels all = {0};
+  Buf object = {.arena = &cx->session}, linked = {.arena = &cx->session};
+  bool info = !strcmp(emit, "info");
+  if (!strcmp(emit, "gcn-asm")) return cg_gpu(cx, m, "k", CG_ASM, out, NULL);
+  if (!cg_gpu(cx, m, "k", CG_OBJECT, &object, &all) ||
+      !cg_lld(cx, object.at, object.n, info ? &linked : out, &all))
+    return false;
+  for (uint32_t i = 0; info && i < all.n; i++) put_kernel(&all.at[i], out);
+  return true;
+}
+
 static bool code(Ctx *cx, const char *emit, const Module *m, Buf *out) {
   CgKernels all = {0};
   Buf ptx = {.arena = &cx->session}, log = {.arena = &cx->session};
   Buf cubin = {.arena = &cx->session};
   if (!strcmp(emit, "llvm")) return cg_gpu(cx, m, "k", CG_LLVM, out, NULL);
+  if (target_by_name(m->target)->gpu.vendor == VENDOR_AMD)
+    return amd_code(cx, emit, m, out);
   if (!strcmp(emit, "ptx")) return cg_gpu(cx, m, "k", CG_ASM, out, NULL);
   if (!cg_gpu(cx, m, "k", CG_ASM, &ptx, &all)) return false;
   bool info = !strcmp(emit, "info");

@@ -45,9 +45,12 @@ static void print_targets(void) {
            t[i].dpbf16 ? ", products of bf16 pairs" : "");
   t = target_gpus(&n);
   for (uint32_t i = 0; i < n; i++)
-    printf("%-28s NVIDIA, compute capability %u.%u%s\n", t[i].name,
-           t[i].gpu.cc / 10, t[i].gpu.cc % 10,
-           t[i].gpu.arch ? " only" : " and later");
+    if (t[i].gpu.vendor == VENDOR_AMD)
+      printf("%-28s AMD, waves of %u threads\n", t[i].name, t[i].gpu.wave);
+    else
+      printf("%-28s NVIDIA, compute capability %u.%u%s\n", t[i].name,
+             t[i].gpu.cc / 10, t[i].gpu.cc % 10,
+             t[i].gpu.arch ? " only" : " and later");
 }
 
 static int run(Cli *cli, int argc, char **argv) {

@@ -24,7 +24,7 @@ static const struct Stage {
   {"cubin", ST_CODE, DRV_CUBIN},
   {"container", ST_CODE, DRV_CONTAINER},
   {"amdgcn", ST_DEVICE, 0},
-  {"hsaco", ST_DEVICE, 0},
+  {"hsaco", ST_CODE, DRV_HSACO},
 };
 enum { NSTAGES = sizeof stages / sizeof *stages };
 
@@ -110,7 +110,7 @@ static bool emit_code(Session *s, Job *j) {
   Buf out = {.arena = &s->cx.session}, header = out;
   DrvStage what = (DrvStage)j->stage->which;
   bool bytes = what == DRV_OBJECT || what == DRV_CUBIN ||
-               what == DRV_CONTAINER;
+               what == DRV_HSACO || what == DRV_CONTAINER;
   bool binary = bytes && !s->cli->output;
   if (binary && isatty(STDOUT_FILENO)) {
     usage_error(s->cli, "an object does not go to a terminal; use -o");

@@ -348,6 +348,10 @@ static bool collect(Ctx *cx, Decl **progs, uint32_t n, const DrvOptions *opt,
   return true;
 }
 
+static const char *stage_name(DrvStage what) {
+  return what == DRV_PTX ? "ptx" : what == DRV_CUBIN ? "cubin" : "hsaco";
+}
+
 // PTX of every variant, one behind the other; machine code of the only one.
 static bool emit_device(Ctx *cx, const CgPrograms *all, DrvStage what,
                         const DrvOptions *opt, Buf *out) {
@@ -356,17 +360,21 @@ static bool emit_device(Ctx *cx, const CgPrograms *all, DrvStage what,
   for (uint32_t i = 0; i < all->n; i++)
     for (uint32_t k = 0; k < all->at[i].ndevices; k++, n++) {
       const CgDevice *d = &all->at[i].devices[k];
+      if ((what == DRV_HSACO) != (d->target >> 16 == 2)) {
+        n--;   // another maker's
+        continue;
+      }
       code = d->binary;
       if (what == DRV_PTX) buf_str(out, d->text.at);
     }
   if (!n)
-    diag_add(cx, DIAG_no_stage, NOWHERE, what == DRV_PTX ? "ptx" : "cubin",
+    diag_add(cx, DIAG_no_stage, NOWHERE, stage_name(what),
              opt->targets ? opt->targets : "cpu");
-  else if (what == DRV_CUBIN && n > 1)
+  else if (what != DRV_PTX && n > 1)
     diag_add(cx, DIAG_many_kernels, NOWHERE, n);
   else if (what == DRV_CUBIN && !code.n)
     diag_add(cx, DIAG_no_tool, NOWHERE, "ptxas", "--emit=cubin");
-  else if (what == DRV_CUBIN)
+  else if (what != DRV_PTX)
     buf_add(out, code.at, code.n);
   return cx->nerrors == 0;
 }
@@ -388,7 +396,7 @@ bool drv_compile(Ctx *cx, Decl **progs, uint32_t n, DrvStage what,
                                  [DRV_OBJECT] = CG_OBJECT};
   CgPrograms all = {0};
   if (!collect(cx, progs, n, opt, &all)) return false;
-  if (what == DRV_PTX || what == DRV_CUBIN)
+  if (what == DRV_PTX || what == DRV_CUBIN || what == DRV_HSACO)
     return emit_device(cx, &all, what, opt, out);
   if (what == DRV_CONTAINER) return emit_container(cx, &all, opt, out);
   if (header && !cg_header(cx, all.at, all.n, opt->prefix, header))

@@ -113,15 +113,38 @@ static bool same_blocks(Ctx *cx, const CgProgram *p, const Module *m,
   return true;
 }
 
+static bool is_amd(const Built *b) {
+  return b->recipe.target->gpu.vendor == VENDOR_AMD;
+}
+
+// What needs no local memory says so.
+static void note_local(const Built *b, CgPhase *phases) {
+  for (uint32_t i = 0; i < b->kernels.n; i++)
+    if (!b->kernels.at[i].spill_bytes)
+      phases[i].flags &= ~(uint32_t)ATTN_GPU_LOCAL;
+}
+
+static bool link_code(Ctx *cx, const Buf *object, Built *b, CgPhase *phases,
+                      CgDevice *d) {
+  Buf out = {.arena = &cx->session};
+  if (!cg_lld(cx, object->at, object->n, &out, &b->kernels)) return false;
+  d->target = ATTN_TARGET_GFX(b->recipe.target->gpu.cc);
+  d->binary = (CgBytes){out.at, out.n};
+  d->text = (CgBytes){0};
+  note_local(b, phases);
+  return true;
+}
+
 bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
   const Recipe *r = &b->recipe;
   const Target *t = r->target;
-  Buf ptx = {.arena = &cx->session};
+  Buf code = {.arena = &cx->session};
+  CgEmit what = is_amd(b) ? CG_OBJECT : CG_ASM;
   Module *m = drv_lower_mach(cx, r->prog, r->binds, r->n, t, &r->opt, p->name);
   b->mod = m;
   b->log = (Buf){.arena = &cx->session};
   b->kernels = (CgKernels){0};
-  if (!m || !cg_gpu(cx, m, r->opt.prefix, CG_ASM, &ptx, &b->kernels) ||
+  if (!m || !cg_gpu(cx, m, r->opt.prefix, what, &code, &b->kernels) ||
       !same_blocks(cx, p, m, &b->kernels) || !fits(cx, p, t, &b->kernels))
     return false;
   CgPhase *phases = NEWN(&cx->session, CgPhase, b->kernels.n + 1);
@@ -129,8 +152,9 @@ bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
     phases[i] = phase(cx, m, &b->kernels.at[i]);
   *out = (CgDevice){.target = ATTN_TARGET_SM(t->gpu.cc, t->gpu.arch),
                     .when = r->when, .dims = &m->dims, .phases = phases,
-                    .workspace = workspace(cx, m), .nphases = b->kernels.n,
-                    .text = text_of(&ptx)};
+                    .workspace = workspace(cx, m), .nphases = b->kernels.n};
+  if (is_amd(b)) return link_code(cx, &code, b, phases, out);
+  out->text = text_of(&code);
   return true;
 }
 
@@ -170,6 +194,8 @@ static void *work(void *data) {
     if (i >= w->crew->n) return NULL;
     Assembly *t = &w->crew->tasks[i];
     t->cubin.arena = t->log.arena = &w->cx.session;
+    t->ok = t->target->gpu.vendor == VENDOR_AMD;   // is linked already
+    if (t->ok) continue;
     t->ok = cg_ptxas(&w->cx, t->target, t->ptx.at, t->ptx.n - 1, &t->cubin,
                      t->kernels, &t->log);
   }
@@ -210,11 +236,8 @@ static bool take(Ctx *cx, const DrvOptions *opt, Assembly *t, CgDevice *d,
   if (t->log.n) buf_add(&b->log, t->log.at, t->log.n);
   buf_char(&b->log, 0);
   remark(cx, b);
-  CgPhase *phases = (CgPhase *)d->phases;  // made by drv_add_device
   // What ptxas could keep in registers the driver's compiler can too.
-  for (uint32_t i = 0; i < d->nphases; i++)
-    if (!b->kernels.at[i].spill_bytes)
-      phases[i].flags &= ~(uint32_t)ATTN_GPU_LOCAL;
+  note_local(b, (CgPhase *)d->phases);  // made by drv_device_text
   return true;
 }
 
@@ -249,7 +272,8 @@ static bool assemble(Ctx *cx, const DrvOptions *opt, CgDevice *dev,
   run(cx, threads, &crew, w);
   bool ok = true;
   for (uint32_t i = 0; i < n && ok; i++)
-    ok = take(cx, opt, &tasks_of[i], &dev[i], &built[i]);
+    ok = is_amd(&built[i]) ||
+         take(cx, opt, &tasks_of[i], &dev[i], &built[i]);
   for (uint32_t i = 0; i < threads; i++) ctx_drop(&w[i].cx);
   return ok;
 }
@@ -298,7 +322,9 @@ bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
 static uint32_t residency(const Target *t, const CgKernelRecord *k) {
   enum { THREADS = 2048, CTAS = 32, OWN = 1024, GRAIN = 8 };
   uint32_t n = THREADS / k->threads, regs = (k->registers + GRAIN - 1) / GRAIN;
-  uint32_t by_smem = (t->gpu.smem + OWN) / (k->shared_bytes + OWN);
+  uint32_t own = t->gpu.vendor == VENDOR_NVIDIA ? OWN : 0;
+  uint32_t by_smem = k->shared_bytes
+                         ? (t->gpu.smem + own) / (k->shared_bytes + own) : n;
   uint32_t by_regs = regs ? t->gpu.regs / (regs * GRAIN * k->threads) : n;
   n = n < by_smem ? n : by_smem;
   n = n < by_regs ? n : by_regs;

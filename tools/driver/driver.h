@@ -167,7 +167,7 @@ bool drv_emit_ir(Ctx *cx, Decl **progs, uint32_t n, Level to,
                  const DrvOptions *opt, Buf *out);
 
 typedef enum DrvStage {
-  DRV_LLVM, DRV_ASM, DRV_OBJECT, DRV_HEADER, DRV_PTX, DRV_CUBIN, DRV_CONTAINER,
+  DRV_LLVM, DRV_ASM, DRV_OBJECT, DRV_HEADER, DRV_PTX, DRV_CUBIN, DRV_HSACO, DRV_CONTAINER,
 } DrvStage;
 // Code of all programs for all targets and specializations. `header` may be
 // NULL; `out` is not touched for DRV_HEADER.

@@ -1,0 +1,360 @@
+// Tensors in device memory, on AMD: gload and gstore whose indices are scalars,
+// and at most one coordinate of rows and one of columns. Their addresses are 32
+// bits from a base that is the same for all threads. On CDNA accesses are those
+// of buffers, which read 0 and write nothing out of range: no branch, no
+// comparison of rows. All else is done as on every GPU (gpumem.c).
+#include "codegen/amd.h"
+
+enum {
+  MOST = 0x70000000,            // bytes that offsets reach
+  SPARE = 1 << 12,              // coordinates that a tile is beyond an extent
+  OUTSIDE = -0x7fffffff - 1,    // an offset that is out of range
+  RAW = 0x27000,                // of a descriptor: 32-bit data, no format
+};
+
+// The index along an axis of the tensor: uniform plus the coordinate of a slice.
+typedef struct Index {
+  int pos;                      // axis of the tensor, -1: none
+  V uniform;                    // i32 or NULL
+  const FragMap *map;
+} Index;
+
+typedef struct Access {
+  const Op *op;
+  uint32_t lo, rank;            // indices are operands lo ..
+  const Type *tensor, *value;
+  FragMap map;                  // of the value
+  Index at[2];                  // along rows and columns of the value
+  uint32_t k, step;             // elements of an access, registers apart
+  V base;                       // pointer to global memory, or a descriptor
+  V shift, size[2];             // i32: uniform bytes; bytes of a step along axes
+  V bytes;                      // i32: of what is in range
+  V thread;                     // i32: bytes of this thread
+} Access;
+
+// ---------------------------------------------------------------- form
+static bool split(Nv *n, Value v, V *uniform) {
+  const Op *op = ir_def(n->f, v);
+  if (!op) return false;
+  if (op->code == OP_COORD) return true;
+  if (op->code != OP_ADD && op->code != OP_SUB) return false;
+  for (uint32_t i = 0; i < 2; i++) {
+    const Op *s = ir_def(n->f, op->args[1 - i]);
+    if (!s || s->code != OP_SPLAT || (op->code == OP_SUB && i)) continue;
+    if (!split(n, op->args[i], uniform)) return false;
+    V x = n->g->val[s->args[0]];
+    if (!x) return true;        // not printed yet: only the form is asked for
+    if (op->code == OP_SUB) x = LLVMBuildNeg(n->g->b, x, "");
+    *uniform = nv_add(n, *uniform, x);
+    return true;
+  }
+  return false;
+}
+
+static int64_t extent(const Nv *n, const Access *a, int pos) {
+  int64_t e = 0;
+  dim_is_const(&n->f->mod->dims, a->tensor->size[pos], &e);
+  return e;
+}
+
+static void choose_run(Nv *n, Access *a) {
+  uint32_t size = (uint32_t)dtype_size(a->value->dtype);
+  int pos = a->at[1].pos;
+  a->k = a->step = 1;
+  if (pos < 0 || pos != (int)a->rank - 1 || size < 2) return;
+  const Op *op = ir_def(n->f, a->op->args[a->lo + pos]);
+  if (!op || op->code != OP_COORD) return;
+  a->k = nv_run(&a->map, AXIS_COL, &a->step);
+  int64_t e = extent(n, a, pos);
+  while (a->k > 1 && (a->k * size > 16 || !e || e % a->k)) a->k /= 2;
+}
+
+// False: the access has another form.
+static bool form(Nv *n, const Op *op, Access *a) {
+  bool load = op->code == OP_GLOAD;
+  *a = (Access){.op = op, .lo = load ? 1 : 2, .at = {{.pos = -1}, {.pos = -1}}};
+  a->tensor = nv_arg_type(n, op, 0);
+  a->value = load ? nv_res_type(n, op) : nv_arg_type(n, op, 1);
+  a->rank = a->tensor->n;
+  if (a->value->kind != TK_FRAG || frag_map(a->value, n->grp.threads, &a->map))
+    return false;
+  for (uint32_t i = 0; i < a->rank; i++) {
+    Value v = op->args[a->lo + i];
+    const Type *t = ir_type(n->f, v);
+    if (t->kind != TK_FRAG) continue;
+    Index *x = &a->at[t->slice == SLICE_COL];
+    if (t->slice == SLICE_NONE || x->pos >= 0 || !split(n, v, &x->uniform))
+      return false;
+    x->pos = (int)i;
+  }
+  choose_run(n, a);
+  return a->at[0].pos >= 0 || a->at[1].pos >= 0;
+}
+
+// ---------------------------------------------------------------- conditions
+static V field(Nv *n, const Access *a, uint32_t i) {
+  return nv_param(n, n->tensor_at[a->op->args[0]] + 8 * (uint64_t)i,
+                  LLVMInt64TypeInContext(n->g->lc));
+}
+static V shape(Nv *n, const Access *a, int i) {
+  return field(n, a, 1 + (uint32_t)i);
+}
+static V stride(Nv *n, const Access *a, int i) {
+  return nv_mul(n, field(n, a, 1 + a->rank + (uint32_t)i),
+                dtype_size(a->tensor->dtype));
+}
+
+// The axis whose extent bounds offsets: rows, where there are any.
+static uint32_t outer(const Access *a) { return a->at[0].pos < 0; }
+
+// Offsets fit, rows do not overlap, columns are dense where it matters.
+static V allowed(Nv *n, const Access *a) {
+  Cg *g = n->g;
+  int o = a->at[outer(a)].pos, c = a->at[1].pos;
+  V so = stride(n, a, o), reach = nv_add(n, shape(n, a, o), nv_i64(n, SPARE));
+  V all = e_icmp(g, LLVMIntSLT, LLVMBuildMul(g->b, reach, so, ""),
+                 nv_i64(n, MOST));
+  all = e_and(g, all, e_icmp(g, LLVMIntSGT, so, nv_i64(n, 0)));
+  if (outer(a) == 0 && c >= 0) {
+    V row = LLVMBuildMul(g->b, shape(n, a, c), stride(n, a, c), "");
+    all = e_and(g, all, e_icmp(g, LLVMIntSGE, so, row));
+    all = e_and(g, all, e_icmp(g, LLVMIntSGE, stride(n, a, c), nv_i64(n, 0)));
+  }
+  if (a->k > 1)
+    all = e_and(g, all, e_icmp(g, LLVMIntEQ, stride(n, a, c),
+                               nv_i64(n, dtype_size(a->tensor->dtype))));
+  return all;
+}
+
+typedef struct Dense {
+  Nv *n;
+  V all;
+} Dense;
+
+static void note_access(void *data, Op *op) {
+  Dense *d = data;
+  Access a;
+  if (op->code != OP_GLOAD && op->code != OP_GSTORE) return;
+  if (!form(d->n, op, &a)) return;
+  V ok = allowed(d->n, &a);
+  d->all = d->all ? e_and(d->n->g, d->all, ok) : ok;
+}
+
+V amd_dense(Nv *n) {
+  Dense d = {.n = n};
+  ir_walk(n->f->body, note_access, &d);
+  return d.all;
+}
+
+// ---------------------------------------------------------------- addresses
+static V narrow(Nv *n, V x) {
+  return LLVMBuildIntCast2(n->g->b, x, nv_i32t(n), 1, "");
+}
+
+static bool buffers(const Nv *n) { return n->gpu.wave == 64; }
+
+static void make_base(Nv *n, Access *a, V at) {
+  Cg *g = n->g;
+  if (!buffers(n)) {
+    // Something to read where nothing is in range.
+    V none = e_icmp(g, LLVMIntEQ, a->bytes, nv_i32(n, 0));
+    V block = LLVMBuildPtrToInt(g->b, n->block, cg_of(at), "");
+    a->base = nv_global(n, e_sel(g, none, block, at));
+    return;
+  }
+  LLVMTypeRef p8 = LLVMPointerTypeInContext(g->lc, 8);
+  LLVMTypeRef over[2] = {p8, LLVMPointerTypeInContext(g->lc, 1)};
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
+  V x[4] = {nv_global(n, at),
+            LLVMConstInt(LLVMInt16TypeInContext(g->lc), 0, 0),
+            LLVMBuildZExt(g->b, a->bytes, i64, ""), nv_i32(n, RAW)};
+  static const char name[] = "llvm.amdgcn.make.buffer.rsrc";
+  unsigned id = LLVMLookupIntrinsicID(name, sizeof name - 1);
+  V f = LLVMGetIntrinsicDeclaration(g->mod, id, over, 2);
+  LLVMTypeRef t = LLVMIntrinsicGetType(g->lc, id, over, 2);
+  a->base = LLVMBuildCall2(g->b, t, f, x, 4, "");
+}
+
+static void prepare(Nv *n, Access *a) {
+  Cg *g = n->g;
+  V at = field(n, a, 0), ok = NULL;
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
+  for (int i = 0; i < (int)a->rank; i++) {
+    if (i == a->at[0].pos || i == a->at[1].pos) continue;
+    V x = n->g->val[a->op->args[a->lo + (uint32_t)i]];
+    V wide = LLVMBuildSExt(g->b, x, i64, "");
+    at = e_iadd(g, at, LLVMBuildMul(g->b, wide, stride(n, a, i), ""));
+    V in = e_icmp(g, LLVMIntULT, x, narrow(n, shape(n, a, i)));
+    ok = ok ? e_and(g, ok, in) : in;
+  }
+  for (uint32_t i = 0; i < 2; i++) {
+    if (a->at[i].pos < 0) continue;
+    a->size[i] = narrow(n, stride(n, a, a->at[i].pos));
+    V x = nv_coord(n, &a->map, i ? AXIS_COL : AXIS_ROW, 0);
+    a->thread = nv_add(n, a->thread, LLVMBuildMul(g->b, x, a->size[i], ""));
+    if (!a->at[i].uniform) continue;
+    a->shift = nv_add(n, a->shift,
+                      LLVMBuildMul(g->b, a->at[i].uniform, a->size[i], ""));
+  }
+  uint32_t o = outer(a);
+  a->bytes = LLVMBuildMul(g->b, narrow(n, shape(n, a, a->at[o].pos)),
+                          a->size[o], "");
+  if (ok) a->bytes = e_sel(g, ok, a->bytes, nv_i32(n, 0));
+  make_base(n, a, at);
+}
+
+// Columns that may be beyond their extent: whether those of a register are not.
+static V columns_in(Nv *n, const Access *a, const uint32_t at[2], uint32_t reg) {
+  const Index *c = &a->at[1];
+  const Type *t = a->value;
+  if (c->pos < 0 || outer(a)) return NULL;
+  int64_t wide = t->ext[t->slice ? 0 : 1], known = extent(n, a, c->pos);
+  if (!c->uniform && known >= wide) return NULL;
+  (void)at;
+  V x = nv_add(n, nv_coord(n, &a->map, AXIS_COL, reg), c->uniform);
+  return e_icmp(n->g, LLVMIntULT, x, narrow(n, shape(n, a, c->pos)));
+}
+
+// Offset of a register; OUTSIDE where it is not in range or not `ok`.
+static V offset(Nv *n, const Access *a, uint32_t reg, V ok) {
+  Cg *g = n->g;
+  uint32_t at[2];
+  frag_at(&a->map, reg, 0, at);
+  V shift = a->shift;
+  for (uint32_t i = 0; i < 2; i++)
+    if (a->at[i].pos >= 0 && at[i])
+      shift = nv_add(n, shift, nv_mul(n, a->size[i], at[i]));
+  V x = nv_add(n, a->thread, shift), in = columns_in(n, a, at, reg);
+  if (in) ok = ok ? e_and(g, ok, in) : in;
+  if (!buffers(n)) {
+    V low = e_icmp(g, LLVMIntULT, x, a->bytes);
+    ok = ok ? e_and(g, ok, low) : low;
+  }
+  return ok ? e_sel(g, ok, x, nv_i32(n, OUTSIDE)) : x;
+}
+
+// ---------------------------------------------------------------- accesses
+static LLVMTypeRef bits(Nv *n, uint32_t bytes) {
+  LLVMTypeRef i32 = nv_i32t(n);
+  if (bytes > 4) return LLVMVectorType(i32, bytes / 4);
+  return LLVMIntTypeInContext(n->g->lc, 8 * bytes);
+}
+
+static V address(Nv *n, const Access *a, V off, V *in) {
+  Cg *g = n->g;
+  *in = e_icmp(g, LLVMIntNE, off, nv_i32(n, OUTSIDE));
+  V x = e_sel(g, *in, off, nv_i32(n, 0));
+  x = LLVMBuildZExt(g->b, x, LLVMInt64TypeInContext(g->lc), "");
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(g->lc);
+  return LLVMBuildInBoundsGEP2(g->b, i8, a->base, &x, 1, "");
+}
+
+static V load(Nv *n, const Access *a, V off, uint32_t bytes) {
+  Cg *g = n->g;
+  V in, zero = nv_i32(n, 0), x[4] = {a->base, off, zero, zero};
+  LLVMTypeRef t = bits(n, bytes);
+  if (buffers(n))
+    return nv_call_over(n, "llvm.amdgcn.raw.ptr.buffer.load", t, x, 4);
+  V v = LLVMBuildLoad2(g->b, t, address(n, a, off, &in), "");
+  LLVMSetAlignment(v, (unsigned)dtype_size(a->tensor->dtype));
+  return e_sel(g, in, v, LLVMConstNull(t));
+}
+
+static void store(Nv *n, const Access *a, V off, V v) {
+  V in, zero = nv_i32(n, 0), x[5] = {v, a->base, off, zero, zero};
+  if (buffers(n)) {
+    nv_call_over(n, "llvm.amdgcn.raw.ptr.buffer.store", cg_of(v), x, 5);
+    return;
+  }
+  V p = address(n, a, off, &in);
+  LLVMBasicBlockRef end = nv_if(n, in);
+  V st = LLVMBuildStore(n->g->b, v, p);
+  LLVMSetAlignment(st, (unsigned)dtype_size(a->tensor->dtype));
+  nv_end(n, end);
+}
+
+// The elements of k registers as one value and back; a bool is a byte.
+static V pack(Nv *n, const Frag *x, uint32_t reg, const Access *a) {
+  Cg *g = n->g;
+  uint32_t size = (uint32_t)dtype_size(x->dtype);
+  LLVMTypeRef e = LLVMIntTypeInContext(g->lc, 8 * size);
+  V v = LLVMGetPoison(LLVMVectorType(e, a->k));
+  for (uint32_t j = 0; j < a->k; j++) {
+    V y = nv_elem(n, x, reg + j * a->step);
+    y = x->dtype == DT_BOOL ? LLVMBuildZExt(g->b, y, e, "")
+                            : LLVMBuildBitCast(g->b, y, e, "");
+    if (a->k == 1) return LLVMBuildBitCast(g->b, y, bits(n, size), "");
+    v = LLVMBuildInsertElement(g->b, v, y, nv_i32(n, j), "");
+  }
+  return LLVMBuildBitCast(g->b, v, bits(n, a->k * size), "");
+}
+
+static void unpack(Nv *n, V v, DType t, const Access *a, V *e) {
+  Cg *g = n->g;
+  LLVMTypeRef i = LLVMIntTypeInContext(g->lc, 8 * (uint32_t)dtype_size(t));
+  if (a->k > 1 || dtype_size(t) == 8)
+    v = LLVMBuildBitCast(g->b, v, a->k > 1 ? LLVMVectorType(i, a->k) : i, "");
+  for (uint32_t j = 0; j < a->k; j++) {
+    V x = a->k > 1 ? LLVMBuildExtractElement(g->b, v, nv_i32(n, j), "") : v;
+    e[j * a->step] = t == DT_BOOL ? e_icmp(g, LLVMIntNE, x, e_i(g, x, 0))
+                                  : LLVMBuildBitCast(g->b, x, cg_scalar(g, t), "");
+  }
+}
+
+// ---------------------------------------------------------------- ops
+// Any form: indices are hidden from LLVM, which would hoist the address of every
+// element out of loops.
+static void generally(Nv *n, const Op *op, uint32_t lo, NvEmit *emit) {
+  Frag *saved = NEWN(&n->g->cx->scratch, Frag, op->nargs + 1);
+  for (uint32_t i = lo; i < op->nargs; i++) {
+    Frag *x = nv_frag(n, op->args[i]);
+    saved[i] = *x;
+    if (nv_arg_type(n, op, i)->dtype != DT_I32 ||
+        nv_arg_type(n, op, i)->kind != TK_FRAG)
+      continue;
+    x->w = NEWN(&n->g->cx->scratch, V, x->n + 1);
+    for (uint32_t k = 0; k < x->n; k++)
+      x->w[k] = nv_asm(n, nv_i32t(n), "", "=v,0", &saved[i].w[k], 1);
+  }
+  emit(n, op);
+  for (uint32_t i = op->nargs; i-- > lo;) *nv_frag(n, op->args[i]) = saved[i];
+}
+
+void amd_gload(Nv *n, const Op *op) {
+  Access a;
+  if (!n->dense || !form(n, op, &a)) {
+    generally(n, op, 1, nv_gload);
+    return;
+  }
+  prepare(n, &a);
+  Frag r = nv_new(n, a.value);
+  V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
+  uint32_t bytes = a.k * (uint32_t)dtype_size(r.dtype);
+  for (uint32_t i = 0; i < r.map.regs; i++)
+    if (i / a.step % a.k == 0)
+      unpack(n, load(n, &a, offset(n, &a, i, NULL), bytes), r.dtype, &a, e + i);
+  nv_pack(n, &r, e);
+  nv_define(n, op->res[0], r);
+}
+
+void amd_gstore(Nv *n, const Op *op) {
+  Access a;
+  bool masked = ir_attr_i(op, AT_MASKED, 0);
+  if (!n->dense || !form(n, op, &a)) {
+    generally(n, op, 2, nv_gstore);
+    return;
+  }
+  if (masked) a.k = a.step = 1;
+  prepare(n, &a);
+  const Frag *x = nv_frag(n, op->args[1]);
+  V mine = nv_owner(n, &x->map);
+  for (uint32_t i = 0; i < x->map.regs; i++) {
+    if (i / a.step % a.k) continue;
+    V ok = mine;
+    if (masked) {
+      V m = nv_elem(n, nv_frag(n, op->args[op->nargs - 1]), i);
+      ok = ok ? e_and(n->g, ok, m) : m;
+    }
+    store(n, &a, offset(n, &a, i, ok), pack(n, x, i, &a));
+  }
+}

@@ -1,0 +1,261 @@
+// Products on AMD's matrix units: MFMA 32 x 32 of CDNA, WMMA 16 x 16 of RDNA. The
+// instruction gets b {n, k} as its A and a {m, k} as its B and gives the sums
+// transposed: a row m, a query, is one lane's. So the sums' 16-bit form is an
+// operand of the next product as it is. Products do not care for the order of
+// k as long as both operands have the same; it is that of a's fragment:
+// runs of `run` elements in a lane, one for each of the lanes of a row.
+#include "codegen/amd.h"
+
+typedef struct Shape {
+  uint32_t k;            // elements of k that a lane has of an operand
+  const char *f16, *bf16;
+  bool bfloat, flags;    // the bf16 operand is of bfloat; takes cbsz abid blgp
+} Shape;
+
+static const struct {
+  uint32_t cc;
+  Shape shape;
+} shapes[] = {
+    {0x90a, {4, "llvm.amdgcn.mfma.f32.32x32x8f16",
+             "llvm.amdgcn.mfma.f32.32x32x8bf16.1k", false, true}},
+    {0x942, {4, "llvm.amdgcn.mfma.f32.32x32x8f16",
+             "llvm.amdgcn.mfma.f32.32x32x8bf16.1k", false, true}},
+    {0x950, {8, "llvm.amdgcn.mfma.f32.32x32x16.f16",
+             "llvm.amdgcn.mfma.f32.32x32x16.bf16", true, true}},
+    {0x1100, {16, "llvm.amdgcn.wmma.f32.16x16x16.f16",
+              "llvm.amdgcn.wmma.f32.16x16x16.bf16", false, false}},
+    {0x1201, {8, "llvm.amdgcn.wmma.f32.16x16x16.f16",
+              "llvm.amdgcn.wmma.f32.16x16x16.bf16", false, false}},
+};
+
+// This lane's first run of a shared operand.
+typedef struct Lane {
+  LdsPlace at;
+  bool trans;            // the tile is {k, row}
+} Lane;
+
+typedef struct Mma {
+  Nv *n;
+  const Product *p;
+  const Shape *shape;
+  uint32_t rows;         // of an instruction, and columns
+  uint32_t run, lanes;   // elements of a run; lanes that share a row
+  uint32_t span;         // elements of k of a step: of one instruction or more
+  V group;               // of this lane: which run of a row
+  Lane a, b;
+} Mma;
+
+static const Shape *shape_of(Nv *n) {
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    if (shapes[i].cc == n->gpu.cc) return &shapes[i].shape;
+  return NULL;
+}
+
+// ---------------------------------------------------------------- operands
+static V pointer(Mma *m, const Lane *l, uint32_t row, uint32_t k) {
+  return l->trans ? amd_at(m->n, &l->at, k, row) : amd_at(m->n, &l->at, row, k);
+}
+
+// Words at p.
+static void load_words(Mma *m, V p, uint32_t count, V *out) {
+  Nv *n = m->n;
+  LLVMTypeRef i32 = nv_i32t(n), t = count > 1 ? LLVMVectorType(i32, count) : i32;
+  V v = LLVMBuildLoad2(n->g->b, t, p, "");
+  LLVMSetAlignment(v, 4 * count);
+  for (uint32_t i = 0; i < count; i++)
+    out[i] = count > 1 ? LLVMBuildExtractElement(n->g->b, v, nv_i32(n, i), "") : v;
+}
+
+// Four elements of a row of this lane, from a tile stored {k, row} by rows: the
+// lanes of a group of 16 address 4 rows of 16 elements and get a column each.
+static void load_turning(Mma *m, V p, V *out) {
+  Nv *n = m->n;
+  Cg *g = n->g;
+  LLVMTypeRef v4 = LLVMVectorType(LLVMInt16TypeInContext(g->lc), 4);
+  V v = nv_call_over(n, "llvm.amdgcn.ds.read.tr16.b64", v4, &p, 1);
+  v = LLVMBuildBitCast(g->b, v, LLVMVectorType(nv_i32t(n), 2), "");
+  for (uint32_t i = 0; i < 2; i++)
+    out[i] = LLVMBuildExtractElement(g->b, v, nv_i32(n, i), "");
+}
+
+// LDS is read transposed by instructions for it.
+static bool turns(const Nv *n, const Type *t, bool trans) {
+  return trans && n->gpu.cc == 0x950 && !smem_turned(t->layout);
+}
+
+// row: this lane's, of rows that an instruction has.
+static Lane lane_of(Mma *m, Tile s, const Type *t, bool trans, V row) {
+  Nv *n = m->n;
+  Cg *g = n->g;
+  V k = nv_mul(n, m->group, m->run);
+  if (turns(n, t, trans)) {
+    V in = e_and(g, n->grp.lane, nv_i32(n, 15));
+    k = nv_add(n, k, e_shr(g, in, 2));
+    row = nv_add(n, e_isub(g, row, in), e_shl(g, e_and(g, in, nv_i32(n, 3)), 2));
+  }
+  return (Lane){amd_place(n, s, t, trans ? k : row, trans ? row : k), trans};
+}
+
+// Two elements as a word, from anywhere.
+static V load_pair(Mma *m, const Lane *l, uint32_t row, uint32_t k) {
+  Cg *g = m->n->g;
+  V w = NULL;
+  for (uint32_t i = 0; i < 2; i++) {
+    V x = LLVMBuildLoad2(g->b, LLVMInt16TypeInContext(g->lc),
+                         pointer(m, l, row, k + i), "");
+    x = LLVMBuildZExt(g->b, x, nv_i32t(m->n), "");
+    w = w ? e_or(g, w, e_shl(g, x, 16)) : x;
+  }
+  return w;
+}
+
+// The run of rows row .. at k ..: of all lanes.
+static void load_run(Mma *m, const Lane *l, uint32_t row, uint32_t k, V *out) {
+  bool turned = smem_turned(l->at.t->layout);
+  uint32_t piece = l->trans ? 4 : m->run < 8 ? m->run : 8;
+  for (uint32_t i = 0; i < m->run; i += piece) {
+    V *to = out + i / 2;
+    if (turns(m->n, l->at.t, l->trans)) {
+      load_turning(m, pointer(m, l, row, k + i), to);
+    } else if (!l->trans || turned) {
+      load_words(m, pointer(m, l, row, k + i), piece / 2, to);
+    } else {
+      to[0] = load_pair(m, l, row, k + i);
+      to[1] = load_pair(m, l, row, k + i + 2);
+    }
+  }
+}
+
+// All runs of a step.
+static void load_step(Mma *m, const Lane *l, uint32_t row, uint32_t step,
+                      V *out) {
+  uint32_t runs = m->span / m->run;
+  for (uint32_t i = 0; i < runs; i++)
+    load_run(m, l, row, (step * runs + i) * m->run * m->lanes,
+             out + i * m->run / 2);
+}
+
+// gfx11: sums hold every other k of a row, the other half of the wave the rest;
+// operands want all of them, in both halves.
+static void exchange_halves(Mma *m, const V *own, V *out) {
+  Nv *n = m->n;
+  Cg *g = n->g;
+  V odd = e_icmp(g, LLVMIntNE, e_and(g, n->grp.lane, nv_i32(n, 16)),
+                 nv_i32(n, 0));
+  V lo = e_sel(g, odd, nv_i32(n, 0x05040100), nv_i32(n, 0x01000504));
+  V hi = e_sel(g, odd, nv_i32(n, 0x07060302), nv_i32(n, 0x03020706));
+  for (uint32_t i = 0; i < 4; i++) {
+    V other = n->vendor->exchange(n, own[i], 16);
+    V a[3] = {own[i], other, lo}, b[3] = {own[i], other, hi};
+    out[2 * i] = nv_call(n, "llvm.amdgcn.perm", a, 3);
+    out[2 * i + 1] = nv_call(n, "llvm.amdgcn.perm", b, 3);
+  }
+}
+
+// a's words of row block i, a step.
+static void left(Mma *m, uint32_t i, uint32_t step, V *out) {
+  const Product *p = m->p;
+  uint32_t words = m->span / 2;
+  if (p->areg && p->at->layout == LY_WMMA11) {
+    exchange_halves(m, p->areg->w + (i * (p->k / 16) + step) * 4, out);
+    return;
+  }
+  if (p->areg) {
+    uint32_t steps = p->k / (m->span * m->lanes);
+    memcpy(out, p->areg->w + (i * steps + step) * words, words * sizeof *out);
+    return;
+  }
+  // Row blocks are as far apart as all warps are high.
+  load_step(m, &m->a, i * p->rows, step, out);
+}
+
+// ---------------------------------------------------------------- product
+static V operand(Mma *m, const V *words) {
+  Nv *n = m->n;
+  Cg *g = n->g;
+  uint32_t count = m->shape->k / 2;
+  bool f16 = m->p->at->dtype == DT_F16;
+  LLVMTypeRef e = f16 ? LLVMHalfTypeInContext(g->lc)
+                  : m->shape->bfloat ? LLVMBFloatTypeInContext(g->lc)
+                                     : LLVMInt16TypeInContext(g->lc);
+  V v = LLVMGetPoison(LLVMVectorType(nv_i32t(n), count));
+  for (uint32_t i = 0; i < count; i++)
+    v = LLVMBuildInsertElement(g->b, v, words[i], nv_i32(n, i), "");
+  return LLVMBuildBitCast(g->b, v, LLVMVectorType(e, 2 * count), "");
+}
+
+static V multiply(Mma *m, V a, V b, V c) {
+  Nv *n = m->n;
+  bool f16 = m->p->at->dtype == DT_F16;
+  V x[6] = {a, b, c, nv_i32(n, 0), nv_i32(n, 0), nv_i32(n, 0)};
+  const char *name = f16 ? m->shape->f16 : m->shape->bf16;
+  if (m->shape->flags) return nv_call(n, name, x, 6);
+  LLVMTypeRef over[2] = {cg_of(c), cg_of(a)};
+  unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+  V f = LLVMGetIntrinsicDeclaration(n->g->mod, id, over, 2);
+  LLVMTypeRef t = LLVMIntrinsicGetType(n->g->lc, id, over, 2);
+  return LLVMBuildCall2(n->g->b, t, f, x, 3, "");
+}
+
+static V gather(Nv *n, const V *w, uint32_t count) {
+  LLVMTypeRef f32 = LLVMFloatTypeInContext(n->g->lc);
+  V v = LLVMGetPoison(LLVMVectorType(f32, count));
+  for (uint32_t i = 0; i < count; i++)
+    v = LLVMBuildInsertElement(n->g->b, v, w[i], nv_i32(n, i), "");
+  return v;
+}
+
+static void step_of(Mma *m, uint32_t s, V *sums, uint32_t rblocks,
+                    uint32_t cblocks) {
+  uint32_t words = m->span / 2, one = m->shape->k / 2;
+  V *a = NEWN(&m->n->g->cx->scratch, V, rblocks * words), b[8];
+  for (uint32_t i = 0; i < rblocks; i++) left(m, i, s, a + i * words);
+  for (uint32_t j = 0; j < cblocks; j++) {
+    load_step(m, &m->b, j * m->rows, s, b);
+    for (uint32_t i = 0; i < rblocks; i++)
+      for (uint32_t k = 0; k < words; k += one)
+        sums[i * cblocks + j] =
+            multiply(m, operand(m, b + k), operand(m, a + i * words + k),
+                     sums[i * cblocks + j]);
+  }
+}
+
+// Elements of a run, and whether both lanes of a row hold all of k.
+static uint32_t run_of(const Product *p, uint32_t cc, bool *copies) {
+  LayoutId l = p->areg ? p->at->layout : cc == 0x1100 ? LY_WMMAK : LY_MFMAK;
+  *copies = l == LY_WMMAK || l == LY_WMMA11;
+  return *copies ? 16 : l == LY_MFMA32 ? 4 : 8;
+}
+
+bool amd_mma(Nv *n, const Product *p, Frag *r) {
+  const Shape *shape = shape_of(n);
+  DType t = p->at->dtype;
+  if ((t != DT_BF16 && t != DT_F16) || !shape) return false;
+  bool copies;
+  Mma m = {.n = n, .p = p, .shape = shape, .rows = n->gpu.rows};
+  m.run = run_of(p, n->gpu.cc, &copies);
+  m.lanes = copies ? 1 : n->gpu.wave / m.rows;
+  m.span = m.run > shape->k ? m.run : shape->k;
+  if (p->k % (m.span * m.lanes)) return false;
+  m.group = copies ? nv_i32(n, 0)
+                   : LLVMBuildUDiv(n->g->b, n->grp.lane, nv_i32(n, m.rows), "");
+  // Operands read before arithmetic in front of the product would fill the
+  // registers.
+  V none = nv_i32(n, 0);
+  nv_call(n, "llvm.amdgcn.sched.barrier", &none, 1);
+  V row = e_and(n->g, n->grp.lane, nv_i32(n, m.rows - 1));
+  m.b = lane_of(&m, p->b, p->bt, p->tb, row);
+  if (!p->areg)
+    m.a = lane_of(&m, p->a, p->at, p->ta, nv_coord(n, &r->map, AXIS_ROW, 0));
+  uint32_t regs = m.rows * m.rows / n->gpu.wave, cblocks = p->ct->ext[1] / m.rows;
+  uint32_t rblocks = r->map.regs / (regs * cblocks);
+  V *sums = NEWN(&n->g->cx->scratch, V, rblocks * cblocks);
+  for (uint32_t i = 0; i < rblocks * cblocks; i++)
+    sums[i] = gather(n, r->w + i * regs, regs);
+  for (uint32_t s = 0; s < p->k / (m.span * m.lanes); s++)
+    step_of(&m, s, sums, rblocks, cblocks);
+  for (uint32_t i = 0; i < r->map.regs; i++)
+    r->w[i] = LLVMBuildExtractElement(n->g->b, sums[i / regs],
+                                      nv_i32(n, i % regs), "");
+  return true;
+}
