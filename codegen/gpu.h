@@ -99,10 +99,12 @@ struct GpuVendor {
   V (*step)(Nv *n, V i);     // a loop's coordinate in its body; NULL: i
   V (*cta)(Nv *n);
   V (*ctas)(Nv *n);
-  // Threads: the i32 of lane ^ lanes, of lane 0; x as a value known to be
-  // uniform; any or all in the warp; the barrier of the group.
+  // Threads: the i32 of lane ^ lanes, of lane 0, of that lane (NULL: no such
+  // instruction); x as a value known to be uniform; any or all in the warp; the
+  // barrier of the group.
   V (*exchange)(Nv *n, V x, uint32_t lanes);
   V (*first_lane)(Nv *n, V x);
+  V (*from_lane)(Nv *n, V x, V lane);
   V (*uniform)(Nv *n, V x);
   V (*vote)(Nv *n, bool any, V x);
   void (*sync)(Nv *n);

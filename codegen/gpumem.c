@@ -109,13 +109,85 @@ static V from_bits(Nv *n, V v, DType t) {
   return dtype_size(t) == 1 ? LLVMBuildTrunc(g->b, v, want, "") : v;
 }
 
+static V load_bits(Nv *n, Part p, DType t) {
+  return n->vendor->load(n, p.off, p.ok, (uint32_t)dtype_size(t));
+}
+
 static V load(Nv *n, Part p, DType t) {
-  V v = n->vendor->load(n, p.off, p.ok, (uint32_t)dtype_size(t));
-  return from_bits(n, v, t);
+  return from_bits(n, load_bits(n, p, t), t);
 }
 
 static void store(Nv *n, Part p, V v, DType t) {
   n->vendor->store(n, p.off, p.ok, to_bits(n, v, t), (uint32_t)dtype_size(t));
+}
+
+// ---------------------------------------------------------------- columns
+// A slice along the columns of `acc` is the same in the eight threads of a warp
+// that have rows in common with it: each loads an eighth of a thread's
+// registers and they hand them round. Threads 4 r + p have the columns
+// 8 (j / 2) + 2 p + j % 2 in registers j.
+enum { ROWS = 8, PAIR = 2, ROW_THREADS = 4, MOST_SHARE = 64 };
+
+// Consecutive numbers: the coordinate plus what is the same for all.
+static bool is_run(const Nv *n, Value v) {
+  const Op *op = ir_def(n->f, v);
+  if (!op || op->code == OP_COORD) return op != NULL;
+  const Op *x = op->nargs == 2 ? ir_def(n->f, op->args[0]) : NULL;
+  const Op *y = op->nargs == 2 ? ir_def(n->f, op->args[1]) : NULL;
+  if (!x || !y || (op->code != OP_ADD && op->code != OP_SUB)) return false;
+  if (y->code == OP_SPLAT) return is_run(n, op->args[0]);
+  return op->code == OP_ADD && x->code == OP_SPLAT && is_run(n, op->args[1]);
+}
+
+// The index that is a run, if all others are scalars; -1: none.
+static int run_of(const Nv *n, const Access *a, const Type *t) {
+  int at = -1;
+  for (uint32_t i = 0; i < a->rank; i++) {
+    Value v = a->op->args[a->lo + i];
+    if (ir_type(n->f, v)->kind != TK_FRAG) continue;
+    if (at >= 0 || !is_run(n, v)) return -1;
+    at = (int)i;
+  }
+  bool ok = n->vendor->from_lane && t->slice == SLICE_COL && !t->partial &&
+            t->layout == LY_ACC && n->grp.threads % 32 == 0 &&
+            dtype_size(t->dtype) <= 4;
+  return ok ? at : -1;
+}
+
+// What this thread loads as number i of its share.
+static V shared_load(Nv *n, const Access *a, uint32_t axis, DType t, V row,
+                     uint32_t share, uint32_t i) {
+  Cg *g = n->g;
+  V first = nv_frag(n, a->op->args[a->lo + axis])->w[0];
+  V col = nv_mul(n, row, (int64_t)(share / PAIR) * ROWS);
+  col = nv_add(n, col, nv_i32(n, i / PAIR * ROWS + i % PAIR));
+  Part p = part_of(n, a, axis, nv_add(n, first, col));
+  for (uint32_t k = 0; k < a->rank; k++) {
+    if (k == axis) continue;
+    p.off = nv_add(n, p.off, a->part[k][0].off);
+    V ok = a->part[k][0].ok;
+    if (ok) p.ok = p.ok ? e_and(g, p.ok, ok) : ok;
+  }
+  p.off = nv_add(n, p.off, a->base);
+  if (!p.ok) p.ok = LLVMConstInt(LLVMInt1TypeInContext(g->lc), 1, 0);
+  V x = load_bits(n, p, t);
+  return LLVMBuildZExt(g->b, x, nv_i32t(n), "");
+}
+
+static void load_columns(Nv *n, const Access *a, uint32_t axis, DType t,
+                         uint32_t regs, V *e) {
+  Cg *g = n->g;
+  uint32_t share = regs / ROWS;
+  V lane = n->grp.lane, x[MOST_SHARE];
+  V row = e_shr(g, lane, 2), pos = e_and(g, lane, nv_i32(n, ROW_THREADS - 1));
+  for (uint32_t i = 0; i < share; i++)
+    x[i] = shared_load(n, a, axis, t, row, share, i);
+  for (uint32_t j = 0; j < regs; j++) {
+    V from = nv_add(n, pos, nv_i32(n, j / share * ROW_THREADS));
+    V v = n->vendor->from_lane(n, x[j % share], from);
+    LLVMTypeRef bits = LLVMIntTypeInContext(g->lc, bits_of(t));
+    e[j] = from_bits(n, LLVMBuildTrunc(g->b, v, bits, ""), t);
+  }
 }
 
 // ---------------------------------------------------------------- ops
@@ -128,7 +200,11 @@ void nv_gload(Nv *n, const Op *op) {
   }
   Frag r = nv_new(n, t);
   V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
-  for (uint32_t i = 0; i < r.map.regs; i++)
+  bool even = r.map.regs % (ROWS * PAIR) == 0 && r.map.regs / ROWS <= MOST_SHARE;
+  int run = even ? run_of(n, &a, t) : -1;
+  if (run >= 0)
+    load_columns(n, &a, (uint32_t)run, t->dtype, r.map.regs, e);
+  for (uint32_t i = 0; run < 0 && i < r.map.regs; i++)
     e[i] = load(n, place(n, &a, &r.map, i), t->dtype);
   nv_pack(n, &r, e);
   nv_define(n, op->res[0], r);

@@ -120,9 +120,13 @@ static V exchange(Nv *n, V x, uint32_t lanes) {
   return nv_call(n, "llvm.nvvm.shfl.sync.bfly.i32", a, 4);
 }
 
-static V first_lane(Nv *n, V x) {
-  V a[4] = {nv_i32(n, -1), x, nv_i32(n, 0), nv_i32(n, 31)};
+static V from_lane(Nv *n, V x, V lane) {
+  V a[4] = {nv_i32(n, -1), x, lane, nv_i32(n, 31)};
   return nv_call(n, "llvm.nvvm.shfl.sync.idx.i32", a, 4);
+}
+
+static V first_lane(Nv *n, V x) {
+  return from_lane(n, x, nv_i32(n, 0));
 }
 
 // ptxas knows the result of redux to be uniform (not that of shfl).
@@ -300,7 +304,8 @@ const GpuVendor nv_vendor = {
     .triple = "nvptx64-nvidia-cuda", .init = init, .pipeline = pipeline,
     .param_space = 101, .ops = ops, .declare = declare, .shared = shared_base,
     .threads = threads, .begin = begin, .end = end, .cta = cta, .ctas = ctas,
-    .exchange = exchange, .first_lane = first_lane, .uniform = uniform,
+    .exchange = exchange, .first_lane = first_lane,
+    .from_lane = from_lane, .uniform = uniform,
     .vote = vote, .sync = sync, .pair = pair, .ex2 = ex2, .rcp = rcp,
     .rsqrt = rsqrt, .load = load, .store = store, .copy = copy,
     .store_tile = store_matrices, .load_tile = nv_load_a, .mma = nv_mma_sync,

@@ -172,7 +172,9 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t) {
   open_scope(&p, f->body, p.g->body, f->span);
   place_launch(&p, place_at(&p, 0));
   place_region(&p, f->body);
-  return p.failed ? NULL : p.g;
+  if (p.failed) return NULL;
+  place_early(&p, p.g->body);
+  return p.g;
 }
 
 bool pass_place(Ctx *cx, Module *m, const PassOpt *opt) {

@@ -169,6 +169,9 @@ Parts place_frag(Place *p, Value v, DType t, uint32_t parts);
 // A load that is a box of its tensor: can be copied to shared memory as it is.
 bool place_is_box(Place *p, Value v, DType t);
 
+// Scalars are loaded as soon as their indices are known, all together.
+void place_early(Place *p, Region *r);
+
 void place_region(Place *p, const Region *r);
 
 #endif

@@ -17,7 +17,27 @@ Value place_index(Builder *b, Value x) {
   return pl_cast(b, DT_I32, x);
 }
 
+static Value index_value(Place *p, Value v, Role r);
+
+// A coordinate plus a wide scalar: the sum of their indices. If it wraps
+// around it is negative, and so out of range.
+static Value sum_index(Place *p, Value v, Role r) {
+  const Op *op = ir_def(p->f, v);
+  if (!op || op->code != OP_ADD || ir_type(p->f, v)->n != 1 ||
+      place_dtype(p, v) != DT_I64)
+    return 0;
+  uint32_t s = ir_type(p->f, op->args[0])->n ? 1 : 0;
+  if (ir_type(p->f, op->args[s])->n) return 0;
+  Value x = index_value(p, op->args[!s], r);
+  Value y = index_value(p, op->args[s], ROLE_ROW);
+  if (p->failed) return 0;
+  Builder *b = place_at(p, place_depth(p, v));
+  return pl_2(b, OP_ADD, x, pl_as(b, y, *ir_type(p->g, x)));
+}
+
 static Value index_value(Place *p, Value v, Role r) {
+  Value sum = sum_index(p, v, r);
+  if (sum || p->failed) return sum;
   Value x = place_eval(p, v, r);
   return p->failed ? 0 : place_index(place_at(p, place_depth(p, v)), x);
 }
@@ -329,4 +349,54 @@ Parts place_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over) {
     s->part[i] = pl_op(b, OP_SPUT, &f.part[i], 1, st, NULL, 0);
   }
   return *s;
+}
+
+// ---------------------------------------------------------------- early loads
+typedef struct Stores {
+  Value tensor;
+  bool some;
+} Stores;
+
+static void find_store(void *data, Op *op) {
+  Stores *s = data;
+  s->some |= op->code == OP_GSTORE && op->args[0] == s->tensor;
+}
+
+// The program reads this tensor only.
+static bool is_constant(const Place *p, Value tensor) {
+  Stores s = {.tensor = tensor};
+  ir_walk(p->g->body, find_store, &s);
+  return !s.some;
+}
+
+static bool steers(const Place *p, const Op *op) {
+  return op->code == OP_GLOAD && ir_type(p->g, op->res[0])->kind == TK_ELEM &&
+         is_constant(p, op->args[0]);
+}
+
+static void to_front(Region *r, const Op *op) {
+  Op *first = r->first;
+  if (first->code == OP_LAUNCH) first = first->next;
+  if (op != first) ir_move_before((Op *)op, first);
+}
+
+void place_early(Place *p, Region *r) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++) place_early(p, op->regions[i]);
+    if (!steers(p, op)) continue;
+    Op *after = NULL;
+    for (uint32_t i = 1; i < op->nargs; i++) {
+      Op *def = ir_def(p->g, op->args[i]);
+      if (!def || def->parent != r) continue;
+      if (def->code == OP_CONST) {
+        to_front(r, def);
+        continue;
+      }
+      bool later = !after;
+      for (const Op *o = after; o && !later; o = o->next) later = o == def;
+      if (later) after = def;
+    }
+    if (after && after->next != op) ir_move_before(op, after->next);
+  }
 }

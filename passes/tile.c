@@ -150,11 +150,41 @@ static bool tile_recur(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   return true;
 }
 
+// A whole tile of rows is stored without a mask: TMA does that.
+static void store_rows(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
+  Value *args = NEWN(m->arena, Value, op->nargs + 1);
+  for (uint32_t i = 0; i < op->nargs; i++) args[i] = vmap_get(m, op->args[i]);
+  Value end = ir_2(b, OP_ADD, t->origin[t->plan.lane],
+                   ir_const_i(b, DT_I64, t->plan.tile_q));
+  Value all = ir_2(b, OP_LE, end, t->rows);
+  Op *br = ir_op(b, OP_IF, &all, 1, NULL, 0, NULL, 0, 2);
+  Builder in = {.fn = b->fn, .region = br->regions[0], .span = b->span};
+  ir_op(&in, OP_STORE, args, op->nargs, NULL, 0, NULL, 0, 0);
+  ir_yield(&in, NULL, 0);
+  in.region = br->regions[1];
+  args[op->nargs] = t->keep[t->plan.lane];
+  IrAttr at = {.id = AT_MASKED, .i = 1};
+  ir_op(&in, OP_STORE, args, op->nargs + 1, &at, 1, NULL, 0, 0);
+  ir_yield(&in, NULL, 0);
+}
+
+// The only mask is that of the lane axis, and the value is a tile.
+static bool stores_rows(const Tiler *t, const Op *op, const ValueMap *m) {
+  uint32_t n = 0;
+  for (uint32_t a = 0; a < t->from->axes.n; a++) n += t->keep[a] != 0;
+  return t->rows && n == 1 && !t->whole && !ir_attr_i(op, AT_MASKED, 0) &&
+         ir_type(t->to, vmap_get(m, op->args[1]))->n == 2;
+}
+
 static bool tile_store(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   bool masked = ir_attr_i(op, AT_MASKED, 0);
   uint32_t n = op->nargs - masked;
   if (t->share == SHARE_PART && !t->whole) return true;
   if (!demand(t, b, op, m)) return false;
+  if (stores_rows(t, op, m)) {
+    store_rows(t, b, op, m);
+    return true;
+  }
   Value *args = NEWN(m->arena, Value, op->nargs + 1);
   for (uint32_t i = 0; i < op->nargs; i++) args[i] = vmap_get(m, op->args[i]);
   Value mask = masked ? args[n] : 0;
@@ -169,10 +199,51 @@ static bool tile_store(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   return true;
 }
 
+// Tasks behind the last row do nothing: what follows is done for the others.
+static void skip_rows(Tiler *t, Builder *b) {
+  Value some = ir_2(b, OP_LT, t->origin[t->plan.lane], t->rows);
+  t->skip = ir_op(b, OP_IF, &some, 1, NULL, 0, NULL, 0, 2);
+  b->region = t->skip->regions[0];
+}
+
+static void end_skip(const Tiler *t, Builder *b) {
+  if (!t->skip) return;
+  ir_yield(b, NULL, 0);
+  b->region = t->skip->regions[1];
+  ir_yield(b, NULL, 0);
+}
+
 static void tile_domain(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   uint32_t a = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
   Value p = vmap_get(m, op->args[0]);
-  t->keep[a] = t->keep[a] ? ir_2(b, OP_AND, t->keep[a], p) : p;
+  bool first = !t->keep[a];
+  t->keep[a] = first ? p : ir_2(b, OP_AND, t->keep[a], p);
+  const Op *lt = ir_def(t->from, op->args[0]);
+  bool rows = t->gpu && first && (int)a == t->plan.lane && lt &&
+              lt->code == OP_LT && ir_def(t->from, lt->args[0]) &&
+              ir_def(t->from, lt->args[0])->code == OP_INDEX &&
+              !type_has_axis(ir_type(t->from, lt->args[1]), a);
+  t->rows = rows ? vmap_get(m, lt->args[1]) : 0;
+  if (rows && op->parent == t->from->body) skip_rows(t, b);
+}
+
+static bool from_memory(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  for (uint32_t i = 0; op && op->code != OP_LOAD && i < op->nargs; i++)
+    if (from_memory(f, op->args[i])) return true;
+  return op && op->code == OP_LOAD;
+}
+
+bool tile_packed(const Func *f, const Op *load, uint32_t axis) {
+  for (uint32_t i = 1; i < load->nargs; i++) {
+    const Op *op = ir_def(f, load->args[i]);
+    if (!type_has_axis(ir_type(f, load->args[i]), axis)) continue;
+    if (!op || op->code != OP_ADD) return false;
+    bool x = type_has_axis(ir_type(f, op->args[0]), axis);
+    const Op *key = ir_def(f, op->args[!x]);
+    return key && key->code == OP_INDEX && from_memory(f, op->args[x]);
+  }
+  return false;
 }
 
 // A constant may be typed with axes; as a tile it has their sizes.
@@ -307,7 +378,9 @@ static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
   }
   make_coords(&t, &b);
   if (plan->split) split_open(&t, &b);
-  return tile_region(&t, &b, f->body, &map) ? t.to : NULL;
+  if (!tile_region(&t, &b, f->body, &map)) return NULL;
+  end_skip(&t, &b);
+  return t.to;
 }
 
 bool pass_tile(Ctx *cx, Module *m, const PassOpt *opt) {

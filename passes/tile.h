@@ -38,6 +38,8 @@ typedef struct Tiler {
   Value origin[64];     // per axis of `from`: scalar coordinate of this task
   Value coord[64];      // per axis: index tile (or scalar), 0 if none
   Value keep[64];       // per par axis: bool domain predicate, 0 if none
+  Op *skip;             // the branch around tasks without rows, or NULL
+  Value rows;           // a GPU's lane axis: rows that its domain keeps, or 0
   bool walked[64];      // per step axis: its `affine` ops are done
   TileShare share;
   Value part;           // SHARE_PART: this task's
@@ -74,6 +76,9 @@ double tile_identity(RKind k);
 Type tile_type(const Tiler *t, const Type *s);
 // Clones one op at b. The map goes from values of `from` to those of `to`.
 bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m);
+// The load reads rows at an offset that memory gives: those of one sequence of
+// many, one behind the other.
+bool tile_packed(const Func *f, const Op *load, uint32_t axis);
 // All ops of a region but its yield.
 bool tile_region(Tiler *t, Builder *b, const Region *r, ValueMap *m);
 // A `pass` as loops over key tiles (tileloop.c).

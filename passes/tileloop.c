@@ -54,6 +54,29 @@ static bool ends_with_axis(KeyLoop *l, const Op *op, const ValueMap *m) {
   return false;
 }
 
+// Does v make up what a product adds up over the keys? Scores keep nothing of
+// a key that is not seen.
+static bool feeds(const KeyLoop *l, Value v, Value of, bool score) {
+  const Op *op = ir_def(l->t->from, of);
+  if (of == v) return true;
+  if (!op || op->parent != l->local || (is_score(op) && !score)) return false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (feeds(l, v, op->args[i], score)) return true;
+  return false;
+}
+
+// Rows behind a sequence's end are those of the next one: as finite as its own.
+// A GPU leaves them to the mask, and copies tiles as they are.
+static bool stays(KeyLoop *l, const Op *op) {
+  if (!l->t->gpu || l->fill == FILL_SELECT) return false;
+  if (tile_packed(l->t->from, op, l->axis)) return true;
+  for (uint32_t i = 0; i < l->n; i++) {
+    Value v = region_yield(l->local)->args[i];
+    if (feeds(l, op->res[0], v, l->fill != FILL_NEGINF)) return false;
+  }
+  return true;
+}
+
 // Loads of key data in a masked body read zeros where no lane sees the key:
 // memory past a sequence's end may hold anything.
 static Value clean_load(KeyLoop *l, Builder *b, const Op *op, Value v,
@@ -62,6 +85,7 @@ static Value clean_load(KeyLoop *l, Builder *b, const Op *op, Value v,
   bool plain = op->code == OP_LOAD && l->masked && l->kmask && t->n > 1 &&
                type_has_axis(t, l->axis) && dtype_is_float(t->dtype);
   if (!plain || (l->extent_only && ends_with_axis(l, op, m))) return v;
+  if (stays(l, op)) return v;
   return keep_if(b, l->kmask, v, 0);
 }
 
@@ -97,6 +121,39 @@ static bool masks_scan(const KeyLoop *l, const Op *op) {
   return l->fill == FILL_SELECT;
 }
 
+static bool same_attrs(const Op *a, const Op *b) {
+  const IrAttr *x = ir_attr(a, AT_IVALUE), *y = ir_attr(b, AT_IVALUE);
+  if (a->code == OP_CONST) return x && y && x->i == y->i;
+  return a->nattrs == 0 && b->nattrs == 0;
+}
+
+// Made in the same way of the same values.
+static bool is_same(const Func *f, Value x, Value y) {
+  if (x == y) return true;
+  const Op *a = ir_def(f, x), *b = ir_def(f, y);
+  if (!a || !b || a->code != b->code || a->nargs != b->nargs || a->nregions ||
+      !same_attrs(a, b) || !(op_info(a->code)->flags & OPF_PURE))
+    return false;
+  for (uint32_t i = 0; i < a->nargs; i++)
+    if (!is_same(f, a->args[i], b->args[i])) return false;
+  return true;
+}
+
+// The extremes of one entry of a table.
+static bool span_of_one(KeyLoop *l, Builder *b, const Op *op, ValueMap *m) {
+  bool span = op->code == OP_SPAN_MIN || op->code == OP_SPAN_MAX;
+  if (!span || !l->t->gpu ||
+      !is_same(b->fn, vmap_get(m, op->args[1]), vmap_get(m, op->args[2])))
+    return false;
+  Value at[MAX_AXES];
+  uint32_t n = 0;
+  for (uint32_t i = 3; i < op->nargs; i++) at[n++] = vmap_get(m, op->args[i]);
+  at[n++] = vmap_get(m, op->args[1]);
+  Value x = ir_load(b, vmap_get(m, op->args[0]), at, n);
+  vmap_put(m, op->res[0], ir_cast(b, DT_I64, x));
+  return true;
+}
+
 static void clone_on_demand(KeyLoop *l, Builder *b, const Op *op,
                             ValueMap *m) {
   for (uint32_t i = 0; i < op->nargs; i++)
@@ -104,6 +161,7 @@ static void clone_on_demand(KeyLoop *l, Builder *b, const Op *op,
       need(l, b, op->args[i], m);
   if (masks_scan(l, op))
     vmap_put(m, op->args[0], keep_if(b, l->mask, vmap_get(m, op->args[0]), 0));
+  if (span_of_one(l, b, op, m)) return;
   bool ok = tile_op(l->t, b, op, m);
   assert(ok);
   (void)ok;
@@ -259,9 +317,88 @@ static void make_mask(KeyLoop *l, Builder *b, Value key, ValueMap *m) {
   l->mask = l->kmask;
   l->extent_only = true;
   if (!l->whole) split_mask(l, b, region_yield(l->domain)->args[0], m);
-  if (!l->full) return;
-  l->kmask = ir_2(b, OP_OR, l->full, l->kmask);
-  l->mask = ir_2(b, OP_OR, l->full, l->mask);
+}
+
+// ---------------------------------------------------------------- limits
+// Comparisons that a key can be brought out of are one limit from above and
+// one from below, relative to the tile: a key is compared once for all of them.
+typedef struct Limits {
+  Value k0, iota;
+  Value above, below;      // first key that is too large; least key, or 0
+  Value rest;              // what else must hold, or 0
+} Limits;
+
+static bool has_key(const KeyLoop *l, Value v) {
+  return type_has_axis(ir_type(l->t->from, v), l->axis);
+}
+
+// v is the key, plus or minus what does not vary with it.
+static bool can_isolate(const KeyLoop *l, Value v) {
+  const Op *op = ir_def(l->t->from, v);
+  if (!op || ir_type(l->t->from, v)->dtype != DT_I64) return false;
+  if (op->code == OP_INDEX) return has_key(l, v);
+  if (op->code == OP_NEG) return can_isolate(l, op->args[0]);
+  if (op->code != OP_ADD && op->code != OP_SUB) return false;
+  bool x = has_key(l, op->args[0]), y = has_key(l, op->args[1]);
+  return x != y && can_isolate(l, op->args[!x]);
+}
+
+// v <= r, or r <= v, becomes a limit of the key.
+static void isolate(KeyLoop *l, Builder *b, Value v, Value r, bool less,
+                    ValueMap *m, Limits *n) {
+  const Op *op = ir_def(l->t->from, v);
+  if (op->code == OP_INDEX) {
+    Value one = ir_const_i(b, DT_I64, 1);
+    if (less) n->above = ir_2(b, OP_MIN, n->above, ir_2(b, OP_ADD, r, one));
+    else n->below = n->below ? ir_2(b, OP_MAX, n->below, r) : r;
+  } else if (op->code == OP_NEG) {
+    r = ir_1(b, OP_NEG, r);
+    isolate(l, b, op->args[0], r, !less, m, n);
+  } else if (has_key(l, op->args[0])) {
+    OpCode back = op->code == OP_ADD ? OP_SUB : OP_ADD;
+    r = ir_2(b, back, r, need(l, b, op->args[1], m));
+    isolate(l, b, op->args[0], r, less, m, n);
+  } else {
+    Value x = need(l, b, op->args[0], m);
+    bool sub = op->code == OP_SUB;
+    r = sub ? ir_2(b, OP_SUB, x, r) : ir_2(b, OP_SUB, r, x);
+    isolate(l, b, op->args[1], r, less != sub, m, n);
+  }
+}
+
+static bool is_limit(const KeyLoop *l, const Op *op) {
+  if (!op || (op->code != OP_LE && op->code != OP_LT)) return false;
+  bool x = has_key(l, op->args[0]), y = has_key(l, op->args[1]);
+  return x != y && ir_type(l->t->from, op->args[x])->dtype == DT_I64 &&
+         can_isolate(l, op->args[!x]);
+}
+
+static void limit(KeyLoop *l, Builder *b, Value p, ValueMap *m, Limits *n) {
+  const Op *op = ir_def(l->t->from, p);
+  if (op && op->code == OP_AND && op->parent == l->domain) {
+    limit(l, b, op->args[0], m, n);
+    limit(l, b, op->args[1], m, n);
+  } else if (is_limit(l, op)) {
+    bool less = has_key(l, op->args[0]);
+    Value r = need(l, b, op->args[less], m), one = ir_const_i(b, DT_I64, 1);
+    if (op->code == OP_LT) r = ir_2(b, less ? OP_SUB : OP_ADD, r, one);
+    isolate(l, b, op->args[!less], r, less, m, n);
+  } else {
+    Value v = need(l, b, p, m);
+    n->rest = n->rest ? ir_2(b, OP_AND, n->rest, v) : v;
+  }
+}
+
+static void limits(KeyLoop *l, Builder *b, Limits n, ValueMap *m) {
+  n.above = ir_dim(b, l->t->from->axes.at[l->axis].extent);
+  if (!l->whole) limit(l, b, region_yield(l->domain)->args[0], m, &n);
+  Value at = ir_2(b, OP_SUB, n.above, n.k0);
+  l->mask = ir_2(b, OP_LT, n.iota, at);
+  if (n.below) {
+    at = ir_2(b, OP_SUB, n.below, n.k0);
+    l->mask = ir_2(b, OP_AND, l->mask, ir_2(b, OP_LE, at, n.iota));
+  }
+  if (n.rest) l->mask = ir_2(b, OP_AND, l->mask, n.rest);
 }
 
 void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m) {
@@ -272,7 +409,15 @@ void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m) {
   Value key = ir_2(b, OP_ADD, k0, iota);
   t->coord[l->axis] = key;
   l->masked = masked;
-  if (masked) make_mask(l, b, key, m);
+  if (!masked) return;
+  make_mask(l, b, key, m);
+  bool was = l->masked;
+  l->masked = false;  // loads of the predicate itself are read as they are
+  if (t->gpu) limits(l, b, (Limits){.k0 = k0, .iota = iota}, m);
+  l->masked = was;
+  if (!l->full) return;
+  l->kmask = ir_2(b, OP_OR, l->full, l->kmask);
+  l->mask = ir_2(b, OP_OR, l->full, l->mask);
 }
 
 // ---------------------------------------------------------------- lazy gauges

@@ -280,13 +280,21 @@ typedef struct Shared {
   const Func *f;
   uint32_t lane;
   bool ok;
+  bool excludes;   // the pass leaves out keys for all rows
+  bool select;     // and selects terms, not scores
 } Shared;
 
 // Operands that all rows have in common can be copied from memory as they are.
-static void note_operand(Shared *s, Value v, DType other) {
+// Those of keys that no row sees are cleaned, unless they are a neighbour's.
+static void note_operand(Shared *s, Value v, DType other, bool sum) {
   const Op *op = ir_def(s->f, v);
   const Type *t = ir_type(s->f, v);
   if (type_has_axis(t, s->lane)) return;
+  bool clean = s->excludes && (sum || s->select);
+  for (uint32_t i = 0; clean && i < t->n; i++)
+    if (s->f->axes.at[t->axis[i]].role == AX_KEY && !s->select)
+      clean = !op || op->code != OP_LOAD || !tile_packed(s->f, op, t->axis[i]);
+  s->ok &= !clean;
   s->ok &= op && op->code == OP_LOAD && dtype_size(t->dtype) == 2 &&
            operand_bytes(t->dtype, other) == 2;
   for (uint32_t i = 1; s->ok && i < op->nargs; i++)
@@ -306,10 +314,14 @@ static bool excludes_keys(const Shared *s, Value v) {
 static void note_shared(void *data, Op *op) {
   Shared *s = data;
   if (op->code == OP_PASS)
-    s->ok &= (!ir_attr_i(op, AT_SPARSE, 0) || bounds_wanted(s->cx, s->f, op)) &&
-             !excludes_keys(s, op->regions[0]->last->args[0]);
+    s->ok &= !ir_attr_i(op, AT_SPARSE, 0) || bounds_wanted(s->cx, s->f, op);
+  if (op->code == OP_PASS) {
+    s->excludes = excludes_keys(s, op->regions[0]->last->args[0]);
+    s->select = ir_attr_i(op, AT_FILL, FILL_SELECT) == FILL_SELECT;
+  }
+  bool sum = op->code == OP_DOT && !has_key_axis(s->f, ir_type(s->f, op->res[0]));
   for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
-    note_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype);
+    note_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype, sum);
 }
 
 // Two groups of warps share a task's keys where their tiles are copied.

@@ -455,6 +455,15 @@ static bool can_drain(const Role *r, const Op *op, Drain *d) {
          type_eq(&d->tile, &r->w->drain);
 }
 
+static bool has_drain(const Role *r, const Op *op) {
+  Drain d;
+  if (can_drain(r, op, &d)) return true;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      if (has_drain(r, o)) return true;
+  return false;
+}
+
 static void copy_op(Role *r, const Op *op, Builder *b) {
   Drain d;
   b->span = op->span;
@@ -470,7 +479,8 @@ static void copy_op(Role *r, const Op *op, Builder *b) {
     drain(r, b, &d);
   else if (op->code == OP_FOR && (r->producer || rings_has_fill(op)))
     copy_for(r, op, b);
-  else if (op->code == OP_IF && (r->producer || rings_has_fill(op)))
+  else if (op->code == OP_IF &&
+           (r->producer || rings_has_fill(op) || has_drain(r, op)))
     copy_if(r, op, b);
   else
     ir_clone(b, r->w->f, op, &r->map, NULL);
