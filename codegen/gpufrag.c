@@ -120,6 +120,38 @@ static bool tanh_tile(Nv *n, const Op *op, Frag *r) {
   return true;
 }
 
+static V thread_part(Nv *n, const FragMap *m, uint32_t axis);
+static uint32_t reg_part(const FragMap *m, uint32_t axis, uint32_t reg);
+
+// A coordinate spread over a tile.
+static const Op *spread_coord(const Nv *n, Value v) {
+  const Op *op = ir_def(n->f, v);
+  op = op && op->code == OP_BCAST ? ir_def(n->f, op->args[0]) : NULL;
+  return op && op->code == OP_COORD ? op : NULL;
+}
+
+// Coordinates are compared as constants, with the other side less the thread's
+// part: LLVM would keep all of them in registers, outside of the loop.
+static bool compare_coord(Nv *n, const Op *op, const FragMap *m, V *e) {
+  Cg *g = n->g;
+  if ((op->code != OP_LT && op->code != OP_LE) ||
+      nv_arg_type(n, op, 0)->dtype != DT_I32)
+    return false;
+  uint32_t side = spread_coord(n, op->args[0]) ? 0 : 1;
+  const Op *coord = spread_coord(n, op->args[side]);
+  if (!coord) return false;
+  uint32_t axis = (uint32_t)ir_attr_i(coord, AT_POS, 0);
+  V part = thread_part(n, m, axis);
+  const Frag *f = nv_frag(n, op->args[1 - side]);
+  LLVMIntPredicate p = op->code == OP_LT ? LLVMIntSLT : LLVMIntSLE;
+  for (uint32_t i = 0; i < m->regs; i++) {
+    V k = nv_i32(n, reg_part(m, axis, i));
+    V y = e_isub(g, nv_elem(n, f, i), part);
+    e[i] = side ? e_icmp(g, p, y, k) : e_icmp(g, p, k, y);
+  }
+  return true;
+}
+
 void nv_elementwise(Nv *n, const Op *op) {
   Cg *g = n->g;
   const Type *t = nv_res_type(n, op);
@@ -135,7 +167,8 @@ void nv_elementwise(Nv *n, const Op *op) {
     return;
   }
   V *e = NEWN(&g->cx->scratch, V, r.map.regs);
-  for (uint32_t i = 0; i < r.map.regs; i++) {
+  bool done = compare_coord(n, op, &r.map, e);
+  for (uint32_t i = 0; !done && i < r.map.regs; i++) {
     for (uint32_t k = 0; k < op->nargs; k++)
       if (is_frag(n, op->args[k]))
         g->val[op->args[k]] = nv_elem(n, nv_frag(n, op->args[k]), i);

@@ -231,11 +231,13 @@ static bool is_behinds(const Stage *s, const Op *op) {
   return uses == ir_count_uses(s->f, op->res[0]);
 }
 
-// What must be fetched and depends on the coordinate alone is asked for while
-// the products run.
+// Rows and columns that depend on the coordinate alone are asked for while the
+// products run; for tiles there are no registers.
 static void fetch(Copy *c) {
   for (Op *op = c->s->body->first; op; op = op->next)
-    if (op->code == OP_GLOAD && !op_carried(c->s, op) && !c->s->late[op->res[0]])
+    if (op->code == OP_GLOAD && !op_carried(c->s, op) &&
+        !c->s->late[op->res[0]] &&
+        ir_type(c->s->f, op->res[0])->slice != SLICE_NONE)
       need(c, op->res[0]);
 }
 

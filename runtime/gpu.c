@@ -574,12 +574,14 @@ static int prepare(Gpu *g, GpuDevice *d, const GpuVariant *v, uint32_t i,
   return ATTN_OK;
 }
 
-// Later phases are checked when they come; only the first decides whether the
-// variant can run, as maps of further phases are of its own workspace.
+// Any phase decides whether the variant can run: all are checked before the
+// first one is launched.
 static int run_variant(attn_ctx *cx, Gpu *g, GpuProgram *p, GpuVariant *v,
                        const GpuCall *c, attn_error *err) {
   Step st;
-  int rc = prepare(g, p->dev, v, 0, c, &st, err);
+  int rc = ATTN_OK;
+  for (uint32_t i = v->rec->nphases; !rc && i-- > 0;)
+    rc = prepare(g, p->dev, v, i, c, &st, err);
   if (!rc)
     rc = check_workspace(v, c, err);
   if (!rc)
