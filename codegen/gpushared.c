@@ -277,12 +277,12 @@ static Tile scratch_tile(Nv *n, const Type *t) {
 }
 
 void nv_relayout(Nv *n, const Op *op) {
-  Type t = plain_tile(nv_arg_type(n, op, 0));
+  Type t = plain_tile(nv_arg_type(n, op, 0)), to = plain_tile(nv_res_type(n, op));
   Tile s = scratch_tile(n, &t);
   nv_sync(n);
   nv_store_frag(n, s, &t, nv_frag(n, op->args[0]));
   nv_sync(n);
-  nv_define(n, op->res[0], nv_load_frag(n, s, &t, nv_res_type(n, op)));
+  nv_define(n, op->res[0], nv_load_frag(n, s, &to, nv_res_type(n, op)));
 }
 
 // ---------------------------------------------------------------- scans

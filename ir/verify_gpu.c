@@ -141,7 +141,7 @@ static bool check_fscan(Verifier *v, const Op *op) {
 
 static bool check_relayout(Verifier *v, const Op *op) {
   const Type *x = arg_type(v, op, 0), *r = res_type(v, op);
-  bool ok = r->kind == TK_FRAG && r->dtype == x->dtype && r->slice == x->slice &&
+  bool ok = r->kind == TK_FRAG && r->dtype == x->dtype && !r->slice == !x->slice &&
             r->ext[0] == x->ext[0] && !r->partial && !x->partial;
   if (ok && !x->slice) ok = r->ext[1] == x->ext[1];
   return ok || wrong_result(v, op);

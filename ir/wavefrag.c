@@ -302,7 +302,10 @@ static void spread(Wave *w, uint32_t n, Value v, Dense d) {
 static void move_all(Wave *w, uint32_t n, const Op *op) {
   Arena *a = &wave_in(w)->cx->scratch;
   ArenaMark mark = arena_mark(a);
-  spread(w, n, op->res[0], wave_dense(w, n, op->args[0]));
+  Dense d = wave_dense(w, n, op->args[0]);
+  if (wave_type(w, op->args[0])->slice != wave_type(w, op->res[0])->slice)
+    d = (Dense){d.cols, d.rows, d.at};
+  spread(w, n, op->res[0], d);
   arena_reset(a, mark);
 }
 

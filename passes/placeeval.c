@@ -167,7 +167,7 @@ static Value turn(Place *p, Value v, Role r) {
   Builder *b = place_at(p, place_depth(p, v));
   uint32_t axis = ir_type(p->f, v)->axis[0];
   DType dt = pl_dtype(b, x);
-  if (s % 2 != r % 2) {
+  if (s % 2 != r % 2 && p->wide[axis][0] != p->wide[axis][1]) {
     x = relayout(b, x, pl_slice_type(p, dt, axis, s % 2));
     x = diagonal(p, b, x, axis, r % 2);
   }
@@ -259,6 +259,9 @@ static void root_reduce(Place *p, const Op *op) {
     return;
   }
   Role r = place_home(p, t);
+  const Op *def = ir_def(p->f, op->args[0]);
+  // Columns are all in one warp.
+  if (t->n == 1 && def && !place_rooted(p, def)) r = ROLE_COL;
   Value x = place_eval(p, op->args[0], r);
   if (p->failed) return;
   Builder *b = place_at(p, (int)p->scopes.n - 1);
@@ -319,26 +322,24 @@ static void scan_slice(Place *p, const Op *op) {
   uint32_t axis = t->axis[0];
   bool suffix = ir_attr_i(op, AT_DIR, DIR_PREFIX) == DIR_SUFFIX;
   RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
-  for (Role r = ROLE_ROW; r <= ROLE_COL; r++) {
-    Value x = place_eval(p, op->args[0], !r);
-    if (p->failed) return;
-    Builder *b = place_at(p, (int)p->scopes.n - 1);
-    DType dt = work_dtype(place_dtype(p, op->res[0]));
-    Type square = type_frag(dt, p->wide[axis][ROLE_ROW],
-                            p->wide[axis][ROLE_COL], p->target->gpu.acc),
-         index = square;
-    index.dtype = DT_I32;
-    Value to = pl_as(b, pl_coord(p, b, axis, r), index);
-    Value from = pl_as(b, pl_coord(p, b, axis, !r), index);
-    bool none = ir_attr_i(op, AT_EXCLUSIVE, 0) != 0;
-    Value in = ir_2(b, none ? OP_LT : OP_LE, suffix ? to : from,
-                    suffix ? from : to);
-    x = pl_as(b, x, square);
-    x = pl_select(b, in, x, pl_like(b, x, identity_of(k, dt)));
-    IrAttr at[] = {attr_i(AT_KIND, k), attr_i(AT_POS, !r)};
-    p->memo[op->res[0]][r] =
-        pl_op(b, OP_FREDUCE, &x, 1, pl_slice_type(p, dt, axis, r), at, 2);
-  }
+  Value x = place_eval(p, op->args[0], ROLE_COL);
+  if (p->failed) return;
+  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  DType dt = work_dtype(place_dtype(p, op->res[0]));
+  Type square = type_frag(dt, p->wide[axis][ROLE_ROW],
+                          p->wide[axis][ROLE_COL], p->target->gpu.acc),
+       index = square;
+  index.dtype = DT_I32;
+  Value to = pl_as(b, pl_coord(p, b, axis, ROLE_ROW), index);
+  Value from = pl_as(b, pl_coord(p, b, axis, ROLE_COL), index);
+  bool none = ir_attr_i(op, AT_EXCLUSIVE, 0) != 0;
+  Value in = ir_2(b, none ? OP_LT : OP_LE, suffix ? to : from,
+                  suffix ? from : to);
+  x = pl_as(b, x, square);
+  x = pl_select(b, in, x, pl_like(b, x, identity_of(k, dt)));
+  IrAttr at[] = {attr_i(AT_KIND, k), attr_i(AT_POS, 1)};
+  p->memo[op->res[0]][ROLE_ROW] =
+      pl_op(b, OP_FREDUCE, &x, 1, pl_slice_type(p, dt, axis, ROLE_ROW), at, 2);
 }
 
 static void root_scan(Place *p, const Op *op) {

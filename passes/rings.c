@@ -289,7 +289,7 @@ static bool rings_fit(Rings *w) {
   for (uint32_t i = 0; i < w->nrings; i++)
     w->rings[i].stages *= w->rings[i].fills;
   if (bytes_of(w) > room) return false;
-  use_room(w, room);
+  use_room(w, w->occupancy == 2 ? room : room - computed(w, w->f->body) - SCRATCH);
   return true;
 }
 

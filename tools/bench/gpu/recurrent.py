@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""Recurrences beside flash-linear-attention, in one process on the same inputs.
+
+    tools/bench/gpu/recurrent.py --prep DIR [--attnc PATH] [--target sm_90a]
+    python3 DIR/recurrent.py [--filter TEXT] [--out FILE] [--passes N]
+                             [--no-peers]
+
+--prep compiles recurrent.attn into DIR; the rest runs there, on a machine with
+an NVIDIA GPU and PyTorch. A package `fla` beside the script or installed is
+measured too. Errors are norms of differences over norms, against f32 steps on
+the first head of the first 256 steps. The order of the contenders rotates."""
+import argparse
+import concurrent.futures
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+
+# name, program, B, H, S, D, Dv
+CASES = [(f"{p}-d{d}_{v}-b{b}-h{h}-s{s}", p, b, h, s, d, v)
+         for p, h, d, v in (("retention", 8, 256, 512),
+                            ("simple_gla", 80, 128, 64),
+                            ("gla", 16, 128, 128),
+                            ("deltanet", 16, 128, 128),
+                            ("gated_delta", 16, 128, 128))
+         for b, s in ((1, 16384), (8, 2048))]
+CASES += [("simple_gla-short", "simple_gla", 1, 16, 2048, 128, 128),
+          ("simple_gla-decode", "simple_gla", 64, 32, 1, 128, 128),
+          ("gated_delta-decode", "gated_delta", 64, 32, 1, 128, 128)]
+
+
+# ---------------------------------------------------------------- preparing
+def build(a, program, d, v):
+    lib = os.path.join(a.prep, f"{program}_{d}_{v}.so")
+    cmd = [a.attnc, os.path.join(HERE, "recurrent.attn"), "--fn", program,
+           "--shared", "--target", a.target, "-o", lib, "-D", "T=bf16", "-D",
+           f"D={d}", "-D", f"Dv={v}"]
+    done = subprocess.run(cmd, capture_output=True, text=True)
+    if done.returncode:
+        print(f"{program}: {done.stderr.strip()[:300]}", file=sys.stderr)
+    return done.returncode == 0
+
+
+def prepare(a):
+    os.makedirs(a.prep, exist_ok=True)
+    todo = sorted({(c[1], c[5], c[6]) for c in CASES if a.filter in c[0]})
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        good = sum(pool.map(lambda x: build(a, *x), todo))
+    lib = os.path.join(os.path.dirname(os.path.dirname(a.attnc)), "lib")
+    shutil.copy(os.path.realpath(os.path.join(lib, "libattn.so")),
+                os.path.join(a.prep, "libattn.so"))
+    shutil.copytree(os.path.join(TOP, "tools/python/attn"),
+                    os.path.join(a.prep, "attn"), dirs_exist_ok=True,
+                    ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(os.path.abspath(__file__), a.prep)
+    print(f"{good} of {len(todo)} libraries in {a.prep}")
+    return good != len(todo)
+
+
+# ---------------------------------------------------------------- inputs
+def inputs(c, torch):
+    _, p, B, H, S, D, Dv = c
+    g = torch.Generator(device="cuda").manual_seed(1)
+
+    def rand(*shape):
+        return torch.randn(*shape, device="cuda", generator=g)
+
+    def rows(d, unit):
+        x = rand(B, S, H, d)
+        if unit:
+            x = torch.nn.functional.normalize(x, dim=-1)
+        return x.bfloat16().transpose(1, 2)
+
+    unit = "delta" in p
+    m = {"Q": rows(D, unit), "K": rows(D, unit), "V": rows(Dv, False),
+         "S0": rand(B, H, D, Dv) * 0.1}
+    sig = torch.nn.functional.logsigmoid
+    if p == "retention":
+        heads = torch.arange(H, device="cuda", dtype=torch.float32)
+        m["loggamma"] = torch.log(1 - torch.exp2(-5 - heads))
+    if p == "gla":
+        m["g"] = (sig(rand(B, S, H, D)) / 16).transpose(1, 2)
+    if p in ("simple_gla", "gated_delta"):
+        m["g"] = (sig(rand(B, S, H)) / 16).transpose(1, 2)
+    if unit:
+        m["beta"] = torch.sigmoid(rand(B, S, H)).transpose(1, 2)
+    return m
+
+
+def reference(c, m, torch):
+    """O of the first sequence and head, by steps."""
+    _, p, B, H, S, D, Dv = c
+    n = min(S, 256)
+    M = m["S0"][0, 0].clone()
+    out = []
+    for t in range(n):
+        q, k, v = (m[x][0, 0, t].float() for x in "QKV")
+        if p == "retention":
+            M = torch.exp(m["loggamma"][0]) * M
+        elif p == "gla":
+            M = torch.exp(m["g"][0, 0, t])[:, None] * M
+        elif "g" in m:
+            M = torch.exp(m["g"][0, 0, t]) * M
+        if "beta" in m:
+            v = m["beta"][0, 0, t] * (v - k @ M)
+        M = M + torch.outer(k, v)
+        out.append(D ** -0.5 * (q @ M))
+    return torch.stack(out)
+
+
+# ---------------------------------------------------------------- contenders
+def ours(c, m, torch):
+    import attn
+    _, p, B, H, S, D, Dv = c
+    lib = attn.load(os.path.join(HERE, f"{p}_{D}_{Dv}.so"))
+    prog = lib[f"recurrent_{p}_bf16"]
+    out = torch.empty(B, S, H, Dv, device="cuda",
+                      dtype=torch.bfloat16).transpose(1, 2)
+    state = m["S0"].clone()
+    named = {x.name: m[x.name] for x in prog.params if x.name in m}
+    named["S0"] = state
+    launch = prog.prepare(O=out, **named)
+
+    def go():
+        launch()
+        return out
+
+    def fresh():
+        state.copy_(m["S0"])
+
+    return go, fresh
+
+
+def fla(c, m, torch):
+    _, p, B, H, S, D, Dv = c
+    t = {k: (x.transpose(1, 2).contiguous() if k not in ("S0", "loggamma")
+             else x) for k, x in m.items()}
+    q, k, v = t["Q"], t["K"], t["V"]
+    h0 = t["S0"].clone()
+    more = dict(initial_state=h0, output_final_state=True)
+    if S == 1:
+        from fla.ops.gated_delta_rule import fused_recurrent_gated_delta_rule
+        from fla.ops.simple_gla import fused_recurrent_simple_gla
+        if p == "simple_gla":
+            return lambda: fused_recurrent_simple_gla(q, k, v, t["g"], **more)[0]
+        return lambda: fused_recurrent_gated_delta_rule(
+            q, k, v, t["g"], t["beta"], **more)[0]
+    if p == "retention":
+        from fla.ops.retention import chunk_retention
+        return lambda: chunk_retention(q, k, v, **more)[0]
+    if p == "simple_gla":
+        from fla.ops.simple_gla import chunk_simple_gla
+        return lambda: chunk_simple_gla(q, k, v, t["g"], **more)[0]
+    if p == "gla":
+        from fla.ops.gla import chunk_gla
+        return lambda: chunk_gla(q, k, v, t["g"], **more)[0]
+    if p == "deltanet":
+        from fla.ops.delta_rule import chunk_delta_rule
+        return lambda: chunk_delta_rule(q, k, v, t["beta"], **more)[0]
+    from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+    return lambda: chunk_gated_delta_rule(q, k, v, t["g"], t["beta"], **more)[0]
+
+
+# ---------------------------------------------------------------- timing
+def graph_time(run, torch, ms=25):
+    """Milliseconds of a call, from a CUDA graph of several if that works."""
+    run()
+    torch.cuda.synchronize()
+    a, b = (torch.cuda.Event(enable_timing=True) for _ in "ab")
+    a.record()
+    for _ in range(3):
+        run()
+    b.record()
+    torch.cuda.synchronize()
+    n = max(3, min(200, int(ms / max(a.elapsed_time(b) / 3, 1e-3))))
+    a.record()
+    for _ in range(n):
+        run()
+    b.record()
+    torch.cuda.synchronize()
+    return a.elapsed_time(b) / n
+
+
+def measure(c, passes, peers, torch):
+    m, row = inputs(c, torch), {"case": c[0]}
+    want, runs = reference(c, m, torch), {}
+    makers = {"ours": ours, "fla": fla} if peers else {"ours": ours}
+    for name, make in makers.items():
+        try:
+            run = make(c, m, torch)
+            run, fresh = run if isinstance(run, tuple) else (run, None)
+            if fresh:
+                fresh()
+            got = run()
+            got = got[0, 0] if name == "ours" else got[0, :, 0]
+            got = got[:len(want)].float()
+            row[name + "_error"] = ((got - want).norm() / want.norm()).item()
+            runs[name] = run
+        except Exception as e:
+            row[name + "_failed"] = f"{type(e).__name__}: {str(e)[:200]}"
+    times = {k: [] for k in runs}
+    for i in range(passes):
+        order = list(runs)[i % len(runs):] + list(runs)[:i % len(runs)] \
+            if runs else []
+        for k in order:
+            time.sleep(0.05)
+            times[k].append(graph_time(runs[k], torch))
+    for k, v in times.items():
+        row[k + "_ms"] = round(statistics.median(v), 4)
+    if c[4] == 1 and "ours_ms" in row:
+        row["GB/s"] = round(8e-6 * m["S0"].numel() / row["ours_ms"])
+    if "fla_ms" in row and "ours_ms" in row:
+        row["ratio"] = round(row["fla_ms"] / row["ours_ms"], 2)
+    return row
+
+
+def copy_bandwidth(torch):
+    x = torch.empty(1 << 28, device="cuda")
+    y = torch.empty_like(x)
+    return 8e-6 * x.numel() / graph_time(lambda: y.copy_(x), torch)
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    ap.add_argument("--prep")
+    ap.add_argument("--attnc", default=os.path.join(TOP, "build/bin/attnc"))
+    ap.add_argument("--target", default="sm_90a")
+    ap.add_argument("--filter", default="")
+    ap.add_argument("--out", default="recurrent.json")
+    ap.add_argument("--passes", type=int, default=5)
+    ap.add_argument("--no-peers", action="store_true")
+    ap.add_argument("--deadline", type=float, default=1e9)
+    a = ap.parse_args()
+    if a.prep:
+        return prepare(a)
+    import torch
+    start = time.time()
+    rows = [{"case": "copy", "GB/s": round(copy_bandwidth(torch))}]
+    print(rows[0], flush=True)
+    for c in CASES:
+        if a.filter not in c[0] or time.time() - start > a.deadline:
+            continue
+        rows.append(measure(c, a.passes, not a.no_peers, torch))
+        print(json.dumps(rows[-1]), flush=True)
+        with open(a.out, "w") as f:
+            json.dump(rows, f, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
