@@ -33,12 +33,14 @@ static bool written(const Func *f, Value tensor) {
 }
 
 static bool mergeable(const Func *f, const Op *op) {
+  if (op->code == OP_GLOAD) return !written(f, op->args[0]);
   if (!(op_info(op->code)->flags & OPF_PURE) || op->nregions) return false;
   return op->code != OP_LOAD || !written(f, op->args[0]);
 }
 
 static bool local_only(OpCode c) {
-  return c == OP_REDUCE || c == OP_DOT || c == OP_SCAN || c == OP_CALL;
+  return c == OP_REDUCE || c == OP_DOT || c == OP_SCAN || c == OP_CALL ||
+         c == OP_GLOAD;
 }
 
 static uint64_t hash_attr(const IrAttr *a, uint64_t h) {
@@ -66,8 +68,10 @@ static bool same_op(const Func *f, const Op *a, const Op *b) {
       a->nattrs != b->nattrs)
     return false;
   if (local_only(a->code) && a->parent != b->parent) return false;
+  bool swap = op_info(a->code)->flags & OPF_COMM && a->nargs == 2 &&
+              a->args[0] != b->args[0];
   for (uint32_t i = 0; i < a->nargs; i++)
-    if (a->args[i] != b->args[i]) return false;
+    if (a->args[swap ? 1 - i : i] != b->args[i]) return false;
   for (uint32_t i = 0; i < a->nattrs; i++)
     if (!same_attr(&a->attrs[i], &b->attrs[i])) return false;
   for (uint32_t i = 0; i < a->nres; i++)

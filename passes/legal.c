@@ -90,6 +90,15 @@ static void note_uses(Legal *l, const Region *r, const Region *in,
   }
 }
 
+// Products that are waited for here read their tiles until now.
+static void read_until(Legal *l, const Op *wait) {
+  for (uint32_t i = 0; i < wait->nargs; i++) {
+    const Op *p = ir_def(l->f, wait->args[i]);
+    for (uint32_t k = 0; p && p->code == OP_WGMMA && k < 2; k++)
+      l->until[p->args[k]] = l->nops;
+  }
+}
+
 // Numbers ops in program order. What a loop takes from outside lives until its
 // end.
 static void number(Legal *l, const Region *r) {
@@ -98,6 +107,7 @@ static void number(Legal *l, const Region *r) {
     for (uint32_t i = 0; i < op->nregions; i++) number(l, op->regions[i]);
     l->nops++;
     for (uint32_t i = 0; i < op->nargs; i++) l->until[op->args[i]] = l->nops;
+    if (op->code == OP_WG_WAIT) read_until(l, op);
     for (uint32_t i = 0; i < op->nregions; i++)
       note_uses(l, op->regions[i], op->regions[i], l->nops);
   }
@@ -215,12 +225,23 @@ static void make_copy(Legal *l, Op *op) {
   x->sign = fill_sign(op);
 }
 
+static bool read_by(const Region *r, Value v, OpCode c) {
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; op->code == c && i < op->nargs; i++)
+      if (op->args[i] == v) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (read_by(op->regions[i], v, c)) return true;
+  }
+  return false;
+}
+
 static void make_store(Legal *l, Op *op) {
   Buffer *x = buffer_of(l, op->res[0]);
   before_write(l, op, x);
   Builder b = in_front(l, op);
   Value args[] = {x->v, op->args[0]};
   ir_op(&b, OP_SSTORE, args, 2, NULL, 0, NULL, 0, 0);
+  if (read_by(l->f->body, op->res[0], OP_WGMMA)) bare(&b, OP_FENCE_ASYNC);
   x->written = true;
 }
 

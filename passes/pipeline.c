@@ -45,7 +45,7 @@ const PassInfo *pass_list(uint32_t *n) {
 #define TO_MACH_SM90 TO_TILE_GPU \
   ",fold,cse,dce,place,fold,cse,dce,bounds,approx,fold,cse,dce,tasks,parts" \
   ",stage,peel,fold,cse,fold,dce" \
-  ",warps,fold,cse,dce,legal"
+  ",defer,warps,fold,cse,dce,legal"
 
 typedef struct Pipeline {
   const char *target;  // NULL: every target

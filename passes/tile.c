@@ -172,14 +172,25 @@ static void store_rows(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
 static bool stores_rows(const Tiler *t, const Op *op, const ValueMap *m) {
   uint32_t n = 0;
   for (uint32_t a = 0; a < t->from->axes.n; a++) n += t->keep[a] != 0;
-  return t->rows && n == 1 && !t->whole && !ir_attr_i(op, AT_MASKED, 0) &&
+  return t->rows && n == 1 && !t->whole && !t->last && !ir_attr_i(op, AT_MASKED, 0) &&
          ir_type(t->to, vmap_get(m, op->args[1]))->n == 2;
+}
+
+// What each step stores, or what is stored behind the last.
+static bool by_step(const Tiler *t, const Op *op) {
+  for (uint32_t i = 1; i < op->nargs; i++) {
+    const Type *v = ir_type(t->from, op->args[i]);
+    for (uint32_t k = 0; k < v->n; k++)
+      if (t->from->axes.at[v->axis[k]].role == AX_STEP) return true;
+  }
+  return false;
 }
 
 static bool tile_store(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   bool masked = ir_attr_i(op, AT_MASKED, 0);
   uint32_t n = op->nargs - masked;
   if (t->share == SHARE_PART && !t->whole) return true;
+  if (t->share == SHARE_STATES) return true;
   if (!demand(t, b, op, m)) return false;
   if (stores_rows(t, op, m)) {
     store_rows(t, b, op, m);
@@ -189,6 +200,8 @@ static bool tile_store(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   for (uint32_t i = 0; i < op->nargs; i++) args[i] = vmap_get(m, op->args[i]);
   Value mask = masked ? args[n] : 0;
   if (t->whole) mask = mask ? ir_2(b, OP_AND, mask, t->whole) : t->whole;
+  if (t->last && !by_step(t, op))
+    mask = mask ? ir_2(b, OP_AND, mask, t->last) : t->last;
   for (uint32_t a = 0; a < t->from->axes.n; a++) {
     if (!t->keep[a]) continue;
     mask = mask ? ir_2(b, OP_AND, mask, t->keep[a]) : t->keep[a];
@@ -343,12 +356,15 @@ static void copy_params(Tiler *t, ValueMap *map) {
   }
   if (t->plan.split) split_params(t);
   bounds_params(t);
+  parts_params(t);
 }
 
 static const char *name_of(Module *m, const Func *f, TileShare share,
                            uint32_t which) {
   if (share == SHARE_COMBINE)
     return arena_printf(m->arena, "%s.combine", f->name);
+  if (share == SHARE_STATES)
+    return arena_printf(m->arena, "%s.states", f->name);
   if (share != SHARE_BOUNDS) return f->name;
   return which ? arena_printf(m->arena, "%s.bounds%u", f->name, which)
                : arena_printf(m->arena, "%s.bounds", f->name);
@@ -378,6 +394,7 @@ static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
   }
   make_coords(&t, &b);
   if (plan->split) split_open(&t, &b);
+  parts_open(&t, &b);
   if (!tile_region(&t, &b, f->body, &map)) return NULL;
   end_skip(&t, &b);
   return t.to;
@@ -397,10 +414,14 @@ bool pass_tile(Ctx *cx, Module *m, const PassOpt *opt) {
     bool gpu = opt->target && target_is_gpu(opt->target);
     TilePlan plan = tile_plan(cx, f, opt);
     if (gpu) bounds_plan(cx, f, &plan);
+    if (gpu) parts_plan(cx, f, opt, &plan);
     else split_plan(cx, f, opt, &plan);
     for (uint32_t k = 0; k < plan.ntested; k++)
       vec_push(m->arena, &out,
                tile_func(cx, m, f, &plan, SHARE_BOUNDS, k, opt));
+    if (plan.walk)
+      vec_push(m->arena, &out,
+               tile_func(cx, m, f, &plan, SHARE_STATES, 0, opt));
     TileShare last = plan.split ? SHARE_COMBINE : SHARE_ALL;
     for (TileShare s = plan.split ? SHARE_PART : SHARE_ALL; s <= last; s++) {
       Func *g = tile_func(cx, m, f, &plan, s, 0, opt);

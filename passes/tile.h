@@ -15,6 +15,7 @@ typedef struct TilePlan {
   const Op *split;      // the pass whose keys are split, or NULL
   Dim parts;            // into so many parts,
   Dim part_keys;        // of so many keys, a multiple of tile_k
+  const Op *walk;       // the recurrence whose steps are split, or NULL
   const Op *tested[MAX_TESTED];  // passes whose bounds a phase before finds
   uint32_t ntested;
 } TilePlan;
@@ -24,6 +25,7 @@ typedef enum TileShare {
   SHARE_ALL,       // everything: the keys are not split
   SHARE_PART,      // one part of the keys; everything if there is one part
   SHARE_COMBINE,   // joins the parts, does the rest
+  SHARE_STATES,    // what the steps of a part make of a state of zeros
   SHARE_BOUNDS,    // finds the bounds of the keys for the tasks of SHARE_ALL
 } TileShare;
 
@@ -44,6 +46,7 @@ typedef struct Tiler {
   TileShare share;
   Value part;           // SHARE_PART: this task's
   Value whole;          // SHARE_PART: bool, there is one part; 0: never
+  Value last;           // bool, the task has the last part of the steps; or 0
   Value *partial;       // workspace of each accumulator of the split pass
   Value tested[MAX_TESTED];  // workspace: bounds of the keys
 } Tiler;
@@ -68,6 +71,14 @@ bool bounds_wanted(Ctx *cx, const Func *f, const Op *pass);
 void bounds_plan(Ctx *cx, const Func *f, TilePlan *p);
 void bounds_params(Tiler *t);
 void bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m);
+// Splitting the steps of a recurrence (tileparts.c), in the same way.
+void parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
+void parts_params(Tiler *t);
+void parts_open(Tiler *t, Builder *b);
+void parts_bounds(const Tiler *t, Builder *b, Value end, Value *lo,
+                  Value *stop);
+void parts_store(Tiler *t, Builder *b, Value first, Value state, Value decay);
+Value parts_join(Tiler *t, Builder *b, Value first);
 // a after b by the reduction k.
 Value tile_combine(Builder *b, RKind k, Value x, Value y);
 double tile_identity(RKind k);

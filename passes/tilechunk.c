@@ -244,7 +244,7 @@ static Value prepare(Steps *s, Builder *b, Value base, const ValueMap *pre,
 static void turn(Steps *s, Builder *b, Value base, const ValueMap *pre,
                  Value *state) {
   Value top = ir_2(b, OP_ADD, base, ir_const_i(b, DT_I64, s->chunk));
-  Value ok = ir_2(b, OP_LE, top, s->end), other[2 * MAX_WALK];
+  Value ok = ir_2(b, OP_LE, top, s->stop), other[2 * MAX_WALK];
   bool early = false;  // decays decide
   for (uint32_t i = 0; i < carried(s); i++) other[i] = state[i];
   for (uint32_t i = 0; i < s->n; i++) early |= s->decay[i].vector;
@@ -258,7 +258,7 @@ static void turn(Steps *s, Builder *b, Value base, const ValueMap *pre,
   do_chunk(s, &in, state);
   ir_yield(&in, state, n);
   in.region = br->regions[1];
-  walk_steps(s, &in, base, ir_2(&in, OP_MIN, top, s->end), pre, other);
+  walk_steps(s, &in, base, ir_2(&in, OP_MIN, top, s->stop), pre, other);
   ir_yield(&in, other, n);
   for (uint32_t i = 0; i < n; i++) state[i] = br->res[i];
 }
@@ -266,13 +266,28 @@ static void turn(Steps *s, Builder *b, Value base, const ValueMap *pre,
 static void walk_chunks(Steps *s, Builder *b, const ValueMap *pre,
                         Value *state) {
   Value old[2 * MAX_WALK];
-  Op *loop = carrying(b, ir_const_i(b, DT_I64, 0), s->end,
+  Op *loop = carrying(b, s->from, s->stop,
                       ir_const_i(b, DT_I64, s->chunk), carried(s), state,
                       s->type, "c0", old);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
   turn(s, &in, in.region->params.at[0], pre, old);
   ir_yield(&in, old, carried(s));
   for (uint32_t i = 0; i < carried(s); i++) state[i] = loop->res[i];
+}
+
+// What a part's chunks, all of them whole, make of a state of zeros.
+static void walk_part(Steps *s, Builder *b, const ValueMap *pre, Value first) {
+  Type type[] = {s->type[0], type_scalar(DT_F32)};
+  Value all[] = {tile_const(b, type[0], 0), ir_const_f(b, DT_F32, 0)}, old[2];
+  Op *loop = carrying(b, s->from, s->stop, ir_const_i(b, DT_I64, s->chunk), 2,
+                      all, type, "c0", old);
+  Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
+  open_chunk(s, &in, in.region->params.at[0], pre);
+  step_prepare(s, &in, 0);
+  old[0] = matrix_state(s, &in, 0, old[0]);
+  if (s->decay[0].has) old[1] = ir_2(&in, OP_ADD, old[1], s->decay[0].total);
+  ir_yield(&in, old, 2);
+  parts_store(s->t, b, first, loop->res[0], loop->res[1]);
 }
 
 // ---------------------------------------------------------------- all
@@ -351,17 +366,22 @@ bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
                t->from->name, (long long)s.chunk);
   else
     ctx_remark(t->cx, "%s: one step after the other", t->from->name);
-  s.end = end_of(&s, b, m);
+  s.end = s.stop = end_of(&s, b, m);
+  s.from = ir_const_i(b, DT_I64, 0);
+  if (t->plan.walk) parts_bounds(t, b, s.end, &s.from, &s.stop);
   Value state[2 * MAX_WALK];
   for (uint32_t i = 0; i < carried(&s); i++) state[i] = initial(&s, b, i, m);
+  if (t->plan.walk && t->share != SHARE_STATES)
+    state[0] = parts_join(t, b, state[0]);
   if (s.chunk > 1) {
     uint32_t cols = ir_axis(t->to, a->name, AX_STEP, a->extent);
     s.rows = step_side(&s, b, s.axis, 1);
     s.cols = step_side(&s, b, cols, 1);
     step_constants(&s, b, m);
-    walk_chunks(&s, b, m, state);
+    if (t->share == SHARE_STATES) walk_part(&s, b, m, state[0]);
+    else walk_chunks(&s, b, m, state);
   } else {
-    walk_steps(&s, b, ir_const_i(b, DT_I64, 0), s.end, m, state);
+    walk_steps(&s, b, s.from, s.stop, m, state);
   }
   for (uint32_t i = 0; i < s.n; i++) vmap_put(m, s.op[i]->res[0], state[i]);
   for (uint32_t i = 0; i < s.nmax; i++)

@@ -162,7 +162,7 @@ bool matrix_fits(const Steps *s, uint32_t i) {
   return true;
 }
 
-Value matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read) {
+static Written written(Steps *s, Builder *b, uint32_t i) {
   const Affine *a = &s->affine[i];
   uint32_t col = (uint32_t)s->t->plan.lane;
   Written w = {.n = a->nwrites};
@@ -171,7 +171,17 @@ Value matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read) {
     w.b[k] = vector(s, b, &s->cols, a->write[k].b, a->row);
     w.w[k] = vector(s, b, &s->cols, a->write[k].w, col);
   }
-  for (uint32_t r = 0; r < a->nreads; r++)
+  return w;
+}
+
+Value matrix_state(Steps *s, Builder *b, uint32_t i, Value state) {
+  Written w = written(s, b, i);
+  return next_state(s, b, i, state, &w);
+}
+
+Value matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read) {
+  Written w = written(s, b, i);
+  for (uint32_t r = 0; r < s->affine[i].nreads; r++)
     read[r] = read_one(s, b, i, r, state, &w);
   return next_state(s, b, i, state, &w);
 }

@@ -25,7 +25,7 @@ static bool can_chunk(const Affine *a) {
 // Measured (docs/performance.md): a CPU does single steps at two thirds of its
 // peak, so short chunks are best there, they add the least work. A GPU's matrix
 // units want 64 rows.
-enum { CHUNK = 16, GPU_CHUNK = 64 };
+enum { CHUNK = 16 };
 
 int64_t step_choose(const Steps *s) {
   for (uint32_t i = 0; i < s->n; i++)

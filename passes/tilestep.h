@@ -6,7 +6,10 @@
 #include "ir/affine.h"
 #include "passes/tile.h"
 
-enum { MAX_WALK = 8 };  // states that one walk carries
+enum {
+  MAX_WALK = 8,    // states that one walk carries
+  GPU_CHUNK = 64,  // steps: rows of matrix units
+};
 
 // The steps of a chunk, or its writes, along an axis of their own. Steps that
 // write n times have n elements in a row.
@@ -43,6 +46,7 @@ typedef struct Steps {
   bool reverse;
   DType narrow;        // 16-bit type of operands that are computed, or none
   Value end;           // steps to do
+  Value from, stop;    // those of the task
   uint32_t nmax;       // running maxima, carried behind the n states
   const Op *max[MAX_WALK];
   uint32_t n;
@@ -84,6 +88,8 @@ Value step_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read);
 // The same where the chunk's products suit matrix units (tilematrix.c).
 bool matrix_fits(const Steps *s, uint32_t i);
 Value matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read);
+// Only the state after it.
+Value matrix_state(Steps *s, Builder *b, uint32_t i, Value state);
 // A decay that sums of 16-bit programs take.
 Value matrix_decay(Builder *b, Value g);
 

@@ -46,6 +46,35 @@ def gqa(text):
             for h in (2, 6)]
 
 
+# Recurrences: gates of -30 a step and none, beta up to 2, grouped heads.
+GATES = ["g=uniform(-0.2,0)", "S0=normal(0,0.1)", "K=normal(0,0.125)"]
+STRONG = ["g=uniform(-30,0)", "S0=normal(0,0.1)", "K=normal(0,0.125)"]
+ERASE = ["beta=uniform(0,1)", "S0=normal(0,0.1)", "g=uniform(-0.2,0)"]
+RECURRENT = [
+    ("simple_gla", "", [GATES, STRONG]),
+    ("retnet", "", [GATES + ["loggamma=uniform(-0.1,-0.001)"]]),
+    ("lightning", "", [GATES]),
+    ("linear", "", [GATES]),
+    ("gla", "", [GATES, STRONG]),
+    ("hgrn2", "", [GATES]),
+    ("rwkv6", "", [GATES + ["w=uniform(-0.3,0)"]]),
+    ("mlstm", "", [GATES + ["C0=normal(0,0.1)", "n0=uniform(0,1)"]]),
+    ("deltanet", "", [ERASE, ["beta=const(2)", "S0=normal(0,0.1)"]]),
+    ("gated_delta", "Hk=1,", [ERASE, STRONG + ["beta=const(1)"]]),
+    ("comba", "", [ERASE]),
+    ("kda", "", [ERASE + ["A_log=uniform(-2,0)"]]),
+    ("delta_product", "R=2,", [ERASE]),
+    ("rwkv7", "", [["kappa=normal(0,0.1)", "a=uniform(0,1)",
+                    "K=normal(0,0.125)", "S0=normal(0,0.1)"]]),
+]
+LONG = [1, 64, 100, 300]
+
+
+def steps(d, text, more):
+    return [(f"B=2,H=2,{text}S={s},D={d},Dv={d}", {"in": x})
+            for x in more for s in LONG]
+
+
 # file, program, dims by D, and what else gpu-run is told
 CASES = [
     ("mha", "mha", lambda d: pairs(f"D={d}")),
@@ -78,19 +107,34 @@ CASES = [
     ("retention", "retention", lambda d: square(
         f"D={d},Dv={d}", **{"in": ["loggamma=uniform(-0.1,-0.01)"]})),
     ("stick", "stick_breaking", lambda d: square(f"D={d}")),
+    *[(f, f, lambda d, more=more, text=text: steps(d, text, more))
+      for f, text, more in RECURRENT],
+    ("packed_steps", "packed_gla", lambda d: [
+        (f"B={b},H=2,S={t},S_total={t},D={d},Dv={d}",
+         {"in": [f"cu=offsets({t})"] + GATES})
+        for b, t in ((1, 40), (3, 200), (5, 1000))]),
     ("nsa", "nsa", lambda d: [
         (f"B=1,H=2,S={s},Nc={s // 16},Ns=4,D={d}",
          {"in": ["sel=randint(0,3)"]}) for s in (64, 200, 500)]),
 ]
 
 
+# The file of stdlib/recurrent that a library is made of.
+STEPS = {f: f for f, _, _ in RECURRENT}
+STEPS["packed_steps"] = "packed"
+
+
 # ---------------------------------------------------------------- preparing
 def build(a, file, dtype, d):
     name = f"{file}_{dtype}_{d}"
-    src = os.path.join(TOP, "stdlib", "attention", file + ".attn")
+    folder = "recurrent" if file in STEPS else "attention"
+    src = os.path.join(TOP, "stdlib", folder,
+                       STEPS.get(file, file) + ".attn")
     cmd = [a.attnc, src, "--shared", "--prefix", file, "-o",
            os.path.join(a.prep, name + ".so"), "--target",
            "cpu:x86-64-v3," + a.target, "-D", "T=" + dtype, "-D", f"D={d}"]
+    if file in STEPS:
+        cmd += ["-D", f"Dv={d}"]
     done = subprocess.run(cmd, capture_output=True, text=True)
     return name, done.returncode, done.stderr.strip().split("\n")[0]
 

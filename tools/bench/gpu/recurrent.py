@@ -119,7 +119,7 @@ def ours(c, m, torch):
     import attn
     _, p, B, H, S, D, Dv = c
     lib = attn.load(os.path.join(HERE, f"{p}_{D}_{Dv}.so"))
-    prog = lib[f"recurrent_{p}_bf16"]
+    prog = lib[p]
     out = torch.empty(B, S, H, Dv, device="cuda",
                       dtype=torch.bfloat16).transpose(1, 2)
     state = m["S0"].clone()
