@@ -38,6 +38,16 @@ static void parts(Nv *n, Access *a, uint32_t axis) {
         part_of(n, a, axis, frag ? nv_frag(n, v)->w[i] : n->g->val[v]);
 }
 
+// What is written back at the end of a task was read at its start. Addresses
+// that both have in common would lie in registers all the time between.
+static V apart(Nv *n, const Op *op, V stride) {
+  bool back = false;
+  for (uint32_t i = 0; op->code == OP_GSTORE && i < n->f->params.n; i++)
+    back |= n->f->params.at[i].v == op->args[0] &&
+            n->f->params.at[i].role == PR_INOUT;
+  return back && n->vendor->anew ? n->vendor->anew(n, stride) : stride;
+}
+
 static Access access(Nv *n, const Op *op, uint32_t lo) {
   Cg *g = n->g;
   Arena *ar = &g->cx->scratch;
@@ -54,6 +64,7 @@ static Access access(Nv *n, const Op *op, uint32_t lo) {
     a.shape[i] = LLVMBuildTrunc(g->b, nv_tensor(n, a.tensor, 1 + i), i32, "");
     a.stride[i] = nv_mul(n, nv_tensor(n, a.tensor, 1 + a.rank + i),
                          dtype_size(t->dtype));
+    a.stride[i] = apart(n, op, a.stride[i]);
     parts(n, &a, i);
   }
   return a;

@@ -300,6 +300,11 @@ static NvEmit *const ops[OP_COUNT] = {
     [OP_WG_WAIT] = nv_wg_wait,
 };
 
+static V anew(Nv *n, V x) {
+  return nv_asm_pure(n, LLVMInt64TypeInContext(n->g->lc), "mov.b64 $0, $1;",
+                     "=l,l", &x, 1);
+}
+
 const GpuVendor nv_vendor = {
     .triple = "nvptx64-nvidia-cuda", .init = init, .pipeline = pipeline,
     .param_space = 101, .ops = ops, .declare = declare, .shared = shared_base,
@@ -308,5 +313,6 @@ const GpuVendor nv_vendor = {
     .from_lane = from_lane, .uniform = uniform,
     .vote = vote, .sync = sync, .pair = pair, .ex2 = ex2, .rcp = rcp,
     .rsqrt = rsqrt, .load = load, .store = store, .copy = copy,
-    .store_tile = store_matrices, .load_tile = nv_load_a, .mma = nv_mma_sync,
+    .store_tile = store_matrices, .load_tile = nv_load_a, .anew = anew,
+    .mma = nv_mma_sync,
 };

@@ -25,6 +25,7 @@ static bool suits(const Func *f, const Op *op) {
   bool frag = a->kind == TK_FRAG && a->layout == LY_ACC;
   return (frag || is_swizzled(a)) && is_swizzled(b) &&
          dtype_size(a->dtype) == 2 && c->ext[0] % 64 == 0 &&
+         !ir_attr_i(op, AT_TRANSA, 0) &&
          (op->nargs < 3 || ir_count_uses(f, op->args[2]) == 1);
 }
 

@@ -272,13 +272,23 @@ static int64_t carried_regs(const Rings *w, const Region *r) {
   return most;
 }
 
+static bool has_op(const Region *r, OpCode c) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code == c) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (has_op(op->regions[i], c)) return true;
+  }
+  return false;
+}
+
 // Steps of a recurrence wait for each other. Two CTAs on a multiprocessor fill
 // each other's gaps, where a state leaves room.
 static bool can_share(const Rings *w) {
   bool steps = false;
   for (uint32_t i = 0; i < w->f->axes.n; i++)
     steps |= w->f->axes.at[i].role == AX_STEP;
-  return steps && w->groups == 1 && carried_regs(w, w->f->body) <= MOST_CARRIED;
+  return steps && w->groups == 1 && !has_op(w->f->body, OP_FSCAN) &&
+         carried_regs(w, w->f->body) <= MOST_CARRIED;
 }
 
 static bool rings_fit(Rings *w) {
@@ -293,15 +303,6 @@ static bool rings_fit(Rings *w) {
   return true;
 }
 
-static bool has_claim(const Region *r) {
-  for (const Op *op = r->first; op; op = op->next) {
-    if (op->code == OP_CLAIM) return true;
-    for (uint32_t i = 0; i < op->nregions; i++)
-      if (has_claim(op->regions[i])) return true;
-  }
-  return false;
-}
-
 bool rings_plan(Rings *w, Func *f, const Target *t) {
   const Op *launch = f->body->first;
   *w = (Rings){.f = f, .body = f->body, .arena = f->mod->arena, .target = t,
@@ -312,7 +313,7 @@ bool rings_plan(Rings *w, Func *f, const Target *t) {
   analyse(w);
   find_rings(w, f->body);
   if (w->fails || !w->nrings || !rings_fit(w)) return false;
-  w->claims = has_claim(f->body);
+  w->claims = has_op(f->body, OP_CLAIM);
   if (w->claims) w->rings[w->nrings++] = (Ring){.stages = TASKS_AHEAD};
   return true;
 }
