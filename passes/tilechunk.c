@@ -319,31 +319,6 @@ static bool find_walk(Steps *s, const Op *op) {
   return true;
 }
 
-// The 16-bit type of what goes into the states of a GPU program: that of a
-// vector from memory.
-static DType loaded_type(const Steps *s, Value v) {
-  const Op *op = ir_def(s->t->from, v);
-  DType t = ir_type(s->t->from, v)->dtype;
-  if (!op || op->code == OP_DOT || op->code == OP_REDUCE) return DT_NONE;
-  if (op->code == OP_LOAD) return t == DT_BF16 || t == DT_F16 ? t : DT_NONE;
-  for (uint32_t i = 0; i < op->nargs; i++) {
-    if (ir_type(s->t->from, op->args[i])->kind != TK_ELEM) continue;
-    t = loaded_type(s, op->args[i]);
-    if (t != DT_NONE) return t;
-  }
-  return DT_NONE;
-}
-
-static DType narrow_type(const Steps *s) {
-  DType t = DT_NONE;
-  for (uint32_t i = 0; s->t->gpu && i < s->n; i++)
-    for (uint32_t k = 0; k < s->affine[i].nwrites && t == DT_NONE; k++) {
-      t = loaded_type(s, s->affine[i].write[k].b);
-      if (t == DT_NONE) t = loaded_type(s, s->affine[i].write[k].w);
-    }
-  return t;
-}
-
 static Value end_of(Steps *s, Builder *b, ValueMap *m) {
   Value n = ir_dim(b, s->t->from->axes.at[s->axis].extent);
   if (!s->n || !s->affine[0].limit) return n;
@@ -351,15 +326,16 @@ static Value end_of(Steps *s, Builder *b, ValueMap *m) {
 }
 
 bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
-  Steps s = {.t = t, .first = op};
+  Steps s = {.t = t, .first = op, .narrow = DT_NONE};
   s.axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
   if (!find_walk(&s, op)) {
     diag_add(t->cx, DIAG_pass_unsupported, op->span,
              "a recurrence has too many states");
     return false;
   }
+  for (uint32_t i = 0; t->gpu && i < s.n && s.narrow == DT_NONE; i++)
+    s.narrow = step_narrow(t->from, &s.affine[i]);
   s.chunk = step_choose(&s);
-  s.narrow = narrow_type(&s);
   const Axis *a = &t->from->axes.at[s.axis];
   if (s.chunk > 1)
     ctx_remark(t->cx, "%s: chunks of %lld steps, what is left step by step",

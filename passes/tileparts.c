@@ -70,6 +70,8 @@ void parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   affine_parts(walk, &a);
   DimTab *d = &f->mod->dims;
   dim_is_const(d, f->axes.at[a.row].extent, &rows);
+  // Others may have no room for chunks.
+  if (step_narrow(f, &a) == DT_NONE || rows > 2 * SMALL_ROWS) return;
   // Small states leave room for two tasks on a multiprocessor.
   int64_t room = tg->gpu.sms * (rows <= SMALL_ROWS ? 2 : 1);
   Dim one = dim_const(d, 1), steps = f->axes.at[a.axis].extent;

@@ -1,6 +1,8 @@
 // The equations of one chunk of a recurrence (see tilechunk.c).
 #include "passes/tilestep.h"
 
+#include "ir/target.h"
+
 #include <math.h>
 
 enum {
@@ -25,13 +27,52 @@ static bool can_chunk(const Affine *a) {
 // Measured (docs/performance.md): a CPU does single steps at two thirds of its
 // peak, so short chunks are best there, they add the least work. A GPU's matrix
 // units want 64 rows.
-enum { CHUNK = 16 };
+enum { CHUNK = 16, SPARE = 4096 };  // bytes for exchanges
+
+static DType loaded_type(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  DType t = ir_type(f, v)->dtype;
+  if (!op || op->code == OP_DOT || op->code == OP_REDUCE) return DT_NONE;
+  if (op->code == OP_LOAD) return t == DT_BF16 || t == DT_F16 ? t : DT_NONE;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    if (ir_type(f, op->args[i])->kind != TK_ELEM) continue;
+    t = loaded_type(f, op->args[i]);
+    if (t != DT_NONE) return t;
+  }
+  return DT_NONE;
+}
+
+DType step_narrow(const Func *f, const Affine *a) {
+  DType t = DT_NONE;
+  for (uint32_t k = 0; k < a->nwrites && t == DT_NONE; k++) {
+    t = loaded_type(f, a->write[k].b);
+    if (t == DT_NONE) t = loaded_type(f, a->write[k].w);
+  }
+  return t;
+}
+
+// Do the operands of a chunk's products fit into shared memory? f32 has three
+// parts (passes/placedot.c).
+static bool tiles_fit(const Steps *s) {
+  const Target *tg = target_by_name(s->t->to->mod->target);
+  int64_t side = GPU_CHUNK, n = 0, rows = 0;
+  for (uint32_t i = 0; i < s->n; i++) {
+    const Affine *a = &s->affine[i];
+    Dim d = s->t->from->axes.at[a->row].extent;
+    if (!dim_is_const(&s->t->from->mod->dims, d, &rows)) return false;
+    n += side * rows * (a->nwrites + (i == 0));
+    if (s->type[i].n > 1) n += side * side * (1 + a->nwrites) + side * rows;
+  }
+  n *= s->narrow != DT_NONE ? 2 : 6;
+  return n + SPARE <= (int64_t)tg->gpu.smem;
+}
 
 int64_t step_choose(const Steps *s) {
   for (uint32_t i = 0; i < s->n; i++)
     if (!can_chunk(&s->affine[i]) ||
         (s->t->gpu && step_erases(&s->affine[i])))
       return 1;
+  if (s->t->gpu && !tiles_fit(s)) return 1;
   if (s->t->plan.chunk) return s->t->plan.chunk;
   return s->t->gpu ? GPU_CHUNK : CHUNK;
 }
