@@ -42,5 +42,6 @@ bool drain_of(const Func *f, const Op *op, Drain *out) {
       return false;
     }
   }
-  return row && col;
+  // A map's innermost axis is contiguous, in most arrays the last one.
+  return row && col && out->col + 1 == to->n;
 }
