@@ -200,13 +200,16 @@ def main():
     if a.prep:
         return prepare(a)
     start, todo = time.time(), list(commands(a))
+    good = bad = 0
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-        done = list(pool.map(run_one, todo))
-    bad = [x for x in done if x[1]]
-    for cmd, rc, text in bad:
-        print(f"FAIL({rc}) {' '.join(cmd[1:])}\n     {text[:160]}")
-    print(f"{len(done) - len(bad)} passed, {len(bad)} failed, "
-          f"{time.time() - start:.0f} s")
+        for cmd, rc, text in pool.map(run_one, todo):
+            good, bad = good + (not rc), bad + bool(rc)
+            if rc:
+                print(f"FAIL({rc}) {' '.join(cmd[1:])}\n     {text[:160]}")
+            if rc or (good + bad) % 20 == 0:
+                print(f"{good} passed, {bad} failed of {len(todo)}, "
+                      f"{time.time() - start:.0f} s", flush=True)
+    print(f"{good} passed, {bad} failed, {time.time() - start:.0f} s")
     return 1 if bad else 0
 
 
