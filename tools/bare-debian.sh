@@ -11,8 +11,9 @@ set -euo pipefail
 
 # The first address in apt's lists that ends in /debian.
 this_mirror() {
-  cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
-    grep -oE 'https?://[^ ]*/debian/?( |$)' | head -1 | tr -d ' ' | sed 's|/$||'
+  { cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null || true; } |
+    grep -oE 'https?://[^ ]*/debian/?( |$)' |
+    sed -n '1{s| *$||; s|/$||; p}'
 }
 
 MIRROR=${MIRROR:-$(this_mirror)}
