@@ -2,11 +2,7 @@
 import os
 import sys
 
-try:
-    import torch
-except ImportError:
-    print("all good: no PyTorch here")
-    sys.exit(0)
+import torch
 
 import attn
 import attn.torch
