@@ -106,6 +106,10 @@ CgKernel cg_kernel(Cg *g, const Func *f, const uint32_t *dim_at,
 LLVMValueRef cg_shared(Cg *g, const Func *f, const uint32_t *dim_at,
                        const char *name);
 
+// ---- the end of a module (target.c) -----------------------------------------
+// Frees what g holds of LLVM, and the machine.
+void cg_end(Cg *g, LLVMTargetMachineRef tm);
+
 // ---- programs (program.c, header.c), LLVM's errors (fatal.c) -----------------
 struct CgProgram;
 void cg_program(Cg *g, const struct CgProgram *p, LLVMValueRef container);

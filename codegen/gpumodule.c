@@ -125,10 +125,7 @@ bool cg_gpu(Ctx *cx, const Module *m, const char *prefix, CgEmit what,
   begin(&g, tm);
   kernels(&g, m, prefix, all ? all : &own);
   bool ok = !g.failed && finish(&g, tm, what, out);
-  LLVMDisposeBuilder(g.b);
-  LLVMDisposeModule(g.mod);
-  LLVMContextDispose(g.lc);
-  LLVMDisposeTargetMachine(tm);
+  cg_end(&g, tm);
   if (out->arena != &cx->scratch) arena_reset(&cx->scratch, mark);
   return ok;
 }

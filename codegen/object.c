@@ -167,10 +167,7 @@ static bool compile(Ctx *cx, const Job *j, Buf *out) {
   g.b = LLVMCreateBuilderInContext(g.lc);
   layout(&g, tm, j->triple);
   bool ok = emit(&g, tm, j, out);
-  LLVMDisposeBuilder(g.b);
-  LLVMDisposeModule(g.mod);
-  LLVMContextDispose(g.lc);
-  LLVMDisposeTargetMachine(tm);
+  cg_end(&g, tm);
   if (out->arena != &cx->scratch) arena_reset(&cx->scratch, mark);
   return ok;
 }

@@ -84,3 +84,10 @@ LLVMTargetMachineRef cg_machine(Ctx *cx, const char *triple) {
                                  LLVMCodeGenLevelDefault, LLVMRelocPIC,
                                  LLVMCodeModelDefault);
 }
+
+void cg_end(Cg *g, LLVMTargetMachineRef tm) {
+  LLVMDisposeBuilder(g->b);
+  LLVMDisposeModule(g->mod);
+  LLVMContextDispose(g->lc);
+  LLVMDisposeTargetMachine(tm);
+}

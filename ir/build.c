@@ -347,6 +347,15 @@ void ir_move_before(Op *op, Op *where) {
   set_region(r->fn, op, r);
 }
 
+bool ir_mentions(const Op *op, Value v) {
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (op->args[i] == v) return true;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      if (ir_mentions(o, v)) return true;
+  return false;
+}
+
 void ir_walk(Region *r, WalkFn *fn, void *data) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;

@@ -293,6 +293,8 @@ void ir_replace_uses(Func *f, Value from, Value to);
 uint32_t ir_count_uses(const Func *f, Value v);
 void ir_erase(Op *op);                              // unlinks; no uses left
 void ir_move_before(Op *op, Op *where);
+// True if v is an operand of the op or of one in its regions.
+bool ir_mentions(const Op *op, Value v);
 // Calls fn for each op of the region and the regions inside, in order. The op
 // visited may be erased.
 typedef void WalkFn(void *data, Op *op);

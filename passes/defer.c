@@ -43,15 +43,6 @@ static void hoist(const Func *f, Op *op) {
   if (at != op) ir_move_before(op, at);
 }
 
-static bool mentions(const Op *op, Value v) {
-  for (uint32_t i = 0; i < op->nargs; i++)
-    if (op->args[i] == v) return true;
-  for (uint32_t i = 0; i < op->nregions; i++)
-    for (const Op *o = op->regions[i]->first; o; o = o->next)
-      if (mentions(o, v)) return true;
-  return false;
-}
-
 static void start(Func *f, Op *op) {
   Builder b = {.fn = f, .region = op->parent, .before = op, .span = op->span};
   const Type t = *ir_type(f, op->res[0]);
@@ -61,7 +52,7 @@ static void start(Func *f, Op *op) {
                   1, 0)->res[0];
   ir_op(&b, OP_WG_COMMIT, NULL, 0, NULL, 0, NULL, 0, 0);
   Op *user = op->next;
-  while (user && user->next && !mentions(user, op->res[0])) user = user->next;
+  while (user && user->next && !ir_mentions(user, op->res[0])) user = user->next;
   b.before = user;
   Value done = ir_op(&b, OP_WG_WAIT, &v, 1, &none, 1, &t, 1, 0)->res[0];
   ir_replace_uses(f, op->res[0], done);

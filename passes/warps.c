@@ -205,19 +205,10 @@ typedef struct Tile {
   Value slot;
 } Tile;
 
-static bool mentions(const Op *op, Value v) {
-  for (uint32_t i = 0; i < op->nargs; i++)
-    if (op->args[i] == v) return true;
-  for (uint32_t i = 0; i < op->nregions; i++)
-    for (const Op *o = op->regions[i]->first; o; o = o->next)
-      if (mentions(o, v)) return true;
-  return false;
-}
-
 static const Op *done(const Op *use) {
   if (use->code != OP_WGMMA) return use;
   for (const Op *op = use->next; op; op = op->next)
-    if (op->code == OP_WG_WAIT && mentions(op, use->res[0])) return op;
+    if (op->code == OP_WG_WAIT && ir_mentions(op, use->res[0])) return op;
   return use->parent->last;
 }
 
@@ -230,7 +221,7 @@ static bool after(const Op *a, const Op *b) {
 static const Op *last_reader(const Op *fill) {
   const Op *last = fill;
   for (const Op *op = fill->next; op; op = op->next)
-    if (mentions(op, fill->res[0]) && after(done(op), last)) last = done(op);
+    if (ir_mentions(op, fill->res[0]) && after(done(op), last)) last = done(op);
   return last;
 }
 

@@ -88,32 +88,14 @@ static int failed(const Cuda *cu, CuResult r, const char *what,
 
 // ---- opening
 
-static void *open_library(int more) {
-  const char *path = secure_getenv("ATTN_CUDA_DRIVER");
-  int flags = RTLD_NOW | RTLD_LOCAL | more;
-  if (path && *path)
-    return dlopen(path, flags);
-  void *lib = dlopen("libcuda.so.1", flags);
-  return lib ? lib : dlopen("libcuda.so", flags);
-}
+static const RtLibrary library = {"ATTN_CUDA_DRIVER",
+                                  {"libcuda.so.1", "libcuda.so"}};
 
-static bool cuda_present(void) {
-  void *lib = open_library(RTLD_NOLOAD);
-  if (lib)
-    dlclose(lib);
-  return lib != NULL;
-}
-
-// Object pointers do not convert to function pointers in C.
-static bool symbol(void *lib, const char *name, void *fn) {
-  void *p = dlsym(lib, name);
-  memcpy(fn, &p, sizeof p);
-  return p != NULL;
-}
+static bool cuda_present(void) { return rt_library_present(&library); }
 
 static const char *find_symbols(Cuda *cu) {
 #define FIND(field, name, needed, params)                                      \
-  if (!symbol(cu->lib, name, &cu->field) && needed)                            \
+  if (!rt_symbol(cu->lib, name, &cu->field) && needed)                            \
     return name;
   SYMBOLS(FIND)
 #undef FIND
@@ -123,7 +105,7 @@ static const char *find_symbols(Cuda *cu) {
 static int cuda_open(attn_ctx *cx, void *state, attn_error *err) {
   Cuda *cu = state;
   (void)cx;
-  cu->lib = open_library(0);
+  cu->lib = rt_library_open(&library);
   if (!cu->lib)
     return rt_fail(err, ATTN_E_DEVICE, "no NVIDIA driver: %.180s", dlerror());
   const char *missing = find_symbols(cu);
@@ -150,14 +132,13 @@ static uint64_t context_id(const Cuda *cu, void *ctx) {
 // Memory for counters and blank tensors, zeroed without touching streams of
 // the application, which may be capturing.
 static int blank_memory(const Cuda *cu, CudaDevice *d, attn_error *err) {
-  size_t n = 2 * 4 * (size_t)GPU_COUNTERS + 2 * GPU_BLANK;
   void *stream = NULL;
-  CuResult r = cu->alloc(&d->memory, n);
+  CuResult r = cu->alloc(&d->memory, GPU_MEMORY);
   if (r)
     return failed(cu, r, "cuMemAlloc", err);
   r = cu->stream_create(&stream, CU_STREAM_NON_BLOCKING);
   if (!r)
-    r = cu->fill(d->memory, 0, n, stream);
+    r = cu->fill(d->memory, 0, GPU_MEMORY, stream);
   if (!r)
     r = cu->stream_wait(stream);
   if (stream)
@@ -166,8 +147,7 @@ static int blank_memory(const Cuda *cu, CudaDevice *d, attn_error *err) {
     cu->free(d->memory);
     return failed(cu, r, "cuMemsetD8Async", err);
   }
-  d->base.counters = (char *)(uintptr_t)d->memory;
-  d->base.blank = d->base.counters + 2 * 4 * (size_t)GPU_COUNTERS;
+  rt_gpu_memory(&d->base, (char *)(uintptr_t)d->memory);
   return ATTN_OK;
 }
 
@@ -386,12 +366,7 @@ static int cuda_function(void *state, void *module, const char *name,
   r = cu->occupancy(&n, out->handle, (int)p->threads, p->shared_bytes);
   if (r)
     return failed(cu, r, "cuOccupancyMaxActiveBlocksPerMultiprocessor", err);
-  if (n < 1)
-    return rt_fail(err, ATTN_E_UNSUPPORTED,
-                   "%s: %u threads with %u bytes of shared memory do not fit",
-                   name, p->threads, p->shared_bytes);
-  out->per_unit = (uint32_t)n;
-  return ATTN_OK;
+  return rt_gpu_resident(name, p, n, out, err);
 }
 
 // ---- launching

@@ -25,6 +25,9 @@ typedef struct GpuDevice {
 
 enum { GPU_COUNTERS = 1 << 16, GPU_BLANK = 256 };
 
+// Bytes of a device that its counters and blank pages take, zeroed when made.
+enum { GPU_MEMORY = 2 * 4 * GPU_COUNTERS + 2 * GPU_BLANK };
+
 typedef struct GpuFunc {
   void *handle;
   uint32_t per_unit; // groups of threads that a multiprocessor holds
@@ -88,6 +91,27 @@ typedef struct GpuDriver {
 
 extern const GpuDriver rt_cuda; // cuda.c
 extern const GpuDriver rt_hip;  // hip.c
+
+// ---- driver.c: what drivers have in common
+
+enum { RT_LIBRARY_NAMES = 4 };
+typedef struct RtLibrary {
+  const char *variable;   // of the environment: a path that goes before names
+  const char *names[RT_LIBRARY_NAMES];   // in the order they are tried
+} RtLibrary;
+
+// NULL: there is none; dlerror() says why.
+void *rt_library_open(const RtLibrary *l);
+// Whether the process has opened it.
+bool rt_library_present(const RtLibrary *l);
+// *fn: pointer to a function pointer. False, and NULL: there is none.
+bool rt_symbol(void *lib, const char *name, void *fn);
+// Divides GPU_MEMORY zeroed bytes of the device's memory.
+void rt_gpu_memory(GpuDevice *d, char *memory);
+// out->per_unit = n, the groups of a phase that a multiprocessor holds.
+// ATTN_E_UNSUPPORTED: none.
+int rt_gpu_resident(const char *name, const attn_gpu_phase *p, int n,
+                    GpuFunc *out, attn_error *err);
 
 // Expressions of device code refer to the section's words.
 typedef struct GpuVariant {

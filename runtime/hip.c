@@ -72,42 +72,21 @@ static int failed(const Hip *hip, HipResult r, const char *what,
 
 // ---- opening
 
-static void *open_library(int more) {
-  static const char *const names[] = {"libamdhip64.so.7", "libamdhip64.so.6",
-                                      "libamdhip64.so.5", "libamdhip64.so"};
-  const char *path = secure_getenv("ATTN_HIP_DRIVER");
-  int flags = RTLD_NOW | RTLD_LOCAL | more;
-  void *lib = NULL;
-  if (path && *path)
-    return dlopen(path, flags);
-  for (size_t i = 0; !lib && i < sizeof names / sizeof *names; i++)
-    lib = dlopen(names[i], flags);
-  return lib;
-}
+static const RtLibrary library = {
+    "ATTN_HIP_DRIVER", {"libamdhip64.so.7", "libamdhip64.so.6",
+                        "libamdhip64.so.5", "libamdhip64.so"}};
 
-static bool hip_present(void) {
-  void *lib = open_library(RTLD_NOLOAD);
-  if (lib)
-    dlclose(lib);
-  return lib != NULL;
-}
-
-// Object pointers do not convert to function pointers in C.
-static bool symbol(void *lib, const char *name, void *fn) {
-  void *p = dlsym(lib, name);
-  memcpy(fn, &p, sizeof p);
-  return p != NULL;
-}
+static bool hip_present(void) { return rt_library_present(&library); }
 
 static const char *find_symbols(Hip *hip) {
 #define FIND(field, name, needed, params)                                      \
-  if (!symbol(hip->lib, name, &hip->field) && needed)                          \
+  if (!rt_symbol(hip->lib, name, &hip->field) && needed)                          \
     return name;
   SYMBOLS(FIND)
 #undef FIND
-  if (!symbol(hip->lib, "hipGetErrorName", &hip->error_name))
+  if (!rt_symbol(hip->lib, "hipGetErrorName", &hip->error_name))
     return "hipGetErrorName";
-  if (!symbol(hip->lib, "hipGetErrorString", &hip->error_text))
+  if (!rt_symbol(hip->lib, "hipGetErrorString", &hip->error_text))
     return "hipGetErrorString";
   return hip->properties || hip->properties5 ? NULL : "hipGetDeviceProperties";
 }
@@ -115,7 +94,7 @@ static const char *find_symbols(Hip *hip) {
 static int hip_open(attn_ctx *cx, void *state, attn_error *err) {
   Hip *hip = state;
   (void)cx;
-  hip->lib = open_library(0);
+  hip->lib = rt_library_open(&library);
   if (!hip->lib)
     return rt_fail(err, ATTN_E_DEVICE, "no AMD driver: %.180s", dlerror());
   const char *missing = find_symbols(hip);
@@ -134,14 +113,13 @@ static void hip_close(void *state) { ((Hip *)state)->lib = NULL; }
 // ---- devices
 
 static int blank_memory(const Hip *hip, HipDevice *d, attn_error *err) {
-  size_t n = 2 * 4 * (size_t)GPU_COUNTERS + 2 * GPU_BLANK;
   void *stream = NULL;
-  HipResult r = hip->alloc(&d->memory, n);
+  HipResult r = hip->alloc(&d->memory, GPU_MEMORY);
   if (r)
     return failed(hip, r, "hipMalloc", err);
   r = hip->stream_create(&stream, HIP_STREAM_NON_BLOCKING);
   if (!r)
-    r = hip->fill(d->memory, 0, n, stream);
+    r = hip->fill(d->memory, 0, GPU_MEMORY, stream);
   if (!r)
     r = hip->stream_wait(stream);
   if (stream)
@@ -150,8 +128,7 @@ static int blank_memory(const Hip *hip, HipDevice *d, attn_error *err) {
     hip->free(d->memory);
     return failed(hip, r, "hipMemsetAsync", err);
   }
-  d->base.counters = d->memory;
-  d->base.blank = d->base.counters + 2 * 4 * (size_t)GPU_COUNTERS;
+  rt_gpu_memory(&d->base, d->memory);
   return ATTN_OK;
 }
 
@@ -306,12 +283,7 @@ static int hip_function(void *state, void *module, const char *name,
   if (r)
     return failed(hip, r, "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor",
                   err);
-  if (n < 1)
-    return rt_fail(err, ATTN_E_UNSUPPORTED,
-                   "%s: %u threads with %u bytes of shared memory do not fit",
-                   name, p->threads, p->shared_bytes);
-  out->per_unit = (uint32_t)n;
-  return ATTN_OK;
+  return rt_gpu_resident(name, p, n, out, err);
 }
 
 // ---- launching
