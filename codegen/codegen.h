@@ -59,6 +59,11 @@ typedef struct CgVariant {
 
 // What a kernel of a GPU module needs at a launch; `name` is its symbol.
 // Expressions count the dims of `dims` of its CgDevice.
+// Where a map's tensor lies in workspace; no extents: it is a parameter.
+typedef struct CgPlace {
+  CgExpr at, extent[6];
+} CgPlace;
+
 typedef struct CgPhase {
   const char *name;
   CgExpr ntasks;
@@ -66,6 +71,7 @@ typedef struct CgPhase {
   attn_gpu_ctas ctas;
   uint32_t flags;           // attn_gpu_flag
   const attn_gpu_map *maps;
+  const CgPlace *places;    // of the maps, or NULL
   uint32_t nmaps;
 } CgPhase;
 

@@ -101,6 +101,17 @@ static bool fits(Box *b, const Unit *u, const CgPhase *p, uint32_t bytes) {
   return !wrong;
 }
 
+static attn_gpu_map map_of(Records *r, const Unit *u, const CgPhase *p,
+                           uint32_t i) {
+  attn_gpu_map m = p->maps[i];
+  if (m.tensor != ATTN_NONE) return m;
+  const CgPlace *at = &p->places[i];
+  m.place = expression(r, u->prog, u->dev->dims, at->at);
+  for (uint32_t k = 0; k < m.rank; k++)
+    m.extent[k] = expression(r, u->prog, u->dev->dims, at->extent[k]);
+  return m;
+}
+
 static bool add_phase(Records *r, const Unit *u, const CgPhase *p) {
   const CgDevice *d = u->dev;
   uint32_t bytes = cg_block_bytes(u->prog, d->dims->syms.n, p->nmaps);
@@ -113,7 +124,7 @@ static bool add_phase(Records *r, const Unit *u, const CgPhase *p) {
     .nmaps = p->nmaps};
   vec_push(r->box->a, &r->phases, x);
   for (uint32_t i = 0; i < p->nmaps; i++)
-    vec_push(r->box->a, &r->maps, p->maps[i]);
+    vec_push(r->box->a, &r->maps, map_of(r, u, p, i));
   return true;
 }
 

@@ -154,7 +154,7 @@ typedef enum ParamRole {
   PR_IN, PR_OUT, PR_INOUT,   // tensors
   PR_SCALAR,                 // scalar of a program, value of a fn
   PR_INDEX,                  // index parameter (i64) of mask, mod, fn
-  PR_SHARED,                 // tile, mach: workspace of all phases, the last
+  PR_SHARED,                 // workspace of all phases, the last
 } ParamRole;
 
 typedef struct FuncParam {

@@ -150,8 +150,6 @@ static bool check_param(Verifier *v, const FuncParam *p, uint32_t i) {
     return verify_fail(v, NULL, "parameter %u: %s", i,
                        tensor ? "in, out, inout and shared need a tensor"
                               : "a tensor needs role in, out or inout");
-  if (p->role == PR_SHARED && v->m->level < LV_TILE)
-    return verify_fail(v, NULL, "parameter %u: shared before level tile", i);
   if (i && p->role != PR_SHARED && p[-1].role == PR_SHARED)
     return verify_fail(v, NULL, "parameter %u: shared ones are the last", i);
   if (p->role == PR_INDEX && (t->n || !strchr("iu", dtype_kind(t->dtype))))

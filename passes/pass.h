@@ -13,6 +13,7 @@ typedef struct PassOpt {
   int split_k;             // parts of the keys: 0 or 1 = whole, -1 = choose
   bool fast;               // @fast
   bool few;                // the axis of the lanes is short: few rows
+  bool decode;             // GPU: it mostly is
   bool finite;             // @finite: no input is inf or NaN
 } PassOpt;
 

@@ -29,12 +29,15 @@ const PassInfo *pass_list(uint32_t *n) {
 
 // ---------------------------------------------------------------- pipelines
 #define TO_ATTN "inline,canon,cse,dce"
-#define TO_GAUGE \
-  TO_ATTN ",rows,cse,dce,stab,online,chunk,cse,dce,gauge"
+#define ROWS_TO_GAUGE ",rows,cse,dce,stab,online,chunk,cse,dce,gauge"
+#define TO_GAUGE TO_ATTN ROWS_TO_GAUGE
 #define TO_STREAM TO_GAUGE ",exp2,cse,dce,mask"
-#define TO_STREAM_GPU TO_GAUGE ",sign,exp2,cse,dce,mask"
+#define GAUGE_TO_STREAM_GPU ",sign,exp2,cse,dce,mask"
+#define TO_STREAM_GPU TO_GAUGE GAUGE_TO_STREAM_GPU
+#define TO_STREAM_SM90 TO_ATTN ",ahead" ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
 #define TO_TILE TO_STREAM ",tile,cse,dce"
 #define TO_TILE_GPU TO_STREAM_GPU ",tile,cse,dce"
+#define TO_TILE_SM90 TO_STREAM_SM90 ",tile,cse,dce"
 #define TO_MACH_CPU TO_TILE ",assign,cse,dce,sink"
 #define TO_MACH_GPU TO_TILE_GPU \
   ",peel,fold,cse,dce,place,fold,cse,dce,bounds,approx,fold,cse,dce,parts" \
@@ -42,8 +45,9 @@ const PassInfo *pass_list(uint32_t *n) {
 #define TO_MACH_AMD TO_TILE_GPU \
   ",peel,fold,cse,dce,place,fold,cse,dce,bounds,approx,fold,cse,dce,parts" \
   ",fetch,cse,dce,legal"
-#define TO_MACH_SM90 TO_TILE_GPU \
-  ",fold,cse,dce,place,fold,cse,dce,bounds,approx,fold,cse,dce,tasks,parts" \
+#define TO_MACH_SM90 TO_TILE_SM90 \
+  ",fold,cse,dce,place,fold,cse,dce,lift,cse,dce,bounds,approx,fold,cse,dce" \
+  ",tasks,parts" \
   ",stage,peel,fold,cse,fold,dce" \
   ",defer,warps,fold,cse,dce,legal"
 
@@ -57,9 +61,9 @@ typedef struct Pipeline {
 static const Pipeline pipelines[] = {
   {NULL, LV_ATTN, TO_ATTN},
   {"sm_80", LV_STREAM, TO_STREAM_GPU},
-  {"sm_90a", LV_STREAM, TO_STREAM_GPU},
+  {"sm_90a", LV_STREAM, TO_STREAM_SM90},
   {"sm_80", LV_TILE, TO_TILE_GPU},
-  {"sm_90a", LV_TILE, TO_TILE_GPU},
+  {"sm_90a", LV_TILE, TO_TILE_SM90},
   {NULL, LV_STREAM, TO_STREAM},
   {NULL, LV_TILE, TO_TILE},
   {"cpu", LV_MACH, TO_MACH_CPU},
@@ -126,6 +130,7 @@ static void write_reproducer(const Run *r, const char *names,
   if (o->split_k > 0) buf_printf(&b, " --split-k=%d", o->split_k);
   if (o->split_k < 0) buf_str(&b, " --split-k=auto");
   if (o->few) buf_str(&b, " --few");
+  if (o->decode) buf_str(&b, " --decode");
   if (o->fast) buf_str(&b, " --fast");
   if (o->finite) buf_str(&b, " --finite");
   buf_char(&b, '\n');

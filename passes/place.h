@@ -65,6 +65,7 @@ typedef struct Place {
   int lane;              // tiled grid axis, or -1
   uint32_t rows, cols;   // of a tile that all warps share; columns come in
                          // multiples of it
+  bool map;              // there are no products: rows may be few
   uint32_t groups;       // of four warps, that share the rows of `lane`
   uint32_t order[64];    // per axis: rank
   uint32_t wide[64][2];  // per axis: padded size as rows, as columns

@@ -64,6 +64,17 @@ Role place_role(const View *v, const Type *t) {
 }
 
 // ---------------------------------------------------------------- sizes
+static void note_loops(void *data, Op *op) {
+  bool *map = data;
+  *map &= op->code != OP_DOT && op->code != OP_FOR && op->code != OP_SCAN;
+}
+
+static bool is_map(const Place *p) {
+  bool map = p->lane >= 0;
+  ir_walk(p->f->body, note_loops, &map);
+  return map;
+}
+
 typedef struct Count {
   Place *p;
   uint32_t rows[64], cols[64];
@@ -91,6 +102,10 @@ static void note_size(Place *p, uint32_t axis, Dim size) {
   }
   // Products have whole groups' rows; tiles that were cut may be shorter.
   bool key = p->f->axes.at[axis].role == AX_KEY || (int)axis == p->lane;
+  if (p->map && (int)axis == p->lane) {
+    p->wide[axis][ROLE_ROW] = p->wide[axis][ROLE_COL] = (uint32_t)n;
+    return;
+  }
   p->wide[axis][ROLE_ROW] =
       round_up(n, (key || amd(p)) && n <= p->rows / 2 ? least_rows(p, n)
                                                       : p->rows);
@@ -257,6 +272,16 @@ static void note_box(void *data, Op *op) {
   if (op->code == OP_DOT) place_plan_boxes(data, op);
 }
 
+// Programs without products: tiles come from memory and go there.
+static void note_map(void *data, Op *op) {
+  Place *p = data;
+  View w;
+  for (uint32_t i = 0; i < op->nres; i++)
+    if (ir_type(p->f, op->res[i])->n == 2 &&
+        place_view(p, ir_type(p->f, op->res[i]), NULL, &w))
+      place_set_lin(p, &w, LY_LIN);
+}
+
 // What a loop hands on and what is scanned stays `acc` too.
 static void note_acc(void *data, Op *op) {
   Place *p = data;
@@ -307,10 +332,12 @@ void place_plan(Place *p) {
       tile = p->f->grid.at[i].tile;
     }
   plan_order(p);
+  p->map = is_map(p);
   plan_sizes(p);
   if (p->failed) return;
   plan_groups(p, tile);
   ir_walk(p->f->body, note_lin, p);
+  if (p->map) ir_walk(p->f->body, note_map, p);
   ir_walk(p->f->body, note_acc, p);
   ir_walk(p->f->body, note_box, p);
   range_init(&p->ranges, p->f, p->arena);

@@ -12,6 +12,7 @@
 // itself. Level attn, behind inline and canon: no regions but the body's.
 // Tests: test/passes/rows.
 #include "ir/infer.h"
+#include "passes/groups.h"
 #include "passes/pass.h"
 
 typedef struct Rows {
@@ -96,22 +97,6 @@ static bool find(Rows *r) {
   return false;
 }
 
-// The size of a group as a dim of at least 1; false: it is not one.
-static bool group_dim(const Func *f, Value v, Dim *out) {
-  DimTab *d = &f->mod->dims;
-  const Op *op = ir_def(f, v);
-  double c;
-  Dim x, y;
-  if (ir_const_value(f, v, &c)) *out = dim_const(d, (int64_t)c);
-  else if (op->code == OP_DIM) *out = (Dim)ir_attr_i(op, AT_DIM, 0);
-  else if (op->code == OP_FLOORDIV && group_dim(f, op->args[0], &x) &&
-           group_dim(f, op->args[1], &y))
-    *out = dim_bin(d, DIM_FLOORDIV, x, y);
-  else return false;
-  *out = dim_bin(d, DIM_MAX, *out, dim_const(d, 1));
-  return true;
-}
-
 // Types of what varies with h vary with the rows now.
 static void retype(Func *f) {
   for (Op *op = f->body->first; op; op = op->next) {
@@ -126,8 +111,7 @@ static void fold(Rows *r, Dim size) {
   DimTab *d = &f->mod->dims;
   Axis *h = &f->axes.at[r->h], *q = &f->axes.at[r->q];
   Op *old_h = index_of(f, r->h), *old_q = index_of(f, r->q);
-  Dim up = dim_bin(d, DIM_ADD, size, dim_const(d, -1));
-  h->extent = dim_bin(d, DIM_FLOORDIV, dim_bin(d, DIM_ADD, h->extent, up), size);
+  h->extent = group_count(d, h->extent, size);
   q->extent = dim_bin(d, DIM_MUL, q->extent, size);
   Builder b = {.fn = f, .region = f->body, .before = f->body->first,
                .span = old_h->span};

@@ -259,6 +259,13 @@ bool tile_packed(const Func *f, const Op *load, uint32_t axis) {
   return false;
 }
 
+bool tile_is_made(const Func *f, const Op *load) {
+  for (uint32_t i = 0; load->code == OP_LOAD && i < f->params.n; i++)
+    if (f->params.at[i].v == load->args[0])
+      return f->params.at[i].role == PR_SHARED;
+  return false;
+}
+
 // A constant may be typed with axes; as a tile it has their sizes.
 static bool tile_constant(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   Type type = tile_type(t, ir_type(t->from, op->res[0]));

@@ -90,6 +90,9 @@ bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m);
 // The load reads rows at an offset that memory gives: those of one sequence of
 // many, one behind the other.
 bool tile_packed(const Func *f, const Op *load, uint32_t axis);
+// The load reads what a phase before has made (pass `ahead`): zeros for keys
+// that no row sees.
+bool tile_is_made(const Func *f, const Op *load);
 // All ops of a region but its yield.
 bool tile_region(Tiler *t, Builder *b, const Region *r, ValueMap *m);
 // A `pass` as loops over key tiles (tileloop.c).

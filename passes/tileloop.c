@@ -69,6 +69,7 @@ static bool feeds(const KeyLoop *l, Value v, Value of, bool score) {
 // A GPU leaves them to the mask, and copies tiles as they are.
 static bool stays(KeyLoop *l, const Op *op) {
   if (!l->t->gpu || l->fill == FILL_SELECT) return false;
+  if (tile_is_made(l->t->from, op)) return true;
   if (tile_packed(l->t->from, op, l->axis)) return true;
   for (uint32_t i = 0; i < l->n; i++) {
     Value v = region_yield(l->local)->args[i];

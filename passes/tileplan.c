@@ -291,6 +291,7 @@ static void note_operand(Shared *s, Value v, DType other, bool sum) {
   const Type *t = ir_type(s->f, v);
   if (type_has_axis(t, s->lane)) return;
   bool clean = s->excludes && (sum || s->select);
+  if (op && tile_is_made(s->f, op) && !s->select) clean = false;
   for (uint32_t i = 0; clean && i < t->n; i++)
     if (s->f->axes.at[t->axis[i]].role == AX_KEY && !s->select)
       clean = !op || op->code != OP_LOAD || !tile_packed(s->f, op, t->axis[i]);
@@ -324,6 +325,30 @@ static void note_shared(void *data, Op *op) {
     note_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype, sum);
 }
 
+enum { GROUP_ROWS = 64 };
+
+// Rows of vectors that are neither multiplied nor added up over keys: a piece
+// for each thread.
+enum { MAP_ELEMENTS = 1024, LEAST_ROWS = 2 };
+
+static void note_work(void *data, Op *op) {
+  bool *map = data;
+  *map &= op->code != OP_DOT && op->code != OP_PASS;
+}
+
+static int64_t map_rows(const Func *f) {
+  bool map = true;
+  int64_t n = 1, rows = LEAST_ROWS;
+  ir_walk(f->body, note_work, &map);
+  for (const Op *op = f->body->first; op && map; op = op->next)
+    if (op->code == OP_STORE) {
+      int64_t of = vec_elements(f, ir_type(f, op->args[1]));
+      n = of > n ? of : n;
+    }
+  while (rows < GROUP_ROWS && 2 * rows * n <= MAP_ELEMENTS) rows *= 2;
+  return map && n > 1 ? rows : 0;
+}
+
 // Two groups of warps share a task's keys where their tiles are copied.
 static int64_t gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane) {
   Shared s = {.cx = cx, .f = f, .lane = (uint32_t)lane,
@@ -337,7 +362,7 @@ enum { GPU_TILE_K = 128, SPARE_SMEM = 4096, STREAM_SPARE = 2048, KEY_STEP = 16 }
 
 // Warpgroups that compute: rows of one, registers of a thread that are not
 // its share of scores, weights and sums, registers of all (passes/warps.c).
-enum { GROUP_ROWS = 64, OTHER_REGS = 32 };
+enum { OTHER_REGS = 32 };
 static const int64_t thread_regs[] = {0, 240, 232, 160};
 
 // Registers of a thread with k keys: f32 scores, their 16-bit copies, sums.
@@ -378,6 +403,10 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
     ctx_remark(cx, "%s: %s", f->name, p.lane < 0
                ? "a task has all columns of its states"
                : "tasks have 64 columns of the states each");
+    return p;
+  }
+  if (p.lane >= 0 && (p.tile_q = map_rows(f))) {
+    ctx_remark(cx, "%s: tiles of %lld rows", f->name, (long long)p.tile_q);
     return p;
   }
   p.tile_q = gpu_rows(cx, f, tg, p.lane);

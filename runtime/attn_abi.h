@@ -164,11 +164,15 @@ typedef struct attn_gpu_phase {
 /* How boxes of a tensor are copied to and from shared memory. Axis i of the
  * map is axis[i] of the tensor, the innermost first, whose stride is 1. */
 typedef struct attn_gpu_map {
-  uint32_t tensor;     /* counted among the tensors */
+  uint32_t tensor;     /* counted among the tensors; ATTN_NONE: in workspace */
   uint16_t rank;       /* that of the tensor, at most ATTN_MAP_RANK */
   uint16_t swizzle;    /* 0, 32, 64 or 128 bytes */
   uint8_t axis[8];
   uint16_t box[8];     /* elements, 1 .. 256 */
+  /* Of a tensor in workspace, which lies densely: */
+  uint32_t place;      /* expression: bytes from the workspace's first */
+  uint32_t dtype;
+  uint32_t extent[6];  /* expressions, in the tensor's order */
 } attn_gpu_map;
 
 /* ---- CPU levels -------------------------------------------------------
@@ -406,7 +410,7 @@ ATTN_SIZE_(attn_entry, 16);
 ATTN_SIZE_(attn_kernels_header, 64);
 ATTN_SIZE_(attn_gpu_variant, 32);
 ATTN_SIZE_(attn_gpu_phase, 32);
-ATTN_SIZE_(attn_gpu_map, 32);
+ATTN_SIZE_(attn_gpu_map, 64);
 ATTN_SIZE_(attn_scalar, 8);
 ATTN_SIZE_(attn_kargs, 48);
 ATTN_SIZE_(attn_phase, 24);

@@ -447,20 +447,51 @@ static bool describe(const GpuDevice *d, const attn_gpu_map *r,
   return true;
 }
 
+static bool evaluates(const GpuVariant *v, const Solved *s, uint32_t at,
+                      int64_t *out) {
+  Env e = s->env;
+  e.prog = &v->view;
+  return rt_expr_eval(&e, at, out) == EX_OK;
+}
+
+// The tensor that a phase before has made.
+static bool made_tensor(const GpuVariant *v, const attn_gpu_map *r,
+                        const GpuCall *c, attn_tensor *t) {
+  int64_t at, stride = 1;
+  *t = (attn_tensor){.dtype = (int32_t)r->dtype, .rank = r->rank};
+  if (!evaluates(v, c->solved, r->place, &at) || at < 0)
+    return false;
+  t->data = c->workspace ? (char *)c->workspace + at : NULL;
+  for (uint32_t i = r->rank; i-- > 0;) {
+    if (!evaluates(v, c->solved, r->extent[i], &t->shape[i]) ||
+        t->shape[i] < 0 || t->shape[i] > INT32_MAX || stride > INT64_MAX >> 32)
+      return false;
+    t->stride[i] = stride;
+    stride *= t->shape[i];
+  }
+  return true;
+}
+
 static bool put_maps(Block *b, const Gpu *g, const GpuDevice *d,
                      const GpuVariant *v, const attn_gpu_phase *p,
-                     const Solved *s) {
+                     const GpuCall *c) {
+  const Solved *s = c->solved;
   for (uint32_t i = 0; i < p->nmaps; i++) {
     const attn_gpu_map *r = &v->records->maps[p->map + i];
     GpuMap m;
+    attn_tensor own;
     char *to = b->at + b->n;
-    if (r->tensor >= s->env.ntensors || b->n + ATTN_MAP_BYTES > sizeof b->at)
+    bool made = r->tensor == ATTN_NONE;
+    if ((!made && r->tensor >= s->env.ntensors) ||
+        b->n + ATTN_MAP_BYTES > sizeof b->at ||
+        (made && !made_tensor(v, r, c, &own)))
       return false;
-    const attn_tensor *t = s->tensors[r->tensor];
+    const attn_tensor *t = made ? &own : s->tensors[r->tensor];
+    bool output = made || is_output(&v->view, r->tensor);
     b->n += ATTN_MAP_BYTES;
     if (!t->data && !t->rank)
       memset(to, 0, ATTN_MAP_BYTES);
-    else if (!describe(d, r, t, is_output(&v->view, r->tensor), &m))
+    else if (!describe(d, r, t, output, &m))
       return false;
     else if (!m.data)
       memset(to, 0, ATTN_MAP_BYTES);
@@ -476,13 +507,6 @@ typedef struct Step { // a phase about to be launched
   Block block;
   int64_t ntasks;
 } Step;
-
-static bool evaluates(const GpuVariant *v, const Solved *s, uint32_t at,
-                      int64_t *out) {
-  Env e = s->env;
-  e.prog = &v->view;
-  return rt_expr_eval(&e, at, out) == EX_OK;
-}
 
 static bool holds(const GpuVariant *v, const Solved *s) {
   int64_t x = 1;
@@ -563,7 +587,7 @@ static int prepare(Gpu *g, GpuDevice *d, const GpuVariant *v, uint32_t i,
   if (!st->ntasks)
     return ATTN_OK;
   put_params(&st->block, v, c);
-  if (!put_maps(&st->block, g, d, v, p, c->solved))
+  if (!put_maps(&st->block, g, d, v, p, c))
     return rt_fail(err, ATTN_E_STRIDE,
                    "%s has no code for these strides and alignments on this "
                    "device", v->view.name);

@@ -28,8 +28,11 @@ static bool sound(const Reader *r, const attn_table *t, size_t least) {
 // Records may have grown: their beginnings are what is known here.
 static void *copy(Reader *r, const attn_table *t, size_t size) {
   char *at = r->to;
-  for (uint32_t i = 0; i < t->n; i++)
-    memcpy(at + i * size, r->p + t->at + (size_t)i * t->size, size);
+  size_t known = t->size < size ? t->size : size;
+  for (uint32_t i = 0; i < t->n; i++) {
+    memset(at + i * size, 0, size);
+    memcpy(at + i * size, r->p + t->at + (size_t)i * t->size, known);
+  }
   r->to += (t->n * size + 7) & ~(size_t)7;
   return at;
 }
@@ -88,9 +91,19 @@ static bool check_phase(const Kernels *k, const attn_gpu_phase *p) {
          p->nmaps <= k->nmaps - p->map;
 }
 
-static bool check_map(const attn_gpu_map *m) {
+// In workspace: where and how large are expressions.
+static bool check_place(const Kernels *k, const attn_gpu_map *m) {
+  bool ok = m->place < k->ncode && m->dtype < ATTN_DTYPE_COUNT;
+  for (uint32_t i = 0; ok && i < m->rank; i++)
+    ok = m->extent[i] < k->ncode;
+  return ok;
+}
+
+static bool check_map(const Kernels *k, const attn_gpu_map *m) {
   uint32_t seen = 0;
-  if (m->tensor >= ATTN_MAX_PARAMS || m->rank < 1 || m->rank > ATTN_MAP_RANK ||
+  bool made = m->tensor == ATTN_NONE;
+  if ((!made && m->tensor >= ATTN_MAX_PARAMS) || m->rank < 1 ||
+      m->rank > ATTN_MAP_RANK || (made && !check_place(k, m)) ||
       m->swizzle > 128 || (m->swizzle & (m->swizzle - 1)) || m->swizzle % 32)
     return false;
   for (uint32_t i = 0; i < m->rank; i++) {
@@ -111,7 +124,7 @@ static bool check(const attn_module *m, const Kernels *k) {
     if (!check_phase(k, &k->phases[i]))
       return false;
   for (uint32_t i = 0; i < k->nmaps; i++)
-    if (!check_map(&k->maps[i]))
+    if (!check_map(k, &k->maps[i]))
       return false;
   return true;
 }
@@ -119,7 +132,7 @@ static bool check(const attn_module *m, const Kernels *k) {
 static bool tables(const Reader *r, const attn_kernels_header *h) {
   return sound(r, &h->variants, sizeof(attn_gpu_variant)) &&
          sound(r, &h->phases, sizeof(attn_gpu_phase)) &&
-         sound(r, &h->maps, sizeof(attn_gpu_map)) &&
+         sound(r, &h->maps, offsetof(attn_gpu_map, place)) &&
          sound(r, &h->code, sizeof(int64_t)) && h->code.size == 8 &&
          sound(r, &h->strings, 1) && h->strings.size == 1;
 }

@@ -27,6 +27,7 @@ static const char usage[] =
     "  --fast               allow @fast\n"
     "  --finite             as @finite: no input is inf or NaN\n"
     "  --few                the kernel of few rows\n"
+    "  --decode             GPU: rows are few, mostly\n"
     "  -o FILE              output (default: standard output)\n"
     "  --print-passes       list the passes\n"
     "  --help               this text\n"
@@ -69,6 +70,7 @@ static const Flag flags[] = {
   {"--fast", AT(run.pass.fast), '1'},
   {"--finite", AT(run.pass.finite), '1'},
   {"--few", AT(run.pass.few), '1'},
+  {"--decode", AT(run.pass.decode), '1'},
   {"--print-passes", AT(list), '1'},
   {"--help", AT(help), '1'},
 };

@@ -170,12 +170,8 @@ static CgExpr when_few(Ctx *cx, const CgProgram *p, CgExpr all,
 }
 
 static bool is_decode(const Decl *prog) {
-  for (uint32_t i = 0; i < prog->attrs.n; i++) {
-    const Attr *a = &prog->attrs.at[i];
-    if (strcmp(a->name, "kernel") == 0 && a->args.n &&
-        strcmp(a->args.at[0].value->name, "decode") == 0)
-      return true;
-  }
+  for (uint32_t i = 0; i < prog->attrs.n; i++)
+    if (drv_for_decode(&prog->attrs.at[i])) return true;
   return false;
 }
 

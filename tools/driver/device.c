@@ -32,11 +32,11 @@ static CgExpr tasks(Ctx *cx, const Module *m, const Func *f) {
   return all;
 }
 
-// Bytes that the phases hand on, as code generation lays them out.
-static CgExpr workspace(Ctx *cx, const Module *m) {
+// Bytes that the phases hand on, in front of parameter n of f, as code
+// generation lays them out.
+static CgExpr workspace(Ctx *cx, const Module *m, const Func *f, uint32_t to) {
   CgExpr all = {0};
-  const Func *f = m->funcs.n ? m->funcs.at[0] : NULL;
-  for (uint32_t i = 0; f && i < f->params.n; i++) {
+  for (uint32_t i = 0; i < to; i++) {
     if (f->params.at[i].role != PR_SHARED) continue;
     const Type *t = ir_type(f, f->params.at[i].v);
     CgExpr n = number(cx, (int64_t)dtype_size(t->dtype));
@@ -52,7 +52,37 @@ static CgExpr workspace(Ctx *cx, const Module *m) {
   return all;
 }
 
-static const attn_gpu_map *maps(Ctx *cx, const CgKernelRecord *k) {
+// The last phase has all workspaces.
+static CgExpr all_workspace(Ctx *cx, const Module *m) {
+  const Func *f = m->funcs.n ? m->funcs.at[m->funcs.n - 1] : NULL;
+  return f ? workspace(cx, m, f, f->params.n) : (CgExpr){0};
+}
+
+// The parameter that is tensor number n of f.
+static uint32_t param_of(const Func *f, uint32_t n) {
+  uint32_t i = 0;
+  while (ir_type(f, f->params.at[i].v)->kind != TK_TENSOR || n-- > 0) i++;
+  return i;
+}
+
+static const CgPlace *places(Ctx *cx, const Module *m, const CgKernelRecord *k,
+                             attn_gpu_map *maps) {
+  CgPlace *out = NEWN(&cx->session, CgPlace, k->maps.n + 1);
+  for (uint32_t i = 0; i < k->maps.n; i++) {
+    uint32_t at = param_of(k->func, maps[i].tensor);
+    const Type *t = ir_type(k->func, k->func->params.at[at].v);
+    if (k->func->params.at[at].role != PR_SHARED) continue;
+    maps[i].tensor = ATTN_NONE;
+    maps[i].dtype = (uint32_t)t->dtype;
+    out[i].at = workspace(cx, m, k->func, at);
+    if (!out[i].at.n) out[i].at = number(cx, 0);
+    for (uint32_t a = 0; a < t->n && a < ATTN_MAP_RANK; a++)
+      out[i].extent[a] = cg_expr_dim(cx, &m->dims, t->size[a]);
+  }
+  return out;
+}
+
+static attn_gpu_map *maps(Ctx *cx, const CgKernelRecord *k) {
   attn_gpu_map *out = NEWN(&cx->session, attn_gpu_map, k->maps.n + 1);
   for (uint32_t i = 0; i < k->maps.n; i++) {
     const CgMapRecord *r = &k->maps.at[i];
@@ -65,12 +95,13 @@ static const attn_gpu_map *maps(Ctx *cx, const CgKernelRecord *k) {
 }
 
 static CgPhase phase(Ctx *cx, const Module *m, const CgKernelRecord *k) {
+  attn_gpu_map *all = maps(cx, k);
   return (CgPhase){
     .name = k->symbol, .ntasks = tasks(cx, m, k->func),
     .threads = k->threads, .shared_bytes = k->shared_bytes,
     .ctas = k->persistent ? ATTN_CTAS_PERSISTENT : ATTN_CTAS_TASKS,
     .flags = (k->counter ? ATTN_GPU_COUNTER : 0) | ATTN_GPU_LOCAL,
-    .maps = maps(cx, k), .nmaps = k->maps.n};
+    .maps = all, .places = places(cx, m, k, all), .nmaps = k->maps.n};
 }
 
 // Text in a container ends with a zero.
@@ -152,7 +183,7 @@ bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
     phases[i] = phase(cx, m, &b->kernels.at[i]);
   *out = (CgDevice){.target = ATTN_TARGET_SM(t->gpu.cc, t->gpu.arch),
                     .when = r->when, .dims = &m->dims, .phases = phases,
-                    .workspace = workspace(cx, m), .nphases = b->kernels.n};
+                    .workspace = all_workspace(cx, m), .nphases = b->kernels.n};
   if (is_amd(b)) return link_code(cx, &code, b, phases, out);
   out->text = text_of(&code);
   return true;

@@ -27,6 +27,11 @@ static bool schedules(const Decl *s, const Decl *prog) {
          s->path.at[s->path.n - 1].name == prog->name;
 }
 
+bool drv_for_decode(const Attr *a) {
+  return strcmp(a->name, "kernel") == 0 && a->args.n &&
+         strcmp(a->args.at[0].value->name, "decode") == 0;
+}
+
 static PassOpt pass_options(const Decl *prog, const Target *t,
                             const DrvOptions *opt) {
   PassOpt o = {.target = t ? t->name : "cpu", .split_k = -1,
@@ -41,6 +46,7 @@ static PassOpt pass_options(const Decl *prog, const Target *t,
   for (uint32_t i = 0; i < prog->attrs.n; i++) {
     if (strcmp(prog->attrs.at[i].name, "fast") == 0) o.fast = true;
     if (strcmp(prog->attrs.at[i].name, "finite") == 0) o.finite = true;
+    o.decode |= drv_for_decode(&prog->attrs.at[i]);
   }
   o.few = opt->few && !target_is_gpu(o.target);
   if (opt->tile_q) o.tile_q = opt->tile_q;

@@ -8,6 +8,8 @@
 // To level attn, without passes.
 Module *drv_lower_attn(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n);
 
+// @kernel(decode): calls mostly have few rows.
+bool drv_for_decode(const Attr *a);
 // Do the options or a schedule block say which tiles to take?
 bool drv_tiles_asked(const Decl *prog, const Target *t, const DrvOptions *opt);
 

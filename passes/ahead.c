@@ -1,0 +1,412 @@
+// ahead: operands of products that are computed of a key, or of a row, are
+// made in a phase of their own, once, and not by every task that reads them.
+//
+//   before  func @p(%K, ..) { %y = cast(mul(cast(load(%K, %b, %g, %k, %d)), ..))
+//                             %s = dot(%x, %y) .. }
+//   after   func @p.made(%K, .., %y.made: tensor<bf16[B, G, Sk, 64]> shared)
+//               axes(b par B, h par G, k par Sk, d vec 64) {
+//             store(%y.made, %y, %b, %h, %k, %d) }
+//           func @p(.., %y.made shared) { %y = load(%y.made, %b, %g, %k, %d)
+//                                         %s = dot(%x, %y) .. }
+//
+// The program then copies tiles as they are: a hardware's fast way for norms
+// and rotations of queries and keys, and for keys in pages. Values of keys
+// that no row sees are zeros in the copy, so that padded keys need no cleaning
+// in each task. Not where rows are few (PassOpt.decode): reading the keys once
+// is best then. Level attn, behind inline and canon. Tests: test/passes/ahead.
+#include "passes/groups.h"
+#include "passes/tile.h"
+
+enum { MAX_MADE = 8 };
+
+// What a value is made of: coordinates that are used as they are, and those of
+// which only the quotient by a group's size is.
+typedef struct From {
+  uint64_t plain, grouped;   // bit per axis
+  Value group[64];           // the quotient
+} From;
+
+typedef struct Made {
+  Value v;
+  From from;
+  uint32_t row, vec;         // the axes of its tiles
+  uint32_t phase;            // the first of Made with its axes
+  Value tensor;
+} Made;
+
+typedef struct Ahead {
+  Ctx *cx;
+  Func *f;
+  uint32_t lane;
+  Made made[MAX_MADE];
+  uint32_t n;
+} Ahead;
+
+// A phase being written.
+typedef struct Phase {
+  const Ahead *a;
+  Builder b;
+  ValueMap map;
+  uint32_t axis[64];         // of f: in the phase
+} Phase;
+
+static uint64_t bit(uint32_t axis) { return (uint64_t)1 << axis; }
+
+static AxisRole role_of(const Ahead *a, uint32_t axis) {
+  return a->f->axes.at[axis].role;
+}
+
+// ---------------------------------------------------------------- sources
+static bool is_input(const Func *f, Value v) {
+  for (uint32_t i = 0; i < f->params.n; i++)
+    if (f->params.at[i].v == v)
+      return f->params.at[i].role == PR_IN || f->params.at[i].role == PR_SCALAR;
+  return false;
+}
+
+// The sum over a vector is part of a row; a sum over keys is not.
+static bool within_row(const Ahead *a, const Op *op) {
+  const IrAttr *over = ir_attr(op, AT_OVER);
+  for (uint32_t i = 0; i < over->n; i++)
+    if (role_of(a, (uint32_t)over->list[i]) != AX_VEC) return false;
+  return true;
+}
+
+static bool can_repeat(const Ahead *a, const Op *op) {
+  const OpInfo *info = op_info(op->code);
+  switch (op->code) {
+    case OP_LOAD: case OP_CONST: case OP_DIM: case OP_GIVEN: case OP_CAST:
+    case OP_INDEX: return true;
+    case OP_REDUCE: return within_row(a, op);
+    default: return (info->flags & OPF_ELEM) && op->nres == 1;
+  }
+}
+
+// Adds what v is made of. False: of more than inputs and coordinates.
+static bool gather(const Ahead *a, Value v, From *from, Map *seen) {
+  const Op *op = ir_def(a->f, v);
+  uint64_t known;
+  uint32_t axis;
+  if (map_get(seen, v, &known)) return true;
+  map_put(seen, v, 1);
+  if (!op) return is_input(a->f, v);
+  if (!can_repeat(a, op)) return false;
+  Dim size;
+  if (group_of(a->f, v, &axis, &size) && !from->group[axis]) {
+    from->grouped |= bit(axis);
+    from->group[axis] = v;
+    return true;
+  }
+  if (op->code == OP_INDEX)
+    from->plain |= bit((uint32_t)ir_attr_i(op, AT_AXIS, 0));
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!gather(a, op->args[i], from, seen)) return false;
+  return true;
+}
+
+static bool sources(const Ahead *a, Value v, From *from) {
+  Map seen = {.arena = &a->cx->scratch};
+  *from = (From){0};
+  if (!gather(a, v, from, &seen)) return false;
+  from->grouped &= ~from->plain;
+  return true;
+}
+
+// ---------------------------------------------------------------- masks
+// Calls for each condition of the keys of that axis.
+typedef bool CondFn(Ahead *a, Value cond, Made *m, void *data);
+
+static bool each_part(Ahead *a, Value v, Made *m, CondFn *fn, void *data) {
+  const Op *op = ir_def(a->f, v);
+  if (op && op->code == OP_AND)
+    return each_part(a, op->args[0], m, fn, data) &&
+           each_part(a, op->args[1], m, fn, data);
+  return fn(a, v, m, data);
+}
+
+static bool each_condition(Ahead *a, Made *m, CondFn *fn, void *data) {
+  for (const Op *op = a->f->body->first; op; op = op->next)
+    if (op->code == OP_DOMAIN && ir_attr_i(op, AT_AXIS, -1) == (int64_t)m->row &&
+        !each_part(a, op->args[0], m, fn, data))
+      return false;
+  return true;
+}
+
+// Excludes keys for all rows.
+static bool excludes(const Ahead *a, Value cond, const Made *m) {
+  const Type *t = ir_type(a->f, cond);
+  return type_has_axis(t, m->row) && !type_has_axis(t, a->lane);
+}
+
+static bool see_excluded(Ahead *a, Value cond, Made *m, void *data) {
+  bool *some = data;
+  *some |= excludes(a, cond, m);
+  return true;
+}
+
+// Can the phase see which keys are excluded?
+static bool can_clean(Ahead *a, Value cond, Made *m, void *data) {
+  From c;
+  (void)data;
+  if (!excludes(a, cond, m)) return true;
+  if (!sources(a, cond, &c)) return false;
+  uint64_t all = m->from.plain | m->from.grouped;
+  return !((c.plain | c.grouped) & ~all) && !(c.plain & m->from.grouped) &&
+         !(c.grouped & m->from.plain);
+}
+
+// ---------------------------------------------------------------- operands
+// A coordinate plus what does not vary along the tile.
+static bool steps_by_one(const Ahead *a, Value idx, const Made *m) {
+  const Op *op = ir_def(a->f, idx);
+  const Type *t = ir_type(a->f, idx);
+  bool row = type_has_axis(t, m->row), vec = type_has_axis(t, m->vec);
+  if (!row && !vec) return true;
+  if (!op || (row && vec)) return false;
+  if (op->code == OP_INDEX) return true;
+  if (op->code != OP_ADD) return false;
+  uint32_t axis = row ? m->row : m->vec;
+  bool x = type_has_axis(ir_type(a->f, op->args[0]), axis);
+  bool y = type_has_axis(ir_type(a->f, op->args[1]), axis);
+  return x != y && steps_by_one(a, op->args[!x], m);
+}
+
+// A box of its tensor.
+static bool is_copy(const Ahead *a, const Made *m) {
+  const Op *op = ir_def(a->f, m->v);
+  if (!op || op->code != OP_LOAD) return false;
+  for (uint32_t i = 1; i < op->nargs; i++)
+    if (!steps_by_one(a, op->args[i], m)) return false;
+  return true;
+}
+
+// Row and vector of v, which is 16 bits wide and a multiple of 16 bytes long.
+static bool find_axes(const Ahead *a, Made *m) {
+  const Type *t = ir_type(a->f, m->v);
+  uint32_t rows = 0, vecs = 0;
+  int64_t n = 0;
+  for (uint32_t i = 0; i < t->n; i++) {
+    AxisRole r = role_of(a, t->axis[i]);
+    if (r == AX_VEC) m->vec = t->axis[i], vecs++;
+    else if (r != AX_PAR || t->axis[i] == a->lane) m->row = t->axis[i], rows++;
+  }
+  return rows == 1 && vecs == 1 && role_of(a, m->row) != AX_STEP &&
+         (t->dtype == DT_BF16 || t->dtype == DT_F16) &&
+         dim_is_const(&a->f->mod->dims, a->f->axes.at[m->vec].extent, &n) &&
+         n % 8 == 0;
+}
+
+static bool sums_keys(const Ahead *a, const Op *dot) {
+  const IrAttr *over = ir_attr(dot, AT_OVER);
+  for (uint32_t i = 0; i < over->n; i++)
+    if (role_of(a, (uint32_t)over->list[i]) == AX_KEY) return true;
+  return false;
+}
+
+static bool is_wanted(Ahead *a, const Op *dot, Made *m) {
+  bool some = false;
+  if (!find_axes(a, m) || !sources(a, m->v, &m->from)) return false;
+  if (role_of(a, m->row) == AX_KEY) each_condition(a, m, see_excluded, &some);
+  const Op *op = ir_def(a->f, m->v);
+  bool packed = op->code == OP_LOAD && tile_packed(a->f, op, m->row);
+  if (is_copy(a, m) && (packed || !some || !sums_keys(a, dot))) return false;
+  uint64_t tile = bit(m->row) | bit(m->vec);
+  return (m->from.plain & tile) == tile && !packed &&
+         (!some || each_condition(a, m, can_clean, NULL));
+}
+
+static bool same_axes(const Made *x, const Made *y) {
+  uint64_t p = x->from.plain & ~bit(x->vec), q = y->from.plain & ~bit(y->vec);
+  return x->row == y->row && p == q && x->from.grouped == y->from.grouped;
+}
+
+static void add_operand(Ahead *a, const Op *dot, Value v) {
+  Made m = {.v = v, .phase = a->n};
+  for (uint32_t i = 0; i < a->n; i++)
+    if (a->made[i].v == v) return;
+  if (a->n == MAX_MADE || !is_wanted(a, dot, &m)) return;
+  for (uint32_t i = a->n; i-- > 0;)
+    if (same_axes(&a->made[i], &m)) m.phase = a->made[i].phase;
+  a->made[a->n++] = m;
+}
+
+static bool find_operands(Ahead *a) {
+  for (const Op *op = a->f->body->first; op; op = op->next)
+    if (op->nregions || op->code == OP_CALL) return false;
+  for (const Op *op = a->f->body->first; op; op = op->next)
+    for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
+      add_operand(a, op, op->args[i]);
+  return a->n > 0;
+}
+
+// ---------------------------------------------------------------- the phase
+static Dim extent_of(const Ahead *a, const Made *m, uint32_t axis) {
+  DimTab *d = &a->f->mod->dims;
+  Dim e = a->f->axes.at[axis].extent, size;
+  uint32_t same;
+  if (!(m->from.grouped & bit(axis))) return e;
+  bool ok = group_of(a->f, m->from.group[axis], &same, &size);
+  return ok ? group_count(d, e, size) : e;
+}
+
+// Axes of the copy in memory: tasks, row, vector.
+static uint32_t axes_of(const Ahead *a, const Made *m, uint32_t *out) {
+  uint32_t n = 0;
+  uint64_t all = m->from.plain | m->from.grouped;
+  for (uint32_t i = 0; i < a->f->axes.n; i++)
+    if (all & bit(i) && i != m->row && i != m->vec) out[n++] = i;
+  out[n++] = m->row;
+  out[n++] = m->vec;
+  return n;
+}
+
+static const char *name_of(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  if (ir_info(f, v)->hint) return ir_info(f, v)->hint;
+  if (op && (op->code == OP_CAST || op->code == OP_LOAD)) v = op->args[0];
+  return ir_info(f, v)->hint ? ir_info(f, v)->hint : "operand";
+}
+
+static bool add_tensor(Ahead *a, Made *m) {
+  uint32_t axis[64];
+  Dim shape[MAX_AXES];
+  uint32_t n = axes_of(a, m, axis);
+  if (n > MAX_AXES) return false;
+  for (uint32_t i = 0; i < n; i++) shape[i] = extent_of(a, m, axis[i]);
+  const char *name = arena_printf(a->f->mod->arena, "%s.made",
+                                  name_of(a->f, m->v));
+  m->tensor = ir_param(a->f, intern(&a->cx->names, name), PR_SHARED,
+                       type_tensor(ir_type(a->f, m->v)->dtype, n, shape));
+  return true;
+}
+
+static Value copy(Phase *p, Value v) {
+  if (v < p->map.n && p->map.to[v]) return p->map.to[v];
+  const Op *op = ir_def(p->a->f, v);
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (ir_type(p->a->f, op->args[i])->kind == TK_ELEM)
+      copy(p, op->args[i]);
+  p->b.span = op->span;
+  ir_clone(&p->b, p->a->f, op, &p->map, p->axis);
+  return vmap_get(&p->map, v);
+}
+
+// The coordinates of the copy, in the phase or in the program.
+static uint32_t coordinates(const Ahead *a, const Made *m, Builder *b,
+                            Phase *p, Value *out) {
+  uint32_t axis[64], n = axes_of(a, m, axis);
+  for (uint32_t i = 0; i < n; i++) {
+    bool group = m->from.grouped & bit(axis[i]);
+    Value v = m->from.group[axis[i]];
+    out[i] = !group ? ir_index(b, p ? p->axis[axis[i]] : axis[i])
+             : p    ? vmap_get(&p->map, v) : v;
+  }
+  return n;
+}
+
+typedef struct Keep {
+  Phase *p;
+  Value v;
+} Keep;
+
+static bool keep_seen(Ahead *a, Value cond, Made *m, void *data) {
+  Keep *k = data;
+  if (!excludes(a, cond, m)) return true;
+  Builder *b = &k->p->b;
+  Value c = copy(k->p, cond);
+  Value none = ir_const_f(b, ir_type(b->fn, k->v)->dtype, 0);
+  k->v = ir_3(b, OP_SELECT, c, k->v, none);
+  return true;
+}
+
+static void store_copy(Ahead *a, Phase *p, Made *m) {
+  Keep k = {p, copy(p, m->v)};
+  if (role_of(a, m->row) == AX_KEY) each_condition(a, m, keep_seen, &k);
+  Value args[MAX_AXES + 2] = {vmap_get(&p->map, m->tensor), k.v};
+  uint32_t n = coordinates(a, m, &p->b, p, args + 2);
+  ir_op(&p->b, OP_STORE, args, n + 2, NULL, 0, NULL, 0, 0);
+}
+
+static void open_phase(Phase *p, const Made *m, Func *g) {
+  const Func *f = p->a->f;
+  uint32_t axis[64], n = axes_of(p->a, m, axis);
+  p->map = (ValueMap){.arena = f->mod->arena};
+  p->b = (Builder){.fn = g, .region = g->body, .span = f->span};
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    const FuncParam *x = &f->params.at[i];
+    const ValueInfo *v = ir_info(f, x->v);
+    vmap_put(&p->map, x->v, ir_param(g, v->hint, x->role, v->type));
+    g->params.at[i].nograd = x->nograd;
+  }
+  for (uint32_t i = 0; i + 1 < n; i++)
+    p->axis[axis[i]] = ir_axis(g, f->axes.at[axis[i]].name, AX_PAR,
+                               extent_of(p->a, m, axis[i]));
+  for (uint32_t i = 0; i < f->axes.n; i++)
+    if (f->axes.at[i].role == AX_VEC)
+      p->axis[i] = ir_axis(g, f->axes.at[i].name, AX_VEC,
+                           f->axes.at[i].extent);
+  for (uint32_t i = 0; i + 1 < n; i++)
+    if (m->from.grouped & bit(axis[i]))
+      vmap_put(&p->map, m->from.group[axis[i]],
+               ir_index(&p->b, p->axis[axis[i]]));
+}
+
+static Func *make_phase(Ahead *a, uint32_t first) {
+  Module *m = a->f->mod;
+  const char *name = first ? arena_printf(m->arena, "%s.made%u", a->f->name,
+                                          first)
+                           : arena_printf(m->arena, "%s.made", a->f->name);
+  Func *g = ir_func(m, FK_PROGRAM, intern(&a->cx->names, name));
+  m->funcs.n--;  // the caller puts it where it belongs
+  g->span = a->f->span;
+  Phase p = {.a = a};
+  open_phase(&p, &a->made[first], g);
+  for (uint32_t i = first; i < a->n; i++) {
+    Made *x = &a->made[i];
+    if (x->phase != first) continue;
+    // Equal groups may have been told from equal values.
+    for (uint32_t k = 0; k < a->f->axes.n; k++)
+      if (x->from.grouped & bit(k))
+        vmap_put(&p.map, x->from.group[k], ir_index(&p.b, p.axis[k]));
+    store_copy(a, &p, x);
+  }
+  return g;
+}
+
+// The program reads the copy.
+static void read_copy(Ahead *a, const Made *m) {
+  Op *def = ir_def(a->f, m->v);
+  Builder b = {.fn = a->f, .region = a->f->body, .before = def->next,
+               .span = def->span};
+  Value at[MAX_AXES];
+  uint32_t n = coordinates(a, m, &b, NULL, at);
+  Value x = ir_load(&b, m->tensor, at, n);
+  ir_replace_uses(a->f, m->v, x);
+  ctx_remark(a->cx, "%s: %s is made ahead, once, in memory", a->f->name,
+             name_of(a->f, m->v));
+}
+
+typedef Vec(Func *) Funcs;
+
+static void run(Ctx *cx, Func *f, Funcs *out) {
+  Ahead a = {.cx = cx, .f = f};
+  int lane = f->axes.n < 64 ? tile_lane(f) : -1;
+  a.lane = (uint32_t)lane;
+  bool some = lane >= 0 && find_operands(&a);
+  for (uint32_t i = 0; some && i < a.n; i++)
+    if (!add_tensor(&a, &a.made[i])) a.n = i;
+  for (uint32_t i = 0; some && i < a.n; i++)
+    if (a.made[i].phase == i)
+      vec_push(f->mod->arena, out, make_phase(&a, i));
+  for (uint32_t i = 0; some && i < a.n; i++) read_copy(&a, &a.made[i]);
+  vec_push(f->mod->arena, out, f);
+}
+
+bool pass_ahead(Ctx *cx, Module *m, const PassOpt *opt) {
+  Funcs out = {0};
+  if (opt->decode) return true;
+  for (uint32_t i = 0; i < m->funcs.n; i++) run(cx, m->funcs.at[i], &out);
+  m->funcs.n = 0;
+  for (uint32_t i = 0; i < out.n; i++) vec_push(m->arena, &m->funcs, out.at[i]);
+  return true;
+}
