@@ -120,6 +120,8 @@ struct GpuVendor {
   void (*copy)(Nv *n, const Chunk *c);
   // A tile by instructions of its own; false: by elements.
   bool (*store_tile)(Nv *n, Tile s, const Type *t, const Frag *f);
+  // The same where rows of the tile are columns of the fragment; may be NULL.
+  bool (*store_turned)(Nv *n, Tile s, const Type *t, const Frag *f);
   // The same i64, of which nobody knows so; NULL: not needed.
   V (*anew)(Nv *n, V x);
   // The whole tile as fragment f of that type, `trans`posed; NULL: never.

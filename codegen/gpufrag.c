@@ -301,47 +301,86 @@ static V over_lanes(Nv *n, RKind k, V x, uint32_t unit, uint32_t size) {
   return x;
 }
 
-static V scratch_ptr(Nv *n, V base, V index, uint32_t size) {
-  return nv_shared(n, nv_add(n, base, nv_mul(n, index, size)));
+// Threads that differ in a digit.
+typedef struct Digit {
+  uint32_t unit, size;
+} Digit;
+
+static V digit_of(Nv *n, Digit d) {
+  V q = LLVMBuildUDiv(n->g->b, n->grp.tid, nv_i32(n, d.unit), "");
+  return LLVMBuildURem(n->g->b, q, nv_i32(n, d.size), "");
 }
 
-// Thread digit of value 0: the thread that stands for all that differ in it.
-static V over_warps(Nv *n, RKind k, V x, uint32_t unit, uint32_t size) {
+// The thread's number among those that differ in more than `same`.
+static V number_of(Nv *n, Digit same) {
+  V low = LLVMBuildURem(n->g->b, n->grp.tid, nv_i32(n, same.unit), "");
+  V high = LLVMBuildUDiv(n->g->b, n->grp.tid,
+                         nv_i32(n, (int64_t)same.unit * same.size), "");
+  return nv_add(n, low, nv_mul(n, high, same.unit));
+}
+
+// Values next to each other, so that accesses are wide, and a gap against
+// conflicts of banks.
+enum { GAP = 16 };
+
+// Joins what the values of digit d hold. Threads that differ in `same` hold the
+// same, and write it to one place. As many values at a time as there is room.
+static void over_warps(Nv *n, RKind k, V *x, uint32_t count, Digit d,
+                       Digit same) {
   Cg *g = n->g;
-  LLVMTypeRef t = cg_of(x);
+  LLVMTypeRef t = cg_of(x[0]), i32 = nv_i32t(n);
   bool bit = LLVMGetTypeKind(t) == LLVMIntegerTypeKind &&
              LLVMGetIntTypeWidth(t) == 1;
-  if (bit) x = LLVMBuildZExt(g->b, x, nv_i32t(n), "");
-  V base = nv_scratch(n, 8 * n->grp.threads), tid = n->grp.tid, r = NULL;
-  nv_sync(n);
-  LLVMBuildStore(g->b, x, scratch_ptr(n, base, tid, 8));
-  nv_sync(n);
-  V digit = LLVMBuildURem(g->b, LLVMBuildUDiv(g->b, tid, nv_i32(n, unit), ""),
-                          nv_i32(n, size), "");
-  V first = LLVMBuildSub(g->b, tid, nv_mul(n, digit, unit), "");
-  for (uint32_t i = 0; i < size; i++) {
-    V at = nv_add(n, first, nv_i32(n, i * unit));
-    V y = LLVMBuildLoad2(g->b, cg_of(x), scratch_ptr(n, base, at, 8), "");
-    r = r ? nv_join(n, k, r, y) : y;
+  uint32_t size = bit || t == i32 || t == LLVMFloatTypeInContext(g->lc) ? 4 : 8;
+  uint32_t threads = n->grp.threads / same.size, most = count;
+  uint32_t gap = count > 1 ? GAP : 0;
+  while (threads * (most * size + gap) > n->scratch) most = (most + 1) / 2;
+  uint32_t row = most * size + gap;
+  V base = nv_scratch(n, threads * row), me = number_of(n, same);
+  V mine = nv_add(n, base, nv_mul(n, me, row));
+  V first = LLVMBuildSub(g->b, me, nv_mul(n, digit_of(n, d), d.unit / same.size), "");
+  first = nv_add(n, base, nv_mul(n, first, row));
+  for (uint32_t at = 0; at < count; at += most) {
+    uint32_t end = count - at < most ? count : at + most;
+    nv_sync(n);
+    for (uint32_t i = at; i < end; i++) {
+      V y = bit ? LLVMBuildZExt(g->b, x[i], i32, "") : x[i];
+      V to = nv_add(n, mine, nv_i32(n, (i - at) * size));
+      LLVMBuildStore(g->b, y, nv_shared(n, to));
+      x[i] = NULL;
+    }
+    nv_sync(n);
+    for (uint32_t j = 0; j < d.size; j++)
+      for (uint32_t i = at; i < end; i++) {
+        V from = nv_add(n, first, nv_i32(n, j * (d.unit / same.size) * row +
+                                                (i - at) * size));
+        V y = LLVMBuildLoad2(g->b, bit ? i32 : t, nv_shared(n, from), "");
+        x[i] = x[i] ? nv_join(n, k, x[i], y) : y;
+      }
+    for (uint32_t i = at; i < end && bit; i++)
+      x[i] = LLVMBuildTrunc(g->b, x[i], t, "");
   }
-  return bit ? LLVMBuildTrunc(g->b, r, t, "") : r;
 }
 
 // The tile's thread digits along `axis`: those a slice is replicated over.
-static V combine(Nv *n, RKind k, V x, const FragMap *tile, uint32_t axis) {
+static void combine(Nv *n, RKind k, V *x, uint32_t count, const FragMap *tile,
+                    uint32_t axis) {
   uint32_t unit = 1, wave = n->gpu.wave;
+  Digit same = {1, 1};
   for (uint32_t i = 0; i < tile->nthr; i++) {
     Factor f = tile->thr[i];
     uint32_t end = unit * f.size, lanes = unit < wave ? unit : wave;
     uint32_t last = end < wave ? end : wave;
     if (f.axis == axis) {
-      if (last > lanes) x = over_lanes(n, k, x, lanes, last / lanes);
+      for (uint32_t j = 0; j < count && last > lanes; j++)
+        x[j] = over_lanes(n, k, x[j], lanes, last / lanes);
+      if (last > lanes) same = (Digit){lanes, last / lanes};
       uint32_t from = unit > wave ? unit : wave;
-      if (end > from) x = over_warps(n, k, x, from, end / from);
+      if (end > from)
+        over_warps(n, k, x, count, (Digit){from, end / from}, same);
     }
     unit = end;
   }
-  return x;
 }
 
 // A tile whose slice this is; any extent along the other axis has the same
@@ -368,7 +407,8 @@ static void combine_all(Nv *n, RKind k, Frag *r, const Type *slice) {
   uint32_t axis = slice->slice == SLICE_COL ? AXIS_ROW : AXIS_COL;
   V *e = NEWN(&n->g->cx->scratch, V, r->map.regs);
   for (uint32_t i = 0; i < r->map.regs; i++)
-    e[i] = combine(n, k, nv_elem(n, r, i), &tile, axis);
+    e[i] = nv_elem(n, r, i);
+  combine(n, k, e, r->map.regs, &tile, axis);
   nv_pack(n, r, e);
 }
 
@@ -379,8 +419,8 @@ static void reduce_slice(Nv *n, const Op *op) {
   V v = nv_elem(n, x, 0);
   for (uint32_t i = 1; i < x->map.regs; i++)
     v = nv_join(n, k, v, nv_elem(n, x, i));
-  n->g->val[op->res[0]] =
-      combine(n, k, v, &x->map, (uint32_t)ir_attr_i(op, AT_POS, 0));
+  combine(n, k, &v, 1, &x->map, (uint32_t)ir_attr_i(op, AT_POS, 0));
+  n->g->val[op->res[0]] = v;
 }
 
 void nv_freduce(Nv *n, const Op *op) {
@@ -402,8 +442,7 @@ void nv_freduce(Nv *n, const Op *op) {
   nv_pack(n, &r, e);
   if (!t->partial) {
     FragMap tile = x->map;
-    for (uint32_t i = 0; i < r.map.regs; i++)
-      e[i] = combine(n, k, e[i], &tile, 1 - keep);
+    combine(n, k, e, r.map.regs, &tile, 1 - keep);
     nv_pack(n, &r, e);
   }
   nv_define(n, op->res[0], r);
@@ -425,6 +464,6 @@ void nv_vote(Nv *n, const Op *op) {
   r = n->vendor->vote(n, k == RK_ANY, r);
   uint32_t warp = n->gpu.wave, warps = n->grp.threads / warp;
   if (warps > 1 && !ir_attr_i(op, AT_WARP, 0))
-    r = over_warps(n, k, r, warp, warps);
+    over_warps(n, k, &r, 1, (Digit){warp, warps}, (Digit){1, warp});
   n->g->val[op->res[0]] = r;
 }

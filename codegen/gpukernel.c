@@ -77,6 +77,9 @@ static void place_barriers(Nv *n) {
   }
 }
 
+// Of a thread, for sums of several warps: an f64, or a column of a tile of 128.
+enum { JOIN_BYTES = 18 };
+
 static uint32_t tile_bytes(const Type *t) {
   uint32_t elems = t->ext[0] * (t->slice ? 1 : t->ext[1]);
   return elems * (uint32_t)dtype_size(t->dtype);
@@ -119,7 +122,7 @@ static void need_of(void *data, Op *op) {
   Need *w = data;
   uint32_t threads = ir_group_threads(w->f, op), bytes = 0;
   const Type *x = op->nargs ? ir_type(w->f, op->args[0]) : NULL;
-  if (joins_warps(w, op, x, threads)) bytes = 8 * threads;
+  if (joins_warps(w, op, x, threads)) bytes = JOIN_BYTES * threads;
   if (op->code == OP_RELAYOUT || op->code == OP_FSCAN) bytes = tile_bytes(x);
   if (op->code == OP_FSCAN) bytes += 8 * (x->ext[0] + x->ext[1]);
   if (op->code == OP_MMA && x->kind == TK_FRAG &&

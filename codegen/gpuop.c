@@ -72,7 +72,12 @@ static void nv_nctas(Nv *n, const Op *op) {
 
 static void nv_uniform(Nv *n, const Op *op) {
   V x = nv_arg(n, op, 0);
-  n->g->val[op->res[0]] = n->grp.threads == 1 ? x : n->vendor->uniform(n, x);
+  LLVMTypeRef t = cg_of(x), i32 = nv_i32t(n);
+  if (n->grp.threads > 1) {
+    x = n->vendor->uniform(n, LLVMBuildBitCast(n->g->b, x, i32, ""));
+    x = LLVMBuildBitCast(n->g->b, x, t, "");
+  }
+  n->g->val[op->res[0]] = x;
 }
 
 // Allocated before anything is printed.

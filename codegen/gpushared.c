@@ -193,9 +193,20 @@ void nv_sload(Nv *n, const Op *op) {
   nv_define(n, op->res[0], f);
 }
 
+static void store_turned(Nv *n, Tile s, const Type *t, const Frag *f) {
+  if (n->vendor->store_turned && n->vendor->store_turned(n, s, t, f)) return;
+  for (uint32_t i = 0; i < f->map.regs; i++) {
+    V at = nv_element(n, s, t, nv_coord(n, &f->map, AXIS_COL, i),
+                      nv_coord(n, &f->map, AXIS_ROW, i));
+    LLVMBuildStore(n->g->b, nv_elem(n, f, i), at);
+  }
+}
+
 void nv_sstore(Nv *n, const Op *op) {
-  nv_store_frag(n, nv_tile(n, op->args[0]), nv_arg_type(n, op, 0),
-                nv_frag(n, op->args[1]));
+  Tile s = nv_tile(n, op->args[0]);
+  const Frag *f = nv_frag(n, op->args[1]);
+  if (ir_attr_i(op, AT_TRANS, 0)) store_turned(n, s, nv_arg_type(n, op, 0), f);
+  else nv_store_frag(n, s, nv_arg_type(n, op, 0), f);
 }
 
 // 16 bytes at a time: it is the same in every layout.

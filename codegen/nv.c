@@ -283,6 +283,34 @@ static bool store_matrices(Nv *n, Tile s, const Type *t, const Frag *f) {
   return true;
 }
 
+// Each block turned: lane l has the address of row l / 16 * 8 + l % 8 of the
+// tile, its warp's first or second chunk.
+static bool store_turned(Nv *n, Tile s, const Type *t, const Frag *f) {
+  Cg *g = n->g;
+  uint32_t warps = n->grp.threads / 32, rows = 16 * warps;
+  bool acc = f->map.reg[0].size == 2 && f->map.reg[1].axis == AXIS_ROW;
+  if (!acc || smem_panel_bytes(t) != 2 * rows || t->layout == LY_ROW ||
+      f->per != 2 || dtype_size(f->dtype) != 2 || n->gpu.cc < 90 ||
+      t->ext[0] % 16 || t->ext[1] % rows)
+    return false;
+  V lane = n->grp.lane;
+  V row = nv_add(n, nv_mul(n, e_shr(g, lane, 4), 8), e_and(g, lane, nv_i32(n, 7)));
+  V chunk = nv_add(n, nv_mul(n, n->grp.warp, 2),
+                   e_and(g, e_shr(g, lane, 3), nv_i32(n, 1)));
+  uint32_t blocks = t->ext[0] / 8;
+  for (uint32_t i = 0; i < t->ext[1] / rows; i++)
+    for (uint32_t j = 0; j < blocks; j += 2) {
+      V a[5] = {nv_chunk(n, s, t, nv_add(n, row, nv_i32(n, 8 * j)),
+                         2 * warps * i, chunk)};
+      for (uint32_t k = 0; k < 4; k++)
+        a[1 + k] = f->w[i * 2 * blocks + 2 * j + k];
+      LLVMTypeRef p3 = LLVMPointerTypeInContext(g->lc, 3);
+      nv_call_over(n, "llvm.nvvm.stmatrix.sync.aligned.m8n8.x4.trans.b16", p3,
+                   a, 5);
+    }
+  return true;
+}
+
 // ---------------------------------------------------------------- tables
 // Barriers are allocated before anything is printed.
 static void nothing(Nv *n, const Op *op) { (void)n, (void)op; }
@@ -313,6 +341,7 @@ const GpuVendor nv_vendor = {
     .from_lane = from_lane, .uniform = uniform,
     .vote = vote, .sync = sync, .pair = pair, .ex2 = ex2, .rcp = rcp,
     .rsqrt = rsqrt, .load = load, .store = store, .copy = copy,
-    .store_tile = store_matrices, .load_tile = nv_load_a, .anew = anew,
+    .store_tile = store_matrices, .store_turned = store_turned,
+    .load_tile = nv_load_a, .anew = anew,
     .mma = nv_mma_sync,
 };

@@ -303,7 +303,7 @@ static bool check_sload(Verifier *v, const Op *op) {
   bool load = op->code == OP_SLOAD;
   const Type *s = arg_type(v, op, 0);
   const Type *x = load ? res_type(v, op) : arg_type(v, op, 1);
-  bool flip = load && ir_attr_i(op, AT_TRANS, 0);
+  bool flip = ir_attr_i(op, AT_TRANS, 0);
   bool ok = is_tile(s) && is_whole(x) && s->dtype == x->dtype &&
             s->ext[flip] == x->ext[0] && s->ext[!flip] == x->ext[1];
   return ok || (load ? wrong_result(v, op) : wrong_operand(v, op, 1));

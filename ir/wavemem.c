@@ -112,10 +112,11 @@ static bool sstore(Wave *w, const Op *op) {
   const FragMap *m = wave_map(w, op->args[1], wave_type(w, op->args[1]));
   const WaveVal *x = wave_val(w, op->args[1]);
   uint32_t lanes = w->cta->x->lanes;
+  bool trans = ir_attr_i(op, AT_TRANS, 0);
   for (uint32_t i = 0; i < x->regs; i++)
     for (uint32_t l = 0; l < lanes; l++)
       if (!is_copy(w, m, i, l))
-        wave_write(w, op, t->dtype, place(w, t, op->args[0], m, i, l, false),
+        wave_write(w, op, t->dtype, place(w, t, op->args[0], m, i, l, trans),
                  x->at[i * lanes + l]);
   return true;
 }

@@ -11,12 +11,18 @@
 //
 // For chunks of recurrences, whose products stage leaves alone: they depend on
 // each other, but not on all that stands between them. An accumulator that
-// something else uses too stays synchronous. Level mach, value form; sm_90a,
+// something behind uses too stays synchronous. Level mach, value form; sm_90a,
 // programs for which warps has rings. Needs: place. Tests: test/passes/defer/.
 #include "passes/rings.h"
 
 static bool is_swizzled(const Type *t) {
   return t->kind == TK_SMEM && t->layout != LY_ROW;
+}
+
+static bool used_behind(const Op *op, Value v) {
+  while ((op = op->next))
+    if (ir_mentions(op, v)) return true;
+  return false;
 }
 
 static bool suits(const Func *f, const Op *op) {
@@ -25,8 +31,33 @@ static bool suits(const Func *f, const Op *op) {
   bool frag = a->kind == TK_FRAG && a->layout == LY_ACC;
   return (frag || is_swizzled(a)) && is_swizzled(b) &&
          dtype_size(a->dtype) == 2 && c->ext[0] % 64 == 0 &&
-         !ir_attr_i(op, AT_TRANSA, 0) &&
-         (op->nargs < 3 || ir_count_uses(f, op->args[2]) == 1);
+         (op->nargs < 3 || !used_behind(op, op->args[2]));
+}
+
+// Is v a product, or what a branch makes of one?
+static bool is_summed(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  if (!op) return false;
+  if (op->code == OP_MMA || op->code == OP_WG_WAIT) return true;
+  for (uint32_t i = 0; op->code == OP_MUL && i < 2; i++)
+    if (is_summed(f, op->args[i])) return true;
+  for (uint32_t i = 0; op->code == OP_IF && i < op->nres; i++)
+    if (op->res[i] == v) return is_summed(f, op->regions[0]->last->args[i]);
+  return false;
+}
+
+// Reads what the step before has accumulated: while a product is in flight
+// ptxas would wait for it first.
+static bool reads_carried(const Func *f, const Op *op) {
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    const Region *r = ir_info(f, op->args[i])->region;
+    const Op *loop = r ? r->parent : NULL;
+    if (ir_def(f, op->args[i]) || !loop || loop->code != OP_FOR) continue;
+    for (uint32_t k = 1; k < r->params.n; k++)
+      if (r->params.at[k] == op->args[i] && is_summed(f, r->last->args[k - 1]))
+        return true;
+  }
+  return false;
 }
 
 // Behind the last of its operands in this region.
@@ -34,7 +65,8 @@ static void hoist(const Func *f, Op *op) {
   Op *at = op;
   for (Op *o = op->prev; o; o = o->prev) {
     if (o->nregions || o->code == OP_WG_FENCE) break;
-    bool mine = false;
+    bool mine = reads_carried(f, o) ||
+                (op->nargs > 2 && ir_mentions(o, op->args[2]));
     for (uint32_t i = 0; i < op->nargs; i++)
       mine |= ir_def(f, op->args[i]) == o;
     if (mine) break;
@@ -69,12 +101,6 @@ static void region(Func *f, Region *r) {
   }
 }
 
-static bool has_steps(const Func *f) {
-  for (uint32_t i = 0; i < f->axes.n; i++)
-    if (f->axes.at[i].role == AX_STEP) return true;
-  return false;
-}
-
 bool pass_defer(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   (void)opt;
@@ -82,7 +108,7 @@ bool pass_defer(Ctx *cx, Module *m, const PassOpt *opt) {
   Rings rings;
   for (uint32_t i = 0; t && i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    if (has_steps(f) && rings_plan(&rings, f, t)) region(f, f->body);
+    if (rings_has_steps(f) && rings_plan(&rings, f, t)) region(f, f->body);
   }
   return true;
 }

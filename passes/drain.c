@@ -26,7 +26,6 @@ bool drain_of(const Func *f, const Op *op, Drain *out) {
     return false;
   if (dtype_size(t->dtype) != 2 || t->dtype != to->dtype) return false;
   *out = (Drain){.op = op, .tile = pl_smem_type(t->dtype, t->ext[0], t->ext[1])};
-  if (out->tile.layout == LY_ROW) return false;
   bool row = false, col = false;
   for (uint32_t i = 0; i < to->n; i++) {
     Value v = op->args[2 + i];
@@ -43,5 +42,9 @@ bool drain_of(const Func *f, const Op *op, Drain *out) {
     }
   }
   // A map's innermost axis is contiguous, in most arrays the last one.
-  return row && col && out->col + 1 == to->n;
+  out->trans = row && out->row + 1 == to->n;
+  if (out->trans)
+    out->tile = pl_smem_type(t->dtype, t->ext[1], t->ext[0]);
+  return row && col && (out->trans || out->col + 1 == to->n) &&
+         out->tile.layout != LY_ROW;
 }

@@ -12,6 +12,7 @@ typedef struct Drain {
   const Op *op;
   Type tile;                      // shared tile of one group
   uint32_t row, col;              // axes of the tensor
+  bool trans;                     // rows of the tile are the tensor's columns
   uint32_t nrow, ncol;
   Value rows[MAX_ORIGIN], cols[MAX_ORIGIN];
 } Drain;

@@ -116,14 +116,21 @@ void place_plan_layout(Place *p, const Op *op, bool lin) {
       place_add_box(p, &w, i == 1 && keeps_left(p, &d) ? gpu->op
                            : turned(p, &w, d.r) ? LY_QUAD : LY_LIN);
     if (box) continue;
+    // Tiles of a chunk are needed along its other axes too.
+    if (lin && w.row >= 0 && p->f->axes.at[w.row].role == AX_STEP) continue;
     if (lin == (i == 2)) place_set_lin(p, &w, lin ? LY_LIN : gpu->acc);
   }
 }
 
 // The left operand: what was made before the loop, or comes from memory, is
-// read from shared memory; what is made in it stays in registers.
+// read from shared memory, as is what lies there anyway; what is made in it
+// stays in registers.
 static Parts left_operand(Place *p, const Product *d) {
   int here = (int)p->scopes.n - 1;
+  const Parts *put = &p->smem[d->a];
+  if (p->target->gpu.arch && put->n == d->na &&
+      ir_type(p->g, put->part[0])->dtype == d->t)
+    return *put;
   View w;
   place_view(p, ir_type(p->f, d->a), NULL, &w);
   bool box = d->na == 1 && place_is_box(p, d->a, d->t);

@@ -225,10 +225,19 @@ static int region_depth(const Place *p, const Region *r) {
   return 0;
 }
 
+static bool has_steps(const Place *p, const Type *t) {
+  for (uint32_t i = 0; i < t->n; i++)
+    if (p->f->axes.at[t->axis[i]].role == AX_STEP) return true;
+  return false;
+}
+
 // Elementwise work on tiles stays where it stands: hoisted it would only hold
 // registers.
 static bool may_hoist(const Place *p, const Op *op) {
   const Type *t = ir_type(p->f, op->res[0]);
+  if (t->n == 1 && has_steps(p, t) && op_info(op->code)->flags & OPF_ELEM &&
+      dtype_is_float(t->dtype))
+    return false;
   return t->n < 2 || op->code == OP_LOAD || op->code == OP_CONST;
 }
 
@@ -268,8 +277,18 @@ static void note_lin(void *data, Op *op) {
   if (op->code == OP_DOT) place_plan_layout(data, op, true);
 }
 
+// Vectors of the steps of a chunk: rings bring them a chunk ahead.
+static bool is_streamed(Place *p, const Op *op) {
+  const Type *t = ir_type(p->f, op->res[0]);
+  return op->code == OP_LOAD && p->target->gpu.arch && t->n == 2 &&
+         dtype_size(t->dtype) >= 2 && dtype_size(t->dtype) <= 4 &&
+         has_steps(p, t) && place_is_box(p, op->res[0], t->dtype);
+}
+
 static void note_box(void *data, Op *op) {
-  if (op->code == OP_DOT) place_plan_boxes(data, op);
+  Place *p = data;
+  if (op->code == OP_DOT) place_plan_boxes(p, op);
+  if (op->nres == 1 && is_streamed(p, op)) p->boxed[op->res[0]] = true;
 }
 
 // Programs without products: tiles come from memory and go there.

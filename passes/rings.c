@@ -22,6 +22,12 @@ bool rings_has_fill(const Op *op) {
   return false;
 }
 
+bool rings_has_steps(const Func *f) {
+  for (uint32_t i = 0; i < f->axes.n; i++)
+    if (f->axes.at[i].role == AX_STEP) return true;
+  return false;
+}
+
 static void mark_grouped(Rings *w, const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
     bool g = op->code == OP_GROUP;
@@ -242,13 +248,50 @@ static void use_room(Rings *w, int64_t room) {
     }
 }
 
-// Tiles that legal will make room for.
+// The last op of its region that reads v, products until they are waited for.
+static const Op *last_read(const Rings *w, const Op *def, Value v) {
+  const Op *last = def;
+  for (const Op *op = def->next; op; op = op->next) {
+    if (ir_mentions(op, v)) last = op;
+    for (uint32_t i = 0; op->code == OP_WG_WAIT && i < op->nargs; i++) {
+      const Op *p = ir_def(w->f, op->args[i]);
+      if (p && p->code == OP_WGMMA && ir_mentions(p, v)) last = op;
+    }
+  }
+  return last;
+}
+
+// Tiles of one type that live when `at` is made.
+static int64_t live_at(const Rings *w, const Op *at) {
+  int64_t n = 0;
+  for (const Op *op = at->parent->first; op != at; op = op->next) {
+    if (op->code != OP_SPUT ||
+        !type_eq(ir_type(w->f, op->res[0]), ir_type(w->f, at->res[0])))
+      continue;
+    const Op *end = last_read(w, op, op->res[0]);
+    for (const Op *o = at; o; o = o->next)
+      if (o == end) n++;
+  }
+  return n;
+}
+
+// Tiles that legal will make room for: those of one type that do not live at
+// the same time share it, within a region.
 static int64_t computed(const Rings *w, const Region *r) {
   int64_t sum = 0;
   for (const Op *op = r->first; op; op = op->next) {
-    if (op->code == OP_SPUT) sum += smem_bytes(ir_type(w->f, op->res[0]));
     for (uint32_t i = 0; i < op->nregions; i++)
       sum += computed(w, op->regions[i]);
+    if (op->code != OP_SPUT) continue;
+    // The first that has so many beside it pays for one more.
+    int64_t beside = live_at(w, op), most = -1;
+    for (const Op *o = r->first; o != op; o = o->next)
+      if (o->code == OP_SPUT &&
+          type_eq(ir_type(w->f, o->res[0]), ir_type(w->f, op->res[0]))) {
+        int64_t n = live_at(w, o);
+        most = n > most ? n : most;
+      }
+    if (beside > most) sum += smem_bytes(ir_type(w->f, op->res[0]));
   }
   return sum;
 }
@@ -284,10 +327,7 @@ static bool has_op(const Region *r, OpCode c) {
 // Steps of a recurrence wait for each other. Two CTAs on a multiprocessor fill
 // each other's gaps, where a state leaves room.
 static bool can_share(const Rings *w) {
-  bool steps = false;
-  for (uint32_t i = 0; i < w->f->axes.n; i++)
-    steps |= w->f->axes.at[i].role == AX_STEP;
-  return steps && w->groups == 1 && !has_op(w->f->body, OP_FSCAN) &&
+  return rings_has_steps(w->f) && w->groups == 1 && !has_op(w->f->body, OP_FSCAN) &&
          carried_regs(w, w->f->body) <= MOST_CARRIED;
 }
 

@@ -39,6 +39,8 @@ typedef struct Rings {
 // shared memory.
 bool rings_plan(Rings *w, Func *f, const Target *t);
 bool rings_has_fill(const Op *op);
+// The program is a recurrence.
+bool rings_has_steps(const Func *f);
 // The producer needs a result of op.
 bool rings_wanted(const Rings *w, const Op *op);
 int rings_of(const Rings *w, const Op *sfill);

@@ -77,6 +77,8 @@ void parts_params(Tiler *t);
 void parts_open(Tiler *t, Builder *b);
 void parts_bounds(const Tiler *t, Builder *b, Value end, Value *lo,
                   Value *stop);
+// Type of the decay of a part's steps.
+Type parts_decay(const Tiler *t);
 void parts_store(Tiler *t, Builder *b, Value first, Value state, Value decay);
 Value parts_join(Tiler *t, Builder *b, Value first);
 // a after b by the reduction k.

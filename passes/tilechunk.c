@@ -56,6 +56,7 @@ static bool uses_axis(const Steps *s, const Op *op) {
 
 // What the walk stores of its reads, at the steps whose values m has.
 static void stores(Steps *s, Builder *b, ValueMap *m) {
+  if (s->t->share == SHARE_STATES) return;
   for (const Op *op = s->first; op; op = op->next) {
     if (op->code != OP_STORE || !uses_axis(s, op)) continue;
     for (uint32_t i = 1; i < op->nargs; i++) step_value(s, b, op->args[i], m);
@@ -170,6 +171,7 @@ Value step_along(Steps *s, Builder *b, Side *side, Value v) {
 static void open_chunk(Steps *s, Builder *b, Value base, const ValueMap *pre) {
   step_open(s, b, &s->rows, base, pre);
   step_open(s, b, &s->cols, base, pre);
+  if (s->sums.each) step_open(s, b, &s->sums, base, pre);
   for (uint32_t i = 0; i < s->n; i++)
     for (int k = 0; k < 2 && s->wide[i][k].each; k++)
       step_open(s, b, &s->wide[i][k], base, pre);
@@ -275,16 +277,31 @@ static void walk_chunks(Steps *s, Builder *b, const ValueMap *pre,
   for (uint32_t i = 0; i < carried(s); i++) state[i] = loop->res[i];
 }
 
+// The state after a whole chunk, of which nothing is read.
+static Value part_chunk(Steps *s, Builder *b, Value base, const ValueMap *pre,
+                        Value state) {
+  open_chunk(s, b, base, pre);
+  Value fits = step_prepare(s, b, 0), other = state;
+  if (!fits) return matrix_state(s, b, 0, state);
+  Op *br = ir_op(b, OP_IF, &fits, 1, NULL, 0, s->type, 1, 2);
+  Builder in = {.fn = b->fn, .region = br->regions[0], .span = b->span};
+  state = matrix_state(s, &in, 0, state);
+  ir_yield(&in, &state, 1);
+  in.region = br->regions[1];
+  Value top = ir_2(&in, OP_ADD, base, ir_const_i(&in, DT_I64, s->chunk));
+  walk_steps(s, &in, base, top, pre, &other);
+  ir_yield(&in, &other, 1);
+  return br->res[0];
+}
+
 // What a part's chunks, all of them whole, make of a state of zeros.
 static void walk_part(Steps *s, Builder *b, const ValueMap *pre, Value first) {
-  Type type[] = {s->type[0], type_scalar(DT_F32)};
-  Value all[] = {tile_const(b, type[0], 0), ir_const_f(b, DT_F32, 0)}, old[2];
+  Type type[] = {s->type[0], parts_decay(s->t)};
+  Value all[] = {tile_const(b, type[0], 0), tile_const(b, type[1], 0)}, old[2];
   Op *loop = carrying(b, s->from, s->stop, ir_const_i(b, DT_I64, s->chunk), 2,
                       all, type, "c0", old);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
-  open_chunk(s, &in, in.region->params.at[0], pre);
-  step_prepare(s, &in, 0);
-  old[0] = matrix_state(s, &in, 0, old[0]);
+  old[0] = part_chunk(s, &in, in.region->params.at[0], pre, old[0]);
   if (s->decay[0].has) old[1] = ir_2(&in, OP_ADD, old[1], s->decay[0].total);
   ir_yield(&in, old, 2);
   parts_store(s->t, b, first, loop->res[0], loop->res[1]);

@@ -5,10 +5,17 @@
 //   before  P = ((fq q) (fb b)^T) * 2 ** (G_t - G_s)    O = P (fw w) + ..
 //   after   P = (q b^T) * 2 ** (G_t - G_s) * fb * fw    O = fq (P w + ..)
 //
-// For states with columns whose decay is one number a step. Operands that are
-// computed are rounded to the inputs' 16-bit type, as weights are; sums of
-// decays are differences then, which is far more exact than that. Programs of
-// f32 keep the sums of tilestep.c.
+// For states with columns. Operands that are computed are rounded to the inputs'
+// 16-bit type, as weights are; sums of decays are differences then, which is
+// far more exact than that. Programs of f32 keep the sums of tilestep.c.
+//
+// A decay per row has no matrix of factors. Both sides of P are scaled relative
+// to half of the chunk's decay, and the state with them; the sums are a product
+// with a matrix of halves:
+//
+//   D_t = G_t - G_C / 2 = sum of h_ts g_s,  h = 1/2 where s <= t, else -1/2
+//   P = (q * 2 ** D) (b * 2 ** -D)^T        T = 2 ** (G_C / 2) S
+//   O = P w + (q * 2 ** D) T                S = 2 ** (G_C / 2) (T + (b 2 ** -D)^T w)
 #include "passes/tilestep.h"
 
 #include <math.h>
@@ -86,7 +93,7 @@ static Value pair(Steps *s, Builder *b, uint32_t i, Side *x, Side *y, Sees k) {
 static Value seen(Steps *s, Builder *b, uint32_t i, Side *x, Vector v, Side *y,
                   Vector w, Value f, Sees k) {
   Value p = step_dot(s, b, v.v, w.v, 0, s->affine[i].row);
-  if (s->decay[i].has)
+  if (s->decay[i].has && !s->decay[i].vector)
     p = ir_2(b, OP_MUL, p, pair(s, b, i, x, y, k));
   else
     p = ir_3(b, OP_SELECT, step_sees(b, x, y, k), p, ir_const_f(b, DT_F32, 0));
@@ -98,10 +105,49 @@ static Value seen(Steps *s, Builder *b, uint32_t i, Side *x, Vector v, Side *y,
 static Value from_state(Steps *s, Builder *b, uint32_t i, Side *x, Vector v,
                         Value state, bool before) {
   Value o = step_dot(s, b, v.v, state, 0, s->affine[i].row);
-  if (!s->decay[i].has) return o;
+  if (!s->decay[i].has || s->decay[i].vector) return o;
   Course c = course(s, b, i, x);
   Value f = ir_1(b, OP_EXP2, before ? c.before : c.upto);
   return ir_2(b, OP_MUL, o, f);
+}
+
+// ---------------------------------------------------------------- decay per row
+// h_ts g_s summed over s, which runs along s->sums. g is rounded to two numbers
+// of 16 bits: that leaves 2^-16 of it out.
+static Value course_rows(Steps *s, Builder *b, uint32_t i, Side *side) {
+  Value g = step_spread(b, step_along(s, b, &s->sums, s->affine[i].decay),
+                        &s->sums);
+  g = matrix_decay(b, g);
+  Value hi = ir_cast(b, s->narrow, g);
+  Value lo = ir_2(b, OP_SUB, g, ir_cast(b, DT_F32, hi));
+  lo = ir_cast(b, s->narrow, lo);
+  Value h = ir_3(b, OP_SELECT, ir_2(b, OP_LE, s->sums.step, side->step),
+                 ir_const_f(b, DT_F32, 0.5), ir_const_f(b, DT_F32, -0.5));
+  h = ir_cast(b, s->narrow, h);
+  Value d = step_dot(s, b, h, lo, 0, s->sums.axis);
+  return step_dot(s, b, h, hi, d, s->sums.axis);
+}
+
+// Vectors that read, scaled relative to the middle of the chunk's decay.
+static Value read_scaled(Steps *s, Builder *b, uint32_t i, Value q,
+                         bool before) {
+  Value d = course_rows(s, b, i, &s->rows);
+  if (before) d = ir_2(b, OP_SUB, d, step_own_decay(s, b, i, &s->rows));
+  return ir_2(b, OP_MUL, ir_cast(b, DT_F32, q), ir_1(b, OP_EXP2, d));
+}
+
+// Vectors that are written, with both factors.
+static Value write_scaled(Steps *s, Builder *b, uint32_t i, Vector x, Value f) {
+  Value d = ir_1(b, OP_NEG, course_rows(s, b, i, &s->cols));
+  Value v = ir_2(b, OP_MUL, ir_cast(b, DT_F32, x.v), ir_1(b, OP_EXP2, d));
+  f = times(b, x.f, f);
+  return f ? ir_2(b, OP_MUL, v, f) : v;
+}
+
+static Value half_decayed(Steps *s, Builder *b, uint32_t i, Value state) {
+  Value half = ir_const_f(b, DT_F32, 0.5);
+  half = ir_2(b, OP_MUL, s->decay[i].total, half);
+  return ir_2(b, OP_MUL, state, ir_1(b, OP_EXP2, half));
 }
 
 // ---------------------------------------------------------------- a chunk
@@ -116,6 +162,7 @@ static Value read_one(Steps *s, Builder *b, uint32_t i, uint32_t r, Value state,
   int from = a->read[r].from;
   bool before = from == AFFINE_PRE;
   Vector q = vector(s, b, &s->rows, a->read[r].q, a->row);
+  if (s->decay[i].vector) q.v = read_scaled(s, b, i, q.v, before);
   Value o = from_state(s, b, i, &s->rows, q, state, before);
   for (uint32_t k = 0; k < w->n; k++) {
     Sees sees = before ? SEES_BEFORE : (int)k < from ? SEES_SELF : SEES_EARLIER;
@@ -129,7 +176,7 @@ static Value next_state(Steps *s, Builder *b, uint32_t i, Value state,
                         const Written *w) {
   const Decay *d = &s->decay[i];
   Value v = state, left = 0;
-  if (d->has) {
+  if (d->has && !d->vector) {
     v = ir_2(b, OP_MUL, v, ir_1(b, OP_EXP2, d->total));
     left = ir_1(b, OP_EXP2, course(s, b, i, &s->cols).rest);
   }
@@ -139,7 +186,7 @@ static Value next_state(Steps *s, Builder *b, uint32_t i, Value state,
     if (f) e = ir_2(b, OP_MUL, ir_cast(b, DT_F32, e), f);
     v = step_dot(s, b, e, w->b[k].v, v, s->cols.axis);
   }
-  return v;
+  return d->vector ? half_decayed(s, b, i, v) : v;
 }
 
 static bool has_axis(const Func *f, Value v, uint32_t axis) {
@@ -150,7 +197,9 @@ bool matrix_fits(const Steps *s, uint32_t i) {
   const Affine *a = &s->affine[i];
   const Func *f = s->t->from;
   int col = s->t->plan.lane;
-  if (!s->t->gpu || s->decay[i].vector || step_erases(a) || col < 0 ||
+  bool rows = a->decay && type_has_axis(ir_type(f, a->decay), a->row);
+  if (!s->t->gpu || step_erases(a) || col < 0 ||
+      (rows && s->narrow == DT_NONE) ||
       !type_has_axis(&s->type[i], (uint32_t)col))
     return false;
   for (uint32_t k = 0; k < a->nwrites; k++)
@@ -170,17 +219,22 @@ static Written written(Steps *s, Builder *b, uint32_t i) {
   for (uint32_t k = 0; k < w.n; k++) {
     w.b[k] = vector(s, b, &s->cols, a->write[k].b, a->row);
     w.w[k] = vector(s, b, &s->cols, a->write[k].w, col);
+    if (!s->decay[i].vector) continue;
+    w.b[k] = (Vector){.v = write_scaled(s, b, i, w.b[k], w.w[k].f)};
+    w.w[k].f = 0;
   }
   return w;
 }
 
 Value matrix_state(Steps *s, Builder *b, uint32_t i, Value state) {
   Written w = written(s, b, i);
+  if (s->decay[i].vector) state = half_decayed(s, b, i, state);
   return next_state(s, b, i, state, &w);
 }
 
 Value matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read) {
   Written w = written(s, b, i);
+  if (s->decay[i].vector) state = half_decayed(s, b, i, state);
   for (uint32_t r = 0; r < s->affine[i].nreads; r++)
     read[r] = read_one(s, b, i, r, state, &w);
   return next_state(s, b, i, state, &w);

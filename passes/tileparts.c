@@ -13,8 +13,8 @@
 //             store of the last state           by the last part
 //           }
 //
-// A part is an affine map of the state before it; where the decay is one number
-// a step, that is a factor and what the part wrote. The last part has no need
+// A part is an affine map of the state before it: a factor, or one per row, and
+// what the part wrote. The last part has no need
 // of it, so the first phase has no tasks if there is one part only. The number
 // of parts is a function of the shape and the target. For recurrences of
 // tilematrix.c.
@@ -37,7 +37,6 @@ static bool splits(const Func *f, const Op *op, int lane) {
   if (!op || op->code != OP_AFFINE || lane < 0 || !affine_parts(op, &a) ||
       a.limit || step_erases(&a) || ir_type(f, op->res[0])->n > MAX_AXES - 2)
     return false;
-  if (a.decay && type_has_axis(ir_type(f, a.decay), a.row)) return false;
   if (!type_has_axis(ir_type(f, op->res[0]), (uint32_t)lane)) return false;
   for (uint32_t k = 0; k < a.nwrites; k++)
     if (!type_has_axis(ir_type(f, a.write[k].b), a.row) ||
@@ -72,8 +71,11 @@ void parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   dim_is_const(d, f->axes.at[a.row].extent, &rows);
   // Others may have no room for chunks.
   if (step_narrow(f, &a) == DT_NONE || rows > 2 * SMALL_ROWS) return;
-  // Small states leave room for two tasks on a multiprocessor.
-  int64_t room = tg->gpu.sms * (rows <= SMALL_ROWS ? 2 : 1);
+  // Small states leave room for two tasks on a multiprocessor, if their decays
+  // are no tiles.
+  bool small = rows <= SMALL_ROWS &&
+               !(a.decay && type_has_axis(ir_type(f, a.decay), a.row));
+  int64_t room = tg->gpu.sms * (small ? 2 : 1);
   Dim one = dim_const(d, 1), steps = f->axes.at[a.axis].extent;
   Dim have = dim_bin(d, DIM_MAX, tasks(f, p), one);
   Dim want = dim_bin(d, DIM_FLOORDIV, dim_const(d, room), have);
@@ -102,25 +104,43 @@ static Dim slots(const Tiler *t) {
   return dim_bin(d, DIM_MUL, t->plan.parts, some);
 }
 
-// The coordinates of the task's state (with its vectors) behind a part's.
-static uint32_t place(const Tiler *t, bool vectors, Value part, Value *at) {
+typedef enum What { STATES, DECAYS } What;
+
+// Decays have no columns, and rows only if each has its own.
+static bool varies(const Tiler *t, What which, uint32_t axis) {
+  Affine a;
+  if (which == STATES || t->from->axes.at[axis].role == AX_PAR) return true;
+  affine_parts(t->plan.walk, &a);
+  return a.decay && axis == a.row && type_has_axis(ir_type(t->from, a.decay), axis);
+}
+
+// The coordinates of the task's state or decays behind a part's.
+static uint32_t place(const Tiler *t, What which, Value part, Value *at) {
   const Type *s = ir_type(t->from, t->plan.walk->res[0]);
   uint32_t n = 0;
   at[n++] = part;
   for (uint32_t k = 0; k < s->n; k++)
-    if (vectors || t->from->axes.at[s->axis[k]].role == AX_PAR)
-      at[n++] = t->coord[s->axis[k]];
+    if (varies(t, which, s->axis[k])) at[n++] = t->coord[s->axis[k]];
   return n;
 }
 
-static Value param(Tiler *t, const char *name, bool vectors) {
+Type parts_decay(const Tiler *t) {
+  const Type *s = ir_type(t->from, t->plan.walk->res[0]);
+  Type d = type_scalar(DT_F32);
+  for (uint32_t k = 0; k < s->n; k++)
+    if (t->from->axes.at[s->axis[k]].role != AX_PAR &&
+        varies(t, DECAYS, s->axis[k]))
+      d = type_with(d, s->axis[k], s->size[k]);
+  return tile_type(t, &d);
+}
+
+static Value param(Tiler *t, const char *name, What which) {
   const Type *s = ir_type(t->from, t->plan.walk->res[0]);
   Dim shape[MAX_AXES] = {slots(t)};
   uint32_t n = 1;
-  for (uint32_t k = 0; k < s->n; k++) {
-    const Axis *a = &t->from->axes.at[s->axis[k]];
-    if (vectors || a->role == AX_PAR) shape[n++] = a->extent;
-  }
+  for (uint32_t k = 0; k < s->n; k++)
+    if (varies(t, which, s->axis[k]))
+      shape[n++] = t->from->axes.at[s->axis[k]].extent;
   return ir_param(t->to, intern(&t->cx->names, name), PR_SHARED,
                   type_tensor(DT_F32, n, shape));
 }
@@ -128,8 +148,8 @@ static Value param(Tiler *t, const char *name, bool vectors) {
 void parts_params(Tiler *t) {
   if (!t->plan.walk) return;
   t->partial = NEWN(t->to->mod->arena, Value, 2);
-  t->partial[0] = param(t, "states", true);
-  t->partial[1] = param(t, "decays", false);
+  t->partial[STATES] = param(t, "states", STATES);
+  t->partial[DECAYS] = param(t, "decays", DECAYS);
 }
 
 // ---------------------------------------------------------------- tasks
@@ -154,10 +174,10 @@ void parts_bounds(const Tiler *t, Builder *b, Value end, Value *lo,
   *stop = ir_2(b, OP_MIN, ir_2(b, OP_ADD, *lo, size), end);
 }
 
-static void put(Tiler *t, Builder *b, uint32_t which, Value v, Value part,
+static void put(Tiler *t, Builder *b, What which, Value v, Value part,
                 Value mask) {
   Value args[MAX_AXES + 4] = {t->partial[which], v};
-  uint32_t n = 2 + place(t, which == 0, part, args + 2);
+  uint32_t n = 2 + place(t, which, part, args + 2);
   IrAttr masked = attr_i(AT_MASKED, 1);
   if (mask) args[n++] = mask;
   ir_op(b, OP_STORE, args, n, &masked, mask != 0, NULL, 0, 0);
@@ -165,14 +185,14 @@ static void put(Tiler *t, Builder *b, uint32_t which, Value v, Value part,
 
 void parts_store(Tiler *t, Builder *b, Value first, Value state, Value decay) {
   Value zero = ir_const_i(b, DT_I64, 0), one = ir_const_i(b, DT_I64, 1);
-  put(t, b, 0, first, zero, ir_2(b, OP_EQ, t->part, zero));
-  put(t, b, 0, state, ir_2(b, OP_ADD, t->part, one), 0);
-  put(t, b, 1, decay, t->part, 0);
+  put(t, b, STATES, first, zero, ir_2(b, OP_EQ, t->part, zero));
+  put(t, b, STATES, state, ir_2(b, OP_ADD, t->part, one), 0);
+  put(t, b, DECAYS, decay, t->part, 0);
 }
 
-static Value get(Tiler *t, Builder *b, uint32_t which, Value part) {
+static Value get(Tiler *t, Builder *b, What which, Value part) {
   Value at[MAX_AXES];
-  uint32_t n = place(t, which == 0, part, at);
+  uint32_t n = place(t, which, part, at);
   return ir_load(b, t->partial[which], at, n);
 }
 
@@ -185,13 +205,13 @@ Value parts_join(Tiler *t, Builder *b, Value first) {
   Builder in = {.fn = b->fn, .region = br->regions[1], .span = b->span};
   ir_yield(&in, &first, 1);
   in.region = br->regions[0];
-  Value args[] = {zero, t->part, one, get(t, &in, 0, zero)};
+  Value args[] = {zero, t->part, one, get(t, &in, STATES, zero)};
   Op *loop = ir_op(&in, OP_FOR, args, 4, NULL, 0, &type, 1, 1);
   Builder body = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
   Value j = ir_region_param(body.region, type_scalar(DT_I64), "part");
   Value s = ir_region_param(body.region, type, "state");
-  s = ir_2(&body, OP_MUL, s, ir_1(&body, OP_EXP2, get(t, &body, 1, j)));
-  s = ir_2(&body, OP_ADD, s, get(t, &body, 0, ir_2(&body, OP_ADD, j, one)));
+  s = ir_2(&body, OP_MUL, s, ir_1(&body, OP_EXP2, get(t, &body, DECAYS, j)));
+  s = ir_2(&body, OP_ADD, s, get(t, &body, STATES, ir_2(&body, OP_ADD, j, one)));
   ir_yield(&body, &s, 1);
   ir_yield(&in, loop->res, 1);
   return br->res[0];

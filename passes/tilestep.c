@@ -129,7 +129,7 @@ static Value plus_one(Builder *b, Value n) {
 
 // ---------------------------------------------------------------- decays
 // The decay of each element: that of its step, at the first of its writes.
-static Value own_decay(Steps *s, Builder *b, uint32_t i, Side *side) {
+Value step_own_decay(Steps *s, Builder *b, uint32_t i, Side *side) {
   Value g = step_spread(b, step_along(s, b, side, s->affine[i].decay), side);
   if (s->narrow != DT_NONE) g = matrix_decay(b, g);
   if (side->each == 1) return g;
@@ -148,7 +148,7 @@ Run step_run(Steps *s, Builder *b, uint32_t i, Side *side) {
     r.rest = steps_of(b, g, left);
     return r;
   }
-  r.own = own_decay(s, b, i, side);
+  r.own = step_own_decay(s, b, i, side);
   r.upto = scan(b, r.own, side->axis, DIR_PREFIX, false);
   r.before = scan(b, r.own, side->axis, DIR_PREFIX, true);
   r.rest = scan(b, r.own, side->axis, DIR_SUFFIX, true);
@@ -167,7 +167,7 @@ static Value pair_exponent(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
   }
   Value later = x->each > 1 ? ir_2(b, OP_LT, y->at, x->at)
                             : ir_2(b, OP_LT, y->step, x->step);
-  Value g = ir_3(b, OP_SELECT, later, own_decay(s, b, i, x), zero_f(b));
+  Value g = ir_3(b, OP_SELECT, later, step_own_decay(s, b, i, x), zero_f(b));
   return scan(b, g, x->axis, DIR_PREFIX, before);
 }
 
@@ -187,13 +187,23 @@ static Value largest(Builder *b, const Side *x, RKind k, Value v) {
   return ir_2(b, k == RK_MAX ? OP_MAX : OP_MIN, v, zero_f(b));
 }
 
+// No course goes further than the whole decay and what growth adds to it.
+static Value growth(Steps *s, Builder *b, uint32_t i) {
+  Value g = step_own_decay(s, b, i, &s->rows);
+  g = ir_reduce(b, RK_MAX, g, (uint32_t[]){s->affine[i].row, s->rows.axis}, 2);
+  g = ir_2(b, OP_MAX, g, zero_f(b));
+  return ir_2(b, OP_MUL, g, ir_const_f(b, DT_F32, 2.0 * (double)s->chunk));
+}
+
 // The middle of the decay's course; whether it goes no further than SPAN.
 static Value set_anchor(Steps *s, Builder *b, uint32_t i) {
   Decay *d = &s->decay[i];
   Value half = ir_const_f(b, DT_F32, 0.5), span;
-  if (s->affine[i].falling) {
+  bool matrix = matrix_fits(s, i);
+  if (s->affine[i].falling || matrix) {
     d->anchor = ir_2(b, OP_MUL, d->total, half);
     span = ir_1(b, OP_NEG, d->total);
+    if (!s->affine[i].falling) span = ir_2(b, OP_ADD, span, growth(s, b, i));
   } else {
     Run r = step_run(s, b, i, &s->rows);
     Value hi = largest(b, &s->rows, RK_MAX, r.upto);
@@ -235,11 +245,22 @@ static void open_wide(Steps *s, Builder *b, uint32_t i) {
   }
 }
 
+// Steps as what a sum of decays is over, where sums are products.
+static void open_sums(Steps *s, Builder *b, uint32_t i) {
+  const Affine *a = &s->affine[i];
+  bool rows = a->decay && type_has_axis(ir_type(s->t->from, a->decay), a->row);
+  if (!rows || s->sums.each || !matrix_fits(s, i)) return;
+  const Axis *x = &s->t->from->axes.at[s->axis];
+  uint32_t axis = ir_axis(s->t->to, x->name, AX_STEP, x->extent);
+  s->sums = step_side(s, b, axis, 1);
+}
+
 void step_constants(Steps *s, Builder *b, ValueMap *m) {
   for (uint32_t i = 0; i < s->n; i++) {
     const Affine *a = &s->affine[i];
     Decay *d = &s->decay[i];
     open_wide(s, b, i);
+    open_sums(s, b, i);
     if (!a->decay) continue;
     const Type *t = ir_type(s->t->from, a->decay);
     *d = (Decay){.has = true, .vector = type_has_axis(t, a->row),
@@ -258,7 +279,7 @@ Value step_prepare(Steps *s, Builder *b, uint32_t i) {
   Decay *d = &s->decay[i];
   if (!d->has) return 0;
   if (!d->fixed)
-    d->total = ir_reduce(b, RK_SUM, own_decay(s, b, i, &s->rows),
+    d->total = ir_reduce(b, RK_SUM, step_own_decay(s, b, i, &s->rows),
                          &s->rows.axis, 1);
   return d->vector ? set_anchor(s, b, i) : 0;
 }

@@ -55,6 +55,7 @@ typedef struct Steps {
   Type type[2 * MAX_WALK];  // of all that is carried
   Decay decay[MAX_WALK];
   Side rows, cols;          // the steps that read, and those that write
+  Side sums;                // those whose decays are summed, if by a product
   Side wide[MAX_WALK][2];   // writes that erase, if there are several a step
 } Steps;
 
@@ -73,6 +74,8 @@ typedef enum Sees { SEES_SELF, SEES_EARLIER, SEES_BEFORE } Sees;
 Value step_spread(Builder *b, Value v, const Side *side);
 Value step_dot(const Steps *s, Builder *b, Value x, Value y, Value plus,
                uint32_t over);
+// The decay of each element of a side, as log2.
+Value step_own_decay(Steps *s, Builder *b, uint32_t i, Side *side);
 Run step_run(Steps *s, Builder *b, uint32_t i, Side *side);
 Value step_pair(Steps *s, Builder *b, uint32_t i, Side *x, Side *y, Sees k);
 Value step_sees(Builder *b, const Side *x, const Side *y, Sees k);

@@ -274,7 +274,7 @@ static void store_box(Role *r, Builder *b, const Drain *d, Value from) {
   Value wanted = ir_op(b, OP_GIVEN, args, 1, NULL, 0, &bit, 1, 0)->res[0];
   Op *branch = ir_op(b, OP_IF, &wanted, 1, NULL, 0, NULL, 0, 2);
   Builder in = {.fn = r->w->f, .region = branch->regions[0], .span = b->span};
-  int64_t axes[] = {d->row, d->col};
+  int64_t axes[] = {d->trans ? d->col : d->row, d->trans ? d->row : d->col};
   IrAttr tile = attr_list(AT_TILE, axes, 2);
   ir_op(&in, OP_TMA_STORE, args, n + 2, &tile, 1, NULL, 0, 0);
   bare(&in, OP_TMA_COMMIT);
@@ -292,7 +292,8 @@ static void drain(Role *r, Builder *b, const Drain *d) {
   Value put[] = {tile, get(r, d->op->args[1])};
   stores_done(b);
   bare(b, OP_GSYNC);
-  ir_op(b, OP_SSTORE, put, 2, NULL, 0, NULL, 0, 0);
+  IrAttr trans = attr_i(AT_TRANS, 1);
+  ir_op(b, OP_SSTORE, put, 2, &trans, d->trans, NULL, 0, 0);
   bare(b, OP_FENCE_ASYNC);
   bare(b, OP_GSYNC);
   store_box(r, b, d, tile);

@@ -1,0 +1,139 @@
+// settle: what the chunks of a recurrence need for a moment is made at that
+// moment.
+//
+//   %x = sload(%v)                        %h = uniform(%g)
+//   %e = exp2(%g ..)                      if(%whole) ({
+//   if(%whole) ({                  ->       ..
+//     ..                                    %e = exp2(%h ..)
+//     %p = mul(%s, %e)                      %p = mul(%s, %e)
+//     %a = wgmma(%x, %k)                    %x = sload(%v)
+//   }, { .. })                              %a = wgmma(%x, %k)
+//                                         }, { .. })
+//
+// A state takes most of a thread's registers. Reads of shared tiles, slices and
+// what is spread from them go in front of their first use, into the branch that
+// alone needs them; what only one branch needs goes there. A number from outside
+// of the loop that slices are computed from is made anew in each turn, else they
+// would be hoisted by the hardware's compiler, and spilled. Level mach, value
+// form; sm_90a, programs with steps. Needs: place; runs before defer. Tests:
+// test/passes/settle.
+#include "passes/rings.h"
+
+typedef struct Settle {
+  Func *f;
+  uint32_t *uses;      // per value
+} Settle;
+
+static void count(void *data, Op *op) {
+  Settle *s = data;
+  for (uint32_t i = 0; i < op->nargs; i++) s->uses[op->args[i]]++;
+}
+
+// ---------------------------------------------------------------- moving
+static bool is_pure(const Op *op) {
+  return op->nres == 1 && !op->nregions &&
+         (op->code == OP_SLOAD || op_info(op->code)->flags & OPF_PURE);
+}
+
+static bool is_tile(const Func *f, Value v) {
+  const Type *t = ir_type(f, v);
+  return t->kind == TK_FRAG && t->slice == SLICE_NONE;
+}
+
+// A result that takes more registers than the operands.
+static bool grows(const Func *f, const Op *op) {
+  if (op->code == OP_SLOAD) return true;
+  if (op->code == OP_FREDUCE || op->code == OP_FSCAN ||
+      op->code == OP_RELAYOUT || ir_type(f, op->res[0])->kind != TK_FRAG)
+    return false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (is_tile(f, op->args[i])) return false;
+  return true;
+}
+
+static uint32_t uses_in(const Region *r, Value v) {
+  uint32_t n = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nargs; i++) n += op->args[i] == v;
+    for (uint32_t i = 0; i < op->nregions; i++) n += uses_in(op->regions[i], v);
+  }
+  return n;
+}
+
+static Op *first_use(Op *op, Value v) {
+  while (op && !ir_mentions(op, v)) op = op->next;
+  return op;
+}
+
+// The branch that has all uses of v, or NULL.
+static Region *only_branch(const Settle *s, const Op *use, Value v) {
+  if (!use || use->code != OP_IF) return NULL;
+  for (uint32_t i = 0; i < use->nregions; i++)
+    if (uses_in(use->regions[i], v) == s->uses[v]) return use->regions[i];
+  return NULL;
+}
+
+static void settle(const Settle *s, Op *op) {
+  if (!is_pure(op) || ir_type(s->f, op->res[0])->kind == TK_SMEM) return;
+  Value v = op->res[0];
+  Op *use = first_use(op->next, v);
+  Region *branch = only_branch(s, use, v);
+  while (branch) {
+    use = first_use(branch->first, v);
+    ir_move_before(op, use);
+    branch = only_branch(s, use, v);
+  }
+  if (use && use != op->next && grows(s->f, op)) ir_move_before(op, use);
+}
+
+static void settle_all(const Settle *s, Region *r) {
+  for (Op *op = r->last, *prev; op; op = prev) {
+    prev = op->prev;
+    settle(s, op);
+    for (uint32_t i = 0; i < op->nregions; i++) settle_all(s, op->regions[i]);
+  }
+}
+
+// ---------------------------------------------------------------- anew
+static bool is_constant(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  return op && op->code == OP_CONST;
+}
+
+// Spreads of numbers of f32 from outside of the loop's body.
+static void renew(Func *f, Region *body, Region *r) {
+  for (Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++) renew(f, body, op->regions[i]);
+    if (op->code != OP_SPLAT || ir_type(f, op->res[0])->dtype != DT_F32) continue;
+    Value v = op->args[0];
+    if (is_constant(f, v) || !ir_defined_outside(f, v, body)) continue;
+    Builder b = {.fn = f, .region = body, .before = body->first,
+                 .span = op->span};
+    op->args[0] = ir_1(&b, OP_UNIFORM, v);
+  }
+}
+
+static void renew_loops(Func *f, Region *r) {
+  for (Op *op = r->first; op; op = op->next)
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      renew_loops(f, op->regions[i]);
+      if (op->code == OP_FOR && op->nres && rings_has_fill(op))
+        renew(f, op->regions[i], op->regions[i]);
+    }
+}
+
+bool pass_settle(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)opt;
+  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  Rings rings;
+  for (uint32_t i = 0; t && i < m->funcs.n; i++) {
+    Func *f = m->funcs.at[i];
+    if (!rings_has_steps(f) || !rings_plan(&rings, f, t)) continue;
+    Settle s = {.f = f};
+    renew_loops(f, f->body);
+    s.uses = NEWN(&cx->scratch, uint32_t, f->values.n);
+    ir_walk(f->body, count, &s);
+    settle_all(&s, f->body);
+  }
+  return true;
+}
