@@ -17,13 +17,14 @@
 #include "passes/groups.h"
 #include "passes/tile.h"
 
-enum { MAX_MADE = 8 };
+enum { MAX_MADE = 16 };
 
 // What a value is made of: coordinates that are used as they are, and those of
 // which only the quotient by a group's size is.
 typedef struct From {
   uint64_t plain, grouped;   // bit per axis
   Value group[64];           // the quotient
+  uint32_t rank;             // largest of the tensors that are read
 } From;
 
 typedef struct Made {
@@ -31,6 +32,7 @@ typedef struct Made {
   From from;
   uint32_t row, vec;         // the axes of its tiles
   uint32_t phase;            // the first of Made with its axes
+  bool table;                // functions that operands are made of
   Value tensor;
 } Made;
 
@@ -48,9 +50,16 @@ typedef struct Phase {
   Builder b;
   ValueMap map;
   uint32_t axis[64];         // of f: in the phase
+  bool tables;               // there are some to read
 } Phase;
 
 static uint64_t bit(uint32_t axis) { return (uint64_t)1 << axis; }
+
+static uint32_t count(uint64_t axes) {
+  uint32_t n = 0;
+  for (; axes; axes &= axes - 1) n++;
+  return n;
+}
 
 static AxisRole role_of(const Ahead *a, uint32_t axis) {
   return a->f->axes.at[axis].role;
@@ -97,6 +106,8 @@ static bool gather(const Ahead *a, Value v, From *from, Map *seen) {
     from->group[axis] = v;
     return true;
   }
+  if (op->code == OP_LOAD && op->nargs - 1 > from->rank)
+    from->rank = op->nargs - 1;
   if (op->code == OP_INDEX)
     from->plain |= bit((uint32_t)ir_attr_i(op, AT_AXIS, 0));
   for (uint32_t i = 0; i < op->nargs; i++)
@@ -211,23 +222,62 @@ static bool is_wanted(Ahead *a, const Op *dot, Made *m) {
   bool packed = op->code == OP_LOAD && tile_packed(a->f, op, m->row);
   if (is_copy(a, m) && (packed || !some || !sums_keys(a, dot))) return false;
   uint64_t tile = bit(m->row) | bit(m->vec);
+  // A copy with more axes than the tensor is longer: keys that each query
+  // selects are.
+  if (count(m->from.plain | m->from.grouped) > m->from.rank) return false;
   return (m->from.plain & tile) == tile && !packed &&
          (!some || each_condition(a, m, can_clean, NULL));
 }
 
 static bool same_axes(const Made *x, const Made *y) {
+  if (x->table != y->table) return false;
   uint64_t p = x->from.plain & ~bit(x->vec), q = y->from.plain & ~bit(y->vec);
   return x->row == y->row && p == q && x->from.grouped == y->from.grouped;
 }
 
-static void add_operand(Ahead *a, const Op *dot, Value v) {
-  Made m = {.v = v, .phase = a->n};
+static const Made *made_of(const Ahead *a, Value v) {
   for (uint32_t i = 0; i < a->n; i++)
-    if (a->made[i].v == v) return;
-  if (a->n == MAX_MADE || !is_wanted(a, dot, &m)) return;
+    if (a->made[i].v == v) return &a->made[i];
+  return NULL;
+}
+
+static void add_made(Ahead *a, Made m) {
+  m.phase = a->n;
   for (uint32_t i = a->n; i-- > 0;)
     if (same_axes(&a->made[i], &m)) m.phase = a->made[i].phase;
   a->made[a->n++] = m;
+}
+
+static void add_operand(Ahead *a, const Op *dot, Value v) {
+  Made m = {.v = v};
+  if (a->n < MAX_MADE && !made_of(a, v) && is_wanted(a, dot, &m))
+    add_made(a, m);
+}
+
+// ---------------------------------------------------------------- tables
+static bool is_function(const Op *op) {
+  return (op->code >= OP_EXP && op->code <= OP_COS) || op->code == OP_POW;
+}
+
+// Functions of positions, as rotations have them, are the same for all heads:
+// they are made once, in a phase before the operands'.
+static void find_tables(Ahead *a, const Made *of, Value v, Map *seen) {
+  const Op *op = ir_def(a->f, v);
+  const Type *t = ir_type(a->f, v);
+  Made m = {.v = v, .row = of->row, .vec = of->vec, .table = true};
+  uint64_t known;
+  if (!op || t->kind != TK_ELEM || map_get(seen, v, &known)) return;
+  map_put(seen, v, 1);
+  if (is_function(op) && type_has_axis(t, of->row) &&
+      type_has_axis(t, of->vec) && t->dtype == DT_F32 &&
+      sources(a, v, &m.from) &&
+      count(m.from.plain | m.from.grouped) <
+          count(of->from.plain | of->from.grouped)) {
+    if (a->n < MAX_MADE && !made_of(a, v)) add_made(a, m);
+    return;
+  }
+  for (uint32_t i = 0; i < op->nargs; i++)
+    find_tables(a, of, op->args[i], seen);
 }
 
 static bool find_operands(Ahead *a) {
@@ -236,6 +286,10 @@ static bool find_operands(Ahead *a) {
   for (const Op *op = a->f->body->first; op; op = op->next)
     for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
       add_operand(a, op, op->args[i]);
+  for (uint32_t i = 0, n = a->n; i < n; i++) {
+    Map seen = {.arena = &a->cx->scratch};
+    find_tables(a, &a->made[i], a->made[i].v, &seen);
+  }
   return a->n > 0;
 }
 
@@ -280,17 +334,6 @@ static bool add_tensor(Ahead *a, Made *m) {
   return true;
 }
 
-static Value copy(Phase *p, Value v) {
-  if (v < p->map.n && p->map.to[v]) return p->map.to[v];
-  const Op *op = ir_def(p->a->f, v);
-  for (uint32_t i = 0; i < op->nargs; i++)
-    if (ir_type(p->a->f, op->args[i])->kind == TK_ELEM)
-      copy(p, op->args[i]);
-  p->b.span = op->span;
-  ir_clone(&p->b, p->a->f, op, &p->map, p->axis);
-  return vmap_get(&p->map, v);
-}
-
 // The coordinates of the copy, in the phase or in the program.
 static uint32_t coordinates(const Ahead *a, const Made *m, Builder *b,
                             Phase *p, Value *out) {
@@ -302,6 +345,25 @@ static uint32_t coordinates(const Ahead *a, const Made *m, Builder *b,
              : p    ? vmap_get(&p->map, v) : v;
   }
   return n;
+}
+
+static Value copy(Phase *p, Value v) {
+  if (v < p->map.n && p->map.to[v]) return p->map.to[v];
+  const Op *op = ir_def(p->a->f, v);
+  const Made *table = p->tables ? made_of(p->a, v) : NULL;
+  if (table && table->table) {
+    Value at[MAX_AXES];
+    uint32_t n = coordinates(p->a, table, &p->b, p, at);
+    Value x = ir_load(&p->b, vmap_get(&p->map, table->tensor), at, n);
+    vmap_put(&p->map, v, x);
+    return x;
+  }
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (ir_type(p->a->f, op->args[i])->kind == TK_ELEM)
+      copy(p, op->args[i]);
+  p->b.span = op->span;
+  ir_clone(&p->b, p->a->f, op, &p->map, p->axis);
+  return vmap_get(&p->map, v);
 }
 
 typedef struct Keep {
@@ -321,7 +383,8 @@ static bool keep_seen(Ahead *a, Value cond, Made *m, void *data) {
 
 static void store_copy(Ahead *a, Phase *p, Made *m) {
   Keep k = {p, copy(p, m->v)};
-  if (role_of(a, m->row) == AX_KEY) each_condition(a, m, keep_seen, &k);
+  if (role_of(a, m->row) == AX_KEY && !m->table)
+    each_condition(a, m, keep_seen, &k);
   Value args[MAX_AXES + 2] = {vmap_get(&p->map, m->tensor), k.v};
   uint32_t n = coordinates(a, m, &p->b, p, args + 2);
   ir_op(&p->b, OP_STORE, args, n + 2, NULL, 0, NULL, 0, 0);
@@ -359,7 +422,7 @@ static Func *make_phase(Ahead *a, uint32_t first) {
   Func *g = ir_func(m, FK_PROGRAM, intern(&a->cx->names, name));
   m->funcs.n--;  // the caller puts it where it belongs
   g->span = a->f->span;
-  Phase p = {.a = a};
+  Phase p = {.a = a, .tables = !a->made[first].table};
   open_phase(&p, &a->made[first], g);
   for (uint32_t i = first; i < a->n; i++) {
     Made *x = &a->made[i];
@@ -395,10 +458,12 @@ static void run(Ctx *cx, Func *f, Funcs *out) {
   bool some = lane >= 0 && find_operands(&a);
   for (uint32_t i = 0; some && i < a.n; i++)
     if (!add_tensor(&a, &a.made[i])) a.n = i;
+  for (int table = 1; table >= 0; table--)
+    for (uint32_t i = 0; some && i < a.n; i++)
+      if (a.made[i].phase == i && a.made[i].table == table)
+        vec_push(f->mod->arena, out, make_phase(&a, i));
   for (uint32_t i = 0; some && i < a.n; i++)
-    if (a.made[i].phase == i)
-      vec_push(f->mod->arena, out, make_phase(&a, i));
-  for (uint32_t i = 0; some && i < a.n; i++) read_copy(&a, &a.made[i]);
+    if (!a.made[i].table) read_copy(&a, &a.made[i]);
   vec_push(f->mod->arena, out, f);
 }
 

@@ -492,8 +492,27 @@ static void sort_bounds(Masker *m, Bounds *b, uint32_t n) {
   }
 }
 
-// Key intervals of the conjunctions. Returns how many atoms were not affine.
-static uint32_t make_bounds(Masker *m, Region *r, const Conj *c, uint32_t n) {
+// Intervals that begin with the first key are one: k <= q | k < n.
+static uint32_t join_bounds(Masker *m, Bounds *b, uint32_t n, Value zero) {
+  uint32_t kept = 0;
+  int first = -1;
+  for (uint32_t i = 0; i < n; i++) {
+    bool low = b[i].any_lo == zero && b[i].full_lo == zero;
+    if (low && first >= 0) {
+      clamp_below(m, &b[first].any_hi, b[i].any_hi);
+      clamp_below(m, &b[first].full_hi, b[i].full_hi);
+      continue;
+    }
+    if (low) first = (int)kept;
+    b[kept++] = b[i];
+  }
+  return kept;
+}
+
+// Key intervals of the conjunctions, and how many. Returns how many atoms were
+// not affine.
+static uint32_t make_bounds(Masker *m, Region *r, const Conj *c, uint32_t *of) {
+  uint32_t n = *of;
   begin_region(m, r, false);
   Bounds b[MAX_CONJ];
   uint32_t opaque = 0;
@@ -507,6 +526,7 @@ static uint32_t make_bounds(Masker *m, Region *r, const Conj *c, uint32_t n) {
     if (missed) b[i].full_lo = b[i].full_hi = zero;
     opaque += missed;
   }
+  *of = n = join_bounds(m, b, n, zero);
   sort_bounds(m, b, n);
   Value out[4 * MAX_CONJ];
   for (uint32_t i = 0; i < n; i++) {
@@ -563,7 +583,7 @@ static void mask_pass(Ctx *cx, Func *f, Op *pass) {
     conj[0] = (Conj){.atom = {p}, .n = 1};
     n = 1;
   }
-  opaque = make_bounds(&m, bounds, conj, n);
+  opaque = make_bounds(&m, bounds, conj, &n);
   bool told = true;
   if (opaque) {
     classify = ir_region(f, pass);

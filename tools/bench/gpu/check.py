@@ -90,6 +90,8 @@ CASES = [
     ("forgetting", "forgetting", lambda d: square(
         f"D={d}", **{"in": ["F=uniform(0,1)"]})),
     ("gemma", "gemma", lambda d: grouped(f"D={d}", set=["left=50", "cap=5"])),
+    ("qknorm", "qk_norm", lambda d: grouped(
+        f"D={d}", **{"in": ["wq=uniform(0.5,1.5)", "wk=uniform(0.5,1.5)"]})),
     ("window", "window_sink", lambda d: grouped(f"D={d}", set=["left=40"])),
     ("packed", "packed", lambda d: [
         (f"H=3,S={s},D={d}", {"in": ["doc=docs(40)"]}) for s in SQUARE]),
