@@ -153,6 +153,7 @@ V nv_block_at(Nv *n, uint64_t at);
 // Word i of a tensor's record: address, shape, strides in elements (i64). The
 // workspace's tensors have none: theirs are made of dims.
 V nv_tensor(Nv *n, Value tensor, uint32_t i);
+bool nv_is_shared(const Nv *n, Value tensor);  // in the workspace
 V nv_shuffle(Nv *n, V x, uint32_t lanes);  // the value of lane ^ lanes
 // Runs the code in between in one thread only: end = nv_if(c); ..; nv_end(end).
 LLVMBasicBlockRef nv_if(Nv *n, V c);
@@ -225,6 +226,8 @@ bool nv_mma_sync(Nv *n, const Product *p, Frag *r);
 bool nv_load_a(Nv *n, Tile s, const Type *t, bool trans, const Type *ft,
                Frag *f);
 extern NvEmit nv_mma, nv_wgmma, nv_wg_fence, nv_wg_commit, nv_wg_wait;
+
+extern NvEmit nv_ftrinv;                // nvtri.c
 
 // ---- kernels (gpukernel.c), control flow (gpucontrol.c; nvroles.c), dispatch
 // (gpuop.c)

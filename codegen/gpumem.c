@@ -153,6 +153,8 @@ static bool is_run(const Nv *n, Value v) {
 // The index that is a run, if all others are scalars; -1: none.
 static int run_of(const Nv *n, const Access *a, const Type *t) {
   int at = -1;
+  // What a phase before has found is near: loads that nothing waits for yet.
+  if (nv_is_shared(n, a->tensor)) return -1;
   for (uint32_t i = 0; i < a->rank; i++) {
     Value v = a->op->args[a->lo + i];
     if (ir_type(n->f, v)->kind != TK_FRAG) continue;

@@ -92,7 +92,7 @@ static V workspace(Nv *n, Value tensor) {
   return at;
 }
 
-static bool is_shared(const Nv *n, Value tensor) {
+bool nv_is_shared(const Nv *n, Value tensor) {
   for (uint32_t i = 0; i < n->f->params.n; i++)
     if (n->f->params.at[i].v == tensor)
       return n->f->params.at[i].role == PR_SHARED;
@@ -103,7 +103,7 @@ V nv_tensor(Nv *n, Value tensor, uint32_t i) {
   Cg *g = n->g;
   LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
   const Type *t = ir_type(n->f, tensor);
-  if (!is_shared(n, tensor))
+  if (!nv_is_shared(n, tensor))
     return nv_param(n, n->tensor_at[tensor] + 8 * (uint64_t)i, i64);
   if (i == 0) return workspace(n, tensor);
   if (i <= t->n) return cg_dim(g, t->size[i - 1]);

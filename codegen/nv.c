@@ -325,7 +325,7 @@ static NvEmit *const ops[OP_COUNT] = {
     [OP_BAR_SYNC] = nv_bar_sync,     [OP_BAR_ARRIVE] = nv_bar_arrive,
     [OP_FENCE_ASYNC] = nv_fence_async, [OP_WGMMA] = nv_wgmma,
     [OP_WG_FENCE] = nv_wg_fence,     [OP_WG_COMMIT] = nv_wg_commit,
-    [OP_WG_WAIT] = nv_wg_wait,
+    [OP_WG_WAIT] = nv_wg_wait,       [OP_FTRINV] = nv_ftrinv,
 };
 
 static V anew(Nv *n, V x) {

@@ -147,6 +147,16 @@ static bool check_relayout(Verifier *v, const Op *op) {
   return ok || wrong_result(v, op);
 }
 
+static bool check_ftrinv(Verifier *v, const Op *op) {
+  const Type *x = arg_type(v, op, 0);
+  uint32_t rows = 16 * (ir_group_threads(v->f, op) / 32);
+  if (is_whole(x) && x->layout == LY_ACC && x->dtype == DT_F32 &&
+      x->ext[0] == x->ext[1] && rows && x->ext[0] % rows == 0)
+    return true;
+  return verify_fail(v, op, "the operand is no square f32 tile of whole blocks "
+                     "of rows in layout acc");
+}
+
 static bool check_vote(Verifier *v, const Op *op) {
   int64_t k = ir_attr_i(op, AT_KIND, 0);
   if (arg_type(v, op, 0)->kind != TK_FRAG) return wrong_operand(v, op, 0);
@@ -382,6 +392,7 @@ static CheckFn *const checks[OP_COUNT] = {
   [OP_BCAST] = check_bcast,       [OP_FREDUCE] = check_freduce,
   [OP_FCOMBINE] = check_fcombine, [OP_FSCAN] = check_fscan,
   [OP_RELAYOUT] = check_relayout, [OP_VOTE] = check_vote,
+  [OP_FTRINV] = check_ftrinv,
   [OP_GLOAD] = check_gload,       [OP_GSTORE] = check_gstore,
   [OP_SFLIP] = check_sflip,
   [OP_SFILL] = check_sfill,       [OP_SPUT] = check_sput,

@@ -6,6 +6,8 @@
 #include <assert.h>
 #include <string.h>
 
+enum { TRI = 16 };  // rows of a block that ftrinv inverts
+
 static double rounded(DType t, double v) { return dtype_round(t, v); }
 
 // ---------------------------------------------------------------- elementwise
@@ -345,12 +347,42 @@ static void scan_all(Wave *w, uint32_t n, const Op *op) {
 
 static bool scan(Wave *w, const Op *op) { return wave_together(w, op, scan_all); }
 
+// The inverse of 1 + l on one block, by substitution.
+static void invert_block(const double *l, double *x, uint32_t step, bool upper) {
+  for (uint32_t k = 0; k < TRI; k++) {
+    uint32_t i = upper ? TRI - 1 - k : k;
+    x[i * step + i] = 1;
+    for (uint32_t m = 1; m < TRI - k; m++) {
+      uint32_t r = upper ? i - m : i + m;
+      double f = l[r * step + i];
+      for (uint32_t c = 0; c < TRI; c++) {
+        double *at = &x[r * step + c];
+        *at = rounded(DT_F32, *at - f * x[i * step + c]);
+      }
+    }
+  }
+}
+
+// A block lies in one wave.
+static bool invert(Wave *w, const Op *op) {
+  Arena *a = &wave_in(w)->cx->scratch;
+  ArenaMark mark = arena_mark(a);
+  Dense d = wave_dense(w, 1, op->args[0]);
+  Dense x = {d.rows, d.cols, NEWN(a, double, d.rows * d.cols)};
+  for (uint32_t i = 0; i < d.rows; i += TRI)
+    invert_block(d.at + i * d.cols + i, x.at + i * d.cols + i, d.cols,
+                 ir_attr_i(op, AT_TRANS, 0) != 0);
+  spread(w, 1, op->res[0], x);
+  arena_reset(a, mark);
+  return true;
+}
+
 WaveFn *wave_frag_fn(OpCode c) {
   static WaveFn *const fn[OP_COUNT] = {
     [OP_CONST] = constant,   [OP_DIM] = constant,      [OP_SPLAT] = splat,
     [OP_COORD] = coord,      [OP_BCAST] = bcast,       [OP_FREDUCE] = reduce,
     [OP_FCOMBINE] = join_parts, [OP_FSCAN] = scan,     [OP_VOTE] = vote,
-    [OP_RELAYOUT] = relayout,
+    [OP_RELAYOUT] = relayout, [OP_FTRINV] = invert,
   };
   if (fn[c]) return fn[c];
   return op_info(c)->flags & OPF_ELEM ? elementwise : NULL;

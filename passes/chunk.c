@@ -384,8 +384,16 @@ static void run(Ctx *cx, Func *f, Op *op) {
   c.b = (Builder){.fn = f, .region = op->parent, .before = op,
                   .span = op->span};
   c.fixed = NEWN(c.arena, Value, f->axes.n + 1);
-  if (derive(&c)) emit(&c);
-  else remark_kept(&c);
+  if (!derive(&c)) {
+    remark_kept(&c);
+    return;
+  }
+  emit(&c);
+  for (uint32_t s = 0; s < c.n; s++) {
+    if (c.state[s].scalar || c.state[s].row < 0) continue;
+    chunk_sums(f, (uint32_t)c.state[s].row);
+    break;
+  }
 }
 
 // True if another recurrence of the function walks the axis.

@@ -110,6 +110,10 @@ Value log_of(Chunk *c, Value v);
 // Walks scalar state s for itself.
 bool max_state(Chunk *c, uint32_t s);
 
+// ------------------------------------------------------------ chunksums.c
+// Sums over an axis as long as `row` become sums over that.
+void chunk_sums(Func *f, uint32_t row);
+
 // ----------------------------------------------------------- chunknorm.c
 // Brings the states' matrices into the normal form.
 bool norm_states(Chunk *c);

@@ -37,7 +37,7 @@ const PassInfo *pass_list(uint32_t *n) {
 #define TO_STREAM_SM90 TO_ATTN ",ahead" ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
 #define TO_TILE TO_STREAM ",tile,cse,dce"
 #define TO_TILE_GPU TO_STREAM_GPU ",tile,cse,dce"
-#define TO_TILE_SM90 TO_STREAM_SM90 ",tile,cse,dce"
+#define TO_TILE_SM90 TO_STREAM_SM90 ",tile,cse,dce,hoist,cse,dce"
 #define TO_MACH_CPU TO_TILE ",assign,cse,dce,sink"
 #define TO_MACH_GPU TO_TILE_GPU \
   ",peel,fold,cse,dce,place,fold,cse,dce,bounds,approx,fold,cse,dce,parts" \
@@ -49,7 +49,7 @@ const PassInfo *pass_list(uint32_t *n) {
   ",fold,cse,dce,place,fold,cse,dce,lift,cse,dce,bounds,approx,fold,cse,dce" \
   ",tasks,parts" \
   ",stage,peel,fold,cse,fold,dce" \
-  ",settle,defer,warps,fold,cse,dce,legal"
+  ",settle,defer,flight,warps,fold,cse,dce,legal"
 
 typedef struct Pipeline {
   const char *target;  // NULL: every target

@@ -149,6 +149,7 @@ void place_add_box(Place *p, const View *v, LayoutId l);
 // The layout of the fragments that a role or view belongs to.
 LayoutId place_layout(const Place *p, uint32_t frag);
 void place_slow_dot(Place *p, const Op *op);  // multiplies and adds up
+void place_trinv(Place *p, const Op *op);
 
 // ---------------------------------------------------------------- memory
 // x as an index of a tensor: i32.

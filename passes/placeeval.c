@@ -416,6 +416,7 @@ void place_root(Place *p, Op *op) {
     case OP_SCAN: root_scan(p, op); return;
     case OP_ANY_OF: case OP_ALL_OF: root_vote(p, op); return;
     case OP_DOT: place_dot(p, op); return;
+    case OP_TRINV: place_trinv(p, op); return;
     case OP_SPAN_MIN: case OP_SPAN_MAX: root_span(p, op); return;
     default: {  // a load of what is written too
       Role r = place_home(p, ir_type(p->f, op->res[0]));

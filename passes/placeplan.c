@@ -207,6 +207,7 @@ bool place_rooted(const Place *p, const Op *op) {
   switch (op->code) {
     case OP_DOT: case OP_REDUCE: case OP_SCAN: case OP_ANY_OF: case OP_ALL_OF:
     case OP_FOR: case OP_IF: case OP_SPAN_MIN: case OP_SPAN_MAX:
+    case OP_TRINV:
       return true;
     case OP_LOAD:  // what is written too is read where it stands
       for (uint32_t i = 0; i < p->f->params.n; i++)
@@ -305,7 +306,8 @@ static void note_map(void *data, Op *op) {
 static void note_acc(void *data, Op *op) {
   Place *p = data;
   if (op->code == OP_DOT) place_plan_layout(p, op, false);
-  bool keep = op->code == OP_FOR || op->code == OP_IF || op->code == OP_SCAN;
+  bool keep = op->code == OP_FOR || op->code == OP_IF ||
+              op->code == OP_SCAN || op->code == OP_TRINV;
   for (uint32_t i = 0; keep && i < op->nres; i++) {
     View w;
     if (place_view(p, ir_type(p->f, op->res[i]), NULL, &w))

@@ -24,11 +24,6 @@
 static const double none_left = -128;
 
 // ---------------------------------------------------------------- vectors
-// f * v: what varies with the vector's axis, and what does not (0: 1).
-typedef struct Vector {
-  Value v, f;
-} Vector;
-
 static Value times(Builder *b, Value x, Value y) {
   return !x ? y : !y ? x : ir_2(b, OP_MUL, x, y);
 }
@@ -60,10 +55,6 @@ static Vector vector(Steps *s, Builder *b, Side *side, Value v, uint32_t axis) {
 }
 
 // ---------------------------------------------------------------- decays
-typedef struct Course {
-  Value upto, before, rest;  // as in Run
-} Course;
-
 static Course course(Steps *s, Builder *b, uint32_t i, Side *side) {
   Run *known = &s->decay[i].run[side == &s->cols], r = *known;
   if (!r.upto) r = *known = step_run(s, b, i, side);
@@ -238,4 +229,23 @@ Value matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read) {
   for (uint32_t r = 0; r < s->affine[i].nreads; r++)
     read[r] = read_one(s, b, i, r, state, &w);
   return next_state(s, b, i, state, &w);
+}
+
+// ---------------------------------------------------------------- shared
+Vector matrix_vector(Steps *s, Builder *b, Side *side, Value v, uint32_t axis) {
+  return vector(s, b, side, v, axis);
+}
+
+Course matrix_course(Steps *s, Builder *b, uint32_t i, Side *side) {
+  return course(s, b, i, side);
+}
+
+Value matrix_seen(Steps *s, Builder *b, uint32_t i, Side *x, Vector v, Side *y,
+                  Vector w, Sees k) {
+  return seen(s, b, i, x, v, y, w, 0, k);
+}
+
+Value matrix_from_state(Steps *s, Builder *b, uint32_t i, Side *x, Vector v,
+                        Value state, bool before) {
+  return from_state(s, b, i, x, v, state, before);
 }

@@ -70,7 +70,7 @@ static bool tiles_fit(const Steps *s) {
 int64_t step_choose(const Steps *s) {
   for (uint32_t i = 0; i < s->n; i++)
     if (!can_chunk(&s->affine[i]) ||
-        (s->t->gpu && step_erases(&s->affine[i])))
+        (s->t->gpu && step_erases(&s->affine[i]) && !erase_fits(s, i)))
       return 1;
   if (s->t->gpu && !tiles_fit(s)) return 1;
   if (s->t->plan.chunk) return s->t->plan.chunk;
@@ -453,6 +453,7 @@ static Value next_state(Steps *s, Builder *b, uint32_t i, Value state,
 
 Value step_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read) {
   const Affine *a = &s->affine[i];
+  if (erase_fits(s, i)) return erase_chunk(s, b, i, state, read);
   if (matrix_fits(s, i)) return matrix_chunk(s, b, i, state, read);
   Writes w = all_writes(s, b, i, state);
   for (uint32_t r = 0; r < a->nreads; r++)

@@ -95,6 +95,28 @@ bool matrix_fits(const Steps *s, uint32_t i);
 Value matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read);
 // Only the state after it.
 Value matrix_state(Steps *s, Builder *b, uint32_t i, Value state);
+// f * v: what varies with the vector's axis, and what does not (0: 1).
+typedef struct Vector {
+  Value v, f;
+} Vector;
+
+typedef struct Course {
+  Value upto, before, rest;  // as in Run
+} Course;
+
+Vector matrix_vector(Steps *s, Builder *b, Side *side, Value v, uint32_t axis);
+Course matrix_course(Steps *s, Builder *b, uint32_t i, Side *side);
+// What vectors v along x see of vectors w along y, but for v's factor.
+Value matrix_seen(Steps *s, Builder *b, uint32_t i, Side *x, Vector v, Side *y,
+                  Vector w, Sees k);
+// What vectors v along x see of the state before the chunk, but for v's factor.
+Value matrix_from_state(Steps *s, Builder *b, uint32_t i, Side *x, Vector v,
+                        Value state, bool before);
+
+// The same where writes erase (tileerase.c).
+bool erase_fits(const Steps *s, uint32_t i);
+Value erase_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read);
+
 // A decay that sums of 16-bit programs take.
 Value matrix_decay(Builder *b, Value g);
 

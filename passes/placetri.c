@@ -1,0 +1,87 @@
+// The inverse of a triangular matrix (part of the pass `place`).
+//
+//   before  %x = trinv(%l) {axes = [t, s]} : f32{t:64,s:64}
+//   after   %d = ftrinv(%l)                     blocks of 16, by substitution
+//           %b = select(%below, %l, 0)          below the diagonal of blocks
+//           %y = mma(%b, %d), %z = mma(%d, %y)  of 32: joins them
+//           %d1 = sub(%d, %z)                   and so on
+//
+// Two blocks A, C on the diagonal and B below are joined by -C^-1 B A^-1. With
+// all pairs of blocks in one tile, D - D (B D) is that for each. Operands have
+// two 16-bit parts: their errors of 2^-17 are far below those of the inverse's
+// own rounding where it is used. What repeats (equal keys) makes no more of
+// them than substitution does; a series in powers of L would.
+#include "passes/place.h"
+
+enum { BLOCK = 16, PARTS = 2 };
+
+// A coordinate of the tile, divided by n.
+static Value block_of(Place *p, Builder *b, int axis, Role r, int64_t n,
+                      Type t) {
+  Value x = pl_coord(p, b, (uint32_t)axis, r);
+  return pl_as(b, pl_2(b, OP_FLOORDIV, x, pl_int(b, n)), t);
+}
+
+// Where l joins two blocks of n of the diagonal.
+static Value joins(Place *p, Builder *b, const View *v, bool upper, int64_t n) {
+  Type t = pl_type(p, DT_I32, v);
+  Value r = block_of(p, b, v->row, ROLE_ROW, n, t);
+  Value c = block_of(p, b, v->col, ROLE_COL, n, t);
+  Value pair = ir_2(b, OP_EQ, block_of(p, b, v->row, ROLE_ROW, 2 * n, t),
+                    block_of(p, b, v->col, ROLE_COL, 2 * n, t));
+  return ir_2(b, OP_AND, pair, ir_2(b, OP_LT, upper ? r : c, upper ? c : r));
+}
+
+typedef struct Split {
+  Value part[PARTS];
+} Split;
+
+static Split split(Builder *b, Value x, bool shared) {
+  const Type t = *ir_type(b->fn, x);
+  Split s;
+  for (uint32_t i = 0; i < PARTS; i++) {
+    s.part[i] = pl_cast(b, DT_BF16, x);
+    x = ir_2(b, OP_SUB, x, pl_cast(b, DT_F32, s.part[i]));
+  }
+  Type st = pl_smem_type(DT_BF16, t.ext[0], t.ext[1]);
+  for (uint32_t i = 0; shared && i < PARTS; i++)
+    s.part[i] = pl_op(b, OP_SPUT, &s.part[i], 1, st, NULL, 0);
+  return s;
+}
+
+// The smallest products first; those of two rests are left out.
+static Value product(Builder *b, Value x, Value y) {
+  const Type t = *ir_type(b->fn, x);
+  Split l = split(b, x, false), r = split(b, y, true);
+  IrAttr trans = attr_i(AT_TRANS, 1);
+  Value c = 0;
+  for (uint32_t s = PARTS; s-- > 0;)
+    for (uint32_t i = 0; i <= s; i++) {
+      Value args[] = {l.part[i], r.part[s - i], c};
+      c = pl_op(b, OP_MMA, args, c ? 3 : 2, t, &trans, 1);
+    }
+  return c;
+}
+
+void place_trinv(Place *p, const Op *op) {
+  View v;
+  const IrAttr *axes = ir_attr(op, AT_AXES);
+  place_view(p, ir_type(p->f, op->res[0]), NULL, &v);
+  Value l = place_eval(p, op->args[0], ROLE_ROW);
+  if (p->failed) return;
+  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  const Type t = *ir_type(b->fn, l);
+  if (t.ext[0] != t.ext[1] || p->target->gpu.acc != LY_ACC) {
+    place_refuse(p, op, "an inverse of a tile that is no square of 64 rows");
+    return;
+  }
+  bool upper = axes->list[0] != v.row;
+  IrAttr at = attr_i(AT_TRANS, 1);
+  Value d = pl_op(b, OP_FTRINV, &l, 1, t, &at, upper);
+  for (int64_t n = BLOCK; n < (int64_t)t.ext[0]; n *= 2) {
+    Value some = pl_select(b, joins(p, b, &v, upper, n), l, pl_like(b, l, 0));
+    Value y = product(b, some, d);
+    d = ir_2(b, OP_SUB, d, product(b, d, y));
+  }
+  p->memo[op->res[0]][0] = d;
+}
