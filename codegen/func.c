@@ -143,41 +143,85 @@ void cg_region(Cg *g, const Region *r) {
     cg_op(g, op);
 }
 
+// A loop as LLVM likes it: tested where it ends, with blocks of its own in
+// front and behind. One that runs at least once needs no test before it.
+typedef struct Loop {
+  LLVMBasicBlockRef from, before, body, behind, done;
+  bool sure;
+  LLVMValueRef last_excl;
+  LLVMIntPredicate on;
+} Loop;
+
+static Loop loop_begin(Cg *g, LLVMValueRef first, LLVMValueRef last_excl,
+                       bool reverse) {
+  Loop l = {.from = LLVMGetInsertBlock(g->b), .last_excl = last_excl,
+            .on = reverse ? LLVMIntSGE : LLVMIntSLT};
+  LLVMValueRef go = LLVMBuildICmp(g->b, l.on, first, last_excl, "");
+  l.sure = LLVMIsAConstantInt(go) && LLVMConstIntGetZExtValue(go);
+  if (!l.sure) l.before = cg_block(g, "before");
+  l.body = cg_block(g, "body");
+  l.behind = cg_block(g, "behind");
+  l.done = l.sure ? l.behind : cg_block(g, "done");
+  if (l.sure) {
+    LLVMBuildBr(g->b, l.body);
+  } else {
+    LLVMBuildCondBr(g->b, go, l.before, l.done);
+    LLVMPositionBuilderAtEnd(g->b, l.before);
+    LLVMBuildBr(g->b, l.body);
+  }
+  LLVMPositionBuilderAtEnd(g->b, l.body);
+  return l;
+}
+
+static LLVMValueRef loop_phi(Cg *g, const Loop *l, LLVMValueRef init) {
+  LLVMBasicBlockRef from = l->sure ? l->from : l->before;
+  LLVMValueRef phi = LLVMBuildPhi(g->b, cg_of(init), "");
+  LLVMAddIncoming(phi, &init, &from, 1);
+  return phi;
+}
+
+// Goes on with `next`; the builder is left behind the loop.
+static void loop_end(Cg *g, const Loop *l, LLVMValueRef next) {
+  LLVMValueRef on = LLVMBuildICmp(g->b, l->on, next, l->last_excl, "");
+  LLVMBuildCondBr(g->b, on, l->body, l->behind);
+  LLVMPositionBuilderAtEnd(g->b, l->behind);
+  if (l->sure) return;
+  LLVMBuildBr(g->b, l->done);
+  LLVMPositionBuilderAtEnd(g->b, l->done);
+}
+
+// What a value is behind the loop.
+static LLVMValueRef loop_result(Cg *g, const Loop *l, LLVMValueRef init,
+                                LLVMValueRef last) {
+  if (l->sure) return last;
+  LLVMValueRef phi = LLVMBuildPhi(g->b, cg_of(init), "");
+  LLVMAddIncoming(phi, (LLVMValueRef[]){init, last},
+                  (LLVMBasicBlockRef[]){l->from, l->behind}, 2);
+  return phi;
+}
+
 static void for_loop(Cg *g, const Op *op, LLVMValueRef first,
                      LLVMValueRef last_excl, LLVMValueRef step) {
   const Region *r = op->regions[0];
   uint32_t n = op->nres;
   bool rev = ir_attr_i(op, AT_REVERSE, 0);
-  LLVMBasicBlockRef head = cg_block(g, "for"), body = cg_block(g, "body"),
-                    done = cg_block(g, "done");
-  LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b);
-  LLVMBuildBr(g->b, head);
-  LLVMPositionBuilderAtEnd(g->b, head);
-  LLVMValueRef i = LLVMBuildPhi(g->b, cg_of(first), "i");
-  LLVMAddIncoming(i, &first, &from, 1);
   LLVMValueRef *phi = NEWN(&g->cx->scratch, LLVMValueRef, n + 1);
-  for (uint32_t k = 0; k < n; k++) {
-    LLVMValueRef init = g->val[op->args[k + 3]];
-    phi[k] = LLVMBuildPhi(g->b, cg_of(init), "");
-    LLVMAddIncoming(phi[k], &init, &from, 1);
-    g->val[r->params.at[k + 1]] = phi[k];
-  }
-  LLVMValueRef go = LLVMBuildICmp(g->b, rev ? LLVMIntSGE : LLVMIntSLT, i,
-                                  last_excl, "");
-  LLVMBuildCondBr(g->b, go, body, done);
-  LLVMPositionBuilderAtEnd(g->b, body);
-  g->val[r->params.at[0]] = i;
+  Loop l = loop_begin(g, first, last_excl, rev);
+  LLVMValueRef i = g->val[r->params.at[0]] = loop_phi(g, &l, first);
+  for (uint32_t k = 0; k < n; k++)
+    phi[k] = g->val[r->params.at[k + 1]] =
+        loop_phi(g, &l, g->val[op->args[k + 3]]);
   cg_region(g, r);
   LLVMValueRef next = rev ? LLVMBuildNSWSub(g->b, i, step, "")
                           : LLVMBuildNSWAdd(g->b, i, step, "");
   LLVMBasicBlockRef latch = LLVMGetInsertBlock(g->b);
   LLVMAddIncoming(i, &next, &latch, 1);
-  for (uint32_t k = 0; k < n; k++) {
+  for (uint32_t k = 0; k < n; k++)
     LLVMAddIncoming(phi[k], &g->val[r->last->args[k]], &latch, 1);
-    g->val[op->res[k]] = phi[k];
-  }
-  LLVMBuildBr(g->b, head);
-  LLVMPositionBuilderAtEnd(g->b, done);
+  loop_end(g, &l, next);
+  for (uint32_t k = 0; k < n; k++)
+    g->val[op->res[k]] = loop_result(g, &l, g->val[op->args[k + 3]],
+                                     g->val[r->last->args[k]]);
 }
 
 // for(lo, hi, step): with `reverse` from the last i = lo + n * step below hi.
@@ -370,22 +414,13 @@ static LLVMValueRef task_body(Cg *g, const char *name) {
 // for task in [begin, end): the function's body.
 static void task_loop(Cg *g, LLVMValueRef k, LLVMValueRef one) {
   LLVMValueRef first = LLVMGetParam(k, 1), last = LLVMGetParam(k, 2);
-  LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b);
-  LLVMBasicBlockRef head = cg_block(g, "tasks"), body = cg_block(g, "task");
-  LLVMBasicBlockRef done = cg_block(g, "end");
-  LLVMBuildBr(g->b, head);
-  LLVMPositionBuilderAtEnd(g->b, head);
-  LLVMValueRef task = LLVMBuildPhi(g->b, cg_of(first), "task");
-  LLVMAddIncoming(task, &first, &from, 1);
-  LLVMValueRef go = LLVMBuildICmp(g->b, LLVMIntSLT, task, last, "");
-  LLVMBuildCondBr(g->b, go, body, done);
-  LLVMPositionBuilderAtEnd(g->b, body);
+  Loop l = loop_begin(g, first, last, false);
+  LLVMValueRef task = loop_phi(g, &l, first);
   LLVMValueRef args[] = {LLVMGetParam(k, 0), task, LLVMGetParam(k, 3)};
   LLVMBuildCall2(g->b, LLVMGlobalGetValueType(one), one, args, 3, "");
   LLVMValueRef next = LLVMBuildNSWAdd(g->b, task, cg_i64(g, 1), "");
-  LLVMAddIncoming(task, &next, &body, 1);
-  LLVMBuildBr(g->b, head);
-  LLVMPositionBuilderAtEnd(g->b, done);
+  LLVMAddIncoming(task, &next, &l.body, 1);
+  loop_end(g, &l, next);
   LLVMBuildRetVoid(g->b);
 }
 

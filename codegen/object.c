@@ -21,8 +21,7 @@
 // makes row loops a fifth shorter. Block loops need none of it. GVN, SROA and
 // a second round change nothing.
 static const char pipeline[] =
-    "function(early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,"
-    "loop-mssa(loop-rotate,licm<no-allowspeculation>),simplifycfg)";
+    "function(early-cse,loop-mssa(licm<no-allowspeculation>),simplifycfg)";
 
 // ---------------------------------------------------------------- checks
 static bool check_variant(Ctx *cx, const CgProgram *p, const Module *m) {

@@ -265,10 +265,30 @@ static LLVMValueRef emit_tstride(Cg *g, const Op *op) {
   return tensor_field(g, op, offsetof(attn_tensor, stride));
 }
 
+// How many loops and branches stand around v; constants are innermost.
+static uint32_t depth_of(const Cg *g, Value v) {
+  double c;
+  uint32_t n = 0;
+  if (ir_const_value(g->fn, v, &c)) return UINT32_MAX;
+  for (const Region *r = ir_info(g->fn, v)->region; r && r->parent;
+       r = r->parent->parent)
+    n++;
+  return n;
+}
+
+// p + (a + b) is (p + a) + b, where b is what varies more: p + a can leave a
+// loop, and constants become part of the instruction.
 static LLVMValueRef address(Cg *g, const Op *op) {
   LLVMTypeRef t = cg_memory(g, arg_type(g, op, 0)->dtype);
-  LLVMValueRef i = arg(g, op, 1);
-  return LLVMBuildGEP2(B, t, arg(g, op, 0), &i, 1, "");
+  LLVMValueRef p = arg(g, op, 0), i = arg(g, op, 1);
+  const Op *sum = ir_def(g->fn, op->args[1]);
+  if (sum && sum->code == OP_ADD && res_type(g, sum)->kind != TK_VEC) {
+    bool swap = depth_of(g, sum->args[0]) > depth_of(g, sum->args[1]);
+    LLVMValueRef first = arg(g, sum, swap);
+    p = LLVMBuildGEP2(B, t, p, &first, 1, "");
+    i = arg(g, sum, !swap);
+  }
+  return LLVMBuildGEP2(B, t, p, &i, 1, "");
 }
 static LLVMValueRef emit_padd(Cg *g, const Op *op) {
   return address(g, op);

@@ -50,6 +50,8 @@ const char *cg_triple(const Target *t) {
 static void set_options(void) {
   static const char *const args[] = {"attnc", "-disable-lsr", "-disable-cgp",
                                      "-disable-machine-licm",
+                                     "-disable-machine-cse", "-disable-copyprop",
+                                     "-disable-x86-domain-reassignment",
                                      "-enable-misched=false"};
   LLVMParseCommandLineOptions(sizeof args / sizeof *args, args, NULL);
 }

@@ -55,7 +55,7 @@ int attn_lex(Value *v, Loc *at, Parse *p) {
 
 bool begins_line(const Parse *p, uint32_t at) {
   const char *s = p->src->text;
-  while (at > 0 && (s[at - 1] == ' ' || s[at - 1] == '\t')) at--;
+  while (at > 0 && s[at - 1] && strchr(" \t\r\f", s[at - 1])) at--;
   return at == 0 || s[at - 1] == '\n';
 }
 

@@ -623,10 +623,14 @@ static bool panels_inside(Assign *as, Root *const *r, uint32_t n, uint32_t nnest
   return nnests == 1;
 }
 
-static void open_point(Assign *as, const Root *r) {
+// One vector at a time is the shortest code.
+static void open_point(Assign *as, Root *const *roots, uint32_t n) {
+  const Root *r = roots[0];
+  bool seldom = true;
+  for (uint32_t i = 0; i < n; i++) seldom &= roots[i]->seldom;
   as->pt.lane = r->lane;
   as->pt.lane_size = r->lane_size;
-  as->pt.cols = r->lane >= 0 && !r->seldom
+  as->pt.cols = r->lane >= 0 && !seldom
                     ? panel_cols(as, r->lane, r->lane_size)
                     : 1;
   as->pt.width = (int64_t)as->pt.cols * as->lanes;
@@ -692,7 +696,7 @@ void stage_emit(Assign *as, Root *const *r, uint32_t n, uint32_t nnests) {
     direct_emit(as, r[0]);
     return;
   }
-  open_point(as, r[0]);
+  open_point(as, r, n);
   uint32_t mark = scope_open(as);
   bool inner = panels_inside(as, r, n, nnests) && as->pt.lane >= 0;
   make_partials(as, r, n);

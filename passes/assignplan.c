@@ -193,9 +193,7 @@ uint32_t panel_cols(const Assign *as, int lane, Dim size) {
       if (vecs % as->target->cols[i] == 0) return as->target->cols[i];
     return 1;
   }
-  for (uint32_t c = 4; c > 1; c--)
-    if (vecs % c == 0) return c;
-  return vecs > 4 ? 2 : 1;
+  return vecs % 2 && vecs < 4 ? 1 : 2;
 }
 
 // ---------------------------------------------------------------- dots

@@ -53,6 +53,11 @@ static void dot_operands(Assign *as, Root *r) {
   if (!r->a) r->a = as->forms[r->va];
 }
 
+static bool behind_loop(const Op *op) {
+  while (op && op->code != OP_FOR) op = op->prev;
+  return op;
+}
+
 Root *root_op(Assign *as, Op *op) {
   Root *r = root_new(as, ROOT_REDUCE, op, op->nres ? op->res[0] : 0);
   for (uint32_t i = 0; i < op->nargs; i++)
@@ -68,10 +73,11 @@ Root *root_op(Assign *as, Op *op) {
   }
   if (op->code == OP_DOT && dot_blocked(as, op, r->lane, &vec))
     dot_operands(as, r);
-  // What only decides which way to go is short.
+  // What only decides which way to go, and what a task writes at its end.
   const Op *in = as->region->parent;
   r->seldom = in && in->code == OP_IF && r->kind == ROOT_REDUCE &&
               r->lane != as->par && as->par >= 0;
+  if (!in && r->kind == ROOT_STORE) r->seldom = behind_loop(op);
   if (r->v) as->root_of[r->v] = r;
   return r;
 }
