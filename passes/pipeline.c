@@ -34,7 +34,7 @@ const PassInfo *pass_list(uint32_t *n) {
 #define TO_STREAM TO_GAUGE ",exp2,cse,dce,mask"
 #define GAUGE_TO_STREAM_GPU ",sign,exp2,cse,dce,mask"
 #define TO_STREAM_GPU TO_GAUGE GAUGE_TO_STREAM_GPU
-#define TO_STREAM_SM90 TO_ATTN ",ahead" ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
+#define TO_STREAM_SM90 TO_ATTN ",columns,cse,dce,ahead" ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
 #define TO_TILE TO_STREAM ",tile,cse,dce"
 #define TO_TILE_GPU TO_STREAM_GPU ",tile,cse,dce"
 #define TO_TILE_SM90 TO_STREAM_SM90 ",tile,cse,dce,hoist,cse,dce"

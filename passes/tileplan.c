@@ -238,6 +238,18 @@ static int64_t operand_bytes(DType t, DType other) {
   return dtype_size(t) <= 2 ? 2 : t == DT_TF32 ? 4 : 6;
 }
 
+// Is idx a coordinate of one axis plus scalars?
+static bool steps_by_one(const Func *f, Value idx) {
+  const Op *op = ir_def(f, idx);
+  if (!op || op->code == OP_INDEX) return true;
+  if (op->code != OP_ADD && op->code != OP_SUB) return false;
+  const Type *x = ir_type(f, op->args[0]), *y = ir_type(f, op->args[1]);
+  bool keys_x = has_key_axis(f, x), keys_y = has_key_axis(f, y);
+  if (keys_x && keys_y) return false;
+  return !keys_y ? steps_by_one(f, op->args[0])
+                 : op->code == OP_ADD && steps_by_one(f, op->args[1]);
+}
+
 static void measure_operand(Tiles *s, Value v, DType other) {
   const Type *t = ir_type(s->f, v);
   const Op *op = ir_def(s->f, v);
@@ -247,7 +259,11 @@ static void measure_operand(Tiles *s, Value v, DType other) {
   map_put(&s->seen, v, 1);
   bool key = has_key_axis(s->f, t);
   *(key ? &s->key_bytes : &s->row_bytes) += n * operand_bytes(t->dtype, other);
-  bool copied = op && op->code == OP_LOAD && operand_bytes(t->dtype, other) == 2;
+  bool copied = op && op->code == OP_LOAD && dtype_size(t->dtype) == 2 &&
+                operand_bytes(t->dtype, other) == 2;
+  for (uint32_t i = 1; copied && i < op->nargs; i++)
+    if (has_key_axis(s->f, ir_type(s->f, op->args[i])))
+      copied = steps_by_one(s->f, op->args[i]);
   if (key && !copied && n > s->made) s->made = n;
 }
 
@@ -261,18 +277,6 @@ static void measure_tiles(void *data, Op *op) {
     s->scores += has_key_axis(s->f, ir_type(s->f, op->res[0]));
   for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
     measure_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype);
-}
-
-// Is idx a coordinate of one axis plus scalars?
-static bool steps_by_one(const Func *f, Value idx) {
-  const Op *op = ir_def(f, idx);
-  if (!op || op->code == OP_INDEX) return true;
-  if (op->code != OP_ADD && op->code != OP_SUB) return false;
-  const Type *x = ir_type(f, op->args[0]), *y = ir_type(f, op->args[1]);
-  bool keys_x = has_key_axis(f, x), keys_y = has_key_axis(f, y);
-  if (keys_x && keys_y) return false;
-  return !keys_y ? steps_by_one(f, op->args[0])
-                 : op->code == OP_ADD && steps_by_one(f, op->args[1]);
 }
 
 typedef struct Shared {
@@ -421,7 +425,7 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
       !amd && p.tile_q > GROUP_ROWS && stream_plan(&s, tg, opt, &p);
   if (!amd && !streams && opt->spare_regs) p.tile_q = GROUP_ROWS;
   // Scores, their 16-bit copy; a few values per element that is computed.
-  int64_t least = opt->spare_regs ? KEY_STEP : 2 * KEY_STEP;
+  int64_t least = opt->spare_regs || s.made ? KEY_STEP : 2 * KEY_STEP;
   while (!streams && p.tile_k > least &&
          sums + p.tile_k * 3 / 4 + p.tile_k * s.made / 64 >
              168 - opt->spare_regs)
