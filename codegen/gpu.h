@@ -159,6 +159,7 @@ V nv_shuffle(Nv *n, V x, uint32_t lanes);  // the value of lane ^ lanes
 LLVMBasicBlockRef nv_if(Nv *n, V c);
 void nv_end(Nv *n, LLVMBasicBlockRef end);
 
+void nv_order(Cg *g);  // gpuorder.c
 const Type *nv_arg_type(const Nv *n, const Op *op, uint32_t i);
 const Type *nv_res_type(const Nv *n, const Op *op);
 V nv_arg(const Nv *n, const Op *op, uint32_t i);

@@ -69,6 +69,8 @@ static bool finish(Cg *g, LLVMTargetMachineRef tm, CgEmit what, Buf *out) {
       return false;
     }
   }
+  bool nvidia = g->target->gpu.vendor == VENDOR_NVIDIA;
+  if (what != CG_LLVM_RAW && nvidia) nv_order(g);
   if (what == CG_LLVM_RAW || what == CG_LLVM) {
     char *s = LLVMPrintModuleToString(g->mod);
     buf_str(out, s);

@@ -12,6 +12,7 @@
 // of two with log2 e joined with the factors before it. Its error is below
 // |x| 2^-24 of the value, |x| < 89; that of a division with `approx` below
 // 2^-approx of the quotient: a fraction of the rounding (2^-9 bf16, 2^-12 f16).
+// A comparison of a power with a constant is one of its exponent.
 // Level mach, value form. Needs: place. Run dce afterwards. Tests:
 // test/passes/approx/.
 #include "passes/pass.h"
@@ -139,9 +140,49 @@ static Value sigmoid(Approx *x, const Op *op) {
   return ir_op(&x->b, OP_DIV, args, 2, &at, 1, type_of(x, y), 1, 0)->res[0];
 }
 
+// (a - ref(b)) * s as (a - b) * s, where b >= a: they differ if both are -inf
+// only, and then no comparison with a constant holds, of -inf or of NaN.
+static Value plain_difference(Approx *x, Value v) {
+  const Op *mul = ir_def(x->f, v);
+  const Op *sub = mul && mul->code == OP_MUL ? ir_def(x->f, mul->args[0]) : NULL;
+  const Op *ref = sub && sub->code == OP_SUB ? ir_def(x->f, sub->args[1]) : NULL;
+  const Op *max = ref && ref->code == OP_REF ? ir_def(x->f, ref->args[0]) : NULL;
+  bool above = max && max->code == OP_MAX && (max->args[0] == sub->args[0] ||
+                                              max->args[1] == sub->args[0]);
+  if (!above) return v;
+  return ir_2(&x->b, OP_MUL, ir_2(&x->b, OP_SUB, sub->args[0], max->res[0]),
+              mul->args[1]);
+}
+
+// c <= 2^v: log2 c <= v, which need not wait for the function.
+static Value compare(Approx *x, const Op *op) {
+  double k;
+  for (uint32_t i = 0; i < 2; i++) {
+    const Op *fn = ir_def(x->f, op->args[1 - i]);
+    if (!fn || (fn->code != OP_EXP2 && fn->code != OP_EXP)) continue;
+    if (!is_const(x, op->args[i], &k) || !(k > 0) || isinf(k)) continue;
+    Value c[2];
+    c[1 - i] = i ? fn->args[0] : plain_difference(x, fn->args[0]);
+    c[i] = constant(x, c[1 - i], fn->code == OP_EXP ? log(k) : log2(k));
+    return ir_2(&x->b, op->code, c[0], c[1]);
+  }
+  return 0;
+}
+
+// The reference of what is selected: those that it is selected from are known
+// before the condition is.
+static Value reference(Approx *x, const Op *op) {
+  const Op *sel = ir_def(x->f, op->args[0]);
+  if (!sel || sel->code != OP_SELECT || sel->parent != op->parent) return 0;
+  Value yes = ir_1(&x->b, OP_REF, sel->args[1]);
+  Value no = ir_1(&x->b, OP_REF, sel->args[2]);
+  return ir_3(&x->b, OP_SELECT, sel->args[0], yes, no);
+}
+
 typedef Value Rule(Approx *x, const Op *op);
 static Rule *const rules[OP_COUNT] = {
     [OP_DIV] = by_common, [OP_EXP] = power, [OP_SIGMOID] = sigmoid,
+    [OP_LE] = compare, [OP_LT] = compare, [OP_REF] = reference,
 };
 
 // ---------------------------------------------------------------- walks

@@ -4,8 +4,8 @@
 //   %y = or(%t, %x)                  ->   uses of %y are %t, uses of %u are %x
 //
 // Elementwise ops of integer and bool constants, identities of logic, select,
-// integer arithmetic and f32 `x * 1`, min(x, max(y, x)), any and all of
-// constants, loops over nothing. No float
+// integer arithmetic and f32 `x * 1`, min and max of what is known to be in
+// order, as x // k * k and x, any and all of constants, loops over nothing. No float
 // arithmetic is done here: nothing changes a bit of a result.
 // Run dce afterwards. Tests: test/passes/fold/.
 #include "ir/eval.h"
@@ -100,24 +100,68 @@ static Value fold_reduce(Fold *x, const Op *op) {
   return is_int(x, op->args[0], &k) ? constant(x, op, k) : 0;
 }
 
+static bool at_least(const Fold *x, Value b, Value a, int depth);
+
+// Is op `code` with a positive constant on the right?
+static bool by_constant(const Fold *x, const Op *op, OpCode code, int64_t *k) {
+  return op && op->code == code && is_int(x, op->args[1], k) && *k > 0;
+}
+
+// x // k * k, which is at most x.
+static Value rounded_down(const Fold *x, const Op *mul) {
+  int64_t k, n;
+  if (!by_constant(x, mul, OP_MUL, &k)) return 0;
+  const Op *div = ir_def(x->f, mul->args[0]);
+  return by_constant(x, div, OP_FLOORDIV, &n) && n == k ? div->args[0] : 0;
+}
+
+static bool not_negative(const Fold *x, const Op *op, int depth, Value zero) {
+  int64_t lo, hi, k;
+  if (op->code == OP_DIM) {
+    dim_bounds(&x->f->mod->dims, (Dim)ir_attr_i(op, AT_DIM, 0), &lo, &hi);
+    return lo >= 0;
+  }
+  return (by_constant(x, op, OP_MUL, &k) || by_constant(x, op, OP_FLOORDIV, &k)) &&
+         at_least(x, op->args[0], zero, depth);
+}
+
+// Steps that keep the order: t = b, s = a are defined by them.
+static bool in_order(const Fold *x, const Op *t, Value b, const Op *s, Value a,
+                     int depth) {
+  int64_t k, n;
+  if (by_constant(x, s, OP_SUB, &k) && at_least(x, b, s->args[0], depth))
+    return true;
+  if (by_constant(x, t, OP_ADD, &k) && at_least(x, t->args[0], a, depth))
+    return true;
+  for (int i = 0; i < 2; i++) {
+    OpCode c = i ? OP_MUL : OP_FLOORDIV;
+    if (by_constant(x, t, c, &k) && by_constant(x, s, c, &n) && k == n &&
+        at_least(x, t->args[0], s->args[0], depth))
+      return true;
+  }
+  Value more = rounded_down(x, s);
+  if (more && at_least(x, b, more, depth)) return true;
+  return t && is_value(x, a, 0) && not_negative(x, t, depth, a);
+}
+
 // b >= a, by the structure of both: enough for loop bounds.
 static bool at_least(const Fold *x, Value b, Value a, int depth) {
   int64_t p, q;
   if (a == b) return true;
   if (is_int(x, a, &p) && is_int(x, b, &q)) return q >= p;
   const Op *t = ir_def(x->f, b), *s = ir_def(x->f, a);
-  if (depth == 0) return false;
-  bool or = t && t->code == OP_MAX, and = t && t->code == OP_MIN;
-  if (or || and) {
-    bool u = at_least(x, t->args[0], a, depth - 1);
-    if (u == or) return u;
-    return at_least(x, t->args[1], a, depth - 1);
+  if (depth-- == 0) return false;
+  if (t && (t->code == OP_MAX || t->code == OP_MIN)) {
+    bool one = at_least(x, t->args[0], a, depth);
+    if (one != (t->code == OP_MAX)) one = at_least(x, t->args[1], a, depth);
+    if (one) return true;
   }
-  or = s && s->code == OP_MIN;
-  and = s && s->code == OP_MAX;
-  if (!or && !and) return false;
-  bool u = at_least(x, b, s->args[0], depth - 1);
-  return u == or ? u : at_least(x, b, s->args[1], depth - 1);
+  if (s && (s->code == OP_MAX || s->code == OP_MIN)) {
+    bool one = at_least(x, b, s->args[0], depth);
+    if (one != (s->code == OP_MIN)) one = at_least(x, b, s->args[1], depth);
+    if (one) return true;
+  }
+  return in_order(x, t, b, s, a, depth);
 }
 
 // min(x, max(y, x)) is x.

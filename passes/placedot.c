@@ -25,7 +25,8 @@ static DType common_type(DType a, DType b) {
   return fa && fb ? DT_F16 : DT_BF16;
 }
 
-enum { MOST_WORDS = 32 };  // of a left operand in a thread's registers
+// Words of a left operand in a thread's registers; alike beside few sums.
+enum { MOST_WORDS = 32, MOST_WITH_SUMS = 104 };
 
 typedef struct Product {
   Value a, b;            // of f; a gives the rows
@@ -144,9 +145,10 @@ static Parts left_operand(Place *p, const Product *d) {
   if (p->target->gpu.op != LY_ACC && w.row == (int)d->m)
     return place_frag(p, d->a, d->t, d->na);
   // More would not lie in registers beside accumulators.
-  uint32_t words = p->wide[w.row][ROLE_ROW] * p->wide[w.col][ROLE_COL] / 2 /
-                   (32 * WARPS);
-  early |= words > MOST_WORDS;
+  uint32_t rows = p->wide[w.row][ROLE_ROW], threads = 32 * WARPS;
+  uint32_t words = rows * p->wide[w.col][ROLE_COL] / 2 / threads;
+  uint32_t sums = rows * p->wide[d->n][ROLE_COL] / threads;
+  early |= words > MOST_WORDS && words + sums > MOST_WITH_SUMS;
   if (box || early || w.row != (int)d->m)
     return place_smem(p, d->a, d->t, d->na, d->r);
   return place_frag(p, d->a, d->t, d->na);

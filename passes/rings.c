@@ -10,6 +10,7 @@
 enum {
   RESERVE = 1024,    // bytes of shared memory for barriers
   SCRATCH = 4096,    // bytes that code generation wants for exchanges
+  PINS = 2048,       // and for pins
   MOST_CARRIED = 64, // registers of a CTA that shares a multiprocessor
   TASKS_AHEAD = 2    // tasks that the producer has claimed
 };
@@ -137,7 +138,7 @@ static bool same_box(const Op *a, const Op *b) {
 }
 
 int rings_of(const Rings *w, const Op *op) {
-  if (op->code == OP_CLAIM) return (int)w->nrings - 1;
+  if (op->code == OP_CLAIM) return w->claims;
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
     if (r->site && r->site->args[0] == op->args[0] && r->own == fill_grouped(w, op) &&
@@ -156,12 +157,13 @@ static bool streams(const Op *op) {
   return false;
 }
 
+static bool is_task_loop(const Op *op) {
+  return op->code == OP_WHILE || (op->code == OP_FOR && !op->nres);
+}
+
 static bool in_tasks(const Op *op) {
-  for (const Region *r = op->parent; r; r = r->parent ? r->parent->parent : 0) {
-    const Op *p = r->parent;
-    if (p && (p->code == OP_WHILE || (p->code == OP_FOR && !p->nres)))
-      return true;
-  }
+  for (const Region *r = op->parent; r; r = r->parent ? r->parent->parent : 0)
+    if (r->parent && is_task_loop(r->parent)) return true;
   return false;
 }
 
@@ -243,8 +245,8 @@ static void use_room(Rings *w, int64_t room) {
       Ring *r = &w->rings[i];
       bool key = streams(r->site);
       if (key != (turn == 1) || (!key && !in_tasks(r->site))) continue;
-      r->stages += r->fills;
-      if (bytes_of(w) > room) r->stages -= r->fills;
+      r->stages *= 2;   // slots are counted modulo a power of two
+      if (bytes_of(w) > room) r->stages /= 2;
     }
 }
 
@@ -331,6 +333,28 @@ static bool can_share(const Rings *w) {
          carried_regs(w, w->f->body) <= MOST_CARRIED;
 }
 
+// Reductions along the rows of accumulators stay in a warp.
+static bool along_rows(const Func *f, const Op *op) {
+  const Type *x = ir_type(f, op->args[0]);
+  if (x->layout != LY_ACC) return false;
+  return op->code == OP_FCOMBINE ? x->slice == SLICE_ROW
+                                 : !x->slice && ir_attr_i(op, AT_POS, 0) == 1;
+}
+
+// Does code generation need shared memory to exchange values between warps?
+static bool exchanges(const Func *f, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    bool sum = op->code == OP_FREDUCE || op->code == OP_FCOMBINE;
+    if (op->code == OP_RELAYOUT || op->code == OP_FSCAN || op->code == OP_MMA ||
+        (op->code == OP_VOTE && !ir_attr_i(op, AT_WARP, 0)) ||
+        (sum && !along_rows(f, op)))
+      return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (exchanges(f, op->regions[i])) return true;
+  }
+  return false;
+}
+
 static bool rings_fit(Rings *w) {
   int64_t room = (int64_t)w->target->gpu.smem - RESERVE;
   int64_t half = room / 2 - SCRATCH - computed(w, w->f->body);
@@ -339,21 +363,108 @@ static bool rings_fit(Rings *w) {
   for (uint32_t i = 0; i < w->nrings; i++)
     w->rings[i].stages *= w->rings[i].fills;
   if (bytes_of(w) > room) return false;
-  use_room(w, w->occupancy == 2 ? room : room - computed(w, w->f->body) - SCRATCH);
+  room -= computed(w, w->f->body);
+  if (w->occupancy < 2) room -= exchanges(w->f, w->f->body) ? SCRATCH : PINS;
+  use_room(w, room);
   return true;
+}
+
+// ---------------------------------------------------------------- tasks
+// What the producer has computed of a task and consumers need is handed over
+// if it is a quotient by what is no constant: dear for all threads, and at a
+// time when tensor cores have nothing to do.
+typedef struct Facts {
+  Rings *w;
+  const Region *body;      // of the loop over tasks
+  bool *seen;              // by value
+  bool *fact;
+} Facts;
+
+static bool is_dear(const Facts *s, const Op *op) {
+  double k;
+  return (op->code == OP_FLOORDIV || op->code == OP_MOD) &&
+         s->w->wanted[op->res[0]] &&
+         ir_type(s->w->f, op->res[0])->dtype == DT_I32 &&
+         !ir_const_value(s->w->f, op->args[1], &k);
+}
+
+static void need_value(Facts *s, Value v) {
+  const Op *op = ir_def(s->w->f, v);
+  if (s->seen[v] || !op || op->parent != s->body) return;
+  s->seen[v] = true;
+  if (op->nregions || op->code == OP_SFILL) return;   // needed for themselves
+  s->fact[v] = is_dear(s, op);
+  for (uint32_t i = 0; i < op->nargs && !s->fact[v]; i++)
+    need_value(s, op->args[i]);
+}
+
+static void need_region(Facts *s, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    bool scalar = op->parent == s->body && op->nres == 1 && !op->nregions &&
+                  op_info(op->code)->flags & OPF_PURE &&
+                  ir_type(s->w->f, op->res[0])->kind == TK_ELEM;
+    for (uint32_t i = 0; i < op->nargs && !scalar; i++)
+      need_value(s, op->args[i]);
+    for (uint32_t i = 0; i < op->nregions; i++) need_region(s, op->regions[i]);
+  }
+}
+
+static const Op *task_loop(const Rings *w) {
+  for (const Op *op = w->body->first; op; op = op->next)
+    if (is_task_loop(op) && rings_has_fill(op)) return op;
+  return NULL;
+}
+
+static void find_facts(Rings *w, const Op *loop) {
+  Facts s = {w, loop->regions[0], NEWN(w->arena, bool, w->f->values.n),
+             NEWN(w->arena, bool, w->f->values.n)};
+  uint32_t n = 0;
+  need_region(&s, s.body);
+  for (const Op *op = s.body->first; op; op = op->next) {
+    if (op->nres != 1 || !s.fact[op->res[0]]) continue;
+    if (n < MAX_FACTS) w->fact[n] = op->res[0];
+    n++;
+  }
+  w->nfacts = n <= MAX_FACTS ? n : 0;
+}
+
+// The next task is claimed before the last tile of this one is loaded: the
+// answer of the counter arrives while that tile's slot becomes free.
+static void find_early(Rings *w, const Op *loop) {
+  const Op *claim = NULL;
+  for (const Op *op = loop->regions[0]->last; op; op = op->prev) {
+    if (op->code == OP_CLAIM) claim = op;
+    if (op->nregions && rings_has_fill(op)) return;
+    if (op->code != OP_SFILL || !claim) continue;
+    w->early = op;
+    return;
+  }
+}
+
+static int word_ring(Rings *w) {
+  w->rings[w->nrings] = (Ring){.stages = TASKS_AHEAD};
+  return (int)w->nrings++;
+}
+
+static void plan_tasks(Rings *w) {
+  const Op *loop = task_loop(w);
+  if (has_op(w->f->body, OP_CLAIM)) w->claims = word_ring(w);
+  if (!loop) return;
+  find_early(w, loop);
+  find_facts(w, loop);
+  if (w->nfacts) w->facts = word_ring(w);
 }
 
 bool rings_plan(Rings *w, Func *f, const Target *t) {
   const Op *launch = f->body->first;
   *w = (Rings){.f = f, .body = f->body, .arena = f->mod->arena, .target = t,
-               .lent = -1};
+               .lent = -1, .claims = -1, .facts = -1};
   if (!t->gpu.arch || !launch || launch->code != OP_LAUNCH) return false;
   w->groups = (uint32_t)ir_attr_i(launch, AT_THREADS, 0) / WARPGROUP;
   if (w->groups < 1 || w->groups > WARPGROUPS) return false;
   analyse(w);
   find_rings(w, f->body);
   if (w->fails || !w->nrings || !rings_fit(w)) return false;
-  w->claims = has_op(f->body, OP_CLAIM);
-  if (w->claims) w->rings[w->nrings++] = (Ring){.stages = TASKS_AHEAD};
+  plan_tasks(w);
   return true;
 }

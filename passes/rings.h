@@ -6,12 +6,12 @@
 #include "ir/target.h"
 #include "passes/pass.h"
 
-enum { MAX_RINGS = 16, WARPGROUP = 128, WARPGROUPS = 3 };
+enum { MAX_RINGS = 16, WARPGROUP = 128, WARPGROUPS = 3, MAX_FACTS = 6 };
 
 // sfills of one tensor with one box share a ring, so that copies of a loop's
 // body go on where the last one stopped.
 typedef struct Ring {
-  const Op *site;          // one of its sfills; NULL: the ring of tasks
+  const Op *site;          // one of its sfills; NULL: words for each task
   bool own;                // slots for each group
   uint32_t fills;          // most fills in one body of a loop
   uint32_t stages;
@@ -25,8 +25,12 @@ typedef struct Rings {
   const Target *target;
   uint32_t groups, nrings;
   uint32_t occupancy;  // CTAs that a multiprocessor is to hold
-  Ring rings[MAX_RINGS + 1];
-  bool claims;             // rings[nrings - 1] has the tasks claimed
+  Ring rings[MAX_RINGS + 2];
+  int claims;              // ring that has the tasks claimed, -1: none
+  int facts;               // ring of what the producer knows of a task, -1
+  Value fact[MAX_FACTS];   // in the order of the program
+  uint32_t nfacts;
+  const Op *early;         // the fill before which the next task is claimed
   bool drains;             // stores go through shared tiles
   Type drain;              // a group's
   int lent;                // ring whose slot serves as that tile, -1: own room

@@ -464,25 +464,30 @@ static bool first_factor(const KeyLoop *l, uint32_t i, uint32_t j) {
 }
 
 // Gauge i keeps its old value, and the factors are 1, for rows where every
-// factor is large enough.
+// factor is large enough. The factors are made of the value that is taken, not
+// of the one that was tried: what decides then is a comparison only, with no
+// function in front of all the others of a tile.
 static Value hold_gauge(KeyLoop *l, Builder *b, uint32_t i, ValueMap *cm,
                         Value old, Value now) {
   const Op *yield = region_yield(l->correct);
-  Value hold = 0;
-  vmap_put(cm, l->correct->params.at[l->n + i], now);
+  Value hold = 0, next = l->correct->params.at[l->n + i];
+  ValueMap tried = tile_map_copy(l->t, cm);
+  vmap_put(&tried, next, now);
   for (uint32_t j = i + 1; j < l->n; j++) {
     if (!first_factor(l, i, j)) continue;
-    Value f = need(l, b, yield->args[j], cm);
+    Value f = need(l, b, yield->args[j], &tried);
     Type s = type_scalar(ir_type(b->fn, f)->dtype);
     Value big = ir_2(b, OP_LE, tile_const(b, s, LAZY), f);
     hold = hold ? ir_2(b, OP_AND, hold, big) : big;
   }
+  Value taken = ir_3(b, OP_SELECT, hold, old, now);
+  vmap_put(cm, next, taken);
   for (uint32_t j = i + 1; j < l->n; j++) {
     if (!first_factor(l, i, j)) continue;
-    Value f = vmap_get(cm, yield->args[j]);
+    Value f = need(l, b, yield->args[j], cm);
     vmap_put(cm, yield->args[j], keep_if(b, ir_1(b, OP_NOT, hold), f, 1));
   }
-  return ir_3(b, OP_SELECT, hold, old, now);
+  return taken;
 }
 
 // One tile of keys from k0: new accumulators from old ones. ok: whether all

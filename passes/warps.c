@@ -18,7 +18,9 @@
 // share a ring, so copies of a loop's body (peel, stage) go on where the last
 // one stopped. A tile is given back right after its last reader: for a wgmma,
 // after the wait for it. Tiles whose coordinates depend on group() have slots
-// for each group. The sign of a tile (attr flip) is the readers' work.
+// for each group. Quotients that say where a task is are made by the producer
+// alone, while the consumers still work on the task before. The sign of a tile
+// (attr flip) is the readers' work.
 //
 // A program whose tiles depend on computed fragments, or whose rings do not
 // fit, stays as it is. Register counts: FlashAttention-3 (arXiv 2407.08608).
@@ -29,8 +31,6 @@
 #include "passes/rings.h"
 
 #include <assert.h>
-
-enum { TASK_WORDS = 4 };     // of a ring of tasks: at least its slots
 
 // Registers of a thread that produces and of one that computes, by groups.
 static const int64_t regs[WARPGROUPS + 1][2] = {
@@ -47,7 +47,9 @@ static Value barrier(Builder *b, uint32_t n, int64_t count) {
 static void make_ring(Rings *w, Builder *b, Ring *r) {
   uint32_t slots = r->stages * (r->own ? w->groups : 1);
   uint32_t readers = r->own ? 1 : w->groups;
-  Type t = type_smem(DT_I32, 1, 1, TASK_WORDS, LY_ROW);
+  bool facts = w->facts >= 0 && r == &w->rings[w->facts];
+  uint32_t words = slots * (facts ? w->nfacts : 1);
+  Type t = type_smem(DT_I32, 1, 1, (words + 3) / 4 * 4, LY_ROW);
   if (r->site) t = *ir_type(w->f, r->site->res[0]);
   if (r->site) t.ext[2] = slots;
   r->smem = ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
@@ -71,7 +73,8 @@ typedef struct Role {
   Value lent;             // slot of ring w->lent that the group has, or 0
   bool drained;
   ValueMap map;
-  Value fills[MAX_RINGS + 1];
+  Value fills[MAX_RINGS + 2];
+  uint32_t known;         // facts of this task that have been handed over
 } Role;
 
 static Value i32(Builder *b, int64_t v) {
@@ -170,32 +173,73 @@ static void produce(Role *r, Builder *b, const Op *op) {
   filled(r, b, k);
 }
 
-// The task claimed is passed on to the consumers.
-static void publish(Role *r, Builder *b, const Op *op) {
-  uint32_t k = (uint32_t)rings_of(r->w, op);
+// Word i of n in a slot.
+static Value word_at(Builder *b, Value slot, uint32_t i, uint32_t n) {
+  if (n == 1) return slot;
+  return ir_2(b, OP_ADD, ir_2(b, OP_MUL, slot, i32(b, n)), i32(b, i));
+}
+
+// The producer's values v are passed on to the consumers.
+static void publish(Role *r, Builder *b, uint32_t k, const Value *v,
+                    uint32_t n) {
   const Ring *ring = &r->w->rings[k];
   Turn t = turn_of(r, b, k);
-  ir_clone(b, r->w->f, op, &r->map, NULL);
   wait_for(b, ring->empty, t.slot, ir_2(b, OP_SUB, i32(b, 1), t.parity));
-  Value set[] = {ring->smem, t.slot, get(r, op->res[0])};
-  ir_op(b, OP_SSET, set, 3, NULL, 0, NULL, 0, 0);
+  for (uint32_t i = 0; i < n; i++) {
+    Value set[] = {ring->smem, word_at(b, t.slot, i, n), get(r, v[i])};
+    ir_op(b, OP_SSET, set, 3, NULL, 0, NULL, 0, 0);
+  }
   arrive(b, ring->full, t.slot);
   filled(r, b, k);
 }
 
+static void claim(Role *r, Builder *b, const Op *op) {
+  if (get(r, op->res[0]) != op->res[0]) return;   // done early
+  ir_clone(b, r->w->f, op, &r->map, NULL);
+  publish(r, b, (uint32_t)r->w->claims, op->res, 1);
+}
+
+static void claim_early(Role *r, Builder *b, const Op *fill) {
+  const Op *op = fill;
+  while (op->code != OP_CLAIM) op = op->next;
+  claim(r, b, op);
+}
+
 // ---------------------------------------------------------------- consumers
-static void receive(Role *r, Builder *b, const Op *op) {
-  uint32_t k = (uint32_t)rings_of(r->w, op);
+static Value uniform(Builder *b, Value v) {
+  Type i = type_scalar(DT_I32);
+  return ir_op(b, OP_UNIFORM, &v, 1, NULL, 0, &i, 1, 0)->res[0];
+}
+
+static void receive(Role *r, Builder *b, uint32_t k, const Value *v,
+                    uint32_t n) {
   const Ring *ring = &r->w->rings[k];
   Turn t = turn_of(r, b, k);
+  Type word = type_scalar(DT_I32);
   wait_for(b, ring->full, t.slot, t.parity);
-  Type i = type_scalar(DT_I32);
-  Value at[] = {ring->smem, t.slot};
-  Value v = ir_op(b, OP_SGET, at, 2, NULL, 0, &i, 1, 0)->res[0];
-  v = ir_op(b, OP_UNIFORM, &v, 1, NULL, 0, &i, 1, 0)->res[0];
-  vmap_put(&r->map, op->res[0], v);
+  for (uint32_t i = 0; i < n; i++) {
+    Value at[] = {ring->smem, word_at(b, t.slot, i, n)};
+    Value x = ir_op(b, OP_SGET, at, 2, NULL, 0, &word, 1, 0)->res[0];
+    vmap_put(&r->map, v[i], uniform(b, x));
+  }
   arrive(b, ring->empty, t.slot);
   filled(r, b, k);
+}
+
+static bool is_fact(const Role *r, const Op *op) {
+  for (uint32_t i = 0; i < r->w->nfacts; i++)
+    if (op->nres && r->w->fact[i] == op->res[0]) return true;
+  return false;
+}
+
+// The producer hands them over when it has the last one, consumers take them
+// where they need the first.
+static void fact(Role *r, Builder *b, const Op *op) {
+  uint32_t n = r->w->nfacts, k = (uint32_t)r->w->facts;
+  if (r->producer) ir_clone(b, r->w->f, op, &r->map, NULL);
+  if (r->known++ == (r->producer ? n - 1 : 0))
+    (r->producer ? publish : receive)(r, b, k, r->w->fact, n);
+  r->known %= n;
 }
 
 // A tile being read in one region.
@@ -308,6 +352,9 @@ static uint32_t rings_in(const Rings *w, const Op *op) {
   if (op->code == OP_SFILL || op->code == OP_CLAIM)
     return 1u << rings_of(w, op);
   uint32_t set = 0;
+  if (w->nfacts && op->nregions &&
+      ir_def(w->f, w->fact[0])->parent->parent == op)
+    set |= 1u << w->facts;
   for (uint32_t i = 0; i < op->nregions; i++)
     for (const Op *o = op->regions[i]->first; o; o = o->next)
       set |= rings_in(w, o);
@@ -322,7 +369,7 @@ static bool keeps(const Role *r, Value v) {
 typedef struct Carried {
   uint32_t n, own, rings;
   uint32_t at[256];     // own: index among op's results
-  Type types[256 + MAX_RINGS + 1];
+  Type types[256 + MAX_RINGS + 2];
 } Carried;
 
 static Carried carried_of(const Role *r, const Op *op) {
@@ -352,6 +399,13 @@ static uint32_t put_fills(const Role *r, const Carried *c, Value *v) {
 static void take_fills(Role *r, const Carried *c, const Value *v) {
   for (uint32_t k = 0; k < r->w->nrings; k++)
     if (c->rings >> k & 1) r->fills[k] = *v++;
+}
+
+// Consumers' slots and descriptors shall be in uniform registers: the hardware's
+// compiler does not see that counts around a loop over tasks are uniform.
+static void uniform_fills(Role *r, const Carried *c, Builder *b) {
+  for (uint32_t k = 0; k < r->w->nrings && !r->producer; k++)
+    if (c->rings >> k & 1) r->fills[k] = uniform(b, r->fills[k]);
 }
 
 static void yield_of(Role *r, const Carried *c, const Region *from,
@@ -394,6 +448,7 @@ static void copy_for(Role *r, const Op *op, Builder *b) {
   }
   take_fills(r, &c, in + c.own);
   Builder inner = {.fn = f, .region = to, .span = op->span};
+  if (!op->nres) uniform_fills(r, &c, &inner);
   copy_region(r, from, &inner);
   yield_of(r, &c, from, &inner);
   results_of(r, &c, op, made);
@@ -403,18 +458,19 @@ static void copy_for(Role *r, const Op *op, Builder *b) {
 static void copy_while(Role *r, const Op *op, Builder *b) {
   Carried c = {.rings = rings_in(r->w, op), .n = 1};
   Func *f = r->w->f;
-  Value args[MAX_RINGS + 3] = {get(r, op->args[0]), get(r, op->args[1])};
+  Value args[MAX_RINGS + 4] = {get(r, op->args[0]), get(r, op->args[1])};
   uint32_t n = 1 + put_fills(r, &c, args + 2);
   for (uint32_t i = 0; i < n; i++) c.types[i] = type_scalar(DT_I32);
   Op *made = ir_op(b, OP_WHILE, args, n + 1, op->attrs, op->nattrs, c.types, n,
                    1);
   Region *to = made->regions[0];
-  Value in[MAX_RINGS + 2], next[MAX_RINGS + 2];
+  Value in[MAX_RINGS + 3], next[MAX_RINGS + 3];
   for (uint32_t i = 0; i < n; i++)
     in[i] = ir_region_param(to, c.types[i], i ? NULL : "u");
   vmap_put(&r->map, op->regions[0]->params.at[0], in[0]);
   take_fills(r, &c, in + 1);
   Builder inner = {.fn = f, .region = to, .span = op->span};
+  uniform_fills(r, &c, &inner);
   copy_region(r, op->regions[0], &inner);
   next[0] = get(r, op->regions[0]->last->args[0]);
   put_fills(r, &c, next + 1);
@@ -424,7 +480,7 @@ static void copy_while(Role *r, const Op *op, Builder *b) {
 
 static void copy_if(Role *r, const Op *op, Builder *b) {
   Carried c = carried_of(r, op);
-  Value cond = get(r, op->args[0]), start[MAX_RINGS + 1];
+  Value cond = get(r, op->args[0]), start[MAX_RINGS + 2];
   Op *made = ir_op(b, OP_IF, &cond, 1, op->attrs, op->nattrs, c.types, c.n, 2);
   put_fills(r, &c, start);
   for (uint32_t i = 0; i < 2; i++) {
@@ -462,9 +518,11 @@ static void copy_op(Role *r, const Op *op, Builder *b) {
   if (op->code == OP_GROUP && !r->producer)
     vmap_put(&r->map, op->res[0], r->group);
   else if (op->code == OP_CLAIM && r->producer)
-    publish(r, b, op);
+    claim(r, b, op);
   else if (op->code == OP_CLAIM)
-    receive(r, b, op);
+    receive(r, b, (uint32_t)r->w->claims, op->res, 1);
+  else if (is_fact(r, op))
+    fact(r, b, op);
   else if (op->code == OP_WHILE)
     copy_while(r, op, b);
   else if (can_drain(r, op, &d))
@@ -484,6 +542,7 @@ static void copy_region(Role *r, const Region *from, Builder *b) {
   uint32_t n = 0;
   for (const Op *op = from->first; op; op = op->next) {
     bool end = op_info(op->code)->flags & OPF_TERM;
+    if (r->producer && op == r->w->early) claim_early(r, b, op);
     if (!end && op->code == OP_SFILL && r->producer) produce(r, b, op);
     else if (!end && op->code == OP_SFILL) live[n++] = consume(r, b, op);
     else if (!end && !skipped(r, op)) copy_op(r, op, b);
