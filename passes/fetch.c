@@ -17,16 +17,20 @@
 // last step is not used; rows outside the tensor read as 0. Loads stand behind
 // the first product, and so behind the barrier in front of it: hoisted above the
 // puts they would need registers of their own. For targets whose
-// copies to shared memory go through registers (AMD). Needs: place; runs before
-// legal. Tests: test/passes/fetch.
-#include "ir/target.h"
-#include "passes/pass.h"
+// copies to shared memory go through registers (AMD).
+//
+// In recurrences on sm_90a the same is done to what varies with the steps of a
+// chunk alone, factors and gates: the next chunk's are asked for as this one
+// begins, a row each, which takes two registers, and handed round when they are
+// there (relayout). Needs: place; runs before legal. Tests: test/passes/fetch.
+#include "passes/rings.h"
 
 typedef struct Fetch {
   Func *f;
   Arena *a;
   Op *loop;
   Vec(Op *) loads, puts;   // loads of the body and the puts of what they load
+  uint32_t tiles;          // so many of the loads, before the slices
 } Fetch;
 
 // ---------------------------------------------------------------- candidates
@@ -70,6 +74,31 @@ static void find(Fetch *x) {
   }
 }
 
+// Slices of columns, as rows: what a thread has of them is little.
+static void find_slices(Fetch *x) {
+  for (Op *op = x->loop->regions[0]->first; op; op = op->next) {
+    if (op->code != OP_GLOAD) continue;
+    const Type *t = ir_type(x->f, op->res[0]);
+    bool ok = t->kind == TK_FRAG && t->slice == SLICE_COL &&
+              t->layout == LY_ACC && t->ext[0] % 64 == 0 &&
+              is_read_only(x->f, op->args[0]);
+    for (uint32_t i = 1; ok && i < op->nargs; i++) ok = follows(x, op->args[i]);
+    if (ok) vec_push(x->a, &x->loads, op);
+  }
+}
+
+static Type as_rows(Type t) {
+  if (t.kind == TK_FRAG && t.slice == SLICE_COL) t.slice = SLICE_ROW;
+  return t;
+}
+
+static bool is_slice(const Fetch *x, uint32_t i) { return i >= x->tiles; }
+
+static Type ahead_type(const Fetch *x, uint32_t i) {
+  const Type t = *ir_type(x->f, x->loads.at[i]->res[0]);
+  return is_slice(x, i) ? as_rows(t) : t;
+}
+
 // ---------------------------------------------------------------- the new loop
 // v as it is for the coordinate that `m` has.
 static Value copy_of(Fetch *x, Builder *b, Value v, ValueMap *m) {
@@ -81,12 +110,27 @@ static Value copy_of(Fetch *x, Builder *b, Value v, ValueMap *m) {
   return ir_clone(b, x->f, op, m, NULL)->res[0];
 }
 
-// The tiles of coordinate `at`.
-static void load_all(Fetch *x, Builder *b, Value at, Value *out) {
+// The same along rows.
+static Value row_of(Fetch *x, Builder *b, Value v, ValueMap *m) {
+  const Op *op = ir_def(x->f, v);
+  const Type t = as_rows(*ir_type(x->f, v));
+  if (t.kind != TK_FRAG) return copy_of(x, b, v, m);
+  Value args[MAX_AXES + 2] = {0};
+  for (uint32_t i = 0; i < op->nargs; i++) args[i] = row_of(x, b, op->args[i], m);
+  Op *made = ir_op(b, op->code, args, op->nargs, op->attrs, op->nattrs, &t, 1, 0);
+  if (op->code == OP_COORD) ir_set_attr(x->f, made, attr_i(AT_POS, 0));
+  return made->res[0];
+}
+
+// The loads from..to for coordinate `at`.
+static void load_all(Fetch *x, Builder *b, Value at, uint32_t from, uint32_t to,
+                     Value *out) {
   ValueMap m = {.arena = x->a};
   vmap_put(&m, x->loop->regions[0]->params.at[0], at);
-  for (uint32_t i = 0; i < x->loads.n; i++)
-    out[i] = copy_of(x, b, x->loads.at[i]->res[0], &m);
+  for (uint32_t i = from; i < to; i++) {
+    Value v = x->loads.at[i]->res[0];
+    out[i] = is_slice(x, i) ? row_of(x, b, v, &m) : copy_of(x, b, v, &m);
+  }
 }
 
 // lo, or of a loop that runs backwards the last of lo, lo + s, .. below hi.
@@ -105,11 +149,11 @@ static Op *new_loop(Fetch *x, Builder *b) {
   Value *args = NEWN(x->a, Value, loop->nargs + n);
   Type *types = NEWN(x->a, Type, loop->nres + n);
   memcpy(args, loop->args, loop->nargs * sizeof *args);
-  load_all(x, b, first_of(x, b), args + loop->nargs);
+  load_all(x, b, first_of(x, b), 0, n, args + loop->nargs);
   for (uint32_t i = 0; i < loop->nres; i++)
     types[i] = *ir_type(x->f, loop->res[i]);
   for (uint32_t i = 0; i < n; i++)
-    types[loop->nres + i] = *ir_type(x->f, x->loads.at[i]->res[0]);
+    types[loop->nres + i] = ahead_type(x, i);
   return ir_op(b, OP_FOR, args, loop->nargs + n, loop->attrs, loop->nattrs,
                types, loop->nres + n, 1);
 }
@@ -123,7 +167,7 @@ static void map_params(Fetch *x, Region *to, ValueMap *m) {
   }
   for (uint32_t i = 0; i < x->loads.n; i++) {
     Value v = x->loads.at[i]->res[0];
-    vmap_put(m, v, ir_region_param(to, *ir_type(x->f, v), "ahead"));
+    vmap_put(m, v, ir_region_param(to, ahead_type(x, i), "ahead"));
   }
 }
 
@@ -154,14 +198,22 @@ static void fill_body(Fetch *x, Region *to) {
     ir_clone(&b, x->f, x->puts.at[i], &m, NULL);
   const Op *y = from->last;
   Value *out = NEWN(x->a, Value, y->nargs + x->loads.n);
-  bool done = false;
+  for (uint32_t i = x->tiles; i < x->loads.n; i++) {
+    Value v = x->loads.at[i]->res[0], rows = vmap_get(&m, v);
+    vmap_put(&m, v, ir_op(&b, OP_RELAYOUT, &rows, 1, NULL, 0, ir_type(x->f, v),
+                          1, 0)->res[0]);
+  }
+  if (x->tiles < x->loads.n)
+    load_all(x, &b, next_of(x, &b, to), x->tiles, x->loads.n, out + y->nargs);
+  bool done = !x->tiles;
   for (const Op *op = from->first; op != y; op = op->next) {
     if (!moved(x, op)) ir_clone(&b, x->f, op, &m, NULL);
     if (done || !uses_put(x, op)) continue;
-    load_all(x, &b, next_of(x, &b, to), out + y->nargs);
+    load_all(x, &b, next_of(x, &b, to), 0, x->tiles, out + y->nargs);
     done = true;
   }
-  if (!done) load_all(x, &b, next_of(x, &b, to), out + y->nargs);
+  if (!done)
+    load_all(x, &b, next_of(x, &b, to), 0, x->tiles, out + y->nargs);
   for (uint32_t i = 0; i < y->nargs; i++) out[i] = vmap_get(&m, y->args[i]);
   ir_yield(&b, out, y->nargs + x->loads.n);
 }
@@ -179,13 +231,15 @@ static void rewrite(Fetch *x) {
   ir_erase(loop);
 }
 
-static void region(Func *f, Region *r, Arena *a) {
+static void region(Func *f, Region *r, Arena *a, bool slices) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i], a);
-    if (op->code != OP_FOR) continue;
+    for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i], a, slices);
+    if (op->code != OP_FOR || (slices && !rings_has_fill(op))) continue;
     Fetch x = {.f = f, .a = a, .loop = op};
-    find(&x);
+    if (!slices) find(&x);
+    x.tiles = x.loads.n;
+    if (slices) find_slices(&x);
     if (x.loads.n) rewrite(&x);
   }
 }
@@ -194,8 +248,12 @@ bool pass_fetch(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;
-  if (!t || t->kind != TARGET_GPU || t->gpu.vendor != VENDOR_AMD) return true;
-  for (uint32_t i = 0; i < m->funcs.n; i++)
-    region(m->funcs.at[i], m->funcs.at[i]->body, m->arena);
+  if (!t || t->kind != TARGET_GPU) return true;
+  bool amd = t->gpu.vendor == VENDOR_AMD;
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    Func *f = m->funcs.at[i];
+    if (amd || (t->gpu.arch && rings_has_steps(f)))
+      region(f, f->body, m->arena, !amd);
+  }
   return true;
 }
