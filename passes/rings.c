@@ -29,6 +29,24 @@ bool rings_has_steps(const Func *f) {
   return false;
 }
 
+int64_t rings_carried(const Func *f, const Region *r) {
+  int64_t most = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    int64_t n = 0;
+    for (uint32_t i = 0; op->code == OP_FOR && i < op->nres; i++) {
+      const Type *t = ir_type(f, op->res[i]);
+      if (t->kind == TK_FRAG && t->slice == SLICE_NONE)
+        n += (int64_t)t->ext[0] * t->ext[1] / WARPGROUP;
+    }
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      int64_t in = rings_carried(f, op->regions[i]);
+      if (in > n) n = in;
+    }
+    if (n > most) most = n;
+  }
+  return most;
+}
+
 static void mark_grouped(Rings *w, const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
     bool g = op->code == OP_GROUP;
@@ -298,25 +316,6 @@ static int64_t computed(const Rings *w, const Region *r) {
   return sum;
 }
 
-// Registers of a thread that loops carry in fragments.
-static int64_t carried_regs(const Rings *w, const Region *r) {
-  int64_t most = 0;
-  for (const Op *op = r->first; op; op = op->next) {
-    int64_t n = 0;
-    for (uint32_t i = 0; op->code == OP_FOR && i < op->nres; i++) {
-      const Type *t = ir_type(w->f, op->res[i]);
-      if (t->kind == TK_FRAG && t->slice == SLICE_NONE)
-        n += (int64_t)t->ext[0] * t->ext[1] / WARPGROUP;
-    }
-    for (uint32_t i = 0; i < op->nregions; i++) {
-      int64_t in = carried_regs(w, op->regions[i]);
-      if (in > n) n = in;
-    }
-    if (n > most) most = n;
-  }
-  return most;
-}
-
 static bool has_op(const Region *r, OpCode c) {
   for (const Op *op = r->first; op; op = op->next) {
     if (op->code == c) return true;
@@ -330,7 +329,7 @@ static bool has_op(const Region *r, OpCode c) {
 // each other's gaps, where a state leaves room.
 static bool can_share(const Rings *w) {
   return rings_has_steps(w->f) && w->groups == 1 && !has_op(w->f->body, OP_FSCAN) &&
-         carried_regs(w, w->f->body) <= MOST_CARRIED;
+         rings_carried(w->f, w->f->body) <= MOST_CARRIED;
 }
 
 // Reductions along the rows of accumulators stay in a warp.

@@ -45,6 +45,8 @@ bool rings_plan(Rings *w, Func *f, const Target *t);
 bool rings_has_fill(const Op *op);
 // The program is a recurrence.
 bool rings_has_steps(const Func *f);
+// Registers of a thread that the loops of r carry in fragments.
+int64_t rings_carried(const Func *f, const Region *r);
 // The producer needs a result of op.
 bool rings_wanted(const Rings *w, const Op *op);
 int rings_of(const Rings *w, const Op *sfill);

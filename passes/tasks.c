@@ -209,6 +209,16 @@ static void persist(Tasks *t, const Op *launch) {
   ir_yield(&t->b, &next, t->uneven);
 }
 
+enum { REGS = 65536, OTHER_REGS = 64 };
+
+// Single steps read a state and write it: what many CTAs ask for at a time is
+// what counts.
+static void share(Func *f, Op *launch) {
+  int64_t each = rings_carried(f, f->body) + OTHER_REGS;
+  int64_t n = REGS / (ir_attr_i(launch, AT_THREADS, 1) * each);
+  if (n > 1) ir_set_attr(f, launch, attr_i(AT_OCCUPANCY, n));
+}
+
 static void run(Ctx *cx, Func *f, const Target *target) {
   const Op *launch = f->body->first;
   if (!launch || launch->code != OP_LAUNCH || !f->grid.n) return;
@@ -217,6 +227,10 @@ static void run(Ctx *cx, Func *f, const Target *target) {
   vary(&t, f->body);
   if (!t.task) return;
   Rings rings;
+  if (rings_has_steps(f) && !rings_plan(&rings, f, target)) {
+    share(f, (Op *)launch);
+    return;
+  }
   if (t.uneven && !rings_plan(&rings, f, target)) reorder(&t);
   else persist(&t, launch);
 }

@@ -159,12 +159,12 @@ bool drv_is_few(int64_t lanes) { return lanes <= FEW; }
 
 // when, and the dim `lanes` is short.
 static CgExpr when_few(Ctx *cx, const CgProgram *p, CgExpr all,
-                       const char *lanes) {
+                       const char *lanes, int64_t few_of) {
   DimTab *t = (DimTab *)p->dims;
   uint32_t sym;
   if (!dim_find_sym(t, lanes, &sym)) return all;
   CgExpr have = cg_expr_dim(cx, t, dim_sym(t, sym));
-  CgExpr most = cg_expr_dim(cx, t, dim_const(t, FEW));
+  CgExpr most = cg_expr_dim(cx, t, dim_const(t, few_of));
   CgExpr few = cg_expr_bin(cx, have, ATTN_X_LE, most);
   return all.n ? cg_expr_bin(cx, all, ATTN_X_AND, few) : few;
 }
@@ -240,7 +240,7 @@ static bool add_few(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
   few.few = true;
   if (!add_variant(cx, prog, binds, n, t, &few, false, p)) return false;
   CgVariant *all = (CgVariant *)p->variants, one = all[last];
-  one.when = when_few(cx, p, one.when, lanes);
+  one.when = when_few(cx, p, one.when, lanes, FEW);
   all[last] = all[last - 1];
   all[last - 1] = one;
   return true;
@@ -252,6 +252,38 @@ static bool add_gpu(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                     Built *built) {
   *built = (Built){.recipe = {prog, binds, n, t, when(cx, p, binds, n), *opt}};
   return drv_add_device(cx, p, built);
+}
+
+// The axis of a recurrence whose steps make chunks, 0: none.
+static const char *chunked(const Built *b) {
+  const Module *m = b->mod;
+  const Func *f = m && m->funcs.n ? m->funcs.at[m->funcs.n - 1] : NULL;
+  for (uint32_t i = 0; f && i < f->axes.n; i++) {
+    const Axis *a = &f->axes.at[i];
+    const DimExpr *e = &m->dims.exprs.at[a->extent];
+    if (a->role != AX_STEP || e->op != DIM_SYM) continue;
+    const DimSym *s = &m->dims.syms.at[e->value];
+    return s->kind == DIM_DYN ? s->name : NULL;
+  }
+  return NULL;
+}
+
+enum { STEPS = 64 };  // of a chunk: fewer are done one by one anyway
+
+// In front of the device just made: its kernel for single steps.
+static bool add_steps(Ctx *cx, const DrvOptions *opt, CgProgram *p,
+                      const Built *whole, Built *built) {
+  *built = *whole;
+  Recipe *r = &built->recipe;
+  const char *steps = chunked(whole);
+  if (!steps || opt->chunk == 1 || !r->target->gpu.arch) return false;
+  r->opt.chunk = 1;
+  r->when = when_few(cx, p, r->when, steps, STEPS - 1);
+  if (!drv_add_device(cx, p, built)) return false;
+  CgDevice *all = (CgDevice *)p->devices, one = all[p->ndevices - 1];
+  all[p->ndevices - 1] = all[p->ndevices - 2];
+  all[p->ndevices - 2] = one;
+  return true;
 }
 
 bool drv_device_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
@@ -288,8 +320,10 @@ static bool add_target(Ctx *cx, Decl *prog, const FeBind *b, uint32_t width,
   if (t->kind != TARGET_GPU)
     return add_variant(cx, prog, b, width, t, opt, k > 0, p) &&
            add_few(cx, prog, b, width, t, opt, p);
+  Built y;
   if (!add_gpu(cx, prog, b, width, t, opt, p, &x)) return false;
   x.program = number;
+  if (add_steps(cx, opt, p, &x, &y)) vec_push(&cx->session, built, y);
   vec_push(&cx->session, built, x);
   return true;
 }
