@@ -60,6 +60,7 @@ int usage_error(const Cli *cli, const char *fmt, ...)
 typedef struct Session {
   Cli *cli;
   Ctx cx;
+  Buf log;               // what the passes print: modules, times
   jmp_buf no_memory;     // where arenas go when memory runs out
 } Session;
 

@@ -46,7 +46,6 @@ typedef struct Job {
   Decl *progs[DRV_MAX_PROGRAMS];
   uint32_t n;
   DrvOptions opt;
-  Buf log;
 } Job;
 
 // ---------------------------------------------------------------- outputs
@@ -145,11 +144,6 @@ static bool emit_object(Session *s, Job *j) {
 }
 
 // ---------------------------------------------------------------- command
-static void show_log(Session *s, const Job *j) {
-  if (j->log.n) fwrite(j->log.at, 1, j->log.n, stderr);
-  session_remarks(s);
-}
-
 static int compile(Session *s, void *data) {
   Job *j = data;
   Source *src = session_read(s, s->cli->inputs.at[0]);
@@ -163,8 +157,6 @@ static int compile(Session *s, void *data) {
   }
   Unit *u = drv_unit(&s->cx, src);
   if (!u || !session_options(s, &j->opt)) return EXIT_OK;
-  j->log.arena = &s->cx.session;
-  j->opt.log = &j->log;
   j->n = session_programs(s, u, j->progs, DRV_MAX_PROGRAMS);
   if (!j->n && !s->cli->fn)
     diag_add(&s->cx, DIAG_no_programs, NOWHERE, src->path);
@@ -173,7 +165,7 @@ static int compile(Session *s, void *data) {
   if (j->stage) emit_stage(s, j);
   else emit_object(s, j);
   busy_end(busy);
-  show_log(s, j);
+  session_remarks(s);
   return EXIT_OK;
 }
 

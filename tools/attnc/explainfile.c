@@ -1,6 +1,7 @@
 // attnc explain FILE: what the passes decided, operations, memory, tiles, and
 // the time that the machine's limits allow.
 #include "tools/attnc/report.h"
+#include "tools/driver/compile.h"
 #include "tools/plan/plan.h"
 
 #include <math.h>
@@ -154,6 +155,10 @@ static bool explain_one(Session *s, const Unit *u, Decl *prog,
                            MAX_KERNELS);
     if (!device.n) return false;
   }
+  CgProgram fit;
+  if (!gpu && !drv_fit(&b.call, binds, n, b.target, &b.opt, &fit))
+    return false;
+  remarks = gpu ? remarks : s->cx.remarks.n;
   Module *tiles = drv_lower(&s->cx, prog, binds, n, b.target, LV_TILE,
                             &b.opt);
   if (!tiles) return false;
@@ -163,6 +168,7 @@ static bool explain_one(Session *s, const Unit *u, Decl *prog,
   print_work(s, &b.cost);
   print_arrays(s, &b.call);
   print_plan(s, tiles, prog->name);
+  if (b.opt.few) printf("  kernel   that of few rows\n");
   if (!gpu) return explain_code(s, &b);
   print_device(s, &b, &device);
   return true;

@@ -75,6 +75,7 @@ static void no_memory(void *data) {
 static void open_session(Session *s) {
   int64_t mib = s->cli->max_memory ? s->cli->max_memory : 4096;
   ctx_init(&s->cx);
+  s->log.arena = &s->cx.session;
   Arena *arenas[] = {&s->cx.session, &s->cx.scratch};
   for (int i = 0; i < 2; i++) {
     arenas[i]->oom = no_memory;
@@ -95,6 +96,7 @@ int session_run(Cli *cli, SessionFn *body, void *data) {
   if (setjmp(s->no_memory) == 0) {
     open_session(s);
     int got = body(s, data);
+    if (s->log.n) fwrite(s->log.at, 1, s->log.n, stderr);
     print_diags(s);
     rc = exit_code(s, got);
   } else {
@@ -228,7 +230,7 @@ bool session_options(Session *s, DrvOptions *out) {
                       .verify_each = c->verify_each,
                       .print_after_all = c->print_after_all,
                       .time_passes = c->time_passes,
-                      .dump_dir = c->dump_dir};
+                      .dump_dir = c->dump_dir, .log = &s->log};
   for (uint32_t i = 0; i < c->dims.n; i++)
     if (!drv_parse_dims(&s->cx, c->dims.at[i], &out->fixed)) return false;
   return true;

@@ -17,6 +17,10 @@ bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
 const char *drv_lanes(const CgProgram *p);
 // Are so many lanes better off with the kernel of few rows?
 bool drv_is_few(int64_t lanes);
+// The program for the shape of a call: opt->few is set if it is that of few
+// rows.
+bool drv_fit(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
+             DrvOptions *opt, CgProgram *p);
 // The same for one specialization and target.
 bool drv_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                  const Target *target, const DrvOptions *opt, CgProgram *out);

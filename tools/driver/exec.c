@@ -15,18 +15,16 @@ struct DrvCode {
   OnGpu *gpu;          // NULL: the CPU
 };
 
-// The program for this call's shape: with few rows, their kernel.
-static bool program(DrvCall *c, const FeBind *binds, uint32_t n,
-                    const Target *t, const DrvOptions *opt, CgProgram *p) {
+bool drv_fit(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
+             DrvOptions *opt, CgProgram *p) {
   if (!drv_program(c->cx, c->prog, binds, n, t, opt, p)) return false;
   const char *lanes = t->kind == TARGET_GPU ? NULL : drv_lanes(p);
   uint32_t sym;
   if (!lanes || !dim_find_sym(c->prog->dims, lanes, &sym) || !c->known[sym] ||
       !drv_is_few(c->dims[sym]))
     return true;
-  DrvOptions few = *opt;
-  few.few = true;
-  return drv_program(c->cx, c->prog, binds, n, t, &few, p);
+  opt->few = true;
+  return drv_program(c->cx, c->prog, binds, n, t, opt, p);
 }
 
 DrvCode *drv_load(DrvCall *c, const Target *t, const DrvOptions *opt) {
@@ -35,10 +33,11 @@ DrvCode *drv_load(DrvCall *c, const Target *t, const DrvOptions *opt) {
   uint32_t n;
   CgProgram p;
   Buf obj = {.arena = &cx->session};
+  DrvOptions fit = *opt;
   OnGpu *gpu = t->kind == TARGET_GPU ? on_gpu_open(cx, t) : NULL;
   if (t->kind == TARGET_GPU && !gpu) return NULL;
   if (!drv_choose(c, &binds, &n) ||
-      !program(c, binds, n, t, opt, &p) ||
+      !drv_fit(c, binds, n, t, &fit, &p) ||
       !cg_compile(cx, &p, 1, CG_OBJECT, &obj))
     return NULL;
   DrvCode *code = NEW(&cx->session, DrvCode);
