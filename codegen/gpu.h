@@ -47,6 +47,7 @@ typedef struct Nv {
   Frag *frag;            // by value
   Tile *tile;            // by value: smem and mbar
   Group grp;
+  bool multiplies;       // the kernel has products of matrices
   V block;               // parameters
   V smem;                // shared memory, address space 3
   V desc0;               // its address as a matrix descriptor has it, i64

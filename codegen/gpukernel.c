@@ -196,6 +196,8 @@ static bool launch_of(Nv *n) {
 }
 
 static void collect_maps(void *data, Op *op) {
+  Nv *n = data;
+  n->multiplies |= op->code == OP_MMA || op->code == OP_WGMMA;
   if (op->code == OP_TMA_LOAD || op->code == OP_TMA_STORE) nv_map_of(data, op);
 }
 
@@ -208,6 +210,7 @@ static void clear(Nv *n) {
   n->g->val = NEWN(a, V, values);
   n->g->fn = n->f;
   n->shared = n->barriers = 0;
+  n->multiplies = false;
 }
 
 void nv_kernel(Nv *n, const char *symbol) {

@@ -203,6 +203,135 @@ static void load_columns(Nv *n, const Access *a, uint32_t axis, DType t,
   }
 }
 
+// ---------------------------------------------------------------- pieces
+// Eight columns of `lin` that lie together in memory, at an address that is a
+// multiple of 16, and inside, travel 16 bytes at a time. Whether they do is
+// known when it runs. Where there are products too they wait in registers, of
+// which both ways take too many.
+enum { PIECE = 8, WIDE = 16 };
+
+// The index along which registers of a piece follow one another, or -1.
+static int piece_axis(const Nv *n, const Access *a, const Type *t,
+                      uint32_t regs) {
+  int at = -1;
+  if (n->multiplies || t->layout != LY_LIN || t->slice == SLICE_ROW || t->partial ||
+      regs % PIECE || (dtype_size(t->dtype) != 2 && dtype_size(t->dtype) != 4))
+    return -1;
+  for (uint32_t i = 0; i < a->rank; i++) {
+    Value v = a->op->args[a->lo + i];
+    const Type *s = ir_type(n->f, v);
+    if (s->kind != TK_FRAG || s->slice == SLICE_ROW) continue;
+    if (at >= 0 || s->slice != SLICE_COL || !is_run(n, v)) return -1;
+    at = (int)i;
+  }
+  return at;
+}
+
+typedef struct Piece {
+  Part part[PIECE];
+  V together;             // they can travel so
+} Piece;
+
+static Piece piece_of(Nv *n, const Access *a, const FragMap *m, uint32_t reg,
+                      int axis, DType t) {
+  Cg *g = n->g;
+  Piece p;
+  for (uint32_t i = 0; i < PIECE; i++) p.part[i] = place(n, a, m, reg + i);
+  V size = nv_i64(n, (int64_t)dtype_size(t)), last = nv_i64(n, WIDE - 1);
+  V unit = e_icmp(g, LLVMIntEQ, a->stride[axis], size);
+  V low = e_icmp(g, LLVMIntEQ, e_and(g, p.part[0].off, last), nv_i64(n, 0));
+  p.together = e_and(g, e_and(g, unit, low),
+                     e_and(g, p.part[0].ok, p.part[PIECE - 1].ok));
+  return p;
+}
+
+typedef struct Fork {
+  LLVMBasicBlockRef yes, no, done;
+} Fork;
+
+static Fork fork_at(Nv *n, V c) {
+  Cg *g = n->g;
+  LLVMValueRef f = LLVMGetBasicBlockParent(LLVMGetInsertBlock(g->b));
+  Fork k = {LLVMAppendBasicBlockInContext(g->lc, f, ""),
+            LLVMAppendBasicBlockInContext(g->lc, f, ""),
+            LLVMAppendBasicBlockInContext(g->lc, f, "")};
+  LLVMBuildCondBr(g->b, c, k.yes, k.no);
+  LLVMPositionBuilderAtEnd(g->b, k.yes);
+  return k;
+}
+
+// Ends one side of the fork; the builder goes to `next`.
+static LLVMBasicBlockRef side(Nv *n, const Fork *k, LLVMBasicBlockRef next) {
+  LLVMBasicBlockRef end = LLVMGetInsertBlock(n->g->b);
+  LLVMBuildBr(n->g->b, k->done);
+  LLVMPositionBuilderAtEnd(n->g->b, next);
+  return end;
+}
+
+static V wide_address(Nv *n, V off, uint32_t i) {
+  LLVMTypeRef p = LLVMPointerTypeInContext(n->g->lc, 1);
+  V at = nv_add(n, off, nv_i64(n, (int64_t)i * WIDE));
+  return LLVMBuildIntToPtr(n->g->b, at, p, "");
+}
+
+static LLVMTypeRef wide_type(Nv *n) {
+  return LLVMVectorType(nv_i32t(n), WIDE / 4);
+}
+
+static LLVMTypeRef piece_type(Nv *n, DType t) {
+  LLVMTypeRef e = LLVMIntTypeInContext(n->g->lc, bits_of(t));
+  return LLVMVectorType(e, WIDE / (uint32_t)dtype_size(t));
+}
+
+static void load_piece(Nv *n, const Piece *p, DType t, V *e) {
+  Cg *g = n->g;
+  uint32_t of = WIDE / (uint32_t)dtype_size(t), parts = PIECE / of;
+  V yes[2] = {0}, no[2] = {0};
+  Fork k = fork_at(n, p->together);
+  for (uint32_t i = 0; i < parts; i++) {
+    V v = LLVMBuildLoad2(g->b, wide_type(n),
+                         wide_address(n, p->part[0].off, i), "");
+    LLVMSetAlignment(v, WIDE);
+    yes[i] = LLVMBuildBitCast(g->b, v, piece_type(n, t), "");
+  }
+  LLVMBasicBlockRef from[2] = {side(n, &k, k.no)};
+  for (uint32_t i = 0; i < parts; i++) {
+    no[i] = LLVMGetUndef(piece_type(n, t));
+    for (uint32_t j = 0; j < of; j++)
+      no[i] = LLVMBuildInsertElement(g->b, no[i],
+                                     load_bits(n, p->part[i * of + j], t),
+                                     nv_i32(n, j), "");
+  }
+  from[1] = side(n, &k, k.done);
+  V all[2];
+  for (uint32_t i = 0; i < parts; i++) {
+    V x[2] = {yes[i], no[i]};
+    all[i] = LLVMBuildPhi(g->b, piece_type(n, t), "");
+    LLVMAddIncoming(all[i], x, from, 2);
+  }
+  for (uint32_t i = 0; i < PIECE; i++)
+    e[i] = from_bits(n, LLVMBuildExtractElement(g->b, all[i / of],
+                                                nv_i32(n, i % of), ""), t);
+}
+
+static void store_piece(Nv *n, const Piece *p, DType t, const V *e) {
+  Cg *g = n->g;
+  uint32_t of = WIDE / (uint32_t)dtype_size(t);
+  Fork k = fork_at(n, p->together);
+  for (uint32_t i = 0; i < PIECE / of; i++) {
+    V v = LLVMGetUndef(piece_type(n, t));
+    for (uint32_t j = 0; j < of; j++)
+      v = LLVMBuildInsertElement(g->b, v, to_bits(n, e[i * of + j], t),
+                                 nv_i32(n, j), "");
+    v = LLVMBuildBitCast(g->b, v, wide_type(n), "");
+    V s = LLVMBuildStore(g->b, v, wide_address(n, p->part[0].off, i));
+    LLVMSetAlignment(s, WIDE);
+  }
+  side(n, &k, k.no);
+  for (uint32_t i = 0; i < PIECE; i++) store(n, p->part[i], e[i], t);
+  side(n, &k, k.done);
+}
+
 // ---------------------------------------------------------------- ops
 void nv_gload(Nv *n, const Op *op) {
   Access a = access(n, op, 1);
@@ -215,9 +344,14 @@ void nv_gload(Nv *n, const Op *op) {
   V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
   bool even = r.map.regs % (ROWS * PAIR) == 0 && r.map.regs / ROWS <= MOST_SHARE;
   int run = even ? run_of(n, &a, t) : -1;
+  int piece = piece_axis(n, &a, t, r.map.regs);
   if (run >= 0)
     load_columns(n, &a, (uint32_t)run, t->dtype, r.map.regs, e);
-  for (uint32_t i = 0; run < 0 && i < r.map.regs; i++)
+  for (uint32_t i = 0; piece >= 0 && i < r.map.regs; i += PIECE) {
+    Piece p = piece_of(n, &a, &r.map, i, piece, t->dtype);
+    load_piece(n, &p, t->dtype, e + i);
+  }
+  for (uint32_t i = 0; run < 0 && piece < 0 && i < r.map.regs; i++)
     e[i] = load(n, place(n, &a, &r.map, i), t->dtype);
   nv_pack(n, &r, e);
   nv_define(n, op->res[0], r);
@@ -250,6 +384,18 @@ void nv_gstore(Nv *n, const Op *op) {
   bool frag = t->kind == TK_FRAG;
   const Frag *x = nv_frag(n, op->args[1]);
   V mine = frag ? nv_owner(n, &x->map) : n->grp.first;
+  int piece = frag && !masked ? piece_axis(n, &a, t, x->map.regs) : -1;
+  for (uint32_t i = 0; piece >= 0 && i < x->map.regs; i += PIECE) {
+    Piece p = piece_of(n, &a, &x->map, i, piece, t->dtype);
+    V e[PIECE];
+    for (uint32_t j = 0; j < PIECE; j++) {
+      e[j] = nv_elem(n, x, i + j);
+      if (mine) p.part[j].ok = e_and(g, p.part[j].ok, mine);
+    }
+    if (mine) p.together = e_and(g, p.together, mine);
+    store_piece(n, &p, t->dtype, e);
+  }
+  if (piece >= 0) return;
   for (uint32_t i = 0; i < (frag ? x->map.regs : 1); i++) {
     Part p = place(n, &a, frag ? &x->map : NULL, i);
     if (masked)
