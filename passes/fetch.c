@@ -22,7 +22,8 @@
 // In recurrences on sm_90a the same is done to what varies with the steps of a
 // chunk alone, factors and gates: the next chunk's are asked for as this one
 // begins, a row each, which takes two registers, and handed round when they are
-// there (relayout). Needs: place; runs before legal. Tests: test/passes/fetch.
+// there (relayout). Numbers and slices that a phase before has found count too.
+// Needs: place; runs before legal. Tests: test/passes/fetch.
 #include "passes/rings.h"
 
 typedef struct Fetch {
@@ -53,6 +54,27 @@ static bool is_read_only(const Func *f, Value tensor) {
   return false;
 }
 
+typedef struct Writes {
+  Value tensor;
+  bool some;
+} Writes;
+
+static void find_write(void *data, Op *op) {
+  Writes *w = data;
+  w->some |= op->code == OP_GSTORE && op->args[0] == w->tensor;
+}
+
+// A phase before has made it.
+static bool is_made(const Func *f, Value tensor) {
+  Writes w = {.tensor = tensor};
+  for (uint32_t i = 0; i < f->params.n; i++)
+    if (f->params.at[i].v == tensor && f->params.at[i].role == PR_SHARED) {
+      ir_walk(f->body, find_write, &w);
+      return !w.some;
+    }
+  return false;
+}
+
 static bool listed(const Fetch *x, const Op *load) {
   for (uint32_t i = 0; i < x->loads.n; i++)
     if (x->loads.at[i] == load) return true;
@@ -79,9 +101,11 @@ static void find_slices(Fetch *x) {
   for (Op *op = x->loop->regions[0]->first; op; op = op->next) {
     if (op->code != OP_GLOAD) continue;
     const Type *t = ir_type(x->f, op->res[0]);
+    bool made = is_made(x->f, op->args[0]) && x->loop->nres;
     bool ok = t->kind == TK_FRAG && t->slice == SLICE_COL &&
               t->layout == LY_ACC && t->ext[0] % 64 == 0 &&
-              is_read_only(x->f, op->args[0]);
+              (made || is_read_only(x->f, op->args[0]));
+    ok |= t->kind == TK_ELEM && made;
     for (uint32_t i = 1; ok && i < op->nargs; i++) ok = follows(x, op->args[i]);
     if (ok) vec_push(x->a, &x->loads, op);
   }
@@ -200,6 +224,7 @@ static void fill_body(Fetch *x, Region *to) {
   Value *out = NEWN(x->a, Value, y->nargs + x->loads.n);
   for (uint32_t i = x->tiles; i < x->loads.n; i++) {
     Value v = x->loads.at[i]->res[0], rows = vmap_get(&m, v);
+    if (ir_type(x->f, v)->kind != TK_FRAG) continue;
     vmap_put(&m, v, ir_op(&b, OP_RELAYOUT, &rows, 1, NULL, 0, ir_type(x->f, v),
                           1, 0)->res[0]);
   }

@@ -88,8 +88,12 @@ static bool exchange(Op *x) {
 // that the turn before has left: they are read before the first product.
 static bool is_sum(const Func *f, const Region *r, Value v) {
   const Type *t = ir_type(f, v);
-  return t->kind == TK_FRAG && t->slice == SLICE_NONE && t->dtype == DT_F32 &&
-         ir_defined_outside(f, v, r);
+  const Op *op = ir_def(f, v);
+  if (t->kind != TK_FRAG || t->slice != SLICE_NONE || t->dtype != DT_F32)
+    return false;
+  if (ir_defined_outside(f, v, r)) return true;
+  return op->code == OP_MUL &&
+         (is_sum(f, r, op->args[0]) || is_sum(f, r, op->args[1]));
 }
 
 static bool comes_before(const Op *op, const Op *other) {

@@ -203,7 +203,7 @@ static uint32_t long_axis(const Hoist *a, const Type *t) {
 }
 
 static DType kept_as(const Type *t) {
-  return t->dtype == DT_BOOL ? DT_F32 : t->dtype;
+  return t->dtype == DT_BOOL ? DT_I32 : t->dtype;
 }
 
 static Type tensor_of(const Hoist *a, const Type *t) {
@@ -271,8 +271,8 @@ static void hand_over(Copy *c, Builder *b, const Cut *cut) {
   Value args[MAX_AXES + 2] = {cut->there, copied(c, b, cut->v)};
   const Type *t = ir_type(c->a->f, cut->v);
   if (t->dtype == DT_BOOL)
-    args[1] = ir_3(b, OP_SELECT, args[1], ir_const_f(b, DT_F32, 1),
-                   ir_const_f(b, DT_F32, 0));
+    args[1] = ir_3(b, OP_SELECT, args[1], ir_const_i(b, DT_I32, 1),
+                   ir_const_i(b, DT_I32, 0));
   uint32_t n = place(c->a, b, t, c->c0, args + 2);
   ir_op(b, OP_STORE, args, 2 + n, NULL, 0, NULL, 0, 0);
 }
@@ -326,7 +326,7 @@ static void take(Hoist *a, Cut *cut) {
   uint32_t n = place(a, &b, t, a->loop->regions[0]->params.at[0], at);
   Value v = ir_load(&b, cut->tensor, at, n);
   if (t->dtype == DT_BOOL)
-    v = ir_2(&b, OP_LT, ir_const_f(&b, DT_F32, 0), v);
+    v = ir_2(&b, OP_LT, ir_const_i(&b, DT_I32, 0), v);
   ir_replace_uses(a->f, cut->v, v);
 }
 

@@ -90,12 +90,15 @@ static void note_uses(Legal *l, const Region *r, const Region *in,
   }
 }
 
-// Products that are waited for here read their tiles until now.
+// Products that are waited for here, and those that they add to, read their
+// tiles until now.
 static void read_until(Legal *l, const Op *wait) {
   for (uint32_t i = 0; i < wait->nargs; i++) {
     const Op *p = ir_def(l->f, wait->args[i]);
-    for (uint32_t k = 0; p && p->code == OP_WGMMA && k < 2; k++)
-      l->until[p->args[k]] = l->nops;
+    while (p && p->code == OP_WGMMA) {
+      for (uint32_t k = 0; k < 2; k++) l->until[p->args[k]] = l->nops;
+      p = p->nargs > 2 ? ir_def(l->f, p->args[2]) : NULL;
+    }
   }
 }
 
@@ -241,7 +244,12 @@ static void make_store(Legal *l, Op *op) {
   Builder b = in_front(l, op);
   Value args[] = {x->v, op->args[0]};
   ir_op(&b, OP_SSTORE, args, 2, NULL, 0, NULL, 0, 0);
-  if (read_by(l->f->body, op->res[0], OP_WGMMA)) bare(&b, OP_FENCE_ASYNC);
+  if (read_by(l->f->body, op->res[0], OP_WGMMA)) {
+    // One fence for stores that stand together.
+    Op *put = op->prev, *fence = put->prev;
+    if (fence && fence->code == OP_FENCE_ASYNC) ir_erase(fence);
+    bare(&b, OP_FENCE_ASYNC);
+  }
   x->written = true;
 }
 
@@ -251,6 +259,20 @@ static void read_operands(Legal *l, Op *op) {
     if (!x) continue;
     before_read(l, op, x);
     op->args[i] = x->v;
+  }
+}
+
+// Products read their tiles until they are waited for: barriers in between say
+// nothing.
+static void end_reads(Legal *l, const Op *wait) {
+  for (uint32_t i = 0; i < wait->nargs; i++) {
+    const Op *p = ir_def(l->f, wait->args[i]);
+    while (p && p->code == OP_WGMMA) {
+      for (uint32_t k = 0; k < l->bufs.n; k++)
+        if (l->bufs.at[k].v == p->args[0] || l->bufs.at[k].v == p->args[1])
+          l->bufs.at[k].read = true;
+      p = p->nargs > 2 ? ir_def(l->f, p->args[2]) : NULL;
+    }
   }
 }
 
@@ -298,6 +320,7 @@ static void region(Legal *l, Region *r) {
     }
     if (op->code == OP_YIELD) drain(l, op);
     read_operands(l, op);
+    if (op->code == OP_WG_WAIT) end_reads(l, op);
     if (op->code == OP_SFILL) make_copy(l, op);
     else if (op->code == OP_SPUT) make_store(l, op);
     else continue;

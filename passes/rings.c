@@ -230,8 +230,7 @@ static int64_t bytes_of(const Rings *w) {
   return sum;
 }
 
-// The first panels of a slot are a tile with fewer columns.
-static bool holds(const Type *slot, const Type *tile) {
+bool rings_holds(const Type *slot, const Type *tile) {
   Type t = *slot;
   if (t.layout != LY_ROW && t.ext[1] > tile->ext[1] &&
       smem_panel_bytes(tile) == smem_panel_bytes(slot))
@@ -244,7 +243,7 @@ static int lender(const Rings *w) {
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
     if (r->own && !streams(r->site) &&
-        holds(ir_type(w->f, r->site->res[0]), &w->drain))
+        rings_holds(ir_type(w->f, r->site->res[0]), &w->drain))
       return (int)i;
   }
   return -1;
@@ -275,7 +274,9 @@ static const Op *last_read(const Rings *w, const Op *def, Value v) {
     if (ir_mentions(op, v)) last = op;
     for (uint32_t i = 0; op->code == OP_WG_WAIT && i < op->nargs; i++) {
       const Op *p = ir_def(w->f, op->args[i]);
-      if (p && p->code == OP_WGMMA && ir_mentions(p, v)) last = op;
+      for (; p && p->code == OP_WGMMA;
+           p = p->nargs > 2 ? ir_def(w->f, p->args[2]) : NULL)
+        if (ir_mentions(p, v)) last = op;
     }
   }
   return last;
@@ -362,8 +363,9 @@ static bool rings_fit(Rings *w) {
   for (uint32_t i = 0; i < w->nrings; i++)
     w->rings[i].stages *= w->rings[i].fills;
   if (bytes_of(w) > room) return false;
-  room -= computed(w, w->f->body);
-  if (w->occupancy < 2) room -= exchanges(w->f, w->f->body) ? SCRATCH : PINS;
+  if (w->occupancy < 2)
+    room -= computed(w, w->f->body) +
+            (exchanges(w->f, w->f->body) ? SCRATCH : PINS);
   use_room(w, room);
   return true;
 }

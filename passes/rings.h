@@ -50,5 +50,7 @@ int64_t rings_carried(const Func *f, const Region *r);
 // The producer needs a result of op.
 bool rings_wanted(const Rings *w, const Op *op);
 int rings_of(const Rings *w, const Op *sfill);
+// The first panels of a slot are a tile with fewer columns.
+bool rings_holds(const Type *slot, const Type *tile);
 
 #endif

@@ -119,23 +119,22 @@ static Value course_rows(Steps *s, Builder *b, uint32_t i, Side *side) {
   return step_dot(s, b, h, hi, d, s->sums.axis);
 }
 
-// Vectors that read, scaled relative to the middle of the chunk's decay.
-static Value read_scaled(Steps *s, Builder *b, uint32_t i, Value q,
+Value matrix_read_scaled(Steps *s, Builder *b, uint32_t i, Side *side, Value q,
                          bool before) {
-  Value d = course_rows(s, b, i, &s->rows);
-  if (before) d = ir_2(b, OP_SUB, d, step_own_decay(s, b, i, &s->rows));
+  Value d = course_rows(s, b, i, side);
+  if (before) d = ir_2(b, OP_SUB, d, step_own_decay(s, b, i, side));
   return ir_2(b, OP_MUL, ir_cast(b, DT_F32, q), ir_1(b, OP_EXP2, d));
 }
 
-// Vectors that are written, with both factors.
-static Value write_scaled(Steps *s, Builder *b, uint32_t i, Vector x, Value f) {
-  Value d = ir_1(b, OP_NEG, course_rows(s, b, i, &s->cols));
+Value matrix_write_scaled(Steps *s, Builder *b, uint32_t i, Side *side,
+                          Vector x, Value f) {
+  Value d = ir_1(b, OP_NEG, course_rows(s, b, i, side));
   Value v = ir_2(b, OP_MUL, ir_cast(b, DT_F32, x.v), ir_1(b, OP_EXP2, d));
   f = times(b, x.f, f);
   return f ? ir_2(b, OP_MUL, v, f) : v;
 }
 
-static Value half_decayed(Steps *s, Builder *b, uint32_t i, Value state) {
+Value matrix_half_decayed(Steps *s, Builder *b, uint32_t i, Value state) {
   Value half = ir_const_f(b, DT_F32, 0.5);
   half = ir_2(b, OP_MUL, s->decay[i].total, half);
   return ir_2(b, OP_MUL, state, ir_1(b, OP_EXP2, half));
@@ -153,7 +152,7 @@ static Value read_one(Steps *s, Builder *b, uint32_t i, uint32_t r, Value state,
   int from = a->read[r].from;
   bool before = from == AFFINE_PRE;
   Vector q = vector(s, b, &s->rows, a->read[r].q, a->row);
-  if (s->decay[i].vector) q.v = read_scaled(s, b, i, q.v, before);
+  if (s->decay[i].vector) q.v = matrix_read_scaled(s, b, i, &s->rows, q.v, before);
   Value o = from_state(s, b, i, &s->rows, q, state, before);
   for (uint32_t k = 0; k < w->n; k++) {
     Sees sees = before ? SEES_BEFORE : (int)k < from ? SEES_SELF : SEES_EARLIER;
@@ -177,7 +176,7 @@ static Value next_state(Steps *s, Builder *b, uint32_t i, Value state,
     if (f) e = ir_2(b, OP_MUL, ir_cast(b, DT_F32, e), f);
     v = step_dot(s, b, e, w->b[k].v, v, s->cols.axis);
   }
-  return d->vector ? half_decayed(s, b, i, v) : v;
+  return d->vector ? matrix_half_decayed(s, b, i, v) : v;
 }
 
 static bool has_axis(const Func *f, Value v, uint32_t axis) {
@@ -211,7 +210,8 @@ static Written written(Steps *s, Builder *b, uint32_t i) {
     w.b[k] = vector(s, b, &s->cols, a->write[k].b, a->row);
     w.w[k] = vector(s, b, &s->cols, a->write[k].w, col);
     if (!s->decay[i].vector) continue;
-    w.b[k] = (Vector){.v = write_scaled(s, b, i, w.b[k], w.w[k].f)};
+    w.b[k] = (Vector){.v = matrix_write_scaled(s, b, i, &s->cols, w.b[k],
+                                               w.w[k].f)};
     w.w[k].f = 0;
   }
   return w;
@@ -219,13 +219,13 @@ static Written written(Steps *s, Builder *b, uint32_t i) {
 
 Value matrix_state(Steps *s, Builder *b, uint32_t i, Value state) {
   Written w = written(s, b, i);
-  if (s->decay[i].vector) state = half_decayed(s, b, i, state);
+  if (s->decay[i].vector) state = matrix_half_decayed(s, b, i, state);
   return next_state(s, b, i, state, &w);
 }
 
 Value matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read) {
   Written w = written(s, b, i);
-  if (s->decay[i].vector) state = half_decayed(s, b, i, state);
+  if (s->decay[i].vector) state = matrix_half_decayed(s, b, i, state);
   for (uint32_t r = 0; r < s->affine[i].nreads; r++)
     read[r] = read_one(s, b, i, r, state, &w);
   return next_state(s, b, i, state, &w);
@@ -243,9 +243,4 @@ Course matrix_course(Steps *s, Builder *b, uint32_t i, Side *side) {
 Value matrix_seen(Steps *s, Builder *b, uint32_t i, Side *x, Vector v, Side *y,
                   Vector w, Sees k) {
   return seen(s, b, i, x, v, y, w, 0, k);
-}
-
-Value matrix_from_state(Steps *s, Builder *b, uint32_t i, Side *x, Vector v,
-                        Value state, bool before) {
-  return from_state(s, b, i, x, v, state, before);
 }

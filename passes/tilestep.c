@@ -199,7 +199,7 @@ static Value growth(Steps *s, Builder *b, uint32_t i) {
 static Value set_anchor(Steps *s, Builder *b, uint32_t i) {
   Decay *d = &s->decay[i];
   Value half = ir_const_f(b, DT_F32, 0.5), span;
-  bool matrix = matrix_fits(s, i);
+  bool matrix = matrix_fits(s, i) || erase_fits(s, i);
   if (s->affine[i].falling || matrix) {
     d->anchor = ir_2(b, OP_MUL, d->total, half);
     span = ir_1(b, OP_NEG, d->total);
@@ -249,7 +249,7 @@ static void open_wide(Steps *s, Builder *b, uint32_t i) {
 static void open_sums(Steps *s, Builder *b, uint32_t i) {
   const Affine *a = &s->affine[i];
   bool rows = a->decay && type_has_axis(ir_type(s->t->from, a->decay), a->row);
-  if (!rows || s->sums.each || !matrix_fits(s, i)) return;
+  if (!rows || s->sums.each || (!matrix_fits(s, i) && !erase_fits(s, i))) return;
   const Axis *x = &s->t->from->axes.at[s->axis];
   uint32_t axis = ir_axis(s->t->to, x->name, AX_STEP, x->extent);
   s->sums = step_side(s, b, axis, 1);

@@ -109,9 +109,14 @@ Course matrix_course(Steps *s, Builder *b, uint32_t i, Side *side);
 // What vectors v along x see of vectors w along y, but for v's factor.
 Value matrix_seen(Steps *s, Builder *b, uint32_t i, Side *x, Vector v, Side *y,
                   Vector w, Sees k);
-// What vectors v along x see of the state before the chunk, but for v's factor.
-Value matrix_from_state(Steps *s, Builder *b, uint32_t i, Side *x, Vector v,
-                        Value state, bool before);
+// A decay per row: vectors that read, scaled relative to the middle of the
+// chunk's decay; vectors that are written, with both factors; half of the
+// chunk's decay of a state.
+Value matrix_read_scaled(Steps *s, Builder *b, uint32_t i, Side *side, Value q,
+                         bool before);
+Value matrix_write_scaled(Steps *s, Builder *b, uint32_t i, Side *side,
+                          Vector x, Value f);
+Value matrix_half_decayed(Steps *s, Builder *b, uint32_t i, Value state);
 
 // The same where writes erase (tileerase.c).
 bool erase_fits(const Steps *s, uint32_t i);

@@ -249,10 +249,16 @@ typedef struct Tile {
   Value slot;
 } Tile;
 
+// Where a product, or what adds to it, is waited for.
 static const Op *done(const Op *use) {
   if (use->code != OP_WGMMA) return use;
-  for (const Op *op = use->next; op; op = op->next)
-    if (op->code == OP_WG_WAIT && ir_mentions(op, use->res[0])) return op;
+  Value v = use->res[0];
+  for (const Op *op = use->next; op; op = op->next) {
+    if (!ir_mentions(op, v)) continue;
+    if (op->code == OP_WG_WAIT) return op;
+    if (op->code == OP_WGMMA && op->nargs > 2 && op->args[2] == v)
+      v = op->res[0];
+  }
   return use->parent->last;
 }
 
@@ -500,7 +506,7 @@ static bool skipped(const Role *r, const Op *op) {
 
 static bool can_drain(const Role *r, const Op *op, Drain *d) {
   return !r->producer && (r->drain || r->lent) && drain_of(r->w->f, op, d) &&
-         type_eq(&d->tile, &r->w->drain);
+         rings_holds(&r->w->drain, &d->tile);
 }
 
 static bool has_drain(const Role *r, const Op *op) {
