@@ -133,8 +133,11 @@ void drv_gpu_free(DrvGpu *g, void *p) {
   if (p) g->api->free(mem(p));
 }
 
+// The copy may return when the data are staged, and launches go to a stream
+// that does not wait for the default one.
 bool drv_gpu_upload(DrvGpu *g, void *to, const void *from, size_t n) {
-  return !n || ok(g, g->api->upload(mem(to), from, n), "cuMemcpyHtoD");
+  return !n || (ok(g, g->api->upload(mem(to), from, n), "cuMemcpyHtoD") &&
+                ok(g, g->api->stream_wait(NULL), "cuStreamSynchronize"));
 }
 
 bool drv_gpu_download(DrvGpu *g, void *to, const void *from, size_t n) {
