@@ -16,22 +16,27 @@
 // The state makes chunks wait for each other, and a state is in few tasks:
 // what can be done by many tasks at once should be. It costs memory traffic
 // and a launch, so it is done where a chunk has a triangular inverse, whose
-// steps depend on each other. What crosses is the last that does not depend on
-// the state: tiles as they are multiplied, factors of steps, numbers. Level
-// tile, GPU targets with TMA. Needs: tile. Tests: test/passes/hoist/.
+// steps depend on each other, computes vectors of its steps (decays per row),
+// or where many tasks would find the same products. What crosses is the last
+// that does not depend on the state: tiles as they are multiplied, factors of
+// steps, numbers. The phase that finds the states of parts (tileparts.c) takes
+// what it needs from the same tensors. A chunk that is not whole, or not done
+// at once, is found too, and not used. Level tile, GPU targets with TMA. Needs:
+// tile. Tests: test/passes/hoist/.
 #include "ir/target.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
 
 #include <assert.h>
 
-enum { MAX_CUTS = 16, MAX_MAP = 5 };
+enum { MAX_CUTS = 16, MAX_MAP = 5, MAX_USERS = 4, MANY_TASKS = 4 };
 
 // A value that is handed over.
 typedef struct Cut {
   Value v;
   Op *def;
   Value tensor, there;   // the workspace in both functions
+  int same;              // number of the cut of the program, or -1
 } Cut;
 
 typedef struct Hoist {
@@ -139,6 +144,40 @@ static void find_inverse(void *data, Op *op) {
   *(bool *)data |= op->code == OP_TRINV;
 }
 
+static bool has_inverse(const Hoist *a) {
+  bool some = false;
+  ir_walk(a->loop->regions[0], find_inverse, &some);
+  return some;
+}
+
+// Tasks that share a chunk.
+static int64_t columns(const Hoist *a) {
+  int64_t n = 0;
+  for (uint32_t i = 0; i < a->f->grid.n; i++) {
+    const GridDim *g = &a->f->grid.at[i];
+    if ((int)g->axis != a->lane ||
+        !dim_is_const(&a->m->dims, a->f->axes.at[a->lane].extent, &n))
+      continue;
+    n /= g->tile;
+  }
+  return n;
+}
+
+static bool is_step(const Hoist *a, uint32_t axis) {
+  return a->f->axes.at[axis].role == AX_STEP;
+}
+
+static bool worth(const Hoist *a) {
+  bool vectors = false, tiles = false;
+  for (uint32_t i = 0; i < a->ncuts && i < MAX_CUTS; i++) {
+    const Type *t = ir_type(a->f, a->cut[i].v);
+    bool operand = t->n == 2 && dtype_size(t->dtype) == 2;
+    tiles |= operand;
+    vectors |= operand && is_step(a, t->axis[0]) != is_step(a, t->axis[1]);
+  }
+  return has_inverse(a) || vectors || (tiles && columns(a) >= MANY_TASKS);
+}
+
 static bool const_of(const Func *f, Value v, int64_t *n) {
   double x = 0;
   bool ok = ir_const_value(f, v, &x);
@@ -146,15 +185,11 @@ static bool const_of(const Func *f, Value v, int64_t *n) {
   return ok;
 }
 
-// The loop over chunks: from 0, with an inverse.
+// The loop over chunks: it begins with a multiple of them.
 static bool find_loop(Hoist *a) {
   for (Op *op = a->f->body->first; op; op = op->next) {
-    bool inverse = false;
-    int64_t first = 1;
-    if (op->code != OP_FOR) continue;
-    ir_walk(op->regions[0], find_inverse, &inverse);
-    if (!inverse || !const_of(a->f, op->args[0], &first) || first != 0 ||
-        !const_of(a->f, op->args[2], &a->chunk) || ir_attr_i(op, AT_REVERSE, 0))
+    if (op->code != OP_FOR || !const_of(a->f, op->args[2], &a->chunk) ||
+        a->chunk < 2 || ir_attr_i(op, AT_REVERSE, 0))
       continue;
     a->loop = op;
     return true;
@@ -174,7 +209,29 @@ static bool find_axes(Hoist *a) {
     steps = a->f->axes.at[i].role == AX_STEP;
     a->axis = i;
   }
-  return steps && a->lane >= 0 && a->npar + 2 <= MAX_MAP;
+  return steps && a->lane >= 0;
+}
+
+static bool needs(const Hoist *a, Value v, uint32_t axis, bool *seen) {
+  const Op *op = ir_def(a->f, v);
+  if (seen[v] || !op) return false;
+  seen[v] = true;
+  if (op->code == OP_ORIGIN && ir_attr_i(op, AT_AXIS, 0) == axis) return true;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (needs(a, op->args[i], axis, seen)) return true;
+  return false;
+}
+
+// What crosses is the same for all coordinates of the other axes.
+static void drop_axes(Hoist *a) {
+  uint32_t n = 0;
+  for (uint32_t k = 0; k < a->npar; k++) {
+    bool some = false, *seen = NEWN(a->m->arena, bool, a->f->values.n);
+    for (uint32_t i = 0; i < a->ncuts && i < MAX_CUTS; i++)
+      some |= needs(a, a->cut[i].v, a->par[k], seen);
+    if (some) a->par[n++] = a->par[k];
+  }
+  a->npar = n;
 }
 
 // Each part of a chunk has as many elements as that has rows, or stays whole.
@@ -187,7 +244,7 @@ static bool can_cut(const Hoist *a) {
     for (uint32_t k = 0; k < t->n; k++)
       if (!dim_is_const(&a->m->dims, t->size[k], &n)) return false;
   }
-  return a->ncuts > 0 && a->ncuts <= MAX_CUTS;
+  return a->ncuts > 0 && a->ncuts <= MAX_CUTS && a->npar + 2 <= MAX_MAP;
 }
 
 // ---------------------------------------------------------------- workspace
@@ -277,28 +334,17 @@ static void hand_over(Copy *c, Builder *b, const Cut *cut) {
   ir_op(b, OP_STORE, args, 2 + n, NULL, 0, NULL, 0, 0);
 }
 
-// Cuts of region r of the loop and of the branches in it. Only the first side
-// of a branch is for whole chunks.
-static void copy_region(Copy *c, Builder *b, const Region *r) {
-  Hoist *a = c->a;
+static void copy_cuts(Hoist *a, Func *g, Value c0) {
+  Builder b = {.fn = g, .region = g->body, .span = a->f->span};
+  Copy c = {.a = a, .map = {.arena = a->m->arena}, .c0 = c0};
+  for (uint32_t i = 0; i < a->f->params.n && i < g->params.n; i++)
+    vmap_put(&c.map, a->f->params.at[i].v, g->params.at[i].v);
+  vmap_put(&c.map, a->loop->regions[0]->params.at[0], c0);
   for (uint32_t i = 0; i < a->ncuts; i++)
-    if (a->cut[i].def->parent == r) hand_over(c, b, &a->cut[i]);
-  for (const Op *op = r->first; op; op = op->next) {
-    bool some = false;
-    for (uint32_t i = 0; op->code == OP_IF && i < a->ncuts; i++)
-      some |= a->cut[i].def->parent == op->regions[0];
-    if (!some) continue;
-    Value cond = copied(c, b, op->args[0]);
-    Op *br = ir_op(b, OP_IF, &cond, 1, NULL, 0, NULL, 0, 2);
-    for (uint32_t k = 0; k < 2; k++) {
-      Builder in = {.fn = b->fn, .region = br->regions[k], .span = b->span};
-      if (!k) copy_region(c, &in, op->regions[0]);
-      ir_yield(&in, NULL, 0);
-    }
-  }
+    if (a->cut[i].same < 0) hand_over(&c, &b, &a->cut[i]);
 }
 
-static void phase(Hoist *a) {
+static Value phase(Hoist *a) {
   const char *name = arena_printf(a->m->arena, "%s.chunks", a->f->name);
   Func *g = a->g;
   g->name = intern(&a->cx->names, name);
@@ -309,12 +355,7 @@ static void phase(Hoist *a) {
   uint32_t axis = ir_axis(g, "chunk", AX_PAR, chunks(a));
   vec_push(a->m->arena, &g->grid, ((GridDim){axis, 1}));
   Builder b = {.fn = g, .region = g->body, .span = a->f->span};
-  Copy c = {.a = a, .map = {.arena = a->m->arena}};
-  for (uint32_t i = 0; i < a->f->params.n && i < g->params.n; i++)
-    vmap_put(&c.map, a->f->params.at[i].v, g->params.at[i].v);
-  c.c0 = ir_2(&b, OP_MUL, origin(&b, axis), ir_const_i(&b, DT_I64, a->chunk));
-  vmap_put(&c.map, a->loop->regions[0]->params.at[0], c.c0);
-  copy_region(&c, &b, a->loop->regions[0]);
+  return ir_2(&b, OP_MUL, origin(&b, axis), ir_const_i(&b, DT_I64, a->chunk));
 }
 
 // ---------------------------------------------------------------- the program
@@ -330,13 +371,74 @@ static void take(Hoist *a, Cut *cut) {
   ir_replace_uses(a->f, cut->v, v);
 }
 
-static void workspace(Hoist *a) {
-  for (uint32_t i = 0; i < a->ncuts; i++) {
-    Cut *c = &a->cut[i];
-    Type t = tensor_of(a, ir_type(a->f, c->v));
-    c->tensor = ir_param(a->f, "made", PR_SHARED, t);
-    c->there = ir_param(a->g, "made", PR_SHARED, t);
+// ---------------------------------------------------------------- users
+// The program, then the phases that have the same loop.
+typedef struct Users {
+  Hoist *at[MAX_USERS];
+  uint32_t n;
+} Users;
+
+static bool same_attrs(const Op *x, const Op *y) {
+  if (x->nattrs != y->nattrs) return false;
+  for (uint32_t i = 0; i < x->nattrs; i++) {
+    const IrAttr *p = &x->attrs[i], *q = &y->attrs[i];
+    if (p->id != q->id || p->i != q->i || p->f != q->f || p->s != q->s ||
+        p->n != q->n)
+      return false;
+    for (uint32_t k = 0; k < p->n; k++)
+      if (p->list[k] != q->list[k]) return false;
   }
+  return true;
+}
+
+static int param_number(const Func *f, Value v) {
+  for (uint32_t i = 0; i < f->params.n; i++)
+    if (f->params.at[i].v == v) return (int)i;
+  return -1;
+}
+
+// x of a is what y of b is.
+static bool is_same(const Hoist *a, Value x, const Hoist *b, Value y) {
+  const Op *p = ir_def(a->f, x), *q = ir_def(b->f, y);
+  if (!p || !q) {
+    bool step = x == a->loop->regions[0]->params.at[0] &&
+                y == b->loop->regions[0]->params.at[0];
+    int n = param_number(a->f, x);
+    return !p && !q && (step || (n >= 0 && n == param_number(b->f, y)));
+  }
+  if (p->code != q->code || p->nargs != q->nargs || p->nregions ||
+      q->nregions || !type_eq(ir_type(a->f, x), ir_type(b->f, y)) ||
+      !same_attrs(p, q))
+    return false;
+  for (uint32_t i = 0; i < p->nargs; i++)
+    if (!is_same(a, p->args[i], b, q->args[i])) return false;
+  return true;
+}
+
+static void merge(Hoist *a, const Hoist *first) {
+  for (uint32_t i = 0; i < a->ncuts; i++)
+    for (uint32_t k = 0; k < first->ncuts && a->cut[i].same < 0; k++)
+      if (is_same(a, a->cut[i].v, first, first->cut[k].v))
+        a->cut[i].same = (int)k;
+}
+
+// All functions have all tensors, in one order.
+static void workspace(Users *u) {
+  Hoist *first = u->at[0];
+  for (uint32_t k = 0; k < u->n; k++)
+    for (uint32_t i = 0; i < u->at[k]->ncuts; i++) {
+      Cut *c = &u->at[k]->cut[i];
+      if (c->same >= 0) continue;
+      Type t = tensor_of(first, ir_type(u->at[k]->f, c->v));
+      c->there = ir_param(first->g, "made", PR_SHARED, t);
+      for (uint32_t j = 0; j < u->n; j++) {
+        Hoist *h = u->at[j];
+        Value v = ir_param(h->f, "made", PR_SHARED, t);
+        if (j == k) c->tensor = v;
+        for (uint32_t m = 0; m < h->ncuts && !k; m++)
+          if (h->cut[m].same == (int)i) h->cut[m].tensor = v;
+      }
+    }
 }
 
 static bool find(Hoist *a) {
@@ -344,27 +446,81 @@ static bool find(Hoist *a) {
   a->late = NEWN(a->m->arena, bool, a->f->values.n);
   mark_late(a, a->f->body);
   find_cuts(a, a->loop->regions[0]);
+  drop_axes(a);
   return can_cut(a);
+}
+
+static bool same_par(const Hoist *a, const Hoist *b) {
+  if (a->npar != b->npar || a->chunk != b->chunk) return false;
+  for (uint32_t i = 0; i < a->npar; i++)
+    if (a->par[i] != b->par[i]) return false;
+  return true;
+}
+
+static Hoist *user(Ctx *cx, Module *m, Func *f) {
+  Hoist *a = NEW(m->arena, Hoist);
+  *a = (Hoist){.cx = cx, .m = m, .f = f};
+  if (!find(a)) return NULL;
+  for (uint32_t i = 0; i < a->ncuts; i++) a->cut[i].same = -1;
+  return a;
+}
+
+// The function at number i with those in front of it that are phases of it.
+static bool find_users(Ctx *cx, Module *m, uint32_t i, Users *u) {
+  Hoist *a = user(cx, m, m->funcs.at[i]);
+  if (!a || !worth(a)) return false;
+  *u = (Users){.at = {a}, .n = 1};
+  for (uint32_t k = 0; k < i && u->n < MAX_USERS; k++) {
+    Func *f = m->funcs.at[k];
+    Hoist *b = ir_is_phase(f, a->f->name) ? user(cx, m, f) : NULL;
+    if (!b || !same_par(a, b)) continue;
+    merge(b, a);
+    u->at[u->n++] = b;
+  }
+  return true;
+}
+
+static Func *hoist(Users *u) {
+  Hoist *a = u->at[0];
+  a->g = rebuild_signature(a->m, a->f);
+  workspace(u);
+  Value c0 = phase(a);
+  for (uint32_t k = 0; k < u->n; k++) {
+    copy_cuts(u->at[k], a->g, c0);
+    for (uint32_t i = 0; i < u->at[k]->ncuts; i++)
+      take(u->at[k], &u->at[k]->cut[i]);
+  }
+  ctx_remark(a->cx, "%s: %u values of a chunk that do not depend on the "
+             "state are found by a phase before", a->f->name, a->ncuts);
+  return a->g;
+}
+
+// A phase of a program that comes behind it.
+static bool is_part(const Module *m, uint32_t i) {
+  for (uint32_t k = i + 1; k < m->funcs.n; k++)
+    if (ir_is_phase(m->funcs.at[i], m->funcs.at[k]->name)) return true;
+  return false;
 }
 
 bool pass_hoist(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;
-  Vec(Func *) out = {0};
-  for (uint32_t i = 0; i < m->funcs.n; i++) {
-    Hoist a = {.cx = cx, .m = m, .f = m->funcs.at[i]};
-    if (t && t->kind == TARGET_GPU && t->gpu.arch && find(&a)) {
-      a.g = rebuild_signature(m, a.f);
-      workspace(&a);
-      phase(&a);
-      for (uint32_t k = 0; k < a.ncuts; k++) take(&a, &a.cut[k]);
-      vec_push(m->arena, &out, a.g);
-      ctx_remark(cx, "%s: %u values of a chunk that do not depend on the "
-                 "state are found by a phase before", a.f->name, a.ncuts);
-    }
-    vec_push(m->arena, &out, a.f);
+  if (!t || t->kind != TARGET_GPU || !t->gpu.arch) return true;
+  uint32_t n = m->funcs.n;
+  Func **old = NEWN(m->arena, Func *, n + 1), **made = NEWN(m->arena, Func *, n + 1);
+  for (uint32_t i = 0; i < n; i++) {
+    Users u;
+    old[i] = m->funcs.at[i];
+    if (is_part(m, i) || !find_users(cx, m, i, &u)) continue;
+    uint32_t first = i;
+    for (uint32_t k = 0; k < i; k++)
+      if (ir_is_phase(old[k], old[i]->name) && k < first) first = k;
+    made[first] = hoist(&u);
   }
   m->funcs.n = 0;
-  for (uint32_t i = 0; i < out.n; i++) vec_push(m->arena, &m->funcs, out.at[i]);
+  for (uint32_t i = 0; i < n; i++) {
+    if (made[i]) vec_push(m->arena, &m->funcs, made[i]);
+    vec_push(m->arena, &m->funcs, old[i]);
+  }
   return true;
 }

@@ -71,11 +71,8 @@ void parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   dim_is_const(d, f->axes.at[a.row].extent, &rows);
   // Others may have no room for chunks.
   if (step_narrow(f, &a) == DT_NONE || rows > 2 * SMALL_ROWS) return;
-  // Small states leave room for two tasks on a multiprocessor, if their decays
-  // are no tiles.
-  bool small = rows <= SMALL_ROWS &&
-               !(a.decay && type_has_axis(ir_type(f, a.decay), a.row));
-  int64_t room = tg->gpu.sms * (small ? 2 : 1);
+  // Small states leave room for two tasks on a multiprocessor.
+  int64_t room = tg->gpu.sms * (rows <= SMALL_ROWS ? 2 : 1);
   Dim one = dim_const(d, 1), steps = f->axes.at[a.axis].extent;
   Dim have = dim_bin(d, DIM_MAX, tasks(f, p), one);
   Dim want = dim_bin(d, DIM_FLOORDIV, dim_const(d, room), have);

@@ -8,7 +8,8 @@
 --prep compiles recurrent.attn into DIR; the rest runs there, on a machine with
 an NVIDIA GPU and PyTorch. A package `fla` beside the script or installed is
 measured too. Errors are norms of differences over norms, against f32 steps on
-the first head of the first 256 steps. The order of the contenders rotates."""
+the first head of the first 256 steps. The order of the contenders rotates.
+What the bars ask for is printed with each case and counted at the end."""
 import argparse
 import concurrent.futures
 import json
@@ -33,6 +34,11 @@ CASES = [(f"{p}-d{d}_{v}-b{b}-h{h}-s{s}", p, b, h, s, d, v)
 CASES += [("simple_gla-short", "simple_gla", 1, 16, 2048, 128, 128),
           ("simple_gla-decode", "simple_gla", 64, 32, 1, 128, 128),
           ("gated_delta-decode", "gated_delta", 64, 32, 1, 128, 128)]
+
+# Bars: times faster than fla, milliseconds of one fused pass at 680 TFLOP/s and
+# 4.3 TB/s and how many of them, milliseconds, share of a copy's bandwidth.
+RATIO, FLOORS, TIMES, SHORT, SHARE, ERROR = 1.5, {
+    "retention-d256_512": 0.12, "simple_gla-d128_64": 0.23}, 2.5, 0.06, 0.75, 5e-3
 
 
 # ---------------------------------------------------------------- preparing
@@ -220,6 +226,24 @@ def measure(c, passes, peers, torch):
     return row
 
 
+def bars(c, row, copy):
+    """What the case has to keep: (text, kept)."""
+    ms, out = row.get("ours_ms"), []
+    if ms is None:
+        return [("runs", False)]
+    out.append((f"error <= {ERROR}", row["ours_error"] <= ERROR))
+    if "ratio" in row and c[4] > 1 and not c[0].endswith("short"):
+        out.append((f"{RATIO} x fla", row["ratio"] >= RATIO))
+    for name, floor in FLOORS.items():
+        if c[0].startswith(name):
+            out.append((f"<= {TIMES * floor:.3f} ms", ms <= TIMES * floor))
+    if c[0].endswith("short"):
+        out.append((f"<= {SHORT} ms", ms <= SHORT))
+    if c[4] == 1:
+        out.append((f">= {SHARE} of copy", row["GB/s"] >= SHARE * copy))
+    return out
+
+
 def copy_bandwidth(torch):
     x = torch.empty(1 << 28, device="cuda")
     y = torch.empty_like(x)
@@ -241,15 +265,20 @@ def main():
         return prepare(a)
     import torch
     start = time.time()
-    rows = [{"case": "copy", "GB/s": round(copy_bandwidth(torch))}]
+    copy, missed = round(copy_bandwidth(torch)), []
+    rows = [{"case": "copy", "GB/s": copy}]
     print(rows[0], flush=True)
     for c in CASES:
         if a.filter not in c[0] or time.time() - start > a.deadline:
             continue
         rows.append(measure(c, a.passes, not a.no_peers, torch))
+        kept = bars(c, rows[-1], copy)
+        rows[-1]["bars"] = {t: "kept" if ok else "missed" for t, ok in kept}
+        missed += [f"{c[0]}: {t}" for t, ok in kept if not ok]
         print(json.dumps(rows[-1]), flush=True)
         with open(a.out, "w") as f:
             json.dump(rows, f, indent=1)
+    print("missed: " + ("; ".join(missed) or "none"))
     return 0
 
 
