@@ -278,10 +278,22 @@ static void note_lin(void *data, Op *op) {
   if (op->code == OP_DOT) place_plan_layout(data, op, true);
 }
 
+// Operands of f32 have three parts each, which leaves no room.
+static bool has_narrow(const Place *p) {
+  for (uint32_t i = 0; i < p->f->params.n; i++) {
+    const Type *t = ir_type(p->f, p->f->params.at[i].v);
+    if (p->f->params.at[i].role == PR_IN && t->kind == TK_TENSOR &&
+        dtype_is_float(t->dtype) && dtype_size(t->dtype) == 2)
+      return true;
+  }
+  return false;
+}
+
 // Vectors of the steps of a chunk: rings bring them a chunk ahead.
 static bool is_streamed(Place *p, const Op *op) {
   const Type *t = ir_type(p->f, op->res[0]);
-  return op->code == OP_LOAD && p->target->gpu.arch && t->n == 2 &&
+  return has_narrow(p) && op->code == OP_LOAD && p->target->gpu.arch &&
+         t->n == 2 &&
          dtype_size(t->dtype) >= 2 && dtype_size(t->dtype) <= 4 &&
          has_steps(p, t) && place_is_box(p, op->res[0], t->dtype);
 }
