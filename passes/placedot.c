@@ -6,6 +6,7 @@
 // ..; three parts hold all 24 bits of an f32. Of the products of parts those
 // with i + j < 3 count, smallest first: what is dropped is below 2^-24.
 #include "passes/place.h"
+#include "passes/rings.h"
 
 #include <assert.h>
 
@@ -148,7 +149,9 @@ static Parts left_operand(Place *p, const Product *d) {
   uint32_t rows = p->wide[w.row][ROLE_ROW], threads = 32 * WARPS;
   uint32_t words = rows * p->wide[w.col][ROLE_COL] / 2 / threads;
   uint32_t sums = rows * p->wide[d->n][ROLE_COL] / threads;
-  early |= words > MOST_WORDS && words + sums > MOST_WITH_SUMS;
+  // A state is beside them in a recurrence.
+  early |= words > MOST_WORDS &&
+           (words + sums > MOST_WITH_SUMS || rings_has_steps(p->f));
   if (box || early || w.row != (int)d->m)
     return place_smem(p, d->a, d->t, d->na, d->r);
   return place_frag(p, d->a, d->t, d->na);
