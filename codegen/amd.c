@@ -57,9 +57,12 @@ static void declare(Nv *n, const char *symbol) {
   unsigned fn = (unsigned)LLVMAttributeFunctionIndex;
   snprintf(text, sizeof text, "%u,%u", n->out->threads, n->out->threads);
   nv_string_attr(n, fn, "amdgpu-flat-work-group-size", text);
-  if (n->gpu.wave == 64) nv_string_attr(n, fn, "amdgpu-waves-per-eu", "2,2");
-  // What arithmetic cannot use is not allocated: sums are rescaled.
-  nv_string_attr(n, fn, "amdgpu-agpr-alloc", "0");
+  // What arithmetic cannot use is not allocated, as sums are rescaled, unless
+  // there is nothing else left.
+  bool alone = ir_attr_i(ir_launch(n->f), AT_OCCUPANCY, 2) == 1;
+  if (n->gpu.wave == 64)
+    nv_string_attr(n, fn, "amdgpu-waves-per-eu", alone ? "1,1" : "2,2");
+  if (!alone) nv_string_attr(n, fn, "amdgpu-agpr-alloc", "0");
   nv_string_attr(n, fn, "uniform-work-group-size", "true");
   nv_string_attr(n, fn, "denormal-fp-math-f32", "preserve-sign,preserve-sign");
   for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
@@ -96,11 +99,6 @@ static void nothing(Nv *n) { (void)n; }
 
 static V cta(Nv *n) {
   return nv_call(n, "llvm.amdgcn.workgroup.id.x", NULL, 0);
-}
-
-// LLVM would make a register of each address that a step changes.
-static V step(Nv *n, V i) {
-  return nv_asm(n, cg_of(i), "", "=s,0", &i, 1);
 }
 
 // Every task has its workgroup.
@@ -216,21 +214,30 @@ static void store(Nv *n, V address, V ok, V x, uint32_t bytes) {
   nv_end(n, end);
 }
 
-// ---------------------------------------------------------------- tables
-// What is read or joined is the same in all threads, but LLVM does not know it.
-static void scalar(Nv *n, const Op *op, NvEmit *emit) {
+// ---------------------------------------------------------------- uniform
+// An integer that is the same in all threads, but LLVM does not know it.
+static V same(Nv *n, V v) {
   Cg *g = n->g;
+  if (cg_of(v) == nv_i32t(n)) return first_lane(n, v);
+  if (cg_of(v) != LLVMInt64TypeInContext(g->lc)) return v;
+  V lo = LLVMBuildTrunc(g->b, v, nv_i32t(n), "");
+  V hi = LLVMBuildTrunc(g->b, e_shr(g, v, 32), nv_i32t(n), "");
+  hi = LLVMBuildZExt(g->b, first_lane(n, hi), cg_of(v), "");
+  lo = LLVMBuildZExt(g->b, first_lane(n, lo), cg_of(v), "");
+  return e_or(g, lo, e_shl(g, hi, 32));
+}
+
+// LLVM would make a register of each address that a step changes.
+static V step(Nv *n, V i) {
+  i = same(n, i);
+  return nv_asm(n, cg_of(i), "", "=s,0", &i, 1);
+}
+
+// What is read or joined.
+static void scalar(Nv *n, const Op *op, NvEmit *emit) {
   emit(n, op);
-  if (nv_res_type(n, op)->kind == TK_FRAG) return;
-  V *v = &g->val[op->res[0]];
-  if (cg_of(*v) == nv_i32t(n)) *v = n->vendor->uniform(n, *v);
-  if (cg_of(*v) == LLVMInt64TypeInContext(g->lc)) {
-    V lo = LLVMBuildTrunc(g->b, *v, nv_i32t(n), "");
-    V hi = LLVMBuildTrunc(g->b, e_shr(g, *v, 32), nv_i32t(n), "");
-    hi = LLVMBuildZExt(g->b, n->vendor->uniform(n, hi), cg_of(*v), "");
-    lo = LLVMBuildZExt(g->b, n->vendor->uniform(n, lo), cg_of(*v), "");
-    *v = e_or(g, lo, e_shl(g, hi, 32));
-  }
+  V *v = &n->g->val[op->res[0]];
+  if (nv_res_type(n, op)->kind != TK_FRAG) *v = same(n, *v);
 }
 
 static void gload(Nv *n, const Op *op) { scalar(n, op, amd_gload); }

@@ -19,7 +19,7 @@ V amd_at(Nv *n, const LdsPlace *p, uint32_t row, uint32_t col);
 bool amd_store_tile(Nv *n, Tile s, const Type *t, const Frag *f);
 
 // ---- amdmem.c, amdmma.c
-V amd_dense(Nv *n);
+CgExpr amd_dense(Nv *n);
 extern NvEmit amd_gload, amd_gstore;
 bool amd_mma(Nv *n, const Product *p, Frag *r);
 

@@ -93,8 +93,7 @@ static bool form(Nv *n, const Op *op, Access *a) {
 
 // ---------------------------------------------------------------- conditions
 static V field(Nv *n, const Access *a, uint32_t i) {
-  return nv_param(n, n->tensor_at[a->op->args[0]] + 8 * (uint64_t)i,
-                  LLVMInt64TypeInContext(n->g->lc));
+  return nv_tensor(n, a->op->args[0], i);
 }
 static V shape(Nv *n, const Access *a, int i) {
   return field(n, a, 1 + (uint32_t)i);
@@ -107,40 +106,87 @@ static V stride(Nv *n, const Access *a, int i) {
 // The axis whose extent bounds offsets: rows, where there are any.
 static uint32_t outer(const Access *a) { return a->at[0].pos < 0; }
 
-// Offsets fit, rows do not overlap, columns are dense where it matters.
-static V allowed(Nv *n, const Access *a) {
-  Cg *g = n->g;
-  int o = a->at[outer(a)].pos, c = a->at[1].pos;
-  V so = stride(n, a, o), reach = nv_add(n, shape(n, a, o), nv_i64(n, SPARE));
-  V all = e_icmp(g, LLVMIntSLT, LLVMBuildMul(g->b, reach, so, ""),
-                 nv_i64(n, MOST));
-  all = e_and(g, all, e_icmp(g, LLVMIntSGT, so, nv_i64(n, 0)));
-  if (outer(a) == 0 && c >= 0) {
-    V row = LLVMBuildMul(g->b, shape(n, a, c), stride(n, a, c), "");
-    all = e_and(g, all, e_icmp(g, LLVMIntSGE, so, row));
-    all = e_and(g, all, e_icmp(g, LLVMIntSGE, stride(n, a, c), nv_i64(n, 0)));
-  }
-  if (a->k > 1)
-    all = e_and(g, all, e_icmp(g, LLVMIntEQ, stride(n, a, c),
-                               nv_i64(n, dtype_size(a->tensor->dtype))));
-  return all;
-}
-
+// ---- the same where kernels are launched
 typedef struct Dense {
   Nv *n;
-  V all;
+  CgExpr all;
 } Dense;
+
+static CgExpr bin(const Dense *d, CgExpr x, attn_xop op, CgExpr y) {
+  return cg_expr_bin(d->n->g->cx, x, op, y);
+}
+static CgExpr number(const Dense *d, int64_t v) {
+  return cg_expr_const(d->n->g->cx, v);
+}
+
+// Of the workspace, over the module's dims.
+static CgExpr own_word(const Dense *d, const Type *t, bool extent, int axis) {
+  const DimTab *dims = &d->n->f->mod->dims;
+  if (extent) return cg_expr_dim(d->n->g->cx, dims, t->size[axis]);
+  CgExpr x = number(d, 1);
+  for (uint32_t k = (uint32_t)axis + 1; k < t->n; k++)
+    x = bin(d, x, ATTN_X_MUL, cg_expr_dim(d->n->g->cx, dims, t->size[k]));
+  return x;
+}
+
+static CgExpr word_of(const Dense *d, const Access *a, attn_xop op, int axis) {
+  uint32_t nth = 0;
+  if (nv_is_shared(d->n, a->op->args[0]))
+    return own_word(d, a->tensor, op == ATTN_X_SHAPE, axis);
+  for (uint32_t i = 0; i < d->n->f->params.n; i++) {
+    Value v = d->n->f->params.at[i].v;
+    if (v == a->op->args[0]) break;
+    nth += ir_type(d->n->f, v)->kind == TK_TENSOR &&
+           d->n->f->params.at[i].role != PR_SHARED;
+  }
+  return cg_expr_axis(d->n->g->cx, op, nth, (uint32_t)axis);
+}
+
+static CgExpr both(const Dense *d, CgExpr x, CgExpr y) {
+  return x.n ? bin(d, x, ATTN_X_AND, y) : y;
+}
+
+// Offsets fit, rows do not overlap, columns are dense where it matters: of
+// strides in elements, which are 1 where there is but one (as in `prepare`).
+static CgExpr allowed(const Dense *d, const Access *a) {
+  int o = a->at[outer(a)].pos, c = a->at[1].pos;
+  CgExpr one = number(d, 1), all = {0}, least = one;
+  CgExpr rows = word_of(d, a, ATTN_X_SHAPE, o);
+  CgExpr by = word_of(d, a, ATTN_X_STRIDE, o);
+  if (outer(a) == 0 && c >= 0) {
+    CgExpr cols = word_of(d, a, ATTN_X_SHAPE, c);
+    CgExpr step = word_of(d, a, ATTN_X_STRIDE, c);
+    all = bin(d, number(d, 0), ATTN_X_LE, step);
+    least = bin(d, bin(d, cols, ATTN_X_MUL, step), ATTN_X_MAX, one);
+  }
+  CgExpr reach = bin(d, rows, ATTN_X_ADD, number(d, SPARE));
+  reach = bin(d, reach, ATTN_X_MUL, bin(d, by, ATTN_X_MAX, least));
+  int64_t most = MOST / (int64_t)dtype_size(a->tensor->dtype);
+  all = both(d, all, bin(d, reach, ATTN_X_LT, number(d, most)));
+  CgExpr apart = bin(d, bin(d, rows, ATTN_X_LE, one), ATTN_X_OR,
+                     bin(d, least, ATTN_X_LE, by));
+  all = both(d, all, apart);
+  if (a->k == 1) return all;
+  return both(d, all, bin(d, word_of(d, a, ATTN_X_STRIDE, c), ATTN_X_EQ, one));
+}
+
+// The conditions of many accesses are the same.
+static bool has(const Dense *d, CgExpr x) {
+  for (uint32_t i = 0; i + x.n <= d->all.n; i++)
+    if (!memcmp(d->all.at + i, x.at, x.n * sizeof *x.at)) return true;
+  return false;
+}
 
 static void note_access(void *data, Op *op) {
   Dense *d = data;
   Access a;
   if (op->code != OP_GLOAD && op->code != OP_GSTORE) return;
   if (!form(d->n, op, &a)) return;
-  V ok = allowed(d->n, &a);
-  d->all = d->all ? e_and(d->n->g, d->all, ok) : ok;
+  CgExpr x = allowed(d, &a);
+  if (!has(d, x)) d->all = both(d, d->all, x);
 }
 
-V amd_dense(Nv *n) {
+CgExpr amd_dense(Nv *n) {
   Dense d = {.n = n};
   ir_walk(n->f->body, note_access, &d);
   return d.all;
@@ -175,6 +221,24 @@ static void make_base(Nv *n, Access *a, V at) {
   a->base = LLVMBuildCall2(g->b, t, f, x, 4, "");
 }
 
+// Bytes from a row, or column, to the next. That of a single row may be
+// anything: it becomes the row's own.
+static V step_of(Nv *n, const Access *a, uint32_t i) {
+  Cg *g = n->g;
+  V by = narrow(n, stride(n, a, a->at[i].pos));
+  if (i != outer(a)) return by;
+  int64_t size = (int64_t)dtype_size(a->tensor->dtype);
+  V row = nv_i32(n, size), one = nv_i64(n, 1);
+  if (!i && a->at[1].pos >= 0) {
+    V cols = shape(n, a, a->at[1].pos);
+    V wide = LLVMBuildMul(g->b, narrow(n, cols),
+                          narrow(n, stride(n, a, a->at[1].pos)), "");
+    row = e_sel(g, e_icmp(g, LLVMIntSGT, cols, one), wide, row);
+  }
+  V many = e_icmp(g, LLVMIntSGT, shape(n, a, a->at[i].pos), one);
+  return e_sel(g, many, by, row);
+}
+
 static void prepare(Nv *n, Access *a) {
   Cg *g = n->g;
   V at = field(n, a, 0), ok = NULL;
@@ -189,7 +253,7 @@ static void prepare(Nv *n, Access *a) {
   }
   for (uint32_t i = 0; i < 2; i++) {
     if (a->at[i].pos < 0) continue;
-    a->size[i] = narrow(n, stride(n, a, a->at[i].pos));
+    a->size[i] = step_of(n, a, i);
     V x = nv_coord(n, &a->map, i ? AXIS_COL : AXIS_ROW, 0);
     a->thread = nv_add(n, a->thread, LLVMBuildMul(g->b, x, a->size[i], ""));
     if (!a->at[i].uniform) continue;

@@ -81,6 +81,7 @@ typedef struct CgDevice {
   uint32_t target;          // ATTN_TARGET_*
   CgExpr when;              // over the program's dims; n = 0: always
   const DimTab *dims;       // of the module
+  bool strided;             // for tensors that the one before does not take
   CgExpr workspace;         // bytes over the module's dims; n = 0: none
   const CgPhase *phases;
   uint32_t nphases;
@@ -108,6 +109,9 @@ CgProgram cg_program_of(Ctx *cx, const Module *m, const Func *f,
 // d (of t) as an expression, in the session arena.
 CgExpr cg_expr_dim(Ctx *cx, const DimTab *t, Dim d);
 // a op b
+CgExpr cg_expr_const(Ctx *cx, int64_t v);
+// ATTN_X_SHAPE or ATTN_X_STRIDE of an axis of a tensor.
+CgExpr cg_expr_axis(Ctx *cx, attn_xop op, uint32_t tensor, uint32_t axis);
 CgExpr cg_expr_bin(Ctx *cx, CgExpr a, attn_xop op, CgExpr b);
 
 // Bytes of a kernel's parameter block (attn_abi.h): its maps are the last
@@ -156,6 +160,7 @@ typedef struct CgKernelRecord {
   bool persistent, counter;
   Vec(CgMapRecord) maps;
   uint32_t registers, spill_bytes;   // of a thread; after cg_ptxas
+  CgExpr when;        // what tensors must be, over the module's dims; n = 0: any
   bool serialized;                   // ptxas made the products synchronous
 } CgKernelRecord;
 

@@ -59,7 +59,7 @@ typedef struct Nv {
   uint32_t scratch;      // code generation's own, behind it
   uint32_t scratch_at, pin_at;
   uint32_t barriers;     // named barriers given to groups
-  bool dense;            // in the body for tensors that `dense` tells of
+  bool dense;            // tensors are what the vendor's `dense` tells
 } Nv;
 
 typedef void NvEmit(Nv *n, const Op *op);
@@ -93,9 +93,8 @@ struct GpuVendor {
   V (*shared)(Nv *n);
   void (*threads)(Nv *n);
   void (*begin)(Nv *n);
-  // Whether tensors are such that accesses are cheap: then the body is another
-  // one. NULL (the function or what it gives): it makes no difference.
-  V (*dense)(Nv *n);
+  // What tensors must be for a launch that is `dense`; NULL: the same code.
+  CgExpr (*dense)(Nv *n);
   void (*end)(Nv *n);
   V (*step)(Nv *n, V i);     // a loop's coordinate in its body; NULL: i
   V (*cta)(Nv *n);

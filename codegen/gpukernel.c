@@ -165,18 +165,7 @@ static void body(Nv *n) {
                    .first = e_icmp(n->g, LLVMIntEQ, n->tid, nv_i32(n, 0))};
   load_params(n);
   n->vendor->begin(n);
-  V dense = n->vendor->dense ? n->vendor->dense(n) : NULL;
-  if (dense) {
-    LLVMBasicBlockRef yes = cg_block(n->g, "dense"), no = cg_block(n->g, "any");
-    LLVMBuildCondBr(n->g->b, dense, yes, no);
-    LLVMPositionBuilderAtEnd(n->g->b, yes);
-    n->dense = true;
-    nv_region(n, n->f->body);
-    n->vendor->end(n);
-    LLVMBuildRetVoid(n->g->b);
-    LLVMPositionBuilderAtEnd(n->g->b, no);
-    n->dense = false;
-  }
+  if (n->dense) n->out->when = n->vendor->dense(n);
   nv_region(n, n->f->body);
 }
 
@@ -191,6 +180,7 @@ static bool launch_of(Nv *n) {
   const IrAttr *ctas = ir_attr(op, AT_CTAS);
   n->out->threads = (uint32_t)ir_attr_i(op, AT_THREADS, 0);
   n->out->occupancy = (uint32_t)ir_attr_i(op, AT_OCCUPANCY, 1);
+  n->dense = n->vendor->dense && ir_attr_i(op, AT_DENSE, 0);
   n->out->persistent = ctas && strcmp(ctas->s, "persistent") == 0;
   return true;
 }

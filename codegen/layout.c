@@ -105,6 +105,21 @@ CgExpr cg_expr_dim(Ctx *cx, const DimTab *t, Dim d) {
   return (CgExpr){w.at, w.n};
 }
 
+CgExpr cg_expr_const(Ctx *cx, int64_t v) {
+  Words w = {0};
+  vec_push(&cx->session, &w, ATTN_X_CONST);
+  vec_push(&cx->session, &w, v);
+  return (CgExpr){w.at, w.n};
+}
+
+CgExpr cg_expr_axis(Ctx *cx, attn_xop op, uint32_t tensor, uint32_t axis) {
+  Words w = {0};
+  vec_push(&cx->session, &w, (int64_t)op);
+  vec_push(&cx->session, &w, tensor);
+  vec_push(&cx->session, &w, axis);
+  return (CgExpr){w.at, w.n};
+}
+
 CgExpr cg_expr_bin(Ctx *cx, CgExpr a, attn_xop op, CgExpr b) {
   Words w = {0};
   for (uint32_t i = 0; i < a.n; i++) vec_push(&cx->session, &w, a.at[i]);

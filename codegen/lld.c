@@ -42,9 +42,7 @@ static void read_notes(CgKernels *all, const Buf *b) {
   for (uint32_t i = 0; i < all->n; i++) {
     CgKernelRecord *r = &all->at[i];
     r->registers = field(b, ".vgpr_count", i);
-    // A frame without spills is that of scalars, which stay in registers.
-    if (field(b, ".vgpr_spill_count", i))
-      r->spill_bytes = field(b, ".private_segment_fixed_size", i);
+    r->spill_bytes = field(b, ".private_segment_fixed_size", i);
   }
 }
 

@@ -4,6 +4,9 @@
 
 #include "ir/ir.h"
 
+// Registers of a GPU's thread that tiles may take, if there is a choice.
+enum { GPU_TILE_REGS = 168 };
+
 typedef struct PassOpt {
   const char *target;      // row of targets.def, "cpu" by default
   int64_t tile_q, tile_k;  // schedule overrides, 0 = choose
@@ -12,6 +15,7 @@ typedef struct PassOpt {
   int64_t chunk;           // steps of a chunk, 0 = choose, 1 = no chunks
   int split_k;             // parts of the keys: 0 or 1 = whole, -1 = choose
   bool fast;               // @fast
+  bool strided;            // AMD: tensors may have any strides
   bool few;                // the axis of the lanes is short: few rows
   bool decode;             // GPU: it mostly is
   bool finite;             // @finite: no input is inf or NaN

@@ -144,18 +144,31 @@ static void place_origins(Place *p, Builder *b) {
 }
 
 static void place_launch(Place *p, Builder *b) {
-  int64_t size = WARPS * p->target->gpu.wave;
-  IrAttr at[] = {attr_i(AT_THREADS, p->groups * size),
-                 attr_list(AT_GROUPS, &size, 1)};
-  ir_op(b, OP_LAUNCH, NULL, 0, at, p->groups > 1 ? 2 : 1, NULL, 0, 0);
+  int64_t size = p->warps * p->target->gpu.wave;
+  IrAttr at[4] = {attr_i(AT_THREADS, p->groups * size)};
+  uint32_t n = 1;
+  if (p->alone) at[n++] = attr_i(AT_OCCUPANCY, 1);
+  if (p->dense) at[n++] = attr_i(AT_DENSE, 1);
+  if (p->groups > 1) at[n++] = attr_list(AT_GROUPS, &size, 1);
+  ir_op(b, OP_LAUNCH, NULL, 0, at, n, NULL, 0, 0);
   place_origins(p, b);
   if (p->groups == 1) return;
   Value g = pl_op(b, OP_GROUP, NULL, 0, type_scalar(DT_I32), NULL, 0);
   p->group = ir_2(b, OP_MUL, g, pl_int(b, p->wide[p->lane][ROLE_ROW]));
 }
 
-static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t) {
-  Place p = {.cx = cx, .m = m, .f = f, .target = t, .arena = &cx->scratch};
+// Where even the smallest tiles leave too few registers free a workgroup has a
+// CU for itself: on CDNA twice the registers.
+static bool is_alone(const Target *t, const PassOpt *opt) {
+  return t->gpu.vendor == VENDOR_AMD && t->gpu.wave == 64 &&
+         opt->spare_regs >= GPU_TILE_REGS;
+}
+
+static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
+                        const PassOpt *opt) {
+  Place p = {.cx = cx, .m = m, .f = f, .target = t, .arena = &cx->scratch,
+             .alone = is_alone(t, opt),
+             .dense = t->gpu.vendor == VENDOR_AMD && !opt->strided};
   uint32_t n = f->values.n;
   p.memo = arena_alloc(p.arena, sizeof *p.memo * n);
   p.smem = NEWN(p.arena, Parts, n);
@@ -189,7 +202,7 @@ bool pass_place(Ctx *cx, Module *m, const PassOpt *opt) {
     ArenaMark mark = arena_mark(&cx->scratch);
     if (!rebuild_one_tiled(cx, m->funcs.at[i], "GPU targets take"))
       return false;
-    Func *g = place_func(cx, m, m->funcs.at[i], t);
+    Func *g = place_func(cx, m, m->funcs.at[i], t, opt);
     if (!g) return false;
     m->funcs.at[i] = g;
     arena_reset(&cx->scratch, mark);

@@ -66,7 +66,10 @@ typedef struct Place {
   uint32_t rows, cols;   // of a tile that all warps share; columns come in
                          // multiples of it
   bool map;              // there are no products: rows may be few
-  uint32_t groups;       // of four warps, that share the rows of `lane`
+  bool alone;            // launch says so: one workgroup on a CU
+  bool dense;            // launch says so: rows of tensors are dense
+  uint32_t warps;        // of a group
+  uint32_t groups;       // of these warps, that share the rows of `lane`
   uint32_t order[64];    // per axis: rank
   uint32_t wide[64][2];  // per axis: padded size as rows, as columns
   Role home[64];         // per axis: role of slices along it

@@ -146,7 +146,7 @@ static Parts left_operand(Place *p, const Product *d) {
   if (p->target->gpu.op != LY_ACC && w.row == (int)d->m)
     return place_frag(p, d->a, d->t, d->na);
   // More would not lie in registers beside accumulators.
-  uint32_t rows = p->wide[w.row][ROLE_ROW], threads = 32 * WARPS;
+  uint32_t rows = p->wide[w.row][ROLE_ROW], threads = 32 * p->warps;
   uint32_t words = rows * p->wide[w.col][ROLE_COL] / 2 / threads;
   uint32_t sums = rows * p->wide[d->n][ROLE_COL] / threads;
   // A state is beside them in a recurrence.

@@ -353,10 +353,18 @@ static void plan_groups(Place *p, int64_t tile) {
   p->wide[p->lane][ROLE_ROW] = p->rows;
 }
 
+// Fewer warps where their matrix units would have more rows than a task.
+static uint32_t warps_for(const Place *p, int64_t tile) {
+  uint32_t n = WARPS;
+  while (amd(p) && n > 1 && tile > 1 && tile < n * p->target->gpu.rows &&
+         tile % p->target->gpu.rows == 0)
+    n /= 2;
+  return n;
+}
+
 void place_plan(Place *p) {
   int64_t tile = 1;
   p->lane = -1;
-  p->rows = WARPS * p->target->gpu.rows;
   p->cols = p->target->gpu.cols;
   p->groups = 1;
   for (uint32_t i = 0; i < p->f->grid.n; i++)
@@ -364,6 +372,8 @@ void place_plan(Place *p) {
       p->lane = (int)p->f->grid.at[i].axis;
       tile = p->f->grid.at[i].tile;
     }
+  p->warps = warps_for(p, tile);
+  p->rows = p->warps * p->target->gpu.rows;
   plan_order(p);
   p->map = is_map(p);
   plan_sizes(p);

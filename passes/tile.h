@@ -4,7 +4,7 @@
 
 #include "passes/pass.h"
 
-enum { MAX_TESTED = 4 };
+enum { MAX_TESTED = 4, GPU_CHUNK = 64 };  // steps: rows of matrix units
 
 // How one program is cut into tasks and key tiles.
 typedef struct TilePlan {
@@ -12,6 +12,8 @@ typedef struct TilePlan {
   int64_t tile_q;       // coordinates of the lane axis a task covers
   int64_t tile_k;       // keys a loop iteration covers
   int64_t chunk;        // steps of a chunk of a recurrence, 0: choose
+  int64_t least_chunk;  // GPU: shorter ones where that many do not fit
+  int64_t most_chunk;
   const Op *split;      // the pass whose keys are split, or NULL
   Dim parts;            // into so many parts,
   Dim part_keys;        // of so many keys, a multiple of tile_k

@@ -366,7 +366,7 @@ enum { GPU_TILE_K = 128, SPARE_SMEM = 4096, STREAM_SPARE = 2048, KEY_STEP = 16 }
 
 // Warpgroups that compute: rows of one, registers of a thread that are not
 // its share of scores, weights and sums, registers of all (passes/warps.c).
-enum { OTHER_REGS = 32 };
+enum { OTHER_REGS = 32, CHUNK_REGS = 64 };
 static const int64_t thread_regs[] = {0, 240, 232, 160};
 
 // Registers of a thread with k keys: f32 scores, their 16-bit copies, sums.
@@ -394,6 +394,13 @@ static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
   return best > 0;
 }
 
+// Chunks of a recurrence: shorter ones need fewer registers.
+static void amd_chunk(const Target *tg, const PassOpt *opt, TilePlan *p) {
+  p->least_chunk = tg->gpu.cols;
+  for (int64_t spare = opt->spare_regs; spare > 0; spare -= CHUNK_REGS)
+    if (p->most_chunk > p->least_chunk) p->most_chunk /= 2;
+}
+
 // Rows are those of one group of warps; fewer, at the price of slow products,
 // where nothing else fits. Keys: while the scores and their 16-bit copy fit
 // beside the sums in a thread's registers, and the tiles into shared memory.
@@ -404,6 +411,8 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
   if (has_recur(f->body)) {
     p.lane = column_axis(f);
     p.tile_q = p.lane < 0 ? 1 : GROUP_ROWS;
+    p.least_chunk = p.most_chunk = GPU_CHUNK;
+    if (tg->gpu.vendor == VENDOR_AMD) amd_chunk(tg, opt, &p);
     ctx_remark(cx, "%s: %s", f->name, p.lane < 0
                ? "a task has all columns of its states"
                : "tasks have 64 columns of the states each");
@@ -426,13 +435,14 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
   if (!amd && !streams && opt->spare_regs) p.tile_q = GROUP_ROWS;
   // Scores, their 16-bit copy; a few values per element that is computed.
   int64_t least = opt->spare_regs || s.made ? KEY_STEP : 2 * KEY_STEP;
+  if (amd) least = tg->gpu.cols;
   while (!streams && p.tile_k > least &&
          sums + p.tile_k * 3 / 4 + p.tile_k * s.made / 64 >
-             168 - opt->spare_regs)
+             GPU_TILE_REGS - opt->spare_regs)
     p.tile_k /= 2;
   for (;;) {
     need = p.tile_q * s.row_bytes + p.tile_k * s.key_bytes;
-    if (need + (amd ? 0 : SPARE_SMEM + opt->spare_smem) <= room) break;
+    if (need + (amd ? 0 : SPARE_SMEM) + opt->spare_smem <= room) break;
     if (p.tile_k > 16) p.tile_k /= 2;
     else if (p.tile_q > 16) p.tile_q /= 2;
     else break;

@@ -53,9 +53,9 @@ DType step_narrow(const Func *f, const Affine *a) {
 
 // Do the operands of a chunk's products fit into shared memory? f32 has three
 // parts (passes/placedot.c).
-static bool tiles_fit(const Steps *s) {
+static bool tiles_fit(const Steps *s, int64_t side) {
   const Target *tg = target_by_name(s->t->to->mod->target);
-  int64_t side = GPU_CHUNK, n = 0, rows = 0;
+  int64_t n = 0, rows = 0;
   for (uint32_t i = 0; i < s->n; i++) {
     const Affine *a = &s->affine[i];
     Dim d = s->t->from->axes.at[a->row].extent;
@@ -72,9 +72,12 @@ int64_t step_choose(const Steps *s) {
     if (!can_chunk(&s->affine[i]) ||
         (s->t->gpu && step_erases(&s->affine[i]) && !erase_fits(s, i)))
       return 1;
-  if (s->t->gpu && !tiles_fit(s)) return 1;
-  if (s->t->plan.chunk) return s->t->plan.chunk;
-  return s->t->gpu ? GPU_CHUNK : CHUNK;
+  const TilePlan *p = &s->t->plan;
+  if (!s->t->gpu) return p->chunk ? p->chunk : CHUNK;
+  int64_t n = p->most_chunk;
+  while (n > p->least_chunk && !tiles_fit(s, n)) n /= 2;
+  if (!tiles_fit(s, n)) return 1;
+  return p->chunk ? p->chunk : n;
 }
 
 // ---------------------------------------------------------------- helpers

@@ -8,7 +8,6 @@
 
 enum {
   MAX_WALK = 8,    // states that one walk carries
-  GPU_CHUNK = 64,  // steps: rows of matrix units
 };
 
 // The steps of a chunk, or its writes, along an axis of their own. Steps that

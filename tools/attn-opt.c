@@ -26,6 +26,7 @@ static const char usage[] =
     "  --spare-regs=N --spare-smem=N       what tiles of a GPU leave free\n"
     "  --fast               allow @fast\n"
     "  --finite             as @finite: no input is inf or NaN\n"
+    "  --strided            AMD: kernels for tensors of any strides\n"
     "  --few                the kernel of few rows\n"
     "  --decode             GPU: rows are few, mostly\n"
     "  -o FILE              output (default: standard output)\n"
@@ -69,6 +70,7 @@ static const Flag flags[] = {
   {"--split-k=", AT(run.pass.split_k), 'd'},
   {"--fast", AT(run.pass.fast), '1'},
   {"--finite", AT(run.pass.finite), '1'},
+  {"--strided", AT(run.pass.strided), '1'},
   {"--few", AT(run.pass.few), '1'},
   {"--decode", AT(run.pass.decode), '1'},
   {"--print-passes", AT(list), '1'},

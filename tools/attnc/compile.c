@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-typedef enum StageKind { ST_TREE, ST_IR, ST_CODE, ST_DEVICE } StageKind;
+typedef enum StageKind { ST_TREE, ST_IR, ST_CODE } StageKind;
 
 static const struct Stage {
   const char *name;
@@ -23,7 +23,7 @@ static const struct Stage {
   {"ptx", ST_CODE, DRV_PTX},
   {"cubin", ST_CODE, DRV_CUBIN},
   {"container", ST_CODE, DRV_CONTAINER},
-  {"amdgcn", ST_DEVICE, 0},
+  {"amdgcn", ST_CODE, DRV_AMDGCN},
   {"hsaco", ST_CODE, DRV_HSACO},
 };
 enum { NSTAGES = sizeof stages / sizeof *stages };
@@ -120,14 +120,7 @@ static bool emit_code(Session *s, Job *j) {
 }
 
 static bool emit_stage(Session *s, Job *j) {
-  switch (j->stage->kind) {
-  case ST_IR: return emit_ir(s, j);
-  case ST_CODE: return emit_code(s, j);
-  default: break;
-  }
-  diag_add(&s->cx, DIAG_no_stage, NOWHERE, j->stage->name,
-           j->opt.targets ? j->opt.targets : "cpu");
-  return false;
+  return j->stage->kind == ST_IR ? emit_ir(s, j) : emit_code(s, j);
 }
 
 static bool emit_object(Session *s, Job *j) {

@@ -246,12 +246,22 @@ static bool add_few(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
   return true;
 }
 
-// The same for a GPU; code is assembled when all variants are there.
+// The same for a GPU; code is assembled when all variants are there. Code that
+// some tensors are not made for is followed by one that takes any.
 static bool add_gpu(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
-                    const Target *t, const DrvOptions *opt, CgProgram *p,
-                    Built *built) {
-  *built = (Built){.recipe = {prog, binds, n, t, when(cx, p, binds, n), *opt}};
-  return drv_add_device(cx, p, built);
+                    const Target *t, const DrvOptions *opt, uint32_t number,
+                    CgProgram *p, Builts *built) {
+  Built b = {.recipe = {prog, binds, n, t, when(cx, p, binds, n), *opt},
+             .program = number};
+  if (!drv_add_device(cx, p, &b)) return false;
+  vec_push(&cx->session, built, b);
+  if (opt->first || !drv_needs_strided(&b)) return true;
+  Built any = {.recipe = b.recipe, .program = number};
+  any.recipe.opt = *opt;
+  any.recipe.opt.strided = true;
+  if (!drv_add_device(cx, p, &any)) return false;
+  vec_push(&cx->session, built, any);
+  return true;
 }
 
 // The axis of a recurrence whose steps make chunks, 0: none.
@@ -288,16 +298,16 @@ static bool add_steps(Ctx *cx, const DrvOptions *opt, CgProgram *p,
 
 bool drv_device_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                         const Target *target, const DrvOptions *opt,
-                        CgProgram *out, Built *built) {
+                        CgProgram *out, Builts *built) {
   return signature(cx, prog, binds, n, opt, out) &&
-         add_gpu(cx, prog, binds, n, target, opt, out, built) &&
-         drv_assemble(cx, opt, out, built, 1);
+         add_gpu(cx, prog, binds, n, target, opt, 0, out, built) &&
+         drv_assemble(cx, opt, out, built->at, built->n);
 }
 
 bool drv_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                  const Target *target, const DrvOptions *opt,
                  CgProgram *out) {
-  Built built;
+  Builts built = {0};
   if (target->kind == TARGET_GPU)
     return drv_device_program(cx, prog, binds, n, target, opt, out, &built);
   return signature(cx, prog, binds, n, opt, out) &&
@@ -316,15 +326,15 @@ static bool add_target(Ctx *cx, Decl *prog, const FeBind *b, uint32_t width,
                        const DrvOptions *opt, CgProgram *p, uint32_t number,
                        Builts *built) {
   const Target *t = targets->at[k];
-  Built x;
   if (t->kind != TARGET_GPU)
     return add_variant(cx, prog, b, width, t, opt, k > 0, p) &&
            add_few(cx, prog, b, width, t, opt, p);
-  Built y;
-  if (!add_gpu(cx, prog, b, width, t, opt, p, &x)) return false;
-  x.program = number;
-  if (add_steps(cx, opt, p, &x, &y)) vec_push(&cx->session, built, y);
-  vec_push(&cx->session, built, x);
+  uint32_t last = built->n;
+  if (!add_gpu(cx, prog, b, width, t, opt, number, p, built)) return false;
+  Built whole = built->at[last], steps;
+  if (!add_steps(cx, opt, p, &whole, &steps)) return true;
+  built->at[last] = steps;
+  vec_push(&cx->session, built, whole);
   return true;
 }
 
@@ -379,32 +389,35 @@ static bool collect(Ctx *cx, Decl **progs, uint32_t n, const DrvOptions *opt,
 }
 
 static const char *stage_name(DrvStage what) {
-  return what == DRV_PTX ? "ptx" : what == DRV_CUBIN ? "cubin" : "hsaco";
+  static const char *const names[] = {[DRV_PTX] = "ptx", [DRV_CUBIN] = "cubin",
+                                      [DRV_AMDGCN] = "amdgcn",
+                                      [DRV_HSACO] = "hsaco"};
+  return names[what];
 }
 
-// PTX of every variant, one behind the other; machine code of the only one.
+// Text of every variant, one behind the other; machine code of the only one.
 static bool emit_device(Ctx *cx, const CgPrograms *all, DrvStage what,
                         const DrvOptions *opt, Buf *out) {
   uint32_t n = 0;
+  bool amd = what == DRV_HSACO || what == DRV_AMDGCN;
+  bool text = what == DRV_PTX || what == DRV_AMDGCN;
   CgBytes code = {0};
   for (uint32_t i = 0; i < all->n; i++)
-    for (uint32_t k = 0; k < all->at[i].ndevices; k++, n++) {
+    for (uint32_t k = 0; k < all->at[i].ndevices; k++) {
       const CgDevice *d = &all->at[i].devices[k];
-      if ((what == DRV_HSACO) != (d->target >> 16 == 2)) {
-        n--;   // another maker's
-        continue;
-      }
+      if (amd != (d->target >> 16 == 2)) continue;
+      n++;
       code = d->binary;
-      if (what == DRV_PTX) buf_str(out, d->text.at);
+      if (text) buf_str(out, d->text.at);
     }
   if (!n)
     diag_add(cx, DIAG_no_stage, NOWHERE, stage_name(what),
              opt->targets ? opt->targets : "cpu");
-  else if (what != DRV_PTX && n > 1)
+  else if (!text && n > 1)
     diag_add(cx, DIAG_many_kernels, NOWHERE, n);
   else if (what == DRV_CUBIN && !code.n)
     diag_add(cx, DIAG_no_tool, NOWHERE, "ptxas", "--emit=cubin");
-  else if (what != DRV_PTX)
+  else if (!text)
     buf_add(out, code.at, code.n);
   return cx->nerrors == 0;
 }
@@ -425,8 +438,13 @@ bool drv_compile(Ctx *cx, Decl **progs, uint32_t n, DrvStage what,
   static const CgEmit emits[] = {[DRV_LLVM] = CG_LLVM, [DRV_ASM] = CG_ASM,
                                  [DRV_OBJECT] = CG_OBJECT};
   CgPrograms all = {0};
-  if (!collect(cx, progs, n, opt, &all)) return false;
-  if (what == DRV_PTX || what == DRV_CUBIN || what == DRV_HSACO)
+  bool device = what == DRV_PTX || what == DRV_CUBIN || what == DRV_AMDGCN ||
+                what == DRV_HSACO;
+  DrvOptions o = *opt;
+  o.first |= device;
+  o.assembly |= what == DRV_AMDGCN;
+  if (!collect(cx, progs, n, &o, &all)) return false;
+  if (device)
     return emit_device(cx, &all, what, opt, out);
   if (what == DRV_CONTAINER) return emit_container(cx, &all, opt, out);
   if (header && !cg_header(cx, all.at, all.n, opt->prefix, header))

@@ -6,26 +6,16 @@
 #include <unistd.h>
 
 // ---------------------------------------------------------------- kernels
-static CgExpr word(Ctx *cx, int64_t op, int64_t arg, bool has_arg) {
-  int64_t *w = NEWN(&cx->session, int64_t, 2);
-  w[0] = op;
-  w[1] = arg;
-  return (CgExpr){w, has_arg ? 2 : 1};
-}
-
-static CgExpr number(Ctx *cx, int64_t v) {
-  return word(cx, ATTN_X_CONST, v, true);
-}
 
 // The product of the grid's extents in tiles.
 static CgExpr tasks(Ctx *cx, const Module *m, const Func *f) {
-  CgExpr all = number(cx, 1);
+  CgExpr all = cg_expr_const(cx, 1);
   for (uint32_t i = 0; i < f->grid.n; i++) {
     const GridDim *g = &f->grid.at[i];
     CgExpr n = cg_expr_dim(cx, &m->dims, f->axes.at[g->axis].extent);
     if (g->tile > 1) {
-      n = cg_expr_bin(cx, n, ATTN_X_ADD, number(cx, g->tile - 1));
-      n = cg_expr_bin(cx, n, ATTN_X_FLOORDIV, number(cx, g->tile));
+      n = cg_expr_bin(cx, n, ATTN_X_ADD, cg_expr_const(cx, g->tile - 1));
+      n = cg_expr_bin(cx, n, ATTN_X_FLOORDIV, cg_expr_const(cx, g->tile));
     }
     all = i ? cg_expr_bin(cx, all, ATTN_X_MUL, n) : n;
   }
@@ -39,12 +29,12 @@ static CgExpr workspace(Ctx *cx, const Module *m, const Func *f, uint32_t to) {
   for (uint32_t i = 0; i < to; i++) {
     if (f->params.at[i].role != PR_SHARED) continue;
     const Type *t = ir_type(f, f->params.at[i].v);
-    CgExpr n = number(cx, (int64_t)dtype_size(t->dtype));
+    CgExpr n = cg_expr_const(cx, (int64_t)dtype_size(t->dtype));
     for (uint32_t k = 0; k < t->n; k++)
       n = cg_expr_bin(cx, n, ATTN_X_MUL,
                       cg_expr_dim(cx, &m->dims, t->size[k]));
-    CgExpr align = number(cx, ATTN_ALIGN);
-    n = cg_expr_bin(cx, n, ATTN_X_ADD, number(cx, ATTN_ALIGN - 1));
+    CgExpr align = cg_expr_const(cx, ATTN_ALIGN);
+    n = cg_expr_bin(cx, n, ATTN_X_ADD, cg_expr_const(cx, ATTN_ALIGN - 1));
     n = cg_expr_bin(cx, n, ATTN_X_FLOORDIV, align);
     n = cg_expr_bin(cx, n, ATTN_X_MUL, align);
     all = all.n ? cg_expr_bin(cx, all, ATTN_X_ADD, n) : n;
@@ -75,7 +65,7 @@ static const CgPlace *places(Ctx *cx, const Module *m, const CgKernelRecord *k,
     maps[i].tensor = ATTN_NONE;
     maps[i].dtype = (uint32_t)t->dtype;
     out[i].at = workspace(cx, m, k->func, at);
-    if (!out[i].at.n) out[i].at = number(cx, 0);
+    if (!out[i].at.n) out[i].at = cg_expr_const(cx, 0);
     for (uint32_t a = 0; a < t->n && a < ATTN_MAP_RANK; a++)
       out[i].extent[a] = cg_expr_dim(cx, &m->dims, t->size[a]);
   }
@@ -166,6 +156,48 @@ static bool link_code(Ctx *cx, const Buf *object, Built *b, CgPhase *phases,
   return true;
 }
 
+// e, which counts the dims of a module, over those of its program.
+static CgExpr over_program(Ctx *cx, const CgProgram *p, const DimTab *dims,
+                           CgExpr e) {
+  int64_t *w = NEWN(&cx->session, int64_t, e.n + 1);
+  if (e.n) memcpy(w, e.at, e.n * sizeof *w);
+  for (uint32_t i = 0; i < e.n; i++) {
+    uint32_t at = 0;
+    int64_t op = w[i];
+    if (op == ATTN_X_DIM &&
+        dim_find_sym(p->dims, dims->syms.at[w[i + 1]].name, &at))
+      w[i + 1] = at;
+    i += op == ATTN_X_SHAPE || op == ATTN_X_STRIDE ? 2
+         : op >= ATTN_X_CONST && op <= ATTN_X_SCALAR ? 1 : 0;
+  }
+  return (CgExpr){w, e.n};
+}
+
+// When all kernels of b can be run.
+static CgExpr when(Ctx *cx, const CgProgram *p, const Built *b) {
+  CgExpr all = b->recipe.when;
+  for (uint32_t i = 0; i < b->kernels.n; i++) {
+    CgExpr own = over_program(cx, p, &b->mod->dims, b->kernels.at[i].when);
+    if (!own.n) continue;
+    all = all.n ? cg_expr_bin(cx, all, ATTN_X_AND, own) : own;
+  }
+  return all;
+}
+
+static bool assembly(Ctx *cx, const Module *m, const char *prefix,
+                     CgDevice *out) {
+  Buf text = {.arena = &cx->session};
+  if (!cg_gpu(cx, m, prefix, CG_ASM, &text, NULL)) return false;
+  out->text = text_of(&text);
+  return true;
+}
+
+bool drv_needs_strided(const Built *b) {
+  for (uint32_t i = 0; i < b->kernels.n; i++)
+    if (b->kernels.at[i].when.n) return true;
+  return false;
+}
+
 bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
   const Recipe *r = &b->recipe;
   const Target *t = r->target;
@@ -182,9 +214,12 @@ bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
   for (uint32_t i = 0; i < b->kernels.n; i++)
     phases[i] = phase(cx, m, &b->kernels.at[i]);
   *out = (CgDevice){.target = ATTN_TARGET_SM(t->gpu.cc, t->gpu.arch),
-                    .when = r->when, .dims = &m->dims, .phases = phases,
+                    .when = when(cx, p, b), .strided = r->opt.strided,
+                    .dims = &m->dims, .phases = phases,
                     .workspace = all_workspace(cx, m), .nphases = b->kernels.n};
-  if (is_amd(b)) return link_code(cx, &code, b, phases, out);
+  if (is_amd(b))
+    return link_code(cx, &code, b, phases, out) &&
+           (!r->opt.assembly || assembly(cx, m, r->opt.prefix, out));
   out->text = text_of(&code);
   return true;
 }
@@ -199,6 +234,7 @@ bool drv_add_device(Ctx *cx, CgProgram *p, Built *b) {
 // ---------------------------------------------------------------- assembling
 typedef struct Assembly {
   const Target *target;
+  bool done;               // is machine code already, or stays PTX
   CgBytes ptx;
   CgKernels *kernels;
   Buf cubin, log;          // in the worker's arena
@@ -225,7 +261,7 @@ static void *work(void *data) {
     if (i >= w->crew->n) return NULL;
     Assembly *t = &w->crew->tasks[i];
     t->cubin.arena = t->log.arena = &w->cx.session;
-    t->ok = t->target->gpu.vendor == VENDOR_AMD;   // is linked already
+    t->ok = t->done;
     if (t->ok) continue;
     t->ok = cg_ptxas(&w->cx, t->target, t->ptx.at, t->ptx.n - 1, &t->cubin,
                      t->kernels, &t->log);
@@ -291,11 +327,17 @@ static void run(Ctx *cx, uint32_t threads, Crew *crew, Worker *w) {
     if (w[i].started) pthread_join(w[i].thread, NULL);
 }
 
+// AMD's is linked already; without a ptxas PTX is all there is.
+static bool is_done(Ctx *cx, const Built *b) {
+  return is_amd(b) || !cg_ptxas_path(cx);
+}
+
 static bool assemble(Ctx *cx, const DrvOptions *opt, CgDevice *dev,
                      Built *built, uint32_t n) {
   Assembly *tasks_of = NEWN(&cx->session, Assembly, n);
   for (uint32_t i = 0; i < n; i++)
     tasks_of[i] = (Assembly){.target = built[i].recipe.target,
+                             .done = is_done(cx, &built[i]),
                              .ptx = dev[i].text, .kernels = &built[i].kernels};
   Crew crew = {.tasks = tasks_of, .n = n};
   uint32_t threads = crew_size(opt, n);
@@ -303,10 +345,14 @@ static bool assemble(Ctx *cx, const DrvOptions *opt, CgDevice *dev,
   run(cx, threads, &crew, w);
   bool ok = true;
   for (uint32_t i = 0; i < n && ok; i++)
-    ok = is_amd(&built[i]) ||
+    ok = tasks_of[i].done ||
          take(cx, opt, &tasks_of[i], &dev[i], &built[i]);
   for (uint32_t i = 0; i < threads; i++) ctx_drop(&w[i].cx);
   return ok;
+}
+
+static CgBytes code_of(const CgDevice *d) {
+  return d->text.n ? d->text : d->binary;
 }
 
 // Those with flaws once more, with smaller tiles; the better code stays. False
@@ -325,8 +371,9 @@ static bool improve(Ctx *cx, const DrvOptions *opt, const CgProgram *p,
   for (uint32_t k = 0; k < m; k++) {
     uint32_t i = which[k];
     bool better = drv_flaws(&b[k]) < drv_flaws(&built[i]);
-    tried[i] = d[k].text;
+    tried[i] = code_of(&d[k]);
     built[i].freed = b[k].freed;
+    built[i].tried = b[k].mod;
     if (!better) continue;
     dev[i] = d[k];
     built[i] = b[k];
@@ -337,11 +384,11 @@ static bool improve(Ctx *cx, const DrvOptions *opt, const CgProgram *p,
 bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
                   uint32_t n) {
   enum { ROUNDS = 4 };
-  if (!n || !cg_ptxas_path(cx)) return true;
+  if (!n) return true;
   CgDevice *dev = (CgDevice *)p->devices + (p->ndevices - n);
   if (!assemble(cx, opt, dev, built, n)) return false;
   CgBytes *tried = NEWN(&cx->session, CgBytes, n);
-  for (uint32_t i = 0; i < n; i++) tried[i] = dev[i].text;
+  for (uint32_t i = 0; i < n; i++) tried[i] = code_of(&dev[i]);
   for (int round = 0; round < ROUNDS && cx->nerrors == 0; round++)
     if (!improve(cx, opt, p, dev, built, tried, n)) break;
   return cx->nerrors == 0;
@@ -367,10 +414,11 @@ uint32_t drv_kernels(DrvCall *c, const Target *t, DrvOptions *opt,
   FeBind *binds;
   uint32_t n;
   CgProgram p;
-  Built b;
+  Builts all = {0};
   if (!drv_choose(c, &binds, &n) ||
-      !drv_device_program(c->cx, c->prog, binds, n, t, opt, &p, &b))
+      !drv_device_program(c->cx, c->prog, binds, n, t, opt, &p, &all))
     return 0;
+  Built b = all.at[0];
   for (uint32_t i = 0; i < b.kernels.n && i < max; i++) {
     const CgKernelRecord *k = &b.kernels.at[i];
     out[i] = (DrvKernel){

@@ -22,23 +22,26 @@ typedef struct Built {
   const Module *mod;
   uint32_t program;         // whose variant it is, by number
   int64_t freed;            // spare_regs of the last try (fit.c)
+  const Module *tried;      // what it made, or NULL
   CgKernels kernels;        // one for each phase
   Buf log;                  // of ptxas
 } Built;
 typedef Vec(Built) Builts;
 
+// Whether there are tensors that the code of b does not take.
+bool drv_needs_strided(const Built *b);
 // Appends a device made by the recipe of *b to p.
 bool drv_add_device(Ctx *cx, CgProgram *p, Built *b);
-// PTX by the recipe of *b; the tiles fit into shared memory (fit.c).
+// Code by the recipe of *b; the tiles fit into shared memory (fit.c).
 bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
 // The same with the tiles that the recipe's options give.
 bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
-// What is wrong with the code that ptxas made: 0 nothing that counts, else a
+// What is wrong with the machine code: 0 nothing that counts, else a
 // number that grows with bytes spilled and products serialized.
 uint64_t drv_flaws(const Built *b);
 // The roles and tiles of a kernel as text (kernel.c).
 void drv_describe(Ctx *cx, const CgKernelRecord *r, DrvKernel *out);
-// A recipe like that of *b with smaller tiles, and its PTX, unlike `text`.
+// A recipe like that of *b with smaller tiles, and its code, unlike `text`.
 bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text,
                        Built *out, CgDevice *dev);
 // Machine code for the devices of p from number `from` on; built are theirs.
@@ -46,9 +49,9 @@ bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text
 bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
                   uint32_t n);
 
-// drv_program for one specialization and a GPU, with what is known of it.
+// drv_program for one specialization and a GPU, with what is known of its devices.
 bool drv_device_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                         const Target *target, const DrvOptions *opt,
-                        CgProgram *out, Built *built);
+                        CgProgram *out, Builts *built);
 
 #endif

@@ -33,6 +33,9 @@ typedef struct DrvOptions {
   int64_t tile_q, tile_k, chunk;  // 0: the schedule block's, else chosen
   bool few;                // the kernels of few rows (docs/cpu-schedule.md)
   int64_t spare_regs, spare_smem;  // as of PassOpt
+  bool strided;            // the same
+  bool first;              // no second code for tensors that one does not take
+  bool assembly;           // AMD: the text of it too
   uint32_t jobs;           // threads of the compiler, 0: one per CPU
   bool verify_each, print_after_all, time_passes;
   const char *dump_dir;
@@ -167,7 +170,8 @@ bool drv_emit_ir(Ctx *cx, Decl **progs, uint32_t n, Level to,
                  const DrvOptions *opt, Buf *out);
 
 typedef enum DrvStage {
-  DRV_LLVM, DRV_ASM, DRV_OBJECT, DRV_HEADER, DRV_PTX, DRV_CUBIN, DRV_HSACO, DRV_CONTAINER,
+  DRV_LLVM, DRV_ASM, DRV_OBJECT, DRV_HEADER, DRV_PTX, DRV_CUBIN, DRV_AMDGCN,
+  DRV_HSACO, DRV_CONTAINER,
 } DrvStage;
 // Code of all programs for all targets and specializations. `header` may be
 // NULL; `out` is not touched for DRV_HEADER.

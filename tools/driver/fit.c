@@ -16,6 +16,7 @@ enum {
                          // makes, in some copies of a loop
   LEAST = 8, NEXT = 24, MOST = 96,  // registers freed at a time
   TRIES = 8,             // until the tiles change
+  AMD_TRIES = 24,
   SERIAL = 1 << 24       // serialized products are worse than any spill
 };
 
@@ -64,6 +65,22 @@ static int64_t registers_for(const Built *b) {
   return n < least ? least : n > MOST ? MOST : n;
 }
 
+// Whether the recipe's tiles are those of b, or of the last try for it.
+static bool is_known(Ctx *cx, const CgProgram *p, const Recipe *r,
+                     const Built *b) {
+  const Module *m = drv_lower_mach(cx, r->prog, r->binds, r->n, r->target,
+                                   &r->opt, p->name), *have[] = {b->mod, b->tried};
+  Buf text = {.arena = &cx->session};
+  if (!m) return false;
+  ir_print(m, &text);
+  for (int i = 0; i < 2; i++) {
+    Buf other = {.arena = &cx->session};
+    if (have[i]) ir_print(have[i], &other);
+    if (text.n == other.n && memcmp(text.at, other.at, text.n) == 0) return true;
+  }
+  return false;
+}
+
 static bool same_text(CgBytes a, CgBytes b) {
   return a.n == b.n && memcmp(a.at, b.at, a.n) == 0;
 }
@@ -76,9 +93,12 @@ bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text
   *out = (Built){.recipe = *r, .program = b->program};
   int64_t *spare = &out->recipe.opt.spare_regs;
   out->freed = b->freed;
-  for (int i = 0; i < TRIES; i++) {
+  bool amd = r->target->gpu.vendor == VENDOR_AMD;
+  for (int i = 0; i < (amd ? AMD_TRIES : TRIES); i++) {
     out->freed += registers_for(b);
     *spare = out->freed;
+    cx->remarks.n = remarks;
+    if (is_known(cx, p, &out->recipe, b)) continue;
     cx->remarks.n = remarks;
     ctx_remark(cx, "%s: smaller tiles, which leave %lld registers of a thread "
                "free: %s", p->name, (long long)*spare,

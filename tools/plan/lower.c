@@ -35,7 +35,8 @@ bool drv_for_decode(const Attr *a) {
 static PassOpt pass_options(const Decl *prog, const Target *t,
                             const DrvOptions *opt) {
   PassOpt o = {.target = t ? t->name : "cpu", .split_k = -1,
-               .spare_regs = opt->spare_regs, .spare_smem = opt->spare_smem};
+               .spare_regs = opt->spare_regs, .spare_smem = opt->spare_smem,
+               .strided = opt->strided};
   const Unit *u = prog->unit;
   for (uint32_t i = 0; i < u->decls.n; i++) {
     const Decl *s = u->decls.at[i];
