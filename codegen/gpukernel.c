@@ -203,6 +203,16 @@ static void clear(Nv *n) {
   n->multiplies = false;
 }
 
+static void too_much(Nv *n) {
+  Cg *g = n->g;
+  g->failed = true;
+  diag_add(g->cx, DIAG_cg_input, n->f->span, n->f->name,
+           arena_printf(&g->cx->session, "on %s it needs %u bytes of shared "
+                        "memory, a group has %u: smaller tiles (--tile-q, "
+                        "--tile-k) may do", g->target->name,
+                        n->out->shared_bytes, n->gpu.smem));
+}
+
 void nv_kernel(Nv *n, const char *symbol) {
   Cg *g = n->g;
   Need need = {.f = n->f, .gpu = &n->gpu};
@@ -223,6 +233,10 @@ void nv_kernel(Nv *n, const char *symbol) {
   lay_out_block(n);
   n->out->block_bytes = (uint32_t)n->maps_at + 128 * n->out->maps.n;
   place_shared(n, &need);
+  if (n->out->shared_bytes > n->gpu.smem) {
+    too_much(n);
+    return;
+  }
   n->vendor->declare(n, symbol);
   body(n);
   if (g->failed) return;

@@ -107,20 +107,6 @@ static void add(Ctx *cx, CgProgram *p, CgDevice d) {
   p->devices = all;
 }
 
-static bool fits(Ctx *cx, const CgProgram *p, const Target *t,
-                 const CgKernels *all) {
-  for (uint32_t i = 0; i < all->n; i++) {
-    uint32_t need = all->at[i].shared_bytes;
-    if (need <= t->gpu.smem) continue;
-    diag_add(cx, DIAG_cg_input, NOWHERE, p->name,
-             arena_printf(&cx->session, "on %s it needs %u bytes of shared "
-                          "memory, a group has %u: smaller tiles (--tile-q, "
-                          "--tile-k) may do", t->name, need, t->gpu.smem));
-    return false;
-  }
-  return true;
-}
-
 static bool same_blocks(Ctx *cx, const CgProgram *p, const Module *m,
                         const CgKernels *all) {
   for (uint32_t i = 0; i < all->n; i++) {
@@ -208,7 +194,7 @@ bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
   b->log = (Buf){.arena = &cx->session};
   b->kernels = (CgKernels){0};
   if (!m || !cg_gpu(cx, m, r->opt.prefix, what, &code, &b->kernels) ||
-      !same_blocks(cx, p, m, &b->kernels) || !fits(cx, p, t, &b->kernels))
+      !same_blocks(cx, p, m, &b->kernels))
     return false;
   CgPhase *phases = NEWN(&cx->session, CgPhase, b->kernels.n + 1);
   for (uint32_t i = 0; i < b->kernels.n; i++)

@@ -3,8 +3,8 @@ linked; what its metadata says of registers, scratch memory and LDS.
 
     objects.py STDLIB [--all] [--both] [--check] [PROGRAM[:DIMS[:TARGET]] ..]
 
-Without programs: all, each for two targets and one choice of dims in turn; --all:
-for all targets and head sizes. --both: also the second kernels, for tensors of
+Without programs: all, each for a target and a choice of dims in turn; --all: for
+all targets and head sizes. --both: also the second kernels, for tensors of
 any strides. A flaw is scratch memory, or registers or LDS beyond what leaves two
 workgroups on a CU; KNOWN programs have some."""
 import concurrent.futures
@@ -16,9 +16,11 @@ import sys
 import tempfile
 
 TARGETS = {"gfx90a": 64, "gfx942": 64, "gfx950": 160, "gfx1100": 64, "gfx1201": 64}
-# Too many sums or computed keys for the registers of a lane. Recurrences on RDNA: a
-# wave of 32 has the tiles of 64.
-KNOWN = {"mla_decode": "gfx", "mla_prefill": "gfx11", "qk_norm": "gfx"}
+# Too many sums, scalars or computed keys for the registers of a lane, and two
+# tiles that do not fit 64 KiB. Of recurrences scratch memory is only told.
+KNOWN = {"mla_decode": "gfx", "mla_prefill": "gfx11", "qk_norm": "gfx",
+         "packed": "gfx1", "paged_decode": "gfx11",
+         "retention:D=256,Dv=512": "gfx"}
 
 
 def programs(std):
@@ -60,6 +62,12 @@ def kernels(code, folder):
     return list(zip(*found))
 
 
+def is_known(name, what, target, recurrent):
+    return recurrent or any(
+        target.startswith(t) and (name == k or what.startswith(k + ":"))
+        for k, t in KNOWN.items())
+
+
 def report(job, both):
     path, name, typed, dims, target, recurrent = job
     what = f"{name}:{dims}:{target}"
@@ -73,7 +81,8 @@ def report(job, both):
         if done.returncode:
             if "no choice of the const dims" in done.stderr:
                 return None, ""
-            return False, f"{what} {done.stderr.splitlines()[0]}"
+            known = is_known(name, what, target, False)
+            return known, f"{what} {done.stderr.splitlines()[0]}"
         ok, text = True, []
         for i, code in enumerate(objects(out.read_bytes())):
             for _, regs, scratch, lds in kernels(code, d):
@@ -81,8 +90,7 @@ def report(job, both):
                 ok &= int(scratch) == 0 and int(lds) <= TARGETS[target] << 10
                 text.append(f"{regs} registers, {scratch} scratch, {lds} LDS"
                             + (", alone on its CU" if lone else ""))
-    known = target.startswith(KNOWN.get(name, "none")) or (
-        recurrent and target.startswith("gfx1"))
+    known = is_known(name, what, target, recurrent)
     flaw = "" if ok else " known" if known else " FLAW"
     return ok or known, f"{what} {'; '.join(text)}{flaw}"
 
@@ -91,14 +99,14 @@ def jobs(std, everything, asked):
     for i, (path, name, typed, dims, rec) in enumerate(programs(std)):
         all_sizes = list(sizes(dims))
         for k, target in enumerate(TARGETS):
-            turn = (k - 2 * i) % 5
+            turn = (k - i) % 5
             for s, size in enumerate(all_sizes):
                 what = f"{name}:{size}:{target}"
                 if asked and not any((what + ":").startswith(a + ":")
                                      for a in asked):
                     continue
-                if asked or everything or (turn < 2 and
-                                           s == (i + k) % len(all_sizes)):
+                if asked or everything or (
+                        turn == 0 and s == i // 5 % len(all_sizes)):
                     yield path, name, typed, size, target, rec
 
 
