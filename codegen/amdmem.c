@@ -103,8 +103,13 @@ static V stride(Nv *n, const Access *a, int i) {
                 dtype_size(a->tensor->dtype));
 }
 
-// The axis whose extent bounds offsets: rows, where there are any.
-static uint32_t outer(const Access *a) { return a->at[0].pos < 0; }
+// Which of rows and columns is the outer axis of the tensor, whose extent
+// bounds offsets; and the other's axis, -1: there is none.
+static uint32_t outer(const Access *a) {
+  int r = a->at[0].pos, c = a->at[1].pos;
+  return r < 0 || (c >= 0 && c < r);
+}
+static int inner(const Access *a) { return a->at[1 - outer(a)].pos; }
 
 // ---- the same where kernels are launched
 typedef struct Dense {
@@ -149,11 +154,11 @@ static CgExpr both(const Dense *d, CgExpr x, CgExpr y) {
 // Offsets fit, rows do not overlap, columns are dense where it matters: of
 // strides in elements, which are 1 where there is but one (as in `prepare`).
 static CgExpr allowed(const Dense *d, const Access *a) {
-  int o = a->at[outer(a)].pos, c = a->at[1].pos;
+  int o = a->at[outer(a)].pos, c = inner(a);
   CgExpr one = number(d, 1), all = {0}, least = one;
   CgExpr rows = word_of(d, a, ATTN_X_SHAPE, o);
   CgExpr by = word_of(d, a, ATTN_X_STRIDE, o);
-  if (outer(a) == 0 && c >= 0) {
+  if (c >= 0) {
     CgExpr cols = word_of(d, a, ATTN_X_SHAPE, c);
     CgExpr step = word_of(d, a, ATTN_X_STRIDE, c);
     all = bin(d, number(d, 0), ATTN_X_LE, step);
@@ -167,7 +172,8 @@ static CgExpr allowed(const Dense *d, const Access *a) {
                      bin(d, least, ATTN_X_LE, by));
   all = both(d, all, apart);
   if (a->k == 1) return all;
-  return both(d, all, bin(d, word_of(d, a, ATTN_X_STRIDE, c), ATTN_X_EQ, one));
+  CgExpr step = word_of(d, a, ATTN_X_STRIDE, a->at[1].pos);
+  return both(d, all, bin(d, step, ATTN_X_EQ, one));
 }
 
 // The conditions of many accesses are the same.
@@ -229,10 +235,10 @@ static V step_of(Nv *n, const Access *a, uint32_t i) {
   if (i != outer(a)) return by;
   int64_t size = (int64_t)dtype_size(a->tensor->dtype);
   V row = nv_i32(n, size), one = nv_i64(n, 1);
-  if (!i && a->at[1].pos >= 0) {
-    V cols = shape(n, a, a->at[1].pos);
+  if (inner(a) >= 0) {
+    V cols = shape(n, a, inner(a));
     V wide = LLVMBuildMul(g->b, narrow(n, cols),
-                          narrow(n, stride(n, a, a->at[1].pos)), "");
+                          narrow(n, stride(n, a, inner(a))), "");
     row = e_sel(g, e_icmp(g, LLVMIntSGT, cols, one), wide, row);
   }
   V many = e_icmp(g, LLVMIntSGT, shape(n, a, a->at[i].pos), one);
@@ -267,16 +273,18 @@ static void prepare(Nv *n, Access *a) {
   make_base(n, a, at);
 }
 
-// Columns that may be beyond their extent: whether those of a register are not.
-static V columns_in(Nv *n, const Access *a, const uint32_t at[2], uint32_t reg) {
-  const Index *c = &a->at[1];
+// Where the inner axis may be beyond its extent: whether that of a register is
+// not.
+static V inside(Nv *n, const Access *a, uint32_t reg) {
+  uint32_t i = 1 - outer(a);
+  const Index *c = &a->at[i];
   const Type *t = a->value;
-  if (c->pos < 0 || outer(a)) return NULL;
-  int64_t wide = t->ext[t->slice ? 0 : 1], known = extent(n, a, c->pos);
+  if (c->pos < 0) return NULL;
+  int64_t wide = t->ext[t->slice ? 0 : i], known = extent(n, a, c->pos);
   if (!c->uniform && known >= wide) return NULL;
-  (void)at;
-  V x = nv_add(n, nv_coord(n, &a->map, AXIS_COL, reg), c->uniform);
-  return e_icmp(n->g, LLVMIntULT, x, narrow(n, shape(n, a, c->pos)));
+  V x = nv_coord(n, &a->map, i ? AXIS_COL : AXIS_ROW, reg);
+  return e_icmp(n->g, LLVMIntULT, nv_add(n, x, c->uniform),
+                narrow(n, shape(n, a, c->pos)));
 }
 
 // Offset of a register; OUTSIDE where it is not in range or not `ok`.
@@ -288,7 +296,7 @@ static V offset(Nv *n, const Access *a, uint32_t reg, V ok) {
   for (uint32_t i = 0; i < 2; i++)
     if (a->at[i].pos >= 0 && at[i])
       shift = nv_add(n, shift, nv_mul(n, a->size[i], at[i]));
-  V x = nv_add(n, a->thread, shift), in = columns_in(n, a, at, reg);
+  V x = nv_add(n, a->thread, shift), in = inside(n, a, reg);
   if (in) ok = ok ? e_and(g, ok, in) : in;
   if (!buffers(n)) {
     V low = e_icmp(g, LLVMIntULT, x, a->bytes);

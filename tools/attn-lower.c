@@ -56,6 +56,11 @@ static void put_kernel(const CgKernelRecord *k, Buf *out) {
       buf_printf(out, " axis %u box %u", m->axis[a], m->box[a]);
     buf_char(out, '\n');
   }
+  // Of the tensors, as words of attn_abi.h ("expressions").
+  if (k->when.n) buf_str(out, "  when");
+  for (uint32_t i = 0; i < k->when.n; i++)
+    buf_printf(out, " %lld", (long long)k->when.at[i]);
+  if (k->when.n) buf_char(out, '\n');
   if (k->registers)
     buf_printf(out, "  registers %u, spilled bytes %u%s\n", k->registers,
                k->spill_bytes, k->serialized ? ", products serialized" : "");

@@ -8,9 +8,11 @@ The harness runs one kernel of a code object on the CPU (a module with a class
 `Emu`); it is no part of this repository, and neither is tinygrad, whose decoder
 of scalar and vector instructions it uses (a checkout of its own: --mend makes
 CDNA's 16-bit operations in registers from v128 on right there, which it takes
-for RDNA's upper halves). attnc and attn-lower are taken from PATH. For each case and target: compile; run on random inputs under each
-schedule, with unset registers and LDS full of NaN and guard pages around all
-buffers; compare with the CPU's f32 code on the same inputs. No GPU takes part.
+for RDNA's upper halves, and its buffer accesses of less than 4 bytes). attnc
+and attn-lower are taken from PATH. For each case and target: compile; run on
+random inputs under each schedule, with unset registers and LDS full of NaN and
+guard pages around all buffers; compare with the CPU's f32 code on the same
+inputs. No GPU takes part.
 
 An error is |x - ref| / (|ref| + rms(ref)); outputs of 16 bits may have a few
 roundings, f32 ones (log-sum-exp) 1e-5 unless products of 16 bits made them."""
@@ -262,7 +264,10 @@ def compile_case(case, target, tmp):
         tir.write_text(tir.read_text().replace(", dense = true", ""))
     (tmp / "k.hsaco").write_bytes(tool("attn-lower", tir, "--emit=hsaco"))
     info = tool("attn-lower", tir, "--emit=info").decode()
-    return Program(tir.read_text(), case.dims), info
+    prog = Program(tir.read_text(), case.dims)
+    prog.when = [[int(w) for w in line.split()] for line in
+                 re.findall(r"^  when (.*)$", info, re.M)]
+    return prog, info
 
 
 # ---------------------------------------------------------------- running
@@ -313,6 +318,31 @@ def turned(data, dtype, shape):
     return bytes(out)
 
 
+def holds(words, prog, strides):
+    """Whether tensors are what a kernel wants (attn_abi.h, "expressions")."""
+    stack, at = [], 0
+    ops = {6: lambda x, y: x + y, 7: lambda x, y: x - y, 8: lambda x, y: x * y,
+           9: lambda x, y: x // y, 10: lambda x, y: x % y, 11: min, 12: max,
+           13: lambda x, y: x == y, 14: lambda x, y: x != y,
+           15: lambda x, y: x < y, 16: lambda x, y: x <= y,
+           17: lambda x, y: x and y, 18: lambda x, y: x or y}
+    while at < len(words):
+        op, at = words[at], at + 1
+        if op in (4, 5):
+            name, _, shape, _ = prog.tensors[words[at]]
+            n, step = shape[words[at + 1]], strides[name][words[at + 1]]
+            stack.append(n if op == 4 else step if n > 1 else 1)
+            at += 2
+        elif op in (1, 2):
+            dims = list(prog.values.values())
+            stack.append(words[at] if op == 1 else dims[words[at]])
+            at += 1
+        else:
+            y, x = stack.pop(), stack.pop()
+            stack.append(int(ops[op](x, y)))
+    return bool(stack[0])
+
+
 def launch(emu, prog, case, inputs, schedule):
     bufs, address, strides = {}, {}, {}
     for name, dtype, shape, role in prog.tensors:
@@ -325,6 +355,9 @@ def launch(emu, prog, case, inputs, schedule):
             dense[-2:] = 1, shape[-2]
         bufs[name] = emu.buffer(init)
         address[name], strides[name] = bufs[name].addr, dense
+    for words in prog.when:
+        if not holds(words, prog, strides):
+            raise ValueError("the kernels are not made for these strides")
     space = emu.buffer(b"\xff" * (prog.workspace or 64))
     for p in prog.phases:
         if not p.tasks:
@@ -389,6 +422,27 @@ def one(opt, case):
         return {"ok": False, "what": str(e)[:600]}
 
 
+# Buffer accesses of one or two bytes, which it takes for those of four.
+NARROW = [
+    ("""      val = in_bounds.where(mem.index(word_addr.cast(dtypes.int64).valid(in_bounds)).load(), _c(0))
+      stores""", """      val = in_bounds.where(mem.index(word_addr.cast(dtypes.int64).valid(in_bounds)).load(), _c(0))
+      if 'SHORT' in op_name or 'BYTE' in op_name:
+        assert op_name.endswith(('_USHORT', '_UBYTE')), op_name
+        bit = (addr & UOp.const(3, dtypes.uint64)).cast(dtypes.uint32) * _c(8)
+        val = (val >> bit) & _c(0xffff if 'SHORT' in op_name else 0xff)
+      stores"""),
+    ("""      stores.append(idx.store(in_bounds.where(_to_u32(val), idx)))
+""", """      val = _to_u32(val)
+      if 'SHORT' in op_name or 'BYTE' in op_name:
+        if op_name.endswith('_D16_HI'): val = val >> _c(16)
+        keep = _c(0xffff if 'SHORT' in op_name else 0xff)
+        bit = (addr & UOp.const(3, dtypes.uint64)).cast(dtypes.uint32) * _c(8)
+        old = in_bounds.where(idx, _c(0))
+        val = (old & ((keep << bit) ^ _c(0xffffffff))) | ((val & keep) << bit)
+      stores.append(idx.store(in_bounds.where(val, idx)))
+""")]
+
+
 def mend(tinygrad):
     path = pathlib.Path(tinygrad) / "test/mockgpu/amd/emu.py"
     text = path.read_text()
@@ -398,6 +452,9 @@ def mend(tinygrad):
                 "bits['s0'] == 16:  # src0 >= 384"):
         if "ctx.wave_size == 32 and " + old not in text:
             text = text.replace(old, "ctx.wave_size == 32 and " + old)
+    for old, new in NARROW:
+        if new not in text:
+            text = text.replace(old, new)
     path.write_text(text)
 
 
