@@ -71,6 +71,25 @@ typedef struct Device {
   uint32_t n;
 } Device;
 
+// On AMD a multiprocessor is a compute unit of 4 SIMDs, of 2 where waves have
+// 32 lanes.
+static void print_workgroup(Session *s, const GpuFacts *g, const DrvKernel *k) {
+  Arena *a = &s->cx.session;
+  uint32_t simds = g->wave == 64 ? 4 : 2;
+  printf("  kernel   %s: %u threads: %s\n", k->symbol, k->threads, k->roles);
+  printf("  LDS      %s%s%s\n", scaled(a, k->shared_bytes, "B"),
+         *k->tiles ? ": " : "", k->tiles);
+  printf("  device   %u workgroup%s a CU (%.3g waves a SIMD), one for each task; "
+         "%s of machine code\n", k->per_sm, k->per_sm == 1 ? "" : "s",
+         (double)k->per_sm * k->threads / g->wave / simds,
+         scaled(a, (double)k->code_bytes, "B"));
+  printf("  lanes    %u registers each, ", k->registers);
+  if (k->spill_bytes)
+    printf("%s of scratch memory\n", scaled(a, k->spill_bytes, "B"));
+  else
+    printf("no scratch memory\n");
+}
+
 static void print_kernel(Session *s, const DrvKernel *k) {
   Arena *a = &s->cx.session;
   printf("  kernel   %s: %u threads: %s\n", k->symbol, k->threads, k->roles);
@@ -93,7 +112,12 @@ static void print_kernel(Session *s, const DrvKernel *k) {
 // Products of a multiprocessor's matrix units a cycle, functions (exp2, ..).
 static double functions_peak(const GpuFacts *g) {
   enum { MUFU = 16, OLD = 2048, NEW = 4096 };
-  return g->tflops * 1e12 / (g->arch ? NEW : OLD) * MUFU;
+  static const struct { uint32_t cc, products; } amd[] = {
+      {0x90a, 1024}, {0x942, 2048}, {0x950, 4096}, {0x1100, 512}, {0x1201, 1024}};
+  double products = g->arch ? NEW : OLD;
+  for (size_t i = 0; i < sizeof amd / sizeof *amd; i++)
+    if (amd[i].cc == g->cc) products = amd[i].products;
+  return g->tflops * 1e12 / products * MUFU;
 }
 
 static void print_device_bound(Session *s, const Bench *b) {
@@ -107,7 +131,8 @@ static void print_device_bound(Session *s, const Bench *b) {
   double least = fmax(fmax(compute, move), fn);
   const char *bound = least == compute ? "products"
                       : least == fn ? "functions" : "memory";
-  printf("  machine  %u multiprocessors, %s/s of memory", g->sms,
+  printf("  machine  %u %s, %s/s of memory", g->sms,
+         g->vendor == VENDOR_AMD ? "compute units" : "multiprocessors",
          scaled(a, g->bandwidth * 1e9, "B"));
   if (peak > 0) printf(", %s of 16-bit products", scaled(a, peak, "FLOP/s"));
   printf(", %s (the maker's figures)\n",
@@ -121,7 +146,10 @@ static void print_device_bound(Session *s, const Bench *b) {
 }
 
 static void print_device(Session *s, const Bench *b, const Device *d) {
-  for (uint32_t i = 0; i < d->n; i++) print_kernel(s, &d->kernel[i]);
+  const GpuFacts *g = &b->target->gpu;
+  for (uint32_t i = 0; i < d->n; i++)
+    if (g->vendor == VENDOR_AMD) print_workgroup(s, g, &d->kernel[i]);
+    else print_kernel(s, &d->kernel[i]);
   print_device_bound(s, b);
 }
 

@@ -401,8 +401,10 @@ uint32_t drv_kernels(DrvCall *c, const Target *t, DrvOptions *opt,
   uint32_t n;
   CgProgram p;
   Builts all = {0};
+  DrvOptions first = *opt;
+  first.first = true;
   if (!drv_choose(c, &binds, &n) ||
-      !drv_device_program(c->cx, c->prog, binds, n, t, opt, &p, &all))
+      !drv_device_program(c->cx, c->prog, binds, n, t, &first, &p, &all))
     return 0;
   Built b = all.at[0];
   for (uint32_t i = 0; i < b.kernels.n && i < max; i++) {

@@ -24,7 +24,10 @@ static bool runs(const DrvGpu *g, const Target *t) {
 OnGpu *on_gpu_open(Ctx *cx, const Target *t) {
   OnGpu *g = NEW(&cx->session, OnGpu);
   const char *why = NULL;
-  if (!drv_gpu_open(&g->gpu, 0))
+  if (t->gpu.vendor == VENDOR_AMD)
+    why = "attnc runs programs on NVIDIA's GPUs; on AMD's link the object with "
+          "libattn and launch it on a stream of kind ATTN_HIP";
+  else if (!drv_gpu_open(&g->gpu, 0))
     why = arena_strdup(&cx->session, g->gpu.error);
   else if (!runs(&g->gpu, t))
     why = arena_printf(&cx->session, "%s has compute capability %d.%d",

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { WARP = 32, MAX_TILES = 32 };
+enum { MAX_TILES = 32 };
 
 typedef struct TileName {
   Value smem;
@@ -72,7 +72,9 @@ static const char *roles_text(Ctx *cx, const Func *f, uint32_t threads) {
   const Op *op = f->body->first;
   while (op && op->code != OP_ROLES) op = op->next;
   if (!op) {
-    buf_printf(&b, "%u warps load and compute", threads / WARP);
+    const GpuFacts *g = &target_by_name(f->mod->target)->gpu;
+    buf_printf(&b, "%u %s load and compute", threads / g->wave,
+               g->vendor == VENDOR_AMD ? "waves" : "warps");
     return b.at;
   }
   const IrAttr *teams = ir_attr(op, AT_TEAMS), *groups = ir_attr(op, AT_GROUPS);

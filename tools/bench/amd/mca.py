@@ -44,7 +44,7 @@ def inner(text):
     for name, body in blocks(text):
         loops = any(re.match(r"s_cbranch_\w+ " + re.escape(name) + "$", x)
                     for x in body)
-        if loops and any("mfma" in x for x in body):
+        if loops and any(re.match("v_(mfma|wmma)", x) for x in body):
             found.append(body)
     return min(found, key=len)
 
