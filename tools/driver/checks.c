@@ -291,6 +291,10 @@ DrvExpect drv_expect(const DrvChecker *k, const Decl *block,
   bool reference = s->want->sym && s->want->sym->kind == SY_BUILTIN &&
                    s->want->sym->builtin == BI_reference;
   bool ok = drv_eval(block->dims, NULL, s->tol, &tol);
+  if (ok && !(tol >= 0)) {
+    diag_add(k->cx, DIAG_tolerance, s->tol->span);
+    ok = false;
+  }
   const Expr *first = call_of(s->got);
   bool grad = first->kind == EX_CALL && first->sym &&
               first->sym->kind == SY_BUILTIN &&
