@@ -40,8 +40,9 @@ static void print_json(Session *s, const Bench *b) {
     buf_printf(&o, "%s\"%s\":%lld", i ? "," : "", t->syms.at[i].name,
                (long long)b->call.dims[i]);
   buf_printf(&o, "},\"target\":\"%s\",\"threads\":%d,\"runs\":%u,"
-             "\"median_s\":%.9g,\"min_s\":%.9g,\"compile_s\":%.6g,",
-             b->target->name, b->threads, b->runs, b->mid, b->best,
+             "\"median_s\":%.9g,\"min_s\":%.9g,\"cpu_s\":%.9g,"
+             "\"compile_s\":%.6g,",
+             b->target->name, b->threads, b->runs, b->mid, b->best, b->cpu,
              (double)b->compile_ns * 1e-9);
   buf_printf(&o, "\"product_flop\":%.17g,\"state_flop\":%.17g,\"bytes\":%.17g,"
              "\"touched_flop\":%.17g,\"product_type\":\"%s\",\"flop_per_s\":%.9g,"

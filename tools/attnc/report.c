@@ -53,12 +53,12 @@ bool bench_run(Session *s, Bench *b) {
   double first = 0, spent = 0;
   bool ok = drv_launch(&b->call, code, b->rt);
   for (int i = 0; i < 50 && ok && spent < 0.05; i++) {
-    ok = measure(s, &b->call, code, b->rt, &first, 1);
+    ok = measure(s, &b->call, code, b->rt, &first, NULL, 1);
     spent += first;
   }
   b->runs = measure_runs(s->cli, first);
   double *t = NEWN(&s->cx.session, double, b->runs);
-  ok = ok && measure(s, &b->call, code, b->rt, t, b->runs);
+  ok = ok && measure(s, &b->call, code, b->rt, t, &b->cpu, b->runs);
   drv_unload(code);
   if (!ok) return false;
   b->mid = median(t, b->runs);

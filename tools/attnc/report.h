@@ -16,6 +16,7 @@ typedef struct Bench {
   attn_ctx *rt;          // NULL: the default one
   int threads;
   double best, mid;      // seconds
+  double cpu;            // the least of all threads together in a run
   uint32_t runs;
   int64_t compile_ns;
   size_t code_bytes;
