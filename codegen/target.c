@@ -50,6 +50,7 @@ const char *cg_triple(const Target *t) {
 static void set_options(void) {
   static const char *const args[] = {"attnc", "-disable-lsr", "-disable-cgp",
                                      "-disable-machine-licm",
+                                     "-disable-machine-sink",
                                      "-disable-machine-cse", "-disable-copyprop",
                                      "-disable-x86-domain-reassignment",
                                      "-enable-misched=false"};
