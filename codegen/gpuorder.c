@@ -19,6 +19,8 @@
 
 #include <string.h>
 
+enum { MANY_LOADS = 16 };
+
 typedef struct Order {
   LLVMBasicBlockRef block;
   Arena *arena;
@@ -82,6 +84,15 @@ static bool is_assembly(V x) {
          LLVMIsAInlineAsm(LLVMGetCalledValue(x));
 }
 
+// Loads of many elements are followed by much that lives in registers; what
+// depends on one of them alone would make it more.
+static bool is_load(V x) {
+  size_t n;
+  if (!is_assembly(x)) return LLVMGetInstructionOpcode(x) == LLVMLoad;
+  return strstr(LLVMGetInlineAsmAsmString(LLVMGetCalledValue(x), &n),
+                "ld.global") != NULL;
+}
+
 // Arithmetic in front of a wait may be there to be done before it.
 static void place_rest(Order *o, uint32_t end) {
   for (uint32_t i = 0; i < end; i++) place(o, o->all.at[i]);
@@ -90,8 +101,12 @@ static void place_rest(Order *o, uint32_t end) {
 static void order_block(Cg *g, LLVMBasicBlockRef block) {
   Order o = {.block = block, .arena = &g->cx->scratch,
              .done.arena = &g->cx->scratch};
-  for (V x = LLVMGetFirstInstruction(block); x; x = LLVMGetNextInstruction(x))
+  uint32_t loads = 0;
+  for (V x = LLVMGetFirstInstruction(block); x; x = LLVMGetNextInstruction(x)) {
+    loads += is_load(x);
     if (!LLVMIsAPHINode(x)) vec_push(o.arena, &o.all, x);
+  }
+  if (loads > MANY_LOADS) return;
   for (uint32_t i = 0; i + 1 < o.all.n; i++) {
     V x = o.all.at[i];
     if (is_free(x)) continue;
