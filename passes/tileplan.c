@@ -394,11 +394,16 @@ static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
   return best > 0;
 }
 
-// Chunks of a recurrence: shorter ones need fewer registers.
-static void amd_chunk(const Target *tg, const PassOpt *opt, TilePlan *p) {
-  p->least_chunk = tg->gpu.cols;
-  for (int64_t spare = opt->spare_regs; spare > 0; spare -= CHUNK_REGS)
-    if (p->most_chunk > p->least_chunk) p->most_chunk /= 2;
+// Chunks of a recurrence: shorter ones need fewer registers and less shared
+// memory.
+static void gpu_chunk(const Target *tg, const PassOpt *opt, TilePlan *p) {
+  bool amd = tg->gpu.vendor == VENDOR_AMD;
+  int64_t least = amd ? tg->gpu.cols : KEY_STEP;
+  int64_t halves = opt->spare_smem * 8 / (int64_t)tg->gpu.smem;
+  if (amd) halves += (opt->spare_regs + CHUNK_REGS - 1) / CHUNK_REGS;
+  p->most_chunk = GPU_CHUNK;
+  while (halves-- > 0 && p->most_chunk > least) p->most_chunk /= 2;
+  p->least_chunk = amd ? least : p->most_chunk;
 }
 
 // Rows are those of one group of warps; fewer, at the price of slow products,
@@ -411,8 +416,7 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
   if (has_recur(f->body)) {
     p.lane = column_axis(f);
     p.tile_q = p.lane < 0 ? 1 : GROUP_ROWS;
-    p.least_chunk = p.most_chunk = GPU_CHUNK;
-    if (tg->gpu.vendor == VENDOR_AMD) amd_chunk(tg, opt, &p);
+    gpu_chunk(tg, opt, &p);
     ctx_remark(cx, "%s: %s", f->name, p.lane < 0
                ? "a task has all columns of its states"
                : "tasks have 64 columns of the states each");
