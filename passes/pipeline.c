@@ -33,8 +33,9 @@ const PassInfo *pass_list(uint32_t *n) {
 #define TO_GAUGE TO_ATTN ROWS_TO_GAUGE
 #define TO_STREAM TO_GAUGE ",exp2,cse,dce,mask"
 #define GAUGE_TO_STREAM_GPU ",sign,exp2,cse,dce,mask"
-#define TO_STREAM_GPU TO_GAUGE GAUGE_TO_STREAM_GPU
-#define TO_STREAM_SM90 TO_ATTN ",columns,cse,dce,ahead" ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
+#define TO_COLUMNS TO_ATTN ",columns,cse,dce"
+#define TO_STREAM_GPU TO_COLUMNS ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
+#define TO_STREAM_SM90 TO_COLUMNS ",ahead" ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
 #define TO_TILE TO_STREAM ",tile,cse,dce"
 #define TO_TILE_GPU TO_STREAM_GPU ",tile,cse,dce"
 #define TO_TILE_SM90 TO_STREAM_SM90 ",tile,cse,dce,hoist,cse,dce"

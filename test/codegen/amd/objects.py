@@ -3,8 +3,8 @@ linked; what its metadata says of registers, scratch memory and LDS.
 
     objects.py STDLIB [--all] [--both] [--check] [PROGRAM[:DIMS[:TARGET]] ..]
 
-Without programs: all, each for a target and a choice of dims in turn; --all: for
-all targets and head sizes. --both: also the second kernels, for tensors of
+Without programs: all, each for all targets, head sizes in turn; --all: all head
+sizes. --both: also the second kernels, for tensors of
 any strides. A flaw is scratch memory, or registers or LDS beyond what leaves two
 workgroups on a CU; KNOWN programs have some."""
 import concurrent.futures
@@ -19,8 +19,9 @@ TARGETS = {"gfx90a": 64, "gfx942": 64, "gfx950": 160, "gfx1100": 64, "gfx1201": 
 # Too many sums, scalars or computed keys for the registers of a lane, and two
 # tiles that do not fit 64 KiB. Of recurrences scratch memory is only told.
 KNOWN = {"mla_decode": "gfx", "mla_prefill": "gfx11", "qk_norm": "gfx",
-         "packed": "gfx1", "paged_decode": "gfx11",
-         "retention:D=256,Dv=512": "gfx"}
+         "packed": "gfx1", "paged_decode": "gfx11", "nsa:D=128": "gfx1",
+         "differential": "gfx11", "retention:D=256,Dv=256": "gfx1",
+         "retention:D=256,Dv=512": "gfx1"}
 
 
 def programs(std):
@@ -81,8 +82,7 @@ def report(job, both):
         if done.returncode:
             if "no choice of the const dims" in done.stderr:
                 return None, ""
-            known = is_known(name, what, target, False)
-            return known, f"{what} {done.stderr.splitlines()[0]}"
+            return False, f"{what} {done.stderr.splitlines()[0]}"
         ok, text = True, []
         for i, code in enumerate(objects(out.read_bytes())):
             for _, regs, scratch, lds in kernels(code, d):
@@ -99,14 +99,12 @@ def jobs(std, everything, asked):
     for i, (path, name, typed, dims, rec) in enumerate(programs(std)):
         all_sizes = list(sizes(dims))
         for k, target in enumerate(TARGETS):
-            turn = (k - i) % 5
             for s, size in enumerate(all_sizes):
                 what = f"{name}:{size}:{target}"
                 if asked and not any((what + ":").startswith(a + ":")
                                      for a in asked):
                     continue
-                if asked or everything or (
-                        turn == 0 and s == i // 5 % len(all_sizes)):
+                if asked or everything or s == (i + k) % len(all_sizes):
                     yield path, name, typed, size, target, rec
 
 
