@@ -21,6 +21,7 @@ import array
 import importlib.util
 import json
 import math
+import os
 import pathlib
 import random
 import re
@@ -445,7 +446,7 @@ NARROW = [
 
 def mend(tinygrad):
     path = pathlib.Path(tinygrad) / "test/mockgpu/amd/emu.py"
-    text = path.read_text()
+    was = text = path.read_text()
     for old in ("bits['d'] == 16 and (vdst_reg >=",
                 "bits['s0'] == 16 and (vsrc1_reg >=",
                 "bits['s0'] == 16:\n      vsrc1_hi =",
@@ -455,7 +456,10 @@ def mend(tinygrad):
     for old, new in NARROW:
         if new not in text:
             text = text.replace(old, new)
-    path.write_text(text)
+    if text != was:  # others may be reading it
+        whole = path.with_name(f"emu.{os.getpid()}")
+        whole.write_text(text)
+        whole.replace(path)
 
 
 def isolated(opt, case, target):
