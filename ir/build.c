@@ -356,6 +356,15 @@ bool ir_mentions(const Op *op, Value v) {
   return false;
 }
 
+bool ir_is_stored(const Region *r, Value tensor) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code == OP_GSTORE && op->args[0] == tensor) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (ir_is_stored(op->regions[i], tensor)) return true;
+  }
+  return false;
+}
+
 void ir_walk(Region *r, WalkFn *fn, void *data) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;

@@ -54,24 +54,12 @@ static bool is_read_only(const Func *f, Value tensor) {
   return false;
 }
 
-typedef struct Writes {
-  Value tensor;
-  bool some;
-} Writes;
-
-static void find_write(void *data, Op *op) {
-  Writes *w = data;
-  w->some |= op->code == OP_GSTORE && op->args[0] == w->tensor;
-}
-
 // A phase before has made it.
 static bool is_made(const Func *f, Value tensor) {
-  Writes w = {.tensor = tensor};
   for (uint32_t i = 0; i < f->params.n; i++)
-    if (f->params.at[i].v == tensor && f->params.at[i].role == PR_SHARED) {
-      ir_walk(f->body, find_write, &w);
-      return !w.some;
-    }
+    if (f->params.at[i].v == tensor)
+      return f->params.at[i].role == PR_SHARED &&
+             !ir_is_stored(f->body, tensor);
   return false;
 }
 

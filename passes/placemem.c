@@ -352,26 +352,9 @@ Parts place_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over) {
 }
 
 // ---------------------------------------------------------------- early loads
-typedef struct Stores {
-  Value tensor;
-  bool some;
-} Stores;
-
-static void find_store(void *data, Op *op) {
-  Stores *s = data;
-  s->some |= op->code == OP_GSTORE && op->args[0] == s->tensor;
-}
-
-// The program reads this tensor only.
-static bool is_constant(const Place *p, Value tensor) {
-  Stores s = {.tensor = tensor};
-  ir_walk(p->g->body, find_store, &s);
-  return !s.some;
-}
-
 static bool steers(const Place *p, const Op *op) {
   return op->code == OP_GLOAD && ir_type(p->g, op->res[0])->kind == TK_ELEM &&
-         is_constant(p, op->args[0]);
+         !ir_is_stored(p->g->body, op->args[0]);
 }
 
 static void to_front(Region *r, const Op *op) {
