@@ -88,10 +88,10 @@ static int failed(const Cuda *cu, CuResult r, const char *what,
 
 // ---- opening
 
-static const RtLibrary library = {"ATTN_CUDA_DRIVER",
+const RtLibrary rt_cuda_library = {"ATTN_CUDA_DRIVER",
                                   {"libcuda.so.1", "libcuda.so"}};
 
-static bool cuda_present(void) { return rt_library_present(&library); }
+static bool cuda_present(void) { return rt_library_present(&rt_cuda_library); }
 
 static const char *find_symbols(Cuda *cu) {
 #define FIND(field, name, needed, params)                                      \
@@ -105,7 +105,7 @@ static const char *find_symbols(Cuda *cu) {
 static int cuda_open(attn_ctx *cx, void *state, attn_error *err) {
   Cuda *cu = state;
   (void)cx;
-  cu->lib = rt_library_open(&library);
+  cu->lib = rt_library_open(&rt_cuda_library);
   if (!cu->lib)
     return rt_fail(err, ATTN_E_DEVICE, "no NVIDIA driver: %.180s", dlerror());
   const char *missing = find_symbols(cu);

@@ -99,6 +99,7 @@ typedef struct RtLibrary {
   const char *variable;   // of the environment: a path that goes before names
   const char *names[RT_LIBRARY_NAMES];   // in the order they are tried
 } RtLibrary;
+extern const RtLibrary rt_cuda_library, rt_hip_library;
 
 // NULL: there is none; dlerror() says why.
 void *rt_library_open(const RtLibrary *l);

@@ -72,11 +72,11 @@ static int failed(const Hip *hip, HipResult r, const char *what,
 
 // ---- opening
 
-static const RtLibrary library = {
+const RtLibrary rt_hip_library = {
     "ATTN_HIP_DRIVER", {"libamdhip64.so.7", "libamdhip64.so.6",
                         "libamdhip64.so.5", "libamdhip64.so"}};
 
-static bool hip_present(void) { return rt_library_present(&library); }
+static bool hip_present(void) { return rt_library_present(&rt_hip_library); }
 
 static const char *find_symbols(Hip *hip) {
 #define FIND(field, name, needed, params)                                      \
@@ -94,7 +94,7 @@ static const char *find_symbols(Hip *hip) {
 static int hip_open(attn_ctx *cx, void *state, attn_error *err) {
   Hip *hip = state;
   (void)cx;
-  hip->lib = rt_library_open(&library);
+  hip->lib = rt_library_open(&rt_hip_library);
   if (!hip->lib)
     return rt_fail(err, ATTN_E_DEVICE, "no AMD driver: %.180s", dlerror());
   const char *missing = find_symbols(hip);

@@ -24,6 +24,7 @@ static const char usage[] =
     "  --seed N             of made-up inputs (default 1)\n"
     "  --runs N             measured launches (default none)\n"
     "  --device N           ordinal (default 0);  --cpu: no device\n"
+    "  --amd                the device is AMD's, not NVIDIA's\n"
     "exit codes: 0 ok, 1 a comparison or launch failed, 2 usage, "
     "3 no driver, file or device\n";
 
@@ -34,7 +35,8 @@ static const struct option longs[] = {
     {"verify", 0, NULL, 'v'},  {"repeat", 1, NULL, 'R'},
     {"tol", 1, NULL, 't'},     {"seed", 1, NULL, 'e'},
     {"runs", 1, NULL, 'n'},    {"device", 1, NULL, 'd'},
-    {"cpu", 0, NULL, 'c'},     {NULL, 0, NULL, 0}};
+    {"cpu", 0, NULL, 'c'},     {"amd", 0, NULL, 'a'},
+    {NULL, 0, NULL, 0}};
 
 static bool parse(Run *r, int argc, char **argv) {
   for (int c; (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
@@ -42,6 +44,7 @@ static bool parse(Run *r, int argc, char **argv) {
     switch (c) {
     case 'v': r->verify = true; break;
     case 'c': r->cpu = true; break;
+    case 'a': r->amd = true; break;
     case 'R': r->repeat = strtol(optarg, NULL, 10); break;
     case 't': r->tol = strtod(optarg, NULL); break;
     case 'e': r->seed = strtoull(optarg, NULL, 10); break;
@@ -70,7 +73,7 @@ static bool open_program(Run *r, const char *path, const char *name) {
 }
 
 static bool open_device(Run *r) {
-  if (r->cpu || drv_gpu_open(&r->gpu, r->device)) return true;
+  if (r->cpu || drv_gpu_open(&r->gpu, r->amd, r->device)) return true;
   fprintf(stderr, "gpu-run: %s\n", r->gpu.error);
   return false;
 }

@@ -16,22 +16,26 @@ struct OnGpu {
 };
 
 // ---------------------------------------------------------------- devices
+// 0x942: version 94, 0x1100: 110; steppings are the runtime's matter.
+static int version_of(uint32_t gfx) {
+  uint32_t digits = gfx >> 4;
+  return (int)(digits >> 8) * 100 + (int)(digits >> 4 & 15) * 10 +
+         (int)(digits & 15);
+}
+
 static bool runs(const DrvGpu *g, const Target *t) {
   int cc = (int)t->gpu.cc;
-  return t->gpu.arch ? g->arch == cc : g->arch >= cc;
+  if (g->amd) return g->version == version_of(t->gpu.cc);
+  return t->gpu.arch ? g->version == cc : g->version >= cc;
 }
 
 OnGpu *on_gpu_open(Ctx *cx, const Target *t) {
   OnGpu *g = NEW(&cx->session, OnGpu);
   const char *why = NULL;
-  if (t->gpu.vendor == VENDOR_AMD)
-    why = "attnc runs programs on NVIDIA's GPUs; on AMD's link the object with "
-          "libattn and launch it on a stream of kind ATTN_HIP";
-  else if (!drv_gpu_open(&g->gpu, 0))
+  if (!drv_gpu_open(&g->gpu, t->gpu.vendor == VENDOR_AMD, 0))
     why = arena_strdup(&cx->session, g->gpu.error);
   else if (!runs(&g->gpu, t))
-    why = arena_printf(&cx->session, "%s has compute capability %d.%d",
-                       g->gpu.name, g->gpu.arch / 10, g->gpu.arch % 10);
+    why = arena_printf(&cx->session, "%s is %s", g->gpu.name, g->gpu.arch);
   if (!why) return g;
   diag_add(cx, DIAG_no_device, NOWHERE, t->name, why);
   drv_gpu_close(&g->gpu);
@@ -144,7 +148,8 @@ static bool add_workspace(DrvCall *c, OnGpu *g, const attn_program *prog) {
 
 static bool call(DrvCall *c, OnGpu *g, const attn_program *prog) {
   attn_error e;
-  attn_stream s = {.kind = ATTN_CUDA, .handle = g->gpu.stream};
+  attn_stream s = {.kind = g->gpu.amd ? ATTN_HIP : ATTN_CUDA,
+                   .handle = g->gpu.stream};
   return attn_call(prog, g->args, &s, &e) == ATTN_OK || failed(c, e.text);
 }
 

@@ -1,5 +1,5 @@
 // A GPU as tools see it: memory, copies, a stream, times. Launches go through
-// libattn. NVIDIA's driver is opened at run time.
+// libattn. The driver, NVIDIA's or AMD's, is opened at run time.
 #ifndef ATTNC_DRIVER_GPU_H
 #define ATTNC_DRIVER_GPU_H
 
@@ -10,16 +10,18 @@
 typedef struct DrvGpu {
   void *lib, *ctx, *stream;
   void *event[2];
+  bool amd;
   int ordinal, dev;
   char name[128];
-  int arch;             // 90
-  uint32_t sms;
+  int version;          // 90: sm_90, or gfx900 to gfx90f
+  char arch[16];        // "sm_90", "gfx90x"
+  uint32_t units;       // multiprocessors
   char error[256];      // of the last call that gave false
   struct DrvGpuApi *api;
 } DrvGpu;
 
-// False: error says why. Makes the device's primary context current.
-bool drv_gpu_open(DrvGpu *g, int ordinal);
+// False: error says why. Makes the device (its primary context) current.
+bool drv_gpu_open(DrvGpu *g, bool amd, int ordinal);
 void drv_gpu_close(DrvGpu *g);
 // Bytes of device memory, each set to 0xff: NaN in every float type.
 bool drv_gpu_alloc(DrvGpu *g, size_t n, void **p);

@@ -236,7 +236,7 @@ static bool measure(Run *r, Call *c, attn_stream *s) {
   ok = ok && host_time(r, c, s, &host);
   if (ok) {
     qsort(t, (size_t)r->runs, sizeof *t, by_value);
-    printf("time: median %.4f ms, min %.4f ms over %ld launches (%s, sm_%d); "
+    printf("time: median %.4f ms, min %.4f ms over %ld launches (%s, %s); "
            "host %.2f us a launch\n",
            t[r->runs / 2] * 1e3, t[0] * 1e3, r->runs, r->gpu.name,
            r->gpu.arch, host * 1e6);
@@ -265,7 +265,7 @@ static bool on_cpu(Run *r, Call *c) {
 
 bool run_launch(Run *r) {
   static Call c;
-  attn_stream s = {.kind = ATTN_CUDA, .device = r->device,
+  attn_stream s = {.kind = r->amd ? ATTN_HIP : ATTN_CUDA, .device = r->device,
                    .handle = r->gpu.stream};
   if (r->cpu) return on_cpu(r, &c);
   return to_device(r, &c) && run_once(r, &c, &s) && fetch_first(r) &&

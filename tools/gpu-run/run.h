@@ -23,7 +23,7 @@ typedef struct Array {
 typedef struct Run {
   Ctx cx;
   Vec(RunSetting) settings;
-  bool verify, cpu;
+  bool verify, cpu, amd;
   double tol;
   uint64_t seed;
   long runs, repeat;

@@ -50,8 +50,13 @@ FN(hipSetDevice, int dev) {
 }
 FN(hipDeviceGetAttribute, int *v, int what, int dev) {
   ENTER(hipDeviceGetAttribute);
-  *v = mock_hip.units;
-  return what != 63 || dev != mock_hip.current;
+  *v = what == 23 ? 9 : what == 61 ? 4 : mock_hip.units; // a gfx94x
+  return (what != 63 && what != 23 && what != 61) || dev != mock_hip.current;
+}
+FN(hipDeviceGet, int *dev, int ordinal) { *dev = ordinal; return 0; }
+FN(hipDeviceGetName, char *s, int n, int dev) {
+  strncpy(s, "Mock Instinct", (size_t)n);
+  return dev != mock_hip.current;
 }
 
 // The name of the product looks like an architecture too.
@@ -138,6 +143,26 @@ FN(hipMemsetAsync, void *p, int v, size_t n, void *stream) {
   memset(p, v, n);
   return stream == NULL;
 }
+FN(hipMemcpyHtoD, char *to, const void *from, size_t n) {
+  memcpy(to, from, n);
+  return 0;
+}
+FN(hipMemcpyDtoH, void *to, const char *from, size_t n) {
+  memcpy(to, from, n);
+  return 0;
+}
+FN(hipEventCreateWithFlags, void **e, unsigned flags) {
+  static int events[1];
+  *e = events;
+  return flags != 0;
+}
+FN(hipEventRecord, void *e, const char *s) { return !e || !s; }
+FN(hipEventSynchronize, void *e) { return e == NULL; }
+FN(hipEventElapsedTime, float *ms, void *a, void *b) {
+  *ms = 0.5f;
+  return !a || !b;
+}
+FN(hipEventDestroy, void *e) { return e == NULL; }
 FN(hipStreamCreateWithFlags, void **s, unsigned flags) {
   ENTER(hipStreamCreateWithFlags);
   static int streams[1];
@@ -146,7 +171,8 @@ FN(hipStreamCreateWithFlags, void **s, unsigned flags) {
 }
 FN(hipStreamSynchronize, void *s) {
   ENTER(hipStreamSynchronize);
-  return s == NULL;
+  (void)s;
+  return 0;
 }
 FN(hipStreamDestroy, void *s) { return s == NULL; }
 FN(hipStreamIsCapturing, void *s, int *status) {
