@@ -176,6 +176,23 @@ static V pair(Nv *n, DType to, V lo, V hi) {
   return LLVMBuildBitCast(g->b, v, nv_i32t(n), "");
 }
 
+// What these instructions mean by 8 bits is OCP's on some targets only; on RDNA
+// no emulator at hand has them.
+static bool widen(Nv *n, DType from, V word, DType to, V out[2]) {
+  if (n->gpu.f8 != F8_OCP || n->gpu.wave != 64) return false;
+  Cg *g = n->g;
+  V x[2];
+  for (uint32_t i = 0; i < 2; i++) {
+    V a[2] = {word, LLVMConstInt(LLVMInt1TypeInContext(g->lc), i, 0)};
+    V v = nv_call(n, from == DT_F8E4M3 ? "llvm.amdgcn.cvt.pk.f32.fp8"
+                                       : "llvm.amdgcn.cvt.pk.f32.bf8", a, 2);
+    for (int k = 0; k < 2; k++)
+      x[k] = LLVMBuildExtractElement(g->b, v, nv_i32(n, k), "");
+    out[i] = to == DT_BF16 ? nv_uppers(n, x[0], x[1]) : pair(n, to, x[0], x[1]);
+  }
+  return true;
+}
+
 static V ex2(Nv *n, V x) {
   return nv_call_over(n, "llvm.amdgcn.exp2", cg_of(x), &x, 1);
 }
@@ -255,7 +272,7 @@ const GpuVendor amd_vendor = {
     .param_space = 4, .ops = ops, .declare = declare,
     .shared = shared, .threads = threads, .begin = nothing, .dense = amd_dense, .end = nothing,
     .cta = cta, .ctas = ctas, .step = step, .exchange = exchange, .first_lane = first_lane,
-    .uniform = first_lane, .vote = vote, .sync = sync, .pair = pair, .ex2 = ex2,
+    .uniform = first_lane, .vote = vote, .sync = sync, .pair = pair, .widen = widen, .ex2 = ex2,
     .rcp = rcp, .rsqrt = rsqrt, .load = load, .store = store,
     .store_tile = amd_store_tile, .mma = amd_mma,
 };

@@ -61,7 +61,7 @@ static void choose_run(Nv *n, Access *a) {
   uint32_t size = (uint32_t)dtype_size(a->value->dtype);
   int pos = a->at[1].pos;
   a->k = a->step = 1;
-  if (pos < 0 || pos != (int)a->rank - 1 || size < 2) return;
+  if (pos < 0 || pos != (int)a->rank - 1 || a->value->dtype == DT_BOOL) return;
   const Op *op = ir_def(n->f, a->op->args[a->lo + pos]);
   if (!op || op->code != OP_COORD) return;
   a->k = nv_run(&a->map, AXIS_COL, &a->step);

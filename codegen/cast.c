@@ -3,6 +3,8 @@
 // the target has the instruction.
 #include "codegen/emit.h"
 
+#include <math.h>
+
 #define B g->b
 
 static LLVMTypeRef like(Cg *g, LLVMValueRef v, DType t) {
@@ -68,10 +70,28 @@ static Format format(DType t) {
   return (Format){4, 3, false};
 }
 
+// The f16 of an 8-bit float; of f16 no target makes denormals zero.
+static LLVMValueRef byte_as_half(Cg *g, LLVMValueRef v, Format f) {
+  LLVMTypeRef h = cg_like(g, cg_of(v), LLVMHalfTypeInContext(g->lc));
+  LLVMValueRef x = LLVMBuildZExt(B, v, like(g, v, DT_I16), "");
+  if (f.ieee) return LLVMBuildBitCast(B, shl(g, x, 8), h, "");
+  LLVMValueRef mag = and_(g, x, 0x7f);
+  LLVMValueRef r = LLVMBuildBitCast(B, shl(g, mag, 7), h, "");
+  r = LLVMBuildFMul(B, r, cg_fconst(g, h, 256), "");
+  LLVMValueRef nan = LLVMBuildICmp(B, LLVMIntEQ, mag,
+                                   cg_iconst(g, cg_of(x), 0x7f), "");
+  r = LLVMBuildSelect(B, nan, cg_fconst(g, h, NAN), r, "");
+  r = LLVMBuildBitCast(B, r, cg_of(x), "");
+  LLVMValueRef sign = shl(g, and_(g, x, 0x80), 8);
+  return LLVMBuildBitCast(B, LLVMBuildOr(B, r, sign, ""), h, "");
+}
+
 // Scaling by 2 ** (127 - bias) turns the shifted bits, denormals too, into the
 // f32 of the same value.
 static LLVMValueRef small_to_f32(Cg *g, LLVMValueRef v, Format f) {
   int width = 1 + f.exp + f.man, bias = (1 << (f.exp - 1)) - 1;
+  if (g->has.flush)
+    return LLVMBuildFPExt(B, byte_as_half(g, v, f), like(g, v, DT_F32), "");
   LLVMValueRef x = LLVMBuildZExt(B, v, like(g, v, DT_I32), "");
   LLVMTypeRef t = cg_of(x);
   LLVMValueRef mag = and_(g, x, (1 << (width - 1)) - 1);

@@ -15,6 +15,7 @@
 // Instruction sets the target row allows.
 typedef struct CgFeatures {
   bool fma, floor, f16, masked, avx512, avx512bf16;
+  bool flush;            // f32 denormals are zero
 } CgFeatures;
 
 // What of a program goes to a module.

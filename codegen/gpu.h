@@ -111,6 +111,9 @@ struct GpuVendor {
   // Values: 16-bit floats of an f32 pair as a word, NULL: no instruction;
   // functions of f32; max and min that give NaN if an operand is.
   V (*pair)(Nv *n, DType to, V lo, V hi);
+  // The four 8-bit floats of a word as words of f16 or bf16; false: no such
+  // instructions. May be NULL.
+  bool (*widen)(Nv *n, DType from, V word, DType to, V out[2]);
   V (*ex2)(Nv *n, V x);
   V (*rcp)(Nv *n, V x);
   V (*rsqrt)(Nv *n, V x);
@@ -178,6 +181,11 @@ V nv_identity(Nv *n, RKind k, DType t);
 // Coordinate along an axis of register reg (i32).
 V nv_coord(Nv *n, const FragMap *m, uint32_t axis, uint32_t reg);
 void nv_elementwise(Nv *n, const Op *op);
+// 8-bit floats as 16-bit ones, by words (gpubyte.c). False: not by words.
+bool nv_widen(Nv *n, const Frag *x, Frag *r);
+// The pair of f16 x, exact in bf16, as bf16; the same of two f32.
+V nv_halves_to_bf16(Nv *n, V x);
+V nv_uppers(Nv *n, V lo, V hi);
 // tanh x for small |x|.
 #define TANH_SMALL 0.55
 V nv_tanh_small(Nv *n, V x);

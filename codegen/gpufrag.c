@@ -161,7 +161,8 @@ void nv_elementwise(Nv *n, const Op *op) {
   }
   Frag r = nv_new(n, t);
   bool cast = op->code == OP_CAST;
-  if ((cast && cast_pairs(n, nv_frag(n, op->args[0]), &r)) ||
+  const Frag *from = cast ? nv_frag(n, op->args[0]) : NULL;
+  if ((cast && (cast_pairs(n, from, &r) || nv_widen(n, from, &r))) ||
       tanh_tile(n, op, &r)) {
     nv_define(n, op->res[0], r);
     return;

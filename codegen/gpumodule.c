@@ -123,7 +123,8 @@ bool cg_gpu(Ctx *cx, const Module *m, const char *prefix, CgEmit what,
   if (!tm) return false;
   ArenaMark mark = arena_mark(&cx->scratch);
   Cg g = {.cx = cx, .target = t, .lc = LLVMContextCreate(),
-          .has = {.fma = true, .floor = true, .f16 = true}};
+          .has = {.fma = true, .floor = true, .f16 = true,
+                  .flush = true}};
   begin(&g, tm);
   kernels(&g, m, prefix, all ? all : &own);
   bool ok = !g.failed && finish(&g, tm, what, out);

@@ -168,6 +168,20 @@ static V pair(Nv *n, DType to, V lo, V hi) {
   return LLVMBuildBitCast(n->g->b, nv_call(n, name, a, 2), nv_i32t(n), "");
 }
 
+static bool widen(Nv *n, DType from, V word, DType to, V out[2]) {
+  if (n->gpu.f8 != F8_OCP) return false;
+  Cg *g = n->g;
+  LLVMTypeRef i16 = LLVMInt16TypeInContext(g->lc);
+  for (int i = 0; i < 2; i++) {
+    V a = LLVMBuildTrunc(g->b, i ? e_shr(g, word, 16) : word, i16, "");
+    V h = nv_call(n, from == DT_F8E4M3 ? "llvm.nvvm.e4m3x2.to.f16x2.rn"
+                                       : "llvm.nvvm.e5m2x2.to.f16x2.rn", &a, 1);
+    h = LLVMBuildBitCast(g->b, h, nv_i32t(n), "");
+    out[i] = to == DT_BF16 ? nv_halves_to_bf16(n, h) : h;
+  }
+  return true;
+}
+
 static V ex2(Nv *n, V x) {
   return nv_call_over(n, "llvm.nvvm.ex2.approx.ftz", cg_of(x), &x, 1);
 }
@@ -339,7 +353,7 @@ const GpuVendor nv_vendor = {
     .threads = threads, .begin = begin, .end = end, .cta = cta, .ctas = ctas,
     .exchange = exchange, .first_lane = first_lane,
     .from_lane = from_lane, .uniform = uniform,
-    .vote = vote, .sync = sync, .pair = pair, .ex2 = ex2, .rcp = rcp,
+    .vote = vote, .sync = sync, .pair = pair, .widen = widen, .ex2 = ex2, .rcp = rcp,
     .rsqrt = rsqrt, .load = load, .store = store, .copy = copy,
     .store_tile = store_matrices, .store_turned = store_turned,
     .load_tile = nv_load_a, .anew = anew,

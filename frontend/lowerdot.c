@@ -1,6 +1,7 @@
 // Lowering of contractions, and where their operands round:
 //   - the computed weights of sum(k: p * V[..]) round to V's type if that has
-//     16 or more bits, else to Q's, unless @p_type says otherwise;
+//     16 or more bits, else to Q's, if that is of 8 bits too to bf16,
+//     unless @p_type says otherwise;
 //   - other computed operands round to the 16-bit type of the tensor they came
 //     from, if there is one; what depends on a state does not round.
 #include "frontend/lower.h"
@@ -184,6 +185,7 @@ static Value round_weights(Fx *x, Value p, DType v_type) {
   if (t == DT_NONE) {
     t = v_type;
     if (dtype_size(t) < 2) t = source_of(x, p, 2).found;
+    if (dtype_size(t) == 1) t = DT_BF16;
   }
   if (t == DT_NONE || dtype_size(t) >= dtype_size(now)) return p;
   return ir_cast(&x->b, t, p);

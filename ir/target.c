@@ -17,20 +17,21 @@ static const Target targets[] = {
 
 static const Target gpus[] = {
 #define CPU(...)
-#define AMD(target, number, w, r, c, sums, left, turned, lds, registers, cus, \
-            kib, gbs, tf)                                                     \
+#define AMD(target, number, w, r, c, sums, left, eight, turned, lds,          \
+            registers, cus, kib, gbs, tf)                                     \
   {.name = target, .kind = TARGET_GPU, .isa = target, .cpu = target,          \
    .features = "",                                                            \
    .gpu = {.vendor = VENDOR_AMD, .wave = w, .acc = LY_##sums,                 \
-           .op = LY_##left, .turn = turned, .rows = r, .cols = c,             \
+           .op = LY_##left, .f8 = F8_##eight, .turn = turned, .rows = r,      \
+           .cols = c,                                                         \
            .cc = number, .smem = lds, .regs = registers, .sms = cus,          \
            .l2 = kib, .bandwidth = gbs, .tflops = tf}},
-#define GPU(target, number, a, smem_bytes, registers, multiprocessors, kib, \
-            gbs, tf, llvm, llvm_features)                                  \
+#define GPU(target, number, a, eight, smem_bytes, registers,               \
+            multiprocessors, kib, gbs, tf, llvm, llvm_features)            \
   {.name = target, .kind = TARGET_GPU, .isa = target, .cpu = llvm,         \
    .features = llvm_features,                                              \
    .gpu = {.vendor = VENDOR_NVIDIA, .wave = 32, .acc = LY_ACC,              \
-           .op = LY_ACC, .rows = 16,                                        \
+           .op = LY_ACC, .f8 = F8_##eight, .rows = 16,                     \
            .cols = 16, .cc = number, .arch = a, .smem = smem_bytes,         \
            .regs = registers, .sms = multiprocessors, .l2 = kib,            \
            .bandwidth = gbs, .tflops = tf}},

@@ -9,6 +9,10 @@
 
 typedef enum TargetKind { TARGET_CPU, TARGET_GPU } TargetKind;
 
+// What bits of f8e4m3 and f8e5m2 mean to a GPU's instructions: nothing, other
+// values than OCP's (no infinities, no -0, half the value), OCP's.
+typedef enum F8Form { F8_NONE, F8_FNUZ, F8_OCP } F8Form;
+
 typedef enum GpuMaker { VENDOR_NVIDIA, VENDOR_AMD } GpuMaker;
 
 // Facts of a GPU; rows GPU(..) of targets.def.
@@ -17,6 +21,7 @@ typedef struct GpuFacts {
   uint32_t wave;           // threads of a warp
   LayoutId acc, op;        // of sums of matrix products; of their left operand
                            // from memory (LY_ACC: it is read as shared tile)
+  F8Form f8;
   bool turn;               // transposed operands lie in shared memory by columns
   uint32_t rows, cols;     // of such a product: of a warp, multiples of
   uint32_t cc;             // 90

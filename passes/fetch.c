@@ -14,7 +14,8 @@
 //                                         })
 //
 // Indices may depend on the loop's coordinate alone. What is loaded behind the
-// last step is not used; rows outside the tensor read as 0. Loads stand behind
+// last step is not used; tiles of 8-bit floats are cast as they are put, a step
+// later; rows outside the tensor read as 0. Loads stand behind
 // the first product, and so behind the barrier in front of it: hoisted above the
 // puts they would need registers of their own. For targets whose
 // copies to shared memory go through registers (AMD).
@@ -31,6 +32,7 @@ typedef struct Fetch {
   Arena *a;
   Op *loop;
   Vec(Op *) loads, puts;   // loads of the body and the puts of what they load
+  Vec(Op *) casts;         // of loads, in between
   uint32_t tiles;          // so many of the loads, before the slices
 } Fetch;
 
@@ -72,13 +74,19 @@ static bool listed(const Fetch *x, const Op *load) {
 static void find(Fetch *x) {
   for (Op *op = x->loop->regions[0]->first; op; op = op->next) {
     if (op->code != OP_SPUT) continue;
-    Op *load = ir_def(x->f, op->args[0]);
+    Op *load = ir_def(x->f, op->args[0]), *cast = NULL;
+    if (load && load->code == OP_CAST && load->parent == op->parent &&
+        ir_count_uses(x->f, load->res[0]) == 1) {
+      cast = load;
+      load = ir_def(x->f, cast->args[0]);
+    }
     bool ok = load && load->code == OP_GLOAD && !listed(x, load) &&
               load->parent == op->parent && is_read_only(x->f, load->args[0]) &&
               ir_count_uses(x->f, load->res[0]) == 1;
     for (uint32_t i = 1; ok && i < load->nargs; i++)
       ok = follows(x, load->args[i]);
     if (!ok) continue;
+    if (cast) vec_push(x->a, &x->casts, cast);
     vec_push(x->a, &x->loads, load);
     vec_push(x->a, &x->puts, op);
   }
@@ -186,6 +194,8 @@ static void map_params(Fetch *x, Region *to, ValueMap *m) {
 static bool moved(const Fetch *x, const Op *op) {
   for (uint32_t i = 0; i < x->puts.n; i++)
     if (x->puts.at[i] == op) return true;
+  for (uint32_t i = 0; i < x->casts.n; i++)
+    if (x->casts.at[i] == op) return true;
   return listed(x, op);
 }
 
@@ -206,8 +216,11 @@ static void fill_body(Fetch *x, Region *to) {
   Builder b = {.fn = x->f, .region = to, .span = x->loop->span};
   ValueMap m = {.arena = x->a};
   map_params(x, to, &m);
-  for (uint32_t i = 0; i < x->puts.n; i++)
+  for (uint32_t i = 0, c = 0; i < x->puts.n; i++) {
+    if (c < x->casts.n && x->casts.at[c]->res[0] == x->puts.at[i]->args[0])
+      ir_clone(&b, x->f, x->casts.at[c++], &m, NULL);
     ir_clone(&b, x->f, x->puts.at[i], &m, NULL);
+  }
   const Op *y = from->last;
   Value *out = NEWN(x->a, Value, y->nargs + x->loads.n);
   for (uint32_t i = x->tiles; i < x->loads.n; i++) {

@@ -162,8 +162,11 @@ Value place_load(Place *p, Builder *b, const Op *op, const View *v, Type t,
                  Role r);
 Value place_reload(Place *p, Value v, const View *w, Type t);
 void place_store(Place *p, const Op *op);
-// The load v, a box, in layout l.
-Value place_box(Place *p, Value v, LayoutId l);
+// A box of its tensor that becomes an operand of type t: it is of that type or,
+// where copies go through registers, of 8-bit floats.
+bool place_comes_as(Place *p, Value v, DType t);
+// The load v, a box, in layout l, as type t.
+Value place_box(Place *p, Value v, DType t, LayoutId l);
 // The operand v as shared tiles of 16-bit type t; `parts` of them.
 // Summed over axis `over` by the product that wants it.
 Parts place_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over);

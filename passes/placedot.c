@@ -20,9 +20,12 @@ static uint32_t parts_in(DType v, DType t) {
   }
 }
 
+// Of f8e5m2 alone the least values are denormals in f16, which products of
+// gfx90a take for zeros.
 static DType common_type(DType a, DType b) {
-  bool fa = a == DT_F16 || a == DT_F8E4M3 || a == DT_F8E5M2;
-  bool fb = b == DT_F16 || b == DT_F8E4M3 || b == DT_F8E5M2;
+  bool fa = a == DT_F16 || a == DT_F8E4M3, fb = b == DT_F16 || b == DT_F8E4M3;
+  fa |= a == DT_F8E5M2 && b == DT_F16;
+  fb |= b == DT_F8E5M2 && a == DT_F16;
   return fa && fb ? DT_F16 : DT_BF16;
 }
 
@@ -111,8 +114,8 @@ void place_plan_layout(Place *p, const Op *op, bool lin) {
   for (uint32_t i = 0; i < 3; i++) {
     View w;
     place_view(p, ir_type(p->f, v[i]), NULL, &w);
-    bool box = i == 1 ? d.na == 1 && place_is_box(p, v[i], d.t)
-                      : i == 2 && d.nb == 1 && place_is_box(p, v[i], d.t);
+    bool box = i == 1 ? d.na == 1 && place_comes_as(p, v[i], d.t)
+                      : i == 2 && d.nb == 1 && place_comes_as(p, v[i], d.t);
     const GpuFacts *gpu = &p->target->gpu;
     if (box && lin && place_staged(p))
       place_add_box(p, &w, i == 1 && keeps_left(p, &d) ? gpu->op
@@ -135,12 +138,12 @@ static Parts left_operand(Place *p, const Product *d) {
     return *put;
   View w;
   place_view(p, ir_type(p->f, d->a), NULL, &w);
-  bool box = d->na == 1 && place_is_box(p, d->a, d->t);
+  bool box = d->na == 1 && place_comes_as(p, d->a, d->t);
   bool early = place_depth(p, d->a) < here;
   if (keeps_left(p, d) && box) {
     Parts *f = &p->frag[d->a];
-    if (f->n) return *f;
-    Value x = place_box(p, d->a, p->target->gpu.op);
+    if (f->n && pl_dtype(place_at(p, 0), f->part[0]) == d->t) return *f;
+    Value x = place_box(p, d->a, d->t, p->target->gpu.op);
     return *f = (Parts){.n = 1, .part = {x}, .row = d->m, .col = d->r};
   }
   if (p->target->gpu.op != LY_ACC && w.row == (int)d->m)

@@ -299,7 +299,14 @@ Parts place_frag(Place *p, Value v, DType t, uint32_t parts) {
   return *f;
 }
 
-Value place_box(Place *p, Value v, LayoutId l) {
+bool place_comes_as(Place *p, Value v, DType t) {
+  DType own = ir_type(p->f, v)->dtype;
+  bool narrow = dtype_is_float(own) && dtype_size(own) == 1;
+  return place_is_box(p, v, t) ||
+         (narrow && place_staged(p) && place_is_box(p, v, own));
+}
+
+Value place_box(Place *p, Value v, DType to, LayoutId l) {
   View w;
   Value sign;
   v = unflipped(p, v, &sign);
@@ -313,9 +320,10 @@ Value place_box(Place *p, Value v, LayoutId l) {
   DType dt = ir_type(p->f, v)->dtype;
   Value x =
       place_load(p, b, ir_def(p->f, v), &w, pl_type(p, dt, &w), ROLE_ROW);
+  if (x && to != dt) x = pl_cast(b, to, x);
   if (!x || !sign) return x;
   Value minus = place_scalar(p, sign);
-  Value flipped = pl_cast(b, dt, ir_1(b, OP_NEG, pl_cast(b, DT_F32, x)));
+  Value flipped = pl_cast(b, to, ir_1(b, OP_NEG, pl_cast(b, DT_F32, x)));
   return pl_select(b, minus, flipped, x);
 }
 
@@ -335,9 +343,9 @@ Parts place_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over) {
   place_view(p, ir_type(p->f, v), NULL, &w);
   bool turned = p->target->gpu.turn && w.row == (int)over;
   Parts f;
-  if (parts == 1 && place_is_box(p, v, t))
+  if (parts == 1 && place_comes_as(p, v, t))
     f = (Parts){.n = 1, .row = (uint32_t)w.row, .col = (uint32_t)w.col,
-                .part = {place_box(p, v, turned ? LY_QUAD : LY_LIN)}};
+                .part = {place_box(p, v, t, turned ? LY_QUAD : LY_LIN)}};
   else f = place_frag(p, v, t, parts);
   if (p->failed) return f;
   Builder *b = place_at(p, place_depth(p, v));

@@ -231,6 +231,7 @@ typedef struct Tiles {
   int64_t row_bytes, key_bytes;
   int64_t made;                // elements of a key that are computed
   int64_t scores;              // products that have a value per key
+  bool staged;                 // what is copied goes through registers
 } Tiles;
 
 static int64_t operand_bytes(DType t, DType other) {
@@ -259,7 +260,9 @@ static void measure_operand(Tiles *s, Value v, DType other) {
   map_put(&s->seen, v, 1);
   bool key = has_key_axis(s->f, t);
   *(key ? &s->key_bytes : &s->row_bytes) += n * operand_bytes(t->dtype, other);
-  bool copied = op && op->code == OP_LOAD && dtype_size(t->dtype) == 2 &&
+  int size = dtype_size(t->dtype);
+  bool copied = op && op->code == OP_LOAD &&
+                (size == 2 || (size == 1 && s->staged)) &&
                 operand_bytes(t->dtype, other) == 2;
   for (uint32_t i = 1; copied && i < op->nargs; i++)
     if (has_key_axis(s->f, ir_type(s->f, op->args[i])))
@@ -427,11 +430,11 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
     return p;
   }
   p.tile_q = gpu_rows(cx, f, tg, p.lane);
-  Tiles s = {.f = f, .seen = {.arena = &cx->scratch}};
-  ir_walk(f->body, measure_tiles, &s);
-  int64_t sums = s.sums / 2, need;
   // AMD: two workgroups share a CU; K and V wait in registers too.
   bool amd = tg->gpu.vendor == VENDOR_AMD;
+  Tiles s = {.f = f, .seen = {.arena = &cx->scratch}, .staged = amd};
+  ir_walk(f->body, measure_tiles, &s);
+  int64_t sums = s.sums / 2, need;
   int64_t room = tg->gpu.smem / (amd ? 2 : 1);
   if (amd) p.tile_k = tg->gpu.wave, s.row_bytes = 0;
   bool streams =

@@ -18,6 +18,7 @@ An error is |x - ref| / (|ref| + rms(ref)); outputs of 16 bits may have a few
 roundings, f32 ones (log-sum-exp) 1e-5 unless products of 16 bits made them."""
 import argparse
 import array
+import bisect
 import importlib.util
 import json
 import math
@@ -43,7 +44,7 @@ class Case:
         self.file, self.program, self.dtype = file, program, dtype
         self.sets, self.inputs, self.dims = sets or {}, inputs or {}, dims
         self.consts = consts or ["D"]
-        self.tol = tol or {"bf16": 1.6e-2, "f16": 2e-3, "f32": 1e-5}[dtype]
+        self.tol = tol or {"f16": 2e-3, "f32": 1e-5}.get(dtype, 1.6e-2)
 
     @property
     def path(self):
@@ -74,6 +75,15 @@ def const(x):
     return lambda rng, n: [x] * n
 
 
+def small(rng, n):
+    """Many are denormals of f8e4m3, some are -0."""
+    return [rng.choice((1, 1, 0.02, -0.0)) * rng.gauss(0, 1) for _ in range(n)]
+
+
+FP8 = dict(B=1, Hq=2, Hk=1, inputs={x: uniform(0.5, 2) for x in
+                                    ("qscale", "kscale", "vscale")})
+LOW = dict(B=1, Hq=1, Hk=1, inputs={"Q": small, "K": small, "V": small, **{
+    x: const(5.0) for x in ("qscale", "kscale", "vscale")}})
 GQA = dict(consts=["D", "Dv"])
 CASES = [
     Case("mha", "mha", B=1, H=2, Sq=128, Sk=100, D=64),
@@ -111,6 +121,10 @@ CASES = [
          inputs={"beta": uniform(0.1, 0.9)}, tol32=2e-2, **GQA),
     Case("cross", "cross", B=2, H=1, Sq=70, Sk=150, D=64, Dv=64,
          inputs={"len": const(101)}, **GQA),
+    Case("fp8", "fp8", "f8e4m3", Sq=130, Sk=200, D=128, **FP8),
+    Case("fp8", "fp8", "f8e5m2", Sq=130, Sk=200, D=128, **FP8),
+    Case("fp8", "fp8", "f8e4m3", Sq=40, Sk=100, D=64, **LOW),
+    Case("fp8", "fp8", "f8e5m2", Sq=40, Sk=100, D=64, **LOW),
 ]
 
 
@@ -124,7 +138,33 @@ def to_bf16(x):
     return (u + 0x7FFF + (u >> 16 & 1)) >> 16 & 0xFFFF
 
 
+def f8_values(dtype):
+    """What each byte means, OCP's."""
+    out = []
+    for i in range(128):
+        if dtype == "f8e5m2":
+            x = struct.unpack("<e", bytes((0, i)))[0]
+        else:
+            x = (i % 8 * 2.0 ** -9 if i < 8 else
+                 (8 + i % 8) * 2.0 ** (i // 8 - 10) if i < 127 else math.nan)
+        out.append(x)
+    return out + [-x for x in out]
+
+
+def to_f8(values, dtype):
+    all = [x for x in f8_values(dtype)[:128] if math.isfinite(x)]
+    out = bytearray()
+    for v in values:
+        i = bisect.bisect_left(all, abs(v))
+        near = [k for k in (i - 1, i) if 0 <= k < len(all)]
+        k = min(near, key=lambda k: (abs(abs(v) - all[k]), k % 2))
+        out.append(k | (0x80 if math.copysign(1, v) < 0 else 0))
+    return bytes(out)
+
+
 def encode(values, dtype):
+    if dtype.startswith("f8"):
+        return to_f8(values, dtype)
     if dtype == "bf16":
         return array.array("H", [to_bf16(v) for v in values]).tobytes()
     if dtype == "i32":
@@ -134,6 +174,9 @@ def encode(values, dtype):
 
 
 def decode(data, dtype):
+    if dtype.startswith("f8"):
+        means = f8_values(dtype)
+        return [means[x] for x in data]
     if dtype == "bf16":
         wide = b"".join(b"\0\0" + data[i:i + 2] for i in range(0, len(data), 2))
         return struct.unpack(f"<{len(data) // 2}f", wide)
@@ -172,6 +215,7 @@ def read_npy(path):
 # ---------------------------------------------------------------- modules
 SIZES = {"bf16": 2, "f16": 2, "bool": 1, "f8e4m3": 1, "f8e5m2": 1, "i64": 8}
 SIZES = {**{"f32": 4, "i32": 4}, **SIZES}
+CODES = {"i32": "<i4", "f8e4m3": "|u1", "f8e5m2": "|u1"}
 PARAM = re.compile(r"%(\w+): (?:tensor<(\w+)\[(.*?)\]>|(\w+)) (\w+)")
 
 
@@ -286,14 +330,15 @@ def make_inputs(case, prog):
 
 
 def reference(case, prog, inputs, tmp):
-    """The CPU's code, in f32, on the same numbers."""
+    """The CPU's code on the same numbers, in f32 but for 8-bit floats."""
+    own = case.dtype if case.dtype in CODES else "f32"
     args = []
     for name, dtype, shape, role in prog.tensors:
         path = tmp / f"{name}.npy"
         if name in inputs:
-            kind = "i32" if dtype == "i32" else "f32"
+            kind = dtype if dtype in CODES else "f32"
             write_npy(path, encode(inputs[name][1], kind), shape,
-                      "<i4" if kind == "i32" else "<f4")
+                      CODES.get(kind, "<f4"))
             args += ["--in", f"{name}={path}"]
         if role != "in":
             args += ["--out", f"{name}={tmp / ('out-' + name)}.npy"]
@@ -301,9 +346,10 @@ def reference(case, prog, inputs, tmp):
         args += ["--set", f"{k}={v}"]
     fixed = [f"--dim={c}={case.dims[c]}" for c in case.consts]
     tool("attnc", "run", case.path, "--quiet",
-         "--fn", case.program, *fixed, "--dim=T=f32", *args)
-    return {name: decode(read_npy(tmp / f"out-{name}.npy"), "f32")
-            for name, _, _, role in prog.tensors if role in ("out", "inout")}
+         "--fn", case.program, *fixed, f"--dim=T={own}", *args)
+    return {name: decode(read_npy(tmp / f"out-{name}.npy"),
+                         t if own != "f32" else "f32")
+            for name, t, _, role in prog.tensors if role in ("out", "inout")}
 
 
 def turned(data, dtype, shape):
