@@ -238,11 +238,47 @@ bool rings_holds(const Type *slot, const Type *tile) {
   return type_eq(&t, tile);
 }
 
-// A ring of the groups' own tiles, read before the stores: Q for O.
+// The last op of its region that reads v, products until they are waited for.
+static const Op *last_read(const Rings *w, const Op *def, Value v) {
+  const Op *last = def;
+  for (const Op *op = def->next; op; op = op->next) {
+    if (ir_mentions(op, v)) last = op;
+    for (uint32_t i = 0; op->code == OP_WG_WAIT && i < op->nargs; i++) {
+      const Op *p = ir_def(w->f, op->args[i]);
+      for (; p && p->code == OP_WGMMA;
+           p = p->nargs > 2 ? ir_def(w->f, p->args[2]) : NULL)
+        if (ir_mentions(p, v)) last = op;
+    }
+  }
+  return last;
+}
+
+// Does op, or what is in it, store a box?
+static bool stores_box(const Rings *w, const Op *op) {
+  Drain d;
+  if (drain_of(w->f, op, &d)) return true;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      if (stores_box(w, o)) return true;
+  return false;
+}
+
+// The tile of a fill is read before anything is stored, in its region or behind.
+static bool read_first(const Rings *w, const Op *fill) {
+  const Op *last = last_read(w, fill, fill->res[0]);
+  for (const Op *op = fill->parent->first; op != last; op = op->next)
+    if (stores_box(w, op)) return false;
+  return !last->nregions;
+}
+
+// A ring of the groups' own tiles, read before the stores: Q for O. With one
+// group all tiles are its own.
 static int lender(const Rings *w) {
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
-    if (r->own && !streams(r->site) &&
+    bool own = r->own || (w->groups == 1 && r->fills == 1 && in_tasks(r->site) &&
+                          read_first(w, r->site));
+    if (own && !streams(r->site) &&
         rings_holds(ir_type(w->f, r->site->res[0]), &w->drain))
       return (int)i;
   }
@@ -265,21 +301,6 @@ static void use_room(Rings *w, int64_t room) {
       r->stages *= 2;   // slots are counted modulo a power of two
       if (bytes_of(w) > room) r->stages /= 2;
     }
-}
-
-// The last op of its region that reads v, products until they are waited for.
-static const Op *last_read(const Rings *w, const Op *def, Value v) {
-  const Op *last = def;
-  for (const Op *op = def->next; op; op = op->next) {
-    if (ir_mentions(op, v)) last = op;
-    for (uint32_t i = 0; op->code == OP_WG_WAIT && i < op->nargs; i++) {
-      const Op *p = ir_def(w->f, op->args[i]);
-      for (; p && p->code == OP_WGMMA;
-           p = p->nargs > 2 ? ir_def(w->f, p->args[2]) : NULL)
-        if (ir_mentions(p, v)) last = op;
-    }
-  }
-  return last;
 }
 
 // Tiles of one type that live when `at` is made.
