@@ -315,6 +315,15 @@ static void root_vote(Place *p, const Op *op) {
   p->memo[op->res[0]][0] = x;
 }
 
+// What a padded tile has behind the axis' end counts nothing: a suffix begins
+// there.
+static Value end_of_axis(Place *p, Builder *b, Value x, const View *v, bool row,
+                         RKind k) {
+  Value in = pl_inside(p, b, v, row, !row);
+  if (!in) return x;
+  return pl_select(b, in, x, pl_like(b, x, identity_of(k, pl_dtype(b, x))));
+}
+
 // The scan of a slice: the sums of the rows of a square that has the slice in
 // its columns, up to the diagonal.
 static void scan_slice(Place *p, const Op *op) {
@@ -335,6 +344,8 @@ static void scan_slice(Place *p, const Op *op) {
   bool none = ir_attr_i(op, AT_EXCLUSIVE, 0) != 0;
   Value in = ir_2(b, none ? OP_LT : OP_LE, suffix ? to : from,
                   suffix ? from : to);
+  View cols = {.row = -1, .col = (int)axis, .csize = t->size[0]};
+  if (suffix) x = end_of_axis(p, b, x, &cols, false, k);
   x = pl_as(b, x, square);
   x = pl_select(b, in, x, pl_like(b, x, identity_of(k, dt)));
   IrAttr at[] = {attr_i(AT_KIND, k), attr_i(AT_POS, 1)};
@@ -363,6 +374,9 @@ static void root_scan(Place *p, const Op *op) {
   Type tile = pl_type(p, work_dtype(place_dtype(p, op->res[0])), &v);
   x[0] = pl_as(b, x[0], tile);
   bool row = axis == v.row;
+  if (ir_attr_i(op, AT_DIR, DIR_PREFIX) == DIR_SUFFIX)
+    x[0] = end_of_axis(p, b, x[0], &v, row,
+                       (RKind)ir_attr_i(op, AT_KIND, RK_SUM));
   if (op->nargs > 1)
     x[1] = pl_as(b, x[1],
                  pl_slice_type(p, tile.dtype, (uint32_t)(row ? v.col : v.row),
