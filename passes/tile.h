@@ -18,6 +18,8 @@ typedef struct TilePlan {
   Dim parts;            // into so many parts,
   Dim part_keys;        // of so many keys, a multiple of tile_k
   const Op *walk;       // the recurrence whose steps are split, or NULL
+  Dim pieces;           // whose first phase cuts each part into so many pieces
+  Dim piece_keys;       // of so many steps, the last one of fewer
   const Op *tested[MAX_TESTED];  // passes whose bounds a phase before finds
   uint32_t ntested;
 } TilePlan;
@@ -81,8 +83,10 @@ void parts_bounds(const Tiler *t, Builder *b, Value end, Value *lo,
                   Value *stop);
 // Type of the decay of a part's steps.
 Type parts_decay(const Tiler *t);
-void parts_store(Tiler *t, Builder *b, Value first, Value state, Value decay);
-Value parts_join(Tiler *t, Builder *b, Value first);
+void parts_store(Tiler *t, Builder *b, Value state, Value decay);
+Op *parts_copy(Tiler *t, Builder *b);
+void parts_store_first(Tiler *t, Builder *b, Value first);
+Op *parts_join(Tiler *t, Builder *b, Type type);
 // a after b by the reduction k.
 Value tile_combine(Builder *b, RKind k, Value x, Value y);
 double tile_identity(RKind k);

@@ -294,20 +294,7 @@ static Value part_chunk(Steps *s, Builder *b, Value base, const ValueMap *pre,
   return br->res[0];
 }
 
-// What a part's chunks, all of them whole, make of a state of zeros.
-static void walk_part(Steps *s, Builder *b, const ValueMap *pre, Value first) {
-  Type type[] = {s->type[0], parts_decay(s->t)};
-  Value all[] = {tile_const(b, type[0], 0), tile_const(b, type[1], 0)}, old[2];
-  Op *loop = carrying(b, s->from, s->stop, ir_const_i(b, DT_I64, s->chunk), 2,
-                      all, type, "c0", old);
-  Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
-  old[0] = part_chunk(s, &in, in.region->params.at[0], pre, old[0]);
-  if (s->decay[0].has) old[1] = ir_2(&in, OP_ADD, old[1], s->decay[0].total);
-  ir_yield(&in, old, 2);
-  parts_store(s->t, b, first, loop->res[0], loop->res[1]);
-}
-
-// ---------------------------------------------------------------- all
+// ---------------------------------------------------------------- parts
 // The state, spread over its axes if it starts with fewer.
 static Value initial(Steps *s, Builder *b, uint32_t i, ValueMap *m) {
   const Op *op = i < s->n ? s->op[i] : s->max[i - s->n];
@@ -317,6 +304,37 @@ static Value initial(Steps *s, Builder *b, uint32_t i, ValueMap *m) {
   return ir_3(b, OP_SELECT, ir_const_i(b, DT_BOOL, 1), v, zero);
 }
 
+// The first state, loaded where it is needed: it takes many registers.
+static Value first_state(Steps *s, Builder *b, const ValueMap *pre) {
+  ValueMap m = tile_map_copy(s->t, pre);
+  vmap_put(&m, s->op[0]->args[0], 0);
+  return initial(s, b, 0, &m);
+}
+
+static Value join_parts(Steps *s, Builder *b, const ValueMap *pre) {
+  Op *br = parts_join(s->t, b, s->type[0]);
+  Builder in = {.fn = b->fn, .region = br->regions[1], .span = b->span};
+  Value first = first_state(s, &in, pre);
+  ir_yield(&in, &first, 1);
+  return br->res[0];
+}
+
+// What a part's chunks, all of them whole, make of a state of zeros.
+static void walk_part(Steps *s, Builder *b, const ValueMap *pre) {
+  Type type[] = {s->type[0], parts_decay(s->t)};
+  Value all[] = {tile_const(b, type[0], 0), tile_const(b, type[1], 0)}, old[2];
+  Op *loop = carrying(b, s->from, s->stop, ir_const_i(b, DT_I64, s->chunk), 2,
+                      all, type, "c0", old);
+  Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
+  old[0] = part_chunk(s, &in, in.region->params.at[0], pre, old[0]);
+  if (s->decay[0].has) old[1] = ir_2(&in, OP_ADD, old[1], s->decay[0].total);
+  ir_yield(&in, old, 2);
+  parts_store(s->t, b, loop->res[0], loop->res[1]);
+  in.region = parts_copy(s->t, b)->regions[0];
+  parts_store_first(s->t, &in, first_state(s, &in, pre));
+}
+
+// ---------------------------------------------------------------- all
 static bool find_walk(Steps *s, const Op *op) {
   s->reverse = ir_attr_i(op, AT_REVERSE, 0);
   for (; op; op = op->next) {
@@ -365,13 +383,13 @@ bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   Value state[2 * MAX_WALK];
   for (uint32_t i = 0; i < carried(&s); i++) state[i] = initial(&s, b, i, m);
   if (t->plan.walk && t->share != SHARE_STATES)
-    state[0] = parts_join(t, b, state[0]);
+    state[0] = join_parts(&s, b, m);
   if (s.chunk > 1) {
     uint32_t cols = ir_axis(t->to, a->name, AX_STEP, a->extent);
     s.rows = step_side(&s, b, s.axis, 1);
     s.cols = step_side(&s, b, cols, 1);
     step_constants(&s, b, m);
-    if (t->share == SHARE_STATES) walk_part(&s, b, m, state[0]);
+    if (t->share == SHARE_STATES) walk_part(&s, b, m);
     else walk_chunks(&s, b, m, state);
   } else {
     walk_steps(&s, b, s.from, s.stop, m, state);

@@ -8,21 +8,22 @@
 //             store(%M, %S, part + 1, ..)       and M[0] = the first state
 //           }
 //           func @p(..) grid(b:1, h:1, v:64, part:1) {
-//             %S = M[0]; for(parts before) { %S = %S * 2 ** g + M[part + 1] }
+//             %S = M[0]; for(pieces before) { %S = %S * 2 ** g + M[piece + 1] }
 //             for chunks of the part ..
 //             store of the last state           by the last part
 //           }
 //
 // A part is an affine map of the state before it: a factor, or one per row, and
 // what the part wrote. The last part has no need
-// of it, so the first phase has no tasks if there is one part only. The number
-// of parts is a function of the shape and the target. For recurrences of
+// of it, so the first phase has no tasks if there is one part only. Where that
+// leaves multiprocessors idle it finds pieces of parts (2 of 2 parts, say). The
+// number of parts is a function of the shape and the target. For recurrences of
 // tilematrix.c.
 #include "passes/tilestep.h"
 
 #include "ir/target.h"
 
-enum { FEWEST_STEPS = 2048, SMALL_ROWS = 128 };
+enum { SMALL_ROWS = 128, MOST_PIECES = 4, FEW_PARTS = 8, MOST_PARTS = 32 };
 
 // ---------------------------------------------------------------- plan
 static void find_walk(void *data, Op *op) {
@@ -59,6 +60,21 @@ static Dim tasks(const Func *f, const TilePlan *p) {
   return n;
 }
 
+// Up to n parts of at least n chunks each: rounded up to whole chunks they still
+// leave the last part some.
+static Dim parts_of(DimTab *d, Dim steps, int64_t chunk, int64_t n) {
+  Dim most = dim_bin(d, DIM_FLOORDIV, steps, dim_const(d, n * chunk));
+  return dim_bin(d, DIM_MIN, most, dim_const(d, n));
+}
+
+// n steps in k pieces of whole chunks.
+static Dim piece(DimTab *d, Dim n, Dim k, int64_t chunk) {
+  Dim each = dim_bin(d, DIM_MUL, k, dim_const(d, chunk));
+  Dim up = dim_bin(d, DIM_ADD, each, dim_const(d, -1));
+  up = dim_bin(d, DIM_FLOORDIV, dim_bin(d, DIM_ADD, n, up), each);
+  return dim_bin(d, DIM_MUL, up, dim_const(d, chunk));
+}
+
 void parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   const Target *tg = target_by_name(opt->target);
   const Op *walk = NULL;
@@ -76,29 +92,34 @@ void parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   Dim one = dim_const(d, 1), steps = f->axes.at[a.axis].extent;
   Dim have = dim_bin(d, DIM_MAX, tasks(f, p), one);
   Dim want = dim_bin(d, DIM_FLOORDIV, dim_const(d, room), have);
-  Dim most = dim_bin(d, DIM_FLOORDIV, steps, dim_const(d, FEWEST_STEPS));
+  Dim most = dim_bin(d, DIM_MAX, parts_of(d, steps, chunk, FEW_PARTS),
+                     parts_of(d, steps, chunk, MOST_PARTS));
   p->walk = walk;
   p->parts = dim_bin(d, DIM_MAX, dim_bin(d, DIM_MIN, want, most), one);
-  Dim each = dim_bin(d, DIM_MUL, p->parts, dim_const(d, chunk));
-  Dim up = dim_bin(d, DIM_ADD, each, dim_const(d, -1));
-  up = dim_bin(d, DIM_FLOORDIV, dim_bin(d, DIM_ADD, steps, up), each);
-  p->part_keys = dim_bin(d, DIM_MUL, up, dim_const(d, chunk));
+  p->part_keys = piece(d, steps, p->parts, chunk);
+  Dim before = dim_bin(d, DIM_ADD, p->parts, dim_const(d, -1));
+  Dim busy = dim_bin(d, DIM_MAX, dim_bin(d, DIM_MUL, have, before), one);
+  p->pieces = dim_bin(d, DIM_FLOORDIV, dim_const(d, room), busy);
+  p->pieces = dim_bin(d, DIM_MIN, p->pieces, dim_const(d, MOST_PIECES));
+  p->pieces = dim_bin(d, DIM_MAX, p->pieces, one);
+  p->piece_keys = piece(d, p->part_keys, p->pieces, chunk);
   ctx_remark(cx, "%s: with fewer than %lld tasks steps are split into parts of "
-             "%d and more, whose states a first phase finds", f->name,
-             (long long)room, FEWEST_STEPS);
+             "%lld and more, whose states a first phase finds", f->name,
+             (long long)room, (long long)(FEW_PARTS * chunk));
 }
 
 // ---------------------------------------------------------------- workspace
-// Parts but the last: none if there is one.
-static Dim parts_before(const Tiler *t) {
+// Pieces of the parts but the last: none if there is one.
+static Dim pieces_before(const Tiler *t) {
   DimTab *d = &t->to->mod->dims;
-  return dim_bin(d, DIM_ADD, t->plan.parts, dim_const(d, -1));
+  Dim parts = dim_bin(d, DIM_ADD, t->plan.parts, dim_const(d, -1));
+  return dim_bin(d, DIM_MUL, parts, t->plan.pieces);
 }
 
 static Dim slots(const Tiler *t) {
   DimTab *d = &t->to->mod->dims;
-  Dim some = dim_bin(d, DIM_MIN, parts_before(t), dim_const(d, 1));
-  return dim_bin(d, DIM_MUL, t->plan.parts, some);
+  Dim some = dim_bin(d, DIM_MIN, pieces_before(t), dim_const(d, 1));
+  return dim_bin(d, DIM_ADD, pieces_before(t), some);
 }
 
 typedef enum What { STATES, DECAYS } What;
@@ -153,7 +174,7 @@ void parts_params(Tiler *t) {
 void parts_open(Tiler *t, Builder *b) {
   if (!t->plan.walk) return;
   bool states = t->share == SHARE_STATES;
-  Dim n = states ? parts_before(t) : t->plan.parts;
+  Dim n = states ? pieces_before(t) : t->plan.parts;
   uint32_t a = ir_axis(t->to, "part", AX_PAR, n);
   vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){a, 1}));
   Type i64 = type_scalar(DT_I64);
@@ -164,27 +185,48 @@ void parts_open(Tiler *t, Builder *b) {
                    ir_dim(b, t->plan.parts));
 }
 
+// Of a piece: within its part.
 void parts_bounds(const Tiler *t, Builder *b, Value end, Value *lo,
                   Value *stop) {
-  Value size = ir_dim(b, t->plan.part_keys);
-  *lo = ir_2(b, OP_MUL, t->part, size);
+  Value size = ir_dim(b, t->plan.part_keys), part = t->part, first = 0;
+  if (t->share == SHARE_STATES) {
+    Value n = ir_dim(b, t->plan.pieces);
+    part = ir_2(b, OP_FLOORDIV, t->part, n);
+    first = ir_2(b, OP_MUL, ir_2(b, OP_MOD, t->part, n),
+                 ir_dim(b, t->plan.piece_keys));
+  }
+  *lo = ir_2(b, OP_MUL, part, size);
   *stop = ir_2(b, OP_MIN, ir_2(b, OP_ADD, *lo, size), end);
+  if (!first) return;
+  *lo = ir_2(b, OP_ADD, *lo, first);
+  Value last = ir_2(b, OP_ADD, *lo, ir_dim(b, t->plan.piece_keys));
+  *stop = ir_2(b, OP_MIN, last, *stop);
 }
 
-static void put(Tiler *t, Builder *b, What which, Value v, Value part,
-                Value mask) {
+static void put(Tiler *t, Builder *b, What which, Value v, Value part) {
   Value args[MAX_AXES + 4] = {t->partial[which], v};
   uint32_t n = 2 + place(t, which, part, args + 2);
-  IrAttr masked = attr_i(AT_MASKED, 1);
-  if (mask) args[n++] = mask;
-  ir_op(b, OP_STORE, args, n, &masked, mask != 0, NULL, 0, 0);
+  ir_op(b, OP_STORE, args, n, NULL, 0, NULL, 0, 0);
 }
 
-void parts_store(Tiler *t, Builder *b, Value first, Value state, Value decay) {
-  Value zero = ir_const_i(b, DT_I64, 0), one = ir_const_i(b, DT_I64, 1);
-  put(t, b, STATES, first, zero, ir_2(b, OP_EQ, t->part, zero));
-  put(t, b, STATES, state, ir_2(b, OP_ADD, t->part, one), 0);
-  put(t, b, DECAYS, decay, t->part, 0);
+void parts_store(Tiler *t, Builder *b, Value state, Value decay) {
+  Value one = ir_const_i(b, DT_I64, 1);
+  put(t, b, STATES, state, ir_2(b, OP_ADD, t->part, one));
+  put(t, b, DECAYS, decay, t->part);
+}
+
+// A branch of the first piece, whose region 0 copies the first state.
+Op *parts_copy(Tiler *t, Builder *b) {
+  Value first = ir_2(b, OP_EQ, t->part, ir_const_i(b, DT_I64, 0));
+  Op *br = ir_op(b, OP_IF, &first, 1, NULL, 0, NULL, 0, 2);
+  Builder in = {.fn = b->fn, .region = br->regions[1], .span = b->span};
+  ir_yield(&in, NULL, 0);
+  return br;
+}
+
+void parts_store_first(Tiler *t, Builder *b, Value first) {
+  put(t, b, STATES, first, ir_const_i(b, DT_I64, 0));
+  ir_yield(b, NULL, 0);
 }
 
 static Value get(Tiler *t, Builder *b, What which, Value part) {
@@ -193,16 +235,14 @@ static Value get(Tiler *t, Builder *b, What which, Value part) {
   return ir_load(b, t->partial[which], at, n);
 }
 
-// What the parts before make of the first state.
-Value parts_join(Tiler *t, Builder *b, Value first) {
-  const Type type = *ir_type(b->fn, first);
+// What the pieces before make of the first state. Region 1 is for one part only.
+Op *parts_join(Tiler *t, Builder *b, Type type) {
   Value one = ir_const_i(b, DT_I64, 1), zero = ir_const_i(b, DT_I64, 0);
   Value several = ir_2(b, OP_LT, one, ir_dim(b, t->plan.parts));
   Op *br = ir_op(b, OP_IF, &several, 1, NULL, 0, &type, 1, 2);
-  Builder in = {.fn = b->fn, .region = br->regions[1], .span = b->span};
-  ir_yield(&in, &first, 1);
-  in.region = br->regions[0];
-  Value args[] = {zero, t->part, one, get(t, &in, STATES, zero)};
+  Builder in = {.fn = b->fn, .region = br->regions[0], .span = b->span};
+  Value n = ir_2(&in, OP_MUL, t->part, ir_dim(&in, t->plan.pieces));
+  Value args[] = {zero, n, one, get(t, &in, STATES, zero)};
   Op *loop = ir_op(&in, OP_FOR, args, 4, NULL, 0, &type, 1, 1);
   Builder body = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
   Value j = ir_region_param(body.region, type_scalar(DT_I64), "part");
@@ -211,5 +251,5 @@ Value parts_join(Tiler *t, Builder *b, Value first) {
   s = ir_2(&body, OP_ADD, s, get(t, &body, STATES, ir_2(&body, OP_ADD, j, one)));
   ir_yield(&body, &s, 1);
   ir_yield(&in, loop->res, 1);
-  return br->res[0];
+  return br;
 }
