@@ -158,6 +158,7 @@ typedef struct CgKernelRecord {
   const char *symbol;
   uint32_t threads, occupancy, shared_bytes, block_bytes;
   bool persistent, counter;
+  bool waits;         // for the kernels in front of it, by itself
   Vec(CgMapRecord) maps;
   uint32_t registers, spill_bytes;   // of a thread; after cg_ptxas
   CgExpr when;        // what tensors must be, over the module's dims; n = 0: any

@@ -89,9 +89,19 @@ static void init_barriers(Nv *n) {
   nv_sync(n);
 }
 
+// The runtime lets a phase start while the one before it ends: what needs no
+// memory is done by then. The next phase may do the same.
+static void wait_for_others(Nv *n) {
+  if (!n->g->target->gpu.arch) return;
+  nv_call(n, "llvm.nvvm.griddepcontrol.launch.dependents", NULL, 0);
+  nv_call(n, "llvm.nvvm.griddepcontrol.wait", NULL, 0);
+  n->out->waits = true;
+}
+
 static void begin(Nv *n) {
   descriptor_base(n);
   init_barriers(n);
+  wait_for_others(n);
 }
 
 static void find_store(void *data, Op *op) {

@@ -148,7 +148,10 @@ typedef enum attn_gpu_ctas {
 
 typedef enum attn_gpu_flag {
   ATTN_GPU_COUNTER = 1, /* the kernel uses `counter` */
-  ATTN_GPU_LOCAL = 2    /* it may use local memory (spills, arrays) */
+  ATTN_GPU_LOCAL = 2,   /* it may use local memory (spills, arrays) */
+  ATTN_GPU_WAITS = 4    /* before it touches memory it waits for the kernels in
+                         * front of it: it may start while those of its call
+                         * end */
 } attn_gpu_flag;
 
 typedef struct attn_gpu_phase {

@@ -16,6 +16,22 @@ enum { CU_POINTER_MEMORY = 2, CU_POINTER_DEVICE = 9, CU_MEMORY_HOST = 1 };
 enum { CU_INVALID_VALUE = 1 };
 enum { CU_STREAM_NON_BLOCKING = 1, CU_CAPTURE_RELAXED = 2 };
 
+// CUlaunchAttribute, CUlaunchConfig.
+typedef struct CuLaunchAttr {
+  int what, pad;
+  union {
+    int flag;
+    char bytes[64];
+  } value;
+} CuLaunchAttr;
+typedef struct CuLaunch {
+  unsigned grid[3], threads[3], shared_bytes;
+  void *stream;
+  CuLaunchAttr *attrs;
+  unsigned nattrs;
+} CuLaunch;
+enum { CU_LAUNCH_EARLY = 6 }; // programmatic stream serialization
+
 // SYMBOL(field, exported name, needed, parameters)
 #define SYMBOLS(SYMBOL)                                                        \
   SYMBOL(init, "cuInit", 1, (unsigned flags))                                  \
@@ -50,6 +66,8 @@ enum { CU_STREAM_NON_BLOCKING = 1, CU_CAPTURE_RELAXED = 2 };
          (void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,         \
           unsigned by, unsigned bz, unsigned shared_bytes, void *stream,       \
           void **params, void **extra))                                        \
+  SYMBOL(launch_ex, "cuLaunchKernelEx", 0,                                     \
+         (const CuLaunch *l, void *f, void **params, void **extra))            \
   SYMBOL(alloc, "cuMemAlloc_v2", 1, (uint64_t *p, size_t n))                   \
   SYMBOL(free, "cuMemFree_v2", 1, (uint64_t p))                                \
   SYMBOL(fill, "cuMemsetD8Async", 1,                                           \
@@ -399,10 +417,23 @@ static bool cuda_capturing(void *state, void *stream) {
   return ((const Cuda *)state)->capturing(stream, &status) == CU_OK && status;
 }
 
+// The kernel waits by itself for what is in front of it in the stream.
+static CuResult launch_early(const Cuda *cu, const GpuLaunch *l, void *stream,
+                             void **params) {
+  CuLaunchAttr early = {.what = CU_LAUNCH_EARLY, .value = {.flag = 1}};
+  CuLaunch x = {{l->groups, 1, 1}, {l->threads, 1, 1}, l->shared_bytes, stream,
+                &early, 1};
+  return cu->launch_ex(&x, l->func.handle, params, NULL);
+}
+
 static int cuda_launch(void *state, const GpuLaunch *l, void *stream,
                        attn_error *err) {
   const Cuda *cu = state;
   void *params[] = {l->block};
+  if (l->early && cu->launch_ex) {
+    CuResult r = launch_early(cu, l, stream, params);
+    return r ? failed(cu, r, "cuLaunchKernelEx", err) : ATTN_OK;
+  }
   CuResult r = cu->launch(l->func.handle, l->groups, 1, 1, l->threads, 1, 1,
                           l->shared_bytes, stream, params, NULL);
   return r ? failed(cu, r, "cuLaunchKernel", err) : ATTN_OK;

@@ -506,6 +506,7 @@ static bool put_maps(Block *b, const Gpu *g, const GpuDevice *d,
 typedef struct Step { // a phase about to be launched
   Block block;
   int64_t ntasks;
+  bool behind; // a phase of this call
 } Step;
 
 static bool holds(const GpuVariant *v, const Solved *s) {
@@ -571,7 +572,8 @@ static int run_phase(Gpu *g, GpuDevice *d, const GpuVariant *v, uint32_t i,
     groups = most;
   put_tail(&st->block, st->ntasks, (uintptr_t)c->workspace, at);
   GpuLaunch l = {v->func[i], (uint32_t)groups, p->threads, p->shared_bytes,
-                 st->block.at, p->block_bytes};
+                 st->block.at, p->block_bytes,
+                 st->behind && p->flags & ATTN_GPU_WAITS};
   return g->driver->launch(g->state, &l, c->stream, err);
 }
 
@@ -604,6 +606,7 @@ static int run_variant(attn_ctx *cx, Gpu *g, GpuProgram *p, GpuVariant *v,
                        const GpuCall *c, attn_error *err) {
   Step st;
   int rc = ATTN_OK;
+  st.behind = false;
   for (uint32_t i = v->rec->nphases; !rc && i-- > 0;)
     rc = prepare(g, p->dev, v, i, c, &st, err);
   if (!rc)
@@ -613,8 +616,10 @@ static int run_variant(attn_ctx *cx, Gpu *g, GpuProgram *p, GpuVariant *v,
   for (uint32_t i = 0; !rc && i < v->rec->nphases; i++) {
     if (i)
       rc = prepare(g, p->dev, v, i, c, &st, err);
-    if (!rc && st.ntasks)
-      rc = run_phase(g, p->dev, v, i, c, &st, err);
+    if (rc || !st.ntasks)
+      continue;
+    rc = run_phase(g, p->dev, v, i, c, &st, err);
+    st.behind = true;
   }
   return rc;
 }

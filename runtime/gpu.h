@@ -47,6 +47,7 @@ typedef struct GpuLaunch {
   uint32_t groups, threads, shared_bytes;
   void *block;
   size_t block_bytes;
+  bool early;        // may start while the kernel in front of it ends
 } GpuLaunch;
 
 typedef struct GpuScope { // what leave() puts back

@@ -48,7 +48,8 @@ static const CgPhase fast = {
     .flags = ATTN_GPU_COUNTER, .maps = maps, .nmaps = 2};
 static const CgPhase split[] = {
     {.name = "part", .ntasks = {area, 5}, .threads = 128},
-    {.name = "join", .ntasks = {rows, 2}, .threads = 256}};
+    {.name = "join", .ntasks = {rows, 2}, .threads = 256,
+     .flags = ATTN_GPU_WAITS}};
 static const CgPhase plain = {.name = "plain", .ntasks = {rows, 2},
                               .threads = 64, .flags = ATTN_GPU_LOCAL};
 
@@ -224,7 +225,8 @@ static void workspace(void) {
   a.head.workspace_bytes = 56;
   unsigned n = mock->launches;
   EXPECT(once(&a, &e) == ATTN_OK && mock->launches == n + 2);
-  EXPECT(!strcmp(mock->last.symbol, "join") && mock->last.grid == 7);
+  EXPECT(!strcmp(mock->last.symbol, "join") && mock->last.grid == 7 &&
+         mock->last.early);
   a.head.workspace = data + 1;
   EXPECT(once(&a, &e) == ATTN_E_ALIGN);
 }

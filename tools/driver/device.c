@@ -90,7 +90,8 @@ static CgPhase phase(Ctx *cx, const Module *m, const CgKernelRecord *k) {
     .name = k->symbol, .ntasks = tasks(cx, m, k->func),
     .threads = k->threads, .shared_bytes = k->shared_bytes,
     .ctas = k->persistent ? ATTN_CTAS_PERSISTENT : ATTN_CTAS_TASKS,
-    .flags = (k->counter ? ATTN_GPU_COUNTER : 0) | ATTN_GPU_LOCAL,
+    .flags = (k->counter ? ATTN_GPU_COUNTER : 0) |
+             (k->waits ? ATTN_GPU_WAITS : 0) | ATTN_GPU_LOCAL,
     .maps = all, .places = places(cx, m, k, all), .nmaps = k->maps.n};
 }
 

@@ -177,6 +177,14 @@ FN(cuTensorMapEncodeTiled, void *map, int type, unsigned rank, void *data,
   return 0;
 }
 
+// CUlaunchConfig with its attributes of 72 bytes each.
+typedef struct MockConfig {
+  unsigned grid[3], block[3], shared;
+  void *stream;
+  struct { int id, pad, value; char rest[60]; } *attrs;
+  unsigned nattrs;
+} MockConfig;
+
 FN(cuLaunchKernel, void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
    unsigned by, unsigned bz, unsigned shared, void *stream, void **params,
    void **extra) {
@@ -192,10 +200,21 @@ FN(cuLaunchKernel, void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
   l->grid = gx;
   l->threads = bx;
   l->shared_bytes = shared;
+  l->early = 0;
   l->ctx = (uint64_t)((int *)mock_cuda.current - context);
   if (mock_cuda.block_bytes)
     memcpy(l->block, params[0], mock_cuda.block_bytes);
   return 0;
+}
+
+FN(cuLaunchKernelEx, const MockConfig *c, void *f, void **params,
+   void **extra) {
+  int r = cuLaunchKernel(f, c->grid[0], c->grid[1], c->grid[2], c->block[0],
+                         c->block[1], c->block[2], c->shared, c->stream, params,
+                         extra);
+  mock_cuda.last.early =
+      c->nattrs == 1 && c->attrs->id == 6 && c->attrs->value == 1;
+  return r;
 }
 
 FN(cuPointerGetAttribute, void *v, int what, uint64_t p) {

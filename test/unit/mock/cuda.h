@@ -17,6 +17,7 @@ typedef struct MockLaunch {
   char symbol[64];
   void *stream;
   unsigned grid, threads, shared_bytes;
+  int early;               // may start while the one in front of it ends
   uint64_t ctx;
   unsigned char block[4096];
 } MockLaunch;
