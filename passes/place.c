@@ -120,29 +120,6 @@ void place_region(Place *p, const Region *r) {
 }
 
 // ---------------------------------------------------------------- tasks
-static Value task_count(Place *p, Builder *b, const GridDim *g) {
-  Dim n = dim_ceildiv(&p->m->dims, p->f->axes.at[g->axis].extent, g->tile);
-  IrAttr at = {.id = AT_DIM, .i = n};
-  return pl_op(b, OP_DIM, NULL, 0, type_scalar(DT_I32), &at, 1);
-}
-
-// The coordinates of task(): the last entry of the grid is the fastest.
-static void place_origins(Place *p, Builder *b) {
-  Type i32 = type_scalar(DT_I32);
-  Value t = pl_op(b, OP_TASK, NULL, 0, i32, NULL, 0);
-  for (uint32_t i = p->f->grid.n; i-- > 0;) {
-    const GridDim *g = &p->f->grid.at[i];
-    Value x = t;
-    if (i > 0) {
-      Value n = task_count(p, b, g);
-      x = ir_2(b, OP_MOD, t, n);
-      t = ir_2(b, OP_FLOORDIV, t, n);
-    }
-    if (g->tile > 1) x = ir_2(b, OP_MUL, x, pl_int(b, g->tile));
-    p->origin[g->axis] = x;
-  }
-}
-
 static void place_launch(Place *p, Builder *b) {
   int64_t size = p->warps * p->target->gpu.wave;
   IrAttr at[4] = {attr_i(AT_THREADS, p->groups * size)};

@@ -11,7 +11,7 @@
 //
 // Files: place.c entry and regions, placeplan.c order, sizes, ranges,
 // placeeval.c values, placedot.c products, placemem.c tensors and tiles in
-// shared memory, placeemit.c types and ops.
+// shared memory, placeemit.c types and ops, placetask.c where a task is.
 // Ownership: all of it lives in Ctx.scratch until the pass ends; mach ops in
 // the module's arena.
 #ifndef ATTNC_PASSES_PLACE_H
@@ -181,5 +181,9 @@ bool place_is_box(Place *p, Value v, DType t);
 void place_early(Place *p, Region *r);
 
 void place_region(Place *p, const Region *r);
+
+// ---------------------------------------------------------------- tasks
+// The coordinates of task(); sets Place.origin and may change the grid of g.
+void place_origins(Place *p, Builder *b);
 
 #endif

@@ -58,10 +58,15 @@ static void vary(Tasks *t, const Region *r) {
     bool v = op->code == OP_TASK;
     if (v) t->task = op->res[0];
     for (uint32_t i = 0; i < op->nargs; i++) v = v || t->varies[op->args[i]];
-    for (uint32_t i = 0; i < op->nres; i++) t->varies[op->res[i]] = v;
     if (op->code == OP_FOR)
       t->uneven = t->uneven || t->varies[op->args[0]] || t->varies[op->args[1]];
-    for (uint32_t i = 0; i < op->nregions; i++) vary(t, op->regions[i]);
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      const Op *end = op->regions[i]->last;
+      vary(t, op->regions[i]);
+      for (uint32_t k = 0; end && k < end->nargs; k++)
+        v = v || t->varies[end->args[k]];
+    }
+    for (uint32_t i = 0; i < op->nres; i++) t->varies[op->res[i]] = v;
   }
 }
 
