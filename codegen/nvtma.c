@@ -145,10 +145,24 @@ static void arrive(Nv *n, V who, const char *name, V bar, V count) {
   if (who) nv_end(n, end);
 }
 
+// Lanes have read of the tile that is given back, and nothing since has made
+// them wait for each other.
+static bool read_by_lanes(const Op *op) {
+  for (op = op->prev; op; op = op->prev) {
+    if (op->code == OP_SGET || op->code == OP_SLOAD) return true;
+    if (op->code == OP_MBAR_WAIT || op->code == OP_WG_WAIT ||
+        op->code == OP_GSYNC || op->nregions)
+      return false;
+  }
+  return false;
+}
+
 void nv_mbar_arrive(Nv *n, const Op *op) {
-  V first = NULL;
-  if (n->grp.threads > 1)
+  V first = NULL, all = nv_i32(n, -1);
+  if (n->grp.threads > 1) {
     first = e_icmp(n->g, LLVMIntEQ, n->grp.lane, nv_i32(n, 0));
+    if (read_by_lanes(op)) nv_call(n, "llvm.nvvm.bar.warp.sync", &all, 1);
+  }
   arrive(n, first, "llvm.nvvm.mbarrier.arrive.scope.cta.space.cta",
          mbar_at(n, op, 0), nv_i32(n, 1));
 }

@@ -393,8 +393,8 @@ static bool rings_fit(Rings *w) {
 
 // ---------------------------------------------------------------- tasks
 // What the producer has computed of a task and consumers need is handed over
-// if it is a quotient by what is no constant: dear for all threads, and at a
-// time when tensor cores have nothing to do.
+// if it is dear: a quotient by what is no constant, or read from memory. All
+// threads would make it anew, when tensor cores have nothing to do.
 typedef struct Facts {
   Rings *w;
   const Region *body;      // of the loop over tasks
@@ -403,11 +403,14 @@ typedef struct Facts {
 } Facts;
 
 static bool is_dear(const Facts *s, const Op *op) {
+  const Func *f = s->w->f;
   double k;
-  return (op->code == OP_FLOORDIV || op->code == OP_MOD) &&
-         s->w->wanted[op->res[0]] &&
-         ir_type(s->w->f, op->res[0])->dtype == DT_I32 &&
-         !ir_const_value(s->w->f, op->args[1], &k);
+  if (!s->w->wanted[op->res[0]] || ir_type(f, op->res[0])->dtype != DT_I32)
+    return false;
+  if (op->code == OP_FLOORDIV || op->code == OP_MOD)
+    return !ir_const_value(f, op->args[1], &k);
+  return op->code == OP_UNIFORM ||
+         (op->code == OP_GLOAD && ir_type(f, op->res[0])->kind == TK_ELEM);
 }
 
 static void need_value(Facts *s, Value v) {
@@ -420,10 +423,19 @@ static void need_value(Facts *s, Value v) {
     need_value(s, op->args[i]);
 }
 
+// Scalars that a loop makes for the producer reach consumers as facts.
+static bool is_search(const Rings *w, const Op *op) {
+  bool scalar = op->code == OP_FOR && rings_wanted(w, op);
+  for (uint32_t i = 0; i < op->nres; i++)
+    scalar = scalar && ir_type(w->f, op->res[i])->kind == TK_ELEM;
+  return scalar && !rings_has_fill(op);
+}
+
 static void need_region(Facts *s, const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
+    if (is_search(s->w, op)) continue;
     bool scalar = op->parent == s->body && op->nres == 1 && !op->nregions &&
-                  op_info(op->code)->flags & OPF_PURE &&
+                  (op_info(op->code)->flags & OPF_PURE || is_dear(s, op)) &&
                   ir_type(s->w->f, op->res[0])->kind == TK_ELEM;
     for (uint32_t i = 0; i < op->nargs && !scalar; i++)
       need_value(s, op->args[i]);
@@ -437,6 +449,33 @@ static const Op *task_loop(const Rings *w) {
   return NULL;
 }
 
+static void mark_used(bool *used, const Op *op) {
+  for (uint32_t i = 0; i < op->nargs; i++) used[op->args[i]] = true;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      mark_used(used, o);
+}
+
+// What only facts are made of is left to the producer: dce removes no loads.
+static void find_spare(Facts *s) {
+  Rings *w = s->w;
+  bool *used = NEWN(w->arena, bool, w->f->values.n);
+  w->spare = NEWN(w->arena, bool, w->f->values.n);
+  for (const Op *op = s->body->last; op; op = op->prev) {
+    if (op->nres && s->fact[op->res[0]]) continue;
+    bool needed = !op->nres || op_info(op->code)->flags & OPF_TERM;
+    for (uint32_t i = 0; i < op->nres; i++)
+      needed = needed || used[op->res[i]] ||
+               ir_type(w->f, op->res[i])->kind != TK_ELEM;
+    bool plain = op_info(op->code)->flags & OPF_PURE && !op->nregions;
+    if (!needed && (plain || op->code == OP_GLOAD || op->code == OP_UNIFORM ||
+                    is_search(w, op)))
+      w->spare[op->res[0]] = true;
+    else
+      mark_used(used, op);
+  }
+}
+
 static void find_facts(Rings *w, const Op *loop) {
   Facts s = {w, loop->regions[0], NEWN(w->arena, bool, w->f->values.n),
              NEWN(w->arena, bool, w->f->values.n)};
@@ -448,6 +487,7 @@ static void find_facts(Rings *w, const Op *loop) {
     n++;
   }
   w->nfacts = n <= MAX_FACTS ? n : 0;
+  if (w->nfacts) find_spare(&s);
 }
 
 // The next task is claimed before the last tile of this one is loaded: the

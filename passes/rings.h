@@ -6,7 +6,7 @@
 #include "ir/target.h"
 #include "passes/pass.h"
 
-enum { MAX_RINGS = 16, WARPGROUP = 128, WARPGROUPS = 3, MAX_FACTS = 6 };
+enum { MAX_RINGS = 16, WARPGROUP = 128, WARPGROUPS = 3, MAX_FACTS = 12 };
 
 // sfills of one tensor with one box share a ring, so that copies of a loop's
 // body go on where the last one stopped.
@@ -30,6 +30,7 @@ typedef struct Rings {
   int facts;               // ring of what the producer knows of a task, -1
   Value fact[MAX_FACTS];   // in the order of the program
   uint32_t nfacts;
+  bool *spare;             // by value: consumers do without, NULL: none
   const Op *early;         // the fill before which the next task is claimed
   bool drains;             // stores go through shared tiles
   Type drain;              // a group's

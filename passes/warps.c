@@ -501,7 +501,8 @@ static void copy_if(Role *r, const Op *op, Builder *b) {
 static bool skipped(const Role *r, const Op *op) {
   if (op->code == OP_LAUNCH) return true;
   if (op->code == OP_CLAIM) return false;
-  return r->producer && !rings_wanted(r->w, op) && !rings_has_fill(op);
+  if (!r->producer) return op->nres && r->w->spare && r->w->spare[op->res[0]];
+  return !rings_wanted(r->w, op) && !rings_has_fill(op);
 }
 
 static bool can_drain(const Role *r, const Op *op, Drain *d) {
