@@ -87,6 +87,8 @@ Red *online_red(const Online *o, Value v);
 // The conjunction of the predicates that restrict the axis; n = 0: none.
 uint32_t online_domain(const Online *o, uint32_t axis, Value *out,
                        uint32_t max);
+// Every row sees a key of the axis: the one with its own coordinate.
+bool online_own_key(const Online *o, uint32_t axis);
 void online_fail(Online *o, const Op *at, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -580,6 +580,7 @@ void online_add_some(Online *o, Group *g) {
     map_put(&o->some, some_key(g->axis, g->outer), some);
     return;
   }
+  if (online_own_key(o, g->axis)) return;
   g->some = (int)g->accs.n;
   Acc a = {.kind = RK_ANY, .guarded = g->fill != FILL_SELECT};
   vec_push(o->arena, &g->accs, a);
