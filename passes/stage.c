@@ -348,9 +348,24 @@ static Ends ends_of(const Stage *s, Builder *b) {
   return (Ends){back ? top : lo, back ? lo : top, back};
 }
 
+// The first tile asks for no elements' sake whether all its keys are seen: its
+// mask says the same, and `or` costs two instructions an element.
+static void mask_always(Copy *c) {
+  const Func *f = c->s->f;
+  FullTiles full;
+  if (!full_tiles(f, c->s->loop, &full)) return;
+  for (const Op *op = c->s->body->first; op; op = op->next)
+    for (uint32_t i = 0; op->code == OP_OR && i < 2; i++) {
+      const Op *at = ir_def(f, op->args[i]);
+      if (at && at->code == OP_SPLAT && at->args[0] == full.value)
+        vmap_put(&c->map, full.value, ir_const_i(c->b, DT_BOOL, 0));
+    }
+}
+
 static State first_step(Stage *s, Builder *b, Value first) {
   Copy c = copy_at(s, b, first);
   Value v[MAX_PRODUCTS], acc[MAX_PRODUCTS];
+  mask_always(&c);
   bind(&c, s->loop->args + 3);
   issue_ahead(&c, v);
   fetch(&c);
