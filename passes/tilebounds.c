@@ -175,32 +175,62 @@ static Value over(Builder *b, RKind k, Value x) {
   return t.n ? ir_reduce(b, k, x, t.axis, t.n) : x;
 }
 
+static Value none_of(Builder *b, RKind kind, DType dt) {
+  int64_t most = dt == DT_I64 ? INT64_MAX / 2 : INT32_MAX;
+  return ir_const_i(b, dt, kind == RK_MAX ? -most : most);
+}
+
+// The other extreme of the same entries, or NULL.
+static const Op *other_extreme(const Op *op) {
+  OpCode c = op->code == OP_SPAN_MIN ? OP_SPAN_MAX : OP_SPAN_MIN;
+  for (const Op *o = op->parent->first; o; o = o->next) {
+    bool same = o->code == c && o->nargs == op->nargs;
+    for (uint32_t i = 0; same && i < op->nargs; i++)
+      same = o->args[i] == op->args[i];
+    if (same) return o;
+  }
+  return NULL;
+}
+
 // Extremes of a table, SPAN entries at a time for all tiles together.
-static Value span(Scan *s, Builder *b, const Op *op, const ValueMap *m) {
-  RKind kind = op->code == OP_SPAN_MIN ? RK_MIN : RK_MAX;
+static void span(Scan *s, Builder *b, const Op *op, ValueMap *m) {
+  const Op *of[] = {op, other_extreme(op)};
+  uint32_t nx = of[1] ? 2 : 1;
   Value lo = vmap_get(m, op->args[1]), hi = vmap_get(m, op->args[2]);
   bool wide = dtype_size(ir_type(s->l->t->from, op->args[0])->dtype) > 4;
-  int64_t none = wide ? INT64_MAX / 2 : INT32_MAX;
-  if (kind == RK_MAX) none = -none;
+  DType dt = wide ? DT_I64 : DT_I32;
   Value one = int_(b, 1), longest = over(b, RK_MAX, ir_2(b, OP_SUB, hi, lo));
-  Type all = type_union(ir_type(b->fn, lo), ir_type(b->fn, hi), DT_I64);
-  Value args[] = {int_(b, 0), ir_2(b, OP_ADD, longest, one), int_(b, SPAN),
-                  tile_const(b, all, (double)none)};
-  Op *loop = ir_op(b, OP_FOR, args, 4, NULL, 0, &all, 1, 1);
+  Type all = type_union(ir_type(b->fn, lo), ir_type(b->fn, hi), dt);
+  Type types[] = {all, all};
+  Value args[] = {int_(b, 0), ir_2(b, OP_ADD, longest, one), int_(b, SPAN), 0,
+                  0};
+  RKind kind[2];
+  for (uint32_t k = 0; k < nx; k++) {
+    kind[k] = of[k]->code == OP_SPAN_MIN ? RK_MIN : RK_MAX;
+    double none = (double)(wide ? INT64_MAX / 2 : INT32_MAX);
+    args[3 + k] = tile_const(b, all, kind[k] == RK_MAX ? -none : none);
+  }
+  Op *loop = ir_op(b, OP_FOR, args, 3 + nx, NULL, 0, types, nx, 1);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
-  Value i = ir_region_param(in.region, type_scalar(DT_I64), "i");
-  Value best = ir_region_param(in.region, all, "best");
+  Value i = ir_region_param(in.region, type_scalar(DT_I64), "i"), best[2];
+  for (uint32_t k = 0; k < nx; k++)
+    best[k] = ir_region_param(in.region, all, "best");
   Value at = ir_2(&in, OP_ADD, i, iota(s, &in, s->entry, SPAN));
   at = ir_2(&in, OP_ADD, lo, at);
   Value idx[MAX_AXES];
   uint32_t n = 0;
   for (uint32_t k = 3; k < op->nargs; k++) idx[n++] = vmap_get(m, op->args[k]);
   idx[n++] = at;
-  Value x = ir_cast(&in, DT_I64, ir_load(&in, vmap_get(m, op->args[0]), idx, n));
-  x = pick(&in, ir_2(&in, OP_LE, at, hi), x, int_(&in, none));
-  x = tile_combine(&in, kind, best, ir_reduce(&in, kind, x, &s->entry, 1));
-  ir_yield(&in, &x, 1);
-  return loop->res[0];
+  Value x = ir_cast(&in, dt, ir_load(&in, vmap_get(m, op->args[0]), idx, n));
+  Value inside = ir_2(&in, OP_LE, at, hi);
+  for (uint32_t k = 0; k < nx; k++) {
+    Value y = pick(&in, inside, x, none_of(&in, kind[k], dt));
+    y = ir_reduce(&in, kind[k], y, &s->entry, 1);
+    best[k] = tile_combine(&in, kind[k], best[k], y);
+  }
+  ir_yield(&in, best, nx);
+  for (uint32_t k = 0; k < nx; k++)
+    vmap_put(m, of[k]->res[0], ir_cast(b, DT_I64, loop->res[k]));
 }
 
 // v of the classify region or in front of it.
@@ -212,7 +242,7 @@ static Value want(Scan *s, Builder *b, Value v, ValueMap *m) {
     if (ir_type(s->l->t->from, op->args[i])->kind == TK_ELEM)
       want(s, b, op->args[i], m);
   if (op->code == OP_SPAN_MIN || op->code == OP_SPAN_MAX) {
-    vmap_put(m, v, span(s, b, op, m));
+    span(s, b, op, m);
     return vmap_get(m, v);
   }
   bool ok = tile_op(s->l->t, b, op, m);
