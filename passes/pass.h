@@ -16,7 +16,9 @@ typedef struct PassOpt {
   int split_k;             // parts of the keys: 0 or 1 = whole, -1 = choose
   bool fast;               // @fast
   bool strided;            // AMD: tensors may have any strides
-  bool few;                // the axis of the lanes is short: few rows
+  bool group;              // the heads that share keys and the queries make
+                           // rows of one axis (pass rows)
+  bool few;                // the same, and the rows fill one vector
   bool decode;             // GPU: it mostly is
   bool finite;             // @finite: no input is inf or NaN
 } PassOpt;

@@ -131,6 +131,7 @@ static void write_reproducer(const Run *r, const char *names,
   if (o->split_k > 0) buf_printf(&b, " --split-k=%d", o->split_k);
   if (o->split_k < 0) buf_str(&b, " --split-k=auto");
   if (o->strided) buf_str(&b, " --strided");
+  if (o->group) buf_str(&b, " --group");
   if (o->few) buf_str(&b, " --few");
   if (o->decode) buf_str(&b, " --decode");
   if (o->fast) buf_str(&b, " --fast");

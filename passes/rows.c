@@ -6,8 +6,8 @@
 //           %t = floordiv(%q, R), %r = mod(%q, R), %j = h * R + %r
 //           load(%K, %h, %k, ..)           load(%Q, %j, %t, ..)
 //
-// For kernels of few queries (PassOpt.few): the group's heads read each key
-// once and fill lanes that one query leaves empty. Done where what is read
+// For kernels of few queries (PassOpt.group, few): the group's heads read each
+// key once and fill lanes that one query leaves empty. Done where what is read
 // along a key axis wants h by its group only, and q not at all, or not by
 // itself. Level attn, behind inline and canon: no regions but the body's.
 // Tests: test/passes/rows.
@@ -130,7 +130,7 @@ static void fold(Rows *r, Dim size) {
 }
 
 bool pass_rows(Ctx *cx, Module *m, const PassOpt *opt) {
-  for (uint32_t i = 0; i < m->funcs.n && opt->few; i++) {
+  for (uint32_t i = 0; i < m->funcs.n && (opt->few || opt->group); i++) {
     Rows r = {.f = m->funcs.at[i]};
     Dim size;
     if (!find(&r) || !group_dim(r.f, r.size, &size)) continue;

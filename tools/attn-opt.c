@@ -27,6 +27,7 @@ static const char usage[] =
     "  --fast               allow @fast\n"
     "  --finite             as @finite: no input is inf or NaN\n"
     "  --strided            AMD: kernels for tensors of any strides\n"
+    "  --group              the kernel of groups of heads\n"
     "  --few                the kernel of few rows\n"
     "  --decode             GPU: rows are few, mostly\n"
     "  -o FILE              output (default: standard output)\n"
@@ -71,6 +72,7 @@ static const Flag flags[] = {
   {"--fast", AT(run.pass.fast), '1'},
   {"--finite", AT(run.pass.finite), '1'},
   {"--strided", AT(run.pass.strided), '1'},
+  {"--group", AT(run.pass.group), '1'},
   {"--few", AT(run.pass.few), '1'},
   {"--decode", AT(run.pass.decode), '1'},
   {"--print-passes", AT(list), '1'},

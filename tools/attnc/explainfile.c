@@ -197,6 +197,7 @@ static bool explain_one(Session *s, const Unit *u, Decl *prog,
   print_arrays(s, &b.call);
   print_plan(s, tiles, prog->name);
   if (b.opt.few) printf("  kernel   that of few rows\n");
+  if (b.opt.group) printf("  kernel   that of groups of heads\n");
   if (!gpu) return explain_code(s, &b);
   print_device(s, &b, &device);
   return true;

@@ -140,33 +140,54 @@ static CgExpr when(Ctx *cx, const CgProgram *p, const FeBind *binds,
 }
 
 // ---------------------------------------------------------------- few rows
-enum { FEW = 16 };
-
-const char *drv_lanes(const CgProgram *p) {
+static const Func *last_func(const CgProgram *p) {
   const Module *m = p->nvariants ? p->variants[p->nvariants - 1].mod : NULL;
-  const Func *f = m ? ir_find(m, p->name) : NULL;
-  for (uint32_t i = 0; f && i < f->grid.n; i++) {
-    Dim d = f->axes.at[f->grid.at[i].axis].extent;
-    const DimExpr *e = &m->dims.exprs.at[d];
-    if (f->grid.at[i].tile <= FEW || e->op != DIM_SYM) continue;
-    const DimSym *s = &m->dims.syms.at[e->value];
-    return s->kind == DIM_DYN ? s->name : NULL;
-  }
-  return NULL;
+  return m ? ir_find(m, p->name) : NULL;
 }
 
-bool drv_is_few(int64_t lanes) { return lanes <= FEW; }
+// The length of the axis that is cut into tiles longer than that.
+static Dim tiled(const Func *f, int64_t than) {
+  for (uint32_t i = 0; f && i < f->grid.n; i++)
+    if (f->grid.at[i].tile > than)
+      return f->axes.at[f->grid.at[i].axis].extent;
+  return DIM_NONE;
+}
 
-// when, and the dim `lanes` is short.
-static CgExpr when_few(Ctx *cx, const CgProgram *p, CgExpr all,
-                       const char *lanes, int64_t few_of) {
+const char *drv_queries(const CgProgram *p) {
+  const Func *f = last_func(p);
+  Dim d = tiled(f, DRV_FEW);
+  if (!d || f->mod->dims.exprs.at[d].op != DIM_SYM) return NULL;
+  const DimTab *t = &f->mod->dims;
+  const DimSym *s = &t->syms.at[t->exprs.at[d].value];
+  return s->kind == DIM_DYN ? s->name : NULL;
+}
+
+Dim drv_rows(const CgProgram *p, DimTab *to) {
+  const Func *f = last_func(p);
+  Dim d = tiled(f, 1);
+  if (!d) return DIM_NONE;
+  const DimTab *from = &f->mod->dims;
+  Dim *none = NEWN(to->arena, Dim, from->syms.n + 1);
+  return dim_subst(from, to, d, none);
+}
+
+bool drv_grouped(const DimTab *t, Dim rows) {
+  return rows && t->exprs.at[rows].op != DIM_SYM;
+}
+
+// when, and the dim d is at most that.
+static CgExpr when_most(Ctx *cx, DimTab *t, CgExpr when, Dim d, int64_t most) {
+  CgExpr le = cg_expr_bin(cx, cg_expr_dim(cx, t, d), ATTN_X_LE,
+                          cg_expr_dim(cx, t, dim_const(t, most)));
+  return when.n ? cg_expr_bin(cx, when, ATTN_X_AND, le) : le;
+}
+
+static CgExpr when_few(Ctx *cx, const CgProgram *p, CgExpr when,
+                       const char *name, int64_t most) {
   DimTab *t = (DimTab *)p->dims;
   uint32_t sym;
-  if (!dim_find_sym(t, lanes, &sym)) return all;
-  CgExpr have = cg_expr_dim(cx, t, dim_sym(t, sym));
-  CgExpr most = cg_expr_dim(cx, t, dim_const(t, few_of));
-  CgExpr few = cg_expr_bin(cx, have, ATTN_X_LE, most);
-  return all.n ? cg_expr_bin(cx, all, ATTN_X_AND, few) : few;
+  if (!dim_find_sym(t, name, &sym)) return when;
+  return when_most(cx, t, when, dim_sym(t, sym), most);
 }
 
 static bool is_decode(const Decl *prog) {
@@ -230,19 +251,31 @@ static bool add_variant(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
 }
 
 // Of a program for decoding: in front of the variant just made, its kernel for
-// few rows.
+// groups of heads, if it has groups, and in front of that the one for few rows.
 static bool add_few(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                     const Target *t, const DrvOptions *opt, CgProgram *p) {
-  const char *lanes = is_decode(prog) ? drv_lanes(p) : NULL;
-  uint32_t last = p->nvariants;
-  if (!lanes || strcmp(p->variants[last - 1].mod->target, t->name)) return true;
-  DrvOptions few = *opt;
-  few.few = true;
+  const char *queries = is_decode(prog) ? drv_queries(p) : NULL;
+  uint32_t last = p->nvariants - 1;
+  if (!queries || strcmp(p->variants[last].mod->target, t->name)) return true;
+  CgVariant whole = p->variants[last];
+  DrvOptions few = *opt, group = *opt;
+  few.few = group.group = true;
+  p->nvariants = last;
   if (!add_variant(cx, prog, binds, n, t, &few, false, p)) return false;
-  CgVariant *all = (CgVariant *)p->variants, one = all[last];
-  one.when = when_few(cx, p, one.when, lanes, FEW);
-  all[last] = all[last - 1];
-  all[last - 1] = one;
+  DimTab *dims = (DimTab *)p->dims;
+  Dim rows = drv_rows(p, dims);
+  CgVariant *all = (CgVariant *)p->variants;
+  if (rows) all[last].when = when_most(cx, dims, all[last].when, rows, DRV_FEW);
+  if (drv_grouped(dims, rows)) {
+    if (!add_variant(cx, prog, binds, n, t, &group, false, p)) return false;
+    all = (CgVariant *)p->variants;
+    last++;
+    all[last].when = when_few(cx, p, all[last].when, queries, DRV_GROUP);
+  }
+  all = NEWN(&cx->session, CgVariant, p->nvariants + 1);
+  memcpy(all, p->variants, sizeof *all * p->nvariants);
+  all[p->nvariants++] = whole;
+  p->variants = all;
   return true;
 }
 

@@ -13,12 +13,19 @@ bool drv_where(Ctx *cx, const Decl *prog, DimTab *to, CgProgram *out);
 typedef Vec(CgProgram) CgPrograms;
 bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
                   const DrvOptions *opt, CgPrograms *out);
-// The dim that counts the lanes of the tasks of p's last variant, or NULL.
-const char *drv_lanes(const CgProgram *p);
-// Are so many lanes better off with the kernel of few rows?
-bool drv_is_few(int64_t lanes);
-// The program for the shape of a call: opt->few is set if it is that of few
-// rows.
+// Kernels for few queries (docs/cpu-schedule.md).
+enum {
+  DRV_FEW = 16,      // rows that fill one vector
+  DRV_GROUP = 64,    // queries of which a group of heads makes one tile
+};
+// The dim that counts the queries of p's last variant, or NULL.
+const char *drv_queries(const CgProgram *p);
+// The rows of p's last variant as a dim of `to`; DIM_NONE: it has no rows.
+Dim drv_rows(const CgProgram *p, DimTab *to);
+// Are they more than the queries?
+bool drv_grouped(const DimTab *t, Dim rows);
+// The program for the shape of a call: sets opt->few or opt->group if it is
+// one of those kernels.
 bool drv_fit(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
              DrvOptions *opt, CgProgram *p);
 // The same for one specialization and target.

@@ -31,7 +31,8 @@ typedef struct DrvOptions {
   DrvBinds fixed;          // dims given by the user
   const char *prefix;      // of generated names
   int64_t tile_q, tile_k, chunk;  // 0: the schedule block's, else chosen
-  bool few;                // the kernels of few rows (docs/cpu-schedule.md)
+  bool group, few;         // the kernels of groups of heads, of few rows
+                           // (docs/cpu-schedule.md)
   int64_t spare_regs, spare_smem;  // as of PassOpt
   bool strided;            // the same
   bool first;              // no second code for tensors that one does not take

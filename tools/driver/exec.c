@@ -18,12 +18,20 @@ struct DrvCode {
 bool drv_fit(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
              DrvOptions *opt, CgProgram *p) {
   if (!drv_program(c->cx, c->prog, binds, n, t, opt, p)) return false;
-  const char *lanes = t->kind == TARGET_GPU ? NULL : drv_lanes(p);
+  const char *queries = t->kind == TARGET_GPU ? NULL : drv_queries(p);
   uint32_t sym;
-  if (!lanes || !dim_find_sym(c->prog->dims, lanes, &sym) || !c->known[sym] ||
-      !drv_is_few(c->dims[sym]))
+  int64_t n_rows;
+  if (!queries || !dim_find_sym(c->prog->dims, queries, &sym) ||
+      !c->known[sym] || c->dims[sym] > DRV_GROUP)
     return true;
-  opt->few = true;
+  opt->group = true;
+  if (!drv_program(c->cx, c->prog, binds, n, t, opt, p)) return false;
+  DimTab *dims = c->prog->dims;
+  Dim rows = drv_rows(p, dims);
+  opt->few = rows && dim_eval(dims, rows, c->dims, &n_rows) &&
+             n_rows <= DRV_FEW;
+  opt->group &= !opt->few && drv_grouped(dims, rows);
+  if (!opt->few) return true;
   return drv_program(c->cx, c->prog, binds, n, t, opt, p);
 }
 
