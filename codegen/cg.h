@@ -86,11 +86,13 @@ LLVMBasicBlockRef cg_block(Cg *g, const char *name);
 void cg_target_attrs(Cg *g, LLVMValueRef f);  // CPU, features, nounwind
 void cg_fn_attr(Cg *g, LLVMValueRef f, const char *enum_attr);
 // Vector memory accesses (masked.c). mask NULL: all lanes; gather and scatter
-// take a vector of pointers; value: what to store.
+// take a vector of pointers, or one and the distance of the lanes in elements;
+// value: what to store.
 typedef enum CgAccess { CG_LOAD, CG_STORE, CG_GATHER, CG_SCATTER } CgAccess;
 LLVMValueRef cg_masked(Cg *g, CgAccess what, LLVMTypeRef type, DType elem,
-                       LLVMValueRef pointer, LLVMValueRef mask,
-                       LLVMValueRef value);
+                       LLVMValueRef pointer, LLVMValueRef step,
+                       LLVMValueRef mask, LLVMValueRef value);
+LLVMValueRef cg_iota(Cg *g, LLVMTypeRef vec);
 void cg_op(Cg *g, const Op *op);
 bool cg_control(Cg *g, const Op *op);                 // for if origin alloc
 void cg_region(Cg *g, const Region *r);                // all ops but the yield

@@ -20,7 +20,9 @@ LLVMValueRef cg_field(Cg *g, LLVMValueRef base, uint64_t offset,
   return v;
 }
 
-static LLVMValueRef binary(Cg *g, DimOp op, LLVMValueRef a, LLVMValueRef b) {
+// nonneg: neither a nor b is negative.
+static LLVMValueRef binary(Cg *g, DimOp op, bool nonneg, LLVMValueRef a,
+                           LLVMValueRef b) {
   LLVMValueRef args[2] = {a, b};
   LLVMTypeRef t = cg_of(a);
   switch (op) {
@@ -35,6 +37,8 @@ static LLVMValueRef binary(Cg *g, DimOp op, LLVMValueRef a, LLVMValueRef b) {
   default:
     break;
   }
+  if (nonneg && op == DIM_FLOORDIV) return LLVMBuildUDiv(g->b, a, b, "");
+  if (nonneg) return LLVMBuildURem(g->b, a, b, "");
   LLVMValueRef q = LLVMBuildSDiv(g->b, a, b, "");
   LLVMValueRef r = LLVMBuildSRem(g->b, a, b, "");
   LLVMValueRef zero = cg_i64(g, 0);
@@ -49,8 +53,14 @@ LLVMValueRef cg_dim(Cg *g, Dim d) {
   const DimTab *t = &g->fn->mod->dims;
   const DimExpr *e = &t->exprs.at[d];
   if (e->op == DIM_CONST) return cg_i64(g, e->value);
+  int64_t lo = 0, of = 0, hi;
+  if (e->op == DIM_FLOORDIV || e->op == DIM_MOD) {
+    dim_bounds(t, e->a, &lo, &hi);
+    dim_bounds(t, e->b, &of, &hi);
+  }
   if (e->op != DIM_SYM)
-    return binary(g, e->op, cg_dim(g, e->a), cg_dim(g, e->b));
+    return binary(g, e->op, lo >= 0 && of >= 0, cg_dim(g, e->a),
+                  cg_dim(g, e->b));
   return g->dim[e->value];
 }
 

@@ -101,6 +101,15 @@ static LLVMValueRef emit_floordiv(Cg *g, const Op *op) {
   int shift = shift_of(g, op->args[1]);
   if (shift >= 0)
     return LLVMBuildAShr(B, x, cg_iconst(g, cg_of(x), shift), "");
+  double n;
+  if (ir_const_value(g->fn, op->args[1], &n) && n > 0 &&
+      arg_type(g, op, 0)->kind != TK_VEC) {
+    // x < 0 ? ~(~x / n) : x / n
+    unsigned top = LLVMGetIntTypeWidth(cg_of(x)) - 1;
+    LLVMValueRef sign = LLVMBuildAShr(B, x, cg_iconst(g, cg_of(x), top), "");
+    LLVMValueRef q = LLVMBuildUDiv(B, LLVMBuildXor(B, x, sign, ""), y, "");
+    return LLVMBuildXor(B, q, sign, "");
+  }
   LLVMValueRef q = LLVMBuildSDiv(B, x, y, ""), r = LLVMBuildSRem(B, x, y, "");
   LLVMValueRef differ = LLVMBuildICmp(B, LLVMIntSLT, LLVMBuildXor(B, r, y, ""),
                                       z, "");
@@ -336,7 +345,8 @@ static LLVMValueRef emit_vld(Cg *g, const Op *op) {
     v = LLVMBuildLoad2(B, lt, p, "");
     LLVMSetAlignment(v, (unsigned)dtype_size(t->dtype));
   } else {
-    v = cg_masked(g, CG_LOAD, lt, t->dtype, p, arg(g, op, 2), NULL);
+    v = cg_masked(g, CG_LOAD, lt, t->dtype, p, NULL, arg(g, op, 2),
+                  NULL);
   }
   return from_memory(g, v, t->dtype);
 }
@@ -349,41 +359,67 @@ static LLVMValueRef emit_vst(Cg *g, const Op *op) {
     LLVMSetAlignment(s, (unsigned)dtype_size(t->dtype));
     return NULL;
   }
-  cg_masked(g, CG_STORE, cg_of(v), t->dtype, p, arg(g, op, 3), v);
+  cg_masked(g, CG_STORE, cg_of(v), t->dtype, p, NULL, arg(g, op, 3), v);
   return NULL;
+}
+
+// The s of an index viota * s (+ x), x into *from; 0: it is none.
+static Value step_of(const Cg *g, Value index, Value *from) {
+  const Op *op = ir_def(g->fn, index), *x;
+  *from = 0;
+  for (uint32_t i = 0; op && op->code == OP_ADD && i < 2; i++)
+    if ((x = ir_def(g->fn, op->args[i])) && x->code == OP_SPLAT) {
+      *from = x->args[0];
+      op = ir_def(g->fn, op->args[1 - i]);
+    }
+  for (uint32_t i = 0; op && op->code == OP_MUL && i < 2; i++) {
+    const Op *a = ir_def(g->fn, op->args[i]), *b = ir_def(g->fn, op->args[!i]);
+    if (a && b && a->code == OP_VIOTA && b->code == OP_SPLAT) return b->args[0];
+  }
+  return 0;
+}
+
+// A gather, or a scatter of `value`.
+static LLVMValueRef scattered(Cg *g, const Op *op, LLVMTypeRef lt, DType t,
+                              LLVMValueRef mask, LLVMValueRef value) {
+  CgAccess what = value ? CG_SCATTER : CG_GATHER;
+  Value from, step = step_of(g, op->args[1], &from);
+  if (!step) return cg_masked(g, what, lt, t, address(g, op), NULL, mask, value);
+  LLVMValueRef p = arg(g, op, 0), i = from ? g->val[from] : NULL;
+  if (i) p = LLVMBuildGEP2(B, cg_memory(g, t), p, &i, 1, "");
+  return cg_masked(g, what, lt, t, p, g->val[step], mask, value);
 }
 
 static LLVMValueRef emit_vgather(Cg *g, const Op *op) {
   const Type *t = res_type(g, op);
   LLVMTypeRef lt = cg_vec(cg_memory(g, t->dtype), t->n);
   LLVMValueRef m = op->nargs > 2 ? arg(g, op, 2) : NULL;
-  LLVMValueRef v = cg_masked(g, CG_GATHER, lt, t->dtype, address(g, op), m,
-                             NULL);
-  return from_memory(g, v, t->dtype);
+  return from_memory(g, scattered(g, op, lt, t->dtype, m, NULL), t->dtype);
 }
 
 static LLVMValueRef emit_vscatter(Cg *g, const Op *op) {
   const Type *t = arg_type(g, op, 2);
   LLVMValueRef v = to_memory(g, arg(g, op, 2), t->dtype);
   LLVMValueRef m = op->nargs > 3 ? arg(g, op, 3) : NULL;
-  cg_masked(g, CG_SCATTER, cg_of(v), t->dtype, address(g, op), m, v);
+  scattered(g, op, cg_of(v), t->dtype, m, v);
   return NULL;
 }
 
 // ---------------------------------------------------------------- vectors
+LLVMValueRef cg_iota(Cg *g, LLVMTypeRef vec) {
+  uint32_t n = LLVMGetVectorSize(vec);
+  LLVMValueRef *at = NEWN(&g->cx->scratch, LLVMValueRef, n);
+  for (uint32_t i = 0; i < n; i++)
+    at[i] = LLVMConstInt(LLVMGetElementType(vec), i, 0);
+  return LLVMConstVector(at, n);
+}
+
 static LLVMValueRef emit_splat(Cg *g, const Op *op) {
   return cg_splat(g, arg(g, op, 0), res_type(g, op)->n);
 }
 
-static LLVMValueRef iota(Cg *g, LLVMTypeRef t) {
-  uint32_t n = LLVMGetVectorSize(t);
-  LLVMValueRef *at = NEWN(&g->cx->scratch, LLVMValueRef, n);
-  for (uint32_t i = 0; i < n; i++)
-    at[i] = LLVMConstInt(LLVMGetElementType(t), i, 0);
-  return LLVMConstVector(at, n);
-}
 static LLVMValueRef emit_viota(Cg *g, const Op *op) {
-  return iota(g, cg_type(g, res_type(g, op)));
+  return cg_iota(g, cg_type(g, res_type(g, op)));
 }
 static LLVMValueRef emit_vmask(Cg *g, const Op *op) {
   uint32_t n = res_type(g, op)->n;
@@ -395,7 +431,7 @@ static LLVMValueRef emit_vmask(Cg *g, const Op *op) {
                         cg_i64(g, n)};
   LLVMValueRef left = cg_intrinsic(g, "llvm.smin", i64, hi, 2);
   left = cg_splat(g, LLVMBuildTrunc(B, left, i32, ""), n);
-  return LLVMBuildICmp(B, LLVMIntULT, iota(g, cg_vec(i32, n)), left, "");
+  return LLVMBuildICmp(B, LLVMIntULT, cg_iota(g, cg_vec(i32, n)), left, "");
 }
 
 static LLVMValueRef join(Cg *g, RKind k, LLVMValueRef x, LLVMValueRef y,

@@ -11,7 +11,8 @@
 // their loops, assigndot.c register blocks, assignsolve.c triangular inverses,
 // assignpiece.c ranges of constant conditions, assignlimit.c keys that no lane
 // sees, assignband.c values by distance, assigndirect.c operands in place,
-// assigncross.c loads across the lanes, assigneval.c values at a point,
+// assigncross.c loads across the lanes, assigncmp.c comparisons of coordinates,
+// assigneval.c values at a point,
 // assignmem.c tensors, assignform.c scratch, assignemit.c ops.
 // Ownership: all of it lives in Ctx.scratch until the pass ends; mach ops in
 // the module's arena.
@@ -164,6 +165,8 @@ Value em_1(Assign *as, OpCode c, Value x);
 // Binary; folds constant integers and neutral elements. A scalar meets a
 // vector as a splat.
 Value em_2(Assign *as, OpCode c, Value x, Value y);
+// The same of vectors of coordinates, if it is a comparison; 0: it is not.
+Value compare_lanes(Assign *as, OpCode c, Value x, Value y);
 Value em_3(Assign *as, OpCode c, Value x, Value y, Value z);
 Value em_select(Assign *as, Value c, Value x, Value y);
 Value em_cast(Assign *as, DType to, Value x);

@@ -257,6 +257,7 @@ void dot_emit(Assign *as, Root *r) {
   }
   Value keep = r->op->args[3], u = switch_of(as, keep);
   Branch br = {0};
+  hoist_addend(as, r);  // once for both versions
   if (u) {
     br = if_open(as, memo_get(as, u, 0), NULL, 0);
     outer(&b, rest, size);

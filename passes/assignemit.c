@@ -268,7 +268,7 @@ Value em_2(Assign *as, OpCode c, Value x, Value y) {
       x = y;
       y = t;
     }
-    Value n = lanes ? 0 : neutral(as, c, x, y);
+    Value n = lanes ? compare_lanes(as, c, x, y) : neutral(as, c, x, y);
     if (!n && !lanes && c == OP_FLOORDIV && em_is_int(as, y, &b) && b > 0)
       n = quotient(as, x, b);
     if (!n && !lanes) n = outwards(as, c, x, y);
