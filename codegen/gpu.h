@@ -193,7 +193,7 @@ V nv_tanh_small(Nv *n, V x);
 V nv_reciprocal(Nv *n, V x, int64_t bits);
 V nv_math(Nv *n, OpCode op, V x);       // gpumath.c: NULL: the CPU's code
 extern NvEmit nv_const, nv_splat, nv_coordinates, nv_bcast, nv_freduce,
-    nv_fcombine, nv_fscan, nv_relayout, nv_vote;
+    nv_fcombine, nv_fscan, nv_relayout, nv_vote, nv_exceeds;
 
 // ---- memory (gpumem.c, gpushared.c, gpucopy.c; nvtma.c)
 V nv_shared(Nv *n, V byte);             // pointer to shared memory

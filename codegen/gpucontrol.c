@@ -123,6 +123,14 @@ void nv_while(Nv *n, const Op *op) {
 }
 
 // ---------------------------------------------------------------- branches
+// A condition that an element exceeds its limit, or derived of one.
+static bool is_rare(Nv *n, const Op *op) {
+  const Op *why = ir_def(n->f, op->args[0]);
+  if (why && why->code == OP_IF) why = ir_def(n->f, why->args[0]);
+  return why && why->code == OP_EXCEEDS;
+}
+
+// What is rarely done lies behind all else.
 void nv_branch(Nv *n, const Op *op) {
   Cg *g = n->g;
   LLVMBasicBlockRef side[2] = {cg_block(g, "then"), cg_block(g, "else")};
@@ -133,6 +141,10 @@ void nv_branch(Nv *n, const Op *op) {
     nv_region(n, op->regions[s]);
     end[s] = LLVMGetInsertBlock(g->b);
     LLVMBuildBr(g->b, done);
+  }
+  if (is_rare(n, op)) {
+    V fn = LLVMGetBasicBlockParent(done);
+    LLVMMoveBasicBlockAfter(side[0], LLVMGetLastBasicBlock(fn));
   }
   LLVMPositionBuilderAtEnd(g->b, done);
   for (uint32_t k = 0; k < op->nres; k++) {

@@ -468,3 +468,24 @@ void nv_vote(Nv *n, const Op *op) {
     over_warps(n, k, &r, 1, (Digit){warp, warps}, (Digit){1, warp});
   n->g->val[op->res[0]] = r;
 }
+
+// Of floats that are not negative the order is that of their bits, and negative
+// ones are less as integers, too: a maximum of integers takes three operands.
+void nv_exceeds(Nv *n, const Op *op) {
+  Cg *g = n->g;
+  const Frag *x = nv_frag(n, op->args[0]), *limit = nv_frag(n, op->args[1]);
+  V *most = NEWN(&g->cx->scratch, V, limit->map.regs), any = NULL;
+  LLVMTypeRef i32 = nv_i32t(n);
+  for (uint32_t i = 0; i < x->map.regs; i++) {
+    uint32_t at = slice_reg(&x->map, &limit->map, 0, i);
+    V bits = LLVMBuildBitCast(g->b, nv_elem(n, x, i), i32, "");
+    most[at] = most[at] ? nv_join(n, RK_MAX, most[at], bits) : bits;
+  }
+  for (uint32_t i = 0; i < limit->map.regs; i++) {
+    V l = nv_elem(n, limit, i), bits = LLVMBuildBitCast(g->b, l, i32, "");
+    V may = e_cmp(g, LLVMRealULT, l, e_f(g, l, 0));
+    V over = e_or(g, may, e_icmp(g, LLVMIntSGT, most[i], bits));
+    any = any ? e_or(g, any, over) : over;
+  }
+  g->val[op->res[0]] = n->vendor->vote(n, true, any);
+}

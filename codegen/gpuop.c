@@ -109,6 +109,7 @@ static NvEmit *const table[OP_COUNT] = {
     [OP_BCAST] = nv_bcast,       [OP_FREDUCE] = nv_freduce,
     [OP_FCOMBINE] = nv_fcombine, [OP_FSCAN] = nv_fscan,
     [OP_RELAYOUT] = nv_relayout, [OP_VOTE] = nv_vote,
+    [OP_EXCEEDS] = nv_exceeds,
     [OP_GLOAD] = nv_gload,       [OP_GSTORE] = nv_gstore,
     [OP_SFILL] = nv_value_form,  [OP_SPUT] = nv_value_form,
     [OP_SALLOC] = nv_nothing,    [OP_SLOT] = nv_slot,

@@ -203,15 +203,18 @@ static V rsqrt(Nv *n, V x) {
 }
 
 // A store that needs every operand: ptxas moves waits above what they do not
-// depend on, but not above a volatile store.
+// depend on, but not above a volatile store. Of a tile one register in four is
+// enough: the others are computed between these.
 static void pin(Nv *n, const Op *op) {
+  enum { FEW = 8, STEP = 4 };
   Cg *g = n->g;
   V all = NULL;
   LLVMTypeRef i32 = nv_i32t(n), f32 = LLVMFloatTypeInContext(g->lc);
   for (uint32_t i = 0; i < op->nargs; i++) {
     bool frag = nv_arg_type(n, op, i)->kind == TK_FRAG;
     const Frag *x = nv_frag(n, op->args[i]);
-    for (uint32_t k = 0; k < (frag ? x->n : 1); k++) {
+    uint32_t step = frag && x->n > FEW ? STEP : 1;
+    for (uint32_t k = step - 1; k < (frag ? x->n : 1); k += step) {
       V v = frag ? x->w[k] : nv_arg(n, op, i);
       v = cg_of(v) == f32 ? LLVMBuildBitCast(g->b, v, i32, "")
                           : LLVMBuildIntCast2(g->b, v, i32, 0, "");

@@ -163,6 +163,13 @@ static bool check_vote(Verifier *v, const Op *op) {
   return k == RK_ANY || k == RK_ALL || verify_fail(v, op, "kind is any or all");
 }
 
+static bool check_exceeds(Verifier *v, const Op *op) {
+  const Type *x = arg_type(v, op, 0), *limit = arg_type(v, op, 1);
+  if (!is_whole(x) || x->dtype != DT_F32) return wrong_operand(v, op, 0);
+  bool ok = limit->dtype == DT_F32 && slice_of(limit, x, 0, false);
+  return ok || wrong_operand(v, op, 1);
+}
+
 // ---------------------------------------------------------------- memory
 // Indices lo .. lo + rank - 1 of a tensor access: i32 scalars or fragments of
 // one tile. *out: the union of their shapes (kind TK_ELEM: scalars only).
@@ -392,6 +399,7 @@ static CheckFn *const checks[OP_COUNT] = {
   [OP_BCAST] = check_bcast,       [OP_FREDUCE] = check_freduce,
   [OP_FCOMBINE] = check_fcombine, [OP_FSCAN] = check_fscan,
   [OP_RELAYOUT] = check_relayout, [OP_VOTE] = check_vote,
+  [OP_EXCEEDS] = check_exceeds,
   [OP_FTRINV] = check_ftrinv,
   [OP_GLOAD] = check_gload,       [OP_GSTORE] = check_gstore,
   [OP_SFLIP] = check_sflip,

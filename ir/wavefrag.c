@@ -267,6 +267,22 @@ static bool vote(Wave *w, const Op *op) {
   return true;
 }
 
+static bool exceeds(Wave *w, const Op *op) {
+  const FragMap *m = wave_map(w, op->args[0], wave_type(w, op->args[0]));
+  const FragMap *s = wave_map(w, op->args[1], wave_type(w, op->args[1]));
+  const WaveVal *x = wave_val(w, op->args[0]);
+  const WaveVal *limit = wave_val(w, op->args[1]);
+  uint32_t lanes = w->cta->x->lanes;
+  bool any = false;
+  for (uint32_t r = 0; r < x->regs; r++)
+    for (uint32_t l = 0; l < lanes; l++) {
+      double most = limit->at[wave_slice_reg(m, s, 0, r) * lanes + l];
+      any |= !(most >= 0) || !(x->at[r * lanes + l] <= most);
+    }
+  wave_set(w, op->res[0], any);
+  return true;
+}
+
 // ---------------------------------------------------------------- whole tiles
 Dense wave_dense(Wave *w, uint32_t n, Value v) {
   const Type *t = wave_type(w, v);
@@ -382,6 +398,7 @@ WaveFn *wave_frag_fn(OpCode c) {
     [OP_CONST] = constant,   [OP_DIM] = constant,      [OP_SPLAT] = splat,
     [OP_COORD] = coord,      [OP_BCAST] = bcast,       [OP_FREDUCE] = reduce,
     [OP_FCOMBINE] = join_parts, [OP_FSCAN] = scan,     [OP_VOTE] = vote,
+    [OP_EXCEEDS] = exceeds,
     [OP_RELAYOUT] = relayout, [OP_FTRINV] = invert,
   };
   if (fn[c]) return fn[c];

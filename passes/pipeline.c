@@ -49,7 +49,7 @@ const PassInfo *pass_list(uint32_t *n) {
 #define TO_MACH_SM90 TO_TILE_SM90 \
   ",fold,cse,dce,place,fold,cse,dce,lift,cse,dce,bounds,approx,fold,cse,dce" \
   ",tasks,parts" \
-  ",stage,peel,fold,cse,fold,dce" \
+  ",stage,peel,fold,cse,fold,dce,guard,cse,dce" \
   ",fetch,cse,dce,settle,defer,flight,warps,fold,cse,dce,legal"
 
 typedef struct Pipeline {

@@ -1,0 +1,286 @@
+// guard: rows look for a new maximum only where a score exceeds what the old
+// one allows.
+//
+//   %t = freduce(%s) {kind = max}        %l = add(%m, splat(8 / c))
+//   %x = max(%m, %t)                     %any = exceeds(%s, %l)
+//   %d = mul(sub(%m, %x), splat(c))      %n, %y = if(%any) ({
+//   %k = le(splat(-8), %d)          ->     as before; yield(%n, %y)
+//   %n = select(%k, %m, %x)              }, {
+//   %y = exp2(.. %k, %n ..)                yield(%m, %y as it is for %k = true)
+//   %p = fma(%s, .., bcast(%y))          })
+//                                        %p = fma(%s, .., bcast(%y))
+//
+// A reference that is replaced only if it lags behind the maximum by more than
+// a constant (passes/online.c) mostly stays. Whether it may is asked of all scores
+// of a warp at once: no exchange between threads, and half the instructions of
+// a maximum. All that a row derives of the maximum goes into the branch.
+// Level mach, value form; sm_90a. Needs: approx; runs before warps. Run dce
+// afterwards. Tests: test/passes/guard/.
+#include "ir/target.h"
+#include "passes/pass.h"
+
+enum { MAX_OUT = 16 };
+
+typedef enum Known { UNKNOWN, FALSE_, TRUE_ } Known;
+
+typedef struct Guard {
+  Func *f;
+  Arena *arena;
+  Region *body;
+  Op *reduce, *max, *keep;
+  Value old;             // the reference of the steps before
+  Value factor;          // scalar that differences are multiplied by, or 0
+  double lag;
+  bool *in;              // by value: made of the maximum
+  Vec(Op *) ops;         // those that are
+  Vec(Value) out;        // of their results: what others use
+} Guard;
+
+// ---------------------------------------------------------------- pattern
+static Op *own(const Guard *g, Value v, OpCode code) {
+  Op *op = ir_def(g->f, v);
+  return op && op->code == code && op->parent == g->body ? op : NULL;
+}
+
+static bool constant(const Func *f, Value v, double *k) {
+  const Op *op = ir_def(f, v);
+  if (op && op->code == OP_SPLAT) v = op->args[0];
+  return ir_const_value(f, v, k);
+}
+
+// d = (old - max) * factor, with max = max(old, freduce).
+static bool is_lag(Guard *g, Value d) {
+  Op *mul = own(g, d, OP_MUL);
+  for (uint32_t i = 0; mul && i < 2; i++) {
+    const Op *c = ir_def(g->f, mul->args[i]);
+    if (!c || c->code != OP_SPLAT) continue;
+    g->factor = c->args[0];
+    d = mul->args[1 - i];
+  }
+  Op *sub = own(g, d, OP_SUB);
+  if (!sub || (mul && !g->factor)) return false;
+  g->old = sub->args[0];
+  g->max = own(g, sub->args[1], OP_MAX);
+  for (uint32_t i = 0; g->max && i < 2; i++)
+    if (g->max->args[i] == g->old)
+      g->reduce = own(g, g->max->args[1 - i], OP_FREDUCE);
+  return g->reduce != NULL;
+}
+
+// Steps that mask are few, and have no registers left.
+static bool is_masked(const Guard *g) {
+  const Op *op = ir_def(g->f, g->reduce->args[0]);
+  return op && op->code == OP_SELECT;
+}
+
+static bool is_row_maximum(const Guard *g) {
+  const Type *x = ir_type(g->f, g->reduce->args[0]);
+  const Type *t = ir_type(g->f, g->reduce->res[0]);
+  return ir_attr_i(g->reduce, AT_KIND, 0) == RK_MAX && x->dtype == DT_F32 &&
+         x->layout == LY_ACC && t->slice == SLICE_ROW && !t->partial;
+}
+
+static bool before(const Op *a, const Op *b) {
+  for (; a; a = a->next)
+    if (a == b) return true;
+  return false;
+}
+
+// Known before the maximum is, and no constant.
+static bool is_early(const Guard *g, Value v) {
+  const Op *op = ir_def(g->f, v);
+  double k;
+  if (ir_const_value(g->f, v, &k)) return false;
+  return !op || op->parent != g->body || before(op, g->reduce);
+}
+
+// ---------------------------------------------------------------- cost
+enum { FUNCTIONS = 16, FLOPS = 4096 };  // of a multiprocessor, a clock
+
+static int64_t elements(const Guard *g, Value v) {
+  const Type *t = ir_type(g->f, v);
+  return t->kind == TK_FRAG && !t->slice ? (int64_t)t->ext[0] * t->ext[1] : 0;
+}
+
+static bool waits_for_exponentials(const Guard *g) {
+  int64_t special = 0, products = 0;
+  for (const Op *op = g->body->first; op; op = op->next) {
+    if (op->code == OP_EXP2) special += elements(g, op->res[0]) / FUNCTIONS;
+    if (op->code != OP_WGMMA) continue;
+    const Type *a = ir_type(g->f, op->args[0]);
+    int64_t k = a->ext[ir_attr_i(op, AT_TRANSA, 0) ? 0 : 1];
+    products += 2 * k * elements(g, op->res[0]) / FLOPS;
+  }
+  return special >= products;
+}
+
+static bool tasks_are_equal(const Guard *g) {
+  for (const Region *r = g->body; r; r = r->parent ? r->parent->parent : NULL)
+    if (r->parent && r->parent->code == OP_FOR && !r->parent->nres) return true;
+  return false;
+}
+
+// Measured on an H200: 3 to 7 % where a step waits for exponentials as long as
+// for products or tasks are of one size, -1 % for others (causal, D 128).
+static bool pays(const Guard *g) {
+  return waits_for_exponentials(g) || tasks_are_equal(g);
+}
+
+static bool match(Guard *g, Op *le) {
+  g->keep = le;
+  g->factor = 0;
+  g->reduce = g->max = NULL;
+  return le->code == OP_LE && constant(g->f, le->args[0], &g->lag) &&
+         g->lag < 0 && is_lag(g, le->args[1]) && is_row_maximum(g) &&
+         !is_masked(g) &&
+         is_early(g, g->old) &&
+         (!g->factor || ir_defined_outside(g->f, g->factor, g->body));
+}
+
+// ---------------------------------------------------------------- slice
+static bool is_small(const Guard *g, const Op *op) {
+  if (op->nres != 1 || op->nregions) return false;
+  const Type *t = ir_type(g->f, op->res[0]);
+  if (op->code == OP_VOTE) return ir_attr_i(op, AT_WARP, 0);
+  return op_info(op->code)->flags & OPF_PURE && t->kind == TK_FRAG &&
+         t->slice != SLICE_NONE;
+}
+
+// Stands in front of the maximum, or may go there.
+static bool hoist(Guard *g, Value v) {
+  Op *op = ir_def(g->f, v);
+  if (!op || op->parent != g->body || before(op, g->reduce)) return true;
+  if (g->in[v] || !is_small(g, op) || op->code == OP_VOTE) return false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!hoist(g, op->args[i])) return false;
+  ir_move_before(op, g->reduce);
+  return true;
+}
+
+static bool belongs(Guard *g, const Op *op) {
+  bool made = op == g->reduce;
+  for (uint32_t i = 0; i < op->nargs; i++) made |= g->in[op->args[i]];
+  if (!made || !is_small(g, op)) return false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!g->in[op->args[i]] && !hoist(g, op->args[i])) return false;
+  return true;
+}
+
+static void collect(Guard *g) {
+  for (Op *op = g->reduce; op; op = op->next)
+    if (belongs(g, op)) {
+      g->in[op->res[0]] = true;
+      vec_push(g->arena, &g->ops, op);
+    }
+  for (uint32_t i = 0; i < g->ops.n; i++) {
+    Value v = g->ops.at[i]->res[0];
+    uint32_t inside = 0;
+    for (uint32_t k = 0; k < g->ops.n; k++)
+      for (uint32_t a = 0; a < g->ops.at[k]->nargs; a++)
+        inside += g->ops.at[k]->args[a] == v;
+    if (ir_count_uses(g->f, v) > inside) vec_push(g->arena, &g->out, v);
+  }
+}
+
+// ---------------------------------------------------------------- branches
+static Value truth(Builder *b, const Type *t, bool value) {
+  IrAttr at = attr_i(AT_IVALUE, value);
+  return ir_op(b, OP_CONST, NULL, 0, &at, 1, t, 1, 0)->res[0];
+}
+
+static Known known_of(const Guard *g, const Op *op, const Known *known) {
+  Known k = op->nargs ? known[op->args[0]] : UNKNOWN;
+  if (op == g->keep) return TRUE_;
+  if (op->code == OP_NOT && k) return k == TRUE_ ? FALSE_ : TRUE_;
+  return op->code == OP_VOTE ? k : UNKNOWN;
+}
+
+// What op is where the reference stays, if that is one of its operands.
+static Value stays(const Guard *g, const Op *op, const Known *known,
+                   const ValueMap *map) {
+  double one;
+  if (op == g->max) return g->old;
+  if (op->code == OP_SELECT && known[op->args[0]])
+    return vmap_get(map, op->args[known[op->args[0]] == TRUE_ ? 1 : 2]);
+  for (uint32_t i = 0; op->code == OP_MUL && i < 2; i++)
+    if (constant(g->f, vmap_get(map, op->args[i]), &one) && one == 1)
+      return vmap_get(map, op->args[1 - i]);
+  return 0;
+}
+
+static void branch(const Guard *g, Region *r, bool stay) {
+  Builder b = {.fn = g->f, .region = r, .span = g->reduce->span};
+  ValueMap map = {.arena = g->arena};
+  Known *known = NEWN(g->arena, Known, g->f->values.n);
+  for (uint32_t i = 0; i < g->ops.n; i++) {
+    const Op *op = g->ops.at[i];
+    Value same = 0;
+    if (stay) {
+      known[op->res[0]] = known_of(g, op, known);
+      same = stays(g, op, known, &map);
+      if (op == g->reduce || known[op->res[0]]) continue;
+    }
+    if (same) vmap_put(&map, op->res[0], same);
+    else ir_clone(&b, g->f, op, &map, NULL);
+  }
+  Value *out = NEWN(g->arena, Value, g->out.n);
+  for (uint32_t i = 0; i < g->out.n; i++) {
+    Value v = g->out.at[i];
+    out[i] = stay && known[v] ? truth(&b, ir_type(g->f, v), known[v] == TRUE_)
+                              : vmap_get(&map, v);
+  }
+  ir_yield(&b, out, g->out.n);
+}
+
+// old + lag / factor, beyond which old must be replaced.
+static Value limit(const Guard *g, Builder *b) {
+  Builder outside = {.fn = g->f, .region = g->body->parent->parent,
+                     .before = g->body->parent, .span = b->span};
+  Value by = ir_const_f(&outside, DT_F32, -g->lag);
+  if (g->factor) by = ir_2(&outside, OP_DIV, by, g->factor);
+  by = ir_op(b, OP_SPLAT, &by, 1, NULL, 0, ir_type(g->f, g->old), 1, 0)->res[0];
+  return ir_2(b, OP_ADD, g->old, by);
+}
+
+static void rewrite(Guard *g) {
+  Builder b = {.fn = g->f, .region = g->body, .before = g->reduce,
+               .span = g->reduce->span};
+  Value args[] = {g->reduce->args[0], limit(g, &b)};
+  Type bit = type_scalar(DT_BOOL), *types = NEWN(g->arena, Type, g->out.n);
+  Value any = ir_op(&b, OP_EXCEEDS, args, 2, NULL, 0, &bit, 1, 0)->res[0];
+  for (uint32_t i = 0; i < g->out.n; i++)
+    types[i] = *ir_type(g->f, g->out.at[i]);
+  Op *cond = ir_op(&b, OP_IF, &any, 1, NULL, 0, types, g->out.n, 2);
+  branch(g, cond->regions[0], false);
+  branch(g, cond->regions[1], true);
+  for (uint32_t i = 0; i < g->out.n; i++)
+    ir_replace_uses(g->f, g->out.at[i], cond->res[i]);
+  for (uint32_t i = g->ops.n; i-- > 0;) ir_erase(g->ops.at[i]);
+}
+
+static void body(Ctx *cx, Func *f, Region *r) {
+  for (Op *op = r->first; op; op = op->next) {
+    Guard g = {.f = f, .arena = f->mod->arena, .body = r};
+    if (!match(&g, op) || !pays(&g)) continue;
+    g.in = NEWN(&cx->scratch, bool, f->values.n);
+    collect(&g);
+    if (!g.in[g.keep->res[0]] || g.out.n > MAX_OUT) continue;
+    rewrite(&g);
+    return;
+  }
+}
+
+static void loops(Ctx *cx, Func *f, Region *r) {
+  for (Op *op = r->first; op; op = op->next)
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      loops(cx, f, op->regions[i]);
+      if (op->code == OP_FOR && op->nres) body(cx, f, op->regions[i]);
+    }
+}
+
+bool pass_guard(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)opt;
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    loops(cx, m->funcs.at[i], m->funcs.at[i]->body);
+  return true;
+}
