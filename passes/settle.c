@@ -12,7 +12,8 @@
 //
 // A state takes most of a thread's registers. Reads of shared tiles, slices and
 // what is spread from them go in front of their first use, into the branch that
-// alone needs them; what only one branch needs goes there. A number from outside
+// alone needs them; what only one branch needs goes there, copies of tiles from
+// memory too: they are given back in it, earlier. A number from outside
 // of the loop that slices are computed from is made anew in each turn, else they
 // would be hoisted by the hardware's compiler, and spilled. Level mach, value
 // form; sm_90a, programs with steps. Needs: place; runs before defer. Tests:
@@ -73,7 +74,31 @@ static Region *only_branch(const Settle *s, const Op *use, Value v) {
   return NULL;
 }
 
+// A number that a producer of tiles knows: of coordinates and extents.
+static bool is_known(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  if (ir_type(f, v)->kind != TK_ELEM) return false;
+  if (!op) return true;
+  if (op->nregions || !(op_info(op->code)->flags & OPF_PURE) ||
+      op->code == OP_GLOAD)
+    return false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!is_known(f, op->args[i])) return false;
+  return true;
+}
+
+// A tile that only one branch reads is loaded there, and given back there.
+static void settle_fill(const Settle *s, Op *op) {
+  Op *use = first_use(op->next, op->res[0]);
+  Region *branch = only_branch(s, use, op->res[0]);
+  if (branch && is_known(s->f, use->args[0])) ir_move_before(op, branch->first);
+}
+
 static void settle(const Settle *s, Op *op) {
+  if (op->code == OP_SFILL) {
+    settle_fill(s, op);
+    return;
+  }
   if (!is_pure(op) || ir_type(s->f, op->res[0])->kind == TK_SMEM) return;
   Value v = op->res[0];
   Op *use = first_use(op->next, v);
