@@ -114,6 +114,8 @@ struct GpuVendor {
   // The four 8-bit floats of a word as words of f16 or bf16; false: no such
   // instructions. May be NULL.
   bool (*widen)(Nv *n, DType from, V word, DType to, V out[2]);
+  // a and b, of which code generation makes no two selections; may be NULL.
+  V (*both)(Nv *n, V a, V b);
   V (*ex2)(Nv *n, V x);
   V (*rcp)(Nv *n, V x);
   V (*rsqrt)(Nv *n, V x);

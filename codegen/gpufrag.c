@@ -152,6 +152,18 @@ static bool compare_coord(Nv *n, const Op *op, const FragMap *m, V *e) {
   return true;
 }
 
+// Two masks of a tile.
+static bool conjunction(Nv *n, const Op *op, const FragMap *m, V *e) {
+  const Type *t = nv_res_type(n, op);
+  if (op->code != OP_AND || t->dtype != DT_BOOL || t->slice != SLICE_NONE ||
+      !n->vendor->both)
+    return false;
+  const Frag *a = nv_frag(n, op->args[0]), *b = nv_frag(n, op->args[1]);
+  for (uint32_t i = 0; i < m->regs; i++)
+    e[i] = n->vendor->both(n, nv_elem(n, a, i), nv_elem(n, b, i));
+  return true;
+}
+
 void nv_elementwise(Nv *n, const Op *op) {
   Cg *g = n->g;
   const Type *t = nv_res_type(n, op);
@@ -168,7 +180,8 @@ void nv_elementwise(Nv *n, const Op *op) {
     return;
   }
   V *e = NEWN(&g->cx->scratch, V, r.map.regs);
-  bool done = compare_coord(n, op, &r.map, e);
+  bool done = compare_coord(n, op, &r.map, e) ||
+              conjunction(n, op, &r.map, e);
   for (uint32_t i = 0; !done && i < r.map.regs; i++) {
     for (uint32_t k = 0; k < op->nargs; k++)
       if (is_frag(n, op->args[k]))

@@ -355,6 +355,15 @@ static NvEmit *const ops[OP_COUNT] = {
     [OP_WG_WAIT] = nv_wg_wait,       [OP_FTRINV] = nv_ftrinv,
 };
 
+// select(a & b, x, y) would become two selections; ptxas makes one comparison
+// of the second and the conjunction.
+static V both(Nv *n, V a, V b) {
+  V of[2] = {a, b};
+  if (LLVMIsConstant(a) || LLVMIsConstant(b))
+    return LLVMBuildAnd(n->g->b, a, b, "");
+  return nv_asm_pure(n, cg_of(a), "and.pred $0, $1, $2;", "=b,b,b", of, 2);
+}
+
 static V anew(Nv *n, V x) {
   return nv_asm_pure(n, LLVMInt64TypeInContext(n->g->lc), "mov.b64 $0, $1;",
                      "=l,l", &x, 1);
@@ -366,7 +375,8 @@ const GpuVendor nv_vendor = {
     .threads = threads, .begin = begin, .end = end, .cta = cta, .ctas = ctas,
     .exchange = exchange, .first_lane = first_lane,
     .from_lane = from_lane, .uniform = uniform,
-    .vote = vote, .sync = sync, .pair = pair, .widen = widen, .ex2 = ex2, .rcp = rcp,
+    .vote = vote, .sync = sync, .pair = pair, .widen = widen, .both = both,
+    .ex2 = ex2, .rcp = rcp,
     .rsqrt = rsqrt, .load = load, .store = store, .copy = copy,
     .store_tile = store_matrices, .store_turned = store_turned,
     .load_tile = nv_load_a, .anew = anew,
