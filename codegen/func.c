@@ -53,8 +53,10 @@ LLVMValueRef cg_dim(Cg *g, Dim d) {
   const DimTab *t = &g->fn->mod->dims;
   const DimExpr *e = &t->exprs.at[d];
   if (e->op == DIM_CONST) return cg_i64(g, e->value);
-  int64_t lo = 0, of = 0, hi;
-  if (e->op == DIM_FLOORDIV || e->op == DIM_MOD) {
+  // GPUs: with unsigned quotients ptxas spills in loops whose bounds they are.
+  int64_t lo = -1, of = -1, hi;
+  if ((e->op == DIM_FLOORDIV || e->op == DIM_MOD) &&
+      g->target->kind != TARGET_GPU) {
     dim_bounds(t, e->a, &lo, &hi);
     dim_bounds(t, e->b, &of, &hi);
   }
