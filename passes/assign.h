@@ -42,6 +42,7 @@ typedef struct Form {
   Value base;            // mach pointer; 0 before the first use
   Value *stride;         // of the outer axes, if known at run time only
   const char *hint;
+  struct Form *next;     // of Assign.pair_form
 } Form;
 
 typedef enum RootKind {
@@ -121,7 +122,8 @@ typedef struct Assign {
   Vec(Op *) *uses;       // per value of f
   Form **forms;          // per value of f: where it lies, or NULL
   Form **vec_form;       // the same as lane operand of dots
-  Form **pair_form;      // the same as operand of bf16 dots
+  Form **pair_form;      // the same as operand of bf16 dots: a list, by the
+                         // axis of the pairs and the operand's side
   bool *ready;           // per value of f: its form is written
   bool *vec_ready;
   Root **root_of;        // per value of f: pending root that makes it
@@ -246,6 +248,8 @@ int lane_of_value(const Assign *as, Value v, Dim *size);
 Form *form_new(Assign *as, Value v, int lane, Dim lane_size, bool panel);
 Form *form_pairs(Assign *as, Value v, int lane, Dim lane_size, bool panel,
                  uint32_t pair);
+// v's form of pairs along an axis; panel: as the operand with the lanes. Or NULL.
+Form *form_of_pairs(const Assign *as, Value v, uint32_t pair, bool panel);
 Value form_base(Assign *as, Form *f);
 Value form_stride(Assign *as, const Form *f, uint32_t i);
 // Element index at the current point of vector c; *step: distance of lanes

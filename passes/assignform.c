@@ -37,6 +37,12 @@ Form *form_pairs(Assign *as, Value v, int lane, Dim lane_size, bool panel,
   return f;
 }
 
+Form *form_of_pairs(const Assign *as, Value v, uint32_t pair, bool panel) {
+  Form *f = as->pair_form[v];
+  while (f && (f->pair != (int)pair || f->panel != panel)) f = f->next;
+  return f;
+}
+
 static Dim outer_size(const Assign *as, const Form *f, uint32_t i) {
   bool half = f->pair == (int)f->axis[i];
   return half ? dim_ceildiv(&as->m->dims, f->size[i], 2) : f->size[i];

@@ -291,6 +291,18 @@ static bool only_blocks(const Assign *as, Value v) {
   return true;
 }
 
+// A function of fewer axes than its users have: where the grid has no lanes it
+// would be evaluated as a scalar, again for every panel of them.
+static bool is_spread(const Assign *as, Value v, const Op *op) {
+  if (as->par >= 0 || op->code < OP_EXP || op->code > OP_COS) return false;
+  for (uint32_t i = 0; i < as->uses[v].n; i++) {
+    const Op *use = as->uses[v].at[i];
+    if (use->nres && ir_type(as->f, use->res[0])->n > ir_type(as->f, v)->n)
+      return true;
+  }
+  return false;
+}
+
 // A tile that a deeper loop reads and that is dear to make is kept where it
 // is defined. Operands of dots are kept by their users.
 static void plan_eager(Assign *as) {
@@ -306,7 +318,7 @@ static void plan_eager(Assign *as) {
       for (uint32_t i = 0; i < as->f->params.n; i++)
         inout |= as->f->params.at[i].v == op->args[0] &&
                  as->f->params.at[i].role != PR_IN;
-    as->eager[v] = inout || (deeper && value_cost(as, v) >= 8) ||
+    as->eager[v] = inout || is_spread(as, v, op) || (deeper && value_cost(as, v) >= 8) ||
                    ((is_turned(as, v) || cross_possible(as, v, as->par)) &&
                     !only_blocks(as, v));
   }

@@ -21,6 +21,14 @@ static bool is_load(const Assign *as, Value v) {
   return op && op->code == OP_LOAD;
 }
 
+// Do neighbours along the axis lie side by side in v's tensor?
+static bool runs_along(const Assign *as, Value v, uint32_t axis) {
+  const Op *op = ir_def(as->f, v);
+  const Type *t = ir_type(as->f, v);
+  int last = op->nargs > 1 ? direct_axis(as, op->args[op->nargs - 1]) : -1;
+  return last >= 0 ? last == (int)axis : t->axis[t->n - 1] == axis;
+}
+
 // Keeps v as it lies in its tensor.
 static Form *keep_rows(Assign *as, Value v) {
   const Type *t = ir_type(as->f, v);
@@ -41,13 +49,14 @@ static void keep_operand(Assign *as, Value v, const Op *op, uint32_t i) {
   uint32_t vec, pair;
   if (!dot_blocked(as, op, lane, &vec)) return;
   if (wants_pairs(as, op, i, &pair)) {
-    if (as->pair_form[v] && as->pair_form[v]->pair == (int)pair) return;
+    if (form_of_pairs(as, v, pair, vec == i)) return;
     if (vec != i) lane = lane_of_value(as, v, &size);
     Form *f = form_pairs(as, v, lane, size, vec == i, pair);
+    f->next = as->pair_form[v];
     as->pair_form[v] = f;
-    const Type *t = ir_type(as->f, v);
-    if (vec == i && is_load(as, v) && t->axis[t->n - 1] == pair) {
-      Form *rows = form_pairs(as, v, (int)pair, t->size[t->n - 1], false, pair);
+    if (vec == i && is_load(as, v) && runs_along(as, v, pair)) {
+      Form *rows = form_pairs(as, v, (int)pair, axis_size_in(as, v, pair),
+                              false, pair);
       keep_operand_form(as, v, rows);
       root_turn(as, v, rows, f);
     } else {

@@ -48,8 +48,9 @@ static void dot_operands(Assign *as, Root *r) {
   r->va = r->op->args[vec];
   r->vb = r->op->args[1 - vec];
   r->dp = dot_pairs(as, r->op, r->lane);
-  r->a = r->dp ? as->pair_form[r->va] : as->vec_form[r->va];
-  r->b = r->dp ? as->pair_form[r->vb] : as->forms[r->vb];
+  uint32_t over = (uint32_t)ir_attr(r->op, AT_OVER)->list[0];
+  r->a = r->dp ? form_of_pairs(as, r->va, over, true) : as->vec_form[r->va];
+  r->b = r->dp ? form_of_pairs(as, r->vb, over, false) : as->forms[r->vb];
   if (!r->a) r->a = as->forms[r->va];
 }
 

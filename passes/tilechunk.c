@@ -19,6 +19,7 @@
 // chunk have changed) are the solution of a triangular system:
 // (I + L) E = W - (a * 2 ** G) S, L = (a b^T) * 2 ** (G_t - G_s) below the
 // diagonal.
+#include "ir/target.h"
 #include "passes/tile.h"
 #include "passes/tilestep.h"
 
@@ -360,6 +361,19 @@ static Value end_of(Steps *s, Builder *b, ValueMap *m) {
   return ir_2(b, OP_MIN, n, step_value(s, b, s->affine[0].limit, m));
 }
 
+// The type of operands that are computed: that of matrix units or of products
+// of pairs.
+static DType narrow_type(const Steps *s) {
+  const Target *tg = target_by_name(s->t->to->mod->target);
+  DType t = DT_NONE;
+  for (uint32_t i = 0; i < s->n && t == DT_NONE; i++)
+    t = step_narrow(s->t->from, &s->affine[i]);
+  if (s->t->gpu) return t;
+  bool erases = false;
+  for (uint32_t i = 0; i < s->n; i++) erases |= step_erases(&s->affine[i]);
+  return tg && tg->dpbf16 && t == DT_BF16 && !erases ? t : DT_NONE;
+}
+
 bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   Steps s = {.t = t, .first = op, .narrow = DT_NONE};
   s.axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
@@ -368,8 +382,7 @@ bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
              "a recurrence has too many states");
     return false;
   }
-  for (uint32_t i = 0; t->gpu && i < s.n && s.narrow == DT_NONE; i++)
-    s.narrow = step_narrow(t->from, &s.affine[i]);
+  s.narrow = narrow_type(&s);
   s.chunk = step_choose(&s);
   const Axis *a = &t->from->axes.at[s.axis];
   if (s.chunk > 1)

@@ -183,13 +183,23 @@ static bool has_axis(const Func *f, Value v, uint32_t axis) {
   return type_has_axis(ir_type(f, v), axis);
 }
 
+// The axis of the columns; -1: the state has none.
+static int column(const Steps *s, uint32_t i) {
+  const Type *t = &s->type[i];
+  if (s->t->gpu) return s->t->plan.lane;
+  for (uint32_t k = 0; k < t->n; k++)
+    if (t->axis[k] != s->affine[i].row) return (int)t->axis[k];
+  return -1;
+}
+
+// A CPU has registers for factors in f32; without pairs nothing is gained.
 bool matrix_fits(const Steps *s, uint32_t i) {
   const Affine *a = &s->affine[i];
   const Func *f = s->t->from;
-  int col = s->t->plan.lane;
+  int col = column(s, i);
   bool rows = a->decay && type_has_axis(ir_type(f, a->decay), a->row);
-  if (!s->t->gpu || step_erases(a) || col < 0 ||
-      (rows && s->narrow == DT_NONE) ||
+  if (!s->t->gpu && (rows || s->narrow == DT_NONE)) return false;
+  if (step_erases(a) || col < 0 || (rows && s->narrow == DT_NONE) ||
       !type_has_axis(&s->type[i], (uint32_t)col))
     return false;
   for (uint32_t k = 0; k < a->nwrites; k++)
@@ -203,7 +213,7 @@ bool matrix_fits(const Steps *s, uint32_t i) {
 
 static Written written(Steps *s, Builder *b, uint32_t i) {
   const Affine *a = &s->affine[i];
-  uint32_t col = (uint32_t)s->t->plan.lane;
+  uint32_t col = (uint32_t)column(s, i);
   Written w = {.n = a->nwrites};
   s->decay[i].run[0] = s->decay[i].run[1] = (Run){0};
   for (uint32_t k = 0; k < w.n; k++) {
