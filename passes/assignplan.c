@@ -291,14 +291,25 @@ static bool only_blocks(const Assign *as, Value v) {
   return true;
 }
 
-// A function of fewer axes than its users have: where the grid has no lanes it
-// would be evaluated as a scalar, again for every panel of them.
+// Does op have an axis that v has not, in its result or beside v?
+static bool is_wider(const Assign *as, const Op *op, Value v) {
+  AxisSet all = op->nres ? axes_of(as, op->res[0]) : 0;
+  for (uint32_t i = 0; i < op->nargs; i++) all |= axes_of(as, op->args[i]);
+  return (all & ~axes_of(as, v)) != 0;
+}
+
+// A function, or a rounding, that users spread over further axes: where the
+// grid has no lanes it would be evaluated as a scalar, again for every panel.
 static bool is_spread(const Assign *as, Value v, const Op *op) {
-  if (as->par >= 0 || op->code < OP_EXP || op->code > OP_COS) return false;
+  bool function = op->code >= OP_EXP && op->code <= OP_COS;
+  bool rounds = op->code == OP_CAST &&
+                dtype_is_float(ir_type(as->f, v)->dtype) &&
+                dtype_size(ir_type(as->f, v)->dtype) <= 2;
+  if (as->par >= 0 || (!function && !rounds)) return false;
   for (uint32_t i = 0; i < as->uses[v].n; i++) {
     const Op *use = as->uses[v].at[i];
-    if (use->nres && ir_type(as->f, use->res[0])->n > ir_type(as->f, v)->n)
-      return true;
+    bool made = feeds_block(as, v, use);  // kept anyway
+    if (!made && is_wider(as, use, v)) return true;
   }
   return false;
 }

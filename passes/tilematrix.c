@@ -7,7 +7,8 @@
 //
 // For states with columns. Operands that are computed are rounded to the inputs'
 // 16-bit type, as weights are; sums of decays are differences then, which is
-// far more exact than that. Programs of f32 keep the sums of tilestep.c.
+// far more exact than that. Programs of f32 keep the sums of tilestep.c, and so
+// does a decay per row on a CPU.
 //
 // A decay per row has no matrix of factors. Both sides of P are scaled relative
 // to half of the chunk's decay, and the state with them; the sums are a product

@@ -24,7 +24,7 @@ static bool can_chunk(const Affine *a) {
   return true;
 }
 
-// Measured (docs/performance.md): a CPU does single steps at two thirds of its
+// Measured (docs/performance.md): a CPU does single steps at nine tenths of its
 // peak, so short chunks are best there, they add the least work. A GPU's matrix
 // units want 64 rows.
 enum { CHUNK = 16, SPARE = 4096 };  // bytes for exchanges
@@ -67,13 +67,27 @@ static bool tiles_fit(const Steps *s, int64_t side) {
   return n + SPARE <= (int64_t)tg->gpu.smem;
 }
 
+// Where several writes a step erase and rows decay apart, the triangular system
+// and the scaled sides cost a CPU more than the steps do.
+static bool steps_are_faster(const Steps *s) {
+  const Func *f = s->t->from;
+  for (uint32_t i = 0; i < s->n; i++) {
+    const Affine *a = &s->affine[i];
+    if (a->nwrites > 1 && step_erases(a) && a->decay &&
+        type_has_axis(ir_type(f, a->decay), a->row))
+      return true;
+  }
+  return false;
+}
+
 int64_t step_choose(const Steps *s) {
   for (uint32_t i = 0; i < s->n; i++)
     if (!can_chunk(&s->affine[i]) ||
         (s->t->gpu && step_erases(&s->affine[i]) && !erase_fits(s, i)))
       return 1;
   const TilePlan *p = &s->t->plan;
-  if (!s->t->gpu) return p->chunk ? p->chunk : CHUNK;
+  if (!s->t->gpu)
+    return p->chunk ? p->chunk : steps_are_faster(s) ? 1 : CHUNK;
   int64_t n = p->most_chunk;
   while (n > p->least_chunk && !tiles_fit(s, n)) n /= 2;
   if (!tiles_fit(s, n)) return 1;
