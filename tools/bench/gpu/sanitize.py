@@ -6,7 +6,9 @@
                             [--jobs N] [--dims 64,128] [--limit S]
 
 On the machine with the GPU. Takes the shortest shape of each program and head
-dim that has more than one tile, and prints what the tools find."""
+dim that has more than one tile, and prints what the tools find. racecheck does
+not see waits on mbarriers: it reports the words of a task (docs/performance.md)
+where a CTA does more than two."""
 import argparse
 import concurrent.futures
 import os
