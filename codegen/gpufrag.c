@@ -58,12 +58,16 @@ static bool cast_pairs(Nv *n, const Frag *x, Frag *r) {
   return true;
 }
 
-// Selecting words is selecting pairs only where the conditions agree.
-static V element(Nv *n, const Op *op) {
+// Selecting words is selecting pairs only where the conditions agree. Element
+// `at` of a quotient may be one that special units compute.
+static V element(Nv *n, const Op *op, uint32_t at) {
+  enum { EXACT = 24 };
   V x = op->nargs == 1 ? n->g->val[op->args[0]] : NULL;
   const Type *t = nv_arg_type(n, op, 0);
   V r = x && t->dtype == DT_F32 ? nv_math(n, op->code, x) : NULL;
   int64_t bits = ir_attr_i(op, AT_APPROX, 0);
+  int64_t every = ir_attr_i(op, AT_EVERY, 0);
+  if (every && at % (uint64_t)every == 0) bits = EXACT;
   if (bits) r = nv_reciprocal(n, n->g->val[op->args[1]], bits);
   if (r) return r;
   cg_op(n->g, op);
@@ -168,7 +172,7 @@ void nv_elementwise(Nv *n, const Op *op) {
   Cg *g = n->g;
   const Type *t = nv_res_type(n, op);
   if (t->kind != TK_FRAG) {
-    g->val[op->res[0]] = quotient(n, op, element(n, op));
+    g->val[op->res[0]] = quotient(n, op, element(n, op, 1));
     return;
   }
   Frag r = nv_new(n, t);
@@ -186,7 +190,7 @@ void nv_elementwise(Nv *n, const Op *op) {
     for (uint32_t k = 0; k < op->nargs; k++)
       if (is_frag(n, op->args[k]))
         g->val[op->args[k]] = nv_elem(n, nv_frag(n, op->args[k]), i);
-    e[i] = element(n, op);
+    e[i] = element(n, op, i);
   }
   nv_pack(n, &r, e);
   nv_define(n, op->res[0], r);

@@ -12,9 +12,11 @@
 // of two with log2 e joined with the factors before it. Its error is below
 // |x| 2^-24 of the value, |x| < 89; that of a division with `approx` below
 // 2^-approx of the quotient: a fraction of the rounding (2^-9 bf16, 2^-12 f16).
+// Where products leave the special units time, these do every fourth one.
 // A comparison of a power with a constant is one of its exponent.
 // Level mach, value form. Needs: place. Run dce afterwards. Tests:
 // test/passes/approx/.
+#include "ir/target.h"
 #include "passes/pass.h"
 
 #include <math.h>
@@ -27,6 +29,7 @@ static const double top = 126.5;
 
 typedef struct Approx {
   Func *f;
+  bool rates;          // of FUNCTIONS and FLOPS
   Builder b;
   uint32_t *narrow;    // by value: its uses that are casts to 16-bit floats
   uint32_t *bits;      // by value: mantissa bits of the widest such cast
@@ -128,16 +131,38 @@ static Value power(Approx *x, const Op *op) {
   return ir_1(&x->b, OP_EXP2, t);
 }
 
+// What a multiprocessor of sm_90a does in a clock.
+enum { FUNCTIONS = 16, FLOPS = 4096 };
+
+static int64_t elements(const Approx *x, Value v) {
+  const Type *t = type_of(x, v);
+  return t->kind == TK_FRAG && !t->slice ? (int64_t)t->ext[0] * t->ext[1] : 0;
+}
+
+// Do the products of the step take twice the time of its functions?
+static bool has_room(const Approx *x, const Region *step) {
+  int64_t functions = 0, products = 0;
+  for (const Op *op = step->first; op; op = op->next) {
+    if (op->code == OP_EXP2 || op->code == OP_EXP || op->code == OP_SIGMOID)
+      functions += elements(x, op->res[0]) / FUNCTIONS;
+    if (op->code == OP_MMA)
+      products += 2 * type_of(x, op->args[0])->ext[1] *
+                  elements(x, op->res[0]) / FLOPS;
+  }
+  return x->rates && products >= 2 * functions;
+}
+
 static Value sigmoid(Approx *x, const Op *op) {
-  enum { GUARD = 3 };   // bits beyond those that are kept
+  enum { GUARD = 3, EVERY = 4 };  // bits beyond those that are kept
   Value y = op->res[0];
   if (!is_narrow(x, y)) return 0;
+  uint32_t nattrs = has_room(x, op->parent) ? 2 : 1;
   Value t = scaled(x, op->args[0], ir_const_f(&x->b, DT_F32, -log2e));
   t = ir_2(&x->b, OP_MIN, t, constant(x, t, top));
   t = ir_2(&x->b, OP_ADD, ir_1(&x->b, OP_EXP2, t), constant(x, t, 1));
   Value args[] = {constant(x, t, 1), t};
-  IrAttr at = attr_i(AT_APPROX, x->bits[y] + GUARD);
-  return ir_op(&x->b, OP_DIV, args, 2, &at, 1, type_of(x, y), 1, 0)->res[0];
+  IrAttr at[] = {attr_i(AT_APPROX, x->bits[y] + GUARD), attr_i(AT_EVERY, EVERY)};
+  return ir_op(&x->b, OP_DIV, args, 2, at, nattrs, type_of(x, y), 1, 0)->res[0];
 }
 
 // (a - ref(b)) * s as (a - b) * s, where b >= a: they differ if both are -inf
@@ -214,8 +239,9 @@ static void region(Approx *x, Region *r) {
 
 bool pass_approx(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
+  const Target *t = m->target ? target_by_name(m->target) : NULL;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
-    Approx x = {.f = m->funcs.at[i]};
+    Approx x = {.f = m->funcs.at[i], .rates = t && t->gpu.arch};
     x.narrow = NEWN(&cx->scratch, uint32_t, x.f->values.n);
     x.bits = NEWN(&cx->scratch, uint32_t, x.f->values.n);
     note_casts(&x, x.f->body);
