@@ -1,15 +1,18 @@
 // Tensors in device memory, on AMD: gload and gstore whose indices are scalars,
-// and at most one coordinate of rows and one of columns. Their addresses are 32
-// bits from a base that is the same for all threads. On CDNA accesses are those
-// of buffers, which read 0 and write nothing out of range: no branch, no
-// comparison of rows. All else is done as on every GPU (gpumem.c).
+// and at most one coordinate of rows and one of columns. They are accesses of
+// buffers: offsets of 32 bits from a base that is the same for all threads; out
+// of range they read 0 and write nothing, without branch or comparison. All
+// else is done as on every GPU (gpumem.c).
 #include "codegen/amd.h"
 
 enum {
   MOST = 0x70000000,            // bytes that offsets reach
+  FEW = 8,                      // offsets of a load that may be kept
+  LONG = 32,                    // registers of a slice
   SPARE = 1 << 12,              // coordinates that a tile is beyond an extent
   OUTSIDE = -0x7fffffff - 1,    // an offset that is out of range
-  RAW = 0x27000,                // of a descriptor: 32-bit data, no format
+  // Of a descriptor: offsets are bytes, compared with the size.
+  RAW = 0x27000, RAW_RDNA = 0x31004000,
 };
 
 // The index along an axis of the tensor: uniform plus the coordinate of a slice.
@@ -26,6 +29,7 @@ typedef struct Access {
   FragMap map;                  // of the value
   Index at[2];                  // along rows and columns of the value
   uint32_t k, step;             // elements of an access, registers apart
+  bool unit;                    // columns lie one behind the other
   V base;                       // pointer to global memory, or a descriptor
   V shift, size[2];             // i32: uniform bytes; bytes of a step along axes
   V bytes;                      // i32: of what is in range
@@ -61,6 +65,7 @@ static void choose_run(Nv *n, Access *a) {
   uint32_t size = (uint32_t)dtype_size(a->value->dtype);
   int pos = a->at[1].pos;
   a->k = a->step = 1;
+  a->unit = pos >= 0 && pos == (int)a->rank - 1 && a->map.regs > 1;
   if (pos < 0 || pos != (int)a->rank - 1 || a->value->dtype == DT_BOOL) return;
   const Op *op = ir_def(n->f, a->op->args[a->lo + pos]);
   if (!op || op->code != OP_COORD) return;
@@ -171,7 +176,7 @@ static CgExpr allowed(const Dense *d, const Access *a) {
   CgExpr apart = bin(d, bin(d, rows, ATTN_X_LE, one), ATTN_X_OR,
                      bin(d, least, ATTN_X_LE, by));
   all = both(d, all, apart);
-  if (a->k == 1) return all;
+  if (!a->unit) return all;
   CgExpr step = word_of(d, a, ATTN_X_STRIDE, a->at[1].pos);
   return both(d, all, bin(d, step, ATTN_X_EQ, one));
 }
@@ -203,23 +208,15 @@ static V narrow(Nv *n, V x) {
   return LLVMBuildIntCast2(n->g->b, x, nv_i32t(n), 1, "");
 }
 
-static bool buffers(const Nv *n) { return n->gpu.wave == 64; }
-
 static void make_base(Nv *n, Access *a, V at) {
   Cg *g = n->g;
-  if (!buffers(n)) {
-    // Something to read where nothing is in range.
-    V none = e_icmp(g, LLVMIntEQ, a->bytes, nv_i32(n, 0));
-    V block = LLVMBuildPtrToInt(g->b, n->block, cg_of(at), "");
-    a->base = nv_global(n, e_sel(g, none, block, at));
-    return;
-  }
   LLVMTypeRef p8 = LLVMPointerTypeInContext(g->lc, 8);
   LLVMTypeRef over[2] = {p8, LLVMPointerTypeInContext(g->lc, 1)};
   LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
   V x[4] = {nv_global(n, at),
             LLVMConstInt(LLVMInt16TypeInContext(g->lc), 0, 0),
-            LLVMBuildZExt(g->b, a->bytes, i64, ""), nv_i32(n, RAW)};
+            LLVMBuildZExt(g->b, a->bytes, i64, ""),
+            nv_i32(n, n->gpu.wave == 64 ? RAW : RAW_RDNA)};
   static const char name[] = "llvm.amdgcn.make.buffer.rsrc";
   unsigned id = LLVMLookupIntrinsicID(name, sizeof name - 1);
   V f = LLVMGetIntrinsicDeclaration(g->mod, id, over, 2);
@@ -231,9 +228,10 @@ static void make_base(Nv *n, Access *a, V at) {
 // anything: it becomes the row's own.
 static V step_of(Nv *n, const Access *a, uint32_t i) {
   Cg *g = n->g;
+  int64_t size = (int64_t)dtype_size(a->tensor->dtype);
+  if (i == AXIS_COL && a->unit) return nv_i32(n, size);
   V by = narrow(n, stride(n, a, a->at[i].pos));
   if (i != outer(a)) return by;
-  int64_t size = (int64_t)dtype_size(a->tensor->dtype);
   V row = nv_i32(n, size), one = nv_i64(n, 1);
   if (inner(a) >= 0) {
     V cols = shape(n, a, inner(a));
@@ -298,10 +296,6 @@ static V offset(Nv *n, const Access *a, uint32_t reg, V ok) {
       shift = nv_add(n, shift, nv_mul(n, a->size[i], at[i]));
   V x = nv_add(n, a->thread, shift), in = inside(n, a, reg);
   if (in) ok = ok ? e_and(g, ok, in) : in;
-  if (!buffers(n)) {
-    V low = e_icmp(g, LLVMIntULT, x, a->bytes);
-    ok = ok ? e_and(g, ok, low) : low;
-  }
   return ok ? e_sel(g, ok, x, nv_i32(n, OUTSIDE)) : x;
 }
 
@@ -312,37 +306,14 @@ static LLVMTypeRef bits(Nv *n, uint32_t bytes) {
   return LLVMIntTypeInContext(n->g->lc, 8 * bytes);
 }
 
-static V address(Nv *n, const Access *a, V off, V *in) {
-  Cg *g = n->g;
-  *in = e_icmp(g, LLVMIntNE, off, nv_i32(n, OUTSIDE));
-  V x = e_sel(g, *in, off, nv_i32(n, 0));
-  x = LLVMBuildZExt(g->b, x, LLVMInt64TypeInContext(g->lc), "");
-  LLVMTypeRef i8 = LLVMInt8TypeInContext(g->lc);
-  return LLVMBuildInBoundsGEP2(g->b, i8, a->base, &x, 1, "");
-}
-
 static V load(Nv *n, const Access *a, V off, uint32_t bytes) {
-  Cg *g = n->g;
-  V in, zero = nv_i32(n, 0), x[4] = {a->base, off, zero, zero};
-  LLVMTypeRef t = bits(n, bytes);
-  if (buffers(n))
-    return nv_call_over(n, "llvm.amdgcn.raw.ptr.buffer.load", t, x, 4);
-  V v = LLVMBuildLoad2(g->b, t, address(n, a, off, &in), "");
-  LLVMSetAlignment(v, (unsigned)dtype_size(a->tensor->dtype));
-  return e_sel(g, in, v, LLVMConstNull(t));
+  V zero = nv_i32(n, 0), x[4] = {a->base, off, zero, zero};
+  return nv_call_over(n, "llvm.amdgcn.raw.ptr.buffer.load", bits(n, bytes), x, 4);
 }
 
 static void store(Nv *n, const Access *a, V off, V v) {
-  V in, zero = nv_i32(n, 0), x[5] = {v, a->base, off, zero, zero};
-  if (buffers(n)) {
-    nv_call_over(n, "llvm.amdgcn.raw.ptr.buffer.store", cg_of(v), x, 5);
-    return;
-  }
-  V p = address(n, a, off, &in);
-  LLVMBasicBlockRef end = nv_if(n, in);
-  V st = LLVMBuildStore(n->g->b, v, p);
-  LLVMSetAlignment(st, (unsigned)dtype_size(a->tensor->dtype));
-  nv_end(n, end);
+  V zero = nv_i32(n, 0), x[5] = {v, a->base, off, zero, zero};
+  nv_call_over(n, "llvm.amdgcn.raw.ptr.buffer.store", cg_of(v), x, 5);
 }
 
 // The elements of k registers as one value and back; a bool is a byte.
@@ -392,6 +363,21 @@ static void generally(Nv *n, const Op *op, uint32_t lo, NvEmit *emit) {
   for (uint32_t i = op->nargs; i-- > lo;) *nv_frag(n, op->args[i]) = saved[i];
 }
 
+// Offsets are found here: those that an access in front of a loop has too, or
+// many that do not vary with the loop, would lie in registers all the time.
+static void anew(Nv *n, Access *a) {
+  a->thread = nv_asm(n, nv_i32t(n), "", "=v,0", &a->thread, 1);
+}
+
+// Where registers are scarce long slices are not asked for ahead.
+static void in_turn(Nv *n, const Access *a) {
+  bool scarce = n->gpu.wave == 32 &&
+                ir_attr_i(ir_launch(n->f), AT_OCCUPANCY, 0) == 1;
+  if (!scarce || a->value->slice != SLICE_COL || a->map.regs < LONG) return;
+  V none = nv_i32(n, 0);
+  nv_call(n, "llvm.amdgcn.sched.barrier", &none, 1);
+}
+
 void amd_gload(Nv *n, const Op *op) {
   Access a;
   if (!n->dense || !form(n, op, &a)) {
@@ -399,6 +385,8 @@ void amd_gload(Nv *n, const Op *op) {
     return;
   }
   prepare(n, &a);
+  in_turn(n, &a);
+  if (a.map.regs / a.k > FEW) anew(n, &a);
   Frag r = nv_new(n, a.value);
   V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
   uint32_t bytes = a.k * (uint32_t)dtype_size(r.dtype);
@@ -418,6 +406,7 @@ void amd_gstore(Nv *n, const Op *op) {
   }
   if (masked) a.k = a.step = 1;
   prepare(n, &a);
+  anew(n, &a);
   const Frag *x = nv_frag(n, op->args[1]);
   V mine = nv_owner(n, &x->map);
   for (uint32_t i = 0; i < x->map.regs; i++) {

@@ -12,8 +12,11 @@
 // The program then copies tiles as they are: a hardware's fast way for norms
 // and rotations of queries and keys, and for keys in pages. Values of keys
 // that no row sees are zeros in the copy, so that padded keys need no cleaning
-// in each task. Not where rows are few (PassOpt.decode): reading the keys once
-// is best then. Level attn, behind inline and canon. Tests: test/passes/ahead.
+// in each task; where copies go through registers (AMD) they are cleaned there,
+// and only what is computed is made. Not where rows are few (PassOpt.decode):
+// reading the keys once is best then. Level attn, behind inline and canon.
+// Tests: test/passes/ahead.
+#include "ir/target.h"
 #include "passes/groups.h"
 #include "passes/tile.h"
 
@@ -40,6 +43,7 @@ typedef struct Ahead {
   Ctx *cx;
   Func *f;
   uint32_t lane;
+  bool cleans;               // copies too are made, if only to clean them
   Made made[MAX_MADE];
   uint32_t n;
 } Ahead;
@@ -220,7 +224,8 @@ static bool is_wanted(Ahead *a, const Op *dot, Made *m) {
   if (role_of(a, m->row) == AX_KEY) each_condition(a, m, see_excluded, &some);
   const Op *op = ir_def(a->f, m->v);
   bool packed = op->code == OP_LOAD && tile_packed(a->f, op, m->row);
-  if (is_copy(a, m) && (packed || !some || !sums_keys(a, dot))) return false;
+  if (is_copy(a, m) && (!a->cleans || packed || !some || !sums_keys(a, dot)))
+    return false;
   uint64_t tile = bit(m->row) | bit(m->vec);
   // A copy with more axes than the tensor is longer: keys that each query
   // selects are.
@@ -451,8 +456,8 @@ static void read_copy(Ahead *a, const Made *m) {
 
 typedef Vec(Func *) Funcs;
 
-static void run(Ctx *cx, Func *f, Funcs *out) {
-  Ahead a = {.cx = cx, .f = f};
+static void run(Ctx *cx, Func *f, bool cleans, Funcs *out) {
+  Ahead a = {.cx = cx, .f = f, .cleans = cleans};
   int lane = f->axes.n < 64 ? tile_lane(f) : -1;
   a.lane = (uint32_t)lane;
   bool some = lane >= 0 && find_operands(&a);
@@ -470,7 +475,11 @@ static void run(Ctx *cx, Func *f, Funcs *out) {
 bool pass_ahead(Ctx *cx, Module *m, const PassOpt *opt) {
   Funcs out = {0};
   if (opt->decode) return true;
-  for (uint32_t i = 0; i < m->funcs.n; i++) run(cx, m->funcs.at[i], &out);
+  // Where copies go through registers they are cleaned there.
+  const Target *t = target_by_name(opt->target ? opt->target : "cpu");
+  bool cleans = !t || t->gpu.vendor != VENDOR_AMD;
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    run(cx, m->funcs.at[i], cleans, &out);
   m->funcs.n = 0;
   for (uint32_t i = 0; i < out.n; i++) vec_push(m->arena, &m->funcs, out.at[i]);
   return true;

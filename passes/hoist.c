@@ -21,8 +21,8 @@
 // that does not depend on the state: tiles as they are multiplied, factors of
 // steps, numbers. The phase that finds the states of parts (tileparts.c) takes
 // what it needs from the same tensors. A chunk that is not whole, or not done
-// at once, is found too, and not used. Level tile, GPU targets with TMA. Needs:
-// tile. Tests: test/passes/hoist/.
+// at once, is found too, and not used. Level tile, GPU targets with TMA and AMD.
+// Needs: tile. Tests: test/passes/hoist/.
 #include "ir/target.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
@@ -505,7 +505,9 @@ static bool is_part(const Module *m, uint32_t i) {
 bool pass_hoist(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;
-  if (!t || t->kind != TARGET_GPU || !t->gpu.arch) return true;
+  if (!t || t->kind != TARGET_GPU ||
+      (!t->gpu.arch && t->gpu.vendor != VENDOR_AMD))
+    return true;
   uint32_t n = m->funcs.n;
   Func **old = NEWN(m->arena, Func *, n + 1), **made = NEWN(m->arena, Func *, n + 1);
   for (uint32_t i = 0; i < n; i++) {

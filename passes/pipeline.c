@@ -43,7 +43,7 @@ const PassInfo *pass_list(uint32_t *n) {
 #define TO_MACH_GPU TO_TILE_GPU \
   ",peel,fold,cse,dce,place,fold,cse,dce,bounds,approx,fold,cse,dce,parts" \
   ",legal"
-#define TO_MACH_AMD TO_TILE_GPU \
+#define TO_MACH_AMD TO_TILE_SM90 \
   ",peel,fold,cse,dce,place,fold,cse,dce,bounds,approx,fold,cse,dce,parts" \
   ",fetch,cse,dce,legal"
 #define TO_MACH_SM90 TO_TILE_SM90 \

@@ -25,8 +25,22 @@ static void open_scope(Place *p, const Region *from, Region *to, Span span) {
   vec_push(p->arena, &p->scopes, s);
 }
 
+// Is what a loop carries only added to, and the like? A slice of columns is in
+// many registers of a lane on AMD, where a row is a lane.
+static bool is_thin(const Place *p, const Op *op, uint32_t i) {
+  const Region *r = op->regions[0];
+  Value param = r->params.at[i + 1], next = r->last->args[i];
+  const Op *o = ir_def(p->f, next);
+  bool thin = p->target->gpu.vendor == VENDOR_AMD && o && o->parent == r &&
+              op_info(o->code)->flags & OPF_ELEM &&
+              ir_count_uses(p->f, param) == 1 && ir_count_uses(p->f, next) == 1;
+  bool uses = false;
+  for (uint32_t k = 0; thin && k < o->nargs; k++) uses |= o->args[k] == param;
+  return thin && uses;
+}
+
 // The type in which a loop or branch hands on v.
-static Type carried_type(Place *p, Value v) {
+static Type carried_type(Place *p, Value v, bool thin) {
   View w;
   const Type *t = ir_type(p->f, v);
   if (!place_view(p, t, NULL, &w)) {
@@ -34,12 +48,17 @@ static Type carried_type(Place *p, Value v) {
     return type_scalar(DT_F32);
   }
   if (t->n == 1)
-    return pl_slice_type(p, t->dtype, t->axis[0], place_home(p, t));
+    return pl_slice_type(p, t->dtype, t->axis[0],
+                         thin ? ROLE_ROW : place_home(p, t));
   return pl_type(p, t->dtype, &w);
 }
 
+static Role role_of(const Type *t) {
+  return t->kind == TK_FRAG && t->slice == SLICE_COL ? ROLE_COL : ROLE_ROW;
+}
+
 static Value carried(Place *p, Value v, Type t) {
-  Value x = place_eval(p, v, place_home(p, ir_type(p->f, v)));
+  Value x = place_eval(p, v, role_of(&t));
   return p->failed ? 0 : pl_as(place_at(p, (int)p->scopes.n - 1), x, t);
 }
 
@@ -60,7 +79,8 @@ static void region_into(Place *p, const Region *from, Region *to,
 static Type *carried_types(Place *p, const Op *op) {
   Type *types = NEWN(p->arena, Type, op->nres + 1);
   for (uint32_t i = 0; i < op->nres; i++)
-    types[i] = carried_type(p, op->res[i]);
+    types[i] = carried_type(p, op->res[i],
+                            op->code == OP_FOR && is_thin(p, op, i));
   return types;
 }
 
@@ -85,13 +105,13 @@ static void place_for(Place *p, const Op *op) {
   for (uint32_t i = 0; i < r->params.n; i++) {
     const char *hint = ir_info(p->f, r->params.at[i])->hint;
     Type t = i ? types[i - 1] : type_scalar(iv);
-    place_set(p, r->params.at[i], ir_region_param(to, t, hint));
+    p->memo[r->params.at[i]][role_of(&t)] = ir_region_param(to, t, hint);
   }
   inside_of(p, depth, loop);
   region_into(p, r, to, types, op->span);
   inside_of(p, depth, loop->next);
   for (uint32_t i = 0; i < op->nres; i++)
-    place_set(p, op->res[i], loop->res[i]);
+    p->memo[op->res[i]][role_of(&types[i])] = loop->res[i];
 }
 
 static void place_if(Place *p, const Op *op) {
@@ -135,10 +155,10 @@ static void place_launch(Place *p, Builder *b) {
 }
 
 // Where even the smallest tiles leave too few registers free a workgroup has a
-// CU for itself: on CDNA twice the registers.
+// CU for itself: on CDNA twice the registers. On RDNA code generation then loads
+// long slices one after the other.
 static bool is_alone(const Target *t, const PassOpt *opt) {
-  return t->gpu.vendor == VENDOR_AMD && t->gpu.wave == 64 &&
-         opt->spare_regs >= GPU_TILE_REGS;
+  return t->gpu.vendor == VENDOR_AMD && opt->spare_regs >= GPU_TILE_REGS;
 }
 
 static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,

@@ -282,8 +282,11 @@ void place_slow_dot(Place *p, const Op *op) {
   }
   Type both = type_union(s, t, DT_F32);
   Role r = place_home(p, &both);
+  // On AMD a slice of columns is long: it is loaded behind the tile.
+  bool late = p->target->gpu.vendor == VENDOR_AMD && s->n < t->n;
+  Value y = late ? place_eval(p, op->args[1], place_role(&v, t)) : 0;
   Value x = place_eval(p, op->args[0], v.col < 0 ? r : place_role(&v, s));
-  Value y = place_eval(p, op->args[1], v.col < 0 ? r : place_role(&v, t));
+  if (!late) y = place_eval(p, op->args[1], v.col < 0 ? r : place_role(&v, t));
   if (p->failed) return;
   Builder *b = place_at(p, (int)p->scopes.n - 1);
   DType dt = work_dtype(ir_type(p->f, op->res[0])->dtype);

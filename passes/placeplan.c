@@ -203,6 +203,25 @@ DType place_dtype(Place *p, Value v) {
 }
 
 // ---------------------------------------------------------------- scopes
+typedef struct User {
+  Value v;
+  const Op *op;            // the last that has v
+  uint32_t n;
+} User;
+
+static void note_user(void *data, Op *op) {
+  User *u = data;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (op->args[i] == u->v) u->op = op, u->n++;
+}
+
+// The only op that has v, or NULL.
+static const Op *only_user(const Place *p, Value v) {
+  User u = {.v = v};
+  ir_walk(p->f->body, note_user, &u);
+  return u.n == 1 ? u.op : NULL;
+}
+
 bool place_rooted(const Place *p, const Op *op) {
   switch (op->code) {
     case OP_DOT: case OP_REDUCE: case OP_SCAN: case OP_ANY_OF: case OP_ALL_OF:
@@ -242,6 +261,17 @@ static bool may_hoist(const Place *p, const Op *op) {
   return t->n < 2 || op->code == OP_LOAD || op->code == OP_CONST;
 }
 
+// A fragment that a branch alone loads is loaded there, if no loop is between:
+// it would only hold registers.
+static int load_depth(const Place *p, const Op *op, int d) {
+  if (!amd(p) || op->code != OP_LOAD) return d;
+  const Op *user = only_user(p, op->res[0]);
+  int in = region_depth(p, user ? user->parent : op->parent), to = in;
+  for (int i = in; i > d; i--)
+    if (p->scopes.at[i].from->parent->code != OP_IF) to = i - 1;
+  return to;
+}
+
 int place_depth(Place *p, Value v) {
   if (p->depth[v] >= 0) return p->depth[v];
   const ValueInfo *i = ir_info(p->f, v);
@@ -256,6 +286,7 @@ int place_depth(Place *p, Value v) {
       int x = place_depth(p, op->args[k]);
       if (x > d) d = x;
     }
+  if (op && d < (int)p->scopes.n) d = load_depth(p, op, d);
   return p->depth[v] = d;
 }
 

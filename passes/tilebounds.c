@@ -18,13 +18,13 @@
 // evaluated tile by tile here. Tiles without a key between the first and the
 // last one are computed, masked. Four numbers an interval and tile of queries.
 // Tests: test/passes/tile/bounds-*.
+#include "ir/target.h"
 #include "passes/tileloop.h"
 
 #include <assert.h>
 
 enum {
   TILES = 64,   // of keys, judged at a time: rows of a fragment
-  SPAN = 128,   // entries of a table, read at a time: its columns
   NUMBERS = 4,  // of an interval: base, hi, f0, f1
 };
 
@@ -192,7 +192,14 @@ static const Op *other_extreme(const Op *op) {
   return NULL;
 }
 
-// Extremes of a table, SPAN entries at a time for all tiles together.
+// Entries of a table, read at a time: a fragment's columns, of which a lane has
+// half on AMD.
+static int64_t entries(const Tiler *t) {
+  const Target *tg = target_by_name(t->to->mod->target);
+  return tg->gpu.vendor == VENDOR_AMD ? 64 : 128;
+}
+
+// Extremes of a table, some entries at a time for all tiles together.
 static void span(Scan *s, Builder *b, const Op *op, ValueMap *m) {
   const Op *of[] = {op, other_extreme(op)};
   uint32_t nx = of[1] ? 2 : 1;
@@ -202,7 +209,8 @@ static void span(Scan *s, Builder *b, const Op *op, ValueMap *m) {
   Value one = int_(b, 1), longest = over(b, RK_MAX, ir_2(b, OP_SUB, hi, lo));
   Type all = type_union(ir_type(b->fn, lo), ir_type(b->fn, hi), dt);
   Type types[] = {all, all};
-  Value args[] = {int_(b, 0), ir_2(b, OP_ADD, longest, one), int_(b, SPAN), 0,
+  int64_t each = entries(s->l->t);
+  Value args[] = {int_(b, 0), ir_2(b, OP_ADD, longest, one), int_(b, each), 0,
                   0};
   RKind kind[2];
   for (uint32_t k = 0; k < nx; k++) {
@@ -215,7 +223,7 @@ static void span(Scan *s, Builder *b, const Op *op, ValueMap *m) {
   Value i = ir_region_param(in.region, type_scalar(DT_I64), "i"), best[2];
   for (uint32_t k = 0; k < nx; k++)
     best[k] = ir_region_param(in.region, all, "best");
-  Value at = ir_2(&in, OP_ADD, i, iota(s, &in, s->entry, SPAN));
+  Value at = ir_2(&in, OP_ADD, i, iota(s, &in, s->entry, each));
   at = ir_2(&in, OP_ADD, lo, at);
   Value idx[MAX_AXES];
   uint32_t n = 0;
@@ -392,7 +400,7 @@ void bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m) {
   uint32_t n = tile_ranges(&l, b, m, r), of = intervals(pass);
   Scan s = {.l = &l, .step = int_(b, t->plan.tile_k)};
   s.tile = ir_axis(t->to, "tiles", AX_VEC, dim_const(d, TILES));
-  s.entry = ir_axis(t->to, "entries", AX_VEC, dim_const(d, SPAN));
+  s.entry = ir_axis(t->to, "entries", AX_VEC, dim_const(d, entries(t)));
   s.extent = ir_dim(b, t->from->axes.at[l.axis].extent);
   Value args[MAX_AXES + 2] = {t->tested[which]};
   uint32_t last = 2 + place(t, b, pass, args + 2);

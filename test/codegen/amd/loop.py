@@ -2,8 +2,8 @@
 
     loop.py FILE PROGRAM DIMS TARGET ..
 
-Comparisons of integers are masks' (floats are compared for NaN), on RDNA also
-those of copies, and so are branches but for the loop's own."""
+Comparisons of integers are masks' (floats are compared for NaN), or of copies
+that test where tensors end; branches but for the loop's own are masks' too."""
 import importlib.util
 import pathlib
 import re

@@ -1,12 +1,15 @@
 """Code objects for programs of the library: every one is compiled, assembled and
-linked; what its metadata says of registers, scratch memory and LDS.
+linked; what its metadata says of registers, scratch memory and LDS, and of the
+innermost loop that has most of them, matrix instructions and all instructions.
 
-    objects.py STDLIB [--all] [--both] [--check] [PROGRAM[:DIMS[:TARGET]] ..]
+    objects.py STDLIB [--all] [--both] [--record] [PROGRAM[:DIMS[:TARGET]] ..]
 
 Without programs: all, each for all targets, head sizes in turn; --all: all head
-sizes. --both: also the second kernels, for tensors of
-any strides. A flaw is scratch memory, or registers or LDS beyond what leaves two
-workgroups on a CU; KNOWN programs have some."""
+sizes. --both: also the second kernels, for tensors of any strides. Flaws are
+scratch memory, but of KNOWN programs and recurrences, more LDS than there is, and
+what is worse than objects.txt says, where it has a line: more scratch memory,
+fewer workgroups on a CU, REGISTERS more registers or a loop LONGER (a factor).
+--record writes what is found there."""
 import concurrent.futures
 import pathlib
 import re
@@ -16,12 +19,12 @@ import sys
 import tempfile
 
 TARGETS = {"gfx90a": 64, "gfx942": 64, "gfx950": 160, "gfx1100": 64, "gfx1201": 64}
-# Too many sums, scalars or computed keys for the registers of a lane, and two
-# tiles that do not fit 64 KiB. Of recurrences scratch memory is only told.
-KNOWN = {"mla_decode": "gfx", "mla_prefill": "gfx11", "qk_norm": "gfx",
-         "packed": "gfx1", "paged_decode": "gfx11", "nsa:D=128": "gfx1",
-         "differential": "gfx11", "retention:D=256,Dv=256": "gfx1",
-         "retention:D=256,Dv=512": "gfx1"}
+BUDGET = pathlib.Path(__file__).with_name("objects.txt")
+REGISTERS, LONGER = 16, 1.1
+# Why there is scratch memory is in docs/amd.md.
+KNOWN = {"mla_decode": "gfx", "mla_prefill": "gfx11", "paged_decode": "gfx11",
+         "nsa:D=128": "gfx1", "differential": "gfx11",
+         "retention:D=256,Dv=256": "gfx1", "retention:D=256,Dv=512": "gfx1"}
 
 
 def programs(std):
@@ -39,6 +42,19 @@ def sizes(dims):
     most = max((len(v) for _, v in dims), default=1)
     for i in range(most):
         yield ",".join(f"{d}={v[min(i, len(v) - 1)]}" for d, v in dims)
+
+
+def recorded():
+    return dict(line.split(" ", 1) for line in BUDGET.read_text().splitlines()
+                if line[:1] != "#")
+
+
+def record(found):
+    """Lines of other programs stay."""
+    lines = {**recorded(), **dict(found)}
+    head = [x for x in BUDGET.read_text().splitlines() if x[:1] == "#"]
+    BUDGET.write_text("\n".join(head + [f"{k} {v}" for k, v in
+                                        sorted(lines.items())]) + "\n")
 
 
 def objects(data):
@@ -63,10 +79,62 @@ def kernels(code, folder):
     return list(zip(*found))
 
 
+def loops(path):
+    """Of each kernel's innermost loop with most matrix instructions: those,
+    and all."""
+    text = subprocess.run(["llvm-objdump-22", "-d", path], capture_output=True,
+                          text=True, check=True).stdout
+    for body in re.split(r"^[0-9a-f]+ <\w+>:$", text, flags=re.M)[1:]:
+        code = re.findall(r"^\t(\w+).*// ([0-9A-F]+):.*?(?:<\w+\+0x(\w+)>)?$",
+                          body, re.M)
+        at = [int(x[1], 16) for x in code]
+        back = []
+        for i, (op, _, to) in enumerate(code):
+            first = at[0] + int(to, 16) if to else at[i] + 1
+            if op.startswith("s_cbranch") and first <= at[i]:
+                back.append((at.index(first), i))
+        inner = [(a, b) for a, b in back
+                 if not any(a <= c and d < b for c, d in back)]
+        best = (0, 0)
+        for a, b in inner:
+            products = sum(x[0].startswith(("v_mfma", "v_wmma"))
+                           for x in code[a:b + 1])
+            best = max(best, (products, a - b - 1))
+        yield best[0], -best[1] if best[0] else 0
+
+
 def is_known(name, what, target, recurrent):
     return recurrent or any(
         target.startswith(t) and (name == k or what.startswith(k + ":"))
         for k, t in KNOWN.items())
+
+
+def is_alone(target, regs, lds):
+    """One workgroup takes a CU."""
+    return regs > 256 or lds > TARGETS[target] * 512
+
+
+def numbers(text):
+    return [[int(x) for x in re.findall(r"\d+", k)] for k in text.split("; ")]
+
+
+def worse(target, was, now):
+    """What of a kernel is worse than recorded."""
+    if was is None:
+        return ""
+    was, now = numbers(was), numbers(now)
+    if len(was) != len(now):
+        return "other kernels"
+    for (r, s, l, p, n), (r2, s2, l2, p2, n2) in zip(was, now):
+        if s2 > s:
+            return f"more scratch than {s}"
+        if is_alone(target, r2, l2) > is_alone(target, r, l):
+            return "alone on its CU"
+        if r2 > r + REGISTERS:
+            return f"more registers than {r}"
+        if p and n2 * p > n * p2 * LONGER:
+            return f"a longer loop than {p} of {n}"
+    return ""
 
 
 def report(job, both):
@@ -81,18 +149,21 @@ def report(job, both):
                               capture_output=True, text=True)
         if done.returncode:
             if "no choice of the const dims" in done.stderr:
-                return None, ""
-            return False, f"{what} {done.stderr.splitlines()[0]}"
-        ok, text = True, []
-        for i, code in enumerate(objects(out.read_bytes())):
-            for _, regs, scratch, lds in kernels(code, d):
-                lone = int(regs) > 256 or int(lds) > TARGETS[target] * 512
-                ok &= int(scratch) == 0 and int(lds) <= TARGETS[target] << 10
-                text.append(f"{regs} registers, {scratch} scratch, {lds} LDS"
-                            + (", alone on its CU" if lone else ""))
-    known = is_known(name, what, target, recurrent)
-    flaw = "" if ok else " known" if known else " FLAW"
-    return ok or known, f"{what} {'; '.join(text)}{flaw}"
+                return what, None, ""
+            return what, done.stderr.splitlines()[0], "fails"
+        flaw, text = "", []
+        for code in objects(out.read_bytes()):
+            found = kernels(code, d)
+            for (_, regs, scratch, lds), (p, n) in zip(
+                    found, loops(pathlib.Path(d) / "k.hsaco")):
+                if int(scratch) and not is_known(name, what, target,
+                                                     recurrent):
+                    flaw = "scratch"
+                if int(lds) > TARGETS[target] << 10:
+                    flaw = "LDS"
+                text.append(f"{regs} registers, {scratch} scratch, {lds} LDS, "
+                            f"loop {p} of {n}")
+    return what, "; ".join(text), flaw
 
 
 def jobs(std, everything, asked):
@@ -111,16 +182,20 @@ def jobs(std, everything, asked):
 def main():
     flags = [a for a in sys.argv[2:] if a.startswith("--")]
     asked = [a for a in sys.argv[2:] if not a.startswith("--")]
-    work = list(jobs(sys.argv[1], "--all" in flags, asked))
-    n = bad = 0
+    both, table = "--both" in flags, recorded()
+    work, found, bad = jobs(sys.argv[1], "--all" in flags, asked), [], 0
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        for ok, text in pool.map(lambda j: report(j, "--both" in flags), work):
-            if ok is None:
+        for what, text, flaw in pool.map(lambda j: report(j, both), work):
+            if text is None:
                 continue
-            print(text, flush=True)
-            n += 1
-            bad += not ok
-    print(f"{n} programs and targets, {bad} with flaws")
+            if not flaw and not both and "--record" not in flags:
+                flaw = worse(what.split(":")[-1], table.get(what), text)
+            print(what, text, f"FLAW: {flaw}" if flaw else "", flush=True)
+            found.append((what, text))
+            bad += flaw != ""
+    if "--record" in flags:
+        record(found)
+    print(f"{len(found)} programs and targets, {bad} with flaws")
     return bad != 0
 
 

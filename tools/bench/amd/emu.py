@@ -8,8 +8,8 @@ The harness runs one kernel of a code object on the CPU (a module with a class
 `Emu`); it is no part of this repository, and neither is tinygrad, whose decoder
 of scalar and vector instructions it uses (a checkout of its own: --mend makes
 CDNA's 16-bit operations in registers from v128 on right there, which it takes
-for RDNA's upper halves, and its buffer accesses of less than 4 bytes). attnc
-and attn-lower are taken from PATH. For each case and target: compile; run on
+for RDNA's upper halves, and its buffer accesses of less than 4 bytes, and adds
+RDNA's buffer accesses, which it lacks). attnc and attn-lower are taken from PATH. For each case and target: compile; run on
 random inputs under each schedule, with unset registers and LDS full of NaN and
 guard pages around all buffers; compare with the CPU's f32 code on the same
 inputs. No GPU takes part.
@@ -119,6 +119,8 @@ CASES = [
          inputs={"loggamma": uniform(-0.1, -0.01)}, tol32=2e-2, **GQA),
     Case("recurrent/deltanet", "deltanet", B=1, H=1, S=40, D=64, Dv=64,
          inputs={"beta": uniform(0.1, 0.9)}, tol32=2e-2, **GQA),
+    Case("qknorm", "qk_norm", B=1, Hq=2, Hk=1, S=150, D=64,
+         inputs={"wq": uniform(0.5, 1.5), "wk": uniform(0.5, 1.5)}),
     Case("cross", "cross", B=2, H=1, Sq=70, Sk=150, D=64, Dv=64,
          inputs={"len": const(101)}, **GQA),
     Case("fp8", "fp8", "f8e4m3", Sq=130, Sk=200, D=128, **FP8),
@@ -216,7 +218,7 @@ def read_npy(path):
 SIZES = {"bf16": 2, "f16": 2, "bool": 1, "f8e4m3": 1, "f8e5m2": 1, "i64": 8}
 SIZES = {**{"f32": 4, "i32": 4}, **SIZES}
 CODES = {"i32": "<i4", "f8e4m3": "|u1", "f8e5m2": "|u1"}
-PARAM = re.compile(r"%(\w+): (?:tensor<(\w+)\[(.*?)\]>|(\w+)) (\w+)")
+PARAM = re.compile(r"%([\w.]+): (?:tensor<(\w+)\[(.*?)\]>|(\w+)) (\w+)")
 
 
 class Phase:
@@ -490,6 +492,61 @@ NARROW = [
 """)]
 
 
+# RDNA's accesses of raw buffers (OOB_SELECT 3): each word is compared with the
+# size.
+RDNA_AT = "_INST_HANDLERS[irc.MUBUF] = _compile_mubuf"
+RDNA = """
+def _compile_raw_buffer(inst, ctx):
+  t, name, exec_mask = type(inst), _op_name(inst), ctx.rexec()
+  new = hasattr(t, 'ioffset')
+  store, size = 'STORE' in name, name.split('_')[-1]
+  words = int(size[1:]) // 32 if size[0] == 'B' and int(size[1:]) >= 32 else 1
+  small = int(size[1:]) if int(size[1:]) < 32 else 0
+  assert ('D16' not in name or store) and 'LDS' not in name, name
+  assert size[0] in 'BU', name
+  srsrc = ctx.inst_field(t.rsrc) if new else ctx.inst_field(t.srsrc) * _c(4)
+  soffset = ctx.inst_field(t.soffset)
+  offset = ctx.inst_field(t.ioffset if new else t.offset)
+  vdata, vaddr = ctx.inst_field(t.vdata), ctx.inst_field(t.vaddr)
+  offen = ctx.inst_field(t.offen)
+  base = _u64(ctx.rsgpr_dyn(srsrc), ctx.rsgpr_dyn(srsrc + _c(1)))
+  base = base & UOp.const(0xFFFFFFFFFFFF, dtypes.uint64)
+  records = ctx.rsgpr_dyn(srsrc + _c(2))
+  lane = ctx.range()
+  active = _lane_active(exec_mask, lane)
+  soff = (soffset < _c(128)).where(ctx.rsgpr_dyn(soffset), soffset - _c(128))
+  soff = soffset.ne(_c(124)).where(soff, _c(0))
+  voff = offen.ne(_c(0)).where(ctx.rvgpr_dyn(vaddr, lane), _c(0)) + offset
+  stores = []
+  for i in range(words):
+    at = voff + _c(4 * i)
+    ok = active & at.__lt__(records - soff)
+    addr = base + (at + soff).cast(dtypes.uint64)
+    addr = ok.where(addr, UOp.const(0, dtypes.uint64))
+    bit = (addr & UOp.const(3, dtypes.uint64)).cast(dtypes.uint32) * _c(8)
+    keep = _c((1 << small) - 1)
+    word = (addr >> UOp.const(2, dtypes.uint64)).cast(dtypes.int64)
+    idx = ctx.vmem.index(word.valid(ok))
+    if store:
+      val = _to_u32(ctx.rvgpr_dyn(vdata + _c(i), lane))
+      if small:
+        if 'D16_HI' in name: val = val >> _c(16)
+        old = ok.where(idx, _c(0))
+        val = (old & ((keep << bit) ^ _c(0xffffffff))) | ((val & keep) << bit)
+      stores.append(idx.store(ok.where(val, idx)))
+    else:
+      val = ok.where(idx.load(), _c(0))
+      if small: val = (val >> bit) & keep
+      stores.append(ctx.wvgpr_dyn(vdata + _c(i), lane, val, exec_mask))
+  return UOp.sink(UOp.group(*stores).end(lane), *ctx.inc_pc())
+
+from tinygrad.renderer.amd import _load_formats
+for _arch, _t in (("rdna3", ir3.MUBUF), ("rdna4", ir4.VBUFFER)):
+  _INST_HANDLERS[_t] = _compile_raw_buffer
+  if _t not in _load_formats()[_arch]: _load_formats()[_arch].insert(0, _t)
+"""
+
+
 def mend(tinygrad):
     path = pathlib.Path(tinygrad) / "test/mockgpu/amd/emu.py"
     was = text = path.read_text()
@@ -502,6 +559,9 @@ def mend(tinygrad):
     for old, new in NARROW:
         if new not in text:
             text = text.replace(old, new)
+    if RDNA not in text:
+        at = text.index("\n", text.index(RDNA_AT))
+        text = text[:at] + "\n" + RDNA + text[at:]
     if text != was:  # others may be reading it
         whole = path.with_name(f"emu.{os.getpid()}")
         whole.write_text(text)
