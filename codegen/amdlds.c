@@ -42,9 +42,11 @@ bool amd_store_tile(Nv *n, Tile s, const Type *t, const Frag *f) {
   Cg *g = n->g;
   const FragMap *m = &f->map;
   if (!powers(m->reg, m->nreg) || !powers(m->thr, m->nthr) || !by_bits(t) ||
-      f->dtype == DT_BOOL || dtype_size(f->dtype) < 2)
+      f->dtype == DT_BOOL)
     return false;
   uint32_t step, k = nv_access(m, t, &step), size = (uint32_t)dtype_size(f->dtype);
+  bool words = f->per == 4 && step == 1 && k % 4 == 0;
+  if (size < 2 && !words) return false;
   LdsPlace p = amd_place(n, s, t, nv_coord(n, m, AXIS_ROW, 0),
                          nv_coord(n, m, AXIS_COL, 0));
   LLVMTypeRef e = cg_memory(g, f->dtype);
@@ -52,8 +54,11 @@ bool amd_store_tile(Nv *n, Tile s, const Type *t, const Frag *f) {
     uint32_t at[2];
     if (i / step % k) continue;
     frag_at(m, i, 0, at);
-    V v = LLVMGetPoison(LLVMVectorType(e, k));
-    for (uint32_t j = 0; j < k; j++)
+    V v = LLVMGetPoison(words ? LLVMVectorType(nv_i32t(n), k / 4)
+                              : LLVMVectorType(e, k));
+    for (uint32_t j = 0; words && j < k / 4; j++)
+      v = LLVMBuildInsertElement(g->b, v, f->w[i / 4 + j], nv_i32(n, j), "");
+    for (uint32_t j = 0; !words && j < k; j++)
       v = LLVMBuildInsertElement(g->b, v, nv_elem(n, f, i + j * step),
                                  nv_i32(n, j), "");
     V st = LLVMBuildStore(g->b, v, amd_at(n, &p, at[0], at[1]));

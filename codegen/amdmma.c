@@ -4,12 +4,17 @@
 // operand of the next product as it is. Products do not care for the order of
 // k as long as both operands have the same; it is that of a's fragment:
 // runs of `run` elements in a lane, one for each of the lanes of a row.
+// Operands of 8 bits come from memory, as foperand made them.
 #include "codegen/amd.h"
+
+#include <stdio.h>
 
 typedef struct Shape {
   uint32_t k;            // elements of k that a lane has of an operand
   const char *f16, *bf16;
   bool bfloat, flags;    // the bf16 operand is of bfloat; takes cbsz abid blgp
+  uint32_t k8;           // the same of 8-bit floats, 0: no such products
+  const char *f8;        // with %s for the formats, or flags for them
 } Shape;
 
 static const struct {
@@ -17,15 +22,18 @@ static const struct {
   Shape shape;
 } shapes[] = {
     {0x90a, {4, "llvm.amdgcn.mfma.f32.32x32x8f16",
-             "llvm.amdgcn.mfma.f32.32x32x8bf16.1k", false, true}},
+             "llvm.amdgcn.mfma.f32.32x32x8bf16.1k", false, true, 0, NULL}},
     {0x942, {4, "llvm.amdgcn.mfma.f32.32x32x8f16",
-             "llvm.amdgcn.mfma.f32.32x32x8bf16.1k", false, true}},
+             "llvm.amdgcn.mfma.f32.32x32x8bf16.1k", false, true,
+             8, "llvm.amdgcn.mfma.f32.32x32x16.%s.%s"}},
     {0x950, {8, "llvm.amdgcn.mfma.f32.32x32x16.f16",
-             "llvm.amdgcn.mfma.f32.32x32x16.bf16", true, true}},
+             "llvm.amdgcn.mfma.f32.32x32x16.bf16", true, true,
+             32, "llvm.amdgcn.mfma.scale.f32.32x32x64.f8f6f4"}},
     {0x1100, {16, "llvm.amdgcn.wmma.f32.16x16x16.f16",
-              "llvm.amdgcn.wmma.f32.16x16x16.bf16", false, false}},
+              "llvm.amdgcn.wmma.f32.16x16x16.bf16", false, false, 0, NULL}},
     {0x1201, {8, "llvm.amdgcn.wmma.f32.16x16x16.f16",
-              "llvm.amdgcn.wmma.f32.16x16x16.bf16", false, false}},
+              "llvm.amdgcn.wmma.f32.16x16x16.bf16", false, false,
+              8, "llvm.amdgcn.wmma.f32.16x16x16.%s.%s"}},
 };
 
 // This lane's first run of a shared operand.
@@ -39,13 +47,14 @@ typedef struct Mma {
   const Product *p;
   const Shape *shape;
   uint32_t rows;         // of an instruction, and columns
+  uint32_t k, per;       // elements of k that a lane has; elements of a word
   uint32_t run, lanes;   // elements of a run; lanes that share a row
   uint32_t span;         // elements of k of a step: of one instruction or more
   V group;               // of this lane: which run of a row
   Lane a, b;
 } Mma;
 
-static const Shape *shape_of(Nv *n) {
+static const Shape *shape_of(const Nv *n) {
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     if (shapes[i].cc == n->gpu.cc) return &shapes[i].shape;
   return NULL;
@@ -112,13 +121,13 @@ static V load_pair(Mma *m, const Lane *l, uint32_t row, uint32_t k) {
 // The run of rows row .. at k ..: of all lanes.
 static void load_run(Mma *m, const Lane *l, uint32_t row, uint32_t k, V *out) {
   bool turned = smem_turned(l->at.t->layout);
-  uint32_t piece = l->trans ? 4 : m->run < 8 ? m->run : 8;
+  uint32_t most = 4 * m->per, piece = l->trans ? 4 : m->run < most ? m->run : most;
   for (uint32_t i = 0; i < m->run; i += piece) {
-    V *to = out + i / 2;
+    V *to = out + i / m->per;
     if (turns(m->n, l->at.t, l->trans)) {
       load_turning(m, pointer(m, l, row, k + i), to);
     } else if (!l->trans || turned) {
-      load_words(m, pointer(m, l, row, k + i), piece / 2, to);
+      load_words(m, pointer(m, l, row, k + i), piece / m->per, to);
     } else {
       to[0] = load_pair(m, l, row, k + i);
       to[1] = load_pair(m, l, row, k + i + 2);
@@ -132,7 +141,7 @@ static void load_step(Mma *m, const Lane *l, uint32_t row, uint32_t step,
   uint32_t runs = m->span / m->run;
   for (uint32_t i = 0; i < runs; i++)
     load_run(m, l, row, (step * runs + i) * m->run * m->lanes,
-             out + i * m->run / 2);
+             out + i * m->run / m->per);
 }
 
 // gfx11: sums hold every other k of a row, the other half of the wave the rest;
@@ -155,7 +164,7 @@ static void exchange_halves(Mma *m, const V *own, V *out) {
 // a's words of row block i, a step.
 static void left(Mma *m, uint32_t i, uint32_t step, V *out) {
   const Product *p = m->p;
-  uint32_t words = m->span / 2;
+  uint32_t words = m->span / m->per;
   if (p->areg && p->at->layout == LY_WMMA11) {
     exchange_halves(m, p->areg->w + (i * (p->k / 16) + step) * 4, out);
     return;
@@ -173,7 +182,7 @@ static void left(Mma *m, uint32_t i, uint32_t step, V *out) {
 static V operand(Mma *m, const V *words) {
   Nv *n = m->n;
   Cg *g = n->g;
-  uint32_t count = m->shape->k / 2;
+  uint32_t count = m->k / m->per;
   bool f16 = m->p->at->dtype == DT_F16;
   LLVMTypeRef e = f16 ? LLVMHalfTypeInContext(g->lc)
                   : m->shape->bfloat ? LLVMBFloatTypeInContext(g->lc)
@@ -181,10 +190,34 @@ static V operand(Mma *m, const V *words) {
   V v = LLVMGetPoison(LLVMVectorType(nv_i32t(n), count));
   for (uint32_t i = 0; i < count; i++)
     v = LLVMBuildInsertElement(g->b, v, words[i], nv_i32(n, i), "");
-  return LLVMBuildBitCast(g->b, v, LLVMVectorType(e, 2 * count), "");
+  if (m->per == 2)
+    return LLVMBuildBitCast(g->b, v, LLVMVectorType(e, 2 * count), "");
+  bool mfma = n->gpu.wave == 64 && count == 2;
+  return mfma ? LLVMBuildBitCast(g->b, v, LLVMInt64TypeInContext(g->lc), "") : v;
+}
+
+// A and B are the program's b and a. By flags: those of f8e4m3 are 0, of f8e5m2
+// 1; scales of 0 are none.
+static V multiply_bytes(Mma *m, V a, V b, V c) {
+  Nv *n = m->n;
+  Cg *g = n->g;
+  bool x = m->p->bt->dtype == DT_F8E5M2, y = m->p->at->dtype == DT_F8E5M2;
+  LLVMTypeRef over[2] = {cg_of(a), cg_of(b)};
+  V none = nv_i32(n, 0), all[9] = {a, b, c};
+  for (uint32_t i = 3; i < 9; i++) all[i] = none;
+  char name[64];
+  snprintf(name, sizeof name, m->shape->f8, x ? "bf8" : "fp8", y ? "bf8" : "fp8");
+  uint32_t args = m->shape->flags ? 6 : 3, types = 0;
+  if (m->k == 32) all[3] = nv_i32(n, x), all[4] = nv_i32(n, y), args = 9, types = 2;
+  if (n->gpu.wave == 32) over[0] = cg_of(c), over[1] = cg_of(a), types = 2;
+  unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+  V f = LLVMGetIntrinsicDeclaration(g->mod, id, over, types);
+  LLVMTypeRef t = LLVMIntrinsicGetType(g->lc, id, over, types);
+  return LLVMBuildCall2(g->b, t, f, all, args, "");
 }
 
 static V multiply(Mma *m, V a, V b, V c) {
+  if (m->per == 4) return multiply_bytes(m, a, b, c);
   Nv *n = m->n;
   bool f16 = m->p->at->dtype == DT_F16;
   V x[6] = {a, b, c, nv_i32(n, 0), nv_i32(n, 0), nv_i32(n, 0)};
@@ -207,7 +240,7 @@ static V gather(Nv *n, const V *w, uint32_t count) {
 
 static void step_of(Mma *m, uint32_t s, V *sums, uint32_t rblocks,
                     uint32_t cblocks) {
-  uint32_t words = m->span / 2, one = m->shape->k / 2;
+  uint32_t words = m->span / m->per, one = m->k / m->per;
   V *a = NEWN(&m->n->g->cx->scratch, V, rblocks * words), b[8];
   for (uint32_t i = 0; i < rblocks; i++) left(m, i, s, a + i * words);
   for (uint32_t j = 0; j < cblocks; j++) {
@@ -224,18 +257,37 @@ static void step_of(Mma *m, uint32_t s, V *sums, uint32_t rblocks,
 static uint32_t run_of(const Product *p, uint32_t cc, bool *copies) {
   LayoutId l = p->areg ? p->at->layout : cc == 0x1100 ? LY_WMMAK : LY_MFMAK;
   *copies = l == LY_WMMAK || l == LY_WMMA11;
+  if (l == LY_MFMA8 || l == LY_WMMA8) return 16;
   return *copies ? 16 : l == LY_MFMA32 ? 4 : 8;
 }
 
-bool amd_mma(Nv *n, const Product *p, Frag *r) {
-  const Shape *shape = shape_of(n);
+// Bytes that are multiplied mean halves: what they lack, and what was there.
+static void make_whole(Mma *m, Frag *r, const V *was) {
+  Cg *g = m->n->g;
+  for (uint32_t i = 0; i < r->map.regs; i++) {
+    V four = cg_fconst(g, cg_of(r->w[i]), 4);
+    r->w[i] = m->p->op->nargs > 2 ? cg_mad(g, r->w[i], four, was[i])
+                                  : e_mul(g, r->w[i], four);
+  }
+}
+
+static bool takes(const Nv *n, const Product *p, Mma *m) {
   DType t = p->at->dtype;
-  if ((t != DT_BF16 && t != DT_F16) || !shape) return false;
+  m->shape = shape_of(n);
+  if (!m->shape) return false;
+  bool bytes = dtype_is_float(t) && dtype_size(t) == 1;
+  m->per = bytes ? 4 : 2;
+  m->k = bytes ? m->shape->k8 : m->shape->k;
+  return m->k && (bytes ? p->areg && !p->tb : t == DT_BF16 || t == DT_F16);
+}
+
+bool amd_mma(Nv *n, const Product *p, Frag *r) {
   bool copies;
-  Mma m = {.n = n, .p = p, .shape = shape, .rows = n->gpu.rows};
+  Mma m = {.n = n, .p = p, .rows = n->gpu.rows};
+  if (!takes(n, p, &m)) return false;
   m.run = run_of(p, n->gpu.cc, &copies);
   m.lanes = copies ? 1 : n->gpu.wave / m.rows;
-  m.span = m.run > shape->k ? m.run : shape->k;
+  m.span = m.run > m.k ? m.run : m.k;
   if (p->k % (m.span * m.lanes)) return false;
   m.group = copies ? nv_i32(n, 0)
                    : LLVMBuildUDiv(n->g->b, n->grp.lane, nv_i32(n, m.rows), "");
@@ -250,6 +302,11 @@ bool amd_mma(Nv *n, const Product *p, Frag *r) {
   uint32_t regs = m.rows * m.rows / n->gpu.wave, cblocks = p->ct->ext[1] / m.rows;
   uint32_t rblocks = r->map.regs / (regs * cblocks);
   V *sums = NEWN(&n->g->cx->scratch, V, rblocks * cblocks);
+  V *was = NEWN(&n->g->cx->scratch, V, r->map.regs);
+  bool halves = m.per == 4 && n->gpu.f8 == F8_FNUZ;
+  memcpy(was, r->w, r->map.regs * sizeof *was);
+  for (uint32_t i = 0; halves && i < r->map.regs; i++)
+    r->w[i] = cg_fconst(n->g, cg_of(was[i]), 0);
   for (uint32_t i = 0; i < rblocks * cblocks; i++)
     sums[i] = gather(n, r->w + i * regs, regs);
   for (uint32_t s = 0; s < p->k / (m.span * m.lanes); s++)
@@ -257,5 +314,6 @@ bool amd_mma(Nv *n, const Product *p, Frag *r) {
   for (uint32_t i = 0; i < r->map.regs; i++)
     r->w[i] = LLVMBuildExtractElement(n->g->b, sums[i / regs],
                                       nv_i32(n, i % regs), "");
+  if (halves) make_whole(&m, r, was);
   return true;
 }

@@ -185,6 +185,7 @@ V nv_coord(Nv *n, const FragMap *m, uint32_t axis, uint32_t reg);
 void nv_elementwise(Nv *n, const Op *op);
 // 8-bit floats as 16-bit ones, by words (gpubyte.c). False: not by words.
 bool nv_widen(Nv *n, const Frag *x, Frag *r);
+extern NvEmit nv_foperand;
 // The pair of f16 x, exact in bf16, as bf16; the same of two f32.
 V nv_halves_to_bf16(Nv *n, V x);
 V nv_uppers(Nv *n, V lo, V hi);

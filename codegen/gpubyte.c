@@ -5,6 +5,9 @@
 //   f8e4m3 has an exponent that is narrower by a bit and 8 less: times 256. NaN
 //   (all ones, 480 by that) is what alone overflows times TOP; inf * 0 is NaN.
 // Targets with instructions for it have a hook, GpuVendor.widen.
+//
+// And as operands of 8-bit products: gfx942's are FNUZ, whose bits mean half of
+// what OCP's do; products have what they lack (amdmma.c).
 #include "codegen/gpu.h"
 
 enum { TOP = 36000 };   // 1.875 * TOP is inf in f16, 1.75 * TOP is not
@@ -56,6 +59,33 @@ V nv_halves_to_bf16(Nv *n, V x) {
                    LLVMBuildExtractElement(g->b, x, nv_i32(n, 1), ""));
 }
 
+// ---------------------------------------------------------------- operands
+// What FNUZ takes for half of each value: -0 is 0, NaN the sign alone.
+static V as_fnuz(Nv *n, V x) {
+  Cg *g = n->g;
+  V low = nv_i32(n, 0x7f7f7f7f), tops = nv_i32(n, 0x80808080);
+  V mag = e_and(g, x, low);
+  V some = e_or(g, nv_add(n, mag, low), low);
+  V nan = e_and(g, nv_add(n, mag, nv_i32(n, 0x01010101)), tops);
+  V keep = e_xor(g, e_isub(g, nan, e_shr(g, nan, 7)), nv_i32(n, -1));
+  return e_or(g, e_and(g, e_and(g, x, some), keep), nan);
+}
+
+void nv_foperand(Nv *n, const Op *op) {
+  Cg *g = n->g;
+  const Frag *x = nv_frag(n, op->args[0]);
+  Frag r = nv_new(n, nv_res_type(n, op));
+  V sign = NULL;
+  if (op->nargs > 1)
+    sign = e_sel(g, nv_arg(n, op, 1), nv_i32(n, 0x80808080), nv_i32(n, 0));
+  for (uint32_t i = 0; i < r.n; i++) {
+    V w = sign ? e_xor(g, x->w[i], sign) : x->w[i];
+    r.w[i] = n->gpu.f8 == F8_FNUZ ? as_fnuz(n, w) : w;
+  }
+  nv_define(n, op->res[0], r);
+}
+
+// ---------------------------------------------------------------- wider types
 static void widen(Nv *n, DType from, V word, DType to, V out[2]) {
   if (n->vendor->widen && n->vendor->widen(n, from, word, to, out)) return;
   for (uint32_t i = 0; i < 2; i++) {

@@ -126,7 +126,8 @@ static void need_of(void *data, Op *op) {
   if (op->code == OP_RELAYOUT || op->code == OP_FSCAN) bytes = tile_bytes(x);
   if (op->code == OP_FSCAN) bytes += 8 * (x->ext[0] + x->ext[1]);
   if (op->code == OP_MMA && x->kind == TK_FRAG &&
-      (dtype_size(x->dtype) != 2 ||
+      (dtype_size(x->dtype) > 2 ||
+       (dtype_size(x->dtype) == 1 && x->layout != w->gpu->op8) ||
        x->ext[0] % (threads / w->gpu->wave * w->gpu->rows) ||
        x->ext[1] % 16 || ir_type(w->f, op->res[0])->ext[1] % w->gpu->cols))
     bytes = tile_bytes(x);

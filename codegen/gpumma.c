@@ -84,7 +84,7 @@ void nv_mma(Nv *n, const Op *op) {
   p.b = nv_tile(n, op->args[1]);
   if (p.at->kind == TK_FRAG) p.areg = nv_frag(n, op->args[0]);
   else p.a = nv_tile(n, op->args[0]);
-  bool fast = dtype_size(p.at->dtype) == 2 && p.k % 16 == 0 &&
+  bool fast = dtype_size(p.at->dtype) <= 2 && p.k % 16 == 0 &&
               p.ct->ext[1] % n->gpu.cols == 0 && p.ct->ext[0] % p.rows == 0;
   if (!fast || !n->vendor->mma(n, &p, &r)) {
     Type t;

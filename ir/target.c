@@ -17,13 +17,13 @@ static const Target targets[] = {
 
 static const Target gpus[] = {
 #define CPU(...)
-#define AMD(target, number, w, r, c, sums, left, eight, turned, lds,          \
+#define AMD(target, number, w, r, c, sums, left, left8, eight, turned, lds,   \
             registers, cus, kib, gbs, tf)                                     \
   {.name = target, .kind = TARGET_GPU, .isa = target, .cpu = target,          \
    .features = "",                                                            \
    .gpu = {.vendor = VENDOR_AMD, .wave = w, .acc = LY_##sums,                 \
-           .op = LY_##left, .f8 = F8_##eight, .turn = turned, .rows = r,      \
-           .cols = c,                                                         \
+           .op = LY_##left, .op8 = LY_##left8, .f8 = F8_##eight,              \
+           .turn = turned, .rows = r, .cols = c,                              \
            .cc = number, .smem = lds, .regs = registers, .sms = cus,          \
            .l2 = kib, .bandwidth = gbs, .tflops = tf}},
 #define GPU(target, number, a, eight, smem_bytes, registers,               \
@@ -31,7 +31,7 @@ static const Target gpus[] = {
   {.name = target, .kind = TARGET_GPU, .isa = target, .cpu = llvm,         \
    .features = llvm_features,                                              \
    .gpu = {.vendor = VENDOR_NVIDIA, .wave = 32, .acc = LY_ACC,              \
-           .op = LY_ACC, .f8 = F8_##eight, .rows = 16,                     \
+           .op = LY_ACC, .op8 = LY_ACC, .f8 = F8_##eight, .rows = 16,       \
            .cols = 16, .cc = number, .arch = a, .smem = smem_bytes,         \
            .regs = registers, .sms = multiprocessors, .l2 = kib,            \
            .bandwidth = gbs, .tflops = tf}},

@@ -21,6 +21,7 @@ typedef struct GpuFacts {
   uint32_t wave;           // threads of a warp
   LayoutId acc, op;        // of sums of matrix products; of their left operand
                            // from memory (LY_ACC: it is read as shared tile)
+  LayoutId op8;            // the same of 8 bits; LY_ACC: no such products
   F8Form f8;
   bool turn;               // transposed operands lie in shared memory by columns
   uint32_t rows, cols;     // of such a product: of a warp, multiples of

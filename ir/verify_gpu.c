@@ -157,6 +157,16 @@ static bool check_ftrinv(Verifier *v, const Op *op) {
                      "of rows in layout acc");
 }
 
+static bool is_float8(DType t) {
+  return dtype_is_float(t) && dtype_size(t) == 1;
+}
+
+static bool check_foperand(Verifier *v, const Op *op) {
+  const Type *x = arg_type(v, op, 0);
+  if (!is_whole(x) || !is_float8(x->dtype)) return wrong_operand(v, op, 0);
+  return type_eq(res_type(v, op), x) || wrong_result(v, op);
+}
+
 static bool check_vote(Verifier *v, const Op *op) {
   int64_t k = ir_attr_i(op, AT_KIND, 0);
   if (arg_type(v, op, 0)->kind != TK_FRAG) return wrong_operand(v, op, 0);
@@ -339,15 +349,31 @@ static const GpuFacts *facts(const Verifier *v) {
   return &target_by_name(v->m->target)->gpu;
 }
 
+// Other bits than OCP's are read by the matrix units alone.
+static bool check_fnuz(Verifier *v, const Op *op) {
+  const Type *a = arg_type(v, op, 0), *b = arg_type(v, op, 1);
+  const Op *def = ir_def(v->f, op->args[0]);
+  bool whole = a->ext[1] % 64 == 0 && b->ext[0] % facts(v)->cols == 0;
+  if (a->dtype != DT_F8E4M3 || b->dtype != DT_F8E4M3 ||
+      ir_attr_i(op, AT_TRANS, 0) || !whole)
+    return verify_fail(v, op, "no such product of %s", dtype_name(a->dtype));
+  return (def && def->code == OP_FOPERAND) ||
+         verify_fail(v, op, "operand 0 is no foperand");
+}
+
 static bool check_mma(Verifier *v, const Op *op) {
   const Type *a = arg_type(v, op, 0), *b = arg_type(v, op, 1);
   const Type *c = res_type(v, op);
   bool trans = ir_attr_i(op, AT_TRANS, 0), ta = ir_attr_i(op, AT_TRANSA, 0);
   if (!is_tile(b)) return wrong_operand(v, op, 1);
   const GpuFacts *gpu = facts(v);
-  bool in_regs = is_whole(a) && (a->layout == gpu->acc || a->layout == gpu->op);
+  bool eight = is_float8(a->dtype) && is_float8(b->dtype);
+  bool in_regs = is_whole(a) && (a->layout == gpu->acc || a->layout == gpu->op ||
+                                 (eight && a->layout == gpu->op8));
   if (!in_regs && !is_tile(a)) return wrong_operand(v, op, 0);
-  if (a->dtype != b->dtype || (in_regs && ta)) return wrong_operand(v, op, 0);
+  if ((a->dtype != b->dtype && !eight) || (in_regs && ta))
+    return wrong_operand(v, op, 0);
+  if (eight && gpu->f8 == F8_FNUZ && !check_fnuz(v, op)) return false;
   bool acc = is_whole(c) && c->layout == gpu->acc && c->dtype == DT_F32;
   if (!acc) return wrong_result(v, op);
   if (a->ext[ta ? 1 : 0] != c->ext[0]) return wrong_operand(v, op, 0);
@@ -399,7 +425,7 @@ static CheckFn *const checks[OP_COUNT] = {
   [OP_BCAST] = check_bcast,       [OP_FREDUCE] = check_freduce,
   [OP_FCOMBINE] = check_fcombine, [OP_FSCAN] = check_fscan,
   [OP_RELAYOUT] = check_relayout, [OP_VOTE] = check_vote,
-  [OP_EXCEEDS] = check_exceeds,
+  [OP_EXCEEDS] = check_exceeds,   [OP_FOPERAND] = check_foperand,
   [OP_FTRINV] = check_ftrinv,
   [OP_GLOAD] = check_gload,       [OP_GSTORE] = check_gstore,
   [OP_SFLIP] = check_sflip,

@@ -56,6 +56,16 @@ static bool elementwise(Wave *w, const Op *op) {
   return true;
 }
 
+// Which bits stand for a value is the matrix units' matter; -0 may become 0.
+static bool operand(Wave *w, const Op *op) {
+  const WaveVal *x = wave_val(w, op->args[0]);
+  WaveVal *r = wave_define(w, op->res[0]);
+  bool minus = op->nargs > 1 && wave_scalar(w, op->args[1]) != 0;
+  for (uint32_t i = 0; i < r->regs * w->cta->x->lanes; i++)
+    r->at[i] = minus ? -x->at[i] : x->at[i];
+  return true;
+}
+
 // ---------------------------------------------------------------- coordinates
 static bool coord(Wave *w, const Op *op) {
   const FragMap *m = wave_map(w, op->res[0], wave_type(w, op->res[0]));
@@ -400,6 +410,7 @@ WaveFn *wave_frag_fn(OpCode c) {
     [OP_FCOMBINE] = join_parts, [OP_FSCAN] = scan,     [OP_VOTE] = vote,
     [OP_EXCEEDS] = exceeds,
     [OP_RELAYOUT] = relayout, [OP_FTRINV] = invert,
+    [OP_FOPERAND] = operand,
   };
   if (fn[c]) return fn[c];
   return op_info(c)->flags & OPF_ELEM ? elementwise : NULL;

@@ -15,6 +15,9 @@
 //   MFMA 32x32x8     l % 32, 4 * (l / 32) + e    8 * (e / 4) + 4 * (l / 32) + e % 4, l % 32
 //   MFMA 32x32x16    l % 32, 8 * (l / 32) + e    the same
 //   WMMA of RDNA3    l % 16, e                   2 * e + l / 16, l % 16
+//   8 bits: 32x32x16 l % 32, 8 * (l / 32) + e    the same
+//   8 bits: 32x32x64 l % 32, 32 * (l / 32) + e   the same
+//   8 bits: WMMA     l % 16, 8 * (l / 16) + e    as RDNA4
 //   WMMA of RDNA4    l % 16, 8 * (e / 4) + 4 * (l / 16) + e % 4    8 * (l / 16) + e, l % 16
 //
 // There the program's b is the instruction's A, and its a, whose rows are
@@ -25,7 +28,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_M = 32, MAX_K = 16 };
+enum { MAX_M = 32, MAX_K = 64, MAX_SLOTS = 32 };
 
 // Row (or column) and k of register e of lane l; for a result row and column.
 typedef void PlaceFn(uint32_t l, uint32_t e, uint32_t at[2]);
@@ -58,6 +61,14 @@ static void cdna4(uint32_t l, uint32_t e, uint32_t at[2]) {
   at[0] = l % 32;
   at[1] = 8 * (l / 32) + e;
 }
+static void cdna4_wide(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = l % 32;
+  at[1] = 32 * (l / 32) + e;
+}
+static void rdna4_bytes(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = l % 16;
+  at[1] = 8 * (l / 16) + e;
+}
 static void cdna_d(uint32_t l, uint32_t e, uint32_t at[2]) {
   at[0] = 8 * (e / 4) + 4 * (l / 32) + e % 4;
   at[1] = l % 32;
@@ -89,16 +100,27 @@ static const struct {
   {0x1201, {16, 16, 16, 8, 8, 8, rdna4, rdna4, rdna4_d}},
 };
 
+// Products of 8-bit floats.
+static const struct {
+  uint32_t cc;
+  Instr instr;
+} amd_bytes[] = {
+  {0x942, {32, 32, 16, 8, 8, 16, cdna4, cdna4, cdna_d}},
+  {0x950, {32, 32, 64, 32, 32, 16, cdna4_wide, cdna4_wide, cdna_d}},
+  {0x1201, {16, 16, 16, 8, 8, 8, rdna4_bytes, rdna4_bytes, rdna4_d}},
+};
+
 // c += a b over the lanes' registers a[lane][reg]. Sums in order of k, each
 // instruction's result rounded to f32.
 typedef struct Operands {
-  double a[MAX_LANES][16], b[MAX_LANES][16], c[MAX_LANES][16];
+  double a[MAX_LANES][MAX_SLOTS], b[MAX_LANES][MAX_SLOTS];
+  double c[MAX_LANES][16];
 } Operands;
 
 // An operand from registers. Lanes that hold the same element (RDNA3) must
 // agree.
 static void collect(PlaceFn *place, uint32_t regs, uint32_t lanes,
-                    double (*from)[16], double (*to)[MAX_K]) {
+                    double (*from)[MAX_SLOTS], double (*to)[MAX_K]) {
   bool seen[MAX_M][MAX_K] = {0};
   uint32_t at[2];
   for (uint32_t l = 0; l < lanes; l++)
@@ -248,7 +270,8 @@ static const struct {
 } forms[] = {
   {"mfma32", 4, false, false}, {"mfmak", 8, false, false},
   {"wmma12", 8, false, false}, {"wmmak", 16, true, false},
-  {"wmma11", 16, true, true},
+  {"wmma11", 16, true, true},    {"mfma8", 16, false, false},
+  {"wmma8", 16, false, false},
 };
 
 static Slots slots_of(const Instr *in, const Product *p, uint32_t lanes) {
@@ -317,10 +340,16 @@ static void by_amd(Wave *w, const Instr *in, const Product *p, WaveVal *r) {
   }
 }
 
-static const Instr *amd_unit(const Wave *w) {
+static bool is_bytes(const Product *p) {
+  return dtype_is_float(p->at->dtype) && dtype_size(p->at->dtype) == 1;
+}
+
+static const Instr *amd_unit(const Wave *w, const Product *p) {
+  uint32_t cc = w->cta->x->target->gpu.cc;
+  for (size_t i = 0; i < sizeof amd_bytes / sizeof *amd_bytes; i++)
+    if (is_bytes(p) && amd_bytes[i].cc == cc) return &amd_bytes[i].instr;
   for (size_t i = 0; i < sizeof amd_units / sizeof *amd_units; i++)
-    if (amd_units[i].cc == w->cta->x->target->gpu.cc)
-      return &amd_units[i].instr;
+    if (amd_units[i].cc == cc) return &amd_units[i].instr;
   return NULL;
 }
 
@@ -354,14 +383,15 @@ static void all_by_elements(Wave *w, uint32_t n, const Op *op) {
 }
 
 static bool fast(const Wave *w, const Product *p) {
-  bool half = p->at->dtype == DT_BF16 || p->at->dtype == DT_F16;
-  const Instr *amd = amd_unit(w);
+  bool half = p->at->dtype == DT_BF16 || p->at->dtype == DT_F16 ||
+              (is_bytes(p) && p->at->kind == TK_FRAG);
+  const Instr *amd = amd_unit(w, p);
   if (amd) {
     Slots s = slots_of(amd, p, w->cta->x->lanes);
     uint32_t span = s.run > amd->a_regs ? s.run : amd->a_regs;
     return half && s.n % span == 0 && p->ct->ext[1] % amd->m == 0;
   }
-  return half && p->k % 16 == 0 && p->ct->ext[0] % p->rows == 0 &&
+  return half && !is_bytes(p) && p->k % 16 == 0 && p->ct->ext[0] % p->rows == 0 &&
          (p->async || p->ct->ext[1] % 16 == 0);
 }
 
@@ -371,7 +401,7 @@ static void run(Wave *w, Product *p) {
   read_tiles(w, p);
   WaveVal *r = begin(w, p);
   if (wave_in(w)->failed) return;
-  if (fast(w, p) && amd_unit(w)) by_amd(w, amd_unit(w), p, r);
+  if (fast(w, p) && amd_unit(w, p)) by_amd(w, amd_unit(w, p), p, r);
   else if (fast(w, p)) by_instructions(w, &m16n8k16, p, r);
   else by_elements(w, p, r);
   arena_reset(a, mark);

@@ -32,7 +32,7 @@ typedef struct Fetch {
   Arena *a;
   Op *loop;
   Vec(Op *) loads, puts;   // loads of the body and the puts of what they load
-  Vec(Op *) casts;         // of loads, in between
+  Vec(Op *) casts;         // of loads, in between (cast, foperand)
   uint32_t tiles;          // so many of the loads, before the slices
 } Fetch;
 
@@ -75,7 +75,8 @@ static void find(Fetch *x) {
   for (Op *op = x->loop->regions[0]->first; op; op = op->next) {
     if (op->code != OP_SPUT) continue;
     Op *load = ir_def(x->f, op->args[0]), *cast = NULL;
-    if (load && load->code == OP_CAST && load->parent == op->parent &&
+    if (load && (load->code == OP_CAST || load->code == OP_FOPERAND) &&
+        load->nargs == 1 && load->parent == op->parent &&
         ir_count_uses(x->f, load->res[0]) == 1) {
       cast = load;
       load = ir_def(x->f, cast->args[0]);

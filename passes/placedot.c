@@ -35,7 +35,7 @@ enum { MOST_WORDS = 32, MOST_WITH_SUMS = 104 };
 typedef struct Product {
   Value a, b;            // of f; a gives the rows
   uint32_t m, n, r;      // axes; r is summed over
-  DType t;               // of the parts
+  DType t, u;            // of a's parts, of b's
   uint32_t na, nb;       // parts
 } Product;
 
@@ -44,7 +44,29 @@ static int other_axis(const Type *t, uint32_t axis) {
   return (int)t->axis[t->axis[0] == axis];
 }
 
-static bool is_product(const Place *p, const Op *op, Product *d) {
+// 8-bit floats that come from memory are multiplied as they are where the
+// matrix units can: rows of both in the order of memory, nothing to add to.
+// What is not OCP's has no infinities, which f8e4m3 has not either.
+static bool as_bytes(Place *p, const Op *op, const Product *d) {
+  enum { STEP = 64 };    // of all targets' instructions
+  const GpuFacts *gpu = &p->target->gpu;
+  Value v[] = {d->a, d->b};
+  uint32_t rows[] = {d->m, d->n};
+  if (gpu->op8 == LY_ACC || op->nargs > 2) return false;
+  for (uint32_t i = 0; i < 2; i++) {
+    const Type *t = ir_type(p->f, v[i]);
+    int64_t k = 0;
+    if (!dtype_is_float(t->dtype) || dtype_size(t->dtype) != 1 ||
+        (gpu->f8 == F8_FNUZ && t->dtype != DT_F8E4M3) ||
+        p->order[rows[i]] > p->order[d->r] || !place_is_box(p, v[i], t->dtype))
+      return false;
+    dim_is_const(&p->m->dims, t->size[type_axis_at(t, d->r)], &k);
+    if (!k || k % STEP) return false;
+  }
+  return true;
+}
+
+static bool is_product(Place *p, const Op *op, Product *d) {
   const IrAttr *over = ir_attr(op, AT_OVER);
   if (over->n != 1 || ir_type(p->f, op->res[0])->dtype != DT_F32) return false;
   d->r = (uint32_t)over->list[0];
@@ -63,7 +85,13 @@ static bool is_product(const Place *p, const Op *op, Product *d) {
   }
   DType ta = ir_type(p->f, d->a)->dtype;
   DType tb = ir_type(p->f, d->b)->dtype;
-  d->t = common_type(ta, tb);
+  if (as_bytes(p, op, d)) {
+    d->t = ta;
+    d->u = tb;
+    d->na = d->nb = 1;
+    return true;
+  }
+  d->t = d->u = common_type(ta, tb);
   d->na = parts_in(ta, d->t);
   d->nb = parts_in(tb, d->t);
   return true;
@@ -81,9 +109,9 @@ static void widen_rows(Place *p, Value v, DType t, uint32_t parts) {
 bool place_plan_dot(Place *p, const Op *op) {
   Product d;
   if (!is_product(p, op, &d)) return false;
-  widen_rows(p, d.b, d.t, d.nb);
+  widen_rows(p, d.b, d.u, d.nb);
   widen_rows(p, d.a, d.t, d.na);
-  return d.nb == 1 && place_is_box(p, d.b, d.t) && (int)d.m == p->lane &&
+  return d.nb == 1 && place_is_box(p, d.b, d.u) && (int)d.m == p->lane &&
          (d.na == 1 || !place_is_box(p, d.a, ir_type(p->f, d.a)->dtype));
 }
 
@@ -91,7 +119,7 @@ void place_plan_boxes(Place *p, const Op *op) {
   Product d;
   if (place_staged(p) || !is_product(p, op, &d)) return;
   if (d.na == 1 && place_is_box(p, d.a, d.t)) p->boxed[d.a] = true;
-  if (d.nb == 1 && place_is_box(p, d.b, d.t)) p->boxed[d.b] = true;
+  if (d.nb == 1 && place_is_box(p, d.b, d.u)) p->boxed[d.b] = true;
 }
 
 // The left operand from memory stays in registers where the target has a
@@ -100,6 +128,11 @@ static bool keeps_left(const Place *p, const Product *d) {
   const Type *t = ir_type(p->f, d->a);
   return p->target->gpu.op != LY_ACC && d->na == 1 &&
          p->order[d->m] < p->order[d->r] && t->n == 2;
+}
+
+static LayoutId left_layout(const Place *p, const Product *d) {
+  const GpuFacts *gpu = &p->target->gpu;
+  return dtype_size(d->t) == 1 ? gpu->op8 : gpu->op;
 }
 
 static bool turned(const Place *p, const View *v, uint32_t over) {
@@ -115,10 +148,10 @@ void place_plan_layout(Place *p, const Op *op, bool lin) {
     View w;
     place_view(p, ir_type(p->f, v[i]), NULL, &w);
     bool box = i == 1 ? d.na == 1 && place_comes_as(p, v[i], d.t)
-                      : i == 2 && d.nb == 1 && place_comes_as(p, v[i], d.t);
+                      : i == 2 && d.nb == 1 && place_comes_as(p, v[i], d.u);
     const GpuFacts *gpu = &p->target->gpu;
     if (box && lin && place_staged(p))
-      place_add_box(p, &w, i == 1 && keeps_left(p, &d) ? gpu->op
+      place_add_box(p, &w, i == 1 && keeps_left(p, &d) ? left_layout(p, &d)
                            : turned(p, &w, d.r) ? LY_QUAD : LY_LIN);
     if (box) continue;
     // Tiles of a chunk are needed along its other axes too.
@@ -143,7 +176,7 @@ static Parts left_operand(Place *p, const Product *d) {
   if (keeps_left(p, d) && box) {
     Parts *f = &p->frag[d->a];
     if (f->n && pl_dtype(place_at(p, 0), f->part[0]) == d->t) return *f;
-    Value x = place_box(p, d->a, d->t, p->target->gpu.op);
+    Value x = place_box(p, d->a, d->t, left_layout(p, d));
     return *f = (Parts){.n = 1, .part = {x}, .row = d->m, .col = d->r};
   }
   if (p->target->gpu.op != LY_ACC && w.row == (int)d->m)
@@ -190,7 +223,7 @@ void place_dot(Place *p, const Op *op) {
   }
   Parts x = left_operand(p, &d);
   if (p->failed) return;
-  Parts y = place_smem(p, d.b, d.t, d.nb, d.r);
+  Parts y = place_smem(p, d.b, d.u, d.nb, d.r);
   if (p->failed) return;
   Type t;
   Value c = start(p, op, &t);

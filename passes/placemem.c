@@ -321,8 +321,12 @@ Value place_box(Place *p, Value v, DType to, LayoutId l) {
   Value x =
       place_load(p, b, ir_def(p->f, v), &w, pl_type(p, dt, &w), ROLE_ROW);
   if (x && to != dt) x = pl_cast(b, to, x);
+  Value minus = x && sign ? place_scalar(p, sign) : 0;
+  if (x && dtype_size(to) == 1 && (sign || p->target->gpu.f8 != F8_OCP)) {
+    Value args[] = {x, minus};
+    return pl_op(b, OP_FOPERAND, args, sign ? 2 : 1, *ir_type(b->fn, x), NULL, 0);
+  }
   if (!x || !sign) return x;
-  Value minus = place_scalar(p, sign);
   Value flipped = pl_cast(b, to, ir_1(b, OP_NEG, pl_cast(b, DT_F32, x)));
   return pl_select(b, minus, flipped, x);
 }
