@@ -13,9 +13,9 @@
 // and rotations of queries and keys, and for keys in pages. Values of keys
 // that no row sees are zeros in the copy, so that padded keys need no cleaning
 // in each task; where copies go through registers (AMD) they are cleaned there,
-// and only what is computed is made. Not where rows are few (PassOpt.decode):
-// reading the keys once is best then. Level attn, behind inline and canon.
-// Tests: test/passes/ahead.
+// and only what is computed is made. Elsewhere 8-bit floats become 16-bit ones,
+// exactly. Not where rows are few (PassOpt.decode): reading the keys once is best
+// then. Level attn, behind inline and canon. Tests: test/passes/ahead.
 #include "ir/target.h"
 #include "passes/groups.h"
 #include "passes/tile.h"
@@ -43,7 +43,8 @@ typedef struct Ahead {
   Ctx *cx;
   Func *f;
   uint32_t lane;
-  bool cleans;               // copies too are made, if only to clean them
+  bool cleans;               // copies too are made, if only to clean or to
+                             // widen them
   Made made[MAX_MADE];
   uint32_t n;
 } Ahead;
@@ -253,9 +254,43 @@ static void add_made(Ahead *a, Made m) {
   a->made[a->n++] = m;
 }
 
-static void add_operand(Ahead *a, const Op *dot, Value v) {
-  Made m = {.v = v};
-  if (a->n < MAX_MADE && !made_of(a, v) && is_wanted(a, dot, &m))
+// The cast of v to type t that is made already; 0: none.
+static Value known_cast(const Ahead *a, Value v, DType t) {
+  for (uint32_t i = 0; i < a->n; i++) {
+    const Op *op = ir_def(a->f, a->made[i].v);
+    if (op->code == OP_CAST && op->args[0] == v &&
+        ir_type(a->f, a->made[i].v)->dtype == t)
+      return a->made[i].v;
+  }
+  return 0;
+}
+
+// An operand of 8-bit floats is made as 16 bits, which hold it exactly.
+static void add_widened(Ahead *a, Op *dot, uint32_t side) {
+  Value v = dot->args[side];
+  Op *def = ir_def(a->f, v);
+  DType other = ir_type(a->f, dot->args[!side])->dtype;
+  DType t = other == DT_F16 ? DT_F16 : DT_BF16;
+  Value known = known_cast(a, v, t);
+  if (known) dot->args[side] = known;
+  if (known || !def || a->n == MAX_MADE) return;
+  Builder b = {.fn = a->f, .region = a->f->body, .before = def->next,
+               .span = def->span};
+  Made m = {.v = ir_cast(&b, t, v)};
+  if (is_wanted(a, dot, &m)) {
+    dot->args[side] = m.v;
+    add_made(a, m);
+  } else {
+    ir_erase(ir_def(a->f, m.v));
+  }
+}
+
+static void add_operand(Ahead *a, Op *dot, uint32_t side) {
+  Made m = {.v = dot->args[side]};
+  DType t = ir_type(a->f, m.v)->dtype;
+  bool eight = dtype_is_float(t) && dtype_size(t) == 1;
+  if (eight && a->cleans) add_widened(a, dot, side);
+  else if (a->n < MAX_MADE && !made_of(a, m.v) && is_wanted(a, dot, &m))
     add_made(a, m);
 }
 
@@ -288,9 +323,9 @@ static void find_tables(Ahead *a, const Made *of, Value v, Map *seen) {
 static bool find_operands(Ahead *a) {
   for (const Op *op = a->f->body->first; op; op = op->next)
     if (op->nregions || op->code == OP_CALL) return false;
-  for (const Op *op = a->f->body->first; op; op = op->next)
+  for (Op *op = a->f->body->first; op; op = op->next)
     for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
-      add_operand(a, op, op->args[i]);
+      add_operand(a, op, i);
   for (uint32_t i = 0, n = a->n; i < n; i++) {
     Map seen = {.arena = &a->cx->scratch};
     find_tables(a, &a->made[i], a->made[i].v, &seen);
@@ -321,8 +356,11 @@ static uint32_t axes_of(const Ahead *a, const Made *m, uint32_t *out) {
 
 static const char *name_of(const Func *f, Value v) {
   const Op *op = ir_def(f, v);
-  if (ir_info(f, v)->hint) return ir_info(f, v)->hint;
-  if (op && (op->code == OP_CAST || op->code == OP_LOAD)) v = op->args[0];
+  while (op && !ir_info(f, v)->hint &&
+         (op->code == OP_CAST || op->code == OP_LOAD)) {
+    v = op->args[0];
+    op = ir_def(f, v);
+  }
   return ir_info(f, v)->hint ? ir_info(f, v)->hint : "operand";
 }
 

@@ -80,10 +80,16 @@ def small(rng, n):
     return [rng.choice((1, 1, 0.02, -0.0)) * rng.gauss(0, 1) for _ in range(n)]
 
 
+def some_nan(rng, n):
+    return [math.nan if i % 1931 == 7 else x
+            for i, x in enumerate(small(rng, n))]
+
+
 FP8 = dict(B=1, Hq=2, Hk=1, inputs={x: uniform(0.5, 2) for x in
                                     ("qscale", "kscale", "vscale")})
 LOW = dict(B=1, Hq=1, Hk=1, inputs={"Q": small, "K": small, "V": small, **{
     x: const(5.0) for x in ("qscale", "kscale", "vscale")}})
+NAN = {**LOW, "inputs": {**LOW["inputs"], "Q": some_nan}}
 GQA = dict(consts=["D", "Dv"])
 CASES = [
     Case("mha", "mha", B=1, H=2, Sq=128, Sk=100, D=64),
@@ -127,6 +133,7 @@ CASES = [
     Case("fp8", "fp8", "f8e5m2", Sq=130, Sk=200, D=128, **FP8),
     Case("fp8", "fp8", "f8e4m3", Sq=40, Sk=100, D=64, **LOW),
     Case("fp8", "fp8", "f8e5m2", Sq=40, Sk=100, D=64, **LOW),
+    Case("fp8", "fp8", "f8e4m3", Sq=90, Sk=100, D=64, **NAN),
 ]
 
 
@@ -157,6 +164,9 @@ def to_f8(values, dtype):
     all = [x for x in f8_values(dtype)[:128] if math.isfinite(x)]
     out = bytearray()
     for v in values:
+        if math.isnan(v):
+            out.append(0x7f)
+            continue
         i = bisect.bisect_left(all, abs(v))
         near = [k for k in (i - 1, i) if 0 <= k < len(all)]
         k = min(near, key=lambda k: (abs(abs(v) - all[k]), k % 2))
