@@ -14,7 +14,7 @@ typedef struct Shape {
   const char *f16, *bf16;
   bool bfloat, flags;    // the bf16 operand is of bfloat; takes cbsz abid blgp
   uint32_t k8;           // the same of 8-bit floats, 0: no such products
-  const char *f8;        // with %s for the formats, or flags for them
+  const char *f8;        // with %s for the formats
 } Shape;
 
 static const struct {
@@ -28,7 +28,7 @@ static const struct {
              8, "llvm.amdgcn.mfma.f32.32x32x16.%s.%s"}},
     {0x950, {8, "llvm.amdgcn.mfma.f32.32x32x16.f16",
              "llvm.amdgcn.mfma.f32.32x32x16.bf16", true, true,
-             32, "llvm.amdgcn.mfma.scale.f32.32x32x64.f8f6f4"}},
+             8, "llvm.amdgcn.mfma.f32.32x32x16.%s.%s"}},
     {0x1100, {16, "llvm.amdgcn.wmma.f32.16x16x16.f16",
               "llvm.amdgcn.wmma.f32.16x16x16.bf16", false, false, 0, NULL}},
     {0x1201, {8, "llvm.amdgcn.wmma.f32.16x16x16.f16",
@@ -196,20 +196,17 @@ static V operand(Mma *m, const V *words) {
   return mfma ? LLVMBuildBitCast(g->b, v, LLVMInt64TypeInContext(g->lc), "") : v;
 }
 
-// A and B are the program's b and a. By flags: those of f8e4m3 are 0, of f8e5m2
-// 1; scales of 0 are none.
+// A and B are the program's b and a.
 static V multiply_bytes(Mma *m, V a, V b, V c) {
   Nv *n = m->n;
   Cg *g = n->g;
   bool x = m->p->bt->dtype == DT_F8E5M2, y = m->p->at->dtype == DT_F8E5M2;
-  LLVMTypeRef over[2] = {cg_of(a), cg_of(b)};
-  V none = nv_i32(n, 0), all[9] = {a, b, c};
-  for (uint32_t i = 3; i < 9; i++) all[i] = none;
+  LLVMTypeRef over[2] = {cg_of(c), cg_of(a)};
+  V none = nv_i32(n, 0), all[6] = {a, b, c, none, none, none};
   char name[64];
   snprintf(name, sizeof name, m->shape->f8, x ? "bf8" : "fp8", y ? "bf8" : "fp8");
   uint32_t args = m->shape->flags ? 6 : 3, types = 0;
-  if (m->k == 32) all[3] = nv_i32(n, x), all[4] = nv_i32(n, y), args = 9, types = 2;
-  if (n->gpu.wave == 32) over[0] = cg_of(c), over[1] = cg_of(a), types = 2;
+  if (n->gpu.wave == 32) types = 2;
   unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
   V f = LLVMGetIntrinsicDeclaration(g->mod, id, over, types);
   LLVMTypeRef t = LLVMIntrinsicGetType(g->lc, id, over, types);

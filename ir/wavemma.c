@@ -16,7 +16,6 @@
 //   MFMA 32x32x16    l % 32, 8 * (l / 32) + e    the same
 //   WMMA of RDNA3    l % 16, e                   2 * e + l / 16, l % 16
 //   8 bits: 32x32x16 l % 32, 8 * (l / 32) + e    the same
-//   8 bits: 32x32x64 l % 32, 32 * (l / 32) + e   the same
 //   8 bits: WMMA     l % 16, 8 * (l / 16) + e    as RDNA4
 //   WMMA of RDNA4    l % 16, 8 * (e / 4) + 4 * (l / 16) + e % 4    8 * (l / 16) + e, l % 16
 //
@@ -28,7 +27,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_M = 32, MAX_K = 64, MAX_SLOTS = 32 };
+enum { MAX_M = 32, MAX_K = 16, MAX_SLOTS = 16 };
 
 // Row (or column) and k of register e of lane l; for a result row and column.
 typedef void PlaceFn(uint32_t l, uint32_t e, uint32_t at[2]);
@@ -60,10 +59,6 @@ static void cdna3(uint32_t l, uint32_t e, uint32_t at[2]) {
 static void cdna4(uint32_t l, uint32_t e, uint32_t at[2]) {
   at[0] = l % 32;
   at[1] = 8 * (l / 32) + e;
-}
-static void cdna4_wide(uint32_t l, uint32_t e, uint32_t at[2]) {
-  at[0] = l % 32;
-  at[1] = 32 * (l / 32) + e;
 }
 static void rdna4_bytes(uint32_t l, uint32_t e, uint32_t at[2]) {
   at[0] = l % 16;
@@ -106,7 +101,7 @@ static const struct {
   Instr instr;
 } amd_bytes[] = {
   {0x942, {32, 32, 16, 8, 8, 16, cdna4, cdna4, cdna_d}},
-  {0x950, {32, 32, 64, 32, 32, 16, cdna4_wide, cdna4_wide, cdna_d}},
+  {0x950, {32, 32, 16, 8, 8, 16, cdna4, cdna4, cdna_d}},
   {0x1201, {16, 16, 16, 8, 8, 8, rdna4_bytes, rdna4_bytes, rdna4_d}},
 };
 
