@@ -93,13 +93,13 @@ static void find(Fetch *x) {
   }
 }
 
-// Slices of columns, as rows: what a thread has of them is little.
+// Slices, those of columns as rows: what a thread has of them is little.
 static void find_slices(Fetch *x) {
   for (Op *op = x->loop->regions[0]->first; op; op = op->next) {
     if (op->code != OP_GLOAD) continue;
     const Type *t = ir_type(x->f, op->res[0]);
     bool made = is_made(x->f, op->args[0]) && x->loop->nres;
-    bool ok = t->kind == TK_FRAG && t->slice == SLICE_COL &&
+    bool ok = t->kind == TK_FRAG && t->slice != SLICE_NONE &&
               t->layout == LY_ACC && t->ext[0] % 64 == 0 &&
               (made || is_read_only(x->f, op->args[0]));
     ok |= t->kind == TK_ELEM && made;
@@ -226,7 +226,7 @@ static void fill_body(Fetch *x, Region *to) {
   Value *out = NEWN(x->a, Value, y->nargs + x->loads.n);
   for (uint32_t i = x->tiles; i < x->loads.n; i++) {
     Value v = x->loads.at[i]->res[0], rows = vmap_get(&m, v);
-    if (ir_type(x->f, v)->kind != TK_FRAG) continue;
+    if (ir_type(x->f, v)->slice != SLICE_COL) continue;
     vmap_put(&m, v, ir_op(&b, OP_RELAYOUT, &rows, 1, NULL, 0, ir_type(x->f, v),
                           1, 0)->res[0]);
   }

@@ -91,7 +91,7 @@ static bool is_sum(const Func *f, const Region *r, Value v) {
   const Op *op = ir_def(f, v);
   if (t->kind != TK_FRAG || t->slice != SLICE_NONE || t->dtype != DT_F32)
     return false;
-  if (ir_defined_outside(f, v, r)) return true;
+  if (!op || ir_defined_outside(f, v, r)) return true;
   return op->code == OP_MUL &&
          (is_sum(f, r, op->args[0]) || is_sum(f, r, op->args[1]));
 }

@@ -167,22 +167,31 @@ int rings_of(const Rings *w, const Op *op) {
   return -1;
 }
 
+// What is loaded a task ahead (fetch) does not make it another loop.
+static bool is_task_loop(const Func *f, const Op *op) {
+  const Op *step = op->code == OP_FOR ? ir_def(f, op->args[2]) : NULL;
+  return op->code == OP_WHILE ||
+         (op->code == OP_FOR && (!op->nres || (step && step->code == OP_NCTAS)));
+}
+
+static bool in_loop(const Rings *w, const Op *op, bool tasks) {
+  for (const Region *r = op->parent; r; r = r->parent ? r->parent->parent : 0) {
+    const Op *loop = r->parent;
+    if (loop && (loop->code == OP_FOR || loop->code == OP_WHILE) &&
+        is_task_loop(w->f, loop) == tasks)
+      return true;
+  }
+  return false;
+}
+
 // The loop around op that carries accumulators: tiles of it are filled again
-// and again while products run. Loops over tasks carry nothing.
-static bool streams(const Op *op) {
-  for (const Region *r = op->parent; r; r = r->parent ? r->parent->parent : 0)
-    if (r->parent && r->parent->code == OP_FOR && r->parent->nres) return true;
-  return false;
+// and again while products run. Loops over tasks carry none.
+static bool streams(const Rings *w, const Op *op) {
+  return in_loop(w, op, false);
 }
 
-static bool is_task_loop(const Op *op) {
-  return op->code == OP_WHILE || (op->code == OP_FOR && !op->nres);
-}
-
-static bool in_tasks(const Op *op) {
-  for (const Region *r = op->parent; r; r = r->parent ? r->parent->parent : 0)
-    if (r->parent && is_task_loop(r->parent)) return true;
-  return false;
+static bool in_tasks(const Rings *w, const Op *op) {
+  return in_loop(w, op, true);
 }
 
 static void find_rings(Rings *w, const Region *r) {
@@ -202,7 +211,7 @@ static void find_rings(Rings *w, const Region *r) {
     Ring *ring = &w->rings[at];
     if (!ring->site)
       *ring = (Ring){.site = op, .own = fill_grouped(w, op), .stages = 1};
-    if (streams(op)) ring->stages = 2;
+    if (streams(w, op)) ring->stages = 2;
     if (++fills[at] > ring->fills) ring->fills = fills[at];
   }
 }
@@ -276,9 +285,9 @@ static bool read_first(const Rings *w, const Op *fill) {
 static int lender(const Rings *w) {
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
-    bool own = r->own || (w->groups == 1 && r->fills == 1 && in_tasks(r->site) &&
+    bool own = r->own || (w->groups == 1 && r->fills == 1 && in_tasks(w, r->site) &&
                           read_first(w, r->site));
-    if (own && !streams(r->site) &&
+    if (own && !streams(w, r->site) &&
         rings_holds(ir_type(w->f, r->site->res[0]), &w->drain))
       return (int)i;
   }
@@ -296,8 +305,8 @@ static void use_room(Rings *w, int64_t room) {
   for (int turn = 0; turn < 2; turn++)
     for (uint32_t i = 0; i < w->nrings; i++) {
       Ring *r = &w->rings[i];
-      bool key = streams(r->site);
-      if (key != (turn == 1) || (!key && !in_tasks(r->site))) continue;
+      bool key = streams(w, r->site);
+      if (key != (turn == 1) || (!key && !in_tasks(w, r->site))) continue;
       r->stages *= 2;   // slots are counted modulo a power of two
       if (bytes_of(w) > room) r->stages /= 2;
     }
@@ -391,6 +400,54 @@ static bool rings_fit(Rings *w) {
   return true;
 }
 
+// ---------------------------------------------------------------- counts
+static bool fills_ring(const Rings *w, const Op *op, uint32_t k) {
+  if (op->code == OP_SFILL) return (uint32_t)rings_of(w, op) == k;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      if (fills_ring(w, o, k)) return true;
+  return false;
+}
+
+// Wherever one of the rings is filled the other is too, once, with nothing
+// between them that fills one.
+static bool filled_together(const Rings *w, const Region *r, uint32_t k,
+                            uint32_t l) {
+  uint32_t nk = 0, nl = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    bool some = fills_ring(w, op, k) || fills_ring(w, op, l);
+    if (op->code == OP_SFILL) {
+      nk += fills_ring(w, op, k);
+      nl += fills_ring(w, op, l);
+    }
+    if (op->nregions && some && nk != nl) return false;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (!filled_together(w, op->regions[i], k, l)) return false;
+  }
+  return nk == nl && nk <= 1;
+}
+
+// Rings that are filled together have one count, where there are many.
+static void share_counts(Rings *w) {
+  bool many = rings_has_steps(w->f);
+  for (uint32_t k = 0; k < w->nrings; k++) {
+    w->rings[k].count = k;
+    for (uint32_t l = k; many && w->rings[k].site && l-- > 0;)
+      if (w->rings[l].site && w->rings[l].count == l &&
+          filled_together(w, w->body, k, l))
+        w->rings[k].count = l;
+  }
+}
+
+bool rings_last(const Rings *w, const Op *fill) {
+  int ring = rings_of(w, fill);
+  for (const Op *op = fill->next; op; op = op->next) {
+    int k = op->code == OP_SFILL ? rings_of(w, op) : ring;
+    if (k != ring && w->rings[k].count == w->rings[ring].count) return false;
+  }
+  return true;
+}
+
 // ---------------------------------------------------------------- tasks
 // What the producer has computed of a task and consumers need is handed over
 // if it is dear: a quotient by what is no constant, or read from memory. All
@@ -445,7 +502,7 @@ static void need_region(Facts *s, const Region *r) {
 
 static const Op *task_loop(const Rings *w) {
   for (const Op *op = w->body->first; op; op = op->next)
-    if (is_task_loop(op) && rings_has_fill(op)) return op;
+    if (is_task_loop(w->f, op) && rings_has_fill(op)) return op;
   return NULL;
 }
 
@@ -528,5 +585,6 @@ bool rings_plan(Rings *w, Func *f, const Target *t) {
   find_rings(w, f->body);
   if (w->fails || !w->nrings || !rings_fit(w)) return false;
   plan_tasks(w);
+  share_counts(w);
   return true;
 }

@@ -15,6 +15,7 @@ typedef struct Ring {
   bool own;                // slots for each group
   uint32_t fills;          // most fills in one body of a loop
   uint32_t stages;
+  uint32_t count;          // the ring that has been filled as often at any time
   Value smem, full, empty; // the buffers (warps)
 } Ring;
 
@@ -51,6 +52,8 @@ int64_t rings_carried(const Func *f, const Region *r);
 // The producer needs a result of op.
 bool rings_wanted(const Rings *w, const Op *op);
 int rings_of(const Rings *w, const Op *sfill);
+// No fill behind this one in its region has the same count.
+bool rings_last(const Rings *w, const Op *sfill);
 // The first panels of a slot are a tile with fewer columns.
 bool rings_holds(const Type *slot, const Type *tile);
 

@@ -216,9 +216,16 @@ static void persist(Tasks *t, const Op *launch) {
 
 enum { REGS = 65536, OTHER_REGS = 64 };
 
+static void find_product(void *found, Op *op) {
+  *(bool *)found |= op->code == OP_MMA;
+}
+
 // Single steps read a state and write it: what many CTAs ask for at a time is
 // what counts.
 static void share(Func *f, Op *launch) {
+  bool products = false;
+  ir_walk(f->body, find_product, &products);
+  if (products) return;
   int64_t each = rings_carried(f, f->body) + OTHER_REGS;
   int64_t n = REGS / (ir_attr_i(launch, AT_THREADS, 1) * each);
   if (n > 1) ir_set_attr(f, launch, attr_i(AT_OCCUPANCY, n));

@@ -345,7 +345,8 @@ static void copy_axes(Tiler *t) {
   for (uint32_t i = 0; i < t->from->axes.n; i++) {
     const Axis *a = &t->from->axes.at[i];
     AxisRole role = role_of(t, i);
-    uint32_t id = ir_axis(t->to, a->name, role, a->extent);
+    Dim n = t->share == SHARE_STATES ? linear_extent(t, i) : a->extent;
+    uint32_t id = ir_axis(t->to, a->name, role, n);
     assert(id == i);
     (void)id;
     if (role != AX_PAR || t->share == SHARE_BOUNDS) continue;
@@ -372,6 +373,7 @@ static const char *name_of(Module *m, const Func *f, TileShare share,
     return arena_printf(m->arena, "%s.combine", f->name);
   if (share == SHARE_STATES)
     return arena_printf(m->arena, "%s.states", f->name);
+  if (share == SHARE_JOINS) return arena_printf(m->arena, "%s.joins", f->name);
   if (share != SHARE_BOUNDS) return f->name;
   return which ? arena_printf(m->arena, "%s.bounds%u", f->name, which)
                : arena_printf(m->arena, "%s.bounds", f->name);
@@ -387,6 +389,7 @@ static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
     t.plan.lane = -1;
     t.plan.tile_q = 1;
   }
+  if (share == SHARE_JOINS) t.plan.tile_q = JOINED;
   const char *name = name_of(m, f, share, which);
   t.to = ir_func(m, FK_PROGRAM, intern(&cx->names, name));
   m->funcs.n--;  // the caller puts it where it belongs
@@ -402,6 +405,10 @@ static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
   make_coords(&t, &b);
   if (plan->split) split_open(&t, &b);
   parts_open(&t, &b);
+  if (share == SHARE_JOINS) {
+    linear_joins(&t, &b);
+    return t.to;
+  }
   if (!tile_region(&t, &b, f->body, &map)) return NULL;
   end_skip(&t, &b);
   return t.to;
@@ -429,6 +436,9 @@ bool pass_tile(Ctx *cx, Module *m, const PassOpt *opt) {
     if (plan.walk)
       vec_push(m->arena, &out,
                tile_func(cx, m, f, &plan, SHARE_STATES, 0, opt));
+    if (plan.walk && plan.linear)
+      vec_push(m->arena, &out,
+               tile_func(cx, m, f, &plan, SHARE_JOINS, 0, opt));
     TileShare last = plan.split ? SHARE_COMBINE : SHARE_ALL;
     for (TileShare s = plan.split ? SHARE_PART : SHARE_ALL; s <= last; s++) {
       Func *g = tile_func(cx, m, f, &plan, s, 0, opt);

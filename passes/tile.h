@@ -4,7 +4,11 @@
 
 #include "passes/pass.h"
 
-enum { MAX_TESTED = 4, GPU_CHUNK = 64 };  // steps: rows of matrix units
+enum {
+  MAX_TESTED = 4,
+  GPU_CHUNK = 64,  // steps: rows of matrix units
+  JOINED = 64,     // columns of a state whose parts are joined
+};
 
 // How one program is cut into tasks and key tiles.
 typedef struct TilePlan {
@@ -20,6 +24,7 @@ typedef struct TilePlan {
   const Op *walk;       // the recurrence whose steps are split, or NULL
   Dim pieces;           // whose first phase cuts each part into so many pieces
   Dim piece_keys;       // of so many steps, the last one of fewer
+  bool linear;          // what a part makes of a state is a matrix
   const Op *tested[MAX_TESTED];  // passes whose bounds a phase before finds
   uint32_t ntested;
 } TilePlan;
@@ -30,6 +35,7 @@ typedef enum TileShare {
   SHARE_PART,      // one part of the keys; everything if there is one part
   SHARE_COMBINE,   // joins the parts, does the rest
   SHARE_STATES,    // what the steps of a part make of a state of zeros
+  SHARE_JOINS,     // the states that parts begin with, of those
   SHARE_BOUNDS,    // finds the bounds of the keys for the tasks of SHARE_ALL
 } TileShare;
 
@@ -87,6 +93,18 @@ void parts_store(Tiler *t, Builder *b, Value state, Value decay);
 Op *parts_copy(Tiler *t, Builder *b);
 void parts_store_first(Tiler *t, Builder *b, Value first);
 Op *parts_join(Tiler *t, Builder *b, Type type);
+// Where writes erase (tilelinear.c): the parts, of those wanted; an axis of the
+// states; where a task's steps stop; its first state; what is written, made of
+// a vector; ..
+Dim linear_parts(DimTab *d, Dim tasks, Dim maps, Dim most, int64_t room);
+Dim linear_extent(const Tiler *t, uint32_t axis);
+Value linear_stop(const Tiler *t, Builder *b, Value lo, Value stop);
+Value linear_first(const Tiler *t, Builder *b, Value state);
+Value linear_written(const Tiler *t, Builder *b, Value w, Value vector);
+void linear_store(const Tiler *t, Builder *b, Value state);
+// the phase that joins them, and what the program's tasks begin with.
+void linear_joins(Tiler *t, Builder *b);
+Op *linear_begin(const Tiler *t, Builder *b, Type type);
 // a after b by the reduction k.
 Value tile_combine(Builder *b, RKind k, Value x, Value y);
 double tile_identity(RKind k);

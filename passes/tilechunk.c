@@ -82,6 +82,7 @@ static Value one_state(Steps *s, Builder *b, uint32_t i, Value state,
   for (uint32_t k = 0; k < a->nwrites; k++) {
     const AffineWrite *w = &a->write[k];
     Value e = step_value(s, b, w->w, m);
+    e = linear_written(s->t, b, e, 0);
     if (w->a) {
       Value x = step_value(s, b, w->a, m);
       e = ir_2(b, OP_SUB, e, ir_dot(b, x, version(at, w->from), &row, 1));
@@ -313,7 +314,8 @@ static Value first_state(Steps *s, Builder *b, const ValueMap *pre) {
 }
 
 static Value join_parts(Steps *s, Builder *b, const ValueMap *pre) {
-  Op *br = parts_join(s->t, b, s->type[0]);
+  Op *br = s->t->plan.linear ? linear_begin(s->t, b, s->type[0])
+                             : parts_join(s->t, b, s->type[0]);
   Builder in = {.fn = b->fn, .region = br->regions[1], .span = b->span};
   Value first = first_state(s, &in, pre);
   ir_yield(&in, &first, 1);
@@ -324,12 +326,19 @@ static Value join_parts(Steps *s, Builder *b, const ValueMap *pre) {
 static void walk_part(Steps *s, Builder *b, const ValueMap *pre) {
   Type type[] = {s->type[0], parts_decay(s->t)};
   Value all[] = {tile_const(b, type[0], 0), tile_const(b, type[1], 0)}, old[2];
-  Op *loop = carrying(b, s->from, s->stop, ir_const_i(b, DT_I64, s->chunk), 2,
-                      all, type, "c0", old);
+  bool linear = s->t->plan.linear;
+  if (linear) all[0] = linear_first(s->t, b, first_state(s, b, pre));
+  Op *loop = carrying(b, s->from, s->stop, ir_const_i(b, DT_I64, s->chunk),
+                      linear ? 1 : 2, all, type, "c0", old);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
   old[0] = part_chunk(s, &in, in.region->params.at[0], pre, old[0]);
-  if (s->decay[0].has) old[1] = ir_2(&in, OP_ADD, old[1], s->decay[0].total);
-  ir_yield(&in, old, 2);
+  if (s->decay[0].has && !linear)
+    old[1] = ir_2(&in, OP_ADD, old[1], s->decay[0].total);
+  ir_yield(&in, old, linear ? 1 : 2);
+  if (linear) {
+    linear_store(s->t, b, loop->res[0]);
+    return;
+  }
   parts_store(s->t, b, loop->res[0], loop->res[1]);
   in.region = parts_copy(s->t, b)->regions[0];
   parts_store_first(s->t, &in, first_state(s, &in, pre));

@@ -20,23 +20,26 @@ static bool has_axis(const Func *f, Value v, uint32_t axis) {
   return type_has_axis(ir_type(f, v), axis);
 }
 
-bool erase_fits(const Steps *s, uint32_t i) {
-  const Affine *a = &s->affine[i];
-  const Func *f = s->t->from;
-  const Target *tg = target_by_name(s->t->to->mod->target);
-  int col = s->t->plan.lane;
+bool erase_suits(const Func *f, const Affine *a, const TilePlan *p,
+                 const Target *tg) {
+  int col = p->lane;
   const AffineWrite *w = &a->write[0];
-  if (!s->t->gpu || !step_erases(a) || tg->gpu.vendor != VENDOR_NVIDIA ||
-      s->narrow == DT_NONE || s->n > 1 || s->nmax || a->nwrites > 1 || col < 0 ||
-      (s->t->plan.chunk && s->t->plan.chunk != GPU_CHUNK))
+  if (!step_erases(a) || tg->gpu.vendor != VENDOR_NVIDIA || a->nwrites > 1 ||
+      col < 0 || (p->chunk && p->chunk != GPU_CHUNK))
     return false;
   if (!has_axis(f, w->b, a->row) || !has_axis(f, w->a, a->row) ||
-      !has_axis(f, w->w, (uint32_t)col) ||
-      !type_has_axis(&s->type[i], (uint32_t)col))
+      !has_axis(f, w->w, (uint32_t)col))
     return false;
   for (uint32_t k = 0; k < a->nreads; k++)
     if (!has_axis(f, a->read[k].q, a->row)) return false;
   return true;
+}
+
+bool erase_fits(const Steps *s, uint32_t i) {
+  const Target *tg = target_by_name(s->t->to->mod->target);
+  return s->t->gpu && s->narrow != DT_NONE && s->n == 1 && !s->nmax &&
+         type_has_axis(&s->type[i], (uint32_t)s->t->plan.lane) &&
+         erase_suits(s->t->from, &s->affine[i], &s->t->plan, tg);
 }
 
 static Value times(Builder *b, Value x, Value f) {
@@ -79,12 +82,7 @@ static Value inverse(Steps *s, Builder *b, uint32_t i, bool before) {
   return ir_op(b, OP_TRINV, &l, 1, &at, 1, NULL, 1, 0)->res[0];
 }
 
-// Two values of the narrow type whose sum has twice its bits.
-typedef struct Pair {
-  Value hi, lo;
-} Pair;
-
-static Pair split(const Steps *s, Builder *b, Value x) {
+Pair erase_split(const Steps *s, Builder *b, Value x) {
   Pair p = {.hi = ir_cast(b, s->narrow, x)};
   Value rest = ir_2(b, OP_SUB, x, ir_cast(b, DT_F32, p.hi));
   p.lo = ir_cast(b, s->narrow, rest);
@@ -105,7 +103,7 @@ static Value taken(Steps *s, Builder *b, uint32_t i, Value t, bool before) {
     Course c = matrix_course(s, b, i, &s->rows);
     t = ir_2(b, OP_MUL, t, ir_1(b, OP_EXP2, before ? c.before : c.upto));
   }
-  t = pair_dot(s, b, split(s, b, t), x.v, 0, s->rows.axis);
+  t = pair_dot(s, b, erase_split(s, b, t), x.v, 0, s->rows.axis);
   return ir_1(b, OP_NEG, t);
 }
 
@@ -116,58 +114,71 @@ static Value solved(Steps *s, Builder *b, uint32_t i, Value state) {
   bool before = w->from == AFFINE_PRE;
   Value t = inverse(s, b, i, before);
   Vector y = matrix_vector(s, b, &s->rows, w->w, (uint32_t)s->t->plan.lane);
-  Pair p = split(s, b, times(b, t, y.f));
+  Pair p = erase_split(s, b, times(b, t, y.f));
   Value e = pair_dot(s, b, p, y.v, 0, s->rows.axis);
+  e = linear_written(s->t, b, e, y.v);
   return step_dot(s, b, taken(s, b, i, t, before), state, e, a->row);
 }
 
 // ---------------------------------------------------------------- a chunk
-// What a read finds of the state before the chunk. Its vector is scaled, not
-// what it finds: that is found beforehand, and reads add up without a stop.
-static Value from_before(Steps *s, Builder *b, uint32_t i, Vector q,
-                         Value state, bool before) {
-  Value x = q.v;
-  if (has_course(s, i)) {
-    Course c = matrix_course(s, b, i, &s->rows);
-    Value f = ir_1(b, OP_EXP2, before ? c.before : c.upto);
-    x = ir_2(b, OP_MUL, ir_cast(b, DT_F32, x), f);
-  }
-  return step_dot(s, b, x, state, 0, s->affine[i].row);
+// A read: its vectors, and what they find of the state before the chunk.
+typedef struct Read {
+  Vector q;
+  bool before;
+  Value found;
+} Read;
+
+static Read open_read(Steps *s, Builder *b, uint32_t i, const AffineRead *r,
+                      Value state) {
+  Read x = {.before = r->from == AFFINE_PRE};
+  x.q = reader(s, b, i, &s->rows, r->q, x.before);
+  x.found = step_dot(s, b, x.q.v, state, 0, s->affine[i].row);
+  return x;
 }
 
 static Value read_one(Steps *s, Builder *b, uint32_t i, const AffineRead *r,
-                      Value state, Vector y, Pair e) {
-  bool before = r->from == AFFINE_PRE;
-  Vector q = reader(s, b, i, &s->rows, r->q, before);
-  Sees sees = before ? SEES_BEFORE : r->from > 0 ? SEES_SELF : SEES_EARLIER;
-  Value o = from_before(s, b, i, q, state, before);
-  Value p = matrix_seen(s, b, i, &s->rows, q, &s->cols, y, sees);
+                      const Read *x, Vector y, Pair e) {
+  Sees sees = x->before ? SEES_BEFORE : r->from > 0 ? SEES_SELF : SEES_EARLIER;
+  Value o = x->found;
+  Value p = matrix_seen(s, b, i, &s->rows, x->q, &s->cols, y, sees);
   if (has_course(s, i)) {
+    Course c = matrix_course(s, b, i, &s->rows);
+    Value f = ir_1(b, OP_EXP2, x->before ? c.before : c.upto);
+    o = ir_2(b, OP_MUL, o, f);
     // Where all keys are one, P without a decay is as wrong everywhere.
-    Pair two = split(s, b, p);
+    Pair two = erase_split(s, b, p);
     o = step_dot(s, b, two.lo, e.hi, o, s->cols.axis);
     p = two.hi;
   }
-  return times(b, pair_dot(s, b, e, p, o, s->cols.axis), q.f);
+  return times(b, pair_dot(s, b, e, p, o, s->cols.axis), x->q.f);
 }
 
-Value erase_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read) {
-  const Affine *a = &s->affine[i];
+// The state behind the chunk, of what it writes.
+static Value next_state(Steps *s, Builder *b, uint32_t i, Value state, Value e,
+                        Pair p, Vector y) {
   const Decay *d = &s->decay[i];
-  s->decay[i].run[0] = s->decay[i].run[1] = (Run){0};
-  if (d->vector) state = matrix_half_decayed(s, b, i, state);
-  Value e = solved(s, b, i, state);
-  Pair p = split(s, b, e);
-  Vector y = writer(s, b, i, &s->cols);
-  for (uint32_t k = 0; k < a->nreads; k++)
-    read[k] = read_one(s, b, i, &a->read[k], state, y, p);
   Value f = y.f;
   if (has_course(s, i)) {
     state = ir_2(b, OP_MUL, state, ir_1(b, OP_EXP2, d->total));
     Value left = ir_1(b, OP_EXP2, matrix_course(s, b, i, &s->cols).rest);
     f = f ? ir_2(b, OP_MUL, f, left) : left;
   }
-  if (f) p = split(s, b, times(b, e, f));
+  if (f) p = erase_split(s, b, times(b, e, f));
   state = pair_dot(s, b, p, y.v, state, s->cols.axis);
   return d->vector ? matrix_half_decayed(s, b, i, state) : state;
+}
+
+Value erase_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read) {
+  const Affine *a = &s->affine[i];
+  s->decay[i].run[0] = s->decay[i].run[1] = (Run){0};
+  if (s->decay[i].vector) state = matrix_half_decayed(s, b, i, state);
+  Value e = solved(s, b, i, state);
+  Read x[AFFINE_MAX];
+  for (uint32_t k = 0; read && k < a->nreads; k++)
+    x[k] = open_read(s, b, i, &a->read[k], state);
+  Pair p = erase_split(s, b, e);
+  Vector y = writer(s, b, i, &s->cols);
+  for (uint32_t k = 0; read && k < a->nreads; k++)
+    read[k] = read_one(s, b, i, &a->read[k], &x[k], y, p);
+  return next_state(s, b, i, state, e, p, y);
 }

@@ -229,6 +229,7 @@ static Written written(Steps *s, Builder *b, uint32_t i) {
 }
 
 Value matrix_state(Steps *s, Builder *b, uint32_t i, Value state) {
+  if (erase_fits(s, i)) return erase_chunk(s, b, i, state, NULL);
   Written w = written(s, b, i);
   if (s->decay[i].vector) state = matrix_half_decayed(s, b, i, state);
   return next_state(s, b, i, state, &w);

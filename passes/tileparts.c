@@ -18,12 +18,13 @@
 // of it, so the first phase has no tasks if there is one part only. Where that
 // leaves multiprocessors idle it finds pieces of parts (2 of 2 parts, say). The
 // number of parts is a function of the shape and the target. For recurrences of
-// tilematrix.c.
+// tilematrix.c; tilelinear.c has those whose writes erase.
 #include "passes/tilestep.h"
 
 #include "ir/target.h"
 
 enum { SMALL_ROWS = 128, MOST_PIECES = 4, FEW_PARTS = 8, MOST_PARTS = 32 };
+enum { FEWEST_LINEAR = 1024 };
 
 // ---------------------------------------------------------------- plan
 static void find_walk(void *data, Op *op) {
@@ -33,10 +34,19 @@ static void find_walk(void *data, Op *op) {
   *found = *found || other ? op->parent->first : op;
 }
 
-static bool splits(const Func *f, const Op *op, int lane) {
+static const Op *parts_walk(const Func *f) {
+  const Op *walk = NULL;
+  ir_walk(f->body, find_walk, &walk);
+  return walk && walk->code == OP_AFFINE ? walk : NULL;
+}
+
+static bool splits(const Func *f, const Op *op, const TilePlan *p,
+                   const Target *tg) {
+  int lane = p->lane;
   Affine a;
-  if (!op || op->code != OP_AFFINE || lane < 0 || !affine_parts(op, &a) ||
-      a.limit || step_erases(&a) || ir_type(f, op->res[0])->n > MAX_AXES - 2)
+  if (!op || lane < 0 || !affine_parts(op, &a) ||
+      a.limit || (step_erases(&a) && !erase_suits(f, &a, p, tg)) ||
+      ir_type(f, op->res[0])->n > MAX_AXES - 2)
     return false;
   if (!type_has_axis(ir_type(f, op->res[0]), (uint32_t)lane)) return false;
   for (uint32_t k = 0; k < a.nwrites; k++)
@@ -48,14 +58,15 @@ static bool splits(const Func *f, const Op *op, int lane) {
   return true;
 }
 
-static Dim tasks(const Func *f, const TilePlan *p) {
+// Of as many columns.
+static Dim tasks(const Func *f, const TilePlan *p, Dim columns) {
   DimTab *d = &f->mod->dims;
   Dim n = dim_const(d, 1);
   for (uint32_t a = 0; a < f->axes.n; a++) {
     bool lane = (int)a == p->lane;
     if (f->axes.at[a].role != AX_PAR && !lane) continue;
-    Dim e = f->axes.at[a].extent;
-    n = dim_bin(d, DIM_MUL, n, lane ? dim_ceildiv(d, e, p->tile_q) : e);
+    Dim e = lane ? dim_ceildiv(d, columns, p->tile_q) : f->axes.at[a].extent;
+    n = dim_bin(d, DIM_MUL, n, e);
   }
   return n;
 }
@@ -77,35 +88,42 @@ static Dim piece(DimTab *d, Dim n, Dim k, int64_t chunk) {
 
 void parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   const Target *tg = target_by_name(opt->target);
-  const Op *walk = NULL;
+  const Op *walk = parts_walk(f);
   int64_t rows = SMALL_ROWS, chunk = p->chunk ? p->chunk : GPU_CHUNK;
-  ir_walk(f->body, find_walk, &walk);
-  if (!splits(f, walk, p->lane) || chunk == 1) return;
+  if (!splits(f, walk, p, tg) || chunk == 1) return;
   Affine a;
   affine_parts(walk, &a);
+  p->linear = step_erases(&a);
   DimTab *d = &f->mod->dims;
   dim_is_const(d, f->axes.at[a.row].extent, &rows);
   // Others may have no room for chunks.
   if (step_narrow(f, &a) == DT_NONE || rows > 2 * SMALL_ROWS) return;
   // Small states leave room for two tasks on a multiprocessor.
-  int64_t room = tg->gpu.sms * (rows <= SMALL_ROWS ? 2 : 1);
+  bool two = rows <= SMALL_ROWS && !p->linear;
+  int64_t room = tg->gpu.sms * (two ? 2 : 1);
+  int64_t fewest = p->linear ? FEWEST_LINEAR : FEW_PARTS * chunk;
   Dim one = dim_const(d, 1), steps = f->axes.at[a.axis].extent;
-  Dim have = dim_bin(d, DIM_MAX, tasks(f, p), one);
+  Dim have = tasks(f, p, f->axes.at[p->lane].extent);
+  have = dim_bin(d, DIM_MAX, have, one);
   Dim want = dim_bin(d, DIM_FLOORDIV, dim_const(d, room), have);
   Dim most = dim_bin(d, DIM_MAX, parts_of(d, steps, chunk, FEW_PARTS),
                      parts_of(d, steps, chunk, MOST_PARTS));
   p->walk = walk;
   p->parts = dim_bin(d, DIM_MAX, dim_bin(d, DIM_MIN, want, most), one);
+  if (p->linear)
+    p->parts = linear_parts(d, have, tasks(f, p, f->axes.at[a.row].extent),
+                            dim_bin(d, DIM_FLOORDIV, steps, dim_const(d, fewest)),
+                            room);
   p->part_keys = piece(d, steps, p->parts, chunk);
   Dim before = dim_bin(d, DIM_ADD, p->parts, dim_const(d, -1));
   Dim busy = dim_bin(d, DIM_MAX, dim_bin(d, DIM_MUL, have, before), one);
   p->pieces = dim_bin(d, DIM_FLOORDIV, dim_const(d, room), busy);
   p->pieces = dim_bin(d, DIM_MIN, p->pieces, dim_const(d, MOST_PIECES));
-  p->pieces = dim_bin(d, DIM_MAX, p->pieces, one);
+  p->pieces = p->linear ? one : dim_bin(d, DIM_MAX, p->pieces, one);
   p->piece_keys = piece(d, p->part_keys, p->pieces, chunk);
   ctx_remark(cx, "%s: with fewer than %lld tasks steps are split into parts of "
              "%lld and more, whose states a first phase finds", f->name,
-             (long long)room, (long long)(FEW_PARTS * chunk));
+             (long long)room, (long long)fewest);
 }
 
 // ---------------------------------------------------------------- workspace
@@ -117,6 +135,7 @@ static Dim pieces_before(const Tiler *t) {
 }
 
 static Dim slots(const Tiler *t) {
+  if (t->plan.linear) return pieces_before(t);
   DimTab *d = &t->to->mod->dims;
   Dim some = dim_bin(d, DIM_MIN, pieces_before(t), dim_const(d, 1));
   return dim_bin(d, DIM_ADD, pieces_before(t), some);
@@ -158,7 +177,7 @@ static Value param(Tiler *t, const char *name, What which) {
   uint32_t n = 1;
   for (uint32_t k = 0; k < s->n; k++)
     if (varies(t, which, s->axis[k]))
-      shape[n++] = t->from->axes.at[s->axis[k]].extent;
+      shape[n++] = linear_extent(t, s->axis[k]);
   return ir_param(t->to, intern(&t->cx->names, name), PR_SHARED,
                   type_tensor(DT_F32, n, shape));
 }
@@ -167,14 +186,23 @@ void parts_params(Tiler *t) {
   if (!t->plan.walk) return;
   t->partial = NEWN(t->to->mod->arena, Value, 2);
   t->partial[STATES] = param(t, "states", STATES);
-  t->partial[DECAYS] = param(t, "decays", DECAYS);
+  if (!t->plan.linear) t->partial[DECAYS] = param(t, "decays", DECAYS);
 }
 
 // ---------------------------------------------------------------- tasks
+// 1 if there is a state to join, else 0.
+static Dim some_joins(const Tiler *t) {
+  DimTab *d = &t->to->mod->dims;
+  Dim more = dim_bin(d, DIM_ADD, t->plan.parts, dim_const(d, -2));
+  more = dim_bin(d, DIM_MAX, more, dim_const(d, 0));
+  return dim_bin(d, DIM_MIN, more, dim_const(d, 1));
+}
+
 void parts_open(Tiler *t, Builder *b) {
   if (!t->plan.walk) return;
   bool states = t->share == SHARE_STATES;
   Dim n = states ? pieces_before(t) : t->plan.parts;
+  if (t->share == SHARE_JOINS) n = some_joins(t);
   uint32_t a = ir_axis(t->to, "part", AX_PAR, n);
   vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){a, 1}));
   Type i64 = type_scalar(DT_I64);
@@ -201,6 +229,8 @@ void parts_bounds(const Tiler *t, Builder *b, Value end, Value *lo,
   *lo = ir_2(b, OP_ADD, *lo, first);
   Value last = ir_2(b, OP_ADD, *lo, ir_dim(b, t->plan.piece_keys));
   *stop = ir_2(b, OP_MIN, last, *stop);
+  if (t->plan.linear && t->share == SHARE_STATES)
+    *stop = linear_stop(t, b, *lo, *stop);
 }
 
 static void put(Tiler *t, Builder *b, What which, Value v, Value part) {

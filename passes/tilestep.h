@@ -4,6 +4,7 @@
 #define ATTNC_PASSES_TILESTEP_H
 
 #include "ir/affine.h"
+#include "ir/target.h"
 #include "passes/tile.h"
 
 enum {
@@ -119,6 +120,15 @@ Value matrix_half_decayed(Steps *s, Builder *b, uint32_t i, Value state);
 
 // The same where writes erase (tileerase.c).
 bool erase_fits(const Steps *s, uint32_t i);
+bool erase_suits(const Func *f, const Affine *a, const TilePlan *p,
+                 const Target *tg);
+// Two values of the narrow type whose sum has twice its bits.
+typedef struct Pair {
+  Value hi, lo;
+} Pair;
+
+Pair erase_split(const Steps *s, Builder *b, Value x);
+// read is NULL: only the state after it.
 Value erase_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read);
 
 // A decay that sums of 16-bit programs take.

@@ -93,14 +93,16 @@ typedef struct Turn {
 
 static Turn turn_of(Role *r, Builder *b, uint32_t k) {
   int64_t stages = r->w->rings[k].stages;
-  Value n = r->fills[k], two = i32(b, 2);
+  Value n = r->fills[r->w->rings[k].count], two = i32(b, 2);
   if (stages == 1) return (Turn){i32(b, 0), ir_2(b, OP_MOD, n, two)};
   Value s = i32(b, stages);
   return (Turn){ir_2(b, OP_MOD, n, s),
                 ir_2(b, OP_MOD, ir_2(b, OP_FLOORDIV, n, s), two)};
 }
 
-static void filled(Role *r, Builder *b, uint32_t k) {
+static void filled(Role *r, Builder *b, uint32_t k, const Op *fill) {
+  if (fill && !rings_last(r->w, fill)) return;
+  k = r->w->rings[k].count;
   r->fills[k] = ir_2(b, OP_ADD, r->fills[k], i32(b, 1));
 }
 
@@ -170,7 +172,7 @@ static void produce(Role *r, Builder *b, const Op *op) {
     if (r->w->rings[k].own) is_group(r, b, r->w->body, &m, g);
     load_tile(r, b, op, t, g, &m);
   }
-  filled(r, b, k);
+  filled(r, b, k, op);
 }
 
 // Word i of n in a slot.
@@ -190,7 +192,7 @@ static void publish(Role *r, Builder *b, uint32_t k, const Value *v,
     ir_op(b, OP_SSET, set, 3, NULL, 0, NULL, 0, 0);
   }
   arrive(b, ring->full, t.slot);
-  filled(r, b, k);
+  filled(r, b, k, NULL);
 }
 
 static void claim(Role *r, Builder *b, const Op *op) {
@@ -223,7 +225,7 @@ static void receive(Role *r, Builder *b, uint32_t k, const Value *v,
     vmap_put(&r->map, v[i], uniform(b, x));
   }
   arrive(b, ring->empty, t.slot);
-  filled(r, b, k);
+  filled(r, b, k, NULL);
 }
 
 static bool is_fact(const Role *r, const Op *op) {
@@ -244,6 +246,7 @@ static void fact(Role *r, Builder *b, const Op *op) {
 
 // A tile being read in one region.
 typedef struct Tile {
+  const Op *fill;
   const Op *until;       // given back after this op
   uint32_t ring;
   Value slot;
@@ -268,10 +271,12 @@ static bool after(const Op *a, const Op *b) {
   return false;
 }
 
-static const Op *last_reader(const Op *fill) {
-  const Op *last = fill;
-  for (const Op *op = fill->next; op; op = op->next)
-    if (ir_mentions(op, fill->res[0]) && after(done(op), last)) last = done(op);
+// From op on; NULL if there is none.
+static const Op *last_reader(const Op *fill, const Op *op) {
+  const Op *last = NULL;
+  for (; op; op = op->next)
+    if (ir_mentions(op, fill->res[0]) && (!last || after(done(op), last)))
+      last = done(op);
   return last;
 }
 
@@ -288,8 +293,9 @@ static Tile consume(Role *r, Builder *b, const Op *op) {
   Value tile = slot_of(r->w, b, ring, t.slot);
   vmap_put(&r->map, op->res[0], tile);
   if (fill_sign(op)) fill_flip(b, tile, get(r, fill_sign(op)));
-  filled(r, b, k);
-  return (Tile){last_reader(op), k, t.slot};
+  filled(r, b, k, op);
+  const Op *last = last_reader(op, op->next);
+  return (Tile){op, last ? last : op, k, t.slot};
 }
 
 static void give_back(const Role *r, Builder *b, const Tile *t) {
@@ -351,12 +357,31 @@ static void drain(Role *r, Builder *b, const Drain *d) {
 }
 
 // ---------------------------------------------------------------- structure
-static void copy_region(Role *r, const Region *from, Builder *b);
+// Tiles that are read in one region, and not given back.
+typedef struct Live {
+  Tile at[2 * MAX_RINGS];
+  uint32_t n;
+} Live;
+
+static void copy_region(Role *r, const Region *from, Builder *b,
+                        const Live *outer);
+
+// The tiles that op reads last: its regions give them back.
+static Live handed_to(const Role *r, Live *live, const Op *op) {
+  Live in = {.n = 0};
+  for (uint32_t i = 0; i < live->n;) {
+    bool lent = (int)live->at[i].ring == r->w->lent;
+    if (live->at[i].until != op || lent) { i++; continue; }
+    in.at[in.n++] = live->at[i];
+    live->at[i] = live->at[--live->n];
+  }
+  return in;
+}
 
 // Rings that are filled inside op.
 static uint32_t rings_in(const Rings *w, const Op *op) {
   if (op->code == OP_SFILL || op->code == OP_CLAIM)
-    return 1u << rings_of(w, op);
+    return 1u << w->rings[rings_of(w, op)].count;
   uint32_t set = 0;
   if (w->nfacts && op->nregions &&
       ir_def(w->f, w->fact[0])->parent->parent == op)
@@ -455,7 +480,7 @@ static void copy_for(Role *r, const Op *op, Builder *b) {
   take_fills(r, &c, in + c.own);
   Builder inner = {.fn = f, .region = to, .span = op->span};
   if (!op->nres) uniform_fills(r, &c, &inner);
-  copy_region(r, from, &inner);
+  copy_region(r, from, &inner, NULL);
   yield_of(r, &c, from, &inner);
   results_of(r, &c, op, made);
 }
@@ -477,14 +502,15 @@ static void copy_while(Role *r, const Op *op, Builder *b) {
   take_fills(r, &c, in + 1);
   Builder inner = {.fn = f, .region = to, .span = op->span};
   uniform_fills(r, &c, &inner);
-  copy_region(r, op->regions[0], &inner);
+  copy_region(r, op->regions[0], &inner, NULL);
   next[0] = get(r, op->regions[0]->last->args[0]);
   put_fills(r, &c, next + 1);
   ir_yield(&inner, next, n);
   take_fills(r, &c, made->res + 1);
 }
 
-static void copy_if(Role *r, const Op *op, Builder *b) {
+static void copy_if(Role *r, const Op *op, Builder *b, Live *live) {
+  Live in_it = handed_to(r, live, op);
   Carried c = carried_of(r, op);
   Value cond = get(r, op->args[0]), start[MAX_RINGS + 2];
   Op *made = ir_op(b, OP_IF, &cond, 1, op->attrs, op->nattrs, c.types, c.n, 2);
@@ -492,7 +518,7 @@ static void copy_if(Role *r, const Op *op, Builder *b) {
   for (uint32_t i = 0; i < 2; i++) {
     Builder in = {.fn = r->w->f, .region = made->regions[i], .span = op->span};
     take_fills(r, &c, start);
-    copy_region(r, op->regions[i], &in);
+    copy_region(r, op->regions[i], &in, &in_it);
     yield_of(r, &c, op->regions[i], &in);
   }
   results_of(r, &c, op, made);
@@ -519,7 +545,7 @@ static bool has_drain(const Role *r, const Op *op) {
   return false;
 }
 
-static void copy_op(Role *r, const Op *op, Builder *b) {
+static void copy_op(Role *r, const Op *op, Builder *b, Live *live) {
   Drain d;
   b->span = op->span;
   if (op->code == OP_GROUP && !r->producer)
@@ -538,34 +564,36 @@ static void copy_op(Role *r, const Op *op, Builder *b) {
     copy_for(r, op, b);
   else if (op->code == OP_IF &&
            (r->producer || rings_has_fill(op) || has_drain(r, op)))
-    copy_if(r, op, b);
+    copy_if(r, op, b, live);
   else
     ir_clone(b, r->w->f, op, &r->map, NULL);
 }
 
 // All ops of a region but its yield.
-static void copy_region(Role *r, const Region *from, Builder *b) {
-  Tile live[2 * MAX_RINGS];
-  uint32_t n = 0;
+static void copy_region(Role *r, const Region *from, Builder *b,
+                        const Live *outer) {
+  Live live = {.n = 0};
+  for (uint32_t i = 0; outer && i < outer->n; i++) {
+    Tile t = outer->at[i];
+    t.until = last_reader(t.fill, from->first);
+    if (t.until) live.at[live.n++] = t;
+    else give_back(r, b, &t);
+  }
   for (const Op *op = from->first; op; op = op->next) {
     bool end = op_info(op->code)->flags & OPF_TERM;
     if (r->producer && op == r->w->early) claim_early(r, b, op);
     if (!end && op->code == OP_SFILL && r->producer) produce(r, b, op);
-    else if (!end && op->code == OP_SFILL) live[n++] = consume(r, b, op);
-    else if (!end && !skipped(r, op)) copy_op(r, op, b);
-    assert(n < 2 * MAX_RINGS);
-    for (uint32_t i = 0; i < n;) {
-      bool lent = (int)live[i].ring == r->w->lent;
-      if (live[i].until != op || lent) { i++; continue; }
-      give_back(r, b, &live[i]);
-      live[i] = live[--n];
-    }
+    else if (!end && op->code == OP_SFILL) live.at[live.n++] = consume(r, b, op);
+    else if (!end && !skipped(r, op)) copy_op(r, op, b, &live);
+    assert(live.n < 2 * MAX_RINGS);
+    Live done = handed_to(r, &live, op);
+    for (uint32_t i = 0; i < done.n; i++) give_back(r, b, &done.at[i]);
   }
   // What was lent to stores, once they have read it.
-  for (uint32_t i = 0; i < n; i++) {
+  for (uint32_t i = 0; i < live.n; i++) {
     if (r->drained) stores_done(b);
     if (r->drained) bare(b, OP_GSYNC);
-    give_back(r, b, &live[i]);
+    give_back(r, b, &live.at[i]);
     r->lent = 0;
   }
 }
@@ -576,7 +604,7 @@ static void role(Rings *w, Region *to, bool producer, Value drain) {
   if (!producer) r.group = ir_region_param(to, type_scalar(DT_I32), "wg");
   Builder b = {.fn = w->f, .region = to, .span = NOWHERE};
   for (uint32_t k = 0; k < w->nrings; k++) r.fills[k] = i32(&b, 0);
-  copy_region(&r, w->body, &b);
+  copy_region(&r, w->body, &b, NULL);
   if (r.drained) stores_done(&b);
   ir_yield(&b, NULL, 0);
 }
