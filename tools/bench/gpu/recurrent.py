@@ -3,12 +3,15 @@
 
     tools/bench/gpu/recurrent.py --prep DIR [--attnc PATH] [--target sm_90a]
     python3 DIR/recurrent.py [--filter TEXT] [--out FILE] [--passes N]
-                             [--no-peers]
+                             [--no-peers] [--cache DIR]
 
 --prep compiles recurrent.attn into DIR; the rest runs there, on a machine with
 an NVIDIA GPU and PyTorch. A package `fla` beside the script or installed is
 measured too. Errors are norms of differences over norms, against f32 steps on
 the first head of the first 256 steps. The order of the contenders rotates.
+fla tries many variants of each kernel, which takes minutes of one core:
+--cache compiles all of them into DIR first, by many processes, each its share.
+Then fla chooses among all of them by time, alone on the machine, as ever.
 What the bars ask for is printed with each case and counted at the end."""
 import argparse
 import concurrent.futures
@@ -173,6 +176,51 @@ def fla(c, m, torch):
     return lambda: chunk_gated_delta_rule(q, k, v, t["g"], t["beta"], **more)[0]
 
 
+# ---------------------------------------------------------------- compiling
+def only_compile(share, shares):
+    """Autotuners compile their share of the variants and time none."""
+    from triton.runtime.autotuner import Autotuner
+    plain = Autotuner._bench
+
+    def once(call, *args, **more):
+        call()
+        return [1.0, 1.0, 1.0]
+
+    def bench(self, *args, config, **more):
+        if self.configs.index(config) % shares != share:
+            return [float("inf")] * 3
+        self.__dict__["do_bench"] = once
+        return plain(self, *args, config=config, **more)
+
+    Autotuner._bench = bench
+
+
+def compile_share(text, chosen, torch):
+    number, share, shares = map(int, text.split(","))
+    only_compile(share, shares)
+    c = chosen[number]
+    fla(c, inputs(c, torch), torch)()
+    torch.cuda.synchronize()
+
+
+def compile_peers(a, chosen):
+    """One process for each share of a program's variants."""
+    first = {}
+    for i, c in enumerate(chosen):
+        first.setdefault((c[1], c[4] == 1), i)
+    shares = max(1, (os.cpu_count() or 1) // max(len(first), 1))
+    # What is chosen there is not to be found here.
+    env = dict(os.environ, FLA_CACHE_RESULTS="0", TRITON_CACHE_AUTOTUNING="0")
+    cmd = [sys.executable, os.path.abspath(__file__), "--filter", a.filter,
+           "--cache", a.cache, "--share"]
+    jobs = [subprocess.Popen(cmd + [f"{i},{j},{shares}"], env=env,
+                             stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL)
+            for i in first.values() for j in range(shares)]
+    failed = sum(job.wait() != 0 for job in jobs)
+    print(f"{len(jobs)} processes have compiled, {failed} failed", flush=True)
+
+
 # ---------------------------------------------------------------- timing
 def graph_time(run, torch, ms=25):
     """Milliseconds of a call, from a CUDA graph of several if that works."""
@@ -259,17 +307,26 @@ def main():
     ap.add_argument("--out", default="recurrent.json")
     ap.add_argument("--passes", type=int, default=5)
     ap.add_argument("--no-peers", action="store_true")
+    ap.add_argument("--cache", default="")
+    ap.add_argument("--share", help=argparse.SUPPRESS)
     ap.add_argument("--deadline", type=float, default=1e9)
     a = ap.parse_args()
     if a.prep:
         return prepare(a)
+    if a.cache:
+        a.cache = os.environ["TRITON_CACHE_DIR"] = os.path.abspath(a.cache)
     import torch
+    chosen = [c for c in CASES if a.filter in c[0]]
+    if a.share:
+        return compile_share(a.share, chosen, torch)
     start = time.time()
+    if a.cache and not a.no_peers:
+        compile_peers(a, chosen)
     copy, missed = round(copy_bandwidth(torch)), []
     rows = [{"case": "copy", "GB/s": copy}]
     print(rows[0], flush=True)
-    for c in CASES:
-        if a.filter not in c[0] or time.time() - start > a.deadline:
+    for c in chosen:
+        if time.time() - start > a.deadline:
             continue
         rows.append(measure(c, a.passes, not a.no_peers, torch))
         kept = bars(c, rows[-1], copy)
