@@ -154,11 +154,11 @@ static Rows open_rows(Tiler *t, Builder *b) {
 
 // The state behind a part, its rows along `to`, of that before along `from`.
 // Factors are sums of two values of the inputs' type: 2^-16 is left out.
-static void join(const Tiler *t, Builder *b, Value part, const Rows *from,
+static void join(Tiler *t, Builder *b, Value part, const Rows *from,
                  const Rows *to, Value *state) {
   Affine a;
   affine_parts(t->plan.walk, &a);
-  Steps n = {.narrow = step_narrow(t->from, &a)};
+  Steps n = {.t = t, .narrow = step_narrow(t->from, &a)};
   Value column = t->coord[t->plan.lane];
   Pair y[MAX_PIECES];
   for (uint32_t k = 0; k < from->n; k++) y[k] = erase_split(&n, b, state[k]);
