@@ -23,6 +23,7 @@ BUDGET = pathlib.Path(__file__).with_name("objects.txt")
 REGISTERS, LONGER = 16, 1.1
 # Why there is scratch memory is in docs/amd.md.
 KNOWN = {"mla_decode": "gfx", "mla_prefill": "gfx11", "paged_decode": "gfx11",
+         "varlen:D=128": "gfx11",
          "nsa:D=128": "gfx1", "differential": "gfx11",
          "retention:D=256,Dv=256": "gfx1", "retention:D=256,Dv=512": "gfx1"}
 
