@@ -269,7 +269,7 @@ static Value late_value(Chunk *c, Builder *b, Value v) {
   Value to = vmap_get(&c->free, v);
   if (to != v) return to;
   if (x.kind == SY_LIN) {
-    to = norm_value(c, b, x.lin);
+    to = ir_cast(b, ir_type(c->f, v)->dtype, norm_value(c, b, x.lin));
   } else {
     const Op *op = ir_def(c->f, v);
     for (uint32_t i = 0; i < op->nargs; i++) late_value(c, b, op->args[i]);
@@ -285,6 +285,25 @@ static void emit_stores(Chunk *c, Builder *b) {
     for (uint32_t i = 0; i < op->nargs; i++) late_value(c, b, op->args[i]);
     ir_clone(b, c->f, op, &c->free, NULL);
   }
+}
+
+// ---------------------------------------------------------------- precision
+static bool is_f64(const Chunk *c, Value v) {
+  return v && ir_type(c->f, v)->dtype == DT_F64;
+}
+
+// Matrices of a chunk are f32: what asks for more goes step by step.
+static bool fits_f32(Chunk *c) {
+  for (uint32_t s = 0; s < c->n; s++) {
+    const Affine *a = &c->state[s].affine;
+    bool wide = is_f64(c, c->recur->res[s]) || is_f64(c, a->decay);
+    for (uint32_t i = 0; i < a->nwrites; i++)
+      wide |= is_f64(c, a->write[i].b) || is_f64(c, a->write[i].w) ||
+              is_f64(c, a->write[i].a);
+    for (uint32_t i = 0; i < a->nreads; i++) wide |= is_f64(c, a->read[i].q);
+    if (wide) return chunk_fail(c, c->recur, "f64: chunks compute in f32");
+  }
+  return true;
 }
 
 // ---------------------------------------------------------------- the op
@@ -374,7 +393,7 @@ static bool derive(Chunk *c) {
     set_value(c, r->params.at[s], (SymValue){.kind = SY_MAT, .mat = m});
   }
   return execute(c, r) && end_states(c) && set_limit(c) && norm_states(c) &&
-         want_stores(c);
+         want_stores(c) && fits_f32(c);
 }
 
 static void run(Ctx *cx, Func *f, Op *op) {

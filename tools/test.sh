@@ -43,6 +43,8 @@ fuzz() {
   else
     echo "$(basename "$target"): FINDING"
     tail -40 "$log"
+    echo "the input, for base64 -d:"
+    head -c 20000 "$log"-[a-z]* | base64
     return 1
   fi
 }
