@@ -4,7 +4,10 @@
 #include <llvm-c/Target.h>
 #include <stdio.h>
 
-enum { KERNEL = 91 };          // LLVM's calling convention
+enum {
+  KERNEL = 91,                 // LLVM's calling convention
+  NO_LOADS = 0xf70,            // s_waitcnt vmcnt(0), in gfx9's bits
+};
 
 // Loops are made to test at their end: LLVM's code generation for divergent
 // branches, which all loops pass through, would copy what others carry in each
@@ -148,6 +151,18 @@ static void fence(Nv *n, LLVMAtomicOrdering order, bool all) {
                   LLVMMetadataAsValue(g->lc, node));
 }
 
+// Copies that are waited for are this wave's: all.
+static void cp_wait(Nv *n, const Op *op) {
+  (void)op;
+  V none = nv_i32(n, NO_LOADS);
+  nv_call(n, "llvm.amdgcn.s.waitcnt", &none, 1);
+}
+
+static void cp_commit(Nv *n, const Op *op) {
+  (void)n;
+  (void)op;
+}
+
 static bool writes_what_it_reads(const Nv *n) {
   for (uint32_t i = 0; i < n->f->params.n; i++)
     if (n->f->params.at[i].role == PR_INOUT) return true;
@@ -264,6 +279,8 @@ static void freduce(Nv *n, const Op *op) { scalar(n, op, nv_freduce); }
 static NvEmit *const ops[OP_COUNT] = {
     [OP_GLOAD] = gload, [OP_GSTORE] = amd_gstore,
     [OP_SGET] = sget,   [OP_FREDUCE] = freduce,
+    [OP_CP_ASYNC] = amd_cp_async, [OP_CP_COMMIT] = cp_commit,
+    [OP_CP_WAIT] = cp_wait,
 };
 
 const GpuVendor amd_vendor = {

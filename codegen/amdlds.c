@@ -14,6 +14,10 @@ static bool by_bits(const Type *t) {
 
 LdsPlace amd_place(Nv *n, Tile s, const Type *t, V row, V col) {
   LdsPlace p = {s, t, row, col, nv_offset(n, t, row, col)};
+  if (s.var && by_bits(t)) {    // of whole panels: no bits of an offset in one
+    p.at = nv_add(n, p.at, nv_mul(n, s.var, 16));
+    p.s.var = NULL;
+  }
   p.at = nv_asm(n, nv_i32t(n), "", "=v,0", &p.at, 1);
   return p;
 }
@@ -28,6 +32,20 @@ V amd_at(Nv *n, const LdsPlace *p, uint32_t row, uint32_t col) {
   V x = p->t->layout == LY_ROW ? nv_add(n, p->at, nv_i32(n, low))
                                : e_xor(n->g, p->at, nv_i32(n, low));
   return nv_tile_byte(n, p->s, nv_add(n, x, nv_i32(n, c - low)));
+}
+
+void amd_apart(Nv *n, V access, const char *kind) {
+  Cg *g = n->g;
+  if (!n->gpu.direct) return;
+  static const char domain[] = "shared", scope[] = "copies";
+  LLVMMetadataRef name = LLVMMDStringInContext2(g->lc, domain, sizeof domain - 1);
+  LLVMMetadataRef two[2] = {
+      LLVMMDStringInContext2(g->lc, scope, sizeof scope - 1),
+      LLVMMDNodeInContext2(g->lc, &name, 1)};
+  LLVMMetadataRef one = LLVMMDNodeInContext2(g->lc, two, 2);
+  unsigned id = LLVMGetMDKindIDInContext(g->lc, kind, (unsigned)strlen(kind));
+  LLVMMetadataRef list = LLVMMDNodeInContext2(g->lc, &one, 1);
+  LLVMSetMetadata(access, id, LLVMMetadataAsValue(g->lc, list));
 }
 
 // ---------------------------------------------------------------- fragments

@@ -2,7 +2,8 @@
 // and at most one coordinate of rows and one of columns. They are accesses of
 // buffers: offsets of 32 bits from a base that is the same for all threads; out
 // of range they read 0 and write nothing, without branch or comparison. All
-// else is done as on every GPU (gpumem.c).
+// else is done as on every GPU (gpumem.c). Boxes that are copied to shared
+// memory directly are the same accesses, without registers.
 #include "codegen/amd.h"
 
 enum {
@@ -24,6 +25,7 @@ typedef struct Index {
 
 typedef struct Access {
   const Op *op;
+  Value of;                     // the tensor
   uint32_t lo, rank;            // indices are operands lo ..
   const Type *tensor, *value;
   FragMap map;                  // of the value
@@ -74,10 +76,23 @@ static void choose_run(Nv *n, Access *a) {
   while (a->k > 1 && (a->k * size > 16 || !e || e % a->k)) a->k /= 2;
 }
 
+// Whole rows of a tensor, to shared memory.
+static bool box_form(Nv *n, const Op *op, Access *a) {
+  const int64_t *axis = ir_attr(op, AT_TILE)->list;
+  *a = (Access){.op = op, .of = op->args[1], .lo = 2, .unit = true,
+                .tensor = nv_arg_type(n, op, 1), .value = nv_arg_type(n, op, 0)};
+  a->rank = a->tensor->n;
+  for (uint32_t i = 0; i < 2; i++)
+    a->at[i] = (Index){.pos = (int)axis[i], .uniform = n->g->val[op->args[2 + axis[i]]]};
+  return true;
+}
+
 // False: the access has another form.
 static bool form(Nv *n, const Op *op, Access *a) {
   bool load = op->code == OP_GLOAD;
-  *a = (Access){.op = op, .lo = load ? 1 : 2, .at = {{.pos = -1}, {.pos = -1}}};
+  if (op->code == OP_CP_ASYNC) return box_form(n, op, a);
+  *a = (Access){.op = op, .of = op->args[0], .lo = load ? 1 : 2,
+                .at = {{.pos = -1}, {.pos = -1}}};
   a->tensor = nv_arg_type(n, op, 0);
   a->value = load ? nv_res_type(n, op) : nv_arg_type(n, op, 1);
   a->rank = a->tensor->n;
@@ -98,7 +113,7 @@ static bool form(Nv *n, const Op *op, Access *a) {
 
 // ---------------------------------------------------------------- conditions
 static V field(Nv *n, const Access *a, uint32_t i) {
-  return nv_tensor(n, a->op->args[0], i);
+  return nv_tensor(n, a->of, i);
 }
 static V shape(Nv *n, const Access *a, int i) {
   return field(n, a, 1 + (uint32_t)i);
@@ -141,11 +156,11 @@ static CgExpr own_word(const Dense *d, const Type *t, bool extent, int axis) {
 
 static CgExpr word_of(const Dense *d, const Access *a, attn_xop op, int axis) {
   uint32_t nth = 0;
-  if (nv_is_shared(d->n, a->op->args[0]))
+  if (nv_is_shared(d->n, a->of))
     return own_word(d, a->tensor, op == ATTN_X_SHAPE, axis);
   for (uint32_t i = 0; i < d->n->f->params.n; i++) {
     Value v = d->n->f->params.at[i].v;
-    if (v == a->op->args[0]) break;
+    if (v == a->of) break;
     nth += ir_type(d->n->f, v)->kind == TK_TENSOR &&
            d->n->f->params.at[i].role != PR_SHARED;
   }
@@ -191,7 +206,8 @@ static bool has(const Dense *d, CgExpr x) {
 static void note_access(void *data, Op *op) {
   Dense *d = data;
   Access a;
-  if (op->code != OP_GLOAD && op->code != OP_GSTORE) return;
+  if (op->code != OP_GLOAD && op->code != OP_GSTORE && op->code != OP_CP_ASYNC)
+    return;
   if (!form(d->n, op, &a)) return;
   CgExpr x = allowed(d, &a);
   if (!has(d, x)) d->all = both(d, d->all, x);
@@ -258,8 +274,6 @@ static void prepare(Nv *n, Access *a) {
   for (uint32_t i = 0; i < 2; i++) {
     if (a->at[i].pos < 0) continue;
     a->size[i] = step_of(n, a, i);
-    V x = nv_coord(n, &a->map, i ? AXIS_COL : AXIS_ROW, 0);
-    a->thread = nv_add(n, a->thread, LLVMBuildMul(g->b, x, a->size[i], ""));
     if (!a->at[i].uniform) continue;
     a->shift = nv_add(n, a->shift,
                       LLVMBuildMul(g->b, a->at[i].uniform, a->size[i], ""));
@@ -269,6 +283,15 @@ static void prepare(Nv *n, Access *a) {
                           a->size[o], "");
   if (ok) a->bytes = e_sel(g, ok, a->bytes, nv_i32(n, 0));
   make_base(n, a, at);
+}
+
+// This thread's first element.
+static void own(Nv *n, Access *a) {
+  for (uint32_t i = 0; i < 2; i++) {
+    if (a->at[i].pos < 0) continue;
+    V x = nv_coord(n, &a->map, i ? AXIS_COL : AXIS_ROW, 0);
+    a->thread = nv_add(n, a->thread, LLVMBuildMul(n->g->b, x, a->size[i], ""));
+  }
 }
 
 // Where the inner axis may be beyond its extent: whether that of a register is
@@ -385,6 +408,7 @@ void amd_gload(Nv *n, const Op *op) {
     return;
   }
   prepare(n, &a);
+  own(n, &a);
   in_turn(n, &a);
   if (a.map.regs / a.k > FEW) anew(n, &a);
   Frag r = nv_new(n, a.value);
@@ -406,6 +430,7 @@ void amd_gstore(Nv *n, const Op *op) {
   }
   if (masked) a.k = a.step = 1;
   prepare(n, &a);
+  own(n, &a);
   anew(n, &a);
   const Frag *x = nv_frag(n, op->args[1]);
   V mine = nv_owner(n, &x->map);
@@ -417,5 +442,41 @@ void amd_gstore(Nv *n, const Op *op) {
       ok = ok ? e_and(n->g, ok, m) : m;
     }
     store(n, &a, offset(n, &a, i, ok), pack(n, x, i, &a));
+  }
+}
+
+// ---------------------------------------------------------------- copies
+// A wave's loads lie in shared memory as its lanes do: where the tile swizzles
+// its chunks, lanes ask for them in that order. Rows outside become 0.
+void amd_cp_async(Nv *n, const Op *op) {
+  Cg *g = n->g;
+  Access a;
+  if (!n->dense) {
+    diag_add(g->cx, DIAG_cg_input, op->span, n->f->name,
+             "cp_async needs a launch with dense = true");
+    g->failed = true;
+    return;
+  }
+  form(n, op, &a);
+  prepare(n, &a);
+  const Type *t = a.value;
+  Tile s = nv_tile(n, op->args[0]);
+  uint32_t pitch = smem_panel_bytes(t), panel = pitch * t->ext[0];
+  uint32_t lane = n->gpu.direct, all = lane * n->grp.threads, per = pitch / lane;
+  V row = LLVMBuildUDiv(g->b, n->grp.tid, nv_i32(n, per), "");
+  V place = LLVMBuildURem(g->b, n->grp.tid, nv_i32(n, per), "");
+  V chunk = nv_offset(n, t, row, nv_mul(n, place, lane / dtype_size(t->dtype)));
+  chunk = e_isub(g, chunk, nv_mul(n, row, pitch));
+  a.thread = nv_add(n, LLVMBuildMul(g->b, row, a.size[0], ""), chunk);
+  anew(n, &a);
+  V wave = nv_mul(n, n->warp, (int64_t)lane * n->gpu.wave), zero = nv_i32(n, 0);
+  for (uint32_t at = 0; at < smem_slot_bytes(t); at += all) {
+    V off = nv_add(n, a.thread, a.shift);
+    off = nv_add(n, off, nv_mul(n, a.size[0], at % panel / pitch));
+    off = nv_add(n, off, nv_i32(n, at / panel * pitch));
+    V to = nv_tile_byte(n, s, nv_add(n, wave, nv_i32(n, at)));
+    V x[7] = {a.base, to, nv_i32(n, lane), off, zero, zero, zero};
+    V load = nv_call(n, "llvm.amdgcn.raw.ptr.buffer.load.lds", x, 7);
+    amd_apart(n, load, "alias.scope");
   }
 }

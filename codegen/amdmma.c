@@ -71,6 +71,7 @@ static void load_words(Mma *m, V p, uint32_t count, V *out) {
   LLVMTypeRef i32 = nv_i32t(n), t = count > 1 ? LLVMVectorType(i32, count) : i32;
   V v = LLVMBuildLoad2(n->g->b, t, p, "");
   LLVMSetAlignment(v, 4 * count);
+  amd_apart(n, v, "noalias");
   for (uint32_t i = 0; i < count; i++)
     out[i] = count > 1 ? LLVMBuildExtractElement(n->g->b, v, nv_i32(n, i), "") : v;
 }
@@ -82,6 +83,7 @@ static void load_turning(Mma *m, V p, V *out) {
   Cg *g = n->g;
   LLVMTypeRef v4 = LLVMVectorType(LLVMInt16TypeInContext(g->lc), 4);
   V v = nv_call_over(n, "llvm.amdgcn.ds.read.tr16.b64", v4, &p, 1);
+  amd_apart(n, v, "noalias");
   v = LLVMBuildBitCast(g->b, v, LLVMVectorType(nv_i32t(n), 2), "");
   for (uint32_t i = 0; i < 2; i++)
     out[i] = LLVMBuildExtractElement(g->b, v, nv_i32(n, i), "");

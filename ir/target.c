@@ -18,12 +18,12 @@ static const Target targets[] = {
 static const Target gpus[] = {
 #define CPU(...)
 #define AMD(target, number, w, r, c, sums, left, left8, eight, turned, lds,   \
-            registers, cus, kib, gbs, tf)                                     \
+            registers, direct_bytes, cus, kib, gbs, tf)                       \
   {.name = target, .kind = TARGET_GPU, .isa = target, .cpu = target,          \
    .features = "",                                                            \
    .gpu = {.vendor = VENDOR_AMD, .wave = w, .acc = LY_##sums,                 \
            .op = LY_##left, .op8 = LY_##left8, .f8 = F8_##eight,              \
-           .turn = turned, .rows = r, .cols = c,                              \
+           .turn = turned, .direct = direct_bytes, .rows = r, .cols = c,       \
            .cc = number, .smem = lds, .regs = registers, .sms = cus,          \
            .l2 = kib, .bandwidth = gbs, .tflops = tf}},
 #define GPU(target, number, a, eight, smem_bytes, registers,               \

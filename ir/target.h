@@ -23,6 +23,7 @@ typedef struct GpuFacts {
                            // from memory (LY_ACC: it is read as shared tile)
   LayoutId op8;            // the same of 8 bits; LY_ACC: no such products
   F8Form f8;
+  uint32_t direct;         // bytes of a lane's load to shared memory, 0: none
   bool turn;               // transposed operands lie in shared memory by columns
   uint32_t rows, cols;     // of such a product: of a warp, multiples of
   uint32_t cc;             // 90

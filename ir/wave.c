@@ -271,6 +271,8 @@ static WaveFn *fn_of(const Op *op) {
 
 static void finish(Wave *w) {
   wave_finish_stores(w, 0);
+  // What another CTA has got by then would be written.
+  if (w->copies.n) wave_fail(w, NULL, "ends before its copies have arrived");
   w->state = WV_DONE;
   w->cta->left--;
 }

@@ -42,6 +42,13 @@ static void indices(Wave *w, const Op *op, uint32_t lo, uint32_t n,
 }
 
 // ---------------------------------------------------------------- cp.async
+// Which of two copies arrives last is not known.
+static bool is_under_way(const Wave *w, uint32_t base, uint32_t bytes) {
+  for (uint32_t i = 0; i < w->copies.n; i++)
+    if (w->copies.at[i].byte - base < bytes) return true;
+  return false;
+}
+
 // The group's threads share the tile's chunks of 16 bytes.
 static bool cp_async(Wave *w, const Op *op) {
   const Type *t = wave_type(w, op->args[0]);
@@ -50,6 +57,8 @@ static bool cp_async(Wave *w, const Op *op) {
   Box b = box_of(wave_in(w), op, op->args[1], at);
   uint32_t lanes = w->cta->x->lanes, elems = 16 / (uint32_t)dtype_size(t->dtype);
   uint32_t per_row = t->ext[1] / elems, base = w->val[op->args[0]].base;
+  if (is_under_way(w, base, smem_slot_bytes(t)))
+    wave_fail(w, op, "another copy to the tile has not arrived");
   for (uint32_t i = 0; i < per_row * t->ext[0]; i++) {
     uint32_t thread = i % w->grp->threads;
     if (thread / lanes != w->id - w->grp->first) continue;

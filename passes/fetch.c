@@ -25,6 +25,8 @@
 // begins, a row each, which takes two registers, and handed round when they are
 // there (relayout). Numbers and slices that a phase before has found count too.
 // Needs: place; runs before legal. Tests: test/passes/fetch.
+#include "passes/fetch.h"
+
 #include "passes/rings.h"
 
 typedef struct Fetch {
@@ -37,16 +39,16 @@ typedef struct Fetch {
 } Fetch;
 
 // ---------------------------------------------------------------- candidates
-// Is v made of the loop's coordinate and of what is outside?
-static bool follows(const Fetch *x, Value v) {
-  const Region *body = x->loop->regions[0];
-  const Op *op = ir_def(x->f, v);
-  if (v == body->params.at[0] || ir_defined_outside(x->f, v, body)) return true;
+bool fetch_follows(const Func *f, const Op *loop, Value v) {
+  const Region *body = loop->regions[0];
+  const Op *op = ir_def(f, v);
+  if (v == body->params.at[0] || ir_defined_outside(f, v, body)) return true;
   bool pure = op && op->parent == body &&
               (op_info(op->code)->flags & OPF_ELEM || op->code == OP_CONST ||
                op->code == OP_SPLAT || op->code == OP_COORD ||
                op->code == OP_BCAST);
-  for (uint32_t i = 0; pure && i < op->nargs; i++) pure = follows(x, op->args[i]);
+  for (uint32_t i = 0; pure && i < op->nargs; i++)
+    pure = fetch_follows(f, loop, op->args[i]);
   return pure;
 }
 
@@ -54,6 +56,16 @@ static bool is_read_only(const Func *f, Value tensor) {
   for (uint32_t i = 0; i < f->params.n; i++)
     if (f->params.at[i].v == tensor) return f->params.at[i].role == PR_IN;
   return false;
+}
+
+bool fetch_is_tile(const Func *f, const Op *loop, const Op *load) {
+  bool ok = load && load->code == OP_GLOAD &&
+            load->parent == loop->regions[0] &&
+            is_read_only(f, load->args[0]) &&
+            ir_count_uses(f, load->res[0]) == 1;
+  for (uint32_t i = 1; ok && i < load->nargs; i++)
+    ok = fetch_follows(f, loop, load->args[i]);
+  return ok;
 }
 
 // A phase before has made it.
@@ -81,12 +93,7 @@ static void find(Fetch *x) {
       cast = load;
       load = ir_def(x->f, cast->args[0]);
     }
-    bool ok = load && load->code == OP_GLOAD && !listed(x, load) &&
-              load->parent == op->parent && is_read_only(x->f, load->args[0]) &&
-              ir_count_uses(x->f, load->res[0]) == 1;
-    for (uint32_t i = 1; ok && i < load->nargs; i++)
-      ok = follows(x, load->args[i]);
-    if (!ok) continue;
+    if (!fetch_is_tile(x->f, x->loop, load) || listed(x, load)) continue;
     if (cast) vec_push(x->a, &x->casts, cast);
     vec_push(x->a, &x->loads, load);
     vec_push(x->a, &x->puts, op);
@@ -103,7 +110,8 @@ static void find_slices(Fetch *x) {
               t->layout == LY_ACC && t->ext[0] % 64 == 0 &&
               (made || is_read_only(x->f, op->args[0]));
     ok |= t->kind == TK_ELEM && made;
-    for (uint32_t i = 1; ok && i < op->nargs; i++) ok = follows(x, op->args[i]);
+    for (uint32_t i = 1; ok && i < op->nargs; i++)
+      ok = fetch_follows(x->f, x->loop, op->args[i]);
     if (ok) vec_push(x->a, &x->loads, op);
   }
 }
@@ -121,21 +129,19 @@ static Type ahead_type(const Fetch *x, uint32_t i) {
 }
 
 // ---------------------------------------------------------------- the new loop
-// v as it is for the coordinate that `m` has.
-static Value copy_of(Fetch *x, Builder *b, Value v, ValueMap *m) {
-  const Region *body = x->loop->regions[0];
+Value fetch_copy(Builder *b, const Op *loop, Value v, ValueMap *m) {
   Value known = vmap_get(m, v);
-  if (known != v || ir_defined_outside(x->f, v, body)) return known;
-  const Op *op = ir_def(x->f, v);
-  for (uint32_t i = 0; i < op->nargs; i++) copy_of(x, b, op->args[i], m);
-  return ir_clone(b, x->f, op, m, NULL)->res[0];
+  if (known != v || ir_defined_outside(b->fn, v, loop->regions[0])) return known;
+  const Op *op = ir_def(b->fn, v);
+  for (uint32_t i = 0; i < op->nargs; i++) fetch_copy(b, loop, op->args[i], m);
+  return ir_clone(b, b->fn, op, m, NULL)->res[0];
 }
 
 // The same along rows.
 static Value row_of(Fetch *x, Builder *b, Value v, ValueMap *m) {
   const Op *op = ir_def(x->f, v);
   const Type t = as_rows(*ir_type(x->f, v));
-  if (t.kind != TK_FRAG) return copy_of(x, b, v, m);
+  if (t.kind != TK_FRAG) return fetch_copy(b, x->loop, v, m);
   Value args[MAX_AXES + 2] = {0};
   for (uint32_t i = 0; i < op->nargs; i++) args[i] = row_of(x, b, op->args[i], m);
   Op *made = ir_op(b, op->code, args, op->nargs, op->attrs, op->nattrs, &t, 1, 0);
@@ -150,15 +156,14 @@ static void load_all(Fetch *x, Builder *b, Value at, uint32_t from, uint32_t to,
   vmap_put(&m, x->loop->regions[0]->params.at[0], at);
   for (uint32_t i = from; i < to; i++) {
     Value v = x->loads.at[i]->res[0];
-    out[i] = is_slice(x, i) ? row_of(x, b, v, &m) : copy_of(x, b, v, &m);
+    out[i] = is_slice(x, i) ? row_of(x, b, v, &m) : fetch_copy(b, x->loop, v, &m);
   }
 }
 
-// lo, or of a loop that runs backwards the last of lo, lo + s, .. below hi.
-static Value first_of(const Fetch *x, Builder *b) {
-  Value lo = x->loop->args[0], hi = x->loop->args[1], step = x->loop->args[2];
-  if (!ir_attr_i(x->loop, AT_REVERSE, 0)) return lo;
-  Value one = ir_const_i(b, ir_type(x->f, lo)->dtype, 1);
+Value fetch_first(Builder *b, const Op *loop) {
+  Value lo = loop->args[0], hi = loop->args[1], step = loop->args[2];
+  if (!ir_attr_i(loop, AT_REVERSE, 0)) return lo;
+  Value one = ir_const_i(b, ir_type(b->fn, lo)->dtype, 1);
   Value steps = ir_2(b, OP_FLOORDIV,
                      ir_2(b, OP_SUB, ir_2(b, OP_SUB, hi, lo), one), step);
   return ir_2(b, OP_ADD, lo, ir_2(b, OP_MUL, steps, step));
@@ -170,7 +175,7 @@ static Op *new_loop(Fetch *x, Builder *b) {
   Value *args = NEWN(x->a, Value, loop->nargs + n);
   Type *types = NEWN(x->a, Type, loop->nres + n);
   memcpy(args, loop->args, loop->nargs * sizeof *args);
-  load_all(x, b, first_of(x, b), 0, n, args + loop->nargs);
+  load_all(x, b, fetch_first(b, loop), 0, n, args + loop->nargs);
   for (uint32_t i = 0; i < loop->nres; i++)
     types[i] = *ir_type(x->f, loop->res[i]);
   for (uint32_t i = 0; i < n; i++)
@@ -207,9 +212,9 @@ static bool uses_put(const Fetch *x, const Op *op) {
   return false;
 }
 
-static Value next_of(const Fetch *x, Builder *b, const Region *to) {
-  bool back = ir_attr_i(x->loop, AT_REVERSE, 0) != 0;
-  return ir_2(b, back ? OP_SUB : OP_ADD, to->params.at[0], x->loop->args[2]);
+Value fetch_next(Builder *b, const Op *loop, Value at) {
+  bool back = ir_attr_i(loop, AT_REVERSE, 0) != 0;
+  return ir_2(b, back ? OP_SUB : OP_ADD, at, loop->args[2]);
 }
 
 static void fill_body(Fetch *x, Region *to) {
@@ -231,16 +236,19 @@ static void fill_body(Fetch *x, Region *to) {
                           1, 0)->res[0]);
   }
   if (x->tiles < x->loads.n)
-    load_all(x, &b, next_of(x, &b, to), x->tiles, x->loads.n, out + y->nargs);
+    load_all(x, &b, fetch_next(&b, x->loop, to->params.at[0]),
+             x->tiles, x->loads.n, out + y->nargs);
   bool done = !x->tiles;
   for (const Op *op = from->first; op != y; op = op->next) {
     if (!moved(x, op)) ir_clone(&b, x->f, op, &m, NULL);
     if (done || !uses_put(x, op)) continue;
-    load_all(x, &b, next_of(x, &b, to), 0, x->tiles, out + y->nargs);
+    load_all(x, &b, fetch_next(&b, x->loop, to->params.at[0]),
+             0, x->tiles, out + y->nargs);
     done = true;
   }
   if (!done)
-    load_all(x, &b, next_of(x, &b, to), 0, x->tiles, out + y->nargs);
+    load_all(x, &b, fetch_next(&b, x->loop, to->params.at[0]),
+             0, x->tiles, out + y->nargs);
   for (uint32_t i = 0; i < y->nargs; i++) out[i] = vmap_get(&m, y->args[i]);
   ir_yield(&b, out, y->nargs + x->loads.n);
 }

@@ -45,7 +45,7 @@ const PassInfo *pass_list(uint32_t *n) {
   ",legal"
 #define TO_MACH_AMD TO_TILE_SM90 \
   ",peel,fold,cse,dce,place,fold,cse,dce,bounds,approx,fold,cse,dce,parts" \
-  ",fetch,cse,dce,legal"
+  ",direct,fetch,cse,dce,legal"
 #define TO_MACH_SM90 TO_TILE_SM90 \
   ",fold,cse,dce,place,fold,cse,dce,lift,cse,dce,bounds,approx,fold,cse,dce" \
   ",tasks,parts" \

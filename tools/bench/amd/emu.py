@@ -313,12 +313,16 @@ def tool(*args):
 
 def compile_case(case, target, tmp):
     tir = tmp / "k.tir"
-    fixed = [f"--dim={c}={case.dims[c]}" for c in case.consts]
-    tool("attnc", "--emit=mach", case.path,
-         "--target", target, "--fn", case.program, *fixed,
-         f"--dim=T={case.dtype}", "-o", tir)
+    fixed = [f"{c}={case.dims[c]}" for c in case.consts] + [f"T={case.dtype}"]
+    fixed = ["--dim", ",".join(fixed)]
     if case.turned:
-        tir.write_text(tir.read_text().replace(", dense = true", ""))
+        attn = tmp / "attn.tir"
+        attn.write_bytes(tool("attn-lower", case.path, "--fn", case.program, *fixed))
+        tool("attn-opt", attn, "--pipeline=mach", f"--target={target}", "--strided",
+             "-o", tir)
+    else:
+        tool("attnc", "--emit=mach", case.path, "--target", target,
+             "--fn", case.program, *fixed, "-o", tir)
     (tmp / "k.hsaco").write_bytes(tool("attn-lower", tir, "--emit=hsaco"))
     info = tool("attn-lower", tir, "--emit=info").decode()
     prog = Program(tir.read_text(), case.dims)
@@ -356,7 +360,8 @@ def reference(case, prog, inputs, tmp):
             args += ["--out", f"{name}={tmp / ('out-' + name)}.npy"]
     for k, v in case.sets.items():
         args += ["--set", f"{k}={v}"]
-    fixed = [f"--dim={c}={case.dims[c]}" for c in case.consts]
+    fixed = [f"{c}={case.dims[c]}" for c in case.consts] + [f"T={case.dtype}"]
+    fixed = ["--dim", ",".join(fixed)]
     tool("attnc", "run", case.path, "--quiet",
          "--fn", case.program, *fixed, f"--dim=T={own}", *args)
     return {name: decode(read_npy(tmp / f"out-{name}.npy"),
