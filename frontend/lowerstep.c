@@ -8,7 +8,8 @@ enum { MAX_STATES = 32 };
 
 static const Sym *state_sym(const Stmt *s) { return s->names.at[0].sym; }
 
-// v as a state: its dtype, with the canonical axes of its shape.
+// v as a state: its dtype, with the canonical axes of its shape. tf32 says how
+// products may be rounded: the state is f32.
 static Val as_state(Fx *x, const Sym *s, Val v) {
   Val in[2] = {{.rank = s->ty.rank}, v}, shape;
   uint64_t used = 0;
@@ -19,7 +20,8 @@ static Val as_state(Fx *x, const Sym *s, Val v) {
   }
   in[0].v = v.v;
   val_align(x, in, 2, &shape);
-  shape.v = val_cast(x, in[1], s->ty.dtype).v;
+  DType t = s->ty.dtype == DT_TF32 ? DT_F32 : s->ty.dtype;
+  shape.v = val_cast(x, in[1], t).v;
   shape.weak = false;
   return shape;
 }

@@ -136,6 +136,12 @@ static bool stored_small(DType t) {
   return rows[t].kind == 'f' && rows[t].bytes < 4;
 }
 
+int64_t dtype_int(double v) {
+  if (isnan(v)) return 0;
+  if (v >= 0x1.fffffffffffffp62) return INT64_MAX;
+  return v <= -0x1p63 ? INT64_MIN : (int64_t)v;
+}
+
 double dtype_load(DType t, const void *p) {
   if (t == DT_F64) {
     double d;

@@ -23,6 +23,8 @@ static inline bool dtype_is_float(DType t) { return dtype_kind(t) == 'f'; }
 double dtype_round(DType t, double v);
 // One element in memory <-> double, exact for every type (i64: to 53 bits).
 double dtype_load(DType t, const void *p);
+// v, truncated; what lies behind the ends of i64 is its end, NaN is 0.
+int64_t dtype_int(double v);
 void dtype_store(DType t, void *p, double v);
 
 #endif

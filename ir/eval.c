@@ -70,12 +70,13 @@ double eval_op(OpCode c, DType in, const double *x) {
   }
 }
 
-double eval_identity(RKind k) {
+double eval_identity(RKind k, DType t) {
+  bool fp = dtype_is_float(t);
   switch (k) {
   case RK_PROD:
   case RK_ALL: return 1;
-  case RK_MAX: return -INFINITY;
-  case RK_MIN: return INFINITY;
+  case RK_MAX: return fp ? -INFINITY : t == DT_BOOL ? 0 : -0x1p63;
+  case RK_MIN: return fp ? INFINITY : t == DT_BOOL ? 1 : 0x1.fffffffffffffp62;
   default: return 0;
   }
 }

@@ -203,7 +203,7 @@ static double eval_fold(Interp *in, const Op *op) {
   r.kind = r.dot ? RK_SUM : (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
   r.type = ir_type(in->f, op->res[0])->dtype;
   r.acc = r.dot && op->nargs >= 3 ? interp_eval(in, op->args[2])
-                                  : eval_identity(r.kind);
+                                  : eval_identity(r.kind, r.type);
   fold_over(in, &r, ir_attr(op, AT_OVER), 0);
   return r.acc;
 }
@@ -221,7 +221,7 @@ static double eval_scan(Interp *in, const Op *op) {
                                                  : in->extent[a];
   int64_t saved = in->coord[a];
   double run = op->nargs > 1 ? interp_eval(in, op->args[1])
-                             : eval_identity(kind);
+                             : eval_identity(kind, t->dtype);
   for (int64_t i = 0; i < hi - lo && !in->failed; i++) {
     in->coord[a] = suffix ? hi - 1 - i : lo + i;
     bool inside = !key || interp_in_domain(in, a);

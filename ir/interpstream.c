@@ -39,9 +39,9 @@ static double term(Interp *in, Run *r) {
                (def->code == OP_DOT || def->code == OP_REDUCE);
   for (uint32_t j = 0; inner && j < over->n; j++)
     if (over->list[j] == r->axis) return interp_eval(in, y);
-  double acc = eval_identity(k);
   int64_t saved = in->coord[r->axis];
   DType t = ir_type(in->f, r->op->res[r->i])->dtype;
+  double acc = eval_identity(k, t);
   for (int64_t c = in->key_lo[r->axis]; c < in->key_hi[r->axis]; c++) {
     in->coord[r->axis] = c;
     if (interp_eval(in, r->domain->last->args[0]) == 0) continue;
@@ -53,7 +53,7 @@ static double term(Interp *in, Run *r) {
 
 static double scaled(Interp *in, Run *r, double old) {
   RKind k = (RKind)r->kinds->list[r->i];
-  if (old == eval_identity(k) && k == RK_SUM) return old;
+  if (old == 0 && k == RK_SUM) return old;
   return old * interp_eval(in, r->correct->last->args[r->i]);
 }
 
@@ -95,8 +95,9 @@ static Table *identities(Interp *in, const Run *r) {
   for (uint32_t i = 0; i < r->n; i++) {
     Table *t = interp_table(in, r->op->res[i]);
     acc[i] = (Table){.at = NEWN(in->arena, double, t->n + 1), .n = t->n};
+    DType dt = ir_type(in->f, r->op->res[i])->dtype;
     for (uint64_t k = 0; k < t->n; k++)
-      acc[i].at[k] = eval_identity((RKind)r->kinds->list[i]);
+      acc[i].at[k] = eval_identity((RKind)r->kinds->list[i], dt);
   }
   return acc;
 }

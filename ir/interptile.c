@@ -153,12 +153,13 @@ static void reduction(Exec *x, const Op *op) {
     o.size[i] = size_of_axis(x, op, o.axis[i]);
   }
   bool dot = op->code == OP_DOT;
+  RKind k = dot ? RK_SUM : (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
   Tile *r = define(x, op->res[0]);
   int64_t c[64] = {0};
   for (uint64_t i = 0; i < r->n; i++) {
     coords(t, r, i, c);
     double init = dot ? op->nargs >= 3 ? get(x, op->args[2], c) : 0
-                      : eval_identity((RKind)ir_attr_i(op, AT_KIND, RK_SUM));
+                      : eval_identity(k, t->dtype);
     r->at[i] = fold(x, op, &o, 0, c, init);
   }
 }
@@ -178,7 +179,7 @@ static void scan(Exec *x, const Op *op) {
   for (uint64_t i = 0; i < r->n; i++) {
     coords(t, r, i, c);
     if (c[a]) continue;  // rows start at their first element
-    double run = op->nargs > 1 ? get(x, op->args[1], c) : eval_identity(k);
+    double run = op->nargs > 1 ? get(x, op->args[1], c) : eval_identity(k, t->dtype);
     for (int64_t s = 0; s < n; s++) {
       c[a] = suffix ? n - 1 - s : s;
       double before = run;

@@ -261,7 +261,7 @@ static bool join_parts(Wave *w, const Op *op) {
 
 static void votes(Wave *w, uint32_t n, const Op *op) {
   RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_ANY);
-  double v = eval_identity(k);
+  double v = eval_identity(k, DT_BOOL);
   for (uint32_t i = 0; i < n; i++) {
     const WaveVal *x = wave_val(&w[i], op->args[0]);
     for (uint32_t r = 0; r < x->regs * w->cta->x->lanes; r++)
@@ -361,7 +361,7 @@ static void scan_all(Wave *w, uint32_t n, const Op *op) {
   bool frag = op->nargs > 1 && wave_type(w, op->args[1])->kind == TK_FRAG;
   if (frag) carry = wave_dense(w, n, op->args[1]);
   for (uint32_t i = 0; i < lines; i++) {
-    double run = eval_identity((RKind)ir_attr_i(op, AT_KIND, RK_SUM));
+    double run = eval_identity((RKind)ir_attr_i(op, AT_KIND, RK_SUM), t);
     if (frag) run = carry.at[i];
     else if (op->nargs > 1) run = wave_scalar(w, op->args[1]);
     scan_line(op, t, d.at + i * (col ? d.cols : 1), col ? d.cols : d.rows,

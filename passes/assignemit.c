@@ -2,6 +2,7 @@
 // and branches, and the memory of values by scope.
 #include "passes/assign.h"
 
+#include "ir/eval.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -331,20 +332,10 @@ Value em_combine(Assign *as, RKind k, Value x, Value y) {
   return em_2(as, code[k], x, y);
 }
 
-static int64_t int_identity(RKind k) {
-  static const int64_t id[RK_COUNT] = {[RK_PROD] = 1, [RK_ALL] = 1,
-                                       [RK_MAX] = INT64_MIN,
-                                       [RK_MIN] = INT64_MAX};
-  return id[k];
-}
-
 Value em_identity(Assign *as, RKind k, DType t) {
-  static const double id[RK_COUNT] = {[RK_PROD] = 1, [RK_MAX] = -INFINITY,
-                                      [RK_MIN] = INFINITY};
-  if (dtype_is_float(t)) return em_float(as, t, id[k]);
-  if (t == DT_BOOL) return em_bool(as, k == RK_ALL || k == RK_MIN ||
-                                           k == RK_PROD);
-  return em_int(as, int_identity(k));
+  double id = eval_identity(k, t);
+  if (dtype_is_float(t)) return em_float(as, t, id);
+  return t == DT_BOOL ? em_bool(as, id != 0) : em_int(as, dtype_int(id));
 }
 
 // ---------------------------------------------------------------- memory

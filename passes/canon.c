@@ -94,7 +94,7 @@ Value canon_bool(Canon *c, bool v) {
 
 Value canon_num(Canon *c, DType t, double v) {
   if (dtype_is_float(t)) return constant(c, attr_f(AT_VALUE, v), t);
-  return constant(c, attr_i(AT_IVALUE, (int64_t)v), t);
+  return constant(c, attr_i(AT_IVALUE, dtype_int(v)), t);
 }
 
 Value canon_1(Canon *c, OpCode op, Value x) {

@@ -42,7 +42,7 @@ static Value const_like(Emit *e, double c, Value sibling) {
 
 static Value const_typed(Builder *b, double c, Type t) {
   bool f = dtype_is_float(t.dtype);
-  IrAttr a = f ? attr_f(AT_VALUE, c) : attr_i(AT_IVALUE, (int64_t)c);
+  IrAttr a = f ? attr_f(AT_VALUE, c) : attr_i(AT_IVALUE, dtype_int(c));
   return ir_op(b, OP_CONST, NULL, 0, &a, 1, &t, 1, 0)->res[0];
 }
 

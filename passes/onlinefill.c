@@ -1,6 +1,7 @@
 // online, part 3: proofs. Gauges: does the result depend on the value of a
 // maximum (by probing)? Fill: which value of the scores makes the terms of a
 // masked key the identities of their kinds (by abstract values)?
+#include "ir/eval.h"
 #include "passes/absval.h"
 #include "passes/online.h"
 
@@ -101,15 +102,6 @@ static Abs of_ex(const Sym *s, AbsMap *m, Ex e) {
   return n->kind == EX_OP ? abs_op((OpCode)n->code, a, n->n) : r;
 }
 
-static double identity_of(RKind k) {
-  switch (k) {
-    case RK_MAX: return -INFINITY;
-    case RK_MIN: return INFINITY;
-    case RK_PROD: case RK_ALL: return 1;
-    default: return 0;
-  }
-}
-
 // Accumulators (as bits) whose terms are identities when each of the n scores
 // is `fill`, whatever the other values are.
 static uint64_t covered(Online *o, const Group *g, const Value *score,
@@ -121,7 +113,7 @@ static uint64_t covered(Online *o, const Group *g, const Value *score,
   for (uint32_t i = 0; i < g->accs.n && i < 64; i++) {
     const Acc *a = &g->accs.at[i];
     Abs x = of_ex(&o->sym, &m, a->local);
-    if (abs_is(x, identity_of(a->kind))) ok |= 1ull << i;
+    if (abs_is(x, eval_identity(a->kind, DT_F64))) ok |= 1ull << i;
   }
   return ok;
 }

@@ -67,7 +67,7 @@ Value pl_like(Builder *b, Value x, double v) {
   DType dt = pl_dtype(b, x);
   Type t = *ir_type(b->fn, x);
   Value c = dtype_is_float(dt) ? ir_const_f(b, dt, v)
-                               : ir_const_i(b, dt, (int64_t)v);
+                               : ir_const_i(b, dt, dtype_int(v));
   return pl_as(b, c, t);
 }
 

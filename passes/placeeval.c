@@ -2,6 +2,7 @@
 // and scans.
 #include "passes/place.h"
 
+#include "ir/eval.h"
 #include "ir/layout.h"
 
 #include <assert.h>
@@ -111,7 +112,7 @@ static Value eval_elementwise(Place *p, const Op *op, const View *v, Role r) {
   return dt == DT_I32 ? pl_cast(b, dt, y) : y;
 }
 
-static Value eval_op(Place *p, const Op *op, Role r) {
+static Value eval_side(Place *p, const Op *op, Role r) {
   View v;
   Type t = *ir_type(p->f, op->res[0]);
   if (!place_view(p, &t, NULL, &v))
@@ -179,7 +180,7 @@ Value place_eval(Place *p, Value v, Role r) {
   if (p->failed || p->memo[v][r]) return p->memo[v][r];
   const Op *op = ir_def(p->f, v);
   bool made = !op || place_rooted(p, op);
-  return p->memo[v][r] = made ? turn(p, v, r) : eval_op(p, op, r);
+  return p->memo[v][r] = made ? turn(p, v, r) : eval_side(p, op, r);
 }
 
 // ---------------------------------------------------------------- reductions
@@ -192,29 +193,12 @@ View place_one(const View *v, Role r) {
   return w;
 }
 
-static double identity(RKind k) {
-  switch (k) {
-    case RK_PROD: case RK_ALL: return 1;
-    case RK_MAX: return -INFINITY;
-    case RK_MIN: return INFINITY;
-    default: return 0;
-  }
-}
-
-// The identity in an integer type is its end.
-static double identity_of(RKind k, DType t) {
-  double v = identity(k);
-  if (dtype_is_float(t) || !isinf(v)) return v;
-  int bits = dtype_size(t) * 8 - 1;
-  return v < 0 ? -ldexp(1, bits) : ldexp(1, bits) - (bits > 53 ? 1024 : 1);
-}
-
 static Value reduce_along(Place *p, Builder *b, Value x, View *v, RKind k,
                           int axis, Role r) {
   bool row = axis == v->row && (v->col >= 0 || r % 2 == ROLE_ROW);
   View one = place_one(v, r);
   Value in = pl_inside(p, b, &one, row, !row);
-  double none = identity_of(k, pl_dtype(b, x));
+  double none = eval_identity(k, pl_dtype(b, x));
   if (in) x = pl_select(b, in, x, pl_like(b, x, none));
   IrAttr at[] = {attr_i(AT_KIND, k), attr_i(AT_POS, row ? 0 : 1)};
   DType dt = pl_dtype(b, x);
@@ -324,7 +308,7 @@ static Value end_of_axis(Place *p, Builder *b, Value x, const View *v, bool row,
                          RKind k) {
   Value in = pl_inside(p, b, v, row, !row);
   if (!in) return x;
-  return pl_select(b, in, x, pl_like(b, x, identity_of(k, pl_dtype(b, x))));
+  return pl_select(b, in, x, pl_like(b, x, eval_identity(k, pl_dtype(b, x))));
 }
 
 // The scan of a slice: the sums of the rows of a square that has the slice in
@@ -350,7 +334,7 @@ static void scan_slice(Place *p, const Op *op) {
   View cols = {.row = -1, .col = (int)axis, .csize = t->size[0]};
   if (suffix) x = end_of_axis(p, b, x, &cols, false, k);
   x = pl_as(b, x, square);
-  x = pl_select(b, in, x, pl_like(b, x, identity_of(k, dt)));
+  x = pl_select(b, in, x, pl_like(b, x, eval_identity(k, dt)));
   IrAttr at[] = {attr_i(AT_KIND, k), attr_i(AT_POS, 1)};
   p->memo[op->res[0]][ROLE_ROW] =
       pl_op(b, OP_FREDUCE, &x, 1, pl_slice_type(p, dt, axis, ROLE_ROW), at, 2);
@@ -412,9 +396,9 @@ static void root_span(Place *p, const Op *op) {
   Value one = ir_const_i(b, DT_I64, 1);
   args[1] = ir_2(b, OP_ADD, args[1], one);
   args[2] = one;
-  double id = identity_of(max ? RK_MAX : RK_MIN, dt);
+  double id = eval_identity(max ? RK_MAX : RK_MIN, dt);
   args[3] = dtype_is_float(dt) ? ir_const_f(b, dt, id)
-                               : ir_const_i(b, dt, (int64_t)id);
+                               : ir_const_i(b, dt, dtype_int(id));
   Op *loop = ir_op(b, OP_FOR, args, 4, NULL, 0, &t, 1, 1);
   Builder in = {.fn = p->g, .region = loop->regions[0], .span = op->span};
   Value i = ir_region_param(in.region, type_scalar(DT_I64), "i");
@@ -437,7 +421,7 @@ void place_root(Place *p, Op *op) {
     case OP_SPAN_MIN: case OP_SPAN_MAX: root_span(p, op); return;
     default: {  // a load of what is written too
       Role r = place_home(p, ir_type(p->f, op->res[0]));
-      place_set(p, op->res[0], eval_op(p, op, r));
+      place_set(p, op->res[0], eval_side(p, op, r));
     }
   }
 }

@@ -1,6 +1,7 @@
 // Numeric probing of the IR (see probe.h).
 #include "passes/probe.h"
 
+#include "ir/eval.h"
 #include "passes/sym.h"
 #include <math.h>
 
@@ -79,15 +80,6 @@ static double combine(RKind k, double a, double b) {
   }
 }
 
-static double identity(RKind k) {
-  switch (k) {
-    case RK_PROD: case RK_ALL: return 1;
-    case RK_MAX: return -INFINITY;
-    case RK_MIN: return INFINITY;
-    default: return 0;
-  }
-}
-
 static double item(Probe *p, const Op *op) {
   double x = probe_value(p, op->args[0]);
   return op->code == OP_DOT ? x * probe_value(p, op->args[1]) : x;
@@ -99,7 +91,7 @@ static double reduce(Probe *p, const Op *op, const IrAttr *over, uint32_t i,
   if (i == over->n) return item(p, op);
   uint32_t axis = (uint32_t)over->list[i];
   uint8_t was = p->at[axis];
-  double r = identity(k);
+  double r = eval_identity(k, DT_F64);
   for (uint8_t c = 0; c < PROBE_KEYS; c++) {
     p->at[axis] = c;
     r = combine(k, r, reduce(p, op, over, i + 1, k));
@@ -114,7 +106,7 @@ static double scan(Probe *p, const Op *op) {
   bool open = ir_attr_i(op, AT_EXCLUSIVE, 0) != 0;
   RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
   uint8_t at = p->at[axis];
-  double r = identity(k);
+  double r = eval_identity(k, DT_F64);
   for (uint8_t c = 0; c < PROBE_KEYS; c++) {
     if (open && c == at) continue;
     if (prefix ? c > at : c < at) continue;
@@ -125,7 +117,7 @@ static double scan(Probe *p, const Op *op) {
   return r;
 }
 
-static double eval_op(Probe *p, const Op *op, Value v) {
+static double probe_op(Probe *p, const Op *op, Value v) {
   double a[3], r;
   switch (op->code) {
     case OP_CONST: return ir_const_value(p->f, v, &r) ? r : NAN;
@@ -161,7 +153,7 @@ double probe_value(Probe *p, Value v) {
   uint64_t key = ((uint64_t)v << 32) | where(p, &info->type), b;
   if (map_get(&p->force, v, &b)) return from_bits(b);
   if (map_get(&p->memo, key, &b)) return from_bits(b);
-  double r = info->def ? eval_op(p, info->def, v)
+  double r = info->def ? probe_op(p, info->def, v)
                        : source(p, v, where(p, &info->type), info->type.dtype);
   if (map_get(&p->shift, v, &b)) r += from_bits(b);
   if (map_get(&p->scale, v, &b)) r *= from_bits(b);

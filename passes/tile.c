@@ -39,7 +39,7 @@ bool is_const_value(const Func *f, Value v, double want) {
 
 Value tile_const(Builder *b, Type type, double v) {
   IrAttr a = dtype_is_float(type.dtype) ? attr_f(AT_VALUE, v)
-                                        : attr_i(AT_IVALUE, (int64_t)v);
+                                        : attr_i(AT_IVALUE, dtype_int(v));
   return ir_op(b, OP_CONST, NULL, 0, &a, 1, &type, 1, 0)->res[0];
 }
 

@@ -107,7 +107,8 @@ void linear_joins(Tiler *t, Builder *b);
 Op *linear_begin(const Tiler *t, Builder *b, Type type);
 // a after b by the reduction k.
 Value tile_combine(Builder *b, RKind k, Value x, Value y);
-double tile_identity(RKind k);
+// An accumulator times its factor, which may be f64 where it is f32.
+Value tile_scaled(Builder *b, Value acc, Value factor);
 
 // Type of a stream value as a tile.
 Type tile_type(const Tiler *t, const Type *s);

@@ -7,6 +7,7 @@
 // the accumulators j < i after this tile, as docs/ir.md defines a pass.
 #include "passes/tileloop.h"
 
+#include "ir/eval.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -256,7 +257,8 @@ static Value reduce_term(KeyLoop *l, Builder *b, Value from, ValueMap *m,
   Value v = need(l, b, from, m);
   bool select = l->masked &&
                 (guard || l->fill == FILL_SELECT || exposed(l, from));
-  if (select) v = keep_if(b, l->mask, v, tile_identity(k));
+  DType t = ir_type(b->fn, v)->dtype;
+  if (select) v = keep_if(b, l->mask, v, eval_identity(k, t));
   if (!type_has_axis(ir_type(b->fn, v), l->axis))
     return repeat_uniform(l, b, k, v);
   return ir_reduce(b, k == RK_COUNT ? RK_SUM : k, v, &l->axis, 1);
@@ -286,7 +288,7 @@ static Value update(KeyLoop *l, Builder *b, uint32_t i, ValueMap *m,
     term = reduce_term(l, b, yield, m, k, guard);
   Value acc = old;
   if (!is_const_value(f, factor, 1))
-    acc = ir_2(b, OP_MUL, old, need(l, b, factor, cm));
+    acc = tile_scaled(b, old, need(l, b, factor, cm));
   if (dot) return add_dot(l, b, dot, m, acc, guard, &l->types[i]);
   return tile_combine(b, k, acc, term);
 }
@@ -854,7 +856,8 @@ bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   Value *acc = NEWN(m->arena, Value, l.n + 1);
   for (uint32_t i = 0; i < l.n; i++) {
     l.types[i] = tile_type(t, ir_type(t->from, op->res[i]));
-    acc[i] = tile_const(b, l.types[i], tile_identity((RKind)l.kinds->list[i]));
+    RKind k = (RKind)l.kinds->list[i];
+    acc[i] = tile_const(b, l.types[i], eval_identity(k, l.types[i].dtype));
   }
   bool split = t->share != SHARE_ALL && op == t->plan.split;
   if (split && t->share == SHARE_COMBINE) {

@@ -116,18 +116,8 @@ Value tile_combine(Builder *b, RKind k, Value x, Value y) {
   return ir_2(b, code[k], x, y);
 }
 
-double tile_identity(RKind k) {
-  switch (k) {
-  case RK_PROD:
-  case RK_ALL:
-    return 1;
-  case RK_MAX:
-    return -INFINITY;
-  case RK_MIN:
-    return INFINITY;
-  default:
-    return 0;
-  }
+Value tile_scaled(Builder *b, Value acc, Value factor) {
+  return ir_2(b, OP_MUL, acc, ir_cast(b, ir_type(b->fn, acc)->dtype, factor));
 }
 
 // ---------------------------------------------------------------- workspace
@@ -229,7 +219,7 @@ static Value need(Join *j, Builder *b, Value v, ValueMap *m) {
 static Value moved(Join *j, Builder *b, uint32_t i, Value acc, ValueMap *m) {
   Value factor = region_yield(j->correct)->args[i];
   if (is_const_value(j->t->from, factor, 1)) return acc;
-  return ir_2(b, OP_MUL, acc, need(j, b, factor, m));
+  return tile_scaled(b, acc, need(j, b, factor, m));
 }
 
 // new = kind(old * factor(old, new), part * factor(part, new)), one by one.
