@@ -171,9 +171,10 @@ static double negate(int op, double x) {
   return op == UO_NEG ? -x : x == 0;
 }
 
+// Arithmetic is exact, so that f32 rounds nothing; narrower types do.
 static double convert(int dtype, double x) {
-  if (dtype == DT_BOOL) return x != 0;
-  return dtype_is_float((DType)dtype) ? x : trunc(x);
+  bool wide = dtype == DT_F64 || dtype == DT_F32 || dtype == DT_TF32;
+  return wide ? x : dtype_round((DType)dtype, x);
 }
 
 static Val *eval_chain(Oracle *o, Frame *f, const Expr *e) {
