@@ -272,7 +272,7 @@ Val *oracle_call(Oracle *o, Frame *f, const Expr *e, uint32_t which) {
   if (++o->depth > MAX_CALLS) o->failed = true;
   Frame *in = o->failed ? NULL : enter(o, f, e);
   const Expr *r = result_of(d, which);
-  Val *v = oracle_scalar(o, NAN);
+  Val *v = oracle_nothing(o, e);
   if (in && r) {
     // The frame may have been made at another point: params are evaluated in
     // the caller as it stands now, which differs only in the row's key.

@@ -43,6 +43,8 @@ struct Oracle {
 };
 
 Val *oracle_scalar(Oracle *o, double v);
+// After an error: a value of e's rank with one element, NaN.
+Val *oracle_nothing(Oracle *o, const Expr *e);
 Val *oracle_array(Oracle *o, uint32_t rank, const int64_t *shape);
 double oracle_num(const Val *v);
 // e at the frame's coordinates. Never NULL; after a failure anything.

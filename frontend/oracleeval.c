@@ -517,8 +517,16 @@ static Val *eval_name(Oracle *o, Frame *f, const Expr *e) {
   }
 }
 
+Val *oracle_nothing(Oracle *o, const Expr *e) {
+  int64_t one[MAX_RANK];
+  for (uint32_t i = 0; i < MAX_RANK; i++) one[i] = 1;
+  Val *v = oracle_array(o, e->ty.rank, one);
+  v->at[0] = NAN;
+  return v;
+}
+
 Val *oracle_eval(Oracle *o, Frame *f, const Expr *e) {
-  if (o->failed) return oracle_scalar(o, NAN);
+  if (o->failed) return oracle_nothing(o, e);
   switch (e->kind) {
   case EX_INT:
   case EX_BOOL: return oracle_scalar(o, (double)e->ival);
