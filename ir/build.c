@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <ctype.h>
+#include <math.h>
 #include <string.h>
 
 // ---------------------------------------------------------------- containers
@@ -330,6 +331,14 @@ bool ir_const_value(const Func *f, Value v, double *out) {
   a = ir_attr(op, AT_IVALUE);
   if (a) *out = (double)a->i;
   return a != NULL;
+}
+
+bool ir_const_whole(const Func *f, Value v, int64_t *out) {
+  double x;
+  if (!ir_const_value(f, v, &x) || x != trunc(x) || fabs(x) >= 0x1p53)
+    return false;
+  *out = (int64_t)x;
+  return true;
 }
 
 // ---------------------------------------------------------------- editing

@@ -272,6 +272,8 @@ IrAttr attr_s(AttrId id, const char *s);
 IrAttr attr_list(AttrId id, const int64_t *v, uint32_t n);
 IrAttr attr_axes(Arena *a, AttrId id, const uint32_t *v, uint32_t n);
 bool ir_const_value(const Func *f, Value v, double *out);  // const op, or false
+// A constant that is a whole number of less than 2^53.
+bool ir_const_whole(const Func *f, Value v, int64_t *out);
 
 // Maps values of one function to values of another (or the same).
 typedef struct ValueMap {

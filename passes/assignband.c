@@ -34,12 +34,6 @@ typedef struct Slope {
   int64_t lane, key;
 } Slope;
 
-static bool is_int(const Assign *as, Value v, int64_t *n) {
-  double x;
-  if (!ir_const_value(as->f, v, &x) || x != (double)(int64_t)x) return false;
-  *n = (int64_t)x;
-  return true;
-}
 
 // How an integer grows with both coordinates, if it is affine in them.
 static bool slope(const Band *b, Value v, int depth, Slope *s) {
@@ -63,8 +57,8 @@ static bool slope(const Band *b, Value v, int depth, Slope *s) {
     n = op->code == OP_ADD ? 1 : -1;
     break;
   case OP_MUL: {
-    bool first = is_int(as, op->args[0], &n);
-    if (!first && !is_int(as, op->args[1], &n)) return false;
+    bool first = ir_const_whole(as->f, op->args[0], &n);
+    if (!first && !ir_const_whole(as->f, op->args[1], &n)) return false;
     if (n > 1 << 20 || n < -(1 << 20) ||
         !slope(b, op->args[first], depth + 1, &y))
       return false;

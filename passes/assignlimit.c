@@ -93,7 +93,8 @@ static bool reduces_neutral(const Limit *l, const Root *r) {
            (off_value(l, r->op->args[1], 0, &x) && x == 0);
   if (r->op->code != OP_REDUCE) return false;
   RKind k = (RKind)ir_attr_i(r->op, AT_KIND, RK_SUM);
-  return off_value(l, r->op->args[0], 0, &x) && x == eval_identity(k, ir_type(l->as->f, r->op->args[0])->dtype);
+  DType t = ir_type(l->as->f, r->op->args[0])->dtype;
+  return off_value(l, r->op->args[0], 0, &x) && x == eval_identity(k, t);
 }
 
 static bool stays(const Root *r) {

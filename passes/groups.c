@@ -4,9 +4,9 @@
 bool group_dim(const Func *f, Value v, Dim *out) {
   DimTab *d = &f->mod->dims;
   const Op *op = ir_def(f, v);
-  double c;
+  int64_t c;
   Dim x, y;
-  if (ir_const_value(f, v, &c)) *out = dim_const(d, (int64_t)c);
+  if (ir_const_whole(f, v, &c)) *out = dim_const(d, c);
   else if (op && op->code == OP_DIM) *out = (Dim)ir_attr_i(op, AT_DIM, 0);
   else if (op && op->code == OP_FLOORDIV && group_dim(f, op->args[0], &x) &&
            group_dim(f, op->args[1], &y))

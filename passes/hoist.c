@@ -178,17 +178,10 @@ static bool worth(const Hoist *a) {
   return has_inverse(a) || vectors || (tiles && columns(a) >= MANY_TASKS);
 }
 
-static bool const_of(const Func *f, Value v, int64_t *n) {
-  double x = 0;
-  bool ok = ir_const_value(f, v, &x);
-  *n = (int64_t)x;
-  return ok;
-}
-
 // The loop over chunks: it begins with a multiple of them.
 static bool find_loop(Hoist *a) {
   for (Op *op = a->f->body->first; op; op = op->next) {
-    if (op->code != OP_FOR || !const_of(a->f, op->args[2], &a->chunk) ||
+    if (op->code != OP_FOR || !ir_const_whole(a->f, op->args[2], &a->chunk) ||
         a->chunk < 2 || ir_attr_i(op, AT_REVERSE, 0))
       continue;
     a->loop = op;

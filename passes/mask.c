@@ -17,6 +17,7 @@
 #include "passes/pass.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_CONJ = 4, MAX_ATOMS = 16, MAX_TERMS = 6 };
@@ -99,10 +100,7 @@ static Interval index_interval(Masker *m, const Op *op) {
 }
 
 static bool positive_const(const Masker *m, Value v, int64_t *c) {
-  double d;
-  if (!ir_const_value(m->f, v, &d) || d <= 0) return false;
-  *c = (int64_t)d;
-  return true;
+  return ir_const_whole(m->f, v, c) && *c > 0;
 }
 
 // A divisor that is positive and the same everywhere, at the builder; else 0.
@@ -172,12 +170,10 @@ static Interval arith_interval(Masker *m, const Op *op) {
                       op2(m, OP_FLOORDIV, x.hi, n), true};
   }
   if (op->code == OP_MUL) {
-    double d;
-    if (ir_const_value(m->f, op->args[1], &d) && x.ok)
-      return scaled(m, x, (int64_t)d);
+    int64_t d;
+    if (ir_const_whole(m->f, op->args[1], &d) && x.ok) return scaled(m, x, d);
     Interval y = interval(m, op->args[1]);
-    if (ir_const_value(m->f, op->args[0], &d) && y.ok)
-      return scaled(m, y, (int64_t)d);
+    if (ir_const_whole(m->f, op->args[0], &d) && y.ok) return scaled(m, y, d);
     return unknown;
   }
   Interval y = interval(m, op->args[1]);
@@ -240,11 +236,12 @@ static void add_term(Affine *a, Value v, int64_t c) {
 // a += c * v. Coordinates are terms by axis: index ops of one axis are one.
 static void linear(Masker *m, Affine *a, Value v, int64_t c) {
   const Op *op = ir_def(m->f, v);
-  double d;
+  int64_t d;
   if (!a->ok || c > INT32_MAX || c < INT32_MIN) {
     a->ok = false;
-  } else if (ir_const_value(m->f, v, &d)) {
-    a->konst += c * (int64_t)d;
+  } else if (ir_const_whole(m->f, v, &d)) {
+    a->ok = llabs(d) <= INT32_MAX && llabs(a->konst) < INT64_MAX / 4;
+    if (a->ok) a->konst += c * d;
   } else if (op && op->code == OP_ADD) {
     linear(m, a, op->args[0], c);
     linear(m, a, op->args[1], c);
@@ -254,11 +251,13 @@ static void linear(Masker *m, Affine *a, Value v, int64_t c) {
   } else if (op && op->code == OP_NEG) {
     linear(m, a, op->args[0], -c);
   } else if (op && op->code == OP_MUL &&
-             ir_const_value(m->f, op->args[1], &d)) {
-    linear(m, a, op->args[0], c * (int64_t)d);
+             ir_const_whole(m->f, op->args[1], &d)) {
+    a->ok = llabs(d) <= INT32_MAX;
+    if (a->ok) linear(m, a, op->args[0], c * d);
   } else if (op && op->code == OP_MUL &&
-             ir_const_value(m->f, op->args[0], &d)) {
-    linear(m, a, op->args[1], c * (int64_t)d);
+             ir_const_whole(m->f, op->args[0], &d)) {
+    a->ok = llabs(d) <= INT32_MAX;
+    if (a->ok) linear(m, a, op->args[1], c * d);
   } else if (op && op->code == OP_INDEX &&
              ir_attr_i(op, AT_AXIS, -1) == (int64_t)m->key) {
     a->key += c;

@@ -108,12 +108,18 @@ void parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   Dim want = dim_bin(d, DIM_FLOORDIV, dim_const(d, room), have);
   Dim most = dim_bin(d, DIM_MAX, parts_of(d, steps, chunk, FEW_PARTS),
                      parts_of(d, steps, chunk, MOST_PARTS));
-  p->walk = walk;
   p->parts = dim_bin(d, DIM_MAX, dim_bin(d, DIM_MIN, want, most), one);
   if (p->linear)
     p->parts = linear_parts(d, have, tasks(f, p, f->axes.at[a.row].extent),
                             dim_bin(d, DIM_FLOORDIV, steps, dim_const(d, fewest)),
                             room);
+  int64_t fewest_parts, most_parts;
+  dim_bounds(d, p->parts, &fewest_parts, &most_parts);
+  if (most_parts == 1) {  // few steps
+    p->linear = false;
+    return;
+  }
+  p->walk = walk;
   p->part_keys = piece(d, steps, p->parts, chunk);
   Dim before = dim_bin(d, DIM_ADD, p->parts, dim_const(d, -1));
   Dim busy = dim_bin(d, DIM_MAX, dim_bin(d, DIM_MUL, have, before), one);

@@ -92,6 +92,9 @@ void split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
     Dim want = dim_bin(d, DIM_FLOORDIV, dim_const(d, ENOUGH_TASKS), have);
     Dim most = dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, FEWEST_KEYS));
     p->parts = dim_bin(d, DIM_MAX, dim_bin(d, DIM_MIN, want, most), one);
+    int64_t lo, hi;
+    dim_bounds(d, p->parts, &lo, &hi);
+    if (hi == 1) return;  // few keys
   }
   Dim tile = dim_const(d, p->tile_k);
   Dim step = dim_bin(d, DIM_MUL, p->parts, tile);
