@@ -190,7 +190,7 @@ extern NvEmit nv_foperand;
 V nv_halves_to_bf16(Nv *n, V x);
 V nv_uppers(Nv *n, V lo, V hi);
 // tanh x for small |x|.
-#define TANH_SMALL 0.55
+#define TANH_SMALL 0.42
 V nv_tanh_small(Nv *n, V x);
 // 1 / x with a relative error below 2^-bits.
 V nv_reciprocal(Nv *n, V x, int64_t bits);

@@ -10,6 +10,7 @@
 //   %p = fma(%s, .., bcast(%y))          })
 //                                        %p = fma(%s, .., bcast(%y))
 //
+// The limit is lowered by what pass lift took out of the row's scores.
 // A reference that is replaced only if it lags behind the maximum by more than
 // a constant (passes/online.c) mostly stays. Whether it may is asked of all scores
 // of a warp at once: no exchange between threads, and half the instructions of
@@ -28,8 +29,10 @@ typedef struct Guard {
   Arena *arena;
   Region *body;
   Op *reduce, *max, *keep;
+  Op *raised;            // add(reduce, row), or NULL
+  Value row;             // what pass lift took out of the row's scores, or 0
   Value old;             // the reference of the steps before
-  Value factor;          // scalar that differences are multiplied by, or 0
+  Value factor;          // that differences are multiplied by, or 0
   double lag;
   bool *in;              // by value: made of the maximum
   Vec(Op *) ops;         // those that are
@@ -48,13 +51,28 @@ static bool constant(const Func *f, Value v, double *k) {
   return ir_const_value(f, v, k);
 }
 
-// d = (old - max) * factor, with max = max(old, freduce).
+// v = freduce, or freduce + row.
+static Op *reduction(Guard *g, Value v) {
+  Op *add = own(g, v, OP_ADD);
+  for (uint32_t i = 0; add && i < 2; i++) {
+    Op *r = own(g, add->args[i], OP_FREDUCE);
+    if (!r || ir_count_uses(g->f, r->res[0]) > 1) continue;
+    g->raised = add;
+    g->row = add->args[1 - i];
+    return r;
+  }
+  return own(g, v, OP_FREDUCE);
+}
+
+// d = (old - max) * factor, with max = max(old, reduction).
 static bool is_lag(Guard *g, Value d) {
   Op *mul = own(g, d, OP_MUL);
+  double k;
   for (uint32_t i = 0; mul && i < 2; i++) {
     const Op *c = ir_def(g->f, mul->args[i]);
-    if (!c || c->code != OP_SPLAT) continue;
-    g->factor = c->args[0];
+    if (!c || (c->code != OP_SPLAT && !constant(g->f, mul->args[i], &k)))
+      continue;
+    g->factor = mul->args[i];
     d = mul->args[1 - i];
   }
   Op *sub = own(g, d, OP_SUB);
@@ -63,7 +81,7 @@ static bool is_lag(Guard *g, Value d) {
   g->max = own(g, sub->args[1], OP_MAX);
   for (uint32_t i = 0; g->max && i < 2; i++)
     if (g->max->args[i] == g->old)
-      g->reduce = own(g, g->max->args[1 - i], OP_FREDUCE);
+      g->reduce = reduction(g, g->max->args[1 - i]);
   return g->reduce != NULL;
 }
 
@@ -109,15 +127,24 @@ static bool pays(const Guard *g) {
   return ir_attr_i(launch, AT_THREADS, 0) >= MANY * GROUP || tasks_are_equal(g);
 }
 
+// The scalar of a splat from outside of the loop, or a constant's number in *k.
+static bool scalar_of(const Guard *g, Value v) {
+  const Op *op = ir_def(g->f, v);
+  double k;
+  return constant(g->f, v, &k) ||
+         (op->code == OP_SPLAT && ir_defined_outside(g->f, op->args[0], g->body));
+}
+
 static bool match(Guard *g, Op *le) {
   g->keep = le;
-  g->factor = 0;
-  g->reduce = g->max = NULL;
+  g->factor = g->row = 0;
+  g->reduce = g->max = g->raised = NULL;
   return le->code == OP_LE && constant(g->f, le->args[0], &g->lag) &&
          g->lag < 0 && is_lag(g, le->args[1]) && is_row_maximum(g) &&
          !is_masked(g) &&
          is_early(g, g->old) &&
-         (!g->factor || ir_defined_outside(g->f, g->factor, g->body));
+         (!g->raised || ir_count_uses(g->f, g->raised->res[0]) == 1) &&
+         (!g->factor || scalar_of(g, g->factor));
 }
 
 // ---------------------------------------------------------------- slice
@@ -150,6 +177,7 @@ static bool belongs(Guard *g, const Op *op) {
 }
 
 static void collect(Guard *g) {
+  if (g->row && !hoist(g, g->row)) return;
   for (Op *op = g->reduce; op; op = op->next)
     if (belongs(g, op)) {
       g->in[op->res[0]] = true;
@@ -201,7 +229,7 @@ static void branch(const Guard *g, Region *r, bool stay) {
     if (stay) {
       known[op->res[0]] = known_of(g, op, known);
       same = stays(g, op, known, &map);
-      if (op == g->reduce || known[op->res[0]]) continue;
+      if (op == g->reduce || op == g->raised || known[op->res[0]]) continue;
     }
     if (same) vmap_put(&map, op->res[0], same);
     else ir_clone(&b, g->f, op, &map, NULL);
@@ -215,14 +243,18 @@ static void branch(const Guard *g, Region *r, bool stay) {
   ir_yield(&b, out, g->out.n);
 }
 
-// old + lag / factor, beyond which old must be replaced.
+// old + lag / factor - row, beyond which old must be replaced.
 static Value limit(const Guard *g, Builder *b) {
   Builder outside = {.fn = g->f, .region = g->body->parent->parent,
                      .before = g->body->parent, .span = b->span};
-  Value by = ir_const_f(&outside, DT_F32, -g->lag);
-  if (g->factor) by = ir_2(&outside, OP_DIV, by, g->factor);
+  double k = 1;
+  bool known = !g->factor || constant(g->f, g->factor, &k);
+  Value by = ir_const_f(&outside, DT_F32, -g->lag / k);
+  if (!known)
+    by = ir_2(&outside, OP_DIV, by, ir_def(g->f, g->factor)->args[0]);
   by = ir_op(b, OP_SPLAT, &by, 1, NULL, 0, ir_type(g->f, g->old), 1, 0)->res[0];
-  return ir_2(b, OP_ADD, g->old, by);
+  Value from = g->row ? ir_2(b, OP_SUB, g->old, g->row) : g->old;
+  return ir_2(b, OP_ADD, from, by);
 }
 
 static void rewrite(Guard *g) {

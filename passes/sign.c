@@ -13,6 +13,9 @@
 // scores change by at most 2^-126 |q . k|. An infinite or NaN c gives NaN as
 // before.
 //
+// A cap, c f(y / c) with an odd f, has no sign: |c| f(y / |c|), with the same
+// least |c|, which is what a cap of 0 becomes.
+//
 // For GPUs, where a score costs about as much as a product's D multiplications
 // by 16-bit numbers. The factor must be a scalar in a task: no value of the
 // axis that is tiled. Needs: online; exp2 behind it. Tests: test/passes/sign/.
@@ -57,15 +60,44 @@ static Value flipped(Builder *b, Value q, Value sign) {
   return ir_op(b, OP_SELECT, args, 3, NULL, 0, NULL, 1, 0)->res[0];
 }
 
+static Builder before_pass(const Sign *x, const Op *mul) {
+  return (Builder){.fn = x->f, .region = x->pass->parent, .before = x->pass,
+                   .span = mul->span};
+}
+
+static Value size_of(Builder *b, Value c) {
+  return ir_2(b, OP_MAX, ir_1(b, OP_ABS, c), ir_const_f(b, DT_F32, 0x1p-126));
+}
+
 static void move_sign(Sign *x, Op *mul, uint32_t i, Op *dot, uint32_t at) {
-  Builder b = {.fn = x->f, .region = x->pass->parent, .before = x->pass,
-               .span = mul->span};
+  Builder b = before_pass(x, mul);
   Value c = mul->args[i];
   Value sign = ir_2(&b, OP_LT, c, ir_const_f(&b, DT_F32, 0));
-  Value size = ir_2(&b, OP_MAX, ir_1(&b, OP_ABS, c),
-                    ir_const_f(&b, DT_F32, 0x1p-126));
+  mul->args[i] = size_of(&b, c);
   dot->args[at] = flipped(&b, dot->args[at], sign);
-  mul->args[i] = size;
+}
+
+static bool is_odd(OpCode c) {
+  return c == OP_TANH || c == OP_ERF || c == OP_SIN || c == OP_NEG;
+}
+
+// The division of v = f(y / c), f odd and used here only, or NULL.
+static Op *odd_in(const Sign *x, Value v, Value c) {
+  Op *op = ir_def(x->f, v);
+  while (op && is_odd(op->code) && ir_count_uses(x->f, op->res[0]) == 1)
+    op = ir_def(x->f, op->args[0]);
+  bool divides = op && op->code == OP_DIV && op->args[1] == c &&
+                 ir_count_uses(x->f, op->res[0]) == 1;
+  return divides ? op : NULL;
+}
+
+// c f(y / c) = |c| f(y / |c|).
+static bool drop_sign(Sign *x, Op *mul, uint32_t i) {
+  Op *div = odd_in(x, mul->args[1 - i], mul->args[i]);
+  if (!div) return false;
+  Builder b = before_pass(x, mul);
+  mul->args[i] = div->args[1] = size_of(&b, mul->args[i]);
+  return true;
 }
 
 static void try_score(Sign *x, Value score) {
@@ -74,7 +106,9 @@ static void try_score(Sign *x, Value score) {
   for (uint32_t i = 0; i < 2; i++) {
     Op *dot = ir_def(x->f, mul->args[1 - i]);
     uint32_t at;
-    if (!is_factor(x, mul->args[i]) || !query_of(x, dot, &at)) continue;
+    if (!is_factor(x, mul->args[i])) continue;
+    if (drop_sign(x, mul, i)) return;
+    if (!query_of(x, dot, &at)) continue;
     if (ir_count_uses(x->f, dot->res[0]) != 1) continue;
     move_sign(x, mul, i, dot, at);
     return;
