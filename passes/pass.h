@@ -12,6 +12,7 @@ typedef struct PassOpt {
   int64_t tile_q, tile_k;  // schedule overrides, 0 = choose
   int64_t spare_regs;      // GPU: registers of a thread and bytes of shared
   int64_t spare_smem;      // memory that the tiles chosen leave free
+  int64_t most_groups;     // sm_90a: warpgroups that may compute, 0 = any
   int64_t chunk;           // steps of a chunk, 0 = choose, 1 = no chunks
   int split_k;             // parts of the keys: 0 or 1 = whole, -1 = choose
   bool fast;               // @fast

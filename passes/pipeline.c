@@ -127,6 +127,8 @@ static void write_reproducer(const Run *r, const char *names,
     buf_printf(&b, " --spare-regs=%lld", (long long)o->spare_regs);
   if (o->spare_smem)
     buf_printf(&b, " --spare-smem=%lld", (long long)o->spare_smem);
+  if (o->most_groups)
+    buf_printf(&b, " --most-groups=%lld", (long long)o->most_groups);
   if (o->chunk) buf_printf(&b, " --chunk=%lld", (long long)o->chunk);
   if (o->split_k > 0) buf_printf(&b, " --split-k=%d", o->split_k);
   if (o->split_k < 0) buf_str(&b, " --split-k=auto");

@@ -224,6 +224,8 @@ static void fit_cache(Ctx *cx, const Func *f, const Target *tg, TilePlan *p) {
 // ---------------------------------------------------------------- GPUs
 // What a CTA holds: sums of rows in registers; operands of products that have
 // vectors in shared memory, as 16-bit parts (passes/placedot.c).
+enum { BOUNDS = 3, NUMBERS = 4 };  // region of a pass; values an interval
+
 typedef struct Tiles {
   const Func *f;
   Map seen;                    // operands that are counted
@@ -231,7 +233,10 @@ typedef struct Tiles {
   int64_t row_bytes, key_bytes;
   int64_t made;                // elements of a key that are computed
   int64_t scores;              // products that have a value per key
+  bool bias;                   // scores have terms of the columns
   bool staged;                 // what is copied goes through registers
+  int lane;
+  bool narrow;                 // both ends of the keys move with the rows
 } Tiles;
 
 static int64_t operand_bytes(DType t, DType other) {
@@ -270,8 +275,69 @@ static void measure_operand(Tiles *s, Value v, DType other) {
   if (key && !copied && n > s->made) s->made = n;
 }
 
+static bool made_of(const Func *f, Value v, Value of, Map *seen) {
+  const Op *op = ir_def(f, v);
+  uint64_t known;
+  if (v == of || map_get(seen, v, &known)) return v == of;
+  map_put(seen, v, 1);
+  bool any = false;
+  for (uint32_t i = 0; op && i < op->nargs && !any; i++)
+    any = made_of(f, op->args[i], of, seen);
+  return any;
+}
+
+static bool moves(const Tiles *s, const Region *bounds, uint32_t box, Value v) {
+  bool any = false;
+  for (uint32_t end = 0; end < 2; end++) {
+    Map seen = {.arena = s->seen.arena};
+    any |= made_of(s->f, v, bounds->params.at[2 * box + end], &seen);
+  }
+  return any;
+}
+
+// Windows and documents: whatever the length, much of a task's keys is masked.
+// With more rows, and keys that do not divide them, that is more tiles, each
+// with a mask's values in registers (docs/performance.md).
+static bool is_narrow(const Tiles *s, const Op *pass) {
+  const Region *bounds = pass->nregions > BOUNDS ? pass->regions[BOUNDS] : NULL;
+  const IrAttr *box = ir_attr(pass, AT_BOX);
+  if (ir_attr_i(pass, AT_SPARSE, 0)) return true;
+  for (uint32_t i = 0; bounds && i < bounds->last->nargs; i += NUMBERS)
+    for (uint32_t a = 0; box && a < box->n; a++)
+      if (box->list[a] == s->lane && moves(s, bounds, a, bounds->last->args[i]))
+        return true;
+  return false;
+}
+
+static bool has_product(const Tiles *s, Value v, Map *seen) {
+  const Op *op = ir_def(s->f, v);
+  uint64_t known;
+  if (!op || op->nregions || map_get(seen, v, &known)) return false;
+  map_put(seen, v, 1);
+  bool any = op->code == OP_DOT;
+  for (uint32_t i = 0; i < op->nargs && !any; i++)
+    any = has_product(s, op->args[i], seen);
+  return any;
+}
+
+// A score plus what keys have without it: a bias, a distance.
+static bool is_biased(const Tiles *s, const Op *op) {
+  if (op->code != OP_ADD && op->code != OP_SUB) return false;
+  const Type *t = ir_type(s->f, op->res[0]);
+  if (t->kind != TK_ELEM || t->dtype != DT_F32) return false;
+  bool product[2];
+  for (uint32_t i = 0; i < 2; i++) {
+    Map seen = {.arena = s->seen.arena};
+    if (!has_key_axis(s->f, ir_type(s->f, op->args[i]))) return false;
+    product[i] = has_product(s, op->args[i], &seen);
+  }
+  return product[0] != product[1];
+}
+
 static void measure_tiles(void *data, Op *op) {
   Tiles *s = data;
+  s->bias = s->bias || is_biased(s, op);
+  if (op->code == OP_PASS) s->narrow |= is_narrow(s, op);
   for (uint32_t i = 0; op->code == OP_PASS && i < op->nres; i++) {
     int64_t n = vec_elements(s->f, ir_type(s->f, op->res[i]));
     if (n > 1) s->sums += n;
@@ -372,28 +438,37 @@ enum { GPU_TILE_K = 128, SPARE_SMEM = 4096, STREAM_SPARE = 2048, KEY_STEP = 16 }
 enum { OTHER_REGS = 32, CHUNK_REGS = 64 };
 static const int64_t thread_regs[] = {0, 240, 232, 160};
 
-// Registers of a thread with k keys: f32 scores, their 16-bit copies, sums.
+// Registers of a thread with k keys: f32 scores, their 16-bit copies, sums,
+// two columns of eight of what is added to them.
 static int64_t regs_of(const Tiles *s, int64_t k) {
   int64_t scores = s->scores > 1 ? s->scores : 1;
-  return scores * k / 2 + k / 4 + s->sums / 2 + k * s->made / 64 + OTHER_REGS;
+  int64_t bias = s->bias ? k / 4 : 0;
+  return scores * k / 2 + k / 4 + bias + s->sums / 2 + k * s->made / 64 +
+         OTHER_REGS;
 }
 
-// Three warpgroups wait less: that is worth a tenth.
-static const int64_t worth[] = {0, 0, 10, 11};
+// Three warpgroups wait less, and ask less for maxima (passes/guard.c): 192 x
+// 64 has 1.04 to 1.14 of the rate of 128 x 128 (docs/performance.md). Shorter
+// steps are not worth as much.
+static int64_t worth(int64_t groups, int64_t k) {
+  enum { LONG = 64 };
+  return groups < 3 ? 10 : k < LONG ? 11 : 14;
+}
 
 // Rows and keys of the largest step that two or three warpgroups hold: keys
 // and values twice, as they stream, queries once. False: not even the least.
 static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
                         TilePlan *p) {
-  int64_t best = 0;
-  for (int64_t groups = 2; groups <= 3; groups++)
+  int64_t best = 0, most = s->narrow ? 2 : 3;
+  if (opt->most_groups && opt->most_groups < most) most = opt->most_groups;
+  for (int64_t groups = 2; groups <= most; groups++)
     for (int64_t k = 2 * KEY_STEP; k <= GPU_TILE_K; k += KEY_STEP) {
       int64_t rows = groups * GROUP_ROWS;
       int64_t bytes = rows * s->row_bytes + 2 * k * s->key_bytes + STREAM_SPARE;
       if (bytes + opt->spare_smem > (int64_t)tg->gpu.smem) break;
       if (regs_of(s, k) + opt->spare_regs > thread_regs[groups]) break;
-      if (rows * k * worth[groups] <= best) continue;
-      best = rows * k * worth[groups];
+      if (rows * k * worth(groups, k) <= best) continue;
+      best = rows * k * worth(groups, k);
       p->tile_q = rows;
       p->tile_k = k;
     }
@@ -435,7 +510,8 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
   p.tile_q = gpu_rows(cx, f, tg, p.lane);
   // AMD: two workgroups share a CU; K and V wait in registers too.
   bool amd = tg->gpu.vendor == VENDOR_AMD;
-  Tiles s = {.f = f, .seen = {.arena = &cx->scratch}, .staged = amd};
+  Tiles s = {.f = f, .lane = p.lane, .staged = amd,
+             .seen = {.arena = &cx->scratch}};
   ir_walk(f->body, measure_tiles, &s);
   int64_t sums = s.sums / 2, need;
   int64_t room = tg->gpu.smem / (amd ? 2 : 1);

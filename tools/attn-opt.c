@@ -26,6 +26,7 @@ static const char usage[] =
     "  --spare-regs=N --spare-smem=N       what tiles of a GPU leave free\n"
     "  --fast               allow @fast\n"
     "  --finite             as @finite: no input is inf or NaN\n"
+    "  --most-groups=N      sm_90a: warpgroups that may compute\n"
     "  --strided            AMD: kernels for tensors of any strides\n"
     "  --group              the kernel of groups of heads\n"
     "  --few                the kernel of few rows\n"
@@ -71,6 +72,7 @@ static const Flag flags[] = {
   {"--split-k=", AT(run.pass.split_k), 'd'},
   {"--fast", AT(run.pass.fast), '1'},
   {"--finite", AT(run.pass.finite), '1'},
+  {"--most-groups=", AT(run.pass.most_groups), 'i'},
   {"--strided", AT(run.pass.strided), '1'},
   {"--group", AT(run.pass.group), '1'},
   {"--few", AT(run.pass.few), '1'},
