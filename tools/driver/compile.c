@@ -287,6 +287,9 @@ static bool add_gpu(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
   Built b = {.recipe = {prog, binds, n, t, when(cx, p, binds, n), *opt},
              .program = number};
   if (!drv_add_device(cx, p, &b)) return false;
+  Built few;
+  if (!opt->first && drv_few_tasks(cx, p, &b, &few))
+    vec_push(&cx->session, built, few);
   vec_push(&cx->session, built, b);
   if (opt->first || !drv_needs_strided(&b)) return true;
   Built any = {.recipe = b.recipe, .program = number};
@@ -322,10 +325,9 @@ static bool add_steps(Ctx *cx, const DrvOptions *opt, CgProgram *p,
   if (!steps || opt->chunk == 1 || !r->target->gpu.arch) return false;
   r->opt.chunk = 1;
   r->when = when_few(cx, p, r->when, steps, STEPS - 1);
-  if (!drv_add_device(cx, p, built)) return false;
-  CgDevice *all = (CgDevice *)p->devices, one = all[p->ndevices - 1];
-  all[p->ndevices - 1] = all[p->ndevices - 2];
-  all[p->ndevices - 2] = one;
+  CgDevice d;
+  if (!drv_make_device(cx, p, built, &d)) return false;
+  drv_prepend_device(cx, p, d);
   return true;
 }
 

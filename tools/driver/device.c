@@ -8,7 +8,7 @@
 // ---------------------------------------------------------------- kernels
 
 // The product of the grid's extents in tiles.
-static CgExpr tasks(Ctx *cx, const Module *m, const Func *f) {
+CgExpr drv_tasks(Ctx *cx, const Module *m, const Func *f) {
   CgExpr all = cg_expr_const(cx, 1);
   for (uint32_t i = 0; i < f->grid.n; i++) {
     const GridDim *g = &f->grid.at[i];
@@ -87,7 +87,7 @@ static attn_gpu_map *maps(Ctx *cx, const CgKernelRecord *k) {
 static CgPhase phase(Ctx *cx, const Module *m, const CgKernelRecord *k) {
   attn_gpu_map *all = maps(cx, k);
   return (CgPhase){
-    .name = k->symbol, .ntasks = tasks(cx, m, k->func),
+    .name = k->symbol, .ntasks = drv_tasks(cx, m, k->func),
     .threads = k->threads, .shared_bytes = k->shared_bytes,
     .ctas = k->persistent ? ATTN_CTAS_PERSISTENT : ATTN_CTAS_TASKS,
     .flags = (k->counter ? ATTN_GPU_COUNTER : 0) |
@@ -106,6 +106,13 @@ static void add(Ctx *cx, CgProgram *p, CgDevice d) {
   if (p->ndevices) memcpy(all, p->devices, sizeof *all * p->ndevices);
   all[p->ndevices++] = d;
   p->devices = all;
+}
+
+void drv_prepend_device(Ctx *cx, CgProgram *p, CgDevice d) {
+  add(cx, p, d);
+  CgDevice *all = (CgDevice *)p->devices;
+  all[p->ndevices - 1] = all[p->ndevices - 2];
+  all[p->ndevices - 2] = d;
 }
 
 static bool same_blocks(Ctx *cx, const CgProgram *p, const Module *m,
@@ -144,8 +151,8 @@ static bool link_code(Ctx *cx, const Buf *object, Built *b, CgPhase *phases,
 }
 
 // e, which counts the dims of a module, over those of its program.
-static CgExpr over_program(Ctx *cx, const CgProgram *p, const DimTab *dims,
-                           CgExpr e) {
+CgExpr drv_over_program(Ctx *cx, const CgProgram *p, const DimTab *dims,
+                        CgExpr e) {
   int64_t *w = NEWN(&cx->session, int64_t, e.n + 1);
   if (e.n) memcpy(w, e.at, e.n * sizeof *w);
   for (uint32_t i = 0; i < e.n; i++) {
@@ -160,13 +167,16 @@ static CgExpr over_program(Ctx *cx, const CgProgram *p, const DimTab *dims,
   return (CgExpr){w, e.n};
 }
 
+CgExpr drv_and(Ctx *cx, CgExpr a, CgExpr b) {
+  return a.n ? cg_expr_bin(cx, a, ATTN_X_AND, b) : b;
+}
+
 // When all kernels of b can be run.
 static CgExpr when(Ctx *cx, const CgProgram *p, const Built *b) {
   CgExpr all = b->recipe.when;
   for (uint32_t i = 0; i < b->kernels.n; i++) {
-    CgExpr own = over_program(cx, p, &b->mod->dims, b->kernels.at[i].when);
-    if (!own.n) continue;
-    all = all.n ? cg_expr_bin(cx, all, ATTN_X_AND, own) : own;
+    CgExpr own = drv_over_program(cx, p, &b->mod->dims, b->kernels.at[i].when);
+    if (own.n) all = drv_and(cx, all, own);
   }
   return all;
 }

@@ -32,6 +32,16 @@ typedef Vec(Built) Builts;
 bool drv_needs_strided(const Built *b);
 // Appends a device made by the recipe of *b to p.
 bool drv_add_device(Ctx *cx, CgProgram *p, Built *b);
+// Puts d in front of the last device of p: it is taken where it holds.
+void drv_prepend_device(Ctx *cx, CgProgram *p, CgDevice d);
+// A body of the program of *whole, the last device of p, for few tasks, in
+// front of it (waves.c). False if one is enough.
+bool drv_few_tasks(Ctx *cx, CgProgram *p, const Built *whole, Built *few);
+// The tasks of f in dims of its module; e, in such dims, in those of p; both.
+CgExpr drv_tasks(Ctx *cx, const Module *m, const Func *f);
+CgExpr drv_over_program(Ctx *cx, const CgProgram *p, const DimTab *dims,
+                        CgExpr e);
+CgExpr drv_and(Ctx *cx, CgExpr a, CgExpr b);
 // Code by the recipe of *b; the tiles fit into shared memory (fit.c).
 bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
 // The same with the tiles that the recipe's options give.

@@ -1,6 +1,8 @@
-// A driver without a device: it checks and records what it is asked.
+// A driver without a device: it checks and records what it is asked, and tells
+// of launches if MOCK_CUDA_LOG is set.
 #include "cuda.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -201,6 +203,8 @@ FN(cuLaunchKernel, void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
   l->threads = bx;
   l->shared_bytes = shared;
   l->early = 0;
+  if (getenv("MOCK_CUDA_LOG"))
+    fprintf(stderr, "launch %s: %u x %u threads\n", l->symbol, gx, bx);
   l->ctx = (uint64_t)((int *)mock_cuda.current - context);
   if (mock_cuda.block_bytes)
     memcpy(l->block, params[0], mock_cuda.block_bytes);

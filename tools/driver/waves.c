@@ -1,0 +1,124 @@
+// A second body of a GPU program, for few tasks. Three warpgroups do more in a
+// step than two, but tasks of 192 rows are fewer than those of 128: the last
+// wave leaves more of the multiprocessors idle, and more of the last tile of
+// rows is padding. Where the tiles chosen are those of three groups, the same
+// program is compiled for two as well, and the runtime takes the body of the
+// smaller cost. Costs are expressions of the dims:
+//
+//   tasks of one size   waves of a task for each multiprocessor * rows
+//   others, claimed     tasks * rows * mean keys / multiprocessors, and a
+//                       quarter of the largest task, which others wait for
+//
+// in which three groups count 21 / 22: what they gain where neither waves nor
+// padding differ. Three groups whose steps are as long, as at D 64, gain so much
+// (1.17), and with biases (1.15), that two are never better. Measured on an H200
+// (docs/performance.md).
+#include "tools/driver/device.h"
+
+#include "tools/plan/plan.h"
+
+enum {
+  FEWER = 2, GROUP = 128,          // warpgroups of the second body; threads
+  MORE_GAIN = 21, MORE_COST = 22,
+  KEYS = 16,                       // keys are counted in these: no overflow
+};
+
+typedef struct Body {
+  Ctx *cx;
+  const CgProgram *p;
+  const Func *f;
+  int64_t rows;            // of a task
+  int64_t sms;
+  Dim queries, keys;
+  int64_t step;            // keys
+  bool even;               // all tasks are of one size
+  bool columns;            // of a tile have values of their own: a bias
+} Body;
+
+static void look(void *data, Op *op) {
+  Body *b = data;
+  double step;
+  b->even &= op->code != OP_CLAIM;
+  if (op->code == OP_FOR && ir_const_value(b->f, op->args[2], &step) &&
+      step > (double)b->step)
+    b->step = (int64_t)step;
+  for (uint32_t i = 0; i < op->nres; i++) {
+    const Type *t = ir_type(b->f, op->res[i]);
+    b->columns |= t->kind == TK_FRAG && t->slice == SLICE_COL && t->dtype == DT_F32;
+  }
+}
+
+// False: no tiles of rows, or no keys.
+static bool body_of(Ctx *cx, const CgProgram *p, const Built *built, Body *b) {
+  const Module *m = built->mod;
+  *b = (Body){.cx = cx, .p = p, .sms = built->recipe.target->gpu.sms, .even = true};
+  b->f = m->funcs.n ? m->funcs.at[m->funcs.n - 1] : NULL;
+  if (!b->f) return false;
+  for (uint32_t i = 0; i < b->f->grid.n; i++) {
+    const GridDim *g = &b->f->grid.at[i];
+    if (g->tile == 1) continue;
+    b->queries = b->f->axes.at[g->axis].extent;
+    b->rows = g->tile;
+  }
+  for (uint32_t i = 0; i < b->f->axes.n && !b->keys; i++)
+    if (b->f->axes.at[i].role == AX_KEY) b->keys = b->f->axes.at[i].extent;
+  ir_walk(b->f->body, look, b);
+  return b->rows && b->keys;
+}
+
+static CgExpr by(const Body *b, CgExpr e, attn_xop op, int64_t k) {
+  return cg_expr_bin(b->cx, e, op, cg_expr_const(b->cx, k));
+}
+
+static CgExpr even(const Body *b, CgExpr tasks) {
+  CgExpr waves = by(b, tasks, ATTN_X_ADD, b->sms - 1);
+  return by(b, by(b, waves, ATTN_X_FLOORDIV, b->sms), ATTN_X_MUL, b->rows);
+}
+
+// Tasks see from keys - queries + rows to all keys, as causal ones do.
+static CgExpr uneven(const Body *b, CgExpr tasks) {
+  const DimTab *dims = &b->f->mod->dims;
+  CgExpr keys = cg_expr_dim(b->cx, dims, b->keys);
+  CgExpr mean = cg_expr_bin(b->cx, by(b, keys, ATTN_X_MUL, 2), ATTN_X_SUB,
+                            cg_expr_dim(b->cx, dims, b->queries));
+  mean = by(b, by(b, mean, ATTN_X_MAX, 0), ATTN_X_ADD, b->rows);
+  CgExpr rows = by(b, by(b, tasks, ATTN_X_MUL, b->rows), ATTN_X_FLOORDIV, b->sms);
+  CgExpr all = cg_expr_bin(b->cx, rows, ATTN_X_MUL,
+                           by(b, mean, ATTN_X_FLOORDIV, KEYS));
+  CgExpr last = by(b, by(b, keys, ATTN_X_FLOORDIV, 2 * KEYS), ATTN_X_MUL, b->rows);
+  return cg_expr_bin(b->cx, all, ATTN_X_ADD, last);
+}
+
+// Over the program's dims.
+static CgExpr cost(const Body *b, int64_t weight) {
+  CgExpr n = drv_tasks(b->cx, b->f->mod, b->f);
+  n = by(b, b->even ? even(b, n) : uneven(b, n), ATTN_X_MUL, weight);
+  return drv_over_program(b->cx, b->p, &b->f->mod->dims, n);
+}
+
+static bool of_three(const Built *b) {
+  const Recipe *r = &b->recipe;
+  const CgKernelRecord *k = b->kernels.n ? &b->kernels.at[b->kernels.n - 1] : NULL;
+  return k && k->threads > (FEWER + 1) * GROUP && r->target->gpu.arch &&
+         !r->opt.most_groups && !drv_tiles_asked(r->prog, r->target, &r->opt);
+}
+
+bool drv_few_tasks(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
+  Body more, fewer;
+  CgDevice d;
+  if (!of_three(whole) || !body_of(cx, p, whole, &more) || more.columns) return false;
+  *few = (Built){.recipe = whole->recipe, .program = whole->program};
+  few->recipe.opt.most_groups = FEWER;
+  uint32_t remarks = cx->remarks.n;
+  if (!drv_make_device(cx, p, few, &d) || !body_of(cx, p, few, &fewer)) return false;
+  cx->remarks.n = remarks;
+  if (fewer.rows >= more.rows || fewer.step <= more.step) return false;
+  ctx_remark(cx, "%s: a second body with tiles of %lld rows, for few tasks",
+             p->name, (long long)fewer.rows);
+  CgExpr less = cg_expr_bin(cx, cost(&fewer, MORE_COST), ATTN_X_LT,
+                            cost(&more, MORE_GAIN));
+  few->recipe.when = drv_and(cx, few->recipe.when, less);
+  d.when = drv_and(cx, d.when, less);
+  drv_prepend_device(cx, p, d);
+  return true;
+}
