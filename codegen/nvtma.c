@@ -124,14 +124,30 @@ void nv_tma_wait(Nv *n, const Op *op) {
 }
 
 // ---------------------------------------------------------------- barriers
+static V try_wait(Nv *n, const Op *op) {
+  V a[2] = {mbar_at(n, op, 0), narrow(n, nv_arg(n, op, 2))};
+  return nv_call(n, "llvm.nvvm.mbarrier.try.wait.parity.scope.cta.space.cta",
+                 a, 2);
+}
+
+// The wait before or behind op with nothing but slots between them.
+static const Op *other_wait(const Op *op, bool behind) {
+  do op = behind ? op->next : op->prev;
+  while (op && op->code == OP_SLOT);
+  return op && op->code == OP_MBAR_WAIT ? op : NULL;
+}
+
+// An answer takes some 40 cycles: waits that follow each other ask at once. What
+// has completed stays so until this thread has arrived elsewhere.
 void nv_mbar_wait(Nv *n, const Op *op) {
   Cg *g = n->g;
-  V a[2] = {mbar_at(n, op, 0), narrow(n, nv_arg(n, op, 2))};
+  if (other_wait(op, false)) return;
   LLVMBasicBlockRef spin = cg_block(g, "spin"), ready = cg_block(g, "ready");
   LLVMBuildBr(g->b, spin);
   LLVMPositionBuilderAtEnd(g->b, spin);
-  V ok = nv_call(n, "llvm.nvvm.mbarrier.try.wait.parity.scope.cta.space.cta", a,
-                 2);
+  V ok = try_wait(n, op);
+  while ((op = other_wait(op, true)))
+    ok = LLVMBuildAnd(g->b, ok, try_wait(n, op), "");
   LLVMBuildCondBr(g->b, ok, ready, spin);
   LLVMPositionBuilderAtEnd(g->b, ready);
   // No access moves above the wait.
