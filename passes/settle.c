@@ -15,7 +15,8 @@
 // alone needs them; what only one branch needs goes there, copies of tiles from
 // memory too: they are given back in it, earlier. A number from outside
 // of the loop that slices are computed from is made anew in each turn, else they
-// would be hoisted by the hardware's compiler, and spilled. Level mach, value
+// would be hoisted by the hardware's compiler, and spilled. What a loop is given
+// has arrived before it. Level mach, value
 // form; sm_90a, programs with steps. Needs: place; runs before defer. Tests:
 // test/passes/settle.
 #include "passes/rings.h"
@@ -44,8 +45,10 @@ static bool is_tile(const Func *f, Value v) {
 // A result that takes more registers than the operands.
 static bool grows(const Func *f, const Op *op) {
   if (op->code == OP_SLOAD) return true;
-  if (op->code == OP_FREDUCE || op->code == OP_FSCAN ||
-      op->code == OP_RELAYOUT || ir_type(f, op->res[0])->kind != TK_FRAG)
+  if (op->code == OP_RELAYOUT)
+    return ir_type(f, op->res[0])->slice == SLICE_COL &&
+           !ir_def(f, op->args[0]);
+  if (op->code == OP_FREDUCE || op->code == OP_FSCAN || ir_type(f, op->res[0])->kind != TK_FRAG)
     return false;
   for (uint32_t i = 0; i < op->nargs; i++)
     if (is_tile(f, op->args[i])) return false;
@@ -147,6 +150,32 @@ static void renew_loops(Func *f, Region *r) {
     }
 }
 
+// ---------------------------------------------------------------- arrivals
+// What a loop begins with has arrived before it: what waits for its loads, at
+// the first use in the loop, would wait in each turn for all that are under way.
+static void await(Func *f, Arena *a, Op *loop) {
+  Builder b = {.fn = f, .region = loop->parent, .before = loop,
+               .span = loop->span};
+  Value *v = NEWN(a, Value, loop->nargs);
+  bool state = false;
+  uint32_t n = 0;
+  for (uint32_t i = 3; i < loop->nargs; i++) {
+    state = state || is_tile(f, loop->args[i]);
+    if (ir_type(f, loop->args[i])->dtype == DT_F32 &&
+        !is_constant(f, loop->args[i]))
+      v[n++] = loop->args[i];
+  }
+  if (state && n) ir_op(&b, OP_PIN, v, n, NULL, 0, NULL, 0, 0);
+}
+
+static void await_loops(Func *f, Arena *a, Region *r) {
+  for (Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++)
+      await_loops(f, a, op->regions[i]);
+    if (op->code == OP_FOR && op->nres && rings_has_fill(op)) await(f, a, op);
+  }
+}
+
 bool pass_settle(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;
@@ -156,6 +185,8 @@ bool pass_settle(Ctx *cx, Module *m, const PassOpt *opt) {
     if (!rings_has_steps(f) || !rings_plan(&rings, f, t)) continue;
     Settle s = {.f = f};
     renew_loops(f, f->body);
+    // Two CTAs wait in turn, and a thread has no registers to spare.
+    if (rings.occupancy < 2) await_loops(f, m->arena, f->body);
     s.uses = NEWN(&cx->scratch, uint32_t, f->values.n);
     ir_walk(f->body, count, &s);
     settle_all(&s, f->body);
