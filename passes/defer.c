@@ -72,6 +72,7 @@ static void hoist(const Func *f, Op *op) {
     if (mine) break;
     at = o;
   }
+  if (at->code == OP_WG_COMMIT) at = at->next;   // of the product in front
   if (at != op) ir_move_before(op, at);
 }
 

@@ -144,6 +144,20 @@ static void set_pending(Func *f, Op *wait) {
   ir_set_attr(f, wait, attr_i(AT_PENDING, later_groups(made, wait)));
 }
 
+// ptxas serializes a kernel where a wait allows more groups in flight than there
+// can be behind an earlier wait.
+static void tighten(Func *f, Region *r) {
+  int64_t flying = INT64_MAX;
+  for (Op *op = r->first; op; op = op->next) {
+    if (op->nregions) flying = INT64_MAX;
+    if (op->code == OP_WG_COMMIT && flying < INT64_MAX) flying++;
+    if (op->code != OP_WG_WAIT) continue;
+    int64_t pending = ir_attr_i(op, AT_PENDING, 0);
+    if (pending < flying) flying = pending;
+    ir_set_attr(f, op, attr_i(AT_PENDING, flying));
+  }
+}
+
 static void region(Func *f, Region *r) {
   bool changed = true;
   for (Op *op = r->first, *next; op; op = next) {
@@ -159,6 +173,7 @@ static void region(Func *f, Region *r) {
   }
   for (Op *op = r->first; op; op = op->next)
     if (op->code == OP_WG_WAIT) set_pending(f, op);
+  tighten(f, r);
 }
 
 bool pass_flight(Ctx *cx, Module *m, const PassOpt *opt) {

@@ -50,7 +50,7 @@ const PassInfo *pass_list(uint32_t *n) {
   ",fold,cse,dce,place,fold,cse,dce,lift,cse,dce,bounds,approx,fold,cse,dce" \
   ",tasks,parts" \
   ",stage,peel,fold,cse,fold,dce,guard,cse,dce" \
-  ",fetch,cse,dce,settle,defer,flight,warps,fold,cse,dce,legal"
+  ",advance,fetch,cse,dce,settle,defer,flight,warps,fold,cse,dce,legal"
 
 typedef struct Pipeline {
   const char *target;  // NULL: every target
