@@ -285,7 +285,7 @@ bool pass_fetch(Ctx *cx, Module *m, const PassOpt *opt) {
   if (!t || t->kind != TARGET_GPU) return true;
   bool amd = t->gpu.vendor == VENDOR_AMD;
   // The last registers there are to be had on RDNA.
-  if (amd && t->gpu.wave == 32 && opt->spare_regs >= GPU_TILE_REGS) return true;
+  if (amd && t->gpu.wave == 32 && opt->spare_regs >= GPU_LAST_REGS) return true;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     if (amd || (t->gpu.arch && rings_has_steps(f)))

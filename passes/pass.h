@@ -4,8 +4,10 @@
 
 #include "ir/ir.h"
 
-// Registers of a GPU's thread that tiles may take, if there is a choice.
-enum { GPU_TILE_REGS = 168 };
+// Registers of a GPU's thread that tiles may take, if there is a choice. Where
+// none of these are left there are other ways to have more, and where
+// GPU_LAST_REGS are asked for the last ones.
+enum { GPU_TILE_REGS = 168, GPU_LAST_REGS = 232 };
 
 typedef struct PassOpt {
   const char *target;      // row of targets.def, "cpu" by default

@@ -155,16 +155,23 @@ static void place_launch(Place *p, Builder *b) {
 }
 
 // Where even the smallest tiles leave too few registers free a workgroup has a
-// CU for itself: on CDNA twice the registers. On RDNA code generation then loads
-// long slices one after the other.
+// CU for itself: on CDNA twice the registers. On RDNA operands wait in shared
+// memory; then, without other help, code generation loads long slices one after
+// the other.
 static bool is_alone(const Target *t, const PassOpt *opt) {
-  return t->gpu.vendor == VENDOR_AMD && opt->spare_regs >= GPU_TILE_REGS;
+  int64_t least = t->gpu.wave == 32 ? GPU_LAST_REGS : GPU_TILE_REGS;
+  return t->gpu.vendor == VENDOR_AMD && opt->spare_regs >= least;
+}
+
+static bool is_scarce(const Target *t, const PassOpt *opt) {
+  return t->gpu.vendor == VENDOR_AMD && t->gpu.wave == 32 &&
+         opt->spare_regs >= GPU_TILE_REGS;
 }
 
 static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
                         const PassOpt *opt) {
   Place p = {.cx = cx, .m = m, .f = f, .target = t, .arena = &cx->scratch,
-             .alone = is_alone(t, opt),
+             .alone = is_alone(t, opt), .scarce = is_scarce(t, opt),
              .dense = t->gpu.vendor == VENDOR_AMD && !opt->strided};
   uint32_t n = f->values.n;
   p.memo = arena_alloc(p.arena, sizeof *p.memo * n);

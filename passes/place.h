@@ -66,6 +66,7 @@ typedef struct Place {
   uint32_t rows, cols;   // of a tile that all warps share; columns come in
                          // multiples of it
   bool map;              // there are no products: rows may be few
+  bool scarce;           // registers: operands that may be elsewhere are
   bool alone;            // launch says so: one workgroup on a CU
   bool dense;            // launch says so: rows of tensors are dense
   uint32_t warps;        // of a group

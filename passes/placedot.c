@@ -123,10 +123,11 @@ void place_plan_boxes(Place *p, const Op *op) {
 }
 
 // The left operand from memory stays in registers where the target has a
-// layout for it.
+// layout for it, and enough of them.
 static bool keeps_left(const Place *p, const Product *d) {
   const Type *t = ir_type(p->f, d->a);
-  return p->target->gpu.op != LY_ACC && d->na == 1 &&
+  bool there = p->scarce && dtype_size(d->t) == 2;
+  return p->target->gpu.op != LY_ACC && d->na == 1 && !there &&
          p->order[d->m] < p->order[d->r] && t->n == 2;
 }
 
@@ -179,7 +180,7 @@ static Parts left_operand(Place *p, const Product *d) {
     Value x = place_box(p, d->a, d->t, left_layout(p, d));
     return *f = (Parts){.n = 1, .part = {x}, .row = d->m, .col = d->r};
   }
-  if (p->target->gpu.op != LY_ACC && w.row == (int)d->m)
+  if (p->target->gpu.op != LY_ACC && w.row == (int)d->m && !(p->scarce && box))
     return place_frag(p, d->a, d->t, d->na);
   // More would not lie in registers beside accumulators.
   uint32_t rows = p->wide[w.row][ROLE_ROW], threads = 32 * p->warps;

@@ -22,10 +22,8 @@ TARGETS = {"gfx90a": 64, "gfx942": 64, "gfx950": 160, "gfx1100": 64, "gfx1201": 
 BUDGET = pathlib.Path(__file__).with_name("objects.txt")
 REGISTERS, LONGER = 16, 1.1
 # Why there is scratch memory is in docs/amd.md.
-KNOWN = {"mla_decode": "gfx", "mla_prefill": "gfx11", "paged_decode": "gfx11",
-         "varlen:D=128": "gfx11",
-         "nsa:D=128": "gfx1", "differential": "gfx11",
-         "retention:D=256,Dv=256": "gfx1", "retention:D=256,Dv=512": "gfx1"}
+KNOWN = {"mla_decode": "gfx", "nsa:D=128": "gfx1",
+         "retention:D=256,Dv=512": "gfx11"}
 
 
 def programs(std):
@@ -111,8 +109,9 @@ def is_known(name, what, target, recurrent):
 
 
 def is_alone(target, regs, lds):
-    """One workgroup takes a CU."""
-    return regs > 256 or lds > TARGETS[target] * 512
+    """One workgroup takes a CU, on RDNA a pair of them."""
+    share = 1024 if target.startswith("gfx1") else 512
+    return regs > 256 or lds > TARGETS[target] * share
 
 
 def numbers(text):
