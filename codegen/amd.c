@@ -66,6 +66,8 @@ static void declare(Nv *n, const char *symbol) {
   if (n->gpu.wave == 64)
     nv_string_attr(n, fn, "amdgpu-waves-per-eu", alone ? "1,1" : "2,2");
   if (!alone) nv_string_attr(n, fn, "amdgpu-agpr-alloc", "0");
+  if (alone && n->gpu.wave == 32)   // there are no more: as few as may be
+    nv_string_attr(n, fn, "amdgpu-sched-strategy", "iterative-minreg");
   nv_string_attr(n, fn, "uniform-work-group-size", "true");
   nv_string_attr(n, fn, "denormal-fp-math-f32", "preserve-sign,preserve-sign");
   for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)

@@ -191,6 +191,10 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
   place_region(&p, f->body);
   if (p.failed) return NULL;
   place_early(&p, p.g->body);
+  if (p.scarce) {
+    place_stores(&p, p.g->body);
+    place_late(&p, p.g->body);
+  }
   return p.g;
 }
 

@@ -180,6 +180,10 @@ bool place_is_box(Place *p, Value v, DType t);
 
 // Scalars are loaded as soon as their indices are known, all together.
 void place_early(Place *p, Region *r);
+// Slices of columns that only a loop reads are loaded there, each time.
+void place_late(Place *p, Region *r);
+// Stores right behind what they store, so that it does not wait in registers.
+void place_stores(Place *p, Region *r);
 
 void place_region(Place *p, const Region *r);
 

@@ -375,23 +375,104 @@ static void to_front(Region *r, const Op *op) {
   if (op != first) ir_move_before((Op *)op, first);
 }
 
+// Moves op up, behind what makes the last of its operands.
+static void move_up(Place *p, Region *r, Op *op) {
+  Op *after = NULL;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    Op *def = ir_def(p->g, op->args[i]);
+    if (!def || def->parent != r) continue;
+    if (def->code == OP_CONST) {
+      to_front(r, def);
+      continue;
+    }
+    bool later = !after;
+    for (const Op *o = after; o && !later; o = o->next) later = o == def;
+    if (later) after = def;
+  }
+  if (after && after->next != op) ir_move_before(op, after->next);
+}
+
 void place_early(Place *p, Region *r) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++) place_early(p, op->regions[i]);
-    if (!steers(p, op)) continue;
-    Op *after = NULL;
-    for (uint32_t i = 1; i < op->nargs; i++) {
-      Op *def = ir_def(p->g, op->args[i]);
-      if (!def || def->parent != r) continue;
-      if (def->code == OP_CONST) {
-        to_front(r, def);
-        continue;
-      }
-      bool later = !after;
-      for (const Op *o = after; o && !later; o = o->next) later = o == def;
-      if (later) after = def;
+    if (steers(p, op)) move_up(p, r, op);
+  }
+}
+
+// ---------------------------------------------------------------- early stores
+// What only an index is made of, to where it can be.
+static void index_up(Place *p, Region *r, Value v) {
+  Op *op = ir_def(p->g, v);
+  bool pure = op && op->parent == r && !dtype_is_float(ir_type(p->g, v)->dtype) &&
+              (op_info(op->code)->flags & OPF_ELEM || op->code == OP_SPLAT);
+  if (!pure) return;
+  for (uint32_t i = 0; i < op->nargs; i++) index_up(p, r, op->args[i]);
+  move_up(p, r, op);
+}
+
+static bool is_loaded(const Region *r, Value tensor) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code == OP_GLOAD && op->args[0] == tensor) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (is_loaded(op->regions[i], tensor)) return true;
+  }
+  return false;
+}
+
+// Another store of it in the region could have to come first.
+static bool is_stored_once(const Region *r, Value tensor) {
+  uint32_t n = 0;
+  for (const Op *op = r->first; op; op = op->next)
+    n += op->code == OP_GSTORE && op->args[0] == tensor;
+  return n == 1;
+}
+
+void place_stores(Place *p, Region *r) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++) place_stores(p, op->regions[i]);
+    if (op->code != OP_GSTORE || is_loaded(p->g->body, op->args[0]) ||
+        !is_stored_once(r, op->args[0]))
+      continue;
+    for (uint32_t i = 2; i < op->nargs; i++) index_up(p, r, op->args[i]);
+    move_up(p, r, op);
+  }
+}
+
+// ---------------------------------------------------------------- late loads
+static bool is_input(const Place *p, Value tensor) {
+  for (uint32_t i = 0; i < p->g->params.n; i++)
+    if (p->g->params.at[i].v == tensor)
+      return p->g->params.at[i].role == PR_IN;
+  return false;
+}
+
+// The first op of a loop's body that has v as operand, if no other op has.
+static Op *first_use_in(Place *p, const Op *loop, Value v) {
+  Region *body = loop->regions[0];
+  uint32_t uses = 0;
+  Op *first = NULL;
+  for (Op *op = body->first; op; op = op->next) {
+    if (!ir_mentions(op, v)) continue;
+    if (op->nregions) return NULL;
+    first = first ? first : op;
+    for (uint32_t i = 0; i < op->nargs; i++) uses += op->args[i] == v;
+  }
+  return uses == ir_count_uses(p->g, v) ? first : NULL;
+}
+
+void place_late(Place *p, Region *r) {
+  for (Op *loop = r->first; loop; loop = loop->next) {
+    for (uint32_t i = 0; i < loop->nregions; i++) place_late(p, loop->regions[i]);
+    if (loop->code != OP_FOR) continue;
+    for (Op *op = r->first, *next; op != loop; op = next) {
+      next = op->next;
+      if (op->code != OP_GLOAD || !is_input(p, op->args[0])) continue;
+      const Type *t = ir_type(p->g, op->res[0]);
+      if (t->kind != TK_FRAG || t->slice != SLICE_COL) continue;
+      Op *use = first_use_in(p, loop, op->res[0]);
+      if (use) ir_move_before(op, use);
     }
-    if (after && after->next != op) ir_move_before(op, after->next);
   }
 }
