@@ -38,9 +38,10 @@ SCHEDULES = "seq,rev,rand:1,rand:2:1,rand:3:40"
 
 class Case:
     def __init__(self, file, program, dtype="bf16", sets=None, inputs=None,
-                 tol=None, consts=None, turned=(), tol32=0, **dims):
+                 tol=None, consts=None, turned=(), spare=0, tol32=0, **dims):
         self.tol32 = tol32       # of f32 outputs, 0: the option's
         self.turned = turned     # tensors whose last axis is not dense
+        self.spare = spare       # registers that tiles leave free
         self.file, self.program, self.dtype = file, program, dtype
         self.sets, self.inputs, self.dims = sets or {}, inputs or {}, dims
         self.consts = consts or ["D"]
@@ -55,6 +56,7 @@ class Case:
     def name(self):
         d = "-".join(f"{k}{v}" for k, v in self.dims.items())
         t = "-turned" if self.turned else ""
+        t += f"-spare{self.spare}" if self.spare else ""
         return f"{self.program}-{self.dtype}-{d}{t}"
 
 
@@ -119,6 +121,9 @@ CASES = [
     Case("stick", "stick_breaking", B=1, H=1, S=130, D=64, tol=2.5e-2),
     Case("mha", "mha_causal", B=1, H=1, Sq=90, Sk=130, D=128,
          turned=("K", "V")),
+    Case("mha", "mha_causal", B=1, H=1, Sq=90, Sk=130, D=128, spare=168),
+    Case("recurrent/gla", "gla", B=1, H=1, S=100, D=64, Dv=64, spare=232,
+         inputs={"g": uniform(-1, -0.01)}, tol32=2e-2, **GQA),
     Case("recurrent/gla", "gla", B=1, H=1, S=100, D=64, Dv=64,
          inputs={"g": uniform(-1, -0.01)}, tol32=2e-2, **GQA),
     Case("recurrent/retnet", "retnet", B=1, H=2, S=150, D=64, Dv=64,
@@ -315,10 +320,12 @@ def compile_case(case, target, tmp):
     tir = tmp / "k.tir"
     fixed = [f"{c}={case.dims[c]}" for c in case.consts] + [f"T={case.dtype}"]
     fixed = ["--dim", ",".join(fixed)]
-    if case.turned:
+    options = ["--strided"] * bool(case.turned)
+    options += [f"--spare-regs={case.spare}"] * bool(case.spare)
+    if options:
         attn = tmp / "attn.tir"
         attn.write_bytes(tool("attn-lower", case.path, "--fn", case.program, *fixed))
-        tool("attn-opt", attn, "--pipeline=mach", f"--target={target}", "--strided",
+        tool("attn-opt", attn, "--pipeline=mach", f"--target={target}", *options,
              "-o", tir)
     else:
         tool("attnc", "--emit=mach", case.path, "--target", target,
