@@ -15,6 +15,8 @@ typedef struct Shape {
   bool bfloat, flags;    // the bf16 operand is of bfloat; takes cbsz abid blgp
   uint32_t k8;           // the same of 8-bit floats, 0: no such products
   const char *f8;        // with %s for the formats
+  uint32_t mixed;        // b has so many registers in products of weights that
+                         // mix with the arithmetic in front of them
 } Shape;
 
 static const struct {
@@ -22,18 +24,18 @@ static const struct {
   Shape shape;
 } shapes[] = {
     {0x90a, {4, "llvm.amdgcn.mfma.f32.32x32x8f16",
-             "llvm.amdgcn.mfma.f32.32x32x8bf16.1k", false, true, 0, NULL}},
+             "llvm.amdgcn.mfma.f32.32x32x8bf16.1k", false, true, 0, NULL, 0}},
     {0x942, {4, "llvm.amdgcn.mfma.f32.32x32x8f16",
              "llvm.amdgcn.mfma.f32.32x32x8bf16.1k", false, true,
-             8, "llvm.amdgcn.mfma.f32.32x32x16.%s.%s"}},
+             8, "llvm.amdgcn.mfma.f32.32x32x16.%s.%s", 0}},
     {0x950, {8, "llvm.amdgcn.mfma.f32.32x32x16.f16",
              "llvm.amdgcn.mfma.f32.32x32x16.bf16", true, true,
-             8, "llvm.amdgcn.mfma.f32.32x32x16.%s.%s"}},
+             8, "llvm.amdgcn.mfma.f32.32x32x16.%s.%s", 64}},
     {0x1100, {16, "llvm.amdgcn.wmma.f32.16x16x16.f16",
-              "llvm.amdgcn.wmma.f32.16x16x16.bf16", false, false, 0, NULL}},
+              "llvm.amdgcn.wmma.f32.16x16x16.bf16", false, false, 0, NULL, 0}},
     {0x1201, {8, "llvm.amdgcn.wmma.f32.16x16x16.f16",
               "llvm.amdgcn.wmma.f32.16x16x16.bf16", false, false,
-              8, "llvm.amdgcn.wmma.f32.16x16x16.%s.%s"}},
+              8, "llvm.amdgcn.wmma.f32.16x16x16.%s.%s", 0}},
 };
 
 // This lane's first run of a shared operand.
@@ -280,6 +282,20 @@ static bool takes(const Nv *n, const Product *p, Mma *m) {
   return m->k && (bytes ? p->areg && !p->tb : t == DT_BF16 || t == DT_F16);
 }
 
+// Operands read before arithmetic in front of the product would fill the
+// registers. Weights and their products may mix where they just fit: smaller
+// ones would take the registers of a third wave.
+static void order(const Mma *m) {
+  enum { NONE = 0, NO_MEMORY = 0x78f };   // what may pass
+  Nv *n = m->n;
+  const Product *p = m->p;
+  uint32_t words = p->ct->ext[1] * p->k / m->per / n->gpu.wave;
+  bool mixes = ir_attr_i(ir_launch(n->f), AT_MIXED, 0) && p->areg &&
+               p->op->nargs > 2 && words == m->shape->mixed;
+  V mask = nv_i32(n, mixes ? NO_MEMORY : NONE);
+  nv_call(n, "llvm.amdgcn.sched.barrier", &mask, 1);
+}
+
 bool amd_mma(Nv *n, const Product *p, Frag *r) {
   bool copies;
   Mma m = {.n = n, .p = p, .rows = n->gpu.rows};
@@ -290,10 +306,7 @@ bool amd_mma(Nv *n, const Product *p, Frag *r) {
   if (p->k % (m.span * m.lanes)) return false;
   m.group = copies ? nv_i32(n, 0)
                    : LLVMBuildUDiv(n->g->b, n->grp.lane, nv_i32(n, m.rows), "");
-  // Operands read before arithmetic in front of the product would fill the
-  // registers.
-  V none = nv_i32(n, 0);
-  nv_call(n, "llvm.amdgcn.sched.barrier", &none, 1);
+  order(&m);
   V row = e_and(n->g, n->grp.lane, nv_i32(n, m.rows - 1));
   m.b = lane_of(&m, p->b, p->bt, p->tb, row);
   if (!p->areg)

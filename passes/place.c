@@ -142,10 +142,11 @@ void place_region(Place *p, const Region *r) {
 // ---------------------------------------------------------------- tasks
 static void place_launch(Place *p, Builder *b) {
   int64_t size = p->warps * p->target->gpu.wave;
-  IrAttr at[4] = {attr_i(AT_THREADS, p->groups * size)};
+  IrAttr at[5] = {attr_i(AT_THREADS, p->groups * size)};
   uint32_t n = 1;
   if (p->alone) at[n++] = attr_i(AT_OCCUPANCY, 1);
   if (p->dense) at[n++] = attr_i(AT_DENSE, 1);
+  if (p->mixed) at[n++] = attr_i(AT_MIXED, 1);
   if (p->groups > 1) at[n++] = attr_list(AT_GROUPS, &size, 1);
   ir_op(b, OP_LAUNCH, NULL, 0, at, n, NULL, 0, 0);
   place_origins(p, b);
@@ -172,7 +173,8 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
                         const PassOpt *opt) {
   Place p = {.cx = cx, .m = m, .f = f, .target = t, .arena = &cx->scratch,
              .alone = is_alone(t, opt), .scarce = is_scarce(t, opt),
-             .dense = t->gpu.vendor == VENDOR_AMD && !opt->strided};
+             .dense = t->gpu.vendor == VENDOR_AMD && !opt->strided,
+             .mixed = t->gpu.wave == 64 && !opt->strided && !opt->spare_regs};
   uint32_t n = f->values.n;
   p.memo = arena_alloc(p.arena, sizeof *p.memo * n);
   p.smem = NEWN(p.arena, Parts, n);
