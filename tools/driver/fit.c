@@ -59,9 +59,9 @@ uint64_t drv_flaws(const Built *b) {
 }
 
 // More at a time once a small step has not helped.
-static int64_t registers_for(const Built *b) {
+static int64_t registers_for(const Built *b, bool again) {
   int64_t n = (int64_t)(drv_flaws(b) % SERIAL) / PER_REG;
-  int64_t least = b->freed ? NEXT : LEAST;
+  int64_t least = b->freed || again ? NEXT : LEAST;
   return n < least ? least : n > MOST ? MOST : n;
 }
 
@@ -95,7 +95,7 @@ bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text
   out->freed = b->freed;
   bool amd = r->target->gpu.vendor == VENDOR_AMD;
   for (int i = 0; i < (amd ? AMD_TRIES : TRIES); i++) {
-    out->freed += registers_for(b);
+    out->freed += registers_for(b, amd && i);
     *spare = out->freed;
     cx->remarks.n = remarks;
     if (is_known(cx, p, &out->recipe, b)) continue;
