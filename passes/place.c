@@ -174,7 +174,7 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
   Place p = {.cx = cx, .m = m, .f = f, .target = t, .arena = &cx->scratch,
              .alone = is_alone(t, opt), .scarce = is_scarce(t, opt),
              .dense = t->gpu.vendor == VENDOR_AMD && !opt->strided,
-             .mixed = t->gpu.wave == 64 && !opt->strided && !opt->spare_regs};
+             .mixed = t->gpu.direct && !opt->strided && !opt->spare_regs};
   uint32_t n = f->values.n;
   p.memo = arena_alloc(p.arena, sizeof *p.memo * n);
   p.smem = NEWN(p.arena, Parts, n);

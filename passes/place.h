@@ -69,7 +69,8 @@ typedef struct Place {
   bool scarce;           // registers: operands that may be elsewhere are
   bool alone;            // launch says so: one workgroup on a CU
   bool dense;            // launch says so: rows of tensors are dense
-  bool mixed;            // and that registers are left to mix operations
+  bool mixed;            // and that operations may mix, as tiles that are copied
+                         // ahead need no registers
   uint32_t warps;        // of a group
   uint32_t groups;       // of these warps, that share the rows of `lane`
   uint32_t order[64];    // per axis: rank
