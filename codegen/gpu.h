@@ -223,6 +223,8 @@ uint32_t nv_map_of(Nv *n, const Op *op);
 // Shared memory of code generation for the executing group instance: byte
 // offset in i32.
 V nv_scratch(Nv *n, uint32_t bytes);
+// Scratch that op and the relayouts right behind it need.
+uint32_t nv_relayouts_bytes(const Func *f, const Op *op);
 // Pointer to device memory.
 V nv_global(Nv *n, V address);
 // True in one of the threads that hold the same elements; NULL: each has its own.

@@ -280,20 +280,52 @@ static Type plain_tile(const Type *t) {
   return type_smem(t->dtype, 1, rows, cols, LY_ROW);
 }
 
-static Tile scratch_tile(Nv *n, const Type *t) {
-  V at = nv_scratch(n, smem_bytes(t));
+static Tile scratch_tile(Nv *n, const Type *t, uint32_t byte) {
+  V at = nv_scratch(n, byte + smem_bytes(t));
   if (LLVMIsConstant(at))
-    return (Tile){.base = (uint32_t)LLVMConstIntGetZExtValue(at)};
-  return (Tile){.var = e_shr(n->g, at, 4)};
+    return (Tile){.base = byte + (uint32_t)LLVMConstIntGetZExtValue(at)};
+  return (Tile){.base = byte, .var = e_shr(n->g, at, 4)};
+}
+
+// Slices that are handed round one right after the other share the barriers.
+static const Op *next_relayout(const Func *f, const Op *op) {
+  const Op *next = op->next;
+  if (!next || next->code != OP_RELAYOUT ||
+      !ir_type(f, op->args[0])->slice || !ir_type(f, next->args[0])->slice)
+    return NULL;
+  const Op *def = ir_def(f, next->args[0]);
+  return def && def->code == OP_RELAYOUT ? NULL : next;
+}
+
+static uint32_t relayout_bytes(const Func *f, const Op *op) {
+  Type t = plain_tile(ir_type(f, op->args[0]));
+  return (smem_bytes(&t) + 15) / 16 * 16;
+}
+
+uint32_t nv_relayouts_bytes(const Func *f, const Op *op) {
+  uint32_t n = 0;
+  for (; op; op = next_relayout(f, op)) n += relayout_bytes(f, op);
+  return n;
 }
 
 void nv_relayout(Nv *n, const Op *op) {
-  Type t = plain_tile(nv_arg_type(n, op, 0)), to = plain_tile(nv_res_type(n, op));
-  Tile s = scratch_tile(n, &t);
+  const Op *before = op->prev;
+  if (before && before->code == OP_RELAYOUT && next_relayout(n->f, before)) return;
+  uint32_t at = 0;
   nv_sync(n);
-  nv_store_frag(n, s, &t, nv_frag(n, op->args[0]));
+  for (const Op *o = op; o; o = next_relayout(n->f, o)) {
+    Type t = plain_tile(nv_arg_type(n, o, 0));
+    nv_store_frag(n, scratch_tile(n, &t, at), &t, nv_frag(n, o->args[0]));
+    at += relayout_bytes(n->f, o);
+  }
   nv_sync(n);
-  nv_define(n, op->res[0], nv_load_frag(n, s, &to, nv_res_type(n, op)));
+  at = 0;
+  for (const Op *o = op; o; o = next_relayout(n->f, o)) {
+    Type t = plain_tile(nv_arg_type(n, o, 0)), to = plain_tile(nv_res_type(n, o));
+    Tile s = scratch_tile(n, &t, at);
+    nv_define(n, o->res[0], nv_load_frag(n, s, &to, nv_res_type(n, o)));
+    at += relayout_bytes(n->f, o);
+  }
 }
 
 // ---------------------------------------------------------------- scans
@@ -361,7 +393,7 @@ void nv_fscan(Nv *n, const Op *op) {
             .pos = (uint32_t)ir_attr_i(op, AT_POS, 0), .dtype = x->dtype,
             .suffix = ir_attr_i(op, AT_DIR, 0) == DIR_SUFFIX,
             .exclusive = ir_attr_i(op, AT_EXCLUSIVE, 0)};
-  c.s = scratch_tile(n, &t);
+  c.s = scratch_tile(n, &t, 0);
   uint32_t lines = c.pos ? t.ext[0] : t.ext[1];
   nv_sync(n);
   nv_store_frag(n, c.s, &t, nv_frag(n, op->args[0]));

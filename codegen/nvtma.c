@@ -130,8 +130,10 @@ static V try_wait(Nv *n, const Op *op) {
                  a, 2);
 }
 
-// The wait before or behind op with nothing but slots between them.
-static const Op *other_wait(const Op *op, bool behind) {
+// The wait before or behind op with nothing but slots between them. Where CTAs
+// share a multiprocessor one's questions take the other's issue slots.
+static const Op *other_wait(const Nv *n, const Op *op, bool behind) {
+  if (ir_attr_i(n->f->body->first, AT_OCCUPANCY, 1) > 1) return NULL;
   do op = behind ? op->next : op->prev;
   while (op && op->code == OP_SLOT);
   return op && op->code == OP_MBAR_WAIT ? op : NULL;
@@ -141,12 +143,12 @@ static const Op *other_wait(const Op *op, bool behind) {
 // has completed stays so until this thread has arrived elsewhere.
 void nv_mbar_wait(Nv *n, const Op *op) {
   Cg *g = n->g;
-  if (other_wait(op, false)) return;
+  if (other_wait(n, op, false)) return;
   LLVMBasicBlockRef spin = cg_block(g, "spin"), ready = cg_block(g, "ready");
   LLVMBuildBr(g->b, spin);
   LLVMPositionBuilderAtEnd(g->b, spin);
   V ok = try_wait(n, op);
-  while ((op = other_wait(op, true)))
+  while ((op = other_wait(n, op, true)))
     ok = LLVMBuildAnd(g->b, ok, try_wait(n, op), "");
   LLVMBuildCondBr(g->b, ok, ready, spin);
   LLVMPositionBuilderAtEnd(g->b, ready);

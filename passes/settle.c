@@ -45,10 +45,8 @@ static bool is_tile(const Func *f, Value v) {
 // A result that takes more registers than the operands.
 static bool grows(const Func *f, const Op *op) {
   if (op->code == OP_SLOAD) return true;
-  if (op->code == OP_RELAYOUT)
-    return ir_type(f, op->res[0])->slice == SLICE_COL &&
-           !ir_def(f, op->args[0]);
-  if (op->code == OP_FREDUCE || op->code == OP_FSCAN || ir_type(f, op->res[0])->kind != TK_FRAG)
+  if (op->code == OP_FREDUCE || op->code == OP_FSCAN ||
+      op->code == OP_RELAYOUT || ir_type(f, op->res[0])->kind != TK_FRAG)
     return false;
   for (uint32_t i = 0; i < op->nargs; i++)
     if (is_tile(f, op->args[i])) return false;
@@ -122,6 +120,19 @@ static void settle_all(const Settle *s, Region *r) {
   }
 }
 
+// Factors of steps that the loop carries are handed round together, while the
+// products in front of the first are under way.
+static void gather(const Settle *s, Region *r) {
+  Op *first = NULL;
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++) gather(s, op->regions[i]);
+    if (op->code != OP_RELAYOUT || ir_def(s->f, op->args[0])) continue;
+    if (first) ir_move_before(op, first->next);
+    else first = op;
+  }
+}
+
 // ---------------------------------------------------------------- anew
 static bool is_constant(const Func *f, Value v) {
   const Op *op = ir_def(f, v);
@@ -190,6 +201,7 @@ bool pass_settle(Ctx *cx, Module *m, const PassOpt *opt) {
     s.uses = NEWN(&cx->scratch, uint32_t, f->values.n);
     ir_walk(f->body, count, &s);
     settle_all(&s, f->body);
+    gather(&s, f->body);
   }
   return true;
 }
