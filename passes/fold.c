@@ -5,7 +5,8 @@
 //
 // Elementwise ops of integer and bool constants, identities of logic, select,
 // integer arithmetic and f32 `x * 1`, min and max of what is known to be in
-// order, as x // k * k and x, any and all of constants, loops over nothing. No float
+// order, as x // k * k and x, any and all of constants, loops over nothing, a
+// shared tile of what a shared tile holds. No float
 // arithmetic is done here: nothing changes a bit of a result.
 // Run dce afterwards. Tests: test/passes/fold/.
 #include "ir/eval.h"
@@ -194,12 +195,19 @@ static Value fold_le(Fold *x, const Op *op) {
 }
 
 typedef Value FoldFn(Fold *x, const Op *op);
+static Value fold_put(Fold *x, const Op *op) {
+  const Op *load = ir_def(x->f, op->args[0]);
+  if (!load || load->code != OP_SLOAD || ir_attr_i(load, AT_TRANS, 0)) return 0;
+  const Op *fill = ir_def(x->f, load->args[0]);
+  return fill && fill->code == OP_SFILL ? same(x, op, load->args[0]) : 0;
+}
+
 static FoldFn *const rules[OP_COUNT] = {
     [OP_AND] = logic,        [OP_OR] = logic,       [OP_SELECT] = fold_select,
     [OP_ADD] = fold_add,     [OP_SUB] = fold_add,   [OP_MUL] = fold_mul,
     [OP_FLOORDIV] = fold_div, [OP_REDUCE] = fold_reduce,
     [OP_MIN] = fold_minmax,  [OP_MAX] = fold_minmax, [OP_LE] = fold_le,
-    [OP_FREDUCE] = fold_reduce,
+    [OP_FREDUCE] = fold_reduce, [OP_SPUT] = fold_put,
 };
 
 // ---------------------------------------------------------------- constants

@@ -37,17 +37,18 @@ const PassInfo *pass_list(uint32_t *n) {
 #define TO_STREAM_GPU TO_COLUMNS ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
 #define TO_STREAM_SM90 TO_COLUMNS ",ahead" ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
 #define TO_TILE TO_STREAM ",tile,cse,dce"
-#define TO_TILE_GPU TO_STREAM_GPU ",tile,cse,dce"
-#define TO_TILE_SM90 TO_STREAM_SM90 ",tile,cse,dce,hoist,cse,dce"
+#define TO_TILE_GPU TO_STREAM_GPU ",tile,cse,dce,pages,cse,dce"
+#define TO_TILE_SM90 \
+  TO_STREAM_SM90 ",tile,cse,dce,pages,cse,dce,hoist,cse,dce"
 #define TO_MACH_CPU TO_TILE ",assign,cse,dce,sink"
 #define TO_MACH_GPU TO_TILE_GPU \
-  ",peel,fold,cse,dce,place,fold,cse,dce,bounds,approx,fold,cse,dce,parts" \
+  ",peel,fold,cse,dce,place,fold,cse,dce,early,bounds,approx,fold,cse,dce,parts" \
   ",legal"
 #define TO_MACH_AMD TO_TILE_SM90 \
-  ",peel,fold,cse,dce,place,fold,cse,dce,bounds,approx,fold,cse,dce,parts" \
+  ",peel,fold,cse,dce,place,fold,cse,dce,early,bounds,approx,fold,cse,dce,parts" \
   ",direct,fetch,cse,dce,legal"
 #define TO_MACH_SM90 TO_TILE_SM90 \
-  ",fold,cse,dce,place,fold,cse,dce,lift,cse,dce,bounds,approx,fold,cse,dce" \
+  ",fold,cse,dce,place,fold,cse,dce,early,lift,cse,dce,bounds,approx,fold,cse,dce" \
   ",tasks,parts" \
   ",stage,peel,fold,cse,fold,dce,guard,cse,dce" \
   ",advance,fetch,cse,dce,settle,defer,flight,warps,fold,cse,dce,legal"

@@ -115,11 +115,25 @@ bool place_plan_dot(Place *p, const Op *op) {
          (d.na == 1 || !place_is_box(p, d.a, ir_type(p->f, d.a)->dtype));
 }
 
+// x of select(mask, x, 0), where hidden keys are cleaned, else v itself.
+static Value uncleaned(const Place *p, Value v) {
+  const Op *op = ir_def(p->f, v);
+  double zero;
+  bool clean = op && op->code == OP_SELECT && p->target->gpu.arch &&
+               ir_const_value(p->f, op->args[2], &zero) && zero == 0;
+  return clean ? op->args[1] : v;
+}
+
+static void plan_box(Place *p, Value v, DType t) {
+  v = uncleaned(p, v);
+  if (place_is_box(p, v, t)) p->boxed[v] = true;
+}
+
 void place_plan_boxes(Place *p, const Op *op) {
   Product d;
   if (place_staged(p) || !is_product(p, op, &d)) return;
-  if (d.na == 1 && place_is_box(p, d.a, d.t)) p->boxed[d.a] = true;
-  if (d.nb == 1 && place_is_box(p, d.b, d.u)) p->boxed[d.b] = true;
+  if (d.na == 1) plan_box(p, d.a, d.t);
+  if (d.nb == 1) plan_box(p, d.b, d.u);
 }
 
 // The left operand from memory stays in registers where the target has a

@@ -126,6 +126,19 @@ static Value int_(Builder *b, int64_t v) {
   return ir_const_i(b, DT_I64, v);
 }
 
+static bool has_places(const Region *r) {
+  for (const Op *op = r->first; op; op = op->next)
+    if (op->code == OP_MOD) return true;
+  return false;
+}
+
+// Where keys lie in pages loops say that they begin at a whole tile.
+static Value whole_tiles(const KeyLoop *l, Builder *b, Value base) {
+  if (!has_places(l->op->regions[1])) return base;
+  Value step = int_(b, l->t->plan.tile_k);
+  return ir_2(b, OP_MUL, ir_2(b, OP_FLOORDIV, base, step), step);
+}
+
 uint32_t bounds_read(KeyLoop *l, Builder *b, Range *r) {
   Tiler *t = l->t;
   uint32_t i = 0;
@@ -145,6 +158,7 @@ uint32_t bounds_read(KeyLoop *l, Builder *b, Range *r) {
       v[j] = ir_2(b, OP_MAX, ir_cast(b, DT_I64, v[j]), zero);
       v[j] = ir_2(b, OP_MIN, v[j], extent);
     }
+    v[0] = whole_tiles(l, b, v[0]);
     r[k] = (Range){.base = v[0], .hi = v[1], .f0 = v[2], .f1 = v[3]};
   }
   l->classify = NULL;

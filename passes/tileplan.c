@@ -234,6 +234,8 @@ typedef struct Tiles {
   int64_t made;                // elements of a key that are computed
   int64_t scores;              // products that have a value per key
   bool bias;                   // scores have terms of the columns
+  int64_t page;                // keys lie in pages of so many, 0: they do not
+  bool boxes;                  // tiles lie in one page (passes/pages.c)
   bool staged;                 // what is copied goes through registers
   int lane;
   bool narrow;                 // both ends of the keys move with the rows
@@ -256,6 +258,37 @@ static bool steps_by_one(const Func *f, Value idx) {
                  : op->code == OP_ADD && steps_by_one(f, op->args[1]);
 }
 
+static int64_t common(int64_t a, int64_t b) {
+  while (a) {
+    int64_t r = b % a;
+    b = a;
+    a = r;
+  }
+  return b;
+}
+
+// The largest size that divides all pages an index of keys is made of, 0: none.
+static int64_t page_of(const Func *f, Value idx) {
+  const Op *op = ir_def(f, idx);
+  double page;
+  int64_t all = 0;
+  if (!op || !has_key_axis(f, ir_type(f, idx))) return 0;
+  if ((op->code == OP_FLOORDIV || op->code == OP_MOD) &&
+      ir_const_value(f, op->args[1], &page) && page >= 1)
+    return (int64_t)page;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    all = common(all, page_of(f, op->args[i]));
+  return all;
+}
+
+static bool is_copied(Tiles *s, Value idx) {
+  if (steps_by_one(s->f, idx)) return true;
+  int64_t page = page_of(s->f, idx);
+  if (!page) return false;
+  s->page = common(s->page, page);
+  return s->boxes;
+}
+
 static void measure_operand(Tiles *s, Value v, DType other) {
   const Type *t = ir_type(s->f, v);
   const Op *op = ir_def(s->f, v);
@@ -271,7 +304,7 @@ static void measure_operand(Tiles *s, Value v, DType other) {
                 operand_bytes(t->dtype, other) == 2;
   for (uint32_t i = 1; copied && i < op->nargs; i++)
     if (has_key_axis(s->f, ir_type(s->f, op->args[i])))
-      copied = steps_by_one(s->f, op->args[i]);
+      copied = is_copied(s, op->args[i]);
   if (key && !copied && n > s->made) s->made = n;
 }
 
@@ -334,13 +367,51 @@ static bool is_biased(const Tiles *s, const Op *op) {
   return product[0] != product[1];
 }
 
+static int64_t sums_of(const Func *f, const Op *op) {
+  int64_t all = 0;
+  for (uint32_t i = 0; i < op->nres; i++) {
+    int64_t n = vec_elements(f, ir_type(f, op->res[i]));
+    if (n > 1) all += n;
+  }
+  return all;
+}
+
+static bool used_behind(const Op *op, Value v) {
+  while ((op = op->next))
+    if (ir_mentions(op, v)) return true;
+  return false;
+}
+
+// Is op a pass, or does it make a vector of what one has left?
+static bool of_pass(const Func *f, const Map *left, const Op *op) {
+  uint64_t x;
+  bool any = op->code == OP_PASS;
+  for (uint32_t i = 0; i < op->nargs && !op->nregions; i++)
+    any |= map_get(left, op->args[i], &x);
+  return any && (op->nres != 1 || vec_elements(f, ir_type(f, op->res[0])) > 1);
+}
+
+// What earlier passes have left is kept through this one (passes/early.c).
+static int64_t kept_through(const Func *f, const Op *pass, Arena *a) {
+  Map left = {.arena = a};
+  int64_t all = 0;
+  for (const Op *op = pass->parent->first; op != pass; op = op->next)
+    for (uint32_t i = 0; of_pass(f, &left, op) && i < op->nres; i++) {
+      int64_t n = vec_elements(f, ir_type(f, op->res[i]));
+      if (n <= 1) continue;
+      map_put(&left, op->res[i], 1);
+      if (used_behind(pass, op->res[i])) all += n;
+    }
+  return all;
+}
+
 static void measure_tiles(void *data, Op *op) {
   Tiles *s = data;
   s->bias = s->bias || is_biased(s, op);
-  if (op->code == OP_PASS) s->narrow |= is_narrow(s, op);
-  for (uint32_t i = 0; op->code == OP_PASS && i < op->nres; i++) {
-    int64_t n = vec_elements(s->f, ir_type(s->f, op->res[i]));
-    if (n > 1) s->sums += n;
+  if (op->code == OP_PASS) {
+    int64_t n = sums_of(s->f, op) + kept_through(s->f, op, s->seen.arena);
+    if (n > s->sums) s->sums = n;
+    s->narrow |= is_narrow(s, op);
   }
   if (op->code == OP_DOT)
     s->scores += has_key_axis(s->f, ir_type(s->f, op->res[0]));
@@ -487,6 +558,33 @@ static void gpu_chunk(const Target *tg, const PassOpt *opt, TilePlan *p) {
   p->least_chunk = amd ? least : p->most_chunk;
 }
 
+// Keys of a step beside the sums.
+static int64_t keys_that_fit(const Tiles *s, const Target *tg,
+                             const PassOpt *opt) {
+  bool amd = tg->gpu.vendor == VENDOR_AMD;
+  int64_t n = amd ? tg->gpu.wave : GPU_TILE_K;
+  // Scores, their 16-bit copy; a few values per element that is computed.
+  int64_t least = opt->spare_regs || s->made ? KEY_STEP : 2 * KEY_STEP;
+  if (amd) least = tg->gpu.cols;
+  while (n > least && s->sums / 2 + n * 3 / 4 + n * s->made / 64 >
+                          GPU_TILE_REGS - opt->spare_regs)
+    n /= 2;
+  return n;
+}
+
+// Keys in pages are boxes of their tensor if a tile lies in one page.
+static Tiles measured(Ctx *cx, const Func *f, const Target *tg,
+                      const PassOpt *opt, int lane) {
+  bool amd = tg->gpu.vendor == VENDOR_AMD;
+  for (bool boxes = !amd;; boxes = false) {
+    Tiles s = {.f = f, .seen = {.arena = &cx->scratch}, .staged = amd,
+               .boxes = boxes, .lane = lane};
+    ir_walk(f->body, measure_tiles, &s);
+    if (!boxes || !s.page) return s;
+    if (s.page % keys_that_fit(&s, tg, opt) == 0) return s;
+  }
+}
+
 // Rows are those of one group of warps; fewer, at the price of slow products,
 // where nothing else fits. Keys: while the scores and their 16-bit copy fit
 // beside the sums in a thread's registers, and the tiles into shared memory.
@@ -510,22 +608,14 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
   p.tile_q = gpu_rows(cx, f, tg, p.lane);
   // AMD: two workgroups share a CU; K and V wait in registers too.
   bool amd = tg->gpu.vendor == VENDOR_AMD;
-  Tiles s = {.f = f, .lane = p.lane, .staged = amd,
-             .seen = {.arena = &cx->scratch}};
-  ir_walk(f->body, measure_tiles, &s);
+  Tiles s = measured(cx, f, tg, opt, p.lane);
   int64_t sums = s.sums / 2, need;
   int64_t room = tg->gpu.smem / (amd ? 2 : 1);
-  if (amd) p.tile_k = tg->gpu.wave, s.row_bytes = 0;
+  if (amd) s.row_bytes = 0;
   bool streams =
       !amd && p.tile_q > GROUP_ROWS && stream_plan(&s, tg, opt, &p);
   if (!amd && !streams && opt->spare_regs) p.tile_q = GROUP_ROWS;
-  // Scores, their 16-bit copy; a few values per element that is computed.
-  int64_t least = opt->spare_regs || s.made ? KEY_STEP : 2 * KEY_STEP;
-  if (amd) least = tg->gpu.cols;
-  while (!streams && p.tile_k > least &&
-         sums + p.tile_k * 3 / 4 + p.tile_k * s.made / 64 >
-             GPU_TILE_REGS - opt->spare_regs)
-    p.tile_k /= 2;
+  if (!streams) p.tile_k = keys_that_fit(&s, tg, opt);
   for (;;) {
     need = p.tile_q * s.row_bytes + p.tile_k * s.key_bytes;
     if (need + (amd ? 0 : SPARE_SMEM) + opt->spare_smem <= room) break;

@@ -1,0 +1,156 @@
+// pages: a tile of keys that lies in one page has one entry of its table.
+//
+//   before  %i = add(%k0, iota())          %k0, of a loop, is a multiple of 16
+//           %p = load(%pt, floordiv(%i, 64))
+//           %x = load(%K, %p, mod(%i, 64), %d)
+//   after   %q = load(%pt, floordiv(%k0, 64))
+//           %x = load(%K, %q, add(mod(%k0, 64), iota()), %d)
+//
+// where the tile's size divides the page's. What was gathered key by key is a
+// box of the tensor then, which the hardware copies. Indices of tiles are made
+// anew; what else uses the entries, masks for example, stays. Level tile, GPUs;
+// runs behind tile. Tests: test/passes/pages/.
+#include "passes/pass.h"
+
+typedef struct Pages {
+  Func *f;
+  Builder b;             // in front of the load
+} Pages;
+
+// Is v a multiple of n, whatever the arguments are?
+static bool is_multiple(const Func *f, Value v, int64_t n) {
+  const Op *op = ir_def(f, v);
+  double c;
+  if (ir_const_value(f, v, &c)) return (int64_t)c % n == 0;
+  if (!op) {
+    const Region *r = ir_info(f, v)->region;
+    const Op *loop = r ? r->parent : NULL;
+    return loop && loop->code == OP_FOR && r->params.at[0] == v &&
+           is_multiple(f, loop->args[0], n) && is_multiple(f, loop->args[2], n);
+  }
+  switch (op->code) {
+    case OP_MUL:
+      return is_multiple(f, op->args[0], n) || is_multiple(f, op->args[1], n);
+    case OP_ADD: case OP_SUB: case OP_MIN: case OP_MAX:
+      return is_multiple(f, op->args[0], n) && is_multiple(f, op->args[1], n);
+    default: return false;
+  }
+}
+
+// op = floordiv or mod of a tile's coordinates, which lie in one page: a
+// multiple of the tile's size, and iota.
+static const Op *in_page(const Func *f, const Op *op) {
+  double page;
+  int64_t n;
+  if ((op->code != OP_FLOORDIV && op->code != OP_MOD) ||
+      !ir_const_value(f, op->args[1], &page) || page < 2)
+    return NULL;
+  const Op *at = ir_def(f, op->args[0]);
+  const Type *t = ir_type(f, op->args[0]);
+  if (!at || at->code != OP_ADD || t->n != 1 ||
+      !dim_is_const(&f->mod->dims, t->size[0], &n) || n < 2 ||
+      (int64_t)page % n)
+    return NULL;
+  const Op *iota = ir_def(f, at->args[1]);
+  bool tile = iota && iota->code == OP_IOTA && !ir_type(f, at->args[0])->n;
+  return tile && is_multiple(f, at->args[0], n) ? at : NULL;
+}
+
+static Value at_origin(Pages *p, const Op *op, const Op *at) {
+  return ir_2(&p->b, op->code, at->args[0], op->args[1]);
+}
+
+// v, if it is the same for all keys of the tile, 0: it is not. With `emit` it
+// is made.
+static Value same(Pages *p, Value v, bool emit) {
+  const Op *op = ir_def(p->f, v);
+  Value args[MAX_AXES + 1];
+  if (!ir_type(p->f, v)->n) return v;
+  if (!op || op->nargs > MAX_AXES) return 0;
+  const Op *at = in_page(p->f, op);
+  if (at)
+    return op->code == OP_MOD ? 0 : emit ? at_origin(p, op, at) : v;
+  bool load = op->code == OP_LOAD && !ir_is_stored(p->f->body, op->args[0]);
+  if (!load && !(op_info(op->code)->flags & OPF_ELEM)) return 0;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    bool tensor = load && !i;
+    args[i] = tensor ? op->args[i] : same(p, op->args[i], emit);
+    if (!args[i]) return 0;
+  }
+  if (!emit) return v;
+  return ir_op(&p->b, op->code, args, op->nargs, op->attrs, op->nattrs, NULL, 1,
+               0)->res[0];
+}
+
+// v as a number of the tile plus iota, 0: it is not.
+static Value steps(Pages *p, Value v, bool emit) {
+  const Op *op = ir_def(p->f, v);
+  if (!op) return 0;
+  if (op->code == OP_IOTA) return v;
+  const Op *at = in_page(p->f, op);
+  if (at && op->code == OP_MOD)
+    return emit ? ir_2(&p->b, OP_ADD, at_origin(p, op, at), at->args[1]) : v;
+  for (uint32_t i = 0; op->code == OP_ADD && i < 2; i++) {
+    Value number = op->args[i], rest = op->args[1 - i];
+    if (!same(p, number, false) || !steps(p, rest, false)) continue;
+    if (!emit) return v;
+    number = same(p, number, true);
+    return ir_2(&p->b, OP_ADD, number, steps(p, rest, true));
+  }
+  return 0;
+}
+
+static bool of_keys(const Func *f, Value v) {
+  const Type *t = ir_type(f, v);
+  return t->n == 1 && f->axes.at[t->axis[0]].role == AX_KEY;
+}
+
+static void at(Pages *p, Op *op) {
+  p->b = (Builder){.fn = p->f, .region = op->parent, .before = op,
+                   .span = op->span};
+}
+
+// A sum with an operand that is one number for the tile, or what is left of a
+// division.
+static bool has_page(Pages *p, const Op *op) {
+  if (op->code == OP_MOD) return in_page(p->f, op) != NULL;
+  for (uint32_t i = 0; op->code == OP_ADD && i < 2; i++)
+    if (of_keys(p->f, op->args[i]) && same(p, op->args[i], false)) return true;
+  return false;
+}
+
+// Coordinates behind a table: what masks compare is one number and iota too.
+static void renumber(Pages *p, Op *op) {
+  Value v = op->nres == 1 ? op->res[0] : 0;
+  if (!v || !of_keys(p->f, v) || !has_page(p, op) || !steps(p, v, false)) return;
+  at(p, op);
+  ir_replace_uses(p->f, v, steps(p, v, true));
+}
+
+// A load of a tile whose other indices are the same for all of its keys.
+static void visit(void *data, Op *op) {
+  Pages *p = data;
+  bool lies[MAX_AXES + 1] = {false};
+  uint32_t stepped = 0;
+  renumber(p, op);
+  if (op->code != OP_LOAD || ir_type(p->f, op->res[0])->n != 2) return;
+  for (uint32_t i = 1; i < op->nargs; i++) {
+    if (!of_keys(p->f, op->args[i])) continue;
+    lies[i] = same(p, op->args[i], false) != 0;
+    stepped += !lies[i];
+  }
+  if (stepped != 1) return;
+  at(p, op);
+  for (uint32_t i = 1; i < op->nargs; i++)
+    if (lies[i]) op->args[i] = same(p, op->args[i], true);
+}
+
+bool pass_pages(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)cx;
+  (void)opt;
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    Pages p = {.f = m->funcs.at[i]};
+    ir_walk(p.f->body, visit, &p);
+  }
+  return true;
+}
