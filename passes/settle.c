@@ -139,16 +139,24 @@ static bool is_constant(const Func *f, Value v) {
   return op && op->code == OP_CONST;
 }
 
-// Spreads of numbers of f32 from outside of the loop's body.
-static void renew(Func *f, Region *body, Region *r) {
+static Value renewed(Func *f, Op *at, Value v) {
+  for (const Op *o = at->prev; o && !o->nregions; o = o->prev)
+    if (o->code == OP_UNIFORM && o->args[0] == v) return o->res[0];
+  Builder b = {.fn = f, .region = at->parent, .before = at, .span = at->span};
+  return ir_1(&b, OP_UNIFORM, v);
+}
+
+// Spreads of numbers of f32 from outside of the loop's body: where they stand,
+// or in front of the loop in it that they stand in.
+static void renew(Func *f, Region *body, Region *r, Op *loop) {
   for (Op *op = r->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->nregions; i++) renew(f, body, op->regions[i]);
+    Op *in = loop ? loop : op->code == OP_FOR ? op : NULL;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      renew(f, body, op->regions[i], in);
     if (op->code != OP_SPLAT || ir_type(f, op->res[0])->dtype != DT_F32) continue;
     Value v = op->args[0];
     if (is_constant(f, v) || !ir_defined_outside(f, v, body)) continue;
-    Builder b = {.fn = f, .region = body, .before = body->first,
-                 .span = op->span};
-    op->args[0] = ir_1(&b, OP_UNIFORM, v);
+    op->args[0] = renewed(f, loop ? loop : op, v);
   }
 }
 
@@ -157,7 +165,7 @@ static void renew_loops(Func *f, Region *r) {
     for (uint32_t i = 0; i < op->nregions; i++) {
       renew_loops(f, op->regions[i]);
       if (op->code == OP_FOR && op->nres && rings_has_fill(op))
-        renew(f, op->regions[i], op->regions[i]);
+        renew(f, op->regions[i], op->regions[i], NULL);
     }
 }
 

@@ -32,11 +32,12 @@
 
 #include <assert.h>
 
-// Registers of a thread that produces and of one that computes, by groups.
+// Registers of a thread that produces and of one that computes, by groups: of
+// one group as many as a thread can have.
 static const int64_t regs[WARPGROUPS + 1][2] = {
-    {0, 0}, {56, 240}, {40, 232}, {32, 160}};
-// The same where two CTAs of one group share a multiprocessor.
-static const int64_t shared_regs[2] = {40, 208};
+    {0, 0}, {96, 256}, {40, 232}, {32, 160}};
+// The same where two CTAs of one group share a multiprocessor: all there are.
+static const int64_t shared_regs[2] = {32, 224};
 
 static Value barrier(Builder *b, uint32_t n, int64_t count) {
   IrAttr at = attr_i(AT_ARRIVALS, count);
