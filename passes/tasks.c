@@ -19,6 +19,7 @@
 // if warps will have a producer to do so; else one CTA does one task, and only
 // the order changes.
 // Level mach, value form. Needs: place. Tests: test/passes/tasks/.
+#include "ir/press.h"
 #include "passes/rings.h"
 
 enum { KIB = 1024, L2_SHARE_NUM = 2, L2_SHARE_DEN = 3 };
@@ -219,7 +220,8 @@ static void persist(Tasks *t, const Op *launch) {
   ir_yield(&t->b, &next, t->uneven);
 }
 
-enum { REGS = 65536, OTHER_REGS = 64 };
+// SLACK: what the model counts and ptxas makes one after the other.
+enum { REGS = 65536, OTHER_REGS = 64, SLACK = 56 };
 
 static void find_product(void *found, Op *op) {
   *(bool *)found |= op->code == OP_MMA;
@@ -227,12 +229,14 @@ static void find_product(void *found, Op *op) {
 
 // Single steps read a state and write it: what many CTAs ask for at a time is
 // what counts.
-static void share(Func *f, Op *launch) {
+static void share(Func *f, Op *launch, Arena *a) {
   bool products = false;
   ir_walk(f->body, find_product, &products);
   if (products) return;
   int64_t each = rings_carried(f, f->body) + OTHER_REGS;
-  int64_t n = REGS / (ir_attr_i(launch, AT_THREADS, 1) * each);
+  int64_t threads = ir_attr_i(launch, AT_THREADS, 1), n = REGS / (threads * each);
+  int64_t most = ir_press(f, a).regs;
+  while (n > 1 && most > REGS / (threads * n) + SLACK) n--;
   if (n > 1) ir_set_attr(f, launch, attr_i(AT_OCCUPANCY, n));
 }
 
@@ -245,7 +249,7 @@ static void run(Ctx *cx, Func *f, const Target *target) {
   if (!t.task) return;
   Rings rings;
   if (rings_has_steps(f) && !rings_plan(&rings, f, target)) {
-    share(f, (Op *)launch);
+    share(f, (Op *)launch, &cx->scratch);
     return;
   }
   if (t.uneven && !rings_plan(&rings, f, target)) reorder(&t);

@@ -1,18 +1,20 @@
 # What ptxas says of programs of the library for sm_90a, bf16.
-#   spills.py STDLIB [PROGRAM:DIMS ..]    without programs: all, each head size
+#   spills.py FOLDER [PROGRAM:DIMS ..]    without programs: all, each head size
 import os
 import re
 import subprocess
 import sys
 
-# Known to spill.
-KNOWN = ()
+# Known to spill (docs/recurrent.md, GPUs).
+KNOWN = ("gated_delta:D=64", "gla:D=128", "hgrn2:D=128", "kda", "linear_normalized",
+         "mamba2:N=128", "mlstm", "packed_gla", "packed_delta:D=128", "rwkv6:D=128",
+         "rwkv7:D=128", "simple_gla:D=128")
 
 
 def programs(folder):
     for file in sorted(os.listdir(folder)):
         path = os.path.join(folder, file)
-        for name, rest in re.findall(r"^attention (\w+)<(.*?)>\n", open(path)
+        for name, rest in re.findall(r"^(?:attention|recurrent) (\w+)<(.*?)>\n", open(path)
                                      .read(), re.M | re.S):
             consts = re.findall(r"(\w+): const \{([\d, ]+)\}", rest)
             yield path, name, [(d, v.split(", ")) for d, v in consts]
@@ -32,7 +34,7 @@ def few(size):
 
 def report(path, name, dims):
     text = open(path).read()
-    dtype = ["-D", "T=bf16"] if f"attention {name}<T" in text else []
+    dtype = ["-D", "T=bf16"] if f" {name}<T" in text else []
     cmd = ["attnc", "explain", path, "--fn", name, "--target", "sm_90a", *dtype]
     cmd += ["-D", dims] if dims else []
     done = subprocess.run(cmd, capture_output=True, text=True)
