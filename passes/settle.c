@@ -146,26 +146,29 @@ static Value renewed(Func *f, Op *at, Value v) {
   return ir_1(&b, OP_UNIFORM, v);
 }
 
-// Spreads of numbers of f32 from outside of the loop's body: where they stand,
-// or in front of the loop in it that they stand in.
-static void renew(Func *f, Region *body, Region *r, Op *loop) {
+// Spreads of numbers of f32 from outside of the loop's body: in front of op
+// `at`, or where they stand, but not in a loop inside.
+static void renew(Func *f, Region *body, Region *r, Op *at) {
   for (Op *op = r->first; op; op = op->next) {
-    Op *in = loop ? loop : op->code == OP_FOR ? op : NULL;
+    Op *in = at ? at : op->code == OP_FOR ? op : NULL;
     for (uint32_t i = 0; i < op->nregions; i++)
       renew(f, body, op->regions[i], in);
     if (op->code != OP_SPLAT || ir_type(f, op->res[0])->dtype != DT_F32) continue;
     Value v = op->args[0];
     if (is_constant(f, v) || !ir_defined_outside(f, v, body)) continue;
-    op->args[0] = renewed(f, loop ? loop : op, v);
+    op->args[0] = renewed(f, at ? at : op, v);
   }
 }
 
-static void renew_loops(Func *f, Region *r) {
+// Where two CTAs share a multiprocessor a copy has no register for as long as
+// the body takes.
+static void renew_loops(Func *f, Region *r, bool late) {
   for (Op *op = r->first; op; op = op->next)
     for (uint32_t i = 0; i < op->nregions; i++) {
-      renew_loops(f, op->regions[i]);
+      Region *body = op->regions[i];
+      renew_loops(f, body, late);
       if (op->code == OP_FOR && op->nres && rings_has_fill(op))
-        renew(f, op->regions[i], op->regions[i], NULL);
+        renew(f, body, body, late ? NULL : body->first);
     }
 }
 
@@ -203,7 +206,7 @@ bool pass_settle(Ctx *cx, Module *m, const PassOpt *opt) {
     Func *f = m->funcs.at[i];
     if (!rings_has_steps(f) || !rings_plan(&rings, f, t)) continue;
     Settle s = {.f = f};
-    renew_loops(f, f->body);
+    renew_loops(f, f->body, rings.occupancy > 1);
     // Two CTAs wait in turn, and a thread has no registers to spare.
     if (rings.occupancy < 2) await_loops(f, m->arena, f->body);
     s.uses = NEWN(&cx->scratch, uint32_t, f->values.n);
