@@ -329,8 +329,8 @@ static bool moves(const Tiles *s, const Region *bounds, uint32_t box, Value v) {
 }
 
 // Windows and documents: whatever the length, much of a task's keys is masked.
-// With more rows, and keys that do not divide them, that is more tiles, each
-// with a mask's values in registers (docs/performance.md).
+// With more rows and shorter steps that is more tiles, each with a mask's
+// values in registers (docs/performance.md).
 static bool is_narrow(const Tiles *s, const Op *pass) {
   const Region *bounds = pass->nregions > BOUNDS ? pass->regions[BOUNDS] : NULL;
   const IrAttr *box = ir_attr(pass, AT_BOX);
@@ -530,8 +530,7 @@ static int64_t worth(int64_t groups, int64_t k) {
 // and values twice, as they stream, queries once. False: not even the least.
 static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
                         TilePlan *p) {
-  int64_t best = 0, most = s->narrow ? 2 : 3;
-  if (opt->most_groups && opt->most_groups < most) most = opt->most_groups;
+  int64_t best = 0, most = opt->most_groups ? opt->most_groups : 3;
   for (int64_t groups = 2; groups <= most; groups++)
     for (int64_t k = 2 * KEY_STEP; k <= GPU_TILE_K; k += KEY_STEP) {
       int64_t rows = groups * GROUP_ROWS;
@@ -539,6 +538,7 @@ static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
       if (bytes + opt->spare_smem > (int64_t)tg->gpu.smem) break;
       if (regs_of(s, k) + opt->spare_regs > thread_regs[groups]) break;
       if (rows * k * worth(groups, k) <= best) continue;
+      if (groups > 2 && s->narrow && best && k < p->tile_k) continue;
       best = rows * k * worth(groups, k);
       p->tile_q = rows;
       p->tile_k = k;

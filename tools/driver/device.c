@@ -360,7 +360,7 @@ static bool improve(Ctx *cx, const DrvOptions *opt, const CgProgram *p,
   CgDevice *d = NEWN(&cx->session, CgDevice, n);
   uint32_t *which = NEWN(&cx->session, uint32_t, n), m = 0;
   for (uint32_t i = 0; i < n; i++)
-    if (tried[i].n && drv_flaws(&built[i]) &&
+    if (tried[i].n && drv_is_flawed(&built[i]) &&
         drv_smaller_tiles(cx, p, &built[i], tried[i], &b[m], &d[m]))
       which[m++] = i;
     else tried[i].n = 0;

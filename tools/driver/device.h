@@ -49,6 +49,8 @@ bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
 // What is wrong with the machine code: 0 nothing that counts, else a
 // number that grows with bytes spilled and products serialized.
 uint64_t drv_flaws(const Built *b);
+// Whether it is bad enough to try smaller tiles.
+bool drv_is_flawed(const Built *b);
 // The roles and tiles of a kernel as text (kernel.c).
 void drv_describe(Ctx *cx, const CgKernelRecord *r, DrvKernel *out);
 // A recipe like that of *b with smaller tiles, and its code, unlike `text`.

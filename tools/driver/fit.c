@@ -2,7 +2,7 @@
 // memory; what the code really needs is known when it is made. Where it needs
 // more than there is, the program is lowered again with tiles that leave more
 // of it free: for shared memory until the code fits, for registers until ptxas
-// spills nothing and leaves products asynchronous. Tiles that were
+// spills next to nothing and leaves products asynchronous. Tiles that were
 // asked for are taken as they are.
 #include "tools/driver/device.h"
 
@@ -56,6 +56,12 @@ uint64_t drv_flaws(const Built *b) {
     sum += k->serialized ? SERIAL : 0;
   }
   return sum;
+}
+
+// sm_90a: a register spilled costs less than smaller tiles do
+// (docs/performance.md). Elsewhere that was not measured.
+bool drv_is_flawed(const Built *b) {
+  return drv_flaws(b) > (b->recipe.target->gpu.arch ? PER_REG : 0);
 }
 
 // More at a time once a small step has not helped.
