@@ -428,6 +428,9 @@ uint32_t drv_kernels(DrvCall *c, const Target *t, DrvOptions *opt,
       .text_bytes = p.devices[0].text.n, .code_bytes = p.devices[0].binary.n};
     drv_describe(c->cx, k, &out[i]);
   }
+  // The remark about a second body.
+  Built few;
+  drv_few_tasks(c->cx, &p, &b, &few);
   *opt = b.recipe.opt;
   return b.kernels.n < max ? b.kernels.n : max;
 }

@@ -109,9 +109,12 @@ bool drv_few_tasks(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
   if (!of_three(whole) || !body_of(cx, p, whole, &more) || more.columns) return false;
   *few = (Built){.recipe = whole->recipe, .program = whole->program};
   few->recipe.opt.most_groups = FEWER;
-  uint32_t remarks = cx->remarks.n;
-  if (!drv_make_device(cx, p, few, &d) || !body_of(cx, p, few, &fewer)) return false;
+  uint32_t remarks = cx->remarks.n, diags = cx->diags.n, errors = cx->nerrors;
+  bool made = drv_make_device(cx, p, few, &d) && body_of(cx, p, few, &fewer);
   cx->remarks.n = remarks;
+  cx->diags.n = diags;
+  cx->nerrors = errors;
+  if (!made) return false;
   if (fewer.rows >= more.rows || fewer.step <= more.step) return false;
   ctx_remark(cx, "%s: a second body with tiles of %lld rows, for few tasks",
              p->name, (long long)fewer.rows);
