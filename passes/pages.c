@@ -8,8 +8,9 @@
 //
 // where the tile's size divides the page's. What was gathered key by key is a
 // box of the tensor then, which the hardware copies. Indices of tiles are made
-// anew; what else uses the entries, masks for example, stays. Level tile, GPUs;
+// anew; what else uses the entries, masks for example, stays. Level tile, NVIDIA;
 // runs behind tile. Tests: test/passes/pages/.
+#include "ir/target.h"
 #include "passes/pass.h"
 
 typedef struct Pages {
@@ -145,10 +146,13 @@ static void visit(void *data, Op *op) {
     if (lies[i]) op->args[i] = same(p, op->args[i], true);
 }
 
+// AMD's copies go through registers, where a box is no better.
 bool pass_pages(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   (void)opt;
-  for (uint32_t i = 0; i < m->funcs.n; i++) {
+  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  bool copies = !t || t->gpu.vendor != VENDOR_AMD;
+  for (uint32_t i = 0; copies && i < m->funcs.n; i++) {
     Pages p = {.f = m->funcs.at[i]};
     ir_walk(p.f->body, visit, &p);
   }

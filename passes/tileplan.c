@@ -410,7 +410,9 @@ static void measure_tiles(void *data, Op *op) {
   s->bias = s->bias || is_biased(s, op);
   if (op->code == OP_PASS) {
     int64_t n = sums_of(s->f, op) + kept_through(s->f, op, s->seen.arena);
-    if (n > s->sums) s->sums = n;
+    // AMD's tiles are measured for what all streams take.
+    if (s->staged) s->sums += sums_of(s->f, op);
+    else if (n > s->sums) s->sums = n;
     s->narrow |= is_narrow(s, op);
   }
   if (op->code == OP_DOT)

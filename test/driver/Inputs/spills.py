@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 # Known to spill (docs/recurrent.md, GPUs).
-KNOWN = ("gated_delta:D=64", "gla:D=128", "hgrn2:D=128", "kda", "linear_normalized",
-         "mamba2:N=128", "mlstm", "packed_gla", "packed_delta:D=128", "rwkv6:D=128",
+KNOWN = ("gated_delta", "gla:D=128", "hgrn2:D=128", "kda", "linear_normalized",
+         "mamba2:N=128", "mlstm", "packed_gla", "packed_delta", "rwkv6:D=128",
          "rwkv7:D=128", "simple_gla:D=128")
 # Bytes of stores and loads of one register: smaller tiles would cost more
 # (tools/driver/fit.c).
