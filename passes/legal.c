@@ -423,6 +423,17 @@ static void make_role(Legal *l) {
   l->grouped[l->wg] = true;
 }
 
+// Groups that are not on their own take the bounds of all rows.
+static void same_bounds(Func *f, Region *r) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++) same_bounds(f, op->regions[i]);
+    bool bound = op->code == OP_OWN || op->code == OP_MINE;
+    if (bound) ir_replace_uses(f, op->res[0], op->args[0]);
+    if (bound || op->code == OP_SKIP) ir_erase(op);
+  }
+}
+
 static bool legal_func(Ctx *cx, Func *f, const Target *t) {
   Legal l = {.cx = cx, .f = f, .arena = &cx->scratch, .target = t};
   // Buffers are new values: room for one per value there is.
@@ -431,6 +442,7 @@ static bool legal_func(Ctx *cx, Func *f, const Target *t) {
   l.from = NEWN(l.arena, uint32_t, n);
   l.until = NEWN(l.arena, uint32_t, n);
   l.grouped = NEWN(l.arena, bool, n);
+  same_bounds(f, f->body);
   make_role(&l);
   mark_grouped(&l, f->body);
   all_early(&l, f->body);

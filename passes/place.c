@@ -127,12 +127,22 @@ static void place_if(Place *p, const Op *op) {
   for (uint32_t i = 0; i < op->nres; i++) place_set(p, op->res[i], x->res[i]);
 }
 
+static void place_skip(Place *p, const Op *op) {
+  if (p->groups == 1) return;
+  Value n = place_scalar(p, op->args[0]);
+  if (p->failed) return;
+  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  n = pl_cast(b, DT_I32, n);
+  ir_op(b, OP_SKIP, &n, 1, NULL, 0, NULL, 0, 0);
+}
+
 void place_region(Place *p, const Region *r) {
   for (Op *op = r->first; op && !p->failed; op = op->next)
     switch (op->code) {
       case OP_FOR: place_for(p, op); break;
       case OP_IF: place_if(p, op); break;
       case OP_STORE: place_store(p, op); break;
+      case OP_SKIP: place_skip(p, op); break;
       case OP_YIELD: break;
       default:
         if (place_rooted(p, op)) place_root(p, op);

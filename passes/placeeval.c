@@ -40,6 +40,33 @@ static Value eval_given(Place *p, Builder *b, const Op *op) {
   return pl_op(b, OP_GIVEN, &x, 1, type_scalar(DT_BOOL), NULL, 0);
 }
 
+// What a group needs; all rows are its own if it is the only one.
+static Value eval_own(Place *p, const Op *op) {
+  Value x = place_scalar(p, op->args[0]);
+  if (p->groups == 1 || p->failed) return x;
+  Value y = place_scalar(p, op->args[1]);
+  if (p->failed) return 0;
+  Builder *b = place_at(p, place_depth(p, op->res[0]));
+  DType dt = place_dtype(p, op->res[0]);
+  return ir_2(b, OP_OWN, pl_cast(b, dt, x), pl_cast(b, dt, y));
+}
+
+// Operands that say of themselves that they are uniform, one behind the other:
+// the producer hands them to the groups so (warps).
+static Value eval_mine(Place *p, const Op *op) {
+  Value x[MAX_GROUPS];
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    x[i] = place_scalar(p, op->args[i]);
+    if (p->failed || p->groups == 1) return x[0];
+  }
+  Builder *b = place_at(p, place_depth(p, op->res[0]));
+  Type t = type_scalar(DT_I32);
+  for (uint32_t i = 0; i < op->nargs; i++) x[i] = pl_cast(b, DT_I32, x[i]);
+  for (uint32_t i = 0; i < op->nargs; i++)
+    x[i] = pl_op(b, OP_UNIFORM, &x[i], 1, t, NULL, 0);
+  return pl_op(b, OP_MINE, x, op->nargs, t, NULL, 0);
+}
+
 // ---------------------------------------------------------------- elementwise
 // Narrow types are only stored, selected and cast.
 static DType work_dtype(DType t) {
@@ -125,6 +152,8 @@ static Value eval_side(Place *p, const Op *op, Role r) {
     case OP_CONST: return eval_const(p, b, op, &full);
     case OP_DIM: return eval_dim(p, b, op);
     case OP_GIVEN: return eval_given(p, b, op);
+    case OP_OWN: return eval_own(p, op);
+    case OP_MINE: return eval_mine(p, op);
     case OP_ORIGIN: return p->origin[ir_attr_i(op, AT_AXIS, 0)];
     case OP_IOTA: return pl_coord(p, b, t.axis[0], r);
     case OP_LOAD:

@@ -208,6 +208,12 @@ static Range range_op(Ranges *r, const Op *op, Value v) {
     }
     case OP_DOT: return op->nargs == 2 ? range_two(r, op) : all_reals;
     case OP_PASS: return range_pass(r, op, v);
+    case OP_OWN: case OP_MINE: {
+      Range all = range_of(r, op->args[0]);
+      for (uint32_t i = 1; i < op->nargs; i++)
+        all = hull(all, range_of(r, op->args[i]));
+      return all;
+    }
     case OP_LOAD: case OP_GIVEN:
       return range_dtype(ir_type(f, v)->dtype);
     default: break;

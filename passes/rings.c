@@ -12,7 +12,8 @@ enum {
   SCRATCH = 4096,    // bytes that code generation wants for exchanges
   PINS = 2048,       // and for pins
   MOST_CARRIED = 64, // registers of a CTA that shares a multiprocessor
-  TASKS_AHEAD = 2    // tasks that the producer has claimed
+  TASKS_AHEAD = 2,   // tasks that the producer has claimed
+  DEEP = 4           // stages
 };
 
 bool rings_has_fill(const Op *op) {
@@ -49,8 +50,9 @@ int64_t rings_carried(const Func *f, const Region *r) {
 
 static void mark_grouped(Rings *w, const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
-    bool g = op->code == OP_GROUP;
+    bool g = op->code == OP_GROUP || op->code == OP_MINE;
     for (uint32_t i = 0; i < op->nargs; i++) g = g || w->grouped[op->args[i]];
+    g = g && op->code != OP_OWN;
     for (uint32_t i = 0; i < op->nres; i++) w->grouped[op->res[i]] = g;
     for (uint32_t i = 0; i < op->nregions; i++)
       mark_grouped(w, op->regions[i]);
@@ -126,7 +128,7 @@ static void want_region(Rings *w, const Region *r) {
     else if (op->code == OP_WHILE) want_while(w, op);
     else if (op->code == OP_SFILL)
       for (uint32_t i = 1; i < fill_args(op); i++) want_parts(w, op->args[i]);
-    else if (rings_wanted(w, op))
+    else if (rings_wanted(w, op) || op->code == OP_MINE)
       for (uint32_t i = 0; i < op->nargs; i++) want(w, op->args[i]);
   }
 }
@@ -211,9 +213,59 @@ static void find_rings(Rings *w, const Region *r) {
     Ring *ring = &w->rings[at];
     if (!ring->site)
       *ring = (Ring){.site = op, .own = fill_grouped(w, op), .stages = 1};
-    if (streams(w, op)) ring->stages = 2;
+    if (streams(w, op)) {
+      ring->stages = 2;
+      ring->streams = true;
+    }
     if (++fills[at] > ring->fills) ring->fills = fills[at];
   }
+}
+
+// ---------------------------------------------------------------- own bounds
+uint32_t rings_own(const Rings *w, const Op *op, uint32_t *end) {
+  bool own = op->code == OP_OWN;
+  *end = own && !w->apart ? 1 : op->nargs;
+  return own && w->apart;
+}
+
+// Tiles that a group gives back unread: one of each ring for each step, all
+// between the two ops that say how many.
+typedef struct Steps {
+  const Op *skip[2];
+  uint32_t n;
+  bool ok;
+} Steps;
+
+static void find_skips(Steps *s, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code == OP_SKIP && s->n++ < 2) s->skip[s->n - 1] = op;
+    for (uint32_t i = 0; i < op->nregions; i++) find_skips(s, op->regions[i]);
+  }
+}
+
+// Fills of rings that stream: in each step, nowhere else.
+static void check_fills(const Rings *w, Steps *s, const Region *r, bool inside,
+                        bool looped) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op == s->skip[0]) inside = true;
+    if (op == s->skip[1]) inside = false;
+    bool loop = op->code == OP_FOR && inside;
+    if (op->nregions && looped && rings_has_fill(op)) s->ok = false;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      check_fills(w, s, op->regions[i], inside, looped || loop);
+    if (op->code != OP_SFILL) continue;
+    const Ring *ring = &w->rings[rings_of(w, op)];
+    if (ring->streams && (!inside || ring->own || ring->fills != 1))
+      s->ok = false;
+  }
+}
+
+static bool are_apart(const Rings *w) {
+  Steps s = {.ok = true};
+  find_skips(&s, w->body);
+  if (s.n != 2 || s.skip[0]->parent != s.skip[1]->parent) return false;
+  check_fills(w, &s, w->body, false, false);
+  return s.ok;
 }
 
 static int64_t ring_bytes(const Rings *w, const Ring *r) {
@@ -294,14 +346,8 @@ static int lender(const Rings *w) {
   return -1;
 }
 
-// What would be good to have, if there is room: stores that do not wait for
-// registers, tiles of the next task, more tiles in flight.
-static void use_room(Rings *w, int64_t room) {
-  find_drains(w, w->f->body);
-  if (w->drains && bytes_of(w) > room) {
-    w->lent = lender(w);
-    w->drains = w->lent >= 0;
-  }
+// More stages, as far as there is room.
+static void grow(Rings *w, int64_t room) {
   for (int turn = 0; turn < 2; turn++)
     for (uint32_t i = 0; i < w->nrings; i++) {
       Ring *r = &w->rings[i];
@@ -310,6 +356,43 @@ static void use_room(Rings *w, int64_t room) {
       r->stages *= 2;   // slots are counted modulo a power of two
       if (bytes_of(w) > room) r->stages /= 2;
     }
+}
+
+// Groups that are on their own can be some steps apart.
+static bool is_deep(const Rings *w) {
+  for (uint32_t i = 0; i < w->nrings; i++)
+    if (w->rings[i].streams && w->rings[i].stages < DEEP) return false;
+  return true;
+}
+
+// Stages instead of room for stores, if that is enough for all rings of a loop.
+static void deepen(Rings *w, int64_t room, const uint32_t *least) {
+  uint32_t had[MAX_RINGS];
+  int lent = lender(w);
+  if (!w->apart || !w->drains || w->lent >= 0 || lent < 0 || is_deep(w)) return;
+  for (uint32_t i = 0; i < w->nrings; i++) {
+    had[i] = w->rings[i].stages;
+    w->rings[i].stages = least[i];
+  }
+  w->lent = lent;
+  grow(w, room);
+  if (is_deep(w)) return;
+  w->lent = -1;
+  for (uint32_t i = 0; i < w->nrings; i++) w->rings[i].stages = had[i];
+}
+
+// What would be good to have, if there is room: stores that do not wait for
+// registers, tiles of the next task, more tiles in flight.
+static void use_room(Rings *w, int64_t room) {
+  uint32_t least[MAX_RINGS];
+  for (uint32_t i = 0; i < w->nrings; i++) least[i] = w->rings[i].stages;
+  find_drains(w, w->f->body);
+  if (w->drains && bytes_of(w) > room) {
+    w->lent = lender(w);
+    w->drains = w->lent >= 0;
+  }
+  grow(w, room);
+  deepen(w, room, least);
 }
 
 // Tiles of one type that live when `at` is made.
@@ -476,8 +559,8 @@ static void need_value(Facts *s, Value v) {
   s->seen[v] = true;
   if (op->nregions || op->code == OP_SFILL) return;   // needed for themselves
   s->fact[v] = is_dear(s, op);
-  for (uint32_t i = 0; i < op->nargs && !s->fact[v]; i++)
-    need_value(s, op->args[i]);
+  uint32_t end, i = rings_own(s->w, op, &end);
+  for (; i < end && !s->fact[v]; i++) need_value(s, op->args[i]);
 }
 
 // Scalars that a loop makes for the producer reach consumers as facts.
@@ -506,11 +589,12 @@ static const Op *task_loop(const Rings *w) {
   return NULL;
 }
 
-static void mark_used(bool *used, const Op *op) {
-  for (uint32_t i = 0; i < op->nargs; i++) used[op->args[i]] = true;
-  for (uint32_t i = 0; i < op->nregions; i++)
+static void mark_used(const Rings *w, bool *used, const Op *op) {
+  uint32_t end, i = rings_own(w, op, &end);
+  for (; i < end; i++) used[op->args[i]] = true;
+  for (i = 0; i < op->nregions; i++)
     for (const Op *o = op->regions[i]->first; o; o = o->next)
-      mark_used(used, o);
+      mark_used(w, used, o);
 }
 
 // What only facts are made of is left to the producer: dce removes no loads.
@@ -529,7 +613,7 @@ static void find_spare(Facts *s) {
                     is_search(w, op)))
       w->spare[op->res[0]] = true;
     else
-      mark_used(used, op);
+      mark_used(w, used, op);
   }
 }
 
@@ -583,7 +667,9 @@ bool rings_plan(Rings *w, Func *f, const Target *t) {
   if (w->groups < 1 || w->groups > WARPGROUPS) return false;
   analyse(w);
   find_rings(w, f->body);
-  if (w->fails || !w->nrings || !rings_fit(w)) return false;
+  if (w->fails || !w->nrings) return false;
+  w->apart = are_apart(w);
+  if (!rings_fit(w)) return false;
   plan_tasks(w);
   share_counts(w);
   return true;

@@ -6,7 +6,7 @@
 #include "ir/target.h"
 #include "passes/pass.h"
 
-enum { MAX_RINGS = 16, WARPGROUP = 128, WARPGROUPS = 3, MAX_FACTS = 12 };
+enum { MAX_RINGS = 16, WARPGROUP = 128, WARPGROUPS = 3, MAX_FACTS = 32 };
 
 // sfills of one tensor with one box share a ring, so that copies of a loop's
 // body go on where the last one stopped.
@@ -14,6 +14,7 @@ typedef struct Ring {
   const Op *site;          // one of its sfills; NULL: words for each task
   bool own;                // slots for each group
   uint32_t fills;          // most fills in one body of a loop
+  bool streams;            // filled in a loop that is not over tasks
   uint32_t stages;
   uint32_t count;          // the ring that has been filled as often at any time
   Value smem, full, empty; // the buffers (warps)
@@ -38,6 +39,7 @@ typedef struct Rings {
   int lent;                // ring whose slot serves as that tile, -1: own room
   bool *wanted;            // by value: the producer needs it
   bool *grouped;           // by value: depends on group()
+  bool apart;              // groups take what `own` gives them
   bool changed, fails;
 } Rings;
 
@@ -52,6 +54,9 @@ int64_t rings_carried(const Func *f, const Region *r);
 // The producer needs a result of op.
 bool rings_wanted(const Rings *w, const Op *op);
 int rings_of(const Rings *w, const Op *sfill);
+// The first of the operands that consumers need, *end behind the last one: of
+// `own` one is enough.
+uint32_t rings_own(const Rings *w, const Op *op, uint32_t *end);
 // No fill behind this one in its region has the same count.
 bool rings_last(const Rings *w, const Op *sfill);
 // The first panels of a slot are a tile with fewer columns.

@@ -14,7 +14,9 @@
 // order, arXiv 2407.08608). A head is a coordinate of the grid's entries but
 // the last. Tasks of one size come head by head: less goes through the caches,
 // and the products get the power (H200: 3 to 5 %). If those share nothing either
-// they stay in their order, which costs two quotients less. Tasks whose loops have
+// they stay in their order, which costs two quotients less. Where both ends of the
+// keys move with the rows (windows, documents) nearby rows stream little, and all
+// heads take turns: long tasks of the last heads would come last. Tasks whose loops have
 // bounds that vary are claimed one by one: a while loop that ends with claim(),
 // if warps will have a producer to do so; else one CTA does one task, and only
 // the order changes.
@@ -31,6 +33,7 @@ typedef struct Tasks {
   Value task;           // the old task()
   bool *varies;         // by value: depends on the task
   bool uneven;
+  bool narrow;          // both ends of the keys vary
 } Tasks;
 
 static Value i32(Tasks *t, int64_t v) {
@@ -55,6 +58,12 @@ static Value two(Tasks *t, OpCode c, Value x, Value y) {
 }
 
 // ---------------------------------------------------------------- analysis
+// Where a loop over keys begins, for the rows of all groups.
+static Value first_key(const Tasks *t, const Op *loop) {
+  const Op *own = ir_def(t->f, loop->args[0]);
+  return own && own->code == OP_OWN ? own->args[0] : loop->args[0];
+}
+
 static void vary(Tasks *t, const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
     bool v = op->code == OP_TASK;
@@ -62,6 +71,8 @@ static void vary(Tasks *t, const Region *r) {
     for (uint32_t i = 0; i < op->nargs; i++) v = v || t->varies[op->args[i]];
     if (op->code == OP_FOR)
       t->uneven = t->uneven || t->varies[op->args[0]] || t->varies[op->args[1]];
+    if (op->code == OP_FOR && rings_has_fill(op))
+      t->narrow = t->narrow || t->varies[first_key(t, op)];
     for (uint32_t i = 0; i < op->nregions; i++) {
       const Op *end = op->regions[i]->last;
       vary(t, op->regions[i]);
@@ -123,6 +134,7 @@ static Value together(Tasks *t, const Region *body, Value heads) {
   streams(&s, body, false);
   if (!s.kib) return i32(t, 1);
   if (!t->uneven) return two(t, OP_MAX, s.sharers, i32(t, 1));
+  if (t->narrow) return heads;
   int64_t share = (int64_t)t->target->gpu.l2 * L2_SHARE_NUM / L2_SHARE_DEN;
   Value one = i32(t, 1);
   Value fit = two(t, OP_FLOORDIV, i32(t, share), two(t, OP_MAX, s.kib, one));

@@ -430,6 +430,7 @@ bool pass_tile(Ctx *cx, Module *m, const PassOpt *opt) {
     if (gpu) bounds_plan(cx, f, &plan);
     if (gpu) parts_plan(cx, f, opt, &plan);
     else split_plan(cx, f, opt, &plan);
+    if (gpu) own_plan(cx, f, opt, &plan);
     for (uint32_t k = 0; k < plan.ntested; k++)
       vec_push(m->arena, &out,
                tile_func(cx, m, f, &plan, SHARE_BOUNDS, k, opt));

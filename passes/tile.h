@@ -27,6 +27,7 @@ typedef struct TilePlan {
   bool linear;          // what a part makes of a state is a matrix
   const Op *tested[MAX_TESTED];  // passes whose bounds a phase before finds
   uint32_t ntested;
+  int64_t own_rows;     // rows of a group that has bounds of its own, or 0
 } TilePlan;
 
 // What a function of a split program does.
@@ -81,6 +82,13 @@ bool bounds_wanted(Ctx *cx, const Func *f, const Op *pass);
 void bounds_plan(Ctx *cx, const Func *f, TilePlan *p);
 void bounds_params(Tiler *t);
 void bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m);
+// Whether each group of a tile's rows has its own bounds (tileown.c).
+void own_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
+// What such bounds would be made of.
+typedef enum OwnKind { OWN_NONE, OWN_ARITHMETIC, OWN_TABLES } OwnKind;
+OwnKind own_kind(Ctx *cx, const Func *f, int lane);
+// Rows that an entry of the workspace of bounds is of.
+int64_t bounds_rows(const TilePlan *p);
 // Splitting the steps of a recurrence (tileparts.c), in the same way.
 void parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
 void parts_params(Tiler *t);

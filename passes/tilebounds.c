@@ -3,7 +3,7 @@
 //   before  pass() {axis = k, box = [q], sparse = true} (.., {bounds}, {classify})
 //   after   func @p.bounds(.., %bounds: tensor<i32[Q', 4]> shared) grid(tile:1) {
 //             for c of the bounds, 64 tiles of keys at a time {
-//               %lo = spans of the tables over 64 x 128 keys, classify
+//               %lo = spans of the tables over 64 tiles, classify
 //               first and last tile with a key, the last run of full ones
 //             }
 //             store(%bounds, ..)
@@ -92,7 +92,8 @@ static uint32_t intervals(const Op *pass) {
 static Dim tiles_of(Tiler *t, uint32_t axis) {
   DimTab *d = &t->to->mod->dims;
   Dim e = t->from->axes.at[axis].extent;
-  return (int)axis == t->plan.lane ? dim_ceildiv(d, e, t->plan.tile_q) : e;
+  return (int)axis == t->plan.lane ? dim_ceildiv(d, e, bounds_rows(&t->plan))
+                                   : e;
 }
 
 void bounds_params(Tiler *t) {
@@ -116,8 +117,8 @@ static uint32_t place(Tiler *t, Builder *b, const Op *pass, Value *at) {
   for (uint32_t k = 0; k < box->n; k++) {
     uint32_t a = (uint32_t)box->list[k];
     at[k] = t->origin[a];
-    if ((int)a == t->plan.lane)
-      at[k] = ir_2(b, OP_FLOORDIV, at[k], ir_const_i(b, DT_I64, t->plan.tile_q));
+    Value rows = ir_const_i(b, DT_I64, bounds_rows(&t->plan));
+    if ((int)a == t->plan.lane) at[k] = ir_2(b, OP_FLOORDIV, at[k], rows);
   }
   return (uint32_t)box->n;
 }
@@ -139,28 +140,73 @@ static Value whole_tiles(const KeyLoop *l, Builder *b, Value base) {
   return ir_2(b, OP_MUL, ir_2(b, OP_FLOORDIV, base, step), step);
 }
 
-uint32_t bounds_read(KeyLoop *l, Builder *b, Range *r) {
+// Interval k of the tile of queries whose numbers are at `at`.
+static Range read_range(Builder *b, Value tensor, Value *at, uint32_t last,
+                        uint32_t k) {
+  Value v[NUMBERS];
+  for (uint32_t j = 0; j < NUMBERS; j++) {
+    at[last] = int_(b, NUMBERS * k + j);
+    v[j] = ir_load(b, tensor, at, last + 1);
+    ir_set_attr(b->fn, ir_def(b->fn, v[j]), attr_i(AT_INBOUNDS, 1));
+  }
+  return (Range){.base = v[0], .hi = v[1], .f0 = v[2], .f1 = v[3]};
+}
+
+// Their range is known so: 32 bits do.
+static void in_range(KeyLoop *l, Builder *b, Range *r) {
+  Value *v[] = {&r->base, &r->hi, &r->f0, &r->f1};
+  Value extent = ir_dim(b, l->t->from->axes.at[l->axis].extent);
+  extent = ir_cast(b, DT_I32, extent);
+  for (uint32_t j = 0; j < NUMBERS; j++) {
+    *v[j] = ir_2(b, OP_MIN, *v[j], extent);
+    *v[j] = ir_2(b, OP_MAX, *v[j], ir_const_i(b, DT_I32, 0));
+    *v[j] = ir_cast(b, DT_I64, *v[j]);
+  }
+  r->base = whole_tiles(l, b, r->base);
+}
+
+static Value pick(Builder *b, Value c, Value x, Value y) {
+  return ir_3(b, OP_SELECT, c, x, y);
+}
+
+// The interval of each group of the tile's rows; returns that of all of them.
+static Range read_groups(KeyLoop *l, Builder *b, Value tensor, Value *at,
+                         uint32_t last, uint32_t lane, Range *mine) {
+  Tiler *t = l->t;
+  Range of[MAX_OWN], all = {0};
+  Value end = ir_dim(b, t->to->axes.at[t->plan.lane].extent), first = at[lane];
+  uint32_t n = own_groups(&t->plan);
+  for (uint32_t g = 0; g < n; g++) {
+    Value row = ir_2(b, OP_ADD, t->origin[t->plan.lane],
+                     int_(b, g * t->plan.own_rows));
+    Value in = g ? ir_2(b, OP_LT, row, end) : 0;
+    if (g) at[lane] = pick(b, in, ir_2(b, OP_ADD, first, int_(b, g)), first);
+    of[g] = read_range(b, tensor, at, last, 0);
+    if (g) of[g].hi = pick(b, in, of[g].hi, ir_const_i(b, DT_I32, 0));
+    all.base = g ? ir_2(b, OP_MIN, all.base, of[g].base) : of[g].base;
+    all.hi = g ? ir_2(b, OP_MAX, all.hi, of[g].hi) : of[g].hi;
+  }
+  all.f0 = all.f1 = all.base;  // who only copies tiles does not ask
+  *mine = own_range(b, of, n);
+  in_range(l, b, mine);
+  return all;
+}
+
+uint32_t bounds_read(KeyLoop *l, Builder *b, Range *r, Range *mine) {
   Tiler *t = l->t;
   uint32_t i = 0;
   while (i < t->plan.ntested && t->plan.tested[i] != l->op) i++;
   if (i == t->plan.ntested) return 0;
-  uint32_t n = intervals(l->op);
-  Value at[MAX_AXES], zero = int_(b, 0);
-  Value extent = ir_dim(b, t->from->axes.at[l->axis].extent);
+  uint32_t n = intervals(l->op), lane = 0;
+  Value at[MAX_AXES];
   uint32_t last = place(t, b, l->op, at);
-  for (uint32_t k = 0; k < n; k++) {
-    Value v[NUMBERS];
-    for (uint32_t j = 0; j < NUMBERS; j++) {
-      at[last] = ir_const_i(b, DT_I64, NUMBERS * k + j);
-      v[j] = ir_load(b, t->tested[i], at, last + 1);
-      ir_set_attr(b->fn, ir_def(b->fn, v[j]), attr_i(AT_INBOUNDS, 1));
-      // Their range is known so: 32 bits do.
-      v[j] = ir_2(b, OP_MAX, ir_cast(b, DT_I64, v[j]), zero);
-      v[j] = ir_2(b, OP_MIN, v[j], extent);
-    }
-    v[0] = whole_tiles(l, b, v[0]);
-    r[k] = (Range){.base = v[0], .hi = v[1], .f0 = v[2], .f1 = v[3]};
-  }
+  const IrAttr *box = ir_attr(l->op, AT_BOX);
+  while (t->plan.own_rows && box->list[lane] != t->plan.lane) lane++;
+  if (t->plan.own_rows)
+    r[0] = read_groups(l, b, t->tested[i], at, last, lane, mine);
+  for (uint32_t k = 0; k < n && !t->plan.own_rows; k++)
+    r[k] = read_range(b, t->tested[i], at, last, k);
+  for (uint32_t k = 0; k < n; k++) in_range(l, b, &r[k]);
   l->classify = NULL;
   l->sparse = false;
   return n;
@@ -173,10 +219,6 @@ typedef struct Scan {
   Value step, extent;
   const Range *r;
 } Scan;
-
-static Value pick(Builder *b, Value c, Value x, Value y) {
-  return ir_3(b, OP_SELECT, c, x, y);
-}
 
 static Value iota(Scan *s, Builder *b, uint32_t axis, int64_t n) {
   Dim d = dim_const(&s->l->t->to->mod->dims, n);
@@ -210,7 +252,9 @@ static const Op *other_extreme(const Op *op) {
 // half on AMD.
 static int64_t entries(const Tiler *t) {
   const Target *tg = target_by_name(t->to->mod->target);
-  return tg->gpu.vendor == VENDOR_AMD ? 64 : 128;
+  int64_t most = tg->gpu.vendor == VENDOR_AMD ? 64 : 128, n = 16;
+  while (n < most && n < t->plan.tile_k) n *= 2;
+  return n;
 }
 
 // Extremes of a table, some entries at a time for all tiles together.
@@ -378,8 +422,9 @@ static Runs scan(Scan *s, Builder *b, const ValueMap *in_front) {
   (many ? judge_many : judge_one)(s, &in, c, &pre, &k);
   ir_yield(&in, k.v, NUMBERS);
   for (uint32_t i = 0; i < NUMBERS; i++) k.v[i] = loop->res[i];
-  // No key: lo is the end, hi the start.
-  k.v[LO] = ir_2(b, OP_MIN, k.v[LO], k.v[HI]);
+  // No key: lo is the end, hi the start. Groups that see none leave the least
+  // and the most of those that do as they are.
+  if (!s->l->t->plan.own_rows) k.v[LO] = ir_2(b, OP_MIN, k.v[LO], k.v[HI]);
   return k;
 }
 
@@ -408,6 +453,7 @@ static void open_tasks(Tiler *t, Builder *b, const Op *pass) {
 void bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m) {
   const Op *pass = t->plan.tested[which];
   DimTab *d = &t->to->mod->dims;
+  t->plan.tile_q = bounds_rows(&t->plan);
   open_tasks(t, b, pass);
   KeyLoop l = tile_key_loop(t, pass);
   Range r[MAX_RANGES];

@@ -597,10 +597,11 @@ uint32_t tile_map_box(KeyLoop *l, Builder *b, const Region *r, ValueMap *m) {
     uint32_t a = (uint32_t)box->list[i];
     Value lo = t->origin[a], hi = lo;
     if ((int)a == t->plan.lane) {
-      Value last = ir_2(b, OP_ADD, lo, ir_const_i(b, DT_I64,
-                                                  t->plan.tile_q - 1));
+      int64_t rows = l->row ? t->plan.own_rows : t->plan.tile_q;
       Value end = ir_2(b, OP_SUB, ir_dim(b, t->from->axes.at[a].extent),
                        ir_const_i(b, DT_I64, 1));
+      if (l->row) lo = ir_2(b, OP_MIN, ir_2(b, OP_ADD, lo, l->row), end);
+      Value last = ir_2(b, OP_ADD, lo, ir_const_i(b, DT_I64, rows - 1));
       hi = ir_2(b, OP_MIN, last, end);
     }
     vmap_put(m, r->params.at[at++], lo);
@@ -674,6 +675,12 @@ static void tested_body(KeyLoop *l, Builder *b, Value k0, TestStage stage,
   for (uint32_t i = 0; i < l->n; i++) out[i] = br->res[i];
 }
 
+// On a GPU the first step is the one that is set up at length, so it may as
+// well be the one with masks: the end of the keys, the diagonal.
+static bool goes_back(const KeyLoop *l) {
+  return l->order == ORDER_REVERSE || (l->t->gpu && l->order == ORDER_ANY);
+}
+
 // A loop that carries the accumulators; its arguments go to old.
 static Op *carrying(KeyLoop *l, Builder *b, Value lo, Value hi, int64_t step,
                     const char *hint, const Value *acc, Value *old) {
@@ -682,11 +689,8 @@ static Op *carrying(KeyLoop *l, Builder *b, Value lo, Value hi, int64_t step,
   args[1] = hi;
   args[2] = ir_const_i(b, DT_I64, step);
   for (uint32_t i = 0; i < l->n; i++) args[i + 3] = acc[i];
-  // On a GPU the first step is the one that is set up at length, so it may as
-  // well be the one with masks: the end of the keys, the diagonal.
-  bool back = l->order == ORDER_REVERSE || (l->t->gpu && l->order == ORDER_ANY);
   IrAttr rev = {.id = AT_REVERSE, .i = 1};
-  Op *f = ir_op(b, OP_FOR, args, l->n + 3, &rev, back,
+  Op *f = ir_op(b, OP_FOR, args, l->n + 3, &rev, goes_back(l),
                 l->types, l->n, 1);
   ir_region_param(f->regions[0], type_scalar(DT_I64), hint);
   for (uint32_t i = 0; i < l->n; i++)
@@ -700,7 +704,8 @@ static void loop(KeyLoop *l, Builder *b, const Range *r, const ValueMap *pre,
                  Value *acc) {
   Value *old = NEWN(pre->arena, Value, l->n + 1);
   Value *out = NEWN(pre->arena, Value, l->n + 1);
-  Value hi = r->no_full ? r->hi : ir_2(b, OP_MAX, r->hi, r->f1);
+  bool as_is = r->no_full || r->covers;
+  Value hi = as_is ? r->hi : ir_2(b, OP_MAX, r->hi, r->f1);
   Op *f = carrying(l, b, r->base, hi, l->t->plan.tile_k, "k0", acc, old);
   Region *in_loop = f->regions[0];
   Value k0 = in_loop->params.at[0];
@@ -738,6 +743,18 @@ static Range range_at(Builder *b, const Range *r, uint32_t n, Value s) {
   return x;
 }
 
+// The one interval, of which each group takes what its rows need.
+static void own_loop(KeyLoop *l, Builder *b, const Range *all,
+                     const Range *mine, const ValueMap *pre, Value *acc) {
+  Range r = *all;
+  Value skipped[2];
+  bool back = goes_back(l);
+  own_bounds(b, &r, mine, l->t->plan.tile_k, skipped);
+  own_skip(b, skipped[back]);
+  loop(l, b, &r, pre, acc);
+  own_skip(b, skipped[!back]);
+}
+
 static void all_loops(KeyLoop *l, Builder *b, const Range *r, uint32_t n,
                       const ValueMap *pre, Value *acc) {
   if (n == 1) {
@@ -764,6 +781,13 @@ static Value tile_ceil(KeyLoop *l, Builder *b, Value v) {
   return tile_floor(l, b, ir_2(b, OP_ADD, v, up));
 }
 
+// An argument that a window is made of may be any integer: limits are compared in
+// 32 bits if they are known to lie near the keys.
+static Value at_most(Builder *b, Value v, Value extent) {
+  const Op *op = ir_def(b->fn, v);
+  return op && op->code == OP_CONST ? v : ir_2(b, OP_MIN, v, extent);
+}
+
 // Tile-aligned loop limits of one interval; prev is where the tiles of the
 // interval before it end (a shared tile is walked once).
 static Range align(KeyLoop *l, Builder *b, const Value any_full[4],
@@ -771,11 +795,12 @@ static Range align(KeyLoop *l, Builder *b, const Value any_full[4],
   Value zero = ir_const_i(b, DT_I64, 0);
   Value extent = ir_dim(b, l->t->from->axes.at[l->axis].extent);
   Range r = {0};
-  Value lo = ir_2(b, OP_MAX, any_full[0], zero);
+  Value lo = ir_2(b, OP_MAX, at_most(b, any_full[0], extent), zero);
   r.hi = ir_2(b, OP_MIN, any_full[1], extent);
   r.base = ir_2(b, OP_MAX, tile_floor(l, b, lo), prev ? prev : zero);
   Value top = ir_2(b, OP_MAX, tile_ceil(l, b, r.hi), r.base);
-  Value f0 = ir_2(b, OP_MAX, tile_ceil(l, b, any_full[2]), r.base);
+  Value from = at_most(b, any_full[2], extent);
+  Value f0 = ir_2(b, OP_MAX, tile_ceil(l, b, from), r.base);
   r.f0 = ir_2(b, OP_MIN, f0, top);
   Value fhi = ir_2(b, OP_MIN, any_full[3], extent);
   r.f1 = ir_2(b, OP_MAX, tile_floor(l, b, fhi), r.f0);
@@ -850,6 +875,19 @@ static void cut(Tiler *t, Builder *b, Range *r, uint32_t n) {
   }
 }
 
+// The interval of the executing group's rows alone.
+static Range own_interval(KeyLoop *l, Builder *b, const ValueMap *pre) {
+  Range r[MAX_RANGES];
+  Value rows[MAX_OWN];
+  uint32_t n = own_groups(&l->t->plan);
+  for (uint32_t g = 0; g < n; g++)
+    rows[g] = ir_const_i(b, DT_I64, g * l->t->plan.own_rows);
+  l->row = ir_op(b, OP_MINE, rows, n, NULL, 0, NULL, 1, 0)->res[0];
+  tile_ranges(l, b, pre, r);
+  l->row = 0;
+  return r[0];
+}
+
 bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   KeyLoop l = tile_key_loop(t, op);
   l.types = NEWN(m->arena, Type, l.n + 1);
@@ -868,11 +906,17 @@ bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   hoist(&l, b, l.domain, m);
   hoist(&l, b, l.local, m);
   hoist(&l, b, l.correct, m);
-  Range r[MAX_RANGES];
-  uint32_t n = bounds_read(&l, b, r);
-  if (!n) n = tile_ranges(&l, b, m, r);
+  Range r[MAX_RANGES], mine;
+  bool own = t->plan.own_rows;
+  uint32_t n = bounds_read(&l, b, r, &mine);
+  if (!n) {
+    n = tile_ranges(&l, b, m, r);
+    own = own && n == 1 && l.bounds;
+    if (own) mine = own_interval(&l, b, m);
+  }
   if (split) cut(t, b, r, n);
-  all_loops(&l, b, r, n, m, acc);
+  if (own) own_loop(&l, b, r, &mine, m, acc);
+  else all_loops(&l, b, r, n, m, acc);
   if (split) split_store(t, b, op, acc);
   for (uint32_t i = 0; i < l.n; i++) vmap_put(m, op->res[i], acc[i]);
   return true;

@@ -24,14 +24,16 @@ typedef struct KeyLoop {
   Value kmask;           // its part that does not vary with the lanes, or 0
   bool extent_only;      // kmask says `key < extent` only
   Value keep;            // bool: products that count, see `visible`; 0: all
+  Value row;             // first row of a group in its tile, or 0
 } KeyLoop;
 
-enum { MAX_RANGES = 4 };
+enum { MAX_RANGES = 4, MAX_OWN = 3 };
 
 // Key tiles from `base` on, those from f0 up to f1 without a mask.
 typedef struct Range {
   Value base, f0, f1, hi;
   bool no_full;            // [f0, f1) is empty
+  bool covers;             // f1 is no more than hi
 } Range;
 
 KeyLoop tile_key_loop(Tiler *t, const Op *op);
@@ -43,7 +45,18 @@ uint32_t tile_map_box(KeyLoop *l, Builder *b, const Region *r, ValueMap *m);
 // Coordinates and mask of the tile of keys from k0.
 void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m);
 // The intervals that a phase before has found, if it has (tilebounds.c): the
-// tiles are not tested then. How many, or 0.
-uint32_t bounds_read(KeyLoop *l, Builder *b, Range *out);
+// tiles are not tested then. How many, or 0. Where groups have their own
+// bounds those of the executing one go to *mine.
+uint32_t bounds_read(KeyLoop *l, Builder *b, Range *out, Range *mine);
+
+// Groups of a tile's rows that have bounds of their own, or 0 (tileown.c).
+uint32_t own_groups(const TilePlan *p);
+// The executing group's of n intervals.
+Range own_range(Builder *b, const Range *of, uint32_t n);
+// `all` becomes what a group needs of it, whose own interval is `of`. Steps that
+// are left to others: below the group's, above.
+void own_bounds(Builder *b, Range *all, const Range *of, int64_t step,
+                Value skipped[2]);
+void own_skip(Builder *b, Value n);
 
 #endif

@@ -239,6 +239,7 @@ typedef struct Tiles {
   bool staged;                 // what is copied goes through registers
   int lane;
   bool narrow;                 // both ends of the keys move with the rows
+  bool own;                    // groups of rows have bounds of their own
 } Tiles;
 
 static int64_t operand_bytes(DType t, DType other) {
@@ -330,7 +331,7 @@ static bool moves(const Tiles *s, const Region *bounds, uint32_t box, Value v) {
 
 // Windows and documents: whatever the length, much of a task's keys is masked.
 // With more rows and shorter steps that is more tiles, each with a mask's
-// values in registers (docs/performance.md).
+// values in registers (docs/performance.md), unless groups have bounds of their own.
 static bool is_narrow(const Tiles *s, const Op *pass) {
   const Region *bounds = pass->nregions > BOUNDS ? pass->regions[BOUNDS] : NULL;
   const IrAttr *box = ir_attr(pass, AT_BOX);
@@ -528,6 +529,14 @@ static int64_t worth(int64_t groups, int64_t k) {
   return groups < 3 ? 10 : k < LONG ? 11 : 14;
 }
 
+// Queries twice, keys and values four times: groups with bounds of their own
+// are some steps apart (passes/rings.c). 192 x 64 has 1.07 of the rate of 192 x
+// 80 then at S 2048, 0.99 at S 16384 (D 128, causal).
+static bool is_deep(const Tiles *s, const Target *tg, int64_t rows, int64_t k) {
+  int64_t bytes = 2 * rows * s->row_bytes + 4 * k * s->key_bytes;
+  return bytes + STREAM_SPARE <= (int64_t)tg->gpu.smem;
+}
+
 // Rows and keys of the largest step that two or three warpgroups hold: keys
 // and values twice, as they stream, queries once. False: not even the least.
 static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
@@ -539,8 +548,9 @@ static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
       int64_t bytes = rows * s->row_bytes + 2 * k * s->key_bytes + STREAM_SPARE;
       if (bytes + opt->spare_smem > (int64_t)tg->gpu.smem) break;
       if (regs_of(s, k) + opt->spare_regs > thread_regs[groups]) break;
+      if (groups > 2 && s->own && !is_deep(s, tg, rows, k)) break;
       if (rows * k * worth(groups, k) <= best) continue;
-      if (groups > 2 && s->narrow && best && k < p->tile_k) continue;
+      if (groups > 2 && s->narrow && !s->own && best && k < p->tile_k) continue;
       best = rows * k * worth(groups, k);
       p->tile_q = rows;
       p->tile_k = k;
@@ -580,7 +590,8 @@ static Tiles measured(Ctx *cx, const Func *f, const Target *tg,
   bool amd = tg->gpu.vendor == VENDOR_AMD;
   for (bool boxes = !amd;; boxes = false) {
     Tiles s = {.f = f, .seen = {.arena = &cx->scratch}, .staged = amd,
-               .boxes = boxes, .lane = lane};
+               .boxes = boxes, .lane = lane,
+               .own = !amd && own_kind(cx, f, lane)};
     ir_walk(f->body, measure_tiles, &s);
     if (!boxes || !s.page) return s;
     if (s.page % keys_that_fit(&s, tg, opt) == 0) return s;

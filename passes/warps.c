@@ -182,16 +182,15 @@ static Value word_at(Builder *b, Value slot, uint32_t i, uint32_t n) {
   return ir_2(b, OP_ADD, ir_2(b, OP_MUL, slot, i32(b, n)), i32(b, i));
 }
 
-// The producer's values v are passed on to the consumers.
-static void publish(Role *r, Builder *b, uint32_t k, const Value *v,
-                    uint32_t n) {
+// A value that the producer hands over: number `at` of n.
+static void publish(Role *r, Builder *b, uint32_t k, Value v, uint32_t at,
+                        uint32_t n) {
   const Ring *ring = &r->w->rings[k];
   Turn t = turn_of(r, b, k);
-  wait_for(b, ring->empty, t.slot, ir_2(b, OP_SUB, i32(b, 1), t.parity));
-  for (uint32_t i = 0; i < n; i++) {
-    Value set[] = {ring->smem, word_at(b, t.slot, i, n), get(r, v[i])};
-    ir_op(b, OP_SSET, set, 3, NULL, 0, NULL, 0, 0);
-  }
+  if (!at) wait_for(b, ring->empty, t.slot, ir_2(b, OP_SUB, i32(b, 1), t.parity));
+  Value set[] = {ring->smem, word_at(b, t.slot, at, n), get(r, v)};
+  ir_op(b, OP_SSET, set, 3, NULL, 0, NULL, 0, 0);
+  if (at + 1 < n) return;
   arrive(b, ring->full, t.slot);
   filled(r, b, k, NULL);
 }
@@ -199,7 +198,7 @@ static void publish(Role *r, Builder *b, uint32_t k, const Value *v,
 static void claim(Role *r, Builder *b, const Op *op) {
   if (get(r, op->res[0]) != op->res[0]) return;   // done early
   ir_clone(b, r->w->f, op, &r->map, NULL);
-  publish(r, b, (uint32_t)r->w->claims, op->res, 1);
+  publish(r, b, (uint32_t)r->w->claims, op->res[0], 0, 1);
 }
 
 static void claim_early(Role *r, Builder *b, const Op *fill) {
@@ -214,6 +213,23 @@ static Value uniform(Builder *b, Value v) {
   return ir_op(b, OP_UNIFORM, &v, 1, NULL, 0, &i, 1, 0)->res[0];
 }
 
+// The facts v[0], v[1], .. are all operands of op, a `mine`, and of nothing else.
+static bool takes_all(const Op *op, const Value *v, uint32_t n) {
+  if (op->code != OP_MINE || op->nargs > n) return false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (op->args[i] != v[i]) return false;
+  for (const Op *o = op->parent->first; o; o = o->next)
+    for (uint32_t i = 0; i < op->nargs && o != op; i++)
+      if (ir_mentions(o, op->args[i])) return false;
+  return true;
+}
+
+static const Op *mine_of(const Role *r, const Value *v, uint32_t n) {
+  const Op *op = r->w->apart ? ir_def(r->w->f, v[0]) : NULL;
+  while (op && !takes_all(op, v, n)) op = op->next;
+  return op;
+}
+
 static void receive(Role *r, Builder *b, uint32_t k, const Value *v,
                     uint32_t n) {
   const Ring *ring = &r->w->rings[k];
@@ -222,11 +238,28 @@ static void receive(Role *r, Builder *b, uint32_t k, const Value *v,
   wait_for(b, ring->full, t.slot, t.parity);
   for (uint32_t i = 0; i < n; i++) {
     Value at[] = {ring->smem, word_at(b, t.slot, i, n)};
+    const Op *mine = mine_of(r, v + i, n - i);
+    uint32_t of = mine ? mine->nargs : 1;
+    if (of > 1) at[1] = ir_2(b, OP_ADD, at[1], r->group);
     Value x = ir_op(b, OP_SGET, at, 2, NULL, 0, &word, 1, 0)->res[0];
-    vmap_put(&r->map, v[i], uniform(b, x));
+    vmap_put(&r->map, mine ? mine->res[0] : v[i], uniform(b, x));
+    i += of - 1;
   }
   arrive(b, ring->empty, t.slot);
   filled(r, b, k, NULL);
+}
+
+// What the group needs of op, if it has not been handed over.
+static void take_mine(Role *r, Builder *b, const Op *op) {
+  if (get(r, op->res[0]) != op->res[0]) return;
+  uint32_t end, i = rings_own(r->w, op, &end);
+  if (r->producer) i = 0, end = 1;
+  Value x = get(r, op->args[end - 1]);
+  for (uint32_t k = end - 1; k-- > i;) {
+    Value is = ir_2(b, OP_EQ, r->group, i32(b, k - i));
+    x = ir_3(b, OP_SELECT, is, get(r, op->args[k]), x);
+  }
+  vmap_put(&r->map, op->res[0], x);
 }
 
 static bool is_fact(const Role *r, const Op *op) {
@@ -235,14 +268,17 @@ static bool is_fact(const Role *r, const Op *op) {
   return false;
 }
 
-// The producer hands them over when it has the last one, consumers take them
-// where they need the first.
+// The producer hands over each as soon as it has it: it has few registers.
+// Consumers take all where they need the first.
 static void fact(Role *r, Builder *b, const Op *op) {
-  uint32_t n = r->w->nfacts, k = (uint32_t)r->w->facts;
-  if (r->producer) ir_clone(b, r->w->f, op, &r->map, NULL);
-  if (r->known++ == (r->producer ? n - 1 : 0))
-    (r->producer ? publish : receive)(r, b, k, r->w->fact, n);
+  uint32_t n = r->w->nfacts, k = (uint32_t)r->w->facts, at = r->known++;
   r->known %= n;
+  if (r->producer) {
+    ir_clone(b, r->w->f, op, &r->map, NULL);
+    publish(r, b, k, op->res[0], at, n);
+  } else if (!at) {
+    receive(r, b, k, r->w->fact, n);
+  }
 }
 
 // A tile being read in one region.
@@ -281,14 +317,52 @@ static const Op *last_reader(const Op *fill, const Op *op) {
   return last;
 }
 
+static void bare(Builder *b, OpCode c) {
+  ir_op(b, c, NULL, 0, NULL, 0, NULL, 0, 0);
+}
+
+static void stores_done(Builder *b) {
+  IrAttr none = attr_i(AT_PENDING, 0);
+  ir_op(b, OP_TMA_WAIT, NULL, 0, &none, 1, NULL, 0, 0);
+}
+
+// A slot that is lent to stores is given back by the next task: the stores have
+// read it by then. Not where the producer has no other slot to go on with.
+static bool is_late(const Role *r, const Op *fill) {
+  const Op *around = fill->parent->parent;
+  int k = rings_of(r->w, fill);
+  return k == r->w->lent && r->w->rings[k].stages > 1 &&
+         r->w->rings[k].fills == 1 && around &&
+         (around->code == OP_WHILE || (around->code == OP_FOR && !around->nres));
+}
+
+static Value own_slot(const Role *r, Builder *b, const Ring *ring, Value at) {
+  if (!ring->own) return at;
+  Value base = ir_2(b, OP_MUL, r->group, i32(b, ring->stages));
+  return ir_2(b, OP_ADD, base, at);
+}
+
+static void give_back_late(Role *r, Builder *b, uint32_t k) {
+  Ring *ring = &r->w->rings[k];
+  Value n = r->fills[ring->count], some = ir_2(b, OP_LT, i32(b, 0), n);
+  Op *branch = ir_op(b, OP_IF, &some, 1, NULL, 0, NULL, 0, 2);
+  Builder in = {.fn = r->w->f, .region = branch->regions[0], .span = b->span};
+  stores_done(&in);
+  bare(&in, OP_GSYNC);
+  Value before = ir_2(&in, OP_SUB, n, i32(&in, 1));
+  before = ir_2(&in, OP_MOD, before, i32(&in, ring->stages));
+  arrive(&in, ring->empty, own_slot(r, &in, ring, before));
+  ir_yield(&in, NULL, 0);
+  in.region = branch->regions[1];
+  ir_yield(&in, NULL, 0);
+}
+
 static Tile consume(Role *r, Builder *b, const Op *op) {
   uint32_t k = (uint32_t)rings_of(r->w, op);
   Ring *ring = &r->w->rings[k];
+  if (is_late(r, op)) give_back_late(r, b, k);
   Turn t = turn_of(r, b, k);
-  if (ring->own) {
-    Value base = ir_2(b, OP_MUL, r->group, i32(b, ring->stages));
-    t.slot = ir_2(b, OP_ADD, base, t.slot);
-  }
+  t.slot = own_slot(r, b, ring, t.slot);
   wait_for(b, ring->full, t.slot, t.parity);
   if ((int)k == r->w->lent) r->lent = t.slot;
   Value tile = slot_of(r->w, b, ring, t.slot);
@@ -304,15 +378,6 @@ static void give_back(const Role *r, Builder *b, const Tile *t) {
 }
 
 // ---------------------------------------------------------------- stores
-static void bare(Builder *b, OpCode c) {
-  ir_op(b, c, NULL, 0, NULL, 0, NULL, 0, 0);
-}
-
-static void stores_done(Builder *b) {
-  IrAttr none = attr_i(AT_PENDING, 0);
-  ir_op(b, OP_TMA_WAIT, NULL, 0, &none, 1, NULL, 0, 0);
-}
-
 static Value sum_of(const Role *r, Builder *b, const Value *v, uint32_t n) {
   Value s = n ? get(r, v[0]) : i32(b, 0);
   for (uint32_t i = 1; i < n; i++) s = ir_2(b, OP_ADD, s, get(r, v[i]));
@@ -525,7 +590,36 @@ static void copy_if(Role *r, const Op *op, Builder *b, Live *live) {
   results_of(r, &c, op, made);
 }
 
+// Tiles that other groups need are given back unread.
+static void leave(Role *r, Builder *b, const Op *op) {
+  Rings *w = r->w;
+  Carried c = {.n = 0};
+  Value args[3 + MAX_RINGS] = {i32(b, 0), get(r, op->args[0]), i32(b, 1)};
+  for (uint32_t k = 0; k < w->nrings; k++)
+    if (w->rings[k].streams) c.rings |= 1u << w->rings[k].count;
+  uint32_t n = put_fills(r, &c, args + 3);
+  for (uint32_t i = 0; i < n; i++) c.types[i] = type_scalar(DT_I32);
+  Op *loop = ir_op(b, OP_FOR, args, 3 + n, NULL, 0, c.types, n, 1);
+  Region *body = loop->regions[0];
+  Builder in = {.fn = w->f, .region = body, .span = op->span};
+  ir_region_param(body, c.types[0], "i");
+  for (uint32_t i = 0; i < n; i++) args[i] = ir_region_param(body, c.types[i], NULL);
+  take_fills(r, &c, args);
+  for (uint32_t k = 0; k < w->nrings; k++) {
+    if (!(c.rings >> k & 1)) continue;
+    Turn t = turn_of(r, &in, k);
+    wait_for(&in, w->rings[k].full, t.slot, t.parity);
+    arrive(&in, w->rings[k].empty, t.slot);
+    filled(r, &in, k, NULL);
+  }
+  put_fills(r, &c, args);
+  ir_yield(&in, args, n);
+  take_fills(r, &c, loop->res);
+}
+
 static bool skipped(const Role *r, const Op *op) {
+  if (op->code == OP_SKIP || op->code == OP_MINE)
+    return r->producer || !r->w->apart;
   if (op->code == OP_LAUNCH) return true;
   if (op->code == OP_CLAIM) return false;
   if (!r->producer) return op->nres && r->w->spare && r->w->spare[op->res[0]];
@@ -557,6 +651,10 @@ static void copy_op(Role *r, const Op *op, Builder *b, Live *live) {
     receive(r, b, (uint32_t)r->w->claims, op->res, 1);
   else if (is_fact(r, op))
     fact(r, b, op);
+  else if (op->code == OP_OWN || op->code == OP_MINE)
+    take_mine(r, b, op);
+  else if (op->code == OP_SKIP)
+    leave(r, b, op);
   else if (op->code == OP_WHILE)
     copy_while(r, op, b);
   else if (can_drain(r, op, &d))
@@ -592,10 +690,11 @@ static void copy_region(Role *r, const Region *from, Builder *b,
   }
   // What was lent to stores, once they have read it.
   for (uint32_t i = 0; i < live.n; i++) {
+    r->lent = 0;
+    if (is_late(r, live.at[i].fill)) continue;
     if (r->drained) stores_done(b);
     if (r->drained) bare(b, OP_GSYNC);
     give_back(r, b, &live.at[i]);
-    r->lent = 0;
   }
 }
 
@@ -623,6 +722,7 @@ static void specialize(Rings *w) {
   if (w->occupancy > 1)
     ir_set_attr(w->f, made, attr_i(AT_OCCUPANCY, w->occupancy));
   ir_del_attr(made, AT_GROUPS);
+  if (w->apart) ir_set_attr(w->f, made, attr_i(AT_APART, 1));
   for (uint32_t i = 0; i < w->nrings; i++) make_ring(w, &b, &w->rings[i]);
   Value tiles = w->drains && w->lent < 0 ? drain_tile(w, &b) : 0;
   int64_t teams[] = {WARPGROUP, WARPGROUP * w->groups};

@@ -19,6 +19,7 @@
 
 enum {
   FEWER = 2, GROUP = 128,          // warpgroups of the second body; threads
+  ROWS = 64,                       // of a group
   MORE_GAIN = 21, MORE_COST = 22,
   KEYS = 16,                       // keys are counted in these: no overflow
 };
@@ -33,12 +34,14 @@ typedef struct Body {
   int64_t step;            // keys
   bool even;               // all tasks are of one size
   bool columns;            // of a tile have values of their own: a bias
+  bool apart;              // a group's rows have their own bounds
 } Body;
 
 static void look(void *data, Op *op) {
   Body *b = data;
   double step;
   b->even &= op->code != OP_CLAIM;
+  b->apart |= op->code == OP_LAUNCH && ir_attr_i(op, AT_APART, 0);
   if (op->code == OP_FOR && ir_const_value(b->f, op->args[2], &step) &&
       step > (double)b->step)
     b->step = (int64_t)step;
@@ -75,13 +78,15 @@ static CgExpr even(const Body *b, CgExpr tasks) {
   return by(b, by(b, waves, ATTN_X_FLOORDIV, b->sms), ATTN_X_MUL, b->rows);
 }
 
-// Tasks see from keys - queries + rows to all keys, as causal ones do.
+// Tasks see from keys - queries + rows to all keys, as causal ones do; rows are a
+// group's where that has its own bounds.
 static CgExpr uneven(const Body *b, CgExpr tasks) {
   const DimTab *dims = &b->f->mod->dims;
   CgExpr keys = cg_expr_dim(b->cx, dims, b->keys);
   CgExpr mean = cg_expr_bin(b->cx, by(b, keys, ATTN_X_MUL, 2), ATTN_X_SUB,
                             cg_expr_dim(b->cx, dims, b->queries));
-  mean = by(b, by(b, mean, ATTN_X_MAX, 0), ATTN_X_ADD, b->rows);
+  mean = by(b, by(b, mean, ATTN_X_MAX, 0), ATTN_X_ADD,
+            b->apart ? ROWS : b->rows);
   CgExpr rows = by(b, by(b, tasks, ATTN_X_MUL, b->rows), ATTN_X_FLOORDIV, b->sms);
   CgExpr all = cg_expr_bin(b->cx, rows, ATTN_X_MUL,
                            by(b, mean, ATTN_X_FLOORDIV, KEYS));
