@@ -218,6 +218,14 @@ static void assign_shape(Check *c, Stmt *s, const Ty *rest) {
            shape_text(c, &s->expr->ty), s->target.name, shape_text(c, rest));
 }
 
+// What the last state is written back to has the state's shape.
+static void written_back(Check *c, Stmt *s, const Ty *state) {
+  bool back = fe_state_inout(c->decl, s) != NULL;
+  if (back && s->expr->ty.rank < state->rank)
+    diag_add(c->cx, DIAG_assign_shape, s->expr->span,
+             shape_text(c, &s->expr->ty), s->target.name, shape_text(c, state));
+}
+
 static void output(Check *c, Stmt *s, Sym *out) {
   uint64_t mask = 0;
   if (c->repeats) misplaced(c, s, "an output's equation", "outside repeat");
@@ -296,6 +304,7 @@ static void state(Check *c, Stmt *s) {
   if (!ck_type(c, s->type, &sym->ty)) sym->ty = ty_error();
   if (ck_single(c, s->expr) && !bad(&sym->ty) && covered(c, s, sym->vary)) {
     assign_shape(c, s, &sym->ty);
+    written_back(c, s, &sym->ty);
     ck_fits(c, s->expr, &sym->ty, true, sym->name);
   }
   ck_declare(c, sym);
