@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sets up, builds and runs all tests: unit and lit tests, the same under ASan
-# and UBSan, and each fuzz target for FUZZ_SECONDS (60 in CI, else 10).
+# and UBSan, and each fuzz target for FUZZ_SECONDS (60 in CI, else 10) from
+# FUZZ_SEED (0: another each time; 1 unless given, so that a run is repeatable).
 set -euo pipefail
 . "$(dirname "$0")/setup.sh"
 
@@ -37,7 +38,7 @@ fuzz() {
   for dir in "$@"; do
     [ ! -d "$ROOT/test/$dir" ] || seeds+=("$ROOT/test/$dir")
   done
-  if "$target" -max_total_time="$seconds" -rss_limit_mb=4096 -timeout=10 \
+  if "$target" -max_total_time="$seconds" -seed="${FUZZ_SEED:-1}" -rss_limit_mb=4096 -timeout=10 \
     -artifact_prefix="$log-" "$log.corpus" "${seeds[@]}" >"$log" 2>&1; then
     echo "$(basename "$target"): ${seconds} s without a finding"
   else

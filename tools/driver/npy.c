@@ -222,17 +222,18 @@ static void clean_bools(const NpyArray *x) {
     p[i] = p[i] != 0;
 }
 
+// The extents but those of 0 fit as well: strides are products of them.
 static bool count_elements(Reader *r, size_t have) {
   NpyArray *x = r->out;
-  int64_t bytes;
+  int64_t bytes = dtype_size(x->dtype);
   bool empty = false, fits = true;
-  x->count = 1;
-  for (int k = 0; k < x->rank; k++) empty |= x->shape[k] == 0;
-  for (int k = 0; k < x->rank; k++)
-    fits &= empty || !__builtin_mul_overflow(x->count, x->shape[k], &x->count);
-  if (empty) x->count = 0;
-  fits &= !__builtin_mul_overflow(x->count, dtype_size(x->dtype), &bytes);
+  for (int k = 0; k < x->rank; k++) {
+    empty |= x->shape[k] == 0;
+    fits &= !x->shape[k] || !__builtin_mul_overflow(bytes, x->shape[k], &bytes);
+  }
   if (!fits) return bad(r, "the shape is too large");
+  if (empty) bytes = 0;
+  x->count = bytes / dtype_size(x->dtype);
   if ((size_t)bytes == have) return true;
   return bad(r, "the shape needs %lld bytes of data, the file has %llu",
              (long long)bytes, (unsigned long long)have);
