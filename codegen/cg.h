@@ -78,6 +78,8 @@ LLVMValueRef cg_cast(Cg *g, LLVMValueRef v, DType from, DType to);
 // exp2, exp, log2, log, tanh, sigmoid, softplus, erf, sin, cos, pow of f32/f64
 // scalars and vectors, as branch-free code.
 LLVMValueRef cg_math(Cg *g, OpCode op, LLVMValueRef x, LLVMValueRef y);
+// Both of one angle for little more than one (CPUs).
+void cg_sincos(Cg *g, LLVMValueRef x, LLVMValueRef *sine, LLVMValueRef *cosine);
 LLVMValueRef cg_dim(Cg *g, Dim d);                     // i64 value of a dim
 // A field of constant memory, `offset` bytes behind base.
 LLVMValueRef cg_field(Cg *g, LLVMValueRef base, uint64_t offset,

@@ -76,10 +76,15 @@ typedef struct CgSplit {
 CgSplit cg_split(Cg *g, V x);
 // The limits of a logarithm: inf at inf, -inf at 0, NaN below 0 and at NaN.
 V cg_log_limits(Cg *g, V x, V r);
-// sin or cos from the octant n and both functions of the rest.
-V cg_octant(Cg *g, V n, V sine, V cosi, bool cosine);
+// sin and cos of an angle.
+typedef struct Wave {
+  V sine, cosine;
+} Wave;
+// From the octant n and both functions of the rest.
+Wave cg_octant(Cg *g, V n, V sine, V cosi);
 
 // The functions for f64; the same set as cg_math.
 V cg_math64(Cg *g, OpCode op, V x, V y);
+Wave cg_wave64(Cg *g, V x);
 
 #endif

@@ -233,17 +233,21 @@ static V erf_32(Cg *g, V x) {
 }
 
 // ---------------------------------------------------------------- trigonometry
-V cg_octant(Cg *g, V n, V sine, V cosi, bool cosine) {
+static V octant(Cg *g, V n, V sine, V cosi) {
   const Layout *l = layout_of(sine);
-  if (cosine) n = e_iadd(g, n, e_i(g, n, 1));
   V odd = e_icmp(g, LLVMIntNE, e_and(g, n, e_i(g, n, 1)), e_i(g, n, 0));
   V v = e_as(g, e_sel(g, odd, cosi, sine), l->i);
   V sign = e_shl(g, e_and(g, n, e_i(g, n, 2)), l->i == DT_I64 ? 62 : 30);
   return e_as(g, e_xor(g, v, sign), l->f);
 }
 
-// sin(x) and cos(x) from the octant: n = round(x * 2 / pi), r = x - n * pi / 2.
-static V wave(Cg *g, V x, bool cosine) {
+Wave cg_octant(Cg *g, V n, V sine, V cosi) {
+  return (Wave){octant(g, n, sine, cosi),
+                octant(g, e_iadd(g, n, e_i(g, n, 1)), sine, cosi)};
+}
+
+// From the octant: n = round(x * 2 / pi), r = x - n * pi / 2.
+static Wave wave(Cg *g, V x) {
   static const double ps[] = {-0x1.555546p-3, 0x1.11072ep-7, -0x1.993f6ep-13};
   static const double pc[] = {1, -0.5, 0x1.55554ap-5, -0x1.6c0c26p-10,
                               0x1.99e78ap-16};
@@ -258,11 +262,12 @@ static V wave(Cg *g, V x, bool cosine) {
   V s = e_mul(g, r, r);
   V sine = cg_mad(g, e_mul(g, cg_poly(g, s, ps, 3), s), r, r);
   V cosi = cg_poly(g, s, pc, 5);
-  return cg_octant(g, n, sine, cosi, cosine);
+  return cg_octant(g, n, sine, cosi);
 }
 
-static V sin_32(Cg *g, V x) { return wave(g, x, false); }
-static V cos_32(Cg *g, V x) { return wave(g, x, true); }
+// What is not used is dropped.
+static V sin_32(Cg *g, V x) { return wave(g, x).sine; }
+static V cos_32(Cg *g, V x) { return wave(g, x).cosine; }
 
 // ---------------------------------------------------------------- dispatch
 // pow in f64: y * log2(x) needs 7 bits more than f32 has.
@@ -279,10 +284,14 @@ static Fn *const table[OP_COUNT] = {
     [OP_SOFTPLUS] = softplus_32, [OP_ERF] = erf_32, [OP_SIN] = sin_32,
     [OP_COS] = cos_32};
 
-static V inline_math(Cg *g, OpCode op, V x, V y) {
+static bool is_double(V x) {
   LLVMTypeRef t = cg_of(x);
   if (LLVMGetTypeKind(t) == LLVMVectorTypeKind) t = LLVMGetElementType(t);
-  if (LLVMGetTypeKind(t) == LLVMDoubleTypeKind) return cg_math64(g, op, x, y);
+  return LLVMGetTypeKind(t) == LLVMDoubleTypeKind;
+}
+
+static V inline_math(Cg *g, OpCode op, V x, V y) {
+  if (is_double(x)) return cg_math64(g, op, x, y);
   if (op == OP_POW) return pow_32(g, x, y);
   assert(table[op]);
   return table[op](g, x);
@@ -293,38 +302,57 @@ static bool is_long(OpCode op) {
   return op == OP_SIN || op == OP_COS || op == OP_POW;
 }
 
-// The function attn.pow.16xf32.x86-64-v4; its parameters are those of ft.
-static V function(Cg *g, OpCode op, LLVMTypeRef t, LLVMTypeRef ft) {
-  bool vec = LLVMGetTypeKind(t) == LLVMVectorTypeKind;
-  LLVMTypeRef e = vec ? LLVMGetElementType(t) : t;
+// {sin(x), cos(x)}: most of the work is the octant of the angle.
+static void return_wave(Cg *g, V x) {
+  Wave w = is_double(x) ? cg_wave64(g, x) : wave(g, x);
+  V both[2] = {w.sine, w.cosine};
+  LLVMBuildAggregateRet(g->b, both, 2);
+}
+
+static void return_math(Cg *g, OpCode op, V f) {
+  V y = op == OP_POW ? LLVMGetParam(f, 1) : NULL;
+  LLVMBuildRet(g->b, inline_math(g, op, LLVMGetParam(f, 0), y));
+}
+
+// The function attn.pow.16xf32.x86-64-v4 of numbers like x, called. One of
+// `both` returns sin and cos.
+static V call_function(Cg *g, OpCode op, bool both, V *args) {
+  LLVMTypeRef t[2] = {cg_of(args[0]), cg_of(args[0])};
+  LLVMTypeRef ret = both ? LLVMStructTypeInContext(g->lc, t, 2, 0) : t[0];
+  unsigned n = op == OP_POW ? 2 : 1, lanes = cg_lanes_of(t[0]);
+  LLVMTypeRef ft = LLVMFunctionType(ret, t, n, 0);
   const char *level = strchr(g->target->name, ':');
   const char *name = arena_printf(
-      &g->cx->scratch, "attn.%s.%uxf%u.%s", op_info(op)->name,
-      vec ? LLVMGetVectorSize(t) : 1,
-      LLVMGetTypeKind(e) == LLVMDoubleTypeKind ? 64 : 32,
+      &g->cx->scratch, "attn.%s.%uxf%u.%s", both ? "sincos" : op_info(op)->name,
+      lanes ? lanes : 1, is_double(args[0]) ? 64 : 32,
       level ? level + 1 : g->target->name);
   V f = LLVMGetNamedFunction(g->mod, name), was = g->llfn;
-  if (f) return f;
+  if (f) return LLVMBuildCall2(g->b, ft, f, args, n, "");
   LLVMBasicBlockRef here = LLVMGetInsertBlock(g->b);
   g->llfn = f = LLVMAddFunction(g->mod, name, ft);
   LLVMSetLinkage(f, LLVMInternalLinkage);
   cg_target_attrs(g, f);
   cg_fn_attr(g, f, "memory");  // none
   LLVMPositionBuilderAtEnd(g->b, cg_block(g, ""));
-  V y = op == OP_POW ? LLVMGetParam(f, 1) : NULL;
-  LLVMBuildRet(g->b, inline_math(g, op, LLVMGetParam(f, 0), y));
+  if (both)
+    return_wave(g, LLVMGetParam(f, 0));
+  else
+    return_math(g, op, f);
   LLVMPositionBuilderAtEnd(g->b, here);
   g->llfn = was;
-  return f;
+  return LLVMBuildCall2(g->b, ft, f, args, n, "");
 }
 
 LLVMValueRef cg_math(Cg *g, OpCode op, LLVMValueRef x, LLVMValueRef y) {
   // Calls cost a GPU's kernel its registers.
   if (!is_long(op) || g->target->kind == TARGET_GPU)
     return inline_math(g, op, x, y);
-  LLVMTypeRef t[2] = {cg_of(x), cg_of(x)};
   V args[2] = {x, y};
-  unsigned n = op == OP_POW ? 2 : 1;
-  LLVMTypeRef ft = LLVMFunctionType(t[0], t, n, 0);
-  return LLVMBuildCall2(g->b, ft, function(g, op, t[0], ft), args, n, "");
+  return call_function(g, op, false, args);
+}
+
+void cg_sincos(Cg *g, LLVMValueRef x, LLVMValueRef *sine, LLVMValueRef *cosine) {
+  V both = call_function(g, OP_SIN, true, &x);
+  *sine = LLVMBuildExtractValue(g->b, both, 0, "");
+  *cosine = LLVMBuildExtractValue(g->b, both, 1, "");
 }

@@ -257,17 +257,17 @@ static V fast_angle(Cg *g, V x, V *n) {
   return r;
 }
 
-static V wave(Cg *g, V x, bool cosine) {
+Wave cg_wave64(Cg *g, V x) {
   V n, r = fast_angle(g, x, &n);
   r = cg_angle(g, x, r, &n, g->has.fma ? 0x1p50 : 0x1p20);
   V s = e_mul(g, r, r);
   V sine = cg_mad(g, e_mul(g, r, s), e_neg(g, series(g, s, 3)), r);
   V cosi = e_sub(g, e_f(g, x, 1), e_mul(g, s, series(g, s, 2)));
-  return cg_octant(g, n, sine, cosi, cosine);
+  return cg_octant(g, n, sine, cosi);
 }
 
-static V sin_64(Cg *g, V x) { return wave(g, x, false); }
-static V cos_64(Cg *g, V x) { return wave(g, x, true); }
+static V sin_64(Cg *g, V x) { return cg_wave64(g, x).sine; }
+static V cos_64(Cg *g, V x) { return cg_wave64(g, x).cosine; }
 
 // ---------------------------------------------------------------- dispatch
 typedef V Fn(Cg *g, V x);

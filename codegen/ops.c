@@ -208,6 +208,22 @@ static LLVMValueRef emit_math(Cg *g, const Op *op) {
   return cg_math(g, op->code, arg(g, op, 0),
                  op->nargs > 1 ? arg(g, op, 1) : NULL);
 }
+// The other one of sin and cos of the same angle, further down the region.
+static const Op *other_wave(const Op *op) {
+  OpCode other = op->code == OP_SIN ? OP_COS : OP_SIN;
+  const Op *o = op->next;
+  while (o && !(o->code == other && o->args[0] == op->args[0])) o = o->next;
+  return o;
+}
+static LLVMValueRef emit_wave(Cg *g, const Op *op) {
+  V wave[2], *own = &g->val[op->res[0]];
+  const Op *other = other_wave(op);
+  if (*own) return *own;  // with the other one
+  if (!other) return emit_math(g, op);
+  cg_sincos(g, arg(g, op, 0), &wave[0], &wave[1]);
+  g->val[other->res[0]] = wave[other->code == OP_COS];
+  return wave[op->code == OP_COS];
+}
 static LLVMValueRef emit_sqrt(Cg *g, const Op *op) {
   LLVMValueRef x = arg(g, op, 0);
   LLVMValueRef r = cg_intrinsic(g, "llvm.sqrt", cg_of(x), &x, 1);
@@ -533,7 +549,7 @@ static Emit *const table[OP_COUNT] = {
     [OP_RSQRT] = emit_sqrt,        [OP_TANH] = emit_math,
     [OP_SIGMOID] = emit_math,      [OP_SOFTPLUS] = emit_math,
     [OP_RELU] = emit_relu,         [OP_ERF] = emit_math,
-    [OP_SIN] = emit_math,          [OP_COS] = emit_math,
+    [OP_SIN] = emit_wave,          [OP_COS] = emit_wave,
     [OP_FLOOR] = emit_floor,       [OP_REF] = emit_ref,
     [OP_CAST] = emit_cast,         [OP_TPTR] = emit_tptr,
     [OP_TSHAPE] = emit_tshape,     [OP_TSTRIDE] = emit_tstride,
