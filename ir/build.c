@@ -367,7 +367,9 @@ bool ir_mentions(const Op *op, Value v) {
 
 bool ir_is_stored(const Region *r, Value tensor) {
   for (const Op *op = r->first; op; op = op->next) {
-    if (op->code == OP_GSTORE && op->args[0] == tensor) return true;
+    bool stores = op->code == OP_GSTORE || op->code == OP_STORE ||
+                  op->code == OP_TMA_STORE;
+    if (stores && op->args[0] == tensor) return true;
     for (uint32_t i = 0; i < op->nregions; i++)
       if (ir_is_stored(op->regions[i], tensor)) return true;
   }

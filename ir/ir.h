@@ -297,7 +297,7 @@ void ir_erase(Op *op);                              // unlinks; no uses left
 void ir_move_before(Op *op, Op *where);
 // True if v is an operand of the op or of one in its regions.
 bool ir_mentions(const Op *op, Value v);
-// Does a gstore in r, or in a region inside, write the tensor?
+// Does an op in r, or in a region inside, write the tensor?
 bool ir_is_stored(const Region *r, Value tensor);
 // Calls fn for each op of the region and the regions inside, in order. The op
 // visited may be erased.

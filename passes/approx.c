@@ -7,7 +7,8 @@
 //                                               %p = cast(%y) {to = bf16}
 //
 // A division by what all elements have in common is a multiplication by its
-// reciprocal, which is joined with other factors: 2 ulp. A sigmoid or an
+// reciprocal, which is joined with other factors: 2 ulp. So is one by what a row
+// or a column has in common, where the quotient is rounded to 16 bits. A sigmoid or an
 // exponential that is rounded to 16 bits, and used for nothing else, is a power
 // of two with log2 e joined with the factors before it. Its error is below
 // |x| 2^-24 of the value, |x| < 89; that of a division with `approx` below
@@ -115,15 +116,27 @@ static Value constant(Approx *x, Value like, double k) {
   return spread(x, ir_const_f(&x->b, DT_F32, k), like);
 }
 
-static Value by_common(Approx *x, const Op *op) {
-  Value c = is_tile(x, op->args[0]) ? common(x, op->args[1]) : 0;
-  if (!c) return 0;
-  Value one = ir_const_f(&x->b, DT_F32, 1);
-  return scaled(x, op->args[0], ir_2(&x->b, OP_DIV, one, c));
-}
-
 static bool is_narrow(const Approx *x, Value v) {
   return is_tile(x, v) && x->narrow[v] && x->narrow[v] == ir_count_uses(x->f, v);
+}
+
+// Of a row or of a column, where the quotient is rounded.
+static Value by_slice(Approx *x, const Op *op) {
+  const Op *c = ir_def(x->f, op->args[1]);
+  if (!is_narrow(x, op->res[0]) || !c || c->code != OP_BCAST) return 0;
+  Type t = *type_of(x, c->args[0]);
+  IrAttr at = {.id = AT_VALUE, .f = 1};
+  Value one = ir_op(&x->b, OP_CONST, NULL, 0, &at, 1, &t, 1, 0)->res[0];
+  Value r = ir_2(&x->b, OP_DIV, one, c->args[0]);
+  r = ir_op(&x->b, OP_BCAST, &r, 1, NULL, 0, type_of(x, c->res[0]), 1, 0)->res[0];
+  return ir_2(&x->b, OP_MUL, op->args[0], r);
+}
+
+static Value by_common(Approx *x, const Op *op) {
+  Value c = is_tile(x, op->args[0]) ? common(x, op->args[1]) : 0;
+  if (!c) return by_slice(x, op);
+  Value one = ir_const_f(&x->b, DT_F32, 1);
+  return scaled(x, op->args[0], ir_2(&x->b, OP_DIV, one, c));
 }
 
 static Value power(Approx *x, const Op *op) {

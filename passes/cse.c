@@ -7,7 +7,7 @@
 // An op inside a region merges with one that encloses it, never with one of a
 // sibling region. Reductions, scans and dots only merge within one region: the
 // same text in a pass and around it runs over different keys. Loads of tensors
-// that are written stay. Any level. Tests: test/passes/cse.
+// that are written stay; what a phase before has written is not. Any level. Tests: test/passes/cse.
 #include "passes/pass.h"
 
 #include <string.h>
@@ -27,8 +27,12 @@ typedef struct Cse {
 } Cse;
 
 static bool written(const Func *f, Value tensor) {
-  for (uint32_t i = 0; i < f->params.n; i++)
-    if (f->params.at[i].v == tensor) return f->params.at[i].role != PR_IN;
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    ParamRole role = f->params.at[i].role;
+    if (f->params.at[i].v != tensor) continue;
+    return role != PR_IN &&
+           (role != PR_SHARED || ir_is_stored(f->body, tensor));
+  }
   return true;
 }
 

@@ -125,6 +125,9 @@ bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m);
 // The load reads rows at an offset that memory gives: those of one sequence of
 // many, one behind the other.
 bool tile_packed(const Func *f, const Op *load, uint32_t axis);
+// Columns of states along that axis may be in several tasks; stores: those that
+// all tasks would do forbid it.
+bool tile_divides(const Func *f, uint32_t axis, bool stores);
 // The load reads what a phase before has made (pass `ahead`): zeros for keys
 // that no row sees.
 bool tile_is_made(const Func *f, const Op *load);

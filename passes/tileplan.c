@@ -53,6 +53,7 @@ static int64_t extent_bound(const Func *f, uint32_t axis) {
 // a state is as good as a parallel one.
 typedef struct Columns {
   const Func *f;
+  bool stores;          // count
   bool whole[64];       // per axis: something needs all of it in one task
 } Columns;
 
@@ -69,21 +70,23 @@ static void see_columns(void *data, Op *op) {
     bool has = false;
     for (uint32_t i = 2; i < op->nargs; i++)
       has |= type_has_axis(ir_type(c->f, op->args[i]), a);
-    c->whole[a] |= !has;
+    c->whole[a] |= c->stores && !has;
   }
 }
 
-static int column_axis(const Func *f) {
-  Columns c = {.f = f};
-  int best = -1;
+bool tile_divides(const Func *f, uint32_t axis, bool stores) {
+  Columns c = {.f = f, .stores = stores};
   int64_t n;
   ir_walk(f->body, see_columns, &c);
-  for (uint32_t a = 0; a < f->axes.n && a < 64; a++) {
-    const Axis *x = &f->axes.at[a];
-    bool some = x->role == AX_VEC && !c.whole[a] &&
-                dim_is_const(&f->mod->dims, x->extent, &n) && n >= SHORT;
-    if (some) best = (int)a;
-  }
+  const Axis *x = &f->axes.at[axis];
+  return x->role == AX_VEC && !c.whole[axis] &&
+         dim_is_const(&f->mod->dims, x->extent, &n) && n >= SHORT;
+}
+
+static int column_axis(const Func *f) {
+  int best = -1;
+  for (uint32_t a = 0; a < f->axes.n && a < 64; a++)
+    if (tile_divides(f, a, true)) best = (int)a;
   return best;
 }
 
