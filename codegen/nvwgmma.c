@@ -135,6 +135,46 @@ static void emit_chain(Nv *n, const Chain *c, V *acc) {
   unpack(n, nv_asm(n, floats(n, regs), text.at, cons.at, args, k), acc, regs);
 }
 
+// ---------------------------------------------------------------- copies
+// Does v add to param?
+static bool adds_to(const Func *f, Value v, Value param) {
+  const Op *op = ir_def(f, v);
+  if (!op) return false;
+  if (op->code == OP_WGMMA)
+    return op->nargs > 2 &&
+           (op->args[2] == param || adds_to(f, op->args[2], param));
+  bool found = false;
+  for (uint32_t i = 0; i < op->nres && !found; i++) {
+    if (op->res[i] != v) continue;
+    if (op->code == OP_WG_WAIT) found = adds_to(f, op->args[i], param);
+    for (uint32_t k = 0; op->code == OP_IF && k < op->nregions; k++)
+      found |= adds_to(f, op->regions[k]->last->args[i], param);
+  }
+  return found;
+}
+
+// Does the op begin a sum of several products with what a turn of a loop has
+// left, which the turn replaces? Both are in flight together: one of them is
+// copied. LLVM would do that between the products that add up.
+static bool copies_sum(const Func *f, const Op *op) {
+  Value sum = op->args[2];
+  const Region *r = ir_info(f, sum)->region;
+  if (ir_def(f, sum) || !r || !r->parent || r->parent->code != OP_FOR)
+    return false;
+  const Op *more = op->next;
+  while (more && !ir_mentions(more, op->res[0])) more = more->next;
+  if (!more || more->code != OP_WGMMA) return false;
+  for (uint32_t i = 1; i < r->params.n; i++)
+    if (r->params.at[i] == sum) return !adds_to(f, r->last->args[i - 1], sum);
+  return false;
+}
+
+static void copy_words(Nv *n, Frag *r) {
+  LLVMTypeRef f32 = LLVMFloatTypeInContext(n->g->lc);
+  for (uint32_t i = 0; i < r->n; i++)
+    r->w[i] = nv_asm(n, f32, "mov.b32 $0, $1;", "=f,f", &r->w[i], 1);
+}
+
 // ---------------------------------------------------------------- ops
 void nv_wgmma(Nv *n, const Op *op) {
   const Type *at = nv_arg_type(n, op, 0), *bt = nv_arg_type(n, op, 1);
@@ -150,6 +190,7 @@ void nv_wgmma(Nv *n, const Op *op) {
   if (!regs) c.a = desc_of(n, nv_tile(n, op->args[0]), at, c.ta);
   if (!c.fresh)
     memcpy(r.w, nv_frag(n, op->args[2])->w, r.n * sizeof *r.w);
+  if (!c.fresh && copies_sum(n->f, op)) copy_words(n, &r);
   uint32_t blocks = ct->ext[0] / M, per_m = ct->ext[1] / 2;
   for (uint32_t i = 0; i < blocks; i++)
     for (uint32_t n0 = 0; n0 < ct->ext[1]; n0 += c.n) {

@@ -3,17 +3,18 @@
 //   before  %x = trinv(%l) {axes = [t, s]} : f32{t:64,s:64}
 //   after   %d = ftrinv(%l)                     blocks of 16, by substitution
 //           %b = select(%below, %l, 0)          below the diagonal of blocks
-//           %y = mma(%b, %d), %z = mma(%d, %y)  of 32: joins them
-//           %d1 = sub(%d, %z)                   and so on
+//           %y = neg(mma(%d, %b))               of 32: joins them
+//           %d1 = mma(%y, %d, %d)               and so on
 //
 // Two blocks A, C on the diagonal and B below are joined by -C^-1 B A^-1. With
-// all pairs of blocks in one tile, D - D (B D) is that for each. Operands have
-// two 16-bit parts: their errors of 2^-17 are far below those of the inverse's
-// own rounding where it is used. What repeats (equal keys) makes no more of
-// them than substitution does; a series in powers of L would.
+// all pairs of blocks in one tile, D - (D B) D is that for each. Where keys
+// repeat and each step turns the state over, rows of D have changing signs and
+// their sums are small: with two 16-bit parts of D 1e-2 of what a chunk writes
+// would be wrong. So D has three, B and D B two: 1e-5. Their first products
+// read the parts of D in registers, the second ones in shared memory.
 #include "passes/place.h"
 
-enum { BLOCK = 16, PARTS = 2 };
+enum { BLOCK = 16, PARTS = 3 };
 
 // A coordinate of the tile, divided by n.
 static Value block_of(Place *p, Builder *b, int axis, Role r, int64_t n,
@@ -33,30 +34,32 @@ static Value joins(Place *p, Builder *b, const View *v, bool upper, int64_t n) {
 }
 
 typedef struct Split {
+  uint32_t n;
   Value part[PARTS];
 } Split;
 
-static Split split(Builder *b, Value x, bool shared) {
+static Split split(Builder *b, Value x, uint32_t n, bool shared) {
   const Type t = *ir_type(b->fn, x);
-  Split s;
-  for (uint32_t i = 0; i < PARTS; i++) {
+  Split s = {.n = n};
+  for (uint32_t i = 0; i < n; i++) {
+    if (i) x = ir_2(b, OP_SUB, x, pl_cast(b, DT_F32, s.part[i - 1]));
     s.part[i] = pl_cast(b, DT_BF16, x);
-    x = ir_2(b, OP_SUB, x, pl_cast(b, DT_F32, s.part[i]));
   }
   Type st = pl_smem_type(DT_BF16, t.ext[0], t.ext[1]);
-  for (uint32_t i = 0; shared && i < PARTS; i++)
+  for (uint32_t i = 0; shared && i < n; i++)
     s.part[i] = pl_op(b, OP_SPUT, &s.part[i], 1, st, NULL, 0);
   return s;
 }
 
-// The smallest products first; those of two rests are left out.
-static Value product(Builder *b, Value x, Value y) {
+// c + x y, the smallest products first; those below 2^-24 are left out.
+static Value product(Builder *b, Value x, uint32_t nx, Value y, uint32_t ny,
+                     Value c) {
   const Type t = *ir_type(b->fn, x);
-  Split l = split(b, x, false), r = split(b, y, true);
+  Split l = split(b, x, nx, false), r = split(b, y, ny, true);
   IrAttr trans = attr_i(AT_TRANS, 1);
-  Value c = 0;
   for (uint32_t s = PARTS; s-- > 0;)
     for (uint32_t i = 0; i <= s; i++) {
+      if (i >= l.n || s - i >= r.n) continue;
       Value args[] = {l.part[i], r.part[s - i], c};
       c = pl_op(b, OP_MMA, args, c ? 3 : 2, t, &trans, 1);
     }
@@ -80,8 +83,8 @@ void place_trinv(Place *p, const Op *op) {
   Value d = pl_op(b, OP_FTRINV, &l, 1, t, &at, upper);
   for (int64_t n = BLOCK; n < (int64_t)t.ext[0]; n *= 2) {
     Value some = pl_select(b, joins(p, b, &v, upper, n), l, pl_like(b, l, 0));
-    Value y = product(b, some, d);
-    d = ir_2(b, OP_SUB, d, product(b, d, y));
+    Value y = product(b, d, PARTS, some, PARTS - 1, 0);
+    d = product(b, ir_1(b, OP_NEG, y), PARTS - 1, d, PARTS, d);
   }
   p->memo[op->res[0]][0] = d;
 }

@@ -399,6 +399,8 @@ bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
                t->from->name, (long long)s.chunk);
   else
     ctx_remark(t->cx, "%s: one step after the other", t->from->name);
+  if (s.chunk > 1 && erase_fits(&s, 0))
+    ctx_remark(t->cx, "%s: %s", t->from->name, erase_parts(&s));
   s.end = s.stop = end_of(&s, b, m);
   s.from = ir_const_i(b, DT_I64, 0);
   if (t->plan.walk) parts_bounds(t, b, s.end, &s.from, &s.stop);

@@ -82,10 +82,13 @@ static Value inverse(Steps *s, Builder *b, uint32_t i, bool before) {
   return ir_op(b, OP_TRINV, &l, 1, &at, 1, NULL, 1, 0)->res[0];
 }
 
+static Value rest_of(Builder *b, Value x, Value part) {
+  return ir_2(b, OP_SUB, x, ir_cast(b, DT_F32, part));
+}
+
 Pair erase_split(const Steps *s, Builder *b, Value x) {
   Pair p = {.hi = ir_cast(b, s->narrow, x)};
-  Value rest = ir_2(b, OP_SUB, x, ir_cast(b, DT_F32, p.hi));
-  p.lo = ir_cast(b, s->narrow, rest);
+  p.lo = ir_cast(b, s->narrow, rest_of(b, x, p.hi));
   return p;
 }
 
@@ -103,8 +106,26 @@ static Value taken(Steps *s, Builder *b, uint32_t i, Value t, bool before) {
     Course c = matrix_course(s, b, i, &s->rows);
     t = ir_2(b, OP_MUL, t, ir_1(b, OP_EXP2, before ? c.before : c.upto));
   }
-  t = pair_dot(s, b, erase_split(s, b, t), x.v, 0, s->rows.axis);
-  return ir_1(b, OP_NEG, t);
+  Pair p = erase_split(s, b, t);
+  Value w = 0;
+  if (s->narrow == DT_BF16) {
+    Value rest = rest_of(b, rest_of(b, t, p.hi), p.lo);
+    w = step_dot(s, b, ir_cast(b, s->narrow, rest), x.v, 0, s->rows.axis);
+  }
+  return ir_1(b, OP_NEG, pair_dot(s, b, p, x.v, w, s->rows.axis));
+}
+
+// Does what rounding the state leaves stay, and is it much?
+static bool keeps_errors(const Steps *s, uint32_t i) {
+  return s->narrow == DT_BF16 && !s->affine[i].decay;
+}
+
+const char *erase_parts(const Steps *s) {
+  return keeps_errors(s, 0)
+             ? "what chunks take from a state is found of two values each, its "
+               "factors and the state: without a decay errors stay"
+             : "what chunks take from a state has factors of two values: keys "
+               "that repeat make the same errors again";
 }
 
 // E, along the columns' side.
@@ -117,7 +138,11 @@ static Value solved(Steps *s, Builder *b, uint32_t i, Value state) {
   Pair p = erase_split(s, b, times(b, t, y.f));
   Value e = pair_dot(s, b, p, y.v, 0, s->rows.axis);
   e = linear_written(s->t, b, e, y.v);
-  return step_dot(s, b, taken(s, b, i, t, before), state, e, a->row);
+  Pair from = erase_split(s, b, taken(s, b, i, t, before));
+  if (!keeps_errors(s, i)) return pair_dot(s, b, from, state, e, a->row);
+  Pair of = erase_split(s, b, state);
+  e = pair_dot(s, b, from, of.hi, e, a->row);
+  return step_dot(s, b, from.hi, of.lo, e, a->row);
 }
 
 // ---------------------------------------------------------------- a chunk

@@ -128,6 +128,8 @@ typedef struct Pair {
 } Pair;
 
 Pair erase_split(const Steps *s, Builder *b, Value x);
+// Which operands of products with the state have two values, and why.
+const char *erase_parts(const Steps *s);
 // read is NULL: only the state after it.
 Value erase_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read);
 

@@ -80,10 +80,9 @@ def steps(d, text, more):
 
 
 def tolerance(dtype, turns):
-    """Of `turns` steps that reflect the state. Each chunk rounds what its
-    writes take from the state; a reflection leaves errors as long as they are,
-    so those of n chunks, independent of each other, add up to sqrt(n) of
-    one."""
+    """Of `turns` steps that reflect the state. Keys are rounded behind their
+    norm; a reflection leaves errors as long as they are, so those of n chunks,
+    independent of each other, add up to sqrt(n) of one."""
     if not turns or dtype not in TOLERANCES:
         return []
     return ["--tol", str(TOLERANCES[dtype] * max(1, turns / CHUNK) ** 0.5)]

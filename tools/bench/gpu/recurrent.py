@@ -7,7 +7,7 @@
 
 --prep compiles recurrent.attn into DIR; the rest runs there, on a machine with
 an NVIDIA GPU and PyTorch. A package `fla` beside the script or installed is
-measured too. Errors are norms of differences over norms, against f32 steps on
+measured too. Errors are norms of differences over norms, against f64 steps on
 the first head of the first 256 steps. The order of the contenders rotates.
 fla tries many variants of each kernel, which takes minutes of one core:
 --cache compiles all of them into DIR first, by many processes, each its share.
@@ -37,6 +37,10 @@ CASES = [(f"{p}-d{d}_{v}-b{b}-h{h}-s{s}", p, b, h, s, d, v)
 CASES += [("simple_gla-short", "simple_gla", 1, 16, 2048, 128, 128),
           ("simple_gla-decode", "simple_gla", 64, 32, 1, 128, 128),
           ("gated_delta-decode", "gated_delta", 64, 32, 1, 128, 128)]
+# One key in all steps and beta 1 or 2, where errors that repeat add up; of
+# these all steps are compared.
+CASES += [(f"{p}-one-key-beta{n}", p, 1, 16, 4096, 128, 128)
+          for p in ("deltanet", "gated_delta") for n in (1, 2)]
 
 # Bars: times faster than fla, milliseconds of one fused pass at 680 TFLOP/s and
 # 4.3 TB/s and how many of them, milliseconds, share of a copy's bandwidth.
@@ -99,17 +103,21 @@ def inputs(c, torch):
         m["g"] = (sig(rand(B, S, H)) / 16).transpose(1, 2)
     if unit:
         m["beta"] = torch.sigmoid(rand(B, S, H)).transpose(1, 2)
+    if "one-key" in c[0]:
+        m["K"] = m["K"][:, :, :1].expand(B, H, S, D).transpose(1, 2) \
+            .contiguous().transpose(1, 2)
+        m["beta"] = torch.full_like(m["beta"], float(c[0][-1]))
     return m
 
 
 def reference(c, m, torch):
     """O of the first sequence and head, by steps."""
     _, p, B, H, S, D, Dv = c
-    n = min(S, 256)
-    M = m["S0"][0, 0].clone()
+    n = S if "one-key" in c[0] else min(S, 256)
+    M = m["S0"][0, 0].double()
     out = []
     for t in range(n):
-        q, k, v = (m[x][0, 0, t].float() for x in "QKV")
+        q, k, v = (m[x][0, 0, t].double() for x in "QKV")
         if p == "retention":
             M = torch.exp(m["loggamma"][0]) * M
         elif p == "gla":
@@ -253,7 +261,7 @@ def measure(c, passes, peers, torch):
                 fresh()
             got = run()
             got = got[0, 0] if name == "ours" else got[0, :, 0]
-            got = got[:len(want)].float()
+            got = got[:len(want)].double()
             row[name + "_error"] = ((got - want).norm() / want.norm()).item()
             runs[name] = run
         except Exception as e:
@@ -280,7 +288,8 @@ def bars(c, row, copy):
     if ms is None:
         return [("runs", False)]
     out.append((f"error <= {ERROR}", row["ours_error"] <= ERROR))
-    if "ratio" in row and c[4] > 1 and not c[0].endswith("short"):
+    if "ratio" in row and c[4] > 1 and not c[0].endswith("short") \
+            and "one-key" not in c[0]:
         out.append((f"{RATIO} x fla", row["ratio"] >= RATIO))
     for name, floor in FLOORS.items():
         if c[0].startswith(name):
