@@ -109,7 +109,8 @@ static V exp2_32(Cg *g, V x) {
 }
 
 // The clamp at -127 ln 2 leaves a remainder >= 0 there, so that the exponent
-// does not wrap.
+// does not wrap. That subnormal is 0 (GPUs flush it): what is masked by -inf
+// adds nothing.
 static V exp_32(Cg *g, V x0) {
   V x = e_min(g, e_f(g, x0, 89), e_max(g, e_f(g, x0, -0x1.601678p6), x0));
   V z = cg_mad(g, x, e_f(g, x, 0x1.715476p0), e_f(g, x, MAGIC));
@@ -117,6 +118,10 @@ static V exp_32(Cg *g, V x0) {
   V r = cg_mad(g, k, e_f(g, x, -0x1.63p-1), x);
   r = cg_mad(g, k, e_f(g, x, 0x1.bd0106p-13), r);
   V y = scale(g, cg_poly(g, r, exp_p, 7), z, r);
+  if (g->target->kind != TARGET_GPU) {
+    V tiny = e_cmp(g, LLVMRealOLT, x0, e_f(g, x0, -0x1.5d589ep6));
+    y = e_sel(g, tiny, e_f(g, x0, 0), y);
+  }
   V big = e_cmp(g, LLVMRealOGT, x0, e_f(g, x0, 0x1.62e42ep6));
   return e_sel(g, big, e_f(g, x0, __builtin_inf()), y);
 }
@@ -224,7 +229,7 @@ static V tanh_32(Cg *g, V x) {
 
 static V erf_32(Cg *g, V x) {
   static const Rational c = {
-      3.925, 6, 6,
+      4, 6, 6,
       {0x1.20dd76p+0, 0x1.8655e0p-3, 0x1.b04918p-5, 0x1.ee79b8p-9,
        0x1.2aadccp-12, 0x1.129d8ap-19},
       {1, 0x1.0125d6p-1, 0x1.d3b11cp-4, 0x1.eaf80ap-7, 0x1.3118fep-10,

@@ -50,6 +50,8 @@ static V exp_64(Cg *g, V x0) {
   V low = e_max(g, e_f(g, x0, -0x1.628b76e3a7b60p9), x0);
   Reduced d = reduce(g, e_min(g, e_f(g, x0, 710), low));
   V y = scale(g, cg_poly(g, d.r, inverse_factorial, 14), d.z, d.r);
+  V tiny = e_cmp(g, LLVMRealOLT, x0, e_f(g, x0, -0x1.6232bdd7abcd2p9));
+  y = e_sel(g, tiny, e_f(g, x0, 0), y);
   V big = e_cmp(g, LLVMRealOGT, x0, e_f(g, x0, 0x1.62e42fefa39efp9));
   return e_sel(g, big, e_f(g, x0, __builtin_inf()), y);
 }

@@ -122,6 +122,8 @@ def main():
                     *root.glob("test/numeric/*.attn")])
     rng, counts = random.Random(args.seed), {}
     end, found = time.time() + args.seconds, 0
+    if args.keep:
+        args.keep.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as tmp:
         while time.time() < end and sum(counts.values()) < args.count:
             source = rng.choice(seeds)

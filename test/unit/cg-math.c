@@ -112,6 +112,7 @@ static void one(Check *c, long double x, long double y, double got,
   else if (isinf(got) && isinf(rounded)) err = got == rounded ? 0 : INFINITY;
   else if (fabsl((long double)got - ref) <= c->flush) err = 0;
   else err = (double)(fabsl((long double)got - ref) / ulp_of(ref, c->wide));
+  if (isinf(x) && !isnan(rounded) && got != (double)rounded) err = INFINITY;
   // The last step to infinity may be taken early.
   if (isinf(got) != isinf(rounded) && err > c->bound &&
       fabsl(isinf(got) ? ref : (long double)got) >
