@@ -217,8 +217,10 @@ static const Op *other_wave(const Op *op) {
 }
 static LLVMValueRef emit_wave(Cg *g, const Op *op) {
   V wave[2], *own = &g->val[op->res[0]];
-  const Op *other = other_wave(op);
+  // GPUs emit an op once for each element of a fragment.
+  if (g->target->kind == TARGET_GPU) return emit_math(g, op);
   if (*own) return *own;  // with the other one
+  const Op *other = other_wave(op);
   if (!other) return emit_math(g, op);
   cg_sincos(g, arg(g, op, 0), &wave[0], &wave[1]);
   g->val[other->res[0]] = wave[other->code == OP_COS];
