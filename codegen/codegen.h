@@ -163,9 +163,15 @@ typedef struct CgKernelRecord {
   uint32_t registers, spill_bytes;   // of a thread; after cg_ptxas
   CgExpr when;        // what tensors must be, over the module's dims; n = 0: any
   bool serialized;                   // ptxas made the products synchronous
+  uint32_t level;                    // of register usage; 0: ptxas's own
 } CgKernelRecord;
 
 typedef Vec(CgKernelRecord) CgKernels;
+
+// What is wrong with the machine code of these kernels: 0 nothing, else bytes
+// spilled; serialized products are worse than any spill.
+enum { CG_SERIAL = 1 << 24 };
+uint64_t cg_flaws(const CgKernels *all);
 
 // Assembly (CG_ASM: PTX; AMD: also CG_OBJECT, which cg_lld links) or LLVM text
 // (CG_LLVM_RAW, CG_LLVM) of all programs of m, a
@@ -178,8 +184,9 @@ bool cg_gpu(Ctx *cx, const Module *m, const char *prefix, CgEmit what,
 // /usr/local/cuda. NULL if there is none.
 const char *cg_ptxas_path(Ctx *cx);
 // Assembles PTX for target t and appends the cubin. Registers and spills of
-// the kernels (may be NULL) are filled in; `log` (may be NULL) gets what ptxas
-// wrote. False with a diagnostic if there is no ptxas or it fails.
+// the kernels (may be NULL: at ptxas's own level of register usage) are filled
+// in; `log` (may be NULL) gets what ptxas wrote. False with a diagnostic if there
+// is no ptxas or it fails.
 bool cg_ptxas(Ctx *cx, const Target *t, const char *ptx, size_t n, Buf *cubin,
               CgKernels *kernels, Buf *log);
 

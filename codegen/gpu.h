@@ -80,6 +80,13 @@ typedef struct Chunk {
   V to, from, bytes;
 } Chunk;
 
+// A lane of this thread's warp: its number, which has the bits `own` of the
+// thread's own lane, and of it the `rest`.
+typedef struct FromLane {
+  V at;
+  uint32_t own, rest;
+} FromLane;
+
 struct GpuVendor {
   const char *triple;
   void (*init)(void);                    // makes LLVM know the target
@@ -104,7 +111,7 @@ struct GpuVendor {
   // barrier of the group.
   V (*exchange)(Nv *n, V x, uint32_t lanes);
   V (*first_lane)(Nv *n, V x);
-  V (*from_lane)(Nv *n, V x, V lane);
+  V (*from_lane)(Nv *n, V x, FromLane from);
   V (*uniform)(Nv *n, V x);
   V (*vote)(Nv *n, bool any, V x);
   void (*sync)(Nv *n);

@@ -196,7 +196,8 @@ static void load_columns(Nv *n, const Access *a, uint32_t axis, DType t,
   for (uint32_t i = 0; i < share; i++)
     x[i] = shared_load(n, a, axis, t, row, share, i);
   for (uint32_t j = 0; j < regs; j++) {
-    V from = nv_add(n, pos, nv_i32(n, j / share * ROW_THREADS));
+    uint32_t rest = j / share * ROW_THREADS;
+    FromLane from = {nv_add(n, pos, nv_i32(n, rest)), ROW_THREADS - 1, rest};
     V v = n->vendor->from_lane(n, x[j % share], from);
     LLVMTypeRef bits = LLVMIntTypeInContext(g->lc, bits_of(t));
     e[j] = from_bits(n, LLVMBuildTrunc(g->b, v, bits, ""), t);

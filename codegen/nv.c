@@ -130,13 +130,17 @@ static V exchange(Nv *n, V x, uint32_t lanes) {
   return nv_call(n, "llvm.nvvm.shfl.sync.bfly.i32", a, 4);
 }
 
-static V from_lane(Nv *n, V x, V lane) {
-  V a[4] = {nv_i32(n, -1), x, lane, nv_i32(n, 31)};
+// The lane is kept in a register, or the instruction is told which of its bits
+// are the thread's own.
+static V from_lane(Nv *n, V x, FromLane from) {
+  bool lean = ir_attr_i(ir_launch(n->f), AT_LEAN, 0) != 0;
+  V a[4] = {nv_i32(n, -1), x, lean ? nv_i32(n, from.rest) : from.at,
+            nv_i32(n, lean ? from.own << 8 | 31 : 31)};
   return nv_call(n, "llvm.nvvm.shfl.sync.idx.i32", a, 4);
 }
 
 static V first_lane(Nv *n, V x) {
-  return from_lane(n, x, nv_i32(n, 0));
+  return from_lane(n, x, (FromLane){nv_i32(n, 0), 0, 0});
 }
 
 // ptxas knows the result of redux to be uniform (not that of shfl).

@@ -43,7 +43,7 @@ static V col_of(Nv *n, uint32_t k) {
   return nv_add(n, c, nv_i32(n, 8 * (k >> 2) + (k & 1)));
 }
 
-static V from(Nv *n, V x, V lane) {
+static V from(Nv *n, V x, FromLane lane) {
   Cg *g = n->g;
   V bits = LLVMBuildBitCast(g->b, x, nv_i32t(n), "");
   bits = n->vendor->from_lane(n, bits, lane);
@@ -54,8 +54,10 @@ static V from(Nv *n, V x, V lane) {
 static void eliminate(Nv *n, const Block *l, Block *x, uint32_t i, bool upper) {
   Cg *g = n->g;
   V quad = e_and(g, n->grp.lane, nv_i32(n, ~3));
-  V of_l = nv_add(n, quad, nv_i32(n, i % 8 / 2));
-  V of_x = nv_add(n, e_and(g, n->grp.lane, nv_i32(n, 3)), nv_i32(n, i % 8 * 4));
+  uint32_t l_at = i % 8 / 2, x_at = i % 8 * 4;
+  FromLane of_l = {nv_add(n, quad, nv_i32(n, l_at)), 31 & ~3, l_at};
+  V pos = e_and(g, n->grp.lane, nv_i32(n, 3));
+  FromLane of_x = {nv_add(n, pos, nv_i32(n, x_at)), 3, x_at};
   V factor[2] = {NULL, NULL};
   for (uint32_t r = 0; r < 2; r++) {
     bool none = upper ? r == 1 && i < 8 : r == 0 && i >= 8;

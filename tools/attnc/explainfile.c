@@ -104,9 +104,10 @@ static void print_kernel(Session *s, const DrvKernel *k) {
     return;
   }
   printf("%s of machine code\n", scaled(a, (double)k->code_bytes, "B"));
-  printf("  ptxas    %u registers a thread at launch, %s spilled%s\n",
+  printf("  ptxas    %u registers a thread at launch, %s spilled%s%s\n",
          k->registers, scaled(a, k->spill_bytes, "B"),
-         k->serialized ? ", products serialized" : "");
+         k->serialized ? ", products serialized" : "",
+         k->level ? arena_printf(a, ", register usage level %u", k->level) : "");
 }
 
 // Products of a multiprocessor's matrix units a cycle, functions (exp2, ..).

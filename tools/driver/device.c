@@ -278,6 +278,8 @@ static void remark(Ctx *cx, const Built *b) {
         &cx->session, "ptxas: %s for %s: %u threads, %u registers, %u bytes "
         "spilled, %u bytes of shared memory", k->symbol, b->recipe.target->name,
         k->threads, k->registers, k->spill_bytes, k->shared_bytes);
+    if (k->level)
+      s = arena_printf(&cx->session, "%s, register usage level %u", s, k->level);
     vec_push(&cx->session, &cx->remarks, s);
   }
   // C75xx: products of matrices are serialized, or setmaxnreg is ignored.
@@ -352,16 +354,17 @@ static CgBytes code_of(const CgDevice *d) {
   return d->text.n ? d->text : d->binary;
 }
 
-// Those with flaws once more, with smaller tiles; the better code stays. False
-// if nothing is left to try.
+// Those with flaws once more, with fewer registers or smaller tiles; the better
+// code stays. False if nothing is left to try.
 static bool improve(Ctx *cx, const DrvOptions *opt, const CgProgram *p,
                     CgDevice *dev, Built *built, CgBytes *tried, uint32_t n) {
   Built *b = NEWN(&cx->session, Built, n);
   CgDevice *d = NEWN(&cx->session, CgDevice, n);
   uint32_t *which = NEWN(&cx->session, uint32_t, n), m = 0;
   for (uint32_t i = 0; i < n; i++)
-    if (tried[i].n && drv_is_flawed(&built[i]) &&
-        drv_smaller_tiles(cx, p, &built[i], tried[i], &b[m], &d[m]))
+    if (tried[i].n && drv_flaws(&built[i]) &&
+        (drv_leaner(cx, p, &built[i], tried[i], &b[m], &d[m]) ||
+         drv_smaller_tiles(cx, p, &built[i], tried[i], &b[m], &d[m])))
       which[m++] = i;
     else tried[i].n = 0;
   if (!m || !assemble(cx, opt, d, b, m)) return false;
@@ -380,7 +383,7 @@ static bool improve(Ctx *cx, const DrvOptions *opt, const CgProgram *p,
 
 bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
                   uint32_t n) {
-  enum { ROUNDS = 4 };
+  enum { ROUNDS = 5 };
   if (!n) return true;
   CgDevice *dev = (CgDevice *)p->devices + (p->ndevices - n);
   if (!assemble(cx, opt, dev, built, n)) return false;
@@ -425,6 +428,7 @@ uint32_t drv_kernels(DrvCall *c, const Target *t, DrvOptions *opt,
       .shared_bytes = k->shared_bytes, .registers = k->registers,
       .spill_bytes = k->spill_bytes, .per_sm = residency(t, k),
       .persistent = k->persistent, .serialized = k->serialized,
+      .level = k->level,
       .text_bytes = p.devices[0].text.n, .code_bytes = p.devices[0].binary.n};
     drv_describe(c->cx, k, &out[i]);
   }

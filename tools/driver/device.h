@@ -23,6 +23,7 @@ typedef struct Built {
   uint32_t program;         // whose variant it is, by number
   int64_t freed;            // spare_regs of the last try (fit.c)
   const Module *tried;      // what it made, or NULL
+  bool leaned;              // code with fewer registers was tried
   CgKernels kernels;        // one for each phase
   Buf log;                  // of ptxas
 } Built;
@@ -49,11 +50,13 @@ bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
 // What is wrong with the machine code: 0 nothing that counts, else a
 // number that grows with bytes spilled and products serialized.
 uint64_t drv_flaws(const Built *b);
-// Whether it is bad enough to try smaller tiles.
-bool drv_is_flawed(const Built *b);
 // The roles and tiles of a kernel as text (kernel.c).
 void drv_describe(Ctx *cx, const CgKernelRecord *r, DrvKernel *out);
-// A recipe like that of *b with smaller tiles, and its code, unlike `text`.
+// A recipe like that of *b for code that keeps fewer registers, once, and its
+// code, unlike `text`.
+bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, CgBytes text, Built *out,
+                CgDevice *dev);
+// The same with smaller tiles.
 bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text,
                        Built *out, CgDevice *dev);
 // Machine code for the devices of p from number `from` on; built are theirs.

@@ -35,6 +35,7 @@ typedef struct DrvOptions {
                            // (docs/cpu-schedule.md)
   int64_t spare_regs, spare_smem, most_groups;  // as of PassOpt
   bool strided;            // the same
+  bool lean;               // NVIDIA: code that keeps fewer registers
   bool first;              // no second code for tensors that one does not take
   bool assembly;           // AMD: the text of it too
   uint32_t jobs;           // threads of the compiler, 0: one per CPU
@@ -204,6 +205,7 @@ typedef struct DrvKernel {
   uint32_t per_sm;                  // CTAs a multiprocessor holds
   bool persistent;
   bool serialized;                  // products wait for each other
+  uint32_t level;                   // of ptxas's register usage; 0: its own
   size_t text_bytes, code_bytes;
   const char *roles, *tiles;        // as text
 } DrvKernel;

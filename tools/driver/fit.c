@@ -2,8 +2,9 @@
 // memory; what the code really needs is known when it is made. Where it needs
 // more than there is, the program is lowered again with tiles that leave more
 // of it free: for shared memory until the code fits, for registers until ptxas
-// spills next to nothing and leaves products asynchronous. Tiles that were
-// asked for are taken as they are.
+// spills nothing and leaves products asynchronous; before that with the same
+// tiles and code that keeps fewer registers. Tiles that were asked for are taken
+// as they are.
 #include "tools/driver/device.h"
 
 #include "tools/plan/plan.h"
@@ -12,12 +13,10 @@
 
 enum {
   SMEM_STEPS = 6,        // parts of shared memory that may be left free
-  PER_REG = 32,          // bytes of stores and loads that a spilled register
-                         // makes, in some copies of a loop
+  PER_REG = 32,          // bytes of stores and loads of a spilled register
   LEAST = 8, NEXT = 24, MOST = 96,  // registers freed at a time
   TRIES = 8,             // until the tiles change
-  AMD_TRIES = 24,
-  SERIAL = 1 << 24       // serialized products are worse than any spill
+  AMD_TRIES = 24
 };
 
 static void forget_errors(Ctx *cx, uint32_t diags, uint32_t errors) {
@@ -49,24 +48,12 @@ bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
 }
 
 uint64_t drv_flaws(const Built *b) {
-  uint64_t sum = 0;
-  for (uint32_t i = 0; i < b->kernels.n; i++) {
-    const CgKernelRecord *k = &b->kernels.at[i];
-    sum += k->spill_bytes;
-    sum += k->serialized ? SERIAL : 0;
-  }
-  return sum;
-}
-
-// sm_90a: a register spilled costs less than smaller tiles do
-// (docs/performance.md). Elsewhere that was not measured.
-bool drv_is_flawed(const Built *b) {
-  return drv_flaws(b) > (b->recipe.target->gpu.arch ? PER_REG : 0);
+  return cg_flaws(&b->kernels);
 }
 
 // More at a time once a small step has not helped.
 static int64_t registers_for(const Built *b, bool again) {
-  int64_t n = (int64_t)(drv_flaws(b) % SERIAL) / PER_REG;
+  int64_t n = (int64_t)(drv_flaws(b) % CG_SERIAL) / PER_REG;
   int64_t least = b->freed || again ? NEXT : LEAST;
   return n < least ? least : n > MOST ? MOST : n;
 }
@@ -91,14 +78,31 @@ static bool same_text(CgBytes a, CgBytes b) {
   return a.n == b.n && memcmp(a.at, b.at, a.n) == 0;
 }
 
+bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, CgBytes text, Built *out,
+                CgDevice *dev) {
+  if (b->leaned || b->recipe.target->gpu.vendor == VENDOR_AMD) return false;
+  uint32_t diags = cx->diags.n, errors = cx->nerrors, remarks = cx->remarks.n;
+  b->leaned = true;
+  *out = *b;
+  out->recipe.opt.lean = true;
+  if (drv_device_text(cx, p, out, dev) && !same_text(dev->text, text)) {
+    cx->remarks.n = remarks;
+    ctx_remark(cx, "%s: code that keeps fewer registers", p->name);
+    return true;
+  }
+  forget_errors(cx, diags, errors);
+  cx->remarks.n = remarks;
+  return false;
+}
+
 bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text,
                        Built *out, CgDevice *dev) {
   const Recipe *r = &b->recipe;
   if (drv_tiles_asked(r->prog, r->target, &r->opt)) return false;
   uint32_t diags = cx->diags.n, errors = cx->nerrors, remarks = cx->remarks.n;
-  *out = (Built){.recipe = *r, .program = b->program};
+  *out = (Built){.recipe = *r, .program = b->program, .freed = b->freed,
+                 .leaned = b->leaned};
   int64_t *spare = &out->recipe.opt.spare_regs;
-  out->freed = b->freed;
   bool amd = r->target->gpu.vendor == VENDOR_AMD;
   for (int i = 0; i < (amd ? AMD_TRIES : TRIES); i++) {
     out->freed += registers_for(b, amd && i);
@@ -108,7 +112,7 @@ bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text
     cx->remarks.n = remarks;
     ctx_remark(cx, "%s: smaller tiles, which leave %lld registers of a thread "
                "free: %s", p->name, (long long)*spare,
-               drv_flaws(b) >= SERIAL ? "products are serialized"
+               drv_flaws(b) >= CG_SERIAL ? "products are serialized"
                                       : "registers are spilled");
     if (!drv_device_text(cx, p, out, dev)) break;
     if (!same_text(dev->text, text)) return true;

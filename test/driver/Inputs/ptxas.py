@@ -1,13 +1,17 @@
-# Stands in for ptxas: `ptxas -v -arch A -o OUT IN`. Kernels that multiply by
-# 128 or more keys at a time spill, those that multiply by 112 are serialized.
+# Stands in for ptxas: `ptxas -v -arch A [--register-usage-level L] -o OUT IN`.
+# Kernels that multiply by 128 or more keys at a time spill, those that multiply
+# by 112 are serialized, those by 64 spill except at level 7.
 import re
 import sys
 
 ptx = open(sys.argv[-1]).read()
 open(sys.argv[sys.argv.index("-o") + 1], "w").write("code")
 widest = max(map(int, re.findall(r"m64n(\d+)k16", ptx)), default=0)
+levels = {"5": 16, "3": 24, "7": 0}
+option = "--register-usage-level"
+level = sys.argv[sys.argv.index(option) + 1] if option in sys.argv else "5"
 for name in re.findall(r"\.entry (\w+)", ptx):
-    n = 160 if widest >= 128 else 0
+    n = 160 if widest >= 128 else levels[level] if widest == 64 else 0
     print(f"ptxas info    : Compiling entry function '{name}' for 'sm_90a'")
     print(f"    {n} bytes stack frame, {n} bytes spill stores, "
           f"{n} bytes spill loads")
