@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 # Known to spill (docs/recurrent.md, GPUs).
-KNOWN = ("comba", "deltanet", "gated_delta", "hgrn2:D=128", "kda",
-         "lightning:D=128,Dv=128", "linear_normalized:D=128", "mamba2:N=128",
-         "mlstm:", "mlstm_sigmoid:D=128", "packed_delta", "packed_gla",
+KNOWN = ("hgrn2:D=128", "kda", "lightning:D=128,Dv=128",
+         "linear_normalized:D=128", "mamba2:N=128", "mlstm:",
+         "mlstm_sigmoid:D=128", "packed_delta:D=128", "packed_gla",
          "retnet:D=128,Dv=128", "rwkv6:D=128")
 # explain's line: bytes, then what is wrong besides.
 LINE = r"launch, (.*) spilled(, products serialized)?"
