@@ -21,7 +21,8 @@
 // that does not depend on the state: tiles as they are multiplied, factors of
 // steps, numbers. The phase that finds the states of parts (tileparts.c) takes
 // what it needs from the same tensors. A chunk that is not whole, or not done
-// at once, is found too, and not used. Level tile, GPU targets with TMA and AMD.
+// at once, is found too, and not used. With decays per row what is little is
+// handed over first. Level tile, GPU targets with TMA and AMD.
 // Needs: tile. Tests: test/passes/hoist/.
 #include "ir/target.h"
 #include "passes/pass.h"
@@ -327,14 +328,27 @@ static void hand_over(Copy *c, Builder *b, const Cut *cut) {
   ir_op(b, OP_STORE, args, 2 + n, NULL, 0, NULL, 0, 0);
 }
 
-static void copy_cuts(Hoist *a, Func *g, Value c0) {
-  Builder b = {.fn = g, .region = g->body, .span = a->f->span};
+static Copy copy_of(Hoist *a, Func *g, Value c0) {
   Copy c = {.a = a, .map = {.arena = a->m->arena}, .c0 = c0};
   for (uint32_t i = 0; i < a->f->params.n && i < g->params.n; i++)
     vmap_put(&c.map, a->f->params.at[i].v, g->params.at[i].v);
   vmap_put(&c.map, a->loop->regions[0]->params.at[0], c0);
-  for (uint32_t i = 0; i < a->ncuts; i++)
-    if (a->cut[i].same < 0) hand_over(&c, &b, &a->cut[i]);
+  return c;
+}
+
+// Factors of steps, sums over the steps, tiles.
+static uint32_t order(const Hoist *a, const Cut *cut) {
+  const Type *t = ir_type(a->f, cut->v);
+  return t->n > 1 ? 2 : t->n == 1 && is_step(a, t->axis[0]) ? 0 : 1;
+}
+
+static void copy_cuts(Copy *c, Func *g, uint32_t from, uint32_t to) {
+  Hoist *a = c->a;
+  Builder b = {.fn = g, .region = g->body, .span = a->f->span};
+  for (uint32_t i = 0; i < a->ncuts; i++) {
+    uint32_t k = order(a, &a->cut[i]);
+    if (a->cut[i].same < 0 && k >= from && k <= to) hand_over(c, &b, &a->cut[i]);
+  }
 }
 
 static Value phase(Hoist *a) {
@@ -473,16 +487,36 @@ static bool find_users(Ctx *cx, Module *m, uint32_t i, Users *u) {
   return true;
 }
 
+// A number a row, as decays per row have. AMD's code takes more registers in that
+// order.
+static bool has_rows(const Hoist *a) {
+  if (!target_by_name(a->m->target)->gpu.arch) return false;
+  for (uint32_t i = 0; i < a->ncuts; i++) {
+    const Type *t = ir_type(a->f, a->cut[i].v);
+    if (t->n == 1 && !is_step(a, t->axis[0])) return true;
+  }
+  return false;
+}
+
+// A decay per row is in vectors that take most of a thread's registers: what is
+// little is done with before them.
+static void copy_all(Users *u, Func *g, Value c0) {
+  Copy c[MAX_USERS];
+  uint32_t little = has_rows(u->at[0]) ? 2 : 0;
+  for (uint32_t k = 0; k < u->n; k++) c[k] = copy_of(u->at[k], g, c0);
+  for (uint32_t i = 0; i < little; i++)
+    for (uint32_t k = 0; k < u->n; k++) copy_cuts(&c[k], g, i, i);
+  for (uint32_t k = 0; k < u->n; k++) copy_cuts(&c[k], g, little, 2);
+}
+
 static Func *hoist(Users *u) {
   Hoist *a = u->at[0];
   a->g = rebuild_signature(a->m, a->f);
   workspace(u);
-  Value c0 = phase(a);
-  for (uint32_t k = 0; k < u->n; k++) {
-    copy_cuts(u->at[k], a->g, c0);
+  copy_all(u, a->g, phase(a));
+  for (uint32_t k = 0; k < u->n; k++)
     for (uint32_t i = 0; i < u->at[k]->ncuts; i++)
       take(u->at[k], &u->at[k]->cut[i]);
-  }
   ctx_remark(a->cx, "%s: %u values of a chunk that do not depend on the "
              "state are found by a phase before", a->f->name, a->ncuts);
   return a->g;

@@ -48,7 +48,8 @@ const PassInfo *pass_list(uint32_t *n) {
   ",peel,fold,cse,dce,place,fold,cse,dce,early,bounds,approx,fold,cse,dce,parts" \
   ",direct,fetch,cse,dce,legal"
 #define TO_MACH_SM90 TO_TILE_SM90 \
-  ",fold,cse,dce,place,fold,cse,dce,early,lift,cse,dce,bounds,approx,fold,cse,dce" \
+  ",fold,cse,dce,place,fold,cse,dce,once,cse,dce,early,lift,cse,dce,bounds" \
+  ",approx,fold,cse,dce" \
   ",tasks,parts" \
   ",stage,peel,fold,cse,fold,dce,guard,cse,dce" \
   ",advance,fetch,cse,dce,settle,defer,flight,warps,fold,cse,dce,legal"

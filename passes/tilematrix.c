@@ -104,16 +104,19 @@ static Value from_state(Steps *s, Builder *b, uint32_t i, Side *x, Vector v,
 }
 
 // ---------------------------------------------------------------- decay per row
-// h_ts g_s summed over s, which runs along s->sums. g is rounded to two numbers
-// of 16 bits: that leaves 2^-16 of it out.
-static Value course_rows(Steps *s, Builder *b, uint32_t i, Side *side) {
+// h_ts g_s summed over s, which runs along s->sums; before: without g_t, as h has
+// -1/2 on its diagonal then. g is rounded to two numbers of 16 bits: that leaves
+// 2^-16 of it out.
+static Value course_rows(Steps *s, Builder *b, uint32_t i, Side *side,
+                         bool before) {
   Value g = step_spread(b, step_along(s, b, &s->sums, s->affine[i].decay),
                         &s->sums);
   g = matrix_decay(b, g);
   Value hi = ir_cast(b, s->narrow, g);
   Value lo = ir_2(b, OP_SUB, g, ir_cast(b, DT_F32, hi));
   lo = ir_cast(b, s->narrow, lo);
-  Value h = ir_3(b, OP_SELECT, ir_2(b, OP_LE, s->sums.step, side->step),
+  OpCode upto = before ? OP_LT : OP_LE;
+  Value h = ir_3(b, OP_SELECT, ir_2(b, upto, s->sums.step, side->step),
                  ir_const_f(b, DT_F32, 0.5), ir_const_f(b, DT_F32, -0.5));
   h = ir_cast(b, s->narrow, h);
   Value d = step_dot(s, b, h, lo, 0, s->sums.axis);
@@ -122,14 +125,17 @@ static Value course_rows(Steps *s, Builder *b, uint32_t i, Side *side) {
 
 Value matrix_read_scaled(Steps *s, Builder *b, uint32_t i, Side *side, Value q,
                          bool before) {
-  Value d = course_rows(s, b, i, side);
-  if (before) d = ir_2(b, OP_SUB, d, step_own_decay(s, b, i, side));
+  // A second matrix, where products cost little: the gates need not be kept.
+  bool cheap = target_by_name(s->t->to->mod->target)->gpu.arch;
+  Value d = course_rows(s, b, i, side, before && cheap);
+  if (before && !cheap)
+    d = ir_2(b, OP_SUB, d, step_own_decay(s, b, i, side));
   return ir_2(b, OP_MUL, ir_cast(b, DT_F32, q), ir_1(b, OP_EXP2, d));
 }
 
 Value matrix_write_scaled(Steps *s, Builder *b, uint32_t i, Side *side,
                           Vector x, Value f) {
-  Value d = ir_1(b, OP_NEG, course_rows(s, b, i, side));
+  Value d = ir_1(b, OP_NEG, course_rows(s, b, i, side, false));
   Value v = ir_2(b, OP_MUL, ir_cast(b, DT_F32, x.v), ir_1(b, OP_EXP2, d));
   f = times(b, x.f, f);
   return f ? ir_2(b, OP_MUL, v, f) : v;

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 # Known to spill (docs/recurrent.md, GPUs).
-KNOWN = ("hgrn2:D=128", "kda", "lightning:D=128,Dv=128",
+KNOWN = ("hgrn2:D=128", "kda:D=128", "lightning:D=128,Dv=128",
          "linear_normalized:D=128", "mamba2:N=128", "mlstm:",
          "mlstm_sigmoid:D=128", "packed_delta:D=128", "packed_gla",
          "retnet:D=128,Dv=128", "rwkv6:D=128")
