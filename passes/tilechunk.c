@@ -322,12 +322,22 @@ static Value join_parts(Steps *s, Builder *b, const ValueMap *pre) {
   return br->res[0];
 }
 
+// The first part's task copies the first state, which the last part may write.
+static void copy_first(Steps *s, Builder *b, const ValueMap *pre) {
+  Builder in = {.fn = b->fn, .region = parts_copy(s->t, b)->regions[0],
+                .span = b->span};
+  parts_store_first(s->t, &in, first_state(s, &in, pre));
+}
+
 // What a part's chunks, all of them whole, make of a state of zeros.
 static void walk_part(Steps *s, Builder *b, const ValueMap *pre) {
   Type type[] = {s->type[0], parts_decay(s->t)};
   Value all[] = {tile_const(b, type[0], 0), tile_const(b, type[1], 0)}, old[2];
   bool linear = s->t->plan.linear;
-  if (linear) all[0] = linear_first(s->t, b, first_state(s, b, pre));
+  if (linear) {
+    copy_first(s, b, pre);
+    all[0] = linear_first(s->t, b, first_state(s, b, pre));
+  }
   Op *loop = carrying(b, s->from, s->stop, ir_const_i(b, DT_I64, s->chunk),
                       linear ? 1 : 2, all, type, "c0", old);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
@@ -340,8 +350,7 @@ static void walk_part(Steps *s, Builder *b, const ValueMap *pre) {
     return;
   }
   parts_store(s->t, b, loop->res[0], loop->res[1]);
-  in.region = parts_copy(s->t, b)->regions[0];
-  parts_store_first(s->t, &in, first_state(s, &in, pre));
+  copy_first(s, b, pre);
 }
 
 // ---------------------------------------------------------------- all

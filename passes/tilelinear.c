@@ -1,15 +1,15 @@
 // Parts of a recurrence whose writes erase (part of the pass `tile`; the tasks
 // are those of tileparts.c).
 //
-//   func @p.states(.., %M: tensor<f32[P - 1, .., D, Dv + D]> shared)
+//   func @p.states(.., %M: tensor<f32[P, .., D, Dv + D]> shared)
 //       grid(.., v:64, part:1)             the axis v is D columns longer
-//     part 0      %S = M[0] from the first state
+//     part 0      %S = M[1] from the first state, which is M[0]
 //     part p > 0  %S = from 0, and behind column Dv from the matrix of ones
 //                      without w: what the part makes of a state, as a matrix
 //   func @p.joins(..) grid(.., v:64)
-//     for(p) { M[p, v < Dv] = M[p, v >= Dv] M[p - 1, v < Dv] + M[p, v < Dv] }
+//     for(p) { M[p + 1, v < Dv] = M[p + 1, v >= Dv] M[p, v < Dv] + M[p + 1, v < Dv] }
 //   func @p(..) grid(.., v:64, part:1)
-//     %S = the first state, or M[part - 1]
+//     %S = M[part]
 //
 // Columns of a state do not know of each other, so the linear map of a part is
 // found by the same code as what it writes, as more columns. Its first part
@@ -99,12 +99,12 @@ Value linear_first(const Tiler *t, Builder *b, Value state) {
   return ir_3(b, OP_SELECT, is_first(t, b), state, one);
 }
 
-// Indices of the state behind a part.
-static uint32_t place(const Tiler *t, Value part, Value row, Value column,
+// Indices of a state: the first one, then that behind each part.
+static uint32_t place(const Tiler *t, Value slot, Value row, Value column,
                       Value *at) {
   const Type *s = state_type(t);
   uint32_t n = 0;
-  at[n++] = part;
+  at[n++] = slot;
   for (uint32_t k = 0; k < s->n; k++)
     at[n++] = s->axis[k] == row_of(t)               ? row
               : (int)s->axis[k] == t->plan.lane ? column
@@ -112,21 +112,25 @@ static uint32_t place(const Tiler *t, Value part, Value row, Value column,
   return n;
 }
 
-static Value get(const Tiler *t, Builder *b, Value part, Value row,
+static Value get(const Tiler *t, Builder *b, Value slot, Value row,
                  Value column) {
   Value at[MAX_AXES];
-  uint32_t n = place(t, part, row, column, at);
+  uint32_t n = place(t, slot, row, column, at);
   return ir_load(b, t->partial[0], at, n);
 }
 
-static void put(const Tiler *t, Builder *b, Value v, Value part, Value row) {
+static void put(const Tiler *t, Builder *b, Value v, Value slot, Value row) {
   Value args[MAX_AXES + 2] = {t->partial[0], v};
-  uint32_t n = 2 + place(t, part, row, t->coord[t->plan.lane], args + 2);
+  uint32_t n = 2 + place(t, slot, row, t->coord[t->plan.lane], args + 2);
   ir_op(b, OP_STORE, args, n, NULL, 0, NULL, 0, 0);
 }
 
+static Value behind(Builder *b, Value part) {
+  return ir_2(b, OP_ADD, part, number(b, 1));
+}
+
 void linear_store(const Tiler *t, Builder *b, Value state) {
-  put(t, b, state, t->part, t->coord[row_of(t)]);
+  put(t, b, state, behind(b, t->part), t->coord[row_of(t)]);
 }
 
 // ---------------------------------------------------------------- joins
@@ -161,17 +165,18 @@ static void join(Tiler *t, Builder *b, Value part, const Rows *from,
   Steps n = {.t = t, .narrow = step_narrow(t->from, &a)};
   Value column = t->coord[t->plan.lane];
   Pair y[MAX_PIECES];
+  Value slot = behind(b, part);
   for (uint32_t k = 0; k < from->n; k++) y[k] = erase_split(&n, b, state[k]);
   for (uint32_t i = 0; i < to->n; i++) {
-    Value s = get(t, b, part, to->at[i], column);
+    Value s = get(t, b, slot, to->at[i], column);
     for (uint32_t k = 0; k < from->n; k++) {
       Value c = ir_2(b, OP_ADD, from->at[k], ir_dim(b, columns(t)));
-      Pair x = erase_split(&n, b, get(t, b, part, to->at[i], c));
+      Pair x = erase_split(&n, b, get(t, b, slot, to->at[i], c));
       s = step_dot(&n, b, x.lo, y[k].hi, s, from->axis);
       s = step_dot(&n, b, x.hi, y[k].lo, s, from->axis);
       s = step_dot(&n, b, x.hi, y[k].hi, s, from->axis);
     }
-    put(t, b, s, part, to->at[i]);
+    put(t, b, s, slot, to->at[i]);
     state[i] = s;
   }
 }
@@ -186,7 +191,7 @@ void linear_joins(Tiler *t, Builder *b) {
   Value args[3 + MAX_PIECES] = {number(b, 0), ir_dim(b, turns), number(b, 1)};
   Type type[MAX_PIECES];
   for (uint32_t i = 0; i < x.n; i++) {
-    args[3 + i] = get(t, b, args[0], x.at[i], t->coord[t->plan.lane]);
+    args[3 + i] = get(t, b, args[2], x.at[i], t->coord[t->plan.lane]);
     type[i] = *ir_type(t->to, args[3 + i]);
   }
   Op *loop = ir_op(b, OP_FOR, args, 3 + x.n, NULL, 0, type, x.n, 1);
@@ -201,13 +206,14 @@ void linear_joins(Tiler *t, Builder *b) {
   ir_yield(&in, s, x.n);
 }
 
-// The state that a part of the program begins with. Region 1 is for the first.
+// The state that a part of the program begins with. Region 1 is for one part
+// only: with several the last may write the first state back, in place, before
+// the first part has read it.
 Op *linear_begin(const Tiler *t, Builder *b, Type type) {
-  Value later = ir_2(b, OP_LT, number(b, 0), t->part);
-  Op *br = ir_op(b, OP_IF, &later, 1, NULL, 0, &type, 1, 2);
+  Value several = ir_2(b, OP_LT, number(b, 1), ir_dim(b, t->plan.parts));
+  Op *br = ir_op(b, OP_IF, &several, 1, NULL, 0, &type, 1, 2);
   Builder in = {.fn = b->fn, .region = br->regions[0], .span = b->span};
-  Value before = ir_2(&in, OP_SUB, t->part, number(&in, 1));
-  Value s = get(t, &in, before, t->coord[row_of(t)], t->coord[t->plan.lane]);
+  Value s = get(t, &in, t->part, t->coord[row_of(t)], t->coord[t->plan.lane]);
   ir_yield(&in, &s, 1);
   return br;
 }

@@ -141,7 +141,6 @@ static Dim pieces_before(const Tiler *t) {
 }
 
 static Dim slots(const Tiler *t) {
-  if (t->plan.linear) return pieces_before(t);
   DimTab *d = &t->to->mod->dims;
   Dim some = dim_bin(d, DIM_MIN, pieces_before(t), dim_const(d, 1));
   return dim_bin(d, DIM_ADD, pieces_before(t), some);
