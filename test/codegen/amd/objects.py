@@ -22,7 +22,7 @@ TARGETS = {"gfx90a": 64, "gfx942": 64, "gfx950": 160, "gfx1100": 64, "gfx1201": 
 BUDGET = pathlib.Path(__file__).with_name("objects.txt")
 REGISTERS, LONGER = 16, 1.1
 # Why there is scratch memory is in docs/amd.md.
-KNOWN = {"mla_decode": "gfx", "nsa:D=128": "gfx11"}
+KNOWN = {"mla_decode": "gfx", "nsa:D=128": "gfx1"}
 
 
 def programs(std):
