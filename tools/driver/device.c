@@ -362,7 +362,7 @@ static bool improve(Ctx *cx, const DrvOptions *opt, const CgProgram *p,
   CgDevice *d = NEWN(&cx->session, CgDevice, n);
   uint32_t *which = NEWN(&cx->session, uint32_t, n), m = 0;
   for (uint32_t i = 0; i < n; i++)
-    if (tried[i].n && drv_flaws(&built[i]) &&
+    if (tried[i].n && cg_flaws(&built[i].kernels) &&
         (drv_leaner(cx, p, &built[i], tried[i], &b[m], &d[m]) ||
          drv_smaller_tiles(cx, p, &built[i], tried[i], &b[m], &d[m])))
       which[m++] = i;
@@ -370,7 +370,7 @@ static bool improve(Ctx *cx, const DrvOptions *opt, const CgProgram *p,
   if (!m || !assemble(cx, opt, d, b, m)) return false;
   for (uint32_t k = 0; k < m; k++) {
     uint32_t i = which[k];
-    bool better = drv_flaws(&b[k]) < drv_flaws(&built[i]);
+    bool better = cg_flaws(&b[k].kernels) < cg_flaws(&built[i].kernels);
     tried[i] = code_of(&d[k]);
     built[i].freed = b[k].freed;
     built[i].tried = b[k].mod;

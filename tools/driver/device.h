@@ -47,9 +47,6 @@ CgExpr drv_and(Ctx *cx, CgExpr a, CgExpr b);
 bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
 // The same with the tiles that the recipe's options give.
 bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
-// What is wrong with the machine code: 0 nothing that counts, else a
-// number that grows with bytes spilled and products serialized.
-uint64_t drv_flaws(const Built *b);
 // The roles and tiles of a kernel as text (kernel.c).
 void drv_describe(Ctx *cx, const CgKernelRecord *r, DrvKernel *out);
 // A recipe like that of *b for code that keeps fewer registers, once, and its

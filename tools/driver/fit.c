@@ -47,13 +47,9 @@ bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
   }
 }
 
-uint64_t drv_flaws(const Built *b) {
-  return cg_flaws(&b->kernels);
-}
-
 // More at a time once a small step has not helped.
 static int64_t registers_for(const Built *b, bool again) {
-  int64_t n = (int64_t)(drv_flaws(b) % CG_SERIAL) / PER_REG;
+  int64_t n = (int64_t)(cg_flaws(&b->kernels) % CG_SERIAL) / PER_REG;
   int64_t least = b->freed || again ? NEXT : LEAST;
   return n < least ? least : n > MOST ? MOST : n;
 }
@@ -112,8 +108,8 @@ bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text
     cx->remarks.n = remarks;
     ctx_remark(cx, "%s: smaller tiles, which leave %lld registers of a thread "
                "free: %s", p->name, (long long)*spare,
-               drv_flaws(b) >= CG_SERIAL ? "products are serialized"
-                                      : "registers are spilled");
+               cg_flaws(&b->kernels) >= CG_SERIAL ? "products are serialized"
+                                                  : "registers are spilled");
     if (!drv_device_text(cx, p, out, dev)) break;
     if (!same_text(dev->text, text)) return true;
   }
