@@ -34,9 +34,10 @@ uint32_t cg_plain_expr(CgPlain *d, CgExpr e) {
   return at;
 }
 
+// None for an open dim: what was asked for is among the variants.
 static uint32_t value_list(CgPlain *d, const DimSym *s) {
   uint32_t at = d->code.n;
-  if (s->kind != DIM_SPEC || !s->values.n) return ATTN_NONE;
+  if (s->kind != DIM_SPEC || !s->values.n || s->open) return ATTN_NONE;
   vec_push(d->arena, &d->code, s->values.n);
   for (uint32_t i = 0; i < s->values.n; i++)
     vec_push(d->arena, &d->code, s->values.at[i]);

@@ -73,11 +73,12 @@ static void args(const CgProgram *p, Buf *out) {
 }
 
 static void dim_line(const DimSym *s, Buf *out) {
-  static const char *const kinds[] = {"any", "one of", "per sequence"};
-  buf_printf(out, " *   %s: %s", s->name, kinds[s->kind]);
-  for (uint32_t i = 0; i < s->values.n; i++)
+  static const char *const kinds[] = {"any", "as compiled", "per sequence"};
+  bool listed = s->values.n && !s->open;
+  buf_printf(out, " *   %s: %s", s->name, listed ? "one of" : kinds[s->kind]);
+  for (uint32_t i = 0; i < s->values.n && listed; i++)
     buf_printf(out, "%s%lld", i ? ", " : " ", (long long)s->values.at[i]);
-  if (s->values.n) {
+  if (listed) {
     buf_char(out, '\n');
     return;
   }

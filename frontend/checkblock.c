@@ -16,12 +16,6 @@ static Dim given_dim(Check *c, const char *name) {
   return s->dim;
 }
 
-static bool in_set(const DimSym *d, int64_t v) {
-  for (uint32_t i = 0; i < d->values.n; i++)
-    if (d->values.at[i] == v) return true;
-  return !d->values.n;
-}
-
 // A ragged dim counts with its longest entry.
 static bool solve_sym(Check *c, const Expr *e, const Decl *p, uint32_t i,
                       int64_t *v) {
@@ -33,7 +27,7 @@ static bool solve_sym(Check *c, const Expr *e, const Decl *p, uint32_t i,
     diag_add(c->cx, DIAG_check_dim, e->span, d->name, p->name);
     return false;
   }
-  if (!in_set(d, *v)) {
+  if (d->values.n && !dim_takes(d, *v)) {
     Sym *at = scope_here(c->scope, intern(&c->cx->names, d->name));
     diag_add(c->cx, DIAG_const_set, at ? at->span : e->span, d->name,
              (long long)*v);

@@ -135,8 +135,15 @@ static void generic_range(Check *c, Generic *g, uint32_t id) {
     diag_add(c->cx, DIAG_bad_range, g->lo->span, (long long)lo, (long long)hi);
     return;
   }
-  c->dims->syms.at[id].lo = lo;
-  c->dims->syms.at[id].hi = hi;
+  DimSym *s = &c->dims->syms.at[id];
+  s->lo = lo;
+  s->hi = hi;
+  s->divisor = 1;
+  s->open = s->values.n > 0;
+  for (uint32_t i = 0; i < s->values.n; i++)
+    if (s->values.at[i] < lo || s->values.at[i] > hi)
+      diag_add(c->cx, DIAG_const_set, g->span, g->name,
+               (long long)s->values.at[i]);
 }
 
 static void generic_dim(Check *c, Generic *g) {
@@ -339,8 +346,7 @@ static void check_set(Solve *s, const Expr *arg, uint32_t sym, Dim got) {
   const DimSym *d = &s->callee->dims->syms.at[sym];
   int64_t v;
   if (!d->values.n || !dim_is_const(s->c->dims, got, &v)) return;
-  for (uint32_t i = 0; i < d->values.n; i++)
-    if (d->values.at[i] == v) return;
+  if (dim_takes(d, v)) return;
   diag_add(s->c->cx, DIAG_const_set, arg->span, d->name, (long long)v);
   s->ok = false;
 }

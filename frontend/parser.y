@@ -136,7 +136,7 @@ gkind: DYN range { $$ = $2; $$.kind = GEN_DYN; }
   | ANYTYPE "{" dtypes "}"
     { $$ = generic_make(p, @$, GEN_DTYPE); VEC_MOVE($$.dtypes, $3); } ;
 range: interval
-  | "{" exprs "}" { $$ = generic_make(p, @$, GEN_DYN); VEC_MOVE($$.values, $2); } ;
+  | "{" exprs "}" interval { $$ = $4; VEC_MOVE($$.values, $2); } ;
 interval: %empty { $$ = generic_make(p, @$, GEN_DYN); }
   | IN add ".." add
     { $$ = generic_make(p, @$, GEN_DYN); $$.has_range = true; $$.lo = $2; $$.hi = $4; } ;

@@ -213,11 +213,9 @@ static void choose(Spec *s, uint32_t i) {
   uint32_t sym;
   if (!dim_find_sym(s->decl->dims, g->name, &sym)) return;
   const DimSym *d = &s->decl->dims->syms.at[sym];
-  if (!d->values.n && f && f->value >= d->lo && f->value <= d->hi)
-    choose_dim(s, i, sym, f->value);
-  for (uint32_t k = 0; k < d->values.n; k++)
-    if (!f || f->value == d->values.at[k])
-      choose_dim(s, i, sym, d->values.at[k]);
+  if (f && dim_takes(d, f->value)) choose_dim(s, i, sym, f->value);
+  for (uint32_t k = 0; !f && k < d->values.n; k++)
+    choose_dim(s, i, sym, d->values.at[k]);
 }
 
 static void no_such_dim(const Spec *s, const char *name) {
@@ -257,12 +255,6 @@ static bool take_fixed(Spec *s) {
   return ok;
 }
 
-static bool in_set(const DimSym *d, int64_t v) {
-  for (uint32_t i = 0; i < d->values.n; i++)
-    if (d->values.at[i] == v) return true;
-  return !d->values.n && v >= d->lo && v <= d->hi;
-}
-
 static void no_choice(const Spec *s) {
   for (uint32_t i = 0; i < s->decl->generics.n; i++) {
     const Generic *g = &s->decl->generics.at[i];
@@ -272,7 +264,7 @@ static void no_choice(const Spec *s) {
       continue;
     if (!f && !g->values.n)
       diag_add(s->cx, DIAG_dim_needed, g->span, g->name, g->name);
-    else if (f && !in_set(&s->decl->dims->syms.at[sym], f->value))
+    else if (f && !dim_takes(&s->decl->dims->syms.at[sym], f->value))
       diag_add(s->cx, DIAG_const_set, g->span, g->name, (long long)f->value);
     else continue;
     return;

@@ -30,7 +30,7 @@ static bool fixed_choices(const DimTab *t, const uint32_t *sym, uint32_t n) {
   uint64_t all = 1;
   for (uint32_t i = 0; i < n; i++) {
     const DimSym *s = &t->syms.at[sym[i]];
-    if (s->kind != DIM_SPEC || s->values.n == 0) return false;
+    if (s->kind != DIM_SPEC || s->values.n == 0 || s->open) return false;
     all *= s->values.n;
     if (all > MAX_CHOICES) return false;
   }

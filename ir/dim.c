@@ -37,6 +37,12 @@ bool dim_find_sym(const DimTab *t, const char *name, uint32_t *sym) {
   return false;
 }
 
+bool dim_takes(const DimSym *s, int64_t v) {
+  for (uint32_t i = 0; i < s->values.n; i++)
+    if (s->values.at[i] == v) return true;
+  return (!s->values.n || s->open) && v >= s->lo && v <= s->hi;
+}
+
 uint32_t dim_add_sym(DimTab *t, const char *name, DimKind kind) {
   uint32_t i;
   if (dim_find_sym(t, name, &i)) return i;
@@ -596,6 +602,7 @@ static uint32_t copy_sym(const DimTab *from, DimTab *to, uint32_t sym) {
   n->lo = s->lo;
   n->hi = s->hi;
   n->divisor = s->divisor;
+  n->open = s->open;
   n->by = s->by;
   for (uint32_t k = 0; k < s->values.n; k++)
     vec_push(to->arena, &n->values, s->values.at[k]);

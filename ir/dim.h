@@ -34,7 +34,8 @@ typedef struct DimSym {
   DimKind kind;
   int64_t lo, hi;       // inclusive bounds, default [0, DIM_UNBOUNDED]
   int64_t divisor;      // value % divisor == 0; default 1
-  Vec(int64_t) values;  // DIM_SPEC: the allowed values, sorted
+  Vec(int64_t) values;  // DIM_SPEC: those compiled if none is asked for, sorted
+  bool open;            // others of lo .. hi may be asked for
   const char *by;       // DIM_RAGGED: parameter with lengths or offsets
 } DimSym;
 
@@ -57,6 +58,8 @@ void dim_init(DimTab *t, Arena *a);
 // before building expressions of it: they are used to simplify.
 uint32_t dim_add_sym(DimTab *t, const char *name, DimKind kind);
 bool dim_find_sym(const DimTab *t, const char *name, uint32_t *sym);
+// May the symbol have this value?
+bool dim_takes(const DimSym *s, int64_t v);
 // DIM_NONE beyond 2^62, and so is what is made of DIM_NONE.
 Dim dim_const(DimTab *t, int64_t v);
 Dim dim_sym(DimTab *t, uint32_t sym);

@@ -316,12 +316,16 @@ static bool parse_values(Parser *p, DimSym *sym) {
 
 static bool parse_dim_facts(Parser *p, DimSym *sym) {
   if (sym->kind == DIM_RAGGED && !parse_by(p, sym)) return false;
-  if (parse_keyword(p, "in") &&
+  bool range = parse_keyword(p, "in");
+  if (range &&
       !(parse_expect(p, '[') && parse_bound(p, -MAX_BOUND, &sym->lo) &&
         parse_expect(p, ',') && parse_bound(p, sym->lo, &sym->hi) &&
         parse_expect(p, ']')))
     return false;
   if (parse_accept(p, '{') && !parse_values(p, sym)) return false;
+  sym->open = range && sym->values.n &&
+              (sym->lo < sym->values.at[0] ||
+               sym->hi > sym->values.at[sym->values.n - 1]);
   return !parse_keyword(p, "div") || parse_bound(p, 1, &sym->divisor);
 }
 

@@ -43,7 +43,7 @@ static void dim_facts(Card *c, const Sym *s) {
   if (x->kind == DIM_SPEC) buf_str(&b, "one specialization for each value");
   else if (x->kind == DIM_RAGGED) buf_str(&b, "another length for each entry");
   else buf_str(&b, "known when the program runs");
-  if (x->kind != DIM_SPEC && x->hi < DIM_UNBOUNDED)
+  if ((x->kind != DIM_SPEC || x->open) && x->hi < DIM_UNBOUNDED)
     buf_printf(&b, ", %lld .. %lld", (long long)x->lo, (long long)x->hi);
   if (x->divisor > 1 && x->kind != DIM_SPEC)
     buf_printf(&b, ", a multiple of %lld", (long long)x->divisor);

@@ -2,7 +2,8 @@
 """Programs of the library on a GPU against their own CPU code, on many shapes.
 
     tools/bench/gpu/check.py --prep DIR [--attnc PATH] [--target sm_90a]
-                             [--dtypes bf16,f16,f32] [--filter TEXT] [--jobs N]
+                             [--dtypes bf16,f16,f32] [--dims 64,128]
+                             [--filter TEXT,..] [--jobs N]
     python3 DIR/check.py [--filter TEXT] [--jobs N] [--seed N]
 
 --prep compiles the library for the CPU (x86-64-v3) and the target into DIR;
@@ -157,8 +158,9 @@ def build(a, file, dtype, d):
 def prepare(a):
     os.makedirs(a.prep, exist_ok=True)
     todo = sorted({(f, t, d) for f, _, _ in CASES for t in a.dtypes.split(",")
-                   for d in (64, 128) if a.filter in f
-                   and not (f == "differential" and d == 128)})
+                   for d in map(int, a.dims.split(","))
+                   if any(x in f for x in a.filter.split(","))
+                   and not (f == "differential" and d > 64)})
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
         made = list(pool.map(lambda x: build(a, *x), todo))
     for name, rc, text in made:
@@ -188,7 +190,7 @@ def commands(a):
                 for key, values in more.items():
                     for v in values if key != "turns" else []:
                         cmd += ["--" + key, v]
-                if a.filter in " ".join(cmd):
+                if any(x in " ".join(cmd) for x in a.filter.split(",")):
                     yield cmd
 
 
@@ -209,7 +211,8 @@ def main():
     ap.add_argument("--attnc", default=os.path.join(TOP, "build/bin/attnc"))
     ap.add_argument("--target", default="sm_90a")
     ap.add_argument("--dtypes", default="bf16,f16,f32")
-    ap.add_argument("--filter", default="")
+    ap.add_argument("--dims", default="64,128", help="head sizes to compile")
+    ap.add_argument("--filter", default="", help="parts of names, by commas")
     ap.add_argument("--jobs", type=int, default=2)
     ap.add_argument("--seed", type=int, default=1)
     a = ap.parse_args()
