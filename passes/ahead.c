@@ -196,7 +196,11 @@ static bool is_copy(const Ahead *a, const Made *m) {
   return true;
 }
 
-// Row and vector of v, which is 16 bits wide and a multiple of 16 bytes long.
+// Copies of wider operands would be no boxes of what matrix units take: only
+// what is computed is made of them.
+static bool is_float16(DType t) { return t == DT_BF16 || t == DT_F16; }
+
+// Row and vector of v, which is a multiple of 16 bytes long.
 static bool find_axes(const Ahead *a, Made *m) {
   const Type *t = ir_type(a->f, m->v);
   uint32_t rows = 0, vecs = 0;
@@ -207,7 +211,7 @@ static bool find_axes(const Ahead *a, Made *m) {
     else if (r != AX_PAR || t->axis[i] == a->lane) m->row = t->axis[i], rows++;
   }
   return rows == 1 && vecs == 1 && role_of(a, m->row) != AX_STEP &&
-         (t->dtype == DT_BF16 || t->dtype == DT_F16) &&
+         (is_float16(t->dtype) || t->dtype == DT_F32) &&
          dim_is_const(&a->f->mod->dims, a->f->axes.at[m->vec].extent, &n) &&
          n % 8 == 0;
 }
@@ -225,7 +229,8 @@ static bool is_wanted(Ahead *a, const Op *dot, Made *m) {
   if (role_of(a, m->row) == AX_KEY) each_condition(a, m, see_excluded, &some);
   const Op *op = ir_def(a->f, m->v);
   bool packed = op->code == OP_LOAD && tile_packed(a->f, op, m->row);
-  if (is_copy(a, m) && (!a->cleans || packed || !some || !sums_keys(a, dot)))
+  bool copies = a->cleans && is_float16(ir_type(a->f, m->v)->dtype);
+  if (is_copy(a, m) && (!copies || packed || !some || !sums_keys(a, dot)))
     return false;
   uint64_t tile = bit(m->row) | bit(m->vec);
   // A copy with more axes than the tensor is longer: keys that each query
