@@ -74,6 +74,8 @@ typedef struct Product {
   uint32_t rows, k;      // rows of all warps together, k extent
 } Product;
 
+enum { MOST_SUMMED = 8 };  // products
+
 // A piece of a shared tile that is copied from a tensor: `bytes` (0 to 16) of
 // `from` (i64), zeros behind them.
 typedef struct Chunk {
@@ -134,13 +136,18 @@ struct GpuVendor {
   bool (*store_tile)(Nv *n, Tile s, const Type *t, const Frag *f);
   // The same where rows of the tile are columns of the fragment; may be NULL.
   bool (*store_turned)(Nv *n, Tile s, const Type *t, const Frag *f);
-  // The same i64, of which nobody knows so; NULL: not needed.
+  // The same i64 or i32, of which nobody knows so; NULL: not needed.
   V (*anew)(Nv *n, V x);
+  // The same f32, which is made here and nowhere else; NULL: not needed.
+  V (*hold)(Nv *n, V x);
   // The whole tile as fragment f of that type, `trans`posed; NULL: never.
   bool (*load_tile)(Nv *n, Tile s, const Type *t, bool trans, const Type *ft,
                     Frag *f);
   // r.w += the product on matrix units; false: they do not take it.
   bool (*mma)(Nv *n, const Product *p, Frag *r);
+  // The same for several that are added up and read tiles in common, of which
+  // matrix units take each; `fresh`: r.w is 0. NULL: one after the other.
+  void (*sum)(Nv *n, const Product *p, uint32_t products, bool fresh, Frag *r);
 };
 extern const GpuVendor nv_vendor, amd_vendor;
 
@@ -189,6 +196,8 @@ V nv_join(Nv *n, RKind k, V x, V y);
 V nv_identity(Nv *n, RKind k, DType t);
 // Coordinate along an axis of register reg (i32).
 V nv_coord(Nv *n, const FragMap *m, uint32_t axis, uint32_t reg);
+// The coordinates of op once more, of which LLVM does not know that they are.
+Frag nv_coordinates_again(Nv *n, const Op *op);
 void nv_elementwise(Nv *n, const Op *op);
 // 8-bit floats as 16-bit ones, by words (gpubyte.c). False: not by words.
 bool nv_widen(Nv *n, const Frag *x, Frag *r);
@@ -244,6 +253,7 @@ extern NvEmit nv_tma_load, nv_tma_store, nv_tma_commit, nv_tma_wait,
 
 // ---- products (gpumma.c; nvmma.c, nvwgmma.c)
 bool nv_mma_sync(Nv *n, const Product *p, Frag *r);
+void nv_mma_sum(Nv *n, const Product *p, uint32_t products, bool fresh, Frag *r);
 bool nv_load_a(Nv *n, Tile s, const Type *t, bool trans, const Type *ft,
                Frag *f);
 extern NvEmit nv_mma, nv_wgmma, nv_wg_fence, nv_wg_commit, nv_wg_wait;

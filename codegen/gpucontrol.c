@@ -82,8 +82,31 @@ static void loop(Nv *n, const Op *op, V first, V bound, V step, bool down) {
   LLVMPositionBuilderAtEnd(g->b, done);
 }
 
+static bool used_behind(const Op *loop, Value v) {
+  for (const Op *op = loop->next; op; op = op->next)
+    if (ir_mentions(op, v)) return true;
+  return false;
+}
+
+// What is done in front of a loop is done there: LLVM sinks arithmetic to where
+// it is used, behind loops, through which its operands then live (passes/early.c).
+static void hold(Nv *n, const Op *loop) {
+  if (!n->vendor->hold || !ir_attr_i(ir_launch(n->f), AT_LEAN, 0)) return;
+  for (const Op *op = loop->parent->first; op != loop; op = op->next) {
+    if (op->nres != 1 || !(op_info(op->code)->flags & OPF_ELEM)) continue;
+    const Type *t = nv_res_type(n, op);
+    if (t->kind != TK_FRAG || t->slice || t->dtype != DT_F32 ||
+        !used_behind(loop, op->res[0]))
+      continue;
+    Frag f = nv_new(n, t), *old = &n->frag[op->res[0]];
+    for (uint32_t i = 0; i < f.n; i++) f.w[i] = n->vendor->hold(n, old->w[i]);
+    nv_define(n, op->res[0], f);
+  }
+}
+
 void nv_for(Nv *n, const Op *op) {
   Cg *g = n->g;
+  hold(n, op);
   V lo = nv_arg(n, op, 0), hi = nv_arg(n, op, 1), step = nv_arg(n, op, 2);
   if (!ir_attr_i(op, AT_REVERSE, 0)) {
     loop(n, op, lo, hi, step, false);

@@ -242,13 +242,22 @@ V nv_coord(Nv *n, const FragMap *m, uint32_t axis, uint32_t reg) {
   return k ? nv_add(n, part, nv_i32(n, k)) : part;
 }
 
-void nv_coordinates(Nv *n, const Op *op) {
+static Frag coordinates(Nv *n, const Op *op, bool again) {
   Frag r = nv_new(n, nv_res_type(n, op));
   uint32_t axis = (uint32_t)ir_attr_i(op, AT_POS, 0);
   V part = thread_part(n, &r.map, axis);
+  if (again) part = n->vendor->anew(n, part);
   for (uint32_t i = 0; i < r.n; i++)
     r.w[i] = nv_add(n, part, nv_i32(n, reg_part(&r.map, axis, i)));
-  nv_define(n, op->res[0], r);
+  return r;
+}
+
+void nv_coordinates(Nv *n, const Op *op) {
+  nv_define(n, op->res[0], coordinates(n, op, false));
+}
+
+Frag nv_coordinates_again(Nv *n, const Op *op) {
+  return coordinates(n, op, true);
 }
 
 // The register of the slice that holds what register `reg` of the tile needs:

@@ -28,14 +28,23 @@ static Part part_of(Nv *n, const Access *a, uint32_t axis, V index) {
   return p;
 }
 
+// Coordinates of what is stored are those of what was loaded first of all: LLVM
+// would keep them, and 64 bits wide, through the loops between.
+static Frag index_of(Nv *n, const Op *op, Value v) {
+  const Op *coord = ir_def(n->f, v);
+  bool again = op->code == OP_GSTORE && coord && coord->code == OP_COORD &&
+               n->vendor->anew && ir_attr_i(ir_launch(n->f), AT_LEAN, 0);
+  return again ? nv_coordinates_again(n, coord) : *nv_frag(n, v);
+}
+
 static void parts(Nv *n, Access *a, uint32_t axis) {
   Value v = a->op->args[a->lo + axis];
   bool frag = ir_type(n->f, v)->kind == TK_FRAG;
-  uint32_t count = frag ? nv_frag(n, v)->n : 1;
-  a->part[axis] = NEWN(&n->g->cx->scratch, Part, count);
-  for (uint32_t i = 0; i < count; i++)
-    a->part[axis][i] =
-        part_of(n, a, axis, frag ? nv_frag(n, v)->w[i] : n->g->val[v]);
+  Frag f = {.n = 1, .w = &n->g->val[v]};
+  if (frag) f = index_of(n, a->op, v);
+  a->part[axis] = NEWN(&n->g->cx->scratch, Part, f.n);
+  for (uint32_t i = 0; i < f.n; i++)
+    a->part[axis][i] = part_of(n, a, axis, f.w[i]);
 }
 
 // What is written back at the end of a task was read at its start. Addresses

@@ -69,24 +69,93 @@ static void spill_a(Nv *n, Product *p, Type *t) {
   p->at = t;
 }
 
+// ---------------------------------------------------------------- sums
+// Of fewer products what LLVM keeps from one for the next is little.
+enum { LEAST_SUMMED = 4 };
+
+// Is the result of op only what the next product is added to?
+static bool goes_on(const Nv *n, const Op *op) {
+  const Op *next = op->next;
+  return next && next->code == OP_MMA && next->nargs > 2 &&
+         next->args[2] == op->res[0] && ir_count_uses(n->f, op->res[0]) == 1;
+}
+
+static bool shares_tile(const Op *first, const Op *last) {
+  for (const Op *a = first; a != last; a = a->next)
+    for (const Op *b = a->next; b != last->next; b = b->next)
+      for (uint32_t i = 0; i < 2; i++)
+        if (a->args[i] == b->args[i]) return true;
+  return false;
+}
+
+// The first of the products whose sum op is a part of, and their number; 1: op
+// is made by itself.
+static const Op *sum_of(const Nv *n, const Op *op, uint32_t *products) {
+  const Op *first = op, *last = op;
+  *products = 1;
+  if (!n->vendor->sum) return op;
+  while (first->prev && first->prev->code == OP_MMA && goes_on(n, first->prev))
+    first = first->prev;
+  while (goes_on(n, last)) last = last->next;
+  for (const Op *o = first; o != last; o = o->next) ++*products;
+  if (*products >= LEAST_SUMMED && *products <= MOST_SUMMED &&
+      shares_tile(first, last))
+    return first;
+  *products = 1;
+  return op;
+}
+
 // ---------------------------------------------------------------- op
-void nv_mma(Nv *n, const Op *op) {
+static Product product_of(Nv *n, const Op *op) {
   Product p = {.op = op, .at = nv_arg_type(n, op, 0),
                .bt = nv_arg_type(n, op, 1), .ct = nv_res_type(n, op),
                .ta = ir_attr_i(op, AT_TRANSA, 0),
                .tb = ir_attr_i(op, AT_TRANS, 0)};
-  Frag r = nv_new(n, p.ct);
-  V zero = cg_fconst(n->g, LLVMFloatTypeInContext(n->g->lc), 0);
-  for (uint32_t i = 0; i < r.n; i++)
-    r.w[i] = op->nargs > 2 ? nv_frag(n, op->args[2])->w[i] : zero;
   p.k = p.at->ext[p.ta ? 0 : 1];
   p.rows = n->grp.threads / n->gpu.wave * n->gpu.rows;
   p.b = nv_tile(n, op->args[1]);
   if (p.at->kind == TK_FRAG) p.areg = nv_frag(n, op->args[0]);
   else p.a = nv_tile(n, op->args[0]);
-  bool fast = dtype_size(p.at->dtype) <= 2 && p.k % 16 == 0 &&
-              p.ct->ext[1] % n->gpu.cols == 0 && p.ct->ext[0] % p.rows == 0;
-  if (!fast || !n->vendor->mma(n, &p, &r)) {
+  return p;
+}
+
+static bool is_fast(const Nv *n, const Product *p) {
+  return dtype_size(p->at->dtype) <= 2 && p->k % 16 == 0 &&
+         p->ct->ext[1] % n->gpu.cols == 0 && p->ct->ext[0] % p->rows == 0;
+}
+
+static Frag addend(Nv *n, const Op *op) {
+  Frag r = nv_new(n, nv_res_type(n, op));
+  V zero = cg_fconst(n->g, LLVMFloatTypeInContext(n->g->lc), 0);
+  for (uint32_t i = 0; i < r.n; i++)
+    r.w[i] = op->nargs > 2 ? nv_frag(n, op->args[2])->w[i] : zero;
+  return r;
+}
+
+// All products at the last; false: they are made one after the other.
+static bool add_up(Nv *n, const Op *op) {
+  Product p[MOST_SUMMED];
+  uint32_t products;
+  const Op *first = sum_of(n, op, &products), *o = first;
+  if (products == 1) return false;
+  for (uint32_t i = 0; i < products; i++, o = o->next) {
+    p[i] = product_of(n, o);
+    if (!is_fast(n, &p[i]) || dtype_size(p[i].at->dtype) != 2 ||
+        p[i].k != p->k || !p[i].areg != !p->areg)
+      return false;
+  }
+  if (goes_on(n, op)) return true;
+  Frag r = addend(n, first);
+  n->vendor->sum(n, p, products, first->nargs == 2, &r);
+  nv_define(n, op->res[0], r);
+  return true;
+}
+
+void nv_mma(Nv *n, const Op *op) {
+  if (add_up(n, op)) return;
+  Product p = product_of(n, op);
+  Frag r = addend(n, op);
+  if (!is_fast(n, &p) || !n->vendor->mma(n, &p, &r)) {
     Type t;
     if (p.areg) spill_a(n, &p, &t);
     by_elements(n, &p, &r);

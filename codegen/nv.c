@@ -369,8 +369,13 @@ static V both(Nv *n, V a, V b) {
 }
 
 static V anew(Nv *n, V x) {
-  return nv_asm_pure(n, LLVMInt64TypeInContext(n->g->lc), "mov.b64 $0, $1;",
-                     "=l,l", &x, 1);
+  bool wide = cg_of(x) != nv_i32t(n);
+  return nv_asm_pure(n, cg_of(x), wide ? "mov.b64 $0, $1;" : "mov.b32 $0, $1;",
+                     wide ? "=l,l" : "=r,r", &x, 1);
+}
+
+static V hold(Nv *n, V x) {
+  return nv_asm(n, cg_of(x), "", "=f,0", &x, 1);
 }
 
 const GpuVendor nv_vendor = {
@@ -383,6 +388,6 @@ const GpuVendor nv_vendor = {
     .ex2 = ex2, .rcp = rcp,
     .rsqrt = rsqrt, .load = load, .store = store, .copy = copy,
     .store_tile = store_matrices, .store_turned = store_turned,
-    .load_tile = nv_load_a, .anew = anew,
-    .mma = nv_mma_sync,
+    .load_tile = nv_load_a, .anew = anew, .hold = hold,
+    .mma = nv_mma_sync, .sum = nv_mma_sum,
 };

@@ -82,6 +82,105 @@ bool nv_mma_sync(Nv *n, const Product *p, Frag *r) {
   return true;
 }
 
+// ---------------------------------------------------------------- sums
+// Four matrices from chunk c0 on (or the one behind it, by `bit`) of the rows
+// `row` plus row0, of which only what a lane's part makes is computed: the
+// rest is in the instruction, which stays where it is. LLVM would keep addresses
+// of all tiles in registers, and what it has read of them once.
+typedef struct Matrices {
+  Tile tile;
+  const Type *t;
+  V row, bit;
+  uint32_t row0, c0;
+  bool trans;
+} Matrices;
+
+static void load4_here(Nv *n, const Matrices *m, V out[4]) {
+  Cg *g = n->g;
+  uint32_t panel = smem_panel_bytes(m->t), chunks = panel / 16;
+  Tile own = m->tile;
+  own.base = 0;
+  V at = nv_chunk(n, own, m->t, m->row, m->c0 % chunks, m->bit);
+  at = LLVMBuildPtrToInt(g->b, at, nv_i32t(n), "");
+  uint32_t byte = m->tile.base + m->row0 * panel +
+                  m->c0 / chunks * panel * m->t->ext[0];
+  const char *text = arena_printf(
+      &g->cx->scratch, "ldmatrix.sync.aligned.m8n8.x4%s.shared.b16 "
+      "{$0, $1, $2, $3}, [$4+%u];", m->trans ? ".trans" : "", byte);
+  LLVMTypeRef i = nv_i32t(n), four[4] = {i, i, i, i};
+  V r = nv_asm(n, LLVMStructTypeInContext(g->lc, four, 4, 0), text,
+               "=r,=r,=r,=r,r,~{memory}", &at, 1);
+  for (unsigned k = 0; k < 4; k++) out[k] = LLVMBuildExtractValue(g->b, r, k, "");
+}
+
+static void a_here(Nv *n, const Product *p, uint32_t i, uint32_t s, V out[4]) {
+  V row = nv_add(n, nv_mul(n, n->grp.warp, 16), lane_bits(n, 0, 15));
+  Matrices m = {p->a, p->at, row, lane_bits(n, 4, 1), i * p->rows, 2 * s, false};
+  if (p->areg) memcpy(out, p->areg->w + (i * (p->k / 16) + s) * 4, 4 * sizeof *out);
+  else if (p->ta) load_a(n, p, i, s, out);
+  else load4_here(n, &m, out);
+}
+
+static void b_here(Nv *n, const Product *p, uint32_t s, uint32_t j, V out[4]) {
+  V row = nv_add(n, nv_mul(n, lane_bits(n, 4, 1), 8), lane_bits(n, 0, 7));
+  Matrices m = {p->b, p->bt, row, lane_bits(n, 3, 1), j, 2 * s, false};
+  if (p->tb)
+    m = (Matrices){p->b, p->bt, lane_bits(n, 0, 15), lane_bits(n, 4, 1), 16 * s,
+                   j / 8, true};
+  load4_here(n, &m, out);
+}
+
+// What was read for the product with number q, if one in front of it has the
+// same operand.
+typedef V Operands[MOST_SUMMED][4];
+
+static const V *known(const Product *p, uint32_t q, uint32_t side, Operands x) {
+  for (uint32_t i = 0; i < q; i++)
+    if (p[i].op->args[side] == p[q].op->args[side]) return x[i];
+  return NULL;
+}
+
+static void columns(Nv *n, const Product *p, uint32_t j, V *a, const V *b, V *c) {
+  mma16(n, p->at->dtype, a, b[0], b[1], c + j / 2);
+  if (j + 8 < p->ct->ext[1])
+    mma16(n, p->at->dtype, a, b[2], b[3], c + j / 2 + 4);
+}
+
+// Every tile is read once, and only what a step, or a few columns in one, need
+// of it lies in registers. Of sums that begin at 0 the products in front of the
+// last are small beside it (passes/placedot.c): they have sums of their own, or
+// their bits would be lost in each step.
+static void sum_rows(Nv *n, const Product *p, uint32_t products, uint32_t i,
+                     V *c, V *last) {
+  uint32_t cols = p->ct->ext[1];
+  Operands a, b;
+  for (uint32_t s = 0; s < p->k / 16; s++)
+    for (uint32_t j = 0; j < cols; j += 16)
+      for (uint32_t q = 0; q < products; q++) {
+        const V *x = known(p, q, 0, a), *y = known(p, q, 1, b);
+        if (x) memcpy(a[q], x, sizeof a[q]);
+        else if (!j) a_here(n, p + q, i, s, a[q]);
+        if (y) memcpy(b[q], y, sizeof b[q]);
+        else b_here(n, p + q, s, j, b[q]);
+        columns(n, p + q, j, a[q], b[q], q + 1 < products ? c : last);
+      }
+}
+
+void nv_mma_sum(Nv *n, const Product *p, uint32_t products, bool fresh,
+                Frag *r) {
+  uint32_t words = p->ct->ext[1] / 2;
+  Frag last = *r;
+  if (fresh) {
+    last = nv_new(n, p->ct);
+    memcpy(last.w, r->w, r->n * sizeof *r->w);
+  }
+  for (uint32_t i = 0; i < p->ct->ext[0] / p->rows; i++)
+    sum_rows(n, p, products, i, r->w + i * words, last.w + i * words);
+  for (uint32_t i = 0; fresh && i < r->n; i++)
+    r->w[i] = e_add(n->g, r->w[i], last.w[i]);
+}
+
+// ---------------------------------------------------------------- tiles
 bool nv_load_a(Nv *n, Tile s, const Type *t, bool trans, const Type *ft,
                Frag *f) {
   Product p = {.at = t, .a = s, .ta = trans};

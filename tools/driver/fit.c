@@ -97,7 +97,7 @@ bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text
   if (drv_tiles_asked(r->prog, r->target, &r->opt)) return false;
   uint32_t diags = cx->diags.n, errors = cx->nerrors, remarks = cx->remarks.n;
   *out = (Built){.recipe = *r, .program = b->program, .freed = b->freed,
-                 .leaned = b->leaned};
+                 .leaned = r->opt.lean};
   int64_t *spare = &out->recipe.opt.spare_regs;
   bool amd = r->target->gpu.vendor == VENDOR_AMD;
   for (int i = 0; i < (amd ? AMD_TRIES : TRIES); i++) {
