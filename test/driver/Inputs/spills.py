@@ -1,15 +1,25 @@
-# What ptxas says of programs of the library for sm_90a, bf16.
-#   spills.py FOLDER [PROGRAM:DIMS ..]    without programs: all, each head size
+# What ptxas says of programs of the library for sm_90a.
+#   spills.py [-T DTYPE] FOLDER [PROGRAM:DIMS ..]
+# Without programs: all, each head size; DTYPE: bf16 unless said.
 import os
 import re
 import subprocess
 import sys
 
-# Known to spill (docs/recurrent.md, GPUs).
-KNOWN = ("hgrn2:D=128", "kda:D=128", "lightning:D=128,Dv=128",
-         "linear_normalized:D=128", "mamba2:N=128", "mlstm:",
-         "mlstm_sigmoid:D=128", "packed_delta:D=128", "packed_gla",
-         "retnet:D=128,Dv=128", "rwkv6:D=128")
+# Known to spill (docs/recurrent.md, GPUs; docs/gpu.md, What ptxas spills), and
+# bytes over all phases, which may only fall.
+KNOWN = {
+    "bf16": [("kda:D=128", 172), ("lightning:D=128,Dv=128", 8),
+             ("linear_normalized:D=128", 140), ("mamba2:N=128", 60),
+             ("mlstm:D=64", 20), ("mlstm:D=128", 492),
+             ("mlstm_sigmoid:D=128", 24), ("packed_delta:D=128", 24),
+             ("packed_gla:D=64", 80), ("packed_gla:D=128", 8),
+             ("retnet:D=128,Dv=128", 8), ("rwkv6:D=128", 192)],
+    "f16": [],
+    "f32": [("differential:D=64,Dv=64", 24), ("mla_decode", 4430),
+            ("nsa:D=128", 104), ("retention:D=256,Dv=256", 32)],
+}
+UNITS = {"B": 1, "kB": 1000, "MB": 1000000}
 # explain's line: bytes, then what is wrong besides.
 LINE = r"launch, (.*) spilled(, products serialized)?"
 
@@ -30,9 +40,20 @@ def variants(consts):
     return [f"{dim}={v}" + ("," + m if m else "") for v in values for m in more]
 
 
-def report(path, name, dims):
+def bytes_of(text):
+    number, unit = text.split()
+    return float(number) * UNITS[unit]
+
+
+def known(dtype, what):
+    return max([n for k, n in KNOWN[dtype] if what.startswith(k)], default=0)
+
+
+def report(path, name, dims, dtype):
     text = open(path).read()
-    dtype = ["-D", "T=bf16"] if f" {name}<T" in text else []
+    if f" {name}<T" not in text and dtype != "bf16":
+        return None
+    dtype = ["-D", "T=" + dtype] if f" {name}<T" in text else []
     cmd = ["attnc", "explain", path, "--fn", name, "--target", "sm_90a", *dtype]
     cmd += ["-D", dims] if dims else []
     done = subprocess.run(cmd, capture_output=True, text=True)
@@ -44,18 +65,22 @@ def report(path, name, dims):
     text = "; ".join(f"{a} spilled{b}" for a, b in spilled)
     print(f"{name}:{dims} {text or done.stderr[:200]}, {'; '.join(shared)} "
           "bytes of shared memory" + ("" if ok else " FLAW"), flush=True)
-    return ok
+    serial = not spilled or any(b for _, b in spilled)
+    return float("inf") if serial else sum(bytes_of(a) for a, _ in spilled)
 
 
-asked = sys.argv[2:]
+args = sys.argv[1:]
+dtype = "bf16"
+if args[0] == "-T":
+    dtype, args = args[1], args[2:]
+folder, asked = args[0], args[1:]
 n = bad = 0
-for path, name, consts in programs(sys.argv[1]):
+for path, name, consts in programs(folder):
     for dims in variants(consts):
         what = f"{name}:{dims}"
         if asked and what not in asked:
             continue
-        ok = report(path, name, dims)
-        known = any(what.startswith(k) for k in KNOWN)
-        n += ok is not None
-        bad += ok is False and not known
+        spilled = report(path, name, dims, dtype)
+        n += spilled is not None
+        bad += spilled is not None and spilled > known(dtype, what)
 print(f"{n} programs, {bad} with flaws")
