@@ -165,6 +165,8 @@ V nv_asm(Nv *n, LLVMTypeRef ret, const char *text, const char *constraints,
 V nv_asm_pure(Nv *n, LLVMTypeRef ret, const char *text, const char *constraints,
               V *args, uint32_t count);
 V nv_add(Nv *n, V a, V b);
+// Few registers are to be kept, where all threads are one group.
+bool nv_lean(const Nv *n);
 V nv_mul(Nv *n, V a, int64_t k);
 V nv_param(Nv *n, uint64_t at, LLVMTypeRef t);
 // Pointer to a byte of the parameter block.

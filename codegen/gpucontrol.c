@@ -91,7 +91,7 @@ static bool used_behind(const Op *loop, Value v) {
 // What is done in front of a loop is done there: LLVM sinks arithmetic to where
 // it is used, behind loops, through which its operands then live (passes/early.c).
 static void hold(Nv *n, const Op *loop) {
-  if (!n->vendor->hold || !ir_attr_i(ir_launch(n->f), AT_LEAN, 0)) return;
+  if (!n->vendor->hold || !nv_lean(n)) return;
   for (const Op *op = loop->parent->first; op != loop; op = op->next) {
     if (op->nres != 1 || !(op_info(op->code)->flags & OPF_ELEM)) continue;
     const Type *t = nv_res_type(n, op);

@@ -33,7 +33,7 @@ static Part part_of(Nv *n, const Access *a, uint32_t axis, V index) {
 static Frag index_of(Nv *n, const Op *op, Value v) {
   const Op *coord = ir_def(n->f, v);
   bool again = op->code == OP_GSTORE && coord && coord->code == OP_COORD &&
-               n->vendor->anew && ir_attr_i(ir_launch(n->f), AT_LEAN, 0);
+               n->vendor->anew && nv_lean(n);
   return again ? nv_coordinates_again(n, coord) : *nv_frag(n, v);
 }
 

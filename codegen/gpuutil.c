@@ -53,6 +53,11 @@ V nv_mul(Nv *n, V a, int64_t k) {
   return LLVMBuildMul(n->g->b, a, cg_iconst(n->g, cg_of(a), k), "");
 }
 
+bool nv_lean(const Nv *n) {
+  return n->grp.threads == n->out->threads &&
+         ir_attr_i(ir_launch(n->f), AT_LEAN, 0);
+}
+
 // ---------------------------------------------------------------- parameters
 V nv_block_at(Nv *n, uint64_t at) {
   V off = nv_i32(n, (int64_t)at);

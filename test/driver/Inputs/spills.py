@@ -9,7 +9,8 @@ import sys
 # Known to spill (docs/recurrent.md, GPUs; docs/gpu.md, What ptxas spills), and
 # bytes over all phases, which may only fall.
 KNOWN = {
-    "bf16": [("kda:D=128", 172), ("lightning:D=128,Dv=128", 8),
+    "bf16": [("hgrn2:D=128", 16), ("kda:D=128", 172),
+             ("lightning:D=128,Dv=128", 8),
              ("linear_normalized:D=128", 140), ("mamba2:N=128", 60),
              ("mlstm:D=64", 20), ("mlstm:D=128", 492),
              ("mlstm_sigmoid:D=128", 24), ("packed_delta:D=128", 24),
