@@ -210,6 +210,7 @@ V nv_uppers(Nv *n, V lo, V hi);
 // tanh x for small |x|.
 #define TANH_SMALL 0.42
 V nv_tanh_small(Nv *n, V x);
+V nv_tanh_approx(Nv *n, V x);
 // 1 / x with a relative error below 2^-bits.
 V nv_reciprocal(Nv *n, V x, int64_t bits);
 V nv_math(Nv *n, OpCode op, V x);       // gpumath.c: NULL: the CPU's code

@@ -64,8 +64,9 @@ static V element(Nv *n, const Op *op, uint32_t at) {
   enum { EXACT = 24 };
   V x = op->nargs == 1 ? n->g->val[op->args[0]] : NULL;
   const Type *t = nv_arg_type(n, op, 0);
-  V r = x && t->dtype == DT_F32 ? nv_math(n, op->code, x) : NULL;
   int64_t bits = ir_attr_i(op, AT_APPROX, 0);
+  if (op->code == OP_TANH && bits) return nv_tanh_approx(n, x);
+  V r = x && t->dtype == DT_F32 ? nv_math(n, op->code, x) : NULL;
   int64_t every = ir_attr_i(op, AT_EVERY, 0);
   if (every && at % (uint64_t)every == 0) bits = EXACT;
   if (bits) r = nv_reciprocal(n, n->g->val[op->args[1]], bits);
@@ -95,7 +96,7 @@ static bool tanh_tile(Nv *n, const Op *op, Frag *r) {
   enum { MANY = 16 };
   Cg *g = n->g;
   if (op->code != OP_TANH || r->dtype != DT_F32 || r->n < MANY ||
-      n->grp.threads < 32)
+      n->grp.threads < 32 || ir_attr_i(op, AT_MIXED, 0))
     return false;
   const Frag *x = nv_frag(n, op->args[0]);
   V most = e_abs(g, x->w[0]);
@@ -497,21 +498,32 @@ void nv_vote(Nv *n, const Op *op) {
 
 // Of floats that are not negative the order is that of their bits, and negative
 // ones are less as integers, too: a maximum of integers takes three operands.
-void nv_exceeds(Nv *n, const Op *op) {
+// Unsigned, the largest is the negative one that is farthest from 0, if any is.
+static V beyond(Nv *n, const Op *op, uint32_t arg) {
   Cg *g = n->g;
-  const Frag *x = nv_frag(n, op->args[0]), *limit = nv_frag(n, op->args[1]);
+  const Frag *x = nv_frag(n, op->args[0]), *limit = nv_frag(n, op->args[arg]);
   V *most = NEWN(&g->cx->scratch, V, limit->map.regs), any = NULL;
   LLVMTypeRef i32 = nv_i32t(n);
+  bool above = arg == 1;
+  const char *name = above ? "llvm.smax" : "llvm.umax";
   for (uint32_t i = 0; i < x->map.regs; i++) {
     uint32_t at = slice_reg(&x->map, &limit->map, 0, i);
-    V bits = LLVMBuildBitCast(g->b, nv_elem(n, x, i), i32, "");
-    most[at] = most[at] ? nv_join(n, RK_MAX, most[at], bits) : bits;
+    V a[2] = {most[at], LLVMBuildBitCast(g->b, nv_elem(n, x, i), i32, "")};
+    most[at] = a[0] ? nv_call_over(n, name, i32, a, 2) : a[1];
   }
   for (uint32_t i = 0; i < limit->map.regs; i++) {
-    V l = nv_elem(n, limit, i), bits = LLVMBuildBitCast(g->b, l, i32, "");
+    V l = nv_elem(n, limit, i);
     V may = e_cmp(g, LLVMRealULT, l, e_f(g, l, 0));
-    V over = e_or(g, may, e_icmp(g, LLVMIntSGT, most[i], bits));
+    V bits = LLVMBuildBitCast(g->b, above ? l : e_neg(g, e_abs(g, l)), i32, "");
+    LLVMIntPredicate p = above ? LLVMIntSGT : LLVMIntUGT;
+    V over = e_or(g, may, e_icmp(g, p, most[i], bits));
     any = any ? e_or(g, any, over) : over;
   }
-  g->val[op->res[0]] = n->vendor->vote(n, true, any);
+  return any;
+}
+
+void nv_exceeds(Nv *n, const Op *op) {
+  V any = beyond(n, op, 1);
+  if (op->nargs > 2) any = e_or(n->g, any, beyond(n, op, 2));
+  n->g->val[op->res[0]] = n->vendor->vote(n, true, any);
 }

@@ -19,7 +19,7 @@
 
 #include <string.h>
 
-enum { MANY_LOADS = 16 };
+enum { MANY_LOADS = 16, MANY_POWERS = 8 };
 
 typedef struct Order {
   LLVMBasicBlockRef block;
@@ -55,6 +55,15 @@ static bool is_function(V call) {
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (strncmp(name, names[i], strlen(names[i])) == 0) return true;
   return false;
+}
+
+static bool is_power(V x) {
+  static const char power[] = "llvm.nvvm.ex2.";
+  size_t len;
+  if (LLVMGetInstructionOpcode(x) != LLVMCall) return false;
+  V fn = LLVMGetCalledValue(x);
+  return LLVMIsAFunction(fn) &&
+         strncmp(LLVMGetValueName2(fn, &len), power, sizeof power - 1) == 0;
 }
 
 static bool is_free(V x) {
@@ -98,6 +107,31 @@ static void place_rest(Order *o, uint32_t end) {
   for (uint32_t i = 0; i < end; i++) place(o, o->all.at[i]);
 }
 
+// A side of a branch that makes functions of many elements and nothing else.
+static bool only_computes(const Order *o) {
+  uint32_t powers = 0;
+  for (uint32_t i = 0; i + 1 < o->all.n; i++) {
+    V x = o->all.at[i];
+    if (!is_free(x)) return false;
+    powers += is_power(x);
+  }
+  return powers > MANY_POWERS;
+}
+
+// From what the other blocks use.
+static void place_results(Order *o) {
+  for (uint32_t i = 0; i < o->all.n; i++) {
+    V x = o->all.at[i];
+    LLVMUseRef u = LLVMGetFirstUse(x);
+    bool out = false;
+    for (; u && !out; u = LLVMGetNextUse(u)) {
+      V by = LLVMGetUser(u);
+      out = LLVMGetInstructionParent(by) != o->block || LLVMIsAPHINode(by);
+    }
+    if (out) place(o, x);
+  }
+}
+
 static void order_block(Cg *g, LLVMBasicBlockRef block) {
   Order o = {.block = block, .arena = &g->cx->scratch,
              .done.arena = &g->cx->scratch};
@@ -107,6 +141,7 @@ static void order_block(Cg *g, LLVMBasicBlockRef block) {
     if (!LLVMIsAPHINode(x)) vec_push(o.arena, &o.all, x);
   }
   if (loads > MANY_LOADS) return;
+  if (only_computes(&o)) place_results(&o);
   for (uint32_t i = 0; i + 1 < o.all.n; i++) {
     V x = o.all.at[i];
     if (is_free(x)) continue;

@@ -174,10 +174,14 @@ static bool check_vote(Verifier *v, const Op *op) {
 }
 
 static bool check_exceeds(Verifier *v, const Op *op) {
-  const Type *x = arg_type(v, op, 0), *limit = arg_type(v, op, 1);
+  const Type *x = arg_type(v, op, 0);
   if (!is_whole(x) || x->dtype != DT_F32) return wrong_operand(v, op, 0);
-  bool ok = limit->dtype == DT_F32 && slice_of(limit, x, 0, false);
-  return ok || wrong_operand(v, op, 1);
+  for (uint32_t i = 1; i < op->nargs; i++) {
+    const Type *limit = arg_type(v, op, i);
+    if (limit->dtype != DT_F32 || !slice_of(limit, x, 0, false))
+      return wrong_operand(v, op, i);
+  }
+  return true;
 }
 
 // ---------------------------------------------------------------- memory

@@ -277,18 +277,26 @@ static bool vote(Wave *w, const Op *op) {
   return true;
 }
 
-static bool exceeds(Wave *w, const Op *op) {
+// Operand i of `exceeds` is a limit above, the last of three one below.
+static bool beyond(Wave *w, const Op *op, uint32_t i) {
   const FragMap *m = wave_map(w, op->args[0], wave_type(w, op->args[0]));
-  const FragMap *s = wave_map(w, op->args[1], wave_type(w, op->args[1]));
+  const FragMap *s = wave_map(w, op->args[i], wave_type(w, op->args[i]));
   const WaveVal *x = wave_val(w, op->args[0]);
-  const WaveVal *limit = wave_val(w, op->args[1]);
+  const WaveVal *limit = wave_val(w, op->args[i]);
   uint32_t lanes = w->cta->x->lanes;
+  double sign = i == 1 ? 1 : -1;
   bool any = false;
   for (uint32_t r = 0; r < x->regs; r++)
     for (uint32_t l = 0; l < lanes; l++) {
       double most = limit->at[wave_slice_reg(m, s, 0, r) * lanes + l];
-      any |= !(most >= 0) || !(x->at[r * lanes + l] <= most);
+      any |= !(most >= 0) || !(sign * x->at[r * lanes + l] <= most);
     }
+  return any;
+}
+
+static bool exceeds(Wave *w, const Op *op) {
+  bool any = beyond(w, op, 1);
+  if (op->nargs > 2) any |= beyond(w, op, 2);
   wave_set(w, op->res[0], any);
   return true;
 }

@@ -14,7 +14,7 @@
 // before.
 //
 // A cap, c f(y / c) with an odd f, has no sign: |c| f(y / |c|), with the same
-// least |c|, which is what a cap of 0 becomes.
+// least |c|, which is what a cap of 0 becomes. The sign of y's scale goes to the query.
 //
 // For GPUs, where a score costs about as much as a product's D multiplications
 // by 16-bit numbers. The factor must be a scalar in a task: no value of the
@@ -91,12 +91,15 @@ static Op *odd_in(const Sign *x, Value v, Value c) {
   return divides ? op : NULL;
 }
 
+static void try_score(Sign *x, Value score);
+
 // c f(y / c) = |c| f(y / |c|).
 static bool drop_sign(Sign *x, Op *mul, uint32_t i) {
   Op *div = odd_in(x, mul->args[1 - i], mul->args[i]);
   if (!div) return false;
   Builder b = before_pass(x, mul);
   mul->args[i] = div->args[1] = size_of(&b, mul->args[i]);
+  try_score(x, div->args[0]);
   return true;
 }
 
