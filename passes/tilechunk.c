@@ -41,7 +41,7 @@ Value step_value(Steps *s, Builder *b, Value v, ValueMap *m) {
 }
 
 // Step number j counts in the order of the walk.
-static Value coordinate(const Steps *s, Builder *b, Value j) {
+Value step_coordinate(const Steps *s, Builder *b, Value j) {
   if (!s->reverse) return j;
   Value last = ir_2(b, OP_SUB, s->end, ir_const_i(b, DT_I64, 1));
   return ir_2(b, OP_SUB, last, j);
@@ -100,19 +100,16 @@ static Value one_state(Steps *s, Builder *b, uint32_t i, Value state,
 
 static uint32_t carried(const Steps *s) { return s->n + s->nmax; }
 
-// The running maxima before the step at hand; they are raised by it.
-static void one_max(Steps *s, Builder *b, uint32_t i, Value *m_now,
-                    ValueMap *m) {
+void step_max(Steps *s, Builder *b, uint32_t i, Value *m_now, ValueMap *m) {
   const Op *op = s->max[i];
   vmap_put(m, op->res[1], *m_now);
   Value x = ir_2(b, OP_ADD, *m_now, step_value(s, b, op->args[1], m));
   *m_now = ir_2(b, OP_MAX, x, step_value(s, b, op->args[2], m));
 }
 
-// A loop that carries `all` values; its arguments go to `old`.
-static Op *carrying(Builder *b, Value lo, Value hi, Value step, uint32_t n,
-                    const Value *all, const Type *type, const char *hint,
-                    Value *old) {
+Op *step_loop(Builder *b, Value lo, Value hi, Value step, uint32_t n,
+              const Value *all, const Type *type, const char *hint,
+              Value *old) {
   Value args[3 + 4 * MAX_WALK] = {lo, hi, step};
   for (uint32_t i = 0; i < n; i++) args[i + 3] = all[i];
   Op *loop = ir_op(b, OP_FOR, args, n + 3, NULL, 0, type, n, 1);
@@ -126,14 +123,14 @@ static Op *carrying(Builder *b, Value lo, Value hi, Value step, uint32_t n,
 static void walk_steps(Steps *s, Builder *b, Value lo, Value hi,
                        const ValueMap *pre, Value *state) {
   Value old[2 * MAX_WALK];
-  Op *loop = carrying(b, lo, hi, ir_const_i(b, DT_I64, 1), carried(s), state,
-                      s->type, "t", old);
+  Op *loop = step_loop(b, lo, hi, ir_const_i(b, DT_I64, 1), carried(s), state,
+                       s->type, "t", old);
   Region *body = loop->regions[0];
   Builder in = {.fn = b->fn, .region = body, .span = b->span};
   ValueMap m = tile_map_copy(s->t, pre);
-  s->t->coord[s->axis] = coordinate(s, &in, body->params.at[0]);
+  s->t->coord[s->axis] = step_coordinate(s, &in, body->params.at[0]);
   for (uint32_t i = 0; i < s->nmax; i++)
-    one_max(s, &in, i, &old[s->n + i], &m);
+    step_max(s, &in, i, &old[s->n + i], &m);
   for (uint32_t i = 0; i < s->n; i++)
     old[i] = one_state(s, &in, i, old[i], &m);
   stores(s, &in, &m);
@@ -158,7 +155,7 @@ Side step_side(Steps *s, Builder *b, uint32_t axis, uint32_t each) {
 
 void step_open(Steps *s, Builder *b, Side *side, Value base,
                const ValueMap *pre) {
-  side->coord = coordinate(s, b, ir_2(b, OP_ADD, base, side->step));
+  side->coord = step_coordinate(s, b, ir_2(b, OP_ADD, base, side->step));
   side->map = tile_map_copy(s->t, pre);
 }
 
@@ -179,46 +176,6 @@ static void open_chunk(Steps *s, Builder *b, Value base, const ValueMap *pre) {
       step_open(s, b, &s->wide[i][k], base, pre);
 }
 
-// The running maxima before each step, along every side. They are walked step
-// by step: what one step ends with is exactly what the next begins with.
-static void chunk_maxima(Steps *s, Builder *b, Value base, const ValueMap *pre,
-                         Value *state) {
-  Side *side[2 + 2 * MAX_WALK] = {&s->rows, &s->cols};
-  Value all[4 * MAX_WALK], old[4 * MAX_WALK];
-  Type type[4 * MAX_WALK];
-  uint32_t nside = 2, n = 0;
-  for (uint32_t i = 0; i < s->n; i++)
-    for (int k = 0; k < 2 && s->wide[i][k].each; k++)
-      side[nside++] = &s->wide[i][k];
-  for (uint32_t i = 0; i < s->nmax; i++, n++) {
-    all[n] = state[s->n + i];
-    type[n] = s->type[s->n + i];
-  }
-  for (uint32_t i = 0; i < s->nmax; i++)
-    for (uint32_t k = 0; k < nside && n < 4 * MAX_WALK; k++, n++) {
-      type[n] = type_with(type[i], side[k]->axis, side[k]->size);
-      all[n] = tile_const(b, type[n], 0);
-    }
-  Op *loop = carrying(b, ir_const_i(b, DT_I64, 0),
-                      ir_const_i(b, DT_I64, s->chunk),
-                      ir_const_i(b, DT_I64, 1), n, all, type, "j", old);
-  Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
-  Value j = in.region->params.at[0];
-  ValueMap m = tile_map_copy(s->t, pre);
-  s->t->coord[s->axis] = coordinate(s, &in, ir_2(&in, OP_ADD, base, j));
-  for (uint32_t i = 0, at = s->nmax; i < s->nmax; i++) {
-    for (uint32_t k = 0; k < nside; k++, at++) {
-      Value here = ir_2(&in, OP_EQ, side[k]->step, j);
-      old[at] = ir_3(&in, OP_SELECT, here, old[i], old[at]);
-      vmap_put(&side[k]->map, s->max[i]->res[1], loop->res[at]);
-    }
-    one_max(s, &in, i, &old[i], &m);
-    state[s->n + i] = loop->res[i];
-  }
-  ir_yield(&in, old, n);
-  s->t->coord[s->axis] = 0;
-}
-
 static void do_chunk(Steps *s, Builder *b, Value *state) {
   for (uint32_t i = 0; i < s->n; i++) {
     Value read[AFFINE_MAX];
@@ -236,7 +193,7 @@ static void do_chunk(Steps *s, Builder *b, Value *state) {
 static Value prepare(Steps *s, Builder *b, Value base, const ValueMap *pre,
                      Value *state) {
   Value ok = 0;
-  if (s->nmax) chunk_maxima(s, b, base, pre, state);
+  if (s->nmax) step_maxima(s, b, base, pre, state);
   for (uint32_t i = 0; i < s->n; i++) {
     Value fits = step_prepare(s, b, i);
     ok = !fits ? ok : ok ? ir_2(b, OP_AND, ok, fits) : fits;
@@ -270,8 +227,8 @@ static void turn(Steps *s, Builder *b, Value base, const ValueMap *pre,
 static void walk_chunks(Steps *s, Builder *b, const ValueMap *pre,
                         Value *state) {
   Value old[2 * MAX_WALK];
-  Op *loop = carrying(b, s->from, s->stop,
-                      ir_const_i(b, DT_I64, s->chunk), carried(s), state,
+  Op *loop = step_loop(b, s->from, s->stop,
+                       ir_const_i(b, DT_I64, s->chunk), carried(s), state,
                       s->type, "c0", old);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
   turn(s, &in, in.region->params.at[0], pre, old);
@@ -338,7 +295,7 @@ static void walk_part(Steps *s, Builder *b, const ValueMap *pre) {
     copy_first(s, b, pre);
     all[0] = linear_first(s->t, b, first_state(s, b, pre));
   }
-  Op *loop = carrying(b, s->from, s->stop, ir_const_i(b, DT_I64, s->chunk),
+  Op *loop = step_loop(b, s->from, s->stop, ir_const_i(b, DT_I64, s->chunk),
                       linear ? 1 : 2, all, type, "c0", old);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
   old[0] = part_chunk(s, &in, in.region->params.at[0], pre, old[0]);

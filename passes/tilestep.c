@@ -134,8 +134,8 @@ Value step_dot(const Steps *s, Builder *b, Value x, Value y, Value plus,
   return ir_op(b, OP_DOT, args, 3, &a, 1, NULL, 1, 0)->res[0];
 }
 
-static Value scan(Builder *b, Value v, uint32_t axis, ScanDir dir,
-                  bool exclusive) {
+Value step_scan(Builder *b, Value v, uint32_t axis, ScanDir dir,
+                bool exclusive) {
   IrAttr a[4] = {attr_i(AT_KIND, RK_SUM), attr_i(AT_AXIS, axis),
                  attr_i(AT_DIR, dir), attr_i(AT_EXCLUSIVE, 1)};
   return ir_op(b, OP_SCAN, &v, 1, a, exclusive ? 4 : 3, NULL, 1, 0)->res[0];
@@ -176,9 +176,9 @@ Run step_run(Steps *s, Builder *b, uint32_t i, Side *side) {
     return r;
   }
   r.own = step_own_decay(s, b, i, side);
-  r.upto = scan(b, r.own, side->axis, DIR_PREFIX, false);
-  r.before = scan(b, r.own, side->axis, DIR_PREFIX, true);
-  r.rest = scan(b, r.own, side->axis, DIR_SUFFIX, true);
+  r.upto = step_scan(b, r.own, side->axis, DIR_PREFIX, false);
+  r.before = step_scan(b, r.own, side->axis, DIR_PREFIX, true);
+  r.rest = step_scan(b, r.own, side->axis, DIR_SUFFIX, true);
   return r;
 }
 
@@ -195,7 +195,7 @@ static Value pair_exponent(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
   Value later = x->each > 1 ? ir_2(b, OP_LT, y->at, x->at)
                             : ir_2(b, OP_LT, y->step, x->step);
   Value g = ir_3(b, OP_SELECT, later, step_own_decay(s, b, i, x), zero_f(b));
-  return scan(b, g, x->axis, DIR_PREFIX, before);
+  return step_scan(b, g, x->axis, DIR_PREFIX, before);
 }
 
 // Does an element of x see one of y? `from`: the version that it reads, a

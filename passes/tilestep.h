@@ -67,11 +67,26 @@ Side step_side(Steps *s, Builder *b, uint32_t axis, uint32_t each);
 void step_open(Steps *s, Builder *b, Side *side, Value base,
                const ValueMap *pre);
 
+// The number of step j of the walk in the sequence.
+Value step_coordinate(const Steps *s, Builder *b, Value j);
+// A loop that carries `all` values; its arguments go to `old`.
+Op *step_loop(Builder *b, Value lo, Value hi, Value step, uint32_t n,
+              const Value *all, const Type *type, const char *hint,
+              Value *old);
+// Maximum i before the step at hand; it is raised by it.
+void step_max(Steps *s, Builder *b, uint32_t i, Value *m_now, ValueMap *m);
+// The running maxima before each step of the chunk, along every side; those
+// behind it (tilemax.c).
+void step_maxima(Steps *s, Builder *b, Value base, const ValueMap *pre,
+                 Value *state);
+
 bool step_erases(const Affine *a);
 // Which writes a reading element sees. BEFORE: without its own step's decay.
 typedef enum Sees { SEES_SELF, SEES_EARLIER, SEES_BEFORE } Sees;
 
 Value step_spread(Builder *b, Value v, const Side *side);
+Value step_scan(Builder *b, Value v, uint32_t axis, ScanDir dir,
+                bool exclusive);
 Value step_dot(const Steps *s, Builder *b, Value x, Value y, Value plus,
                uint32_t over);
 // The decay of each element of a side, as log2.
