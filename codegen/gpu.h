@@ -17,6 +17,8 @@ typedef struct Frag {
   uint32_t per;          // elements of a word: 1, 2 or 4
   uint32_t n;            // words
   V *w;
+  V *bits;               // a mask's words, by rows of the thread; or NULL. Of
+  Value against;         // columns: words of their comparison with these rows
 } Frag;
 
 // A slot of shared memory: constant bytes plus `var` units of 16 bytes.
@@ -125,6 +127,14 @@ struct GpuVendor {
   bool (*widen)(Nv *n, DType from, V word, DType to, V out[2]);
   // a and b, of which code generation makes no two selections; may be NULL.
   V (*both)(Nv *n, V a, V b);
+  // The lowest `count` bits, all if there are 32 or more; NULL: no instruction.
+  V (*low_bits)(Nv *n, V count);
+  // x >> by, made as it stands here; x of a lane that is not known before; the
+  // lanes where x holds; that byte of lo and, above it, of hi, zeros above.
+  V (*shifted)(Nv *n, V x, uint32_t by);
+  V (*lane_of)(Nv *n, V x, V lane);
+  V (*ballot)(Nv *n, V x);
+  V (*bytes)(Nv *n, V lo, V hi, V byte);
   V (*ex2)(Nv *n, V x);
   V (*rcp)(Nv *n, V x);
   V (*rsqrt)(Nv *n, V x);
@@ -214,6 +224,16 @@ V nv_tanh_approx(Nv *n, V x);
 // 1 / x with a relative error below 2^-bits.
 V nv_reciprocal(Nv *n, V x, int64_t bits);
 V nv_math(Nv *n, OpCode op, V x);       // gpumath.c: NULL: the CPU's code
+// Masks as words (gpubits.c). False: not by words. A comparison of coordinates
+// of columns with a limit; of values of rows and columns; two masks.
+bool nv_bits_of_limit(Nv *n, const Op *op, Frag *r);
+bool nv_bits_of_table(Nv *n, const Op *op, Frag *r);
+bool nv_bits_of_both(Nv *n, const Frag *a, const Frag *b, Frag *r);
+// The values of rows that loaded columns are compared with, and with nothing
+// else; 0: no. Then r is made of `count` words x, those of lane l columns
+// l % 8 + 8 i of thread l / 8.
+Value nv_compared_rows(Nv *n, const Op *load);
+void nv_bits_of_equal(Nv *n, const V *x, uint32_t count, Value rows, Frag *r);
 extern NvEmit nv_const, nv_splat, nv_coordinates, nv_bcast, nv_freduce,
     nv_fcombine, nv_fscan, nv_relayout, nv_vote, nv_exceeds;
 

@@ -158,13 +158,14 @@ static bool compare_coord(Nv *n, const Op *op, const FragMap *m, V *e) {
 }
 
 // Two masks of a tile.
-static bool conjunction(Nv *n, const Op *op, const FragMap *m, V *e) {
+static bool conjunction(Nv *n, const Op *op, Frag *r, V *e) {
   const Type *t = nv_res_type(n, op);
   if (op->code != OP_AND || t->dtype != DT_BOOL || t->slice != SLICE_NONE ||
       !n->vendor->both)
     return false;
   const Frag *a = nv_frag(n, op->args[0]), *b = nv_frag(n, op->args[1]);
-  for (uint32_t i = 0; i < m->regs; i++)
+  if (nv_bits_of_both(n, a, b, r)) return true;
+  for (uint32_t i = 0; i < r->map.regs; i++)
     e[i] = n->vendor->both(n, nv_elem(n, a, i), nv_elem(n, b, i));
   return true;
 }
@@ -185,15 +186,15 @@ void nv_elementwise(Nv *n, const Op *op) {
     return;
   }
   V *e = NEWN(&g->cx->scratch, V, r.map.regs);
-  bool done = compare_coord(n, op, &r.map, e) ||
-              conjunction(n, op, &r.map, e);
+  bool done = nv_bits_of_limit(n, op, &r) || nv_bits_of_table(n, op, &r) ||
+              compare_coord(n, op, &r.map, e) || conjunction(n, op, &r, e);
   for (uint32_t i = 0; !done && i < r.map.regs; i++) {
     for (uint32_t k = 0; k < op->nargs; k++)
       if (is_frag(n, op->args[k]))
         g->val[op->args[k]] = nv_elem(n, nv_frag(n, op->args[k]), i);
     e[i] = element(n, op, i);
   }
-  nv_pack(n, &r, e);
+  if (!r.bits) nv_pack(n, &r, e);
   nv_define(n, op->res[0], r);
 }
 

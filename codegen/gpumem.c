@@ -176,13 +176,10 @@ static int run_of(const Nv *n, const Access *a, const Type *t) {
   return ok ? at : -1;
 }
 
-// What this thread loads as number i of its share.
-static V shared_load(Nv *n, const Access *a, uint32_t axis, DType t, V row,
-                     uint32_t share, uint32_t i) {
+// The column that is `col` behind the thread's first one.
+static V column_load(Nv *n, const Access *a, uint32_t axis, DType t, V col) {
   Cg *g = n->g;
   V first = nv_frag(n, a->op->args[a->lo + axis])->w[0];
-  V col = nv_mul(n, row, (int64_t)(share / PAIR) * ROWS);
-  col = nv_add(n, col, nv_i32(n, i / PAIR * ROWS + i % PAIR));
   Part p = part_of(n, a, axis, nv_add(n, first, col));
   for (uint32_t k = 0; k < a->rank; k++) {
     if (k == axis) continue;
@@ -194,6 +191,33 @@ static V shared_load(Nv *n, const Access *a, uint32_t axis, DType t, V row,
   if (!p.ok) p.ok = LLVMConstInt(LLVMInt1TypeInContext(g->lc), 1, 0);
   V x = load_bits(n, p, t);
   return LLVMBuildZExt(g->b, x, nv_i32t(n), "");
+}
+
+// What this thread loads as number i of its share.
+static V shared_load(Nv *n, const Access *a, uint32_t axis, DType t, V row,
+                     uint32_t share, uint32_t i) {
+  V col = nv_mul(n, row, (int64_t)(share / PAIR) * ROWS);
+  col = nv_add(n, col, nv_i32(n, i / PAIR * ROWS + i % PAIR));
+  return column_load(n, a, axis, t, col);
+}
+
+// Columns that are only compared with values of rows become words of bits: lane
+// 8 p + e has register e, e + 8 .. of threads 4 r + p.
+static bool load_words(Nv *n, const Access *a, uint32_t axis, DType t, Frag *r) {
+  Cg *g = n->g;
+  uint32_t share = r->map.regs / ROWS;
+  V lane = n->grp.lane, x[4];
+  Value rows = share <= 4 ? nv_compared_rows(n, a->op) : 0;
+  if (!rows) return false;
+  V to = nv_mul(n, e_shr(g, lane, 3), PAIR), e = e_and(g, lane, nv_i32(n, ROWS - 1));
+  V from = nv_mul(n, e_and(g, lane, nv_i32(n, ROW_THREADS - 1)), PAIR);
+  to = nv_add(n, to, nv_mul(n, e_shr(g, e, 1), ROWS));
+  to = nv_add(n, to, e_and(g, e, nv_i32(n, 1)));
+  V col = e_isub(g, to, from);
+  for (uint32_t i = 0; i < share; i++)
+    x[i] = column_load(n, a, axis, t, nv_add(n, col, nv_i32(n, i * ROWS * ROWS / PAIR)));
+  nv_bits_of_equal(n, x, share, rows, r);
+  return true;
 }
 
 static void load_columns(Nv *n, const Access *a, uint32_t axis, DType t,
@@ -355,6 +379,10 @@ void nv_gload(Nv *n, const Op *op) {
   bool even = r.map.regs % (ROWS * PAIR) == 0 && r.map.regs / ROWS <= MOST_SHARE;
   int run = even ? run_of(n, &a, t) : -1;
   int piece = piece_axis(n, &a, t, r.map.regs);
+  if (run >= 0 && load_words(n, &a, (uint32_t)run, t->dtype, &r)) {
+    nv_define(n, op->res[0], r);
+    return;
+  }
   if (run >= 0)
     load_columns(n, &a, (uint32_t)run, t->dtype, r.map.regs, e);
   for (uint32_t i = 0; piece >= 0 && i < r.map.regs; i += PIECE) {

@@ -368,6 +368,33 @@ static V both(Nv *n, V a, V b) {
   return nv_asm_pure(n, cg_of(a), "and.pred $0, $1, $2;", "=b,b,b", of, 2);
 }
 
+static V low_bits(Nv *n, V count) {
+  return nv_asm_pure(n, nv_i32t(n), "bmsk.clamp.b32 $0, 0, $1;", "=r,r", &count, 1);
+}
+
+static V shifted(Nv *n, V x, uint32_t by) {
+  V a[2] = {x, nv_i32(n, by)};
+  return nv_asm_pure(n, nv_i32t(n), "shr.u32 $0, $1, $2;", "=r,r,n", a, 2);
+}
+
+static V lane_of(Nv *n, V x, V lane) {
+  V a[4] = {nv_i32(n, -1), x, lane, nv_i32(n, 31)};
+  return nv_call(n, "llvm.nvvm.shfl.sync.idx.i32", a, 4);
+}
+
+static V ballot(Nv *n, V x) {
+  V a[2] = {nv_i32(n, -1), x};
+  return nv_call(n, "llvm.nvvm.vote.ballot.sync", a, 2);
+}
+
+static V bytes(Nv *n, V lo, V hi, V byte) {
+  // Selectors of four bits: those of lo are 0 to 3, of hi 4 to 7.
+  V above = nv_mul(n, byte, 0x11), of = nv_add(n, above, nv_i32(n, 0x40));
+  V a[3] = {lo, hi, of};
+  V two = nv_call(n, "llvm.nvvm.prmt", a, 3);
+  return e_and(n->g, two, nv_i32(n, 0xffff));
+}
+
 static V anew(Nv *n, V x) {
   bool wide = cg_of(x) != nv_i32t(n);
   return nv_asm_pure(n, cg_of(x), wide ? "mov.b64 $0, $1;" : "mov.b32 $0, $1;",
@@ -385,6 +412,8 @@ const GpuVendor nv_vendor = {
     .exchange = exchange, .first_lane = first_lane,
     .from_lane = from_lane, .uniform = uniform,
     .vote = vote, .sync = sync, .pair = pair, .widen = widen, .both = both,
+    .low_bits = low_bits, .lane_of = lane_of, .shifted = shifted,
+    .ballot = ballot, .bytes = bytes,
     .ex2 = ex2, .rcp = rcp,
     .rsqrt = rsqrt, .load = load, .store = store, .copy = copy,
     .store_tile = store_matrices, .store_turned = store_turned,

@@ -22,11 +22,13 @@
 typedef struct Bounds {
   Func *f;
   Builder b;
+  bool near;             // see tilelimit.c; columns are compared as they are
 } Bounds;
 
-// lo <= col <= hi; lo, hi: scalars, values of rows, or 0 for none.
+// lo <= col <= hi, or col < hi; lo, hi: scalars, values of rows, or 0 for none.
 typedef struct Test {
   Value col, lo, hi;
+  bool less;               // col < hi
 } Test;
 
 static const Type *type_of(const Bounds *x, Value v) {
@@ -61,9 +63,11 @@ static Value stripped(Bounds *x, Value v) {
 }
 
 // ---------------------------------------------------------------- bounds
+static Value joined(Bounds *x, OpCode op, Value a, Value b);
+
 static Value moved(Bounds *x, Value v, int64_t by) {
   DType t = type_of(x, v)->dtype;
-  return by ? ir_2(&x->b, OP_ADD, v, ir_const_i(&x->b, t, by)) : v;
+  return by ? joined(x, OP_ADD, v, ir_const_i(&x->b, t, by)) : v;
 }
 
 static Value converted(Bounds *x, Value v, DType to) {
@@ -137,7 +141,8 @@ static bool is_col(const Bounds *x, Value v) {
 // le(a, b) or lt(a, b), one of them a coordinate.
 static bool parse_simple(Bounds *x, Value a, Value b, bool strict, Test *t) {
   if (is_col(x, a) && is_bound(x, b)) {
-    *t = (Test){.col = a, .hi = bound_of(x, b, -strict)};
+    bool less = strict && x->near;
+    *t = (Test){.col = a, .hi = bound_of(x, b, less - strict), .less = less};
   } else if (is_col(x, b) && is_bound(x, a)) {
     *t = (Test){.col = b, .lo = bound_of(x, a, strict)};
   } else {
@@ -173,10 +178,30 @@ static bool parse_compare(Bounds *x, const Op *op, Test *t) {
 
 static bool parse(Bounds *x, Value v, Test *t);
 
+// col < hi as col <= hi - 1. What has two bounds often has many masked steps.
+static void close(Bounds *x, Test *t) {
+  if (!t->less) return;
+  t->less = false;
+  if (!t->lo || !is_i32(x, t->hi)) {
+    t->hi = bound_of(x, t->hi, -1);
+    return;
+  }
+  Value least = ir_const_i(&x->b, DT_I32, INT32_MIN + 1);
+  t->hi = moved(x, joined(x, OP_MAX, t->hi, least), -1);
+}
+
+static void joinable(Bounds *x, Test *t, Test *u) {
+  if (t->less == u->less) return;
+  close(x, t);
+  close(x, u);
+}
+
 static bool parse_and(Bounds *x, const Op *op, Test *t) {
   Test u = {0};
   if (!parse(x, op->args[0], t) || !parse(x, op->args[1], &u)) return false;
   if (t->col != u.col) return false;
+  if (t->hi && u.hi) joinable(x, t, &u);
+  t->less |= u.less;
   t->lo = tighter(x, OP_MAX, t->lo, u.lo);
   t->hi = tighter(x, OP_MIN, t->hi, u.hi);
   return true;
@@ -189,12 +214,14 @@ static bool parse_or(Bounds *x, const Op *op, Test *t) {
     Value free = stripped(x, op->args[i]);
     if (!is_scalar(x, free)) continue;
     if (!parse(x, op->args[1 - i], t)) return false;
+    close(x, t);
     t->lo = loosened(x, free, t->lo, INT32_MIN);
     t->hi = loosened(x, free, t->hi, INT32_MAX);
     return true;
   }
   if (!parse(x, op->args[0], t) || !parse(x, op->args[1], &u)) return false;
   if (t->col != u.col || t->lo || u.lo) return false;
+  joinable(x, t, &u);
   t->hi = joined(x, OP_MAX, t->hi, u.hi);
   return true;
 }
@@ -228,6 +255,10 @@ typedef struct Column {
 
 static bool column_of(Bounds *x, Value col, Column *c) {
   const Op *op = ir_def(x->f, col);
+  if (x->near && op && op->code == OP_COORD && is_i32(x, col)) {
+    *c = (Column){ir_const_i(&x->b, DT_I32, 0), col};
+    return true;
+  }
   for (uint32_t i = 0; op && op->code == OP_ADD && i < 2; i++) {
     c->coord = stripped(x, op->args[i]);
     c->k0 = stripped(x, op->args[1 - i]);
@@ -246,12 +277,14 @@ static Value narrow_col(Bounds *x, Value col) {
   return column_of(x, col, &c) ? joined(x, OP_ADD, c.k0, c.coord) : 0;
 }
 
-static Value compared(Bounds *x, const Test *t, const Type *type) {
+static Value compared(Bounds *x, Test *t, const Type *type) {
   Value col = narrow_col(x, t->col), lo = 0, hi = 0;
   if (!col) return 0;
+  if (!t->lo) close(x, t);
   col = as_tile(x, col, type);
   if (t->lo) lo = ir_2(&x->b, OP_LE, as_tile(x, t->lo, type), col);
-  if (t->hi) hi = ir_2(&x->b, OP_LE, col, as_tile(x, t->hi, type));
+  OpCode order = t->less ? OP_LT : OP_LE;
+  if (t->hi) hi = ir_2(&x->b, order, col, as_tile(x, t->hi, type));
   return lo && hi ? ir_2(&x->b, OP_AND, lo, hi) : lo ? lo : hi;
 }
 
@@ -278,6 +311,7 @@ static Value any_of(Bounds *x, const Op *op) {
     return 0;
   Column c;
   if (!column_of(x, t.col, &c)) return 0;
+  close(x, &t);
   Value k0 = c.k0, lo = k0, hi = t.hi;
   if (t.lo) {
     int64_t n = type_of(x, t.col)->ext[0];
@@ -317,8 +351,10 @@ static void region(Bounds *x, Region *r) {
 bool pass_bounds(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   (void)opt;
+  const Target *t = target_by_name(m->target);
+  bool near = t && t->kind == TARGET_GPU && t->gpu.arch;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
-    Bounds x = {.f = m->funcs.at[i]};
+    Bounds x = {.f = m->funcs.at[i], .near = near};
     region(&x, x.f->body);
   }
   return true;

@@ -85,10 +85,13 @@ static bool is_lag(Guard *g, Value d) {
   return g->reduce != NULL;
 }
 
-// Steps that mask are few, and have no registers left.
-static bool is_masked(const Guard *g) {
+// Where one limit masks, steps that do are one or two of a task. Conditions of
+// two sides, or of tables, mask many.
+static bool masks_few(const Guard *g) {
   const Op *op = ir_def(g->f, g->reduce->args[0]);
-  return op && op->code == OP_SELECT;
+  if (!op || op->code != OP_SELECT) return false;
+  const Op *mask = ir_def(g->f, op->args[0]);
+  return !mask || mask->code != OP_AND;
 }
 
 static bool is_row_maximum(const Guard *g) {
@@ -141,8 +144,7 @@ static bool match(Guard *g, Op *le) {
   g->reduce = g->max = g->raised = NULL;
   return le->code == OP_LE && constant(g->f, le->args[0], &g->lag) &&
          g->lag < 0 && is_lag(g, le->args[1]) && is_row_maximum(g) &&
-         !is_masked(g) &&
-         is_early(g, g->old) &&
+         !masks_few(g) && is_early(g, g->old) &&
          (!g->raised || ir_count_uses(g->f, g->raised->res[0]) == 1) &&
          (!g->factor || scalar_of(g, g->factor));
 }

@@ -383,8 +383,9 @@ static const char *name_of(Module *m, const Func *f, TileShare share,
 static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
                        TileShare share, uint32_t which, const PassOpt *opt) {
   bool gpu = opt->target && target_is_gpu(opt->target);
-  Tiler t = {.cx = cx, .from = f, .plan = *plan, .share = share,
-             .gpu = gpu, .careful = !opt->finite && !gpu};
+  bool near = gpu && target_by_name(opt->target)->gpu.arch;
+  Tiler t = {.cx = cx, .from = f, .plan = *plan, .share = share, .gpu = gpu,
+             .near = near, .careful = !opt->finite && !gpu};
   if (share == SHARE_COMBINE) {  // a point for each task: vectors have lanes
     t.plan.lane = -1;
     t.plan.tile_q = 1;

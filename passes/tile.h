@@ -46,6 +46,7 @@ typedef struct Tiler {
   Func *to;             // tile level
   TilePlan plan;
   bool gpu;             // the target is one
+  bool near;            // limits of keys are kept near them: 32 bits
   bool careful;         // masked keys may be inf or NaN; a GPU's later passes
                         // see to that themselves
   Value origin[64];     // per axis of `from`: scalar coordinate of this task

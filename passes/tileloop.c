@@ -42,8 +42,6 @@ static Value keep_if(Builder *b, Value mask, Value v, double other) {
 }
 
 // ---------------------------------------------------------------- on demand
-static Value need(KeyLoop *l, Builder *b, Value v, ValueMap *m);
-
 // Does the load read 0 behind the axis' end by itself?
 static bool ends_with_axis(KeyLoop *l, const Op *op, const ValueMap *m) {
   const Type *t = ir_type(l->t->from, op->args[0]);
@@ -160,7 +158,7 @@ static void clone_on_demand(KeyLoop *l, Builder *b, const Op *op,
                             ValueMap *m) {
   for (uint32_t i = 0; i < op->nargs; i++)
     if (ir_type(l->t->from, op->args[i])->kind == TK_ELEM)
-      need(l, b, op->args[i], m);
+      tile_need(l, b, op->args[i], m);
   if (masks_scan(l, op))
     vmap_put(m, op->args[0], keep_if(b, l->mask, vmap_get(m, op->args[0]), 0));
   if (span_of_one(l, b, op, m)) return;
@@ -174,7 +172,7 @@ static void clone_on_demand(KeyLoop *l, Builder *b, const Op *op,
   vmap_put(m, op->res[0], v);
 }
 
-static Value need(KeyLoop *l, Builder *b, Value v, ValueMap *m) {
+Value tile_need(KeyLoop *l, Builder *b, Value v, ValueMap *m) {
   if (!mapped(m, v)) {
     assert(ir_def(l->t->from, v) && "a pass uses a value that is not defined");
     clone_on_demand(l, b, ir_def(l->t->from, v), m);
@@ -231,7 +229,7 @@ static Value clean_operand(KeyLoop *l, Builder *b, Value from, Value v,
 // A dot whose result is the accumulator's type takes it as third operand.
 static Value add_dot(KeyLoop *l, Builder *b, const Op *dot, ValueMap *m,
                      Value acc, bool guard, const Type *type) {
-  Value x = need(l, b, dot->args[0], m), y = need(l, b, dot->args[1], m);
+  Value x = tile_need(l, b, dot->args[0], m), y = tile_need(l, b, dot->args[1], m);
   IrAttr over = *ir_attr(dot, AT_OVER);
   if (l->masked) {
     // The computed operand is the one that varies with the lanes.
@@ -254,7 +252,7 @@ static Value add_dot(KeyLoop *l, Builder *b, const Op *dot, ValueMap *m,
 
 static Value reduce_term(KeyLoop *l, Builder *b, Value from, ValueMap *m,
                          RKind k, bool guard) {
-  Value v = need(l, b, from, m);
+  Value v = tile_need(l, b, from, m);
   bool select = l->masked &&
                 (guard || l->fill == FILL_SELECT || exposed(l, from));
   DType t = ir_type(b->fn, v)->dtype;
@@ -288,7 +286,7 @@ static Value update(KeyLoop *l, Builder *b, uint32_t i, ValueMap *m,
     term = reduce_term(l, b, yield, m, k, guard);
   Value acc = old;
   if (!is_const_value(f, factor, 1))
-    acc = tile_scaled(b, old, need(l, b, factor, cm));
+    acc = tile_scaled(b, old, tile_need(l, b, factor, cm));
   if (dot) return add_dot(l, b, dot, m, acc, guard, &l->types[i]);
   return tile_combine(b, k, acc, term);
 }
@@ -303,7 +301,7 @@ static void split_mask(KeyLoop *l, Builder *b, Value p, ValueMap *m) {
   }
   bool was = l->masked;
   l->masked = false;  // loads of the predicate itself are read as they are
-  Value v = need(l, b, p, m);
+  Value v = tile_need(l, b, p, m);
   l->masked = was;
   l->mask = ir_2(b, OP_AND, l->mask, v);
   bool lanes = l->t->plan.lane >= 0 &&
@@ -322,88 +320,6 @@ static void make_mask(KeyLoop *l, Builder *b, Value key, ValueMap *m) {
   if (!l->whole) split_mask(l, b, region_yield(l->domain)->args[0], m);
 }
 
-// ---------------------------------------------------------------- limits
-// Comparisons that a key can be brought out of are one limit from above and
-// one from below, relative to the tile: a key is compared once for all of them.
-typedef struct Limits {
-  Value k0, iota;
-  Value above, below;      // first key that is too large; least key, or 0
-  Value rest;              // what else must hold, or 0
-} Limits;
-
-static bool has_key(const KeyLoop *l, Value v) {
-  return type_has_axis(ir_type(l->t->from, v), l->axis);
-}
-
-// v is the key, plus or minus what does not vary with it.
-static bool can_isolate(const KeyLoop *l, Value v) {
-  const Op *op = ir_def(l->t->from, v);
-  if (!op || ir_type(l->t->from, v)->dtype != DT_I64) return false;
-  if (op->code == OP_INDEX) return has_key(l, v);
-  if (op->code == OP_NEG) return can_isolate(l, op->args[0]);
-  if (op->code != OP_ADD && op->code != OP_SUB) return false;
-  bool x = has_key(l, op->args[0]), y = has_key(l, op->args[1]);
-  return x != y && can_isolate(l, op->args[!x]);
-}
-
-// v <= r, or r <= v, becomes a limit of the key.
-static void isolate(KeyLoop *l, Builder *b, Value v, Value r, bool less,
-                    ValueMap *m, Limits *n) {
-  const Op *op = ir_def(l->t->from, v);
-  if (op->code == OP_INDEX) {
-    Value one = ir_const_i(b, DT_I64, 1);
-    if (less) n->above = ir_2(b, OP_MIN, n->above, ir_2(b, OP_ADD, r, one));
-    else n->below = n->below ? ir_2(b, OP_MAX, n->below, r) : r;
-  } else if (op->code == OP_NEG) {
-    r = ir_1(b, OP_NEG, r);
-    isolate(l, b, op->args[0], r, !less, m, n);
-  } else if (has_key(l, op->args[0])) {
-    OpCode back = op->code == OP_ADD ? OP_SUB : OP_ADD;
-    r = ir_2(b, back, r, need(l, b, op->args[1], m));
-    isolate(l, b, op->args[0], r, less, m, n);
-  } else {
-    Value x = need(l, b, op->args[0], m);
-    bool sub = op->code == OP_SUB;
-    r = sub ? ir_2(b, OP_SUB, x, r) : ir_2(b, OP_SUB, r, x);
-    isolate(l, b, op->args[1], r, less != sub, m, n);
-  }
-}
-
-static bool is_limit(const KeyLoop *l, const Op *op) {
-  if (!op || (op->code != OP_LE && op->code != OP_LT)) return false;
-  bool x = has_key(l, op->args[0]), y = has_key(l, op->args[1]);
-  return x != y && ir_type(l->t->from, op->args[x])->dtype == DT_I64 &&
-         can_isolate(l, op->args[!x]);
-}
-
-static void limit(KeyLoop *l, Builder *b, Value p, ValueMap *m, Limits *n) {
-  const Op *op = ir_def(l->t->from, p);
-  if (op && op->code == OP_AND && op->parent == l->domain) {
-    limit(l, b, op->args[0], m, n);
-    limit(l, b, op->args[1], m, n);
-  } else if (is_limit(l, op)) {
-    bool less = has_key(l, op->args[0]);
-    Value r = need(l, b, op->args[less], m), one = ir_const_i(b, DT_I64, 1);
-    if (op->code == OP_LT) r = ir_2(b, less ? OP_SUB : OP_ADD, r, one);
-    isolate(l, b, op->args[!less], r, less, m, n);
-  } else {
-    Value v = need(l, b, p, m);
-    n->rest = n->rest ? ir_2(b, OP_AND, n->rest, v) : v;
-  }
-}
-
-static void limits(KeyLoop *l, Builder *b, Limits n, ValueMap *m) {
-  n.above = ir_dim(b, l->t->from->axes.at[l->axis].extent);
-  if (!l->whole) limit(l, b, region_yield(l->domain)->args[0], m, &n);
-  Value at = ir_2(b, OP_SUB, n.above, n.k0);
-  l->mask = ir_2(b, OP_LT, n.iota, at);
-  if (n.below) {
-    at = ir_2(b, OP_SUB, n.below, n.k0);
-    l->mask = ir_2(b, OP_AND, l->mask, ir_2(b, OP_LE, at, n.iota));
-  }
-  if (n.rest) l->mask = ir_2(b, OP_AND, l->mask, n.rest);
-}
-
 void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m) {
   Tiler *t = l->t;
   Type kt = type_with(type_scalar(DT_I64), l->axis,
@@ -416,7 +332,7 @@ void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m) {
   make_mask(l, b, key, m);
   bool was = l->masked;
   l->masked = false;  // loads of the predicate itself are read as they are
-  if (t->gpu) limits(l, b, (Limits){.k0 = k0, .iota = iota}, m);
+  if (t->gpu) tile_limits(l, b, k0, iota, m);
   l->masked = was;
   if (!l->full) return;
   l->kmask = ir_2(b, OP_OR, l->full, l->kmask);
@@ -477,7 +393,7 @@ static Value hold_gauge(KeyLoop *l, Builder *b, uint32_t i, ValueMap *cm,
   vmap_put(&tried, next, now);
   for (uint32_t j = i + 1; j < l->n; j++) {
     if (!first_factor(l, i, j)) continue;
-    Value f = need(l, b, yield->args[j], &tried);
+    Value f = tile_need(l, b, yield->args[j], &tried);
     Type s = type_scalar(ir_type(b->fn, f)->dtype);
     Value big = ir_2(b, OP_LE, tile_const(b, s, LAZY), f);
     hold = hold ? ir_2(b, OP_AND, hold, big) : big;
@@ -486,7 +402,7 @@ static Value hold_gauge(KeyLoop *l, Builder *b, uint32_t i, ValueMap *cm,
   vmap_put(cm, next, taken);
   for (uint32_t j = i + 1; j < l->n; j++) {
     if (!first_factor(l, i, j)) continue;
-    Value f = need(l, b, yield->args[j], cm);
+    Value f = tile_need(l, b, yield->args[j], cm);
     vmap_put(cm, yield->args[j], keep_if(b, ir_1(b, OP_NOT, hold), f, 1));
   }
   return taken;
@@ -549,7 +465,7 @@ static Value visible(KeyLoop *l, Builder *b, Value k0, const ValueMap *pre) {
   l->full = 0;
   tile_open(l, b, k0, true, &m);
   for (uint32_t i = 0; i < l->n; i++) {
-    Value from = shared_operand(l, i), v = from ? need(l, b, from, &m) : 0;
+    Value from = shared_operand(l, i), v = from ? tile_need(l, b, from, &m) : 0;
     if (!v) continue;
     DType dt = ir_type(b->fn, v)->dtype == DT_F64 ? DT_F64 : DT_F32;
     Value zero = ir_const_f(b, dt, 0);
@@ -623,7 +539,7 @@ static Value classified(KeyLoop *l, Builder *b, Value k0,
   vmap_put(&m, l->classify->params.at[at], k0);
   vmap_put(&m, l->classify->params.at[at + 1], last);
   l->masked = false;
-  Value cls = need(l, b, region_yield(l->classify)->args[0], &m);
+  Value cls = tile_need(l, b, region_yield(l->classify)->args[0], &m);
   Value all = ir_2(b, OP_EQ, cls, ir_const_i(b, DT_I64, 2));
   all = ir_2(b, OP_AND, all, ir_2(b, OP_LE, end, extent));
   l->full = l->full ? ir_2(b, OP_OR, l->full, all) : all;
@@ -824,7 +740,7 @@ uint32_t tile_ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
   const Op *y = region_yield(l->bounds);
   uint32_t n = y->nargs / 4;
   for (uint32_t i = 0; i < y->nargs; i++)
-    if (ir_type(b->fn, need(l, b, y->args[i], &m))->n) {
+    if (ir_type(b->fn, tile_need(l, b, y->args[i], &m))->n) {
       l->bounds = NULL;  // bounds that differ between lanes do not help
       return tile_ranges(l, b, pre, out);
     }
@@ -832,7 +748,7 @@ uint32_t tile_ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
   for (uint32_t i = 0; i < n && i < MAX_RANGES; i++) {
     Value v[4];
     const Value *from = &y->args[4 * i];
-    for (int j = 0; j < 4; j++) v[j] = need(l, b, from[j], &m);
+    for (int j = 0; j < 4; j++) v[j] = tile_need(l, b, from[j], &m);
     out[i] = align(l, b, v, prev);
     out[i].no_full = from[2] == from[3];
     prev = ir_2(b, OP_MAX, out[i].f1, tile_ceil(l, b, out[i].hi));

@@ -42,6 +42,10 @@ uint32_t tile_ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
                      Range out[MAX_RANGES]);
 // Maps the arguments of a bounds or classify region; how many it has mapped.
 uint32_t tile_map_box(KeyLoop *l, Builder *b, const Region *r, ValueMap *m);
+// v of the stream in the body being made, with all that it is made of.
+Value tile_need(KeyLoop *l, Builder *b, Value v, ValueMap *m);
+// The mask of the keys k0 + iota, by limits where it can be (tilelimit.c).
+void tile_limits(KeyLoop *l, Builder *b, Value k0, Value iota, ValueMap *m);
 // Coordinates and mask of the tile of keys from k0.
 void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m);
 // The intervals that a phase before has found, if it has (tilebounds.c): the
