@@ -135,6 +135,12 @@ static const Op *spread_coord(const Nv *n, Value v) {
   return op && op->code == OP_COORD ? op : NULL;
 }
 
+// A lower bound that all coordinates are above may be the least integer.
+static V not_least(Nv *n, V bound) {
+  V a[2] = {bound, nv_i32(n, -(INT64_C(1) << 30))};
+  return nv_call_over(n, "llvm.smax", nv_i32t(n), a, 2);
+}
+
 // Coordinates are compared as constants, with the other side less the thread's
 // part: LLVM would keep all of them in registers, outside of the loop.
 static bool compare_coord(Nv *n, const Op *op, const FragMap *m, V *e) {
@@ -151,7 +157,9 @@ static bool compare_coord(Nv *n, const Op *op, const FragMap *m, V *e) {
   LLVMIntPredicate p = op->code == OP_LT ? LLVMIntSLT : LLVMIntSLE;
   for (uint32_t i = 0; i < m->regs; i++) {
     V k = nv_i32(n, reg_part(m, axis, i));
-    V y = e_isub(g, nv_elem(n, f, i), part);
+    V y = nv_elem(n, f, i);
+    if (side) y = not_least(n, y);
+    y = e_isub(g, y, part);
     e[i] = side ? e_icmp(g, p, y, k) : e_icmp(g, p, k, y);
   }
   return true;
