@@ -3,6 +3,7 @@
 
 #include "ir/target.h"
 
+#include <float.h>
 #include <math.h>
 
 enum {
@@ -145,8 +146,9 @@ static Value zero_f(Builder *b) { return ir_const_f(b, DT_F32, 0); }
 
 static Value exp2_of(Builder *b, Value v) { return ir_1(b, OP_EXP2, v); }
 
-// g times a count of steps.
+// g times a count of steps. A decay to 0 is one of -inf, which no step is 0 of.
 static Value steps_of(Builder *b, Value g, Value count) {
+  g = ir_2(b, OP_MAX, g, ir_const_f(b, DT_F32, -FLT_MAX / (1 << 20)));
   return ir_2(b, OP_MUL, ir_cast(b, DT_F32, count), g);
 }
 
