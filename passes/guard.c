@@ -10,7 +10,9 @@
 //   %p = fma(%s, .., bcast(%y))          })
 //                                        %p = fma(%s, .., bcast(%y))
 //
-// The limit is lowered by what pass lift took out of the row's scores.
+// The limit is lowered by what pass lift took out of the row's scores. Where %s is
+// %z * a + columns and functions are what is waited for, %z is asked: the limit
+// less the largest of the columns, over a.
 // A reference that is replaced only if it lags behind the maximum by more than
 // a constant (passes/online.c) mostly stays. Whether it may is asked of all scores
 // of a warp at once: no exchange between threads, and half the instructions of
@@ -19,6 +21,8 @@
 // afterwards. Tests: test/passes/guard/.
 #include "ir/target.h"
 #include "passes/pass.h"
+
+#include <math.h>
 
 enum { MAX_OUT = 16 };
 
@@ -31,6 +35,8 @@ typedef struct Guard {
   Op *reduce, *max, *keep;
   Op *raised;            // add(reduce, row), or NULL
   Value row;             // what pass lift took out of the row's scores, or 0
+  Value asked;           // what is compared with the limit: the scores, or
+  Value times, columns;  // asked * times + columns are; or 0
   Value old;             // the reference of the steps before
   Value factor;          // that differences are multiplied by, or 0
   double lag;
@@ -221,10 +227,20 @@ static Value stays(const Guard *g, const Op *op, const Known *known,
   return 0;
 }
 
+// asked * times + columns, other than in the fma behind the branch: LLVM would
+// have both in front of the question.
+static Value rounded_twice(const Guard *g, Builder *b) {
+  const Op *fma = ir_def(g->f, g->reduce->args[0]);
+  Value p = ir_2(b, OP_MUL, fma->args[0], fma->args[1]);
+  return ir_2(b, OP_ADD, p, fma->args[2]);
+}
+
 static void branch(const Guard *g, Region *r, bool stay) {
   Builder b = {.fn = g->f, .region = r, .span = g->reduce->span};
   ValueMap map = {.arena = g->arena};
   Known *known = NEWN(g->arena, Known, g->f->values.n);
+  if (g->times && !stay)
+    vmap_put(&map, g->reduce->args[0], rounded_twice(g, &b));
   for (uint32_t i = 0; i < g->ops.n; i++) {
     const Op *op = g->ops.at[i];
     Value same = 0;
@@ -245,24 +261,89 @@ static void branch(const Guard *g, Region *r, bool stay) {
   ir_yield(&b, out, g->out.n);
 }
 
+static int64_t elements(const Guard *g, Value v) {
+  const Type *t = ir_type(g->f, v);
+  return t->kind == TK_FRAG && !t->slice ? (int64_t)t->ext[0] * t->ext[1] : 0;
+}
+
+// Products take less than twice the time of exponentials (head dim 64): then
+// what stands in front of these counts, not the number of instructions.
+static bool waits_for_functions(const Guard *g) {
+  enum { FUNCTIONS = 16, FLOPS = 4096 };   // of a multiprocessor, in a clock
+  int64_t functions = 0, products = 0;
+  for (const Op *op = g->body->first; op; op = op->next) {
+    if (op->code == OP_EXP2) functions += elements(g, op->res[0]) / FUNCTIONS;
+    if (op->code == OP_WGMMA || op->code == OP_MMA)
+      products += 2 * ir_type(g->f, op->args[0])->ext[1] *
+                  elements(g, op->res[0]) / FLOPS;
+  }
+  return products < 2 * functions;
+}
+
+// Scores s * a + c, with a > 0 and a c of columns from outside of the loop, are
+// below a limit where s is below (limit - max c) / a: that waits for nothing.
+static void find_columns(Guard *g) {
+  g->asked = g->reduce->args[0];
+  if (!waits_for_functions(g)) return;
+  const Op *fma = own(g, g->asked, OP_FMA);
+  const Op *c = fma ? ir_def(g->f, fma->args[2]) : NULL;
+  if (!c || c->code != OP_BCAST ||
+      ir_type(g->f, c->args[0])->slice != SLICE_COL ||
+      !ir_defined_outside(g->f, c->args[0], g->body))
+    return;
+  for (uint32_t i = 0; i < 2; i++) {
+    const Op *a = ir_def(g->f, fma->args[i]);
+    if (!a || a->code != OP_SPLAT || !ir_defined_outside(g->f, a->args[0], g->body))
+      continue;
+    g->times = a->args[0];
+    g->columns = c->args[0];
+    g->asked = fma->args[1 - i];
+    return;
+  }
+}
+
+// 1 / a, or NaN where a is not positive: then each step looks for a maximum.
+static Value reciprocal(const Guard *g, Builder *b) {
+  Value per = ir_2(b, OP_DIV, ir_const_f(b, DT_F32, 1), g->times);
+  Value ok = ir_2(b, OP_LT, ir_const_f(b, DT_F32, 0), g->times);
+  return ir_3(b, OP_SELECT, ok, per, ir_const_f(b, DT_F32, NAN));
+}
+
+static Builder outside_of(const Guard *g) {
+  return (Builder){.fn = g->f, .region = g->body->parent->parent,
+                   .before = g->body->parent, .span = g->reduce->span};
+}
+
+static Value spread(const Guard *g, Builder *b, Value v) {
+  return ir_op(b, OP_SPLAT, &v, 1, NULL, 0, ir_type(g->f, g->old), 1, 0)->res[0];
+}
+
+static Value largest_column(const Guard *g, Builder *b) {
+  IrAttr at[] = {attr_i(AT_KIND, RK_MAX), attr_i(AT_POS, 1)};
+  Type t = type_scalar(DT_F32);
+  return ir_op(b, OP_FREDUCE, &g->columns, 1, at, 2, &t, 1, 0)->res[0];
+}
+
 // old + lag / factor - row, beyond which old must be replaced.
 static Value limit(const Guard *g, Builder *b) {
-  Builder outside = {.fn = g->f, .region = g->body->parent->parent,
-                     .before = g->body->parent, .span = b->span};
+  Builder outside = outside_of(g);
   double k = 1;
   bool known = !g->factor || constant(g->f, g->factor, &k);
   Value by = ir_const_f(&outside, DT_F32, -g->lag / k);
   if (!known)
     by = ir_2(&outside, OP_DIV, by, ir_def(g->f, g->factor)->args[0]);
-  by = ir_op(b, OP_SPLAT, &by, 1, NULL, 0, ir_type(g->f, g->old), 1, 0)->res[0];
+  if (g->times) by = ir_2(&outside, OP_SUB, by, largest_column(g, &outside));
+  Value step = spread(g, b, by);
   Value from = g->row ? ir_2(b, OP_SUB, g->old, g->row) : g->old;
-  return ir_2(b, OP_ADD, from, by);
+  Value most = ir_2(b, OP_ADD, from, step);
+  if (!g->times) return most;
+  return ir_2(b, OP_MUL, most, spread(g, b, reciprocal(g, &outside)));
 }
 
 static void rewrite(Guard *g) {
   Builder b = {.fn = g->f, .region = g->body, .before = g->reduce,
                .span = g->reduce->span};
-  Value args[] = {g->reduce->args[0], limit(g, &b)};
+  Value args[] = {g->asked, limit(g, &b)};
   Type bit = type_scalar(DT_BOOL), *types = NEWN(g->arena, Type, g->out.n);
   Value any = ir_op(&b, OP_EXCEEDS, args, 2, NULL, 0, &bit, 1, 0)->res[0];
   for (uint32_t i = 0; i < g->out.n; i++)
@@ -272,6 +353,7 @@ static void rewrite(Guard *g) {
   branch(g, cond->regions[1], true);
   for (uint32_t i = 0; i < g->out.n; i++)
     ir_replace_uses(g->f, g->out.at[i], cond->res[i]);
+  if (g->times) ir_move_before(ir_def(g->f, g->reduce->args[0]), cond->next);
   for (uint32_t i = g->ops.n; i-- > 0;) ir_erase(g->ops.at[i]);
 }
 
@@ -280,6 +362,7 @@ static void body(Ctx *cx, Func *f, Region *r) {
     Guard g = {.f = f, .arena = f->mod->arena, .body = r};
     if (!match(&g, op) || !pays(&g)) continue;
     g.in = NEWN(&cx->scratch, bool, f->values.n);
+    find_columns(&g);
     collect(&g);
     if (!g.in[g.keep->res[0]] || g.out.n > MAX_OUT) continue;
     rewrite(&g);
