@@ -49,6 +49,7 @@ typedef struct Nv {
   Frag *frag;            // by value
   Tile *tile;            // by value: smem and mbar
   Group grp;
+  bool leanest;          // has the attribute NV_LEAN
   bool multiplies;       // the kernel has products of matrices
   V block;               // parameters
   V smem;                // shared memory, address space 3
@@ -175,7 +176,9 @@ V nv_asm(Nv *n, LLVMTypeRef ret, const char *text, const char *constraints,
 V nv_asm_pure(Nv *n, LLVMTypeRef ret, const char *text, const char *constraints,
               V *args, uint32_t count);
 V nv_add(Nv *n, V a, V b);
-// Few registers are to be kept, where all threads are one group.
+// Few registers are to be kept, where all threads are one group. Where a load
+// alone has most of them the kernel has this attribute (gpuorder.c).
+#define NV_LEAN "attn-lean"
 bool nv_lean(const Nv *n);
 V nv_mul(Nv *n, V a, int64_t k);
 V nv_param(Nv *n, uint64_t at, LLVMTypeRef t);

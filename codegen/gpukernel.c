@@ -1,5 +1,6 @@
 // One kernel: parameters, shared memory, threads, the function's body.
 #include "codegen/gpu.h"
+#include "ir/press.h"
 #include "runtime/attn_abi.h"
 
 #include <assert.h>
@@ -159,12 +160,35 @@ static void place_shared(Nv *n, const Need *w) {
 }
 
 // ---------------------------------------------------------------- body
+static bool has_roles(const Func *f) {
+  for (const Op *op = f->body->first; op; op = op->next)
+    if (op->code == OP_ROLES) return true;
+  return false;
+}
+
+// A fragment of more registers than half of those a thread has.
+static void see_large(void *data, Op *op) {
+  enum { HALF = 128 };
+  Nv *n = data;
+  bool load = op->code == OP_GLOAD && nv_res_type(n, op)->kind == TK_FRAG;
+  n->leanest |= load && press_of(nv_res_type(n, op), n->grp.threads) > HALF;
+}
+
+static void note_lean(Nv *n) {
+  n->leanest = false;
+  if (!nv_lean(n) || has_roles(n->f)) return;
+  ir_walk(n->f->body, see_large, n);
+  if (n->leanest)
+    nv_string_attr(n, (unsigned)LLVMAttributeFunctionIndex, NV_LEAN, "");
+}
+
 static void body(Nv *n) {
   n->smem = n->vendor->shared(n);
   n->vendor->threads(n);
   n->grp = (Group){.threads = n->out->threads, .tid = n->tid, .warp = n->warp,
                    .lane = n->lane, .instance = nv_i32(n, 0), .instances = 1,
                    .first = e_icmp(n->g, LLVMIntEQ, n->tid, nv_i32(n, 0))};
+  note_lean(n);
   load_params(n);
   n->vendor->begin(n);
   if (n->dense) n->out->when = n->vendor->dense(n);

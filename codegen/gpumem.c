@@ -17,6 +17,19 @@ typedef struct Access {
   Part **part;           // per index: one, or one per register of its slice
 } Access;
 
+// Coordinates of a tile that the tensor has whatever its dims: no comparison,
+// which would keep each of them in a register.
+static bool is_within(const Nv *n, const Access *a, uint32_t axis) {
+  Value v = a->op->args[a->lo + axis];
+  const Op *coord = ir_def(n->f, v);
+  const Type *t = ir_type(n->f, v);
+  int64_t size;
+  return n->leanest && coord && coord->code == OP_COORD &&
+         dim_is_const(&n->f->mod->dims, ir_type(n->f, a->tensor)->size[axis],
+                      &size) &&
+         t->ext[0] <= size;
+}
+
 static Part part_of(Nv *n, const Access *a, uint32_t axis, V index) {
   Cg *g = n->g;
   LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
@@ -24,7 +37,7 @@ static Part part_of(Nv *n, const Access *a, uint32_t axis, V index) {
   V wide = LLVMBuildSExt(g->b, index, i64, "");
   p.off = LLVMBuildMul(g->b, wide, a->stride[axis], "");
   // One unsigned comparison: a negative index is large.
-  if (!a->inbounds) p.ok = e_icmp(g, LLVMIntULT, index, a->shape[axis]);
+  if (!a->inbounds && !is_within(n, a, axis)) p.ok = e_icmp(g, LLVMIntULT, index, a->shape[axis]);
   return p;
 }
 

@@ -113,6 +113,7 @@ static Product product_of(Nv *n, const Op *op) {
                .tb = ir_attr_i(op, AT_TRANS, 0)};
   p.k = p.at->ext[p.ta ? 0 : 1];
   p.rows = n->grp.threads / n->gpu.wave * n->gpu.rows;
+  if (p.ct->ext[0] < p.rows) p.rows = p.ct->ext[0];
   p.b = nv_tile(n, op->args[1]);
   if (p.at->kind == TK_FRAG) p.areg = nv_frag(n, op->args[0]);
   else p.a = nv_tile(n, op->args[0]);
@@ -121,7 +122,8 @@ static Product product_of(Nv *n, const Op *op) {
 
 static bool is_fast(const Nv *n, const Product *p) {
   return dtype_size(p->at->dtype) <= 2 && p->k % 16 == 0 &&
-         p->ct->ext[1] % n->gpu.cols == 0 && p->ct->ext[0] % p->rows == 0;
+         p->ct->ext[1] % n->gpu.cols == 0 && p->ct->ext[0] % p->rows == 0 &&
+         p->rows % n->gpu.rows == 0;
 }
 
 static Frag addend(Nv *n, const Op *op) {

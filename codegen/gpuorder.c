@@ -132,6 +132,105 @@ static void place_results(Order *o) {
   }
 }
 
+// ---------------------------------------------------------------- lean
+// Where few registers are to be kept and a block loads much, each load stands
+// in front of what it is made into, and stores to shared memory of what is made
+// of the same loads (parts of operands) stand together:
+//
+//   x0 = load, x1 = load, ..              x0 = load
+//   store(a(x0)), store(a(x1)), ..   ->   store(a(x0)), store(b(x0))
+//   store(b(x0)), store(b(x1)), ..        x1 = load, ..
+//
+// ptxas loads as early as it has registers. Nothing crosses anything else that
+// has an effect or reads memory; stores in between are to distinct places.
+typedef struct Put {
+  V x;
+  uint32_t key;            // last of the loads that it is made of
+} Put;
+
+typedef struct Lean {
+  Order *o;
+  Map index;               // of instructions in the block, from 1
+  Map key;                 // of those that have been asked
+  Vec(Put) puts;
+} Lean;
+
+static bool is_put(V x) {
+  size_t len;
+  if (LLVMGetInstructionOpcode(x) == LLVMStore)
+    return LLVMGetPointerAddressSpace(LLVMTypeOf(LLVMGetOperand(x, 1))) == 3;
+  if (LLVMGetInstructionOpcode(x) != LLVMCall || is_assembly(x)) return false;
+  const char *name = LLVMGetValueName2(LLVMGetCalledValue(x), &len);
+  static const char start[] = "llvm.nvvm.stmatrix.";
+  return strncmp(name, start, sizeof start - 1) == 0;
+}
+
+static uint32_t last_load(Lean *l, V x) {
+  uint64_t at, known;
+  if (!LLVMIsAInstruction(x) || LLVMIsAPHINode(x) ||
+      !map_get(&l->index, (uintptr_t)x, &at))
+    return 0;
+  if (map_get(&l->key, (uintptr_t)x, &known)) return (uint32_t)known;
+  uint32_t last = is_load(x) ? (uint32_t)at : 0;
+  int n = last ? 0 : LLVMGetNumOperands(x);
+  for (int i = 0; i < n; i++) {
+    uint32_t k = last_load(l, LLVMGetOperand(x, (unsigned)i));
+    last = k > last ? k : last;
+  }
+  map_put(&l->key, (uintptr_t)x, last);
+  return last;
+}
+
+// In the order of their loads, those of one load in their own.
+static void place_puts(Lean *l) {
+  for (uint32_t i = 1; i < l->puts.n; i++) {
+    Put p = l->puts.at[i];
+    uint32_t k = i;
+    for (; k && l->puts.at[k - 1].key > p.key; k--)
+      l->puts.at[k] = l->puts.at[k - 1];
+    l->puts.at[k] = p;
+  }
+  for (uint32_t i = 0; i < l->puts.n; i++) place(l->o, l->puts.at[i].x);
+  l->puts.n = 0;
+}
+
+static void order_lean(Order *o) {
+  Lean l = {.o = o, .index.arena = o->arena, .key.arena = o->arena};
+  for (uint32_t i = 0; i < o->all.n; i++)
+    map_put(&l.index, (uintptr_t)o->all.at[i], i + 1);
+  for (uint32_t i = 0; i + 1 < o->all.n; i++) {
+    V x = o->all.at[i];
+    if (is_free(x) || (is_assembly(x) && is_load(x))) continue;
+    if (is_put(x)) {
+      vec_push(o->arena, &l.puts, ((Put){x, last_load(&l, x)}));
+      continue;
+    }
+    place_puts(&l);
+    place_rest(o, i);
+    place(o, x);
+  }
+  place_puts(&l);
+}
+
+static bool is_lean(LLVMBasicBlockRef block) {
+  static const char name[] = NV_LEAN;
+  V f = LLVMGetBasicBlockParent(block);
+  return LLVMGetStringAttributeAtIndex(f, LLVMAttributeFunctionIndex, name,
+                                       sizeof name - 1) != NULL;
+}
+
+// ---------------------------------------------------------------- blocks
+static void order_all(Order *o) {
+  if (only_computes(o)) place_results(o);
+  for (uint32_t i = 0; i + 1 < o->all.n; i++) {
+    V x = o->all.at[i];
+    if (is_free(x)) continue;
+    place_operands(o, x);
+    if (is_assembly(x)) place_rest(o, i);
+    place(o, x);
+  }
+}
+
 static void order_block(Cg *g, LLVMBasicBlockRef block) {
   Order o = {.block = block, .arena = &g->cx->scratch,
              .done.arena = &g->cx->scratch};
@@ -140,15 +239,9 @@ static void order_block(Cg *g, LLVMBasicBlockRef block) {
     loads += is_load(x);
     if (!LLVMIsAPHINode(x)) vec_push(o.arena, &o.all, x);
   }
-  if (loads > MANY_LOADS) return;
-  if (only_computes(&o)) place_results(&o);
-  for (uint32_t i = 0; i + 1 < o.all.n; i++) {
-    V x = o.all.at[i];
-    if (is_free(x)) continue;
-    place_operands(&o, x);
-    if (is_assembly(x)) place_rest(&o, i);
-    place(&o, x);
-  }
+  if (loads <= MANY_LOADS) order_all(&o);
+  else if (is_lean(block)) order_lean(&o);
+  else return;
   place_rest(&o, o.all.n);
   for (uint32_t i = 0; i < o.sorted.n; i++) {
     LLVMInstructionRemoveFromParent(o.sorted.at[i]);

@@ -17,11 +17,21 @@ static V lane_bits(Nv *n, int shift, int64_t mask) {
   return e_and(n->g, x, nv_i32(n, mask));
 }
 
+// The first row of the thread's warp: where there are fewer rows than warps
+// have, several do the same.
+static V first_row(Nv *n, const Product *p) {
+  V warp = n->grp.warp;
+  uint32_t rows = n->grp.threads / n->gpu.wave * n->gpu.rows;
+  if (p->rows < rows)
+    warp = e_and(n->g, warp, nv_i32(n, p->rows / n->gpu.rows - 1));
+  return nv_mul(n, warp, n->gpu.rows);
+}
+
 // A of row block i, k step s: rows g and g + 8, k and k + 8. Stored {m, k}:
 // lane l has row l % 16, chunk l / 16; {k, m}, transposed: row l / 16 * 8 + l %
 // 8, chunk l / 8 % 2.
 static void load_a(Nv *n, const Product *p, uint32_t i, uint32_t s, V out[4]) {
-  V row0 = nv_add(n, nv_mul(n, n->grp.warp, 16), nv_i32(n, i * p->rows));
+  V row0 = nv_add(n, first_row(n, p), nv_i32(n, i * p->rows));
   if (!p->ta) {
     V row = nv_add(n, row0, lane_bits(n, 0, 15));
     load4(n, nv_chunk(n, p->a, p->at, row, 2 * s, lane_bits(n, 4, 1)), false,
@@ -114,7 +124,7 @@ static void load4_here(Nv *n, const Matrices *m, V out[4]) {
 }
 
 static void a_here(Nv *n, const Product *p, uint32_t i, uint32_t s, V out[4]) {
-  V row = nv_add(n, nv_mul(n, n->grp.warp, 16), lane_bits(n, 0, 15));
+  V row = nv_add(n, first_row(n, p), lane_bits(n, 0, 15));
   Matrices m = {p->a, p->at, row, lane_bits(n, 4, 1), i * p->rows, 2 * s, false};
   if (p->areg) memcpy(out, p->areg->w + (i * (p->k / 16) + s) * 4, 4 * sizeof *out);
   else if (p->ta) load_a(n, p, i, s, out);

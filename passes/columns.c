@@ -15,7 +15,11 @@
 #include "ir/target.h"
 #include "passes/pass.h"
 
-enum { MOST = 256, STEP = 16 };
+enum { MOST = 256, LEAST = 128, STEP = 16 };
+
+// Elements of a key's vectors that are split into parts where they are read
+// (passes/placedot.c), an eighth of them in a thread's registers, beside MOST.
+enum { LONG = 384 };
 
 static bool over_keys(const Func *f, const Op *op) {
   const IrAttr *over = ir_attr(op, AT_OVER);
@@ -45,16 +49,31 @@ static bool is_free(const Func *f, uint32_t x) {
   return true;
 }
 
+// The longest vector of 32 bits an element that a product adds up.
+static int64_t longest(const Func *f) {
+  int64_t most = 0, n = 1;
+  for (const Op *op = f->body->first; op; op = op->next) {
+    const IrAttr *over = ir_attr(op, AT_OVER);
+    if (op->code != OP_DOT || dtype_size(ir_type(f, op->args[1])->dtype) < 4)
+      continue;
+    for (uint32_t i = 0; i < over->n; i++)
+      if (f->axes.at[over->list[i]].role == AX_VEC &&
+          dim_is_const(&f->mod->dims, f->axes.at[over->list[i]].extent, &n))
+        most = n > most ? n : most;
+  }
+  return most;
+}
+
 // The parts of axis x, 0: it stays whole.
 static int64_t parts_of(const Func *f, uint32_t x) {
-  int64_t n;
+  int64_t n, most = longest(f) > LONG ? LEAST : MOST;
   bool sums = false;
   if (f->axes.at[x].role != AX_VEC ||
-      !dim_is_const(&f->mod->dims, f->axes.at[x].extent, &n) || n <= MOST)
+      !dim_is_const(&f->mod->dims, f->axes.at[x].extent, &n) || n <= most)
     return 0;
   for (const Op *op = f->body->first; op; op = op->next)
     sums |= over_keys(f, op) && type_has_axis(ir_type(f, op->res[0]), x);
-  int64_t parts = (n + MOST - 1) / MOST;
+  int64_t parts = (n + most - 1) / most;
   return sums && n % (parts * STEP) == 0 && is_free(f, x) ? parts : 0;
 }
 

@@ -280,23 +280,45 @@ static Value rest_of(Builder *b, Value x, Value part) {
   return pl_select(b, ir_2(b, OP_EQ, r, r), r, pl_like(b, r, 0));
 }
 
-Parts place_frag(Place *p, Value v, DType t, uint32_t parts) {
+static Value put(Place *p, Builder *b, const View *w, Value x, bool turned) {
+  Type t = pl_smem_type(pl_dtype(b, x), p->wide[w->row][ROLE_ROW],
+                        p->wide[w->col][ROLE_COL]);
+  if (turned) t.layout = LY_TURNED;
+  return pl_op(b, OP_SPUT, &x, 1, t, NULL, 0);
+}
+
+// The parts of v; where `puts`, in shared memory, each as soon as it is there.
+static void split(Place *p, Value v, DType t, uint32_t parts, bool puts,
+                  Parts *f) {
   View w;
   place_view(p, ir_type(p->f, v), NULL, &w);
-  Parts *f = &p->frag[v];
-  if (f->n == parts && ir_type(p->g, f->part[0])->dtype == t) return *f;
   Value x = place_eval(p, v, ROLE_ROW);
-  if (p->failed) return *f;
+  if (p->failed) return;
   Builder *b = place_at(p, place_depth(p, v));
   Value in = pl_inside(p, b, &w, true, true);
   if (in) x = pl_select(b, in, x, pl_like(b, x, 0));
   *f = (Parts){.n = parts, .row = (uint32_t)w.row, .col = (uint32_t)w.col};
   if (parts > 1) x = pl_cast(b, DT_F32, x);
   for (uint32_t i = 0; i < parts; i++) {
-    f->part[i] = pl_cast(b, t, x);
-    if (i + 1 < parts) x = rest_of(b, x, f->part[i]);
+    Value part = pl_cast(b, t, x);
+    f->part[i] = puts ? put(p, b, &w, part, false) : part;
+    if (i + 1 < parts) x = rest_of(b, x, part);
   }
+}
+
+Parts place_frag(Place *p, Value v, DType t, uint32_t parts) {
+  Parts *f = &p->frag[v];
+  if (f->n != parts || ir_type(p->g, f->part[0])->dtype != t)
+    split(p, v, t, parts, false, f);
   return *f;
+}
+
+// Does v take half of a thread's registers, or in a loop, beside sums, a quarter?
+static bool is_large(Place *p, Value v, const View *w) {
+  enum { HALF = 128 };
+  uint32_t n = p->wide[w->row][ROLE_ROW] * p->wide[w->col][ROLE_COL];
+  return n / (p->warps * p->target->gpu.wave) >
+         (place_depth(p, v) ? HALF / 2 : HALF);
 }
 
 bool place_comes_as(Place *p, Value v, DType t) {
@@ -347,6 +369,10 @@ Parts place_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over) {
   place_view(p, ir_type(p->f, v), NULL, &w);
   bool turned = p->target->gpu.turn && w.row == (int)over;
   Parts f;
+  if (parts > 1 && !turned && !place_staged(p) && is_large(p, v, &w)) {
+    split(p, v, t, parts, true, s);
+    return *s;
+  }
   if (parts == 1 && place_comes_as(p, v, t))
     f = (Parts){.n = 1, .row = (uint32_t)w.row, .col = (uint32_t)w.col,
                 .part = {place_box(p, v, t, turned ? LY_QUAD : LY_LIN)}};
@@ -354,12 +380,8 @@ Parts place_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over) {
   if (p->failed) return f;
   Builder *b = place_at(p, place_depth(p, v));
   *s = f;
-  for (uint32_t i = 0; i < parts; i++) {
-    Type st = pl_smem_type(t, p->wide[w.row][ROLE_ROW],
-                           p->wide[w.col][ROLE_COL]);
-    if (turned) st.layout = LY_TURNED;
-    s->part[i] = pl_op(b, OP_SPUT, &f.part[i], 1, st, NULL, 0);
-  }
+  for (uint32_t i = 0; i < parts; i++)
+    s->part[i] = put(p, b, &w, f.part[i], turned);
   return *s;
 }
 
