@@ -260,12 +260,45 @@ static void check_fills(const Rings *w, Steps *s, const Region *r, bool inside,
   }
 }
 
-static bool are_apart(const Rings *w) {
+// Is v made of something in memory?
+static bool is_read(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  if (!op || op->code == OP_GLOAD) return op;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (is_read(f, op->args[i])) return true;
+  return false;
+}
+
+static bool reads_bounds(const Func *f, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; op->code == OP_MINE && i < op->nargs; i++)
+      if (is_read(f, op->args[i])) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (reads_bounds(f, op->regions[i])) return true;
+  }
+  return false;
+}
+
+static bool are_apart(Rings *w) {
   Steps s = {.ok = true};
   find_skips(&s, w->body);
   if (s.n != 2 || s.skip[0]->parent != s.skip[1]->parent) return false;
   check_fills(w, &s, w->body, false, false);
+  w->brief = s.ok && reads_bounds(w->f, w->body);
+  if (w->brief) w->behind = s.skip[1];
   return s.ok;
+}
+
+// A tile of each group's rows that is filled once a task: their number says which
+// rows a group has.
+static void find_turns(Rings *w) {
+  for (uint32_t i = 0; i < w->nrings && w->turns < 0; i++) {
+    const Ring *r = &w->rings[i];
+    const Op *loop = r->site->parent->parent;
+    while (loop && loop->code == OP_IF) loop = loop->parent->parent;
+    if (r->own && !r->streams && r->fills == 1 && loop && loop->code == OP_WHILE)
+      w->turns = (int)i;
+  }
 }
 
 static int64_t ring_bytes(const Rings *w, const Ring *r) {
@@ -661,7 +694,7 @@ static void plan_tasks(Rings *w) {
 bool rings_plan(Rings *w, Func *f, const Target *t) {
   const Op *launch = f->body->first;
   *w = (Rings){.f = f, .body = f->body, .arena = f->mod->arena, .target = t,
-               .lent = -1, .claims = -1, .facts = -1};
+               .lent = -1, .claims = -1, .facts = -1, .turns = -1};
   if (!t->gpu.arch || !launch || launch->code != OP_LAUNCH) return false;
   w->groups = (uint32_t)ir_attr_i(launch, AT_THREADS, 0) / WARPGROUP;
   if (w->groups < 1 || w->groups > WARPGROUPS) return false;
@@ -669,6 +702,7 @@ bool rings_plan(Rings *w, Func *f, const Target *t) {
   find_rings(w, f->body);
   if (w->fails || !w->nrings) return false;
   w->apart = are_apart(w);
+  if (w->brief) find_turns(w);
   if (!rings_fit(w)) return false;
   plan_tasks(w);
   share_counts(w);

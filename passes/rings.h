@@ -40,6 +40,9 @@ typedef struct Rings {
   bool *wanted;            // by value: the producer needs it
   bool *grouped;           // by value: depends on group()
   bool apart;              // groups take what `own` gives them
+  bool brief;              // and these are read from memory: tasks may be short
+  const Op *behind;        // then: `skip` of what groups leave unread at last
+  int turns;               // and the ring of the groups' own tiles, -1: none
   bool changed, fails;
 } Rings;
 

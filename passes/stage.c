@@ -42,6 +42,7 @@ typedef struct Stage {
   Behind behind[MAX_PRODUCTS];
   bool *carried;     // by value: depends on carried values
   bool *late;        // by value: depends on a product of the step
+  bool brief;        // tasks are short: nothing is beside their first product
 } Stage;
 
 // ---------------------------------------------------------------- analysis
@@ -367,6 +368,7 @@ static State first_step(Stage *s, Builder *b, Value first) {
   Value v[MAX_PRODUCTS], acc[MAX_PRODUCTS];
   mask_always(&c);
   bind(&c, s->loop->args + 3);
+  if (s->brief) fetch(&c);
   issue_ahead(&c, v);
   fetch(&c);
   wait(b, v, s->nahead, 0);
@@ -492,23 +494,24 @@ static void rotate(Stage *s) {
   take_results(s, cond->res);
 }
 
-static void region(Ctx *cx, Func *f, Region *r) {
+static void region(Func *f, Region *r, bool brief) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    for (uint32_t i = 0; i < op->nregions; i++) region(cx, f, op->regions[i]);
+    for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i], brief);
     if (op->code != OP_FOR) continue;
     Stage s = {.f = f, .arena = f->mod->arena, .loop = op,
-               .body = op->regions[0]};
+               .body = op->regions[0], .brief = brief};
     if (classify(&s)) rotate(&s);
   }
 }
 
 bool pass_stage(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)cx;
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;
   Rings rings;
   for (uint32_t i = 0; t && i < m->funcs.n; i++)
     if (rings_plan(&rings, m->funcs.at[i], t))
-      region(cx, m->funcs.at[i], m->funcs.at[i]->body);
+      region(m->funcs.at[i], m->funcs.at[i]->body, rings.brief);
   return true;
 }

@@ -23,7 +23,9 @@
 // (attr flip) is the readers' work.
 //
 // A program whose tiles depend on computed fragments, or whose rings do not
-// fit, stays as it is. Register counts: FlashAttention-3 (arXiv 2407.08608).
+// fit, stays as it is. Where tasks may be short, groups take their blocks of rows
+// in turn, and what a task needs is waited for as late as can be. Register
+// counts: FlashAttention-3 (arXiv 2407.08608).
 // Level mach, value form; sm_90a. Needs: place. Tests: test/passes/warps/.
 #include "ir/layout.h"
 #include "passes/drain.h"
@@ -70,6 +72,7 @@ typedef struct Role {
   Rings *w;
   bool producer;
   Value group;            // consumers
+  Value block;            // of the tile's rows that the group has in this task
   Value drain;            // consumers: shared tiles for stores, or 0
   Value lent;             // slot of ring w->lent that the group has, or 0
   bool drained;
@@ -240,7 +243,7 @@ static void receive(Role *r, Builder *b, uint32_t k, const Value *v,
     Value at[] = {ring->smem, word_at(b, t.slot, i, n)};
     const Op *mine = mine_of(r, v + i, n - i);
     uint32_t of = mine ? mine->nargs : 1;
-    if (of > 1) at[1] = ir_2(b, OP_ADD, at[1], r->group);
+    if (of > 1) at[1] = ir_2(b, OP_ADD, at[1], r->block);
     Value x = ir_op(b, OP_SGET, at, 2, NULL, 0, &word, 1, 0)->res[0];
     vmap_put(&r->map, mine ? mine->res[0] : v[i], uniform(b, x));
     i += of - 1;
@@ -256,7 +259,7 @@ static void take_mine(Role *r, Builder *b, const Op *op) {
   if (r->producer) i = 0, end = 1;
   Value x = get(r, op->args[end - 1]);
   for (uint32_t k = end - 1; k-- > i;) {
-    Value is = ir_2(b, OP_EQ, r->group, i32(b, k - i));
+    Value is = ir_2(b, OP_EQ, r->block, i32(b, k - i));
     x = ir_3(b, OP_SELECT, is, get(r, op->args[k]), x);
   }
   vmap_put(&r->map, op->res[0], x);
@@ -287,7 +290,15 @@ typedef struct Tile {
   const Op *until;       // given back after this op
   uint32_t ring;
   Value slot;
+  Value parity;          // of its turn, or 0: it has been waited for
+  Value before;          // fills before it, if the slot lent before is to go back
 } Tile;
+
+// Tiles that are read in one region, and not given back.
+typedef struct Live {
+  Tile at[2 * MAX_RINGS];
+  uint32_t n;
+} Live;
 
 // Where a product, or what adds to it, is waited for.
 static const Op *done(const Op *use) {
@@ -336,41 +347,87 @@ static bool is_late(const Role *r, const Op *fill) {
          (around->code == OP_WHILE || (around->code == OP_FOR && !around->nres));
 }
 
-static Value own_slot(const Role *r, Builder *b, const Ring *ring, Value at) {
+// The last rows of a tile mostly have the most keys: groups that are on their own
+// take turns. The block of a group in the task with fill n of ring w->turns.
+static Value block_of(const Role *r, Builder *b, Value n) {
+  if (r->w->turns < 0) return r->group;
+  return ir_2(b, OP_MOD, ir_2(b, OP_ADD, r->group, n), i32(b, r->w->groups));
+}
+
+static void take_turn(Role *r, Builder *b) {
+  if (r->producer || r->w->turns < 0) return;
+  r->block = block_of(r, b, r->fills[r->w->rings[r->w->turns].count]);
+}
+
+static Value own_slot(Builder *b, const Ring *ring, Value block, Value at) {
   if (!ring->own) return at;
-  Value base = ir_2(b, OP_MUL, r->group, i32(b, ring->stages));
+  Value base = ir_2(b, OP_MUL, block, i32(b, ring->stages));
   return ir_2(b, OP_ADD, base, at);
 }
 
-static void give_back_late(Role *r, Builder *b, uint32_t k) {
+static void give_back_late(Role *r, Builder *b, uint32_t k, Value n) {
   Ring *ring = &r->w->rings[k];
-  Value n = r->fills[ring->count], some = ir_2(b, OP_LT, i32(b, 0), n);
+  Value some = ir_2(b, OP_LT, i32(b, 0), n);
   Op *branch = ir_op(b, OP_IF, &some, 1, NULL, 0, NULL, 0, 2);
   Builder in = {.fn = r->w->f, .region = branch->regions[0], .span = b->span};
   stores_done(&in);
   bare(&in, OP_GSYNC);
   Value before = ir_2(&in, OP_SUB, n, i32(&in, 1));
+  Value block = (int)k == r->w->turns ? block_of(r, &in, before) : r->group;
   before = ir_2(&in, OP_MOD, before, i32(&in, ring->stages));
-  arrive(&in, ring->empty, own_slot(r, &in, ring, before));
+  arrive(&in, ring->empty, own_slot(&in, ring, block, before));
   ir_yield(&in, NULL, 0);
   in.region = branch->regions[1];
   ir_yield(&in, NULL, 0);
 }
 
+static void arrived(Role *r, Builder *b, Tile *t) {
+  if (t->parity) wait_for(b, r->w->rings[t->ring].full, t->slot, t->parity);
+  t->parity = 0;
+}
+
+static void turn_sign(Role *r, Builder *b, const Op *fill) {
+  Value sign = fill_sign(fill);
+  if (sign) fill_flip(b, get(r, fill->res[0]), get(r, sign));
+}
+
+static void returned(Role *r, Builder *b, Tile *t) {
+  if (t->before) give_back_late(r, b, t->ring, t->before);
+  t->before = 0;
+}
+
+// What a task needs first it waits for last: a tile of queries in front of the
+// first keys, behind all that is read of memory. The slot that was lent goes
+// back when the first product is on its way: the stores have had some time.
+static void before_op(Role *r, Builder *b, Live *live, const Op *op) {
+  bool end = op_info(op->code)->flags & OPF_TERM, fill = op->code == OP_SFILL;
+  for (uint32_t i = 0; i < live->n; i++) {
+    Tile *t = &live->at[i];
+    if (t->parity && (end || fill || ir_mentions(op, t->fill->res[0]))) {
+      arrived(r, b, t);
+      turn_sign(r, b, t->fill);
+    }
+    if (end || op->nregions || op->code == OP_WG_WAIT) returned(r, b, t);
+  }
+}
+
 static Tile consume(Role *r, Builder *b, const Op *op) {
   uint32_t k = (uint32_t)rings_of(r->w, op);
   Ring *ring = &r->w->rings[k];
-  if (is_late(r, op)) give_back_late(r, b, k);
-  Turn t = turn_of(r, b, k);
-  t.slot = own_slot(r, b, ring, t.slot);
-  wait_for(b, ring->full, t.slot, t.parity);
-  if ((int)k == r->w->lent) r->lent = t.slot;
-  Value tile = slot_of(r->w, b, ring, t.slot);
-  vmap_put(&r->map, op->res[0], tile);
-  if (fill_sign(op)) fill_flip(b, tile, get(r, fill_sign(op)));
-  filled(r, b, k, op);
   const Op *last = last_reader(op, op->next);
-  return (Tile){op, last ? last : op, k, t.slot};
+  Tile tile = {.fill = op, .until = last ? last : op, .ring = k};
+  bool at_once = ring->streams || !last || !r->w->brief;
+  if (is_late(r, op)) tile.before = r->fills[ring->count];
+  if (!r->w->brief) returned(r, b, &tile);
+  Turn t = turn_of(r, b, k);
+  tile.slot = own_slot(b, ring, r->block, t.slot);
+  tile.parity = t.parity;
+  if ((int)k == r->w->lent) r->lent = tile.slot;
+  if (at_once) arrived(r, b, &tile);
+  vmap_put(&r->map, op->res[0], slot_of(r->w, b, ring, tile.slot));
+  if (at_once) turn_sign(r, b, op);
+  filled(r, b, k, op);
+  return tile;
 }
 
 static void give_back(const Role *r, Builder *b, const Tile *t) {
@@ -423,12 +480,6 @@ static void drain(Role *r, Builder *b, const Drain *d) {
 }
 
 // ---------------------------------------------------------------- structure
-// Tiles that are read in one region, and not given back.
-typedef struct Live {
-  Tile at[2 * MAX_RINGS];
-  uint32_t n;
-} Live;
-
 static void copy_region(Role *r, const Region *from, Builder *b,
                         const Live *outer);
 
@@ -568,6 +619,7 @@ static void copy_while(Role *r, const Op *op, Builder *b) {
   take_fills(r, &c, in + 1);
   Builder inner = {.fn = f, .region = to, .span = op->span};
   uniform_fills(r, &c, &inner);
+  take_turn(r, &inner);
   copy_region(r, op->regions[0], &inner, NULL);
   next[0] = get(r, op->regions[0]->last->args[0]);
   put_fills(r, &c, next + 1);
@@ -617,7 +669,17 @@ static void leave(Role *r, Builder *b, const Op *op) {
   take_fills(r, &c, loop->res);
 }
 
+// Where a task ends, behind its stores.
+static bool leaves_at(const Role *r, const Op *op) {
+  const Op *skip = r->producer ? NULL : r->w->behind;
+  if (!skip || skip->parent != op->parent) return false;
+  for (const Op *o = op; o->prev && !op->next; o = o->prev)
+    if (o->prev->code == OP_CLAIM) return false;
+  return op->code == OP_CLAIM || !op->next;
+}
+
 static bool skipped(const Role *r, const Op *op) {
+  if (op == r->w->behind) return true;
   if (op->code == OP_SKIP || op->code == OP_MINE)
     return r->producer || !r->w->apart;
   if (op->code == OP_LAUNCH) return true;
@@ -644,7 +706,7 @@ static void copy_op(Role *r, const Op *op, Builder *b, Live *live) {
   Drain d;
   b->span = op->span;
   if (op->code == OP_GROUP && !r->producer)
-    vmap_put(&r->map, op->res[0], r->group);
+    vmap_put(&r->map, op->res[0], r->block);
   else if (op->code == OP_CLAIM && r->producer)
     claim(r, b, op);
   else if (op->code == OP_CLAIM)
@@ -681,6 +743,8 @@ static void copy_region(Role *r, const Region *from, Builder *b,
   for (const Op *op = from->first; op; op = op->next) {
     bool end = op_info(op->code)->flags & OPF_TERM;
     if (r->producer && op == r->w->early) claim_early(r, b, op);
+    if (leaves_at(r, op)) leave(r, b, r->w->behind);
+    before_op(r, b, &live, op);
     if (!end && op->code == OP_SFILL && r->producer) produce(r, b, op);
     else if (!end && op->code == OP_SFILL) live.at[live.n++] = consume(r, b, op);
     else if (!end && !skipped(r, op)) copy_op(r, op, b, &live);
@@ -701,7 +765,7 @@ static void copy_region(Role *r, const Region *from, Builder *b,
 static void role(Rings *w, Region *to, bool producer, Value drain) {
   Role r = {.w = w, .producer = producer, .drain = drain,
             .map = {.arena = w->arena}};
-  if (!producer) r.group = ir_region_param(to, type_scalar(DT_I32), "wg");
+  if (!producer) r.block = r.group = ir_region_param(to, type_scalar(DT_I32), "wg");
   Builder b = {.fn = w->f, .region = to, .span = NOWHERE};
   for (uint32_t k = 0; k < w->nrings; k++) r.fills[k] = i32(&b, 0);
   copy_region(&r, w->body, &b, NULL);
