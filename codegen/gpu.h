@@ -156,6 +156,7 @@ struct GpuVendor {
                     Frag *f);
   // r.w += the product on matrix units; false: they do not take it.
   bool (*mma)(Nv *n, const Product *p, Frag *r);
+  bool repeats;              // with fewer rows than warps have, some do the same
   // The same for several that are added up and read tiles in common, of which
   // matrix units take each; `fresh`: r.w is 0. NULL: one after the other.
   void (*sum)(Nv *n, const Product *p, uint32_t products, bool fresh, Frag *r);

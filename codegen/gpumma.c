@@ -113,7 +113,7 @@ static Product product_of(Nv *n, const Op *op) {
                .tb = ir_attr_i(op, AT_TRANS, 0)};
   p.k = p.at->ext[p.ta ? 0 : 1];
   p.rows = n->grp.threads / n->gpu.wave * n->gpu.rows;
-  if (p.ct->ext[0] < p.rows) p.rows = p.ct->ext[0];
+  if (n->vendor->repeats && p.ct->ext[0] < p.rows) p.rows = p.ct->ext[0];
   p.b = nv_tile(n, op->args[1]);
   if (p.at->kind == TK_FRAG) p.areg = nv_frag(n, op->args[0]);
   else p.a = nv_tile(n, op->args[0]);

@@ -418,5 +418,5 @@ const GpuVendor nv_vendor = {
     .rsqrt = rsqrt, .load = load, .store = store, .copy = copy,
     .store_tile = store_matrices, .store_turned = store_turned,
     .load_tile = nv_load_a, .anew = anew, .hold = hold,
-    .mma = nv_mma_sync, .sum = nv_mma_sum,
+    .mma = nv_mma_sync, .repeats = true, .sum = nv_mma_sum,
 };
