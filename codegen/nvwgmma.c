@@ -54,6 +54,7 @@ typedef struct Chain {
   const Type *at, *bt;
   bool ta, tb, fresh;
   Desc a, b;
+  const IrAttr *blocks;  // of k, that count; NULL: all
   const V *areg;         // words of A, 4 a step; NULL: a descriptor
   uint32_t m0, n0, n, steps;
 } Chain;
@@ -74,7 +75,7 @@ static const char *type_of(DType t) {
 }
 
 static void step_text(Buf *t, const Chain *c, uint32_t s, uint32_t ra,
-                      uint32_t rb) {
+                      uint32_t rb, bool first) {
   uint32_t acc = c->n / 2, size = (uint32_t)dtype_size(c->bt->dtype);
   if (!c->areg)
     buf_printf(t, "add.s64 da, $%u, %u;\n", ra,
@@ -88,16 +89,29 @@ static void step_text(Buf *t, const Chain *c, uint32_t s, uint32_t ra,
     buf_printf(t, "}, {$%u,$%u,$%u,$%u}, db", ra + 4 * s, ra + 4 * s + 1,
                ra + 4 * s + 2, ra + 4 * s + 3);
   else buf_str(t, "}, da, db");
-  buf_printf(t, ", %s, 1, 1", c->fresh && s == 0 ? "p0" : "p1");
+  buf_printf(t, ", %s, 1, 1", c->fresh && first ? "p0" : "p1");
   if (size == 2 && !c->areg) buf_printf(t, ", %u", c->ta);
   if (size == 2) buf_printf(t, ", %u", c->tb);
   buf_str(t, ";\n");
 }
 
+// May k's block s have elements that are not 0?
+static bool counts(const Chain *c, uint32_t s) {
+  bool some = !c->blocks;
+  for (uint32_t i = 0; c->blocks && i < c->blocks->n; i++)
+    some |= c->blocks->list[i] == (int64_t)s;
+  return some;
+}
+
 static void chain_text(Buf *t, const Chain *c, uint32_t ra, uint32_t rb) {
   buf_str(t, "{\n.reg .pred p0, p1;\n.reg .b64 da, db;\n"
              "setp.ne.b32 p0, 0, 0;\nsetp.eq.b32 p1, 0, 0;\n");
-  for (uint32_t s = 0; s < c->steps; s++) step_text(t, c, s, ra, rb);
+  bool first = true;
+  for (uint32_t s = 0; s < c->steps; s++) {
+    if (!counts(c, s)) continue;
+    step_text(t, c, s, ra, rb, first);
+    first = false;
+  }
   buf_char(t, '}');
 }
 
@@ -181,7 +195,8 @@ void nv_wgmma(Nv *n, const Op *op) {
   bool regs = at->kind == TK_FRAG;
   Chain c = {.at = at, .bt = bt, .fresh = op->nargs == 2,
              .tb = ir_attr_i(op, AT_TRANS, 0),
-             .ta = ir_attr_i(op, AT_TRANSA, 0)};
+             .ta = ir_attr_i(op, AT_TRANSA, 0),
+             .blocks = ir_attr(op, AT_BLOCKS)};
   Frag r = nv_new(n, nv_res_type(n, op));
   const Type *ct = nv_res_type(n, op);
   uint32_t k = at->ext[c.ta ? 0 : 1];

@@ -11,10 +11,11 @@
 // repeat and each step turns the state over, rows of D have changing signs and
 // their sums are small: with two 16-bit parts of D 1e-2 of what a chunk writes
 // would be wrong. So D has three, B and D B two: 1e-5. Their first products
-// read the parts of D in registers, the second ones in shared memory.
+// read the parts of D in registers, the second ones in shared memory. B has rows in
+// every other block and D B columns in the others: half of a product's steps.
 #include "passes/place.h"
 
-enum { BLOCK = 16, PARTS = 3 };
+enum { BLOCK = 16, PARTS = 3, MOST_BLOCKS = 16 };
 
 // A coordinate of the tile, divided by n.
 static Value block_of(Place *p, Builder *b, int axis, Role r, int64_t n,
@@ -51,17 +52,26 @@ static Split split(Builder *b, Value x, uint32_t n, bool shared) {
   return s;
 }
 
+// Every other block of n of the summed axis, the second one first if `odd`, in
+// blocks of a product's step.
+static IrAttr blocks_of(uint32_t ext, int64_t n, bool odd, int64_t *list) {
+  uint32_t count = 0;
+  for (int64_t k = 0; k < ext / BLOCK; k++)
+    if ((k * BLOCK / n) % 2 == odd) list[count++] = k;
+  return attr_list(AT_BLOCKS, list, count);
+}
+
 // c + x y, the smallest products first; those below 2^-24 are left out.
 static Value product(Builder *b, Value x, uint32_t nx, Value y, uint32_t ny,
-                     Value c) {
+                     Value c, IrAttr blocks) {
   const Type t = *ir_type(b->fn, x);
   Split l = split(b, x, nx, false), r = split(b, y, ny, true);
-  IrAttr trans = attr_i(AT_TRANS, 1);
+  IrAttr at[] = {attr_i(AT_TRANS, 1), blocks};
   for (uint32_t s = PARTS; s-- > 0;)
     for (uint32_t i = 0; i <= s; i++) {
       if (i >= l.n || s - i >= r.n) continue;
       Value args[] = {l.part[i], r.part[s - i], c};
-      c = pl_op(b, OP_MMA, args, c ? 3 : 2, t, &trans, 1);
+      c = pl_op(b, OP_MMA, args, c ? 3 : 2, t, at, 2);
     }
   return c;
 }
@@ -74,7 +84,7 @@ void place_trinv(Place *p, const Op *op) {
   if (p->failed) return;
   Builder *b = place_at(p, (int)p->scopes.n - 1);
   const Type t = *ir_type(b->fn, l);
-  if (t.ext[0] != t.ext[1] || p->target->gpu.acc != LY_ACC) {
+  if (t.ext[0] != t.ext[1] || t.ext[0] > MOST_BLOCKS * BLOCK || p->target->gpu.acc != LY_ACC) {
     place_refuse(p, op, "an inverse of a tile that is no square of 64 rows");
     return;
   }
@@ -83,8 +93,11 @@ void place_trinv(Place *p, const Op *op) {
   Value d = pl_op(b, OP_FTRINV, &l, 1, t, &at, upper);
   for (int64_t n = BLOCK; n < (int64_t)t.ext[0]; n *= 2) {
     Value some = pl_select(b, joins(p, b, &v, upper, n), l, pl_like(b, l, 0));
-    Value y = product(b, d, PARTS, some, PARTS - 1, 0);
-    d = product(b, ir_1(b, OP_NEG, y), PARTS - 1, d, PARTS, d);
+    int64_t list[2][MOST_BLOCKS];
+    IrAttr rows = blocks_of(t.ext[0], n, !upper, list[0]);
+    IrAttr cols = blocks_of(t.ext[0], n, upper, list[1]);
+    Value y = product(b, d, PARTS, some, PARTS - 1, 0, rows);
+    d = product(b, ir_1(b, OP_NEG, y), PARTS - 1, d, PARTS, d, cols);
   }
   p->memo[op->res[0]][0] = d;
 }
