@@ -189,6 +189,40 @@ static void copy_words(Nv *n, Frag *r) {
     r->w[i] = nv_asm(n, f32, "mov.b32 $0, $1;", "=f,f", &r->w[i], 1);
 }
 
+// ---------------------------------------------------------------- constants
+// Made of coordinates and constants alone, so that words may be constants.
+static bool of_coordinates(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  if (!op) return false;
+  bool elem = op_info(op->code)->flags & OPF_ELEM;
+  if (!elem && op->code != OP_CONST && op->code != OP_COORD &&
+      op->code != OP_SPLAT && op->code != OP_BCAST)
+    return false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!of_coordinates(f, op->args[i])) return false;
+  return true;
+}
+
+// ptxas 13 moves a constant to its register behind the product that reads it
+// there as A. A bit that is 0 in every launch, the sign of the tasks' number,
+// hides that it is constant.
+static V *hide_constants(Nv *n, const Op *op, const Frag *a) {
+  LLVMBuilderRef b = n->g->b;
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(n->g->lc), i32 = nv_i32t(n);
+  V *w = NEWN(&n->g->cx->scratch, V, a->n);
+  memcpy(w, a->w, a->n * sizeof *w);
+  if (!of_coordinates(n->f, op->args[0])) return w;
+  V tasks = nv_param(n, n->ntasks_at, i64);
+  V zero = LLVMBuildLShr(b, tasks, LLVMConstInt(i64, 63, 0), "");
+  zero = LLVMBuildTrunc(b, zero, i32, "");
+  for (uint32_t i = 0; i < a->n; i++) {
+    LLVMTypeRef t = LLVMTypeOf(w[i]);
+    V word = LLVMBuildOr(b, LLVMBuildBitCast(b, w[i], i32, ""), zero, "");
+    w[i] = LLVMBuildBitCast(b, word, t, "");
+  }
+  return w;
+}
+
 // ---------------------------------------------------------------- ops
 void nv_wgmma(Nv *n, const Op *op) {
   const Type *at = nv_arg_type(n, op, 0), *bt = nv_arg_type(n, op, 1);
@@ -207,11 +241,12 @@ void nv_wgmma(Nv *n, const Op *op) {
     memcpy(r.w, nv_frag(n, op->args[2])->w, r.n * sizeof *r.w);
   if (!c.fresh && copies_sum(n->f, op)) copy_words(n, &r);
   uint32_t blocks = ct->ext[0] / M, per_m = ct->ext[1] / 2;
+  const V *words = regs ? hide_constants(n, op, nv_frag(n, op->args[0])) : NULL;
   for (uint32_t i = 0; i < blocks; i++)
     for (uint32_t n0 = 0; n0 < ct->ext[1]; n0 += c.n) {
       uint32_t left = ct->ext[1] - n0;
       c.m0 = M * i, c.n0 = n0, c.n = left < MAX_N ? left : MAX_N;
-      c.areg = regs ? nv_frag(n, op->args[0])->w + i * 4 * c.steps : NULL;
+      c.areg = regs ? words + i * 4 * c.steps : NULL;
       emit_chain(n, &c, r.w + i * per_m + n0 / 2);
     }
   nv_define(n, op->res[0], r);
