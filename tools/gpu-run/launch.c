@@ -12,6 +12,7 @@ typedef struct Call {
   attn_tensor tensor[ATTN_MAX_PARAMS], *ptr[ATTN_MAX_PARAMS];
   char args[16384];        // of S_P_args
   void *workspace;
+  size_t workspace_bytes;
 } Call;
 
 static attn_tensor view(const Array *a, void *data) {
@@ -74,6 +75,8 @@ static bool to_device(Run *r, Call *c) {
       !gpu(r, drv_gpu_alloc(&r->gpu, head.workspace_bytes, &head.workspace)))
     return false;
   memcpy(c->args, &head, sizeof head);
+  c->workspace = head.workspace;
+  c->workspace_bytes = head.workspace_bytes;
   return true;
 }
 
@@ -83,8 +86,10 @@ static bool fetch(Run *r, const Array *a, void **out) {
                                          run_bytes(a)));
 }
 
-// Inputs that a launch overwrites, as they were; outputs poisoned.
-static bool reset(Run *r) {
+// Inputs that a launch overwrites, as they were; outputs and workspace poisoned.
+static bool reset(Run *r, const Call *c) {
+  if (!gpu(r, drv_gpu_poison(&r->gpu, c->workspace, c->workspace_bytes)))
+    return false;
   for (uint32_t t = 0; t < r->ntensors; t++) {
     Array *a = &r->array[t];
     bool ok = a->desc->kind == ATTN_PARAM_IN ||
@@ -109,22 +114,42 @@ static bool fetch_first(Run *r) {
   return true;
 }
 
+// Says how many elements differ, and the first.
+static bool differs(const Array *a, const void *again) {
+  int size = dtype_size(a->host.dtype);
+  int64_t n = 0, at = -1;
+  for (int64_t i = 0; i < a->host.count; i++) {
+    if (!memcmp((const char *)again + i * size,
+                (const char *)a->first + i * size, (size_t)size))
+      continue;
+    if (at < 0) at = i;
+    n++;
+  }
+  if (at < 0) return false;
+  return !run_error("'%s' differs from the first launch: %lld elements, at "
+                    "%lld %.9g and %.9g", a->desc->name, (long long)n,
+                    (long long)at,
+                    dtype_load(a->host.dtype, (const char *)a->first +
+                                                  at * size),
+                    dtype_load(a->host.dtype, (const char *)again +
+                                                  at * size));
+}
+
 static bool equal_again(Run *r) {
+  bool equal = true;
   for (uint32_t t = 0; t < r->ntensors; t++) {
     const Array *a = &r->array[t];
     void *again = NULL;
     if (!run_is_output(a)) continue;
-    bool ok = fetch(r, a, &again) && !memcmp(again, a->first, run_bytes(a));
+    equal &= fetch(r, a, &again) && !differs(a, again);
     free(again);
-    if (!ok) return run_error("'%s' differs from the first launch",
-                              a->desc->name);
   }
-  return true;
+  return equal;
 }
 
 static bool repeat(Run *r, Call *c, attn_stream *s) {
   for (long i = 0; i < r->repeat; i++)
-    if (!reset(r) || !run_once(r, c, s) || !equal_again(r)) return false;
+    if (!reset(r, c) || !run_once(r, c, s) || !equal_again(r)) return false;
   if (r->repeat) printf("ok   %ld more launches are bitwise equal\n",
                         r->repeat);
   return true;
