@@ -10,8 +10,8 @@
 // before and nothing else. What one step ends with and the next begins with then
 // differ by a rounding, which is a factor of 1 + 2^-23 |A| to states that m
 // keeps in range: far below what 16 bits round. So programs of f32, and CPUs,
-// walk step by step, and so do AMD's GPUs, where tiles of sums take 100 registers
-// more than a walk.
+// walk step by step, and so do GPUs but Hopper: elsewhere tiles of sums take 100
+// registers more than a walk.
 #include "passes/tilestep.h"
 
 #include <math.h>
