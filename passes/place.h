@@ -29,6 +29,7 @@ enum {
   ROLE_ROW, ROLE_COL,
   MAX_LIN = 7, MAX_ROLES = 2 + 2 * MAX_LIN,
   WARPS = 4,         // of a group: what wgmma takes
+  MOST_WARPS = 16,   // of a task without products
   MAX_PARTS = 3,     // 16-bit parts of an f32
   MAX_GROUPS = 3,    // that share a task
 };

@@ -273,8 +273,11 @@ static void root_reduce(Place *p, const Op *op) {
   }
   Role r = place_home(p, t);
   const Op *def = ir_def(p->f, op->args[0]);
-  // Columns are all in one warp.
-  if (t->n == 1 && def && !place_rooted(p, def)) r = ROLE_COL;
+  // Columns are all in one warp; where there are many warps each would do all
+  // of a long slice.
+  if (t->n == 1 && def && !place_rooted(p, def) &&
+      (p->warps <= WARPS || p->wide[t->axis[0]][ROLE_COL] < p->rows))
+    r = ROLE_COL;
   Value x = place_eval(p, op->args[0], r);
   if (p->failed) return;
   Builder *b = place_at(p, (int)p->scopes.n - 1);

@@ -384,9 +384,32 @@ static void plan_groups(Place *p, int64_t tile) {
   p->wide[p->lane][ROLE_ROW] = p->rows;
 }
 
-// Fewer warps where their matrix units would have more rows than a task.
+typedef struct Rows {
+  const Place *p;
+  int64_t most;  // of a tile
+  bool dots;
+} Rows;
+
+static void note_rows(void *data, Op *op) {
+  Rows *r = data;
+  View v;
+  int64_t n;
+  r->dots |= op->code == OP_DOT || op->code == OP_SCAN || op->code == OP_TRINV;
+  for (uint32_t i = 0; i < op->nres; i++) {
+    const Type *t = ir_type(r->p->f, op->res[i]);
+    if (t->kind == TK_ELEM && t->n == 2 && place_view(r->p, t, NULL, &v) &&
+        dim_is_const(&r->p->m->dims, v.rsize, &n) && n > r->most)
+      r->most = n;
+  }
+}
+
+// Fewer warps where their matrix units would have more rows than a task, more
+// where a task without products has a tall tile: as many as it has rows.
 static uint32_t warps_for(const Place *p, int64_t tile) {
-  uint32_t n = WARPS;
+  uint32_t n = WARPS, most = MOST_WARPS * p->target->gpu.rows;
+  Rows r = {p, 0, false};
+  if (!amd(p) && p->lane < 0) ir_walk(p->f->body, note_rows, &r);
+  while (!r.dots && n * p->target->gpu.rows < r.most && r.most <= most) n *= 2;
   while (amd(p) && n > 1 && tile > 1 && tile < n * p->target->gpu.rows &&
          tile % p->target->gpu.rows == 0)
     n /= 2;
@@ -403,9 +426,9 @@ void place_plan(Place *p) {
       p->lane = (int)p->f->grid.at[i].axis;
       tile = p->f->grid.at[i].tile;
     }
+  plan_order(p);
   p->warps = warps_for(p, tile);
   p->rows = p->warps * p->target->gpu.rows;
-  plan_order(p);
   p->map = is_map(p);
   plan_sizes(p);
   if (p->failed) return;

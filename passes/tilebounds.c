@@ -2,8 +2,8 @@
 //
 //   before  pass() {axis = k, box = [q], sparse = true} (.., {bounds}, {classify})
 //   after   func @p.bounds(.., %bounds: tensor<i32[Q', 4]> shared) grid(tile:1) {
-//             for c of the bounds, 64 tiles of keys at a time {
-//               %lo = spans of the tables over 64 tiles, classify
+//             for c of the bounds, 128 tiles of keys at a time {
+//               %lo = spans of the tables over these tiles, classify
 //               first and last tile with a key, the last run of full ones
 //             }
 //             store(%bounds, ..)
@@ -24,7 +24,8 @@
 #include <assert.h>
 
 enum {
-  TILES = 64,   // of keys, judged at a time: rows of a fragment
+  TILES = 64,        // of keys, judged at a time: rows of a fragment
+  MORE_TILES = 128,  // where a CTA may have more warps
   NUMBERS = 4,  // of an interval: base, hi, f0, f1
 };
 
@@ -226,14 +227,14 @@ static Value iota(Scan *s, Builder *b, uint32_t axis, int64_t n) {
   return ir_op(b, OP_IOTA, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
 }
 
+static int64_t tiles(const Tiler *t) {
+  const Target *tg = target_by_name(t->to->mod->target);
+  return tg->gpu.vendor == VENDOR_AMD ? TILES : MORE_TILES;
+}
+
 static Value over(Builder *b, RKind k, Value x) {
   Type t = *ir_type(b->fn, x);
   return t.n ? ir_reduce(b, k, x, t.axis, t.n) : x;
-}
-
-static Value none_of(Builder *b, RKind kind, DType dt) {
-  int64_t most = dt == DT_I64 ? INT64_MAX / 2 : INT32_MAX;
-  return ir_const_i(b, dt, kind == RK_MAX ? -most : most);
 }
 
 // The other extreme of the same entries, or NULL.
@@ -257,19 +258,45 @@ static int64_t entries(const Tiler *t) {
   return n;
 }
 
-// Extremes of a table, some entries at a time for all tiles together.
+// The axis whose coordinates in the box are all that the span is of, or -1.
+static int spanned(const KeyLoop *l, const Op *op) {
+  const Region *r = l->classify;
+  const IrAttr *box = ir_attr(l->op, AT_BOX);
+  for (uint32_t i = 0; r && i + 1 < r->params.n; i += 2)
+    if (op->args[1] == r->params.at[i] && op->args[2] == r->params.at[i + 1])
+      return i + 2 < r->params.n ? (int)box->list[i / 2] : (int)l->axis;
+  return -1;
+}
+
+// Coordinates of a box are not beyond the axis, a table along it has them all.
+static bool is_inside(const KeyLoop *l, const Op *op) {
+  int axis = spanned(l, op);
+  const Type *t = ir_type(l->t->from, op->args[0]);
+  return axis >= 0 &&
+         t->size[t->n - 1] == l->t->from->axes.at[axis].extent;
+}
+
+// Entries of the longest span; a tile of keys is known to have no more than
+// a step.
+static Value longest_of(Scan *s, Builder *b, const Op *op, Value lo, Value hi) {
+  if (spanned(s->l, op) == (int)s->l->axis) return s->step;
+  Value n = over(b, RK_MAX, ir_2(b, OP_SUB, hi, lo));
+  return ir_2(b, OP_ADD, n, int_(b, 1));
+}
+
+// Extremes of a table, some entries at a time for all tiles together. Behind
+// the last entry it is read again, which changes no extreme.
 static void span(Scan *s, Builder *b, const Op *op, ValueMap *m) {
   const Op *of[] = {op, other_extreme(op)};
   uint32_t nx = of[1] ? 2 : 1;
   Value lo = vmap_get(m, op->args[1]), hi = vmap_get(m, op->args[2]);
   bool wide = dtype_size(ir_type(s->l->t->from, op->args[0])->dtype) > 4;
   DType dt = wide ? DT_I64 : DT_I32;
-  Value one = int_(b, 1), longest = over(b, RK_MAX, ir_2(b, OP_SUB, hi, lo));
+  Value longest = longest_of(s, b, op, lo, hi);
   Type all = type_union(ir_type(b->fn, lo), ir_type(b->fn, hi), dt);
   Type types[] = {all, all};
   int64_t each = entries(s->l->t);
-  Value args[] = {int_(b, 0), ir_2(b, OP_ADD, longest, one), int_(b, each), 0,
-                  0};
+  Value args[] = {int_(b, 0), longest, int_(b, each), 0, 0};
   RKind kind[2];
   for (uint32_t k = 0; k < nx; k++) {
     kind[k] = of[k]->code == OP_SPAN_MIN ? RK_MIN : RK_MAX;
@@ -282,16 +309,17 @@ static void span(Scan *s, Builder *b, const Op *op, ValueMap *m) {
   for (uint32_t k = 0; k < nx; k++)
     best[k] = ir_region_param(in.region, all, "best");
   Value at = ir_2(&in, OP_ADD, i, iota(s, &in, s->entry, each));
-  at = ir_2(&in, OP_ADD, lo, at);
+  at = ir_2(&in, OP_MIN, ir_2(&in, OP_ADD, lo, at), hi);
   Value idx[MAX_AXES];
   uint32_t n = 0;
   for (uint32_t k = 3; k < op->nargs; k++) idx[n++] = vmap_get(m, op->args[k]);
   idx[n++] = at;
-  Value x = ir_cast(&in, dt, ir_load(&in, vmap_get(m, op->args[0]), idx, n));
-  Value inside = ir_2(&in, OP_LE, at, hi);
+  Value x = ir_load(&in, vmap_get(m, op->args[0]), idx, n);
+  if (n == 1 && is_inside(s->l, op))
+    ir_set_attr(b->fn, ir_def(b->fn, x), attr_i(AT_INBOUNDS, 1));
+  x = ir_cast(&in, dt, x);
   for (uint32_t k = 0; k < nx; k++) {
-    Value y = pick(&in, inside, x, none_of(&in, kind[k], dt));
-    y = ir_reduce(&in, kind[k], y, &s->entry, 1);
+    Value y = ir_reduce(&in, kind[k], x, &s->entry, 1);
     best[k] = tile_combine(&in, kind[k], best[k], y);
   }
   ir_yield(&in, best, nx);
@@ -348,7 +376,7 @@ enum { LO, HI, F0, F1 };
 static void judge_many(Scan *s, Builder *b, Value c, const ValueMap *pre,
                        Runs *k) {
   KeyLoop *l = s->l;
-  Value at = ir_2(b, OP_MUL, iota(s, b, s->tile, TILES), s->step);
+  Value at = ir_2(b, OP_MUL, iota(s, b, s->tile, tiles(l->t)), s->step);
   at = ir_2(b, OP_ADD, c, at);
   Value end = ir_2(b, OP_ADD, at, s->step), one = int_(b, 1);
   Value last = ir_2(b, OP_SUB, ir_2(b, OP_MIN, end, s->extent), one);
@@ -407,7 +435,7 @@ static Runs scan(Scan *s, Builder *b, const ValueMap *in_front) {
   bool many = tells_full(s->l);
   ValueMap pre = common(s, b, in_front);
   const Range *r = s->r;
-  Value step = many ? int_(b, TILES * s->l->t->plan.tile_k) : s->step;
+  Value step = many ? int_(b, tiles(s->l->t) * s->l->t->plan.tile_k) : s->step;
   Value args[3 + NUMBERS] = {r->base, r->hi, step, r->hi, r->base, r->base,
                              r->base};
   Type types[NUMBERS];
@@ -459,7 +487,7 @@ void bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m) {
   Range r[MAX_RANGES];
   uint32_t n = tile_ranges(&l, b, m, r), of = intervals(pass);
   Scan s = {.l = &l, .step = int_(b, t->plan.tile_k)};
-  s.tile = ir_axis(t->to, "tiles", AX_VEC, dim_const(d, TILES));
+  s.tile = ir_axis(t->to, "tiles", AX_VEC, dim_const(d, tiles(t)));
   s.entry = ir_axis(t->to, "entries", AX_VEC, dim_const(d, entries(t)));
   s.extent = ir_dim(b, t->from->axes.at[l.axis].extent);
   Value args[MAX_AXES + 2] = {t->tested[which]};
