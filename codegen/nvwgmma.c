@@ -42,8 +42,8 @@ static Desc desc_of(Nv *n, Tile s, const Type *t, bool trans) {
 static uint32_t desc_step(const Desc *d, uint32_t s, uint32_t at,
                           uint32_t size) {
   if (d->trans) {       // rows are k; columns are m or n
-    uint32_t side = at * size / d->panel;
-    return (side * d->rows * d->panel + s * d->k * d->panel) >> 4;
+    uint32_t side = at * size / d->panel, in = at * size % d->panel;
+    return (side * d->rows * d->panel + s * d->k * d->panel + in) >> 4;
   }
   uint32_t side = s * 32 / d->panel, in = s * 32 % d->panel;
   return (side * d->rows * d->panel + at * d->panel + in) >> 4;
@@ -54,10 +54,32 @@ typedef struct Chain {
   const Type *at, *bt;
   bool ta, tb, fresh;
   Desc a, b;
-  const IrAttr *blocks;  // of k, that count; NULL: all
+  const IrAttr *spans;   // columns that count, by steps of 16; NULL: all
   const V *areg;         // words of A, 4 a step; NULL: a descriptor
   uint32_t m0, n0, n, steps;
 } Chain;
+
+// Columns of a product: from, to.
+typedef struct Cols {
+  uint32_t from, to;
+} Cols;
+
+static uint32_t at_most(uint32_t x, uint32_t most) { return x < most ? x : most; }
+
+static bool is_empty(Cols c) { return c.from >= c.to; }
+
+// Those that step s adds to.
+static Cols cols_of(const Chain *c, uint32_t s) {
+  Cols all = {c->n0, c->n0 + c->n};
+  if (!c->spans) return all;
+  uint32_t from = (uint32_t)c->spans->list[2 * s];
+  uint32_t to = (uint32_t)c->spans->list[2 * s + 1];
+  // The instruction goes from one panel to the next where one ends.
+  uint32_t panel = c->b.panel / (uint32_t)dtype_size(c->bt->dtype);
+  if (c->tb && from < to && from / panel != (to - 1) / panel)
+    from -= from % panel;
+  return (Cols){from < all.from ? all.from : from, at_most(to, all.to)};
+}
 
 static const char *type_of(DType t) {
   switch (t) {
@@ -95,20 +117,12 @@ static void step_text(Buf *t, const Chain *c, uint32_t s, uint32_t ra,
   buf_str(t, ";\n");
 }
 
-// May k's block s have elements that are not 0?
-static bool counts(const Chain *c, uint32_t s) {
-  bool some = !c->blocks;
-  for (uint32_t i = 0; c->blocks && i < c->blocks->n; i++)
-    some |= c->blocks->list[i] == (int64_t)s;
-  return some;
-}
-
 static void chain_text(Buf *t, const Chain *c, uint32_t ra, uint32_t rb) {
   buf_str(t, "{\n.reg .pred p0, p1;\n.reg .b64 da, db;\n"
              "setp.ne.b32 p0, 0, 0;\nsetp.eq.b32 p1, 0, 0;\n");
   bool first = true;
   for (uint32_t s = 0; s < c->steps; s++) {
-    if (!counts(c, s)) continue;
+    if (is_empty(cols_of(c, s))) continue;
     step_text(t, c, s, ra, rb, first);
     first = false;
   }
@@ -147,6 +161,36 @@ static void emit_chain(Nv *n, const Chain *c, V *acc) {
   args[k++] = c->b.value;
   chain_text(&text, c, ra, rb);
   unpack(n, nv_asm(n, floats(n, regs), text.at, cons.at, args, k), acc, regs);
+}
+
+// The first columns from `at` on with those that steps have in common with them.
+static Cols common_cols(const Chain *c, uint32_t at) {
+  Cols all = {UINT32_MAX, 0};
+  for (uint32_t s = 0; s < c->steps; s++) {
+    Cols x = cols_of(c, s);
+    if (!is_empty(x) && x.from >= at && x.from < all.from) all = x;
+  }
+  for (uint32_t s = 0; s < c->steps; s++) {
+    Cols x = cols_of(c, s);
+    if (is_empty(x) || x.from >= all.to || x.to <= all.to) continue;
+    all.to = x.to;
+    s = UINT32_MAX;  // from the start again
+  }
+  return all;
+}
+
+// Steps that have columns in common are a chain of products of one shape: with
+// others on the same sums ptxas waits for each. Columns of no step are what they
+// were, 0 of a sum that begins.
+static void emit_chains(Nv *n, const Chain *all, V *acc) {
+  V zero = LLVMConstReal(LLVMFloatTypeInContext(n->g->lc), 0);
+  for (uint32_t i = 0; all->spans && all->fresh && i < all->n / 2; i++)
+    acc[i] = zero;
+  Chain c = *all;
+  for (Cols x = common_cols(all, 0); !is_empty(x); x = common_cols(all, x.to)) {
+    c.n0 = x.from, c.n = x.to - x.from;
+    emit_chain(n, &c, acc + (c.n0 - all->n0) / 2);
+  }
 }
 
 // ---------------------------------------------------------------- copies
@@ -230,7 +274,7 @@ void nv_wgmma(Nv *n, const Op *op) {
   Chain c = {.at = at, .bt = bt, .fresh = op->nargs == 2,
              .tb = ir_attr_i(op, AT_TRANS, 0),
              .ta = ir_attr_i(op, AT_TRANSA, 0),
-             .blocks = ir_attr(op, AT_BLOCKS)};
+             .spans = ir_attr(op, AT_SPANS)};
   Frag r = nv_new(n, nv_res_type(n, op));
   const Type *ct = nv_res_type(n, op);
   uint32_t k = at->ext[c.ta ? 0 : 1];
@@ -244,10 +288,9 @@ void nv_wgmma(Nv *n, const Op *op) {
   const V *words = regs ? hide_constants(n, op, nv_frag(n, op->args[0])) : NULL;
   for (uint32_t i = 0; i < blocks; i++)
     for (uint32_t n0 = 0; n0 < ct->ext[1]; n0 += c.n) {
-      uint32_t left = ct->ext[1] - n0;
-      c.m0 = M * i, c.n0 = n0, c.n = left < MAX_N ? left : MAX_N;
+      c.m0 = M * i, c.n0 = n0, c.n = at_most(ct->ext[1] - n0, MAX_N);
       c.areg = regs ? words + i * 4 * c.steps : NULL;
-      emit_chain(n, &c, r.w + i * per_m + n0 / 2);
+      emit_chains(n, &c, r.w + i * per_m + n0 / 2);
     }
   nv_define(n, op->res[0], r);
 }
@@ -262,7 +305,8 @@ void nv_wg_commit(Nv *n, const Op *op) {
   nv_call(n, "llvm.nvvm.wgmma.commit_group.sync.aligned", NULL, 0);
 }
 
-// What becomes readable passes through the wait, so no use moves above it.
+// What becomes readable passes through the wait, so no use moves above it; zeros
+// that no product made stay zeros.
 void nv_wg_wait(Nv *n, const Op *op) {
   Arena *ar = &n->g->cx->scratch;
   Buf cons = {.arena = ar};
@@ -271,22 +315,27 @@ void nv_wg_wait(Nv *n, const Op *op) {
   snprintf(text, sizeof text, "wgmma.wait_group.sync.aligned %lld;",
            (long long)ir_attr_i(op, AT_PENDING, 0));
   for (uint32_t i = 0; i < op->nargs; i++) count += nv_frag(n, op->args[i])->n;
-  V *w = NEWN(ar, V, count + 1);
+  V *w = NEWN(ar, V, count + 1), *all = NEWN(ar, V, count + 1);
   for (uint32_t i = 0; i < op->nargs; i++) {
     const Frag *f = nv_frag(n, op->args[i]);
-    memcpy(w + k, f->w, f->n * sizeof *w);
+    memcpy(all + k, f->w, f->n * sizeof *all);
     k += f->n;
   }
+  k = count, count = 0;
+  for (uint32_t i = 0; i < k; i++)
+    if (!LLVMIsConstant(all[i])) w[count++] = all[i];
   for (uint32_t i = 0; i < count; i++) buf_str(&cons, i ? ",=f" : "=f");
   for (uint32_t i = 0; i < count; i++) buf_printf(&cons, ",%u", i);
   buf_str(&cons, count ? ",~{memory}" : "~{memory}");
   LLVMTypeRef t = count ? floats(n, count) : LLVMVoidTypeInContext(n->g->lc);
   V s = nv_asm(n, t, text, cons.at, w, count);
   if (count) unpack(n, s, w, count);
+  for (uint32_t i = 0; i < k; i++)
+    if (!LLVMIsConstant(all[i])) all[i] = *w++;
   for (uint32_t i = 0; i < op->nres; i++) {
     Frag f = *nv_frag(n, op->args[i]);
-    f.w = w;
-    w += f.n;
+    f.w = all;
+    all += f.n;
     nv_define(n, op->res[i], f);
   }
 }

@@ -365,6 +365,16 @@ static bool check_fnuz(Verifier *v, const Op *op) {
          verify_fail(v, op, "operand 0 is no foperand");
 }
 
+// Columns [from, to) of each block of 16 of the summed axis.
+static bool check_spans(Verifier *v, const Op *op, uint32_t k, uint32_t cols) {
+  const IrAttr *s = ir_attr(op, AT_SPANS);
+  bool ok = !s || (k % 16 == 0 && s->n == k / 16 * 2);
+  for (uint32_t i = 0; s && ok && i < s->n; i += 2)
+    ok = 0 <= s->list[i] && s->list[i] <= s->list[i + 1] &&
+         s->list[i + 1] <= cols && s->list[i] % 16 == 0 && s->list[i + 1] % 16 == 0;
+  return ok || verify_fail(v, op, "spans are columns of each block of 16");
+}
+
 static bool check_mma(Verifier *v, const Op *op) {
   const Type *a = arg_type(v, op, 0), *b = arg_type(v, op, 1);
   const Type *c = res_type(v, op);
@@ -386,7 +396,7 @@ static bool check_mma(Verifier *v, const Op *op) {
     return wrong_operand(v, op, 1);
   if (op->nargs > 2 && !type_eq(arg_type(v, op, 2), c))
     return wrong_operand(v, op, 2);
-  return true;
+  return check_spans(v, op, a->ext[ta ? 0 : 1], c->ext[1]);
 }
 
 // What the instruction takes: one warpgroup, 64 rows a time, swizzled tiles.

@@ -233,13 +233,11 @@ static void move_c(Wave *w, const Instr *in, double *regs, Operands *o,
     }
 }
 
-// The other blocks of 16 are said to be zeros.
-static bool counts(const Product *p, uint32_t k) {
-  const IrAttr *blocks = ir_attr(p->op, AT_BLOCKS);
-  bool some = !blocks;
-  for (uint32_t i = 0; blocks && i < blocks->n; i++)
-    some |= blocks->list[i] == k / 16;
-  return some;
+// Outside of its columns a block of 16 is said to add zeros.
+static bool counts(const Product *p, uint32_t col, uint32_t k) {
+  const IrAttr *spans = ir_attr(p->op, AT_SPANS);
+  const int64_t *span = spans ? spans->list + k / 16 * 2 : NULL;
+  return !span || (span[0] <= col && col < span[1]);
 }
 
 static void by_instructions(Wave *w, const Instr *in, const Product *p,
@@ -251,7 +249,7 @@ static void by_instructions(Wave *w, const Instr *in, const Product *p,
       double *c = r->at + (i * cols + j) * in->c_regs * w->cta->x->lanes;
       move_c(w, in, c, &o, false);
       for (uint32_t s = 0; s < p->k / in->k; s++) {
-        if (!counts(p, s * in->k)) continue;
+        if (!counts(p, j * in->n, s * in->k)) continue;
         load_a(w, in, p, i, s, &o);
         load_b(w, in, p, j * in->n, s, &o);
         execute(in, w->cta->x->lanes, &o);

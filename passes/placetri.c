@@ -3,8 +3,8 @@
 //   before  %x = trinv(%l) {axes = [t, s]} : f32{t:64,s:64}
 //   after   %d = ftrinv(%l)                     blocks of 16, by substitution
 //           %b = select(%below, %l, 0)          below the diagonal of blocks
-//           %y = neg(mma(%d, %b))               of 32: joins them
-//           %d1 = mma(%y, %d, %d)               and so on
+//           %y = mma(%d, %b)                    of 32: joins them
+//           %d1 = sub(%d, mma(%y, %d))          and so on
 //
 // Two blocks A, C on the diagonal and B below are joined by -C^-1 B A^-1. With
 // all pairs of blocks in one tile, D - (D B) D is that for each. Where keys
@@ -12,7 +12,8 @@
 // their sums are small: with two 16-bit parts of D 1e-2 of what a chunk writes
 // would be wrong. So D has three, B and D B two: 1e-5. Their first products
 // read the parts of D in registers, the second ones in shared memory. B has rows in
-// every other block and D B columns in the others: half of a product's steps.
+// every other block, columns in the others; of D those blocks of the diagonal
+// count that are columns of D B. Attribute `spans` leaves out the rest.
 #include "passes/place.h"
 
 enum { BLOCK = 16, PARTS = 3, MOST_BLOCKS = 16 };
@@ -52,21 +53,26 @@ static Split split(Builder *b, Value x, uint32_t n, bool shared) {
   return s;
 }
 
-// Every other block of n of the summed axis, the second one first if `odd`, in
-// blocks of a product's step.
-static IrAttr blocks_of(uint32_t ext, int64_t n, bool odd, int64_t *list) {
-  uint32_t count = 0;
-  for (int64_t k = 0; k < ext / BLOCK; k++)
-    if ((k * BLOCK / n) % 2 == odd) list[count++] = k;
-  return attr_list(AT_BLOCKS, list, count);
+// Columns of the second operand of a product, by blocks of its rows: those of
+// group g + to of n, if the rows are of a group g that is odd or not.
+static IrAttr spans_of(uint32_t ext, int64_t n, bool odd, int64_t to,
+                       int64_t *list) {
+  for (int64_t k = 0; k < ext / BLOCK; k++) {
+    int64_t g = k * BLOCK / n;
+    bool some = g % 2 == odd;
+    list[2 * k] = some ? (g + to) * n : 0;
+    list[2 * k + 1] = some ? (g + to + 1) * n : 0;
+  }
+  return attr_list(AT_SPANS, list, 2 * ext / BLOCK);
 }
 
-// c + x y, the smallest products first; those below 2^-24 are left out.
+// x y, the smallest products first; those below 2^-24 are left out.
 static Value product(Builder *b, Value x, uint32_t nx, Value y, uint32_t ny,
-                     Value c, IrAttr blocks) {
+                     IrAttr spans) {
   const Type t = *ir_type(b->fn, x);
   Split l = split(b, x, nx, false), r = split(b, y, ny, true);
-  IrAttr at[] = {attr_i(AT_TRANS, 1), blocks};
+  IrAttr at[] = {attr_i(AT_TRANS, 1), spans};
+  Value c = 0;
   for (uint32_t s = PARTS; s-- > 0;)
     for (uint32_t i = 0; i <= s; i++) {
       if (i >= l.n || s - i >= r.n) continue;
@@ -93,11 +99,11 @@ void place_trinv(Place *p, const Op *op) {
   Value d = pl_op(b, OP_FTRINV, &l, 1, t, &at, upper);
   for (int64_t n = BLOCK; n < (int64_t)t.ext[0]; n *= 2) {
     Value some = pl_select(b, joins(p, b, &v, upper, n), l, pl_like(b, l, 0));
-    int64_t list[2][MOST_BLOCKS];
-    IrAttr rows = blocks_of(t.ext[0], n, !upper, list[0]);
-    IrAttr cols = blocks_of(t.ext[0], n, upper, list[1]);
-    Value y = product(b, d, PARTS, some, PARTS - 1, 0, rows);
-    d = product(b, ir_1(b, OP_NEG, y), PARTS - 1, d, PARTS, d, cols);
+    int64_t list[2][2 * MOST_BLOCKS];
+    IrAttr between = spans_of(t.ext[0], n, !upper, upper ? 1 : -1, list[0]);
+    IrAttr within = spans_of(t.ext[0], n, upper, 0, list[1]);
+    Value y = product(b, d, PARTS, some, PARTS - 1, between);
+    d = ir_2(b, OP_SUB, d, product(b, y, PARTS - 1, d, PARTS, within));
   }
   p->memo[op->res[0]][0] = d;
 }
