@@ -50,7 +50,7 @@ static V from(Nv *n, V x, FromLane lane) {
   return LLVMBuildBitCast(g->b, bits, cg_of(x), "");
 }
 
-// Takes L[r][i] * row i off the rows r.
+// Takes L[r][i] * row i off the rows r. Row i is 0 beyond the diagonal.
 static void eliminate(Nv *n, const Block *l, Block *x, uint32_t i, bool upper) {
   Cg *g = n->g;
   V quad = e_and(g, n->grp.lane, nv_i32(n, ~3));
@@ -66,6 +66,7 @@ static void eliminate(Nv *n, const Block *l, Block *x, uint32_t i, bool upper) {
   }
   for (uint32_t c = 0; c < 4; c++) {
     uint32_t col = (c & 2) << 1 | (c & 1);
+    if (upper ? !(c & 2) && i >= 8 : (c & 2) && i < 8) continue;
     V y = from(n, x->x[col | i / 8 << 1], of_x);
     for (uint32_t r = 0; r < 2; r++) {
       V a[3] = {factor[r], y, x->x[col | r << 1]};
