@@ -12,7 +12,8 @@
 // (an instruction of each step, also of those without a mask).
 //
 // Values of rows are mostly the same in a warp (documents): the columns are
-// compared with one value at a time, until each row has had its own.
+// compared with one value at a time, until each row has had its own, or all
+// columns are equal to one (rows of the next document before its keys).
 #include "codegen/gpu.h"
 
 #include <assert.h>
@@ -230,9 +231,9 @@ Value nv_compared_rows(Nv *n, const Op *load) {
 
 // Bit j of the thread's word: whether its column j has that value. Lane l looks
 // at columns l % 8, l % 8 + 8 .. of thread l / 8 of each row.
-static V columns_equal(Nv *n, const V *x, uint32_t count, V value) {
+static V columns_equal(Nv *n, const V *x, uint32_t count, V value, V *votes) {
   Cg *g = n->g;
-  V word = NULL, mine = e_and(g, n->grp.lane, nv_i32(n, 3)), votes[4];
+  V word = NULL, mine = e_and(g, n->grp.lane, nv_i32(n, 3));
   for (uint32_t i = 0; i < count; i++)
     votes[i] = n->vendor->ballot(n, e_icmp(g, LLVMIntEQ, x[i], value));
   for (uint32_t i = 0; i < count; i += 2) {
@@ -279,11 +280,12 @@ static V next_value(Nv *n, const Round *r, const Frag *row) {
 }
 
 void nv_bits_of_equal(Nv *n, const V *x, uint32_t count, Value rows, Frag *r) {
+  enum { MOST_LOADS = 4 };
   Cg *g = n->g;
   const Frag *row = nv_frag(n, rows);
   LLVMTypeRef i32 = nv_i32t(n), i1 = LLVMInt1TypeInContext(g->lc);
   Round at = round_of(n, row->n);
-  V first = n->vendor->first_lane(n, row->w[0]);
+  V first = n->vendor->first_lane(n, row->w[0]), votes[MOST_LOADS];
   LLVMBasicBlockRef from[2] = {LLVMGetInsertBlock(g->b), cg_block(g, "other")};
   LLVMBasicBlockRef loop = cg_block(g, "value"), end = cg_block(g, "values");
   LLVMBuildBr(g->b, loop);
@@ -293,9 +295,11 @@ void nv_bits_of_equal(Nv *n, const V *x, uint32_t count, Value rows, Frag *r) {
     at.word[i] = LLVMBuildPhi(g->b, i32, "");
     at.open[i] = LLVMBuildPhi(g->b, i1, "");
   }
-  V word = columns_equal(n, x, count, value);
+  V word = columns_equal(n, x, count, value, votes), all = nv_i32(n, -1);
+  for (uint32_t i = 0; i < count; i++) all = e_and(g, all, votes[i]);
   Round done = after(n, &at, row, value, word);
-  LLVMBuildCondBr(g->b, n->vendor->vote(n, true, done.any), from[1], end);
+  V more = e_and(g, done.any, e_icmp(g, LLVMIntNE, all, nv_i32(n, -1)));
+  LLVMBuildCondBr(g->b, n->vendor->vote(n, true, more), from[1], end);
   LLVMPositionBuilderAtEnd(g->b, from[1]);
   V values[2] = {first, next_value(n, &done, row)};
   LLVMBuildBr(g->b, loop);
