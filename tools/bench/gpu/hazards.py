@@ -38,12 +38,14 @@ OLD = 8                      # ages above are one: no code waits for so many
 class Op:
     def __init__(self, at, text, marks):
         self.at, self.text = at, " ".join(text.split())
-        self.writes = {r for r, m in enumerate(marks) if m in "^x"}
-        self.reads = {r for r, m in enumerate(marks) if m in "vx"}
         words = self.text.split(maxsplit=1)
         self.guarded = words[0][0] == "@"
         self.name, _, self.operands = \
             (words[1] if self.guarded else self.text).partition(" ")
+        if self.name.startswith("CALL"):  # what is marked is what it may use
+            marks = ""
+        self.writes = {r for r, m in enumerate(marks) if m in "^x"}
+        self.reads = {r for r, m in enumerate(marks) if m in "vx"}
         self.product = "GMMA." in self.name
         self.closes = self.product and "gsb0" in self.operands
         self.next = []
