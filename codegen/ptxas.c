@@ -1,7 +1,7 @@
 // ptxas, found at run time and run as a program: PTX in, machine code out. Its
 // log tells registers, spills and the warnings that make a kernel slow. Where a
 // few registers are spilled it runs again with other levels of register usage,
-// and the code with the fewest flaws stays:
+// then with fewer registers, and the code with the fewest flaws stays:
 //   before  ptxas -v: 8 bytes spill stores, 8 bytes spill loads
 //   after   ptxas -v --register-usage-level 3: 0 bytes spill stores, 0 ..
 #include "codegen/cg.h"
@@ -138,6 +138,11 @@ uint64_t cg_flaws(const CgKernels *all) {
 enum { MOST = 256 };
 static const uint32_t levels[] = {3, 7};
 
+// Asked to do with fewer registers than it may have, ptxas moves less ahead of
+// where it is needed, and may so spill less. That is not worth SOME bytes, which
+// are mostly spilled outside loops (docs/gpu.md, measured).
+enum { CAP = 224, SOME = 64 };
+
 // The flaws at this level. Runs that are not better leave no trace.
 static uint64_t try_level(Ctx *cx, const char *tool, const Target *t,
                           CgBytes ptx, uint32_t level, Buf *cubin,
@@ -161,12 +166,31 @@ static uint64_t try_level(Ctx *cx, const char *tool, const Target *t,
   return flaws;
 }
 
+// The program with at most CAP registers of a thread where a kernel may have
+// all, in place of the CTAs that are to fit (PTX ISA, performance-tuning
+// directives); empty where there is none. Roles share out what a launch gives.
+static CgBytes capped(Ctx *cx, CgBytes ptx) {
+  static const char free_of[] = ".minnctapersm 1\n";
+  Buf out = {.arena = &cx->session};
+  const char *from = arena_strndup(&cx->session, ptx.at, ptx.n), *at;
+  if (strstr(from, "setmaxnreg")) return (CgBytes){0};
+  for (; (at = strstr(from, free_of)); from = at + sizeof free_of - 1) {
+    buf_add(&out, from, (size_t)(at - from));
+    buf_printf(&out, ".maxnreg %u\n", CAP);
+  }
+  if (out.n) buf_str(&out, from);
+  return (CgBytes){out.at, out.n};
+}
+
 static void try_levels(Ctx *cx, const char *tool, const Target *t, CgBytes ptx,
                        Buf *cubin, CgKernels *all, Buf *log) {
   uint64_t had = cg_flaws(all);
   if (!had || had > MOST) return;
   for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
-    if (try_level(cx, tool, t, ptx, levels[i], cubin, all, log) <= had) return;
+    if (try_level(cx, tool, t, ptx, levels[i], cubin, all, log) <= had) break;
+  if (cg_flaws(all) <= SOME) return;
+  CgBytes less = capped(cx, ptx);
+  if (less.n) try_level(cx, tool, t, less, 0, cubin, all, log);
 }
 
 // ---------------------------------------------------------------- entry

@@ -17,8 +17,8 @@ KNOWN = {
              ("packed_gla:D=64", 80), ("packed_gla:D=128", 8),
              ("retnet:D=128,Dv=128", 8), ("rwkv6:D=128", 192)],
     "f16": [],
-    "f32": [("differential:D=64,Dv=64", 24), ("mla_decode", 138),
-            ("nsa:D=128", 104), ("retention:D=256,Dv=256", 32)],
+    "f32": [("differential:D=64,Dv=64", 24), ("nsa:D=128", 160),
+            ("retention:D=256,Dv=256", 32)],
 }
 UNITS = {"B": 1, "kB": 1000, "MB": 1000000}
 # explain's line: bytes, then what is wrong besides.
