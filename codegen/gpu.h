@@ -47,7 +47,8 @@ typedef struct Nv {
   GpuFacts gpu;
   CgKernelRecord *out;
   Frag *frag;            // by value
-  Tile *tile;            // by value: smem and mbar
+  Tile *tile;            // by value: smem, mbar, slices that stay
+  bool *stays;           // by value: a slice that is read anew for each use
   Group grp;
   bool leanest;          // has the attribute NV_LEAN
   bool multiplies;       // the kernel has products of matrices
@@ -61,6 +62,7 @@ typedef struct Nv {
   uint32_t shared;       // bytes of the program's shared memory
   uint32_t scratch;      // code generation's own, behind it
   uint32_t scratch_at, pin_at;
+  uint32_t stay_at;      // in a group's scratch: of the next slice that stays
   uint32_t barriers;     // named barriers given to groups
   bool dense;            // tensors are what the vendor's `dense` tells
 } Nv;
@@ -180,6 +182,7 @@ V nv_add(Nv *n, V a, V b);
 // Few registers are to be kept, where all threads are one group. Where a load
 // alone has most of them the kernel has this attribute (gpuorder.c).
 #define NV_LEAN "attn-lean"
+#define NV_FEW "attn-few-registers"
 bool nv_lean(const Nv *n);
 V nv_mul(Nv *n, V a, int64_t k);
 V nv_param(Nv *n, uint64_t at, LLVMTypeRef t);
@@ -266,8 +269,11 @@ uint32_t nv_map_of(Nv *n, const Op *op);
 // Shared memory of code generation for the executing group instance: byte
 // offset in i32.
 V nv_scratch(Nv *n, uint32_t bytes);
-// Scratch that op and the relayouts right behind it need.
+// Scratch that op and the relayouts right behind it need; that a relayout's
+// slice has for itself where it stays there, 0: it does not.
 uint32_t nv_relayouts_bytes(const Func *f, const Op *op);
+uint32_t nv_stay_bytes(const Func *f, const Op *op);
+Frag *nv_stayed(Nv *n, Value v);
 // Pointer to device memory.
 V nv_global(Nv *n, V address);
 // True in one of the threads that hold the same elements; NULL: each has its own.

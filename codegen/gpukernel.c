@@ -90,7 +90,7 @@ static uint32_t tile_bytes(const Type *t) {
 typedef struct Need {
   const Func *f;
   const GpuFacts *gpu;
-  uint32_t scratch, instances;
+  uint32_t scratch, stay, instances;
   bool pin;
   const Op *value_form, *wide;   // what cannot be printed
 } Need;
@@ -126,6 +126,7 @@ static void need_of(void *data, Op *op) {
   if (joins_warps(w, op, x, threads)) bytes = JOIN_BYTES * threads;
   if (op->code == OP_FSCAN) bytes = tile_bytes(x);
   if (op->code == OP_RELAYOUT) bytes = nv_relayouts_bytes(w->f, op);
+  if (op->code == OP_RELAYOUT) w->stay += nv_stay_bytes(w->f, op);
   if (op->code == OP_FSCAN) bytes += 8 * (x->ext[0] + x->ext[1]);
   if (op->code == OP_MMA && x->kind == TK_FRAG &&
       (dtype_size(x->dtype) > 2 ||
@@ -154,7 +155,8 @@ static void place_shared(Nv *n, const Need *w) {
   place_tiles(n, false);
   place_barriers(n);
   n->scratch_at = (n->shared + 15) / 16 * 16;
-  n->scratch = (w->scratch + 15) / 16 * 16;
+  n->stay_at = (w->scratch + 15) / 16 * 16;
+  n->scratch = n->stay_at + w->stay;
   n->pin_at = n->scratch_at + n->scratch * (1 + w->instances);
   n->out->shared_bytes = n->pin_at + (w->pin ? 4 * n->out->threads : 0);
 }
@@ -176,6 +178,8 @@ static void see_large(void *data, Op *op) {
 
 static void note_lean(Nv *n) {
   n->leanest = false;
+  if (ir_attr_i(ir_launch(n->f), AT_LEANER, 0))
+    nv_string_attr(n, (unsigned)LLVMAttributeFunctionIndex, NV_FEW, "");
   if (!nv_lean(n) || has_roles(n->f)) return;
   ir_walk(n->f->body, see_large, n);
   if (n->leanest)
@@ -222,6 +226,7 @@ static void clear(Nv *n) {
   uint32_t values = n->f->values.n + 1;
   n->frag = NEWN(a, Frag, values);
   n->tile = NEWN(a, Tile, values);
+  n->stays = NEWN(a, bool, values);
   n->tensor_at = NEWN(a, uint64_t, values);
   n->g->val = NEWN(a, V, values);
   n->g->fn = n->f;

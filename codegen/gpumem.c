@@ -46,7 +46,8 @@ static Part part_of(Nv *n, const Access *a, uint32_t axis, V index) {
 static Frag index_of(Nv *n, const Op *op, Value v) {
   const Op *coord = ir_def(n->f, v);
   bool again = op->code == OP_GSTORE && coord && coord->code == OP_COORD &&
-               n->vendor->anew && nv_lean(n);
+               n->vendor->anew &&
+               (nv_lean(n) || ir_attr_i(ir_launch(n->f), AT_LEANER, 0));
   return again ? nv_coordinates_again(n, coord) : *nv_frag(n, v);
 }
 

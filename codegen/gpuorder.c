@@ -25,6 +25,8 @@ typedef struct Order {
   LLVMBasicBlockRef block;
   Arena *arena;
   Map done;                 // instructions that are placed
+  Map index;                // of instructions in the block, from 1
+  bool few;                 // registers are to be kept
   Vec(V) all, sorted;
 } Order;
 
@@ -102,8 +104,22 @@ static bool is_load(V x) {
                 "ld.global") != NULL;
 }
 
-// Arithmetic in front of a wait may be there to be done before it.
+// Does something that stands from `end` on, or in another block, use x?
+static bool used_from(Order *o, V x, uint32_t end) {
+  for (LLVMUseRef u = LLVMGetFirstUse(x); u; u = LLVMGetNextUse(u)) {
+    uint64_t at;
+    if (!map_get(&o->index, (uintptr_t)LLVMGetUser(u), &at) || at > end)
+      return true;
+  }
+  return false;
+}
+
+// Arithmetic in front of a wait may be there to be done before it: for a whole
+// tile, one op after the other, or, which keeps fewer registers, one element of
+// what is left of it after the other.
 static void place_rest(Order *o, uint32_t end) {
+  for (uint32_t i = 0; o->few && i < end; i++)
+    if (used_from(o, o->all.at[i], end)) place(o, o->all.at[i]);
   for (uint32_t i = 0; i < end; i++) place(o, o->all.at[i]);
 }
 
@@ -150,7 +166,6 @@ typedef struct Put {
 
 typedef struct Lean {
   Order *o;
-  Map index;               // of instructions in the block, from 1
   Map key;                 // of those that have been asked
   Vec(Put) puts;
 } Lean;
@@ -168,7 +183,7 @@ static bool is_put(V x) {
 static uint32_t last_load(Lean *l, V x) {
   uint64_t at, known;
   if (!LLVMIsAInstruction(x) || LLVMIsAPHINode(x) ||
-      !map_get(&l->index, (uintptr_t)x, &at))
+      !map_get(&l->o->index, (uintptr_t)x, &at))
     return 0;
   if (map_get(&l->key, (uintptr_t)x, &known)) return (uint32_t)known;
   uint32_t last = is_load(x) ? (uint32_t)at : 0;
@@ -195,9 +210,7 @@ static void place_puts(Lean *l) {
 }
 
 static void order_lean(Order *o) {
-  Lean l = {.o = o, .index.arena = o->arena, .key.arena = o->arena};
-  for (uint32_t i = 0; i < o->all.n; i++)
-    map_put(&l.index, (uintptr_t)o->all.at[i], i + 1);
+  Lean l = {.o = o, .key.arena = o->arena};
   for (uint32_t i = 0; i + 1 < o->all.n; i++) {
     V x = o->all.at[i];
     if (is_free(x) || (is_assembly(x) && is_load(x))) continue;
@@ -212,11 +225,10 @@ static void order_lean(Order *o) {
   place_puts(&l);
 }
 
-static bool is_lean(LLVMBasicBlockRef block) {
-  static const char name[] = NV_LEAN;
+static bool has(LLVMBasicBlockRef block, const char *name) {
   V f = LLVMGetBasicBlockParent(block);
   return LLVMGetStringAttributeAtIndex(f, LLVMAttributeFunctionIndex, name,
-                                       sizeof name - 1) != NULL;
+                                       (unsigned)strlen(name)) != NULL;
 }
 
 // ---------------------------------------------------------------- blocks
@@ -233,14 +245,16 @@ static void order_all(Order *o) {
 
 static void order_block(Cg *g, LLVMBasicBlockRef block) {
   Order o = {.block = block, .arena = &g->cx->scratch,
-             .done.arena = &g->cx->scratch};
+             .done.arena = &g->cx->scratch, .index.arena = &g->cx->scratch,
+             .few = has(block, NV_FEW)};
   uint32_t loads = 0;
   for (V x = LLVMGetFirstInstruction(block); x; x = LLVMGetNextInstruction(x)) {
     loads += is_load(x);
     if (!LLVMIsAPHINode(x)) vec_push(o.arena, &o.all, x);
+    if (!LLVMIsAPHINode(x)) map_put(&o.index, (uintptr_t)x, o.all.n);
   }
   if (loads <= MANY_LOADS) order_all(&o);
-  else if (is_lean(block)) order_lean(&o);
+  else if (has(block, NV_LEAN)) order_lean(&o);
   else return;
   place_rest(&o, o.all.n);
   for (uint32_t i = 0; i < o.sorted.n; i++) {

@@ -1,6 +1,7 @@
 // Shared memory: addresses in tiles, fragments to and from tiles, the group's
 // barrier and scratch, scans and changes of layout.
 #include "codegen/gpu.h"
+#include "ir/press.h"
 
 #include <assert.h>
 
@@ -308,23 +309,53 @@ uint32_t nv_relayouts_bytes(const Func *f, const Op *op) {
   return n;
 }
 
+// Code that keeps few registers leaves slices where all threads have written
+// them, until their turn of the loop hands the next ones round.
+uint32_t nv_stay_bytes(const Func *f, const Op *op) {
+  enum { FEW = 8 };
+  const Type *t = ir_type(f, op->res[0]);
+  if (!ir_attr_i(ir_launch(f), AT_LEANER, 0) || !t->slice ||
+      !ir_type(f, op->args[0])->slice ||
+      press_of(t, ir_group_threads(f, op)) < FEW)
+    return 0;
+  return relayout_bytes(f, op);
+}
+
+static Frag read_slice(Nv *n, Tile s, const Type *t) {
+  Type plain = plain_tile(t);
+  return nv_load_frag(n, s, &plain, t);
+}
+
+Frag *nv_stayed(Nv *n, Value v) {
+  Frag *f = NEW(&n->g->cx->scratch, Frag);
+  *f = read_slice(n, n->tile[v], ir_type(n->f, v));
+  return f;
+}
+
+// Writes op's slice to byte `at` of the group's scratch, or to where it stays.
+static Tile write_slice(Nv *n, const Op *op, uint32_t at) {
+  Type t = plain_tile(nv_arg_type(n, op, 0));
+  uint32_t stay = nv_stay_bytes(n->f, op);
+  Tile s = scratch_tile(n, &t, stay ? n->stay_at : at);
+  n->stay_at += stay;
+  nv_store_frag(n, s, &t, nv_frag(n, op->args[0]));
+  return s;
+}
+
 void nv_relayout(Nv *n, const Op *op) {
   const Op *before = op->prev;
   if (before && before->code == OP_RELAYOUT && next_relayout(n->f, before)) return;
   uint32_t at = 0;
   nv_sync(n);
   for (const Op *o = op; o; o = next_relayout(n->f, o)) {
-    Type t = plain_tile(nv_arg_type(n, o, 0));
-    nv_store_frag(n, scratch_tile(n, &t, at), &t, nv_frag(n, o->args[0]));
+    n->tile[o->res[0]] = write_slice(n, o, at);
     at += relayout_bytes(n->f, o);
   }
   nv_sync(n);
-  at = 0;
   for (const Op *o = op; o; o = next_relayout(n->f, o)) {
-    Type t = plain_tile(nv_arg_type(n, o, 0)), to = plain_tile(nv_res_type(n, o));
-    Tile s = scratch_tile(n, &t, at);
-    nv_define(n, o->res[0], nv_load_frag(n, s, &to, nv_res_type(n, o)));
-    at += relayout_bytes(n->f, o);
+    Value v = o->res[0];
+    nv_define(n, v, read_slice(n, n->tile[v], nv_res_type(n, o)));
+    n->stays[v] = nv_stay_bytes(n->f, o) != 0;
   }
 }
 

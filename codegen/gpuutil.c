@@ -164,7 +164,9 @@ const Type *nv_res_type(const Nv *n, const Op *op) {
 V nv_arg(const Nv *n, const Op *op, uint32_t i) {
   return n->g->val[op->args[i]];
 }
-Frag *nv_frag(Nv *n, Value v) { return &n->frag[v]; }
+Frag *nv_frag(Nv *n, Value v) {
+  return n->stays[v] ? nv_stayed(n, v) : &n->frag[v];
+}
 Tile nv_tile(Nv *n, Value v) { return n->tile[v]; }
 
 void nv_string_attr(Nv *n, unsigned at, const char *k, const char *v) {
