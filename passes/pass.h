@@ -9,6 +9,16 @@
 // GPU_LAST_REGS are asked for the last ones.
 enum { GPU_TILE_REGS = 168, GPU_LAST_REGS = 232 };
 
+// How code keeps registers, LEAN_BITS of PassOpt.lean for each function: as it is,
+// what costs nothing, pass lean, and that with fewer for threads that load and
+// more for those that compute.
+enum { LEAN_NOT, LEAN_FREE, LEAN_PASS, LEAN_LOADS, LEAN_LEVELS, LEAN_BITS = 2,
+       LEAN_FUNCS = 31 };
+
+static inline int64_t lean_of(int64_t all, uint32_t func) {
+  return func < LEAN_FUNCS ? (all >> (LEAN_BITS * func)) & 3 : 0;
+}
+
 typedef struct PassOpt {
   const char *target;      // row of targets.def, "cpu" by default
   int64_t tile_q, tile_k;  // schedule overrides, 0 = choose
@@ -17,6 +27,7 @@ typedef struct PassOpt {
   int64_t most_groups;     // sm_90a: warpgroups that may compute, 0 = any
   int64_t chunk;           // steps of a chunk, 0 = choose, 1 = no chunks
   int split_k;             // parts of the keys: 0 or 1 = whole, -1 = choose
+  int64_t lean;            // GPU: how few registers functions keep, LEAN_BITS each
   bool fast;               // @fast
   bool strided;            // AMD: tensors may have any strides
   bool group;              // the heads that share keys and the queries make

@@ -43,7 +43,7 @@ const PassInfo *pass_list(uint32_t *n) {
 #define TO_MACH_CPU TO_TILE ",assign,cse,dce,sink"
 #define TO_MACH_GPU TO_TILE_GPU \
   ",peel,fold,cse,dce,place,fold,cse,dce,early,bounds,approx,fold,cse,dce,parts" \
-  ",legal"
+  ",lean,legal"
 #define TO_MACH_AMD TO_TILE_SM90 \
   ",peel,fold,cse,dce,place,fold,cse,dce,early,bounds,approx,fold,cse,dce,parts" \
   ",direct,fetch,cse,dce,legal"
@@ -52,7 +52,7 @@ const PassInfo *pass_list(uint32_t *n) {
   ",approx,fold,cse,dce" \
   ",tasks,parts" \
   ",stage,peel,fold,cse,fold,dce,guard,cap,cse,dce" \
-  ",advance,fetch,cse,dce,settle,defer,flight,warps,fold,cse,dce,legal"
+  ",advance,fetch,cse,dce,settle,lean,defer,flight,warps,fold,cse,dce,legal"
 
 typedef struct Pipeline {
   const char *target;  // NULL: every target
@@ -138,6 +138,7 @@ static void write_reproducer(const Run *r, const char *names,
   if (o->group) buf_str(&b, " --group");
   if (o->few) buf_str(&b, " --few");
   if (o->decode) buf_str(&b, " --decode");
+  if (o->lean) buf_printf(&b, " --lean=%lld", (long long)o->lean);
   if (o->fast) buf_str(&b, " --fast");
   if (o->finite) buf_str(&b, " --finite");
   buf_char(&b, '\n');

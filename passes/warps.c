@@ -38,8 +38,9 @@
 // one group as many as a thread can have.
 static const int64_t regs[WARPGROUPS + 1][2] = {
     {0, 0}, {96, 256}, {40, 232}, {32, 160}};
-// The same where two CTAs of one group share a multiprocessor: all there are.
-static const int64_t shared_regs[2] = {32, 224};
+// The same where two CTAs of one group share a multiprocessor: all there are;
+// where those that compute spill.
+static const int64_t shared_regs[2][2] = {{32, 224}, {24, 232}};
 
 static Value barrier(Builder *b, uint32_t n, int64_t count) {
   IrAttr at = attr_i(AT_ARRIVALS, count);
@@ -773,7 +774,7 @@ static void role(Rings *w, Region *to, bool producer, Value drain) {
   ir_yield(&b, NULL, 0);
 }
 
-static void specialize(Rings *w) {
+static void specialize(Rings *w, bool leanest) {
   const Op *launch = w->body->first;
   w->f->body = ir_region(w->f, NULL);
   for (uint32_t i = 0; i < w->f->params.n; i++)
@@ -793,7 +794,7 @@ static void specialize(Rings *w) {
   int64_t groups[] = {1, WARPGROUP};
   IrAttr list[] = {attr_list(AT_TEAMS, teams, 2),
                    attr_list(AT_GROUPS, groups, 2),
-                   attr_list(AT_TEAMREGS, w->occupancy > 1 ? shared_regs
+                   attr_list(AT_TEAMREGS, w->occupancy > 1 ? shared_regs[leanest]
                                                    : regs[w->groups], 2)};
   Op *roles = ir_op(&b, OP_ROLES, NULL, 0, list, 3, NULL, 0, 2);
   role(w, roles->regions[0], true, 0);
@@ -802,10 +803,10 @@ static void specialize(Rings *w) {
 
 bool pass_warps(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
-  (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;
   Rings w;
   for (uint32_t i = 0; t && i < m->funcs.n; i++)
-    if (rings_plan(&w, m->funcs.at[i], t)) specialize(&w);
+    if (rings_plan(&w, m->funcs.at[i], t))
+      specialize(&w, lean_of(opt->lean, i) == LEAN_LOADS);
   return true;
 }

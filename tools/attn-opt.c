@@ -73,6 +73,7 @@ static const Flag flags[] = {
   {"--fast", AT(run.pass.fast), '1'},
   {"--finite", AT(run.pass.finite), '1'},
   {"--most-groups=", AT(run.pass.most_groups), 'i'},
+  {"--lean=", AT(run.pass.lean), 'i'},
   {"--strided", AT(run.pass.strided), '1'},
   {"--group", AT(run.pass.group), '1'},
   {"--few", AT(run.pass.few), '1'},

@@ -1,0 +1,159 @@
+// lean: values live shorter, in code that is to keep few registers.
+//
+//   before  launch() {threads = 128}
+//           %u = gload(%U, %h, %d)
+//           for(..) {
+//             if(%whole) { .. }
+//             else { for(%t) { .. %u .. %h .. } }
+//           }
+//           gstore(%S, %s, %h, %r)
+//   after   launch() {threads = 128, lean = true, leaner = true}
+//           for(..) {
+//             if(%whole) { .. }
+//             else { %g = uniform(%h)  %u = gload(%U, %g, %d)
+//                    for(%t) { .. %u .. %g .. } }
+//           }
+//           %i = uniform(%h)  gstore(%S, %s, %i, %r)
+//
+// The driver asks for it where the hardware's compiler spills, a kernel each
+// (tools/driver/fit.c): it takes instructions. Chunks that are not whole are
+// rare: what only they need is made there, of numbers that are made anew, or the
+// compilers would make it in front of the loop, and keep it. So are coordinates
+// of what the loop has left, and at the last level numbers that addresses in the
+// loop are made of. Code generation has an order that keeps less, and reads what
+// threads hand round from shared memory for each use. Level mach, value form;
+// NVIDIA, programs with steps; others have the attribute `lean` alone. Needs:
+// place. Tests: test/passes/lean.
+#include "ir/layout.h"
+#include "passes/rings.h"
+
+typedef struct Lean {
+  Func *f;
+  uint32_t *uses;      // per value
+} Lean;
+
+static void count(void *data, Op *op) {
+  Lean *s = data;
+  for (uint32_t i = 0; i < op->nargs; i++) s->uses[op->args[i]]++;
+}
+
+static uint32_t uses_in(const Region *r, Value v) {
+  uint32_t n = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nargs; i++) n += op->args[i] == v;
+    for (uint32_t i = 0; i < op->nregions; i++) n += uses_in(op->regions[i], v);
+  }
+  return n;
+}
+
+// ---------------------------------------------------------------- numbers
+static bool is_number(const Func *f, Value v, const Region *r) {
+  const Op *op = ir_def(f, v);
+  const Type *t = ir_type(f, v);
+  return t->kind == TK_ELEM && t->dtype == DT_I32 &&
+         (!r || ir_defined_outside(f, v, r)) && !(op && op->code == OP_CONST);
+}
+
+static Value anew(Func *f, Region *r, Value v) {
+  for (const Op *op = r->first; op && op->code == OP_UNIFORM; op = op->next)
+    if (op->args[0] == v) return op->res[0];
+  Builder b = {.fn = f, .region = r, .before = r->first, .span = r->first->span};
+  return ir_1(&b, OP_UNIFORM, v);
+}
+
+static bool is_access(const Op *op) {
+  return op->code == OP_GLOAD || op->code == OP_GSTORE || op->code == OP_SPLAT;
+}
+
+// Numbers from outside of r that addresses in `in` are made of, or all.
+static void renew(Func *f, Region *r, Region *in, bool all) {
+  for (Op *op = in->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++) renew(f, r, op->regions[i], all);
+    if (op->code == OP_UNIFORM || (!all && !is_access(op))) continue;
+    for (uint32_t i = 0; i < op->nargs; i++)
+      if (is_number(f, op->args[i], r)) op->args[i] = anew(f, r, op->args[i]);
+  }
+}
+
+// ---------------------------------------------------------------- branches
+// Chunks that are not whole: step by step.
+static Region *rare_branch(const Op *loop) {
+  for (const Op *op = loop->regions[0]->first; op; op = op->next)
+    for (const Op *in = op->code == OP_IF ? op->regions[1]->first : NULL; in;
+         in = in->next)
+      if (in->code == OP_FOR) return op->regions[1];
+  return NULL;
+}
+
+static bool is_read(const Func *f, const Op *op) {
+  if (op->code != OP_GLOAD) return op_info(op->code)->flags & OPF_PURE;
+  for (uint32_t i = 0; i < f->params.n; i++)
+    if (f->params.at[i].v == op->args[0]) return f->params.at[i].role == PR_IN;
+  return false;
+}
+
+// What stands in front of the loop and only the branch needs.
+static void sink(const Lean *s, Op *loop, Region *rare) {
+  for (Op *op = loop->prev, *prev; op; op = prev) {
+    prev = op->prev;
+    if (op->nres != 1 || op->nregions || op->code == OP_CONST ||
+        !is_read(s->f, op) || ir_type(s->f, op->res[0])->kind == TK_SMEM)
+      continue;
+    uint32_t n = uses_in(rare, op->res[0]);
+    if (n && n == s->uses[op->res[0]]) ir_move_before(op, rare->first);
+  }
+}
+
+// ---------------------------------------------------------------- behind
+// The fragment of coordinates v once more, of numbers made anew at op.
+static Value again(Lean *s, Op *at, Value v) {
+  const Op *op = ir_def(s->f, v);
+  Builder b = {.fn = s->f, .region = at->parent, .before = at, .span = at->span};
+  if (is_number(s->f, v, NULL)) return ir_1(&b, OP_UNIFORM, v);
+  if (!op || ir_type(s->f, v)->kind != TK_FRAG ||
+      (op->code != OP_ADD && op->code != OP_SPLAT))
+    return v;
+  Value args[2];
+  for (uint32_t i = 0; i < op->nargs; i++) args[i] = again(s, at, op->args[i]);
+  const Type t = *ir_type(s->f, v);
+  return ir_op(&b, op->code, args, op->nargs, op->attrs, op->nattrs, &t, 1, 0)
+      ->res[0];
+}
+
+// Coordinates of what a loop has left: else they live through it.
+static void renew_behind(Lean *s, Op *loop) {
+  for (Op *op = loop->next; op; op = op->next) {
+    if (op->code != OP_GSTORE) continue;
+    for (uint32_t i = 2; i < op->nargs; i++)
+      if (ir_type(s->f, op->args[i])->dtype == DT_I32)
+        op->args[i] = again(s, op, op->args[i]);
+  }
+}
+
+// ---------------------------------------------------------------- loops
+static void loops(Lean *s, Region *r, bool all) {
+  for (Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++) loops(s, op->regions[i], all);
+    if (op->code != OP_FOR || !op->nres || !rings_has_fill(op)) continue;
+    Region *body = op->regions[0], *rare = rare_branch(op);
+    if (rare) sink(s, op, rare);
+    if (rare) renew(s->f, rare, rare, true);
+    if (all) renew(s->f, body, body, false);
+    renew_behind(s, op);
+  }
+}
+
+bool pass_lean(Ctx *cx, Module *m, const PassOpt *opt) {
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    Func *f = m->funcs.at[i];
+    int64_t level = lean_of(opt->lean, i);
+    if (level == LEAN_NOT || !ir_launch(f)) continue;
+    ir_set_attr(f, f->body->first, attr_i(AT_LEAN, 1));
+    if (level == LEAN_FREE || !rings_has_steps(f)) continue;
+    ir_set_attr(f, f->body->first, attr_i(AT_LEANER, 1));
+    Lean s = {.f = f, .uses = NEWN(&cx->scratch, uint32_t, f->values.n)};
+    ir_walk(f->body, count, &s);
+    loops(&s, f->body, level == LEAN_LOADS);
+  }
+  return true;
+}
