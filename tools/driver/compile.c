@@ -226,20 +226,11 @@ static bool adds_nothing(Ctx *cx, const Module *before, const Module *m) {
          strcmp(text, text_of(cx, before)) == 0;
 }
 
-// The code of m's kernels keeps few registers.
-static void make_lean(Module *m) {
-  for (uint32_t i = 0; i < m->funcs.n; i++) {
-    Func *f = m->funcs.at[i];
-    if (ir_launch(f)) ir_set_attr(f, f->body->first, attr_i(AT_LEAN, 1));
-  }
-}
-
 Module *drv_lower_mach(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                        const Target *t, const DrvOptions *opt,
                        const char *name) {
   Module *m = drv_lower(cx, prog, binds, n, t, LV_MACH, opt);
   if (m && strcmp(name, prog->name) != 0) rename_func(m, prog->name, name);
-  if (m && opt->lean) make_lean(m);
   return m;
 }
 

@@ -371,24 +371,27 @@ static bool improve(Ctx *cx, const DrvOptions *opt, const CgProgram *p,
   for (uint32_t k = 0; k < m; k++) {
     uint32_t i = which[k];
     bool better = cg_flaws(&b[k].kernels) < cg_flaws(&built[i].kernels);
+    Leaning leaning = b[k].leaning;
+    drv_note_lean(&leaning, &b[k]);
     tried[i] = code_of(&d[k]);
     built[i].freed = b[k].freed;
     built[i].tried = b[k].mod;
-    if (!better) continue;
-    dev[i] = d[k];
-    built[i] = b[k];
+    if (better) dev[i] = d[k];
+    if (better) built[i] = b[k];
+    built[i].leaning = leaning;
   }
   return true;
 }
 
 bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
                   uint32_t n) {
-  enum { ROUNDS = 5 };
+  enum { ROUNDS = 8 };
   if (!n) return true;
   CgDevice *dev = (CgDevice *)p->devices + (p->ndevices - n);
   if (!assemble(cx, opt, dev, built, n)) return false;
   CgBytes *tried = NEWN(&cx->session, CgBytes, n);
   for (uint32_t i = 0; i < n; i++) tried[i] = code_of(&dev[i]);
+  for (uint32_t i = 0; i < n; i++) drv_note_lean(&built[i].leaning, &built[i]);
   for (int round = 0; round < ROUNDS && cx->nerrors == 0; round++)
     if (!improve(cx, opt, p, dev, built, tried, n)) break;
   return cx->nerrors == 0;

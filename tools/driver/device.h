@@ -4,6 +4,7 @@
 #ifndef ATTNC_DRIVER_DEVICE_H
 #define ATTNC_DRIVER_DEVICE_H
 
+#include "passes/pass.h"
 #include "tools/driver/compile.h"
 
 // What a variant is made of.
@@ -16,6 +17,17 @@ typedef struct Recipe {
   DrvOptions opt;
 } Recipe;
 
+// Code that keeps fewer registers: what each kernel spills at each level that was
+// tried, and the recipes' options (fit.c).
+enum { LEAN_TRIES = 6 };
+
+typedef struct Leaning {
+  uint64_t flaws[LEAN_FUNCS][LEAN_LEVELS];
+  bool known[LEAN_FUNCS][LEAN_LEVELS];
+  int64_t tried[LEAN_TRIES];
+  uint32_t ntried;
+} Leaning;
+
 // What was made for a CgDevice of a program, in the same order.
 typedef struct Built {
   Recipe recipe;
@@ -23,7 +35,7 @@ typedef struct Built {
   uint32_t program;         // whose variant it is, by number
   int64_t freed;            // spare_regs of the last try (fit.c)
   const Module *tried;      // what it made, or NULL
-  bool leaned;              // code with fewer registers was tried
+  Leaning leaning;
   CgKernels kernels;        // one for each phase
   Buf log;                  // of ptxas
 } Built;
@@ -49,10 +61,12 @@ bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
 bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
 // The roles and tiles of a kernel as text (kernel.c).
 void drv_describe(Ctx *cx, const CgKernelRecord *r, DrvKernel *out);
-// A recipe like that of *b for code that keeps fewer registers, once, and its
-// code, unlike `text`.
+// A recipe like that of *b for code that keeps fewer registers in kernels with
+// flaws, and its code, unlike `text`; then with the best of all that was tried.
 bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, CgBytes text, Built *out,
                 CgDevice *dev);
+// Notes what b, once assembled, spills.
+void drv_note_lean(Leaning *all, const Built *b);
 // The same with smaller tiles.
 bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text,
                        Built *out, CgDevice *dev);

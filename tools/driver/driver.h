@@ -33,9 +33,8 @@ typedef struct DrvOptions {
   int64_t tile_q, tile_k, chunk;  // 0: the schedule block's, else chosen
   bool group, few;         // the kernels of groups of heads, of few rows
                            // (docs/cpu-schedule.md)
-  int64_t spare_regs, spare_smem, most_groups;  // as of PassOpt
+  int64_t spare_regs, spare_smem, most_groups, lean;  // as of PassOpt
   bool strided;            // the same
-  bool lean;               // NVIDIA: code that keeps fewer registers
   bool first;              // no second code for tensors that one does not take
   bool assembly;           // AMD: the text of it too
   uint32_t jobs;           // threads of the compiler, 0: one per CPU

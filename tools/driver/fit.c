@@ -74,17 +74,61 @@ static bool same_text(CgBytes a, CgBytes b) {
   return a.n == b.n && memcmp(a.at, b.at, a.n) == 0;
 }
 
+static uint64_t flaws_of(const Built *b, uint32_t i) {
+  CgKernels one = {.at = &b->kernels.at[i], .n = 1};
+  return cg_flaws(&one);
+}
+
+// Each kernel's level in `lean` is known, by what b spills.
+static void note(Leaning *all, const Built *b, int64_t lean, bool again) {
+  for (uint32_t i = 0; i < b->kernels.n && i < LEAN_FUNCS; i++) {
+    bool *known = &all->known[i][lean_of(lean, i)];
+    if (again || !*known) all->flaws[i][lean_of(lean, i)] = flaws_of(b, i);
+    *known = true;
+  }
+  if (all->ntried < LEAN_TRIES) all->tried[all->ntried++] = lean;
+}
+
+void drv_note_lean(Leaning *all, const Built *b) {
+  note(all, b, b->recipe.opt.lean, true);
+}
+
+// The next level of kernel i that is worth a try, or the best.
+static int64_t next_level(const Leaning *l, uint32_t i) {
+  uint32_t best = LEAN_NOT;
+  for (uint32_t k = LEAN_FREE; k < LEAN_LEVELS; k++) {
+    if (!l->flaws[i][best]) return best;
+    if (!l->known[i][k]) return k;
+    if (l->flaws[i][k] < l->flaws[i][best]) best = k;
+  }
+  return best;
+}
+
+// What costs nothing all kernels have.
+static bool next_lean(const Leaning *l, uint32_t kernels, int64_t *lean) {
+  bool first = l->ntried < 2;
+  *lean = 0;
+  for (uint32_t i = 0; i < kernels && i < LEAN_FUNCS; i++)
+    *lean |= (first ? LEAN_FREE : next_level(l, i)) << (LEAN_BITS * i);
+  for (uint32_t i = 0; i < l->ntried; i++)
+    if (l->tried[i] == *lean) return false;
+  return l->ntried < LEAN_TRIES;
+}
+
 bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, CgBytes text, Built *out,
                 CgDevice *dev) {
-  if (b->leaned || b->recipe.target->gpu.vendor == VENDOR_AMD) return false;
+  int64_t lean;
+  if (b->recipe.target->gpu.vendor == VENDOR_AMD) return false;
   uint32_t diags = cx->diags.n, errors = cx->nerrors, remarks = cx->remarks.n;
-  b->leaned = true;
-  *out = *b;
-  out->recipe.opt.lean = true;
-  if (drv_device_text(cx, p, out, dev) && !same_text(dev->text, text)) {
-    cx->remarks.n = remarks;
-    ctx_remark(cx, "%s: code that keeps fewer registers", p->name);
-    return true;
+  while (next_lean(&b->leaning, b->kernels.n, &lean)) {
+    *out = *b;
+    out->recipe.opt.lean = lean;
+    if (!drv_device_text(cx, p, out, dev)) b->leaning.ntried = LEAN_TRIES;
+    else if (!same_text(dev->text, text)) {
+      cx->remarks.n = remarks;
+      ctx_remark(cx, "%s: code that keeps fewer registers", p->name);
+      return true;
+    } else note(&b->leaning, b, lean, false);   // the same code
   }
   forget_errors(cx, diags, errors);
   cx->remarks.n = remarks;
@@ -97,7 +141,7 @@ bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text
   if (drv_tiles_asked(r->prog, r->target, &r->opt)) return false;
   uint32_t diags = cx->diags.n, errors = cx->nerrors, remarks = cx->remarks.n;
   *out = (Built){.recipe = *r, .program = b->program, .freed = b->freed,
-                 .leaned = r->opt.lean};
+                 .leaning.ntried = r->opt.lean ? LEAN_TRIES : 0};
   int64_t *spare = &out->recipe.opt.spare_regs;
   bool amd = r->target->gpu.vendor == VENDOR_AMD;
   for (int i = 0; i < (amd ? AMD_TRIES : TRIES); i++) {

@@ -36,7 +36,8 @@ static PassOpt pass_options(const Decl *prog, const Target *t,
                             const DrvOptions *opt) {
   PassOpt o = {.target = t ? t->name : "cpu", .split_k = -1,
                .spare_regs = opt->spare_regs, .spare_smem = opt->spare_smem,
-               .most_groups = opt->most_groups, .strided = opt->strided};
+               .most_groups = opt->most_groups, .lean = opt->lean,
+               .strided = opt->strided};
   const Unit *u = prog->unit;
   for (uint32_t i = 0; i < u->decls.n; i++) {
     const Decl *s = u->decls.at[i];
