@@ -130,10 +130,13 @@ CASES = [
     ("stick", "stick_breaking", lambda d: square(f"D={d}")),
     *[(f, f, lambda d, more=more, text=text: steps(d, text, more))
       for f, text, more in RECURRENT],
-    ("packed_steps", "packed_gla", lambda d: [
+    ("linear", "linear_normalized", lambda d: steps(d, "", [GATES])),
+    ("mlstm", "mlstm_sigmoid", lambda d: steps(d, "", [GATES])),
+    *[("packed_steps", f, lambda d, more=more: [
         (f"B={b},H=2,S={t},S_total={t},D={d},Dv={d}",
-         {"in": [f"cu=offsets({t})"] + GATES})
-        for b, t in ((1, 40), (3, 200), (5, 1000))]),
+         {"in": [f"cu=offsets({t})"] + more})
+        for b, t in ((1, 40), (3, 200), (5, 1000))])
+      for f, more in (("packed_gla", GATES), ("packed_delta", ERASE))],
     ("nsa", "nsa", lambda d: [
         (f"B=1,H=2,S={s},Nc={s // 16},Ns=4,D={d}",
          {"in": ["sel=randint(0,3)"]}) for s in (64, 200, 500)]),
