@@ -139,8 +139,8 @@ enum { MOST = 256 };
 static const uint32_t levels[] = {3, 7};
 
 // Asked to do with fewer registers than it may have, ptxas moves less ahead of
-// where it is needed, and may so spill less. That is not worth SOME bytes, which
-// are mostly spilled outside loops (docs/gpu.md, measured).
+// where it is needed, and may so spill less. That costs time too, more than SOME
+// bytes do (docs/gpu.md, measured).
 enum { CAP = 224, SOME = 64 };
 
 // The flaws at this level. Runs that are not better leave no trace.
