@@ -98,8 +98,19 @@ static int64_t registers(const Func *f, Value v) {
   return n * dtype_size(t->dtype) / (4 * WARPGROUP);
 }
 
+// Of factors along the columns a thread has every fourth.
+static int64_t factors(const Func *f, const Region *r) {
+  int64_t n = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    const Type *t = op->code == OP_GLOAD ? ir_type(f, op->res[0]) : NULL;
+    if (t && t->kind == TK_FRAG && t->slice == SLICE_COL)
+      n += t->ext[0] * dtype_size(t->dtype) / 16;
+  }
+  return n;
+}
+
 // Registers of a thread for what the loop carries, the sums of products of a
-// step, their operands that are computed, and what is made ahead.
+// step, their operands that are computed, factors, and what is made ahead.
 static bool has_room(const Advance *x) {
   const Region *body = x->loop->regions[0];
   int64_t n = 0;
@@ -119,7 +130,7 @@ static bool has_room(const Advance *x) {
       n += registers(x->f, op->res[0]);
   }
   for (uint32_t i = 0; i < x->n; i++) n += registers(x->f, x->out[i]);
-  return n <= ROOM;
+  return n + factors(x->f, body) <= ROOM;
 }
 
 // Behind the first products that wait for what the loop carries.

@@ -7,6 +7,7 @@
 //   O = ((q b^T) * 2 ** (G_t - G_s)) E + (q * 2 ** G) S
 //   S = 2 ** G_C S + (b * 2 ** (G_C - G_s))^T E
 //
+// In bf16 E is decayed to the chunk's end before it is rounded, once for O and S.
 // As in tilematrix.c vectors are multiplied as they lie in memory and their
 // factors taken off. T and what the chunk takes from the state do not depend
 // on it: the pass `hoist` finds them beforehand. Keys that repeat make writes
@@ -15,6 +16,11 @@
 #include "passes/tilestep.h"
 
 #include "ir/target.h"
+
+#include <math.h>
+
+// Of a chunk's decay as log2 what is a factor of what it writes.
+static const double MOST_LEFT = 64;
 
 static bool has_axis(const Func *f, Value v, uint32_t axis) {
   return type_has_axis(ir_type(f, v), axis);
@@ -161,15 +167,48 @@ static Read open_read(Steps *s, Builder *b, uint32_t i, const AffineRead *r,
   return x;
 }
 
+// Where its type has an f32's exponents what a chunk writes is kept as the chunk's
+// end finds it: for the state, and for reads, whose P has the rest of the decay.
+static bool is_at_end(const Steps *s, uint32_t i) {
+  return has_course(s, i) && s->narrow == DT_BF16;
+}
+
+// But for what is beyond MOST_LEFT, where nothing is left of it.
+static Value written(Steps *s, Builder *b, uint32_t i, Value e) {
+  if (!is_at_end(s, i)) return e;
+  Value left = ir_2(b, OP_MAX, matrix_course(s, b, i, &s->cols).rest,
+                    ir_const_f(b, DT_F32, -MOST_LEFT));
+  return ir_2(b, OP_MUL, e, ir_1(b, OP_EXP2, left));
+}
+
+// P of that. Where all keys are one its rows have one value, so that rounding it is
+// as wrong for all writes, and their small sum right.
+static Value seen_at_end(Steps *s, Builder *b, uint32_t i, Vector q, Value upto,
+                         Vector y, Sees sees) {
+  Value p = step_dot(s, b, q.v, y.v, 0, s->affine[i].row);
+  Value most = ir_2(b, OP_SUB, matrix_course(s, b, i, &s->cols).upto,
+                    ir_const_f(b, DT_F32, MOST_LEFT));
+  Value end = ir_2(b, OP_MAX, s->decay[i].total, most);
+  Value rest = ir_3(b, OP_SELECT, step_sees(b, &s->rows, &s->cols, sees),
+                    ir_2(b, OP_SUB, upto, end),
+                    ir_const_f(b, DT_F32, -INFINITY));
+  return times(b, ir_2(b, OP_MUL, p, ir_1(b, OP_EXP2, rest)), y.f);
+}
+
 static Value read_one(Steps *s, Builder *b, uint32_t i, const AffineRead *r,
                       const Read *x, Vector y, Pair e) {
   Sees sees = x->before ? SEES_BEFORE : r->from > 0 ? SEES_SELF : SEES_EARLIER;
-  Value o = x->found;
-  Value p = matrix_seen(s, b, i, &s->rows, x->q, &s->cols, y, sees);
+  Value o = x->found, p, upto = 0;
   if (has_course(s, i)) {
     Course c = matrix_course(s, b, i, &s->rows);
-    Value f = ir_1(b, OP_EXP2, x->before ? c.before : c.upto);
-    o = ir_2(b, OP_MUL, o, f);
+    upto = x->before ? c.before : c.upto;
+    o = ir_2(b, OP_MUL, o, ir_1(b, OP_EXP2, upto));
+  }
+  if (is_at_end(s, i))
+    p = seen_at_end(s, b, i, x->q, upto, y, sees);
+  else
+    p = matrix_seen(s, b, i, &s->rows, x->q, &s->cols, y, sees);
+  if (upto && !is_at_end(s, i)) {
     // Where all keys are one, P without a decay is as wrong everywhere.
     Pair two = erase_split(s, b, p);
     o = step_dot(s, b, two.lo, e.hi, o, s->cols.axis);
@@ -185,8 +224,10 @@ static Value next_state(Steps *s, Builder *b, uint32_t i, Value state, Value e,
   Value f = y.f;
   if (has_course(s, i)) {
     state = ir_2(b, OP_MUL, state, ir_1(b, OP_EXP2, d->total));
-    Value left = ir_1(b, OP_EXP2, matrix_course(s, b, i, &s->cols).rest);
-    f = f ? ir_2(b, OP_MUL, f, left) : left;
+    if (!is_at_end(s, i)) {
+      Value left = ir_1(b, OP_EXP2, matrix_course(s, b, i, &s->cols).rest);
+      f = f ? ir_2(b, OP_MUL, f, left) : left;
+    }
   }
   if (f) p = erase_split(s, b, times(b, e, f));
   state = pair_dot(s, b, p, y.v, state, s->cols.axis);
@@ -201,6 +242,7 @@ Value erase_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read) {
   Read x[AFFINE_MAX];
   for (uint32_t k = 0; read && k < a->nreads; k++)
     x[k] = open_read(s, b, i, &a->read[k], state);
+  e = written(s, b, i, e);
   Pair p = erase_split(s, b, e);
   Vector y = writer(s, b, i, &s->cols);
   for (uint32_t k = 0; read && k < a->nreads; k++)
