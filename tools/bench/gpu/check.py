@@ -74,24 +74,25 @@ LONG = [1, 64, 100, 300, 1100]
 TOLERANCES, CHUNK = {"bf16": 2e-2, "f16": 4e-3}, 64
 
 
-def steps(d, text, more):
+def steps(d, text, more, **also):
     return [(f"B=2,H=2,{text}S={s},D={d},Dv={d}",
              {"in": x, "strong": "g=uniform(-30,0)" in x,
-              "turns": s if "beta=const(2)" in x else 0})
+              "turns": s if "beta=const(2)" in x else 0, **also})
             for x in more for s in LONG]
 
 
-def tolerance(dtype, turns, strong):
+def tolerance(dtype, turns=0, strong=False, divided=False):
     """Of `turns` steps that reflect the state. Keys are rounded behind their
     norm; a reflection leaves errors as long as they are, so those of n chunks,
     independent of each other, add up to sqrt(n) of one. Logarithms of strong
     decays sum to 64 * 30 / ln 2 in a chunk, of which f32 knows 2^-13: so much of
-    a factor is unknown."""
+    a factor is unknown. A quotient has the rounded products of both its sums."""
     if strong and dtype == "f32":
         return ["--tol", str(2 * 2.0 ** -13)]
-    if not turns or dtype not in TOLERANCES:
+    if not (turns or divided) or dtype not in TOLERANCES:
         return []
-    return ["--tol", str(TOLERANCES[dtype] * max(1, turns / CHUNK) ** 0.5)]
+    more = 2 if divided else max(1, turns / CHUNK) ** 0.5
+    return ["--tol", str(TOLERANCES[dtype] * more)]
 
 
 # file, program, dims by D, and what else gpu-run is told
@@ -130,8 +131,10 @@ CASES = [
     ("stick", "stick_breaking", lambda d: square(f"D={d}")),
     *[(f, f, lambda d, more=more, text=text: steps(d, text, more))
       for f, text, more in RECURRENT],
-    ("linear", "linear_normalized", lambda d: steps(d, "", [GATES])),
-    ("mlstm", "mlstm_sigmoid", lambda d: steps(d, "", [GATES])),
+    ("linear", "linear_normalized", lambda d: steps(
+        d, "", [GATES + ["z0=uniform(0,1)"]], divided=True)),
+    ("mlstm", "mlstm_sigmoid", lambda d: steps(
+        d, "", [GATES + ["C0=normal(0,0.1)"]])),
     *[("packed_steps", f, lambda d, more=more: [
         (f"B={b},H=2,S={t},S_total={t},D={d},Dv={d}",
          {"in": [f"cu=offsets({t})"] + more})
@@ -194,7 +197,9 @@ def commands(a):
                 cmd = ["./gpu-run", lib + ".so", f"{file}_{program}_{dtype}",
                        "--dim", dims, "--verify", "--repeat", "2", "--seed",
                        str(a.seed)]
-                cmd += tolerance(dtype, more.get("turns"), more.get("strong"))
+                cmd += tolerance(dtype, **{
+                    k: more[k] for k in ("turns", "strong", "divided")
+                    if k in more})
                 for key, values in more.items():
                     for v in values if key in ("in", "set") else []:
                         cmd += ["--" + key, v]
