@@ -24,6 +24,7 @@
 // chunk alone, factors and gates: the next chunk's are asked for as this one
 // begins, a row each, which takes two registers, and handed round when they are
 // there (relayout). Numbers and slices that a phase before has found count too.
+// Chunks without a state ask behind their first product.
 // Needs: place; runs before legal. Tests: test/passes/fetch.
 #include "passes/fetch.h"
 
@@ -217,6 +218,15 @@ Value fetch_next(Builder *b, const Op *loop, Value at) {
   return ir_2(b, back ? OP_SUB : OP_ADD, at, loop->args[2]);
 }
 
+// Asks for the next step's slices. Chunks that have no state (nothing is carried)
+// do so behind their first product, which hides the search for coordinates; where
+// there is a state, products wait for these slices as much as for it.
+static bool ask(Fetch *x, Builder *b, const Region *to, Value *out) {
+  load_all(x, b, fetch_next(b, x->loop, to->params.at[0]), x->tiles,
+           x->loads.n, out);
+  return true;
+}
+
 static void fill_body(Fetch *x, Region *to) {
   Region *from = x->loop->regions[0];
   Builder b = {.fn = x->f, .region = to, .span = x->loop->span};
@@ -235,17 +245,17 @@ static void fill_body(Fetch *x, Region *to) {
     vmap_put(&m, v, ir_op(&b, OP_RELAYOUT, &rows, 1, NULL, 0, ir_type(x->f, v),
                           1, 0)->res[0]);
   }
-  if (x->tiles < x->loads.n)
-    load_all(x, &b, fetch_next(&b, x->loop, to->params.at[0]),
-             x->tiles, x->loads.n, out + y->nargs);
-  bool done = !x->tiles;
+  bool done = !x->tiles, asked = x->tiles == x->loads.n;
+  if (!asked && x->loop->nargs > 3) asked = ask(x, &b, to, out + y->nargs);
   for (const Op *op = from->first; op != y; op = op->next) {
     if (!moved(x, op)) ir_clone(&b, x->f, op, &m, NULL);
+    if (!asked && op->code == OP_MMA) asked = ask(x, &b, to, out + y->nargs);
     if (done || !uses_put(x, op)) continue;
     load_all(x, &b, fetch_next(&b, x->loop, to->params.at[0]),
              0, x->tiles, out + y->nargs);
     done = true;
   }
+  if (!asked) ask(x, &b, to, out + y->nargs);
   if (!done)
     load_all(x, &b, fetch_next(&b, x->loop, to->params.at[0]),
              0, x->tiles, out + y->nargs);
