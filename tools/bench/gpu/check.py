@@ -9,11 +9,13 @@
 --prep compiles the library for the CPU (x86-64-v3) and the target into DIR;
 there, on the machine with the GPU, each case is a run of gpu-run: made-up
 inputs, outputs filled with NaN, three launches bitwise equal, results within
-the tolerance of the dtype. Needs no PyTorch."""
+the tolerance of the dtype, the largest norms of errors printed at the end.
+Needs no PyTorch."""
 import argparse
 import concurrent.futures
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -212,10 +214,18 @@ def run_one(cmd):
         done = subprocess.run(cmd, capture_output=True, text=True, cwd=HERE,
                               timeout=120)
     except subprocess.TimeoutExpired:
-        return cmd, -1, "no end after 120 s"
-    said = [x for x in (done.stdout + done.stderr).split("\n")
-            if x and not x.startswith("ok")]
-    return cmd, done.returncode, said[0] if said else ""
+        return cmd, -1, "no end after 120 s", 0
+    said = [x for x in (done.stdout + done.stderr).split("\n") if x]
+    wrong = [x for x in said if not x.startswith("ok")]
+    norms = [float(x) for x in re.findall(r"norm ([-+.e\d]+)", "\n".join(said))]
+    return cmd, done.returncode, wrong[0] if wrong else "", max(norms, default=0)
+
+
+def print_norms(norms):
+    """Of each program the largest norm of an error over that of the result."""
+    worst = sorted(norms.items(), key=lambda x: -x[1])
+    for i in range(0, len(worst), 4):
+        print("   ".join(f"{n} {e:.1e}" for n, e in worst[i:i + 4]))
 
 
 def main():
@@ -232,15 +242,17 @@ def main():
     if a.prep:
         return prepare(a)
     start, todo = time.time(), list(commands(a))
-    good = bad = 0
+    good, bad, norms = 0, 0, {}
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-        for cmd, rc, text in pool.map(run_one, todo):
+        for cmd, rc, text, norm in pool.map(run_one, todo):
             good, bad = good + (not rc), bad + bool(rc)
+            norms[cmd[2]] = max(norm, norms.get(cmd[2], 0))
             if rc:
                 print(f"FAIL({rc}) {' '.join(cmd[1:])}\n     {text[:160]}")
             if rc or (good + bad) % 20 == 0:
                 print(f"{good} passed, {bad} failed of {len(todo)}, "
                       f"{time.time() - start:.0f} s", flush=True)
+    print_norms(norms)
     print(f"{good} passed, {bad} failed, {time.time() - start:.0f} s")
     return 1 if bad else 0
 
