@@ -407,8 +407,10 @@ void ir_replace_uses(Func *f, Value from, Value to) {
 }
 
 uint32_t ir_count_uses(const Func *f, Value v) {
-  return swap_uses(f->body, v, v);
+  return ir_uses_in(f->body, v);
 }
+
+uint32_t ir_uses_in(Region *r, Value v) { return swap_uses(r, v, v); }
 
 bool ir_defined_outside(const Func *f, Value v, const Region *r) {
   for (const Region *at = f->values.at[v].region; at;

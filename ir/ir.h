@@ -293,6 +293,7 @@ Op *ir_clone(Builder *b, const Func *from, const Op *op, ValueMap *m,
 
 void ir_replace_uses(Func *f, Value from, Value to);
 uint32_t ir_count_uses(const Func *f, Value v);
+uint32_t ir_uses_in(Region *r, Value v);            // and in regions inside
 void ir_erase(Op *op);                              // unlinks; no uses left
 void ir_move_before(Op *op, Op *where);
 // True if v is an operand of the op or of one in its regions.

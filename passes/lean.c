@@ -27,25 +27,6 @@
 #include "ir/layout.h"
 #include "passes/rings.h"
 
-typedef struct Lean {
-  Func *f;
-  uint32_t *uses;      // per value
-} Lean;
-
-static void count(void *data, Op *op) {
-  Lean *s = data;
-  for (uint32_t i = 0; i < op->nargs; i++) s->uses[op->args[i]]++;
-}
-
-static uint32_t uses_in(const Region *r, Value v) {
-  uint32_t n = 0;
-  for (const Op *op = r->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->nargs; i++) n += op->args[i] == v;
-    for (uint32_t i = 0; i < op->nregions; i++) n += uses_in(op->regions[i], v);
-  }
-  return n;
-}
-
 // ---------------------------------------------------------------- numbers
 static bool is_number(const Func *f, Value v, const Region *r) {
   const Op *op = ir_def(f, v);
@@ -93,57 +74,58 @@ static bool is_read(const Func *f, const Op *op) {
 }
 
 // What stands in front of the loop and only the branch needs.
-static void sink(const Lean *s, Op *loop, Region *rare) {
+static void sink(const Func *f, Op *loop, Region *rare) {
   for (Op *op = loop->prev, *prev; op; op = prev) {
     prev = op->prev;
     if (op->nres != 1 || op->nregions || op->code == OP_CONST ||
-        !is_read(s->f, op) || ir_type(s->f, op->res[0])->kind == TK_SMEM)
+        !is_read(f, op) || ir_type(f, op->res[0])->kind == TK_SMEM)
       continue;
-    uint32_t n = uses_in(rare, op->res[0]);
-    if (n && n == s->uses[op->res[0]]) ir_move_before(op, rare->first);
+    uint32_t n = ir_uses_in(rare, op->res[0]);
+    if (n && n == ir_count_uses(f, op->res[0])) ir_move_before(op, rare->first);
   }
 }
 
 // ---------------------------------------------------------------- behind
 // The fragment of coordinates v once more, of numbers made anew at op.
-static Value again(Lean *s, Op *at, Value v) {
-  const Op *op = ir_def(s->f, v);
-  Builder b = {.fn = s->f, .region = at->parent, .before = at, .span = at->span};
-  if (is_number(s->f, v, NULL)) return ir_1(&b, OP_UNIFORM, v);
-  if (!op || ir_type(s->f, v)->kind != TK_FRAG ||
+static Value again(Func *f, Op *at, Value v) {
+  const Op *op = ir_def(f, v);
+  Builder b = {.fn = f, .region = at->parent, .before = at, .span = at->span};
+  if (is_number(f, v, NULL)) return ir_1(&b, OP_UNIFORM, v);
+  if (!op || ir_type(f, v)->kind != TK_FRAG ||
       (op->code != OP_ADD && op->code != OP_SPLAT))
     return v;
   Value args[2];
-  for (uint32_t i = 0; i < op->nargs; i++) args[i] = again(s, at, op->args[i]);
-  const Type t = *ir_type(s->f, v);
+  for (uint32_t i = 0; i < op->nargs; i++) args[i] = again(f, at, op->args[i]);
+  const Type t = *ir_type(f, v);
   return ir_op(&b, op->code, args, op->nargs, op->attrs, op->nattrs, &t, 1, 0)
       ->res[0];
 }
 
 // Coordinates of what a loop has left: else they live through it.
-static void renew_behind(Lean *s, Op *loop) {
+static void renew_behind(Func *f, Op *loop) {
   for (Op *op = loop->next; op; op = op->next) {
     if (op->code != OP_GSTORE) continue;
     for (uint32_t i = 2; i < op->nargs; i++)
-      if (ir_type(s->f, op->args[i])->dtype == DT_I32)
-        op->args[i] = again(s, op, op->args[i]);
+      if (ir_type(f, op->args[i])->dtype == DT_I32)
+        op->args[i] = again(f, op, op->args[i]);
   }
 }
 
 // ---------------------------------------------------------------- loops
-static void loops(Lean *s, Region *r, bool all) {
+static void loops(Func *f, Region *r, bool all) {
   for (Op *op = r->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->nregions; i++) loops(s, op->regions[i], all);
+    for (uint32_t i = 0; i < op->nregions; i++) loops(f, op->regions[i], all);
     if (op->code != OP_FOR || !op->nres || !rings_has_fill(op)) continue;
     Region *body = op->regions[0], *rare = rare_branch(op);
-    if (rare) sink(s, op, rare);
-    if (rare) renew(s->f, rare, rare, true);
-    if (all) renew(s->f, body, body, false);
-    renew_behind(s, op);
+    if (rare) sink(f, op, rare);
+    if (rare) renew(f, rare, rare, true);
+    if (all) renew(f, body, body, false);
+    renew_behind(f, op);
   }
 }
 
 bool pass_lean(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)cx;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     int64_t level = lean_of(opt->lean, i);
@@ -151,9 +133,7 @@ bool pass_lean(Ctx *cx, Module *m, const PassOpt *opt) {
     ir_set_attr(f, f->body->first, attr_i(AT_LEAN, 1));
     if (level == LEAN_FREE || !rings_has_steps(f)) continue;
     ir_set_attr(f, f->body->first, attr_i(AT_LEANER, 1));
-    Lean s = {.f = f, .uses = NEWN(&cx->scratch, uint32_t, f->values.n)};
-    ir_walk(f->body, count, &s);
-    loops(&s, f->body, level == LEAN_LOADS);
+    loops(f, f->body, level == LEAN_LOADS);
   }
   return true;
 }

@@ -53,15 +53,6 @@ static bool grows(const Func *f, const Op *op) {
   return true;
 }
 
-static uint32_t uses_in(const Region *r, Value v) {
-  uint32_t n = 0;
-  for (const Op *op = r->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->nargs; i++) n += op->args[i] == v;
-    for (uint32_t i = 0; i < op->nregions; i++) n += uses_in(op->regions[i], v);
-  }
-  return n;
-}
-
 static Op *first_use(Op *op, Value v) {
   while (op && !ir_mentions(op, v)) op = op->next;
   return op;
@@ -71,7 +62,7 @@ static Op *first_use(Op *op, Value v) {
 static Region *only_branch(const Settle *s, const Op *use, Value v) {
   if (!use || use->code != OP_IF) return NULL;
   for (uint32_t i = 0; i < use->nregions; i++)
-    if (uses_in(use->regions[i], v) == s->uses[v]) return use->regions[i];
+    if (ir_uses_in(use->regions[i], v) == s->uses[v]) return use->regions[i];
   return NULL;
 }
 
