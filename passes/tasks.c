@@ -19,7 +19,8 @@
 // heads take turns: long tasks of the last heads would come last. Tasks whose loops have
 // bounds that vary are claimed one by one: a while loop that ends with claim(),
 // if warps will have a producer to do so; else one CTA does one task, and only
-// the order changes.
+// the order changes. The order gives a task's head and row: a producer does not
+// find them again by quotients. Not in recurrences: ptxas then spills.
 // Level mach, value form. Needs: place. Tests: test/passes/tasks/.
 #include "ir/press.h"
 #include "passes/rings.h"
@@ -34,6 +35,7 @@ typedef struct Tasks {
   bool *varies;         // by value: depends on the task
   bool uneven;
   bool narrow;          // both ends of the keys vary
+  bool handed;          // tasks are claimed by who hands them to others
 } Tasks;
 
 static Value i32(Tasks *t, int64_t v) {
@@ -169,17 +171,44 @@ static Order order(Tasks *t, const Region *body) {
   return o;
 }
 
+// A task's number, and what it is made of, or 0.
+typedef struct Nth {
+  Value task, row, head;
+} Nth;
+
+static Nth made_of(Tasks *t, const Order *o, Value head, Value row) {
+  row = two(t, OP_SUB, two(t, OP_SUB, o->rows, i32(t, 1)), row);
+  Value task = two(t, OP_ADD, two(t, OP_MUL, head, o->rows), row);
+  return (Nth){task, row, head};
+}
+
 // The u-th task: heads h0 .. h0 + n - 1 take turns, last rows first.
-static Value nth(Tasks *t, const Order *o, Value u) {
-  if (o->any) return u;
+static Nth nth(Tasks *t, const Order *o, Value u) {
+  if (o->any) return (Nth){u, 0, 0};
+  if (t->narrow && t->handed) {
+    Value row = two(t, OP_FLOORDIV, u, o->heads);
+    Value head = two(t, OP_SUB, u, two(t, OP_MUL, row, o->heads));
+    return made_of(t, o, head, row);
+  }
   Value g = two(t, OP_FLOORDIV, u, o->group);
   Value h0 = two(t, OP_MUL, g, o->together);
   Value n = two(t, OP_MIN, o->together, two(t, OP_SUB, o->heads, h0));
   Value r = two(t, OP_SUB, u, two(t, OP_MUL, g, o->group));
   Value row = two(t, OP_FLOORDIV, r, n);
   Value head = two(t, OP_ADD, h0, two(t, OP_SUB, r, two(t, OP_MUL, row, n)));
-  row = two(t, OP_SUB, two(t, OP_SUB, o->rows, i32(t, 1)), row);
-  return two(t, OP_ADD, two(t, OP_MUL, head, o->rows), row);
+  return made_of(t, o, head, row);
+}
+
+// op decodes the task, so that what it finds was there before; else 0.
+static Value decoded(const Tasks *t, const Op *op, const Nth *n) {
+  const Func *f = t->f;
+  const GridDim *g = &f->grid.at[f->grid.n - 1];
+  bool number = op->code == OP_MOD || op->code == OP_FLOORDIV;
+  if (!number || op->args[0] != t->task || !n->row || !t->handed) return 0;
+  const Op *by = ir_def(f, op->args[1]);
+  Dim rows = dim_ceildiv(&f->mod->dims, f->axes.at[g->axis].extent, g->tile);
+  if (!by || by->code != OP_DIM || (Dim)ir_attr_i(by, AT_DIM, 0) != rows) return 0;
+  return op->code == OP_MOD ? n->row : n->head;
 }
 
 // ---------------------------------------------------------------- rewriting
@@ -190,7 +219,7 @@ static void reorder(Tasks *t) {
   Order o = order(t, t->f->body);
   Value u = ir_op(&t->b, OP_TASK, NULL, 0, NULL, 0,
                   ir_type(t->f, t->task), 1, 0)->res[0];
-  ir_replace_uses(t->f, t->task, nth(t, &o, u));
+  ir_replace_uses(t->f, t->task, nth(t, &o, u).task);
   ir_erase(task);
 }
 
@@ -223,9 +252,15 @@ static void persist(Tasks *t, const Op *launch) {
   Order o = order(t, old);
   Value u = t->uneven ? dynamic_loop(t) : static_loop(t);
   ValueMap map = {.arena = f->mod->arena};
-  vmap_put(&map, t->task, nth(t, &o, u));
+  Nth n = nth(t, &o, u);
+  vmap_put(&map, t->task, n.task);
   for (const Op *op = launch->next; op; op = op->next) {
     if (op->code == OP_TASK || op_info(op->code)->flags & OPF_TERM) continue;
+    Value known = decoded(t, op, &n);
+    if (known) {
+      vmap_put(&map, op->res[0], known);
+      continue;
+    }
     ir_clone(&t->b, f, op, &map, NULL);
   }
   Value next = t->uneven ? num(t, OP_CLAIM) : 0;
@@ -267,7 +302,9 @@ static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt) {
     share(f, (Op *)launch, &cx->scratch, slack);
     return;
   }
-  if (t.uneven && !rings_plan(&rings, f, target)) reorder(&t);
+  bool produced = t.uneven && rings_plan(&rings, f, target);
+  t.handed = produced && !rings_has_steps(f);
+  if (t.uneven && !produced) reorder(&t);
   else persist(&t, launch);
 }
 
