@@ -11,8 +11,9 @@
 //
 // in which three groups count 21 / 22: what they gain where neither waves nor
 // padding differ. Three groups whose steps are as long, as at D 64, gain so much
-// (1.17), and with biases (1.15), that two are never better. Measured on an H200
-// (docs/performance.md).
+// (1.17), and with biases (1.15), that two are never better. Nor are they where
+// groups have bounds of their own by tables: their longer steps mask more (1.05 to
+// 1.27). Measured on an H200 (docs/performance.md).
 #include "tools/driver/device.h"
 
 #include "tools/plan/plan.h"
@@ -35,13 +36,22 @@ typedef struct Body {
   bool even;               // all tasks are of one size
   bool columns;            // of a tile have values of their own: a bias
   bool apart;              // a group's rows have their own bounds
+  bool told;               // a phase before has found bounds
 } Body;
+
+static bool is_shared(const Func *f, Value tensor) {
+  for (uint32_t i = 0; i < f->params.n; i++)
+    if (f->params.at[i].v == tensor) return f->params.at[i].role == PR_SHARED;
+  return false;
+}
 
 static void look(void *data, Op *op) {
   Body *b = data;
   double step;
   b->even &= op->code != OP_CLAIM;
   b->apart |= op->code == OP_LAUNCH && ir_attr_i(op, AT_APART, 0);
+  b->told |= op->code == OP_GLOAD && is_shared(b->f, op->args[0]) &&
+             ir_type(b->f, op->res[0])->kind == TK_ELEM;
   if (op->code == OP_FOR && ir_const_value(b->f, op->args[2], &step) &&
       step > (double)b->step)
     b->step = (int64_t)step;
@@ -112,6 +122,7 @@ bool drv_few_tasks(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
   Body more, fewer;
   CgDevice d;
   if (!of_three(whole) || !body_of(cx, p, whole, &more) || more.columns) return false;
+  if (more.apart && more.told) return false;
   *few = (Built){.recipe = whole->recipe, .program = whole->program};
   few->recipe.opt.most_groups = FEWER;
   uint32_t remarks = cx->remarks.n, diags = cx->diags.n, errors = cx->nerrors;
