@@ -237,6 +237,14 @@ static void store(Exec *x, const Op *op) {
   }
 }
 
+// How far an `origin` is from the tile's first coordinate.
+static int64_t row_of(const Func *f, const Op *op) {
+  for (uint32_t i = 0; i < f->grid.n; i++)
+    if (f->grid.at[i].axis == ir_attr_i(op, AT_AXIS, 0) && f->grid.at[i].tile > 1)
+      return ir_attr_i(op, AT_ROW, 0);
+  return 0;
+}
+
 static void constant(Exec *x, const Op *op) {
   Tile *r = define(x, op->res[0]);
   const IrAttr *f = ir_attr(op, AT_VALUE);
@@ -246,7 +254,7 @@ static void constant(Exec *x, const Op *op) {
     dim_eval(&x->in->m->dims, (Dim)ir_attr_i(op, AT_DIM, 0), x->in->dims, &d);
     v = (double)d;
   } else if (op->code == OP_ORIGIN) {
-    v = (double)x->origin[ir_attr_i(op, AT_AXIS, 0)];
+    v = (double)(x->origin[ir_attr_i(op, AT_AXIS, 0)] + row_of(x->in->f, op));
   } else if (op->code == OP_GIVEN) {
     const InterpTensor *t = &x->in->args[x->in->arg_of[op->args[0]]];
     v = t->rank || t->data ? t->data != NULL : t->given;

@@ -360,6 +360,18 @@ static bool check_trinv(Verifier *v, const Op *op) {
   return verify_fail(v, op, "the operand is no square tile over the axes");
 }
 
+// The tile's row that it is of.
+static bool check_origin(Verifier *v, const Op *op) {
+  int64_t row = ir_attr_i(op, AT_ROW, 0), most = 0;
+  if (!ir_attr(op, AT_ROW)) return true;
+  for (uint32_t i = 0; i < v->f->grid.n; i++)
+    if (v->f->grid.at[i].tile > most) most = v->f->grid.at[i].tile;
+  if (v->m->level != LV_TILE || !target_is_gpu(v->m->target))
+    return verify_fail(v, op, "'row' is for programs of GPUs at level tile");
+  if (row >= 0 && row < most) return true;
+  return verify_fail(v, op, "a tile has no such row");
+}
+
 static bool check_iota(Verifier *v, const Op *op) {
   const Type *t = res_type(v, op, 0);
   if (t->kind == TK_ELEM && t->n == 1 && t->dtype == DT_I64) return true;
@@ -641,7 +653,8 @@ static CheckFn *const checks[OP_COUNT] = {
   [OP_REDUCE] = check_reduce, [OP_SCAN] = check_scan,
   [OP_AT] = check_at,         [OP_CALL] = check_call,
   [OP_SPAN_MIN] = check_span, [OP_SPAN_MAX] = check_span,
-  [OP_IOTA] = check_iota,     [OP_RECUR] = check_recur,
+  [OP_ORIGIN] = check_origin, [OP_IOTA] = check_iota,
+  [OP_RECUR] = check_recur,
   [OP_AFFINE] = check_affine, [OP_MAXPLUS] = check_maxplus,
   [OP_TRINV] = check_trinv,   [OP_FOR] = check_for,
   [OP_IF] = check_if,         [OP_WHILE] = check_while,

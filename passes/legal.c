@@ -428,9 +428,26 @@ static void same_bounds(Func *f, Region *r) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++) same_bounds(f, op->regions[i]);
-    bool bound = op->code == OP_OWN || op->code == OP_MINE;
-    if (bound) ir_replace_uses(f, op->res[0], op->args[0]);
-    if (bound || op->code == OP_SKIP) ir_erase(op);
+    if (op->code == OP_OWN) ir_replace_uses(f, op->res[0], op->args[0]);
+    if (op->code == OP_OWN || op->code == OP_SKIP) ir_erase(op);
+  }
+}
+
+// What is a group's own is chosen of what all have.
+static void choose_own(Func *f, const Op *group, Region *r) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      choose_own(f, group, op->regions[i]);
+    if (op->code != OP_MINE) continue;
+    Builder b = {.fn = f, .region = r, .before = op, .span = op->span};
+    Value x = op->args[0];
+    for (uint32_t i = 1; group && i < op->nargs; i++) {
+      Value is = ir_2(&b, OP_EQ, group->res[0], ir_const_i(&b, DT_I32, i));
+      x = ir_3(&b, OP_SELECT, is, op->args[i], x);
+    }
+    ir_replace_uses(f, op->res[0], x);
+    ir_erase(op);
   }
 }
 
@@ -443,6 +460,7 @@ static bool legal_func(Ctx *cx, Func *f, const Target *t) {
   l.until = NEWN(l.arena, uint32_t, n);
   l.grouped = NEWN(l.arena, bool, n);
   same_bounds(f, f->body);
+  choose_own(f, find_op(f->body, OP_GROUP), f->body);
   make_role(&l);
   mark_grouped(&l, f->body);
   all_early(&l, f->body);

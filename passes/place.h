@@ -11,7 +11,8 @@
 //
 // Files: place.c entry and regions, placeplan.c order, sizes, ranges,
 // placeeval.c values, placedot.c products, placemem.c tensors and tiles in
-// shared memory, placeemit.c types and ops, placetask.c where a task is.
+// shared memory, placeemit.c types and ops, placetask.c where a task is,
+// placeshare.c tasks of several heads' rows.
 // Ownership: all of it lives in Ctx.scratch until the pass ends; mach ops in
 // the module's arena.
 #ifndef ATTNC_PASSES_PLACE_H
@@ -56,6 +57,17 @@ typedef struct Parts {
   uint32_t row, col;  // axes of the tile in shared memory
 } Parts;
 
+// Groups that have blocks of rows of several heads (placeshare.c).
+typedef struct PlaceShare {
+  bool on;
+  uint32_t axis;             // of the heads
+  Dim each;                  // heads that share keys,
+  Value by;                  // in f, or 0: all
+  uint32_t keys, blocks;     // axes of g: groups of such heads, their blocks
+  Value shared;              // the first one's coordinate
+  Value head[MAX_GROUPS], row[MAX_GROUPS];  // of each group
+} PlaceShare;
+
 typedef struct Place {
   Ctx *cx;
   Module *m;
@@ -88,6 +100,7 @@ typedef struct Place {
   int *depth;            // per value of f: scope it can be made in, -1: unknown
   Value *origin;         // per axis: first coordinate of the task
   Value group;           // group() * rows
+  PlaceShare share;
   Vec(Scope) scopes;
   bool failed;           // a diagnostic was given
 } Place;
@@ -118,6 +131,7 @@ Value pl_op(Builder *b, OpCode c, const Value *args, uint32_t n, Type t,
             const IrAttr *attrs, uint32_t nattrs);
 Value pl_2(Builder *b, OpCode c, Value x, Value y);
 Value pl_int(Builder *b, int64_t n);
+Value pl_dim(Builder *b, Dim d);
 Value pl_like(Builder *b, Value x, double v);  // a constant of x's type
 Value pl_cast(Builder *b, DType to, Value x);
 Value pl_select(Builder *b, Value c, Value x, Value y);
@@ -193,5 +207,14 @@ void place_region(Place *p, const Region *r);
 // ---------------------------------------------------------------- tasks
 // The coordinates of task(); sets Place.origin and may change the grid of g.
 void place_origins(Place *p, Builder *b);
+// Decides whether groups have rows of several heads; changes the grid of g.
+void place_plan_share(Place *p);
+// Groups of heads that share keys.
+Value place_share_count(Place *p, Builder *b);
+// Their coordinates: group number `keys` of those heads, and the first of the
+// task's blocks.
+void place_share(Place *p, Builder *b, Value keys, Value first);
+// The coordinate that op, an `origin`, says.
+Value place_origin(Place *p, const Op *op);
 
 #endif

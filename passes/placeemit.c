@@ -58,6 +58,11 @@ Value pl_op(Builder *b, OpCode c, const Value *args, uint32_t n, Type t,
 
 Value pl_int(Builder *b, int64_t n) { return ir_const_i(b, DT_I32, n); }
 
+Value pl_dim(Builder *b, Dim d) {
+  IrAttr at = {.id = AT_DIM, .i = d};
+  return pl_op(b, OP_DIM, NULL, 0, type_scalar(DT_I32), &at, 1);
+}
+
 static Type with_dtype(Type t, DType dt) {
   t.dtype = dt;
   return t;

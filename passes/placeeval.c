@@ -154,7 +154,7 @@ static Value eval_side(Place *p, const Op *op, Role r) {
     case OP_GIVEN: return eval_given(p, b, op);
     case OP_OWN: return eval_own(p, op);
     case OP_MINE: return eval_mine(p, op);
-    case OP_ORIGIN: return p->origin[ir_attr_i(op, AT_AXIS, 0)];
+    case OP_ORIGIN: return place_origin(p, op);
     case OP_IOTA: return pl_coord(p, b, t.axis[0], r);
     case OP_LOAD:
       if (p->boxed[op->res[0]] && v.col >= 0)

@@ -182,7 +182,8 @@ static void seed_op(void *data, Op *op) {
     seed(p, op->res[0], r.lo, r.hi);
   } else if (op->code == OP_ORIGIN) {
     uint32_t a = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
-    seed(p, op->res[0], 0, dim_range(p, p->f->axes.at[a].extent).hi);
+    double row = (double)ir_attr_i(op, AT_ROW, 0);
+    seed(p, op->res[0], 0, dim_range(p, p->f->axes.at[a].extent).hi + row);
   } else if (op->code == OP_IOTA) {
     const Type *t = ir_type(p->f, op->res[0]);
     int64_t n = 0;

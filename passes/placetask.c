@@ -74,11 +74,6 @@ static bool packed_lane(Place *p, Packed *k) {
 }
 
 // ---------------------------------------------------------------- search
-static Value dim_value(Builder *b, Dim d) {
-  IrAttr at = {.id = AT_DIM, .i = d};
-  return pl_op(b, OP_DIM, NULL, 0, type_scalar(DT_I32), &at, 1);
-}
-
 static Value uniform(Builder *b, Value v) {
   return pl_op(b, OP_UNIFORM, &v, 1, type_scalar(DT_I32), NULL, 0);
 }
@@ -128,11 +123,11 @@ static void find_sequence(Place *p, Builder *b, const Packed *k, Value slot,
   Value zero = pl_int(b, 0), args[] = {p->memo[k->offsets][0], zero};
   Search s = {.offsets = args[0], .slot = slot, .tile = tile};
   s.first = pl_op(b, OP_GLOAD, args, 2, type_scalar(DT_I32), NULL, 0);
-  Value n = dim_value(b, p->f->axes.at[k->batch].extent);
+  Value n = pl_dim(b, p->f->axes.at[k->batch].extent);
   Value at = sequence_of(&s, b, n);
   Value row = ir_2(b, OP_SUB, slot, first_slot(&s, b, at));
   Dim all = dim_ceildiv(&p->m->dims, p->f->axes.at[p->lane].extent, tile);
-  row = uniform(b, ir_2(b, OP_MIN, row, dim_value(b, all)));
+  row = uniform(b, ir_2(b, OP_MIN, row, pl_dim(b, all)));
   p->origin[k->batch] = at;
   p->origin[p->lane] = ir_2(b, OP_MUL, row, pl_int(b, tile));
 }
@@ -159,24 +154,30 @@ static int64_t lane_tile(const Place *p) {
   return 1;
 }
 
-// The last entry of the grid is the fastest.
+// The last entry of the grid is the fastest. Axes that only the grid has are the
+// last ones of g.
 void place_origins(Place *p, Builder *b) {
   Packed k;
   bool packed = packed_lane(p, &k);
   if (packed) slots_in_grid(p, &k, lane_tile(p));
-  Value t = pl_op(b, OP_TASK, NULL, 0, type_scalar(DT_I32), NULL, 0), slot = 0;
+  else place_plan_share(p);
+  Value t = pl_op(b, OP_TASK, NULL, 0, type_scalar(DT_I32), NULL, 0);
+  Value added[2] = {0};
   for (uint32_t i = p->g->grid.n; i-- > 0;) {
     const GridDim *g = &p->g->grid.at[i];
     Value x = t;
     if (i > 0) {
       Dim e = p->g->axes.at[g->axis].extent;
-      Value n = dim_value(b, dim_ceildiv(&p->m->dims, e, g->tile));
+      bool keys = p->share.on && g->axis == p->share.keys;
+      Value n = keys ? place_share_count(p, b)
+                     : pl_dim(b, dim_ceildiv(&p->m->dims, e, g->tile));
       x = ir_2(b, OP_MOD, t, n);
       t = ir_2(b, OP_FLOORDIV, t, n);
     }
     if (g->tile > 1) x = ir_2(b, OP_MUL, x, pl_int(b, g->tile));
     if (g->axis < p->f->axes.n) p->origin[g->axis] = x;
-    else slot = x;
+    else added[g->axis - p->f->axes.n] = x;
   }
-  if (packed) find_sequence(p, b, &k, slot, lane_tile(p));
+  if (packed) find_sequence(p, b, &k, added[0], lane_tile(p));
+  if (p->share.on) place_share(p, b, added[0], added[1]);
 }

@@ -112,16 +112,30 @@ void bounds_params(Tiler *t) {
   }
 }
 
-// Where the task's numbers are; returns how many indices come first.
-static uint32_t place(Tiler *t, Builder *b, const Op *pass, Value *at) {
+// Where the numbers of rows with these coordinates are; returns how many indices
+// come first.
+static uint32_t place(const Tiler *t, Builder *b, const Op *pass,
+                      const Value *origin, Value *at) {
   const IrAttr *box = ir_attr(pass, AT_BOX);
   for (uint32_t k = 0; k < box->n; k++) {
     uint32_t a = (uint32_t)box->list[k];
-    at[k] = t->origin[a];
+    at[k] = origin[a];
     Value rows = ir_const_i(b, DT_I64, bounds_rows(&t->plan));
     if ((int)a == t->plan.lane) at[k] = ir_2(b, OP_FLOORDIV, at[k], rows);
   }
   return (uint32_t)box->n;
+}
+
+// The coordinates of a group's first row.
+static void origin_of(Builder *b, const Op *pass, int64_t row,
+                      Value *origin) {
+  const IrAttr *box = ir_attr(pass, AT_BOX);
+  Type i64 = type_scalar(DT_I64);
+  for (uint32_t k = 0; k < box->n; k++) {
+    IrAttr at[] = {{.id = AT_AXIS, .i = box->list[k]}, attr_i(AT_ROW, row)};
+    origin[box->list[k]] =
+        ir_op(b, OP_ORIGIN, NULL, 0, at, 2, &i64, 1, 0)->res[0];
+  }
 }
 
 static Value int_(Builder *b, int64_t v) {
@@ -171,17 +185,19 @@ static Value pick(Builder *b, Value c, Value x, Value y) {
 }
 
 // The interval of each group of the tile's rows; returns that of all of them.
-static Range read_groups(KeyLoop *l, Builder *b, Value tensor, Value *at,
-                         uint32_t last, uint32_t lane, Range *mine) {
+static Range read_groups(KeyLoop *l, Builder *b, Value tensor, Range *mine) {
   Tiler *t = l->t;
   Range of[MAX_OWN], all = {0};
-  Value end = ir_dim(b, t->to->axes.at[t->plan.lane].extent), first = at[lane];
-  uint32_t n = own_groups(&t->plan);
+  Value end = ir_dim(b, t->to->axes.at[t->plan.lane].extent), first = 0;
+  Value origin[64], at[MAX_AXES];
+  uint32_t n = own_groups(&t->plan), lane = 0;
+  while (ir_attr(l->op, AT_BOX)->list[lane] != t->plan.lane) lane++;
   for (uint32_t g = 0; g < n; g++) {
-    Value row = ir_2(b, OP_ADD, t->origin[t->plan.lane],
-                     int_(b, g * t->plan.own_rows));
-    Value in = g ? ir_2(b, OP_LT, row, end) : 0;
-    if (g) at[lane] = pick(b, in, ir_2(b, OP_ADD, first, int_(b, g)), first);
+    origin_of(b, l->op, g * t->plan.own_rows, origin);
+    uint32_t last = place(t, b, l->op, origin, at);
+    Value in = g ? ir_2(b, OP_LT, origin[t->plan.lane], end) : 0;
+    if (g) at[lane] = pick(b, in, at[lane], first);
+    else first = at[lane];
     of[g] = read_range(b, tensor, at, last, 0);
     if (g) of[g].hi = pick(b, in, of[g].hi, ir_const_i(b, DT_I32, 0));
     all.base = g ? ir_2(b, OP_MIN, all.base, of[g].base) : of[g].base;
@@ -198,13 +214,10 @@ uint32_t bounds_read(KeyLoop *l, Builder *b, Range *r, Range *mine) {
   uint32_t i = 0;
   while (i < t->plan.ntested && t->plan.tested[i] != l->op) i++;
   if (i == t->plan.ntested) return 0;
-  uint32_t n = intervals(l->op), lane = 0;
+  uint32_t n = intervals(l->op);
   Value at[MAX_AXES];
-  uint32_t last = place(t, b, l->op, at);
-  const IrAttr *box = ir_attr(l->op, AT_BOX);
-  while (t->plan.own_rows && box->list[lane] != t->plan.lane) lane++;
-  if (t->plan.own_rows)
-    r[0] = read_groups(l, b, t->tested[i], at, last, lane, mine);
+  if (t->plan.own_rows) r[0] = read_groups(l, b, t->tested[i], mine);
+  uint32_t last = t->plan.own_rows ? 0 : place(t, b, l->op, t->origin, at);
   for (uint32_t k = 0; k < n && !t->plan.own_rows; k++)
     r[k] = read_range(b, t->tested[i], at, last, k);
   for (uint32_t k = 0; k < n; k++) in_range(l, b, &r[k]);
@@ -491,7 +504,7 @@ void bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m) {
   s.entry = ir_axis(t->to, "entries", AX_VEC, dim_const(d, entries(t)));
   s.extent = ir_dim(b, t->from->axes.at[l.axis].extent);
   Value args[MAX_AXES + 2] = {t->tested[which]};
-  uint32_t last = 2 + place(t, b, pass, args + 2);
+  uint32_t last = 2 + place(t, b, pass, t->origin, args + 2);
   Runs k = {{0}};
   for (uint32_t i = 0; i < of; i++) {
     s.r = &r[i];

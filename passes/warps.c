@@ -80,6 +80,7 @@ typedef struct Role {
   ValueMap map;
   Value fills[MAX_RINGS + 2];
   uint32_t known;         // facts of this task that have been handed over
+  uint32_t filled;        // the group whose tile the producer fills
 } Role;
 
 static Value i32(Builder *b, int64_t v) {
@@ -127,11 +128,35 @@ static Value slot_of(const Rings *w, Builder *b, const Ring *ring, Value at) {
                1, 0)->res[0];
 }
 
+// Word i of n in a slot.
+static Value word_at(Builder *b, Value slot, uint32_t i, uint32_t n) {
+  if (n == 1) return slot;
+  return ir_2(b, OP_ADD, ir_2(b, OP_MUL, slot, i32(b, n)), i32(b, i));
+}
+
+// A group's own of what op, a `mine`, has. What the producer has handed over it
+// reads again: it has few registers.
+static Value mine_of_group(Role *r, Builder *b, const Op *op) {
+  Rings *w = r->w;
+  Value v = op->args[r->filled < op->nargs ? r->filled : 0];
+  uint32_t i = 0;
+  while (i < w->nfacts && w->fact[i] != v) i++;
+  if (i == w->nfacts) return get(r, v);
+  const Ring *ring = &w->rings[w->facts];
+  Value n = r->fills[ring->count];
+  if (!r->known) n = ir_2(b, OP_SUB, n, i32(b, 1));
+  Value slot = ir_2(b, OP_MOD, n, i32(b, ring->stages));
+  Value at[] = {ring->smem, word_at(b, slot, i, w->nfacts)};
+  Type word = type_scalar(DT_I32);
+  return ir_op(b, OP_SGET, at, 2, NULL, 0, &word, 1, 0)->res[0];
+}
+
 // v for the group that the map says; ops that depend on it are cloned.
 static Value part(Role *r, Builder *b, ValueMap *m, Value v) {
   const Op *op = ir_def(r->w->f, v);
   if (!r->w->grouped[v] || vmap_get(m, v) != v)
     return vmap_get(m, v) != v ? vmap_get(m, v) : get(r, v);
+  if (op->code == OP_MINE) return mine_of_group(r, b, op);
   Value *args = NEWN(r->w->arena, Value, op->nargs);
   for (uint32_t i = 0; i < op->nargs; i++) args[i] = part(r, b, m, op->args[i]);
   Op *made = ir_op(b, op->code, args, op->nargs, op->attrs, op->nattrs,
@@ -174,16 +199,11 @@ static void produce(Role *r, Builder *b, const Op *op) {
   Turn t = turn_of(r, b, k);
   for (uint32_t g = 0; g < (r->w->rings[k].own ? r->w->groups : 1); g++) {
     ValueMap m = {.arena = r->w->arena};
+    r->filled = g;
     if (r->w->rings[k].own) is_group(r, b, r->w->body, &m, g);
     load_tile(r, b, op, t, g, &m);
   }
   filled(r, b, k, op);
-}
-
-// Word i of n in a slot.
-static Value word_at(Builder *b, Value slot, uint32_t i, uint32_t n) {
-  if (n == 1) return slot;
-  return ir_2(b, OP_ADD, ir_2(b, OP_MUL, slot, i32(b, n)), i32(b, i));
 }
 
 // A value that the producer hands over: number `at` of n.
@@ -681,8 +701,8 @@ static bool leaves_at(const Role *r, const Op *op) {
 
 static bool skipped(const Role *r, const Op *op) {
   if (op == r->w->behind) return true;
-  if (op->code == OP_SKIP || op->code == OP_MINE)
-    return r->producer || !r->w->apart;
+  if (op->code == OP_SKIP) return r->producer || !r->w->apart;
+  if (op->code == OP_MINE && r->producer) return true;
   if (op->code == OP_LAUNCH) return true;
   if (op->code == OP_CLAIM) return false;
   if (!r->producer) return op->nres && r->w->spare && r->w->spare[op->res[0]];
