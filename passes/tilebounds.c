@@ -392,13 +392,15 @@ static void judge_many(Scan *s, Builder *b, Value c, const ValueMap *pre,
   Value at = ir_2(b, OP_MUL, iota(s, b, s->tile, tiles(l->t)), s->step);
   at = ir_2(b, OP_ADD, c, at);
   Value end = ir_2(b, OP_ADD, at, s->step), one = int_(b, 1);
+  Value in = ir_2(b, OP_LT, at, s->r->hi), zero = int_(b, 0);
   Value last = ir_2(b, OP_SUB, ir_2(b, OP_MIN, end, s->extent), one);
+  // Behind the bounds all read one entry: lines of the cache are what costs.
+  last = pick(b, in, last, zero);
   ValueMap m = tile_map_copy(l->t, pre);
   const Region *r = l->classify;
   vmap_put(&m, r->params.at[r->params.n - 2], at);
   vmap_put(&m, r->params.at[r->params.n - 1], last);
   Value cls = want(s, b, region_yield(l->classify)->args[0], &m);
-  Value in = ir_2(b, OP_LT, at, s->r->hi), zero = int_(b, 0);
   Value some = ir_2(b, OP_AND, in, ir_2(b, OP_NE, cls, zero));
   Value full = ir_2(b, OP_AND, in, ir_2(b, OP_EQ, cls, int_(b, 2)));
   full = ir_2(b, OP_AND, full, ir_2(b, OP_LE, end, s->extent));
