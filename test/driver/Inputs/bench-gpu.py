@@ -15,6 +15,13 @@ c = cases.all_cases()[0]
 print(c.flop() == 4 * 2048 * 16384 ** 2, c.library)
 print(cases.by_window(4)(6) == 1 + 2 + 3 + 4 + 4 + 4, cases.by_prefix(2)(3))
 print(cases.by_docs(36) == sum(n * (n + 1) // 2 for n in [5, 3, 8, 2, 6, 4, 7, 1]))
+v = list(cases.variants())
+print(len(v), len({c.name for c in v}), v[0].library)
+print(all(sum(b - a for a, b in (cases.SPANS[c.mask](c, q)
+                                 for q in range(c.S))) == c.visible()
+          for c in v if c.S == 2048))
+print([c.touched() / (2 * 128 ** 3 * 2 * c.B * c.Hq) for c in v
+       if c.S == 2048 and c.D == 128])
 
 
 def row(name, err, ms, **more):

@@ -43,6 +43,18 @@ class Case:
         pairs = self.visible() * self.B * self.Hq
         return 2 * pairs * (self.maps * self.D + self.Dv)
 
+    def touched(self, tile=128):
+        """FLOP of the tiles that have a visible pair."""
+        n = 0
+        for q in range(0, self.S, tile):
+            at = set()
+            for lo, hi in {SPANS[self.mask](self, r)
+                           for r in range(q, min(q + tile, self.S))}:
+                at.update(range(lo // tile, (hi - 1) // tile + 1))
+            n += len(at)
+        pairs = n * tile * tile * self.B * self.Hq
+        return 2 * pairs * (self.maps * self.D + self.Dv)
+
     def bytes(self):
         rows = self.B * self.S
         q = rows * self.Hq * (self.maps * self.D + self.Dv)
@@ -106,6 +118,17 @@ def by_docs(S):
     return sum(half(b - a) for a, b in zip(starts, starts[1:]))
 
 
+def doc_of(c, q):
+    return max(a for a in doc_starts(c.S) if a <= q)
+
+
+# What a row sees: its first key and the one behind its last.
+SPANS = {None: lambda c, q: (0, c.S), causal: lambda c, q: (0, q + 1),
+         window: lambda c, q: (max(q + 1 - c.extra["left"], 0), q + 1),
+         docs: lambda c, q: (doc_of(c, q), q + 1),
+         prefix: lambda c, q: (0, max(q + 1, min(c.extra["n"], c.S)))}
+
+
 # ---- the cases
 FUSED = ("cudnn", "flash", "flex")
 TOKENS, WIDTH = 16384, 2048
@@ -162,6 +185,31 @@ def others():
     yield Case("differential", "differential", 8, 16, 2048, 64, Dv=128,
                mask=causal, row="differential", maps=2,
                extra={"visible": half}, peers=("twice",))
+
+
+# What a variant of causal softmax adds to its case: tools/bench/gpu/ab.py.
+VARIANTS = {
+    "plain": ("gqa_causal", {"mask": causal, "extra": {"visible": half}}),
+    "alibi": ("gqa_alibi", {"mask": causal, "mod": alibi,
+                            "extra": {"visible": half}}),
+    "softcap": ("gqa_softcap", {"mask": causal, "mod": softcap,
+                                "extra": {"visible": half, "cap": 20.0}}),
+    "window": ("gqa_window", {"mask": window, "extra": {
+        "visible": by_window(1024), "left": 1024}}),
+    "prefix": ("gqa_prefix", {"mask": prefix, "extra": {
+        "visible": by_prefix(512), "n": 512}}),
+    "sink": ("gqa_sink", {"mask": causal, "row": "sink",
+                          "extra": {"visible": half}}),
+    "docs": ("gqa_docs", {"mask": docs, "extra": {"visible": by_docs}})}
+
+
+def variants(lengths=(16384, 8192, 2048)):
+    """The variants of causal softmax, 16384 tokens of each."""
+    for D in (64, 128):
+        for S in lengths:
+            for name, (program, more) in VARIANTS.items():
+                yield Case(name, program, TOKENS // S, WIDTH // D, S, D,
+                           **dict(more, extra=dict(more["extra"])))
 
 
 def all_cases():

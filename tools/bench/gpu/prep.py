@@ -2,10 +2,11 @@
 """Compiles what tools/bench/gpu/run.py needs into one folder to carry.
 
     tools/bench/gpu/prep.py OUT [--attnc PATH] [--target sm_90a]
-                            [--filter TEXT] [--jobs N]
+                            [--filter TEXT] [--variants] [--jobs N]
 
 OUT gets a library for each program and head size, gpu-run, libattn.so, the
-scripts, and manifest.json. On the GPU machine: python3 OUT/run.py
+scripts, and manifest.json. On the GPU machine: python3 OUT/run.py; with
+--variants those of causal softmax instead: python3 OUT/ab.py
 """
 import argparse
 import concurrent.futures
@@ -45,11 +46,12 @@ def main():
     ap.add_argument("--attnc", default=os.path.join(TOP, "build/bin/attnc"))
     ap.add_argument("--target", default="sm_90a")
     ap.add_argument("--filter", default="")
+    ap.add_argument("--variants", action="store_true")
     ap.add_argument("--jobs", type=int, default=2)
     a = ap.parse_args()
     os.makedirs(a.out, exist_ok=True)
     wanted = {}
-    for c in cases.all_cases():
+    for c in cases.variants() if a.variants else cases.all_cases():
         if a.filter in c.name:
             name, dims = c.library
             wanted[name] = (dims, c.program, c.dtype)
@@ -64,7 +66,7 @@ def main():
     shutil.copy(os.path.join(bin_dir, "gpu-run"), a.out)
     shutil.copy(os.path.realpath(os.path.join(lib_dir, "libattn.so")),
                 os.path.join(a.out, "libattn.so"))
-    for f in ("run.py", "cases.py", "plot.py"):
+    for f in ("run.py", "ab.py", "cases.py", "plot.py"):
         shutil.copy(os.path.join(HERE, f), a.out)
     shutil.copytree(os.path.join(TOP, "tools/python/attn"),
                     os.path.join(a.out, "attn"), dirs_exist_ok=True,

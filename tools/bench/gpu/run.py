@@ -127,13 +127,13 @@ class Reference:
 
 # ---------------------------------------------------------------- contenders
 class Ours:
-    def __init__(self, manifest, c, m, dev):
+    def __init__(self, manifest, c, m, dev, folder=HERE):
         name, _ = c.library
         info = manifest["libraries"].get(name)
         if not info or "failed" in info:
             raise RuntimeError((info or {}).get("failed", "not compiled")
                                .split("\n")[0])
-        prog = attn.load(os.path.join(HERE, info["library"]))[info["symbol"]]
+        prog = attn.load(os.path.join(folder, info["library"]))[info["symbol"]]
         self.out = torch.empty(c.B, c.S, c.Hq, c.Dv, device=dev,
                                dtype=DT[c.dtype]).transpose(1, 2)
         named = {p.name: m[p.name] for p in prog.params if p.name in m}
