@@ -255,10 +255,12 @@ V nv_coord(Nv *n, const FragMap *m, uint32_t axis, uint32_t reg) {
 static Frag coordinates(Nv *n, const Op *op, bool again) {
   Frag r = nv_new(n, nv_res_type(n, op));
   uint32_t axis = (uint32_t)ir_attr_i(op, AT_POS, 0);
-  V part = thread_part(n, &r.map, axis);
+  V part = op->code == OP_COORD_REG ? nv_i32(n, 0) : thread_part(n, &r.map, axis);
   if (again) part = n->vendor->anew(n, part);
-  for (uint32_t i = 0; i < r.n; i++)
-    r.w[i] = nv_add(n, part, nv_i32(n, reg_part(&r.map, axis, i)));
+  for (uint32_t i = 0; i < r.n; i++) {
+    uint32_t reg = op->code == OP_COORD_THREAD ? 0 : reg_part(&r.map, axis, i);
+    r.w[i] = nv_add(n, part, nv_i32(n, reg));
+  }
   return r;
 }
 

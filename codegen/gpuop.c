@@ -106,6 +106,7 @@ static NvEmit *const table[OP_COUNT] = {
     [OP_NTASKS] = nv_ntasks,     [OP_CTA] = nv_cta,
     [OP_NCTAS] = nv_nctas,       [OP_CLAIM] = nv_claim,
     [OP_UNIFORM] = nv_uniform,   [OP_COORD] = nv_coordinates,
+    [OP_COORD_THREAD] = nv_coordinates, [OP_COORD_REG] = nv_coordinates,
     [OP_FOPERAND] = nv_foperand,
     [OP_BCAST] = nv_bcast,       [OP_FREDUCE] = nv_freduce,
     [OP_FCOMBINE] = nv_fcombine, [OP_FSCAN] = nv_fscan,

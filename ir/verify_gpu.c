@@ -436,6 +436,7 @@ typedef bool CheckFn(Verifier *v, const Op *op);
 static CheckFn *const checks[OP_COUNT] = {
   [OP_LAUNCH] = check_launch,     [OP_ROLES] = check_roles,
   [OP_SPLAT] = check_splat,       [OP_COORD] = check_coord,
+  [OP_COORD_THREAD] = check_coord, [OP_COORD_REG] = check_coord,
   [OP_BCAST] = check_bcast,       [OP_FREDUCE] = check_freduce,
   [OP_FCOMBINE] = check_fcombine, [OP_FSCAN] = check_fscan,
   [OP_RELAYOUT] = check_relayout, [OP_VOTE] = check_vote,

@@ -71,9 +71,10 @@ static bool coord(Wave *w, const Op *op) {
   const FragMap *m = wave_map(w, op->res[0], wave_type(w, op->res[0]));
   WaveVal *r = wave_define(w, op->res[0]);
   uint32_t lanes = w->cta->x->lanes, at[2];
+  bool thread = op->code != OP_COORD_REG, reg = op->code != OP_COORD_THREAD;
   for (uint32_t i = 0; i < r->regs; i++)
     for (uint32_t l = 0; l < lanes; l++) {
-      frag_at(m, i, wave_thread(w, l), at);
+      frag_at(m, reg ? i : 0, thread ? wave_thread(w, l) : 0, at);
       r->at[i * lanes + l] = at[ir_attr_i(op, AT_POS, 0)];
     }
   return true;
@@ -414,7 +415,8 @@ static bool invert(Wave *w, const Op *op) {
 WaveFn *wave_frag_fn(OpCode c) {
   static WaveFn *const fn[OP_COUNT] = {
     [OP_CONST] = constant,   [OP_DIM] = constant,      [OP_SPLAT] = splat,
-    [OP_COORD] = coord,      [OP_BCAST] = bcast,       [OP_FREDUCE] = reduce,
+    [OP_COORD] = coord,      [OP_COORD_THREAD] = coord,
+    [OP_COORD_REG] = coord,  [OP_BCAST] = bcast,       [OP_FREDUCE] = reduce,
     [OP_FCOMBINE] = join_parts, [OP_FSCAN] = scan,     [OP_VOTE] = vote,
     [OP_EXCEEDS] = exceeds,
     [OP_RELAYOUT] = relayout, [OP_FTRINV] = invert,

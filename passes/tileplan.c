@@ -237,6 +237,8 @@ typedef struct Tiles {
   int64_t made;                // elements of a key that are computed
   int64_t scores;              // products that have a value per key
   bool bias;                   // scores have terms of the columns
+  bool ramp;                   // or such that grow with the column's number
+  int64_t products;            // elements of vectors that a pair multiplies
   int64_t page;                // keys lie in pages of so many, 0: they do not
   bool boxes;                  // tiles lie in one page (passes/pages.c)
   bool staged;                 // what is copied goes through registers
@@ -357,18 +359,53 @@ static bool has_product(const Tiles *s, Value v, Map *seen) {
   return any;
 }
 
-// A score plus what keys have without it: a bias, a distance.
-static bool is_biased(const Tiles *s, const Op *op) {
-  if (op->code != OP_ADD && op->code != OP_SUB) return false;
+// What keys have in a score without its product: a bias, a distance; or 0.
+static Value bias_of(const Tiles *s, const Op *op) {
+  if (op->code != OP_ADD && op->code != OP_SUB) return 0;
   const Type *t = ir_type(s->f, op->res[0]);
-  if (t->kind != TK_ELEM || t->dtype != DT_F32) return false;
+  if (t->kind != TK_ELEM || t->dtype != DT_F32) return 0;
   bool product[2];
   for (uint32_t i = 0; i < 2; i++) {
     Map seen = {.arena = s->seen.arena};
-    if (!has_key_axis(s->f, ir_type(s->f, op->args[i]))) return false;
+    if (!has_key_axis(s->f, ir_type(s->f, op->args[i]))) return 0;
     product[i] = has_product(s, op->args[i], &seen);
   }
-  return product[0] != product[1];
+  return product[0] != product[1] ? op->args[product[0]] : 0;
+}
+
+// Does v grow with the key's coordinate, in steps that all rows have in common?
+static bool is_ramp(const Tiles *s, Value v) {
+  const Op *op = ir_def(s->f, v);
+  if (!has_key_axis(s->f, ir_type(s->f, v))) return true;
+  switch (op ? op->code : OP_YIELD) {
+    case OP_INDEX: return true;
+    case OP_CAST: return is_ramp(s, op->args[0]);
+    case OP_ADD: case OP_SUB:
+      return is_ramp(s, op->args[0]) && is_ramp(s, op->args[1]);
+    case OP_MUL:
+      for (uint32_t i = 0; i < 2; i++) {
+        const Type *by = ir_type(s->f, op->args[i]);
+        if (!has_key_axis(s->f, by) && !type_has_axis(by, (uint32_t)s->lane))
+          return is_ramp(s, op->args[1 - i]);
+      }
+      return false;
+    default: return false;
+  }
+}
+
+static void note_bias(Tiles *s, const Op *op) {
+  Value v = bias_of(s, op);
+  if (!v) return;
+  if (is_ramp(s, v)) s->ramp = true;
+  else s->bias = true;
+}
+
+// Vectors that a pair of a row and a key multiplies.
+static void note_products(Tiles *s, const Op *op) {
+  Type all = type_union(ir_type(s->f, op->args[0]),
+                        ir_type(s->f, op->args[1]), DT_F32);
+  if (has_key_axis(s->f, &all) && type_has_axis(&all, (uint32_t)s->lane))
+    s->products += vec_elements(s->f, &all);
 }
 
 static int64_t sums_of(const Func *f, const Op *op) {
@@ -411,7 +448,7 @@ static int64_t kept_through(const Func *f, const Op *pass, Arena *a) {
 
 static void measure_tiles(void *data, Op *op) {
   Tiles *s = data;
-  s->bias = s->bias || is_biased(s, op);
+  note_bias(s, op);
   if (op->code == OP_PASS) {
     int64_t n = sums_of(s->f, op) + kept_through(s->f, op, s->seen.arena);
     // AMD's tiles are measured for what all streams take.
@@ -419,6 +456,7 @@ static void measure_tiles(void *data, Op *op) {
     else if (n > s->sums) s->sums = n;
     s->narrow |= is_narrow(s, op);
   }
+  if (op->code == OP_DOT) note_products(s, op);
   if (op->code == OP_DOT)
     s->scores += has_key_axis(s->f, ir_type(s->f, op->res[0]));
   for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
@@ -515,11 +553,16 @@ enum { GPU_TILE_K = 128, SPARE_SMEM = 4096, STREAM_SPARE = 2048, KEY_STEP = 16 }
 enum { OTHER_REGS = 32, CHUNK_REGS = 64 };
 static const int64_t thread_regs[] = {0, 240, 232, 160};
 
+// Products that take twice the time of a pair's exponential: then scores are
+// asked behind a bias, which stays in registers (passes/guard.c, ramp.c).
+enum { MANY_PRODUCTS = 256 };
+
 // Registers of a thread with k keys: f32 scores, their 16-bit copies, sums,
 // two columns of eight of what is added to them.
 static int64_t regs_of(const Tiles *s, int64_t k) {
   int64_t scores = s->scores > 1 ? s->scores : 1;
-  int64_t bias = s->bias ? k / 4 : 0;
+  bool kept = s->bias || (s->ramp && s->products >= MANY_PRODUCTS);
+  int64_t bias = kept ? k / 4 : 0;
   return scores * k / 2 + k / 4 + bias + s->sums / 2 + k * s->made / 64 +
          OTHER_REGS;
 }
