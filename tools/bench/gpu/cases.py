@@ -84,6 +84,10 @@ def alibi(xp, m, s, b, h, q, k):
     return s + m["slope"][h] * (k - q)
 
 
+def forget(xp, m, s, b, h, q, k):
+    return s + m["F"][b, h, q] - m["F"][b, h, k]
+
+
 def softcap(xp, m, s, b, h, q, k):
     return m["cap"] * xp.tanh(s / m["cap"])
 
@@ -192,6 +196,8 @@ VARIANTS = {
     "plain": ("gqa_causal", {"mask": causal, "extra": {"visible": half}}),
     "alibi": ("gqa_alibi", {"mask": causal, "mod": alibi,
                             "extra": {"visible": half}}),
+    "forget": ("gqa_forget", {"mask": causal, "mod": forget,
+                              "extra": {"visible": half}}),
     "softcap": ("gqa_softcap", {"mask": causal, "mod": softcap,
                                 "extra": {"visible": half, "cap": 20.0}}),
     "window": ("gqa_window", {"mask": window, "extra": {

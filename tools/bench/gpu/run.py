@@ -53,6 +53,8 @@ def tensors(c, dev, seed):
     m["V"] = rand(c.B, c.S, c.Hk, c.Dv).transpose(1, 2)
     if c.mod is cases.alibi:
         m["slope"] = torch.tensor(cases.slopes(c.Hq), device=dev)
+    if c.mod is cases.forget:
+        m["F"] = -torch.rand(c.B, c.Hq, c.S, device=dev, generator=g).cumsum(2)
     if c.row == "sink":
         m["sink"] = torch.randn(c.Hq, device=dev, generator=g)
     if c.row == "sigmoid":
