@@ -158,9 +158,11 @@ static void store(Nv *n, Part p, V v, DType t) {
 // ---------------------------------------------------------------- columns
 // A slice along the columns of `acc` is the same in the eight threads of a warp
 // that have rows in common with it: each loads an eighth of a thread's
-// registers and they hand them round. Threads 4 r + p have the columns
+// registers, rounded up, and they hand them round. Threads 4 r + p have the columns
 // 8 (j / 2) + 2 p + j % 2 in registers j.
 enum { ROWS = 8, PAIR = 2, ROW_THREADS = 4, MOST_SHARE = 64 };
+
+static uint32_t share_of(uint32_t regs) { return (regs + ROWS - 1) / ROWS; }
 
 // Consecutive numbers: the coordinate plus what is the same for all.
 static bool is_run(const Nv *n, Value v) {
@@ -207,21 +209,32 @@ static V column_load(Nv *n, const Access *a, uint32_t axis, DType t, V col) {
   return LLVMBuildZExt(g->b, x, nv_i32t(n), "");
 }
 
-// What this thread loads as number i of its share.
+// What this thread loads as number i of its share. Where shares are more than
+// there is, the last threads load the last column again.
 static V shared_load(Nv *n, const Access *a, uint32_t axis, DType t, V row,
-                     uint32_t share, uint32_t i) {
-  V col = nv_mul(n, row, (int64_t)(share / PAIR) * ROWS);
-  col = nv_add(n, col, nv_i32(n, i / PAIR * ROWS + i % PAIR));
-  return column_load(n, a, axis, t, col);
+                     uint32_t regs, uint32_t i) {
+  Cg *g = n->g;
+  uint32_t share = share_of(regs);
+  if (share % PAIR == 0 && share * ROWS == regs) {
+    V col = nv_mul(n, row, (int64_t)(share / PAIR) * ROWS);
+    col = nv_add(n, col, nv_i32(n, i / PAIR * ROWS + i % PAIR));
+    return column_load(n, a, axis, t, col);
+  }
+  V of[2] = {nv_add(n, nv_mul(n, row, share), nv_i32(n, i)), nv_i32(n, regs - 1)};
+  V reg = nv_call_over(n, "llvm.smin", nv_i32t(n), of, 2);
+  V col = nv_mul(n, e_shr(g, reg, 1), ROWS);
+  return column_load(n, a, axis, t,
+                     nv_add(n, col, e_and(g, reg, nv_i32(n, PAIR - 1))));
 }
 
 // Columns that are only compared with values of rows become words of bits: lane
 // 8 p + e has register e, e + 8 .. of threads 4 r + p.
 static bool load_words(Nv *n, const Access *a, uint32_t axis, DType t, Frag *r) {
   Cg *g = n->g;
-  uint32_t share = r->map.regs / ROWS;
+  uint32_t share = share_of(r->map.regs);
   V lane = n->grp.lane, x[4];
-  Value rows = share <= 4 ? nv_compared_rows(n, a->op) : 0;
+  bool even = share % PAIR == 0 && share * ROWS == r->map.regs;
+  Value rows = even && share <= 4 ? nv_compared_rows(n, a->op) : 0;
   if (!rows) return false;
   V to = nv_mul(n, e_shr(g, lane, 3), PAIR), e = e_and(g, lane, nv_i32(n, ROWS - 1));
   V from = nv_mul(n, e_and(g, lane, nv_i32(n, ROW_THREADS - 1)), PAIR);
@@ -237,11 +250,11 @@ static bool load_words(Nv *n, const Access *a, uint32_t axis, DType t, Frag *r) 
 static void load_columns(Nv *n, const Access *a, uint32_t axis, DType t,
                          uint32_t regs, V *e) {
   Cg *g = n->g;
-  uint32_t share = regs / ROWS;
+  uint32_t share = share_of(regs);
   V lane = n->grp.lane, x[MOST_SHARE];
   V row = e_shr(g, lane, 2), pos = e_and(g, lane, nv_i32(n, ROW_THREADS - 1));
   for (uint32_t i = 0; i < share; i++)
-    x[i] = shared_load(n, a, axis, t, row, share, i);
+    x[i] = shared_load(n, a, axis, t, row, regs, i);
   for (uint32_t j = 0; j < regs; j++) {
     uint32_t rest = j / share * ROW_THREADS;
     FromLane from = {nv_add(n, pos, nv_i32(n, rest)), ROW_THREADS - 1, rest};
@@ -390,8 +403,8 @@ void nv_gload(Nv *n, const Op *op) {
   }
   Frag r = nv_new(n, t);
   V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
-  bool even = r.map.regs % (ROWS * PAIR) == 0 && r.map.regs / ROWS <= MOST_SHARE;
-  int run = even ? run_of(n, &a, t) : -1;
+  bool many = r.map.regs > ROWS && share_of(r.map.regs) <= MOST_SHARE;
+  int run = many ? run_of(n, &a, t) : -1;
   int piece = piece_axis(n, &a, t, r.map.regs);
   if (run >= 0 && load_words(n, &a, (uint32_t)run, t->dtype, &r)) {
     nv_define(n, op->res[0], r);
