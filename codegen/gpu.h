@@ -211,7 +211,14 @@ V nv_elem(Nv *n, const Frag *f, uint32_t reg);
 void nv_pack(Nv *n, Frag *f, V *elems);
 void nv_define(Nv *n, Value v, Frag f);
 // x joined with y by a reduction's kind.
+// The register of the slice that holds what register `reg` of the tile needs:
+// in thread 0, and so in all.
+uint32_t nv_slice_reg(const FragMap *tile, const FragMap *slice, uint32_t axis,
+                      uint32_t reg);
 V nv_join(Nv *n, RKind k, V x, V y);
+// A scan along rows that four threads have (gpuscan.c): whether it is one.
+bool nv_scans_in_quads(const Func *f, const Op *op, uint32_t threads);
+void nv_scan_in_quads(Nv *n, const Op *op);
 V nv_identity(Nv *n, RKind k, DType t);
 // Coordinate along an axis of register reg (i32).
 V nv_coord(Nv *n, const FragMap *m, uint32_t axis, uint32_t reg);

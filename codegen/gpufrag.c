@@ -272,10 +272,8 @@ Frag nv_coordinates_again(Nv *n, const Op *op) {
   return coordinates(n, op, true);
 }
 
-// The register of the slice that holds what register `reg` of the tile needs:
-// in thread 0, and so in all.
-static uint32_t slice_reg(const FragMap *tile, const FragMap *slice,
-                          uint32_t axis, uint32_t reg) {
+uint32_t nv_slice_reg(const FragMap *tile, const FragMap *slice, uint32_t axis,
+                      uint32_t reg) {
   uint32_t at[2], thread, r;
   frag_at(tile, reg, 0, at);
   at[1 - axis] = 0;
@@ -289,7 +287,7 @@ void nv_bcast(Nv *n, const Op *op) {
   Frag r = nv_new(n, nv_res_type(n, op));
   V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
   for (uint32_t i = 0; i < r.map.regs; i++)
-    e[i] = nv_elem(n, s, slice_reg(&r.map, &s->map, axis, i));
+    e[i] = nv_elem(n, s, nv_slice_reg(&r.map, &s->map, axis, i));
   nv_pack(n, &r, e);
   nv_define(n, op->res[0], r);
 }
@@ -474,7 +472,7 @@ void nv_freduce(Nv *n, const Op *op) {
   Frag r = nv_new(n, t);
   V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
   for (uint32_t i = 0; i < x->map.regs; i++) {
-    uint32_t at = slice_reg(&x->map, &r.map, keep, i);
+    uint32_t at = nv_slice_reg(&x->map, &r.map, keep, i);
     V v = nv_elem(n, x, i);
     e[at] = e[at] ? nv_join(n, k, e[at], v) : v;
   }
@@ -518,7 +516,7 @@ static V beyond(Nv *n, const Op *op, uint32_t arg) {
   bool above = arg == 1;
   const char *name = above ? "llvm.smax" : "llvm.umax";
   for (uint32_t i = 0; i < x->map.regs; i++) {
-    uint32_t at = slice_reg(&x->map, &limit->map, 0, i);
+    uint32_t at = nv_slice_reg(&x->map, &limit->map, 0, i);
     V a[2] = {most[at], LLVMBuildBitCast(g->b, nv_elem(n, x, i), i32, "")};
     most[at] = a[0] ? nv_call_over(n, name, i32, a, 2) : a[1];
   }

@@ -124,10 +124,11 @@ static void need_of(void *data, Op *op) {
   uint32_t threads = ir_group_threads(w->f, op), bytes = 0;
   const Type *x = op->nargs ? ir_type(w->f, op->args[0]) : NULL;
   if (joins_warps(w, op, x, threads)) bytes = JOIN_BYTES * threads;
-  if (op->code == OP_FSCAN) bytes = tile_bytes(x);
+  bool scan = op->code == OP_FSCAN && !nv_scans_in_quads(w->f, op, threads);
+  if (scan) bytes = tile_bytes(x);
   if (op->code == OP_RELAYOUT) bytes = nv_relayouts_bytes(w->f, op);
   if (op->code == OP_RELAYOUT) w->stay += nv_stay_bytes(w->f, op);
-  if (op->code == OP_FSCAN) bytes += 8 * (x->ext[0] + x->ext[1]);
+  if (scan) bytes += 8 * (x->ext[0] + x->ext[1]);
   if (op->code == OP_MMA && x->kind == TK_FRAG &&
       (dtype_size(x->dtype) > 2 ||
        (dtype_size(x->dtype) == 1 && x->layout != w->gpu->op8) ||

@@ -418,6 +418,10 @@ static void put_carry(Nv *n, const Scan *c, const Op *op) {
 
 void nv_fscan(Nv *n, const Op *op) {
   Cg *g = n->g;
+  if (nv_scans_in_quads(n->f, op, n->grp.threads)) {
+    nv_scan_in_quads(n, op);
+    return;
+  }
   const Type *x = nv_arg_type(n, op, 0);
   Type t = plain_tile(x);
   Scan c = {.kind = (RKind)ir_attr_i(op, AT_KIND, 0), .tile = &t,
