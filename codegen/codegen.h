@@ -163,14 +163,16 @@ typedef struct CgKernelRecord {
   uint32_t registers, spill_bytes;   // of a thread; after cg_ptxas
   CgExpr when;        // what tensors must be, over the module's dims; n = 0: any
   bool serialized;                   // ptxas made the products synchronous
+  uint32_t warning;                  // number of ptxas's first C75xx, or 0
   uint32_t level;                    // of register usage; 0: ptxas's own
 } CgKernelRecord;
 
 typedef Vec(CgKernelRecord) CgKernels;
 
 // What is wrong with the machine code of these kernels: 0 nothing, else bytes
-// spilled; serialized products are worse than any spill.
-enum { CG_SERIAL = 1 << 24 };
+// spilled; serialized products are worse than any spill, other warnings as bad as
+// a few bytes.
+enum { CG_SERIAL = 1 << 24, CG_WARNING = 16 };
 uint64_t cg_flaws(const CgKernels *all);
 
 // Assembly (CG_ASM: PTX; AMD: also CG_OBJECT, which cg_lld links) or LLVM text

@@ -295,9 +295,31 @@ void nv_wgmma(Nv *n, const Op *op) {
   nv_define(n, op->res[0], r);
 }
 
+// What the next product adds to, if it is computed right in front of the fence
+// and for it alone, else 0.
+static Value made_for(const Nv *n, const Op *fence) {
+  const Op *next = fence->next, *made = fence->prev;
+  bool sum = next && made && next->code == OP_WGMMA && next->nargs > 2 &&
+             made->nres == 1 && made->res[0] == next->args[2] &&
+             (op_info(made->code)->flags & OPF_ELEM);
+  return sum && ir_count_uses(n->f, made->res[0]) == 1 ? made->res[0] : 0;
+}
+
+// Registers of a sum are written before the fence. LLVM would write them behind
+// it, and ptxas has to make another fence then (C7519): they pass through it.
 void nv_wg_fence(Nv *n, const Op *op) {
-  (void)op;
-  nv_call(n, "llvm.nvvm.wgmma.fence.sync.aligned", NULL, 0);
+  static const char fence[] = "wgmma.fence.sync.aligned;";
+  Value sum = made_for(n, op);
+  if (!sum) {
+    nv_call(n, "llvm.nvvm.wgmma.fence.sync.aligned", NULL, 0);
+    return;
+  }
+  Frag *r = nv_frag(n, sum);
+  Buf cons = {.arena = &n->g->cx->scratch};
+  for (uint32_t i = 0; i < r->n; i++) buf_str(&cons, i ? ",=f" : "=f");
+  for (uint32_t i = 0; i < r->n; i++) buf_printf(&cons, ",%u", i);
+  buf_str(&cons, ",~{memory}");
+  unpack(n, nv_asm(n, floats(n, r->n), fence, cons.at, r->w, r->n), r->w, r->n);
 }
 
 void nv_wg_commit(Nv *n, const Op *op) {

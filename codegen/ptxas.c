@@ -51,15 +51,20 @@ static CgKernelRecord *find(CgKernels *all, const char *name, size_t n) {
 
 // "(C7514) Potential Performance Loss: wgmma.mma_async instructions are
 // serialized due to .. in the function 'k'", "(C7517) warpgroup.wait is
-// injected .. in function 'k'"
+// injected .. in function 'k'", "(C7519) warpgroup.arrive is injected ..". All
+// of C75xx are about what only this chip has. Where no kernel is named the
+// first may be meant.
 static void read_warning(CgKernels *all, const char *line) {
-  const char *p = strstr(line, "serialized due to");
-  if (!p) p = strstr(line, "warpgroup.wait is injected");
-  const char *name = p ? strstr(p, "function '") : NULL;
-  if (!name) return;
-  name += strlen("function '");
-  CgKernelRecord *k = find(all, name, strcspn(name, "'"));
-  if (k) k->serialized = true;
+  const char *p = strstr(line, "(C75");
+  if (!p || !all->n) return;
+  const char *name = strstr(p, "function '");
+  CgKernelRecord *k = NULL;
+  if (name) name += strlen("function '");
+  if (name) k = find(all, name, strcspn(name, "'"));
+  if (!k) k = &all->at[0];
+  k->serialized |= strstr(p, "serialized due to") ||
+                   strstr(p, "warpgroup.wait is injected");
+  if (!k->warning) k->warning = (uint32_t)strtoul(p + strlen("(C"), NULL, 10);
 }
 
 static void read_line(CgKernels *all, CgKernelRecord **now, const char *line) {
@@ -127,7 +132,7 @@ uint64_t cg_flaws(const CgKernels *all) {
   for (uint32_t i = 0; i < all->n; i++) {
     const CgKernelRecord *k = &all->at[i];
     sum += k->spill_bytes;
-    sum += k->serialized ? CG_SERIAL : 0;
+    sum += k->serialized ? CG_SERIAL : k->warning ? CG_WARNING : 0;
   }
   return sum;
 }
@@ -154,6 +159,7 @@ static uint64_t try_level(Ctx *cx, const char *tool, const Target *t,
     own.at[i] = all->at[i];
     own.at[i].level = level;
     own.at[i].serialized = false;
+    own.at[i].warning = 0;
   }
   bool ok = assemble(cx, tool, t, ptx, level, &code, &own, &text);
   cx->diags.n = diags;

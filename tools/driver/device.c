@@ -431,7 +431,7 @@ uint32_t drv_kernels(DrvCall *c, const Target *t, DrvOptions *opt,
       .shared_bytes = k->shared_bytes, .registers = k->registers,
       .spill_bytes = k->spill_bytes, .per_sm = residency(t, k),
       .persistent = k->persistent, .serialized = k->serialized,
-      .level = k->level,
+      .warning = k->warning, .level = k->level,
       .text_bytes = p.devices[0].text.n, .code_bytes = p.devices[0].binary.n};
     drv_describe(c->cx, k, &out[i]);
   }

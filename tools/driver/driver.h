@@ -204,6 +204,7 @@ typedef struct DrvKernel {
   uint32_t per_sm;                  // CTAs a multiprocessor holds
   bool persistent;
   bool serialized;                  // products wait for each other
+  uint32_t warning;                 // number of ptxas's first C75xx, or 0
   uint32_t level;                   // of ptxas's register usage; 0: its own
   size_t text_bytes, code_bytes;
   const char *roles, *tiles;        // as text

@@ -1,6 +1,6 @@
 # Stands in for ptxas: `ptxas -v -arch A [--register-usage-level L] -o OUT IN`.
 # Kernels that multiply by 128 or more keys at a time spill, those that multiply
-# by 112 are serialized, those by 64 spill except at level 7. Kernels that
+# by 112 are serialized, by 96 fenced again, those by 64 spill except at level 7. Kernels that
 # multiply by mma.sync spill unless they may have at most 224 registers.
 import re
 import sys
@@ -26,3 +26,7 @@ for name in re.findall(r"\.entry (\w+)", ptx):
         print("ptxas info    : (C7512) Potential Performance Loss: "
               "wgmma.mma_async instructions are serialized due to "
               f"insufficient register resources for the function '{name}'")
+    if widest == 96:
+        print("ptxas info    : (C7519) warpgroup.arrive is injected in around "
+              "line 1 by compiler to allow use of registers in GMMA in "
+              f"function '{name}'")
