@@ -1,34 +1,46 @@
-// aside: states that all columns of another state need are walked in a phase
-// of their own.
+// aside: states that another state needs, or all columns of it, are walked in
+// phases of their own.
 //
 //   before  func @p(.., %n0 inout, ..) axes(b, h, t step, d vec, v vec) {
 //             %m, %mt = maxplus(%m0, ..)       : f32{b,h}, f32{b,h,t}
 //             %n, %nt = affine(%n0, ..)        : f32{b,h,d}, f32{b,h,t}
 //             %C, %ct = affine(%C0, ..)        : f32{b,h,d,v}, f32{b,h,t,v}
 //             store(%O, %ct / %nt, ..)  store(%n0, %n, %b, %h, %d) .. }
-//   after   func @p.aside(.., %mt.aside: tensor<f32[B, H, S]> shared, ..)
+//   after   func @p.maxima(.., %mt.aside: tensor<f32[B, H, S]> shared, ..)
+//               axes(b, h, t step) {
+//             %m, %mt = maxplus(%m0, ..)  store(%mt.aside, %mt, %b, %h, %t) .. }
+//           func @p.aside(.., %mt.aside, %nt.aside: .. shared)
 //               axes(b, h, t step, d vec) {
-//             %m, %mt = maxplus(%m0, ..)  store(%mt.aside, %mt, %b, %h, %t)
-//             %n, %nt = affine(%n0, ..)   store(%n0, %n, %b, %h, %d) .. }
-//           func @p(.., %mt.aside, %nt.aside: tensor<f32[B, H, S]> shared) {
+//             %n, %nt = affine(%n0, ..)   store(%nt.aside, %nt, %b, %h, %t)
+//             store(%n0, %n, %b, %h, %d) .. }
+//           func @p(.., %mt.aside, %nt.aside: .. shared) {
 //             %mt = load(%mt.aside, %b, %h, %t)
 //             %C, %ct = affine(%C0, ..)  store(%O, ..)  store(%C0, ..) }
 //
 // A normalizer is read and written where it lies, so that tasks which share it
 // would race: a task had all columns of the state that it normalizes. Here its
 // phase alone touches it, and what is left is a recurrence whose columns, and
-// whose steps, are tasks. Not for single steps, whose tasks are many already.
+// whose steps, are tasks. What is made of running maxima alone is a few numbers
+// a step, and no other state has to wait for it: with a phase of their own the
+// steps of the others are tasks too (passes/tileparts.c). That is for 16-bit
+// programs of sm_90a, whose maxima are found at once (passes/tilemax.c). Not for
+// single steps, whose tasks are many already.
 // Level stream, sm_90a and AMD. Needs: chunk. Tests: test/passes/aside.
+#include "ir/target.h"
 #include "passes/rebuild.h"
-#include "passes/tile.h"
+#include "passes/tilestep.h"
 
 enum { MAX_ASIDE = 8 };
+
+typedef enum Which { MAXIMA, COLUMNS } Which;
 
 typedef struct Aside {
   Ctx *cx;
   Func *f;
-  uint32_t lane;       // columns that are to be divided
-  bool *late;          // by value: varies with them, or is made of what does
+  Which which;
+  uint32_t lane;       // COLUMNS: those that are to be divided
+  bool *late;          // by value: varies with them, or is made of what does;
+                       // MAXIMA: is made of another state
   bool *made;          // by value: of the states that go aside
   bool *kept;          // by value: the program still needs it
   uint32_t n;
@@ -44,18 +56,23 @@ static bool goes_aside(const Aside *a, const Op *op) {
   return is_walk(op) && !a->late[op->res[0]];
 }
 
+static bool is_late(const Aside *a, const Op *op) {
+  bool late = a->which == MAXIMA && op->code == OP_AFFINE;
+  for (uint32_t i = 0; i < op->nres && a->which == COLUMNS; i++) {
+    const Type *t = ir_type(a->f, op->res[i]);
+    late |= t->kind == TK_ELEM && type_has_axis(t, a->lane);
+  }
+  return late;
+}
+
 static void find_late(Aside *a) {
   a->late = NEWN(&a->cx->scratch, bool, a->f->values.n);
   a->made = NEWN(&a->cx->scratch, bool, a->f->values.n);
   for (const Op *op = a->f->body->first; op; op = op->next) {
-    bool late = false, made = false;
+    bool late = is_late(a, op), made = false;
     for (uint32_t i = 0; i < op->nargs; i++) {
       late |= a->late[op->args[i]];
       made |= a->made[op->args[i]];
-    }
-    for (uint32_t i = 0; i < op->nres; i++) {
-      const Type *t = ir_type(a->f, op->res[i]);
-      late |= t->kind == TK_ELEM && type_has_axis(t, a->lane);
     }
     for (uint32_t i = 0; i < op->nres; i++) a->late[op->res[i]] = late;
     for (uint32_t i = 0; i < op->nres; i++)
@@ -63,9 +80,11 @@ static void find_late(Aside *a) {
   }
 }
 
-// A store that all tasks of the columns would do.
+// A store that all tasks of the columns would do, or one of maxima.
 static bool is_shared(const Aside *a, const Op *op) {
   bool has = op->code != OP_STORE;
+  if (a->which == MAXIMA)
+    return !has && a->made[op->args[1]] && !a->late[op->args[1]];
   for (uint32_t i = 2; i < op->nargs && !has; i++)
     has = type_has_axis(ir_type(a->f, op->args[i]), a->lane);
   return !has;
@@ -125,8 +144,20 @@ static bool find_halves(Aside *a) {
   return ok && some && columns;
 }
 
+// Maxima that a state of 16-bit vectors waits for.
+static bool find_maxima(Aside *a, const PassOpt *opt) {
+  const Target *to = opt->target ? target_by_name(opt->target) : NULL;
+  bool narrow = false;
+  for (const Op *op = a->f->body->first; op; op = op->next) {
+    Affine x;
+    if (op->code == OP_AFFINE && affine_parts(op, &x))
+      narrow |= step_narrow(a->f, &x) != DT_NONE;
+  }
+  return narrow && to && to->gpu.arch && find_halves(a);
+}
+
 // Columns that only such stores keep in one task.
-static bool find(Aside *a) {
+static bool find_columns(Aside *a) {
   for (uint32_t i = 0; i < a->f->axes.n; i++)
     if (tile_divides(a->f, i, true)) return false;
   for (uint32_t i = a->f->axes.n; i-- > 0;) {
@@ -156,20 +187,48 @@ static uint32_t place(Builder *b, const Type *t, Value *at) {
   return t->n;
 }
 
+static void need(const Aside *a, bool *needed, Value v) {
+  const Op *op = ir_def(a->f, v);
+  if (needed[v]) return;
+  needed[v] = true;
+  for (uint32_t i = 0; op && i < op->nargs; i++) need(a, needed, op->args[i]);
+}
+
+// What the phase does for its own sake: stores of its own, and domains.
+static bool is_done(const Aside *a, const Op *op) {
+  return op->code == OP_STORE ? is_shared(a, op) : !op->nres;
+}
+
+// By value: what the phase does is made of it.
+static bool *find_needed(const Aside *a) {
+  bool *needed = NEWN(&a->cx->scratch, bool, a->f->values.n);
+  for (uint32_t i = 0; i < a->n; i++) need(a, needed, a->v[i]);
+  for (const Op *op = a->f->body->first; op; op = op->next)
+    for (uint32_t i = 0; is_done(a, op) && i < op->nargs; i++)
+      need(a, needed, op->args[i]);
+  return needed;
+}
+
+static bool in_phase(const Aside *a, const Op *op, const bool *needed) {
+  bool some = is_done(a, op);
+  for (uint32_t i = 0; i < op->nres; i++) some |= needed[op->res[i]];
+  return some;
+}
+
 static Func *make_phase(const Aside *a) {
+  const bool *needed = find_needed(a);
   Module *m = a->f->mod;
   Func *g = rebuild_signature(m, a->f);
+  const char *what = a->which == MAXIMA ? "maxima" : "aside";
   g->name = intern(&a->cx->names,
-                   arena_printf(m->arena, "%s.aside", a->f->name));
+                   arena_printf(m->arena, "%s.%s", a->f->name, what));
   ValueMap map = {.arena = m->arena};
   Builder b = {.fn = g, .region = g->body, .span = a->f->span};
   for (uint32_t i = 0; i < a->f->params.n; i++)
     vmap_put(&map, a->f->params.at[i].v, g->params.at[i].v);
   for (const Op *op = a->f->body->first; op; op = op->next) {
-    bool late = op->code == OP_STORE ? !is_shared(a, op)
-                                     : op->nres && a->late[op->res[0]];
     b.span = op->span;
-    if (!late) ir_clone(&b, a->f, op, &map, NULL);
+    if (in_phase(a, op, needed)) ir_clone(&b, a->f, op, &map, NULL);
   }
   for (uint32_t i = 0; i < a->n; i++) {
     const Type *t = ir_type(a->f, a->v[i]);
@@ -197,18 +256,30 @@ static bool in_program(Rebuild *r, const Op *op) {
   return some || goes_aside(a, op);
 }
 
+static void remark(const Aside *a) {
+  if (a->which == MAXIMA)
+    ctx_remark(a->cx, "%s: running maxima are found in a phase before",
+               a->f->name);
+  else
+    ctx_remark(a->cx, "%s: states without %s are walked in a phase before",
+               a->f->name, a->f->axes.at[a->lane].name);
+}
+
 bool pass_aside(Ctx *cx, Module *m, const PassOpt *opt) {
   Vec(Func *) out = {0};
   for (uint32_t i = 0; i < m->funcs.n; i++) {
-    Aside a = {.cx = cx, .f = m->funcs.at[i]};
-    if (opt->chunk != 1 && a.f->axes.n <= 64 && find(&a)) {
+    Func *f = m->funcs.at[i];
+    for (Which w = MAXIMA; w <= COLUMNS && opt->chunk != 1; w++) {
+      Aside a = {.cx = cx, .f = f, .which = w};
+      if (f->axes.n > 64 ||
+          !(w == MAXIMA ? find_maxima(&a, opt) : find_columns(&a)))
+        continue;
       for (uint32_t k = 0; k < a.n; k++) add_tensor(&a, k);
       vec_push(m->arena, &out, make_phase(&a));
-      rebuild_func(a.f, in_program, &a);
-      ctx_remark(cx, "%s: states without %s are walked in a phase before",
-                 a.f->name, a.f->axes.at[a.lane].name);
+      rebuild_func(f, in_program, &a);
+      remark(&a);
     }
-    vec_push(m->arena, &out, a.f);
+    vec_push(m->arena, &out, f);
   }
   m->funcs.n = 0;
   for (uint32_t i = 0; i < out.n; i++)

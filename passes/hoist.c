@@ -529,6 +529,15 @@ static bool is_part(const Module *m, uint32_t i) {
   return false;
 }
 
+// Where its phase goes: in front of the first that takes from it. What phases
+// before that have made is there.
+static uint32_t first_user(const Users *u, Func *const *all, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    for (uint32_t k = 0; k < u->n; k++)
+      if (u->at[k]->f == all[i]) return i;
+  return n;
+}
+
 bool pass_hoist(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;
@@ -541,10 +550,7 @@ bool pass_hoist(Ctx *cx, Module *m, const PassOpt *opt) {
     Users u;
     old[i] = m->funcs.at[i];
     if (is_part(m, i) || !find_users(cx, m, i, &u)) continue;
-    uint32_t first = i;
-    for (uint32_t k = 0; k < i; k++)
-      if (ir_is_phase(old[k], old[i]->name) && k < first) first = k;
-    made[first] = hoist(&u);
+    made[first_user(&u, old, i)] = hoist(&u);
   }
   m->funcs.n = 0;
   for (uint32_t i = 0; i < n; i++) {

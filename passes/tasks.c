@@ -270,7 +270,10 @@ static void persist(Tasks *t, const Op *launch) {
 // What the model counts and ptxas makes one after the other. Where chunks are
 // for longer sequences there are few steps: a few spilled bytes cost less than
 // a CTA less (H200, a decode step of the gated delta rule: 0.080 and 0.085 ms).
-enum { REGS = 65536, OTHER_REGS = 64, SLACK = 56, SHORT_SLACK = 72 };
+// Running maxima carry no state: that is a thread's tiles, which the model counts
+// well, but for addresses and numbers.
+enum { REGS = 65536, OTHER_REGS = 64, SLACK = 56, SHORT_SLACK = 72,
+       NUMBER_REGS = 24 };
 
 static void find_product(void *found, Op *op) {
   *(bool *)found |= op->code == OP_MMA;
@@ -282,7 +285,8 @@ static void share(Func *f, Op *launch, Arena *a, int64_t slack) {
   bool products = false;
   ir_walk(f->body, find_product, &products);
   if (products) return;
-  int64_t each = rings_carried(f, f->body) + OTHER_REGS;
+  int64_t carried = rings_carried(f, f->body), each = carried + OTHER_REGS;
+  if (!carried) slack = -NUMBER_REGS;
   int64_t threads = ir_attr_i(launch, AT_THREADS, 1), n = REGS / (threads * each);
   int64_t most = ir_press(f, a).regs;
   while (n > 1 && most > REGS / (threads * n) + slack) n--;

@@ -415,10 +415,48 @@ static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
   return t.to;
 }
 
+typedef Vec(Tiled) AllTiled;
+
+// The functions of f, in the order in which they run.
+static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
+                     AllTiled *out) {
+  bool gpu = opt->target && target_is_gpu(opt->target);
+  TilePlan plan = tile_plan(cx, f, opt);
+  if (gpu) bounds_plan(cx, f, &plan);
+  if (gpu) parts_plan(cx, f, opt, &plan);
+  else split_plan(cx, f, opt, &plan);
+  if (gpu) own_plan(cx, f, opt, &plan);
+  TileShare share[MAX_TESTED + 4];
+  uint32_t n = 0;
+  while (n < plan.ntested) share[n++] = SHARE_BOUNDS;
+  if (plan.walk) share[n++] = SHARE_STATES;
+  if (plan.walk && plan.linear) share[n++] = SHARE_JOINS;
+  share[n++] = plan.split ? SHARE_PART : SHARE_ALL;
+  if (plan.split) share[n++] = SHARE_COMBINE;
+  for (uint32_t i = 0; i < n; i++) {
+    Func *g = tile_func(cx, m, f, &plan, share[i], i, opt);
+    if (!g) return false;
+    vec_push(m->arena, out, ((Tiled){.from = f, .to = g}));
+  }
+  return true;
+}
+
+// The phases of a program are next to each other, and it is their last.
+static void share_workspaces(Ctx *cx, const AllTiled *all) {
+  for (uint32_t i = 0, n; i < all->n; i += n) {
+    uint32_t last = i;
+    for (uint32_t k = i; k < all->n; k++)
+      if (ir_is_phase(all->at[i].from, all->at[k].from->name)) last = k;
+    const char *name = all->at[last].from->name;
+    for (n = 1; i + n < all->n && ir_is_phase(all->at[i + n].from, name);) n++;
+    work_share(&cx->scratch, &all->at[i], n);
+  }
+}
+
 bool pass_tile(Ctx *cx, Module *m, const PassOpt *opt) {
   m->level = LV_TILE;
   m->target = opt->target ? opt->target : "cpu";
-  Vec(Func *) out = {0};
+  AllTiled out = {0};
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     if (f->axes.n > 63) {
@@ -426,30 +464,11 @@ bool pass_tile(Ctx *cx, Module *m, const PassOpt *opt) {
                "a program may have at most 63 axes");
       return false;
     }
-    bool gpu = opt->target && target_is_gpu(opt->target);
-    TilePlan plan = tile_plan(cx, f, opt);
-    if (gpu) bounds_plan(cx, f, &plan);
-    if (gpu) parts_plan(cx, f, opt, &plan);
-    else split_plan(cx, f, opt, &plan);
-    if (gpu) own_plan(cx, f, opt, &plan);
-    for (uint32_t k = 0; k < plan.ntested; k++)
-      vec_push(m->arena, &out,
-               tile_func(cx, m, f, &plan, SHARE_BOUNDS, k, opt));
-    if (plan.walk)
-      vec_push(m->arena, &out,
-               tile_func(cx, m, f, &plan, SHARE_STATES, 0, opt));
-    if (plan.walk && plan.linear)
-      vec_push(m->arena, &out,
-               tile_func(cx, m, f, &plan, SHARE_JOINS, 0, opt));
-    TileShare last = plan.split ? SHARE_COMBINE : SHARE_ALL;
-    for (TileShare s = plan.split ? SHARE_PART : SHARE_ALL; s <= last; s++) {
-      Func *g = tile_func(cx, m, f, &plan, s, 0, opt);
-      if (!g) return false;
-      vec_push(m->arena, &out, g);
-    }
+    if (!tile_all(cx, m, f, opt, &out)) return false;
   }
+  share_workspaces(cx, &out);
   m->funcs.n = 0;
   for (uint32_t i = 0; i < out.n; i++)
-    vec_push(m->arena, &m->funcs, out.at[i]);
+    vec_push(m->arena, &m->funcs, out.at[i].to);
   return true;
 }

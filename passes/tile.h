@@ -63,6 +63,17 @@ typedef struct Tiler {
   Value tested[MAX_TESTED];  // workspace: bounds of the keys
 } Tiler;
 
+// A function of level tile and the stream function that it was made of.
+typedef struct Tiled {
+  const Func *from;
+  Func *to;
+  Value *own;           // tilework.c: its workspaces that `from` has not
+} Tiled;
+
+// Gives the phases of a program, in their order, workspaces in one order
+// (tilework.c).
+void work_share(Arena *a, Tiled *all, uint32_t n);
+
 // The parallel axis that is cut into tiles, or -1.
 int tile_lane(const Func *f);
 // Chooses the lane axis and the tile sizes of f; remarks why.

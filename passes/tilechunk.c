@@ -224,6 +224,15 @@ static void turn(Steps *s, Builder *b, Value base, const ValueMap *pre,
   for (uint32_t i = 0; i < n; i++) state[i] = br->res[i];
 }
 
+// The steps of a chunk that are left are as good as all.
+static void maxima_turn(Steps *s, Builder *b, Value base, const ValueMap *pre,
+                        Value *state) {
+  maxima_chunk(s, b, base, pre, state);
+  s->t->coord[s->axis] = s->rows.coord;
+  stores(s, b, &s->rows.map);
+  s->t->coord[s->axis] = 0;
+}
+
 static void walk_chunks(Steps *s, Builder *b, const ValueMap *pre,
                         Value *state) {
   Value old[2 * MAX_WALK];
@@ -231,7 +240,7 @@ static void walk_chunks(Steps *s, Builder *b, const ValueMap *pre,
                        ir_const_i(b, DT_I64, s->chunk), carried(s), state,
                       s->type, "c0", old);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
-  turn(s, &in, in.region->params.at[0], pre, old);
+  (maxima_fit(s) ? maxima_turn : turn)(s, &in, in.region->params.at[0], pre, old);
   ir_yield(&in, old, carried(s));
   for (uint32_t i = 0; i < carried(s); i++) state[i] = loop->res[i];
 }
@@ -266,7 +275,7 @@ static Value initial(Steps *s, Builder *b, uint32_t i, ValueMap *m) {
 // The first state, loaded where it is needed: it takes many registers.
 static Value first_state(Steps *s, Builder *b, const ValueMap *pre) {
   ValueMap m = tile_map_copy(s->t, pre);
-  vmap_put(&m, s->op[0]->args[0], 0);
+  vmap_put(&m, (s->n ? s->op[0] : s->max[0])->args[0], 0);
   return initial(s, b, 0, &m);
 }
 
@@ -289,7 +298,8 @@ static void copy_first(Steps *s, Builder *b, const ValueMap *pre) {
 // What a part's chunks, all of them whole, make of a state of zeros.
 static void walk_part(Steps *s, Builder *b, const ValueMap *pre) {
   Type type[] = {s->type[0], parts_decay(s->t)};
-  Value all[] = {tile_const(b, type[0], 0), tile_const(b, type[1], 0)}, old[2];
+  Value all[] = {tile_const(b, type[0], s->n ? 0 : -INFINITY),
+                 tile_const(b, type[1], 0)}, old[2];
   bool linear = s->t->plan.linear;
   if (linear) {
     copy_first(s, b, pre);
@@ -298,7 +308,9 @@ static void walk_part(Steps *s, Builder *b, const ValueMap *pre) {
   Op *loop = step_loop(b, s->from, s->stop, ir_const_i(b, DT_I64, s->chunk),
                       linear ? 1 : 2, all, type, "c0", old);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
-  old[0] = part_chunk(s, &in, in.region->params.at[0], pre, old[0]);
+  Value base = in.region->params.at[0];
+  if (s->n) old[0] = part_chunk(s, &in, base, pre, old[0]);
+  else maxima_part(s, &in, base, pre, &old[0], &old[1]);
   if (s->decay[0].has && !linear)
     old[1] = ir_2(&in, OP_ADD, old[1], s->decay[0].total);
   ir_yield(&in, old, linear ? 1 : 2);
@@ -332,8 +344,9 @@ static bool find_walk(Steps *s, const Op *op) {
 
 static Value end_of(Steps *s, Builder *b, ValueMap *m) {
   Value n = ir_dim(b, s->t->from->axes.at[s->axis].extent);
-  if (!s->n || !s->affine[0].limit) return n;
-  return ir_2(b, OP_MIN, n, step_value(s, b, s->affine[0].limit, m));
+  bool maxima = !s->n && ir_attr_i(s->max[0], AT_LIMIT, 0);
+  Value limit = s->n ? s->affine[0].limit : maxima ? s->max[0]->args[3] : 0;
+  return limit ? ir_2(b, OP_MIN, n, step_value(s, b, limit, m)) : n;
 }
 
 // The type of operands that are computed: that of matrix units or of products

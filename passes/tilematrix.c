@@ -8,7 +8,10 @@
 // For states with columns. Operands that are computed are rounded to the inputs'
 // 16-bit type, as weights are; sums of decays are differences then, which is
 // far more exact than that. Programs of f32 keep the sums of tilestep.c, and so
-// does a decay per row on a CPU.
+// does a decay per row on a CPU. On sm_90a a state without columns, a normalizer,
+// has sums of P's rows and of the keys in place of the products with w:
+//
+//   O = fq (sum of P's rows + ..)    S = 2 ** G_C S + sum of (fb fw) b
 //
 // A decay per row has no matrix of factors. Both sides of P are scaled relative
 // to half of the chunk's decay, and the state with them; the sums are a product
@@ -150,8 +153,10 @@ Value matrix_half_decayed(Steps *s, Builder *b, uint32_t i, Value state) {
 // ---------------------------------------------------------------- a chunk
 typedef struct Written {
   uint32_t n;
-  Vector b[AFFINE_MAX], w[AFFINE_MAX];
+  Vector b[AFFINE_MAX], w[AFFINE_MAX];  // w.v is 0 where there are no columns
 } Written;
+
+static Value plus(Builder *b, Value x, Value y) { return ir_2(b, OP_ADD, x, y); }
 
 static Value read_one(Steps *s, Builder *b, uint32_t i, uint32_t r, Value state,
                       const Written *w) {
@@ -164,7 +169,8 @@ static Value read_one(Steps *s, Builder *b, uint32_t i, uint32_t r, Value state,
   for (uint32_t k = 0; k < w->n; k++) {
     Sees sees = before ? SEES_BEFORE : (int)k < from ? SEES_SELF : SEES_EARLIER;
     Value p = seen(s, b, i, &s->rows, q, &s->cols, w->b[k], w->w[k].f, sees);
-    o = step_dot(s, b, p, w->w[k].v, o, s->cols.axis);
+    if (w->w[k].v) o = step_dot(s, b, p, w->w[k].v, o, s->cols.axis);
+    else o = plus(b, o, ir_reduce(b, RK_SUM, p, &s->cols.axis, 1));
   }
   return q.f ? ir_2(b, OP_MUL, o, q.f) : o;
 }
@@ -180,7 +186,8 @@ static Value next_state(Steps *s, Builder *b, uint32_t i, Value state,
   for (uint32_t k = 0; k < w->n; k++) {
     Value f = times(b, times(b, left, w->b[k].f), w->w[k].f);
     Value e = w->w[k].v;
-    if (f) e = ir_2(b, OP_MUL, ir_cast(b, DT_F32, e), f);
+    if (!e) e = step_spread(b, f, &s->cols);
+    else if (f) e = ir_2(b, OP_MUL, ir_cast(b, DT_F32, e), f);
     v = step_dot(s, b, e, w->b[k].v, v, s->cols.axis);
   }
   return d->vector ? matrix_half_decayed(s, b, i, v) : v;
@@ -199,8 +206,33 @@ static int column(const Steps *s, uint32_t i) {
   return -1;
 }
 
+bool matrix_bare(const Func *f, const Op *op) {
+  Affine a;
+  const Type *t = ir_type(f, op->res[0]);
+  if (!affine_parts(op, &a) || step_erases(&a)) return false;
+  for (uint32_t k = 0; k < t->n; k++)
+    if (t->axis[k] != a.row && f->axes.at[t->axis[k]].role != AX_PAR)
+      return false;
+  if (a.decay && has_axis(f, a.decay, a.row)) return false;
+  for (uint32_t k = 0; k < a.nwrites; k++)
+    if (!has_axis(f, a.write[k].b, a.row) || has_axis(f, a.write[k].w, a.row))
+      return false;
+  for (uint32_t k = 0; k < a.nreads; k++)
+    if (!has_axis(f, a.read[k].q, a.row)) return false;
+  return true;
+}
+
+// All that the walk carries has no columns.
+static bool all_bare(const Steps *s) {
+  for (uint32_t i = 0; i < s->n; i++)
+    if (!matrix_bare(s->t->from, s->op[i])) return false;
+  return target_by_name(s->t->to->mod->target)->gpu.arch &&
+         s->narrow != DT_NONE;
+}
+
 // A CPU has registers for factors in f32; without pairs nothing is gained.
 bool matrix_fits(const Steps *s, uint32_t i) {
+  if (all_bare(s)) return true;
   const Affine *a = &s->affine[i];
   const Func *f = s->t->from;
   int col = column(s, i);
@@ -222,10 +254,12 @@ static Written written(Steps *s, Builder *b, uint32_t i) {
   const Affine *a = &s->affine[i];
   uint32_t col = (uint32_t)column(s, i);
   Written w = {.n = a->nwrites};
+  bool bare = matrix_bare(s->t->from, s->op[i]);
   s->decay[i].run[0] = s->decay[i].run[1] = (Run){0};
   for (uint32_t k = 0; k < w.n; k++) {
     w.b[k] = vector(s, b, &s->cols, a->write[k].b, a->row);
-    w.w[k] = vector(s, b, &s->cols, a->write[k].w, col);
+    w.w[k] = bare ? (Vector){.f = factor(s, b, &s->cols, a->write[k].w)}
+                  : vector(s, b, &s->cols, a->write[k].w, col);
     if (!s->decay[i].vector) continue;
     w.b[k] = (Vector){.v = matrix_write_scaled(s, b, i, &s->cols, w.b[k],
                                                w.w[k].f)};

@@ -11,7 +11,10 @@
 // differ by a rounding, which is a factor of 1 + 2^-23 |A| to states that m
 // keeps in range: far below what 16 bits round. So programs of f32, and CPUs,
 // walk step by step, and so do GPUs but Hopper: elsewhere tiles of sums take 100
-// registers more than a walk.
+// registers more than a walk. Maxima that no state of their function waits for are
+// found at once there in any case, and steps that are left make a chunk too: those
+// behind the last do nothing. Parts of the steps compose as steps do
+// (tileparts.c).
 #include "passes/tilestep.h"
 
 #include <math.h>
@@ -65,8 +68,12 @@ static void walk_maxima(Steps *s, Builder *b, Value base, const ValueMap *pre,
 }
 
 // ---------------------------------------------------------------- at once
+// Steps behind the task's last do nothing.
 static Value operand(Steps *s, Builder *b, uint32_t i, Side *y, uint32_t k) {
-  return step_spread(b, step_along(s, b, y, s->max[i]->args[k]), y);
+  Value v = step_spread(b, step_along(s, b, y, s->max[i]->args[k]), y);
+  if (!s->base) return v;
+  Value some = ir_2(b, OP_LT, ir_2(b, OP_ADD, s->base, y->step), s->stop);
+  return ir_3(b, OP_SELECT, some, v, ir_const_f(b, DT_F32, k == 1 ? 0 : -INFINITY));
 }
 
 static Value after_each(Builder *b, Value a, const Side *y) {
@@ -92,8 +99,17 @@ static Value before_each(Steps *s, Builder *b, uint32_t i, const Side *x,
   return composed(b, m, a, ir_3(b, OP_SELECT, earlier, v, none), y);
 }
 
+// What all steps of the chunk make of m.
+static Value behind_all(Steps *s, Builder *b, uint32_t i, Value m, Value *sum) {
+  Side *all = &s->rows;
+  Value a = operand(s, b, i, all, 1), rest = after_each(b, a, all);
+  Value v = ir_2(b, OP_ADD, rest, operand(s, b, i, all, 2));
+  if (sum) *sum = ir_reduce(b, RK_SUM, a, &all->axis, 1);
+  return composed(b, m, a, v, all);
+}
+
 static void compose_maxima(Steps *s, Builder *b, Value *state) {
-  Side *side[MAX_SIDES], *all = &s->rows;
+  Side *side[MAX_SIDES];
   uint32_t nside = all_sides(s, side);
   for (uint32_t i = 0; i < s->nmax; i++) {
     Value *m = &state[s->n + i];
@@ -102,10 +118,36 @@ static void compose_maxima(Steps *s, Builder *b, Value *state) {
       vmap_put(&side[k]->map, s->max[i]->res[1],
                before_each(s, b, i, side[k], y, *m));
     }
-    Value a = operand(s, b, i, all, 1), rest = after_each(b, a, all);
-    Value v = ir_2(b, OP_ADD, rest, operand(s, b, i, all, 2));
-    *m = composed(b, *m, a, v, all);
+    *m = behind_all(s, b, i, *m, NULL);
   }
+}
+
+// ---------------------------------------------------------------- alone
+bool maxima_fit(const Steps *s) {
+  const Target *to = target_by_name(s->t->to->mod->target);
+  for (uint32_t i = 0; i < s->nmax; i++)
+    if (ir_attr_i(s->max[i], AT_LIMIT, 0)) return false;
+  return !s->n && s->chunk > 1 && to->gpu.arch;
+}
+
+static void open(Steps *s, Builder *b, Value base, const ValueMap *pre) {
+  s->base = base;
+  step_open(s, b, &s->rows, base, pre);
+  step_open(s, b, &s->cols, base, pre);
+}
+
+void maxima_chunk(Steps *s, Builder *b, Value base, const ValueMap *pre,
+                  Value *state) {
+  open(s, b, base, pre);
+  compose_maxima(s, b, state);
+}
+
+void maxima_part(Steps *s, Builder *b, Value base, const ValueMap *pre,
+                 Value *least, Value *sum) {
+  Value own;
+  open(s, b, base, pre);
+  *least = behind_all(s, b, 0, *least, &own);
+  *sum = ir_2(b, OP_ADD, *sum, own);
 }
 
 void step_maxima(Steps *s, Builder *b, Value base, const ValueMap *pre,

@@ -18,32 +18,42 @@
 // of it, so the first phase has no tasks if there is one part only. Where that
 // leaves multiprocessors idle it finds pieces of parts (2 of 2 parts, say). The
 // number of parts is a function of the shape and the target. For recurrences of
-// tilematrix.c; tilelinear.c has those whose writes erase.
+// tilematrix.c, and for running maxima alone, m' = max(m + a, b): a part adds the
+// sum of its a and makes it at least what it made of nothing (tilemax.c).
+// tilelinear.c has those whose writes erase.
 #include "passes/tilestep.h"
 
 #include "ir/target.h"
 
 enum { SMALL_ROWS = 128, MOST_PIECES = 4, FEW_PARTS = 8, MOST_PARTS = 32 };
 enum { FEWEST_LINEAR = 1024 };
+// Of what has no columns: maxima and normalizers.
+enum { MAXIMA_TASKS = 3, FEWEST_CHUNKS = 4, MOST_SMALL = 16 };
 
 // ---------------------------------------------------------------- plan
+static bool is_walk(const Op *op) {
+  return op->code == OP_AFFINE || op->code == OP_MAXPLUS;
+}
+
 static void find_walk(void *data, Op *op) {
   const Op **found = data;
-  bool other = op->code == OP_RECUR || op->code == OP_MAXPLUS;
-  if (op->code != OP_AFFINE && !other) return;
+  bool other = op->code == OP_RECUR;
+  if (!is_walk(op) && !other) return;
   *found = *found || other ? op->parent->first : op;
 }
 
 static const Op *parts_walk(const Func *f) {
   const Op *walk = NULL;
   ir_walk(f->body, find_walk, &walk);
-  return walk && walk->code == OP_AFFINE ? walk : NULL;
+  return walk && is_walk(walk) ? walk : NULL;
 }
 
 static bool splits(const Func *f, const Op *op, const TilePlan *p,
                    const Target *tg) {
   int lane = p->lane;
   Affine a;
+  if (op && lane < 0 && tg->gpu.arch && !ir_attr_i(op, AT_LIMIT, 0))
+    return op->code == OP_MAXPLUS || matrix_bare(f, op);
   if (!op || lane < 0 || !affine_parts(op, &a) ||
       a.limit || (step_erases(&a) && !erase_suits(f, &a, p, tg)) ||
       ir_type(f, op->res[0])->n > MAX_AXES - 2)
@@ -71,6 +81,12 @@ static Dim tasks(const Func *f, const TilePlan *p, Dim columns) {
   return n;
 }
 
+static Dim all_tasks(const Func *f, const TilePlan *p) {
+  DimTab *d = &f->mod->dims;
+  Dim columns = p->lane < 0 ? dim_const(d, 1) : f->axes.at[p->lane].extent;
+  return dim_bin(d, DIM_MAX, tasks(f, p, columns), dim_const(d, 1));
+}
+
 // Up to n parts of at least n chunks each: rounded up to whole chunks they still
 // leave the last part some.
 static Dim parts_of(DimTab *d, Dim steps, int64_t chunk, int64_t n) {
@@ -86,50 +102,98 @@ static Dim piece(DimTab *d, Dim n, Dim k, int64_t chunk) {
   return dim_bin(d, DIM_MUL, up, dim_const(d, chunk));
 }
 
-void parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
-  const Target *tg = target_by_name(opt->target);
-  const Op *walk = parts_walk(f);
-  int64_t rows = SMALL_ROWS, chunk = p->chunk ? p->chunk : GPU_CHUNK;
-  if (!splits(f, walk, p, tg) || chunk == 1) return;
-  Affine a;
-  affine_parts(walk, &a);
-  p->linear = step_erases(&a);
-  DimTab *d = &f->mod->dims;
-  dim_is_const(d, f->axes.at[a.row].extent, &rows);
-  // Others may have no room for chunks.
-  if (step_narrow(f, &a) == DT_NONE || rows > 2 * SMALL_ROWS) return;
-  // Small states leave room for two tasks on a multiprocessor.
-  bool two = rows <= SMALL_ROWS && !p->linear;
-  int64_t room = tg->gpu.sms * (two ? 2 : 1);
-  int64_t fewest = p->linear ? FEWEST_LINEAR : FEW_PARTS * chunk;
-  Dim one = dim_const(d, 1), steps = f->axes.at[a.axis].extent;
-  Dim have = tasks(f, p, f->axes.at[p->lane].extent);
-  have = dim_bin(d, DIM_MAX, have, one);
+// Parts of a recurrence that erases nothing.
+static Dim some_parts(DimTab *d, Dim steps, int64_t chunk, Dim have,
+                      int64_t room) {
   Dim want = dim_bin(d, DIM_FLOORDIV, dim_const(d, room), have);
   Dim most = dim_bin(d, DIM_MAX, parts_of(d, steps, chunk, FEW_PARTS),
                      parts_of(d, steps, chunk, MOST_PARTS));
-  p->parts = dim_bin(d, DIM_MAX, dim_bin(d, DIM_MIN, want, most), one);
-  if (p->linear)
-    p->parts = linear_parts(d, have, tasks(f, p, f->axes.at[a.row].extent),
-                            dim_bin(d, DIM_FLOORDIV, steps, dim_const(d, fewest)),
-                            room);
+  return dim_bin(d, DIM_MIN, want, most);
+}
+
+// Chunks of what has no columns take a few microseconds.
+static Dim small_parts(DimTab *d, Dim steps, int64_t chunk, Dim have,
+                       int64_t room) {
+  Dim want = dim_bin(d, DIM_FLOORDIV, dim_const(d, room), have);
+  Dim most = dim_const(d, 1);
+  for (int64_t n = FEWEST_CHUNKS; n <= MOST_SMALL; n *= 2)
+    most = dim_bin(d, DIM_MAX, most, parts_of(d, steps, chunk, n));
+  return dim_bin(d, DIM_MIN, want, most);
+}
+
+// What a plan of parts is made of.
+typedef struct Work {
+  const Op *walk;
+  Affine a;               // of an affine
+  Dim steps, have;        // tasks without parts
+  int64_t chunk, room;    // tasks that fit
+  int64_t fewest;         // steps of a part
+} Work;
+
+static Dim wanted(const Func *f, const TilePlan *p, const Work *w) {
+  DimTab *d = &f->mod->dims;
+  if (p->lane < 0)
+    return small_parts(d, w->steps, w->chunk, w->have, w->room);
+  if (!p->linear)
+    return some_parts(d, w->steps, w->chunk, w->have, w->room);
+  Dim most = dim_bin(d, DIM_FLOORDIV, w->steps, dim_const(d, w->fewest));
+  Dim maps = tasks(f, p, f->axes.at[w->a.row].extent);
+  return linear_parts(d, w->have, maps, most, w->room);
+}
+
+// Small states leave room for two tasks on a multiprocessor. Others than of
+// SMALL_ROWS may have no room for chunks.
+static bool has_room(const Func *f, const Target *tg, TilePlan *p, Work *w) {
+  int64_t rows = SMALL_ROWS;
+  if (w->walk->code == OP_MAXPLUS) {
+    w->room = MAXIMA_TASKS * (int64_t)tg->gpu.sms;
+    w->fewest = FEWEST_CHUNKS * w->chunk;
+    return true;
+  }
+  affine_parts(w->walk, &w->a);
+  p->linear = step_erases(&w->a);
+  dim_is_const(&f->mod->dims, f->axes.at[w->a.row].extent, &rows);
+  bool two = rows <= SMALL_ROWS && !p->linear;
+  w->room = tg->gpu.sms * (two ? 2 : 1);
+  int64_t few = p->lane < 0 ? FEWEST_CHUNKS : FEW_PARTS;
+  w->fewest = p->linear ? FEWEST_LINEAR : few * w->chunk;
+  return step_narrow(f, &w->a) != DT_NONE && rows <= 2 * SMALL_ROWS;
+}
+
+static void cut(const Func *f, TilePlan *p, const Work *w) {
+  DimTab *d = &f->mod->dims;
+  Dim one = dim_const(d, 1);
+  p->walk = w->walk;
+  p->part_keys = piece(d, w->steps, p->parts, w->chunk);
+  Dim before = dim_bin(d, DIM_ADD, p->parts, dim_const(d, -1));
+  Dim busy = dim_bin(d, DIM_MAX, dim_bin(d, DIM_MUL, w->have, before), one);
+  p->pieces = dim_bin(d, DIM_FLOORDIV, dim_const(d, w->room), busy);
+  p->pieces = dim_bin(d, DIM_MIN, p->pieces, dim_const(d, MOST_PIECES));
+  bool whole = p->linear || w->walk->code == OP_MAXPLUS;
+  p->pieces = whole ? one : dim_bin(d, DIM_MAX, p->pieces, one);
+  p->piece_keys = piece(d, p->part_keys, p->pieces, w->chunk);
+}
+
+void parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
+  const Target *tg = target_by_name(opt->target);
+  Work w = {.walk = parts_walk(f), .chunk = p->chunk ? p->chunk : GPU_CHUNK};
+  if (!splits(f, w.walk, p, tg) || w.chunk == 1 || !has_room(f, tg, p, &w))
+    return;
+  DimTab *d = &f->mod->dims;
+  uint32_t axis = (uint32_t)ir_attr_i(w.walk, AT_AXIS, 0);
+  w.steps = f->axes.at[axis].extent;
+  w.have = all_tasks(f, p);
+  p->parts = dim_bin(d, DIM_MAX, wanted(f, p, &w), dim_const(d, 1));
   int64_t fewest_parts, most_parts;
   dim_bounds(d, p->parts, &fewest_parts, &most_parts);
   if (most_parts == 1) {  // few steps
     p->linear = false;
     return;
   }
-  p->walk = walk;
-  p->part_keys = piece(d, steps, p->parts, chunk);
-  Dim before = dim_bin(d, DIM_ADD, p->parts, dim_const(d, -1));
-  Dim busy = dim_bin(d, DIM_MAX, dim_bin(d, DIM_MUL, have, before), one);
-  p->pieces = dim_bin(d, DIM_FLOORDIV, dim_const(d, room), busy);
-  p->pieces = dim_bin(d, DIM_MIN, p->pieces, dim_const(d, MOST_PIECES));
-  p->pieces = p->linear ? one : dim_bin(d, DIM_MAX, p->pieces, one);
-  p->piece_keys = piece(d, p->part_keys, p->pieces, chunk);
+  cut(f, p, &w);
   ctx_remark(cx, "%s: with fewer than %lld tasks steps are split into parts of "
              "%lld and more, whose states a first phase finds", f->name,
-             (long long)room, (long long)fewest);
+             (long long)w.room, (long long)w.fewest);
 }
 
 // ---------------------------------------------------------------- workspace
@@ -282,8 +346,12 @@ Op *parts_join(Tiler *t, Builder *b, Type type) {
   Builder body = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
   Value j = ir_region_param(body.region, type_scalar(DT_I64), "part");
   Value s = ir_region_param(body.region, type, "state");
-  s = ir_2(&body, OP_MUL, s, ir_1(&body, OP_EXP2, get(t, &body, DECAYS, j)));
-  s = ir_2(&body, OP_ADD, s, get(t, &body, STATES, ir_2(&body, OP_ADD, j, one)));
+  Value g = get(t, &body, DECAYS, j);
+  Value w = get(t, &body, STATES, ir_2(&body, OP_ADD, j, one));
+  bool maxima = t->plan.walk->code == OP_MAXPLUS;
+  s = maxima ? ir_2(&body, OP_ADD, s, g)
+             : ir_2(&body, OP_MUL, s, ir_1(&body, OP_EXP2, g));
+  s = ir_2(&body, maxima ? OP_MAX : OP_ADD, s, w);
   ir_yield(&body, &s, 1);
   ir_yield(&in, loop->res, 1);
   return br;

@@ -43,6 +43,15 @@ static bool has_recur(const Region *r) {
   return false;
 }
 
+// Maxima alone: chunks of one head's steps are tiles where they are found at
+// once (tilemax.c).
+static bool has_steps(const Func *f, const Target *tg) {
+  bool maxima = false;
+  for (const Op *op = f->body->first; op; op = op->next)
+    maxima |= op->code == OP_MAXPLUS;
+  return has_recur(f->body) || (maxima && tg->gpu.arch);
+}
+
 static int64_t extent_bound(const Func *f, uint32_t axis) {
   int64_t lo, hi;
   dim_bounds(&f->mod->dims, f->axes.at[axis].extent, &lo, &hi);
@@ -654,7 +663,7 @@ static Tiles measured(Ctx *cx, const Func *f, const Target *tg,
 static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
                          const PassOpt *opt) {
   TilePlan p = {.lane = tile_lane(f), .tile_k = GPU_TILE_K};
-  if (has_recur(f->body)) {
+  if (has_steps(f, tg)) {
     p.lane = column_axis(f);
     p.tile_q = p.lane < 0 ? 1 : GROUP_ROWS;
     gpu_chunk(tg, opt, &p);

@@ -47,6 +47,7 @@ typedef struct Steps {
   DType narrow;        // 16-bit type of operands that are computed, or none
   Value end;           // steps to do
   Value from, stop;    // those of the task
+  Value base;          // maxima alone: the first of the chunk
   uint32_t nmax;       // running maxima, carried behind the n states
   const Op *max[MAX_WALK];
   uint32_t n;
@@ -79,6 +80,15 @@ void step_max(Steps *s, Builder *b, uint32_t i, Value *m_now, ValueMap *m);
 // behind it (tilemax.c).
 void step_maxima(Steps *s, Builder *b, Value base, const ValueMap *pre,
                  Value *state);
+// Where there are no other states: they are found at once, what is left behind
+// the last whole chunk too.
+bool maxima_fit(const Steps *s);
+void maxima_chunk(Steps *s, Builder *b, Value base, const ValueMap *pre,
+                  Value *state);
+// What the chunk makes of any maximum before it: the least that it is then, and
+// what is added.
+void maxima_part(Steps *s, Builder *b, Value base, const ValueMap *pre,
+                 Value *least, Value *sum);
 
 bool step_erases(const Affine *a);
 // Which writes a reading element sees. BEFORE: without its own step's decay.
@@ -107,6 +117,9 @@ Value step_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read);
 
 // The same where the chunk's products suit matrix units (tilematrix.c).
 bool matrix_fits(const Steps *s, uint32_t i);
+// A state without columns that has one decay a step and from which nothing is
+// erased.
+bool matrix_bare(const Func *f, const Op *op);
 Value matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read);
 // Only the state after it.
 Value matrix_state(Steps *s, Builder *b, uint32_t i, Value state);
