@@ -296,11 +296,13 @@ void nv_wgmma(Nv *n, const Op *op) {
 }
 
 // What the next product adds to, if it is computed right in front of the fence
-// and for it alone, else 0.
+// and for it alone, else 0. Of products of registers ptxas orders that by itself,
+// and more order costs LLVM registers.
 static Value made_for(const Nv *n, const Op *fence) {
   const Op *next = fence->next, *made = fence->prev;
   bool sum = next && made && next->code == OP_WGMMA && next->nargs > 2 &&
              made->nres == 1 && made->res[0] == next->args[2] &&
+             nv_arg_type(n, next, 0)->kind == TK_SMEM &&
              (op_info(made->code)->flags & OPF_ELEM);
   return sum && ir_count_uses(n->f, made->res[0]) == 1 ? made->res[0] : 0;
 }
