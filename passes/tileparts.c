@@ -132,10 +132,11 @@ typedef struct Work {
 
 static Dim wanted(const Func *f, const TilePlan *p, const Work *w) {
   DimTab *d = &f->mod->dims;
-  if (p->lane < 0)
-    return small_parts(d, w->steps, w->chunk, w->have, w->room);
-  if (!p->linear)
-    return some_parts(d, w->steps, w->chunk, w->have, w->room);
+  if (!p->linear) {
+    Dim n = (p->lane < 0 ? small_parts : some_parts)(d, w->steps, w->chunk, w->have,
+                                                     w->room);
+    return dim_bin(d, DIM_MAX, n, dim_const(d, 1));
+  }
   Dim most = dim_bin(d, DIM_FLOORDIV, w->steps, dim_const(d, w->fewest));
   Dim maps = tasks(f, p, f->axes.at[w->a.row].extent);
   return linear_parts(d, w->have, maps, most, w->room);
@@ -183,7 +184,7 @@ void parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   uint32_t axis = (uint32_t)ir_attr_i(w.walk, AT_AXIS, 0);
   w.steps = f->axes.at[axis].extent;
   w.have = all_tasks(f, p);
-  p->parts = dim_bin(d, DIM_MAX, wanted(f, p, &w), dim_const(d, 1));
+  p->parts = wanted(f, p, &w);
   int64_t fewest_parts, most_parts;
   dim_bounds(d, p->parts, &fewest_parts, &most_parts);
   if (most_parts == 1) {  // few steps
