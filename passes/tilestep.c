@@ -8,8 +8,11 @@
 
 enum {
   // Largest log2 of the decay over a chunk that both sides of a product are
-  // scaled by: its half has an error of 2^-21 in f32.
+  // scaled by: its half has an error of 2^-21 in f32, and room in f16.
   SPAN = 24,
+  // bf16 has room for more, and rounds far more than the error of 2^-19: vectors,
+  // and the state, may be 2^-62. What is not seen may be infinite: it is left out.
+  WIDE_SPAN = 128,
 };
 
 bool step_erases(const Affine *a) {
@@ -240,7 +243,8 @@ static Value set_anchor(Steps *s, Builder *b, uint32_t i) {
     d->anchor = ir_2(b, OP_MUL, ir_2(b, OP_ADD, hi, lo), half);
     span = ir_2(b, OP_SUB, hi, lo);
   }
-  Value ok = ir_2(b, OP_LE, span, ir_const_f(b, DT_F32, SPAN));
+  bool wide = matrix_fits(s, i) && s->narrow == DT_BF16;
+  Value ok = ir_2(b, OP_LE, span, ir_const_f(b, DT_F32, wide ? WIDE_SPAN : SPAN));
   Type t = type_scalar(DT_BOOL);
   return ir_op(b, OP_ALL_OF, &ok, 1, NULL, 0, &t, 1, 0)->res[0];
 }
