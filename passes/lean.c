@@ -19,8 +19,9 @@
 // (tools/driver/fit.c): it takes instructions. Chunks that are not whole are
 // rare: what only they need is made there, of numbers that are made anew, or the
 // compilers would make it in front of the loop, and keep it. So are coordinates
-// of what the loop has left, and at the last level numbers that addresses in the
-// loop are made of. Code generation has an order that keeps less, and reads what
+// of what the loop has left, and of what a chunk stores whose threads load its
+// tiles themselves (passes/stow.c), and at the last level numbers that addresses
+// in the loop are made of. Code generation has an order that keeps less, and reads what
 // threads hand round from shared memory for each use. Level mach, value form;
 // NVIDIA, programs with steps; others have the attribute `lean` alone. Needs:
 // place. Tests: test/passes/lean.
@@ -73,6 +74,14 @@ static bool is_read(const Func *f, const Op *op) {
   return false;
 }
 
+// And those that are.
+static Region *whole_branch(const Op *loop) {
+  for (const Op *op = loop->regions[0]->first; op; op = op->next)
+    if (op->code == OP_IF && op->regions[1] == rare_branch(loop))
+      return op->regions[0];
+  return NULL;
+}
+
 // What stands in front of the loop and only the branch needs.
 static void sink(const Func *f, Op *loop, Region *rare) {
   for (Op *op = loop->prev, *prev; op; op = prev) {
@@ -101,9 +110,10 @@ static Value again(Func *f, Op *at, Value v) {
       ->res[0];
 }
 
-// Coordinates of what a loop has left: else they live through it.
-static void renew_behind(Func *f, Op *loop) {
-  for (Op *op = loop->next; op; op = op->next) {
+// Coordinates of what is stored from op on: else they live through what is in
+// front of it.
+static void renew_stores(Func *f, Op *op) {
+  for (; op; op = op->next) {
     if (op->code != OP_GSTORE) continue;
     for (uint32_t i = 2; i < op->nargs; i++)
       if (ir_type(f, op->args[i])->dtype == DT_I32)
@@ -115,12 +125,14 @@ static void renew_behind(Func *f, Op *loop) {
 static void loops(Func *f, Region *r, bool all) {
   for (Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++) loops(f, op->regions[i], all);
-    if (op->code != OP_FOR || !op->nres || !rings_has_fill(op)) continue;
+    if (op->code != OP_FOR || !op->nres) continue;
     Region *body = op->regions[0], *rare = rare_branch(op);
+    if (!rare && !rings_has_fill(op)) continue;
     if (rare) sink(f, op, rare);
     if (rare) renew(f, rare, rare, true);
     if (all) renew(f, body, body, false);
-    renew_behind(f, op);
+    renew_stores(f, op->next);
+    if (!rings_has_fill(op)) renew_stores(f, whole_branch(op)->first);
   }
 }
 
