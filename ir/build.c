@@ -365,6 +365,12 @@ bool ir_mentions(const Op *op, Value v) {
   return false;
 }
 
+bool ir_is_input(const Func *f, Value tensor) {
+  for (uint32_t i = 0; i < f->params.n; i++)
+    if (f->params.at[i].v == tensor) return f->params.at[i].role == PR_IN;
+  return false;
+}
+
 bool ir_is_stored(const Region *r, Value tensor) {
   for (const Op *op = r->first; op; op = op->next) {
     bool stores = op->code == OP_GSTORE || op->code == OP_STORE ||

@@ -298,6 +298,8 @@ void ir_erase(Op *op);                              // unlinks; no uses left
 void ir_move_before(Op *op, Op *where);
 // True if v is an operand of the op or of one in its regions.
 bool ir_mentions(const Op *op, Value v);
+// Is the tensor an input, which nothing writes?
+bool ir_is_input(const Func *f, Value tensor);
 // Does an op in r, or in a region inside, write the tensor?
 bool ir_is_stored(const Region *r, Value tensor);
 // Calls fn for each op of the region and the regions inside, in order. The op

@@ -72,13 +72,6 @@ static bool slope(const Band *b, Value v, int depth, Slope *s) {
          s->key > -(1 << 24);
 }
 
-static bool is_input(const Assign *as, Value tensor) {
-  for (uint32_t i = 0; i < as->f->params.n; i++)
-    if (as->f->params.at[i].v == tensor)
-      return as->f->params.at[i].role == PR_IN;
-  return false;
-}
-
 static bool compares(OpCode c) {
   return c == OP_LT || c == OP_LE || c == OP_EQ || c == OP_NE;
 }
@@ -99,7 +92,7 @@ static bool find_on_band(Band *b, Value v) {
   bool load = op->code == OP_LOAD;
   bool pure = op->code == OP_CAST || op->code == OP_SELECT ||
               (op_info(op->code)->flags & OPF_ELEM);
-  if (load ? !is_input(as, op->args[0]) : !pure) return false;
+  if (load ? !ir_is_input(as->f, op->args[0]) : !pure) return false;
   for (uint32_t i = load; i < op->nargs; i++)
     if (!on_band(b, op->args[i])) return false;
   return op->nargs > 0;

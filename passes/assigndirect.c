@@ -13,13 +13,6 @@
 #include <assert.h>
 
 // ---------------------------------------------------------------- conditions
-static bool is_input(const Assign *as, Value tensor) {
-  for (uint32_t i = 0; i < as->f->params.n; i++)
-    if (as->f->params.at[i].v == tensor)
-      return as->f->params.at[i].role == PR_IN;
-  return false;
-}
-
 int direct_axis(const Assign *as, Value v) {
   const Op *op = ir_def(as->f, v);
   if (is_scalar(as, v)) return -1;
@@ -58,7 +51,7 @@ bool direct_possible(const Assign *as, Value v, const Form *f) {
   Value u;
   const Op *op = load_behind(as, v, &u);
   if (!op || op->code != OP_LOAD || f->panel || f->lane < 0) return false;
-  if (!is_input(as, op->args[0])) return false;
+  if (!ir_is_input(as->f, op->args[0])) return false;
   if (!fits_memory(as, op, f) && op->res[0] != v) return false;
   AxisSet seen = 0;
   int last = -1;

@@ -53,16 +53,10 @@ bool fetch_follows(const Func *f, const Op *loop, Value v) {
   return pure;
 }
 
-static bool is_read_only(const Func *f, Value tensor) {
-  for (uint32_t i = 0; i < f->params.n; i++)
-    if (f->params.at[i].v == tensor) return f->params.at[i].role == PR_IN;
-  return false;
-}
-
 bool fetch_is_tile(const Func *f, const Op *loop, const Op *load) {
   bool ok = load && load->code == OP_GLOAD &&
             load->parent == loop->regions[0] &&
-            is_read_only(f, load->args[0]) &&
+            ir_is_input(f, load->args[0]) &&
             ir_count_uses(f, load->res[0]) == 1;
   for (uint32_t i = 1; ok && i < load->nargs; i++)
     ok = fetch_follows(f, loop, load->args[i]);
@@ -109,7 +103,7 @@ static void find_slices(Fetch *x) {
     bool made = is_made(x->f, op->args[0]) && x->loop->nres;
     bool ok = t->kind == TK_FRAG && t->slice != SLICE_NONE &&
               t->layout == LY_ACC && t->ext[0] % 64 == 0 &&
-              (made || is_read_only(x->f, op->args[0]));
+              (made || ir_is_input(x->f, op->args[0]));
     ok |= t->kind == TK_ELEM && made;
     for (uint32_t i = 1; ok && i < op->nargs; i++)
       ok = fetch_follows(x->f, x->loop, op->args[i]);

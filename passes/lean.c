@@ -58,28 +58,9 @@ static void renew(Func *f, Region *r, Region *in, bool all) {
 }
 
 // ---------------------------------------------------------------- branches
-// Chunks that are not whole: step by step.
-static Region *rare_branch(const Op *loop) {
-  for (const Op *op = loop->regions[0]->first; op; op = op->next)
-    for (const Op *in = op->code == OP_IF ? op->regions[1]->first : NULL; in;
-         in = in->next)
-      if (in->code == OP_FOR) return op->regions[1];
-  return NULL;
-}
-
 static bool is_read(const Func *f, const Op *op) {
-  if (op->code != OP_GLOAD) return op_info(op->code)->flags & OPF_PURE;
-  for (uint32_t i = 0; i < f->params.n; i++)
-    if (f->params.at[i].v == op->args[0]) return f->params.at[i].role == PR_IN;
-  return false;
-}
-
-// And those that are.
-static Region *whole_branch(const Op *loop) {
-  for (const Op *op = loop->regions[0]->first; op; op = op->next)
-    if (op->code == OP_IF && op->regions[1] == rare_branch(loop))
-      return op->regions[0];
-  return NULL;
+  return op->code == OP_GLOAD ? ir_is_input(f, op->args[0])
+                              : op_info(op->code)->flags & OPF_PURE;
 }
 
 // What stands in front of the loop and only the branch needs.
@@ -126,13 +107,14 @@ static void loops(Func *f, Region *r, bool all) {
   for (Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++) loops(f, op->regions[i], all);
     if (op->code != OP_FOR || !op->nres) continue;
-    Region *body = op->regions[0], *rare = rare_branch(op);
+    const Op *chunk = rings_chunk(op);
+    Region *body = op->regions[0], *rare = chunk ? chunk->regions[1] : NULL;
     if (!rare && !rings_has_fill(op)) continue;
     if (rare) sink(f, op, rare);
     if (rare) renew(f, rare, rare, true);
     if (all) renew(f, body, body, false);
     renew_stores(f, op->next);
-    if (!rings_has_fill(op)) renew_stores(f, whole_branch(op)->first);
+    if (!rings_has_fill(op)) renew_stores(f, chunk->regions[0]->first);
   }
 }
 

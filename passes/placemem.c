@@ -463,13 +463,6 @@ void place_stores(Place *p, Region *r) {
 }
 
 // ---------------------------------------------------------------- late loads
-static bool is_input(const Place *p, Value tensor) {
-  for (uint32_t i = 0; i < p->g->params.n; i++)
-    if (p->g->params.at[i].v == tensor)
-      return p->g->params.at[i].role == PR_IN;
-  return false;
-}
-
 // The first op of a loop's body that has v as operand, if no other op has.
 static Op *first_use_in(Place *p, const Op *loop, Value v) {
   Region *body = loop->regions[0];
@@ -490,7 +483,7 @@ void place_late(Place *p, Region *r) {
     if (loop->code != OP_FOR) continue;
     for (Op *op = r->first, *next; op != loop; op = next) {
       next = op->next;
-      if (op->code != OP_GLOAD || !is_input(p, op->args[0])) continue;
+      if (op->code != OP_GLOAD || !ir_is_input(p->g, op->args[0])) continue;
       const Type *t = ir_type(p->g, op->res[0]);
       if (t->kind != TK_FRAG || t->slice != SLICE_COL) continue;
       Op *use = first_use_in(p, loop, op->res[0]);

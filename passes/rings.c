@@ -30,6 +30,14 @@ bool rings_has_steps(const Func *f) {
   return false;
 }
 
+Op *rings_chunk(const Op *loop) {
+  for (Op *op = loop->regions[0]->first; op; op = op->next)
+    for (const Op *in = op->code == OP_IF ? op->regions[1]->first : NULL; in;
+         in = in->next)
+      if (in->code == OP_FOR) return op;
+  return NULL;
+}
+
 int64_t rings_carried(const Func *f, const Region *r) {
   int64_t most = 0;
   for (const Op *op = r->first; op; op = op->next) {

@@ -52,6 +52,9 @@ bool rings_plan(Rings *w, Func *f, const Target *t);
 bool rings_has_fill(const Op *op);
 // The program is a recurrence.
 bool rings_has_steps(const Func *f);
+// The branch of a loop over chunks: a whole chunk, or its steps one by one; NULL
+// if there is none.
+Op *rings_chunk(const Op *loop);
 // Registers of a thread that the loops of r carry in fragments.
 int64_t rings_carried(const Func *f, const Region *r);
 // The producer needs a result of op.

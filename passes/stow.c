@@ -72,10 +72,8 @@ static Region *only_branch(const Func *f, const Op *use, Value v) {
 
 // ---------------------------------------------------------------- loads
 static bool is_load(const Func *f, const Op *op) {
-  if (op->code != OP_GLOAD || !is_tile(f, op->res[0])) return false;
-  for (uint32_t i = 0; i < f->params.n; i++)
-    if (f->params.at[i].v == op->args[0]) return f->params.at[i].role == PR_IN;
-  return false;
+  return op->code == OP_GLOAD && is_tile(f, op->res[0]) &&
+         ir_is_input(f, op->args[0]);
 }
 
 static void load_late(const Func *f, Op *load) {
@@ -321,18 +319,10 @@ static void stow_slices(Func *f, Region *body) {
 }
 
 // ---------------------------------------------------------------- all
-// Chunks that are whole.
-static Region *chunk_of(const Op *loop) {
-  for (const Op *op = loop->regions[0]->first; op; op = op->next)
-    for (const Op *in = op->code == OP_IF ? op->regions[1]->first : NULL; in;
-         in = in->next)
-      if (in->code == OP_FOR) return op->regions[0];
-  return NULL;
-}
-
 static void loops(Func *f, Region *r, bool all, Arena *a) {
   for (Op *op = r->first; op; op = op->next) {
-    Region *chunk = op->code == OP_FOR && op->nres ? chunk_of(op) : NULL;
+    Op *either = op->code == OP_FOR && op->nres ? rings_chunk(op) : NULL;
+    Region *chunk = either ? either->regions[0] : NULL;
     for (uint32_t i = 0; i < op->nregions && !chunk; i++)
       loops(f, op->regions[i], all, a);
     if (!chunk || rings_has_fill(op)) continue;
