@@ -114,12 +114,13 @@ struct GpuVendor {
   V (*cta)(Nv *n);
   V (*ctas)(Nv *n);
   // Threads: the i32 of lane ^ lanes, of lane 0, of that lane (NULL: no such
-  // instruction); x as a value known to be uniform; any or all in the warp; the
-  // barrier of the group.
+  // instruction); x as a value known to be uniform; the warp's least or largest i32
+  // (NULL: no such instruction); any or all in the warp; the barrier of the group.
   V (*exchange)(Nv *n, V x, uint32_t lanes);
   V (*first_lane)(Nv *n, V x);
   V (*from_lane)(Nv *n, V x, FromLane from);
   V (*uniform)(Nv *n, V x);
+  V (*extreme)(Nv *n, bool max, V x);
   V (*vote)(Nv *n, bool any, V x);
   void (*sync)(Nv *n);
   // Values: 16-bit floats of an f32 pair as a word, NULL: no instruction;

@@ -449,14 +449,39 @@ static void combine_all(Nv *n, RKind k, Frag *r, const Type *slice) {
   nv_pack(n, r, e);
 }
 
+// Warps have different parts of the axis.
+static bool over_many_warps(const Nv *n, const FragMap *m, uint32_t axis) {
+  uint32_t unit = 1;
+  bool many = false;
+  for (uint32_t i = 0; i < m->nthr; i++) {
+    unit *= m->thr[i].size;
+    many |= m->thr[i].axis == axis && unit > n->gpu.wave;
+  }
+  return many;
+}
+
+// Extremes of integers are found in a warp by one instruction: lanes that hold
+// the same do no harm.
+static bool extreme(Nv *n, RKind k, V *x, const FragMap *m, uint32_t axis) {
+  uint32_t wave = n->gpu.wave, warps = n->grp.threads / wave;
+  if (!n->vendor->extreme || (k != RK_MIN && k != RK_MAX) ||
+      cg_of(*x) != nv_i32t(n) || !warps)
+    return false;
+  *x = n->vendor->extreme(n, k == RK_MAX, *x);
+  if (over_many_warps(n, m, axis))
+    over_warps(n, k, x, 1, (Digit){wave, warps}, (Digit){1, wave});
+  return true;
+}
+
 // A slice over its axis: a scalar.
 static void reduce_slice(Nv *n, const Op *op) {
   const Frag *x = nv_frag(n, op->args[0]);
   RKind k = (RKind)ir_attr_i(op, AT_KIND, 0);
+  uint32_t axis = (uint32_t)ir_attr_i(op, AT_POS, 0);
   V v = nv_elem(n, x, 0);
   for (uint32_t i = 1; i < x->map.regs; i++)
     v = nv_join(n, k, v, nv_elem(n, x, i));
-  combine(n, k, &v, 1, &x->map, (uint32_t)ir_attr_i(op, AT_POS, 0));
+  if (!extreme(n, k, &v, &x->map, axis)) combine(n, k, &v, 1, &x->map, axis);
   n->g->val[op->res[0]] = v;
 }
 

@@ -271,6 +271,25 @@ static void load_columns(Nv *n, const Access *a, uint32_t axis, DType t,
 // which both ways take too many.
 enum { PIECE = 8, WIDE = 16 };
 
+// How an index goes on along the registers of a piece.
+typedef enum Going { SAME, NEXT, CUT, ANY } Going;
+
+// Consecutive numbers up to a bound (`CUT`): they may be told by their ends.
+static Going going(const Nv *n, Value v) {
+  const Op *op = ir_def(n->f, v);
+  const Type *t = ir_type(n->f, v);
+  if (t->kind != TK_FRAG || t->slice == SLICE_ROW) return SAME;
+  if (t->slice == SLICE_COL) return is_run(n, v) ? NEXT : ANY;
+  if (!op || op->nargs > 2) return ANY;
+  if (op->code == OP_SPLAT) return SAME;
+  if (op->code == OP_BCAST) return going(n, op->args[0]);
+  if (op->code != OP_ADD && op->code != OP_MIN) return ANY;
+  Going x = going(n, op->args[0]), y = going(n, op->args[1]);
+  if (x == SAME) x = y, y = SAME;
+  if (y != SAME || x == ANY) return ANY;
+  return op->code == OP_MIN && x == NEXT ? CUT : x;
+}
+
 // The index along which registers of a piece follow one another, or -1.
 static int piece_axis(const Nv *n, const Access *a, const Type *t,
                       uint32_t regs) {
@@ -282,10 +301,22 @@ static int piece_axis(const Nv *n, const Access *a, const Type *t,
     Value v = a->op->args[a->lo + i];
     const Type *s = ir_type(n->f, v);
     if (s->kind != TK_FRAG || s->slice == SLICE_ROW) continue;
-    if (at >= 0 || s->slice != SLICE_COL || !is_run(n, v)) return -1;
+    Going way = going(n, v);
+    if (at >= 0 || (way != NEXT && way != CUT)) return -1;
     at = (int)i;
   }
   return at;
+}
+
+// No bound has cut the piece that begins at register reg. NULL: there is none.
+static V is_whole(Nv *n, const Access *a, int axis, const FragMap *m,
+                  uint32_t reg) {
+  Value v = a->op->args[a->lo + (uint32_t)axis];
+  if (ir_type(n->f, v)->slice != SLICE_NONE) return NULL;
+  const Frag *f = nv_frag(n, v);
+  V first = f->w[reg_of(n, a, (uint32_t)axis, m, reg)];
+  V last = f->w[reg_of(n, a, (uint32_t)axis, m, reg + PIECE - 1)];
+  return e_icmp(n->g, LLVMIntEQ, last, nv_add(n, first, nv_i32(n, PIECE - 1)));
 }
 
 typedef struct Piece {
@@ -303,6 +334,8 @@ static Piece piece_of(Nv *n, const Access *a, const FragMap *m, uint32_t reg,
   V low = e_icmp(g, LLVMIntEQ, e_and(g, p.part[0].off, last), nv_i64(n, 0));
   p.together = e_and(g, e_and(g, unit, low),
                      e_and(g, p.part[0].ok, p.part[PIECE - 1].ok));
+  V whole = is_whole(n, a, axis, m, reg);
+  if (whole) p.together = e_and(g, p.together, whole);
   return p;
 }
 
@@ -344,34 +377,38 @@ static LLVMTypeRef piece_type(Nv *n, DType t) {
   return LLVMVectorType(e, WIDE / (uint32_t)dtype_size(t));
 }
 
-static void load_piece(Nv *n, const Piece *p, DType t, V *e) {
+// `count` pieces, all of them together or element by element.
+static void load_pieces(Nv *n, const Piece *p, uint32_t count, DType t, V *e) {
   Cg *g = n->g;
-  uint32_t of = WIDE / (uint32_t)dtype_size(t), parts = PIECE / of;
-  V yes[2] = {0}, no[2] = {0};
-  Fork k = fork_at(n, p->together);
+  uint32_t of = WIDE / (uint32_t)dtype_size(t), parts = count * (PIECE / of);
+  V *yes = NEWN(&g->cx->scratch, V, parts), *no = NEWN(&g->cx->scratch, V, parts);
+  V together = p->together;
+  for (uint32_t i = 1; i < count; i++) together = e_and(g, together, p[i].together);
+  Fork k = fork_at(n, together);
   for (uint32_t i = 0; i < parts; i++) {
+    const Piece *in = p + i * of / PIECE;
     V v = LLVMBuildLoad2(g->b, wide_type(n),
-                         wide_address(n, p->part[0].off, i), "");
+                         wide_address(n, in->part[0].off, i % (PIECE / of)), "");
     LLVMSetAlignment(v, WIDE);
     yes[i] = LLVMBuildBitCast(g->b, v, piece_type(n, t), "");
   }
   LLVMBasicBlockRef from[2] = {side(n, &k, k.no)};
   for (uint32_t i = 0; i < parts; i++) {
     no[i] = LLVMGetUndef(piece_type(n, t));
-    for (uint32_t j = 0; j < of; j++)
-      no[i] = LLVMBuildInsertElement(g->b, no[i],
-                                     load_bits(n, p->part[i * of + j], t),
-                                     nv_i32(n, j), "");
+    for (uint32_t j = 0; j < of; j++) {
+      uint32_t at = i * of + j;
+      V x = load_bits(n, p[at / PIECE].part[at % PIECE], t);
+      no[i] = LLVMBuildInsertElement(g->b, no[i], x, nv_i32(n, j), "");
+    }
   }
   from[1] = side(n, &k, k.done);
-  V all[2];
   for (uint32_t i = 0; i < parts; i++) {
     V x[2] = {yes[i], no[i]};
-    all[i] = LLVMBuildPhi(g->b, piece_type(n, t), "");
-    LLVMAddIncoming(all[i], x, from, 2);
+    yes[i] = LLVMBuildPhi(g->b, piece_type(n, t), "");
+    LLVMAddIncoming(yes[i], x, from, 2);
   }
-  for (uint32_t i = 0; i < PIECE; i++)
-    e[i] = from_bits(n, LLVMBuildExtractElement(g->b, all[i / of],
+  for (uint32_t i = 0; i < count * PIECE; i++)
+    e[i] = from_bits(n, LLVMBuildExtractElement(g->b, yes[i / of],
                                                 nv_i32(n, i % of), ""), t);
 }
 
@@ -393,6 +430,20 @@ static void store_piece(Nv *n, const Piece *p, DType t, const V *e) {
   side(n, &k, k.done);
 }
 
+// Bounds cut few pieces, mostly none of a task's: one branch for all.
+static void load_all(Nv *n, const Access *a, const FragMap *m, int axis,
+                     DType t, V *e) {
+  Value index = a->op->args[a->lo + (uint32_t)axis];
+  bool cut = ir_type(n->f, index)->slice == SLICE_NONE;
+  uint32_t count = m->regs / PIECE, each = cut ? count : 1;
+  Piece *p = NEWN(&n->g->cx->scratch, Piece, each);
+  for (uint32_t i = 0; i < count; i++) {
+    p[i % each] = piece_of(n, a, m, i * PIECE, axis, t);
+    if ((i + 1) % each == 0)
+      load_pieces(n, p, each, t, e + (i + 1 - each) * PIECE);
+  }
+}
+
 // ---------------------------------------------------------------- ops
 void nv_gload(Nv *n, const Op *op) {
   Access a = access(n, op, 1);
@@ -412,10 +463,7 @@ void nv_gload(Nv *n, const Op *op) {
   }
   if (run >= 0)
     load_columns(n, &a, (uint32_t)run, t->dtype, r.map.regs, e);
-  for (uint32_t i = 0; piece >= 0 && i < r.map.regs; i += PIECE) {
-    Piece p = piece_of(n, &a, &r.map, i, piece, t->dtype);
-    load_piece(n, &p, t->dtype, e + i);
-  }
+  if (piece >= 0) load_all(n, &a, &r.map, piece, t->dtype, e);
   for (uint32_t i = 0; run < 0 && piece < 0 && i < r.map.regs; i++)
     e[i] = load(n, place(n, &a, &r.map, i), t->dtype);
   nv_pack(n, &r, e);

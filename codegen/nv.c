@@ -149,6 +149,12 @@ static V uniform(Nv *n, V x) {
   return nv_call(n, "llvm.nvvm.redux.sync.max", a, 2);
 }
 
+static V extreme(Nv *n, bool max, V x) {
+  V a[2] = {x, nv_i32(n, -1)};
+  return nv_call(n, max ? "llvm.nvvm.redux.sync.max" : "llvm.nvvm.redux.sync.min",
+                 a, 2);
+}
+
 static V vote(Nv *n, bool any, V x) {
   V a[2] = {nv_i32(n, -1), x};
   return nv_call(n, any ? "llvm.nvvm.vote.any.sync" : "llvm.nvvm.vote.all.sync",
@@ -410,7 +416,7 @@ const GpuVendor nv_vendor = {
     .param_space = 101, .ops = ops, .declare = declare, .shared = shared_base,
     .threads = threads, .begin = begin, .end = end, .cta = cta, .ctas = ctas,
     .exchange = exchange, .first_lane = first_lane,
-    .from_lane = from_lane, .uniform = uniform,
+    .from_lane = from_lane, .uniform = uniform, .extreme = extreme,
     .vote = vote, .sync = sync, .pair = pair, .widen = widen, .both = both,
     .low_bits = low_bits, .lane_of = lane_of, .shifted = shifted,
     .ballot = ballot, .bytes = bytes,
