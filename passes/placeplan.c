@@ -171,6 +171,9 @@ static Range dim_range(const Place *p, Dim d) {
     case DIM_MIN: return (Range){fmin(a.lo, b.lo), fmin(a.hi, b.hi)};
     case DIM_MAX: return (Range){fmax(a.lo, b.lo), fmax(a.hi, b.hi)};
     case DIM_MOD: return (Range){0, b.hi};
+    case DIM_FLOORDIV:
+      if (a.lo < 0 || b.lo < 1) return (Range){fmin(a.lo, 0), fmax(a.hi, 0)};
+      return (Range){floor(a.lo / b.hi), floor(a.hi / b.lo)};
     default: return (Range){fmin(a.lo, 0), fmax(a.hi, 0)};
   }
 }
@@ -346,6 +349,36 @@ static void note_map(void *data, Op *op) {
       place_set_lin(p, &w, LY_LIN);
 }
 
+typedef struct Reduced {
+  Value v;
+  uint32_t axis;
+  bool any, only;
+} Reduced;
+
+static void note_reduced(void *data, Op *op) {
+  Reduced *r = data;
+  const IrAttr *over = ir_attr(op, AT_OVER);
+  bool along = op->code == OP_REDUCE && over->n == 1 && over->list[0] == r->axis;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    if (op->args[i] != r->v) continue;
+    r->any = true;
+    r->only &= along;
+  }
+}
+
+// Tables of which only extremes along the columns are wanted: what a thread has
+// lies together in memory.
+static void note_table(void *data, Op *op) {
+  Place *p = data;
+  View w;
+  if (op->code != OP_LOAD || amd(p) ||
+      !place_view(p, ir_type(p->f, op->res[0]), NULL, &w) || w.col < 0)
+    return;
+  Reduced r = {.v = op->res[0], .axis = (uint32_t)w.col, .only = true};
+  ir_walk(p->f->body, note_reduced, &r);
+  if (r.any && r.only) place_set_lin(p, &w, LY_LIN);
+}
+
 // What a loop hands on and what is scanned stays `acc` too.
 static void note_acc(void *data, Op *op) {
   Place *p = data;
@@ -436,6 +469,7 @@ void place_plan(Place *p) {
   plan_groups(p, tile);
   ir_walk(p->f->body, note_lin, p);
   if (p->map) ir_walk(p->f->body, note_map, p);
+  ir_walk(p->f->body, note_table, p);
   ir_walk(p->f->body, note_acc, p);
   ir_walk(p->f->body, note_box, p);
   range_init(&p->ranges, p->f, p->arena);

@@ -182,9 +182,11 @@ static Nth made_of(Tasks *t, const Order *o, Value head, Value row) {
   return (Nth){task, row, head};
 }
 
-// The u-th task: heads h0 .. h0 + n - 1 take turns, last rows first.
+// The u-th task: heads h0 .. h0 + n - 1 take turns, last rows first. A grid of
+// rows alone has nothing to divide.
 static Nth nth(Tasks *t, const Order *o, Value u) {
   if (o->any) return (Nth){u, 0, 0};
+  if (t->f->grid.n == 1) return made_of(t, o, i32(t, 0), u);
   if (t->narrow && t->handed) {
     Value row = two(t, OP_FLOORDIV, u, o->heads);
     Value head = two(t, OP_SUB, u, two(t, OP_MUL, row, o->heads));

@@ -250,6 +250,10 @@ static Value over(Builder *b, RKind k, Value x) {
   return t.n ? ir_reduce(b, k, x, t.axis, t.n) : x;
 }
 
+static bool is_span(const Op *op) {
+  return op->code == OP_SPAN_MIN || op->code == OP_SPAN_MAX;
+}
+
 // The other extreme of the same entries, or NULL.
 static const Op *other_extreme(const Op *op) {
   OpCode c = op->code == OP_SPAN_MIN ? OP_SPAN_MAX : OP_SPAN_MIN;
@@ -297,47 +301,82 @@ static Value longest_of(Scan *s, Builder *b, const Op *op, Value lo, Value hi) {
   return ir_2(b, OP_ADD, n, int_(b, 1));
 }
 
-// Extremes of a table, some entries at a time for all tiles together. Behind
-// the last entry it is read again, which changes no extreme.
-static void span(Scan *s, Builder *b, const Op *op, ValueMap *m) {
-  const Op *of[] = {op, other_extreme(op)};
-  uint32_t nx = of[1] ? 2 : 1;
-  Value lo = vmap_get(m, op->args[1]), hi = vmap_get(m, op->args[2]);
-  bool wide = dtype_size(ir_type(s->l->t->from, op->args[0])->dtype) > 4;
-  DType dt = wide ? DT_I64 : DT_I32;
-  Value longest = longest_of(s, b, op, lo, hi);
-  Type all = type_union(ir_type(b->fn, lo), ir_type(b->fn, hi), dt);
-  Type types[] = {all, all};
-  int64_t each = entries(s->l->t);
-  Value args[] = {int_(b, 0), longest, int_(b, each), 0, 0};
+// The extremes that are looked for among entries lo .. hi of a table.
+typedef struct Look {
+  const Op *of[2];
   RKind kind[2];
-  for (uint32_t k = 0; k < nx; k++) {
-    kind[k] = of[k]->code == OP_SPAN_MIN ? RK_MIN : RK_MAX;
-    double none = (double)(wide ? INT64_MAX / 2 : INT32_MAX);
-    args[3 + k] = tile_const(b, all, kind[k] == RK_MAX ? -none : none);
-  }
-  Op *loop = ir_op(b, OP_FOR, args, 3 + nx, NULL, 0, types, nx, 1);
-  Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
-  Value i = ir_region_param(in.region, type_scalar(DT_I64), "i"), best[2];
-  for (uint32_t k = 0; k < nx; k++)
-    best[k] = ir_region_param(in.region, all, "best");
-  Value at = ir_2(&in, OP_ADD, i, iota(s, &in, s->entry, each));
-  at = ir_2(&in, OP_MIN, ir_2(&in, OP_ADD, lo, at), hi);
-  Value idx[MAX_AXES];
+  uint32_t n;
+  DType dtype;
+  Value lo, hi;
+} Look;
+
+static Look look_for(Scan *s, const Op *op, const ValueMap *m) {
+  Look x = {.of = {op, other_extreme(op)}};
+  x.n = x.of[1] ? 2 : 1;
+  bool wide = dtype_size(ir_type(s->l->t->from, op->args[0])->dtype) > 4;
+  x.dtype = wide ? DT_I64 : DT_I32;
+  x.lo = vmap_get(m, op->args[1]), x.hi = vmap_get(m, op->args[2]);
+  for (uint32_t k = 0; k < x.n; k++)
+    x.kind[k] = x.of[k]->code == OP_SPAN_MIN ? RK_MIN : RK_MAX;
+  return x;
+}
+
+// Extremes of entries i .. of the span; behind the last one it is read again,
+// which changes none.
+static void extremes(Scan *s, Builder *b, const Look *x, const ValueMap *m,
+                     Value i, Value *y) {
+  const Op *op = x->of[0];
+  Value at = iota(s, b, s->entry, entries(s->l->t)), idx[MAX_AXES];
+  if (i) at = ir_2(b, OP_ADD, i, at);
+  at = ir_2(b, OP_MIN, ir_2(b, OP_ADD, x->lo, at), x->hi);
   uint32_t n = 0;
   for (uint32_t k = 3; k < op->nargs; k++) idx[n++] = vmap_get(m, op->args[k]);
   idx[n++] = at;
-  Value x = ir_load(&in, vmap_get(m, op->args[0]), idx, n);
+  Value v = ir_load(b, vmap_get(m, op->args[0]), idx, n);
   if (n == 1 && is_inside(s->l, op))
-    ir_set_attr(b->fn, ir_def(b->fn, x), attr_i(AT_INBOUNDS, 1));
-  x = ir_cast(&in, dt, x);
-  for (uint32_t k = 0; k < nx; k++) {
-    Value y = ir_reduce(&in, kind[k], x, &s->entry, 1);
-    best[k] = tile_combine(&in, kind[k], best[k], y);
-  }
-  ir_yield(&in, best, nx);
-  for (uint32_t k = 0; k < nx; k++)
-    vmap_put(m, of[k]->res[0], ir_cast(b, DT_I64, loop->res[k]));
+    ir_set_attr(b->fn, ir_def(b->fn, v), attr_i(AT_INBOUNDS, 1));
+  v = ir_cast(b, x->dtype, v);
+  for (uint32_t k = 0; k < x->n; k++)
+    y[k] = ir_reduce(b, x->kind[k], v, &s->entry, 1);
+}
+
+// Some entries at a time for all tiles together.
+static void span_loop(Scan *s, Builder *b, const Look *x, const ValueMap *m,
+                      Value longest, Value *y) {
+  Type all = type_union(ir_type(b->fn, x->lo), ir_type(b->fn, x->hi), x->dtype);
+  Type types[] = {all, all};
+  Value args[] = {int_(b, 0), longest, int_(b, entries(s->l->t)), 0, 0};
+  double none = (double)(x->dtype == DT_I64 ? INT64_MAX / 2 : INT32_MAX);
+  for (uint32_t k = 0; k < x->n; k++)
+    args[3 + k] = tile_const(b, all, x->kind[k] == RK_MAX ? -none : none);
+  Op *loop = ir_op(b, OP_FOR, args, 3 + x->n, NULL, 0, types, x->n, 1);
+  Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
+  Value i = ir_region_param(in.region, type_scalar(DT_I64), "i"), best[2], z[2];
+  for (uint32_t k = 0; k < x->n; k++)
+    best[k] = ir_region_param(in.region, all, "best");
+  extremes(s, &in, x, m, i, z);
+  for (uint32_t k = 0; k < x->n; k++)
+    best[k] = tile_combine(&in, x->kind[k], best[k], z[k]);
+  ir_yield(&in, best, x->n);
+  for (uint32_t k = 0; k < x->n; k++) y[k] = loop->res[k];
+}
+
+// Entries of op's span are read at once.
+static bool is_short(Scan *s, const Op *op) {
+  int axis = spanned(s->l, op);
+  const TilePlan *p = &s->l->t->plan;
+  int64_t n = axis < 0 ? INT64_MAX : axis == (int)s->l->axis ? p->tile_k
+              : axis == p->lane ? bounds_rows(p) : INT64_MAX;
+  return n <= entries(s->l->t);
+}
+
+static void span(Scan *s, Builder *b, const Op *op, ValueMap *m) {
+  Look x = look_for(s, op, m);
+  Value y[2];
+  if (is_short(s, op)) extremes(s, b, &x, m, 0, y);
+  else span_loop(s, b, &x, m, longest_of(s, b, op, x.lo, x.hi), y);
+  for (uint32_t k = 0; k < x.n; k++)
+    vmap_put(m, x.of[k]->res[0], ir_cast(b, DT_I64, y[k]));
 }
 
 // v of the classify region or in front of it.
@@ -348,7 +387,7 @@ static Value want(Scan *s, Builder *b, Value v, ValueMap *m) {
   for (uint32_t i = 0; i < op->nargs; i++)
     if (ir_type(s->l->t->from, op->args[i])->kind == TK_ELEM)
       want(s, b, op->args[i], m);
-  if (op->code == OP_SPAN_MIN || op->code == OP_SPAN_MAX) {
+  if (is_span(op)) {
     span(s, b, op, m);
     return vmap_get(m, v);
   }
@@ -358,7 +397,9 @@ static Value want(Scan *s, Builder *b, Value v, ValueMap *m) {
   return vmap_get(m, v);
 }
 
-// What the tiles of keys have in common is made in front of the loop.
+// What the tiles of keys have in common is made in front of the loop; but
+// tables of rows that are read at once are asked for there, and looked at behind the
+// first tables of keys: both answers are waited for together.
 static ValueMap common(Scan *s, Builder *b, const ValueMap *pre) {
   KeyLoop *l = s->l;
   const Region *r = l->classify;
@@ -366,12 +407,18 @@ static ValueMap common(Scan *s, Builder *b, const ValueMap *pre) {
   if (!r) return m;
   uint32_t n = tile_map_box(l, b, r, &m);
   bool *keys = NEWN(m.arena, bool, l->t->from->values.n);
+  bool *later = NEWN(m.arena, bool, l->t->from->values.n);
   for (; n < r->params.n; n++) keys[r->params.at[n]] = true;
   for (const Op *op = r->first; op != r->last; op = op->next) {
     bool k = false;
     for (uint32_t i = 0; i < op->nargs; i++) k |= keys[op->args[i]];
-    for (uint32_t i = 0; i < op->nres; i++) keys[op->res[i]] = k;
-    if (!k && op->nres == 1) want(s, b, op->res[0], &m);
+    bool late = is_span(op) && is_short(s, op);
+    for (uint32_t i = 0; i < op->nargs; i++) late |= later[op->args[i]];
+    for (uint32_t i = 0; i < op->nres; i++) {
+      keys[op->res[i]] = k;
+      later[op->res[i]] = late;
+    }
+    if (!k && !late && op->nres == 1) want(s, b, op->res[0], &m);
   }
   return m;
 }
@@ -393,13 +440,15 @@ static void judge_many(Scan *s, Builder *b, Value c, const ValueMap *pre,
   at = ir_2(b, OP_ADD, c, at);
   Value end = ir_2(b, OP_ADD, at, s->step), one = int_(b, 1);
   Value in = ir_2(b, OP_LT, at, s->r->hi), zero = int_(b, 0);
-  Value last = ir_2(b, OP_SUB, ir_2(b, OP_MIN, end, s->extent), one);
-  // Behind the bounds all read one entry: lines of the cache are what costs.
-  last = pick(b, in, last, zero);
+  // Behind the bounds all read the first tile: lines of the cache are what costs.
+  Value from = pick(b, in, at, zero), to = ir_2(b, OP_ADD, from, s->step);
+  to = ir_2(b, OP_SUB, ir_2(b, OP_MIN, to, s->extent), one);
   ValueMap m = tile_map_copy(l->t, pre);
   const Region *r = l->classify;
-  vmap_put(&m, r->params.at[r->params.n - 2], at);
-  vmap_put(&m, r->params.at[r->params.n - 1], last);
+  vmap_put(&m, r->params.at[r->params.n - 2], from);
+  vmap_put(&m, r->params.at[r->params.n - 1], to);
+  for (const Op *op = r->first; op != r->last; op = op->next)
+    if (is_span(op) && spanned(l, op) == (int)l->axis) want(s, b, op->res[0], &m);
   Value cls = want(s, b, region_yield(l->classify)->args[0], &m);
   Value some = ir_2(b, OP_AND, in, ir_2(b, OP_NE, cls, zero));
   Value full = ir_2(b, OP_AND, in, ir_2(b, OP_EQ, cls, int_(b, 2)));
