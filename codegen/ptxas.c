@@ -139,7 +139,7 @@ uint64_t cg_flaws(const CgKernels *all) {
 
 // Below 5 ptxas finds cheap values again rather than keep them, above it keeps
 // more; what lies on the same side makes the same code. Above only helps where
-// below is worse, and neither where more is spilled than MOST, over all kernels.
+// below is worse, and neither where a kernel spills more than MOST.
 enum { MOST = 256 };
 static const uint32_t levels[] = {3, 7};
 
@@ -188,10 +188,19 @@ static CgBytes capped(Ctx *cx, CgBytes ptx) {
   return (CgBytes){out.at, out.n};
 }
 
+static uint64_t worst(const CgKernels *all) {
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < all->n; i++) {
+    uint64_t n = cg_flaws(&(CgKernels){.at = &all->at[i], .n = 1});
+    if (n > most) most = n;
+  }
+  return most;
+}
+
 static void try_levels(Ctx *cx, const char *tool, const Target *t, CgBytes ptx,
                        Buf *cubin, CgKernels *all, Buf *log) {
   uint64_t had = cg_flaws(all);
-  if (!had || had > MOST) return;
+  if (!had || worst(all) > MOST) return;
   for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
     if (try_level(cx, tool, t, ptx, levels[i], cubin, all, log) <= had) break;
   if (cg_flaws(all) <= SOME) return;

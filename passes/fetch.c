@@ -24,7 +24,8 @@
 // chunk alone, factors and gates: the next chunk's are asked for as this one
 // begins, a row each, which takes two registers, and handed round when they are
 // there (relayout). Numbers and slices that a phase before has found count too.
-// Chunks without a state ask behind their first product.
+// Chunks without a state ask behind their first product. Where few registers are to
+// be kept what only chunks that are not whole need is left to pass lean.
 // Needs: place; runs before legal. Tests: test/passes/fetch.
 #include "passes/fetch.h"
 
@@ -37,6 +38,7 @@ typedef struct Fetch {
   Vec(Op *) loads, puts;   // loads of the body and the puts of what they load
   Vec(Op *) casts;         // of loads, in between (cast, foperand)
   uint32_t tiles;          // so many of the loads, before the slices
+  bool lean;               // as little as can be waits in registers
 } Fetch;
 
 // ---------------------------------------------------------------- candidates
@@ -95,10 +97,22 @@ static void find(Fetch *x) {
   }
 }
 
+// Of a loop over chunks the steps of one that is not whole alone need v: pass lean
+// loads it there.
+static bool is_rare(const Func *f, const Op *load) {
+  Value v = load->res[0];
+  for (const Op *op = load->next; op; op = op->next) {
+    const Op *chunk = op->code == OP_FOR ? rings_chunk(op) : NULL;
+    if (chunk && ir_uses_in(chunk->regions[1], v) == ir_count_uses(f, v))
+      return true;
+  }
+  return false;
+}
+
 // Slices, those of columns as rows: what a thread has of them is little.
 static void find_slices(Fetch *x) {
   for (Op *op = x->loop->regions[0]->first; op; op = op->next) {
-    if (op->code != OP_GLOAD) continue;
+    if (op->code != OP_GLOAD || (x->lean && is_rare(x->f, op))) continue;
     const Type *t = ir_type(x->f, op->res[0]);
     bool made = is_made(x->f, op->args[0]) && x->loop->nres;
     bool ok = t->kind == TK_FRAG && t->slice != SLICE_NONE &&
@@ -270,12 +284,13 @@ static void rewrite(Fetch *x) {
   ir_erase(loop);
 }
 
-static void region(Func *f, Region *r, Arena *a, bool slices) {
+static void region(Func *f, Region *r, Arena *a, bool slices, bool lean) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i], a, slices);
+    for (uint32_t i = 0; i < op->nregions; i++)
+      region(f, op->regions[i], a, slices, lean);
     if (op->code != OP_FOR || (slices && !rings_has_fill(op))) continue;
-    Fetch x = {.f = f, .a = a, .loop = op};
+    Fetch x = {.f = f, .a = a, .loop = op, .lean = lean};
     if (!slices) find(&x);
     x.tiles = x.loads.n;
     if (slices) find_slices(&x);
@@ -293,7 +308,7 @@ bool pass_fetch(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     if (amd || (t->gpu.arch && rings_has_steps(f)))
-      region(f, f->body, m->arena, !amd);
+      region(f, f->body, m->arena, !amd, lean_of(opt->lean, i) > LEAN_FREE);
   }
   return true;
 }

@@ -18,25 +18,29 @@
 // and a launch, so it is done where a chunk has a triangular inverse, whose
 // steps depend on each other, computes vectors of its steps (decays per row),
 // or where many tasks would find the same products. What crosses is the last
-// that does not depend on the state: tiles as they are multiplied, factors of
-// steps, numbers. The phase that finds the states of parts (tileparts.c) takes
-// what it needs from the same tensors. A chunk that is not whole, or not done
-// at once, is found too, and not used. With decays per row what is little is
-// handed over first. Level tile, GPU targets with TMA and AMD.
-// Needs: tile. Tests: test/passes/hoist/.
+// that does not depend on the state: tiles as they are multiplied (of f32 three
+// 16-bit parts each), factors of steps, numbers. The phase that finds the states of
+// parts (tileparts.c) takes what it needs from the same tensors. A chunk that is not
+// whole, or not done at once, is found too, and not used. With decays per row what is
+// little is handed over first, and of f32 products of steps last. Level tile, GPU
+// targets with TMA and AMD. Needs: tile. Tests: test/passes/hoist/.
 #include "ir/target.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
 
 #include <assert.h>
 
-enum { MAX_CUTS = 16, MAX_MAP = 5, MAX_USERS = 4, MANY_TASKS = 4 };
+enum {
+  MAX_CUTS = 16, MAX_MAP = 5, MAX_USERS = 4, MANY_TASKS = 4,
+  PARTS = 3              // 16-bit parts of an f32 (placedot.c)
+};
 
 // A value that is handed over.
 typedef struct Cut {
   Value v;
   Op *def;
-  Value tensor, there;   // the workspace in both functions
+  uint32_t parts;        // of an operand of f32 that is handed over in parts, or 1
+  Value tensor[PARTS], there[PARTS];  // the workspace in both functions
   int same;              // number of the cut of the program, or -1
 } Cut;
 
@@ -111,11 +115,34 @@ static bool is_heavy(const Hoist *a, Value v) {
   return false;
 }
 
+typedef struct Uses {
+  Value v;
+  bool other;            // than an operand of a product
+} Uses;
+
+static void note_use(void *data, Op *op) {
+  Uses *u = data;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    u->other |= op->args[i] == u->v && (op->code != OP_DOT || i > 1);
+}
+
+// Matrix units take 16 bits: of an f32 that is only multiplied, once it has
+// crossed, three parts cross.
+static uint32_t parts_of(const Hoist *a, Value v) {
+  const Type *t = ir_type(a->f, v);
+  Uses u = {.v = v};
+  if (t->n != 2 || t->dtype != DT_F32 || !target_by_name(a->m->target)->gpu.arch)
+    return 1;
+  ir_walk(a->f->body, note_use, &u);
+  return u.other ? 1 : PARTS;
+}
+
 static void add_cut(Hoist *a, Value v) {
   for (uint32_t i = 0; i < a->ncuts; i++)
     if (a->cut[i].v == v) return;
-  if (a->ncuts < MAX_CUTS) a->cut[a->ncuts].def = ir_def(a->f, v);
-  if (a->ncuts < MAX_CUTS) a->cut[a->ncuts].v = v;
+  if (a->ncuts < MAX_CUTS)
+    a->cut[a->ncuts] = (Cut){.v = v, .def = ir_def(a->f, v),
+                             .parts = parts_of(a, v)};
   a->ncuts++;
 }
 
@@ -172,8 +199,9 @@ static bool worth(const Hoist *a) {
   bool vectors = false, tiles = false;
   for (uint32_t i = 0; i < a->ncuts && i < MAX_CUTS; i++) {
     const Type *t = ir_type(a->f, a->cut[i].v);
-    bool operand = t->n == 2 && dtype_size(t->dtype) == 2;
-    tiles |= operand;
+    bool operand = t->n == 2 && (a->cut[i].parts > 1 ||
+                                 dtype_size(t->dtype) == 2);
+    tiles |= operand && a->cut[i].parts == 1;
     vectors |= operand && is_step(a, t->axis[0]) != is_step(a, t->axis[1]);
   }
   return has_inverse(a) || vectors || (tiles && columns(a) >= MANY_TASKS);
@@ -253,11 +281,11 @@ static uint32_t long_axis(const Hoist *a, const Type *t) {
   return t->n > 1 && !step ? 1 : 0;
 }
 
-static DType kept_as(const Type *t) {
-  return t->dtype == DT_BOOL ? DT_I32 : t->dtype;
+static DType kept_as(const Cut *c, const Type *t) {
+  return c->parts > 1 ? DT_BF16 : t->dtype == DT_BOOL ? DT_I32 : t->dtype;
 }
 
-static Type tensor_of(const Hoist *a, const Type *t) {
+static Type tensor_of(const Hoist *a, const Cut *c, const Type *t) {
   DimTab *d = &a->m->dims;
   Dim shape[MAX_AXES];
   uint32_t n = 0;
@@ -268,7 +296,7 @@ static Type tensor_of(const Hoist *a, const Type *t) {
   if (t->n) rows = dim_bin(d, DIM_MUL, rows, t->size[at]);
   shape[n++] = rows;
   if (t->n > 1) shape[n++] = t->size[1 - at];
-  return type_tensor(kept_as(t), n, shape);
+  return type_tensor(kept_as(c, t), n, shape);
 }
 
 static Value origin(Builder *b, uint32_t axis) {
@@ -318,14 +346,24 @@ static Value copied(Copy *c, Builder *b, Value v) {
   return c->map.to[v];
 }
 
+// x less its first part; what is left of inf is 0.
+static Value rest_of(Builder *b, Value x, Value part) {
+  Value r = ir_2(b, OP_SUB, x, ir_cast(b, DT_F32, part));
+  return ir_3(b, OP_SELECT, ir_2(b, OP_EQ, r, r), r, ir_const_f(b, DT_F32, 0));
+}
+
 static void hand_over(Copy *c, Builder *b, const Cut *cut) {
-  Value args[MAX_AXES + 2] = {cut->there, copied(c, b, cut->v)};
+  Value x = copied(c, b, cut->v), args[MAX_AXES + 2];
   const Type *t = ir_type(c->a->f, cut->v);
   if (t->dtype == DT_BOOL)
-    args[1] = ir_3(b, OP_SELECT, args[1], ir_const_i(b, DT_I32, 1),
-                   ir_const_i(b, DT_I32, 0));
+    x = ir_3(b, OP_SELECT, x, ir_const_i(b, DT_I32, 1), ir_const_i(b, DT_I32, 0));
   uint32_t n = place(c->a, b, t, c->c0, args + 2);
-  ir_op(b, OP_STORE, args, 2 + n, NULL, 0, NULL, 0, 0);
+  for (uint32_t i = 0; i < cut->parts; i++) {
+    args[0] = cut->there[i];
+    args[1] = cut->parts > 1 ? ir_cast(b, DT_BF16, x) : x;
+    ir_op(b, OP_STORE, args, 2 + n, NULL, 0, NULL, 0, 0);
+    if (i + 1 < cut->parts) x = rest_of(b, x, args[1]);
+  }
 }
 
 static Copy copy_of(Hoist *a, Func *g, Value c0) {
@@ -336,10 +374,11 @@ static Copy copy_of(Hoist *a, Func *g, Value c0) {
   return c;
 }
 
-// Factors of steps, sums over the steps, tiles.
+// Factors of steps, sums over the steps, tiles; in parts, those of vectors first.
 static uint32_t order(const Hoist *a, const Cut *cut) {
   const Type *t = ir_type(a->f, cut->v);
-  return t->n > 1 ? 2 : t->n == 1 && is_step(a, t->axis[0]) ? 0 : 1;
+  if (t->n < 2) return t->n == 1 && is_step(a, t->axis[0]) ? 0 : 1;
+  return cut->parts > 1 && is_step(a, t->axis[0]) && is_step(a, t->axis[1]) ? 3 : 2;
 }
 
 static void copy_cuts(Copy *c, Func *g, uint32_t from, uint32_t to) {
@@ -372,7 +411,12 @@ static void take(Hoist *a, Cut *cut) {
                .span = cut->def->span};
   Value at[MAX_AXES];
   uint32_t n = place(a, &b, t, a->loop->regions[0]->params.at[0], at);
-  Value v = ir_load(&b, cut->tensor, at, n);
+  Value v = 0;
+  for (uint32_t i = cut->parts; i-- > 0;) {
+    Value x = ir_load(&b, cut->tensor[i], at, n);
+    if (cut->parts > 1) x = ir_cast(&b, DT_F32, x);
+    v = v ? ir_2(&b, OP_ADD, v, x) : x;
+  }
   if (t->dtype == DT_BOOL)
     v = ir_2(&b, OP_LT, ir_const_i(&b, DT_I32, 0), v);
   ir_replace_uses(a->f, cut->v, v);
@@ -425,26 +469,33 @@ static bool is_same(const Hoist *a, Value x, const Hoist *b, Value y) {
 static void merge(Hoist *a, const Hoist *first) {
   for (uint32_t i = 0; i < a->ncuts; i++)
     for (uint32_t k = 0; k < first->ncuts && a->cut[i].same < 0; k++)
-      if (is_same(a, a->cut[i].v, first, first->cut[k].v))
+      if (a->cut[i].parts == first->cut[k].parts &&
+          is_same(a, a->cut[i].v, first, first->cut[k].v))
         a->cut[i].same = (int)k;
+}
+
+// Of part n of cut i of user k.
+static void workspace_of(Users *u, uint32_t k, uint32_t i, uint32_t n) {
+  Cut *c = &u->at[k]->cut[i];
+  Hoist *first = u->at[0];
+  Type t = tensor_of(first, c, ir_type(u->at[k]->f, c->v));
+  c->there[n] = ir_param(first->g, "made", PR_SHARED, t);
+  for (uint32_t j = 0; j < u->n; j++) {
+    Hoist *h = u->at[j];
+    Value v = ir_param(h->f, "made", PR_SHARED, t);
+    if (j == k) c->tensor[n] = v;
+    for (uint32_t m = 0; m < h->ncuts && !k; m++)
+      if (h->cut[m].same == (int)i) h->cut[m].tensor[n] = v;
+  }
 }
 
 // All functions have all tensors, in one order.
 static void workspace(Users *u) {
-  Hoist *first = u->at[0];
   for (uint32_t k = 0; k < u->n; k++)
     for (uint32_t i = 0; i < u->at[k]->ncuts; i++) {
       Cut *c = &u->at[k]->cut[i];
       if (c->same >= 0) continue;
-      Type t = tensor_of(first, ir_type(u->at[k]->f, c->v));
-      c->there = ir_param(first->g, "made", PR_SHARED, t);
-      for (uint32_t j = 0; j < u->n; j++) {
-        Hoist *h = u->at[j];
-        Value v = ir_param(h->f, "made", PR_SHARED, t);
-        if (j == k) c->tensor = v;
-        for (uint32_t m = 0; m < h->ncuts && !k; m++)
-          if (h->cut[m].same == (int)i) h->cut[m].tensor = v;
-      }
+      for (uint32_t n = 0; n < c->parts; n++) workspace_of(u, k, i, n);
     }
 }
 
@@ -502,11 +553,11 @@ static bool has_rows(const Hoist *a) {
 // little is done with before them.
 static void copy_all(Users *u, Func *g, Value c0) {
   Copy c[MAX_USERS];
-  uint32_t little = has_rows(u->at[0]) ? 2 : 0;
+  uint32_t little = has_rows(u->at[0]) ? 3 : 0;
   for (uint32_t k = 0; k < u->n; k++) c[k] = copy_of(u->at[k], g, c0);
   for (uint32_t i = 0; i < little; i++)
     for (uint32_t k = 0; k < u->n; k++) copy_cuts(&c[k], g, i, i);
-  for (uint32_t k = 0; k < u->n; k++) copy_cuts(&c[k], g, little, 2);
+  for (uint32_t k = 0; k < u->n; k++) copy_cuts(&c[k], g, little, 3);
 }
 
 static Func *hoist(Users *u) {

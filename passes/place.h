@@ -194,6 +194,8 @@ bool place_staged(const Place *p);
 Parts place_frag(Place *p, Value v, DType t, uint32_t parts);
 // A load that is a box of its tensor: can be copied to shared memory as it is.
 bool place_is_box(Place *p, Value v, DType t);
+// v is the sum of MAX_PARTS such loads, the largest first.
+bool place_in_parts(Place *p, Value v, DType t, Value *part);
 
 // Scalars are loaded as soon as their indices are known, all together.
 void place_early(Place *p, Region *r);

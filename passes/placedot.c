@@ -29,8 +29,9 @@ static DType common_type(DType a, DType b) {
   return fa && fb ? DT_F16 : DT_BF16;
 }
 
-// Words of a left operand in a thread's registers; alike beside few sums.
-enum { MOST_WORDS = 32, MOST_WITH_SUMS = 104 };
+// Words of a left operand in a thread's registers; alike beside few sums; of all its
+// parts in a recurrence.
+enum { MOST_WORDS = 32, MOST_WITH_SUMS = 104, MOST_PARTS = 64 };
 
 typedef struct Product {
   Value a, b;            // of f; a gives the rows
@@ -95,6 +96,13 @@ static bool is_product(Place *p, const Op *op, Product *d) {
   d->na = parts_in(ta, d->t);
   d->nb = parts_in(tb, d->t);
   return true;
+}
+
+// Its parts lie in memory as products take them.
+static bool comes_in_parts(Place *p, Value v, DType t, uint32_t parts) {
+  Value part[MAX_PARTS];
+  return parts == 1 ? place_comes_as(p, v, t)
+                    : parts == MAX_PARTS && place_in_parts(p, v, t, part);
 }
 
 // A tile that is computed and put in shared memory has as many rows as
@@ -162,8 +170,8 @@ void place_plan_layout(Place *p, const Op *op, bool lin) {
   for (uint32_t i = 0; i < 3; i++) {
     View w;
     place_view(p, ir_type(p->f, v[i]), NULL, &w);
-    bool box = i == 1 ? d.na == 1 && place_comes_as(p, v[i], d.t)
-                      : i == 2 && d.nb == 1 && place_comes_as(p, v[i], d.u);
+    bool box = i == 1 ? comes_in_parts(p, v[i], d.t, d.na)
+                      : i == 2 && comes_in_parts(p, v[i], d.u, d.nb);
     const GpuFacts *gpu = &p->target->gpu;
     if (box && lin && place_staged(p))
       place_add_box(p, &w, i == 1 && keeps_left(p, &d) ? left_layout(p, &d)
@@ -186,7 +194,7 @@ static Parts left_operand(Place *p, const Product *d) {
     return *put;
   View w;
   place_view(p, ir_type(p->f, d->a), NULL, &w);
-  bool box = d->na == 1 && place_comes_as(p, d->a, d->t);
+  bool box = comes_in_parts(p, d->a, d->t, d->na);
   bool early = place_depth(p, d->a) < here;
   if (keeps_left(p, d) && box) {
     Parts *f = &p->frag[d->a];
@@ -200,9 +208,13 @@ static Parts left_operand(Place *p, const Product *d) {
   uint32_t rows = p->wide[w.row][ROLE_ROW], threads = 32 * p->warps;
   uint32_t words = rows * p->wide[w.col][ROLE_COL] / 2 / threads;
   uint32_t sums = rows * p->wide[d->n][ROLE_COL] / threads;
-  // A state is beside them in a recurrence.
-  early |= words > MOST_WORDS &&
-           (words + sums > MOST_WITH_SUMS || rings_has_steps(p->f));
+  // A state is beside them in a recurrence, or another operand's three parts.
+  bool steps = rings_has_steps(p->f);
+  early |= words > MOST_WORDS && (words + sums > MOST_WITH_SUMS || steps);
+  early |= steps && words * d->na > MOST_PARTS;
+  // Beside what comes in parts there is room for those of a state.
+  bool state = steps && !ir_def(p->f, d->a) && d->nb > 1;
+  if (state && comes_in_parts(p, d->b, d->u, d->nb)) early = words > MOST_WORDS;
   if (box || early || w.row != (int)d->m)
     return place_smem(p, d->a, d->t, d->na, d->r);
   return place_frag(p, d->a, d->t, d->na);

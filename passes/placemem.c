@@ -216,6 +216,27 @@ bool place_is_box(Place *p, Value v, DType t) {
          !place_rooted(p, op) && find_box(p, op, &box);
 }
 
+// The load that v widens, if it is a box of type t, or 0.
+static Value box_of(Place *p, Value v, DType t) {
+  const Op *op = ir_def(p->f, v);
+  bool cast = op && op->code == OP_CAST && ir_type(p->f, v)->dtype == DT_F32;
+  return cast && place_is_box(p, op->args[0], t) ? op->args[0] : 0;
+}
+
+bool place_in_parts(Place *p, Value v, DType t, Value *part) {
+  uint32_t i = 0;
+  const Op *op = ir_def(p->f, v);
+  if (place_staged(p)) return false;
+  for (; op && op->code == OP_ADD && i + 1 < MAX_PARTS; i++) {
+    part[i] = box_of(p, op->args[1], t);
+    v = op->args[0];
+    if (!part[i]) return false;
+    op = ir_def(p->f, v);
+  }
+  part[i] = box_of(p, v, t);
+  return i + 1 == MAX_PARTS && part[i];
+}
+
 static uint32_t box_size(const Place *p, uint32_t axis) {
   return p->wide[axis][(int)axis == p->lane ? ROLE_ROW : ROLE_COL];
 }
@@ -360,9 +381,11 @@ bool place_staged(const Place *p) {
 Parts place_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over) {
   Parts *s = &p->smem[v];
   if (s->n == parts && ir_type(p->g, s->part[0])->dtype == t) return *s;
-  if (parts == 1 && place_is_box(p, v, t) && !place_staged(p)) {
-    s->part[0] = fill(p, v, s);
-    s->n = 1;
+  Value own[MAX_PARTS] = {v};
+  if ((parts == 1 && place_is_box(p, v, t) && !place_staged(p)) ||
+      (parts == MAX_PARTS && place_in_parts(p, v, t, own))) {
+    for (uint32_t i = 0; i < parts; i++) s->part[i] = fill(p, own[i], s);
+    s->n = parts;
     return *s;
   }
   View w;

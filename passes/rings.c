@@ -509,6 +509,13 @@ static bool exchanges(const Func *f, const Region *r) {
   return false;
 }
 
+// Tiles of a chunk in parts are large. One of each is there while a chunk computes;
+// the next chunk's follows when the last product has read it.
+static void one_stage(Rings *w) {
+  for (uint32_t i = 0; i < w->nrings; i++)
+    if (w->rings[i].streams) w->rings[i].stages /= 2;
+}
+
 static bool rings_fit(Rings *w) {
   int64_t room = (int64_t)w->target->gpu.smem - RESERVE;
   int64_t half = room / 2 - SCRATCH - computed(w, w->f->body);
@@ -516,6 +523,7 @@ static bool rings_fit(Rings *w) {
   if (w->occupancy == 2) room = half;
   for (uint32_t i = 0; i < w->nrings; i++)
     w->rings[i].stages *= w->rings[i].fills;
+  if (bytes_of(w) > room && rings_has_steps(w->f)) one_stage(w);
   if (bytes_of(w) > room) return false;
   if (w->occupancy < 2)
     room -= computed(w, w->f->body) +

@@ -19,9 +19,12 @@
 // memory (but for numbers whose first part is infinite or whose last has no
 // exponent, which products get wrong too). Parts in registers are made where a
 // product takes them. Slices that a branch needs stay in shared memory
-// (relayout). Level mach, value form; sm_90a, programs with steps, where the
-// driver asks for few registers (tools/driver/fit.c). Needs: place; runs before
-// lean. Tests: test/passes/stow.
+// (relayout). In a phase that finds what chunks have (hoist) loads, scans and parts
+// stand where they are needed first, and what was made of a load alone is made
+// again. A chunk whose tiles are copied for it adds parts up where their sum is
+// needed. Level mach, value form; sm_90a, programs with steps, where the driver asks
+// for few registers (tools/driver/fit.c). Needs: place; runs before lean. Tests:
+// test/passes/stow.
 #include "ir/layout.h"
 #include "ir/press.h"
 #include "passes/rings.h"
@@ -70,6 +73,18 @@ static Region *only_branch(const Func *f, const Op *use, Value v) {
   return NULL;
 }
 
+// ---------------------------------------------------------------- moving
+typedef bool Is(const Func *f, const Op *op);
+
+// Ops like that go in front of their first use.
+static void sink(const Func *f, Region *r, Is *may) {
+  for (Op *op = r->last, *prev; op; op = prev) {
+    prev = op->prev;
+    Op *use = may(f, op) ? first_use(op->next, op->res[0]) : NULL;
+    if (use) ir_move_before(op, use);
+  }
+}
+
 // ---------------------------------------------------------------- loads
 static bool is_load(const Func *f, const Op *op) {
   return op->code == OP_GLOAD && is_tile(f, op->res[0]) &&
@@ -91,39 +106,64 @@ static void loads_late(const Func *f, Region *r) {
   }
 }
 
+static bool is_put(const Func *f, const Op *op) {
+  (void)f;
+  return op->code == OP_SPUT;
+}
+
+// A number that compilers do not know to be v: they would keep what they have
+// loaded there.
+static Value anew(Builder *b, Value v) {
+  const Type *t = ir_type(b->fn, v);
+  const Op *op = ir_def(b->fn, v);
+  bool number = t->kind == TK_ELEM && t->dtype == DT_I32;
+  return number && (!op || op->code != OP_CONST) ? ir_1(b, OP_UNIFORM, v) : v;
+}
+
+// op, and what it is made of but constants, once more.
+static Value made_again(Func *f, Op *at, const Op *op) {
+  Builder b = {.fn = f, .region = at->parent, .before = at, .span = at->span};
+  Value args[MAX_AXES + 1];
+  const Type t = *ir_type(f, op->res[0]);
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    const Op *x = ir_def(f, op->args[i]);
+    if (op->code == OP_GLOAD) args[i] = anew(&b, op->args[i]);
+    else args[i] = x->code == OP_CONST ? op->args[i] : made_again(f, at, x);
+  }
+  return ir_op(&b, op->code, args, op->nargs, op->attrs, op->nattrs, &t, 1, 0)
+      ->res[0];
+}
+
 // What is needed again behind something that is put in shared memory is loaded
 // again.
-static void load_again(Func *f, Op *load) {
-  Value old = load->res[0], now = old;
+static void make_again(Func *f, Op *op, Is *ends) {
+  Value old = op->res[0], now = old;
   bool put = false;
-  for (Op *op = load->next; op; op = op->next) {
-    put |= op->code == OP_SPUT;
-    if (!ir_mentions(op, old)) continue;
-    if (put) {
-      Builder b = {.fn = f, .region = op->parent, .before = op, .span = op->span};
-      const Type t = *ir_type(f, old);
-      now = ir_op(&b, OP_GLOAD, load->args, load->nargs, load->attrs,
-                  load->nattrs, &t, 1, 0)->res[0];
+  for (Op *at = op->next; at; at = at->next) {
+    bool end = ends(f, at);
+    if (ir_mentions(at, old)) {
+      if (put) now = made_again(f, at, op);
+      put = false;
+      if (now != old) replace(at, old, now);
     }
-    put = false;
-    if (now != old) replace(op, old, now);
+    put |= end;
   }
 }
 
-static void loads_again(Func *f, Region *r, Arena *a) {
+static void loads_again(Func *f, Region *r, Is *is, Is *ends, Arena *a) {
   Vec(Op *) all = {0};
   for (Op *op = r->first; op; op = op->next)
-    if (is_load(f, op)) vec_push(a, &all, op);
-  for (uint32_t i = 0; i < all.n; i++) load_again(f, all.at[i]);
+    if (is(f, op)) vec_push(a, &all, op);
+  for (uint32_t i = 0; i < all.n; i++) make_again(f, all.at[i], ends);
 }
 
 // A barrier in front of a load behind what was put in shared memory.
-static void loads_apart(Func *f, Region *r) {
+static void loads_apart(Func *f, Region *r, Is *ends) {
   bool put = false;
   for (Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions && op->code == OP_IF; i++)
-      loads_apart(f, op->regions[i]);
-    put |= op->code == OP_SPUT || op->nregions;
+      loads_apart(f, op->regions[i], ends);
+    put |= ends(f, op) || op->nregions;
     if (!put || !is_load(f, op)) continue;
     Builder b = {.fn = f, .region = r, .before = op, .span = op->span};
     ir_op(&b, OP_GSYNC, NULL, 0, NULL, 0, NULL, 0, 0);
@@ -219,31 +259,48 @@ static void found_at_uses(Func *f, const Parts *p, Op *op) {
   }
 }
 
+// Read from shared memory, or made of that element by element.
+static bool is_of_parts(const Func *f, const Op *op) {
+  if (op->code == OP_SLOAD) return is_tile(f, op->res[0]);
+  if (op->nres != 1 || !(op_info(op->code)->flags & OPF_ELEM)) return false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (ir_def(f, op->args[i]) && is_of_parts(f, ir_def(f, op->args[i])))
+      return true;
+  return false;
+}
+
 // ---------------------------------------------------------------- operands
+// To `at`, with the constants that it has.
+static void move_up(const Func *f, Op *op, Op *at) {
+  for (uint32_t k = 0; k < op->nargs; k++) {
+    Op *def = ir_def(f, op->args[k]);
+    if (def && def->code == OP_CONST && def->parent == at->parent &&
+        !stands_before(def, at))
+      ir_move_before(def, at);
+  }
+  ir_move_before(op, at);
+}
+
 // Parts of a state are the first thing that a chunk makes.
 static void state_first(Func *f, Region *body, Parts *p) {
   Op *first = body->first;
   while (first->code == OP_CONST || is_of(p, first)) first = first->next;
   for (uint32_t i = 0; i < p->n; i++) {
-    if (stands_before(p->op[i], first)) continue;
-    for (uint32_t k = 0; k < p->op[i]->nargs; k++) {
-      Op *def = ir_def(f, p->op[i]->args[k]);
-      if (def && def->code == OP_CONST && def->parent == body &&
-          !stands_before(def, first))
-        ir_move_before(def, first);
-    }
-    ir_move_before(p->op[i], first);
+    if (!stands_before(p->op[i], first)) move_up(f, p->op[i], first);
   }
 }
 
-static void stow_operands(Func *f, Region *body) {
+static bool stow_operands(Func *f, Region *body) {
+  bool some = false;
   for (Op *op = body->first, *next; op; op = next) {
     Parts p;
     next = op->next;
     if (!is_part(f, op) || !parts_from(f, op, &p) || !p.tile[0]) continue;
     if (!ir_def(f, p.x)) state_first(f, body, &p);
     found_at_uses(f, &p, p.op[p.n - 1]->next);
+    some = true;
   }
+  return some;
 }
 
 // ---------------------------------------------------------------- chunks
@@ -300,16 +357,17 @@ static bool is_slice(const Func *f, const Op *op) {
          press_of(t, ir_group_threads(f, op)) >= FEW;
 }
 
-static bool needed_in_branch(const Op *op) {
+static bool needed_in_branch(const Func *f, const Op *op) {
+  (void)f;
   for (const Op *o = op->next; o; o = o->next)
     for (uint32_t i = 0; o->code == OP_IF && i < o->nregions; i++)
       if (ir_uses_in(o->regions[i], op->res[0])) return true;
   return false;
 }
 
-static void stow_slices(Func *f, Region *body) {
+static void stow_slices(Func *f, Region *body, Is *waits) {
   for (Op *op = body->first; op; op = op->next) {
-    if (!is_slice(f, op) || !needed_in_branch(op)) continue;
+    if (!is_slice(f, op) || !waits(f, op)) continue;
     Builder b = {.fn = f, .region = body, .before = op->next, .span = op->span};
     const Type t = *ir_type(f, op->res[0]);
     Op *stays = ir_op(&b, OP_RELAYOUT, &op->res[0], 1, NULL, 0, &t, 1, 0);
@@ -318,21 +376,91 @@ static void stow_slices(Func *f, Region *body) {
   }
 }
 
+// ---------------------------------------------------------------- phases
+// What takes registers, but for what is found of them all.
+static bool may_sink(const Func *f, const Op *op) {
+  bool found = op->code == OP_CONST || op->code == OP_FREDUCE || op->code == OP_MMA;
+  bool pure = op->code == OP_FSCAN || op_info(op->code)->flags & OPF_PURE;
+  return is_load(f, op) || (pure && !found && op->nres == 1 && !op->nregions &&
+                            ir_type(f, op->res[0])->kind == TK_FRAG);
+}
+
+// Loaded, or made of one load and constants element by element.
+static bool is_of_load(const Func *f, const Op *op) {
+  if (is_load(f, op)) return true;
+  bool loads = op->nres == 1 && is_tile(f, op->res[0]) &&
+               op_info(op->code)->flags & OPF_ELEM;
+  uint32_t n = 0;
+  for (uint32_t i = 0; loads && i < op->nargs; i++) {
+    const Op *x = ir_def(f, op->args[i]);
+    if (x && x->code == OP_CONST) continue;
+    n++;
+    loads = x && is_of_load(f, x);
+  }
+  return loads && n == 1;
+}
+
+static bool is_done(const Func *f, const Op *op) {
+  (void)f;
+  return op->code == OP_SPUT || op->code == OP_GSTORE || op->code == OP_FSCAN;
+}
+
+// Parts go to shared memory as soon as there is what they are parts of.
+static void put_soon(const Func *f, Region *r) {
+  for (Op *op = r->first, *next; op; op = next) {
+    Parts p;
+    next = op->next;
+    if (!is_part(f, op) || !parts_from(f, op, &p) || !p.tile[0]) continue;
+    Op *at = ir_def(f, p.x) ? ir_def(f, p.x)->next : NULL;
+    for (uint32_t i = 0; at && i < p.n; i++)
+      if (at == p.op[i]) at = at->next;
+      else move_up(f, p.op[i], at);
+  }
+}
+
+static bool needed_behind(const Func *f, const Op *op) {
+  bool done = false;
+  for (const Op *o = op->next; o; o = o->next) {
+    if (done && ir_mentions(o, op->res[0])) return true;
+    done |= is_done(f, o);
+  }
+  return false;
+}
+
+static void phase(Func *f, Arena *a) {
+  Region *r = f->body;
+  put_soon(f, r);
+  sink(f, r, may_sink);
+  loads_again(f, r, is_of_load, is_done, a);
+  stow_slices(f, r, needed_behind);
+  loads_apart(f, r, is_done);
+}
+
 // ---------------------------------------------------------------- all
+static bool has_loop(const Region *r) {
+  for (const Op *op = r->first; op; op = op->next)
+    if (op->nregions) return true;
+  return false;
+}
+
 static void loops(Func *f, Region *r, bool all, Arena *a) {
   for (Op *op = r->first; op; op = op->next) {
     Op *either = op->code == OP_FOR && op->nres ? rings_chunk(op) : NULL;
     Region *chunk = either ? either->regions[0] : NULL;
     for (uint32_t i = 0; i < op->nregions && !chunk; i++)
       loops(f, op->regions[i], all, a);
-    if (!chunk || rings_has_fill(op)) continue;
+    if (!chunk) continue;
     Region *body = op->regions[0];
+    if (rings_has_fill(op)) {
+      if (all && stow_operands(f, body)) sink(f, chunk, is_of_parts);
+      continue;
+    }
     loads_late(f, body);
     if (all) stow_operands(f, body);
-    if (all) loads_again(f, chunk, a);
+    if (all) loads_again(f, chunk, is_load, is_put, a);
     if (all) stow_chunk(f, chunk, a);
-    if (all) stow_slices(f, body);
-    loads_apart(f, body);
+    if (all) stow_slices(f, body, needed_in_branch);
+    loads_apart(f, body, is_put);
   }
 }
 
@@ -340,8 +468,9 @@ bool pass_stow(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     int64_t level = lean_of(opt->lean, i);
-    if (level > LEAN_FREE && ir_launch(f) && rings_has_steps(f))
-      loops(f, f->body, level == LEAN_LOADS, &cx->scratch);
+    if (level <= LEAN_FREE || !ir_launch(f) || !rings_has_steps(f)) continue;
+    if (has_loop(f->body)) loops(f, f->body, level == LEAN_LOADS, &cx->scratch);
+    else phase(f, &cx->scratch);
   }
   return true;
 }
