@@ -245,6 +245,7 @@ typedef struct Tiles {
   int64_t row_bytes, key_bytes;
   int64_t made;                // elements of a key that are computed
   int64_t scores;              // products that have a value per key
+  int64_t weights;             // what keys are multiplied with, of one pass
   bool bias;                   // scores have terms of the columns
   bool ramp;                   // or such that grow with the column's number
   int64_t products;            // elements of vectors that a pair multiplies
@@ -455,10 +456,41 @@ static int64_t kept_through(const Func *f, const Op *pass, Arena *a) {
   return all;
 }
 
+// Weights of a pass: what has a value for each pair and multiplies keys.
+typedef struct Weights {
+  const Tiles *s;
+  Map seen;
+  int64_t n;
+} Weights;
+
+static void note_weights(void *data, Op *op) {
+  Weights *w = data;
+  uint64_t known;
+  if (op->code != OP_DOT || has_key_axis(w->s->f, ir_type(w->s->f, op->res[0])))
+    return;
+  for (uint32_t i = 0; i < 2; i++) {
+    const Type *t = ir_type(w->s->f, op->args[i]);
+    if (!has_key_axis(w->s->f, t) || !type_has_axis(t, (uint32_t)w->s->lane) ||
+        map_get(&w->seen, op->args[i], &known))
+      continue;
+    map_put(&w->seen, op->args[i], 1);
+    w->n++;
+  }
+}
+
+static int64_t weights_of(const Tiles *s, Op *pass) {
+  Weights w = {.s = s, .seen = {.arena = s->seen.arena}};
+  for (uint32_t i = 0; i < pass->nregions; i++)
+    ir_walk(pass->regions[i], note_weights, &w);
+  return w.n;
+}
+
 static void measure_tiles(void *data, Op *op) {
   Tiles *s = data;
   note_bias(s, op);
   if (op->code == OP_PASS) {
+    int64_t weights = weights_of(s, op);
+    if (weights > s->weights) s->weights = weights;
     int64_t n = sums_of(s->f, op) + kept_through(s->f, op, s->seen.arena);
     // AMD's tiles are measured for what all streams take.
     if (s->staged) s->sums += sums_of(s->f, op);
@@ -566,13 +598,14 @@ static const int64_t thread_regs[] = {0, 240, 232, 160};
 // asked behind a bias, which stays in registers (passes/guard.c, ramp.c).
 enum { MANY_PRODUCTS = 256 };
 
-// Registers of a thread with k keys: f32 scores, their 16-bit copies, sums,
-// two columns of eight of what is added to them.
+// Registers of a thread with k keys: f32 scores, 16-bit weights, sums, two
+// columns of eight of what is added to them.
 static int64_t regs_of(const Tiles *s, int64_t k) {
   int64_t scores = s->scores > 1 ? s->scores : 1;
+  int64_t weights = s->weights > 1 ? s->weights : 1;
   bool kept = s->bias || (s->ramp && s->products >= MANY_PRODUCTS);
   int64_t bias = kept ? k / 4 : 0;
-  return scores * k / 2 + k / 4 + bias + s->sums / 2 + k * s->made / 64 +
+  return scores * k / 2 + weights * k / 4 + bias + s->sums / 2 + k * s->made / 64 +
          OTHER_REGS;
 }
 

@@ -363,7 +363,7 @@ static bool improve(Ctx *cx, const DrvOptions *opt, const CgProgram *p,
   uint32_t *which = NEWN(&cx->session, uint32_t, n), m = 0;
   for (uint32_t i = 0; i < n; i++)
     if (tried[i].n && cg_flaws(&built[i].kernels) &&
-        (drv_leaner(cx, p, &built[i], tried[i], &b[m], &d[m]) ||
+        (drv_leaner(cx, p, &built[i], code_of(&dev[i]), tried[i], &b[m], &d[m]) ||
          drv_smaller_tiles(cx, p, &built[i], tried[i], &b[m], &d[m])))
       which[m++] = i;
     else tried[i].n = 0;
@@ -371,11 +371,13 @@ static bool improve(Ctx *cx, const DrvOptions *opt, const CgProgram *p,
   for (uint32_t k = 0; k < m; k++) {
     uint32_t i = which[k];
     bool better = cg_flaws(&b[k].kernels) < cg_flaws(&built[i].kernels);
-    Leaning leaning = b[k].leaning;
-    drv_note_lean(&leaning, &b[k]);
+    // What other tiles spill says nothing of these.
+    bool tiles = b[k].freed != built[i].freed;
+    Leaning leaning = tiles && !better ? built[i].leaning : b[k].leaning;
+    if (!tiles || better) drv_note_lean(&leaning, &b[k]);
     tried[i] = code_of(&d[k]);
     built[i].freed = b[k].freed;
-    built[i].tried = b[k].mod;
+    if (tiles) built[i].tried = b[k].mod;
     if (better) dev[i] = d[k];
     if (better) built[i] = b[k];
     built[i].leaning = leaning;

@@ -62,9 +62,10 @@ bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
 // The roles and tiles of a kernel as text (kernel.c).
 void drv_describe(Ctx *cx, const CgKernelRecord *r, DrvKernel *out);
 // A recipe like that of *b for code that keeps fewer registers in kernels with
-// flaws, and its code, unlike `text`; then with the best of all that was tried.
-bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, CgBytes text, Built *out,
-                CgDevice *dev);
+// flaws, and its code, unlike its own and the last that was tried; then with the
+// best of all that was tried.
+bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, CgBytes own, CgBytes last,
+                Built *out, CgDevice *dev);
 // Notes what b, once assembled, spills.
 void drv_note_lean(Leaning *all, const Built *b);
 // The same with smaller tiles.

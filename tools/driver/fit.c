@@ -115,8 +115,8 @@ static bool next_lean(const Leaning *l, uint32_t kernels, int64_t *lean) {
   return l->ntried < LEAN_TRIES;
 }
 
-bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, CgBytes text, Built *out,
-                CgDevice *dev) {
+bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, CgBytes own, CgBytes last,
+                Built *out, CgDevice *dev) {
   int64_t lean;
   if (b->recipe.target->gpu.vendor == VENDOR_AMD) return false;
   uint32_t diags = cx->diags.n, errors = cx->nerrors, remarks = cx->remarks.n;
@@ -124,7 +124,7 @@ bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, CgBytes text, Built *out,
     *out = *b;
     out->recipe.opt.lean = lean;
     if (!drv_device_text(cx, p, out, dev)) b->leaning.ntried = LEAN_TRIES;
-    else if (!same_text(dev->text, text)) {
+    else if (!same_text(dev->text, own) && !same_text(dev->text, last)) {
       cx->remarks.n = remarks;
       ctx_remark(cx, "%s: code that keeps fewer registers", p->name);
       return true;

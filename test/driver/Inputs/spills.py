@@ -21,7 +21,7 @@ LINE = r"launch, (.*) spilled(, products serialized|, warning C\d+)?"
 
 
 def programs(folder):
-    for file in sorted(os.listdir(folder)):
+    for file in sorted(f for f in os.listdir(folder) if f.endswith(".attn")):
         path = os.path.join(folder, file)
         for name, rest in re.findall(r"^(?:attention|recurrent) (\w+)<(.*?)>\n", open(path)
                                      .read(), re.M | re.S):
@@ -65,18 +65,23 @@ def report(path, name, dims, dtype):
     return float("inf") if serial else sum(bytes_of(a) for a, _ in spilled)
 
 
-args = sys.argv[1:]
-dtype = "bf16"
-if args[0] == "-T":
-    dtype, args = args[1], args[2:]
-folder, asked = args[0], args[1:]
-n = bad = 0
-for path, name, consts in programs(folder):
-    for dims in variants(consts):
-        what = f"{name}:{dims}"
-        if asked and what not in asked:
-            continue
-        spilled = report(path, name, dims, dtype)
-        n += spilled is not None
-        bad += spilled is not None and spilled > known(dtype, what)
-print(f"{n} programs, {bad} with flaws")
+def main():
+    args = sys.argv[1:]
+    dtype = "bf16"
+    if args[0] == "-T":
+        dtype, args = args[1], args[2:]
+    folder, asked = args[0], args[1:]
+    n = bad = 0
+    for path, name, consts in programs(folder):
+        for dims in variants(consts):
+            what = f"{name}:{dims}"
+            if asked and what not in asked:
+                continue
+            spilled = report(path, name, dims, dtype)
+            n += spilled is not None
+            bad += spilled is not None and spilled > known(dtype, what)
+    print(f"{n} programs, {bad} with flaws")
+
+
+if __name__ == "__main__":
+    main()
