@@ -92,12 +92,12 @@ static bool is_lag(Guard *g, Value d) {
 }
 
 // Where one limit masks, steps that do are one or two of a task. Conditions of
-// two sides, or of tables, mask many.
+// two sides, or of tables, mask many, and so do rows.
 static bool masks_few(const Guard *g) {
   const Op *op = ir_def(g->f, g->reduce->args[0]);
   if (!op || op->code != OP_SELECT) return false;
   const Op *mask = ir_def(g->f, op->args[0]);
-  return !mask || mask->code != OP_AND;
+  return !mask || (mask->code != OP_AND && mask->code != OP_BCAST);
 }
 
 static bool is_row_maximum(const Guard *g) {

@@ -155,6 +155,9 @@ static void place_launch(Place *p, Builder *b) {
   IrAttr at[5] = {attr_i(AT_THREADS, p->groups * size)};
   uint32_t n = 1;
   if (p->alone) at[n++] = attr_i(AT_OCCUPANCY, 1);
+  // Many warps of a small task: another CTA's hide what they wait for.
+  else if (p->paired)
+    at[n++] = attr_i(AT_OCCUPANCY, 2);
   if (p->dense) at[n++] = attr_i(AT_DENSE, 1);
   if (p->mixed) at[n++] = attr_i(AT_MIXED, 1);
   if (p->groups > 1) at[n++] = attr_list(AT_GROUPS, &size, 1);

@@ -31,6 +31,7 @@ enum {
   MAX_LIN = 7, MAX_ROLES = 2 + 2 * MAX_LIN,
   WARPS = 4,         // of a group: what wgmma takes
   MOST_WARPS = 16,   // of a task without products
+  TWO_OF = 8, THIN = 64,  // so many warps and columns have room twice
   MAX_PARTS = 3,     // 16-bit parts of an f32
   MAX_GROUPS = 3,    // that share a task
 };
@@ -79,6 +80,7 @@ typedef struct Place {
   uint32_t rows, cols;   // of a tile that all warps share; columns come in
                          // multiples of it
   bool map;              // there are no products: rows may be few
+  bool paired;            // two CTAs of this task are to fit
   bool scarce;           // registers: operands that may be elsewhere are
   bool alone;            // launch says so: one workgroup on a CU
   bool dense;            // launch says so: rows of tensors are dense

@@ -420,7 +420,7 @@ static void plan_groups(Place *p, int64_t tile) {
 
 typedef struct Rows {
   const Place *p;
-  int64_t most;  // of a tile
+  int64_t most, cols;  // of a tile
   bool dots;
 } Rows;
 
@@ -434,16 +434,20 @@ static void note_rows(void *data, Op *op) {
     if (t->kind == TK_ELEM && t->n == 2 && place_view(r->p, t, NULL, &v) &&
         dim_is_const(&r->p->m->dims, v.rsize, &n) && n > r->most)
       r->most = n;
+    if (t->kind == TK_ELEM && t->n == 2 && place_view(r->p, t, NULL, &v) &&
+        dim_is_const(&r->p->m->dims, v.csize, &n) && n > r->cols)
+      r->cols = n;
   }
 }
 
 // Fewer warps where their matrix units would have more rows than a task, more
 // where a task without products has a tall tile: as many as it has rows.
-static uint32_t warps_for(const Place *p, int64_t tile) {
+static uint32_t warps_for(Place *p, int64_t tile) {
   uint32_t n = WARPS, most = MOST_WARPS * p->target->gpu.rows;
-  Rows r = {p, 0, false};
+  Rows r = {.p = p};
   if (!amd(p) && p->lane < 0) ir_walk(p->f->body, note_rows, &r);
   while (!r.dots && n * p->target->gpu.rows < r.most && r.most <= most) n *= 2;
+  p->paired = n > WARPS && n <= TWO_OF && r.cols <= THIN;
   while (amd(p) && n > 1 && tile > 1 && tile < n * p->target->gpu.rows &&
          tile % p->target->gpu.rows == 0)
     n /= 2;

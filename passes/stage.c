@@ -356,9 +356,10 @@ static void mask_always(Copy *c) {
   FullTiles full;
   if (!full_tiles(f, c->s->loop, &full)) return;
   for (const Op *op = c->s->body->first; op; op = op->next)
-    for (uint32_t i = 0; op->code == OP_OR && i < 2; i++) {
+    for (uint32_t i = 0; i < op->nargs && i < 2; i++) {
       const Op *at = ir_def(f, op->args[i]);
-      if (at && at->code == OP_SPLAT && at->args[0] == full.value)
+      bool asks = op->code == OP_OR || (op->code == OP_SELECT && !i);
+      if (asks && at && at->code == OP_SPLAT && at->args[0] == full.value)
         vmap_put(&c->map, full.value, ir_const_i(c->b, DT_BOOL, 0));
     }
 }

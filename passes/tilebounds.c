@@ -17,6 +17,9 @@
 // anew by every head. A mask that no interval arithmetic understands is
 // evaluated tile by tile here. Tiles without a key between the first and the
 // last one are computed, masked. Four numbers an interval and tile of queries.
+// Rows that have other entries in a table than the first one may be none of those
+// that see a full tile: in all of the run they see nothing (a border of documents).
+// The loop asks which do, of the run's first key.
 // Tests: test/passes/tile/bounds-*.
 #include "ir/target.h"
 #include "passes/tileloop.h"
@@ -221,6 +224,7 @@ uint32_t bounds_read(KeyLoop *l, Builder *b, Range *r, Range *mine) {
   for (uint32_t k = 0; k < n && !t->plan.own_rows; k++)
     r[k] = read_range(b, t->tested[i], at, last, k);
   for (uint32_t k = 0; k < n; k++) in_range(l, b, &r[k]);
+  l->by_rows = bounds_by_rows(l);
   l->classify = NULL;
   l->sparse = false;
   return n;
@@ -232,6 +236,8 @@ typedef struct Scan {
   uint32_t tile, entry;  // axes: tiles of keys, entries of a table
   Value step, extent;
   const Range *r;
+  bool apart;             // the block's rows may be judged in two parts
+  const ValueMap *in_front;
 } Scan;
 
 static Value iota(Scan *s, Builder *b, uint32_t axis, int64_t n) {
@@ -321,21 +327,29 @@ static Look look_for(Scan *s, const Op *op, const ValueMap *m) {
   return x;
 }
 
-// Extremes of entries i .. of the span; behind the last one it is read again,
-// which changes none.
-static void extremes(Scan *s, Builder *b, const Look *x, const ValueMap *m,
-                     Value i, Value *y) {
-  const Op *op = x->of[0];
-  Value at = iota(s, b, s->entry, entries(s->l->t)), idx[MAX_AXES];
-  if (i) at = ir_2(b, OP_ADD, i, at);
-  at = ir_2(b, OP_MIN, ir_2(b, OP_ADD, x->lo, at), x->hi);
+// op's table at these entries, in the type of its extremes.
+static Value entries_at(Scan *s, Builder *b, const Op *op, const ValueMap *m,
+                        Value at) {
+  Value idx[MAX_AXES];
   uint32_t n = 0;
   for (uint32_t k = 3; k < op->nargs; k++) idx[n++] = vmap_get(m, op->args[k]);
   idx[n++] = at;
   Value v = ir_load(b, vmap_get(m, op->args[0]), idx, n);
   if (n == 1 && is_inside(s->l, op))
     ir_set_attr(b->fn, ir_def(b->fn, v), attr_i(AT_INBOUNDS, 1));
-  v = ir_cast(b, x->dtype, v);
+  bool wide = dtype_size(ir_type(s->l->t->from, op->args[0])->dtype) > 4;
+  return ir_cast(b, wide ? DT_I64 : DT_I32, v);
+}
+
+// Extremes of entries i .. of the span; behind the last one it is read again,
+// which changes none.
+static void extremes(Scan *s, Builder *b, const Look *x, const ValueMap *m,
+                     Value i, Value *y) {
+  const Op *op = x->of[0];
+  Value at = iota(s, b, s->entry, entries(s->l->t));
+  if (i) at = ir_2(b, OP_ADD, i, at);
+  at = ir_2(b, OP_MIN, ir_2(b, OP_ADD, x->lo, at), x->hi);
+  Value v = entries_at(s, b, op, m, at);
   for (uint32_t k = 0; k < x->n; k++)
     y[k] = ir_reduce(b, x->kind[k], v, &s->entry, 1);
 }
@@ -432,6 +446,124 @@ typedef struct Runs {
 
 enum { LO, HI, F0, F1 };
 
+// The test by intervals can tell that all keys are seen.
+static bool tells_full(const KeyLoop *l) {
+  if (!l->classify) return false;
+  const Op *op = ir_def(l->t->from, region_yield(l->classify)->args[0]);
+  if (op && op->code == OP_SELECT) op = ir_def(l->t->from, op->args[1]);
+  return op && op->code != OP_CONST;
+}
+
+// ---------------------------------------------------------------- rows apart
+// Rows that have the first one's entries in all tables, and the rows behind the
+// first that has not: [lo, mid) and [mid, hi], or the last row again.
+typedef struct Halves {
+  Value lo, mid, hi;
+} Halves;
+
+static bool is_of_rows(const Scan *s, const Op *op) {
+  int lane = s->l->t->plan.lane;
+  return is_span(op) && lane >= 0 && spanned(s->l, op) == lane;
+}
+
+// Tables of rows are all read at once, and there is one. Where groups have bounds
+// of their own pass byrow runs.
+bool bounds_by_rows(KeyLoop *l) {
+  Scan s = {.l = l};
+  bool any = false;
+  if (!l->t->plan.own_rows) return false;
+  const Region *r = l->classify;
+  for (const Op *op = r ? r->first : NULL; op && op != r->last; op = op->next) {
+    if (!is_of_rows(&s, op)) continue;
+    if (!is_short(&s, op)) return false;
+    any = true;
+  }
+  return any && tells_full(l);
+}
+
+static Value row_entries(Scan *s, Builder *b, const Op *op, const Halves *h,
+                         const ValueMap *m, Value *at) {
+  Value i = iota(s, b, s->entry, entries(s->l->t));
+  *at = ir_2(b, OP_MIN, ir_2(b, OP_ADD, h->lo, i), h->hi);
+  return entries_at(s, b, op, m, *at);
+}
+
+static void find_mid(Scan *s, Builder *b, const ValueMap *m, Halves *h) {
+  const Region *r = s->l->classify;
+  Value past = ir_2(b, OP_ADD, h->hi, int_(b, 1));
+  h->mid = past;
+  for (const Op *op = r->first; op != r->last; op = op->next) {
+    if (!is_of_rows(s, op)) continue;
+    Value at, x = row_entries(s, b, op, h, m, &at);
+    Value differs = ir_2(b, OP_NE, x, entries_at(s, b, op, m, h->lo));
+    Value mid = ir_reduce(b, RK_MIN, pick(b, differs, at, past), &s->entry, 1);
+    h->mid = ir_2(b, OP_MIN, h->mid, mid);
+  }
+}
+
+// What the test says of one half; m has the keys' tables.
+static Value judge_half(Scan *s, Builder *b, const Halves *h, bool upper,
+                        const ValueMap *keys, ValueMap *m) {
+  KeyLoop *l = s->l;
+  const Region *r = l->classify;
+  const IrAttr *box = ir_attr(l->op, AT_BOX);
+  Value from = upper ? ir_2(b, OP_MIN, h->mid, h->hi) : h->lo;
+  Value to = upper ? h->hi : ir_2(b, OP_SUB, h->mid, int_(b, 1));
+  for (uint32_t i = 0; i < box->n; i++) {
+    if (box->list[i] != l->t->plan.lane) continue;
+    vmap_put(m, r->params.at[2 * i], from);
+    vmap_put(m, r->params.at[2 * i + 1], to);
+  }
+  for (uint32_t i = r->params.n - 2; i < r->params.n; i++)
+    vmap_put(m, r->params.at[i], vmap_get(keys, r->params.at[i]));
+  for (const Op *op = r->first; op != r->last; op = op->next) {
+    if (is_span(op) && spanned(l, op) == (int)l->axis)
+      vmap_put(m, op->res[0], vmap_get(keys, op->res[0]));
+    if (!is_of_rows(s, op)) continue;
+    Value at, x = entries_at(s, b, op, m, upper ? h->hi : h->lo);
+    if (upper) {
+      Value y = row_entries(s, b, op, h, m, &at);
+      y = pick(b, ir_2(b, OP_LE, from, at), y, x);
+      RKind k = op->code == OP_SPAN_MIN ? RK_MIN : RK_MAX;
+      x = ir_reduce(b, k, y, &s->entry, 1);
+    }
+    vmap_put(m, op->res[0], ir_cast(b, DT_I64, x));
+  }
+  return want(s, b, region_yield(r)->args[0], m);
+}
+
+typedef struct Judged {
+  Value some, full, both;  // full: for the lower half, or for both
+} Judged;
+
+// Every row sees all keys of a `full` tile or, in the upper half, none does.
+static Judged judge_halves(Scan *s, Builder *b, const ValueMap *keys) {
+  ValueMap m[2] = {tile_map_copy(s->l->t, s->in_front),
+                   tile_map_copy(s->l->t, s->in_front)};
+  const Region *r = s->l->classify;
+  uint32_t lane = 0;
+  while (ir_attr(s->l->op, AT_BOX)->list[lane] != s->l->t->plan.lane) lane++;
+  for (uint32_t i = 0; i < 2; i++) tile_map_box(s->l, b, r, &m[i]);
+  Halves h = {.lo = vmap_get(&m[0], r->params.at[2 * lane]),
+              .hi = vmap_get(&m[0], r->params.at[2 * lane + 1])};
+  find_mid(s, b, &m[0], &h);
+  Value lower = judge_half(s, b, &h, false, keys, &m[0]);
+  Value upper = judge_half(s, b, &h, true, keys, &m[1]);
+  Value zero = int_(b, 0), two = int_(b, 2);
+  Value both = ir_2(b, OP_EQ, upper, two), none = ir_2(b, OP_EQ, upper, zero);
+  return (Judged){ir_2(b, OP_OR, ir_2(b, OP_NE, lower, zero),
+                       ir_1(b, OP_NOT, none)),
+                  ir_2(b, OP_AND, ir_2(b, OP_EQ, lower, two),
+                       ir_2(b, OP_OR, both, none)),
+                  pick(b, both, int_(b, 1), zero)};
+}
+
+static Judged judge_block(Scan *s, Builder *b, ValueMap *m) {
+  Value cls = want(s, b, region_yield(s->l->classify)->args[0], m);
+  return (Judged){ir_2(b, OP_NE, cls, int_(b, 0)),
+                  ir_2(b, OP_EQ, cls, int_(b, 2)), int_(b, 1)};
+}
+
 // Judged together: tiles from %c on.
 static void judge_many(Scan *s, Builder *b, Value c, const ValueMap *pre,
                        Runs *k) {
@@ -449,20 +581,25 @@ static void judge_many(Scan *s, Builder *b, Value c, const ValueMap *pre,
   vmap_put(&m, r->params.at[r->params.n - 1], to);
   for (const Op *op = r->first; op != r->last; op = op->next)
     if (is_span(op) && spanned(l, op) == (int)l->axis) want(s, b, op->res[0], &m);
-  Value cls = want(s, b, region_yield(l->classify)->args[0], &m);
-  Value some = ir_2(b, OP_AND, in, ir_2(b, OP_NE, cls, zero));
-  Value full = ir_2(b, OP_AND, in, ir_2(b, OP_EQ, cls, int_(b, 2)));
+  Judged j = s->apart ? judge_halves(s, b, &m) : judge_block(s, b, &m);
+  Value some = ir_2(b, OP_AND, in, j.some), full = ir_2(b, OP_AND, in, j.full);
   full = ir_2(b, OP_AND, full, ir_2(b, OP_LE, end, s->extent));
   Value first = over(b, RK_MIN, pick(b, some, at, s->r->hi));
   Value past = over(b, RK_MAX, pick(b, some, end, s->r->base));
   k->v[LO] = ir_2(b, OP_MIN, k->v[LO], first);
   k->v[HI] = ir_2(b, OP_MAX, k->v[HI], past);
-  // The run that ends with the last full tile begins behind a gap.
-  Value f1 = over(b, RK_MAX, pick(b, full, end, zero));
-  Value hole = ir_2(b, OP_AND, ir_1(b, OP_NOT, full), ir_2(b, OP_LT, at, f1));
+  // The run that ends with the last full tile begins behind a gap. Its end is
+  // twice the coordinate and whether both halves see it, as in all of the run.
+  Value two = int_(b, 2), code = ir_2(b, OP_ADD, ir_2(b, OP_MUL, end, two), j.both);
+  Value f1 = over(b, RK_MAX, pick(b, full, code, zero));
+  Value both = ir_2(b, OP_MOD, f1, two);
+  Value same = ir_2(b, OP_AND, full, ir_2(b, OP_EQ, j.both, both));
+  Value hole = ir_2(b, OP_AND, ir_1(b, OP_NOT, same),
+                    ir_2(b, OP_LE, ir_2(b, OP_MUL, end, two), f1));
   Value gap = over(b, RK_MAX, pick(b, hole, end, c));
+  Value before = ir_2(b, OP_ADD, ir_2(b, OP_MUL, c, two), both);
   Value goes_on = ir_2(b, OP_AND, ir_2(b, OP_EQ, gap, c),
-                       ir_2(b, OP_EQ, k->v[F1], c));
+                       ir_2(b, OP_EQ, k->v[F1], before));
   Value any = ir_2(b, OP_LT, zero, f1);
   Value f0 = pick(b, goes_on, k->v[F0], gap);
   k->v[F0] = pick(b, any, f0, k->v[F0]);
@@ -487,21 +624,17 @@ static void judge_one(Scan *s, Builder *b, Value c, const ValueMap *pre,
   k->v[F1] = pick(b, full, end, k->v[F1]);
 }
 
-// The test by intervals can tell that all keys are seen.
-static bool tells_full(const KeyLoop *l) {
-  if (!l->classify) return false;
-  const Op *op = ir_def(l->t->from, region_yield(l->classify)->args[0]);
-  if (op && op->code == OP_SELECT) op = ir_def(l->t->from, op->args[1]);
-  return op && op->code != OP_CONST;
-}
-
 static Runs scan(Scan *s, Builder *b, const ValueMap *in_front) {
   bool many = tells_full(s->l);
-  ValueMap pre = common(s, b, in_front);
+  s->apart = many && bounds_by_rows(s->l);
+  s->in_front = in_front;
+  ValueMap pre = s->apart ? tile_map_copy(s->l->t, in_front)
+                          : common(s, b, in_front);
   const Range *r = s->r;
   Value step = many ? int_(b, tiles(s->l->t) * s->l->t->plan.tile_k) : s->step;
+  Value none = many ? ir_2(b, OP_MUL, r->base, int_(b, 2)) : r->base;
   Value args[3 + NUMBERS] = {r->base, r->hi, step, r->hi, r->base, r->base,
-                             r->base};
+                             none};
   Type types[NUMBERS];
   for (uint32_t i = 0; i < NUMBERS; i++) types[i] = type_scalar(DT_I64);
   Op *loop = ir_op(b, OP_FOR, args, 3 + NUMBERS, NULL, 0, types, NUMBERS, 1);
@@ -514,6 +647,7 @@ static Runs scan(Scan *s, Builder *b, const ValueMap *in_front) {
   (many ? judge_many : judge_one)(s, &in, c, &pre, &k);
   ir_yield(&in, k.v, NUMBERS);
   for (uint32_t i = 0; i < NUMBERS; i++) k.v[i] = loop->res[i];
+  if (many) k.v[F1] = ir_2(b, OP_FLOORDIV, k.v[F1], int_(b, 2));
   // No key: lo is the end, hi the start. Groups that see none leave the least
   // and the most of those that do as they are.
   if (!s->l->t->plan.own_rows) k.v[LO] = ir_2(b, OP_MIN, k.v[LO], k.v[HI]);

@@ -336,7 +336,8 @@ void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m) {
   l->masked = was;
   if (!l->full) return;
   l->kmask = ir_2(b, OP_OR, l->full, l->kmask);
-  l->mask = ir_2(b, OP_OR, l->full, l->mask);
+  l->mask = l->rows ? ir_3(b, OP_SELECT, l->full, l->rows, l->mask)
+                    : ir_2(b, OP_OR, l->full, l->mask);
 }
 
 // ---------------------------------------------------------------- lazy gauges
@@ -615,6 +616,17 @@ static Op *carrying(KeyLoop *l, Builder *b, Value lo, Value hi, int64_t step,
   return f;
 }
 
+// Rows that see full tiles see the first key of these.
+static Value seeing_rows(KeyLoop *l, Builder *b, Value first,
+                         const ValueMap *pre) {
+  ValueMap m = tile_map_copy(l->t, pre);
+  l->t->coord[l->axis] = first;
+  l->masked = false;
+  Value v = tile_need(l, b, region_yield(l->domain)->args[0], &m);
+  l->t->coord[l->axis] = 0;
+  return v;
+}
+
 // The key tiles of one interval.
 static void loop(KeyLoop *l, Builder *b, const Range *r, const ValueMap *pre,
                  Value *acc) {
@@ -622,6 +634,7 @@ static void loop(KeyLoop *l, Builder *b, const Range *r, const ValueMap *pre,
   Value *out = NEWN(pre->arena, Value, l->n + 1);
   bool as_is = r->no_full || r->covers;
   Value hi = as_is ? r->hi : ir_2(b, OP_MAX, r->hi, r->f1);
+  l->rows = l->by_rows ? seeing_rows(l, b, r->f0, pre) : 0;
   Op *f = carrying(l, b, r->base, hi, l->t->plan.tile_k, "k0", acc, old);
   Region *in_loop = f->regions[0];
   Value k0 = in_loop->params.at[0];

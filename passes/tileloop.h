@@ -20,6 +20,8 @@ typedef struct KeyLoop {
   // of the loop body being made
   bool masked;
   Value full;            // bool: every key of the tile is seen; 0: unknown
+  Value rows;            // bool{q}: the rows that see full tiles; 0: all
+  bool by_rows;
   Value mask;            // bool over lanes and keys
   Value kmask;           // its part that does not vary with the lanes, or 0
   bool extent_only;      // kmask says `key < extent` only
@@ -51,6 +53,8 @@ void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m);
 // The intervals that a phase before has found, if it has (tilebounds.c): the
 // tiles are not tested then. How many, or 0. Where groups have their own
 // bounds those of the executing one go to *mine.
+// Whether full tiles of l are those of which each row sees all keys or none.
+bool bounds_by_rows(KeyLoop *l);
 uint32_t bounds_read(KeyLoop *l, Builder *b, Range *out, Range *mine);
 
 // Groups of a tile's rows that have bounds of their own, or 0 (tileown.c).
