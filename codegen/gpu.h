@@ -34,6 +34,7 @@ typedef struct Group {
   V instance;            // i32
   V first;               // i1: one thread of the group
   uint32_t team;         // 0: the CTA, else 1 + role
+  uint32_t from;         // its first thread
   uint32_t instances;
   uint32_t barrier;      // named barrier of instance 0
 } Group;

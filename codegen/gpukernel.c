@@ -91,7 +91,7 @@ typedef struct Need {
   const Func *f;
   const GpuFacts *gpu;
   uint32_t scratch, stay, instances;
-  bool pin;
+  uint32_t pins;           // threads that may pin
   const Op *value_form, *wide;   // what cannot be printed
 } Need;
 
@@ -119,6 +119,17 @@ static bool joins_warps(const Need *w, const Op *op, const Type *x,
          spans_warps(w, x, threads, axis);
 }
 
+// Threads of the team that executes op, of all outside of roles.
+static uint32_t team_threads(const Func *f, const Op *op) {
+  for (const Region *r = op->parent; r && r->parent; r = r->parent->parent)
+    for (uint32_t i = 0; r->parent->code == OP_ROLES && i < r->parent->nregions; i++)
+      if (r->parent->regions[i] == r)
+        return (uint32_t)ir_attr(r->parent, AT_TEAMS)->list[i];
+  return (uint32_t)ir_attr_i(ir_launch(f), AT_THREADS, 0);
+}
+
+static uint32_t most(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
 static void need_of(void *data, Op *op) {
   Need *w = data;
   uint32_t threads = ir_group_threads(w->f, op), bytes = 0;
@@ -136,7 +147,7 @@ static void need_of(void *data, Op *op) {
        x->ext[1] % 16 || ir_type(w->f, op->res[0])->ext[1] % w->gpu->cols))
     bytes = tile_bytes(x);
   if (bytes > w->scratch) w->scratch = bytes;
-  w->pin |= op->code == OP_PIN;
+  if (op->code == OP_PIN) w->pins = most(w->pins, team_threads(w->f, op));
   if (op->code == OP_SFILL || op->code == OP_SPUT || op->code == OP_GROUP)
     w->value_form = op;
   bool warp = threads == 1 || threads == 32;
@@ -159,7 +170,7 @@ static void place_shared(Nv *n, const Need *w) {
   n->stay_at = (w->scratch + 15) / 16 * 16;
   n->scratch = n->stay_at + w->stay;
   n->pin_at = n->scratch_at + n->scratch * (1 + w->instances);
-  n->out->shared_bytes = n->pin_at + (w->pin ? 4 * n->out->threads : 0);
+  n->out->shared_bytes = n->pin_at + 4 * w->pins;
 }
 
 // ---------------------------------------------------------------- body

@@ -188,7 +188,7 @@ void nv_sload(Nv *n, const Op *op) {
   Tile s = nv_tile(n, op->args[0]);
   bool trans = ir_attr_i(op, AT_TRANS, 0) != 0;
   Frag f = nv_new(n, want);
-  bool done = n->vendor->load_tile &&
+  bool done = n->vendor->load_tile && !want->slice &&
               n->vendor->load_tile(n, s, t, trans, want, &f);
   if (!done) f = trans ? load_turned(n, s, t, want) : nv_load_frag(n, s, t, want);
   nv_define(n, op->res[0], f);

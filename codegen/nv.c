@@ -231,7 +231,8 @@ static void pin(Nv *n, const Op *op) {
       all = all ? e_or(g, all, v) : v;
     }
   }
-  V at = nv_add(n, nv_mul(n, n->tid, 4), nv_i32(n, n->pin_at));
+  V at = nv_add(n, nv_mul(n, n->tid, 4),
+                nv_i32(n, (int64_t)n->pin_at - 4 * (int64_t)n->grp.from));
   V a[2] = {nv_shared(n, at), all};
   a[0] = LLVMBuildPtrToInt(g->b, a[0], nv_i32t(n), "");
   nv_asm(n, LLVMVoidTypeInContext(g->lc), "st.volatile.shared.b32 [$0], $1;",

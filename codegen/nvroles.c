@@ -15,7 +15,7 @@ static void set_registers(Nv *n, const Op *op, uint32_t role) {
 // The group of a role whose team begins at thread `from` of the CTA.
 static Group group(Nv *n, const Op *op, uint32_t role, uint32_t from) {
   Cg *g = n->g;
-  Group r = {.team = 1 + role, .lane = n->lane};
+  Group r = {.team = 1 + role, .from = from, .lane = n->lane};
   r.threads = (uint32_t)ir_attr(op, AT_GROUPS)->list[role];
   uint32_t team = (uint32_t)ir_attr(op, AT_TEAMS)->list[role];
   r.instances = op->regions[role]->params.n ? team / r.threads : 1;

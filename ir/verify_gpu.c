@@ -337,6 +337,10 @@ static bool check_sload(Verifier *v, const Op *op) {
   bool flip = ir_attr_i(op, AT_TRANS, 0);
   bool ok = is_tile(s) && is_whole(x) && s->dtype == x->dtype &&
             s->ext[flip] == x->ext[0] && s->ext[!flip] == x->ext[1];
+  // A tile of one row has the columns of a fragment first.
+  ok |= load && !flip && is_tile(s) && s->dtype == x->dtype &&
+        x->kind == TK_FRAG && x->slice == SLICE_COL && !x->partial &&
+        s->ext[0] == 1 && s->ext[1] >= x->ext[0];
   return ok || (load ? wrong_result(v, op) : wrong_operand(v, op, 1));
 }
 

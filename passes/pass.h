@@ -29,7 +29,7 @@ typedef struct PassOpt {
   int split_k;             // parts of the keys: 0 or 1 = whole, -1 = choose
   int64_t lean;            // GPU: how few registers functions keep, LEAN_BITS each
   bool fast;               // @fast
-  bool strided;            // AMD: tensors may have any strides
+  bool strided;            // tensors may have any strides (AMD, strips)
   bool group;              // the heads that share keys and the queries make
                            // rows of one axis (pass rows)
   bool few;                // the same, and the rows fill one vector

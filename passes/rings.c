@@ -225,6 +225,7 @@ static void find_rings(Rings *w, const Region *r) {
       ring->stages = 2;
       ring->streams = true;
     }
+    ring->strip = ir_type(w->f, op->res[0])->ext[0] == 1;
     if (++fills[at] > ring->fills) ring->fills = fills[at];
   }
 }
@@ -328,7 +329,9 @@ static void find_drains(Rings *w, const Region *r) {
 
 static int64_t bytes_of(const Rings *w) {
   int64_t sum = w->drains && w->lent < 0 ? (int64_t)smem_bytes(&w->drain) * w->groups : 0;
-  for (uint32_t i = 0; i < w->nrings; i++) sum += ring_bytes(w, &w->rings[i]);
+  for (uint32_t i = 0; i < w->nrings; i++)
+    sum += w->rings[i].strip || !w->rings[i].site
+               ? 0 : ring_bytes(w, &w->rings[i]);
   return sum;
 }
 
@@ -393,6 +396,7 @@ static void grow(Rings *w, int64_t room) {
     for (uint32_t i = 0; i < w->nrings; i++) {
       Ring *r = &w->rings[i];
       bool key = streams(w, r->site);
+      if (r->strip) continue;
       if (key != (turn == 1) || (!key && !in_tasks(w, r->site))) continue;
       r->stages *= 2;   // slots are counted modulo a power of two
       if (bytes_of(w) > room) r->stages /= 2;
@@ -402,7 +406,8 @@ static void grow(Rings *w, int64_t room) {
 // Groups that are on their own can be some steps apart.
 static bool is_deep(const Rings *w) {
   for (uint32_t i = 0; i < w->nrings; i++)
-    if (w->rings[i].streams && w->rings[i].stages < DEEP) return false;
+    if (w->rings[i].streams && !w->rings[i].strip && w->rings[i].stages < DEEP)
+      return false;
   return true;
 }
 
@@ -559,6 +564,26 @@ static bool filled_together(const Rings *w, const Region *r, uint32_t k,
   return nk == nl && nk <= 1;
 }
 
+// The ring filled right in front of this one, wherever it is filled; -1: none.
+static int tiles_of(const Rings *w, uint32_t k) {
+  const Op *op = w->rings[k].site->prev;
+  while (op && op->code != OP_SFILL) op = op->prev;
+  int l = op ? rings_of(w, op) : -1;
+  return l >= 0 && l < (int)k && !w->rings[l].own && !w->rings[l].strip &&
+                 w->rings[l].stages == w->rings[k].stages &&
+                 filled_together(w, w->body, k, (uint32_t)l)
+             ? l : -1;
+}
+
+// A strip comes with the tiles that it belongs to.
+static void join_strips(Rings *w) {
+  for (uint32_t k = 0; k < w->nrings; k++) {
+    Ring *r = &w->rings[k];
+    r->with = r->strip && !r->own ? tiles_of(w, k) : -1;
+    if (r->with >= 0) r->count = w->rings[r->with].count;
+  }
+}
+
 // Rings that are filled together have one count, where there are many.
 static void share_counts(Rings *w) {
   bool many = rings_has_steps(w->f);
@@ -707,6 +732,42 @@ static void plan_tasks(Rings *w) {
   if (w->nfacts) w->facts = word_ring(w);
 }
 
+static bool has_strips(const Rings *w) {
+  for (uint32_t i = 0; i < w->nrings; i++)
+    if (w->rings[i].strip) return true;
+  return false;
+}
+
+// Shared memory of all that is known here, to the byte.
+static int64_t all_bytes(const Rings *w) {
+  enum { BARRIERS = 16, WORD = 4, ALIGN = 16 };   // bytes, of a slot
+  bool joins = exchanges(w->f, w->f->body);
+  int64_t sum = computed(w, w->f->body) + bytes_of(w);
+  for (uint32_t i = 0; i < w->nrings; i++) {
+    const Ring *r = &w->rings[i];
+    uint32_t words = r->stages * ((int)i == w->facts ? w->nfacts : 1);
+    if (r->strip) sum += ring_bytes(w, r);
+    if (!r->site) sum += WORD * words + ALIGN;
+    sum += BARRIERS * r->stages * (r->own ? w->groups : 1);
+  }
+  return sum + (joins ? SCRATCH : WORD * WARPGROUP * (int64_t)w->groups);
+}
+
+// Strips have as many stages as tiles have, in what all else leaves: 640 bytes
+// where tiles fill shared memory, beside what is reserved for other programs.
+static bool strips_fit(Rings *w) {
+  uint32_t stages = 0;
+  if (!has_strips(w)) return true;
+  for (uint32_t i = 0; i < w->nrings; i++) {
+    const Ring *r = &w->rings[i];
+    if (!r->strip && r->streams && (!stages || r->stages < stages))
+      stages = r->stages;
+  }
+  for (uint32_t i = 0; i < w->nrings; i++)
+    if (w->rings[i].strip) w->rings[i].stages = stages;
+  return all_bytes(w) <= (int64_t)w->target->gpu.smem;
+}
+
 bool rings_plan(Rings *w, Func *f, const Target *t) {
   const Op *launch = f->body->first;
   *w = (Rings){.f = f, .body = f->body, .arena = f->mod->arena, .target = t,
@@ -722,5 +783,7 @@ bool rings_plan(Rings *w, Func *f, const Target *t) {
   if (!rings_fit(w)) return false;
   plan_tasks(w);
   share_counts(w);
+  if (!strips_fit(w)) return false;
+  join_strips(w);
   return true;
 }

@@ -252,6 +252,7 @@ typedef struct Tiles {
   int64_t page;                // keys lie in pages of so many, 0: they do not
   bool boxes;                  // tiles lie in one page (passes/pages.c)
   bool staged;                 // what is copied goes through registers
+  bool strips;                 // what columns have is read where it is needed
   int lane;
   bool narrow;                 // both ends of the keys move with the rows
   OwnKind own;                 // bounds that groups of rows would have
@@ -403,9 +404,27 @@ static bool is_ramp(const Tiles *s, Value v) {
   }
 }
 
+// Is all of v that keys have read of memory, elements one behind the other? Then
+// steps read it where they need it (passes/strips.c).
+static bool is_read(const Tiles *s, Value v) {
+  const Op *op = ir_def(s->f, v);
+  if (!has_key_axis(s->f, ir_type(s->f, v))) return true;
+  if (!op || op->nregions || op->code == OP_INDEX) return false;
+  if (op->code == OP_LOAD) {
+    bool ok = s->strips && op->nargs > 2;
+    for (uint32_t i = 1; i < op->nargs; i++)
+      if (has_key_axis(s->f, ir_type(s->f, op->args[i])))
+        ok &= steps_by_one(s->f, op->args[i]);
+    return ok;
+  }
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!is_read(s, op->args[i])) return false;
+  return true;
+}
+
 static void note_bias(Tiles *s, const Op *op) {
   Value v = bias_of(s, op);
-  if (!v) return;
+  if (!v || is_read(s, v)) return;
   if (is_ramp(s, v)) s->ramp = true;
   else s->bias = true;
 }
@@ -681,6 +700,7 @@ static Tiles measured(Ctx *cx, const Func *f, const Target *tg,
   bool amd = tg->gpu.vendor == VENDOR_AMD;
   for (bool boxes = !amd;; boxes = false) {
     Tiles s = {.f = f, .seen = {.arena = &cx->scratch}, .staged = amd,
+               .strips = tg->gpu.arch && !opt->strided,
                .boxes = boxes, .lane = lane,
                .own = amd ? OWN_NONE : own_kind(cx, f, lane)};
     ir_walk(f->body, measure_tiles, &s);

@@ -20,7 +20,8 @@
 // after the wait for it. Tiles whose coordinates depend on group() have slots
 // for each group. Quotients that say where a task is are made by the producer
 // alone, while the consumers still work on the task before. The sign of a tile
-// (attr flip) is the readers' work.
+// (attr flip) is the readers' work. A strip (passes/strips.c) comes on the barrier
+// of the tile filled in front of it, which expects its bytes too.
 //
 // A program whose tiles depend on computed fragments, or whose rings do not
 // fit, stays as it is. Where tasks may be short, groups take their blocks of rows
@@ -57,7 +58,7 @@ static void make_ring(Rings *w, Builder *b, Ring *r) {
   if (r->site) t = *ir_type(w->f, r->site->res[0]);
   if (r->site) t.ext[2] = slots;
   r->smem = ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
-  r->full = barrier(b, slots, 1);
+  r->full = r->with >= 0 ? w->rings[r->with].full : barrier(b, slots, 1);
   r->empty = barrier(b, slots, 4 * readers);  // each warp arrives
 }
 
@@ -165,6 +166,16 @@ static Value part(Role *r, Builder *b, ValueMap *m, Value v) {
   return made->res[0];
 }
 
+// Bytes of a tile and of the strips that come with it.
+static int64_t bytes_with(const Rings *w, const Op *fill) {
+  int ring = rings_of(w, fill);
+  int64_t n = smem_bytes(ir_type(w->f, fill->res[0]));
+  for (uint32_t i = 0; i < w->nrings; i++)
+    if (w->rings[i].with == ring)
+      n += smem_bytes(ir_type(w->f, w->rings[i].site->res[0]));
+  return n;
+}
+
 static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
                       ValueMap *m) {
   Ring *ring = &r->w->rings[rings_of(r->w, op)];
@@ -172,9 +183,9 @@ static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
   if (g) at = ir_2(b, OP_ADD, at, i32(b, g * ring->stages));
   wait_for(b, ring->empty, at,
            ir_2(b, OP_SUB, i32(b, 1), t.parity));
-  IrAttr bytes = attr_i(AT_BYTES, smem_bytes(ir_type(r->w->f, op->res[0])));
+  IrAttr bytes = attr_i(AT_BYTES, bytes_with(r->w, op));
   Value bar[] = {ring->full, at};
-  ir_op(b, OP_MBAR_EXPECT, bar, 2, &bytes, 1, NULL, 0, 0);
+  if (ring->with < 0) ir_op(b, OP_MBAR_EXPECT, bar, 2, &bytes, 1, NULL, 0, 0);
   uint32_t n = fill_args(op);
   Value *args = NEWN(r->w->arena, Value, n + 3);
   args[0] = slot_of(r->w, b, ring, at);
@@ -313,6 +324,7 @@ typedef struct Tile {
   Value slot;
   Value parity;          // of its turn, or 0: it has been waited for
   Value before;          // fills before it, if the slot lent before is to go back
+  Value pinned;          // is finished before the tile goes back, or 0
 } Tile;
 
 // Tiles that are read in one region, and not given back.
@@ -321,8 +333,28 @@ typedef struct Live {
   uint32_t n;
 } Live;
 
+static bool after(const Op *a, const Op *b) {
+  for (const Op *op = b; op; op = op->next)
+    if (op == a) return true;
+  return false;
+}
+
+// Where what op, a load of a strip, has read has become tiles: until then its
+// registers need not all be there at once.
+static const Op *used_up(const Role *r, const Op *op) {
+  const Op *last = op;
+  if (!op->nres || op->nregions) return op;
+  const Type *t = ir_type(r->w->f, op->res[0]);
+  if (t->kind != TK_FRAG || (!t->slice && op->code != OP_BCAST)) return op;
+  for (const Op *o = op->next; o; o = o->next)
+    if (ir_mentions(o, op->res[0]) && after(used_up(r, o), last))
+      last = used_up(r, o);
+  return last;
+}
+
 // Where a product, or what adds to it, is waited for.
-static const Op *done(const Op *use) {
+static const Op *done(const Role *r, const Op *use) {
+  if (use->code == OP_SLOAD) return used_up(r, use);
   if (use->code != OP_WGMMA) return use;
   Value v = use->res[0];
   for (const Op *op = use->next; op; op = op->next) {
@@ -334,18 +366,12 @@ static const Op *done(const Op *use) {
   return use->parent->last;
 }
 
-static bool after(const Op *a, const Op *b) {
-  for (const Op *op = b; op; op = op->next)
-    if (op == a) return true;
-  return false;
-}
-
 // From op on; NULL if there is none.
-static const Op *last_reader(const Op *fill, const Op *op) {
+static const Op *last_reader(const Role *r, const Op *fill, const Op *op) {
   const Op *last = NULL;
   for (; op; op = op->next)
-    if (ir_mentions(op, fill->res[0]) && (!last || after(done(op), last)))
-      last = done(op);
+    if (ir_mentions(op, fill->res[0]) && (!last || after(done(r, op), last)))
+      last = done(r, op);
   return last;
 }
 
@@ -432,17 +458,45 @@ static void before_op(Role *r, Builder *b, Live *live, const Op *op) {
   }
 }
 
+static const Op *find_behind(const Op *op, OpCode c) {
+  while (op && op->code != c && !rings_has_fill(op)) op = op->next;
+  return op && op->code == c ? op : NULL;
+}
+
+static const Op *find_row(const Role *r, const Op *op) {
+  op = find_behind(op, OP_FREDUCE);
+  while (op && ir_type(r->w->f, op->res[0])->slice != SLICE_ROW)
+    op = find_behind(op->next, OP_FREDUCE);
+  return op;
+}
+
+// What is read of a strip has arrived in registers when something is stored that
+// is made of all of it: an arrival itself waits for no load, and overtakes those
+// that products keep from shared memory. Steps end with such a store, a pin, in
+// front of their last wait; elsewhere a row's reduction is pinned.
+static const Op *end_of_strip(const Role *r, Tile *t, const Op *last) {
+  const Op *pin = find_behind(last, OP_PIN);
+  const Op *wait = pin ? find_behind(pin, OP_WG_WAIT) : NULL;
+  const Op *row = find_row(r, last);
+  if (wait) return wait;
+  if (pin) return pin;
+  t->pinned = row ? row->res[0] : 0;
+  return row ? row : last;
+}
+
 static Tile consume(Role *r, Builder *b, const Op *op) {
   uint32_t k = (uint32_t)rings_of(r->w, op);
   Ring *ring = &r->w->rings[k];
-  const Op *last = last_reader(op, op->next);
-  Tile tile = {.fill = op, .until = last ? last : op, .ring = k};
+  const Op *last = last_reader(r, op, op->next);
+  Tile tile = {.fill = op, .ring = k};
+  if (last && ring->strip) last = end_of_strip(r, &tile, last);
+  tile.until = last ? last : op;
   bool at_once = ring->streams || !last || !r->w->brief;
   if (is_late(r, op)) tile.before = r->fills[ring->count];
   if (!r->w->brief) returned(r, b, &tile);
   Turn t = turn_of(r, b, k);
   tile.slot = own_slot(b, ring, r->block, t.slot);
-  tile.parity = t.parity;
+  tile.parity = ring->with < 0 ? t.parity : 0;
   if ((int)k == r->w->lent) r->lent = tile.slot;
   if (at_once) arrived(r, b, &tile);
   vmap_put(&r->map, op->res[0], slot_of(r->w, b, ring, tile.slot));
@@ -452,6 +506,8 @@ static Tile consume(Role *r, Builder *b, const Op *op) {
 }
 
 static void give_back(const Role *r, Builder *b, const Tile *t) {
+  Value done = t->pinned ? get(r, t->pinned) : 0;
+  if (done) ir_op(b, OP_PIN, &done, 1, NULL, 0, NULL, 0, 0);
   arrive(b, r->w->rings[t->ring].empty, t->slot);
 }
 
@@ -679,12 +735,14 @@ static void leave(Role *r, Builder *b, const Op *op) {
   for (uint32_t i = 0; i < n; i++) args[i] = ir_region_param(body, c.types[i], NULL);
   take_fills(r, &c, args);
   for (uint32_t k = 0; k < w->nrings; k++) {
-    if (!(c.rings >> k & 1)) continue;
+    if (!w->rings[k].streams) continue;
     Turn t = turn_of(r, &in, k);
-    wait_for(&in, w->rings[k].full, t.slot, t.parity);
+    if (w->rings[k].with < 0)
+      wait_for(&in, w->rings[k].full, t.slot, t.parity);
     arrive(&in, w->rings[k].empty, t.slot);
-    filled(r, &in, k, NULL);
   }
+  for (uint32_t k = 0; k < w->nrings; k++)
+    if (c.rings >> k & 1) filled(r, &in, k, NULL);
   put_fills(r, &c, args);
   ir_yield(&in, args, n);
   take_fills(r, &c, loop->res);
@@ -757,7 +815,7 @@ static void copy_region(Role *r, const Region *from, Builder *b,
   Live live = {.n = 0};
   for (uint32_t i = 0; outer && i < outer->n; i++) {
     Tile t = outer->at[i];
-    t.until = last_reader(t.fill, from->first);
+    t.until = last_reader(r, t.fill, from->first);
     if (t.until) live.at[live.n++] = t;
     else give_back(r, b, &t);
   }

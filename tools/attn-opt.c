@@ -27,7 +27,7 @@ static const char usage[] =
     "  --fast               allow @fast\n"
     "  --finite             as @finite: no input is inf or NaN\n"
     "  --most-groups=N      sm_90a: warpgroups that may compute\n"
-    "  --strided            AMD: kernels for tensors of any strides\n"
+    "  --strided            kernels for tensors of any strides (AMD, strips)\n"
     "  --group              the kernel of groups of heads\n"
     "  --few                the kernel of few rows\n"
     "  --decode             GPU: rows are few, mostly\n"

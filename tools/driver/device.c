@@ -189,9 +189,17 @@ static bool assembly(Ctx *cx, const Module *m, const char *prefix,
   return true;
 }
 
+// Boxes of one row are strips (passes/strips.c), for which tensors must lie as
+// the copy engine wants them: other code reads any.
+static bool has_strips(const CgKernelRecord *k) {
+  for (uint32_t i = 0; i < k->maps.n; i++)
+    if (k->maps.at[i].box[1] == 1) return true;
+  return false;
+}
+
 bool drv_needs_strided(const Built *b) {
   for (uint32_t i = 0; i < b->kernels.n; i++)
-    if (b->kernels.at[i].when.n) return true;
+    if (b->kernels.at[i].when.n || has_strips(&b->kernels.at[i])) return true;
   return false;
 }
 
