@@ -4,7 +4,7 @@ process. Runs in the folder that prep.py --variants made, on a machine with an
 NVIDIA GPU and PyTorch.
 
     python3 ab.py [--builds NAME=DIR,..] [--filter TEXT,..] [--passes N]
-                  [--lengths S,..] [--rest MS] [--ms N] [--json FILE]
+                  [--lengths S,..] [--rest MS] [--ms N] [--json FILE] [--pairs]
 
 DIR is a folder of prep.py; without --builds this one. For each head size and
 length all variants of all builds are checked against an f64 reference on some
@@ -42,6 +42,7 @@ def options():
     ap.add_argument("--ms", type=int, default=30)
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--json", default="")
+    ap.add_argument("--pairs", action="store_true")
     return ap.parse_args()
 
 
@@ -105,6 +106,57 @@ def timed_pass(a, rows, todo, p, dev):
         rows[i]["passes_ms"].append(run.median_ms(fn, dev, a.ms))
 
 
+ROUNDS = 6      # of all builds, on the same tensors
+
+
+def launches_ms(fn, n):
+    """A launch, of n one behind the other."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(n):
+        fn()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / n
+
+
+def burst_ms(fn, ms):
+    return launches_ms(fn, max(3, int(ms / launches_ms(fn, 2))))
+
+
+def paired_pass(a, rows, todo, order):
+    """Each variant's builds next to each other."""
+    per = itertools.groupby(todo, lambda t: rows[t[0]]["name"])
+    for _, mine in [(k, list(g)) for k, g in per]:
+        for _ in range(ROUNDS):
+            for i, fn in order.sample(mine, len(mine)):
+                time.sleep(a.rest * 1e-3)
+                rows[i]["passes_ms"].append(burst_ms(fn, a.ms))
+
+
+def compared(rows):
+    """Adds the time over that of the variant's first build."""
+    first = {}
+    for r in rows:
+        base = first.setdefault(r["name"], r)
+        if not r["passes_ms"] or not base["passes_ms"]:
+            continue
+        r["ms"] = statistics.median(r["passes_ms"])
+        r["over"] = statistics.quantiles(
+            [x / y for x, y in zip(r["passes_ms"], base["passes_ms"])], n=4)
+    return rows
+
+
+def pair_line(row):
+    at = f"d{row['D']} s{row['S']} {row['family']} {row['build']}"
+    if "over" not in row:
+        return f"{at}: {row.get('failed', 'no first build')}"
+    low, mid, high = row["over"]
+    return (f"{at}: {row['ms']:.4f} ms, {mid:.4f} of the first build's "
+            f"({low:.4f} to {high:.4f}), error {row['error']:.1e}"
+            f"{' WRONG' if wrong(row) else ''}")
+
+
 def rated(rows):
     """Adds rates; the first row is plain softmax's."""
     plain = rows[0]
@@ -143,10 +195,12 @@ def run_group(a, builds, group, dev):
         todo = load(builds, group, rows, m, dev)
         if p == 0:
             check(a, builds, group, rows, todo, m, dev)
-        if todo:
+        if todo and a.pairs:
+            paired_pass(a, rows, todo, places)
+        elif todo:
             timed_pass(a, rows, todo, p, dev)
         del gap
-    return rated(rows)
+    return compared(rows) if a.pairs else rated(rows)
 
 
 def main():
@@ -156,7 +210,7 @@ def main():
     builds, rows = manifests(a), []
     for group in wanted(a):
         done = run_group(a, builds, group, dev)
-        print(*map(line, done), sep="\n", flush=True)
+        print(*map(pair_line if a.pairs else line, done), sep="\n", flush=True)
         rows += done
     if a.json:
         with open(a.json, "w") as f:
