@@ -514,8 +514,27 @@ static bool exchanges(const Func *f, const Region *r) {
   return false;
 }
 
-// Tiles of a chunk in parts are large. One of each is there while a chunk computes;
-// the next chunk's follows when the last product has read it.
+static bool is_product(const Op *op) {
+  return op && (op->code == OP_MMA || op->code == OP_WGMMA);
+}
+
+// Products of f32 are sums over parts of operands: a tile is in several terms.
+static bool in_parts(const Func *f, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    const Op *term = op;
+    while (is_product(term) && term->nargs > 2) {
+      term = ir_def(f, term->args[2]);
+      if (is_product(term) && term->args[1] == op->args[1]) return true;
+    }
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (in_parts(f, op->regions[i])) return true;
+  }
+  return false;
+}
+
+// Tiles of a chunk in parts are large, and shorter chunks have as many rows. One of
+// each is there while a chunk computes; the next chunk's follows when the last
+// product has read it.
 static void one_stage(Rings *w) {
   for (uint32_t i = 0; i < w->nrings; i++)
     if (w->rings[i].streams) w->rings[i].stages /= 2;
@@ -528,7 +547,8 @@ static bool rings_fit(Rings *w) {
   if (w->occupancy == 2) room = half;
   for (uint32_t i = 0; i < w->nrings; i++)
     w->rings[i].stages *= w->rings[i].fills;
-  if (bytes_of(w) > room && rings_has_steps(w->f)) one_stage(w);
+  bool steps = rings_has_steps(w->f) && in_parts(w->f, w->f->body);
+  if (bytes_of(w) > room && steps) one_stage(w);
   if (bytes_of(w) > room) return false;
   if (w->occupancy < 2)
     room -= computed(w, w->f->body) +
