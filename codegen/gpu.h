@@ -137,6 +137,7 @@ struct GpuVendor {
   // x >> by, made as it stands here; x of a lane that is not known before; the
   // lanes where x holds; that byte of lo and, above it, of hi, zeros above.
   V (*shifted)(Nv *n, V x, uint32_t by);
+  V (*thread_again)(Nv *n);  // its number, read again; or NULL
   V (*lane_of)(Nv *n, V x, V lane);
   V (*ballot)(Nv *n, V x);
   V (*bytes)(Nv *n, V lo, V hi, V byte);

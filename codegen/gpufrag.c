@@ -222,10 +222,11 @@ void nv_const(Nv *n, const Op *op) {
 void nv_splat(Nv *n, const Op *op) { fill(n, op->res[0], nv_arg(n, op, 0)); }
 
 // ---------------------------------------------------------------- coordinates
-// The thread's part of a coordinate; digits of powers of two are bits.
-static V thread_part(Nv *n, const FragMap *m, uint32_t axis) {
+// The part of a coordinate of the thread with that number; digits of powers of two
+// are bits.
+static V share_of(Nv *n, const FragMap *m, uint32_t axis, V id) {
   Cg *g = n->g;
-  V sum = NULL, id = n->grp.tid;
+  V sum = NULL;
   uint32_t unit = 1;
   for (uint32_t i = 0; i < m->nthr; i++) {
     Factor f = m->thr[i];
@@ -238,6 +239,10 @@ static V thread_part(Nv *n, const FragMap *m, uint32_t axis) {
     unit *= f.size;
   }
   return sum ? sum : nv_i32(n, 0);
+}
+
+static V thread_part(Nv *n, const FragMap *m, uint32_t axis) {
+  return share_of(n, m, axis, n->grp.tid);
 }
 
 static uint32_t reg_part(const FragMap *m, uint32_t axis, uint32_t reg) {
@@ -255,7 +260,10 @@ V nv_coord(Nv *n, const FragMap *m, uint32_t axis, uint32_t reg) {
 static Frag coordinates(Nv *n, const Op *op, bool again) {
   Frag r = nv_new(n, nv_res_type(n, op));
   uint32_t axis = (uint32_t)ir_attr_i(op, AT_POS, 0);
-  V part = op->code == OP_COORD_REG ? nv_i32(n, 0) : thread_part(n, &r.map, axis);
+  bool read = n->vendor->thread_again && ir_attr_i(op, AT_ANEW, 0) &&
+              n->grp.threads == n->out->threads;
+  V id = read ? n->vendor->thread_again(n) : n->grp.tid;
+  V part = op->code == OP_COORD_REG ? nv_i32(n, 0) : share_of(n, &r.map, axis, id);
   if (again) part = n->vendor->anew(n, part);
   for (uint32_t i = 0; i < r.n; i++) {
     uint32_t reg = op->code == OP_COORD_THREAD ? 0 : reg_part(&r.map, axis, i);

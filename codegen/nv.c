@@ -408,6 +408,10 @@ static V anew(Nv *n, V x) {
                      wide ? "=l,l" : "=r,r", &x, 1);
 }
 
+static V thread_again(Nv *n) {
+  return nv_asm(n, nv_i32t(n), "mov.u32 $0, %tid.x;", "=r", NULL, 0);
+}
+
 static V hold(Nv *n, V x) {
   return nv_asm(n, cg_of(x), "", "=f,0", &x, 1);
 }
@@ -425,5 +429,6 @@ const GpuVendor nv_vendor = {
     .rsqrt = rsqrt, .load = load, .store = store, .copy = copy,
     .store_tile = store_matrices, .store_turned = store_turned,
     .load_tile = nv_load_a, .anew = anew, .hold = hold,
+    .thread_again = thread_again,
     .mma = nv_mma_sync, .repeats = true, .sum = nv_mma_sum,
 };

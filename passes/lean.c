@@ -23,7 +23,8 @@
 // tiles themselves (passes/stow.c), and at the last level numbers that addresses
 // in the loop are made of. Code generation has an order that keeps less, and reads what
 // threads hand round from shared memory for each use. Level mach, value form;
-// NVIDIA, programs with steps; others have the attribute `lean` alone. Needs:
+// NVIDIA, programs with steps; others have the attribute `lean` alone, at its level,
+// and behind it passes/shelve.c. Needs:
 // place. Tests: test/passes/lean.
 #include "ir/layout.h"
 #include "passes/rings.h"
@@ -124,8 +125,10 @@ bool pass_lean(Ctx *cx, Module *m, const PassOpt *opt) {
     Func *f = m->funcs.at[i];
     int64_t level = lean_of(opt->lean, i);
     if (level == LEAN_NOT || !ir_launch(f)) continue;
+    bool steps = rings_has_steps(f);
+    if (level > LEAN_FREE && !steps) continue;
     ir_set_attr(f, f->body->first, attr_i(AT_LEAN, 1));
-    if (level == LEAN_FREE || !rings_has_steps(f)) continue;
+    if (level == LEAN_FREE) continue;
     ir_set_attr(f, f->body->first, attr_i(AT_LEANER, 1));
     loops(f, f->body, level == LEAN_LOADS);
   }

@@ -11,8 +11,7 @@ import sys
 KNOWN = {
     "bf16": [("hgrn2:D=128,Dv=128", 8)],
     "f16": [("rwkv6:D=128", 16)],
-    "f32": [("differential:D=64,Dv=64", 24), ("nsa:D=128", 160),
-            ("retention:D=256,Dv=256", 32),
+    "f32": [("retention:D=256,Dv=256", 32),
             ("mamba2:N=128", 16), ("mlstm:D=128", 72), ("packed_gla:D=128", 8)],
 }
 UNITS = {"B": 1, "kB": 1000, "MB": 1000000}
