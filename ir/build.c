@@ -365,6 +365,11 @@ bool ir_mentions(const Op *op, Value v) {
   return false;
 }
 
+Op *ir_first_use(Op *op, Value v) {
+  while (op && !ir_mentions(op, v)) op = op->next;
+  return op;
+}
+
 bool ir_is_input(const Func *f, Value tensor) {
   for (uint32_t i = 0; i < f->params.n; i++)
     if (f->params.at[i].v == tensor) return f->params.at[i].role == PR_IN;
@@ -392,31 +397,34 @@ void ir_walk(Region *r, WalkFn *fn, void *data) {
   }
 }
 
-static uint32_t swap_uses(Region *r, Value from, Value to) {
+// In op and those behind it.
+static uint32_t swap_uses(Op *op, Value from, Value to) {
   uint32_t n = 0;
-  for (Op *op = r->first; op; op = op->next) {
+  for (; op; op = op->next) {
     for (uint32_t i = 0; i < op->nargs; i++) {
       if (op->args[i] != from) continue;
       op->args[i] = to;
       n++;
     }
     for (uint32_t i = 0; i < op->nregions; i++)
-      n += swap_uses(op->regions[i], from, to);
+      n += swap_uses(op->regions[i]->first, from, to);
   }
   return n;
 }
 
+void ir_replace_from(Op *op, Value from, Value to) { swap_uses(op, from, to); }
+
 void ir_replace_uses(Func *f, Value from, Value to) {
   ValueInfo *a = ir_info(f, from), *b = ir_info(f, to);
   if (!b->hint) b->hint = a->hint;  // keep the reader's name
-  swap_uses(f->body, from, to);
+  swap_uses(f->body->first, from, to);
 }
 
 uint32_t ir_count_uses(const Func *f, Value v) {
   return ir_uses_in(f->body, v);
 }
 
-uint32_t ir_uses_in(Region *r, Value v) { return swap_uses(r, v, v); }
+uint32_t ir_uses_in(Region *r, Value v) { return swap_uses(r->first, v, v); }
 
 bool ir_defined_outside(const Func *f, Value v, const Region *r) {
   for (const Region *at = f->values.at[v].region; at;

@@ -298,6 +298,10 @@ void ir_erase(Op *op);                              // unlinks; no uses left
 void ir_move_before(Op *op, Op *where);
 // True if v is an operand of the op or of one in its regions.
 bool ir_mentions(const Op *op, Value v);
+// The first such op from op on in its region, or NULL.
+Op *ir_first_use(Op *op, Value v);
+// `to` in place of `from` in the op, in those behind it, and in their regions.
+void ir_replace_from(Op *op, Value from, Value to);
 // Is the tensor an input, which nothing writes?
 bool ir_is_input(const Func *f, Value tensor);
 // Does an op in r, or in a region inside, write the tensor?

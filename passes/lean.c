@@ -24,8 +24,9 @@
 // in the loop are made of. Code generation has an order that keeps less, and reads what
 // threads hand round from shared memory for each use. Level mach, value form;
 // NVIDIA, programs with steps; others have the attribute `lean` alone, at its level,
-// and behind it passes/shelve.c. Needs:
-// place. Tests: test/passes/lean.
+// and behind it passes/shelve.c. Needs: place. Tests: test/passes/lean.
+#include "passes/lean.h"
+
 #include "ir/layout.h"
 #include "passes/rings.h"
 
@@ -78,29 +79,29 @@ static void sink(const Func *f, Op *loop, Region *rare) {
 
 // ---------------------------------------------------------------- behind
 // The fragment of coordinates v once more, of numbers made anew at op.
-static Value again(Func *f, Op *at, Value v) {
+static Value again(Func *f, Op *at, Value v, bool threads) {
   const Op *op = ir_def(f, v);
   Builder b = {.fn = f, .region = at->parent, .before = at, .span = at->span};
   if (is_number(f, v, NULL)) return ir_1(&b, OP_UNIFORM, v);
-  if (!op || ir_type(f, v)->kind != TK_FRAG ||
-      (op->code != OP_ADD && op->code != OP_SPLAT))
-    return v;
-  Value args[2];
-  for (uint32_t i = 0; i < op->nargs; i++) args[i] = again(f, at, op->args[i]);
+  if (!op || ir_type(f, v)->kind != TK_FRAG) return v;
   const Type t = *ir_type(f, v);
+  if (threads && op->code == OP_COORD && ir_attr_i(op, AT_POS, 0) == AXIS_ROW) {
+    const IrAttr attrs[2] = {*ir_attr(op, AT_POS), attr_i(AT_ANEW, 1)};
+    return ir_op(&b, OP_COORD, NULL, 0, attrs, 2, &t, 1, 0)->res[0];
+  }
+  if (op->code != OP_ADD && op->code != OP_SPLAT) return v;
+  Value args[2];
+  for (uint32_t i = 0; i < op->nargs; i++)
+    args[i] = again(f, at, op->args[i], threads);
   return ir_op(&b, op->code, args, op->nargs, op->attrs, op->nattrs, &t, 1, 0)
       ->res[0];
 }
 
-// Coordinates of what is stored from op on: else they live through what is in
-// front of it.
-static void renew_stores(Func *f, Op *op) {
-  for (; op; op = op->next) {
-    if (op->code != OP_GSTORE) continue;
-    for (uint32_t i = 2; i < op->nargs; i++)
+void lean_renew_stores(Func *f, Op *op, bool threads) {
+  for (; op; op = op->next)
+    for (uint32_t i = 2; op->code == OP_GSTORE && i < op->nargs; i++)
       if (ir_type(f, op->args[i])->dtype == DT_I32)
-        op->args[i] = again(f, op, op->args[i]);
-  }
+        op->args[i] = again(f, op, op->args[i], threads);
 }
 
 // ---------------------------------------------------------------- loops
@@ -114,8 +115,9 @@ static void loops(Func *f, Region *r, bool all) {
     if (rare) sink(f, op, rare);
     if (rare) renew(f, rare, rare, true);
     if (all) renew(f, body, body, false);
-    renew_stores(f, op->next);
-    if (!rings_has_fill(op)) renew_stores(f, chunk->regions[0]->first);
+    lean_renew_stores(f, op->next, false);
+    if (!rings_has_fill(op))
+      lean_renew_stores(f, chunk->regions[0]->first, false);
   }
 }
 

@@ -53,11 +53,6 @@ static bool grows(const Func *f, const Op *op) {
   return true;
 }
 
-static Op *first_use(Op *op, Value v) {
-  while (op && !ir_mentions(op, v)) op = op->next;
-  return op;
-}
-
 // The branch that has all uses of v, or NULL.
 static Region *only_branch(const Settle *s, const Op *use, Value v) {
   if (!use || use->code != OP_IF) return NULL;
@@ -81,7 +76,7 @@ static bool is_known(const Func *f, Value v) {
 
 // A tile that only one branch reads is loaded there, and given back there.
 static void settle_fill(const Settle *s, Op *op) {
-  Op *use = first_use(op->next, op->res[0]);
+  Op *use = ir_first_use(op->next, op->res[0]);
   Region *branch = only_branch(s, use, op->res[0]);
   if (branch && is_known(s->f, use->args[0])) ir_move_before(op, branch->first);
 }
@@ -93,10 +88,10 @@ static void settle(const Settle *s, Op *op) {
   }
   if (!is_pure(op) || ir_type(s->f, op->res[0])->kind == TK_SMEM) return;
   Value v = op->res[0];
-  Op *use = first_use(op->next, v);
+  Op *use = ir_first_use(op->next, v);
   Region *branch = only_branch(s, use, v);
   while (branch) {
-    use = first_use(branch->first, v);
+    use = ir_first_use(branch->first, v);
     ir_move_before(op, use);
     branch = only_branch(s, use, v);
   }

@@ -15,20 +15,9 @@
 // (tools/driver/fit.c), and then without the attribute `lean`. Needs: place, early.
 // Tests: test/passes/shelve.
 #include "ir/layout.h"
+#include "passes/lean.h"
 #include "passes/place.h"
 #include "passes/rings.h"
-
-static Op *first_use(Op *op, Value v) {
-  while (op && !ir_mentions(op, v)) op = op->next;
-  return op;
-}
-
-static void replace(Op *op, Value x, Value by) {
-  for (uint32_t i = 0; i < op->nargs; i++)
-    if (op->args[i] == x) op->args[i] = by;
-  for (uint32_t i = 0; i < op->nregions; i++)
-    for (Op *in = op->regions[i]->first; in; in = in->next) replace(in, x, by);
-}
 
 // ---------------------------------------------------------------- tiles
 static bool is_tile(const Func *f, Value v) {
@@ -45,7 +34,7 @@ static void shelve(Func *f, Op *loop, Op *use, Value v) {
   Value put = ir_op(&b, OP_SPUT, &v, 1, NULL, 0, &s, 1, 0)->res[0];
   b.before = use;
   Value got = ir_op(&b, OP_SLOAD, &put, 1, NULL, 0, &t, 1, 0)->res[0];
-  for (; use; use = use->next) replace(use, v, got);
+  ir_replace_from(use, v, got);
 }
 
 static void shelve_tiles(Func *f, Op *loop) {
@@ -53,7 +42,7 @@ static void shelve_tiles(Func *f, Op *loop) {
     for (uint32_t i = 0; i < op->nres; i++) {
       Value v = op->res[i];
       if (!is_tile(f, v) || ir_mentions(loop, v)) continue;
-      Op *use = first_use(loop->next, v);
+      Op *use = ir_first_use(loop->next, v);
       if (use) shelve(f, loop, use, v);
     }
 }
@@ -63,45 +52,10 @@ static void loads_late(Func *f, Op *loop) {
   for (Op *op = loop->prev, *prev; op; op = prev) {
     prev = op->prev;
     if (op->code != OP_GLOAD || !ir_is_input(f, op->args[0])) continue;
-    Op *use = first_use(op->next, op->res[0]), *at = use;
+    Op *use = ir_first_use(op->next, op->res[0]), *at = use;
     while (at && at != loop) at = at->prev;
     if (at && !use->nregions) ir_move_before(op, use);
   }
-}
-
-// ---------------------------------------------------------------- rows
-static bool is_number(const Func *f, Value v) {
-  const Type *t = ir_type(f, v);
-  const Op *op = ir_def(f, v);
-  return t->kind == TK_ELEM && t->dtype == DT_I32 && !(op && op->code == OP_CONST);
-}
-
-static Value coordinate(Builder *b, const Op *op) {
-  const IrAttr attrs[2] = {*ir_attr(op, AT_POS), attr_i(AT_ANEW, 1)};
-  const Type t = *ir_type(b->fn, op->res[0]);
-  return ir_op(b, OP_COORD, NULL, 0, attrs, 2, &t, 1, 0)->res[0];
-}
-
-// The rows v once more in front of `at`.
-static Value again(Func *f, Op *at, Value v) {
-  const Op *op = ir_def(f, v);
-  Builder b = {.fn = f, .region = at->parent, .before = at, .span = at->span};
-  if (is_number(f, v)) return ir_1(&b, OP_UNIFORM, v);
-  if (!op || ir_type(f, v)->kind != TK_FRAG) return v;
-  if (op->code == OP_COORD && ir_attr_i(op, AT_POS, 0) == AXIS_ROW)
-    return coordinate(&b, op);
-  if (op->code != OP_ADD && op->code != OP_SPLAT) return v;
-  Value args[2];
-  for (uint32_t i = 0; i < op->nargs; i++) args[i] = again(f, at, op->args[i]);
-  const Type t = *ir_type(f, v);
-  return ir_op(&b, op->code, args, op->nargs, op->attrs, op->nattrs, &t, 1, 0)->res[0];
-}
-
-static void renew_stores(Func *f, Op *op) {
-  for (; op; op = op->next)
-    for (uint32_t i = 2; op->code == OP_GSTORE && i < op->nargs; i++)
-      if (ir_type(f, op->args[i])->dtype == DT_I32)
-        op->args[i] = again(f, op, op->args[i]);
 }
 
 // ---------------------------------------------------------------- all
@@ -119,7 +73,7 @@ static void loops(Func *f) {
     shelve_tiles(f, op);
     last = op;
   }
-  if (last) renew_stores(f, last->next);
+  if (last) lean_renew_stores(f, last->next, true);
 }
 
 bool pass_shelve(Ctx *cx, Module *m, const PassOpt *opt) {

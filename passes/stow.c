@@ -37,11 +37,6 @@ static bool is_tile(const Func *f, Value v) {
   return t->kind == TK_FRAG && t->slice == SLICE_NONE;
 }
 
-static Op *first_use(Op *op, Value v) {
-  while (op && !ir_mentions(op, v)) op = op->next;
-  return op;
-}
-
 static Op *last_use(Op *op, Value v) {
   Op *last = NULL;
   for (; op; op = op->next)
@@ -52,17 +47,6 @@ static Op *last_use(Op *op, Value v) {
 static bool stands_before(const Op *a, const Op *b) {
   while (a && a != b) a = a->next;
   return a != NULL;
-}
-
-static void replace(Op *op, Value x, Value by) {
-  for (uint32_t i = 0; i < op->nargs; i++)
-    if (op->args[i] == x) op->args[i] = by;
-  for (uint32_t i = 0; i < op->nregions; i++)
-    for (Op *in = op->regions[i]->first; in; in = in->next) replace(in, x, by);
-}
-
-static void replace_from(Op *op, Value x, Value by) {
-  for (; op; op = op->next) replace(op, x, by);
 }
 
 // The branch that has all uses of v, or NULL.
@@ -80,7 +64,7 @@ typedef bool Is(const Func *f, const Op *op);
 static void sink(const Func *f, Region *r, Is *may) {
   for (Op *op = r->last, *prev; op; op = prev) {
     prev = op->prev;
-    Op *use = may(f, op) ? first_use(op->next, op->res[0]) : NULL;
+    Op *use = may(f, op) ? ir_first_use(op->next, op->res[0]) : NULL;
     if (use) ir_move_before(op, use);
   }
 }
@@ -92,10 +76,10 @@ static bool is_load(const Func *f, const Op *op) {
 }
 
 static void load_late(const Func *f, Op *load) {
-  Op *use = first_use(load->next, load->res[0]);
+  Op *use = ir_first_use(load->next, load->res[0]);
   Region *branch;
   while ((branch = only_branch(f, use, load->res[0])))
-    use = first_use(branch->first, load->res[0]);
+    use = ir_first_use(branch->first, load->res[0]);
   if (use) ir_move_before(load, use);
 }
 
@@ -137,14 +121,15 @@ static Value made_again(Func *f, Op *at, const Op *op) {
 // What is needed again behind something that is put in shared memory is loaded
 // again.
 static void make_again(Func *f, Op *op, Is *ends) {
-  Value old = op->res[0], now = old;
+  Value v = op->res[0];
   bool put = false;
   for (Op *at = op->next; at; at = at->next) {
     bool end = ends(f, at);
-    if (ir_mentions(at, old)) {
-      if (put) now = made_again(f, at, op);
+    if (ir_mentions(at, v)) {
+      Value now = put ? made_again(f, at, op) : v;
+      if (put) ir_replace_from(at, v, now);
+      v = now;
       put = false;
-      if (now != old) replace(at, old, now);
     }
     put |= end;
   }
@@ -315,7 +300,7 @@ static bool may_wait(const Parts *p, const Op *at) {
 static void parts_late(Parts *p) {
   Op *at = NULL, *from = p->op[p->n - 1]->next;
   for (uint32_t i = 0; i < PARTS; i++) {
-    Op *use = first_use(from, p->part[i]);
+    Op *use = ir_first_use(from, p->part[i]);
     if (use && (!at || stands_before(use, at))) at = use;
   }
   if (!at || !may_wait(p, at)) return;
@@ -330,9 +315,9 @@ static void found_behind(Func *f, const Parts *p) {
     Op *use = last_use(last->next, p->tile[i]);
     if (use) last = use;
   }
-  if (!last->next || !first_use(last->next, p->x)) return;
+  if (!last->next || !ir_first_use(last->next, p->x)) return;
   Op *from = last->next;
-  replace_from(from, p->x, sum_of(f, p, from));
+  ir_replace_from(from, p->x, sum_of(f, p, from));
 }
 
 static void stow_chunk(Func *f, Region *r, Arena *a) {
@@ -371,7 +356,7 @@ static void stow_slices(Func *f, Region *body, Is *waits) {
     Builder b = {.fn = f, .region = body, .before = op->next, .span = op->span};
     const Type t = *ir_type(f, op->res[0]);
     Op *stays = ir_op(&b, OP_RELAYOUT, &op->res[0], 1, NULL, 0, &t, 1, 0);
-    replace_from(stays->next, op->res[0], stays->res[0]);
+    ir_replace_from(stays->next, op->res[0], stays->res[0]);
     op = stays;
   }
 }

@@ -53,9 +53,9 @@ void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m);
 // The intervals that a phase before has found, if it has (tilebounds.c): the
 // tiles are not tested then. How many, or 0. Where groups have their own
 // bounds those of the executing one go to *mine.
+uint32_t bounds_read(KeyLoop *l, Builder *b, Range *out, Range *mine);
 // Whether full tiles of l are those of which each row sees all keys or none.
 bool bounds_by_rows(KeyLoop *l);
-uint32_t bounds_read(KeyLoop *l, Builder *b, Range *out, Range *mine);
 
 // Groups of a tile's rows that have bounds of their own, or 0 (tileown.c).
 uint32_t own_groups(const TilePlan *p);
