@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// Operand words, arguments on the stack, and how infix text writes it.
+// And how infix text writes it.
 typedef struct OpInfo {
   int words, args, prec;
   const char *text;
@@ -41,6 +41,15 @@ static const OpInfo *op_at(const attn_program *p, uint32_t at) {
   return (uint32_t)op->words < p->ncode - at ? op : NULL;
 }
 
+ExprOp rt_expr_info(int64_t op) { return (ExprOp){ops[op].words, ops[op].args}; }
+
+bool rt_expr_op(const attn_program *prog, uint32_t at, ExprOp *out) {
+  const OpInfo *op = op_at(prog, at);
+  if (op)
+    *out = (ExprOp){op->words, op->args};
+  return op != NULL;
+}
+
 // ---- evaluation
 
 static ExprStatus tensor_word(const Env *env, const int64_t *w, bool stride,
@@ -64,7 +73,7 @@ static ExprStatus dim_word(const Env *env, int64_t i, Affine *out) {
   return EX_OK;
 }
 
-static ExprStatus leaf(const Env *env, const int64_t *w, Affine *out) {
+ExprStatus rt_expr_leaf(const Env *env, const int64_t *w, Affine *out) {
   *out = (Affine){.unknown = ATTN_NONE};
   switch (w[0]) {
   case ATTN_X_CONST: out->b = w[1]; return EX_OK;
@@ -89,8 +98,7 @@ static bool floor_divide(int64_t op, int64_t x, int64_t y, int64_t *out) {
   return true;
 }
 
-// False: overflow or division by zero.
-static bool apply(int64_t op, int64_t x, int64_t y, int64_t *out) {
+bool rt_expr_apply(int64_t op, int64_t x, int64_t y, int64_t *out) {
   switch (op) {
   case ATTN_X_ADD: return !__builtin_add_overflow(x, y, out);
   case ATTN_X_SUB: return !__builtin_sub_overflow(x, y, out);
@@ -117,11 +125,11 @@ static ExprStatus combine(int64_t op, const Affine *x, const Affine *y,
   bool linear = op == ATTN_X_ADD || op == ATTN_X_SUB;
   if ((x->a || y->a) && !linear && (op != ATTN_X_MUL || (x->a && y->a)))
     return EX_UNKNOWN;
-  bool ok = apply(op, x->b, y->b, &r.b);
+  bool ok = rt_expr_apply(op, x->b, y->b, &r.b);
   if (linear)
-    ok = ok && apply(op, x->a, y->a, &r.a);
+    ok = ok && rt_expr_apply(op, x->a, y->a, &r.a);
   else if (op == ATTN_X_MUL)
-    ok = ok && apply(op, x->a ? x->a : x->b, y->a ? y->a : y->b, &r.a);
+    ok = ok && rt_expr_apply(op, x->a ? x->a : x->b, y->a ? y->a : y->b, &r.a);
   if (op == ATTN_X_MUL && !x->a && !y->a)
     r.a = 0;
   if (!r.a)
@@ -145,7 +153,7 @@ ExprStatus rt_expr_affine(const Env *env, uint32_t at, Affine *out) {
     n -= op->args;
     const Affine *y = op->args == 2 ? &stack[n + 1] : &stack[n];
     ExprStatus st = op->args ? combine(w[0], &stack[n], y, &stack[n])
-                             : leaf(env, w, &stack[n]);
+                             : rt_expr_leaf(env, w, &stack[n]);
     if (st != EX_OK)
       return st;
     n++;

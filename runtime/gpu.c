@@ -59,9 +59,11 @@ static GpuSet *get_set(attn_ctx *cx) {
 }
 
 static void free_program(attn_ctx *cx, Gpu *g, GpuProgram *p) {
-  for (uint32_t i = 0; i < p->nvariants; i++)
+  for (uint32_t i = 0; i < p->nvariants; i++) {
+    rt_free(cx, atomic_load(&p->variants[i].plan), sizeof(Plan));
     if (g && p->variants[i].module)
       g->driver->unload(g->state, p->variants[i].module);
+  }
   for (uint32_t i = 0; i < p->nrecords; i++)
     rt_kernels_free(cx, &p->records[i]);
   rt_free(cx, p->records, p->nrecords * sizeof *p->records);
@@ -382,6 +384,8 @@ static void put_dims(Block *b, const GpuVariant *v, const Solved *s) {
 
 static void put_params(Block *b, const GpuVariant *v, const GpuCall *c) {
   uint32_t nt = 0;
+  b->n = 0;
+  b->full = false;
   for (uint32_t i = 0; i < v->view.nparams; i++) {
     const attn_param_desc *d = &v->view.params[i];
     if (d->kind != ATTN_PARAM_SCALAR)
@@ -397,10 +401,63 @@ static void put_params(Block *b, const GpuVariant *v, const GpuCall *c) {
     put(b, "", 1);
 }
 
+// All phases have the same parameters.
+static void copy_params(Block *b, const Block *of) {
+  b->n = of->n;
+  b->tail = of->tail;
+  b->full = of->full;
+  memcpy(b->at, of->at, of->n);
+}
+
 static void put_tail(Block *b, int64_t ntasks, uint64_t workspace,
                      uint64_t counter) {
   uint64_t w[3] = {(uint64_t)ntasks, workspace, counter};
   memcpy(b->at + b->tail, w, sizeof w);
+}
+
+// ---- one launch of a variant
+
+typedef struct Job {
+  Gpu *g;
+  GpuDevice *dev;
+  GpuVariant *v;
+  const GpuCall *call;
+  PlanValues values;
+} Job;
+
+static bool evaluates(const GpuVariant *v, const Solved *s, uint32_t at,
+                      int64_t *out) {
+  Env e = s->env;
+  e.prog = &v->view;
+  return rt_expr_eval(&e, at, out) == EX_OK;
+}
+
+static bool value(const Job *j, uint32_t at, int64_t *out) {
+  return rt_plan_value(&j->values, at, out) ||
+         evaluates(j->v, j->call->solved, at, out);
+}
+
+// NULL: no memory.
+static const Plan *plan_of(attn_ctx *cx, Gpu *g, GpuVariant *v) {
+  Plan *p = atomic_load(&v->plan);
+  if (p)
+    return p;
+  pthread_mutex_lock(&g->lock);
+  p = atomic_load(&v->plan);
+  if (!p && (p = rt_alloc(cx, sizeof *p)) != NULL) {
+    rt_plan_make(&v->view, v->records, v->rec, p);
+    atomic_store(&v->plan, p);
+  }
+  pthread_mutex_unlock(&g->lock);
+  return p;
+}
+
+static int evaluate(attn_ctx *cx, Job *j, attn_error *err) {
+  const Plan *p = plan_of(cx, j->g, j->v);
+  if (!p)
+    return rt_fail(err, ATTN_E_MEMORY, "no memory for kernel records");
+  rt_plan_eval(p, &j->call->solved->env, &j->values);
+  return ATTN_OK;
 }
 
 // ---- tensor maps
@@ -447,23 +504,16 @@ static bool describe(const GpuDevice *d, const attn_gpu_map *r,
   return true;
 }
 
-static bool evaluates(const GpuVariant *v, const Solved *s, uint32_t at,
-                      int64_t *out) {
-  Env e = s->env;
-  e.prog = &v->view;
-  return rt_expr_eval(&e, at, out) == EX_OK;
-}
-
 // The tensor that a phase before has made.
-static bool made_tensor(const GpuVariant *v, const attn_gpu_map *r,
-                        const GpuCall *c, attn_tensor *t) {
+static bool made_tensor(const Job *j, const attn_gpu_map *r, attn_tensor *t) {
   int64_t at, stride = 1;
+  char *workspace = j->call->workspace;
   *t = (attn_tensor){.dtype = (int32_t)r->dtype, .rank = r->rank};
-  if (!evaluates(v, c->solved, r->place, &at) || at < 0)
+  if (!value(j, r->place, &at) || at < 0)
     return false;
-  t->data = c->workspace ? (char *)c->workspace + at : NULL;
+  t->data = workspace ? workspace + at : NULL;
   for (uint32_t i = r->rank; i-- > 0;) {
-    if (!evaluates(v, c->solved, r->extent[i], &t->shape[i]) ||
+    if (!value(j, r->extent[i], &t->shape[i]) ||
         t->shape[i] < 0 || t->shape[i] > INT32_MAX || stride > INT64_MAX >> 32)
       return false;
     t->stride[i] = stride;
@@ -472,41 +522,39 @@ static bool made_tensor(const GpuVariant *v, const attn_gpu_map *r,
   return true;
 }
 
-static bool put_maps(Block *b, const Gpu *g, const GpuDevice *d,
-                     const GpuVariant *v, const attn_gpu_phase *p,
-                     const GpuCall *c) {
-  const Solved *s = c->solved;
-  for (uint32_t i = 0; i < p->nmaps; i++) {
-    const attn_gpu_map *r = &v->records->maps[p->map + i];
-    GpuMap m;
-    attn_tensor own;
-    char *to = b->at + b->n;
-    bool made = r->tensor == ATTN_NONE;
-    if ((!made && r->tensor >= s->env.ntensors) ||
-        b->n + ATTN_MAP_BYTES > sizeof b->at ||
-        (made && !made_tensor(v, r, c, &own)))
-      return false;
-    const attn_tensor *t = made ? &own : s->tensors[r->tensor];
-    bool output = made || is_output(&v->view, r->tensor);
-    b->n += ATTN_MAP_BYTES;
-    if (!t->data && !t->rank)
-      memset(to, 0, ATTN_MAP_BYTES);
-    else if (!describe(d, r, t, output, &m))
-      return false;
-    else if (!m.data)
-      memset(to, 0, ATTN_MAP_BYTES);
-    else if (!g->driver->encode(g->state, &m, to))
-      return false;
-  }
+static bool put_map(Block *b, const Job *j, const attn_gpu_map *r) {
+  const Solved *s = j->call->solved;
+  GpuMap m;
+  attn_tensor own;
+  char *to = b->at + b->n;
+  bool made = r->tensor == ATTN_NONE;
+  if ((!made && r->tensor >= s->env.ntensors) ||
+      b->n + ATTN_MAP_BYTES > sizeof b->at || (made && !made_tensor(j, r, &own)))
+    return false;
+  const attn_tensor *t = made ? &own : s->tensors[r->tensor];
+  b->n += ATTN_MAP_BYTES;
+  m.data = NULL;
+  if ((t->data || t->rank) &&
+      !describe(j->dev, r, t, made || is_output(&j->v->view, r->tensor), &m))
+    return false;
+  if (m.data)
+    return j->g->driver->encode(j->g->state, &m, to);
+  memset(to, 0, ATTN_MAP_BYTES);
   return true;
 }
 
-// ---- one variant
+static bool put_maps(Block *b, const Job *j, const attn_gpu_phase *p) {
+  for (uint32_t i = 0; i < p->nmaps; i++)
+    if (!put_map(b, j, &j->v->records->maps[p->map + i]))
+      return false;
+  return true;
+}
+
+// ---- phases
 
 typedef struct Step { // a phase about to be launched
   Block block;
   int64_t ntasks;
-  bool behind; // a phase of this call
 } Step;
 
 static bool holds(const GpuVariant *v, const Solved *s) {
@@ -515,18 +563,11 @@ static bool holds(const GpuVariant *v, const Solved *s) {
          (evaluates(v, s, v->rec->when, &x) && x);
 }
 
-static int64_t workspace_of(const GpuVariant *v, const Solved *s) {
-  int64_t n = 0;
-  if (v->rec->workspace != ATTN_NONE &&
-      (!evaluates(v, s, v->rec->workspace, &n) || n < 0))
-    return -1;
-  return n;
-}
-
-static int check_workspace(const GpuVariant *v, const GpuCall *c,
-                           attn_error *err) {
-  int64_t need = workspace_of(v, c->solved);
-  if (need < 0)
+static int check_workspace(const Job *j, attn_error *err) {
+  const GpuCall *c = j->call;
+  int64_t need = 0;
+  uint32_t at = j->v->rec->workspace;
+  if (at != ATTN_NONE && (!value(j, at, &need) || need < 0))
     return rt_fail(err, ATTN_E_MEMORY, "the problem is too large");
   if (need == 0)
     return ATTN_OK;
@@ -535,7 +576,7 @@ static int check_workspace(const GpuVariant *v, const GpuCall *c,
                       (Where){-1, -1, need, (int64_t)c->workspace_bytes},
                       "%s needs %lld bytes of device memory as workspace, "
                       "got %llu",
-                      v->view.name, (long long)need,
+                      j->v->view.name, (long long)need,
                       (unsigned long long)c->workspace_bytes);
   if ((uintptr_t)c->workspace % ATTN_ALIGN)
     return rt_fail(err, ATTN_E_ALIGN,
@@ -558,68 +599,73 @@ static int counter(Gpu *g, GpuDevice *d, void *stream, uint64_t *out,
   return ATTN_OK;
 }
 
-static int run_phase(Gpu *g, GpuDevice *d, const GpuVariant *v, uint32_t i,
-                     const GpuCall *c, Step *st, attn_error *err) {
-  const attn_gpu_phase *p = &v->records->phases[v->rec->phase + i];
+static const attn_gpu_phase *phase_of(const Job *j, uint32_t i) {
+  return &j->v->records->phases[j->v->rec->phase + i];
+}
+
+// behind: a phase of this call is in front of it.
+static int run_phase(const Job *j, uint32_t i, Step *st, bool behind,
+                     attn_error *err) {
+  const attn_gpu_phase *p = phase_of(j, i);
+  const GpuCall *c = j->call;
   uint64_t at = 0;
-  int64_t most = (int64_t)v->func[i].per_unit * d->units;
+  int64_t most = (int64_t)j->v->func[i].per_unit * j->dev->units;
   int64_t groups = st->ntasks;
   int rc = p->flags & ATTN_GPU_COUNTER
-               ? counter(g, d, c->stream, &at, err) : ATTN_OK;
+               ? counter(j->g, j->dev, c->stream, &at, err) : ATTN_OK;
   if (rc)
     return rc;
   if (p->ctas == ATTN_CTAS_PERSISTENT && groups > most)
     groups = most;
   put_tail(&st->block, st->ntasks, (uintptr_t)c->workspace, at);
-  GpuLaunch l = {v->func[i], (uint32_t)groups, p->threads, p->shared_bytes,
+  GpuLaunch l = {j->v->func[i], (uint32_t)groups, p->threads, p->shared_bytes,
                  st->block.at, p->block_bytes,
-                 st->behind && p->flags & ATTN_GPU_WAITS};
-  return g->driver->launch(g->state, &l, c->stream, err);
+                 behind && p->flags & ATTN_GPU_WAITS};
+  return j->g->driver->launch(j->g->state, &l, c->stream, err);
 }
 
-// Fills the blocks. ATTN_E_STRIDE: a tensor cannot have its map.
-static int prepare(Gpu *g, GpuDevice *d, const GpuVariant *v, uint32_t i,
-                   const GpuCall *c, Step *st, attn_error *err) {
-  const attn_gpu_phase *p = &v->records->phases[v->rec->phase + i];
-  if (!evaluates(v, c->solved, p->ntasks, &st->ntasks) || st->ntasks < 0 ||
+// Adds the phase's maps to the block, which has the parameters. ATTN_E_STRIDE:
+// a tensor cannot have its map.
+static int prepare(const Job *j, uint32_t i, Step *st, attn_error *err) {
+  const attn_gpu_phase *p = phase_of(j, i);
+  if (!value(j, p->ntasks, &st->ntasks) || st->ntasks < 0 ||
       st->ntasks > INT32_MAX)
     return rt_fail(err, ATTN_E_MEMORY, "the problem is too large");
-  st->block.n = 0;
-  st->block.full = false;
   if (!st->ntasks)
     return ATTN_OK;
-  put_params(&st->block, v, c);
-  if (!put_maps(&st->block, g, d, v, p, c))
+  if (!put_maps(&st->block, j, p))
     return rt_fail(err, ATTN_E_STRIDE,
                    "%s has no code for these strides and alignments on this "
-                   "device", v->view.name);
+                   "device", j->v->view.name);
   if (st->block.full || st->block.n != p->block_bytes)
     return rt_fail(err, ATTN_E_INTERNAL,
                    "%s: the parameter block has %zu bytes, expected %u",
-                   v->view.name, st->block.n, p->block_bytes);
+                   j->v->view.name, st->block.n, p->block_bytes);
   return ATTN_OK;
 }
 
-// Any phase decides whether the variant can run: all are checked before the
+// Any phase decides whether the variant can run: all are prepared before the
 // first one is launched.
-static int run_variant(attn_ctx *cx, Gpu *g, GpuProgram *p, GpuVariant *v,
-                       const GpuCall *c, attn_error *err) {
-  Step st;
-  int rc = ATTN_OK;
-  st.behind = false;
-  for (uint32_t i = v->rec->nphases; !rc && i-- > 0;)
-    rc = prepare(g, p->dev, v, i, c, &st, err);
+static int run_variant(attn_ctx *cx, Job *j, GpuProgram *p, attn_error *err) {
+  Step st[ATTN_MAX_PHASES];
+  bool behind = false;
+  Block params;
+  uint32_t n = j->v->rec->nphases;
+  int rc = evaluate(cx, j, err);
+  put_params(&params, j->v, j->call);
+  for (uint32_t i = 0; !rc && i < n; i++) {
+    copy_params(&st[i].block, &params);
+    rc = prepare(j, i, &st[i], err);
+  }
   if (!rc)
-    rc = check_workspace(v, c, err);
+    rc = check_workspace(j, err);
   if (!rc)
-    rc = ready(cx, g, p, v, err);
-  for (uint32_t i = 0; !rc && i < v->rec->nphases; i++) {
-    if (i)
-      rc = prepare(g, p->dev, v, i, c, &st, err);
-    if (rc || !st.ntasks)
+    rc = ready(cx, j->g, p, j->v, err);
+  for (uint32_t i = 0; !rc && i < n; i++) {
+    if (!st[i].ntasks)
       continue;
-    rc = run_phase(g, p->dev, v, i, c, &st, err);
-    st.behind = true;
+    rc = run_phase(j, i, &st[i], behind, err);
+    behind = true;
   }
   return rc;
 }
@@ -631,12 +677,20 @@ static bool next_please(int rc) {
 
 static int run_program(attn_ctx *cx, Gpu *g, GpuProgram *p, const GpuCall *c,
                        attn_error *err) {
-  int rc = rt_fail(err, ATTN_E_UNSUPPORTED,
+  Job j = {.g = g, .dev = p->dev, .call = c};
+  int rc = ATTN_E_UNSUPPORTED;
+  bool tried = false;
+  for (uint32_t i = 0; i < p->nvariants && next_please(rc); i++) {
+    j.v = &p->variants[i];
+    if (!holds(j.v, c->solved))
+      continue;
+    rc = run_variant(cx, &j, p, err);
+    tried = true;
+  }
+  if (!tried)
+    return rt_fail(err, rc,
                    "%s has no code for these dims and strides on this device",
                    p->prog->name);
-  for (uint32_t i = 0; i < p->nvariants && next_please(rc); i++)
-    if (holds(&p->variants[i], c->solved))
-      rc = run_variant(cx, g, p, &p->variants[i], c, err);
   return rc ? rc : rt_ok(err);
 }
 
@@ -751,6 +805,14 @@ int rt_gpu_where(attn_ctx *cx, const void *data, int *kind, int *ordinal,
 }
 
 // ---- workspace
+
+static int64_t workspace_of(const GpuVariant *v, const Solved *s) {
+  int64_t n = 0;
+  if (v->rec->workspace != ATTN_NONE &&
+      (!evaluates(v, s, v->rec->workspace, &n) || n < 0))
+    return -1;
+  return n;
+}
 
 // Of any variant of any target whose condition holds: which one a device takes
 // is not known here.

@@ -120,6 +120,7 @@ typedef struct GpuVariant {
   const attn_gpu_variant *rec;
   const Kernels *records;
   attn_program view;      // the program, with the section's code
+  _Atomic(Plan *) plan;   // made at its first launch
   atomic_int state;       // 0 not loaded, 1 loaded, -1 cannot be loaded
   void *module;
   GpuFunc func[ATTN_MAX_PHASES];

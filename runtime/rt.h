@@ -137,11 +137,54 @@ typedef struct Affine {
   uint32_t unknown;
 } Affine;
 
+typedef struct ExprOp {
+  int words, args; // operand words, arguments on the stack
+} ExprOp;
+
+ExprOp rt_expr_info(int64_t op); // one of attn_xop
+// False: there is no such operation, or its words are cut off.
+bool rt_expr_op(const attn_program *prog, uint32_t at, ExprOp *out);
+// w: an operation without arguments and its words.
+ExprStatus rt_expr_leaf(const Env *env, const int64_t *w, Affine *out);
+// False: overflow or division by zero.
+bool rt_expr_apply(int64_t op, int64_t x, int64_t y, int64_t *out);
 ExprStatus rt_expr_affine(const Env *env, uint32_t at, Affine *out);
 // EX_UNKNOWN as soon as one dim is unknown.
 ExprStatus rt_expr_eval(const Env *env, uint32_t at, int64_t *out);
 // Infix text, for messages.
 void rt_expr_text(const attn_program *prog, uint32_t at, char *buf, size_t n);
+
+// ---- plan.c
+enum { PLAN_OPS = 512, PLAN_ROOTS = 256 };
+
+typedef struct PlanOp { // its words, or the operations that are its arguments
+  int64_t op, w[2];
+} PlanOp;
+
+typedef struct PlanRoot { // the operation that is an expression's value
+  uint32_t at;
+  uint16_t op;
+} PlanRoot;
+
+typedef struct Plan {
+  uint32_t nops, nroots;
+  PlanOp op[PLAN_OPS];
+  PlanRoot root[PLAN_ROOTS];
+} Plan;
+
+typedef struct PlanValues {
+  const Plan *plan;
+  int64_t at[PLAN_OPS];
+  bool ok[PLAN_OPS]; // else an overflow, a division by zero, an unknown dim in it
+} PlanValues;
+
+// Of a variant's workspace, tasks and places, as far as there is room. view:
+// the program with k's code.
+void rt_plan_make(const attn_program *view, const Kernels *k,
+                  const attn_gpu_variant *v, Plan *out);
+void rt_plan_eval(const Plan *p, const Env *env, PlanValues *out);
+// False: this expression is not in the plan or has no value; rt_expr_eval knows.
+bool rt_plan_value(const PlanValues *v, uint32_t at, int64_t *out);
 
 // ---- ragged.c
 // The greatest length of a ragged dim with `by`; no length may exceed limit.
