@@ -264,10 +264,9 @@ static V load(Nv *n, V address, V ok, uint32_t bytes) {
   Form f = form_of(bytes);
   char text[200], cons[40];
   snprintf(text, sizeof text,
-           "{\n.reg .pred p;\nsetp.ne.b32 p, $2, 0;\nmov.b%u $0, 0;\n"
-           "@p ld.global.%s $0, [$1];\n}", f.bits, f.type);
-  snprintf(cons, sizeof cons, "=&%s,l,r,~{memory}", f.reg);
-  V a[2] = {address, LLVMBuildZExt(g->b, ok, nv_i32t(n), "")};
+           "mov.b%u $0, 0;\n@$2 ld.global.%s $0, [$1];", f.bits, f.type);
+  snprintf(cons, sizeof cons, "=&%s,l,b,~{memory}", f.reg);
+  V a[2] = {address, ok};
   return nv_asm(n, LLVMIntTypeInContext(g->lc, f.bits), text, cons, a, 2);
 }
 
@@ -276,10 +275,9 @@ static void store(Nv *n, V address, V ok, V x, uint32_t bytes) {
   Form f = form_of(bytes);
   char text[200], cons[40];
   snprintf(text, sizeof text,
-           "{\n.reg .pred p;\nsetp.ne.b32 p, $2, 0;\n"
-           "@p st.global.%s [$0], $1;\n}", f.type);
-  snprintf(cons, sizeof cons, "l,%s,r,~{memory}", f.reg);
-  V a[3] = {address, x, LLVMBuildZExt(g->b, ok, nv_i32t(n), "")};
+           "@$2 st.global.%s [$0], $1;", f.type);
+  snprintf(cons, sizeof cons, "l,%s,b,~{memory}", f.reg);
+  V a[3] = {address, x, ok};
   nv_asm(n, LLVMVoidTypeInContext(g->lc), text, cons, a, 3);
 }
 
