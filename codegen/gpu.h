@@ -251,7 +251,7 @@ bool nv_bits_of_both(Nv *n, const Frag *a, const Frag *b, Frag *r);
 // l % 8 + 8 i of thread l / 8.
 Value nv_compared_rows(Nv *n, const Op *load);
 void nv_bits_of_equal(Nv *n, const V *x, uint32_t count, Value rows, Frag *r);
-extern NvEmit nv_const, nv_splat, nv_coordinates, nv_bcast, nv_freduce,
+extern NvEmit nv_const, nv_splat, nv_coordinates, nv_bcast, nv_fcols, nv_freduce,
     nv_fcombine, nv_fscan, nv_relayout, nv_vote, nv_exceeds;
 
 // ---- memory (gpumem.c, gpushared.c, gpucopy.c; nvtma.c)

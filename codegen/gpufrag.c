@@ -300,6 +300,20 @@ void nv_bcast(Nv *n, const Op *op) {
   nv_define(n, op->res[0], r);
 }
 
+// Registers have pairs of columns, which stay together.
+void nv_fcols(Nv *n, const Op *op) {
+  const Frag *x = nv_frag(n, op->args[0]);
+  Frag r = nv_new(n, nv_res_type(n, op));
+  uint32_t at[2], thread, reg;
+  for (uint32_t i = 0; i < r.n; i++) {
+    frag_at(&r.map, i * r.per, 0, at);
+    at[1] += (uint32_t)ir_attr_i(op, AT_POS, 0);
+    frag_find(&x->map, at, &thread, &reg);
+    r.w[i] = x->w[reg / x->per];
+  }
+  nv_define(n, op->res[0], r);
+}
+
 // ---------------------------------------------------------------- reductions
 V nv_join(Nv *n, RKind k, V x, V y) {
   Cg *g = n->g;

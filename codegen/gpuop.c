@@ -109,6 +109,7 @@ static NvEmit *const table[OP_COUNT] = {
     [OP_COORD_THREAD] = nv_coordinates, [OP_COORD_REG] = nv_coordinates,
     [OP_FOPERAND] = nv_foperand,
     [OP_BCAST] = nv_bcast,       [OP_FREDUCE] = nv_freduce,
+    [OP_FCOLS] = nv_fcols,
     [OP_FCOMBINE] = nv_fcombine, [OP_FSCAN] = nv_fscan,
     [OP_RELAYOUT] = nv_relayout, [OP_VOTE] = nv_vote,
     [OP_EXCEEDS] = nv_exceeds,

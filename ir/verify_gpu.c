@@ -147,6 +147,18 @@ static bool check_relayout(Verifier *v, const Op *op) {
   return ok || wrong_result(v, op);
 }
 
+static bool check_fcols(Verifier *v, const Op *op) {
+  enum { BLOCK = 8 };  // columns that a thread's registers are counted by
+  const Type *x = arg_type(v, op, 0), *r = res_type(v, op);
+  int64_t pos = ir_attr_i(op, AT_POS, 0);
+  if (!is_whole(x) || x->layout != LY_ACC) return wrong_operand(v, op, 0);
+  Type want = *x;
+  want.ext[1] = r->ext[1];
+  bool ok = type_eq(r, &want) && pos >= 0 && pos % BLOCK == 0 &&
+            r->ext[1] % BLOCK == 0 && pos + r->ext[1] <= x->ext[1];
+  return ok || wrong_result(v, op);
+}
+
 static bool check_ftrinv(Verifier *v, const Op *op) {
   const Type *x = arg_type(v, op, 0);
   uint32_t rows = 16 * (ir_group_threads(v->f, op) / 32);
@@ -444,6 +456,7 @@ static CheckFn *const checks[OP_COUNT] = {
   [OP_BCAST] = check_bcast,       [OP_FREDUCE] = check_freduce,
   [OP_FCOMBINE] = check_fcombine, [OP_FSCAN] = check_fscan,
   [OP_RELAYOUT] = check_relayout, [OP_VOTE] = check_vote,
+  [OP_FCOLS] = check_fcols,
   [OP_EXCEEDS] = check_exceeds,   [OP_FOPERAND] = check_foperand,
   [OP_FTRINV] = check_ftrinv,
   [OP_GLOAD] = check_gload,       [OP_GSTORE] = check_gstore,

@@ -104,6 +104,24 @@ static bool bcast(Wave *w, const Op *op) {
   return true;
 }
 
+// A thread has its part of the columns in registers of its own.
+static bool columns(Wave *w, const Op *op) {
+  const FragMap *s = wave_map(w, op->args[0], wave_type(w, op->args[0]));
+  const FragMap *m = wave_map(w, op->res[0], wave_type(w, op->res[0]));
+  const WaveVal *x = wave_val(w, op->args[0]);
+  WaveVal *r = wave_define(w, op->res[0]);
+  uint32_t lanes = w->cta->x->lanes, at[2], thread, from;
+  for (uint32_t i = 0; i < r->regs; i++)
+    for (uint32_t l = 0; l < lanes; l++) {
+      frag_at(m, i, wave_thread(w, l), at);
+      at[1] += (uint32_t)ir_attr_i(op, AT_POS, 0);
+      frag_find(s, at, &thread, &from);
+      assert(thread == wave_thread(w, l));
+      r->at[i * lanes + l] = x->at[from * lanes + l];
+    }
+  return true;
+}
+
 // ---------------------------------------------------------------- groups
 // Whether digits along the axis are in several waves.
 static bool spans(const FragMap *m, uint32_t axis, uint32_t lanes) {
@@ -418,7 +436,7 @@ WaveFn *wave_frag_fn(OpCode c) {
     [OP_COORD] = coord,      [OP_COORD_THREAD] = coord,
     [OP_COORD_REG] = coord,  [OP_BCAST] = bcast,       [OP_FREDUCE] = reduce,
     [OP_FCOMBINE] = join_parts, [OP_FSCAN] = scan,     [OP_VOTE] = vote,
-    [OP_EXCEEDS] = exceeds,
+    [OP_EXCEEDS] = exceeds,  [OP_FCOLS] = columns,
     [OP_RELAYOUT] = relayout, [OP_FTRINV] = invert,
     [OP_FOPERAND] = operand,
   };

@@ -323,6 +323,7 @@ static void find_drains(Rings *w, const Region *r) {
     if (!drain_of(w->f, op, &d)) continue;
     if (!w->drains || smem_bytes(&d.tile) > smem_bytes(&w->drain))
       w->drain = d.tile;
+    w->whole |= d.trans;
     w->drains = true;
   }
 }
@@ -390,6 +391,28 @@ static int lender(const Rings *w) {
   return -1;
 }
 
+// A ring that has no room for all columns of what is stored lends its slot for
+// a part of them after the other.
+static int lender_of_parts(Rings *w) {
+  enum { LEAST = 64 };  // columns: a panel
+  Type all = w->drain;
+  int lent = lender(w);
+  while (lent < 0 && !w->whole && w->drain.ext[1] % (2 * LEAST) == 0) {
+    w->drain.ext[1] /= 2;
+    lent = lender(w);
+  }
+  if (lent < 0) w->drain = all;
+  return lent;
+}
+
+bool rings_drains(const Rings *w, const Drain *d) {
+  Type part = d->tile;
+  uint32_t cols = w->drain.ext[1];
+  if (!d->trans && part.ext[1] > cols && part.ext[1] % cols == 0)
+    part.ext[1] = cols;
+  return rings_holds(&w->drain, &part);
+}
+
 // More stages, as far as there is room.
 static void grow(Rings *w, int64_t room) {
   for (int turn = 0; turn < 2; turn++)
@@ -434,7 +457,7 @@ static void use_room(Rings *w, int64_t room) {
   for (uint32_t i = 0; i < w->nrings; i++) least[i] = w->rings[i].stages;
   find_drains(w, w->f->body);
   if (w->drains && bytes_of(w) > room) {
-    w->lent = lender(w);
+    w->lent = lender_of_parts(w);
     w->drains = w->lent >= 0;
   }
   grow(w, room);

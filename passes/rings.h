@@ -4,6 +4,7 @@
 #define ATTNC_PASSES_RINGS_H
 
 #include "ir/target.h"
+#include "passes/drain.h"
 #include "passes/pass.h"
 
 enum { MAX_RINGS = 16, WARPGROUP = 128, WARPGROUPS = 3, MAX_FACTS = 32 };
@@ -38,6 +39,7 @@ typedef struct Rings {
   const Op *early;         // the fill before which the next task is claimed
   bool drains;             // stores go through shared tiles
   Type drain;              // a group's
+  bool whole;              // not in parts of its columns
   int lent;                // ring whose slot serves as that tile, -1: own room
   bool *wanted;            // by value: the producer needs it
   bool *grouped;           // by value: depends on group()
@@ -69,5 +71,7 @@ uint32_t rings_own(const Rings *w, const Op *op, uint32_t *end);
 bool rings_last(const Rings *w, const Op *sfill);
 // The first panels of a slot are a tile with fewer columns.
 bool rings_holds(const Type *slot, const Type *tile);
+// The store goes through w->drain, in as many parts as that takes.
+bool rings_drains(const Rings *w, const Drain *d);
 
 #endif

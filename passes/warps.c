@@ -518,8 +518,10 @@ static Value sum_of(const Role *r, Builder *b, const Value *v, uint32_t n) {
   return s;
 }
 
-// The box of tile `from` goes to the tensor, if that is wanted.
-static void store_box(Role *r, Builder *b, const Drain *d, Value from) {
+// The box of tile `from`, which has the fragment's columns from `at` on, goes to
+// the tensor, if that is wanted.
+static void store_box(Role *r, Builder *b, const Drain *d, Value from,
+                      uint32_t at) {
   const Op *op = d->op;
   Type bit = type_scalar(DT_BOOL);
   Value args[MAX_AXES + 2] = {op->args[0], from};
@@ -527,6 +529,7 @@ static void store_box(Role *r, Builder *b, const Drain *d, Value from) {
   for (uint32_t i = 0; i < n; i++) args[2 + i] = get(r, op->args[2 + i]);
   args[2 + d->row] = sum_of(r, b, d->rows, d->nrow);
   args[2 + d->col] = sum_of(r, b, d->cols, d->ncol);
+  if (at) args[2 + d->col] = ir_2(b, OP_ADD, args[2 + d->col], i32(b, at));
   Value wanted = ir_op(b, OP_GIVEN, args, 1, NULL, 0, &bit, 1, 0)->res[0];
   Op *branch = ir_op(b, OP_IF, &wanted, 1, NULL, 0, NULL, 0, 2);
   Builder in = {.fn = r->w->f, .region = branch->regions[0], .span = b->span};
@@ -539,20 +542,36 @@ static void store_box(Role *r, Builder *b, const Drain *d, Value from) {
   ir_yield(&in, NULL, 0);
 }
 
-// Through the group's shared tile, when the store before has left it.
+// The columns from `at` on, as many as the shared tile has.
+static Value columns(const Role *r, Builder *b, Value x, const Type *tile,
+                     uint32_t at) {
+  Type t = *ir_type(r->w->f, x);
+  IrAttr pos = attr_i(AT_POS, at);
+  if (t.ext[1] == tile->ext[1]) return x;
+  t.ext[1] = tile->ext[1];
+  return ir_op(b, OP_FCOLS, &x, 1, &pos, 1, &t, 1, 0)->res[0];
+}
+
+// Through the group's shared tile, when the store before has left it; part by
+// part where that has fewer columns.
 static void drain(Role *r, Builder *b, const Drain *d) {
   Value own[] = {r->drain, r->group};
   Value lent[] = {r->lent ? r->w->rings[r->w->lent].smem : 0, r->lent};
-  Value *at = r->lent ? lent : own;
-  Value tile = ir_op(b, OP_SLOT, at, 2, NULL, 0, &d->tile, 1, 0)->res[0];
-  Value put[] = {tile, get(r, d->op->args[1])};
-  stores_done(b);
-  bare(b, OP_GSYNC);
-  IrAttr trans = attr_i(AT_TRANS, 1);
-  ir_op(b, OP_SSTORE, put, 2, &trans, d->trans, NULL, 0, 0);
-  bare(b, OP_FENCE_ASYNC);
-  bare(b, OP_GSYNC);
-  store_box(r, b, d, tile);
+  Value *from = r->lent ? lent : own, x = get(r, d->op->args[1]);
+  Type tile = d->tile;
+  if (!d->trans && tile.ext[1] > r->w->drain.ext[1])
+    tile.ext[1] = r->w->drain.ext[1];
+  for (uint32_t at = 0; at < d->tile.ext[1]; at += tile.ext[1]) {
+    Value slot = ir_op(b, OP_SLOT, from, 2, NULL, 0, &tile, 1, 0)->res[0];
+    Value put[] = {slot, d->trans ? x : columns(r, b, x, &tile, at)};
+    IrAttr trans = attr_i(AT_TRANS, 1);
+    stores_done(b);
+    bare(b, OP_GSYNC);
+    ir_op(b, OP_SSTORE, put, 2, &trans, d->trans, NULL, 0, 0);
+    bare(b, OP_FENCE_ASYNC);
+    bare(b, OP_GSYNC);
+    store_box(r, b, d, slot, at);
+  }
   r->drained = true;
 }
 
@@ -769,7 +788,7 @@ static bool skipped(const Role *r, const Op *op) {
 
 static bool can_drain(const Role *r, const Op *op, Drain *d) {
   return !r->producer && (r->drain || r->lent) && drain_of(r->w->f, op, d) &&
-         rings_holds(&r->w->drain, &d->tile);
+         rings_drains(r->w, d);
 }
 
 static bool has_drain(const Role *r, const Op *op) {
