@@ -191,6 +191,12 @@ const char *cg_ptxas_path(Ctx *cx);
 // is no ptxas or it fails.
 bool cg_ptxas(Ctx *cx, const Target *t, const char *ptx, size_t n, Buf *cubin,
               CgKernels *kernels, Buf *log);
+// The same for code that is to have fewer flaws than kernels `than` of the same
+// names. Those of them that have some are assembled first, alone; if they have as
+// many again nothing is appended, and the records are those of that.
+bool cg_ptxas_better(Ctx *cx, const Target *t, const char *ptx, size_t n,
+                     const CgKernels *than, Buf *cubin, CgKernels *kernels,
+                     Buf *log);
 
 // The linker: $ATTNC_LLD, else `ld.lld-22` of PATH, else usual places. NULL: none.
 const char *cg_lld_path(Ctx *cx);

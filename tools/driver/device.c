@@ -242,7 +242,8 @@ typedef struct Assembly {
   bool done;               // is machine code already, or stays PTX
   CgBytes ptx;
   CgKernels *kernels;
-  Buf cubin, log;          // in the worker's arena
+  const CgKernels *than;   // of the code that it is to be better than, or NULL
+  Buf cubin, log;          // in the worker's arena; empty: it is not
   bool ok;
 } Assembly;
 
@@ -268,8 +269,10 @@ static void *work(void *data) {
     t->cubin.arena = t->log.arena = &w->cx.session;
     t->ok = t->done;
     if (t->ok) continue;
-    t->ok = cg_ptxas(&w->cx, t->target, t->ptx.at, t->ptx.n - 1, &t->cubin,
-                     t->kernels, &t->log);
+    t->ok = t->than ? cg_ptxas_better(&w->cx, t->target, t->ptx.at, t->ptx.n - 1,
+                                      t->than, &t->cubin, t->kernels, &t->log)
+                    : cg_ptxas(&w->cx, t->target, t->ptx.at, t->ptx.n - 1,
+                               &t->cubin, t->kernels, &t->log);
   }
 }
 
@@ -306,6 +309,7 @@ static bool take(Ctx *cx, const DrvOptions *opt, Assembly *t, CgDevice *d,
   if (!t->ok)
     return cg_ptxas(cx, t->target, t->ptx.at, t->ptx.n - 1, &unused, NULL,
                     NULL);
+  if (!t->cubin.n) return true;
   d->binary = keep(cx, &t->cubin);
   if (t->log.n) buf_add(&b->log, t->log.at, t->log.n);
   buf_char(&b->log, 0);
@@ -339,13 +343,15 @@ static bool is_done(Ctx *cx, const Built *b) {
   return is_amd(b) || !cg_ptxas_path(cx);
 }
 
+// than[i]: kernels of the code that built[i] is to be better than.
 static bool assemble(Ctx *cx, const DrvOptions *opt, CgDevice *dev,
-                     Built *built, uint32_t n) {
+                     Built *built, const CgKernels *const *than, uint32_t n) {
   Assembly *tasks_of = NEWN(&cx->session, Assembly, n);
   for (uint32_t i = 0; i < n; i++)
     tasks_of[i] = (Assembly){.target = built[i].recipe.target,
                              .done = is_done(cx, &built[i]),
-                             .ptx = dev[i].text, .kernels = &built[i].kernels};
+                             .ptx = dev[i].text, .kernels = &built[i].kernels,
+                             .than = than ? than[i] : NULL};
   Crew crew = {.tasks = tasks_of, .n = n};
   uint32_t threads = crew_size(opt, n);
   Worker *w = NEWN(&cx->session, Worker, threads);
@@ -368,14 +374,15 @@ static bool improve(Ctx *cx, const DrvOptions *opt, const CgProgram *p,
                     CgDevice *dev, Built *built, CgBytes *tried, uint32_t n) {
   Built *b = NEWN(&cx->session, Built, n);
   CgDevice *d = NEWN(&cx->session, CgDevice, n);
+  const CgKernels **than = NEWN(&cx->session, const CgKernels *, n);
   uint32_t *which = NEWN(&cx->session, uint32_t, n), m = 0;
   for (uint32_t i = 0; i < n; i++)
     if (tried[i].n && cg_flaws(&built[i].kernels) &&
         (drv_leaner(cx, p, &built[i], code_of(&dev[i]), tried[i], &b[m], &d[m]) ||
          drv_smaller_tiles(cx, p, &built[i], tried[i], &b[m], &d[m])))
-      which[m++] = i;
+      than[m] = &built[i].kernels, which[m++] = i;
     else tried[i].n = 0;
-  if (!m || !assemble(cx, opt, d, b, m)) return false;
+  if (!m || !assemble(cx, opt, d, b, than, m)) return false;
   for (uint32_t k = 0; k < m; k++) {
     uint32_t i = which[k];
     bool better = cg_flaws(&b[k].kernels) < cg_flaws(&built[i].kernels);
@@ -398,7 +405,7 @@ bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
   enum { ROUNDS = 8 };
   if (!n) return true;
   CgDevice *dev = (CgDevice *)p->devices + (p->ndevices - n);
-  if (!assemble(cx, opt, dev, built, n)) return false;
+  if (!assemble(cx, opt, dev, built, NULL, n)) return false;
   CgBytes *tried = NEWN(&cx->session, CgBytes, n);
   for (uint32_t i = 0; i < n; i++) tried[i] = code_of(&dev[i]);
   for (uint32_t i = 0; i < n; i++) drv_note_lean(&built[i].leaning, &built[i]);
