@@ -17,6 +17,7 @@ typedef struct Frag {
   uint32_t per;          // elements of a word: 1, 2 or 4
   uint32_t n;            // words
   V *w;
+  uint32_t by;           // so many words each are of one load or product; 0: one
   V *bits;               // a mask's words, by rows of the thread; or NULL. Of
   Value against;         // columns: words of their comparison with these rows
 } Frag;
@@ -276,6 +277,11 @@ Frag nv_load_frag(Nv *n, Tile s, const Type *t, const Type *want);
 void nv_sync(Nv *n);                    // the group's barrier
 // The number of the tensor map that a tma_load or tma_store uses.
 uint32_t nv_map_of(Nv *n, const Op *op);
+// Of an op on barriers: the address of the one that operands i and i + 1 tell.
+V nv_mbar_at(Nv *n, const Op *op, uint32_t i);
+// All of v that must be there for v to be there, joined with `with` if that is
+// not NULL: a word of each load.
+V nv_joined(Nv *n, Value v, V with);
 // Shared memory of code generation for the executing group instance: byte
 // offset in i32.
 V nv_scratch(Nv *n, uint32_t bytes);

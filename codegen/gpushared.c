@@ -155,6 +155,7 @@ Frag nv_load_frag(Nv *n, Tile s, const Type *t, const Type *want) {
   Frag f = nv_new(n, want);
   uint32_t step, k = nv_access(&f.map, t, &step);
   V *e = NEWN(&g->cx->scratch, V, f.map.regs);
+  if (step == 1 && k > f.per) f.by = k / f.per;
   for (uint32_t i = 0; i < f.map.regs; i++) {
     if (!begins(i, k, step)) continue;
     V v = LLVMBuildLoad2(g->b, in_memory(n, f.dtype, k),

@@ -212,30 +212,44 @@ static V rsqrt(Nv *n, V x) {
   return nv_call(n, "llvm.nvvm.rsqrt.approx.ftz.f", &x, 1);
 }
 
+// v as an i32, or half of it, joined with `with` if that is not NULL.
+static V join_word(Nv *n, V v, V with) {
+  LLVMTypeRef i32 = nv_i32t(n), f32 = LLVMFloatTypeInContext(n->g->lc);
+  v = cg_of(v) == f32 ? LLVMBuildBitCast(n->g->b, v, i32, "")
+                      : LLVMBuildIntCast2(n->g->b, v, i32, 0, "");
+  return with ? e_or(n->g, with, v) : v;
+}
+
+// Every step-th word of v, joined.
+static V join(Nv *n, Value v, uint32_t step, V with) {
+  if (ir_type(n->f, v)->kind != TK_FRAG) return join_word(n, n->g->val[v], with);
+  const Frag *x = nv_frag(n, v);
+  for (uint32_t k = step - 1; k < x->n; k += step)
+    with = join_word(n, x->w[k], with);
+  return with;
+}
+
+V nv_joined(Nv *n, Value v, V with) {
+  bool frag = ir_type(n->f, v)->kind == TK_FRAG;
+  return join(n, v, frag && nv_frag(n, v)->by ? nv_frag(n, v)->by : 1, with);
+}
+
 // A store that needs every operand: ptxas moves waits above what they do not
 // depend on, but not above a volatile store. Of a tile one register in four is
 // enough: the others are computed between these.
 static void pin(Nv *n, const Op *op) {
   enum { FEW = 8, STEP = 4 };
-  Cg *g = n->g;
   V all = NULL;
-  LLVMTypeRef i32 = nv_i32t(n), f32 = LLVMFloatTypeInContext(g->lc);
   for (uint32_t i = 0; i < op->nargs; i++) {
     bool frag = nv_arg_type(n, op, i)->kind == TK_FRAG;
-    const Frag *x = nv_frag(n, op->args[i]);
-    uint32_t step = frag && x->n > FEW ? STEP : 1;
-    for (uint32_t k = step - 1; k < (frag ? x->n : 1); k += step) {
-      V v = frag ? x->w[k] : nv_arg(n, op, i);
-      v = cg_of(v) == f32 ? LLVMBuildBitCast(g->b, v, i32, "")
-                          : LLVMBuildIntCast2(g->b, v, i32, 0, "");
-      all = all ? e_or(g, all, v) : v;
-    }
+    bool few = !frag || nv_frag(n, op->args[i])->n <= FEW;
+    all = join(n, op->args[i], few ? 1 : STEP, all);
   }
   V at = nv_add(n, nv_mul(n, n->tid, 4),
                 nv_i32(n, (int64_t)n->pin_at - 4 * (int64_t)n->grp.from));
   V a[2] = {nv_shared(n, at), all};
-  a[0] = LLVMBuildPtrToInt(g->b, a[0], nv_i32t(n), "");
-  nv_asm(n, LLVMVoidTypeInContext(g->lc), "st.volatile.shared.b32 [$0], $1;",
+  a[0] = LLVMBuildPtrToInt(n->g->b, a[0], nv_i32t(n), "");
+  nv_asm(n, LLVMVoidTypeInContext(n->g->lc), "st.volatile.shared.b32 [$0], $1;",
          "r,r,~{memory}", a, 2);
 }
 

@@ -89,6 +89,7 @@ bool nv_mma_sync(Nv *n, const Product *p, Frag *r) {
   if (t != DT_BF16 && t != DT_F16) return false;
   for (uint32_t i = 0; i < p->ct->ext[0] / p->rows; i++)
     row_block(n, p, i, r->w + i * p->ct->ext[1] / 2);
+  r->by = 4;
   return true;
 }
 
@@ -188,6 +189,7 @@ void nv_mma_sum(Nv *n, const Product *p, uint32_t products, bool fresh,
     sum_rows(n, p, products, i, r->w + i * words, last.w + i * words);
   for (uint32_t i = 0; fresh && i < r->n; i++)
     r->w[i] = e_add(n->g, r->w[i], last.w[i]);
+  r->by = 4;
 }
 
 // ---------------------------------------------------------------- tiles
@@ -202,5 +204,6 @@ bool nv_load_a(Nv *n, Tile s, const Type *t, bool trans, const Type *ft,
   for (uint32_t i = 0; i < ft->ext[0] / p.rows; i++)
     for (uint32_t k = 0; k < steps; k++)
       load_a(n, &p, i, k, f->w + (i * steps + k) * 4);
+  f->by = 4;
   return true;
 }

@@ -91,7 +91,7 @@ static void store_box(Nv *n, V shared, V map, V *c, uint32_t rank, V bar) {
   nv_call(n, name, a, k);
 }
 
-static V mbar_at(Nv *n, const Op *op, uint32_t i) {
+V nv_mbar_at(Nv *n, const Op *op, uint32_t i) {
   V slot = narrow(n, nv_arg(n, op, i + 1));
   V at = nv_add(n, nv_mul(n, slot, 8), nv_i32(n, nv_tile(n, op->args[i]).base));
   return nv_shared(n, at);
@@ -101,7 +101,7 @@ void nv_tma_load(Nv *n, const Op *op) {
   bool one = n->grp.threads == 1;
   LLVMBasicBlockRef end = one ? NULL : nv_if(n, n->grp.first);
   each_box(n, op, 4, nv_tile(n, op->args[0]),
-           nv_arg_type(n, op, 0), mbar_at(n, op, 1), load_box);
+           nv_arg_type(n, op, 0), nv_mbar_at(n, op, 1), load_box);
   if (!one) nv_end(n, end);
 }
 
@@ -125,7 +125,7 @@ void nv_tma_wait(Nv *n, const Op *op) {
 
 // ---------------------------------------------------------------- barriers
 static V try_wait(Nv *n, const Op *op) {
-  V a[2] = {mbar_at(n, op, 0), narrow(n, nv_arg(n, op, 2))};
+  V a[2] = {nv_mbar_at(n, op, 0), narrow(n, nv_arg(n, op, 2))};
   return nv_call(n, "llvm.nvvm.mbarrier.try.wait.parity.scope.cta.space.cta",
                  a, 2);
 }
@@ -156,40 +156,11 @@ void nv_mbar_wait(Nv *n, const Op *op) {
   nv_asm(n, LLVMVoidTypeInContext(g->lc), "", "~{memory}", NULL, 0);
 }
 
-static void arrive(Nv *n, V who, const char *name, V bar, V count) {
-  V a[2] = {bar, count};
-  LLVMBasicBlockRef end = who ? nv_if(n, who) : NULL;
-  nv_call(n, name, a, 2);
-  if (who) nv_end(n, end);
-}
-
-// Lanes have read of the tile that is given back, and nothing since has made
-// them wait for each other.
-static bool read_by_lanes(const Op *op) {
-  for (op = op->prev; op; op = op->prev) {
-    if (op->code == OP_SGET || op->code == OP_SLOAD) return true;
-    if (op->code == OP_MBAR_WAIT || op->code == OP_WG_WAIT ||
-        op->code == OP_GSYNC || op->nregions)
-      return false;
-  }
-  return false;
-}
-
-void nv_mbar_arrive(Nv *n, const Op *op) {
-  V first = NULL, all = nv_i32(n, -1);
-  if (n->grp.threads > 1) {
-    first = e_icmp(n->g, LLVMIntEQ, n->grp.lane, nv_i32(n, 0));
-    if (read_by_lanes(op)) nv_call(n, "llvm.nvvm.bar.warp.sync", &all, 1);
-  }
-  arrive(n, first, "llvm.nvvm.mbarrier.arrive.scope.cta.space.cta",
-         mbar_at(n, op, 0), nv_i32(n, 1));
-}
-
 void nv_mbar_expect(Nv *n, const Op *op) {
-  V bytes = nv_i32(n, ir_attr_i(op, AT_BYTES, 0));
-  arrive(n, n->grp.threads > 1 ? n->grp.first : NULL,
-         "llvm.nvvm.mbarrier.arrive.expect.tx.scope.cta.space.cta",
-         mbar_at(n, op, 0), bytes);
+  V a[2] = {nv_mbar_at(n, op, 0), nv_i32(n, ir_attr_i(op, AT_BYTES, 0))};
+  LLVMBasicBlockRef end = n->grp.threads > 1 ? nv_if(n, n->grp.first) : NULL;
+  nv_call(n, "llvm.nvvm.mbarrier.arrive.expect.tx.scope.cta.space.cta", a, 2);
+  if (end) nv_end(n, end);
 }
 
 static void named(Nv *n, const Op *op, const char *name) {

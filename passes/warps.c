@@ -470,10 +470,9 @@ static const Op *find_row(const Role *r, const Op *op) {
   return op;
 }
 
-// What is read of a strip has arrived in registers when something is stored that
-// is made of all of it: an arrival itself waits for no load, and overtakes those
-// that products keep from shared memory. Steps end with such a store, a pin, in
-// front of their last wait; elsewhere a row's reduction is pinned.
+// An arrival waits for what has been read of a strip, at the price of instructions
+// that join it, unless something made of all of it is pinned in front. Steps end
+// with a pin, in front of their last wait; elsewhere a row's reduction is pinned.
 static const Op *end_of_strip(const Role *r, Tile *t, const Op *last) {
   const Op *pin = find_behind(last, OP_PIN);
   const Op *wait = pin ? find_behind(pin, OP_WG_WAIT) : NULL;

@@ -48,6 +48,10 @@ ptxas = [os.environ.get("ATTNC_PTXAS"), shutil.which("ptxas"),
          "/usr/local/cuda/bin/ptxas"]
 if any(p and os.access(p, os.X_OK) for p in ptxas):
     config.available_features.add("ptxas")
+nvdisasm = shutil.which("nvdisasm") or "/usr/local/cuda/bin/nvdisasm"
+config.substitutions.append(("%nvdisasm", nvdisasm))
+if os.access(nvdisasm, os.X_OK):
+    config.available_features.add("nvdisasm")
 for tool, feature in [("ld.lld-22", "ld.lld-22"), ("llvm-mca-22", "llvm-mca")]:
     if shutil.which(tool):
         config.available_features.add(feature)

@@ -4,19 +4,21 @@ does not wait for.
 
     tools/bench/gpu/arrivals.py [--nvdisasm PATH] FILE ..
 
-A thread that has read a slot gives it back by an mbarrier.arrive, behind which
-TMA or another thread writes it. ptxas 13 lets the arrival wait for no load that
-was issued in front of it, so that their order is the hardware's (docs/gpu.md,
-Columns that each step reads). This tells where that is so, which is no proof
-of a mistake: what is loaded may be of another slot.
+A warp that has read a slot gives it back by an mbarrier.arrive, behind which
+TMA writes it. ptxas 13 lets the arrival wait for no load that was issued in
+front of it, and what TMA writes overtakes such loads (docs/gpu.md, Arrivals).
+This tells where an arrival comes while loads are in flight: what it gives back
+may be something else. Loads of what lies behind a kernel's barriers are left
+out, nobody copies there.
 
 FILE holds cubins (cubin, container, object, library), or is a listing (.sass)
 of `nvdisasm -c -hex`: what an instruction waits for is in its second word, as
 is the scoreboard of a load (bits 52 to 57, 46 to 48). Of the ways to an arrival
-the one without a jump is looked at."""
+the one without a jump is looked at. Exit code: 1 if something was found."""
 import argparse
 import re
 import subprocess
+import sys
 import tempfile
 
 import hazards
@@ -26,6 +28,8 @@ SECOND = re.compile(r"\s+/\* 0x([0-9a-f]{16}) \*/")
 LOAD = re.compile(r"(@\S+ )?(LDS|LDSM)\b")
 ARRIVAL = re.compile(r"(@\S+ )?SYNCS\.ARRIVE")
 LEAVES = re.compile(r"(BRA|EXIT|RET|JMP)\b")
+FENCE = re.compile(r"FENCE\.VIEW\.ASYNC")
+OFFSET = re.compile(r"\[.*?(?:\+|\[)(0x[0-9a-f]+)\]")
 NONE = 7                     # no scoreboard
 
 
@@ -43,17 +47,33 @@ def instructions(listing):
             first = ""
 
 
+def offset(text):
+    m = OFFSET.search(text)
+    return int(m[1], 16) if m else 0
+
+
+def last_barriers(code):
+    """Of each kernel the last of its shared memory that is a barrier's."""
+    last = {}
+    for name, _, text, _ in code:
+        if "SYNCS." in text:
+            last[name] = max(last.get(name, 0), offset(text))
+    return last
+
+
 def in_flight(listing):
     """Arrivals, and the loads that are in flight then."""
-    flying = {}
-    for name, at, text, word in instructions(listing):
+    code, flying = list(instructions(listing)), {}
+    last = last_barriers(code)
+    for name, at, text, word in code:
         waits = word >> 52 & 0x3f
         flying = {b: x for b, x in flying.items() if not waits >> b & 1}
         if ARRIVAL.match(text) and flying:
             yield name, at, text, [x for loads in flying.values() for x in loads]
-        if LOAD.match(text) and word >> 46 & 7 != NONE:
+        if LOAD.match(text) and word >> 46 & 7 != NONE and \
+                offset(text) <= last.get(name, 0):
             flying.setdefault(word >> 46 & 7, []).append((at, text))
-        if LEAVES.match(text):
+        if LEAVES.match(text) or FENCE.match(text):
             flying = {}
 
 
@@ -87,7 +107,8 @@ def main():
                 print(f"{path}: {name}: {at}: {text}: {len(loads)} loads in "
                       f"flight: {first[0]}: {first[1]}{more}", flush=True)
     print(f"{n} arrivals that wait for no load")
+    return 1 if n else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
