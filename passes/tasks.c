@@ -143,6 +143,13 @@ typedef struct Nth {
   Value task, row, head;
 } Nth;
 
+// What does not depend on the task's number.
+typedef struct Order {
+  Value rows, heads, together, group;  // group: tasks of `together` heads
+  Value early;           // rows before those at a sequence's start, 0: all
+  bool any;              // tasks of one size that share nothing
+} Order;
+
 // op decodes the task, so that what it finds was there before; else 0.
 static Value decoded(const Tasks *t, const Op *op, const Nth *n) {
   const Func *f = t->f;
@@ -191,35 +198,46 @@ static Value band(Tasks *t, Value rows) {
 }
 
 // Heads that take turns: what their rows see, beside what the rows of all tasks
-// at a time add to it, fits into the cache. Parts of the heads are of one size.
-static Value in_turn(const Streams *s, Value rows) {
+// at a time add to it, fits into the cache. Parts of the heads are of one size. If
+// all fit there are two parts, but for the rows at a sequence's start, whose tasks
+// are short: these come last.
+static void in_turn(const Streams *s, Order *o) {
   Tasks *t = s->t;
-  Value seen = t->handed ? band(t, rows) : 0, one = i32(t, 1);
-  if (!seen) return s->heads;
+  Value seen = t->handed ? band(t, o->rows) : 0, one = i32(t, 1);
+  o->together = s->heads;
+  if (!seen) return;
   int64_t share = (int64_t)t->target->gpu.l2 * KIB * L2_SHARE_NUM / L2_SHARE_DEN;
-  int64_t groups = ir_attr_i(t->f->body->first, AT_THREADS, 0) / WARPGROUP;
-  Value flight = two(t, OP_MUL, num(t, OP_NCTAS), i32(t, groups * GROUP_ROWS));
+  int64_t tile = ir_attr_i(t->f->body->first, AT_THREADS, 0) / WARPGROUP * GROUP_ROWS;
+  Value flight = two(t, OP_MUL, num(t, OP_NCTAS), i32(t, tile));
   Value room = two(t, OP_MIN, s->sharers, i32(t, MOST_SHARERS));
   room = two(t, OP_MUL, two(t, OP_MAX, room, one), i32(t, share / s->bytes));
   room = two(t, OP_MAX, two(t, OP_SUB, room, flight), one);
   Value fit = two(t, OP_MAX, two(t, OP_FLOORDIV, room, seen), one);
   Value parts = two(t, OP_MAX, ceil_of(t, s->heads, fit), one);
-  return two(t, OP_MAX, ceil_of(t, s->heads, parts), one);
+  Value all = two(t, OP_LE, parts, one), pair = i32(t, 2);
+  parts = ir_3(&t->b, OP_SELECT, all, pair, parts);
+  o->together = two(t, OP_MAX, ceil_of(t, s->heads, parts), one);
+  Value late = two(t, OP_FLOORDIV, seen, i32(t, tile));
+  late = ir_3(&t->b, OP_SELECT, all, late, i32(t, 0));
+  o->early = two(t, OP_MAX, two(t, OP_SUB, o->rows, late), i32(t, 0));
 }
 
 // Heads whose streams fit into the cache together.
-static Value together(Tasks *t, const Region *body, Value heads, Value rows) {
-  Streams s = {.t = t, .heads = heads, .seen = {.arena = t->f->mod->arena}};
+static Value together(Tasks *t, const Region *body, Order *o) {
+  Streams s = {.t = t, .heads = o->heads, .seen = {.arena = t->f->mod->arena}};
   streams(&s, body, false);
   if (!s.kib) return i32(t, 1);
   if (!t->uneven) return two(t, OP_MAX, s.sharers, i32(t, 1));
-  if (t->narrow) return in_turn(&s, rows);
+  if (t->narrow) {
+    in_turn(&s, o);
+    return o->together;
+  }
   int64_t share = (int64_t)t->target->gpu.l2 * L2_SHARE_NUM / L2_SHARE_DEN;
   Value one = i32(t, 1);
   Value fit = two(t, OP_FLOORDIV, i32(t, share), two(t, OP_MAX, s.kib, one));
   Value n = two(t, OP_MAX, fit, one);
   n = two(t, OP_MUL, n, two(t, OP_MAX, s.sharers, one));
-  return two(t, OP_MIN, n, heads);
+  return two(t, OP_MIN, n, o->heads);
 }
 
 // Tiles along the grid's last entry.
@@ -231,17 +249,11 @@ static Value row_tiles(Tasks *t) {
   return two(t, OP_FLOORDIV, n, i32(t, g->tile));
 }
 
-// What does not depend on the task's number.
-typedef struct Order {
-  Value rows, heads, together, group;  // group: tasks of `together` heads
-  bool any;              // tasks of one size that share nothing
-} Order;
-
 static Order order(Tasks *t, const Region *body) {
   Order o = {0};
   o.rows = two(t, OP_MAX, row_tiles(t), i32(t, 1));
   o.heads = two(t, OP_FLOORDIV, num(t, OP_NTASKS), o.rows);
-  o.together = together(t, body, o.heads, o.rows);
+  o.together = together(t, body, &o);
   double one = 0;
   o.any = !t->uneven && ir_const_value(t->f, o.together, &one) && one == 1;
   o.group = two(t, OP_MUL, o.together, o.rows);
@@ -264,12 +276,23 @@ static Nth nth(Tasks *t, const Order *o, Value u) {
     Value head = two(t, OP_SUB, u, two(t, OP_MUL, row, o->heads));
     return made_of(t, o, head, row);
   }
-  Value g = two(t, OP_FLOORDIV, u, o->group);
-  Value h0 = two(t, OP_MUL, g, o->together);
-  Value n = two(t, OP_MIN, o->together, two(t, OP_SUB, o->heads, h0));
-  Value r = two(t, OP_SUB, u, two(t, OP_MUL, g, o->group));
+  Value start = 0, turn = o->together, size = o->group;
+  if (o->early) {
+    Value zero = i32(t, 0), cut = two(t, OP_MUL, o->heads, o->early);
+    Value late = two(t, OP_LE, cut, u);
+    Value rest = two(t, OP_SUB, o->rows, o->early);
+    u = two(t, OP_SUB, u, ir_3(&t->b, OP_SELECT, late, cut, zero));
+    turn = ir_3(&t->b, OP_SELECT, late, o->heads, turn);
+    size = two(t, OP_MUL, turn, ir_3(&t->b, OP_SELECT, late, rest, o->early));
+    start = ir_3(&t->b, OP_SELECT, late, o->early, zero);
+  }
+  Value g = two(t, OP_FLOORDIV, u, size);
+  Value h0 = two(t, OP_MUL, g, turn);
+  Value n = two(t, OP_MIN, turn, two(t, OP_SUB, o->heads, h0));
+  Value r = two(t, OP_SUB, u, two(t, OP_MUL, g, size));
   Value row = two(t, OP_FLOORDIV, r, n);
   Value head = two(t, OP_ADD, h0, two(t, OP_SUB, r, two(t, OP_MUL, row, n)));
+  if (start) row = two(t, OP_ADD, row, start);
   return made_of(t, o, head, row);
 }
 
