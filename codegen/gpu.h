@@ -67,6 +67,8 @@ typedef struct Nv {
   uint32_t stay_at;      // in a group's scratch: of the next slice that stays
   uint32_t barriers;     // named barriers given to groups
   bool dense;            // tensors are what the vendor's `dense` tells
+  const Op *fenced;      // wgmma whose constant A passed through the fence, NULL
+  V *fenced_words;       // its words
 } Nv;
 
 typedef void NvEmit(Nv *n, const Op *op);

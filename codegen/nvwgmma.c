@@ -8,6 +8,8 @@
 
 enum { M = 64, MAX_N = 256 };
 
+static const char fence_text[] = "wgmma.fence.sync.aligned;";
+
 // ---------------------------------------------------------------- descriptors
 // A shared tile as an operand: constant descriptor bits besides the address,
 // and what to add (in units of 16 bytes) for step k of 32 bytes.
@@ -285,7 +287,9 @@ void nv_wgmma(Nv *n, const Op *op) {
     memcpy(r.w, nv_frag(n, op->args[2])->w, r.n * sizeof *r.w);
   if (!c.fresh && copies_sum(n->f, op)) copy_words(n, &r);
   uint32_t blocks = ct->ext[0] / M, per_m = ct->ext[1] / 2;
-  const V *words = regs ? hide_constants(n, op, nv_frag(n, op->args[0])) : NULL;
+  const V *words = op == n->fenced ? n->fenced_words
+                   : regs          ? hide_constants(n, op, nv_frag(n, op->args[0]))
+                                   : NULL;
   for (uint32_t i = 0; i < blocks; i++)
     for (uint32_t n0 = 0; n0 < ct->ext[1]; n0 += c.n) {
       c.m0 = M * i, c.n0 = n0, c.n = at_most(ct->ext[1] - n0, MAX_N);
@@ -307,11 +311,53 @@ static Value made_for(const Nv *n, const Op *fence) {
   return sum && ir_count_uses(n->f, made->res[0]) == 1 ? made->res[0] : 0;
 }
 
+// The product behind the fence that adds a constant's to the first one's, or NULL.
+static const Op *constant_behind(const Nv *n, const Op *fence) {
+  const Op *first = fence->next, *op = first ? first->next : NULL;
+  bool chain = op && first->code == OP_WGMMA && op->code == OP_WGMMA &&
+               op->nargs > 2 && op->args[2] == first->res[0];
+  return chain && nv_arg_type(n, op, 0)->kind == TK_FRAG &&
+                 of_coordinates(n->f, op->args[0])
+             ? op : NULL;
+}
+
+// Words that hide constants are made in front of the fence, equal ones once: they
+// pass through it.
+static void fence_constant(Nv *n, const Op *op) {
+  enum { MOST = 64 };
+  const Frag *a = nv_frag(n, op->args[0]);
+  V *all = hide_constants(n, op, a), w[MOST];
+  uint32_t at[MOST], count = 0;
+  if (a->n > MOST) return;
+  for (uint32_t i = 0; i < a->n; i++) {
+    for (at[i] = 0; at[i] < i && a->w[at[i]] != a->w[i];) at[i]++;
+    at[i] = at[i] < i ? at[at[i]] : count;
+    if (at[i] == count) w[count++] = all[i];
+  }
+  Buf cons = {.arena = &n->g->cx->scratch};
+  LLVMTypeRef *t = NEWN(&n->g->cx->scratch, LLVMTypeRef, count);
+  for (uint32_t i = 0; i < count; i++) t[i] = LLVMTypeOf(w[i]);
+  for (uint32_t i = 0; i < count; i++) buf_str(&cons, i ? ",=r" : "=r");
+  for (uint32_t i = 0; i < count; i++) buf_printf(&cons, ",%u", i);
+  buf_str(&cons, ",~{memory}");
+  LLVMTypeRef s = count == 1 ? t[0] : LLVMStructTypeInContext(n->g->lc, t, count, 0);
+  V all_of = nv_asm(n, s, fence_text, cons.at, w, count);
+  if (count == 1) w[0] = all_of;
+  else unpack(n, all_of, w, count);
+  for (uint32_t i = 0; i < a->n; i++) all[i] = w[at[i]];
+  n->fenced = op;
+  n->fenced_words = all;
+}
+
 // Registers of a sum are written before the fence. LLVM would write them behind
 // it, and ptxas has to make another fence then (C7519): they pass through it.
 void nv_wg_fence(Nv *n, const Op *op) {
-  static const char fence[] = "wgmma.fence.sync.aligned;";
   Value sum = made_for(n, op);
+  const Op *constant = sum ? NULL : constant_behind(n, op);
+  if (constant) {
+    fence_constant(n, constant);
+    return;
+  }
   if (!sum) {
     nv_call(n, "llvm.nvvm.wgmma.fence.sync.aligned", NULL, 0);
     return;
@@ -321,7 +367,7 @@ void nv_wg_fence(Nv *n, const Op *op) {
   for (uint32_t i = 0; i < r->n; i++) buf_str(&cons, i ? ",=f" : "=f");
   for (uint32_t i = 0; i < r->n; i++) buf_printf(&cons, ",%u", i);
   buf_str(&cons, ",~{memory}");
-  unpack(n, nv_asm(n, floats(n, r->n), fence, cons.at, r->w, r->n), r->w, r->n);
+  unpack(n, nv_asm(n, floats(n, r->n), fence_text, cons.at, r->w, r->n), r->w, r->n);
 }
 
 void nv_wg_commit(Nv *n, const Op *op) {

@@ -16,38 +16,11 @@
 // and only what is computed is made. Elsewhere 8-bit floats become 16-bit ones,
 // exactly. Not where rows are few (PassOpt.decode): reading the keys once is best
 // then. Level attn, behind inline and canon. Tests: test/passes/ahead.
+#include "passes/ahead.h"
+
 #include "ir/target.h"
 #include "passes/groups.h"
 #include "passes/tile.h"
-
-enum { MAX_MADE = 16 };
-
-// What a value is made of: coordinates that are used as they are, and those of
-// which only the quotient by a group's size is.
-typedef struct From {
-  uint64_t plain, grouped;   // bit per axis
-  Value group[64];           // the quotient
-  uint32_t rank;             // largest of the tensors that are read
-} From;
-
-typedef struct Made {
-  Value v;
-  From from;
-  uint32_t row, vec;         // the axes of its tiles
-  uint32_t phase;            // the first of Made with its axes
-  bool table;                // functions that operands are made of
-  Value tensor;
-} Made;
-
-typedef struct Ahead {
-  Ctx *cx;
-  Func *f;
-  uint32_t lane;
-  bool cleans;               // copies too are made, if only to clean or to
-                             // widen them
-  Made made[MAX_MADE];
-  uint32_t n;
-} Ahead;
 
 // A phase being written.
 typedef struct Phase {
@@ -187,9 +160,18 @@ static bool steps_by_one(const Ahead *a, Value idx, const Made *m) {
   return x != y && steps_by_one(a, op->args[!x], m);
 }
 
+// x, where v is x or, if a scalar says so, its negative.
+static Value unflipped(const Ahead *a, Value v) {
+  const Op *op = ir_def(a->f, v);
+  const Op *neg = op && op->code == OP_SELECT ? ir_def(a->f, op->args[1]) : NULL;
+  bool flip = neg && neg->code == OP_NEG && neg->args[0] == op->args[2] &&
+              !ir_type(a->f, op->args[0])->n;
+  return flip ? op->args[2] : v;
+}
+
 // A box of its tensor.
 static bool is_copy(const Ahead *a, const Made *m) {
-  const Op *op = ir_def(a->f, m->v);
+  const Op *op = ir_def(a->f, unflipped(a, m->v));
   if (!op || op->code != OP_LOAD) return false;
   for (uint32_t i = 1; i < op->nargs; i++)
     if (!steps_by_one(a, op->args[i], m)) return false;
@@ -223,7 +205,14 @@ static bool sums_keys(const Ahead *a, const Op *dot) {
   return false;
 }
 
-static bool is_wanted(Ahead *a, const Op *dot, Made *m) {
+// Numbers of a row, not elements of a vector in memory.
+static bool is_parts(const Ahead *a, const Made *m) {
+  int64_t n;
+  Dim extent = a->f->axes.at[m->vec].extent;
+  return dim_is_const(&a->f->mod->dims, extent, &n) && n <= PART_COLUMNS;
+}
+
+bool ahead_is_wanted(Ahead *a, const Op *dot, Made *m) {
   bool some = false;
   if (!find_axes(a, m) || !sources(a, m->v, &m->from)) return false;
   if (role_of(a, m->row) == AX_KEY) each_condition(a, m, see_excluded, &some);
@@ -234,8 +223,10 @@ static bool is_wanted(Ahead *a, const Op *dot, Made *m) {
     return false;
   uint64_t tile = bit(m->row) | bit(m->vec);
   // A copy with more axes than the tensor is longer: keys that each query
-  // selects are.
-  if (count(m->from.plain | m->from.grouped) > m->from.rank) return false;
+  // selects are. Parts of a number are not much.
+  uint64_t all = m->from.plain | m->from.grouped;
+  if (is_parts(a, m)) all &= ~bit(m->vec);
+  if (count(all) > m->from.rank) return false;
   return (m->from.plain & tile) == tile && !packed &&
          (!some || each_condition(a, m, can_clean, NULL));
 }
@@ -282,7 +273,7 @@ static void add_widened(Ahead *a, Op *dot, uint32_t side) {
   Builder b = {.fn = a->f, .region = a->f->body, .before = def->next,
                .span = def->span};
   Made m = {.v = ir_cast(&b, t, v)};
-  if (is_wanted(a, dot, &m)) {
+  if (ahead_is_wanted(a, dot, &m)) {
     dot->args[side] = m.v;
     add_made(a, m);
   } else {
@@ -295,7 +286,7 @@ static void add_operand(Ahead *a, Op *dot, uint32_t side) {
   DType t = ir_type(a->f, m.v)->dtype;
   bool eight = dtype_is_float(t) && dtype_size(t) == 1;
   if (eight && a->cleans) add_widened(a, dot, side);
-  else if (a->n < MAX_MADE && !made_of(a, m.v) && is_wanted(a, dot, &m))
+  else if (a->n < MAX_MADE && !made_of(a, m.v) && ahead_is_wanted(a, dot, &m))
     add_made(a, m);
 }
 
@@ -503,6 +494,7 @@ static void run(Ctx *cx, Func *f, bool cleans, Funcs *out) {
   Ahead a = {.cx = cx, .f = f, .cleans = cleans};
   int lane = f->axes.n < 64 ? tile_lane(f) : -1;
   a.lane = (uint32_t)lane;
+  if (lane >= 0 && cleans) ahead_terms(&a);
   bool some = lane >= 0 && find_operands(&a);
   for (uint32_t i = 0; some && i < a.n; i++)
     if (!add_tensor(&a, &a.made[i])) a.n = i;

@@ -39,7 +39,7 @@ const PassInfo *pass_list(uint32_t *n) {
 #define TO_TILE TO_STREAM ",tile,cse,dce"
 #define TO_TILE_GPU TO_STREAM_GPU ",tile,cse,dce,pages,cse,dce"
 #define TO_TILE_SM90 \
-  TO_STREAM_SM90 ",aside,cse,dce,tile,cse,dce,pages,cse,dce,hoist,cse,dce"
+  TO_STREAM_SM90 ",aside,cse,dce,tile,cse,dce,pages,join,cse,dce,hoist,cse,dce"
 #define TO_MACH_CPU TO_TILE ",assign,cse,dce,sink"
 #define TO_MACH_GPU TO_TILE_GPU \
   ",peel,fold,cse,dce,place,fold,cse,dce,early,bounds,approx,fold,cse,dce,parts" \

@@ -183,6 +183,22 @@ void place_plan_layout(Place *p, const Op *op, bool lin) {
   }
 }
 
+// A constant beside a box, whose padding is zeros: it needs none.
+static bool is_constant(Place *p, const Product *d) {
+  double k;
+  return p->target->gpu.arch && d->na == 1 && d->nb == 1 &&
+         ir_const_value(p->f, d->a, &k) && place_is_box(p, d->b, d->u);
+}
+
+static Parts constant_operand(Place *p, const Product *d) {
+  View w;
+  place_view(p, ir_type(p->f, d->a), NULL, &w);
+  const Op *op = ir_def(p->f, d->a);
+  Value x = pl_op(place_at(p, 0), OP_CONST, NULL, 0, pl_type(p, d->t, &w),
+                  op->attrs, op->nattrs);
+  return (Parts){.n = 1, .part = {x}, .row = d->m, .col = d->r};
+}
+
 // The left operand: what was made before the loop, or comes from memory, is
 // read from shared memory, as is what lies there anyway; what is made in it
 // stays in registers.
@@ -195,6 +211,7 @@ static Parts left_operand(Place *p, const Product *d) {
   View w;
   place_view(p, ir_type(p->f, d->a), NULL, &w);
   bool box = comes_in_parts(p, d->a, d->t, d->na);
+  if (is_constant(p, d)) return constant_operand(p, d);
   bool early = place_depth(p, d->a) < here;
   if (keeps_left(p, d) && box) {
     Parts *f = &p->frag[d->a];

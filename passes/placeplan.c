@@ -94,6 +94,8 @@ static uint32_t least_rows(const Place *p, int64_t n) {
   return rows;
 }
 
+enum { PIECE = 8 };   // elements of a thread, where rows are not multiplied
+
 static void note_size(Place *p, uint32_t axis, Dim size) {
   int64_t n;
   if (!dim_is_const(&p->m->dims, size, &n) || n > 1 << 20) {
@@ -109,7 +111,7 @@ static void note_size(Place *p, uint32_t axis, Dim size) {
   p->wide[axis][ROLE_ROW] =
       round_up(n, (key || amd(p)) && n <= p->rows / 2 ? least_rows(p, n)
                                                       : p->rows);
-  p->wide[axis][ROLE_COL] = round_up(n, p->cols);
+  p->wide[axis][ROLE_COL] = round_up(n, p->map ? PIECE : p->cols);
 }
 
 static void count_type(Count *c, const Type *t) {
@@ -408,9 +410,9 @@ static void note_sharing(void *data, Op *op) {
 }
 
 // Rows are shared by groups where all that they have in common is copied from
-// memory.
+// memory, and where they are multiplied at all.
 static void plan_groups(Place *p, int64_t tile) {
-  Sharing s = {p, p->target->gpu.arch && p->lane >= 0 && tile % p->rows == 0 &&
+  Sharing s = {p, p->target->gpu.arch && p->lane >= 0 && !p->map && tile % p->rows == 0 &&
                       tile <= MAX_GROUPS * p->rows};
   ir_walk(p->f->body, note_sharing, &s);
   if (!s.ok) return;

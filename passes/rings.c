@@ -204,6 +204,31 @@ static bool in_tasks(const Rings *w, const Op *op) {
   return in_loop(w, op, true);
 }
 
+// Does v alone add, by op, to a product of the tile?
+static bool adds_to(const Rings *w, const Op *op, Value v, Value tile) {
+  bool product = op->code == OP_MMA || op->code == OP_WGMMA;
+  const Op *to = product && op->nargs > 2 ? ir_def(w->f, op->args[2]) : NULL;
+  return to && op->args[1] == v && to->code == op->code && to->args[1] == tile;
+}
+
+// A block of columns that a step adds to the product of the tile filled in front
+// of it, which is much larger (passes/join.c).
+static bool is_block(const Rings *w, const Op *op) {
+  enum { LARGER = 4 };
+  const Op *tile = op->prev;
+  while (tile && tile->code != OP_SFILL) tile = tile->prev;
+  if (!tile || smem_bytes(ir_type(w->f, tile->res[0])) <
+                   LARGER * smem_bytes(ir_type(w->f, op->res[0])))
+    return false;
+  bool some = false;
+  for (const Op *o = op->next; o; o = o->next) {
+    if (!ir_mentions(o, op->res[0])) continue;
+    if (!adds_to(w, o, op->res[0], tile->res[0])) return false;
+    some = true;
+  }
+  return some;
+}
+
 static void find_rings(Rings *w, const Region *r) {
   uint32_t fills[MAX_RINGS] = {0};
   for (const Op *op = r->first; op; op = op->next) {
@@ -225,7 +250,8 @@ static void find_rings(Rings *w, const Region *r) {
       ring->stages = 2;
       ring->streams = true;
     }
-    ring->strip = ir_type(w->f, op->res[0])->ext[0] == 1;
+    ring->rides = ring->streams && is_block(w, op);
+    ring->strip = ir_type(w->f, op->res[0])->ext[0] == 1 || ring->rides;
     if (++fills[at] > ring->fills) ring->fills = fills[at];
   }
 }
@@ -624,6 +650,7 @@ static void join_strips(Rings *w) {
     Ring *r = &w->rings[k];
     r->with = r->strip && !r->own ? tiles_of(w, k) : -1;
     if (r->with >= 0) r->count = w->rings[r->with].count;
+    r->rides &= r->with >= 0;
   }
 }
 
@@ -796,11 +823,8 @@ static int64_t all_bytes(const Rings *w) {
   return sum + (joins ? SCRATCH : WORD * WARPGROUP * (int64_t)w->groups);
 }
 
-// Strips have as many stages as tiles have, in what all else leaves: 640 bytes
-// where tiles fill shared memory, beside what is reserved for other programs.
-static bool strips_fit(Rings *w) {
+static void set_strips(Rings *w) {
   uint32_t stages = 0;
-  if (!has_strips(w)) return true;
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
     if (!r->strip && r->streams && (!stages || r->stages < stages))
@@ -808,6 +832,38 @@ static bool strips_fit(Rings *w) {
   }
   for (uint32_t i = 0; i < w->nrings; i++)
     if (w->rings[i].strip) w->rings[i].stages = stages;
+}
+
+static bool some_ride(const Rings *w) {
+  for (uint32_t i = 0; i < w->nrings; i++)
+    if (w->rings[i].rides) return true;
+  return false;
+}
+
+// Room for blocks, without which there is no product: that of stores, where a slot
+// can be lent to them; else a stage of what a step reads last.
+static bool make_room(Rings *w) {
+  int lent = w->drains && w->lent < 0 ? lender(w) : -1;
+  if (lent >= 0) {
+    w->lent = lent;
+    return true;
+  }
+  for (uint32_t i = w->nrings; i-- > 0;) {
+    Ring *r = &w->rings[i];
+    if (!r->site || r->strip || !r->streams || r->stages <= 2) continue;
+    r->stages--;
+    return true;
+  }
+  return false;
+}
+
+// Strips have as many stages as tiles have, in what all else leaves: 640 bytes
+// where tiles fill shared memory, beside what is reserved for other programs.
+static bool strips_fit(Rings *w) {
+  if (!has_strips(w)) return true;
+  set_strips(w);
+  bool more = some_ride(w);
+  while (more && all_bytes(w) > (int64_t)w->target->gpu.smem) more = make_room(w);
   return all_bytes(w) <= (int64_t)w->target->gpu.smem;
 }
 

@@ -16,7 +16,9 @@ typedef struct Ring {
   bool own;                // slots for each group
   uint32_t fills;          // most fills in one body of a loop
   bool streams;            // filled in a loop that is not over tasks
-  bool strip;              // one row
+  bool strip;              // one row; or it rides
+  bool rides;              // a block that adds to the product of the tile filled in
+                           // front of it, much larger: both go back at once
   int with;                // ring of tiles whose barrier tells that it is there, -1
   uint32_t stages;
   uint32_t count;          // the ring that has been filled as often at any time

@@ -13,13 +13,12 @@
 //   })
 //
 // The body falls into three parts: `ahead`, the products that depend on the
-// coordinate alone; `behind`, products that only add to a carried accumulator,
-// possibly scaled first; and all the rest. The rest of a step runs while the
-// products of the step before are added up (intra-warpgroup overlap of
-// FlashAttention-3, arXiv 2407.08608, section 3.2, for any row function). Loops
-// without both kinds are left alone, and programs for which warps has no rings.
-// Level mach, value form; sm_90a.
-// Needs: place. Tests: test/passes/stage/.
+// coordinate alone (one may add to another); `behind`, products that only add to
+// a carried accumulator, possibly scaled first; and all the rest. The rest of a
+// step runs while the products of the step before are added up (intra-warpgroup
+// overlap of FlashAttention-3, arXiv 2407.08608, section 3.2, for any row function).
+// Loops without both kinds are left alone, and programs for which warps has no
+// rings. Level mach, value form; sm_90a. Needs: place. Tests: test/passes/stage/.
 #include "passes/fulltiles.h"
 #include "passes/rings.h"
 
@@ -39,6 +38,7 @@ typedef struct Stage {
   Region *body;
   uint32_t nahead, nbehind;
   Op *ahead[MAX_PRODUCTS];
+  uint32_t onto[MAX_PRODUCTS];  // number, from 1, of the one ahead that it adds to
   Behind behind[MAX_PRODUCTS];
   bool *carried;     // by value: depends on carried values
   bool *late;        // by value: depends on a product of the step
@@ -125,15 +125,25 @@ static bool is_streamed(const Stage *s, const Op *mma) {
   return true;
 }
 
+// The product ahead, by number from 1, to which alone op adds; 0: none.
+static uint32_t added_to(const Stage *s, const Op *op) {
+  for (uint32_t i = 0; op->nargs > 2 && i < s->nahead; i++)
+    if (s->ahead[i]->res[0] == op->args[2])
+      return ir_count_uses(s->f, op->args[2]) == 1 ? i + 1 : 0;
+  return 0;
+}
+
 static bool classify(Stage *s) {
   find_carried(s);
   for (Op *op = s->body->first; op; op = op->next) {
     if (op->code != OP_MMA) continue;
     if (s->nahead == MAX_PRODUCTS || s->nbehind == MAX_PRODUCTS) return false;
     if (!is_streamed(s, op)) return false;
-    if (!op_carried(s, op) && starts_at_zero(s, op))
+    uint32_t onto = added_to(s, op);
+    if (!op_carried(s, op) && (onto || starts_at_zero(s, op))) {
+      s->onto[s->nahead] = onto;
       s->ahead[s->nahead++] = op;
-    else if (find_behind(s, op, &s->behind[s->nbehind]))
+    } else if (find_behind(s, op, &s->behind[s->nbehind]))
       s->nbehind++;
   }
   return s->nahead && s->nbehind;
@@ -194,9 +204,25 @@ static void issue_ahead(Copy *c, Value *v) {
   op0(c->b, OP_WG_FENCE);
   for (uint32_t i = 0; i < s->nahead; i++) {
     const Op *m = s->ahead[i];
-    v[i] = product(c->b, m, need(c, m->args[0]), need(c, m->args[1]), 0);
+    Value onto = s->onto[i] ? v[s->onto[i] - 1] : 0;
+    v[i] = product(c->b, m, need(c, m->args[0]), need(c, m->args[1]), onto);
   }
   op0(c->b, OP_WG_COMMIT);
+}
+
+// Waits for the products ahead, of a chain for the last one.
+static void wait_ahead(Copy *c, Value *v, int64_t pending) {
+  const Stage *s = c->s;
+  Value last[MAX_PRODUCTS];
+  uint32_t at[MAX_PRODUCTS], n = 0;
+  for (uint32_t i = 0; i < s->nahead; i++) {
+    bool more = false;
+    for (uint32_t k = 0; k < s->nahead; k++) more |= s->onto[k] == i + 1;
+    if (!more) at[n] = i, last[n++] = v[i];
+  }
+  wait(c->b, last, n, pending);
+  for (uint32_t i = 0; i < n; i++)
+    vmap_put(&c->map, s->ahead[at[i]]->res[0], last[i]);
 }
 
 // Issues those behind: p are the carried A operands, acc the accumulators.
@@ -372,9 +398,7 @@ static State first_step(Stage *s, Builder *b, Value first) {
   if (s->brief) fetch(&c);
   issue_ahead(&c, v);
   fetch(&c);
-  wait(b, v, s->nahead, 0);
-  for (uint32_t i = 0; i < s->nahead; i++)
-    vmap_put(&c.map, s->ahead[i]->res[0], v[i]);
+  wait_ahead(&c, v, 0);
   rest(&c);
   for (uint32_t i = 0; i < s->nbehind; i++) {
     Value init = s->loop->args[3 + s->behind[i].at];
@@ -393,9 +417,7 @@ static void step(Stage *s, Region *r, const State *in, Value i, bool back) {
   issue_ahead(&c, v);
   issue_behind(&prev, in->v + s->loop->nres, acc, o);
   fetch(&c);
-  wait(&b, v, s->nahead, 1);
-  for (uint32_t k = 0; k < s->nahead; k++)
-    vmap_put(&c.map, s->ahead[k]->res[0], v[k]);
+  wait_ahead(&c, v, 1);
   rest(&c);
   for (uint32_t k = 0; k < s->nbehind; k++) acc[k] = o[k];
   State next = yielded(&c, acc);

@@ -249,6 +249,7 @@ typedef struct Tiles {
   bool bias;                   // scores have terms of the columns
   bool ramp;                   // or such that grow with the column's number
   int64_t products;            // elements of vectors that a pair multiplies
+  int64_t block_bytes;         // of a key, of what is added to products
   int64_t page;                // keys lie in pages of so many, 0: they do not
   bool boxes;                  // tiles lie in one page (passes/pages.c)
   bool staged;                 // what is copied goes through registers
@@ -504,6 +505,15 @@ static int64_t weights_of(const Tiles *s, Op *pass) {
   return w.n;
 }
 
+// What keys add to another product (passes/join.c), a block of 16 numbers each.
+enum { BLOCK_BYTES = 32 };
+
+static bool is_joined(const Func *f, const Op *dot, int lane) {
+  double k;
+  return lane >= 0 && !type_has_axis(ir_type(f, dot->res[0]), (uint32_t)lane) &&
+         (ir_const_value(f, dot->args[0], &k) || ir_const_value(f, dot->args[1], &k));
+}
+
 static void measure_tiles(void *data, Op *op) {
   Tiles *s = data;
   note_bias(s, op);
@@ -517,6 +527,10 @@ static void measure_tiles(void *data, Op *op) {
     s->narrow |= is_narrow(s, op);
   }
   if (op->code == OP_DOT) note_products(s, op);
+  if (op->code == OP_DOT && is_joined(s->f, op, s->lane)) {
+    s->block_bytes += BLOCK_BYTES;
+    return;
+  }
   if (op->code == OP_DOT)
     s->scores += has_key_axis(s->f, ir_type(s->f, op->res[0]));
   for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
@@ -569,6 +583,7 @@ static void note_shared(void *data, Op *op) {
     s->select = ir_attr_i(op, AT_FILL, FILL_SELECT) == FILL_SELECT;
   }
   bool sum = op->code == OP_DOT && !has_key_axis(s->f, ir_type(s->f, op->res[0]));
+  if (op->code == OP_DOT && is_joined(s->f, op, (int)s->lane)) return;
   for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
     note_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype, sum);
 }
@@ -577,7 +592,7 @@ enum { GROUP_ROWS = 64 };
 
 // Rows of vectors that are neither multiplied nor added up over keys: a piece
 // for each thread.
-enum { MAP_ELEMENTS = 1024, LEAST_ROWS = 2 };
+enum { MAP_ELEMENTS = 1024, LEAST_ROWS = 2, MOST_ROWS = 128 };
 
 static void note_work(void *data, Op *op) {
   bool *map = data;
@@ -593,7 +608,7 @@ static int64_t map_rows(const Func *f) {
       int64_t of = vec_elements(f, ir_type(f, op->args[1]));
       n = of > n ? of : n;
     }
-  while (rows < GROUP_ROWS && 2 * rows * n <= MAP_ELEMENTS) rows *= 2;
+  while (rows < MOST_ROWS && 2 * rows * n <= MAP_ELEMENTS) rows *= 2;
   return map && n > 1 ? rows : 0;
 }
 
@@ -654,7 +669,8 @@ static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
   for (int64_t groups = 2; groups <= most; groups++)
     for (int64_t k = 2 * KEY_STEP; k <= GPU_TILE_K; k += KEY_STEP) {
       int64_t rows = groups * GROUP_ROWS;
-      int64_t bytes = rows * s->row_bytes + 2 * k * s->key_bytes + STREAM_SPARE;
+      int64_t key_bytes = s->key_bytes + s->block_bytes;
+      int64_t bytes = rows * s->row_bytes + 2 * k * key_bytes + STREAM_SPARE;
       if (bytes + opt->spare_smem > (int64_t)tg->gpu.smem) break;
       if (regs_of(s, k) + opt->spare_regs > thread_regs[groups]) break;
       if (groups > 2 && s->own && !is_deep(s, tg, rows, k)) break;

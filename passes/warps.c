@@ -59,7 +59,7 @@ static void make_ring(Rings *w, Builder *b, Ring *r) {
   if (r->site) t.ext[2] = slots;
   r->smem = ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
   r->full = r->with >= 0 ? w->rings[r->with].full : barrier(b, slots, 1);
-  r->empty = barrier(b, slots, 4 * readers);  // each warp arrives
+  r->empty = r->rides ? 0 : barrier(b, slots, 4 * readers);  // each warp arrives
 }
 
 static Value drain_tile(const Rings *w, Builder *b) {
@@ -181,8 +181,8 @@ static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
   Ring *ring = &r->w->rings[rings_of(r->w, op)];
   Value at = t.slot;
   if (g) at = ir_2(b, OP_ADD, at, i32(b, g * ring->stages));
-  wait_for(b, ring->empty, at,
-           ir_2(b, OP_SUB, i32(b, 1), t.parity));
+  if (!ring->rides)
+    wait_for(b, ring->empty, at, ir_2(b, OP_SUB, i32(b, 1), t.parity));
   IrAttr bytes = attr_i(AT_BYTES, bytes_with(r->w, op));
   Value bar[] = {ring->full, at};
   if (ring->with < 0) ir_op(b, OP_MBAR_EXPECT, bar, 2, &bytes, 1, NULL, 0, 0);
@@ -488,7 +488,7 @@ static Tile consume(Role *r, Builder *b, const Op *op) {
   Ring *ring = &r->w->rings[k];
   const Op *last = last_reader(r, op, op->next);
   Tile tile = {.fill = op, .ring = k};
-  if (last && ring->strip) last = end_of_strip(r, &tile, last);
+  if (last && ir_type(r->w->f, op->res[0])->ext[0] == 1) last = end_of_strip(r, &tile, last);
   tile.until = last ? last : op;
   bool at_once = ring->streams || !last || !r->w->brief;
   if (is_late(r, op)) tile.before = r->fills[ring->count];
@@ -505,6 +505,7 @@ static Tile consume(Role *r, Builder *b, const Op *op) {
 }
 
 static void give_back(const Role *r, Builder *b, const Tile *t) {
+  if (r->w->rings[t->ring].rides) return;
   Value done = t->pinned ? get(r, t->pinned) : 0;
   if (done) ir_op(b, OP_PIN, &done, 1, NULL, 0, NULL, 0, 0);
   arrive(b, r->w->rings[t->ring].empty, t->slot);
@@ -757,7 +758,7 @@ static void leave(Role *r, Builder *b, const Op *op) {
     Turn t = turn_of(r, &in, k);
     if (w->rings[k].with < 0)
       wait_for(&in, w->rings[k].full, t.slot, t.parity);
-    arrive(&in, w->rings[k].empty, t.slot);
+    if (!w->rings[k].rides) arrive(&in, w->rings[k].empty, t.slot);
   }
   for (uint32_t k = 0; k < w->nrings; k++)
     if (c.rings >> k & 1) filled(r, &in, k, NULL);
