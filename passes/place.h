@@ -33,7 +33,7 @@ enum {
   MOST_WARPS = 16,   // of a task without products
   TWO_OF = 8, THIN = 64,  // so many warps and columns have room twice
   MAX_PARTS = 3,     // 16-bit parts of an f32
-  MAX_GROUPS = 3,    // that share a task
+  MAX_GROUPS = 4,    // that share a task
 };
 
 // Axes of tiles that are fragments of a layout of their own. `lin`: computed

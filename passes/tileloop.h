@@ -29,7 +29,7 @@ typedef struct KeyLoop {
   Value row;             // first row of a group in its tile, or 0
 } KeyLoop;
 
-enum { MAX_RANGES = 4, MAX_OWN = 3 };
+enum { MAX_RANGES = 4, MAX_OWN = 4 };
 
 // Key tiles from `base` on, those from f0 up to f1 without a mask.
 typedef struct Range {
