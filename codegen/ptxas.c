@@ -298,6 +298,19 @@ bool cg_ptxas(Ctx *cx, const Target *t, const char *ptx, size_t n, Buf *cubin,
   return true;
 }
 
+// All kernels at the level of `few`, if that has no more flaws than these.
+static bool as_whole(Ctx *cx, const char *tool, const Target *t, CgBytes ptx,
+                     const CgKernels *few, Buf *cubin, CgKernels *all, Buf *log) {
+  Buf code = {.arena = &cx->session}, said = {.arena = &cx->session};
+  CgKernels own = anew(cx, all, few->at[0].level);
+  uint64_t flaws = flaws_at(cx, tool, t, ptx, few->at[0].level, &code, &own, &said);
+  if (flaws != cg_flaws(few)) return false;
+  memcpy(all->at, own.at, all->n * sizeof *all->at);
+  buf_add(cubin, code.at, code.n);
+  if (log && said.n) buf_add(log, said.at, said.n);
+  return true;
+}
+
 bool cg_ptxas_better(Ctx *cx, const Target *t, const char *ptx, size_t n,
                      const CgKernels *than, Buf *cubin, CgKernels *all,
                      Buf *log) {
@@ -313,6 +326,8 @@ bool cg_ptxas_better(Ctx *cx, const Target *t, const char *ptx, size_t n,
         *find(all, few.at[i].symbol, strlen(few.at[i].symbol)) = few.at[i];
       return true;
     }
+    // Their level is known; it may make others spill.
+    if (as_whole(cx, tool, t, (CgBytes){ptx, n}, &few, cubin, all, log)) return true;
   }
   return cg_ptxas(cx, t, ptx, n, cubin, all, log);
 }
