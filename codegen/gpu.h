@@ -141,6 +141,7 @@ struct GpuVendor {
   // lanes where x holds; that byte of lo and, above it, of hi, zeros above.
   V (*shifted)(Nv *n, V x, uint32_t by);
   V (*thread_again)(Nv *n);  // its number, read again; or NULL
+  V (*cta_again)(Nv *n);     // and the CTA's
   V (*lane_of)(Nv *n, V x, V lane);
   V (*ballot)(Nv *n, V x);
   V (*bytes)(Nv *n, V lo, V hi, V byte);

@@ -64,7 +64,8 @@ static void nv_claim(Nv *n, const Op *op) {
 }
 
 static void nv_cta(Nv *n, const Op *op) {
-  n->g->val[op->res[0]] = n->vendor->cta(n);
+  bool read = n->vendor->cta_again && ir_attr_i(op, AT_ANEW, 0);
+  n->g->val[op->res[0]] = read ? n->vendor->cta_again(n) : n->vendor->cta(n);
 }
 static void nv_nctas(Nv *n, const Op *op) {
   n->g->val[op->res[0]] = n->vendor->ctas(n);

@@ -424,6 +424,10 @@ static V thread_again(Nv *n) {
   return nv_asm(n, nv_i32t(n), "mov.u32 $0, %tid.x;", "=r", NULL, 0);
 }
 
+static V cta_again(Nv *n) {
+  return nv_asm(n, nv_i32t(n), "mov.u32 $0, %ctaid.x;", "=r", NULL, 0);
+}
+
 static V hold(Nv *n, V x) {
   return nv_asm(n, cg_of(x), "", "=f,0", &x, 1);
 }
@@ -441,6 +445,6 @@ const GpuVendor nv_vendor = {
     .rsqrt = rsqrt, .load = load, .store = store, .copy = copy,
     .store_tile = store_matrices, .store_turned = store_turned,
     .load_tile = nv_load_a, .anew = anew, .hold = hold,
-    .thread_again = thread_again,
+    .thread_again = thread_again, .cta_again = cta_again,
     .mma = nv_mma_sync, .repeats = true, .sum = nv_mma_sum,
 };

@@ -25,7 +25,8 @@
 // begins, a row each, which takes two registers, and handed round when they are
 // there (relayout). Numbers and slices that a phase before has found count too.
 // Chunks without a state ask behind their first product. Where few registers are to
-// be kept what only chunks that are not whole need is left to pass lean.
+// be kept what only chunks that are not whole need is left to pass lean; at its last
+// level nothing is loaded ahead.
 // Needs: place; runs before legal. Tests: test/passes/fetch.
 #include "passes/fetch.h"
 
@@ -307,6 +308,7 @@ bool pass_fetch(Ctx *cx, Module *m, const PassOpt *opt) {
   if (amd && t->gpu.wave == 32 && opt->spare_regs >= GPU_LAST_REGS) return true;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
+    if (lean_of(opt->lean, i) == LEAN_TASK) continue;
     if (amd || (t->gpu.arch && rings_has_steps(f)))
       region(f, f->body, m->arena, !amd, lean_of(opt->lean, i) > LEAN_FREE);
   }

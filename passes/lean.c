@@ -20,11 +20,14 @@
 // rare: what only they need is made there, of numbers that are made anew, or the
 // compilers would make it in front of the loop, and keep it. So are coordinates
 // of what the loop has left, and of what a chunk stores whose threads load its
-// tiles themselves (passes/stow.c), and at the last level numbers that addresses
-// in the loop are made of. Code generation has an order that keeps less, and reads what
-// threads hand round from shared memory for each use. Level mach, value form;
-// NVIDIA, programs with steps; others have the attribute `lean` alone, at its level,
-// and behind it passes/shelve.c. Needs: place. Tests: test/passes/lean.
+// tiles themselves (passes/stow.c), and at the last levels numbers that addresses
+// in the loop are made of. At the very last such numbers are found again of the
+// task's, and rows of what is stored of the thread's, which are read again (`anew`):
+//   %g = uniform(mod(task() {anew = true}, %n))
+// Code generation has an order that keeps less, and reads what threads hand round
+// from shared memory for each use. Level mach, value form; NVIDIA, programs with
+// steps; others have the attribute `lean` alone, at its level, and behind it
+// passes/shelve.c. Needs: place. Tests: test/passes/lean.
 #include "passes/lean.h"
 
 #include "ir/layout.h"
@@ -105,9 +108,10 @@ void lean_renew_stores(Func *f, Op *op, bool threads) {
 }
 
 // ---------------------------------------------------------------- loops
-static void loops(Func *f, Region *r, bool all) {
+static void loops(Func *f, Region *r, int64_t level) {
+  bool all = level >= LEAN_LOADS, threads = level == LEAN_TASK;
   for (Op *op = r->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->nregions; i++) loops(f, op->regions[i], all);
+    for (uint32_t i = 0; i < op->nregions; i++) loops(f, op->regions[i], level);
     if (op->code != OP_FOR || !op->nres) continue;
     const Op *chunk = rings_chunk(op);
     Region *body = op->regions[0], *rare = chunk ? chunk->regions[1] : NULL;
@@ -115,9 +119,49 @@ static void loops(Func *f, Region *r, bool all) {
     if (rare) sink(f, op, rare);
     if (rare) renew(f, rare, rare, true);
     if (all) renew(f, body, body, false);
-    lean_renew_stores(f, op->next, false);
+    lean_renew_stores(f, op->next, threads);
     if (!rings_has_fill(op))
-      lean_renew_stores(f, chunk->regions[0]->first, false);
+      lean_renew_stores(f, chunk->regions[0]->first, threads);
+  }
+}
+
+// ---------------------------------------------------------------- tasks
+enum { ARGS = 2 };
+
+// A number that is found of the task's, or of dims alone.
+static bool is_found(const Func *f, Value v, bool *of_task) {
+  const Op *op = ir_def(f, v);
+  if (!op || !is_number(f, v, NULL)) return op && op->code == OP_CONST;
+  *of_task |= op->code == OP_TASK;
+  if (op->code == OP_TASK || op->code == OP_DIM) return true;
+  bool is = op->nargs <= ARGS && op_info(op->code)->flags & OPF_ELEM;
+  for (uint32_t i = 0; is && i < op->nargs; i++)
+    is = is_found(f, op->args[i], of_task);
+  return is;
+}
+
+// v once more at b, of the task's number read again.
+static Value found(Builder *b, Value v) {
+  const Op *op = ir_def(b->fn, v);
+  Value args[ARGS];
+  if (op->code == OP_CONST || op->code == OP_DIM) return v;
+  for (uint32_t i = 0; i < op->nargs; i++) args[i] = found(b, op->args[i]);
+  const Type t = *ir_type(b->fn, v);
+  const IrAttr again = attr_i(AT_ANEW, 1);
+  bool task = op->code == OP_TASK;
+  return ir_op(b, op->code, args, op->nargs, task ? &again : op->attrs,
+               task ? 1 : op->nattrs, &t, 1, 0)->res[0];
+}
+
+// Numbers that are made anew are found of the task's.
+static void of_task(Func *f, Region *r) {
+  for (Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++) of_task(f, op->regions[i]);
+    bool task = false;
+    if (op->code != OP_UNIFORM || !is_found(f, op->args[0], &task) || !task)
+      continue;
+    Builder b = {.fn = f, .region = r, .before = op, .span = op->span};
+    op->args[0] = found(&b, op->args[0]);
   }
 }
 
@@ -132,7 +176,8 @@ bool pass_lean(Ctx *cx, Module *m, const PassOpt *opt) {
     ir_set_attr(f, f->body->first, attr_i(AT_LEAN, 1));
     if (level == LEAN_FREE) continue;
     ir_set_attr(f, f->body->first, attr_i(AT_LEANER, 1));
-    loops(f, f->body, level == LEAN_LOADS);
+    loops(f, f->body, level);
+    if (level == LEAN_TASK) of_task(f, f->body);
   }
   return true;
 }

@@ -10,13 +10,14 @@
 enum { GPU_TILE_REGS = 168, GPU_LAST_REGS = 232 };
 
 // How code keeps registers, LEAN_BITS of PassOpt.lean for each function: as it is,
-// what costs nothing, pass lean, and that with fewer for threads that load and
-// more for those that compute.
-enum { LEAN_NOT, LEAN_FREE, LEAN_PASS, LEAN_LOADS, LEAN_LEVELS, LEAN_BITS = 2,
-       LEAN_FUNCS = 31 };
+// what costs nothing, pass lean, that with fewer for threads that load and more
+// for those that compute, and with numbers of the task found again.
+enum { LEAN_NOT, LEAN_FREE, LEAN_PASS, LEAN_LOADS, LEAN_TASK, LEAN_LEVELS,
+       LEAN_BITS = 3, LEAN_FUNCS = 20 };
 
 static inline int64_t lean_of(int64_t all, uint32_t func) {
-  return func < LEAN_FUNCS ? (all >> (LEAN_BITS * func)) & 3 : 0;
+  int64_t mask = (1 << LEAN_BITS) - 1;
+  return func < LEAN_FUNCS ? (all >> (LEAN_BITS * func)) & mask : 0;
 }
 
 typedef struct PassOpt {

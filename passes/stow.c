@@ -19,12 +19,12 @@
 // memory (but for numbers whose first part is infinite or whose last has no
 // exponent, which products get wrong too). Parts in registers are made where a
 // product takes them. Slices that a branch needs stay in shared memory
-// (relayout). In a phase that finds what chunks have (hoist) loads, scans and parts
-// stand where they are needed first, and what was made of a load alone is made
-// again. A chunk whose tiles are copied for it adds parts up where their sum is
-// needed. Level mach, value form; sm_90a, programs with steps, where the driver asks
-// for few registers (tools/driver/fit.c). Needs: place; runs before lean. Tests:
-// test/passes/stow.
+// (relayout), at the last level those that are loaded too. In a phase that finds
+// what chunks have (hoist) loads, scans and parts stand where they are needed
+// first, and what was made of a load alone is made again. A chunk whose tiles are
+// copied for it adds parts up where their sum is needed. Level mach, value form;
+// sm_90a, programs with steps, where the driver asks for few registers
+// (tools/driver/fit.c). Needs: place; runs before lean. Tests: test/passes/stow.
 #include "ir/layout.h"
 #include "ir/press.h"
 #include "passes/rings.h"
@@ -334,7 +334,7 @@ static void stow_chunk(Func *f, Region *r, Arena *a) {
 
 // ---------------------------------------------------------------- slices
 static bool is_slice(const Func *f, const Op *op) {
-  if (op->nres != 1 || op->code == OP_GLOAD || press_free(f, op->res[0]))
+  if (op->nres != 1 || press_free(f, op->res[0]))
     return false;
   const Type *t = ir_type(f, op->res[0]);
   return t->kind == TK_FRAG && t->slice == SLICE_COL && !t->partial &&
@@ -350,9 +350,10 @@ static bool needed_in_branch(const Func *f, const Op *op) {
   return false;
 }
 
-static void stow_slices(Func *f, Region *body, Is *waits) {
+static void stow_slices(Func *f, Region *body, bool loads, Is *waits) {
   for (Op *op = body->first; op; op = op->next) {
     if (!is_slice(f, op) || !waits(f, op)) continue;
+    if (op->code == OP_GLOAD && !loads) continue;
     Builder b = {.fn = f, .region = body, .before = op->next, .span = op->span};
     const Type t = *ir_type(f, op->res[0]);
     Op *stays = ir_op(&b, OP_RELAYOUT, &op->res[0], 1, NULL, 0, &t, 1, 0);
@@ -417,7 +418,7 @@ static void phase(Func *f, Arena *a) {
   put_soon(f, r);
   sink(f, r, may_sink);
   loads_again(f, r, is_of_load, is_done, a);
-  stow_slices(f, r, needed_behind);
+  stow_slices(f, r, false, needed_behind);
   loads_apart(f, r, is_done);
 }
 
@@ -428,12 +429,13 @@ static bool has_loop(const Region *r) {
   return false;
 }
 
-static void loops(Func *f, Region *r, bool all, Arena *a) {
+static void loops(Func *f, Region *r, int64_t level, Arena *a) {
+  bool all = level >= LEAN_LOADS;
   for (Op *op = r->first; op; op = op->next) {
     Op *either = op->code == OP_FOR && op->nres ? rings_chunk(op) : NULL;
     Region *chunk = either ? either->regions[0] : NULL;
     for (uint32_t i = 0; i < op->nregions && !chunk; i++)
-      loops(f, op->regions[i], all, a);
+      loops(f, op->regions[i], level, a);
     if (!chunk) continue;
     Region *body = op->regions[0];
     if (rings_has_fill(op)) {
@@ -444,7 +446,7 @@ static void loops(Func *f, Region *r, bool all, Arena *a) {
     if (all) stow_operands(f, body);
     if (all) loads_again(f, chunk, is_load, is_put, a);
     if (all) stow_chunk(f, chunk, a);
-    if (all) stow_slices(f, body, needed_in_branch);
+    if (all) stow_slices(f, body, level == LEAN_TASK, needed_in_branch);
     loads_apart(f, body, is_put);
   }
 }
@@ -454,7 +456,7 @@ bool pass_stow(Ctx *cx, Module *m, const PassOpt *opt) {
     Func *f = m->funcs.at[i];
     int64_t level = lean_of(opt->lean, i);
     if (level <= LEAN_FREE || !ir_launch(f) || !rings_has_steps(f)) continue;
-    if (has_loop(f->body)) loops(f, f->body, level == LEAN_LOADS, &cx->scratch);
+    if (has_loop(f->body)) loops(f, f->body, level, &cx->scratch);
     else phase(f, &cx->scratch);
   }
   return true;

@@ -905,6 +905,6 @@ bool pass_warps(Ctx *cx, Module *m, const PassOpt *opt) {
   Rings w;
   for (uint32_t i = 0; t && i < m->funcs.n; i++)
     if (rings_plan(&w, m->funcs.at[i], t))
-      specialize(&w, lean_of(opt->lean, i) == LEAN_LOADS);
+      specialize(&w, lean_of(opt->lean, i) >= LEAN_LOADS);
   return true;
 }

@@ -9,10 +9,8 @@ import sys
 # Known to spill (docs/recurrent.md, GPUs; docs/gpu.md, What ptxas spills), and
 # bytes over all phases, which may only fall.
 KNOWN = {
-    "bf16": [("hgrn2:D=128,Dv=128", 8)],
-    "f16": [("rwkv6:D=128", 16)],
-    "f32": [("retention:D=256,Dv=256", 32),
-            ("mamba2:N=128", 16), ("mlstm:D=128", 72), ("packed_gla:D=128", 8)],
+    "bf16": [], "f16": [],
+    "f32": [("retention:D=256,Dv=256", 32)],
 }
 UNITS = {"B": 1, "kB": 1000, "MB": 1000000}
 # explain's line: bytes, then what is wrong besides.
