@@ -31,8 +31,9 @@ static void declare(Nv *n, const char *symbol) {
   unsigned fn = (unsigned)LLVMAttributeFunctionIndex;
   snprintf(text, sizeof text, "%u", n->out->threads);
   nv_string_attr(n, fn, "nvvm.reqntid", text);
-  snprintf(text, sizeof text, "%u", n->out->occupancy);
-  nv_string_attr(n, fn, "nvvm.minctasm", text);
+  uint32_t most = (uint32_t)ir_attr_i(ir_launch(n->f), AT_REGISTERS, 0);
+  snprintf(text, sizeof text, "%u", most ? most : n->out->occupancy);
+  nv_string_attr(n, fn, most ? "nvvm.maxnreg" : "nvvm.minctasm", text);
   nv_string_attr(n, fn, "denormal-fp-math-f32", "preserve-sign,preserve-sign");
   LLVMTypeRef block = LLVMArrayType2(i8, n->out->block_bytes);
   unsigned byval = LLVMGetEnumAttributeKindForName("byval", 5);

@@ -109,7 +109,7 @@ void lean_renew_stores(Func *f, Op *op, bool threads) {
 
 // ---------------------------------------------------------------- loops
 static void loops(Func *f, Region *r, int64_t level) {
-  bool all = level >= LEAN_LOADS, threads = level == LEAN_TASK;
+  bool threads = level == LEAN_TASK;
   for (Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++) loops(f, op->regions[i], level);
     if (op->code != OP_FOR || !op->nres) continue;
@@ -118,7 +118,7 @@ static void loops(Func *f, Region *r, int64_t level) {
     if (!rare && !rings_has_fill(op)) continue;
     if (rare) sink(f, op, rare);
     if (rare) renew(f, rare, rare, true);
-    if (all) renew(f, body, body, false);
+    if (lean_loads(level, rings_has_fill(op))) renew(f, body, body, false);
     lean_renew_stores(f, op->next, threads);
     if (!rings_has_fill(op))
       lean_renew_stores(f, chunk->regions[0]->first, threads);

@@ -10,14 +10,18 @@
 // A tile that a loop leaves alone waits in shared memory (results of the loops
 // before, which are joined with its own), and a number is loaded behind it. Rows of
 // what is stored are made anew, of numbers made anew and of the thread's number,
-// which is read again (`anew`); columns are those of the loads between. Level mach,
-// value form; sm_90a, programs without steps, where the driver asks for few registers
-// (tools/driver/fit.c), and then without the attribute `lean`. Needs: place, early.
-// Tests: test/passes/shelve.
+// which is read again (`anew`); columns are those of the loads between. At the last
+// level threads may have a few registers less (launch, `registers`): ptxas then loads
+// less ahead, and spills less. Level mach, value form; sm_90a, programs without steps,
+// where the driver asks for few registers (tools/driver/fit.c), and then without the
+// attribute `lean`. Needs: place, early. Tests: test/passes/shelve.
 #include "ir/layout.h"
 #include "passes/lean.h"
 #include "passes/place.h"
 #include "passes/rings.h"
+
+// Of 255: what retention with values of 256 takes least time with (docs/gpu.md).
+enum { FEWER = 246 };
 
 // ---------------------------------------------------------------- tiles
 static bool is_tile(const Func *f, Value v) {
@@ -80,8 +84,12 @@ bool pass_shelve(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    bool asked = lean_of(opt->lean, i) > LEAN_FREE;
-    if (asked && ir_launch(f) && !rings_has_steps(f) && !has_fill(f)) loops(f);
+    int64_t level = lean_of(opt->lean, i);
+    if (level <= LEAN_FREE || !ir_launch(f) || rings_has_steps(f) || has_fill(f))
+      continue;
+    loops(f);
+    if (level == LEAN_TASK)
+      ir_set_attr(f, f->body->first, attr_i(AT_REGISTERS, FEWER));
   }
   return true;
 }

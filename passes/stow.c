@@ -430,7 +430,6 @@ static bool has_loop(const Region *r) {
 }
 
 static void loops(Func *f, Region *r, int64_t level, Arena *a) {
-  bool all = level >= LEAN_LOADS;
   for (Op *op = r->first; op; op = op->next) {
     Op *either = op->code == OP_FOR && op->nres ? rings_chunk(op) : NULL;
     Region *chunk = either ? either->regions[0] : NULL;
@@ -438,12 +437,13 @@ static void loops(Func *f, Region *r, int64_t level, Arena *a) {
       loops(f, op->regions[i], level, a);
     if (!chunk) continue;
     Region *body = op->regions[0];
-    if (rings_has_fill(op)) {
+    bool copied = rings_has_fill(op), all = lean_loads(level, copied);
+    if (copied) {
       if (all && stow_operands(f, body)) sink(f, chunk, is_of_parts);
       continue;
     }
     loads_late(f, body);
-    if (all) stow_operands(f, body);
+    if (level >= LEAN_LOADS) stow_operands(f, body);
     if (all) loads_again(f, chunk, is_load, is_put, a);
     if (all) stow_chunk(f, chunk, a);
     if (all) stow_slices(f, body, level == LEAN_TASK, needed_in_branch);
