@@ -117,14 +117,25 @@ static bool ends_reading(const Given *g, const Region *r) {
 // What has been read in front of an arrival, since the one before.
 typedef struct Reads {
   V words;                 // of what may be in flight, joined; or NULL
-  bool gone;               // something in flight is not among them
+  bool gone;               // something in flight is not among them: a fence
   bool apart, met;         // lanes have read, and have not met since; they have met
 } Reads;
+
+// Joining many words takes registers (HGRN 2 at D 128 spilled 432 bytes).
+static bool many(Nv *n, Value v) {
+  enum { MANY = 16 };
+  if (ir_type(n->f, v)->kind != TK_FRAG) return false;
+  const Frag *x = nv_frag(n, v);
+  return x->n > MANY * (x->by ? x->by : 1);
+}
 
 static void see_read(const Given *g, const Op *op, const Op *end, Reads *r) {
   if (reads(g, op)) {
     r->apart = r->apart || !r->met;
-    if (!is_awaited(g->n, op, end)) r->words = nv_joined(g->n, op->res[0], r->words);
+    if (!is_awaited(g->n, op, end)) {
+      if (many(g->n, op->res[0])) r->gone = true;
+      else r->words = nv_joined(g->n, op->res[0], r->words);
+    }
   }
   r->met = r->met || op->code == OP_WG_WAIT || op->code == OP_GSYNC;
   for (uint32_t i = 0; i < op->nregions; i++)
