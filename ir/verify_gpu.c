@@ -284,13 +284,9 @@ static bool check_tma(Verifier *v, const Op *op, uint32_t at, const Type *tile) 
   return true;
 }
 
-static bool is_float16(DType t) {
-  return dtype_is_float(t) && dtype_size(t) == 2;
-}
-
 static bool check_sflip(Verifier *v, const Op *op) {
   const Type *t = arg_type(v, op, 0);
-  return (is_tile(t) && is_float16(t->dtype)) || wrong_operand(v, op, 0);
+  return (is_tile(t) && dtype_is_float16(t->dtype)) || wrong_operand(v, op, 0);
 }
 
 // The sign is a bool behind the indices.
@@ -302,7 +298,7 @@ static bool check_sfill(Verifier *v, const Op *op) {
     if (sign ? t != DT_BOOL : dtype_is_float(t) || t == DT_BOOL)
       return wrong_operand(v, op, i);
   }
-  if (flip && !is_float16(res_type(v, op)->dtype))
+  if (flip && !dtype_is_float16(res_type(v, op)->dtype))
     return verify_fail(v, op, "flip takes 16-bit floats");
   return check_box(v, op, 0, res_type(v, op));
 }

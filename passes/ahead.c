@@ -180,8 +180,6 @@ static bool is_copy(const Ahead *a, const Made *m) {
 
 // Copies of wider operands would be no boxes of what matrix units take: only
 // what is computed is made of them.
-static bool is_float16(DType t) { return t == DT_BF16 || t == DT_F16; }
-
 // Row and vector of v, which is a multiple of 16 bytes long.
 static bool find_axes(const Ahead *a, Made *m) {
   const Type *t = ir_type(a->f, m->v);
@@ -193,7 +191,7 @@ static bool find_axes(const Ahead *a, Made *m) {
     else if (r != AX_PAR || t->axis[i] == a->lane) m->row = t->axis[i], rows++;
   }
   return rows == 1 && vecs == 1 && role_of(a, m->row) != AX_STEP &&
-         (is_float16(t->dtype) || t->dtype == DT_F32) &&
+         (dtype_is_float16(t->dtype) || t->dtype == DT_F32) &&
          dim_is_const(&a->f->mod->dims, a->f->axes.at[m->vec].extent, &n) &&
          n % 8 == 0;
 }
@@ -218,7 +216,7 @@ bool ahead_is_wanted(Ahead *a, const Op *dot, Made *m) {
   if (role_of(a, m->row) == AX_KEY) each_condition(a, m, see_excluded, &some);
   const Op *op = ir_def(a->f, m->v);
   bool packed = op->code == OP_LOAD && tile_packed(a->f, op, m->row);
-  bool copies = a->cleans && is_float16(ir_type(a->f, m->v)->dtype);
+  bool copies = a->cleans && dtype_is_float16(ir_type(a->f, m->v)->dtype);
   if (is_copy(a, m) && (!copies || packed || !some || !sums_keys(a, dot)))
     return false;
   uint64_t tile = bit(m->row) | bit(m->vec);

@@ -73,8 +73,6 @@ static void add_term(const Ahead *a, Sum *s, Value v, bool minus, bool root) {
   s->minus[s->n++] = minus;
 }
 
-static bool is_float16(DType t) { return t == DT_BF16 || t == DT_F16; }
-
 // A product over one vector of 16-bit queries and keys, used once.
 static Op *product(const Ahead *a, Value v) {
   Op *op = ir_def(a->f, v);
@@ -83,7 +81,7 @@ static Op *product(const Ahead *a, Value v) {
   const IrAttr *axes = ir_attr(op, AT_OVER);
   bool ok = axes->n == 1 && a->f->axes.at[axes->list[0]].role == AX_VEC;
   for (uint32_t i = 0; i < 2; i++)
-    ok &= is_float16(ir_type(a->f, op->args[i])->dtype);
+    ok &= dtype_is_float16(ir_type(a->f, op->args[i])->dtype);
   return ok && has_lane(a, op->args[0]) != has_lane(a, op->args[1]) ? op : NULL;
 }
 

@@ -32,15 +32,10 @@ static Op *column_of(const Func *f, Value v, uint32_t *at) {
     const Op *load = ir_def(f, op->args[1 - *at]);
     const Type *t = ir_type(f, op->args[1 - *at]);
     if (ir_const_value(f, op->args[*at], &k) && load && load->code == OP_LOAD &&
-        t->n == 2 && (t->dtype == DT_BF16 || t->dtype == DT_F16))
+        t->n == 2 && dtype_is_float16(t->dtype))
       return op;
   }
   return NULL;
-}
-
-static bool is_float16(const Func *f, Value v) {
-  DType t = ir_type(f, v)->dtype;
-  return t == DT_BF16 || t == DT_F16;
 }
 
 // A product of 16-bit rows with the columns' axis, made for op alone.
@@ -48,7 +43,8 @@ static Op *tile_of(const Func *f, Value v, const Op *op,
                    const Op *columns) {
   Op *dot = product_of(f, v, 2);
   bool ok = dot && ir_count_uses(f, v) == 1 && dot->parent == op->parent &&
-            is_float16(f, dot->args[0]) && is_float16(f, dot->args[1]) &&
+            dtype_is_float16(ir_type(f, dot->args[0])->dtype) &&
+            dtype_is_float16(ir_type(f, dot->args[1])->dtype) &&
             type_has_axis(ir_type(f, v), ir_type(f, columns->res[0])->axis[0]);
   return ok ? dot : NULL;
 }

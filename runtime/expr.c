@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// And how infix text writes it.
+// Operand words, arguments on the stack, and how infix text writes it.
 typedef struct OpInfo {
   int words, args, prec;
   const char *text;
