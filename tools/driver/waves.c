@@ -13,7 +13,7 @@
 // padding differ. Three groups whose steps are as long, as at D 64, gain so much
 // (1.17), and with biases (1.15), that two are never better. Nor are they where
 // groups have bounds of their own by tables: their longer steps mask more (1.05 to
-// 1.27). Measured on an H200 (docs/performance.md).
+// 1.27). Measured on an H200 (docs/experiments.md).
 #include "tools/driver/device.h"
 
 #include "tools/plan/plan.h"
