@@ -800,6 +800,7 @@ static void plan_tasks(Rings *w) {
   find_early(w, loop);
   find_facts(w, loop);
   if (w->nfacts) w->facts = word_ring(w);
+  if (w->nfacts) rings_keep(w, loop);
 }
 
 static bool has_strips(const Rings *w) {
@@ -815,7 +816,8 @@ static int64_t all_bytes(const Rings *w) {
   int64_t sum = computed(w, w->f->body) + bytes_of(w);
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
-    uint32_t words = r->stages * ((int)i == w->facts ? w->nfacts : 1);
+    uint32_t words = r->stages;
+    if ((int)i == w->facts) words = words * w->nfacts + w->nkept;
     if (r->strip) sum += ring_bytes(w, r);
     if (!r->site) sum += WORD * words + ALIGN;
     sum += BARRIERS * r->stages * (r->own ? w->groups : 1);

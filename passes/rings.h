@@ -37,6 +37,8 @@ typedef struct Rings {
   int facts;               // ring of what the producer knows of a task, -1
   Value fact[MAX_FACTS];   // in the order of the program
   uint32_t nfacts;
+  Value kept[MAX_FACTS];   // numbers of the launch that each task reads again
+  uint32_t nkept;
   bool *spare;             // by value: consumers do without, NULL: none
   const Op *early;         // the fill before which the next task is claimed
   bool drains;             // stores go through shared tiles
@@ -52,6 +54,8 @@ typedef struct Rings {
   bool changed, fails;
 } Rings;
 
+// Finds what is kept for that loop over tasks (kept.c).
+void rings_keep(Rings *w, const Op *loop);
 // False if the tiles wanted depend on fragments, or the rings do not fit into
 // shared memory.
 bool rings_plan(Rings *w, Func *f, const Target *t);

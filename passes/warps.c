@@ -54,7 +54,7 @@ static void make_ring(Rings *w, Builder *b, Ring *r) {
   uint32_t slots = r->stages * (r->own ? w->groups : 1);
   uint32_t readers = r->own ? 1 : w->groups;
   bool facts = w->facts >= 0 && r == &w->rings[w->facts];
-  uint32_t words = slots * (facts ? w->nfacts : 1);
+  uint32_t words = facts ? slots * w->nfacts + w->nkept : slots;
   Type t = type_smem(DT_I32, 1, 1, (words + 3) / 4 * 4, LY_ROW);
   if (r->site) t = *ir_type(w->f, r->site->res[0]);
   if (r->site) t.ext[2] = slots;
@@ -699,6 +699,31 @@ static void copy_for(Role *r, const Op *op, Builder *b) {
   results_of(r, &c, op, made);
 }
 
+// Number i of the launch lies behind the facts of all slots.
+static Value kept_at(Role *r, Builder *b, uint32_t i, Value *at) {
+  const Ring *ring = &r->w->rings[r->w->facts];
+  at[0] = ring->smem;
+  return at[1] = i32(b, ring->stages * r->w->nfacts + i);
+}
+
+static void keep_numbers(Role *r, Builder *b) {
+  for (uint32_t i = 0; i < r->w->nkept && r->producer; i++) {
+    Value set[3] = {0, 0, get(r, r->w->kept[i])};
+    kept_at(r, b, i, set);
+    ir_op(b, OP_SSET, set, 3, NULL, 0, NULL, 0, 0);
+  }
+}
+
+static void read_numbers(Role *r, Builder *b) {
+  Type word = type_scalar(DT_I32);
+  for (uint32_t i = 0; i < r->w->nkept && r->producer; i++) {
+    Value at[2];
+    kept_at(r, b, i, at);
+    Value x = ir_op(b, OP_SGET, at, 2, NULL, 0, &word, 1, 0)->res[0];
+    vmap_put(&r->map, r->w->kept[i], x);
+  }
+}
+
 // A loop over tasks carries nothing of its own.
 static void copy_while(Role *r, const Op *op, Builder *b) {
   Carried c = {.rings = rings_in(r->w, op), .n = 1};
@@ -706,6 +731,7 @@ static void copy_while(Role *r, const Op *op, Builder *b) {
   Value args[MAX_RINGS + 4] = {get(r, op->args[0]), get(r, op->args[1])};
   uint32_t n = 1 + put_fills(r, &c, args + 2);
   for (uint32_t i = 0; i < n; i++) c.types[i] = type_scalar(DT_I32);
+  keep_numbers(r, b);
   Op *made = ir_op(b, OP_WHILE, args, n + 1, op->attrs, op->nattrs, c.types, n,
                    1);
   Region *to = made->regions[0];
@@ -716,6 +742,7 @@ static void copy_while(Role *r, const Op *op, Builder *b) {
   take_fills(r, &c, in + 1);
   Builder inner = {.fn = f, .region = to, .span = op->span};
   uniform_fills(r, &c, &inner);
+  read_numbers(r, &inner);
   take_turn(r, &inner);
   copy_region(r, op->regions[0], &inner, NULL);
   next[0] = get(r, op->regions[0]->last->args[0]);
