@@ -9,9 +9,11 @@
 //   mbar_arrive(%empty, %i)  ->  if (lane == 0 & ((x0 | x4 | ..) & zero) == 0)
 //                                  mbarrier.arrive
 //
-// What was read in a region that has ended is not at hand: a fence comes before
-// the arrival.
+// What was read in a region that has ended is not at hand, and to join many words,
+// or those of products by lanes where registers are few, is too much: a fence
+// comes before the arrival.
 #include "codegen/gpu.h"
+#include "ir/press.h"
 
 // Who waits for a barrier, and what it writes next.
 typedef struct Writes {
@@ -121,11 +123,34 @@ typedef struct Reads {
   bool apart, met;         // lanes have read, and have not met since; they have met
 } Reads;
 
-// Joining many words takes registers (HGRN 2 at D 128 spilled 432 bytes).
-static bool many(Nv *n, Value v) {
+// Those that a thread has which executes op.
+static uint32_t registers(const Nv *n, const Op *op) {
+  const Op *roles = op;
+  const Region *r = NULL;
+  while (roles && roles->code != OP_ROLES) {
+    r = roles->parent;
+    roles = r->parent;
+  }
+  const IrAttr *team = roles ? ir_attr(roles, AT_TEAMREGS) : NULL;
+  for (uint32_t i = 0; team && i < roles->nregions; i++)
+    if (roles->regions[i] == r) return (uint32_t)team->list[i];
+  return n->gpu.regs / n->out->threads / n->out->occupancy;
+}
+
+// Whether fragments leave hardly a register of a thread that executes op.
+static bool is_tight(const Nv *n, const Op *op) {
+  enum { FEW = 16 };
+  return ir_press(n->f, &n->g->cx->scratch).regs + FEW > registers(n, op);
+}
+
+// Joining many words takes registers (HGRN 2 at D 128 spilled 432 bytes), and so
+// does a product by lanes that is asked for before its first use (retention in
+// f16 with 128 sums of a thread 8 bytes).
+static bool many(const Given *g, const Op *op) {
   enum { MANY = 16 };
-  if (ir_type(n->f, v)->kind != TK_FRAG) return false;
-  const Frag *x = nv_frag(n, v);
+  if (nv_res_type(g->n, op)->kind != TK_FRAG) return false;
+  if (op->code == OP_MMA && is_tight(g->n, op)) return true;
+  const Frag *x = nv_frag(g->n, op->res[0]);
   return x->n > MANY * (x->by ? x->by : 1);
 }
 
@@ -133,7 +158,7 @@ static void see_read(const Given *g, const Op *op, const Op *end, Reads *r) {
   if (reads(g, op)) {
     r->apart = r->apart || !r->met;
     if (!is_awaited(g->n, op, end)) {
-      if (many(g->n, op->res[0])) r->gone = true;
+      if (many(g, op)) r->gone = true;
       else r->words = nv_joined(g->n, op->res[0], r->words);
     }
   }
