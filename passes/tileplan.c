@@ -248,6 +248,8 @@ typedef struct Tiles {
   int64_t weights;             // what keys are multiplied with, of one pass
   bool bias;                   // scores have terms of the columns
   bool ramp;                   // or such that grow with the column's number
+  bool pairs;                  // or such that a pair has in memory
+  bool scans;                  // scores are summed along the columns
   int64_t products;            // elements of vectors that a pair multiplies
   int64_t block_bytes;         // of a key, of what is added to products
   int64_t page;                // keys lie in pages of so many, 0: they do not
@@ -423,8 +425,23 @@ static bool is_read(const Tiles *s, Value v) {
   return true;
 }
 
+// Is a number of v itself read of memory, for its row and key?
+static bool is_loaded(const Tiles *s, Value v) {
+  const Op *op = ir_def(s->f, v);
+  const Type *t = ir_type(s->f, v);
+  if (!op || !has_key_axis(s->f, t) || !type_has_axis(t, (uint32_t)s->lane))
+    return false;
+  if (op->code == OP_LOAD) return true;
+  for (uint32_t i = 0; i < op->nargs && !op->nregions; i++)
+    if (ir_type(s->f, op->args[i])->kind == TK_ELEM && is_loaded(s, op->args[i]))
+      return true;
+  return false;
+}
+
 static void note_bias(Tiles *s, const Op *op) {
   Value v = bias_of(s, op);
+  if (v && type_has_axis(ir_type(s->f, v), (uint32_t)s->lane) && is_loaded(s, v))
+    s->pairs = true;
   if (!v || is_read(s, v)) return;
   if (is_ramp(s, v)) s->ramp = true;
   else s->bias = true;
@@ -517,6 +534,8 @@ static bool is_joined(const Func *f, const Op *dot, int lane) {
 static void measure_tiles(void *data, Op *op) {
   Tiles *s = data;
   note_bias(s, op);
+  bool keys = op->nres == 1 && has_key_axis(s->f, ir_type(s->f, op->res[0]));
+  s->scans |= op->code == OP_SCAN && keys;
   if (op->code == OP_PASS) {
     int64_t weights = weights_of(s, op);
     if (weights > s->weights) s->weights = weights;
@@ -632,13 +651,15 @@ static const int64_t thread_regs[] = {0, 240, 232, 160};
 // asked behind a bias, which stays in registers (passes/guard.c, ramp.c).
 enum { MANY_PRODUCTS = 256 };
 
-// Registers of a thread with k keys: f32 scores, 16-bit weights, sums, two
-// columns of eight of what is added to them.
+// Registers of a thread with k keys: f32 scores, their sums along a row if there
+// are such, 16-bit weights, sums, two columns of eight of what is added to them or
+// half of what pairs add, which is read while products are made.
 static int64_t regs_of(const Tiles *s, int64_t k) {
   int64_t scores = s->scores > 1 ? s->scores : 1;
   int64_t weights = s->weights > 1 ? s->weights : 1;
   bool kept = s->bias || (s->ramp && s->products >= MANY_PRODUCTS);
-  int64_t bias = kept ? k / 4 : 0;
+  int64_t bias = kept || s->pairs ? k / 4 : 0;
+  if (s->scans) scores++;
   return scores * k / 2 + weights * k / 4 + bias + s->sums / 2 + k * s->made / 64 +
          OTHER_REGS;
 }
@@ -675,6 +696,7 @@ static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
       if (regs_of(s, k) + opt->spare_regs > thread_regs[groups]) break;
       if (groups > 2 && s->own && !is_deep(s, tg, rows, k)) break;
       if (groups > 2 && s->own == OWN_TABLES && k > GROUP_ROWS) break;
+      if (groups > 2 && s->pairs && k > GROUP_ROWS) break;
       if (rows * k * worth(groups, k) <= best) continue;
       if (groups > 2 && s->narrow && !s->own && best && k < p->tile_k) continue;
       best = rows * k * worth(groups, k);
