@@ -258,7 +258,9 @@ void nv_bits_of_equal(Nv *n, const V *x, uint32_t count, Value rows, Frag *r);
 extern NvEmit nv_const, nv_splat, nv_coordinates, nv_bcast, nv_fcols, nv_freduce,
     nv_fcombine, nv_fscan, nv_relayout, nv_vote, nv_exceeds;
 
-// ---- memory (gpumem.c, gpushared.c, gpucopy.c; nvtma.c)
+// ---- memory (gpumem.c, gpuloose.c, gpushared.c, gpucopy.c; nvtma.c)
+// A tile of distances; false: it is none.
+bool nv_load_loose(Nv *n, const Op *op, const FragMap *m, V *e);
 V nv_shared(Nv *n, V byte);             // pointer to shared memory
 V nv_tile_at(Nv *n, Tile t, uint32_t byte);
 // Pointer to the 16-byte chunk (c0 ^ bit) of a row; bit NULL: c0. c0 is even

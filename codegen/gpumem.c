@@ -464,7 +464,8 @@ void nv_gload(Nv *n, const Op *op) {
   if (run >= 0)
     load_columns(n, &a, (uint32_t)run, t->dtype, r.map.regs, e);
   if (piece >= 0) load_all(n, &a, &r.map, piece, t->dtype, e);
-  for (uint32_t i = 0; run < 0 && piece < 0 && i < r.map.regs; i++)
+  bool done = run >= 0 || piece >= 0 || nv_load_loose(n, op, &r.map, e);
+  for (uint32_t i = 0; !done && i < r.map.regs; i++)
     e[i] = load(n, place(n, &a, &r.map, i), t->dtype);
   nv_pack(n, &r, e);
   nv_define(n, op->res[0], r);

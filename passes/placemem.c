@@ -47,6 +47,9 @@ static Role index_role(const Place *p, const View *v, Value x, Role r) {
   return v->col < 0 ? r : place_role(v, t);
 }
 
+// What is said of indices.
+static const AttrId promises[] = {AT_INBOUNDS, AT_LOOSE};
+
 Value place_load(Place *p, Builder *b, const Op *op, const View *v, Type t,
                  Role r) {
   Value args[MAX_AXES + 1];
@@ -55,10 +58,12 @@ Value place_load(Place *p, Builder *b, const Op *op, const View *v, Type t,
     args[i] = index_value(p, op->args[i], index_role(p, v, op->args[i], r));
     if (p->failed) return 0;
   }
-  IrAttr in = attr_i(AT_INBOUNDS, 1);
-  bool inbounds = ir_attr_i(op, AT_INBOUNDS, 0);
+  IrAttr how[2];
+  uint32_t n = 0;
+  for (size_t i = 0; i < sizeof promises / sizeof *promises; i++)
+    if (ir_attr_i(op, promises[i], 0)) how[n++] = attr_i(promises[i], 1);
   t.dtype = ir_type(p->f, op->args[0])->dtype;
-  Value x = pl_op(b, OP_GLOAD, args, op->nargs, t, &in, inbounds);
+  Value x = pl_op(b, OP_GLOAD, args, op->nargs, t, how, n);
   // Bounds of loops and coordinates of tiles: the hardware must be told.
   bool steers = t.kind == TK_ELEM && t.dtype == DT_I32;
   return steers ? pl_op(b, OP_UNIFORM, &x, 1, t, NULL, 0) : x;
