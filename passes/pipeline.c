@@ -35,7 +35,7 @@ const PassInfo *pass_list(uint32_t *n) {
 #define GAUGE_TO_STREAM_GPU ",sign,exp2,cse,dce,mask"
 #define TO_COLUMNS TO_ATTN ",columns,cse,dce"
 #define TO_STREAM_GPU TO_COLUMNS ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
-#define TO_STREAM_SM90 TO_COLUMNS ",ahead" ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
+#define TO_STREAM_SM90 TO_COLUMNS ",ahead,gaps" ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
 #define TO_TILE TO_STREAM ",tile,cse,dce"
 #define TO_TILE_GPU TO_STREAM_GPU ",tile,cse,dce,pages,cse,dce"
 #define TO_TILE_SM90 \

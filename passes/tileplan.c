@@ -408,11 +408,13 @@ static bool is_ramp(const Tiles *s, Value v) {
 }
 
 // Is all of v that keys have read of memory, elements one behind the other? Then
-// steps read it where they need it (passes/strips.c).
+// steps read it where they need it (passes/strips.c), as what pairs have for their
+// distance (passes/gaps.c).
 static bool is_read(const Tiles *s, Value v) {
   const Op *op = ir_def(s->f, v);
   if (!has_key_axis(s->f, ir_type(s->f, v))) return true;
   if (!op || op->nregions || op->code == OP_INDEX) return false;
+  if (op->code == OP_LOAD && ir_attr_i(op, AT_LOOSE, 0)) return true;
   if (op->code == OP_LOAD) {
     bool ok = s->strips && op->nargs > 2;
     for (uint32_t i = 1; i < op->nargs; i++)
@@ -431,7 +433,7 @@ static bool is_loaded(const Tiles *s, Value v) {
   const Type *t = ir_type(s->f, v);
   if (!op || !has_key_axis(s->f, t) || !type_has_axis(t, (uint32_t)s->lane))
     return false;
-  if (op->code == OP_LOAD) return true;
+  if (op->code == OP_LOAD) return !ir_attr_i(op, AT_LOOSE, 0);
   for (uint32_t i = 0; i < op->nargs && !op->nregions; i++)
     if (ir_type(s->f, op->args[i])->kind == TK_ELEM && is_loaded(s, op->args[i]))
       return true;
