@@ -64,6 +64,8 @@ static inline V e_is_nan(Cg *g, V x) { return e_cmp(g, LLVMRealUNO, x, x); }
 V cg_mad(Cg *g, V x, V y, V c);
 // k[0] + x * (k[1] + ..), Horner.
 V cg_poly(Cg *g, V x, const double *k, int n);
+// log(1 + y) of y in [0, 1], f32.
+V cg_log1p_unit(Cg *g, V y);
 V cg_copysign(Cg *g, V x, V sign);
 
 // r and *n (octant and rest of the angle x) right also where |x| > limit.

@@ -7,16 +7,23 @@
 // 2 ulp or better, exact limits.
 static V ex2(Nv *n, V x) { return n->vendor->ex2(n, x); }
 
-// e ** x = 2 ** t * (1 + r ln 2), t = x log2 e rounded, r what it lost. The
-// clamp keeps r finite; t has the limits.
-static V exp_(Nv *n, V x) {
+// e ** x = 2 ** t * (1 + r ln 2), t = x log2 e rounded, r what it lost. c is x, but
+// finite, so that r is.
+static V exp_of(Nv *n, V t, V c) {
   Cg *g = n->g;
-  V l = e_f(g, x, LOG2E), t = e_mul(g, x, l);
-  V c = e_min(g, e_f(g, x, 200), e_max(g, e_f(g, x, -200), x));
+  V x = c, l = e_f(g, x, LOG2E);
   V r = cg_mad(g, c, l, e_neg(g, e_mul(g, c, l)));
   r = cg_mad(g, c, e_f(g, x, LOG2E - (double)(float)LOG2E), r);
   V w = cg_mad(g, r, e_f(g, x, 0.6931471805599453), e_f(g, x, 1));
   return e_mul(g, ex2(n, t), w);
+}
+
+// t has the limits.
+static V exp_(Nv *n, V x) {
+  Cg *g = n->g;
+  V t = e_mul(g, x, e_f(g, x, LOG2E));
+  V c = e_max(g, e_f(g, x, -200), x);
+  return exp_of(n, t, e_min(g, e_f(g, x, 200), c));
 }
 
 static V rcp(Nv *n, V x) {
@@ -30,7 +37,23 @@ static V sigmoid(Nv *n, V x) {
   return rcp(n, e_add(g, e, e_f(g, x, 1)));
 }
 
-// NaN stays NaN: one instruction each on NVIDIA's.
+// NaN stays NaN: one instruction on NVIDIA's.
+static V at_least(Nv *n, V x, double least) {
+  Cg *g = n->g;
+  return n->gpu.vendor == VENDOR_AMD ? e_max(g, e_f(g, x, least), x)
+                                     : nv_join(n, RK_MAX, x, e_f(g, x, least));
+}
+
+// max(x, 0) + log(1 + e ** -|x|), whose exponential is 0 from NOTHING on.
+static V softplus(Nv *n, V x) {
+  enum { NOTHING = 104 };
+  Cg *g = n->g;
+  V c = at_least(n, e_neg(g, e_abs(g, x)), -NOTHING);
+  V y = exp_of(n, e_mul(g, c, e_f(g, x, LOG2E)), c);
+  return e_add(g, at_least(n, x, 0), cg_log1p_unit(g, y));
+}
+
+// The same.
 static V clamp(Nv *n, V x, double most) {
   Cg *g = n->g;
   if (n->gpu.vendor == VENDOR_AMD)
@@ -96,6 +119,7 @@ typedef V Fn(Nv *n, V x);
 static Fn *const table[OP_COUNT] = {
     [OP_EXP2] = ex2,     [OP_EXP] = exp_,   [OP_SIGMOID] = sigmoid,
     [OP_TANH] = tanh_,   [OP_RSQRT] = rsqrt, [OP_RELU] = relu,
+    [OP_SOFTPLUS] = softplus,
 };
 
 V nv_math(Nv *n, OpCode op, V x) {

@@ -131,13 +131,16 @@ static V sigmoid_32(Cg *g, V x) {
   return e_div(g, one, e_add(g, one, exp_32(g, e_neg(g, x))));
 }
 
-static V softplus_32(Cg *g, V x) {
+V cg_log1p_unit(Cg *g, V y) {
   static const double q[] = {-0x1.ffff14p-2, 0x1.5535dap-2, -0x1.fd1320p-3,
                              0x1.88444ep-3,  -0x1.19ad84p-3, 0x1.446bf0p-4,
                              -0x1.ec98f8p-6, 0x1.5f96b8p-8};
+  return cg_mad(g, e_mul(g, y, y), cg_poly(g, y, q, 8), y);
+}
+
+static V softplus_32(Cg *g, V x) {
   V y = exp_32(g, e_neg(g, e_abs(g, x)));
-  V l = cg_mad(g, e_mul(g, y, y), cg_poly(g, y, q, 8), y);
-  return e_add(g, e_max(g, e_f(g, x, 0), x), l);
+  return e_add(g, e_max(g, e_f(g, x, 0), x), cg_log1p_unit(g, y));
 }
 
 // ---------------------------------------------------------------- logarithms
