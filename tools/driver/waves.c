@@ -11,7 +11,8 @@
 //
 // in which three groups count 21 / 22: what they gain where neither waves nor
 // padding differ. Three groups whose steps are as long, as at D 64, gain so much
-// (1.17), and with biases (1.15), that two are never better. Nor are they where
+// (1.17), with biases (1.15; of pairs 1.05) and sums along a row (1.15 to 1.21),
+// that two are never better. Nor are they where
 // groups have bounds of their own by tables: their longer steps mask more (1.05 to
 // 1.27). Measured on an H200 (docs/experiments.md).
 #include "tools/driver/device.h"
@@ -34,7 +35,8 @@ typedef struct Body {
   Dim queries, keys;
   int64_t step;            // keys
   bool even;               // all tasks are of one size
-  bool columns;            // of a tile have values of their own: a bias
+  bool columns;            // or pairs of a tile have values of their own: a bias,
+                           // a sum along a row
   bool apart;              // a group's rows have their own bounds
   bool told;               // a phase before has found bounds
 } Body;
@@ -49,6 +51,7 @@ static void look(void *data, Op *op) {
   Body *b = data;
   double step;
   b->even &= op->code != OP_CLAIM;
+  b->columns |= op->code == OP_FSCAN;
   b->apart |= op->code == OP_LAUNCH && ir_attr_i(op, AT_APART, 0);
   b->told |= op->code == OP_GLOAD && is_shared(b->f, op->args[0]) &&
              ir_type(b->f, op->res[0])->kind == TK_ELEM;
@@ -57,7 +60,9 @@ static void look(void *data, Op *op) {
     b->step = (int64_t)step;
   for (uint32_t i = 0; i < op->nres; i++) {
     const Type *t = ir_type(b->f, op->res[i]);
-    b->columns |= t->kind == TK_FRAG && t->slice == SLICE_COL && t->dtype == DT_F32;
+    bool pairs = op->code == OP_GLOAD && t->slice == SLICE_NONE;
+    b->columns |= t->kind == TK_FRAG && t->dtype == DT_F32 &&
+                  (t->slice == SLICE_COL || pairs);
   }
 }
 
@@ -131,7 +136,9 @@ bool drv_few_tasks(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
   cx->diags.n = diags;
   cx->nerrors = errors;
   if (!made) return false;
-  if (fewer.rows >= more.rows || fewer.step <= more.step) return false;
+  // Pairs of a step: the larger ones are faster.
+  if (fewer.rows >= more.rows || fewer.rows * fewer.step <= more.rows * more.step)
+    return false;
   ctx_remark(cx, "%s: a second body with tiles of %lld rows, for few tasks",
              p->name, (long long)fewer.rows);
   CgExpr less = cg_expr_bin(cx, cost(&fewer, MORE_COST), ATTN_X_LT,
