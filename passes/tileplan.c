@@ -250,6 +250,7 @@ typedef struct Tiles {
   bool ramp;                   // or such that grow with the column's number
   bool pairs;                  // or such that a pair has in memory
   bool scans;                  // scores are summed along the columns
+  bool capped;
   int64_t products;            // elements of vectors that a pair multiplies
   int64_t block_bytes;         // of a key, of what is added to products
   int64_t page;                // keys lie in pages of so many, 0: they do not
@@ -538,6 +539,7 @@ static void measure_tiles(void *data, Op *op) {
   note_bias(s, op);
   bool keys = op->nres == 1 && has_key_axis(s->f, ir_type(s->f, op->res[0]));
   s->scans |= op->code == OP_SCAN && keys;
+  s->capped |= op->code == OP_TANH && keys;
   if (op->code == OP_PASS) {
     int64_t weights = weights_of(s, op);
     if (weights > s->weights) s->weights = weights;
@@ -655,15 +657,17 @@ enum { MANY_PRODUCTS = 256 };
 
 // Registers of a thread with k keys: f32 scores, their sums along a row if there
 // are such, 16-bit weights, sums, two columns of eight of what is added to them or
-// half of what pairs add, which is read while products are made.
+// half of what pairs add, which is read while products are made; masks of two sides
+// beside a cap.
 static int64_t regs_of(const Tiles *s, int64_t k) {
   int64_t scores = s->scores > 1 ? s->scores : 1;
   int64_t weights = s->weights > 1 ? s->weights : 1;
   bool kept = s->bias || (s->ramp && s->products >= MANY_PRODUCTS);
   int64_t bias = kept || s->pairs ? k / 4 : 0;
+  int64_t edges = s->narrow && s->capped ? k / 8 : 0;
   if (s->scans) scores++;
-  return scores * k / 2 + weights * k / 4 + bias + s->sums / 2 + k * s->made / 64 +
-         OTHER_REGS;
+  return scores * k / 2 + weights * k / 4 + bias + edges + s->sums / 2 +
+         k * s->made / 64 + OTHER_REGS;
 }
 
 // Three warpgroups wait less, and ask less for maxima (passes/guard.c): 192 x
