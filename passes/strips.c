@@ -281,9 +281,23 @@ static bool still_fits(const Strips *s, const Target *t) {
          now.lent == s->rings->lent;
 }
 
+static void see_columns(void *data, Op *op) {
+  Strips *s = data;
+  s->n += is_columns(s->f, op) && op->args[0] == s->tensor;
+}
+
+// Whether columns of the tensor are read at all: to plan rings takes long.
+static bool has_columns(Func *f, Value tensor) {
+  Strips s = {.f = f, .tensor = tensor};
+  ir_walk(f->body, see_columns, &s);
+  return s.n > 0;
+}
+
 static void of_tensor(Func *f, Arena *a, const Target *t, Value tensor) {
   Rings rings;
-  if (!rings_plan(&rings, f, t) || rings_has_steps(f)) return;
+  if (!has_columns(f, tensor) || !rings_plan(&rings, f, t) ||
+      rings_has_steps(f))
+    return;
   Strips s = {.f = f, .arena = a, .rings = &rings, .tensor = tensor,
               .ring = -1, .ok = true};
   ir_walk(f->body, find, &s);
