@@ -93,6 +93,10 @@ static void generators(Arena *a) {
   fill(a, GK_UNIFORM, -1, 1, DT_F32, 100, f);
   for (int i = 0; i < 100; i++) EXPECT(f[i] >= -1 && f[i] <= 1);
   fill(a, GK_NORMAL, 0, 1, DT_F32, 0, NULL);
+  int whole = 0;
+  fill(a, GK_BROKEN, 5, 0, DT_F32, 100, f);
+  for (int i = 0; i < 100; i++) whole += isfinite(f[i]) != 0;
+  EXPECT(whole >= 60 && whole < 95);
 }
 
 static void wrong(void) {
@@ -102,7 +106,7 @@ static void wrong(void) {
       {GK_LENGTHS, {-1, 4}, 0},  {GK_LENGTHS, {5, 4}, 0},
       {GK_OFFSETS, {-1, NAN}, 0}, {GK_OFFSETS, {4, NAN}, 0},
       {GK_OFFSETS, {4, 3}, 0},
-      {GK_DOCS, {0, 0}, 0}};
+      {GK_DOCS, {0, 0}, 0},      {GK_BROKEN, {0.5, 0}, 0}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
     EXPECT(gen_check(&bad[i], 1) != NULL);
   for (int k = 0; k < GK_COUNT; k++) {

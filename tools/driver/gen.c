@@ -32,6 +32,14 @@ static double integer(Fill *f, int64_t i) {
   return (double)rng_int(&f->rng, (uint64_t)i, lo, hi);
 }
 
+// NaN, inf, -inf in turn.
+static double broken(Fill *f, int64_t i) {
+  int64_t every = (int64_t)f->g->arg[0];
+  int64_t at = rng_int(&f->rng, (uint64_t)i, 0, 3 * every);
+  if (at < 3) return at ? at == 1 ? INFINITY : -INFINITY : NAN;
+  return rng_normal(&f->rng, (uint64_t)i);
+}
+
 static double line(Fill *f, int64_t i) {
   return f->g->arg[0] + f->g->arg[1] * (double)i;
 }
@@ -116,6 +124,7 @@ static const struct {
     [GK_OFFSETS] = {"offsets", 1, 2, {NAN, NAN}, stored, offsets},
     [GK_DOCS] = {"docs", 1, 1, {NAN, 0}, stored, docs},
     [GK_PERM] = {"perm", 0, 0, {0, 0}, stored, perm},
+    [GK_BROKEN] = {"broken", 1, 1, {NAN, 0}, broken, NULL},
 };
 
 bool gen_by_name(const char *name, uint32_t len, GenKind *kind) {
@@ -155,6 +164,8 @@ const char *gen_check(const Gen *g, int64_t n) {
                                         : "offsets need two elements or more";
   case GK_DOCS:
     return is_count(a) && a >= 1 ? NULL : "the mean length must be an integer >= 1";
+  case GK_BROKEN:
+    return is_count(a) && a >= 1 ? NULL : "the number must be an integer >= 1";
   default: return NULL;
   }
 }
