@@ -11,12 +11,25 @@
 // A bias that grows with the distance then costs one instruction a score.
 // Distances are differences of a tile's own coordinates, which are exact in
 // f32, and of where the tiles begin. A sum is added up in another order: its
-// error is that of f32 sums of its terms. Level mach, value form. Needs:
-// place. Run dce afterwards. Tests: test/passes/lift/.
+// error is that of f32 sums of its terms. A distance that is left
+//
+//   %d = cast(sub(bcast(%row), bcast(add(splat(%k0), coord()))))
+//
+// is one subtraction a score, of a constant, and no conversion, as exact below
+// 2^24 (a column is the sum of a thread's and a register's part):
+//
+//   %r = sub(bcast(cast(sub(%row, splat(%k0)))), cast(bcast(coord_thread())))
+//   %d = sub(%r, cast(bcast(coord_reg())))
+//
+// and in exp2(%d * a * c) the product a * c is made once. Operands that are split
+// into parts (f32) take all registers: a number more for a row is spilled there.
+// Level mach, value form. Needs: place. Run dce afterwards. Tests:
+// test/passes/lift/.
 #include "passes/pass.h"
 
 #include "ir/layout.h"
 
+#include <float.h>
 #include <math.h>
 
 enum { DEEP = 12 };  // operands of operands
@@ -26,6 +39,8 @@ typedef struct Lift {
   Builder b;
   Arena *arena;
   Vec(Value) scores;   // whose maximum over a row is taken
+  Vec(Op *) casts;     // of tiles of integers to f32
+  bool parts;          // products of parts, added up
 } Lift;
 
 // What a tile is the sum of; 0: nothing.
@@ -245,6 +260,89 @@ static void rewrite(void *data, Op *op) {
   if (v) ir_replace_uses(x->f, op->res[0], v);
 }
 
+// ---------------------------------------------------------------- distances
+static void find_cast(void *data, Op *op) {
+  Lift *x = data;
+  const Op *to = op->code == OP_MMA && op->nargs > 2 ? ir_def(x->f, op->args[2]) : NULL;
+  x->parts |= to && to->code == OP_MMA;
+  if (op->code == OP_CAST && is_tile(x, op->res[0], DT_F32) &&
+      is_tile(x, op->args[0], DT_I32))
+    vec_push(x->arena, &x->casts, op);
+}
+
+static Value column_part(Lift *x, OpCode c, Type slice, const Type *tile) {
+  IrAttr at = attr_i(AT_POS, 1);
+  Value v = ir_op(&x->b, c, NULL, 0, &at, 1, &slice, 1, 0)->res[0];
+  return ir_cast(&x->b, DT_F32, spread(x, v, *tile));
+}
+
+// The columns' own coordinates, or the negative of these.
+static bool is_columns(const Lift *x, Value v, bool *minus) {
+  const Op *op = v ? ir_def(x->f, v) : NULL;
+  *minus = op && op->code == OP_NEG;
+  if (*minus) op = ir_def(x->f, op->args[0]);
+  return op && op->code == OP_COORD && ir_attr_i(op, AT_POS, 0) == 1;
+}
+
+static void split_distance(Lift *x, Op *op) {
+  const Type tile = *ir_type(x->f, op->res[0]);
+  Terms t = {0};
+  bool minus;
+  x->b = (Builder){.fn = x->f, .region = op->parent, .before = op,
+                   .span = op->span};
+  if (!add_ints(x, op->args[0], false, &t, 0) || !t.row ||
+      !is_columns(x, t.col, &minus))
+    return;
+  if (t.all) t.row = plus(x, t.row, spread(x, t.all, *type_of(x, t.row)), false);
+  const Type slice = *type_of(x, t.col);
+  Value d = spread(x, ir_cast(&x->b, DT_F32, t.row), tile);
+  d = plus(x, d, column_part(x, OP_COORD_THREAD, slice, &tile), minus);
+  d = plus(x, d, column_part(x, OP_COORD_REG, slice, &tile), minus);
+  ir_replace_uses(x->f, op->res[0], d);
+}
+
+// ---------------------------------------------------------------- factors
+static Op *only_use(const Lift *x, Value v, OpCode c) {
+  Op *op = ir_def(x->f, v);
+  return op && op->code == c && ir_count_uses(x->f, v) == 1 ? op : NULL;
+}
+
+// The distance d of v = d * a, with a common to all elements, and that; or 0.
+static Value distance_in(Lift *x, Value v, Value *by) {
+  const Op *mul = only_use(x, v, OP_MUL);
+  for (uint32_t i = 0; mul && i < 2; i++) {
+    const Op *d = ir_def(x->f, mul->args[i]);
+    if (!d || d->code != OP_CAST || !is_tile(x, d->args[0], DT_I32)) continue;
+    *by = common(x, mul->args[1 - i]);
+    return *by ? mul->args[i] : 0;
+  }
+  return 0;
+}
+
+// a * k, no infinity: that times a distance of 0 is 0.
+static Value finite_product(Lift *x, Value a, double k) {
+  Value v = ir_2(&x->b, OP_MUL, a, ir_const_f(&x->b, DT_F32, k));
+  v = ir_2(&x->b, OP_MIN, v, ir_const_f(&x->b, DT_F32, FLT_MAX));
+  return ir_2(&x->b, OP_MAX, v, ir_const_f(&x->b, DT_F32, -FLT_MAX));
+}
+
+// exp2((d * a) * k), of which (d * a) may be masked: exp2(d * (a * k)).
+static void join_factors(void *data, Op *op) {
+  Lift *x = data;
+  double k;
+  const Op *mul = op->code == OP_EXP2 && is_tile(x, op->res[0], DT_F32)
+                      ? only_use(x, op->args[0], OP_MUL) : NULL;
+  if (!mul || !ir_const_value(x->f, mul->args[1], &k) || !(k > 0)) return;
+  const Op *s = only_use(x, mul->args[0], OP_SELECT);
+  if (s && !is_infinite(x, s->args[2])) return;
+  x->b = (Builder){.fn = x->f, .region = op->parent, .before = op,
+                   .span = op->span};
+  Value a, d = distance_in(x, s ? s->args[1] : mul->args[0], &a);
+  if (!d) return;
+  Value v = times(x, d, finite_product(x, a, k));
+  op->args[0] = s ? ir_3(&x->b, OP_SELECT, s->args[0], v, s->args[2]) : v;
+}
+
 bool pass_lift(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
@@ -252,6 +350,10 @@ bool pass_lift(Ctx *cx, Module *m, const PassOpt *opt) {
     ir_walk(x.f->body, find_score, &x);
     for (uint32_t k = 0; k < x.scores.n; k++) split_score(&x, x.scores.at[k]);
     if (x.scores.n) ir_walk(x.f->body, rewrite, &x);
+    ir_walk(x.f->body, find_cast, &x);
+    if (x.parts) continue;
+    ir_walk(x.f->body, join_factors, &x);
+    for (uint32_t k = 0; k < x.casts.n; k++) split_distance(&x, x.casts.at[k]);
   }
   return true;
 }
