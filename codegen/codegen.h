@@ -86,6 +86,7 @@ typedef struct CgDevice {
   const CgPhase *phases;
   uint32_t nphases;
   CgBytes binary, text;     // cubin and PTX; one may be missing
+  const CgBytes *parts;     // a cubin for each phase in place of `binary`, or NULL
 } CgDevice;
 
 typedef struct CgProgram {

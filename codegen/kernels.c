@@ -12,6 +12,7 @@ typedef struct Unit {
   const CgProgram *prog;
   const CgDevice *dev;
   uint32_t code[2];         // section numbers
+  uint32_t part[ATTN_MAX_PHASES];
 } Unit;
 
 typedef struct Box {
@@ -112,16 +113,18 @@ static attn_gpu_map map_of(Records *r, const Unit *u, const CgPhase *p,
   return m;
 }
 
-static bool add_phase(Records *r, const Unit *u, const CgPhase *p) {
+static bool add_phase(Records *r, const Unit *u, uint32_t number) {
   const CgDevice *d = u->dev;
+  const CgPhase *p = &d->phases[number];
   uint32_t bytes = cg_block_bytes(u->prog, d->dims->syms.n, p->nmaps);
+  uint32_t own = d->parts ? ATTN_GPU_OWN : 0;
   if (!fits(r->box, u, p, bytes)) return false;
   attn_gpu_phase x = {
     .symbol = name(r, p->name), .threads = p->threads,
     .ntasks = expression(r, u->prog, d->dims, p->ntasks),
     .shared_bytes = p->shared_bytes, .ctas = (uint16_t)p->ctas,
-    .flags = (uint16_t)p->flags, .block_bytes = bytes, .map = r->maps.n,
-    .nmaps = p->nmaps};
+    .flags = (uint16_t)(p->flags | own), .block_bytes = bytes, .map = r->maps.n,
+    .nmaps = p->nmaps, .code = own ? u->part[number] : 0};
   vec_push(r->box->a, &r->phases, x);
   for (uint32_t i = 0; i < p->nmaps; i++)
     vec_push(r->box->a, &r->maps, map_of(r, u, p, i));
@@ -139,7 +142,7 @@ static bool add_unit(Records *r, const Unit *u) {
     .code = {u->code[0], u->code[1]}};
   vec_push(r->box->a, &r->variants, v);
   for (uint32_t i = 0; i < d->nphases; i++)
-    if (!add_phase(r, u, &d->phases[i])) return false;
+    if (!add_phase(r, u, i)) return false;
   return true;
 }
 
@@ -201,6 +204,8 @@ static bool add_target(Box *b, uint32_t target) {
     if (d->target != target) continue;
     u->code[0] = add_code(b, amd(target) ? ATTN_SEC_HSACO : ATTN_SEC_CUBIN,
                           target, d->binary);
+    for (uint32_t k = 0; d->parts && k < d->nphases && k < ATTN_MAX_PHASES; k++)
+      u->part[k] = add_code(b, ATTN_SEC_CUBIN, target, d->parts[k]);
     u->code[1] = add_code(b, ATTN_SEC_PTX, target, d->text);
     if (!add_unit(&r, u)) return false;
   }
@@ -249,7 +254,7 @@ bool cg_container(Ctx *cx, const CgProgram *progs, uint32_t n, Buf *out) {
   Box b = {.cx = cx, .a = &cx->scratch};
   for (uint32_t i = 0; i < n; i++)
     for (uint32_t k = 0; k < progs[i].ndevices; k++) {
-      Unit u = {&progs[i], &progs[i].devices[k], {ATTN_NONE, ATTN_NONE}};
+      Unit u = {&progs[i], &progs[i].devices[k], {ATTN_NONE, ATTN_NONE}, {0}};
       vec_push(b.a, &b.units, u);
     }
   for (uint32_t i = 0; i < b.units.n; i++)

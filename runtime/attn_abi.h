@@ -41,7 +41,7 @@ extern "C" {
 
 #define ATTN_MAGIC "\x7f" "ATN" /* 4 bytes */
 #define ATTN_CONTAINER_MAJOR 1
-#define ATTN_CONTAINER_MINOR 1 /* 1: ATTN_SEC_PROGRAM */
+#define ATTN_CONTAINER_MINOR 2 /* 1: ATTN_SEC_PROGRAM; 2: ATTN_GPU_OWN */
 
 typedef struct attn_container_header {
   uint8_t magic[4];
@@ -138,7 +138,8 @@ typedef struct attn_gpu_variant {
   uint32_t workspace;      /* expression: bytes, kept over the phases */
   uint32_t phase, nphases; /* run in order */
   uint32_t code[2];        /* section numbers: machine code, then text that the
-                            * driver compiles */
+                            * driver compiles. No machine code: its phases may
+                            * each have their own */
 } attn_gpu_variant;
 
 typedef enum attn_gpu_ctas {
@@ -149,9 +150,10 @@ typedef enum attn_gpu_ctas {
 typedef enum attn_gpu_flag {
   ATTN_GPU_COUNTER = 1, /* the kernel uses `counter` */
   ATTN_GPU_LOCAL = 2,   /* it may use local memory (spills, arrays) */
-  ATTN_GPU_WAITS = 4    /* before it touches memory it waits for the kernels in
+  ATTN_GPU_WAITS = 4,   /* before it touches memory it waits for the kernels in
                          * front of it: it may start while those of its call
                          * end */
+  ATTN_GPU_OWN = 8      /* it has machine code of its own, in section `code` */
 } attn_gpu_flag;
 
 typedef struct attn_gpu_phase {
@@ -162,6 +164,7 @@ typedef struct attn_gpu_phase {
   uint16_t ctas, flags;  /* attn_gpu_ctas, attn_gpu_flag */
   uint32_t block_bytes;  /* of the parameter block: a check */
   uint32_t map, nmaps;
+  uint32_t code;         /* section number, if ATTN_GPU_OWN; else 0 */
 } attn_gpu_phase;
 
 /* How boxes of a tensor are copied to and from shared memory. Axis i of the
@@ -412,7 +415,7 @@ ATTN_SIZE_(attn_section, 24);
 ATTN_SIZE_(attn_entry, 16);
 ATTN_SIZE_(attn_kernels_header, 64);
 ATTN_SIZE_(attn_gpu_variant, 32);
-ATTN_SIZE_(attn_gpu_phase, 32);
+ATTN_SIZE_(attn_gpu_phase, 36);
 ATTN_SIZE_(attn_gpu_map, 64);
 ATTN_SIZE_(attn_scalar, 8);
 ATTN_SIZE_(attn_kargs, 48);

@@ -58,11 +58,25 @@ static GpuSet *get_set(attn_ctx *cx) {
   return have;
 }
 
+static bool loaded_before(const GpuVariant *v, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    if (v->module[i] == v->module[n])
+      return true;
+  return false;
+}
+
+static void unload(Gpu *g, GpuVariant *v) {
+  for (uint32_t i = 0; i < v->rec->nphases; i++)
+    if (v->module[i] && !loaded_before(v, i))
+      g->driver->unload(g->state, v->module[i]);
+  memset(v->module, 0, sizeof v->module);
+}
+
 static void free_program(attn_ctx *cx, Gpu *g, GpuProgram *p) {
   for (uint32_t i = 0; i < p->nvariants; i++) {
     rt_free(cx, atomic_load(&p->variants[i].plan), sizeof(Plan));
-    if (g && p->variants[i].module)
-      g->driver->unload(g->state, p->variants[i].module);
+    if (g)
+      unload(g, &p->variants[i]);
   }
   for (uint32_t i = 0; i < p->nrecords; i++)
     rt_kernels_free(cx, &p->records[i]);
@@ -127,9 +141,10 @@ static bool named(const Kernels *k, const attn_gpu_variant *v,
 // What the device can run of a variant: bit 0 machine code, bit 1 text.
 static uint32_t usable(const Gpu *g, const GpuDevice *d, const Kernels *k,
                        const attn_gpu_variant *v) {
+  bool has[2] = {rt_kernels_binary(k, v), v->code[1] != ATTN_NONE};
   uint32_t bits = 0;
   for (uint32_t i = 0; i < 2; i++)
-    if (v->code[i] != ATTN_NONE && g->driver->suits(d, k->target, i))
+    if (has[i] && g->driver->suits(d, k->target, i))
       bits |= 1u << i;
   return bits;
 }
@@ -281,38 +296,50 @@ static int find_program(attn_ctx *cx, Gpu *g, GpuDevice *d,
 
 // ---- loading
 
-static int load_functions(Gpu *g, GpuVariant *v, attn_error *err) {
-  int rc = ATTN_OK;
-  for (uint32_t i = 0; !rc && i < v->rec->nphases; i++) {
-    const attn_gpu_phase *p = &v->records->phases[v->rec->phase + i];
-    rc = g->driver->function(g->state, v->module,
-                             v->records->strings + p->symbol, p, &v->func[i],
-                             err);
-  }
-  return rc;
-}
-
 // Text must end with a zero; a hostile section may not have one.
 static bool ends(const attn_section_info *s) {
   return s->size && !((const char *)s->data)[s->size - 1];
 }
 
-static int load_code(attn_ctx *cx, Gpu *g, const GpuDevice *d,
-                     const attn_module *m, GpuVariant *v, attn_error *err) {
+// The number of the section with phase i's code.
+static uint32_t section_of(const GpuVariant *v, uint32_t i, bool text) {
+  const attn_gpu_phase *p = &v->records->phases[v->rec->phase + i];
+  return p->flags & ATTN_GPU_OWN && !text ? p->code : v->rec->code[text];
+}
+
+// Phases whose code is one section share what is loaded.
+static int load_phase(Gpu *g, const attn_module *m, GpuVariant *v, uint32_t i,
+                      bool text, attn_error *err) {
+  const attn_gpu_phase *p = &v->records->phases[v->rec->phase + i];
+  uint32_t at = section_of(v, i, text);
+  for (uint32_t k = 0; k < i && !v->module[i]; k++)
+    if (section_of(v, k, text) == at)
+      v->module[i] = v->module[k];
+  const attn_section_info *s = rt_section(m, at);
+  if (!s || (text && !ends(s)))
+    return rt_fail(err, ATTN_E_FORMAT, "damaged device code");
+  int rc = v->module[i] ? ATTN_OK
+                        : g->driver->load(g->state, s->data, s->size, text,
+                                          &v->module[i], err);
+  return rc ? rc
+            : g->driver->function(g->state, v->module[i],
+                                  v->records->strings + p->symbol, p,
+                                  &v->func[i], err);
+}
+
+// Machine code, else text.
+static int load_code(Gpu *g, const GpuDevice *d, const attn_module *m,
+                     GpuVariant *v, attn_error *err) {
   uint32_t bits = usable(g, d, v->records, v->rec);
   int rc = ATTN_E_UNSUPPORTED;
-  (void)cx;
-  for (uint32_t i = 0; rc && i < 2; i++) {
-    if (!(bits >> i & 1))
+  for (uint32_t text = 0; rc && rc != ATTN_E_FORMAT && text < 2; text++) {
+    if (!(bits >> text & 1))
       continue;
-    const attn_section_info *s = rt_section(m, v->rec->code[i]);
-    if (!s || (i && !ends(s)))
-      return rt_fail(err, ATTN_E_FORMAT, "damaged device code");
-    rc = g->driver->load(g->state, s->data, s->size, i, &v->module, err);
-    if (!rc && (rc = load_functions(g, v, err)) != ATTN_OK) {
-      g->driver->unload(g->state, v->module);
-      v->module = NULL;
-    }
+    rc = ATTN_OK;
+    for (uint32_t i = 0; !rc && i < v->rec->nphases; i++)
+      rc = load_phase(g, m, v, i, text, err);
+    if (rc)
+      unload(g, v);
   }
   return rc;
 }
@@ -323,7 +350,7 @@ static int load_variant(attn_ctx *cx, Gpu *g, GpuProgram *p, GpuVariant *v,
   int rc = open_container(cx, p->prog, &m, err);
   if (rc)
     return rc;
-  rc = load_code(cx, g, p->dev, m, v, err);
+  rc = load_code(g, p->dev, m, v, err);
   attn_module_close(m);
   // A device that is out of memory may recover.
   bool final = rc == ATTN_E_UNSUPPORTED || rc == ATTN_E_FORMAT;

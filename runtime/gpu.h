@@ -122,7 +122,7 @@ typedef struct GpuVariant {
   attn_program view;      // the program, with the section's code
   _Atomic(Plan *) plan;   // made at its first launch
   atomic_int state;       // 0 not loaded, 1 loaded, -1 cannot be loaded
-  void *module;
+  void *module[ATTN_MAX_PHASES]; // of each phase; those in one piece have one
   GpuFunc func[ATTN_MAX_PHASES];
 } GpuVariant;
 

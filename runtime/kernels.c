@@ -73,18 +73,28 @@ static bool code(const attn_module *m, const Kernels *k, uint32_t at,
           s->kind == (text ? (uint32_t)ATTN_SEC_PTX : binary));
 }
 
+bool rt_kernels_binary(const Kernels *k, const attn_gpu_variant *v) {
+  bool all = true;
+  for (uint32_t i = 0; i < v->nphases; i++)
+    all &= (k->phases[v->phase + i].flags & ATTN_GPU_OWN) != 0;
+  return all || v->code[0] != ATTN_NONE;
+}
+
 static bool check_variant(const attn_module *m, const Kernels *k,
                           const attn_gpu_variant *v) {
-  bool any = v->code[0] != ATTN_NONE || v->code[1] != ATTN_NONE;
   return named(k, v->program) && expression(k, v->when) &&
-         list(k, v->dims) && expression(k, v->workspace) && any &&
+         list(k, v->dims) && expression(k, v->workspace) &&
          v->nphases >= 1 && v->nphases <= ATTN_MAX_PHASES &&
          v->phase <= k->nphases && v->nphases <= k->nphases - v->phase &&
+         (v->code[1] != ATTN_NONE || rt_kernels_binary(k, v)) &&
          code(m, k, v->code[0], false) && code(m, k, v->code[1], true);
 }
 
-static bool check_phase(const Kernels *k, const attn_gpu_phase *p) {
-  return named(k, p->symbol) && p->ntasks < k->ncode && p->threads >= 1 &&
+static bool check_phase(const attn_module *m, const Kernels *k,
+                        const attn_gpu_phase *p) {
+  bool own = p->flags & ATTN_GPU_OWN;
+  return (!own || (p->code != ATTN_NONE && code(m, k, p->code, false))) &&
+         named(k, p->symbol) && p->ntasks < k->ncode && p->threads >= 1 &&
          p->threads <= 1024 && p->shared_bytes <= 1 << 20 &&
          p->ctas <= ATTN_CTAS_PERSISTENT && p->nmaps <= ATTN_MAX_MAPS &&
          p->block_bytes <= ATTN_MAX_BLOCK && p->map <= k->nmaps &&
@@ -121,7 +131,7 @@ static bool check(const attn_module *m, const Kernels *k) {
     if (!check_variant(m, k, &k->variants[i]))
       return false;
   for (uint32_t i = 0; i < k->nphases; i++)
-    if (!check_phase(k, &k->phases[i]))
+    if (!check_phase(m, k, &k->phases[i]))
       return false;
   for (uint32_t i = 0; i < k->nmaps; i++)
     if (!check_map(k, &k->maps[i]))
@@ -131,7 +141,7 @@ static bool check(const attn_module *m, const Kernels *k) {
 
 static bool tables(const Reader *r, const attn_kernels_header *h) {
   return sound(r, &h->variants, sizeof(attn_gpu_variant)) &&
-         sound(r, &h->phases, sizeof(attn_gpu_phase)) &&
+         sound(r, &h->phases, offsetof(attn_gpu_phase, code)) &&
          sound(r, &h->maps, offsetof(attn_gpu_map, place)) &&
          sound(r, &h->code, sizeof(int64_t)) && h->code.size == 8 &&
          sound(r, &h->strings, 1) && h->strings.size == 1;

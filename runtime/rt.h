@@ -111,6 +111,8 @@ typedef struct Kernels {
 int rt_kernels_read(attn_ctx *cx, const attn_module *m,
                     const attn_section_info *s, Kernels *out, attn_error *err);
 void rt_kernels_free(attn_ctx *cx, Kernels *k);
+// Whether v has machine code: in one piece, or its phases each have theirs.
+bool rt_kernels_binary(const Kernels *k, const attn_gpu_variant *v);
 // Whether a table of records of at least `least` bytes lies in a section.
 bool rt_table_sound(size_t section, const attn_table *t, size_t least);
 

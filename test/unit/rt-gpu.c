@@ -35,6 +35,7 @@ static const int64_t row_major[] = {ATTN_X_STRIDE, 0, 1, ATTN_X_CONST, 1,
                                     ATTN_X_EQ, ATTN_X_DIM, 0, ATTN_X_CONST, 7,
                                     ATTN_X_NE, ATTN_X_AND};
 static const int64_t seven[] = {ATTN_X_DIM, 0, ATTN_X_CONST, 7, ATTN_X_EQ};
+static const int64_t nine[] = {ATTN_X_DIM, 0, ATTN_X_CONST, 9, ATTN_X_EQ};
 static const int64_t rows[] = {ATTN_X_DIM, 1};
 static const int64_t area[] = {ATTN_X_DIM, 0, ATTN_X_DIM, 1, ATTN_X_MUL};
 static const int64_t bytes[] = {ATTN_X_DIM, 1, ATTN_X_CONST, 8, ATTN_X_MUL};
@@ -72,16 +73,19 @@ static void make(Ctx *cx, Buf *box) {
                   {.name = "Y", .type = {.kind = TK_TENSOR, .n = 2}},
                   {.name = "T", .type = {.kind = TK_TENSOR, .n = 1}}};
   uint32_t hopper = ATTN_TARGET_SM(90, 1), ampere = ATTN_TARGET_SM(80, 0);
+  static const CgBytes pair[] = {{"part", 4}, {"join", 4}};
   CgDevice d[] = {
+      {.target = hopper, .when = {nine, 5}, .dims = mod, .phases = split,
+       .nphases = 2, .binary = {"split", 5}},
       {.target = ampere, .dims = mod, .phases = &plain, .nphases = 1,
        .binary = {"sm80", 4}, .text = {".sm80", 6}},
       {.target = hopper, .when = {row_major, 12}, .dims = mod,
        .phases = &fast, .nphases = 1, .binary = {"sm90", 4},
        .text = {".sm90", 6}},
       {.target = hopper, .when = {seven, 5}, .dims = mod, .phases = split,
-       .nphases = 2, .workspace = {bytes, 5}, .binary = {"split", 5}}};
+       .nphases = 2, .workspace = {bytes, 5}, .parts = pair}};
   CgProgram c = {.name = "f", .prefix = "x", .dims = own, .params = p,
-                 .nparams = 4, .devices = d, .ndevices = 3};
+                 .nparams = 4, .devices = d, .ndevices = 4};
   EXPECT(cg_container(cx, &c, 1, box));
   prog = (attn_program){
       .abi = ATTN_ABI, .size = sizeof prog, .name = "f", .nparams = 4,
@@ -231,6 +235,24 @@ static void workspace(void) {
   EXPECT(once(&a, &e) == ATTN_E_ALIGN);
 }
 
+// Phases with code of their own are loaded one by one, others in one piece; where
+// one of them cannot run all are unloaded.
+static void pieces(void) {
+  attn_error e;
+  Args a = arguments(7, 64), whole = arguments(9, 64);
+  a.head.workspace = data;
+  a.head.workspace_bytes = 56;
+  mock->block_bytes = 0;
+  unsigned n = mock->loads, launches = mock->launches;
+  EXPECT(once(&a, &e) == ATTN_OK && mock->loads == n + 2);
+  EXPECT(once(&whole, &e) == ATTN_OK && mock->loads == n + 3);
+  EXPECT(mock->launches == launches + 4);
+  mock->local = 8;
+  EXPECT(once(&a, &e) == ATTN_OK && !strcmp(mock->last.symbol, "plain"));
+  EXPECT(mock->loads == n + 5);
+  mock->local = 0;
+}
+
 // ---- contexts, counters
 
 static void counters(void) {
@@ -338,6 +360,7 @@ int main(int argc, char **argv) {
   choices();
   devices();
   workspace();
+  pieces();
   counters();
   failures_of_calls();
   drivers(argv[2]);

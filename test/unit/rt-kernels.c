@@ -4,6 +4,7 @@
 #include "expect.h"
 #include "runtime/rt.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,6 +94,45 @@ static void damage(const Buf *b) {
     }
 }
 
+// Records of a phase that end in front of `code`, as they were before.
+static void without_code(const Buf *b) {
+  attn_container_header h;
+  attn_kernels_header k;
+  attn_section s;
+  Kernels out = {0};
+  char *copy = malloc(b->n);
+  memcpy(copy, b->at, b->n);
+  memcpy(&s, copy + sizeof h + 2 * sizeof s, sizeof s);
+  memcpy(&k, copy + s.offset, sizeof k);
+  EXPECT(k.phases.size == sizeof(attn_gpu_phase));
+  k.phases.size = offsetof(attn_gpu_phase, code);
+  memcpy(copy + s.offset, &k, sizeof k);
+  memcpy(&h, copy, sizeof h);
+  h.hash = 0;
+  memcpy(copy, &h, sizeof h);
+  h.hash = attn_container_hash(copy, b->n);
+  memcpy(copy, &h, sizeof h);
+  EXPECT(find(copy, b->n, &out) == ATTN_OK);
+  EXPECT(out.phases[0].threads == 384 && !out.phases[0].code);
+  rt_kernels_free(attn_ctx_default(), &out);
+  free(copy);
+}
+
+// Machine code of its own: the section must be there, and of that kind.
+static void own_code(Ctx *cx, CgProgram *p, CgDevice *d) {
+  Buf b = {.arena = &cx->session};
+  CgBytes whole = d->binary;
+  Kernels k;
+  d->parts = &whole;
+  d->binary = (CgBytes){0};
+  EXPECT(cg_container(cx, p, 1, &b));
+  EXPECT(find(b.at, b.n, &k) == ATTN_OK);
+  EXPECT(k.variants->code[0] == ATTN_NONE && rt_kernels_binary(&k, k.variants));
+  EXPECT(k.phases->code == 0 && k.phases->flags & ATTN_GPU_OWN);
+  rt_kernels_free(attn_ctx_default(), &k);
+  damage(&b);
+}
+
 static void shortened(const Buf *b) {
   attn_container_header h;
   attn_section s;
@@ -130,6 +170,8 @@ int main(void) {
   reads(&b);
   damage(&b);
   shortened(&b);
+  without_code(&b);
+  own_code(&cx, &p, &d);
   ctx_drop(&cx);
   return verdict();
 }
