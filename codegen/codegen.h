@@ -166,6 +166,7 @@ typedef struct CgKernelRecord {
   bool serialized;                   // ptxas made the products synchronous
   uint32_t warning;                  // number of ptxas's first C75xx, or 0
   uint32_t level;                    // of register usage; 0: ptxas's own
+  uint64_t own_flaws;                // at ptxas's own level
 } CgKernelRecord;
 
 typedef Vec(CgKernelRecord) CgKernels;
@@ -189,15 +190,13 @@ const char *cg_ptxas_path(Ctx *cx);
 // Assembles PTX for target t and appends the cubin. Registers and spills of
 // the kernels (may be NULL: at ptxas's own level of register usage) are filled
 // in; `log` (may be NULL) gets what ptxas wrote. False with a diagnostic if there
-// is no ptxas or it fails.
-bool cg_ptxas(Ctx *cx, const Target *t, const char *ptx, size_t n, Buf *cubin,
+// is no ptxas or it fails. Other levels are tried only of kernels with fewer flaws
+// than `below` at ptxas's own.
+bool cg_ptxas(Ctx *cx, const Target *t, CgBytes ptx, uint64_t below, Buf *cubin,
               CgKernels *kernels, Buf *log);
-// The same for code that is to have fewer flaws than kernels `than` of the same
-// names. Those of them that have some are assembled first, alone; if they have as
-// many again nothing is appended, and the records are those of that.
-bool cg_ptxas_better(Ctx *cx, const Target *t, const char *ptx, size_t n,
-                     const CgKernels *than, Buf *cubin, CgKernels *kernels,
-                     Buf *log);
+// PTX of several kernels with one of them alone, for ptxas a program of its own:
+// it compiles each kernel as if there were no others. In the session arena.
+CgBytes cg_ptx_kernel(Ctx *cx, CgBytes ptx, const char *symbol);
 
 // The linker: $ATTNC_LLD, else `ld.lld-22` of PATH, else usual places. NULL: none.
 const char *cg_lld_path(Ctx *cx);

@@ -126,20 +126,7 @@ static bool assemble(Ctx *cx, const char *tool, const Target *t, CgBytes ptx,
   return ok;
 }
 
-// ---------------------------------------------------------------- parts
-static uint64_t flaws_of(const CgKernels *all, const char *symbol) {
-  const CgKernelRecord *k = find((CgKernels *)all, symbol, strlen(symbol));
-  return k ? cg_flaws(&(CgKernels){.at = (CgKernelRecord *)k, .n = 1}) : 0;
-}
-
-// Those of `all` that have flaws in `by`.
-static CgKernels flawed(Ctx *cx, const CgKernels *all, const CgKernels *by) {
-  CgKernels few = {.at = NEWN(&cx->session, CgKernelRecord, all->n + 1)};
-  for (uint32_t i = 0; i < all->n; i++)
-    if (flaws_of(by, all->at[i].symbol)) few.at[few.n++] = all->at[i];
-  return few;
-}
-
+// ---------------------------------------------------------------- one kernel
 // Where the kernel ends that begins at p.
 static const char *end_of(const char *p) {
   static const char *const next[] = {"\n\t// .globl", "\n.func", "\n.visible"};
@@ -151,20 +138,19 @@ static const char *end_of(const char *p) {
   return end;
 }
 
-// The program with these of its kernels alone, if that is less than half of it:
-// else to know first what they spill saves nothing. Empty: it is not.
-static CgBytes only(Ctx *cx, CgBytes ptx, const CgKernels *few) {
+CgBytes cg_ptx_kernel(Ctx *cx, CgBytes ptx, const char *symbol) {
   static const char entry[] = ".visible .entry ";
   Buf out = {.arena = &cx->session};
   const char *from = arena_strndup(&cx->session, ptx.at, ptx.n), *at;
+  size_t n = strlen(symbol);
   while ((at = strstr(from, entry))) {
     const char *name = at + sizeof entry - 1, *end = end_of(at);
-    bool wanted = find((CgKernels *)few, name, strcspn(name, "("));
+    bool wanted = strcspn(name, "(") == n && strncmp(name, symbol, n) == 0;
     buf_add(&out, from, (size_t)((wanted ? end : at) - from));
     from = end;
   }
   buf_str(&out, from);
-  return (CgBytes){out.at, few->n && 2 * out.n < ptx.n ? out.n : 0};
+  return (CgBytes){out.at, out.n};
 }
 
 // ---------------------------------------------------------------- levels
@@ -211,19 +197,13 @@ static uint64_t flaws_at(Ctx *cx, const char *tool, const Target *t, CgBytes ptx
   return ok ? cg_flaws(own) : UINT64_MAX;
 }
 
-// The flaws at this level. Runs that are not better leave no trace. Of several
-// kernels those with flaws are assembled first: they may have as many again.
+// The flaws at this level. Runs that are not better leave no trace.
 static uint64_t try_level(Ctx *cx, const char *tool, const Target *t,
                           CgBytes ptx, uint32_t level, Buf *cubin,
                           CgKernels *all, Buf *log) {
   Buf code = {.arena = &cx->session}, text = {.arena = &cx->session};
-  CgKernels own = anew(cx, all, level), few = flawed(cx, &own, all);
-  CgBytes part = only(cx, ptx, &few);
-  uint64_t flaws = 0;
-  if (part.n) flaws = flaws_at(cx, tool, t, part, level, &code, &few, &text);
-  if (flaws >= cg_flaws(all)) return flaws;
-  code.n = text.n = 0;
-  flaws = flaws_at(cx, tool, t, ptx, level, &code, &own, &text);
+  CgKernels own = anew(cx, all, level);
+  uint64_t flaws = flaws_at(cx, tool, t, ptx, level, &code, &own, &text);
   if (flaws >= cg_flaws(all)) return flaws;
   memcpy(all->at, own.at, all->n * sizeof *all->at);
   *cubin = code;
@@ -268,66 +248,24 @@ static void try_levels(Ctx *cx, const char *tool, const Target *t, CgBytes ptx,
 }
 
 // ---------------------------------------------------------------- entry
-typedef struct Result {
-  Buf cubin, said;
-} Result;
+static void note_own(CgKernels *all) {
+  for (uint32_t i = 0; i < all->n; i++)
+    all->at[i].own_flaws = cg_flaws(&(CgKernels){.at = &all->at[i], .n = 1});
+}
 
-static const char *tool_of(Ctx *cx) {
+bool cg_ptxas(Ctx *cx, const Target *t, CgBytes text, uint64_t below, Buf *cubin,
+              CgKernels *all, Buf *log) {
   const char *tool = cg_ptxas_path(cx);
-  if (!tool)
+  Buf code = {.arena = &cx->session}, said = {.arena = &cx->session};
+  if (!tool) {
     diag_add(cx, DIAG_cg_failed, NOWHERE, "ptxas",
              "not found (ATTNC_PTXAS, PATH, /usr/local/cuda/bin)");
-  return tool;
-}
-
-static bool first_run(Ctx *cx, const char *tool, const Target *t, CgBytes ptx,
-                      CgKernels *all, Result *r) {
-  *r = (Result){{.arena = &cx->session}, {.arena = &cx->session}};
-  if (!assemble(cx, tool, t, ptx, 0, &r->cubin, all, &r->said)) return false;
-  if (all) try_levels(cx, tool, t, ptx, &r->cubin, all, &r->said);
-  return true;
-}
-
-bool cg_ptxas(Ctx *cx, const Target *t, const char *ptx, size_t n, Buf *cubin,
-              CgKernels *all, Buf *log) {
-  const char *tool = tool_of(cx);
-  Result r;
-  if (!tool || !first_run(cx, tool, t, (CgBytes){ptx, n}, all, &r)) return false;
-  buf_add(cubin, r.cubin.at, r.cubin.n);
-  if (log && r.said.n) buf_add(log, r.said.at, r.said.n);
-  return true;
-}
-
-// All kernels at the level of `few`, if that has no more flaws than these.
-static bool as_whole(Ctx *cx, const char *tool, const Target *t, CgBytes ptx,
-                     const CgKernels *few, Buf *cubin, CgKernels *all, Buf *log) {
-  Buf code = {.arena = &cx->session}, said = {.arena = &cx->session};
-  CgKernels own = anew(cx, all, few->at[0].level);
-  uint64_t flaws = flaws_at(cx, tool, t, ptx, few->at[0].level, &code, &own, &said);
-  if (flaws != cg_flaws(few)) return false;
-  memcpy(all->at, own.at, all->n * sizeof *all->at);
+    return false;
+  }
+  if (!assemble(cx, tool, t, text, 0, &code, all, &said)) return false;
+  if (all) note_own(all);
+  if (all && cg_flaws(all) < below) try_levels(cx, tool, t, text, &code, all, &said);
   buf_add(cubin, code.at, code.n);
   if (log && said.n) buf_add(log, said.at, said.n);
   return true;
-}
-
-bool cg_ptxas_better(Ctx *cx, const Target *t, const char *ptx, size_t n,
-                     const CgKernels *than, Buf *cubin, CgKernels *all,
-                     Buf *log) {
-  const char *tool = tool_of(cx);
-  CgKernels few = flawed(cx, all, than);
-  Result r;
-  if (!tool) return false;
-  CgBytes part = only(cx, (CgBytes){ptx, n}, &few);
-  if (part.n) {
-    if (!first_run(cx, tool, t, part, &few, &r)) return false;
-    if (cg_flaws(&few) >= cg_flaws(than)) {
-      for (uint32_t i = 0; i < few.n; i++)
-        *find(all, few.at[i].symbol, strlen(few.at[i].symbol)) = few.at[i];
-      return true;
-    }
-    // Their level is known; it may make others spill.
-    if (as_whole(cx, tool, t, (CgBytes){ptx, n}, &few, cubin, all, log)) return true;
-  }
-  return cg_ptxas(cx, t, ptx, n, cubin, all, log);
 }

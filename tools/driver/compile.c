@@ -431,19 +431,35 @@ static const char *stage_name(DrvStage what) {
   return names[what];
 }
 
+// Machine code of a variant: of one kernel a cubin, of several an archive of cubins
+// that ar knows, each with its kernel's name.
+static void put_code(const CgDevice *d, Buf *out) {
+  if (!d->parts) buf_add(out, d->binary.at, d->binary.n);
+  for (uint32_t i = 0; d->parts && i < d->nphases; i++) {
+    const char *s = d->phases[i].name;
+    if (!i) buf_str(out, "!<arch>\n");
+    // A name of any length is in front of the contents (BSD).
+    buf_printf(out, "#1/%-13zu%-12d%-6d%-6d%-8d%-10zu`\n", strlen(s) + 6, 0, 0, 0,
+               644, strlen(s) + 6 + d->parts[i].n);
+    buf_printf(out, "%s.cubin", s);
+    buf_add(out, d->parts[i].at, d->parts[i].n);
+    if ((strlen(s) + 6 + d->parts[i].n) % 2) buf_char(out, '\n');
+  }
+}
+
 // Text of every variant, one behind the other; machine code of the only one.
 static bool emit_device(Ctx *cx, const CgPrograms *all, DrvStage what,
                         const DrvOptions *opt, Buf *out) {
   uint32_t n = 0;
   bool amd = what == DRV_HSACO || what == DRV_AMDGCN;
   bool text = what == DRV_PTX || what == DRV_AMDGCN;
-  CgBytes code = {0};
+  const CgDevice *last = NULL;
   for (uint32_t i = 0; i < all->n; i++)
     for (uint32_t k = 0; k < all->at[i].ndevices; k++) {
       const CgDevice *d = &all->at[i].devices[k];
       if (amd != (d->target >> 16 == 2)) continue;
       n++;
-      code = d->binary;
+      last = d;
       if (text) buf_str(out, d->text.at);
     }
   if (!n)
@@ -451,10 +467,10 @@ static bool emit_device(Ctx *cx, const CgPrograms *all, DrvStage what,
              opt->targets ? opt->targets : "cpu");
   else if (!text && n > 1)
     diag_add(cx, DIAG_many_kernels, NOWHERE, n);
-  else if (what == DRV_CUBIN && !code.n)
+  else if (what == DRV_CUBIN && !last->binary.n && !last->parts)
     diag_add(cx, DIAG_no_tool, NOWHERE, "ptxas", "--emit=cubin");
   else if (!text)
-    buf_add(out, code.at, code.n);
+    put_code(last, out);
   return cx->nerrors == 0;
 }
 

@@ -1,10 +1,6 @@
 // From modules of GPUs to the device variants of a program.
 #include "tools/driver/device.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <unistd.h>
-
 // ---------------------------------------------------------------- kernels
 
 // The product of the grid's extents in tiles.
@@ -128,12 +124,11 @@ static bool same_blocks(Ctx *cx, const CgProgram *p, const Module *m,
   return true;
 }
 
-static bool is_amd(const Built *b) {
+bool drv_is_amd(const Built *b) {
   return b->recipe.target->gpu.vendor == VENDOR_AMD;
 }
 
-// What needs no local memory says so.
-static void note_local(const Built *b, CgPhase *phases) {
+void drv_note_local(const Built *b, CgPhase *phases) {
   for (uint32_t i = 0; i < b->kernels.n; i++)
     if (!b->kernels.at[i].spill_bytes)
       phases[i].flags &= ~(uint32_t)ATTN_GPU_LOCAL;
@@ -146,7 +141,7 @@ static bool link_code(Ctx *cx, const Buf *object, Built *b, CgPhase *phases,
   d->target = ATTN_TARGET_GFX(b->recipe.target->gpu.cc);
   d->binary = (CgBytes){out.at, out.n};
   d->text = (CgBytes){0};
-  note_local(b, phases);
+  drv_note_local(b, phases);
   return true;
 }
 
@@ -207,10 +202,9 @@ bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
   const Recipe *r = &b->recipe;
   const Target *t = r->target;
   Buf code = {.arena = &cx->session};
-  CgEmit what = is_amd(b) ? CG_OBJECT : CG_ASM;
+  CgEmit what = drv_is_amd(b) ? CG_OBJECT : CG_ASM;
   Module *m = drv_lower_mach(cx, r->prog, r->binds, r->n, t, &r->opt, p->name);
   b->mod = m;
-  b->log = (Buf){.arena = &cx->session};
   b->kernels = (CgKernels){0};
   if (!m || !cg_gpu(cx, m, r->opt.prefix, what, &code, &b->kernels) ||
       !same_blocks(cx, p, m, &b->kernels))
@@ -222,7 +216,7 @@ bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
                     .when = when(cx, p, b), .strided = r->opt.strided,
                     .dims = &m->dims, .phases = phases,
                     .workspace = all_workspace(cx, m), .nphases = b->kernels.n};
-  if (is_amd(b))
+  if (drv_is_amd(b))
     return link_code(cx, &code, b, phases, out) &&
            (!r->opt.assembly || assembly(cx, m, r->opt.prefix, out));
   out->text = text_of(&code);
@@ -234,184 +228,6 @@ bool drv_add_device(Ctx *cx, CgProgram *p, Built *b) {
   if (!drv_make_device(cx, p, b, &d)) return false;
   add(cx, p, d);
   return true;
-}
-
-// ---------------------------------------------------------------- assembling
-typedef struct Assembly {
-  const Target *target;
-  bool done;               // is machine code already, or stays PTX
-  CgBytes ptx;
-  CgKernels *kernels;
-  const CgKernels *than;   // of the code that it is to be better than, or NULL
-  Buf cubin, log;          // in the worker's arena; empty: it is not
-  bool ok;
-} Assembly;
-
-typedef struct Crew {
-  Assembly *tasks;
-  uint32_t n;
-  atomic_uint next;
-} Crew;
-
-typedef struct Worker {
-  Crew *crew;
-  Ctx cx;
-  pthread_t thread;
-  bool started;
-} Worker;
-
-static void *work(void *data) {
-  Worker *w = data;
-  for (;;) {
-    uint32_t i = atomic_fetch_add(&w->crew->next, 1);
-    if (i >= w->crew->n) return NULL;
-    Assembly *t = &w->crew->tasks[i];
-    t->cubin.arena = t->log.arena = &w->cx.session;
-    t->ok = t->done;
-    if (t->ok) continue;
-    t->ok = t->than ? cg_ptxas_better(&w->cx, t->target, t->ptx.at, t->ptx.n - 1,
-                                      t->than, &t->cubin, t->kernels, &t->log)
-                    : cg_ptxas(&w->cx, t->target, t->ptx.at, t->ptx.n - 1,
-                               &t->cubin, t->kernels, &t->log);
-  }
-}
-
-static CgBytes keep(Ctx *cx, const Buf *b) {
-  void *at = arena_alloc(&cx->session, b->n + 16);
-  if (b->n) memcpy(at, b->at, b->n);
-  return (CgBytes){at, b->n};
-}
-
-static void remark(Ctx *cx, const Built *b) {
-  for (uint32_t i = 0; i < b->kernels.n; i++) {
-    const CgKernelRecord *k = &b->kernels.at[i];
-    const char *s = arena_printf(
-        &cx->session, "ptxas: %s for %s: %u threads, %u registers, %u bytes "
-        "spilled, %u bytes of shared memory", k->symbol, b->recipe.target->name,
-        k->threads, k->registers, k->spill_bytes, k->shared_bytes);
-    if (k->level)
-      s = arena_printf(&cx->session, "%s, register usage level %u", s, k->level);
-    vec_push(&cx->session, &cx->remarks, s);
-  }
-  // C75xx: products of matrices are serialized, or setmaxnreg is ignored.
-  const char *p = b->log.n ? strstr(b->log.at, "C75") : NULL;
-  if (p)
-    vec_push(&cx->session, &cx->remarks,
-             arena_printf(&cx->session, "ptxas: warning %.*s",
-                          (int)strcspn(p, "\n"), p));
-}
-
-// Diagnostics are those of the first that failed, made again in cx.
-static bool take(Ctx *cx, const DrvOptions *opt, Assembly *t, CgDevice *d,
-                 Built *b) {
-  Buf unused = {.arena = &cx->session};
-  (void)opt;
-  if (!t->ok)
-    return cg_ptxas(cx, t->target, t->ptx.at, t->ptx.n - 1, &unused, NULL,
-                    NULL);
-  if (!t->cubin.n) return true;
-  d->binary = keep(cx, &t->cubin);
-  if (t->log.n) buf_add(&b->log, t->log.at, t->log.n);
-  buf_char(&b->log, 0);
-  remark(cx, b);
-  // What ptxas could keep in registers the driver's compiler can too.
-  note_local(b, (CgPhase *)d->phases);  // made by drv_device_text
-  return true;
-}
-
-static uint32_t crew_size(const DrvOptions *opt, uint32_t n) {
-  long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-  uint32_t most = opt->jobs ? opt->jobs : cpus > 0 ? (uint32_t)cpus : 1;
-  most = most > 64 ? 64 : most;
-  return most < n ? most : n;
-}
-
-static void run(Ctx *cx, uint32_t threads, Crew *crew, Worker *w) {
-  (void)cx;
-  for (uint32_t i = 0; i < threads; i++) {
-    w[i].crew = crew;
-    ctx_init(&w[i].cx);
-    w[i].started = i && !pthread_create(&w[i].thread, NULL, work, &w[i]);
-  }
-  work(&w[0]);
-  for (uint32_t i = 0; i < threads; i++)
-    if (w[i].started) pthread_join(w[i].thread, NULL);
-}
-
-// AMD's is linked already; without a ptxas PTX is all there is.
-static bool is_done(Ctx *cx, const Built *b) {
-  return is_amd(b) || !cg_ptxas_path(cx);
-}
-
-// than[i]: kernels of the code that built[i] is to be better than.
-static bool assemble(Ctx *cx, const DrvOptions *opt, CgDevice *dev,
-                     Built *built, const CgKernels *const *than, uint32_t n) {
-  Assembly *tasks_of = NEWN(&cx->session, Assembly, n);
-  for (uint32_t i = 0; i < n; i++)
-    tasks_of[i] = (Assembly){.target = built[i].recipe.target,
-                             .done = is_done(cx, &built[i]),
-                             .ptx = dev[i].text, .kernels = &built[i].kernels,
-                             .than = than ? than[i] : NULL};
-  Crew crew = {.tasks = tasks_of, .n = n};
-  uint32_t threads = crew_size(opt, n);
-  Worker *w = NEWN(&cx->session, Worker, threads);
-  run(cx, threads, &crew, w);
-  bool ok = true;
-  for (uint32_t i = 0; i < n && ok; i++)
-    ok = tasks_of[i].done ||
-         take(cx, opt, &tasks_of[i], &dev[i], &built[i]);
-  for (uint32_t i = 0; i < threads; i++) ctx_drop(&w[i].cx);
-  return ok;
-}
-
-static CgBytes code_of(const CgDevice *d) {
-  return d->text.n ? d->text : d->binary;
-}
-
-// Those with flaws once more, with fewer registers or smaller tiles; the better
-// code stays. False if nothing is left to try.
-static bool improve(Ctx *cx, const DrvOptions *opt, const CgProgram *p,
-                    CgDevice *dev, Built *built, CgBytes *tried, uint32_t n) {
-  Built *b = NEWN(&cx->session, Built, n);
-  CgDevice *d = NEWN(&cx->session, CgDevice, n);
-  const CgKernels **than = NEWN(&cx->session, const CgKernels *, n);
-  uint32_t *which = NEWN(&cx->session, uint32_t, n), m = 0;
-  for (uint32_t i = 0; i < n; i++)
-    if (tried[i].n && cg_flaws(&built[i].kernels) &&
-        (drv_leaner(cx, p, &built[i], code_of(&dev[i]), tried[i], &b[m], &d[m]) ||
-         drv_smaller_tiles(cx, p, &built[i], tried[i], &b[m], &d[m])))
-      than[m] = &built[i].kernels, which[m++] = i;
-    else tried[i].n = 0;
-  if (!m || !assemble(cx, opt, d, b, than, m)) return false;
-  for (uint32_t k = 0; k < m; k++) {
-    uint32_t i = which[k];
-    bool better = cg_flaws(&b[k].kernels) < cg_flaws(&built[i].kernels);
-    // What other tiles spill says nothing of these.
-    bool tiles = b[k].freed != built[i].freed;
-    Leaning leaning = tiles && !better ? built[i].leaning : b[k].leaning;
-    if (!tiles || better) drv_note_lean(&leaning, &b[k]);
-    tried[i] = code_of(&d[k]);
-    built[i].freed = b[k].freed;
-    if (tiles) built[i].tried = b[k].mod;
-    if (better) dev[i] = d[k];
-    if (better) built[i] = b[k];
-    built[i].leaning = leaning;
-  }
-  return true;
-}
-
-bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
-                  uint32_t n) {
-  enum { ROUNDS = 8 };
-  if (!n) return true;
-  CgDevice *dev = (CgDevice *)p->devices + (p->ndevices - n);
-  if (!assemble(cx, opt, dev, built, NULL, n)) return false;
-  CgBytes *tried = NEWN(&cx->session, CgBytes, n);
-  for (uint32_t i = 0; i < n; i++) tried[i] = code_of(&dev[i]);
-  for (uint32_t i = 0; i < n; i++) drv_note_lean(&built[i].leaning, &built[i]);
-  for (int round = 0; round < ROUNDS && cx->nerrors == 0; round++)
-    if (!improve(cx, opt, p, dev, built, tried, n)) break;
-  return cx->nerrors == 0;
 }
 
 // ---------------------------------------------------------------- facts
@@ -427,6 +243,12 @@ static uint32_t residency(const Target *t, const CgKernelRecord *k) {
   n = n < by_smem ? n : by_smem;
   n = n < by_regs ? n : by_regs;
   return n < CTAS ? n : CTAS;
+}
+
+static size_t code_bytes(const CgDevice *d) {
+  size_t n = d->binary.n;
+  for (uint32_t i = 0; d->parts && i < d->nphases; i++) n += d->parts[i].n;
+  return n;
 }
 
 uint32_t drv_kernels(DrvCall *c, const Target *t, DrvOptions *opt,
@@ -449,7 +271,7 @@ uint32_t drv_kernels(DrvCall *c, const Target *t, DrvOptions *opt,
       .spill_bytes = k->spill_bytes, .per_sm = residency(t, k),
       .persistent = k->persistent, .serialized = k->serialized,
       .warning = k->warning, .level = k->level,
-      .text_bytes = p.devices[0].text.n, .code_bytes = p.devices[0].binary.n};
+      .text_bytes = p.devices[0].text.n, .code_bytes = code_bytes(&p.devices[0])};
     drv_describe(c->cx, k, &out[i]);
   }
   // The remark about a second body.

@@ -23,10 +23,14 @@ enum { LEAN_TRIES = 8 };
 
 typedef struct Leaning {
   uint64_t flaws[LEAN_FUNCS][LEAN_LEVELS];
+  uint64_t own[LEAN_FUNCS][LEAN_LEVELS];    // at ptxas's own level
   bool known[LEAN_FUNCS][LEAN_LEVELS];
   int64_t tried[LEAN_TRIES];
   uint32_t ntried;
 } Leaning;
+
+// A kernel as text for ptxas, and what it makes of it (assemble.c).
+typedef struct Part Part;
 
 // What was made for a CgDevice of a program, in the same order.
 typedef struct Built {
@@ -37,10 +41,13 @@ typedef struct Built {
   const Module *tried;      // what it made, or NULL
   Leaning leaning;
   CgKernels kernels;        // one for each phase
-  Buf log;                  // of ptxas
+  Part **parts;             // of the kernels, or NULL
 } Built;
 typedef Vec(Built) Builts;
 
+bool drv_is_amd(const Built *b);
+// What needs no local memory says so.
+void drv_note_local(const Built *b, CgPhase *phases);
 // Whether there are tensors that the code of b does not take.
 bool drv_needs_strided(const Built *b);
 // Appends a device made by the recipe of *b to p.
@@ -68,10 +75,12 @@ bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, CgBytes own, CgBytes last
                 Built *out, CgDevice *dev);
 // Notes what b, once assembled, spills.
 void drv_note_lean(Leaning *all, const Built *b);
+// The fewest flaws of kernel i at ptxas's own level of register usage so far.
+uint64_t drv_least_own(const Leaning *all, uint32_t i);
 // The same with smaller tiles.
 bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text,
                        Built *out, CgDevice *dev);
-// Machine code for the devices of p from number `from` on; built are theirs.
+// Machine code for the last n devices of p; built are theirs (assemble.c).
 // Without a ptxas nothing happens.
 bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
                   uint32_t n);

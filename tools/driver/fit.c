@@ -83,7 +83,10 @@ static uint64_t flaws_of(const Built *b, uint32_t i) {
 static void note(Leaning *all, const Built *b, int64_t lean, bool again) {
   for (uint32_t i = 0; i < b->kernels.n && i < LEAN_FUNCS; i++) {
     bool *known = &all->known[i][lean_of(lean, i)];
-    if (again || !*known) all->flaws[i][lean_of(lean, i)] = flaws_of(b, i);
+    if (again || !*known) {
+      all->flaws[i][lean_of(lean, i)] = flaws_of(b, i);
+      all->own[i][lean_of(lean, i)] = b->kernels.at[i].own_flaws;
+    }
     *known = true;
   }
   if (all->ntried < LEAN_TRIES) all->tried[all->ntried++] = lean;
@@ -91,6 +94,13 @@ static void note(Leaning *all, const Built *b, int64_t lean, bool again) {
 
 void drv_note_lean(Leaning *all, const Built *b) {
   note(all, b, b->recipe.opt.lean, true);
+}
+
+uint64_t drv_least_own(const Leaning *all, uint32_t i) {
+  uint64_t least = UINT64_MAX;
+  for (uint32_t k = 0; i < LEAN_FUNCS && k < LEAN_LEVELS; k++)
+    if (all->known[i][k] && all->own[i][k] < least) least = all->own[i][k];
+  return least;
 }
 
 // The next level of kernel i that is worth a try, or the best.
@@ -104,12 +114,11 @@ static int64_t next_level(const Leaning *l, uint32_t i) {
   return best;
 }
 
-// What costs nothing all kernels have.
+// Kernels without flaws stay as they are.
 static bool next_lean(const Leaning *l, uint32_t kernels, int64_t *lean) {
-  bool first = l->ntried < 2;
   *lean = 0;
   for (uint32_t i = 0; i < kernels && i < LEAN_FUNCS; i++)
-    *lean |= (first ? LEAN_FREE : next_level(l, i)) << (LEAN_BITS * i);
+    *lean |= next_level(l, i) << (LEAN_BITS * i);
   for (uint32_t i = 0; i < l->ntried; i++)
     if (l->tried[i] == *lean) return false;
   return l->ntried < LEAN_TRIES;
