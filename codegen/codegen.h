@@ -183,6 +183,10 @@ uint64_t cg_flaws(const CgKernels *all);
 // *out; *kernels (may be NULL) gets a record each, in the session arena.
 bool cg_gpu(Ctx *cx, const Module *m, const char *prefix, CgEmit what,
             Buf *out, CgKernels *kernels);
+// The PTX of m, where kernels that have no flaws in `known` are empty, and their
+// records are those: they are known already. cg_ptx_join puts their code there.
+bool cg_gpu_flawed(Ctx *cx, const Module *m, const char *prefix,
+                   const CgKernels *known, Buf *out, CgKernels *kernels);
 
 // The assembler: $ATTNC_PTXAS, else `ptxas` of PATH, else that of
 // /usr/local/cuda. NULL if there is none.
@@ -197,6 +201,9 @@ bool cg_ptxas(Ctx *cx, const Target *t, CgBytes ptx, uint64_t below, Buf *cubin,
 // PTX of several kernels with one of them alone, for ptxas a program of its own:
 // it compiles each kernel as if there were no others. In the session arena.
 CgBytes cg_ptx_kernel(Ctx *cx, CgBytes ptx, const char *symbol);
+// `whole` with its kernels that have flaws in `all` taken from `part`. Empty: they
+// are not the same but for kernels' code.
+CgBytes cg_ptx_join(Ctx *cx, CgBytes whole, CgBytes part, const CgKernels *all);
 
 // The linker: $ATTNC_LLD, else `ld.lld-22` of PATH, else usual places. NULL: none.
 const char *cg_lld_path(Ctx *cx);

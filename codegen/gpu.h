@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+enum { PTX_KERNEL = 71 };      // LLVM's calling convention
+
 typedef struct Frag {
   FragMap map;
   DType dtype;

@@ -4,8 +4,6 @@
 #include <llvm-c/Target.h>
 #include <stdio.h>
 
-enum { PTX_KERNEL = 71 };      // LLVM's calling convention
-
 // Schedules are final as printed; ptxas optimizes. What is left: repeated
 // address arithmetic, constants, packing and unpacking of words.
 static const char pipeline[] =

@@ -138,17 +138,50 @@ static const char *end_of(const char *p) {
   return end;
 }
 
-CgBytes cg_ptx_kernel(Ctx *cx, CgBytes ptx, const char *symbol) {
+typedef struct Entry {
+  const char *at, *name, *end;
+  size_t n;                // of the name
+} Entry;
+
+// The next kernel of *from, which moves behind it.
+static bool next_entry(const char **from, Entry *e) {
   static const char entry[] = ".visible .entry ";
+  e->at = strstr(*from, entry);
+  if (!e->at) return false;
+  e->name = e->at + sizeof entry - 1;
+  e->n = strcspn(e->name, "(");
+  *from = e->end = end_of(e->at);
+  return true;
+}
+
+CgBytes cg_ptx_kernel(Ctx *cx, CgBytes ptx, const char *symbol) {
   Buf out = {.arena = &cx->session};
-  const char *from = arena_strndup(&cx->session, ptx.at, ptx.n), *at;
+  const char *from = arena_strndup(&cx->session, ptx.at, ptx.n), *was = from;
   size_t n = strlen(symbol);
-  while ((at = strstr(from, entry))) {
-    const char *name = at + sizeof entry - 1, *end = end_of(at);
-    bool wanted = strcspn(name, "(") == n && strncmp(name, symbol, n) == 0;
-    buf_add(&out, from, (size_t)((wanted ? end : at) - from));
-    from = end;
+  for (Entry e; next_entry(&from, &e); was = from) {
+    bool wanted = e.n == n && strncmp(e.name, symbol, n) == 0;
+    buf_add(&out, was, (size_t)((wanted ? e.end : e.at) - was));
   }
+  buf_str(&out, from);
+  return (CgBytes){out.at, out.n};
+}
+
+// Both have the same kernels, and the same beside them.
+CgBytes cg_ptx_join(Ctx *cx, CgBytes whole, CgBytes part, const CgKernels *all) {
+  Buf out = {.arena = &cx->session};
+  const char *a = arena_strndup(&cx->session, whole.at, whole.n), *from = a;
+  const char *b = arena_strndup(&cx->session, part.at, part.n), *other = b;
+  for (Entry e, f; next_entry(&a, &e); from = a, other = b) {
+    if (!next_entry(&b, &f) || e.n != f.n || memcmp(e.name, f.name, e.n) != 0 ||
+        e.at - from != f.at - other || memcmp(from, other, (size_t)(e.at - from)) != 0)
+      return (CgBytes){0};
+    CgKernelRecord *k = find((CgKernels *)all, e.name, e.n);
+    bool anew = !k || cg_flaws(&(CgKernels){.at = k, .n = 1});
+    buf_add(&out, from, (size_t)(e.at - from));
+    if (anew) buf_add(&out, f.at, (size_t)(f.end - f.at));
+    else buf_add(&out, e.at, (size_t)(e.end - e.at));
+  }
+  if (strcmp(from, other) != 0) return (CgBytes){0};
   buf_str(&out, from);
   return (CgBytes){out.at, out.n};
 }

@@ -262,7 +262,7 @@ static bool improve(Yard *y, const CgProgram *p, CgDevice *dev, Built *built,
   uint32_t *which = NEWN(&cx->session, uint32_t, n), m = 0;
   for (uint32_t i = 0; i < n; i++)
     if (tried[i].n && cg_flaws(&built[i].kernels) &&
-        (drv_leaner(cx, p, &built[i], code_of(&dev[i]), tried[i], &b[m], &d[m]) ||
+        (drv_leaner(cx, p, &built[i], &dev[i], tried[i], &b[m], &d[m]) ||
          drv_smaller_tiles(cx, p, &built[i], tried[i], &b[m], &d[m])))
       than[m] = &built[i].kernels, which[m++] = i;
     else tried[i].n = 0;

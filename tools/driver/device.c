@@ -198,28 +198,70 @@ bool drv_needs_strided(const Built *b) {
   return false;
 }
 
+static bool lower(Ctx *cx, const CgProgram *p, Built *b) {
+  const Recipe *r = &b->recipe;
+  b->mod = drv_lower_mach(cx, r->prog, r->binds, r->n, r->target, &r->opt, p->name);
+  b->kernels = (CgKernels){0};
+  return b->mod != NULL;
+}
+
+static void fill(Ctx *cx, const CgProgram *p, const Built *b, CgPhase *phases,
+                 CgDevice *out) {
+  const Target *t = b->recipe.target;
+  *out = (CgDevice){.target = ATTN_TARGET_SM(t->gpu.cc, t->gpu.arch),
+                    .when = when(cx, p, b), .strided = b->recipe.opt.strided,
+                    .dims = &b->mod->dims, .phases = phases,
+                    .workspace = all_workspace(cx, b->mod), .nphases = b->kernels.n};
+}
+
 bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
   const Recipe *r = &b->recipe;
-  const Target *t = r->target;
   Buf code = {.arena = &cx->session};
   CgEmit what = drv_is_amd(b) ? CG_OBJECT : CG_ASM;
-  Module *m = drv_lower_mach(cx, r->prog, r->binds, r->n, t, &r->opt, p->name);
-  b->mod = m;
-  b->kernels = (CgKernels){0};
-  if (!m || !cg_gpu(cx, m, r->opt.prefix, what, &code, &b->kernels) ||
-      !same_blocks(cx, p, m, &b->kernels))
+  if (!lower(cx, p, b) ||
+      !cg_gpu(cx, b->mod, r->opt.prefix, what, &code, &b->kernels) ||
+      !same_blocks(cx, p, b->mod, &b->kernels))
     return false;
   CgPhase *phases = NEWN(&cx->session, CgPhase, b->kernels.n + 1);
   for (uint32_t i = 0; i < b->kernels.n; i++)
-    phases[i] = phase(cx, m, &b->kernels.at[i]);
-  *out = (CgDevice){.target = ATTN_TARGET_SM(t->gpu.cc, t->gpu.arch),
-                    .when = when(cx, p, b), .strided = r->opt.strided,
-                    .dims = &m->dims, .phases = phases,
-                    .workspace = all_workspace(cx, m), .nphases = b->kernels.n};
+    phases[i] = phase(cx, b->mod, &b->kernels.at[i]);
+  fill(cx, p, b, phases, out);
   if (drv_is_amd(b))
     return link_code(cx, &code, b, phases, out) &&
-           (!r->opt.assembly || assembly(cx, m, r->opt.prefix, out));
+           (!r->opt.assembly || assembly(cx, b->mod, r->opt.prefix, out));
   out->text = text_of(&code);
+  return true;
+}
+
+static bool same_dims(const DimTab *a, const DimTab *b) {
+  bool same = a->syms.n == b->syms.n;
+  for (uint32_t i = 0; same && i < a->syms.n; i++)
+    same = strcmp(a->syms.at[i].name, b->syms.at[i].name) == 0;
+  return same;
+}
+
+bool drv_flawed_text(Ctx *cx, const CgProgram *p, const Built *known,
+                     const CgDevice *of, Built *b, CgDevice *out) {
+  Buf code = {.arena = &cx->session};
+  if (!lower(cx, p, b)) return false;
+  if (!same_dims(&b->mod->dims, of->dims) || b->mod->funcs.n != known->mod->funcs.n)
+    return drv_device_text(cx, p, b, out);
+  if (!cg_gpu_flawed(cx, b->mod, b->recipe.opt.prefix, &known->kernels, &code,
+                     &b->kernels) ||
+      !same_blocks(cx, p, b->mod, &b->kernels))
+    return false;
+  CgBytes text = cg_ptx_join(cx, (CgBytes){of->text.at, of->text.n - 1},
+                             (CgBytes){code.at, code.n}, &known->kernels);
+  if (!text.n) return drv_device_text(cx, p, b, out);
+  CgPhase *phases = NEWN(&cx->session, CgPhase, b->kernels.n + 1);
+  for (uint32_t i = 0; i < b->kernels.n; i++) {
+    CgKernels one = {.at = &known->kernels.at[i], .n = 1};
+    phases[i] = cg_flaws(&one) ? phase(cx, b->mod, &b->kernels.at[i]) : of->phases[i];
+  }
+  fill(cx, p, b, phases, out);
+  Buf whole = {.arena = &cx->session};
+  buf_add(&whole, text.at, text.n);
+  out->text = text_of(&whole);
   return true;
 }
 

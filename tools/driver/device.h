@@ -66,13 +66,17 @@ CgExpr drv_and(Ctx *cx, CgExpr a, CgExpr b);
 bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
 // The same with the tiles that the recipe's options give.
 bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out);
+// The same where only kernels that have flaws in `known`, whose device is `of`, are
+// other code: theirs alone is made.
+bool drv_flawed_text(Ctx *cx, const CgProgram *p, const Built *known,
+                     const CgDevice *of, Built *b, CgDevice *out);
 // The roles and tiles of a kernel as text (kernel.c).
 void drv_describe(Ctx *cx, const CgKernelRecord *r, DrvKernel *out);
 // A recipe like that of *b for code that keeps fewer registers in kernels with
-// flaws, and its code, unlike its own and the last that was tried; then with the
-// best of all that was tried.
-bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, CgBytes own, CgBytes last,
-                Built *out, CgDevice *dev);
+// flaws, and its code, unlike its own (`of`) and the last that was tried; then with
+// the best of all that was tried.
+bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, const CgDevice *of,
+                CgBytes last, Built *out, CgDevice *dev);
 // Notes what b, once assembled, spills.
 void drv_note_lean(Leaning *all, const Built *b);
 // The fewest flaws of kernel i at ptxas's own level of register usage so far.

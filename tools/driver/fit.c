@@ -124,16 +124,16 @@ static bool next_lean(const Leaning *l, uint32_t kernels, int64_t *lean) {
   return l->ntried < LEAN_TRIES;
 }
 
-bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, CgBytes own, CgBytes last,
-                Built *out, CgDevice *dev) {
+bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, const CgDevice *of,
+                CgBytes last, Built *out, CgDevice *dev) {
   int64_t lean;
   if (b->recipe.target->gpu.vendor == VENDOR_AMD) return false;
   uint32_t diags = cx->diags.n, errors = cx->nerrors, remarks = cx->remarks.n;
   while (next_lean(&b->leaning, b->kernels.n, &lean)) {
     *out = *b;
     out->recipe.opt.lean = lean;
-    if (!drv_device_text(cx, p, out, dev)) b->leaning.ntried = LEAN_TRIES;
-    else if (!same_text(dev->text, own) && !same_text(dev->text, last)) {
+    if (!drv_flawed_text(cx, p, b, of, out, dev)) b->leaning.ntried = LEAN_TRIES;
+    else if (!same_text(dev->text, of->text) && !same_text(dev->text, last)) {
       cx->remarks.n = remarks;
       ctx_remark(cx, "%s: code that keeps fewer registers", p->name);
       return true;
