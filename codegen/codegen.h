@@ -191,13 +191,20 @@ bool cg_gpu_flawed(Ctx *cx, const Module *m, const char *prefix,
 // The assembler: $ATTNC_PTXAS, else `ptxas` of PATH, else that of
 // /usr/local/cuda. NULL if there is none.
 const char *cg_ptxas_path(Ctx *cx);
+// Code with `below` flaws or more at ptxas's own level of register usage, or as
+// many as other code of the kernel had, has no fewer at its others.
+typedef struct CgLevels {
+  uint64_t below, known[8];
+  uint32_t nknown;
+} CgLevels;
+
 // Assembles PTX for target t and appends the cubin. Registers and spills of
 // the kernels (may be NULL: at ptxas's own level of register usage) are filled
 // in; `log` (may be NULL) gets what ptxas wrote. False with a diagnostic if there
-// is no ptxas or it fails. Other levels are tried only of kernels with fewer flaws
-// than `below` at ptxas's own.
-bool cg_ptxas(Ctx *cx, const Target *t, CgBytes ptx, uint64_t below, Buf *cubin,
-              CgKernels *kernels, Buf *log);
+// is no ptxas or it fails. Other levels are tried where `when` (NULL: always) does
+// not say that they do not help.
+bool cg_ptxas(Ctx *cx, const Target *t, CgBytes ptx, const CgLevels *when,
+              Buf *cubin, CgKernels *kernels, Buf *log);
 // PTX of several kernels with one of them alone, for ptxas a program of its own:
 // it compiles each kernel as if there were no others. In the session arena.
 CgBytes cg_ptx_kernel(Ctx *cx, CgBytes ptx, const char *symbol);

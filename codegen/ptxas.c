@@ -286,8 +286,14 @@ static void note_own(CgKernels *all) {
     all->at[i].own_flaws = cg_flaws(&(CgKernels){.at = &all->at[i], .n = 1});
 }
 
-bool cg_ptxas(Ctx *cx, const Target *t, CgBytes text, uint64_t below, Buf *cubin,
-              CgKernels *all, Buf *log) {
+static bool may_help(const CgLevels *when, uint64_t flaws) {
+  for (uint32_t i = 0; when && i < when->nknown; i++)
+    if (when->known[i] == flaws) return false;
+  return !when || flaws < when->below;
+}
+
+bool cg_ptxas(Ctx *cx, const Target *t, CgBytes text, const CgLevels *when,
+              Buf *cubin, CgKernels *all, Buf *log) {
   const char *tool = cg_ptxas_path(cx);
   Buf code = {.arena = &cx->session}, said = {.arena = &cx->session};
   if (!tool) {
@@ -297,7 +303,8 @@ bool cg_ptxas(Ctx *cx, const Target *t, CgBytes text, uint64_t below, Buf *cubin
   }
   if (!assemble(cx, tool, t, text, 0, &code, all, &said)) return false;
   if (all) note_own(all);
-  if (all && cg_flaws(all) < below) try_levels(cx, tool, t, text, &code, all, &said);
+  if (all && may_help(when, cg_flaws(all)))
+    try_levels(cx, tool, t, text, &code, all, &said);
   buf_add(cubin, code.at, code.n);
   if (log && said.n) buf_add(log, said.at, said.n);
   return true;

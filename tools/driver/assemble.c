@@ -16,7 +16,7 @@
 struct Part {
   const Target *target;
   CgBytes ptx;             // the kernel alone
-  uint64_t below;          // flaws beyond which other levels do not help
+  CgLevels levels;         // where others than ptxas's own may help
   CgKernelRecord kernel;   // registers, spills and warnings, once `done`
   CgBytes cubin, log;
   bool done, ok, told;
@@ -53,7 +53,7 @@ static void *work(void *data) {
     Part *p = w->crew->parts->at[i];
     CgKernels one = {.at = &p->kernel, .n = 1};
     p->out.arena = p->said.arena = &w->cx.session;
-    p->ok = cg_ptxas(&w->cx, p->target, p->ptx, p->below, &p->out, &one, &p->said);
+    p->ok = cg_ptxas(&w->cx, p->target, p->ptx, &p->levels, &p->out, &one, &p->said);
   }
 }
 
@@ -86,7 +86,7 @@ static CgBytes keep(Ctx *cx, const Buf *b) {
 static bool take(Ctx *cx, Part *p) {
   Buf unused = {.arena = &cx->session};
   if (!p->ok)
-    return cg_ptxas(cx, p->target, p->ptx, 0, &unused, NULL, NULL);
+    return cg_ptxas(cx, p->target, p->ptx, NULL, &unused, NULL, NULL);
   p->cubin = keep(cx, &p->out);
   p->log = keep(cx, &p->said);
   p->done = true;
@@ -116,14 +116,14 @@ static bool is_recurrence(const Func *f) {
   return false;
 }
 
-// Recurrences have better means than other levels where they spill much (pass
-// lean), and code with as many flaws at ptxas's own level as other code of the
-// kernel had has no fewer at others (docs/gpu.md, measured).
-static uint64_t bound(const Built *b, uint32_t i) {
+// Recurrences have better means than other levels where they spill much: pass
+// lean (docs/gpu.md, measured).
+static CgLevels levels(const Built *b, uint32_t i) {
   enum { LIKELY = 96 };
-  uint64_t least = drv_least_own(&b->leaning, i);
-  bool first = least == UINT64_MAX && b->leaning.ntried < LEAN_TRIES;
-  return !is_recurrence(b->kernels.at[i].func) ? UINT64_MAX : first ? LIKELY : least;
+  CgLevels l = drv_own_flaws(&b->leaning, i);
+  if (!is_recurrence(b->kernels.at[i].func)) return (CgLevels){.below = UINT64_MAX};
+  if (!l.nknown && b->leaning.ntried < LEAN_TRIES) l.below = LIKELY;
+  return l;
 }
 
 static Part *part_of(Yard *y, const Built *b, const CgDevice *d, uint32_t i) {
@@ -135,7 +135,7 @@ static Part *part_of(Yard *y, const Built *b, const CgDevice *d, uint32_t i) {
       return y->all.at[k];
   Part *p = NEW(a, Part);
   *p = (Part){.target = b->recipe.target, .ptx = text, .kernel = b->kernels.at[i],
-              .below = bound(b, i)};
+              .levels = levels(b, i)};
   vec_push(a, &y->all, p);
   return p;
 }

@@ -79,8 +79,8 @@ bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, const CgDevice *of,
                 CgBytes last, Built *out, CgDevice *dev);
 // Notes what b, once assembled, spills.
 void drv_note_lean(Leaning *all, const Built *b);
-// The fewest flaws of kernel i at ptxas's own level of register usage so far.
-uint64_t drv_least_own(const Leaning *all, uint32_t i);
+// The flaws of kernel i at ptxas's own level of register usage so far.
+CgLevels drv_own_flaws(const Leaning *all, uint32_t i);
 // The same with smaller tiles.
 bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text,
                        Built *out, CgDevice *dev);

@@ -96,11 +96,11 @@ void drv_note_lean(Leaning *all, const Built *b) {
   note(all, b, b->recipe.opt.lean, true);
 }
 
-uint64_t drv_least_own(const Leaning *all, uint32_t i) {
-  uint64_t least = UINT64_MAX;
+CgLevels drv_own_flaws(const Leaning *all, uint32_t i) {
+  CgLevels l = {.below = UINT64_MAX};
   for (uint32_t k = 0; i < LEAN_FUNCS && k < LEAN_LEVELS; k++)
-    if (all->known[i][k] && all->own[i][k] < least) least = all->own[i][k];
-  return least;
+    if (all->known[i][k]) l.known[l.nknown++] = all->own[i][k];
+  return l;
 }
 
 // The next level of kernel i that is worth a try, or the best.
