@@ -154,9 +154,11 @@ static bool counted(Footprint *p, const Op *op) {
   return false;
 }
 
+enum { FUNCTION = 16 };
+
 // As docs/cpu-schedule.md has it, roughly.
 static int64_t op_cost(const Op *op) {
-  if (op->code >= OP_EXP && op->code <= OP_COS) return 16;
+  if (op->code >= OP_EXP && op->code <= OP_COS) return FUNCTION;
   if (op->code == OP_DIV || op->code == OP_POW) return 8;
   return op_info(op->code)->flags & OPF_ELEM && op->nargs > 0;
 }
@@ -252,6 +254,8 @@ typedef struct Tiles {
   bool scans;                  // scores are summed along the columns
   bool capped;
   int64_t products;            // elements of vectors that a pair multiplies
+  int64_t functions;           // of a pair: exponentials and the like
+  bool held;                   // pairs have values of memory, or of pairs before
   int64_t block_bytes;         // of a key, of what is added to products
   int64_t page;                // keys lie in pages of so many, 0: they do not
   bool boxes;                  // tiles lie in one page (passes/pages.c)
@@ -458,6 +462,17 @@ static void note_products(Tiles *s, const Op *op) {
     s->products += vec_elements(s->f, &all);
 }
 
+// What a pair has besides its products.
+static void note_pair(Tiles *s, const Op *op) {
+  if (op->nres != 1 || s->lane < 0) return;
+  const Type *t = ir_type(s->f, op->res[0]);
+  bool pair = t->kind == TK_ELEM && t->dtype == DT_F32 && has_key_axis(s->f, t) &&
+              type_has_axis(t, (uint32_t)s->lane) && vec_elements(s->f, t) == 1;
+  if (!pair) return;
+  s->functions += op_cost(op) >= FUNCTION;
+  s->held |= op->code == OP_LOAD || op->code == OP_SCAN;
+}
+
 static int64_t sums_of(const Func *f, const Op *op) {
   int64_t all = 0;
   for (uint32_t i = 0; i < op->nres; i++) {
@@ -550,6 +565,7 @@ static void measure_tiles(void *data, Op *op) {
     s->narrow |= is_narrow(s, op);
   }
   if (op->code == OP_DOT) note_products(s, op);
+  note_pair(s, op);
   if (op->code == OP_DOT && is_joined(s->f, op, s->lane)) {
     s->block_bytes += BLOCK_BYTES;
     return;
@@ -649,7 +665,7 @@ enum { GPU_TILE_K = 128, SPARE_SMEM = 4096, STREAM_SPARE = 2048, KEY_STEP = 16 }
 // Warpgroups that compute: rows of one, registers of a thread that are not
 // its share of scores, weights and sums, registers of all (passes/warps.c).
 enum { OTHER_REGS = 32, CHUNK_REGS = 64 };
-static const int64_t thread_regs[] = {0, 240, 232, 160};
+static const int64_t thread_regs[] = {0, 240, 232, 160, 112};
 
 // Products that take twice the time of a pair's exponential: then scores are
 // asked behind a bias, which stays in registers (passes/guard.c, ramp.c).
@@ -686,21 +702,40 @@ static bool is_deep(const Tiles *s, const Target *tg, int64_t rows, int64_t k) {
   return bytes + STREAM_SPARE <= (int64_t)tg->gpu.smem;
 }
 
+static bool fits(const Tiles *s, const Target *tg, const PassOpt *opt,
+                 int64_t groups, int64_t k) {
+  int64_t rows = groups * GROUP_ROWS, key_bytes = s->key_bytes + s->block_bytes;
+  int64_t bytes = rows * s->row_bytes + 2 * k * key_bytes + STREAM_SPARE;
+  return bytes + opt->spare_smem <= (int64_t)tg->gpu.smem &&
+         regs_of(s, k) + opt->spare_regs <= thread_regs[groups] &&
+         (groups == 2 || !s->own || is_deep(s, tg, rows, k));
+}
+
+// Four groups wait less than three, whose steps are twice as long, where a pair's
+// products take no longer than its exponential: else the products fill the time
+// of three (D 64: 0.79 to 0.98 of the time of 192 x 128, causal, S 1024 to 8192).
+// Their threads have no registers for values of pairs, nor for a second function
+// beside masks at both ends. For few tasks, and where a step does more (biases,
+// caps), three stay beside them: tools/driver/waves.c.
+static bool is_for_four(const Tiles *s, const Target *tg, const PassOpt *opt) {
+  enum { FOUR = 4, FEW_PRODUCTS = MANY_PRODUCTS / 2 };
+  if (opt->most_groups && opt->most_groups < FOUR) return false;
+  if (s->held || (s->narrow && (!s->own || s->functions > 1))) return false;
+  return s->products <= FEW_PRODUCTS && !opt->spare_regs &&
+         fits(s, tg, opt, FOUR, GROUP_ROWS);
+}
+
 // Rows and keys of the largest step that two or three warpgroups hold: keys
 // and values twice, as they stream, queries once. Where tables bound a group's
 // keys, no more than its rows: rows may be short (8 documents of 2048, D 64: 192 x
 // 64 has 1.09 to 1.12 of the rate of 192 x 128, of 16384 0.985). False: not even the least.
 static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
                         TilePlan *p) {
-  int64_t best = 0, most = opt->most_groups ? opt->most_groups : 3;
+  int64_t best = 0, most = opt->most_groups == 2 ? 2 : 3;
   for (int64_t groups = 2; groups <= most; groups++)
     for (int64_t k = 2 * KEY_STEP; k <= GPU_TILE_K; k += KEY_STEP) {
       int64_t rows = groups * GROUP_ROWS;
-      int64_t key_bytes = s->key_bytes + s->block_bytes;
-      int64_t bytes = rows * s->row_bytes + 2 * k * key_bytes + STREAM_SPARE;
-      if (bytes + opt->spare_smem > (int64_t)tg->gpu.smem) break;
-      if (regs_of(s, k) + opt->spare_regs > thread_regs[groups]) break;
-      if (groups > 2 && s->own && !is_deep(s, tg, rows, k)) break;
+      if (!fits(s, tg, opt, groups, k)) break;
       if (groups > 2 && s->own == OWN_TABLES && k > GROUP_ROWS) break;
       if (groups > 2 && s->pairs && k > GROUP_ROWS) break;
       if (rows * k * worth(groups, k) <= best) continue;
@@ -709,6 +744,10 @@ static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
       p->tile_q = rows;
       p->tile_k = k;
     }
+  if (p->tile_q == most * GROUP_ROWS && is_for_four(s, tg, opt)) {
+    p->tile_q += GROUP_ROWS;
+    p->tile_k = GROUP_ROWS;
+  }
   return best > 0;
 }
 

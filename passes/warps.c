@@ -37,7 +37,7 @@
 
 // Registers of a thread that produces and of one that computes, by groups: of
 // one group as many as a thread can have. All together as many as a launch of
-// so many threads has: 640 threads have 96 each. Four groups are by request only.
+// so many threads has: 640 threads have 96 each.
 static const int64_t regs[WARPGROUPS + 1][2] = {
     {0, 0}, {96, 256}, {40, 232}, {32, 160}, {32, 112}};
 // The same where two CTAs of one group share a multiprocessor: all there are;

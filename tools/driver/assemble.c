@@ -271,7 +271,8 @@ static bool improve(Yard *y, const CgProgram *p, CgDevice *dev, Built *built,
     uint32_t i = which[k];
     bool better = cg_flaws(&b[k].kernels) < cg_flaws(&built[i].kernels);
     // What other tiles spill says nothing of these.
-    bool tiles = b[k].freed != built[i].freed;
+    bool tiles = b[k].freed != built[i].freed ||
+                 b[k].recipe.opt.most_groups != built[i].recipe.opt.most_groups;
     Leaning leaning = tiles && !better ? built[i].leaning : b[k].leaning;
     if (!tiles || better) drv_note_lean(&leaning, &b[k]);
     tried[i] = code_of(&d[k]);

@@ -144,6 +144,16 @@ bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, const CgDevice *of,
   return false;
 }
 
+// Four groups of warps leave a thread the fewest registers: first one less.
+static bool one_less(const Built *b, Recipe *r) {
+  enum { FOUR = 4, GROUP = 128 };
+  const CgKernelRecord *k = &b->kernels.at[b->kernels.n - 1];
+  if (!r->target->gpu.arch || r->opt.most_groups || k->threads <= FOUR * GROUP)
+    return false;
+  r->opt.most_groups = FOUR - 1;
+  return true;
+}
+
 bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text,
                        Built *out, CgDevice *dev) {
   const Recipe *r = &b->recipe;
@@ -154,15 +164,17 @@ bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text
   int64_t *spare = &out->recipe.opt.spare_regs;
   bool amd = r->target->gpu.vendor == VENDOR_AMD;
   for (int i = 0; i < (amd ? AMD_TRIES : TRIES); i++) {
-    out->freed += registers_for(b, amd && i);
+    bool less = !i && one_less(b, &out->recipe);
+    if (!less) out->freed += registers_for(b, amd && i);
     *spare = out->freed;
     cx->remarks.n = remarks;
     if (is_known(cx, p, &out->recipe, b)) continue;
     cx->remarks.n = remarks;
-    ctx_remark(cx, "%s: smaller tiles, which leave %lld registers of a thread "
-               "free: %s", p->name, (long long)*spare,
-               cg_flaws(&b->kernels) >= CG_SERIAL ? "products are serialized"
-                                                  : "registers are spilled");
+    bool serial = cg_flaws(&b->kernels) >= CG_SERIAL;
+    const char *flaw = serial ? "products are serialized" : "registers are spilled";
+    if (less) ctx_remark(cx, "%s: three groups of warps instead of four: %s", p->name, flaw);
+    else ctx_remark(cx, "%s: smaller tiles, which leave %lld registers of a thread "
+                    "free: %s", p->name, (long long)*spare, flaw);
     if (!drv_device_text(cx, p, out, dev)) break;
     if (!same_text(dev->text, text)) return true;
   }
