@@ -720,6 +720,8 @@ static bool fits(const Tiles *s, const Target *tg, const PassOpt *opt,
 static bool is_for_four(const Tiles *s, const Target *tg, const PassOpt *opt) {
   enum { FOUR = 4, FEW_PRODUCTS = MANY_PRODUCTS / 2 };
   if (opt->most_groups && opt->most_groups < FOUR) return false;
+  if (opt->tile_k > GROUP_ROWS || (opt->tile_q > 0 && opt->tile_q != FOUR * GROUP_ROWS))
+    return false;  // tiles asked for are others
   if (s->held || (s->narrow && (!s->own || s->functions > 1))) return false;
   return s->products <= FEW_PRODUCTS && !opt->spare_regs &&
          fits(s, tg, opt, FOUR, GROUP_ROWS);
