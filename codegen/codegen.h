@@ -176,6 +176,7 @@ typedef Vec(CgKernelRecord) CgKernels;
 // a few bytes.
 enum { CG_SERIAL = 1 << 24, CG_WARNING = 16 };
 uint64_t cg_flaws(const CgKernels *all);
+uint64_t cg_kernel_flaws(const CgKernelRecord *k);
 
 // Assembly (CG_ASM: PTX; AMD: also CG_OBJECT, which cg_lld links) or LLVM text
 // (CG_LLVM_RAW, CG_LLVM) of all programs of m, a

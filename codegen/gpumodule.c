@@ -105,7 +105,7 @@ static void empty(Cg *g, const char *symbol) {
 static const CgKernelRecord *flawless(const CgKernels *known, const char *symbol) {
   for (uint32_t i = 0; known && i < known->n; i++)
     if (strcmp(known->at[i].symbol, symbol) == 0 &&
-        !cg_flaws(&(CgKernels){.at = &known->at[i], .n = 1}))
+        !cg_kernel_flaws(&known->at[i]))
       return &known->at[i];
   return NULL;
 }

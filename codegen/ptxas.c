@@ -176,7 +176,7 @@ CgBytes cg_ptx_join(Ctx *cx, CgBytes whole, CgBytes part, const CgKernels *all) 
         e.at - from != f.at - other || memcmp(from, other, (size_t)(e.at - from)) != 0)
       return (CgBytes){0};
     CgKernelRecord *k = find((CgKernels *)all, e.name, e.n);
-    bool anew = !k || cg_flaws(&(CgKernels){.at = k, .n = 1});
+    bool anew = !k || cg_kernel_flaws(k);
     buf_add(&out, from, (size_t)(e.at - from));
     if (anew) buf_add(&out, f.at, (size_t)(f.end - f.at));
     else buf_add(&out, e.at, (size_t)(e.end - e.at));
@@ -187,13 +187,13 @@ CgBytes cg_ptx_join(Ctx *cx, CgBytes whole, CgBytes part, const CgKernels *all) 
 }
 
 // ---------------------------------------------------------------- levels
+uint64_t cg_kernel_flaws(const CgKernelRecord *k) {
+  return k->spill_bytes + (k->serialized ? CG_SERIAL : k->warning ? CG_WARNING : 0);
+}
+
 uint64_t cg_flaws(const CgKernels *all) {
   uint64_t sum = 0;
-  for (uint32_t i = 0; i < all->n; i++) {
-    const CgKernelRecord *k = &all->at[i];
-    sum += k->spill_bytes;
-    sum += k->serialized ? CG_SERIAL : k->warning ? CG_WARNING : 0;
-  }
+  for (uint32_t i = 0; i < all->n; i++) sum += cg_kernel_flaws(&all->at[i]);
   return sum;
 }
 
@@ -263,7 +263,7 @@ static CgBytes capped(Ctx *cx, CgBytes ptx) {
 static uint64_t worst(const CgKernels *all) {
   uint64_t most = 0;
   for (uint32_t i = 0; i < all->n; i++) {
-    uint64_t n = cg_flaws(&(CgKernels){.at = &all->at[i], .n = 1});
+    uint64_t n = cg_kernel_flaws(&all->at[i]);
     if (n > most) most = n;
   }
   return most;
@@ -283,7 +283,7 @@ static void try_levels(Ctx *cx, const char *tool, const Target *t, CgBytes ptx,
 // ---------------------------------------------------------------- entry
 static void note_own(CgKernels *all) {
   for (uint32_t i = 0; i < all->n; i++)
-    all->at[i].own_flaws = cg_flaws(&(CgKernels){.at = &all->at[i], .n = 1});
+    all->at[i].own_flaws = cg_kernel_flaws(&all->at[i]);
 }
 
 static bool may_help(const CgLevels *when, uint64_t flaws) {

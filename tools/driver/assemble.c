@@ -106,10 +106,6 @@ static bool run(Yard *y, Parts *parts) {
 }
 
 // ---------------------------------------------------------------- parts
-static bool same_text(CgBytes a, CgBytes b) {
-  return a.n == b.n && memcmp(a.at, b.at, a.n) == 0;
-}
-
 static bool is_recurrence(const Func *f) {
   for (uint32_t i = 0; i < f->axes.n; i++)
     if (f->axes.at[i].role == AX_STEP) return true;
@@ -131,7 +127,7 @@ static Part *part_of(Yard *y, const Built *b, const CgDevice *d, uint32_t i) {
   CgBytes text = {d->text.at, d->text.n - 1};
   if (b->kernels.n > 1) text = cg_ptx_kernel(y->cx, text, b->kernels.at[i].symbol);
   for (uint32_t k = 0; k < y->all.n; k++)
-    if (y->all.at[k]->target == b->recipe.target && same_text(y->all.at[k]->ptx, text))
+    if (y->all.at[k]->target == b->recipe.target && drv_same_text(y->all.at[k]->ptx, text))
       return y->all.at[k];
   Part *p = NEW(a, Part);
   *p = (Part){.target = b->recipe.target, .ptx = text, .kernel = b->kernels.at[i],
@@ -198,7 +194,7 @@ static bool is_done(Ctx *cx, const Built *b) {
 static bool has_flaw(const CgKernels *all, const char *symbol) {
   for (uint32_t i = 0; i < all->n; i++)
     if (strcmp(all->at[i].symbol, symbol) == 0 &&
-        cg_flaws(&(CgKernels){.at = &all->at[i], .n = 1}))
+        cg_kernel_flaws(&all->at[i]))
       return true;
   return false;
 }

@@ -254,10 +254,9 @@ bool drv_flawed_text(Ctx *cx, const CgProgram *p, const Built *known,
                              (CgBytes){code.at, code.n}, &known->kernels);
   if (!text.n) return drv_device_text(cx, p, b, out);
   CgPhase *phases = NEWN(&cx->session, CgPhase, b->kernels.n + 1);
-  for (uint32_t i = 0; i < b->kernels.n; i++) {
-    CgKernels one = {.at = &known->kernels.at[i], .n = 1};
-    phases[i] = cg_flaws(&one) ? phase(cx, b->mod, &b->kernels.at[i]) : of->phases[i];
-  }
+  for (uint32_t i = 0; i < b->kernels.n; i++)
+    phases[i] = cg_kernel_flaws(&known->kernels.at[i])
+                    ? phase(cx, b->mod, &b->kernels.at[i]) : of->phases[i];
   fill(cx, p, b, phases, out);
   Buf whole = {.arena = &cx->session};
   buf_add(&whole, text.at, text.n);

@@ -46,6 +46,7 @@ typedef struct Built {
 typedef Vec(Built) Builts;
 
 bool drv_is_amd(const Built *b);
+bool drv_same_text(CgBytes a, CgBytes b);
 // What needs no local memory says so.
 void drv_note_local(const Built *b, CgPhase *phases);
 // Whether there are tensors that the code of b does not take.

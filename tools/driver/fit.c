@@ -70,13 +70,8 @@ static bool is_known(Ctx *cx, const CgProgram *p, const Recipe *r,
   return false;
 }
 
-static bool same_text(CgBytes a, CgBytes b) {
+bool drv_same_text(CgBytes a, CgBytes b) {
   return a.n == b.n && memcmp(a.at, b.at, a.n) == 0;
-}
-
-static uint64_t flaws_of(const Built *b, uint32_t i) {
-  CgKernels one = {.at = &b->kernels.at[i], .n = 1};
-  return cg_flaws(&one);
 }
 
 // Each kernel's level in `lean` is known, by what b spills.
@@ -84,7 +79,7 @@ static void note(Leaning *all, const Built *b, int64_t lean, bool again) {
   for (uint32_t i = 0; i < b->kernels.n && i < LEAN_FUNCS; i++) {
     bool *known = &all->known[i][lean_of(lean, i)];
     if (again || !*known) {
-      all->flaws[i][lean_of(lean, i)] = flaws_of(b, i);
+      all->flaws[i][lean_of(lean, i)] = cg_kernel_flaws(&b->kernels.at[i]);
       all->own[i][lean_of(lean, i)] = b->kernels.at[i].own_flaws;
     }
     *known = true;
@@ -133,7 +128,7 @@ bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, const CgDevice *of,
     *out = *b;
     out->recipe.opt.lean = lean;
     if (!drv_flawed_text(cx, p, b, of, out, dev)) b->leaning.ntried = LEAN_TRIES;
-    else if (!same_text(dev->text, of->text) && !same_text(dev->text, last)) {
+    else if (!drv_same_text(dev->text, of->text) && !drv_same_text(dev->text, last)) {
       cx->remarks.n = remarks;
       ctx_remark(cx, "%s: code that keeps fewer registers", p->name);
       return true;
@@ -176,7 +171,7 @@ bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text
     else ctx_remark(cx, "%s: smaller tiles, which leave %lld registers of a thread "
                     "free: %s", p->name, (long long)*spare, flaw);
     if (!drv_device_text(cx, p, out, dev)) break;
-    if (!same_text(dev->text, text)) return true;
+    if (!drv_same_text(dev->text, text)) return true;
   }
   forget_errors(cx, diags, errors);
   cx->remarks.n = remarks;
