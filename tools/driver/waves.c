@@ -8,6 +8,8 @@
 //   tasks of one size   waves of a task for each multiprocessor * rows
 //   others, claimed     tasks * rows * mean keys / multiprocessors, and a
 //                       quarter of the largest task, which others wait for
+//   others, bounds of   the same with all keys, of which nobody knows what tasks
+//   tables              see, and what waves of 160 keys take: short tasks are alike
 //
 // in which more groups count 21 / 22: what they gain where neither waves nor
 // padding differ. Three groups whose steps are as long, as at D 64, gain so much
@@ -28,6 +30,7 @@ enum {
   ROWS = 64,                       // of a group
   MORE_GAIN = 21, MORE_COST = 22,
   KEYS = 16,                       // keys are counted in these: no overflow
+  START = 160,                     // a wave of tasks takes as long besides
   SOFTMAX = 5,                     // what a step does with whole tiles
 };
 
@@ -108,8 +111,9 @@ static bool body_of(Ctx *cx, const CgProgram *p, const Built *built, Body *b) {
   for (uint32_t i = 0; i < b->f->grid.n; i++) {
     const GridDim *g = &b->f->grid.at[i];
     if (g->tile == 1) continue;
+    bool blocks = g->tile < ROWS;  // a group's, of several heads
     b->queries = b->f->axes.at[g->axis].extent;
-    b->rows = g->tile;
+    b->rows = blocks ? g->tile * ROWS : g->tile;
   }
   for (uint32_t i = 0; i < b->f->axes.n && !b->keys; i++)
     if (b->f->axes.at[i].role == AX_KEY) b->keys = b->f->axes.at[i].extent;
@@ -128,18 +132,23 @@ static CgExpr even(const Body *b, CgExpr tasks) {
 
 // Tasks see from keys - queries + rows to all keys, as causal ones do; rows are a
 // group's where that has its own bounds.
-static CgExpr uneven(const Body *b, CgExpr tasks) {
-  const DimTab *dims = &b->f->mod->dims;
-  CgExpr keys = cg_expr_dim(b->cx, dims, b->keys);
+static CgExpr mean_keys(const Body *b, CgExpr keys) {
+  if (b->told) return keys;
   CgExpr mean = cg_expr_bin(b->cx, by(b, keys, ATTN_X_MUL, 2), ATTN_X_SUB,
-                            cg_expr_dim(b->cx, dims, b->queries));
-  mean = by(b, by(b, mean, ATTN_X_MAX, 0), ATTN_X_ADD,
-            b->apart ? ROWS : b->rows);
+                            cg_expr_dim(b->cx, &b->f->mod->dims, b->queries));
+  return by(b, by(b, mean, ATTN_X_MAX, 0), ATTN_X_ADD, b->apart ? ROWS : b->rows);
+}
+
+static CgExpr uneven(const Body *b, CgExpr tasks) {
+  CgExpr keys = cg_expr_dim(b->cx, &b->f->mod->dims, b->keys);
   CgExpr rows = by(b, by(b, tasks, ATTN_X_MUL, b->rows), ATTN_X_FLOORDIV, b->sms);
-  CgExpr all = cg_expr_bin(b->cx, rows, ATTN_X_MUL,
-                           by(b, mean, ATTN_X_FLOORDIV, KEYS));
+  CgExpr mean = by(b, mean_keys(b, keys), ATTN_X_FLOORDIV, KEYS);
   CgExpr last = by(b, by(b, keys, ATTN_X_FLOORDIV, 2 * KEYS), ATTN_X_MUL, b->rows);
-  return cg_expr_bin(b->cx, all, ATTN_X_ADD, last);
+  CgExpr all = cg_expr_bin(b->cx, cg_expr_bin(b->cx, rows, ATTN_X_MUL, mean),
+                           ATTN_X_ADD, last);
+  if (!b->told) return all;
+  return cg_expr_bin(b->cx, all, ATTN_X_ADD,
+                     by(b, even(b, tasks), ATTN_X_MUL, START / KEYS));
 }
 
 // Also if both ends of a task's keys move with its rows, by arithmetic.
