@@ -15,6 +15,7 @@
 //
 // Needs: inline (no calls), canon (sums of products are dots). See
 // docs/ir.md, level stream. Tests: test/passes/online/.
+#include "ir/target.h"
 #include "passes/online.h"
 
 #include "passes/order.h"
@@ -314,8 +315,8 @@ static void remark_group(const Online *o, const Group *g, uint32_t number) {
 }
 
 // ---------------------------------------------------------------- the pass
-static bool run_region(Ctx *cx, Func *f, Region *r) {
-  Online o = {.cx = cx, .arena = &cx->scratch, .f = f, .region = r};
+static bool run_region(Ctx *cx, Func *f, Region *r, bool frames) {
+  Online o = {.cx = cx, .arena = &cx->scratch, .f = f, .region = r, .frames = frames};
   o.by_value.arena = o.origin.arena = o.some.arena = o.inverse.arena = o.arena;
   sym_init(&o.sym, o.arena);
   range_init(&o.ranges, f, o.arena);
@@ -342,22 +343,23 @@ static bool run_region(Ctx *cx, Func *f, Region *r) {
   return !o.failed;
 }
 
-static bool run_regions(Ctx *cx, Func *f, Region *r) {
+static bool run_regions(Ctx *cx, Func *f, Region *r, bool frames) {
   for (Op *op = r->first; op; op = op->next)
     if (op->code == OP_RECUR)
       for (uint32_t i = 0; i < op->nregions; i++)
-        if (!run_regions(cx, f, op->regions[i])) return false;
-  return run_region(cx, f, r);
+        if (!run_regions(cx, f, op->regions[i], frames)) return false;
+  return run_region(cx, f, r, frames);
 }
 
 bool pass_online(Ctx *cx, Module *m, const PassOpt *opt) {
-  (void)opt;
+  const Target *t = target_by_name(opt->target ? opt->target : "cpu");
+  bool frames = t && t->gpu.arch;
   uint32_t n = 0;
   for (uint32_t i = 0; i < m->funcs.n; i++)
     if (m->funcs.at[i]->kind == FK_PROGRAM) m->funcs.at[n++] = m->funcs.at[i];
   m->funcs.n = n;
   m->level = LV_STREAM;
   for (uint32_t i = 0; i < n; i++)
-    if (!run_regions(cx, m->funcs.at[i], m->funcs.at[i]->body)) return false;
+    if (!run_regions(cx, m->funcs.at[i], m->funcs.at[i]->body, frames)) return false;
   return true;
 }

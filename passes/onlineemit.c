@@ -431,6 +431,22 @@ static void emit_domain(Online *o, Group *g) {
   ir_yield(&e.b, &all, 1);
 }
 
+static bool alone(const Group *g, const Acc *a) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < g->accs.n; i++) n += g->accs.at[i].src == a->src;
+  return n == 1;
+}
+
+// Weights that are left unrounded since they may be of any size: pass frame may
+// round them in another way. Of a sum of terms it may not, which can cancel.
+static void note_wide(Emit *e, const Acc *a, Op *dot) {
+  if (!e->o->frames || !alone(e->g, a)) return;
+  DType was = type_of(e, a->src->args[0])->dtype;
+  bool narrow = dtype_size(was) == 2 && type_of(e, a->src->args[1])->dtype == was;
+  if (narrow && ir_type(e->o->f, dot->args[0])->dtype == DT_F32)
+    ir_set_attr(e->o->f, dot, attr_i(AT_TO, was));
+}
+
 static Value emit_dot(Emit *e, const Acc *a, Type *axes) {
   const IrAttr *over = ir_attr(a->src, AT_OVER);
   Value x, y = emit(e, a->other);
@@ -447,7 +463,9 @@ static Value emit_dot(Emit *e, const Acc *a, Type *axes) {
     axes_of(e->o, a->local, axes);
     x = widen(&e->b, x, axes);
   }
-  return ir_op(&e->b, OP_DOT, (Value[]){x, y}, 2, over, 1, NULL, 1, 0)->res[0];
+  Op *dot = ir_op(&e->b, OP_DOT, (Value[]){x, y}, 2, over, 1, NULL, 1, 0);
+  note_wide(e, a, dot);
+  return dot->res[0];
 }
 
 static Value emit_term(Emit *e, const Acc *a) {

@@ -32,7 +32,7 @@ const PassInfo *pass_list(uint32_t *n) {
 #define ROWS_TO_GAUGE ",rows,cse,dce,stab,online,chunk,cse,dce,gauge"
 #define TO_GAUGE TO_ATTN ROWS_TO_GAUGE
 #define TO_STREAM TO_GAUGE ",exp2,cse,dce,mask"
-#define GAUGE_TO_STREAM_GPU ",sign,exp2,cse,dce,mask"
+#define GAUGE_TO_STREAM_GPU ",frame,sign,exp2,cse,dce,mask"
 #define TO_COLUMNS TO_ATTN ",columns,cse,dce"
 #define TO_STREAM_GPU TO_COLUMNS ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
 #define TO_STREAM_SM90 TO_COLUMNS ",ahead,gaps" ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU

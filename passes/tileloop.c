@@ -23,10 +23,15 @@ static bool listed(const Op *op, AttrId id, uint32_t i) {
   return false;
 }
 
-static bool is_score(const Op *op) {
+static bool is_noted(const Op *op, const char *word) {
   const IrAttr *a = ir_attr(op, AT_NOTE);
-  return a && a->s && !strcmp(a->s, "score");
+  return a && a->s && !strcmp(a->s, word);
 }
+
+static bool is_score(const Op *op) { return is_noted(op, "score"); }
+
+// What several accumulators are made of, for which 0 is nothing (passes/frame.c).
+static bool is_weight(const Op *op) { return is_noted(op, "weight"); }
 
 static bool over_key(const KeyLoop *l, const Op *op) {
   const IrAttr *a = ir_attr(op, AT_OVER);
@@ -96,7 +101,7 @@ static bool exposed_in(const KeyLoop *l, Value v, Map *seen) {
   const Op *op = ir_def(f, v);
   uint64_t known;
   if (!op || !type_has_axis(ir_type(f, v), l->axis) || is_score(op) ||
-      op->code == OP_CONST)
+      is_weight(op) || op->code == OP_CONST)
     return false;
   if (map_get(seen, v, &known)) return known != 0;
   bool r = op->code == OP_LOAD || op->code == OP_INDEX || op->nregions;
@@ -109,6 +114,12 @@ static bool exposed_in(const KeyLoop *l, Value v, Map *seen) {
 static bool exposed(const KeyLoop *l, Value v) {
   Map seen = {.arena = &l->t->cx->session};
   return l->masked && exposed_in(l, v, &seen);
+}
+
+static bool is_open(const KeyLoop *l, const Op *op) {
+  bool open = false;
+  for (uint32_t i = 0; i < op->nargs && !open; i++) open = exposed(l, op->args[i]);
+  return open;
 }
 
 // Masked keys must not count in a running sum either.
@@ -169,6 +180,7 @@ static void clone_on_demand(KeyLoop *l, Builder *b, const Op *op,
   Value v = clean_load(l, b, op, vmap_get(m, op->res[0]), m);
   if (is_score(op) && l->masked && l->fill != FILL_SELECT)
     v = keep_if(b, l->mask, v, l->fill == FILL_ZERO ? 0 : -INFINITY);
+  if (is_weight(op) && is_open(l, op)) v = keep_if(b, l->mask, v, 0);
   vmap_put(m, op->res[0], v);
 }
 
