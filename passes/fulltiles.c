@@ -22,3 +22,9 @@ bool full_tiles(const Func *f, const Op *loop, FullTiles *out) {
     if (matches(f, loop, op, out)) return true;
   return false;
 }
+
+bool full_tiles_branch(const Op *loop, Value full) {
+  for (const Op *op = loop->regions[0]->first; op; op = op->next)
+    if (op->code == OP_IF && op->args[0] == full) return true;
+  return false;
+}

@@ -11,7 +11,8 @@
 // %a and %b are made outside the loop. They are clamped to [%lo, %hi] and are
 // multiples of the step from %lo (pass tile sees to that), so the three loops
 // visit the same coordinates in the same order. A loop that is empty whatever
-// the arguments is left out. Works at level tile and mach.
+// the arguments is left out, one that branches on %full (pass single) is left
+// alone. Works at level tile and mach.
 // Needs: fold afterwards. Tests: test/passes/peel/.
 #include "passes/fulltiles.h"
 #include "passes/pass.h"
@@ -87,7 +88,9 @@ static void region(Func *f, Region *r) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i]);
     Peel p = {.f = f, .loop = op};
-    if (op->code == OP_FOR && full_tiles(f, op, &p.full)) peel(&p);
+    if (op->code == OP_FOR && full_tiles(f, op, &p.full) &&
+        !full_tiles_branch(op, p.full.value))
+      peel(&p);
   }
 }
 

@@ -51,7 +51,7 @@ const PassInfo *pass_list(uint32_t *n) {
   ",fold,cse,dce,place,fold,cse,dce,once,cse,dce,early,lift,cse,dce,bounds" \
   ",approx,fold,cse,dce" \
   ",tasks,parts" \
-  ",stage,peel,fold,cse,fold,dce,guard,byrow,cap,ramp,cse,dce" \
+  ",stage,single,peel,fold,cse,fold,dce,guard,byrow,cap,ramp,cse,dce" \
   ",advance,fetch,cse,dce,settle,shelve,stow,lean,defer,flight,strips,dce,warps,fold,cse,dce,legal"
 
 typedef struct Pipeline {
