@@ -126,12 +126,22 @@ static Op *keys_of(const Strips *s, const Op *load, const Origin *o) {
   return NULL;
 }
 
+// Has a side of the branch a result that is made of those?
+static bool yields_one(const Op *op, const bool *made) {
+  for (uint32_t i = 0; i < op->nregions; i++) {
+    const Op *yield = op->regions[i]->last;
+    for (uint32_t k = 0; op->code == OP_IF && k < yield->nargs; k++)
+      if (made[yield->args[k]]) return true;
+  }
+  return false;
+}
+
 // Is a number of each row made of what is loaded? A strip goes back behind that.
 static bool ends_in_rows(const Strips *s, const Op *load) {
   bool *made = NEWN(s->arena, bool, s->f->values.n);
   made[load->res[0]] = true;
   for (const Op *op = load->next; op; op = op->next) {
-    bool of = false;
+    bool of = yields_one(op, made);
     for (uint32_t i = 0; i < op->nargs; i++) of |= made[op->args[i]];
     for (uint32_t i = 0; i < op->nres; i++) made[op->res[i]] = of;
     if (of && op->code == OP_FREDUCE &&
