@@ -198,7 +198,7 @@ static bool tile_store(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   }
   Value *args = NEWN(m->arena, Value, op->nargs + 1);
   for (uint32_t i = 0; i < op->nargs; i++) args[i] = vmap_get(m, op->args[i]);
-  Value mask = masked ? args[n] : 0;
+  Value mask = masked && op->args[n] != t->holds ? args[n] : 0;
   if (t->whole) mask = mask ? ir_2(b, OP_AND, mask, t->whole) : t->whole;
   if (t->last && !by_step(t, op))
     mask = mask ? ir_2(b, OP_AND, mask, t->last) : t->last;

@@ -54,6 +54,7 @@ typedef struct Tiler {
   Value keep[64];       // per par axis: bool domain predicate, 0 if none
   Op *skip;             // the branch around tasks without rows, or NULL
   Value rows;           // a GPU's lane axis: rows that its domain keeps, or 0
+  Value holds;          // a mask of `from` that no store needs, or 0
   bool walked[64];      // per step axis: its `affine` ops are done
   TileShare share;
   Value part;           // SHARE_PART: this task's

@@ -55,13 +55,32 @@ static bool uses_axis(const Steps *s, const Op *op) {
   return false;
 }
 
+// Where the recurrence ends, or 0: at the end of its axis.
+static Value limit_of(const Steps *s) {
+  bool maxima = !s->n && ir_attr_i(s->max[0], AT_LIMIT, 0);
+  return s->n ? s->affine[0].limit : maxima ? s->max[0]->args[3] : 0;
+}
+
+// The mask says that the step is in front of the recurrence's end, as all are
+// that are walked.
+static bool always_holds(const Steps *s, Value mask) {
+  const Func *f = s->t->from;
+  const Op *lt = ir_def(f, mask);
+  const Op *t = lt && lt->code == OP_LT ? ir_def(f, lt->args[0]) : NULL;
+  return t && t->code == OP_INDEX && ir_attr_i(t, AT_AXIS, -1) == s->axis &&
+         lt->args[1] == limit_of(s);
+}
+
 // What the walk stores of its reads, at the steps whose values m has.
 static void stores(Steps *s, Builder *b, ValueMap *m) {
   if (s->t->share == SHARE_STATES) return;
   for (const Op *op = s->first; op; op = op->next) {
     if (op->code != OP_STORE || !uses_axis(s, op)) continue;
     for (uint32_t i = 1; i < op->nargs; i++) step_value(s, b, op->args[i], m);
+    Value last = op->args[op->nargs - 1];
+    s->t->holds = always_holds(s, last) ? last : 0;
     tile_op(s->t, b, op, m);
+    s->t->holds = 0;
   }
 }
 
@@ -344,8 +363,7 @@ static bool find_walk(Steps *s, const Op *op) {
 
 static Value end_of(Steps *s, Builder *b, ValueMap *m) {
   Value n = ir_dim(b, s->t->from->axes.at[s->axis].extent);
-  bool maxima = !s->n && ir_attr_i(s->max[0], AT_LIMIT, 0);
-  Value limit = s->n ? s->affine[0].limit : maxima ? s->max[0]->args[3] : 0;
+  Value limit = limit_of(s);
   return limit ? ir_2(b, OP_MIN, n, step_value(s, b, limit, m)) : n;
 }
 
