@@ -42,13 +42,18 @@ static Part part_of(Nv *n, const Access *a, uint32_t axis, V index) {
 }
 
 // Coordinates of what is stored are those of what was loaded first of all: LLVM
-// would keep them, and 64 bits wide, through the loops between.
+// would keep them, and 64 bits wide, through the loops between. So it would those
+// of what a loop loads, where nobody says that they are made anew.
+static bool is_again(const Nv *n, const Op *op, const Op *coord) {
+  if (!coord || coord->code != OP_COORD || !n->vendor->anew) return false;
+  bool store = op->code == OP_GSTORE, alone = n->grp.threads == n->out->threads;
+  if (ir_attr_i(coord, AT_ANEW, 0) && (alone || !store)) return true;
+  return store && (nv_lean(n) || ir_attr_i(ir_launch(n->f), AT_LEANER, 0));
+}
+
 static Frag index_of(Nv *n, const Op *op, Value v) {
   const Op *coord = ir_def(n->f, v);
-  bool again = op->code == OP_GSTORE && coord && coord->code == OP_COORD &&
-               n->vendor->anew &&
-               (nv_lean(n) || ir_attr_i(ir_launch(n->f), AT_LEANER, 0));
-  return again ? nv_coordinates_again(n, coord) : *nv_frag(n, v);
+  return is_again(n, op, coord) ? nv_coordinates_again(n, coord) : *nv_frag(n, v);
 }
 
 static void parts(Nv *n, Access *a, uint32_t axis) {

@@ -24,6 +24,11 @@
 // in the loop are made of. At the very last such numbers are found again of the
 // task's, and rows of what is stored of the thread's, which are read again (`anew`):
 //   %g = uniform(mod(task() {anew = true}, %n))
+// What costs whole chunks nothing is done for every program with steps: what only
+// the rare branch needs goes there; of sequences whose ends memory has, numbers are
+// made anew there and behind the loop; what a task loads for the next one has
+// coordinates of its own, and so has what single steps store behind their loop:
+//   %c = coord() {anew = true}  gstore(%S, %s, %h, %r, %c)
 // Code generation has an order that keeps less, and reads what threads hand round
 // from shared memory for each use. Level mach, value form; NVIDIA, programs with
 // steps; others have the attribute `lean` alone, at its level, and behind it
@@ -165,14 +170,90 @@ static void of_task(Func *f, Region *r) {
   }
 }
 
+// ---------------------------------------------------------------- always
+// Is v made of what memory has?
+static bool is_loaded(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  if (!op || op->nregions) return false;
+  if (op->code == OP_GLOAD) return true;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (ir_type(f, op->args[i])->kind == TK_ELEM && is_loaded(f, op->args[i]))
+      return true;
+  return false;
+}
+
+// Of sequences whose ends memory has: they have more numbers than others.
+static void chunks(Func *f, Op *loop) {
+  const Op *chunk = rings_chunk(loop);
+  Region *rare = chunk ? chunk->regions[1] : NULL;
+  if (rare) sink(f, loop, rare);
+  if (!rare || !is_loaded(f, loop->args[1])) return;
+  renew(f, rare, rare, true);
+  lean_renew_stores(f, loop->next, false);
+}
+
+// Indices of op that are coordinates from outside of r, or any, are made anew.
+static void renew_coords(Func *f, Op *op, const Region *r) {
+  Builder b = {.fn = f, .region = op->parent, .before = op, .span = op->span};
+  for (uint32_t i = 1; i < op->nargs; i++) {
+    const Op *coord = ir_def(f, op->args[i]);
+    if (!coord || coord->code != OP_COORD ||
+        (r && !ir_defined_outside(f, op->args[i], r)))
+      continue;
+    const IrAttr attrs[2] = {*ir_attr(coord, AT_POS), attr_i(AT_ANEW, 1)};
+    const Type t = *ir_type(f, op->args[i]);
+    op->args[i] = ir_op(&b, OP_COORD, NULL, 0, attrs, 2, &t, 1, 0)->res[0];
+  }
+}
+
+// What a task loads for the next one, at coordinates that all tasks have.
+static void ahead(Func *f, Op *loop) {
+  const Op *most = ir_def(f, loop->args[1]), *y = loop->regions[0]->last;
+  for (uint32_t i = 0; most && most->code == OP_NTASKS && i < y->nargs; i++) {
+    Op *load = (Op *)ir_def(f, y->args[i]);
+    if (load && load->code == OP_GLOAD && load->parent == y->parent)
+      renew_coords(f, load, y->parent);
+  }
+}
+
+// What costs a whole chunk nothing, or next to nothing, and a task little.
+static void cheap(Func *f, Region *r) {
+  for (Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++) cheap(f, op->regions[i]);
+    if (op->code != OP_FOR || !op->nres || !rings_has_fill(op)) continue;
+    ahead(f, op);
+    chunks(f, op);
+  }
+}
+
+// Single steps, of several CTAs on a multiprocessor: they have the fewest
+// registers, and store behind their loop what they loaded in front of it.
+static void crowded(Func *f) {
+  bool behind = false;
+  if (ir_attr_i(f->body->first, AT_OCCUPANCY, 1) < 2) return;
+  for (const Op *op = f->body->first; op; op = op->next)
+    if (rings_has_fill(op)) return;
+  for (Op *op = f->body->first; op; op = op->next) {
+    if (behind && op->code == OP_GSTORE) renew_coords(f, op, NULL);
+    behind |= op->code == OP_FOR;
+  }
+}
+
+// The attribute does for stores what `crowded` does.
+static void always(Func *f, int64_t level) {
+  if (level <= LEAN_FREE) cheap(f, f->body);
+  if (level == LEAN_NOT) crowded(f);
+}
+
 bool pass_lean(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     int64_t level = lean_of(opt->lean, i);
-    if (level == LEAN_NOT || !ir_launch(f)) continue;
+    if (!ir_launch(f)) continue;
     bool steps = rings_has_steps(f);
-    if (level > LEAN_FREE && !steps) continue;
+    if (steps) always(f, level);
+    if (level == LEAN_NOT || (level > LEAN_FREE && !steps)) continue;
     ir_set_attr(f, f->body->first, attr_i(AT_LEAN, 1));
     if (level == LEAN_FREE) continue;
     ir_set_attr(f, f->body->first, attr_i(AT_LEANER, 1));
