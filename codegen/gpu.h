@@ -153,6 +153,8 @@ struct GpuVendor {
   // Memory: the integer at an address where ok, else 0; a byte as 16 bits.
   V (*load)(Nv *n, V address, V ok, uint32_t bytes);
   void (*store)(Nv *n, V address, V ok, V x, uint32_t bytes);
+  // Four words at a multiple of 16; or NULL.
+  void (*load4)(Nv *n, V address, V ok, V out[4]);
   void (*copy)(Nv *n, const Chunk *c);
   // A tile by instructions of its own; false: by elements.
   bool (*store_tile)(Nv *n, Tile s, const Type *t, const Frag *f);

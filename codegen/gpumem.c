@@ -2,6 +2,10 @@
 // access is predicated by its bounds.
 #include "codegen/gpu.h"
 
+#include "ir/press.h"
+
+#include <math.h>
+
 // The part of an address that one index gives, and whether it is in range.
 typedef struct Part {
   V off, ok;             // bytes (i64); i1 or NULL
@@ -76,12 +80,37 @@ static V apart(Nv *n, const Op *op, V stride) {
   return back && n->vendor->anew ? n->vendor->anew(n, stride) : stride;
 }
 
+// What recurrences read as tiles of few registers is inside whatever the launch
+// is: where there are more, or loops read them, ptxas has so many in flight with one
+// predicate that it spills, as with stores (docs/gpu.md, measured).
+static bool has_one_predicate(const Nv *n, const Op *op) {
+  enum { FEW = 64 };
+  bool steps = false;
+  for (uint32_t i = 0; i < n->f->axes.n; i++) steps |= n->f->axes.at[i].role == AX_STEP;
+  return steps && op->code == OP_GLOAD &&
+         press_of(nv_res_type(n, op), n->grp.threads) <= FEW;
+}
+
+// The extent that an index along `axis` is compared with. What is not given has
+// extents of 0: some index is compared with the launch's, coordinates of a tile with
+// what all launches have in common.
+static V extent(Nv *n, const Access *a, uint32_t axis) {
+  const Type *t = ir_type(n->f, a->tensor);
+  const Value *index = a->op->args + a->lo;
+  bool tile = ir_type(n->f, index[axis])->kind == TK_FRAG, launch = false;
+  for (uint32_t i = 0; i < a->rank; i++)
+    launch |= ir_type(n->f, index[i])->kind != TK_FRAG;
+  int64_t size;
+  if (tile && launch && has_one_predicate(n, a->op) &&
+      dim_is_const(&n->f->mod->dims, t->size[axis], &size))
+    return nv_i32(n, size);
+  return LLVMBuildTrunc(n->g->b, nv_tensor(n, a->tensor, 1 + axis), nv_i32t(n), "");
+}
+
 static Access access(Nv *n, const Op *op, uint32_t lo) {
-  Cg *g = n->g;
-  Arena *ar = &g->cx->scratch;
+  Arena *ar = &n->g->cx->scratch;
   Access a = {.op = op, .lo = lo, .tensor = op->args[0]};
   const Type *t = ir_type(n->f, a.tensor);
-  LLVMTypeRef i32 = nv_i32t(n);
   a.rank = t->n;
   a.inbounds = ir_attr_i(op, AT_INBOUNDS, 0);
   a.base = nv_tensor(n, a.tensor, 0);
@@ -89,7 +118,7 @@ static Access access(Nv *n, const Op *op, uint32_t lo) {
   a.stride = NEWN(ar, V, a.rank + 1);
   a.part = NEWN(ar, Part *, a.rank + 1);
   for (uint32_t i = 0; i < a.rank; i++) {
-    a.shape[i] = LLVMBuildTrunc(g->b, nv_tensor(n, a.tensor, 1 + i), i32, "");
+    a.shape[i] = extent(n, &a, i);
     a.stride[i] = nv_mul(n, nv_tensor(n, a.tensor, 1 + a.rank + i),
                          dtype_size(t->dtype));
     a.stride[i] = apart(n, op, a.stride[i]);
@@ -272,8 +301,8 @@ static void load_columns(Nv *n, const Access *a, uint32_t axis, DType t,
 // ---------------------------------------------------------------- pieces
 // Eight columns of `lin` that lie together in memory, at an address that is a
 // multiple of 16, and inside, travel 16 bytes at a time. Whether they do is
-// known when it runs. Where there are products too they wait in registers, of
-// which both ways take too many.
+// known when it runs, but for workspace (`laid`). Where there are products too they
+// wait in registers, of which both ways take too many.
 enum { PIECE = 8, WIDE = 16 };
 
 // How an index goes on along the registers of a piece.
@@ -299,7 +328,7 @@ static Going going(const Nv *n, Value v) {
 static int piece_axis(const Nv *n, const Access *a, const Type *t,
                       uint32_t regs) {
   int at = -1;
-  if (n->multiplies || t->layout != LY_LIN || t->slice == SLICE_ROW || t->partial ||
+  if (t->layout != LY_LIN || t->slice == SLICE_ROW || t->partial ||
       regs % PIECE || (dtype_size(t->dtype) != 2 && dtype_size(t->dtype) != 4))
     return -1;
   for (uint32_t i = 0; i < a->rank; i++) {
@@ -449,6 +478,52 @@ static void load_all(Nv *n, const Access *a, const FragMap *m, int axis,
   }
 }
 
+// ---------------------------------------------------------------- laid
+// Is v a multiple of PIECE where a piece of `lin` begins?
+static bool begins_pieces(const Nv *n, Value v) {
+  const Op *op = ir_def(n->f, v);
+  double x;
+  int64_t k;
+  if (!op) return false;
+  if (op->code == OP_DIM)
+    return dim_is_const(&n->f->mod->dims, (Dim)ir_attr_i(op, AT_DIM, 0), &k) &&
+           k % PIECE == 0;
+  if (ir_const_value(n->f, v, &x)) return fmod(x, PIECE) == 0;
+  if (op->code == OP_COORD) return true;
+  if (op->code == OP_SPLAT || op->code == OP_BCAST) return begins_pieces(n, op->args[0]);
+  if (op->code != OP_ADD && op->code != OP_MUL) return false;
+  bool a = begins_pieces(n, op->args[0]), b = begins_pieces(n, op->args[1]);
+  return op->code == OP_ADD ? a && b : a || b;
+}
+
+// Workspace begins at multiples of 64 bytes. Rows of whole pieces do at multiples
+// of 16, and a piece is inside or outside of them.
+static bool is_laid(const Nv *n, const Access *a, int axis) {
+  Value v = a->op->args[a->lo + (uint32_t)axis];
+  const Type *t = ir_type(n->f, a->tensor);
+  int64_t size;
+  return n->vendor->load4 && nv_is_shared(n, a->tensor) &&
+         (uint32_t)axis == a->rank - 1 && going(n, v) == NEXT &&
+         dim_is_const(&n->f->mod->dims, t->size[axis], &size) &&
+         size % PIECE == 0 && begins_pieces(n, v);
+}
+
+static void load_laid(Nv *n, const Access *a, const FragMap *m, DType t, V *e) {
+  Cg *g = n->g;
+  uint32_t of = WIDE / (uint32_t)dtype_size(t);
+  for (uint32_t i = 0; i < m->regs; i += of) {
+    Part p = place(n, a, m, i / PIECE * PIECE);
+    V at = nv_add(n, p.off, nv_i64(n, (int64_t)(i % PIECE / of) * WIDE)), x[4];
+    n->vendor->load4(n, at, p.ok, x);
+    V v = LLVMGetUndef(wide_type(n));
+    for (uint32_t k = 0; k < 4; k++)
+      v = LLVMBuildInsertElement(g->b, v, x[k], nv_i32(n, k), "");
+    v = LLVMBuildBitCast(g->b, v, piece_type(n, t), "");
+    for (uint32_t k = 0; k < of; k++)
+      e[i + k] = from_bits(n, LLVMBuildExtractElement(g->b, v, nv_i32(n, k), ""), t);
+  }
+}
+
 // ---------------------------------------------------------------- ops
 void nv_gload(Nv *n, const Op *op) {
   Access a = access(n, op, 1);
@@ -468,8 +543,11 @@ void nv_gload(Nv *n, const Op *op) {
   }
   if (run >= 0)
     load_columns(n, &a, (uint32_t)run, t->dtype, r.map.regs, e);
-  if (piece >= 0) load_all(n, &a, &r.map, piece, t->dtype, e);
-  bool done = run >= 0 || piece >= 0 || nv_load_loose(n, op, &r.map, e);
+  bool laid = piece >= 0 && is_laid(n, &a, piece);
+  bool pieces = piece >= 0 && !laid && !n->multiplies;
+  if (laid) load_laid(n, &a, &r.map, t->dtype, e);
+  if (pieces) load_all(n, &a, &r.map, piece, t->dtype, e);
+  bool done = run >= 0 || laid || pieces || nv_load_loose(n, op, &r.map, e);
   for (uint32_t i = 0; !done && i < r.map.regs; i++)
     e[i] = load(n, place(n, &a, &r.map, i), t->dtype);
   nv_pack(n, &r, e);
@@ -503,7 +581,7 @@ void nv_gstore(Nv *n, const Op *op) {
   bool frag = t->kind == TK_FRAG;
   const Frag *x = nv_frag(n, op->args[1]);
   V mine = frag ? nv_owner(n, &x->map) : n->grp.first;
-  int piece = frag && !masked ? piece_axis(n, &a, t, x->map.regs) : -1;
+  int piece = frag && !masked && !n->multiplies ? piece_axis(n, &a, t, x->map.regs) : -1;
   for (uint32_t i = 0; piece >= 0 && i < x->map.regs; i += PIECE) {
     Piece p = piece_of(n, &a, &x->map, i, piece, t->dtype);
     V e[PIECE];

@@ -283,6 +283,17 @@ static V load(Nv *n, V address, V ok, uint32_t bytes) {
   return nv_asm(n, LLVMIntTypeInContext(g->lc, f.bits), text, cons, a, 2);
 }
 
+static void load4(Nv *n, V address, V ok, V out[4]) {
+  Cg *g = n->g;
+  LLVMTypeRef i = nv_i32t(n), four[4] = {i, i, i, i};
+  V a[2] = {address, ok};
+  V r = nv_asm(n, LLVMStructTypeInContext(g->lc, four, 4, 0),
+               "mov.b32 $0, 0;\nmov.b32 $1, 0;\nmov.b32 $2, 0;\nmov.b32 $3, 0;\n"
+               "@$5 ld.global.v4.b32 {$0, $1, $2, $3}, [$4];",
+               "=&r,=&r,=&r,=&r,l,b,~{memory}", a, 2);
+  for (unsigned k = 0; k < 4; k++) out[k] = LLVMBuildExtractValue(g->b, r, k, "");
+}
+
 static void store(Nv *n, V address, V ok, V x, uint32_t bytes) {
   Cg *g = n->g;
   Form f = form_of(bytes);
@@ -441,7 +452,7 @@ const GpuVendor nv_vendor = {
     .low_bits = low_bits, .lane_of = lane_of, .shifted = shifted,
     .ballot = ballot, .bytes = bytes,
     .ex2 = ex2, .rcp = rcp,
-    .rsqrt = rsqrt, .load = load, .store = store, .copy = copy,
+    .rsqrt = rsqrt, .load = load, .load4 = load4, .store = store, .copy = copy,
     .store_tile = store_matrices, .store_turned = store_turned,
     .load_tile = nv_load_a, .anew = anew, .hold = hold,
     .thread_again = thread_again, .cta_again = cta_again,
