@@ -13,6 +13,7 @@
 // each other, but not on all that stands between them. An accumulator that
 // something behind uses too stays synchronous. Level mach, value form; sm_90a,
 // programs for which warps has rings. Needs: place. Tests: test/passes/defer/.
+#include "ir/layout.h"
 #include "passes/rings.h"
 
 static bool is_swizzled(const Type *t) {
@@ -102,6 +103,12 @@ static void region(Func *f, Region *r) {
   }
 }
 
+// All threads are one group that computes, without a producer.
+static bool is_group(const Func *f, const Target *t) {
+  const Op *launch = ir_launch(f);
+  return launch && t->gpu.arch && ir_attr_i(launch, AT_THREADS, 0) == WARPGROUP;
+}
+
 bool pass_defer(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   (void)opt;
@@ -109,7 +116,8 @@ bool pass_defer(Ctx *cx, Module *m, const PassOpt *opt) {
   Rings rings;
   for (uint32_t i = 0; t && i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    if (rings_has_steps(f) && rings_plan(&rings, f, t)) region(f, f->body);
+    if (rings_has_steps(f) && (is_group(f, t) || rings_plan(&rings, f, t)))
+      region(f, f->body);
   }
   return true;
 }
