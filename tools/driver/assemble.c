@@ -106,19 +106,14 @@ static bool run(Yard *y, Parts *parts) {
 }
 
 // ---------------------------------------------------------------- parts
-static bool is_recurrence(const Func *f) {
-  for (uint32_t i = 0; i < f->axes.n; i++)
-    if (f->axes.at[i].role == AX_STEP) return true;
-  return false;
-}
-
-// Recurrences have better means than other levels where they spill much: pass
-// lean (docs/gpu.md, measured).
+// Where a recurrence spills pass lean mostly helps and ptxas's other levels mostly
+// do not, but where lean code has a few bytes left (docs/gpu.md, measured): else
+// they come last.
 static CgLevels levels(const Built *b, uint32_t i) {
-  enum { LIKELY = 96 };
+  enum { LIKELY = 64 };
   CgLevels l = drv_own_flaws(&b->leaning, i);
-  if (!is_recurrence(b->kernels.at[i].func)) return (CgLevels){.below = UINT64_MAX};
-  if (!l.nknown && b->leaning.ntried < LEAN_TRIES) l.below = LIKELY;
+  if (!drv_has_steps(b, i)) return (CgLevels){.below = UINT64_MAX};
+  if (b->leaning.ntried < LEAN_TRIES) l.below = l.nknown ? LIKELY : 0;
   return l;
 }
 
@@ -247,8 +242,33 @@ static CgBytes code_of(const CgDevice *d) {
   return d->text.n ? d->text : d->binary;
 }
 
-// Those with flaws once more, with fewer registers or smaller tiles; the better
-// code stays. False if nothing is left to try.
+// b once more, with ptxas's other levels where these were left for later.
+static bool other_levels(Yard *y, const Built *b, Built *out) {
+  bool any = false;
+  for (uint32_t i = 0; b->parts && i < b->kernels.n; i++) {
+    Part *p = b->parts[i];
+    if (p->levels.below == UINT64_MAX || !cg_kernel_flaws(&p->kernel)) continue;
+    p->levels.below = UINT64_MAX;
+    p->done = p->told = false;
+    any = true;
+  }
+  if (!any) return false;
+  *out = *b;
+  out->kernels.at = NEWN(&y->cx->session, CgKernelRecord, b->kernels.n);
+  memcpy(out->kernels.at, b->kernels.at, b->kernels.n * sizeof *b->kernels.at);
+  return true;
+}
+
+// A try with fewer registers, other levels or smaller tiles; false: none is left.
+static bool next_try(Yard *y, const CgProgram *p, const CgDevice *dev, Built *of,
+                     CgBytes tried, Built *b, CgDevice *d) {
+  if (drv_leaner(y->cx, p, of, dev, tried, b, d)) return true;
+  *d = *dev;
+  return other_levels(y, of, b) || drv_smaller_tiles(y->cx, p, of, tried, b, d);
+}
+
+// Those with flaws once more; the better code stays. False if nothing is left to
+// try.
 static bool improve(Yard *y, const CgProgram *p, CgDevice *dev, Built *built,
                     CgBytes *tried, uint32_t n) {
   Ctx *cx = y->cx;
@@ -258,8 +278,7 @@ static bool improve(Yard *y, const CgProgram *p, CgDevice *dev, Built *built,
   uint32_t *which = NEWN(&cx->session, uint32_t, n), m = 0;
   for (uint32_t i = 0; i < n; i++)
     if (tried[i].n && cg_flaws(&built[i].kernels) &&
-        (drv_leaner(cx, p, &built[i], &dev[i], tried[i], &b[m], &d[m]) ||
-         drv_smaller_tiles(cx, p, &built[i], tried[i], &b[m], &d[m])))
+        next_try(y, p, &dev[i], &built[i], tried[i], &b[m], &d[m]))
       than[m] = &built[i].kernels, which[m++] = i;
     else tried[i].n = 0;
   if (!m || !assemble(y, d, b, than, m)) return false;

@@ -98,10 +98,19 @@ CgLevels drv_own_flaws(const Leaning *all, uint32_t i) {
   return l;
 }
 
-// The next level of kernel i that is worth a try, or the best.
-static int64_t next_level(const Leaning *l, uint32_t i) {
-  uint32_t best = LEAN_NOT;
-  for (uint32_t k = LEAN_FREE; k < LEAN_LEVELS; k++) {
+bool drv_has_steps(const Built *b, uint32_t i) {
+  const Func *f = b->kernels.at[i].func;
+  for (uint32_t k = 0; k < f->axes.n; k++)
+    if (f->axes.at[k].role == AX_STEP) return true;
+  return false;
+}
+
+// The next level of kernel i that is worth a try, or the best. What costs nothing
+// helps recurrences in one case of ten.
+static int64_t next_level(const Leaning *l, const Built *b, uint32_t i) {
+  uint32_t best = LEAN_NOT, k = LEAN_FREE;
+  if (drv_has_steps(b, i)) k = LEAN_PASS;
+  for (; k < LEAN_LEVELS; k++) {
     if (!l->flaws[i][best]) return best;
     if (!l->known[i][k]) return k;
     if (l->flaws[i][k] < l->flaws[i][best]) best = k;
@@ -110,10 +119,11 @@ static int64_t next_level(const Leaning *l, uint32_t i) {
 }
 
 // Kernels without flaws stay as they are.
-static bool next_lean(const Leaning *l, uint32_t kernels, int64_t *lean) {
+static bool next_lean(const Built *b, int64_t *lean) {
+  const Leaning *l = &b->leaning;
   *lean = 0;
-  for (uint32_t i = 0; i < kernels && i < LEAN_FUNCS; i++)
-    *lean |= next_level(l, i) << (LEAN_BITS * i);
+  for (uint32_t i = 0; i < b->kernels.n && i < LEAN_FUNCS; i++)
+    *lean |= next_level(l, b, i) << (LEAN_BITS * i);
   for (uint32_t i = 0; i < l->ntried; i++)
     if (l->tried[i] == *lean) return false;
   return l->ntried < LEAN_TRIES;
@@ -124,7 +134,7 @@ bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, const CgDevice *of,
   int64_t lean;
   if (b->recipe.target->gpu.vendor == VENDOR_AMD) return false;
   uint32_t diags = cx->diags.n, errors = cx->nerrors, remarks = cx->remarks.n;
-  while (next_lean(&b->leaning, b->kernels.n, &lean)) {
+  while (next_lean(b, &lean)) {
     *out = *b;
     out->recipe.opt.lean = lean;
     if (!drv_flawed_text(cx, p, b, of, out, dev)) b->leaning.ntried = LEAN_TRIES;
