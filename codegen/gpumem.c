@@ -80,12 +80,13 @@ static V apart(Nv *n, const Op *op, V stride) {
   return back && n->vendor->anew ? n->vendor->anew(n, stride) : stride;
 }
 
-// What recurrences read as tiles of few registers is inside whatever the launch
-// is: where there are more, or loops read them, ptxas has so many in flight with one
-// predicate that it spills, as with stores (docs/gpu.md, measured).
+// What groups with a producer read of a recurrence as tiles of few registers is
+// inside whatever the launch is: else ptxas has so many in flight with one predicate
+// that it spills, as with stores, and single steps take longer (docs/gpu.md, measured).
 static bool has_one_predicate(const Nv *n, const Op *op) {
   enum { FEW = 64 };
   bool steps = false;
+  if (n->grp.threads == n->out->threads) return false;
   for (uint32_t i = 0; i < n->f->axes.n; i++) steps |= n->f->axes.at[i].role == AX_STEP;
   return steps && op->code == OP_GLOAD &&
          press_of(nv_res_type(n, op), n->grp.threads) <= FEW;
