@@ -52,7 +52,7 @@ static void *work(void *data) {
     if (i >= w->crew->parts->n) return NULL;
     Part *p = w->crew->parts->at[i];
     CgKernels one = {.at = &p->kernel, .n = 1};
-    p->out.arena = p->said.arena = &w->cx.session;
+    p->out = p->said = (Buf){.arena = &w->cx.session};
     p->ok = cg_ptxas(&w->cx, p->target, p->ptx, &p->levels, &p->out, &one, &p->said);
   }
 }
