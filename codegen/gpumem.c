@@ -498,12 +498,14 @@ static bool begins_pieces(const Nv *n, Value v) {
 }
 
 // Workspace begins at multiples of 64 bytes. Rows of whole pieces do at multiples
-// of 16, and a piece is inside or outside of them.
+// of 16, and a piece is inside or outside of them. Code that keeps few registers
+// loads what it needs, one by one.
 static bool is_laid(const Nv *n, const Access *a, int axis) {
   Value v = a->op->args[a->lo + (uint32_t)axis];
   const Type *t = ir_type(n->f, a->tensor);
   int64_t size;
-  return n->vendor->load4 && nv_is_shared(n, a->tensor) &&
+  bool lean = n->multiplies && ir_attr_i(ir_launch(n->f), AT_LEANER, 0);
+  return n->vendor->load4 && !lean && nv_is_shared(n, a->tensor) &&
          (uint32_t)axis == a->rank - 1 && going(n, v) == NEXT &&
          dim_is_const(&n->f->mod->dims, t->size[axis], &size) &&
          size % PIECE == 0 && begins_pieces(n, v);

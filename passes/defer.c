@@ -103,10 +103,21 @@ static void region(Func *f, Region *r) {
   }
 }
 
-// All threads are one group that computes, without a producer.
+static bool has_chunks(const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code == OP_FOR && rings_chunk(op)) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (has_chunks(op->regions[i])) return true;
+  }
+  return false;
+}
+
+// All threads are one group that computes, without a producer. Chunks that load
+// their tiles themselves (f32) keep `mma.sync`: they have no registers for more.
 static bool is_group(const Func *f, const Target *t) {
   const Op *launch = ir_launch(f);
-  return launch && t->gpu.arch && ir_attr_i(launch, AT_THREADS, 0) == WARPGROUP;
+  return launch && t->gpu.arch && ir_attr_i(launch, AT_THREADS, 0) == WARPGROUP &&
+         !has_chunks(f->body);
 }
 
 bool pass_defer(Ctx *cx, Module *m, const PassOpt *opt) {
