@@ -106,14 +106,12 @@ static bool run(Yard *y, Parts *parts) {
 }
 
 // ---------------------------------------------------------------- parts
-// Where a recurrence spills pass lean mostly helps and ptxas's other levels mostly
-// do not, but where lean code has a few bytes left (docs/gpu.md, measured): else
-// they come last.
+// Where a recurrence spills pass lean mostly helps, and ptxas's other levels mostly
+// do not but for lean code (docs/gpu.md, measured): else they come last.
 static CgLevels levels(const Built *b, uint32_t i) {
-  enum { LIKELY = 64 };
   CgLevels l = drv_own_flaws(&b->leaning, i);
   if (!drv_has_steps(b, i)) return (CgLevels){.below = UINT64_MAX};
-  if (b->leaning.ntried < LEAN_TRIES) l.below = l.nknown ? LIKELY : 0;
+  if (!l.nknown && b->leaning.ntried < LEAN_TRIES) l.below = 0;
   return l;
 }
 
