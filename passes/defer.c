@@ -112,12 +112,13 @@ static bool has_chunks(const Region *r) {
   return false;
 }
 
-// All threads are one group that computes, without a producer. Chunks that load
-// their tiles themselves (f32) keep `mma.sync`: they have no registers for more.
+// All threads are one group that joins states, without a producer. Chunks that load
+// their tiles themselves (f32), and their phases, keep `mma.sync`: they have no
+// registers for more.
 static bool is_group(const Func *f, const Target *t) {
   const Op *launch = ir_launch(f);
   return launch && t->gpu.arch && ir_attr_i(launch, AT_THREADS, 0) == WARPGROUP &&
-         !has_chunks(f->body);
+         rings_carried(f, f->body) && !has_chunks(f->body);
 }
 
 bool pass_defer(Ctx *cx, Module *m, const PassOpt *opt) {
