@@ -85,10 +85,8 @@ static V apart(Nv *n, const Op *op, V stride) {
 // that it spills, as with stores, and single steps take longer (docs/gpu.md, measured).
 static bool has_one_predicate(const Nv *n, const Op *op) {
   enum { FEW = 64 };
-  bool steps = false;
-  if (n->grp.threads == n->out->threads) return false;
-  for (uint32_t i = 0; i < n->f->axes.n; i++) steps |= n->f->axes.at[i].role == AX_STEP;
-  return steps && op->code == OP_GLOAD &&
+  bool producer = n->grp.threads != n->out->threads;
+  return producer && ir_has_steps(n->f) && op->code == OP_GLOAD &&
          press_of(nv_res_type(n, op), n->grp.threads) <= FEW;
 }
 

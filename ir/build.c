@@ -370,6 +370,12 @@ Op *ir_first_use(Op *op, Value v) {
   return op;
 }
 
+bool ir_has_steps(const Func *f) {
+  for (uint32_t i = 0; i < f->axes.n; i++)
+    if (f->axes.at[i].role == AX_STEP) return true;
+  return false;
+}
+
 bool ir_is_input(const Func *f, Value tensor) {
   for (uint32_t i = 0; i < f->params.n; i++)
     if (f->params.at[i].v == tensor) return f->params.at[i].role == PR_IN;

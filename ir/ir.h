@@ -304,6 +304,8 @@ Op *ir_first_use(Op *op, Value v);
 void ir_replace_from(Op *op, Value from, Value to);
 // Is the tensor an input, which nothing writes?
 bool ir_is_input(const Func *f, Value tensor);
+// It is of a recurrence: it has an axis of steps.
+bool ir_has_steps(const Func *f);
 // Does an op in r, or in a region inside, write the tensor?
 bool ir_is_stored(const Region *r, Value tensor);
 // Calls fn for each op of the region and the regions inside, in order. The op

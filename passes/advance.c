@@ -255,7 +255,7 @@ bool pass_advance(Ctx *cx, Module *m, const PassOpt *opt) {
   Rings rings;
   for (uint32_t i = 0; t && t->gpu.arch && i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    if (rings_has_steps(f) && rings_plan(&rings, f, t))
+    if (ir_has_steps(f) && rings_plan(&rings, f, t))
       region(f, f->body, m->arena);
   }
   return true;

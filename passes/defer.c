@@ -128,7 +128,7 @@ bool pass_defer(Ctx *cx, Module *m, const PassOpt *opt) {
   Rings rings;
   for (uint32_t i = 0; t && i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    if (rings_has_steps(f) && (is_group(f, t) || rings_plan(&rings, f, t)))
+    if (ir_has_steps(f) && (is_group(f, t) || rings_plan(&rings, f, t)))
       region(f, f->body);
   }
   return true;

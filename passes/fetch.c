@@ -309,7 +309,7 @@ bool pass_fetch(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     if (lean_of(opt->lean, i) == LEAN_TASK) continue;
-    if (amd || (t->gpu.arch && rings_has_steps(f)))
+    if (amd || (t->gpu.arch && ir_has_steps(f)))
       region(f, f->body, m->arena, !amd, lean_of(opt->lean, i) > LEAN_FREE);
   }
   return true;

@@ -181,6 +181,6 @@ bool pass_flight(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;
   for (uint32_t i = 0; t && t->gpu.arch && i < m->funcs.n; i++)
-    if (rings_has_steps(m->funcs.at[i])) region(m->funcs.at[i], m->funcs.at[i]->body);
+    if (ir_has_steps(m->funcs.at[i])) region(m->funcs.at[i], m->funcs.at[i]->body);
   return true;
 }

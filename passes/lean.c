@@ -251,7 +251,7 @@ bool pass_lean(Ctx *cx, Module *m, const PassOpt *opt) {
     Func *f = m->funcs.at[i];
     int64_t level = lean_of(opt->lean, i);
     if (!ir_launch(f)) continue;
-    bool steps = rings_has_steps(f);
+    bool steps = ir_has_steps(f);
     if (steps) always(f, level);
     if (level == LEAN_NOT || (level > LEAN_FREE && !steps)) continue;
     ir_set_attr(f, f->body->first, attr_i(AT_LEAN, 1));

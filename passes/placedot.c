@@ -226,7 +226,7 @@ static Parts left_operand(Place *p, const Product *d) {
   uint32_t words = rows * p->wide[w.col][ROLE_COL] / 2 / threads;
   uint32_t sums = rows * p->wide[d->n][ROLE_COL] / threads;
   // A state is beside them in a recurrence, or another operand's three parts.
-  bool steps = rings_has_steps(p->f);
+  bool steps = ir_has_steps(p->f);
   early |= words > MOST_WORDS && (words + sums > MOST_WITH_SUMS || steps);
   early |= steps && words * d->na > MOST_PARTS;
   // Beside what comes in parts there is room for those of a state.

@@ -24,12 +24,6 @@ bool rings_has_fill(const Op *op) {
   return false;
 }
 
-bool rings_has_steps(const Func *f) {
-  for (uint32_t i = 0; i < f->axes.n; i++)
-    if (f->axes.at[i].role == AX_STEP) return true;
-  return false;
-}
-
 Op *rings_chunk(const Op *loop) {
   for (Op *op = loop->regions[0]->first; op; op = op->next)
     for (const Op *in = op->code == OP_IF ? op->regions[1]->first : NULL; in;
@@ -537,7 +531,7 @@ static bool has_op(const Region *r, OpCode c) {
 // Steps of a recurrence wait for each other. Two CTAs on a multiprocessor fill
 // each other's gaps, where a state leaves room.
 static bool can_share(const Rings *w) {
-  return rings_has_steps(w->f) && w->groups == 1 && !has_op(w->f->body, OP_FSCAN) &&
+  return ir_has_steps(w->f) && w->groups == 1 && !has_op(w->f->body, OP_FSCAN) &&
          rings_carried(w->f, w->f->body) <= MOST_CARRIED;
 }
 
@@ -596,7 +590,7 @@ static bool rings_fit(Rings *w) {
   if (w->occupancy == 2) room = half;
   for (uint32_t i = 0; i < w->nrings; i++)
     w->rings[i].stages *= w->rings[i].fills;
-  bool steps = rings_has_steps(w->f) && in_parts(w->f, w->f->body);
+  bool steps = ir_has_steps(w->f) && in_parts(w->f, w->f->body);
   if (bytes_of(w) > room && steps) one_stage(w);
   if (bytes_of(w) > room) return false;
   if (w->occupancy < 2)
@@ -656,7 +650,7 @@ static void join_strips(Rings *w) {
 
 // Rings that are filled together have one count, where there are many.
 static void share_counts(Rings *w) {
-  bool many = rings_has_steps(w->f);
+  bool many = ir_has_steps(w->f);
   for (uint32_t k = 0; k < w->nrings; k++) {
     w->rings[k].count = k;
     for (uint32_t l = k; many && w->rings[k].site && l-- > 0;)

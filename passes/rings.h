@@ -60,8 +60,6 @@ void rings_keep(Rings *w, const Op *loop);
 // shared memory.
 bool rings_plan(Rings *w, Func *f, const Target *t);
 bool rings_has_fill(const Op *op);
-// The program is a recurrence.
-bool rings_has_steps(const Func *f);
 // The branch of a loop over chunks: a whole chunk, or its steps one by one; NULL
 // if there is none.
 Op *rings_chunk(const Op *loop);

@@ -190,7 +190,7 @@ bool pass_settle(Ctx *cx, Module *m, const PassOpt *opt) {
   Rings rings;
   for (uint32_t i = 0; t && i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    if (!rings_has_steps(f) || !rings_plan(&rings, f, t)) continue;
+    if (!ir_has_steps(f) || !rings_plan(&rings, f, t)) continue;
     Settle s = {.f = f};
     renew_loops(f, f->body, rings.occupancy > 1);
     // Two CTAs wait in turn, and a thread has no registers to spare.

@@ -85,7 +85,7 @@ bool pass_shelve(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     int64_t level = lean_of(opt->lean, i);
-    if (level <= LEAN_FREE || !ir_launch(f) || rings_has_steps(f) || has_fill(f))
+    if (level <= LEAN_FREE || !ir_launch(f) || ir_has_steps(f) || has_fill(f))
       continue;
     loops(f);
     if (level == LEAN_TASK)

@@ -455,7 +455,7 @@ bool pass_stow(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     int64_t level = lean_of(opt->lean, i);
-    if (level <= LEAN_FREE || !ir_launch(f) || !rings_has_steps(f)) continue;
+    if (level <= LEAN_FREE || !ir_launch(f) || !ir_has_steps(f)) continue;
     if (has_loop(f->body)) loops(f, f->body, level, &cx->scratch);
     else phase(f, &cx->scratch);
   }

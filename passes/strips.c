@@ -306,7 +306,7 @@ static bool has_columns(Func *f, Value tensor) {
 static void of_tensor(Func *f, Arena *a, const Target *t, Value tensor) {
   Rings rings;
   if (!has_columns(f, tensor) || !rings_plan(&rings, f, t) ||
-      rings_has_steps(f))
+      ir_has_steps(f))
     return;
   Strips s = {.f = f, .arena = a, .rings = &rings, .tensor = tensor,
               .ring = -1, .ok = true};

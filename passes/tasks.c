@@ -386,13 +386,13 @@ static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt) {
   vary(&t, f->body);
   if (!t.task) return;
   Rings rings;
-  if (rings_has_steps(f) && !rings_plan(&rings, f, target)) {
+  if (ir_has_steps(f) && !rings_plan(&rings, f, target)) {
     int64_t slack = opt->chunk == 1 ? SHORT_SLACK : SLACK;
     share(f, (Op *)launch, &cx->scratch, slack);
     return;
   }
   bool produced = t.uneven && rings_plan(&rings, f, target);
-  t.handed = produced && !rings_has_steps(f);
+  t.handed = produced && !ir_has_steps(f);
   if (t.uneven && !produced) reorder(&t);
   else persist(&t, launch);
 }

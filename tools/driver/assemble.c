@@ -110,7 +110,7 @@ static bool run(Yard *y, Parts *parts) {
 // do not but for lean code (docs/gpu.md, measured): else they come last.
 static CgLevels levels(const Built *b, uint32_t i) {
   CgLevels l = drv_own_flaws(&b->leaning, i);
-  if (!drv_has_steps(b, i)) return (CgLevels){.below = UINT64_MAX};
+  if (!ir_has_steps(b->kernels.at[i].func)) return (CgLevels){.below = UINT64_MAX};
   if (!l.nknown && b->leaning.ntried < LEAN_TRIES) l.below = 0;
   return l;
 }

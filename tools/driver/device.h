@@ -78,8 +78,6 @@ void drv_describe(Ctx *cx, const CgKernelRecord *r, DrvKernel *out);
 // the best of all that was tried.
 bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, const CgDevice *of,
                 CgBytes last, Built *out, CgDevice *dev);
-// Kernel i is of a recurrence.
-bool drv_has_steps(const Built *b, uint32_t i);
 // Notes what b, once assembled, spills.
 void drv_note_lean(Leaning *all, const Built *b);
 // The flaws of kernel i at ptxas's own level of register usage so far.

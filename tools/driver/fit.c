@@ -98,18 +98,11 @@ CgLevels drv_own_flaws(const Leaning *all, uint32_t i) {
   return l;
 }
 
-bool drv_has_steps(const Built *b, uint32_t i) {
-  const Func *f = b->kernels.at[i].func;
-  for (uint32_t k = 0; k < f->axes.n; k++)
-    if (f->axes.at[k].role == AX_STEP) return true;
-  return false;
-}
-
 // The next level of kernel i that is worth a try, or the best. What costs nothing
 // helps recurrences in one case of ten.
 static int64_t next_level(const Leaning *l, const Built *b, uint32_t i) {
   uint32_t best = LEAN_NOT, k = LEAN_FREE;
-  if (drv_has_steps(b, i)) k = LEAN_PASS;
+  if (ir_has_steps(b->kernels.at[i].func)) k = LEAN_PASS;
   for (; k < LEAN_LEVELS; k++) {
     if (!l->flaws[i][best]) return best;
     if (!l->known[i][k]) return k;
