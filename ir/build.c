@@ -376,6 +376,16 @@ bool ir_has_steps(const Func *f) {
   return false;
 }
 
+static void find_product(void *found, Op *op) {
+  *(bool *)found |= op->code == OP_MMA || op->code == OP_WGMMA;
+}
+
+bool ir_has_products(const Func *f) {
+  bool found = false;
+  ir_walk(f->body, find_product, &found);
+  return found;
+}
+
 bool ir_is_input(const Func *f, Value tensor) {
   for (uint32_t i = 0; i < f->params.n; i++)
     if (f->params.at[i].v == tensor) return f->params.at[i].role == PR_IN;

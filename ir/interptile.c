@@ -335,6 +335,12 @@ static void branch(Exec *x, const Op *op) {
   if (!x->in->failed) copy_all(x, op->res, r->last->args, op->nres);
 }
 
+static void renamed(Exec *x, const Op *op) {
+  Tile *to = define(x, op->res[0]);
+  const Tile *from = &x->val[op->args[0]];
+  if (!x->in->failed) memcpy(to->at, from->at, to->n * sizeof *to->at);
+}
+
 static void execute(Exec *x, const Op *op) {
   switch (op->code) {
   case OP_CONST: case OP_DIM: case OP_ORIGIN: case OP_GIVEN:
@@ -348,6 +354,9 @@ static void execute(Exec *x, const Op *op) {
     return;
   case OP_SCAN:
     scan(x, op);
+    return;
+  case OP_RENAMED:
+    renamed(x, op);
     return;
   case OP_TRINV:
     inverse(x, op);

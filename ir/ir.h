@@ -306,6 +306,8 @@ void ir_replace_from(Op *op, Value from, Value to);
 bool ir_is_input(const Func *f, Value tensor);
 // It is of a recurrence: it has an axis of steps.
 bool ir_has_steps(const Func *f);
+// Are there products of matrices, at level mach?
+bool ir_has_products(const Func *f);
 // Does an op in r, or in a region inside, write the tensor?
 bool ir_is_stored(const Region *r, Value tensor);
 // Calls fn for each op of the region and the regions inside, in order. The op

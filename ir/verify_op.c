@@ -360,6 +360,18 @@ static bool check_trinv(Verifier *v, const Op *op) {
   return verify_fail(v, op, "the operand is no square tile over the axes");
 }
 
+static bool check_renamed(Verifier *v, const Op *op) {
+  const Type *a = arg_type(v, op, 0), *t = res_type(v, op, 0);
+  uint32_t others = 0;
+  bool alike = a->kind == t->kind && a->dtype == t->dtype && a->n == t->n;
+  for (uint32_t i = 0; alike && i < t->n; i++) {
+    alike = a->size[i] == t->size[i];
+    others += a->axis[i] != t->axis[i];
+  }
+  if (alike && others == 1) return true;
+  return verify_fail(v, op, "the result is not the operand with one other axis");
+}
+
 // The tile's row that it is of.
 static bool check_origin(Verifier *v, const Op *op) {
   int64_t row = ir_attr_i(op, AT_ROW, 0), most = 0;
@@ -656,6 +668,7 @@ static CheckFn *const checks[OP_COUNT] = {
   [OP_ORIGIN] = check_origin, [OP_IOTA] = check_iota,
   [OP_RECUR] = check_recur,
   [OP_AFFINE] = check_affine, [OP_MAXPLUS] = check_maxplus,
+  [OP_RENAMED] = check_renamed,
   [OP_TRINV] = check_trinv,   [OP_FOR] = check_for,
   [OP_IF] = check_if,         [OP_WHILE] = check_while,
   [OP_PASS] = check_pass,

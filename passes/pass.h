@@ -11,8 +11,9 @@ enum { GPU_TILE_REGS = 168, GPU_LAST_REGS = 232 };
 
 // How code keeps registers, LEAN_BITS of PassOpt.lean for each function: as it is,
 // what costs nothing, pass lean, that with fewer for threads that load and more
-// for those that compute, pass lean with states that wait in shared memory, and
-// LEAN_LOADS with numbers of the task found again.
+// for those that compute (single steps: one CTA less of a multiprocessor), pass
+// lean with states that wait in shared memory, and LEAN_LOADS with numbers of the
+// task found again.
 enum { LEAN_NOT, LEAN_FREE, LEAN_PASS, LEAN_LOADS, LEAN_STATE, LEAN_TASK,
        LEAN_LEVELS, LEAN_BITS = 3, LEAN_FUNCS = 20 };
 

@@ -139,6 +139,18 @@ static Value eval_elementwise(Place *p, const Op *op, const View *v, Role r) {
   return dt == DT_I32 ? pl_cast(b, dt, y) : y;
 }
 
+static Value relayout(Builder *b, Value x, Type t) {
+  t.dtype = pl_dtype(b, x);
+  if (type_eq(ir_type(b->fn, x), &t)) return x;
+  return pl_op(b, OP_RELAYOUT, &x, 1, t, NULL, 0);
+}
+
+// Axes are names, which fragments do not have.
+static Value eval_renamed(Place *p, Builder *b, const Op *op, Type full, Role r) {
+  Value x = place_eval(p, op->args[0], r);
+  return p->failed ? 0 : relayout(b, x, full);
+}
+
 static Value eval_side(Place *p, const Op *op, Role r) {
   View v;
   Type t = *ir_type(p->f, op->res[0]);
@@ -154,6 +166,7 @@ static Value eval_side(Place *p, const Op *op, Role r) {
     case OP_GIVEN: return eval_given(p, b, op);
     case OP_OWN: return eval_own(p, op);
     case OP_MINE: return eval_mine(p, op);
+    case OP_RENAMED: return eval_renamed(p, b, op, full, r);
     case OP_ORIGIN: return place_origin(p, op);
     case OP_IOTA: return pl_coord(p, b, t.axis[0], r);
     case OP_LOAD:
@@ -165,12 +178,6 @@ static Value eval_side(Place *p, const Op *op, Role r) {
 }
 
 static RKind one_of(DType t) { return t == DT_BOOL ? RK_ANY : RK_SUM; }
-
-static Value relayout(Builder *b, Value x, Type t) {
-  t.dtype = pl_dtype(b, x);
-  if (type_eq(ir_type(b->fn, x), &t)) return x;
-  return pl_op(b, OP_RELAYOUT, &x, 1, t, NULL, 0);
-}
 
 // Columns from rows or rows from columns: the diagonal of a square, added up.
 static Value diagonal(Place *p, Builder *b, Value x, uint32_t axis, Role r) {

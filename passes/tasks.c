@@ -360,25 +360,21 @@ static void persist(Tasks *t, const Op *launch) {
 enum { REGS = 65536, OTHER_REGS = 64, SLACK = 56, SHORT_SLACK = 72,
        NUMBER_REGS = 24 };
 
-static void find_product(void *found, Op *op) {
-  *(bool *)found |= op->code == OP_MMA;
-}
-
 // Single steps read a state and write it: what many CTAs ask for at a time is
-// what counts.
-static void share(Func *f, Op *launch, Arena *a, int64_t slack) {
-  bool products = false;
-  ir_walk(f->body, find_product, &products);
-  if (products) return;
+// what counts. Code that is to keep few registers gives up one CTA instead.
+static void share(Func *f, Op *launch, Arena *a, int64_t slack, int64_t lean) {
+  if (ir_has_products(f)) return;
   int64_t carried = rings_carried(f, f->body), each = carried + OTHER_REGS;
   if (!carried) slack = -NUMBER_REGS;
   int64_t threads = ir_attr_i(launch, AT_THREADS, 1), n = REGS / (threads * each);
   int64_t most = ir_press(f, a).regs;
   while (n > 1 && most > REGS / (threads * n) + slack) n--;
+  if (lean >= LEAN_LOADS) n--;
   if (n > 1) ir_set_attr(f, launch, attr_i(AT_OCCUPANCY, n));
 }
 
-static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt) {
+static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt,
+                int64_t lean) {
   const Op *launch = f->body->first;
   if (!launch || launch->code != OP_LAUNCH || !f->grid.n) return;
   Tasks t = {.f = f, .target = target};
@@ -388,7 +384,7 @@ static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt) {
   Rings rings;
   if (ir_has_steps(f) && !rings_plan(&rings, f, target)) {
     int64_t slack = opt->chunk == 1 ? SHORT_SLACK : SLACK;
-    share(f, (Op *)launch, &cx->scratch, slack);
+    share(f, (Op *)launch, &cx->scratch, slack, lean);
     return;
   }
   bool produced = t.uneven && rings_plan(&rings, f, target);
@@ -400,6 +396,7 @@ static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt) {
 bool pass_tasks(Ctx *cx, Module *m, const PassOpt *opt) {
   const Target *target = m->target ? target_by_name(m->target) : NULL;
   if (!target || target->kind != TARGET_GPU) return true;
-  for (uint32_t i = 0; i < m->funcs.n; i++) run(cx, m->funcs.at[i], target, opt);
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    run(cx, m->funcs.at[i], target, opt, lean_of(opt->lean, i));
   return true;
 }

@@ -14,7 +14,7 @@
 // Columns of a state do not know of each other, so the linear map of a part is
 // found by the same code as what it writes, as more columns. Its first part
 // needs none. In the product that joins, rows that are summed over and rows
-// that come out have to be two axes: they change places from part to part.
+// that come out have to be two axes: op renamed makes these those of the next.
 // Parts pay from three on.
 #include "passes/tilestep.h"
 
@@ -181,28 +181,30 @@ static void join(Tiler *t, Builder *b, Value part, const Rows *from,
   }
 }
 
-// Two parts a turn. Behind the last that is joined loads give zeros and stores
-// do nothing.
+// Rows that came out are those that the next turn sums over.
+static Value renamed(Builder *b, Value v, Type t) {
+  return ir_op(b, OP_RENAMED, &v, 1, NULL, 0, &t, 1, 0)->res[0];
+}
+
+// A part a turn.
 void linear_joins(Tiler *t, Builder *b) {
   DimTab *d = &t->to->mod->dims;
   Rows x = open_rows(t, b), y = open_rows(t, b);
-  Dim turns = dim_bin(d, DIM_ADD, t->plan.parts, dim_const(d, -1));
-  turns = dim_bin(d, DIM_FLOORDIV, turns, dim_const(d, 2));
-  Value args[3 + MAX_PIECES] = {number(b, 0), ir_dim(b, turns), number(b, 1)};
+  Dim last = dim_bin(d, DIM_ADD, t->plan.parts, dim_const(d, -1));
+  Value args[3 + MAX_PIECES] = {number(b, 1), ir_dim(b, last), number(b, 1)};
   Type type[MAX_PIECES];
   for (uint32_t i = 0; i < x.n; i++) {
-    args[3 + i] = get(t, b, args[2], x.at[i], t->coord[t->plan.lane]);
+    args[3 + i] = get(t, b, args[0], x.at[i], t->coord[t->plan.lane]);
     type[i] = *ir_type(t->to, args[3 + i]);
   }
   Op *loop = ir_op(b, OP_FOR, args, 3 + x.n, NULL, 0, type, x.n, 1);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
-  Value i = ir_region_param(in.region, type_scalar(DT_I64), "turn");
-  Value s[MAX_PIECES], one = number(&in, 1);
+  Value part = ir_region_param(in.region, type_scalar(DT_I64), "part");
+  Value s[MAX_PIECES];
   for (uint32_t k = 0; k < x.n; k++)
     s[k] = ir_region_param(in.region, type[k], "state");
-  Value p = ir_2(&in, OP_ADD, ir_2(&in, OP_MUL, i, number(&in, 2)), one);
-  join(t, &in, p, &x, &y, s);
-  join(t, &in, ir_2(&in, OP_ADD, p, one), &y, &x, s);
+  join(t, &in, part, &x, &y, s);
+  for (uint32_t k = 0; k < x.n; k++) s[k] = renamed(&in, s[k], type[k]);
   ir_yield(&in, s, x.n);
 }
 

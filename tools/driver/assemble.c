@@ -107,11 +107,13 @@ static bool run(Yard *y, Parts *parts) {
 
 // ---------------------------------------------------------------- parts
 // Where a recurrence spills pass lean mostly helps, and ptxas's other levels mostly
-// do not but for lean code (docs/gpu.md, measured): else they come last.
+// do not but for lean code with products (docs/gpu.md, measured): else they come last.
 static CgLevels levels(const Built *b, uint32_t i) {
   CgLevels l = drv_own_flaws(&b->leaning, i);
-  if (!ir_has_steps(b->kernels.at[i].func)) return (CgLevels){.below = UINT64_MAX};
-  if (!l.nknown && b->leaning.ntried < LEAN_TRIES) l.below = 0;
+  const Func *f = b->kernels.at[i].func;
+  if (!ir_has_steps(f)) return (CgLevels){.below = UINT64_MAX};
+  bool later = !l.nknown || !ir_has_products(f);
+  if (later && b->leaning.ntried < LEAN_TRIES) l.below = 0;
   return l;
 }
 
@@ -298,6 +300,18 @@ static bool improve(Yard *y, const CgProgram *p, CgDevice *dev, Built *built,
   return true;
 }
 
+// What no try has brought to nothing.
+static void remark_flaws(Ctx *cx, const Built *b) {
+  for (uint32_t i = 0; i < b->kernels.n; i++) {
+    const CgKernelRecord *k = &b->kernels.at[i];
+    const char *more = k->serialized ? ", products are serialized" : "";
+    if (k->warning) more = arena_printf(&cx->session, ", warning C%u", k->warning);
+    if (cg_kernel_flaws(k))
+      ctx_remark(cx, "%s for %s: %u bytes stay spilled%s: it is slower",
+                 k->symbol, b->recipe.target->name, k->spill_bytes, more);
+  }
+}
+
 bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
                   uint32_t n) {
   enum { ROUNDS = 8 };
@@ -310,5 +324,6 @@ bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
   for (uint32_t i = 0; i < n; i++) drv_note_lean(&built[i].leaning, &built[i]);
   for (int round = 0; round < ROUNDS && cx->nerrors == 0; round++)
     if (!improve(&y, p, dev, built, tried, n)) break;
+  for (uint32_t i = 0; i < n; i++) remark_flaws(cx, &built[i]);
   return cx->nerrors == 0;
 }

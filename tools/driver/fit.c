@@ -99,10 +99,14 @@ CgLevels drv_own_flaws(const Leaning *all, uint32_t i) {
 }
 
 // The next level of kernel i that is worth a try, or the best. What costs nothing
-// helps recurrences in one case of ten.
+// helps recurrences in one case of ten; single steps that spill much need a CTA less.
 static int64_t next_level(const Leaning *l, const Built *b, uint32_t i) {
+  enum { MUCH = 256 };   // bytes
+  const Func *f = b->kernels.at[i].func;
   uint32_t best = LEAN_NOT, k = LEAN_FREE;
-  if (ir_has_steps(b->kernels.at[i].func)) k = LEAN_PASS;
+  if (ir_has_steps(f)) k = LEAN_PASS;
+  if (ir_has_steps(f) && !ir_has_products(f) && l->flaws[i][LEAN_NOT] > MUCH)
+    k = LEAN_LOADS;
   for (; k < LEAN_LEVELS; k++) {
     if (!l->flaws[i][best]) return best;
     if (!l->known[i][k]) return k;
