@@ -10,7 +10,8 @@
 // reciprocal, which is joined with other factors: 2 ulp. So is one by what a row
 // or a column has in common, where the quotient is rounded to 16 bits. A sigmoid or an
 // exponential that is rounded to 16 bits, and used for nothing else, is a power
-// of two with log2 e joined with the factors before it. Its error is below
+// of two with log2 e joined with the factors before it; products, quotients and sums of
+// what is not negative may come between. Its error is below
 // |x| 2^-24 of the value, |x| < 89; that of a division with `approx` below
 // 2^-approx of the quotient: a fraction of the rounding (2^-9 bf16, 2^-12 f16).
 // Where products leave the special units time, these do every fourth one (three
@@ -20,6 +21,7 @@
 // test/passes/approx/.
 #include "ir/target.h"
 #include "passes/pass.h"
+#include "passes/range.h"
 
 #include <math.h>
 
@@ -33,7 +35,8 @@ typedef struct Approx {
   Func *f;
   bool rates;          // of FUNCTIONS and FLOPS
   Builder b;
-  uint32_t *narrow;    // by value: its uses that are casts to 16-bit floats
+  Ranges ranges;
+  uint32_t *narrow;    // by value: its uses that are rounded to 16-bit floats
   uint32_t *bits;      // by value: mantissa bits of the widest such cast
 } Approx;
 
@@ -228,16 +231,29 @@ static Rule *const rules[OP_COUNT] = {
 };
 
 // ---------------------------------------------------------------- walks
+static void note(Approx *x, Value v, uint32_t bits) {
+  x->narrow[v]++;
+  if (bits > x->bits[v]) x->bits[v] = bits;
+}
+
+// The result's relative error is at most the largest of its operands', about.
+static bool keeps_error(Approx *x, const Op *op) {
+  if (op->code == OP_MUL || op->code == OP_DIV) return true;
+  return op->code == OP_ADD && range_of(&x->ranges, op->args[0]).lo >= 0 &&
+         range_of(&x->ranges, op->args[1]).lo >= 0;
+}
+
+// Uses come before what they use.
 static void note_casts(Approx *x, const Region *r) {
-  for (const Op *op = r->first; op; op = op->next) {
+  for (const Op *op = r->last; op; op = op->prev) {
     for (uint32_t i = 0; i < op->nregions; i++) note_casts(x, op->regions[i]);
-    if (op->code != OP_CAST) continue;
+    if (op->nres != 1) continue;
     DType t = type_of(x, op->res[0])->dtype;
-    if (t != DT_BF16 && t != DT_F16) continue;
-    uint32_t bits = t == DT_BF16 ? 8 : 11;
-    Value v = op->args[0];
-    x->narrow[v]++;
-    if (bits > x->bits[v]) x->bits[v] = bits;
+    if (op->code == OP_CAST && (t == DT_BF16 || t == DT_F16))
+      note(x, op->args[0], t == DT_BF16 ? 8 : 11);
+    else if (is_narrow(x, op->res[0]) && keeps_error(x, op))
+      for (uint32_t i = 0; i < op->nargs; i++)
+        note(x, op->args[i], x->bits[op->res[0]]);
   }
 }
 
@@ -261,6 +277,7 @@ bool pass_approx(Ctx *cx, Module *m, const PassOpt *opt) {
     Approx x = {.f = m->funcs.at[i], .rates = t && t->gpu.arch};
     x.narrow = NEWN(&cx->scratch, uint32_t, x.f->values.n);
     x.bits = NEWN(&cx->scratch, uint32_t, x.f->values.n);
+    range_init(&x.ranges, x.f, &cx->scratch);
     note_casts(&x, x.f->body);
     region(&x, x.f->body);
   }

@@ -106,6 +106,31 @@ static void settle_all(const Settle *s, Region *r) {
   }
 }
 
+// v is of what the loop carries alone, one element of one.
+static bool is_carried(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  if (!op || op->code == OP_CONST) return true;
+  if (!(op_info(op->code)->flags & OPF_ELEM)) return false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!is_carried(f, op->args[i])) return false;
+  return true;
+}
+
+static bool is_behind(const Op *op, const Op *where) {
+  while (where && where != op) where = where->next;
+  return where == op;
+}
+
+// What op is made of, as far as it stands behind.
+static void raise_operands(const Func *f, const Op *op, Op *where) {
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    Op *of = ir_def(f, op->args[i]);
+    if (!of || !is_behind(of, where)) continue;
+    raise_operands(f, of, where);
+    ir_move_before(of, where);
+  }
+}
+
 // Factors of steps that the loop carries are handed round together, while the
 // products in front of the first are under way.
 static void gather(const Settle *s, Region *r) {
@@ -113,9 +138,13 @@ static void gather(const Settle *s, Region *r) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++) gather(s, op->regions[i]);
-    if (op->code != OP_RELAYOUT || ir_def(s->f, op->args[0])) continue;
-    if (first) ir_move_before(op, first->next);
-    else first = op;
+    if (op->code != OP_RELAYOUT || !is_carried(s->f, op->args[0])) continue;
+    if (first) {
+      raise_operands(s->f, op, first);
+      ir_move_before(op, first->next);
+    } else {
+      first = op;
+    }
   }
 }
 
