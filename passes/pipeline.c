@@ -52,7 +52,8 @@ const PassInfo *pass_list(uint32_t *n) {
   ",approx,fold,cse,dce" \
   ",tasks,parts" \
   ",stage,single,peel,fold,cse,fold,dce,guard,byrow,cap,ramp,cse,dce" \
-  ",advance,fetch,cse,dce,thin,dce,settle,shelve,stow,lean,defer,flight,strips,dce,warps,fold,cse,dce,legal"
+  ",advance,fetch,cse,dce,thin,dce,settle,shelve,stow,lean,defer,flight,strips,dce,warps" \
+  ",fold,cse,dce,legal"
 
 typedef struct Pipeline {
   const char *target;  // NULL: every target
