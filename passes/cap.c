@@ -16,7 +16,8 @@
 // among them. tanh x <= x for x >= 0: a row needs no new maximum where c s is
 // below the limit. Elements that are large, and maxima that are too old, are one
 // question and one branch. Where a step masks, or finds its maximum always, the
-// function alone is in the branch.
+// function alone is in the branch; in a window the step in front of the loops, which are
+// three, has no branch.
 // For weights that are rounded to 16 bits and their sums: relative error of the
 // function 2^-16.4, where it is small 2^-16.9 (bf16), or 2^-21.4 (f16). Coefficients
 // that are no normal numbers (caps above 2^16) are not used: all elements are large.
@@ -243,11 +244,28 @@ static Value ask(const Cap *x, Builder *b, const Numbers *n, Value limit) {
 }
 
 // ---------------------------------------------------------------- rewriting
+static void replace(Cap *x, Value v) {
+  ir_replace_uses(x->f, x->tanh->res[0], v);
+  ir_erase(x->tanh);
+}
+
+// A step in front of three loops over keys is one of many: code is what it costs.
+static bool is_rare(const Cap *x) {
+  uint32_t loops = 0;
+  for (const Op *op = x->tanh->next; op; op = op->next)
+    loops += op->code == OP_FOR && ir_attr_i(op, AT_REVERSE, 0);
+  return loops >= 3;
+}
+
 static void alone(Cap *x) {
   Builder o = outside(x), b = {.fn = x->f, .region = x->tanh->parent,
                                .before = x->tanh, .span = x->tanh->span};
   x->k = 0;
   Numbers n = numbers(x, &o);
+  if (is_rare(x)) {
+    replace(x, large(x, &b, &n));
+    return;
+  }
   Value big = ask(x, &b, &n, 0);
   Op *cond = ir_op(&b, OP_IF, &big, 1, NULL, 0, tile(x), 1, 2);
   Builder r = {.fn = x->f, .region = cond->regions[0], .span = b.span};
@@ -256,8 +274,7 @@ static void alone(Cap *x) {
   r.region = cond->regions[1];
   v = ir_2(&r, OP_MUL, x->s, polynomial(x, &r, &n));
   ir_yield(&r, &v, 1);
-  ir_replace_uses(x->f, x->tanh->res[0], cond->res[0]);
-  ir_erase(x->tanh);
+  replace(x, cond->res[0]);
 }
 
 // One side of the guard's branch, and the exponent.
