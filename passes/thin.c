@@ -5,7 +5,8 @@
 //
 // Of 64 factors of steps a thread has two as rows and 16 as columns: functions of
 // them are an eighth of the work, and of the code. Only where no more slices are handed
-// round: an operand that something else needs too stays as it is. Level mach, value
+// round: an operand that something else needs too stays as it is; and where there is a
+// function: sums and products alone are not worth other code. Level mach, value
 // form; sm_90a, programs with steps. Needs: fetch. Run dce afterwards. Tests:
 // test/passes/thin.
 #include "ir/layout.h"
@@ -27,6 +28,46 @@ static Value source(const Thin *x, Value v) {
       to->dtype != DT_F32)
     return 0;
   return press_of(from, x->threads) < press_of(to, x->threads) ? op->args[0] : 0;
+}
+
+// Not an instruction or two.
+static bool is_function(const Op *op) {
+  switch (op->code) {
+    case OP_EXP: case OP_EXP2: case OP_LOG: case OP_LOG2: case OP_SQRT: case OP_RSQRT:
+    case OP_TANH: case OP_SIGMOID: case OP_SOFTPLUS: case OP_ERF: case OP_SIN:
+    case OP_COS: case OP_POW: case OP_DIV:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// What is elementwise from op on, each the only use of the one before.
+static bool leads_to_function(const Thin *x, Op *op) {
+  while (op && op_info(op->code)->flags & OPF_ELEM && op->nres == 1) {
+    if (is_function(op)) return true;
+    Value v = op->res[0];
+    op = ir_count_uses(x->f, v) == 1 ? ir_first_use(op->next, v) : NULL;
+  }
+  return false;
+}
+
+// v is made by a function, in rows.
+static bool has_function(const Thin *x, Value v) {
+  const Op *op = ir_def(x->f, v);
+  if (!op || !(op_info(op->code)->flags & OPF_ELEM)) return false;
+  if (is_function(op)) return true;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (has_function(x, op->args[i])) return true;
+  return false;
+}
+
+static bool is_worth(const Thin *x, Op *op) {
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    Value from = source(x, op->args[i]);
+    if (from && has_function(x, from)) return true;
+  }
+  return leads_to_function(x, op);
 }
 
 static bool is_same(const Thin *x, Value v) {
@@ -59,7 +100,7 @@ static void thin(Thin *x, Op *op) {
       ir_type(x->f, v)->kind != TK_FRAG || ir_type(x->f, v)->dtype != DT_F32)
     return;
   const Type *t = layout(x, op);
-  if (!t) return;
+  if (!t || !is_worth(x, op)) return;
   Type rows = *t;
   x->b = (Builder){.fn = x->f, .region = op->parent, .before = op, .span = op->span};
   for (uint32_t i = 0; i < op->nargs; i++) {
