@@ -4,8 +4,8 @@ innermost loop that has most of them, matrix instructions and all instructions.
 
     objects.py STDLIB [--all] [--both] [--record] [PROGRAM[:DIMS[:TARGET]] ..]
 
-Without programs: all, each for all targets, head sizes in turn; --all: all head
-sizes. --both: also the second kernels, for tensors of any strides. Flaws are
+Without programs: all, each for a target of each generation, these and head sizes in
+turn; --all: all targets and head sizes. --both: also the second kernels, for tensors of any strides. Flaws are
 scratch memory, but of KNOWN programs and recurrences, more LDS than there is, and
 what is worse than objects.txt says, where it has a line: more scratch memory,
 fewer workgroups on a CU, REGISTERS more registers or a loop LONGER (a factor).
@@ -19,6 +19,7 @@ import sys
 import tempfile
 
 TARGETS = {"gfx90a": 64, "gfx942": 64, "gfx950": 160, "gfx1100": 64, "gfx1201": 64}
+GENERATIONS = [["gfx90a", "gfx942"], ["gfx950"], ["gfx1100", "gfx1201"]]
 BUDGET = pathlib.Path(__file__).with_name("objects.txt")
 REGISTERS, LONGER = 16, 1.1
 # Why there is scratch memory is in docs/amd.md.
@@ -168,13 +169,15 @@ def report(job, both):
 def jobs(std, everything, asked):
     for i, (path, name, typed, dims, rec) in enumerate(programs(std)):
         all_sizes = list(sizes(dims))
+        some = [of[i % len(of)] for of in GENERATIONS]
         for k, target in enumerate(TARGETS):
             for s, size in enumerate(all_sizes):
                 what = f"{name}:{size}:{target}"
                 if asked and not any((what + ":").startswith(a + ":")
                                      for a in asked):
                     continue
-                if asked or everything or s == (i + k) % len(all_sizes):
+                turn = target in some and s == (i + k) % len(all_sizes)
+                if asked or everything or turn:
                     yield path, name, typed, size, target, rec
 
 
