@@ -193,10 +193,12 @@ bool cg_gpu_flawed(Ctx *cx, const Module *m, const char *prefix,
 // /usr/local/cuda. NULL if there is none.
 const char *cg_ptxas_path(Ctx *cx);
 // Code with `below` flaws or more at ptxas's own level of register usage, or as
-// many as other code of the kernel had, has no fewer at its others.
+// many as other code of the kernel had, has no fewer at its others. `lower`: what has
+// no flaws at a lower level is not assembled at its own.
 typedef struct CgLevels {
   uint64_t below, known[8];
   uint32_t nknown;
+  bool lower;
 } CgLevels;
 
 // Assembles PTX for target t and appends the cubin. Registers and spills of

@@ -292,6 +292,19 @@ static bool may_help(const CgLevels *when, uint64_t flaws) {
   return !when || flaws < when->below;
 }
 
+// At the lower level, if it leaves no flaws.
+static bool at_lower(Ctx *cx, const char *tool, const Target *t, CgBytes ptx,
+                     Buf *cubin, CgKernels *all, Buf *log) {
+  Buf code = {.arena = &cx->session}, said = {.arena = &cx->session};
+  CgKernels own = anew(cx, all, levels[0]);
+  if (flaws_at(cx, tool, t, ptx, levels[0], &code, &own, &said)) return false;
+  memcpy(all->at, own.at, all->n * sizeof *all->at);
+  note_own(all);
+  buf_add(cubin, code.at, code.n);
+  if (log && said.n) buf_add(log, said.at, said.n);
+  return true;
+}
+
 bool cg_ptxas(Ctx *cx, const Target *t, CgBytes text, const CgLevels *when,
               Buf *cubin, CgKernels *all, Buf *log) {
   const char *tool = cg_ptxas_path(cx);
@@ -301,6 +314,8 @@ bool cg_ptxas(Ctx *cx, const Target *t, CgBytes text, const CgLevels *when,
              "not found (ATTNC_PTXAS, PATH, /usr/local/cuda/bin)");
     return false;
   }
+  if (all && when && when->lower && at_lower(cx, tool, t, text, cubin, all, log))
+    return true;
   if (!assemble(cx, tool, t, text, 0, &code, all, &said)) return false;
   if (all) note_own(all);
   if (all && may_help(when, cg_flaws(all)))
