@@ -25,12 +25,14 @@ print([c.touched() / (2 * 128 ** 3 * 2 * c.B * c.Hq) for c in v
 
 
 def row(name, err, ms, **more):
-    return {"name": name, "family": "full", "flop": 1e12, "bytes": 1e9,
-            "bars": {"cudnn": 1.1}, "contenders": {
+    return {"name": name, "family": "full", "flop": 1e12, "touched": 2e12,
+            "bytes": 1e9, "bars": {"cudnn": 1.1, "plain": 0.9}, "contenders": {
                 "ours": {"error": err, "repeats": True, "ms": ms,
                          "tflops": 1e3 / ms, **more},
                 "cudnn": {"error": 2e-3, "ms": 2.4, "tflops": 417},
-                "flex": {"failed": "cannot"}}}
+                "flex": {"failed": "cannot"},
+                "plain": {"ms": 4.0, "tflops": 500, "flop": 2e12,
+                          "touched": 4e12}}}
 
 
 r = {"machine": {"name": "M", "copy_gbs": 4000, "matmul_tflops": 700},
@@ -39,6 +41,7 @@ r = {"machine": {"name": "M", "copy_gbs": 4000, "matmul_tflops": 700},
                row("bad", 5e-3, 2.0), row("race", 2e-3, 2.0, repeats=False)]}
 plot.write(r, out)
 print(plot.line(r["cases"][0]))
+print(plot.ratios(r["cases"][0]))
 print("\n".join(plot.failures(r)))
 print(open(os.path.join(out, "results.md")).read())
 svg = open(os.path.join(out, "roofline.svg")).read()

@@ -14,7 +14,7 @@ class Case:
         self.D, self.Dv, self.dtype = D, Dv or D, dtype
         self.mask, self.mod, self.row = mask, mod, row
         self.peers, self.extra = peers, extra or {}
-        self.bars = bars or {}   # peer: least ratio
+        self.bars = bars or {}   # peer: least ratio; "plain": least rate
         self.maps = maps         # score maps of a head (differential: 2)
 
     @property
@@ -165,12 +165,13 @@ def others():
             yield Case("gqa-" + name, "gqa_causal" if c else "gqa", B, 32, S,
                        128, Hk=8, peers=FUSED, bars={"flex": 1.35}, **m)
     for B, Hq, Hk, S in ((8, 32, 8, 2048), (1, 16, 16, 16384)):
-        g = {"B": B, "Hq": Hq, "Hk": Hk, "S": S, "D": 128, "peers": ("flex",),
-             "bars": {"flex": 1.5}}
+        g = {"B": B, "Hq": Hq, "Hk": Hk, "S": S, "D": 128, "peers": ("flex", "plain"),
+             "bars": {"flex": 1.5, "plain": 0.9}}
         yield Case("alibi", "gqa_alibi", mask=causal, mod=alibi,
                    extra={"visible": half}, **g)
         yield Case("softcap", "gqa_softcap", mask=causal, mod=softcap,
-                   extra={"visible": half, "cap": 20.0}, **g)
+                   extra={"visible": half, "cap": 20.0},
+                   **dict(g, bars={"flex": 1.5, "plain": 0.65}))
         yield Case("window", "gqa_window", mask=window,
                    extra={"visible": by_window(1024), "left": 1024}, **g)
         yield Case("docs", "gqa_docs", mask=docs,
@@ -179,7 +180,7 @@ def others():
                    extra={"visible": by_prefix(512), "n": 512}, **g)
         yield Case("sink", "gqa_sink", mask=causal, row="sink",
                    extra={"visible": half},
-                   **dict(g, peers=(), bars={}))
+                   **dict(g, peers=("plain",), bars={"plain": 0.9}))
     for S in (2048, 8192):
         for row in ("sigmoid", "relu"):
             yield Case(row, row + "_attn", 1, 32, S, 128, row=row,
@@ -216,6 +217,12 @@ def variants(lengths=(16384, 8192, 2048)):
             for name, (program, more) in VARIANTS.items():
                 yield Case(name, program, TOKENS // S, WIDTH // D, S, D,
                            **dict(more, extra=dict(more["extra"])))
+
+
+def plain_of(c):
+    """Causal softmax of the shape of a variant."""
+    return Case("plain", "gqa_causal", c.B, c.Hq, c.S, c.D, Hk=c.Hk,
+                mask=causal, extra={"visible": half}, dtype=c.dtype)
 
 
 def all_cases():

@@ -5,7 +5,7 @@ import os
 
 COLOURS = {"ours": "#c0392b", "cudnn": "#2980b9", "flash": "#27ae60",
            "flex": "#8e44ad", "compiled": "#7f8c8d", "eager": "#7f8c8d",
-           "twice": "#2980b9"}
+           "twice": "#2980b9", "plain": "#d98880"}
 
 
 def best_peer_error(row):
@@ -34,8 +34,11 @@ def failures(result):
 
 
 def ratios(row):
+    """Rates over those of the others; per FLOP of tiles touched where a
+    contender's work differs."""
     own = row["contenders"]["ours"].get("ms")
-    return {n: i["ms"] / own for n, i in row["contenders"].items()
+    return {n: i["ms"] / own * row["touched"] / i.get("touched", row["touched"])
+            for n, i in row["contenders"].items()
             if n != "ours" and own and "ms" in i}
 
 
@@ -56,7 +59,7 @@ def line(row):
             parts.append(f"{n} {i['tflops']:.0f}")
         elif "failed" in i:
             parts.append(f"{n} - ({i['failed'][:60]})")
-        else:
+        elif "error" in i:
             parts.append(f"{n} err {i['error']:.1e}")
     ours = row["contenders"]["ours"]
     err = f" err {ours['error']:.1e}" if "error" in ours else ""
@@ -99,7 +102,7 @@ def roofline(result):
     m = result["machine"]
     pts = [(r["flop"] / r["bytes"], i["tflops"], n, r["name"])
            for r in result["cases"] for n, i in r["contenders"].items()
-           if "tflops" in i]
+           if "tflops" in i and n != "plain"]
     if not m or not pts:
         return None
     peak, slope = m["matmul_tflops"], m["copy_gbs"] * 1e-3

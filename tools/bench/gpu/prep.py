@@ -53,8 +53,9 @@ def main():
     wanted = {}
     for c in cases.variants() if a.variants else cases.all_cases():
         if a.filter in c.name:
-            name, dims = c.library
-            wanted[name] = (dims, c.program, c.dtype)
+            for one in [c] + [cases.plain_of(c)] * ("plain" in c.peers):
+                name, dims = one.library
+                wanted[name] = (dims, one.program, one.dtype)
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
         made = dict(pool.map(lambda kv: build(a, kv[0], *kv[1]),
                              wanted.items()))

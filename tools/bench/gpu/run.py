@@ -9,12 +9,13 @@ NVIDIA GPU and PyTorch; nothing else is needed there.
 
 For each case: fresh inputs, outputs filled with NaN, results of all compared
 with an f64 reference on some rows; two launches and two replays of a CUDA
-graph bitwise equal. Then times: the
-order of the contenders rotates from pass to pass, each rests before it is
-timed; the median of the passes' medians counts. Writes DIR/results.json,
-results.md and roofline.svg after each case. --one launches our kernel of one
-case once, for ncu. --cpu tries the script itself without a GPU, on shapes
-divided by N."""
+graph bitwise equal. Then times: the order of the contenders rotates from pass
+to pass, each rests before it is timed; the median of the passes' medians
+counts. Variants of causal softmax are timed beside it on the same tensors
+("plain"): their bar there is their rate over its, per FLOP of tiles of
+128 x 128 with a visible pair. Writes DIR/results.json, results.md and
+roofline.svg after each case. --one launches our kernel of one case once, for
+ncu. --cpu tries the script itself without a GPU, on shapes divided by N."""
 import argparse
 import json
 import math
@@ -210,6 +211,9 @@ PEERS = {"cudnn": lambda c, m: sdpa(c, m, "cudnn"),
          "flash": lambda c, m: sdpa(c, m, "flash"),
          "flex": flex, "twice": twice, "compiled": compiled, "eager": eager}
 
+# Whose kernel ours are, for a case.
+OWN = {"ours": lambda c: c, "plain": cases.plain_of}
+
 
 # ---------------------------------------------------------------- one case
 def sync(dev):
@@ -256,12 +260,15 @@ def contenders(a, manifest, c, m, dev, ref):
     for name in ["ours"] + [p for p in c.peers if p in a.peers]:
         start = time.time()
         try:
-            fn = Ours(manifest, c, m, dev) if name == "ours" \
+            fn = Ours(manifest, OWN[name](c), m, dev) if name in OWN \
                 else PEERS[name](c, m)
             if name == "ours":
                 err, same = check_ours(fn, ref, dev)
                 info[name] = {"error": err, "repeats": same,
                               "graph": graph_repeats(fn, dev)}
+            elif name in OWN:
+                other = OWN[name](c)
+                info[name] = {"touched": other.touched(), "flop": other.flop()}
             else:
                 info[name] = {"error": ref.error(fn())}
             sync(dev)
@@ -306,9 +313,11 @@ def run_case(a, manifest, c, dev, seed):
     times = {} if a.check else time_all(a, todo, dev)
     for name, t in times.items():
         ms = statistics.median(t)
-        info[name].update(ms=ms, passes_ms=t, tflops=c.flop() / ms * 1e-9)
+        flop = info[name].get("flop", c.flop())
+        info[name].update(ms=ms, passes_ms=t, tflops=flop / ms * 1e-9)
     return {"name": c.name, "family": c.family, "flop": c.flop(),
-            "bytes": c.bytes(), "bars": c.bars, "contenders": info}
+            "touched": c.touched(), "bytes": c.bytes(), "bars": c.bars,
+            "contenders": info}
 
 
 # ---------------------------------------------------------------- the machine
@@ -341,7 +350,7 @@ def options():
     ap.add_argument("--deadline", type=float, default=1e9)
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--check", action="store_true")
-    ap.add_argument("--peers", default=",".join(PEERS))
+    ap.add_argument("--peers", default=",".join([*PEERS, "plain"]))
     ap.add_argument("--one", default="")
     ap.add_argument("--cpu", action="store_true")
     ap.add_argument("--divide", type=int, default=1)
