@@ -196,14 +196,15 @@ void nv_mbar_arrive(Nv *n, const Op *op) {
   Given g = {.n = n, .bar = op->args[0], .writes.n = n};
   bool one = n->grp.threads == 1;
   V all = nv_i32(n, -1), who = NULL;
-  if (!one) who = e_icmp(n->g, LLVMIntEQ, n->grp.lane, nv_i32(n, 0));
+  bool each = one || ir_attr_i(op, AT_EACH, 0);
+  if (!each) who = e_icmp(n->g, LLVMIntEQ, n->grp.lane, nv_i32(n, 0));
   ir_walk(n->f->body, see_write, &g.writes);
   Reads r = reads_before(&g, op);
   if (r.gone) nv_fence_async(n, op);
   V there = r.words ? are_there(n, r.words) : NULL;
   if (there) who = who ? LLVMBuildAnd(n->g->b, who, there, "") : there;
   // One lane speaks for all.
-  if (!one && (r.gone || r.apart)) nv_call(n, "llvm.nvvm.bar.warp.sync", &all, 1);
+  if (!each && (r.gone || r.apart)) nv_call(n, "llvm.nvvm.bar.warp.sync", &all, 1);
   V a[2] = {nv_mbar_at(n, op, 0), nv_i32(n, 1)};
   LLVMBasicBlockRef end = who ? nv_if(n, who) : NULL;
   nv_call(n, "llvm.nvvm.mbarrier.arrive.scope.cta.space.cta", a, 2);

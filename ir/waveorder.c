@@ -187,7 +187,8 @@ static bool arrive(Wave *w, const Op *op) {
     if (!wave_first(w)) return true;
     b->bytes += ir_attr_i(op, AT_BYTES, 0);
   }
-  if (++b->arrived > b->count)
+  b->arrived += ir_attr_i(op, AT_EACH, 0) ? w->lanes : 1;
+  if (b->arrived > b->count)
     wave_fail(w, op, "more arrivals than the barrier counts");
   wave_release(w, &b->next);
   wave_complete(b);

@@ -60,7 +60,8 @@ static void make_ring(Rings *w, Builder *b, Ring *r) {
   if (r->site) t.ext[2] = slots;
   r->smem = ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
   r->full = r->with >= 0 ? w->rings[r->with].full : barrier(b, slots, 1);
-  r->empty = r->rides ? 0 : barrier(b, slots, 4 * readers);  // each warp arrives
+  uint32_t arrivals = r->site ? 4 : 128;   // of warps; of threads (receive)
+  r->empty = r->rides ? 0 : barrier(b, slots, arrivals * readers);
 }
 
 static Value drain_tile(const Rings *w, Builder *b) {
@@ -119,9 +120,9 @@ static void wait_for(Builder *b, Value bar, Value slot, Value parity) {
   ir_op(b, OP_MBAR_WAIT, args, 3, NULL, 0, NULL, 0, 0);
 }
 
-static void arrive(Builder *b, Value bar, Value slot) {
+static void arrive(Builder *b, Value bar, Value slot, const IrAttr *each) {
   Value args[] = {bar, slot};
-  ir_op(b, OP_MBAR_ARRIVE, args, 2, NULL, 0, NULL, 0, 0);
+  ir_op(b, OP_MBAR_ARRIVE, args, 2, each, each != NULL, NULL, 0, 0);
 }
 
 static Value slot_of(const Rings *w, Builder *b, const Ring *ring, Value at) {
@@ -227,7 +228,7 @@ static void publish(Role *r, Builder *b, uint32_t k, Value v, uint32_t at,
   Value set[] = {ring->smem, word_at(b, t.slot, at, n), get(r, v)};
   ir_op(b, OP_SSET, set, 3, NULL, 0, NULL, 0, 0);
   if (at + 1 < n) return;
-  arrive(b, ring->full, t.slot);
+  arrive(b, ring->full, t.slot, NULL);
   filled(r, b, k, NULL);
 }
 
@@ -281,7 +282,9 @@ static void receive(Role *r, Builder *b, uint32_t k, const Value *v,
     vmap_put(&r->map, mine ? mine->res[0] : v[i], uniform(b, x));
     i += of - 1;
   }
-  arrive(b, ring->empty, t.slot);
+  // The words are the producer's again when every thread has read them.
+  IrAttr each = attr_i(AT_EACH, 1);
+  arrive(b, ring->empty, t.slot, &each);
   filled(r, b, k, NULL);
 }
 
@@ -423,7 +426,7 @@ static void give_back_late(Role *r, Builder *b, uint32_t k, Value n) {
   Value before = ir_2(&in, OP_SUB, n, i32(&in, 1));
   Value block = (int)k == r->w->turns ? block_of(r, &in, before) : r->group;
   before = ir_2(&in, OP_MOD, before, i32(&in, ring->stages));
-  arrive(&in, ring->empty, own_slot(&in, ring, block, before));
+  arrive(&in, ring->empty, own_slot(&in, ring, block, before), NULL);
   ir_yield(&in, NULL, 0);
   in.region = branch->regions[1];
   ir_yield(&in, NULL, 0);
@@ -509,7 +512,7 @@ static void give_back(const Role *r, Builder *b, const Tile *t) {
   if (r->w->rings[t->ring].rides) return;
   Value done = t->pinned ? get(r, t->pinned) : 0;
   if (done) ir_op(b, OP_PIN, &done, 1, NULL, 0, NULL, 0, 0);
-  arrive(b, r->w->rings[t->ring].empty, t->slot);
+  arrive(b, r->w->rings[t->ring].empty, t->slot, NULL);
 }
 
 // ---------------------------------------------------------------- stores
@@ -786,7 +789,7 @@ static void leave(Role *r, Builder *b, const Op *op) {
     Turn t = turn_of(r, &in, k);
     if (w->rings[k].with < 0)
       wait_for(&in, w->rings[k].full, t.slot, t.parity);
-    if (!w->rings[k].rides) arrive(&in, w->rings[k].empty, t.slot);
+    if (!w->rings[k].rides) arrive(&in, w->rings[k].empty, t.slot, NULL);
   }
   for (uint32_t k = 0; k < w->nrings; k++)
     if (c.rings >> k & 1) filled(r, &in, k, NULL);

@@ -3,12 +3,11 @@
 
     tools/bench/gpu/check.py --prep DIR --dtypes bf16     # here
     python3 sanitize.py DIR [--tools memcheck,racecheck] [--filter TEXT]
-                            [--jobs N] [--dims 64,128] [--limit S]
+                            [--jobs N] [--dims 64,128] [--limit S] [--heads N]
 
 On the machine with the GPU. Takes the shortest shape of each program and head
-dim that has more than one tile, and prints what the tools find. racecheck does
-not see waits on mbarriers: it reports the words of a task (docs/performance.md)
-where a CTA does more than two."""
+dim that has more than one tile, of N times as many heads, so that a CTA has
+several tasks, and prints what the tools find."""
 import argparse
 import concurrent.futures
 import os
@@ -47,7 +46,14 @@ def cases(a):
         key = lib, program
         if key not in best or better(cmd, best[key]):
             best[key] = cmd
-    return list(best.values())
+    return [more_heads(cmd, a.heads) for cmd in best.values()]
+
+
+def more_heads(cmd, n):
+    at = cmd.index("--dim") + 1
+    dims = re.sub(r"\b(H[qk]?)=(\d+)",
+                  lambda m: f"{m[1]}={int(m[2]) * n}", cmd[at])
+    return [*cmd[:at], dims, *cmd[at + 1:]]
 
 
 def once(a, tool, cmd):
@@ -74,6 +80,7 @@ def main():
     ap.add_argument("--tools", default="memcheck,racecheck")
     ap.add_argument("--filter", default="")
     ap.add_argument("--dims", default="64,128")
+    ap.add_argument("--heads", type=int, default=64)
     ap.add_argument("--jobs", type=int, default=8)
     ap.add_argument("--limit", type=float, default=60)
     a = ap.parse_args()
