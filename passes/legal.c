@@ -310,7 +310,7 @@ static void region(Legal *l, Region *r) {
       drain(l, op);
       settle(l, op);
       for (uint32_t i = 0; i < op->nregions; i++) {
-        bool loop = op->code == OP_FOR;
+        bool loop = op->code == OP_FOR || op->code == OP_WHILE;
         if (loop) ir_walk(op->regions[i], mark_read, l);
         region(l, op->regions[i]);
       }

@@ -30,6 +30,8 @@ static bool is_multiple(const Func *f, Value v, int64_t n) {
            is_multiple(f, loop->args[0], n) && is_multiple(f, loop->args[2], n);
   }
   switch (op->code) {
+    case OP_DIM:
+      return dim_divisor(&f->mod->dims, (Dim)ir_attr_i(op, AT_DIM, 0)) % n == 0;
     case OP_MUL:
       return is_multiple(f, op->args[0], n) || is_multiple(f, op->args[1], n);
     case OP_ADD: case OP_SUB: case OP_MIN: case OP_MAX:

@@ -53,12 +53,14 @@ static Type carried_type(Place *p, Value v, bool thin) {
   return pl_type(p, t->dtype, &w);
 }
 
-static Role role_of(const Type *t) {
-  return t->kind == TK_FRAG && t->slice == SLICE_COL ? ROLE_COL : ROLE_ROW;
+static Role role_of(const Place *p, Value v, const Type *t) {
+  bool col = t->kind == TK_FRAG && t->slice == SLICE_COL;
+  Role home = place_home(p, ir_type(p->f, v)), r = col ? ROLE_COL : ROLE_ROW;
+  return home % 2 == r ? home : r;
 }
 
 static Value carried(Place *p, Value v, Type t) {
-  Value x = place_eval(p, v, role_of(&t));
+  Value x = place_eval(p, v, role_of(p, v, &t));
   return p->failed ? 0 : pl_as(place_at(p, (int)p->scopes.n - 1), x, t);
 }
 
@@ -105,13 +107,13 @@ static void place_for(Place *p, const Op *op) {
   for (uint32_t i = 0; i < r->params.n; i++) {
     const char *hint = ir_info(p->f, r->params.at[i])->hint;
     Type t = i ? types[i - 1] : type_scalar(iv);
-    p->memo[r->params.at[i]][role_of(&t)] = ir_region_param(to, t, hint);
+    p->memo[r->params.at[i]][role_of(p, r->params.at[i], &t)] = ir_region_param(to, t, hint);
   }
   inside_of(p, depth, loop);
   region_into(p, r, to, types, op->span);
   inside_of(p, depth, loop->next);
   for (uint32_t i = 0; i < op->nres; i++)
-    p->memo[op->res[i]][role_of(&types[i])] = loop->res[i];
+    p->memo[op->res[i]][role_of(p, op->res[i], &types[i])] = loop->res[i];
 }
 
 static void place_if(Place *p, const Op *op) {

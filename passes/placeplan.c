@@ -64,9 +64,15 @@ Role place_role(const View *v, const Type *t) {
 }
 
 // ---------------------------------------------------------------- sizes
+static void note_reduce(void *data, Op *op) {
+  bool *map = data;
+  *map &= op->code != OP_REDUCE;
+}
+
 static void note_loops(void *data, Op *op) {
   bool *map = data;
-  *map &= op->code != OP_DOT && op->code != OP_FOR && op->code != OP_SCAN;
+  *map &= op->code != OP_DOT && op->code != OP_SCAN;
+  if (op->code == OP_FOR) ir_walk(op->regions[0], note_reduce, map);
 }
 
 static bool is_map(const Place *p) {
@@ -351,6 +357,14 @@ static void note_map(void *data, Op *op) {
       place_set_lin(p, &w, LY_LIN);
 }
 
+// So what rows and columns have is theirs of such tiles.
+static void map_homes(Place *p) {
+  for (uint32_t i = p->nlin; i-- > 0;) {
+    p->home[p->lin[i].row] = 2 * (i + 1) + ROLE_ROW;
+    p->home[p->lin[i].col] = 2 * (i + 1) + ROLE_COL;
+  }
+}
+
 typedef struct Reduced {
   Value v;
   uint32_t axis;
@@ -474,9 +488,12 @@ void place_plan(Place *p) {
   if (p->failed) return;
   plan_groups(p, tile);
   ir_walk(p->f->body, note_lin, p);
-  if (p->map) ir_walk(p->f->body, note_map, p);
+  if (p->map) {
+    ir_walk(p->f->body, note_map, p);
+    map_homes(p);
+  }
   ir_walk(p->f->body, note_table, p);
-  ir_walk(p->f->body, note_acc, p);
+  if (!p->map) ir_walk(p->f->body, note_acc, p);
   ir_walk(p->f->body, note_box, p);
   range_init(&p->ranges, p->f, p->arena);
   ir_walk(p->f->body, seed_op, p);

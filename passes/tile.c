@@ -240,11 +240,13 @@ static void tile_domain(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   if (rows && op->parent == t->from->body) skip_rows(t, b);
 }
 
-static bool from_memory(const Func *f, Value v) {
+bool tile_from_memory(const Func *f, Value v) {
   const Op *op = ir_def(f, v);
-  for (uint32_t i = 0; op && op->code != OP_LOAD && i < op->nargs; i++)
-    if (from_memory(f, op->args[i])) return true;
-  return op && op->code == OP_LOAD;
+  bool read = op && (op->code == OP_LOAD || op->code == OP_SPAN_MIN ||
+                     op->code == OP_SPAN_MAX);
+  for (uint32_t i = 0; op && !read && i < op->nargs; i++)
+    read = tile_from_memory(f, op->args[i]);
+  return read;
 }
 
 bool tile_packed(const Func *f, const Op *load, uint32_t axis) {
@@ -254,7 +256,7 @@ bool tile_packed(const Func *f, const Op *load, uint32_t axis) {
     if (!op || op->code != OP_ADD) return false;
     bool x = type_has_axis(ir_type(f, op->args[0]), axis);
     const Op *key = ir_def(f, op->args[!x]);
-    return key && key->code == OP_INDEX && from_memory(f, op->args[x]);
+    return key && key->code == OP_INDEX && tile_from_memory(f, op->args[x]);
   }
   return false;
 }
@@ -386,10 +388,7 @@ static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
   bool near = gpu && target_by_name(opt->target)->gpu.arch;
   Tiler t = {.cx = cx, .from = f, .plan = *plan, .share = share, .gpu = gpu,
              .near = near, .careful = !opt->finite && !gpu};
-  if (share == SHARE_COMBINE) {  // a point for each task: vectors have lanes
-    t.plan.lane = -1;
-    t.plan.tile_q = 1;
-  }
+  if (share == SHARE_COMBINE) split_joiners(&t);
   if (share == SHARE_JOINS) t.plan.tile_q = JOINED;
   const char *name = name_of(m, f, share, which);
   t.to = ir_func(m, FK_PROGRAM, intern(&cx->names, name));
@@ -417,6 +416,11 @@ static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
 
 typedef Vec(Tiled) AllTiled;
 
+// Prefills have tasks enough.
+static bool splits(const PassOpt *opt) {
+  return target_by_name(opt->target)->gpu.arch && (opt->few || opt->decode);
+}
+
 // The functions of f, in the order in which they run.
 static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
                      AllTiled *out) {
@@ -424,7 +428,7 @@ static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
   TilePlan plan = tile_plan(cx, f, opt);
   if (gpu) bounds_plan(cx, f, &plan);
   if (gpu) parts_plan(cx, f, opt, &plan);
-  else split_plan(cx, f, opt, &plan);
+  if (!gpu || splits(opt)) split_plan(cx, f, opt, &plan);
   if (gpu) own_plan(cx, f, opt, &plan);
   TileShare share[MAX_TESTED + 4];
   uint32_t n = 0;

@@ -7,6 +7,7 @@
 enum {
   MAX_TESTED = 4,
   GPU_CHUNK = 64,  // steps: rows of matrix units
+  GPU_MAP = 1024,  // elements of a tile that is not multiplied: 8 of a thread
   JOINED = 64,     // columns of a state whose parts are joined
 };
 
@@ -20,8 +21,8 @@ typedef struct TilePlan {
   int64_t most_chunk;
   const Op *split;      // the pass whose keys are split, or NULL
   Dim parts;            // into so many parts,
-  Dim part_keys;        // of so many keys, a multiple of tile_k
   const Op *walk;       // the recurrence whose steps are split, or NULL
+  Dim part_keys;        // into parts of so many, a multiple of the chunk
   Dim pieces;           // whose first phase cuts each part into so many pieces
   Dim piece_keys;       // of so many steps, the last one of fewer
   bool linear;          // what a part makes of a state is a matrix
@@ -84,8 +85,10 @@ TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt);
 // makes the workspace, cuts the keys, stores and joins partial accumulators.
 void split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
 void split_params(Tiler *t);
+// Tiles of the tasks that join.
+void split_joiners(Tiler *t);
 void split_open(Tiler *t, Builder *b);
-Value split_first_key(Tiler *t, Builder *b);
+void split_keys(Tiler *t, Builder *b, Value first, Value last, Value *lo, Value *hi);
 void split_store(Tiler *t, Builder *b, const Op *op, const Value *acc);
 void split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                 Value *acc);
@@ -135,6 +138,8 @@ Value tile_scaled(Builder *b, Value acc, Value factor);
 Type tile_type(const Tiler *t, const Type *s);
 // Clones one op at b. The map goes from values of `from` to those of `to`.
 bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m);
+// v is made of something that memory has.
+bool tile_from_memory(const Func *f, Value v);
 // The load reads rows at an offset that memory gives: those of one sequence of
 // many, one behind the other.
 bool tile_packed(const Func *f, const Op *load, uint32_t axis);

@@ -805,10 +805,11 @@ KeyLoop tile_key_loop(Tiler *t, const Op *op) {
   return l;
 }
 
-// The share of this task's part of the keys; its borders are those of tiles.
+// The share of this task's part of the keys.
 static void cut(Tiler *t, Builder *b, Range *r, uint32_t n) {
-  Value lo = split_first_key(t, b);
-  Value hi = ir_2(b, OP_ADD, lo, ir_dim(b, t->plan.part_keys));
+  Value lo, hi, last = r[0].hi;
+  for (uint32_t i = 1; i < n; i++) last = ir_2(b, OP_MAX, last, r[i].hi);
+  split_keys(t, b, r[0].base, last, &lo, &hi);
   for (uint32_t i = 0; i < n; i++) {
     r[i].base = ir_2(b, OP_MAX, r[i].base, lo);
     r[i].hi = ir_2(b, OP_MIN, r[i].hi, hi);

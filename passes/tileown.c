@@ -73,7 +73,7 @@ void own_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   const Target *t = opt->target ? target_by_name(opt->target) : NULL;
   if (!t || strcmp(t->name, "sm_90a") != 0 || p->lane < 0 || p->split) return;
   int64_t rows = 4 * t->gpu.rows, groups = p->tile_q / rows;
-  if (p->tile_q % rows || groups < 2 || groups > MAX_OWN) return;
+  if (p->split || p->tile_q % rows || groups < 2 || groups > MAX_OWN) return;
   OwnKind k = own_kind(cx, f, p->lane);
   if (k == OWN_TABLES || (k == OWN_ARITHMETIC && groups > 2)) p->own_rows = rows;
 }

@@ -631,7 +631,7 @@ enum { GROUP_ROWS = 64 };
 
 // Rows of vectors that are neither multiplied nor added up over keys: a piece
 // for each thread.
-enum { MAP_ELEMENTS = 1024, LEAST_ROWS = 2, MOST_ROWS = 128 };
+enum { LEAST_ROWS = 2, MOST_ROWS = 128 };
 
 static void note_work(void *data, Op *op) {
   bool *map = data;
@@ -647,11 +647,12 @@ static int64_t map_rows(const Func *f) {
       int64_t of = vec_elements(f, ir_type(f, op->args[1]));
       n = of > n ? of : n;
     }
-  while (rows < MOST_ROWS && 2 * rows * n <= MAP_ELEMENTS) rows *= 2;
+  while (rows < MOST_ROWS && 2 * rows * n <= GPU_MAP) rows *= 2;
   return map && n > 1 ? rows : 0;
 }
 
-// Two groups of warps share a task's keys where their tiles are copied.
+// Two groups of warps share a task's keys where their tiles are copied; few rows
+// are one group's.
 static int64_t gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane) {
   Shared s = {.cx = cx, .f = f, .lane = (uint32_t)lane,
               .ok = tg->gpu.arch && lane >= 0};
@@ -708,7 +709,7 @@ static bool fits(const Tiles *s, const Target *tg, const PassOpt *opt,
   int64_t bytes = rows * s->row_bytes + 2 * k * key_bytes + STREAM_SPARE;
   return bytes + opt->spare_smem <= (int64_t)tg->gpu.smem &&
          regs_of(s, k) + opt->spare_regs <= thread_regs[groups] &&
-         (groups == 2 || !s->own || is_deep(s, tg, rows, k));
+         (groups <= 2 || !s->own || is_deep(s, tg, rows, k));
 }
 
 // Four groups wait less than three, whose steps are twice as long, where a pair's
@@ -735,11 +736,13 @@ static bool is_for_four(const Tiles *s, const Target *tg, const PassOpt *opt) {
 // 0.88 to 1.03 of the time of 192 x 96, and 0.7 to compile). False: not even the least.
 static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
                         TilePlan *p) {
-  int64_t best = 0, most = opt->most_groups == 2 ? 2 : 3;
-  for (int64_t groups = 2; groups <= most; groups++)
+  int64_t best = 0, least = opt->few ? 1 : 2;
+  int64_t most = opt->few ? 1 : opt->most_groups == 2 ? 2 : 3;
+  for (int64_t groups = least; groups <= most; groups++)
     for (int64_t k = 2 * KEY_STEP; k <= GPU_TILE_K; k += KEY_STEP) {
       int64_t rows = groups * GROUP_ROWS;
       if (!fits(s, tg, opt, groups, k)) break;
+      if (groups < 2 && k > GROUP_ROWS) break;
       if (groups > 2 && s->own == OWN_TABLES && k > GROUP_ROWS) break;
       if (groups > 2 && s->pairs && k > GROUP_ROWS) break;
       if (groups > 2 && s->narrow && s->capped && k > GROUP_ROWS) break;
@@ -749,7 +752,7 @@ static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
       p->tile_q = rows;
       p->tile_k = k;
     }
-  if (p->tile_q == most * GROUP_ROWS && is_for_four(s, tg, opt)) {
+  if (!opt->few && p->tile_q == most * GROUP_ROWS && is_for_four(s, tg, opt)) {
     p->tile_q += GROUP_ROWS;
     p->tile_k = GROUP_ROWS;
   }
@@ -772,7 +775,8 @@ static void gpu_chunk(const Target *tg, const PassOpt *opt, TilePlan *p) {
 static int64_t keys_that_fit(const Tiles *s, const Target *tg,
                              const PassOpt *opt) {
   bool amd = tg->gpu.vendor == VENDOR_AMD;
-  int64_t n = amd ? tg->gpu.wave : GPU_TILE_K;
+  bool decode = tg->gpu.arch && (opt->few || opt->decode);
+  int64_t n = amd ? tg->gpu.wave : decode ? GROUP_ROWS : GPU_TILE_K;
   // Scores, their 16-bit copy; a few values per element that is computed.
   int64_t least = opt->spare_regs || s->made ? KEY_STEP : 2 * KEY_STEP;
   if (amd) least = tg->gpu.cols;

@@ -21,10 +21,14 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 enum {
   ENOUGH_TASKS = 64,   // parallel work for any machine
   FEWEST_KEYS = 512,   // of a part
+  GPU_KEYS = 256,      // of a GPU's: what it stores is little beside them
+  SHORT_WAVES = 4,     // of tasks of one size
+  TOLD_WAVES = 3,      // of tasks of many
 };
 
 // ---------------------------------------------------------------- plan
@@ -68,46 +72,73 @@ static Dim tasks(const Func *f, const TilePlan *p) {
   return n;
 }
 
-static Dim ceil_over(DimTab *d, Dim a, Dim b) {
-  Dim up = dim_bin(d, DIM_ADD, b, dim_const(d, -1));
-  return dim_bin(d, DIM_FLOORDIV, dim_bin(d, DIM_ADD, a, up), b);
+static Dim at_least_one(DimTab *d, Dim n) {
+  return dim_bin(d, DIM_MAX, n, dim_const(d, 1));
+}
+
+// So many parts that n tasks are made of `have`.
+static Dim parts_for(DimTab *d, int64_t n, Dim have) {
+  return at_least_one(d, dim_bin(d, DIM_FLOORDIV, dim_const(d, n), have));
+}
+
+// A multiprocessor can ask for more than its share of what memory gives, and a task
+// in front of others costs: as few parts as give each one a task. Where there is one
+// for each, but not for several, the last wave would be nearly as long as the one
+// before it: more, shorter ones. Where memory tells how many keys a task has, as
+// many as even that out.
+static Dim gpu_parts(DimTab *d, int64_t sms, Dim have, bool told) {
+  if (told) return parts_for(d, TOLD_WAVES * sms, have);
+  Dim one = dim_const(d, 1), many = parts_for(d, SHORT_WAVES * sms, have);
+  Dim full = dim_bin(d, DIM_MIN, dim_bin(d, DIM_FLOORDIV, have, dim_const(d, sms + 1)), one);
+  Dim tail = dim_bin(d, DIM_MUL, full,
+                     dim_bin(d, DIM_MIN, many, dim_const(d, SHORT_WAVES - 1)));
+  return dim_bin(d, DIM_MAX, parts_for(d, sms, have), tail);
+}
+
+// Does memory tell what keys a task has?
+static bool is_told(const Func *f, const Op *pass) {
+  enum { BOUNDS = 3 };
+  const Region *r = pass->nregions > BOUNDS ? pass->regions[BOUNDS] : NULL;
+  bool told = false;
+  for (uint32_t i = 0; r && r->last && i < r->last->nargs; i++)
+    told |= tile_from_memory(f, r->last->args[i]);
+  return told;
 }
 
 void split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   Found in = {0};
   if (opt->split_k == 0 || opt->split_k == 1) return;
   ir_walk(f->body, look, &in);
-  const char *why = obstacle(&in);
+  const char *why = p->ntested ? "a phase before has their bounds" : obstacle(&in);
   if (why) {
     ctx_remark(cx, "%s: keys are not split among tasks: %s", f->name, why);
     return;
   }
+  const Target *tg = target_by_name(opt->target ? opt->target : "cpu");
+  bool gpu = tg && tg->kind == TARGET_GPU;
+  int64_t fewest = gpu ? GPU_KEYS : FEWEST_KEYS;
   DimTab *d = &f->mod->dims;
-  Dim one = dim_const(d, 1);
   Dim keys = f->axes.at[ir_attr_i(in.pass, AT_AXIS, 0)].extent;
   if (opt->split_k > 1) {
     p->parts = dim_const(d, opt->split_k);
   } else {
-    Dim have = dim_bin(d, DIM_MAX, tasks(f, p), one);
-    Dim want = dim_bin(d, DIM_FLOORDIV, dim_const(d, ENOUGH_TASKS), have);
-    Dim most = dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, FEWEST_KEYS));
-    p->parts = dim_bin(d, DIM_MAX, dim_bin(d, DIM_MIN, want, most), one);
+    Dim have = at_least_one(d, tasks(f, p));
+    Dim want = gpu ? gpu_parts(d, tg->gpu.sms, have, is_told(f, in.pass))
+                   : dim_bin(d, DIM_FLOORDIV, dim_const(d, ENOUGH_TASKS), have);
+    Dim most = dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, fewest));
+    p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
     int64_t lo, hi;
     dim_bounds(d, p->parts, &lo, &hi);
     if (hi == 1) return;  // few keys
   }
-  Dim tile = dim_const(d, p->tile_k);
-  Dim step = dim_bin(d, DIM_MUL, p->parts, tile);
-  p->part_keys = dim_bin(d, DIM_MUL, ceil_over(d, keys, step), tile);
   p->split = in.pass;
   int64_t n;
   if (dim_is_const(d, p->parts, &n))
     ctx_remark(cx, "%s: keys are split into %lld parts", f->name,
                (long long)n);
   else
-    ctx_remark(cx, "%s: with fewer than %d tasks keys are split into parts "
-               "of %d and more, joined by a second phase", f->name,
-               ENOUGH_TASKS, FEWEST_KEYS);
+    ctx_remark(cx, "%s: with few tasks keys are split into parts of %lld and more, "
+               "joined by a second phase", f->name, (long long)fewest);
 }
 
 // ---------------------------------------------------------------- reductions
@@ -179,8 +210,17 @@ void split_open(Tiler *t, Builder *b) {
                     ir_const_i(b, DT_I64, 1));
 }
 
-Value split_first_key(Tiler *t, Builder *b) {
-  return ir_2(b, OP_MUL, t->part, ir_dim(b, t->plan.part_keys));
+// Of the keys from `first`, where a tile begins, to `last` as many tiles as the
+// other parts have: those of this task's sequence, which may be shorter than others.
+void split_keys(Tiler *t, Builder *b, Value first, Value last, Value *lo, Value *hi) {
+  Value tile = ir_const_i(b, DT_I64, t->plan.tile_k);
+  Value step = ir_2(b, OP_MUL, ir_dim(b, t->plan.parts), tile);
+  Value up = ir_2(b, OP_SUB, step, ir_const_i(b, DT_I64, 1));
+  Value n = ir_2(b, OP_MAX, ir_2(b, OP_SUB, last, first), ir_const_i(b, DT_I64, 0));
+  Value each = ir_2(b, OP_FLOORDIV, ir_2(b, OP_ADD, n, up), step);
+  Value size = ir_2(b, OP_MUL, each, tile);
+  *lo = ir_2(b, OP_ADD, first, ir_2(b, OP_MUL, t->part, size));
+  *hi = ir_2(b, OP_ADD, *lo, size);
 }
 
 void split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
@@ -198,6 +238,31 @@ void split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
 }
 
 // ---------------------------------------------------------------- joining
+// Elements of a row's longest vector.
+static int64_t row_elements(const Tiler *t) {
+  const Op *op = t->plan.split;
+  int64_t most = 1;
+  for (uint32_t i = 0; i < op->nres; i++) {
+    const Type *s = ir_type(t->from, op->res[i]);
+    int64_t n = 1, x;
+    for (uint32_t k = 0; k < s->n; k++) {
+      const Axis *a = &t->from->axes.at[s->axis[k]];
+      if (a->role == AX_VEC && dim_is_const(&t->from->mod->dims, a->extent, &x))
+        n *= x;
+    }
+    most = n > most ? n : most;
+  }
+  return most;
+}
+
+// A point for each task: vectors have lanes. A GPU's threads have pieces of rows.
+void split_joiners(Tiler *t) {
+  int64_t rows = 1, n = row_elements(t);
+  while (t->gpu && t->plan.lane >= 0 && 2 * rows * n <= GPU_MAP) rows *= 2;
+  t->plan.tile_q = rows;
+  if (rows == 1) t->plan.lane = -1;
+}
+
 typedef struct Join {
   Tiler *t;
   const Op *op;
@@ -241,19 +306,38 @@ static void join(Join *j, Builder *b, const Value *old, const Value *part,
   }
 }
 
+// Accumulators of part p; of one behind the last, those of no keys.
+static void load_part(Tiler *t, Builder *b, const Op *op, Value p, Value parts,
+                      const Value *none, Value *part) {
+  Value there = none ? ir_2(b, OP_LT, p, parts) : 0;
+  if (none) p = ir_2(b, OP_MIN, p, ir_2(b, OP_SUB, parts, ir_const_i(b, DT_I64, 1)));
+  for (uint32_t i = 0; i < op->nres; i++) {
+    Value at[MAX_AXES + 2];
+    uint32_t k = place(t, i, p, at);
+    part[i] = ir_load(b, t->partial[i], at, k);
+    if (t->plan.lane < 0)
+      ir_set_attr(b->fn, ir_def(b->fn, part[i]), attr_i(AT_INBOUNDS, 1));
+    if (none) part[i] = ir_3(b, OP_SELECT, there, part[i], none[i]);
+  }
+}
+
+// A GPU's loads wait for each other unless several parts are asked for at once.
+enum { AT_ONCE = 8 };
+
 void split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                 Value *acc) {
   Join j = {t, op, op->regions[2]};
-  uint32_t n = op->nres;
+  uint32_t n = op->nres, turns = t->gpu ? AT_ONCE : 1;
   Value *args = NEWN(m->arena, Value, 3 * n + 3), *old = args + n + 3;
-  Value *part = NEWN(m->arena, Value, n + 1);
+  Value *part = NEWN(m->arena, Value, n * turns + 1);
+  Value *none = NEWN(m->arena, Value, n + 1);
   Type *types = NEWN(m->arena, Type, n + 1);
   args[0] = ir_const_i(b, DT_I64, 0);
   args[1] = ir_dim(b, t->plan.parts);
-  args[2] = ir_const_i(b, DT_I64, 1);
+  args[2] = ir_const_i(b, DT_I64, turns);
   for (uint32_t i = 0; i < n; i++) {
     types[i] = *ir_type(b->fn, acc[i]);
-    args[i + 3] = acc[i];
+    args[i + 3] = none[i] = acc[i];
   }
   Op *loop = ir_op(b, OP_FOR, args, n + 3, NULL, 0, types, n, 1);
   Region *r = loop->regions[0];
@@ -261,13 +345,14 @@ void split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
   Value p = ir_region_param(r, type_scalar(DT_I64), "part");
   for (uint32_t i = 0; i < n; i++)
     old[i] = ir_region_param(r, types[i], ir_info(t->from, op->res[i])->hint);
-  for (uint32_t i = 0; i < n; i++) {
-    Value at[MAX_AXES + 2];
-    uint32_t k = place(t, i, p, at);
-    part[i] = ir_load(&in, t->partial[i], at, k);
-    ir_set_attr(b->fn, ir_def(b->fn, part[i]), attr_i(AT_INBOUNDS, 1));
+  for (uint32_t u = 0; u < turns; u++) {
+    Value at = u ? ir_2(&in, OP_ADD, p, ir_const_i(&in, DT_I64, u)) : p;
+    load_part(t, &in, op, at, args[1], u ? none : NULL, part + u * n);
   }
-  join(&j, &in, old, part, m, acc);
+  for (uint32_t u = 0; u < turns; u++) {
+    join(&j, &in, old, part + u * n, m, acc);
+    memcpy(old, acc, n * sizeof *old);
+  }
   ir_yield(&in, acc, n);
   for (uint32_t i = 0; i < n; i++) acc[i] = loop->res[i];
 }

@@ -29,6 +29,7 @@ typedef struct Options {
   bool round, print, jit;
   int64_t tile_q, tile_k, chunk;
   int split_k;
+  bool few;
 } Options;
 
 static const char usage[] =
@@ -44,7 +45,7 @@ static const char usage[] =
     "  --jit              run the module after the passes as machine code;\n"
     "                     implies --round, default tol 1e-5\n"
     "  --round            round as the dtypes do (default: all in f64)\n"
-    "  --tile-q=N --tile-k=N --split-k=N --target=T\n"
+    "  --tile-q=N --tile-k=N --split-k=N --few --target=T\n"
     "  --print            print the outputs\n";
 
 // One program with storage for its parameters.
@@ -97,6 +98,7 @@ static bool parse_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (starts(argv[i], "--chunk=", &v)) o->chunk = atoll(v);
     else if (starts(argv[i], "--split-k=", &v)) o->split_k = atoi(v);
     else if (starts(argv[i], "--target=", &v)) o->target = v;
+    else if (!strcmp(argv[i], "--few")) o->few = true;
     else if (!strcmp(argv[i], "--round")) o->round = true;
     else if (!strcmp(argv[i], "--print")) o->print = true;
     else if (!strcmp(argv[i], "--jit")) o->jit = true;
@@ -328,7 +330,7 @@ static int execute(Ctx *cx, const Options *o) {
   Buf log = {.arena = &cx->session};
   PipelineOpt po = {.pass = {.target = o->target, .tile_q = o->tile_q,
                              .tile_k = o->tile_k, .chunk = o->chunk,
-                             .split_k = o->split_k},
+                             .split_k = o->split_k, .few = o->few},
                     .verify_each = true, .log = &log};
   if (o->passes && !pass_run(cx, m2, o->passes, &po)) return 1;
   for (int r = 0; r < o->runs; r++) {

@@ -182,6 +182,7 @@ static bool explain_one(Session *s, const Unit *u, Decl *prog,
   Device device = {.n = 0};
   bool gpu = b.target->kind == TARGET_GPU;
   if (gpu) {
+    drv_fit_gpu(&b.call, binds, n, b.target, &b.opt);
     device.n = drv_kernels(&b.call, b.target, &b.opt, device.kernel,
                            MAX_KERNELS);
     if (!device.n) return false;

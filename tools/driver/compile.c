@@ -163,13 +163,16 @@ const char *drv_queries(const CgProgram *p) {
   return s->kind == DIM_DYN ? s->name : NULL;
 }
 
-Dim drv_rows(const CgProgram *p, DimTab *to) {
-  const Func *f = last_func(p);
+static Dim rows_of(const Func *f, DimTab *to) {
   Dim d = tiled(f, 1);
   if (!d) return DIM_NONE;
   const DimTab *from = &f->mod->dims;
   Dim *none = NEWN(to->arena, Dim, from->syms.n + 1);
   return dim_subst(from, to, d, none);
+}
+
+Dim drv_rows(const CgProgram *p, DimTab *to) {
+  return rows_of(last_func(p), to);
 }
 
 bool drv_grouped(const DimTab *t, Dim rows) {
@@ -280,6 +283,51 @@ static bool add_few(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
   return true;
 }
 
+// Rows that one group of warps of a GPU computes, in dims of `to`: of programs
+// with keys, whose rows are no state's. DIM_NONE: of others.
+static Dim warps_rows(const Module *m, const Decl *prog, const char *name, DimTab *to) {
+  const Func *f = m && prog->kind == DE_ATTENTION ? ir_find(m, name) : NULL;
+  bool keys = false;
+  for (uint32_t i = 0; f && i < f->axes.n; i++)
+    keys |= f->axes.at[i].role == AX_KEY;
+  return keys ? rows_of(f, to) : DIM_NONE;
+}
+
+void drv_fit_gpu(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
+                 DrvOptions *opt) {
+  DrvOptions few = *opt;
+  few.few = true;
+  int64_t have;
+  if (!t->gpu.arch || c->prog->kind != DE_ATTENTION) return;
+  Ctx *cx = c->cx;
+  uint32_t remarks = cx->remarks.n, diags = cx->diags.n, errors = cx->nerrors;
+  Module *m = drv_lower(cx, c->prog, binds, n, t, LV_TILE, &few);
+  cx->remarks.n = remarks;
+  cx->diags.n = diags;
+  cx->nerrors = errors;
+  DimTab *dims = c->prog->dims;
+  Dim rows = warps_rows(m, c->prog, c->prog->name, dims);
+  opt->few = rows && dim_eval(dims, rows, c->dims, &have) && have <= DRV_WARPS;
+}
+
+// In front of the device just made, of a program for decoding: its kernel for few
+// rows, those of one group of warps.
+static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
+  const Recipe *r = &whole->recipe;
+  DimTab *dims = (DimTab *)p->dims;
+  CgDevice d;
+  if (!is_decode(r->prog) || r->opt.few || !r->target->gpu.arch) return false;
+  *few = (Built){.recipe = *r, .program = whole->program};
+  few->recipe.opt.few = true;
+  if (!drv_make_device(cx, p, few, &d)) return false;
+  Dim rows = warps_rows(few->mod, r->prog, p->name, dims);
+  if (!rows) return false;
+  few->recipe.when = when_most(cx, dims, few->recipe.when, rows, DRV_WARPS);
+  d.when = when_most(cx, dims, d.when, rows, DRV_WARPS);
+  drv_prepend_device(cx, p, d);
+  return true;
+}
+
 // The same for a GPU; code is assembled when all variants are there. Code that
 // some tensors are not made for is followed by one that takes any.
 static bool add_gpu(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
@@ -289,6 +337,8 @@ static bool add_gpu(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
              .program = number};
   if (!drv_add_device(cx, p, &b)) return false;
   Built few;
+  if (!opt->first && add_decode(cx, p, &b, &few))
+    vec_push(&cx->session, built, few);
   if (!opt->first && drv_few_tasks(cx, p, &b, &few))
     vec_push(&cx->session, built, few);
   vec_push(&cx->session, built, b);

@@ -17,6 +17,7 @@ bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
 enum {
   DRV_FEW = 16,      // rows that fill one vector
   DRV_GROUP = 64,    // queries of which a group of heads makes one tile
+  DRV_WARPS = 64,    // rows of one group of warps of a GPU
 };
 // The dim that counts the queries of p's last variant, or NULL.
 const char *drv_queries(const CgProgram *p);
@@ -24,6 +25,9 @@ const char *drv_queries(const CgProgram *p);
 Dim drv_rows(const CgProgram *p, DimTab *to);
 // Are they more than the queries?
 bool drv_grouped(const DimTab *t, Dim rows);
+// The same on a GPU, where rows of one group of warps are few: sets opt->few.
+void drv_fit_gpu(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
+                 DrvOptions *opt);
 // The program for the shape of a call: sets opt->few or opt->group if it is
 // one of those kernels.
 bool drv_fit(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,

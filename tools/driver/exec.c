@@ -17,8 +17,12 @@ struct DrvCode {
 
 bool drv_fit(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
              DrvOptions *opt, CgProgram *p) {
+  if (t->kind == TARGET_GPU) {
+    drv_fit_gpu(c, binds, n, t, opt);
+    return drv_program(c->cx, c->prog, binds, n, t, opt, p);
+  }
   if (!drv_program(c->cx, c->prog, binds, n, t, opt, p)) return false;
-  const char *queries = t->kind == TARGET_GPU ? NULL : drv_queries(p);
+  const char *queries = drv_queries(p);
   uint32_t sym;
   int64_t n_rows;
   if (!queries || !dim_find_sym(c->prog->dims, queries, &sym) ||

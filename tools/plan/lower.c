@@ -51,7 +51,7 @@ static PassOpt pass_options(const Decl *prog, const Target *t,
     o.decode |= drv_for_decode(&prog->attrs.at[i]);
   }
   o.group = opt->group && !target_is_gpu(o.target);
-  o.few = opt->few && !target_is_gpu(o.target);
+  o.few = opt->few;
   if (opt->tile_q) o.tile_q = opt->tile_q;
   if (opt->tile_k) o.tile_k = opt->tile_k;
   if (opt->chunk) o.chunk = opt->chunk;

@@ -127,11 +127,16 @@ CASES = [
         (f"B={b},H=2,Sq={t},Sk={t},Sq_total={t},Sk_total={t},D={d}",
          {"in": [f"cu_q=offsets({t})", f"cu_k=offsets({t})"]})
         for b, t in ((1, 40), (3, 200), (5, 1000))]),
+    ("decode", "gqa_decode", lambda d: [
+        (f"B={b},Hq={h},Hk={g},Sq={q},Sk={s},D={d}", {"in": [f"len=lengths(0,{s})"]})
+        for b, h, g, q, s in ((3, 4, 2, 1, 60), (2, 8, 1, 3, 300), (1, 5, 5, 2, 3000),
+                              (2, 64, 1, 1, 9000), (150, 4, 1, 1, 500),
+                              (1, 12, 4, 30, 2000))]),
     ("paged", "paged_decode", lambda d: [
         (f"B=3,Hq=4,Hk=2,Sq={q},Sk={s},P={s // 16 + 1},"
          f"K_blocks={3 * (s // 16 + 1)},V_blocks={3 * (s // 16 + 1)},D={d}",
          {"in": [f"len=lengths({s // 2},{s})", "pt=perm"]})
-        for q, s in ((1, 60), (2, 100), (4, 700))]),
+        for q, s in ((1, 60), (2, 100), (4, 700), (1, 5000), (40, 1500))]),
     ("sigmoid", "sigmoid_attn", lambda d: pairs(f"D={d}", set=["bias=-3.5"])),
     ("relu", "relu_attn", lambda d: pairs(f"D={d}")),
     ("retention", "retention", lambda d: square(
