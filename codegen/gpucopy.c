@@ -10,11 +10,13 @@ static V narrow(Nv *n, V x) {
   return LLVMBuildIntCast2(n->g->b, x, nv_i32t(n), 1, "");
 }
 
-// A box of a tensor: indices are operands lo .. of op.
+// A box of a tensor: indices are operands lo .. of op. Of one in pieces those of
+// all but the first follow, along axis `along`.
 typedef struct Box {
   const Op *op;
   Value tensor;
   uint32_t lo, rank, row, col, size;
+  uint32_t pieces, along, rows;   // rows of a piece
   V base, rows_ok;       // address of the box's origin (i64); other axes in range
   V row0, col0, nrows, ncols, row_stride, col_stride;   // strides in bytes, i64
 } Box;
@@ -37,7 +39,10 @@ static Box box_of(Nv *n, const Op *op, Value tensor, uint32_t lo) {
   const IrAttr *tile = ir_attr(op, AT_TILE);
   Box b = {.op = op, .tensor = tensor, .lo = lo, .rank = t->n,
            .row = (uint32_t)tile->list[0], .col = (uint32_t)tile->list[1],
-           .size = (uint32_t)dtype_size(t->dtype)};
+           .size = (uint32_t)dtype_size(t->dtype), .pieces = ir_pieces(op)};
+  const IrAttr *pieces = ir_attr(op, AT_PIECES);
+  if (pieces) b.along = (uint32_t)pieces->list[0];
+  b.rows = nv_arg_type(n, op, 0)->ext[0] / b.pieces;
   b.base = field(n, &b, 0);
   b.rows_ok = LLVMConstInt(LLVMInt1TypeInContext(g->lc), 1, 0);
   for (uint32_t i = 0; i < b.rank; i++) {
@@ -67,10 +72,30 @@ static V chunks_ok(Nv *n, const Box *b) {
   return e_and(g, e_and(g, aligned, dense), inside);
 }
 
+// The piece that the tile's row `row` is in, as a box of its own; *row: in it.
+static Box piece_of(Nv *n, const Box *b, V *row) {
+  Cg *g = n->g;
+  Box p = *b;
+  if (b->pieces == 1) return p;
+  V first = index_of(n, b, b->along), at = first;
+  V rows = nv_i32(n, b->rows), piece = LLVMBuildUDiv(g->b, *row, rows, "");
+  V extent = narrow(n, field(n, b, 1 + b->along));
+  for (uint32_t i = 1; i < b->pieces; i++)
+    at = e_sel(g, e_icmp(g, LLVMIntEQ, piece, nv_i32(n, i)),
+               index_of(n, b, b->rank + i - 1), at);
+  V more = LLVMBuildMul(g->b, wide(n, e_isub(g, at, first)), stride_of(n, b, b->along), "");
+  p.base = e_iadd(g, b->base, more);
+  p.rows_ok = e_and(g, b->rows_ok, e_icmp(g, LLVMIntULT, at, extent));
+  *row = LLVMBuildURem(g->b, *row, rows, "");
+  return p;
+}
+
 // Row `row`, chunk `chunk` of the tile; what lies outside the tensor is 0.
-static void copy_chunk(Nv *n, const Box *b, Tile s, const Type *t, V row,
+static void copy_chunk(Nv *n, const Box *whole, Tile s, const Type *t, V to,
                        V chunk) {
   Cg *g = n->g;
+  V row = to;
+  Box piece = piece_of(n, whole, &row), *b = &piece;
   uint32_t elems = 16 / b->size;
   V col = nv_mul(n, chunk, elems);
   V r = e_icmp(g, LLVMIntULT, nv_add(n, b->row0, row), b->nrows);
@@ -83,14 +108,16 @@ static void copy_chunk(Nv *n, const Box *b, Tile s, const Type *t, V row,
   V off = e_iadd(g, LLVMBuildMul(g->b, wide(n, row), b->row_stride, ""),
                  wide(n, nv_mul(n, chunk, 16)));
   V from = e_iadd(g, b->base, e_sel(g, ok, off, nv_i64(n, 0)));
-  Chunk c = {nv_element(n, s, t, row, col), from, many};
+  Chunk c = {nv_element(n, s, t, to, col), from, many};
   n->vendor->copy(n, &c);
 }
 
 // The same by elements, for any strides.
-static void copy_elements(Nv *n, const Box *b, Tile s, const Type *t, V row,
+static void copy_elements(Nv *n, const Box *whole, Tile s, const Type *t, V to,
                           V chunk) {
   Cg *g = n->g;
+  V row = to;
+  Box piece = piece_of(n, whole, &row), *b = &piece;
   uint32_t elems = 16 / b->size;
   LLVMTypeRef et = LLVMIntTypeInContext(g->lc, 8 * b->size);
   V zero = LLVMConstNull(et);
@@ -110,7 +137,7 @@ static void copy_elements(Nv *n, const Box *b, Tile s, const Type *t, V row,
     V phi = LLVMBuildPhi(g->b, et, ""), v[2] = {zero, x};
     LLVMBasicBlockRef at_[2] = {from, in};
     LLVMAddIncoming(phi, v, at_, 2);
-    LLVMBuildStore(g->b, phi, nv_element(n, s, t, row, col));
+    LLVMBuildStore(g->b, phi, nv_element(n, s, t, to, col));
   }
 }
 

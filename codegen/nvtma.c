@@ -26,7 +26,8 @@ uint32_t nv_map_of(Nv *n, const Op *op) {
   uint32_t panel = smem_panel_bytes(tile);
   m.swizzle = swizzled ? panel : 0;
   m.box[0] = (uint16_t)(panel / (uint32_t)dtype_size(t->dtype));
-  m.box[1] = (uint16_t)(tile->ext[0] < 256 ? tile->ext[0] : 256);
+  uint32_t rows = tile->ext[0] / ir_pieces(op);
+  m.box[1] = (uint16_t)(rows < 256 ? rows : 256);
   for (uint32_t i = 2; i < m.rank; i++) m.box[i] = 1;
   for (uint32_t i = 0; i < n->out->maps.n; i++)
     if (memcmp(&n->out->maps.at[i], &m, sizeof m) == 0) return i;
@@ -44,13 +45,18 @@ static void each_box(Nv *n, const Op *op, uint32_t lo, Tile s,
   uint32_t panel = smem_panel_bytes(tile);
   uint32_t row = tile->ext[1] * (uint32_t)dtype_size(tile->dtype);
   V map = nv_block_at(n, n->maps_at + 128 * (uint64_t)id);
+  const IrAttr *pieces = ir_attr(op, AT_PIECES);
+  uint32_t rows = tile->ext[0] / ir_pieces(op);
   for (uint32_t side = 0; side < row / panel; side++)
     for (uint32_t r = 0; r < tile->ext[0]; r += m.box[1]) {
       V c[8];
-      for (uint32_t i = 0; i < m.rank; i++)
-        c[i] = narrow(n, n->g->val[op->args[lo + m.axis[i]]]);
+      for (uint32_t i = 0; i < m.rank; i++) {
+        bool other = r >= rows && pieces->list[0] == m.axis[i];
+        uint32_t at = other ? m.rank + r / rows - 1 : m.axis[i];
+        c[i] = narrow(n, n->g->val[op->args[lo + at]]);
+      }
       c[0] = nv_add(n, c[0], nv_i32(n, side * m.box[0]));
-      c[1] = nv_add(n, c[1], nv_i32(n, r));
+      c[1] = nv_add(n, c[1], nv_i32(n, r % rows));
       V at = nv_tile_at(n, s, (side * tile->ext[0] + r) * panel);
       fn(n, at, map, c, m.rank, bar);
     }

@@ -16,6 +16,11 @@ Module *ir_module(Ctx *cx, Level level) {
   return m;
 }
 
+uint32_t ir_pieces(const Op *op) {
+  const IrAttr *at = ir_attr(op, AT_PIECES);
+  return at && at->n == 2 && at->list[1] > 0 ? (uint32_t)at->list[1] : 1;
+}
+
 bool ir_is_phase(const Func *f, const char *name) {
   size_t n = strlen(name);
   return f->kind == FK_PROGRAM && !strncmp(f->name, name, n) &&

@@ -349,6 +349,8 @@ typedef struct InterpOpt {
 // f is program `name` or a further phase of it, `name`.xyz: phases run in the
 // order of the module, and have the same parameters.
 bool ir_is_phase(const Func *f, const char *name);
+// Boxes that an sfill, cp_async or tma_load puts into its tile.
+uint32_t ir_pieces(const Op *op);
 
 // Executes program `name` of a module of any level (mach of a GPU: in buffer
 // form, by waves; always rounded; the seed chooses the schedule). `args` are

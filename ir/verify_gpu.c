@@ -256,15 +256,28 @@ static bool check_gstore(Verifier *v, const Op *op) {
   return true;
 }
 
+// Pieces are as many rows each as the swizzle has, or more.
+static bool check_pieces(Verifier *v, const Op *op, const Type *t, const Type *tile) {
+  enum { SWIZZLE_ROWS = 8 };
+  const IrAttr *at = ir_attr(op, AT_PIECES), *axes = ir_attr(op, AT_TILE);
+  uint32_t n = ir_pieces(op);
+  bool ok = at->n == 2 && at->list[0] >= 0 && at->list[0] < t->n &&
+            at->list[0] != axes->list[0] && at->list[0] != axes->list[1] &&
+            tile->ext[0] % (n * SWIZZLE_ROWS) == 0;
+  return ok || verify_fail(v, op, "pieces are [axis, number], of 8 rows and more");
+}
+
 // A box of tensor operand `at` (indices follow) and a shared tile.
 static bool check_box(Verifier *v, const Op *op, uint32_t at, const Type *tile) {
   const Type *t = arg_type(v, op, at);
   const IrAttr *axes = ir_attr(op, AT_TILE);
   bool flip = op->code == OP_SFILL && ir_attr_i(op, AT_FLIP, 0);
-  if (op->nargs != at + 1 + t->n + flip && op->code != OP_TMA_STORE)
+  uint32_t more = ir_pieces(op) - 1;
+  if (op->nargs != at + 1 + t->n + flip + more && op->code != OP_TMA_STORE)
     return verify_fail(v, op, "needs one index per axis of the tensor");
   if (!is_tile(tile) || tile->dtype != t->dtype)
     return verify_fail(v, op, "the tile must be one slot of the tensor's type");
+  if (more && !check_pieces(v, op, t, tile)) return false;
   if (axes->n != 2 || axes->list[0] == axes->list[1])
     return verify_fail(v, op, "tile has the positions of rows and columns");
   for (uint32_t i = 0; i < 2; i++)

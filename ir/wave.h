@@ -69,11 +69,13 @@ typedef struct Flight {
   DType dtype;
 } Flight;
 
+enum { MOST_INDICES = 16 };
+
 typedef struct Fetch {       // a box of the copy engine
   const Op *op;
   Value tensor;
   uint32_t base, bar;        // tile's first byte, barrier
-  int64_t at[8];             // indices
+  int64_t at[MOST_INDICES];  // indices, those of pieces too
 } Fetch;
 
 // A shared tile that is read asynchronously until its group is waited for.

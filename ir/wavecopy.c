@@ -5,18 +5,23 @@
 #include "ir/wave.h"
 
 // ---------------------------------------------------------------- boxes
+// at: indices, then those of pieces behind the first along axis `along`.
 typedef struct Box {
   InterpTensor *t;
-  int64_t at[8];
+  int64_t at[MOST_INDICES];
   uint32_t row, col;
+  uint32_t pieces, along, rows;
 } Box;
 
-static Box box_of(const Interp *in, const Op *op, Value tensor,
+// Of a tile of so many rows.
+static Box box_of(const Interp *in, const Op *op, Value tensor, uint32_t rows,
                   const int64_t *at) {
-  const IrAttr *tile = ir_attr(op, AT_TILE);
+  const IrAttr *tile = ir_attr(op, AT_TILE), *pieces = ir_attr(op, AT_PIECES);
   Box b = {.t = &in->args[in->arg_of[tensor]], .row = (uint32_t)tile->list[0],
-           .col = (uint32_t)tile->list[1]};
-  for (uint32_t i = 0; i < b.t->rank; i++) b.at[i] = at[i];
+           .col = (uint32_t)tile->list[1], .pieces = ir_pieces(op)};
+  b.rows = rows / b.pieces;
+  if (pieces) b.along = (uint32_t)pieces->list[0];
+  for (uint32_t i = 0; i < b.t->rank + b.pieces - 1; i++) b.at[i] = at[i];
   return b;
 }
 
@@ -24,7 +29,8 @@ static void *box_element(const Box *b, uint32_t r, uint32_t c) {
   int64_t at[8], off;
   int bad = 0;
   for (uint32_t i = 0; i < b->t->rank; i++) at[i] = b->at[i];
-  at[b->row] += r;
+  if (r >= b->rows) at[b->along] = b->at[b->t->rank + r / b->rows - 1];
+  at[b->row] += r % b->rows;
   at[b->col] += c;
   if (!b->t->data || !interp_offset(b->t, at, &off, &bad)) return NULL;
   return (char *)b->t->data + off * dtype_size(b->t->dtype);
@@ -37,6 +43,7 @@ static double box_value(const Box *b, uint32_t r, uint32_t c) {
 
 static void indices(Wave *w, const Op *op, uint32_t lo, uint32_t n,
                     int64_t *at) {
+  n += ir_pieces(op) - 1;
   for (uint32_t i = 0; i < n; i++)
     at[i] = (int64_t)wave_scalar(w, op->args[lo + i]);
 }
@@ -52,9 +59,9 @@ static bool is_under_way(const Wave *w, uint32_t base, uint32_t bytes) {
 // The group's threads share the tile's chunks of 16 bytes.
 static bool cp_async(Wave *w, const Op *op) {
   const Type *t = wave_type(w, op->args[0]);
-  int64_t at[8];
+  int64_t at[MOST_INDICES];
   indices(w, op, 2, wave_type(w, op->args[1])->n, at);
-  Box b = box_of(wave_in(w), op, op->args[1], at);
+  Box b = box_of(wave_in(w), op, op->args[1], t->ext[0], at);
   uint32_t lanes = w->cta->x->lanes, elems = 16 / (uint32_t)dtype_size(t->dtype);
   uint32_t per_row = t->ext[1] / elems, base = w->val[op->args[0]].base;
   if (is_under_way(w, base, smem_slot_bytes(t)))
@@ -128,7 +135,7 @@ void wave_engine(Cta *c, uint32_t i) {
   const Interp *in = c->x->in;
   Fetch f = c->fetches.at[i];
   const Type *t = ir_type(in->f, f.op->args[0]);
-  Box b = box_of(in, f.op, f.tensor, f.at);
+  Box b = box_of(in, f.op, f.tensor, t->ext[0], f.at);
   Mbar *bar = &c->mbar[f.bar];
   c->fetches.at[i] = c->fetches.at[--c->fetches.n];
   c->engine++;
@@ -157,7 +164,7 @@ static bool tma_store(Wave *w, const Op *op) {
 
 static void write_box(Wave *w, const Hold *h) {
   const Type *t = h->type;
-  Box b = box_of(wave_in(w), h->op, h->op->args[0], h->at);
+  Box b = box_of(wave_in(w), h->op, h->op->args[0], t->ext[0], h->at);
   for (uint32_t r = 0; r < t->ext[0]; r++)
     for (uint32_t c = 0; c < t->ext[1]; c++) {
       void *to = box_element(&b, r, c);

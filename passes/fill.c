@@ -7,6 +7,13 @@ uint32_t fill_args(const Op *op) {
   return op->nargs - (ir_attr_i(op, AT_FLIP, 0) != 0);
 }
 
+uint32_t fill_attrs(const Op *op, IrAttr *out) {
+  const IrAttr *pieces = ir_attr(op, AT_PIECES);
+  out[0] = *ir_attr(op, AT_TILE);
+  if (pieces) out[1] = *pieces;
+  return pieces ? 2 : 1;
+}
+
 Value fill_sign(const Op *op) {
   uint32_t n = fill_args(op);
   return n < op->nargs ? op->args[n] : 0;

@@ -6,6 +6,9 @@
 
 // Operands of an sfill that say what is copied: all but the sign.
 uint32_t fill_args(const Op *op);
+// Attributes of a copy that say how: tile, pieces. Returns their number.
+enum { FILL_ATTRS = 2 };
+uint32_t fill_attrs(const Op *op, IrAttr *out);
 // The sign, or 0.
 Value fill_sign(const Op *op);
 // Changes the sign of a tile that this group has waited for, if `sign`:

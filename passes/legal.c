@@ -217,11 +217,12 @@ static void make_copy(Legal *l, Op *op) {
   Buffer *x = buffer_of(l, op->res[0]);
   before_write(l, op, x);
   Builder b = in_front(l, op);
-  Value args[MAX_AXES + 2] = {x->v};
+  Value *args = NEWN(l->arena, Value, op->nargs + 1);
+  args[0] = x->v;
   for (uint32_t i = 0; i < op->nargs; i++) args[i + 1] = op->args[i];
   Builder c = only_first(l, &b, x);
-  ir_op(&c, OP_CP_ASYNC, args, fill_args(op) + 1, ir_attr(op, AT_TILE), 1, NULL,
-        0, 0);
+  IrAttr at[FILL_ATTRS];
+  ir_op(&c, OP_CP_ASYNC, args, fill_args(op) + 1, at, fill_attrs(op, at), NULL, 0, 0);
   if (c.region != b.region) ir_yield(&c, NULL, 0);
   bare(&b, OP_CP_COMMIT);
   x->group = ++l->groups;

@@ -168,25 +168,84 @@ static bool unit_steps(Place *p, Value v, uint32_t axis, Value *origin,
   return false;
 }
 
-// Positions of the tensor's axes along which the box lies, -1: not a box.
+static uint32_t box_size(const Place *p, uint32_t axis) {
+  return p->wide[axis][(int)axis == p->lane ? ROLE_ROW : ROLE_COL];
+}
+
+enum { MOST_PIECES = 8 };
+
+// Positions of the tensor's axes along which the box lies, in ascending order. Of
+// one in pieces (passes/pages.c) rows begin again in each, and the coordinate at
+// another position is another one.
 typedef struct Box {
-  int pos[2];     // in ascending order
+  int pos[2];
   uint32_t axis[2];
+  uint32_t pieces;         // 1: it is whole
+  int64_t rows;            // of a piece
+  int piece_pos;
+  Value piece[MOST_PIECES];
 } Box;
+
+static bool is_iota(const Place *p, Value v) {
+  const Op *op = ir_def(p->f, v);
+  return op && op->code == OP_IOTA;
+}
+
+// v = select(iota < rows, first, select(iota < 2 rows, second, ..)), numbers.
+static bool in_pieces(const Place *p, Value v, Box *box) {
+  box->pieces = 0;
+  for (;; v = ir_def(p->f, v)->args[2]) {
+    const Op *op = ir_def(p->f, v);
+    double end;
+    bool last = !ir_type(p->f, v)->n;
+    if (box->pieces == MOST_PIECES) return false;
+    box->piece[box->pieces++] = last ? v : op && op->code == OP_SELECT ? op->args[1] : 0;
+    if (last) return box->pieces > 1;
+    const Op *lt = op && op->code == OP_SELECT ? ir_def(p->f, op->args[0]) : NULL;
+    if (!lt || lt->code != OP_LT || !is_iota(p, lt->args[0]) ||
+        ir_type(p->f, op->args[1])->n || !ir_const_value(p->f, lt->args[1], &end))
+      return false;
+    if (box->pieces == 1) box->rows = (int64_t)end;
+    if (end != (double)(box->rows * box->pieces)) return false;
+  }
+}
+
+// v = iota mod rows
+static bool is_slot(const Place *p, Value v, const Box *box) {
+  const Op *op = ir_def(p->f, v);
+  double rows;
+  return box->pieces > 1 && op && op->code == OP_MOD && is_iota(p, op->args[0]) &&
+         ir_const_value(p->f, op->args[1], &rows) && rows == (double)box->rows;
+}
+
+// The index of the load that has pieces, 0: none has.
+static uint32_t find_pieces(const Place *p, const Op *op, Box *box) {
+  for (uint32_t i = 1; i < op->nargs && p->target->gpu.arch; i++)
+    if (ir_type(p->f, op->args[i])->n == 1 && in_pieces(p, op->args[i], box)) return i;
+  box->pieces = 1;
+  return 0;
+}
 
 static bool find_box(Place *p, const Op *op, Box *box) {
   const Type *t = ir_type(p->f, op->res[0]);
-  uint32_t n = 0;
+  uint32_t n = 0, pieces = find_pieces(p, op, box), slots = 0;
   Value o;
+  box->piece_pos = (int)pieces - 1;
   for (uint32_t i = 1; i < op->nargs; i++) {
     const Type *x = ir_type(p->f, op->args[i]);
-    if (x->n == 0) continue;
+    if (x->n == 0 || i == pieces) continue;
     if (x->n != 1 || n == 2) return false;
-    if (!unit_steps(p, op->args[i], x->axis[0], &o, false)) return false;
+    bool slot = pieces && x->axis[0] == ir_type(p->f, op->args[pieces])->axis[0] &&
+                is_slot(p, op->args[i], box);
+    slots += slot;
+    if (slot && n) return false;  // pieces are rows
+    if (!slot && !unit_steps(p, op->args[i], x->axis[0], &o, false)) return false;
     box->pos[n] = (int)i - 1;
     box->axis[n++] = x->axis[0];
   }
   if (n != 2 || t->n != 2 || box->axis[0] == box->axis[1]) return false;
+  if (pieces && (slots != 1 || box_size(p, box->axis[0]) != box->pieces * box->rows))
+    return false;
   for (uint32_t i = 0; i < 2; i++) {
     uint32_t a = box->axis[i];
     Dim size = t->size[type_axis_at(t, a)];
@@ -218,7 +277,7 @@ bool place_is_box(Place *p, Value v, DType t) {
     return false;
   Box box;
   return op && op->code == OP_LOAD && ir_type(p->f, v)->dtype == t &&
-         !place_rooted(p, op) && find_box(p, op, &box);
+         !place_rooted(p, op) && find_box(p, op, &box) && !(sign && box.pieces > 1);
 }
 
 // The load that v widens, if it is a box of type t, or 0.
@@ -242,10 +301,6 @@ bool place_in_parts(Place *p, Value v, DType t, Value *part) {
   return i + 1 == MAX_PARTS && part[i];
 }
 
-static uint32_t box_size(const Place *p, uint32_t axis) {
-  return p->wide[axis][(int)axis == p->lane ? ROLE_ROW : ROLE_COL];
-}
-
 static Value fill(Place *p, Value v, Parts *out) {
   Value sign;
   int depth = place_depth(p, v);
@@ -255,14 +310,17 @@ static Value fill(Place *p, Value v, Parts *out) {
   bool ok = find_box(p, op, &box);
   assert(ok);
   (void)ok;
-  Value args[MAX_AXES + 2];
+  Value args[MAX_AXES + MOST_PIECES + 2];
   args[0] = p->memo[op->args[0]][0];
   Builder *b = place_at(p, depth);
   uint32_t n = op->nargs;
   for (uint32_t i = 1; i < n; i++) {
     const Type *x = ir_type(p->f, op->args[i]);
-    if (x->n == 0) {
-      args[i] = index_value(p, op->args[i], ROLE_ROW);
+    bool piece = box.pieces > 1 && (int)i - 1 == box.piece_pos;
+    if (piece || x->n == 0) {
+      args[i] = index_value(p, piece ? box.piece[0] : op->args[i], ROLE_ROW);
+    } else if (box.pieces > 1 && (int)i - 1 == box.pos[0]) {
+      args[i] = pl_int(b, 0);
     } else {
       args[i] = 0;
       unit_steps(p, op->args[i], x->axis[0], &args[i], true);
@@ -273,15 +331,20 @@ static Value fill(Place *p, Value v, Parts *out) {
     if (p->failed) return 0;
   }
   b->span = op->span;
-  int64_t pos[] = {box.pos[0], box.pos[1]};
-  IrAttr at[] = {attr_list(AT_TILE, pos, 2), attr_i(AT_FLIP, 1)};
+  int64_t pos[] = {box.pos[0], box.pos[1]}, pieces[] = {box.piece_pos, box.pieces};
+  IrAttr at[] = {attr_list(AT_TILE, pos, 2), {0}};
+  uint32_t nattrs = 1;
+  for (uint32_t i = 1; i < box.pieces && !p->failed; i++)
+    args[n++] = index_value(p, box.piece[i], ROLE_ROW);
+  if (box.pieces > 1) at[nattrs++] = attr_list(AT_PIECES, pieces, 2);
+  else if (sign) at[nattrs++] = attr_i(AT_FLIP, 1);
   if (sign) args[n++] = place_scalar(p, sign);
   if (p->failed) return 0;
   out->row = box.axis[0];
   out->col = box.axis[1];
   Type t = pl_smem_type(ir_type(p->f, v)->dtype,
                         box_size(p, out->row), box_size(p, out->col));
-  return pl_op(b, OP_SFILL, args, n, t, at, sign ? 2 : 1);
+  return pl_op(b, OP_SFILL, args, n, t, at, nattrs);
 }
 
 // A box that a product wants too comes from its shared tile.

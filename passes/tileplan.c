@@ -786,7 +786,14 @@ static int64_t keys_that_fit(const Tiles *s, const Target *tg,
   return n;
 }
 
-// Keys in pages are boxes of their tensor if a tile lies in one page.
+// Keys in pages are boxes of their tensor if a tile lies in one page, or, where the
+// copy engine has them, has several whole ones (passes/pages.c).
+static bool in_boxes(const Target *tg, int64_t page, int64_t keys) {
+  enum { LEAST_PAGE = 8, MOST_PIECES = 8 };
+  bool pieces = tg->gpu.arch && page >= LEAST_PAGE && keys / page <= MOST_PIECES;
+  return page % keys == 0 || (pieces && keys % page == 0);
+}
+
 static Tiles measured(Ctx *cx, const Func *f, const Target *tg,
                       const PassOpt *opt, int lane) {
   bool amd = tg->gpu.vendor == VENDOR_AMD;
@@ -797,7 +804,7 @@ static Tiles measured(Ctx *cx, const Func *f, const Target *tg,
                .own = amd ? OWN_NONE : own_kind(cx, f, lane)};
     ir_walk(f->body, measure_tiles, &s);
     if (!boxes || !s.page) return s;
-    if (s.page % keys_that_fit(&s, tg, opt) == 0) return s;
+    if (in_boxes(tg, s.page, keys_that_fit(&s, tg, opt))) return s;
   }
 }
 

@@ -27,6 +27,7 @@ enum {
   ENOUGH_TASKS = 64,   // parallel work for any machine
   FEWEST_KEYS = 512,   // of a part
   GPU_KEYS = 256,      // of a GPU's: what it stores is little beside them
+  GPU_ROWS = 64,       // of a task: it has fewer where registers are few
   SHORT_WAVES = 4,     // of tasks of one size
   TOLD_WAVES = 3,      // of tasks of many
 };
@@ -109,13 +110,15 @@ void split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   Found in = {0};
   if (opt->split_k == 0 || opt->split_k == 1) return;
   ir_walk(f->body, look, &in);
-  const char *why = p->ntested ? "a phase before has their bounds" : obstacle(&in);
+  const Target *tg = target_by_name(opt->target ? opt->target : "cpu");
+  bool gpu = tg && tg->kind == TARGET_GPU;
+  const char *why = obstacle(&in);
+  if (p->ntested) why = "a phase before has their bounds";
+  if (gpu && p->tile_q < GPU_ROWS) why = "their sums leave no registers for that";
   if (why) {
     ctx_remark(cx, "%s: keys are not split among tasks: %s", f->name, why);
     return;
   }
-  const Target *tg = target_by_name(opt->target ? opt->target : "cpu");
-  bool gpu = tg && tg->kind == TARGET_GPU;
   int64_t fewest = gpu ? GPU_KEYS : FEWEST_KEYS;
   DimTab *d = &f->mod->dims;
   Dim keys = f->axes.at[ir_attr_i(in.pass, AT_AXIS, 0)].extent;

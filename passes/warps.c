@@ -195,7 +195,8 @@ static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
   args[2] = at;
   args[3] = op->args[0];
   for (uint32_t i = 1; i < n; i++) args[3 + i] = part(r, b, m, op->args[i]);
-  ir_op(b, OP_TMA_LOAD, args, n + 3, ir_attr(op, AT_TILE), 1, NULL, 0, 0);
+  IrAttr how[FILL_ATTRS];
+  ir_op(b, OP_TMA_LOAD, args, n + 3, how, fill_attrs(op, how), NULL, 0, 0);
 }
 
 static void is_group(Role *r, Builder *b, const Region *body, ValueMap *m,

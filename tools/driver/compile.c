@@ -321,7 +321,8 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
   few->recipe.opt.few = true;
   if (!drv_make_device(cx, p, few, &d)) return false;
   Dim rows = warps_rows(few->mod, r->prog, p->name, dims);
-  if (!rows) return false;
+  bool same = drv_same_text(d.text, p->devices[p->ndevices - 1].text);
+  if (!rows || same) return false;
   few->recipe.when = when_most(cx, dims, few->recipe.when, rows, DRV_WARPS);
   d.when = when_most(cx, dims, d.when, rows, DRV_WARPS);
   drv_prepend_device(cx, p, d);
