@@ -259,6 +259,7 @@ typedef struct Tiles {
   int64_t block_bytes;         // of a key, of what is added to products
   int64_t page;                // keys lie in pages of so many, 0: they do not
   bool boxes;                  // tiles lie in one page (passes/pages.c)
+  bool mixed;                  // pages and slots in them are one coordinate
   bool staged;                 // what is copied goes through registers
   bool strips;                 // what columns have is read where it is needed
   int lane;
@@ -306,10 +307,20 @@ static int64_t page_of(const Func *f, Value idx) {
   return all;
 }
 
+// Is what is left of a division a part of idx, not all of it?
+static bool has_slot(const Func *f, Value idx, bool part) {
+  const Op *op = ir_def(f, idx);
+  bool any = op && part && op->code == OP_MOD && has_key_axis(f, ir_type(f, idx));
+  for (uint32_t i = 0; op && i < op->nargs && !any; i++)
+    any = op->code != OP_MOD && has_slot(f, op->args[i], true);
+  return any;
+}
+
 static bool is_copied(Tiles *s, Value idx) {
   if (steps_by_one(s->f, idx)) return true;
   int64_t page = page_of(s->f, idx);
   if (!page) return false;
+  s->mixed |= has_slot(s->f, idx, false);
   s->page = common(s->page, page);
   return s->boxes;
 }
@@ -788,10 +799,11 @@ static int64_t keys_that_fit(const Tiles *s, const Target *tg,
 
 // Keys in pages are boxes of their tensor if a tile lies in one page, or, where the
 // copy engine has them, has several whole ones (passes/pages.c).
-static bool in_boxes(const Target *tg, int64_t page, int64_t keys) {
+static bool in_boxes(const Target *tg, const Tiles *s, int64_t keys) {
   enum { LEAST_PAGE = 8, MOST_PIECES = 8 };
-  bool pieces = tg->gpu.arch && page >= LEAST_PAGE && keys / page <= MOST_PIECES;
-  return page % keys == 0 || (pieces && keys % page == 0);
+  bool pieces = tg->gpu.arch && !s->mixed && s->page >= LEAST_PAGE &&
+                keys / s->page <= MOST_PIECES;
+  return s->page % keys == 0 || (pieces && keys % s->page == 0);
 }
 
 static Tiles measured(Ctx *cx, const Func *f, const Target *tg,
@@ -804,7 +816,7 @@ static Tiles measured(Ctx *cx, const Func *f, const Target *tg,
                .own = amd ? OWN_NONE : own_kind(cx, f, lane)};
     ir_walk(f->body, measure_tiles, &s);
     if (!boxes || !s.page) return s;
-    if (in_boxes(tg, s.page, keys_that_fit(&s, tg, opt))) return s;
+    if (in_boxes(tg, &s, keys_that_fit(&s, tg, opt))) return s;
   }
 }
 
