@@ -160,6 +160,7 @@ typedef struct CgKernelRecord {
   uint32_t threads, occupancy, shared_bytes, block_bytes;
   bool persistent, counter;
   bool waits;         // for the kernels in front of it, by itself
+  bool once;          // keys are read once
   Vec(CgMapRecord) maps;
   uint32_t registers, spill_bytes;   // of a thread; after cg_ptxas
   CgExpr when;        // what tensors must be, over the module's dims; n = 0: any

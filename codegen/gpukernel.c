@@ -222,6 +222,7 @@ static bool launch_of(Nv *n) {
   const IrAttr *ctas = ir_attr(op, AT_CTAS);
   n->out->threads = (uint32_t)ir_attr_i(op, AT_THREADS, 0);
   n->out->occupancy = (uint32_t)ir_attr_i(op, AT_OCCUPANCY, 1);
+  n->out->once = ir_attr_i(op, AT_ONCE, 0);
   n->dense = n->vendor->dense && ir_attr_i(op, AT_DENSE, 0);
   n->out->persistent = ctas && strcmp(ctas->s, "persistent") == 0;
   return true;

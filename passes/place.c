@@ -154,13 +154,14 @@ void place_region(Place *p, const Region *r) {
 // ---------------------------------------------------------------- tasks
 static void place_launch(Place *p, Builder *b) {
   int64_t size = p->warps * p->target->gpu.wave;
-  IrAttr at[5] = {attr_i(AT_THREADS, p->groups * size)};
+  IrAttr at[6] = {attr_i(AT_THREADS, p->groups * size)};
   uint32_t n = 1;
   if (p->alone) at[n++] = attr_i(AT_OCCUPANCY, 1);
   // Many warps of a small task: another CTA's hide what they wait for.
   else if (p->paired)
     at[n++] = attr_i(AT_OCCUPANCY, 2);
   if (p->dense) at[n++] = attr_i(AT_DENSE, 1);
+  if (p->once) at[n++] = attr_i(AT_ONCE, 1);
   if (p->mixed) at[n++] = attr_i(AT_MIXED, 1);
   if (p->groups > 1) at[n++] = attr_list(AT_GROUPS, &size, 1);
   ir_op(b, OP_LAUNCH, NULL, 0, at, n, NULL, 0, 0);
@@ -187,7 +188,8 @@ static bool is_scarce(const Target *t, const PassOpt *opt) {
 static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
                         const PassOpt *opt) {
   Place p = {.cx = cx, .m = m, .f = f, .target = t, .arena = &cx->scratch,
-             .alone = is_alone(t, opt), .scarce = is_scarce(t, opt),
+             .alone = is_alone(t, opt),
+             .once = t->gpu.arch && (opt->few || opt->decode), .scarce = is_scarce(t, opt),
              .dense = t->gpu.vendor == VENDOR_AMD && !opt->strided,
              .mixed = t->gpu.direct && !opt->strided && !opt->spare_regs};
   uint32_t n = f->values.n;

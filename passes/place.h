@@ -83,6 +83,7 @@ typedef struct Place {
   bool paired;            // two CTAs of this task are to fit
   bool scarce;           // registers: operands that may be elsewhere are
   bool alone;            // launch says so: one workgroup on a CU
+  bool once;             // or that keys are read once, by few rows
   bool dense;            // launch says so: rows of tensors are dense
   bool mixed;            // and that operations may mix, as tiles that are copied
                          // ahead need no registers

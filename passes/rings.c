@@ -12,6 +12,7 @@ enum {
   SCRATCH = 4096,    // bytes that code generation wants for exchanges
   PINS = 2048,       // and for pins
   MOST_CARRIED = 64, // registers of a CTA that shares a multiprocessor
+  MOST_OF_ROWS = 100, // likewise: sums of rows, a step's scores
   TASKS_AHEAD = 2,   // tasks that the producer has claimed
   DEEP = 4           // stages
 };
@@ -499,12 +500,15 @@ static int64_t live_at(const Rings *w, const Op *at) {
 }
 
 // Tiles that legal will make room for: those of one type that do not live at
-// the same time share it, within a region.
-static int64_t computed(const Rings *w, const Region *r) {
-  int64_t sum = 0;
+// the same time share it, within a region; `alike`: those of loops next to each
+// other too, copies of one.
+static int64_t computed(const Rings *w, const Region *r, bool alike) {
+  int64_t sum = 0, within = 0;
   for (const Op *op = r->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->nregions; i++)
-      sum += computed(w, op->regions[i]);
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      int64_t n = computed(w, op->regions[i], alike);
+      within = !alike ? within + n : n > within ? n : within;
+    }
     if (op->code != OP_SPUT) continue;
     // The first that has so many beside it pays for one more.
     int64_t beside = live_at(w, op), most = -1;
@@ -516,7 +520,7 @@ static int64_t computed(const Rings *w, const Region *r) {
       }
     if (beside > most) sum += smem_bytes(ir_type(w->f, op->res[0]));
   }
-  return sum;
+  return sum + within;
 }
 
 static bool has_op(const Region *r, OpCode c) {
@@ -528,11 +532,13 @@ static bool has_op(const Region *r, OpCode c) {
   return false;
 }
 
-// Steps of a recurrence wait for each other. Two CTAs on a multiprocessor fill
-// each other's gaps, where a state leaves room.
+// Steps of a recurrence wait for each other, and so do those of few rows. Two CTAs on
+// a multiprocessor fill each other's gaps, where a state or sums leave room.
 static bool can_share(const Rings *w) {
-  return ir_has_steps(w->f) && w->groups == 1 && !has_op(w->f->body, OP_FSCAN) &&
-         rings_carried(w->f, w->f->body) <= MOST_CARRIED;
+  bool steps = ir_has_steps(w->f), once = ir_attr_i(w->f->body->first, AT_ONCE, 0);
+  int64_t most = steps ? MOST_CARRIED : MOST_OF_ROWS;
+  return w->groups == 1 && (steps || once) && !has_op(w->f->body, OP_FSCAN) &&
+         rings_carried(w->f, w->f->body) <= most;
 }
 
 // Reductions along the rows of accumulators stay in a warp.
@@ -585,7 +591,7 @@ static void one_stage(Rings *w) {
 
 static bool rings_fit(Rings *w) {
   int64_t room = (int64_t)w->target->gpu.smem - RESERVE;
-  int64_t half = room / 2 - SCRATCH - computed(w, w->f->body);
+  int64_t half = room / 2 - SCRATCH - computed(w, w->f->body, !ir_has_steps(w->f));
   w->occupancy = can_share(w) && bytes_of(w) <= half ? 2 : 1;
   if (w->occupancy == 2) room = half;
   for (uint32_t i = 0; i < w->nrings; i++)
@@ -594,7 +600,7 @@ static bool rings_fit(Rings *w) {
   if (bytes_of(w) > room && steps) one_stage(w);
   if (bytes_of(w) > room) return false;
   if (w->occupancy < 2)
-    room -= computed(w, w->f->body) +
+    room -= computed(w, w->f->body, false) +
             (exchanges(w->f, w->f->body) ? SCRATCH : PINS);
   use_room(w, room);
   return true;
@@ -807,7 +813,7 @@ static bool has_strips(const Rings *w) {
 static int64_t all_bytes(const Rings *w) {
   enum { BARRIERS = 16, WORD = 4, ALIGN = 16 };   // bytes, of a slot
   bool joins = exchanges(w->f, w->f->body);
-  int64_t sum = computed(w, w->f->body) + bytes_of(w);
+  int64_t sum = computed(w, w->f->body, false) + bytes_of(w);
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
     uint32_t words = r->stages;

@@ -29,7 +29,7 @@ enum {
   GPU_KEYS = 256,      // of a GPU's: what it stores is little beside them
   GPU_ROWS = 64,       // of a task: it has fewer where registers are few
   SHORT_WAVES = 4,     // of tasks of one size
-  TOLD_WAVES = 3,      // of tasks of many
+  TOLD_WAVES = 2,      // of tasks of many
 };
 
 // ---------------------------------------------------------------- plan
@@ -83,17 +83,38 @@ static Dim parts_for(DimTab *d, int64_t n, Dim have) {
 }
 
 // A multiprocessor can ask for more than its share of what memory gives, and a task
-// in front of others costs: as few parts as give each one a task. Where there is one
+// in front of others costs: as few parts as give each its tasks. Where there is one
 // for each, but not for several, the last wave would be nearly as long as the one
 // before it: more, shorter ones. Where memory tells how many keys a task has, as
-// many as even that out.
-static Dim gpu_parts(DimTab *d, int64_t sms, Dim have, bool told) {
-  if (told) return parts_for(d, TOLD_WAVES * sms, have);
-  Dim one = dim_const(d, 1), many = parts_for(d, SHORT_WAVES * sms, have);
-  Dim full = dim_bin(d, DIM_MIN, dim_bin(d, DIM_FLOORDIV, have, dim_const(d, sms + 1)), one);
+// many as even that out. wave: tasks that run at a time.
+static Dim gpu_parts(DimTab *d, int64_t wave, Dim have, bool told) {
+  if (told) return parts_for(d, TOLD_WAVES * wave, have);
+  Dim one = dim_const(d, 1), many = parts_for(d, SHORT_WAVES * wave, have);
+  Dim full = dim_bin(d, DIM_MIN, dim_bin(d, DIM_FLOORDIV, have, dim_const(d, wave + 1)), one);
   Dim tail = dim_bin(d, DIM_MUL, full,
                      dim_bin(d, DIM_MIN, many, dim_const(d, SHORT_WAVES - 1)));
-  return dim_bin(d, DIM_MAX, parts_for(d, sms, have), tail);
+  return dim_bin(d, DIM_MAX, parts_for(d, wave, have), tail);
+}
+
+// Elements of a row's longest vector of sums.
+static int64_t row_elements(const Func *f, const Op *pass) {
+  int64_t most = 1;
+  for (uint32_t i = 0; i < pass->nres; i++) {
+    const Type *s = ir_type(f, pass->res[i]);
+    int64_t n = 1, x;
+    for (uint32_t k = 0; k < s->n; k++) {
+      const Axis *a = &f->axes.at[s->axis[k]];
+      if (a->role == AX_VEC && dim_is_const(&f->mod->dims, a->extent, &x)) n *= x;
+    }
+    most = n > most ? n : most;
+  }
+  return most;
+}
+
+// CTAs of few rows with short sums share a multiprocessor (passes/rings.c).
+static int64_t wave_of(const Func *f, const Op *pass, const Target *t) {
+  enum { SHORT_SUMS = 128, TWO = 2 };
+  return t->gpu.sms * (row_elements(f, pass) <= SHORT_SUMS ? TWO : 1);
 }
 
 // Does memory tell what keys a task has?
@@ -126,7 +147,7 @@ void split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
     p->parts = dim_const(d, opt->split_k);
   } else {
     Dim have = at_least_one(d, tasks(f, p));
-    Dim want = gpu ? gpu_parts(d, tg->gpu.sms, have, is_told(f, in.pass))
+    Dim want = gpu ? gpu_parts(d, wave_of(f, in.pass, tg), have, is_told(f, in.pass))
                    : dim_bin(d, DIM_FLOORDIV, dim_const(d, ENOUGH_TASKS), have);
     Dim most = dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, fewest));
     p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
@@ -241,26 +262,9 @@ void split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
 }
 
 // ---------------------------------------------------------------- joining
-// Elements of a row's longest vector.
-static int64_t row_elements(const Tiler *t) {
-  const Op *op = t->plan.split;
-  int64_t most = 1;
-  for (uint32_t i = 0; i < op->nres; i++) {
-    const Type *s = ir_type(t->from, op->res[i]);
-    int64_t n = 1, x;
-    for (uint32_t k = 0; k < s->n; k++) {
-      const Axis *a = &t->from->axes.at[s->axis[k]];
-      if (a->role == AX_VEC && dim_is_const(&t->from->mod->dims, a->extent, &x))
-        n *= x;
-    }
-    most = n > most ? n : most;
-  }
-  return most;
-}
-
 // A point for each task: vectors have lanes. A GPU's threads have pieces of rows.
 void split_joiners(Tiler *t) {
-  int64_t rows = 1, n = row_elements(t);
+  int64_t rows = 1, n = row_elements(t->from, t->plan.split);
   while (t->gpu && t->plan.lane >= 0 && 2 * rows * n <= GPU_MAP) rows *= 2;
   t->plan.tile_q = rows;
   if (rows == 1) t->plan.lane = -1;
@@ -325,12 +329,12 @@ static void load_part(Tiler *t, Builder *b, const Op *op, Value p, Value parts,
 }
 
 // A GPU's loads wait for each other unless several parts are asked for at once.
-enum { AT_ONCE = 8 };
+enum { TOGETHER = 8 };
 
 void split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                 Value *acc) {
   Join j = {t, op, op->regions[2]};
-  uint32_t n = op->nres, turns = t->gpu ? AT_ONCE : 1;
+  uint32_t n = op->nres, turns = t->gpu ? TOGETHER : 1;
   Value *args = NEWN(m->arena, Value, 3 * n + 3), *old = args + n + 3;
   Value *part = NEWN(m->arena, Value, n * turns + 1);
   Value *none = NEWN(m->arena, Value, n + 1);

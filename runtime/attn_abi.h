@@ -153,7 +153,9 @@ typedef enum attn_gpu_flag {
   ATTN_GPU_WAITS = 4,   /* before it touches memory it waits for the kernels in
                          * front of it: it may start while those of its call
                          * end */
-  ATTN_GPU_OWN = 8      /* it has machine code of its own, in section `code` */
+  ATTN_GPU_OWN = 8,     /* it has machine code of its own, in section `code` */
+  ATTN_GPU_ONCE = 16    /* what its maps copy is read once: lines of 128 bytes are
+                         * fetched, not pairs (others: 256) */
 } attn_gpu_flag;
 
 typedef struct attn_gpu_phase {

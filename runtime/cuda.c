@@ -404,12 +404,12 @@ static int swizzle_mode(uint32_t bytes) {
 static bool cuda_encode(void *state, const GpuMap *m, void *out) {
   static const uint32_t step[ATTN_MAP_RANK] = {1, 1, 1, 1, 1};
   const Cuda *cu = state;
-  enum { PROMOTE_256 = 3 };
+  enum { PROMOTE_128 = 2, PROMOTE_256 = 3 };
   // The driver's pointer is to memory it does not write here.
   return cu->encode(out, map_types[m->dtype], m->rank,
                     (void *)(uintptr_t)m->data, m->extent, m->stride + 1,
-                    m->box, step, 0, swizzle_mode(m->swizzle), PROMOTE_256,
-                    0) == CU_OK;
+                    m->box, step, 0, swizzle_mode(m->swizzle),
+                    m->once ? PROMOTE_128 : PROMOTE_256, 0) == CU_OK;
 }
 
 static bool cuda_capturing(void *state, void *stream) {

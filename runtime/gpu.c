@@ -549,7 +549,7 @@ static bool made_tensor(const Job *j, const attn_gpu_map *r, attn_tensor *t) {
   return true;
 }
 
-static bool put_map(Block *b, const Job *j, const attn_gpu_map *r) {
+static bool put_map(Block *b, const Job *j, const attn_gpu_map *r, bool once) {
   const Solved *s = j->call->solved;
   GpuMap m;
   attn_tensor own;
@@ -564,6 +564,7 @@ static bool put_map(Block *b, const Job *j, const attn_gpu_map *r) {
   if ((t->data || t->rank) &&
       !describe(j->dev, r, t, made || is_output(&j->v->view, r->tensor), &m))
     return false;
+  m.once = once;
   if (m.data)
     return j->g->driver->encode(j->g->state, &m, to);
   memset(to, 0, ATTN_MAP_BYTES);
@@ -572,7 +573,7 @@ static bool put_map(Block *b, const Job *j, const attn_gpu_map *r) {
 
 static bool put_maps(Block *b, const Job *j, const attn_gpu_phase *p) {
   for (uint32_t i = 0; i < p->nmaps; i++)
-    if (!put_map(b, j, &j->v->records->maps[p->map + i]))
+    if (!put_map(b, j, &j->v->records->maps[p->map + i], p->flags & ATTN_GPU_ONCE))
       return false;
   return true;
 }

@@ -40,6 +40,7 @@ typedef struct GpuMap {
   uint64_t extent[ATTN_MAP_RANK]; // innermost first
   uint64_t stride[ATTN_MAP_RANK]; // bytes; that of the innermost is not used
   uint32_t box[ATTN_MAP_RANK];
+  bool once;                      // no other box has the rest of its lines
 } GpuMap;
 
 typedef struct GpuLaunch {

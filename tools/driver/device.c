@@ -87,7 +87,8 @@ static CgPhase phase(Ctx *cx, const Module *m, const CgKernelRecord *k) {
     .threads = k->threads, .shared_bytes = k->shared_bytes,
     .ctas = k->persistent ? ATTN_CTAS_PERSISTENT : ATTN_CTAS_TASKS,
     .flags = (k->counter ? ATTN_GPU_COUNTER : 0) |
-             (k->waits ? ATTN_GPU_WAITS : 0) | ATTN_GPU_LOCAL,
+             (k->waits ? ATTN_GPU_WAITS : 0) |
+             (k->once ? ATTN_GPU_ONCE : 0) | ATTN_GPU_LOCAL,
     .maps = all, .places = places(cx, m, k, all), .nmaps = k->maps.n};
 }
 
