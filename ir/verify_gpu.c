@@ -261,7 +261,7 @@ static bool check_pieces(Verifier *v, const Op *op, const Type *t, const Type *t
   enum { SWIZZLE_ROWS = 8 };
   const IrAttr *at = ir_attr(op, AT_PIECES), *axes = ir_attr(op, AT_TILE);
   uint32_t n = ir_pieces(op);
-  bool ok = at->n == 2 && at->list[0] >= 0 && at->list[0] < t->n &&
+  bool ok = at->n == 2 && at->list[1] > 1 && at->list[0] >= 0 && at->list[0] < t->n &&
             at->list[0] != axes->list[0] && at->list[0] != axes->list[1] &&
             tile->ext[0] % (n * SWIZZLE_ROWS) == 0;
   return ok || verify_fail(v, op, "pieces are [axis, number], of 8 rows and more");
@@ -277,7 +277,7 @@ static bool check_box(Verifier *v, const Op *op, uint32_t at, const Type *tile) 
     return verify_fail(v, op, "needs one index per axis of the tensor");
   if (!is_tile(tile) || tile->dtype != t->dtype)
     return verify_fail(v, op, "the tile must be one slot of the tensor's type");
-  if (more && !check_pieces(v, op, t, tile)) return false;
+  if (ir_attr(op, AT_PIECES) && !check_pieces(v, op, t, tile)) return false;
   if (axes->n != 2 || axes->list[0] == axes->list[1])
     return verify_fail(v, op, "tile has the positions of rows and columns");
   for (uint32_t i = 0; i < 2; i++)
