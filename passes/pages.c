@@ -24,8 +24,6 @@
 #include "ir/target.h"
 #include "passes/pass.h"
 
-enum { LEAST_PAGE = 8, MOST_PIECES = 8 };  // rows of a swizzle; operands
-
 typedef struct Pages {
   Func *f;
   Builder b;             // in front of the load
@@ -168,7 +166,7 @@ static const Op *slot_in(Pages *p, Value v) {
 
 // v of each of n pages, as one value of the tile.
 static Value of_pages(Pages *p, Value v, Value iota, int64_t n) {
-  Value one[MOST_PIECES] = {0}, all;
+  Value one[MOST_PAGES] = {0}, all;
   for (int64_t i = 0; i < n; i++) {
     p->first = i * p->rows;
     one[i] = same(p, v, true);
@@ -197,7 +195,7 @@ static void in_pieces(Pages *p, Op *op) {
   }
   if (!key || !entry || others ||
       !dim_is_const(&p->f->mod->dims, ir_type(p->f, op->args[slot])->size[0], &n) ||
-      n / p->rows > MOST_PIECES)
+      n / p->rows > MOST_PAGES)
     return;
   at(p, op);
   op->args[entry] = of_pages(p, op->args[entry], key->args[1], n / p->rows);

@@ -9,6 +9,10 @@
 // GPU_LAST_REGS are asked for the last ones.
 enum { GPU_TILE_REGS = 168, GPU_LAST_REGS = 232 };
 
+// Pages of keys that a tile may have several of: rows of a page, those that a swizzle
+// repeats after; pages of a tile, which are operands (pages.c).
+enum { LEAST_PAGE = 8, MOST_PAGES = 8 };
+
 // How code keeps registers, LEAN_BITS of PassOpt.lean for each function: as it is,
 // what costs nothing, pass lean, that with fewer for threads that load and more
 // for those that compute (single steps: one CTA less of a multiprocessor), pass

@@ -172,8 +172,6 @@ static uint32_t box_size(const Place *p, uint32_t axis) {
   return p->wide[axis][(int)axis == p->lane ? ROLE_ROW : ROLE_COL];
 }
 
-enum { MOST_PIECES = 8 };
-
 // Positions of the tensor's axes along which the box lies, in ascending order. Of
 // one in pieces (passes/pages.c) rows begin again in each, and the coordinate at
 // another position is another one.
@@ -183,7 +181,7 @@ typedef struct Box {
   uint32_t pieces;         // 1: it is whole
   int64_t rows;            // of a piece
   int piece_pos;
-  Value piece[MOST_PIECES];
+  Value piece[MOST_PAGES];
 } Box;
 
 static bool is_iota(const Place *p, Value v) {
@@ -198,7 +196,7 @@ static bool in_pieces(const Place *p, Value v, Box *box) {
     const Op *op = ir_def(p->f, v);
     double end;
     bool last = !ir_type(p->f, v)->n;
-    if (box->pieces == MOST_PIECES) return false;
+    if (box->pieces == MOST_PAGES) return false;
     box->piece[box->pieces++] = last ? v : op && op->code == OP_SELECT ? op->args[1] : 0;
     if (last) return box->pieces > 1;
     const Op *lt = op && op->code == OP_SELECT ? ir_def(p->f, op->args[0]) : NULL;
@@ -310,7 +308,7 @@ static Value fill(Place *p, Value v, Parts *out) {
   bool ok = find_box(p, op, &box);
   assert(ok);
   (void)ok;
-  Value args[MAX_AXES + MOST_PIECES + 2];
+  Value args[MAX_AXES + MOST_PAGES + 2];
   args[0] = p->memo[op->args[0]][0];
   Builder *b = place_at(p, depth);
   uint32_t n = op->nargs;

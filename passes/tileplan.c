@@ -800,9 +800,8 @@ static int64_t keys_that_fit(const Tiles *s, const Target *tg,
 // Keys in pages are boxes of their tensor if a tile lies in one page, or, where the
 // copy engine has them, has several whole ones (passes/pages.c).
 static bool in_boxes(const Target *tg, const Tiles *s, int64_t keys) {
-  enum { LEAST_PAGE = 8, MOST_PIECES = 8 };
   bool pieces = tg->gpu.arch && !s->mixed && s->page >= LEAST_PAGE &&
-                keys / s->page <= MOST_PIECES;
+                keys / s->page <= MOST_PAGES;
   return s->page % keys == 0 || (pieces && keys % s->page == 0);
 }
 

@@ -40,6 +40,7 @@ PAGE = {"paged": 16, "mla": 64}
 
 # ---------------------------------------------------------------- preparing
 def prepare(a):
+    import carry
     os.makedirs(a.prep, exist_ok=True)
     for name, (file, program, dims) in LIBRARIES.items():
         cmd = [a.attnc, os.path.join(TOP, "stdlib/attention", file), "--fn",
@@ -48,12 +49,7 @@ def prepare(a):
         for d in dims:
             cmd += ["-D", d]
         subprocess.run(cmd, check=True)
-    lib = os.path.join(os.path.dirname(os.path.dirname(a.attnc)), "lib")
-    shutil.copy(os.path.realpath(os.path.join(lib, "libattn.so")),
-                os.path.join(a.prep, "libattn.so"))
-    shutil.copytree(os.path.join(TOP, "tools/python/attn"),
-                    os.path.join(a.prep, "attn"), dirs_exist_ok=True,
-                    ignore=shutil.ignore_patterns("__pycache__"))
+    carry.runtime(a.attnc, a.prep)
     shutil.copy(os.path.abspath(__file__), a.prep)
     print(f"{len(LIBRARIES)} libraries in {a.prep}")
 

@@ -20,6 +20,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 sys.path.insert(0, HERE)
+import carry  # noqa: E402
 import cases  # noqa: E402
 
 
@@ -63,15 +64,10 @@ def main():
         if "failed" in info:
             print(f"{name}: {info['failed']}", file=sys.stderr)
     bin_dir = os.path.dirname(a.attnc)
-    lib_dir = os.path.join(os.path.dirname(bin_dir), "lib")
     shutil.copy(os.path.join(bin_dir, "gpu-run"), a.out)
-    shutil.copy(os.path.realpath(os.path.join(lib_dir, "libattn.so")),
-                os.path.join(a.out, "libattn.so"))
+    carry.runtime(a.attnc, a.out)
     for f in ("run.py", "ab.py", "cases.py", "plot.py"):
         shutil.copy(os.path.join(HERE, f), a.out)
-    shutil.copytree(os.path.join(TOP, "tools/python/attn"),
-                    os.path.join(a.out, "attn"), dirs_exist_ok=True,
-                    ignore=shutil.ignore_patterns("__pycache__"))
     with open(os.path.join(a.out, "manifest.json"), "w") as f:
         json.dump({"target": a.target, "libraries": made}, f, indent=1)
     ok = sum("failed" not in i for i in made.values())

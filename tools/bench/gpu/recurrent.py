@@ -61,16 +61,12 @@ def build(a, program, d, v):
 
 
 def prepare(a):
+    import carry
     os.makedirs(a.prep, exist_ok=True)
     todo = sorted({(c[1], c[5], c[6]) for c in CASES if a.filter in c[0]})
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         good = sum(pool.map(lambda x: build(a, *x), todo))
-    lib = os.path.join(os.path.dirname(os.path.dirname(a.attnc)), "lib")
-    shutil.copy(os.path.realpath(os.path.join(lib, "libattn.so")),
-                os.path.join(a.prep, "libattn.so"))
-    shutil.copytree(os.path.join(TOP, "tools/python/attn"),
-                    os.path.join(a.prep, "attn"), dirs_exist_ok=True,
-                    ignore=shutil.ignore_patterns("__pycache__"))
+    carry.runtime(a.attnc, a.prep)
     shutil.copy(os.path.abspath(__file__), a.prep)
     print(f"{good} of {len(todo)} libraries in {a.prep}")
     return good != len(todo)
