@@ -20,7 +20,7 @@ typedef struct TilePlan {
   int64_t least_chunk;  // GPU: shorter ones where that many do not fit
   int64_t most_chunk;
   const Op *split;      // the pass whose keys are split, or NULL
-  Dim parts;            // into so many parts,
+  Dim parts;            // into so many parts
   const Op *walk;       // the recurrence whose steps are split, or NULL
   Dim part_keys;        // into parts of so many, a multiple of the chunk
   Dim pieces;           // whose first phase cuts each part into so many pieces

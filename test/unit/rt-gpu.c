@@ -48,7 +48,8 @@ static const CgPhase fast = {
     .shared_bytes = 230000, .ctas = ATTN_CTAS_PERSISTENT,
     .flags = ATTN_GPU_COUNTER, .maps = maps, .nmaps = 2};
 static const CgPhase split[] = {
-    {.name = "part", .ntasks = {area, 5}, .threads = 128},
+    {.name = "part", .ntasks = {area, 5}, .threads = 128,
+     .flags = ATTN_GPU_ONCE, .maps = maps, .nmaps = 1},
     {.name = "join", .ntasks = {rows, 2}, .threads = 256,
      .flags = ATTN_GPU_WAITS}};
 static const CgPhase plain = {.name = "plain", .ntasks = {rows, 2},
@@ -150,6 +151,12 @@ static void block(void) {
   EXPECT(m->extent[0] == 64 && m->extent[1] == 300 && m->stride[0] == 128);
   EXPECT(m->box[0] == 64 && m->box[1] == 128 && m->promotion == 3);
   EXPECT(mock->map[1].swizzle == 0 && mock->map[1].box[1] == 16);
+  // What is read once is fetched by lines of 128 bytes.
+  unsigned n = mock->encodes;
+  a = arguments(9, 64);
+  mock->block_bytes = 0;
+  EXPECT(once(&a, &e) == ATTN_OK && mock->encodes == n + 1);
+  EXPECT(mock->map[n % 16].promotion == 2);
 }
 
 // ---- choices

@@ -283,6 +283,21 @@ static bool add_few(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
   return true;
 }
 
+// What was said before something was tried that may be dropped.
+typedef struct Said {
+  uint32_t remarks, diags, errors;
+} Said;
+
+static Said said_so_far(const Ctx *cx) {
+  return (Said){cx->remarks.n, cx->diags.n, cx->nerrors};
+}
+
+static void unsay(Ctx *cx, Said s) {
+  cx->remarks.n = s.remarks;
+  cx->diags.n = s.diags;
+  cx->nerrors = s.errors;
+}
+
 // Rows that one group of warps of a GPU computes, in dims of `to`: of programs
 // with keys, whose rows are no state's. DIM_NONE: of others.
 static Dim warps_rows(const Module *m, const Decl *prog, const char *name, DimTab *to) {
@@ -300,11 +315,9 @@ void drv_fit_gpu(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
   int64_t have;
   if (!t->gpu.arch || c->prog->kind != DE_ATTENTION) return;
   Ctx *cx = c->cx;
-  uint32_t remarks = cx->remarks.n, diags = cx->diags.n, errors = cx->nerrors;
+  Said said = said_so_far(cx);
   Module *m = drv_lower(cx, c->prog, binds, n, t, LV_TILE, &few);
-  cx->remarks.n = remarks;
-  cx->diags.n = diags;
-  cx->nerrors = errors;
+  unsay(cx, said);
   DimTab *dims = c->prog->dims;
   Dim rows = warps_rows(m, c->prog, c->prog->name, dims);
   opt->few = rows && dim_eval(dims, rows, c->dims, &have) && have <= DRV_WARPS;
@@ -319,10 +332,13 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
   if (!is_decode(r->prog) || r->opt.few || !r->target->gpu.arch) return false;
   *few = (Built){.recipe = *r, .program = whole->program};
   few->recipe.opt.few = true;
-  if (!drv_make_device(cx, p, few, &d)) return false;
-  Dim rows = warps_rows(few->mod, r->prog, p->name, dims);
-  bool same = drv_same_text(d.text, p->devices[p->ndevices - 1].text);
-  if (!rows || same) return false;
+  Said said = said_so_far(cx);
+  Dim rows = drv_make_device(cx, p, few, &d)
+                 ? warps_rows(few->mod, r->prog, p->name, dims) : DIM_NONE;
+  if (!rows || drv_same_text(d.text, p->devices[p->ndevices - 1].text)) {
+    unsay(cx, said);
+    return false;
+  }
   few->recipe.when = when_most(cx, dims, few->recipe.when, rows, DRV_WARPS);
   d.when = when_most(cx, dims, d.when, rows, DRV_WARPS);
   drv_prepend_device(cx, p, d);
