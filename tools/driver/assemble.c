@@ -109,12 +109,15 @@ static bool run(Yard *y, Parts *parts) {
 // Where a recurrence spills pass lean mostly helps, and ptxas's other levels mostly
 // do not but for lean code with products (docs/gpu.md, measured): else they come last.
 // Single steps give up a CTA for what is more than FEW bytes. Of chunks that spilled MANY
-// lean code mostly needs a lower level too.
+// lean code mostly needs a lower level too; so does what few rows have whose sums leave
+// no room for a second CTA.
 static CgLevels levels(const Built *b, uint32_t i) {
   enum { FEW = 32, MANY = 48, MOST = 700 };
   CgLevels l = drv_own_flaws(&b->leaning, i);
-  const Func *f = b->kernels.at[i].func;
-  if (!ir_has_steps(f)) return (CgLevels){.below = UINT64_MAX};
+  const CgKernelRecord *k = &b->kernels.at[i];
+  const Func *f = k->func;
+  bool alone = k->once && k->counter && k->occupancy == 1;
+  if (!ir_has_steps(f)) return (CgLevels){.below = UINT64_MAX, .lower = alone};
   bool walks = !ir_has_products(f), later = !l.nknown || walks;
   if (later && b->leaning.ntried < LEAN_TRIES) l.below = walks ? FEW : 0;
   if (l.nknown == 1 && !walks) l.lower = l.known[0] >= MANY && l.known[0] <= MOST;

@@ -1,0 +1,15 @@
+# Stands in for ptxas: nothing spills. argv: a file to which a line is added for each
+# kernel, its name and the level of register usage asked for; ptxas's arguments.
+import re
+import sys
+
+log, args = sys.argv[1], sys.argv[2:]
+open(args[args.index("-o") + 1], "w").write("code")
+option = "--register-usage-level"
+level = args[args.index(option) + 1] if option in args else "own"
+for name in re.findall(r"\.entry (\w+)", open(args[-1]).read()):
+    print(f"ptxas info    : Compiling entry function '{name}' for 'sm_90a'")
+    print("    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads")
+    print("ptxas info    : Used 168 registers, used 16 barriers")
+    with open(log, "a") as f:
+        f.write(f"{name} level {level}\n")
