@@ -1,4 +1,5 @@
-"""Gates on the sources: who may include what, sizes, and no hidden state.
+"""Gates on the sources: who may include what, sizes, widths of pages, and no
+hidden state.
 Usage: check-style.py SOURCE_ROOT BUILD_ROOT"""
 import pathlib
 import re
@@ -50,6 +51,22 @@ def check_file(folder, path):
             problems.append(f"{name}:{n}: {m[1]}() outside tools/")
 
 
+PROSE = 120
+
+
+def check_page(path):
+    """Prose of pages is narrow; tables and code are as wide as they must be."""
+    code = False
+    for n, line in enumerate(path.read_text().split("\n"), 1):
+        fence = line.lstrip().startswith("```")
+        code ^= fence
+        if code or fence or line.startswith(("|", "    ")):
+            continue
+        if len(line) > PROSE:
+            problems.append(f"{path.relative_to(root)}:{n}: {len(line)} "
+                            f"columns, at most {PROSE}")
+
+
 def check_state(library):
     """No symbol in a writable section, relocated constants aside."""
     out = subprocess.run(["objdump", "-t", str(library)], capture_output=True,
@@ -68,6 +85,10 @@ ALLOWED_STATE = {"shared"}
 for folder in ["ir", "frontend", "passes", "codegen", "runtime", "tools"]:
     for path in sorted((root / folder).rglob("*.[chly]")):
         check_file(folder, path)
+for folder in ["docs", "passes", "tools"]:
+    for path in sorted((root / folder).rglob("*.md")):
+        check_page(path)
+check_page(root / "README.md")
 for name in ["ir", "frontend", "passes", "codegen", "attn", "plan", "ls"]:
     lib = build / f"lib/lib{name}.a"
     if lib.exists():
