@@ -297,7 +297,7 @@ class Program:
             for _, dtype, shape, role in first.tensors if role == "shared")
 
     def block(self, phase, address, scalars, strides, workspace):
-        """The parameter block of docs/gpu.md."""
+        """The parameter block of docs/abi.md."""
         b, given = b"", 0
         for name, _, shape, _ in self.tensors:
             b += struct.pack(f"<Q{2 * len(shape)}q", address[name], *shape,

@@ -6,7 +6,7 @@ does not wait for.
 
 A warp that has read a slot gives it back by an mbarrier.arrive, behind which
 TMA writes it. ptxas 13 lets the arrival wait for no load that was issued in
-front of it, and what TMA writes overtakes such loads (docs/gpu.md, Arrivals).
+front of it, and what TMA writes overtakes such loads (docs/gpu/ptxas.md).
 This tells where an arrival comes while loads are in flight: what it gives back
 may be something else. Loads of what lies behind a kernel's barriers are left
 out, nobody copies there.

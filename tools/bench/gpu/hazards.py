@@ -7,7 +7,7 @@
 A wgmma is asynchronous: from its issue to the wait that covers it nothing may
 write its accumulators or the registers of its A operand, nor read the
 accumulators (PTX ISA, wgmma.mma_async). ptxas 13 does write there: a constant
-word of A moved to its register behind the product (docs/gpu.md, wgmma). Such a
+word of A moved to its register behind the product (docs/gpu/ptxas.md). Such a
 kernel is wrong only sometimes, so no run of it tells.
 
 FILE is a program, compiled for sm_90a with the options; or holds cubins
