@@ -7,9 +7,9 @@
 #ifndef ATTNC_FRONTEND_AST_H
 #define ATTNC_FRONTEND_AST_H
 
-#include "ir/ctx.h"
-#include "ir/dim.h"
-#include "ir/dtype.h"
+#include "ir/core/ctx.h"
+#include "ir/core/dim.h"
+#include "ir/core/dtype.h"
 
 typedef struct Expr Expr;
 typedef struct Stmt Stmt;

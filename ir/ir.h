@@ -6,9 +6,9 @@
 #ifndef ATTNC_IR_IR_H
 #define ATTNC_IR_IR_H
 
-#include "ir/ctx.h"
-#include "ir/dim.h"
-#include "ir/dtype.h"
+#include "ir/core/ctx.h"
+#include "ir/core/dim.h"
+#include "ir/core/dtype.h"
 
 typedef uint32_t Value;        // id in Func.values; 0 = none
 typedef struct Op Op;

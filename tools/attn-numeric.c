@@ -7,7 +7,7 @@
 // A dim's value is a number, lo..hi, or those times another dim, or auto: the
 // driver's choice, as for page counts. A dtype's value is its name.
 #include "tools/driver/driver.h"
-#include "tools/driver/rng.h"
+#include "tools/driver/run/rng.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "frontend/oracle.h"
 #include "ir/layout.h"
 #include "passes/pass.h"
-#include "tools/driver/gen.h"
+#include "tools/driver/run/gen.h"
 
 #include <math.h>
 #include <stdio.h>

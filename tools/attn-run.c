@@ -6,7 +6,7 @@
 #include "codegen/codegen.h"
 #include "ir/ir.h"
 #include "passes/pass.h"
-#include "tools/driver/gen.h"
+#include "tools/driver/run/gen.h"
 
 #include <math.h>
 #include <stdio.h>

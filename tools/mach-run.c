@@ -10,8 +10,8 @@
 // a failed launch, 2 on wrong usage.
 //   mach-run --host-targets    the rows of targets.def this machine runs
 #include "codegen/codegen.h"
-#include "tools/driver/gen.h"
-#include "tools/driver/npy.h"
+#include "tools/driver/run/gen.h"
+#include "tools/driver/run/npy.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // The base layer: arenas, vectors, names, maps, positions, element types.
-#include "ir/ctx.h"
-#include "ir/dtype.h"
+#include "ir/core/ctx.h"
+#include "ir/core/dtype.h"
 #include <math.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 // Every cast between dtypes, run through the JIT on every level of this
-// machine, bit for bit against ir/dtype.h: all patterns of 8 and 16 bits, and
+// machine, bit for bit against ir/core/dtype.h: all patterns of 8 and 16 bits, and
 // a sweep with edges of the wider types.
 #include "test/unit/cg-run.h"
 

@@ -2,11 +2,11 @@
 // run through the JIT, or (LINKED, other CPUs) compiled before and linked with
 // a table of all programs.
 //   unit-cg-x --emit TARGET OBJECT.o TABLE.c
-//   gcc -DLINKED cg-x.c TABLE.c OBJECT.o runtime/*.c ir/dtype.c
+//   gcc -DLINKED cg-x.c TABLE.c OBJECT.o runtime/*.c ir/core/dtype.c
 #ifndef ATTNC_TEST_CG_RUN_H
 #define ATTNC_TEST_CG_RUN_H
 
-#include "ir/dtype.h"
+#include "ir/core/dtype.h"
 #include "runtime/attn_abi.h"
 #include "test/unit/expect.h"
 

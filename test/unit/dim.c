@@ -1,6 +1,6 @@
 // Symbolic dims: simplification, facts, text.
-#include "ir/ctx.h"
-#include "ir/dim.h"
+#include "ir/core/ctx.h"
+#include "ir/core/dim.h"
 #include <stdio.h>
 
 static int failures;

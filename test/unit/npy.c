@@ -1,7 +1,7 @@
 // .npy: damaged and hostile headers; with arguments, copies files (read, then
 // written again) for a comparison with numpy.
 #include "expect.h"
-#include "tools/driver/npy.h"
+#include "tools/driver/run/npy.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 // Philox against the vectors published with Random123, and the generators.
 #include "expect.h"
-#include "tools/driver/gen.h"
-#include "tools/driver/rng.h"
+#include "tools/driver/run/gen.h"
+#include "tools/driver/run/rng.h"
 
 #include <math.h>
 #include <string.h>

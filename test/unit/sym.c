@@ -1,6 +1,6 @@
 // Symbolic expressions: canonical forms and separation, by their text.
-#include "ir/ctx.h"
-#include "passes/sym.h"
+#include "ir/core/ctx.h"
+#include "passes/support/sym.h"
 
 #include <stdio.h>
 #include <string.h>

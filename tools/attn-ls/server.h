@@ -9,7 +9,7 @@
 #define ATTNC_LS_SERVER_H
 
 #include "frontend/check.h"
-#include "ir/intern.h"
+#include "ir/core/intern.h"
 #include "tools/attn-ls/ls.h"
 
 #include <jansson.h>

@@ -1,6 +1,6 @@
 // attnc check: the check blocks of files, a line per expectation.
 #include "tools/attnc/attnc.h"
-#include "tools/driver/checks.h"
+#include "tools/driver/run/checks.h"
 
 #include "runtime/attn.h"
 

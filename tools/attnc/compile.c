@@ -1,6 +1,6 @@
 // attnc FILE: an object, a shared library, or one stage of the way there.
 #include "tools/attnc/attnc.h"
-#include "tools/driver/link.h"
+#include "tools/driver/compile/link.h"
 
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 // attnc doctor: what this machine has of what attnc can use.
 #include "tools/attnc/attnc.h"
-#include "tools/driver/link.h"
+#include "tools/driver/compile/link.h"
 #include "codegen/codegen.h"
 
 #include "runtime/attn_abi.h"

@@ -1,7 +1,7 @@
 // attnc explain FILE: what the passes decided, operations, memory, tiles, and
 // the time that the machine's limits allow.
 #include "tools/attnc/report.h"
-#include "tools/driver/compile.h"
+#include "tools/driver/compile/compile.h"
 #include "tools/plan/plan.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #define ATTNC_ATTNC_REPORT_H
 
 #include "tools/attnc/inputs.h"
-#include "tools/driver/cost.h"
+#include "tools/driver/run/cost.h"
 
 #include "runtime/attn.h"
 

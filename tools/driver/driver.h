@@ -11,8 +11,8 @@
 #include "frontend/frontend.h"
 #include "ir/ir.h"
 #include "ir/target.h"
-#include "tools/driver/gen.h"
-#include "tools/driver/npy.h"
+#include "tools/driver/run/gen.h"
+#include "tools/driver/run/npy.h"
 
 #include <stdio.h>
 

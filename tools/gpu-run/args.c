@@ -2,7 +2,7 @@
 #include "tools/gpu-run/run.h"
 
 #include "runtime/rt.h"
-#include "tools/driver/gen.h"
+#include "tools/driver/run/gen.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -2,11 +2,11 @@
 #ifndef ATTNC_GPU_RUN_H
 #define ATTNC_GPU_RUN_H
 
-#include "ir/ctx.h"
-#include "ir/vec.h"
+#include "ir/core/ctx.h"
+#include "ir/core/vec.h"
 #include "runtime/attn_abi.h"
-#include "tools/driver/gpu.h"
-#include "tools/driver/npy.h"
+#include "tools/driver/gpu/gpu.h"
+#include "tools/driver/run/npy.h"
 
 typedef struct RunSetting { // an option that may be given many times
   int option;

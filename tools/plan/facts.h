@@ -4,7 +4,7 @@
 #ifndef ATTNC_PLAN_FACTS_H
 #define ATTNC_PLAN_FACTS_H
 
-#include "ir/ctx.h"
+#include "ir/core/ctx.h"
 
 typedef struct FactsReader {
   const char *const *dirs;   // -I
