@@ -14,9 +14,9 @@ enum { GPU_TILE_REGS = 168, GPU_LAST_REGS = 232 };
 enum { LEAST_PAGE = 8, MOST_PAGES = 8 };
 
 // How code keeps registers, LEAN_BITS of PassOpt.lean for each function: as it is,
-// what costs nothing, pass lean, that with fewer for threads that load and more
+// what costs nothing, pass remat, that with fewer for threads that load and more
 // for those that compute (single steps: one CTA less of a multiprocessor), pass
-// lean with states that wait in shared memory, and LEAN_LOADS with numbers of the
+// remat with states that wait in shared memory, and LEAN_LOADS with numbers of the
 // task found again.
 enum { LEAN_NOT, LEAN_FREE, LEAN_PASS, LEAN_LOADS, LEAN_STATE, LEAN_TASK,
        LEAN_LEVELS, LEAN_BITS = 3, LEAN_FUNCS = 20 };
@@ -43,7 +43,7 @@ typedef struct PassOpt {
   bool fast;               // @fast
   bool strided;            // tensors may have any strides (AMD, strips)
   bool group;              // the heads that share keys and the queries make
-                           // rows of one axis (pass rows)
+                           // rows of one axis (pass pack_gqa)
   bool few;                // the same, and the rows fill one vector
   bool decode;             // GPU: it mostly is
   bool finite;             // @finite: no input is inf or NaN

@@ -1,7 +1,7 @@
 // The wave interpreter: programs of GPUs at level mach, in buffer form,
 // executed on the host as a device would.
 //
-//   attn-run f.tir --target=sm_80 --passes=place,legal --round --tol=1e-2
+//   attn-run f.tir --target=sm_80 --passes=lower_gpu,bufferize_gpu --round --tol=1e-2
 //
 // Waves take turns at random points (the seed chooses order and length of
 // turns), so each run is one of the schedules that barriers allow; what is

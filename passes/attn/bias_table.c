@@ -18,7 +18,7 @@
 // tiles have beyond the axes' ends are made too. Left are terms that are cheaper
 // (a slope times the distance; decays, which are factors of rows and columns).
 // Not where rows are few (PassOpt.decode). Level attn, behind ahead. Run cse, dce
-// afterwards. Tests: test/passes/gaps.
+// afterwards. Tests: test/passes/bias_table.
 #include "passes/pass.h"
 #include "passes/tile/tile.h"
 
@@ -280,7 +280,7 @@ static void run(Ctx *cx, Func *f, Funcs *out) {
   vec_push(f->mod->arena, out, f);
 }
 
-bool pass_gaps(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_bias_table(Ctx *cx, Module *m, const PassOpt *opt) {
   Funcs out = {0};
   if (opt->decode) return true;
   for (uint32_t i = 0; i < m->funcs.n; i++) run(cx, m->funcs.at[i], &out);

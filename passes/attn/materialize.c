@@ -15,7 +15,7 @@
 // in each task; where copies go through registers (AMD) they are cleaned there,
 // and only what is computed is made. Elsewhere 8-bit floats become 16-bit ones,
 // exactly. Not where rows are few (PassOpt.decode): reading the keys once is best
-// then. Level attn, behind inline and canon. Tests: test/passes/ahead.
+// then. Level attn, behind inline and canon. Tests: test/passes/materialize.
 #include "passes/attn/materialize.h"
 
 #include "ir/target.h"
@@ -505,7 +505,7 @@ static void run(Ctx *cx, Func *f, bool cleans, Funcs *out) {
   vec_push(f->mod->arena, out, f);
 }
 
-bool pass_ahead(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_materialize(Ctx *cx, Module *m, const PassOpt *opt) {
   Funcs out = {0};
   if (opt->decode) return true;
   // Where copies go through registers they are cleaned there.

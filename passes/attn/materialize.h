@@ -1,4 +1,4 @@
-// State shared by the files of the pass `ahead`.
+// State shared by the files of the pass `materialize`.
 #ifndef ATTNC_PASSES_ATTN_MATERIALIZE_H
 #define ATTNC_PASSES_ATTN_MATERIALIZE_H
 

@@ -10,7 +10,7 @@
 // key once and fill lanes that one query leaves empty. Done where what is read
 // along a key axis wants h by its group only, and q not at all, or not by
 // itself. Level attn, behind inline and canon: no regions but the body's.
-// Tests: test/passes/rows.
+// Tests: test/passes/pack_gqa.
 #include "ir/infer.h"
 #include "passes/support/groups.h"
 #include "passes/pass.h"
@@ -129,7 +129,7 @@ static void fold(Rows *r, Dim size) {
   ir_erase(old_q);
 }
 
-bool pass_rows(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_pack_gqa(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n && (opt->few || opt->group); i++) {
     Rows r = {.f = m->funcs.at[i]};
     Dim size;

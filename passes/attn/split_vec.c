@@ -10,7 +10,7 @@
 // Each part makes the weights anew: that costs the products with the keys
 // again, and less than spilled sums do. What does not vary with the vector is
 // stored by the first part. For GPUs; level attn, behind inline and canon.
-// Tests: test/passes/columns/.
+// Tests: test/passes/split_vec/.
 #include "ir/infer.h"
 #include "ir/target.h"
 #include "passes/pass.h"
@@ -121,7 +121,7 @@ static void mask_stores(Func *f, uint32_t part) {
   }
 }
 
-bool pass_columns(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_split_vec(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];

@@ -12,7 +12,7 @@
 // values (a sink) join if they must, and logarithms of sums get the reference
 // back. A row that subtracts something reduced over its keys is left alone.
 //
-// Needs: inline. Tests: test/passes/stab/.
+// Needs: inline. Tests: test/passes/stabilize/.
 #include "passes/support/order.h"
 #include "passes/pass.h"
 #include "passes/support/probe.h"
@@ -229,7 +229,7 @@ static void run_axis(Stab *s) {
                "may overflow", s->f->name, s->f->axes.at[s->axis].name);
 }
 
-bool pass_stab(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_stabilize(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];

@@ -1,4 +1,4 @@
-// State shared by the files of the pass `assign`.
+// State shared by the files of the pass `lower_cpu`.
 //
 // Words. A *root* is work that needs a loop: a reduction, a dot, a scan, a
 // store, or putting a value in memory. A *stage* is the roots that share a

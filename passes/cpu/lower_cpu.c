@@ -10,7 +10,7 @@
 // axis where a value has it, else the last axis of what is computed. Work that
 // shares lanes shares a loop over panels, so that what passes from one op to
 // the next stays in registers or in the first-level cache. docs/cpu-schedule.md
-// has the measurements, assign.h the words. Tests: test/passes/assign.
+// has the measurements, assign.h the words. Tests: test/passes/lower_cpu.
 #include "passes/cpu/cpu.h"
 #include "passes/support/rebuild.h"
 
@@ -37,7 +37,7 @@ static Func *assign_func(Ctx *cx, Module *m, Func *f, const Target *t) {
   return as.g;
 }
 
-bool pass_assign(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_lower_cpu(Ctx *cx, Module *m, const PassOpt *opt) {
   const char *name = opt->target ? opt->target : "cpu";
   const Target *t = target_by_name(name);
   if (!t || t->kind != TARGET_CPU) {

@@ -21,8 +21,8 @@
 // Groups that share a task become a role: they copy what depends on the group
 // each into its own slot, and the first one copies the rest.
 //
-// Needs: place. Level mach, value form; what warps and stage have made stays
-// as it is. Tests: test/passes/legal.
+// Needs: lower_gpu. Level mach, value form; what warps and stage have made stays
+// as it is. Tests: test/passes/bufferize_gpu.
 #include "ir/layout.h"
 #include "ir/target.h"
 #include "passes/support/fill.h"
@@ -472,7 +472,7 @@ static bool legal_func(Ctx *cx, Func *f, const Target *t) {
   return fits(&l);
 }
 
-bool pass_legal(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_bufferize_gpu(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;
   if (!t || t->kind != TARGET_GPU) {

@@ -11,7 +11,7 @@
 // are the same. Mostly two reads are better than one that is kept; where a
 // chunk's keys are normed, decayed and used on both sides (KDA) all of that is
 // there twice: 501 registers of a thread. Level mach, value form; sm_90a. Needs:
-// place; run cse and dce behind it. Tests: test/passes/once.
+// lower_gpu; run cse and dce behind it. Tests: test/passes/cse_smem.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/pass.h"
@@ -44,7 +44,7 @@ static void region(Func *f, Region *r) {
   }
 }
 
-bool pass_once(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_cse_smem(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];

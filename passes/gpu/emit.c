@@ -1,4 +1,4 @@
-// Types and ops of GPU mach for the pass `place`.
+// Types and ops of GPU mach for the pass `lower_gpu`.
 #include "passes/gpu/gpu.h"
 
 #include "ir/layout.h"

@@ -17,8 +17,8 @@
 // Where products leave the special units time, these do every fourth one (three
 // warpgroups: 613 TFLOP/s for 580; two lose by it).
 // A comparison of a power with a constant is one of its exponent.
-// Level mach, value form. Needs: place. Run dce afterwards. Tests:
-// test/passes/approx/.
+// Level mach, value form. Needs: lower_gpu. Run dce afterwards. Tests:
+// test/passes/fast_math/.
 #include "ir/target.h"
 #include "passes/pass.h"
 #include "passes/support/range.h"
@@ -270,7 +270,7 @@ static void region(Approx *x, Region *r) {
   }
 }
 
-bool pass_approx(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_fast_math(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;
   for (uint32_t i = 0; i < m->funcs.n; i++) {

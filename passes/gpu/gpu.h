@@ -1,4 +1,4 @@
-// State shared by the files of the pass `place`.
+// State shared by the files of the pass `lower_gpu`.
 //
 // Words. The axes of a function have one *order*: the tiled grid axis, keys,
 // vectors. A value with two axes is a tile whose rows are the earlier axis and

@@ -11,7 +11,7 @@
 //
 // Saves the exchange between threads in each step; the factor %x is the same
 // in all threads of a row. Sums, with or without a factor, and `any`.
-// Level mach, value form. Needs: place. Tests: test/passes/parts/.
+// Level mach, value form. Needs: lower_gpu. Tests: test/passes/lazy_reduce/.
 #include "passes/pass.h"
 
 #include "ir/layout.h"
@@ -116,7 +116,7 @@ static void region(Func *f, Region *r) {
   }
 }
 
-bool pass_parts(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_lazy_reduce(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   (void)opt;
   if (!m->target || !target_is_gpu(m->target)) return true;

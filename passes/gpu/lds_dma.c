@@ -20,9 +20,9 @@
 // Behind the barrier all have what was copied for this step, and nobody reads
 // the slot of the last one. What is copied behind the last step is not used.
 // Boxes of whole rows, tensors with dense rows (launch's `dense`); other tiles
-// are left to pass fetch, all of them where the rings do not fit. Loops one
+// are left to pass prefetch, all of them where the rings do not fit. Loops one
 // behind the other share the rings.
-// Needs: place; runs before fetch. Tests: test/passes/direct.
+// Needs: lower_gpu; runs before prefetch. Tests: test/passes/lds_dma.
 #include "passes/gpu/prefetch.h"
 
 #include "ir/layout.h"
@@ -274,7 +274,7 @@ static void region(Direct *x, Region *r) {
   }
 }
 
-bool pass_direct(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_lds_dma(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;

@@ -13,7 +13,7 @@
 // Coordinates and extents become i32 where their ranges allow it. A task is
 // what a CTA computes; the rows of the grid's tiled axis are shared by
 // `groups` instances of 128 threads. place.h has the words, docs/gpu.md the
-// form. Needs: level tile. Tests: test/passes/place.
+// form. Needs: level tile. Tests: test/passes/lower_gpu.
 #include "passes/gpu/gpu.h"
 #include "passes/support/rebuild.h"
 
@@ -217,7 +217,7 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
   return p.g;
 }
 
-bool pass_place(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_lower_gpu(Ctx *cx, Module *m, const PassOpt *opt) {
   const Target *t = target_by_name(opt->target ? opt->target : "cpu");
   if (!t || t->kind != TARGET_GPU) {
     diag_add(cx, DIAG_pass_unsupported, NOWHERE, "place needs a GPU target");

@@ -12,8 +12,8 @@
 // a row has any key, with %col = %k0 .. %k0 + n - 1, needs no element at all.
 // Differences of a row's and a key's coordinate (windows) are bounds of the key.
 // What could overflow is done in i64.
-// Level mach, value form. Needs: place. Run dce afterwards. Tests:
-// test/passes/bounds/.
+// Level mach, value form. Needs: lower_gpu. Run dce afterwards. Tests:
+// test/passes/merge_bounds/.
 #include "passes/pass.h"
 
 #include "ir/layout.h"
@@ -348,7 +348,7 @@ static void region(Bounds *x, Region *r) {
   }
 }
 
-bool pass_bounds(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_merge_bounds(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   (void)opt;
   const Target *t = target_by_name(m->target);

@@ -1,4 +1,4 @@
-// Facts of a function for the pass `place`: the order of its axes, sizes of
+// Facts of a function for the pass `lower_gpu`: the order of its axes, sizes of
 // tiles, ranges of integers, and where values can be made.
 #include "passes/gpu/gpu.h"
 

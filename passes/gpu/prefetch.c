@@ -25,9 +25,9 @@
 // begins, a row each, which takes two registers, and handed round when they are
 // there (relayout). Numbers and slices that a phase before has found count too.
 // Chunks without a state ask behind their first product. Where few registers are to
-// be kept what only chunks that are not whole need is left to pass lean; at its last
+// be kept what only chunks that are not whole need is left to pass remat; at its last
 // level nothing is loaded ahead.
-// Needs: place; runs before legal. Tests: test/passes/fetch.
+// Needs: lower_gpu; runs before bufferize_gpu. Tests: test/passes/prefetch.
 #include "passes/gpu/prefetch.h"
 
 #include "passes/hopper/rings.h"
@@ -98,7 +98,7 @@ static void find(Fetch *x) {
   }
 }
 
-// Of a loop over chunks the steps of one that is not whole alone need v: pass lean
+// Of a loop over chunks the steps of one that is not whole alone need v: pass remat
 // loads it there.
 static bool is_rare(const Func *f, const Op *load) {
   Value v = load->res[0];
@@ -299,7 +299,7 @@ static void region(Func *f, Region *r, Arena *a, bool slices, bool lean) {
   }
 }
 
-bool pass_fetch(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_prefetch(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   const Target *t = m->target ? target_by_name(m->target) : NULL;
   if (!t || t->kind != TARGET_GPU) return true;

@@ -1,5 +1,5 @@
-// What copies of a loop's next step have in common: pass fetch loads it into
-// registers, pass direct into shared memory.
+// What copies of a loop's next step have in common: pass prefetch loads it into
+// registers, pass lds_dma into shared memory.
 #ifndef ATTNC_PASSES_GPU_PREFETCH_H
 #define ATTNC_PASSES_GPU_PREFETCH_H
 

@@ -23,8 +23,8 @@
 //
 // and in exp2(%d * a * c) the product a * c is made once. Operands that are split
 // into parts (f32) take all registers: a number more for a row is spilled there.
-// Level mach, value form. Needs: place. Run dce afterwards. Tests:
-// test/passes/lift/.
+// Level mach, value form. Needs: lower_gpu. Run dce afterwards. Tests:
+// test/passes/reassoc_bias/.
 #include "passes/pass.h"
 
 #include "ir/layout.h"
@@ -343,7 +343,7 @@ static void join_factors(void *data, Op *op) {
   op->args[0] = s ? ir_3(&x->b, OP_SELECT, s->args[0], v, s->args[2]) : v;
 }
 
-bool pass_lift(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_reassoc_bias(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Lift x = {.f = m->funcs.at[i], .arena = &cx->scratch};

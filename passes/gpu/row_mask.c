@@ -15,8 +15,8 @@
 // element. %c is positive and %s mostly finite. Infinite scores and NaN, which a
 // key may have that only other rows of the tile see, exceed the largest finite
 // number: the branch that looks for a new maximum, rarely taken, masks elements.
-// Level mach, value form. Needs: peel, fold, guard; dce afterwards.
-// Tests: test/passes/byrow/, test/wave/unseen-keys.test.
+// Level mach, value form. Needs: peel, fold, lazy_rescale; dce afterwards.
+// Tests: test/passes/row_mask/, test/wave/unseen-keys.test.
 #include "passes/pass.h"
 #include "passes/support/range.h"
 
@@ -166,7 +166,7 @@ static void visit(void *data, Op *op) {
   if (is_guarded(r)) rewrite(r);
 }
 
-bool pass_byrow(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_row_mask(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     ByRow r = {.f = m->funcs.at[i], .arena = m->arena};

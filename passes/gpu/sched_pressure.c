@@ -12,7 +12,7 @@
 // the registers while the next loop runs. Of the ops behind a loop that need
 // nothing of it those go in front of it which leave less to be kept in
 // fragments through it; loads of what nothing writes too. Level mach, value
-// form; GPUs. Needs: place. Tests: test/passes/early/.
+// form; GPUs. Needs: lower_gpu. Tests: test/passes/sched_pressure/.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/pass.h"
@@ -196,7 +196,7 @@ static void region(Early *e, Region *r, Arena *a) {
   }
 }
 
-bool pass_early(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_sched_pressure(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];

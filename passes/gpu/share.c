@@ -19,7 +19,7 @@
 //
 // Done where the bounds of each group were read for that group's coordinates
 // (`origin() {row}`), so that none is of the whole tile.
-// Tests: test/passes/place/shared-keys.test, test/wave/shared-keys.test.
+// Tests: test/passes/lower_gpu/shared-keys.test, test/wave/shared-keys.test.
 #include "passes/support/groups.h"
 #include "passes/gpu/gpu.h"
 

@@ -1,4 +1,4 @@
-// The inverse of a triangular matrix (part of the pass `place`).
+// The inverse of a triangular matrix (part of the pass `lower_gpu`).
 //
 //   before  %x = trinv(%l) {axes = [t, s]} : f32{t:64,s:64}
 //   after   %d = ftrinv(%l)                     blocks of 16, by substitution

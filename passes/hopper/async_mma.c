@@ -12,7 +12,7 @@
 // For chunks of recurrences, whose products stage leaves alone: they depend on
 // each other, but not on all that stands between them. An accumulator that
 // something behind uses too stays synchronous. Level mach, value form; sm_90a,
-// programs for which warps has rings. Needs: place. Tests: test/passes/defer/.
+// programs for which warps has rings. Needs: lower_gpu. Tests: test/passes/async_mma/.
 #include "ir/layout.h"
 #include "passes/hopper/rings.h"
 
@@ -121,7 +121,7 @@ static bool is_group(const Func *f, const Target *t) {
          rings_carried(f, f->body) && !has_chunks(f->body);
 }
 
-bool pass_defer(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_async_mma(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;

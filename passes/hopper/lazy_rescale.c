@@ -10,15 +10,15 @@
 //   %p = fma(%s, .., bcast(%y))          })
 //                                        %p = fma(%s, .., bcast(%y))
 //
-// The limit is lowered by what pass lift took out of the row's scores. Where %s is
+// The limit is lowered by what pass reassoc_bias took out of the row's scores. Where %s is
 // %z * a + columns and functions are what is waited for, %z is asked: the limit
 // less the largest of the columns, over a.
 // A reference that is replaced only if it lags behind the maximum by more than
 // a constant (passes/stream/online.c) mostly stays. Whether it may is asked of all scores
 // of a warp at once: no exchange between threads, and half the instructions of
 // a maximum. All that a row derives of the maximum goes into the branch.
-// Level mach, value form; sm_90a. Needs: approx; runs before warps. Run dce
-// afterwards. Tests: test/passes/guard/.
+// Level mach, value form; sm_90a. Needs: fast_math; runs before warp_specialize. Run dce
+// afterwards. Tests: test/passes/lazy_rescale/.
 #include "ir/target.h"
 #include "passes/pass.h"
 
@@ -34,7 +34,7 @@ typedef struct Guard {
   Region *body;
   Op *reduce, *max, *keep;
   Op *raised;            // add(reduce, row), or NULL
-  Value row;             // what pass lift took out of the row's scores, or 0
+  Value row;             // what pass reassoc_bias took out of the row's scores, or 0
   Value asked;           // what is compared with the limit: the scores, or
   Value times, columns;  // asked * times + columns are; or 0
   Value old;             // the reference of the steps before
@@ -378,7 +378,7 @@ static void loops(Ctx *cx, Func *f, Region *r) {
     }
 }
 
-bool pass_guard(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_lazy_rescale(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++)
     loops(cx, m->funcs.at[i], m->funcs.at[i]->body);

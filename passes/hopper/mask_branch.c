@@ -21,8 +21,8 @@
 // Done for masks that are one comparison: words of bits and tables are made while
 // the scores are. What is masked of what has been masked has a branch of its own.
 // The sides are the same ops with %full = true and false, which pass fold makes what
-// is above. Level mach, value form; sm_90a. Needs: stage; runs before peel. Run fold
-// and dce afterwards. Tests: test/passes/single/.
+// is above. Level mach, value form; sm_90a. Needs: pipeline_loop; runs before peel. Run fold
+// and dce afterwards. Tests: test/passes/mask_branch/.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/support/full_tiles.h"
@@ -372,7 +372,7 @@ static void region(Ctx *cx, Func *f, Region *r) {
   }
 }
 
-bool pass_single(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_mask_branch(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++)
     region(cx, m->funcs.at[i], m->funcs.at[i]->body);

@@ -18,7 +18,7 @@
 // step runs while the products of the step before are added up (intra-warpgroup
 // overlap of FlashAttention-3, arXiv 2407.08608, section 3.2, for any row function).
 // Loops without both kinds are left alone, and programs for which warps has no
-// rings. Level mach, value form; sm_90a. Needs: place. Tests: test/passes/stage/.
+// rings. Level mach, value form; sm_90a. Needs: lower_gpu. Tests: test/passes/pipeline_loop/.
 #include "passes/support/full_tiles.h"
 #include "passes/hopper/rings.h"
 
@@ -528,7 +528,7 @@ static void region(Func *f, Region *r, bool brief) {
   }
 }
 
-bool pass_stage(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_pipeline_loop(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;

@@ -20,8 +20,8 @@
 // would not do. Tiles behind the last step are not used; outside of the
 // tensor they are 0. The product may stand in a branch of the loop's body; the
 // other branch hands on what it was given. Level mach, value form; sm_90a,
-// programs for which warps has rings. Needs: place; runs before fetch. Tests:
-// test/passes/advance.
+// programs for which warps has rings. Needs: lower_gpu; runs before prefetch. Tests:
+// test/passes/pipeline_recur.
 #include "passes/hopper/rings.h"
 
 enum { MOST = 4, MOST_REGS = 32, ROOM = 208 };
@@ -248,7 +248,7 @@ static void region(Func *f, Region *r, Arena *a) {
   }
 }
 
-bool pass_advance(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_pipeline_recur(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;

@@ -32,7 +32,7 @@
 // Code generation has an order that keeps less, and reads what threads hand round
 // from shared memory for each use. Level mach, value form; NVIDIA, programs with
 // steps; others have the attribute `lean` alone, at its level, and behind it
-// passes/hopper/spill_smem.c. Needs: place. Tests: test/passes/lean.
+// passes/hopper/spill_smem.c. Needs: lower_gpu. Tests: test/passes/remat.
 #include "passes/hopper/remat.h"
 
 #include "ir/layout.h"
@@ -245,7 +245,7 @@ static void always(Func *f, int64_t level) {
   if (level == LEAN_NOT) crowded(f);
 }
 
-bool pass_lean(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_remat(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];

@@ -13,7 +13,7 @@
 // maximum is asked in between (steps that mask, branches), columns are made
 // anew, of a scalar that LLVM does not know to be the same in all steps.
 // Done where a loop has the first form. Level mach, value form; sm_90a. Runs
-// behind guard. Run cse, dce afterwards. Tests: test/passes/ramp/.
+// behind guard. Run cse, dce afterwards. Tests: test/passes/remat_column/.
 #include "passes/pass.h"
 
 typedef struct Ramp {
@@ -169,7 +169,7 @@ static void body(Ctx *cx, Func *f) {
     if (!use_ends(&x, x.reads.at[i])) make_anew(&x, x.reads.at[i]);
 }
 
-bool pass_ramp(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_remat_column(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) body(cx, m->funcs.at[i]);
   return true;

@@ -14,8 +14,8 @@
 // * What a turn of a loop has left is read before the next one's first product.
 //
 // defer makes the products asynchronous one by one; this looks at them
-// together. Level mach, value form; sm_90a, programs with steps. Needs: defer.
-// Tests: test/passes/flight/.
+// together. Level mach, value form; sm_90a, programs with steps. Needs: async_mma.
+// Tests: test/passes/sched_waits/.
 #include "passes/hopper/rings.h"
 
 // ---------------------------------------------------------------- chains
@@ -176,7 +176,7 @@ static void region(Func *f, Region *r) {
   tighten(f, r);
 }
 
-bool pass_flight(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_sched_waits(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;

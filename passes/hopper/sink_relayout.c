@@ -7,8 +7,8 @@
 // them are an eighth of the work, and of the code. Only where no more slices are handed
 // round: an operand that something else needs too stays as it is; and where there is a
 // function: sums and products alone are not worth other code. Level mach, value
-// form; sm_90a, programs with steps. Needs: fetch. Run dce afterwards. Tests:
-// test/passes/thin.
+// form; sm_90a, programs with steps. Needs: prefetch. Run dce afterwards. Tests:
+// test/passes/sink_relayout.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/pass.h"
@@ -122,7 +122,7 @@ static void region(Thin *x, Region *r) {
   }
 }
 
-bool pass_thin(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_sink_relayout(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {

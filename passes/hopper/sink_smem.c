@@ -17,8 +17,8 @@
 // of the loop that slices are computed from is made anew in each turn, else they
 // would be hoisted by the hardware's compiler, and spilled. What a loop is given
 // has arrived before it. Level mach, value
-// form; sm_90a, programs with steps. Needs: place; runs before defer. Tests:
-// test/passes/settle.
+// form; sm_90a, programs with steps. Needs: lower_gpu; runs before async_mma. Tests:
+// test/passes/sink_smem.
 #include "passes/hopper/rings.h"
 
 typedef struct Settle {
@@ -213,7 +213,7 @@ static void await_loops(Func *f, Arena *a, Region *r) {
   }
 }
 
-bool pass_settle(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_sink_smem(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;
   Rings rings;

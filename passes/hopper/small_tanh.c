@@ -21,8 +21,8 @@
 // For weights that are rounded to 16 bits and their sums: relative error of the
 // function 2^-16.4, where it is small 2^-16.9 (bf16), or 2^-21.4 (f16). Coefficients
 // that are no normal numbers (caps above 2^16) are not used: all elements are large.
-// Level mach, value form; sm_90a. Needs: guard. Run cse and dce afterwards.
-// Tests: test/passes/cap/.
+// Level mach, value form; sm_90a. Needs: lazy_rescale. Run cse and dce afterwards.
+// Tests: test/passes/small_tanh/.
 #include "ir/layout.h"
 #include "passes/pass.h"
 #include "passes/support/range.h"
@@ -348,7 +348,7 @@ static void region(const Cap *x, Region *r) {
   }
 }
 
-bool pass_cap(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_small_tanh(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];

@@ -24,7 +24,7 @@
 // first, and what was made of a load alone is made again. A chunk whose tiles are
 // copied for it adds parts up where their sum is needed. Level mach, value form;
 // sm_90a, programs with steps, where the driver asks for few registers
-// (tools/driver/gpu/fit.c). Needs: place; runs before lean. Tests: test/passes/stow.
+// (tools/driver/gpu/fit.c). Needs: lower_gpu; runs before remat. Tests: test/passes/spill_chunks.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/hopper/rings.h"
@@ -451,7 +451,7 @@ static void loops(Func *f, Region *r, int64_t level, Arena *a) {
   }
 }
 
-bool pass_stow(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_spill_chunks(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     int64_t level = lean_of(opt->lean, i);

@@ -14,7 +14,7 @@
 // level threads may have a few registers less (launch, `registers`): ptxas then loads
 // less ahead, and spills less. Level mach, value form; sm_90a, programs without steps,
 // where the driver asks for few registers (tools/driver/gpu/fit.c), and then without the
-// attribute `lean`. Needs: place, early. Tests: test/passes/shelve.
+// attribute `lean`. Needs: lower_gpu, sched_pressure. Tests: test/passes/spill_smem.
 #include "ir/layout.h"
 #include "passes/hopper/remat.h"
 #include "passes/gpu/gpu.h"
@@ -80,7 +80,7 @@ static void loops(Func *f) {
   if (last) lean_renew_stores(f, last->next, true);
 }
 
-bool pass_shelve(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_spill_smem(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];

@@ -23,7 +23,7 @@
 // if warps will have a producer to do so; else one CTA does one task, and only
 // the order changes. The order gives a task's head and row: a producer does not
 // find them again by quotients. Not in recurrences: ptxas then spills.
-// Level mach, value form. Needs: place. Tests: test/passes/tasks/.
+// Level mach, value form. Needs: lower_gpu. Tests: test/passes/tile_scheduler/.
 #include "ir/pressure.h"
 #include "passes/hopper/rings.h"
 
@@ -393,7 +393,7 @@ static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt,
   else persist(&t, launch);
 }
 
-bool pass_tasks(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_tile_scheduler(Ctx *cx, Module *m, const PassOpt *opt) {
   const Target *target = m->target ? target_by_name(m->target) : NULL;
   if (!target || target->kind != TARGET_GPU) return true;
   for (uint32_t i = 0; i < m->funcs.n; i++)

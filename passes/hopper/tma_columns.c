@@ -20,8 +20,8 @@
 // keys is filled such columns of the same tensor are read, so that each step
 // has one strip; not to columns of few steps (documents in steps that mask), nor
 // to what depends on the group or is not made of scalars.
-// Level mach, value form; sm_90a. Needs: stage; runs before warps. Run dce
-// afterwards. Tests: test/passes/strips/.
+// Level mach, value form; sm_90a. Needs: pipeline_loop; runs before warp_specialize. Run dce
+// afterwards. Tests: test/passes/tma_columns/.
 #include "passes/hopper/rings.h"
 
 #include "ir/layout.h"
@@ -322,7 +322,7 @@ static void of_tensor(Func *f, Arena *a, const Target *t, Value tensor) {
   }
 }
 
-bool pass_strips(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_tma_columns(Ctx *cx, Module *m, const PassOpt *opt) {
   const Target *t = m->target && !opt->strided ? target_by_name(m->target) : NULL;
   for (uint32_t i = 0; t && i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];

@@ -27,7 +27,7 @@
 // fit, stays as it is. Where tasks may be short, groups take their blocks of rows
 // in turn, and what a task needs is waited for as late as can be. Register
 // counts: FlashAttention-3 (arXiv 2407.08608).
-// Level mach, value form; sm_90a. Needs: place. Tests: test/passes/warps/.
+// Level mach, value form; sm_90a. Needs: lower_gpu. Tests: test/passes/warp_specialize/.
 #include "ir/layout.h"
 #include "passes/hopper/drain.h"
 #include "passes/support/fill.h"
@@ -930,7 +930,7 @@ static void specialize(Rings *w, bool leanest) {
   role(w, roles->regions[1], false, tiles);
 }
 
-bool pass_warps(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_warp_specialize(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   const Target *t = m->target ? target_by_name(m->target) : NULL;
   Rings w;

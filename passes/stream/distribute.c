@@ -25,7 +25,7 @@
 // steps of the others are tasks too (passes/tile/parts.c). That is for 16-bit
 // programs of sm_90a, whose maxima are found at once (passes/tile/max.c). Not for
 // single steps, whose tasks are many already.
-// Level stream, sm_90a and AMD. Needs: chunk. Tests: test/passes/aside.
+// Level stream, sm_90a and AMD. Needs: chunk. Tests: test/passes/distribute.
 #include "ir/target.h"
 #include "passes/support/rebuild.h"
 #include "passes/tile/step.h"
@@ -265,7 +265,7 @@ static void remark(const Aside *a) {
                a->f->name, a->f->axes.at[a->lane].name);
 }
 
-bool pass_aside(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_distribute(Ctx *cx, Module *m, const PassOpt *opt) {
   Vec(Func *) out = {0};
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];

@@ -13,7 +13,7 @@
 // Kleene logic on intervals (`classify`). Tier 2: what neither understands
 // marks the pass `sparse`, and tiles are tested by evaluating the predicate.
 // All of it is sound: never a needed key outside `any`, never a masked key in
-// `full`. Needs: level stream. Tests: test/passes/mask.
+// `full`. Needs: level stream. Tests: test/passes/mask_bounds.
 #include "passes/pass.h"
 
 #include <assert.h>
@@ -605,7 +605,7 @@ static void find_passes(void *data, Op *op) {
   if (op->code == OP_PASS) mask_pass(d[0], d[1], op);
 }
 
-bool pass_mask(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_mask_bounds(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     void *d[] = {cx, m->funcs.at[i]};

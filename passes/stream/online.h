@@ -79,7 +79,7 @@ typedef struct Online {
   Map origin;         // Ex -> Value it was made from
   Map some;           // axis | outer << 8 -> bool value: domain not empty
   Map inverse;        // Value -> its guarded inverse
-  bool frames;        // pass frame may follow
+  bool frames;        // pass row_scale may follow
   Builder b;          // writes at the end of the region, before its end op
   bool failed;
 } Online;

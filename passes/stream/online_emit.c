@@ -437,7 +437,7 @@ static bool alone(const Group *g, const Acc *a) {
   return n == 1;
 }
 
-// Weights that are left unrounded since they may be of any size: pass frame may
+// Weights that are left unrounded since they may be of any size: pass row_scale may
 // round them in another way. Of a sum of terms it may not, which can cancel.
 static void note_wide(Emit *e, const Acc *a, Op *dot) {
   if (!e->o->frames || !alone(e->g, a)) return;

@@ -20,7 +20,7 @@
 // special unit's reciprocal, a last bit or two away.
 //
 // For sm_90a; `to` is what pass online says weights were rounded to.
-// Needs: online. Tests: test/passes/frame/.
+// Needs: online. Tests: test/passes/row_scale/.
 #include "passes/pass.h"
 
 typedef struct Frame {
@@ -224,7 +224,7 @@ static void visit(Frame *x, Region *r) {
   }
 }
 
-bool pass_frame(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_row_scale(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Frame x = {.cx = cx, .f = m->funcs.at[i]};

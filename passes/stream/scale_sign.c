@@ -18,7 +18,7 @@
 //
 // For GPUs, where a score costs about as much as a product's D multiplications
 // by 16-bit numbers. The factor must be a scalar in a task: no value of the
-// axis that is tiled. Needs: online; exp2 behind it. Tests: test/passes/sign/.
+// axis that is tiled. Needs: online; exp2 behind it. Tests: test/passes/scale_sign/.
 #include "passes/support/range.h"
 #include "passes/tile/tile.h"
 
@@ -128,7 +128,7 @@ static void visit(void *data, Op *op) {
     if (kinds->list[i] == RK_MAX) try_score(x, op->regions[1]->last->args[i]);
 }
 
-bool pass_sign(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_scale_sign(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Sign x = {.f = m->funcs.at[i]};

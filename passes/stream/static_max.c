@@ -14,7 +14,7 @@
 // weights is what o must be divided by: sums of a weight become sums of its
 // rounded value.
 //
-// Needs: online. Tests: test/passes/gauge/.
+// Needs: online. Tests: test/passes/static_max/.
 #include "passes/support/order.h"
 #include "passes/pass.h"
 #include "passes/support/probe.h"
@@ -228,7 +228,7 @@ static void visit(void *data, Op *op) {
   }
 }
 
-bool pass_gauge(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_static_max(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Gauge g = {.cx = cx, .f = m->funcs.at[i], .arena = &cx->scratch};

@@ -12,7 +12,7 @@ typedef struct FullTiles {
 
 // False if the loop does not ask.
 bool full_tiles(const Func *f, const Op *loop, FullTiles *out);
-// Has the body a branch on the question (pass single)?
+// Has the body a branch on the question (pass mask_branch)?
 bool full_tiles_branch(const Op *loop, Value full);
 
 #endif

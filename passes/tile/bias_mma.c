@@ -12,7 +12,7 @@
 // last, so that the error is that of one sum. What is behind the numbers in
 // memory, and behind the tensor, is zeros. Products like %a are made by
 // passes/attn/materialize_terms.c. Level tile; sm_90a. Run cse and dce afterwards.
-// Tests: test/passes/join/.
+// Tests: test/passes/bias_mma/.
 #include "ir/target.h"
 #include "passes/pass.h"
 
@@ -78,7 +78,7 @@ static void join(void *data, Op *op) {
   }
 }
 
-bool pass_join(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_bias_mma(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;

@@ -467,7 +467,7 @@ static bool is_of_rows(const Scan *s, const Op *op) {
 }
 
 // Tables of rows are all read at once, and there is one. Where groups have bounds
-// of their own pass byrow runs.
+// of their own pass row_mask runs.
 bool bounds_by_rows(KeyLoop *l) {
   Scan s = {.l = l};
   bool any = false;

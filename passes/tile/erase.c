@@ -10,7 +10,7 @@
 // In bf16 E is decayed to the chunk's end before it is rounded, once for O and S.
 // As in tilematrix.c vectors are multiplied as they lie in memory and their
 // factors taken off. T and what the chunk takes from the state do not depend
-// on it: the pass `hoist` finds them beforehand. Keys that repeat make writes
+// on it: the pass `outline_chunks` finds them beforehand. Keys that repeat make writes
 // of changing sign whose sum is small: where T and E are multiplied, each is
 // the sum of two values of the inputs' type.
 #include "passes/tile/step.h"

@@ -9,11 +9,11 @@
 //           skip(%m)                           # and in front of them
 //
 // Who copies tiles for all groups takes the first operands of `own`; a group
-// takes its own, and gives back unread what others need (pass `warps`). Where
-// groups are not on their own, `legal` takes the first operands for all. A group
+// takes its own, and gives back unread what others need (pass `warp_specialize`). Where
+// groups are not on their own, `bufferize_gpu` takes the first operands for all. A group
 // has at least one step if there is one. For one loop over keys in a program,
 // one interval, bounds by arithmetic or by tables.
-// Tests: test/passes/warps/own-bounds.test, test/wave/own-bounds.test.
+// Tests: test/passes/warp_specialize/own-bounds.test, test/wave/own-bounds.test.
 #include "passes/tile/loop.h"
 
 #include "ir/target.h"

@@ -1,6 +1,6 @@
 // Key loops of the pass `tile`: one `pass` op becomes one loop over key tiles,
 // inside of one over the intervals of its bounds if there are several. A flag
-// says which tiles need no mask: masks are `full or predicate`, and `assign`
+// says which tiles need no mask: masks are `full or predicate`, and `lower_cpu`
 // makes two versions of the loops that evaluate one.
 //
 // Values are cloned on demand, accumulator by accumulator, so that term i sees

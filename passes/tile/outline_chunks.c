@@ -23,7 +23,7 @@
 // parts (tileparts.c) takes what it needs from the same tensors. A chunk that is not
 // whole, or not done at once, is found too, and not used. With decays per row what is
 // little is handed over first, and of f32 products of steps last. Level tile, GPU
-// targets with TMA and AMD. Needs: tile. Tests: test/passes/hoist/.
+// targets with TMA and AMD. Needs: tile. Tests: test/passes/outline_chunks/.
 #include "ir/target.h"
 #include "passes/pass.h"
 #include "passes/support/rebuild.h"
@@ -589,7 +589,7 @@ static uint32_t first_user(const Users *u, Func *const *all, uint32_t n) {
   return n;
 }
 
-bool pass_hoist(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_outline_chunks(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;
   if (!t || t->kind != TARGET_GPU ||

@@ -19,8 +19,8 @@
 //           %p = select(lt(iota(), 16), %p0, %p1)
 //           %x = load(%K, %p, mod(iota(), 16), %d)
 //
-// which pass place takes for a box in pieces. Level tile, NVIDIA; runs behind tile.
-// Tests: test/passes/pages/.
+// which pass lower_gpu takes for a box in pieces. Level tile, NVIDIA; runs behind tile.
+// Tests: test/passes/page_tiles/.
 #include "ir/target.h"
 #include "passes/pass.h"
 
@@ -226,7 +226,7 @@ static void visit(void *data, Op *op) {
 }
 
 // AMD's copies go through registers, where a box is no better.
-bool pass_pages(Ctx *cx, Module *m, const PassOpt *opt) {
+bool pass_page_tiles(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;

@@ -7,7 +7,7 @@
 //           for(%flo, %fhi, 64, ..) { body }          no mask at all
 //           for(%fhi, %hi, 64, ..) { masked body }    and the tail
 //
-// Needs: level stream, `bounds` regions of `mask` where there are domains (a
+// Needs: level stream, `merge_bounds` regions of `mask_bounds` where there are domains (a
 // pass without one is one masked loop). The common part is here: axes become
 // coordinates (origin + iota), a parallel domain becomes the mask of the
 // stores, `recur` becomes a sequential loop. tileloop.c makes the key loops,

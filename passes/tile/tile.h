@@ -146,7 +146,7 @@ bool tile_packed(const Func *f, const Op *load, uint32_t axis);
 // Columns of states along that axis may be in several tasks; stores: those that
 // all tasks would do forbid it.
 bool tile_divides(const Func *f, uint32_t axis, bool stores);
-// The load reads what a phase before has made (pass `ahead`): zeros for keys
+// The load reads what a phase before has made (pass `materialize`): zeros for keys
 // that no row sees.
 bool tile_is_made(const Func *f, const Op *load);
 // All ops of a region but its yield.
