@@ -11,8 +11,8 @@
 typedef struct Live {
   const Func *f;
   Arena *arena;
-  uint32_t threads;      // of the group that executes the region
-  bool *is;              // by value
+  uint32_t threads;  // of the group that executes the region
+  bool *is;          // by value
   uint32_t regs;
   Press most;
 } Live;
@@ -109,7 +109,9 @@ static void region(Live *l, const Region *r) {
 
 static Press of_group(const Func *f, const Region *r, uint32_t threads,
                       Arena *a) {
-  Live l = {.f = f, .arena = a, .threads = threads,
+  Live l = {.f = f,
+            .arena = a,
+            .threads = threads,
             .is = NEWN(a, bool, f->values.n)};
   if (threads >= 32) region(&l, r);
   return l.most;

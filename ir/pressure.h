@@ -6,9 +6,9 @@
 #include "ir/ir.h"
 
 typedef struct Press {
-  uint32_t regs;       // of a thread, 32 bits each
-  const Op *at;        // where; NULL: no fragments
-  Vec(Value) live;     // what lives there
+  uint32_t regs;    // of a thread, 32 bits each
+  const Op *at;     // where; NULL: no fragments
+  Vec(Value) live;  // what lives there
 } Press;
 
 // Registers of a thread of a group of that many for a value of type t.

@@ -5,8 +5,8 @@
 #include <stdio.h>
 
 enum {
-  KERNEL = 91,                 // LLVM's calling convention
-  NO_LOADS = 0xf70,            // s_waitcnt vmcnt(0), in gfx9's bits
+  KERNEL = 91,       // LLVM's calling convention
+  NO_LOADS = 0xf70,  // s_waitcnt vmcnt(0), in gfx9's bits
 };
 
 // Loops are made to test at their end: LLVM's code generation for divergent
@@ -29,23 +29,23 @@ static void init(void) {
 static void module(Cg *g) {
   LLVMMetadataRef v = LLVMValueAsMetadata(cg_i32(g, 500));
   static const char name[] = "amdhsa_code_object_version";
-  LLVMAddModuleFlag(g->mod, LLVMModuleFlagBehaviorError, name,
-                    sizeof name - 1, v);
+  LLVMAddModuleFlag(g->mod, LLVMModuleFlagBehaviorError, name, sizeof name - 1,
+                    v);
 }
 
 // ---------------------------------------------------------------- kernels
 // What a kernel gets besides its block: the number of its workgroup in x and of
 // its thread in x.
 static const char *const absent[] = {
-    "amdgpu-no-dispatch-ptr",        "amdgpu-no-queue-ptr",
-    "amdgpu-no-dispatch-id",         "amdgpu-no-implicitarg-ptr",
-    "amdgpu-no-workgroup-id-y",      "amdgpu-no-workgroup-id-z",
-    "amdgpu-no-workitem-id-y",       "amdgpu-no-workitem-id-z",
-    "amdgpu-no-cluster-id-x",        "amdgpu-no-cluster-id-y",
-    "amdgpu-no-cluster-id-z",        "amdgpu-no-lds-kernel-id",
-    "amdgpu-no-hostcall-ptr",        "amdgpu-no-multigrid-sync-arg",
-    "amdgpu-no-heap-ptr",            "amdgpu-no-default-queue",
-    "amdgpu-no-completion-action",   "amdgpu-no-flat-scratch-init",
+    "amdgpu-no-dispatch-ptr",      "amdgpu-no-queue-ptr",
+    "amdgpu-no-dispatch-id",       "amdgpu-no-implicitarg-ptr",
+    "amdgpu-no-workgroup-id-y",    "amdgpu-no-workgroup-id-z",
+    "amdgpu-no-workitem-id-y",     "amdgpu-no-workitem-id-z",
+    "amdgpu-no-cluster-id-x",      "amdgpu-no-cluster-id-y",
+    "amdgpu-no-cluster-id-z",      "amdgpu-no-lds-kernel-id",
+    "amdgpu-no-hostcall-ptr",      "amdgpu-no-multigrid-sync-arg",
+    "amdgpu-no-heap-ptr",          "amdgpu-no-default-queue",
+    "amdgpu-no-completion-action", "amdgpu-no-flat-scratch-init",
 };
 
 static void declare(Nv *n, const char *symbol) {
@@ -66,7 +66,7 @@ static void declare(Nv *n, const char *symbol) {
   if (n->gpu.wave == 64)
     nv_string_attr(n, fn, "amdgpu-waves-per-eu", alone ? "1,1" : "2,2");
   if (!alone) nv_string_attr(n, fn, "amdgpu-agpr-alloc", "0");
-  if (alone && n->gpu.wave == 32)   // there are no more: as few as may be
+  if (alone && n->gpu.wave == 32)  // there are no more: as few as may be
     nv_string_attr(n, fn, "amdgpu-sched-strategy", "iterative-minreg");
   nv_string_attr(n, fn, "uniform-work-group-size", "true");
   nv_string_attr(n, fn, "denormal-fp-math-f32", "preserve-sign,preserve-sign");
@@ -100,7 +100,9 @@ static void threads(Nv *n) {
   n->warp = n->vendor->uniform(n, e_shr(n->g, n->tid, wave == 64 ? 6 : 5));
 }
 
-static void nothing(Nv *n) { (void)n; }
+static void nothing(Nv *n) {
+  (void)n;
+}
 
 static V cta(Nv *n) {
   return nv_call(n, "llvm.amdgcn.workgroup.id.x", NULL, 0);
@@ -118,8 +120,8 @@ static V exchange(Nv *n, V x, uint32_t lanes) {
   LLVMTypeRef i1 = LLVMInt1TypeInContext(g->lc);
   if (lanes == 16 && n->gpu.wave == 32) {
     V no = LLVMConstInt(i1, 0, 0);
-    V a[6] = {x, x, nv_i32(n, 0x76543210), nv_i32(n, (int32_t)0xfedcba98), no,
-              no};
+    V a[6] = {x,  x, nv_i32(n, 0x76543210), nv_i32(n, (int32_t)0xfedcba98),
+              no, no};
     return nv_call_over(n, "llvm.amdgcn.permlanex16", nv_i32t(n), a, 6);
   }
   V other = e_xor(g, n->lane, nv_i32(n, lanes));
@@ -145,9 +147,9 @@ static void fence(Nv *n, LLVMAtomicOrdering order, bool all) {
   unsigned scope = LLVMGetSyncScopeID(g->lc, "workgroup", 9);
   V f = LLVMBuildFenceSyncScope(g->b, order, scope, "");
   if (all) return;
-  LLVMMetadataRef m[2] = {
-      LLVMMDStringInContext2(g->lc, "amdgpu-synchronize-as", 21),
-      LLVMMDStringInContext2(g->lc, "local", 5)};
+  LLVMMetadataRef m[2] = {LLVMMDStringInContext2(g->lc, "amdgpu-synchronize-as",
+                                                 21),
+                          LLVMMDStringInContext2(g->lc, "local", 5)};
   LLVMMetadataRef node = LLVMMDNodeInContext2(g->lc, m, 2);
   LLVMSetMetadata(f, LLVMGetMDKindIDInContext(g->lc, "mmra", 4),
                   LLVMMetadataAsValue(g->lc, node));
@@ -201,8 +203,10 @@ static bool widen(Nv *n, DType from, V word, DType to, V out[2]) {
   V x[2];
   for (uint32_t i = 0; i < 2; i++) {
     V a[2] = {word, LLVMConstInt(LLVMInt1TypeInContext(g->lc), i, 0)};
-    V v = nv_call(n, from == DT_F8E4M3 ? "llvm.amdgcn.cvt.pk.f32.fp8"
-                                       : "llvm.amdgcn.cvt.pk.f32.bf8", a, 2);
+    V v = nv_call(n,
+                  from == DT_F8E4M3 ? "llvm.amdgcn.cvt.pk.f32.fp8"
+                                    : "llvm.amdgcn.cvt.pk.f32.bf8",
+                  a, 2);
     for (int k = 0; k < 2; k++)
       x[k] = LLVMBuildExtractElement(g->b, v, nv_i32(n, k), "");
     out[i] = to == DT_BF16 ? nv_uppers(n, x[0], x[1]) : pair(n, to, x[0], x[1]);
@@ -235,7 +239,8 @@ static V load(Nv *n, V address, V ok, uint32_t bytes) {
   V none = nv_i32(n, 0);
   nv_call(n, "llvm.amdgcn.sched.barrier", &none, 1);
   if (bytes == 1) v = LLVMBuildZExt(g->b, v, LLVMInt16TypeInContext(g->lc), "");
-  if (bytes == 8) v = LLVMBuildBitCast(g->b, v, LLVMInt64TypeInContext(g->lc), "");
+  if (bytes == 8)
+    v = LLVMBuildBitCast(g->b, v, LLVMInt64TypeInContext(g->lc), "");
   return v;
 }
 
@@ -274,24 +279,54 @@ static void scalar(Nv *n, const Op *op, NvEmit *emit) {
   if (nv_res_type(n, op)->kind != TK_FRAG) *v = same(n, *v);
 }
 
-static void gload(Nv *n, const Op *op) { scalar(n, op, amd_gload); }
-static void sget(Nv *n, const Op *op) { scalar(n, op, nv_sget); }
-static void freduce(Nv *n, const Op *op) { scalar(n, op, nv_freduce); }
+static void gload(Nv *n, const Op *op) {
+  scalar(n, op, amd_gload);
+}
+static void sget(Nv *n, const Op *op) {
+  scalar(n, op, nv_sget);
+}
+static void freduce(Nv *n, const Op *op) {
+  scalar(n, op, nv_freduce);
+}
 
 static NvEmit *const ops[OP_COUNT] = {
-    [OP_GLOAD] = gload, [OP_GSTORE] = amd_gstore,
-    [OP_SGET] = sget,   [OP_FREDUCE] = freduce,
-    [OP_CP_ASYNC] = amd_cp_async, [OP_CP_COMMIT] = cp_commit,
+    [OP_GLOAD] = gload,
+    [OP_GSTORE] = amd_gstore,
+    [OP_SGET] = sget,
+    [OP_FREDUCE] = freduce,
+    [OP_CP_ASYNC] = amd_cp_async,
+    [OP_CP_COMMIT] = cp_commit,
     [OP_CP_WAIT] = cp_wait,
 };
 
 const GpuVendor amd_vendor = {
-    .triple = "amdgcn-amd-amdhsa", .init = init, .module = module,
+    .triple = "amdgcn-amd-amdhsa",
+    .init = init,
+    .module = module,
     .pipeline = pipeline,
-    .param_space = 4, .ops = ops, .declare = declare,
-    .shared = shared, .threads = threads, .begin = nothing, .dense = amd_dense, .end = nothing,
-    .cta = cta, .ctas = ctas, .step = step, .exchange = exchange, .first_lane = first_lane,
-    .uniform = first_lane, .vote = vote, .sync = sync, .pair = pair, .widen = widen, .ex2 = ex2,
-    .rcp = rcp, .rsqrt = rsqrt, .load = load, .store = store,
-    .store_tile = amd_store_tile, .mma = amd_mma,
+    .param_space = 4,
+    .ops = ops,
+    .declare = declare,
+    .shared = shared,
+    .threads = threads,
+    .begin = nothing,
+    .dense = amd_dense,
+    .end = nothing,
+    .cta = cta,
+    .ctas = ctas,
+    .step = step,
+    .exchange = exchange,
+    .first_lane = first_lane,
+    .uniform = first_lane,
+    .vote = vote,
+    .sync = sync,
+    .pair = pair,
+    .widen = widen,
+    .ex2 = ex2,
+    .rcp = rcp,
+    .rsqrt = rsqrt,
+    .load = load,
+    .store = store,
+    .store_tile = amd_store_tile,
+    .mma = amd_mma,
 };

@@ -8,13 +8,13 @@
 typedef struct LdsPlace {
   Tile s;
   const Type *t;
-  V row, col, at;        // i32; byte in the slot
+  V row, col, at;  // i32; byte in the slot
 } LdsPlace;
 
 // ---- amdlds.c
 LdsPlace amd_place(Nv *n, Tile s, const Type *t, V row, V col);
-// Pointer to the element that many rows and columns behind; bits of the sums must
-// not carry.
+// Pointer to the element that many rows and columns behind; bits of the sums
+// must not carry.
 V amd_at(Nv *n, const LdsPlace *p, uint32_t row, uint32_t col);
 // Copies to shared memory and reads of it never are of the same slot without a
 // barrier between: LLVM need not wait for those before these. kind: alias.scope

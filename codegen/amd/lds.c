@@ -1,6 +1,7 @@
 // Addresses of shared tiles on AMD. A thread's first element is computed, the
-// others are constants from it: an instruction or none. The offset is hidden from
-// LLVM, which would hoist every address out of loops into registers of its own.
+// others are constants from it: an instruction or none. The offset is hidden
+// from LLVM, which would hoist every address out of loops into registers of its
+// own.
 #include "codegen/amd/amd.h"
 
 static uint32_t pitch_of(const Type *t) {
@@ -14,7 +15,7 @@ static bool by_bits(const Type *t) {
 
 LdsPlace amd_place(Nv *n, Tile s, const Type *t, V row, V col) {
   LdsPlace p = {s, t, row, col, nv_offset(n, t, row, col)};
-  if (s.var && by_bits(t)) {    // of whole panels: no bits of an offset in one
+  if (s.var && by_bits(t)) {  // of whole panels: no bits of an offset in one
     p.at = nv_add(n, p.at, nv_mul(n, s.var, 16));
     p.s.var = NULL;
   }
@@ -38,10 +39,11 @@ void amd_apart(Nv *n, V access, const char *kind) {
   Cg *g = n->g;
   if (!n->gpu.direct) return;
   static const char domain[] = "shared", scope[] = "copies";
-  LLVMMetadataRef name = LLVMMDStringInContext2(g->lc, domain, sizeof domain - 1);
-  LLVMMetadataRef two[2] = {
-      LLVMMDStringInContext2(g->lc, scope, sizeof scope - 1),
-      LLVMMDNodeInContext2(g->lc, &name, 1)};
+  LLVMMetadataRef name =
+      LLVMMDStringInContext2(g->lc, domain, sizeof domain - 1);
+  LLVMMetadataRef two[2] = {LLVMMDStringInContext2(g->lc, scope,
+                                                   sizeof scope - 1),
+                            LLVMMDNodeInContext2(g->lc, &name, 1)};
   LLVMMetadataRef one = LLVMMDNodeInContext2(g->lc, two, 2);
   unsigned id = LLVMGetMDKindIDInContext(g->lc, kind, (unsigned)strlen(kind));
   LLVMMetadataRef list = LLVMMDNodeInContext2(g->lc, &one, 1);
@@ -62,7 +64,8 @@ bool amd_store_tile(Nv *n, Tile s, const Type *t, const Frag *f) {
   if (!powers(m->reg, m->nreg) || !powers(m->thr, m->nthr) || !by_bits(t) ||
       f->dtype == DT_BOOL)
     return false;
-  uint32_t step, k = nv_access(m, t, &step), size = (uint32_t)dtype_size(f->dtype);
+  uint32_t step, k = nv_access(m, t, &step),
+                 size = (uint32_t)dtype_size(f->dtype);
   bool words = f->per == 4 && step == 1 && k % 4 == 0;
   if (size < 2 && !words) return false;
   LdsPlace p = amd_place(n, s, t, nv_coord(n, m, AXIS_ROW, 0),

@@ -1,6 +1,6 @@
-// Code objects of AMD: LLVM's relocatable object, linked by ld.lld, which is found
-// at run time and run as a program. The object's notes tell registers, spills
-// and shared memory.
+// Code objects of AMD: LLVM's relocatable object, linked by ld.lld, which is
+// found at run time and run as a program. The object's notes tell registers,
+// spills and shared memory.
 //   .o -> ld.lld -shared -> .hsaco, records
 #include "codegen/codegen.h"
 #include "codegen/object/tool.h"
@@ -11,9 +11,10 @@
 
 const char *cg_lld_path(Ctx *cx) {
   // Older ones do not know the version of the objects.
-  static const char *const usual[] = {
-      "/usr/bin/ld.lld-22", "/usr/lib/llvm-22/bin/ld.lld",
-      "/opt/rocm/llvm/bin/ld.lld", "/usr/bin/ld.lld", NULL};
+  static const char *const usual[] = {"/usr/bin/ld.lld-22",
+                                      "/usr/lib/llvm-22/bin/ld.lld",
+                                      "/opt/rocm/llvm/bin/ld.lld",
+                                      "/usr/bin/ld.lld", NULL};
   return tool_find(cx, "ATTNC_LLD", "ld.lld-22", usual);
 }
 
@@ -50,9 +51,15 @@ static void read_notes(CgKernels *all, const Buf *b) {
 static bool link_object(Ctx *cx, const char *tool, int object, Buf *out,
                         int code, int log) {
   Buf text = {.arena = &cx->session};
-  char *args[] = {(char *)tool, "-flavor", "gnu", "-shared", "--no-undefined",
-                  "-o", "-",
-                  arena_printf(&cx->session, "/proc/self/fd/%d", object), NULL};
+  char *args[] = {(char *)tool,
+                  "-flavor",
+                  "gnu",
+                  "-shared",
+                  "--no-undefined",
+                  "-o",
+                  "-",
+                  arena_printf(&cx->session, "/proc/self/fd/%d", object),
+                  NULL};
   int rc = tool_run(args, code, log);
   if (rc == 0) return tool_read(code, out);
   tool_read(log, &text);
@@ -73,8 +80,7 @@ bool cg_lld(Ctx *cx, const char *object, size_t n, Buf *out, CgKernels *all) {
   bool ok = in >= 0 && code >= 0 && log >= 0 && tool_write(in, object, n);
   if (!ok) diag_add(cx, DIAG_cg_failed, NOWHERE, "ld.lld", strerror(errno));
   ok = ok && link_object(cx, tool, in, out, code, log);
-  Buf notes = {.arena = &cx->session, .at = (char *)object,
-               .n = (uint32_t)n};
+  Buf notes = {.arena = &cx->session, .at = (char *)object, .n = (uint32_t)n};
   if (ok && all) read_notes(all, &notes);
   if (in >= 0) close(in);
   if (code >= 0) close(code);

@@ -7,35 +7,37 @@
 #include "codegen/amd/amd.h"
 
 enum {
-  MOST = 0x70000000,            // bytes that offsets reach
-  FEW = 8,                      // offsets of a load that may be kept
-  LONG = 32,                    // registers of a slice
-  SPARE = 1 << 12,              // coordinates that a tile is beyond an extent
-  OUTSIDE = -0x7fffffff - 1,    // an offset that is out of range
+  MOST = 0x70000000,          // bytes that offsets reach
+  FEW = 8,                    // offsets of a load that may be kept
+  LONG = 32,                  // registers of a slice
+  SPARE = 1 << 12,            // coordinates that a tile is beyond an extent
+  OUTSIDE = -0x7fffffff - 1,  // an offset that is out of range
   // Of a descriptor: offsets are bytes, compared with the size.
-  RAW = 0x27000, RAW_RDNA = 0x31004000,
+  RAW = 0x27000,
+  RAW_RDNA = 0x31004000,
 };
 
-// The index along an axis of the tensor: uniform plus the coordinate of a slice.
+// The index along an axis of the tensor: uniform plus the coordinate of a
+// slice.
 typedef struct Index {
-  int pos;                      // axis of the tensor, -1: none
-  V uniform;                    // i32 or NULL
+  int pos;    // axis of the tensor, -1: none
+  V uniform;  // i32 or NULL
   const FragMap *map;
 } Index;
 
 typedef struct Access {
   const Op *op;
-  Value of;                     // the tensor
-  uint32_t lo, rank;            // indices are operands lo ..
+  Value of;           // the tensor
+  uint32_t lo, rank;  // indices are operands lo ..
   const Type *tensor, *value;
-  FragMap map;                  // of the value
-  Index at[2];                  // along rows and columns of the value
-  uint32_t k, step;             // elements of an access, registers apart
-  bool unit;                    // columns lie one behind the other
-  V base;                       // pointer to global memory, or a descriptor
-  V shift, size[2];             // i32: uniform bytes; bytes of a step along axes
-  V bytes;                      // i32: of what is in range
-  V thread;                     // i32: bytes of this thread
+  FragMap map;       // of the value
+  Index at[2];       // along rows and columns of the value
+  uint32_t k, step;  // elements of an access, registers apart
+  bool unit;         // columns lie one behind the other
+  V base;            // pointer to global memory, or a descriptor
+  V shift, size[2];  // i32: uniform bytes; bytes of a step along axes
+  V bytes;           // i32: of what is in range
+  V thread;          // i32: bytes of this thread
 } Access;
 
 // ---------------------------------------------------------------- form
@@ -49,7 +51,7 @@ static bool split(Nv *n, Value v, V *uniform) {
     if (!s || s->code != OP_SPLAT || (op->code == OP_SUB && i)) continue;
     if (!split(n, op->args[i], uniform)) return false;
     V x = n->g->val[s->args[0]];
-    if (!x) return true;        // not printed yet: only the form is asked for
+    if (!x) return true;  // not printed yet: only the form is asked for
     if (op->code == OP_SUB) x = LLVMBuildNeg(n->g->b, x, "");
     *uniform = nv_add(n, *uniform, x);
     return true;
@@ -79,11 +81,16 @@ static void choose_run(Nv *n, Access *a) {
 // Whole rows of a tensor, to shared memory.
 static bool box_form(Nv *n, const Op *op, Access *a) {
   const int64_t *axis = ir_attr(op, AT_TILE)->list;
-  *a = (Access){.op = op, .of = op->args[1], .lo = 2, .unit = true,
-                .tensor = nv_arg_type(n, op, 1), .value = nv_arg_type(n, op, 0)};
+  *a = (Access){.op = op,
+                .of = op->args[1],
+                .lo = 2,
+                .unit = true,
+                .tensor = nv_arg_type(n, op, 1),
+                .value = nv_arg_type(n, op, 0)};
   a->rank = a->tensor->n;
   for (uint32_t i = 0; i < 2; i++)
-    a->at[i] = (Index){.pos = (int)axis[i], .uniform = n->g->val[op->args[2 + axis[i]]]};
+    a->at[i] = (Index){.pos = (int)axis[i],
+                       .uniform = n->g->val[op->args[2 + axis[i]]]};
   return true;
 }
 
@@ -91,7 +98,9 @@ static bool box_form(Nv *n, const Op *op, Access *a) {
 static bool form(Nv *n, const Op *op, Access *a) {
   bool load = op->code == OP_GLOAD;
   if (op->code == OP_CP_ASYNC) return box_form(n, op, a);
-  *a = (Access){.op = op, .of = op->args[0], .lo = load ? 1 : 2,
+  *a = (Access){.op = op,
+                .of = op->args[0],
+                .lo = load ? 1 : 2,
                 .at = {{.pos = -1}, {.pos = -1}}};
   a->tensor = nv_arg_type(n, op, 0);
   a->value = load ? nv_res_type(n, op) : nv_arg_type(n, op, 1);
@@ -129,7 +138,9 @@ static uint32_t outer(const Access *a) {
   int r = a->at[0].pos, c = a->at[1].pos;
   return r < 0 || (c >= 0 && c < r);
 }
-static int inner(const Access *a) { return a->at[1 - outer(a)].pos; }
+static int inner(const Access *a) {
+  return a->at[1 - outer(a)].pos;
+}
 
 // ---- the same where kernels are launched
 typedef struct Dense {
@@ -229,8 +240,7 @@ static void make_base(Nv *n, Access *a, V at) {
   LLVMTypeRef p8 = LLVMPointerTypeInContext(g->lc, 8);
   LLVMTypeRef over[2] = {p8, LLVMPointerTypeInContext(g->lc, 1)};
   LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
-  V x[4] = {nv_global(n, at),
-            LLVMConstInt(LLVMInt16TypeInContext(g->lc), 0, 0),
+  V x[4] = {nv_global(n, at), LLVMConstInt(LLVMInt16TypeInContext(g->lc), 0, 0),
             LLVMBuildZExt(g->b, a->bytes, i64, ""),
             nv_i32(n, n->gpu.wave == 64 ? RAW : RAW_RDNA)};
   static const char name[] = "llvm.amdgcn.make.buffer.rsrc";
@@ -279,8 +289,8 @@ static void prepare(Nv *n, Access *a) {
                       LLVMBuildMul(g->b, a->at[i].uniform, a->size[i], ""));
   }
   uint32_t o = outer(a);
-  a->bytes = LLVMBuildMul(g->b, narrow(n, shape(n, a, a->at[o].pos)),
-                          a->size[o], "");
+  a->bytes =
+      LLVMBuildMul(g->b, narrow(n, shape(n, a, a->at[o].pos)), a->size[o], "");
   if (ok) a->bytes = e_sel(g, ok, a->bytes, nv_i32(n, 0));
   make_base(n, a, at);
 }
@@ -331,7 +341,8 @@ static LLVMTypeRef bits(Nv *n, uint32_t bytes) {
 
 static V load(Nv *n, const Access *a, V off, uint32_t bytes) {
   V zero = nv_i32(n, 0), x[4] = {a->base, off, zero, zero};
-  return nv_call_over(n, "llvm.amdgcn.raw.ptr.buffer.load", bits(n, bytes), x, 4);
+  return nv_call_over(n, "llvm.amdgcn.raw.ptr.buffer.load", bits(n, bytes), x,
+                      4);
 }
 
 static void store(Nv *n, const Access *a, V off, V v) {
@@ -362,14 +373,15 @@ static void unpack(Nv *n, V v, DType t, const Access *a, V *e) {
     v = LLVMBuildBitCast(g->b, v, a->k > 1 ? LLVMVectorType(i, a->k) : i, "");
   for (uint32_t j = 0; j < a->k; j++) {
     V x = a->k > 1 ? LLVMBuildExtractElement(g->b, v, nv_i32(n, j), "") : v;
-    e[j * a->step] = t == DT_BOOL ? e_icmp(g, LLVMIntNE, x, e_i(g, x, 0))
-                                  : LLVMBuildBitCast(g->b, x, cg_scalar(g, t), "");
+    e[j * a->step] = t == DT_BOOL
+                         ? e_icmp(g, LLVMIntNE, x, e_i(g, x, 0))
+                         : LLVMBuildBitCast(g->b, x, cg_scalar(g, t), "");
   }
 }
 
 // ---------------------------------------------------------------- ops
-// Any form: indices are hidden from LLVM, which would hoist the address of every
-// element out of loops.
+// Any form: indices are hidden from LLVM, which would hoist the address of
+// every element out of loops.
 static void generally(Nv *n, const Op *op, uint32_t lo, NvEmit *emit) {
   Frag *saved = NEWN(&n->g->cx->scratch, Frag, op->nargs + 1);
   for (uint32_t i = lo; i < op->nargs; i++) {
@@ -394,8 +406,8 @@ static void anew(Nv *n, Access *a) {
 
 // Where registers are scarce long slices are not asked for ahead.
 static void in_turn(Nv *n, const Access *a) {
-  bool scarce = n->gpu.wave == 32 &&
-                ir_attr_i(ir_launch(n->f), AT_OCCUPANCY, 0) == 1;
+  bool scarce =
+      n->gpu.wave == 32 && ir_attr_i(ir_launch(n->f), AT_OCCUPANCY, 0) == 1;
   if (!scarce || a->value->slice != SLICE_COL || a->map.regs < LONG) return;
   V none = nv_i32(n, 0);
   nv_call(n, "llvm.amdgcn.sched.barrier", &none, 1);
@@ -462,7 +474,8 @@ void amd_cp_async(Nv *n, const Op *op) {
   const Type *t = a.value;
   Tile s = nv_tile(n, op->args[0]);
   uint32_t pitch = smem_panel_bytes(t), panel = pitch * t->ext[0];
-  uint32_t lane = n->gpu.direct, all = lane * n->grp.threads, per = pitch / lane;
+  uint32_t lane = n->gpu.direct, all = lane * n->grp.threads,
+           per = pitch / lane;
   V row = LLVMBuildUDiv(g->b, n->grp.tid, nv_i32(n, per), "");
   V place = LLVMBuildURem(g->b, n->grp.tid, nv_i32(n, per), "");
   V chunk = nv_offset(n, t, row, nv_mul(n, place, lane / dtype_size(t->dtype)));

@@ -1,58 +1,63 @@
-// Products on AMD's matrix units: MFMA 32 x 32 of CDNA, WMMA 16 x 16 of RDNA. The
-// instruction gets b {n, k} as its A and a {m, k} as its B and gives the sums
-// transposed: a row m, a query, is one lane's. So the sums' 16-bit form is an
-// operand of the next product as it is. Products do not care for the order of
-// k as long as both operands have the same; it is that of a's fragment:
-// runs of `run` elements in a lane, one for each of the lanes of a row.
-// Operands of 8 bits come from memory, as foperand made them.
+// Products on AMD's matrix units: MFMA 32 x 32 of CDNA, WMMA 16 x 16 of RDNA.
+// The instruction gets b {n, k} as its A and a {m, k} as its B and gives the
+// sums transposed: a row m, a query, is one lane's. So the sums' 16-bit form is
+// an operand of the next product as it is. Products do not care for the order
+// of k as long as both operands have the same; it is that of a's fragment: runs
+// of `run` elements in a lane, one for each of the lanes of a row. Operands of
+// 8 bits come from memory, as foperand made them.
 #include "codegen/amd/amd.h"
 
 #include <stdio.h>
 
 typedef struct Shape {
-  uint32_t k;            // elements of k that a lane has of an operand
+  uint32_t k;  // elements of k that a lane has of an operand
   const char *f16, *bf16;
-  bool bfloat, flags;    // the bf16 operand is of bfloat; takes cbsz abid blgp
-  uint32_t k8;           // the same of 8-bit floats, 0: no such products
-  const char *f8;        // with %s for the formats
-  uint32_t mixed;        // b has so many registers in products of weights that
-                         // mix with the arithmetic in front of them
+  bool bfloat, flags;  // the bf16 operand is of bfloat; takes cbsz abid blgp
+  uint32_t k8;         // the same of 8-bit floats, 0: no such products
+  const char *f8;      // with %s for the formats
+  uint32_t mixed;      // b has so many registers in products of weights that
+                       // mix with the arithmetic in front of them
 } Shape;
 
 static const struct {
   uint32_t cc;
   Shape shape;
 } shapes[] = {
-    {0x90a, {4, "llvm.amdgcn.mfma.f32.32x32x8f16",
-             "llvm.amdgcn.mfma.f32.32x32x8bf16.1k", false, true, 0, NULL, 0}},
-    {0x942, {4, "llvm.amdgcn.mfma.f32.32x32x8f16",
-             "llvm.amdgcn.mfma.f32.32x32x8bf16.1k", false, true,
-             8, "llvm.amdgcn.mfma.f32.32x32x16.%s.%s", 0}},
-    {0x950, {8, "llvm.amdgcn.mfma.f32.32x32x16.f16",
-             "llvm.amdgcn.mfma.f32.32x32x16.bf16", true, true,
-             8, "llvm.amdgcn.mfma.f32.32x32x16.%s.%s", 64}},
-    {0x1100, {16, "llvm.amdgcn.wmma.f32.16x16x16.f16",
-              "llvm.amdgcn.wmma.f32.16x16x16.bf16", false, false, 0, NULL, 0}},
-    {0x1201, {8, "llvm.amdgcn.wmma.f32.16x16x16.f16",
-              "llvm.amdgcn.wmma.f32.16x16x16.bf16", false, false,
-              8, "llvm.amdgcn.wmma.f32.16x16x16.%s.%s", 0}},
+    {0x90a,
+     {4, "llvm.amdgcn.mfma.f32.32x32x8f16",
+      "llvm.amdgcn.mfma.f32.32x32x8bf16.1k", false, true, 0, NULL, 0}},
+    {0x942,
+     {4, "llvm.amdgcn.mfma.f32.32x32x8f16",
+      "llvm.amdgcn.mfma.f32.32x32x8bf16.1k", false, true, 8,
+      "llvm.amdgcn.mfma.f32.32x32x16.%s.%s", 0}},
+    {0x950,
+     {8, "llvm.amdgcn.mfma.f32.32x32x16.f16",
+      "llvm.amdgcn.mfma.f32.32x32x16.bf16", true, true, 8,
+      "llvm.amdgcn.mfma.f32.32x32x16.%s.%s", 64}},
+    {0x1100,
+     {16, "llvm.amdgcn.wmma.f32.16x16x16.f16",
+      "llvm.amdgcn.wmma.f32.16x16x16.bf16", false, false, 0, NULL, 0}},
+    {0x1201,
+     {8, "llvm.amdgcn.wmma.f32.16x16x16.f16",
+      "llvm.amdgcn.wmma.f32.16x16x16.bf16", false, false, 8,
+      "llvm.amdgcn.wmma.f32.16x16x16.%s.%s", 0}},
 };
 
 // This lane's first run of a shared operand.
 typedef struct Lane {
   LdsPlace at;
-  bool trans;            // the tile is {k, row}
+  bool trans;  // the tile is {k, row}
 } Lane;
 
 typedef struct Mma {
   Nv *n;
   const Product *p;
   const Shape *shape;
-  uint32_t rows;         // of an instruction, and columns
-  uint32_t k, per;       // elements of k that a lane has; elements of a word
-  uint32_t run, lanes;   // elements of a run; lanes that share a row
-  uint32_t span;         // elements of k of a step: of one instruction or more
-  V group;               // of this lane: which run of a row
+  uint32_t rows;        // of an instruction, and columns
+  uint32_t k, per;      // elements of k that a lane has; elements of a word
+  uint32_t run, lanes;  // elements of a run; lanes that share a row
+  uint32_t span;        // elements of k of a step: of one instruction or more
+  V group;              // of this lane: which run of a row
   Lane a, b;
 } Mma;
 
@@ -70,12 +75,14 @@ static V pointer(Mma *m, const Lane *l, uint32_t row, uint32_t k) {
 // Words at p.
 static void load_words(Mma *m, V p, uint32_t count, V *out) {
   Nv *n = m->n;
-  LLVMTypeRef i32 = nv_i32t(n), t = count > 1 ? LLVMVectorType(i32, count) : i32;
+  LLVMTypeRef i32 = nv_i32t(n),
+              t = count > 1 ? LLVMVectorType(i32, count) : i32;
   V v = LLVMBuildLoad2(n->g->b, t, p, "");
   LLVMSetAlignment(v, 4 * count);
   amd_apart(n, v, "noalias");
   for (uint32_t i = 0; i < count; i++)
-    out[i] = count > 1 ? LLVMBuildExtractElement(n->g->b, v, nv_i32(n, i), "") : v;
+    out[i] =
+        count > 1 ? LLVMBuildExtractElement(n->g->b, v, nv_i32(n, i), "") : v;
 }
 
 // Four elements of a row of this lane, from a tile stored {k, row} by rows: the
@@ -104,7 +111,8 @@ static Lane lane_of(Mma *m, Tile s, const Type *t, bool trans, V row) {
   if (turns(n, t, trans)) {
     V in = e_and(g, n->grp.lane, nv_i32(n, 15));
     k = nv_add(n, k, e_shr(g, in, 2));
-    row = nv_add(n, e_isub(g, row, in), e_shl(g, e_and(g, in, nv_i32(n, 3)), 2));
+    row =
+        nv_add(n, e_isub(g, row, in), e_shl(g, e_and(g, in, nv_i32(n, 3)), 2));
   }
   return (Lane){amd_place(n, s, t, trans ? k : row, trans ? row : k), trans};
 }
@@ -125,7 +133,9 @@ static V load_pair(Mma *m, const Lane *l, uint32_t row, uint32_t k) {
 // The run of rows row .. at k ..: of all lanes.
 static void load_run(Mma *m, const Lane *l, uint32_t row, uint32_t k, V *out) {
   bool turned = smem_turned(l->at.t->layout);
-  uint32_t most = 4 * m->per, piece = l->trans ? 4 : m->run < most ? m->run : most;
+  uint32_t most = 4 * m->per, piece = l->trans        ? 4
+                                      : m->run < most ? m->run
+                                                      : most;
   for (uint32_t i = 0; i < m->run; i += piece) {
     V *to = out + i / m->per;
     if (turns(m->n, l->at.t, l->trans)) {
@@ -153,8 +163,8 @@ static void load_step(Mma *m, const Lane *l, uint32_t row, uint32_t step,
 static void exchange_halves(Mma *m, const V *own, V *out) {
   Nv *n = m->n;
   Cg *g = n->g;
-  V odd = e_icmp(g, LLVMIntNE, e_and(g, n->grp.lane, nv_i32(n, 16)),
-                 nv_i32(n, 0));
+  V odd =
+      e_icmp(g, LLVMIntNE, e_and(g, n->grp.lane, nv_i32(n, 16)), nv_i32(n, 0));
   V lo = e_sel(g, odd, nv_i32(n, 0x05040100), nv_i32(n, 0x01000504));
   V hi = e_sel(g, odd, nv_i32(n, 0x07060302), nv_i32(n, 0x03020706));
   for (uint32_t i = 0; i < 4; i++) {
@@ -188,7 +198,7 @@ static V operand(Mma *m, const V *words) {
   Cg *g = n->g;
   uint32_t count = m->k / m->per;
   bool f16 = m->p->at->dtype == DT_F16;
-  LLVMTypeRef e = f16 ? LLVMHalfTypeInContext(g->lc)
+  LLVMTypeRef e = f16                ? LLVMHalfTypeInContext(g->lc)
                   : m->shape->bfloat ? LLVMBFloatTypeInContext(g->lc)
                                      : LLVMInt16TypeInContext(g->lc);
   V v = LLVMGetPoison(LLVMVectorType(nv_i32t(n), count));
@@ -197,7 +207,8 @@ static V operand(Mma *m, const V *words) {
   if (m->per == 2)
     return LLVMBuildBitCast(g->b, v, LLVMVectorType(e, 2 * count), "");
   bool mfma = n->gpu.wave == 64 && count == 2;
-  return mfma ? LLVMBuildBitCast(g->b, v, LLVMInt64TypeInContext(g->lc), "") : v;
+  return mfma ? LLVMBuildBitCast(g->b, v, LLVMInt64TypeInContext(g->lc), "")
+              : v;
 }
 
 // A and B are the program's b and a.
@@ -208,7 +219,8 @@ static V multiply_bytes(Mma *m, V a, V b, V c) {
   LLVMTypeRef over[2] = {cg_of(c), cg_of(a)};
   V none = nv_i32(n, 0), all[6] = {a, b, c, none, none, none};
   char name[64];
-  snprintf(name, sizeof name, m->shape->f8, x ? "bf8" : "fp8", y ? "bf8" : "fp8");
+  snprintf(name, sizeof name, m->shape->f8, x ? "bf8" : "fp8",
+           y ? "bf8" : "fp8");
   uint32_t args = m->shape->flags ? 6 : 3, types = 0;
   if (n->gpu.wave == 32) types = 2;
   unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
@@ -286,7 +298,7 @@ static bool takes(const Nv *n, const Product *p, Mma *m) {
 // registers. Weights and their products may mix where they just fit: smaller
 // ones would take the registers of a third wave.
 static void order(const Mma *m) {
-  enum { NONE = 0, NO_MEMORY = 0x78f };   // what may pass
+  enum { NONE = 0, NO_MEMORY = 0x78f };  // what may pass
   Nv *n = m->n;
   const Product *p = m->p;
   uint32_t words = p->ct->ext[1] * p->k / m->per / n->gpu.wave;
@@ -311,7 +323,8 @@ bool amd_mma(Nv *n, const Product *p, Frag *r) {
   m.b = lane_of(&m, p->b, p->bt, p->tb, row);
   if (!p->areg)
     m.a = lane_of(&m, p->a, p->at, p->ta, nv_coord(n, &r->map, AXIS_ROW, 0));
-  uint32_t regs = m.rows * m.rows / n->gpu.wave, cblocks = p->ct->ext[1] / m.rows;
+  uint32_t regs = m.rows * m.rows / n->gpu.wave,
+           cblocks = p->ct->ext[1] / m.rows;
   uint32_t rblocks = r->map.regs / (regs * cblocks);
   V *sums = NEWN(&n->g->cx->scratch, V, rblocks * cblocks);
   V *was = NEWN(&n->g->cx->scratch, V, r->map.regs);

@@ -15,8 +15,9 @@ LLVMValueRef cg_field(Cg *g, LLVMValueRef base, uint64_t offset,
   LLVMValueRef p = LLVMBuildInBoundsGEP2(g->b, i8, base, &off, 1, "");
   LLVMValueRef v = LLVMBuildLoad2(g->b, t, p, "");
   unsigned kind = LLVMGetMDKindIDInContext(g->lc, "invariant.load", 14);
-  LLVMSetMetadata(v, kind, LLVMMetadataAsValue(g->lc,
-                  LLVMMDNodeInContext2(g->lc, NULL, 0)));
+  LLVMSetMetadata(v, kind,
+                  LLVMMetadataAsValue(g->lc,
+                                      LLVMMDNodeInContext2(g->lc, NULL, 0)));
   return v;
 }
 
@@ -26,16 +27,11 @@ static LLVMValueRef binary(Cg *g, DimOp op, bool nonneg, LLVMValueRef a,
   LLVMValueRef args[2] = {a, b};
   LLVMTypeRef t = cg_of(a);
   switch (op) {
-  case DIM_ADD:
-    return LLVMBuildAdd(g->b, a, b, "");
-  case DIM_MUL:
-    return LLVMBuildMul(g->b, a, b, "");
-  case DIM_MIN:
-    return cg_intrinsic(g, "llvm.smin", t, args, 2);
-  case DIM_MAX:
-    return cg_intrinsic(g, "llvm.smax", t, args, 2);
-  default:
-    break;
+  case DIM_ADD: return LLVMBuildAdd(g->b, a, b, "");
+  case DIM_MUL: return LLVMBuildMul(g->b, a, b, "");
+  case DIM_MIN: return cg_intrinsic(g, "llvm.smin", t, args, 2);
+  case DIM_MAX: return cg_intrinsic(g, "llvm.smax", t, args, 2);
+  default: break;
   }
   if (nonneg && op == DIM_FLOORDIV) return LLVMBuildUDiv(g->b, a, b, "");
   if (nonneg) return LLVMBuildURem(g->b, a, b, "");
@@ -74,21 +70,20 @@ static void load_dims(Cg *g) {
   if (n) dims = cg_field(g, g->kargs, offsetof(attn_kargs, dims), cg_ptr(g));
   for (uint32_t i = 0; i < n; i++)
     g->dim[i] = cg_field(g, dims, 8 * (uint64_t)g->dim_at[i],
-                            LLVMInt64TypeInContext(g->lc));
+                         LLVMInt64TypeInContext(g->lc));
 }
 
 static void int_metadata(Cg *g, LLVMValueRef v, const char *name, int64_t n) {
   LLVMMetadataRef m = LLVMValueAsMetadata(cg_i64(g, n));
   m = LLVMMDNodeInContext2(g->lc, &m, 1);
-  unsigned kind = LLVMGetMDKindIDInContext(g->lc, name,
-                                           (unsigned)strlen(name));
+  unsigned kind = LLVMGetMDKindIDInContext(g->lc, name, (unsigned)strlen(name));
   LLVMSetMetadata(v, kind, LLVMMetadataAsValue(g->lc, m));
 }
 
 // Where an attn_tensor lies; loads from it may be moved out of loops.
 static LLVMValueRef tensor_arg(Cg *g, uint32_t at) {
-  LLVMValueRef all = cg_field(g, g->kargs, offsetof(attn_kargs, tensors),
-                              cg_ptr(g));
+  LLVMValueRef all =
+      cg_field(g, g->kargs, offsetof(attn_kargs, tensors), cg_ptr(g));
   LLVMValueRef t = cg_field(g, all, 8 * (uint64_t)at, cg_ptr(g));
   int_metadata(g, t, "dereferenceable", sizeof(attn_tensor));
   int_metadata(g, t, "align", _Alignof(attn_tensor));
@@ -97,8 +92,8 @@ static LLVMValueRef tensor_arg(Cg *g, uint32_t at) {
 
 // Scalars arrive as 8-byte unions: f32 for floats of up to 32 bits.
 static LLVMValueRef scalar_arg(Cg *g, uint32_t at, DType t) {
-  LLVMValueRef all = cg_field(g, g->kargs, offsetof(attn_kargs, scalars),
-                              cg_ptr(g));
+  LLVMValueRef all =
+      cg_field(g, g->kargs, offsetof(attn_kargs, scalars), cg_ptr(g));
   LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
   if (t == DT_F64) return cg_field(g, all, 8 * (uint64_t)at, cg_scalar(g, t));
   if (dtype_is_float(t)) {
@@ -106,8 +101,7 @@ static LLVMValueRef scalar_arg(Cg *g, uint32_t at, DType t) {
     return cg_cast(g, v, DT_F32, t);
   }
   LLVMValueRef v = cg_field(g, all, 8 * (uint64_t)at, i64);
-  if (t == DT_BOOL)
-    return LLVMBuildICmp(g->b, LLVMIntNE, v, cg_i64(g, 0), "");
+  if (t == DT_BOOL) return LLVMBuildICmp(g->b, LLVMIntNE, v, cg_i64(g, 0), "");
   return LLVMBuildIntCast2(g->b, v, cg_scalar(g, t), 1, "");
 }
 
@@ -139,9 +133,8 @@ static void load_params(Cg *g) {
       g->val[v] = shared_arg(g, t, &shared);
       continue;
     }
-    g->val[v] = t->kind == TK_TENSOR
-                    ? tensor_arg(g, tensors++)
-                    : scalar_arg(g, scalars++, t->dtype);
+    g->val[v] = t->kind == TK_TENSOR ? tensor_arg(g, tensors++)
+                                     : scalar_arg(g, scalars++, t->dtype);
   }
 }
 
@@ -166,7 +159,8 @@ typedef struct Loop {
 
 static Loop loop_begin(Cg *g, LLVMValueRef first, LLVMValueRef last_excl,
                        bool reverse) {
-  Loop l = {.from = LLVMGetInsertBlock(g->b), .last_excl = last_excl,
+  Loop l = {.from = LLVMGetInsertBlock(g->b),
+            .last_excl = last_excl,
             .on = reverse ? LLVMIntSGE : LLVMIntSLT};
   LLVMValueRef go = LLVMBuildICmp(g->b, l.on, first, last_excl, "");
   l.sure = LLVMIsAConstantInt(go) && LLVMConstIntGetZExtValue(go);
@@ -232,8 +226,8 @@ static void for_loop(Cg *g, const Op *op, LLVMValueRef first,
     LLVMAddIncoming(phi[k], &g->val[r->last->args[k]], &latch, 1);
   loop_end(g, &l, next);
   for (uint32_t k = 0; k < n; k++)
-    g->val[op->res[k]] = loop_result(g, &l, g->val[op->args[k + 3]],
-                                     g->val[r->last->args[k]]);
+    g->val[op->res[k]] =
+        loop_result(g, &l, g->val[op->args[k + 3]], g->val[r->last->args[k]]);
 }
 
 // for(lo, hi, step): with `reverse` from the last i = lo + n * step below hi.
@@ -244,12 +238,12 @@ static void cg_for(Cg *g, const Op *op) {
     for_loop(g, op, lo, hi, step);
     return;
   }
-  LLVMValueRef span = LLVMBuildSub(g->b, LLVMBuildSub(g->b, hi, lo, ""),
-                                   cg_i64(g, 1), "");
+  LLVMValueRef span =
+      LLVMBuildSub(g->b, LLVMBuildSub(g->b, hi, lo, ""), cg_i64(g, 1), "");
   LLVMValueRef n = LLVMBuildSDiv(g->b, span, step, "");
   LLVMValueRef empty = LLVMBuildICmp(g->b, LLVMIntSGE, lo, hi, "");
-  LLVMValueRef last = LLVMBuildAdd(g->b, lo,
-                                   LLVMBuildMul(g->b, n, step, ""), "");
+  LLVMValueRef last =
+      LLVMBuildAdd(g->b, lo, LLVMBuildMul(g->b, n, step, ""), "");
   LLVMValueRef none = LLVMBuildSub(g->b, lo, step, "");
   for_loop(g, op, LLVMBuildSelect(g->b, empty, none, last, ""), lo, step);
 }
@@ -267,8 +261,7 @@ static void cg_if(Cg *g, const Op *op) {
   LLVMPositionBuilderAtEnd(g->b, done);
   for (uint32_t k = 0; k < op->nres; k++) {
     LLVMValueRef in[2];
-    for (int s = 0; s < 2; s++)
-      in[s] = g->val[op->regions[s]->last->args[k]];
+    for (int s = 0; s < 2; s++) in[s] = g->val[op->regions[s]->last->args[k]];
     LLVMValueRef phi = LLVMBuildPhi(g->b, cg_of(in[0]), "");
     LLVMAddIncoming(phi, in, end, 2);
     g->val[op->res[k]] = phi;
@@ -318,28 +311,19 @@ static void cg_alloc(Cg *g, const Op *op) {
 
 bool cg_control(Cg *g, const Op *op) {
   switch (op->code) {
-  case OP_FOR:
-    cg_for(g, op);
-    return true;
-  case OP_IF:
-    cg_if(g, op);
-    return true;
-  case OP_ORIGIN:
-    cg_origin(g, op);
-    return true;
-  case OP_ALLOC:
-    cg_alloc(g, op);
-    return true;
-  default:
-    return false;
+  case OP_FOR: cg_for(g, op); return true;
+  case OP_IF: cg_if(g, op); return true;
+  case OP_ORIGIN: cg_origin(g, op); return true;
+  case OP_ALLOC: cg_alloc(g, op); return true;
+  default: return false;
   }
 }
 // ---------------------------------------------------------------- functions
 static void string_attr(Cg *g, LLVMValueRef f, const char *k, const char *v) {
-  LLVMAddAttributeAtIndex(
-      f, LLVMAttributeFunctionIndex,
-      LLVMCreateStringAttribute(g->lc, k, (unsigned)strlen(k), v,
-                                (unsigned)strlen(v)));
+  LLVMAddAttributeAtIndex(f, LLVMAttributeFunctionIndex,
+                          LLVMCreateStringAttribute(g->lc, k,
+                                                    (unsigned)strlen(k), v,
+                                                    (unsigned)strlen(v)));
 }
 
 static void enum_attr(Cg *g, LLVMValueRef f, unsigned at, const char *k,
@@ -395,8 +379,8 @@ static LLVMValueRef counted(Cg *g, Counted what) {
     n = LLVMBuildMul(g->b, n, grid_count(g, &f->grid.at[i]), "");
   for (uint32_t i = 0; what == SHARED && i < f->params.n; i++)
     if (f->params.at[i].role == PR_SHARED)
-      n = LLVMBuildAdd(g->b, n,
-                       shared_bytes(g, ir_type(f, f->params.at[i].v)), "");
+      n = LLVMBuildAdd(g->b, n, shared_bytes(g, ir_type(f, f->params.at[i].v)),
+                       "");
   return n;
 }
 

@@ -59,9 +59,9 @@ static const char *name_of(Cg *g, const Access *x, bool all) {
   LLVMTypeRef e = LLVMGetElementType(x->type);
   bool f = LLVMGetTypeKind(e) != LLVMIntegerTypeKind;
   unsigned bits = (unsigned)(8 * x->align);
-  return arena_printf(&g->cx->scratch, "attn.%s.%ux%c%u%s%s.%s",
-                      x->kind->name, LLVMGetVectorSize(x->type), f ? 'f' : 'i',
-                      bits, x->step ? ".by" : "", all ? ".all" : "",
+  return arena_printf(&g->cx->scratch, "attn.%s.%ux%c%u%s%s.%s", x->kind->name,
+                      LLVMGetVectorSize(x->type), f ? 'f' : 'i', bits,
+                      x->step ? ".by" : "", all ? ".all" : "",
                       strchr(g->target->name, ':') + 1);
 }
 
@@ -75,8 +75,7 @@ static V function(Cg *g, const Access *x, bool all, LLVMTypeRef ft) {
   LLVMSetLinkage(f, LLVMInternalLinkage);
   cg_fn_attr(g, f, "noinline");
   cg_target_attrs(g, f);
-  LLVMPositionBuilderAtEnd(
-      g->b, LLVMAppendBasicBlockInContext(g->lc, f, ""));
+  LLVMPositionBuilderAtEnd(g->b, LLVMAppendBasicBlockInContext(g->lc, f, ""));
   Access in = *x;
   unsigned k = 0;
   in.pointer = LLVMGetParam(f, k++);
@@ -114,7 +113,12 @@ LLVMValueRef cg_masked(Cg *g, CgAccess what, LLVMTypeRef type, DType elem,
                        LLVMValueRef pointer, LLVMValueRef step,
                        LLVMValueRef mask, LLVMValueRef value) {
   LLVMTypeRef i1 = LLVMInt1TypeInContext(g->lc);
-  Access x = {&kinds[what], type, value, pointer, step, mask,
+  Access x = {&kinds[what],
+              type,
+              value,
+              pointer,
+              step,
+              mask,
               (uint64_t)dtype_size(elem)};
   if (!mask) x.mask = LLVMConstAllOnes(cg_like(g, type, i1));
   if (native(g, x.kind, LLVMGetVectorSize(type), x.align)) return call(g, &x);

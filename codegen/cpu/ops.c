@@ -99,8 +99,7 @@ static LLVMValueRef emit_floordiv(Cg *g, const Op *op) {
   LLVMValueRef x = arg(g, op, 0), y = arg(g, op, 1), z;
   z = cg_iconst(g, cg_of(x), 0);
   int shift = shift_of(g, op->args[1]);
-  if (shift >= 0)
-    return LLVMBuildAShr(B, x, cg_iconst(g, cg_of(x), shift), "");
+  if (shift >= 0) return LLVMBuildAShr(B, x, cg_iconst(g, cg_of(x), shift), "");
   double n;
   if (ir_const_value(g->fn, op->args[1], &n) && n > 0 &&
       arg_type(g, op, 0)->kind != TK_VEC) {
@@ -111,8 +110,8 @@ static LLVMValueRef emit_floordiv(Cg *g, const Op *op) {
     return LLVMBuildXor(B, q, sign, "");
   }
   LLVMValueRef q = LLVMBuildSDiv(B, x, y, ""), r = LLVMBuildSRem(B, x, y, "");
-  LLVMValueRef differ = LLVMBuildICmp(B, LLVMIntSLT, LLVMBuildXor(B, r, y, ""),
-                                      z, "");
+  LLVMValueRef differ =
+      LLVMBuildICmp(B, LLVMIntSLT, LLVMBuildXor(B, r, y, ""), z, "");
   LLVMValueRef rest = LLVMBuildICmp(B, LLVMIntNE, r, z, "");
   LLVMValueRef down = LLVMBuildAnd(B, differ, rest, "");
   return LLVMBuildSub(B, q, LLVMBuildZExt(B, down, cg_of(q), ""), "");
@@ -132,10 +131,11 @@ static LLVMValueRef emit_mod(Cg *g, const Op *op) {
 
 // The larger (or smaller), NaN if either is; of zeros any. One instruction on
 // AArch64, three on x86.
-static LLVMValueRef extreme(Cg *g, LLVMValueRef x, LLVMValueRef y, bool larger) {
+static LLVMValueRef extreme(Cg *g, LLVMValueRef x, LLVMValueRef y,
+                            bool larger) {
   V a[2] = {x, y};
-  V r = cg_intrinsic(g, larger ? "llvm.maximum" : "llvm.minimum", cg_of(x), a,
-                     2);
+  V r =
+      cg_intrinsic(g, larger ? "llvm.maximum" : "llvm.minimum", cg_of(x), a, 2);
   LLVMSetFastMathFlags(r, LLVMFastMathNoSignedZeros);
   return r;
 }
@@ -160,8 +160,8 @@ static LLVMValueRef emit_neg(Cg *g, const Op *op) {
 }
 
 static LLVMValueRef emit_abs(Cg *g, const Op *op) {
-  LLVMValueRef a[2] = {arg(g, op, 0), LLVMConstNull(
-                       LLVMInt1TypeInContext(g->lc))};
+  LLVMValueRef a[2] = {arg(g, op, 0),
+                       LLVMConstNull(LLVMInt1TypeInContext(g->lc))};
   if (is_float(g, op, 0))
     return cg_intrinsic(g, "llvm.fabs", cg_of(a[0]), a, 1);
   return cg_intrinsic(g, "llvm.abs", cg_of(a[0]), a, 2);
@@ -349,8 +349,8 @@ static LLVMValueRef emit_prefetch(Cg *g, const Op *op) {
 
 static LLVMValueRef emit_st(Cg *g, const Op *op) {
   DType t = arg_type(g, op, 0)->dtype;
-  LLVMValueRef s = LLVMBuildStore(B, to_memory(g, arg(g, op, 2), t),
-                                  address(g, op));
+  LLVMValueRef s =
+      LLVMBuildStore(B, to_memory(g, arg(g, op, 2), t), address(g, op));
   LLVMSetAlignment(s, (unsigned)dtype_size(t));
   return NULL;
 }
@@ -363,8 +363,7 @@ static LLVMValueRef emit_vld(Cg *g, const Op *op) {
     v = LLVMBuildLoad2(B, lt, p, "");
     LLVMSetAlignment(v, (unsigned)dtype_size(t->dtype));
   } else {
-    v = cg_masked(g, CG_LOAD, lt, t->dtype, p, NULL, arg(g, op, 2),
-                  NULL);
+    v = cg_masked(g, CG_LOAD, lt, t->dtype, p, NULL, arg(g, op, 2), NULL);
   }
   return from_memory(g, v, t->dtype);
 }
@@ -402,7 +401,8 @@ static LLVMValueRef scattered(Cg *g, const Op *op, LLVMTypeRef lt, DType t,
                               LLVMValueRef mask, LLVMValueRef value) {
   CgAccess what = value ? CG_SCATTER : CG_GATHER;
   Value from, step = step_of(g, op->args[1], &from);
-  if (!step) return cg_masked(g, what, lt, t, address(g, op), NULL, mask, value);
+  if (!step)
+    return cg_masked(g, what, lt, t, address(g, op), NULL, mask, value);
   LLVMValueRef p = arg(g, op, 0), i = from ? g->val[from] : NULL;
   if (i) p = LLVMBuildGEP2(B, cg_memory(g, t), p, &i, 1, "");
   return cg_masked(g, what, lt, t, p, g->val[step], mask, value);
@@ -445,8 +445,7 @@ static LLVMValueRef emit_vmask(Cg *g, const Op *op) {
   // Clamped to [0, n] so that 32-bit lanes compare right.
   LLVMValueRef lo[2] = {arg(g, op, 0), cg_i64(g, 0)};
   LLVMTypeRef i64 = cg_of(lo[1]);
-  LLVMValueRef hi[2] = {cg_intrinsic(g, "llvm.smax", i64, lo, 2),
-                        cg_i64(g, n)};
+  LLVMValueRef hi[2] = {cg_intrinsic(g, "llvm.smax", i64, lo, 2), cg_i64(g, n)};
   LLVMValueRef left = cg_intrinsic(g, "llvm.smin", i64, hi, 2);
   left = cg_splat(g, LLVMBuildTrunc(B, left, i32, ""), n);
   return LLVMBuildICmp(B, LLVMIntULT, cg_iota(g, cg_vec(i32, n)), left, "");
@@ -461,12 +460,9 @@ static LLVMValueRef join(Cg *g, RKind k, LLVMValueRef x, LLVMValueRef y,
     return fp ? LLVMBuildFAdd(B, x, y, "") : LLVMBuildAdd(B, x, y, "");
   case RK_PROD:
     return fp ? LLVMBuildFMul(B, x, y, "") : LLVMBuildMul(B, x, y, "");
-  case RK_ANY:
-    return LLVMBuildOr(B, x, y, "");
-  case RK_ALL:
-    return LLVMBuildAnd(B, x, y, "");
-  default:
-    break;
+  case RK_ANY: return LLVMBuildOr(B, x, y, "");
+  case RK_ALL: return LLVMBuildAnd(B, x, y, "");
+  default: break;
   }
   bool larger = k == RK_MAX;
   if (fp) return extreme(g, x, y, larger);
@@ -494,8 +490,8 @@ static LLVMValueRef emit_extract(Cg *g, const Op *op) {
   return LLVMBuildExtractElement(B, arg(g, op, 0), arg(g, op, 1), "");
 }
 static LLVMValueRef emit_insert(Cg *g, const Op *op) {
-  return LLVMBuildInsertElement(B, arg(g, op, 0), arg(g, op, 2),
-                                arg(g, op, 1), "");
+  return LLVMBuildInsertElement(B, arg(g, op, 0), arg(g, op, 2), arg(g, op, 1),
+                                "");
 }
 
 static LLVMValueRef emit_pack2(Cg *g, const Op *op) {
@@ -534,36 +530,65 @@ static LLVMValueRef emit_dpbf16(Cg *g, const Op *op) {
 
 // ---------------------------------------------------------------- table
 static Emit *const table[OP_COUNT] = {
-    [OP_CONST] = emit_const,       [OP_DIM] = emit_dim,
-    [OP_GIVEN] = emit_given,       [OP_ADD] = emit_add,
-    [OP_SUB] = emit_sub,           [OP_MUL] = emit_mul,
-    [OP_DIV] = emit_div,           [OP_FLOORDIV] = emit_floordiv,
-    [OP_MOD] = emit_mod,           [OP_MIN] = emit_min,
-    [OP_MAX] = emit_max,           [OP_NEG] = emit_neg,
-    [OP_ABS] = emit_abs,           [OP_POW] = emit_math,
-    [OP_FMA] = emit_fma,           [OP_EQ] = emit_eq,
-    [OP_NE] = emit_ne,             [OP_LT] = emit_lt,
-    [OP_LE] = emit_le,             [OP_AND] = emit_and,
-    [OP_OR] = emit_or,             [OP_NOT] = emit_not,
-    [OP_SELECT] = emit_select,     [OP_EXP] = emit_math,
-    [OP_EXP2] = emit_math,         [OP_LOG] = emit_math,
-    [OP_LOG2] = emit_math,         [OP_SQRT] = emit_sqrt,
-    [OP_RSQRT] = emit_sqrt,        [OP_TANH] = emit_math,
-    [OP_SIGMOID] = emit_math,      [OP_SOFTPLUS] = emit_math,
-    [OP_RELU] = emit_relu,         [OP_ERF] = emit_math,
-    [OP_SIN] = emit_wave,          [OP_COS] = emit_wave,
-    [OP_FLOOR] = emit_floor,       [OP_REF] = emit_ref,
-    [OP_CAST] = emit_cast,         [OP_TPTR] = emit_tptr,
-    [OP_TSHAPE] = emit_tshape,     [OP_TSTRIDE] = emit_tstride,
-    [OP_PADD] = emit_padd,         [OP_PVIEW] = emit_pview,
+    [OP_CONST] = emit_const,
+    [OP_DIM] = emit_dim,
+    [OP_GIVEN] = emit_given,
+    [OP_ADD] = emit_add,
+    [OP_SUB] = emit_sub,
+    [OP_MUL] = emit_mul,
+    [OP_DIV] = emit_div,
+    [OP_FLOORDIV] = emit_floordiv,
+    [OP_MOD] = emit_mod,
+    [OP_MIN] = emit_min,
+    [OP_MAX] = emit_max,
+    [OP_NEG] = emit_neg,
+    [OP_ABS] = emit_abs,
+    [OP_POW] = emit_math,
+    [OP_FMA] = emit_fma,
+    [OP_EQ] = emit_eq,
+    [OP_NE] = emit_ne,
+    [OP_LT] = emit_lt,
+    [OP_LE] = emit_le,
+    [OP_AND] = emit_and,
+    [OP_OR] = emit_or,
+    [OP_NOT] = emit_not,
+    [OP_SELECT] = emit_select,
+    [OP_EXP] = emit_math,
+    [OP_EXP2] = emit_math,
+    [OP_LOG] = emit_math,
+    [OP_LOG2] = emit_math,
+    [OP_SQRT] = emit_sqrt,
+    [OP_RSQRT] = emit_sqrt,
+    [OP_TANH] = emit_math,
+    [OP_SIGMOID] = emit_math,
+    [OP_SOFTPLUS] = emit_math,
+    [OP_RELU] = emit_relu,
+    [OP_ERF] = emit_math,
+    [OP_SIN] = emit_wave,
+    [OP_COS] = emit_wave,
+    [OP_FLOOR] = emit_floor,
+    [OP_REF] = emit_ref,
+    [OP_CAST] = emit_cast,
+    [OP_TPTR] = emit_tptr,
+    [OP_TSHAPE] = emit_tshape,
+    [OP_TSTRIDE] = emit_tstride,
+    [OP_PADD] = emit_padd,
+    [OP_PVIEW] = emit_pview,
     [OP_PREFETCH] = emit_prefetch,
-    [OP_LD] = emit_ld,             [OP_ST] = emit_st,
-    [OP_VLD] = emit_vld,           [OP_VST] = emit_vst,
-    [OP_VGATHER] = emit_vgather,   [OP_VSCATTER] = emit_vscatter,
-    [OP_SPLAT] = emit_splat,       [OP_VIOTA] = emit_viota,
-    [OP_VMASK] = emit_vmask,       [OP_VREDUCE] = emit_vreduce,
-    [OP_EXTRACT] = emit_extract,   [OP_INSERT] = emit_insert,
-    [OP_PACK2] = emit_pack2,       [OP_DPBF16] = emit_dpbf16,
+    [OP_LD] = emit_ld,
+    [OP_ST] = emit_st,
+    [OP_VLD] = emit_vld,
+    [OP_VST] = emit_vst,
+    [OP_VGATHER] = emit_vgather,
+    [OP_VSCATTER] = emit_vscatter,
+    [OP_SPLAT] = emit_splat,
+    [OP_VIOTA] = emit_viota,
+    [OP_VMASK] = emit_vmask,
+    [OP_VREDUCE] = emit_vreduce,
+    [OP_EXTRACT] = emit_extract,
+    [OP_INSERT] = emit_insert,
+    [OP_PACK2] = emit_pack2,
+    [OP_DPBF16] = emit_dpbf16,
     [OP_VSWAP] = emit_vswap,
 };
 

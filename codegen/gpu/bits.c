@@ -23,10 +23,10 @@ enum { PAIR = 2, APART = 8, WORD = 32, MOST_ROWS = 16 };
 
 // The rows that the tile's registers belong to, and which bits they are.
 typedef struct Shape {
-  uint32_t rows, cols;         // of a thread
-  uint32_t *row, *bit;         // by register
-  uint32_t first[MOST_ROWS];   // register of each row
-  uint32_t at[MOST_ROWS];      // where it is, in thread 0
+  uint32_t rows, cols;        // of a thread
+  uint32_t *row, *bit;        // by register
+  uint32_t first[MOST_ROWS];  // register of each row
+  uint32_t at[MOST_ROWS];     // where it is, in thread 0
 } Shape;
 
 static uint32_t column_of(uint32_t bit) {
@@ -109,7 +109,8 @@ static int column_side(const Nv *n, const Op *op) {
       nv_arg_type(n, op, 0)->dtype != DT_I32)
     return -1;
   for (int i = 0; i < 2; i++) {
-    const Op *col = spread(n, op->args[i]), *row = ir_def(n->f, op->args[1 - i]);
+    const Op *col = spread(n, op->args[i]),
+             *row = ir_def(n->f, op->args[1 - i]);
     if (col && col->code == OP_COORD && row && row->code == OP_BCAST &&
         ir_type(n->f, col->res[0])->slice == SLICE_COL &&
         ir_type(n->f, row->args[0])->slice == SLICE_ROW)
@@ -123,7 +124,8 @@ static const Frag *equal_words(const Nv *n, const Op *op) {
   for (uint32_t i = 0; op->code == OP_EQ && i < 2; i++) {
     const Op *row = ir_def(n->f, op->args[i]);
     const Op *col = ir_def(n->f, op->args[1 - i]);
-    if (!row || !col || row->code != OP_BCAST || col->code != OP_BCAST) continue;
+    if (!row || !col || row->code != OP_BCAST || col->code != OP_BCAST)
+      continue;
     const Frag *f = &n->frag[col->args[0]];
     if (f->bits && f->against == row->args[0]) return f;
   }
@@ -214,7 +216,8 @@ static bool fits(Nv *n, const Type *tile, const Type *rows) {
 
 Value nv_compared_rows(Nv *n, const Op *load) {
   const Op *col = only_use(n, load->res[0], load);
-  const Op *eq = col && col->code == OP_BCAST ? only_use(n, col->res[0], col) : NULL;
+  const Op *eq =
+      col && col->code == OP_BCAST ? only_use(n, col->res[0], col) : NULL;
   if (!eq || eq->code != OP_EQ || !n->vendor->ballot || !n->gpu.arch ||
       nv_res_type(n, load)->dtype != DT_I32)
     return 0;
@@ -226,7 +229,9 @@ Value nv_compared_rows(Nv *n, const Op *load) {
   bool known = ir_defined_outside(n->f, rows, load->parent) ||
                (made && made->parent == load->parent && is_before(made, load));
   return known && t->slice == SLICE_ROW && !t->partial &&
-         fits(n, nv_res_type(n, eq), t) ? rows : 0;
+                 fits(n, nv_res_type(n, eq), t)
+             ? rows
+             : 0;
 }
 
 // Bit j of the thread's word: whether its column j has that value. Lane l looks
@@ -237,8 +242,8 @@ static V columns_equal(Nv *n, const V *x, uint32_t count, V value, V *votes) {
   for (uint32_t i = 0; i < count; i++)
     votes[i] = n->vendor->ballot(n, e_icmp(g, LLVMIntEQ, x[i], value));
   for (uint32_t i = 0; i < count; i += 2) {
-    V two = n->vendor->bytes(n, votes[i], i + 1 < count ? votes[i + 1] : votes[i],
-                             mine);
+    V two = n->vendor->bytes(n, votes[i],
+                             i + 1 < count ? votes[i + 1] : votes[i], mine);
     word = word ? e_or(g, word, e_shl(g, two, (int)(8 * i))) : two;
   }
   return word;

@@ -1,6 +1,6 @@
-// Fragments of 8-bit floats as 16-bit ones, four at a time. Both OCP formats are
-// exact in f16 and in bf16; f16's denormals are kept everywhere, so that f16 is
-// what arithmetic goes by:
+// Fragments of 8-bit floats as 16-bit ones, four at a time. Both OCP formats
+// are exact in f16 and in bf16; f16's denormals are kept everywhere, so that
+// f16 is what arithmetic goes by:
 //   f8e5m2 is the upper half of an f16;
 //   f8e4m3 has an exponent that is narrower by a bit and 8 less: times 256. NaN
 //   (all ones, 480 by that) is what alone overflows times TOP; inf * 0 is NaN.
@@ -10,7 +10,7 @@
 // what OCP's do; products have what they lack (amdmma.c).
 #include "codegen/gpu/gpu.h"
 
-enum { TOP = 36000 };   // 1.875 * TOP is inf in f16, 1.75 * TOP is not
+enum { TOP = 36000 };  // 1.875 * TOP is inf in f16, 1.75 * TOP is not
 
 static LLVMTypeRef halves_type(Nv *n) {
   return LLVMVectorType(LLVMHalfTypeInContext(n->g->lc), 2);

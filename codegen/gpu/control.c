@@ -89,7 +89,8 @@ static bool used_behind(const Op *loop, Value v) {
 }
 
 // What is done in front of a loop is done there: LLVM sinks arithmetic to where
-// it is used, behind loops, through which its operands then live (passes/gpu/sched_pressure.c).
+// it is used, behind loops, through which its operands then live
+// (passes/gpu/sched_pressure.c).
 static void hold(Nv *n, const Op *loop) {
   if (!n->vendor->hold || !nv_lean(n)) return;
   for (const Op *op = loop->parent->first; op != loop; op = op->next) {

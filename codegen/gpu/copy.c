@@ -10,15 +10,15 @@ static V narrow(Nv *n, V x) {
   return LLVMBuildIntCast2(n->g->b, x, nv_i32t(n), 1, "");
 }
 
-// A box of a tensor: indices are operands lo .. of op. Of one in pieces those of
-// all but the first follow, along axis `along`.
+// A box of a tensor: indices are operands lo .. of op. Of one in pieces those
+// of all but the first follow, along axis `along`.
 typedef struct Box {
   const Op *op;
   Value tensor;
   uint32_t lo, rank, row, col, size;
-  uint32_t pieces, along, rows;   // rows of a piece
-  V base, rows_ok;       // address of the box's origin (i64); other axes in range
-  V row0, col0, nrows, ncols, row_stride, col_stride;   // strides in bytes, i64
+  uint32_t pieces, along, rows;  // rows of a piece
+  V base, rows_ok;  // address of the box's origin (i64); other axes in range
+  V row0, col0, nrows, ncols, row_stride, col_stride;  // strides in bytes, i64
 } Box;
 
 static V field(Nv *n, const Box *b, uint32_t i) {
@@ -37,9 +37,14 @@ static Box box_of(Nv *n, const Op *op, Value tensor, uint32_t lo) {
   Cg *g = n->g;
   const Type *t = ir_type(n->f, tensor);
   const IrAttr *tile = ir_attr(op, AT_TILE);
-  Box b = {.op = op, .tensor = tensor, .lo = lo, .rank = t->n,
-           .row = (uint32_t)tile->list[0], .col = (uint32_t)tile->list[1],
-           .size = (uint32_t)dtype_size(t->dtype), .pieces = ir_pieces(op)};
+  Box b = {.op = op,
+           .tensor = tensor,
+           .lo = lo,
+           .rank = t->n,
+           .row = (uint32_t)tile->list[0],
+           .col = (uint32_t)tile->list[1],
+           .size = (uint32_t)dtype_size(t->dtype),
+           .pieces = ir_pieces(op)};
   const IrAttr *pieces = ir_attr(op, AT_PIECES);
   if (pieces) b.along = (uint32_t)pieces->list[0];
   b.rows = nv_arg_type(n, op, 0)->ext[0] / b.pieces;
@@ -83,7 +88,8 @@ static Box piece_of(Nv *n, const Box *b, V *row) {
   for (uint32_t i = 1; i < b->pieces; i++)
     at = e_sel(g, e_icmp(g, LLVMIntEQ, piece, nv_i32(n, i)),
                index_of(n, b, b->rank + i - 1), at);
-  V more = LLVMBuildMul(g->b, wide(n, e_isub(g, at, first)), stride_of(n, b, b->along), "");
+  V more = LLVMBuildMul(g->b, wide(n, e_isub(g, at, first)),
+                        stride_of(n, b, b->along), "");
   p.base = e_iadd(g, b->base, more);
   p.rows_ok = e_and(g, b->rows_ok, e_icmp(g, LLVMIntULT, at, extent));
   *row = LLVMBuildURem(g->b, *row, rows, "");
@@ -123,8 +129,8 @@ static void copy_elements(Nv *n, const Box *whole, Tile s, const Type *t, V to,
   V zero = LLVMConstNull(et);
   V r = e_icmp(g, LLVMIntULT, nv_add(n, b->row0, row), b->nrows);
   r = e_and(g, r, b->rows_ok);
-  V line = e_iadd(g, b->base,
-                  LLVMBuildMul(g->b, wide(n, row), b->row_stride, ""));
+  V line =
+      e_iadd(g, b->base, LLVMBuildMul(g->b, wide(n, row), b->row_stride, ""));
   for (uint32_t i = 0; i < elems; i++) {
     V col = nv_add(n, nv_mul(n, chunk, elems), nv_i32(n, i));
     V c = e_icmp(g, LLVMIntULT, nv_add(n, b->col0, col), b->ncols);
@@ -153,7 +159,7 @@ static void each_chunk(Nv *n, const Box *b, Tile s, const Type *t, CopyFn *fn) {
   bool unroll = fn == copy_chunk && all % threads == 0 && all / threads <= 32;
   for (uint32_t i = 0; unroll && i < all / threads; i++) {
     V id = nv_add(n, n->grp.tid, nv_i32(n, i * threads)), row;
-    if (threads % per_row == 0)   // the chunk does not change
+    if (threads % per_row == 0)  // the chunk does not change
       row = nv_add(n, LLVMBuildUDiv(g->b, n->grp.tid, nv_i32(n, per_row), ""),
                    nv_i32(n, i * threads / per_row));
     else row = LLVMBuildUDiv(g->b, id, nv_i32(n, per_row), "");
@@ -186,7 +192,8 @@ void nv_cp_async(Nv *n, const Op *op) {
   Tile s = nv_tile(n, op->args[0]);
   const Type *t = nv_arg_type(n, op, 0);
   Box b = box_of(n, op, op->args[1], 2);
-  LLVMBasicBlockRef fast = cg_block(g, "chunks"), slow = cg_block(g, "elements");
+  LLVMBasicBlockRef fast = cg_block(g, "chunks"),
+                    slow = cg_block(g, "elements");
   LLVMBasicBlockRef done = cg_block(g, "filled");
   LLVMBuildCondBr(g->b, chunks_ok(n, &b), fast, slow);
   LLVMPositionBuilderAtEnd(g->b, fast);

@@ -45,7 +45,9 @@ void nv_pack(Nv *n, Frag *f, V *elems) {
   }
 }
 
-void nv_define(Nv *n, Value v, Frag f) { n->frag[v] = f; }
+void nv_define(Nv *n, Value v, Frag f) {
+  n->frag[v] = f;
+}
 
 // ---------------------------------------------------------------- elementwise
 // 16-bit floats are made in pairs where there is an instruction.
@@ -219,11 +221,13 @@ void nv_const(Nv *n, const Op *op) {
   if (is_frag(n, op->res[0])) fill(n, op->res[0], n->g->val[op->res[0]]);
 }
 
-void nv_splat(Nv *n, const Op *op) { fill(n, op->res[0], nv_arg(n, op, 0)); }
+void nv_splat(Nv *n, const Op *op) {
+  fill(n, op->res[0], nv_arg(n, op, 0));
+}
 
 // ---------------------------------------------------------------- coordinates
-// The part of a coordinate of the thread with that number; digits of powers of two
-// are bits.
+// The part of a coordinate of the thread with that number; digits of powers of
+// two are bits.
 static V share_of(Nv *n, const FragMap *m, uint32_t axis, V id) {
   Cg *g = n->g;
   V sum = NULL;
@@ -263,7 +267,8 @@ static Frag coordinates(Nv *n, const Op *op, bool again) {
   bool read = n->vendor->thread_again && ir_attr_i(op, AT_ANEW, 0) &&
               n->grp.threads == n->out->threads;
   V id = read ? n->vendor->thread_again(n) : n->grp.tid;
-  V part = op->code == OP_COORD_REG ? nv_i32(n, 0) : share_of(n, &r.map, axis, id);
+  V part =
+      op->code == OP_COORD_REG ? nv_i32(n, 0) : share_of(n, &r.map, axis, id);
   if (again) part = n->vendor->anew(n, part);
   for (uint32_t i = 0; i < r.n; i++) {
     uint32_t reg = op->code == OP_COORD_THREAD ? 0 : reg_part(&r.map, axis, i);
@@ -322,16 +327,11 @@ V nv_join(Nv *n, RKind k, V x, V y) {
   LLVMTypeKind kind = LLVMGetTypeKind(t);
   bool fp = kind == LLVMFloatTypeKind || kind == LLVMDoubleTypeKind;
   switch (k) {
-  case RK_SUM:
-    return fp ? e_add(g, x, y) : e_iadd(g, x, y);
-  case RK_PROD:
-    return fp ? e_mul(g, x, y) : LLVMBuildMul(g->b, x, y, "");
-  case RK_ANY:
-    return e_or(g, x, y);
-  case RK_ALL:
-    return e_and(g, x, y);
-  default:
-    break;
+  case RK_SUM: return fp ? e_add(g, x, y) : e_iadd(g, x, y);
+  case RK_PROD: return fp ? e_mul(g, x, y) : LLVMBuildMul(g->b, x, y, "");
+  case RK_ANY: return e_or(g, x, y);
+  case RK_ALL: return e_and(g, x, y);
+  default: break;
   }
   bool larger = k == RK_MAX;
   if (!fp) return nv_call_over(n, larger ? "llvm.smax" : "llvm.smin", t, a, 2);
@@ -388,8 +388,8 @@ static void over_warps(Nv *n, RKind k, V *x, uint32_t count, Digit d,
                        Digit same) {
   Cg *g = n->g;
   LLVMTypeRef t = cg_of(x[0]), i32 = nv_i32t(n);
-  bool bit = LLVMGetTypeKind(t) == LLVMIntegerTypeKind &&
-             LLVMGetIntTypeWidth(t) == 1;
+  bool bit =
+      LLVMGetTypeKind(t) == LLVMIntegerTypeKind && LLVMGetIntTypeWidth(t) == 1;
   uint32_t size = bit || t == i32 || t == LLVMFloatTypeInContext(g->lc) ? 4 : 8;
   uint32_t threads = n->grp.threads / same.size, most = count;
   uint32_t gap = count > 1 ? GAP : 0;
@@ -397,7 +397,8 @@ static void over_warps(Nv *n, RKind k, V *x, uint32_t count, Digit d,
   uint32_t row = most * size + gap;
   V base = nv_scratch(n, threads * row), me = number_of(n, same);
   V mine = nv_add(n, base, nv_mul(n, me, row));
-  V first = LLVMBuildSub(g->b, me, nv_mul(n, digit_of(n, d), d.unit / same.size), "");
+  V first =
+      LLVMBuildSub(g->b, me, nv_mul(n, digit_of(n, d), d.unit / same.size), "");
   first = nv_add(n, base, nv_mul(n, first, row));
   for (uint32_t at = 0; at < count; at += most) {
     uint32_t end = count - at < most ? count : at + most;
@@ -411,8 +412,9 @@ static void over_warps(Nv *n, RKind k, V *x, uint32_t count, Digit d,
     nv_sync(n);
     for (uint32_t j = 0; j < d.size; j++)
       for (uint32_t i = at; i < end; i++) {
-        V from = nv_add(n, first, nv_i32(n, j * (d.unit / same.size) * row +
-                                                (i - at) * size));
+        V from =
+            nv_add(n, first,
+                   nv_i32(n, j * (d.unit / same.size) * row + (i - at) * size));
         V y = LLVMBuildLoad2(g->b, bit ? i32 : t, nv_shared(n, from), "");
         x[i] = x[i] ? nv_join(n, k, x[i], y) : y;
       }
@@ -465,8 +467,7 @@ static void combine_all(Nv *n, RKind k, Frag *r, const Type *slice) {
   FragMap tile = tile_of(n, slice);
   uint32_t axis = slice->slice == SLICE_COL ? AXIS_ROW : AXIS_COL;
   V *e = NEWN(&n->g->cx->scratch, V, r->map.regs);
-  for (uint32_t i = 0; i < r->map.regs; i++)
-    e[i] = nv_elem(n, r, i);
+  for (uint32_t i = 0; i < r->map.regs; i++) e[i] = nv_elem(n, r, i);
   combine(n, k, e, r->map.regs, &tile, axis);
   nv_pack(n, r, e);
 }

@@ -1,5 +1,5 @@
-// Private to codegen/gpu*.c (all GPUs), nv*.c and amd*.c: GPU mach as LLVM IR. A
-// fragment is a list of scalar values of a thread; 16- and 8-bit elements are
+// Private to codegen/gpu*.c (all GPUs), nv*.c and amd*.c: GPU mach as LLVM IR.
+// A fragment is a list of scalar values of a thread; 16- and 8-bit elements are
 // kept packed in 32-bit words, as the hardware's products and copies want them.
 // What makers of GPUs differ in is a table of functions, GpuVendor.
 #ifndef ATTNC_CODEGEN_GPU_GPU_H
@@ -11,35 +11,35 @@
 
 #include <string.h>
 
-enum { PTX_KERNEL = 71 };      // LLVM's calling convention
+enum { PTX_KERNEL = 71 };  // LLVM's calling convention
 
 typedef struct Frag {
   FragMap map;
   DType dtype;
-  uint32_t per;          // elements of a word: 1, 2 or 4
-  uint32_t n;            // words
+  uint32_t per;  // elements of a word: 1, 2 or 4
+  uint32_t n;    // words
   V *w;
-  uint32_t by;           // so many words each are of one load or product; 0: one
-  V *bits;               // a mask's words, by rows of the thread; or NULL. Of
-  Value against;         // columns: words of their comparison with these rows
+  uint32_t by;    // so many words each are of one load or product; 0: one
+  V *bits;        // a mask's words, by rows of the thread; or NULL. Of
+  Value against;  // columns: words of their comparison with these rows
 } Frag;
 
 // A slot of shared memory: constant bytes plus `var` units of 16 bytes.
 typedef struct Tile {
   uint32_t base;
-  V var;                 // i32 or NULL
+  V var;  // i32 or NULL
 } Tile;
 
 // The threads that execute an op together.
 typedef struct Group {
   uint32_t threads;
-  V tid, warp, lane;     // in the group; in the warp (i32)
-  V instance;            // i32
-  V first;               // i1: one thread of the group
-  uint32_t team;         // 0: the CTA, else 1 + role
-  uint32_t from;         // its first thread
+  V tid, warp, lane;  // in the group; in the warp (i32)
+  V instance;         // i32
+  V first;            // i1: one thread of the group
+  uint32_t team;      // 0: the CTA, else 1 + role
+  uint32_t from;      // its first thread
   uint32_t instances;
-  uint32_t barrier;      // named barrier of instance 0
+  uint32_t barrier;  // named barrier of instance 0
 } Group;
 
 typedef struct GpuVendor GpuVendor;
@@ -50,27 +50,27 @@ typedef struct Nv {
   const Func *f;
   GpuFacts gpu;
   CgKernelRecord *out;
-  Frag *frag;            // by value
-  Tile *tile;            // by value: smem, mbar, slices that stay
-  bool *stays;           // by value: a slice that is read anew for each use
+  Frag *frag;   // by value
+  Tile *tile;   // by value: smem, mbar, slices that stay
+  bool *stays;  // by value: a slice that is read anew for each use
   Group grp;
-  bool leanest;          // has the attribute NV_LEAN
-  bool multiplies;       // the kernel has products of matrices
-  V block;               // parameters
-  V smem;                // shared memory, address space 3
-  V desc0;               // its address as a matrix descriptor has it, i64
-  V tid, warp, lane;     // in the CTA
-  uint64_t *tensor_at;   // by value: offset of a tensor's record
+  bool leanest;         // has the attribute NV_LEAN
+  bool multiplies;      // the kernel has products of matrices
+  V block;              // parameters
+  V smem;               // shared memory, address space 3
+  V desc0;              // its address as a matrix descriptor has it, i64
+  V tid, warp, lane;    // in the CTA
+  uint64_t *tensor_at;  // by value: offset of a tensor's record
   uint64_t scalars_at, given_at, dims_at, ntasks_at, workspace_at, counter_at,
       maps_at;
-  uint32_t shared;       // bytes of the program's shared memory
-  uint32_t scratch;      // code generation's own, behind it
+  uint32_t shared;   // bytes of the program's shared memory
+  uint32_t scratch;  // code generation's own, behind it
   uint32_t scratch_at, pin_at;
-  uint32_t stay_at;      // in a group's scratch: of the next slice that stays
-  uint32_t barriers;     // named barriers given to groups
-  bool dense;            // tensors are what the vendor's `dense` tells
-  const Op *fenced;      // wgmma whose constant A passed through the fence, NULL
-  V *fenced_words;       // its words
+  uint32_t stay_at;   // in a group's scratch: of the next slice that stays
+  uint32_t barriers;  // named barriers given to groups
+  bool dense;         // tensors are what the vendor's `dense` tells
+  const Op *fenced;   // wgmma whose constant A passed through the fence, NULL
+  V *fenced_words;    // its words
 } Nv;
 
 typedef void NvEmit(Nv *n, const Op *op);
@@ -81,8 +81,8 @@ typedef struct Product {
   const Type *at, *bt, *ct;
   bool ta, tb;
   Tile a, b;
-  const Frag *areg;      // NULL: A is the shared tile a
-  uint32_t rows, k;      // rows of all warps together, k extent
+  const Frag *areg;  // NULL: A is the shared tile a
+  uint32_t rows, k;  // rows of all warps together, k extent
 } Product;
 
 enum { MOST_SUMMED = 8 };  // products
@@ -102,11 +102,11 @@ typedef struct FromLane {
 
 struct GpuVendor {
   const char *triple;
-  void (*init)(void);                    // makes LLVM know the target
-  const char *pipeline;                  // LLVM's passes
-  void (*module)(Cg *g);                 // flags of the module; NULL: none
-  unsigned param_space;                  // where parameters are loaded from
-  NvEmit *const *ops;                    // its own ops; the others are common
+  void (*init)(void);     // makes LLVM know the target
+  const char *pipeline;   // LLVM's passes
+  void (*module)(Cg *g);  // flags of the module; NULL: none
+  unsigned param_space;   // where parameters are loaded from
+  NvEmit *const *ops;     // its own ops; the others are common
   // Kernels: the function up to its first block, shared memory, threads, what
   // stands before the body and before the return.
   void (*declare)(Nv *n, const char *symbol);
@@ -116,12 +116,13 @@ struct GpuVendor {
   // What tensors must be for a launch that is `dense`; NULL: the same code.
   CgExpr (*dense)(Nv *n);
   void (*end)(Nv *n);
-  V (*step)(Nv *n, V i);     // a loop's coordinate in its body; NULL: i
+  V (*step)(Nv *n, V i);  // a loop's coordinate in its body; NULL: i
   V (*cta)(Nv *n);
   V (*ctas)(Nv *n);
   // Threads: the i32 of lane ^ lanes, of lane 0, of that lane (NULL: no such
-  // instruction); x as a value known to be uniform; the warp's least or largest i32
-  // (NULL: no such instruction); any or all in the warp; the barrier of the group.
+  // instruction); x as a value known to be uniform; the warp's least or largest
+  // i32 (NULL: no such instruction); any or all in the warp; the barrier of the
+  // group.
   V (*exchange)(Nv *n, V x, uint32_t lanes);
   V (*first_lane)(Nv *n, V x);
   V (*from_lane)(Nv *n, V x, FromLane from);
@@ -169,7 +170,7 @@ struct GpuVendor {
                     Frag *f);
   // r.w += the product on matrix units; false: they do not take it.
   bool (*mma)(Nv *n, const Product *p, Frag *r);
-  bool repeats;              // with fewer rows than warps have, some do the same
+  bool repeats;  // with fewer rows than warps have, some do the same
   // The same for several that are added up and read tiles in common, of which
   // matrix units take each; `fresh`: r.w is 0. NULL: one after the other.
   void (*sum)(Nv *n, const Product *p, uint32_t products, bool fresh, Frag *r);
@@ -203,7 +204,7 @@ V nv_block_at(Nv *n, uint64_t at);
 // workspace's tensors have none: theirs are made of dims.
 V nv_tensor(Nv *n, Value tensor, uint32_t i);
 bool nv_is_shared(const Nv *n, Value tensor);  // in the workspace
-V nv_shuffle(Nv *n, V x, uint32_t lanes);  // the value of lane ^ lanes
+V nv_shuffle(Nv *n, V x, uint32_t lanes);      // the value of lane ^ lanes
 // Runs the code in between in one thread only: end = nv_if(c); ..; nv_end(end).
 LLVMBasicBlockRef nv_if(Nv *n, V c);
 void nv_end(Nv *n, LLVMBasicBlockRef end);
@@ -216,7 +217,7 @@ Frag *nv_frag(Nv *n, Value v);
 Tile nv_tile(Nv *n, Value v);
 
 // ---- fragments (gpufrag.c)
-Frag nv_new(Nv *n, const Type *t);      // no words yet: n and w are set up
+Frag nv_new(Nv *n, const Type *t);  // no words yet: n and w are set up
 V nv_elem(Nv *n, const Frag *f, uint32_t reg);
 // Makes the words of f of its elements.
 void nv_pack(Nv *n, Frag *f, V *elems);
@@ -248,7 +249,7 @@ V nv_tanh_small(Nv *n, V x);
 V nv_tanh_approx(Nv *n, V x);
 // 1 / x with a relative error below 2^-bits.
 V nv_reciprocal(Nv *n, V x, int64_t bits);
-V nv_math(Nv *n, OpCode op, V x);       // gpumath.c: NULL: the CPU's code
+V nv_math(Nv *n, OpCode op, V x);  // gpumath.c: NULL: the CPU's code
 // Masks as words (gpubits.c). False: not by words. A comparison of coordinates
 // of columns with a limit; of values of rows and columns; two masks.
 bool nv_bits_of_limit(Nv *n, const Op *op, Frag *r);
@@ -259,13 +260,13 @@ bool nv_bits_of_both(Nv *n, const Frag *a, const Frag *b, Frag *r);
 // l % 8 + 8 i of thread l / 8.
 Value nv_compared_rows(Nv *n, const Op *load);
 void nv_bits_of_equal(Nv *n, const V *x, uint32_t count, Value rows, Frag *r);
-extern NvEmit nv_const, nv_splat, nv_coordinates, nv_bcast, nv_fcols, nv_freduce,
-    nv_fcombine, nv_fscan, nv_relayout, nv_vote, nv_exceeds;
+extern NvEmit nv_const, nv_splat, nv_coordinates, nv_bcast, nv_fcols,
+    nv_freduce, nv_fcombine, nv_fscan, nv_relayout, nv_vote, nv_exceeds;
 
 // ---- memory (gpumem.c, gpuloose.c, gpushared.c, gpucopy.c; nvtma.c)
 // A tile of distances; false: it is none.
 bool nv_load_loose(Nv *n, const Op *op, const FragMap *m, V *e);
-V nv_shared(Nv *n, V byte);             // pointer to shared memory
+V nv_shared(Nv *n, V byte);  // pointer to shared memory
 V nv_tile_at(Nv *n, Tile t, uint32_t byte);
 // Pointer to the 16-byte chunk (c0 ^ bit) of a row; bit NULL: c0. c0 is even
 // where bit is given.
@@ -283,7 +284,7 @@ uint32_t nv_run(const FragMap *m, uint32_t axis, uint32_t *step);
 uint32_t nv_access(const FragMap *m, const Type *t, uint32_t *step);
 void nv_store_frag(Nv *n, Tile s, const Type *t, const Frag *f);
 Frag nv_load_frag(Nv *n, Tile s, const Type *t, const Type *want);
-void nv_sync(Nv *n);                    // the group's barrier
+void nv_sync(Nv *n);  // the group's barrier
 // The number of the tensor map that a tma_load or tma_store uses.
 uint32_t nv_map_of(Nv *n, const Op *op);
 // Of an op on barriers: the address of the one that operands i and i + 1 tell.
@@ -301,7 +302,8 @@ uint32_t nv_stay_bytes(const Func *f, const Op *op);
 Frag *nv_stayed(Nv *n, Value v);
 // Pointer to device memory.
 V nv_global(Nv *n, V address);
-// True in one of the threads that hold the same elements; NULL: each has its own.
+// True in one of the threads that hold the same elements; NULL: each has its
+// own.
 V nv_owner(Nv *n, const FragMap *m);
 extern NvEmit nv_gload, nv_gstore, nv_sget, nv_sset, nv_sload, nv_sstore,
     nv_sflip, nv_slot, nv_gsync, nv_cp_async;
@@ -311,12 +313,13 @@ extern NvEmit nv_tma_load, nv_tma_store, nv_tma_commit, nv_tma_wait,
 
 // ---- products (gpumma.c; nvmma.c, nvwgmma.c)
 bool nv_mma_sync(Nv *n, const Product *p, Frag *r);
-void nv_mma_sum(Nv *n, const Product *p, uint32_t products, bool fresh, Frag *r);
+void nv_mma_sum(Nv *n, const Product *p, uint32_t products, bool fresh,
+                Frag *r);
 bool nv_load_a(Nv *n, Tile s, const Type *t, bool trans, const Type *ft,
                Frag *f);
 extern NvEmit nv_mma, nv_wgmma, nv_wg_fence, nv_wg_commit, nv_wg_wait;
 
-extern NvEmit nv_ftrinv;                // nvtri.c
+extern NvEmit nv_ftrinv;  // nvtri.c
 
 // ---- kernels (gpukernel.c), control flow (gpucontrol.c; nvroles.c), dispatch
 // (gpuop.c)

@@ -91,8 +91,8 @@ typedef struct Need {
   const Func *f;
   const GpuFacts *gpu;
   uint32_t scratch, stay, instances;
-  uint32_t pins;           // threads that may pin
-  const Op *value_form, *wide;   // what cannot be printed
+  uint32_t pins;                // threads that may pin
+  const Op *value_form, *wide;  // what cannot be printed
 } Need;
 
 // Whether threads of several warps hold parts along an axis.
@@ -122,13 +122,16 @@ static bool joins_warps(const Need *w, const Op *op, const Type *x,
 // Threads of the team that executes op, of all outside of roles.
 static uint32_t team_threads(const Func *f, const Op *op) {
   for (const Region *r = op->parent; r && r->parent; r = r->parent->parent)
-    for (uint32_t i = 0; r->parent->code == OP_ROLES && i < r->parent->nregions; i++)
+    for (uint32_t i = 0; r->parent->code == OP_ROLES && i < r->parent->nregions;
+         i++)
       if (r->parent->regions[i] == r)
         return (uint32_t)ir_attr(r->parent, AT_TEAMS)->list[i];
   return (uint32_t)ir_attr_i(ir_launch(f), AT_THREADS, 0);
 }
 
-static uint32_t most(uint32_t a, uint32_t b) { return a > b ? a : b; }
+static uint32_t most(uint32_t a, uint32_t b) {
+  return a > b ? a : b;
+}
 
 static void need_of(void *data, Op *op) {
   Need *w = data;
@@ -143,8 +146,8 @@ static void need_of(void *data, Op *op) {
   if (op->code == OP_MMA && x->kind == TK_FRAG &&
       (dtype_size(x->dtype) > 2 ||
        (dtype_size(x->dtype) == 1 && x->layout != w->gpu->op8) ||
-       x->ext[0] % (threads / w->gpu->wave * w->gpu->rows) ||
-       x->ext[1] % 16 || ir_type(w->f, op->res[0])->ext[1] % w->gpu->cols))
+       x->ext[0] % (threads / w->gpu->wave * w->gpu->rows) || x->ext[1] % 16 ||
+       ir_type(w->f, op->res[0])->ext[1] % w->gpu->cols))
     bytes = tile_bytes(x);
   if (bytes > w->scratch) w->scratch = bytes;
   if (op->code == OP_PIN) w->pins = most(w->pins, team_threads(w->f, op));
@@ -201,8 +204,12 @@ static void note_lean(Nv *n) {
 static void body(Nv *n) {
   n->smem = n->vendor->shared(n);
   n->vendor->threads(n);
-  n->grp = (Group){.threads = n->out->threads, .tid = n->tid, .warp = n->warp,
-                   .lane = n->lane, .instance = nv_i32(n, 0), .instances = 1,
+  n->grp = (Group){.threads = n->out->threads,
+                   .tid = n->tid,
+                   .warp = n->warp,
+                   .lane = n->lane,
+                   .instance = nv_i32(n, 0),
+                   .instances = 1,
                    .first = e_icmp(n->g, LLVMIntEQ, n->tid, nv_i32(n, 0))};
   note_lean(n);
   load_params(n);
@@ -251,10 +258,11 @@ static void too_much(Nv *n) {
   Cg *g = n->g;
   g->failed = true;
   diag_add(g->cx, DIAG_cg_input, n->f->span, n->f->name,
-           arena_printf(&g->cx->session, "on %s it needs %u bytes of shared "
+           arena_printf(&g->cx->session,
+                        "on %s it needs %u bytes of shared "
                         "memory, a group has %u: smaller tiles (--tile-q, "
-                        "--tile-k) may do", g->target->name,
-                        n->out->shared_bytes, n->gpu.smem));
+                        "--tile-k) may do",
+                        g->target->name, n->out->shared_bytes, n->gpu.smem));
 }
 
 void nv_kernel(Nv *n, const char *symbol) {
@@ -265,13 +273,15 @@ void nv_kernel(Nv *n, const char *symbol) {
   ir_walk(n->f->body, need_of, &need);
   ir_walk(n->f->body, collect_maps, n);
   if (need.value_form) {
-    nv_unsupported(n, need.value_form, "it is in value form (pass 'legal' "
-                                       "makes buffers and barriers)");
+    nv_unsupported(n, need.value_form,
+                   "it is in value form (pass 'legal' "
+                   "makes buffers and barriers)");
     return;
   }
   if (need.wide) {
-    nv_unsupported(n, need.wide, "wgmma needs a group of 128 threads, "
-                                 "claim one of 1 or 32");
+    nv_unsupported(n, need.wide,
+                   "wgmma needs a group of 128 threads, "
+                   "claim one of 1 or 32");
     return;
   }
   lay_out_block(n);

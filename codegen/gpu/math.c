@@ -5,10 +5,12 @@
 #define LOG2E 1.4426950408889634
 
 // 2 ulp or better, exact limits.
-static V ex2(Nv *n, V x) { return n->vendor->ex2(n, x); }
+static V ex2(Nv *n, V x) {
+  return n->vendor->ex2(n, x);
+}
 
-// e ** x = 2 ** t * (1 + r ln 2), t = x log2 e rounded, r what it lost. c is x, but
-// finite, so that r is.
+// e ** x = 2 ** t * (1 + r ln 2), t = x log2 e rounded, r what it lost. c is x,
+// but finite, so that r is.
 static V exp_of(Nv *n, V t, V c) {
   Cg *g = n->g;
   V x = c, l = e_f(g, x, LOG2E);
@@ -37,9 +39,9 @@ static V sigmoid(Nv *n, V x) {
   return rcp(n, e_add(g, e, e_f(g, x, 1)));
 }
 
-// max(x, 0) + log(1 + e ** -|x|), whose exponential is 0 from NOTHING on. NaN stays
-// NaN: a join is one instruction. On AMD the CPU's, which takes fewer registers:
-// phases of recurrences spilled there.
+// max(x, 0) + log(1 + e ** -|x|), whose exponential is 0 from NOTHING on. NaN
+// stays NaN: a join is one instruction. On AMD the CPU's, which takes fewer
+// registers: phases of recurrences spilled there.
 static V softplus(Nv *n, V x) {
   enum { NOTHING = 104 };
   Cg *g = n->g;
@@ -54,7 +56,8 @@ static V clamp(Nv *n, V x, double most) {
   Cg *g = n->g;
   if (n->gpu.vendor == VENDOR_AMD)
     return e_min(g, e_f(g, x, most), e_max(g, e_f(g, x, -most), x));
-  return nv_join(n, RK_MIN, nv_join(n, RK_MAX, x, e_f(g, x, -most)), e_f(g, x, most));
+  return nv_join(n, RK_MIN, nv_join(n, RK_MAX, x, e_f(g, x, -most)),
+                 e_f(g, x, most));
 }
 
 // x P(x^2) / Q(x^2), fitted for |x| < 9.02 (relative error 2^-25.5); beyond,
@@ -82,7 +85,8 @@ V nv_tanh_approx(Nv *n, V x) {
 
 // x P(x^2) for |x| < TANH_SMALL: 3.2 ulp.
 V nv_tanh_small(Nv *n, V x) {
-  static const double k[] = {0x1.fffffcp-1, -0x1.554e80p-2, 0x1.0f883ap-3, -0x1.80ab90p-5};
+  static const double k[] = {0x1.fffffcp-1, -0x1.554e80p-2, 0x1.0f883ap-3,
+                             -0x1.80ab90p-5};
   Cg *g = n->g;
   return e_mul(g, x, cg_poly(g, e_mul(g, x, x), k, 4));
 }
@@ -91,9 +95,10 @@ static V relu(Nv *n, V x) {
   return e_max(n->g, x, e_f(n->g, x, 0));
 }
 
-// A guess from the exponent, exact to 5.1 %, e what it lacks: 1 + e + e^2 (2^-12.9)
-// or its best fit (2^-14.9). Without special units: those have exponentials to
-// do. A divisor whose reciprocal is not normal gives 0; NaN stays NaN.
+// A guess from the exponent, exact to 5.1 %, e what it lacks: 1 + e + e^2
+// (2^-12.9) or its best fit (2^-14.9). Without special units: those have
+// exponentials to do. A divisor whose reciprocal is not normal gives 0; NaN
+// stays NaN.
 V nv_reciprocal(Nv *n, V x, int64_t bits) {
   enum { MAGIC = 0x7EF30000, CUBIC = 12, FITTED = 14 };
   Cg *g = n->g;
@@ -113,8 +118,8 @@ static V rsqrt(Nv *n, V x) {
 
 typedef V Fn(Nv *n, V x);
 static Fn *const table[OP_COUNT] = {
-    [OP_EXP2] = ex2,     [OP_EXP] = exp_,   [OP_SIGMOID] = sigmoid,
-    [OP_TANH] = tanh_,   [OP_RSQRT] = rsqrt, [OP_RELU] = relu,
+    [OP_EXP2] = ex2,          [OP_EXP] = exp_,    [OP_SIGMOID] = sigmoid,
+    [OP_TANH] = tanh_,        [OP_RSQRT] = rsqrt, [OP_RELU] = relu,
     [OP_SOFTPLUS] = softplus,
 };
 

@@ -8,17 +8,17 @@
 
 // The part of an address that one index gives, and whether it is in range.
 typedef struct Part {
-  V off, ok;             // bytes (i64); i1 or NULL
+  V off, ok;  // bytes (i64); i1 or NULL
 } Part;
 
 typedef struct Access {
   const Op *op;
-  uint32_t lo, rank;     // indices are operands lo .. lo + rank - 1
+  uint32_t lo, rank;  // indices are operands lo .. lo + rank - 1
   Value tensor;
   bool inbounds;
-  V base;                // address of element 0, i64
-  V *shape, *stride;     // i32; bytes, i64
-  Part **part;           // per index: one, or one per register of its slice
+  V base;             // address of element 0, i64
+  V *shape, *stride;  // i32; bytes, i64
+  Part **part;        // per index: one, or one per register of its slice
 } Access;
 
 // Coordinates of a tile that the tensor has whatever its dims: no comparison,
@@ -41,13 +41,14 @@ static Part part_of(Nv *n, const Access *a, uint32_t axis, V index) {
   V wide = LLVMBuildSExt(g->b, index, i64, "");
   p.off = LLVMBuildMul(g->b, wide, a->stride[axis], "");
   // One unsigned comparison: a negative index is large.
-  if (!a->inbounds && !is_within(n, a, axis)) p.ok = e_icmp(g, LLVMIntULT, index, a->shape[axis]);
+  if (!a->inbounds && !is_within(n, a, axis))
+    p.ok = e_icmp(g, LLVMIntULT, index, a->shape[axis]);
   return p;
 }
 
 // Coordinates of what is stored are those of what was loaded first of all: LLVM
-// would keep them, and 64 bits wide, through the loops between. So it would those
-// of what a loop loads, where nobody says that they are made anew.
+// would keep them, and 64 bits wide, through the loops between. So it would
+// those of what a loop loads, where nobody says that they are made anew.
 static bool is_again(const Nv *n, const Op *op, const Op *coord) {
   if (!coord || coord->code != OP_COORD || !n->vendor->anew) return false;
   bool store = op->code == OP_GSTORE, alone = n->grp.threads == n->out->threads;
@@ -57,7 +58,8 @@ static bool is_again(const Nv *n, const Op *op, const Op *coord) {
 
 static Frag index_of(Nv *n, const Op *op, Value v) {
   const Op *coord = ir_def(n->f, v);
-  return is_again(n, op, coord) ? nv_coordinates_again(n, coord) : *nv_frag(n, v);
+  return is_again(n, op, coord) ? nv_coordinates_again(n, coord)
+                                : *nv_frag(n, v);
 }
 
 static void parts(Nv *n, Access *a, uint32_t axis) {
@@ -81,8 +83,9 @@ static V apart(Nv *n, const Op *op, V stride) {
 }
 
 // What groups with a producer read of a recurrence as tiles of few registers is
-// inside whatever the launch is: else ptxas has so many in flight with one predicate
-// that it spills, as with stores, and single steps take longer (docs/gpu.md, measured).
+// inside whatever the launch is: else ptxas has so many in flight with one
+// predicate that it spills, as with stores, and single steps take longer
+// (docs/gpu.md, measured).
 static bool has_one_predicate(const Nv *n, const Op *op) {
   enum { FEW = 64 };
   bool producer = n->grp.threads != n->out->threads;
@@ -91,8 +94,8 @@ static bool has_one_predicate(const Nv *n, const Op *op) {
 }
 
 // The extent that an index along `axis` is compared with. What is not given has
-// extents of 0: some index is compared with the launch's, coordinates of a tile with
-// what all launches have in common.
+// extents of 0: some index is compared with the launch's, coordinates of a tile
+// with what all launches have in common.
 static V extent(Nv *n, const Access *a, uint32_t axis) {
   const Type *t = ir_type(n->f, a->tensor);
   const Value *index = a->op->args + a->lo;
@@ -103,7 +106,8 @@ static V extent(Nv *n, const Access *a, uint32_t axis) {
   if (tile && launch && has_one_predicate(n, a->op) &&
       dim_is_const(&n->f->mod->dims, t->size[axis], &size))
     return nv_i32(n, size);
-  return LLVMBuildTrunc(n->g->b, nv_tensor(n, a->tensor, 1 + axis), nv_i32t(n), "");
+  return LLVMBuildTrunc(n->g->b, nv_tensor(n, a->tensor, 1 + axis), nv_i32t(n),
+                        "");
 }
 
 static Access access(Nv *n, const Op *op, uint32_t lo) {
@@ -118,8 +122,8 @@ static Access access(Nv *n, const Op *op, uint32_t lo) {
   a.part = NEWN(ar, Part *, a.rank + 1);
   for (uint32_t i = 0; i < a.rank; i++) {
     a.shape[i] = extent(n, &a, i);
-    a.stride[i] = nv_mul(n, nv_tensor(n, a.tensor, 1 + a.rank + i),
-                         dtype_size(t->dtype));
+    a.stride[i] =
+        nv_mul(n, nv_tensor(n, a.tensor, 1 + a.rank + i), dtype_size(t->dtype));
     a.stride[i] = apart(n, op, a.stride[i]);
     parts(n, &a, i);
   }
@@ -191,11 +195,13 @@ static void store(Nv *n, Part p, V v, DType t) {
 // ---------------------------------------------------------------- columns
 // A slice along the columns of `acc` is the same in the eight threads of a warp
 // that have rows in common with it: each loads an eighth of a thread's
-// registers, rounded up, and they hand them round. Threads 4 r + p have the columns
-// 8 (j / 2) + 2 p + j % 2 in registers j.
+// registers, rounded up, and they hand them round. Threads 4 r + p have the
+// columns 8 (j / 2) + 2 p + j % 2 in registers j.
 enum { ROWS = 8, PAIR = 2, ROW_THREADS = 4, MOST_SHARE = 64 };
 
-static uint32_t share_of(uint32_t regs) { return (regs + ROWS - 1) / ROWS; }
+static uint32_t share_of(uint32_t regs) {
+  return (regs + ROWS - 1) / ROWS;
+}
 
 // Consecutive numbers: the coordinate plus what is the same for all.
 static bool is_run(const Nv *n, Value v) {
@@ -253,7 +259,8 @@ static V shared_load(Nv *n, const Access *a, uint32_t axis, DType t, V row,
     col = nv_add(n, col, nv_i32(n, i / PAIR * ROWS + i % PAIR));
     return column_load(n, a, axis, t, col);
   }
-  V of[2] = {nv_add(n, nv_mul(n, row, share), nv_i32(n, i)), nv_i32(n, regs - 1)};
+  V of[2] = {nv_add(n, nv_mul(n, row, share), nv_i32(n, i)),
+             nv_i32(n, regs - 1)};
   V reg = nv_call_over(n, "llvm.smin", nv_i32t(n), of, 2);
   V col = nv_mul(n, e_shr(g, reg, 1), ROWS);
   return column_load(n, a, axis, t,
@@ -262,20 +269,23 @@ static V shared_load(Nv *n, const Access *a, uint32_t axis, DType t, V row,
 
 // Columns that are only compared with values of rows become words of bits: lane
 // 8 p + e has register e, e + 8 .. of threads 4 r + p.
-static bool load_words(Nv *n, const Access *a, uint32_t axis, DType t, Frag *r) {
+static bool load_words(Nv *n, const Access *a, uint32_t axis, DType t,
+                       Frag *r) {
   Cg *g = n->g;
   uint32_t share = share_of(r->map.regs);
   V lane = n->grp.lane, x[4];
   bool even = share % PAIR == 0 && share * ROWS == r->map.regs;
   Value rows = even && share <= 4 ? nv_compared_rows(n, a->op) : 0;
   if (!rows) return false;
-  V to = nv_mul(n, e_shr(g, lane, 3), PAIR), e = e_and(g, lane, nv_i32(n, ROWS - 1));
+  V to = nv_mul(n, e_shr(g, lane, 3), PAIR),
+    e = e_and(g, lane, nv_i32(n, ROWS - 1));
   V from = nv_mul(n, e_and(g, lane, nv_i32(n, ROW_THREADS - 1)), PAIR);
   to = nv_add(n, to, nv_mul(n, e_shr(g, e, 1), ROWS));
   to = nv_add(n, to, e_and(g, e, nv_i32(n, 1)));
   V col = e_isub(g, to, from);
   for (uint32_t i = 0; i < share; i++)
-    x[i] = column_load(n, a, axis, t, nv_add(n, col, nv_i32(n, i * ROWS * ROWS / PAIR)));
+    x[i] = column_load(n, a, axis, t,
+                       nv_add(n, col, nv_i32(n, i * ROWS * ROWS / PAIR)));
   nv_bits_of_equal(n, x, share, rows, r);
   return true;
 }
@@ -300,8 +310,8 @@ static void load_columns(Nv *n, const Access *a, uint32_t axis, DType t,
 // ---------------------------------------------------------------- pieces
 // Eight columns of `lin` that lie together in memory, at an address that is a
 // multiple of 16, and inside, travel 16 bytes at a time. Whether they do is
-// known when it runs, but for workspace (`laid`). Where there are products too they
-// wait in registers, of which both ways take too many.
+// known when it runs, but for workspace (`laid`). Where there are products too
+// they wait in registers, of which both ways take too many.
 enum { PIECE = 8, WIDE = 16 };
 
 // How an index goes on along the registers of a piece.
@@ -354,7 +364,7 @@ static V is_whole(Nv *n, const Access *a, int axis, const FragMap *m,
 
 typedef struct Piece {
   Part part[PIECE];
-  V together;             // they can travel so
+  V together;  // they can travel so
 } Piece;
 
 static Piece piece_of(Nv *n, const Access *a, const FragMap *m, uint32_t reg,
@@ -414,14 +424,17 @@ static LLVMTypeRef piece_type(Nv *n, DType t) {
 static void load_pieces(Nv *n, const Piece *p, uint32_t count, DType t, V *e) {
   Cg *g = n->g;
   uint32_t of = WIDE / (uint32_t)dtype_size(t), parts = count * (PIECE / of);
-  V *yes = NEWN(&g->cx->scratch, V, parts), *no = NEWN(&g->cx->scratch, V, parts);
+  V *yes = NEWN(&g->cx->scratch, V, parts),
+    *no = NEWN(&g->cx->scratch, V, parts);
   V together = p->together;
-  for (uint32_t i = 1; i < count; i++) together = e_and(g, together, p[i].together);
+  for (uint32_t i = 1; i < count; i++)
+    together = e_and(g, together, p[i].together);
   Fork k = fork_at(n, together);
   for (uint32_t i = 0; i < parts; i++) {
     const Piece *in = p + i * of / PIECE;
-    V v = LLVMBuildLoad2(g->b, wide_type(n),
-                         wide_address(n, in->part[0].off, i % (PIECE / of)), "");
+    V v =
+        LLVMBuildLoad2(g->b, wide_type(n),
+                       wide_address(n, in->part[0].off, i % (PIECE / of)), "");
     LLVMSetAlignment(v, WIDE);
     yes[i] = LLVMBuildBitCast(g->b, v, piece_type(n, t), "");
   }
@@ -441,8 +454,10 @@ static void load_pieces(Nv *n, const Piece *p, uint32_t count, DType t, V *e) {
     LLVMAddIncoming(yes[i], x, from, 2);
   }
   for (uint32_t i = 0; i < count * PIECE; i++)
-    e[i] = from_bits(n, LLVMBuildExtractElement(g->b, yes[i / of],
-                                                nv_i32(n, i % of), ""), t);
+    e[i] = from_bits(n,
+                     LLVMBuildExtractElement(g->b, yes[i / of],
+                                             nv_i32(n, i % of), ""),
+                     t);
 }
 
 static void store_piece(Nv *n, const Piece *p, DType t, const V *e) {
@@ -489,15 +504,16 @@ static bool begins_pieces(const Nv *n, Value v) {
            k % PIECE == 0;
   if (ir_const_value(n->f, v, &x)) return fmod(x, PIECE) == 0;
   if (op->code == OP_COORD) return true;
-  if (op->code == OP_SPLAT || op->code == OP_BCAST) return begins_pieces(n, op->args[0]);
+  if (op->code == OP_SPLAT || op->code == OP_BCAST)
+    return begins_pieces(n, op->args[0]);
   if (op->code != OP_ADD && op->code != OP_MUL) return false;
   bool a = begins_pieces(n, op->args[0]), b = begins_pieces(n, op->args[1]);
   return op->code == OP_ADD ? a && b : a || b;
 }
 
-// Workspace begins at multiples of 64 bytes. Rows of whole pieces do at multiples
-// of 16, and a piece is inside or outside of them. Code that keeps few registers
-// loads what it needs, one by one.
+// Workspace begins at multiples of 64 bytes. Rows of whole pieces do at
+// multiples of 16, and a piece is inside or outside of them. Code that keeps
+// few registers loads what it needs, one by one.
 static bool is_laid(const Nv *n, const Access *a, int axis) {
   Value v = a->op->args[a->lo + (uint32_t)axis];
   const Type *t = ir_type(n->f, a->tensor);
@@ -521,7 +537,8 @@ static void load_laid(Nv *n, const Access *a, const FragMap *m, DType t, V *e) {
       v = LLVMBuildInsertElement(g->b, v, x[k], nv_i32(n, k), "");
     v = LLVMBuildBitCast(g->b, v, piece_type(n, t), "");
     for (uint32_t k = 0; k < of; k++)
-      e[i + k] = from_bits(n, LLVMBuildExtractElement(g->b, v, nv_i32(n, k), ""), t);
+      e[i + k] =
+          from_bits(n, LLVMBuildExtractElement(g->b, v, nv_i32(n, k), ""), t);
   }
 }
 
@@ -542,8 +559,7 @@ void nv_gload(Nv *n, const Op *op) {
     nv_define(n, op->res[0], r);
     return;
   }
-  if (run >= 0)
-    load_columns(n, &a, (uint32_t)run, t->dtype, r.map.regs, e);
+  if (run >= 0) load_columns(n, &a, (uint32_t)run, t->dtype, r.map.regs, e);
   bool laid = piece >= 0 && is_laid(n, &a, piece);
   bool pieces = piece >= 0 && !laid && !n->multiplies;
   if (laid) load_laid(n, &a, &r.map, t->dtype, e);
@@ -582,7 +598,9 @@ void nv_gstore(Nv *n, const Op *op) {
   bool frag = t->kind == TK_FRAG;
   const Frag *x = nv_frag(n, op->args[1]);
   V mine = frag ? nv_owner(n, &x->map) : n->grp.first;
-  int piece = frag && !masked && !n->multiplies ? piece_axis(n, &a, t, x->map.regs) : -1;
+  int piece = frag && !masked && !n->multiplies
+                  ? piece_axis(n, &a, t, x->map.regs)
+                  : -1;
   for (uint32_t i = 0; piece >= 0 && i < x->map.regs; i += PIECE) {
     Piece p = piece_of(n, &a, &x->map, i, piece, t->dtype);
     V e[PIECE];
@@ -597,8 +615,8 @@ void nv_gstore(Nv *n, const Op *op) {
   for (uint32_t i = 0; i < (frag ? x->map.regs : 1); i++) {
     Part p = place(n, &a, frag ? &x->map : NULL, i);
     if (masked)
-      p.ok = e_and(g, p.ok, frag ? nv_elem(n, nv_frag(n, mask), i)
-                                 : g->val[mask]);
+      p.ok =
+          e_and(g, p.ok, frag ? nv_elem(n, nv_frag(n, mask), i) : g->val[mask]);
     if (mine) p.ok = e_and(g, p.ok, mine);
     store(n, p, frag ? nv_elem(n, x, i) : nv_arg(n, op, 1), t->dtype);
   }

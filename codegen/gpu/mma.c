@@ -1,6 +1,6 @@
 // mma: matrix products of a group that are finished when the op is: on matrix
-// units, or where they do not take it by fused multiply-adds on values read from
-// shared memory, in f32.
+// units, or where they do not take it by fused multiply-adds on values read
+// from shared memory, in f32.
 #include "codegen/gpu/gpu.h"
 
 #include <assert.h>
@@ -24,11 +24,11 @@ static void rank_one(Nv *n, const Product *p, const FragMap *m, V k, V *c) {
     uint32_t at[2];
     frag_at(m, r, 0, at);
     if (!row[at[0]])
-      row[at[0]] = operand(n, p->a, p->at, p->ta,
-                           nv_coord(n, m, AXIS_ROW, r), k);
+      row[at[0]] =
+          operand(n, p->a, p->at, p->ta, nv_coord(n, m, AXIS_ROW, r), k);
     if (!col[at[1]])
-      col[at[1]] = operand(n, p->b, p->bt, p->tb,
-                           nv_coord(n, m, AXIS_COL, r), k);
+      col[at[1]] =
+          operand(n, p->b, p->bt, p->tb, nv_coord(n, m, AXIS_COL, r), k);
     c[r] = cg_mad(n->g, row[at[0]], col[at[1]], c[r]);
   }
 }
@@ -107,8 +107,10 @@ static const Op *sum_of(const Nv *n, const Op *op, uint32_t *products) {
 
 // ---------------------------------------------------------------- op
 static Product product_of(Nv *n, const Op *op) {
-  Product p = {.op = op, .at = nv_arg_type(n, op, 0),
-               .bt = nv_arg_type(n, op, 1), .ct = nv_res_type(n, op),
+  Product p = {.op = op,
+               .at = nv_arg_type(n, op, 0),
+               .bt = nv_arg_type(n, op, 1),
+               .ct = nv_res_type(n, op),
                .ta = ir_attr_i(op, AT_TRANSA, 0),
                .tb = ir_attr_i(op, AT_TRANS, 0)};
   p.k = p.at->ext[p.ta ? 0 : 1];

@@ -64,8 +64,8 @@ static bool finish(Cg *g, LLVMTargetMachineRef tm, CgEmit what, Buf *out) {
   LLVMDisposeMessage(message);
   if (what != CG_LLVM_RAW) {
     LLVMPassBuilderOptionsRef o = LLVMCreatePassBuilderOptions();
-    LLVMErrorRef e = LLVMRunPasses(g->mod, vendor_of(g->target)->pipeline,
-                                   tm, o);
+    LLVMErrorRef e =
+        LLVMRunPasses(g->mod, vendor_of(g->target)->pipeline, tm, o);
     LLVMDisposePassBuilderOptions(o);
     if (e) {
       cg_fail(g->cx, "passes", LLVMCreateMessage(LLVMGetErrorMessage(e)));
@@ -83,8 +83,7 @@ static bool finish(Cg *g, LLVMTargetMachineRef tm, CgEmit what, Buf *out) {
   LLVMMemoryBufferRef m = NULL;
   LLVMCodeGenFileType type =
       what == CG_OBJECT ? LLVMObjectFile : LLVMAssemblyFile;
-  if (LLVMTargetMachineEmitToMemoryBuffer(tm, g->mod, type,
-                                          &message, &m)) {
+  if (LLVMTargetMachineEmitToMemoryBuffer(tm, g->mod, type, &message, &m)) {
     cg_fail(g->cx, "assembly", message);
     return false;
   }
@@ -102,7 +101,8 @@ static void empty(Cg *g, const char *symbol) {
   LLVMBuildRetVoid(g->b);
 }
 
-static const CgKernelRecord *flawless(const CgKernels *known, const char *symbol) {
+static const CgKernelRecord *flawless(const CgKernels *known,
+                                      const char *symbol) {
   for (uint32_t i = 0; known && i < known->n; i++)
     if (strcmp(known->at[i].symbol, symbol) == 0 &&
         !cg_kernel_flaws(&known->at[i]))
@@ -126,8 +126,11 @@ static void kernels(Cg *g, const Module *m, const char *prefix,
     const CgKernelRecord *have = flawless(known, r.symbol);
     if (have) r = *have;
     r.func = f;
-    Nv n = {.g = g, .vendor = vendor_of(g->target), .f = f,
-            .gpu = g->target->gpu, .out = &r};
+    Nv n = {.g = g,
+            .vendor = vendor_of(g->target),
+            .f = f,
+            .gpu = g->target->gpu,
+            .out = &r};
     if (have) empty(g, r.symbol);
     else nv_kernel(&n, r.symbol);
     vec_push(&g->cx->session, all, r);
@@ -150,9 +153,10 @@ static bool make(Ctx *cx, const Module *m, const char *prefix, CgEmit what,
   LLVMTargetMachineRef tm = t ? machine(cx, t) : NULL;
   if (!tm) return false;
   ArenaMark mark = arena_mark(&cx->scratch);
-  Cg g = {.cx = cx, .target = t, .lc = LLVMContextCreate(),
-          .has = {.fma = true, .floor = true, .f16 = true,
-                  .flush = true}};
+  Cg g = {.cx = cx,
+          .target = t,
+          .lc = LLVMContextCreate(),
+          .has = {.fma = true, .floor = true, .f16 = true, .flush = true}};
   begin(&g, tm);
   kernels(&g, m, prefix, known, all ? all : &own);
   bool ok = !g.failed && finish(&g, tm, what, out);
@@ -161,8 +165,8 @@ static bool make(Ctx *cx, const Module *m, const char *prefix, CgEmit what,
   return ok;
 }
 
-bool cg_gpu(Ctx *cx, const Module *m, const char *prefix, CgEmit what,
-            Buf *out, CgKernels *all) {
+bool cg_gpu(Ctx *cx, const Module *m, const char *prefix, CgEmit what, Buf *out,
+            CgKernels *all) {
   return make(cx, m, prefix, what, NULL, out, all);
 }
 

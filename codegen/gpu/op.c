@@ -82,7 +82,9 @@ static void nv_uniform(Nv *n, const Op *op) {
 }
 
 // Allocated before anything is printed.
-static void nv_nothing(Nv *n, const Op *op) { (void)n, (void)op; }
+static void nv_nothing(Nv *n, const Op *op) {
+  (void)n, (void)op;
+}
 
 void nv_unsupported(Nv *n, const Op *op, const char *what) {
   if (!n->g->failed)
@@ -97,29 +99,49 @@ static void nv_value_form(Nv *n, const Op *op) {
 
 // ---------------------------------------------------------------- table
 static NvEmit *const table[OP_COUNT] = {
-    [OP_CONST] = nv_const,       [OP_DIM] = nv_dim,
-    [OP_GIVEN] = nv_given,       [OP_TSHAPE] = nv_tshape,
-    [OP_TSTRIDE] = nv_tshape,    [OP_SPLAT] = nv_splat,
-    [OP_FOR] = nv_for,           [OP_IF] = nv_branch,
-    [OP_WHILE] = nv_while,       [OP_SGET] = nv_sget,
-    [OP_SSET] = nv_sset,         [OP_LAUNCH] = nv_nothing,
-    [OP_GROUP] = nv_value_form,  [OP_TASK] = nv_cta,
-    [OP_NTASKS] = nv_ntasks,     [OP_CTA] = nv_cta,
-    [OP_NCTAS] = nv_nctas,       [OP_CLAIM] = nv_claim,
-    [OP_UNIFORM] = nv_uniform,   [OP_COORD] = nv_coordinates,
-    [OP_COORD_THREAD] = nv_coordinates, [OP_COORD_REG] = nv_coordinates,
+    [OP_CONST] = nv_const,
+    [OP_DIM] = nv_dim,
+    [OP_GIVEN] = nv_given,
+    [OP_TSHAPE] = nv_tshape,
+    [OP_TSTRIDE] = nv_tshape,
+    [OP_SPLAT] = nv_splat,
+    [OP_FOR] = nv_for,
+    [OP_IF] = nv_branch,
+    [OP_WHILE] = nv_while,
+    [OP_SGET] = nv_sget,
+    [OP_SSET] = nv_sset,
+    [OP_LAUNCH] = nv_nothing,
+    [OP_GROUP] = nv_value_form,
+    [OP_TASK] = nv_cta,
+    [OP_NTASKS] = nv_ntasks,
+    [OP_CTA] = nv_cta,
+    [OP_NCTAS] = nv_nctas,
+    [OP_CLAIM] = nv_claim,
+    [OP_UNIFORM] = nv_uniform,
+    [OP_COORD] = nv_coordinates,
+    [OP_COORD_THREAD] = nv_coordinates,
+    [OP_COORD_REG] = nv_coordinates,
     [OP_FOPERAND] = nv_foperand,
-    [OP_BCAST] = nv_bcast,       [OP_FREDUCE] = nv_freduce,
+    [OP_BCAST] = nv_bcast,
+    [OP_FREDUCE] = nv_freduce,
     [OP_FCOLS] = nv_fcols,
-    [OP_FCOMBINE] = nv_fcombine, [OP_FSCAN] = nv_fscan,
-    [OP_RELAYOUT] = nv_relayout, [OP_VOTE] = nv_vote,
+    [OP_FCOMBINE] = nv_fcombine,
+    [OP_FSCAN] = nv_fscan,
+    [OP_RELAYOUT] = nv_relayout,
+    [OP_VOTE] = nv_vote,
     [OP_EXCEEDS] = nv_exceeds,
-    [OP_GLOAD] = nv_gload,       [OP_GSTORE] = nv_gstore,
-    [OP_SFILL] = nv_value_form,  [OP_SPUT] = nv_value_form,
-    [OP_SALLOC] = nv_nothing,    [OP_SLOT] = nv_slot,
-    [OP_SLOAD] = nv_sload,       [OP_SSTORE] = nv_sstore,
-    [OP_CP_ASYNC] = nv_cp_async, [OP_GSYNC] = nv_gsync,
-    [OP_MMA] = nv_mma,           [OP_SFLIP] = nv_sflip,
+    [OP_GLOAD] = nv_gload,
+    [OP_GSTORE] = nv_gstore,
+    [OP_SFILL] = nv_value_form,
+    [OP_SPUT] = nv_value_form,
+    [OP_SALLOC] = nv_nothing,
+    [OP_SLOT] = nv_slot,
+    [OP_SLOAD] = nv_sload,
+    [OP_SSTORE] = nv_sstore,
+    [OP_CP_ASYNC] = nv_cp_async,
+    [OP_GSYNC] = nv_gsync,
+    [OP_MMA] = nv_mma,
+    [OP_SFLIP] = nv_sflip,
 };
 
 void nv_op(Nv *n, const Op *op) {

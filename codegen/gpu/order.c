@@ -8,11 +8,11 @@
 //                                         store(s)
 //
 // Ops of a program are done for a whole tile, one after the other; so are their
-// instructions. ptxas keeps enough of the order that it gets to keep the special
-// units waiting for it. Here it is depth first from what has an effect: one row
-// after the other. What has an effect or reads memory keeps its place, as
-// shuffles do; nothing crosses assembly, which is what waits are. On an H200 tensor cores are
-// busy 1 to 3 % more of the time (docs/experiments.md).
+// instructions. ptxas keeps enough of the order that it gets to keep the
+// special units waiting for it. Here it is depth first from what has an effect:
+// one row after the other. What has an effect or reads memory keeps its place,
+// as shuffles do; nothing crosses assembly, which is what waits are. On an H200
+// tensor cores are busy 1 to 3 % more of the time (docs/experiments.md).
 #include "codegen/gpu/gpu.h"
 
 #include "ir/core/map.h"
@@ -24,19 +24,41 @@ enum { MANY_LOADS = 16, MANY_POWERS = 8 };
 typedef struct Order {
   LLVMBasicBlockRef block;
   Arena *arena;
-  Map done;                 // instructions that are placed
-  Map index;                // of instructions in the block, from 1
-  bool few;                 // registers are to be kept
+  Map done;   // instructions that are placed
+  Map index;  // of instructions in the block, from 1
+  bool few;   // registers are to be kept
   Vec(V) all, sorted;
 } Order;
 
 static bool is_arithmetic(LLVMOpcode c) {
-  static const LLVMOpcode codes[] = {
-      LLVMFNeg, LLVMAdd, LLVMFAdd, LLVMSub, LLVMFSub, LLVMMul, LLVMFMul,
-      LLVMFDiv, LLVMShl, LLVMLShr, LLVMAShr, LLVMAnd, LLVMOr, LLVMXor,
-      LLVMTrunc, LLVMZExt, LLVMSExt, LLVMFPTrunc, LLVMFPExt, LLVMBitCast,
-      LLVMICmp, LLVMFCmp, LLVMSelect, LLVMExtractElement, LLVMInsertElement,
-      LLVMShuffleVector, LLVMExtractValue, LLVMGetElementPtr};
+  static const LLVMOpcode codes[] = {LLVMFNeg,
+                                     LLVMAdd,
+                                     LLVMFAdd,
+                                     LLVMSub,
+                                     LLVMFSub,
+                                     LLVMMul,
+                                     LLVMFMul,
+                                     LLVMFDiv,
+                                     LLVMShl,
+                                     LLVMLShr,
+                                     LLVMAShr,
+                                     LLVMAnd,
+                                     LLVMOr,
+                                     LLVMXor,
+                                     LLVMTrunc,
+                                     LLVMZExt,
+                                     LLVMSExt,
+                                     LLVMFPTrunc,
+                                     LLVMFPExt,
+                                     LLVMBitCast,
+                                     LLVMICmp,
+                                     LLVMFCmp,
+                                     LLVMSelect,
+                                     LLVMExtractElement,
+                                     LLVMInsertElement,
+                                     LLVMShuffleVector,
+                                     LLVMExtractValue,
+                                     LLVMGetElementPtr};
   for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
     if (c == codes[i]) return true;
   return false;
@@ -44,12 +66,13 @@ static bool is_arithmetic(LLVMOpcode c) {
 
 // Functions without effect, by the first part of their names.
 static bool is_function(V call) {
-  static const char *const names[] = {
-      "llvm.nvvm.ex2.",  "llvm.nvvm.rcp.", "llvm.nvvm.rsqrt.",
-      "llvm.nvvm.fma.",  "llvm.nvvm.fm",   "llvm.nvvm.ff2",
-      "llvm.fma.", "llvm.fabs.", "llvm.minimum.",
-      "llvm.maximum.",   "llvm.maxnum.",   "llvm.minnum.", "llvm.smin.",
-      "llvm.smax."};
+  static const char *const names[] = {"llvm.nvvm.ex2.",   "llvm.nvvm.rcp.",
+                                      "llvm.nvvm.rsqrt.", "llvm.nvvm.fma.",
+                                      "llvm.nvvm.fm",     "llvm.nvvm.ff2",
+                                      "llvm.fma.",        "llvm.fabs.",
+                                      "llvm.minimum.",    "llvm.maximum.",
+                                      "llvm.maxnum.",     "llvm.minnum.",
+                                      "llvm.smin.",       "llvm.smax."};
   V fn = LLVMGetCalledValue(call);
   size_t len;
   if (!LLVMIsAFunction(fn)) return false;
@@ -161,12 +184,12 @@ static void place_results(Order *o) {
 // has an effect or reads memory; stores in between are to distinct places.
 typedef struct Put {
   V x;
-  uint32_t key;            // last of the loads that it is made of
+  uint32_t key;  // last of the loads that it is made of
 } Put;
 
 typedef struct Lean {
   Order *o;
-  Map key;                 // of those that have been asked
+  Map key;  // of those that have been asked
   Vec(Put) puts;
 } Lean;
 
@@ -244,8 +267,10 @@ static void order_all(Order *o) {
 }
 
 static void order_block(Cg *g, LLVMBasicBlockRef block) {
-  Order o = {.block = block, .arena = &g->cx->scratch,
-             .done.arena = &g->cx->scratch, .index.arena = &g->cx->scratch,
+  Order o = {.block = block,
+             .arena = &g->cx->scratch,
+             .done.arena = &g->cx->scratch,
+             .index.arena = &g->cx->scratch,
              .few = has(block, NV_FEW)};
   uint32_t loads = 0;
   for (V x = LLVMGetFirstInstruction(block); x; x = LLVMGetNextInstruction(x)) {

@@ -1,5 +1,5 @@
-// Running sums along the rows of a tile, where four threads of a warp have a row,
-// two columns of each eight: exchanges of registers.
+// Running sums along the rows of a tile, where four threads of a warp have a
+// row, two columns of each eight: exchanges of registers.
 //
 //   before  fscan(%x) {kind = sum, pos = 1}   rows in shared memory, one thread
 //                                             each: 64 steps, and all rows in
@@ -7,9 +7,9 @@
 //   after   of each eight columns: the thread's two, what the threads before it
 //           have, by two exchanges, and all eight columns before these
 //
-// Sums are over what lies between two columns here too, in another order. That is
-// the layout `acc` of NVIDIA's products; a scan of columns, or of another layout,
-// goes through shared memory (gpushared.c).
+// Sums are over what lies between two columns here too, in another order. That
+// is the layout `acc` of NVIDIA's products; a scan of columns, or of another
+// layout, goes through shared memory (gpushared.c).
 #include "codegen/gpu/gpu.h"
 
 enum { QUAD = 4, PAIR = 2, EIGHT = QUAD * PAIR };
@@ -18,7 +18,8 @@ static bool in_quads(const FragMap *m) {
   bool ok = m->nthr > 0 && m->nreg > 0;
   for (uint32_t i = 0; ok && i < m->nthr; i++) {
     const Factor *f = &m->thr[i];
-    if (i == 0) ok = f->axis == AXIS_COL && f->size == QUAD && f->stride == PAIR;
+    if (i == 0)
+      ok = f->axis == AXIS_COL && f->size == QUAD && f->stride == PAIR;
     else ok = f->axis != AXIS_COL;
   }
   for (uint32_t i = 0; ok && i < m->nreg; i++) {
@@ -47,7 +48,7 @@ bool nv_scans_in_quads(const Func *f, const Op *op, uint32_t threads) {
 typedef struct Scan {
   RKind kind;
   bool suffix, exclusive;
-  V none, odd, high;     // kind's identity; the thread's place among the four
+  V none, odd, high;  // kind's identity; the thread's place among the four
 } Scan;
 
 static V join(Nv *n, const Scan *c, V x, V y) {

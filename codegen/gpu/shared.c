@@ -42,14 +42,16 @@ V nv_chunk(Nv *n, Tile s, const Type *t, V row, uint32_t c0, V bit) {
     chunk = nv_add(n, chunk, nv_i32(n, c0 % chunks));
   }
   V at = nv_add(n, nv_mul(n, row, panel), nv_mul(n, chunk, 16));
-  return nv_tile_byte(n, s, nv_add(n, at, nv_i32(n, c0 / chunks * panel * t->ext[0])));
+  return nv_tile_byte(n, s,
+                      nv_add(n, at,
+                             nv_i32(n, c0 / chunks * panel * t->ext[0])));
 }
 
 static V turned_offset(Nv *n, const Type *t, V row, V col) {
   Cg *g = n->g;
   V low = e_shl(g, e_and(g, col, nv_i32(n, 3)), 2);
-  V swap = e_and(g, e_xor(g, e_shr(g, col, 2), low),
-                 nv_i32(n, smem_turned_mask(t)));
+  V swap =
+      e_and(g, e_xor(g, e_shr(g, col, 2), low), nv_i32(n, smem_turned_mask(t)));
   V unit = e_xor(g, e_shr(g, row, 2), swap);
   V at = nv_add(n, nv_mul(n, col, 2 * (int64_t)t->ext[0]), nv_mul(n, unit, 8));
   V in = nv_mul(n, e_and(g, row, nv_i32(n, 3)), 2);
@@ -61,8 +63,7 @@ V nv_offset(Nv *n, const Type *t, V row, V col) {
   if (smem_turned(t->layout)) return turned_offset(n, t, row, col);
   uint32_t panel = smem_panel_bytes(t);
   V byte = nv_mul(n, col, dtype_size(t->dtype));
-  if (t->layout == LY_ROW)
-    return nv_add(n, nv_mul(n, row, panel), byte);
+  if (t->layout == LY_ROW) return nv_add(n, nv_mul(n, row, panel), byte);
   V in = LLVMBuildURem(g->b, byte, nv_i32(n, panel), "");
   V side = LLVMBuildUDiv(g->b, byte, nv_i32(n, panel), "");
   in = e_xor(g, in, e_shl(g, swizzle(n, t, row), 4));
@@ -88,7 +89,8 @@ void nv_gsync(Nv *n, const Op *op) {
 V nv_scratch(Nv *n, uint32_t bytes) {
   assert(bytes <= n->scratch);
   (void)bytes;
-  V at = nv_i32(n, n->scratch_at + (n->grp.team ? 1 + n->barriers : 0) * n->scratch);
+  V at = nv_i32(n, n->scratch_at +
+                       (n->grp.team ? 1 + n->barriers : 0) * n->scratch);
   if (n->grp.instances > 1)
     at = nv_add(n, at, nv_mul(n, n->grp.instance, n->scratch));
   return at;
@@ -191,7 +193,8 @@ void nv_sload(Nv *n, const Op *op) {
   Frag f = nv_new(n, want);
   bool done = n->vendor->load_tile && !want->slice &&
               n->vendor->load_tile(n, s, t, trans, want, &f);
-  if (!done) f = trans ? load_turned(n, s, t, want) : nv_load_frag(n, s, t, want);
+  if (!done)
+    f = trans ? load_turned(n, s, t, want) : nv_load_frag(n, s, t, want);
   nv_define(n, op->res[0], f);
 }
 
@@ -292,8 +295,8 @@ static Tile scratch_tile(Nv *n, const Type *t, uint32_t byte) {
 // Slices that are handed round one right after the other share the barriers.
 static const Op *next_relayout(const Func *f, const Op *op) {
   const Op *next = op->next;
-  if (!next || next->code != OP_RELAYOUT ||
-      !ir_type(f, op->args[0])->slice || !ir_type(f, next->args[0])->slice)
+  if (!next || next->code != OP_RELAYOUT || !ir_type(f, op->args[0])->slice ||
+      !ir_type(f, next->args[0])->slice)
     return NULL;
   const Op *def = ir_def(f, next->args[0]);
   return def && def->code == OP_RELAYOUT ? NULL : next;
@@ -345,7 +348,8 @@ static Tile write_slice(Nv *n, const Op *op, uint32_t at) {
 
 void nv_relayout(Nv *n, const Op *op) {
   const Op *before = op->prev;
-  if (before && before->code == OP_RELAYOUT && next_relayout(n->f, before)) return;
+  if (before && before->code == OP_RELAYOUT && next_relayout(n->f, before))
+    return;
   uint32_t at = 0;
   nv_sync(n);
   for (const Op *o = op; o; o = next_relayout(n->f, o)) {
@@ -391,7 +395,8 @@ static void scan_line(Nv *n, const Scan *c, V line, V carry) {
   V next = nv_add(n, k, nv_i32(n, 1));
   LLVMAddIncoming(k, &next, &body, 1);
   LLVMAddIncoming(run, &sum, &body, 1);
-  LLVMBuildCondBr(g->b, e_icmp(g, LLVMIntULT, next, nv_i32(n, len)), body, done);
+  LLVMBuildCondBr(g->b, e_icmp(g, LLVMIntULT, next, nv_i32(n, len)), body,
+                  done);
   LLVMPositionBuilderAtEnd(g->b, done);
 }
 
@@ -425,8 +430,10 @@ void nv_fscan(Nv *n, const Op *op) {
   }
   const Type *x = nv_arg_type(n, op, 0);
   Type t = plain_tile(x);
-  Scan c = {.kind = (RKind)ir_attr_i(op, AT_KIND, 0), .tile = &t,
-            .pos = (uint32_t)ir_attr_i(op, AT_POS, 0), .dtype = x->dtype,
+  Scan c = {.kind = (RKind)ir_attr_i(op, AT_KIND, 0),
+            .tile = &t,
+            .pos = (uint32_t)ir_attr_i(op, AT_POS, 0),
+            .dtype = x->dtype,
             .suffix = ir_attr_i(op, AT_DIR, 0) == DIR_SUFFIX,
             .exclusive = ir_attr_i(op, AT_EXCLUSIVE, 0)};
   c.s = scratch_tile(n, &t, 0);
@@ -437,8 +444,8 @@ void nv_fscan(Nv *n, const Op *op) {
   nv_sync(n);
   for (uint32_t lo = 0; lo < lines; lo += n->grp.threads) {
     V line = nv_add(n, n->grp.tid, nv_i32(n, lo));
-    LLVMBasicBlockRef end = nv_if(n, e_icmp(g, LLVMIntULT, line,
-                                            nv_i32(n, lines)));
+    LLVMBasicBlockRef end =
+        nv_if(n, e_icmp(g, LLVMIntULT, line, nv_i32(n, lines)));
     V carry = nv_identity(n, c.kind, c.dtype);
     if (op->nargs > 1)
       carry = LLVMBuildLoad2(g->b, cg_of(carry), carry_at(n, &c, line), "");

@@ -4,9 +4,15 @@
 
 #include <string.h>
 
-V nv_i32(Nv *n, int64_t v) { return cg_i32(n->g, (int32_t)v); }
-V nv_i64(Nv *n, int64_t v) { return cg_i64(n->g, v); }
-LLVMTypeRef nv_i32t(Nv *n) { return LLVMInt32TypeInContext(n->g->lc); }
+V nv_i32(Nv *n, int64_t v) {
+  return cg_i32(n->g, (int32_t)v);
+}
+V nv_i64(Nv *n, int64_t v) {
+  return cg_i64(n->g, v);
+}
+LLVMTypeRef nv_i32t(Nv *n) {
+  return LLVMInt32TypeInContext(n->g->lc);
+}
 
 V nv_call_over(Nv *n, const char *name, LLVMTypeRef over, V *args,
                uint32_t count) {
@@ -73,8 +79,9 @@ V nv_param(Nv *n, uint64_t at, LLVMTypeRef t) {
   V v = LLVMBuildLoad2(g->b, t, p, "");
   LLVMSetAlignment(v, 8);
   unsigned kind = LLVMGetMDKindIDInContext(g->lc, "invariant.load", 14);
-  LLVMSetMetadata(v, kind, LLVMMetadataAsValue(g->lc,
-                  LLVMMDNodeInContext2(g->lc, NULL, 0)));
+  LLVMSetMetadata(v, kind,
+                  LLVMMetadataAsValue(g->lc,
+                                      LLVMMDNodeInContext2(g->lc, NULL, 0)));
   return v;
 }
 
@@ -138,7 +145,8 @@ V nv_shuffle(Nv *n, V x, uint32_t lanes) {
     bits = LLVMBuildZExt(g->b, x, i32, "");
   }
   V r = n->vendor->exchange(n, bits, lanes);
-  if (t == LLVMFloatTypeInContext(g->lc)) return LLVMBuildBitCast(g->b, r, t, "");
+  if (t == LLVMFloatTypeInContext(g->lc))
+    return LLVMBuildBitCast(g->b, r, t, "");
   return t == i32 ? r : LLVMBuildTrunc(g->b, r, t, "");
 }
 
@@ -167,13 +175,15 @@ V nv_arg(const Nv *n, const Op *op, uint32_t i) {
 Frag *nv_frag(Nv *n, Value v) {
   return n->stays[v] ? nv_stayed(n, v) : &n->frag[v];
 }
-Tile nv_tile(Nv *n, Value v) { return n->tile[v]; }
+Tile nv_tile(Nv *n, Value v) {
+  return n->tile[v];
+}
 
 void nv_string_attr(Nv *n, unsigned at, const char *k, const char *v) {
-  LLVMAddAttributeAtIndex(
-      n->g->llfn, at,
-      LLVMCreateStringAttribute(n->g->lc, k, (unsigned)strlen(k), v,
-                                (unsigned)strlen(v)));
+  LLVMAddAttributeAtIndex(n->g->llfn, at,
+                          LLVMCreateStringAttribute(n->g->lc, k,
+                                                    (unsigned)strlen(k), v,
+                                                    (unsigned)strlen(v)));
 }
 
 V nv_global(Nv *n, V address) {

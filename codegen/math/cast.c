@@ -49,8 +49,8 @@ static LLVMValueRef f32_to_bf16(Cg *g, LLVMValueRef v) {
   LLVMValueRef odd = and_(g, shr(g, x, 16), 1);
   LLVMValueRef up = LLVMBuildAdd(B, odd, cg_iconst(g, cg_of(x), 0x7fff), "");
   LLVMValueRef r = shr(g, LLVMBuildAdd(B, x, up, ""), 16);
-  LLVMValueRef quiet = LLVMBuildOr(B, shr(g, x, 16),
-                                   cg_iconst(g, cg_of(x), 0x40), "");
+  LLVMValueRef quiet =
+      LLVMBuildOr(B, shr(g, x, 16), cg_iconst(g, cg_of(x), 0x40), "");
   r = LLVMBuildSelect(B, is_nan(g, v), quiet, r, "");
   return LLVMBuildTrunc(B, r, i16, "");
 }
@@ -78,8 +78,8 @@ static LLVMValueRef byte_as_half(Cg *g, LLVMValueRef v, Format f) {
   LLVMValueRef mag = and_(g, x, 0x7f);
   LLVMValueRef r = LLVMBuildBitCast(B, shl(g, mag, 7), h, "");
   r = LLVMBuildFMul(B, r, cg_fconst(g, h, 256), "");
-  LLVMValueRef nan = LLVMBuildICmp(B, LLVMIntEQ, mag,
-                                   cg_iconst(g, cg_of(x), 0x7f), "");
+  LLVMValueRef nan =
+      LLVMBuildICmp(B, LLVMIntEQ, mag, cg_iconst(g, cg_of(x), 0x7f), "");
   r = LLVMBuildSelect(B, nan, cg_fconst(g, h, NAN), r, "");
   r = LLVMBuildBitCast(B, r, cg_of(x), "");
   LLVMValueRef sign = shl(g, and_(g, x, 0x80), 8);
@@ -102,13 +102,13 @@ static LLVMValueRef small_to_f32(Cg *g, LLVMValueRef v, Format f) {
   LLVMValueRef r = LLVMBuildFMul(B, s, cg_fconst(g, cg_of(s), scale), "");
   int64_t top = f.ieee ? ((int64_t)1 << (f.exp + f.man)) - (1 << f.man)
                        : ((int64_t)1 << (f.exp + f.man)) - 1;
-  LLVMValueRef odd = LLVMBuildICmp(B, LLVMIntUGE, mag, cg_iconst(g, t, top),
-                                   "");
+  LLVMValueRef odd =
+      LLVMBuildICmp(B, LLVMIntUGE, mag, cg_iconst(g, t, top), "");
   int64_t nan = 0x7fc00000, inf = 0x7f800000;
   LLVMValueRef special = cg_iconst(g, t, nan);
   if (f.ieee) {
-    LLVMValueRef is_inf = LLVMBuildICmp(B, LLVMIntEQ, mag,
-                                        cg_iconst(g, t, top), "");
+    LLVMValueRef is_inf =
+        LLVMBuildICmp(B, LLVMIntEQ, mag, cg_iconst(g, t, top), "");
     special = LLVMBuildSelect(B, is_inf, cg_iconst(g, t, inf), special, "");
   }
   LLVMValueRef out = LLVMBuildSelect(B, odd, special, bits(g, r), "");
@@ -126,23 +126,24 @@ static LLVMValueRef f32_to_small(Cg *g, LLVMValueRef v, Format f) {
   LLVMValueRef sign = shr(g, and_(g, x, 0x80000000LL), 32 - width);
   int drop = 23 - f.man;
   LLVMValueRef odd = and_(g, shr(g, mag, drop), 1);
-  LLVMValueRef up = LLVMBuildAdd(B, odd,
-                                 cg_iconst(g, t, (1 << (drop - 1)) - 1), "");
+  LLVMValueRef up =
+      LLVMBuildAdd(B, odd, cg_iconst(g, t, (1 << (drop - 1)) - 1), "");
   LLVMValueRef n = shr(g, LLVMBuildAdd(B, mag, up, ""), drop);
   n = LLVMBuildSub(B, n, cg_iconst(g, t, (int64_t)(127 - bias) << f.man), "");
   int magic_exp = 127 - bias + 1 + drop;
   LLVMValueRef magic = cg_iconst(g, t, (int64_t)magic_exp << 23);
   LLVMValueRef d = LLVMBuildFAdd(B, real(g, mag), real(g, magic), "");
   d = LLVMBuildSub(B, bits(g, d), magic, "");
-  LLVMValueRef low = LLVMBuildICmp(
-      B, LLVMIntULT, mag, cg_iconst(g, t, (int64_t)(127 - bias + 1) << 23), "");
+  LLVMValueRef low =
+      LLVMBuildICmp(B, LLVMIntULT, mag,
+                    cg_iconst(g, t, (int64_t)(127 - bias + 1) << 23), "");
   LLVMValueRef r = LLVMBuildSelect(B, low, d, n, "");
   int64_t inf = ((1 << f.exp) - 1) << f.man;
-  int64_t nan = f.ieee ? inf | (1 << (f.man - 1))
-                       : ((int64_t)1 << (f.exp + f.man)) - 1;
+  int64_t nan =
+      f.ieee ? inf | (1 << (f.man - 1)) : ((int64_t)1 << (f.exp + f.man)) - 1;
   int64_t over = f.ieee ? inf : nan;
-  LLVMValueRef big = LLVMBuildICmp(B, LLVMIntSGT, r, cg_iconst(g, t, over - 1),
-                                   "");
+  LLVMValueRef big =
+      LLVMBuildICmp(B, LLVMIntSGT, r, cg_iconst(g, t, over - 1), "");
   r = LLVMBuildSelect(B, big, cg_iconst(g, t, over), r, "");
   r = LLVMBuildSelect(B, is_nan(g, v), cg_iconst(g, t, nan), r, "");
   r = LLVMBuildOr(B, r, sign, "");
@@ -152,15 +153,15 @@ static LLVMValueRef f32_to_small(Cg *g, LLVMValueRef v, Format f) {
 static LLVMValueRef f32_to_f16(Cg *g, LLVMValueRef v) {
   if (!g->has.f16) return f32_to_small(g, v, format(DT_F16));
   LLVMTypeRef h = cg_like(g, cg_of(v), LLVMHalfTypeInContext(g->lc));
-  return LLVMBuildBitCast(B, LLVMBuildFPTrunc(B, v, h, ""),
-                          like(g, v, DT_I16), "");
+  return LLVMBuildBitCast(B, LLVMBuildFPTrunc(B, v, h, ""), like(g, v, DT_I16),
+                          "");
 }
 
 static LLVMValueRef f16_to_f32(Cg *g, LLVMValueRef v) {
   if (!g->has.f16) return small_to_f32(g, v, format(DT_F16));
   LLVMTypeRef h = cg_like(g, cg_of(v), LLVMHalfTypeInContext(g->lc));
-  return LLVMBuildFPExt(B, LLVMBuildBitCast(B, v, h, ""),
-                        like(g, v, DT_F32), "");
+  return LLVMBuildFPExt(B, LLVMBuildBitCast(B, v, h, ""), like(g, v, DT_F32),
+                        "");
 }
 
 // Keeps 10 mantissa bits, nearest even.
@@ -174,38 +175,29 @@ static LLVMValueRef f32_to_tf32(Cg *g, LLVMValueRef v) {
 // ---------------------------------------------------------------- dispatch
 static LLVMValueRef widen(Cg *g, LLVMValueRef v, DType from) {
   switch (from) {
-  case DT_BF16:
-    return bf16_to_f32(g, v);
-  case DT_F16:
-    return f16_to_f32(g, v);
+  case DT_BF16: return bf16_to_f32(g, v);
+  case DT_F16: return f16_to_f32(g, v);
   case DT_F8E4M3:
-  case DT_F8E5M2:
-    return small_to_f32(g, v, format(from));
-  default:
-    return v;
+  case DT_F8E5M2: return small_to_f32(g, v, format(from));
+  default: return v;
   }
 }
 
 static LLVMValueRef narrow(Cg *g, LLVMValueRef v, DType to) {
   switch (to) {
-  case DT_BF16:
-    return f32_to_bf16(g, v);
-  case DT_F16:
-    return f32_to_f16(g, v);
+  case DT_BF16: return f32_to_bf16(g, v);
+  case DT_F16: return f32_to_f16(g, v);
   case DT_F8E4M3:
-  case DT_F8E5M2:
-    return f32_to_small(g, v, format(to));
-  case DT_TF32:
-    return f32_to_tf32(g, v);
-  default:
-    return v;
+  case DT_F8E5M2: return f32_to_small(g, v, format(to));
+  case DT_TF32: return f32_to_tf32(g, v);
+  default: return v;
   }
 }
 
 static LLVMValueRef float_to_int(Cg *g, LLVMValueRef v, DType to) {
   LLVMTypeRef t = like(g, v, to), over[2] = {t, cg_of(v)};
-  const char *name = dtype_kind(to) == 'u' ? "llvm.fptoui.sat"
-                                           : "llvm.fptosi.sat";
+  const char *name =
+      dtype_kind(to) == 'u' ? "llvm.fptoui.sat" : "llvm.fptosi.sat";
   unsigned id = LLVMLookupIntrinsicID(name, 15);
   LLVMValueRef f = LLVMGetIntrinsicDeclaration(g->mod, id, over, 2);
   return LLVMBuildCall2(B, LLVMIntrinsicGetType(g->lc, id, over, 2), f, &v, 1,
@@ -242,8 +234,8 @@ static LLVMValueRef from_int(Cg *g, LLVMValueRef v, DType from, DType to) {
   bool narrow_to = to != DT_F64 && to != DT_F32, big = dtype_size(from) > 2;
   DType via = to == DT_F64 || (narrow_to && big) ? DT_F64 : DT_F32;
   LLVMTypeRef t = like(g, v, via);
-  LLVMValueRef f = sign ? LLVMBuildSIToFP(B, v, t, "")
-                        : LLVMBuildUIToFP(B, v, t, "");
+  LLVMValueRef f =
+      sign ? LLVMBuildSIToFP(B, v, t, "") : LLVMBuildUIToFP(B, v, t, "");
   return cg_cast(g, f, via, to);
 }
 

@@ -13,11 +13,21 @@ static inline V e_f(Cg *g, V like, double c) {
 static inline V e_i(Cg *g, V like, int64_t c) {
   return cg_iconst(g, cg_of(like), c);
 }
-static inline V e_add(Cg *g, V x, V y) { return LLVMBuildFAdd(g->b, x, y, ""); }
-static inline V e_sub(Cg *g, V x, V y) { return LLVMBuildFSub(g->b, x, y, ""); }
-static inline V e_mul(Cg *g, V x, V y) { return LLVMBuildFMul(g->b, x, y, ""); }
-static inline V e_div(Cg *g, V x, V y) { return LLVMBuildFDiv(g->b, x, y, ""); }
-static inline V e_neg(Cg *g, V x) { return LLVMBuildFNeg(g->b, x, ""); }
+static inline V e_add(Cg *g, V x, V y) {
+  return LLVMBuildFAdd(g->b, x, y, "");
+}
+static inline V e_sub(Cg *g, V x, V y) {
+  return LLVMBuildFSub(g->b, x, y, "");
+}
+static inline V e_mul(Cg *g, V x, V y) {
+  return LLVMBuildFMul(g->b, x, y, "");
+}
+static inline V e_div(Cg *g, V x, V y) {
+  return LLVMBuildFDiv(g->b, x, y, "");
+}
+static inline V e_neg(Cg *g, V x) {
+  return LLVMBuildFNeg(g->b, x, "");
+}
 static inline V e_abs(Cg *g, V x) {
   return cg_intrinsic(g, "llvm.fabs", cg_of(x), &x, 1);
 }
@@ -30,11 +40,21 @@ static inline V e_cmp(Cg *g, LLVMRealPredicate p, V x, V y) {
 static inline V e_icmp(Cg *g, LLVMIntPredicate p, V x, V y) {
   return LLVMBuildICmp(g->b, p, x, y, "");
 }
-static inline V e_iadd(Cg *g, V x, V y) { return LLVMBuildAdd(g->b, x, y, ""); }
-static inline V e_isub(Cg *g, V x, V y) { return LLVMBuildSub(g->b, x, y, ""); }
-static inline V e_and(Cg *g, V x, V y) { return LLVMBuildAnd(g->b, x, y, ""); }
-static inline V e_or(Cg *g, V x, V y) { return LLVMBuildOr(g->b, x, y, ""); }
-static inline V e_xor(Cg *g, V x, V y) { return LLVMBuildXor(g->b, x, y, ""); }
+static inline V e_iadd(Cg *g, V x, V y) {
+  return LLVMBuildAdd(g->b, x, y, "");
+}
+static inline V e_isub(Cg *g, V x, V y) {
+  return LLVMBuildSub(g->b, x, y, "");
+}
+static inline V e_and(Cg *g, V x, V y) {
+  return LLVMBuildAnd(g->b, x, y, "");
+}
+static inline V e_or(Cg *g, V x, V y) {
+  return LLVMBuildOr(g->b, x, y, "");
+}
+static inline V e_xor(Cg *g, V x, V y) {
+  return LLVMBuildXor(g->b, x, y, "");
+}
 static inline V e_shl(Cg *g, V x, int n) {
   return LLVMBuildShl(g->b, x, e_i(g, x, n), "");
 }
@@ -58,7 +78,9 @@ static inline V e_max(Cg *g, V c, V x) {
 static inline V e_min(Cg *g, V c, V x) {
   return e_sel(g, e_cmp(g, LLVMRealOLT, c, x), c, x);
 }
-static inline V e_is_nan(Cg *g, V x) { return e_cmp(g, LLVMRealUNO, x, x); }
+static inline V e_is_nan(Cg *g, V x) {
+  return e_cmp(g, LLVMRealUNO, x, x);
+}
 
 // x * y + c: one rounding where the target has the instruction.
 V cg_mad(Cg *g, V x, V y, V c);

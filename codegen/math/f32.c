@@ -132,7 +132,7 @@ static V sigmoid_32(Cg *g, V x) {
 }
 
 V cg_log1p_unit(Cg *g, V y) {
-  static const double q[] = {-0x1.ffff14p-2, 0x1.5535dap-2, -0x1.fd1320p-3,
+  static const double q[] = {-0x1.ffff14p-2, 0x1.5535dap-2,  -0x1.fd1320p-3,
                              0x1.88444ep-3,  -0x1.19ad84p-3, 0x1.446bf0p-4,
                              -0x1.ec98f8p-6, 0x1.5f96b8p-8};
   return cg_mad(g, e_mul(g, y, y), cg_poly(g, y, q, 8), y);
@@ -148,15 +148,16 @@ static V softplus_32(Cg *g, V x) {
 // number, the bits of sqrt(1/2), a mask of exponent and sign.
 typedef struct Layout {
   DType f, i;
-  int bits, up;        // 2 ** up makes subnormals normal
+  int bits, up;  // 2 ** up makes subnormals normal
   double least;
   int64_t root, top;
 } Layout;
 
-static const Layout layouts[] = {
-    {DT_F32, DT_I32, 23, 23, 0x1p-126, 0x3f3504f3, 0xff800000},
-    {DT_F64, DT_I64, 52, 54, 0x1p-1022, 0x3fe6a09e667f3bcd,
-     (int64_t)0xfff0000000000000}};
+static const Layout layouts[] = {{DT_F32, DT_I32, 23, 23, 0x1p-126, 0x3f3504f3,
+                                  0xff800000},
+                                 {DT_F64, DT_I64, 52, 54, 0x1p-1022,
+                                  0x3fe6a09e667f3bcd,
+                                  (int64_t)0xfff0000000000000}};
 
 static const Layout *layout_of(V x) {
   LLVMTypeRef t = cg_of(x);
@@ -187,7 +188,7 @@ V cg_log_limits(Cg *g, V x, V r) {
 }
 
 static V log_32(Cg *g, V x) {
-  static const double q[] = {-0x1.fffffap-2, 0x1.5556f4p-2, -0x1.00049ap-2,
+  static const double q[] = {-0x1.fffffap-2, 0x1.5556f4p-2,  -0x1.00049ap-2,
                              0x1.98d2c0p-3,  -0x1.535d30p-3, 0x1.318526p-3,
                              -0x1.25049ap-3, 0x1.65c766p-4};
   CgSplit s = cg_split(g, x);
@@ -198,7 +199,7 @@ static V log_32(Cg *g, V x) {
 }
 
 static V log2_32(Cg *g, V x) {
-  static const double p[] = {-0x1.715470p-1, 0x1.ec73d6p-2, -0x1.715c4ep-2,
+  static const double p[] = {-0x1.715470p-1, 0x1.ec73d6p-2,  -0x1.715c4ep-2,
                              0x1.26d384p-2,  -0x1.e95be8p-3, 0x1.b9c91cp-3,
                              -0x1.a87d02p-3, 0x1.01b6c6p-3};
   CgSplit s = cg_split(g, x);
@@ -223,20 +224,24 @@ static V rational(Cg *g, V x, const Rational *c) {
 }
 
 static V tanh_32(Cg *g, V x) {
-  static const Rational c = {
-      9.02, 5, 5,
-      {1, 0x1.12042cp-3, 0x1.c9f7f8p-9, 0x1.59541cp-16, 0x1.c9b524p-27},
-      {1, 0x1.de575ep-2, 0x1.a7defp-6, 0x1.584128p-12, 0x1.a0b902p-21}};
+  static const Rational c = {9.02,
+                             5,
+                             5,
+                             {1, 0x1.12042cp-3, 0x1.c9f7f8p-9, 0x1.59541cp-16,
+                              0x1.c9b524p-27},
+                             {1, 0x1.de575ep-2, 0x1.a7defp-6, 0x1.584128p-12,
+                              0x1.a0b902p-21}};
   return rational(g, x, &c);
 }
 
 static V erf_32(Cg *g, V x) {
-  static const Rational c = {
-      4, 6, 6,
-      {0x1.20dd76p+0, 0x1.8655e0p-3, 0x1.b04918p-5, 0x1.ee79b8p-9,
-       0x1.2aadccp-12, 0x1.129d8ap-19},
-      {1, 0x1.0125d6p-1, 0x1.d3b11cp-4, 0x1.eaf80ap-7, 0x1.3118fep-10,
-       0x1.3f2ad6p-15}};
+  static const Rational c = {4,
+                             6,
+                             6,
+                             {0x1.20dd76p+0, 0x1.8655e0p-3, 0x1.b04918p-5,
+                              0x1.ee79b8p-9, 0x1.2aadccp-12, 0x1.129d8ap-19},
+                             {1, 0x1.0125d6p-1, 0x1.d3b11cp-4, 0x1.eaf80ap-7,
+                              0x1.3118fep-10, 0x1.3f2ad6p-15}};
   return rational(g, x, &c);
 }
 
@@ -259,9 +264,10 @@ static Wave wave(Cg *g, V x) {
   static const double ps[] = {-0x1.555546p-3, 0x1.11072ep-7, -0x1.993f6ep-13};
   static const double pc[] = {1, -0.5, 0x1.55554ap-5, -0x1.6c0c26p-10,
                               0x1.99e78ap-16};
-  static const double half_pi[2][3] = {
-      {-0x1.92p0, -0x1.fb4p-12, -0x1.4442d2p-24},
-      {-0x1.921fb6p0, 0x1.777a5cp-25, 0x1.ee59dap-50}};
+  static const double half_pi[2][3] = {{-0x1.92p0, -0x1.fb4p-12,
+                                        -0x1.4442d2p-24},
+                                       {-0x1.921fb6p0, 0x1.777a5cp-25,
+                                        0x1.ee59dap-50}};
   V z = cg_mad(g, x, e_f(g, x, 0x1.45f306p-1), e_f(g, x, MAGIC));
   V n = e_as(g, z, DT_I32), k = e_sub(g, z, e_f(g, x, MAGIC)), r = x;
   for (int i = 0; i < 3; i++)
@@ -274,8 +280,12 @@ static Wave wave(Cg *g, V x) {
 }
 
 // What is not used is dropped.
-static V sin_32(Cg *g, V x) { return wave(g, x).sine; }
-static V cos_32(Cg *g, V x) { return wave(g, x).cosine; }
+static V sin_32(Cg *g, V x) {
+  return wave(g, x).sine;
+}
+static V cos_32(Cg *g, V x) {
+  return wave(g, x).cosine;
+}
 
 // ---------------------------------------------------------------- dispatch
 // pow in f64: y * log2(x) needs 7 bits more than f32 has.
@@ -287,10 +297,11 @@ static V pow_32(Cg *g, V x, V y) {
 
 typedef V Fn(Cg *g, V x);
 static Fn *const table[OP_COUNT] = {
-    [OP_EXP2] = exp2_32,       [OP_EXP] = exp_32,   [OP_LOG2] = log2_32,
-    [OP_LOG] = log_32,         [OP_TANH] = tanh_32, [OP_SIGMOID] = sigmoid_32,
-    [OP_SOFTPLUS] = softplus_32, [OP_ERF] = erf_32, [OP_SIN] = sin_32,
-    [OP_COS] = cos_32};
+    [OP_EXP2] = exp2_32,         [OP_EXP] = exp_32,
+    [OP_LOG2] = log2_32,         [OP_LOG] = log_32,
+    [OP_TANH] = tanh_32,         [OP_SIGMOID] = sigmoid_32,
+    [OP_SOFTPLUS] = softplus_32, [OP_ERF] = erf_32,
+    [OP_SIN] = sin_32,           [OP_COS] = cos_32};
 
 static bool is_double(V x) {
   LLVMTypeRef t = cg_of(x);
@@ -330,10 +341,11 @@ static V call_function(Cg *g, OpCode op, bool both, V *args) {
   unsigned n = op == OP_POW ? 2 : 1, lanes = cg_lanes_of(t[0]);
   LLVMTypeRef ft = LLVMFunctionType(ret, t, n, 0);
   const char *level = strchr(g->target->name, ':');
-  const char *name = arena_printf(
-      &g->cx->scratch, "attn.%s.%uxf%u.%s", both ? "sincos" : op_info(op)->name,
-      lanes ? lanes : 1, is_double(args[0]) ? 64 : 32,
-      level ? level + 1 : g->target->name);
+  const char *name =
+      arena_printf(&g->cx->scratch, "attn.%s.%uxf%u.%s",
+                   both ? "sincos" : op_info(op)->name, lanes ? lanes : 1,
+                   is_double(args[0]) ? 64 : 32,
+                   level ? level + 1 : g->target->name);
   V f = LLVMGetNamedFunction(g->mod, name), was = g->llfn;
   if (f) return LLVMBuildCall2(g->b, ft, f, args, n, "");
   LLVMBasicBlockRef here = LLVMGetInsertBlock(g->b);
@@ -342,10 +354,8 @@ static V call_function(Cg *g, OpCode op, bool both, V *args) {
   cg_target_attrs(g, f);
   cg_fn_attr(g, f, "memory");  // none
   LLVMPositionBuilderAtEnd(g->b, cg_block(g, ""));
-  if (both)
-    return_wave(g, LLVMGetParam(f, 0));
-  else
-    return_math(g, op, f);
+  if (both) return_wave(g, LLVMGetParam(f, 0));
+  else return_math(g, op, f);
   LLVMPositionBuilderAtEnd(g->b, here);
   g->llfn = was;
   return LLVMBuildCall2(g->b, ft, f, args, n, "");
@@ -359,7 +369,8 @@ LLVMValueRef cg_math(Cg *g, OpCode op, LLVMValueRef x, LLVMValueRef y) {
   return call_function(g, op, false, args);
 }
 
-void cg_sincos(Cg *g, LLVMValueRef x, LLVMValueRef *sine, LLVMValueRef *cosine) {
+void cg_sincos(Cg *g, LLVMValueRef x, LLVMValueRef *sine,
+               LLVMValueRef *cosine) {
   V both = call_function(g, OP_SIN, true, &x);
   *sine = LLVMBuildExtractValue(g->b, both, 0, "");
   *cosine = LLVMBuildExtractValue(g->b, both, 1, "");

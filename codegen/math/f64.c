@@ -1,7 +1,7 @@
 // The functions of math.c for f64, plainer: series instead of fitted
 // polynomials, f64 is the exception. Bounds: exp2, exp 1.5 ulp (results below
-// 2^-1022: absolute 2^-1022), log 1, log2 0.6, sigmoid, softplus, tanh, erf 3.5,
-// sin, cos 2.6, pow 2 ulp. Here also: the reduction of huge angles.
+// 2^-1022: absolute 2^-1022), log 1, log2 0.6, sigmoid, softplus, tanh,
+// erf 3.5, sin, cos 2.6, pow 2 ulp. Here also: the reduction of huge angles.
 #include "codegen/math/emit.h"
 
 #include <assert.h>
@@ -13,10 +13,20 @@
 #define LOG2E_LO 0x1.777d0ffda0d24p-56
 
 // ---------------------------------------------------------------- exponentials
-static const double inverse_factorial[] = {
-    1, 1, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040,
-    1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800,
-    1.0 / 479001600, 1.0 / 6227020800};
+static const double inverse_factorial[] = {1,
+                                           1,
+                                           1.0 / 2,
+                                           1.0 / 6,
+                                           1.0 / 24,
+                                           1.0 / 120,
+                                           1.0 / 720,
+                                           1.0 / 5040,
+                                           1.0 / 40320,
+                                           1.0 / 362880,
+                                           1.0 / 3628800,
+                                           1.0 / 39916800,
+                                           1.0 / 479001600,
+                                           1.0 / 6227020800};
 
 static V scale(Cg *g, V p, V z, V f) {  // as in math.c
   V r = e_iadd(g, e_as(g, p, DT_I64), e_shl(g, e_as(g, z, DT_I64), 52));
@@ -32,7 +42,9 @@ static V exp2_sum(Cg *g, V x, V low) {
   return scale(g, cg_poly(g, r, inverse_factorial, 14), z, f);
 }
 
-static V exp2_64(Cg *g, V x) { return exp2_sum(g, x, NULL); }
+static V exp2_64(Cg *g, V x) {
+  return exp2_sum(g, x, NULL);
+}
 
 typedef struct Reduced {
   V z, r;  // x = k ln 2 + r, k in the low bits of z
@@ -62,10 +74,11 @@ static V sigmoid_64(Cg *g, V x) {
 }
 
 // 1/(2n+1): log((1 + s) / (1 - s)) = 2 s (1 + s^2 / 3 + s^4 / 5 + ..).
-static const double odd_inverse[] = {
-    1.0,      1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9,  1.0 / 11,
-    1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23,
-    1.0 / 25, 1.0 / 27, 1.0 / 29, 1.0 / 31, 1.0 / 33};
+static const double odd_inverse[] = {1.0,      1.0 / 3,  1.0 / 5,  1.0 / 7,
+                                     1.0 / 9,  1.0 / 11, 1.0 / 13, 1.0 / 15,
+                                     1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23,
+                                     1.0 / 25, 1.0 / 27, 1.0 / 29, 1.0 / 31,
+                                     1.0 / 33};
 
 static V softplus_64(Cg *g, V x) {
   V y = exp_64(g, e_neg(g, e_abs(g, x)));
@@ -148,8 +161,8 @@ static Two log2_two(Cg *g, V x) {
   s.lo = e_div(g, rest, dh);
   Two s2 = two_mul(g, s, s);
   Two c = two_mul(g, s2, two_const(g, x, 1.0 / 3, 0x1.5555555555555p-56));
-  V tail = e_mul(g, e_mul(g, s2.hi, s2.hi),
-                 cg_poly(g, s2.hi, odd_inverse + 2, 9));
+  V tail =
+      e_mul(g, e_mul(g, s2.hi, s2.hi), cg_poly(g, s2.hi, odd_inverse + 2, 9));
   Two u = two_sum(g, e_f(g, x, 1), c.hi);
   u.lo = e_add(g, e_add(g, u.lo, c.lo), tail);
   Two l = two_mul(g, s, u);
@@ -202,8 +215,8 @@ static V pow_64(Cg *g, V x, V y) {
   V bad = e_and(g, below, LLVMBuildNot(g->b, p.integer, ""));
   // Only non-integers, not NaN: a NaN y gives NaN anyway.
   r = e_sel(g, bad, e_f(g, x, __builtin_nan("")), r);
-  V always = e_or(g, e_cmp(g, LLVMRealOEQ, x, one),
-                  e_cmp(g, LLVMRealOEQ, y, zero));
+  V always =
+      e_or(g, e_cmp(g, LLVMRealOEQ, x, one), e_cmp(g, LLVMRealOEQ, y, zero));
   return e_sel(g, always, one, r);
 }
 
@@ -211,19 +224,22 @@ static V pow_64(Cg *g, V x, V y) {
 // |x| <= 1: x P(x^2). Else 1 - exp(-x^2) Q(t), t linear in 2 / (2 + |x|); 1
 // from 6 on. P, Q interpolate at Chebyshev nodes.
 static V erf_64(Cg *g, V x) {
-  static const double p[] = {
-      0x1.20dd750429b6dp+0,   -0x1.812746b0379e6p-2,  0x1.ce2f21a042b30p-4,
-      -0x1.b82ce31284e00p-6,  0x1.565bcd0dbaa38p-8,   -0x1.c02db3dac435fp-11,
-      0x1.f9a321d5b8e1ep-14,  -0x1.f4d1e3183f7aep-17, 0x1.b9df224ca4b97p-20,
-      -0x1.5f1ecb6f0764cp-23, 0x1.f7b4bf3b13964p-27,  -0x1.389d4f2641625p-30,
-      0x1.05ffd737fb32ep-34};
-  static const double q[] = {
-      0x1.c57cd9cd3f3a9p-3,   0x1.4b8edae15a041p-3,   0x1.3be3609c853a8p-5,
-      0x1.6e44c72762eddp-8,   0x1.9d6e4a467b08dp-13,  -0x1.52ddf8014affdp-14,
-      -0x1.ec9d23526a800p-18, 0x1.09b139e01e50ap-19,  0x1.5f1cbcf43250dp-23,
-      -0x1.2ce04abf72b09p-24, -0x1.439a8a043b80dp-31, 0x1.68a3e08dfcbb3p-29,
-      -0x1.2767247ad4a5cp-32, -0x1.43b96367207b9p-34, 0x1.851410b153c1ep-36,
-      -0x1.396f93c31951cp-43, -0x1.065ff0aa057ecp-40, 0x1.4669b17eea8dbp-43};
+  static const double p[] = {0x1.20dd750429b6dp+0,  -0x1.812746b0379e6p-2,
+                             0x1.ce2f21a042b30p-4,  -0x1.b82ce31284e00p-6,
+                             0x1.565bcd0dbaa38p-8,  -0x1.c02db3dac435fp-11,
+                             0x1.f9a321d5b8e1ep-14, -0x1.f4d1e3183f7aep-17,
+                             0x1.b9df224ca4b97p-20, -0x1.5f1ecb6f0764cp-23,
+                             0x1.f7b4bf3b13964p-27, -0x1.389d4f2641625p-30,
+                             0x1.05ffd737fb32ep-34};
+  static const double q[] = {0x1.c57cd9cd3f3a9p-3,   0x1.4b8edae15a041p-3,
+                             0x1.3be3609c853a8p-5,   0x1.6e44c72762eddp-8,
+                             0x1.9d6e4a467b08dp-13,  -0x1.52ddf8014affdp-14,
+                             -0x1.ec9d23526a800p-18, 0x1.09b139e01e50ap-19,
+                             0x1.5f1cbcf43250dp-23,  -0x1.2ce04abf72b09p-24,
+                             -0x1.439a8a043b80dp-31, 0x1.68a3e08dfcbb3p-29,
+                             -0x1.2767247ad4a5cp-32, -0x1.43b96367207b9p-34,
+                             0x1.851410b153c1ep-36,  -0x1.396f93c31951cp-43,
+                             -0x1.065ff0aa057ecp-40, 0x1.4669b17eea8dbp-43};
   V a = e_min(g, e_f(g, x, 6), e_abs(g, x)), z = e_mul(g, a, a);
   V small = e_mul(g, a, cg_poly(g, z, p, 13)), two = e_f(g, x, 2);
   V t = e_sub(g, e_div(g, two, e_add(g, two, a)),
@@ -268,16 +284,21 @@ Wave cg_wave64(Cg *g, V x) {
   return cg_octant(g, n, sine, cosi);
 }
 
-static V sin_64(Cg *g, V x) { return cg_wave64(g, x).sine; }
-static V cos_64(Cg *g, V x) { return cg_wave64(g, x).cosine; }
+static V sin_64(Cg *g, V x) {
+  return cg_wave64(g, x).sine;
+}
+static V cos_64(Cg *g, V x) {
+  return cg_wave64(g, x).cosine;
+}
 
 // ---------------------------------------------------------------- dispatch
 typedef V Fn(Cg *g, V x);
 static Fn *const table[OP_COUNT] = {
-    [OP_EXP2] = exp2_64,       [OP_EXP] = exp_64,   [OP_LOG2] = log2_64,
-    [OP_LOG] = log_64,         [OP_TANH] = tanh_64, [OP_SIGMOID] = sigmoid_64,
-    [OP_SOFTPLUS] = softplus_64, [OP_ERF] = erf_64, [OP_SIN] = sin_64,
-    [OP_COS] = cos_64};
+    [OP_EXP2] = exp2_64,         [OP_EXP] = exp_64,
+    [OP_LOG2] = log2_64,         [OP_LOG] = log_64,
+    [OP_TANH] = tanh_64,         [OP_SIGMOID] = sigmoid_64,
+    [OP_SOFTPLUS] = softplus_64, [OP_ERF] = erf_64,
+    [OP_SIN] = sin_64,           [OP_COS] = cos_64};
 
 V cg_math64(Cg *g, OpCode op, V x, V y) {
   if (op == OP_POW) return pow_64(g, x, y);

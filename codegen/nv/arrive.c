@@ -1,25 +1,26 @@
 // Arrivals at mbarriers. An arrival gives shared memory back to who waits for
 // it and writes there, mostly TMA. Neither the instruction nor ptxas waits for
-// loads in front of it: the stores of other threads are behind these loads, as the
-// memory model wants, but what TMA writes overtakes them (docs/gpu.md). So a
-// warp arrives if a condition holds that is made of all it has loaded, and which
-// is always true:
+// loads in front of it: the stores of other threads are behind these loads, as
+// the memory model wants, but what TMA writes overtakes them (docs/gpu.md). So
+// a warp arrives if a condition holds that is made of all it has loaded, and
+// which is always true:
 //
 //   %x = sload(%slot)            x = ldmatrix ..
 //   mbar_arrive(%empty, %i)  ->  if (lane == 0 & ((x0 | x4 | ..) & zero) == 0)
 //                                  mbarrier.arrive
 //
-// What was read in a region that has ended is not at hand, and to join many words,
-// or those of products by lanes where registers are few, is too much: a fence
-// comes before the arrival.
+// What was read in a region that has ended is not at hand, and to join many
+// words, or those of products by lanes where registers are few, is too much: a
+// fence comes before the arrival.
 #include "codegen/gpu/gpu.h"
 #include "ir/pressure.h"
 
 // Who waits for a barrier, and what it writes next.
 typedef struct Writes {
   Nv *n;
-  Vec(Value) waited;       // barriers, since something was written
-  Vec(Value) tiles, bars;  // tile i is written behind a wait for barrier i, or 0
+  Vec(Value) waited;  // barriers, since something was written
+  Vec(Value) tiles,
+      bars;  // tile i is written behind a wait for barrier i, or 0
 } Writes;
 
 typedef struct Given {
@@ -45,7 +46,8 @@ static void see_write(void *data, Op *op) {
   if (op->code != OP_TMA_LOAD && op->code != OP_SSET && op->code != OP_CP_ASYNC)
     return;
   Value tile = whole_tile(w->n->f, op->args[0]);
-  for (uint32_t i = 0; i < w->waited.n; i++) put_write(w, tile, w->waited.at[i]);
+  for (uint32_t i = 0; i < w->waited.n; i++)
+    put_write(w, tile, w->waited.at[i]);
   w->waited.n = 0;
   put_write(w, tile, 0);
 }
@@ -86,12 +88,14 @@ static bool is_awaited(const Nv *n, const Op *op, const Op *end) {
     if (op->code == OP_WGMMA) issued = issued || made[op->args[0]];
     if (takes_all(op)) made[op->res[0]] = true;
     for (uint32_t i = 0; i < op->nargs && op->code == OP_PIN; i++)
-      if (made[op->args[i]] && nv_arg_type(n, op, i)->slice == SLICE_ROW) return true;
+      if (made[op->args[i]] && nv_arg_type(n, op, i)->slice == SLICE_ROW)
+        return true;
   }
   return false;
 }
 
-// By lanes, to registers: what op has as its result is made of all that it reads.
+// By lanes, to registers: what op has as its result is made of all that it
+// reads.
 static bool reads(const Given *g, const Op *op) {
   if (!op->nres || op->code == OP_SLOT || op->code == OP_WGMMA) return false;
   for (uint32_t i = 0; i < op->nargs; i++)
@@ -118,9 +122,9 @@ static bool ends_reading(const Given *g, const Region *r) {
 
 // What has been read in front of an arrival, since the one before.
 typedef struct Reads {
-  V words;                 // of what may be in flight, joined; or NULL
-  bool gone;               // something in flight is not among them: a fence
-  bool apart, met;         // lanes have read, and have not met since; they have met
+  V words;          // of what may be in flight, joined; or NULL
+  bool gone;        // something in flight is not among them: a fence
+  bool apart, met;  // lanes have read, and have not met since; they have met
 } Reads;
 
 // Those that a thread has which executes op.
@@ -143,9 +147,9 @@ static bool is_tight(const Nv *n, const Op *op) {
   return ir_press(n->f, &n->g->cx->scratch).regs + FEW > registers(n, op);
 }
 
-// Joining many words takes registers (HGRN 2 at D 128 spilled 432 bytes), and so
-// does a product by lanes that is asked for before its first use (retention in
-// f16 with 128 sums of a thread 8 bytes).
+// Joining many words takes registers (HGRN 2 at D 128 spilled 432 bytes), and
+// so does a product by lanes that is asked for before its first use (retention
+// in f16 with 128 sums of a thread 8 bytes).
 static bool many(const Given *g, const Op *op) {
   enum { MANY = 16 };
   if (nv_res_type(g->n, op)->kind != TK_FRAG) return false;
@@ -204,7 +208,8 @@ void nv_mbar_arrive(Nv *n, const Op *op) {
   V there = r.words ? are_there(n, r.words) : NULL;
   if (there) who = who ? LLVMBuildAnd(n->g->b, who, there, "") : there;
   // One lane speaks for all.
-  if (!each && (r.gone || r.apart)) nv_call(n, "llvm.nvvm.bar.warp.sync", &all, 1);
+  if (!each && (r.gone || r.apart))
+    nv_call(n, "llvm.nvvm.bar.warp.sync", &all, 1);
   V a[2] = {nv_mbar_at(n, op, 0), nv_i32(n, 1)};
   LLVMBasicBlockRef end = who ? nv_if(n, who) : NULL;
   nv_call(n, "llvm.nvvm.mbarrier.arrive.scope.cta.space.cta", a, 2);

@@ -4,9 +4,9 @@
 
 static void load4(Nv *n, V at, bool trans, V out[4]) {
   LLVMTypeRef p3 = LLVMPointerTypeInContext(n->g->lc, 3);
-  V s = nv_call_over(n, trans
-                            ? "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16"
-                            : "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16",
+  V s = nv_call_over(n,
+                     trans ? "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16"
+                           : "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16",
                      p3, &at, 1);
   for (uint32_t i = 0; i < 4; i++)
     out[i] = LLVMBuildExtractValue(n->g->b, s, i, "");
@@ -46,7 +46,7 @@ static void load_a(Nv *n, const Product *p, uint32_t i, uint32_t s, V out[4]) {
 
 // B of columns n0 .. n0 + 15, k step s, as two operands.
 static void load_b(Nv *n, const Product *p, uint32_t n0, uint32_t s, V out[4]) {
-  if (p->tb) {           // {k, n}: row k, transposed on the way
+  if (p->tb) {  // {k, n}: row k, transposed on the way
     V row = nv_add(n, lane_bits(n, 0, 15), nv_i32(n, 16 * s));
     load4(n, nv_chunk(n, p->b, p->bt, row, n0 / 8, lane_bits(n, 4, 1)), true,
           out);
@@ -64,8 +64,9 @@ static void mma16(Nv *n, DType t, const V *a, V b0, V b1, V *c) {
   LLVMTypeRef half = LLVMVectorType(LLVMHalfTypeInContext(g->lc), 2);
   for (uint32_t i = 0; t == DT_F16 && i < 6; i++)
     x[i] = LLVMBuildBitCast(g->b, x[i], half, "");
-  V r = nv_call(n, t == DT_F16 ? "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"
-                               : "llvm.nvvm.mma.m16n8k16.row.col.bf16",
+  V r = nv_call(n,
+                t == DT_F16 ? "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"
+                            : "llvm.nvvm.mma.m16n8k16.row.col.bf16",
                 x, 10);
   for (uint32_t i = 0; i < 4; i++) c[i] = LLVMBuildExtractValue(g->b, r, i, "");
 }
@@ -96,8 +97,8 @@ bool nv_mma_sync(Nv *n, const Product *p, Frag *r) {
 // ---------------------------------------------------------------- sums
 // Four matrices from chunk c0 on (or the one behind it, by `bit`) of the rows
 // `row` plus row0, of which only what a lane's part makes is computed: the
-// rest is in the instruction, which stays where it is. LLVM would keep addresses
-// of all tiles in registers, and what it has read of them once.
+// rest is in the instruction, which stays where it is. LLVM would keep
+// addresses of all tiles in registers, and what it has read of them once.
 typedef struct Matrices {
   Tile tile;
   const Type *t;
@@ -113,21 +114,25 @@ static void load4_here(Nv *n, const Matrices *m, V out[4]) {
   own.base = 0;
   V at = nv_chunk(n, own, m->t, m->row, m->c0 % chunks, m->bit);
   at = LLVMBuildPtrToInt(g->b, at, nv_i32t(n), "");
-  uint32_t byte = m->tile.base + m->row0 * panel +
-                  m->c0 / chunks * panel * m->t->ext[0];
-  const char *text = arena_printf(
-      &g->cx->scratch, "ldmatrix.sync.aligned.m8n8.x4%s.shared.b16 "
-      "{$0, $1, $2, $3}, [$4+%u];", m->trans ? ".trans" : "", byte);
+  uint32_t byte =
+      m->tile.base + m->row0 * panel + m->c0 / chunks * panel * m->t->ext[0];
+  const char *text = arena_printf(&g->cx->scratch,
+                                  "ldmatrix.sync.aligned.m8n8.x4%s.shared.b16 "
+                                  "{$0, $1, $2, $3}, [$4+%u];",
+                                  m->trans ? ".trans" : "", byte);
   LLVMTypeRef i = nv_i32t(n), four[4] = {i, i, i, i};
   V r = nv_asm(n, LLVMStructTypeInContext(g->lc, four, 4, 0), text,
                "=r,=r,=r,=r,r,~{memory}", &at, 1);
-  for (unsigned k = 0; k < 4; k++) out[k] = LLVMBuildExtractValue(g->b, r, k, "");
+  for (unsigned k = 0; k < 4; k++)
+    out[k] = LLVMBuildExtractValue(g->b, r, k, "");
 }
 
 static void a_here(Nv *n, const Product *p, uint32_t i, uint32_t s, V out[4]) {
   V row = nv_add(n, first_row(n, p), lane_bits(n, 0, 15));
-  Matrices m = {p->a, p->at, row, lane_bits(n, 4, 1), i * p->rows, 2 * s, false};
-  if (p->areg) memcpy(out, p->areg->w + (i * (p->k / 16) + s) * 4, 4 * sizeof *out);
+  Matrices m = {p->a,        p->at, row,  lane_bits(n, 4, 1),
+                i * p->rows, 2 * s, false};
+  if (p->areg)
+    memcpy(out, p->areg->w + (i * (p->k / 16) + s) * 4, 4 * sizeof *out);
   else if (p->ta) load_a(n, p, i, s, out);
   else load4_here(n, &m, out);
 }
@@ -136,8 +141,9 @@ static void b_here(Nv *n, const Product *p, uint32_t s, uint32_t j, V out[4]) {
   V row = nv_add(n, nv_mul(n, lane_bits(n, 4, 1), 8), lane_bits(n, 0, 7));
   Matrices m = {p->b, p->bt, row, lane_bits(n, 3, 1), j, 2 * s, false};
   if (p->tb)
-    m = (Matrices){p->b, p->bt, lane_bits(n, 0, 15), lane_bits(n, 4, 1), 16 * s,
-                   j / 8, true};
+    m = (Matrices){
+        p->b,  p->bt, lane_bits(n, 0, 15), lane_bits(n, 4, 1), 16 * s,
+        j / 8, true};
   load4_here(n, &m, out);
 }
 
@@ -151,7 +157,8 @@ static const V *known(const Product *p, uint32_t q, uint32_t side, Operands x) {
   return NULL;
 }
 
-static void columns(Nv *n, const Product *p, uint32_t j, V *a, const V *b, V *c) {
+static void columns(Nv *n, const Product *p, uint32_t j, V *a, const V *b,
+                    V *c) {
   mma16(n, p->at->dtype, a, b[0], b[1], c + j / 2);
   if (j + 8 < p->ct->ext[1])
     mma16(n, p->at->dtype, a, b[2], b[3], c + j / 2 + 4);

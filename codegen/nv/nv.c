@@ -150,7 +150,8 @@ static V uniform(Nv *n, V x) {
 
 static V extreme(Nv *n, bool max, V x) {
   V a[2] = {x, nv_i32(n, -1)};
-  return nv_call(n, max ? "llvm.nvvm.redux.sync.max" : "llvm.nvvm.redux.sync.min",
+  return nv_call(n,
+                 max ? "llvm.nvvm.redux.sync.max" : "llvm.nvvm.redux.sync.min",
                  a, 2);
 }
 
@@ -182,7 +183,8 @@ static void sync(Nv *n) {
 static V pair(Nv *n, DType to, V lo, V hi) {
   V a[2] = {hi, lo};
   const char *name = to == DT_BF16  ? "llvm.nvvm.ff2bf16x2.rn"
-                     : to == DT_F16 ? "llvm.nvvm.ff2f16x2.rn" : NULL;
+                     : to == DT_F16 ? "llvm.nvvm.ff2f16x2.rn"
+                                    : NULL;
   if (!name) return NULL;
   return LLVMBuildBitCast(n->g->b, nv_call(n, name, a, 2), nv_i32t(n), "");
 }
@@ -193,8 +195,10 @@ static bool widen(Nv *n, DType from, V word, DType to, V out[2]) {
   LLVMTypeRef i16 = LLVMInt16TypeInContext(g->lc);
   for (int i = 0; i < 2; i++) {
     V a = LLVMBuildTrunc(g->b, i ? e_shr(g, word, 16) : word, i16, "");
-    V h = nv_call(n, from == DT_F8E4M3 ? "llvm.nvvm.e4m3x2.to.f16x2.rn"
-                                       : "llvm.nvvm.e5m2x2.to.f16x2.rn", &a, 1);
+    V h = nv_call(n,
+                  from == DT_F8E4M3 ? "llvm.nvvm.e4m3x2.to.f16x2.rn"
+                                    : "llvm.nvvm.e5m2x2.to.f16x2.rn",
+                  &a, 1);
     h = LLVMBuildBitCast(g->b, h, nv_i32t(n), "");
     out[i] = to == DT_BF16 ? nv_halves_to_bf16(n, h) : h;
   }
@@ -221,7 +225,8 @@ static V join_word(Nv *n, V v, V with) {
 
 // Every step-th word of v, joined.
 static V join(Nv *n, Value v, uint32_t step, V with) {
-  if (ir_type(n->f, v)->kind != TK_FRAG) return join_word(n, n->g->val[v], with);
+  if (ir_type(n->f, v)->kind != TK_FRAG)
+    return join_word(n, n->g->val[v], with);
   const Frag *x = nv_frag(n, v);
   for (uint32_t k = step - 1; k < x->n; k += step)
     with = join_word(n, x->w[k], with);
@@ -254,20 +259,16 @@ static void pin(Nv *n, const Op *op) {
 
 // ---------------------------------------------------------------- memory
 typedef struct Form {
-  const char *type, *reg;      // PTX type, constraint
+  const char *type, *reg;  // PTX type, constraint
   uint32_t bits;
 } Form;
 
 static Form form_of(uint32_t bytes) {
   switch (bytes) {
-  case 1:
-    return (Form){"u8", "h", 16};   // bytes travel in 16-bit registers
-  case 2:
-    return (Form){"b16", "h", 16};
-  case 4:
-    return (Form){"b32", "r", 32};
-  default:
-    return (Form){"b64", "l", 64};
+  case 1: return (Form){"u8", "h", 16};  // bytes travel in 16-bit registers
+  case 2: return (Form){"b16", "h", 16};
+  case 4: return (Form){"b32", "r", 32};
+  default: return (Form){"b64", "l", 64};
   }
 }
 
@@ -276,8 +277,8 @@ static V load(Nv *n, V address, V ok, uint32_t bytes) {
   Cg *g = n->g;
   Form f = form_of(bytes);
   char text[200], cons[40];
-  snprintf(text, sizeof text,
-           "mov.b%u $0, 0;\n@$2 ld.global.%s $0, [$1];", f.bits, f.type);
+  snprintf(text, sizeof text, "mov.b%u $0, 0;\n@$2 ld.global.%s $0, [$1];",
+           f.bits, f.type);
   snprintf(cons, sizeof cons, "=&%s,l,b,~{memory}", f.reg);
   V a[2] = {address, ok};
   return nv_asm(n, LLVMIntTypeInContext(g->lc, f.bits), text, cons, a, 2);
@@ -287,19 +288,20 @@ static void load4(Nv *n, V address, V ok, V out[4]) {
   Cg *g = n->g;
   LLVMTypeRef i = nv_i32t(n), four[4] = {i, i, i, i};
   V a[2] = {address, ok};
-  V r = nv_asm(n, LLVMStructTypeInContext(g->lc, four, 4, 0),
-               "mov.b32 $0, 0;\nmov.b32 $1, 0;\nmov.b32 $2, 0;\nmov.b32 $3, 0;\n"
-               "@$5 ld.global.v4.b32 {$0, $1, $2, $3}, [$4];",
-               "=&r,=&r,=&r,=&r,l,b,~{memory}", a, 2);
-  for (unsigned k = 0; k < 4; k++) out[k] = LLVMBuildExtractValue(g->b, r, k, "");
+  V r =
+      nv_asm(n, LLVMStructTypeInContext(g->lc, four, 4, 0),
+             "mov.b32 $0, 0;\nmov.b32 $1, 0;\nmov.b32 $2, 0;\nmov.b32 $3, 0;\n"
+             "@$5 ld.global.v4.b32 {$0, $1, $2, $3}, [$4];",
+             "=&r,=&r,=&r,=&r,l,b,~{memory}", a, 2);
+  for (unsigned k = 0; k < 4; k++)
+    out[k] = LLVMBuildExtractValue(g->b, r, k, "");
 }
 
 static void store(Nv *n, V address, V ok, V x, uint32_t bytes) {
   Cg *g = n->g;
   Form f = form_of(bytes);
   char text[200], cons[40];
-  snprintf(text, sizeof text,
-           "@$2 st.global.%s [$0], $1;", f.type);
+  snprintf(text, sizeof text, "@$2 st.global.%s [$0], $1;", f.type);
   snprintf(cons, sizeof cons, "l,%s,b,~{memory}", f.reg);
   V a[3] = {address, x, ok};
   nv_asm(n, LLVMVoidTypeInContext(g->lc), text, cons, a, 3);
@@ -354,7 +356,8 @@ static bool store_turned(Nv *n, Tile s, const Type *t, const Frag *f) {
       t->ext[0] % 16 || t->ext[1] % rows)
     return false;
   V lane = n->grp.lane;
-  V row = nv_add(n, nv_mul(n, e_shr(g, lane, 4), 8), e_and(g, lane, nv_i32(n, 7)));
+  V row =
+      nv_add(n, nv_mul(n, e_shr(g, lane, 4), 8), e_and(g, lane, nv_i32(n, 7)));
   V chunk = nv_add(n, nv_mul(n, n->grp.warp, 2),
                    e_and(g, e_shr(g, lane, 3), nv_i32(n, 1)));
   uint32_t blocks = t->ext[0] / 8;
@@ -373,19 +376,31 @@ static bool store_turned(Nv *n, Tile s, const Type *t, const Frag *f) {
 
 // ---------------------------------------------------------------- tables
 // Barriers are allocated before anything is printed.
-static void nothing(Nv *n, const Op *op) { (void)n, (void)op; }
+static void nothing(Nv *n, const Op *op) {
+  (void)n, (void)op;
+}
 
 static NvEmit *const ops[OP_COUNT] = {
-    [OP_ROLES] = nv_roles,           [OP_PIN] = pin,
-    [OP_CP_COMMIT] = cp_commit,      [OP_CP_WAIT] = cp_wait,
-    [OP_TMA_LOAD] = nv_tma_load,     [OP_TMA_STORE] = nv_tma_store,
-    [OP_TMA_COMMIT] = nv_tma_commit, [OP_TMA_WAIT] = nv_tma_wait,
-    [OP_MBAR] = nothing,             [OP_MBAR_WAIT] = nv_mbar_wait,
-    [OP_MBAR_ARRIVE] = nv_mbar_arrive, [OP_MBAR_EXPECT] = nv_mbar_expect,
-    [OP_BAR_SYNC] = nv_bar_sync,     [OP_BAR_ARRIVE] = nv_bar_arrive,
-    [OP_FENCE_ASYNC] = nv_fence_async, [OP_WGMMA] = nv_wgmma,
-    [OP_WG_FENCE] = nv_wg_fence,     [OP_WG_COMMIT] = nv_wg_commit,
-    [OP_WG_WAIT] = nv_wg_wait,       [OP_FTRINV] = nv_ftrinv,
+    [OP_ROLES] = nv_roles,
+    [OP_PIN] = pin,
+    [OP_CP_COMMIT] = cp_commit,
+    [OP_CP_WAIT] = cp_wait,
+    [OP_TMA_LOAD] = nv_tma_load,
+    [OP_TMA_STORE] = nv_tma_store,
+    [OP_TMA_COMMIT] = nv_tma_commit,
+    [OP_TMA_WAIT] = nv_tma_wait,
+    [OP_MBAR] = nothing,
+    [OP_MBAR_WAIT] = nv_mbar_wait,
+    [OP_MBAR_ARRIVE] = nv_mbar_arrive,
+    [OP_MBAR_EXPECT] = nv_mbar_expect,
+    [OP_BAR_SYNC] = nv_bar_sync,
+    [OP_BAR_ARRIVE] = nv_bar_arrive,
+    [OP_FENCE_ASYNC] = nv_fence_async,
+    [OP_WGMMA] = nv_wgmma,
+    [OP_WG_FENCE] = nv_wg_fence,
+    [OP_WG_COMMIT] = nv_wg_commit,
+    [OP_WG_WAIT] = nv_wg_wait,
+    [OP_FTRINV] = nv_ftrinv,
 };
 
 // select(a & b, x, y) would become two selections; ptxas makes one comparison
@@ -398,7 +413,8 @@ static V both(Nv *n, V a, V b) {
 }
 
 static V low_bits(Nv *n, V count) {
-  return nv_asm_pure(n, nv_i32t(n), "bmsk.clamp.b32 $0, 0, $1;", "=r,r", &count, 1);
+  return nv_asm_pure(n, nv_i32t(n), "bmsk.clamp.b32 $0, 0, $1;", "=r,r", &count,
+                     1);
 }
 
 static V shifted(Nv *n, V x, uint32_t by) {
@@ -443,18 +459,48 @@ static V hold(Nv *n, V x) {
 }
 
 const GpuVendor nv_vendor = {
-    .triple = "nvptx64-nvidia-cuda", .init = init, .pipeline = pipeline,
-    .param_space = 101, .ops = ops, .declare = declare, .shared = shared_base,
-    .threads = threads, .begin = begin, .end = end, .cta = cta, .ctas = ctas,
-    .exchange = exchange, .first_lane = first_lane,
-    .from_lane = from_lane, .uniform = uniform, .extreme = extreme,
-    .vote = vote, .sync = sync, .pair = pair, .widen = widen, .both = both,
-    .low_bits = low_bits, .lane_of = lane_of, .shifted = shifted,
-    .ballot = ballot, .bytes = bytes,
-    .ex2 = ex2, .rcp = rcp,
-    .rsqrt = rsqrt, .load = load, .load4 = load4, .store = store, .copy = copy,
-    .store_tile = store_matrices, .store_turned = store_turned,
-    .load_tile = nv_load_a, .anew = anew, .hold = hold,
-    .thread_again = thread_again, .cta_again = cta_again,
-    .mma = nv_mma_sync, .repeats = true, .sum = nv_mma_sum,
+    .triple = "nvptx64-nvidia-cuda",
+    .init = init,
+    .pipeline = pipeline,
+    .param_space = 101,
+    .ops = ops,
+    .declare = declare,
+    .shared = shared_base,
+    .threads = threads,
+    .begin = begin,
+    .end = end,
+    .cta = cta,
+    .ctas = ctas,
+    .exchange = exchange,
+    .first_lane = first_lane,
+    .from_lane = from_lane,
+    .uniform = uniform,
+    .extreme = extreme,
+    .vote = vote,
+    .sync = sync,
+    .pair = pair,
+    .widen = widen,
+    .both = both,
+    .low_bits = low_bits,
+    .lane_of = lane_of,
+    .shifted = shifted,
+    .ballot = ballot,
+    .bytes = bytes,
+    .ex2 = ex2,
+    .rcp = rcp,
+    .rsqrt = rsqrt,
+    .load = load,
+    .load4 = load4,
+    .store = store,
+    .copy = copy,
+    .store_tile = store_matrices,
+    .store_turned = store_turned,
+    .load_tile = nv_load_a,
+    .anew = anew,
+    .hold = hold,
+    .thread_again = thread_again,
+    .cta_again = cta_again,
+    .mma = nv_mma_sync,
+    .repeats = true,
+    .sum = nv_mma_sum,
 };

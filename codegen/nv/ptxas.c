@@ -62,8 +62,8 @@ static void read_warning(CgKernels *all, const char *line) {
   if (name) name += strlen("function '");
   if (name) k = find(all, name, strcspn(name, "'"));
   if (!k) k = &all->at[0];
-  k->serialized |= strstr(p, "serialized due to") ||
-                   strstr(p, "warpgroup.wait is injected");
+  k->serialized |=
+      strstr(p, "serialized due to") || strstr(p, "warpgroup.wait is injected");
   if (!k->warning) k->warning = (uint32_t)strtoul(p + strlen("(C"), NULL, 10);
 }
 
@@ -140,7 +140,7 @@ static const char *end_of(const char *p) {
 
 typedef struct Entry {
   const char *at, *name, *end;
-  size_t n;                // of the name
+  size_t n;  // of the name
 } Entry;
 
 // The next kernel of *from, which moves behind it.
@@ -167,13 +167,15 @@ CgBytes cg_ptx_kernel(Ctx *cx, CgBytes ptx, const char *symbol) {
 }
 
 // Both have the same kernels, and the same beside them.
-CgBytes cg_ptx_join(Ctx *cx, CgBytes whole, CgBytes part, const CgKernels *all) {
+CgBytes cg_ptx_join(Ctx *cx, CgBytes whole, CgBytes part,
+                    const CgKernels *all) {
   Buf out = {.arena = &cx->session};
   const char *a = arena_strndup(&cx->session, whole.at, whole.n), *from = a;
   const char *b = arena_strndup(&cx->session, part.at, part.n), *other = b;
   for (Entry e, f; next_entry(&a, &e); from = a, other = b) {
     if (!next_entry(&b, &f) || e.n != f.n || memcmp(e.name, f.name, e.n) != 0 ||
-        e.at - from != f.at - other || memcmp(from, other, (size_t)(e.at - from)) != 0)
+        e.at - from != f.at - other ||
+        memcmp(from, other, (size_t)(e.at - from)) != 0)
       return (CgBytes){0};
     CgKernelRecord *k = find((CgKernels *)all, e.name, e.n);
     bool anew = !k || cg_kernel_flaws(k);
@@ -188,7 +190,9 @@ CgBytes cg_ptx_join(Ctx *cx, CgBytes whole, CgBytes part, const CgKernels *all) 
 
 // ---------------------------------------------------------------- levels
 uint64_t cg_kernel_flaws(const CgKernelRecord *k) {
-  return k->spill_bytes + (k->serialized ? CG_SERIAL : k->warning ? CG_WARNING : 0);
+  return k->spill_bytes + (k->serialized ? CG_SERIAL
+                           : k->warning  ? CG_WARNING
+                                         : 0);
 }
 
 uint64_t cg_flaws(const CgKernels *all) {
@@ -204,13 +208,14 @@ enum { MOST = 256 };
 static const uint32_t levels[] = {3, 7};
 
 // Asked to do with fewer registers than it may have, ptxas moves less ahead of
-// where it is needed, and may so spill less. That costs time too, more than SOME
-// bytes do (docs/gpu.md, measured).
+// where it is needed, and may so spill less. That costs time too, more than
+// SOME bytes do (docs/gpu.md, measured).
 enum { CAP = 224, SOME = 64 };
 
 // The kernels as they were before this run.
 static CgKernels anew(Ctx *cx, const CgKernels *all, uint32_t level) {
-  CgKernels own = {.at = NEWN(&cx->session, CgKernelRecord, all->n + 1), .n = all->n};
+  CgKernels own = {.at = NEWN(&cx->session, CgKernelRecord, all->n + 1),
+                   .n = all->n};
   for (uint32_t i = 0; i < all->n; i++) {
     own.at[i] = all->at[i];
     own.at[i].level = level;
@@ -221,8 +226,9 @@ static CgKernels anew(Ctx *cx, const CgKernels *all, uint32_t level) {
 }
 
 // Flaws of a run that leaves no diagnostics.
-static uint64_t flaws_at(Ctx *cx, const char *tool, const Target *t, CgBytes ptx,
-                         uint32_t level, Buf *code, CgKernels *own, Buf *text) {
+static uint64_t flaws_at(Ctx *cx, const char *tool, const Target *t,
+                         CgBytes ptx, uint32_t level, Buf *code, CgKernels *own,
+                         Buf *text) {
   uint32_t diags = cx->diags.n, errors = cx->nerrors;
   bool ok = assemble(cx, tool, t, ptx, level, code, own, text);
   cx->diags.n = diags;
@@ -314,7 +320,8 @@ bool cg_ptxas(Ctx *cx, const Target *t, CgBytes text, const CgLevels *when,
              "not found (ATTNC_PTXAS, PATH, /usr/local/cuda/bin)");
     return false;
   }
-  if (all && when && when->lower && at_lower(cx, tool, t, text, cubin, all, log))
+  if (all && when && when->lower &&
+      at_lower(cx, tool, t, text, cubin, all, log))
     return true;
   if (!assemble(cx, tool, t, text, 0, &code, all, &said)) return false;
   if (all) note_own(all);

@@ -8,8 +8,10 @@ static void set_registers(Nv *n, const Op *op, uint32_t role) {
   if (regs->list[role] == at_start) return;
   bool more = regs->list[role] > at_start;
   V count = nv_i32(n, regs->list[role]);
-  nv_call(n, more ? "llvm.nvvm.setmaxnreg.inc.sync.aligned.u32"
-                  : "llvm.nvvm.setmaxnreg.dec.sync.aligned.u32", &count, 1);
+  nv_call(n,
+          more ? "llvm.nvvm.setmaxnreg.inc.sync.aligned.u32"
+               : "llvm.nvvm.setmaxnreg.dec.sync.aligned.u32",
+          &count, 1);
 }
 
 // The group of a role whose team begins at thread `from` of the CTA.

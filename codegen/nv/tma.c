@@ -38,8 +38,8 @@ uint32_t nv_map_of(Nv *n, const Op *op) {
 // Calls fn for each box of the tile: coordinates, innermost first.
 typedef void BoxFn(Nv *n, V shared, V map, V *coords, uint32_t rank, V bar);
 
-static void each_box(Nv *n, const Op *op, uint32_t lo, Tile s,
-                     const Type *tile, V bar, BoxFn *fn) {
+static void each_box(Nv *n, const Op *op, uint32_t lo, Tile s, const Type *tile,
+                     V bar, BoxFn *fn) {
   uint32_t id = nv_map_of(n, op);
   CgMapRecord m = n->out->maps.at[id];
   uint32_t panel = smem_panel_bytes(tile);
@@ -106,16 +106,16 @@ V nv_mbar_at(Nv *n, const Op *op, uint32_t i) {
 void nv_tma_load(Nv *n, const Op *op) {
   bool one = n->grp.threads == 1;
   LLVMBasicBlockRef end = one ? NULL : nv_if(n, n->grp.first);
-  each_box(n, op, 4, nv_tile(n, op->args[0]),
-           nv_arg_type(n, op, 0), nv_mbar_at(n, op, 1), load_box);
+  each_box(n, op, 4, nv_tile(n, op->args[0]), nv_arg_type(n, op, 0),
+           nv_mbar_at(n, op, 1), load_box);
   if (!one) nv_end(n, end);
 }
 
 void nv_tma_store(Nv *n, const Op *op) {
   bool one = n->grp.threads == 1;
   LLVMBasicBlockRef end = one ? NULL : nv_if(n, n->grp.first);
-  each_box(n, op, 2, nv_tile(n, op->args[1]),
-           nv_arg_type(n, op, 1), NULL, store_box);
+  each_box(n, op, 2, nv_tile(n, op->args[1]), nv_arg_type(n, op, 1), NULL,
+           store_box);
   if (!one) nv_end(n, end);
 }
 
@@ -132,8 +132,8 @@ void nv_tma_wait(Nv *n, const Op *op) {
 // ---------------------------------------------------------------- barriers
 static V try_wait(Nv *n, const Op *op) {
   V a[2] = {nv_mbar_at(n, op, 0), narrow(n, nv_arg(n, op, 2))};
-  return nv_call(n, "llvm.nvvm.mbarrier.try.wait.parity.scope.cta.space.cta",
-                 a, 2);
+  return nv_call(n, "llvm.nvvm.mbarrier.try.wait.parity.scope.cta.space.cta", a,
+                 2);
 }
 
 // The wait before or behind op with nothing but slots between them. Where CTAs
@@ -145,8 +145,8 @@ static const Op *other_wait(const Nv *n, const Op *op, bool behind) {
   return op && op->code == OP_MBAR_WAIT ? op : NULL;
 }
 
-// An answer takes some 40 cycles: waits that follow each other ask at once. What
-// has completed stays so until this thread has arrived elsewhere.
+// An answer takes some 40 cycles: waits that follow each other ask at once.
+// What has completed stays so until this thread has arrived elsewhere.
 void nv_mbar_wait(Nv *n, const Op *op) {
   Cg *g = n->g;
   if (other_wait(n, op, false)) return;

@@ -84,8 +84,8 @@ static Block invert(Nv *n, const Block *l, bool upper) {
     V row = row_of(n, k), col = col_of(n, k);
     V in = e_icmp(g, upper ? LLVMIntULT : LLVMIntUGT, row, col);
     m.x[k] = LLVMBuildSelect(g->b, in, l->x[k], zero, "");
-    x.x[k] = LLVMBuildSelect(g->b, e_icmp(g, LLVMIntEQ, row, col), one, zero,
-                             "");
+    x.x[k] =
+        LLVMBuildSelect(g->b, e_icmp(g, LLVMIntEQ, row, col), one, zero, "");
   }
   for (uint32_t k = 0; k + 1 < BLOCK; k++)
     eliminate(n, &m, &x, upper ? BLOCK - 1 - k : k, upper);

@@ -21,8 +21,9 @@ typedef struct Desc {
 } Desc;
 
 static uint64_t bits_of(const Type *t, bool trans) {
-  static const uint64_t kind[LY_COUNT] = {
-      [LY_SW128] = 1, [LY_SW64] = 2, [LY_SW32] = 3};
+  static const uint64_t kind[LY_COUNT] = {[LY_SW128] = 1,
+                                          [LY_SW64] = 2,
+                                          [LY_SW32] = 3};
   uint64_t panel = smem_panel_bytes(t);
   // The next 8 rows of a panel; the next panel, where columns are not k.
   uint64_t sbo = 8 * panel >> 4, lbo = trans ? t->ext[0] * panel >> 4 : 1;
@@ -31,7 +32,9 @@ static uint64_t bits_of(const Type *t, bool trans) {
 
 static Desc desc_of(Nv *n, Tile s, const Type *t, bool trans) {
   Cg *g = n->g;
-  Desc d = {.panel = smem_panel_bytes(t), .rows = t->ext[0], .trans = trans,
+  Desc d = {.panel = smem_panel_bytes(t),
+            .rows = t->ext[0],
+            .trans = trans,
             .k = 32 / (uint32_t)dtype_size(t->dtype)};
   uint64_t bits = bits_of(t, trans) + (s.base >> 4);
   d.value = e_iadd(g, n->desc0, nv_i64(n, (int64_t)bits));
@@ -43,7 +46,7 @@ static Desc desc_of(Nv *n, Tile s, const Type *t, bool trans) {
 // Offset of k step s and of element `at` of the other axis (m or n).
 static uint32_t desc_step(const Desc *d, uint32_t s, uint32_t at,
                           uint32_t size) {
-  if (d->trans) {       // rows are k; columns are m or n
+  if (d->trans) {  // rows are k; columns are m or n
     uint32_t side = at * size / d->panel, in = at * size % d->panel;
     return (side * d->rows * d->panel + s * d->k * d->panel + in) >> 4;
   }
@@ -56,8 +59,8 @@ typedef struct Chain {
   const Type *at, *bt;
   bool ta, tb, fresh;
   Desc a, b;
-  const IrAttr *spans;   // columns that count, by steps of 16; NULL: all
-  const V *areg;         // words of A, 4 a step; NULL: a descriptor
+  const IrAttr *spans;  // columns that count, by steps of 16; NULL: all
+  const V *areg;        // words of A, 4 a step; NULL: a descriptor
   uint32_t m0, n0, n, steps;
 } Chain;
 
@@ -66,9 +69,13 @@ typedef struct Cols {
   uint32_t from, to;
 } Cols;
 
-static uint32_t at_most(uint32_t x, uint32_t most) { return x < most ? x : most; }
+static uint32_t at_most(uint32_t x, uint32_t most) {
+  return x < most ? x : most;
+}
 
-static bool is_empty(Cols c) { return c.from >= c.to; }
+static bool is_empty(Cols c) {
+  return c.from >= c.to;
+}
 
 // Those that step s adds to.
 static Cols cols_of(const Chain *c, uint32_t s) {
@@ -85,16 +92,11 @@ static Cols cols_of(const Chain *c, uint32_t s) {
 
 static const char *type_of(DType t) {
   switch (t) {
-  case DT_BF16:
-    return "bf16";
-  case DT_F16:
-    return "f16";
-  case DT_F8E4M3:
-    return "e4m3";
-  case DT_F8E5M2:
-    return "e5m2";
-  default:
-    return "tf32";
+  case DT_BF16: return "bf16";
+  case DT_F16: return "f16";
+  case DT_F8E4M3: return "e4m3";
+  case DT_F8E5M2: return "e5m2";
+  default: return "tf32";
   }
 }
 
@@ -104,8 +106,7 @@ static void step_text(Buf *t, const Chain *c, uint32_t s, uint32_t ra,
   if (!c->areg)
     buf_printf(t, "add.s64 da, $%u, %u;\n", ra,
                desc_step(&c->a, s, c->m0, size));
-  buf_printf(t, "add.s64 db, $%u, %u;\n", rb,
-             desc_step(&c->b, s, c->n0, size));
+  buf_printf(t, "add.s64 db, $%u, %u;\n", rb, desc_step(&c->b, s, c->n0, size));
   buf_printf(t, "wgmma.mma_async.sync.aligned.m64n%uk%u.f32.%s.%s {", c->n,
              32 / size, type_of(c->at->dtype), type_of(c->bt->dtype));
   for (uint32_t i = 0; i < acc; i++) buf_printf(t, "%s$%u", i ? "," : "", i);
@@ -165,7 +166,8 @@ static void emit_chain(Nv *n, const Chain *c, V *acc) {
   unpack(n, nv_asm(n, floats(n, regs), text.at, cons.at, args, k), acc, regs);
 }
 
-// The first columns from `at` on with those that steps have in common with them.
+// The first columns from `at` on with those that steps have in common with
+// them.
 static Cols common_cols(const Chain *c, uint32_t at) {
   Cols all = {UINT32_MAX, 0};
   for (uint32_t s = 0; s < c->steps; s++) {
@@ -182,8 +184,8 @@ static Cols common_cols(const Chain *c, uint32_t at) {
 }
 
 // Steps that have columns in common are a chain of products of one shape: with
-// others on the same sums ptxas waits for each. Columns of no step are what they
-// were, 0 of a sum that begins.
+// others on the same sums ptxas waits for each. Columns of no step are what
+// they were, 0 of a sum that begins.
 static void emit_chains(Nv *n, const Chain *all, V *acc) {
   V zero = LLVMConstReal(LLVMFloatTypeInContext(n->g->lc), 0);
   for (uint32_t i = 0; all->spans && all->fresh && i < all->n / 2; i++)
@@ -273,7 +275,9 @@ static V *hide_constants(Nv *n, const Op *op, const Frag *a) {
 void nv_wgmma(Nv *n, const Op *op) {
   const Type *at = nv_arg_type(n, op, 0), *bt = nv_arg_type(n, op, 1);
   bool regs = at->kind == TK_FRAG;
-  Chain c = {.at = at, .bt = bt, .fresh = op->nargs == 2,
+  Chain c = {.at = at,
+             .bt = bt,
+             .fresh = op->nargs == 2,
              .tb = ir_attr_i(op, AT_TRANS, 0),
              .ta = ir_attr_i(op, AT_TRANSA, 0),
              .spans = ir_attr(op, AT_SPANS)};
@@ -283,13 +287,12 @@ void nv_wgmma(Nv *n, const Op *op) {
   c.steps = k * (uint32_t)dtype_size(at->dtype) / 32;
   c.b = desc_of(n, nv_tile(n, op->args[1]), bt, c.tb);
   if (!regs) c.a = desc_of(n, nv_tile(n, op->args[0]), at, c.ta);
-  if (!c.fresh)
-    memcpy(r.w, nv_frag(n, op->args[2])->w, r.n * sizeof *r.w);
+  if (!c.fresh) memcpy(r.w, nv_frag(n, op->args[2])->w, r.n * sizeof *r.w);
   if (!c.fresh && copies_sum(n->f, op)) copy_words(n, &r);
   uint32_t blocks = ct->ext[0] / M, per_m = ct->ext[1] / 2;
   const V *words = op == n->fenced ? n->fenced_words
-                   : regs          ? hide_constants(n, op, nv_frag(n, op->args[0]))
-                                   : NULL;
+                   : regs ? hide_constants(n, op, nv_frag(n, op->args[0]))
+                          : NULL;
   for (uint32_t i = 0; i < blocks; i++)
     for (uint32_t n0 = 0; n0 < ct->ext[1]; n0 += c.n) {
       c.m0 = M * i, c.n0 = n0, c.n = at_most(ct->ext[1] - n0, MAX_N);
@@ -300,8 +303,8 @@ void nv_wgmma(Nv *n, const Op *op) {
 }
 
 // What the next product adds to, if it is computed right in front of the fence
-// and for it alone, else 0. Of products of registers ptxas orders that by itself,
-// and more order costs LLVM registers.
+// and for it alone, else 0. Of products of registers ptxas orders that by
+// itself, and more order costs LLVM registers.
 static Value made_for(const Nv *n, const Op *fence) {
   const Op *next = fence->next, *made = fence->prev;
   bool sum = next && made && next->code == OP_WGMMA && next->nargs > 2 &&
@@ -311,18 +314,20 @@ static Value made_for(const Nv *n, const Op *fence) {
   return sum && ir_count_uses(n->f, made->res[0]) == 1 ? made->res[0] : 0;
 }
 
-// The product behind the fence that adds a constant's to the first one's, or NULL.
+// The product behind the fence that adds a constant's to the first one's, or
+// NULL.
 static const Op *constant_behind(const Nv *n, const Op *fence) {
   const Op *first = fence->next, *op = first ? first->next : NULL;
   bool chain = op && first->code == OP_WGMMA && op->code == OP_WGMMA &&
                op->nargs > 2 && op->args[2] == first->res[0];
   return chain && nv_arg_type(n, op, 0)->kind == TK_FRAG &&
                  of_coordinates(n->f, op->args[0])
-             ? op : NULL;
+             ? op
+             : NULL;
 }
 
-// Words that hide constants are made in front of the fence, equal ones once: they
-// pass through it.
+// Words that hide constants are made in front of the fence, equal ones once:
+// they pass through it.
 static void fence_constant(Nv *n, const Op *op) {
   enum { MOST = 64 };
   const Frag *a = nv_frag(n, op->args[0]);
@@ -340,7 +345,8 @@ static void fence_constant(Nv *n, const Op *op) {
   for (uint32_t i = 0; i < count; i++) buf_str(&cons, i ? ",=r" : "=r");
   for (uint32_t i = 0; i < count; i++) buf_printf(&cons, ",%u", i);
   buf_str(&cons, ",~{memory}");
-  LLVMTypeRef s = count == 1 ? t[0] : LLVMStructTypeInContext(n->g->lc, t, count, 0);
+  LLVMTypeRef s =
+      count == 1 ? t[0] : LLVMStructTypeInContext(n->g->lc, t, count, 0);
   V all_of = nv_asm(n, s, fence_text, cons.at, w, count);
   if (count == 1) w[0] = all_of;
   else unpack(n, all_of, w, count);
@@ -367,7 +373,8 @@ void nv_wg_fence(Nv *n, const Op *op) {
   for (uint32_t i = 0; i < r->n; i++) buf_str(&cons, i ? ",=f" : "=f");
   for (uint32_t i = 0; i < r->n; i++) buf_printf(&cons, ",%u", i);
   buf_str(&cons, ",~{memory}");
-  unpack(n, nv_asm(n, floats(n, r->n), fence_text, cons.at, r->w, r->n), r->w, r->n);
+  unpack(n, nv_asm(n, floats(n, r->n), fence_text, cons.at, r->w, r->n), r->w,
+         r->n);
 }
 
 void nv_wg_commit(Nv *n, const Op *op) {
@@ -375,8 +382,8 @@ void nv_wg_commit(Nv *n, const Op *op) {
   nv_call(n, "llvm.nvvm.wgmma.commit_group.sync.aligned", NULL, 0);
 }
 
-// What becomes readable passes through the wait, so no use moves above it; zeros
-// that no product made stay zeros.
+// What becomes readable passes through the wait, so no use moves above it;
+// zeros that no product made stay zeros.
 void nv_wg_wait(Nv *n, const Op *op) {
   Arena *ar = &n->g->cx->scratch;
   Buf cons = {.arena = ar};

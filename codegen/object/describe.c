@@ -49,7 +49,8 @@ static uint32_t value_list(CgPlain *d, const DimSym *s) {
 static attn_param_desc param(Ctx *cx, CgPlain *d, const CgProgram *p,
                              const CgParam *q, uint32_t *end) {
   bool tensor = q->type.kind == TK_TENSOR;
-  attn_param_desc x = {.name = q->name, .kind = cg_param_kind(q),
+  attn_param_desc x = {.name = q->name,
+                       .kind = cg_param_kind(q),
                        .dtype = (uint8_t)q->type.dtype,
                        .rank = tensor ? (uint8_t)q->type.n : 0,
                        .flags = cg_param_flags(q),
@@ -57,9 +58,9 @@ static attn_param_desc param(Ctx *cx, CgPlain *d, const CgProgram *p,
                        .def = {.i64 = (int64_t)cg_default_bits(q)}};
   for (uint32_t i = 0; i < ATTN_MAX_RANK; i++) {
     bool any = i >= x.rank || q->type.size[i] == DIM_NONE;
-    x.axis[i] = any ? ATTN_NONE
-                    : cg_plain_expr(d, cg_expr_dim(cx, p->dims,
-                                                   q->type.size[i]));
+    x.axis[i] =
+        any ? ATTN_NONE
+            : cg_plain_expr(d, cg_expr_dim(cx, p->dims, q->type.size[i]));
   }
   return x;
 }
@@ -70,16 +71,21 @@ static attn_dim_desc dim(CgPlain *d, const CgProgram *p, const DimSym *s) {
                                   [DIM_RAGGED] = ATTN_DIM_RAGGED};
   Lengths by = cg_lengths(p, s);
   int64_t hi = s->hi >= DIM_UNBOUNDED ? INT64_MAX : s->hi;
-  return (attn_dim_desc){.name = s->name, .lo = s->lo, .hi = hi,
-                         .divisor = s->divisor, .kind = kinds[s->kind],
-                         .values = value_list(d, s), .by = by.tensor,
+  return (attn_dim_desc){.name = s->name,
+                         .lo = s->lo,
+                         .hi = hi,
+                         .divisor = s->divisor,
+                         .kind = kinds[s->kind],
+                         .values = value_list(d, s),
+                         .by = by.tensor,
                          .by_offsets = by.offsets};
 }
 
 CgPlain cg_plain(Ctx *cx, const CgProgram *p) {
   Arena *a = &cx->scratch;
   uint32_t end = sizeof(attn_args), ndims = p->dims->syms.n;
-  CgPlain d = {.arena = a, .params = NEWN(a, attn_param_desc, p->nparams + 1),
+  CgPlain d = {.arena = a,
+               .params = NEWN(a, attn_param_desc, p->nparams + 1),
                .dims = NEWN(a, attn_dim_desc, ndims + 1),
                .checks = NEWN(a, uint32_t, p->nchecks + 1)};
   for (uint32_t i = 0; i < p->nparams; i++)
@@ -113,17 +119,25 @@ static attn_table put(Out *o, const void *at, uint32_t n, size_t size) {
 }
 
 static attn_param_record param_record(Out *o, const attn_param_desc *d) {
-  attn_param_record r = {.def = d->def, .name = name(o, d->name),
-                         .kind = d->kind, .dtype = d->dtype, .rank = d->rank,
-                         .flags = d->flags, .offset = d->offset};
+  attn_param_record r = {.def = d->def,
+                         .name = name(o, d->name),
+                         .kind = d->kind,
+                         .dtype = d->dtype,
+                         .rank = d->rank,
+                         .flags = d->flags,
+                         .offset = d->offset};
   memcpy(r.axis, d->axis, sizeof r.axis);
   return r;
 }
 
 static attn_dim_record dim_record(Out *o, const attn_dim_desc *d) {
-  return (attn_dim_record){.lo = d->lo, .hi = d->hi, .divisor = d->divisor,
-                           .name = name(o, d->name), .kind = d->kind,
-                           .values = d->values, .by = d->by,
+  return (attn_dim_record){.lo = d->lo,
+                           .hi = d->hi,
+                           .divisor = d->divisor,
+                           .name = name(o, d->name),
+                           .kind = d->kind,
+                           .values = d->values,
+                           .by = d->by,
                            .by_offsets = d->by_offsets};
 }
 
@@ -132,7 +146,8 @@ void cg_describe(Ctx *cx, const CgProgram *p, Buf *out) {
   CgPlain d = cg_plain(cx, p);
   Out o = {out, out->n, {.arena = a}};
   uint32_t ndims = p->dims->syms.n;
-  attn_program_record h = {.abi = ATTN_ABI, .args_size = d.args_size,
+  attn_program_record h = {.abi = ATTN_ABI,
+                           .args_size = d.args_size,
                            .name = name(&o, p->name)};
   attn_param_record *params = NEWN(a, attn_param_record, p->nparams + 1);
   attn_dim_record *dims = NEWN(a, attn_dim_record, ndims + 1);

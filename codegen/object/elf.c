@@ -16,31 +16,31 @@
 typedef struct Section {
   const char *name;
   Elf64_Shdr head;
-  Buf bytes;           // empty for NOBITS
-  uint32_t symbol;     // of the section, in the output
+  Buf bytes;        // empty for NOBITS
+  uint32_t symbol;  // of the section, in the output
 } Section;
 
 typedef struct Symbol {
   const char *name;
-  Elf64_Sym sym;       // st_shndx: index in Elf.sections + 1, or special
+  Elf64_Sym sym;  // st_shndx: index in Elf.sections + 1, or special
   bool local;
-  uint32_t at;         // in the output
+  uint32_t at;  // in the output
 } Symbol;
 
 typedef struct Part {  // an input
   const uint8_t *at;
   const Elf64_Ehdr *head;
   const Elf64_Shdr *sec;
-  uint32_t *section;   // of each input section: output section + 1, or 0
-  uint64_t *moved;     // and where it begins there
-  uint32_t *symbol;    // of each input symbol: index in Elf.symbols
+  uint32_t *section;  // of each input section: output section + 1, or 0
+  uint64_t *moved;    // and where it begins there
+  uint32_t *symbol;   // of each input symbol: index in Elf.symbols
 } Part;
 
 typedef struct Elf {
   Arena *arena;
   Vec(Section) sections;
-  Vec(Symbol) symbols;   // [0]: the null symbol
-  Map globals;           // hash of the name -> symbol
+  Vec(Symbol) symbols;  // [0]: the null symbol
+  Map globals;          // hash of the name -> symbol
 } Elf;
 
 // ---------------------------------------------------------------- sections
@@ -50,8 +50,8 @@ static const char *name_at(const Part *p, uint32_t strtab, uint32_t offset) {
 
 static bool is_content(const Elf64_Shdr *s) {
   uint32_t t = s->sh_type;
-  return t != SHT_NULL && t != SHT_SYMTAB && t != SHT_STRTAB &&
-         t != SHT_RELA && (t < SHT_LOOS || t > SHT_HIOS);
+  return t != SHT_NULL && t != SHT_SYMTAB && t != SHT_STRTAB && t != SHT_RELA &&
+         (t < SHT_LOOS || t > SHT_HIOS);
 }
 
 static Section *section_for(Elf *e, const char *name, const Elf64_Shdr *s,
@@ -139,8 +139,7 @@ static void add_symbol(Elf *e, Part *p, const Elf64_Shdr *tab, uint32_t i,
     s.st_shndx = (Elf64_Half)p->section[in];
     s.st_value += p->moved[in];
   }
-  if (type == STT_SECTION)
-    p->symbol[i] = section_symbol(e, s.st_shndx);
+  if (type == STT_SECTION) p->symbol[i] = section_symbol(e, s.st_shndx);
   else if (ELF64_ST_BIND(s.st_info) != STB_LOCAL)
     p->symbol[i] = global(e, name, s);
   else if (type != STT_FILE || first)
@@ -185,9 +184,8 @@ static void add_relocations(Elf *e, const Part *p, uint32_t i, Buf *out) {
     uint32_t symbol = (uint32_t)ELF64_R_SYM(x.r_info);
     x.r_offset += p->moved[s->sh_info];
     x.r_addend += (Elf64_Sxword)piece(p, tab, symbol);
-    x.r_info = ELF64_R_INFO(
-        (uint64_t)e->symbols.at[p->symbol[symbol]].at,
-        ELF64_R_TYPE(x.r_info));
+    x.r_info = ELF64_R_INFO((uint64_t)e->symbols.at[p->symbol[symbol]].at,
+                            ELF64_R_TYPE(x.r_info));
     buf_add(out, (const char *)&x, sizeof x);
   }
 }
@@ -207,7 +205,7 @@ static Buf relocations(Elf *e, const Part *parts, uint32_t n,
 // ---------------------------------------------------------------- output
 typedef struct Writer {
   Buf *out;
-  uint64_t start;        // of the object in *out
+  uint64_t start;  // of the object in *out
   Buf names;
   Vec(Elf64_Shdr) heads;
 } Writer;
@@ -227,8 +225,11 @@ static void put(Writer *w, Arena *a, const char *name, Elf64_Shdr h,
 
 static Elf64_Shdr head(uint32_t type, uint32_t link, uint32_t info,
                        uint64_t entry, uint64_t align) {
-  return (Elf64_Shdr){.sh_type = type, .sh_link = link, .sh_info = info,
-                      .sh_entsize = entry, .sh_addralign = align,
+  return (Elf64_Shdr){.sh_type = type,
+                      .sh_link = link,
+                      .sh_info = info,
+                      .sh_entsize = entry,
+                      .sh_addralign = align,
                       .sh_flags = type == SHT_RELA ? SHF_INFO_LINK : 0};
 }
 
@@ -243,8 +244,8 @@ static void put_symbols(Writer *w, Elf *e, uint32_t locals, uint32_t strtab) {
     if (*s->name) buf_add(&names, s->name, strlen(s->name) + 1);
   }
   buf_add(&tab, (const char *)all, e->symbols.n * sizeof *all);
-  put(w, e->arena, ".symtab",
-      head(SHT_SYMTAB, strtab, locals, sizeof *all, 8), &tab);
+  put(w, e->arena, ".symtab", head(SHT_SYMTAB, strtab, locals, sizeof *all, 8),
+      &tab);
   put(w, e->arena, ".strtab", head(SHT_STRTAB, 0, 0, 0, 1), &names);
 }
 
@@ -268,8 +269,8 @@ static void write(Elf *e, const Part *parts, uint32_t n, Buf *out) {
   }
   for (uint32_t i = 0; i < e->sections.n; i++)
     if (rela[i].n)
-      put(&w, e->arena, arena_printf(e->arena, ".rela%s",
-                                     e->sections.at[i].name),
+      put(&w, e->arena,
+          arena_printf(e->arena, ".rela%s", e->sections.at[i].name),
           head(SHT_RELA, symtab, i + 1, sizeof(Elf64_Rela), 8), &rela[i]);
   put_symbols(&w, e, locals, symtab + 1);
   // The names have to have their own section's name before they are written.

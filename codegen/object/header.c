@@ -94,10 +94,14 @@ static void dim_line(const DimSym *s, Buf *out) {
 static void signature(Ctx *cx, const CgProgram *p, Buf *out) {
   enum { WIDTH = 77 };
   CgPlain d = cg_plain(cx, p);
-  attn_program prog = {.name = p->name, .nparams = p->nparams,
-                       .ndims = p->dims->syms.n, .nchecks = p->nchecks,
-                       .params = d.params, .dims = d.dims,
-                       .checks = d.checks, .code = d.code.at,
+  attn_program prog = {.name = p->name,
+                       .nparams = p->nparams,
+                       .ndims = p->dims->syms.n,
+                       .nchecks = p->nchecks,
+                       .params = d.params,
+                       .dims = d.dims,
+                       .checks = d.checks,
+                       .code = d.code.at,
                        .ncode = d.code.n};
   size_t n = attn_signature(&prog, NULL, 0), from = 0;
   char *s = NEWN(&cx->scratch, char, n + 1);

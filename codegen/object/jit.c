@@ -38,11 +38,10 @@ static bool define(CgJit *j, LLVMOrcJITDylibRef lib) {
     pairs[i] = (LLVMOrcCSymbolMapPair){
         LLVMOrcLLJITMangleAndIntern(j->jit, known[i].name),
         {known[i].at,
-         {LLVMJITSymbolGenericFlagsExported |
-              LLVMJITSymbolGenericFlagsCallable,
+         {LLVMJITSymbolGenericFlagsExported | LLVMJITSymbolGenericFlagsCallable,
           0}}};
-  return !failed(j->cx, LLVMOrcJITDylibDefine(
-                            lib, LLVMOrcAbsoluteSymbols(pairs, N)));
+  return !failed(j->cx,
+                 LLVMOrcJITDylibDefine(lib, LLVMOrcAbsoluteSymbols(pairs, N)));
 }
 
 static bool load(CgJit *j, const void *object, size_t n) {
@@ -70,8 +69,8 @@ CgJit *cg_jit_load(Ctx *cx, const void *object, size_t n) {
 const attn_program *cg_jit_program(CgJit *j, const char *prefix,
                                    const char *name) {
   LLVMOrcExecutorAddress at = 0;
-  const char *symbol = arena_printf(&j->cx->session, "%s_%s_program", prefix,
-                                    name);
+  const char *symbol =
+      arena_printf(&j->cx->session, "%s_%s_program", prefix, name);
   if (failed(j->cx, LLVMOrcLLJITLookup(j->jit, &at, symbol))) return NULL;
   return (const attn_program *)(uintptr_t)at;
 }

@@ -11,7 +11,7 @@
 typedef struct Unit {
   const CgProgram *prog;
   const CgDevice *dev;
-  uint32_t code[2];         // section numbers
+  uint32_t code[2];  // section numbers
   uint32_t part[ATTN_MAX_PHASES];
 } Unit;
 
@@ -53,8 +53,9 @@ static uint32_t dim_at(const CgProgram *p, const DimTab *from, int64_t i) {
 }
 
 static uint32_t words_of(int64_t op) {
-  return op == ATTN_X_SHAPE || op == ATTN_X_STRIDE ? 2
-         : op >= ATTN_X_CONST && op <= ATTN_X_SCALAR ? 1 : 0;
+  return op == ATTN_X_SHAPE || op == ATTN_X_STRIDE   ? 2
+         : op >= ATTN_X_CONST && op <= ATTN_X_SCALAR ? 1
+                                                     : 0;
 }
 
 // e counts the dims of `from`, or the program's own if that is NULL.
@@ -119,12 +120,16 @@ static bool add_phase(Records *r, const Unit *u, uint32_t number) {
   uint32_t bytes = cg_block_bytes(u->prog, d->dims->syms.n, p->nmaps);
   uint32_t own = d->parts ? ATTN_GPU_OWN : 0;
   if (!fits(r->box, u, p, bytes)) return false;
-  attn_gpu_phase x = {
-    .symbol = name(r, p->name), .threads = p->threads,
-    .ntasks = expression(r, u->prog, d->dims, p->ntasks),
-    .shared_bytes = p->shared_bytes, .ctas = (uint16_t)p->ctas,
-    .flags = (uint16_t)(p->flags | own), .block_bytes = bytes, .map = r->maps.n,
-    .nmaps = p->nmaps, .code = own ? u->part[number] : 0};
+  attn_gpu_phase x = {.symbol = name(r, p->name),
+                      .threads = p->threads,
+                      .ntasks = expression(r, u->prog, d->dims, p->ntasks),
+                      .shared_bytes = p->shared_bytes,
+                      .ctas = (uint16_t)p->ctas,
+                      .flags = (uint16_t)(p->flags | own),
+                      .block_bytes = bytes,
+                      .map = r->maps.n,
+                      .nmaps = p->nmaps,
+                      .code = own ? u->part[number] : 0};
   vec_push(r->box->a, &r->phases, x);
   for (uint32_t i = 0; i < p->nmaps; i++)
     vec_push(r->box->a, &r->maps, map_of(r, u, p, i));
@@ -133,13 +138,14 @@ static bool add_phase(Records *r, const Unit *u, uint32_t number) {
 
 static bool add_unit(Records *r, const Unit *u) {
   const CgDevice *d = u->dev;
-  attn_gpu_variant v = {
-    .program = name(r, u->prog->name),
-    .when = expression(r, u->prog, NULL, d->when),
-    .dims = dim_list(r, u),
-    .workspace = expression(r, u->prog, d->dims, d->workspace),
-    .phase = r->phases.n, .nphases = d->nphases,
-    .code = {u->code[0], u->code[1]}};
+  attn_gpu_variant v = {.program = name(r, u->prog->name),
+                        .when = expression(r, u->prog, NULL, d->when),
+                        .dims = dim_list(r, u),
+                        .workspace =
+                            expression(r, u->prog, d->dims, d->workspace),
+                        .phase = r->phases.n,
+                        .nphases = d->nphases,
+                        .code = {u->code[0], u->code[1]}};
   vec_push(r->box->a, &r->variants, v);
   for (uint32_t i = 0; i < d->nphases; i++)
     if (!add_phase(r, u, i)) return false;
@@ -194,7 +200,9 @@ static uint32_t add_code(Box *b, uint32_t kind, uint32_t target, CgBytes x) {
   return add_section(b, kind, target, x);
 }
 
-static bool amd(uint32_t target) { return target >> 16 == 2; }
+static bool amd(uint32_t target) {
+  return target >> 16 == 2;
+}
 
 static bool add_target(Box *b, uint32_t target) {
   Records r = {.box = b};

@@ -6,14 +6,10 @@
 
 uint8_t cg_param_kind(const CgParam *p) {
   switch (p->role) {
-  case PR_IN:
-    return ATTN_PARAM_IN;
-  case PR_OUT:
-    return ATTN_PARAM_OUT;
-  case PR_INOUT:
-    return ATTN_PARAM_INOUT;
-  default:
-    return ATTN_PARAM_SCALAR;
+  case PR_IN: return ATTN_PARAM_IN;
+  case PR_OUT: return ATTN_PARAM_OUT;
+  case PR_INOUT: return ATTN_PARAM_INOUT;
+  default: return ATTN_PARAM_SCALAR;
   }
 }
 
@@ -83,10 +79,12 @@ Lengths cg_lengths(const CgProgram *p, const DimSym *s) {
 typedef Vec(int64_t) Words;
 
 static void put_dim(Arena *a, const DimTab *t, Dim d, Words *w) {
-  static const uint8_t xop[] = {
-      [DIM_ADD] = ATTN_X_ADD, [DIM_MUL] = ATTN_X_MUL,
-      [DIM_FLOORDIV] = ATTN_X_FLOORDIV, [DIM_MOD] = ATTN_X_MOD,
-      [DIM_MIN] = ATTN_X_MIN, [DIM_MAX] = ATTN_X_MAX};
+  static const uint8_t xop[] = {[DIM_ADD] = ATTN_X_ADD,
+                                [DIM_MUL] = ATTN_X_MUL,
+                                [DIM_FLOORDIV] = ATTN_X_FLOORDIV,
+                                [DIM_MOD] = ATTN_X_MOD,
+                                [DIM_MIN] = ATTN_X_MIN,
+                                [DIM_MAX] = ATTN_X_MAX};
   const DimExpr *e = &t->exprs.at[d];
   if (e->op == DIM_CONST || e->op == DIM_SYM) {
     vec_push(a, w, e->op == DIM_CONST ? ATTN_X_CONST : ATTN_X_DIM);
@@ -137,11 +135,15 @@ CgProgram cg_program_of(Ctx *cx, const Module *m, const Func *f,
   for (uint32_t i = 0; i < f->params.n; i++) {
     const FuncParam *q = &f->params.at[i];
     if (q->role == PR_SHARED) continue;
-    p[n++] = (CgParam){.name = ir_info(f, q->v)->hint, .role = q->role,
-                     .type = *ir_type(f, q->v)};
+    p[n++] = (CgParam){.name = ir_info(f, q->v)->hint,
+                       .role = q->role,
+                       .type = *ir_type(f, q->v)};
   }
-  CgProgram out = {.name = f->name, .prefix = prefix, .dims = &m->dims,
-                   .params = p, .nparams = n};
+  CgProgram out = {.name = f->name,
+                   .prefix = prefix,
+                   .dims = &m->dims,
+                   .params = p,
+                   .nparams = n};
   if (m->level != LV_MACH) return out;
   CgVariant *v = NEW(a, CgVariant);
   v->mod = m;

@@ -4,8 +4,8 @@
 
 #include "codegen/codegen.h"
 
-uint8_t cg_param_kind(const CgParam *p);    // attn_param_kind
-uint8_t cg_param_flags(const CgParam *p);   // attn_param_flag
+uint8_t cg_param_kind(const CgParam *p);   // attn_param_kind
+uint8_t cg_param_flags(const CgParam *p);  // attn_param_flag
 // "float", "double", "int64_t", "attn_tensor"
 const char *cg_param_ctype(const CgParam *p);
 // Offset of the field behind *end bytes; moves *end behind it.
@@ -27,7 +27,7 @@ typedef struct CgPlain {
   uint32_t *checks;
   Vec(int64_t) code;
   uint32_t args_size;
-  bool deep;         // an expression needs more than ATTN_X_DEPTH
+  bool deep;  // an expression needs more than ATTN_X_DEPTH
 } CgPlain;
 CgPlain cg_plain(Ctx *cx, const CgProgram *p);
 // Adds an expression; ATTN_NONE for an empty one.

@@ -177,12 +177,12 @@ typedef struct Crew {
   const Job *jobs;
   uint32_t n;
   atomic_uint next;
-  Buf *parts;          // of each job; empty: it failed
+  Buf *parts;  // of each job; empty: it failed
 } Crew;
 
 typedef struct Worker {
   Crew *crew;
-  Ctx cx;              // owns the bytes of its parts
+  Ctx cx;  // owns the bytes of its parts
   pthread_t thread;
   bool started;
 } Worker;
@@ -238,7 +238,9 @@ static bool in_parts(Ctx *cx, const Job *jobs, uint32_t n, uint32_t threads,
 // ---------------------------------------------------------------- entry
 bool cg_compile_on(Ctx *cx, uint32_t threads, const CgProgram *progs,
                    uint32_t n, CgEmit what, Buf *out) {
-  Job whole = {.progs = progs, .n = n, .what = what,
+  Job whole = {.progs = progs,
+               .n = n,
+               .what = what,
                .triple = check(cx, progs, n)};
   uint32_t njobs = 1;
   if (!whole.triple) return false;

@@ -16,12 +16,14 @@ typedef LLVMValueRef V;
 typedef struct Prog {
   Cg *g;
   const CgProgram *p;
-  const char *symbol;   // prefix_name
+  const char *symbol;  // prefix_name
   CgPlain plain;
 } Prog;
 
 // ---------------------------------------------------------------- constants
-static V u32(Prog *q, uint32_t v) { return cg_i32(q->g, (int32_t)v); }
+static V u32(Prog *q, uint32_t v) {
+  return cg_i32(q->g, (int32_t)v);
+}
 
 static V record(Prog *q, V *fields, unsigned n, size_t size) {
   V c = LLVMConstStructInContext(q->g->lc, fields, n, 0);
@@ -33,8 +35,8 @@ static V record(Prog *q, V *fields, unsigned n, size_t size) {
 }
 
 static V constant(Prog *q, const char *suffix, V value) {
-  const char *name = arena_printf(&q->g->cx->scratch, "%s%s", q->symbol,
-                                  suffix);
+  const char *name =
+      arena_printf(&q->g->cx->scratch, "%s%s", q->symbol, suffix);
   V v = LLVMAddGlobal(q->g->mod, cg_of(value), name);
   LLVMSetInitializer(v, value);
   LLVMSetGlobalConstant(v, 1);
@@ -68,9 +70,10 @@ static uint32_t expression(Prog *q, CgExpr e) {
 
 // ---------------------------------------------------------------- dims
 static V dim_desc(Prog *q, const attn_dim_desc *d) {
-  V f[] = {text(q, d->name), cg_i64(q->g, d->lo), cg_i64(q->g, d->hi),
-           cg_i64(q->g, d->divisor), u32(q, d->kind), u32(q, d->values),
-           u32(q, d->by), u32(q, d->by_offsets)};
+  V f[] = {text(q, d->name),    cg_i64(q->g, d->lo),
+           cg_i64(q->g, d->hi), cg_i64(q->g, d->divisor),
+           u32(q, d->kind),     u32(q, d->values),
+           u32(q, d->by),       u32(q, d->by_offsets)};
   return record(q, f, 8, sizeof(attn_dim_desc));
 }
 
@@ -136,10 +139,11 @@ static uint32_t phases(Prog *q, uint32_t i, V *at, V *shared) {
   q->g->target = target_by_name(m->target);
   q->g->has = cg_features(q->g->target);
   for (uint32_t k = 0; k < m->funcs.n; k++)
-    if (ir_is_phase(m->funcs.at[k], q->p->name)) at[n++] = phase(q, m->funcs.at[k], i);
+    if (ir_is_phase(m->funcs.at[k], q->p->name))
+      at[n++] = phase(q, m->funcs.at[k], i);
   const Func *f = ir_find(m, q->p->name);
-  const char *name = arena_printf(&q->g->cx->scratch, "%s.shared",
-                                  kernel_name(q, f->name, i));
+  const char *name =
+      arena_printf(&q->g->cx->scratch, "%s.shared", kernel_name(q, f->name, i));
   *shared = cg_shared(q->g, f, match_dims(q, m), name);
   return n;
 }
@@ -149,8 +153,12 @@ static V spec(Prog *q, const CgVariant *v, uint32_t i) {
   V *at = NEWN(&g->cx->scratch, V, v->mod->funcs.n + 1);
   V shared;
   uint32_t n = phases(q, i, at, &shared);
-  V f[] = {u32(q, cg_isa(g->target)), u32(q, expression(q, v->when)),
-           u32(q, n), u32(q, 0), table(q, ".phases", at, n), shared};
+  V f[] = {u32(q, cg_isa(g->target)),
+           u32(q, expression(q, v->when)),
+           u32(q, n),
+           u32(q, 0),
+           table(q, ".phases", at, n),
+           shared};
   return record(q, f, 6, sizeof(attn_spec));
 }
 
@@ -176,11 +184,21 @@ static V descriptor(Prog *q, V container) {
   V *words = NEWN(a, V, ncode + 1);
   for (uint32_t i = 0; i < ncode; i++)
     words[i] = cg_i64(g, q->plain.code.at[i]);
-  V f[] = {u32(q, ATTN_ABI), u32(q, sizeof(attn_program)), text(q, p->name),
-           u32(q, p->nparams), u32(q, p->dims->syms.n), u32(q, p->nchecks),
-           u32(q, p->nvariants), par, dim, check, spc,
-           table(q, ".code", words, ncode), u32(q, ncode),
-           u32(q, q->plain.args_size), container};
+  V f[] = {u32(q, ATTN_ABI),
+           u32(q, sizeof(attn_program)),
+           text(q, p->name),
+           u32(q, p->nparams),
+           u32(q, p->dims->syms.n),
+           u32(q, p->nchecks),
+           u32(q, p->nvariants),
+           par,
+           dim,
+           check,
+           spc,
+           table(q, ".code", words, ncode),
+           u32(q, ncode),
+           u32(q, q->plain.args_size),
+           container};
   V c = record(q, f, 15, sizeof(attn_program));
   V v = constant(q, "_program", c);
   LLVMSetLinkage(v, LLVMExternalLinkage);
@@ -195,10 +213,10 @@ static void wrapper(Prog *q, V desc, const char *suffix, const char *callee,
   LLVMTypeRef ct = LLVMFunctionType(ret, t, n + 1, 0);
   V c = LLVMGetNamedFunction(g->mod, callee);
   if (!c) c = LLVMAddFunction(g->mod, callee, ct);
-  V f = LLVMAddFunction(g->mod,
-                        arena_printf(&g->cx->scratch, "%s%s", q->symbol,
-                                     suffix),
-                        LLVMFunctionType(ret, t, n, 0));
+  V f =
+      LLVMAddFunction(g->mod,
+                      arena_printf(&g->cx->scratch, "%s%s", q->symbol, suffix),
+                      LLVMFunctionType(ret, t, n, 0));
   cg_fn_attr(g, f, "nounwind");
   g->llfn = f;
   LLVMPositionBuilderAtEnd(g->b, cg_block(g, ""));
@@ -216,8 +234,8 @@ void cg_program(Cg *g, const CgProgram *p, LLVMValueRef container) {
   q.symbol = arena_printf(a, "%s_%s", p->prefix, p->name);
   V d = descriptor(&q, container);
   wrapper(&q, d, "", "attn_call", LLVMInt32TypeInContext(g->lc), 3);
-  wrapper(&q, d, "_args_init", "attn_args_init",
-          LLVMVoidTypeInContext(g->lc), 1);
+  wrapper(&q, d, "_args_init", "attn_args_init", LLVMVoidTypeInContext(g->lc),
+          1);
   wrapper(&q, d, "_workspace", "attn_args_workspace",
           LLVMInt64TypeInContext(g->lc), 1);
 }

@@ -110,4 +110,6 @@ void arena_reset(Arena *a, ArenaMark m) {
   a->used = m.used;
 }
 
-void arena_drop(Arena *a) { arena_reset(a, (ArenaMark){NULL, 0, 0}); }
+void arena_drop(Arena *a) {
+  arena_reset(a, (ArenaMark){NULL, 0, 0});
+}

@@ -9,9 +9,9 @@
 typedef struct ArenaBlock ArenaBlock;
 
 typedef struct Arena {
-  ArenaBlock *top;    // newest block
-  size_t used;        // bytes handed out over all blocks
-  size_t limit;       // bytes allowed, 0 = no limit
+  ArenaBlock *top;      // newest block
+  size_t used;          // bytes handed out over all blocks
+  size_t limit;         // bytes allowed, 0 = no limit
   void (*oom)(void *);  // called when memory or the limit runs out; must not
   void *oom_data;       // return (longjmp to the border)
 } Arena;

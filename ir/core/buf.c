@@ -28,9 +28,13 @@ void buf_add(Buf *b, const char *s, size_t n) {
   b->at[b->n] = 0;
 }
 
-void buf_str(Buf *b, const char *s) { buf_add(b, s, strlen(s)); }
+void buf_str(Buf *b, const char *s) {
+  buf_add(b, s, strlen(s));
+}
 
-void buf_char(Buf *b, char c) { buf_add(b, &c, 1); }
+void buf_char(Buf *b, char c) {
+  buf_add(b, &c, 1);
+}
 
 void buf_printf(Buf *b, const char *fmt, ...) {
   va_list ap, again;

@@ -94,8 +94,8 @@ Source *ctx_add_source(Ctx *cx, const char *path, const char *text,
 Source *ctx_read_source(Ctx *cx, const char *path, Span importer) {
   uint32_t len = 0;
   errno = 0;
-  const char *text = cx->read_file(cx->read_file_data, &cx->session, path,
-                                   &len);
+  const char *text =
+      cx->read_file(cx->read_file_data, &cx->session, path, &len);
   if (!text) {
     int err = errno ? errno : EIO;
     diag_add(cx, DIAG_cannot_read, importer, path, strerror(err));

@@ -16,8 +16,8 @@ typedef const char *ReadFileFn(void *data, Arena *a, const char *path,
                                uint32_t *len);
 
 struct Ctx {
-  Arena session;        // sources, names, diagnostics, AST, IR of the session
-  Arena scratch;        // one pass; reset by mark
+  Arena session;  // sources, names, diagnostics, AST, IR of the session
+  Arena scratch;  // one pass; reset by mark
   Interner names;
   Vec(Source *) sources;
   Vec(Diag *) diags;
@@ -35,8 +35,7 @@ struct Ctx {
 void ctx_init(Ctx *cx);
 void ctx_drop(Ctx *cx);
 // Adds text (copied) as a source file. NULL with a diagnostic if too large.
-Source *ctx_add_source(Ctx *cx, const char *path, const char *text,
-                       size_t len);
+Source *ctx_add_source(Ctx *cx, const char *path, const char *text, size_t len);
 // Reads a file through cx->read_file. NULL with a diagnostic if unreadable.
 Source *ctx_read_source(Ctx *cx, const char *path, Span importer);
 void ctx_remark(Ctx *cx, const char *fmt, ...)

@@ -16,10 +16,18 @@ static const Row rows[] = {
 #include "ir/diag.def"
 };
 
-const char *diag_code(DiagId id) { return rows[id].code; }
-const char *diag_name(DiagId id) { return rows[id].name; }
-const char *diag_text(DiagId id) { return rows[id].text; }
-Severity diag_severity(DiagId id) { return rows[id].sev; }
+const char *diag_code(DiagId id) {
+  return rows[id].code;
+}
+const char *diag_name(DiagId id) {
+  return rows[id].name;
+}
+const char *diag_text(DiagId id) {
+  return rows[id].text;
+}
+Severity diag_severity(DiagId id) {
+  return rows[id].sev;
+}
 
 bool diag_by_code(const char *code, DiagId *id) {
   for (int i = 0; i < DIAG_COUNT; i++) {

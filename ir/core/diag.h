@@ -18,7 +18,7 @@ typedef enum DiagId {
 } DiagId;
 
 typedef struct DiagNote {
-  Span span;          // may be NOWHERE
+  Span span;  // may be NOWHERE
   const char *text;
 } DiagNote;
 
@@ -32,7 +32,7 @@ typedef struct Diag {
   DiagId id;
   Severity sev;
   Span span;
-  const char *text;   // formatted, one line, no trailing period
+  const char *text;  // formatted, one line, no trailing period
   Vec(DiagNote) notes;
   Vec(FixIt) fixes;
 } Diag;
@@ -47,20 +47,20 @@ void diag_note(Ctx *cx, Diag *d, Span at, const char *fmt, ...)
 void diag_fix(Ctx *cx, Diag *d, Span at, const char *text, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
-const char *diag_code(DiagId id);    // "A0012"
-const char *diag_name(DiagId id);    // "unknown_name"
-const char *diag_text(DiagId id);    // the row's format string
+const char *diag_code(DiagId id);  // "A0012"
+const char *diag_name(DiagId id);  // "unknown_name"
+const char *diag_text(DiagId id);  // the row's format string
 Severity diag_severity(DiagId id);
 bool diag_by_code(const char *code, DiagId *id);
 
 typedef struct DiagStyle {
   bool color;
-  bool ascii;         // no box-drawing characters
-  int width;          // terminal columns, 0 = unlimited
+  bool ascii;  // no box-drawing characters
+  int width;   // terminal columns, 0 = unlimited
 } DiagStyle;
 
 // All diagnostics, sorted by source, position and order of arrival.
 void diag_render(Ctx *cx, DiagStyle style, Buf *out);
-void diag_render_json(Ctx *cx, Buf *out);   // one JSON object a line
+void diag_render_json(Ctx *cx, Buf *out);  // one JSON object a line
 
 #endif

@@ -14,7 +14,7 @@ enum { MAX_TERMS = 64, MAX_ATOMS = 16 };
 
 typedef struct Term {
   int64_t c;
-  Dim mono;             // product of atoms; DIM_NONE: the constant term
+  Dim mono;  // product of atoms; DIM_NONE: the constant term
 } Term;
 
 typedef struct Poly {
@@ -72,7 +72,9 @@ static const DimExpr *expr(const DimTab *t, Dim d) {
   return &t->exprs.at[d];
 }
 
-static bool fits(int64_t v) { return v >= -MAX_CONST && v <= MAX_CONST; }
+static bool fits(int64_t v) {
+  return v >= -MAX_CONST && v <= MAX_CONST;
+}
 
 Dim dim_const(DimTab *t, int64_t v) {
   if (!fits(v)) return DIM_NONE;
@@ -120,7 +122,9 @@ static int64_t floordiv(int64_t a, int64_t b) {  // b > 0
   return a / b - (a % b < 0);
 }
 
-static int64_t floormod(int64_t a, int64_t b) { return a - b * floordiv(a, b); }
+static int64_t floormod(int64_t a, int64_t b) {
+  return a - b * floordiv(a, b);
+}
 
 // The constant term sorts last.
 static int compare_mono(const DimTab *t, Dim a, Dim b) {
@@ -262,22 +266,17 @@ int64_t dim_divisor(const DimTab *t, Dim d) {
   const DimExpr *e = expr(t, d);
   int64_t a, b, r;
   switch (e->op) {
-    case DIM_CONST:
-      return e->value ? gcd(e->value, 0) : MAX_CONST;
-    case DIM_SYM:
-      r = spec_divisor(&t->syms.at[e->value]);
-      return r > 0 ? r : 1;
-    case DIM_FLOORDIV:
-      return 1;
-    case DIM_MOD:
-    case DIM_ADD:
-    case DIM_MIN:
-    case DIM_MAX:
-      return gcd(dim_divisor(t, e->a), dim_divisor(t, e->b));
-    case DIM_MUL:
-      a = dim_divisor(t, e->a);
-      b = dim_divisor(t, e->b);
-      return mul_ok(a, b, &r) ? r : a > b ? a : b;
+  case DIM_CONST: return e->value ? gcd(e->value, 0) : MAX_CONST;
+  case DIM_SYM: r = spec_divisor(&t->syms.at[e->value]); return r > 0 ? r : 1;
+  case DIM_FLOORDIV: return 1;
+  case DIM_MOD:
+  case DIM_ADD:
+  case DIM_MIN:
+  case DIM_MAX: return gcd(dim_divisor(t, e->a), dim_divisor(t, e->b));
+  case DIM_MUL:
+    a = dim_divisor(t, e->a);
+    b = dim_divisor(t, e->b);
+    return mul_ok(a, b, &r) ? r : a > b ? a : b;
   }
   return 1;
 }
@@ -294,8 +293,12 @@ static int64_t sat_mul(int64_t a, int64_t b) {
   return (a < 0) == (b < 0) ? INT64_MAX : INT64_MIN;
 }
 
-static int64_t min2(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max2(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t min2(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+static int64_t max2(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
 
 typedef struct Range {
   int64_t lo, hi;
@@ -310,8 +313,8 @@ static Range range(const DimTab *t, Dim d);
 static Range range_div(Range a, Range b) {
   if (b.lo < 1) b.lo = 1;
   if (b.hi < b.lo) b.hi = b.lo;
-  return hull4(floordiv(a.lo, b.lo), floordiv(a.lo, b.hi),
-               floordiv(a.hi, b.lo), floordiv(a.hi, b.hi));
+  return hull4(floordiv(a.lo, b.lo), floordiv(a.lo, b.hi), floordiv(a.hi, b.lo),
+               floordiv(a.hi, b.hi));
 }
 
 static Range range_mod(Range a, Range b) {
@@ -323,22 +326,16 @@ static Range range_mod(Range a, Range b) {
 
 static Range range_bin(DimOp op, Range a, Range b) {
   switch (op) {
-    case DIM_ADD:
-      return (Range){sat_add(a.lo, b.lo), sat_add(a.hi, b.hi)};
-    case DIM_MUL:
-      return hull4(sat_mul(a.lo, b.lo), sat_mul(a.lo, b.hi),
-                   sat_mul(a.hi, b.lo), sat_mul(a.hi, b.hi));
-    case DIM_FLOORDIV:
-      return range_div(a, b);
-    case DIM_MOD:
-      return range_mod(a, b);
-    case DIM_MIN:
-      return (Range){min2(a.lo, b.lo), min2(a.hi, b.hi)};
-    case DIM_MAX:
-      return (Range){max2(a.lo, b.lo), max2(a.hi, b.hi)};
-    case DIM_CONST:
-    case DIM_SYM:
-      break;
+  case DIM_ADD: return (Range){sat_add(a.lo, b.lo), sat_add(a.hi, b.hi)};
+  case DIM_MUL:
+    return hull4(sat_mul(a.lo, b.lo), sat_mul(a.lo, b.hi), sat_mul(a.hi, b.lo),
+                 sat_mul(a.hi, b.hi));
+  case DIM_FLOORDIV: return range_div(a, b);
+  case DIM_MOD: return range_mod(a, b);
+  case DIM_MIN: return (Range){min2(a.lo, b.lo), min2(a.hi, b.hi)};
+  case DIM_MAX: return (Range){max2(a.lo, b.lo), max2(a.hi, b.hi)};
+  case DIM_CONST:
+  case DIM_SYM: break;
   }
   return (Range){INT64_MIN, INT64_MAX};
 }
@@ -346,8 +343,7 @@ static Range range_bin(DimOp op, Range a, Range b) {
 static Range range(const DimTab *t, Dim d) {
   const DimExpr *e = expr(t, d);
   if (e->op == DIM_CONST) return (Range){e->value, e->value};
-  if (e->op != DIM_SYM)
-    return range_bin(e->op, range(t, e->a), range(t, e->b));
+  if (e->op != DIM_SYM) return range_bin(e->op, range(t, e->a), range(t, e->b));
   const DimSym *s = &t->syms.at[e->value];
   if (!s->values.n) return (Range){s->lo, s->hi};
   return (Range){max2(s->lo, s->values.at[0]),
@@ -526,20 +522,14 @@ static Dim make_minmax(DimTab *t, DimOp op, Dim a, Dim b) {
 Dim dim_bin(DimTab *t, DimOp op, Dim a, Dim b) {
   if (a == DIM_NONE || b == DIM_NONE) return DIM_NONE;
   switch (op) {
-    case DIM_ADD:
-      return make_add(t, a, b);
-    case DIM_MUL:
-      return make_mul(t, a, b);
-    case DIM_FLOORDIV:
-      return make_div(t, a, b);
-    case DIM_MOD:
-      return make_mod(t, a, b);
-    case DIM_MIN:
-    case DIM_MAX:
-      return make_minmax(t, op, a, b);
-    case DIM_CONST:
-    case DIM_SYM:
-      break;
+  case DIM_ADD: return make_add(t, a, b);
+  case DIM_MUL: return make_mul(t, a, b);
+  case DIM_FLOORDIV: return make_div(t, a, b);
+  case DIM_MOD: return make_mod(t, a, b);
+  case DIM_MIN:
+  case DIM_MAX: return make_minmax(t, op, a, b);
+  case DIM_CONST:
+  case DIM_SYM: break;
   }
   assert(false && "not a binary dim operator");
   return DIM_NONE;
@@ -558,27 +548,20 @@ Dim dim_ceildiv(DimTab *t, Dim a, int64_t b) {
 // ---------------------------------------------------------------- using
 static bool eval_bin(DimOp op, int64_t a, int64_t b, int64_t *v) {
   switch (op) {
-    case DIM_ADD:
-      return !__builtin_add_overflow(a, b, v);
-    case DIM_MUL:
-      return !__builtin_mul_overflow(a, b, v);
-    case DIM_FLOORDIV:
-      if (b <= 0) return false;
-      *v = floordiv(a, b);
-      return true;
-    case DIM_MOD:
-      if (b <= 0) return false;
-      *v = floormod(a, b);
-      return true;
-    case DIM_MIN:
-      *v = min2(a, b);
-      return true;
-    case DIM_MAX:
-      *v = max2(a, b);
-      return true;
-    case DIM_CONST:
-    case DIM_SYM:
-      break;
+  case DIM_ADD: return !__builtin_add_overflow(a, b, v);
+  case DIM_MUL: return !__builtin_mul_overflow(a, b, v);
+  case DIM_FLOORDIV:
+    if (b <= 0) return false;
+    *v = floordiv(a, b);
+    return true;
+  case DIM_MOD:
+    if (b <= 0) return false;
+    *v = floormod(a, b);
+    return true;
+  case DIM_MIN: *v = min2(a, b); return true;
+  case DIM_MAX: *v = max2(a, b); return true;
+  case DIM_CONST:
+  case DIM_SYM: break;
   }
   return false;
 }

@@ -8,25 +8,25 @@
 #include "ir/core/vec.h"
 #include <stdbool.h>
 
-typedef uint32_t Dim;         // id in a DimTab; 0 is "none"
+typedef uint32_t Dim;  // id in a DimTab; 0 is "none"
 #define DIM_NONE 0u
 #define DIM_UNBOUNDED ((int64_t)1 << 48)  // longest axis allowed
 
 typedef enum DimOp {
-  DIM_CONST,    // value
-  DIM_SYM,      // symbol index
-  DIM_ADD,      // a + b
-  DIM_MUL,      // a * b
-  DIM_FLOORDIV, // floor(a / b), b > 0
-  DIM_MOD,      // a - b * floor(a / b), b > 0
+  DIM_CONST,     // value
+  DIM_SYM,       // symbol index
+  DIM_ADD,       // a + b
+  DIM_MUL,       // a * b
+  DIM_FLOORDIV,  // floor(a / b), b > 0
+  DIM_MOD,       // a - b * floor(a / b), b > 0
   DIM_MIN,
   DIM_MAX,
 } DimOp;
 
 typedef enum DimKind {
-  DIM_DYN,      // known at run time
-  DIM_SPEC,     // `const`: one compiled specialization per value
-  DIM_RAGGED,   // per batch entry; `by` names the tensor that holds it
+  DIM_DYN,     // known at run time
+  DIM_SPEC,    // `const`: one compiled specialization per value
+  DIM_RAGGED,  // per batch entry; `by` names the tensor that holds it
 } DimKind;
 
 typedef struct DimSym {
@@ -41,16 +41,16 @@ typedef struct DimSym {
 
 typedef struct DimExpr {
   DimOp op;
-  int64_t value;        // DIM_CONST; DIM_SYM: symbol index; ADD, MUL: 1 if
-                        // kept as written (a coefficient would overflow)
+  int64_t value;  // DIM_CONST; DIM_SYM: symbol index; ADD, MUL: 1 if
+                  // kept as written (a coefficient would overflow)
   Dim a, b;
 } DimExpr;
 
 typedef struct DimTab {
   Arena *arena;
   Vec(DimSym) syms;
-  Vec(DimExpr) exprs;   // [0] is DIM_NONE
-  Map index;            // hash of an expression -> id
+  Vec(DimExpr) exprs;  // [0] is DIM_NONE
+  Map index;           // hash of an expression -> id
 } DimTab;
 
 void dim_init(DimTab *t, Arena *a);

@@ -13,9 +13,13 @@ typedef enum Prec { P_SUM, P_PRODUCT, P_FACTOR } Prec;
 
 static void print(const DimTab *t, Dim d, Prec prec, Buf *out);
 
-static const DimExpr *expr(const DimTab *t, Dim d) { return &t->exprs.at[d]; }
+static const DimExpr *expr(const DimTab *t, Dim d) {
+  return &t->exprs.at[d];
+}
 
-static bool is_sum(const DimExpr *e) { return e->op == DIM_ADD; }
+static bool is_sum(const DimExpr *e) {
+  return e->op == DIM_ADD;
+}
 
 // The atoms of a product; `prec` binds the first.
 static void print_atoms(const DimTab *t, Dim d, Prec prec, Buf *out) {
@@ -112,33 +116,29 @@ static Prec prec_of(const DimTab *t, Dim d) {
 static void print_plain(const DimTab *t, Dim d, Buf *out) {
   const DimExpr *e = expr(t, d);
   switch (e->op) {
-    case DIM_SYM:
-      buf_str(out, t->syms.at[e->value].name);
+  case DIM_SYM: buf_str(out, t->syms.at[e->value].name); break;
+  case DIM_ADD:
+    if (!e->value) {
+      print_sum(t, d, out);
       break;
-    case DIM_ADD:
-      if (!e->value) {
-        print_sum(t, d, out);
-        break;
-      }
-      print(t, e->a, P_FACTOR, out);
-      buf_str(out, " + ");
-      print(t, e->b, P_FACTOR, out);
-      break;
-    case DIM_CONST:
-    case DIM_MUL:
-      if (negative(t, d)) buf_char(out, '-');
-      print_term(t, d, true, out);
-      break;
-    case DIM_FLOORDIV:
-    case DIM_MOD:
-      print(t, e->a, P_PRODUCT, out);
-      buf_str(out, e->op == DIM_MOD ? " % " : " // ");
-      print(t, e->b, P_FACTOR, out);
-      break;
-    case DIM_MIN:
-    case DIM_MAX:
-      print_call(t, d, out);
-      break;
+    }
+    print(t, e->a, P_FACTOR, out);
+    buf_str(out, " + ");
+    print(t, e->b, P_FACTOR, out);
+    break;
+  case DIM_CONST:
+  case DIM_MUL:
+    if (negative(t, d)) buf_char(out, '-');
+    print_term(t, d, true, out);
+    break;
+  case DIM_FLOORDIV:
+  case DIM_MOD:
+    print(t, e->a, P_PRODUCT, out);
+    buf_str(out, e->op == DIM_MOD ? " % " : " // ");
+    print(t, e->b, P_FACTOR, out);
+    break;
+  case DIM_MIN:
+  case DIM_MAX: print_call(t, d, out); break;
   }
 }
 

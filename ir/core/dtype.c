@@ -25,8 +25,8 @@ typedef struct Small {
 } Small;
 
 static const Small smalls[] = {
-    {DT_TF32, -126, 8, 0x1.ffcp127},  {DT_BF16, -126, 8, 0x1.fep127},
-    {DT_F16, -14, 5, 65504.0},        {DT_F8E4M3, -6, 4, 448.0},
+    {DT_TF32, -126, 8, 0x1.ffcp127}, {DT_BF16, -126, 8, 0x1.fep127},
+    {DT_F16, -14, 5, 65504.0},       {DT_F8E4M3, -6, 4, 448.0},
     {DT_F8E5M2, -14, 5, 57344.0},
 };
 
@@ -36,9 +36,15 @@ static const Small *small_of(DType t) {
   return NULL;
 }
 
-const char *dtype_name(DType t) { return t < DT_COUNT ? rows[t].name : "none"; }
-int dtype_size(DType t) { return t < DT_COUNT ? rows[t].bytes : 0; }
-char dtype_kind(DType t) { return t < DT_COUNT ? rows[t].kind : '?'; }
+const char *dtype_name(DType t) {
+  return t < DT_COUNT ? rows[t].name : "none";
+}
+int dtype_size(DType t) {
+  return t < DT_COUNT ? rows[t].bytes : 0;
+}
+char dtype_kind(DType t) {
+  return t < DT_COUNT ? rows[t].kind : '?';
+}
 
 bool dtype_by_name(const char *name, uint32_t len, DType *t) {
   for (int i = 0; i < DT_COUNT; i++) {
@@ -170,7 +176,7 @@ void dtype_store(DType t, void *p, double v) {
     memcpy(p, &x, 4);
     return;
   }
-  uint64_t u = t == DT_BOOL       ? v != 0
+  uint64_t u = t == DT_BOOL      ? v != 0
                : stored_small(t) ? encode_small(t, round_small(t, v))
                                  : wrap(v, 8 * rows[t].bytes);
   unsigned char *s = p;

@@ -14,10 +14,14 @@ typedef enum DType {
 
 const char *dtype_name(DType t);
 bool dtype_by_name(const char *name, uint32_t len, DType *t);
-int dtype_size(DType t);             // bytes
-char dtype_kind(DType t);            // 'f', 'i', 'u', 'b'
-static inline bool dtype_is_float(DType t) { return dtype_kind(t) == 'f'; }
-static inline bool dtype_is_float16(DType t) { return t == DT_BF16 || t == DT_F16; }
+int dtype_size(DType t);   // bytes
+char dtype_kind(DType t);  // 'f', 'i', 'u', 'b'
+static inline bool dtype_is_float(DType t) {
+  return dtype_kind(t) == 'f';
+}
+static inline bool dtype_is_float16(DType t) {
+  return t == DT_BF16 || t == DT_F16;
+}
 
 // v rounded to t (round to nearest even, overflow to inf; f8e4m3 saturates to
 // NaN as OCP OFP8 says; integers truncate toward zero and wrap).

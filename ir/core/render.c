@@ -48,10 +48,11 @@ typedef struct Cell {
 } Cell;
 
 static uint32_t columns(uint32_t cp) {
-  static const uint32_t wide[][2] = {
-      {0x1100, 0x115f},   {0x2e80, 0xa4cf},   {0xac00, 0xd7a3},
-      {0xf900, 0xfaff},   {0xfe30, 0xfe6f},   {0xff00, 0xff60},
-      {0x1f300, 0x1f64f}, {0x1f900, 0x1f9ff}, {0x20000, 0x3fffd}};
+  static const uint32_t wide[][2] = {{0x1100, 0x115f},   {0x2e80, 0xa4cf},
+                                     {0xac00, 0xd7a3},   {0xf900, 0xfaff},
+                                     {0xfe30, 0xfe6f},   {0xff00, 0xff60},
+                                     {0x1f300, 0x1f64f}, {0x1f900, 0x1f9ff},
+                                     {0x20000, 0x3fffd}};
   if ((cp >= 0x300 && cp <= 0x36f) || cp == 0x200b) return 0;
   for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
     if (cp >= wide[i][0] && cp <= wide[i][1]) return 2;
@@ -68,10 +69,7 @@ static bool unsafe_char(uint32_t cp) {
 
 static Cell next_cell(const char *s, uint32_t n) {
   const unsigned char *p = (const unsigned char *)s;
-  uint32_t len = p[0] < 0x80   ? 1
-                 : p[0] >= 0xf0 ? 4
-                 : p[0] >= 0xe0 ? 3
-                                : 2;
+  uint32_t len = p[0] < 0x80 ? 1 : p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
   if (p[0] == '\t') return (Cell){' ', 1, TAB};
   if (p[0] >= 0x80 && p[0] < 0xc2) return (Cell){'?', 1, 1};
   if (len > n) return (Cell){'?', 1, 1};
@@ -200,8 +198,8 @@ static void put_fix(View *v, const FixIt *f) {
   uint32_t added = (uint32_t)strlen(f->text);
   put_margin(v, 0);
   buf_char(v->out, '\n');
-  put_marked_line(v, b.at, b.n, at.line, lo, lo + added,
-                  added ? "+" : "-", v->c.help);
+  put_marked_line(v, b.at, b.n, at.line, lo, lo + added, added ? "+" : "-",
+                  v->c.help);
   arena_reset(&v->cx->scratch, m);
 }
 

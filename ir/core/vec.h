@@ -5,20 +5,20 @@
 #include "ir/core/arena.h"
 #include <string.h>
 
-#define Vec(T)      \
-  struct {          \
-    T *at;          \
+#define Vec(T) \
+  struct { \
+    T *at; \
     uint32_t n, cap; \
   }
 
 // Grows *at (elements of `size` bytes) so that it holds at least `need`.
 void *vec_grow(Arena *a, void *at, uint32_t *cap, uint32_t need, size_t size);
 
-#define vec_push(a, v, x)                                             \
-  ((void)((v)->n == (v)->cap &&                                       \
-          ((v)->at = vec_grow((a), (v)->at, &(v)->cap, (v)->n + 1,    \
-                              sizeof *(v)->at),                       \
-           0)),                                                       \
+#define vec_push(a, v, x) \
+  ((void)((v)->n == (v)->cap && \
+          ((v)->at = \
+               vec_grow((a), (v)->at, &(v)->cap, (v)->n + 1, sizeof *(v)->at), \
+           0)), \
    (v)->at[(v)->n++] = (x))
 
 #endif

@@ -7,7 +7,7 @@
 typedef struct Walk {
   const Op *op;
   Affine a;
-  double *version;    // [version + 1][row]
+  double *version;  // [version + 1][row]
   int64_t rows;
 } Walk;
 
@@ -84,10 +84,8 @@ static void skipped(Interp *in, const Walk *w) {
 static void step(Interp *in, void *data) {
   Walk *w = data;
   int64_t t = in->coord[w->a.axis];
-  if (w->a.limit && t >= (int64_t)interp_eval(in, w->a.limit))
-    skipped(in, w);
-  else
-    column(in, w);
+  if (w->a.limit && t >= (int64_t)interp_eval(in, w->a.limit)) skipped(in, w);
+  else column(in, w);
 }
 
 // One point of a running maximum.

@@ -217,8 +217,8 @@ static double eval_scan(Interp *in, const Op *op) {
   const Type *t = ir_type(in->f, op->res[0]);
   Table *tb = interp_table(in, op->res[0]);
   bool key = in->f->axes.at[a].role == AX_KEY;
-  int64_t lo = key ? in->key_lo[a] : 0, hi = key ? in->key_hi[a]
-                                                 : in->extent[a];
+  int64_t lo = key ? in->key_lo[a] : 0,
+          hi = key ? in->key_hi[a] : in->extent[a];
   int64_t saved = in->coord[a];
   double run = op->nargs > 1 ? interp_eval(in, op->args[1])
                              : eval_identity(kind, t->dtype);
@@ -260,8 +260,8 @@ static double eval_span(Interp *in, const Op *op) {
     int bad;
     idx[t->rank - 1] = i;
     if (!interp_offset(t, idx, &off, &bad)) continue;
-    double v = dtype_load(t->dtype,
-                          (char *)t->data + off * dtype_size(t->dtype));
+    double v =
+        dtype_load(t->dtype, (char *)t->data + off * dtype_size(t->dtype));
     acc = min ? fmin(acc, v) : fmax(acc, v);
   }
   return acc;
@@ -285,8 +285,7 @@ static double eval_def(Interp *in, const Op *op) {
   const IrAttr *f = ir_attr(op, AT_VALUE);
   int64_t d = 0;
   switch (op->code) {
-  case OP_CONST:
-    return f ? f->f : (double)ir_attr_i(op, AT_IVALUE, 0);
+  case OP_CONST: return f ? f->f : (double)ir_attr_i(op, AT_IVALUE, 0);
   case OP_DIM:
     if (!dim_eval(&in->m->dims, (Dim)ir_attr_i(op, AT_DIM, 0), in->dims, &d))
       interp_fail(in, op, "the dim has no value");
@@ -295,25 +294,19 @@ static double eval_def(Interp *in, const Op *op) {
     InterpTensor *t = tensor(in, op->args[0]);
     return t->rank || t->data ? t->data != NULL : t->given;
   }
-  case OP_INDEX:
-    return (double)in->coord[ir_attr_i(op, AT_AXIS, 0)];
-  case OP_LOAD:
-    return eval_load(in, op);
+  case OP_INDEX: return (double)in->coord[ir_attr_i(op, AT_AXIS, 0)];
+  case OP_LOAD: return eval_load(in, op);
   case OP_REDUCE:
-  case OP_DOT:
-    return eval_fold(in, op);
-  case OP_SCAN:
-    return eval_scan(in, op);
+  case OP_DOT: return eval_fold(in, op);
+  case OP_SCAN: return eval_scan(in, op);
   case OP_SPAN_MIN:
-  case OP_SPAN_MAX:
-    return eval_span(in, op);
+  case OP_SPAN_MAX: return eval_span(in, op);
   case OP_CAST: {
     DType to = (DType)ir_attr_i(op, AT_TO, DT_F32);
     double x = interp_eval(in, op->args[0]);
     return dtype_is_float(to) && !in->opt->round ? x : dtype_round(to, x);
   }
-  default:
-    break;
+  default: break;
   }
   if (op_info(op->code)->flags & OPF_ELEM) return eval_elementwise(in, op);
   interp_fail(in, op, "the interpreter cannot evaluate this op here");
@@ -359,7 +352,7 @@ double interp_eval(Interp *in, Value v) {
 // ---------------------------------------------------------------- recurrences
 typedef struct Copy {
   Value from;
-  Value to, keep;    // keep: value outside the step's domain, or 0
+  Value to, keep;  // keep: value outside the step's domain, or 0
   uint32_t axis;
   Table next;
 } Copy;
@@ -436,16 +429,11 @@ static bool run_effect(Interp *in, const Op *op) {
     in->domain[a] = d;
     return true;
   }
-  case OP_RECUR:
-    return run_recur(in, op);
-  case OP_PASS:
-    return interp_pass(in, op);
-  case OP_AFFINE:
-    return interp_affine(in, op);
-  case OP_MAXPLUS:
-    return interp_maxplus(in, op);
-  default:
-    return true;
+  case OP_RECUR: return run_recur(in, op);
+  case OP_PASS: return interp_pass(in, op);
+  case OP_AFFINE: return interp_affine(in, op);
+  case OP_MAXPLUS: return interp_maxplus(in, op);
+  default: return true;
   }
 }
 
@@ -478,7 +466,8 @@ static bool setup(Interp *in) {
   }
   for (uint32_t a = 0; a < f->axes.n; a++) {
     if (!dim_eval(&in->m->dims, f->axes.at[a].extent, in->dims,
-                  &in->extent[a]) || in->extent[a] < 0) {
+                  &in->extent[a]) ||
+        in->extent[a] < 0) {
       interp_fail(in, NULL, "the extent of an axis has no value");
       return false;
     }
@@ -525,8 +514,8 @@ static InterpTensor *with_shared(Interp *in, const Func *f,
       x->stride[k] = n;
       n *= x->shape[k];
     }
-    x->data = arena_alloc(in->arena,
-                          (size_t)(n + 1) * (size_t)dtype_size(x->dtype));
+    x->data =
+        arena_alloc(in->arena, (size_t)(n + 1) * (size_t)dtype_size(x->dtype));
   }
   return all;
 }
@@ -555,8 +544,14 @@ bool ir_interp(Ctx *cx, const Module *m, const char *name, InterpTensor *args,
                const int64_t *dims, const InterpOpt *opt) {
   static const uint64_t budget = 4000000000u;
   Arena tables = {.oom = cx->session.oom, .oom_data = cx->session.oom_data};
-  Interp in = {.cx = cx, .m = m, .opt = opt, .dims = dims, .args = args,
-               .arena = &tables, .budget = budget, .rng = opt->seed};
+  Interp in = {.cx = cx,
+               .m = m,
+               .opt = opt,
+               .dims = dims,
+               .args = args,
+               .arena = &tables,
+               .budget = budget,
+               .rng = opt->seed};
   in.f = ir_find(m, name);
   if (!in.f) {
     diag_add(cx, DIAG_ir_name, NOWHERE, "program", name);

@@ -21,16 +21,16 @@ typedef struct Interp {
   const InterpOpt *opt;
   const int64_t *dims;
   InterpTensor *args;
-  int *arg_of;            // parameter position of a value, or -1
-  Table *table;           // per value
-  int64_t coord[64];      // current coordinate per axis
-  int64_t extent[64];     // per axis
+  int *arg_of;                     // parameter position of a value, or -1
+  Table *table;                    // per value
+  int64_t coord[64];               // current coordinate per axis
+  int64_t extent[64];              // per axis
   int64_t key_lo[64], key_hi[64];  // part of a key axis that is visible
-  Value *domain[64];      // predicates per axis
+  Value *domain[64];               // predicates per axis
   uint32_t ndomain[64];
   Arena *arena;
   uint64_t steps, budget, rng;
-  bool open[64];          // step axes of the recurrences around
+  bool open[64];  // step axes of the recurrences around
   bool failed;
 } Interp;
 
@@ -45,8 +45,8 @@ typedef void PointFn(Interp *in, void *data);
 void interp_points(Interp *in, const Type *t, PointFn *fn, void *data);
 uint64_t interp_at(const Interp *in, const Type *t);  // index in a table
 Table *interp_table(Interp *in, Value v);
-void interp_forget(Interp *in, const Region *r);      // values defined in r
-bool interp_region(Interp *in, const Region *r);      // effects in order
+void interp_forget(Interp *in, const Region *r);  // values defined in r
+bool interp_region(Interp *in, const Region *r);  // effects in order
 bool interp_pass(Interp *in, const Op *op);
 bool interp_affine(Interp *in, const Op *op);
 bool interp_maxplus(Interp *in, const Op *op);

@@ -15,24 +15,24 @@ typedef struct Lane {
 // Memory of an alloc (cells) or of a tensor.
 typedef struct Mem {
   DType dtype;
-  Lane *cell;            // scratch, NULL for a tensor
-  int64_t lo, hi;        // offsets allowed, in elements
+  Lane *cell;      // scratch, NULL for a tensor
+  int64_t lo, hi;  // offsets allowed, in elements
   InterpTensor *tensor;
 } Mem;
 
 typedef struct Val {
-  uint32_t n;            // lanes; 1 for scalars
+  uint32_t n;  // lanes; 1 for scalars
   Lane *lane;
-  Mem *mem;              // pointers
-  int64_t off;           // in elements of mem
-  uint32_t view;         // 2: element i is the pair 2i, 2i + 1 of mem
+  Mem *mem;       // pointers
+  int64_t off;    // in elements of mem
+  uint32_t view;  // 2: element i is the pair 2i, 2i + 1 of mem
 } Val;
 
 typedef struct Mach {
   Interp *in;
-  Val *val;              // per value
-  Arena *arena;          // of this task
-  int64_t origin[64];    // per axis
+  Val *val;            // per value
+  Arena *arena;        // of this task
+  int64_t origin[64];  // per axis
 } Mach;
 
 static void region(Mach *x, const Region *r);
@@ -41,9 +41,13 @@ static const Type *type_of(const Mach *x, Value v) {
   return ir_type(x->in->f, v);
 }
 
-static Val *get(const Mach *x, Value v) { return &x->val[v]; }
+static Val *get(const Mach *x, Value v) {
+  return &x->val[v];
+}
 
-static double scalar(const Mach *x, Value v) { return get(x, v)->lane[0].v; }
+static double scalar(const Mach *x, Value v) {
+  return get(x, v)->lane[0].v;
+}
 
 static Val *define(Mach *x, Value v) {
   const Type *t = type_of(x, v);
@@ -83,12 +87,14 @@ static void alloc(Mach *x, const Op *op) {
   int64_t n = 0;
   Val *r = define(x, op->res[0]);
   if (!dim_eval(&x->in->m->dims, (Dim)ir_attr_i(op, AT_DIM, 0), x->in->dims,
-                &n) || n > 1 << 26) {
+                &n) ||
+      n > 1 << 26) {
     interp_fail(x->in, op, "the size has no value");
     return;
   }
   Mem *m = NEW(x->arena, Mem);
-  *m = (Mem){.dtype = type_of(x, op->res[0])->dtype, .hi = n,
+  *m = (Mem){.dtype = type_of(x, op->res[0])->dtype,
+             .hi = n,
              .cell = NEWN(x->arena, Lane, n + 1)};
   for (int64_t i = 0; i < n; i++) m->cell[i] = (Lane){NAN, NAN};
   r->mem = m;
@@ -108,8 +114,8 @@ static double read_cell(const Mem *m, int64_t i, double *hi) {
     return m->cell[i].v;
   }
   *hi = 0;
-  return dtype_load(m->dtype, (char *)m->tensor->data +
-                                  i * dtype_size(m->dtype));
+  return dtype_load(m->dtype,
+                    (char *)m->tensor->data + i * dtype_size(m->dtype));
 }
 
 static Lane read(Mach *x, const Op *op, const Val *p, int64_t i) {
@@ -214,7 +220,8 @@ static void elementwise(Mach *x, const Op *op) {
     double a[3] = {0};
     for (uint32_t i = 0; i < op->nargs && i < 3; i++)
       a[i] = get(x, op->args[i])->lane[l].v;
-    double v = op->code == OP_CAST ? cast(x, op, a[0]) : eval_op(op->code, t, a);
+    double v =
+        op->code == OP_CAST ? cast(x, op, a[0]) : eval_op(op->code, t, a);
     r->lane[l].v = rounded(x, to, v);
   }
 }
@@ -298,26 +305,41 @@ static void branch(Mach *x, const Op *op) {
   if (!x->in->failed) copy(x, op->res, r->last->args, op->nres);
 }
 
-static void nothing(Mach *x, const Op *op) { (void)x, (void)op; }
+static void nothing(Mach *x, const Op *op) {
+  (void)x, (void)op;
+}
 
 typedef void ExecFn(Mach *x, const Op *op);
 
 static ExecFn *const exec[OP_COUNT] = {
-  [OP_CONST] = constant,     [OP_DIM] = constant,
-  [OP_ORIGIN] = constant,    [OP_GIVEN] = tensor_fact,
-  [OP_TPTR] = tensor_fact,   [OP_TSHAPE] = tensor_fact,
-  [OP_TSTRIDE] = tensor_fact,[OP_ALLOC] = alloc,
-  [OP_PADD] = pointer,       [OP_PVIEW] = pointer,
-  [OP_PREFETCH] = nothing,
-  [OP_LD] = load,            [OP_VLD] = load,
-  [OP_VGATHER] = load,       [OP_ST] = store,
-  [OP_VST] = store,          [OP_VSCATTER] = store,
-  [OP_SPLAT] = lanes,        [OP_VIOTA] = lanes,
-  [OP_VMASK] = lanes,        [OP_EXTRACT] = lanes,
-  [OP_INSERT] = lanes,       [OP_PACK2] = lanes,
-  [OP_VSWAP] = lanes,        [OP_DPBF16] = lanes,
-       [OP_VREDUCE] = reduce,
-  [OP_FOR] = loop,           [OP_IF] = branch,
+    [OP_CONST] = constant,
+    [OP_DIM] = constant,
+    [OP_ORIGIN] = constant,
+    [OP_GIVEN] = tensor_fact,
+    [OP_TPTR] = tensor_fact,
+    [OP_TSHAPE] = tensor_fact,
+    [OP_TSTRIDE] = tensor_fact,
+    [OP_ALLOC] = alloc,
+    [OP_PADD] = pointer,
+    [OP_PVIEW] = pointer,
+    [OP_PREFETCH] = nothing,
+    [OP_LD] = load,
+    [OP_VLD] = load,
+    [OP_VGATHER] = load,
+    [OP_ST] = store,
+    [OP_VST] = store,
+    [OP_VSCATTER] = store,
+    [OP_SPLAT] = lanes,
+    [OP_VIOTA] = lanes,
+    [OP_VMASK] = lanes,
+    [OP_EXTRACT] = lanes,
+    [OP_INSERT] = lanes,
+    [OP_PACK2] = lanes,
+    [OP_VSWAP] = lanes,
+    [OP_DPBF16] = lanes,
+    [OP_VREDUCE] = reduce,
+    [OP_FOR] = loop,
+    [OP_IF] = branch,
 };
 
 static void region(Mach *x, const Region *r) {

@@ -11,8 +11,8 @@ typedef struct Run {
   uint32_t axis, n;
   const IrAttr *kinds;
   const Region *domain, *local, *correct;
-  Table *acc;        // running accumulators
-  uint32_t i;        // accumulator being updated
+  Table *acc;  // running accumulators
+  uint32_t i;  // accumulator being updated
   Table next;
 } Run;
 
@@ -108,10 +108,8 @@ static Table *stream(Interp *in, Run *r, int64_t lo, int64_t hi) {
   r->acc = identities(in, r);
   while (lo < hi && !in->failed) {
     int64_t n = 1 + (int64_t)interp_random(in, (uint64_t)(hi - lo));
-    if (rev)
-      tile(in, r, hi - n, hi);
-    else
-      tile(in, r, lo, lo + n);
+    if (rev) tile(in, r, hi - n, hi);
+    else tile(in, r, lo, lo + n);
     if (rev) hi -= n;
     else lo += n;
   }
@@ -120,7 +118,7 @@ static Table *stream(Interp *in, Run *r, int64_t lo, int64_t hi) {
 
 typedef struct Join {
   Run *r;
-  const Table *part;   // state being scaled into the joined frame
+  const Table *part;  // state being scaled into the joined frame
   Table *into;
 } Join;
 
@@ -160,7 +158,7 @@ typedef struct Box {
   const Op *op;
   uint32_t axis;
   const Region *bounds, *classify;
-  int64_t lo[64], hi[64];   // per axis of the box
+  int64_t lo[64], hi[64];  // per axis of the box
   int64_t klo, khi;
   bool checked;
 } Box;
@@ -235,8 +233,7 @@ static void check_bounds(Interp *in, const Op *op) {
   Box b = {.op = op, .bounds = op->regions[3]};
   b.axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
   if (op->nregions > 4 && op->regions[4]->last) b.classify = op->regions[4];
-  Type t = type_without(*ir_type(in->f, op->regions[0]->last->args[0]),
-                        b.axis);
+  Type t = type_without(*ir_type(in->f, op->regions[0]->last->args[0]), b.axis);
   const IrAttr *box = ir_attr(op, AT_BOX);
   for (uint32_t i = 0; box && i < box->n; i++)
     t = type_with(t, (uint32_t)box->list[i], DIM_NONE);

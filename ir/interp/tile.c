@@ -14,9 +14,9 @@ typedef struct Tile {
 
 typedef struct Exec {
   Interp *in;
-  Tile *val;          // per value
-  Arena *arena;       // of this task
-  int64_t origin[64]; // per axis
+  Tile *val;           // per value
+  Arena *arena;        // of this task
+  int64_t origin[64];  // per axis
 } Exec;
 
 static void region(Exec *x, const Region *r);
@@ -97,8 +97,8 @@ static double element(Exec *x, const Op *op, const int64_t *c) {
   double a[3] = {0};
   for (uint32_t i = 0; i < op->nargs && i < 3; i++)
     a[i] = get(x, op->args[i], c);
-  return eval_op(op->code, ir_type(in->f, op->args[op->code == OP_SELECT])
-                               ->dtype, a);
+  return eval_op(op->code,
+                 ir_type(in->f, op->args[op->code == OP_SELECT])->dtype, a);
 }
 
 static void each_element(Exec *x, const Op *op) {
@@ -126,8 +126,8 @@ static int64_t size_of_axis(const Exec *x, const Op *op, uint32_t axis) {
   return 1;
 }
 
-static double fold(Exec *x, const Op *op, const Over *o, uint32_t i,
-                   int64_t *c, double acc) {
+static double fold(Exec *x, const Op *op, const Over *o, uint32_t i, int64_t *c,
+                   double acc) {
   bool dot = op->code == OP_DOT;
   RKind k = dot ? RK_SUM : (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
   DType t = ir_type(x->in->f, op->res[0])->dtype;
@@ -179,7 +179,8 @@ static void scan(Exec *x, const Op *op) {
   for (uint64_t i = 0; i < r->n; i++) {
     coords(t, r, i, c);
     if (c[a]) continue;  // rows start at their first element
-    double run = op->nargs > 1 ? get(x, op->args[1], c) : eval_identity(k, t->dtype);
+    double run =
+        op->nargs > 1 ? get(x, op->args[1], c) : eval_identity(k, t->dtype);
     for (int64_t s = 0; s < n; s++) {
       c[a] = suffix ? n - 1 - s : s;
       double before = run;
@@ -240,7 +241,8 @@ static void store(Exec *x, const Op *op) {
 // How far an `origin` is from the tile's first coordinate.
 static int64_t row_of(const Func *f, const Op *op) {
   for (uint32_t i = 0; i < f->grid.n; i++)
-    if (f->grid.at[i].axis == ir_attr_i(op, AT_AXIS, 0) && f->grid.at[i].tile > 1)
+    if (f->grid.at[i].axis == ir_attr_i(op, AT_AXIS, 0) &&
+        f->grid.at[i].tile > 1)
       return ir_attr_i(op, AT_ROW, 0);
   return 0;
 }
@@ -279,8 +281,8 @@ static void span(Exec *x, const Op *op) {
     int bad;
     idx[t->rank - 1] = i;
     if (!interp_offset(t, idx, &off, &bad)) continue;
-    double v = dtype_load(t->dtype,
-                          (char *)t->data + off * dtype_size(t->dtype));
+    double v =
+        dtype_load(t->dtype, (char *)t->data + off * dtype_size(t->dtype));
     acc = min ? fmin(acc, v) : fmax(acc, v);
   }
   define(x, op->res[0])->at[0] = acc;
@@ -343,46 +345,30 @@ static void renamed(Exec *x, const Op *op) {
 
 static void execute(Exec *x, const Op *op) {
   switch (op->code) {
-  case OP_CONST: case OP_DIM: case OP_ORIGIN: case OP_GIVEN:
-    constant(x, op);
-    return;
-  case OP_IOTA:
-    iota(x, op);
-    return;
-  case OP_REDUCE: case OP_DOT:
-    reduction(x, op);
-    return;
-  case OP_SCAN:
-    scan(x, op);
-    return;
-  case OP_RENAMED:
-    renamed(x, op);
-    return;
-  case OP_TRINV:
-    inverse(x, op);
-    return;
-  case OP_STORE:
-    store(x, op);
-    return;
-  case OP_SPAN_MIN: case OP_SPAN_MAX:
-    span(x, op);
-    return;
-  case OP_ANY_OF: case OP_ALL_OF:
-    quantify(x, op);
-    return;
-  case OP_FOR:
-    loop(x, op);
-    return;
-  case OP_IF:
-    branch(x, op);
-    return;
-  case OP_OWN: case OP_MINE:  // one group has all rows
+  case OP_CONST:
+  case OP_DIM:
+  case OP_ORIGIN:
+  case OP_GIVEN: constant(x, op); return;
+  case OP_IOTA: iota(x, op); return;
+  case OP_REDUCE:
+  case OP_DOT: reduction(x, op); return;
+  case OP_SCAN: scan(x, op); return;
+  case OP_RENAMED: renamed(x, op); return;
+  case OP_TRINV: inverse(x, op); return;
+  case OP_STORE: store(x, op); return;
+  case OP_SPAN_MIN:
+  case OP_SPAN_MAX: span(x, op); return;
+  case OP_ANY_OF:
+  case OP_ALL_OF: quantify(x, op); return;
+  case OP_FOR: loop(x, op); return;
+  case OP_IF: branch(x, op); return;
+  case OP_OWN:
+  case OP_MINE:  // one group has all rows
     define(x, op->res[0])->at[0] = get0(x, op->args[0]);
     return;
-  case OP_YIELD: case OP_SKIP:
-    return;
-  default:
-    each_element(x, op);
+  case OP_YIELD:
+  case OP_SKIP: return;
+  default: each_element(x, op);
   }
 }
 

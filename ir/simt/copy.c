@@ -17,8 +17,10 @@ typedef struct Box {
 static Box box_of(const Interp *in, const Op *op, Value tensor, uint32_t rows,
                   const int64_t *at) {
   const IrAttr *tile = ir_attr(op, AT_TILE), *pieces = ir_attr(op, AT_PIECES);
-  Box b = {.t = &in->args[in->arg_of[tensor]], .row = (uint32_t)tile->list[0],
-           .col = (uint32_t)tile->list[1], .pieces = ir_pieces(op)};
+  Box b = {.t = &in->args[in->arg_of[tensor]],
+           .row = (uint32_t)tile->list[0],
+           .col = (uint32_t)tile->list[1],
+           .pieces = ir_pieces(op)};
   b.rows = rows / b.pieces;
   if (pieces) b.along = (uint32_t)pieces->list[0];
   for (uint32_t i = 0; i < b.t->rank + b.pieces - 1; i++) b.at[i] = at[i];
@@ -62,7 +64,8 @@ static bool cp_async(Wave *w, const Op *op) {
   int64_t at[MOST_INDICES];
   indices(w, op, 2, wave_type(w, op->args[1])->n, at);
   Box b = box_of(wave_in(w), op, op->args[1], t->ext[0], at);
-  uint32_t lanes = w->cta->x->lanes, elems = 16 / (uint32_t)dtype_size(t->dtype);
+  uint32_t lanes = w->cta->x->lanes,
+           elems = 16 / (uint32_t)dtype_size(t->dtype);
   uint32_t per_row = t->ext[1] / elems, base = w->val[op->args[0]].base;
   if (is_under_way(w, base, smem_slot_bytes(t)))
     wave_fail(w, op, "another copy to the tile has not arrived");
@@ -71,8 +74,10 @@ static bool cp_async(Wave *w, const Op *op) {
     if (thread / lanes != w->id - w->grp->first) continue;
     for (uint32_t k = 0; k < elems; k++) {
       uint32_t r = i / per_row, c = i % per_row * elems + k;
-      Flight f = {.byte = base + smem_offset(t, r, c), .dtype = t->dtype,
-                  .group = w->copy_group, .v = box_value(&b, r, c)};
+      Flight f = {.byte = base + smem_offset(t, r, c),
+                  .dtype = t->dtype,
+                  .group = w->copy_group,
+                  .v = box_value(&b, r, c)};
       wave_begin(w, op, f.byte, false);
       vec_push(w->cta->x->arena, &w->copies, f);
     }
@@ -121,7 +126,9 @@ static bool tma_load(Wave *w, const Op *op) {
     wave_fail(w, op, "no such slot");
     return true;
   }
-  Fetch f = {.op = op, .tensor = op->args[3], .base = w->val[op->args[0]].base,
+  Fetch f = {.op = op,
+             .tensor = op->args[3],
+             .base = w->val[op->args[0]].base,
              .bar = w->val[op->args[1]].base + (uint32_t)slot};
   indices(w, op, 4, wave_type(w, f.tensor)->n, f.at);
   for (uint32_t r = 0; r < t->ext[0]; r++)
@@ -151,7 +158,9 @@ void wave_engine(Cta *c, uint32_t i) {
 static bool tma_store(Wave *w, const Op *op) {
   const Type *t = wave_type(w, op->args[1]);
   if (!wave_first(w)) return true;
-  Hold h = {.type = t, .base = w->val[op->args[1]].base, .op = op,
+  Hold h = {.type = t,
+            .base = w->val[op->args[1]].base,
+            .op = op,
             .group = w->store_group};
   indices(w, op, 2, wave_type(w, op->args[0])->n, h.at);
   for (uint32_t r = 0; r < t->ext[0]; r++)
@@ -168,7 +177,8 @@ static void write_box(Wave *w, const Hold *h) {
   for (uint32_t r = 0; r < t->ext[0]; r++)
     for (uint32_t c = 0; c < t->ext[1]; c++) {
       void *to = box_element(&b, r, c);
-      const uint8_t *from = w->cta->smem + h->base + wave_engine_offset(t, r, c);
+      const uint8_t *from =
+          w->cta->smem + h->base + wave_engine_offset(t, r, c);
       if (to) dtype_store(b.t->dtype, to, dtype_load(t->dtype, from));
     }
 }
@@ -200,10 +210,10 @@ static bool tma_wait(Wave *w, const Op *op) {
 
 WaveFn *wave_copy_fn(OpCode c) {
   static WaveFn *const fn[OP_COUNT] = {
-    [OP_CP_ASYNC] = cp_async,   [OP_CP_COMMIT] = cp_commit,
-    [OP_CP_WAIT] = cp_wait,     [OP_TMA_LOAD] = tma_load,
-    [OP_TMA_STORE] = tma_store, [OP_TMA_COMMIT] = tma_commit,
-    [OP_TMA_WAIT] = tma_wait,
+      [OP_CP_ASYNC] = cp_async,   [OP_CP_COMMIT] = cp_commit,
+      [OP_CP_WAIT] = cp_wait,     [OP_TMA_LOAD] = tma_load,
+      [OP_TMA_STORE] = tma_store, [OP_TMA_COMMIT] = tma_commit,
+      [OP_TMA_WAIT] = tma_wait,
   };
   return fn[c];
 }

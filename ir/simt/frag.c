@@ -8,7 +8,9 @@
 
 enum { TRI = 16 };  // rows of a block that ftrinv inverts
 
-static double rounded(DType t, double v) { return dtype_round(t, v); }
+static double rounded(DType t, double v) {
+  return dtype_round(t, v);
+}
 
 // ---------------------------------------------------------------- elementwise
 static double constant_of(Wave *w, const Op *op) {
@@ -50,8 +52,8 @@ static bool elementwise(Wave *w, const Op *op) {
     double x[3] = {0};
     for (uint32_t k = 0; k < op->nargs && k < 3; k++)
       x[k] = a[k]->at[a[k]->regs ? i : 0];
-    r->at[i] = rounded(to, op->code == OP_CAST ? x[0]
-                                               : eval_op(op->code, t, x));
+    r->at[i] =
+        rounded(to, op->code == OP_CAST ? x[0] : eval_op(op->code, t, x));
   }
   return true;
 }
@@ -328,14 +330,13 @@ Dense wave_dense(Wave *w, uint32_t n, Value v) {
   uint32_t lanes = w->cta->x->lanes, at[2];
   if (t->slice) d.cols = t->slice == SLICE_COL ? t->ext[0] : 1;
   if (t->slice) d.rows = t->slice == SLICE_COL ? 1 : t->ext[0];
-  d.at = NEWN(&wave_in(w)->cx->scratch, double, d.rows * d.cols);
+  d.at = NEWN(&wave_in(w)->cx->scratch, double, d.rows *d.cols);
   for (uint32_t i = 0; i < n; i++)
     for (uint32_t r = 0; r < m->regs; r++)
       for (uint32_t l = 0; l < lanes; l++) {
         frag_at(m, r, wave_thread(&w[i], l), at);
         if (at[0] < d.rows && at[1] < d.cols)
-          d.at[at[0] * d.cols + at[1]] =
-              wave_val(&w[i], v)->at[r * lanes + l];
+          d.at[at[0] * d.cols + at[1]] = wave_val(&w[i], v)->at[r * lanes + l];
       }
   return d;
 }
@@ -364,7 +365,9 @@ static void move_all(Wave *w, uint32_t n, const Op *op) {
   arena_reset(a, mark);
 }
 
-static bool relayout(Wave *w, const Op *op) { return wave_together(w, op, move_all); }
+static bool relayout(Wave *w, const Op *op) {
+  return wave_together(w, op, move_all);
+}
 
 static void scan_line(const Op *op, DType t, double *at, uint32_t n,
                       uint32_t step, double run) {
@@ -398,10 +401,13 @@ static void scan_all(Wave *w, uint32_t n, const Op *op) {
   arena_reset(a, mark);
 }
 
-static bool scan(Wave *w, const Op *op) { return wave_together(w, op, scan_all); }
+static bool scan(Wave *w, const Op *op) {
+  return wave_together(w, op, scan_all);
+}
 
 // The inverse of 1 + l on one block, by substitution.
-static void invert_block(const double *l, double *x, uint32_t step, bool upper) {
+static void invert_block(const double *l, double *x, uint32_t step,
+                         bool upper) {
   for (uint32_t k = 0; k < TRI; k++) {
     uint32_t i = upper ? TRI - 1 - k : k;
     x[i * step + i] = 1;
@@ -421,7 +427,7 @@ static bool invert(Wave *w, const Op *op) {
   Arena *a = &wave_in(w)->cx->scratch;
   ArenaMark mark = arena_mark(a);
   Dense d = wave_dense(w, 1, op->args[0]);
-  Dense x = {d.rows, d.cols, NEWN(a, double, d.rows * d.cols)};
+  Dense x = {d.rows, d.cols, NEWN(a, double, d.rows *d.cols)};
   for (uint32_t i = 0; i < d.rows; i += TRI)
     invert_block(d.at + i * d.cols + i, x.at + i * d.cols + i, d.cols,
                  ir_attr_i(op, AT_TRANS, 0) != 0);
@@ -432,13 +438,14 @@ static bool invert(Wave *w, const Op *op) {
 
 WaveFn *wave_frag_fn(OpCode c) {
   static WaveFn *const fn[OP_COUNT] = {
-    [OP_CONST] = constant,   [OP_DIM] = constant,      [OP_SPLAT] = splat,
-    [OP_COORD] = coord,      [OP_COORD_THREAD] = coord,
-    [OP_COORD_REG] = coord,  [OP_BCAST] = bcast,       [OP_FREDUCE] = reduce,
-    [OP_FCOMBINE] = join_parts, [OP_FSCAN] = scan,     [OP_VOTE] = vote,
-    [OP_EXCEEDS] = exceeds,  [OP_FCOLS] = columns,
-    [OP_RELAYOUT] = relayout, [OP_FTRINV] = invert,
-    [OP_FOPERAND] = operand,
+      [OP_CONST] = constant,      [OP_DIM] = constant,
+      [OP_SPLAT] = splat,         [OP_COORD] = coord,
+      [OP_COORD_THREAD] = coord,  [OP_COORD_REG] = coord,
+      [OP_BCAST] = bcast,         [OP_FREDUCE] = reduce,
+      [OP_FCOMBINE] = join_parts, [OP_FSCAN] = scan,
+      [OP_VOTE] = vote,           [OP_EXCEEDS] = exceeds,
+      [OP_FCOLS] = columns,       [OP_RELAYOUT] = relayout,
+      [OP_FTRINV] = invert,       [OP_FOPERAND] = operand,
   };
   if (fn[c]) return fn[c];
   return op_info(c)->flags & OPF_ELEM ? elementwise : NULL;

@@ -58,7 +58,7 @@ static bool gstore(Wave *w, const Op *op) {
   const WaveVal *x = wave_val(w, op->args[1]), *mask = NULL;
   uint32_t lanes = m ? w->cta->x->lanes : 1;
   if (ir_attr_i(op, AT_MASKED, 0)) mask = wave_val(w, op->args[op->nargs - 1]);
-  if (!m && !wave_first(w)) return true;   // one thread's
+  if (!m && !wave_first(w)) return true;  // one thread's
   for (uint32_t i = 0; i < (m ? x->regs : 1); i++)
     for (uint32_t l = 0; l < lanes; l++) {
       if (mask && !mask->at[mask->regs ? i * lanes + l : 0]) continue;
@@ -73,8 +73,9 @@ static bool slot(Wave *w, const Op *op) {
   const Type *t = wave_type(w, op->args[0]);
   double i = wave_scalar(w, op->args[1]);
   if (i < 0 || i >= t->ext[2]) wave_fail(w, op, "the ring has no such slot");
-  else w->val[op->res[0]].base =
-           w->val[op->args[0]].base + (uint32_t)i * smem_slot_bytes(t);
+  else
+    w->val[op->res[0]].base =
+        w->val[op->args[0]].base + (uint32_t)i * smem_slot_bytes(t);
   return true;
 }
 
@@ -93,8 +94,9 @@ static bool sload(Wave *w, const Op *op) {
   bool trans = ir_attr_i(op, AT_TRANS, 0);
   for (uint32_t i = 0; i < r->regs; i++)
     for (uint32_t l = 0; l < lanes; l++)
-      r->at[i * lanes + l] = wave_read(
-          w, op, t->dtype, place(w, t, op->args[0], m, i, l, trans), false);
+      r->at[i * lanes + l] =
+          wave_read(w, op, t->dtype, place(w, t, op->args[0], m, i, l, trans),
+                    false);
   return true;
 }
 
@@ -117,7 +119,7 @@ static bool sstore(Wave *w, const Op *op) {
     for (uint32_t l = 0; l < lanes; l++)
       if (!is_copy(w, m, i, l))
         wave_write(w, op, t->dtype, place(w, t, op->args[0], m, i, l, trans),
-                 x->at[i * lanes + l]);
+                   x->at[i * lanes + l]);
   return true;
 }
 
@@ -157,7 +159,7 @@ static bool sset(Wave *w, const Op *op) {
   return true;
 }
 
-static bool placed(Wave *w, const Op *op) {   // before the CTA starts
+static bool placed(Wave *w, const Op *op) {  // before the CTA starts
   (void)w;
   (void)op;
   return true;
@@ -165,9 +167,10 @@ static bool placed(Wave *w, const Op *op) {   // before the CTA starts
 
 WaveFn *wave_mem_fn(OpCode c) {
   static WaveFn *const fn[OP_COUNT] = {
-    [OP_GLOAD] = gload,   [OP_GSTORE] = gstore, [OP_SALLOC] = placed,
-    [OP_MBAR] = placed,   [OP_SLOT] = slot,     [OP_SLOAD] = sload,
-    [OP_SSTORE] = sstore, [OP_SFLIP] = sflip,   [OP_SGET] = sget,     [OP_SSET] = sset,
+      [OP_GLOAD] = gload,   [OP_GSTORE] = gstore, [OP_SALLOC] = placed,
+      [OP_MBAR] = placed,   [OP_SLOT] = slot,     [OP_SLOAD] = sload,
+      [OP_SSTORE] = sstore, [OP_SFLIP] = sflip,   [OP_SGET] = sget,
+      [OP_SSET] = sset,
   };
   return fn[c];
 }

@@ -34,7 +34,7 @@ typedef void PlaceFn(uint32_t l, uint32_t e, uint32_t at[2]);
 
 typedef struct Instr {
   uint32_t m, n, k;
-  uint32_t a_regs, b_regs, c_regs;   // of a lane
+  uint32_t a_regs, b_regs, c_regs;  // of a lane
   PlaceFn *a, *b, *c;
 } Instr;
 
@@ -88,11 +88,11 @@ static const struct {
   uint32_t cc;
   Instr instr;
 } amd_units[] = {
-  {0x90a, {32, 32, 8, 4, 4, 16, cdna3, cdna3, cdna_d}},
-  {0x942, {32, 32, 8, 4, 4, 16, cdna3, cdna3, cdna_d}},
-  {0x950, {32, 32, 16, 8, 8, 16, cdna4, cdna4, cdna_d}},
-  {0x1100, {16, 16, 16, 16, 16, 8, rdna3, rdna3, rdna3_d}},
-  {0x1201, {16, 16, 16, 8, 8, 8, rdna4, rdna4, rdna4_d}},
+    {0x90a, {32, 32, 8, 4, 4, 16, cdna3, cdna3, cdna_d}},
+    {0x942, {32, 32, 8, 4, 4, 16, cdna3, cdna3, cdna_d}},
+    {0x950, {32, 32, 16, 8, 8, 16, cdna4, cdna4, cdna_d}},
+    {0x1100, {16, 16, 16, 16, 16, 8, rdna3, rdna3, rdna3_d}},
+    {0x1201, {16, 16, 16, 8, 8, 8, rdna4, rdna4, rdna4_d}},
 };
 
 // Products of 8-bit floats.
@@ -100,9 +100,9 @@ static const struct {
   uint32_t cc;
   Instr instr;
 } amd_bytes[] = {
-  {0x942, {32, 32, 16, 8, 8, 16, cdna4, cdna4, cdna_d}},
-  {0x950, {32, 32, 16, 8, 8, 16, cdna4, cdna4, cdna_d}},
-  {0x1201, {16, 16, 16, 8, 8, 8, rdna4_bytes, rdna4_bytes, rdna4_d}},
+    {0x942, {32, 32, 16, 8, 8, 16, cdna4, cdna4, cdna_d}},
+    {0x950, {32, 32, 16, 8, 8, 16, cdna4, cdna4, cdna_d}},
+    {0x1201, {16, 16, 16, 8, 8, 8, rdna4_bytes, rdna4_bytes, rdna4_d}},
 };
 
 // c += a b over the lanes' registers a[lane][reg]. Sums in order of k, each
@@ -146,8 +146,8 @@ typedef struct Product {
   const Op *op;
   const Type *at, *bt, *ct;
   bool ta, tb, async;
-  Dense a, b;               // as stored; a.at NULL: registers
-  uint32_t k, rows;         // rows of all waves together
+  Dense a, b;        // as stored; a.at NULL: registers
+  uint32_t k, rows;  // rows of all waves together
 } Product;
 
 // All of a shared tile, read by this wave.
@@ -169,7 +169,8 @@ static double stored(const Dense *d, bool turned, uint32_t i, uint32_t k) {
 }
 
 static Product product_of(Wave *w, const Op *op) {
-  Product p = {.op = op, .at = wave_type(w, op->args[0]),
+  Product p = {.op = op,
+               .at = wave_type(w, op->args[0]),
                .bt = wave_type(w, op->args[1]),
                .ct = wave_type(w, op->res[0]),
                .ta = ir_attr_i(op, AT_TRANSA, 0),
@@ -260,30 +261,31 @@ static void by_instructions(Wave *w, const Instr *in, const Product *p,
 
 // ---------------------------------------------------------------- AMD
 typedef struct Slots {
-  uint32_t run, groups;     // neighbours in a lane; lanes that share a row
-  uint32_t n;               // a lane's elements of a row
-  bool halves;              // sums of RDNA3: lane l ^ 16 has the others
+  uint32_t run, groups;  // neighbours in a lane; lanes that share a row
+  uint32_t n;            // a lane's elements of a row
+  bool halves;           // sums of RDNA3: lane l ^ 16 has the others
 } Slots;
 
 // By name: how the fragments of these layouts are operands.
 static const struct {
   const char *layout;
   uint32_t run;
-  bool all, halves;         // all: each lane has all of k
+  bool all, halves;  // all: each lane has all of k
 } forms[] = {
-  {"mfma32", 4, false, false}, {"mfmak", 8, false, false},
-  {"wmma12", 8, false, false}, {"wmmak", 16, true, false},
-  {"wmma11", 16, true, true},    {"mfma8", 16, false, false},
-  {"wmma8", 16, false, false},
+    {"mfma32", 4, false, false}, {"mfmak", 8, false, false},
+    {"wmma12", 8, false, false}, {"wmmak", 16, true, false},
+    {"wmma11", 16, true, true},  {"mfma8", 16, false, false},
+    {"wmma8", 16, false, false},
 };
 
 static Slots slots_of(const Instr *in, const Product *p, uint32_t lanes) {
   const char *name = layout_name(p->at->layout);
-  bool wide = in->a_regs == 16;      // a shared tile: as from memory
+  bool wide = in->a_regs == 16;  // a shared tile: as from memory
   Slots s = {.run = wide ? 16 : 8, .groups = wide ? 1 : lanes / in->m};
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
     if (p->at->kind == TK_FRAG && strcmp(forms[i].layout, name) == 0)
-      s = (Slots){.run = forms[i].run, .halves = forms[i].halves,
+      s = (Slots){.run = forms[i].run,
+                  .halves = forms[i].halves,
                   .groups = forms[i].all ? 1 : lanes / in->m};
   s.n = p->k / s.groups;
   return s;
@@ -296,8 +298,7 @@ static uint32_t key_of(const Slots *s, uint32_t group, uint32_t slot) {
 
 // The program's a of row block i: the instruction's B.
 static void load_left(Wave *w, const Instr *in, const Product *p,
-                      const Slots *s, uint32_t i, uint32_t slot0,
-                      Operands *o) {
+                      const Slots *s, uint32_t i, uint32_t slot0, Operands *o) {
   uint32_t lanes = w->cta->x->lanes, at[2];
   const FragMap *m = wave_map(w, p->op->res[0], p->ct);
   const WaveVal *x = p->a.at ? NULL : wave_val(w, p->op->args[0]);
@@ -323,8 +324,8 @@ static void load_right(Wave *w, const Instr *in, const Product *p,
                        Operands *o) {
   for (uint32_t l = 0; l < w->cta->x->lanes; l++)
     for (uint32_t e = 0; e < in->a_regs; e++)
-      o->a[l][e] = stored(&p->b, p->tb, n0 + l % in->m,
-                          key_of(s, l / in->m, slot0 + e));
+      o->a[l][e] =
+          stored(&p->b, p->tb, n0 + l % in->m, key_of(s, l / in->m, slot0 + e));
 }
 
 static void by_amd(Wave *w, const Instr *in, const Product *p, WaveVal *r) {
@@ -394,8 +395,8 @@ static bool fast(const Wave *w, const Product *p) {
     uint32_t span = s.run > amd->a_regs ? s.run : amd->a_regs;
     return half && s.n % span == 0 && p->ct->ext[1] % amd->m == 0;
   }
-  return half && !is_bytes(p) && p->k % 16 == 0 && p->ct->ext[0] % p->rows == 0 &&
-         (p->async || p->ct->ext[1] % 16 == 0);
+  return half && !is_bytes(p) && p->k % 16 == 0 &&
+         p->ct->ext[0] % p->rows == 0 && (p->async || p->ct->ext[1] % 16 == 0);
 }
 
 static void run(Wave *w, Product *p) {
@@ -478,8 +479,10 @@ static bool wg_wait(Wave *w, const Op *op) {
 
 WaveFn *wave_mma_fn(OpCode c) {
   static WaveFn *const fn[OP_COUNT] = {
-    [OP_MMA] = mma,             [OP_WGMMA] = wgmma,
-    [OP_WG_COMMIT] = wg_commit, [OP_WG_WAIT] = wg_wait,
+      [OP_MMA] = mma,
+      [OP_WGMMA] = wgmma,
+      [OP_WG_COMMIT] = wg_commit,
+      [OP_WG_WAIT] = wg_wait,
   };
   return fn[c];
 }

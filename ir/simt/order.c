@@ -58,10 +58,12 @@ static bool may_write(Wave *w, const Op *op, uint32_t byte) {
   if (x->pending) wave_fail(w, op, "writes where a copy in flight writes");
   else if (x->readers) wave_fail(w, op, "writes what is read asynchronously");
   else if (x->when && w->clock.at[x->writer] < x->when)
-    wave_fail(w, op, "writes what another wave writes, with no barrier between");
+    wave_fail(w, op,
+              "writes what another wave writes, with no barrier between");
   for (uint32_t i = 0; i < c->nwaves; i++)
     if (r[i] > w->clock.at[i])
-      wave_fail(w, op, "writes what another wave reads, with no barrier between");
+      wave_fail(w, op,
+                "writes what another wave reads, with no barrier between");
   return !wave_in(w)->failed;
 }
 
@@ -173,7 +175,7 @@ static bool mbar_wait(Wave *w, const Op *op) {
   w->state = WV_PHASE;
   w->wait = b;
   w->parity = parity;
-  return false;   // tried again
+  return false;  // tried again
 }
 
 bool wave_ready(const Wave *w) {
@@ -204,10 +206,10 @@ static bool fence(Wave *w, const Op *op) {
 
 WaveFn *wave_order_fn(OpCode c) {
   static WaveFn *const fn[OP_COUNT] = {
-    [OP_GSYNC] = gsync,           [OP_BAR_SYNC] = named,
-    [OP_BAR_ARRIVE] = named,      [OP_MBAR_WAIT] = mbar_wait,
-    [OP_MBAR_ARRIVE] = arrive,    [OP_MBAR_EXPECT] = arrive,
-    [OP_FENCE_ASYNC] = fence,     [OP_WG_FENCE] = fence,
+      [OP_GSYNC] = gsync,        [OP_BAR_SYNC] = named,
+      [OP_BAR_ARRIVE] = named,   [OP_MBAR_WAIT] = mbar_wait,
+      [OP_MBAR_ARRIVE] = arrive, [OP_MBAR_EXPECT] = arrive,
+      [OP_FENCE_ASYNC] = fence,  [OP_WG_FENCE] = fence,
   };
   return fn[c];
 }

@@ -22,8 +22,9 @@
 void wave_fail(const Wave *w, const Op *op, const char *what) {
   Interp *in = wave_in(w);
   if (in->failed) return;
-  interp_fail(in, op, arena_printf(&in->cx->session, "wave %u of task %u: %s",
-                                   w->id, w->cta->id, what));
+  interp_fail(in, op,
+              arena_printf(&in->cx->session, "wave %u of task %u: %s", w->id,
+                           w->cta->id, what));
 }
 
 const Type *wave_type(const Wave *w, Value v) {
@@ -37,7 +38,9 @@ WaveVal *wave_val(Wave *w, Value v) {
   return x;
 }
 
-double wave_scalar(Wave *w, Value v) { return wave_val(w, v)->at[0]; }
+double wave_scalar(Wave *w, Value v) {
+  return wave_val(w, v)->at[0];
+}
 
 const FragMap *wave_map(Wave *w, Value v, const Type *t) {
   WaveRun *x = w->cta->x;
@@ -67,17 +70,20 @@ WaveVal *wave_define(Wave *w, Value v) {
   return x;
 }
 
-void wave_set(Wave *w, Value v, double n) { wave_define(w, v)->at[0] = n; }
+void wave_set(Wave *w, Value v, double n) {
+  wave_define(w, v)->at[0] = n;
+}
 
 // ---------------------------------------------------------------- scalars
 static bool launch_fact(Wave *w, const Op *op) {
   WaveRun *x = w->cta->x;
   double v = 0;
   switch (op->code) {
-  case OP_TASK: case OP_CTA: v = w->cta->id; break;
+  case OP_TASK:
+  case OP_CTA: v = w->cta->id; break;
   case OP_NTASKS: v = (double)x->tasks; break;
   case OP_NCTAS: v = x->ctas; break;
-  default: v = (double)(x->ctas + x->claimed++);   // claim
+  default: v = (double)(x->ctas + x->claimed++);  // claim
   }
   wave_set(w, op->res[0], v);
   return true;
@@ -222,7 +228,9 @@ static Group *role_group(Wave *w, uint32_t first, uint32_t threads,
   }
   Group *g = NEWN(c->x->arena, Group, 1);
   uint32_t waves = threads == 1 ? 1 : threads / c->x->lanes;
-  *g = (Group){.first = first, .waves = waves, .threads = threads,
+  *g = (Group){.first = first,
+               .waves = waves,
+               .threads = threads,
                .instance = instance};
   return g;
 }
@@ -233,7 +241,8 @@ static bool roles(Wave *w, const Op *op) {
   for (uint32_t i = 0; i < op->nregions; i++) {
     const Region *r = op->regions[i];
     uint32_t waves = (uint32_t)teams->list[i] / lanes, at = w->id - from;
-    uint32_t size = (uint32_t)sizes->list[i], per = size < lanes ? 1 : size / lanes;
+    uint32_t size = (uint32_t)sizes->list[i],
+             per = size < lanes ? 1 : size / lanes;
     if (w->id >= from + waves) {
       from += waves;
       continue;
@@ -252,14 +261,14 @@ static bool roles(Wave *w, const Op *op) {
 // ---------------------------------------------------------------- running
 static WaveFn *fn_of(const Op *op) {
   static WaveFn *const control[OP_COUNT] = {
-    [OP_LAUNCH] = nothing,     [OP_PIN] = nothing,
-    [OP_TASK] = launch_fact,   [OP_CTA] = launch_fact,
-    [OP_NTASKS] = launch_fact, [OP_NCTAS] = launch_fact,
-    [OP_CLAIM] = launch_fact,  [OP_UNIFORM] = same_scalar,
-    [OP_TSHAPE] = tensor_fact, [OP_TSTRIDE] = tensor_fact,
-    [OP_GIVEN] = tensor_fact,  [OP_FOR] = loop,
-    [OP_WHILE] = while_loop,   [OP_IF] = branch,
-    [OP_ROLES] = roles,
+      [OP_LAUNCH] = nothing,     [OP_PIN] = nothing,
+      [OP_TASK] = launch_fact,   [OP_CTA] = launch_fact,
+      [OP_NTASKS] = launch_fact, [OP_NCTAS] = launch_fact,
+      [OP_CLAIM] = launch_fact,  [OP_UNIFORM] = same_scalar,
+      [OP_TSHAPE] = tensor_fact, [OP_TSTRIDE] = tensor_fact,
+      [OP_GIVEN] = tensor_fact,  [OP_FOR] = loop,
+      [OP_WHILE] = while_loop,   [OP_IF] = branch,
+      [OP_ROLES] = roles,
   };
   WaveFn *fn = control[op->code];
   if (!fn) fn = wave_order_fn(op->code);
@@ -300,8 +309,7 @@ static void stuck(Cta *c) {
     Wave *w = &c->wave[i];
     if (w->state == WV_DONE) continue;
     const Op *op = w->frame[w->depth - 1].next;
-    if (w->state == WV_PHASE)
-      wave_fail(w, op, "waits for ever for a phase");
+    if (w->state == WV_PHASE) wave_fail(w, op, "waits for ever for a phase");
     else wave_fail(w, op ? op->prev : NULL, "waits for ever: not all arrive");
     return;
   }
@@ -310,14 +318,17 @@ static void stuck(Cta *c) {
 // How waves take turns.
 typedef struct Plan {
   bool random, reverse;
-  uint32_t turn;       // longest turn, ops
-  uint32_t eager;      // copies: chance of one in so many turns
+  uint32_t turn;   // longest turn, ops
+  uint32_t eager;  // copies: chance of one in so many turns
 } Plan;
 
 static Plan plan_of(uint64_t seed) {
   static const Plan plans[] = {
-    {false, true, 1u << 30, 1}, {true, false, 8, 4}, {true, false, 64, 16},
-    {true, false, 1, 64}, {false, false, 1u << 30, 1u << 30},
+      {false, true, 1u << 30, 1},
+      {true, false, 8, 4},
+      {true, false, 64, 16},
+      {true, false, 1, 64},
+      {false, false, 1u << 30, 1u << 30},
   };
   return plans[seed % (sizeof plans / sizeof *plans)];
 }
@@ -360,7 +371,8 @@ static void place_shared(Cta *c) {
     at[n++] = op->res[0];
   }
   for (uint32_t i = 0; i < n; i++) {
-    for (uint32_t w = 0; w < c->nwaves; w++) c->wave[w].val[at[i]].base = c->bytes;
+    for (uint32_t w = 0; w < c->nwaves; w++)
+      c->wave[w].val[at[i]].base = c->bytes;
     c->bytes += (smem_bytes(ir_type(f, at[i])) + 1023) / 1024 * 1024;
   }
   c->smem = arena_alloc(c->x->arena, c->bytes + 8);
@@ -375,7 +387,8 @@ static void place_barriers(Cta *c) {
   c->mbar = NEWN(c->x->arena, Mbar, c->mbars + 1);
   for (const Op *op = f->body->first; op; op = op->next) {
     if (op->code != OP_MBAR) continue;
-    for (uint32_t w = 0; w < c->nwaves; w++) c->wave[w].val[op->res[0]].base = n;
+    for (uint32_t w = 0; w < c->nwaves; w++)
+      c->wave[w].val[op->res[0]].base = n;
     for (uint32_t i = 0; i < ir_type(f, op->res[0])->n; i++)
       c->mbar[n++].count = (uint32_t)ir_attr_i(op, AT_ARRIVALS, 1);
   }
@@ -389,8 +402,13 @@ static void start(WaveRun *x, Cta *c, uint32_t id) {
   c->wave = NEWN(x->arena, Wave, c->nwaves);
   for (uint32_t i = 0; i < c->nwaves; i++) {
     Wave *w = &c->wave[i];
-    *w = (Wave){.cta = c, .id = i, .lanes = x->lanes, .grp = &c->all,
-                .copy_group = 1, .wg_group = 1, .store_group = 1};
+    *w = (Wave){.cta = c,
+                .id = i,
+                .lanes = x->lanes,
+                .grp = &c->all,
+                .copy_group = 1,
+                .wg_group = 1,
+                .store_group = 1};
     w->val = NEWN(x->arena, WaveVal, f->values.n + 1);
     w->clock.at[i] = 1;
     for (uint32_t k = 0; k < f->params.n; k++)
@@ -432,7 +450,9 @@ static int64_t count_tasks(const Interp *in) {
 bool interp_wave(Interp *in) {
   const Op *op = ir_launch(in->f);
   const Target *t = target_by_name(in->m->target);
-  WaveRun x = {.in = in, .target = t, .lanes = t->gpu.wave,
+  WaveRun x = {.in = in,
+               .target = t,
+               .lanes = t->gpu.wave,
                .tasks = count_tasks(in)};
   if (!op) interp_fail(in, NULL, "it does not begin with launch");
   else x.threads = (uint32_t)ir_attr_i(op, AT_THREADS, 0);

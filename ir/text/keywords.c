@@ -6,15 +6,15 @@
 enum { MAX_WORDS = 8 };
 
 static const char *const sets[][MAX_WORDS] = {
-  [WS_LEVEL] = {"attn", "stream", "tile", "mach"},
-  [WS_AXIS_ROLE] = {"par", "key", "vec", "step"},
-  [WS_FUNC_KIND] = {"program", "mask", "mod", "row", "fn"},
-  [WS_PARAM_ROLE] = {"in", "out", "inout", "scalar", "index", "shared"},
-  [WS_DIM_KIND] = {"dyn", "spec", "ragged"},
-  [WS_RKIND] = {"sum", "prod", "max", "min", "any", "all"},
-  [WS_DIR] = {"prefix", "suffix"},
-  [WS_ORDER] = {"any", "forward", "reverse"},
-  [WS_FILL] = {"neginf", "zero", "select"},
+    [WS_LEVEL] = {"attn", "stream", "tile", "mach"},
+    [WS_AXIS_ROLE] = {"par", "key", "vec", "step"},
+    [WS_FUNC_KIND] = {"program", "mask", "mod", "row", "fn"},
+    [WS_PARAM_ROLE] = {"in", "out", "inout", "scalar", "index", "shared"},
+    [WS_DIM_KIND] = {"dyn", "spec", "ragged"},
+    [WS_RKIND] = {"sum", "prod", "max", "min", "any", "all"},
+    [WS_DIR] = {"prefix", "suffix"},
+    [WS_ORDER] = {"any", "forward", "reverse"},
+    [WS_FILL] = {"neginf", "zero", "select"},
 };
 
 const char *word(WordSet set, uint32_t i) {

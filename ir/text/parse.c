@@ -52,8 +52,7 @@ static bool parse_operands(Parser *p, Values *args) {
   do {
     Value v = 0;
     if (!parse_use(p, &v)) return false;
-    if (args->n == PARSE_LIST)
-      return parse_error(p, p->p, "too many operands");
+    if (args->n == PARSE_LIST) return parse_error(p, p->p, "too many operands");
     vec_push(&p->cx->session, args, v);
   } while (parse_accept(p, ','));
   return parse_expect(p, ')');
@@ -95,8 +94,8 @@ static bool parse_region(Parser *p, Op *op) {
                        PARSE_DEPTH);
   p->depth++;
   Region *r = op_add_region(op);
-  bool ok = (!parse_accept(p, '^') || parse_region_params(p, r)) &&
-            parse_ops(p, r);
+  bool ok =
+      (!parse_accept(p, '^') || parse_region_params(p, r)) && parse_ops(p, r);
   p->depth--;
   return ok;
 }
@@ -167,8 +166,7 @@ static bool parse_param(Parser *p) {
   Type t;
   uint32_t role;
   if (!parse_value_name(p, &name, &at) || !parse_expect(p, ':') ||
-      !parse_type(p, &t) ||
-      !parse_word(p, WS_PARAM_ROLE, "a role", &role))
+      !parse_type(p, &t) || !parse_word(p, WS_PARAM_ROLE, "a role", &role))
     return false;
   Value v = ir_param(p->f, name, (ParamRole)role, t);
   p->f->params.at[p->f->params.n - 1].nograd = parse_keyword(p, "nograd");
@@ -278,8 +276,7 @@ static bool parse_func(Parser *p) {
   p->f = ir_func(p->m, (FuncKind)kind, name);
   p->f->span = parse_span(p, s, s + n);
   p->values = (Map){.arena = &p->cx->session};
-  return parse_signature(p) && parse_expect(p, '{') &&
-         parse_ops(p, p->f->body);
+  return parse_signature(p) && parse_expect(p, '{') && parse_ops(p, p->f->body);
 }
 
 // ---------------------------------------------------------------- modules
@@ -317,10 +314,9 @@ static bool parse_values(Parser *p, DimSym *sym) {
 static bool parse_dim_facts(Parser *p, DimSym *sym) {
   if (sym->kind == DIM_RAGGED && !parse_by(p, sym)) return false;
   bool range = parse_keyword(p, "in");
-  if (range &&
-      !(parse_expect(p, '[') && parse_bound(p, -MAX_BOUND, &sym->lo) &&
-        parse_expect(p, ',') && parse_bound(p, sym->lo, &sym->hi) &&
-        parse_expect(p, ']')))
+  if (range && !(parse_expect(p, '[') && parse_bound(p, -MAX_BOUND, &sym->lo) &&
+                 parse_expect(p, ',') && parse_bound(p, sym->lo, &sym->hi) &&
+                 parse_expect(p, ']')))
     return false;
   if (parse_accept(p, '{') && !parse_values(p, sym)) return false;
   sym->open = range && sym->values.n &&

@@ -9,16 +9,19 @@
 typedef struct Parser {
   Ctx *cx;
   Source *src;
-  const char *p;       // next character; the text ends with NUL
+  const char *p;  // next character; the text ends with NUL
   Module *m;
   Func *f;
-  Map values;          // interned name -> Value, of f
-  int depth;           // nesting of regions
+  Map values;  // interned name -> Value, of f
+  int depth;   // nesting of regions
   bool failed;
 } Parser;
 
 enum {
-  PARSE_DEPTH = 256, PARSE_DIMS = 1024, PARSE_FUNCS = 1024, PARSE_AXES = 1024,
+  PARSE_DEPTH = 256,
+  PARSE_DIMS = 1024,
+  PARSE_FUNCS = 1024,
+  PARSE_AXES = 1024,
   PARSE_LIST = 65536,
 };
 
@@ -32,12 +35,12 @@ bool parse_twice(Parser *p, const char *kind, const char *lo, size_t len);
 bool parse_error(Parser *p, const char *lo, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-bool parse_accept(Parser *p, char c);         // skips blanks first
+bool parse_accept(Parser *p, char c);  // skips blanks first
 bool parse_expect(Parser *p, char c);
 // A name [A-Za-z_][A-Za-z0-9_.]*, as a piece of the text.
 bool parse_peek_name(Parser *p, size_t *len);
 bool parse_name(Parser *p, const char *what, const char **s, size_t *len);
-bool parse_keyword(Parser *p, const char *word);   // accepts it if next
+bool parse_keyword(Parser *p, const char *word);  // accepts it if next
 bool parse_word(Parser *p, WordSet set, const char *what, uint32_t *i);
 bool parse_int(Parser *p, int64_t *v);
 bool parse_dim(Parser *p, Dim *d);

@@ -39,8 +39,8 @@ bool parse_expected(Parser *p, const char *what) {
   if (p->failed) return false;
   parse_skip(p);
   p->failed = true;
-  diag_add(p->cx, DIAG_ir_syntax, parse_span(p, p->p, token_end(p, p->p)),
-           what, describe(p, p->p));
+  diag_add(p->cx, DIAG_ir_syntax, parse_span(p, p->p, token_end(p, p->p)), what,
+           describe(p, p->p));
   return false;
 }
 
@@ -405,28 +405,16 @@ static bool parse_id(Parser *p, AttrKind kind, int64_t *v) {
   DType t = DT_F32;
   bool ok;
   switch (kind) {
-    case AK_DIM:
-      ok = parse_dim(p, &u);
-      break;
-    case AK_DTYPE:
-      ok = parse_dtype(p, &t);
-      u = t;
-      break;
-    case AK_AXIS:
-      ok = parse_axis(p, &u);
-      break;
-    case AK_RKIND:
-      ok = parse_word(p, WS_RKIND, "a reduction", &u);
-      break;
-    case AK_DIR:
-      ok = parse_word(p, WS_DIR, "a direction", &u);
-      break;
-    case AK_ORDER:
-      ok = parse_word(p, WS_ORDER, "an order", &u);
-      break;
-    default:
-      ok = parse_word(p, WS_FILL, "a fill", &u);
-      break;
+  case AK_DIM: ok = parse_dim(p, &u); break;
+  case AK_DTYPE:
+    ok = parse_dtype(p, &t);
+    u = t;
+    break;
+  case AK_AXIS: ok = parse_axis(p, &u); break;
+  case AK_RKIND: ok = parse_word(p, WS_RKIND, "a reduction", &u); break;
+  case AK_DIR: ok = parse_word(p, WS_DIR, "a direction", &u); break;
+  case AK_ORDER: ok = parse_word(p, WS_ORDER, "an order", &u); break;
+  default: ok = parse_word(p, WS_FILL, "a fill", &u); break;
   }
   *v = u;
   return ok;
@@ -455,22 +443,15 @@ static bool parse_list(Parser *p, IrAttr *a) {
 static bool parse_attr_value(Parser *p, IrAttr *a) {
   AttrKind kind = attr_kind(a->id);
   switch (kind) {
-    case AK_INT:
-      return parse_int(p, &a->i);
-    case AK_FLOAT:
-      return parse_float(p, &a->f);
-    case AK_BOOL:
-      return parse_bool(p, &a->i);
-    case AK_STR:
-      return parse_string(p, &a->s);
-    case AK_SYM:
-      return parse_sym(p, &a->s);
-    case AK_AXES:
-    case AK_INTS:
-    case AK_RKINDS:
-      return parse_list(p, a);
-    default:
-      return parse_id(p, kind, &a->i);
+  case AK_INT: return parse_int(p, &a->i);
+  case AK_FLOAT: return parse_float(p, &a->f);
+  case AK_BOOL: return parse_bool(p, &a->i);
+  case AK_STR: return parse_string(p, &a->s);
+  case AK_SYM: return parse_sym(p, &a->s);
+  case AK_AXES:
+  case AK_INTS:
+  case AK_RKINDS: return parse_list(p, a);
+  default: return parse_id(p, kind, &a->i);
   }
 }
 

@@ -8,20 +8,22 @@
 typedef struct Printer {
   const Func *f;
   Buf *out;
-  const char **name;   // by value; NULL: not seen
+  const char **name;  // by value; NULL: not seen
 } Printer;
 
 typedef struct Namer {
   const Func *f;
-  Map uses;            // hint -> number of values
-  Map next;            // hint -> next number
+  Map uses;  // hint -> number of values
+  Map next;  // hint -> next number
   uint32_t unnamed;
   const char **name;
 } Namer;
 
 typedef void EachValue(Namer *n, Value v);
 
-static uint64_t key_of(const char *s) { return hash_bytes(s, strlen(s), 0); }
+static uint64_t key_of(const char *s) {
+  return hash_bytes(s, strlen(s), 0);
+}
 
 static void count_value(Namer *n, Value v) {
   const char *hint = ir_info(n->f, v)->hint;
@@ -124,34 +126,24 @@ static void put_tile(const Type *t, const char *dtype, Buf *out) {
 void print_type(const Func *f, const Type *t, Buf *out) {
   const char *dtype = dtype_word(t->dtype);
   switch (t->kind) {
-    case TK_NONE:
-      buf_str(out, "none");
-      break;
-    case TK_ELEM:
-      buf_str(out, dtype);
-      put_elem_axes(f, t, out);
-      break;
-    case TK_TENSOR:
-      buf_printf(out, "tensor<%s[", dtype);
-      for (uint32_t i = 0; i < t->n && i < MAX_AXES; i++) {
-        if (i) buf_str(out, ", ");
-        put_dim(f, t->size[i], out);
-      }
-      buf_str(out, "]>");
-      break;
-    case TK_VEC:
-      buf_printf(out, "vec<%ux%s>", t->n, dtype);
-      break;
-    case TK_PTR:
-      buf_printf(out, "ptr<%s>", dtype);
-      break;
-    case TK_FRAG:
-    case TK_SMEM:
-      put_tile(t, dtype, out);
-      break;
-    case TK_MBAR:
-      buf_printf(out, "mbar<%u>", t->n);
-      break;
+  case TK_NONE: buf_str(out, "none"); break;
+  case TK_ELEM:
+    buf_str(out, dtype);
+    put_elem_axes(f, t, out);
+    break;
+  case TK_TENSOR:
+    buf_printf(out, "tensor<%s[", dtype);
+    for (uint32_t i = 0; i < t->n && i < MAX_AXES; i++) {
+      if (i) buf_str(out, ", ");
+      put_dim(f, t->size[i], out);
+    }
+    buf_str(out, "]>");
+    break;
+  case TK_VEC: buf_printf(out, "vec<%ux%s>", t->n, dtype); break;
+  case TK_PTR: buf_printf(out, "ptr<%s>", dtype); break;
+  case TK_FRAG:
+  case TK_SMEM: put_tile(t, dtype, out); break;
+  case TK_MBAR: buf_printf(out, "mbar<%u>", t->n); break;
   }
 }
 
@@ -171,47 +163,21 @@ static void put_attr(const Func *f, const IrAttr *a, Buf *out) {
   AttrKind kind = attr_kind(a->id);
   buf_printf(out, "%s = ", attr_name(a->id));
   switch (kind) {
-    case AK_INT:
-      buf_printf(out, "%lld", (long long)a->i);
-      break;
-    case AK_FLOAT:
-      buf_double(out, a->f);
-      break;
-    case AK_BOOL:
-      buf_str(out, a->i ? "true" : "false");
-      break;
-    case AK_STR:
-      buf_json(out, a->s, strlen(a->s));
-      break;
-    case AK_SYM:
-      buf_printf(out, "@%s", a->s);
-      break;
-    case AK_DIM:
-      put_dim(f, (Dim)a->i, out);
-      break;
-    case AK_DTYPE:
-      buf_str(out, dtype_word(a->i));
-      break;
-    case AK_AXIS:
-      put_axis(f, (uint64_t)a->i, out);
-      break;
-    case AK_AXES:
-    case AK_INTS:
-    case AK_RKINDS:
-      put_list(f, a, kind, out);
-      break;
-    case AK_RKIND:
-      put_word(WS_RKIND, a->i, out);
-      break;
-    case AK_DIR:
-      put_word(WS_DIR, a->i, out);
-      break;
-    case AK_ORDER:
-      put_word(WS_ORDER, a->i, out);
-      break;
-    case AK_FILL:
-      put_word(WS_FILL, a->i, out);
-      break;
+  case AK_INT: buf_printf(out, "%lld", (long long)a->i); break;
+  case AK_FLOAT: buf_double(out, a->f); break;
+  case AK_BOOL: buf_str(out, a->i ? "true" : "false"); break;
+  case AK_STR: buf_json(out, a->s, strlen(a->s)); break;
+  case AK_SYM: buf_printf(out, "@%s", a->s); break;
+  case AK_DIM: put_dim(f, (Dim)a->i, out); break;
+  case AK_DTYPE: buf_str(out, dtype_word(a->i)); break;
+  case AK_AXIS: put_axis(f, (uint64_t)a->i, out); break;
+  case AK_AXES:
+  case AK_INTS:
+  case AK_RKINDS: put_list(f, a, kind, out); break;
+  case AK_RKIND: put_word(WS_RKIND, a->i, out); break;
+  case AK_DIR: put_word(WS_DIR, a->i, out); break;
+  case AK_ORDER: put_word(WS_ORDER, a->i, out); break;
+  case AK_FILL: put_word(WS_FILL, a->i, out); break;
   }
 }
 

@@ -35,7 +35,9 @@ static const AttrInfo attrs[] = {
 #include "ir/attrs.def"
 };
 
-const OpInfo *op_info(OpCode c) { return &infos[c]; }
+const OpInfo *op_info(OpCode c) {
+  return &infos[c];
+}
 
 static bool same(const char *name, const char *s, size_t n) {
   return strncmp(name, s, n) == 0 && name[n] == 0;
@@ -50,8 +52,12 @@ bool op_by_name(const char *name, size_t len, OpCode *c) {
   return false;
 }
 
-const char *attr_name(AttrId id) { return attrs[id].name; }
-AttrKind attr_kind(AttrId id) { return attrs[id].kind; }
+const char *attr_name(AttrId id) {
+  return attrs[id].name;
+}
+AttrKind attr_kind(AttrId id) {
+  return attrs[id].kind;
+}
 
 bool attr_by_name(const char *name, size_t len, AttrId *id) {
   for (uint32_t i = 0; i < AT_COUNT; i++) {
@@ -62,5 +68,9 @@ bool attr_by_name(const char *name, size_t len, AttrId *id) {
   return false;
 }
 
-const char *level_name(Level lv) { return word(WS_LEVEL, lv); }
-const char *rkind_name(RKind k) { return word(WS_RKIND, k); }
+const char *level_name(Level lv) {
+  return word(WS_LEVEL, lv);
+}
+const char *rkind_name(RKind k) {
+  return word(WS_RKIND, k);
+}

@@ -6,8 +6,15 @@
 
 // The words of enumerations, in the order of their enums.
 typedef enum WordSet {
-  WS_LEVEL, WS_AXIS_ROLE, WS_FUNC_KIND, WS_PARAM_ROLE, WS_DIM_KIND, WS_RKIND,
-  WS_DIR, WS_ORDER, WS_FILL,
+  WS_LEVEL,
+  WS_AXIS_ROLE,
+  WS_FUNC_KIND,
+  WS_PARAM_ROLE,
+  WS_DIM_KIND,
+  WS_RKIND,
+  WS_DIR,
+  WS_ORDER,
+  WS_FILL,
 } WordSet;
 
 // NULL if i is out of range.

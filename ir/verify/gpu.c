@@ -25,7 +25,9 @@ static bool is_whole(const Type *t) {
 static bool is_tile(const Type *t) {  // one slot of shared memory
   return t->kind == TK_SMEM && t->ext[2] == 1;
 }
-static bool is_pos(int64_t pos) { return pos == 0 || pos == 1; }
+static bool is_pos(int64_t pos) {
+  return pos == 0 || pos == 1;
+}
 
 // ---------------------------------------------------------------- structure
 static bool check_launch(Verifier *v, const Op *op) {
@@ -40,7 +42,9 @@ static bool check_launch(Verifier *v, const Op *op) {
   return true;
 }
 
-static bool same_length(const IrAttr *a, uint32_t n) { return !a || a->n == n; }
+static bool same_length(const IrAttr *a, uint32_t n) {
+  return !a || a->n == n;
+}
 
 static bool check_roles(Verifier *v, const Op *op) {
   const IrAttr *teams = ir_attr(op, AT_TEAMS), *groups = ir_attr(op, AT_GROUPS);
@@ -55,9 +59,11 @@ static bool check_roles(Verifier *v, const Op *op) {
   for (uint32_t i = 0; i < n; i++) {
     int64_t t = teams->list[i], g = groups->list[i];
     sum += t;
-    if (t < 1 || t % 128) return verify_fail(v, op, "teams are multiples of 128");
+    if (t < 1 || t % 128)
+      return verify_fail(v, op, "teams are multiples of 128");
     if (g != 1 && (g < 32 || g % 32 || g > t || t % g))
-      return verify_fail(v, op, "a group is 1 thread or warps that divide its "
+      return verify_fail(v, op,
+                         "a group is 1 thread or warps that divide its "
                          "team");
     if (op->regions[i]->params.n > 1)
       return verify_fail(v, op, "region %u has more than one argument", i);
@@ -128,7 +134,8 @@ static bool check_fscan(Verifier *v, const Op *op) {
   const Type *x = arg_type(v, op, 0);
   int64_t pos = ir_attr_i(op, AT_POS, 0);
   if (x->partial || !is_pos(pos)) return wrong_operand(v, op, 0);
-  if (x->slice && pos != (x->slice == SLICE_COL)) return wrong_operand(v, op, 0);
+  if (x->slice && pos != (x->slice == SLICE_COL))
+    return wrong_operand(v, op, 0);
   if (op->nargs > 1) {
     const Type *c = arg_type(v, op, 1);
     bool ok = x->slice ? c->kind == TK_ELEM && c->dtype == x->dtype
@@ -141,8 +148,9 @@ static bool check_fscan(Verifier *v, const Op *op) {
 
 static bool check_relayout(Verifier *v, const Op *op) {
   const Type *x = arg_type(v, op, 0), *r = res_type(v, op);
-  bool ok = r->kind == TK_FRAG && r->dtype == x->dtype && !r->slice == !x->slice &&
-            r->ext[0] == x->ext[0] && !r->partial && !x->partial;
+  bool ok = r->kind == TK_FRAG && r->dtype == x->dtype &&
+            !r->slice == !x->slice && r->ext[0] == x->ext[0] && !r->partial &&
+            !x->partial;
   if (ok && !x->slice) ok = r->ext[1] == x->ext[1];
   return ok || wrong_result(v, op);
 }
@@ -165,7 +173,8 @@ static bool check_ftrinv(Verifier *v, const Op *op) {
   if (is_whole(x) && x->layout == LY_ACC && x->dtype == DT_F32 &&
       x->ext[0] == x->ext[1] && rows && x->ext[0] % rows == 0)
     return true;
-  return verify_fail(v, op, "the operand is no square f32 tile of whole blocks "
+  return verify_fail(v, op,
+                     "the operand is no square f32 tile of whole blocks "
                      "of rows in layout acc");
 }
 
@@ -210,7 +219,7 @@ static bool index_shape(Verifier *v, const Op *op, uint32_t lo, uint32_t n,
     if (t->kind != TK_FRAG) return wrong_operand(v, op, i);
     if (out->kind == TK_ELEM || type_eq(out, t)) {
       *out = *t;
-    } else if (out->slice && t->slice) {   // rows and columns
+    } else if (out->slice && t->slice) {  // rows and columns
       const Type *r = out->slice == SLICE_ROW ? out : t;
       const Type *c = out->slice == SLICE_ROW ? t : out;
       if (r->slice == c->slice || r->layout != c->layout)
@@ -257,18 +266,22 @@ static bool check_gstore(Verifier *v, const Op *op) {
 }
 
 // Pieces are as many rows each as the swizzle has, or more.
-static bool check_pieces(Verifier *v, const Op *op, const Type *t, const Type *tile) {
+static bool check_pieces(Verifier *v, const Op *op, const Type *t,
+                         const Type *tile) {
   enum { SWIZZLE_ROWS = 8 };
   const IrAttr *at = ir_attr(op, AT_PIECES), *axes = ir_attr(op, AT_TILE);
   uint32_t n = ir_pieces(op);
-  bool ok = at->n == 2 && at->list[1] > 1 && at->list[0] >= 0 && at->list[0] < t->n &&
-            at->list[0] != axes->list[0] && at->list[0] != axes->list[1] &&
+  bool ok = at->n == 2 && at->list[1] > 1 && at->list[0] >= 0 &&
+            at->list[0] < t->n && at->list[0] != axes->list[0] &&
+            at->list[0] != axes->list[1] &&
             tile->ext[0] % (n * SWIZZLE_ROWS) == 0;
-  return ok || verify_fail(v, op, "pieces are [axis, number], of 8 rows and more");
+  return ok ||
+         verify_fail(v, op, "pieces are [axis, number], of 8 rows and more");
 }
 
 // A box of tensor operand `at` (indices follow) and a shared tile.
-static bool check_box(Verifier *v, const Op *op, uint32_t at, const Type *tile) {
+static bool check_box(Verifier *v, const Op *op, uint32_t at,
+                      const Type *tile) {
   const Type *t = arg_type(v, op, at);
   const IrAttr *axes = ir_attr(op, AT_TILE);
   bool flip = op->code == OP_SFILL && ir_attr_i(op, AT_FLIP, 0);
@@ -288,7 +301,8 @@ static bool check_box(Verifier *v, const Op *op, uint32_t at, const Type *tile) 
 }
 
 // A box that TMA can copy.
-static bool check_tma(Verifier *v, const Op *op, uint32_t at, const Type *tile) {
+static bool check_tma(Verifier *v, const Op *op, uint32_t at,
+                      const Type *tile) {
   if (!check_box(v, op, at, tile)) return false;
   if (arg_type(v, op, at)->n > 5)
     return verify_fail(v, op, "the tensor has more than 5 axes");
@@ -396,7 +410,8 @@ static bool check_spans(Verifier *v, const Op *op, uint32_t k, uint32_t cols) {
   bool ok = !s || (k % 16 == 0 && s->n == k / 16 * 2);
   for (uint32_t i = 0; s && ok && i < s->n; i += 2)
     ok = 0 <= s->list[i] && s->list[i] <= s->list[i + 1] &&
-         s->list[i + 1] <= cols && s->list[i] % 16 == 0 && s->list[i + 1] % 16 == 0;
+         s->list[i + 1] <= cols && s->list[i] % 16 == 0 &&
+         s->list[i + 1] % 16 == 0;
   return ok || verify_fail(v, op, "spans are columns of each block of 16");
 }
 
@@ -407,8 +422,9 @@ static bool check_mma(Verifier *v, const Op *op) {
   if (!is_tile(b)) return wrong_operand(v, op, 1);
   const GpuFacts *gpu = facts(v);
   bool eight = is_float8(a->dtype) && is_float8(b->dtype);
-  bool in_regs = is_whole(a) && (a->layout == gpu->acc || a->layout == gpu->op ||
-                                 (eight && a->layout == gpu->op8));
+  bool in_regs =
+      is_whole(a) && (a->layout == gpu->acc || a->layout == gpu->op ||
+                      (eight && a->layout == gpu->op8));
   if (!in_regs && !is_tile(a)) return wrong_operand(v, op, 0);
   if ((a->dtype != b->dtype && !eight) || (in_regs && ta))
     return wrong_operand(v, op, 0);
@@ -459,25 +475,23 @@ static bool check_wait(Verifier *v, const Op *op) {
 typedef bool CheckFn(Verifier *v, const Op *op);
 
 static CheckFn *const checks[OP_COUNT] = {
-  [OP_LAUNCH] = check_launch,     [OP_ROLES] = check_roles,
-  [OP_SPLAT] = check_splat,       [OP_COORD] = check_coord,
-  [OP_COORD_THREAD] = check_coord, [OP_COORD_REG] = check_coord,
-  [OP_BCAST] = check_bcast,       [OP_FREDUCE] = check_freduce,
-  [OP_FCOMBINE] = check_fcombine, [OP_FSCAN] = check_fscan,
-  [OP_RELAYOUT] = check_relayout, [OP_VOTE] = check_vote,
-  [OP_FCOLS] = check_fcols,
-  [OP_EXCEEDS] = check_exceeds,   [OP_FOPERAND] = check_foperand,
-  [OP_FTRINV] = check_ftrinv,
-  [OP_GLOAD] = check_gload,       [OP_GSTORE] = check_gstore,
-  [OP_SFLIP] = check_sflip,
-  [OP_SFILL] = check_sfill,       [OP_SPUT] = check_sput,
-  [OP_SALLOC] = check_salloc,     [OP_MBAR] = check_salloc,
-  [OP_SLOT] = check_slot,         [OP_SLOAD] = check_sload,
-  [OP_SGET] = check_scalar,       [OP_SSET] = check_scalar,
-  [OP_SSTORE] = check_sload,      [OP_CP_ASYNC] = check_cp_async,
-  [OP_TMA_LOAD] = check_tma_load, [OP_TMA_STORE] = check_tma_store,
-  [OP_MMA] = check_mma,           [OP_WGMMA] = check_wgmma,
-  [OP_WG_WAIT] = check_wait,
+    [OP_LAUNCH] = check_launch,       [OP_ROLES] = check_roles,
+    [OP_SPLAT] = check_splat,         [OP_COORD] = check_coord,
+    [OP_COORD_THREAD] = check_coord,  [OP_COORD_REG] = check_coord,
+    [OP_BCAST] = check_bcast,         [OP_FREDUCE] = check_freduce,
+    [OP_FCOMBINE] = check_fcombine,   [OP_FSCAN] = check_fscan,
+    [OP_RELAYOUT] = check_relayout,   [OP_VOTE] = check_vote,
+    [OP_FCOLS] = check_fcols,         [OP_EXCEEDS] = check_exceeds,
+    [OP_FOPERAND] = check_foperand,   [OP_FTRINV] = check_ftrinv,
+    [OP_GLOAD] = check_gload,         [OP_GSTORE] = check_gstore,
+    [OP_SFLIP] = check_sflip,         [OP_SFILL] = check_sfill,
+    [OP_SPUT] = check_sput,           [OP_SALLOC] = check_salloc,
+    [OP_MBAR] = check_salloc,         [OP_SLOT] = check_slot,
+    [OP_SLOAD] = check_sload,         [OP_SGET] = check_scalar,
+    [OP_SSET] = check_scalar,         [OP_SSTORE] = check_sload,
+    [OP_CP_ASYNC] = check_cp_async,   [OP_TMA_LOAD] = check_tma_load,
+    [OP_TMA_STORE] = check_tma_store, [OP_MMA] = check_mma,
+    [OP_WGMMA] = check_wgmma,         [OP_WG_WAIT] = check_wait,
 };
 
 // Fragments of a type that the threads of the group cannot hold.
@@ -488,8 +502,9 @@ static bool check_maps(Verifier *v, const Op *op) {
     if (t->kind != TK_FRAG) continue;
     uint32_t threads = ir_group_threads(v->f, op);
     const char *err = frag_map(t, threads, &map);
-    if (err) return verify_fail(v, op, "no such fragment on %u threads: %s",
-                                threads, err);
+    if (err)
+      return verify_fail(v, op, "no such fragment on %u threads: %s", threads,
+                         err);
   }
   return true;
 }
@@ -497,7 +512,8 @@ static bool check_maps(Verifier *v, const Op *op) {
 bool verify_gpu_op(Verifier *v, const Op *op) {
   if (op->code >= OP_ALLOC && op->code <= OP_DPBF16 && op->code != OP_TSHAPE &&
       op->code != OP_TSTRIDE && op->code != OP_SPLAT)
-    return verify_fail(v, op, "'%s' is an op of the CPU", op_info(op->code)->name);
+    return verify_fail(v, op, "'%s' is an op of the CPU",
+                       op_info(op->code)->name);
   if (op->code == OP_ORIGIN)
     return verify_fail(v, op, "GPU programs compute origins from task()");
   if (!check_maps(v, op)) return false;

@@ -127,8 +127,7 @@ static bool check_to_scalar(Verifier *v, const Op *op) {
   int64_t kind = ir_attr_i(op, AT_KIND, 0);
   bool logic = kind == RK_ANY || kind == RK_ALL;
   if (logic == (t == DT_BOOL)) return true;
-  return verify_fail(v, op, "%s of %s", rkind_name((RKind)kind),
-                     dtype_name(t));
+  return verify_fail(v, op, "%s of %s", rkind_name((RKind)kind), dtype_name(t));
 }
 
 static bool check_insert(Verifier *v, const Op *op) {
@@ -167,17 +166,17 @@ static bool check_dpbf16(Verifier *v, const Op *op) {
 typedef bool CheckFn(Verifier *v, const Op *op);
 
 static CheckFn *const checks[OP_COUNT] = {
-  [OP_ALLOC] = check_alloc,       [OP_TPTR] = check_tensor,
-  [OP_TSHAPE] = check_tensor,     [OP_TSTRIDE] = check_tensor,
-  [OP_PADD] = check_pointer,      [OP_PVIEW] = check_pointer,
-  [OP_LD] = check_load,           [OP_VLD] = check_load,
-  [OP_VGATHER] = check_load,      [OP_ST] = check_store,
-  [OP_VST] = check_store,         [OP_VSCATTER] = check_store,
-  [OP_SPLAT] = check_to_vector,   [OP_VIOTA] = check_to_vector,
-  [OP_VMASK] = check_to_vector,   [OP_VREDUCE] = check_to_scalar,
-  [OP_EXTRACT] = check_to_scalar, [OP_INSERT] = check_insert,
-  [OP_PACK2] = check_pack2,       [OP_DPBF16] = check_dpbf16,
-  [OP_VSWAP] = check_vswap,
+    [OP_ALLOC] = check_alloc,       [OP_TPTR] = check_tensor,
+    [OP_TSHAPE] = check_tensor,     [OP_TSTRIDE] = check_tensor,
+    [OP_PADD] = check_pointer,      [OP_PVIEW] = check_pointer,
+    [OP_LD] = check_load,           [OP_VLD] = check_load,
+    [OP_VGATHER] = check_load,      [OP_ST] = check_store,
+    [OP_VST] = check_store,         [OP_VSCATTER] = check_store,
+    [OP_SPLAT] = check_to_vector,   [OP_VIOTA] = check_to_vector,
+    [OP_VMASK] = check_to_vector,   [OP_VREDUCE] = check_to_scalar,
+    [OP_EXTRACT] = check_to_scalar, [OP_INSERT] = check_insert,
+    [OP_PACK2] = check_pack2,       [OP_DPBF16] = check_dpbf16,
+    [OP_VSWAP] = check_vswap,
 };
 
 bool verify_mach_op(Verifier *v, const Op *op) {

@@ -134,34 +134,20 @@ static bool operand_ok(char want, const Type *t) {
 
 static const char *operand_words(char want) {
   switch (want) {
-    case 'n':
-      return "a number";
-    case 'f':
-      return "a float";
-    case 'i':
-      return "an integer";
-    case 'b':
-      return "a bool";
-    case 'I':
-      return "an integer without axes";
-    case 'B':
-      return "a bool without axes";
-    case 't':
-      return "a tensor";
-    case 'p':
-      return "a pointer";
-    case 'v':
-      return "a vector";
-    case 's':
-      return "a scalar";
-    case 'r':
-      return "a fragment";
-    case 'm':
-      return "a shared tile";
-    case 'a':
-      return "barriers";
-    default:
-      return "a value, not a tensor";
+  case 'n': return "a number";
+  case 'f': return "a float";
+  case 'i': return "an integer";
+  case 'b': return "a bool";
+  case 'I': return "an integer without axes";
+  case 'B': return "a bool without axes";
+  case 't': return "a tensor";
+  case 'p': return "a pointer";
+  case 'v': return "a vector";
+  case 's': return "a scalar";
+  case 'r': return "a fragment";
+  case 'm': return "a shared tile";
+  case 'a': return "barriers";
+  default: return "a value, not a tensor";
   }
 }
 
@@ -225,7 +211,8 @@ static bool check_const(Verifier *v, const Op *op) {
     return verify_fail(v, op, "the result must be a value");
   bool is_float = dtype_is_float(t->dtype);
   if (f == is_float && i != is_float) return true;
-  return verify_fail(v, op, "a float has a value, an integer or bool an ivalue");
+  return verify_fail(v, op,
+                     "a float has a value, an integer or bool an ivalue");
 }
 
 static const FuncParam *param_of(const Func *f, Value x) {
@@ -254,8 +241,7 @@ static bool check_store(Verifier *v, const Op *op) {
   if (x->dtype != t->dtype)
     return verify_fail(v, op, "value and tensor have different element types");
   const FuncParam *p = param_of(v->f, op->args[0]);
-  if (p && p->role == PR_IN)
-    return verify_fail(v, op, "stores to an input");
+  if (p && p->role == PR_IN) return verify_fail(v, op, "stores to an input");
   return true;
 }
 
@@ -292,9 +278,9 @@ static bool check_scan(Verifier *v, const Op *op) {
     return verify_fail(v, op, "operand 0 does not vary with the axis");
   if (op->nargs == 2 && v->m->level == LV_ATTN)
     return verify_fail(v, op, "a carry at level attn");
-  if (op->nargs == 2 && (type_has_axis(arg_type(v, op, 1), axis) ||
-                         kind_of(arg_type(v, op, 1)) !=
-                             kind_of(arg_type(v, op, 0))))
+  if (op->nargs == 2 &&
+      (type_has_axis(arg_type(v, op, 1), axis) ||
+       kind_of(arg_type(v, op, 1)) != kind_of(arg_type(v, op, 0))))
     return verify_fail(v, op, "the carry does not fit operand 0");
   return check_reduce(v, op);
 }
@@ -331,8 +317,7 @@ static bool check_call(Verifier *v, const Op *op) {
   if (callee->kind == FK_ROW && !ir_attr(op, AT_AXIS))
     return verify_fail(v, op, "a row needs its key axis");
   if (op->nargs != callee->params.n)
-    return verify_fail(v, op, "the callee has %u parameters",
-                       callee->params.n);
+    return verify_fail(v, op, "the callee has %u parameters", callee->params.n);
   for (uint32_t i = 0; i < op->nargs; i++)
     if (!fits_param(callee, &callee->params.at[i], arg_type(v, op, i)))
       return verify_fail(v, op, "operand %u does not fit the parameter", i);
@@ -369,7 +354,8 @@ static bool check_renamed(Verifier *v, const Op *op) {
     others += a->axis[i] != t->axis[i];
   }
   if (alike && others == 1) return true;
-  return verify_fail(v, op, "the result is not the operand with one other axis");
+  return verify_fail(v, op,
+                     "the result is not the operand with one other axis");
 }
 
 // The tile's row that it is of.
@@ -419,8 +405,10 @@ static bool yields_results(Verifier *v, const Op *op, uint32_t region) {
   if (!y) return false;
   for (uint32_t i = 0; i < op->nres; i++)
     if (!type_eq(arg_type(v, y, i), res_type(v, op, i)))
-      return verify_fail(v, op, "value %u that region %u yields has the wrong "
-                         "type", i, region);
+      return verify_fail(v, op,
+                         "value %u that region %u yields has the wrong "
+                         "type",
+                         i, region);
   return true;
 }
 
@@ -478,8 +466,7 @@ static bool affine_vectors(Verifier *v, const Op *op, const Affine *a) {
       return false;
   }
   for (uint32_t i = 0; i < a->nreads; i++)
-    if (!affine_operand(v, op, a->read[i].q, s, col, "a read"))
-      return false;
+    if (!affine_operand(v, op, a->read[i].q, s, col, "a read")) return false;
   return true;
 }
 
@@ -632,7 +619,8 @@ static bool check_bounds(Verifier *v, const Op *op) {
   const Op *y = scalar_region(v, op, 3, 2 * box->n);
   if (!y) return false;
   if (y->nargs % 4 || y->nargs == 0 || y->nargs > 16)
-    return verify_fail(v, op, "region 3 must yield 4 values per interval, at "
+    return verify_fail(v, op,
+                       "region 3 must yield 4 values per interval, at "
                        "most 4 intervals");
   if (op->nregions == 4) return true;
   y = scalar_region(v, op, 4, 2 * box->n + 2);
@@ -652,26 +640,24 @@ static bool check_pass(Verifier *v, const Op *op) {
   if (!y) return false;
   if (kind_of(arg_type(v, y, 0)) != 'b')
     return verify_fail(v, op, "region 0 must yield a bool");
-  return check_local(v, op, key) && check_correct(v, op) &&
-         check_bounds(v, op);
+  return check_local(v, op, key) && check_correct(v, op) && check_bounds(v, op);
 }
 
 // ---------------------------------------------------------------- all
 typedef bool CheckFn(Verifier *v, const Op *op);
 
 static CheckFn *const checks[OP_COUNT] = {
-  [OP_CONST] = check_const,   [OP_GIVEN] = check_given,
-  [OP_STORE] = check_store,   [OP_DOMAIN] = check_domain,
-  [OP_REDUCE] = check_reduce, [OP_SCAN] = check_scan,
-  [OP_AT] = check_at,         [OP_CALL] = check_call,
-  [OP_SPAN_MIN] = check_span, [OP_SPAN_MAX] = check_span,
-  [OP_ORIGIN] = check_origin, [OP_IOTA] = check_iota,
-  [OP_RECUR] = check_recur,
-  [OP_AFFINE] = check_affine, [OP_MAXPLUS] = check_maxplus,
-  [OP_RENAMED] = check_renamed,
-  [OP_TRINV] = check_trinv,   [OP_FOR] = check_for,
-  [OP_IF] = check_if,         [OP_WHILE] = check_while,
-  [OP_PASS] = check_pass,
+    [OP_CONST] = check_const,     [OP_GIVEN] = check_given,
+    [OP_STORE] = check_store,     [OP_DOMAIN] = check_domain,
+    [OP_REDUCE] = check_reduce,   [OP_SCAN] = check_scan,
+    [OP_AT] = check_at,           [OP_CALL] = check_call,
+    [OP_SPAN_MIN] = check_span,   [OP_SPAN_MAX] = check_span,
+    [OP_ORIGIN] = check_origin,   [OP_IOTA] = check_iota,
+    [OP_RECUR] = check_recur,     [OP_AFFINE] = check_affine,
+    [OP_MAXPLUS] = check_maxplus, [OP_RENAMED] = check_renamed,
+    [OP_TRINV] = check_trinv,     [OP_FOR] = check_for,
+    [OP_IF] = check_if,           [OP_WHILE] = check_while,
+    [OP_PASS] = check_pass,
 };
 
 bool verify_op(Verifier *v, const Op *op) {

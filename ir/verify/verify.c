@@ -21,8 +21,8 @@ bool verify_fail(Verifier *v, const Op *op, const char *fmt, ...) {
   Buf shown = {.arena = &v->cx->session};
   if (op) print_op_line(v->f, op, &shown);
   else buf_str(&shown, "(its header)");
-  diag_add(v->cx, DIAG_ir_invalid, op ? op->span : v->f->span, v->f->name,
-           text, shown.at);
+  diag_add(v->cx, DIAG_ir_invalid, op ? op->span : v->f->span, v->f->name, text,
+           shown.at);
   return false;
 }
 
@@ -65,8 +65,7 @@ static bool define(Verifier *v, const Op *op, const Region *r, Value x,
   if (!x || x >= v->f->values.n)
     return verify_fail(v, op, "%s %u does not exist", what, i);
   const ValueInfo *info = ir_info(v->f, x);
-  if (v->state[x])
-    return verify_fail(v, op, "%s %u is defined twice", what, i);
+  if (v->state[x]) return verify_fail(v, op, "%s %u is defined twice", what, i);
   const char *err = type_error(v, &info->type);
   if (err) return verify_fail(v, op, "the type of %s %u %s", what, i, err);
   v->state[x] = 1;
@@ -144,8 +143,8 @@ static void check_region(Verifier *v, const Op *parent, const Region *r) {
 static bool check_param(Verifier *v, const FuncParam *p, uint32_t i) {
   if (!define(v, NULL, v->f->body, p->v, i)) return false;
   const Type *t = ir_type(v->f, p->v);
-  bool tensor = p->role == PR_IN || p->role == PR_OUT ||
-                p->role == PR_INOUT || p->role == PR_SHARED;
+  bool tensor = p->role == PR_IN || p->role == PR_OUT || p->role == PR_INOUT ||
+                p->role == PR_SHARED;
   if (tensor != (t->kind == TK_TENSOR))
     return verify_fail(v, NULL, "parameter %u: %s", i,
                        tensor ? "in, out, inout and shared need a tensor"
@@ -198,7 +197,7 @@ static void check_func(Verifier *v) {
 // ---------------------------------------------------------------- call graph
 typedef struct Calls {
   Verifier *v;
-  uint8_t *mark;       // by function: 0 new, 1 on the way, 2 done
+  uint8_t *mark;  // by function: 0 new, 1 on the way, 2 done
   bool cycle;
 } Calls;
 
@@ -244,7 +243,8 @@ bool ir_verify(Ctx *cx, const Module *m) {
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     v.f = m->funcs.at[i];
     if (v.f->mod != m) verify_fail(&v, NULL, "belongs to another module");
-    else if (ir_find(m, v.f->name) != v.f) verify_fail(&v, NULL, "name is taken");
+    else if (ir_find(m, v.f->name) != v.f)
+      verify_fail(&v, NULL, "name is taken");
     else check_func(&v);
   }
   if (!v.errors && m->level == LV_ATTN) check_calls(&v);

@@ -10,7 +10,7 @@ typedef struct Verifier {
   Ctx *cx;
   const Module *m;
   const Func *f;
-  uint8_t *state;      // by value: 0 not defined yet, 1 visible, 2 left behind
+  uint8_t *state;  // by value: 0 not defined yet, 1 visible, 2 left behind
   uint32_t errors;
 } Verifier;
 

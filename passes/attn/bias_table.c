@@ -11,19 +11,19 @@
 //           func @p(.., %t.gaps) {
 //             %t = load(%t.gaps, %h, add(sub(%q, %k), %first)) {loose} .. }
 //
-// A tile of 64 x 64 pairs has 127 distances, a program of S rows and keys 2 S: what
-// has logarithms or is looked up in a table takes most of a program's time and code
-// if each pair makes it. Registers of a thread are a constant number of distances
-// apart, so that a pair costs a load without address arithmetic. Distances that
-// tiles have beyond the axes' ends are made too. Left are terms that are cheaper
-// (a slope times the distance; decays, which are factors of rows and columns).
-// Not where rows are few (PassOpt.decode). Level attn, behind ahead. Run cse, dce
-// afterwards. Tests: test/passes/bias_table.
+// A tile of 64 x 64 pairs has 127 distances, a program of S rows and keys 2 S:
+// what has logarithms or is looked up in a table takes most of a program's time
+// and code if each pair makes it. Registers of a thread are a constant number
+// of distances apart, so that a pair costs a load without address arithmetic.
+// Distances that tiles have beyond the axes' ends are made too. Left are terms
+// that are cheaper (a slope times the distance; decays, which are factors of
+// rows and columns). Not where rows are few (PassOpt.decode). Level attn,
+// behind ahead. Run cse, dce afterwards. Tests: test/passes/bias_table.
 #include "passes/pass.h"
 #include "passes/tile/tile.h"
 
-// Distances beyond the axes' ends: no tile has as many rows or keys. A row of the
-// phase's vectors.
+// Distances beyond the axes' ends: no tile has as many rows or keys. A row of
+// the phase's vectors.
 enum { BEYOND = 512, VECTOR = 64 };
 
 // What a value is made of, beside inputs.
@@ -32,11 +32,11 @@ typedef enum Kind { UNKNOWN, COMMON, GAP, OTHER } Kind;
 typedef struct Gaps {
   Ctx *cx;
   Func *f;
-  uint32_t row, key;     // axes
-  Kind *kind;            // by value
-  Value root;            // that is made of distances alone
+  uint32_t row, key;  // axes
+  Kind *kind;         // by value
+  Value root;         // that is made of distances alone
   Value tensor;
-  Dim parts;             // vectors of distances
+  Dim parts;  // vectors of distances
 } Gaps;
 
 // A phase being written.
@@ -44,8 +44,8 @@ typedef struct Phase {
   const Gaps *g;
   Builder b;
   ValueMap map;
-  uint32_t axis[64];     // of f: in the phase
-  Value at, gap;         // number of the distance, and what it is
+  uint32_t axis[64];  // of f: in the phase
+  Value at, gap;      // number of the distance, and what it is
 } Phase;
 
 // ---------------------------------------------------------------- pattern
@@ -68,9 +68,13 @@ static bool has_key(const Gaps *g, Value v) {
 
 static bool can_repeat(const Op *op) {
   switch (op->code) {
-    case OP_LOAD: case OP_CONST: case OP_DIM: case OP_GIVEN: case OP_CAST:
-    case OP_INDEX: return true;
-    default: return op_info(op->code)->flags & OPF_ELEM && op->nres == 1;
+  case OP_LOAD:
+  case OP_CONST:
+  case OP_DIM:
+  case OP_GIVEN:
+  case OP_CAST:
+  case OP_INDEX: return true;
+  default: return op_info(op->code)->flags & OPF_ELEM && op->nres == 1;
   }
 }
 
@@ -85,8 +89,8 @@ static bool is_linear(Gaps *g, Value v, int n[2]) {
     n[has_row(g, v) ? 0 : 1] = 1;
     return true;
   }
-  if ((op->code != OP_ADD && op->code != OP_SUB) || !is_linear(g, op->args[0], x) ||
-      !is_linear(g, op->args[1], y))
+  if ((op->code != OP_ADD && op->code != OP_SUB) ||
+      !is_linear(g, op->args[0], x) || !is_linear(g, op->args[1], y))
     return false;
   for (uint32_t i = 0; i < 2; i++)
     n[i] = op->code == OP_ADD ? x[i] + y[i] : x[i] - y[i];
@@ -107,7 +111,8 @@ static Kind find_kind(Gaps *g, Value v) {
   bool both = has_row(g, v) && has_key(g, v);
   if (!op) return is_input(g->f, v) ? COMMON : OTHER;
   if (both && is_linear(g, v, n)) return n[0] + n[1] ? OTHER : GAP;
-  if (!can_repeat(op) || !is_plain(g, t) || both != (has_row(g, v) || has_key(g, v)))
+  if (!can_repeat(op) || !is_plain(g, t) ||
+      both != (has_row(g, v) || has_key(g, v)))
     return OTHER;
   for (uint32_t i = 0; i < op->nargs; i++)
     if (kind_of(g, op->args[i]) == OTHER) return OTHER;
@@ -124,9 +129,16 @@ static bool is_dear(Gaps *g, Value v) {
   const Op *op = ir_def(g->f, v);
   if (!op || !has_row(g, v) || !has_key(g, v)) return false;
   switch (op->code) {
-    case OP_LOAD: case OP_LOG: case OP_LOG2: case OP_TANH: case OP_ERF: case OP_SIN:
-    case OP_COS: case OP_SOFTPLUS: case OP_SIGMOID: return true;
-    default: break;
+  case OP_LOAD:
+  case OP_LOG:
+  case OP_LOG2:
+  case OP_TANH:
+  case OP_ERF:
+  case OP_SIN:
+  case OP_COS:
+  case OP_SOFTPLUS:
+  case OP_SIGMOID: return true;
+  default: break;
   }
   for (uint32_t i = 0; i < op->nargs; i++)
     if (is_dear(g, op->args[i])) return true;
@@ -140,8 +152,9 @@ static void find_root(void *data, Op *op) {
   for (uint32_t i = 0; i < op->nargs && !g->root && !inside; i++) {
     Value v = op->args[i];
     const Type *t = ir_type(g->f, v);
-    if (t->kind == TK_ELEM && t->dtype == DT_F32 && has_row(g, v) && has_key(g, v) &&
-        t->n <= MAX_AXES && kind_of(g, v) == GAP && is_dear(g, v))
+    if (t->kind == TK_ELEM && t->dtype == DT_F32 && has_row(g, v) &&
+        has_key(g, v) && t->n <= MAX_AXES && kind_of(g, v) == GAP &&
+        is_dear(g, v))
       g->root = v;
   }
 }
@@ -162,17 +175,19 @@ static Value copy(Phase *p, Value v) {
   if (v < p->map.n && p->map.to[v]) return p->map.to[v];
   Value args[MAX_AXES + 1] = {0}, x;
   for (uint32_t i = 0; i < op->nargs; i++) args[i] = copy(p, op->args[i]);
-  uint32_t axis = op->code == OP_INDEX ? (uint32_t)ir_attr_i(op, AT_AXIS, 0) : 0;
+  uint32_t axis =
+      op->code == OP_INDEX ? (uint32_t)ir_attr_i(op, AT_AXIS, 0) : 0;
   p->b.span = op->span;
   if (op->code == OP_INDEX)
-    x = axis == p->g->row ? p->gap
+    x = axis == p->g->row   ? p->gap
         : axis == p->g->key ? ir_const_i(&p->b, DT_I64, 0)
                             : ir_index(&p->b, p->axis[axis]);
   else if (op->code == OP_LOAD)
     x = ir_load(&p->b, args[0], args + 1, op->nargs - 1);
   else
-    x = ir_op(&p->b, op->code, args, op->nargs, op->attrs, op->nattrs, ir_type(f, v), 1,
-              0)->res[0];
+    x = ir_op(&p->b, op->code, args, op->nargs, op->attrs, op->nattrs,
+              ir_type(f, v), 1, 0)
+            ->res[0];
   vmap_put(&p->map, v, x);
   return x;
 }
@@ -198,7 +213,8 @@ static void open_phase(Phase *p, Func *made) {
   uint32_t gap = ir_axis(made, "gap", AX_PAR, p->g->parts);
   uint32_t of = ir_axis(made, "of", AX_VEC, dim_const(&f->mod->dims, VECTOR));
   Builder *b = &p->b;
-  p->at = ir_2(b, OP_ADD, ir_2(b, OP_MUL, ir_index(b, gap), ir_const_i(b, DT_I64, VECTOR)),
+  p->at = ir_2(b, OP_ADD,
+               ir_2(b, OP_MUL, ir_index(b, gap), ir_const_i(b, DT_I64, VECTOR)),
                ir_index(b, of));
   p->gap = ir_2(b, OP_SUB, p->at, first_gap(p->g, b));
 }
@@ -210,12 +226,14 @@ static Func *make_phase(const Gaps *g, uint32_t number) {
   Func *made = ir_func(m, FK_PROGRAM, intern(&g->cx->names, name));
   m->funcs.n--;  // the caller puts it where it belongs
   made->span = g->f->span;
-  Phase p = {.g = g, .map = {.arena = m->arena},
+  Phase p = {.g = g,
+             .map = {.arena = m->arena},
              .b = {.fn = made, .region = made->body, .span = g->f->span}};
   open_phase(&p, made);
   uint32_t axis[MAX_AXES], n = others(g, axis);
   Value args[MAX_AXES + 3] = {vmap_get(&p.map, g->tensor), copy(&p, g->root)};
-  for (uint32_t i = 0; i < n; i++) args[2 + i] = ir_index(&p.b, p.axis[axis[i]]);
+  for (uint32_t i = 0; i < n; i++)
+    args[2 + i] = ir_index(&p.b, p.axis[axis[i]]);
   args[2 + n] = p.at;
   ir_op(&p.b, OP_STORE, args, n + 3, NULL, 0, NULL, 0, 0);
   return made;
@@ -228,18 +246,22 @@ static void add_tensor(Gaps *g) {
   Dim shape[MAX_AXES];
   Dim all = dim_bin(d, DIM_ADD, g->f->axes.at[g->row].extent,
                     g->f->axes.at[g->key].extent);
-  g->parts = dim_ceildiv(d, dim_bin(d, DIM_ADD, all, dim_const(d, 2 * BEYOND)), VECTOR);
+  g->parts = dim_ceildiv(d, dim_bin(d, DIM_ADD, all, dim_const(d, 2 * BEYOND)),
+                         VECTOR);
   for (uint32_t i = 0; i < n; i++) shape[i] = g->f->axes.at[axis[i]].extent;
   shape[n] = dim_bin(d, DIM_MUL, g->parts, dim_const(d, VECTOR));
   const char *hint = ir_info(g->f, g->root)->hint;
-  const char *name = arena_printf(g->f->mod->arena, "%s.gaps", hint ? hint : "term");
+  const char *name =
+      arena_printf(g->f->mod->arena, "%s.gaps", hint ? hint : "term");
   g->tensor = ir_param(g->f, intern(&g->cx->names, name), PR_SHARED,
                        type_tensor(DT_F32, n + 1, shape));
 }
 
 static void read_table(const Gaps *g) {
   const Op *def = ir_def(g->f, g->root);
-  Builder b = {.fn = g->f, .region = g->f->body, .before = def->next,
+  Builder b = {.fn = g->f,
+               .region = g->f->body,
+               .before = def->next,
                .span = def->span};
   uint32_t axis[MAX_AXES], n = others(g, axis);
   Value at[MAX_AXES];
@@ -249,7 +271,8 @@ static void read_table(const Gaps *g) {
   Value x = ir_load(&b, g->tensor, at, n + 1);
   ir_set_attr(g->f, ir_def(g->f, x), attr_i(AT_LOOSE, 1));
   ir_replace_uses(g->f, g->root, x);
-  ctx_remark(g->cx, "%s: a term of the distance is made ahead, once for each distance",
+  ctx_remark(g->cx,
+             "%s: a term of the distance is made ahead, once for each distance",
              g->f->name);
 }
 

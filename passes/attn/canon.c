@@ -145,7 +145,9 @@ static bool real_op(OpCode op, double a, double b, double *r) {
   case OP_RSQRT: *r = 1.0 / sqrt(a); return true;
   case OP_TANH: *r = tanh(a); return true;
   case OP_SIGMOID: *r = 1.0 / (1.0 + exp(-a)); return true;
-  case OP_SOFTPLUS: *r = a > 0 ? a + log1p(exp(-a)) : log1p(exp(a)); return true;
+  case OP_SOFTPLUS:
+    *r = a > 0 ? a + log1p(exp(-a)) : log1p(exp(a));
+    return true;
   case OP_RELU: *r = bigger(a, 0); return true;
   case OP_ERF: *r = erf(a); return true;
   case OP_SIN: *r = sin(a); return true;
@@ -171,7 +173,7 @@ static Value fold(Canon *c, OpCode op, const Value *args, uint32_t n) {
         ir_type(c->f, args[i])->dtype != t)
       return 0;
   if (op_info(op)->infer == INF_BOOL) t = DT_BOOL;
-  else if (!dtype_is_float(t)) return 0;   // sums of integers: canonint.c
+  else if (!dtype_is_float(t)) return 0;  // sums of integers: canonint.c
   if (!real_op(op, v[0], v[1], &r)) return 0;
   return canon_num(c, t, dtype_is_float(t) ? dtype_round(t, r) : r);
 }
@@ -228,7 +230,8 @@ static Value special(Canon *c, OpCode op, const Value *args, uint32_t n,
   switch (op) {
   case OP_CAST:
     return cast(c, args[0], (DType)canon_attr(attrs, nattrs, AT_TO)->i);
-  case OP_DIV: case OP_DIVK: return divide(c, op, args);
+  case OP_DIV:
+  case OP_DIVK: return divide(c, op, args);
   case OP_REDUCE: return canon_reduce(c, args[0], attrs, nattrs);
   case OP_DOT: return n == 2 ? canon_dot(c, args, attrs, nattrs) : 0;
   case OP_SCAN:
@@ -284,10 +287,8 @@ static bool visit(Rebuild *r, const Op *op) {
     v = canon_int(c, k);
   else if (op->code == OP_CONST || op->code == OP_DIM || op->code == OP_GIVEN)
     v = canon_emit(c, op->code, args, op->nargs, op->attrs, op->nattrs, t);
-  else if (info->infer == INF_GIVEN)
-    return false;
-  else
-    v = canon_make(c, op->code, args, op->nargs, op->attrs, op->nattrs);
+  else if (info->infer == INF_GIVEN) return false;
+  else v = canon_make(c, op->code, args, op->nargs, op->attrs, op->nattrs);
   rebuild_put(r, op->res[0], v);
   return true;
 }

@@ -11,12 +11,14 @@ typedef struct Term {
 } Term;
 
 typedef struct Lin {
-  Dim dim;              // symbolic and constant part
+  Dim dim;  // symbolic and constant part
   uint32_t n;
   Term t[MAX_TERMS];
 } Lin;
 
-static DimTab *dims(const Canon *c) { return &c->m->dims; }
+static DimTab *dims(const Canon *c) {
+  return &c->m->dims;
+}
 
 static bool lin(const Canon *c, Value v, int64_t k, Lin *out, int depth);
 
@@ -68,13 +70,15 @@ static bool lin(const Canon *c, Value v, int64_t k, Lin *out, int depth) {
   if (ir_type(c->f, v)->dtype != DT_I64 || depth > MAX_DEPTH) return false;
   if (!op) return add_term(out, v, k);
   switch (op->code) {
-  case OP_CONST: return const_int(c, v, &f) &&
-                        add_dim(c, out, dim_const(dims(c), f), k);
+  case OP_CONST:
+    return const_int(c, v, &f) && add_dim(c, out, dim_const(dims(c), f), k);
   case OP_DIM: return add_dim(c, out, (Dim)ir_attr_i(op, AT_DIM, 0), k);
-  case OP_ADD: return lin(c, op->args[0], k, out, depth + 1) &&
-                      lin(c, op->args[1], k, out, depth + 1);
-  case OP_SUB: return k != INT64_MIN && lin(c, op->args[0], k, out, depth + 1) &&
-                      lin(c, op->args[1], -k, out, depth + 1);
+  case OP_ADD:
+    return lin(c, op->args[0], k, out, depth + 1) &&
+           lin(c, op->args[1], k, out, depth + 1);
+  case OP_SUB:
+    return k != INT64_MIN && lin(c, op->args[0], k, out, depth + 1) &&
+           lin(c, op->args[1], -k, out, depth + 1);
   case OP_NEG: return k != INT64_MIN && lin(c, op->args[0], -k, out, depth + 1);
   case OP_MUL: return lin_mul(c, op, k, out, depth);
   default: return add_term(out, v, k);
@@ -162,7 +166,7 @@ static Value lin_value(Canon *c, const Lin *l) {
 
 // ---------------------------------------------------------------- bounds
 typedef struct Range {
-  int64_t lo, hi;       // hi >= DIM_UNBOUNDED or lo <= -that: unknown
+  int64_t lo, hi;  // hi >= DIM_UNBOUNDED or lo <= -that: unknown
 } Range;
 
 #define FAR ((int64_t)1 << 60)
@@ -186,7 +190,9 @@ static Range op_range(const Canon *c, const Op *op, int depth) {
     a = range(c, op->args[0], depth);
     if (!const_int(c, op->args[1], &k) || k <= 0 || !bounded(a)) return unknown;
     return (Range){a.lo / k - (a.lo % k < 0), a.hi / k - (a.hi % k < 0)};
-  case OP_MIN: case OP_MAX: case OP_SELECT: break;
+  case OP_MIN:
+  case OP_MAX:
+  case OP_SELECT: break;
   case OP_CAST:
     switch (ir_type(c->f, op->args[0])->dtype) {
     case DT_U8: return (Range){0, 255};
@@ -291,9 +297,12 @@ static bool nothing(const Canon *c, const Lin *l) {
 }
 
 static Value dims_only(Canon *c, OpCode op, const Lin *a, const Lin *b) {
-  static const struct { OpCode op; DimOp dim; } ops[] = {
+  static const struct {
+    OpCode op;
+    DimOp dim;
+  } ops[] = {
       {OP_FLOORDIV, DIM_FLOORDIV}, {OP_MOD, DIM_MOD}, {OP_MIN, DIM_MIN},
-      {OP_MAX, DIM_MAX}, {OP_MUL, DIM_MUL},
+      {OP_MAX, DIM_MAX},           {OP_MUL, DIM_MUL},
   };
   int64_t lo, hi;
   if (a->n || b->n) return 0;
@@ -360,8 +369,7 @@ static Value sum(Canon *c, OpCode op, const Value *args) {
   else if (op == OP_ADD || op == OP_SUB)
     ok = lin(c, args[0], 1, &l, 0) &&
          lin(c, args[1], op == OP_ADD ? 1 : -1, &l, 0);
-  else if (const_int(c, args[1], &k))
-    ok = lin(c, args[0], k, &l, 0);
+  else if (const_int(c, args[1], &k)) ok = lin(c, args[0], k, &l, 0);
   return ok ? lin_value(c, &l) : 0;
 }
 
@@ -371,9 +379,18 @@ Value canon_integer(Canon *c, OpCode op, const Value *args, uint32_t n) {
     if (ir_type(c->f, args[i])->dtype != DT_I64) return 0;
   Value r = 0;
   switch (op) {
-  case OP_LT: case OP_LE: case OP_EQ: case OP_NE: return compare(c, op, args);
-  case OP_ADD: case OP_SUB: case OP_NEG: return sum(c, op, args);
-  case OP_MUL: case OP_FLOORDIV: case OP_MOD: case OP_MIN: case OP_MAX: break;
+  case OP_LT:
+  case OP_LE:
+  case OP_EQ:
+  case OP_NE: return compare(c, op, args);
+  case OP_ADD:
+  case OP_SUB:
+  case OP_NEG: return sum(c, op, args);
+  case OP_MUL:
+  case OP_FLOORDIV:
+  case OP_MOD:
+  case OP_MIN:
+  case OP_MAX: break;
   default: return 0;
   }
   if (!lin_of(c, args[0], &a) || !lin_of(c, args[1], &b)) return 0;

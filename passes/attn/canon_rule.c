@@ -29,7 +29,7 @@ static Pattern *pattern(Reader *r);
 
 static void operands(Reader *r, Pattern *t) {
   for (;;) {
-    r->p++;   // ( or ,
+    r->p++;  // ( or ,
     skip(r);
     if (t->n == 3) r->ok = false;
     else t->kid[t->n++] = pattern(r);
@@ -90,10 +90,10 @@ bool canon_load_rules(Canon *c) {
 // ---------------------------------------------------------------- matching
 typedef struct Match {
   Canon *c;
-  uint32_t mask;        // commutative ops taken in the other order
-  Value var[128];       // by letter
-  char first;           // first letter met, or 0
-  bool computed;        // constants were made
+  uint32_t mask;   // commutative ops taken in the other order
+  Value var[128];  // by letter
+  char first;      // first letter met, or 0
+  bool computed;   // constants were made
 } Match;
 
 static bool match(Match *m, const Pattern *p, Value v);
@@ -118,7 +118,8 @@ static bool match(Match *m, const Pattern *p, Value v) {
   const Op *op = ir_def(m->c->f, v);
   double d;
   switch (p->kind) {
-  case PAT_NUM: case PAT_BOOL: return match_num(m, p, v);
+  case PAT_NUM:
+  case PAT_BOOL: return match_num(m, p, v);
   case PAT_OP:
     return op && op->code == p->op && match_op(m, p, op->args, op->nargs);
   case PAT_CONST:
@@ -146,7 +147,8 @@ static bool in_class(const Match *m, char type) {
 static Value build(Match *m, const Pattern *p, DType root) {
   Value args[3];
   switch (p->kind) {
-  case PAT_ANY: case PAT_CONST: return m->var[(unsigned char)p->letter];
+  case PAT_ANY:
+  case PAT_CONST: return m->var[(unsigned char)p->letter];
   case PAT_BOOL: return canon_bool(m->c, p->num != 0);
   case PAT_NUM: return canon_num(m->c, root, p->num);
   case PAT_OP: break;

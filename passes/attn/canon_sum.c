@@ -35,9 +35,9 @@ Value canon_dot(Canon *c, const Value *args, const IrAttr *attrs, uint32_t n) {
   for (uint32_t i = 0; i < over->n; i++) {
     uint32_t axis = (uint32_t)over->list[i];
     bool none = lost & (uint64_t)1 << axis;
-    in[0] = none ? canon_spread(c, in[0], axis)
-                 : ir_cover(c->b, in[0],
-                            c->domains.of[axis] & ~axes_of(c, in[1]));
+    in[0] =
+        none ? canon_spread(c, in[0], axis)
+             : ir_cover(c->b, in[0], c->domains.of[axis] & ~axes_of(c, in[1]));
   }
   if (in[0] == args[0] && in[1] == args[1]) return 0;
   return canon_emit(c, OP_DOT, in, 2, attrs, n, NULL);
@@ -142,8 +142,7 @@ Value canon_reduce(Canon *c, Value x, const IrAttr *attrs, uint32_t n) {
     uint32_t axis = (uint32_t)over->list[i];
     if (!type_has_axis(ir_type(c->f, x), axis))
       y = constant_over(c, k, y, axis, &times);
-    else
-      y = ir_cover(c->b, y, c->domains.of[axis]);
+    else y = ir_cover(c->b, y, c->domains.of[axis]);
     if (type_has_axis(ir_type(c->f, y), axis)) list[kept++] = axis;
   }
   if (kept == over->n && y == x)

@@ -33,7 +33,7 @@ enum { MAX_CALLS = 64, MAX_SLICE = 8 };
 typedef struct Inline {
   Ctx *cx;
   Module *m;
-  Func *f;            // the program
+  Func *f;  // the program
   Builder *b;
   KeyDeps deps;
   DomainAxes domains;
@@ -78,8 +78,8 @@ static Value one_hot(Slice *s, Value v) {
     if (!type_has_axis(t, s->axis[i])) continue;
     Value here = ir_2(b, OP_EQ, ir_index(b, s->axis[i]), s->at[i]);
     bool logic = dt == DT_BOOL;
-    Value zero = dtype_is_float(dt) ? ir_const_f(b, dt, 0.0)
-                                    : ir_const_i(b, dt, 0);
+    Value zero =
+        dtype_is_float(dt) ? ir_const_f(b, dt, 0.0) : ir_const_i(b, dt, 0);
     v = ir_3(b, OP_SELECT, here, v, zero);
     v = ir_reduce(b, logic ? RK_ANY : RK_SUM, v, &s->axis[i], 1);
   }
@@ -105,7 +105,8 @@ static Value slice(Slice *s, Value v) {
     Value *args = NEWN(s->in->m->arena, Value, op->nargs);
     for (uint32_t i = 0; i < op->nargs; i++) args[i] = slice(s, op->args[i]);
     r = ir_op(s->in->b, op->code, args, op->nargs, op->attrs, op->nattrs, NULL,
-              1, 0)->res[0];
+              1, 0)
+            ->res[0];
     ir_info(f, r)->hint = ir_info(f, v)->hint;
   }
   map_put(&s->memo, v, r);
@@ -157,15 +158,13 @@ static uint32_t inner_axis(Inline *in, const Axis *a, uint64_t used) {
 // Fills map: axis of the callee -> axis of the program. `outer` maps the
 // axes that the call's attributes name.
 static bool bind_axes(Inline *in, const Func *callee, const Op *call,
-                      const Value *args, const uint32_t *outer,
-                      uint32_t *map) {
+                      const Value *args, const uint32_t *outer, uint32_t *map) {
   const IrAttr *axes = ir_attr(call, AT_AXES);
   const IrAttr *key = ir_attr(call, AT_AXIS);
   uint64_t iface = interface_axes(callee), used = 0;
   uint32_t next = 0;
   if (callee->axes.n > 64 || (callee->key >= 0 && !key)) return false;
-  for (uint32_t i = 0; i < call->nargs; i++)
-    used |= ir_axes_of(in->f, args[i]);
+  for (uint32_t i = 0; i < call->nargs; i++) used |= ir_axes_of(in->f, args[i]);
   for (uint32_t i = 0; i < callee->axes.n; i++) {
     map[i] = NO_AXIS;
     if ((int)i == callee->key) {
@@ -203,8 +202,8 @@ static uint32_t divk_axis(Inline *in, Value x, Value y) {
 }
 
 static bool divide(Inline *in, const Op *op, const Value *args, Value *out) {
-  uint32_t axis = op->code == OP_DIV ? divk_axis(in, args[0], args[1])
-                                     : NO_AXIS;
+  uint32_t axis =
+      op->code == OP_DIV ? divk_axis(in, args[0], args[1]) : NO_AXIS;
   if (axis == NO_AXIS) return false;
   IrAttr attr = attr_i(AT_AXIS, axis);
   *out = ir_op(in->b, OP_DIVK, args, 2, &attr, 1, NULL, 1, 0)->res[0];
@@ -231,8 +230,8 @@ static Value covered(Inline *in, const Op *op, const Value *args,
 }
 
 // Clones an op of a callee; its first operand may be covered.
-static void clone(Inline *in, const Func *from, const Op *op,
-                  const Value *args, ValueMap *map, const uint32_t *axes) {
+static void clone(Inline *in, const Func *from, const Op *op, const Value *args,
+                  ValueMap *map, const uint32_t *axes) {
   if (op->nargs) vmap_put(map, op->args[0], covered(in, op, args, axes));
   ir_clone(in->b, from, op, map, axes);
   if (op->nargs) vmap_put(map, op->args[0], args[0]);
@@ -253,8 +252,7 @@ static bool body_op(Inline *in, const Func *from, const Op *op, ValueMap *map,
                     const uint32_t *axes) {
   Value *args = NEWN(in->m->arena, Value, op->nargs);
   Value *res = NEWN(in->m->arena, Value, op->nres), made = in->f->values.n;
-  for (uint32_t i = 0; i < op->nargs; i++)
-    args[i] = vmap_get(map, op->args[i]);
+  for (uint32_t i = 0; i < op->nargs; i++) args[i] = vmap_get(map, op->args[i]);
   if (op->code == OP_CALL) {
     if (!call(in, op, args, axes, res)) return false;
   } else if (op->code == OP_AT) {
@@ -280,8 +278,7 @@ static bool call(Inline *in, const Op *op, const Value *args,
   const IrAttr *name = ir_attr(op, AT_CALLEE);
   const Func *callee = name ? ir_find(in->m, name->s) : NULL;
   uint32_t axes[64];
-  if (!callee || callee->kind == FK_PROGRAM ||
-      callee->params.n != op->nargs)
+  if (!callee || callee->kind == FK_PROGRAM || callee->params.n != op->nargs)
     return broken(in, op, "call of something that is no function");
   if (in->depth >= MAX_CALLS) return broken(in, op, "calls nest too deeply");
   if (!bind_axes(in, callee, op, args, outer, axes))
@@ -311,10 +308,8 @@ static bool visit(Rebuild *r, const Op *op) {
   if (op->code != OP_CALL && op->code != OP_AT) return false;
   Value *args = rebuild_args(r, op);
   Value *res = NEWN(in->m->arena, Value, op->nres), made = in->f->values.n;
-  if (op->code == OP_AT)
-    res[0] = at(in, ir_attr(op, AT_AXES), args, NULL);
-  else if (in->failed || !call(in, op, args, NULL, res))
-    return false;
+  if (op->code == OP_AT) res[0] = at(in, ir_attr(op, AT_AXES), args, NULL);
+  else if (in->failed || !call(in, op, args, NULL, res)) return false;
   name_results(in, in->f, op, res, made);
   for (uint32_t i = 0; i < op->nres; i++) rebuild_put(r, op->res[i], res[i]);
   return true;

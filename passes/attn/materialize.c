@@ -14,8 +14,9 @@
 // that no row sees are zeros in the copy, so that padded keys need no cleaning
 // in each task; where copies go through registers (AMD) they are cleaned there,
 // and only what is computed is made. Elsewhere 8-bit floats become 16-bit ones,
-// exactly. Not where rows are few (PassOpt.decode): reading the keys once is best
-// then. Level attn, behind inline and canon. Tests: test/passes/materialize.
+// exactly. Not where rows are few (PassOpt.decode): reading the keys once is
+// best then. Level attn, behind inline and canon. Tests:
+// test/passes/materialize.
 #include "passes/attn/materialize.h"
 
 #include "ir/target.h"
@@ -27,11 +28,13 @@ typedef struct Phase {
   const Ahead *a;
   Builder b;
   ValueMap map;
-  uint32_t axis[64];         // of f: in the phase
-  bool tables;               // there are some to read
+  uint32_t axis[64];  // of f: in the phase
+  bool tables;        // there are some to read
 } Phase;
 
-static uint64_t bit(uint32_t axis) { return (uint64_t)1 << axis; }
+static uint64_t bit(uint32_t axis) {
+  return (uint64_t)1 << axis;
+}
 
 static uint32_t count(uint64_t axes) {
   uint32_t n = 0;
@@ -62,10 +65,14 @@ static bool within_row(const Ahead *a, const Op *op) {
 static bool can_repeat(const Ahead *a, const Op *op) {
   const OpInfo *info = op_info(op->code);
   switch (op->code) {
-    case OP_LOAD: case OP_CONST: case OP_DIM: case OP_GIVEN: case OP_CAST:
-    case OP_INDEX: return true;
-    case OP_REDUCE: return within_row(a, op);
-    default: return (info->flags & OPF_ELEM) && op->nres == 1;
+  case OP_LOAD:
+  case OP_CONST:
+  case OP_DIM:
+  case OP_GIVEN:
+  case OP_CAST:
+  case OP_INDEX: return true;
+  case OP_REDUCE: return within_row(a, op);
+  default: return (info->flags & OPF_ELEM) && op->nres == 1;
   }
 }
 
@@ -115,7 +122,8 @@ static bool each_part(Ahead *a, Value v, Made *m, CondFn *fn, void *data) {
 
 static bool each_condition(Ahead *a, Made *m, CondFn *fn, void *data) {
   for (const Op *op = a->f->body->first; op; op = op->next)
-    if (op->code == OP_DOMAIN && ir_attr_i(op, AT_AXIS, -1) == (int64_t)m->row &&
+    if (op->code == OP_DOMAIN &&
+        ir_attr_i(op, AT_AXIS, -1) == (int64_t)m->row &&
         !each_part(a, op->args[0], m, fn, data))
       return false;
   return true;
@@ -163,7 +171,8 @@ static bool steps_by_one(const Ahead *a, Value idx, const Made *m) {
 // x, where v is x or, if a scalar says so, its negative.
 static Value unflipped(const Ahead *a, Value v) {
   const Op *op = ir_def(a->f, v);
-  const Op *neg = op && op->code == OP_SELECT ? ir_def(a->f, op->args[1]) : NULL;
+  const Op *neg =
+      op && op->code == OP_SELECT ? ir_def(a->f, op->args[1]) : NULL;
   bool flip = neg && neg->code == OP_NEG && neg->args[0] == op->args[2] &&
               !ir_type(a->f, op->args[0])->n;
   return flip ? op->args[2] : v;
@@ -268,7 +277,9 @@ static void add_widened(Ahead *a, Op *dot, uint32_t side) {
   Value known = known_cast(a, v, t);
   if (known) dot->args[side] = known;
   if (known || !def || a->n == MAX_MADE) return;
-  Builder b = {.fn = a->f, .region = a->f->body, .before = def->next,
+  Builder b = {.fn = a->f,
+               .region = a->f->body,
+               .before = def->next,
                .span = def->span};
   Made m = {.v = ir_cast(&b, t, v)};
   if (ahead_is_wanted(a, dot, &m)) {
@@ -364,22 +375,23 @@ static bool add_tensor(Ahead *a, Made *m) {
   uint32_t n = axes_of(a, m, axis);
   if (n > MAX_AXES) return false;
   for (uint32_t i = 0; i < n; i++) shape[i] = extent_of(a, m, axis[i]);
-  const char *name = arena_printf(a->f->mod->arena, "%s.made",
-                                  name_of(a->f, m->v));
+  const char *name =
+      arena_printf(a->f->mod->arena, "%s.made", name_of(a->f, m->v));
   m->tensor = ir_param(a->f, intern(&a->cx->names, name), PR_SHARED,
                        type_tensor(ir_type(a->f, m->v)->dtype, n, shape));
   return true;
 }
 
 // The coordinates of the copy, in the phase or in the program.
-static uint32_t coordinates(const Ahead *a, const Made *m, Builder *b,
-                            Phase *p, Value *out) {
+static uint32_t coordinates(const Ahead *a, const Made *m, Builder *b, Phase *p,
+                            Value *out) {
   uint32_t axis[64], n = axes_of(a, m, axis);
   for (uint32_t i = 0; i < n; i++) {
     bool group = m->from.grouped & bit(axis[i]);
     Value v = m->from.group[axis[i]];
     out[i] = !group ? ir_index(b, p ? p->axis[axis[i]] : axis[i])
-             : p    ? vmap_get(&p->map, v) : v;
+             : p    ? vmap_get(&p->map, v)
+                    : v;
   }
   return n;
 }
@@ -396,8 +408,7 @@ static Value copy(Phase *p, Value v) {
     return x;
   }
   for (uint32_t i = 0; i < op->nargs; i++)
-    if (ir_type(p->a->f, op->args[i])->kind == TK_ELEM)
-      copy(p, op->args[i]);
+    if (ir_type(p->a->f, op->args[i])->kind == TK_ELEM) copy(p, op->args[i]);
   p->b.span = op->span;
   ir_clone(&p->b, p->a->f, op, &p->map, p->axis);
   return vmap_get(&p->map, v);
@@ -443,8 +454,7 @@ static void open_phase(Phase *p, const Made *m, Func *g) {
                                extent_of(p->a, m, axis[i]));
   for (uint32_t i = 0; i < f->axes.n; i++)
     if (f->axes.at[i].role == AX_VEC)
-      p->axis[i] = ir_axis(g, f->axes.at[i].name, AX_VEC,
-                           f->axes.at[i].extent);
+      p->axis[i] = ir_axis(g, f->axes.at[i].name, AX_VEC, f->axes.at[i].extent);
   for (uint32_t i = 0; i + 1 < n; i++)
     if (m->from.grouped & bit(axis[i]))
       vmap_put(&p->map, m->from.group[axis[i]],
@@ -453,9 +463,9 @@ static void open_phase(Phase *p, const Made *m, Func *g) {
 
 static Func *make_phase(Ahead *a, uint32_t first) {
   Module *m = a->f->mod;
-  const char *name = first ? arena_printf(m->arena, "%s.made%u", a->f->name,
-                                          first)
-                           : arena_printf(m->arena, "%s.made", a->f->name);
+  const char *name =
+      first ? arena_printf(m->arena, "%s.made%u", a->f->name, first)
+            : arena_printf(m->arena, "%s.made", a->f->name);
   Func *g = ir_func(m, FK_PROGRAM, intern(&a->cx->names, name));
   m->funcs.n--;  // the caller puts it where it belongs
   g->span = a->f->span;
@@ -476,7 +486,9 @@ static Func *make_phase(Ahead *a, uint32_t first) {
 // The program reads the copy.
 static void read_copy(Ahead *a, const Made *m) {
   Op *def = ir_def(a->f, m->v);
-  Builder b = {.fn = a->f, .region = a->f->body, .before = def->next,
+  Builder b = {.fn = a->f,
+               .region = a->f->body,
+               .before = def->next,
                .span = def->span};
   Value at[MAX_AXES];
   uint32_t n = coordinates(a, m, &b, NULL, at);

@@ -9,17 +9,17 @@ enum { MAX_MADE = 16, PART_COLUMNS = 8 };
 // What a value is made of: coordinates that are used as they are, and those of
 // which only the quotient by a group's size is.
 typedef struct From {
-  uint64_t plain, grouped;   // bit per axis
-  Value group[64];           // the quotient
-  uint32_t rank;             // largest of the tensors that are read
+  uint64_t plain, grouped;  // bit per axis
+  Value group[64];          // the quotient
+  uint32_t rank;            // largest of the tensors that are read
 } From;
 
 typedef struct Made {
   Value v;
   From from;
-  uint32_t row, vec;         // the axes of its tiles
-  uint32_t phase;            // the first of Made with its axes
-  bool table;                // functions that operands are made of
+  uint32_t row, vec;  // the axes of its tiles
+  uint32_t phase;     // the first of Made with its axes
+  bool table;         // functions that operands are made of
   Value tensor;
 } Made;
 
@@ -27,8 +27,8 @@ typedef struct Ahead {
   Ctx *cx;
   Func *f;
   uint32_t lane;
-  bool cleans;               // copies too are made, if only to clean or to
-                             // widen them
+  bool cleans;  // copies too are made, if only to clean or to
+                // widen them
   Made made[MAX_MADE];
   uint32_t n;
 } Ahead;

@@ -1,5 +1,5 @@
-// Terms of a score that are read once a key (a gate, a bias of keys, a mask that
-// is added) become an operand of one more product, which ahead makes:
+// Terms of a score that are read once a key (a gate, a bias of keys, a mask
+// that is added) become an operand of one more product, which ahead makes:
 //
 //   before  %s = mul(%c, dot(%q, %k))
 //           %x = sub(add(%s, %f), load(%F, %b, %h, %k))      %f of a row
@@ -7,22 +7,22 @@
 //           %d = dot(select(%c < 0, -%q, %q), %k)
 //           %x = mul(|%c|, add(add(%d, dot(1, %p)), %f / |%c|))
 //
-// Three bf16 numbers hold all 24 bits of an f32. They are copied as keys are and
-// added by matrix units (passes/tile/bias_mma.c): steps load nothing for columns, have no
-// registers for them and do what plain scores do. A term is rounded once more, by
-// the division. |%c| is at least 2^-100, by which scores change by 2^-100 |q . k|;
-// terms beyond 2^127 |%c| are taken for that. Infinite ones stay what they are, NaN
-// too.
+// Three bf16 numbers hold all 24 bits of an f32. They are copied as keys are
+// and added by matrix units (passes/tile/bias_mma.c): steps load nothing for
+// columns, have no registers for them and do what plain scores do. A term is
+// rounded once more, by the division. |%c| is at least 2^-100, by which scores
+// change by 2^-100 |q . k|; terms beyond 2^127 |%c| are taken for that.
+// Infinite ones stay what they are, NaN too.
 #include "passes/attn/materialize.h"
 
 #include <math.h>
 
 enum { MAX_TERMS = 8, PARTS = 3 };
 
-// Elements of vectors that a pair of a row and a key multiplies, from which products
-// take twice the time of its exponential: one more block is an eighth of D 64's
-// products, which exponentials hide, and a sixteenth of D 128's, which nothing
-// hides (docs/gpu.md, "Terms of keys").
+// Elements of vectors that a pair of a row and a key multiplies, from which
+// products take twice the time of its exponential: one more block is an eighth
+// of D 64's products, which exponentials hide, and a sixteenth of D 128's,
+// which nothing hides (docs/gpu.md, "Terms of keys").
 enum { MANY_PRODUCTS = 256, UNKNOWN_VEC = 128 };
 
 // A score as a sum.
@@ -31,11 +31,11 @@ typedef struct Sum {
   bool minus[MAX_TERMS];
   uint32_t n;
   bool fails;
-  uint32_t key;          // axis
-  Op *dot;               // the product, among the terms
-  Value scale;           // it is multiplied by, or 0
-  bool negative;         // and subtracted
-  Value columns, rows;   // what keys and what rows add, or 0
+  uint32_t key;         // axis
+  Op *dot;              // the product, among the terms
+  Value scale;          // it is multiplied by, or 0
+  bool negative;        // and subtracted
+  Value columns, rows;  // what keys and what rows add, or 0
 } Sum;
 
 static bool has_lane(const Ahead *a, Value v) {
@@ -76,7 +76,8 @@ static void add_term(const Ahead *a, Sum *s, Value v, bool minus, bool root) {
 // A product over one vector of 16-bit queries and keys, used once.
 static Op *product(const Ahead *a, Value v) {
   Op *op = ir_def(a->f, v);
-  if (!op || op->code != OP_DOT || op->nargs != 2 || ir_count_uses(a->f, v) != 1)
+  if (!op || op->code != OP_DOT || op->nargs != 2 ||
+      ir_count_uses(a->f, v) != 1)
     return NULL;
   const IrAttr *axes = ir_attr(op, AT_OVER);
   bool ok = axes->n == 1 && a->f->axes.at[axes->list[0]].role == AX_VEC;
@@ -128,7 +129,8 @@ static bool classify(const Ahead *a, Sum *s) {
 }
 
 static int64_t products_of(const Ahead *a, const Op *dot) {
-  Type t = type_union(ir_type(a->f, dot->args[0]), ir_type(a->f, dot->args[1]), DT_F32);
+  Type t = type_union(ir_type(a->f, dot->args[0]), ir_type(a->f, dot->args[1]),
+                      DT_F32);
   int64_t n = 1, of;
   bool lane = type_has_axis(&t, a->lane), key = false;
   for (uint32_t i = 0; i < t.n; i++) {
@@ -148,7 +150,9 @@ static bool pays(const Ahead *a) {
 }
 
 // ---------------------------------------------------------------- rewriting
-static Value number(Builder *b, double v) { return ir_const_f(b, DT_F32, v); }
+static Value number(Builder *b, double v) {
+  return ir_const_f(b, DT_F32, v);
+}
 
 // The sum of those terms that have keys, or of the others; 0: none.
 static Value sum_of(const Ahead *a, Builder *b, const Sum *s, bool keys) {
@@ -165,9 +169,10 @@ static Value sum_of(const Ahead *a, Builder *b, const Sum *s, bool keys) {
 
 // v / by, finite if v is.
 static Value over(Builder *b, Value v, Value by, Value *finite) {
-  const double most = 0x1.fep127;   // of bf16
+  const double most = 0x1.fep127;  // of bf16
   Value g = by ? ir_2(b, OP_DIV, v, by) : v;
-  Value c = ir_2(b, OP_MIN, ir_2(b, OP_MAX, g, number(b, -most)), number(b, most));
+  Value c =
+      ir_2(b, OP_MIN, ir_2(b, OP_MAX, g, number(b, -most)), number(b, most));
   *finite = ir_2(b, OP_LT, ir_1(b, OP_ABS, v), number(b, INFINITY));
   return ir_3(b, OP_SELECT, *finite, c, g);
 }
@@ -178,7 +183,8 @@ static Value rounded(Builder *b, Value v) {
 
 // The bf16 parts of v, by number along a new axis.
 static Value parts_of(Builder *b, Value v, Value finite, uint32_t axis) {
-  Value at = ir_index(b, axis), zero = number(b, 0), y = zero, rest[PARTS] = {v};
+  Value at = ir_index(b, axis), zero = number(b, 0), y = zero,
+        rest[PARTS] = {v};
   for (uint32_t i = 1; i < PARTS; i++) {
     Value less = ir_2(b, OP_SUB, rest[i - 1], rounded(b, rest[i - 1]));
     rest[i] = ir_3(b, OP_SELECT, finite, less, zero);
@@ -219,7 +225,10 @@ static void undo(Ahead *a, Op *last, const Op *before) {
 }
 
 static void rewrite(Ahead *a, Op *root, Sum *s) {
-  Builder b = {.fn = a->f, .region = a->f->body, .before = root, .span = root->span};
+  Builder b = {.fn = a->f,
+               .region = a->f->body,
+               .before = root,
+               .span = root->span};
   Op *before = root->prev;
   Dim eight = dim_const(&a->f->mod->dims, PART_COLUMNS);
   uint32_t axis = ir_axis(a->f, "part", AX_VEC, eight);

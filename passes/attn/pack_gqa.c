@@ -17,9 +17,9 @@
 
 typedef struct Rows {
   Func *f;
-  uint32_t h, q;       // axes
-  Value index;         // of h
-  Value size;          // R, as the program has it
+  uint32_t h, q;  // axes
+  Value index;    // of h
+  Value size;     // R, as the program has it
 } Rows;
 
 static bool has_key(const Func *f, const Type *t) {
@@ -113,7 +113,9 @@ static void fold(Rows *r, Dim size) {
   Op *old_h = index_of(f, r->h), *old_q = index_of(f, r->q);
   h->extent = group_count(d, h->extent, size);
   q->extent = dim_bin(d, DIM_MUL, q->extent, size);
-  Builder b = {.fn = f, .region = f->body, .before = f->body->first,
+  Builder b = {.fn = f,
+               .region = f->body,
+               .before = f->body->first,
                .span = old_h->span};
   Value n = ir_dim(&b, size), group = ir_index(&b, r->h);
   Value row = ir_index(&b, r->q), part = ir_2(&b, OP_MOD, row, n);
@@ -136,9 +138,10 @@ bool pass_pack_gqa(Ctx *cx, Module *m, const PassOpt *opt) {
     if (!find(&r) || !group_dim(r.f, r.size, &size)) continue;
     fold(&r, size);
     retype(r.f);
-    ctx_remark(cx, "%s: the part of %s that shares keys and %s are one axis "
-               "of rows", r.f->name, r.f->axes.at[r.h].name,
-               r.f->axes.at[r.q].name);
+    ctx_remark(cx,
+               "%s: the part of %s that shares keys and %s are one axis "
+               "of rows",
+               r.f->name, r.f->axes.at[r.h].name, r.f->axes.at[r.q].name);
   }
   return true;
 }

@@ -31,8 +31,8 @@ typedef struct Stab {
   Arena *arena;
   Ranges ranges;
   uint32_t axis;
-  Ops keyed, rows;   // exp ops: per key of `axis`, of row values
-  Ops logs;          // log ops of row values
+  Ops keyed, rows;  // exp ops: per key of `axis`, of row values
+  Ops logs;         // log ops of row values
 } Stab;
 
 static bool has_key_axis(const Func *f, Value v) {
@@ -142,13 +142,14 @@ static void rewrite(Stab *s, const Ops *set, const Ops *logs) {
   }
   order_region(s->f, s->f->body, s->arena);
   infer_region(s->f, s->f->body, s->arena);
-  ctx_remark(s->cx, "stab: @%s: exponentials over %s get their maximum as "
-             "reference", s->f->name, s->f->axes.at[s->axis].name);
+  ctx_remark(s->cx,
+             "stab: @%s: exponentials over %s get their maximum as "
+             "reference",
+             s->f->name, s->f->axes.at[s->axis].name);
 }
 
 static void append(Stab *s, Ops *to, const Ops *from) {
-  for (uint32_t i = 0; i < from->n; i++)
-    vec_push(s->arena, to, from->at[i]);
+  for (uint32_t i = 0; i < from->n; i++) vec_push(s->arena, to, from->at[i]);
 }
 
 // Subtracts a reference from the exponents of the set if that changes nothing.
@@ -194,7 +195,9 @@ static void constants_as_exps(Stab *s, Ops *rows, Ops *adds) {
     DType t = ir_type(s->f, op->args[1])->dtype;
     if (!(c > 0) || !dtype_is_float(t)) continue;
     if (!reduced(s->f, op->args[0], &seen)) continue;
-    Builder b = {.fn = s->f, .region = s->f->body, .before = op,
+    Builder b = {.fn = s->f,
+                 .region = s->f->body,
+                 .before = op,
                  .span = op->span};
     Value e = ir_1(&b, OP_EXP, ir_const_f(&b, t, log(c)));
     vec_push(s->arena, rows, ir_def(s->f, e));
@@ -225,8 +228,10 @@ static bool run_once(Stab *s) {
 static void run_axis(Stab *s) {
   while (run_once(s)) continue;
   for (uint32_t i = 0; i < s->keyed.n; i++)
-    ctx_remark(s->cx, "stab: @%s: an exponential over %s has no reference and "
-               "may overflow", s->f->name, s->f->axes.at[s->axis].name);
+    ctx_remark(s->cx,
+               "stab: @%s: an exponential over %s has no reference and "
+               "may overflow",
+               s->f->name, s->f->axes.at[s->axis].name);
 }
 
 bool pass_stabilize(Ctx *cx, Module *m, const PassOpt *opt) {

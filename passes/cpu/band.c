@@ -15,9 +15,9 @@ enum { DEAR = 8 };  // less is evaluated again at each point
 
 typedef struct Band {
   Assign *as;
-  uint32_t axis;    // of the keys
+  uint32_t axis;  // of the keys
   int64_t keys;
-  uint8_t *state;   // per value: 0 unknown, else 1 + answer of on_band
+  uint8_t *state;  // per value: 0 unknown, else 1 + answer of on_band
 } Band;
 
 // ---------------------------------------------------------------- analysis
@@ -33,7 +33,6 @@ static bool in_plane(const Band *b, Value v) {
 typedef struct Slope {
   int64_t lane, key;
 } Slope;
-
 
 // How an integer grows with both coordinates, if it is affine in them.
 static bool slope(const Band *b, Value v, int depth, Slope *s) {
@@ -135,8 +134,8 @@ static void fill(Band *b, Value v) {
   n = (n + as->lanes - 1) / as->lanes * as->lanes;
   Value p = room(b, v, n);
   uint32_t mark = scope_open(as);
-  Loop l = loop_open(as, em_int(as, 0), em_int(as, n), as->lanes, NULL, 0,
-                     "diag");
+  Loop l =
+      loop_open(as, em_int(as, 0), em_int(as, n), as->lanes, NULL, 0, "diag");
   as->stamp++;
   forget(b, v);
   as->pt.cols = 1;

@@ -100,7 +100,8 @@ Value compare_lanes(Assign *as, OpCode c, Value x, Value y) {
   Value d = total(as, &s, s.iotas > 0);
   d = em_2(as, OP_MIN, em_2(as, OP_MAX, d, em_int(as, -FAR)), em_int(as, FAR));
   Value first = in_32(as, em_int(as, s.iotas > 0 ? s.first : -s.first));
-  Value lane = em_op(as, OP_VIOTA, NULL, 0, type_vec(DT_I32, as->lanes), NULL, 0);
+  Value lane =
+      em_op(as, OP_VIOTA, NULL, 0, type_vec(DT_I32, as->lanes), NULL, 0);
   if (s.first) lane = em_2(as, OP_ADD, lane, first);
   d = in_32(as, d);
   return s.iotas > 0 ? ir_2(&as->b, c, d, lane) : ir_2(&as->b, c, lane, d);

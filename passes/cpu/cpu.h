@@ -28,21 +28,21 @@ enum { MAX_COLS = 8 };     // vectors of a panel
 // A value in scratch: [outer axes][lane], the lane axis innermost and padded
 // to whole panels; or, if `panel`, [panel][outer axes][lane in panel].
 typedef struct Form {
-  DType dt;              // element type in memory
-  uint32_t n;            // outer axes, outermost first
+  DType dt;    // element type in memory
+  uint32_t n;  // outer axes, outermost first
   uint32_t axis[MAX_AXES];
   Dim size[MAX_AXES];
-  int lane;              // innermost axis, -1: none
+  int lane;  // innermost axis, -1: none
   Dim lane_size;
-  int64_t width;         // of a panel, in lanes
+  int64_t width;  // of a panel, in lanes
   bool panel;
-  bool local;            // holds one panel only
-  int pair;              // axis of which two elements share one i32, or -1
-  bool odd;              // the extent of `pair` may be odd: zero in the last
-  Value base;            // mach pointer; 0 before the first use
-  Value *stride;         // of the outer axes, if known at run time only
+  bool local;     // holds one panel only
+  int pair;       // axis of which two elements share one i32, or -1
+  bool odd;       // the extent of `pair` may be odd: zero in the last
+  Value base;     // mach pointer; 0 before the first use
+  Value *stride;  // of the outer axes, if known at run time only
   const char *hint;
-  struct Form *next;     // of Assign.pair_form
+  struct Form *next;  // of Assign.pair_form
 } Form;
 
 typedef enum RootKind {
@@ -50,39 +50,39 @@ typedef enum RootKind {
   ROOT_REDUCE,  // reduce, any_of, all_of, dot without register block
   ROOT_DOT,     // dot with register block
   ROOT_SCAN,
-  ROOT_KEEP,    // puts v in memory
-  ROOT_TURN,    // copies a form of bf16 pairs to one with other lanes
+  ROOT_KEEP,  // puts v in memory
+  ROOT_TURN,  // copies a form of bf16 pairs to one with other lanes
 } RootKind;
 
 typedef struct Root {
   RootKind kind;
-  Op *op;            // NULL for ROOT_KEEP
-  Value v;           // result, or the value to keep; 0 for ROOT_STORE
-  Form *dst;         // where it goes; NULL: only registers
-  AxisSet space;     // axes walked, reduced ones too
-  AxisSet inner;     // reduced (scanned) ones
-  int lane;          // -1: none
+  Op *op;         // NULL for ROOT_KEEP
+  Value v;        // result, or the value to keep; 0 for ROOT_STORE
+  Form *dst;      // where it goes; NULL: only registers
+  AxisSet space;  // axes walked, reduced ones too
+  AxisSet inner;  // reduced (scanned) ones
+  int lane;       // -1: none
   Dim lane_size;
-  bool last;         // must come after all other roots
-  bool early;        // dst is the home of a carried value, written in passing
-  Form *src;         // ROOT_KEEP: where v is read, NULL: anywhere
-  bool direct;       // ROOT_KEEP: perhaps v can stay in its tensor
-  bool seldom;       // not the usual case, code is to be short
-  bool cross;        // ROOT_KEEP: v's tensor perhaps runs across the lanes
-  bool external;     // result is used outside of these roots
+  bool last;      // must come after all other roots
+  bool early;     // dst is the home of a carried value, written in passing
+  Form *src;      // ROOT_KEEP: where v is read, NULL: anywhere
+  bool direct;    // ROOT_KEEP: perhaps v can stay in its tensor
+  bool seldom;    // not the usual case, code is to be short
+  bool cross;     // ROOT_KEEP: v's tensor perhaps runs across the lanes
+  bool external;  // result is used outside of these roots
   uint32_t stage, nest;
-  Form *a, *b;       // ROOT_DOT: operands; a has the lanes. ROOT_TURN: from a
+  Form *a, *b;  // ROOT_DOT: operands; a has the lanes. ROOT_TURN: from a
   Value va, vb;
-  bool dp;           // ROOT_DOT: bf16 pairs
+  bool dp;               // ROOT_DOT: bf16 pairs
   Value part[MAX_COLS];  // accumulators while a nest is emitted
-  Form *partial;     // reduced lanes, over all panels
+  Form *partial;         // reduced lanes, over all panels
 } Root;
 
 typedef Vec(Root *) Roots;
 
 // Where evaluation stands.
 typedef struct Point {
-  int lane;          // axis along the lanes, -1: scalar code
+  int lane;  // axis along the lanes, -1: scalar code
   Dim lane_size;
   uint32_t cols;     // vectors of a panel
   int64_t width;     // cols * lanes
@@ -112,32 +112,32 @@ typedef struct Assign {
   Module *m;
   const Target *target;
   Arena *arena;
-  Func *f;               // tile level
-  Func *g;               // mach
-  Builder b;             // where ops of g go
-  Builder top;           // prologue of g
-  uint32_t lanes;        // of every vector
-  int par;               // grid axis along the lanes, or -1
+  Func *f;         // tile level
+  Func *g;         // mach
+  Builder b;       // where ops of g go
+  Builder top;     // prologue of g
+  uint32_t lanes;  // of every vector
+  int par;         // grid axis along the lanes, or -1
   Point pt;
-  Vec(Op *) *uses;       // per value of f
-  Form **forms;          // per value of f: where it lies, or NULL
-  Form **vec_form;       // the same as lane operand of dots
-  Form **pair_form;      // the same as operand of bf16 dots: a list, by the
-                         // axis of the pairs and the operand's side
-  bool *ready;           // per value of f: its form is written
+  Vec(Op *) * uses;  // per value of f
+  Form **forms;      // per value of f: where it lies, or NULL
+  Form **vec_form;   // the same as lane operand of dots
+  Form **pair_form;  // the same as operand of bf16 dots: a list, by the
+                     // axis of the pairs and the operand's side
+  bool *ready;       // per value of f: its form is written
   bool *vec_ready;
-  Root **root_of;        // per value of f: pending root that makes it
-  bool *eager;           // per value of f: kept where it is defined
-  Form **want;           // per result of an `if`: where it must end up, if
-  Value *want_old;       // known, and what lies there before, or 0
-  Value *band;           // per value of f: its band in this panel, or 0
-  int64_t *band_last;    // and the last key of its tile
-  Map memo;              // (value, column) -> mach value
+  Root **root_of;      // per value of f: pending root that makes it
+  bool *eager;         // per value of f: kept where it is defined
+  Form **want;         // per result of an `if`: where it must end up, if
+  Value *want_old;     // known, and what lies there before, or 0
+  Value *band;         // per value of f: its band in this panel, or 0
+  int64_t *band_last;  // and the last key of its tile
+  Map memo;            // (value, column) -> mach value
   Vec(Undo) undo;
-  Map known;         // (op, operands) -> i64 or bool made in an open scope
+  Map known;  // (op, operands) -> i64 or bool made in an open scope
   Map ints, floats, dims, facts;  // what the prologue has: f32 constants,
                                   // dims, tensor facts
-  Value *seen;           // per value: stamp of the last walk
+  Value *seen;                    // per value: stamp of the last walk
   Value stamp;
   Roots pending;
   End ends[MAX_ENDS];
@@ -172,8 +172,8 @@ Value compare_lanes(Assign *as, OpCode c, Value x, Value y);
 Value em_3(Assign *as, OpCode c, Value x, Value y, Value z);
 Value em_select(Assign *as, Value c, Value x, Value y);
 Value em_cast(Assign *as, DType to, Value x);
-Value em_vec(Assign *as, Value x);            // splat if scalar
-Value em_iota(Assign *as);                    // i64 lane numbers
+Value em_vec(Assign *as, Value x);  // splat if scalar
+Value em_iota(Assign *as);          // i64 lane numbers
 Value em_padd(Assign *as, Value p, Value i);
 Value em_vmask(Assign *as, Value n);
 Value em_vreduce(Assign *as, RKind k, Value v);
@@ -188,12 +188,12 @@ Value em_identity(Assign *as, RKind k, DType t);
 Value em_tensor(Assign *as, OpCode c, Value tensor, int pos);
 
 typedef struct Loop {
-  Op *op;            // NULL: the body runs once, no loop was made
+  Op *op;  // NULL: the body runs once, no loop was made
   Builder outer;
   Value iv;
   uint32_t mark;
   uint32_t n;
-  Value *vals;       // carried: region arguments, then after the loop results
+  Value *vals;  // carried: region arguments, then after the loop results
 } Loop;
 // vals: initial values (scalars, vectors); replaced by the loop's arguments.
 Loop loop_open(Assign *as, Value lo, Value hi, int64_t step, Value *vals,
@@ -227,12 +227,12 @@ void plan_func(Assign *as);
 AxisSet axes_of(const Assign *as, Value v);
 AxisSet type_axes(const Type *t);
 Dim axis_size_in(const Assign *as, Value v, uint32_t axis);
-bool is_inline(const Assign *as, Value v);      // no root makes it
+bool is_inline(const Assign *as, Value v);  // no root makes it
 bool is_scalar(const Assign *as, Value v);
-bool is_memory(const Assign *as, Value v);      // a tensor parameter
-bool is_shared(const Assign *as, Value v);      // .. of workspace
-DType reg_dtype(DType t);                       // arithmetic is done in it
-bool is_nonneg(const Assign *as, Value v);      // i64, provably >= 0
+bool is_memory(const Assign *as, Value v);  // a tensor parameter
+bool is_shared(const Assign *as, Value v);  // .. of workspace
+DType reg_dtype(DType t);                   // arithmetic is done in it
+bool is_nonneg(const Assign *as, Value v);  // i64, provably >= 0
 // What evaluating the value once more costs.
 int value_cost(const Assign *as, Value v);
 uint32_t panel_cols(const Assign *as, int lane, Dim size);
@@ -248,7 +248,8 @@ int lane_of_value(const Assign *as, Value v, Dim *size);
 Form *form_new(Assign *as, Value v, int lane, Dim lane_size, bool panel);
 Form *form_pairs(Assign *as, Value v, int lane, Dim lane_size, bool panel,
                  uint32_t pair);
-// v's form of pairs along an axis; panel: as the operand with the lanes. Or NULL.
+// v's form of pairs along an axis; panel: as the operand with the lanes. Or
+// NULL.
 Form *form_of_pairs(const Assign *as, Value v, uint32_t pair, bool panel);
 Value form_base(Assign *as, Form *f);
 Value form_stride(Assign *as, const Form *f, uint32_t i);
@@ -256,8 +257,7 @@ Value form_stride(Assign *as, const Form *f, uint32_t i);
 // in elements, 0 if the form does not vary with them.
 Value form_index(Assign *as, const Form *f, uint32_t c, Value *step);
 // Rows of bf16 taken as pairs: a pointer to i32, the pair's index behind it.
-Value form_pairs_at(Assign *as, Form *f, uint32_t c, Value *index,
-                    Value *step);
+Value form_pairs_at(Assign *as, Form *f, uint32_t c, Value *index, Value *step);
 // Lanes inside of the axis where the form has no padding for it; 0: all.
 Value form_lane_mask(Assign *as, const Form *f, uint32_t c);
 Value form_load(Assign *as, Form *f, uint32_t c);

@@ -95,8 +95,8 @@ typedef struct Square {
   Root *r;
   uint32_t axis;
   Value x, first;
-  Value base, row;   // the first row in memory, the distance of rows
-  Value part;        // scratch between the two halves of the work
+  Value base, row;  // the first row in memory, the distance of rows
+  Value part;       // scratch between the two halves of the work
 } Square;
 
 enum { GROUP = 4 };  // rows turned at a time: what a loop repeats is short

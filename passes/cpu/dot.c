@@ -16,10 +16,10 @@
 typedef struct Block {
   Assign *as;
   Root *r;
-  uint32_t rows;       // R
-  uint32_t axis;       // whose coordinates are the rows
-  Value first;         // coordinate of the first row
-  bool careful;        // products are left out where args[3] is false
+  uint32_t rows;  // R
+  uint32_t axis;  // whose coordinates are the rows
+  Value first;    // coordinate of the first row
+  bool careful;   // products are left out where args[3] is false
   DType acc;
 } Block;
 
@@ -125,10 +125,11 @@ static void ask(Block *b, uint32_t over, Value i) {
     int64_t elements = LINE / dtype_size(f->dt), lines = n / elements;
     if (lines < 1 || n % elements) return;
     Value of = em_int(as, lines);
-    Value down = em_2(as, OP_ADD, em_2(as, OP_FLOORDIV, i, of), em_int(as, rows));
+    Value down =
+        em_2(as, OP_ADD, em_2(as, OP_FLOORDIV, i, of), em_int(as, rows));
     as->pt.idx[b->axis] = em_2(as, OP_ADD, b->first, down);
-    as->pt.idx[over] = em_2(as, OP_MUL, em_2(as, OP_MOD, i, of),
-                            em_int(as, elements));
+    as->pt.idx[over] =
+        em_2(as, OP_MUL, em_2(as, OP_MOD, i, of), em_int(as, elements));
   } else {
     as->pt.idx[b->axis] = b->first;
     as->pt.idx[over] = em_2(as, OP_ADD, at, em_int(as, keys));
@@ -152,8 +153,8 @@ static void contract(Block *b, AxisSet over, Value *acc) {
   bool dp = b->r->dp;
   Value lo = dp ? limit_lo2(as, a) : limit_lo(as, a);
   Value hi = dp ? limit_hi2(as, a, n) : limit_hi(as, a, n);
-  Loop l = loop_open(as, lo, hi, 1, acc,
-                     b->rows * as->pt.cols, as->f->axes.at[a].name);
+  Loop l = loop_open(as, lo, hi, 1, acc, b->rows * as->pt.cols,
+                     as->f->axes.at[a].name);
   as->pt.idx[a] = dp ? em_2(as, OP_MUL, l.iv, em_int(as, 2)) : l.iv;
   if (!(over & (over - 1))) ask(b, a, l.iv);
   contract(b, over & (over - 1), acc);
@@ -186,8 +187,7 @@ static void block(Block *b) {
 
 static void blocks(Block *b, Value lo, Value hi, uint32_t rows) {
   Assign *as = b->as;
-  Loop l = loop_open(as, lo, hi, rows, NULL, 0,
-                     as->f->axes.at[b->axis].name);
+  Loop l = loop_open(as, lo, hi, rows, NULL, 0, as->f->axes.at[b->axis].name);
   b->first = l.iv;
   b->rows = rows;
   block(b);
@@ -215,8 +215,7 @@ static void all_rows(Block *b, Dim size) {
   Value hi = em_dim(as, size), by = em_int(as, r);
   Value whole = hi;
   bool even = dim_divisor(d, size) % r == 0;
-  if (!even)
-    whole = em_2(as, OP_MUL, em_2(as, OP_FLOORDIV, hi, by), by);
+  if (!even) whole = em_2(as, OP_MUL, em_2(as, OP_FLOORDIV, hi, by), by);
   blocks(b, em_int(as, 0), whole, r);
   if (!even) blocks(b, whole, hi, 1);
 }
@@ -279,8 +278,7 @@ static void turn_pairs(Assign *as, Root *r) {
     Value at = em_2(as, OP_MUL, em_iota(as), step);
     v[c] = em_gather(as, em_padd(as, p, i), at, form_lane_mask(as, r->a, c));
   }
-  for (uint32_t c = 0; c < as->pt.cols; c++)
-    form_store(as, r->dst, c, v[c]);
+  for (uint32_t c = 0; c < as->pt.cols; c++) form_store(as, r->dst, c, v[c]);
 }
 
 static void turn_loops(Assign *as, Root *r, AxisSet rest) {

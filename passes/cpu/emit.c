@@ -32,7 +32,9 @@ Value em_float(Assign *as, DType t, double x) {
   return v;
 }
 
-Value em_bool(Assign *as, bool v) { return ir_const_i(&as->top, DT_BOOL, v); }
+Value em_bool(Assign *as, bool v) {
+  return ir_const_i(&as->top, DT_BOOL, v);
+}
 
 Value em_dim(Assign *as, Dim d) {
   int64_t n;
@@ -58,8 +60,8 @@ static Value dense_stride(Assign *as, Value tensor, int pos) {
 Value em_tensor(Assign *as, OpCode c, Value tensor, int pos) {
   if (c == OP_TSTRIDE && is_shared(as, tensor))
     return dense_stride(as, tensor, pos);
-  uint64_t key = (uint64_t)tensor << 16 | (uint64_t)(pos + 1) << 12 |
-                 (uint64_t)c;
+  uint64_t key =
+      (uint64_t)tensor << 16 | (uint64_t)(pos + 1) << 12 | (uint64_t)c;
   Value v = cached(&as->facts, key);
   if (v) return v;
   Value arg = memo_get(as, tensor, 0);
@@ -92,7 +94,9 @@ Value em_op(Assign *as, OpCode c, const Value *args, uint32_t n, Type t,
 }
 
 // ---------------------------------------------------------------- scopes
-uint32_t scope_open(const Assign *as) { return as->undo.n; }
+uint32_t scope_open(const Assign *as) {
+  return as->undo.n;
+}
 
 void scope_close(Assign *as, uint32_t mark) {
   while (as->undo.n > mark) {
@@ -148,7 +152,9 @@ Value em_vec(Assign *as, Value x) {
   return v;
 }
 
-Value em_1(Assign *as, OpCode c, Value x) { return ir_1(&as->b, c, x); }
+Value em_1(Assign *as, OpCode c, Value x) {
+  return ir_1(&as->b, c, x);
+}
 
 static int64_t floor_div(int64_t a, int64_t b) {
   return a / b - (a % b != 0 && (a < 0) != (b < 0));
@@ -212,7 +218,8 @@ static Value quotient(Assign *as, Value x, int64_t c) {
 bool em_is_bool(const Assign *as, Value v, bool *b) {
   const Op *op = ir_def(as->g, v);
   if (op && op->code == OP_SPLAT) op = ir_def(as->g, op->args[0]);
-  if (!op || op->code != OP_CONST || ir_type(as->g, op->res[0])->dtype != DT_BOOL)
+  if (!op || op->code != OP_CONST ||
+      ir_type(as->g, op->res[0])->dtype != DT_BOOL)
     return false;
   *b = ir_attr_i(op, AT_IVALUE, 0) != 0;
   return true;
@@ -235,8 +242,7 @@ static void balance(Assign *as, Value *x, Value *y) {
 // v = *x + *n with a constant n, if it is such a sum.
 static bool split_sum(const Assign *as, Value v, Value *x, int64_t *n) {
   const Op *op = ir_def(as->g, v);
-  if (!op || op->code != OP_ADD || !em_is_int(as, op->args[1], n))
-    return false;
+  if (!op || op->code != OP_ADD || !em_is_int(as, op->args[1], n)) return false;
   *x = op->args[0];
   return true;
 }
@@ -326,9 +332,9 @@ Value em_vreduce(Assign *as, RKind k, Value v) {
 }
 
 Value em_combine(Assign *as, RKind k, Value x, Value y) {
-  static const OpCode code[RK_COUNT] = {
-      [RK_SUM] = OP_ADD, [RK_PROD] = OP_MUL, [RK_MAX] = OP_MAX,
-      [RK_MIN] = OP_MIN, [RK_ANY] = OP_OR,   [RK_ALL] = OP_AND};
+  static const OpCode code[RK_COUNT] = {[RK_SUM] = OP_ADD, [RK_PROD] = OP_MUL,
+                                        [RK_MAX] = OP_MAX, [RK_MIN] = OP_MIN,
+                                        [RK_ANY] = OP_OR,  [RK_ALL] = OP_AND};
   return em_2(as, code[k], x, y);
 }
 

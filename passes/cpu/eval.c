@@ -48,11 +48,11 @@ static Value eval_span(Assign *as, const Op *op) {
     Value s = em_tensor(as, OP_TSTRIDE, t, i);
     off = em_2(as, OP_ADD, off, em_2(as, OP_MUL, x, s));
   }
-  Value lo = em_2(as, OP_MAX, eval_as(as, op->args[1], 0, DT_I64),
-                  em_int(as, 0));
+  Value lo =
+      em_2(as, OP_MAX, eval_as(as, op->args[1], 0, DT_I64), em_int(as, 0));
   Value n = em_dim(as, ir_type(as->f, t)->size[rank - 1]);
-  Value hi = em_2(as, OP_ADD, eval_as(as, op->args[2], 0, DT_I64),
-                  em_int(as, 1));
+  Value hi =
+      em_2(as, OP_ADD, eval_as(as, op->args[2], 0, DT_I64), em_int(as, 1));
   hi = em_2(as, OP_MIN, hi, n);
   DType dt = reg_dtype(ir_type(as->f, t)->dtype);
   Value acc = em_identity(as, k, dt);

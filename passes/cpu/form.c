@@ -102,8 +102,7 @@ static Value row_index(Assign *as, const Form *f, uint32_t c, Value *step) {
   Value idx = em_int(as, 0);
   for (uint32_t i = 0; i < f->n; i++) {
     Value x = coord(as, f->axis[i], c);
-    if (f->pair == (int)f->axis[i])
-      x = em_2(as, OP_FLOORDIV, x, em_int(as, 2));
+    if (f->pair == (int)f->axis[i]) x = em_2(as, OP_FLOORDIV, x, em_int(as, 2));
     if ((int)f->axis[i] == as->pt.lane) *step = form_stride(as, f, i);
     if (f->stride) {
       idx = em_2(as, OP_ADD, idx, em_2(as, OP_MUL, x, f->stride[i]));
@@ -153,8 +152,7 @@ Value form_index(Assign *as, const Form *f, uint32_t c, Value *step) {
 // Lanes past the extent of an axis that is not padded in this form.
 Value form_lane_mask(Assign *as, const Form *f, uint32_t c) {
   if (f->lane == as->pt.lane && !f->stride) return 0;
-  if (dim_divisor(&as->m->dims, as->pt.lane_size) % as->pt.width == 0)
-    return 0;
+  if (dim_divisor(&as->m->dims, as->pt.lane_size) % as->pt.width == 0) return 0;
   Value x = coord(as, (uint32_t)as->pt.lane, c);
   return em_vmask(as, em_2(as, OP_SUB, em_dim(as, as->pt.lane_size), x));
 }
@@ -185,8 +183,7 @@ void form_store(Assign *as, Form *f, uint32_t c, Value v) {
     return;
   }
   v = em_vec(as, v);
-  if (em_is_int(as, step, &n) && n == 1)
-    em_vst(as, base, idx, v, 0);
+  if (em_is_int(as, step, &n) && n == 1) em_vst(as, base, idx, v, 0);
   else
     em_scatter(as, base, lane_index(as, idx, step), v,
                form_lane_mask(as, f, c));

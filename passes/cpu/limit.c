@@ -84,7 +84,9 @@ static bool off_value(const Limit *l, Value v, int depth, double *out) {
   return true;
 }
 
-static bool has(AxisSet s, uint32_t axis) { return s >> axis & 1; }
+static bool has(AxisSet s, uint32_t axis) {
+  return s >> axis & 1;
+}
 
 static bool reduces_neutral(const Limit *l, const Root *r) {
   double x;
@@ -153,8 +155,7 @@ static Value lane_part(const Assign *as, Value mask) {
 }
 
 // A mask over the lanes and the axis that all roots of the stage respect.
-static Value stage_mask(Assign *as, Root *const *r, uint32_t n,
-                        uint32_t axis) {
+static Value stage_mask(Assign *as, Root *const *r, uint32_t n, uint32_t axis) {
   Value m = 0;
   as->stamp++;
   for (uint32_t i = 0; i < n && !m; i++)
@@ -222,8 +223,8 @@ static void emit_limit(Assign *as, Value mask, uint32_t axis, int64_t size,
     Branch br = if_open(as, memo_get(as, u, 0), t, 2);
     if_else(as, &br, all);
     memo_put(as, u, 0, em_bool(as, false));
-    scan_blocks(as, lane_part(as, op->args[op->args[0] == u]), axis, size,
-                unit, v);
+    scan_blocks(as, lane_part(as, op->args[op->args[0] == u]), axis, size, unit,
+                v);
     if_close(as, &br, v, v);
   } else {
     scan_blocks(as, mask, axis, size, unit, v);

@@ -18,7 +18,8 @@
 
 static Func *assign_func(Ctx *cx, Module *m, Func *f, const Target *t) {
   Assign as = {.cx = cx, .m = m, .target = t, .arena = &cx->scratch, .f = f};
-  Map *maps[] = {&as.memo, &as.known, &as.ints, &as.floats, &as.dims, &as.facts};
+  Map *maps[] = {&as.memo,   &as.known, &as.ints,
+                 &as.floats, &as.dims,  &as.facts};
   for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
     maps[i]->arena = as.arena;
   as.g = rebuild_signature(m, f);

@@ -9,14 +9,14 @@
 #include <assert.h>
 
 typedef struct Access {
-  Value base;    // address of lane 0, or of the scalar
-  Value step;    // offset between lanes, 0: lanes vary irregularly
-  Value index;   // then: offsets of the lanes from base
-  bool lanes;    // varies with the lanes
-  bool unit;     // step may be 1
-  bool pad;      // an index is not checked: lanes past the tile must be off
-  Value ok;      // scalar bool, 0: always
-  Value mask;    // lanes, 0: all
+  Value base;   // address of lane 0, or of the scalar
+  Value step;   // offset between lanes, 0: lanes vary irregularly
+  Value index;  // then: offsets of the lanes from base
+  bool lanes;   // varies with the lanes
+  bool unit;    // step may be 1
+  bool pad;     // an index is not checked: lanes past the tile must be off
+  Value ok;     // scalar bool, 0: always
+  Value mask;   // lanes, 0: all
 } Access;
 
 static void both(Assign *as, Value *all, Value p) {
@@ -56,8 +56,7 @@ static void affine(Assign *as, Value v, uint32_t c, Value *base, Value *coef) {
   }
   const Op *op = ir_def(as->f, v);
   if (op->code == OP_IOTA) {
-    *base = em_2(as, OP_ADD, as->pt.x0,
-                 em_int(as, (int64_t)c * as->lanes));
+    *base = em_2(as, OP_ADD, as->pt.x0, em_int(as, (int64_t)c * as->lanes));
     *coef = em_int(as, 1);
     return;
   }
@@ -68,8 +67,7 @@ static void affine(Assign *as, Value v, uint32_t c, Value *base, Value *coef) {
   if (op->code == OP_MUL)
     *coef = lane_in(as, op->args[0]) ? em_2(as, OP_MUL, k[0], b[1])
                                      : em_2(as, OP_MUL, k[1], b[0]);
-  else
-    *coef = em_2(as, op->code, k[0], k[1]);
+  else *coef = em_2(as, op->code, k[0], k[1]);
 }
 
 // ---------------------------------------------------------------- ranges
@@ -261,8 +259,7 @@ static void store_lanes(Assign *as, const Access *a, uint32_t n,
   }
   Value dense = em_2(as, OP_EQ, a->step, em_int(as, 1));
   Branch br = if_open(as, dense, NULL, 0);
-  for (uint32_t c = 0; c < n; c++)
-    em_vst(as, a[c].base, zero, v[c], a[c].mask);
+  for (uint32_t c = 0; c < n; c++) em_vst(as, a[c].base, zero, v[c], a[c].mask);
   if_else(as, &br, NULL);
   Value index = em_2(as, OP_MUL, em_iota(as), a->step);
   for (uint32_t c = 0; c < n; c++)

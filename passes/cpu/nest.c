@@ -12,15 +12,15 @@ typedef struct Nest {
   Assign *as;
   Root **r;
   uint32_t n;
-  uint32_t axis[64];      // loops, outermost first
+  uint32_t axis[64];  // loops, outermost first
   Dim size[64];
-  uint32_t naxes, nouter; // the first nouter ones are not reduced
+  uint32_t naxes, nouter;  // the first nouter ones are not reduced
   bool reverse;
-  bool panels;            // the loop over panels follows the outer axes
-  int pair;               // axis walked in steps of two
-  Value even;             // its coordinate, even; not a point to hoist to
-  bool odd;               // its extent may be odd
-  Value *acc;             // cols accumulators for each reducing root
+  bool panels;  // the loop over panels follows the outer axes
+  int pair;     // axis walked in steps of two
+  Value even;   // its coordinate, even; not a point to hoist to
+  bool odd;     // its extent may be odd
+  Value *acc;   // cols accumulators for each reducing root
   uint32_t nacc;
 } Nest;
 
@@ -35,8 +35,7 @@ static Dim npanels(Assign *as) {
 
 static bool one_panel(Assign *as) {
   int64_t n;
-  return as->pt.lane >= 0 && dim_known(&as->m->dims, npanels(as), &n) &&
-         n == 1;
+  return as->pt.lane >= 0 && dim_known(&as->m->dims, npanels(as), &n) && n == 1;
 }
 
 // How many units of the tile of the grid's lanes the axis still has; 0 if
@@ -65,7 +64,8 @@ static Loop panel_open(Assign *as, const Pieces *p, uint32_t piece) {
   Value lo = em_int(as, p->n > 1 ? p->at[piece] : 0);
   Value hi = p->n > 1 ? em_int(as, p->at[piece + 1]) : em_dim(as, npanels(as));
   Value end = p->n == 1 && as->pt.lane == as->par && !one_panel(as)
-                  ? inside_axis(as, as->pt.lane_size, as->pt.width) : 0;
+                  ? inside_axis(as, as->pt.lane_size, as->pt.width)
+                  : 0;
   if (end) hi = end;
   Loop l = loop_open(as, lo, hi, 1, NULL, 0, "panel");
   as->pt.panel = l.iv;
@@ -86,8 +86,7 @@ static void panel_close(Assign *as, Loop *l) {
 
 // Lanes of vector c inside of the tile; 0 if all are.
 static Value live_lanes(Assign *as, uint32_t c) {
-  if (dim_divisor(&as->m->dims, as->pt.lane_size) % as->pt.width == 0)
-    return 0;
+  if (dim_divisor(&as->m->dims, as->pt.lane_size) % as->pt.width == 0) return 0;
   Value x = em_2(as, OP_ADD, as->pt.x0, em_int(as, (int64_t)c * as->lanes));
   return em_vmask(as, em_2(as, OP_SUB, em_dim(as, as->pt.lane_size), x));
 }
@@ -120,8 +119,8 @@ static Value addend(const Root *r) {
 static Value start(Assign *as, const Root *r, uint32_t c) {
   DType t = acc_dtype(as, r);
   Value v = addend(r);
-  Value x = v && !over_lanes(r) ? eval_as(as, v, c, t)
-                                : em_identity(as, rkind(r), t);
+  Value x =
+      v && !over_lanes(r) ? eval_as(as, v, c, t) : em_identity(as, rkind(r), t);
   return as->pt.lane >= 0 ? em_vec(as, x) : x;
 }
 
@@ -172,8 +171,7 @@ static void partial_clear(Assign *as, Root *r) {
 static void finish(Assign *as, Root *r, Value v) {
   DType t = acc_dtype(as, r);
   Value x = em_vreduce(as, rkind(r), v);
-  if (addend(r))
-    x = em_combine(as, rkind(r), x, eval_as(as, addend(r), 0, t));
+  if (addend(r)) x = em_combine(as, rkind(r), x, eval_as(as, addend(r), 0, t));
   if (r->dst) form_store(as, r->dst, 0, x);
   else r->part[0] = x;
 }
@@ -189,8 +187,7 @@ static void result(Assign *as, Root *r, Value *acc) {
   uint32_t cols = as->pt.cols;
   if (over_lanes(r)) {
     Value v = acc[0];
-    for (uint32_t c = 1; c < cols; c++)
-      v = em_combine(as, rkind(r), v, acc[c]);
+    for (uint32_t c = 1; c < cols; c++) v = em_combine(as, rkind(r), v, acc[c]);
     if (!r->partial) {
       finish(as, r, v);
       return;
@@ -271,8 +268,8 @@ static void put(Assign *as, Root *r, uint32_t c, Value lo, Value hi) {
   lo = as_bf16(as, f, c, lo);
   if (f->pair != f->lane) {
     hi = as_bf16(as, f, c, hi);
-    lo = em_op(as, OP_PACK2, (Value[]){lo, hi}, 2,
-               type_vec(DT_I32, as->lanes), NULL, 0);
+    lo = em_op(as, OP_PACK2, (Value[]){lo, hi}, 2, type_vec(DT_I32, as->lanes),
+               NULL, 0);
   }
   form_store(as, f, c, lo);
 }
@@ -322,8 +319,8 @@ static void second(Nest *n, Value x, Value *acc, Value *hi) {
     for (uint32_t c = 0; n->r[i]->kind == ROOT_KEEP && c < as->pt.cols; c++) {
       DType d = ir_type(as->f, n->r[i]->v)->dtype;
       if (n->r[i]->dst->pair >= 0) d = DT_BF16;
-      Value z = dtype_is_float(d) ? em_float(as, d, 0)
-                                  : ir_const_i(&as->top, d, 0);
+      Value z =
+          dtype_is_float(d) ? em_float(as, d, 0) : ir_const_i(&as->top, d, 0);
       out[n->nacc + at++] = as->pt.lane >= 0 ? em_vec(as, z) : z;
     }
   for (uint32_t i = 0; i < m; i++) t[i] = *mty(as, out[i]);
@@ -343,7 +340,8 @@ static void second(Nest *n, Value x, Value *acc, Value *hi) {
 static void body(Nest *n) {
   Assign *as = n->as;
   uint32_t k = count_kept(n);
-  Value *lo = NEWN(as->arena, Value, k + 1), *hi = NEWN(as->arena, Value, k + 1);
+  Value *lo = NEWN(as->arena, Value, k + 1),
+        *hi = NEWN(as->arena, Value, k + 1);
   if (n->pair < 0) {
     point(n, n->acc, lo);
     put_all(n, lo, lo);
@@ -407,10 +405,11 @@ static void loop_piece(Nest *n, uint32_t level, const Pieces *p, uint32_t i) {
     hi = em_int(as, p->at[i + 1]);
   }
   Value end = (int)a == as->par && !red && !pair && p->n == 1
-                  ? inside_axis(as, size, 1) : 0;
+                  ? inside_axis(as, size, 1)
+                  : 0;
   if (end) hi = end;
-  Loop l = loop_open(as, lo, hi, 1, n->acc,
-                     red ? n->nacc : 0, as->f->axes.at[a].name);
+  Loop l = loop_open(as, lo, hi, 1, n->acc, red ? n->nacc : 0,
+                     as->f->axes.at[a].name);
   if (n->reverse && red && l.op) {
     IrAttr rev = attr_i(AT_REVERSE, 1);
     ir_set_attr(as->g, l.op, rev);
@@ -611,7 +610,8 @@ static bool dear_by_lane(Assign *as, Value v, AxisSet lane) {
   return dear;
 }
 
-static bool panels_inside(Assign *as, Root *const *r, uint32_t n, uint32_t nnests) {
+static bool panels_inside(Assign *as, Root *const *r, uint32_t n,
+                          uint32_t nnests) {
   for (uint32_t i = 0; i < n; i++) {
     AxisSet bit = r[i]->lane >= 0 ? (AxisSet)1 << r[i]->lane : 0;
     if (r[i]->kind != ROOT_KEEP && r[i]->kind != ROOT_STORE) return false;
@@ -630,9 +630,8 @@ static void open_point(Assign *as, Root *const *roots, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) seldom &= roots[i]->seldom;
   as->pt.lane = r->lane;
   as->pt.lane_size = r->lane_size;
-  as->pt.cols = r->lane >= 0 && !seldom
-                    ? panel_cols(as, r->lane, r->lane_size)
-                    : 1;
+  as->pt.cols =
+      r->lane >= 0 && !seldom ? panel_cols(as, r->lane, r->lane_size) : 1;
   as->pt.width = (int64_t)as->pt.cols * as->lanes;
   as->pt.bound = false;
 }
@@ -648,8 +647,8 @@ static void make_partials(Assign *as, Root *const *r, uint32_t n) {
   }
 }
 
-static void nests_emit(Assign *as, Root *const *r, uint32_t n,
-                       uint32_t nnests, bool panels) {
+static void nests_emit(Assign *as, Root *const *r, uint32_t n, uint32_t nnests,
+                       bool panels) {
   for (uint32_t k = 0; k < nnests; k++) {
     Root **in = NEWN(as->arena, Root *, n);
     uint32_t m = 0;

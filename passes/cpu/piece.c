@@ -50,8 +50,7 @@ static void find_conds(Assign *as, Value v, uint32_t axis, Pieces *p) {
     for (uint32_t i = 0; i < p->nconds; i++) known |= p->cond[i] == op->args[0];
     if (!known) p->cond[p->nconds++] = op->args[0];
   }
-  for (uint32_t i = 0; i < op->nargs; i++)
-    find_conds(as, op->args[i], axis, p);
+  for (uint32_t i = 0; i < op->nargs; i++) find_conds(as, op->args[i], axis, p);
 }
 
 // ---------------------------------------------------------------- pieces
@@ -99,13 +98,12 @@ void pieces_find(Assign *as, Root *const *r, uint32_t n, uint32_t axis,
   if (!dim_known(&as->m->dims, size, &p->size) || p->size > MAX_EXTENT) return;
   as->stamp++;
   for (uint32_t i = 0; i < n; i++) {
-    if (r[i]->kind == ROOT_KEEP && !r[i]->src)
-      find_conds(as, r[i]->v, axis, p);
+    if (r[i]->kind == ROOT_KEEP && !r[i]->src) find_conds(as, r[i]->v, axis, p);
     for (uint32_t k = 0; r[i]->op && k < r[i]->op->nargs; k++)
       find_conds(as, r[i]->op->args[k], axis, p);
   }
-  bool ok = p->nconds && (lanes ? cut(as, p, as->pt.width, as->lanes)
-                                : cut(as, p, 1, 1));
+  bool ok = p->nconds &&
+            (lanes ? cut(as, p, as->pt.width, as->lanes) : cut(as, p, 1, 1));
   if (!ok) *p = (Pieces){.n = 1};
 }
 

@@ -72,14 +72,12 @@ bool is_nonneg(const Assign *as, Value v) {
   case OP_ORIGIN:
   case OP_IOTA:
   case OP_DIM: return true;
-  case OP_MAX:
-    return is_nonneg(as, op->args[0]) || is_nonneg(as, op->args[1]);
+  case OP_MAX: return is_nonneg(as, op->args[0]) || is_nonneg(as, op->args[1]);
   case OP_ADD:
   case OP_MUL:
   case OP_MIN:
   case OP_FLOORDIV:
-  case OP_MOD:
-    return is_nonneg(as, op->args[0]) && is_nonneg(as, op->args[1]);
+  case OP_MOD: return is_nonneg(as, op->args[0]) && is_nonneg(as, op->args[1]);
   case OP_SELECT:
     return is_nonneg(as, op->args[1]) && is_nonneg(as, op->args[2]);
   default: return false;
@@ -329,7 +327,8 @@ static void plan_eager(Assign *as) {
       for (uint32_t i = 0; i < as->f->params.n; i++)
         inout |= as->f->params.at[i].v == op->args[0] &&
                  as->f->params.at[i].role != PR_IN;
-    as->eager[v] = inout || is_spread(as, v, op) || (deeper && value_cost(as, v) >= 8) ||
+    as->eager[v] = inout || is_spread(as, v, op) ||
+                   (deeper && value_cost(as, v) >= 8) ||
                    ((is_turned(as, v) || cross_possible(as, v, as->par)) &&
                     !only_blocks(as, v));
   }

@@ -55,8 +55,8 @@ static void keep_operand(Assign *as, Value v, const Op *op, uint32_t i) {
     f->next = as->pair_form[v];
     as->pair_form[v] = f;
     if (vec == i && is_load(as, v) && runs_along(as, v, pair)) {
-      Form *rows = form_pairs(as, v, (int)pair, axis_size_in(as, v, pair),
-                              false, pair);
+      Form *rows =
+          form_pairs(as, v, (int)pair, axis_size_in(as, v, pair), false, pair);
       keep_operand_form(as, v, rows);
       root_turn(as, v, rows, f);
     } else {
@@ -170,8 +170,7 @@ static bool has_home(const Assign *as, Value v) {
 // The home of a carried value: that of its initial value if nobody else
 // wants it, else a new one, filled.
 static Form *home_for(Assign *as, const Op *op, Value init, Value param) {
-  if (has_home(as, init) && dies_in(as, init, op, true))
-    return as->forms[init];
+  if (has_home(as, init) && dies_in(as, init, op, true)) return as->forms[init];
   Form *h = home_form(as, param);
   root_keep(as, init, h);
   return h;
@@ -323,8 +322,7 @@ static void if_emit(Assign *as, Op *op) {
   Value cond = scalar_of(as, op->args[0]);
   flush(as);
   for (uint32_t i = 0; i < n; i++) {
-    if (is_tile(as, op->res[i]))
-      homes[i] = if_home(as, op, i, &old[i]);
+    if (is_tile(as, op->res[i])) homes[i] = if_home(as, op, i, &old[i]);
     else
       types[ns++] = type_scalar(reg_dtype(ir_type(as->f, op->res[i])->dtype));
   }

@@ -26,8 +26,7 @@ Root *root_keep(Assign *as, Value v, Form *dst) {
   Root *r = root_new(as, ROOT_KEEP, NULL, v);
   r->dst = dst;
   r->space = axes_of(as, v);
-  for (uint32_t i = 0; i < dst->n; i++)
-    r->space |= (AxisSet)1 << dst->axis[i];
+  for (uint32_t i = 0; i < dst->n; i++) r->space |= (AxisSet)1 << dst->axis[i];
   r->lane = dst->lane;
   r->lane_size = dst->lane_size;
   if (r->lane >= 0) r->space |= (AxisSet)1 << r->lane;
@@ -61,8 +60,7 @@ static bool behind_loop(const Op *op) {
 
 Root *root_op(Assign *as, Op *op) {
   Root *r = root_new(as, ROOT_REDUCE, op, op->nres ? op->res[0] : 0);
-  for (uint32_t i = 0; i < op->nargs; i++)
-    r->space |= axes_of(as, op->args[i]);
+  for (uint32_t i = 0; i < op->nargs; i++) r->space |= axes_of(as, op->args[i]);
   r->lane = lane_of(as, op, &r->lane_size);
   r->inner = over_axes(op) & r->space;
   uint32_t vec;
@@ -171,7 +169,7 @@ typedef struct Stage {
   int lane;
   Dim size;
   uint32_t nnests;
-  bool direct;       // has one root, an operand that may be in place
+  bool direct;  // has one root, an operand that may be in place
 } Stage;
 
 typedef struct Sched {
@@ -213,8 +211,7 @@ static void place_stage(Assign *as, Sched *s, Root *r) {
   }
   for (uint32_t i = lo; i < s->stages.n && !r->direct; i++) {
     Stage *st = &s->stages.at[i];
-    if (st->lane != r->lane || st->size != r->lane_size || st->direct)
-      continue;
+    if (st->lane != r->lane || st->size != r->lane_size || st->direct) continue;
     r->stage = i;
     return;
   }
@@ -295,7 +292,9 @@ static void place_nest(Assign *as, Stage *st, Root *r) {
   if (at >= st->nnests) st->nnests = at + 1;
 }
 
-static uint32_t bits(AxisSet s) { return (uint32_t)__builtin_popcountll(s); }
+static uint32_t bits(AxisSet s) {
+  return (uint32_t)__builtin_popcountll(s);
+}
 
 // Ordinary roots in program order, then the last ones, many axes first.
 static void place_all(Assign *as, Sched *s) {
@@ -491,8 +490,7 @@ static void place_result(Assign *as, Root *r) {
   as->stamp++;
   bool out = escapes(as, r->v, r->stage);
   if (!r->op) {
-    if (!r->early && !r->last && !out && r->dst->panel &&
-        !yielded(as, r->v))
+    if (!r->early && !r->last && !out && r->dst->panel && !yielded(as, r->v))
       r->dst->local = true;
     return;
   }

@@ -73,8 +73,7 @@ void solve_emit(Assign *as, Op *op) {
   s.xrow = form_stride(as, to, 0);
   int64_t lanes = as->lanes, vecs = (s.n + lanes - 1) / lanes;
   for (int64_t c = 0; c < vecs; c += MAX_ACC)
-    columns(&s, c * lanes,
-            (uint32_t)(vecs - c < MAX_ACC ? vecs - c : MAX_ACC));
+    columns(&s, c * lanes, (uint32_t)(vecs - c < MAX_ACC ? vecs - c : MAX_ACC));
   as->forms[res] = to;
   as->ready[res] = true;
 }

@@ -21,8 +21,8 @@
 // Groups that share a task become a role: they copy what depends on the group
 // each into its own slot, and the first one copies the rest.
 //
-// Needs: lower_gpu. Level mach, value form; what warps and stage have made stays
-// as it is. Tests: test/passes/bufferize_gpu.
+// Needs: lower_gpu. Level mach, value form; what warps and stage have made
+// stays as it is. Tests: test/passes/bufferize_gpu.
 #include "ir/layout.h"
 #include "ir/target.h"
 #include "passes/support/fill.h"
@@ -51,23 +51,25 @@ typedef struct Legal {
   Arena *arena;
   const Target *target;
   Vec(Buffer) bufs;
-  uint32_t *buf_of;   // per value: number of its buffer + 1
-  uint32_t *from;     // per value: number of the op that defines it
-  uint32_t *until;    // per value: of the last that uses it
+  uint32_t *buf_of;  // per value: number of its buffer + 1
+  uint32_t *from;    // per value: number of the op that defines it
+  uint32_t *until;   // per value: of the last that uses it
   uint32_t nops;
-  int64_t threads;    // of the CTA
-  uint32_t instances; // groups that share a task, in the one role `share`
+  int64_t threads;     // of the CTA
+  uint32_t instances;  // groups that share a task, in the one role `share`
   Region *share;
-  Value wg;           // the instance
-  Value id;           // of the barrier for all of them
-  bool alone;         // the instances have nothing in common
-  bool *grouped;      // per value: depends on the instance
-  uint32_t groups;    // committed so far
+  Value wg;         // the instance
+  Value id;         // of the barrier for all of them
+  bool alone;       // the instances have nothing in common
+  bool *grouped;    // per value: depends on the instance
+  uint32_t groups;  // committed so far
 } Legal;
 
 // ---------------------------------------------------------------- buffers
 static Builder in_front(Legal *l, Op *op) {
-  return (Builder){.fn = l->f, .region = op->parent, .before = op,
+  return (Builder){.fn = l->f,
+                   .region = op->parent,
+                   .before = op,
                    .span = op->span};
 }
 
@@ -138,7 +140,8 @@ static void new_buffer(Legal *l, Value v) {
     l->buf_of[v] = i + 1;
     return;
   }
-  Buffer n = {.v = new_slots(l, *t, l->grouped[v]), .own = l->grouped[v],
+  Buffer n = {.v = new_slots(l, *t, l->grouped[v]),
+              .own = l->grouped[v],
               .until = l->until[v]};
   vec_push(l->arena, &l->bufs, n);
   l->buf_of[v] = l->bufs.n;
@@ -222,7 +225,8 @@ static void make_copy(Legal *l, Op *op) {
   for (uint32_t i = 0; i < op->nargs; i++) args[i + 1] = op->args[i];
   Builder c = only_first(l, &b, x);
   IrAttr at[FILL_ATTRS];
-  ir_op(&c, OP_CP_ASYNC, args, fill_args(op) + 1, at, fill_attrs(op, at), NULL, 0, 0);
+  ir_op(&c, OP_CP_ASYNC, args, fill_args(op) + 1, at, fill_attrs(op, at), NULL,
+        0, 0);
   if (c.region != b.region) ir_yield(&c, NULL, 0);
   bare(&b, OP_CP_COMMIT);
   x->group = ++l->groups;
@@ -345,8 +349,8 @@ static bool fits(Legal *l) {
   uint64_t need = 0;
   for (const Op *op = l->f->body->first; op; op = op->next)
     if (op->code == OP_SALLOC)
-      need += (smem_bytes(ir_type(l->f, op->res[0])) + ALIGN - 1) / ALIGN *
-              ALIGN;
+      need +=
+          (smem_bytes(ir_type(l->f, op->res[0])) + ALIGN - 1) / ALIGN * ALIGN;
   if (need <= l->target->gpu.smem) return true;
   diag_add(l->cx, DIAG_pass_unsupported, l->f->span,
            arena_printf(&l->cx->session,
@@ -362,8 +366,7 @@ static void mark_grouped(Legal *l, const Region *r) {
     bool g = l->alone || (op->code == OP_SPUT && l->instances > 1);
     for (uint32_t i = 0; i < op->nargs; i++) g |= l->grouped[op->args[i]];
     for (uint32_t i = 0; i < op->nres; i++) l->grouped[op->res[i]] = g;
-    for (uint32_t i = 0; i < op->nregions; i++)
-      mark_grouped(l, op->regions[i]);
+    for (uint32_t i = 0; i < op->nregions; i++) mark_grouped(l, op->regions[i]);
   }
 }
 

@@ -10,13 +10,13 @@
 // two axes, so that a program has two values of each, though their fragments
 // are the same. Mostly two reads are better than one that is kept; where a
 // chunk's keys are normed, decayed and used on both sides (KDA) all of that is
-// there twice: 501 registers of a thread. Level mach, value form; sm_90a. Needs:
-// lower_gpu; run cse and dce behind it. Tests: test/passes/cse_smem.
+// there twice: 501 registers of a thread. Level mach, value form; sm_90a.
+// Needs: lower_gpu; run cse and dce behind it. Tests: test/passes/cse_smem.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/pass.h"
 
-enum { MANY = 352 };     // registers of a thread, of 256 that there are
+enum { MANY = 352 };  // registers of a thread, of 256 that there are
 
 // A shared tile that nothing writes again.
 static bool is_value(const Func *f, Value tile) {

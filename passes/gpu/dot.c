@@ -13,10 +13,12 @@
 // Parts of type t that hold a value of type v exactly (f32: all but).
 static uint32_t parts_in(DType v, DType t) {
   switch (v) {
-    case DT_BF16: case DT_F8E4M3: case DT_F8E5M2: return 1;
-    case DT_F16: return t == DT_F16 ? 1 : 2;
-    case DT_TF32: return 2;
-    default: return 3;
+  case DT_BF16:
+  case DT_F8E4M3:
+  case DT_F8E5M2: return 1;
+  case DT_F16: return t == DT_F16 ? 1 : 2;
+  case DT_TF32: return 2;
+  default: return 3;
   }
 }
 
@@ -29,15 +31,15 @@ static DType common_type(DType a, DType b) {
   return fa && fb ? DT_F16 : DT_BF16;
 }
 
-// Words of a left operand in a thread's registers; alike beside few sums; of all its
-// parts in a recurrence.
+// Words of a left operand in a thread's registers; alike beside few sums; of
+// all its parts in a recurrence.
 enum { MOST_WORDS = 32, MOST_WITH_SUMS = 104, MOST_PARTS = 64 };
 
 typedef struct Product {
-  Value a, b;            // of f; a gives the rows
-  uint32_t m, n, r;      // axes; r is summed over
-  DType t, u;            // of a's parts, of b's
-  uint32_t na, nb;       // parts
+  Value a, b;        // of f; a gives the rows
+  uint32_t m, n, r;  // axes; r is summed over
+  DType t, u;        // of a's parts, of b's
+  uint32_t na, nb;   // parts
 } Product;
 
 static int other_axis(const Type *t, uint32_t axis) {
@@ -49,7 +51,7 @@ static int other_axis(const Type *t, uint32_t axis) {
 // matrix units can: rows of both in the order of memory, nothing to add to.
 // What is not OCP's has no infinities, which f8e4m3 has not either.
 static bool as_bytes(Place *p, const Op *op, const Product *d) {
-  enum { STEP = 64 };    // of all targets' instructions
+  enum { STEP = 64 };  // of all targets' instructions
   const GpuFacts *gpu = &p->target->gpu;
   Value v[] = {d->a, d->b};
   uint32_t rows[] = {d->m, d->n};
@@ -174,8 +176,10 @@ void place_plan_layout(Place *p, const Op *op, bool lin) {
                       : i == 2 && comes_in_parts(p, v[i], d.u, d.nb);
     const GpuFacts *gpu = &p->target->gpu;
     if (box && lin && place_staged(p))
-      place_add_box(p, &w, i == 1 && keeps_left(p, &d) ? left_layout(p, &d)
-                           : turned(p, &w, d.r) ? LY_QUAD : LY_LIN);
+      place_add_box(p, &w,
+                    i == 1 && keeps_left(p, &d) ? left_layout(p, &d)
+                    : turned(p, &w, d.r)        ? LY_QUAD
+                                                : LY_LIN);
     if (box) continue;
     // Tiles of a chunk are needed along its other axes too.
     if (lin && w.row >= 0 && p->f->axes.at[w.row].role == AX_STEP) continue;
@@ -244,8 +248,8 @@ static Value start(Place *p, const Op *op, Type *t) {
   Builder *b = place_at(p, (int)p->scopes.n - 1);
   *t = pl_type(p, DT_F32, &v);
   if (op->nargs < 3) return 0;
-  Value c = place_eval(p, op->args[2],
-                       place_role(&v, ir_type(p->f, op->args[2])));
+  Value c =
+      place_eval(p, op->args[2], place_role(&v, ir_type(p->f, op->args[2])));
   return p->failed ? 0 : pl_as(b, c, *t);
 }
 
@@ -277,7 +281,6 @@ void place_dot(Place *p, const Op *op) {
   for (uint32_t s = d.na + d.nb - 1; s-- > 0;)
     for (uint32_t i = 0; i < d.na; i++)
       if (s < MAX_PARTS && s >= i && s - i < d.nb)
-        c = mma(b, x.part[i], y.part[s - i], c, t, y.row == d.r,
-                x.row == d.r);
+        c = mma(b, x.part[i], y.part[s - i], c, t, y.row == d.r, x.row == d.r);
   p->memo[op->res[0]][0] = c;
 }

@@ -48,7 +48,9 @@ bool pl_is_frag(const Builder *b, Value v) {
   return ir_type(b->fn, v)->kind == TK_FRAG;
 }
 
-DType pl_dtype(const Builder *b, Value v) { return ir_type(b->fn, v)->dtype; }
+DType pl_dtype(const Builder *b, Value v) {
+  return ir_type(b->fn, v)->dtype;
+}
 
 // ---------------------------------------------------------------- ops
 Value pl_op(Builder *b, OpCode c, const Value *args, uint32_t n, Type t,
@@ -56,7 +58,9 @@ Value pl_op(Builder *b, OpCode c, const Value *args, uint32_t n, Type t,
   return ir_op(b, c, args, n, attrs, nattrs, &t, 1, 0)->res[0];
 }
 
-Value pl_int(Builder *b, int64_t n) { return ir_const_i(b, DT_I32, n); }
+Value pl_int(Builder *b, int64_t n) {
+  return ir_const_i(b, DT_I32, n);
+}
 
 Value pl_dim(Builder *b, Dim d) {
   IrAttr at = {.id = AT_DIM, .i = d};
@@ -109,8 +113,9 @@ Value pl_2(Builder *b, OpCode c, Value x, Value y) {
 }
 
 Value pl_select(Builder *b, Value c, Value x, Value y) {
-  Type t = joined(b, joined(b, x, y).kind == TK_FRAG && !pl_is_frag(b, x)
-                         ? y : x, c);
+  Type t =
+      joined(b, joined(b, x, y).kind == TK_FRAG && !pl_is_frag(b, x) ? y : x,
+             c);
   DType dt = pl_dtype(b, x);
   c = pl_as(b, c, with_dtype(t, DT_BOOL));
   x = pl_as(b, x, with_dtype(t, dt));
@@ -121,8 +126,8 @@ Value pl_select(Builder *b, Value c, Value x, Value y) {
 // ---------------------------------------------------------------- coordinates
 Value pl_coord(Place *p, Builder *b, uint32_t axis, Role r) {
   IrAttr at = attr_i(AT_POS, r % 2);
-  Value x = pl_op(b, OP_COORD, NULL, 0, pl_slice_type(p, DT_I32, axis, r),
-                  &at, 1);
+  Value x =
+      pl_op(b, OP_COORD, NULL, 0, pl_slice_type(p, DT_I32, axis, r), &at, 1);
   if ((int)axis != p->lane || p->groups == 1) return x;
   return pl_2(b, OP_ADD, x, p->group);
 }

@@ -21,7 +21,9 @@ void place_set(Place *p, Value v, Value x) {
   p->memo[v][place_home(p, ir_type(p->f, v))] = x;
 }
 
-Value place_scalar(Place *p, Value v) { return place_eval(p, v, ROLE_ROW); }
+Value place_scalar(Place *p, Value v) {
+  return place_eval(p, v, ROLE_ROW);
+}
 
 // ---------------------------------------------------------------- leaves
 static Value eval_const(Place *p, Builder *b, const Op *op, const Type *t) {
@@ -126,8 +128,7 @@ static Value eval_elementwise(Place *p, const Op *op, const View *v, Role r) {
   assert(op->nargs <= 3);
   for (uint32_t i = 0; i < op->nargs; i++) {
     const Type *t = ir_type(p->f, op->args[i]);
-    x[i] = place_eval(p, op->args[i],
-                      v->col < 0 ? r : place_role(v, t));
+    x[i] = place_eval(p, op->args[i], v->col < 0 ? r : place_role(v, t));
     if (p->failed) return 0;
   }
   Builder *b = place_at(p, place_depth(p, op->res[0]));
@@ -146,7 +147,8 @@ static Value relayout(Builder *b, Value x, Type t) {
 }
 
 // Axes are names, which fragments do not have.
-static Value eval_renamed(Place *p, Builder *b, const Op *op, Type full, Role r) {
+static Value eval_renamed(Place *p, Builder *b, const Op *op, Type full,
+                          Role r) {
   Value x = place_eval(p, op->args[0], r);
   return p->failed ? 0 : relayout(b, x, full);
 }
@@ -161,30 +163,31 @@ static Value eval_side(Place *p, const Op *op, Role r) {
   DType dt = place_dtype(p, op->res[0]);
   Type full = place_type(p, dt, &v, r);
   switch (op->code) {
-    case OP_CONST: return eval_const(p, b, op, &full);
-    case OP_DIM: return eval_dim(p, b, op);
-    case OP_GIVEN: return eval_given(p, b, op);
-    case OP_OWN: return eval_own(p, op);
-    case OP_MINE: return eval_mine(p, op);
-    case OP_RENAMED: return eval_renamed(p, b, op, full, r);
-    case OP_ORIGIN: return place_origin(p, op);
-    case OP_IOTA: return pl_coord(p, b, t.axis[0], r);
-    case OP_LOAD:
-      if (p->boxed[op->res[0]] && v.col >= 0)
-        return place_reload(p, op->res[0], &v, full);
-      return place_load(p, b, op, &v, full, r);
-    default: return eval_elementwise(p, op, &v, r);
+  case OP_CONST: return eval_const(p, b, op, &full);
+  case OP_DIM: return eval_dim(p, b, op);
+  case OP_GIVEN: return eval_given(p, b, op);
+  case OP_OWN: return eval_own(p, op);
+  case OP_MINE: return eval_mine(p, op);
+  case OP_RENAMED: return eval_renamed(p, b, op, full, r);
+  case OP_ORIGIN: return place_origin(p, op);
+  case OP_IOTA: return pl_coord(p, b, t.axis[0], r);
+  case OP_LOAD:
+    if (p->boxed[op->res[0]] && v.col >= 0)
+      return place_reload(p, op->res[0], &v, full);
+    return place_load(p, b, op, &v, full, r);
+  default: return eval_elementwise(p, op, &v, r);
   }
 }
 
-static RKind one_of(DType t) { return t == DT_BOOL ? RK_ANY : RK_SUM; }
+static RKind one_of(DType t) {
+  return t == DT_BOOL ? RK_ANY : RK_SUM;
+}
 
 // Columns from rows or rows from columns: the diagonal of a square, added up.
 static Value diagonal(Place *p, Builder *b, Value x, uint32_t axis, Role r) {
   DType dt = pl_dtype(b, x), wide = dt == DT_BOOL ? dt : work_dtype(dt);
   Type square = type_frag(wide, p->wide[axis][ROLE_ROW],
-                          p->wide[axis][ROLE_COL],
-                          p->target->gpu.acc);
+                          p->wide[axis][ROLE_COL], p->target->gpu.acc);
   Value i = pl_coord(p, b, axis, ROLE_ROW), j = pl_coord(p, b, axis, ROLE_COL);
   Type index = square;
   index.dtype = DT_I32;
@@ -299,7 +302,8 @@ void place_slow_dot(Place *p, const Op *op) {
   View v;
   const Type *s = ir_type(p->f, op->args[0]), *t = ir_type(p->f, op->args[1]);
   if (!place_view(p, s, t, &v)) {
-    place_refuse(p, op, "a product with three tiled axes that is no product "
+    place_refuse(p, op,
+                 "a product with three tiled axes that is no product "
                  "of matrices");
     return;
   }
@@ -361,15 +365,15 @@ static void scan_slice(Place *p, const Op *op) {
   if (p->failed) return;
   Builder *b = place_at(p, (int)p->scopes.n - 1);
   DType dt = work_dtype(place_dtype(p, op->res[0]));
-  Type square = type_frag(dt, p->wide[axis][ROLE_ROW],
-                          p->wide[axis][ROLE_COL], p->target->gpu.acc),
+  Type square = type_frag(dt, p->wide[axis][ROLE_ROW], p->wide[axis][ROLE_COL],
+                          p->target->gpu.acc),
        index = square;
   index.dtype = DT_I32;
   Value to = pl_as(b, pl_coord(p, b, axis, ROLE_ROW), index);
   Value from = pl_as(b, pl_coord(p, b, axis, ROLE_COL), index);
   bool none = ir_attr_i(op, AT_EXCLUSIVE, 0) != 0;
-  Value in = ir_2(b, none ? OP_LT : OP_LE, suffix ? to : from,
-                  suffix ? from : to);
+  Value in =
+      ir_2(b, none ? OP_LT : OP_LE, suffix ? to : from, suffix ? from : to);
   View cols = {.row = -1, .col = (int)axis, .csize = t->size[0]};
   if (suffix) x = end_of_axis(p, b, x, &cols, false, k);
   x = pl_as(b, x, square);
@@ -393,16 +397,16 @@ static void root_scan(Place *p, const Op *op) {
   int axis = (int)ir_attr_i(op, AT_AXIS, 0);
   Value x[2];
   for (uint32_t i = 0; i < op->nargs; i++)
-    x[i] = place_eval(p, op->args[i],
-                      place_role(&v, ir_type(p->f, op->args[i])));
+    x[i] =
+        place_eval(p, op->args[i], place_role(&v, ir_type(p->f, op->args[i])));
   if (p->failed) return;
   Builder *b = place_at(p, (int)p->scopes.n - 1);
   Type tile = pl_type(p, work_dtype(place_dtype(p, op->res[0])), &v);
   x[0] = pl_as(b, x[0], tile);
   bool row = axis == v.row;
   if (ir_attr_i(op, AT_DIR, DIR_PREFIX) == DIR_SUFFIX)
-    x[0] = end_of_axis(p, b, x[0], &v, row,
-                       (RKind)ir_attr_i(op, AT_KIND, RK_SUM));
+    x[0] =
+        end_of_axis(p, b, x[0], &v, row, (RKind)ir_attr_i(op, AT_KIND, RK_SUM));
   if (op->nargs > 1)
     x[1] = pl_as(b, x[1],
                  pl_slice_type(p, tile.dtype, (uint32_t)(row ? v.col : v.row),
@@ -452,15 +456,17 @@ static void root_span(Place *p, const Op *op) {
 void place_root(Place *p, Op *op) {
   place_at(p, (int)p->scopes.n - 1)->span = op->span;
   switch (op->code) {
-    case OP_REDUCE: root_reduce(p, op); return;
-    case OP_SCAN: root_scan(p, op); return;
-    case OP_ANY_OF: case OP_ALL_OF: root_vote(p, op); return;
-    case OP_DOT: place_dot(p, op); return;
-    case OP_TRINV: place_trinv(p, op); return;
-    case OP_SPAN_MIN: case OP_SPAN_MAX: root_span(p, op); return;
-    default: {  // a load of what is written too
-      Role r = place_home(p, ir_type(p->f, op->res[0]));
-      place_set(p, op->res[0], eval_side(p, op, r));
-    }
+  case OP_REDUCE: root_reduce(p, op); return;
+  case OP_SCAN: root_scan(p, op); return;
+  case OP_ANY_OF:
+  case OP_ALL_OF: root_vote(p, op); return;
+  case OP_DOT: place_dot(p, op); return;
+  case OP_TRINV: place_trinv(p, op); return;
+  case OP_SPAN_MIN:
+  case OP_SPAN_MAX: root_span(p, op); return;
+  default: {  // a load of what is written too
+    Role r = place_home(p, ir_type(p->f, op->res[0]));
+    place_set(p, op->res[0], eval_side(p, op, r));
+  }
   }
 }

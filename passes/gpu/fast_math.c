@@ -7,17 +7,17 @@
 //                                               %p = cast(%y) {to = bf16}
 //
 // A division by what all elements have in common is a multiplication by its
-// reciprocal, which is joined with other factors: 2 ulp. So is one by what a row
-// or a column has in common, where the quotient is rounded to 16 bits. A sigmoid or an
-// exponential that is rounded to 16 bits, and used for nothing else, is a power
-// of two with log2 e joined with the factors before it; products, quotients and sums of
-// what is not negative may come between. Its error is below
-// |x| 2^-24 of the value, |x| < 89; that of a division with `approx` below
-// 2^-approx of the quotient: a fraction of the rounding (2^-9 bf16, 2^-12 f16).
-// Where products leave the special units time, these do every fourth one (three
-// warpgroups: 613 TFLOP/s for 580; two lose by it).
-// A comparison of a power with a constant is one of its exponent.
-// Level mach, value form. Needs: lower_gpu. Run dce afterwards. Tests:
+// reciprocal, which is joined with other factors: 2 ulp. So is one by what a
+// row or a column has in common, where the quotient is rounded to 16 bits. A
+// sigmoid or an exponential that is rounded to 16 bits, and used for nothing
+// else, is a power of two with log2 e joined with the factors before it;
+// products, quotients and sums of what is not negative may come between. Its
+// error is below |x| 2^-24 of the value, |x| < 89; that of a division with
+// `approx` below 2^-approx of the quotient: a fraction of the rounding (2^-9
+// bf16, 2^-12 f16). Where products leave the special units time, these do every
+// fourth one (three warpgroups: 613 TFLOP/s for 580; two lose by it). A
+// comparison of a power with a constant is one of its exponent. Level mach,
+// value form. Needs: lower_gpu. Run dce afterwards. Tests:
 // test/passes/fast_math/.
 #include "ir/target.h"
 #include "passes/pass.h"
@@ -33,11 +33,11 @@ static const double top = 126.5;
 
 typedef struct Approx {
   Func *f;
-  bool rates;          // of FUNCTIONS and FLOPS
+  bool rates;  // of FUNCTIONS and FLOPS
   Builder b;
   Ranges ranges;
-  uint32_t *narrow;    // by value: its uses that are rounded to 16-bit floats
-  uint32_t *bits;      // by value: mantissa bits of the widest such cast
+  uint32_t *narrow;  // by value: its uses that are rounded to 16-bit floats
+  uint32_t *bits;    // by value: mantissa bits of the widest such cast
 } Approx;
 
 static const Type *type_of(const Approx *x, Value v) {
@@ -120,7 +120,8 @@ static Value constant(Approx *x, Value like, double k) {
 }
 
 static bool is_narrow(const Approx *x, Value v) {
-  return is_tile(x, v) && x->narrow[v] && x->narrow[v] == ir_count_uses(x->f, v);
+  return is_tile(x, v) && x->narrow[v] &&
+         x->narrow[v] == ir_count_uses(x->f, v);
 }
 
 // Of a row or of a column, where the quotient is rounded.
@@ -131,7 +132,8 @@ static Value by_slice(Approx *x, const Op *op) {
   IrAttr at = {.id = AT_VALUE, .f = 1};
   Value one = ir_op(&x->b, OP_CONST, NULL, 0, &at, 1, &t, 1, 0)->res[0];
   Value r = ir_2(&x->b, OP_DIV, one, c->args[0]);
-  r = ir_op(&x->b, OP_BCAST, &r, 1, NULL, 0, type_of(x, c->res[0]), 1, 0)->res[0];
+  r = ir_op(&x->b, OP_BCAST, &r, 1, NULL, 0, type_of(x, c->res[0]), 1, 0)
+          ->res[0];
   return ir_2(&x->b, OP_MUL, op->args[0], r);
 }
 
@@ -166,8 +168,8 @@ static bool has_room(const Approx *x, const Region *step) {
     if (op->code == OP_EXP2 || op->code == OP_EXP || op->code == OP_SIGMOID)
       functions += elements(x, op->res[0]) / FUNCTIONS;
     if (op->code == OP_MMA)
-      products += 2 * type_of(x, op->args[0])->ext[1] *
-                  elements(x, op->res[0]) / FLOPS;
+      products +=
+          2 * type_of(x, op->args[0])->ext[1] * elements(x, op->res[0]) / FLOPS;
   }
   return x->rates && products >= 2 * functions && groups >= MANY;
 }
@@ -181,7 +183,8 @@ static Value sigmoid(Approx *x, const Op *op) {
   t = ir_2(&x->b, OP_MIN, t, constant(x, t, top));
   t = ir_2(&x->b, OP_ADD, ir_1(&x->b, OP_EXP2, t), constant(x, t, 1));
   Value args[] = {constant(x, t, 1), t};
-  IrAttr at[] = {attr_i(AT_APPROX, x->bits[y] + GUARD), attr_i(AT_EVERY, EVERY)};
+  IrAttr at[] = {attr_i(AT_APPROX, x->bits[y] + GUARD),
+                 attr_i(AT_EVERY, EVERY)};
   return ir_op(&x->b, OP_DIV, args, 2, at, nattrs, type_of(x, y), 1, 0)->res[0];
 }
 
@@ -189,11 +192,14 @@ static Value sigmoid(Approx *x, const Op *op) {
 // only, and then no comparison with a constant holds, of -inf or of NaN.
 static Value plain_difference(Approx *x, Value v) {
   const Op *mul = ir_def(x->f, v);
-  const Op *sub = mul && mul->code == OP_MUL ? ir_def(x->f, mul->args[0]) : NULL;
-  const Op *ref = sub && sub->code == OP_SUB ? ir_def(x->f, sub->args[1]) : NULL;
-  const Op *max = ref && ref->code == OP_REF ? ir_def(x->f, ref->args[0]) : NULL;
-  bool above = max && max->code == OP_MAX && (max->args[0] == sub->args[0] ||
-                                              max->args[1] == sub->args[0]);
+  const Op *sub =
+      mul && mul->code == OP_MUL ? ir_def(x->f, mul->args[0]) : NULL;
+  const Op *ref =
+      sub && sub->code == OP_SUB ? ir_def(x->f, sub->args[1]) : NULL;
+  const Op *max =
+      ref && ref->code == OP_REF ? ir_def(x->f, ref->args[0]) : NULL;
+  bool above = max && max->code == OP_MAX &&
+               (max->args[0] == sub->args[0] || max->args[1] == sub->args[0]);
   if (!above) return v;
   return ir_2(&x->b, OP_MUL, ir_2(&x->b, OP_SUB, sub->args[0], max->res[0]),
               mul->args[1]);
@@ -226,8 +232,8 @@ static Value reference(Approx *x, const Op *op) {
 
 typedef Value Rule(Approx *x, const Op *op);
 static Rule *const rules[OP_COUNT] = {
-    [OP_DIV] = by_common, [OP_EXP] = power, [OP_SIGMOID] = sigmoid,
-    [OP_LE] = compare, [OP_LT] = compare, [OP_REF] = reference,
+    [OP_DIV] = by_common, [OP_EXP] = power,  [OP_SIGMOID] = sigmoid,
+    [OP_LE] = compare,    [OP_LT] = compare, [OP_REF] = reference,
 };
 
 // ---------------------------------------------------------------- walks

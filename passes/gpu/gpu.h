@@ -27,13 +27,16 @@
 typedef uint32_t Role;
 
 enum {
-  ROLE_ROW, ROLE_COL,
-  MAX_LIN = 7, MAX_ROLES = 2 + 2 * MAX_LIN,
-  WARPS = 4,         // of a group: what wgmma takes
-  MOST_WARPS = 16,   // of a task without products
-  TWO_OF = 8, THIN = 64,  // so many warps and columns have room twice
-  MAX_PARTS = 3,     // 16-bit parts of an f32
-  MAX_GROUPS = 4,    // that share a task
+  ROLE_ROW,
+  ROLE_COL,
+  MAX_LIN = 7,
+  MAX_ROLES = 2 + 2 * MAX_LIN,
+  WARPS = 4,        // of a group: what wgmma takes
+  MOST_WARPS = 16,  // of a task without products
+  TWO_OF = 8,
+  THIN = 64,       // so many warps and columns have room twice
+  MAX_PARTS = 3,   // 16-bit parts of an f32
+  MAX_GROUPS = 4,  // that share a task
 };
 
 // Axes of tiles that are fragments of a layout of their own. `lin`: computed
@@ -42,18 +45,18 @@ enum {
 typedef struct LinPair {
   uint32_t row, col;
   LayoutId layout;
-  bool box;        // of loads that are boxes, and of nothing else
+  bool box;  // of loads that are boxes, and of nothing else
 } LinPair;
 
 // A region of the tile level whose ops are being emitted.
 typedef struct Scope {
   const Region *from;
-  Builder b;          // in front of the op that is being emitted
+  Builder b;  // in front of the op that is being emitted
 } Scope;
 
 // Operand of a product: 16-bit parts whose sum is the value.
 typedef struct Parts {
-  uint32_t n;         // 0: not made
+  uint32_t n;  // 0: not made
   Value part[MAX_PARTS];
   uint32_t row, col;  // axes of the tile in shared memory
 } Parts;
@@ -61,11 +64,11 @@ typedef struct Parts {
 // Groups that have blocks of rows of several heads (placeshare.c).
 typedef struct PlaceShare {
   bool on;
-  uint32_t axis;             // of the heads
-  Dim each;                  // heads that share keys,
-  Value by;                  // in f, or 0: all
-  uint32_t keys, blocks;     // axes of g: groups of such heads, their blocks
-  Value shared;              // the first one's coordinate
+  uint32_t axis;          // of the heads
+  Dim each;               // heads that share keys,
+  Value by;               // in f, or 0: all
+  uint32_t keys, blocks;  // axes of g: groups of such heads, their blocks
+  Value shared;           // the first one's coordinate
   Value head[MAX_GROUPS], row[MAX_GROUPS];  // of each group
 } PlaceShare;
 
@@ -74,22 +77,22 @@ typedef struct Place {
   Module *m;
   const Target *target;
   Arena *arena;
-  Func *f;               // tile level
-  Func *g;               // mach
-  int lane;              // tiled grid axis, or -1
-  uint32_t rows, cols;   // of a tile that all warps share; columns come in
-                         // multiples of it
-  bool map;              // there are no products: rows may be few
-  bool paired;            // two CTAs of this task are to fit
-  bool scarce;           // registers: operands that may be elsewhere are
-  bool alone;            // launch says so: one workgroup on a CU
-  bool once;             // or that keys are read once, by few rows
-  bool dense;            // launch says so: rows of tensors are dense
-  bool mixed;            // and that operations may mix, as tiles that are copied
-                         // ahead need no registers
-  uint32_t warps;        // of a group
-  uint32_t groups;       // of these warps, that share the rows of `lane`
-  uint32_t order[64];    // per axis: rank
+  Func *f;              // tile level
+  Func *g;              // mach
+  int lane;             // tiled grid axis, or -1
+  uint32_t rows, cols;  // of a tile that all warps share; columns come in
+                        // multiples of it
+  bool map;             // there are no products: rows may be few
+  bool paired;          // two CTAs of this task are to fit
+  bool scarce;          // registers: operands that may be elsewhere are
+  bool alone;           // launch says so: one workgroup on a CU
+  bool once;            // or that keys are read once, by few rows
+  bool dense;           // launch says so: rows of tensors are dense
+  bool mixed;           // and that operations may mix, as tiles that are copied
+                        // ahead need no registers
+  uint32_t warps;       // of a group
+  uint32_t groups;      // of these warps, that share the rows of `lane`
+  uint32_t order[64];   // per axis: rank
   uint32_t wide[64][2];  // per axis: padded size as rows, as columns
   Role home[64];         // per axis: role of slices along it
   LinPair lin[MAX_LIN];
@@ -97,15 +100,15 @@ typedef struct Place {
   Ranges ranges;
   Value (*memo)[MAX_ROLES];  // per value of f: in each role; tiles and
                              // scalars: [0]
-  Parts *smem;           // per value of f: in shared memory
-  Parts *frag;           // per value of f: as fragments
-  bool *boxed;           // per value of f: a load that products want as a box
-  int *depth;            // per value of f: scope it can be made in, -1: unknown
-  Value *origin;         // per axis: first coordinate of the task
-  Value group;           // group() * rows
+  Parts *smem;               // per value of f: in shared memory
+  Parts *frag;               // per value of f: as fragments
+  bool *boxed;    // per value of f: a load that products want as a box
+  int *depth;     // per value of f: scope it can be made in, -1: unknown
+  Value *origin;  // per axis: first coordinate of the task
+  Value group;    // group() * rows
   PlaceShare share;
   Vec(Scope) scopes;
-  bool failed;           // a diagnostic was given
+  bool failed;  // a diagnostic was given
 } Place;
 
 // ---------------------------------------------------------------- plan
@@ -119,9 +122,9 @@ DType place_dtype(Place *p, Value v);
 bool place_padded(const Place *p, uint32_t axis, Dim size, Role r);
 // Axes of a tile with the axes of both types, row first; false: more than 2.
 typedef struct View {
-  int row, col;       // -1: none
+  int row, col;  // -1: none
   Dim rsize, csize;
-  uint32_t frag;      // as in a Role
+  uint32_t frag;  // as in a Role
 } View;
 bool place_view(const Place *p, const Type *a, const Type *b, View *v);
 Role place_role(const View *v, const Type *t);

@@ -20,9 +20,9 @@
 typedef struct Parts {
   Func *f;
   Op *loop;
-  uint32_t at;        // carried value
+  uint32_t at;  // carried value
   RKind kind;
-  Op *mul, *join;     // mul may be NULL
+  Op *mul, *join;  // mul may be NULL
   Op *reduce;
 } Parts;
 
@@ -85,13 +85,15 @@ static void make_partial(Func *f, Value v) {
 static void keep_parts(Parts *p) {
   Op *loop = p->loop;
   Func *f = p->f;
-  Builder b = {.fn = f, .region = loop->parent, .before = loop,
+  Builder b = {.fn = f,
+               .region = loop->parent,
+               .before = loop,
                .span = loop->span};
   Op *zero = ir_def(f, loop->args[3 + p->at]);
   Type t = *ir_type(f, zero->res[0]);
   t.partial = true;
-  loop->args[3 + p->at] = ir_op(&b, OP_CONST, NULL, 0, zero->attrs,
-                                zero->nattrs, &t, 1, 0)->res[0];
+  loop->args[3 + p->at] =
+      ir_op(&b, OP_CONST, NULL, 0, zero->attrs, zero->nattrs, &t, 1, 0)->res[0];
   make_partial(f, loop->regions[0]->params.at[1 + p->at]);
   make_partial(f, p->reduce->res[0]);
   if (p->mul) make_partial(f, p->mul->res[0]);
@@ -99,7 +101,8 @@ static void keep_parts(Parts *p) {
   Value whole = loop->res[p->at];
   b.before = loop->next;
   IrAttr kind = {.id = AT_KIND, .i = p->kind};
-  Op *all = ir_op(&b, OP_FCOMBINE, &whole, 1, &kind, 1, ir_type(f, whole), 1, 0);
+  Op *all =
+      ir_op(&b, OP_FCOMBINE, &whole, 1, &kind, 1, ir_type(f, whole), 1, 0);
   ir_replace_uses(f, whole, all->res[0]);
   all->args[0] = whole;
   make_partial(f, whole);

@@ -32,7 +32,7 @@ enum { SLOTS = 2, REACH = 1 << 16 };  // bytes that such loads address
 
 typedef struct Copy {
   Op *load, *put;
-  int64_t axes[2];     // of the tensor: rows, columns
+  int64_t axes[2];  // of the tensor: rows, columns
   uint32_t ring;
 } Copy;
 typedef Vec(Copy) Copies;
@@ -45,14 +45,15 @@ typedef struct Ring {
 typedef struct Direct {
   Func *f;
   Arena *a;
-  uint32_t chunk;      // bytes of all threads' loads
-  uint64_t others;     // bytes of tiles that are no ring's
+  uint32_t chunk;   // bytes of all threads' loads
+  uint64_t others;  // bytes of tiles that are no ring's
   Vec(Ring) rings;
-  bool used;           // a loop before may read the rings
+  bool used;  // a loop before may read the rings
 } Direct;
 
 // ---------------------------------------------------------------- candidates
-// What an index adds to a coordinate of the tile, 0: nothing. False: it is more.
+// What an index adds to a coordinate of the tile, 0: nothing. False: it is
+// more.
 static bool origin_of(const Func *f, Value index, Value *origin) {
   const Op *op = ir_def(f, index);
   *origin = 0;
@@ -132,7 +133,8 @@ static void take_rings(Direct *x, Copies *all) {
   for (uint32_t i = 0; i < all->n; i++) {
     const Type tile = *ir_type(x->f, all->at[i].put->res[0]);
     uint32_t r = 0;
-    while (r < x->rings.n && (taken >> r & 1 || !type_eq(&x->rings.at[r].tile, &tile)))
+    while (r < x->rings.n &&
+           (taken >> r & 1 || !type_eq(&x->rings.at[r].tile, &tile)))
       r++;
     if (r == x->rings.n) vec_push(x->a, &x->rings, ((Ring){.tile = tile}));
     taken |= (uint64_t)1 << r;
@@ -156,12 +158,15 @@ static bool fits(const Direct *x, const Target *t) {
   uint64_t bytes = x->others, room = t->gpu.smem / 2;
   for (uint32_t i = 0; i < x->rings.n; i++)
     bytes += SLOTS * smem_bytes(&x->rings.at[i].tile);
-  return x->rings.n && x->rings.n <= 64 && bytes <= (room < REACH ? room : REACH);
+  return x->rings.n && x->rings.n <= 64 &&
+         bytes <= (room < REACH ? room : REACH);
 }
 
 static void make_rings(Direct *x) {
   Op *first = x->f->body->first->next;
-  Builder b = {.fn = x->f, .region = x->f->body, .before = first,
+  Builder b = {.fn = x->f,
+               .region = x->f->body,
+               .before = first,
                .span = first->span};
   for (uint32_t i = 0; i < x->rings.n; i++) {
     Type t = x->rings.at[i].tile;
@@ -195,8 +200,8 @@ static void copy(const Direct *x, Builder *b, const Op *loop, const Copy *c,
   for (uint32_t i = 1; i < c->load->nargs; i++) {
     Value v = c->load->args[i], origin = v;
     if (ir_type(x->f, v)->kind == TK_FRAG) origin_of(x->f, v, &origin);
-    args[i + 1] = origin ? fetch_copy(b, loop, origin, &m)
-                         : ir_const_i(b, DT_I32, 0);
+    args[i + 1] =
+        origin ? fetch_copy(b, loop, origin, &m) : ir_const_i(b, DT_I32, 0);
   }
   IrAttr tile = attr_list(AT_TILE, c->axes, 2);
   ir_op(b, OP_CP_ASYNC, args, c->load->nargs + 1, &tile, 1, NULL, 0, 0);
@@ -204,8 +209,7 @@ static void copy(const Direct *x, Builder *b, const Op *loop, const Copy *c,
 
 static void copy_all(const Direct *x, Builder *b, const Op *loop,
                      const Copies *all, Value at, Value slot) {
-  for (uint32_t i = 0; i < all->n; i++)
-    copy(x, b, loop, &all->at[i], at, slot);
+  for (uint32_t i = 0; i < all->n; i++) copy(x, b, loop, &all->at[i], at, slot);
   bare(b, OP_CP_COMMIT);
 }
 
@@ -241,12 +245,15 @@ static void fill_body(const Direct *x, const Op *loop, const Copies *all,
 }
 
 static void rewrite(Direct *x, Op *loop, const Copies *all) {
-  Builder b = {.fn = x->f, .region = loop->parent, .before = loop,
+  Builder b = {.fn = x->f,
+               .region = loop->parent,
+               .before = loop,
                .span = loop->span};
   Value *args = NEWN(x->a, Value, loop->nargs + 1);
   Type *types = NEWN(x->a, Type, loop->nres + 1);
   memcpy(args, loop->args, loop->nargs * sizeof *args);
-  for (uint32_t i = 0; i < loop->nres; i++) types[i] = *ir_type(x->f, loop->res[i]);
+  for (uint32_t i = 0; i < loop->nres; i++)
+    types[i] = *ir_type(x->f, loop->res[i]);
   types[loop->nres] = type_scalar(DT_I32);
   Value zero = args[loop->nargs] = ir_const_i(&b, DT_I32, 0);
   if (x->used || loop->parent != x->f->body) bare(&b, OP_GSYNC);
@@ -268,7 +275,8 @@ static void region(Direct *x, Region *r) {
     next = op->next;
     Copies all = {0};
     if (op->code == OP_FOR) all = copies_of(x, op);
-    for (uint32_t i = 0; !all.n && i < op->nregions; i++) region(x, op->regions[i]);
+    for (uint32_t i = 0; !all.n && i < op->nregions; i++)
+      region(x, op->regions[i]);
     take_rings(x, &all);
     if (all.n) rewrite(x, op, &all);
   }

@@ -81,8 +81,8 @@ static void region_into(Place *p, const Region *from, Region *to,
 static Type *carried_types(Place *p, const Op *op) {
   Type *types = NEWN(p->arena, Type, op->nres + 1);
   for (uint32_t i = 0; i < op->nres; i++)
-    types[i] = carried_type(p, op->res[i],
-                            op->code == OP_FOR && is_thin(p, op, i));
+    types[i] =
+        carried_type(p, op->res[i], op->code == OP_FOR && is_thin(p, op, i));
   return types;
 }
 
@@ -107,7 +107,8 @@ static void place_for(Place *p, const Op *op) {
   for (uint32_t i = 0; i < r->params.n; i++) {
     const char *hint = ir_info(p->f, r->params.at[i])->hint;
     Type t = i ? types[i - 1] : type_scalar(iv);
-    p->memo[r->params.at[i]][role_of(p, r->params.at[i], &t)] = ir_region_param(to, t, hint);
+    p->memo[r->params.at[i]][role_of(p, r->params.at[i], &t)] =
+        ir_region_param(to, t, hint);
   }
   inside_of(p, depth, loop);
   region_into(p, r, to, types, op->span);
@@ -139,15 +140,14 @@ static void place_skip(Place *p, const Op *op) {
 }
 
 void place_region(Place *p, const Region *r) {
-  for (Op *op = r->first; op && !p->failed; op = op->next)
-    switch (op->code) {
-      case OP_FOR: place_for(p, op); break;
-      case OP_IF: place_if(p, op); break;
-      case OP_STORE: place_store(p, op); break;
-      case OP_SKIP: place_skip(p, op); break;
-      case OP_YIELD: break;
-      default:
-        if (place_rooted(p, op)) place_root(p, op);
+  for (Op *op = r->first; op && !p->failed; op = op->next) switch (op->code) {
+    case OP_FOR: place_for(p, op); break;
+    case OP_IF: place_if(p, op); break;
+    case OP_STORE: place_store(p, op); break;
+    case OP_SKIP: place_skip(p, op); break;
+    case OP_YIELD: break;
+    default:
+      if (place_rooted(p, op)) place_root(p, op);
     }
 }
 
@@ -158,8 +158,7 @@ static void place_launch(Place *p, Builder *b) {
   uint32_t n = 1;
   if (p->alone) at[n++] = attr_i(AT_OCCUPANCY, 1);
   // Many warps of a small task: another CTA's hide what they wait for.
-  else if (p->paired)
-    at[n++] = attr_i(AT_OCCUPANCY, 2);
+  else if (p->paired) at[n++] = attr_i(AT_OCCUPANCY, 2);
   if (p->dense) at[n++] = attr_i(AT_DENSE, 1);
   if (p->once) at[n++] = attr_i(AT_ONCE, 1);
   if (p->mixed) at[n++] = attr_i(AT_MIXED, 1);
@@ -187,9 +186,14 @@ static bool is_scarce(const Target *t, const PassOpt *opt) {
 
 static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
                         const PassOpt *opt) {
-  Place p = {.cx = cx, .m = m, .f = f, .target = t, .arena = &cx->scratch,
+  Place p = {.cx = cx,
+             .m = m,
+             .f = f,
+             .target = t,
+             .arena = &cx->scratch,
              .alone = is_alone(t, opt),
-             .once = t->gpu.arch && (opt->few || opt->decode), .scarce = is_scarce(t, opt),
+             .once = t->gpu.arch && (opt->few || opt->decode),
+             .scarce = is_scarce(t, opt),
              .dense = t->gpu.vendor == VENDOR_AMD && !opt->strided,
              .mixed = t->gpu.direct && !opt->strided && !opt->spare_regs};
   uint32_t n = f->values.n;

@@ -117,9 +117,8 @@ void place_store(Place *p, const Op *op) {
   }
   if (p->failed) return;
   View w = place_one(&v, r);
-  Type tile = v.col < 0 && v.row >= 0
-                  ? pl_slice_type(p, dt, (uint32_t)v.row, r)
-                  : pl_type(p, dt, &v);
+  Type tile = v.col < 0 && v.row >= 0 ? pl_slice_type(p, dt, (uint32_t)v.row, r)
+                                      : pl_type(p, dt, &v);
   args[1] = pl_as(b, args[1], tile);
   Value in = pl_inside(p, b, &w, !ends_itself(p, op, 2, w.row),
                        !ends_itself(p, op, 2, w.col));
@@ -128,8 +127,8 @@ void place_store(Place *p, const Op *op) {
   btile.dtype = DT_BOOL;
   if (masked) {
     // The mask is no index.
-    Value m = place_eval(p, op->args[n - 1],
-                         index_role(p, &v, op->args[n - 1], r));
+    Value m =
+        place_eval(p, op->args[n - 1], index_role(p, &v, op->args[n - 1], r));
     in = in ? pl_2(b, OP_AND, m, in) : m;
     n--;
   }
@@ -172,14 +171,14 @@ static uint32_t box_size(const Place *p, uint32_t axis) {
   return p->wide[axis][(int)axis == p->lane ? ROLE_ROW : ROLE_COL];
 }
 
-// Positions of the tensor's axes along which the box lies, in ascending order. Of
-// one in pieces (passes/tile/page_tiles.c) rows begin again in each, and the coordinate at
-// another position is another one.
+// Positions of the tensor's axes along which the box lies, in ascending order.
+// Of one in pieces (passes/tile/page_tiles.c) rows begin again in each, and the
+// coordinate at another position is another one.
 typedef struct Box {
   int pos[2];
   uint32_t axis[2];
-  uint32_t pieces;         // 1: it is whole
-  int64_t rows;            // of a piece
+  uint32_t pieces;  // 1: it is whole
+  int64_t rows;     // of a piece
   int piece_pos;
   Value piece[MOST_PAGES];
 } Box;
@@ -197,11 +196,15 @@ static bool in_pieces(const Place *p, Value v, Box *box) {
     double end;
     bool last = !ir_type(p->f, v)->n;
     if (box->pieces == MOST_PAGES) return false;
-    box->piece[box->pieces++] = last ? v : op && op->code == OP_SELECT ? op->args[1] : 0;
+    box->piece[box->pieces++] = last                          ? v
+                                : op && op->code == OP_SELECT ? op->args[1]
+                                                              : 0;
     if (last) return box->pieces > 1;
-    const Op *lt = op && op->code == OP_SELECT ? ir_def(p->f, op->args[0]) : NULL;
+    const Op *lt =
+        op && op->code == OP_SELECT ? ir_def(p->f, op->args[0]) : NULL;
     if (!lt || lt->code != OP_LT || !is_iota(p, lt->args[0]) ||
-        ir_type(p->f, op->args[1])->n || !ir_const_value(p->f, lt->args[1], &end))
+        ir_type(p->f, op->args[1])->n ||
+        !ir_const_value(p->f, lt->args[1], &end))
       return false;
     if (box->pieces == 1) box->rows = (int64_t)end;
     if (end != (double)(box->rows * box->pieces)) return false;
@@ -212,14 +215,16 @@ static bool in_pieces(const Place *p, Value v, Box *box) {
 static bool is_slot(const Place *p, Value v, const Box *box) {
   const Op *op = ir_def(p->f, v);
   double rows;
-  return box->pieces > 1 && op && op->code == OP_MOD && is_iota(p, op->args[0]) &&
-         ir_const_value(p->f, op->args[1], &rows) && rows == (double)box->rows;
+  return box->pieces > 1 && op && op->code == OP_MOD &&
+         is_iota(p, op->args[0]) && ir_const_value(p->f, op->args[1], &rows) &&
+         rows == (double)box->rows;
 }
 
 // The index of the load that has pieces, 0: none has.
 static uint32_t find_pieces(const Place *p, const Op *op, Box *box) {
   for (uint32_t i = 1; i < op->nargs && p->target->gpu.arch; i++)
-    if (ir_type(p->f, op->args[i])->n == 1 && in_pieces(p, op->args[i], box)) return i;
+    if (ir_type(p->f, op->args[i])->n == 1 && in_pieces(p, op->args[i], box))
+      return i;
   box->pieces = 1;
   return 0;
 }
@@ -233,16 +238,19 @@ static bool find_box(Place *p, const Op *op, Box *box) {
     const Type *x = ir_type(p->f, op->args[i]);
     if (x->n == 0 || i == pieces) continue;
     if (x->n != 1 || n == 2) return false;
-    bool slot = pieces && x->axis[0] == ir_type(p->f, op->args[pieces])->axis[0] &&
+    bool slot = pieces &&
+                x->axis[0] == ir_type(p->f, op->args[pieces])->axis[0] &&
                 is_slot(p, op->args[i], box);
     slots += slot;
     if (slot && n) return false;  // pieces are rows
-    if (!slot && !unit_steps(p, op->args[i], x->axis[0], &o, false)) return false;
+    if (!slot && !unit_steps(p, op->args[i], x->axis[0], &o, false))
+      return false;
     box->pos[n] = (int)i - 1;
     box->axis[n++] = x->axis[0];
   }
   if (n != 2 || t->n != 2 || box->axis[0] == box->axis[1]) return false;
-  if (pieces && (slots != 1 || box_size(p, box->axis[0]) != box->pieces * box->rows))
+  if (pieces &&
+      (slots != 1 || box_size(p, box->axis[0]) != box->pieces * box->rows))
     return false;
   for (uint32_t i = 0; i < 2; i++) {
     uint32_t a = box->axis[i];
@@ -275,7 +283,8 @@ bool place_is_box(Place *p, Value v, DType t) {
     return false;
   Box box;
   return op && op->code == OP_LOAD && ir_type(p->f, v)->dtype == t &&
-         !place_rooted(p, op) && find_box(p, op, &box) && !(sign && box.pieces > 1);
+         !place_rooted(p, op) && find_box(p, op, &box) &&
+         !(sign && box.pieces > 1);
 }
 
 // The load that v widens, if it is a box of type t, or 0.
@@ -329,7 +338,8 @@ static Value fill(Place *p, Value v, Parts *out) {
     if (p->failed) return 0;
   }
   b->span = op->span;
-  int64_t pos[] = {box.pos[0], box.pos[1]}, pieces[] = {box.piece_pos, box.pieces};
+  int64_t pos[] = {box.pos[0], box.pos[1]},
+          pieces[] = {box.piece_pos, box.pieces};
   IrAttr at[] = {attr_list(AT_TILE, pos, 2), {0}};
   uint32_t nattrs = 1;
   for (uint32_t i = 1; i < box.pieces && !p->failed; i++)
@@ -340,8 +350,8 @@ static Value fill(Place *p, Value v, Parts *out) {
   if (p->failed) return 0;
   out->row = box.axis[0];
   out->col = box.axis[1];
-  Type t = pl_smem_type(ir_type(p->f, v)->dtype,
-                        box_size(p, out->row), box_size(p, out->col));
+  Type t = pl_smem_type(ir_type(p->f, v)->dtype, box_size(p, out->row),
+                        box_size(p, out->col));
   return pl_op(b, OP_SFILL, args, n, t, at, nattrs);
 }
 
@@ -400,7 +410,8 @@ Parts place_frag(Place *p, Value v, DType t, uint32_t parts) {
   return *f;
 }
 
-// Does v take half of a thread's registers, or in a loop, beside sums, a quarter?
+// Does v take half of a thread's registers, or in a loop, beside sums, a
+// quarter?
 static bool is_large(Place *p, Value v, const View *w) {
   enum { HALF = 128 };
   uint32_t n = p->wide[w->row][ROLE_ROW] * p->wide[w->col][ROLE_COL];
@@ -421,19 +432,19 @@ Value place_box(Place *p, Value v, DType to, LayoutId l) {
   v = unflipped(p, v, &sign);
   place_view(p, ir_type(p->f, v), NULL, &w);
   for (uint32_t i = 0; i < p->nlin; i++)
-    if (p->lin[i].box && p->lin[i].layout == l &&
-        (int)p->lin[i].row == w.row && (int)p->lin[i].col == w.col)
+    if (p->lin[i].box && p->lin[i].layout == l && (int)p->lin[i].row == w.row &&
+        (int)p->lin[i].col == w.col)
       w.frag = i + 1;
   Builder *b = place_at(p, place_depth(p, v));
   b->span = ir_def(p->f, v)->span;
   DType dt = ir_type(p->f, v)->dtype;
-  Value x =
-      place_load(p, b, ir_def(p->f, v), &w, pl_type(p, dt, &w), ROLE_ROW);
+  Value x = place_load(p, b, ir_def(p->f, v), &w, pl_type(p, dt, &w), ROLE_ROW);
   if (x && to != dt) x = pl_cast(b, to, x);
   Value minus = x && sign ? place_scalar(p, sign) : 0;
   if (x && dtype_size(to) == 1 && (sign || p->target->gpu.f8 != F8_OCP)) {
     Value args[] = {x, minus};
-    return pl_op(b, OP_FOPERAND, args, sign ? 2 : 1, *ir_type(b->fn, x), NULL, 0);
+    return pl_op(b, OP_FOPERAND, args, sign ? 2 : 1, *ir_type(b->fn, x), NULL,
+                 0);
   }
   if (!x || !sign) return x;
   Value flipped = pl_cast(b, to, ir_1(b, OP_NEG, pl_cast(b, DT_F32, x)));
@@ -463,7 +474,9 @@ Parts place_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over) {
     return *s;
   }
   if (parts == 1 && place_comes_as(p, v, t))
-    f = (Parts){.n = 1, .row = (uint32_t)w.row, .col = (uint32_t)w.col,
+    f = (Parts){.n = 1,
+                .row = (uint32_t)w.row,
+                .col = (uint32_t)w.col,
                 .part = {place_box(p, v, t, turned ? LY_QUAD : LY_LIN)}};
   else f = place_frag(p, v, t, parts);
   if (p->failed) return f;
@@ -515,7 +528,8 @@ void place_early(Place *p, Region *r) {
 // What only an index is made of, to where it can be.
 static void index_up(Place *p, Region *r, Value v) {
   Op *op = ir_def(p->g, v);
-  bool pure = op && op->parent == r && !dtype_is_float(ir_type(p->g, v)->dtype) &&
+  bool pure = op && op->parent == r &&
+              !dtype_is_float(ir_type(p->g, v)->dtype) &&
               (op_info(op->code)->flags & OPF_ELEM || op->code == OP_SPLAT);
   if (!pure) return;
   for (uint32_t i = 0; i < op->nargs; i++) index_up(p, r, op->args[i]);
@@ -568,7 +582,8 @@ static Op *first_use_in(Place *p, const Op *loop, Value v) {
 
 void place_late(Place *p, Region *r) {
   for (Op *loop = r->first; loop; loop = loop->next) {
-    for (uint32_t i = 0; i < loop->nregions; i++) place_late(p, loop->regions[i]);
+    for (uint32_t i = 0; i < loop->nregions; i++)
+      place_late(p, loop->regions[i]);
     if (loop->code != OP_FOR) continue;
     for (Op *op = r->first, *next; op != loop; op = next) {
       next = op->next;

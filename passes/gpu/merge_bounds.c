@@ -10,10 +10,9 @@
 // and an upper bound); what is done to the bounds is done once a row. %full,
 // the question whether the tile needs a mask, goes into the bounds too. Whether
 // a row has any key, with %col = %k0 .. %k0 + n - 1, needs no element at all.
-// Differences of a row's and a key's coordinate (windows) are bounds of the key.
-// What could overflow is done in i64.
-// Level mach, value form. Needs: lower_gpu. Run dce afterwards. Tests:
-// test/passes/merge_bounds/.
+// Differences of a row's and a key's coordinate (windows) are bounds of the
+// key. What could overflow is done in i64. Level mach, value form. Needs:
+// lower_gpu. Run dce afterwards. Tests: test/passes/merge_bounds/.
 #include "passes/pass.h"
 
 #include "ir/layout.h"
@@ -22,13 +21,13 @@
 typedef struct Bounds {
   Func *f;
   Builder b;
-  bool near;             // see tilelimit.c; columns are compared as they are
+  bool near;  // see tilelimit.c; columns are compared as they are
 } Bounds;
 
 // lo <= col <= hi, or col < hi; lo, hi: scalars, values of rows, or 0 for none.
 typedef struct Test {
   Value col, lo, hi;
-  bool less;               // col < hi
+  bool less;  // col < hi
 } Test;
 
 static const Type *type_of(const Bounds *x, Value v) {

@@ -14,11 +14,11 @@ static const double LONGEST = 0x1p28;
 static uint32_t axis_rank(const Place *p, uint32_t a) {
   if ((int)a == p->lane) return 0;
   switch (p->f->axes.at[a].role) {
-    case AX_PAR: return 1;
-    case AX_KEY: return 2;
-    case AX_STEP: return 3;
-    case AX_VEC: return 4;
-    default: return 5;
+  case AX_PAR: return 1;
+  case AX_KEY: return 2;
+  case AX_STEP: return 3;
+  case AX_VEC: return 4;
+  default: return 5;
   }
 }
 
@@ -90,9 +90,11 @@ static uint32_t round_up(int64_t n, uint32_t to) {
   return (uint32_t)((n + to - 1) / to * to);
 }
 
-// Products of AMD are made by as many warps as there are rows, the others do the
-// same.
-static bool amd(const Place *p) { return p->target->gpu.vendor == VENDOR_AMD; }
+// Products of AMD are made by as many warps as there are rows, the others do
+// the same.
+static bool amd(const Place *p) {
+  return p->target->gpu.vendor == VENDOR_AMD;
+}
 
 static uint32_t least_rows(const Place *p, int64_t n) {
   uint32_t rows = p->target->gpu.rows;
@@ -100,7 +102,7 @@ static uint32_t least_rows(const Place *p, int64_t n) {
   return rows;
 }
 
-enum { PIECE = 8 };   // elements of a thread, where rows are not multiplied
+enum { PIECE = 8 };  // elements of a thread, where rows are not multiplied
 
 static void note_size(Place *p, uint32_t axis, Dim size) {
   int64_t n;
@@ -168,21 +170,20 @@ static Range dim_range(const Place *p, Dim d) {
   }
   Range a = dim_range(p, e->a), b = dim_range(p, e->b);
   switch (e->op) {
-    case DIM_ADD: return (Range){a.lo + b.lo, a.hi + b.hi};
-    case DIM_MUL: {
-      double q[] = {a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi};
-      Range r = {q[0], q[0]};
-      for (int i = 1; i < 4; i++)
-        r = (Range){fmin(r.lo, q[i]), fmax(r.hi, q[i])};
-      return r;
-    }
-    case DIM_MIN: return (Range){fmin(a.lo, b.lo), fmin(a.hi, b.hi)};
-    case DIM_MAX: return (Range){fmax(a.lo, b.lo), fmax(a.hi, b.hi)};
-    case DIM_MOD: return (Range){0, b.hi};
-    case DIM_FLOORDIV:
-      if (a.lo < 0 || b.lo < 1) return (Range){fmin(a.lo, 0), fmax(a.hi, 0)};
-      return (Range){floor(a.lo / b.hi), floor(a.hi / b.lo)};
-    default: return (Range){fmin(a.lo, 0), fmax(a.hi, 0)};
+  case DIM_ADD: return (Range){a.lo + b.lo, a.hi + b.hi};
+  case DIM_MUL: {
+    double q[] = {a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi};
+    Range r = {q[0], q[0]};
+    for (int i = 1; i < 4; i++) r = (Range){fmin(r.lo, q[i]), fmax(r.hi, q[i])};
+    return r;
+  }
+  case DIM_MIN: return (Range){fmin(a.lo, b.lo), fmin(a.hi, b.hi)};
+  case DIM_MAX: return (Range){fmax(a.lo, b.lo), fmax(a.hi, b.hi)};
+  case DIM_MOD: return (Range){0, b.hi};
+  case DIM_FLOORDIV:
+    if (a.lo < 0 || b.lo < 1) return (Range){fmin(a.lo, 0), fmax(a.hi, 0)};
+    return (Range){floor(a.lo / b.hi), floor(a.hi / b.lo)};
+  default: return (Range){fmin(a.lo, 0), fmax(a.hi, 0)};
   }
 }
 
@@ -217,7 +218,7 @@ DType place_dtype(Place *p, Value v) {
 // ---------------------------------------------------------------- scopes
 typedef struct User {
   Value v;
-  const Op *op;            // the last that has v
+  const Op *op;  // the last that has v
   uint32_t n;
 } User;
 
@@ -236,17 +237,22 @@ static const Op *only_user(const Place *p, Value v) {
 
 bool place_rooted(const Place *p, const Op *op) {
   switch (op->code) {
-    case OP_DOT: case OP_REDUCE: case OP_SCAN: case OP_ANY_OF: case OP_ALL_OF:
-    case OP_FOR: case OP_IF: case OP_SPAN_MIN: case OP_SPAN_MAX:
-    case OP_TRINV:
-      return true;
-    case OP_LOAD:  // what is written too is read where it stands
-      for (uint32_t i = 0; i < p->f->params.n; i++)
-        if (p->f->params.at[i].v == op->args[0])
-          return p->f->params.at[i].role == PR_INOUT;
-      return false;
-    default:
-      return false;
+  case OP_DOT:
+  case OP_REDUCE:
+  case OP_SCAN:
+  case OP_ANY_OF:
+  case OP_ALL_OF:
+  case OP_FOR:
+  case OP_IF:
+  case OP_SPAN_MIN:
+  case OP_SPAN_MAX:
+  case OP_TRINV: return true;
+  case OP_LOAD:  // what is written too is read where it stands
+    for (uint32_t i = 0; i < p->f->params.n; i++)
+      if (p->f->params.at[i].v == op->args[0])
+        return p->f->params.at[i].role == PR_INOUT;
+    return false;
+  default: return false;
   }
 }
 
@@ -336,8 +342,7 @@ static bool has_narrow(const Place *p) {
 static bool is_streamed(Place *p, const Op *op) {
   const Type *t = ir_type(p->f, op->res[0]);
   return has_narrow(p) && op->code == OP_LOAD && p->target->gpu.arch &&
-         t->n == 2 &&
-         dtype_size(t->dtype) >= 2 && dtype_size(t->dtype) <= 4 &&
+         t->n == 2 && dtype_size(t->dtype) >= 2 && dtype_size(t->dtype) <= 4 &&
          has_steps(p, t) && place_is_box(p, op->res[0], t->dtype);
 }
 
@@ -374,7 +379,8 @@ typedef struct Reduced {
 static void note_reduced(void *data, Op *op) {
   Reduced *r = data;
   const IrAttr *over = ir_attr(op, AT_OVER);
-  bool along = op->code == OP_REDUCE && over->n == 1 && over->list[0] == r->axis;
+  bool along =
+      op->code == OP_REDUCE && over->n == 1 && over->list[0] == r->axis;
   for (uint32_t i = 0; i < op->nargs; i++) {
     if (op->args[i] != r->v) continue;
     r->any = true;
@@ -399,8 +405,8 @@ static void note_table(void *data, Op *op) {
 static void note_acc(void *data, Op *op) {
   Place *p = data;
   if (op->code == OP_DOT) place_plan_layout(p, op, false);
-  bool keep = op->code == OP_FOR || op->code == OP_IF ||
-              op->code == OP_SCAN || op->code == OP_TRINV;
+  bool keep = op->code == OP_FOR || op->code == OP_IF || op->code == OP_SCAN ||
+              op->code == OP_TRINV;
   for (uint32_t i = 0; keep && i < op->nres; i++) {
     View w;
     if (place_view(p, ir_type(p->f, op->res[i]), NULL, &w))
@@ -419,15 +425,15 @@ static void note_sharing(void *data, Op *op) {
   if (op->code == OP_DOT) s->ok &= place_plan_dot(s->p, op);
   // Control flow is the same for all groups.
   if (op->code == OP_ANY_OF || op->code == OP_ALL_OF)
-    s->ok &= !type_has_axis(ir_type(s->p->f, op->args[0]),
-                            (uint32_t)s->p->lane);
+    s->ok &=
+        !type_has_axis(ir_type(s->p->f, op->args[0]), (uint32_t)s->p->lane);
 }
 
 // Rows are shared by groups where all that they have in common is copied from
 // memory, and where they are multiplied at all.
 static void plan_groups(Place *p, int64_t tile) {
-  Sharing s = {p, p->target->gpu.arch && p->lane >= 0 && !p->map && tile % p->rows == 0 &&
-                      tile <= MAX_GROUPS * p->rows};
+  Sharing s = {p, p->target->gpu.arch && p->lane >= 0 && !p->map &&
+                      tile % p->rows == 0 && tile <= MAX_GROUPS * p->rows};
   ir_walk(p->f->body, note_sharing, &s);
   if (!s.ok) return;
   p->groups = (uint32_t)(tile / p->rows);

@@ -1,5 +1,6 @@
 // fetch: tiles that a loop loads into registers and puts into shared memory are
-// loaded a step ahead: the loads of the next step arrive while this one computes.
+// loaded a step ahead: the loads of the next step arrive while this one
+// computes.
 //
 //   for(%lo, %hi, %s, ..) ({              %x0 = gload(%K, .. %lo ..)
 //     ^(%i, ..):                          for(%lo, %hi, %s, .., %x0) ({
@@ -16,18 +17,18 @@
 // Indices may depend on the loop's coordinate alone. What is loaded behind the
 // last step is not used; tiles of 8-bit floats are cast as they are put, a step
 // later; rows outside the tensor read as 0. Loads stand behind
-// the first product, and so behind the barrier in front of it: hoisted above the
-// puts they would need registers of their own. For targets whose
-// copies to shared memory go through registers (AMD).
+// the first product, and so behind the barrier in front of it: hoisted above
+// the puts they would need registers of their own. For targets whose copies to
+// shared memory go through registers (AMD).
 //
 // In recurrences on sm_90a the same is done to what varies with the steps of a
 // chunk alone, factors and gates: the next chunk's are asked for as this one
 // begins, a row each, which takes two registers, and handed round when they are
 // there (relayout). Numbers and slices that a phase before has found count too.
-// Chunks without a state ask behind their first product. Where few registers are to
-// be kept what only chunks that are not whole need is left to pass remat; at its last
-// level nothing is loaded ahead.
-// Needs: lower_gpu; runs before bufferize_gpu. Tests: test/passes/prefetch.
+// Chunks without a state ask behind their first product. Where few registers
+// are to be kept what only chunks that are not whole need is left to pass
+// remat; at its last level nothing is loaded ahead. Needs: lower_gpu; runs
+// before bufferize_gpu. Tests: test/passes/prefetch.
 #include "passes/gpu/prefetch.h"
 
 #include "passes/hopper/rings.h"
@@ -36,10 +37,10 @@ typedef struct Fetch {
   Func *f;
   Arena *a;
   Op *loop;
-  Vec(Op *) loads, puts;   // loads of the body and the puts of what they load
-  Vec(Op *) casts;         // of loads, in between (cast, foperand)
-  uint32_t tiles;          // so many of the loads, before the slices
-  bool lean;               // as little as can be waits in registers
+  Vec(Op *) loads, puts;  // loads of the body and the puts of what they load
+  Vec(Op *) casts;        // of loads, in between (cast, foperand)
+  uint32_t tiles;         // so many of the loads, before the slices
+  bool lean;              // as little as can be waits in registers
 } Fetch;
 
 // ---------------------------------------------------------------- candidates
@@ -47,10 +48,10 @@ bool fetch_follows(const Func *f, const Op *loop, Value v) {
   const Region *body = loop->regions[0];
   const Op *op = ir_def(f, v);
   if (v == body->params.at[0] || ir_defined_outside(f, v, body)) return true;
-  bool pure = op && op->parent == body &&
-              (op_info(op->code)->flags & OPF_ELEM || op->code == OP_CONST ||
-               op->code == OP_SPLAT || op->code == OP_COORD ||
-               op->code == OP_BCAST);
+  bool pure =
+      op && op->parent == body &&
+      (op_info(op->code)->flags & OPF_ELEM || op->code == OP_CONST ||
+       op->code == OP_SPLAT || op->code == OP_COORD || op->code == OP_BCAST);
   for (uint32_t i = 0; pure && i < op->nargs; i++)
     pure = fetch_follows(f, loop, op->args[i]);
   return pure;
@@ -58,8 +59,7 @@ bool fetch_follows(const Func *f, const Op *loop, Value v) {
 
 bool fetch_is_tile(const Func *f, const Op *loop, const Op *load) {
   bool ok = load && load->code == OP_GLOAD &&
-            load->parent == loop->regions[0] &&
-            ir_is_input(f, load->args[0]) &&
+            load->parent == loop->regions[0] && ir_is_input(f, load->args[0]) &&
             ir_count_uses(f, load->res[0]) == 1;
   for (uint32_t i = 1; ok && i < load->nargs; i++)
     ok = fetch_follows(f, loop, load->args[i]);
@@ -98,8 +98,8 @@ static void find(Fetch *x) {
   }
 }
 
-// Of a loop over chunks the steps of one that is not whole alone need v: pass remat
-// loads it there.
+// Of a loop over chunks the steps of one that is not whole alone need v: pass
+// remat loads it there.
 static bool is_rare(const Func *f, const Op *load) {
   Value v = load->res[0];
   for (const Op *op = load->next; op; op = op->next) {
@@ -131,7 +131,9 @@ static Type as_rows(Type t) {
   return t;
 }
 
-static bool is_slice(const Fetch *x, uint32_t i) { return i >= x->tiles; }
+static bool is_slice(const Fetch *x, uint32_t i) {
+  return i >= x->tiles;
+}
 
 static Type ahead_type(const Fetch *x, uint32_t i) {
   const Type t = *ir_type(x->f, x->loads.at[i]->res[0]);
@@ -141,7 +143,8 @@ static Type ahead_type(const Fetch *x, uint32_t i) {
 // ---------------------------------------------------------------- the new loop
 Value fetch_copy(Builder *b, const Op *loop, Value v, ValueMap *m) {
   Value known = vmap_get(m, v);
-  if (known != v || ir_defined_outside(b->fn, v, loop->regions[0])) return known;
+  if (known != v || ir_defined_outside(b->fn, v, loop->regions[0]))
+    return known;
   const Op *op = ir_def(b->fn, v);
   for (uint32_t i = 0; i < op->nargs; i++) fetch_copy(b, loop, op->args[i], m);
   return ir_clone(b, b->fn, op, m, NULL)->res[0];
@@ -153,8 +156,10 @@ static Value row_of(Fetch *x, Builder *b, Value v, ValueMap *m) {
   const Type t = as_rows(*ir_type(x->f, v));
   if (t.kind != TK_FRAG) return fetch_copy(b, x->loop, v, m);
   Value args[MAX_AXES + 2] = {0};
-  for (uint32_t i = 0; i < op->nargs; i++) args[i] = row_of(x, b, op->args[i], m);
-  Op *made = ir_op(b, op->code, args, op->nargs, op->attrs, op->nattrs, &t, 1, 0);
+  for (uint32_t i = 0; i < op->nargs; i++)
+    args[i] = row_of(x, b, op->args[i], m);
+  Op *made =
+      ir_op(b, op->code, args, op->nargs, op->attrs, op->nattrs, &t, 1, 0);
   if (op->code == OP_COORD) ir_set_attr(x->f, made, attr_i(AT_POS, 0));
   return made->res[0];
 }
@@ -166,7 +171,8 @@ static void load_all(Fetch *x, Builder *b, Value at, uint32_t from, uint32_t to,
   vmap_put(&m, x->loop->regions[0]->params.at[0], at);
   for (uint32_t i = from; i < to; i++) {
     Value v = x->loads.at[i]->res[0];
-    out[i] = is_slice(x, i) ? row_of(x, b, v, &m) : fetch_copy(b, x->loop, v, &m);
+    out[i] =
+        is_slice(x, i) ? row_of(x, b, v, &m) : fetch_copy(b, x->loop, v, &m);
   }
 }
 
@@ -174,8 +180,8 @@ Value fetch_first(Builder *b, const Op *loop) {
   Value lo = loop->args[0], hi = loop->args[1], step = loop->args[2];
   if (!ir_attr_i(loop, AT_REVERSE, 0)) return lo;
   Value one = ir_const_i(b, ir_type(b->fn, lo)->dtype, 1);
-  Value steps = ir_2(b, OP_FLOORDIV,
-                     ir_2(b, OP_SUB, ir_2(b, OP_SUB, hi, lo), one), step);
+  Value steps =
+      ir_2(b, OP_FLOORDIV, ir_2(b, OP_SUB, ir_2(b, OP_SUB, hi, lo), one), step);
   return ir_2(b, OP_ADD, lo, ir_2(b, OP_MUL, steps, step));
 }
 
@@ -188,8 +194,7 @@ static Op *new_loop(Fetch *x, Builder *b) {
   load_all(x, b, fetch_first(b, loop), 0, n, args + loop->nargs);
   for (uint32_t i = 0; i < loop->nres; i++)
     types[i] = *ir_type(x->f, loop->res[i]);
-  for (uint32_t i = 0; i < n; i++)
-    types[loop->nres + i] = ahead_type(x, i);
+  for (uint32_t i = 0; i < n; i++) types[loop->nres + i] = ahead_type(x, i);
   return ir_op(b, OP_FOR, args, loop->nargs + n, loop->attrs, loop->nattrs,
                types, loop->nres + n, 1);
 }
@@ -227,12 +232,13 @@ Value fetch_next(Builder *b, const Op *loop, Value at) {
   return ir_2(b, back ? OP_SUB : OP_ADD, at, loop->args[2]);
 }
 
-// Asks for the next step's slices. Chunks that have no state (nothing is carried)
-// do so behind their first product, which hides the search for coordinates; where
-// there is a state, products wait for these slices as much as for it.
+// Asks for the next step's slices. Chunks that have no state (nothing is
+// carried) do so behind their first product, which hides the search for
+// coordinates; where there is a state, products wait for these slices as much
+// as for it.
 static bool ask(Fetch *x, Builder *b, const Region *to, Value *out) {
-  load_all(x, b, fetch_next(b, x->loop, to->params.at[0]), x->tiles,
-           x->loads.n, out);
+  load_all(x, b, fetch_next(b, x->loop, to->params.at[0]), x->tiles, x->loads.n,
+           out);
   return true;
 }
 
@@ -251,8 +257,9 @@ static void fill_body(Fetch *x, Region *to) {
   for (uint32_t i = x->tiles; i < x->loads.n; i++) {
     Value v = x->loads.at[i]->res[0], rows = vmap_get(&m, v);
     if (ir_type(x->f, v)->slice != SLICE_COL) continue;
-    vmap_put(&m, v, ir_op(&b, OP_RELAYOUT, &rows, 1, NULL, 0, ir_type(x->f, v),
-                          1, 0)->res[0]);
+    vmap_put(&m, v,
+             ir_op(&b, OP_RELAYOUT, &rows, 1, NULL, 0, ir_type(x->f, v), 1, 0)
+                 ->res[0]);
   }
   bool done = !x->tiles, asked = x->tiles == x->loads.n;
   if (!asked && x->loop->nargs > 3) asked = ask(x, &b, to, out + y->nargs);
@@ -260,21 +267,23 @@ static void fill_body(Fetch *x, Region *to) {
     if (!moved(x, op)) ir_clone(&b, x->f, op, &m, NULL);
     if (!asked && op->code == OP_MMA) asked = ask(x, &b, to, out + y->nargs);
     if (done || !uses_put(x, op)) continue;
-    load_all(x, &b, fetch_next(&b, x->loop, to->params.at[0]),
-             0, x->tiles, out + y->nargs);
+    load_all(x, &b, fetch_next(&b, x->loop, to->params.at[0]), 0, x->tiles,
+             out + y->nargs);
     done = true;
   }
   if (!asked) ask(x, &b, to, out + y->nargs);
   if (!done)
-    load_all(x, &b, fetch_next(&b, x->loop, to->params.at[0]),
-             0, x->tiles, out + y->nargs);
+    load_all(x, &b, fetch_next(&b, x->loop, to->params.at[0]), 0, x->tiles,
+             out + y->nargs);
   for (uint32_t i = 0; i < y->nargs; i++) out[i] = vmap_get(&m, y->args[i]);
   ir_yield(&b, out, y->nargs + x->loads.n);
 }
 
 static void rewrite(Fetch *x) {
   Op *loop = x->loop;
-  Builder b = {.fn = x->f, .region = loop->parent, .before = loop,
+  Builder b = {.fn = x->f,
+               .region = loop->parent,
+               .before = loop,
                .span = loop->span};
   Op *made = new_loop(x, &b);
   fill_body(x, made->regions[0]);

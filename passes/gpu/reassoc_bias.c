@@ -21,9 +21,9 @@
 //   %r = sub(bcast(cast(sub(%row, splat(%k0)))), cast(bcast(coord_thread())))
 //   %d = sub(%r, cast(bcast(coord_reg())))
 //
-// and in exp2(%d * a * c) the product a * c is made once. Operands that are split
-// into parts (f32) take all registers: a number more for a row is spilled there.
-// Level mach, value form. Needs: lower_gpu. Run dce afterwards. Tests:
+// and in exp2(%d * a * c) the product a * c is made once. Operands that are
+// split into parts (f32) take all registers: a number more for a row is spilled
+// there. Level mach, value form. Needs: lower_gpu. Run dce afterwards. Tests:
 // test/passes/reassoc_bias/.
 #include "passes/pass.h"
 
@@ -38,16 +38,16 @@ typedef struct Lift {
   Func *f;
   Builder b;
   Arena *arena;
-  Vec(Value) scores;   // whose maximum over a row is taken
-  Vec(Op *) casts;     // of tiles of integers to f32
-  bool parts;          // products of parts, added up
+  Vec(Value) scores;  // whose maximum over a row is taken
+  Vec(Op *) casts;    // of tiles of integers to f32
+  bool parts;         // products of parts, added up
 } Lift;
 
 // What a tile is the sum of; 0: nothing.
 typedef struct Terms {
-  Value rest;          // tile
-  Value col, row;      // slices
-  Value all;           // scalar
+  Value rest;      // tile
+  Value col, row;  // slices
+  Value all;       // scalar
 } Terms;
 
 static const Type *type_of(const Lift *x, Value v) {
@@ -122,7 +122,8 @@ static Value common(Lift *x, Value v) {
   double k;
   if (op && op->code == OP_SPLAT) return op->args[0];
   return op && op->code == OP_CONST && ir_const_value(x->f, v, &k)
-             ? ir_const_f(&x->b, DT_F32, k) : 0;
+             ? ir_const_f(&x->b, DT_F32, k)
+             : 0;
 }
 
 // a * b, of which one is common to all elements, else the tile v.
@@ -146,17 +147,19 @@ static Terms terms_of(Lift *x, Value v, int deep) {
   Terms t = {.rest = v}, d = {0};
   if (!op || deep > DEEP || !is_tile(x, v, DT_F32)) return t;
   switch (op->code) {
-    case OP_BCAST: case OP_SPLAT: return slice_terms(x, op->args[0]);
-    case OP_ADD: case OP_SUB:
-      return sum_of(x, terms_of(x, op->args[0], deep + 1),
-                    terms_of(x, op->args[1], deep + 1), op->code == OP_SUB);
-    case OP_MUL:
-      return product_of(x, v, op->args[0], op->args[1], deep + 1);
-    case OP_CAST:
-      return is_tile(x, op->args[0], DT_I32) &&
-                     add_ints(x, op->args[0], false, &d, deep + 1)
-                 ? as_floats(x, d) : t;
-    default: return t;
+  case OP_BCAST:
+  case OP_SPLAT: return slice_terms(x, op->args[0]);
+  case OP_ADD:
+  case OP_SUB:
+    return sum_of(x, terms_of(x, op->args[0], deep + 1),
+                  terms_of(x, op->args[1], deep + 1), op->code == OP_SUB);
+  case OP_MUL: return product_of(x, v, op->args[0], op->args[1], deep + 1);
+  case OP_CAST:
+    return is_tile(x, op->args[0], DT_I32) &&
+                   add_ints(x, op->args[0], false, &d, deep + 1)
+               ? as_floats(x, d)
+               : t;
+  default: return t;
   }
 }
 
@@ -177,15 +180,17 @@ static void split_score(Lift *x, Value v) {
   Op *def = ir_def(x->f, v);
   const Type type = *type_of(x, v);
   if (!def) return;
-  x->b = (Builder){.fn = x->f, .region = def->parent, .before = def,
+  x->b = (Builder){.fn = x->f,
+                   .region = def->parent,
+                   .before = def,
                    .span = def->span};
   Terms t = terms_of(x, v, 0);
   if (!t.rest || !(t.row || t.all)) return;
   Type row = frag_slice(&type, 0, false);
   if (t.row && !type_eq(type_of(x, t.row), &row)) return;
   if (t.all) t.row = plus(x, t.row, spread(x, t.all, row), false);
-  Value sum = ir_2(&x->b, OP_ADD, tile_sum(x, &t, type),
-                   spread(x, t.row, type));
+  Value sum =
+      ir_2(&x->b, OP_ADD, tile_sum(x, &t, type), spread(x, t.row, type));
   ir_replace_uses(x->f, v, sum);
 }
 
@@ -229,7 +234,8 @@ static Value use_of_select(Lift *x, const Op *op, Value tile, Value row) {
 
 static Value use_of_extreme(Lift *x, const Op *op, Value tile, Value row) {
   Value m = ir_op(&x->b, OP_FREDUCE, &tile, 1, op->attrs, op->nattrs,
-                  type_of(x, op->res[0]), 1, 0)->res[0];
+                  type_of(x, op->res[0]), 1, 0)
+                ->res[0];
   return ir_2(&x->b, OP_ADD, m, row);
 }
 
@@ -252,7 +258,9 @@ static void rewrite(void *data, Op *op) {
   bool select = op->code == OP_SELECT && is_infinite(x, op->args[2]);
   if (!select && !is_extreme(op) && op->code != OP_FMA) return;
   if (!lifted(x, op->args[select], &tile, &row)) return;
-  x->b = (Builder){.fn = x->f, .region = op->parent, .before = op,
+  x->b = (Builder){.fn = x->f,
+                   .region = op->parent,
+                   .before = op,
                    .span = op->span};
   if (select) v = use_of_select(x, op, tile, row);
   else if (op->code == OP_FMA) v = use_of_fma(x, op, tile, row);
@@ -263,7 +271,8 @@ static void rewrite(void *data, Op *op) {
 // ---------------------------------------------------------------- distances
 static void find_cast(void *data, Op *op) {
   Lift *x = data;
-  const Op *to = op->code == OP_MMA && op->nargs > 2 ? ir_def(x->f, op->args[2]) : NULL;
+  const Op *to =
+      op->code == OP_MMA && op->nargs > 2 ? ir_def(x->f, op->args[2]) : NULL;
   x->parts |= to && to->code == OP_MMA;
   if (op->code == OP_CAST && is_tile(x, op->res[0], DT_F32) &&
       is_tile(x, op->args[0], DT_I32))
@@ -288,12 +297,15 @@ static void split_distance(Lift *x, Op *op) {
   const Type tile = *ir_type(x->f, op->res[0]);
   Terms t = {0};
   bool minus;
-  x->b = (Builder){.fn = x->f, .region = op->parent, .before = op,
+  x->b = (Builder){.fn = x->f,
+                   .region = op->parent,
+                   .before = op,
                    .span = op->span};
   if (!add_ints(x, op->args[0], false, &t, 0) || !t.row ||
       !is_columns(x, t.col, &minus))
     return;
-  if (t.all) t.row = plus(x, t.row, spread(x, t.all, *type_of(x, t.row)), false);
+  if (t.all)
+    t.row = plus(x, t.row, spread(x, t.all, *type_of(x, t.row)), false);
   const Type slice = *type_of(x, t.col);
   Value d = spread(x, ir_cast(&x->b, DT_F32, t.row), tile);
   d = plus(x, d, column_part(x, OP_COORD_THREAD, slice, &tile), minus);
@@ -331,11 +343,14 @@ static void join_factors(void *data, Op *op) {
   Lift *x = data;
   double k;
   const Op *mul = op->code == OP_EXP2 && is_tile(x, op->res[0], DT_F32)
-                      ? only_use(x, op->args[0], OP_MUL) : NULL;
+                      ? only_use(x, op->args[0], OP_MUL)
+                      : NULL;
   if (!mul || !ir_const_value(x->f, mul->args[1], &k) || !(k > 0)) return;
   const Op *s = only_use(x, mul->args[0], OP_SELECT);
   if (s && !is_infinite(x, s->args[2])) return;
-  x->b = (Builder){.fn = x->f, .region = op->parent, .before = op,
+  x->b = (Builder){.fn = x->f,
+                   .region = op->parent,
+                   .before = op,
                    .span = op->span};
   Value a, d = distance_in(x, s ? s->args[1] : mul->args[0], &a);
   if (!d) return;

@@ -12,11 +12,11 @@
 //
 // Where tables tell of a run of tiles that each row sees all of or nothing of
 // (passes/tile/bounds.c), a step of it costs instructions a row instead of an
-// element. %c is positive and %s mostly finite. Infinite scores and NaN, which a
-// key may have that only other rows of the tile see, exceed the largest finite
-// number: the branch that looks for a new maximum, rarely taken, masks elements.
-// Level mach, value form. Needs: peel, fold, lazy_rescale; dce afterwards.
-// Tests: test/passes/row_mask/, test/wave/unseen-keys.test.
+// element. %c is positive and %s mostly finite. Infinite scores and NaN, which
+// a key may have that only other rows of the tile see, exceed the largest
+// finite number: the branch that looks for a new maximum, rarely taken, masks
+// elements. Level mach, value form. Needs: peel, fold, lazy_rescale; dce
+// afterwards. Tests: test/passes/row_mask/, test/wave/unseen-keys.test.
 #include "passes/pass.h"
 #include "passes/support/range.h"
 
@@ -28,15 +28,15 @@ typedef struct ByRow {
   Arena *arena;
   Ranges ranges;
   Op *select;
-  Value on, scores;    // bool of a row; what it lets through
-  Op *ask, *branch;    // whether there may be a new maximum, and where
-  Op *power;           // the exponents
+  Value on, scores;  // bool of a row; what it lets through
+  Op *ask, *branch;  // whether there may be a new maximum, and where
+  Op *power;         // the exponents
 } ByRow;
 
 static const Op *spread(const Func *f, Value v) {
   const Op *op = ir_def(f, v);
-  bool ok = op && op->code == OP_BCAST &&
-            ir_type(f, op->args[0])->slice == SLICE_ROW;
+  bool ok =
+      op && op->code == OP_BCAST && ir_type(f, op->args[0])->slice == SLICE_ROW;
   return ok ? op : NULL;
 }
 
@@ -52,7 +52,8 @@ static bool is_never(const Func *f, Value v) {
 
 // Of x for maxima, on the side where there is a new one.
 static bool is_branch(const ByRow *r, const Op *op) {
-  if (op->code != OP_IF || !r->ask || r->branch || op->args[0] != r->ask->res[0])
+  if (op->code != OP_IF || !r->ask || r->branch ||
+      op->args[0] != r->ask->res[0])
     return false;
   Value x = r->select->res[0];
   for (const Op *in = op->regions[0]->first; in; in = in->next)
@@ -125,7 +126,9 @@ static void side(ByRow *r, Region *to, uint32_t i) {
 }
 
 static Value masked_if_needed(ByRow *r) {
-  Builder b = {.fn = r->f, .region = r->ask->parent, .before = r->ask,
+  Builder b = {.fn = r->f,
+               .region = r->ask->parent,
+               .before = r->ask,
                .span = r->ask->span};
   r->ask->args[1] = only_on(&b, r, r->ask->args[1], FLT_MAX);
   r->ask->args[0] = r->scores;
@@ -147,7 +150,9 @@ static void rewrite(ByRow *r) {
   r->power->args[0] = masked_if_needed(r);
   ir_erase(r->select);
   if (done) return;
-  Builder b = {.fn = r->f, .region = r->power->parent, .before = r->power,
+  Builder b = {.fn = r->f,
+               .region = r->power->parent,
+               .before = r->power,
                .span = r->power->span};
   const Op *from = spread(r->f, r->power->args[2]);
   Value bias = only_on(&b, r, from->args[0], -INFINITY);
@@ -157,7 +162,8 @@ static void rewrite(ByRow *r) {
 
 static void visit(void *data, Op *op) {
   ByRow *r = data;
-  if (op->code != OP_SELECT || ir_type(r->f, op->res[0])->kind != TK_FRAG) return;
+  if (op->code != OP_SELECT || ir_type(r->f, op->res[0])->kind != TK_FRAG)
+    return;
   const Op *on = spread(r->f, op->args[0]);
   if (!on || ir_type(r->f, op->args[0])->slice != SLICE_NONE ||
       !is_never(r->f, op->args[2]))

@@ -18,22 +18,22 @@
 #include "passes/pass.h"
 
 enum {
-  LEAST = 16,              // registers of a thread that are worth it
+  LEAST = 16,  // registers of a thread that are worth it
   SWEEPS = 4
 };
 
 typedef struct Moving {
   Op *op;
-  bool here;               // goes in front of the loop
+  bool here;  // goes in front of the loop
 } Moving;
 
 typedef struct Early {
   Func *f;
   uint32_t threads;
   const Op *loop;
-  bool *ready;             // by value: there before the loop
-  bool *kept;              // by value: counted
-  Vec(Moving) ops;         // that could move, in order
+  bool *ready;      // by value: there before the loop
+  bool *kept;       // by value: counted
+  Vec(Moving) ops;  // that could move, in order
 } Early;
 
 static bool is_loop(const Op *op) {
@@ -41,7 +41,9 @@ static bool is_loop(const Op *op) {
 }
 
 // Triangles take most of a thread's registers, where chunks have them.
-static bool is_triangle(const Op *op) { return op->code == OP_FTRINV; }
+static bool is_triangle(const Op *op) {
+  return op->code == OP_FTRINV;
+}
 
 // Nothing reads what it writes, and nothing else writes it.
 static bool is_result(const Op *op) {
@@ -55,10 +57,8 @@ static bool can_move(const Early *e, const Op *op) {
   bool load = op->code == OP_GLOAD && !ir_is_stored(e->f->body, op->args[0]);
   bool tile = op->nres == 1 && ir_type(e->f, op->res[0])->kind == TK_SMEM;
   bool pure = load || op_info(op->code)->flags & OPF_PURE ||
-              (is_triangle(e->loop) &&
-               (op->code == OP_SLOAD || is_result(op)));
-  if (op->nregions || op->nres > 1 || !pure ||
-      (tile && !is_triangle(e->loop)))
+              (is_triangle(e->loop) && (op->code == OP_SLOAD || is_result(op)));
+  if (op->nregions || op->nres > 1 || !pure || (tile && !is_triangle(e->loop)))
     return false;
   for (uint32_t i = 0; i < op->nargs; i++)
     if (!e->ready[op->args[i]]) return false;
@@ -114,8 +114,8 @@ static uint32_t cost(Early *e) {
   for (Value v = 1; v < e->f->values.n; v++) e->kept[v] = false;
   keep_all(e, e->loop);
   for (const Op *op = e->loop->next; op; op = op->next) {
-    bool here = next < e->ops.n && e->ops.at[next].op == op &&
-                e->ops.at[next++].here;
+    bool here =
+        next < e->ops.n && e->ops.at[next].op == op && e->ops.at[next++].here;
     if (!here && !(op->nres && press_free(e->f, op->res[0])))
       n += keep_all(e, op);
   }
@@ -202,7 +202,8 @@ bool pass_sched_pressure(Ctx *cx, Module *m, const PassOpt *opt) {
     Func *f = m->funcs.at[i];
     const Op *launch = ir_launch(f);
     if (!launch) continue;
-    Early e = {.f = f, .threads = ir_group_threads(f, launch),
+    Early e = {.f = f,
+               .threads = ir_group_threads(f, launch),
                .ready = NEWN(&cx->scratch, bool, f->values.n),
                .kept = NEWN(&cx->scratch, bool, f->values.n)};
     region(&e, f->body, &cx->scratch);

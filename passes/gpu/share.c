@@ -25,7 +25,7 @@
 
 typedef struct Share {
   Place *p;
-  uint32_t axis;   // of the heads
+  uint32_t axis;     // of the heads
   bool *seen, *own;  // by value of f: depends on the head
   bool told, ok;
 } Share;
@@ -123,8 +123,11 @@ static void sharers(Place *p, uint32_t axis) {
 
 static bool can_share(Place *p, uint32_t axis) {
   uint32_t n = p->f->values.n;
-  Share s = {.p = p, .axis = axis, .ok = true,
-             .seen = NEWN(p->arena, bool, n), .own = NEWN(p->arena, bool, n)};
+  Share s = {.p = p,
+             .axis = axis,
+             .ok = true,
+             .seen = NEWN(p->arena, bool, n),
+             .own = NEWN(p->arena, bool, n)};
   sharers(p, axis);
   ir_walk(p->f->body, check, &s);
   return s.told && s.ok;
@@ -146,14 +149,15 @@ static void in_grid(Place *p) {
   Dim blocks = dim_bin(d, DIM_MUL, dim_ceildiv(d, rows, p->rows), each);
   Dim shared = group_count(d, g->axes.at[a].extent, each);
   const char *name = g->axes.at[a].name;
-  p->share.keys = ir_axis(g, arena_printf(p->m->arena, "%s.keys", name), AX_PAR,
-                          shared);
-  p->share.blocks = ir_axis(g, arena_printf(p->m->arena, "%s.blocks", name),
-                            AX_PAR, blocks);
+  p->share.keys =
+      ir_axis(g, arena_printf(p->m->arena, "%s.keys", name), AX_PAR, shared);
+  p->share.blocks =
+      ir_axis(g, arena_printf(p->m->arena, "%s.blocks", name), AX_PAR, blocks);
   for (uint32_t i = 0; i < g->grid.n; i++) {
     GridDim *e = &g->grid.at[i];
     if (e->axis == a) *e = (GridDim){p->share.keys, 1};
-    else if ((int)e->axis == p->lane) *e = (GridDim){p->share.blocks, p->groups};
+    else if ((int)e->axis == p->lane)
+      *e = (GridDim){p->share.blocks, p->groups};
   }
 }
 

@@ -16,9 +16,9 @@
 typedef struct Packed {
   Place *p;
   const char *by;
-  Value offsets;     // tensor, 0: not found
-  uint32_t batch;    // axis of the sequences
-  Dim total;         // rows of all sequences
+  Value offsets;   // tensor, 0: not found
+  uint32_t batch;  // axis of the sequences
+  Dim total;       // rows of all sequences
 } Packed;
 
 static const Op *def_of(const Place *p, Value v) {
@@ -154,8 +154,8 @@ static int64_t lane_tile(const Place *p) {
   return 1;
 }
 
-// The last entry of the grid is the fastest. Axes that only the grid has are the
-// last ones of g.
+// The last entry of the grid is the fastest. Axes that only the grid has are
+// the last ones of g.
 void place_origins(Place *p, Builder *b) {
   Packed k;
   bool packed = packed_lane(p, &k);

@@ -11,9 +11,10 @@
 // repeat and each step turns the state over, rows of D have changing signs and
 // their sums are small: with two 16-bit parts of D 1e-2 of what a chunk writes
 // would be wrong. So D has three, B and D B two: 1e-5. Their first products
-// read the parts of D in registers, the second ones in shared memory. B has rows in
-// every other block, columns in the others; of D those blocks of the diagonal
-// count that are columns of D B. Attribute `spans` leaves out the rest.
+// read the parts of D in registers, the second ones in shared memory. B has
+// rows in every other block, columns in the others; of D those blocks of the
+// diagonal count that are columns of D B. Attribute `spans` leaves out the
+// rest.
 #include "passes/gpu/gpu.h"
 
 enum { BLOCK = 16, PARTS = 3, MOST_BLOCKS = 16 };
@@ -90,7 +91,8 @@ void place_trinv(Place *p, const Op *op) {
   if (p->failed) return;
   Builder *b = place_at(p, (int)p->scopes.n - 1);
   const Type t = *ir_type(b->fn, l);
-  if (t.ext[0] != t.ext[1] || t.ext[0] > MOST_BLOCKS * BLOCK || p->target->gpu.acc != LY_ACC) {
+  if (t.ext[0] != t.ext[1] || t.ext[0] > MOST_BLOCKS * BLOCK ||
+      p->target->gpu.acc != LY_ACC) {
     place_refuse(p, op, "an inverse of a tile that is no square of 64 rows");
     return;
   }

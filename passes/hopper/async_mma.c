@@ -12,7 +12,8 @@
 // For chunks of recurrences, whose products stage leaves alone: they depend on
 // each other, but not on all that stands between them. An accumulator that
 // something behind uses too stays synchronous. Level mach, value form; sm_90a,
-// programs for which warps has rings. Needs: lower_gpu. Tests: test/passes/async_mma/.
+// programs for which warps has rings. Needs: lower_gpu. Tests:
+// test/passes/async_mma/.
 #include "ir/layout.h"
 #include "passes/hopper/rings.h"
 
@@ -66,14 +67,14 @@ static void hoist(const Func *f, Op *op) {
   Op *at = op;
   for (Op *o = op->prev; o; o = o->prev) {
     if (o->nregions || o->code == OP_WG_FENCE) break;
-    bool mine = reads_carried(f, o) ||
-                (op->nargs > 2 && ir_mentions(o, op->args[2]));
+    bool mine =
+        reads_carried(f, o) || (op->nargs > 2 && ir_mentions(o, op->args[2]));
     for (uint32_t i = 0; i < op->nargs; i++)
       mine |= ir_def(f, op->args[i]) == o;
     if (mine) break;
     at = o;
   }
-  if (at->code == OP_WG_COMMIT) at = at->next;   // of the product in front
+  if (at->code == OP_WG_COMMIT) at = at->next;  // of the product in front
   if (at != op) ir_move_before(op, at);
 }
 
@@ -82,11 +83,13 @@ static void start(Func *f, Op *op) {
   const Type t = *ir_type(f, op->res[0]);
   IrAttr none = attr_i(AT_PENDING, 0);
   ir_op(&b, OP_WG_FENCE, NULL, 0, NULL, 0, NULL, 0, 0);
-  Value v = ir_op(&b, OP_WGMMA, op->args, op->nargs, op->attrs, op->nattrs, &t,
-                  1, 0)->res[0];
+  Value v =
+      ir_op(&b, OP_WGMMA, op->args, op->nargs, op->attrs, op->nattrs, &t, 1, 0)
+          ->res[0];
   ir_op(&b, OP_WG_COMMIT, NULL, 0, NULL, 0, NULL, 0, 0);
   Op *user = op->next;
-  while (user && user->next && !ir_mentions(user, op->res[0])) user = user->next;
+  while (user && user->next && !ir_mentions(user, op->res[0]))
+    user = user->next;
   b.before = user;
   Value done = ir_op(&b, OP_WG_WAIT, &v, 1, &none, 1, &t, 1, 0)->res[0];
   ir_replace_uses(f, op->res[0], done);
@@ -112,12 +115,13 @@ static bool has_chunks(const Region *r) {
   return false;
 }
 
-// All threads are one group that joins states, without a producer. Chunks that load
-// their tiles themselves (f32), and their phases, keep `mma.sync`: they have no
-// registers for more.
+// All threads are one group that joins states, without a producer. Chunks that
+// load their tiles themselves (f32), and their phases, keep `mma.sync`: they
+// have no registers for more.
 static bool is_group(const Func *f, const Target *t) {
   const Op *launch = ir_launch(f);
-  return launch && t->gpu.arch && ir_attr_i(launch, AT_THREADS, 0) == WARPGROUP &&
+  return launch && t->gpu.arch &&
+         ir_attr_i(launch, AT_THREADS, 0) == WARPGROUP &&
          rings_carried(f, f->body) && !has_chunks(f->body);
 }
 

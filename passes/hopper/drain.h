@@ -10,9 +10,9 @@ enum { MAX_ORIGIN = 8 };
 // rows and columns from the sums of scalars; the others are scalars.
 typedef struct Drain {
   const Op *op;
-  Type tile;                      // shared tile of one group
-  uint32_t row, col;              // axes of the tensor
-  bool trans;                     // rows of the tile are the tensor's columns
+  Type tile;          // shared tile of one group
+  uint32_t row, col;  // axes of the tensor
+  bool trans;         // rows of the tile are the tensor's columns
   uint32_t nrow, ncol;
   Value rows[MAX_ORIGIN], cols[MAX_ORIGIN];
 } Drain;

@@ -10,15 +10,15 @@
 //   %p = fma(%s, .., bcast(%y))          })
 //                                        %p = fma(%s, .., bcast(%y))
 //
-// The limit is lowered by what pass reassoc_bias took out of the row's scores. Where %s is
-// %z * a + columns and functions are what is waited for, %z is asked: the limit
-// less the largest of the columns, over a.
-// A reference that is replaced only if it lags behind the maximum by more than
-// a constant (passes/stream/online.c) mostly stays. Whether it may is asked of all scores
+// The limit is lowered by what pass reassoc_bias took out of the row's scores.
+// Where %s is %z * a + columns and functions are what is waited for, %z is
+// asked: the limit less the largest of the columns, over a. A reference that is
+// replaced only if it lags behind the maximum by more than a constant
+// (passes/stream/online.c) mostly stays. Whether it may is asked of all scores
 // of a warp at once: no exchange between threads, and half the instructions of
 // a maximum. All that a row derives of the maximum goes into the branch.
-// Level mach, value form; sm_90a. Needs: fast_math; runs before warp_specialize. Run dce
-// afterwards. Tests: test/passes/lazy_rescale/.
+// Level mach, value form; sm_90a. Needs: fast_math; runs before
+// warp_specialize. Run dce afterwards. Tests: test/passes/lazy_rescale/.
 #include "ir/target.h"
 #include "passes/pass.h"
 
@@ -33,16 +33,16 @@ typedef struct Guard {
   Arena *arena;
   Region *body;
   Op *reduce, *max, *keep;
-  Op *raised;            // add(reduce, row), or NULL
-  Value row;             // what pass reassoc_bias took out of the row's scores, or 0
-  Value asked;           // what is compared with the limit: the scores, or
+  Op *raised;   // add(reduce, row), or NULL
+  Value row;    // what pass reassoc_bias took out of the row's scores, or 0
+  Value asked;  // what is compared with the limit: the scores, or
   Value times, columns;  // asked * times + columns are; or 0
   Value old;             // the reference of the steps before
   Value factor;          // that differences are multiplied by, or 0
   double lag;
-  bool *in;              // by value: made of the maximum
-  Vec(Op *) ops;         // those that are
-  Vec(Value) out;        // of their results: what others use
+  bool *in;        // by value: made of the maximum
+  Vec(Op *) ops;   // those that are
+  Vec(Value) out;  // of their results: what others use
 } Guard;
 
 // ---------------------------------------------------------------- pattern
@@ -141,7 +141,8 @@ static bool scalar_of(const Guard *g, Value v) {
   const Op *op = ir_def(g->f, v);
   double k;
   return constant(g->f, v, &k) ||
-         (op->code == OP_SPLAT && ir_defined_outside(g->f, op->args[0], g->body));
+         (op->code == OP_SPLAT &&
+          ir_defined_outside(g->f, op->args[0], g->body));
 }
 
 static bool match(Guard *g, Op *le) {
@@ -269,7 +270,7 @@ static int64_t elements(const Guard *g, Value v) {
 // Products take less than twice the time of exponentials (head dim 64): then
 // what stands in front of these counts, not the number of instructions.
 static bool waits_for_functions(const Guard *g) {
-  enum { FUNCTIONS = 16, FLOPS = 4096 };   // of a multiprocessor, in a clock
+  enum { FUNCTIONS = 16, FLOPS = 4096 };  // of a multiprocessor, in a clock
   int64_t functions = 0, products = 0;
   for (const Op *op = g->body->first; op; op = op->next) {
     if (op->code == OP_EXP2) functions += elements(g, op->res[0]) / FUNCTIONS;
@@ -293,7 +294,8 @@ static void find_columns(Guard *g) {
     return;
   for (uint32_t i = 0; i < 2; i++) {
     const Op *a = ir_def(g->f, fma->args[i]);
-    if (!a || a->code != OP_SPLAT || !ir_defined_outside(g->f, a->args[0], g->body))
+    if (!a || a->code != OP_SPLAT ||
+        !ir_defined_outside(g->f, a->args[0], g->body))
       continue;
     g->times = a->args[0];
     g->columns = c->args[0];
@@ -310,12 +312,15 @@ static Value reciprocal(const Guard *g, Builder *b) {
 }
 
 static Builder outside_of(const Guard *g) {
-  return (Builder){.fn = g->f, .region = g->body->parent->parent,
-                   .before = g->body->parent, .span = g->reduce->span};
+  return (Builder){.fn = g->f,
+                   .region = g->body->parent->parent,
+                   .before = g->body->parent,
+                   .span = g->reduce->span};
 }
 
 static Value spread(const Guard *g, Builder *b, Value v) {
-  return ir_op(b, OP_SPLAT, &v, 1, NULL, 0, ir_type(g->f, g->old), 1, 0)->res[0];
+  return ir_op(b, OP_SPLAT, &v, 1, NULL, 0, ir_type(g->f, g->old), 1, 0)
+      ->res[0];
 }
 
 static Value largest_column(const Guard *g, Builder *b) {
@@ -330,8 +335,7 @@ static Value limit(const Guard *g, Builder *b) {
   double k = 1;
   bool known = !g->factor || constant(g->f, g->factor, &k);
   Value by = ir_const_f(&outside, DT_F32, -g->lag / k);
-  if (!known)
-    by = ir_2(&outside, OP_DIV, by, ir_def(g->f, g->factor)->args[0]);
+  if (!known) by = ir_2(&outside, OP_DIV, by, ir_def(g->f, g->factor)->args[0]);
   if (g->times) by = ir_2(&outside, OP_SUB, by, largest_column(g, &outside));
   Value step = spread(g, b, by);
   Value from = g->row ? ir_2(b, OP_SUB, g->old, g->row) : g->old;
@@ -341,7 +345,9 @@ static Value limit(const Guard *g, Builder *b) {
 }
 
 static void rewrite(Guard *g) {
-  Builder b = {.fn = g->f, .region = g->body, .before = g->reduce,
+  Builder b = {.fn = g->f,
+               .region = g->body,
+               .before = g->reduce,
                .span = g->reduce->span};
   Value args[] = {g->asked, limit(g, &b)};
   Type bit = type_scalar(DT_BOOL), *types = NEWN(g->arena, Type, g->out.n);

@@ -13,16 +13,16 @@
 //                                           })
 //                                           ..
 //
-// Peeled, ptxas has a loop for steps that mask and one for those that do not, of
-// which most is the same. A branch that is the same for all threads costs next to
-// nothing where products are what a step waits for: where a thread has 128 sums
-// and they take three times the time of functions. Else it costs 2 % and more
-// (capped scores at head dim 64: 30 %, docs/experiments.md).
-// Done for masks that are one comparison: words of bits and tables are made while
-// the scores are. What is masked of what has been masked has a branch of its own.
-// The sides are the same ops with %full = true and false, which pass fold makes what
-// is above. Level mach, value form; sm_90a. Needs: pipeline_loop; runs before peel. Run fold
-// and dce afterwards. Tests: test/passes/mask_branch/.
+// Peeled, ptxas has a loop for steps that mask and one for those that do not,
+// of which most is the same. A branch that is the same for all threads costs
+// next to nothing where products are what a step waits for: where a thread has
+// 128 sums and they take three times the time of functions. Else it costs 2 %
+// and more (capped scores at head dim 64: 30 %, docs/experiments.md). Done for
+// masks that are one comparison: words of bits and tables are made while the
+// scores are. What is masked of what has been masked has a branch of its own.
+// The sides are the same ops with %full = true and false, which pass fold makes
+// what is above. Level mach, value form; sm_90a. Needs: pipeline_loop; runs
+// before peel. Run fold and dce afterwards. Tests: test/passes/mask_branch/.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/support/full_tiles.h"
@@ -30,13 +30,13 @@
 
 #include <math.h>
 
-enum { SUMS = 128 };     // registers of a thread
+enum { SUMS = 128 };  // registers of a thread
 
 typedef enum Role {
   REST,
-  ASKS,                  // bool or integer, made of the question
-  SUNK,                  // only they need it
-  MASKED,                // select(asks, x, y)
+  ASKS,    // bool or integer, made of the question
+  SUNK,    // only they need it
+  MASKED,  // select(asks, x, y)
 } Role;
 
 typedef struct Single {
@@ -45,10 +45,10 @@ typedef struct Single {
   Op *loop;
   Region *body;
   FullTiles full;
-  uint32_t nvalues;      // of the function, before anything is made
-  Role *role;            // by value
-  uint32_t *depth;       // by value: masked values one behind the other
-  Vec(Value) out;        // asks, but others than these need it
+  uint32_t nvalues;  // of the function, before anything is made
+  Role *role;        // by value
+  uint32_t *depth;   // by value: masked values one behind the other
+  Vec(Value) out;    // asks, but others than these need it
 } Single;
 
 static Role role(const Single *s, Value v) {
@@ -77,16 +77,27 @@ static bool has_many_sums(const Single *s) {
 // Operations of the special units that a function takes, roughly.
 static uint32_t special(OpCode code) {
   switch (code) {
-    case OP_EXP2: case OP_EXP: case OP_LOG2: case OP_LOG: case OP_TANH:
-    case OP_SIGMOID: case OP_DIV: case OP_SQRT: case OP_RSQRT: return 1;
-    case OP_SOFTPLUS: return 2;
-    default: return 0;
+  case OP_EXP2:
+  case OP_EXP:
+  case OP_LOG2:
+  case OP_LOG:
+  case OP_TANH:
+  case OP_SIGMOID:
+  case OP_DIV:
+  case OP_SQRT:
+  case OP_RSQRT: return 1;
+  case OP_SOFTPLUS: return 2;
+  default: return 0;
   }
 }
 
 // Products take three times the time of functions.
 static bool is_bound_by_products(const Single *s) {
-  enum { FUNCTIONS = 16, FLOPS = 4096, TIMES = 3 };  // of a multiprocessor, a clock
+  enum {
+    FUNCTIONS = 16,
+    FLOPS = 4096,
+    TIMES = 3
+  };  // of a multiprocessor, a clock
   uint64_t functions = 0, products = 0;
   for (const Op *op = s->body->first; op; op = op->next) {
     const Type *t = op->nres ? ir_type(s->f, op->res[0]) : NULL;
@@ -124,7 +135,8 @@ static bool find_role(Single *s, Op *op) {
   bool masked = dtype_is_float(ir_type(s->f, v)->dtype);
   s->role[v] = masked ? MASKED : ASKS;
   if (!masked) return true;
-  return op->code == OP_SELECT && is_tile(s, v) && is_comparison(s, op->args[0]);
+  return op->code == OP_SELECT && is_tile(s, v) &&
+         is_comparison(s, op->args[0]);
 }
 
 // Masked values that op needs, one behind the other.
@@ -150,7 +162,8 @@ static uint32_t uses_that_ask(const Single *s, Value v, bool sunk) {
 
 static void find_sunk(Single *s) {
   for (Op *op = s->body->last; op; op = op->prev) {
-    if (!is_plain(op) || s->role[op->res[0]] || op->res[0] == s->full.value) continue;
+    if (!is_plain(op) || s->role[op->res[0]] || op->res[0] == s->full.value)
+      continue;
     uint32_t n = uses_that_ask(s, op->res[0], true);
     if (n && n == ir_count_uses(s->f, op->res[0])) s->role[op->res[0]] = SUNK;
   }
@@ -206,22 +219,25 @@ static Value find_select(const Single *s, Value m, Value x, double k) {
   return 0;
 }
 
-// Masked before it is rounded, not behind: of words of 16 bits that come out of a
-// branch ptxas serializes products (C7513).
+// Masked before it is rounded, not behind: of words of 16 bits that come out of
+// a branch ptxas serializes products (C7513).
 static void round_late(Single *s, Op *op) {
   const Op *cast = ir_def(s->f, op->args[1]);
   double k;
-  bool rounds = cast && cast->code == OP_CAST && ir_const_value(s->f, op->args[2], &k) &&
-                (k == 0 || isinf(k)) && ir_type(s->f, cast->args[0])->dtype == DT_F32;
+  bool rounds = cast && cast->code == OP_CAST &&
+                ir_const_value(s->f, op->args[2], &k) && (k == 0 || isinf(k)) &&
+                ir_type(s->f, cast->args[0])->dtype == DT_F32;
   if (!rounds) return;
   Builder b = {.fn = s->f, .region = s->body, .before = op, .span = op->span};
   IrAttr at = attr_f(AT_VALUE, k);
   Value x = cast->args[0], y = find_select(s, op->args[0], x, k);
   if (!y) {
-    Value c = ir_op(&b, OP_CONST, NULL, 0, &at, 1, ir_type(s->f, x), 1, 0)->res[0];
+    Value c =
+        ir_op(&b, OP_CONST, NULL, 0, &at, 1, ir_type(s->f, x), 1, 0)->res[0];
     y = ir_3(&b, OP_SELECT, op->args[0], x, c);
   }
-  ir_replace_uses(s->f, op->res[0], ir_cast(&b, ir_type(s->f, op->res[0])->dtype, y));
+  ir_replace_uses(s->f, op->res[0],
+                  ir_cast(&b, ir_type(s->f, op->res[0])->dtype, y));
   ir_erase(op);
 }
 
@@ -254,7 +270,8 @@ static bool before(const Op *a, const Op *b) {
 static bool may_hoist(const Single *s, Value v, const Op *at, uint32_t depth) {
   const Op *op = ir_def(s->f, v);
   if (!in_body(s, op) || before(op, at)) return true;
-  if (!is_plain(op) || v >= s->nvalues || s->depth[v] > depth || role(s, v) == MASKED)
+  if (!is_plain(op) || v >= s->nvalues || s->depth[v] > depth ||
+      role(s, v) == MASKED)
     return false;
   for (uint32_t i = 0; i < op->nargs; i++)
     if (!may_hoist(s, op->args[i], at, depth)) return false;
@@ -271,7 +288,8 @@ static void hoist(const Single *s, Value v, Op *at) {
 // What is masked at a depth: its first op is where the branch goes.
 static Op *first_masked(const Single *s, uint32_t depth) {
   for (Op *op = s->body->first; op; op = op->next)
-    if (op->nres && role(s, op->res[0]) == MASKED && s->depth[op->res[0]] == depth)
+    if (op->nres && role(s, op->res[0]) == MASKED &&
+        s->depth[op->res[0]] == depth)
       return op;
   return NULL;
 }
@@ -315,8 +333,12 @@ static Value need(Side *c, Value v) {
 
 static void side(const Single *s, Op *branch, uint32_t at, const Value *out,
                  uint32_t depth) {
-  Side c = {.s = s, .map = {.arena = s->arena}, .depth = depth,
-            .b = {.fn = s->f, .region = branch->regions[at], .span = branch->span}};
+  Side c = {.s = s,
+            .map = {.arena = s->arena},
+            .depth = depth,
+            .b = {.fn = s->f,
+                  .region = branch->regions[at],
+                  .span = branch->span}};
   vmap_put(&c.map, s->full.value, ir_const_i(&c.b, DT_BOOL, at == 0));
   Value *v = NEWN(s->arena, Value, branch->nres);
   for (uint32_t i = 0; i < branch->nres; i++) v[i] = need(&c, out[i]);
@@ -364,9 +386,11 @@ static void region(Ctx *cx, Func *f, Region *r) {
   for (Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++) region(cx, f, op->regions[i]);
     Single s = {.f = f, .arena = f->mod->arena, .loop = op};
-    if (op->code != OP_FOR || !op->nres || !full_tiles(f, op, &s.full)) continue;
+    if (op->code != OP_FOR || !op->nres || !full_tiles(f, op, &s.full))
+      continue;
     s.body = op->regions[0];
-    if (!has_many_sums(&s) || !is_bound_by_products(&s) || !find(cx, &s)) continue;
+    if (!has_many_sums(&s) || !is_bound_by_products(&s) || !find(cx, &s))
+      continue;
     simplify(&s);
     if (find(cx, &s) && fits(&s)) rewrite(&s);
   }

@@ -13,12 +13,13 @@
 //   })
 //
 // The body falls into three parts: `ahead`, the products that depend on the
-// coordinate alone (one may add to another); `behind`, products that only add to
-// a carried accumulator, possibly scaled first; and all the rest. The rest of a
-// step runs while the products of the step before are added up (intra-warpgroup
-// overlap of FlashAttention-3, arXiv 2407.08608, section 3.2, for any row function).
-// Loops without both kinds are left alone, and programs for which warps has no
-// rings. Level mach, value form; sm_90a. Needs: lower_gpu. Tests: test/passes/pipeline_loop/.
+// coordinate alone (one may add to another); `behind`, products that only add
+// to a carried accumulator, possibly scaled first; and all the rest. The rest
+// of a step runs while the products of the step before are added up
+// (intra-warpgroup overlap of FlashAttention-3, arXiv 2407.08608, section 3.2,
+// for any row function). Loops without both kinds are left alone, and programs
+// for which warps has no rings. Level mach, value form; sm_90a. Needs:
+// lower_gpu. Tests: test/passes/pipeline_loop/.
 #include "passes/support/full_tiles.h"
 #include "passes/hopper/rings.h"
 
@@ -27,7 +28,7 @@ enum { MAX_PRODUCTS = 8 };
 // A product that is added to carried value `at`.
 typedef struct Behind {
   Op *mma;
-  Op *scale;         // mul of the carried value, or NULL
+  Op *scale;  // mul of the carried value, or NULL
   uint32_t at;
 } Behind;
 
@@ -38,11 +39,12 @@ typedef struct Stage {
   Region *body;
   uint32_t nahead, nbehind;
   Op *ahead[MAX_PRODUCTS];
-  uint32_t onto[MAX_PRODUCTS];  // number, from 1, of the one ahead that it adds to
+  uint32_t
+      onto[MAX_PRODUCTS];  // number, from 1, of the one ahead that it adds to
   Behind behind[MAX_PRODUCTS];
-  bool *carried;     // by value: depends on carried values
-  bool *late;        // by value: depends on a product of the step
-  bool brief;        // tasks are short: nothing is beside their first product
+  bool *carried;  // by value: depends on carried values
+  bool *late;     // by value: depends on a product of the step
+  bool brief;     // tasks are short: nothing is beside their first product
 } Stage;
 
 // ---------------------------------------------------------------- analysis
@@ -143,8 +145,7 @@ static bool classify(Stage *s) {
     if (!op_carried(s, op) && (onto || starts_at_zero(s, op))) {
       s->onto[s->nahead] = onto;
       s->ahead[s->nahead++] = op;
-    } else if (find_behind(s, op, &s->behind[s->nbehind]))
-      s->nbehind++;
+    } else if (find_behind(s, op, &s->behind[s->nbehind])) s->nbehind++;
   }
   return s->nahead && s->nbehind;
 }
@@ -184,8 +185,8 @@ static Op *op0(Builder *b, OpCode code) {
 static Value product(Builder *b, const Op *mma, Value x, Value y, Value c) {
   Value args[3] = {x, y, c};
   const Type t = *ir_type(b->fn, mma->res[0]);
-  return ir_op(b, OP_WGMMA, args, c ? 3 : 2, mma->attrs, mma->nattrs, &t, 1,
-               0)->res[0];
+  return ir_op(b, OP_WGMMA, args, c ? 3 : 2, mma->attrs, mma->nattrs, &t, 1, 0)
+      ->res[0];
 }
 
 static void wait(Builder *b, Value *v, uint32_t n, int64_t pending) {
@@ -292,7 +293,8 @@ static Value scaled(Copy *c, const Behind *b, Value v) {
   if (!b->scale) return v;
   Func *f = c->s->f;
   uint32_t at = b->scale->args[0] == c->s->body->params.at[1 + b->at];
-  Value old = b->scale->args[at], x = need(c, old), some = unless_one(c->s, old);
+  Value old = b->scale->args[at], x = need(c, old),
+        some = unless_one(c->s, old);
   if (!some) return ir_2(c->b, OP_MUL, v, x);
   some = need(c, some);
   IrAttr how[] = {{.id = AT_KIND, .i = RK_ANY}, attr_i(AT_WARP, 1)};
@@ -312,7 +314,7 @@ static Value scaled(Copy *c, const Behind *b, Value v) {
 // are scaled but lack the last product, and the A operands of that product.
 typedef struct State {
   uint32_t n;
-  Value *v;            // loop->nres values, then nbehind operands
+  Value *v;  // loop->nres values, then nbehind operands
 } State;
 
 static State yielded(Copy *c, const Value *acc) {
@@ -331,14 +333,14 @@ static State yielded(Copy *c, const Value *acc) {
 
 static bool is_row(const Func *f, Value v, bool partial) {
   const Type *t = ir_type(f, v);
-  return t->kind == TK_FRAG && t->slice != SLICE_NONE &&
-         t->dtype == DT_F32 && t->partial == partial;
+  return t->kind == TK_FRAG && t->slice != SLICE_NONE && t->dtype == DT_F32 &&
+         t->partial == partial;
 }
 
 // What must be done before the products behind are waited for: the sums of
-// threads, which need all that was computed; else whatever rows carry; else what
-// operands of the products to come are rounded from (they are made after the
-// wait: their registers are being read).
+// threads, which need all that was computed; else whatever rows carry; else
+// what operands of the products to come are rounded from (they are made after
+// the wait: their registers are being read).
 static void pin(Copy *c, const State *st) {
   Value v[MAX_AXES];
   uint32_t n = 0, own = st->n - c->s->nbehind;
@@ -496,7 +498,9 @@ static void take_results(const Stage *s, const Value *v) {
 // must not, or is one interval of several: another one may see those keys.
 static void rotate(Stage *s) {
   Op *loop = s->loop;
-  Builder b = {.fn = s->f, .region = loop->parent, .before = loop,
+  Builder b = {.fn = s->f,
+               .region = loop->parent,
+               .before = loop,
                .span = loop->span};
   FullTiles full;
   const Op *around = loop->parent->parent;
@@ -520,10 +524,14 @@ static void rotate(Stage *s) {
 static void region(Func *f, Region *r, bool brief) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i], brief);
+    for (uint32_t i = 0; i < op->nregions; i++)
+      region(f, op->regions[i], brief);
     if (op->code != OP_FOR) continue;
-    Stage s = {.f = f, .arena = f->mod->arena, .loop = op,
-               .body = op->regions[0], .brief = brief};
+    Stage s = {.f = f,
+               .arena = f->mod->arena,
+               .loop = op,
+               .body = op->regions[0],
+               .brief = brief};
     if (classify(&s)) rotate(&s);
   }
 }

@@ -13,15 +13,15 @@
 //                                           yield(.., %e)
 //                                         })
 //
-// Chunks of a recurrence wait for the state before them. What a chunk does until
-// it needs the state stands in that chain; a step ahead it runs while values are
-// computed of this step's products. Tiles that other products read too stay: they
-// would be copied twice, and so does everything where a thread's registers
-// would not do. Tiles behind the last step are not used; outside of the
-// tensor they are 0. The product may stand in a branch of the loop's body; the
-// other branch hands on what it was given. Level mach, value form; sm_90a,
-// programs for which warps has rings. Needs: lower_gpu; runs before prefetch. Tests:
-// test/passes/pipeline_recur.
+// Chunks of a recurrence wait for the state before them. What a chunk does
+// until it needs the state stands in that chain; a step ahead it runs while
+// values are computed of this step's products. Tiles that other products read
+// too stay: they would be copied twice, and so does everything where a thread's
+// registers would not do. Tiles behind the last step are not used; outside of
+// the tensor they are 0. The product may stand in a branch of the loop's body;
+// the other branch hands on what it was given. Level mach, value form; sm_90a,
+// programs for which warps has rings. Needs: lower_gpu; runs before prefetch.
+// Tests: test/passes/pipeline_recur.
 #include "passes/hopper/rings.h"
 
 enum { MOST = 4, MOST_REGS = 32, ROOM = 208 };
@@ -30,8 +30,8 @@ typedef struct Advance {
   Func *f;
   Arena *a;
   Op *loop;
-  Region *in;            // where the products are: the body, or a branch in it
-  Value out[MOST];       // what is made ahead
+  Region *in;       // where the products are: the body, or a branch in it
+  Value out[MOST];  // what is made ahead
   uint32_t n;
 } Advance;
 
@@ -84,8 +84,8 @@ static void find(Advance *x) {
     Value v = op->args[2];
     const Type *t = ir_type(x->f, v);
     const Op *made = ir_def(x->f, v);
-    if (made && made->parent == x->in && is_early(x, v) && owns_tiles(x, made) &&
-        ir_count_uses(x->f, v) == 1 &&
+    if (made && made->parent == x->in && is_early(x, v) &&
+        owns_tiles(x, made) && ir_count_uses(x->f, v) == 1 &&
         t->ext[0] * t->ext[1] <= MOST_REGS * WARPGROUP)
       x->out[x->n++] = v;
   }
@@ -94,7 +94,8 @@ static void find(Advance *x) {
 static int64_t registers(const Func *f, Value v) {
   const Type *t = ir_type(f, v);
   int64_t n = t->kind == TK_FRAG && t->slice == SLICE_NONE
-                  ? (int64_t)t->ext[0] * t->ext[1] : 0;
+                  ? (int64_t)t->ext[0] * t->ext[1]
+                  : 0;
   return n * dtype_size(t->dtype) / (4 * WARPGROUP);
 }
 
@@ -123,8 +124,7 @@ static bool has_room(const Advance *x) {
     bool again = false;
     for (const Op *o = x->in->first; o != op; o = o->next)
       again |= o->code == OP_MMA && o->args[0] == op->args[0];
-    if (made && made->code == OP_CAST && !again &&
-        ir_def(x->f, made->args[0]))
+    if (made && made->code == OP_CAST && !again && ir_def(x->f, made->args[0]))
       n += registers(x->f, op->args[0]);
     if (op->nargs < 3 || (sum && is_early_product(x, sum)))
       n += registers(x->f, op->res[0]);
@@ -179,7 +179,10 @@ static Op *widened(Advance *x, Op *op, const Value *more) {
   for (uint32_t i = 0; i < op->nres; i++) types[i] = *ir_type(x->f, op->res[i]);
   for (uint32_t i = 0; i < x->n; i++)
     types[op->nres + i] = *ir_type(x->f, x->out[i]);
-  Builder b = {.fn = x->f, .region = op->parent, .before = op, .span = op->span};
+  Builder b = {.fn = x->f,
+               .region = op->parent,
+               .before = op,
+               .span = op->span};
   Op *made = ir_op(&b, op->code, args, nargs, op->attrs, op->nattrs, types,
                    op->nres + x->n, op->nregions);
   for (uint32_t i = 0; i < op->nregions; i++) {
@@ -197,10 +200,14 @@ static Op *widened(Advance *x, Op *op, const Value *more) {
 static void rewrite(Advance *x) {
   Value first[MOST], param[MOST], next[MOST];
   Region *body = x->loop->regions[0];
-  Builder b = {.fn = x->f, .region = x->loop->parent, .before = x->loop,
+  Builder b = {.fn = x->f,
+               .region = x->loop->parent,
+               .before = x->loop,
                .span = x->loop->span};
   copy_all(x, &b, x->loop->args[0], first);
-  b = (Builder){.fn = x->f, .region = x->in, .before = place_of(x),
+  b = (Builder){.fn = x->f,
+                .region = x->in,
+                .before = place_of(x),
                 .span = x->loop->span};
   Value at = ir_2(&b, OP_ADD, body->params.at[0], x->loop->args[2]);
   copy_all(x, &b, at, next);
@@ -210,7 +217,8 @@ static void rewrite(Advance *x) {
   }
   Op *branch = x->in == body ? NULL : x->in->parent;
   for (uint32_t i = 0; branch && i < branch->nregions; i++)
-    yield_more(x, branch->regions[i], branch->regions[i] == x->in ? next : param);
+    yield_more(x, branch->regions[i],
+               branch->regions[i] == x->in ? next : param);
   if (branch) {
     branch = widened(x, branch, NULL);
     for (uint32_t i = 0; i < x->n; i++)

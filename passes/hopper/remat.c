@@ -16,23 +16,26 @@
 //           %i = uniform(%h)  gstore(%S, %s, %i, %r)
 //
 // The driver asks for it where the hardware's compiler spills, a kernel each
-// (tools/driver/gpu/fit.c): it takes instructions. Chunks that are not whole are
-// rare: what only they need is made there, of numbers that are made anew, or the
-// compilers would make it in front of the loop, and keep it. So are coordinates
-// of what the loop has left, and of what a chunk stores whose threads load its
-// tiles themselves (passes/hopper/spill_chunks.c), and at the last levels numbers that addresses
-// in the loop are made of. At the very last such numbers are found again of the
-// task's, and rows of what is stored of the thread's, which are read again (`anew`):
+// (tools/driver/gpu/fit.c): it takes instructions. Chunks that are not whole
+// are rare: what only they need is made there, of numbers that are made anew,
+// or the compilers would make it in front of the loop, and keep it. So are
+// coordinates of what the loop has left, and of what a chunk stores whose
+// threads load its tiles themselves (passes/hopper/spill_chunks.c), and at the
+// last levels numbers that addresses in the loop are made of. At the very last
+// such numbers are found again of the task's, and rows of what is stored of the
+// thread's, which are read again (`anew`):
 //   %g = uniform(mod(task() {anew = true}, %n))
-// What costs whole chunks nothing is done for every program with steps: what only
-// the rare branch needs goes there; of sequences whose ends memory has, numbers are
-// made anew there and behind the loop; what a task loads for the next one has
-// coordinates of its own, and so has what single steps store behind their loop:
+// What costs whole chunks nothing is done for every program with steps: what
+// only the rare branch needs goes there; of sequences whose ends memory has,
+// numbers are made anew there and behind the loop; what a task loads for the
+// next one has coordinates of its own, and so has what single steps store
+// behind their loop:
 //   %c = coord() {anew = true}  gstore(%S, %s, %h, %r, %c)
-// Code generation has an order that keeps less, and reads what threads hand round
-// from shared memory for each use. Level mach, value form; NVIDIA, programs with
-// steps; others have the attribute `lean` alone, at its level, and behind it
-// passes/hopper/spill_smem.c. Needs: lower_gpu. Tests: test/passes/remat.
+// Code generation has an order that keeps less, and reads what threads hand
+// round from shared memory for each use. Level mach, value form; NVIDIA,
+// programs with steps; others have the attribute `lean` alone, at its level,
+// and behind it passes/hopper/spill_smem.c. Needs: lower_gpu. Tests:
+// test/passes/remat.
 #include "passes/hopper/remat.h"
 
 #include "ir/layout.h"
@@ -49,7 +52,10 @@ static bool is_number(const Func *f, Value v, const Region *r) {
 static Value anew(Func *f, Region *r, Value v) {
   for (const Op *op = r->first; op && op->code == OP_UNIFORM; op = op->next)
     if (op->args[0] == v) return op->res[0];
-  Builder b = {.fn = f, .region = r, .before = r->first, .span = r->first->span};
+  Builder b = {.fn = f,
+               .region = r,
+               .before = r->first,
+               .span = r->first->span};
   return ir_1(&b, OP_UNIFORM, v);
 }
 
@@ -60,7 +66,8 @@ static bool is_access(const Op *op) {
 // Numbers from outside of r that addresses in `in` are made of, or all.
 static void renew(Func *f, Region *r, Region *in, bool all) {
   for (Op *op = in->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->nregions; i++) renew(f, r, op->regions[i], all);
+    for (uint32_t i = 0; i < op->nregions; i++)
+      renew(f, r, op->regions[i], all);
     if (op->code == OP_UNIFORM || (!all && !is_access(op))) continue;
     for (uint32_t i = 0; i < op->nargs; i++)
       if (is_number(f, op->args[i], r)) op->args[i] = anew(f, r, op->args[i]);
@@ -155,7 +162,8 @@ static Value found(Builder *b, Value v) {
   const IrAttr again = attr_i(AT_ANEW, 1);
   bool task = op->code == OP_TASK;
   return ir_op(b, op->code, args, op->nargs, task ? &again : op->attrs,
-               task ? 1 : op->nattrs, &t, 1, 0)->res[0];
+               task ? 1 : op->nattrs, &t, 1, 0)
+      ->res[0];
 }
 
 // Numbers that are made anew are found of the task's.

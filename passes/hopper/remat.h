@@ -4,9 +4,9 @@
 
 #include "ir/ir.h"
 
-// Coordinates of what is stored from op on are made anew, else they live through
-// what is in front of it: of numbers made anew and, with `threads`, rows of the
-// thread's number read again.
+// Coordinates of what is stored from op on are made anew, else they live
+// through what is in front of it: of numbers made anew and, with `threads`,
+// rows of the thread's number read again.
 void lean_renew_stores(Func *f, Op *op, bool threads);
 
 #endif

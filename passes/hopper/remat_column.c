@@ -19,8 +19,8 @@
 typedef struct Ramp {
   Func *f;
   Arena *arena;
-  Vec(Op *) joins;      // the first form's last op
-  Vec(Op *) reads;      // ops that read such columns
+  Vec(Op *) joins;  // the first form's last op
+  Vec(Op *) reads;  // ops that read such columns
   bool pays;
 } Ramp;
 
@@ -68,9 +68,9 @@ static Op *inner(const Ramp *x, const Op *e) {
   const Op *n = t ? made_by(x, e->args[2], OP_BCAST) : NULL;
   bool row = n && ir_type(x->f, n->args[0])->slice == SLICE_ROW;
   return row && columns_of(x, t->args[2]) && is_common(x, t->args[1]) &&
-                 is_common(x, e->args[1]) &&
-                 ir_count_uses(x->f, t->res[0]) == 1
-             ? t : NULL;
+                 is_common(x, e->args[1]) && ir_count_uses(x->f, t->res[0]) == 1
+             ? t
+             : NULL;
 }
 
 static void find_join(void *data, Op *op) {
@@ -91,7 +91,9 @@ static void find_read(void *data, Op *op) {
 
 // ---------------------------------------------------------------- rewriting
 static Builder in_front(const Ramp *x, Op *op) {
-  return (Builder){.fn = x->f, .region = op->parent, .before = op,
+  return (Builder){.fn = x->f,
+                   .region = op->parent,
+                   .before = op,
                    .span = op->span};
 }
 

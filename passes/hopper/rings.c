@@ -8,13 +8,13 @@
 #include "passes/support/fill.h"
 
 enum {
-  RESERVE = 1024,    // bytes of shared memory for barriers
-  SCRATCH = 4096,    // bytes that code generation wants for exchanges
-  PINS = 2048,       // and for pins
-  MOST_CARRIED = 64, // registers of a CTA that shares a multiprocessor
-  MOST_OF_ROWS = 100, // likewise: sums of rows, a step's scores
-  TASKS_AHEAD = 2,   // tasks that the producer has claimed
-  DEEP = 4           // stages
+  RESERVE = 1024,      // bytes of shared memory for barriers
+  SCRATCH = 4096,      // bytes that code generation wants for exchanges
+  PINS = 2048,         // and for pins
+  MOST_CARRIED = 64,   // registers of a CTA that shares a multiprocessor
+  MOST_OF_ROWS = 100,  // likewise: sums of rows, a step's scores
+  TASKS_AHEAD = 2,     // tasks that the producer has claimed
+  DEEP = 4             // stages
 };
 
 bool rings_has_fill(const Op *op) {
@@ -57,8 +57,7 @@ static void mark_grouped(Rings *w, const Region *r) {
     for (uint32_t i = 0; i < op->nargs; i++) g = g || w->grouped[op->args[i]];
     g = g && op->code != OP_OWN;
     for (uint32_t i = 0; i < op->nres; i++) w->grouped[op->res[i]] = g;
-    for (uint32_t i = 0; i < op->nregions; i++)
-      mark_grouped(w, op->regions[i]);
+    for (uint32_t i = 0; i < op->nregions; i++) mark_grouped(w, op->regions[i]);
   }
 }
 
@@ -164,7 +163,8 @@ int rings_of(const Rings *w, const Op *op) {
   if (op->code == OP_CLAIM) return w->claims;
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
-    if (r->site && r->site->args[0] == op->args[0] && r->own == fill_grouped(w, op) &&
+    if (r->site && r->site->args[0] == op->args[0] &&
+        r->own == fill_grouped(w, op) &&
         type_eq(ir_type(w->f, r->site->res[0]), ir_type(w->f, op->res[0])) &&
         same_box(r->site, op))
       return (int)i;
@@ -176,7 +176,8 @@ int rings_of(const Rings *w, const Op *op) {
 static bool is_task_loop(const Func *f, const Op *op) {
   const Op *step = op->code == OP_FOR ? ir_def(f, op->args[2]) : NULL;
   return op->code == OP_WHILE ||
-         (op->code == OP_FOR && (!op->nres || (step && step->code == OP_NCTAS)));
+         (op->code == OP_FOR &&
+          (!op->nres || (step && step->code == OP_NCTAS)));
 }
 
 static bool in_loop(const Rings *w, const Op *op, bool tasks) {
@@ -206,8 +207,8 @@ static bool adds_to(const Rings *w, const Op *op, Value v, Value tile) {
   return to && op->args[1] == v && to->code == op->code && to->args[1] == tile;
 }
 
-// A block of columns that a step adds to the product of the tile filled in front
-// of it, which is much larger (passes/tile/bias_mma.c).
+// A block of columns that a step adds to the product of the tile filled in
+// front of it, which is much larger (passes/tile/bias_mma.c).
 static bool is_block(const Rings *w, const Op *op) {
   enum { LARGER = 4 };
   const Op *tile = op->prev;
@@ -319,14 +320,15 @@ static bool are_apart(Rings *w) {
   return s.ok;
 }
 
-// A tile of each group's rows that is filled once a task: their number says which
-// rows a group has.
+// A tile of each group's rows that is filled once a task: their number says
+// which rows a group has.
 static void find_turns(Rings *w) {
   for (uint32_t i = 0; i < w->nrings && w->turns < 0; i++) {
     const Ring *r = &w->rings[i];
     const Op *loop = r->site->parent->parent;
     while (loop && loop->code == OP_IF) loop = loop->parent->parent;
-    if (r->own && !r->streams && r->fills == 1 && loop && loop->code == OP_WHILE)
+    if (r->own && !r->streams && r->fills == 1 && loop &&
+        loop->code == OP_WHILE)
       w->turns = (int)i;
   }
 }
@@ -350,10 +352,11 @@ static void find_drains(Rings *w, const Region *r) {
 }
 
 static int64_t bytes_of(const Rings *w) {
-  int64_t sum = w->drains && w->lent < 0 ? (int64_t)smem_bytes(&w->drain) * w->groups : 0;
+  int64_t sum =
+      w->drains && w->lent < 0 ? (int64_t)smem_bytes(&w->drain) * w->groups : 0;
   for (uint32_t i = 0; i < w->nrings; i++)
-    sum += w->rings[i].strip || !w->rings[i].site
-               ? 0 : ring_bytes(w, &w->rings[i]);
+    sum += w->rings[i].strip || !w->rings[i].site ? 0
+                                                  : ring_bytes(w, &w->rings[i]);
   return sum;
 }
 
@@ -390,7 +393,8 @@ static bool stores_box(const Rings *w, const Op *op) {
   return false;
 }
 
-// The tile of a fill is read before anything is stored, in its region or behind.
+// The tile of a fill is read before anything is stored, in its region or
+// behind.
 static bool read_first(const Rings *w, const Op *fill) {
   const Op *last = last_read(w, fill, fill->res[0]);
   for (const Op *op = fill->parent->first; op != last; op = op->next)
@@ -403,8 +407,8 @@ static bool read_first(const Rings *w, const Op *fill) {
 static int lender(const Rings *w) {
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
-    bool own = r->own || (w->groups == 1 && r->fills == 1 && in_tasks(w, r->site) &&
-                          read_first(w, r->site));
+    bool own = r->own || (w->groups == 1 && r->fills == 1 &&
+                          in_tasks(w, r->site) && read_first(w, r->site));
     if (own && !streams(w, r->site) &&
         rings_holds(ir_type(w->f, r->site->res[0]), &w->drain))
       return (int)i;
@@ -442,7 +446,7 @@ static void grow(Rings *w, int64_t room) {
       bool key = streams(w, r->site);
       if (r->strip) continue;
       if (key != (turn == 1) || (!key && !in_tasks(w, r->site))) continue;
-      r->stages *= 2;   // slots are counted modulo a power of two
+      r->stages *= 2;  // slots are counted modulo a power of two
       if (bytes_of(w) > room) r->stages /= 2;
     }
 }
@@ -532,10 +536,12 @@ static bool has_op(const Region *r, OpCode c) {
   return false;
 }
 
-// Steps of a recurrence wait for each other, and so do those of few rows. Two CTAs on
-// a multiprocessor fill each other's gaps, where a state or sums leave room.
+// Steps of a recurrence wait for each other, and so do those of few rows. Two
+// CTAs on a multiprocessor fill each other's gaps, where a state or sums leave
+// room.
 static bool can_share(const Rings *w) {
-  bool steps = ir_has_steps(w->f), once = ir_attr_i(w->f->body->first, AT_ONCE, 0);
+  bool steps = ir_has_steps(w->f),
+       once = ir_attr_i(w->f->body->first, AT_ONCE, 0);
   int64_t most = steps ? MOST_CARRIED : MOST_OF_ROWS;
   return w->groups == 1 && (steps || once) && !has_op(w->f->body, OP_FSCAN) &&
          rings_carried(w->f, w->f->body) <= most;
@@ -581,9 +587,9 @@ static bool in_parts(const Func *f, const Region *r) {
   return false;
 }
 
-// Tiles of a chunk in parts are large, and shorter chunks have as many rows. One of
-// each is there while a chunk computes; the next chunk's follows when the last
-// product has read it.
+// Tiles of a chunk in parts are large, and shorter chunks have as many rows.
+// One of each is there while a chunk computes; the next chunk's follows when
+// the last product has read it.
 static void one_stage(Rings *w) {
   for (uint32_t i = 0; i < w->nrings; i++)
     if (w->rings[i].streams) w->rings[i].stages /= 2;
@@ -591,7 +597,8 @@ static void one_stage(Rings *w) {
 
 static bool rings_fit(Rings *w) {
   int64_t room = (int64_t)w->target->gpu.smem - RESERVE;
-  int64_t half = room / 2 - SCRATCH - computed(w, w->f->body, !ir_has_steps(w->f));
+  int64_t half =
+      room / 2 - SCRATCH - computed(w, w->f->body, !ir_has_steps(w->f));
   w->occupancy = can_share(w) && bytes_of(w) <= half ? 2 : 1;
   if (w->occupancy == 2) room = half;
   for (uint32_t i = 0; i < w->nrings; i++)
@@ -641,7 +648,8 @@ static int tiles_of(const Rings *w, uint32_t k) {
   return l >= 0 && l < (int)k && !w->rings[l].own && !w->rings[l].strip &&
                  w->rings[l].stages == w->rings[k].stages &&
                  filled_together(w, w->body, k, (uint32_t)l)
-             ? l : -1;
+             ? l
+             : -1;
 }
 
 // A strip comes with the tiles that it belongs to.
@@ -681,8 +689,8 @@ bool rings_last(const Rings *w, const Op *fill) {
 // threads would make it anew, when tensor cores have nothing to do.
 typedef struct Facts {
   Rings *w;
-  const Region *body;      // of the loop over tasks
-  bool *seen;              // by value
+  const Region *body;  // of the loop over tasks
+  bool *seen;          // by value
   bool *fact;
 } Facts;
 
@@ -701,7 +709,7 @@ static void need_value(Facts *s, Value v) {
   const Op *op = ir_def(s->w->f, v);
   if (s->seen[v] || !op || op->parent != s->body) return;
   s->seen[v] = true;
-  if (op->nregions || op->code == OP_SFILL) return;   // needed for themselves
+  if (op->nregions || op->code == OP_SFILL) return;  // needed for themselves
   s->fact[v] = is_dear(s, op);
   uint32_t end, i = rings_own(s->w, op, &end);
   for (; i < end && !s->fact[v]; i++) need_value(s, op->args[i]);
@@ -756,8 +764,7 @@ static void find_spare(Facts *s) {
     if (!needed && (plain || op->code == OP_GLOAD || op->code == OP_UNIFORM ||
                     is_search(w, op)))
       w->spare[op->res[0]] = true;
-    else
-      mark_used(w, used, op);
+    else mark_used(w, used, op);
   }
 }
 
@@ -811,7 +818,7 @@ static bool has_strips(const Rings *w) {
 
 // Shared memory of all that is known here, to the byte.
 static int64_t all_bytes(const Rings *w) {
-  enum { BARRIERS = 16, WORD = 4, ALIGN = 16 };   // bytes, of a slot
+  enum { BARRIERS = 16, WORD = 4, ALIGN = 16 };  // bytes, of a slot
   bool joins = exchanges(w->f, w->f->body);
   int64_t sum = computed(w, w->f->body, false) + bytes_of(w);
   for (uint32_t i = 0; i < w->nrings; i++) {
@@ -842,8 +849,8 @@ static bool some_ride(const Rings *w) {
   return false;
 }
 
-// Room for blocks, without which there is no product: that of stores, where a slot
-// can be lent to them; else a stage of what a step reads last.
+// Room for blocks, without which there is no product: that of stores, where a
+// slot can be lent to them; else a stage of what a step reads last.
 static bool make_room(Rings *w) {
   int lent = w->drains && w->lent < 0 ? lender(w) : -1;
   if (lent >= 0) {
@@ -865,14 +872,21 @@ static bool strips_fit(Rings *w) {
   if (!has_strips(w)) return true;
   set_strips(w);
   bool more = some_ride(w);
-  while (more && all_bytes(w) > (int64_t)w->target->gpu.smem) more = make_room(w);
+  while (more && all_bytes(w) > (int64_t)w->target->gpu.smem)
+    more = make_room(w);
   return all_bytes(w) <= (int64_t)w->target->gpu.smem;
 }
 
 bool rings_plan(Rings *w, Func *f, const Target *t) {
   const Op *launch = f->body->first;
-  *w = (Rings){.f = f, .body = f->body, .arena = f->mod->arena, .target = t,
-               .lent = -1, .claims = -1, .facts = -1, .turns = -1};
+  *w = (Rings){.f = f,
+               .body = f->body,
+               .arena = f->mod->arena,
+               .target = t,
+               .lent = -1,
+               .claims = -1,
+               .facts = -1,
+               .turns = -1};
   if (!t->gpu.arch || !launch || launch->code != OP_LAUNCH) return false;
   w->groups = (uint32_t)ir_attr_i(launch, AT_THREADS, 0) / WARPGROUP;
   if (w->groups < 1 || w->groups > WARPGROUPS) return false;

@@ -12,45 +12,45 @@ enum { MAX_RINGS = 16, WARPGROUP = 128, WARPGROUPS = 4, MAX_FACTS = 32 };
 // sfills of one tensor with one box share a ring, so that copies of a loop's
 // body go on where the last one stopped.
 typedef struct Ring {
-  const Op *site;          // one of its sfills; NULL: words for each task
-  bool own;                // slots for each group
-  uint32_t fills;          // most fills in one body of a loop
-  bool streams;            // filled in a loop that is not over tasks
-  bool strip;              // one row; or it rides
-  bool rides;              // a block that adds to the product of the tile filled in
-                           // front of it, much larger: both go back at once
-  int with;                // ring of tiles whose barrier tells that it is there, -1
+  const Op *site;  // one of its sfills; NULL: words for each task
+  bool own;        // slots for each group
+  uint32_t fills;  // most fills in one body of a loop
+  bool streams;    // filled in a loop that is not over tasks
+  bool strip;      // one row; or it rides
+  bool rides;      // a block that adds to the product of the tile filled in
+                   // front of it, much larger: both go back at once
+  int with;        // ring of tiles whose barrier tells that it is there, -1
   uint32_t stages;
-  uint32_t count;          // the ring that has been filled as often at any time
-  Value smem, full, empty; // the buffers (warps)
+  uint32_t count;  // the ring that has been filled as often at any time
+  Value smem, full, empty;  // the buffers (warps)
 } Ring;
 
 typedef struct Rings {
   Func *f;
-  const Region *body;      // in value form
+  const Region *body;  // in value form
   Arena *arena;
   const Target *target;
   uint32_t groups, nrings;
   uint32_t occupancy;  // CTAs that a multiprocessor is to hold
   Ring rings[MAX_RINGS + 2];
-  int claims;              // ring that has the tasks claimed, -1: none
-  int facts;               // ring of what the producer knows of a task, -1
-  Value fact[MAX_FACTS];   // in the order of the program
+  int claims;             // ring that has the tasks claimed, -1: none
+  int facts;              // ring of what the producer knows of a task, -1
+  Value fact[MAX_FACTS];  // in the order of the program
   uint32_t nfacts;
-  Value kept[MAX_FACTS];   // numbers of the launch that each task reads again
+  Value kept[MAX_FACTS];  // numbers of the launch that each task reads again
   uint32_t nkept;
-  bool *spare;             // by value: consumers do without, NULL: none
-  const Op *early;         // the fill before which the next task is claimed
-  bool drains;             // stores go through shared tiles
-  Type drain;              // a group's
-  bool whole;              // not in parts of its columns
-  int lent;                // ring whose slot serves as that tile, -1: own room
-  bool *wanted;            // by value: the producer needs it
-  bool *grouped;           // by value: depends on group()
-  bool apart;              // groups take what `own` gives them
-  bool brief;              // and these are read from memory: tasks may be short
-  const Op *behind;        // then: `skip` of what groups leave unread at last
-  int turns;               // and the ring of the groups' own tiles, -1: none
+  bool *spare;       // by value: consumers do without, NULL: none
+  const Op *early;   // the fill before which the next task is claimed
+  bool drains;       // stores go through shared tiles
+  Type drain;        // a group's
+  bool whole;        // not in parts of its columns
+  int lent;          // ring whose slot serves as that tile, -1: own room
+  bool *wanted;      // by value: the producer needs it
+  bool *grouped;     // by value: depends on group()
+  bool apart;        // groups take what `own` gives them
+  bool brief;        // and these are read from memory: tasks may be short
+  const Op *behind;  // then: `skip` of what groups leave unread at last
+  int turns;         // and the ring of the groups' own tiles, -1: none
   bool changed, fails;
 } Rings;
 
@@ -60,8 +60,8 @@ void rings_keep(Rings *w, const Op *loop);
 // shared memory.
 bool rings_plan(Rings *w, Func *f, const Target *t);
 bool rings_has_fill(const Op *op);
-// The branch of a loop over chunks: a whole chunk, or its steps one by one; NULL
-// if there is none.
+// The branch of a loop over chunks: a whole chunk, or its steps one by one;
+// NULL if there is none.
 Op *rings_chunk(const Op *loop);
 // Registers of a thread that the loops of r carry in fragments.
 int64_t rings_carried(const Func *f, const Region *r);

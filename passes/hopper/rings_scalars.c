@@ -8,8 +8,8 @@
 //     %head = floordiv(%u, %n)               %n1 = sget(%facts, %c20)
 //                                            %head = floordiv(%u, %n1)
 //
-// Four are no burden (heads in turn by the L2 cache, causal masks); windows, whose
-// order has parts, and four groups of warps have more in registers.
+// Four are no burden (heads in turn by the L2 cache, causal masks); windows,
+// whose order has parts, and four groups of warps have more in registers.
 #include "passes/hopper/rings.h"
 
 enum { CHEAP = 2, FEW = 4, FEW_GROUPS = 3 };

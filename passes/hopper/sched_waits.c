@@ -14,8 +14,8 @@
 // * What a turn of a loop has left is read before the next one's first product.
 //
 // defer makes the products asynchronous one by one; this looks at them
-// together. Level mach, value form; sm_90a, programs with steps. Needs: async_mma.
-// Tests: test/passes/sched_waits/.
+// together. Level mach, value form; sm_90a, programs with steps. Needs:
+// async_mma. Tests: test/passes/sched_waits/.
 #include "passes/hopper/rings.h"
 
 // ---------------------------------------------------------------- chains
@@ -65,8 +65,7 @@ static Op *neighbour(const Op *product) {
   if (!op || op->code != OP_WG_COMMIT) return NULL;
   for (op = op->next; op && op->code == OP_WG_FENCE;) op = op->next;
   bool ok = op && op->code == OP_WGMMA && op->next &&
-            op->next->code == OP_WG_COMMIT &&
-            !ir_mentions(op, product->res[0]);
+            op->next->code == OP_WG_COMMIT && !ir_mentions(op, product->res[0]);
   return ok ? op : NULL;
 }
 
@@ -144,8 +143,8 @@ static void set_pending(Func *f, Op *wait) {
   ir_set_attr(f, wait, attr_i(AT_PENDING, later_groups(made, wait)));
 }
 
-// ptxas serializes a kernel where a wait allows more groups in flight than there
-// can be behind an earlier wait.
+// ptxas serializes a kernel where a wait allows more groups in flight than
+// there can be behind an earlier wait.
 static void tighten(Func *f, Region *r) {
   int64_t flying = INT64_MAX;
   for (Op *op = r->first; op; op = op->next) {
@@ -181,6 +180,7 @@ bool pass_sched_waits(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   const Target *t = m->target ? target_by_name(m->target) : NULL;
   for (uint32_t i = 0; t && t->gpu.arch && i < m->funcs.n; i++)
-    if (ir_has_steps(m->funcs.at[i])) region(m->funcs.at[i], m->funcs.at[i]->body);
+    if (ir_has_steps(m->funcs.at[i]))
+      region(m->funcs.at[i], m->funcs.at[i]->body);
   return true;
 }

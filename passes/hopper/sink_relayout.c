@@ -3,12 +3,12 @@
 //   %c = relayout(%r) : frag<64xf32,acc.1>      %p = sigmoid(%r) : frag<64xf32,acc.0>
 //   %s = sigmoid(%c)                       ->   %s = relayout(%p) : frag<64xf32,acc.1>
 //
-// Of 64 factors of steps a thread has two as rows and 16 as columns: functions of
-// them are an eighth of the work, and of the code. Only where no more slices are handed
-// round: an operand that something else needs too stays as it is; and where there is a
-// function: sums and products alone are not worth other code. Level mach, value
-// form; sm_90a, programs with steps. Needs: prefetch. Run dce afterwards. Tests:
-// test/passes/sink_relayout.
+// Of 64 factors of steps a thread has two as rows and 16 as columns: functions
+// of them are an eighth of the work, and of the code. Only where no more slices
+// are handed round: an operand that something else needs too stays as it is;
+// and where there is a function: sums and products alone are not worth other
+// code. Level mach, value form; sm_90a, programs with steps. Needs: prefetch.
+// Run dce afterwards. Tests: test/passes/sink_relayout.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/pass.h"
@@ -27,18 +27,28 @@ static Value source(const Thin *x, Value v) {
   if (from->slice == SLICE_NONE || to->slice == SLICE_NONE ||
       to->dtype != DT_F32)
     return 0;
-  return press_of(from, x->threads) < press_of(to, x->threads) ? op->args[0] : 0;
+  return press_of(from, x->threads) < press_of(to, x->threads) ? op->args[0]
+                                                               : 0;
 }
 
 // Not an instruction or two.
 static bool is_function(const Op *op) {
   switch (op->code) {
-    case OP_EXP: case OP_EXP2: case OP_LOG: case OP_LOG2: case OP_SQRT: case OP_RSQRT:
-    case OP_TANH: case OP_SIGMOID: case OP_SOFTPLUS: case OP_ERF: case OP_SIN:
-    case OP_COS: case OP_POW: case OP_DIV:
-      return true;
-    default:
-      return false;
+  case OP_EXP:
+  case OP_EXP2:
+  case OP_LOG:
+  case OP_LOG2:
+  case OP_SQRT:
+  case OP_RSQRT:
+  case OP_TANH:
+  case OP_SIGMOID:
+  case OP_SOFTPLUS:
+  case OP_ERF:
+  case OP_SIN:
+  case OP_COS:
+  case OP_POW:
+  case OP_DIV: return true;
+  default: return false;
   }
 }
 
@@ -78,7 +88,8 @@ static bool is_same(const Thin *x, Value v) {
 static Value same_as(Thin *x, Value v, Type t) {
   const Op *op = ir_def(x->f, v);
   t.dtype = ir_type(x->f, v)->dtype;
-  return ir_op(&x->b, op->code, op->args, op->nargs, op->attrs, op->nattrs, &t, 1, 0)
+  return ir_op(&x->b, op->code, op->args, op->nargs, op->attrs, op->nattrs, &t,
+               1, 0)
       ->res[0];
 }
 
@@ -102,14 +113,19 @@ static void thin(Thin *x, Op *op) {
   const Type *t = layout(x, op);
   if (!t || !is_worth(x, op)) return;
   Type rows = *t;
-  x->b = (Builder){.fn = x->f, .region = op->parent, .before = op, .span = op->span};
+  x->b = (Builder){.fn = x->f,
+                   .region = op->parent,
+                   .before = op,
+                   .span = op->span};
   for (uint32_t i = 0; i < op->nargs; i++) {
     Value from = source(x, op->args[i]);
     args[i] = from ? from : same_as(x, op->args[i], rows);
   }
-  Value made = ir_op(&x->b, op->code, args, op->nargs, op->attrs, op->nattrs, &rows,
-                     1, 0)->res[0];
-  made = ir_op(&x->b, OP_RELAYOUT, &made, 1, NULL, 0, ir_type(x->f, v), 1, 0)->res[0];
+  Value made = ir_op(&x->b, op->code, args, op->nargs, op->attrs, op->nattrs,
+                     &rows, 1, 0)
+                   ->res[0];
+  made = ir_op(&x->b, OP_RELAYOUT, &made, 1, NULL, 0, ir_type(x->f, v), 1, 0)
+             ->res[0];
   ir_replace_uses(x->f, v, made);
   ir_erase(op);
 }

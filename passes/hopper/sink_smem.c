@@ -14,16 +14,15 @@
 // what is spread from them go in front of their first use, into the branch that
 // alone needs them; what only one branch needs goes there, copies of tiles from
 // memory too: they are given back in it, earlier. A number from outside
-// of the loop that slices are computed from is made anew in each turn, else they
-// would be hoisted by the hardware's compiler, and spilled. What a loop is given
-// has arrived before it. Level mach, value
-// form; sm_90a, programs with steps. Needs: lower_gpu; runs before async_mma. Tests:
-// test/passes/sink_smem.
+// of the loop that slices are computed from is made anew in each turn, else
+// they would be hoisted by the hardware's compiler, and spilled. What a loop is
+// given has arrived before it. Level mach, value form; sm_90a, programs with
+// steps. Needs: lower_gpu; runs before async_mma. Tests: test/passes/sink_smem.
 #include "passes/hopper/rings.h"
 
 typedef struct Settle {
   Func *f;
-  uint32_t *uses;      // per value
+  uint32_t *uses;  // per value
 } Settle;
 
 static void count(void *data, Op *op) {
@@ -168,7 +167,8 @@ static void renew(Func *f, Region *body, Region *r, Op *at) {
     Op *in = at ? at : op->code == OP_FOR ? op : NULL;
     for (uint32_t i = 0; i < op->nregions; i++)
       renew(f, body, op->regions[i], in);
-    if (op->code != OP_SPLAT || ir_type(f, op->res[0])->dtype != DT_F32) continue;
+    if (op->code != OP_SPLAT || ir_type(f, op->res[0])->dtype != DT_F32)
+      continue;
     Value v = op->args[0];
     if (is_constant(f, v) || !ir_defined_outside(f, v, body)) continue;
     op->args[0] = renewed(f, at ? at : op, v);
@@ -189,9 +189,12 @@ static void renew_loops(Func *f, Region *r, bool late) {
 
 // ---------------------------------------------------------------- arrivals
 // What a loop begins with has arrived before it: what waits for its loads, at
-// the first use in the loop, would wait in each turn for all that are under way.
+// the first use in the loop, would wait in each turn for all that are under
+// way.
 static void await(Func *f, Arena *a, Op *loop) {
-  Builder b = {.fn = f, .region = loop->parent, .before = loop,
+  Builder b = {.fn = f,
+               .region = loop->parent,
+               .before = loop,
                .span = loop->span};
   Value *v = NEWN(a, Value, loop->nargs);
   bool state = false;

@@ -14,15 +14,15 @@
 // whose coefficients take up the scale in front of it and the factor behind it,
 // so that an element costs one multiplication and three fmas, the exponent's
 // among them. tanh x <= x for x >= 0: a row needs no new maximum where c s is
-// below the limit. Elements that are large, and maxima that are too old, are one
-// question and one branch. Where a step masks, or finds its maximum always, the
-// function alone is in the branch; in a window the step in front of the loops, which are
-// three, has no branch.
-// For weights that are rounded to 16 bits and their sums: relative error of the
-// function 2^-16.4, where it is small 2^-16.9 (bf16), or 2^-21.4 (f16). Coefficients
-// that are no normal numbers (caps above 2^16) are not used: all elements are large.
-// Level mach, value form; sm_90a. Needs: lazy_rescale. Run cse and dce afterwards.
-// Tests: test/passes/small_tanh/.
+// below the limit. Elements that are large, and maxima that are too old, are
+// one question and one branch. Where a step masks, or finds its maximum always,
+// the function alone is in the branch; in a window the step in front of the
+// loops, which are three, has no branch. For weights that are rounded to 16
+// bits and their sums: relative error of the function 2^-16.4, where it is
+// small 2^-16.9 (bf16), or 2^-21.4 (f16). Coefficients that are no normal
+// numbers (caps above 2^16) are not used: all elements are large. Level mach,
+// value form; sm_90a. Needs: lazy_rescale. Run cse and dce afterwards. Tests:
+// test/passes/small_tanh/.
 #include "ir/layout.h"
 #include "passes/pass.h"
 #include "passes/support/range.h"
@@ -36,22 +36,26 @@ typedef struct Fit {
   double k[MOST];
 } Fit;
 static const Fit fits[] = {
-    {BF16, 3, {0x1.fffee9e935373p-1, -0x1.5475fc30caac0p-2, 0x1.ec144763ecf31p-4}},
-    {F16, 4, {0x1.fffffb3357836p-1, -0x1.554e7f568bed6p-2, 0x1.0f883963f91d3p-3,
-              -0x1.80ab90a77973bp-5}},
+    {BF16,
+     3,
+     {0x1.fffee9e935373p-1, -0x1.5475fc30caac0p-2, 0x1.ec144763ecf31p-4}},
+    {F16,
+     4,
+     {0x1.fffffb3357836p-1, -0x1.554e7f568bed6p-2, 0x1.0f883963f91d3p-3,
+      -0x1.80ab90a77973bp-5}},
 };
 
 typedef struct Cap {
   Func *f;
   Arena *arena;
-  uint32_t *bits;          // by value: what its use needs, 0: it has none
+  uint32_t *bits;  // by value: what its use needs, 0: it has none
   Ranges *ranges;
   Op *tanh;
-  Value s, c;              // tanh(s * c)
+  Value s, c;  // tanh(s * c)
   const Fit *fit;
-  Op *ask, *cond, *fma;    // the guard of its maximum, the exponent; or NULL
-  Op *power, *sum;         // exp2(fma); its sum, or NULL
-  Value k, row;            // fma(tanh, splat(k), bcast(row))
+  Op *ask, *cond, *fma;  // the guard of its maximum, the exponent; or NULL
+  Op *power, *sum;       // exp2(fma); its sum, or NULL
+  Value k, row;          // fma(tanh, splat(k), bcast(row))
 } Cap;
 
 // ---------------------------------------------------------------- uses
@@ -73,7 +77,8 @@ static uint32_t bits_for(const Cap *x, const Op *op, uint32_t arg) {
     bool max = ir_attr_i(op, AT_KIND, RK_SUM) == RK_MAX;
     return max || is_weight(x, op->args[arg]) ? 0 : ALL;
   }
-  bool same = op_info(op->code)->flags & OPF_ELEM && op->nres == 1 && t == DT_F32;
+  bool same =
+      op_info(op->code)->flags & OPF_ELEM && op->nres == 1 && t == DT_F32;
   return same ? x->bits[op->res[0]] : ALL;
 }
 
@@ -96,7 +101,9 @@ static bool is_outside(const Cap *x, Value v) {
 static Builder outside(const Cap *x) {
   Op *op = x->tanh->parent->parent;
   if (!op || op->code != OP_FOR) op = x->tanh;
-  return (Builder){.fn = x->f, .region = op->parent, .before = op,
+  return (Builder){.fn = x->f,
+                   .region = op->parent,
+                   .before = op,
                    .span = op->span};
 }
 
@@ -106,7 +113,8 @@ static Value common(const Cap *x, Value v) {
   Builder b = outside(x);
   double k;
   if (ir_const_value(x->f, v, &k)) return ir_const_f(&b, DT_F32, k);
-  return op && op->code == OP_SPLAT && is_outside(x, op->args[0]) ? op->args[0] : 0;
+  return op && op->code == OP_SPLAT && is_outside(x, op->args[0]) ? op->args[0]
+                                                                  : 0;
 }
 
 static void find_scale(Cap *x) {
@@ -137,27 +145,31 @@ static bool is_maximum(const Cap *x, const Op *cond) {
 
 static bool is_exponent(Cap *x, Op *op) {
   const Op *b = op->code == OP_FMA ? ir_def(x->f, op->args[2]) : NULL;
-  if (!b || b->code != OP_BCAST || ir_type(x->f, b->args[0])->slice != SLICE_ROW)
+  if (!b || b->code != OP_BCAST ||
+      ir_type(x->f, b->args[0])->slice != SLICE_ROW)
     return false;
   x->k = common(x, op->args[op->args[0] == x->tanh->res[0] ? 1 : 0]);
   x->row = b->args[0];
   x->fma = op;
   bool known = is_outside(x, x->row);
-  for (uint32_t i = 0; i < x->cond->nres; i++) known |= x->cond->res[i] == x->row;
+  for (uint32_t i = 0; i < x->cond->nres; i++)
+    known |= x->cond->res[i] == x->row;
   return x->k && known;
 }
 
-// Its uses are what guard leaves: a question, maxima in the branch, the exponent.
+// Its uses are what guard leaves: a question, maxima in the branch, the
+// exponent.
 static bool is_guarded(Cap *x) {
   Value t = x->tanh->res[0];
   for (Op *op = x->tanh->next; op; op = op->next) {
     if (!ir_mentions(op, t)) continue;
     bool ok = false;
-    if (op->code == OP_EXCEEDS && !x->ask && op->nargs == 2) ok = (x->ask = op) != NULL;
-    else if (op->code == OP_IF && x->ask && !x->cond && op->args[0] == x->ask->res[0])
+    if (op->code == OP_EXCEEDS && !x->ask && op->nargs == 2)
+      ok = (x->ask = op) != NULL;
+    else if (op->code == OP_IF && x->ask && !x->cond &&
+             op->args[0] == x->ask->res[0])
       ok = is_maximum(x, x->cond = op);
-    else if (x->cond && !x->fma)
-      ok = is_exponent(x, op);
+    else if (x->cond && !x->fma) ok = is_exponent(x, op);
     if (!ok) return false;
   }
   if (!x->fma || ir_count_uses(x->f, x->ask->res[0]) > 1) return false;
@@ -172,17 +184,20 @@ static bool is_guarded(Cap *x) {
 
 // ---------------------------------------------------------------- numbers
 typedef struct Numbers {
-  Value c, k;              // scalars; k may be 0: 1
-  Value a[MOST];           // k tanh(c s) = s (a0 + a1 s^2 ..)
-  Value least, per, lo;    // SMALL or -1, 1 / |c|, their product
-  Value neg;               // c < 0, or 0: it is not
+  Value c, k;            // scalars; k may be 0: 1
+  Value a[MOST];         // k tanh(c s) = s (a0 + a1 s^2 ..)
+  Value least, per, lo;  // SMALL or -1, 1 / |c|, their product
+  Value neg;             // c < 0, or 0: it is not
 } Numbers;
 
-static Value num(Builder *b, double v) { return ir_const_f(b, DT_F32, v); }
+static Value num(Builder *b, double v) {
+  return ir_const_f(b, DT_F32, v);
+}
 
 static Numbers numbers(const Cap *x, Builder *b) {
   Numbers n = {.c = x->c ? x->c : num(b, 1), .k = x->k};
-  Value f = n.k ? ir_2(b, OP_MUL, n.k, n.c) : n.c, c2 = ir_2(b, OP_MUL, n.c, n.c);
+  Value f = n.k ? ir_2(b, OP_MUL, n.k, n.c) : n.c,
+        c2 = ir_2(b, OP_MUL, n.c, n.c);
   for (uint32_t i = 0; i < x->fit->n; i++) {
     n.a[i] = ir_2(b, OP_MUL, f, num(b, x->fit->k[i]));
     f = ir_2(b, OP_MUL, f, c2);
@@ -205,7 +220,9 @@ static Value spread(const Cap *x, Builder *b, Value v, const Type *like) {
   return ir_op(b, OP_SPLAT, &v, 1, NULL, 0, &t, 1, 0)->res[0];
 }
 
-static const Type *tile(const Cap *x) { return ir_type(x->f, x->tanh->res[0]); }
+static const Type *tile(const Cap *x) {
+  return ir_type(x->f, x->tanh->res[0]);
+}
 
 static Value all(const Cap *x, Builder *b, Value v) {
   return spread(x, b, v, tile(x));
@@ -249,7 +266,8 @@ static void replace(Cap *x, Value v) {
   ir_erase(x->tanh);
 }
 
-// A step in front of three loops over keys is one of many: code is what it costs.
+// A step in front of three loops over keys is one of many: code is what it
+// costs.
 static bool is_rare(const Cap *x) {
   uint32_t loops = 0;
   for (const Op *op = x->tanh->next; op; op = op->next)
@@ -258,8 +276,10 @@ static bool is_rare(const Cap *x) {
 }
 
 static void alone(Cap *x) {
-  Builder o = outside(x), b = {.fn = x->f, .region = x->tanh->parent,
-                               .before = x->tanh, .span = x->tanh->span};
+  Builder o = outside(x), b = {.fn = x->f,
+                               .region = x->tanh->parent,
+                               .before = x->tanh,
+                               .span = x->tanh->span};
   x->k = 0;
   Numbers n = numbers(x, &o);
   if (is_rare(x)) {
@@ -302,8 +322,10 @@ static void side(Cap *x, Region *to, uint32_t i, const Numbers *n) {
 }
 
 static void guarded(Cap *x) {
-  Builder o = outside(x), b = {.fn = x->f, .region = x->tanh->parent,
-                               .before = x->cond, .span = x->tanh->span};
+  Builder o = outside(x), b = {.fn = x->f,
+                               .region = x->tanh->parent,
+                               .before = x->cond,
+                               .span = x->tanh->span};
   uint32_t n = x->cond->nres;
   Type *types = NEWN(x->arena, Type, n + 2);
   for (uint32_t i = 0; i < n; i++) types[i] = *ir_type(x->f, x->cond->res[i]);
@@ -311,7 +333,8 @@ static void guarded(Cap *x) {
   if (x->sum) types[n + 1] = *ir_type(x->f, x->sum->res[0]);
   Numbers num = numbers(x, &o);
   Value big = ask(x, &b, &num, x->ask->args[1]);
-  Op *cond = ir_op(&b, OP_IF, &big, 1, NULL, 0, types, x->sum ? n + 2 : n + 1, 2);
+  Op *cond =
+      ir_op(&b, OP_IF, &big, 1, NULL, 0, types, x->sum ? n + 2 : n + 1, 2);
   for (uint32_t i = 0; i < 2; i++) side(x, cond->regions[i], i, &num);
   for (uint32_t i = 0; i < n; i++)
     ir_replace_uses(x->f, x->cond->res[i], cond->res[i]);

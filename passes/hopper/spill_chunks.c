@@ -19,12 +19,13 @@
 // memory (but for numbers whose first part is infinite or whose last has no
 // exponent, which products get wrong too). Parts in registers are made where a
 // product takes them. Slices that a branch needs stay in shared memory
-// (relayout), at the last level those that are loaded too. In a phase that finds
-// what chunks have (hoist) loads, scans and parts stand where they are needed
-// first, and what was made of a load alone is made again. A chunk whose tiles are
-// copied for it adds parts up where their sum is needed. Level mach, value form;
-// sm_90a, programs with steps, where the driver asks for few registers
-// (tools/driver/gpu/fit.c). Needs: lower_gpu; runs before remat. Tests: test/passes/spill_chunks.
+// (relayout), at the last level those that are loaded too. In a phase that
+// finds what chunks have (hoist) loads, scans and parts stand where they are
+// needed first, and what was made of a load alone is made again. A chunk whose
+// tiles are copied for it adds parts up where their sum is needed. Level mach,
+// value form; sm_90a, programs with steps, where the driver asks for few
+// registers (tools/driver/gpu/fit.c). Needs: lower_gpu; runs before remat.
+// Tests: test/passes/spill_chunks.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/hopper/rings.h"
@@ -157,7 +158,8 @@ static void loads_apart(Func *f, Region *r, Is *ends) {
 }
 
 // ---------------------------------------------------------------- parts
-// What makes the parts of x, in order, and the tiles that they are put in, or 0.
+// What makes the parts of x, in order, and the tiles that they are put in, or
+// 0.
 typedef struct Parts {
   Value x, part[PARTS], tile[PARTS];
   Op *op[MOST];
@@ -184,7 +186,7 @@ static Op *rest_of(Parts *p, Value x, const Op *hi) {
   Op *rest = eq ? user(eq->next, OP_SELECT, sub->res[0], 1) : NULL;
   if (!rest || rest->args[0] != eq->res[0]) return NULL;
   return keep(p, wide) && keep(p, sub) && keep(p, eq) && keep(p, rest) ? rest
-                                                                      : NULL;
+                                                                       : NULL;
 }
 
 static bool is_part(const Func *f, const Op *op) {
@@ -307,8 +309,8 @@ static void parts_late(Parts *p) {
   for (uint32_t i = 0; i < p->n; i++) ir_move_before(p->op[i], at);
 }
 
-// Behind the last use of its parts, whose tiles others may take then, x is their
-// sum.
+// Behind the last use of its parts, whose tiles others may take then, x is
+// their sum.
 static void found_behind(Func *f, const Parts *p) {
   Op *last = p->op[p->n - 1];
   for (uint32_t i = 0; i < PARTS; i++) {
@@ -334,12 +336,10 @@ static void stow_chunk(Func *f, Region *r, Arena *a) {
 
 // ---------------------------------------------------------------- slices
 static bool is_slice(const Func *f, const Op *op) {
-  if (op->nres != 1 || press_free(f, op->res[0]))
-    return false;
+  if (op->nres != 1 || press_free(f, op->res[0])) return false;
   const Type *t = ir_type(f, op->res[0]);
   return t->kind == TK_FRAG && t->slice == SLICE_COL && !t->partial &&
-         t->dtype == DT_F32 &&
-         press_of(t, ir_group_threads(f, op)) >= FEW;
+         t->dtype == DT_F32 && press_of(t, ir_group_threads(f, op)) >= FEW;
 }
 
 static bool needed_in_branch(const Func *f, const Op *op) {
@@ -365,7 +365,8 @@ static void stow_slices(Func *f, Region *body, bool loads, Is *waits) {
 // ---------------------------------------------------------------- phases
 // What takes registers, but for what is found of them all.
 static bool may_sink(const Func *f, const Op *op) {
-  bool found = op->code == OP_CONST || op->code == OP_FREDUCE || op->code == OP_MMA;
+  bool found =
+      op->code == OP_CONST || op->code == OP_FREDUCE || op->code == OP_MMA;
   bool pure = op->code == OP_FSCAN || op_info(op->code)->flags & OPF_PURE;
   return is_load(f, op) || (pure && !found && op->nres == 1 && !op->nregions &&
                             ir_type(f, op->res[0])->kind == TK_FRAG);

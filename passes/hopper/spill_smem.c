@@ -1,5 +1,5 @@
-// shelve: what a loop over keys does not need does not wait in registers, where the
-// threads that compute load their tiles themselves.
+// shelve: what a loop over keys does not need does not wait in registers, where
+// the threads that compute load their tiles themselves.
 //
 //   %l = gload(%lam, %h)                  %s = sput(%y)
 //   for(..) { .. }                        for(..) { .. }
@@ -8,19 +8,21 @@
 //                                         gstore(%O, %z, add(splat(%h'), coord()))
 //
 // A tile that a loop leaves alone waits in shared memory (results of the loops
-// before, which are joined with its own), and a number is loaded behind it. Rows of
-// what is stored are made anew, of numbers made anew and of the thread's number,
-// which is read again (`anew`); columns are those of the loads between. At the last
-// level threads may have a few registers less (launch, `registers`): ptxas then loads
-// less ahead, and spills less. Level mach, value form; sm_90a, programs without steps,
-// where the driver asks for few registers (tools/driver/gpu/fit.c), and then without the
-// attribute `lean`. Needs: lower_gpu, sched_pressure. Tests: test/passes/spill_smem.
+// before, which are joined with its own), and a number is loaded behind it.
+// Rows of what is stored are made anew, of numbers made anew and of the
+// thread's number, which is read again (`anew`); columns are those of the loads
+// between. At the last level threads may have a few registers less (launch,
+// `registers`): ptxas then loads less ahead, and spills less. Level mach, value
+// form; sm_90a, programs without steps, where the driver asks for few registers
+// (tools/driver/gpu/fit.c), and then without the attribute `lean`. Needs:
+// lower_gpu, sched_pressure. Tests: test/passes/spill_smem.
 #include "ir/layout.h"
 #include "passes/hopper/remat.h"
 #include "passes/gpu/gpu.h"
 #include "passes/hopper/rings.h"
 
-// Of 255: what retention with values of 256 takes least time with (docs/gpu.md).
+// Of 255: what retention with values of 256 takes least time with
+// (docs/gpu.md).
 enum { FEWER = 246 };
 
 // ---------------------------------------------------------------- tiles
@@ -34,7 +36,10 @@ static bool is_tile(const Func *f, Value v) {
 static void shelve(Func *f, Op *loop, Op *use, Value v) {
   const Type t = *ir_type(f, v);
   const Type s = pl_smem_type(t.dtype, t.ext[0], t.ext[1]);
-  Builder b = {.fn = f, .region = loop->parent, .before = loop, .span = loop->span};
+  Builder b = {.fn = f,
+               .region = loop->parent,
+               .before = loop,
+               .span = loop->span};
   Value put = ir_op(&b, OP_SPUT, &v, 1, NULL, 0, &s, 1, 0)->res[0];
   b.before = use;
   Value got = ir_op(&b, OP_SLOAD, &put, 1, NULL, 0, &t, 1, 0)->res[0];

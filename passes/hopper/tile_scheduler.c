@@ -13,33 +13,39 @@
 // what these heads stream through fits into the L2 cache (FlashAttention-3's
 // order, arXiv 2407.08608). A head is a coordinate of the grid's entries but
 // the last. Tasks of one size come head by head: less goes through the caches,
-// and the products get the power (H200: 3 to 5 %). If those share nothing either
-// they stay in their order, which costs two quotients less. Where both ends of the
-// keys move with the rows (windows, documents) nearby rows stream little, and all
-// heads take turns: long tasks of the last heads would come last. Where arithmetic
-// says what rows see only as many do as have all of that in the L2 cache (H200, 128
-// heads of 2048 rows, windows of 1024, D 128: 10 % less time). Tasks whose loops have
-// bounds that vary are claimed one by one: a while loop that ends with claim(),
-// if warps will have a producer to do so; else one CTA does one task, and only
-// the order changes. The order gives a task's head and row: a producer does not
-// find them again by quotients. Not in recurrences: ptxas then spills.
-// Level mach, value form. Needs: lower_gpu. Tests: test/passes/tile_scheduler/.
+// and the products get the power (H200: 3 to 5 %). If those share nothing
+// either they stay in their order, which costs two quotients less. Where both
+// ends of the keys move with the rows (windows, documents) nearby rows stream
+// little, and all heads take turns: long tasks of the last heads would come
+// last. Where arithmetic says what rows see only as many do as have all of that
+// in the L2 cache (H200, 128 heads of 2048 rows, windows of 1024, D 128: 10 %
+// less time). Tasks whose loops have bounds that vary are claimed one by one: a
+// while loop that ends with claim(), if warps will have a producer to do so;
+// else one CTA does one task, and only the order changes. The order gives a
+// task's head and row: a producer does not find them again by quotients. Not in
+// recurrences: ptxas then spills. Level mach, value form. Needs: lower_gpu.
+// Tests: test/passes/tile_scheduler/.
 #include "ir/pressure.h"
 #include "passes/hopper/rings.h"
 
-enum { KIB = 1024, L2_SHARE_NUM = 2, L2_SHARE_DEN = 3,
-       GROUP_ROWS = 64, MOST_SHARERS = 256 };
+enum {
+  KIB = 1024,
+  L2_SHARE_NUM = 2,
+  L2_SHARE_DEN = 3,
+  GROUP_ROWS = 64,
+  MOST_SHARERS = 256
+};
 
 typedef struct Tasks {
   Func *f;
   const Target *target;
-  Builder b;            // where the order is computed
-  Value task;           // the old task()
-  bool *varies;         // by value: depends on the task
+  Builder b;     // where the order is computed
+  Value task;    // the old task()
+  bool *varies;  // by value: depends on the task
   bool uneven;
-  bool narrow;          // both ends of the keys vary
-  const Op *loop;       // over the keys, if narrow
-  bool handed;          // tasks are claimed by who hands them to others
+  bool narrow;     // both ends of the keys vary
+  const Op *loop;  // over the keys, if narrow
+  bool handed;     // tasks are claimed by who hands them to others
 } Tasks;
 
 static Value i32(Tasks *t, int64_t v) {
@@ -105,11 +111,11 @@ static Value others(Tasks *t, const Type *tensor, const IrAttr *tile) {
 
 typedef struct Streams {
   Tasks *t;
-  Value kib;             // a head's streams, 0: none yet
-  Value sharers;         // heads of the grid that stream the same
+  Value kib;      // a head's streams, 0: none yet
+  Value sharers;  // heads of the grid that stream the same
   Value heads;
-  int64_t bytes;         // of a row of all of them
-  Map seen;              // tensors
+  int64_t bytes;  // of a row of all of them
+  Map seen;       // tensors
 } Streams;
 
 static void stream(Streams *s, const Op *fill) {
@@ -146,8 +152,8 @@ typedef struct Nth {
 // What does not depend on the task's number.
 typedef struct Order {
   Value rows, heads, together, group;  // group: tasks of `together` heads
-  Value early;           // rows before those at a sequence's start, 0: all
-  bool any;              // tasks of one size that share nothing
+  Value early;  // rows before those at a sequence's start, 0: all
+  bool any;     // tasks of one size that share nothing
 } Order;
 
 // op decodes the task, so that what it finds was there before; else 0.
@@ -158,7 +164,8 @@ static Value decoded(const Tasks *t, const Op *op, const Nth *n) {
   if (!number || op->args[0] != t->task || !n->row || !t->handed) return 0;
   const Op *by = ir_def(f, op->args[1]);
   Dim rows = dim_ceildiv(&f->mod->dims, f->axes.at[g->axis].extent, g->tile);
-  if (!by || by->code != OP_DIM || (Dim)ir_attr_i(by, AT_DIM, 0) != rows) return 0;
+  if (!by || by->code != OP_DIM || (Dim)ir_attr_i(by, AT_DIM, 0) != rows)
+    return 0;
   return op->code == OP_MOD ? n->row : n->head;
 }
 
@@ -198,16 +205,18 @@ static Value band(Tasks *t, Value rows) {
 }
 
 // Heads that take turns: what their rows see, beside what the rows of all tasks
-// at a time add to it, fits into the cache. Parts of the heads are of one size. If
-// all fit there are two parts, but for the rows at a sequence's start, whose tasks
-// are short: these come last.
+// at a time add to it, fits into the cache. Parts of the heads are of one size.
+// If all fit there are two parts, but for the rows at a sequence's start, whose
+// tasks are short: these come last.
 static void in_turn(const Streams *s, Order *o) {
   Tasks *t = s->t;
   Value seen = t->handed ? band(t, o->rows) : 0, one = i32(t, 1);
   o->together = s->heads;
   if (!seen) return;
-  int64_t share = (int64_t)t->target->gpu.l2 * KIB * L2_SHARE_NUM / L2_SHARE_DEN;
-  int64_t tile = ir_attr_i(t->f->body->first, AT_THREADS, 0) / WARPGROUP * GROUP_ROWS;
+  int64_t share =
+      (int64_t)t->target->gpu.l2 * KIB * L2_SHARE_NUM / L2_SHARE_DEN;
+  int64_t tile =
+      ir_attr_i(t->f->body->first, AT_THREADS, 0) / WARPGROUP * GROUP_ROWS;
   Value flight = two(t, OP_MUL, num(t, OP_NCTAS), i32(t, tile));
   Value room = two(t, OP_MIN, s->sharers, i32(t, MOST_SHARERS));
   room = two(t, OP_MUL, two(t, OP_MAX, room, one), i32(t, share / s->bytes));
@@ -299,11 +308,14 @@ static Nth nth(Tasks *t, const Order *o, Value u) {
 // ---------------------------------------------------------------- rewriting
 static void reorder(Tasks *t) {
   Op *task = ir_def(t->f, t->task);
-  t->b = (Builder){.fn = t->f, .region = task->parent, .before = task->next,
+  t->b = (Builder){.fn = t->f,
+                   .region = task->parent,
+                   .before = task->next,
                    .span = task->span};
   Order o = order(t, t->f->body);
-  Value u = ir_op(&t->b, OP_TASK, NULL, 0, NULL, 0,
-                  ir_type(t->f, t->task), 1, 0)->res[0];
+  Value u =
+      ir_op(&t->b, OP_TASK, NULL, 0, NULL, 0, ir_type(t->f, t->task), 1, 0)
+          ->res[0];
   ir_replace_uses(t->f, t->task, nth(t, &o, u).task);
   ir_erase(task);
 }
@@ -355,10 +367,15 @@ static void persist(Tasks *t, const Op *launch) {
 // What the model counts and ptxas makes one after the other. Where chunks are
 // for longer sequences there are few steps: a few spilled bytes cost less than
 // a CTA less (H200, a decode step of the gated delta rule: 0.080 and 0.085 ms).
-// Running maxima carry no state: that is a thread's tiles, which the model counts
-// well, but for addresses and numbers.
-enum { REGS = 65536, OTHER_REGS = 64, SLACK = 56, SHORT_SLACK = 72,
-       NUMBER_REGS = 24 };
+// Running maxima carry no state: that is a thread's tiles, which the model
+// counts well, but for addresses and numbers.
+enum {
+  REGS = 65536,
+  OTHER_REGS = 64,
+  SLACK = 56,
+  SHORT_SLACK = 72,
+  NUMBER_REGS = 24
+};
 
 // Single steps read a state and write it: what many CTAs ask for at a time is
 // what counts. Code that is to keep few registers gives up one CTA instead.
@@ -366,7 +383,8 @@ static void share(Func *f, Op *launch, Arena *a, int64_t slack, int64_t lean) {
   if (ir_has_products(f)) return;
   int64_t carried = rings_carried(f, f->body), each = carried + OTHER_REGS;
   if (!carried) slack = -NUMBER_REGS;
-  int64_t threads = ir_attr_i(launch, AT_THREADS, 1), n = REGS / (threads * each);
+  int64_t threads = ir_attr_i(launch, AT_THREADS, 1),
+          n = REGS / (threads * each);
   int64_t most = ir_press(f, a).regs;
   while (n > 1 && most > REGS / (threads * n) + slack) n--;
   if (lean >= LEAN_LOADS) n--;

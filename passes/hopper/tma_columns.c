@@ -18,9 +18,9 @@
 // Threads that compute then wait for no load, hand nothing round, and have the
 // columns in registers only where they are used. Done where wherever a tile of
 // keys is filled such columns of the same tensor are read, so that each step
-// has one strip; not to columns of few steps (documents in steps that mask), nor
-// to what depends on the group or is not made of scalars.
-// Level mach, value form; sm_90a. Needs: pipeline_loop; runs before warp_specialize. Run dce
+// has one strip; not to columns of few steps (documents in steps that mask),
+// nor to what depends on the group or is not made of scalars. Level mach, value
+// form; sm_90a. Needs: pipeline_loop; runs before warp_specialize. Run dce
 // afterwards. Tests: test/passes/tma_columns/.
 #include "passes/hopper/rings.h"
 
@@ -31,7 +31,7 @@ enum { MAX_STRIPS = 32 };
 // Columns read for a tile of keys.
 typedef struct Strip {
   Op *load, *keys;
-  Op *fill;              // that the producer does instead
+  Op *fill;  // that the producer does instead
 } Strip;
 
 typedef struct Strips {
@@ -39,9 +39,9 @@ typedef struct Strips {
   Arena *arena;
   const Rings *rings;
   Value tensor;
-  int ring;              // of the tiles of keys, -1: none yet
+  int ring;  // of the tiles of keys, -1: none yet
   Strip at[MAX_STRIPS];
-  uint32_t n, keys;      // strips, fills of the ring
+  uint32_t n, keys;  // strips, fills of the ring
   bool ok;
 } Strips;
 
@@ -58,16 +58,16 @@ static bool origin_of(const Func *f, Value v, Origin *o) {
   const Op *op = ir_def(f, v);
   if (!op) return false;
   switch (op->code) {
-    case OP_COORD:
-      if (o->column || ir_attr_i(op, AT_POS, 0) != 1) return false;
-      return o->column = true;
-    case OP_SPLAT:
-      if (o->n == sizeof o->of / sizeof *o->of) return false;
-      o->of[o->n++] = op->args[0];
-      return true;
-    case OP_ADD:
-      return origin_of(f, op->args[0], o) && origin_of(f, op->args[1], o);
-    default: return false;
+  case OP_COORD:
+    if (o->column || ir_attr_i(op, AT_POS, 0) != 1) return false;
+    return o->column = true;
+  case OP_SPLAT:
+    if (o->n == sizeof o->of / sizeof *o->of) return false;
+    o->of[o->n++] = op->args[0];
+    return true;
+  case OP_ADD:
+    return origin_of(f, op->args[0], o) && origin_of(f, op->args[1], o);
+  default: return false;
   }
 }
 
@@ -86,13 +86,14 @@ static uint32_t column_index(const Func *f, const Op *load, Origin *o) {
 // ---------------------------------------------------------------- candidates
 // Slots begin where the copy engine can write.
 static Type strip_type(const Type *columns) {
-  enum { ALIGN = 128 };   // bytes
+  enum { ALIGN = 128 };  // bytes
   uint32_t n = ALIGN / (uint32_t)dtype_size(columns->dtype);
-  return type_smem(columns->dtype, 1, 1, (columns->ext[0] + n - 1) / n * n, LY_ROW);
+  return type_smem(columns->dtype, 1, 1, (columns->ext[0] + n - 1) / n * n,
+                   LY_ROW);
 }
 
 static bool is_columns(const Func *f, const Op *op) {
-  enum { AXES = 5, MOST = 256 };   // of a box: axes, columns
+  enum { AXES = 5, MOST = 256 };  // of a box: axes, columns
   const Type *t = op->code == OP_GLOAD ? ir_type(f, op->res[0]) : NULL;
   return t && t->kind == TK_FRAG && t->slice == SLICE_COL && !t->partial &&
          t->layout == LY_ACC && op->nargs > 2 && op->nargs <= 1 + AXES &&
@@ -111,8 +112,8 @@ static bool can_make(const Strips *s, Value v) {
   return true;
 }
 
-// The tile of keys of the same step: filled in front of the load, in its region,
-// at a coordinate that is the first of the columns.
+// The tile of keys of the same step: filled in front of the load, in its
+// region, at a coordinate that is the first of the columns.
 static Op *keys_of(const Strips *s, const Op *load, const Origin *o) {
   for (Op *op = load->prev; op; op = op->prev) {
     int ring = op->code == OP_SFILL ? rings_of(s->rings, op) : -1;
@@ -136,7 +137,8 @@ static bool yields_one(const Op *op, const bool *made) {
   return false;
 }
 
-// Is a number of each row made of what is loaded? A strip goes back behind that.
+// Is a number of each row made of what is loaded? A strip goes back behind
+// that.
 static bool ends_in_rows(const Strips *s, const Op *load) {
   bool *made = NEWN(s->arena, bool, s->f->values.n);
   made[load->res[0]] = true;
@@ -204,7 +206,9 @@ static void put_fill(const Strips *s, Strip *x) {
   const Op *load = x->load;
   uint32_t at = column_index(s->f, load, &o);
   Op *where = place_of(s, x, &o);
-  Builder b = {.fn = s->f, .region = where->parent, .before = where,
+  Builder b = {.fn = s->f,
+               .region = where->parent,
+               .before = where,
                .span = load->span};
   Value args[MAX_AXES + 1];
   for (uint32_t i = 0; i < load->nargs; i++)
@@ -222,8 +226,8 @@ static void put_fill(const Strips *s, Strip *x) {
 typedef struct Remake {
   const Strips *s;
   const Strip *x;
-  bool *soft;            // by value: so made
-  Vec(Op *) ops;         // those that make them
+  bool *soft;     // by value: so made
+  Vec(Op *) ops;  // those that make them
   Vec(Op *) readers;
 } Remake;
 
@@ -258,9 +262,9 @@ static Value remade(Remake *m, Builder *b, Value v) {
   if (op == m->x->load)
     return ir_op(b, OP_SLOAD, m->x->fill->res, 1, NULL, 0, &t, 1, 0)->res[0];
   Value args[4] = {0};
-  for (uint32_t i = 0; i < op->nargs; i++)
-    args[i] = remade(m, b, op->args[i]);
-  return ir_op(b, op->code, args, op->nargs, op->attrs, op->nattrs, &t, 1, 0)->res[0];
+  for (uint32_t i = 0; i < op->nargs; i++) args[i] = remade(m, b, op->args[i]);
+  return ir_op(b, op->code, args, op->nargs, op->attrs, op->nattrs, &t, 1, 0)
+      ->res[0];
 }
 
 static void put_loads(const Strips *s, const Strip *x) {
@@ -269,9 +273,13 @@ static void put_loads(const Strips *s, const Strip *x) {
   ir_walk(s->f->body, find_readers, &m);
   for (uint32_t i = 0; i < m.readers.n; i++) {
     Op *op = m.readers.at[i];
-    Builder b = {.fn = s->f, .region = op->parent, .before = op, .span = op->span};
+    Builder b = {.fn = s->f,
+                 .region = op->parent,
+                 .before = op,
+                 .span = op->span};
     Value args[256];
-    for (uint32_t k = 0; k < op->nargs; k++) args[k] = remade(&m, &b, op->args[k]);
+    for (uint32_t k = 0; k < op->nargs; k++)
+      args[k] = remade(&m, &b, op->args[k]);
     for (uint32_t k = 0; k < op->nargs; k++) op->args[k] = args[k];
   }
   for (uint32_t i = m.ops.n; i-- > 0;) ir_erase(m.ops.at[i]);
@@ -305,11 +313,14 @@ static bool has_columns(Func *f, Value tensor) {
 
 static void of_tensor(Func *f, Arena *a, const Target *t, Value tensor) {
   Rings rings;
-  if (!has_columns(f, tensor) || !rings_plan(&rings, f, t) ||
-      ir_has_steps(f))
+  if (!has_columns(f, tensor) || !rings_plan(&rings, f, t) || ir_has_steps(f))
     return;
-  Strips s = {.f = f, .arena = a, .rings = &rings, .tensor = tensor,
-              .ring = -1, .ok = true};
+  Strips s = {.f = f,
+              .arena = a,
+              .rings = &rings,
+              .tensor = tensor,
+              .ring = -1,
+              .ok = true};
   ir_walk(f->body, find, &s);
   if (!s.ok || !s.n) return;
   ir_walk(f->body, count_keys, &s);
@@ -323,7 +334,8 @@ static void of_tensor(Func *f, Arena *a, const Target *t, Value tensor) {
 }
 
 bool pass_tma_columns(Ctx *cx, Module *m, const PassOpt *opt) {
-  const Target *t = m->target && !opt->strided ? target_by_name(m->target) : NULL;
+  const Target *t =
+      m->target && !opt->strided ? target_by_name(m->target) : NULL;
   for (uint32_t i = 0; t && i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     for (uint32_t k = 0; k < f->params.n; k++)

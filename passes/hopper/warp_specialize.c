@@ -20,14 +20,16 @@
 // after the wait for it. Tiles whose coordinates depend on group() have slots
 // for each group. Quotients that say where a task is are made by the producer
 // alone, while the consumers still work on the task before. The sign of a tile
-// (attr flip) is the readers' work. A strip (passes/hopper/tma_columns.c) comes on the barrier
-// of the tile filled in front of it, which expects its bytes too.
+// (attr flip) is the readers' work. A strip (passes/hopper/tma_columns.c) comes
+// on the barrier of the tile filled in front of it, which expects its bytes
+// too.
 //
 // A program whose tiles depend on computed fragments, or whose rings do not
-// fit, stays as it is. Where tasks may be short, groups take their blocks of rows
-// in turn, and what a task needs is waited for as late as can be. Register
+// fit, stays as it is. Where tasks may be short, groups take their blocks of
+// rows in turn, and what a task needs is waited for as late as can be. Register
 // counts: FlashAttention-3 (arXiv 2407.08608).
-// Level mach, value form; sm_90a. Needs: lower_gpu. Tests: test/passes/warp_specialize/.
+// Level mach, value form; sm_90a. Needs: lower_gpu. Tests:
+// test/passes/warp_specialize/.
 #include "ir/layout.h"
 #include "passes/hopper/drain.h"
 #include "passes/support/fill.h"
@@ -38,8 +40,11 @@
 // Registers of a thread that produces and of one that computes, by groups: of
 // one group as many as a thread can have. All together as many as a launch of
 // so many threads has: 640 threads have 96 each.
-static const int64_t regs[WARPGROUPS + 1][2] = {
-    {0, 0}, {96, 256}, {40, 232}, {32, 160}, {32, 112}};
+static const int64_t regs[WARPGROUPS + 1][2] = {{0, 0},
+                                                {96, 256},
+                                                {40, 232},
+                                                {32, 160},
+                                                {32, 112}};
 // The same where two CTAs of one group share a multiprocessor: all there are;
 // where those that compute spill.
 static const int64_t shared_regs[2][2] = {{32, 224}, {24, 232}};
@@ -60,7 +65,7 @@ static void make_ring(Rings *w, Builder *b, Ring *r) {
   if (r->site) t.ext[2] = slots;
   r->smem = ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
   r->full = r->with >= 0 ? w->rings[r->with].full : barrier(b, slots, 1);
-  uint32_t arrivals = r->site ? 4 : 128;   // of warps; of threads (receive)
+  uint32_t arrivals = r->site ? 4 : 128;  // of warps; of threads (receive)
   r->empty = r->rides ? 0 : barrier(b, slots, arrivals * readers);
 }
 
@@ -75,15 +80,15 @@ static Value drain_tile(const Rings *w, Builder *b) {
 typedef struct Role {
   Rings *w;
   bool producer;
-  Value group;            // consumers
-  Value block;            // of the tile's rows that the group has in this task
-  Value drain;            // consumers: shared tiles for stores, or 0
-  Value lent;             // slot of ring w->lent that the group has, or 0
+  Value group;  // consumers
+  Value block;  // of the tile's rows that the group has in this task
+  Value drain;  // consumers: shared tiles for stores, or 0
+  Value lent;   // slot of ring w->lent that the group has, or 0
   bool drained;
   ValueMap map;
   Value fills[MAX_RINGS + 2];
-  uint32_t known;         // facts of this task that have been handed over
-  uint32_t filled;        // the group whose tile the producer fills
+  uint32_t known;   // facts of this task that have been handed over
+  uint32_t filled;  // the group whose tile the producer fills
 } Role;
 
 static Value i32(Builder *b, int64_t v) {
@@ -128,7 +133,8 @@ static void arrive(Builder *b, Value bar, Value slot, const IrAttr *each) {
 static Value slot_of(const Rings *w, Builder *b, const Ring *ring, Value at) {
   Value args[] = {ring->smem, at};
   return ir_op(b, OP_SLOT, args, 2, NULL, 0, ir_type(w->f, ring->site->res[0]),
-               1, 0)->res[0];
+               1, 0)
+      ->res[0];
 }
 
 // Word i of n in a slot.
@@ -222,10 +228,11 @@ static void produce(Role *r, Builder *b, const Op *op) {
 
 // A value that the producer hands over: number `at` of n.
 static void publish(Role *r, Builder *b, uint32_t k, Value v, uint32_t at,
-                        uint32_t n) {
+                    uint32_t n) {
   const Ring *ring = &r->w->rings[k];
   Turn t = turn_of(r, b, k);
-  if (!at) wait_for(b, ring->empty, t.slot, ir_2(b, OP_SUB, i32(b, 1), t.parity));
+  if (!at)
+    wait_for(b, ring->empty, t.slot, ir_2(b, OP_SUB, i32(b, 1), t.parity));
   Value set[] = {ring->smem, word_at(b, t.slot, at, n), get(r, v)};
   ir_op(b, OP_SSET, set, 3, NULL, 0, NULL, 0, 0);
   if (at + 1 < n) return;
@@ -234,7 +241,7 @@ static void publish(Role *r, Builder *b, uint32_t k, Value v, uint32_t at,
 }
 
 static void claim(Role *r, Builder *b, const Op *op) {
-  if (get(r, op->res[0]) != op->res[0]) return;   // done early
+  if (get(r, op->res[0]) != op->res[0]) return;  // done early
   ir_clone(b, r->w->f, op, &r->map, NULL);
   publish(r, b, (uint32_t)r->w->claims, op->res[0], 0, 1);
 }
@@ -251,7 +258,8 @@ static Value uniform(Builder *b, Value v) {
   return ir_op(b, OP_UNIFORM, &v, 1, NULL, 0, &i, 1, 0)->res[0];
 }
 
-// The facts v[0], v[1], .. are all operands of op, a `mine`, and of nothing else.
+// The facts v[0], v[1], .. are all operands of op, a `mine`, and of nothing
+// else.
 static bool takes_all(const Op *op, const Value *v, uint32_t n) {
   if (op->code != OP_MINE || op->nargs > n) return false;
   for (uint32_t i = 0; i < op->nargs; i++)
@@ -324,12 +332,12 @@ static void fact(Role *r, Builder *b, const Op *op) {
 // A tile being read in one region.
 typedef struct Tile {
   const Op *fill;
-  const Op *until;       // given back after this op
+  const Op *until;  // given back after this op
   uint32_t ring;
   Value slot;
-  Value parity;          // of its turn, or 0: it has been waited for
-  Value before;          // fills before it, if the slot lent before is to go back
-  Value pinned;          // is finished before the tile goes back, or 0
+  Value parity;  // of its turn, or 0: it has been waited for
+  Value before;  // fills before it, if the slot lent before is to go back
+  Value pinned;  // is finished before the tile goes back, or 0
 } Tile;
 
 // Tiles that are read in one region, and not given back.
@@ -396,11 +404,13 @@ static bool is_late(const Role *r, const Op *fill) {
   int k = rings_of(r->w, fill);
   return k == r->w->lent && r->w->rings[k].stages > 1 &&
          r->w->rings[k].fills == 1 && around &&
-         (around->code == OP_WHILE || (around->code == OP_FOR && !around->nres));
+         (around->code == OP_WHILE ||
+          (around->code == OP_FOR && !around->nres));
 }
 
-// The last rows of a tile mostly have the most keys: groups that are on their own
-// take turns. The block of a group in the task with fill n of ring w->turns.
+// The last rows of a tile mostly have the most keys: groups that are on their
+// own take turns. The block of a group in the task with fill n of ring
+// w->turns.
 static Value block_of(const Role *r, Builder *b, Value n) {
   if (r->w->turns < 0) return r->group;
   return ir_2(b, OP_MOD, ir_2(b, OP_ADD, r->group, n), i32(b, r->w->groups));
@@ -475,9 +485,10 @@ static const Op *find_row(const Role *r, const Op *op) {
   return op;
 }
 
-// An arrival waits for what has been read of a strip, at the price of instructions
-// that join it, unless something made of all of it is pinned in front. Steps end
-// with a pin, in front of their last wait; elsewhere a row's reduction is pinned.
+// An arrival waits for what has been read of a strip, at the price of
+// instructions that join it, unless something made of all of it is pinned in
+// front. Steps end with a pin, in front of their last wait; elsewhere a row's
+// reduction is pinned.
 static const Op *end_of_strip(const Role *r, Tile *t, const Op *last) {
   const Op *pin = find_behind(last, OP_PIN);
   const Op *wait = pin ? find_behind(pin, OP_WG_WAIT) : NULL;
@@ -493,7 +504,8 @@ static Tile consume(Role *r, Builder *b, const Op *op) {
   Ring *ring = &r->w->rings[k];
   const Op *last = last_reader(r, op, op->next);
   Tile tile = {.fill = op, .ring = k};
-  if (last && ir_type(r->w->f, op->res[0])->ext[0] == 1) last = end_of_strip(r, &tile, last);
+  if (last && ir_type(r->w->f, op->res[0])->ext[0] == 1)
+    last = end_of_strip(r, &tile, last);
   tile.until = last ? last : op;
   bool at_once = ring->streams || !last || !r->w->brief;
   if (is_late(r, op)) tile.before = r->fills[ring->count];
@@ -523,8 +535,8 @@ static Value sum_of(const Role *r, Builder *b, const Value *v, uint32_t n) {
   return s;
 }
 
-// The box of tile `from`, which has the fragment's columns from `at` on, goes to
-// the tensor, if that is wanted.
+// The box of tile `from`, which has the fragment's columns from `at` on, goes
+// to the tensor, if that is wanted.
 static void store_box(Role *r, Builder *b, const Drain *d, Value from,
                       uint32_t at) {
   const Op *op = d->op;
@@ -589,7 +601,10 @@ static Live handed_to(const Role *r, Live *live, const Op *op) {
   Live in = {.n = 0};
   for (uint32_t i = 0; i < live->n;) {
     bool lent = (int)live->at[i].ring == r->w->lent;
-    if (live->at[i].until != op || lent) { i++; continue; }
+    if (live->at[i].until != op || lent) {
+      i++;
+      continue;
+    }
     in.at[in.n++] = live->at[i];
     live->at[i] = live->at[--live->n];
   }
@@ -617,7 +632,7 @@ static bool keeps(const Role *r, Value v) {
 // The values that a copy of op carries: kept ones of its own, then fills.
 typedef struct Carried {
   uint32_t n, own, rings;
-  uint32_t at[256];     // own: index among op's results
+  uint32_t at[256];  // own: index among op's results
   Type types[256 + MAX_RINGS + 2];
 } Carried;
 
@@ -650,8 +665,9 @@ static void take_fills(Role *r, const Carried *c, const Value *v) {
     if (c->rings >> k & 1) r->fills[k] = *v++;
 }
 
-// Consumers' slots and descriptors shall be in uniform registers: the hardware's
-// compiler does not see that counts around a loop over tasks are uniform.
+// Consumers' slots and descriptors shall be in uniform registers: the
+// hardware's compiler does not see that counts around a loop over tasks are
+// uniform.
 static void uniform_fills(Role *r, const Carried *c, Builder *b) {
   for (uint32_t k = 0; k < r->w->nrings && !r->producer; k++)
     if (c->rings >> k & 1) r->fills[k] = uniform(b, r->fills[k]);
@@ -666,7 +682,8 @@ static void yield_of(Role *r, const Carried *c, const Region *from,
   ir_yield(b, v, c->n);
 }
 
-static void results_of(Role *r, const Carried *c, const Op *op, const Op *made) {
+static void results_of(Role *r, const Carried *c, const Op *op,
+                       const Op *made) {
   for (uint32_t i = 0; i < c->own; i++) {
     Value old = op->res[c->at[i]];
     ir_info(r->w->f, made->res[i])->hint = ir_info(r->w->f, old)->hint;
@@ -683,8 +700,8 @@ static void copy_for(Role *r, const Op *op, Builder *b) {
   for (uint32_t i = 0; i < c.own; i++)
     args[3 + i] = get(r, op->args[3 + c.at[i]]);
   put_fills(r, &c, args + 3 + c.own);
-  Op *made = ir_op(b, OP_FOR, args, 3 + c.n, op->attrs, op->nattrs, c.types,
-                   c.n, 1);
+  Op *made =
+      ir_op(b, OP_FOR, args, 3 + c.n, op->attrs, op->nattrs, c.types, c.n, 1);
   const Region *from = op->regions[0];
   Region *to = made->regions[0];
   Value *in = NEWN(r->w->arena, Value, c.n);
@@ -736,8 +753,8 @@ static void copy_while(Role *r, const Op *op, Builder *b) {
   uint32_t n = 1 + put_fills(r, &c, args + 2);
   for (uint32_t i = 0; i < n; i++) c.types[i] = type_scalar(DT_I32);
   keep_numbers(r, b);
-  Op *made = ir_op(b, OP_WHILE, args, n + 1, op->attrs, op->nattrs, c.types, n,
-                   1);
+  Op *made =
+      ir_op(b, OP_WHILE, args, n + 1, op->attrs, op->nattrs, c.types, n, 1);
   Region *to = made->regions[0];
   Value in[MAX_RINGS + 3], next[MAX_RINGS + 3];
   for (uint32_t i = 0; i < n; i++)
@@ -783,13 +800,13 @@ static void leave(Role *r, Builder *b, const Op *op) {
   Region *body = loop->regions[0];
   Builder in = {.fn = w->f, .region = body, .span = op->span};
   ir_region_param(body, c.types[0], "i");
-  for (uint32_t i = 0; i < n; i++) args[i] = ir_region_param(body, c.types[i], NULL);
+  for (uint32_t i = 0; i < n; i++)
+    args[i] = ir_region_param(body, c.types[i], NULL);
   take_fills(r, &c, args);
   for (uint32_t k = 0; k < w->nrings; k++) {
     if (!w->rings[k].streams) continue;
     Turn t = turn_of(r, &in, k);
-    if (w->rings[k].with < 0)
-      wait_for(&in, w->rings[k].full, t.slot, t.parity);
+    if (w->rings[k].with < 0) wait_for(&in, w->rings[k].full, t.slot, t.parity);
     if (!w->rings[k].rides) arrive(&in, w->rings[k].empty, t.slot, NULL);
   }
   for (uint32_t k = 0; k < w->nrings; k++)
@@ -837,27 +854,20 @@ static void copy_op(Role *r, const Op *op, Builder *b, Live *live) {
   b->span = op->span;
   if (op->code == OP_GROUP && !r->producer)
     vmap_put(&r->map, op->res[0], r->block);
-  else if (op->code == OP_CLAIM && r->producer)
-    claim(r, b, op);
+  else if (op->code == OP_CLAIM && r->producer) claim(r, b, op);
   else if (op->code == OP_CLAIM)
     receive(r, b, (uint32_t)r->w->claims, op->res, 1);
-  else if (is_fact(r, op))
-    fact(r, b, op);
-  else if (op->code == OP_OWN || op->code == OP_MINE)
-    take_mine(r, b, op);
-  else if (op->code == OP_SKIP)
-    leave(r, b, op);
-  else if (op->code == OP_WHILE)
-    copy_while(r, op, b);
-  else if (can_drain(r, op, &d))
-    drain(r, b, &d);
+  else if (is_fact(r, op)) fact(r, b, op);
+  else if (op->code == OP_OWN || op->code == OP_MINE) take_mine(r, b, op);
+  else if (op->code == OP_SKIP) leave(r, b, op);
+  else if (op->code == OP_WHILE) copy_while(r, op, b);
+  else if (can_drain(r, op, &d)) drain(r, b, &d);
   else if (op->code == OP_FOR && (r->producer || rings_has_fill(op)))
     copy_for(r, op, b);
   else if (op->code == OP_IF &&
            (r->producer || rings_has_fill(op) || has_drain(r, op)))
     copy_if(r, op, b, live);
-  else
-    ir_clone(b, r->w->f, op, &r->map, NULL);
+  else ir_clone(b, r->w->f, op, &r->map, NULL);
 }
 
 // All ops of a region but its yield.
@@ -876,7 +886,8 @@ static void copy_region(Role *r, const Region *from, Builder *b,
     if (leaves_at(r, op)) leave(r, b, r->w->behind);
     before_op(r, b, &live, op);
     if (!end && op->code == OP_SFILL && r->producer) produce(r, b, op);
-    else if (!end && op->code == OP_SFILL) live.at[live.n++] = consume(r, b, op);
+    else if (!end && op->code == OP_SFILL)
+      live.at[live.n++] = consume(r, b, op);
     else if (!end && !skipped(r, op)) copy_op(r, op, b, &live);
     assert(live.n < 2 * MAX_RINGS);
     Live done = handed_to(r, &live, op);
@@ -893,9 +904,12 @@ static void copy_region(Role *r, const Region *from, Builder *b,
 }
 
 static void role(Rings *w, Region *to, bool producer, Value drain) {
-  Role r = {.w = w, .producer = producer, .drain = drain,
+  Role r = {.w = w,
+            .producer = producer,
+            .drain = drain,
             .map = {.arena = w->arena}};
-  if (!producer) r.block = r.group = ir_region_param(to, type_scalar(DT_I32), "wg");
+  if (!producer)
+    r.block = r.group = ir_region_param(to, type_scalar(DT_I32), "wg");
   Builder b = {.fn = w->f, .region = to, .span = NOWHERE};
   for (uint32_t k = 0; k < w->nrings; k++) r.fills[k] = i32(&b, 0);
   copy_region(&r, w->body, &b, NULL);
@@ -910,8 +924,8 @@ static void specialize(Rings *w, bool leanest) {
     ir_info(w->f, w->f->params.at[i].v)->region = w->f->body;
   Builder b = {.fn = w->f, .region = w->f->body, .span = launch->span};
   int64_t all = WARPGROUP * (1 + w->groups);
-  Op *made = ir_op(&b, OP_LAUNCH, NULL, 0, launch->attrs, launch->nattrs, NULL,
-                   0, 0);
+  Op *made =
+      ir_op(&b, OP_LAUNCH, NULL, 0, launch->attrs, launch->nattrs, NULL, 0, 0);
   ir_set_attr(w->f, made, attr_i(AT_THREADS, all));
   if (w->occupancy > 1)
     ir_set_attr(w->f, made, attr_i(AT_OCCUPANCY, w->occupancy));
@@ -921,10 +935,10 @@ static void specialize(Rings *w, bool leanest) {
   Value tiles = w->drains && w->lent < 0 ? drain_tile(w, &b) : 0;
   int64_t teams[] = {WARPGROUP, WARPGROUP * w->groups};
   int64_t groups[] = {1, WARPGROUP};
-  IrAttr list[] = {attr_list(AT_TEAMS, teams, 2),
-                   attr_list(AT_GROUPS, groups, 2),
-                   attr_list(AT_TEAMREGS, w->occupancy > 1 ? shared_regs[leanest]
-                                                   : regs[w->groups], 2)};
+  IrAttr list[] = {
+      attr_list(AT_TEAMS, teams, 2), attr_list(AT_GROUPS, groups, 2),
+      attr_list(AT_TEAMREGS,
+                w->occupancy > 1 ? shared_regs[leanest] : regs[w->groups], 2)};
   Op *roles = ir_op(&b, OP_ROLES, NULL, 0, list, 3, NULL, 0, 2);
   role(w, roles->regions[0], true, 0);
   role(w, roles->regions[1], false, tiles);

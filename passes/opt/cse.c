@@ -7,7 +7,8 @@
 // An op inside a region merges with one that encloses it, never with one of a
 // sibling region. Reductions, scans and dots only merge within one region: the
 // same text in a pass and around it runs over different keys. Loads of tensors
-// that are written stay; what a phase before has written is not. Any level. Tests: test/passes/cse.
+// that are written stay; what a phase before has written is not. Any level.
+// Tests: test/passes/cse.
 #include "passes/pass.h"
 
 #include <string.h>
@@ -15,7 +16,7 @@
 typedef struct Entry {
   uint64_t hash;
   Op *op;
-  uint64_t hidden;     // entry of the same hash before this one, + 1
+  uint64_t hidden;  // entry of the same hash before this one, + 1
 } Entry;
 
 typedef struct Cse {
@@ -156,7 +157,9 @@ bool pass_cse(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Arena *a = &cx->scratch;
-    Cse c = {.f = m->funcs.at[i], .arena = a, .newest = {.arena = a},
+    Cse c = {.f = m->funcs.at[i],
+             .arena = a,
+             .newest = {.arena = a},
              .map = {.arena = a}};
     region(&c, c.f->body);
   }

@@ -9,14 +9,13 @@
 #include "passes/pass.h"
 
 typedef struct Dce {
-  uint32_t *uses;      // by value
+  uint32_t *uses;  // by value
 } Dce;
 
 static void count_region(Dce *d, const Region *r, int by);
 
 static void count_op(Dce *d, const Op *op, int by) {
-  for (uint32_t i = 0; i < op->nargs; i++)
-    d->uses[op->args[i]] += (uint32_t)by;
+  for (uint32_t i = 0; i < op->nargs; i++) d->uses[op->args[i]] += (uint32_t)by;
   for (uint32_t i = 0; i < op->nregions; i++)
     count_region(d, op->regions[i], by);
 }

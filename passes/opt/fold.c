@@ -20,7 +20,7 @@ enum {
 typedef struct Fold {
   Func *f;
   Builder b;
-  bool choices;    // bounds of groups are looked into
+  bool choices;  // bounds of groups are looked into
 } Fold;
 
 static DType dtype_of(const Fold *x, Value v) {
@@ -55,7 +55,8 @@ static Value same(const Fold *x, const Op *op, Value v) {
 static Value constant(Fold *x, const Op *op, int64_t k) {
   IrAttr at = attr_i(AT_IVALUE, k);
   return ir_op(&x->b, OP_CONST, NULL, 0, &at, 1, ir_type(x->f, op->res[0]), 1,
-               0)->res[0];
+               0)
+      ->res[0];
 }
 
 // ---------------------------------------------------------------- identities
@@ -123,7 +124,8 @@ static bool not_negative(const Fold *x, const Op *op, int depth, Value zero) {
     dim_bounds(&x->f->mod->dims, (Dim)ir_attr_i(op, AT_DIM, 0), &lo, &hi);
     return lo >= 0;
   }
-  return (by_constant(x, op, OP_MUL, &k) || by_constant(x, op, OP_FLOORDIV, &k)) &&
+  return (by_constant(x, op, OP_MUL, &k) ||
+          by_constant(x, op, OP_FLOORDIV, &k)) &&
          at_least(x, op->args[0], zero, depth);
 }
 
@@ -203,8 +205,8 @@ static bool is_long(const Region *r) {
 
 // A loop over nothing. Where bounds are a group's own, the loop behind the
 // unmasked steps stays if its code is short, though a causal mask leaves it
-// nothing to do: without it plain softmax was 1.5 to 2 % slower (an H200, S 2048);
-// capped scores lose nothing, and compile in four fifths of the time.
+// nothing to do: without it plain softmax was 1.5 to 2 % slower (an H200, S
+// 2048); capped scores lose nothing, and compile in four fifths of the time.
 static bool fold_for(Fold *x, Op *op) {
   if (op->code != OP_FOR) return false;
   x->choices = is_long(op->regions[0]);
@@ -234,11 +236,13 @@ static Value fold_put(Fold *x, const Op *op) {
 }
 
 static FoldFn *const rules[OP_COUNT] = {
-    [OP_AND] = logic,        [OP_OR] = logic,       [OP_SELECT] = fold_select,
-    [OP_ADD] = fold_add,     [OP_SUB] = fold_add,   [OP_MUL] = fold_mul,
-    [OP_FLOORDIV] = fold_div, [OP_REDUCE] = fold_reduce,
-    [OP_MIN] = fold_minmax,  [OP_MAX] = fold_minmax, [OP_LE] = fold_le,
-    [OP_FREDUCE] = fold_reduce, [OP_SPUT] = fold_put,
+    [OP_AND] = logic,          [OP_OR] = logic,
+    [OP_SELECT] = fold_select, [OP_ADD] = fold_add,
+    [OP_SUB] = fold_add,       [OP_MUL] = fold_mul,
+    [OP_FLOORDIV] = fold_div,  [OP_REDUCE] = fold_reduce,
+    [OP_MIN] = fold_minmax,    [OP_MAX] = fold_minmax,
+    [OP_LE] = fold_le,         [OP_FREDUCE] = fold_reduce,
+    [OP_SPUT] = fold_put,
 };
 
 // ---------------------------------------------------------------- constants

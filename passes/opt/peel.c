@@ -11,15 +11,15 @@
 // %a and %b are made outside the loop. They are clamped to [%lo, %hi] and are
 // multiples of the step from %lo (pass tile sees to that), so the three loops
 // visit the same coordinates in the same order. A loop that is empty whatever
-// the arguments is left out, one that branches on %full (pass mask_branch) is left
-// alone. Works at level tile and mach.
-// Needs: fold afterwards. Tests: test/passes/peel/.
+// the arguments is left out, one that branches on %full (pass mask_branch) is
+// left alone. Works at level tile and mach. Needs: fold afterwards. Tests:
+// test/passes/peel/.
 #include "passes/support/full_tiles.h"
 #include "passes/pass.h"
 
 typedef struct Peel {
   Func *f;
-  Builder b;          // before the loop
+  Builder b;  // before the loop
   Op *loop;
   FullTiles full;
 } Peel;
@@ -42,21 +42,19 @@ static void copy(Peel *p, Value lo, Value hi, bool full, Value *init) {
     args[3 + i] = init[i];
     types[i] = *ir_type(p->f, loop->res[i]);
   }
-  Op *made = ir_op(&p->b, OP_FOR, args, loop->nargs, loop->attrs,
-                   loop->nattrs, types, loop->nres, 1);
+  Op *made = ir_op(&p->b, OP_FOR, args, loop->nargs, loop->attrs, loop->nattrs,
+                   types, loop->nres, 1);
   Region *from = loop->regions[0], *to = made->regions[0];
   ValueMap map = {.arena = a};
   for (uint32_t i = 0; i < from->params.n; i++) {
     const ValueInfo v = *ir_info(p->f, from->params.at[i]);
-    vmap_put(&map, from->params.at[i],
-             ir_region_param(to, v.type, v.hint));
+    vmap_put(&map, from->params.at[i], ir_region_param(to, v.type, v.hint));
   }
   Builder b = {.fn = p->f, .region = to, .span = loop->span};
   for (const Op *op = from->first; op; op = op->next) {
     if (op->nres && op->res[0] == p->full.value)
       vmap_put(&map, p->full.value, ir_const_i(&b, DT_BOOL, full));
-    else
-      ir_clone(&b, p->f, op, &map, NULL);
+    else ir_clone(&b, p->f, op, &map, NULL);
   }
   for (uint32_t i = 0; i < loop->nres; i++) {
     ir_info(p->f, made->res[i])->hint = ir_info(p->f, loop->res[i])->hint;
@@ -67,7 +65,9 @@ static void copy(Peel *p, Value lo, Value hi, bool full, Value *init) {
 static void peel(Peel *p) {
   Op *loop = p->loop;
   Value lo = loop->args[0], hi = loop->args[1];
-  p->b = (Builder){.fn = p->f, .region = loop->parent, .before = loop,
+  p->b = (Builder){.fn = p->f,
+                   .region = loop->parent,
+                   .before = loop,
                    .span = loop->span};
   Value a = add2(&p->b, OP_MIN, add2(&p->b, OP_MAX, p->full.from, lo), hi);
   Value b = add2(&p->b, OP_MAX, add2(&p->b, OP_MIN, p->full.to, hi), a);

@@ -11,8 +11,8 @@
 #include "passes/pass.h"
 
 typedef struct Sink {
-  uint32_t *first;     // by value: the number of its first use, 0: none
-  Op **head;           // by number: the first op of those that moved there
+  uint32_t *first;  // by value: the number of its first use, 0: none
+  Op **head;        // by number: the first op of those that moved there
 } Sink;
 
 // Every value that op, or what is in it, uses is wanted at number n.

@@ -37,11 +37,11 @@ static uint32_t vec_axes(const Chunk *c, const Type *t, uint32_t *out) {
   return n;
 }
 
-typedef struct Deps {      // per value: bit per state it depends on
+typedef struct Deps {  // per value: bit per state it depends on
   Chunk *c;
   uint32_t *on;
   uint32_t n;
-  bool mixed;              // a state is read along both of its axes
+  bool mixed;  // a state is read along both of its axes
 } Deps;
 
 static uint32_t deps_of(const Deps *d, Value v) {
@@ -92,8 +92,7 @@ static bool find_axes(Chunk *c) {
   for (uint32_t s = 0; s < c->n; s++) {
     uint32_t axis[MAX_AXES], n;
     n = vec_axes(c, ir_type(c->f, c->recur->res[s]), axis);
-    if (n > 2)
-      return chunk_fail(c, c->recur, "a state has more than two axes");
+    if (n > 2) return chunk_fail(c, c->recur, "a state has more than two axes");
     c->state[s].scalar = n == 0;
     c->state[s].row = n ? (int)axis[0] : -1;
     c->state[s].col = n == 2 ? (int)axis[1] : -1;
@@ -104,7 +103,8 @@ static bool find_axes(Chunk *c) {
     return chunk_fail(c, c->recur, "a state is read along both of its axes");
   for (uint32_t s = 0; s < c->n; s++)
     if (c->state[s].col >= 0 && alg_is_row(c, (uint32_t)c->state[s].col))
-      return chunk_fail(c, c->recur, "rows of one state are columns of "
+      return chunk_fail(c, c->recur,
+                        "rows of one state are columns of "
                         "another");
   return true;
 }
@@ -215,8 +215,8 @@ static void find_limit(Chunk *c) {
       return;
   }
   for (const Op *op = r->first; op; op = op->next)
-    if (op->code == OP_STORE && (!ir_attr_i(op, AT_MASKED, 0) ||
-                                 op->args[op->nargs - 1] != p))
+    if (op->code == OP_STORE &&
+        (!ir_attr_i(op, AT_MASKED, 0) || op->args[op->nargs - 1] != p))
       return;
   c->valid = p;
 }
@@ -320,8 +320,8 @@ static void emit_state(Chunk *c, Builder *b, uint32_t s) {
     st->affine.falling = range_of(&ranges, st->affine.decay).hi <= 0;
   types[0] = *ir_type(c->f, c->recur->res[s]);
   for (uint32_t i = 0; i < st->affine.nreads; i++)
-    types[i + 1] = type_with(type_without(types[0], st->affine.row), c->axis,
-                             DIM_NONE);
+    types[i + 1] =
+        type_with(type_without(types[0], st->affine.row), c->axis, DIM_NONE);
   st->op = affine_op(b, &st->affine, types);
   Value v = st->op->res[0];
   ir_info(c->f, v)->hint = ir_info(c->f, c->recur->res[s])->hint;
@@ -332,8 +332,9 @@ static const char *decay_name(const Chunk *c, const State *s) {
   if (!s->affine.decay) return "no decay";
   const Type *t = ir_type(c->f, s->affine.decay);
   if (type_has_axis(t, s->affine.row))
-    return s->affine.falling ? "a decay per row" : "a decay per row, not known "
-                                                   "to be at most 1";
+    return s->affine.falling ? "a decay per row"
+                             : "a decay per row, not known "
+                               "to be at most 1";
   return type_has_axis(t, c->axis) ? "a scalar decay" : "a constant decay";
 }
 
@@ -348,11 +349,15 @@ static void remark(const Chunk *c, const State *s) {
   for (uint32_t i = 0; i < a->nwrites; i++) delta |= a->write[i].a != 0;
   for (uint32_t i = 0; i < a->nreads; i++)
     pre |= a->read[i].from == AFFINE_PRE && a->decay;
-  ctx_remark(c->cx, "chunk: @%s: state %s: %s class, %s, %u write%s per step, "
-             "read %s", c->f->name, ir_info(c->f, s->op->res[0])->hint,
+  ctx_remark(c->cx,
+             "chunk: @%s: state %s: %s class, %s, %u write%s per step, "
+             "read %s",
+             c->f->name, ir_info(c->f, s->op->res[0])->hint,
              delta ? "delta" : "additive", decay_name(c, s), a->nwrites,
              a->nwrites == 1 ? "" : "s",
-             !a->nreads ? "never" : pre ? "before the step" : "after it");
+             !a->nreads ? "never"
+             : pre      ? "before the step"
+                        : "after it");
 }
 
 static void emit(Chunk *c) {
@@ -397,11 +402,15 @@ static bool derive(Chunk *c) {
 }
 
 static void run(Ctx *cx, Func *f, Op *op) {
-  Chunk c = {.cx = cx, .arena = &cx->scratch, .f = f, .recur = op,
-             .n = op->nargs, .free.arena = &cx->scratch};
+  Chunk c = {.cx = cx,
+             .arena = &cx->scratch,
+             .f = f,
+             .recur = op,
+             .n = op->nargs,
+             .free.arena = &cx->scratch};
   c.axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
-  c.b = (Builder){.fn = f, .region = op->parent, .before = op,
-                  .span = op->span};
+  c.b =
+      (Builder){.fn = f, .region = op->parent, .before = op, .span = op->span};
   c.fixed = NEWN(c.arena, Value, f->axes.n + 1);
   if (!derive(&c)) {
     remark_kept(&c);
@@ -433,8 +442,7 @@ bool pass_chunk(Ctx *cx, Module *m, const PassOpt *opt) {
       if (op->code != OP_RECUR) continue;
       if (opt->chunk == 1)
         ctx_remark(cx, "chunk: @%s: step by step, as asked for", f->name);
-      else if (!shares_axis(f, op))
-        run(cx, f, op);
+      else if (!shares_axis(f, op)) run(cx, f, op);
     }
   }
   return true;

@@ -16,27 +16,27 @@
 
 typedef struct Mat Mat;
 
-typedef struct Term {     // k * c * (a^T of)
+typedef struct Term {  // k * c * (a^T of)
   double k;
-  Value c;                // 0: 1; varies with no axis of the state
-  Value a;                // along the rows
+  Value c;  // 0: 1; varies with no axis of the state
+  Value a;  // along the rows
   const Mat *of;
 } Term;
 
 typedef struct Lin {
-  Value w;                // 0: none
+  Value w;  // 0: none
   uint32_t n;
   const Term *term;
 } Lin;
 
-typedef struct Write {    // b e^T; equal iff the pointers are
-  Value b;                // along the rows
+typedef struct Write {  // b e^T; equal iff the pointers are
+  Value b;              // along the rows
   const Lin *e;
 } Write;
 
 struct Mat {
-  int state;              // its number, -1: none
-  Value g;                // log2 of the decay, 0: none
+  int state;  // its number, -1: none
+  Value g;    // log2 of the decay, 0: none
   uint32_t n;
   const Write *const *write;
 };
@@ -45,29 +45,29 @@ typedef enum SymKind { SY_NONE, SY_FREE, SY_LIN, SY_MAT, SY_LATE } SymKind;
 
 typedef struct SymValue {
   SymKind kind;
-  Value v;                // FREE: outside of the recurrence
+  Value v;  // FREE: outside of the recurrence
   const Lin *lin;
   const Mat *mat;
-  const Op *why;          // LATE: where the form was lost
+  const Op *why;  // LATE: where the form was lost
   const char *reason;
 } SymValue;
 
 enum { MAX_STATES = 32, MAX_UNROLL = 8 };
 
 typedef struct State {
-  bool scalar;            // no axes: a running maximum
-  int row, col;           // axes, -1: none
-  bool read;              // which of them is the row axis is known
-  const Mat *last;        // after the step
-  Affine affine;          // being made
-  Op *op;                 // made
+  bool scalar;      // no axes: a running maximum
+  int row, col;     // axes, -1: none
+  bool read;        // which of them is the row axis is known
+  const Mat *last;  // after the step
+  Affine affine;    // being made
+  Op *op;           // made
 } State;
 
-typedef struct Want {     // a read that is wanted: the affine's number `at`
+typedef struct Want {  // a read that is wanted: the affine's number `at`
   Value a;
   const Mat *of;
   uint32_t at;
-  uint32_t skip;          // writes of `of` that the read does not contain
+  uint32_t skip;  // writes of `of` that the read does not contain
 } Want;
 
 typedef struct Chunk {
@@ -75,17 +75,17 @@ typedef struct Chunk {
   Arena *arena;
   Func *f;
   Op *recur;
-  uint32_t axis;          // the step's
-  Builder b;              // in front of the recurrence
-  ValueMap free;          // FREE values
-  uint32_t n;             // states
+  uint32_t axis;  // the step's
+  Builder b;      // in front of the recurrence
+  ValueMap free;  // FREE values
+  uint32_t n;     // states
   State state[MAX_STATES];
-  Vec(SymValue) value;    // per value of the region
+  Vec(SymValue) value;  // per value of the region
   Vec(Want) wants;
-  Value *fixed;           // per axis: coordinate of an unrolled loop, or 0
-  Value valid;            // predicate in the region: t < limit; or 0
+  Value *fixed;  // per axis: coordinate of an unrolled loop, or 0
+  Value valid;   // predicate in the region: t < limit; or 0
   Value limit;
-  const Op *why;          // why the recurrence stays as it is
+  const Op *why;  // why the recurrence stays as it is
   const char *reason;
 } Chunk;
 

@@ -110,8 +110,7 @@ static const Lin *lin_times_const(Chunk *c, const Lin *l, double k) {
 static const Mat *writes_negated(Chunk *c, const Mat *m) {
   const Write **w = NEWN(c->arena, const Write *, m->n + 1);
   for (uint32_t i = 0; i < m->n; i++)
-    w[i] = a_write(c, m->write[i]->b,
-                   lin_times_const(c, m->write[i]->e, -1));
+    w[i] = a_write(c, m->write[i]->b, lin_times_const(c, m->write[i]->e, -1));
   return alg_mat(c, m->state, m->g, w, m->n);
 }
 
@@ -119,8 +118,7 @@ static const Lin *lin_sum(Chunk *c, const Lin *a, const Lin *b) {
   Term *t = NEWN(c->arena, Term, a->n + b->n + 1);
   memcpy(t, a->term, a->n * sizeof *t);
   memcpy(t + a->n, b->term, b->n * sizeof *t);
-  Value w = a->w && b->w ? ir_2(&c->b, OP_ADD, a->w, b->w)
-                         : a->w ? a->w : b->w;
+  Value w = a->w && b->w ? ir_2(&c->b, OP_ADD, a->w, b->w) : a->w ? a->w : b->w;
   return alg_lin(c, w, t, a->n + b->n);
 }
 
@@ -160,8 +158,9 @@ static const Mat *factored_mul(Chunk *c, const Op *op) {
     Span2 s = span_of(c, x);
     if (s == BOTH || (s == ROWS && !(span_of(c, y) & COLS))) continue;
     const Mat *m = factored(c, y);
-    return !m ? NULL : s == ROWS ? scaled_writes(c, m, x, 0)
-                                 : scaled_writes(c, m, 0, x);
+    return !m          ? NULL
+           : s == ROWS ? scaled_writes(c, m, x, 0)
+                       : scaled_writes(c, m, 0, x);
   }
   return NULL;
 }
@@ -169,8 +168,7 @@ static const Mat *factored_mul(Chunk *c, const Op *op) {
 static const Mat *factored_add(Chunk *c, const Op *op) {
   const Mat *a = factored(c, op->args[0]);
   const Mat *b = a ? factored(c, op->args[1]) : NULL;
-  if (b && op->code == OP_SUB)
-    b = writes_negated(c, b);
+  if (b && op->code == OP_SUB) b = writes_negated(c, b);
   return b ? mat_sum(c, a, b) : NULL;
 }
 
@@ -187,7 +185,8 @@ static const Mat *factored(Chunk *c, Value v) {
     break;
   case ROWS:
     if (op && op->code == OP_MUL &&
-        (span_of(c, op->args[0]) == SCALAR || span_of(c, op->args[1]) == SCALAR))
+        (span_of(c, op->args[0]) == SCALAR ||
+         span_of(c, op->args[1]) == SCALAR))
       return factored_mul(c, op);
     b = v, w = one_like(c, v);
     break;
@@ -221,8 +220,8 @@ static SymValue mat_times(Chunk *c, const Op *op, const Mat *m, Value x) {
   if (s == BOTH || (s == COLS && m->state >= 0))
     return late(op, "the state is scaled by something else than a decay of "
                     "its rows");
-  const Mat *y = s == ROWS ? scaled_writes(c, m, x, 0)
-                           : scaled_writes(c, m, 0, x);
+  const Mat *y =
+      s == ROWS ? scaled_writes(c, m, x, 0) : scaled_writes(c, m, 0, x);
   if (!y) return late(op, "a read of the state is scaled column by column");
   if (m->state < 0) return of_mat(y);
   Value g = log_of(c, x);

@@ -7,7 +7,7 @@
 // leaves a scalar decay.
 #include "passes/stream/chunk.h"
 
-typedef struct Running {   // max(m + a, b); 0: nothing
+typedef struct Running {  // max(m + a, b); 0: nothing
   bool ok;
   Value a, b;
 } Running;
@@ -22,8 +22,7 @@ static Value outside(Chunk *c, Value v) {
   const Op *op = info->def;
   if (!op || !(op_info(op->code)->flags & OPF_PURE) || op->nregions) return 0;
   for (uint32_t i = 0; i < op->nargs; i++)
-    if (ir_type(c->f, op->args[i])->kind == TK_ELEM &&
-        !outside(c, op->args[i]))
+    if (ir_type(c->f, op->args[i])->kind == TK_ELEM && !outside(c, op->args[i]))
       return 0;
   return ir_clone(&c->b, c->f, op, &c->free, NULL)->res[0];
 }
@@ -67,8 +66,8 @@ static Running running(Chunk *c, Value v, Value m) {
 static Value next_of(const Chunk *c, uint32_t s) {
   Value y = c->recur->regions[0]->last->args[s];
   const Op *op = ir_def(c->f, y);
-  bool limited = c->valid && op && op->code == OP_SELECT &&
-                 op->args[0] == c->valid;
+  bool limited =
+      c->valid && op && op->code == OP_SELECT && op->args[0] == c->valid;
   return limited ? op->args[1] : y;
 }
 

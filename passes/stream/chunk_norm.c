@@ -6,9 +6,9 @@
 #include "passes/stream/chunk.h"
 
 typedef struct Place {
-  int from;          // version
-  Value fold;        // log2 of a decay that the reading vector takes, or 0
-  uint32_t skip;     // the first write that the version does not contain
+  int from;       // version
+  Value fold;     // log2 of a decay that the reading vector takes, or 0
+  uint32_t skip;  // the first write that the version does not contain
 } Place;
 
 static Place place_of(const Chunk *c, const Mat *m) {
@@ -24,8 +24,7 @@ static Place place_of(const Chunk *c, const Mat *m) {
 static Value times(Chunk *c, Value x, double k) {
   if (k == 1) return x;
   if (k == -1) return ir_1(&c->b, OP_NEG, x);
-  return ir_2(&c->b, OP_MUL, x,
-              ir_const_f(&c->b, ir_type(c->f, x)->dtype, k));
+  return ir_2(&c->b, OP_MUL, x, ir_const_f(&c->b, ir_type(c->f, x)->dtype, k));
 }
 
 static Value product(Builder *b, Value x, Value y) {
@@ -47,7 +46,8 @@ static bool add_skipped(Chunk *c, const Term *t, const Place *p, Value *w) {
   for (uint32_t k = p->skip; k < t->of->n; k++) {
     const Write *o = t->of->write[k];
     if (o->e->n)
-      return chunk_fail(c, c->recur, "an update reads what another update, "
+      return chunk_fail(c, c->recur,
+                        "an update reads what another update, "
                         "that is not part of the state, has read");
     Value s = product(&c->b, ir_dot(&c->b, t->a, o->b, &row, 1), t->c);
     *w = sum(&c->b, *w, times(c, product(&c->b, s, o->e->w), t->k));
@@ -65,7 +65,8 @@ static bool norm_write(Chunk *c, uint32_t s, uint32_t i, AffineWrite *to) {
       return chunk_fail(c, c->recur, "the update of a state reads another");
     Place p = place_of(c, t->of);
     if (p.from > (int)i || (to->a && p.from != to->from))
-      return chunk_fail(c, c->recur, "an update reads two versions of the "
+      return chunk_fail(c, c->recur,
+                        "an update reads two versions of the "
                         "state");
     if (!add_skipped(c, t, &p, &to->w)) return false;
     Value a = product(&c->b, t->c, folded(c, t->a, p.fold));
@@ -83,8 +84,10 @@ static bool norm_state(Chunk *c, uint32_t s) {
   if (st->last->n > AFFINE_MAX)
     return chunk_fail(c, c->recur, "too many updates in one step");
   Affine *a = &st->affine;
-  *a = (Affine){.axis = c->axis, .row = (uint32_t)st->row,
-                .state = c->recur->args[s], .decay = st->last->g,
+  *a = (Affine){.axis = c->axis,
+                .row = (uint32_t)st->row,
+                .state = c->recur->args[s],
+                .decay = st->last->g,
                 .limit = c->limit};
   a->reverse = ir_attr_i(c->recur, AT_REVERSE, 0);
   a->nwrites = st->last->n;
@@ -115,8 +118,7 @@ static bool want_term(Chunk *c, const Term *t) {
     return chunk_fail(c, c->recur, "too many reads of one state");
   AffineRead r = {folded(c, t->a, p.fold), p.from};
   uint32_t at = 0;
-  while (at < a->nreads &&
-         (a->read[at].q != r.q || a->read[at].from != r.from))
+  while (at < a->nreads && (a->read[at].q != r.q || a->read[at].from != r.from))
     at++;
   if (at == a->nreads) a->read[a->nreads++] = r;
   vec_push(c->arena, &c->wants, ((Want){t->a, t->of, at, p.skip}));

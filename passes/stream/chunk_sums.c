@@ -10,7 +10,7 @@
 typedef struct Turn {
   Func *f;
   uint32_t from;
-  uint32_t *axis;       // per axis: what it becomes
+  uint32_t *axis;  // per axis: what it becomes
   ValueMap map;
 } Turn;
 

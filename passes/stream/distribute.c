@@ -23,9 +23,9 @@
 // whose steps, are tasks. What is made of running maxima alone is a few numbers
 // a step, and no other state has to wait for it: with a phase of their own the
 // steps of the others are tasks too (passes/tile/parts.c). That is for 16-bit
-// programs of sm_90a, whose maxima are found at once (passes/tile/max.c). Not for
-// single steps, whose tasks are many already.
-// Level stream, sm_90a and AMD. Needs: chunk. Tests: test/passes/distribute.
+// programs of sm_90a, whose maxima are found at once (passes/tile/max.c). Not
+// for single steps, whose tasks are many already. Level stream, sm_90a and AMD.
+// Needs: chunk. Tests: test/passes/distribute.
 #include "ir/target.h"
 #include "passes/support/rebuild.h"
 #include "passes/tile/step.h"
@@ -38,11 +38,11 @@ typedef struct Aside {
   Ctx *cx;
   Func *f;
   Which which;
-  uint32_t lane;       // COLUMNS: those that are to be divided
-  bool *late;          // by value: varies with them, or is made of what does;
-                       // MAXIMA: is made of another state
-  bool *made;          // by value: of the states that go aside
-  bool *kept;          // by value: the program still needs it
+  uint32_t lane;  // COLUMNS: those that are to be divided
+  bool *late;     // by value: varies with them, or is made of what does;
+                  // MAXIMA: is made of another state
+  bool *made;     // by value: of the states that go aside
+  bool *kept;     // by value: the program still needs it
   uint32_t n;
   Value v[MAX_ASIDE], tensor[MAX_ASIDE];  // what crosses
 } Aside;
@@ -220,8 +220,8 @@ static Func *make_phase(const Aside *a) {
   Module *m = a->f->mod;
   Func *g = rebuild_signature(m, a->f);
   const char *what = a->which == MAXIMA ? "maxima" : "aside";
-  g->name = intern(&a->cx->names,
-                   arena_printf(m->arena, "%s.%s", a->f->name, what));
+  g->name =
+      intern(&a->cx->names, arena_printf(m->arena, "%s.%s", a->f->name, what));
   ValueMap map = {.arena = m->arena};
   Builder b = {.fn = g, .region = g->body, .span = a->f->span};
   for (uint32_t i = 0; i < a->f->params.n; i++)
@@ -282,7 +282,6 @@ bool pass_distribute(Ctx *cx, Module *m, const PassOpt *opt) {
     vec_push(m->arena, &out, f);
   }
   m->funcs.n = 0;
-  for (uint32_t i = 0; i < out.n; i++)
-    vec_push(m->arena, &m->funcs, out.at[i]);
+  for (uint32_t i = 0; i < out.n; i++) vec_push(m->arena, &m->funcs, out.at[i]);
   return true;
 }

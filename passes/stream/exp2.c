@@ -25,7 +25,7 @@ typedef struct Exp2 {
   Ranges ranges;
   Op *pass;
   uint32_t axis;
-  Map folded;      // row value c -> c * log2(e), before the pass
+  Map folded;  // row value c -> c * log2(e), before the pass
 } Exp2;
 
 static bool keyed(const Exp2 *x, Value v) {
@@ -57,7 +57,9 @@ static bool split_scale(const Exp2 *x, Value v, Value *a, Value *c) {
 }
 
 static Builder before(const Exp2 *x, Op *op) {
-  return (Builder){.fn = x->f, .region = op->parent, .before = op,
+  return (Builder){.fn = x->f,
+                   .region = op->parent,
+                   .before = op,
                    .span = op->span};
 }
 
@@ -156,8 +158,10 @@ static void scale_uses(Exp2 *x, Region *r, Value v, Value c) {
 
 static void scale_after(Exp2 *x, Value v, Value c) {
   if (ir_count_uses(x->f, v) == 0) return;
-  Builder b = {.fn = x->f, .region = x->pass->parent,
-               .before = x->pass->next, .span = x->pass->span};
+  Builder b = {.fn = x->f,
+               .region = x->pass->parent,
+               .before = x->pass->next,
+               .span = x->pass->span};
   Value s = ir_2(&b, OP_MUL, v, c);
   Op *mul = ir_def(x->f, s);
   ir_replace_uses(x->f, v, s);

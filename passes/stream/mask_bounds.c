@@ -48,12 +48,12 @@ typedef struct Masker {
   Func *f;
   Op *pass;
   uint32_t key;
-  Builder b;              // in the region being made
-  ValueMap map;           // values of the domain region -> copies
+  Builder b;     // in the region being made
+  ValueMap map;  // values of the domain region -> copies
   uint32_t nbox;
-  uint32_t box[16];       // axes
-  Value lo[16], hi[16];   // arguments of the region, per box axis
-  Value klo, khi;         // key range (classify), or 0
+  uint32_t box[16];      // axes
+  Value lo[16], hi[16];  // arguments of the region, per box axis
+  Value klo, khi;        // key range (classify), or 0
 } Masker;
 
 // ---------------------------------------------------------------- intervals
@@ -92,8 +92,7 @@ static Interval interval(Masker *m, Value v);
 
 static Interval index_interval(Masker *m, const Op *op) {
   uint32_t a = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
-  if (a == m->key)
-    return m->klo ? (Interval){m->klo, m->khi, true} : unknown;
+  if (a == m->key) return m->klo ? (Interval){m->klo, m->khi, true} : unknown;
   for (uint32_t i = 0; i < m->nbox; i++)
     if (m->box[i] == a) return (Interval){m->lo[i], m->hi[i], true};
   return unknown;
@@ -115,8 +114,8 @@ static Value divisor(Masker *m, Value v) {
 }
 
 static Interval mod_interval(Masker *m, Interval x, Value n) {
-  Value same = op2(m, OP_EQ, op2(m, OP_FLOORDIV, x.lo, n),
-                   op2(m, OP_FLOORDIV, x.hi, n));
+  Value same =
+      op2(m, OP_EQ, op2(m, OP_FLOORDIV, x.lo, n), op2(m, OP_FLOORDIV, x.hi, n));
   Interval r = {.ok = true};
   r.lo = pick(m, same, op2(m, OP_MOD, x.lo, n), int_(m, 0));
   r.hi = pick(m, same, op2(m, OP_MOD, x.hi, n), op2(m, OP_SUB, n, int_(m, 1)));
@@ -146,8 +145,7 @@ static Interval load_interval(Masker *m, const Op *op) {
   if (!x.ok || op->nargs < 2) return unknown;
   Value args[MAX_AXES] = {op->args[0], x.lo, x.hi};
   uint32_t n = 3;
-  for (uint32_t i = 1; i + 1 < op->nargs; i++)
-    args[n++] = copy(m, op->args[i]);
+  for (uint32_t i = 1; i + 1 < op->nargs; i++) args[n++] = copy(m, op->args[i]);
   Type t = type_scalar(DT_I64);
   for (uint32_t i = 3; i < n; i++)
     t = type_union(&t, ir_type(m->f, args[i]), DT_I64);
@@ -194,25 +192,28 @@ static Interval interval(Masker *m, Value v) {
   const Op *op = ir_def(m->f, v);
   if (!op || !(dtype_kind(ir_type(m->f, v)->dtype) == 'i')) return unknown;
   switch (op->code) {
-  case OP_INDEX:
-    return index_interval(m, op);
-  case OP_LOAD:
-    return load_interval(m, op);
+  case OP_INDEX: return index_interval(m, op);
+  case OP_LOAD: return load_interval(m, op);
   case OP_CAST:
     return dtype_kind(ir_type(m->f, op->args[0])->dtype) == 'i'
                ? interval(m, op->args[0])
                : unknown;
-  case OP_ADD: case OP_SUB: case OP_MUL: case OP_NEG: case OP_ABS:
-  case OP_FLOORDIV: case OP_MOD: case OP_MIN: case OP_MAX:
-    return arith_interval(m, op);
+  case OP_ADD:
+  case OP_SUB:
+  case OP_MUL:
+  case OP_NEG:
+  case OP_ABS:
+  case OP_FLOORDIV:
+  case OP_MOD:
+  case OP_MIN:
+  case OP_MAX: return arith_interval(m, op);
   case OP_SELECT: {
     Interval a = interval(m, op->args[1]), b = interval(m, op->args[2]);
     if (!a.ok || !b.ok) return unknown;
     return (Interval){op2(m, OP_MIN, a.lo, b.lo), op2(m, OP_MAX, a.hi, b.hi),
                       true};
   }
-  default:
-    return unknown;
+  default: return unknown;
   }
 }
 
@@ -311,7 +312,7 @@ static bool key_free(const Masker *m, const Affine *a) {
 // ---------------------------------------------------------------- key bounds
 typedef struct Bounds {
   Value any_lo, any_hi, full_lo, full_hi;
-  bool whole;              // no atom restricted it yet
+  bool whole;  // no atom restricted it yet
 } Bounds;
 
 static void clamp_above(Masker *m, Value *at, Value v) {
@@ -396,8 +397,7 @@ static bool dnf(const Masker *m, Value p, bool neg, Conj *out, uint32_t *n) {
   if (op && op->code == OP_NOT) return dnf(m, op->args[0], !neg, out, n);
   bool both = op && (op->code == OP_AND || op->code == OP_OR);
   if (both && (op->code == OP_OR) != neg)
-    return dnf(m, op->args[0], neg, out, n) &&
-           dnf(m, op->args[1], neg, out, n);
+    return dnf(m, op->args[0], neg, out, n) && dnf(m, op->args[1], neg, out, n);
   if (both) return cross(m, op, neg, out, n);
   if (*n == MAX_CONJ) return false;
   out[(*n)++] = (Conj){.atom = {p}, .neg = {neg}, .n = 1};
@@ -437,8 +437,10 @@ static Kleene judge(Masker *m, Value p) {
   if (!varies(m, p)) return (Kleene){copy(m, p), copy(m, p)};
   if (!op) return (Kleene){0, 0};
   switch (op->code) {
-  case OP_LE: case OP_LT: case OP_EQ: case OP_NE:
-    return judge_cmp(m, op);
+  case OP_LE:
+  case OP_LT:
+  case OP_EQ:
+  case OP_NE: return judge_cmp(m, op);
   case OP_NOT: {
     Kleene k = judge(m, op->args[0]);
     return (Kleene){k.must ? ir_1(&m->b, OP_NOT, k.must) : 0,
@@ -454,8 +456,7 @@ static Kleene judge(Masker *m, Value p) {
     return (Kleene){both(m, OP_OR, x.may, y.may, true),
                     both(m, OP_OR, x.must, y.must, false)};
   }
-  default:
-    return (Kleene){0, 0};
+  default: return (Kleene){0, 0};
   }
 }
 

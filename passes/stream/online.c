@@ -75,7 +75,9 @@ static void split_over(Online *o, Op *op, uint32_t axis) {
   uint32_t rest[MAX_AXES], n = 0;
   for (uint32_t i = 0; i < over->n; i++)
     if (over->list[i] != axis) rest[n++] = (uint32_t)over->list[i];
-  Builder b = {.fn = o->f, .region = op->parent, .before = op,
+  Builder b = {.fn = o->f,
+               .region = op->parent,
+               .before = op,
                .span = op->span};
   bool dot = op->code == OP_DOT;
   RKind k = dot ? RK_SUM : (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
@@ -158,7 +160,9 @@ static bool expand_divk(Online *o, Op *op) {
   if (depends_on_axis(o, d, axis, &seen) ||
       (!keyed_value && depends_on_axis(o, a, axis, &seen)))
     return false;
-  Builder b = {.fn = o->f, .region = op->parent, .before = op,
+  Builder b = {.fn = o->f,
+               .region = op->parent,
+               .before = op,
                .span = op->span};
   r = ir_2(&b, OP_DIV, a, d);
   Value some = keyed_value ? 0 : any_key(o, &b, axis);
@@ -187,7 +191,7 @@ static void expand_divisions(Online *o) {
 // ---------------------------------------------------------------- clean-up
 typedef struct Marks {
   const Func *f;
-  Map live;     // Op * -> 1
+  Map live;  // Op * -> 1
 } Marks;
 
 static void mark(Marks *m, Op *op);
@@ -243,7 +247,8 @@ static void check_keyed(Online *o) {
     if (op_info(op->code)->flags & OPF_PURE || op->code == OP_PASS) continue;
     for (uint32_t i = 0; i < op->nargs; i++) {
       if (!keyed(o, op->args[i])) continue;
-      online_fail(o, op, "a value that varies with a key axis is used outside "
+      online_fail(o, op,
+                  "a value that varies with a key axis is used outside "
                   "of a reduction over it");
       return;
     }
@@ -293,9 +298,11 @@ static void remark_group(const Online *o, const Group *g, uint32_t number) {
     if (h) buf_printf(&b, "%s%s", b.n ? ", " : "", h);
     else buf_printf(&b, "%s%%%u", b.n ? ", " : "", v);
   }
-  ctx_remark(o->cx, "online: @%s: pass %u over %s: %u accumulator%s, gauge %s, "
-             "fill %s", o->f->name, number, o->f->axes.at[g->axis].name,
-             g->accs.n, g->accs.n == 1 ? "" : "s", b.n ? b.at : "none", fills[g->fill]);
+  ctx_remark(o->cx,
+             "online: @%s: pass %u over %s: %u accumulator%s, gauge %s, "
+             "fill %s",
+             o->f->name, number, o->f->axes.at[g->axis].name, g->accs.n,
+             g->accs.n == 1 ? "" : "s", b.n ? b.at : "none", fills[g->fill]);
   for (uint32_t i = 0; i < g->scans.n; i++)
     ctx_remark(o->cx, "online: @%s:   %s: running sum of %s", o->f->name,
                name_of(o, g->scans.at[i].red),
@@ -305,18 +312,25 @@ static void remark_group(const Online *o, const Group *g, uint32_t number) {
     for (uint32_t j = 0; j < r->terms.n; j++)
       remark_term(o, r, &r->terms.at[j]);
     if (r->kind == RK_SUM && r->terms.n > 1)
-      ctx_remark(o->cx, "online: @%s:   %s is a sum of %u terms, which lose "
-                 "digits where they cancel", o->f->name, name_of(o, r),
-                 r->terms.n);
+      ctx_remark(o->cx,
+                 "online: @%s:   %s is a sum of %u terms, which lose "
+                 "digits where they cancel",
+                 o->f->name, name_of(o, r), r->terms.n);
     if (r->why && r->why_level < r->level)
-      ctx_remark(o->cx, "online: @%s:   %s needs a later pass: not separable: "
-                 "%s", o->f->name, name_of(o, r), shown(o, r->why));
+      ctx_remark(o->cx,
+                 "online: @%s:   %s needs a later pass: not separable: "
+                 "%s",
+                 o->f->name, name_of(o, r), shown(o, r->why));
   }
 }
 
 // ---------------------------------------------------------------- the pass
 static bool run_region(Ctx *cx, Func *f, Region *r, bool frames) {
-  Online o = {.cx = cx, .arena = &cx->scratch, .f = f, .region = r, .frames = frames};
+  Online o = {.cx = cx,
+              .arena = &cx->scratch,
+              .f = f,
+              .region = r,
+              .frames = frames};
   o.by_value.arena = o.origin.arena = o.some.arena = o.inverse.arena = o.arena;
   sym_init(&o.sym, o.arena);
   range_init(&o.ranges, f, o.arena);
@@ -360,6 +374,7 @@ bool pass_online(Ctx *cx, Module *m, const PassOpt *opt) {
   m->funcs.n = n;
   m->level = LV_STREAM;
   for (uint32_t i = 0; i < n; i++)
-    if (!run_regions(cx, m->funcs.at[i], m->funcs.at[i]->body, frames)) return false;
+    if (!run_regions(cx, m->funcs.at[i], m->funcs.at[i]->body, frames))
+      return false;
   return true;
 }

@@ -11,19 +11,19 @@
 // One accumulator of a pass.
 typedef struct Acc {
   RKind kind;
-  Ex local;           // per-key term; for a dot its first factor
-  Ex other;           // second factor of a dot, or 0
-  Ex rolling;         // the frame in which it is carried, 1 if none
-  const Op *src;      // the reduction it first came from; NULL: any, scan
-  bool scan;          // carries the running total of a scan
+  Ex local;       // per-key term; for a dot its first factor
+  Ex other;       // second factor of a dot, or 0
+  Ex rolling;     // the frame in which it is carried, 1 if none
+  const Op *src;  // the reduction it first came from; NULL: any, scan
+  bool scan;      // carries the running total of a scan
   bool gauge;
-  bool guarded;       // needs its own select on the domain
+  bool guarded;  // needs its own select on the domain
 } Acc;
 
 // sum_i accumulator_i * deferred_i is one reduction's value.
 typedef struct Term {
-  uint32_t acc;       // in the group
-  Ex deferred;        // factor (sum) or, for max and min, see Red.plus
+  uint32_t acc;  // in the group
+  Ex deferred;   // factor (sum) or, for max and min, see Red.plus
 } Term;
 
 typedef struct Group Group;
@@ -40,16 +40,16 @@ struct Red {
   Op *op;
   Value res;
   uint32_t axis;
-  uint64_t outer;     // other key axes in its type: it is nested in them
+  uint64_t outer;  // other key axes in its type: it is nested in them
   RKind kind;
   bool scan, dot;
   uint32_t level;
-  Group *group;       // NULL for scans
+  Group *group;  // NULL for scans
   Vec(Term) terms;
-  Ex plus;            // max, min: added to the accumulator, or 0
-  Ex why;             // what did not separate from earlier reductions, or 0
+  Ex plus;  // max, min: added to the accumulator, or 0
+  Ex why;   // what did not separate from earlier reductions, or 0
   uint32_t why_level;
-  Value final;        // its value after the pass
+  Value final;  // its value after the pass
 };
 
 // The reductions of one pass.
@@ -59,8 +59,8 @@ struct Group {
   Vec(Red *) reds;
   Vec(Acc) accs;
   Vec(ScanIn) scans;
-  int some;           // index of the `any` accumulator, or -1
-  int order;          // PassOrder
+  int some;   // index of the `any` accumulator, or -1
+  int order;  // PassOrder
   FillKind fill;
   Vec(Value) scores;
   Op *pass;
@@ -73,14 +73,14 @@ typedef struct Online {
   Region *region;
   Sym sym;
   Ranges ranges;
-  Vec(Red *) reds;    // in program order
-  Map by_value;       // result of a reduction -> Red *
+  Vec(Red *) reds;  // in program order
+  Map by_value;     // result of a reduction -> Red *
   Vec(Group *) groups;
-  Map origin;         // Ex -> Value it was made from
-  Map some;           // axis | outer << 8 -> bool value: domain not empty
-  Map inverse;        // Value -> its guarded inverse
-  bool frames;        // pass row_scale may follow
-  Builder b;          // writes at the end of the region, before its end op
+  Map origin;   // Ex -> Value it was made from
+  Map some;     // axis | outer << 8 -> bool value: domain not empty
+  Map inverse;  // Value -> its guarded inverse
+  bool frames;  // pass row_scale may follow
+  Builder b;    // writes at the end of the region, before its end op
   bool failed;
 } Online;
 

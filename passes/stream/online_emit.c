@@ -15,9 +15,9 @@ typedef struct Emit {
   Group *g;
   Builder b;
   Mode mode;
-  Map done;             // Ex -> Value
-  Map ready;            // Value -> 0, 1: no reduction in it is still to come
-  ValueMap keyed;       // clones of per-key values
+  Map done;                // Ex -> Value
+  Map ready;               // Value -> 0, 1: no reduction in it is still to come
+  ValueMap keyed;          // clones of per-key values
   const Value *now, *old;  // accumulators as region arguments
 } Emit;
 
@@ -201,20 +201,21 @@ static Value live_row(Emit *e, const Red *r, bool old) {
   }
   if (!sum) return ir_const_f(&e->b, DT_F32, 0);
   if (r->plus)
-    sum = ir_2(&e->b, OP_ADD, sum, emit(e, old ? sym_old(s, r->plus) : r->plus));
+    sum =
+        ir_2(&e->b, OP_ADD, sum, emit(e, old ? sym_old(s, r->plus) : r->plus));
   return sum;
 }
 
 static Value emit_leaf(Emit *e, const ExNode *n) {
   const Red *r = online_red(e->o, n->leaf);
   switch ((LeafTag)n->code) {
-    case LEAF_KEY: return clone_keyed(e, n->leaf);
-    case LEAF_OPAQUE: return n->leaf;
-    case LEAF_ROW: return r && r->final ? r->final : n->leaf;
-    case LEAF_LIVE:
-      return e->mode == EMIT_FINAL ? r->final : live_row(e, r, false);
-    case LEAF_OLD: return live_row(e, r, true);
-    case LEAF_MIXED: break;
+  case LEAF_KEY: return clone_keyed(e, n->leaf);
+  case LEAF_OPAQUE: return n->leaf;
+  case LEAF_ROW: return r && r->final ? r->final : n->leaf;
+  case LEAF_LIVE:
+    return e->mode == EMIT_FINAL ? r->final : live_row(e, r, false);
+  case LEAF_OLD: return live_row(e, r, true);
+  case LEAF_MIXED: break;
   }
   assert(false && "does not separate");
   return 0;
@@ -317,14 +318,14 @@ static Value emit_op(Emit *e, const ExNode *n) {
 static Value emit_node(Emit *e, Ex x) {
   const ExNode *n = sym_at(&e->o->sym, x);
   switch ((ExKind)n->kind) {
-    case EX_CONST: return ir_const_f(&e->b, DT_F32, n->c);
-    case EX_LEAF: return emit_leaf(e, n);
-    case EX_ADD: return emit_add(e, n);
-    case EX_MUL: return emit_mul(e, n);
-    case EX_POW: return emit_pow(e, n);
-    case EX_EXP: return emit_exp(e, n);
-    case EX_CAST: return ir_cast(&e->b, (DType)n->code, emit(e, n->kid[0]));
-    case EX_OP: return emit_op(e, n);
+  case EX_CONST: return ir_const_f(&e->b, DT_F32, n->c);
+  case EX_LEAF: return emit_leaf(e, n);
+  case EX_ADD: return emit_add(e, n);
+  case EX_MUL: return emit_mul(e, n);
+  case EX_POW: return emit_pow(e, n);
+  case EX_EXP: return emit_exp(e, n);
+  case EX_CAST: return ir_cast(&e->b, (DType)n->code, emit(e, n->kid[0]));
+  case EX_OP: return emit_op(e, n);
   }
   return 0;
 }
@@ -414,8 +415,12 @@ static Builder in_region(Online *o, Region *r) {
 }
 
 static Emit emitter(Online *o, Group *g, Region *r, Mode mode) {
-  return (Emit){.o = o, .g = g, .mode = mode, .done.arena = o->arena,
-                .ready.arena = o->arena, .keyed.arena = o->arena,
+  return (Emit){.o = o,
+                .g = g,
+                .mode = mode,
+                .done.arena = o->arena,
+                .ready.arena = o->arena,
+                .keyed.arena = o->arena,
                 .b = r ? in_region(o, r) : o->b};
 }
 
@@ -437,12 +442,14 @@ static bool alone(const Group *g, const Acc *a) {
   return n == 1;
 }
 
-// Weights that are left unrounded since they may be of any size: pass row_scale may
-// round them in another way. Of a sum of terms it may not, which can cancel.
+// Weights that are left unrounded since they may be of any size: pass row_scale
+// may round them in another way. Of a sum of terms it may not, which can
+// cancel.
 static void note_wide(Emit *e, const Acc *a, Op *dot) {
   if (!e->o->frames || !alone(e->g, a)) return;
   DType was = type_of(e, a->src->args[0])->dtype;
-  bool narrow = dtype_size(was) == 2 && type_of(e, a->src->args[1])->dtype == was;
+  bool narrow =
+      dtype_size(was) == 2 && type_of(e, a->src->args[1])->dtype == was;
   if (narrow && ir_type(e->o->f, dot->args[0])->dtype == DT_F32)
     ir_set_attr(e->o->f, dot, attr_i(AT_TO, was));
 }
@@ -695,7 +702,9 @@ static void lower_divk(void *data, Op *op) {
   Online *o = data;
   if (op->code != OP_DIVK) return;
   uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
-  Builder b = {.fn = o->f, .region = op->parent, .before = op,
+  Builder b = {.fn = o->f,
+               .region = op->parent,
+               .before = op,
                .span = op->span};
   const Type *n = ir_type(o->f, op->args[0]), *d = ir_type(o->f, op->args[1]);
   Value r;
@@ -715,4 +724,6 @@ static void lower_divk(void *data, Op *op) {
   ir_erase(op);
 }
 
-void online_lower_divk(Online *o) { ir_walk(o->region, lower_divk, o); }
+void online_lower_divk(Online *o) {
+  ir_walk(o->region, lower_divk, o);
+}

@@ -35,7 +35,7 @@ typedef struct Pool {
   Online *o;
   Group *g;
   Map seen;
-  Vec(Value) all;    // outermost first
+  Vec(Value) all;  // outermost first
 } Pool;
 
 static bool is_score(const Pool *p, Value v) {
@@ -107,7 +107,9 @@ static Abs of_ex(const Sym *s, AbsMap *m, Ex e) {
 static uint64_t covered(Online *o, const Group *g, const Value *score,
                         uint32_t n, double fill) {
   uint64_t ok = 0;
-  AbsMap m = {.f = o->f, .arena = o->arena, .ranges = &o->ranges,
+  AbsMap m = {.f = o->f,
+              .arena = o->arena,
+              .ranges = &o->ranges,
               .index.arena = o->arena};
   for (uint32_t i = 0; i < n; i++) abs_put(&m, score[i], abs_exactly(fill));
   for (uint32_t i = 0; i < g->accs.n && i < 64; i++) {
@@ -169,6 +171,6 @@ void online_fill(Online *o, Group *g) {
   for (uint32_t i = 0; i < c.scores.n; i++)
     vec_push(o->arena, &g->scores, c.scores.at[i]);
   for (uint32_t i = 0; i < g->accs.n; i++)
-    g->accs.at[i].guarded = c.kind != FILL_SELECT &&
-                            !(i < 64 && (c.covers >> i & 1));
+    g->accs.at[i].guarded =
+        c.kind != FILL_SELECT && !(i < 64 && (c.covers >> i & 1));
 }

@@ -17,9 +17,9 @@ typedef struct Try {
   Online *o;
   const Red *red;
   uint32_t level;
-  Map live;        // Value -> 0, 1: depends on live row values
-  Map expo;        // Value -> 0, 1: an exponential is visible in it
-  Map ex;          // Value -> Ex
+  Map live;  // Value -> 0, 1: depends on live row values
+  Map expo;  // Value -> 0, 1: an exponential is visible in it
+  Map ex;    // Value -> Ex
 } Try;
 
 static bool same_nest(const Red *a, const Red *b) {
@@ -85,8 +85,9 @@ static bool has_exp(Try *t, Value v) {
 static Ex leaf(Try *t, Value v, bool live) {
   Online *o = t->o;
   bool key = type_has_axis(ir_type(o->f, v), t->red->axis);
-  LeafTag tag = live ? key ? LEAF_MIXED : LEAF_OPAQUE
-                     : key ? LEAF_KEY : LEAF_ROW;
+  LeafTag tag = live  ? key ? LEAF_MIXED : LEAF_OPAQUE
+                : key ? LEAF_KEY
+                      : LEAF_ROW;
   const Red *d = online_red(o, v);
   if (d && is_live(t, d)) tag = LEAF_LIVE;
   return sym_leaf(&o->sym, tag, v, range_of(&o->ranges, v).lo >= 0);
@@ -101,8 +102,9 @@ static Value inverse_of(Online *o, const Op *divk) {
   uint64_t inv;
   if (map_get(&o->inverse, d, &inv)) return (Value)inv;
   Value one = ir_const_f(&o->b, ir_type(o->f, d)->dtype, 1);
-  inv = ir_op(&o->b, OP_DIVK, (Value[]){one, d}, 2, divk->attrs,
-              divk->nattrs, NULL, 1, 0)->res[0];
+  inv = ir_op(&o->b, OP_DIVK, (Value[]){one, d}, 2, divk->attrs, divk->nattrs,
+              NULL, 1, 0)
+            ->res[0];
   map_put(&o->inverse, d, inv);
   return (Value)inv;
 }
@@ -162,8 +164,7 @@ static Ex to_ex(Try *t, Value v) {
            (!live && !has_exp(t, v)) ||
            (live && !is_float(o->f, v) && ir_type(o->f, v)->dtype != DT_BOOL))
     e = leaf(t, v, live);
-  else
-    e = op_to_ex(t, op);
+  else e = op_to_ex(t, op);
   if (sym_at(&o->sym, e)->size > MAX_TREE) e = leaf(t, v, live);
   map_put(&t->ex, v, e);
   uint64_t first;
@@ -190,7 +191,8 @@ static void add_cand(Online *o, Cands *c, Ex g, Ex other, Ex h) {
   sep_split(s, h, &n.rolling, &n.deferred);
   strip(s, &g, &n.deferred);
   if (other) strip(s, &n.other, &n.deferred);
-  bool second = n.other && !sym_has(s, g, EF_EXP) && sym_has(s, n.other, EF_EXP);
+  bool second =
+      n.other && !sym_has(s, g, EF_EXP) && sym_has(s, n.other, EF_EXP);
   if (second) n.other = sep_fuse(s, n.other, n.rolling);
   else g = sep_fuse(s, g, n.rolling);
   n.deferred = sym_scale(s, sym_coef(s, g), n.deferred);
@@ -205,7 +207,7 @@ static void add_cand(Online *o, Cands *c, Ex g, Ex other, Ex h) {
 typedef struct Move {
   Online *o;
   uint64_t trial;
-  bool extremes;      // only maxima and minima were seen
+  bool extremes;  // only maxima and minima were seen
 } Move;
 
 static double move_leaf(void *data, const ExNode *leaf) {
@@ -320,8 +322,7 @@ static void find_deps(Deps *d, Value v);
 static void region_deps(Deps *d, const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nargs; i++) find_deps(d, op->args[i]);
-    for (uint32_t i = 0; i < op->nregions; i++)
-      region_deps(d, op->regions[i]);
+    for (uint32_t i = 0; i < op->nregions; i++) region_deps(d, op->regions[i]);
   }
 }
 
@@ -382,8 +383,11 @@ static uint32_t acc_for(Online *o, Group *g, const Red *r, const Cand *c) {
          type_eq(ir_type(o->f, a->src->res[0]), ir_type(o->f, r->res))))
       return i;
   }
-  Acc a = {.kind = r->kind, .local = c->g, .other = c->other,
-           .rolling = c->rolling, .src = r->op};
+  Acc a = {.kind = r->kind,
+           .local = c->g,
+           .other = c->other,
+           .rolling = c->rolling,
+           .src = r->op};
   vec_push(o->arena, &g->accs, a);
   return g->accs.n - 1;
 }
@@ -402,16 +406,20 @@ static void plan_red(Online *o, Red *r) {
   r->level = first_level(o, r);
   for (;; r->level++) {
     Arena *a = o->arena;
-    Try t = {.o = o, .red = r, .level = r->level, .live.arena = a,
-             .expo.arena = a, .ex.arena = a};
+    Try t = {.o = o,
+             .red = r,
+             .level = r->level,
+             .live.arena = a,
+             .expo.arena = a,
+             .ex.arena = a};
     Cands c = {0};
     Ex why = find_terms(&t, r, &c);
     if (!why) {
       place(o, r, &c);
       return;
     }
-    bool live = depends(&t, r->op->args[0]) ||
-                (r->dot && depends(&t, r->op->args[1]));
+    bool live =
+        depends(&t, r->op->args[0]) || (r->dot && depends(&t, r->op->args[1]));
     if (!live) {  // only too many terms: the whole as one
       Ex one = sym_const(&o->sym, 1);
       Ex g = to_ex(&t, r->op->args[0]);
@@ -466,16 +474,23 @@ static void use_scan(ScanUse *u, Red *r) {
   Online *o = u->o;
   Group *g = u->g;
   Arena *a = o->arena;
-  Try t = {.o = o, .red = r, .level = g->level, .live.arena = a,
-           .expo.arena = a, .ex.arena = a};
+  Try t = {.o = o,
+           .red = r,
+           .level = g->level,
+           .live.arena = a,
+           .expo.arena = a,
+           .ex.arena = a};
   int order = ir_attr_i(r->op, AT_DIR, DIR_PREFIX) == DIR_PREFIX
-                  ? ORDER_FORWARD : ORDER_REVERSE;
+                  ? ORDER_FORWARD
+                  : ORDER_REVERSE;
   if (r->kind != RK_SUM)
     online_fail(o, r->op, "running %s over a key axis is not supported",
                 rkind_name(r->kind));
   if (g->order != ORDER_ANY && g->order != order)
-    online_fail(o, r->op, "scans in both directions over axis '%s' are needed "
-                "in one pass", o->f->axes.at[g->axis].name);
+    online_fail(o, r->op,
+                "scans in both directions over axis '%s' are needed "
+                "in one pass",
+                o->f->axes.at[g->axis].name);
   g->order = order;
   Ex one = sym_const(&o->sym, 1);
   Cand c = {to_ex(&t, r->op->args[0]), 0, one, one};
@@ -501,8 +516,11 @@ static void find_scans(ScanUse *u, Value v) {
   for (uint32_t i = 0; i < op->nargs; i++) find_scans(u, op->args[i]);
   if (!r) return;
   if (r->axis == u->g->axis) use_scan(u, r);
-  else online_fail(o, op, "a scan over axis '%s' is used for each key of "
-                   "another axis", o->f->axes.at[r->axis].name);
+  else
+    online_fail(o, op,
+                "a scan over axis '%s' is used for each key of "
+                "another axis",
+                o->f->axes.at[r->axis].name);
 }
 
 static void scans_of_ex(ScanUse *u, Ex e) {

@@ -1,5 +1,5 @@
-// frame: weights of any size are rounded to a narrow type relative to their row's
-// largest.
+// frame: weights of any size are rounded to a narrow type relative to their
+// row's largest.
 //
 //   %l, %o = pass() {kinds = [sum, sum]} (..         %m, %l, %p = pass() {kinds = [max, sum, sum],
 //     %x = dot(%w, %v) {over = [k], to = f16}            gauge = [0]} (..
@@ -11,13 +11,13 @@
 //
 //   base(m) = max(m * 2^-7, 2^-100)
 //
-// Where the division by a row's sum comes last, weights may be too large for f16
-// or too small, and pass online leaves them f32: then they are three parts, values
-// two (passes/gpu/dot.c), five products for one, and tiles are small. A row's
-// largest weight so far is a gauge: it stays while weights exceed it by no more
-// than 2^8 (tileloop.c), so quotients are at most 2^15, and what is 2^-21 of the
-// largest weight has all of its bits. Quotients are made by products with the
-// special unit's reciprocal, a last bit or two away.
+// Where the division by a row's sum comes last, weights may be too large for
+// f16 or too small, and pass online leaves them f32: then they are three parts,
+// values two (passes/gpu/dot.c), five products for one, and tiles are small. A
+// row's largest weight so far is a gauge: it stays while weights exceed it by
+// no more than 2^8 (tileloop.c), so quotients are at most 2^15, and what is
+// 2^-21 of the largest weight has all of its bits. Quotients are made by
+// products with the special unit's reciprocal, a last bit or two away.
 //
 // For sm_90a; `to` is what pass online says weights were rounded to.
 // Needs: online. Tests: test/passes/row_scale/.
@@ -27,7 +27,7 @@ typedef struct Frame {
   Ctx *cx;
   Func *f;
   Op *pass;
-  Value largest;           // |weights| of a pair
+  Value largest;  // |weights| of a pair
 } Frame;
 
 static DType narrow_of(const Op *op) {
@@ -58,7 +58,9 @@ static Value inverse(Builder *b, Value m) {
 }
 
 // ---------------------------------------------------------------- a pass
-static const IrAttr *kinds_of(const Op *pass) { return ir_attr(pass, AT_KINDS); }
+static const IrAttr *kinds_of(const Op *pass) {
+  return ir_attr(pass, AT_KINDS);
+}
 
 // Accumulator i, if it is the sum of a wide product.
 static Op *product(const Frame *x, uint32_t i) {
@@ -77,14 +79,16 @@ static bool wants(Frame *x) {
   return any;
 }
 
-// What masked keys have is 0 once, before all that weights make; but not where the
-// pass gives masked keys something else than a score that makes it 0.
+// What masked keys have is 0 once, before all that weights make; but not where
+// the pass gives masked keys something else than a score that makes it 0.
 static void note_weight(const Frame *x, Value w, uint32_t acc) {
   const IrAttr *guard = ir_attr(x->pass, AT_GUARD);
   bool own = ir_attr_i(x->pass, AT_FILL, FILL_SELECT) == FILL_SELECT;
   for (uint32_t i = 0; guard && i < guard->n; i++) own |= guard->list[i] == acc;
   Op *def = ir_def(x->f, w);
-  if (own || !def || def->parent != x->pass->regions[1] || ir_attr(def, AT_NOTE)) return;
+  if (own || !def || def->parent != x->pass->regions[1] ||
+      ir_attr(def, AT_NOTE))
+    return;
   ir_set_attr(x->f, def, attr_s(AT_NOTE, intern(&x->cx->names, "weight")));
 }
 
@@ -118,8 +122,12 @@ static Op *with_gauge(Frame *x, Type type) {
     kinds[i + 1] = kinds_of(old)->list[i];
     types[i + 1] = *ir_type(x->f, old->res[i]);
   }
-  Builder b = {.fn = x->f, .region = old->parent, .before = old, .span = old->span};
-  Op *op = ir_op(&b, OP_PASS, NULL, 0, old->attrs, old->nattrs, types, n + 1, 3);
+  Builder b = {.fn = x->f,
+               .region = old->parent,
+               .before = old,
+               .span = old->span};
+  Op *op =
+      ir_op(&b, OP_PASS, NULL, 0, old->attrs, old->nattrs, types, n + 1, 3);
   ir_set_attr(x->f, op, attr_list(AT_KINDS, kinds, n + 1));
   ir_set_attr(x->f, op, attr_list(AT_GAUGE, gauge, 1));
   if (ir_attr(old, AT_GUARD)) shift(x, op, ir_attr(old, AT_GUARD));
@@ -151,7 +159,10 @@ static void yield_first(Frame *x, Op *yield, Value v) {
 }
 
 static Builder before_end(const Frame *x, Region *r) {
-  return (Builder){.fn = x->f, .region = r, .before = r->last, .span = r->last->span};
+  return (Builder){.fn = x->f,
+                   .region = r,
+                   .before = r->last,
+                   .span = r->last->span};
 }
 
 // Products of weights in the frame of %m.
@@ -179,7 +190,10 @@ static void correct(Frame *x, Value old, Value now) {
 
 static void finish(Frame *x, Op *old) {
   Op *pass = x->pass;
-  Builder b = {.fn = x->f, .region = pass->parent, .before = old, .span = pass->span};
+  Builder b = {.fn = x->f,
+               .region = pass->parent,
+               .before = old,
+               .span = pass->span};
   Value all = base(&b, pass->res[0]);
   for (uint32_t i = 0; i < old->nres; i++) {
     Value v = pass->res[i + 1];
@@ -199,13 +213,19 @@ static void put_in_frame(Frame *x) {
   Value m = add_param(local, type, 0);
   Value now = add_param(corr, type, n), before = add_param(corr, type, 0);
   yield_first(x, local->last, x->largest);
-  yield_first(x, corr->last, ir_const_f(&(Builder){.fn = x->f, .region = corr,
-                             .before = corr->last, .span = NOWHERE}, DT_F32, 1));
+  yield_first(x, corr->last,
+              ir_const_f(&(Builder){.fn = x->f,
+                                    .region = corr,
+                                    .before = corr->last,
+                                    .span = NOWHERE},
+                         DT_F32, 1));
   narrow(x, m);
   correct(x, before, now);
   finish(x, old);
-  ctx_remark(x->cx, "frame: @%s: weights over %s are rounded relative to their row's largest",
-             x->f->name, x->f->axes.at[key].name);
+  ctx_remark(
+      x->cx,
+      "frame: @%s: weights over %s are rounded relative to their row's largest",
+      x->f->name, x->f->axes.at[key].name);
   ir_erase(old);
 }
 

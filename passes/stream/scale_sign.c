@@ -14,11 +14,13 @@
 // before.
 //
 // A cap, c f(y / c) with an odd f, has no sign: |c| f(y / |c|), with the same
-// least |c|, which is what a cap of 0 becomes. The sign of y's scale goes to the query.
+// least |c|, which is what a cap of 0 becomes. The sign of y's scale goes to
+// the query.
 //
 // For GPUs, where a score costs about as much as a product's D multiplications
 // by 16-bit numbers. The factor must be a scalar in a task: no value of the
-// axis that is tiled. Needs: online; exp2 behind it. Tests: test/passes/scale_sign/.
+// axis that is tiled. Needs: online; exp2 behind it. Tests:
+// test/passes/scale_sign/.
 #include "passes/support/range.h"
 #include "passes/tile/tile.h"
 
@@ -26,8 +28,8 @@ typedef struct Sign {
   Func *f;
   Ranges ranges;
   Op *pass;
-  uint32_t axis;       // of the keys
-  int lane;            // the axis that is tiled, or -1
+  uint32_t axis;  // of the keys
+  int lane;       // the axis that is tiled, or -1
 } Sign;
 
 static bool keyed(const Sign *x, Value v) {
@@ -47,7 +49,8 @@ static bool is_factor(Sign *x, Value c) {
 
 // The operand of a product that is the same for all keys, and its place.
 static bool query_of(const Sign *x, const Op *dot, uint32_t *at) {
-  if (!dot || dot->code != OP_DOT || dot->nargs != 2 || !dot->res[0]) return false;
+  if (!dot || dot->code != OP_DOT || dot->nargs != 2 || !dot->res[0])
+    return false;
   for (*at = 0; *at < 2; ++*at) {
     Value q = dot->args[*at];
     if (!keyed(x, q) && outside(x, q)) return keyed(x, dot->args[1 - *at]);
@@ -61,7 +64,9 @@ static Value flipped(Builder *b, Value q, Value sign) {
 }
 
 static Builder before_pass(const Sign *x, const Op *mul) {
-  return (Builder){.fn = x->f, .region = x->pass->parent, .before = x->pass,
+  return (Builder){.fn = x->f,
+                   .region = x->pass->parent,
+                   .before = x->pass,
                    .span = mul->span};
 }
 

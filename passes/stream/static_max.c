@@ -32,11 +32,8 @@ typedef struct Room {
 } Room;
 
 static const Room rooms[] = {
-  {DT_F64, 130, 76},
-  {DT_F32, 130, 76},
-  {DT_TF32, 130, 76},
-  {DT_BF16, 130, 76},
-  {DT_F16, 9, -1},
+    {DT_F64, 130, 76},  {DT_F32, 130, 76}, {DT_TF32, 130, 76},
+    {DT_BF16, 130, 76}, {DT_F16, 9, -1},
 };
 
 typedef struct Gauge {
@@ -97,8 +94,7 @@ static Value constant_in(Gauge *g, Region *r, double v, Value like) {
 static void drop_refs(Gauge *g, Region *r, Value v) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    for (uint32_t i = 0; i < op->nregions; i++)
-      drop_refs(g, op->regions[i], v);
+    for (uint32_t i = 0; i < op->nregions; i++) drop_refs(g, op->regions[i], v);
     if (op->code != OP_REF || op->args[0] != v) continue;
     ir_replace_uses(g->f, op->res[0], v);
     ir_erase(op);
@@ -144,15 +140,16 @@ static void drop_kind(Gauge *g, Op *pass, uint32_t i) {
 static void drop_result(Gauge *g, Op *pass, uint32_t i, double v) {
   Value old = pass->res[i];
   if (ir_count_uses(g->f, old)) {
-    Builder b = {.fn = g->f, .region = pass->parent, .before = pass->next,
+    Builder b = {.fn = g->f,
+                 .region = pass->parent,
+                 .before = pass->next,
                  .span = pass->span};
     IrAttr attr = attr_f(AT_VALUE, v);
     Type t = *ir_type(g->f, old);
     Value c = ir_op(&b, OP_CONST, NULL, 0, &attr, 1, &t, 1, 0)->res[0];
     ir_replace_uses(g->f, old, c);
   }
-  for (uint32_t j = i; j + 1 < pass->nres; j++)
-    pass->res[j] = pass->res[j + 1];
+  for (uint32_t j = i; j + 1 < pass->nres; j++) pass->res[j] = pass->res[j + 1];
   pass->nres--;
 }
 
@@ -185,8 +182,7 @@ static void sum_rounded(Gauge *g, Op *pass) {
     if (!dtype_is_float(to) || dtype_size(to) >= dtype_size(from)) continue;
     for (uint32_t i = 0; i < yield->nargs; i++) {
       if (yield->args[i] != op->args[0]) continue;
-      Builder b = {.fn = g->f, .region = r, .before = yield,
-                   .span = op->span};
+      Builder b = {.fn = g->f, .region = r, .before = yield, .span = op->span};
       yield->args[i] = ir_cast(&b, from, op->res[0]);
     }
   }
@@ -195,8 +191,10 @@ static void sum_rounded(Gauge *g, Op *pass) {
 static void fix(Gauge *g, Op *pass, uint32_t i, double v) {
   Region *local = pass->regions[1], *correct = pass->regions[2];
   const char *hint = ir_info(g->f, pass->res[i])->hint;
-  ctx_remark(g->cx, "gauge: @%s: %s over %s is the constant %g: scores are "
-             "bounded", g->f->name, hint ? hint : "maximum",
+  ctx_remark(g->cx,
+             "gauge: @%s: %s over %s is the constant %g: scores are "
+             "bounded",
+             g->f->name, hint ? hint : "maximum",
              g->f->axes.at[ir_attr_i(pass, AT_AXIS, 0)].name, v);
   uint32_t n = pass->nres;
   drop_param(g, local, i, v);

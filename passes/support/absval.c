@@ -11,11 +11,17 @@ Abs abs_exactly(double v) {
   return (Abs){v, v, v == -INFINITY, v == INFINITY, isnan(v)};
 }
 
-Abs abs_finite(Range r) { return (Abs){.lo = r.lo, .hi = r.hi}; }
+Abs abs_finite(Range r) {
+  return (Abs){.lo = r.lo, .hi = r.hi};
+}
 
-bool abs_is(Abs a, double v) { return !a.nan && a.lo == v && a.hi == v; }
+bool abs_is(Abs a, double v) {
+  return !a.nan && a.lo == v && a.hi == v;
+}
 
-static bool bounded(Abs a) { return !a.nan && !a.ninf && !a.pinf; }
+static bool bounded(Abs a) {
+  return !a.nan && !a.ninf && !a.pinf;
+}
 
 static bool exact(Abs a) {
   return !a.nan && a.lo == a.hi && (bounded(a) ? isfinite(a.lo) : true);
@@ -36,7 +42,9 @@ static Abs sum(Abs a, Abs b) {
                a.ninf || b.ninf, a.pinf || b.pinf, nan};
 }
 
-static double times(double a, double b) { return a == 0 || b == 0 ? 0 : a * b; }
+static double times(double a, double b) {
+  return a == 0 || b == 0 ? 0 : a * b;
+}
 
 static Abs product(Abs a, Abs b) {
   if (bounded(a) && bounded(b)) {
@@ -82,11 +90,12 @@ static double soft(double x) {
 
 // Functions that rise and are finite, or go to infinity with their argument.
 static Abs rising(Abs a, double fn(double), bool to_pinf, bool to_ninf) {
-  return (Abs){fn(a.lo), fn(a.hi), to_ninf && a.ninf, to_pinf && a.pinf,
-               a.nan};
+  return (Abs){fn(a.lo), fn(a.hi), to_ninf && a.ninf, to_pinf && a.pinf, a.nan};
 }
 
-static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static double sigmoid(double x) {
+  return 1 / (1 + exp(-x));
+}
 
 static Abs positive_only(Abs a, double fn(double)) {
   if (a.nan || a.lo <= 0) return anything;
@@ -96,30 +105,31 @@ static Abs positive_only(Abs a, double fn(double)) {
 static Abs unary(OpCode code, Abs a) {
   Abs zero = abs_exactly(0);
   switch (code) {
-    case OP_NEG: return negate(a);
-    case OP_ABS:
-      if (a.lo >= 0 || a.hi <= 0) return a.lo >= 0 ? a : negate(a);
-      return (Abs){0, fmax(-a.lo, a.hi), false, a.ninf || a.pinf, a.nan};
-    case OP_RELU: return larger(a, zero);
-    case OP_EXP: return rising(a, exp, true, false);
-    case OP_EXP2: return rising(a, exp2, true, false);
-    case OP_TANH: return rising(a, tanh, false, false);
-    case OP_ERF: return rising(a, erf, false, false);
-    case OP_SIGMOID: return rising(a, sigmoid, false, false);
-    case OP_SOFTPLUS: return rising(a, soft, true, false);
-    case OP_FLOOR: return rising(a, floor, true, true);
-    case OP_STOP_GRAD: case OP_CAST: return a;
-    case OP_REF: return a.nan ? a : either((Abs){a.lo, a.hi, false, a.pinf, 0},
-                                           zero);
-    case OP_SQRT:
-      if (a.nan || a.lo < 0) return anything;
-      return rising(a, sqrt, true, false);
-    case OP_LOG: return positive_only(a, log);
-    case OP_LOG2: return positive_only(a, log2);
-    case OP_RSQRT: return inverse(positive_only(a, sqrt));
-    case OP_SIN: case OP_COS:
-      return bounded(a) ? (Abs){.lo = -1, .hi = 1} : anything;
-    default: return anything;
+  case OP_NEG: return negate(a);
+  case OP_ABS:
+    if (a.lo >= 0 || a.hi <= 0) return a.lo >= 0 ? a : negate(a);
+    return (Abs){0, fmax(-a.lo, a.hi), false, a.ninf || a.pinf, a.nan};
+  case OP_RELU: return larger(a, zero);
+  case OP_EXP: return rising(a, exp, true, false);
+  case OP_EXP2: return rising(a, exp2, true, false);
+  case OP_TANH: return rising(a, tanh, false, false);
+  case OP_ERF: return rising(a, erf, false, false);
+  case OP_SIGMOID: return rising(a, sigmoid, false, false);
+  case OP_SOFTPLUS: return rising(a, soft, true, false);
+  case OP_FLOOR: return rising(a, floor, true, true);
+  case OP_STOP_GRAD:
+  case OP_CAST: return a;
+  case OP_REF:
+    return a.nan ? a : either((Abs){a.lo, a.hi, false, a.pinf, 0}, zero);
+  case OP_SQRT:
+    if (a.nan || a.lo < 0) return anything;
+    return rising(a, sqrt, true, false);
+  case OP_LOG: return positive_only(a, log);
+  case OP_LOG2: return positive_only(a, log2);
+  case OP_RSQRT: return inverse(positive_only(a, sqrt));
+  case OP_SIN:
+  case OP_COS: return bounded(a) ? (Abs){.lo = -1, .hi = 1} : anything;
+  default: return anything;
   }
 }
 
@@ -133,27 +143,30 @@ static Abs power(Abs a, Abs b) {
 
 static Abs binary(OpCode code, Abs a, Abs b) {
   switch (code) {
-    case OP_ADD: return sum(a, b);
-    case OP_SUB: return sum(a, negate(b));
-    case OP_MUL: return product(a, b);
-    case OP_DIV: return product(a, inverse(b));
-    case OP_DIVK: {  // not finite only where the row is not, keys or none
-      Abs q = product(a, inverse(b));
-      if (bounded(q) || !bounded(a) || !bounded(b)) return q;
-      bool pos = a.lo >= 0 && b.lo >= 0;
-      return (Abs){.lo = pos ? 0 : -INFINITY, .hi = INFINITY};
-    }
-    case OP_MAX: return larger(a, b);
-    case OP_MIN: return smaller(a, b);
-    case OP_POW: return power(a, b);
-    case OP_EQ: case OP_NE: case OP_LT: case OP_LE: {
-      double r, x[] = {a.lo, b.lo};
-      if (exact(a) && exact(b) && num_op(code, x, &r)) return abs_exactly(r);
-      return (Abs){.lo = 0, .hi = 1};
-    }
-    case OP_AND: return smaller(a, b);
-    case OP_OR: return larger(a, b);
-    default: return anything;
+  case OP_ADD: return sum(a, b);
+  case OP_SUB: return sum(a, negate(b));
+  case OP_MUL: return product(a, b);
+  case OP_DIV: return product(a, inverse(b));
+  case OP_DIVK: {  // not finite only where the row is not, keys or none
+    Abs q = product(a, inverse(b));
+    if (bounded(q) || !bounded(a) || !bounded(b)) return q;
+    bool pos = a.lo >= 0 && b.lo >= 0;
+    return (Abs){.lo = pos ? 0 : -INFINITY, .hi = INFINITY};
+  }
+  case OP_MAX: return larger(a, b);
+  case OP_MIN: return smaller(a, b);
+  case OP_POW: return power(a, b);
+  case OP_EQ:
+  case OP_NE:
+  case OP_LT:
+  case OP_LE: {
+    double r, x[] = {a.lo, b.lo};
+    if (exact(a) && exact(b) && num_op(code, x, &r)) return abs_exactly(r);
+    return (Abs){.lo = 0, .hi = 1};
+  }
+  case OP_AND: return smaller(a, b);
+  case OP_OR: return larger(a, b);
+  default: return anything;
   }
 }
 
@@ -165,8 +178,9 @@ Abs abs_op(OpCode code, const Abs *a, uint32_t n) {
     return either(a[1], a[2]);
   }
   if (code == OP_FMA) return sum(product(a[0], a[1]), a[2]);
-  return n == 1 ? unary(code, a[0]) : n == 2 ? binary(code, a[0], a[1])
-                                             : anything;
+  return n == 1   ? unary(code, a[0])
+         : n == 2 ? binary(code, a[0], a[1])
+                  : anything;
 }
 
 // ---------------------------------------------------------------- IR values

@@ -6,8 +6,8 @@
 #include "passes/support/range.h"
 
 typedef struct Abs {
-  double lo, hi;             // infinite bounds of a finite value are open
-  bool ninf, pinf, nan;      // -inf, +inf, NaN possible
+  double lo, hi;         // infinite bounds of a finite value are open
+  bool ninf, pinf, nan;  // -inf, +inf, NaN possible
 } Abs;
 
 Abs abs_exactly(double v);
@@ -21,7 +21,7 @@ typedef struct AbsMap {
   const Func *f;
   Arena *arena;
   Ranges *ranges;
-  Map index;                 // Value -> entry in all
+  Map index;  // Value -> entry in all
   Vec(Abs) all;
 } AbsMap;
 

@@ -1,4 +1,5 @@
-// The question whether a step of a key loop needs no mask, as pass tile puts it.
+// The question whether a step of a key loop needs no mask, as pass tile puts
+// it.
 #include "passes/support/full_tiles.h"
 
 static bool matches(const Func *f, const Op *loop, const Op *op,
@@ -11,7 +12,8 @@ static bool matches(const Func *f, const Op *loop, const Op *op,
     if (!le || !lt || le->code != OP_LE || lt->code != OP_LT) continue;
     if (le->args[1] != i || lt->args[0] != i) continue;
     *out = (FullTiles){op->res[0], le->args[0], lt->args[1]};
-    if (ir_defined_outside(f, out->from, r) && ir_defined_outside(f, out->to, r))
+    if (ir_defined_outside(f, out->from, r) &&
+        ir_defined_outside(f, out->to, r))
       return true;
   }
   return false;

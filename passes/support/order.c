@@ -5,7 +5,7 @@ typedef struct Order {
   Func *f;
   Region *r;
   Arena *arena;
-  Map done;           // Op * -> 1
+  Map done;  // Op * -> 1
   Vec(Op *) ops;
 } Order;
 
@@ -22,8 +22,7 @@ static void visit_value(Order *v, Value x) {
 static void visit_region(Order *v, const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nargs; i++) visit_value(v, op->args[i]);
-    for (uint32_t i = 0; i < op->nregions; i++)
-      visit_region(v, op->regions[i]);
+    for (uint32_t i = 0; i < op->nregions; i++) visit_region(v, op->regions[i]);
   }
 }
 

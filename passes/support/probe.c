@@ -31,7 +31,9 @@ static double from_bits(uint64_t b) {
   return x;
 }
 
-void probe_put(Map *m, Value v, double x) { map_put(m, v, bits_of(x)); }
+void probe_put(Map *m, Value v, double x) {
+  map_put(m, v, bits_of(x));
+}
 
 double probe_random(const Probe *p, uint64_t a, uint64_t b) {
   uint64_t key[] = {a, b};
@@ -71,12 +73,12 @@ static double opaque(Probe *p, const Op *op, Value v) {
 
 static double combine(RKind k, double a, double b) {
   switch (k) {
-    case RK_PROD: return a * b;
-    case RK_MAX: return a > b || isnan(a) ? a : b;
-    case RK_MIN: return a < b || isnan(a) ? a : b;
-    case RK_ANY: return a != 0 || b != 0;
-    case RK_ALL: return a != 0 && b != 0;
-    default: return a + b;
+  case RK_PROD: return a * b;
+  case RK_MAX: return a > b || isnan(a) ? a : b;
+  case RK_MIN: return a < b || isnan(a) ? a : b;
+  case RK_ANY: return a != 0 || b != 0;
+  case RK_ALL: return a != 0 && b != 0;
+  default: return a + b;
   }
 }
 
@@ -120,20 +122,20 @@ static double scan(Probe *p, const Op *op) {
 static double probe_op(Probe *p, const Op *op, Value v) {
   double a[3], r;
   switch (op->code) {
-    case OP_CONST: return ir_const_value(p->f, v, &r) ? r : NAN;
-    case OP_DIM:
-      return 4 + floor(2 * fabs(probe_random(p, 99, ir_attr(op, AT_DIM)->i)));
-    case OP_INDEX: {
-      uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
-      if (p->f->axes.at[axis].role == AX_KEY) return p->at[axis];
-      return source(p, 77, axis, DT_I64);
-    }
-    case OP_REDUCE:
-      return reduce(p, op, ir_attr(op, AT_OVER), 0,
-                    (RKind)ir_attr_i(op, AT_KIND, RK_SUM));
-    case OP_DOT: return reduce(p, op, ir_attr(op, AT_OVER), 0, RK_SUM);
-    case OP_SCAN: return scan(p, op);
-    default: break;
+  case OP_CONST: return ir_const_value(p->f, v, &r) ? r : NAN;
+  case OP_DIM:
+    return 4 + floor(2 * fabs(probe_random(p, 99, ir_attr(op, AT_DIM)->i)));
+  case OP_INDEX: {
+    uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+    if (p->f->axes.at[axis].role == AX_KEY) return p->at[axis];
+    return source(p, 77, axis, DT_I64);
+  }
+  case OP_REDUCE:
+    return reduce(p, op, ir_attr(op, AT_OVER), 0,
+                  (RKind)ir_attr_i(op, AT_KIND, RK_SUM));
+  case OP_DOT: return reduce(p, op, ir_attr(op, AT_OVER), 0, RK_SUM);
+  case OP_SCAN: return scan(p, op);
+  default: break;
   }
   bool elem = (op_info(op->code)->flags & OPF_ELEM) != 0;
   if (!elem || op->nargs == 0 || op->nargs > 3) return opaque(p, op, v);

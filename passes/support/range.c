@@ -17,7 +17,9 @@ static Range hull(Range a, Range b) {
 }
 
 // 0 * inf counts as 0: the bound of a product with an unbounded factor.
-static double times(double a, double b) { return a == 0 || b == 0 ? 0 : a * b; }
+static double times(double a, double b) {
+  return a == 0 || b == 0 ? 0 : a * b;
+}
 
 static Range range_mul(Range a, Range b) {
   double p[] = {times(a.lo, b.lo), times(a.lo, b.hi), times(a.hi, b.lo),
@@ -38,7 +40,9 @@ static Range range_add(Range a, Range b) {
   return (Range){isnan(lo) ? -INFINITY : lo, isnan(hi) ? INFINITY : hi};
 }
 
-static Range range_neg(Range a) { return (Range){-a.hi, -a.lo}; }
+static Range range_neg(Range a) {
+  return (Range){-a.hi, -a.lo};
+}
 
 static Range range_pow(const Func *f, const Op *op, Range a) {
   double p;
@@ -69,27 +73,32 @@ static Range positive_only(Range a, double fn(double)) {
 
 static Range range_unary(OpCode code, Range a) {
   switch (code) {
-    case OP_NEG: return range_neg(a);
-    case OP_ABS:
-      return (Range){a.lo > 0 ? a.lo : a.hi < 0 ? -a.hi : 0,
-                     fmax(fabs(a.lo), fabs(a.hi))};
-    case OP_EXP: return monotone(a, exp);
-    case OP_EXP2: return monotone(a, exp2);
-    case OP_LOG: return positive_only(a, log);
-    case OP_LOG2: return positive_only(a, log2);
-    case OP_SQRT: return positive_only(a, sqrt);
-    case OP_RSQRT:
-      return (Range){a.hi > 0 ? 1 / sqrt(a.hi) : 0,
-                     a.lo > 0 ? 1 / sqrt(a.lo) : INFINITY};
-    case OP_TANH: return monotone(a, tanh);
-    case OP_ERF: case OP_SIN: case OP_COS: return sym_unit;
-    case OP_SIGMOID: case OP_NOT: return unit;
-    case OP_SOFTPLUS: return monotone(a, softplus);
-    case OP_RELU: return (Range){fmax(a.lo, 0), fmax(a.hi, 0)};
-    case OP_FLOOR: return monotone(a, floor);
-    case OP_REF: return hull(a, (Range){0, 0});
-    case OP_STOP_GRAD: return a;
-    default: return all_reals;
+  case OP_NEG: return range_neg(a);
+  case OP_ABS:
+    return (Range){a.lo > 0   ? a.lo
+                   : a.hi < 0 ? -a.hi
+                              : 0,
+                   fmax(fabs(a.lo), fabs(a.hi))};
+  case OP_EXP: return monotone(a, exp);
+  case OP_EXP2: return monotone(a, exp2);
+  case OP_LOG: return positive_only(a, log);
+  case OP_LOG2: return positive_only(a, log2);
+  case OP_SQRT: return positive_only(a, sqrt);
+  case OP_RSQRT:
+    return (Range){a.hi > 0 ? 1 / sqrt(a.hi) : 0,
+                   a.lo > 0 ? 1 / sqrt(a.lo) : INFINITY};
+  case OP_TANH: return monotone(a, tanh);
+  case OP_ERF:
+  case OP_SIN:
+  case OP_COS: return sym_unit;
+  case OP_SIGMOID:
+  case OP_NOT: return unit;
+  case OP_SOFTPLUS: return monotone(a, softplus);
+  case OP_RELU: return (Range){fmax(a.lo, 0), fmax(a.hi, 0)};
+  case OP_FLOOR: return monotone(a, floor);
+  case OP_REF: return hull(a, (Range){0, 0});
+  case OP_STOP_GRAD: return a;
+  default: return all_reals;
   }
 }
 
@@ -110,13 +119,13 @@ static Range range_sum(Range a) {
 
 static Range range_kind(RKind k, Range a) {
   switch (k) {
-    case RK_SUM: return range_sum(a);
-    case RK_PROD:
-      if (a.lo < 0) return all_reals;
-      return (Range){0, a.hi <= 1 ? 1 : INFINITY};
-    case RK_MAX: return (Range){-INFINITY, a.hi};
-    case RK_MIN: return (Range){a.lo, INFINITY};
-    default: return unit;
+  case RK_SUM: return range_sum(a);
+  case RK_PROD:
+    if (a.lo < 0) return all_reals;
+    return (Range){0, a.hi <= 1 ? 1 : INFINITY};
+  case RK_MAX: return (Range){-INFINITY, a.hi};
+  case RK_MIN: return (Range){a.lo, INFINITY};
+  default: return unit;
   }
 }
 
@@ -142,7 +151,8 @@ static Range range_dtype(DType t) {
   if (t == DT_BOOL) return unit;
   int bits = dtype_size(t) * 8;
   if (dtype_kind(t) == 'u') return (Range){0, ldexp(1, bits) - 1};
-  if (dtype_kind(t) == 'i') return (Range){-ldexp(1, bits - 1), ldexp(1, bits - 1)};
+  if (dtype_kind(t) == 'i')
+    return (Range){-ldexp(1, bits - 1), ldexp(1, bits - 1)};
   return all_reals;
 }
 
@@ -171,52 +181,53 @@ static Range range_two(Ranges *r, const Op *op) {
   Range a = range_of(r, op->args[0]), b = range_of(r, op->args[1]);
   bool same = op->args[0] == op->args[1];
   switch (op->code) {
-    case OP_ADD: return range_add(a, b);
-    case OP_SUB: return range_add(a, range_neg(b));
-    case OP_MUL: case OP_DOT: {
-      Range m = same ? range_unary(OP_ABS, a) : a;
-      m = range_mul(m, same ? m : b);
-      return op->code == OP_DOT ? range_sum(m) : m;
-    }
-    case OP_DIV: return range_mul(a, range_inverse(b));
-    case OP_DIVK:
-      return hull(range_mul(a, range_inverse(b)), (Range){0, 0});
-    case OP_MIN: return (Range){fmin(a.lo, b.lo), fmin(a.hi, b.hi)};
-    case OP_MAX: return (Range){fmax(a.lo, b.lo), fmax(a.hi, b.hi)};
-    case OP_MOD: return b.lo >= 0 ? (Range){0, b.hi} : all_reals;
-    case OP_FLOORDIV: return b.lo >= 0 ? range_floordiv(a, b) : all_reals;
-    case OP_POW: return range_pow(r->f, op, a);
-    default: return unit;  // comparisons and logic
+  case OP_ADD: return range_add(a, b);
+  case OP_SUB: return range_add(a, range_neg(b));
+  case OP_MUL:
+  case OP_DOT: {
+    Range m = same ? range_unary(OP_ABS, a) : a;
+    m = range_mul(m, same ? m : b);
+    return op->code == OP_DOT ? range_sum(m) : m;
+  }
+  case OP_DIV: return range_mul(a, range_inverse(b));
+  case OP_DIVK: return hull(range_mul(a, range_inverse(b)), (Range){0, 0});
+  case OP_MIN: return (Range){fmin(a.lo, b.lo), fmin(a.hi, b.hi)};
+  case OP_MAX: return (Range){fmax(a.lo, b.lo), fmax(a.hi, b.hi)};
+  case OP_MOD: return b.lo >= 0 ? (Range){0, b.hi} : all_reals;
+  case OP_FLOORDIV: return b.lo >= 0 ? range_floordiv(a, b) : all_reals;
+  case OP_POW: return range_pow(r->f, op, a);
+  default: return unit;  // comparisons and logic
   }
 }
 
 static Range range_op(Ranges *r, const Op *op, Value v) {
   const Func *f = r->f;
   switch (op->code) {
-    case OP_CONST: return range_const(op);
-    case OP_DIM: return range_dim(f, (Dim)ir_attr_i(op, AT_DIM, 0));
-    case OP_INDEX: return range_index(f, op);
-    case OP_CAST: return range_cast(op, range_of(r, op->args[0]));
-    case OP_SELECT:
-      return hull(range_of(r, op->args[1]), range_of(r, op->args[2]));
-    case OP_REDUCE:
-      return range_kind((RKind)ir_attr_i(op, AT_KIND, RK_SUM),
-                        range_of(r, op->args[0]));
-    case OP_FMA: {
-      Range p = range_mul(range_of(r, op->args[0]), range_of(r, op->args[1]));
-      return range_add(p, range_of(r, op->args[2]));
-    }
-    case OP_DOT: return op->nargs == 2 ? range_two(r, op) : all_reals;
-    case OP_PASS: return range_pass(r, op, v);
-    case OP_OWN: case OP_MINE: {
-      Range all = range_of(r, op->args[0]);
-      for (uint32_t i = 1; i < op->nargs; i++)
-        all = hull(all, range_of(r, op->args[i]));
-      return all;
-    }
-    case OP_LOAD: case OP_GIVEN:
-      return range_dtype(ir_type(f, v)->dtype);
-    default: break;
+  case OP_CONST: return range_const(op);
+  case OP_DIM: return range_dim(f, (Dim)ir_attr_i(op, AT_DIM, 0));
+  case OP_INDEX: return range_index(f, op);
+  case OP_CAST: return range_cast(op, range_of(r, op->args[0]));
+  case OP_SELECT:
+    return hull(range_of(r, op->args[1]), range_of(r, op->args[2]));
+  case OP_REDUCE:
+    return range_kind((RKind)ir_attr_i(op, AT_KIND, RK_SUM),
+                      range_of(r, op->args[0]));
+  case OP_FMA: {
+    Range p = range_mul(range_of(r, op->args[0]), range_of(r, op->args[1]));
+    return range_add(p, range_of(r, op->args[2]));
+  }
+  case OP_DOT: return op->nargs == 2 ? range_two(r, op) : all_reals;
+  case OP_PASS: return range_pass(r, op, v);
+  case OP_OWN:
+  case OP_MINE: {
+    Range all = range_of(r, op->args[0]);
+    for (uint32_t i = 1; i < op->nargs; i++)
+      all = hull(all, range_of(r, op->args[i]));
+    return all;
+  }
+  case OP_LOAD:
+  case OP_GIVEN: return range_dtype(ir_type(f, v)->dtype);
+  default: break;
   }
   if (!(op_info(op->code)->flags & OPF_ELEM)) return all_reals;
   if (op->nargs == 1) return range_unary(op->code, range_of(r, op->args[0]));

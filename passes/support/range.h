@@ -12,7 +12,7 @@ typedef struct Range {
 typedef struct Ranges {
   const Func *f;
   Arena *arena;
-  Map index;              // Value -> entry in all
+  Map index;  // Value -> entry in all
   Vec(Range) all;
 } Ranges;
 

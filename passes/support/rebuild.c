@@ -21,8 +21,7 @@ static void region(Rebuild *r, const Region *from, Region *to);
 static void again(Rebuild *r, const Op *op) {
   Arena *a = r->f->mod->arena;
   Type *types = NEWN(a, Type, op->nres);
-  for (uint32_t i = 0; i < op->nres; i++)
-    types[i] = *ir_type(r->f, op->res[i]);
+  for (uint32_t i = 0; i < op->nres; i++) types[i] = *ir_type(r->f, op->res[i]);
   Value *args = rebuild_args(r, op);
   Op *made = ir_op(&r->b, op->code, args, op->nargs, op->attrs, op->nattrs,
                    types, op->nres, op->nregions);
@@ -64,7 +63,7 @@ void rebuild_func(Func *f, RebuildFn *visit, void *data) {
 // ---------------------------------------------------------------- axes
 typedef struct Last {
   const Func *f;
-  int64_t axis;         // the largest in use
+  int64_t axis;  // the largest in use
 } Last;
 
 static void see(Last *l, int64_t axis) {

@@ -13,8 +13,8 @@ typedef bool RebuildFn(Rebuild *r, const Op *op);
 
 struct Rebuild {
   Func *f;
-  Builder b;          // where new ops go
-  ValueMap map;       // old values -> new values
+  Builder b;     // where new ops go
+  ValueMap map;  // old values -> new values
   RebuildFn *visit;
   void *data;
 };

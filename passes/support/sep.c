@@ -13,9 +13,13 @@
 
 #include <math.h>
 
-bool sep_nonneg(const Sym *s, Ex e) { return sym_has(s, e, EF_POS); }
+bool sep_nonneg(const Sym *s, Ex e) {
+  return sym_has(s, e, EF_POS);
+}
 
-static Sep fail(Ex why) { return (Sep){.why = why}; }
+static Sep fail(Ex why) {
+  return (Sep){.why = why};
+}
 
 static Sep one_term(Sym *s, Ex g, Ex h) {
   Sep r = {.ok = true, .n = 1, .at = NEWN(s->arena, SepTerm, 1)};
@@ -192,12 +196,14 @@ static Sep sep_linear(Sym *s, Ex f) {
 
 static Sep sep_op(Sym *s, Ex f) {
   switch ((OpCode)sym_at(s, f)->code) {
-    case OP_ABS: case OP_RELU: return sep_homogeneous(s, f);
-    case OP_MAX: case OP_MIN: return sep_maxmin(s, f);
-    case OP_LOG: return sep_log(s, f);
-    case OP_SELECT: return sep_select(s, f);
-    case OP_STOP_GRAD: return sep_linear(s, f);
-    default: return fail(f);
+  case OP_ABS:
+  case OP_RELU: return sep_homogeneous(s, f);
+  case OP_MAX:
+  case OP_MIN: return sep_maxmin(s, f);
+  case OP_LOG: return sep_log(s, f);
+  case OP_SELECT: return sep_select(s, f);
+  case OP_STOP_GRAD: return sep_linear(s, f);
+  default: return fail(f);
   }
 }
 
@@ -211,13 +217,13 @@ Sep sep(Sym *s, Ex f) {
     return one_term(s, sym_const(s, c), sym_uncoef(s, f));
   }
   switch ((ExKind)sym_at(s, f)->kind) {
-    case EX_ADD: return sep_add(s, f);
-    case EX_MUL: return sep_mul(s, f);
-    case EX_EXP: return sep_exp(s, f);
-    case EX_POW: return sep_pow(s, f);
-    case EX_CAST: return sep_linear(s, f);
-    case EX_OP: return sep_op(s, f);
-    default: return fail(f);
+  case EX_ADD: return sep_add(s, f);
+  case EX_MUL: return sep_mul(s, f);
+  case EX_EXP: return sep_exp(s, f);
+  case EX_POW: return sep_pow(s, f);
+  case EX_CAST: return sep_linear(s, f);
+  case EX_OP: return sep_op(s, f);
+  default: return fail(f);
   }
 }
 
@@ -249,10 +255,13 @@ Ex sep_fuse(Sym *s, Ex g, Ex h) {
   if (n.kind == EX_ADD || n.kind == EX_CAST) return fuse_kids(s, n, 0, h);
   if (n.kind == EX_OP) {
     switch ((OpCode)n.code) {
-      case OP_ABS: case OP_RELU: case OP_MAX: case OP_MIN: case OP_STOP_GRAD:
-        return fuse_kids(s, n, 0, h);
-      case OP_SELECT: return fuse_kids(s, n, 1, h);
-      default: return sym_mul2(s, g, h);
+    case OP_ABS:
+    case OP_RELU:
+    case OP_MAX:
+    case OP_MIN:
+    case OP_STOP_GRAD: return fuse_kids(s, n, 0, h);
+    case OP_SELECT: return fuse_kids(s, n, 1, h);
+    default: return sym_mul2(s, g, h);
     }
   }
   if (n.kind != EX_MUL) return sym_mul2(s, g, h);

@@ -65,14 +65,18 @@ Ex sym_const(Sym *s, double v) {
 
 Ex sym_leaf(Sym *s, LeafTag tag, Value v, bool nonneg) {
   static const uint8_t flags[] = {
-      [LEAF_KEY] = EF_X | EF_KEY,     [LEAF_ROW] = EF_X,
-      [LEAF_LIVE] = EF_D,             [LEAF_OLD] = EF_D,
+      [LEAF_KEY] = EF_X | EF_KEY,
+      [LEAF_ROW] = EF_X,
+      [LEAF_LIVE] = EF_D,
+      [LEAF_OLD] = EF_D,
       [LEAF_OPAQUE] = EF_D | EF_OPAQUE,
       [LEAF_MIXED] = EF_X | EF_KEY | EF_D | EF_OPAQUE,
   };
   unsigned f = flags[tag] | (nonneg ? (unsigned)EF_POS : 0u);
-  return intern_node(s, (ExNode){.kind = EX_LEAF, .code = (uint16_t)tag,
-                                 .leaf = v, .flags = (uint8_t)f});
+  return intern_node(s, (ExNode){.kind = EX_LEAF,
+                                 .code = (uint16_t)tag,
+                                 .leaf = v,
+                                 .flags = (uint8_t)f});
 }
 
 // ---------------------------------------------------------------- queries
@@ -100,18 +104,26 @@ Ex sym_uncoef(Sym *s, Ex e) {
   return e;
 }
 
-static bool even(double p) { return p == floor(p) && fmod(p, 2) == 0; }
+static bool even(double p) {
+  return p == floor(p) && fmod(p, 2) == 0;
+}
 
 static bool nonneg_op(OpCode c, const Sym *s, const ExNode *n) {
   bool a = n->n > 0 && sym_has(s, n->kid[0], EF_POS);
   bool b = n->n > 1 && sym_has(s, n->kid[1], EF_POS);
   switch (c) {
-    case OP_ABS: case OP_RELU: case OP_SIGMOID: case OP_SOFTPLUS: return true;
-    case OP_MAX: return a || b;
-    case OP_MIN: return a && b;
-    case OP_SELECT: return b && sym_has(s, n->kid[2], EF_POS);
-    case OP_STOP_GRAD: case OP_TANH: case OP_ERF: case OP_FLOOR: return a;
-    default: return false;
+  case OP_ABS:
+  case OP_RELU:
+  case OP_SIGMOID:
+  case OP_SOFTPLUS: return true;
+  case OP_MAX: return a || b;
+  case OP_MIN: return a && b;
+  case OP_SELECT: return b && sym_has(s, n->kid[2], EF_POS);
+  case OP_STOP_GRAD:
+  case OP_TANH:
+  case OP_ERF:
+  case OP_FLOOR: return a;
+  default: return false;
   }
 }
 
@@ -120,12 +132,14 @@ static bool nonneg_node(const Sym *s, const ExNode *n) {
   for (uint32_t i = 0; i < n->n; i++)
     all = all && sym_has(s, n->kid[i], EF_POS);
   switch ((ExKind)n->kind) {
-    case EX_CONST: return n->c >= 0;
-    case EX_LEAF: return (n->flags & EF_POS) != 0;
-    case EX_EXP: return true;
-    case EX_POW: return all || even(n->c);
-    case EX_ADD: case EX_MUL: case EX_CAST: return all;
-    case EX_OP: return nonneg_op((OpCode)n->code, s, n);
+  case EX_CONST: return n->c >= 0;
+  case EX_LEAF: return (n->flags & EF_POS) != 0;
+  case EX_EXP: return true;
+  case EX_POW: return all || even(n->c);
+  case EX_ADD:
+  case EX_MUL:
+  case EX_CAST: return all;
+  case EX_OP: return nonneg_op((OpCode)n->code, s, n);
   }
   return false;
 }
@@ -183,14 +197,14 @@ Ex sym_add(Sym *s, const Ex *e, uint32_t n) {
 static void product_parts(Sym *s, Parts *p, Ex *arg, double *c, Ex e) {
   const ExNode *n = sym_at(s, e);
   switch ((ExKind)n->kind) {
-    case EX_CONST: *c *= n->c; break;
-    case EX_MUL:
-      for (uint32_t i = 0; i < n->n; i++)
-        product_parts(s, p, arg, c, sym_at(s, e)->kid[i]);
-      break;
-    case EX_EXP: *arg = *arg ? sym_add2(s, *arg, n->kid[0]) : n->kid[0]; break;
-    case EX_POW: part_add(s, p, n->kid[0], n->c); break;
-    default: part_add(s, p, e, 1);
+  case EX_CONST: *c *= n->c; break;
+  case EX_MUL:
+    for (uint32_t i = 0; i < n->n; i++)
+      product_parts(s, p, arg, c, sym_at(s, e)->kid[i]);
+    break;
+  case EX_EXP: *arg = *arg ? sym_add2(s, *arg, n->kid[0]) : n->kid[0]; break;
+  case EX_POW: part_add(s, p, n->kid[0], n->c); break;
+  default: part_add(s, p, e, 1);
   }
 }
 
@@ -228,13 +242,21 @@ Ex sym_mul(Sym *s, const Ex *e, uint32_t n) {
   return intern_node(s, (ExNode){.kind = EX_MUL, .n = nk, .kid = kid});
 }
 
-Ex sym_add2(Sym *s, Ex a, Ex b) { return sym_add(s, (Ex[]){a, b}, 2); }
-Ex sym_mul2(Sym *s, Ex a, Ex b) { return sym_mul(s, (Ex[]){a, b}, 2); }
+Ex sym_add2(Sym *s, Ex a, Ex b) {
+  return sym_add(s, (Ex[]){a, b}, 2);
+}
+Ex sym_mul2(Sym *s, Ex a, Ex b) {
+  return sym_mul(s, (Ex[]){a, b}, 2);
+}
 Ex sym_scale(Sym *s, double c, Ex a) {
   return c == 1 ? a : sym_mul2(s, sym_const(s, c), a);
 }
-Ex sym_neg(Sym *s, Ex a) { return sym_scale(s, -1, a); }
-Ex sym_sub(Sym *s, Ex a, Ex b) { return sym_add2(s, a, sym_neg(s, b)); }
+Ex sym_neg(Sym *s, Ex a) {
+  return sym_scale(s, -1, a);
+}
+Ex sym_sub(Sym *s, Ex a, Ex b) {
+  return sym_add2(s, a, sym_neg(s, b));
+}
 
 Ex sym_pow(Sym *s, Ex a, double p) {
   const ExNode *n = sym_at(s, a);
@@ -295,38 +317,38 @@ Ex sym_cast(Sym *s, DType t, Ex a) {
 
 Ex sym_op(Sym *s, OpCode code, const Ex *e, uint32_t n) {
   switch (code) {
-    case OP_ADD: return sym_add(s, e, n);
-    case OP_SUB: return sym_sub(s, e[0], e[1]);
-    case OP_MUL: return sym_mul(s, e, n);
-    case OP_DIV: return sym_mul2(s, e[0], sym_pow(s, e[1], -1));
-    case OP_NEG: return sym_neg(s, e[0]);
-    case OP_EXP: return sym_exp(s, e[0]);
-    case OP_EXP2: return sym_exp(s, sym_scale(s, log(2), e[0]));
-    case OP_LOG: return sym_log(s, e[0]);
-    case OP_LOG2: return sym_scale(s, 1 / log(2), sym_log(s, e[0]));
-    case OP_SQRT: return sym_pow(s, e[0], 0.5);
-    case OP_RSQRT: return sym_pow(s, e[0], -0.5);
-    case OP_POW:
-      if (sym_at(s, e[1])->kind == EX_CONST)
-        return sym_pow(s, e[0], sym_at(s, e[1])->c);
-      if (sym_at(s, e[0])->kind == EX_CONST && sym_at(s, e[0])->c > 0)
-        return sym_exp(s, sym_scale(s, log(sym_at(s, e[0])->c), e[1]));
-      break;
-    default: break;
+  case OP_ADD: return sym_add(s, e, n);
+  case OP_SUB: return sym_sub(s, e[0], e[1]);
+  case OP_MUL: return sym_mul(s, e, n);
+  case OP_DIV: return sym_mul2(s, e[0], sym_pow(s, e[1], -1));
+  case OP_NEG: return sym_neg(s, e[0]);
+  case OP_EXP: return sym_exp(s, e[0]);
+  case OP_EXP2: return sym_exp(s, sym_scale(s, log(2), e[0]));
+  case OP_LOG: return sym_log(s, e[0]);
+  case OP_LOG2: return sym_scale(s, 1 / log(2), sym_log(s, e[0]));
+  case OP_SQRT: return sym_pow(s, e[0], 0.5);
+  case OP_RSQRT: return sym_pow(s, e[0], -0.5);
+  case OP_POW:
+    if (sym_at(s, e[1])->kind == EX_CONST)
+      return sym_pow(s, e[0], sym_at(s, e[1])->c);
+    if (sym_at(s, e[0])->kind == EX_CONST && sym_at(s, e[0])->c > 0)
+      return sym_exp(s, sym_scale(s, log(sym_at(s, e[0])->c), e[1]));
+    break;
+  default: break;
   }
-  return intern_node(s, (ExNode){.kind = EX_OP, .code = (uint16_t)code,
-                                 .n = n, .kid = e});
+  return intern_node(
+      s, (ExNode){.kind = EX_OP, .code = (uint16_t)code, .n = n, .kid = e});
 }
 
 // The node n with other kids.
 static Ex rebuild(Sym *s, ExNode n, const Ex *kid) {
   switch ((ExKind)n.kind) {
-    case EX_ADD: return sym_add(s, kid, n.n);
-    case EX_MUL: return sym_mul(s, kid, n.n);
-    case EX_POW: return sym_pow(s, kid[0], n.c);
-    case EX_EXP: return sym_exp(s, kid[0]);
-    case EX_CAST: return sym_cast(s, (DType)n.code, kid[0]);
-    default: return sym_op(s, (OpCode)n.code, kid, n.n);
+  case EX_ADD: return sym_add(s, kid, n.n);
+  case EX_MUL: return sym_mul(s, kid, n.n);
+  case EX_POW: return sym_pow(s, kid[0], n.c);
+  case EX_EXP: return sym_exp(s, kid[0]);
+  case EX_CAST: return sym_cast(s, (DType)n.code, kid[0]);
+  default: return sym_op(s, (OpCode)n.code, kid, n.n);
   }
 }
 

@@ -7,17 +7,17 @@
 
 #include "ir/ir.h"
 
-typedef uint32_t Ex;        // id in Sym.nodes; 0 = none
+typedef uint32_t Ex;  // id in Sym.nodes; 0 = none
 
 typedef enum ExKind {
-  EX_CONST,   // c
-  EX_LEAF,    // an IR value; code = LeafTag
-  EX_ADD,     // kids, at most one constant (last)
-  EX_MUL,     // kids, at most one constant (first)
-  EX_POW,     // kid ** c
-  EX_EXP,     // e ** kid
-  EX_CAST,    // code = DType, float to float
-  EX_OP,      // elementwise op without attributes; code = OpCode
+  EX_CONST,  // c
+  EX_LEAF,   // an IR value; code = LeafTag
+  EX_ADD,    // kids, at most one constant (last)
+  EX_MUL,    // kids, at most one constant (first)
+  EX_POW,    // kid ** c
+  EX_EXP,    // e ** kid
+  EX_CAST,   // code = DType, float to float
+  EX_OP,     // elementwise op without attributes; code = OpCode
 } ExKind;
 
 typedef enum LeafTag {
@@ -43,15 +43,15 @@ typedef struct ExNode {
   uint16_t code;
   uint32_t n;
   Value leaf;
-  uint32_t size;      // nodes of the tree that it stands for, saturating
+  uint32_t size;  // nodes of the tree that it stands for, saturating
   double c;
   const Ex *kid;
 } ExNode;
 
 typedef struct Sym {
   Arena *arena;
-  Vec(ExNode) nodes;    // [0] unused
-  Map index;            // hash -> id
+  Vec(ExNode) nodes;  // [0] unused
+  Map index;          // hash -> id
 } Sym;
 
 void sym_init(Sym *s, Arena *a);
@@ -101,7 +101,7 @@ typedef struct SepTerm {
 
 typedef struct Sep {
   bool ok;
-  Ex why;             // !ok: the part that does not separate
+  Ex why;  // !ok: the part that does not separate
   uint32_t n;
   SepTerm *at;
 } Sep;

@@ -13,48 +13,50 @@ static double num_max(double a, double b) {
 
 static bool num_binary(OpCode code, double a, double b, double *r) {
   switch (code) {
-    case OP_ADD: *r = a + b; break;
-    case OP_SUB: *r = a - b; break;
-    case OP_MUL: *r = a * b; break;
-    case OP_DIV: case OP_DIVK: *r = a / b; break;
-    case OP_FLOORDIV: *r = floor(a / b); break;
-    case OP_MOD: *r = a - b * floor(a / b); break;
-    case OP_MIN: *r = -num_max(-a, -b); break;
-    case OP_MAX: *r = num_max(a, b); break;
-    case OP_POW: *r = pow(a, b); break;
-    case OP_EQ: *r = a == b; break;
-    case OP_NE: *r = a != b; break;
-    case OP_LT: *r = a < b; break;
-    case OP_LE: *r = a <= b; break;
-    case OP_AND: *r = a != 0 && b != 0; break;
-    case OP_OR: *r = a != 0 || b != 0; break;
-    default: return false;
+  case OP_ADD: *r = a + b; break;
+  case OP_SUB: *r = a - b; break;
+  case OP_MUL: *r = a * b; break;
+  case OP_DIV:
+  case OP_DIVK: *r = a / b; break;
+  case OP_FLOORDIV: *r = floor(a / b); break;
+  case OP_MOD: *r = a - b * floor(a / b); break;
+  case OP_MIN: *r = -num_max(-a, -b); break;
+  case OP_MAX: *r = num_max(a, b); break;
+  case OP_POW: *r = pow(a, b); break;
+  case OP_EQ: *r = a == b; break;
+  case OP_NE: *r = a != b; break;
+  case OP_LT: *r = a < b; break;
+  case OP_LE: *r = a <= b; break;
+  case OP_AND: *r = a != 0 && b != 0; break;
+  case OP_OR: *r = a != 0 || b != 0; break;
+  default: return false;
   }
   return true;
 }
 
 static bool num_unary(OpCode code, double a, double *r) {
   switch (code) {
-    case OP_NEG: *r = -a; break;
-    case OP_ABS: *r = fabs(a); break;
-    case OP_NOT: *r = a == 0; break;
-    case OP_EXP: *r = exp(a); break;
-    case OP_EXP2: *r = exp2(a); break;
-    case OP_LOG: *r = log(a); break;
-    case OP_LOG2: *r = log2(a); break;
-    case OP_SQRT: *r = sqrt(a); break;
-    case OP_RSQRT: *r = 1 / sqrt(a); break;
-    case OP_TANH: *r = tanh(a); break;
-    case OP_SIGMOID: *r = num_sigmoid(a); break;
-    case OP_SOFTPLUS: *r = num_max(a, 0) + log1p(exp(-fabs(a))); break;
-    case OP_RELU: *r = num_max(a, 0); break;
-    case OP_ERF: *r = erf(a); break;
-    case OP_SIN: *r = sin(a); break;
-    case OP_COS: *r = cos(a); break;
-    case OP_FLOOR: *r = floor(a); break;
-    case OP_REF: *r = a == -INFINITY ? 0 : a; break;
-    case OP_STOP_GRAD: case OP_CAST: *r = a; break;
-    default: return false;
+  case OP_NEG: *r = -a; break;
+  case OP_ABS: *r = fabs(a); break;
+  case OP_NOT: *r = a == 0; break;
+  case OP_EXP: *r = exp(a); break;
+  case OP_EXP2: *r = exp2(a); break;
+  case OP_LOG: *r = log(a); break;
+  case OP_LOG2: *r = log2(a); break;
+  case OP_SQRT: *r = sqrt(a); break;
+  case OP_RSQRT: *r = 1 / sqrt(a); break;
+  case OP_TANH: *r = tanh(a); break;
+  case OP_SIGMOID: *r = num_sigmoid(a); break;
+  case OP_SOFTPLUS: *r = num_max(a, 0) + log1p(exp(-fabs(a))); break;
+  case OP_RELU: *r = num_max(a, 0); break;
+  case OP_ERF: *r = erf(a); break;
+  case OP_SIN: *r = sin(a); break;
+  case OP_COS: *r = cos(a); break;
+  case OP_FLOOR: *r = floor(a); break;
+  case OP_REF: *r = a == -INFINITY ? 0 : a; break;
+  case OP_STOP_GRAD:
+  case OP_CAST: *r = a; break;
+  default: return false;
   }
   return true;
 }
@@ -72,22 +74,22 @@ double sym_eval(const Sym *s, Ex e, SymLeafFn *fn, void *data) {
   const ExNode *n = sym_at(s, e);
   double r = 0, a[3] = {0};
   switch ((ExKind)n->kind) {
-    case EX_CONST: return n->c;
-    case EX_LEAF: return fn(data, n);
-    case EX_ADD:
-      for (uint32_t i = 0; i < n->n; i++) r += sym_eval(s, n->kid[i], fn, data);
-      return r;
-    case EX_MUL:
-      r = 1;
-      for (uint32_t i = 0; i < n->n; i++) r *= sym_eval(s, n->kid[i], fn, data);
-      return r;
-    case EX_POW: return pow(sym_eval(s, n->kid[0], fn, data), n->c);
-    case EX_EXP: return exp(sym_eval(s, n->kid[0], fn, data));
-    case EX_CAST: return sym_eval(s, n->kid[0], fn, data);
-    case EX_OP:
-      for (uint32_t i = 0; i < n->n && i < 3; i++)
-        a[i] = sym_eval(s, n->kid[i], fn, data);
-      return num_op((OpCode)n->code, a, &r) ? r : NAN;
+  case EX_CONST: return n->c;
+  case EX_LEAF: return fn(data, n);
+  case EX_ADD:
+    for (uint32_t i = 0; i < n->n; i++) r += sym_eval(s, n->kid[i], fn, data);
+    return r;
+  case EX_MUL:
+    r = 1;
+    for (uint32_t i = 0; i < n->n; i++) r *= sym_eval(s, n->kid[i], fn, data);
+    return r;
+  case EX_POW: return pow(sym_eval(s, n->kid[0], fn, data), n->c);
+  case EX_EXP: return exp(sym_eval(s, n->kid[0], fn, data));
+  case EX_CAST: return sym_eval(s, n->kid[0], fn, data);
+  case EX_OP:
+    for (uint32_t i = 0; i < n->n && i < 3; i++)
+      a[i] = sym_eval(s, n->kid[i], fn, data);
+    return num_op((OpCode)n->code, a, &r) ? r : NAN;
   }
   return NAN;
 }
@@ -139,20 +141,20 @@ static void print_args(const Sym *s, const Func *f, const ExNode *n,
 void sym_print(const Sym *s, const Func *f, Ex e, Buf *out) {
   const ExNode *n = sym_at(s, e);
   switch ((ExKind)n->kind) {
-    case EX_CONST: buf_printf(out, "%g", n->c); break;
-    case EX_LEAF: print_leaf(f, n, out); break;
-    case EX_ADD: print_sum(s, f, n, out); break;
-    case EX_MUL: print_args(s, f, n, NULL, "*", out); break;
-    case EX_POW:
-      sym_print(s, f, n->kid[0], out);
-      buf_printf(out, "^%g", n->c);
-      break;
-    case EX_EXP: print_args(s, f, n, "exp", ", ", out); break;
-    case EX_CAST:
-      print_args(s, f, n, dtype_name((DType)n->code), ", ", out);
-      break;
-    case EX_OP:
-      print_args(s, f, n, op_info((OpCode)n->code)->name, ", ", out);
-      break;
+  case EX_CONST: buf_printf(out, "%g", n->c); break;
+  case EX_LEAF: print_leaf(f, n, out); break;
+  case EX_ADD: print_sum(s, f, n, out); break;
+  case EX_MUL: print_args(s, f, n, NULL, "*", out); break;
+  case EX_POW:
+    sym_print(s, f, n->kid[0], out);
+    buf_printf(out, "^%g", n->c);
+    break;
+  case EX_EXP: print_args(s, f, n, "exp", ", ", out); break;
+  case EX_CAST:
+    print_args(s, f, n, dtype_name((DType)n->code), ", ", out);
+    break;
+  case EX_OP:
+    print_args(s, f, n, op_info((OpCode)n->code)->name, ", ", out);
+    break;
   }
 }

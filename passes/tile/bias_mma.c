@@ -1,5 +1,5 @@
-// join: what a column adds to a product, itself a product with ones, becomes one
-// more block of the first product's summed axis.
+// join: what a column adds to a product, itself a product with ones, becomes
+// one more block of the first product's summed axis.
 //
 //   %s = dot(%q, %k) {over = [d]} : f32{q:64,k:64}
 //   %p = load(%P, %b, %i, %c) : bf16{k:64,c:8}
@@ -11,8 +11,8 @@
 // The copy engine brings %p beside the keys and matrix units add it, in f32 and
 // last, so that the error is that of one sum. What is behind the numbers in
 // memory, and behind the tensor, is zeros. Products like %a are made by
-// passes/attn/materialize_terms.c. Level tile; sm_90a. Run cse and dce afterwards.
-// Tests: test/passes/bias_mma/.
+// passes/attn/materialize_terms.c. Level tile; sm_90a. Run cse and dce
+// afterwards. Tests: test/passes/bias_mma/.
 #include "ir/target.h"
 #include "passes/pass.h"
 
@@ -39,8 +39,7 @@ static Op *column_of(const Func *f, Value v, uint32_t *at) {
 }
 
 // A product of 16-bit rows with the columns' axis, made for op alone.
-static Op *tile_of(const Func *f, Value v, const Op *op,
-                   const Op *columns) {
+static Op *tile_of(const Func *f, Value v, const Op *op, const Op *columns) {
   Op *dot = product_of(f, v, 2);
   bool ok = dot && ir_count_uses(f, v) == 1 && dot->parent == op->parent &&
             dtype_is_float16(ir_type(f, dot->args[0])->dtype) &&
@@ -50,15 +49,18 @@ static Op *tile_of(const Func *f, Value v, const Op *op,
 }
 
 // The constant as a tile of the rows and of the columns' summed axis.
-static Value tile_of_ones(Builder *b, const Op *tile, const Op *columns, uint32_t at) {
+static Value tile_of_ones(Builder *b, const Op *tile, const Op *columns,
+                          uint32_t at) {
   const Func *f = b->fn;
-  const Type *t = ir_type(f, tile->res[0]), *p = ir_type(f, columns->args[1 - at]);
+  const Type *t = ir_type(f, tile->res[0]),
+             *p = ir_type(f, columns->args[1 - at]);
   uint32_t row = t->axis[0] == ir_type(f, columns->res[0])->axis[0] ? 1 : 0;
   uint32_t over = (uint32_t)ir_attr(columns, AT_OVER)->list[0];
   Type ones = type_with(type_scalar(p->dtype), t->axis[row], t->size[row]);
   ones = type_with(ones, over, p->size[type_axis_at(p, over)]);
   const Op *one = ir_def(f, columns->args[at]);
-  return ir_op(b, OP_CONST, NULL, 0, one->attrs, one->nattrs, &ones, 1, 0)->res[0];
+  return ir_op(b, OP_CONST, NULL, 0, one->attrs, one->nattrs, &ones, 1, 0)
+      ->res[0];
 }
 
 static void join(void *data, Op *op) {
@@ -71,8 +73,9 @@ static void join(void *data, Op *op) {
     Builder b = {.fn = f, .region = op->parent, .before = op, .span = op->span};
     Value args[] = {tile_of_ones(&b, tile, columns, at), columns->args[1 - at],
                     tile->res[0]};
-    Value x = ir_op(&b, OP_DOT, args, 3, columns->attrs, columns->nattrs, NULL, 1,
-                    0)->res[0];
+    Value x =
+        ir_op(&b, OP_DOT, args, 3, columns->attrs, columns->nattrs, NULL, 1, 0)
+            ->res[0];
     ir_replace_uses(f, op->res[0], x);
     return;
   }

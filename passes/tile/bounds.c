@@ -17,10 +17,10 @@
 // anew by every head. A mask that no interval arithmetic understands is
 // evaluated tile by tile here. Tiles without a key between the first and the
 // last one are computed, masked. Four numbers an interval and tile of queries.
-// Rows that have other entries in a table than the first one may be none of those
-// that see a full tile: in all of the run they see nothing (a border of documents).
-// The loop asks which do, of the run's first key.
-// Tests: test/passes/tile/bounds-*.
+// Rows that have other entries in a table than the first one may be none of
+// those that see a full tile: in all of the run they see nothing (a border of
+// documents). The loop asks which do, of the run's first key. Tests:
+// test/passes/tile/bounds-*.
 #include "ir/target.h"
 #include "passes/tile/loop.h"
 
@@ -29,7 +29,7 @@
 enum {
   TILES = 64,        // of keys, judged at a time: rows of a fragment
   MORE_TILES = 128,  // where a CTA may have more warps
-  NUMBERS = 4,  // of an interval: base, hi, f0, f1
+  NUMBERS = 4,       // of an interval: base, hi, f0, f1
 };
 
 // ---------------------------------------------------------------- plan
@@ -108,15 +108,15 @@ void bounds_params(Tiler *t) {
     for (uint32_t k = 0; k < box->n; k++)
       shape[k] = tiles_of(t, (uint32_t)box->list[k]);
     shape[box->n] = dim_const(&t->to->mod->dims, NUMBERS * intervals(pass));
-    const char *name = i ? arena_printf(&t->cx->session, "bounds.%u", i)
-                         : "bounds";
+    const char *name =
+        i ? arena_printf(&t->cx->session, "bounds.%u", i) : "bounds";
     t->tested[i] = ir_param(t->to, intern(&t->cx->names, name), PR_SHARED,
                             type_tensor(DT_I32, box->n + 1, shape));
   }
 }
 
-// Where the numbers of rows with these coordinates are; returns how many indices
-// come first.
+// Where the numbers of rows with these coordinates are; returns how many
+// indices come first.
 static uint32_t place(const Tiler *t, Builder *b, const Op *pass,
                       const Value *origin, Value *at) {
   const IrAttr *box = ir_attr(pass, AT_BOX);
@@ -130,8 +130,7 @@ static uint32_t place(const Tiler *t, Builder *b, const Op *pass,
 }
 
 // The coordinates of a group's first row.
-static void origin_of(Builder *b, const Op *pass, int64_t row,
-                      Value *origin) {
+static void origin_of(Builder *b, const Op *pass, int64_t row, Value *origin) {
   const IrAttr *box = ir_attr(pass, AT_BOX);
   Type i64 = type_scalar(DT_I64);
   for (uint32_t k = 0; k < box->n; k++) {
@@ -236,7 +235,7 @@ typedef struct Scan {
   uint32_t tile, entry;  // axes: tiles of keys, entries of a table
   Value step, extent;
   const Range *r;
-  bool apart;             // the block's rows may be judged in two parts
+  bool apart;  // the block's rows may be judged in two parts
   const ValueMap *in_front;
 } Scan;
 
@@ -295,8 +294,7 @@ static int spanned(const KeyLoop *l, const Op *op) {
 static bool is_inside(const KeyLoop *l, const Op *op) {
   int axis = spanned(l, op);
   const Type *t = ir_type(l->t->from, op->args[0]);
-  return axis >= 0 &&
-         t->size[t->n - 1] == l->t->from->axes.at[axis].extent;
+  return axis >= 0 && t->size[t->n - 1] == l->t->from->axes.at[axis].extent;
 }
 
 // Entries of the longest span; a tile of keys is known to have no more than
@@ -379,8 +377,10 @@ static void span_loop(Scan *s, Builder *b, const Look *x, const ValueMap *m,
 static bool is_short(Scan *s, const Op *op) {
   int axis = spanned(s->l, op);
   const TilePlan *p = &s->l->t->plan;
-  int64_t n = axis < 0 ? INT64_MAX : axis == (int)s->l->axis ? p->tile_k
-              : axis == p->lane ? bounds_rows(p) : INT64_MAX;
+  int64_t n = axis < 0                  ? INT64_MAX
+              : axis == (int)s->l->axis ? p->tile_k
+              : axis == p->lane         ? bounds_rows(p)
+                                        : INT64_MAX;
   return n <= entries(s->l->t);
 }
 
@@ -412,8 +412,8 @@ static Value want(Scan *s, Builder *b, Value v, ValueMap *m) {
 }
 
 // What the tiles of keys have in common is made in front of the loop; but
-// tables of rows that are read at once are asked for there, and looked at behind the
-// first tables of keys: both answers are waited for together.
+// tables of rows that are read at once are asked for there, and looked at
+// behind the first tables of keys: both answers are waited for together.
 static ValueMap common(Scan *s, Builder *b, const ValueMap *pre) {
   KeyLoop *l = s->l;
   const Region *r = l->classify;
@@ -466,8 +466,8 @@ static bool is_of_rows(const Scan *s, const Op *op) {
   return is_span(op) && lane >= 0 && spanned(s->l, op) == lane;
 }
 
-// Tables of rows are all read at once, and there is one. Where groups have bounds
-// of their own pass row_mask runs.
+// Tables of rows are all read at once, and there is one. Where groups have
+// bounds of their own pass row_mask runs.
 bool bounds_by_rows(KeyLoop *l) {
   Scan s = {.l = l};
   bool any = false;
@@ -572,7 +572,8 @@ static void judge_many(Scan *s, Builder *b, Value c, const ValueMap *pre,
   at = ir_2(b, OP_ADD, c, at);
   Value end = ir_2(b, OP_ADD, at, s->step), one = int_(b, 1);
   Value in = ir_2(b, OP_LT, at, s->r->hi), zero = int_(b, 0);
-  // Behind the bounds all read the first tile: lines of the cache are what costs.
+  // Behind the bounds all read the first tile: lines of the cache are what
+  // costs.
   Value from = pick(b, in, at, zero), to = ir_2(b, OP_ADD, from, s->step);
   to = ir_2(b, OP_SUB, ir_2(b, OP_MIN, to, s->extent), one);
   ValueMap m = tile_map_copy(l->t, pre);
@@ -580,7 +581,8 @@ static void judge_many(Scan *s, Builder *b, Value c, const ValueMap *pre,
   vmap_put(&m, r->params.at[r->params.n - 2], from);
   vmap_put(&m, r->params.at[r->params.n - 1], to);
   for (const Op *op = r->first; op != r->last; op = op->next)
-    if (is_span(op) && spanned(l, op) == (int)l->axis) want(s, b, op->res[0], &m);
+    if (is_span(op) && spanned(l, op) == (int)l->axis)
+      want(s, b, op->res[0], &m);
   Judged j = s->apart ? judge_halves(s, b, &m) : judge_block(s, b, &m);
   Value some = ir_2(b, OP_AND, in, j.some), full = ir_2(b, OP_AND, in, j.full);
   full = ir_2(b, OP_AND, full, ir_2(b, OP_LE, end, s->extent));
@@ -590,7 +592,8 @@ static void judge_many(Scan *s, Builder *b, Value c, const ValueMap *pre,
   k->v[HI] = ir_2(b, OP_MAX, k->v[HI], past);
   // The run that ends with the last full tile begins behind a gap. Its end is
   // twice the coordinate and whether both halves see it, as in all of the run.
-  Value two = int_(b, 2), code = ir_2(b, OP_ADD, ir_2(b, OP_MUL, end, two), j.both);
+  Value two = int_(b, 2),
+        code = ir_2(b, OP_ADD, ir_2(b, OP_MUL, end, two), j.both);
   Value f1 = over(b, RK_MAX, pick(b, full, code, zero));
   Value both = ir_2(b, OP_MOD, f1, two);
   Value same = ir_2(b, OP_AND, full, ir_2(b, OP_EQ, j.both, both));
@@ -598,8 +601,8 @@ static void judge_many(Scan *s, Builder *b, Value c, const ValueMap *pre,
                     ir_2(b, OP_LE, ir_2(b, OP_MUL, end, two), f1));
   Value gap = over(b, RK_MAX, pick(b, hole, end, c));
   Value before = ir_2(b, OP_ADD, ir_2(b, OP_MUL, c, two), both);
-  Value goes_on = ir_2(b, OP_AND, ir_2(b, OP_EQ, gap, c),
-                       ir_2(b, OP_EQ, k->v[F1], before));
+  Value goes_on =
+      ir_2(b, OP_AND, ir_2(b, OP_EQ, gap, c), ir_2(b, OP_EQ, k->v[F1], before));
   Value any = ir_2(b, OP_LT, zero, f1);
   Value f0 = pick(b, goes_on, k->v[F0], gap);
   k->v[F0] = pick(b, any, f0, k->v[F0]);
@@ -628,13 +631,13 @@ static Runs scan(Scan *s, Builder *b, const ValueMap *in_front) {
   bool many = tells_full(s->l);
   s->apart = many && bounds_by_rows(s->l);
   s->in_front = in_front;
-  ValueMap pre = s->apart ? tile_map_copy(s->l->t, in_front)
-                          : common(s, b, in_front);
+  ValueMap pre =
+      s->apart ? tile_map_copy(s->l->t, in_front) : common(s, b, in_front);
   const Range *r = s->r;
   Value step = many ? int_(b, tiles(s->l->t) * s->l->t->plan.tile_k) : s->step;
   Value none = many ? ir_2(b, OP_MUL, r->base, int_(b, 2)) : r->base;
-  Value args[3 + NUMBERS] = {r->base, r->hi, step, r->hi, r->base, r->base,
-                             none};
+  Value args[3 + NUMBERS] = {r->base, r->hi,   step, r->hi,
+                             r->base, r->base, none};
   Type types[NUMBERS];
   for (uint32_t i = 0; i < NUMBERS; i++) types[i] = type_scalar(DT_I64);
   Op *loop = ir_op(b, OP_FOR, args, 3 + NUMBERS, NULL, 0, types, NUMBERS, 1);
@@ -694,7 +697,8 @@ void bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m) {
   for (uint32_t i = 0; i < of; i++) {
     s.r = &r[i];
     if (i < n) k = scan(&s, b, m);
-    else for (uint32_t j = 0; j < NUMBERS; j++) k.v[j] = int_(b, 0);
+    else
+      for (uint32_t j = 0; j < NUMBERS; j++) k.v[j] = int_(b, 0);
     for (uint32_t j = 0; j < NUMBERS; j++) {
       args[1] = ir_cast(b, DT_I32, k.v[j]);
       args[last] = int_(b, NUMBERS * i + j);

@@ -87,7 +87,9 @@ static void stores(Steps *s, Builder *b, ValueMap *m) {
 }
 
 // ---------------------------------------------------------------- one step
-static Value version(const Value *v, int from) { return v[from + 1]; }
+static Value version(const Value *v, int from) {
+  return v[from + 1];
+}
 
 // The state after step j; its reads go to the map.
 static Value one_state(Steps *s, Builder *b, uint32_t i, Value state,
@@ -119,7 +121,9 @@ static Value one_state(Steps *s, Builder *b, uint32_t i, Value state,
   return at[a->nwrites + 1];
 }
 
-static uint32_t carried(const Steps *s) { return s->n + s->nmax; }
+static uint32_t carried(const Steps *s) {
+  return s->n + s->nmax;
+}
 
 void step_max(Steps *s, Builder *b, uint32_t i, Value *m_now, ValueMap *m) {
   const Op *op = s->max[i];
@@ -152,8 +156,7 @@ static void walk_steps(Steps *s, Builder *b, Value lo, Value hi,
   s->t->coord[s->axis] = step_coordinate(s, &in, body->params.at[0]);
   for (uint32_t i = 0; i < s->nmax; i++)
     step_max(s, &in, i, &old[s->n + i], &m);
-  for (uint32_t i = 0; i < s->n; i++)
-    old[i] = one_state(s, &in, i, old[i], &m);
+  for (uint32_t i = 0; i < s->n; i++) old[i] = one_state(s, &in, i, old[i], &m);
   stores(s, &in, &m);
   ir_yield(&in, old, carried(s));
   s->t->coord[s->axis] = 0;
@@ -257,11 +260,11 @@ static void maxima_turn(Steps *s, Builder *b, Value base, const ValueMap *pre,
 static void walk_chunks(Steps *s, Builder *b, const ValueMap *pre,
                         Value *state) {
   Value old[2 * MAX_WALK];
-  Op *loop = step_loop(b, s->from, s->stop,
-                       ir_const_i(b, DT_I64, s->chunk), carried(s), state,
-                      s->type, "c0", old);
+  Op *loop = step_loop(b, s->from, s->stop, ir_const_i(b, DT_I64, s->chunk),
+                       carried(s), state, s->type, "c0", old);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
-  (maxima_fit(s) ? maxima_turn : turn)(s, &in, in.region->params.at[0], pre, old);
+  (maxima_fit(s) ? maxima_turn : turn)(s, &in, in.region->params.at[0], pre,
+                                       old);
   ir_yield(&in, old, carried(s));
   for (uint32_t i = 0; i < carried(s); i++) state[i] = loop->res[i];
 }
@@ -311,7 +314,8 @@ static Value join_parts(Steps *s, Builder *b, const ValueMap *pre) {
 
 // The first part's task copies the first state, which the last part may write.
 static void copy_first(Steps *s, Builder *b, const ValueMap *pre) {
-  Builder in = {.fn = b->fn, .region = parts_copy(s->t, b)->regions[0],
+  Builder in = {.fn = b->fn,
+                .region = parts_copy(s->t, b)->regions[0],
                 .span = b->span};
   parts_store_first(s->t, &in, first_state(s, &in, pre));
 }
@@ -320,14 +324,15 @@ static void copy_first(Steps *s, Builder *b, const ValueMap *pre) {
 static void walk_part(Steps *s, Builder *b, const ValueMap *pre) {
   Type type[] = {s->type[0], parts_decay(s->t)};
   Value all[] = {tile_const(b, type[0], s->n ? 0 : -INFINITY),
-                 tile_const(b, type[1], 0)}, old[2];
+                 tile_const(b, type[1], 0)},
+        old[2];
   bool linear = s->t->plan.linear;
   if (linear) {
     copy_first(s, b, pre);
     all[0] = linear_first(s->t, b, first_state(s, b, pre));
   }
   Op *loop = step_loop(b, s->from, s->stop, ir_const_i(b, DT_I64, s->chunk),
-                      linear ? 1 : 2, all, type, "c0", old);
+                       linear ? 1 : 2, all, type, "c0", old);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
   Value base = in.region->params.at[0];
   if (s->n) old[0] = part_chunk(s, &in, base, pre, old[0]);
@@ -396,8 +401,7 @@ bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   if (s.chunk > 1)
     ctx_remark(t->cx, "%s: chunks of %lld steps, what is left step by step",
                t->from->name, (long long)s.chunk);
-  else
-    ctx_remark(t->cx, "%s: one step after the other", t->from->name);
+  else ctx_remark(t->cx, "%s: one step after the other", t->from->name);
   if (s.chunk > 1 && erase_fits(&s, 0))
     ctx_remark(t->cx, "%s: %s", t->from->name, erase_parts(&s));
   s.end = s.stop = end_of(&s, b, m);
@@ -405,8 +409,7 @@ bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   if (t->plan.walk) parts_bounds(t, b, s.end, &s.from, &s.stop);
   Value state[2 * MAX_WALK];
   for (uint32_t i = 0; i < carried(&s); i++) state[i] = initial(&s, b, i, m);
-  if (t->plan.walk && t->share != SHARE_STATES)
-    state[0] = join_parts(&s, b, m);
+  if (t->plan.walk && t->share != SHARE_STATES) state[0] = join_parts(&s, b, m);
   if (s.chunk > 1) {
     uint32_t cols = ir_axis(t->to, a->name, AX_STEP, a->extent);
     s.rows = step_side(&s, b, s.axis, 1);

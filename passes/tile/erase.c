@@ -7,12 +7,12 @@
 //   O = ((q b^T) * 2 ** (G_t - G_s)) E + (q * 2 ** G) S
 //   S = 2 ** G_C S + (b * 2 ** (G_C - G_s))^T E
 //
-// In bf16 E is decayed to the chunk's end before it is rounded, once for O and S.
-// As in tilematrix.c vectors are multiplied as they lie in memory and their
+// In bf16 E is decayed to the chunk's end before it is rounded, once for O and
+// S. As in tilematrix.c vectors are multiplied as they lie in memory and their
 // factors taken off. T and what the chunk takes from the state do not depend
-// on it: the pass `outline_chunks` finds them beforehand. Keys that repeat make writes
-// of changing sign whose sum is small: where T and E are multiplied, each is
-// the sum of two values of the inputs' type.
+// on it: the pass `outline_chunks` finds them beforehand. Keys that repeat make
+// writes of changing sign whose sum is small: where T and E are multiplied,
+// each is the sum of two values of the inputs' type.
 #include "passes/tile/step.h"
 
 #include "ir/target.h"
@@ -57,8 +57,7 @@ static Value times(Builder *b, Value x, Value f) {
 static Vector reader(Steps *s, Builder *b, uint32_t i, Side *side, Value v,
                      bool before) {
   Vector x = matrix_vector(s, b, side, v, s->affine[i].row);
-  if (s->decay[i].vector)
-    x.v = matrix_read_scaled(s, b, i, side, x.v, before);
+  if (s->decay[i].vector) x.v = matrix_read_scaled(s, b, i, side, x.v, before);
   return x;
 }
 
@@ -167,8 +166,9 @@ static Read open_read(Steps *s, Builder *b, uint32_t i, const AffineRead *r,
   return x;
 }
 
-// Where its type has an f32's exponents what a chunk writes is kept as the chunk's
-// end finds it: for the state, and for reads, whose P has the rest of the decay.
+// Where its type has an f32's exponents what a chunk writes is kept as the
+// chunk's end finds it: for the state, and for reads, whose P has the rest of
+// the decay.
 static bool is_at_end(const Steps *s, uint32_t i) {
   return has_course(s, i) && s->narrow == DT_BF16;
 }
@@ -181,17 +181,17 @@ static Value written(Steps *s, Builder *b, uint32_t i, Value e) {
   return ir_2(b, OP_MUL, e, ir_1(b, OP_EXP2, left));
 }
 
-// P of that. Where all keys are one its rows have one value, so that rounding it is
-// as wrong for all writes, and their small sum right.
+// P of that. Where all keys are one its rows have one value, so that rounding
+// it is as wrong for all writes, and their small sum right.
 static Value seen_at_end(Steps *s, Builder *b, uint32_t i, Vector q, Value upto,
                          Vector y, Sees sees) {
   Value p = step_dot(s, b, q.v, y.v, 0, s->affine[i].row);
   Value most = ir_2(b, OP_SUB, matrix_course(s, b, i, &s->cols).upto,
                     ir_const_f(b, DT_F32, MOST_LEFT));
   Value end = ir_2(b, OP_MAX, s->decay[i].total, most);
-  Value rest = ir_3(b, OP_SELECT, step_sees(b, &s->rows, &s->cols, sees),
-                    ir_2(b, OP_SUB, upto, end),
-                    ir_const_f(b, DT_F32, -INFINITY));
+  Value rest =
+      ir_3(b, OP_SELECT, step_sees(b, &s->rows, &s->cols, sees),
+           ir_2(b, OP_SUB, upto, end), ir_const_f(b, DT_F32, -INFINITY));
   return times(b, ir_2(b, OP_MUL, p, ir_1(b, OP_EXP2, rest)), y.f);
 }
 
@@ -204,10 +204,8 @@ static Value read_one(Steps *s, Builder *b, uint32_t i, const AffineRead *r,
     upto = x->before ? c.before : c.upto;
     o = ir_2(b, OP_MUL, o, ir_1(b, OP_EXP2, upto));
   }
-  if (is_at_end(s, i))
-    p = seen_at_end(s, b, i, x->q, upto, y, sees);
-  else
-    p = matrix_seen(s, b, i, &s->rows, x->q, &s->cols, y, sees);
+  if (is_at_end(s, i)) p = seen_at_end(s, b, i, x->q, upto, y, sees);
+  else p = matrix_seen(s, b, i, &s->rows, x->q, &s->cols, y, sees);
   if (upto && !is_at_end(s, i)) {
     // Where all keys are one, P without a decay is as wrong everywhere.
     Pair two = erase_split(s, b, p);

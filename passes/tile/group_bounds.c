@@ -1,5 +1,5 @@
-// Bounds of each group of warps. A tile of 128 or 192 rows is computed by two or
-// three groups of 64, and a mask lets the rows of one see fewer keys.
+// Bounds of each group of warps. A tile of 128 or 192 rows is computed by two
+// or three groups of 64, and a mask lets the rows of one see fewer keys.
 //
 //   before  for(%lo, %hi, 80, ..) {reverse} (..)
 //   after   %a = own(%lo, mine(%lo0, %lo1, %lo2))
@@ -9,11 +9,12 @@
 //           skip(%m)                           # and in front of them
 //
 // Who copies tiles for all groups takes the first operands of `own`; a group
-// takes its own, and gives back unread what others need (pass `warp_specialize`). Where
-// groups are not on their own, `bufferize_gpu` takes the first operands for all. A group
-// has at least one step if there is one. For one loop over keys in a program,
-// one interval, bounds by arithmetic or by tables.
-// Tests: test/passes/warp_specialize/own-bounds.test, test/wave/own-bounds.test.
+// takes its own, and gives back unread what others need (pass
+// `warp_specialize`). Where groups are not on their own, `bufferize_gpu` takes
+// the first operands for all. A group has at least one step if there is one.
+// For one loop over keys in a program, one interval, bounds by arithmetic or by
+// tables. Tests: test/passes/warp_specialize/own-bounds.test,
+// test/wave/own-bounds.test.
 #include "passes/tile/loop.h"
 
 #include "ir/target.h"
@@ -66,16 +67,17 @@ OwnKind own_kind(Ctx *cx, const Func *f, int lane) {
   return by_arithmetic(bounds) ? OWN_ARITHMETIC : OWN_NONE;
 }
 
-// By arithmetic it pays for three groups: two do the same steps at the same time,
-// one's products beside the other's functions (an H200: causal, 128 x 128, -3 %;
-// three groups of 80 keys +8 % at S 2048, +2 % at S 16384).
+// By arithmetic it pays for three groups: two do the same steps at the same
+// time, one's products beside the other's functions (an H200: causal, 128 x
+// 128, -3 %; three groups of 80 keys +8 % at S 2048, +2 % at S 16384).
 void own_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   const Target *t = opt->target ? target_by_name(opt->target) : NULL;
   if (!t || strcmp(t->name, "sm_90a") != 0 || p->lane < 0 || p->split) return;
   int64_t rows = 4 * t->gpu.rows, groups = p->tile_q / rows;
   if (p->split || p->tile_q % rows || groups < 2 || groups > MAX_OWN) return;
   OwnKind k = own_kind(cx, f, p->lane);
-  if (k == OWN_TABLES || (k == OWN_ARITHMETIC && groups > 2)) p->own_rows = rows;
+  if (k == OWN_TABLES || (k == OWN_ARITHMETIC && groups > 2))
+    p->own_rows = rows;
 }
 
 int64_t bounds_rows(const TilePlan *p) {
@@ -100,7 +102,9 @@ static Value mine(Builder *b, const Value *v, uint32_t n) {
   return ir_op(b, OP_MINE, v, n, NULL, 0, NULL, 1, 0)->res[0];
 }
 
-static Value handed(Builder *b, Value v) { return mine(b, &v, 1); }
+static Value handed(Builder *b, Value v) {
+  return mine(b, &v, 1);
+}
 
 Range own_range(Builder *b, const Range *of, uint32_t n) {
   Value lo[MAX_OWN], hi[MAX_OWN], f0[MAX_OWN], f1[MAX_OWN];
@@ -110,8 +114,10 @@ Range own_range(Builder *b, const Range *of, uint32_t n) {
     f0[g] = of[g].f0;
     f1[g] = of[g].f1;
   }
-  return (Range){.base = mine(b, lo, n), .hi = mine(b, hi, n),
-                 .f0 = mine(b, f0, n), .f1 = mine(b, f1, n)};
+  return (Range){.base = mine(b, lo, n),
+                 .hi = mine(b, hi, n),
+                 .f0 = mine(b, f0, n),
+                 .f1 = mine(b, f1, n)};
 }
 
 // A group without a key has the first step: its rows find that out themselves.
@@ -134,7 +140,8 @@ void own_bounds(Builder *b, Range *all, const Range *of, int64_t step,
     all->f1 = ir_2(b, OP_OWN, all->f1, of->f1);
   }
   skipped[0] = steps(b, from, lo, step);
-  skipped[1] = ir_2(b, OP_SUB, steps(b, from, to, step), steps(b, from, hi, step));
+  skipped[1] =
+      ir_2(b, OP_SUB, steps(b, from, to, step), steps(b, from, hi, step));
 }
 
 void own_skip(Builder *b, Value n) {

@@ -6,16 +6,16 @@
 //   k <= q | k < n           ->    k < max(q + 1, n)
 //   q - k <= left                  q - left <= k
 //
-// What is made of arguments or memory may lie anywhere. Such a limit is moved to
-// where keys are, which changes nothing that is compared with it, and makes
+// What is made of arguments or memory may lie anywhere. Such a limit is moved
+// to where keys are, which changes nothing that is compared with it, and makes
 // it an integer of 32 bits.
 // Tests: test/passes/tile/limits.tir, limits-far.tir.
 #include "passes/tile/loop.h"
 
 typedef struct Limits {
-  Value above, below;      // first key that is too large; least key; or 0
-  bool far[3];             // by side: made of what may be far from all keys
-  Value rest;              // what else must hold, or 0
+  Value above, below;  // first key that is too large; least key; or 0
+  bool far[3];         // by side: made of what may be far from all keys
+  Value rest;          // what else must hold, or 0
 } Limits;
 
 static bool has_key(const KeyLoop *l, Value v) {
@@ -47,8 +47,7 @@ static bool is_near(const KeyLoop *l, Value v) {
   if (!op) return false;
   switch (op->code) {
   case OP_INDEX:
-  case OP_DIM:
-    return true;
+  case OP_DIM: return true;
   case OP_CONST: {
     int64_t c = ir_attr_i(op, AT_IVALUE, LITTLE);
     return -LITTLE < c && c < LITTLE;
@@ -61,8 +60,7 @@ static bool is_near(const KeyLoop *l, Value v) {
     for (uint32_t i = 0; i < op->nargs; i++)
       if (!is_near(l, op->args[i])) return false;
     return true;
-  default:
-    return false;
+  default: return false;
   }
 }
 
@@ -144,7 +142,8 @@ static void limit(KeyLoop *l, Builder *b, Value p, ValueMap *m, Limits *n) {
     limit(l, b, op->args[1], m, n);
   } else if (is_limit(l, op)) {
     bool less = has_key(l, op->args[0]);
-    Value r = tile_need(l, b, op->args[less], m), one = ir_const_i(b, DT_I64, 1);
+    Value r = tile_need(l, b, op->args[less], m),
+          one = ir_const_i(b, DT_I64, 1);
     if (op->code == OP_LT) r = ir_2(b, less ? OP_SUB : OP_ADD, r, one);
     n->far[side_of(l, p)] |= far_from_keys(l, op);
     isolate(l, b, op->args[!less], r, less, m, n);

@@ -32,17 +32,23 @@ static Dim columns(const Tiler *t) {
   return t->from->axes.at[t->plan.lane].extent;
 }
 
-static Dim rows(const Tiler *t) { return t->from->axes.at[row_of(t)].extent; }
+static Dim rows(const Tiler *t) {
+  return t->from->axes.at[row_of(t)].extent;
+}
 
-static Value number(Builder *b, int64_t n) { return ir_const_i(b, DT_I64, n); }
+static Value number(Builder *b, int64_t n) {
+  return ir_const_i(b, DT_I64, n);
+}
 
 // As many parts as the states of all but the last, and the maps of all but
 // that and the first, have room at a time. From three on, else one.
 Dim linear_parts(DimTab *d, Dim tasks, Dim maps, Dim most, int64_t room) {
-  Dim n = dim_bin(d, DIM_ADD, tasks, dim_bin(d, DIM_MUL, maps, dim_const(d, 2)));
+  Dim n =
+      dim_bin(d, DIM_ADD, tasks, dim_bin(d, DIM_MUL, maps, dim_const(d, 2)));
   n = dim_bin(d, DIM_ADD, n, dim_const(d, room));
   n = dim_bin(d, DIM_FLOORDIV, n, dim_bin(d, DIM_ADD, tasks, maps));
-  Dim parts = dim_bin(d, DIM_MAX, dim_bin(d, DIM_MIN, n, most), dim_const(d, 1));
+  Dim parts =
+      dim_bin(d, DIM_MAX, dim_bin(d, DIM_MIN, n, most), dim_const(d, 1));
   Dim two = dim_const(d, 2), three = dim_const(d, 3);
   Dim lost = dim_bin(d, DIM_FLOORDIV, dim_bin(d, DIM_MIN, parts, two), two);
   Dim back = dim_bin(d, DIM_FLOORDIV, dim_bin(d, DIM_MIN, parts, three), three);
@@ -85,8 +91,7 @@ static Value is_first(const Tiler *t, Builder *b) {
 
 // Columns of the first part's map are not wanted.
 Value linear_stop(const Tiler *t, Builder *b, Value lo, Value stop) {
-  Value beyond = ir_2(b, OP_LE, ir_dim(b, columns(t)),
-                      t->origin[t->plan.lane]);
+  Value beyond = ir_2(b, OP_LE, ir_dim(b, columns(t)), t->origin[t->plan.lane]);
   Value none = ir_2(b, OP_AND, is_first(t, b), beyond);
   return ir_3(b, OP_SELECT, none, lo, stop);
 }
@@ -106,9 +111,9 @@ static uint32_t place(const Tiler *t, Value slot, Value row, Value column,
   uint32_t n = 0;
   at[n++] = slot;
   for (uint32_t k = 0; k < s->n; k++)
-    at[n++] = s->axis[k] == row_of(t)               ? row
+    at[n++] = s->axis[k] == row_of(t)           ? row
               : (int)s->axis[k] == t->plan.lane ? column
-                                                    : t->coord[s->axis[k]];
+                                                : t->coord[s->axis[k]];
   return n;
 }
 

@@ -28,10 +28,15 @@ static bool is_noted(const Op *op, const char *word) {
   return a && a->s && !strcmp(a->s, word);
 }
 
-static bool is_score(const Op *op) { return is_noted(op, "score"); }
+static bool is_score(const Op *op) {
+  return is_noted(op, "score");
+}
 
-// What several accumulators are made of, for which 0 is nothing (passes/stream/row_scale.c).
-static bool is_weight(const Op *op) { return is_noted(op, "weight"); }
+// What several accumulators are made of, for which 0 is nothing
+// (passes/stream/row_scale.c).
+static bool is_weight(const Op *op) {
+  return is_noted(op, "weight");
+}
 
 static bool over_key(const KeyLoop *l, const Op *op) {
   const IrAttr *a = ir_attr(op, AT_OVER);
@@ -118,7 +123,8 @@ static bool exposed(const KeyLoop *l, Value v) {
 
 static bool is_open(const KeyLoop *l, const Op *op) {
   bool open = false;
-  for (uint32_t i = 0; i < op->nargs && !open; i++) open = exposed(l, op->args[i]);
+  for (uint32_t i = 0; i < op->nargs && !open; i++)
+    open = exposed(l, op->args[i]);
   return open;
 }
 
@@ -165,8 +171,7 @@ static bool span_of_one(KeyLoop *l, Builder *b, const Op *op, ValueMap *m) {
   return true;
 }
 
-static void clone_on_demand(KeyLoop *l, Builder *b, const Op *op,
-                            ValueMap *m) {
+static void clone_on_demand(KeyLoop *l, Builder *b, const Op *op, ValueMap *m) {
   for (uint32_t i = 0; i < op->nargs; i++)
     if (ir_type(l->t->from, op->args[i])->kind == TK_ELEM)
       tile_need(l, b, op->args[i], m);
@@ -199,8 +204,7 @@ static void hoist(KeyLoop *l, Builder *b, const Region *r, ValueMap *m) {
     bool ok = (info->flags & OPF_PURE) && !op->nregions && op->nres == 1 &&
               !(op->code == OP_INDEX &&
                 ir_attr_i(op, AT_AXIS, -1) == (int64_t)l->axis);
-    for (uint32_t i = 0; ok && i < op->nargs; i++)
-      ok = mapped(m, op->args[i]);
+    for (uint32_t i = 0; ok && i < op->nargs; i++) ok = mapped(m, op->args[i]);
     if (ok && !over_key(l, op) && !is_score(op)) tile_op(l->t, b, op, m);
   }
 }
@@ -210,8 +214,7 @@ static void hoist(KeyLoop *l, Builder *b, const Region *r, ValueMap *m) {
 static Value repeat_uniform(KeyLoop *l, Builder *b, RKind k, Value v) {
   Type t = type_scalar(ir_type(b->fn, v)->dtype);
   if (k == RK_SUM || k == RK_COUNT)
-    return ir_2(b, OP_MUL, v,
-                tile_const(b, t, (double)l->t->plan.tile_k));
+    return ir_2(b, OP_MUL, v, tile_const(b, t, (double)l->t->plan.tile_k));
   if (k != RK_PROD) return v;
   Value n = tile_const(b, t, (double)l->t->plan.tile_k);
   return ir_2(b, OP_POW, v, n);
@@ -234,21 +237,24 @@ static bool is_loaded(const KeyLoop *l, Value v) {
 static Value clean_operand(KeyLoop *l, Builder *b, Value from, Value v,
                            bool computed) {
   if (computed) return keep_if(b, l->mask, v, 0);
-  bool loaded = is_loaded(l, from) || !type_has_axis(ir_type(b->fn, v), l->axis);
+  bool loaded =
+      is_loaded(l, from) || !type_has_axis(ir_type(b->fn, v), l->axis);
   return loaded || !exposed(l, from) ? v : keep_if(b, l->kmask, v, 0);
 }
 
 // A dot whose result is the accumulator's type takes it as third operand.
 static Value add_dot(KeyLoop *l, Builder *b, const Op *dot, ValueMap *m,
                      Value acc, bool guard, const Type *type) {
-  Value x = tile_need(l, b, dot->args[0], m), y = tile_need(l, b, dot->args[1], m);
+  Value x = tile_need(l, b, dot->args[0], m),
+        y = tile_need(l, b, dot->args[1], m);
   IrAttr over = *ir_attr(dot, AT_OVER);
   if (l->masked) {
     // The computed operand is the one that varies with the lanes.
     bool all = guard || l->fill == FILL_SELECT;
     bool xl = has_lanes(l, b, x), yl = has_lanes(l, b, y);
     bool ex = exposed(l, dot->args[0]), ey = exposed(l, dot->args[1]);
-    x = clean_operand(l, b, dot->args[0], x, (xl || !yl) && (all || (xl && ex)));
+    x = clean_operand(l, b, dot->args[0], x,
+                      (xl || !yl) && (all || (xl && ex)));
     y = clean_operand(l, b, dot->args[1], y, yl && ((all && !xl) || ey));
   }
   Value args[4] = {x, y, acc, l->keep};
@@ -265,8 +271,8 @@ static Value add_dot(KeyLoop *l, Builder *b, const Op *dot, ValueMap *m,
 static Value reduce_term(KeyLoop *l, Builder *b, Value from, ValueMap *m,
                          RKind k, bool guard) {
   Value v = tile_need(l, b, from, m);
-  bool select = l->masked &&
-                (guard || l->fill == FILL_SELECT || exposed(l, from));
+  bool select =
+      l->masked && (guard || l->fill == FILL_SELECT || exposed(l, from));
   DType t = ir_type(b->fn, v)->dtype;
   if (select) v = keep_if(b, l->mask, v, eval_identity(k, t));
   if (!type_has_axis(ir_type(b->fn, v), l->axis))
@@ -294,8 +300,7 @@ static Value update(KeyLoop *l, Builder *b, uint32_t i, ValueMap *m,
   if (red)
     term = reduce_term(l, b, red->args[0], m,
                        (RKind)ir_attr_i(red, AT_KIND, RK_SUM), guard);
-  else if (!dot)
-    term = reduce_term(l, b, yield, m, k, guard);
+  else if (!dot) term = reduce_term(l, b, yield, m, k, guard);
   Value acc = old;
   if (!is_const_value(f, factor, 1))
     acc = tile_scaled(b, old, tile_need(l, b, factor, cm));
@@ -423,8 +428,9 @@ static Value hold_gauge(KeyLoop *l, Builder *b, uint32_t i, ValueMap *cm,
 
 // One tile of keys from k0: new accumulators from old ones. ok: whether all
 // products may be taken, 0: they may.
-static void tile_of_keys(KeyLoop *l, Builder *b, Value k0, bool masked, Value ok,
-                         const ValueMap *pre, const Value *old, Value *out) {
+static void tile_of_keys(KeyLoop *l, Builder *b, Value k0, bool masked,
+                         Value ok, const ValueMap *pre, const Value *old,
+                         Value *out) {
   ValueMap m = tile_map_copy(l->t, pre), cm = tile_map_copy(l->t, pre);
   tile_open(l, b, k0, masked, &m);
   l->keep = ok ? ir_2(b, OP_OR, ok, l->mask) : 0;
@@ -540,8 +546,7 @@ uint32_t tile_map_box(KeyLoop *l, Builder *b, const Region *r, ValueMap *m) {
 }
 
 // What the tile test of `mask` says: 0 no key is seen, 2 all are, else 1.
-static Value classified(KeyLoop *l, Builder *b, Value k0,
-                        const ValueMap *pre) {
+static Value classified(KeyLoop *l, Builder *b, Value k0, const ValueMap *pre) {
   Tiler *t = l->t;
   ValueMap m = tile_map_copy(t, pre);
   uint32_t at = tile_map_box(l, b, l->classify, &m);
@@ -556,8 +561,7 @@ static Value classified(KeyLoop *l, Builder *b, Value k0,
   Value all = ir_2(b, OP_EQ, cls, ir_const_i(b, DT_I64, 2));
   all = ir_2(b, OP_AND, all, ir_2(b, OP_LE, end, extent));
   l->full = l->full ? ir_2(b, OP_OR, l->full, all) : all;
-  return ir_2(b, OP_OR, l->full,
-              ir_2(b, OP_NE, cls, ir_const_i(b, DT_I64, 0)));
+  return ir_2(b, OP_OR, l->full, ir_2(b, OP_NE, cls, ir_const_i(b, DT_I64, 0)));
 }
 
 // Whether the predicate holds anywhere in this tile.
@@ -587,8 +591,7 @@ typedef enum TestStage { TEST_BOUNDS, TEST_PREDICATE, TEST_DONE } TestStage;
 static void tested_body(KeyLoop *l, Builder *b, Value k0, TestStage stage,
                         const ValueMap *pre, const Value *old, Value *out) {
   if (stage == TEST_BOUNDS && !l->classify) stage = TEST_PREDICATE;
-  if (stage == TEST_PREDICATE && !l->sparse)
-    stage = TEST_DONE;
+  if (stage == TEST_PREDICATE && !l->sparse) stage = TEST_DONE;
   if (stage == TEST_DONE) {
     body(l, b, k0, true, pre, old, out);
     return;
@@ -619,8 +622,8 @@ static Op *carrying(KeyLoop *l, Builder *b, Value lo, Value hi, int64_t step,
   args[2] = ir_const_i(b, DT_I64, step);
   for (uint32_t i = 0; i < l->n; i++) args[i + 3] = acc[i];
   IrAttr rev = {.id = AT_REVERSE, .i = 1};
-  Op *f = ir_op(b, OP_FOR, args, l->n + 3, &rev, goes_back(l),
-                l->types, l->n, 1);
+  Op *f =
+      ir_op(b, OP_FOR, args, l->n + 3, &rev, goes_back(l), l->types, l->n, 1);
   ir_region_param(f->regions[0], type_scalar(DT_I64), hint);
   for (uint32_t i = 0; i < l->n; i++)
     old[i] = ir_region_param(f->regions[0], l->types[i],
@@ -651,8 +654,8 @@ static void loop(KeyLoop *l, Builder *b, const Range *r, const ValueMap *pre,
   Region *in_loop = f->regions[0];
   Value k0 = in_loop->params.at[0];
   Builder in = {.fn = b->fn, .region = in_loop, .span = b->span};
-  int64_t divisor = dim_divisor(&b->fn->mod->dims,
-                                l->t->from->axes.at[l->axis].extent);
+  int64_t divisor =
+      dim_divisor(&b->fn->mod->dims, l->t->from->axes.at[l->axis].extent);
   l->full = 0;
   if (l->whole && divisor % l->t->plan.tile_k == 0) {
     body(l, &in, k0, false, pre, old, out);
@@ -722,8 +725,8 @@ static Value tile_ceil(KeyLoop *l, Builder *b, Value v) {
   return tile_floor(l, b, ir_2(b, OP_ADD, v, up));
 }
 
-// An argument that a window is made of may be any integer: limits are compared in
-// 32 bits if they are known to lie near the keys.
+// An argument that a window is made of may be any integer: limits are compared
+// in 32 bits if they are known to lie near the keys.
 static Value at_most(Builder *b, Value v, Value extent) {
   const Op *op = ir_def(b->fn, v);
   return op && op->code == OP_CONST ? v : ir_2(b, OP_MIN, v, extent);

@@ -6,27 +6,27 @@
 
 typedef struct KeyLoop {
   Tiler *t;
-  const Op *op;          // the pass
-  uint32_t axis;         // its key axis
-  uint32_t n;            // accumulators
+  const Op *op;   // the pass
+  uint32_t axis;  // its key axis
+  uint32_t n;     // accumulators
   const IrAttr *kinds;
   FillKind fill;
   PassOrder order;
   const Region *domain, *local, *correct, *bounds, *classify;
-  bool whole;            // the domain is `const true`
-  bool sparse;           // tiles are tested one by one
-  bool careful;          // see `visible`
-  Type *types;           // of the accumulators, as tiles
+  bool whole;    // the domain is `const true`
+  bool sparse;   // tiles are tested one by one
+  bool careful;  // see `visible`
+  Type *types;   // of the accumulators, as tiles
   // of the loop body being made
   bool masked;
-  Value full;            // bool: every key of the tile is seen; 0: unknown
-  Value rows;            // bool{q}: the rows that see full tiles; 0: all
+  Value full;  // bool: every key of the tile is seen; 0: unknown
+  Value rows;  // bool{q}: the rows that see full tiles; 0: all
   bool by_rows;
-  Value mask;            // bool over lanes and keys
-  Value kmask;           // its part that does not vary with the lanes, or 0
-  bool extent_only;      // kmask says `key < extent` only
-  Value keep;            // bool: products that count, see `visible`; 0: all
-  Value row;             // first row of a group in its tile, or 0
+  Value mask;        // bool over lanes and keys
+  Value kmask;       // its part that does not vary with the lanes, or 0
+  bool extent_only;  // kmask says `key < extent` only
+  Value keep;        // bool: products that count, see `visible`; 0: all
+  Value row;         // first row of a group in its tile, or 0
 } KeyLoop;
 
 enum { MAX_RANGES = 4, MAX_OWN = 4 };
@@ -34,8 +34,8 @@ enum { MAX_RANGES = 4, MAX_OWN = 4 };
 // Key tiles from `base` on, those from f0 up to f1 without a mask.
 typedef struct Range {
   Value base, f0, f1, hi;
-  bool no_full;            // [f0, f1) is empty
-  bool covers;             // f1 is no more than hi
+  bool no_full;  // [f0, f1) is empty
+  bool covers;   // f1 is no more than hi
 } Range;
 
 KeyLoop tile_key_loop(Tiler *t, const Op *op);
@@ -61,8 +61,8 @@ bool bounds_by_rows(KeyLoop *l);
 uint32_t own_groups(const TilePlan *p);
 // The executing group's of n intervals.
 Range own_range(Builder *b, const Range *of, uint32_t n);
-// `all` becomes what a group needs of it, whose own interval is `of`. Steps that
-// are left to others: below the group's, above.
+// `all` becomes what a group needs of it, whose own interval is `of`. Steps
+// that are left to others: below the group's, above.
 void own_bounds(Builder *b, Range *all, const Range *of, int64_t step,
                 Value skipped[2]);
 void own_skip(Builder *b, Value n);

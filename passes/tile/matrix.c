@@ -5,11 +5,12 @@
 //   before  P = ((fq q) (fb b)^T) * 2 ** (G_t - G_s)    O = P (fw w) + ..
 //   after   P = (q b^T) * 2 ** (G_t - G_s) * fb * fw    O = fq (P w + ..)
 //
-// For states with columns. Operands that are computed are rounded to the inputs'
-// 16-bit type, as weights are; sums of decays are differences then, which is
-// far more exact than that. Programs of f32 keep the sums of tilestep.c, and so
-// does a decay per row on a CPU. On sm_90a a state without columns, a normalizer,
-// has sums of P's rows and of the keys in place of the products with w:
+// For states with columns. Operands that are computed are rounded to the
+// inputs' 16-bit type, as weights are; sums of decays are differences then,
+// which is far more exact than that. Programs of f32 keep the sums of
+// tilestep.c, and so does a decay per row on a CPU. On sm_90a a state without
+// columns, a normalizer, has sums of P's rows and of the keys in place of the
+// products with w:
 //
 //   O = fq (sum of P's rows + ..)    S = 2 ** G_C S + sum of (fb fw) b
 //
@@ -47,9 +48,10 @@ static Vector vector(Steps *s, Builder *b, Side *side, Value v, uint32_t axis) {
       v = op->args[0];
       continue;
     }
-    int one = op->code != OP_MUL ? -1
+    int one = op->code != OP_MUL                              ? -1
               : !type_has_axis(ir_type(f, op->args[0]), axis) ? 0
-              : !type_has_axis(ir_type(f, op->args[1]), axis) ? 1 : -1;
+              : !type_has_axis(ir_type(f, op->args[1]), axis) ? 1
+                                                              : -1;
     if (one < 0) break;
     x.f = times(b, x.f, factor(s, b, side, op->args[one]));
     v = op->args[1 - one];
@@ -75,8 +77,7 @@ Value matrix_decay(Builder *b, Value g) {
 
 // 2 ** (decay from a step of y to one of x), 0 where that is not seen.
 static Value pair(Steps *s, Builder *b, uint32_t i, Side *x, Side *y, Sees k) {
-  if (!s->narrow || s->decay[i].fixed)
-    return step_pair(s, b, i, x, y, k);
+  if (!s->narrow || s->decay[i].fixed) return step_pair(s, b, i, x, y, k);
   Course cx = course(s, b, i, x), cy = course(s, b, i, y);
   Value e = ir_2(b, OP_SUB, k == SEES_BEFORE ? cx.before : cx.upto, cy.upto);
   Value none = ir_const_f(b, DT_F32, -INFINITY);
@@ -107,13 +108,14 @@ static Value from_state(Steps *s, Builder *b, uint32_t i, Side *x, Vector v,
 }
 
 // ---------------------------------------------------------------- decay per row
-// h_ts g_s summed over s, which runs along s->sums; before: without g_t, as h has
+// h_ts g_s summed over s, which runs along s->sums; before: without g_t, as h
+// has
 // -1/2 on its diagonal then. g is rounded to two numbers of 16 bits: that leaves
 // 2^-16 of it out.
 static Value course_rows(Steps *s, Builder *b, uint32_t i, Side *side,
                          bool before) {
-  Value g = step_spread(b, step_along(s, b, &s->sums, s->affine[i].decay),
-                        &s->sums);
+  Value g =
+      step_spread(b, step_along(s, b, &s->sums, s->affine[i].decay), &s->sums);
   g = matrix_decay(b, g);
   Value hi = ir_cast(b, s->narrow, g);
   Value lo = ir_2(b, OP_SUB, g, ir_cast(b, DT_F32, hi));
@@ -131,8 +133,7 @@ Value matrix_read_scaled(Steps *s, Builder *b, uint32_t i, Side *side, Value q,
   // A second matrix, where products cost little: the gates need not be kept.
   bool cheap = target_by_name(s->t->to->mod->target)->gpu.arch;
   Value d = course_rows(s, b, i, side, before && cheap);
-  if (before && !cheap)
-    d = ir_2(b, OP_SUB, d, step_own_decay(s, b, i, side));
+  if (before && !cheap) d = ir_2(b, OP_SUB, d, step_own_decay(s, b, i, side));
   return ir_2(b, OP_MUL, ir_cast(b, DT_F32, q), ir_1(b, OP_EXP2, d));
 }
 
@@ -156,7 +157,9 @@ typedef struct Written {
   Vector b[AFFINE_MAX], w[AFFINE_MAX];  // w.v is 0 where there are no columns
 } Written;
 
-static Value plus(Builder *b, Value x, Value y) { return ir_2(b, OP_ADD, x, y); }
+static Value plus(Builder *b, Value x, Value y) {
+  return ir_2(b, OP_ADD, x, y);
+}
 
 static Value read_one(Steps *s, Builder *b, uint32_t i, uint32_t r, Value state,
                       const Written *w) {
@@ -164,7 +167,8 @@ static Value read_one(Steps *s, Builder *b, uint32_t i, uint32_t r, Value state,
   int from = a->read[r].from;
   bool before = from == AFFINE_PRE;
   Vector q = vector(s, b, &s->rows, a->read[r].q, a->row);
-  if (s->decay[i].vector) q.v = matrix_read_scaled(s, b, i, &s->rows, q.v, before);
+  if (s->decay[i].vector)
+    q.v = matrix_read_scaled(s, b, i, &s->rows, q.v, before);
   Value o = from_state(s, b, i, &s->rows, q, state, before);
   for (uint32_t k = 0; k < w->n; k++) {
     Sees sees = before ? SEES_BEFORE : (int)k < from ? SEES_SELF : SEES_EARLIER;
@@ -261,8 +265,8 @@ static Written written(Steps *s, Builder *b, uint32_t i) {
     w.w[k] = bare ? (Vector){.f = factor(s, b, &s->cols, a->write[k].w)}
                   : vector(s, b, &s->cols, a->write[k].w, col);
     if (!s->decay[i].vector) continue;
-    w.b[k] = (Vector){.v = matrix_write_scaled(s, b, i, &s->cols, w.b[k],
-                                               w.w[k].f)};
+    w.b[k] =
+        (Vector){.v = matrix_write_scaled(s, b, i, &s->cols, w.b[k], w.w[k].f)};
     w.w[k].f = 0;
   }
   return w;

@@ -7,13 +7,13 @@
 // In the algebra of max and + that is an affine recurrence, whose steps compose
 // to such a step: a chunk needs no step to wait for another. Sums are over what
 // lies between two steps, as those of decays are: an a of -inf forgets what was
-// before and nothing else. What one step ends with and the next begins with then
-// differ by a rounding, which is a factor of 1 + 2^-23 |A| to states that m
-// keeps in range: far below what 16 bits round. So programs of f32, and CPUs,
-// walk step by step, and so do GPUs but Hopper: elsewhere tiles of sums take 100
-// registers more than a walk. Maxima that no state of their function waits for are
-// found at once there in any case, and steps that are left make a chunk too: those
-// behind the last do nothing. Parts of the steps compose as steps do
+// before and nothing else. What one step ends with and the next begins with
+// then differ by a rounding, which is a factor of 1 + 2^-23 |A| to states that
+// m keeps in range: far below what 16 bits round. So programs of f32, and CPUs,
+// walk step by step, and so do GPUs but Hopper: elsewhere tiles of sums take
+// 100 registers more than a walk. Maxima that no state of their function waits
+// for are found at once there in any case, and steps that are left make a chunk
+// too: those behind the last do nothing. Parts of the steps compose as steps do
 // (tileparts.c).
 #include "passes/tile/step.h"
 
@@ -47,9 +47,9 @@ static void walk_maxima(Steps *s, Builder *b, Value base, const ValueMap *pre,
       type[n] = type_with(type[i], side[k]->axis, side[k]->size);
       all[n] = tile_const(b, type[n], 0);
     }
-  Op *loop = step_loop(b, ir_const_i(b, DT_I64, 0),
-                       ir_const_i(b, DT_I64, s->chunk),
-                       ir_const_i(b, DT_I64, 1), n, all, type, "j", old);
+  Op *loop =
+      step_loop(b, ir_const_i(b, DT_I64, 0), ir_const_i(b, DT_I64, s->chunk),
+                ir_const_i(b, DT_I64, 1), n, all, type, "j", old);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
   Value j = in.region->params.at[0];
   ValueMap m = tile_map_copy(s->t, pre);
@@ -73,7 +73,8 @@ static Value operand(Steps *s, Builder *b, uint32_t i, Side *y, uint32_t k) {
   Value v = step_spread(b, step_along(s, b, y, s->max[i]->args[k]), y);
   if (!s->base) return v;
   Value some = ir_2(b, OP_LT, ir_2(b, OP_ADD, s->base, y->step), s->stop);
-  return ir_3(b, OP_SELECT, some, v, ir_const_f(b, DT_F32, k == 1 ? 0 : -INFINITY));
+  return ir_3(b, OP_SELECT, some, v,
+              ir_const_f(b, DT_F32, k == 1 ? 0 : -INFINITY));
 }
 
 static Value after_each(Builder *b, Value a, const Side *y) {

@@ -19,11 +19,12 @@
 // steps depend on each other, computes vectors of its steps (decays per row),
 // or where many tasks would find the same products. What crosses is the last
 // that does not depend on the state: tiles as they are multiplied (of f32 three
-// 16-bit parts each), factors of steps, numbers. The phase that finds the states of
-// parts (tileparts.c) takes what it needs from the same tensors. A chunk that is not
-// whole, or not done at once, is found too, and not used. With decays per row what is
-// little is handed over first, and of f32 products of steps last. Level tile, GPU
-// targets with TMA and AMD. Needs: tile. Tests: test/passes/outline_chunks/.
+// 16-bit parts each), factors of steps, numbers. The phase that finds the
+// states of parts (tileparts.c) takes what it needs from the same tensors. A
+// chunk that is not whole, or not done at once, is found too, and not used.
+// With decays per row what is little is handed over first, and of f32 products
+// of steps last. Level tile, GPU targets with TMA and AMD. Needs: tile. Tests:
+// test/passes/outline_chunks/.
 #include "ir/target.h"
 #include "passes/pass.h"
 #include "passes/support/rebuild.h"
@@ -31,17 +32,20 @@
 #include <assert.h>
 
 enum {
-  MAX_CUTS = 16, MAX_MAP = 5, MAX_USERS = 4, MANY_TASKS = 4,
-  PARTS = 3              // 16-bit parts of an f32 (placedot.c)
+  MAX_CUTS = 16,
+  MAX_MAP = 5,
+  MAX_USERS = 4,
+  MANY_TASKS = 4,
+  PARTS = 3  // 16-bit parts of an f32 (placedot.c)
 };
 
 // A value that is handed over.
 typedef struct Cut {
   Value v;
   Op *def;
-  uint32_t parts;        // of an operand of f32 that is handed over in parts, or 1
+  uint32_t parts;  // of an operand of f32 that is handed over in parts, or 1
   Value tensor[PARTS], there[PARTS];  // the workspace in both functions
-  int same;              // number of the cut of the program, or -1
+  int same;                           // number of the cut of the program, or -1
 } Cut;
 
 typedef struct Hoist {
@@ -51,8 +55,8 @@ typedef struct Hoist {
   Op *loop;
   int lane;
   int64_t chunk;
-  uint32_t axis;         // of the steps
-  bool *late;            // by value: depends on the state or on the lane
+  uint32_t axis;  // of the steps
+  bool *late;     // by value: depends on the state or on the lane
   Cut cut[MAX_CUTS];
   uint32_t ncuts;
   uint32_t npar, par[MAX_AXES];
@@ -80,12 +84,12 @@ static bool on_lane(const Hoist *a, const Op *op) {
 static void mark_late(Hoist *a, const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
     // Of the loops inside, single steps, the coordinate too.
-    for (uint32_t i = op == a->loop; op->code == OP_FOR &&
-                                     i < op->regions[0]->params.n; i++)
+    for (uint32_t i = op == a->loop;
+         op->code == OP_FOR && i < op->regions[0]->params.n; i++)
       a->late[op->regions[0]->params.at[i]] = true;
     for (uint32_t i = 0; i < op->nregions; i++) mark_late(a, op->regions[i]);
-    bool late = op == a->loop || op->nregions || uses_late(a, op) ||
-                on_lane(a, op);
+    bool late =
+        op == a->loop || op->nregions || uses_late(a, op) || on_lane(a, op);
     for (uint32_t i = 0; i < op->nres; i++) a->late[op->res[i]] = late;
   }
 }
@@ -93,11 +97,13 @@ static void mark_late(Hoist *a, const Region *r) {
 // ---------------------------------------------------------------- what crosses
 static bool is_rooted(const Op *op) {
   switch (op->code) {
-    case OP_DOT: case OP_TRINV: case OP_REDUCE: case OP_SCAN: case OP_ANY_OF:
-    case OP_ALL_OF:
-      return true;
-    default:
-      return false;
+  case OP_DOT:
+  case OP_TRINV:
+  case OP_REDUCE:
+  case OP_SCAN:
+  case OP_ANY_OF:
+  case OP_ALL_OF: return true;
+  default: return false;
   }
 }
 
@@ -117,7 +123,7 @@ static bool is_heavy(const Hoist *a, Value v) {
 
 typedef struct Uses {
   Value v;
-  bool other;            // than an operand of a product
+  bool other;  // than an operand of a product
 } Uses;
 
 static void note_use(void *data, Op *op) {
@@ -131,7 +137,8 @@ static void note_use(void *data, Op *op) {
 static uint32_t parts_of(const Hoist *a, Value v) {
   const Type *t = ir_type(a->f, v);
   Uses u = {.v = v};
-  if (t->n != 2 || t->dtype != DT_F32 || !target_by_name(a->m->target)->gpu.arch)
+  if (t->n != 2 || t->dtype != DT_F32 ||
+      !target_by_name(a->m->target)->gpu.arch)
     return 1;
   ir_walk(a->f->body, note_use, &u);
   return u.other ? 1 : PARTS;
@@ -141,8 +148,8 @@ static void add_cut(Hoist *a, Value v) {
   for (uint32_t i = 0; i < a->ncuts; i++)
     if (a->cut[i].v == v) return;
   if (a->ncuts < MAX_CUTS)
-    a->cut[a->ncuts] = (Cut){.v = v, .def = ir_def(a->f, v),
-                             .parts = parts_of(a, v)};
+    a->cut[a->ncuts] =
+        (Cut){.v = v, .def = ir_def(a->f, v), .parts = parts_of(a, v)};
   a->ncuts++;
 }
 
@@ -199,8 +206,8 @@ static bool worth(const Hoist *a) {
   bool vectors = false, tiles = false;
   for (uint32_t i = 0; i < a->ncuts && i < MAX_CUTS; i++) {
     const Type *t = ir_type(a->f, a->cut[i].v);
-    bool operand = t->n == 2 && (a->cut[i].parts > 1 ||
-                                 dtype_size(t->dtype) == 2);
+    bool operand =
+        t->n == 2 && (a->cut[i].parts > 1 || dtype_size(t->dtype) == 2);
     tiles |= operand && a->cut[i].parts == 1;
     vectors |= operand && is_step(a, t->axis[0]) != is_step(a, t->axis[1]);
   }
@@ -356,7 +363,8 @@ static void hand_over(Copy *c, Builder *b, const Cut *cut) {
   Value x = copied(c, b, cut->v), args[MAX_AXES + 2];
   const Type *t = ir_type(c->a->f, cut->v);
   if (t->dtype == DT_BOOL)
-    x = ir_3(b, OP_SELECT, x, ir_const_i(b, DT_I32, 1), ir_const_i(b, DT_I32, 0));
+    x = ir_3(b, OP_SELECT, x, ir_const_i(b, DT_I32, 1),
+             ir_const_i(b, DT_I32, 0));
   uint32_t n = place(c->a, b, t, c->c0, args + 2);
   for (uint32_t i = 0; i < cut->parts; i++) {
     args[0] = cut->there[i];
@@ -374,11 +382,13 @@ static Copy copy_of(Hoist *a, Func *g, Value c0) {
   return c;
 }
 
-// Factors of steps, sums over the steps, tiles; in parts, those of vectors first.
+// Factors of steps, sums over the steps, tiles; in parts, those of vectors
+// first.
 static uint32_t order(const Hoist *a, const Cut *cut) {
   const Type *t = ir_type(a->f, cut->v);
   if (t->n < 2) return t->n == 1 && is_step(a, t->axis[0]) ? 0 : 1;
-  return cut->parts > 1 && is_step(a, t->axis[0]) && is_step(a, t->axis[1]) ? 3 : 2;
+  return cut->parts > 1 && is_step(a, t->axis[0]) && is_step(a, t->axis[1]) ? 3
+                                                                            : 2;
 }
 
 static void copy_cuts(Copy *c, Func *g, uint32_t from, uint32_t to) {
@@ -386,7 +396,8 @@ static void copy_cuts(Copy *c, Func *g, uint32_t from, uint32_t to) {
   Builder b = {.fn = g, .region = g->body, .span = a->f->span};
   for (uint32_t i = 0; i < a->ncuts; i++) {
     uint32_t k = order(a, &a->cut[i]);
-    if (a->cut[i].same < 0 && k >= from && k <= to) hand_over(c, &b, &a->cut[i]);
+    if (a->cut[i].same < 0 && k >= from && k <= to)
+      hand_over(c, &b, &a->cut[i]);
   }
 }
 
@@ -407,7 +418,9 @@ static Value phase(Hoist *a) {
 // ---------------------------------------------------------------- the program
 static void take(Hoist *a, Cut *cut) {
   const Type *t = ir_type(a->f, cut->v);
-  Builder b = {.fn = a->f, .region = cut->def->parent, .before = cut->def,
+  Builder b = {.fn = a->f,
+               .region = cut->def->parent,
+               .before = cut->def,
                .span = cut->def->span};
   Value at[MAX_AXES];
   uint32_t n = place(a, &b, t, a->loop->regions[0]->params.at[0], at);
@@ -417,8 +430,7 @@ static void take(Hoist *a, Cut *cut) {
     if (cut->parts > 1) x = ir_cast(&b, DT_F32, x);
     v = v ? ir_2(&b, OP_ADD, v, x) : x;
   }
-  if (t->dtype == DT_BOOL)
-    v = ir_2(&b, OP_LT, ir_const_i(&b, DT_I32, 0), v);
+  if (t->dtype == DT_BOOL) v = ir_2(&b, OP_LT, ir_const_i(&b, DT_I32, 0), v);
   ir_replace_uses(a->f, cut->v, v);
 }
 
@@ -538,8 +550,8 @@ static bool find_users(Ctx *cx, Module *m, uint32_t i, Users *u) {
   return true;
 }
 
-// A number a row, as decays per row have. AMD's code takes more registers in that
-// order.
+// A number a row, as decays per row have. AMD's code takes more registers in
+// that order.
 static bool has_rows(const Hoist *a) {
   if (!target_by_name(a->m->target)->gpu.arch) return false;
   for (uint32_t i = 0; i < a->ncuts; i++) {
@@ -568,8 +580,10 @@ static Func *hoist(Users *u) {
   for (uint32_t k = 0; k < u->n; k++)
     for (uint32_t i = 0; i < u->at[k]->ncuts; i++)
       take(u->at[k], &u->at[k]->cut[i]);
-  ctx_remark(a->cx, "%s: %u values of a chunk that do not depend on the "
-             "state are found by a phase before", a->f->name, a->ncuts);
+  ctx_remark(a->cx,
+             "%s: %u values of a chunk that do not depend on the "
+             "state are found by a phase before",
+             a->f->name, a->ncuts);
   return a->g;
 }
 
@@ -596,7 +610,8 @@ bool pass_outline_chunks(Ctx *cx, Module *m, const PassOpt *opt) {
       (!t->gpu.arch && t->gpu.vendor != VENDOR_AMD))
     return true;
   uint32_t n = m->funcs.n;
-  Func **old = NEWN(m->arena, Func *, n + 1), **made = NEWN(m->arena, Func *, n + 1);
+  Func **old = NEWN(m->arena, Func *, n + 1),
+       **made = NEWN(m->arena, Func *, n + 1);
   for (uint32_t i = 0; i < n; i++) {
     Users u;
     old[i] = m->funcs.at[i];

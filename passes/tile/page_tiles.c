@@ -19,17 +19,17 @@
 //           %p = select(lt(iota(), 16), %p0, %p1)
 //           %x = load(%K, %p, mod(iota(), 16), %d)
 //
-// which pass lower_gpu takes for a box in pieces. Level tile, NVIDIA; runs behind tile.
-// Tests: test/passes/page_tiles/.
+// which pass lower_gpu takes for a box in pieces. Level tile, NVIDIA; runs
+// behind tile. Tests: test/passes/page_tiles/.
 #include "ir/target.h"
 #include "passes/pass.h"
 
 typedef struct Pages {
   Func *f;
-  Builder b;             // in front of the load
-  int64_t rows;          // of a page, of which a tile has several; 0: it lies in one
-  int64_t first;         // row of the tile where the page begins
-  bool pieces;           // tiles may have several
+  Builder b;      // in front of the load
+  int64_t rows;   // of a page, of which a tile has several; 0: it lies in one
+  int64_t first;  // row of the tile where the page begins
+  bool pieces;    // tiles may have several
 } Pages;
 
 // Is v a multiple of n, whatever the arguments are?
@@ -44,13 +44,16 @@ static bool is_multiple(const Func *f, Value v, int64_t n) {
            is_multiple(f, loop->args[0], n) && is_multiple(f, loop->args[2], n);
   }
   switch (op->code) {
-    case OP_DIM:
-      return dim_divisor(&f->mod->dims, (Dim)ir_attr_i(op, AT_DIM, 0)) % n == 0;
-    case OP_MUL:
-      return is_multiple(f, op->args[0], n) || is_multiple(f, op->args[1], n);
-    case OP_ADD: case OP_SUB: case OP_MIN: case OP_MAX:
-      return is_multiple(f, op->args[0], n) && is_multiple(f, op->args[1], n);
-    default: return false;
+  case OP_DIM:
+    return dim_divisor(&f->mod->dims, (Dim)ir_attr_i(op, AT_DIM, 0)) % n == 0;
+  case OP_MUL:
+    return is_multiple(f, op->args[0], n) || is_multiple(f, op->args[1], n);
+  case OP_ADD:
+  case OP_SUB:
+  case OP_MIN:
+  case OP_MAX:
+    return is_multiple(f, op->args[0], n) && is_multiple(f, op->args[1], n);
+  default: return false;
   }
 }
 
@@ -82,7 +85,8 @@ static const Op *in_page(const Pages *p, const Op *op) {
 
 static Value at_origin(Pages *p, const Op *op, const Op *at) {
   Value key = at->args[0];
-  if (p->first) key = ir_2(&p->b, OP_ADD, key, ir_const_i(&p->b, DT_I64, p->first));
+  if (p->first)
+    key = ir_2(&p->b, OP_ADD, key, ir_const_i(&p->b, DT_I64, p->first));
   return ir_2(&p->b, op->code, key, op->args[1]);
 }
 
@@ -94,8 +98,7 @@ static Value same(Pages *p, Value v, bool emit) {
   if (!ir_type(p->f, v)->n) return v;
   if (!op || op->nargs > MAX_AXES) return 0;
   const Op *at = in_page(p, op);
-  if (at)
-    return op->code == OP_MOD ? 0 : emit ? at_origin(p, op, at) : v;
+  if (at) return op->code == OP_MOD ? 0 : emit ? at_origin(p, op, at) : v;
   bool load = op->code == OP_LOAD && !ir_is_stored(p->f->body, op->args[0]);
   if (!load && !(op_info(op->code)->flags & OPF_ELEM)) return 0;
   for (uint32_t i = 0; i < op->nargs; i++) {
@@ -105,7 +108,8 @@ static Value same(Pages *p, Value v, bool emit) {
   }
   if (!emit) return v;
   return ir_op(&p->b, op->code, args, op->nargs, op->attrs, op->nattrs, NULL, 1,
-               0)->res[0];
+               0)
+      ->res[0];
 }
 
 // v as a number of the tile plus iota, 0: it is not.
@@ -132,7 +136,9 @@ static bool of_keys(const Func *f, Value v) {
 }
 
 static void at(Pages *p, Op *op) {
-  p->b = (Builder){.fn = p->f, .region = op->parent, .before = op,
+  p->b = (Builder){.fn = p->f,
+                   .region = op->parent,
+                   .before = op,
                    .span = op->span};
 }
 
@@ -148,7 +154,8 @@ static bool has_page(Pages *p, const Op *op) {
 // Coordinates behind a table: what masks compare is one number and iota too.
 static void renumber(Pages *p, Op *op) {
   Value v = op->nres == 1 ? op->res[0] : 0;
-  if (!v || !of_keys(p->f, v) || !has_page(p, op) || !steps(p, v, false)) return;
+  if (!v || !of_keys(p->f, v) || !has_page(p, op) || !steps(p, v, false))
+    return;
   at(p, op);
   ir_replace_uses(p->f, v, steps(p, v, true));
 }
@@ -194,13 +201,14 @@ static void in_pieces(Pages *p, Op *op) {
     else others++;
   }
   if (!key || !entry || others ||
-      !dim_is_const(&p->f->mod->dims, ir_type(p->f, op->args[slot])->size[0], &n) ||
+      !dim_is_const(&p->f->mod->dims, ir_type(p->f, op->args[slot])->size[0],
+                    &n) ||
       n / p->rows > MOST_PAGES)
     return;
   at(p, op);
   op->args[entry] = of_pages(p, op->args[entry], key->args[1], n / p->rows);
-  op->args[slot] = ir_2(&p->b, OP_MOD, key->args[1],
-                        ir_const_i(&p->b, DT_I64, p->rows));
+  op->args[slot] =
+      ir_2(&p->b, OP_MOD, key->args[1], ir_const_i(&p->b, DT_I64, p->rows));
 }
 
 // A load of a tile whose other indices are the same for all of its keys.

@@ -18,8 +18,8 @@
 // of it, so the first phase has no tasks if there is one part only. Where that
 // leaves multiprocessors idle it finds pieces of parts (2 of 2 parts, say). The
 // number of parts is a function of the shape and the target. For recurrences of
-// tilematrix.c, and for running maxima alone, m' = max(m + a, b): a part adds the
-// sum of its a and makes it at least what it made of nothing (tilemax.c).
+// tilematrix.c, and for running maxima alone, m' = max(m + a, b): a part adds
+// the sum of its a and makes it at least what it made of nothing (tilemax.c).
 // tilelinear.c has those whose writes erase.
 #include "passes/tile/step.h"
 
@@ -54,8 +54,8 @@ static bool splits(const Func *f, const Op *op, const TilePlan *p,
   Affine a;
   if (op && lane < 0 && tg->gpu.arch && !ir_attr_i(op, AT_LIMIT, 0))
     return op->code == OP_MAXPLUS || matrix_bare(f, op);
-  if (!op || lane < 0 || !affine_parts(op, &a) ||
-      a.limit || (step_erases(&a) && !erase_suits(f, &a, p, tg)) ||
+  if (!op || lane < 0 || !affine_parts(op, &a) || a.limit ||
+      (step_erases(&a) && !erase_suits(f, &a, p, tg)) ||
       ir_type(f, op->res[0])->n > MAX_AXES - 2)
     return false;
   if (!type_has_axis(ir_type(f, op->res[0]), (uint32_t)lane)) return false;
@@ -87,8 +87,8 @@ static Dim all_tasks(const Func *f, const TilePlan *p) {
   return dim_bin(d, DIM_MAX, tasks(f, p, columns), dim_const(d, 1));
 }
 
-// Up to n parts of at least n chunks each: rounded up to whole chunks they still
-// leave the last part some.
+// Up to n parts of at least n chunks each: rounded up to whole chunks they
+// still leave the last part some.
 static Dim parts_of(DimTab *d, Dim steps, int64_t chunk, int64_t n) {
   Dim most = dim_bin(d, DIM_FLOORDIV, steps, dim_const(d, n * chunk));
   return dim_bin(d, DIM_MIN, most, dim_const(d, n));
@@ -124,17 +124,17 @@ static Dim small_parts(DimTab *d, Dim steps, int64_t chunk, Dim have,
 // What a plan of parts is made of.
 typedef struct Work {
   const Op *walk;
-  Affine a;               // of an affine
-  Dim steps, have;        // tasks without parts
-  int64_t chunk, room;    // tasks that fit
-  int64_t fewest;         // steps of a part
+  Affine a;             // of an affine
+  Dim steps, have;      // tasks without parts
+  int64_t chunk, room;  // tasks that fit
+  int64_t fewest;       // steps of a part
 } Work;
 
 static Dim wanted(const Func *f, const TilePlan *p, const Work *w) {
   DimTab *d = &f->mod->dims;
   if (!p->linear) {
-    Dim n = (p->lane < 0 ? small_parts : some_parts)(d, w->steps, w->chunk, w->have,
-                                                     w->room);
+    Dim n = (p->lane < 0 ? small_parts : some_parts)(d, w->steps, w->chunk,
+                                                     w->have, w->room);
     return dim_bin(d, DIM_MAX, n, dim_const(d, 1));
   }
   Dim most = dim_bin(d, DIM_FLOORDIV, w->steps, dim_const(d, w->fewest));
@@ -192,9 +192,10 @@ void parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
     return;
   }
   cut(f, p, &w);
-  ctx_remark(cx, "%s: with fewer than %lld tasks steps are split into parts of "
-             "%lld and more, whose states a first phase finds", f->name,
-             (long long)w.room, (long long)w.fewest);
+  ctx_remark(cx,
+             "%s: with fewer than %lld tasks steps are split into parts of "
+             "%lld and more, whose states a first phase finds",
+             f->name, (long long)w.room, (long long)w.fewest);
 }
 
 // ---------------------------------------------------------------- workspace
@@ -218,7 +219,8 @@ static bool varies(const Tiler *t, What which, uint32_t axis) {
   Affine a;
   if (which == STATES || t->from->axes.at[axis].role == AX_PAR) return true;
   affine_parts(t->plan.walk, &a);
-  return a.decay && axis == a.row && type_has_axis(ir_type(t->from, a.decay), axis);
+  return a.decay && axis == a.row &&
+         type_has_axis(ir_type(t->from, a.decay), axis);
 }
 
 // The coordinates of the task's state or decays behind a part's.
@@ -246,8 +248,7 @@ static Value param(Tiler *t, const char *name, What which) {
   Dim shape[MAX_AXES] = {slots(t)};
   uint32_t n = 1;
   for (uint32_t k = 0; k < s->n; k++)
-    if (varies(t, which, s->axis[k]))
-      shape[n++] = linear_extent(t, s->axis[k]);
+    if (varies(t, which, s->axis[k])) shape[n++] = linear_extent(t, s->axis[k]);
   return ir_param(t->to, intern(&t->cx->names, name), PR_SHARED,
                   type_tensor(DT_F32, n, shape));
 }
@@ -335,7 +336,8 @@ static Value get(Tiler *t, Builder *b, What which, Value part) {
   return ir_load(b, t->partial[which], at, n);
 }
 
-// What the pieces before make of the first state. Region 1 is for one part only.
+// What the pieces before make of the first state. Region 1 is for one part
+// only.
 Op *parts_join(Tiler *t, Builder *b, Type type) {
   Value one = ir_const_i(b, DT_I64, 1), zero = ir_const_i(b, DT_I64, 0);
   Value several = ir_2(b, OP_LT, one, ir_dim(b, t->plan.parts));

@@ -62,8 +62,8 @@ static int64_t extent_bound(const Func *f, uint32_t axis) {
 // a state is as good as a parallel one.
 typedef struct Columns {
   const Func *f;
-  bool stores;          // count
-  bool whole[64];       // per axis: something needs all of it in one task
+  bool stores;     // count
+  bool whole[64];  // per axis: something needs all of it in one task
 } Columns;
 
 static void need_whole(Columns *c, const IrAttr *axes) {
@@ -169,7 +169,8 @@ static void measure_work(Footprint *p, const Op *op) {
   if (t->kind != TK_ELEM) return;
   bool dot = op->code == OP_DOT;
   Type all = dot ? type_union(ir_type(p->f, op->args[0]),
-                              ir_type(p->f, op->args[1]), DT_F32) : *t;
+                              ir_type(p->f, op->args[1]), DT_F32)
+                 : *t;
   if (!has_key_axis(p->f, &all)) return;
   int64_t n = vec_elements(p->f, &all);
   if (dot && type_has_axis(&all, (uint32_t)p->lane)) p->products += n;
@@ -211,12 +212,9 @@ static void fit_cache(Ctx *cx, const Func *f, const Target *tg, TilePlan *p) {
     if (need <= room) break;
     if (p->tile_k > 32 && use.per_key * p->tile_k > use.per_lane * p->tile_q)
       p->tile_k /= 2;
-    else if (p->tile_q >= 4 * lanes)
-      p->tile_q = p->tile_q / 2 / lanes * lanes;
-    else if (p->tile_k > 32)
-      p->tile_k /= 2;
-    else
-      break;
+    else if (p->tile_q >= 4 * lanes) p->tile_q = p->tile_q / 2 / lanes * lanes;
+    else if (p->tile_k > 32) p->tile_k /= 2;
+    else break;
   }
   // What is made of the keys is made again for every tile of lanes: tiles
   // are longer where that would count.
@@ -225,13 +223,16 @@ static void fit_cache(Ctx *cx, const Func *f, const Target *tg, TilePlan *p) {
          step_bytes(&use, 2 * p->tile_q, p->tile_k) <= room) {
     p->tile_q *= 2;
     need = step_bytes(&use, p->tile_q, p->tile_k);
-    ctx_remark(cx, "%s: tile %s:%lld, so that %lld vector ops on each key "
-               "weigh less", f->name, f->axes.at[p->lane].name,
-               (long long)p->tile_q, (long long)use.prologue);
+    ctx_remark(cx,
+               "%s: tile %s:%lld, so that %lld vector ops on each key "
+               "weigh less",
+               f->name, f->axes.at[p->lane].name, (long long)p->tile_q,
+               (long long)use.prologue);
   }
-  ctx_remark(cx, "%s: a step of %s:%lld x %lld keys touches %lld KiB of a "
-             "second-level cache of %u KiB", f->name,
-             f->axes.at[p->lane].name, (long long)p->tile_q,
+  ctx_remark(cx,
+             "%s: a step of %s:%lld x %lld keys touches %lld KiB of a "
+             "second-level cache of %u KiB",
+             f->name, f->axes.at[p->lane].name, (long long)p->tile_q,
              (long long)p->tile_k, (long long)(need / 1024), tg->l2);
 }
 
@@ -242,29 +243,29 @@ enum { BOUNDS = 3, NUMBERS = 4 };  // region of a pass; values an interval
 
 typedef struct Tiles {
   const Func *f;
-  Map seen;                    // operands that are counted
-  int64_t sums;                // f32 of a row
+  Map seen;      // operands that are counted
+  int64_t sums;  // f32 of a row
   int64_t row_bytes, key_bytes;
-  int64_t made;                // elements of a key that are computed
-  int64_t scores;              // products that have a value per key
-  int64_t weights;             // what keys are multiplied with, of one pass
-  bool bias;                   // scores have terms of the columns
-  bool ramp;                   // or such that grow with the column's number
-  bool pairs;                  // or such that a pair has in memory
-  bool scans;                  // scores are summed along the columns
+  int64_t made;     // elements of a key that are computed
+  int64_t scores;   // products that have a value per key
+  int64_t weights;  // what keys are multiplied with, of one pass
+  bool bias;        // scores have terms of the columns
+  bool ramp;        // or such that grow with the column's number
+  bool pairs;       // or such that a pair has in memory
+  bool scans;       // scores are summed along the columns
   bool capped;
-  int64_t products;            // elements of vectors that a pair multiplies
-  int64_t functions;           // of a pair: exponentials and the like
-  bool held;                   // pairs have values of memory, or of pairs before
-  int64_t block_bytes;         // of a key, of what is added to products
-  int64_t page;                // keys lie in pages of so many, 0: they do not
-  bool boxes;                  // tiles lie in one page (passes/tile/page_tiles.c)
-  bool mixed;                  // pages and slots in them are one coordinate
-  bool staged;                 // what is copied goes through registers
-  bool strips;                 // what columns have is read where it is needed
+  int64_t products;     // elements of vectors that a pair multiplies
+  int64_t functions;    // of a pair: exponentials and the like
+  bool held;            // pairs have values of memory, or of pairs before
+  int64_t block_bytes;  // of a key, of what is added to products
+  int64_t page;         // keys lie in pages of so many, 0: they do not
+  bool boxes;           // tiles lie in one page (passes/tile/page_tiles.c)
+  bool mixed;           // pages and slots in them are one coordinate
+  bool staged;          // what is copied goes through registers
+  bool strips;          // what columns have is read where it is needed
   int lane;
-  bool narrow;                 // both ends of the keys move with the rows
-  OwnKind own;                 // bounds that groups of rows would have
+  bool narrow;  // both ends of the keys move with the rows
+  OwnKind own;  // bounds that groups of rows would have
 } Tiles;
 
 static int64_t operand_bytes(DType t, DType other) {
@@ -310,7 +311,8 @@ static int64_t page_of(const Func *f, Value idx) {
 // Is what is left of a division a part of idx, not all of it?
 static bool has_slot(const Func *f, Value idx, bool part) {
   const Op *op = ir_def(f, idx);
-  bool any = op && part && op->code == OP_MOD && has_key_axis(f, ir_type(f, idx));
+  bool any =
+      op && part && op->code == OP_MOD && has_key_axis(f, ir_type(f, idx));
   for (uint32_t i = 0; op && i < op->nargs && !any; i++)
     any = op->code != OP_MOD && has_slot(f, op->args[i], true);
   return any;
@@ -366,7 +368,8 @@ static bool moves(const Tiles *s, const Region *bounds, uint32_t box, Value v) {
 
 // Windows and documents: whatever the length, much of a task's keys is masked.
 // With more rows and shorter steps that is more tiles, each with a mask's
-// values in registers (docs/experiments.md), unless groups have bounds of their own.
+// values in registers (docs/experiments.md), unless groups have bounds of their
+// own.
 static bool is_narrow(const Tiles *s, const Op *pass) {
   const Region *bounds = pass->nregions > BOUNDS ? pass->regions[BOUNDS] : NULL;
   const IrAttr *box = ir_attr(pass, AT_BOX);
@@ -408,24 +411,24 @@ static bool is_ramp(const Tiles *s, Value v) {
   const Op *op = ir_def(s->f, v);
   if (!has_key_axis(s->f, ir_type(s->f, v))) return true;
   switch (op ? op->code : OP_YIELD) {
-    case OP_INDEX: return true;
-    case OP_CAST: return is_ramp(s, op->args[0]);
-    case OP_ADD: case OP_SUB:
-      return is_ramp(s, op->args[0]) && is_ramp(s, op->args[1]);
-    case OP_MUL:
-      for (uint32_t i = 0; i < 2; i++) {
-        const Type *by = ir_type(s->f, op->args[i]);
-        if (!has_key_axis(s->f, by) && !type_has_axis(by, (uint32_t)s->lane))
-          return is_ramp(s, op->args[1 - i]);
-      }
-      return false;
-    default: return false;
+  case OP_INDEX: return true;
+  case OP_CAST: return is_ramp(s, op->args[0]);
+  case OP_ADD:
+  case OP_SUB: return is_ramp(s, op->args[0]) && is_ramp(s, op->args[1]);
+  case OP_MUL:
+    for (uint32_t i = 0; i < 2; i++) {
+      const Type *by = ir_type(s->f, op->args[i]);
+      if (!has_key_axis(s->f, by) && !type_has_axis(by, (uint32_t)s->lane))
+        return is_ramp(s, op->args[1 - i]);
+    }
+    return false;
+  default: return false;
   }
 }
 
-// Is all of v that keys have read of memory, elements one behind the other? Then
-// steps read it where they need it (passes/hopper/tma_columns.c), as what pairs have for their
-// distance (passes/attn/bias_table.c).
+// Is all of v that keys have read of memory, elements one behind the other?
+// Then steps read it where they need it (passes/hopper/tma_columns.c), as what
+// pairs have for their distance (passes/attn/bias_table.c).
 static bool is_read(const Tiles *s, Value v) {
   const Op *op = ir_def(s->f, v);
   if (!has_key_axis(s->f, ir_type(s->f, v))) return true;
@@ -451,14 +454,16 @@ static bool is_loaded(const Tiles *s, Value v) {
     return false;
   if (op->code == OP_LOAD) return !ir_attr_i(op, AT_LOOSE, 0);
   for (uint32_t i = 0; i < op->nargs && !op->nregions; i++)
-    if (ir_type(s->f, op->args[i])->kind == TK_ELEM && is_loaded(s, op->args[i]))
+    if (ir_type(s->f, op->args[i])->kind == TK_ELEM &&
+        is_loaded(s, op->args[i]))
       return true;
   return false;
 }
 
 static void note_bias(Tiles *s, const Op *op) {
   Value v = bias_of(s, op);
-  if (v && type_has_axis(ir_type(s->f, v), (uint32_t)s->lane) && is_loaded(s, v))
+  if (v && type_has_axis(ir_type(s->f, v), (uint32_t)s->lane) &&
+      is_loaded(s, v))
     s->pairs = true;
   if (!v || is_read(s, v)) return;
   if (is_ramp(s, v)) s->ramp = true;
@@ -467,8 +472,8 @@ static void note_bias(Tiles *s, const Op *op) {
 
 // Vectors that a pair of a row and a key multiplies.
 static void note_products(Tiles *s, const Op *op) {
-  Type all = type_union(ir_type(s->f, op->args[0]),
-                        ir_type(s->f, op->args[1]), DT_F32);
+  Type all = type_union(ir_type(s->f, op->args[0]), ir_type(s->f, op->args[1]),
+                        DT_F32);
   if (has_key_axis(s->f, &all) && type_has_axis(&all, (uint32_t)s->lane))
     s->products += vec_elements(s->f, &all);
 }
@@ -477,8 +482,9 @@ static void note_products(Tiles *s, const Op *op) {
 static void note_pair(Tiles *s, const Op *op) {
   if (op->nres != 1 || s->lane < 0) return;
   const Type *t = ir_type(s->f, op->res[0]);
-  bool pair = t->kind == TK_ELEM && t->dtype == DT_F32 && has_key_axis(s->f, t) &&
-              type_has_axis(t, (uint32_t)s->lane) && vec_elements(s->f, t) == 1;
+  bool pair = t->kind == TK_ELEM && t->dtype == DT_F32 &&
+              has_key_axis(s->f, t) && type_has_axis(t, (uint32_t)s->lane) &&
+              vec_elements(s->f, t) == 1;
   if (!pair) return;
   s->functions += op_cost(op) >= FUNCTION;
   s->held |= op->code == OP_LOAD || op->code == OP_SCAN;
@@ -508,7 +514,8 @@ static bool of_pass(const Func *f, const Map *left, const Op *op) {
   return any && (op->nres != 1 || vec_elements(f, ir_type(f, op->res[0])) > 1);
 }
 
-// What earlier passes have left is kept through this one (passes/gpu/sched_pressure.c).
+// What earlier passes have left is kept through this one
+// (passes/gpu/sched_pressure.c).
 static int64_t kept_through(const Func *f, const Op *pass, Arena *a) {
   Map left = {.arena = a};
   int64_t all = 0;
@@ -551,13 +558,15 @@ static int64_t weights_of(const Tiles *s, Op *pass) {
   return w.n;
 }
 
-// What keys add to another product (passes/tile/bias_mma.c), a block of 16 numbers each.
+// What keys add to another product (passes/tile/bias_mma.c), a block of 16
+// numbers each.
 enum { BLOCK_BYTES = 32 };
 
 static bool is_joined(const Func *f, const Op *dot, int lane) {
   double k;
   return lane >= 0 && !type_has_axis(ir_type(f, dot->res[0]), (uint32_t)lane) &&
-         (ir_const_value(f, dot->args[0], &k) || ir_const_value(f, dot->args[1], &k));
+         (ir_const_value(f, dot->args[0], &k) ||
+          ir_const_value(f, dot->args[1], &k));
 }
 
 static void measure_tiles(void *data, Op *op) {
@@ -592,8 +601,8 @@ typedef struct Shared {
   const Func *f;
   uint32_t lane;
   bool ok;
-  bool excludes;   // the pass leaves out keys for all rows
-  bool select;     // and selects terms, not scores
+  bool excludes;  // the pass leaves out keys for all rows
+  bool select;    // and selects terms, not scores
 } Shared;
 
 // Operands that all rows have in common can be copied from memory as they are.
@@ -632,7 +641,8 @@ static void note_shared(void *data, Op *op) {
     s->excludes = excludes_keys(s, op->regions[0]->last->args[0]);
     s->select = ir_attr_i(op, AT_FILL, FILL_SELECT) == FILL_SELECT;
   }
-  bool sum = op->code == OP_DOT && !has_key_axis(s->f, ir_type(s->f, op->res[0]));
+  bool sum =
+      op->code == OP_DOT && !has_key_axis(s->f, ir_type(s->f, op->res[0]));
   if (op->code == OP_DOT && is_joined(s->f, op, (int)s->lane)) return;
   for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
     note_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype, sum);
@@ -662,31 +672,40 @@ static int64_t map_rows(const Func *f) {
   return map && n > 1 ? rows : 0;
 }
 
-// Two groups of warps share a task's keys where their tiles are copied; few rows
-// are one group's.
+// Two groups of warps share a task's keys where their tiles are copied; few
+// rows are one group's.
 static int64_t gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane) {
-  Shared s = {.cx = cx, .f = f, .lane = (uint32_t)lane,
+  Shared s = {.cx = cx,
+              .f = f,
+              .lane = (uint32_t)lane,
               .ok = tg->gpu.arch && lane >= 0};
   if (s.ok) ir_walk(f->body, note_shared, &s);
   if (tg->gpu.vendor == VENDOR_AMD) return 4 * tg->gpu.rows;
   return s.ok ? 128 : 64;
 }
 
-enum { GPU_TILE_K = 128, SPARE_SMEM = 4096, STREAM_SPARE = 2048, KEY_STEP = 16 };
+enum {
+  GPU_TILE_K = 128,
+  SPARE_SMEM = 4096,
+  STREAM_SPARE = 2048,
+  KEY_STEP = 16
+};
 
 // Warpgroups that compute: rows of one, registers of a thread that are not
-// its share of scores, weights and sums, registers of all (passes/hopper/warp_specialize.c).
+// its share of scores, weights and sums, registers of all
+// (passes/hopper/warp_specialize.c).
 enum { OTHER_REGS = 32, CHUNK_REGS = 64 };
 static const int64_t thread_regs[] = {0, 240, 232, 160, 112};
 
 // Products that take twice the time of a pair's exponential: then scores are
-// asked behind a bias, which stays in registers (passes/hopper/lazy_rescale.c, ramp.c).
+// asked behind a bias, which stays in registers (passes/hopper/lazy_rescale.c,
+// ramp.c).
 enum { MANY_PRODUCTS = 256 };
 
-// Registers of a thread with k keys: f32 scores, their sums along a row if there
-// are such, 16-bit weights, sums, two columns of eight of what is added to them or
-// half of what pairs add, which is read while products are made; masks of two sides
-// beside a cap.
+// Registers of a thread with k keys: f32 scores, their sums along a row if
+// there are such, 16-bit weights, sums, two columns of eight of what is added
+// to them or half of what pairs add, which is read while products are made;
+// masks of two sides beside a cap.
 static int64_t regs_of(const Tiles *s, int64_t k) {
   int64_t scores = s->scores > 1 ? s->scores : 1;
   int64_t weights = s->weights > 1 ? s->weights : 1;
@@ -698,17 +717,17 @@ static int64_t regs_of(const Tiles *s, int64_t k) {
          k * s->made / 64 + OTHER_REGS;
 }
 
-// Three warpgroups wait less, and ask less for maxima (passes/hopper/lazy_rescale.c): 192 x
-// 64 has 1.04 to 1.14 of the rate of 128 x 128 (docs/experiments.md). Shorter
-// steps are not worth as much.
+// Three warpgroups wait less, and ask less for maxima
+// (passes/hopper/lazy_rescale.c): 192 x 64 has 1.04 to 1.14 of the rate of 128
+// x 128 (docs/experiments.md). Shorter steps are not worth as much.
 static int64_t worth(int64_t groups, int64_t k) {
   enum { LONG = 64 };
   return groups < 3 ? 10 : k < LONG ? 11 : 14;
 }
 
 // Queries twice, keys and values four times: groups with bounds of their own
-// are some steps apart (passes/hopper/rings.c). 192 x 64 has 1.07 of the rate of 192 x
-// 80 then at S 2048, 0.99 at S 16384 (D 128, causal).
+// are some steps apart (passes/hopper/rings.c). 192 x 64 has 1.07 of the rate
+// of 192 x 80 then at S 2048, 0.99 at S 16384 (D 128, causal).
 static bool is_deep(const Tiles *s, const Target *tg, int64_t rows, int64_t k) {
   int64_t bytes = 2 * rows * s->row_bytes + 4 * k * s->key_bytes;
   return bytes + STREAM_SPARE <= (int64_t)tg->gpu.smem;
@@ -723,16 +742,17 @@ static bool fits(const Tiles *s, const Target *tg, const PassOpt *opt,
          (groups <= 2 || !s->own || is_deep(s, tg, rows, k));
 }
 
-// Four groups wait less than three, whose steps are twice as long, where a pair's
-// products take no longer than its exponential: else the products fill the time
-// of three (D 64: 0.79 to 0.98 of the time of 192 x 128, causal, S 1024 to 8192).
-// Their threads have no registers for values of pairs, nor for a second function
-// beside masks at both ends. For few tasks, and where a step does more (biases,
-// caps), three stay beside them: tools/driver/gpu/waves.c.
+// Four groups wait less than three, whose steps are twice as long, where a
+// pair's products take no longer than its exponential: else the products fill
+// the time of three (D 64: 0.79 to 0.98 of the time of 192 x 128, causal, S
+// 1024 to 8192). Their threads have no registers for values of pairs, nor for a
+// second function beside masks at both ends. For few tasks, and where a step
+// does more (biases, caps), three stay beside them: tools/driver/gpu/waves.c.
 static bool is_for_four(const Tiles *s, const Target *tg, const PassOpt *opt) {
   enum { FOUR = 4, FEW_PRODUCTS = MANY_PRODUCTS / 2 };
   if (opt->most_groups && opt->most_groups < FOUR) return false;
-  if (opt->tile_k > GROUP_ROWS || (opt->tile_q > 0 && opt->tile_q != FOUR * GROUP_ROWS))
+  if (opt->tile_k > GROUP_ROWS ||
+      (opt->tile_q > 0 && opt->tile_q != FOUR * GROUP_ROWS))
     return false;  // tiles asked for are others
   if (s->held || (s->narrow && (!s->own || s->functions > 1))) return false;
   return s->products <= FEW_PRODUCTS && !opt->spare_regs &&
@@ -741,10 +761,11 @@ static bool is_for_four(const Tiles *s, const Target *tg, const PassOpt *opt) {
 
 // Rows and keys of the largest step that two or three warpgroups hold: keys
 // and values twice, as they stream, queries once. Where tables bound a group's
-// keys, no more than its rows: rows may be short (8 documents of 2048, D 64: 192 x
-// 64 has 1.09 to 1.12 of the rate of 192 x 128, of 16384 0.985). Nor beside caps in
-// windows, whose edges are many steps (D 64, windows of 200 to 4096 keys: 192 x 64 takes
-// 0.88 to 1.03 of the time of 192 x 96, and 0.7 to compile). False: not even the least.
+// keys, no more than its rows: rows may be short (8 documents of 2048, D 64:
+// 192 x 64 has 1.09 to 1.12 of the rate of 192 x 128, of 16384 0.985). Nor
+// beside caps in windows, whose edges are many steps (D 64, windows of 200 to
+// 4096 keys: 192 x 64 takes 0.88 to 1.03 of the time of 192 x 96, and 0.7 to
+// compile). False: not even the least.
 static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
                         TilePlan *p) {
   int64_t best = 0, least = opt->few ? 1 : 2;
@@ -797,8 +818,8 @@ static int64_t keys_that_fit(const Tiles *s, const Target *tg,
   return n;
 }
 
-// Keys in pages are boxes of their tensor if a tile lies in one page, or, where the
-// copy engine has them, has several whole ones (passes/tile/page_tiles.c).
+// Keys in pages are boxes of their tensor if a tile lies in one page, or, where
+// the copy engine has them, has several whole ones (passes/tile/page_tiles.c).
 static bool in_boxes(const Target *tg, const Tiles *s, int64_t keys) {
   bool pieces = tg->gpu.arch && !s->mixed && s->page >= LEAST_PAGE &&
                 keys / s->page <= MOST_PAGES;
@@ -809,9 +830,12 @@ static Tiles measured(Ctx *cx, const Func *f, const Target *tg,
                       const PassOpt *opt, int lane) {
   bool amd = tg->gpu.vendor == VENDOR_AMD;
   for (bool boxes = !amd;; boxes = false) {
-    Tiles s = {.f = f, .seen = {.arena = &cx->scratch}, .staged = amd,
+    Tiles s = {.f = f,
+               .seen = {.arena = &cx->scratch},
+               .staged = amd,
                .strips = tg->gpu.arch && !opt->strided,
-               .boxes = boxes, .lane = lane,
+               .boxes = boxes,
+               .lane = lane,
                .own = amd ? OWN_NONE : own_kind(cx, f, lane)};
     ir_walk(f->body, measure_tiles, &s);
     if (!boxes || !s.page) return s;
@@ -830,9 +854,9 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
     p.lane = column_axis(f);
     p.tile_q = p.lane < 0 ? 1 : GROUP_ROWS;
     gpu_chunk(tg, opt, &p);
-    ctx_remark(cx, "%s: %s", f->name, p.lane < 0
-               ? "a task has all columns of its states"
-               : "tasks have 64 columns of the states each");
+    ctx_remark(cx, "%s: %s", f->name,
+               p.lane < 0 ? "a task has all columns of its states"
+                          : "tasks have 64 columns of the states each");
     return p;
   }
   if (p.lane >= 0 && (p.tile_q = map_rows(f))) {
@@ -846,8 +870,7 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
   int64_t sums = s.sums / 2, need;
   int64_t room = tg->gpu.smem / (amd ? 2 : 1);
   if (amd) s.row_bytes = 0;
-  bool streams =
-      !amd && p.tile_q > GROUP_ROWS && stream_plan(&s, tg, opt, &p);
+  bool streams = !amd && p.tile_q > GROUP_ROWS && stream_plan(&s, tg, opt, &p);
   if (!amd && !streams && opt->spare_regs) p.tile_q = GROUP_ROWS;
   if (!streams) p.tile_k = keys_that_fit(&s, tg, opt);
   for (;;) {
@@ -858,9 +881,11 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
     else break;
   }
   if (p.lane < 0) p.tile_q = 1;
-  ctx_remark(cx, "%s: tiles of %lld rows x %lld keys: %lld KiB of shared "
-             "memory, %lld registers of sums", f->name, (long long)p.tile_q,
-             (long long)p.tile_k, (long long)(need / 1024), (long long)sums);
+  ctx_remark(cx,
+             "%s: tiles of %lld rows x %lld keys: %lld KiB of shared "
+             "memory, %lld registers of sums",
+             f->name, (long long)p.tile_q, (long long)p.tile_k,
+             (long long)(need / 1024), (long long)sums);
   return p;
 }
 
@@ -882,12 +907,16 @@ TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
     as_asked(cx, f, opt, &g);
     return g;
   }
-  TilePlan p = {.lane = tile_lane(f), .tile_q = tg->tile_q,
-                .tile_k = tg->tile_k, .chunk = opt->chunk};
+  TilePlan p = {.lane = tile_lane(f),
+                .tile_q = tg->tile_q,
+                .tile_k = tg->tile_k,
+                .chunk = opt->chunk};
   if (p.lane < 0) {
     p.tile_q = 1;
-    ctx_remark(cx, "%s: no parallel axis is tiled; one task per point of the "
-               "parallel axes", f->name);
+    ctx_remark(cx,
+               "%s: no parallel axis is tiled; one task per point of the "
+               "parallel axes",
+               f->name);
     return p;
   }
   fit_cache(cx, f, tg, &p);

@@ -24,12 +24,12 @@
 #include <string.h>
 
 enum {
-  ENOUGH_TASKS = 64,   // parallel work for any machine
-  FEWEST_KEYS = 512,   // of a part
-  GPU_KEYS = 256,      // of a GPU's: what it stores is little beside them
-  GPU_ROWS = 64,       // of a task: it has fewer where registers are few
-  SHORT_WAVES = 4,     // of tasks of one size
-  TOLD_WAVES = 2,      // of tasks of many
+  ENOUGH_TASKS = 64,  // parallel work for any machine
+  FEWEST_KEYS = 512,  // of a part
+  GPU_KEYS = 256,     // of a GPU's: what it stores is little beside them
+  GPU_ROWS = 64,      // of a task: it has fewer where registers are few
+  SHORT_WAVES = 4,    // of tasks of one size
+  TOLD_WAVES = 2,     // of tasks of many
 };
 
 // ---------------------------------------------------------------- plan
@@ -82,15 +82,17 @@ static Dim parts_for(DimTab *d, int64_t n, Dim have) {
   return at_least_one(d, dim_bin(d, DIM_FLOORDIV, dim_const(d, n), have));
 }
 
-// A multiprocessor can ask for more than its share of what memory gives, and a task
-// in front of others costs: as few parts as give each its tasks. Where there is one
-// for each, but not for several, the last wave would be nearly as long as the one
-// before it: more, shorter ones. Where memory tells how many keys a task has, as
-// many as even that out. wave: tasks that run at a time.
+// A multiprocessor can ask for more than its share of what memory gives, and a
+// task in front of others costs: as few parts as give each its tasks. Where
+// there is one for each, but not for several, the last wave would be nearly as
+// long as the one before it: more, shorter ones. Where memory tells how many
+// keys a task has, as many as even that out. wave: tasks that run at a time.
 static Dim gpu_parts(DimTab *d, int64_t wave, Dim have, bool told) {
   if (told) return parts_for(d, TOLD_WAVES * wave, have);
   Dim one = dim_const(d, 1), many = parts_for(d, SHORT_WAVES * wave, have);
-  Dim full = dim_bin(d, DIM_MIN, dim_bin(d, DIM_FLOORDIV, have, dim_const(d, wave + 1)), one);
+  Dim full =
+      dim_bin(d, DIM_MIN,
+              dim_bin(d, DIM_FLOORDIV, have, dim_const(d, wave + 1)), one);
   Dim tail = dim_bin(d, DIM_MUL, full,
                      dim_bin(d, DIM_MIN, many, dim_const(d, SHORT_WAVES - 1)));
   return dim_bin(d, DIM_MAX, parts_for(d, wave, have), tail);
@@ -104,14 +106,16 @@ static int64_t row_elements(const Func *f, const Op *pass) {
     int64_t n = 1, x;
     for (uint32_t k = 0; k < s->n; k++) {
       const Axis *a = &f->axes.at[s->axis[k]];
-      if (a->role == AX_VEC && dim_is_const(&f->mod->dims, a->extent, &x)) n *= x;
+      if (a->role == AX_VEC && dim_is_const(&f->mod->dims, a->extent, &x))
+        n *= x;
     }
     most = n > most ? n : most;
   }
   return most;
 }
 
-// CTAs of few rows with short sums share a multiprocessor (passes/hopper/rings.c).
+// CTAs of few rows with short sums share a multiprocessor
+// (passes/hopper/rings.c).
 static int64_t wave_of(const Func *f, const Op *pass, const Target *t) {
   enum { SHORT_SUMS = 128, TWO = 2 };
   return t->gpu.sms * (row_elements(f, pass) <= SHORT_SUMS ? TWO : 1);
@@ -135,7 +139,8 @@ void split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   bool gpu = tg && tg->kind == TARGET_GPU;
   const char *why = obstacle(&in);
   if (p->ntested) why = "a phase before has their bounds";
-  if (gpu && p->tile_q < GPU_ROWS) why = "their sums leave no registers for that";
+  if (gpu && p->tile_q < GPU_ROWS)
+    why = "their sums leave no registers for that";
   if (why) {
     ctx_remark(cx, "%s: keys are not split among tasks: %s", f->name, why);
     return;
@@ -147,8 +152,9 @@ void split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
     p->parts = dim_const(d, opt->split_k);
   } else {
     Dim have = at_least_one(d, tasks(f, p));
-    Dim want = gpu ? gpu_parts(d, wave_of(f, in.pass, tg), have, is_told(f, in.pass))
-                   : dim_bin(d, DIM_FLOORDIV, dim_const(d, ENOUGH_TASKS), have);
+    Dim want =
+        gpu ? gpu_parts(d, wave_of(f, in.pass, tg), have, is_told(f, in.pass))
+            : dim_bin(d, DIM_FLOORDIV, dim_const(d, ENOUGH_TASKS), have);
     Dim most = dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, fewest));
     p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
     int64_t lo, hi;
@@ -158,19 +164,20 @@ void split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   p->split = in.pass;
   int64_t n;
   if (dim_is_const(d, p->parts, &n))
-    ctx_remark(cx, "%s: keys are split into %lld parts", f->name,
-               (long long)n);
+    ctx_remark(cx, "%s: keys are split into %lld parts", f->name, (long long)n);
   else
-    ctx_remark(cx, "%s: with few tasks keys are split into parts of %lld and more, "
-               "joined by a second phase", f->name, (long long)fewest);
+    ctx_remark(cx,
+               "%s: with few tasks keys are split into parts of %lld and more, "
+               "joined by a second phase",
+               f->name, (long long)fewest);
 }
 
 // ---------------------------------------------------------------- reductions
 Value tile_combine(Builder *b, RKind k, Value x, Value y) {
-  static const OpCode code[] = {
-      [RK_SUM] = OP_ADD, [RK_PROD] = OP_MUL, [RK_MAX] = OP_MAX,
-      [RK_MIN] = OP_MIN, [RK_ANY] = OP_OR,   [RK_ALL] = OP_AND,
-      [RK_COUNT] = OP_ADD};
+  static const OpCode code[] = {[RK_SUM] = OP_ADD,  [RK_PROD] = OP_MUL,
+                                [RK_MAX] = OP_MAX,  [RK_MIN] = OP_MIN,
+                                [RK_ANY] = OP_OR,   [RK_ALL] = OP_AND,
+                                [RK_COUNT] = OP_ADD};
   return ir_2(b, code[k], x, y);
 }
 
@@ -200,11 +207,10 @@ void split_params(Tiler *t) {
     Dim shape[MAX_AXES] = {stored_parts(t)};
     for (uint32_t k = 0; k < v->type.n; k++)
       shape[k + 1] = t->from->axes.at[v->type.axis[k]].extent;
-    const char *name = arena_printf(&t->cx->session, "%s.part",
-                                    v->hint ? v->hint : "acc");
-    t->partial[i] =
-        ir_param(t->to, intern(&t->cx->names, name), PR_SHARED,
-                 type_tensor(v->type.dtype, v->type.n + 1, shape));
+    const char *name =
+        arena_printf(&t->cx->session, "%s.part", v->hint ? v->hint : "acc");
+    t->partial[i] = ir_param(t->to, intern(&t->cx->names, name), PR_SHARED,
+                             type_tensor(v->type.dtype, v->type.n + 1, shape));
   }
 }
 
@@ -230,17 +236,20 @@ void split_open(Tiler *t, Builder *b) {
   t->part = ir_op(b, OP_ORIGIN, NULL, 0, &at, 1, &i64, 1, 0)->res[0];
   int64_t n;
   if (!dim_is_const(d, t->plan.parts, &n))
-    t->whole = ir_2(b, OP_EQ, ir_dim(b, t->plan.parts),
-                    ir_const_i(b, DT_I64, 1));
+    t->whole =
+        ir_2(b, OP_EQ, ir_dim(b, t->plan.parts), ir_const_i(b, DT_I64, 1));
 }
 
 // Of the keys from `first`, where a tile begins, to `last` as many tiles as the
-// other parts have: those of this task's sequence, which may be shorter than others.
-void split_keys(Tiler *t, Builder *b, Value first, Value last, Value *lo, Value *hi) {
+// other parts have: those of this task's sequence, which may be shorter than
+// others.
+void split_keys(Tiler *t, Builder *b, Value first, Value last, Value *lo,
+                Value *hi) {
   Value tile = ir_const_i(b, DT_I64, t->plan.tile_k);
   Value step = ir_2(b, OP_MUL, ir_dim(b, t->plan.parts), tile);
   Value up = ir_2(b, OP_SUB, step, ir_const_i(b, DT_I64, 1));
-  Value n = ir_2(b, OP_MAX, ir_2(b, OP_SUB, last, first), ir_const_i(b, DT_I64, 0));
+  Value n =
+      ir_2(b, OP_MAX, ir_2(b, OP_SUB, last, first), ir_const_i(b, DT_I64, 0));
   Value each = ir_2(b, OP_FLOORDIV, ir_2(b, OP_ADD, n, up), step);
   Value size = ir_2(b, OP_MUL, each, tile);
   *lo = ir_2(b, OP_ADD, first, ir_2(b, OP_MUL, t->part, size));
@@ -251,8 +260,8 @@ void split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
   IrAttr masked = {.id = AT_MASKED, .i = 1};
   Value several = 0;
   if (t->whole)
-    several = ir_2(b, OP_LT, ir_const_i(b, DT_I64, 1),
-                   ir_dim(b, t->plan.parts));
+    several =
+        ir_2(b, OP_LT, ir_const_i(b, DT_I64, 1), ir_dim(b, t->plan.parts));
   for (uint32_t i = 0; i < op->nres; i++) {
     Value args[MAX_AXES + 4] = {t->partial[i], acc[i]};
     uint32_t n = 2 + place(t, i, t->part, args + 2);
@@ -262,7 +271,8 @@ void split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
 }
 
 // ---------------------------------------------------------------- joining
-// A point for each task: vectors have lanes. A GPU's threads have pieces of rows.
+// A point for each task: vectors have lanes. A GPU's threads have pieces of
+// rows.
 void split_joiners(Tiler *t) {
   int64_t rows = 1, n = row_elements(t->from, t->plan.split);
   while (t->gpu && t->plan.lane >= 0 && 2 * rows * n <= GPU_MAP) rows *= 2;
@@ -317,7 +327,8 @@ static void join(Join *j, Builder *b, const Value *old, const Value *part,
 static void load_part(Tiler *t, Builder *b, const Op *op, Value p, Value parts,
                       const Value *none, Value *part) {
   Value there = none ? ir_2(b, OP_LT, p, parts) : 0;
-  if (none) p = ir_2(b, OP_MIN, p, ir_2(b, OP_SUB, parts, ir_const_i(b, DT_I64, 1)));
+  if (none)
+    p = ir_2(b, OP_MIN, p, ir_2(b, OP_SUB, parts, ir_const_i(b, DT_I64, 1)));
   for (uint32_t i = 0; i < op->nres; i++) {
     Value at[MAX_AXES + 2];
     uint32_t k = place(t, i, p, at);

@@ -10,8 +10,10 @@ enum {
   // Largest log2 of the decay over a chunk that both sides of a product are
   // scaled by: its half has an error of 2^-21 in f32, and room in f16.
   SPAN = 24,
-  // bf16 has room for more, and rounds far more than the error of 2^-19: vectors,
-  // and the state, may be 2^-62. What is not seen may be infinite: it is left out.
+  // bf16 has room for more, and rounds far more than the error of 2^-19:
+  // vectors,
+  // and the state, may be 2^-62. What is not seen may be infinite: it is left
+  // out.
   WIDE_SPAN = 128,
 };
 
@@ -90,8 +92,7 @@ int64_t step_choose(const Steps *s) {
         (s->t->gpu && step_erases(&s->affine[i]) && !erase_fits(s, i)))
       return 1;
   const TilePlan *p = &s->t->plan;
-  if (!s->t->gpu)
-    return p->chunk ? p->chunk : steps_are_faster(s) ? 1 : CHUNK;
+  if (!s->t->gpu) return p->chunk ? p->chunk : steps_are_faster(s) ? 1 : CHUNK;
   int64_t n = p->most_chunk;
   while (n > p->least_chunk && !tiles_fit(s, n)) n /= 2;
   if (!tiles_fit(s, n)) return 1;
@@ -119,7 +120,8 @@ static Value narrow(const Steps *s, Builder *b, Value v) {
   if (op && op->code == OP_CAST &&
       ir_type(b->fn, op->args[0])->dtype == s->narrow)
     return op->args[0];
-  return dtype_size(ir_type(b->fn, v)->dtype) > 2 ? ir_cast(b, s->narrow, v) : v;
+  return dtype_size(ir_type(b->fn, v)->dtype) > 2 ? ir_cast(b, s->narrow, v)
+                                                  : v;
 }
 
 Value step_dot(const Steps *s, Builder *b, Value x, Value y, Value plus,
@@ -145,9 +147,13 @@ Value step_scan(Builder *b, Value v, uint32_t axis, ScanDir dir,
   return ir_op(b, OP_SCAN, &v, 1, a, exclusive ? 4 : 3, NULL, 1, 0)->res[0];
 }
 
-static Value zero_f(Builder *b) { return ir_const_f(b, DT_F32, 0); }
+static Value zero_f(Builder *b) {
+  return ir_const_f(b, DT_F32, 0);
+}
 
-static Value exp2_of(Builder *b, Value v) { return ir_1(b, OP_EXP2, v); }
+static Value exp2_of(Builder *b, Value v) {
+  return ir_1(b, OP_EXP2, v);
+}
 
 // g times a count of steps. A decay to 0 is one of -inf, which no step is 0 of.
 static Value steps_of(Builder *b, Value g, Value count) {
@@ -207,8 +213,7 @@ static Value pair_exponent(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
 // constant or a value per element of x; writes of its own step count to there.
 static Value sees_mask(Builder *b, const Side *x, const Side *y, Sees k,
                        Value from) {
-  if (!from)
-    return ir_2(b, k == SEES_SELF ? OP_LE : OP_LT, y->step, x->step);
+  if (!from) return ir_2(b, k == SEES_SELF ? OP_LE : OP_LT, y->step, x->step);
   Value same = ir_2(b, OP_EQ, y->step, x->step);
   same = ir_2(b, OP_AND, same, ir_2(b, OP_LT, y->slot, from));
   return ir_2(b, OP_OR, same, ir_2(b, OP_LT, y->step, x->step));
@@ -244,7 +249,8 @@ static Value set_anchor(Steps *s, Builder *b, uint32_t i) {
     span = ir_2(b, OP_SUB, hi, lo);
   }
   bool wide = matrix_fits(s, i) && s->narrow == DT_BF16;
-  Value ok = ir_2(b, OP_LE, span, ir_const_f(b, DT_F32, wide ? WIDE_SPAN : SPAN));
+  Value ok =
+      ir_2(b, OP_LE, span, ir_const_f(b, DT_F32, wide ? WIDE_SPAN : SPAN));
   Type t = type_scalar(DT_BOOL);
   return ir_op(b, OP_ALL_OF, &ok, 1, NULL, 0, &t, 1, 0)->res[0];
 }
@@ -282,7 +288,8 @@ static void open_wide(Steps *s, Builder *b, uint32_t i) {
 static void open_sums(Steps *s, Builder *b, uint32_t i) {
   const Affine *a = &s->affine[i];
   bool rows = a->decay && type_has_axis(ir_type(s->t->from, a->decay), a->row);
-  if (!rows || s->sums.each || (!matrix_fits(s, i) && !erase_fits(s, i))) return;
+  if (!rows || s->sums.each || (!matrix_fits(s, i) && !erase_fits(s, i)))
+    return;
   const Axis *x = &s->t->from->axes.at[s->axis];
   uint32_t axis = ir_axis(s->t->to, x->name, AX_STEP, x->extent);
   s->sums = step_side(s, b, axis, 1);
@@ -296,7 +303,8 @@ void step_constants(Steps *s, Builder *b, ValueMap *m) {
     open_sums(s, b, i);
     if (!a->decay) continue;
     const Type *t = ir_type(s->t->from, a->decay);
-    *d = (Decay){.has = true, .vector = type_has_axis(t, a->row),
+    *d = (Decay){.has = true,
+                 .vector = type_has_axis(t, a->row),
                  .fixed = !type_has_axis(t, s->axis) && !s->wide[i][0].each};
     if (!d->fixed) continue;
     s->rows.map = s->cols.map = *m;
@@ -319,8 +327,7 @@ Value step_prepare(Steps *s, Builder *b, uint32_t i) {
 
 // ---------------------------------------------------------------- products
 // 2 ** (the decay up to the element - anchor).
-static Value row_scale(Steps *s, Builder *b, uint32_t i, Side *x,
-                       bool before) {
+static Value row_scale(Steps *s, Builder *b, uint32_t i, Side *x, bool before) {
   Run r = step_run(s, b, i, x);
   return exp2_of(b, ir_2(b, OP_SUB, before ? r.before : r.upto,
                          s->decay[i].anchor));
@@ -417,8 +424,8 @@ static Value solved(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
   // Rows of L are along y, so that its inverse ends there.
   Value l = seen(s, b, i, y, erase, x, written(s, b, i, x, PART_B), k,
                  version_of(s, b, i, y));
-  IrAttr at = attr_axes(b->fn->mod->arena, AT_AXES,
-                        (uint32_t[]){y->axis, x->axis}, 2);
+  IrAttr at =
+      attr_axes(b->fn->mod->arena, AT_AXES, (uint32_t[]){y->axis, x->axis}, 2);
   Value inv = ir_op(b, OP_TRINV, &l, 1, &at, 1, NULL, 1, 0)->res[0];
   Value r = since_start(s, b, i, x, written(s, b, i, x, PART_A), before);
   r = step_dot(s, b, r, state, 0, a->row);
@@ -428,7 +435,7 @@ static Value solved(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
 
 // ---------------------------------------------------------------- a chunk
 typedef struct Writes {
-  uint32_t n;             // groups of writes, each along a side
+  uint32_t n;  // groups of writes, each along a side
   Side *side;
   Value b[AFFINE_MAX], e[AFFINE_MAX];
 } Writes;

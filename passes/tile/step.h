@@ -8,56 +8,56 @@
 #include "passes/tile/tile.h"
 
 enum {
-  MAX_WALK = 8,    // states that one walk carries
+  MAX_WALK = 8,  // states that one walk carries
 };
 
 // The steps of a chunk, or its writes, along an axis of their own. Steps that
 // write n times have n elements in a row.
 typedef struct Side {
   uint32_t axis;
-  uint32_t each;       // elements per step
+  uint32_t each;  // elements per step
   Dim size;
-  ValueMap map;        // values of the current chunk along the axis
-  Value coord;         // steps they belong to, in the sequence
+  ValueMap map;          // values of the current chunk along the axis
+  Value coord;           // steps they belong to, in the sequence
   Value at, step, slot;  // numbers in the chunk: element, its step, its write
 } Side;
 
 // The decay of one state along a side of the chunk, as log2.
 typedef struct Run {
-  Value own;           // of each element
-  Value upto;          // from the start of the chunk, inclusive
-  Value before;        // without the element's own
-  Value rest;          // from the element to the end of the chunk
+  Value own;     // of each element
+  Value upto;    // from the start of the chunk, inclusive
+  Value before;  // without the element's own
+  Value rest;    // from the element to the end of the chunk
 } Run;
 
 typedef struct Decay {
   bool has, fixed, vector;  // fixed: the same in every step
-  Value total;         // of the whole chunk
-  Value anchor;        // vector: the middle of its course, per row
-  Run run[2];          // along rows and cols, of the current chunk
-  Value pair[3];       // fixed: 2 ** (from column to row), by Sees
+  Value total;              // of the whole chunk
+  Value anchor;             // vector: the middle of its course, per row
+  Run run[2];               // along rows and cols, of the current chunk
+  Value pair[3];            // fixed: 2 ** (from column to row), by Sees
 } Decay;
 
 typedef struct Steps {
   Tiler *t;
-  const Op *first;     // the first affine
-  uint32_t axis;       // of the steps
+  const Op *first;  // the first affine
+  uint32_t axis;    // of the steps
   int64_t chunk;
   bool reverse;
-  DType narrow;        // 16-bit type of operands that are computed, or none
-  Value end;           // steps to do
-  Value from, stop;    // those of the task
-  Value base;          // maxima alone: the first of the chunk
-  uint32_t nmax;       // running maxima, carried behind the n states
+  DType narrow;      // 16-bit type of operands that are computed, or none
+  Value end;         // steps to do
+  Value from, stop;  // those of the task
+  Value base;        // maxima alone: the first of the chunk
+  uint32_t nmax;     // running maxima, carried behind the n states
   const Op *max[MAX_WALK];
   uint32_t n;
   const Op *op[MAX_WALK];
   Affine affine[MAX_WALK];
   Type type[2 * MAX_WALK];  // of all that is carried
   Decay decay[MAX_WALK];
-  Side rows, cols;          // the steps that read, and those that write
-  Side sums;                // those whose decays are summed, if by a product
-  Side wide[MAX_WALK][2];   // writes that erase, if there are several a step
+  Side rows, cols;         // the steps that read, and those that write
+  Side sums;               // those whose decays are summed, if by a product
+  Side wide[MAX_WALK][2];  // writes that erase, if there are several a step
 } Steps;
 
 Value step_value(Steps *s, Builder *b, Value v, ValueMap *m);
@@ -72,8 +72,7 @@ void step_open(Steps *s, Builder *b, Side *side, Value base,
 Value step_coordinate(const Steps *s, Builder *b, Value j);
 // A loop that carries `all` values; its arguments go to `old`.
 Op *step_loop(Builder *b, Value lo, Value hi, Value step, uint32_t n,
-              const Value *all, const Type *type, const char *hint,
-              Value *old);
+              const Value *all, const Type *type, const char *hint, Value *old);
 // Maximum i before the step at hand; it is raised by it.
 void step_max(Steps *s, Builder *b, uint32_t i, Value *m_now, ValueMap *m);
 // The running maxima before each step of the chunk, along every side; those

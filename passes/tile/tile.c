@@ -7,11 +7,11 @@
 //           for(%flo, %fhi, 64, ..) { body }          no mask at all
 //           for(%fhi, %hi, 64, ..) { masked body }    and the tail
 //
-// Needs: level stream, `merge_bounds` regions of `mask_bounds` where there are domains (a
-// pass without one is one masked loop). The common part is here: axes become
-// coordinates (origin + iota), a parallel domain becomes the mask of the
-// stores, `recur` becomes a sequential loop. tileloop.c makes the key loops,
-// tileplan.c chooses sizes. Tests: test/passes/tile.
+// Needs: level stream, `merge_bounds` regions of `mask_bounds` where there are
+// domains (a pass without one is one masked loop). The common part is here:
+// axes become coordinates (origin + iota), a parallel domain becomes the mask
+// of the stores, `recur` becomes a sequential loop. tileloop.c makes the key
+// loops, tileplan.c chooses sizes. Tests: test/passes/tile.
 #include "passes/tile/tile.h"
 
 #include "ir/target.h"
@@ -172,7 +172,8 @@ static void store_rows(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
 static bool stores_rows(const Tiler *t, const Op *op, const ValueMap *m) {
   uint32_t n = 0;
   for (uint32_t a = 0; a < t->from->axes.n; a++) n += t->keep[a] != 0;
-  return t->rows && n == 1 && !t->whole && !t->last && !ir_attr_i(op, AT_MASKED, 0) &&
+  return t->rows && n == 1 && !t->whole && !t->last &&
+         !ir_attr_i(op, AT_MASKED, 0) &&
          ir_type(t->to, vmap_get(m, op->args[1]))->n == 2;
 }
 
@@ -308,23 +309,16 @@ bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
     return true;
   }
   case OP_ASSUME:
-  case OP_YIELD:
-    return true;
+  case OP_YIELD: return true;
   case OP_STOP_GRAD:
     vmap_put(m, op->res[0], vmap_get(m, op->args[0]));
     return true;
-  case OP_DOMAIN:
-    tile_domain(t, b, op, m);
-    return true;
-  case OP_STORE:
-    return tile_store(t, b, op, m);
-  case OP_PASS:
-    return tile_pass(t, b, op, m);
-  case OP_RECUR:
-    return tile_recur(t, b, op, m);
+  case OP_DOMAIN: tile_domain(t, b, op, m); return true;
+  case OP_STORE: return tile_store(t, b, op, m);
+  case OP_PASS: return tile_pass(t, b, op, m);
+  case OP_RECUR: return tile_recur(t, b, op, m);
   case OP_AFFINE:
-  case OP_MAXPLUS:
-    return tile_affine(t, b, op, m);
+  case OP_MAXPLUS: return tile_affine(t, b, op, m);
   default:
     if (waits_for_loop(t, op)) return true;
     if (op->code == OP_CONST) return tile_constant(t, b, op, m);
@@ -386,8 +380,13 @@ static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
                        TileShare share, uint32_t which, const PassOpt *opt) {
   bool gpu = opt->target && target_is_gpu(opt->target);
   bool near = gpu && target_by_name(opt->target)->gpu.arch;
-  Tiler t = {.cx = cx, .from = f, .plan = *plan, .share = share, .gpu = gpu,
-             .near = near, .careful = !opt->finite && !gpu};
+  Tiler t = {.cx = cx,
+             .from = f,
+             .plan = *plan,
+             .share = share,
+             .gpu = gpu,
+             .near = near,
+             .careful = !opt->finite && !gpu};
   if (share == SHARE_COMBINE) split_joiners(&t);
   if (share == SHARE_JOINS) t.plan.tile_q = JOINED;
   const char *name = name_of(m, f, share, which);

@@ -19,49 +19,49 @@ typedef struct TilePlan {
   int64_t chunk;        // steps of a chunk of a recurrence, 0: choose
   int64_t least_chunk;  // GPU: shorter ones where that many do not fit
   int64_t most_chunk;
-  const Op *split;      // the pass whose keys are split, or NULL
-  Dim parts;            // into so many parts
-  const Op *walk;       // the recurrence whose steps are split, or NULL
-  Dim part_keys;        // into parts of so many, a multiple of the chunk
-  Dim pieces;           // whose first phase cuts each part into so many pieces
-  Dim piece_keys;       // of so many steps, the last one of fewer
-  bool linear;          // what a part makes of a state is a matrix
+  const Op *split;  // the pass whose keys are split, or NULL
+  Dim parts;        // into so many parts
+  const Op *walk;   // the recurrence whose steps are split, or NULL
+  Dim part_keys;    // into parts of so many, a multiple of the chunk
+  Dim pieces;       // whose first phase cuts each part into so many pieces
+  Dim piece_keys;   // of so many steps, the last one of fewer
+  bool linear;      // what a part makes of a state is a matrix
   const Op *tested[MAX_TESTED];  // passes whose bounds a phase before finds
   uint32_t ntested;
-  int64_t own_rows;     // rows of a group that has bounds of its own, or 0
+  int64_t own_rows;  // rows of a group that has bounds of its own, or 0
 } TilePlan;
 
 // What a function of a split program does.
 typedef enum TileShare {
-  SHARE_ALL,       // everything: the keys are not split
-  SHARE_PART,      // one part of the keys; everything if there is one part
-  SHARE_COMBINE,   // joins the parts, does the rest
-  SHARE_STATES,    // what the steps of a part make of a state of zeros
-  SHARE_JOINS,     // the states that parts begin with, of those
-  SHARE_BOUNDS,    // finds the bounds of the keys for the tasks of SHARE_ALL
+  SHARE_ALL,      // everything: the keys are not split
+  SHARE_PART,     // one part of the keys; everything if there is one part
+  SHARE_COMBINE,  // joins the parts, does the rest
+  SHARE_STATES,   // what the steps of a part make of a state of zeros
+  SHARE_JOINS,    // the states that parts begin with, of those
+  SHARE_BOUNDS,   // finds the bounds of the keys for the tasks of SHARE_ALL
 } TileShare;
 
 typedef struct Tiler {
   Ctx *cx;
-  const Func *from;     // stream level
-  Func *to;             // tile level
+  const Func *from;  // stream level
+  Func *to;          // tile level
   TilePlan plan;
-  bool gpu;             // the target is one
-  bool near;            // limits of keys are kept near them: 32 bits
-  bool careful;         // masked keys may be inf or NaN; a GPU's later passes
-                        // see to that themselves
-  Value origin[64];     // per axis of `from`: scalar coordinate of this task
-  Value coord[64];      // per axis: index tile (or scalar), 0 if none
-  Value keep[64];       // per par axis: bool domain predicate, 0 if none
-  Op *skip;             // the branch around tasks without rows, or NULL
-  Value rows;           // a GPU's lane axis: rows that its domain keeps, or 0
-  Value holds;          // a mask of `from` that no store needs, or 0
-  bool walked[64];      // per step axis: its `affine` ops are done
+  bool gpu;          // the target is one
+  bool near;         // limits of keys are kept near them: 32 bits
+  bool careful;      // masked keys may be inf or NaN; a GPU's later passes
+                     // see to that themselves
+  Value origin[64];  // per axis of `from`: scalar coordinate of this task
+  Value coord[64];   // per axis: index tile (or scalar), 0 if none
+  Value keep[64];    // per par axis: bool domain predicate, 0 if none
+  Op *skip;          // the branch around tasks without rows, or NULL
+  Value rows;        // a GPU's lane axis: rows that its domain keeps, or 0
+  Value holds;       // a mask of `from` that no store needs, or 0
+  bool walked[64];   // per step axis: its `affine` ops are done
   TileShare share;
-  Value part;           // SHARE_PART: this task's
-  Value whole;          // SHARE_PART: bool, there is one part; 0: never
-  Value last;           // bool, the task has the last part of the steps; or 0
-  Value *partial;       // workspace of each accumulator of the split pass
+  Value part;      // SHARE_PART: this task's
+  Value whole;     // SHARE_PART: bool, there is one part; 0: never
+  Value last;      // bool, the task has the last part of the steps; or 0
+  Value *partial;  // workspace of each accumulator of the split pass
   Value tested[MAX_TESTED];  // workspace: bounds of the keys
 } Tiler;
 
@@ -69,7 +69,7 @@ typedef struct Tiler {
 typedef struct Tiled {
   const Func *from;
   Func *to;
-  Value *own;           // tilework.c: its workspaces that `from` has not
+  Value *own;  // tilework.c: its workspaces that `from` has not
 } Tiled;
 
 // Gives the phases of a program, in their order, workspaces in one order
@@ -88,7 +88,8 @@ void split_params(Tiler *t);
 // Tiles of the tasks that join.
 void split_joiners(Tiler *t);
 void split_open(Tiler *t, Builder *b);
-void split_keys(Tiler *t, Builder *b, Value first, Value last, Value *lo, Value *hi);
+void split_keys(Tiler *t, Builder *b, Value first, Value last, Value *lo,
+                Value *hi);
 void split_store(Tiler *t, Builder *b, const Op *op, const Value *acc);
 void split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                 Value *acc);
@@ -146,8 +147,8 @@ bool tile_packed(const Func *f, const Op *load, uint32_t axis);
 // Columns of states along that axis may be in several tasks; stores: those that
 // all tasks would do forbid it.
 bool tile_divides(const Func *f, uint32_t axis, bool stores);
-// The load reads what a phase before has made (pass `materialize`): zeros for keys
-// that no row sees.
+// The load reads what a phase before has made (pass `materialize`): zeros for
+// keys that no row sees.
 bool tile_is_made(const Func *f, const Op *load);
 // All ops of a region but its yield.
 bool tile_region(Tiler *t, Builder *b, const Region *r, ValueMap *m);

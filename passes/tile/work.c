@@ -1,5 +1,5 @@
-// Workspaces of a program's phases (part of the pass `tile`): all phases have them
-// in one order.
+// Workspaces of a program's phases (part of the pass `tile`): all phases have
+// them in one order.
 //
 //   before  @p.maxima(.., %g shared, %states0 shared)
 //           @p.aside(.., %g, %n shared, %states1 shared)
@@ -9,10 +9,11 @@
 //           @p(.., %g, %n, %states0, %states1, %states2)
 //
 // Workspaces lie one behind the other, in the order of a phase's parameters, so
-// what one phase has at some place another must have too. `tile` gives functions
-// made of one stream function the workspaces that these alone need (states of
-// parts, bounds of keys): they come behind those of all stream functions, and
-// behind those of the phases before. A phase may lack the last ones.
+// what one phase has at some place another must have too. `tile` gives
+// functions made of one stream function the workspaces that these alone need
+// (states of parts, bounds of keys): they come behind those of all stream
+// functions, and behind those of the phases before. A phase may lack the last
+// ones.
 #include "passes/tile/tile.h"
 
 // Adds a workspace of another function.
@@ -26,7 +27,8 @@ static void put_last(Func *f, uint32_t own, uint32_t end) {
   Vec(FuncParam) all = {0};
   Arena *a = f->mod->arena;
   for (uint32_t i = 0; i < own; i++) vec_push(a, &all, f->params.at[i]);
-  for (uint32_t i = end; i < f->params.n; i++) vec_push(a, &all, f->params.at[i]);
+  for (uint32_t i = end; i < f->params.n; i++)
+    vec_push(a, &all, f->params.at[i]);
   for (uint32_t i = own; i < end; i++) vec_push(a, &all, f->params.at[i]);
   for (uint32_t i = 0; i < all.n; i++) f->params.at[i] = all.at[i];
 }

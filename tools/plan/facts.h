@@ -7,9 +7,9 @@
 #include "ir/core/ctx.h"
 
 typedef struct FactsReader {
-  const char *const *dirs;   // -I
+  const char *const *dirs;  // -I
   uint32_t ndirs;
-  ReadFileFn *read;          // NULL: the file system
+  ReadFileFn *read;  // NULL: the file system
   void *data;
 } FactsReader;
 

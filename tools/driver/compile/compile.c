@@ -32,15 +32,13 @@ static bool same_binds(const FeBind *a, const FeBind *b, uint32_t n) {
   return true;
 }
 
-static void title(const Decl *prog, const FeBind *binds, uint32_t n,
-                  Buf *out) {
+static void title(const Decl *prog, const FeBind *binds, uint32_t n, Buf *out) {
   if (out->n) buf_str(out, "# -----\n");
   buf_printf(out, "# %s", prog->name);
   for (uint32_t i = 0; i < n; i++) {
     if (binds[i].dtype != DT_NONE)
       buf_printf(out, " %s=%s", binds[i].name, dtype_name(binds[i].dtype));
-    else
-      buf_printf(out, " %s=%lld", binds[i].name, (long long)binds[i].value);
+    else buf_printf(out, " %s=%lld", binds[i].name, (long long)binds[i].value);
   }
   buf_char(out, '\n');
 }
@@ -149,8 +147,7 @@ static const Func *last_func(const CgProgram *p) {
 // The length of the axis that is cut into tiles longer than that.
 static Dim tiled(const Func *f, int64_t than) {
   for (uint32_t i = 0; f && i < f->grid.n; i++)
-    if (f->grid.at[i].tile > than)
-      return f->axes.at[f->grid.at[i].axis].extent;
+    if (f->grid.at[i].tile > than) return f->axes.at[f->grid.at[i].axis].extent;
   return DIM_NONE;
 }
 
@@ -300,7 +297,8 @@ static void unsay(Ctx *cx, Said s) {
 
 // Rows that one group of warps of a GPU computes, in dims of `to`: of programs
 // with keys, whose rows are no state's. DIM_NONE: of others.
-static Dim warps_rows(const Module *m, const Decl *prog, const char *name, DimTab *to) {
+static Dim warps_rows(const Module *m, const Decl *prog, const char *name,
+                      DimTab *to) {
   const Func *f = m && prog->kind == DE_ATTENTION ? ir_find(m, name) : NULL;
   bool keys = false;
   for (uint32_t i = 0; f && i < f->axes.n; i++)
@@ -323,8 +321,8 @@ void drv_fit_gpu(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
   opt->few = rows && dim_eval(dims, rows, c->dims, &have) && have <= DRV_WARPS;
 }
 
-// In front of the device just made, of a program for decoding: its kernel for few
-// rows, those of one group of warps.
+// In front of the device just made, of a program for decoding: its kernel for
+// few rows, those of one group of warps.
 static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
   const Recipe *r = &whole->recipe;
   DimTab *dims = (DimTab *)p->dims;
@@ -334,7 +332,8 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
   few->recipe.opt.few = true;
   Said said = said_so_far(cx);
   Dim rows = drv_make_device(cx, p, few, &d)
-                 ? warps_rows(few->mod, r->prog, p->name, dims) : DIM_NONE;
+                 ? warps_rows(few->mod, r->prog, p->name, dims)
+                 : DIM_NONE;
   if (!rows || drv_same_text(d.text, p->devices[p->ndevices - 1].text)) {
     unsay(cx, said);
     return false;
@@ -408,8 +407,7 @@ bool drv_device_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
 }
 
 bool drv_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
-                 const Target *target, const DrvOptions *opt,
-                 CgProgram *out) {
+                 const Target *target, const DrvOptions *opt, CgProgram *out) {
   Builts built = {0};
   if (target->kind == TARGET_GPU)
     return drv_device_program(cx, prog, binds, n, target, opt, out, &built);
@@ -462,8 +460,8 @@ bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
   FeBind *binds;
   Builts built = {0};
   uint32_t width, from = out->n;
-  uint32_t n = fe_specializations(cx, prog, opt->fixed.at, opt->fixed.n,
-                                  &binds, &width);
+  uint32_t n =
+      fe_specializations(cx, prog, opt->fixed.at, opt->fixed.n, &binds, &width);
   for (uint32_t i = 0; i < n; i++) {
     const FeBind *b = binds + (size_t)i * width;
     CgProgram *p = find_program(out, from, name_of(cx, prog, b, width));
@@ -492,22 +490,23 @@ static bool collect(Ctx *cx, Decl **progs, uint32_t n, const DrvOptions *opt,
 }
 
 static const char *stage_name(DrvStage what) {
-  static const char *const names[] = {[DRV_PTX] = "ptx", [DRV_CUBIN] = "cubin",
+  static const char *const names[] = {[DRV_PTX] = "ptx",
+                                      [DRV_CUBIN] = "cubin",
                                       [DRV_AMDGCN] = "amdgcn",
                                       [DRV_HSACO] = "hsaco"};
   return names[what];
 }
 
-// Machine code of a variant: of one kernel a cubin, of several an archive of cubins
-// that ar knows, each with its kernel's name.
+// Machine code of a variant: of one kernel a cubin, of several an archive of
+// cubins that ar knows, each with its kernel's name.
 static void put_code(const CgDevice *d, Buf *out) {
   if (!d->parts) buf_add(out, d->binary.at, d->binary.n);
   for (uint32_t i = 0; d->parts && i < d->nphases; i++) {
     const char *s = d->phases[i].name;
     if (!i) buf_str(out, "!<arch>\n");
     // A name of any length is in front of the contents (BSD).
-    buf_printf(out, "#1/%-13zu%-12d%-6d%-6d%-8d%-10zu`\n", strlen(s) + 6, 0, 0, 0,
-               644, strlen(s) + 6 + d->parts[i].n);
+    buf_printf(out, "#1/%-13zu%-12d%-6d%-6d%-8d%-10zu`\n", strlen(s) + 6, 0, 0,
+               0, 644, strlen(s) + 6 + d->parts[i].n);
     buf_printf(out, "%s.cubin", s);
     buf_add(out, d->parts[i].at, d->parts[i].n);
     if ((strlen(s) + 6 + d->parts[i].n) % 2) buf_char(out, '\n');
@@ -532,12 +531,10 @@ static bool emit_device(Ctx *cx, const CgPrograms *all, DrvStage what,
   if (!n)
     diag_add(cx, DIAG_no_stage, NOWHERE, stage_name(what),
              opt->targets ? opt->targets : "cpu");
-  else if (!text && n > 1)
-    diag_add(cx, DIAG_many_kernels, NOWHERE, n);
+  else if (!text && n > 1) diag_add(cx, DIAG_many_kernels, NOWHERE, n);
   else if (what == DRV_CUBIN && !last->binary.n && !last->parts)
     diag_add(cx, DIAG_no_tool, NOWHERE, "ptxas", "--emit=cubin");
-  else if (!text)
-    put_code(last, out);
+  else if (!text) put_code(last, out);
   return cx->nerrors == 0;
 }
 
@@ -554,7 +551,8 @@ static bool emit_container(Ctx *cx, const CgPrograms *all,
 
 bool drv_compile(Ctx *cx, Decl **progs, uint32_t n, DrvStage what,
                  const DrvOptions *opt, Buf *out, Buf *header) {
-  static const CgEmit emits[] = {[DRV_LLVM] = CG_LLVM, [DRV_ASM] = CG_ASM,
+  static const CgEmit emits[] = {[DRV_LLVM] = CG_LLVM,
+                                 [DRV_ASM] = CG_ASM,
                                  [DRV_OBJECT] = CG_OBJECT};
   CgPrograms all = {0};
   bool device = what == DRV_PTX || what == DRV_CUBIN || what == DRV_AMDGCN ||
@@ -563,8 +561,7 @@ bool drv_compile(Ctx *cx, Decl **progs, uint32_t n, DrvStage what,
   o.first |= device;
   o.assembly |= what == DRV_AMDGCN;
   if (!collect(cx, progs, n, &o, &all)) return false;
-  if (device)
-    return emit_device(cx, &all, what, opt, out);
+  if (device) return emit_device(cx, &all, what, opt, out);
   if (what == DRV_CONTAINER) return emit_container(cx, &all, opt, out);
   if (header && !cg_header(cx, all.at, all.n, opt->prefix, header))
     return false;

@@ -40,8 +40,8 @@ const char *drv_find_tool(Arena *a, const char *const *names) {
 static bool run(Ctx *cx, const char *const *argv) {
   pid_t pid;
   int status = 0;
-  int err = posix_spawn(&pid, argv[0], NULL, NULL, (char *const *)argv,
-                        environ);
+  int err =
+      posix_spawn(&pid, argv[0], NULL, NULL, (char *const *)argv, environ);
   if (err) {
     diag_add(cx, DIAG_tool_failed, NOWHERE, argv[0], strerror(err));
     return false;
@@ -50,8 +50,7 @@ static bool run(Ctx *cx, const char *const *argv) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
   diag_add(cx, DIAG_tool_failed, NOWHERE, argv[0],
            WIFEXITED(status)
-               ? arena_printf(&cx->session, "exit code %d",
-                              WEXITSTATUS(status))
+               ? arena_printf(&cx->session, "exit code %d", WEXITSTATUS(status))
                : "killed by a signal");
   return false;
 }
@@ -77,10 +76,12 @@ bool drv_link_shared(Ctx *cx, const Buf *object, const char *path) {
     return false;
   }
   if (!write_temp(cx, object, tmp)) return false;
-  const char *const with_ld[] = {ld, "-shared", "--build-id=none", "-z",
-                                 "noexecstack", "-o", path, tmp, NULL};
-  const char *const with_cc[] = {cc, "-shared", "-Wl,--build-id=none", "-o",
-                                 path, tmp, NULL};
+  const char *const with_ld[] = {ld,   "-shared",     "--build-id=none",
+                                 "-z", "noexecstack", "-o",
+                                 path, tmp,           NULL};
+  const char *const with_cc[] = {cc,   "-shared", "-Wl,--build-id=none",
+                                 "-o", path,      tmp,
+                                 NULL};
   bool ok = run(cx, ld ? with_ld : with_cc);
   unlink(tmp);
   return ok;

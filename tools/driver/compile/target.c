@@ -10,16 +10,20 @@ static int isa_of(const Target *t) {
     const char *name;
     int isa;
   } rows[] = {
-    {"X86_64", ATTN_ISA_X86_64}, {"X86_64_V3", ATTN_ISA_X86_64_V3},
-    {"X86_64_V4", ATTN_ISA_X86_64_V4},
-    {"X86_64_V4_BF16", ATTN_ISA_X86_64_V4_BF16}, {"AARCH64", ATTN_ISA_AARCH64},
+      {"X86_64", ATTN_ISA_X86_64},
+      {"X86_64_V3", ATTN_ISA_X86_64_V3},
+      {"X86_64_V4", ATTN_ISA_X86_64_V4},
+      {"X86_64_V4_BF16", ATTN_ISA_X86_64_V4_BF16},
+      {"AARCH64", ATTN_ISA_AARCH64},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (strcmp(rows[i].name, t->isa) == 0) return rows[i].isa;
   return 0;
 }
 
-static bool same_family(int a, int b) { return a >> 8 == b >> 8; }
+static bool same_family(int a, int b) {
+  return a >> 8 == b >> 8;
+}
 
 static bool runs_here(const Target *t) {
   int here = attn_cpu_isa(), isa = isa_of(t);

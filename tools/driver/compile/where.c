@@ -6,7 +6,7 @@
 typedef struct Where {
   Ctx *cx;
   const Decl *prog;
-  DimTab *to;          // the descriptor's dims
+  DimTab *to;  // the descriptor's dims
   bool ok;
 } Where;
 

@@ -1,8 +1,8 @@
-// PTX to machine code, kernel by kernel. Each kernel of a variant is for ptxas a
-// program of its own, and what it says of a text holds as long as the program is
-// compiled: where a kernel spills, only that kernel is assembled again, with fewer
-// registers kept or with smaller tiles, and each has the level of register usage
-// that is best for it. Kernels are assembled at the same time.
+// PTX to machine code, kernel by kernel. Each kernel of a variant is for ptxas
+// a program of its own, and what it says of a text holds as long as the program
+// is compiled: where a kernel spills, only that kernel is assembled again, with
+// fewer registers kept or with smaller tiles, and each has the level of
+// register usage that is best for it. Kernels are assembled at the same time.
 //   variant  main, main_chunks, main_states     ptxas
 //   round 1  three texts                        chunks spills 36 bytes
 //   round 2  main_chunks, other code            nothing
@@ -15,12 +15,12 @@
 
 struct Part {
   const Target *target;
-  CgBytes ptx;             // the kernel alone
-  CgLevels levels;         // where others than ptxas's own may help
-  CgKernelRecord kernel;   // registers, spills and warnings, once `done`
+  CgBytes ptx;            // the kernel alone
+  CgLevels levels;        // where others than ptxas's own may help
+  CgKernelRecord kernel;  // registers, spills and warnings, once `done`
   CgBytes cubin, log;
   bool done, ok, told;
-  Buf out, said;           // while it is made: the worker's
+  Buf out, said;  // while it is made: the worker's
 };
 
 // All texts of a program.
@@ -53,7 +53,8 @@ static void *work(void *data) {
     Part *p = w->crew->parts->at[i];
     CgKernels one = {.at = &p->kernel, .n = 1};
     p->out = p->said = (Buf){.arena = &w->cx.session};
-    p->ok = cg_ptxas(&w->cx, p->target, p->ptx, &p->levels, &p->out, &one, &p->said);
+    p->ok = cg_ptxas(&w->cx, p->target, p->ptx, &p->levels, &p->out, &one,
+                     &p->said);
   }
 }
 
@@ -85,8 +86,7 @@ static CgBytes keep(Ctx *cx, const Buf *b) {
 // Diagnostics are those of the first that failed, made again.
 static bool take(Ctx *cx, Part *p) {
   Buf unused = {.arena = &cx->session};
-  if (!p->ok)
-    return cg_ptxas(cx, p->target, p->ptx, NULL, &unused, NULL, NULL);
+  if (!p->ok) return cg_ptxas(cx, p->target, p->ptx, NULL, &unused, NULL, NULL);
   p->cubin = keep(cx, &p->out);
   p->log = keep(cx, &p->said);
   p->done = true;
@@ -106,11 +106,11 @@ static bool run(Yard *y, Parts *parts) {
 }
 
 // ---------------------------------------------------------------- parts
-// Where a recurrence spills pass remat mostly helps, and ptxas's other levels mostly
-// do not but for lean code with products (docs/gpu.md, measured): else they come last.
-// Single steps give up a CTA for what is more than FEW bytes. Of chunks that spilled MANY
-// lean code mostly needs a lower level too; so does what few rows have whose sums leave
-// no room for a second CTA.
+// Where a recurrence spills pass remat mostly helps, and ptxas's other levels
+// mostly do not but for lean code with products (docs/gpu.md, measured): else
+// they come last. Single steps give up a CTA for what is more than FEW bytes.
+// Of chunks that spilled MANY lean code mostly needs a lower level too; so does
+// what few rows have whose sums leave no room for a second CTA.
 static CgLevels levels(const Built *b, uint32_t i) {
   enum { FEW = 32, MANY = 48, MOST = 700 };
   CgLevels l = drv_own_flaws(&b->leaning, i);
@@ -120,19 +120,24 @@ static CgLevels levels(const Built *b, uint32_t i) {
   if (!ir_has_steps(f)) return (CgLevels){.below = UINT64_MAX, .lower = alone};
   bool walks = !ir_has_products(f), later = !l.nknown || walks;
   if (later && b->leaning.ntried < LEAN_TRIES) l.below = walks ? FEW : 0;
-  if (l.nknown == 1 && !walks) l.lower = l.known[0] >= MANY && l.known[0] <= MOST;
+  if (l.nknown == 1 && !walks)
+    l.lower = l.known[0] >= MANY && l.known[0] <= MOST;
   return l;
 }
 
 static Part *part_of(Yard *y, const Built *b, const CgDevice *d, uint32_t i) {
   Arena *a = &y->cx->session;
   CgBytes text = {d->text.at, d->text.n - 1};
-  if (b->kernels.n > 1) text = cg_ptx_kernel(y->cx, text, b->kernels.at[i].symbol);
+  if (b->kernels.n > 1)
+    text = cg_ptx_kernel(y->cx, text, b->kernels.at[i].symbol);
   for (uint32_t k = 0; k < y->all.n; k++)
-    if (y->all.at[k]->target == b->recipe.target && drv_same_text(y->all.at[k]->ptx, text))
+    if (y->all.at[k]->target == b->recipe.target &&
+        drv_same_text(y->all.at[k]->ptx, text))
       return y->all.at[k];
   Part *p = NEW(a, Part);
-  *p = (Part){.target = b->recipe.target, .ptx = text, .kernel = b->kernels.at[i],
+  *p = (Part){.target = b->recipe.target,
+              .ptx = text,
+              .kernel = b->kernels.at[i],
               .levels = levels(b, i)};
   vec_push(a, &y->all, p);
   return p;
@@ -140,10 +145,12 @@ static Part *part_of(Yard *y, const Built *b, const CgDevice *d, uint32_t i) {
 
 static void remark(Ctx *cx, const Built *b, Part *p) {
   const CgKernelRecord *k = &p->kernel;
-  const char *s = arena_printf(
-      &cx->session, "ptxas: %s for %s: %u threads, %u registers, %u bytes "
-      "spilled, %u bytes of shared memory", k->symbol, b->recipe.target->name,
-      k->threads, k->registers, k->spill_bytes, k->shared_bytes);
+  const char *s =
+      arena_printf(&cx->session,
+                   "ptxas: %s for %s: %u threads, %u registers, %u bytes "
+                   "spilled, %u bytes of shared memory",
+                   k->symbol, b->recipe.target->name, k->threads, k->registers,
+                   k->spill_bytes, k->shared_bytes);
   if (k->level)
     s = arena_printf(&cx->session, "%s, register usage level %u", s, k->level);
   vec_push(&cx->session, &cx->remarks, s);
@@ -195,8 +202,7 @@ static bool is_done(Ctx *cx, const Built *b) {
 
 static bool has_flaw(const CgKernels *all, const char *symbol) {
   for (uint32_t i = 0; i < all->n; i++)
-    if (strcmp(all->at[i].symbol, symbol) == 0 &&
-        cg_kernel_flaws(&all->at[i]))
+    if (strcmp(all->at[i].symbol, symbol) == 0 && cg_kernel_flaws(&all->at[i]))
       return true;
   return false;
 }
@@ -207,8 +213,8 @@ static void want(Yard *y, Parts *list, Part *p) {
   if (!p->done) vec_push(&y->cx->session, list, p);
 }
 
-// The kernels of b that are still to be assembled. than: those of the code that b
-// is to be better than, or NULL; first: only what has flaws there.
+// The kernels of b that are still to be assembled. than: those of the code that
+// b is to be better than, or NULL; first: only what has flaws there.
 static void wanted(Yard *y, const Built *b, const CgKernels *than, bool first,
                    Parts *list) {
   if (than && !first && cg_flaws(&b->kernels) >= cg_flaws(than)) return;
@@ -240,7 +246,8 @@ static bool assemble(Yard *y, CgDevice *dev, Built *built,
       if (built[i].parts) note(cx, &built[i]);
   }
   for (uint32_t i = 0; i < n; i++)
-    if (built[i].parts && is_complete(&built[i])) deliver(cx, &built[i], &dev[i]);
+    if (built[i].parts && is_complete(&built[i]))
+      deliver(cx, &built[i], &dev[i]);
   return true;
 }
 
@@ -266,16 +273,17 @@ static bool other_levels(Yard *y, const Built *b, Built *out) {
   return true;
 }
 
-// A try with fewer registers, other levels or smaller tiles; false: none is left.
-static bool next_try(Yard *y, const CgProgram *p, const CgDevice *dev, Built *of,
-                     CgBytes tried, Built *b, CgDevice *d) {
+// A try with fewer registers, other levels or smaller tiles; false: none is
+// left.
+static bool next_try(Yard *y, const CgProgram *p, const CgDevice *dev,
+                     Built *of, CgBytes tried, Built *b, CgDevice *d) {
   if (drv_leaner(y->cx, p, of, dev, tried, b, d)) return true;
   *d = *dev;
   return other_levels(y, of, b) || drv_smaller_tiles(y->cx, p, of, tried, b, d);
 }
 
-// Those with flaws once more; the better code stays. False if nothing is left to
-// try.
+// Those with flaws once more; the better code stays. False if nothing is left
+// to try.
 static bool improve(Yard *y, const CgProgram *p, CgDevice *dev, Built *built,
                     CgBytes *tried, uint32_t n) {
   Ctx *cx = y->cx;
@@ -312,7 +320,8 @@ static void remark_flaws(Ctx *cx, const Built *b) {
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     const CgKernelRecord *k = &b->kernels.at[i];
     const char *more = k->serialized ? ", products are serialized" : "";
-    if (k->warning) more = arena_printf(&cx->session, ", warning C%u", k->warning);
+    if (k->warning)
+      more = arena_printf(&cx->session, ", warning C%u", k->warning);
     if (cg_kernel_flaws(k))
       ctx_remark(cx, "%s for %s: %u bytes stay spilled%s: it is slower",
                  k->symbol, b->recipe.target->name, k->spill_bytes, more);

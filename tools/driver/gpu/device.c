@@ -27,8 +27,7 @@ static CgExpr workspace(Ctx *cx, const Module *m, const Func *f, uint32_t to) {
     const Type *t = ir_type(f, f->params.at[i].v);
     CgExpr n = cg_expr_const(cx, (int64_t)dtype_size(t->dtype));
     for (uint32_t k = 0; k < t->n; k++)
-      n = cg_expr_bin(cx, n, ATTN_X_MUL,
-                      cg_expr_dim(cx, &m->dims, t->size[k]));
+      n = cg_expr_bin(cx, n, ATTN_X_MUL, cg_expr_dim(cx, &m->dims, t->size[k]));
     CgExpr align = cg_expr_const(cx, ATTN_ALIGN);
     n = cg_expr_bin(cx, n, ATTN_X_ADD, cg_expr_const(cx, ATTN_ALIGN - 1));
     n = cg_expr_bin(cx, n, ATTN_X_FLOORDIV, align);
@@ -72,7 +71,8 @@ static attn_gpu_map *maps(Ctx *cx, const CgKernelRecord *k) {
   attn_gpu_map *out = NEWN(&cx->session, attn_gpu_map, k->maps.n + 1);
   for (uint32_t i = 0; i < k->maps.n; i++) {
     const CgMapRecord *r = &k->maps.at[i];
-    out[i] = (attn_gpu_map){.tensor = r->tensor, .rank = (uint16_t)r->rank,
+    out[i] = (attn_gpu_map){.tensor = r->tensor,
+                            .rank = (uint16_t)r->rank,
                             .swizzle = (uint16_t)r->swizzle};
     memcpy(out[i].axis, r->axis, sizeof r->axis);
     memcpy(out[i].box, r->box, sizeof r->box);
@@ -82,14 +82,18 @@ static attn_gpu_map *maps(Ctx *cx, const CgKernelRecord *k) {
 
 static CgPhase phase(Ctx *cx, const Module *m, const CgKernelRecord *k) {
   attn_gpu_map *all = maps(cx, k);
-  return (CgPhase){
-    .name = k->symbol, .ntasks = drv_tasks(cx, m, k->func),
-    .threads = k->threads, .shared_bytes = k->shared_bytes,
-    .ctas = k->persistent ? ATTN_CTAS_PERSISTENT : ATTN_CTAS_TASKS,
-    .flags = (k->counter ? ATTN_GPU_COUNTER : 0) |
-             (k->waits ? ATTN_GPU_WAITS : 0) |
-             (k->once ? ATTN_GPU_ONCE : 0) | ATTN_GPU_LOCAL,
-    .maps = all, .places = places(cx, m, k, all), .nmaps = k->maps.n};
+  return (CgPhase){.name = k->symbol,
+                   .ntasks = drv_tasks(cx, m, k->func),
+                   .threads = k->threads,
+                   .shared_bytes = k->shared_bytes,
+                   .ctas =
+                       k->persistent ? ATTN_CTAS_PERSISTENT : ATTN_CTAS_TASKS,
+                   .flags = (k->counter ? ATTN_GPU_COUNTER : 0) |
+                            (k->waits ? ATTN_GPU_WAITS : 0) |
+                            (k->once ? ATTN_GPU_ONCE : 0) | ATTN_GPU_LOCAL,
+                   .maps = all,
+                   .places = places(cx, m, k, all),
+                   .nmaps = k->maps.n};
 }
 
 // Text in a container ends with a zero.
@@ -157,8 +161,9 @@ CgExpr drv_over_program(Ctx *cx, const CgProgram *p, const DimTab *dims,
     if (op == ATTN_X_DIM &&
         dim_find_sym(p->dims, dims->syms.at[w[i + 1]].name, &at))
       w[i + 1] = at;
-    i += op == ATTN_X_SHAPE || op == ATTN_X_STRIDE ? 2
-         : op >= ATTN_X_CONST && op <= ATTN_X_SCALAR ? 1 : 0;
+    i += op == ATTN_X_SHAPE || op == ATTN_X_STRIDE   ? 2
+         : op >= ATTN_X_CONST && op <= ATTN_X_SCALAR ? 1
+                                                     : 0;
   }
   return (CgExpr){w, e.n};
 }
@@ -185,8 +190,8 @@ static bool assembly(Ctx *cx, const Module *m, const char *prefix,
   return true;
 }
 
-// Boxes of one row are strips (passes/hopper/tma_columns.c), for which tensors must lie as
-// the copy engine wants them: other code reads any.
+// Boxes of one row are strips (passes/hopper/tma_columns.c), for which tensors
+// must lie as the copy engine wants them: other code reads any.
 static bool has_strips(const CgKernelRecord *k) {
   for (uint32_t i = 0; i < k->maps.n; i++)
     if (k->maps.at[i].box[1] == 1) return true;
@@ -201,7 +206,8 @@ bool drv_needs_strided(const Built *b) {
 
 static bool lower(Ctx *cx, const CgProgram *p, Built *b) {
   const Recipe *r = &b->recipe;
-  b->mod = drv_lower_mach(cx, r->prog, r->binds, r->n, r->target, &r->opt, p->name);
+  b->mod =
+      drv_lower_mach(cx, r->prog, r->binds, r->n, r->target, &r->opt, p->name);
   b->kernels = (CgKernels){0};
   return b->mod != NULL;
 }
@@ -210,9 +216,12 @@ static void fill(Ctx *cx, const CgProgram *p, const Built *b, CgPhase *phases,
                  CgDevice *out) {
   const Target *t = b->recipe.target;
   *out = (CgDevice){.target = ATTN_TARGET_SM(t->gpu.cc, t->gpu.arch),
-                    .when = when(cx, p, b), .strided = b->recipe.opt.strided,
-                    .dims = &b->mod->dims, .phases = phases,
-                    .workspace = all_workspace(cx, b->mod), .nphases = b->kernels.n};
+                    .when = when(cx, p, b),
+                    .strided = b->recipe.opt.strided,
+                    .dims = &b->mod->dims,
+                    .phases = phases,
+                    .workspace = all_workspace(cx, b->mod),
+                    .nphases = b->kernels.n};
 }
 
 bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
@@ -245,7 +254,8 @@ bool drv_flawed_text(Ctx *cx, const CgProgram *p, const Built *known,
                      const CgDevice *of, Built *b, CgDevice *out) {
   Buf code = {.arena = &cx->session};
   if (!lower(cx, p, b)) return false;
-  if (!same_dims(&b->mod->dims, of->dims) || b->mod->funcs.n != known->mod->funcs.n)
+  if (!same_dims(&b->mod->dims, of->dims) ||
+      b->mod->funcs.n != known->mod->funcs.n)
     return drv_device_text(cx, p, b, out);
   if (!cg_gpu_flawed(cx, b->mod, b->recipe.opt.prefix, &known->kernels, &code,
                      &b->kernels) ||
@@ -257,7 +267,8 @@ bool drv_flawed_text(Ctx *cx, const CgProgram *p, const Built *known,
   CgPhase *phases = NEWN(&cx->session, CgPhase, b->kernels.n + 1);
   for (uint32_t i = 0; i < b->kernels.n; i++)
     phases[i] = cg_kernel_flaws(&known->kernels.at[i])
-                    ? phase(cx, b->mod, &b->kernels.at[i]) : of->phases[i];
+                    ? phase(cx, b->mod, &b->kernels.at[i])
+                    : of->phases[i];
   fill(cx, p, b, phases, out);
   Buf whole = {.arena = &cx->session};
   buf_add(&whole, text.at, text.n);
@@ -279,8 +290,8 @@ static uint32_t residency(const Target *t, const CgKernelRecord *k) {
   enum { THREADS = 2048, CTAS = 32, OWN = 1024, GRAIN = 8 };
   uint32_t n = THREADS / k->threads, regs = (k->registers + GRAIN - 1) / GRAIN;
   uint32_t own = t->gpu.vendor == VENDOR_NVIDIA ? OWN : 0;
-  uint32_t by_smem = k->shared_bytes
-                         ? (t->gpu.smem + own) / (k->shared_bytes + own) : n;
+  uint32_t by_smem =
+      k->shared_bytes ? (t->gpu.smem + own) / (k->shared_bytes + own) : n;
   uint32_t by_regs = regs ? t->gpu.regs / (regs * GRAIN * k->threads) : n;
   n = n < by_smem ? n : by_smem;
   n = n < by_regs ? n : by_regs;
@@ -307,13 +318,18 @@ uint32_t drv_kernels(DrvCall *c, const Target *t, DrvOptions *opt,
   Built b = all.at[0];
   for (uint32_t i = 0; i < b.kernels.n && i < max; i++) {
     const CgKernelRecord *k = &b.kernels.at[i];
-    out[i] = (DrvKernel){
-      .symbol = k->symbol, .threads = k->threads,
-      .shared_bytes = k->shared_bytes, .registers = k->registers,
-      .spill_bytes = k->spill_bytes, .per_sm = residency(t, k),
-      .persistent = k->persistent, .serialized = k->serialized,
-      .warning = k->warning, .level = k->level,
-      .text_bytes = p.devices[0].text.n, .code_bytes = code_bytes(&p.devices[0])};
+    out[i] = (DrvKernel){.symbol = k->symbol,
+                         .threads = k->threads,
+                         .shared_bytes = k->shared_bytes,
+                         .registers = k->registers,
+                         .spill_bytes = k->spill_bytes,
+                         .per_sm = residency(t, k),
+                         .persistent = k->persistent,
+                         .serialized = k->serialized,
+                         .warning = k->warning,
+                         .level = k->level,
+                         .text_bytes = p.devices[0].text.n,
+                         .code_bytes = code_bytes(&p.devices[0])};
     drv_describe(c->cx, k, &out[i]);
   }
   // The remark about a second body.

@@ -8,10 +8,10 @@
 
 struct OnGpu {
   DrvGpu gpu;
-  void *data[ATTN_MAX_PARAMS]; // of the tensors
+  void *data[ATTN_MAX_PARAMS];  // of the tensors
   size_t bytes[ATTN_MAX_PARAMS];
   uint32_t n;
-  char *args;                  // S_P_args of the last launch
+  char *args;  // S_P_args of the last launch
   void *workspace;
 };
 
@@ -95,10 +95,9 @@ static bool make_room(DrvCall *c, OnGpu *g, const Packed *p) {
 static bool upload(DrvCall *c, OnGpu *g, const Packed *p) {
   for (uint32_t i = 0; i < p->n; i++) {
     if (!g->data[i]) continue;
-    bool ok = p->read[i]
-                  ? drv_gpu_upload(&g->gpu, g->data[i], p->tensors[i].data,
-                                   g->bytes[i])
-                  : drv_gpu_poison(&g->gpu, g->data[i], g->bytes[i]);
+    bool ok = p->read[i] ? drv_gpu_upload(&g->gpu, g->data[i],
+                                          p->tensors[i].data, g->bytes[i])
+                         : drv_gpu_poison(&g->gpu, g->data[i], g->bytes[i]);
     if (!device(c, g, ok)) return false;
   }
   return true;
@@ -107,8 +106,9 @@ static bool upload(DrvCall *c, OnGpu *g, const Packed *p) {
 static bool download(DrvCall *c, OnGpu *g, const Packed *p) {
   for (uint32_t i = 0; i < p->n; i++)
     if (g->data[i] && p->written[i] &&
-        !device(c, g, drv_gpu_download(&g->gpu, p->tensors[i].data,
-                                       g->data[i], g->bytes[i])))
+        !device(c, g,
+                drv_gpu_download(&g->gpu, p->tensors[i].data, g->data[i],
+                                 g->bytes[i])))
       return false;
   return true;
 }
@@ -138,8 +138,8 @@ static bool add_workspace(DrvCall *c, OnGpu *g, const attn_program *prog) {
   drv_gpu_free(&g->gpu, g->workspace);
   g->workspace = NULL;
   if (head.workspace_bytes &&
-      !device(c, g, drv_gpu_alloc(&g->gpu, head.workspace_bytes,
-                                  &g->workspace)))
+      !device(c, g,
+              drv_gpu_alloc(&g->gpu, head.workspace_bytes, &g->workspace)))
     return false;
   head.workspace = g->workspace;
   memcpy(g->args, &head, sizeof head);

@@ -3,8 +3,8 @@
 // more than there is, the program is lowered again with tiles that leave more
 // of it free: for shared memory until the code fits, for registers until ptxas
 // spills nothing and leaves products asynchronous; before that with the same
-// tiles and code that keeps fewer registers. Tiles that were asked for are taken
-// as they are.
+// tiles and code that keeps fewer registers. Tiles that were asked for are
+// taken as they are.
 #include "tools/driver/gpu/device.h"
 
 #include "tools/plan/plan.h"
@@ -12,10 +12,12 @@
 #include <string.h>
 
 enum {
-  SMEM_STEPS = 6,        // parts of shared memory that may be left free
-  PER_REG = 32,          // bytes of stores and loads of a spilled register
-  LEAST = 8, NEXT = 24, MOST = 96,  // registers freed at a time
-  TRIES = 8,             // until the tiles change
+  SMEM_STEPS = 6,  // parts of shared memory that may be left free
+  PER_REG = 32,    // bytes of stores and loads of a spilled register
+  LEAST = 8,
+  NEXT = 24,
+  MOST = 96,  // registers freed at a time
+  TRIES = 8,  // until the tiles change
   AMD_TRIES = 24
 };
 
@@ -41,9 +43,10 @@ bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
     forget_errors(cx, diags, errors);
     cx->remarks.n = remarks;
     b->recipe.opt.spare_smem += r->target->gpu.smem / SMEM_STEPS;
-    ctx_remark(cx, "%s: tiles that leave %lld KiB of shared memory free: code "
-               "for %s needs it", p->name,
-               (long long)(r->opt.spare_smem / 1024), r->target->name);
+    ctx_remark(cx,
+               "%s: tiles that leave %lld KiB of shared memory free: code "
+               "for %s needs it",
+               p->name, (long long)(r->opt.spare_smem / 1024), r->target->name);
   }
 }
 
@@ -58,14 +61,16 @@ static int64_t registers_for(const Built *b, bool again) {
 static bool is_known(Ctx *cx, const CgProgram *p, const Recipe *r,
                      const Built *b) {
   const Module *m = drv_lower_mach(cx, r->prog, r->binds, r->n, r->target,
-                                   &r->opt, p->name), *have[] = {b->mod, b->tried};
+                                   &r->opt, p->name),
+               *have[] = {b->mod, b->tried};
   Buf text = {.arena = &cx->session};
   if (!m) return false;
   ir_print(m, &text);
   for (int i = 0; i < 2; i++) {
     Buf other = {.arena = &cx->session};
     if (have[i]) ir_print(have[i], &other);
-    if (text.n == other.n && memcmp(text.at, other.at, text.n) == 0) return true;
+    if (text.n == other.n && memcmp(text.at, other.at, text.n) == 0)
+      return true;
   }
   return false;
 }
@@ -98,10 +103,11 @@ CgLevels drv_own_flaws(const Leaning *all, uint32_t i) {
   return l;
 }
 
-// The next level of kernel i that is worth a try, or the best. What costs nothing
-// helps recurrences in one case of ten; single steps that spill much need a CTA less.
+// The next level of kernel i that is worth a try, or the best. What costs
+// nothing helps recurrences in one case of ten; single steps that spill much
+// need a CTA less.
 static int64_t next_level(const Leaning *l, const Built *b, uint32_t i) {
-  enum { MUCH = 256 };   // bytes
+  enum { MUCH = 256 };  // bytes
   const Func *f = b->kernels.at[i].func;
   uint32_t best = LEAN_NOT, k = LEAN_FREE;
   if (ir_has_steps(f)) k = LEAN_PASS;
@@ -134,12 +140,14 @@ bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, const CgDevice *of,
   while (next_lean(b, &lean)) {
     *out = *b;
     out->recipe.opt.lean = lean;
-    if (!drv_flawed_text(cx, p, b, of, out, dev)) b->leaning.ntried = LEAN_TRIES;
-    else if (!drv_same_text(dev->text, of->text) && !drv_same_text(dev->text, last)) {
+    if (!drv_flawed_text(cx, p, b, of, out, dev))
+      b->leaning.ntried = LEAN_TRIES;
+    else if (!drv_same_text(dev->text, of->text) &&
+             !drv_same_text(dev->text, last)) {
       cx->remarks.n = remarks;
       ctx_remark(cx, "%s: code that keeps fewer registers", p->name);
       return true;
-    } else note(&b->leaning, b, lean, false);   // the same code
+    } else note(&b->leaning, b, lean, false);  // the same code
   }
   forget_errors(cx, diags, errors);
   cx->remarks.n = remarks;
@@ -156,12 +164,14 @@ static bool one_less(const Built *b, Recipe *r) {
   return true;
 }
 
-bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text,
-                       Built *out, CgDevice *dev) {
+bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b,
+                       CgBytes text, Built *out, CgDevice *dev) {
   const Recipe *r = &b->recipe;
   if (drv_tiles_asked(r->prog, r->target, &r->opt)) return false;
   uint32_t diags = cx->diags.n, errors = cx->nerrors, remarks = cx->remarks.n;
-  *out = (Built){.recipe = *r, .program = b->program, .freed = b->freed,
+  *out = (Built){.recipe = *r,
+                 .program = b->program,
+                 .freed = b->freed,
                  .leaning.ntried = r->opt.lean ? LEAN_TRIES : 0};
   int64_t *spare = &out->recipe.opt.spare_regs;
   bool amd = r->target->gpu.vendor == VENDOR_AMD;
@@ -173,10 +183,16 @@ bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b, CgBytes text
     if (is_known(cx, p, &out->recipe, b)) continue;
     cx->remarks.n = remarks;
     bool serial = cg_flaws(&b->kernels) >= CG_SERIAL;
-    const char *flaw = serial ? "products are serialized" : "registers are spilled";
-    if (less) ctx_remark(cx, "%s: three groups of warps instead of four: %s", p->name, flaw);
-    else ctx_remark(cx, "%s: smaller tiles, which leave %lld registers of a thread "
-                    "free: %s", p->name, (long long)*spare, flaw);
+    const char *flaw =
+        serial ? "products are serialized" : "registers are spilled";
+    if (less)
+      ctx_remark(cx, "%s: three groups of warps instead of four: %s", p->name,
+                 flaw);
+    else
+      ctx_remark(cx,
+                 "%s: smaller tiles, which leave %lld registers of a thread "
+                 "free: %s",
+                 p->name, (long long)*spare, flaw);
     if (!drv_device_text(cx, p, out, dev)) break;
     if (!drv_same_text(dev->text, text)) return true;
   }

@@ -12,49 +12,49 @@ typedef uint64_t Mem;
 
 // Functions of CUDA and of HIP; NULL: it has none. Device memory is an integer
 // there and a pointer here, a byte is a char or an int: passed alike.
-#define SYMBOLS(SYMBOL)                                                      \
-  SYMBOL(init, "cuInit", "hipInit", Result, (unsigned flags))                \
-  SYMBOL(cuda_text, "cuGetErrorString", NULL, Result,                        \
-         (Result e, const char **s))                                         \
-  SYMBOL(hip_text, NULL, "hipGetErrorString", const char *, (Result e))      \
-  SYMBOL(device, "cuDeviceGet", "hipDeviceGet", Result,                      \
-         (int *dev, int ordinal))                                            \
-  SYMBOL(device_name, "cuDeviceGetName", "hipDeviceGetName", Result,         \
-         (char *s, int n, int dev))                                          \
+#define SYMBOLS(SYMBOL) \
+  SYMBOL(init, "cuInit", "hipInit", Result, (unsigned flags)) \
+  SYMBOL(cuda_text, "cuGetErrorString", NULL, Result, \
+         (Result e, const char **s)) \
+  SYMBOL(hip_text, NULL, "hipGetErrorString", const char *, (Result e)) \
+  SYMBOL(device, "cuDeviceGet", "hipDeviceGet", Result, \
+         (int *dev, int ordinal)) \
+  SYMBOL(device_name, "cuDeviceGetName", "hipDeviceGetName", Result, \
+         (char *s, int n, int dev)) \
   SYMBOL(attribute, "cuDeviceGetAttribute", "hipDeviceGetAttribute", Result, \
-         (int *v, int what, int dev))                                        \
-  SYMBOL(retain, "cuDevicePrimaryCtxRetain", NULL, Result,                   \
-         (void **ctx, int dev))                                              \
-  SYMBOL(release, "cuDevicePrimaryCtxRelease_v2", NULL, Result, (int dev))   \
-  SYMBOL(set_context, "cuCtxSetCurrent", NULL, Result, (void *ctx))          \
-  SYMBOL(set_device, NULL, "hipSetDevice", Result, (int dev))                \
-  SYMBOL(alloc, "cuMemAlloc_v2", "hipMalloc", Result, (Mem *p, size_t n))    \
-  SYMBOL(free, "cuMemFree_v2", "hipFree", Result, (Mem p))                   \
-  SYMBOL(fill, "cuMemsetD8Async", "hipMemsetAsync", Result,                  \
-         (Mem p, int v, size_t n, void *stream))                             \
-  SYMBOL(upload, "cuMemcpyHtoD_v2", "hipMemcpyHtoD", Result,                 \
-         (Mem to, const void *from, size_t n))                               \
-  SYMBOL(download, "cuMemcpyDtoH_v2", "hipMemcpyDtoH", Result,               \
-         (void *to, Mem from, size_t n))                                     \
-  SYMBOL(stream_create, "cuStreamCreate", "hipStreamCreateWithFlags", Result,\
-         (void **s, unsigned flags))                                         \
+         (int *v, int what, int dev)) \
+  SYMBOL(retain, "cuDevicePrimaryCtxRetain", NULL, Result, \
+         (void **ctx, int dev)) \
+  SYMBOL(release, "cuDevicePrimaryCtxRelease_v2", NULL, Result, (int dev)) \
+  SYMBOL(set_context, "cuCtxSetCurrent", NULL, Result, (void *ctx)) \
+  SYMBOL(set_device, NULL, "hipSetDevice", Result, (int dev)) \
+  SYMBOL(alloc, "cuMemAlloc_v2", "hipMalloc", Result, (Mem * p, size_t n)) \
+  SYMBOL(free, "cuMemFree_v2", "hipFree", Result, (Mem p)) \
+  SYMBOL(fill, "cuMemsetD8Async", "hipMemsetAsync", Result, \
+         (Mem p, int v, size_t n, void *stream)) \
+  SYMBOL(upload, "cuMemcpyHtoD_v2", "hipMemcpyHtoD", Result, \
+         (Mem to, const void *from, size_t n)) \
+  SYMBOL(download, "cuMemcpyDtoH_v2", "hipMemcpyDtoH", Result, \
+         (void *to, Mem from, size_t n)) \
+  SYMBOL(stream_create, "cuStreamCreate", "hipStreamCreateWithFlags", Result, \
+         (void **s, unsigned flags)) \
   SYMBOL(stream_wait, "cuStreamSynchronize", "hipStreamSynchronize", Result, \
-         (void *s))                                                          \
-  SYMBOL(stream_destroy, "cuStreamDestroy_v2", "hipStreamDestroy", Result,   \
-         (void *s))                                                          \
-  SYMBOL(event_create, "cuEventCreate", "hipEventCreateWithFlags", Result,   \
-         (void **e, unsigned flags))                                         \
-  SYMBOL(event_record, "cuEventRecord", "hipEventRecord", Result,            \
-         (void *e, void *stream))                                            \
-  SYMBOL(event_wait, "cuEventSynchronize", "hipEventSynchronize", Result,    \
-         (void *e))                                                          \
-  SYMBOL(event_time, "cuEventElapsedTime", "hipEventElapsedTime", Result,    \
-         (float *ms, void *a, void *b))                                      \
-  SYMBOL(event_destroy, "cuEventDestroy_v2", "hipEventDestroy", Result,      \
+         (void *s)) \
+  SYMBOL(stream_destroy, "cuStreamDestroy_v2", "hipStreamDestroy", Result, \
+         (void *s)) \
+  SYMBOL(event_create, "cuEventCreate", "hipEventCreateWithFlags", Result, \
+         (void **e, unsigned flags)) \
+  SYMBOL(event_record, "cuEventRecord", "hipEventRecord", Result, \
+         (void *e, void *stream)) \
+  SYMBOL(event_wait, "cuEventSynchronize", "hipEventSynchronize", Result, \
+         (void *e)) \
+  SYMBOL(event_time, "cuEventElapsedTime", "hipEventElapsedTime", Result, \
+         (float *ms, void *a, void *b)) \
+  SYMBOL(event_destroy, "cuEventDestroy_v2", "hipEventDestroy", Result, \
          (void *e))
 
 struct DrvGpuApi {
-#define FIELD(field, cuda, hip, result, params) result (*field) params;
+#define FIELD(field, cuda, hip, result, params) result(*field) params;
   SYMBOLS(FIELD)
 #undef FIELD
 };
@@ -71,7 +71,7 @@ static const struct {
 } symbols[] = {
 #define ROW(field, cuda, hip, result, params) \
   {offsetof(struct DrvGpuApi, field), {cuda, hip}},
-  SYMBOLS(ROW)
+    SYMBOLS(ROW)
 #undef ROW
 };
 
@@ -82,15 +82,20 @@ typedef struct Vendor {
   int units, major, minor;
 } Vendor;
 
-static const Vendor vendors[] = {
-    {"NVIDIA", "sm_%d%d", &rt_cuda_library, 16, 75, 76},
-    {"AMD", "gfx%d%dx", &rt_hip_library, 63, 23, 61}};
+static const Vendor vendors[] = {{"NVIDIA", "sm_%d%d", &rt_cuda_library, 16, 75,
+                                  76},
+                                 {"AMD", "gfx%d%dx", &rt_hip_library, 63, 23,
+                                  61}};
 
 enum { NON_BLOCKING = 1 };
 
-static const Vendor *vendor(const DrvGpu *g) { return &vendors[g->amd]; }
+static const Vendor *vendor(const DrvGpu *g) {
+  return &vendors[g->amd];
+}
 
-static Mem mem(const void *p) { return (uintptr_t)p; }
+static Mem mem(const void *p) {
+  return (uintptr_t)p;
+}
 
 static const char *text_of(const DrvGpu *g, Result r) {
   const char *text = NULL;
@@ -111,8 +116,8 @@ static bool ok(DrvGpu *g, Result r, int symbol) {
 static bool open_library(DrvGpu *g) {
   g->lib = rt_library_open(vendor(g)->library);
   if (!g->lib)
-    snprintf(g->error, sizeof g->error, "no %s driver: %.180s",
-             vendor(g)->name, dlerror());
+    snprintf(g->error, sizeof g->error, "no %s driver: %.180s", vendor(g)->name,
+             dlerror());
   return g->lib != NULL;
 }
 
@@ -184,8 +189,8 @@ void drv_gpu_free(DrvGpu *g, void *p) {
 // The copy may return when the data are staged, and launches go to a stream
 // that does not wait for the default one.
 bool drv_gpu_upload(DrvGpu *g, void *to, const void *from, size_t n) {
-  return !n || (CALL(g, upload, mem(to), from, n) &&
-                CALL(g, stream_wait, NULL));
+  return !n ||
+         (CALL(g, upload, mem(to), from, n) && CALL(g, stream_wait, NULL));
 }
 
 bool drv_gpu_download(DrvGpu *g, void *to, const void *from, size_t n) {

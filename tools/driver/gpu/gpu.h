@@ -13,10 +13,10 @@ typedef struct DrvGpu {
   bool amd;
   int ordinal, dev;
   char name[128];
-  int version;          // 90: sm_90, or gfx900 to gfx90f
-  char arch[16];        // "sm_90", "gfx90x"
-  uint32_t units;       // multiprocessors
-  char error[256];      // of the last call that gave false
+  int version;      // 90: sm_90, or gfx900 to gfx90f
+  char arch[16];    // "sm_90", "gfx90x"
+  uint32_t units;   // multiprocessors
+  char error[256];  // of the last call that gave false
   struct DrvGpuApi *api;
 } DrvGpu;
 

@@ -7,13 +7,13 @@
 enum { SIZE = 768, RUNS = 5, ROW_MAJOR = 101, NO_TRANS = 111 };
 
 typedef void Sgemm(int order, int ta, int tb, int m, int n, int k, float alpha,
-                   const float *a, int lda, const float *b, int ldb,
-                   float beta, float *c, int ldc);
+                   const float *a, int lda, const float *b, int ldb, float beta,
+                   float *c, int ldc);
 typedef void SetThreads(int n);
 
 static bool symbol(void *lib, const char *name, void *fn) {
   void *p = dlsym(lib, name);
-  memcpy(fn, &p, sizeof p);   // C has no cast from objects to functions
+  memcpy(fn, &p, sizeof p);  // C has no cast from objects to functions
   return p != NULL;
 }
 
@@ -31,7 +31,7 @@ static double best_time(Sgemm *sgemm, const float *a, const float *b,
     sgemm(ROW_MAJOR, NO_TRANS, NO_TRANS, SIZE, SIZE, SIZE, 1, a, SIZE, b, SIZE,
           0, c, SIZE);
     double spent = seconds() - start;
-    if (i && spent < best) best = spent;   // the first starts threads
+    if (i && spent < best) best = spent;  // the first starts threads
   }
   return best;
 }

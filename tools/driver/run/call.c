@@ -55,8 +55,8 @@ bool drv_call(Ctx *cx, Decl *prog, DrvCall *out) {
   for (uint32_t i = 0; i < nd; i++) out->total[i] = -1;
   for (uint32_t i = 0; i < n; i++) {
     bool is_out = i >= prog->params.n;
-    const Param *p = is_out ? &prog->outs.at[i - prog->params.n]
-                            : &prog->params.at[i];
+    const Param *p =
+        is_out ? &prog->outs.at[i - prog->params.n] : &prog->params.at[i];
     out->args[i] = make_arg(out, p, is_out);
   }
   return true;
@@ -116,7 +116,8 @@ static bool carries(DType have, DType want) {
   if (have == want) return true;
   switch (want) {
   case DT_BF16: return have == DT_U16;
-  case DT_F8E4M3: case DT_F8E5M2: return have == DT_U8;
+  case DT_F8E4M3:
+  case DT_F8E5M2: return have == DT_U8;
   case DT_TF32: return have == DT_F32;
   default: return false;
   }
@@ -174,8 +175,9 @@ static bool refuse_dtype(DrvCall *c, const DrvArg *a, const NpyArray *x,
                      dtype_name(a->dtype), origin, dtype_name(x->dtype));
   if (dtype_is_float(a->dtype))
     diag_note(c->cx, d, NOWHERE, "convert it: x.astype(numpy.%s)",
-              a->dtype == DT_F64 ? "float64"
-              : a->dtype == DT_F16 ? "float16" : "float32");
+              a->dtype == DT_F64   ? "float64"
+              : a->dtype == DT_F16 ? "float16"
+                                   : "float32");
   return false;
 }
 

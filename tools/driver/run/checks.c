@@ -12,18 +12,18 @@
 
 typedef struct Side {
   uint32_t n;
-  const NpyArray *array;   // n results, f64 or as computed
+  const NpyArray *array;  // n results, f64 or as computed
   const char **name;
-  double **want;           // set for a reference: values, unwritten left out
+  double **want;  // set for a reference: values, unwritten left out
   const DrvReference *ref;
   const DrvCall *call;
-  double scalar;           // n == 0
+  double scalar;  // n == 0
 } Side;
 
 typedef struct Eval {
   const DrvChecker *k;
   const Decl *block;
-  const char *skip;        // why the expectation is not evaluated
+  const char *skip;  // why the expectation is not evaluated
 } Eval;
 
 static bool side_of(Eval *v, const Expr *e, Side *out);
@@ -69,8 +69,7 @@ static bool generator(const Eval *v, const Expr *e, Gen *out) {
 }
 
 // `input X = ..` or a number as the value of parameter a.
-static bool from_input(const Eval *v, const Sym *s, DrvArg *a,
-                       DrvGens *gens) {
+static bool from_input(const Eval *v, const Sym *s, DrvArg *a, DrvGens *gens) {
   DrvGen g = {a->param->name, {0}, s->name};
   if (!generator(v, s->value, &g.gen)) return false;
   vec_push(&v->k->cx->session, gens, g);
@@ -215,7 +214,8 @@ static bool side_of(Eval *v, const Expr *e, Side *out) {
   if (drv_eval(v->block->dims, NULL, e, &out->scalar)) return true;
   if (call->kind == EX_CALL && call->sym && call->sym->kind == SY_BUILTIN) {
     switch (call->sym->builtin) {
-    case BI_online: case BI_direct: return run_form(v, call, out);
+    case BI_online:
+    case BI_direct: return run_form(v, call, out);
     case BI_grad: v->skip = "gradients are not there yet"; return false;
     default: break;
     }
@@ -283,7 +283,8 @@ static const char *source_text(Ctx *cx, const Expr *from, const Expr *to) {
 DrvExpect drv_expect(const DrvChecker *k, const Decl *block,
                      const CheckStmt *s) {
   Eval v = {k, block, NULL};
-  DrvExpect out = {.title = block->name, .outcome = DRV_FAILED,
+  DrvExpect out = {.title = block->name,
+                   .outcome = DRV_FAILED,
                    .text = source_text(k->cx, s->got, s->want)};
   Side got, want;
   double tol = 0;
@@ -297,8 +298,7 @@ DrvExpect drv_expect(const DrvChecker *k, const Decl *block,
   }
   const Expr *first = call_of(s->got);
   bool grad = first->kind == EX_CALL && first->sym &&
-              first->sym->kind == SY_BUILTIN &&
-              first->sym->builtin == BI_grad;
+              first->sym->kind == SY_BUILTIN && first->sym->builtin == BI_grad;
   if (grad) v.skip = "gradients are not there yet";
   else if (ok && reference) ok = run_call(&v, s->got, &got, &want);
   else if (ok) ok = side_of(&v, s->got, &got) && side_of(&v, s->want, &want);

@@ -5,21 +5,23 @@
 #include "tools/driver/driver.h"
 
 typedef enum DrvOutcome {
-  DRV_PASSED, DRV_FAILED, DRV_SKIPPED,
+  DRV_PASSED,
+  DRV_FAILED,
+  DRV_SKIPPED,
 } DrvOutcome;
 
 typedef struct DrvExpect {
-  const char *title;    // of the check block
-  const char *text;     // the expectation as written
+  const char *title;  // of the check block
+  const char *text;   // the expectation as written
   DrvOutcome outcome;
-  const char *detail;   // errors and tolerance, or the reason
+  const char *detail;  // errors and tolerance, or the reason
 } DrvExpect;
 
 typedef struct DrvChecker {
   Ctx *cx;
   const Target *target;
   const DrvOptions *opt;
-  uint64_t seed;        // of generators without a seed
+  uint64_t seed;  // of generators without a seed
   struct attn_ctx *rt;
 } DrvChecker;
 

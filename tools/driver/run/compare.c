@@ -61,7 +61,8 @@ double drv_tolerance(const DrvCall *c) {
     switch (a->dtype) {
     case DT_F64: u = 1e-9; break;
     case DT_F32: u = 1e-4; break;
-    case DT_TF32: case DT_F16: u = 4e-3; break;
+    case DT_TF32:
+    case DT_F16: u = 4e-3; break;
     case DT_BF16: u = 2e-2; break;
     // f8 inputs are exact; weights are rounded to 16 bits.
     case DT_F8E4M3: u = a->out ? 0.15 : 2e-2; break;

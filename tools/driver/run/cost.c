@@ -9,10 +9,10 @@
 #include <string.h>
 
 enum {
-  EXACT_PAIRS = 1 << 16,   // more are sampled
+  EXACT_PAIRS = 1 << 16,  // more are sampled
   SAMPLES = 1 << 16,
-  TILE_ROWS = 17,          // lanes of a tile that are tried, all its keys
-  MAX_TILES = 512,         // more are sampled
+  TILE_ROWS = 17,   // lanes of a tile that are tried, all its keys
+  MAX_TILES = 512,  // more are sampled
 };
 
 typedef struct Count {
@@ -20,9 +20,9 @@ typedef struct Count {
   Module *m;
   Func *f;
   const int64_t *dims;
-  double share[64];        // visible (touched) share of each axis
+  double share[64];  // visible (touched) share of each axis
   uint32_t axis[DRV_MAX_KEYS];
-  int lane;                // the axis that is tiled, -1: none
+  int lane;  // the axis that is tiled, -1: none
   int64_t tile_q, tile_k;
   DrvCost *out;
   double largest;
@@ -30,8 +30,7 @@ typedef struct Count {
 
 static double extent(const Count *c, uint32_t axis) {
   int64_t v = 0;
-  if (!dim_eval(&c->m->dims, c->f->axes.at[axis].extent, c->dims, &v))
-    return 0;
+  if (!dim_eval(&c->m->dims, c->f->axes.at[axis].extent, c->dims, &v)) return 0;
   return (double)v;
 }
 
@@ -40,7 +39,7 @@ static double extent(const Count *c, uint32_t axis) {
 typedef struct Slice {
   Vec(const Op *) ops;
   uint64_t axes;
-  bool odd;                // something that cannot be copied
+  bool odd;  // something that cannot be copied
 } Slice;
 
 static void slice(const Func *f, Arena *a, Value v, Slice *s) {
@@ -50,8 +49,7 @@ static void slice(const Func *f, Arena *a, Value v, Slice *s) {
     if (s->ops.at[i] == op) return;
   if (op->nregions) s->odd = true;
   for (uint32_t i = 0; i < op->nargs; i++) slice(f, a, op->args[i], s);
-  if (op->code == OP_INDEX)
-    s->axes |= (uint64_t)1 << ir_attr_i(op, AT_AXIS, 0);
+  if (op->code == OP_INDEX) s->axes |= (uint64_t)1 << ir_attr_i(op, AT_AXIS, 0);
   vec_push(a, &s->ops, op);
 }
 
@@ -59,7 +57,7 @@ static void slice(const Func *f, Arena *a, Value v, Slice *s) {
 // whether p holds.
 typedef struct Probe {
   Func *f;
-  uint32_t axis[64], n;    // axes of the original
+  uint32_t axis[64], n;  // axes of the original
 } Probe;
 
 static void copy_params(Func *to, const Func *from, ValueMap *map) {
@@ -199,7 +197,7 @@ static bool touched(Count *c, Value pred, const Slice *s, double *share) {
   Probe p = {0};
   build_probe(pred, s, n * per, c, &p);
   int64_t *at = NEWN(a, int64_t, n * per * p.n + 1);
-  double *part = NEWN(a, double, n + 1), *hit = NEWN(a, double, n * per + 1);
+  double *part = NEWN(a, double, n + 1), *hit = NEWN(a, double, n *per + 1);
   for (int64_t t = 0; t < n; t++) {
     tile_at(c, &p, t, all, x);
     part[t] = tile_points(c, &p, x, at + t * per * p.n);
@@ -227,7 +225,7 @@ static bool visible(Count *c, const Op *op, DrvKeys *out) {
   int64_t rows = out->exact ? (int64_t)out->pairs : SAMPLES;
   Probe p = {0};
   build_probe(op->args[0], &s, rows, c, &p);
-  int64_t *at = NEWN(a, int64_t, rows * p.n + 1);
+  int64_t *at = NEWN(a, int64_t, rows *p.n + 1);
   double *hit = NEWN(a, double, rows);
   coordinates(c, &p, out->exact, rows, at);
   if (!run_probe(c, &p, rows, at, hit)) return false;
@@ -297,12 +295,21 @@ static void count_op(void *data, Op *op) {
   double n = elements(c, axes);
   switch (op->code) {
   case OP_DOT: count_dot(c, op, n); break;
-  case OP_EXP: case OP_EXP2: case OP_LOG: case OP_LOG2: case OP_TANH:
-  case OP_SIGMOID: case OP_SOFTPLUS: case OP_ERF: case OP_SIN: case OP_COS:
-  case OP_POW:
-    c->out->functions += n;
-    break;
-  case OP_ADD: case OP_SUB: case OP_MUL: case OP_DIV:
+  case OP_EXP:
+  case OP_EXP2:
+  case OP_LOG:
+  case OP_LOG2:
+  case OP_TANH:
+  case OP_SIGMOID:
+  case OP_SOFTPLUS:
+  case OP_ERF:
+  case OP_SIN:
+  case OP_COS:
+  case OP_POW: c->out->functions += n; break;
+  case OP_ADD:
+  case OP_SUB:
+  case OP_MUL:
+  case OP_DIV:
     if (vectors(c, axes) >= 2) c->out->updates += n;
     break;
   default: break;

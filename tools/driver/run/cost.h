@@ -6,25 +6,25 @@
 #include "tools/driver/driver.h"
 
 typedef struct DrvKeys {
-  const char *axis;      // key index
-  double pairs;          // points of the key and the parallel indices its
-                         // domain looks at
-  double visible;        // share of them that the domain holds for
-  double touched;        // share that lies in tiles where it holds anywhere
-  bool exact;            // counted, not sampled
+  const char *axis;  // key index
+  double pairs;      // points of the key and the parallel indices its
+                     // domain looks at
+  double visible;    // share of them that the domain holds for
+  double touched;    // share that lies in tiles where it holds anywhere
+  bool exact;        // counted, not sampled
 } DrvKeys;
 
 enum { DRV_MAX_KEYS = 8 };
 
 typedef struct DrvCost {
-  double products;       // floating-point operations of dots, over visible
-                         // keys: 2 per element product
-  double touched;        // the same over tiles of the target's size in which
-                         // any pair is visible; products without a target
-  double updates;        // of recurrent states
-  double functions;      // exp, log, tanh and the like
-  double bytes;          // every array once
-  DType product;         // operand type of the largest dot
+  double products;   // floating-point operations of dots, over visible
+                     // keys: 2 per element product
+  double touched;    // the same over tiles of the target's size in which
+                     // any pair is visible; products without a target
+  double updates;    // of recurrent states
+  double functions;  // exp, log, tanh and the like
+  double bytes;      // every array once
+  DType product;     // operand type of the largest dot
   uint32_t nkeys;
   DrvKeys keys[DRV_MAX_KEYS];
 } DrvCost;

@@ -12,7 +12,7 @@ struct DrvCode {
   const attn_program *prog;
   const Target *target;
   size_t bytes;
-  OnGpu *gpu;          // NULL: the CPU
+  OnGpu *gpu;  // NULL: the CPU
 };
 
 bool drv_fit(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
@@ -32,8 +32,8 @@ bool drv_fit(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
   if (!drv_program(c->cx, c->prog, binds, n, t, opt, p)) return false;
   DimTab *dims = c->prog->dims;
   Dim rows = drv_rows(p, dims);
-  opt->few = rows && dim_eval(dims, rows, c->dims, &n_rows) &&
-             n_rows <= DRV_FEW;
+  opt->few =
+      rows && dim_eval(dims, rows, c->dims, &n_rows) && n_rows <= DRV_FEW;
   opt->group &= !opt->few && drv_grouped(dims, rows);
   if (!opt->few) return true;
   return drv_program(c->cx, c->prog, binds, n, t, opt, p);
@@ -48,8 +48,7 @@ DrvCode *drv_load(DrvCall *c, const Target *t, const DrvOptions *opt) {
   DrvOptions fit = *opt;
   OnGpu *gpu = t->kind == TARGET_GPU ? on_gpu_open(cx, t) : NULL;
   if (t->kind == TARGET_GPU && !gpu) return NULL;
-  if (!drv_choose(c, &binds, &n) ||
-      !drv_fit(c, binds, n, t, &fit, &p) ||
+  if (!drv_choose(c, &binds, &n) || !drv_fit(c, binds, n, t, &fit, &p) ||
       !cg_compile(cx, &p, 1, CG_OBJECT, &obj))
     return NULL;
   DrvCode *code = NEW(&cx->session, DrvCode);
@@ -73,7 +72,8 @@ void drv_unload(DrvCode *code) {
 // ---------------------------------------------------------------- launching
 static void make_tensor(const DrvArg *a, attn_tensor *t) {
   int64_t stride = 1;
-  *t = (attn_tensor){.data = a->array.data, .rank = a->array.rank,
+  *t = (attn_tensor){.data = a->array.data,
+                     .rank = a->array.rank,
                      .dtype = (int32_t)a->dtype};
   for (int i = a->array.rank - 1; i >= 0; i--) {
     t->shape[i] = a->array.shape[i];
@@ -100,7 +100,8 @@ bool drv_complete(const DrvCall *c) {
     bool have = a->scalar ? a->given || a->param->deflt : a->array.data != NULL;
     if (have || a->out) continue;
     diag_add(c->cx, DIAG_data_needed, NOWHERE, name,
-             a->scalar ? "--set" : "--in", name, a->scalar ? "0.5" : "FILE.npy");
+             a->scalar ? "--set" : "--in", name,
+             a->scalar ? "0.5" : "FILE.npy");
     return false;
   }
   return true;
@@ -141,8 +142,7 @@ static double seconds(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-bool drv_time(DrvCall *c, const DrvCode *code, struct attn_ctx *rt,
-              double *s) {
+bool drv_time(DrvCall *c, const DrvCode *code, struct attn_ctx *rt, double *s) {
   if (code->gpu) return on_gpu_time(c, code->gpu, code->prog, s);
   double start = seconds();
   bool ok = drv_launch(c, code, rt);
@@ -159,14 +159,19 @@ int64_t drv_scratch(DrvCall *c, const DrvCode *code) {
   if (attn_solve(code->prog, p.ptrs, p.scalars, dims, NULL) != ATTN_OK)
     return 0;
   attn_kargs k = {.tensors = (const attn_tensor *const *)p.ptrs,
-                  .scalars = p.scalars, .dims = dims};
+                  .scalars = p.scalars,
+                  .dims = dims};
   for (uint32_t i = 0; i < spec->nphases; i++) {
-    int64_t n = spec->phases[i].scratch_bytes
-                    ? spec->phases[i].scratch_bytes(&k) : 0;
+    int64_t n =
+        spec->phases[i].scratch_bytes ? spec->phases[i].scratch_bytes(&k) : 0;
     if (n > most) most = n;
   }
   return most;
 }
 
-const char *drv_code_target(const DrvCode *code) { return code->target->name; }
-size_t drv_code_bytes(const DrvCode *code) { return code->bytes; }
+const char *drv_code_target(const DrvCode *code) {
+  return code->target->name;
+}
+size_t drv_code_bytes(const DrvCode *code) {
+  return code->bytes;
+}

@@ -165,11 +165,9 @@ static bool fill_array(DrvCall *c, DrvArg *a, const Gen *g,
     a->array.data = NULL;
     return false;
   }
-  gen_fill(&c->cx->scratch, g, stream, a->dtype, a->array.count,
-           a->array.data);
+  gen_fill(&c->cx->scratch, g, stream, a->dtype, a->array.count, a->array.data);
   return true;
 }
-
 
 static bool fill_one(DrvCall *c, DrvArg *a, const DrvGens *gens,
                      uint64_t seed) {
@@ -179,16 +177,14 @@ static bool fill_one(DrvCall *c, DrvArg *a, const DrvGens *gens,
   if (a->dtype == DT_NONE) drv_first_dtype(c, a);
   Gen g = given ? given->gen : default_gen(c, a);
   if (!g.seed) g.seed = seed;
-  const char *stream = given && given->stream ? given->stream
-                                              : a->param->name;
+  const char *stream = given && given->stream ? given->stream : a->param->name;
   a->origin = gen_name(g.kind);
   return a->scalar ? fill_scalar(c, a, &g, stream)
                    : fill_array(c, a, &g, stream);
 }
 
 // Lengths first: other extents depend on what they hold.
-static bool fill_all(DrvCall *c, const DrvGens *gens, uint64_t seed,
-                     bool all) {
+static bool fill_all(DrvCall *c, const DrvGens *gens, uint64_t seed, bool all) {
   uint32_t sym;
   for (int round = 0; round < 3; round++) {
     for (uint32_t i = 0; i < c->nargs; i++) {

@@ -11,7 +11,8 @@
 void drv_interp_tensor(const DrvArg *a, InterpTensor *t) {
   *t = (InterpTensor){.dtype = a->array.dtype,
                       .rank = (uint32_t)a->array.rank,
-                      .data = a->array.data, .scalar = a->value,
+                      .data = a->array.data,
+                      .scalar = a->value,
                       .given = a->given};
   if (a->scalar) t->dtype = a->dtype;
   int64_t stride = 1;

@@ -55,7 +55,9 @@ static double length(Fill *f, int64_t i) {
   return (double)(i ? rng_int(&f->rng, (uint64_t)i, lo, hi + 1) : hi);
 }
 
-static double stored(Fill *f, int64_t i) { return (double)f->all[i]; }
+static double stored(Fill *f, int64_t i) {
+  return (double)f->all[i];
+}
 
 static int ascending(const void *a, const void *b) {
   int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -136,15 +138,23 @@ bool gen_by_name(const char *name, uint32_t len, GenKind *kind) {
   return false;
 }
 
-const char *gen_name(GenKind kind) { return kinds[kind].name; }
-int gen_min_args(GenKind kind) { return kinds[kind].min; }
-int gen_max_args(GenKind kind) { return kinds[kind].max; }
+const char *gen_name(GenKind kind) {
+  return kinds[kind].name;
+}
+int gen_min_args(GenKind kind) {
+  return kinds[kind].min;
+}
+int gen_max_args(GenKind kind) {
+  return kinds[kind].max;
+}
 
 Gen gen_default(GenKind kind) {
   return (Gen){.kind = kind, .arg = {kinds[kind].arg[0], kinds[kind].arg[1]}};
 }
 
-static bool is_count(double v) { return v == floor(v) && fabs(v) <= 0x1p53; }
+static bool is_count(double v) {
+  return v == floor(v) && fabs(v) <= 0x1p53;
+}
 
 const char *gen_check(const Gen *g, int64_t n) {
   double a = g->arg[0], b = g->arg[1];
@@ -158,12 +168,14 @@ const char *gen_check(const Gen *g, int64_t n) {
   case GK_OFFSETS:
     if (!isnan(b))
       return is_count(a) && is_count(b) && 0 <= a && a <= b
-                 ? NULL : "the bounds must be integers, 0 <= lo <= hi";
+                 ? NULL
+                 : "the bounds must be integers, 0 <= lo <= hi";
     if (!is_count(a) || a < 0) return "the total must be an integer >= 0";
     return n >= 2 || (n == 1 && a == 0) ? NULL
                                         : "offsets need two elements or more";
   case GK_DOCS:
-    return is_count(a) && a >= 1 ? NULL : "the mean length must be an integer >= 1";
+    return is_count(a) && a >= 1 ? NULL
+                                 : "the mean length must be an integer >= 1";
   case GK_BROKEN:
     return is_count(a) && a >= 1 ? NULL : "the number must be an integer >= 1";
   default: return NULL;

@@ -17,7 +17,7 @@ typedef enum GenKind {
                // from 0 to total, some may be equal
   GK_DOCS,     // mean: ascending document ids 0, 1, .. of that mean length
   GK_PERM,     // a permutation of 0 .. n-1
-  GK_BROKEN,   // every: normal ones, of which about one in so many is NaN or inf
+  GK_BROKEN,  // every: normal ones, of which about one in so many is NaN or inf
   GK_COUNT
 } GenKind;
 

@@ -20,11 +20,11 @@ static const struct {
   char kind, size;
   DType dtype;
 } types[] = {
-    {'f', 8, DT_F64}, {'f', 4, DT_F32}, {'f', 2, DT_F16}, {'i', 8, DT_I64},
-    {'i', 4, DT_I32}, {'i', 2, DT_I16}, {'i', 1, DT_I8},  {'u', 4, DT_U32},
-    {'u', 2, DT_U16}, {'u', 1, DT_U8},  {'b', 1, DT_BOOL},
-    {'f', 4, DT_TF32}, {'u', 2, DT_BF16}, {'u', 1, DT_F8E4M3},
-    {'u', 1, DT_F8E5M2},
+    {'f', 8, DT_F64},  {'f', 4, DT_F32},    {'f', 2, DT_F16},
+    {'i', 8, DT_I64},  {'i', 4, DT_I32},    {'i', 2, DT_I16},
+    {'i', 1, DT_I8},   {'u', 4, DT_U32},    {'u', 2, DT_U16},
+    {'u', 1, DT_U8},   {'b', 1, DT_BOOL},   {'f', 4, DT_TF32},
+    {'u', 2, DT_BF16}, {'u', 1, DT_F8E4M3}, {'u', 1, DT_F8E5M2},
 };
 enum { NTYPES = sizeof types / sizeof *types };
 
@@ -147,7 +147,9 @@ static const struct {
   const char *key;
   bool (*read)(Reader *);
 } keys[] = {
-    {"descr", read_descr}, {"fortran_order", read_order}, {"shape", read_shape},
+    {"descr", read_descr},
+    {"fortran_order", read_order},
+    {"shape", read_shape},
 };
 enum { NKEYS = sizeof keys / sizeof *keys };
 
@@ -243,10 +245,8 @@ static bool read_data(Reader *r, const char *data, size_t have) {
   NpyArray *x = r->out;
   if (!count_elements(r, have)) return false;
   x->data = aligned(r->arena, have);
-  if (r->fortran && x->rank > 1)
-    from_fortran(x, data, x->data);
-  else if (have)
-    memcpy(x->data, data, have);
+  if (r->fortran && x->rank > 1) from_fortran(x, data, x->data);
+  else if (have) memcpy(x->data, data, have);
   if (r->swap) swap_bytes(x);
   clean_bools(x);
   return true;

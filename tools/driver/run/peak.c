@@ -11,7 +11,7 @@
 
 enum { MAX_THREADS = 256, ACCUMULATORS = 12, ROUNDS = 8 };
 
-typedef double Work(int64_t n);   // does n steps; returns something
+typedef double Work(int64_t n);  // does n steps; returns something
 
 static double seconds(void) {
   struct timespec t;
@@ -24,19 +24,19 @@ static double seconds(void) {
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#define FMA_KERNEL(name, isa, vec, splat, fma)                            \
-  __attribute__((target(isa))) static double name(int64_t n) {            \
-    vec acc[ACCUMULATORS], a = splat(1.0f), b = splat(1e-9f);             \
-    for (int i = 0; i < ACCUMULATORS; i++) acc[i] = splat(0.5f);          \
-    for (int64_t k = 0; k < n; k++)                                       \
-      _Pragma("GCC unroll 12") for (int i = 0; i < ACCUMULATORS; i++)     \
-        acc[i] = fma(acc[i], a, b);                                       \
-    float out[sizeof(vec) / 4], total = 0;                                \
-    for (int i = 0; i < ACCUMULATORS; i++) {                              \
-      memcpy(out, &acc[i], sizeof out);                                   \
-      total += out[0];                                                    \
-    }                                                                     \
-    return (double)total;                                                 \
+#define FMA_KERNEL(name, isa, vec, splat, fma) \
+  __attribute__((target(isa))) static double name(int64_t n) { \
+    vec acc[ACCUMULATORS], a = splat(1.0f), b = splat(1e-9f); \
+    for (int i = 0; i < ACCUMULATORS; i++) acc[i] = splat(0.5f); \
+    for (int64_t k = 0; k < n; k++) \
+      _Pragma("GCC unroll 12") for (int i = 0; i < ACCUMULATORS; i++) acc[i] = \
+          fma(acc[i], a, b); \
+    float out[sizeof(vec) / 4], total = 0; \
+    for (int i = 0; i < ACCUMULATORS; i++) { \
+      memcpy(out, &acc[i], sizeof out); \
+      total += out[0]; \
+    } \
+    return (double)total; \
   }
 
 #define SSE_FMA(acc, a, b) _mm_add_ps(_mm_mul_ps(acc, a), b)
@@ -49,14 +49,14 @@ FMA_KERNEL(sse_f64, "sse2", __m128d, _mm_set1_pd, SSE_FMA_F64)
 FMA_KERNEL(avx2_f64, "avx2,fma", __m256d, _mm256_set1_pd, _mm256_fmadd_pd)
 FMA_KERNEL(avx512_f64, "avx512f", __m512d, _mm512_set1_pd, _mm512_fmadd_pd)
 
-__attribute__((target("avx512f,avx512bf16")))
-static double avx512_bf16(int64_t n) {
+__attribute__((target("avx512f,avx512bf16"))) static double
+avx512_bf16(int64_t n) {
   __m512 acc[ACCUMULATORS];
   __m512bh a = _mm512_cvtne2ps_pbh(_mm512_set1_ps(1.0f), _mm512_set1_ps(1.0f));
   for (int i = 0; i < ACCUMULATORS; i++) acc[i] = _mm512_set1_ps(0.5f);
   for (int64_t k = 0; k < n; k++)
-    _Pragma("GCC unroll 12") for (int i = 0; i < ACCUMULATORS; i++)
-      acc[i] = _mm512_dpbf16_ps(acc[i], a, a);
+    _Pragma("GCC unroll 12") for (int i = 0; i < ACCUMULATORS; i++) acc[i] =
+        _mm512_dpbf16_ps(acc[i], a, a);
   float out[16], total = 0;
   for (int i = 0; i < ACCUMULATORS; i++) {
     memcpy(out, &acc[i], sizeof out);
@@ -66,16 +66,16 @@ static double avx512_bf16(int64_t n) {
 }
 
 typedef struct Kernel {
-  const char *isa;     // of the target row
+  const char *isa;  // of the target row
   Work *f32, *f64, *bf16;
-  int lanes;           // of f32
+  int lanes;  // of f32
 } Kernel;
 
 static const Kernel kernels[] = {
-  {"X86_64", sse_f32, sse_f64, NULL, 4},
-  {"X86_64_V3", avx2_f32, avx2_f64, NULL, 8},
-  {"X86_64_V4", avx512_f32, avx512_f64, NULL, 16},
-  {"X86_64_V4_BF16", avx512_f32, avx512_f64, avx512_bf16, 16},
+    {"X86_64", sse_f32, sse_f64, NULL, 4},
+    {"X86_64_V3", avx2_f32, avx2_f64, NULL, 8},
+    {"X86_64_V4", avx512_f32, avx512_f64, NULL, 16},
+    {"X86_64_V4_BF16", avx512_f32, avx512_f64, avx512_bf16, 16},
 };
 
 #elif defined(__aarch64__)
@@ -85,8 +85,8 @@ static double neon_f32(int64_t n) {
   float32x4_t acc[ACCUMULATORS], a = vdupq_n_f32(1), b = vdupq_n_f32(1e-9f);
   for (int i = 0; i < ACCUMULATORS; i++) acc[i] = b;
   for (int64_t k = 0; k < n; k++)
-    _Pragma("GCC unroll 12") for (int i = 0; i < ACCUMULATORS; i++)
-      acc[i] = vfmaq_f32(b, acc[i], a);
+    _Pragma("GCC unroll 12") for (int i = 0; i < ACCUMULATORS; i++) acc[i] =
+        vfmaq_f32(b, acc[i], a);
   double total = 0;
   for (int i = 0; i < ACCUMULATORS; i++) total += vgetq_lane_f32(acc[i], 0);
   return total;
@@ -96,8 +96,8 @@ static double neon_f64(int64_t n) {
   float64x2_t acc[ACCUMULATORS], a = vdupq_n_f64(1), b = vdupq_n_f64(1e-9);
   for (int i = 0; i < ACCUMULATORS; i++) acc[i] = b;
   for (int64_t k = 0; k < n; k++)
-    _Pragma("GCC unroll 12") for (int i = 0; i < ACCUMULATORS; i++)
-      acc[i] = vfmaq_f64(b, acc[i], a);
+    _Pragma("GCC unroll 12") for (int i = 0; i < ACCUMULATORS; i++) acc[i] =
+        vfmaq_f64(b, acc[i], a);
   double total = 0;
   for (int i = 0; i < ACCUMULATORS; i++) total += vgetq_lane_f64(acc[i], 0);
   return total;
@@ -124,7 +124,7 @@ typedef struct Team {
 
 static void work(Team *t) {
   double x = t->work(t->n);
-  if (x == 0.123) t->sink = x;   // keeps the loop
+  if (x == 0.123) t->sink = x;  // keeps the loop
 }
 
 static void *member(void *data) {
@@ -170,8 +170,7 @@ double drv_peak(const Target *target, DType t, int threads) {
   for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
     const Kernel *k = &kernels[i];
     if (strcmp(k->isa, target->isa) != 0) continue;
-    if (t == DT_F64)
-      return rate(k->f64, threads) * ACCUMULATORS * k->lanes;
+    if (t == DT_F64) return rate(k->f64, threads) * ACCUMULATORS * k->lanes;
     bool pairs = t == DT_BF16 && k->bf16;
     double per = (double)ACCUMULATORS * k->lanes * (pairs ? 4 : 2);
     return rate(pairs ? k->bf16 : k->f32, threads) * per;

@@ -28,8 +28,8 @@ static uint64_t hash(const char *s) {
 }
 
 static void load(Rng *r, uint64_t block) {
-  const uint32_t ctr[4] = {(uint32_t)block, (uint32_t)(block >> 32),
-                           r->name[0], r->name[1]};
+  const uint32_t ctr[4] = {(uint32_t)block, (uint32_t)(block >> 32), r->name[0],
+                           r->name[1]};
   philox4x32_10(ctr, r->key, r->out);
   r->block = block;
 }
@@ -91,9 +91,9 @@ static const double far_num[8] = {
     5.46378491116411436990e+0, 6.65790464350110377720e+0};
 static const double far_den[8] = {
     2.04426310338993978564e-15, 1.42151175831644588870e-7,
-    1.84631831751005468180e-5, 7.86869131145613259100e-4,
-    1.48753612908506148525e-2, 1.36929880922735805310e-1,
-    5.99832206555887937690e-1, 1.0};
+    1.84631831751005468180e-5,  7.86869131145613259100e-4,
+    1.48753612908506148525e-2,  1.36929880922735805310e-1,
+    5.99832206555887937690e-1,  1.0};
 
 static double poly(const double c[8], double x) {
   double v = c[0];

@@ -11,16 +11,16 @@ void philox4x32_10(const uint32_t ctr[4], const uint32_t key[2],
                    uint32_t out[4]);
 
 typedef struct Rng {
-  uint32_t key[2];    // seed
-  uint32_t name[2];   // hash of the name: the counter's high half
-  uint64_t block;     // whose words are in out
+  uint32_t key[2];   // seed
+  uint32_t name[2];  // hash of the name: the counter's high half
+  uint64_t block;    // whose words are in out
   uint32_t out[4];
 } Rng;
 
 void rng_init(Rng *r, uint64_t seed, const char *name);
-uint64_t rng_bits(Rng *r, uint64_t i);       // 64 random bits
-double rng_uniform(Rng *r, uint64_t i);      // in (0, 1), 52 bits
-double rng_normal(Rng *r, uint64_t i);       // mean 0, deviation 1
+uint64_t rng_bits(Rng *r, uint64_t i);   // 64 random bits
+double rng_uniform(Rng *r, uint64_t i);  // in (0, 1), 52 bits
+double rng_normal(Rng *r, uint64_t i);   // mean 0, deviation 1
 // In [lo, hi); lo < hi.
 int64_t rng_int(Rng *r, uint64_t i, int64_t lo, int64_t hi);
 

@@ -162,8 +162,8 @@ static bool check_range(DrvCall *c, uint32_t i) {
     diag_note(c->cx, d, NOWHERE, "it must be a multiple of %lld",
               (long long)s->divisor);
   if (v < s->lo || v > s->hi)
-    diag_note(c->cx, d, NOWHERE, "it must be in %lld .. %lld",
-              (long long)s->lo, (long long)s->hi);
+    diag_note(c->cx, d, NOWHERE, "it must be in %lld .. %lld", (long long)s->lo,
+              (long long)s->hi);
   return false;
 }
 

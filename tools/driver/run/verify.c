@@ -91,8 +91,10 @@ static void samples(Points *p, uint64_t seed) {
 static void make_arg(DrvCall *c, uint32_t i, const DrvSaved *s, OracleArg *o,
                      double **want) {
   DrvArg *a = &c->args[i];
-  *o = (OracleArg){.dtype = a->dtype, .rank = (uint32_t)a->array.rank,
-                   .data = a->array.data, .scalar = a->value,
+  *o = (OracleArg){.dtype = a->dtype,
+                   .rank = (uint32_t)a->array.rank,
+                   .data = a->array.data,
+                   .scalar = a->value,
                    .given = a->given};
   int64_t stride = 1;
   for (int k = a->array.rank - 1; k >= 0; k--) {
@@ -120,8 +122,8 @@ typedef struct Job {
   const DrvCall *call;
   OracleArg *args;
   const Points *points;
-  bool sampled;            // points->at holds them; else all, by number
-  int64_t n;               // points
+  bool sampled;  // points->at holds them; else all, by number
+  int64_t n;     // points
   atomic_llong next;
   atomic_bool failed;
 } Job;
@@ -130,7 +132,7 @@ typedef struct Worker {
   Job *job;
   Ctx cx;
   pthread_t id;
-  const DrvWatch *watch;   // of the calling thread only
+  const DrvWatch *watch;  // of the calling thread only
 } Worker;
 
 static void chunk_points(const Job *j, int64_t first, int64_t n, int64_t *at) {
@@ -139,8 +141,8 @@ static void chunk_points(const Job *j, int64_t first, int64_t n, int64_t *at) {
     int64_t left = first + i;
     for (uint32_t k = w; k-- > 0;) {
       int64_t extent = j->points->extent[k];
-      at[i * w + k] = j->sampled ? j->points->at.at[(first + i) * w + k]
-                                 : left % extent;
+      at[i * w + k] =
+          j->sampled ? j->points->at.at[(first + i) * w + k] : left % extent;
       left /= extent;
     }
   }
@@ -168,7 +170,9 @@ static void report(Ctx *cx, const Ctx *from) {
   if (!from->diags.n) return;
   const Diag *d = from->diags.at[0];
   Diag *copy = NEW(&cx->session, Diag);
-  *copy = (Diag){.id = d->id, .sev = d->sev, .span = d->span,
+  *copy = (Diag){.id = d->id,
+                 .sev = d->sev,
+                 .span = d->span,
                  .text = arena_strdup(&cx->session, d->text)};
   vec_push(&cx->session, &cx->diags, copy);
   cx->nerrors++;
@@ -219,8 +223,8 @@ bool drv_reference(DrvCall *c, const DrvSaved *s, double sample_above,
     make_arg(c, i, s, &args[i], &out->want[i]);
   out->cost = oracle_cost(c->prog, c->dims);
   Points p = {.a = a};
-  bool by_point = c->prog->kind == DE_ATTENTION && !has_inout(c) &&
-                  parallel_extents(c, &p);
+  bool by_point =
+      c->prog->kind == DE_ATTENTION && !has_inout(c) && parallel_extents(c, &p);
   if (!by_point) return oracle_run(c->cx, c->prog, args, c->dims, NULL);
   Job j = {.call = c, .args = args, .points = &p, .n = all_points(&p)};
   out->sampled = j.sampled = out->cost > sample_above;
@@ -248,14 +252,14 @@ DrvError drv_compare_written(Ctx *cx, const NpyArray *x, const double *want) {
   return e;
 }
 
-uint32_t drv_verdicts(const DrvCall *c, const DrvReference *r,
-                      DrvVerdict *out, uint32_t max) {
+uint32_t drv_verdicts(const DrvCall *c, const DrvReference *r, DrvVerdict *out,
+                      uint32_t max) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < c->nargs; i++) {
     const DrvArg *a = &c->args[i];
     if (!r->want[i] || n == max) continue;
-    out[n++] = (DrvVerdict){
-        a, drv_compare_written(c->cx, &a->array, r->want[i])};
+    out[n++] =
+        (DrvVerdict){a, drv_compare_written(c->cx, &a->array, r->want[i])};
   }
   return n;
 }
