@@ -15,14 +15,14 @@
 // Instruction sets the target row allows.
 typedef struct CgFeatures {
   bool fma, floor, f16, masked, avx512, avx512bf16;
-  bool flush;            // f32 denormals are zero
+  bool flush;  // f32 denormals are zero
 } CgFeatures;
 
 // What of a program goes to a module.
 typedef enum CgShare {
-  CG_WHOLE,   // everything
-  CG_SHELL,   // everything but the kernels, which are declared
-  CG_UNIT,    // the kernels of one variant
+  CG_WHOLE,  // everything
+  CG_SHELL,  // everything but the kernels, which are declared
+  CG_UNIT,   // the kernels of one variant
 } CgShare;
 
 typedef struct Cg {
@@ -33,33 +33,33 @@ typedef struct Cg {
   LLVMBuilderRef b;
   const Target *target;
   CgFeatures has;
-  bool failed;                 // LLVM reported an error
+  bool failed;  // LLVM reported an error
 
   // of the function being printed
   const Func *fn;
-  const uint32_t *dim_at;      // index in kargs.dims of each dim symbol
+  const uint32_t *dim_at;  // index in kargs.dims of each dim symbol
   LLVMValueRef llfn;
-  LLVMValueRef *val;           // LLVM value of each IR value
-  LLVMValueRef *dim;           // LLVM value of each dim symbol
-  LLVMValueRef kargs;          // const attn_kargs *
-  LLVMValueRef scratch;        // next free byte of this thread's scratch
-  LLVMValueRef task;           // task number, i64
+  LLVMValueRef *val;     // LLVM value of each IR value
+  LLVMValueRef *dim;     // LLVM value of each dim symbol
+  LLVMValueRef kargs;    // const attn_kargs *
+  LLVMValueRef scratch;  // next free byte of this thread's scratch
+  LLVMValueRef task;     // task number, i64
 } Cg;
 
 // ---- targets (target.c) ------------------------------------------------------
 CgFeatures cg_features(const Target *t);
-uint32_t cg_isa(const Target *t);            // attn_isa
+uint32_t cg_isa(const Target *t);  // attn_isa
 const char *cg_triple(const Target *t);
 // For the triple; NULL with a diagnostic. The caller disposes of it.
 LLVMTargetMachineRef cg_machine(Ctx *cx, const char *triple);
 
 // ---- types and constants (types.c) -----------------------------------------
-LLVMTypeRef cg_scalar(const Cg *g, DType t);           // in registers
-LLVMTypeRef cg_memory(const Cg *g, DType t);           // in memory (bool: i8)
+LLVMTypeRef cg_scalar(const Cg *g, DType t);  // in registers
+LLVMTypeRef cg_memory(const Cg *g, DType t);  // in memory (bool: i8)
 LLVMTypeRef cg_ptr(const Cg *g);
-LLVMTypeRef cg_vec(LLVMTypeRef t, uint32_t n);         // t itself if n == 0
+LLVMTypeRef cg_vec(LLVMTypeRef t, uint32_t n);  // t itself if n == 0
 LLVMTypeRef cg_type(const Cg *g, const Type *t);
-uint32_t cg_lanes(const Type *t);                      // 0: scalar
+uint32_t cg_lanes(const Type *t);  // 0: scalar
 uint32_t cg_lanes_of(LLVMTypeRef t);
 LLVMValueRef cg_i64(const Cg *g, int64_t v);
 LLVMValueRef cg_i32(const Cg *g, int32_t v);
@@ -67,7 +67,7 @@ LLVMValueRef cg_i32(const Cg *g, int32_t v);
 LLVMValueRef cg_splat(Cg *g, LLVMValueRef v, uint32_t n);
 LLVMValueRef cg_fconst(Cg *g, LLVMTypeRef like, double v);  // splat as needed
 LLVMValueRef cg_iconst(Cg *g, LLVMTypeRef like, int64_t v);
-LLVMTypeRef cg_of(LLVMValueRef v);                     // LLVMTypeOf
+LLVMTypeRef cg_of(LLVMValueRef v);  // LLVMTypeOf
 LLVMTypeRef cg_like(const Cg *g, LLVMTypeRef shape, LLVMTypeRef elem);
 // The intrinsic `name` overloaded on `over` (may be NULL), called.
 LLVMValueRef cg_intrinsic(Cg *g, const char *name, LLVMTypeRef over,
@@ -80,10 +80,9 @@ LLVMValueRef cg_cast(Cg *g, LLVMValueRef v, DType from, DType to);
 LLVMValueRef cg_math(Cg *g, OpCode op, LLVMValueRef x, LLVMValueRef y);
 // Both of one angle for little more than one (CPUs).
 void cg_sincos(Cg *g, LLVMValueRef x, LLVMValueRef *sine, LLVMValueRef *cosine);
-LLVMValueRef cg_dim(Cg *g, Dim d);                     // i64 value of a dim
+LLVMValueRef cg_dim(Cg *g, Dim d);  // i64 value of a dim
 // A field of constant memory, `offset` bytes behind base.
-LLVMValueRef cg_field(Cg *g, LLVMValueRef base, uint64_t offset,
-                      LLVMTypeRef t);
+LLVMValueRef cg_field(Cg *g, LLVMValueRef base, uint64_t offset, LLVMTypeRef t);
 LLVMBasicBlockRef cg_block(Cg *g, const char *name);
 void cg_target_attrs(Cg *g, LLVMValueRef f);  // CPU, features, nounwind
 void cg_fn_attr(Cg *g, LLVMValueRef f, const char *enum_attr);
@@ -96,8 +95,8 @@ LLVMValueRef cg_masked(Cg *g, CgAccess what, LLVMTypeRef type, DType elem,
                        LLVMValueRef mask, LLVMValueRef value);
 LLVMValueRef cg_iota(Cg *g, LLVMTypeRef vec);
 void cg_op(Cg *g, const Op *op);
-bool cg_control(Cg *g, const Op *op);                 // for if origin alloc
-void cg_region(Cg *g, const Region *r);                // all ops but the yield
+bool cg_control(Cg *g, const Op *op);    // for if origin alloc
+void cg_region(Cg *g, const Region *r);  // all ops but the yield
 // The three functions of a phase (attn_phase): internal if the module is whole.
 typedef struct CgKernel {
   LLVMValueRef kernel, ntasks, scratch;

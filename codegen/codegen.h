@@ -39,13 +39,13 @@ typedef enum CgDefault {
 
 typedef struct CgParam {
   const char *name;
-  ParamRole role;       // IN OUT INOUT SCALAR
-  Type type;            // tensor over the program's dims, or scalar
-  bool optional;        // tensor IN or INOUT that may be missing
-  CgDefault def;        // of a scalar
-  double f;             // value of a float's default
-  int64_t i;            // value of an integer's or bool's
-  const char *doc;      // for the header, or NULL
+  ParamRole role;   // IN OUT INOUT SCALAR
+  Type type;        // tensor over the program's dims, or scalar
+  bool optional;    // tensor IN or INOUT that may be missing
+  CgDefault def;    // of a scalar
+  double f;         // value of a float's default
+  int64_t i;        // value of an integer's or bool's
+  const char *doc;  // for the header, or NULL
 } CgParam;
 
 // The code for one CPU level (module->target) under one condition. Functions
@@ -53,8 +53,8 @@ typedef struct CgParam {
 // any, `@name.xyz` in module order. Dim symbols are matched by name; those the
 // module has must be dims of the program.
 typedef struct CgVariant {
-  const Module *mod;    // level mach
-  CgExpr when;          // n = 0: always
+  const Module *mod;  // level mach
+  CgExpr when;        // n = 0: always
 } CgVariant;
 
 // What a kernel of a GPU module needs at a launch; `name` is its symbol.
@@ -69,24 +69,24 @@ typedef struct CgPhase {
   CgExpr ntasks;
   uint32_t threads, shared_bytes;
   attn_gpu_ctas ctas;
-  uint32_t flags;           // attn_gpu_flag
+  uint32_t flags;  // attn_gpu_flag
   const attn_gpu_map *maps;
-  const CgPlace *places;    // of the maps, or NULL
+  const CgPlace *places;  // of the maps, or NULL
   uint32_t nmaps;
 } CgPhase;
 
 // The code of one GPU target under one condition. The parameter block has the
 // dims of `dims` in their order; all are dims of the program, by name.
 typedef struct CgDevice {
-  uint32_t target;          // ATTN_TARGET_*
-  CgExpr when;              // over the program's dims; n = 0: always
-  const DimTab *dims;       // of the module
-  bool strided;             // for tensors that the one before does not take
-  CgExpr workspace;         // bytes over the module's dims; n = 0: none
+  uint32_t target;     // ATTN_TARGET_*
+  CgExpr when;         // over the program's dims; n = 0: always
+  const DimTab *dims;  // of the module
+  bool strided;        // for tensors that the one before does not take
+  CgExpr workspace;    // bytes over the module's dims; n = 0: none
   const CgPhase *phases;
   uint32_t nphases;
-  CgBytes binary, text;     // cubin and PTX; one may be missing
-  const CgBytes *parts;     // a cubin for each phase in place of `binary`, or NULL
+  CgBytes binary, text;  // cubin and PTX; one may be missing
+  const CgBytes *parts;  // a cubin for each phase in place of `binary`, or NULL
 } CgDevice;
 
 typedef struct CgProgram {
@@ -95,11 +95,11 @@ typedef struct CgProgram {
   const DimTab *dims;         // symbols in the order of the descriptor
   const CgParam *params;      // tensors and scalars in declaration order
   uint32_t nparams;
-  const CgExpr *checks;       // `where`: each must hold
+  const CgExpr *checks;  // `where`: each must hold
   uint32_t nchecks;
   const CgVariant *variants;  // of equal levels, the first that holds is taken
   uint32_t nvariants;
-  const CgDevice *devices;    // of a target, the first that holds is taken
+  const CgDevice *devices;  // of a target, the first that holds is taken
   uint32_t ndevices;
 } CgProgram;
 
@@ -129,7 +129,7 @@ typedef enum CgEmit {
   CG_LLVM_RAW,  // LLVM text, one to one with mach
   CG_LLVM,      // LLVM text as given to the code generator
   CG_ASM,
-  CG_OBJECT,    // ELF, relocatable
+  CG_OBJECT,  // ELF, relocatable
 } CgEmit;
 
 // Appends to *out. All variants are of one CPU family; device code is put into
@@ -159,22 +159,22 @@ typedef struct CgKernelRecord {
   const char *symbol;
   uint32_t threads, occupancy, shared_bytes, block_bytes;
   bool persistent, counter;
-  bool waits;         // for the kernels in front of it, by itself
-  bool once;          // keys are read once
+  bool waits;  // for the kernels in front of it, by itself
+  bool once;   // keys are read once
   Vec(CgMapRecord) maps;
-  uint32_t registers, spill_bytes;   // of a thread; after cg_ptxas
-  CgExpr when;        // what tensors must be, over the module's dims; n = 0: any
-  bool serialized;                   // ptxas made the products synchronous
-  uint32_t warning;                  // number of ptxas's first C75xx, or 0
-  uint32_t level;                    // of register usage; 0: ptxas's own
-  uint64_t own_flaws;                // at ptxas's own level
+  uint32_t registers, spill_bytes;  // of a thread; after cg_ptxas
+  CgExpr when;       // what tensors must be, over the module's dims; n = 0: any
+  bool serialized;   // ptxas made the products synchronous
+  uint32_t warning;  // number of ptxas's first C75xx, or 0
+  uint32_t level;    // of register usage; 0: ptxas's own
+  uint64_t own_flaws;  // at ptxas's own level
 } CgKernelRecord;
 
 typedef Vec(CgKernelRecord) CgKernels;
 
 // What is wrong with the machine code of these kernels: 0 nothing, else bytes
-// spilled; serialized products are worse than any spill, other warnings as bad as
-// a few bytes.
+// spilled; serialized products are worse than any spill, other warnings as bad
+// as a few bytes.
 enum { CG_SERIAL = 1 << 24, CG_WARNING = 16 };
 uint64_t cg_flaws(const CgKernels *all);
 uint64_t cg_kernel_flaws(const CgKernelRecord *k);
@@ -183,10 +183,11 @@ uint64_t cg_kernel_flaws(const CgKernelRecord *k);
 // (CG_LLVM_RAW, CG_LLVM) of all programs of m, a
 // module of level mach of a GPU: one kernel each, <prefix>_<name>. Appends to
 // *out; *kernels (may be NULL) gets a record each, in the session arena.
-bool cg_gpu(Ctx *cx, const Module *m, const char *prefix, CgEmit what,
-            Buf *out, CgKernels *kernels);
-// The PTX of m, where kernels that have no flaws in `known` are empty, and their
-// records are those: they are known already. cg_ptx_join puts their code there.
+bool cg_gpu(Ctx *cx, const Module *m, const char *prefix, CgEmit what, Buf *out,
+            CgKernels *kernels);
+// The PTX of m, where kernels that have no flaws in `known` are empty, and
+// their records are those: they are known already. cg_ptx_join puts their code
+// there.
 bool cg_gpu_flawed(Ctx *cx, const Module *m, const char *prefix,
                    const CgKernels *known, Buf *out, CgKernels *kernels);
 
@@ -194,8 +195,8 @@ bool cg_gpu_flawed(Ctx *cx, const Module *m, const char *prefix,
 // /usr/local/cuda. NULL if there is none.
 const char *cg_ptxas_path(Ctx *cx);
 // Code with `below` flaws or more at ptxas's own level of register usage, or as
-// many as other code of the kernel had, has no fewer at its others. `lower`: what has
-// no flaws at a lower level is not assembled at its own.
+// many as other code of the kernel had, has no fewer at its others. `lower`:
+// what has no flaws at a lower level is not assembled at its own.
 typedef struct CgLevels {
   uint64_t below, known[8];
   uint32_t nknown;
@@ -204,19 +205,21 @@ typedef struct CgLevels {
 
 // Assembles PTX for target t and appends the cubin. Registers and spills of
 // the kernels (may be NULL: at ptxas's own level of register usage) are filled
-// in; `log` (may be NULL) gets what ptxas wrote. False with a diagnostic if there
-// is no ptxas or it fails. Other levels are tried where `when` (NULL: always) does
-// not say that they do not help.
+// in; `log` (may be NULL) gets what ptxas wrote. False with a diagnostic if
+// there is no ptxas or it fails. Other levels are tried where `when` (NULL:
+// always) does not say that they do not help.
 bool cg_ptxas(Ctx *cx, const Target *t, CgBytes ptx, const CgLevels *when,
               Buf *cubin, CgKernels *kernels, Buf *log);
-// PTX of several kernels with one of them alone, for ptxas a program of its own:
-// it compiles each kernel as if there were no others. In the session arena.
+// PTX of several kernels with one of them alone, for ptxas a program of its
+// own: it compiles each kernel as if there were no others. In the session
+// arena.
 CgBytes cg_ptx_kernel(Ctx *cx, CgBytes ptx, const char *symbol);
-// `whole` with its kernels that have flaws in `all` taken from `part`. Empty: they
-// are not the same but for kernels' code.
+// `whole` with its kernels that have flaws in `all` taken from `part`. Empty:
+// they are not the same but for kernels' code.
 CgBytes cg_ptx_join(Ctx *cx, CgBytes whole, CgBytes part, const CgKernels *all);
 
-// The linker: $ATTNC_LLD, else `ld.lld-22` of PATH, else usual places. NULL: none.
+// The linker: $ATTNC_LLD, else `ld.lld-22` of PATH, else usual places. NULL:
+// none.
 const char *cg_lld_path(Ctx *cx);
 // Links an object made by cg_gpu for AMD and appends the code object. Registers
 // and bytes of scratch of the kernels (may be NULL) are filled in. False with a

@@ -14,12 +14,20 @@ typedef struct Row {
 
 static const Row rows[] = {
     {"X86_64", ATTN_ISA_X86_64, {0}},
-    {"X86_64_V3", ATTN_ISA_X86_64_V3,
+    {"X86_64_V3",
+     ATTN_ISA_X86_64_V3,
      {.fma = 1, .floor = 1, .f16 = 1, .masked = 1}},
-    {"X86_64_V4", ATTN_ISA_X86_64_V4,
+    {"X86_64_V4",
+     ATTN_ISA_X86_64_V4,
      {.fma = 1, .floor = 1, .f16 = 1, .masked = 1, .avx512 = 1}},
-    {"X86_64_V4_BF16", ATTN_ISA_X86_64_V4_BF16,
-     {.fma = 1, .floor = 1, .f16 = 1, .masked = 1, .avx512 = 1, .avx512bf16 = 1}},
+    {"X86_64_V4_BF16",
+     ATTN_ISA_X86_64_V4_BF16,
+     {.fma = 1,
+      .floor = 1,
+      .f16 = 1,
+      .masked = 1,
+      .avx512 = 1,
+      .avx512bf16 = 1}},
     {"AARCH64", ATTN_ISA_AARCH64, {.fma = 1, .floor = 1, .f16 = 1}},
 };
 
@@ -48,10 +56,13 @@ const char *cg_triple(const Target *t) {
 // they hold for the process from the first use of a CPU target on; code for
 // GPUs is made before that.
 static void set_options(void) {
-  static const char *const args[] = {"attnc", "-disable-lsr", "-disable-cgp",
+  static const char *const args[] = {"attnc",
+                                     "-disable-lsr",
+                                     "-disable-cgp",
                                      "-disable-machine-licm",
                                      "-disable-machine-sink",
-                                     "-disable-machine-cse", "-disable-copyprop",
+                                     "-disable-machine-cse",
+                                     "-disable-copyprop",
                                      "-disable-x86-domain-reassignment",
                                      "-enable-misched=false"};
   LLVMParseCommandLineOptions(sizeof args / sizeof *args, args, NULL);

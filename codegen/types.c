@@ -5,15 +5,11 @@
 
 LLVMTypeRef cg_scalar(const Cg *g, DType t) {
   switch (t) {
-  case DT_F64:
-    return LLVMDoubleTypeInContext(g->lc);
+  case DT_F64: return LLVMDoubleTypeInContext(g->lc);
   case DT_F32:
-  case DT_TF32:
-    return LLVMFloatTypeInContext(g->lc);
-  case DT_BOOL:
-    return LLVMInt1TypeInContext(g->lc);
-  default:
-    return LLVMIntTypeInContext(g->lc, 8u * (unsigned)dtype_size(t));
+  case DT_TF32: return LLVMFloatTypeInContext(g->lc);
+  case DT_BOOL: return LLVMInt1TypeInContext(g->lc);
+  default: return LLVMIntTypeInContext(g->lc, 8u * (unsigned)dtype_size(t));
   }
 }
 
@@ -34,8 +30,7 @@ uint32_t cg_lanes(const Type *t) {
 }
 
 LLVMTypeRef cg_type(const Cg *g, const Type *t) {
-  if (t->kind == TK_PTR || t->kind == TK_TENSOR)
-    return cg_ptr(g);
+  if (t->kind == TK_PTR || t->kind == TK_TENSOR) return cg_ptr(g);
   return cg_vec(cg_scalar(g, t->dtype), cg_lanes(t));
 }
 
@@ -63,8 +58,8 @@ LLVMTypeRef cg_like(const Cg *g, LLVMTypeRef shape, LLVMTypeRef elem) {
 LLVMValueRef cg_splat(Cg *g, LLVMValueRef v, uint32_t n) {
   if (!n) return v;
   LLVMTypeRef t = cg_vec(cg_of(v), n);
-  LLVMValueRef one = LLVMBuildInsertElement(g->b, LLVMGetPoison(t), v,
-                                            cg_i64(g, 0), "");
+  LLVMValueRef one =
+      LLVMBuildInsertElement(g->b, LLVMGetPoison(t), v, cg_i64(g, 0), "");
   LLVMTypeRef mask = cg_vec(LLVMInt32TypeInContext(g->lc), n);
   return LLVMBuildShuffleVector(g->b, one, LLVMGetPoison(t),
                                 LLVMConstNull(mask), "");

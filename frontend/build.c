@@ -33,7 +33,9 @@ NameRef name_make(Parse *p, Token t) {
   return (NameRef){t.name, span_of(p, t.at), NULL};
 }
 
-static Loc loc_of(Span s) { return (Loc){s.lo, s.hi}; }
+static Loc loc_of(Span s) {
+  return (Loc){s.lo, s.hi};
+}
 
 Expr *ex_leaf(Parse *p, Loc at, ExprKind kind, Token t) {
   Expr *e = new_expr(p, at, kind);
@@ -144,8 +146,7 @@ Expr *ex_cast(Parse *p, Loc at, Token t, Expr *a) {
 Expr *ex_tuple(Parse *p, Loc at, Expr *first, ExprList rest) {
   Expr *e = new_expr(p, at, EX_TUPLE);
   PUSH(e->list, under(p, e, first));
-  for (uint32_t i = 0; i < rest.n; i++)
-    PUSH(e->list, under(p, e, rest.at[i]));
+  for (uint32_t i = 0; i < rest.n; i++) PUSH(e->list, under(p, e, rest.at[i]));
   return e;
 }
 
@@ -225,9 +226,7 @@ TypeExpr *type_make(Parse *p, Loc at, Token elem, ExprList shape, bool row) {
   t->span = span_of(p, at);
   t->row = row;
   t->is_int = elem.kind == TK_INT;
-  t->dtype = elem.kind == TK_DTYPE ? elem.dtype
-             : t->is_int           ? DT_I64
-                                   : DT_NONE;
+  t->dtype = elem.kind == TK_DTYPE ? elem.dtype : t->is_int ? DT_I64 : DT_NONE;
   t->generic = elem.kind == TK_IDENT ? elem.name : NULL;
   VEC_MOVE(t->shape, shape);
   return t;
@@ -337,8 +336,7 @@ void unit_docs(Parse *p) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < p->unit->decls.n; i++) {
     Decl *d = p->unit->decls.at[i];
-    while (n < p->unit->trivia.n &&
-           p->unit->trivia.at[n].span.lo < d->span.lo)
+    while (n < p->unit->trivia.n && p->unit->trivia.at[n].span.lo < d->span.lo)
       n++;
     d->doc = doc_above(p, n, d->span.lo);
   }

@@ -4,22 +4,32 @@
 
 #include <stdint.h>
 
-typedef enum BuiltinId {   // Sym.builtin
+typedef enum BuiltinId {  // Sym.builtin
 #define BUILTIN(name, kind, lo, hi, sig, doc) BI_##name,
 #include "frontend/builtins.def"
   BI_COUNT
 } BuiltinId;
 
 typedef enum BuiltinKind {
-  BK_MATH, BK_NUM, BK_SELECT, BK_STOP, BK_DOT, BK_OUTER, BK_VEC, BK_CONCAT,
-  BK_REDUCE, BK_SCAN, BK_GEN, BK_CHECK,
+  BK_MATH,
+  BK_NUM,
+  BK_SELECT,
+  BK_STOP,
+  BK_DOT,
+  BK_OUTER,
+  BK_VEC,
+  BK_CONCAT,
+  BK_REDUCE,
+  BK_SCAN,
+  BK_GEN,
+  BK_CHECK,
 } BuiltinKind;
 
 typedef struct Builtin {
   const char *name;
   BuiltinKind kind;
-  uint8_t min, max;      // arguments; max 255: any number
-  const char *sig, *doc; // for editors
+  uint8_t min, max;       // arguments; max 255: any number
+  const char *sig, *doc;  // for editors
 } Builtin;
 
 extern const Builtin builtins[BI_COUNT];

@@ -115,7 +115,7 @@ bool fe_retype(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t nbinds);
 // Domain predicates that no key can satisfy, and the like: the value of a
 // scalar integer or bool expression as an interval (bools: 0..1).
 typedef struct Range {
-  int64_t lo, hi;     // INT64_MIN, INT64_MAX: unknown
+  int64_t lo, hi;  // INT64_MIN, INT64_MAX: unknown
 } Range;
 Range fe_range(const Decl *d, const Expr *e);
 

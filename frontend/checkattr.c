@@ -2,7 +2,13 @@
 #include "frontend/checker.h"
 
 typedef enum ValueKind {
-  NONE, STRING, NAME, TYPE, INT, PARAM, WORD,
+  NONE,
+  STRING,
+  NAME,
+  TYPE,
+  INT,
+  PARAM,
+  WORD,
 } ValueKind;
 
 typedef struct Row {
@@ -64,11 +70,13 @@ static bool matches(const Decl *d, const Expr *e, ValueKind kind) {
 }
 
 static const char *describe(ValueKind kind) {
-  static const char *const text[] = {
-      "no argument",     "a string",
-      "a word",          "a float type",
-      "a positive integer or auto", "the name of a parameter",
-      "a word or an integer"};
+  static const char *const text[] = {"no argument",
+                                     "a string",
+                                     "a word",
+                                     "a float type",
+                                     "a positive integer or auto",
+                                     "the name of a parameter",
+                                     "a word or an integer"};
   return text[kind];
 }
 
@@ -84,10 +92,10 @@ void ck_attrs(Check *c, Decl *d) {
       guess(c, g, name, attributes, n, a->name);
       continue;
     }
-    bool ok = r->kind == NONE ? a->args.n == 0
-                              : a->args.n == 1 &&
-                                    a->args.at[0].kind == ARG_POS &&
-                                    matches(d, a->args.at[0].value, r->kind);
+    bool ok = r->kind == NONE
+                  ? a->args.n == 0
+                  : a->args.n == 1 && a->args.at[0].kind == ARG_POS &&
+                        matches(d, a->args.at[0].value, r->kind);
     if (!ok)
       diag_add(c->cx, DIAG_attr_arg, a->span, a->name, describe(r->kind));
   }

@@ -78,8 +78,8 @@ static bool program_dims(Check *c, Expr *e, const Decl *p) {
 // --- types of a program's parameters in this block -------------------------
 
 static DType param_dtype(Check *c, const Param *x) {
-  const Sym *s = x->type->generic ? scope_here(c->scope, x->type->generic)
-                                  : NULL;
+  const Sym *s =
+      x->type->generic ? scope_here(c->scope, x->type->generic) : NULL;
   return s && s->kind == SY_DTYPE ? s->ty.dtype : x->sym->ty.dtype;
 }
 
@@ -110,8 +110,8 @@ static bool argument(Check *c, Expr *value, const Ty *want, const Param *p) {
   if (input) input->ty = *want;
   if (!ck_single(c, value)) return false;
   if (!same_shape(c, &value->ty, want)) {
-    diag_add(c->cx, DIAG_shape_mismatch, value->span,
-             shape_text(c, &value->ty), shape_text(c, want));
+    diag_add(c->cx, DIAG_shape_mismatch, value->span, shape_text(c, &value->ty),
+             shape_text(c, want));
     return false;
   }
   return ck_fits(c, value, want, true, p->name);
@@ -132,8 +132,7 @@ static int param_for(Check *c, const Expr *e, const Decl *p, const Arg *a,
     diag_add(c->cx, DIAG_arg_unknown, a->name_span, p->name, a->name);
   else if (e->bound[at].value)
     diag_add(c->cx, DIAG_arg_twice, a->name_span, a->name);
-  else
-    return at;
+  else return at;
   return -1;
 }
 
@@ -239,8 +238,8 @@ static void gradient(Check *c, Expr *e) {
     if (ok) elems[i] = x->ty;
   }
   if (!ok) return;
-  e->ty = n == 1 ? elems[0]
-                 : (Ty){.kind = TY_TUPLE, .nelems = n, .elems = elems};
+  e->ty =
+      n == 1 ? elems[0] : (Ty){.kind = TY_TUPLE, .nelems = n, .elems = elems};
 }
 
 static void form_of(Check *c, Expr *e) {
@@ -295,7 +294,8 @@ void ck_check_builtin(Check *c, Expr *e, Sym *sym) {
     generator(c, e, b);
     return;
   }
-  bool here = b->kind == BK_CHECK && c->in_check && sym->builtin != BI_reference;
+  bool here =
+      b->kind == BK_CHECK && c->in_check && sym->builtin != BI_reference;
   if (!here || e->kind == EX_PIPE) {
     diag_add(c->cx, DIAG_check_only, e->span, b->name,
              b->kind == BK_GEN ? "`input`" : "`expect`");
@@ -340,7 +340,6 @@ static void dims(Check *c, CheckStmt *s) {
     d->dim = dim_const(c->dims, v);
   }
 }
-
 
 static void input(Check *c, CheckStmt *s) {
   Expr *e = s->exprs.at[0];
@@ -400,8 +399,7 @@ static bool is_negative(const Expr *e) {
 static void tolerance(Check *c, Expr *tol) {
   if (ck_single(c, tol) && (!tol->ty.weak || tol->ty.rank))
     diag_add(c->cx, DIAG_not_constant, tol->span);
-  else if (is_negative(tol))
-    diag_add(c->cx, DIAG_tolerance, tol->span);
+  else if (is_negative(tol)) diag_add(c->cx, DIAG_tolerance, tol->span);
 }
 
 static void expectation(Check *c, CheckStmt *s) {

@@ -65,16 +65,15 @@ static void declare_let(Check *c, NameRef *n, Expr *e, int at, Ty ty,
 
 static uint64_t element_vary(const Expr *e, uint32_t i) {
   if (e->kind == EX_TUPLE) return e->list.at[i]->vary;
-  if (e->binder && !e->ty.elems[i].row)
-    return e->vary & ~index_bit(e->binder);
+  if (e->binder && !e->ty.elems[i].row) return e->vary & ~index_bit(e->binder);
   return e->vary;
 }
 
 // let p = softmax(s): the fix-it names one result and drops the others.
 static void one_name_for_tuple(Check *c, Stmt *s) {
   NameRef *n = &s->names.at[0];
-  Diag *d = diag_add(c->cx, DIAG_tuple_value, s->expr->span,
-                     s->expr->ty.nelems);
+  Diag *d =
+      diag_add(c->cx, DIAG_tuple_value, s->expr->span, s->expr->ty.nelems);
   Buf b = {.arena = c->a};
   buf_printf(&b, "(%s", n->name);
   for (uint32_t i = 1; i < s->expr->ty.nelems; i++) buf_str(&b, ", _");
@@ -98,8 +97,7 @@ static void let(Check *c, Stmt *s) {
     else if (tuple)
       declare_let(c, &s->names.at[i], e, (int)i, e->ty.elems[i],
                   element_vary(e, i));
-    else
-      declare_let(c, &s->names.at[i], e, -1, e->ty, e->vary);
+    else declare_let(c, &s->names.at[i], e, -1, e->ty, e->vary);
   }
 }
 
@@ -171,12 +169,10 @@ static bool target_items(Check *c, Stmt *s, const Ty *out, uint64_t *mask) {
     }
     ck_single(c, it->lo);
     *mask |= index_bit(x);
-    if (x->dim == DIM_NONE ||
-        fe_dims_equal(c->dims, x->dim, out->shape[i]))
+    if (x->dim == DIM_NONE || fe_dims_equal(c->dims, x->dim, out->shape[i]))
       continue;
-    diag_add(c->cx, DIAG_output_extent, it->span, x->name,
-             dim_text(c, x->dim), i, s->target.name,
-             dim_text(c, out->shape[i]));
+    diag_add(c->cx, DIAG_output_extent, it->span, x->name, dim_text(c, x->dim),
+             i, s->target.name, dim_text(c, out->shape[i]));
     ok = false;
   }
   return ok;
@@ -211,11 +207,10 @@ static bool covered(Check *c, Stmt *s, uint64_t mask) {
 
 static void assign_shape(Check *c, Stmt *s, const Ty *rest) {
   uint8_t map[MAX_RANK];
-  if (s->expr->ty.rank == 0 ||
-      fe_align(c->dims, &s->expr->ty, rest, map))
+  if (s->expr->ty.rank == 0 || fe_align(c->dims, &s->expr->ty, rest, map))
     return;
-  diag_add(c->cx, DIAG_assign_shape, s->expr->span,
-           shape_text(c, &s->expr->ty), s->target.name, shape_text(c, rest));
+  diag_add(c->cx, DIAG_assign_shape, s->expr->span, shape_text(c, &s->expr->ty),
+           s->target.name, shape_text(c, rest));
 }
 
 // What the last state is written back to has the state's shape.
@@ -235,8 +230,7 @@ static void output(Check *c, Stmt *s, Sym *out) {
     Diag *d = diag_add(c->cx, DIAG_output_once, s->target.span, out->name);
     diag_note(c->cx, d, c->equation[out->param], "the first is here");
     ok = false;
-  }
-  else {
+  } else {
     c->equation[out->param] = s->target.span;
   }
   if (!ck_single(c, s->expr) || !ok) return;
@@ -336,8 +330,8 @@ static void step(Check *c, Stmt *s) {
   if (c->decl->kind != DE_RECURRENT || c->step || again)
     misplaced(c, s, again && !c->step ? "a second step" : "step",
               "in a recurrence, once");
-  Dim extent = s->extent ? ck_dim(c, s->extent, false)
-                         : ck_step_extent(c, c->decl, s);
+  Dim extent =
+      s->extent ? ck_dim(c, s->extent, false) : ck_step_extent(c, c->decl, s);
   c->stepped = true;
   c->scope = scope_new(c->a, c->scope);
   Sym *outer = c->step;

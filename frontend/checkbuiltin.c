@@ -4,7 +4,7 @@
 typedef struct Args {
   Expr *at[MAX_RANK * 4];
   uint32_t n;
-  Sym *binder;         // sum(k: e)
+  Sym *binder;  // sum(k: e)
   bool exclusive;
 } Args;
 
@@ -43,8 +43,7 @@ static bool named_arg(Check *c, const Builtin *b, const Arg *arg, Args *out) {
   if (b->kind == BK_SCAN && !strcmp(arg->name, "exclusive"))
     diag_add(c->cx, DIAG_type_mismatch, arg->span, "true or false",
              "an expression");
-  else
-    diag_add(c->cx, DIAG_arg_unknown, arg->name_span, b->name, arg->name);
+  else diag_add(c->cx, DIAG_arg_unknown, arg->name_span, b->name, arg->name);
   return false;
 }
 
@@ -62,8 +61,8 @@ static bool read_args(Check *c, Expr *e, const Builtin *b, Args *out) {
     if (out->n < room) out->at[out->n] = a->value;
     out->n++;
   }
-  bool count_ok = out->n >= b->min && (b->max == 255 || out->n <= b->max) &&
-                  out->n <= room;
+  bool count_ok =
+      out->n >= b->min && (b->max == 255 || out->n <= b->max) && out->n <= room;
   if (!count_ok) {
     Diag *d = diag_add(c->cx, DIAG_arg_count, e->span, b->name, out->n);
     diag_note(c->cx, d, NOWHERE, "use it as %s", b->sig);
@@ -107,16 +106,16 @@ static Sym *only(const Check *c, uint64_t vary, IndexRole role, uint32_t *n) {
 
 // Fix-its that write the binder: sum(k: e) for each candidate.
 static void fix_binder(Check *c, Diag *d, const Expr *e, uint64_t vary) {
-  const Expr *arg = e->kind == EX_PIPE || !e->args.n ? NULL
-                                                     : e->args.at[0].value;
+  const Expr *arg =
+      e->kind == EX_PIPE || !e->args.n ? NULL : e->args.at[0].value;
   if (!arg) return;
   Span at = {arg->span.src, arg->span.lo, arg->span.lo};
   for (uint32_t i = 0; i < c->decl->indices.n; i++) {
     const Sym *s = c->decl->indices.at[i];
     if (s->role != IX_KEY && s->role != IX_VEC) continue;
     if (s == c->decl->key || (vary && !(vary & index_bit(s)))) continue;
-    diag_fix(c->cx, d, at, arena_printf(c->a, "%s: ", s->name),
-             "bind %s", s->name);
+    diag_fix(c->cx, d, at, arena_printf(c->a, "%s: ", s->name), "bind %s",
+             s->name);
   }
 }
 
@@ -142,8 +141,7 @@ Sym *ck_find_binder(Check *c, Expr *e, uint64_t vary, const char *what) {
 }
 
 static bool bind(Check *c, Expr *e, const Builtin *b, Args *a) {
-  if (!a->binder)
-    a->binder = ck_find_binder(c, e, a->at[0]->vary, b->name);
+  if (!a->binder) a->binder = ck_find_binder(c, e, a->at[0]->vary, b->name);
   else if (!ck_may_bind(c, e, a->binder)) return false;
   e->binder = a->binder;
   return a->binder != NULL;
@@ -187,8 +185,8 @@ static bool math(Check *c, const Args *a, Ty *out) {
   if (!ck_as_float(c, x)) return false;
   *out = x->ty;
   out->row = false;
-  out->dtype = ty_is_float(&x->ty) ? ty_arith(x->ty.dtype, x->ty.dtype)
-                                   : DT_F32;
+  out->dtype =
+      ty_is_float(&x->ty) ? ty_arith(x->ty.dtype, x->ty.dtype) : DT_F32;
   return true;
 }
 
@@ -205,8 +203,8 @@ static bool vectors(Check *c, Expr *e, const Builtin *b, const Args *a) {
   const Ty *x = &a->at[0]->ty, *y = &a->at[1]->ty;
   if (!ck_as_float(c, a->at[0]) || !ck_as_float(c, a->at[1])) return false;
   if (x->rank == 1 && y->rank == 1) return true;
-  Diag *d = diag_add(c->cx, DIAG_contraction, e->span, b->name,
-                     "two vectors", shape_text(c, x), shape_text(c, y));
+  Diag *d = diag_add(c->cx, DIAG_contraction, e->span, b->name, "two vectors",
+                     shape_text(c, x), shape_text(c, y));
   if (b->kind == BK_DOT && x->rank && y->rank)
     diag_note(c->cx, d, NOWHERE, "the product with a matrix is written @@");
   return false;
@@ -249,8 +247,8 @@ static bool concat(Check *c, Expr *e, const Args *a, Ty *out) {
                shape_text(c, first), shape_text(c, t));
       return false;
     }
-    if (i) out->shape[0] = dim_bin(c->dims, DIM_ADD, out->shape[0],
-                                   t->shape[0]);
+    if (i)
+      out->shape[0] = dim_bin(c->dims, DIM_ADD, out->shape[0], t->shape[0]);
   }
   return true;
 }
@@ -258,8 +256,7 @@ static bool concat(Check *c, Expr *e, const Args *a, Ty *out) {
 static bool vec(Check *c, Expr *e, const Args *a, Ty *out) {
   const Ty *t = &a->at[0]->ty;
   if (!a->binder || a->binder->role != IX_VEC) {
-    diag_add(c->cx, DIAG_vec_binder, e->span,
-             a->binder ? a->binder->name : "");
+    diag_add(c->cx, DIAG_vec_binder, e->span, a->binder ? a->binder->name : "");
     return false;
   }
   if (a->binder->dim == DIM_NONE) return false;  // reported there
@@ -289,8 +286,8 @@ static bool reduced(Check *c, int id, Expr *x, Ty *out) {
     return true;
   }
   if (ty_is_bool(&x->ty)) {
-    ck_wrong_type(c, x, id == BI_sum ? "a number; count(..) counts" :
-                                       "a number");
+    ck_wrong_type(c, x,
+                  id == BI_sum ? "a number; count(..) counts" : "a number");
     return false;
   }
   if (id == BI_mean) {
@@ -331,7 +328,8 @@ static bool family(Check *c, Expr *e, const Builtin *b, Args *a, Ty *out,
   case BK_NUM: return elementwise(c, a, out);
   case BK_SELECT: return selection(c, a, out);
   case BK_STOP: *out = a->at[0]->ty; return true;
-  case BK_DOT: case BK_OUTER: return dot(c, e, b, a, out);
+  case BK_DOT:
+  case BK_OUTER: return dot(c, e, b, a, out);
   case BK_VEC:
     if (!vec(c, e, a, out)) return false;
     *vary &= ~index_bit(a->binder);
@@ -339,7 +337,8 @@ static bool family(Check *c, Expr *e, const Builtin *b, Args *a, Ty *out,
   case BK_CONCAT: return concat(c, e, a, out);
   case BK_REDUCE: return reduction(c, e, b, a, out, vary);
   case BK_SCAN: return scan(c, e, b, a, out, vary);
-  case BK_GEN: case BK_CHECK: break;
+  case BK_GEN:
+  case BK_CHECK: break;
   }
   return false;
 }

@@ -11,12 +11,14 @@ typedef struct Call {
   Check *c;
   Expr *e;
   Decl *callee;
-  Sym *key;            // index that the row binds
-  uint64_t vary;       // of all arguments
+  Sym *key;       // index that the row binds
+  uint64_t vary;  // of all arguments
   bool ok;
 } Call;
 
-static bool taken(const Bound *b) { return b->value || b->index; }
+static bool taken(const Bound *b) {
+  return b->value || b->index;
+}
 
 // First parameter without argument; indices or typed ones. -1: none.
 static int next_param(const Call *k, bool index) {
@@ -35,8 +37,7 @@ static void give(Call *k, int i, Expr *value) {
     return;
   }
   if (p->type || (ty_is_int(&value->ty) && !value->ty.rank)) return;
-  diag_add(k->c->cx, DIAG_index_type, value->span,
-           ty_text(k->c, &value->ty));
+  diag_add(k->c->cx, DIAG_index_type, value->span, ty_text(k->c, &value->ty));
   k->ok = false;
 }
 
@@ -84,10 +85,10 @@ static void named(Call *k, Arg *a) {
     for (uint32_t j = 0; j < k->callee->params.n; j++)
       guess_try(&g, k->callee->params.at[j].name);
     if (g.best)
-      diag_fix(k->c->cx, d, a->name_span, g.best, "did you mean '%s'?",
-               g.best);
-    else diag_note(k->c->cx, d, k->callee->name_span, "its parameters are %s",
-                   parameters(k));
+      diag_fix(k->c->cx, d, a->name_span, g.best, "did you mean '%s'?", g.best);
+    else
+      diag_note(k->c->cx, d, k->callee->name_span, "its parameters are %s",
+                parameters(k));
     k->ok = false;
   } else if (taken(&k->e->bound[i])) {
     diag_add(k->c->cx, DIAG_arg_twice, a->name_span, a->name);
@@ -104,8 +105,7 @@ static void named(Call *k, Arg *a) {
 static void with_binder(Call *k, Arg *a) {
   Sym *s = scope_find(k->c->scope, a->name);
   if (k->callee->kind != DE_ROW || !s || s->kind != SY_INDEX) {
-    diag_add(k->c->cx, DIAG_bad_binder, a->name_span, a->name,
-             k->callee->name);
+    diag_add(k->c->cx, DIAG_bad_binder, a->name_span, a->name, k->callee->name);
     k->ok = false;
     return;
   }
@@ -202,8 +202,8 @@ static bool scalar_args(Call *k) {
 
 static void find_key(Call *k) {
   if (!k->key)
-    k->key = ck_find_binder(k->c, k->e, row_args_vary(k, true),
-                            k->callee->name);
+    k->key =
+        ck_find_binder(k->c, k->e, row_args_vary(k, true), k->callee->name);
   if (!k->key || !ck_may_bind(k->c, k->e, k->key) || !scalar_args(k)) {
     k->ok = false;
     return;
@@ -216,8 +216,8 @@ static void find_key(Call *k) {
 static Ty here(Call *k, const Ty *t) {
   Ty r = *t;
   for (int i = 0; i < r.rank; i++)
-    r.shape[i] = dim_subst(k->callee->dims, k->c->dims, t->shape[i],
-                           k->e->dims);
+    r.shape[i] =
+        dim_subst(k->callee->dims, k->c->dims, t->shape[i], k->e->dims);
   return r;
 }
 
@@ -275,11 +275,10 @@ static Sym *callee_sym(Check *c, Expr *callee) {
     callee->sym = ck_lookup(c, callee->name, callee->span);
   else if (callee->kind == EX_MEMBER) callee->sym = ck_member(c, callee);
   else {
-    diag_add(c->cx, DIAG_not_function, callee->span, "this value",
-             "a value");
+    diag_add(c->cx, DIAG_not_function, callee->span, "this value", "a value");
     return NULL;
   }
-  callee->ty = (Ty){0};    // a function has no type
+  callee->ty = (Ty){0};  // a function has no type
   return callee->sym;
 }
 

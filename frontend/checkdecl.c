@@ -112,8 +112,8 @@ static void defaults(Check *c, Decl *d) {
 
 static bool in_types(const Decl *d, uint32_t sym) {
   for (uint32_t i = 0; i < d->params.n + d->outs.n; i++) {
-    const Param *p = i < d->params.n ? &d->params.at[i]
-                                     : &d->outs.at[i - d->params.n];
+    const Param *p =
+        i < d->params.n ? &d->params.at[i] : &d->outs.at[i - d->params.n];
     if (!p->sym) continue;
     for (int k = 0; k < p->sym->ty.rank; k++)
       if (dim_uses(d->dims, p->sym->ty.shape[k], sym)) return true;
@@ -164,8 +164,8 @@ static void unused_params(Check *c, const Decl *d) {
 
 static void signature(Check *c, Decl *d) {
   if (d->kind == DE_ROW) {
-    Sym *key = ck_sym(c, SY_INDEX, intern(&c->cx->names, "(key)"),
-                      d->name_span);
+    Sym *key =
+        ck_sym(c, SY_INDEX, intern(&c->cx->names, "(key)"), d->name_span);
     key->ty = ty_scalar(DT_I64, false);
     key->role = IX_KEY;
     key->vary = 1;
@@ -263,8 +263,13 @@ static void run(Check *c, Decl *d) {
 
 // A fresh state for d in the unit of c.
 static Check enter(Check *c, Decl *d) {
-  Check k = {.cx = c->cx, .a = c->a, .ses = c->ses, .unit = c->unit,
-             .top = c->top, .decl = d, .errors = c->cx->nerrors};
+  Check k = {.cx = c->cx,
+             .a = c->a,
+             .ses = c->ses,
+             .unit = c->unit,
+             .top = c->top,
+             .decl = d,
+             .errors = c->cx->nerrors};
   if (!d->dims) {
     d->dims = NEW(c->a, DimTab);
     dim_init(d->dims, c->a);

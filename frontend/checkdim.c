@@ -23,8 +23,7 @@ static Dim dim_of_binary(DimTab *t, const Expr *e) {
 }
 
 static Dim dim_of_call(DimTab *t, const Expr *e) {
-  if (!e->sym || e->sym->kind != SY_BUILTIN || !e->elementwise)
-    return DIM_NONE;
+  if (!e->sym || e->sym->kind != SY_BUILTIN || !e->elementwise) return DIM_NONE;
   DimOp op = e->sym->builtin == BI_min ? DIM_MIN : DIM_MAX;
   Dim d = DIM_NONE;
   for (uint32_t i = 0; i < e->args.n; i++) {
@@ -83,8 +82,7 @@ Dim ck_dim(Check *c, Expr *e, bool implicit) {
   Dim d = ty_is_int(&e->ty) && e->ty.weak ? dim_of(c->dims, e) : DIM_NONE;
   if (d == DIM_NONE && e->kind == EX_INT)
     diag_add(c->cx, DIAG_dim_range, e->span, (long long)e->ival);
-  else if (d == DIM_NONE)
-    diag_add(c->cx, DIAG_not_dim, e->span);
+  else if (d == DIM_NONE) diag_add(c->cx, DIAG_not_dim, e->span);
   return d;
 }
 
@@ -108,7 +106,9 @@ static void add_value(Arena *a, DimSym *s, int64_t v) {
   s->values.at[i] = v;
 }
 
-static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
+static int64_t gcd(int64_t a, int64_t b) {
+  return b ? gcd(b, a % b) : a;
+}
 
 static void generic_values(Check *c, Generic *g, uint32_t id) {
   int64_t v, div = 0;
@@ -271,13 +271,13 @@ void ck_where(Check *c, Decl *d) {
 
 // What other languages call the types.
 static const char *const foreign[][2] = {
-    {"float", "f32"},  {"float32", "f32"},   {"fp32", "f32"},
-    {"half", "f16"},   {"float16", "f16"},   {"fp16", "f16"},
-    {"double", "f64"}, {"float64", "f64"},   {"bfloat16", "bf16"},
-    {"int64", "i64"},  {"long", "i64"},      {"int32", "i32"},
-    {"int16", "i16"},  {"int8", "i8"},       {"uint8", "u8"},
-    {"uint16", "u16"}, {"uint32", "u32"},    {"boolean", "bool"},
-    {"fp8", "f8e4m3"}, {"e4m3", "f8e4m3"},   {"e5m2", "f8e5m2"},
+    {"float", "f32"},  {"float32", "f32"}, {"fp32", "f32"},
+    {"half", "f16"},   {"float16", "f16"}, {"fp16", "f16"},
+    {"double", "f64"}, {"float64", "f64"}, {"bfloat16", "bf16"},
+    {"int64", "i64"},  {"long", "i64"},    {"int32", "i32"},
+    {"int16", "i16"},  {"int8", "i8"},     {"uint8", "u8"},
+    {"uint16", "u16"}, {"uint32", "u32"},  {"boolean", "bool"},
+    {"fp8", "f8e4m3"}, {"e4m3", "f8e4m3"}, {"e5m2", "f8e5m2"},
 };
 
 static void unknown_type(Check *c, const TypeExpr *t) {
@@ -331,7 +331,7 @@ typedef struct Solve {
   Check *c;
   const Expr *call;
   const Decl *callee;
-  Dim *map;            // callee symbol -> dim here
+  Dim *map;  // callee symbol -> dim here
   bool ok;
 } Solve;
 
@@ -411,12 +411,9 @@ static void solve_param(Solve *s, uint32_t i, int phase) {
     return;
   }
   for (int k = 0; k < want->rank; k++) {
-    if (phase == PLAIN)
-      solve_plain(s, b->value, want->shape[k], got->shape[k]);
-    else if (phase == AFFINE)
-      solve_affine(s, want->shape[k], got->shape[k]);
-    else
-      compare(s, b->value, want->shape[k], got->shape[k]);
+    if (phase == PLAIN) solve_plain(s, b->value, want->shape[k], got->shape[k]);
+    else if (phase == AFFINE) solve_affine(s, want->shape[k], got->shape[k]);
+    else compare(s, b->value, want->shape[k], got->shape[k]);
   }
 }
 

@@ -12,7 +12,7 @@
 enum { MAX_IMPORTS = 64, MAX_INDICES = 64, MAX_CALLS = 128 };
 
 typedef struct Loaded {
-  const char *path;         // resolved; the key of the cache
+  const char *path;  // resolved; the key of the cache
   Unit *unit;
 } Loaded;
 
@@ -21,33 +21,33 @@ typedef struct Session {
   Ctx *cx;
   Scope *builtins;
   Vec(Loaded) units;
-  Vec(const char *) open;   // files being checked, outermost first
-  Vec(Decl *) decls;        // declarations being checked, outermost first
+  Vec(const char *) open;  // files being checked, outermost first
+  Vec(Decl *) decls;       // declarations being checked, outermost first
 } Session;
 
 typedef struct Check {
   Ctx *cx;
-  Arena *a;                 // of the session
+  Arena *a;  // of the session
   Session *ses;
   Unit *unit;
-  Scope *top;               // names of the unit
-  Scope *scope;             // innermost
-  Decl *decl;               // being checked; NULL in a check block's header
-  DimTab *dims;             // of decl
-  uint32_t errors;          // cx->nerrors when decl was begun
-  const FeBind *binds;      // dtype generics bound by fe_retype
+  Scope *top;           // names of the unit
+  Scope *scope;         // innermost
+  Decl *decl;           // being checked; NULL in a check block's header
+  DimTab *dims;         // of decl
+  uint32_t errors;      // cx->nerrors when decl was begun
+  const FeBind *binds;  // dtype generics bound by fe_retype
   uint32_t nbinds;
-  Sym *step;                // inside a step: its index
-  bool stepped;             // a step was seen
-  int repeats;              // open repeat blocks
+  Sym *step;     // inside a step: its index
+  bool stepped;  // a step was seen
+  int repeats;   // open repeat blocks
   bool in_body;
-  Stmt *returned;           // the return statement
-  bool in_check;            // programs may be called
-  bool in_input;            // generators may be called
-  uint32_t *assigned;       // per output: number of equations
-  Span *equation;           // per output: the first one
-  bool roles_unsure;        // an output has none: which indices are keys is
-                            // not known, and not worth a complaint
+  Stmt *returned;      // the return statement
+  bool in_check;       // programs may be called
+  bool in_input;       // generators may be called
+  uint32_t *assigned;  // per output: number of equations
+  Span *equation;      // per output: the first one
+  bool roles_unsure;   // an output has none: which indices are keys is
+                       // not known, and not worth a complaint
 } Check;
 
 static inline bool is_program(const Decl *d) {
@@ -59,7 +59,9 @@ static inline bool is_function(const Decl *d) {
 static inline uint64_t index_bit(const Sym *s) {
   return (uint64_t)1 << s->index_id;
 }
-static inline bool bad(const Ty *t) { return t->kind == TY_ERROR; }
+static inline bool bad(const Ty *t) {
+  return t->kind == TY_ERROR;
+}
 
 // --- types.c
 Ty ty_error(void);
@@ -73,14 +75,14 @@ DType ty_join(DType a, DType b);
 const char *ty_text(Check *c, const Ty *t);
 const char *shape_text(Check *c, const Ty *t);
 const char *dim_text(Check *c, Dim d);
-const char *span_text(Check *c, Span s);   // its source text
+const char *span_text(Check *c, Span s);  // its source text
 // Common shape of elementwise operands. False if reported.
 bool ty_unify_shape(Check *c, Expr *const *at, uint32_t n, Ty *out);
 // What values of e may be passed where `want` is; store: may round.
 bool ck_fits(Check *c, Expr *e, const Ty *want, bool store, const char *what);
 // The dtype of e converts to a float of its own accord.
 bool ck_as_float(Check *c, Expr *e);
-bool ck_value(Check *c, Expr *e);   // not a tuple, string, ..; reports
+bool ck_value(Check *c, Expr *e);  // not a tuple, string, ..; reports
 
 // --- checkdim.c
 Dim ck_dim(Check *c, Expr *e, bool implicit);
@@ -92,11 +94,11 @@ bool ck_type(Check *c, TypeExpr *t, Ty *out);
 bool ck_solve(Check *c, Expr *e, const Decl *callee);
 
 // --- checkexpr.c
-void ck_expr(Check *c, Expr *e);        // any, tuples included
-bool ck_single(Check *c, Expr *e);      // one value; false if bad
+void ck_expr(Check *c, Expr *e);    // any, tuples included
+bool ck_single(Check *c, Expr *e);  // one value; false if bad
 Sym *ck_lookup(Check *c, const char *name, Span at);
 Sym *ck_member(Check *c, Expr *e);
-const char *ck_kind(const Sym *s);      // "a mask", for messages
+const char *ck_kind(const Sym *s);  // "a mask", for messages
 void ck_fail(Expr *e);
 // Values of indices an extent or domain depends on.
 uint64_t ck_domain_vary(const Check *c, const Sym *index);
@@ -123,7 +125,7 @@ bool ck_may_bind(Check *c, Expr *e, const Sym *index);
 void ck_program_body(Check *c, Decl *d);
 void ck_function_body(Check *c, Decl *d);
 Sym *ck_new_index(Check *c, NameRef *n, IndexRole role, Dim extent);
-bool ck_declare(Check *c, Sym *sym);    // false if the name is taken
+bool ck_declare(Check *c, Sym *sym);  // false if the name is taken
 Sym *ck_sym(Check *c, SymKind kind, const char *name, Span span);
 
 // --- roles.c
@@ -136,7 +138,7 @@ Dim ck_step_extent(Check *c, const Decl *d, const Stmt *step);
 Dim ck_axis_of_name(Check *c, const char *name);
 
 // --- checkdecl.c
-bool ck_decl(Check *c, Decl *d);        // on demand; false if it failed
+bool ck_decl(Check *c, Decl *d);  // on demand; false if it failed
 
 // --- checklayout.c
 void ck_layouts(Check *c, Decl *d);

@@ -26,9 +26,10 @@ const char *ck_kind(const Sym *s) {
   static const char *const syms[] = {
       "a dim",   "a dtype", "a parameter", "an output",          "an index",
       "a value", "a state", NULL,          "a builtin function", "a module"};
-  static const char *const decls[] = {
-      NULL,    NULL,    "a constant",   "a function",  "a mask", "a mod",
-      "a row", "a row", "a recurrence", "a schedule", "a check"};
+  static const char *const decls[] = {NULL,         NULL,     "a constant",
+                                      "a function", "a mask", "a mod",
+                                      "a row",      "a row",  "a recurrence",
+                                      "a schedule", "a check"};
   if (s->kind != SY_DECL) return syms[s->kind];
   if (s->decl->kind == DE_ROW) return "a row function";
   if (is_program(s->decl)) return "a program";
@@ -127,7 +128,8 @@ static void name_value(Check *c, Expr *e, Sym *s) {
     if (s->decl && !ck_decl(c, s->decl)) break;
     value(e, s->ty, s->vary);
     return;
-  case SY_PARAM: case SY_STATE: value(e, s->ty, s->vary); return;
+  case SY_PARAM:
+  case SY_STATE: value(e, s->ty, s->vary); return;
   case SY_OUT:
     if (c->in_check) {
       value(e, s->ty, 0);
@@ -141,9 +143,7 @@ static void name_value(Check *c, Expr *e, Sym *s) {
       return;
     }
     // fall through
-  default:
-    diag_add(c->cx, DIAG_not_value, e->span, s->name, ck_kind(s));
-    break;
+  default: diag_add(c->cx, DIAG_not_value, e->span, s->name, ck_kind(s)); break;
   }
   ck_fail(e);
 }
@@ -171,8 +171,8 @@ Sym *ck_member(Check *c, Expr *e) {
   }
   e->sym = unit->unit ? ck_unit_find(unit->unit, e->name) : NULL;
   if (!e->sym && unit->unit && unit->unit->syntax_ok) {
-    Diag *d = diag_add(c->cx, DIAG_import_name, e->name_span, unit->name,
-                       e->name);
+    Diag *d =
+        diag_add(c->cx, DIAG_import_name, e->name_span, unit->name, e->name);
     Guess g = guess_start(e->name);
     for (uint32_t i = 0; i < unit->unit->decls.n; i++)
       if (unit->unit->decls.at[i]->sym)
@@ -253,7 +253,8 @@ static Span operator_span(Check *c, const Expr *e, char op) {
 // `a / b` of integers: real division wants floats, floor division is //.
 static bool division(Check *c, Expr *e, Ty *out) {
   bool ints = ty_is_int(&e->a->ty) && ty_is_int(&e->b->ty);
-  if (!ints || (e->a->ty.weak && e->b->ty.weak)) return floats(c, e->a, e->b, out);
+  if (!ints || (e->a->ty.weak && e->b->ty.weak))
+    return floats(c, e->a, e->b, out);
   Diag *d = diag_add(c->cx, DIAG_int_division, e->span);
   const char *a = span_text(c, e->a->span), *b = span_text(c, e->b->span);
   Span op = operator_span(c, e, '/');
@@ -287,8 +288,8 @@ static bool bools(Check *c, Expr *a, Expr *b, Ty *out) {
 
 static bool comparison(Check *c, Expr *a, BinOp op, Expr *b, Ty *out) {
   Ty ignored;
-  bool same_bools = (op == BO_EQ || op == BO_NE) && ty_is_bool(&a->ty) &&
-                    ty_is_bool(&b->ty);
+  bool same_bools =
+      (op == BO_EQ || op == BO_NE) && ty_is_bool(&a->ty) && ty_is_bool(&b->ty);
   if (!same_bools && !numbers(c, a, b, &ignored)) return false;
   *out = ty_scalar(DT_BOOL, false);
   return true;
@@ -318,12 +319,15 @@ static bool matmul(Check *c, Expr *e, Ty *out) {
 static bool binary_type(Check *c, Expr *e, Ty *out) {
   switch ((BinOp)e->op) {
   case BO_MATMUL: return matmul(c, e, out);
-  case BO_AND: case BO_OR: return bools(c, e->a, e->b, out);
-  case BO_FLOORDIV: case BO_MOD: return integers(c, e, out);
+  case BO_AND:
+  case BO_OR: return bools(c, e->a, e->b, out);
+  case BO_FLOORDIV:
+  case BO_MOD: return integers(c, e, out);
   case BO_DIV: return division(c, e, out);
   case BO_POW: return floats(c, e->a, e->b, out);
-  case BO_ADD: case BO_SUB: case BO_MUL:
-    return numbers(c, e->a, e->b, out);
+  case BO_ADD:
+  case BO_SUB:
+  case BO_MUL: return numbers(c, e->a, e->b, out);
   default: return comparison(c, e->a, (BinOp)e->op, e->b, out);
   }
 }
@@ -382,8 +386,7 @@ static void conditional(Check *c, Expr *e) {
   }
   if (ok && ty_is_bool(&e->b->ty) && ty_is_bool(&e->c->ty))
     out = ty_scalar(DT_BOOL, false);
-  else
-    ok = ok && numbers(c, e->b, e->c, &out);
+  else ok = ok && numbers(c, e->b, e->c, &out);
   if (ok && e->b->ty.dtype == e->c->ty.dtype) out.dtype = e->b->ty.dtype;
   ok = ok && ty_unify_shape(c, all, 3, &out);
   if (!ok) {
@@ -476,8 +479,8 @@ static bool item_expr(Check *c, Expr *e, Item *it, Dim axis) {
   }
   if (!ck_single(c, it->lo)) return false;
   if (!ty_is_int(&it->lo->ty) || it->lo->ty.rank) {
-    Diag *d = diag_add(c->cx, DIAG_index_type, it->lo->span,
-                       ty_text(c, &it->lo->ty));
+    Diag *d =
+        diag_add(c->cx, DIAG_index_type, it->lo->span, ty_text(c, &it->lo->ty));
     if (ty_is_float(&it->lo->ty))
       diag_fix(c->cx, d, it->lo->span,
                arena_printf(c->a, "i32(%s)", span_text(c, it->lo->span)),
@@ -563,13 +566,15 @@ void ck_expr(Check *c, Expr *e) {
   case EX_ERROR: ck_fail(e); break;
   case EX_NAME: name(c, e); break;
   case EX_INT: value(e, ty_scalar(DT_I64, true), 0); break;
-  case EX_FLOAT: case EX_INF: value(e, ty_scalar(DT_F32, true), 0); break;
+  case EX_FLOAT:
+  case EX_INF: value(e, ty_scalar(DT_F32, true), 0); break;
   case EX_STRING: value(e, (Ty){.kind = TY_STRING}, 0); break;
   case EX_BOOL: value(e, ty_scalar(DT_BOOL, false), 0); break;
   case EX_UNARY: unary(c, e); break;
   case EX_BINARY: binary(c, e); break;
   case EX_CHAIN: chain(c, e); break;
-  case EX_CALL: case EX_PIPE: ck_call(c, e); break;
+  case EX_CALL:
+  case EX_PIPE: ck_call(c, e); break;
   case EX_INDEX: indexing(c, e); break;
   case EX_MEMBER: member(c, e); break;
   case EX_CAST: cast(c, e); break;

@@ -15,7 +15,7 @@ static Expr *const *results_of(const Decl *d, uint32_t *n) {
 
 typedef enum Sign { ANY, NONNEG, POSITIVE } Sign;
 
-enum { FLOATS = 4, REDUCES = 8 };   // Sym.facts; the sign is in the low bits
+enum { FLOATS = 4, REDUCES = 8 };  // Sym.facts; the sign is in the low bits
 
 static bool is_key_reduction(const Expr *e) {
   return (e->kind == EX_CALL || e->kind == EX_PIPE) && e->sym &&
@@ -76,16 +76,18 @@ const Expr *ck_float_part(const Expr *e) {
 
 // A function being evaluated for one call.
 typedef struct Env {
-  const Decl *decl;        // whose body it is
-  const Expr *call;        // NULL: the outermost declaration
-  const struct Env *up;    // of the caller
-  int *fuel;               // a let used twice is evaluated twice: bounded
+  const Decl *decl;      // whose body it is
+  const Expr *call;      // NULL: the outermost declaration
+  const struct Env *up;  // of the caller
+  int *fuel;             // a let used twice is evaluated twice: bounded
 } Env;
 
 static const Range unknown = {INT64_MIN, INT64_MAX};
 static Range eval(const Env *v, const Expr *e);
 
-static bool known(Range r) { return r.lo != INT64_MIN && r.hi != INT64_MAX; }
+static bool known(Range r) {
+  return r.lo != INT64_MIN && r.hi != INT64_MAX;
+}
 
 // Ends beyond this are as good as unknown, and sums of two stay in range.
 #define FAR ((int64_t)1 << 60)
@@ -94,8 +96,9 @@ static int64_t near_end(__int128 x) {
 }
 
 static __int128 end(int64_t x) {
-  return x == INT64_MIN ? -((__int128)1 << 100)
-         : x == INT64_MAX ? ((__int128)1 << 100) : x;
+  return x == INT64_MIN   ? -((__int128)1 << 100)
+         : x == INT64_MAX ? ((__int128)1 << 100)
+                          : x;
 }
 
 static Range hull(__int128 a, __int128 b, __int128 c, __int128 d) {
@@ -145,8 +148,12 @@ static Range relate(Range a, BinOp op, Range b) {
   }
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+static int64_t most(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
 
 static Range combine(BinOp op, Range a, Range b) {
   __int128 al = end(a.lo), ah = end(a.hi), bl = end(b.lo), bh = end(b.hi);
@@ -163,8 +170,12 @@ static Range combine(BinOp op, Range a, Range b) {
   case BO_MOD: return remainder_of(a, b);
   case BO_AND: return (Range){least(a.lo, b.lo), least(a.hi, b.hi)};
   case BO_OR: return (Range){most(a.lo, b.lo), most(a.hi, b.hi)};
-  case BO_LT: case BO_GT: case BO_LE: case BO_GE: case BO_EQ: case BO_NE:
-    return relate(a, op, b);
+  case BO_LT:
+  case BO_GT:
+  case BO_LE:
+  case BO_GE:
+  case BO_EQ:
+  case BO_NE: return relate(a, op, b);
   default: return unknown;
   }
 }
@@ -222,8 +233,7 @@ static Range named(const Env *v, const Expr *e) {
   case SY_DIM: return dim_range(v, s->dim);
   case SY_INDEX:
     return s->role == IX_PARAM ? argument(v, s) : index_range(v, s);
-  case SY_LET:
-    return s->value && !s->is_tuple ? eval(v, s->value) : unknown;
+  case SY_LET: return s->value && !s->is_tuple ? eval(v, s->value) : unknown;
   case SY_PARAM: return argument(v, s);
   case SY_DECL: return e->bound ? call(v, e) : unknown;
   default: return unknown;
@@ -249,7 +259,8 @@ static Range builtin(const Env *v, const Expr *e) {
     if (!e->elementwise || e->args.n != 2) return unknown;
     return (Range){most(a.lo, b.lo), most(a.hi, b.hi)};
   case BI_clamp:
-    return (Range){least(most(a.lo, b.lo), c.lo), least(most(a.hi, b.hi), c.hi)};
+    return (Range){least(most(a.lo, b.lo), c.lo),
+                   least(most(a.hi, b.hi), c.hi)};
   default: return unknown;
   }
 }
@@ -257,8 +268,9 @@ static Range builtin(const Env *v, const Expr *e) {
 static Range chain(const Env *v, const Expr *e) {
   Range all = {1, 1};
   for (uint32_t i = 0; i < e->ops.n; i++)
-    all = combine(BO_AND, all, relate(eval(v, e->list.at[i]), e->ops.at[i],
-                                      eval(v, e->list.at[i + 1])));
+    all = combine(BO_AND, all,
+                  relate(eval(v, e->list.at[i]), e->ops.at[i],
+                         eval(v, e->list.at[i + 1])));
   return all;
 }
 
@@ -276,14 +288,17 @@ static Range eval(const Env *v, const Expr *e) {
   Dim d = v->call ? DIM_NONE : fe_dim_of(v->decl, e);
   if (d != DIM_NONE) return dim_range(v, d);
   switch (e->kind) {
-  case EX_INT: case EX_BOOL: return (Range){e->ival, e->ival};
-  case EX_NAME: case EX_MEMBER: r = named(v, e); break;
+  case EX_INT:
+  case EX_BOOL: return (Range){e->ival, e->ival};
+  case EX_NAME:
+  case EX_MEMBER: r = named(v, e); break;
   case EX_UNARY: r = unary(v, e); break;
   case EX_BINARY:
     r = combine((BinOp)e->op, eval(v, e->a), eval(v, e->b));
     break;
   case EX_CHAIN: r = chain(v, e); break;
-  case EX_CALL: case EX_PIPE:
+  case EX_CALL:
+  case EX_PIPE:
     if (e->sym && e->sym->kind == SY_BUILTIN) r = builtin(v, e);
     else if (e->sym && e->sym->kind == SY_DECL) r = call(v, e);
     break;
@@ -309,7 +324,9 @@ void ck_empty_domain(Check *c, const Sym *index) {
 
 static Sign sign_of(const Expr *e);
 
-static Sign weakest(Sign a, Sign b) { return a < b ? a : b; }
+static Sign weakest(Sign a, Sign b) {
+  return a < b ? a : b;
+}
 
 static Sign sign_of_call(const Expr *e) {
   if (!e->sym || e->sym->kind != SY_BUILTIN || !e->args.n) return ANY;
@@ -322,12 +339,20 @@ static Sign sign_of_call(const Expr *e) {
     best = s > best ? s : best;
   }
   switch (e->sym->builtin) {
-  case BI_exp: case BI_exp2: case BI_sigmoid: case BI_softplus:
-    return POSITIVE;
-  case BI_abs: case BI_relu: return a == POSITIVE ? POSITIVE : NONNEG;
-  case BI_sqrt: case BI_rsqrt: case BI_stop_grad: case BI_sum: case BI_prod:
-  case BI_mean: case BI_cumsum: case BI_suffix_sum:
-    return a;
+  case BI_exp:
+  case BI_exp2:
+  case BI_sigmoid:
+  case BI_softplus: return POSITIVE;
+  case BI_abs:
+  case BI_relu: return a == POSITIVE ? POSITIVE : NONNEG;
+  case BI_sqrt:
+  case BI_rsqrt:
+  case BI_stop_grad:
+  case BI_sum:
+  case BI_prod:
+  case BI_mean:
+  case BI_cumsum:
+  case BI_suffix_sum: return a;
   case BI_max: return e->elementwise ? best : a;
   case BI_min: return all;
   case BI_count: return NONNEG;
@@ -341,7 +366,8 @@ static Sign sign_of_binary(const Expr *e) {
   case BO_ADD:
     if (a == ANY || b == ANY) return ANY;
     return a == POSITIVE || b == POSITIVE ? POSITIVE : NONNEG;
-  case BO_MUL: case BO_DIV: return weakest(a, b);
+  case BO_MUL:
+  case BO_DIV: return weakest(a, b);
   case BO_POW: return a == POSITIVE ? POSITIVE : ANY;
   default: return ANY;
   }
@@ -366,7 +392,8 @@ static Sign sign_of(const Expr *e) {
   case EX_INF: return POSITIVE;
   case EX_NAME: return sign_of_name(e);
   case EX_BINARY: return sign_of_binary(e);
-  case EX_CALL: case EX_PIPE: return sign_of_call(e);
+  case EX_CALL:
+  case EX_PIPE: return sign_of_call(e);
   case EX_CAST: return sign_of(e->a);
   case EX_IF: return weakest(sign_of(e->b), sign_of(e->c));
   default: return ANY;

@@ -29,8 +29,8 @@ static void add_decl(Check *c, Decl *d, bool report) {
   d->unit = c->unit;
   if (!has_name(d)) return;
   if (!d->sym) {
-    d->sym = ck_sym(c, d->kind == DE_LET ? SY_LET : SY_DECL, d->name,
-                    d->name_span);
+    d->sym =
+        ck_sym(c, d->kind == DE_LET ? SY_LET : SY_DECL, d->name, d->name_span);
     d->sym->decl = d;
     d->sym->owner = NULL;
   }

@@ -2,7 +2,7 @@
 #ifndef ATTNC_FRONTEND_DIAGPAGES_H
 #define ATTNC_FRONTEND_DIAGPAGES_H
 
-#include "ir/diag.h"
+#include "ir/core/diag.h"
 
 // Markdown text, or NULL if the code has no page.
 const char *diag_page(DiagId id);

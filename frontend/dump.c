@@ -18,8 +18,8 @@ typedef struct Dump {
 static void expr(Dump *d, const Expr *e);
 
 const char *binop_text(BinOp op) {
-  static const char *const text[] = {"+", "-",  "*",  "/",  "//", "%",
-                                     "@@", "**", "<", ">",  "<=", ">=",
+  static const char *const text[] = {"+",  "-",  "*", "/", "//", "%",
+                                     "@@", "**", "<", ">", "<=", ">=",
                                      "==", "!=", "&", "|"};
   return text[op];
 }
@@ -31,7 +31,9 @@ static void newline(Dump *d) {
 
 // --- expressions -----------------------------------------------------------
 
-static void put(Dump *d, const char *s) { buf_str(d->out, s); }
+static void put(Dump *d, const char *s) {
+  buf_str(d->out, s);
+}
 
 static void exprs(Dump *d, Expr *const *at, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
@@ -257,9 +259,9 @@ static void index_stmt(Dump *d, const Stmt *s) {
 }
 
 static void stmt(Dump *d, const Stmt *s) {
-  static const char *const heads[] = {"error", "let", "indices", "return",
-                                      "assume", "=",  "state",   "step",
-                                      "repeat"};
+  static const char *const heads[] = {"error",  "let",    "indices",
+                                      "return", "assume", "=",
+                                      "state",  "step",   "repeat"};
   newline(d);
   buf_printf(d->out, "(%s", heads[s->kind]);
   if (s->names.n) names(d, s->names.at, s->names.n);
@@ -303,7 +305,8 @@ static void import(Dump *d, const Decl *t) {
 static void signature(Dump *d, const Decl *t) {
   for (uint32_t i = 0; i < t->attrs.n; i++) attr(d, &t->attrs.at[i]);
   for (uint32_t i = 0; i < t->generics.n; i++) generic(d, &t->generics.at[i]);
-  for (uint32_t i = 0; i < t->params.n; i++) param(d, "param", &t->params.at[i]);
+  for (uint32_t i = 0; i < t->params.n; i++)
+    param(d, "param", &t->params.at[i]);
   for (uint32_t i = 0; i < t->outs.n; i++) param(d, "out", &t->outs.at[i]);
   for (uint32_t i = 0; i < t->ret.n; i++) {
     newline(d);
@@ -320,9 +323,10 @@ static void signature(Dump *d, const Decl *t) {
 }
 
 static void decl(Dump *d, const Decl *t) {
-  static const char *const heads[] = {
-      "error", "import",    "let",       "fn",       "mask", "mod",
-      "row",   "attention", "recurrent", "schedule", "check"};
+  static const char *const heads[] = {"error",    "import",    "let",
+                                      "fn",       "mask",      "mod",
+                                      "row",      "attention", "recurrent",
+                                      "schedule", "check"};
   d->decl = t;
   buf_printf(d->out, "(%s", heads[t->kind]);
   if (t->kind == DE_IMPORT) import(d, t);

@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 typedef struct EmbedFile {
-  const char *path;   // "std/rows.attn", "A0006.md"
-  const char *text;   // NUL terminated
+  const char *path;  // "std/rows.attn", "A0006.md"
+  const char *text;  // NUL terminated
   uint32_t len;
 } EmbedFile;
 

@@ -16,18 +16,18 @@ enum { WIDTH = 100, INDENT = 2, CONT = 4 };
 
 typedef struct Comment {
   uint32_t lo, hi;
-  bool blank;            // a blank line stands before it
+  bool blank;  // a blank line stands before it
 } Comment;
 
 typedef struct Tok {
   int kind;
   uint32_t lo, hi;
-  bool blank;            // a blank line before it, after its comments
-  Vec(Comment) above;    // comments on lines of their own
-  Comment behind;        // comment on the same line; lo == hi: none
-  uint16_t depth;        // brackets around it
-  int inside;            // kind of the innermost bracket around it, or 0
-  bool generic;          // `<` or `>` around generics
+  bool blank;          // a blank line before it, after its comments
+  Vec(Comment) above;  // comments on lines of their own
+  Comment behind;      // comment on the same line; lo == hi: none
+  uint16_t depth;      // brackets around it
+  int inside;          // kind of the innermost bracket around it, or 0
+  bool generic;        // `<` or `>` around generics
 } Tok;
 
 typedef struct Fmt {
@@ -37,8 +37,8 @@ typedef struct Fmt {
   uint32_t n;
   Buf *out;
   uint32_t col;
-  bool cut;              // a comment was printed: the line must end
-  bool block_start;      // nothing printed since the brace: no blank line
+  bool cut;          // a comment was printed: the line must end
+  bool block_start;  // nothing printed since the brace: no blank line
 } Fmt;
 
 // --- tokens and what belongs to them ---------------------------------------
@@ -61,8 +61,7 @@ static void attach(Fmt *f, Tok *prev, Tok *t, const Trivia *at, uint32_t n) {
     if (prev && !t->above.n && prev->behind.lo == prev->behind.hi &&
         !line_end_between(f->src, prev->hi, c.lo))
       prev->behind = c;
-    else
-      vec_push(&f->cx->scratch, &t->above, c);
+    else vec_push(&f->cx->scratch, &t->above, c);
   }
   t->blank = blank;
 }
@@ -144,10 +143,17 @@ static void mark_depths(Fmt *f) {
 // Can token t end an operand? A minus behind it is a difference then.
 static bool ends_operand(const Tok *t) {
   switch (t->kind) {
-  case TK_IDENT: case TK_INTLIT: case TK_FLOATLIT: case TK_STRING:
-  case TK_DTYPE: case TK_INT: case TK_TRUE: case TK_FALSE: case TK_INF:
-  case TK_RPAREN: case TK_RSQUARE:
-    return true;
+  case TK_IDENT:
+  case TK_INTLIT:
+  case TK_FLOATLIT:
+  case TK_STRING:
+  case TK_DTYPE:
+  case TK_INT:
+  case TK_TRUE:
+  case TK_FALSE:
+  case TK_INF:
+  case TK_RPAREN:
+  case TK_RSQUARE: return true;
   default: return token_class(t->kind) == TC_SOFT;
   }
 }
@@ -167,7 +173,9 @@ static bool is_tight_brace(const Fmt *f, uint32_t i) {
 static bool tight_after(const Fmt *f, uint32_t i) {
   const Tok *t = &f->tok[i];
   switch (t->kind) {
-  case TK_LPAREN: case TK_LSQUARE: case TK_DOT: return true;
+  case TK_LPAREN:
+  case TK_LSQUARE:
+  case TK_DOT: return true;
   case TK_LT: return t->generic;
   case TK_COLON: return t->inside == TK_LSQUARE;
   case TK_LBRACE: return is_tight_brace(f, i);
@@ -185,16 +193,19 @@ static bool closes_tight_brace(const Fmt *f, uint32_t i) {
 static bool tight_before(const Fmt *f, uint32_t i) {
   const Tok *t = &f->tok[i], *prev = &f->tok[i - 1];
   switch (t->kind) {
-  case TK_RPAREN: case TK_RSQUARE: case TK_COMMA: case TK_SEMI: case TK_DOT:
-  case TK_LSQUARE:
-    return true;
+  case TK_RPAREN:
+  case TK_RSQUARE:
+  case TK_COMMA:
+  case TK_SEMI:
+  case TK_DOT:
+  case TK_LSQUARE: return true;
   case TK_COLON: return t->inside != TK_LSQUARE || prev->kind != TK_COMMA;
-  case TK_LT: case TK_GT: return t->generic;
+  case TK_LT:
+  case TK_GT: return t->generic;
   case TK_RBRACE: return closes_tight_brace(f, i);
   case TK_LPAREN:
     return ends_operand(prev) || prev->kind == TK_LAYOUT ||
-           prev->kind == TK_CONST ||
-           (prev->kind == TK_GT && prev->generic);
+           prev->kind == TK_CONST || (prev->kind == TK_GT && prev->generic);
   default: return false;
   }
 }
@@ -272,18 +283,29 @@ static uint32_t cost(const Fmt *f, uint32_t i) {
   if (prev->kind == TK_ASSIGN) return at + 8;
   if (!ends_operand(prev)) return 0;
   switch (t->kind) {
-  case TK_THEN: case TK_ELSE: case TK_WHERE: return at;
-  case TK_APPROX: case TK_TOL: case TK_PIPE: return at + 1;
+  case TK_THEN:
+  case TK_ELSE:
+  case TK_WHERE: return at;
+  case TK_APPROX:
+  case TK_TOL:
+  case TK_PIPE: return at + 1;
   case TK_OR: return at + 2;
   case TK_AND: return at + 3;
-  case TK_LT: case TK_GT:
+  case TK_LT:
+  case TK_GT:
     if (t->generic) return 0;
     return at + 4;
-  case TK_LE: case TK_GE: case TK_EQ: case TK_NE: return at + 4;
-  case TK_PLUS: case TK_MINUS: return at + 5;
-  case TK_STAR: case TK_SLASH: case TK_FLOORDIV: case TK_PERCENT:
-  case TK_MATMUL:
-    return at + 6;
+  case TK_LE:
+  case TK_GE:
+  case TK_EQ:
+  case TK_NE: return at + 4;
+  case TK_PLUS:
+  case TK_MINUS: return at + 5;
+  case TK_STAR:
+  case TK_SLASH:
+  case TK_FLOORDIV:
+  case TK_PERCENT:
+  case TK_MATMUL: return at + 6;
   case TK_LAYOUT: return at + 7;
   default: return 0;
   }
@@ -341,7 +363,8 @@ static void put_line(Fmt *f, uint32_t lo, uint32_t hi, uint32_t more) {
 
 static uint32_t matching(const Fmt *f, uint32_t i) {
   uint32_t j = i + 1;
-  while (j + 1 < f->n && !(closes(&f->tok[j]) && f->tok[j].depth == f->tok[i].depth))
+  while (j + 1 < f->n &&
+         !(closes(&f->tok[j]) && f->tok[j].depth == f->tok[i].depth))
     j++;
   return j;
 }
@@ -356,9 +379,9 @@ static void put_block(Fmt *f, uint32_t open, uint32_t close, uint32_t indent) {
   f->block_start = true;
   for (uint32_t i = open + 1; i < close;) {
     uint32_t end = i;  // the `;`, or the brace of a nested block
-    while (end < close && !(f->tok[end].depth == f->tok[i].depth &&
-                            (f->tok[end].kind == TK_SEMI ||
-                             f->tok[end].kind == TK_LBRACE)))
+    while (end < close &&
+           !(f->tok[end].depth == f->tok[i].depth &&
+             (f->tok[end].kind == TK_SEMI || f->tok[end].kind == TK_LBRACE)))
       end++;
     begin_line(f, i, indent + INDENT);
     if (f->tok[end].kind == TK_LBRACE) {

@@ -22,7 +22,7 @@ Decl *fe_program(const Unit *unit, const char *name);
 typedef struct FeBind {
   const char *name;
   int64_t value;
-  DType dtype;          // DT_NONE for dims
+  DType dtype;  // DT_NONE for dims
 } FeBind;
 
 // All combinations of `const` dims and dtype generics of a program, filtered
@@ -43,10 +43,13 @@ void fe_dump(const Unit *unit, Buf *out);
 
 // The tokens of a text, comments aside (Unit.trivia has those), for editors.
 typedef enum FeTokenKind {
-  FE_OTHER,             // what is no token
-  FE_NAME, FE_NUMBER, FE_STRING,
-  FE_TYPE,              // bf16, int
-  FE_WORD, FE_SOFT,     // reserved words; words that may be names too
+  FE_OTHER,  // what is no token
+  FE_NAME,
+  FE_NUMBER,
+  FE_STRING,
+  FE_TYPE,  // bf16, int
+  FE_WORD,
+  FE_SOFT,  // reserved words; words that may be names too
   FE_SIGN,
 } FeTokenKind;
 typedef struct FeToken {

@@ -32,16 +32,16 @@ static Unit *loaded(const Session *s, const char *path) {
 static Source *try_read(Check *c, const char *path) {
   Ctx *cx = c->cx;
   uint32_t len = 0;
-  const char *text = cx->read_file(cx->read_file_data, &cx->session, path,
-                                   &len);
+  const char *text =
+      cx->read_file(cx->read_file_data, &cx->session, path, &len);
   return text ? ctx_add_source(cx, path, text, len) : NULL;
 }
 
 typedef struct Found {
   const char *path;
-  Unit *unit;          // already loaded
+  Unit *unit;  // already loaded
   Source *source;
-  bool stdlib;         // embedded
+  bool stdlib;  // embedded
 } Found;
 
 static bool try_path(Check *c, const char *path, Found *f) {

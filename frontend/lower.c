@@ -86,8 +86,9 @@ Val low_dim_value(Fx *x, Dim d, Span at) {
   }
   Dim to = low_dim(x, d);
   if (uses_ragged(&x->low->m->dims, to))
-    low_error(x->low, at, "the length of a ragged dim is not known in a "
-                          "function: pass it as a parameter");
+    low_error(x->low, at,
+              "the length of a ragged dim is not known in a "
+              "function: pass it as a parameter");
   v.v = ir_dim(&x->b, to);
   return v;
 }
@@ -128,7 +129,7 @@ DType low_dtype(const Fx *x, const TypeExpr *t) {
 // ---------------------------------------------------------------- indices
 void low_indices(Fx *x) {
   static const AxisRole roles[] = {
-      [IX_PARALLEL] = AX_PAR, [IX_KEY] = AX_KEY,   [IX_VEC] = AX_VEC,
+      [IX_PARALLEL] = AX_PAR, [IX_KEY] = AX_KEY,     [IX_VEC] = AX_VEC,
       [IX_STEP] = AX_STEP,    [IX_REPEAT] = AX_STEP,
   };
   for (uint32_t i = 0; i < x->decl->indices.n; i++) {
@@ -209,7 +210,8 @@ static void stmt(Fx *x, const Stmt *s) {
   }
   case ST_ASSIGN: assign(x, s); break;
   case ST_STATE: low_state(x, s); break;
-  case ST_STEP: case ST_REPEAT: low_step(x, s); break;
+  case ST_STEP:
+  case ST_REPEAT: low_step(x, s); break;
   }
 }
 

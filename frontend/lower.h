@@ -22,9 +22,9 @@
 typedef struct Val {
   Value v;
   uint8_t rank;
-  bool weak;                 // literals, dims and what is made of them
-  Dim dim[MAX_RANK];         // of the declaration's DimTab
-  uint32_t axis[MAX_RANK];   // NO_AXIS: does not vary (x[:, 1])
+  bool weak;                // literals, dims and what is made of them
+  Dim dim[MAX_RANK];        // of the declaration's DimTab
+  uint32_t axis[MAX_RANK];  // NO_AXIS: does not vary (x[:, 1])
 } Val;
 
 typedef struct Vals {
@@ -35,12 +35,12 @@ typedef struct Vals {
 // A callee lowered for one choice of dims and dtypes.
 typedef struct Instance {
   const Decl *decl;
-  Dim *dims;                 // module dim of each dim symbol of decl
-  DType *types;              // dtype of each generic of decl
-  Dim extent;                // rows: extent of the key axis
+  Dim *dims;     // module dim of each dim symbol of decl
+  DType *types;  // dtype of each generic of decl
+  Dim extent;    // rows: extent of the key axis
   Func *fn;
-  Vals results;              // values of fn
-  Vals params;               // values of fn, in order
+  Vals results;  // values of fn
+  Vals params;   // values of fn, in order
 } Instance;
 
 typedef struct Low {
@@ -50,7 +50,7 @@ typedef struct Low {
   const FeBind *binds;
   uint32_t nbinds;
   Vec(Instance *) instances;
-  uint32_t depth;            // of nested callees
+  uint32_t depth;  // of nested callees
   bool failed;
 } Low;
 
@@ -62,18 +62,18 @@ typedef struct VecAxis {
 // The function being lowered.
 typedef struct Fx {
   Low *low;
-  const Decl *decl;          // whose names and dims are in force
+  const Decl *decl;  // whose names and dims are in force
   Func *f;
   Builder b;
-  Dim *dims;                 // module dim of each dim symbol of decl
-  DType *types;              // dtype of each generic of decl
-  Map vals;                  // Sym * -> Val *
-  Map tensors;               // Sym * -> parameter of f
-  Map axes;                  // index Sym * -> axis
-  Map coords;                // axis and region -> its coordinate
-  Map explicit_casts;        // values the program itself cast
-  Vec(VecAxis) vecs;         // vec axes by dim, in order of their making
-  Vals results;              // callee: what it returns
+  Dim *dims;           // module dim of each dim symbol of decl
+  DType *types;        // dtype of each generic of decl
+  Map vals;            // Sym * -> Val *
+  Map tensors;         // Sym * -> parameter of f
+  Map axes;            // index Sym * -> axis
+  Map coords;          // axis and region -> its coordinate
+  Map explicit_casts;  // values the program itself cast
+  Vec(VecAxis) vecs;   // vec axes by dim, in order of their making
+  Vals results;        // callee: what it returns
   KeyDeps deps;
   DomainAxes domains;
   Vec(const Stmt *) states;  // declared so far
@@ -103,8 +103,7 @@ Val val_fail(Fx *x);
 uint64_t val_axes(const Fx *x, Value v);
 Value low_coord(Fx *x, uint32_t axis);
 uint32_t low_vec_axis(Fx *x, Dim d, uint64_t used);
-Value low_at(Fx *x, Value v, uint32_t n, const uint32_t *axes,
-             const Value *at);
+Value low_at(Fx *x, Value v, uint32_t n, const uint32_t *axes, const Value *at);
 // Axis i of v's shape becomes to[i], all at once.
 Val val_rename(Fx *x, Val v, const uint32_t *to);
 void val_align(Fx *x, Val *v, uint32_t n, Val *shape);
@@ -113,9 +112,9 @@ Val val_cast(Fx *x, Val v, DType t);
 DType low_join(const Fx *x, const Val *v, uint32_t n);
 // Elementwise op over operands of one dtype, aligned first.
 Val val_op(Fx *x, OpCode c, const Val *v, uint32_t n);
-Val val_float(Fx *x, Val v);      // widened so that it may be computed with
-Val val_const(Fx *x, double v);   // weak float
-Val val_int(Fx *x, int64_t v);    // weak int
+Val val_float(Fx *x, Val v);     // widened so that it may be computed with
+Val val_const(Fx *x, double v);  // weak float
+Val val_int(Fx *x, int64_t v);   // weak int
 Value low_i64(Fx *x, Val v);
 
 // lowerexpr.c
@@ -127,8 +126,8 @@ Val low_compare(Fx *x, BinOp op, Val a, Val b);
 // lowermem.c
 Type low_param_type(Fx *x, const Param *p, DType t);
 Val low_index(Fx *x, const Expr *e);
-Val low_tensor(Fx *x, const Sym *s, const Item *items, uint32_t n,
-               const Ty *ty, Span at);
+Val low_tensor(Fx *x, const Sym *s, const Item *items, uint32_t n, const Ty *ty,
+               Span at);
 void low_store(Fx *x, const Sym *s, const Item *items, uint32_t n, Val v,
                Span at);
 // The extent of a ragged dim at the point of the batch index.
@@ -138,14 +137,14 @@ Value low_length(Fx *x, Dim ragged, Span at);
 Val low_builtin(Fx *x, const Expr *e, const Sym *callee);
 // v as the operand of a reduction: varying with axis and with its domain.
 Value low_operand(Fx *x, Value v, uint32_t axis);
-Val low_select(Fx *x, Val *v);             // c, a, b
+Val low_select(Fx *x, Val *v);  // c, a, b
 // a / b with the rule for empty key domains.
 Val low_divide(Fx *x, Val a, Val b);
 
 // lowerdot.c
 Val low_matmul(Fx *x, Val a, Val b, Span at);
 Val low_outer(Fx *x, Val a, Val b);
-bool low_has_state(const Fx *x, Value v);   // a state of the recurrence
+bool low_has_state(const Fx *x, Value v);  // a state of the recurrence
 bool low_weighted_sum(Fx *x, Val *body, uint32_t axis);
 
 // lowerfn.c

@@ -10,9 +10,9 @@
 typedef struct Source16 {
   const Fx *x;
   Map seen;
-  int max_size;       // bytes of the widest type looked for
-  DType found;        // first tensor read, DT_NONE if none
-  bool state;         // depends on a state
+  int max_size;  // bytes of the widest type looked for
+  DType found;   // first tensor read, DT_NONE if none
+  bool state;    // depends on a state
 } Source16;
 
 static void search(Source16 *s, Value v) {
@@ -31,7 +31,7 @@ static void search(Source16 *s, Value v) {
     if (dtype_is_float(t) && dtype_size(t) <= s->max_size &&
         s->found == DT_NONE)
       s->found = t;
-    return;   // what an index depends on is not data
+    return;  // what an index depends on is not data
   }
   for (uint32_t i = 0; i < op->nargs; i++) search(s, op->args[i]);
 }

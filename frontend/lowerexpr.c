@@ -22,7 +22,10 @@ static Val power(Fx *x, Val a, Val b) {
 }
 
 Val low_compare(Fx *x, BinOp op, Val a, Val b) {
-  static const struct { OpCode op; bool swap; } rows[] = {
+  static const struct {
+    OpCode op;
+    bool swap;
+  } rows[] = {
       [BO_LT] = {OP_LT, false}, [BO_GT] = {OP_LT, true},
       [BO_LE] = {OP_LE, false}, [BO_GE] = {OP_LE, true},
       [BO_EQ] = {OP_EQ, false}, [BO_NE] = {OP_NE, false},
@@ -94,7 +97,7 @@ static Val name(Fx *x, const Expr *e) {
   case SY_DIM: return low_dim_value(x, s->dim, e->span);
   case SY_PARAM: return low_tensor(x, s, NULL, 0, &e->ty, e->span);
   case SY_INDEX: return val_scalar(low_coord(x, low_axis(x, s)));
-  case SY_LET: return low_expr(x, s->value);   // of the file: a constant
+  case SY_LET: return low_expr(x, s->value);  // of the file: a constant
   case SY_DECL: {
     Vals r = low_call(x, e, s);
     return r.n ? r.at[0] : val_fail(x);
@@ -115,7 +118,8 @@ static Val one_of(Fx *x, const Expr *e) {
 
 static Val expr(Fx *x, const Expr *e) {
   switch (e->kind) {
-  case EX_NAME: case EX_MEMBER: return name(x, e);
+  case EX_NAME:
+  case EX_MEMBER: return name(x, e);
   case EX_INT: return val_int(x, e->ival);
   case EX_FLOAT: return val_const(x, e->fval);
   case EX_INF: return val_const(x, (double)INFINITY);
@@ -129,8 +133,11 @@ static Val expr(Fx *x, const Expr *e) {
   case EX_INDEX: return low_index(x, e);
   case EX_CAST: return cast(x, e);
   case EX_IF: return choice(x, e);
-  case EX_CALL: case EX_PIPE: case EX_TUPLE: return one_of(x, e);
-  case EX_STRING: case EX_ERROR: break;
+  case EX_CALL:
+  case EX_PIPE:
+  case EX_TUPLE: return one_of(x, e);
+  case EX_STRING:
+  case EX_ERROR: break;
   }
   low_error(x->low, e->span, "this has no value here");
   return val_fail(x);

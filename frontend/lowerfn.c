@@ -181,8 +181,7 @@ static Val bind_shape(Fx *x, Binding *b, const Val *p, Val arg) {
     to[i] = arg.axis[i];
     if (*at == NO_AXIS && (to[i] == NO_AXIS || taken(b, to[i])))
       *at = low_vec_axis(x, arg.dim[i], taken_set(b));
-    else if (*at == NO_AXIS)
-      *at = to[i];
+    else if (*at == NO_AXIS) *at = to[i];
     if (to[i] != NO_AXIS) to[i] = *at;
   }
   return val_rename(x, arg, to);
@@ -191,16 +190,14 @@ static Val bind_shape(Fx *x, Binding *b, const Val *p, Val arg) {
 static uint64_t mapped(const Binding *b, const Type *t) {
   uint64_t set = 0;
   for (uint32_t i = 0; i < t->n; i++)
-    if (b->to[t->axis[i]] != NO_AXIS)
-      set |= (uint64_t)1 << b->to[t->axis[i]];
+    if (b->to[t->axis[i]] != NO_AXIS) set |= (uint64_t)1 << b->to[t->axis[i]];
   return set;
 }
 
 static uint64_t attr_axes_mapped(const Binding *b, const IrAttr *a) {
   uint64_t set = 0;
   for (uint32_t i = 0; a && i < a->n; i++)
-    if (b->to[a->list[i]] != NO_AXIS)
-      set |= (uint64_t)1 << b->to[a->list[i]];
+    if (b->to[a->list[i]] != NO_AXIS) set |= (uint64_t)1 << b->to[a->list[i]];
   return set;
 }
 
@@ -220,10 +217,10 @@ static void flow(const Binding *b, uint64_t *set) {
     for (uint32_t i = 0; i < op->nres; i++) {
       uint64_t own = mapped(b, ir_type(f, op->res[i]));
       // A call's results need not vary with all its arguments do.
-      uint64_t lost = op->code == OP_CALL && f->key >= 0 &&
-                              b->to[f->key] != NO_AXIS
-                          ? (uint64_t)1 << b->to[f->key]
-                          : 0;
+      uint64_t lost =
+          op->code == OP_CALL && f->key >= 0 && b->to[f->key] != NO_AXIS
+              ? (uint64_t)1 << b->to[f->key]
+              : 0;
       set[op->res[i]] = (all & ~lost) | own;
     }
   }
@@ -265,8 +262,7 @@ static void bind_results(Fx *x, Binding *b, const Expr *e) {
   }
 }
 
-static Vals emit_call(Fx *x, const Expr *e, const Binding *b,
-                      const Val *args) {
+static Vals emit_call(Fx *x, const Expr *e, const Binding *b, const Val *args) {
   const Instance *it = b->it;
   Value in[MAX_PARAMS];
   Type types[MAX_PARAMS];

@@ -67,8 +67,9 @@ Value low_length(Fx *x, Dim ragged, Span at) {
   Sym *by = fe_ragged_by(x->decl, ragged, &offsets);
   Sym *batch = fe_batch_index(x->decl, ragged);
   if (!by || !batch) {
-    low_error(x->low, at, "the length of a ragged dim needs an index over its "
-                          "batch axis");
+    low_error(x->low, at,
+              "the length of a ragged dim needs an index over its "
+              "batch axis");
     return val_fail(x).v;
   }
   Value b = low_coord(x, low_axis(x, batch));
@@ -92,7 +93,8 @@ static uint32_t physical(Fx *x, const Param *p, const Value *idx, Value *out,
   uint32_t n = p->sym->ty.rank, k = 0;
   Builder *b = &x->b;
   if (l && l->kind == LAY_RAGGED && !is_offsets(x, p))
-    low_error(x->low, l->span, "a ragged layout needs offsets, of extent B + 1");
+    low_error(x->low, l->span,
+              "a ragged layout needs offsets, of extent B + 1");
   for (uint32_t i = 0; i < n; i++) {
     bool axis = l && (int)i == l->axis, batch = l && (int)i == l->batch_axis;
     Value v = idx[i];
@@ -118,10 +120,10 @@ static uint32_t physical(Fx *x, const Param *p, const Value *idx, Value *out,
 
 // ---------------------------------------------------------------- items
 typedef struct Access {
-  Value idx[MAX_RANK];   // coordinate of each axis of the base
-  Val shape;             // the axes that are left over
-  Value valid;           // shifted items are in range, or 0
-  const Val *like;       // whose axes to take where there is a choice, or NULL
+  Value idx[MAX_RANK];  // coordinate of each axis of the base
+  Val shape;            // the axes that are left over
+  Value valid;          // shifted items are in range, or 0
+  const Val *like;      // whose axes to take where there is a choice, or NULL
 } Access;
 
 static bool plain_slice(const Item *i) {
@@ -184,8 +186,8 @@ static Access access_of(Fx *x, const Ty *ty, const Item *items, uint32_t n,
 }
 
 // ---------------------------------------------------------------- tensors
-Val low_tensor(Fx *x, const Sym *s, const Item *items, uint32_t n,
-               const Ty *ty, Span at) {
+Val low_tensor(Fx *x, const Sym *s, const Item *items, uint32_t n, const Ty *ty,
+               Span at) {
   const Param *p = param_of(x, s);
   if (!p || !p->type) {
     low_error(x->low, at, "'%s' has no value here", s->name);
@@ -198,8 +200,8 @@ Val low_tensor(Fx *x, const Sym *s, const Item *items, uint32_t n,
   v.v = ir_load(&x->b, tensor_of(x, s), phys, k);
   if (!a.valid) return v;
   DType t = low_dtype_of(x, v);
-  Value zero = dtype_is_float(t) ? ir_const_f(&x->b, t, 0.0)
-                                 : ir_const_i(&x->b, t, 0);
+  Value zero =
+      dtype_is_float(t) ? ir_const_f(&x->b, t, 0.0) : ir_const_i(&x->b, t, 0);
   v.v = ir_3(&x->b, OP_SELECT, a.valid, v.v, zero);
   return v;
 }
@@ -226,8 +228,8 @@ void low_store(Fx *x, const Sym *s, const Item *items, uint32_t n, Val v,
   uint32_t k = 2 + physical(x, p, a.idx, args + 2, &entry);
   Value mask = both(x, a.valid, x->step_valid);
   if (entry)
-    mask = both(x, mask, ir_2(&x->b, OP_LE, ir_const_i(&x->b, DT_I64, 0),
-                              entry));
+    mask =
+        both(x, mask, ir_2(&x->b, OP_LE, ir_const_i(&x->b, DT_I64, 0), entry));
   IrAttr masked = attr_i(AT_MASKED, 1);
   if (mask) args[k++] = mask;
   ir_op(&x->b, OP_STORE, args, k, &masked, mask != 0, NULL, 0, 0);
@@ -250,10 +252,8 @@ static Val index_vector(Fx *x, Val base, const Expr *e) {
       keep_axis(&a, base.dim[pos++], old);
       continue;
     }
-    if (it->kind == ITEM_EXPR)
-      a.idx[pos] = low_i64(x, low_expr(x, it->lo));
-    else
-      stay(x, &a, pos, it, e->ty.shape[a.shape.rank], &used);
+    if (it->kind == ITEM_EXPR) a.idx[pos] = low_i64(x, low_expr(x, it->lo));
+    else stay(x, &a, pos, it, e->ty.shape[a.shape.rank], &used);
     if (old != NO_AXIS && type_has_axis(ir_type(x->f, base.v), old)) {
       axes[n] = old;
       at[n++] = a.idx[pos];

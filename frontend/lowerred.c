@@ -41,8 +41,7 @@ static uint32_t first_axis(uint64_t set) {
 Val low_divide(Fx *x, Val a, Val b) {
   Val v[2] = {a, b}, shape;
   DType t = low_join(x, v, 2);
-  if (!dtype_is_float(t))
-    t = a.weak && b.weak ? DT_F64 : DT_F32;
+  if (!dtype_is_float(t)) t = a.weak && b.weak ? DT_F64 : DT_F32;
   for (int i = 0; i < 2; i++) v[i] = val_cast(x, v[i], t);
   uint64_t keys = ir_key_deps(&x->deps, v[1].v);
   if (!keys && !b.weak)
@@ -71,8 +70,8 @@ static Val reduce(Fx *x, RKind k, Val v, uint32_t axis) {
   bool logic = k == RK_ANY || k == RK_ALL;
   AxisRole role = x->f->axes.at[axis].role;
   if (!logic) join_all(x, &v, 1);
-  if (v.weak) v = val_cast(x, v, low_dtype_of(x, v) == DT_F64 ? DT_F32
-                                                              : DT_I64);
+  if (v.weak)
+    v = val_cast(x, v, low_dtype_of(x, v) == DT_F64 ? DT_F32 : DT_I64);
   if (role != AX_KEY && role != AX_VEC)
     return no_reduce(x, x->b.span, "only key and vector indices are reduced");
   if (k == RK_SUM && role == AX_KEY && low_weighted_sum(x, &v, axis)) return v;
@@ -121,8 +120,9 @@ static Val scan(Fx *x, const Expr *e, int id) {
                      attr_i(AT_DIR, id == BI_cumsum ? DIR_PREFIX : DIR_SUFFIX),
                      attr_i(AT_EXCLUSIVE, 1)};
   Value in = low_operand(x, v.v, axis);
-  v.v = ir_op(&x->b, OP_SCAN, &in, 1, attrs, fe_exclusive(e) ? 4 : 3, NULL, 1,
-              0)->res[0];
+  v.v =
+      ir_op(&x->b, OP_SCAN, &in, 1, attrs, fe_exclusive(e) ? 4 : 3, NULL, 1, 0)
+          ->res[0];
   v.weak = false;
   return v;
 }
@@ -234,13 +234,13 @@ Val low_select(Fx *x, Val *v) {
 
 static Val simple(Fx *x, const Expr *e, int id) {
   static const OpCode ops[BI_COUNT] = {
-      [BI_exp] = OP_EXP,       [BI_exp2] = OP_EXP2,
-      [BI_log] = OP_LOG,       [BI_log2] = OP_LOG2,
-      [BI_sqrt] = OP_SQRT,     [BI_rsqrt] = OP_RSQRT,
-      [BI_tanh] = OP_TANH,     [BI_sigmoid] = OP_SIGMOID,
-      [BI_relu] = OP_RELU,     [BI_softplus] = OP_SOFTPLUS,
-      [BI_erf] = OP_ERF,       [BI_sin] = OP_SIN,
-      [BI_cos] = OP_COS,       [BI_floor] = OP_FLOOR,
+      [BI_exp] = OP_EXP,   [BI_exp2] = OP_EXP2,
+      [BI_log] = OP_LOG,   [BI_log2] = OP_LOG2,
+      [BI_sqrt] = OP_SQRT, [BI_rsqrt] = OP_RSQRT,
+      [BI_tanh] = OP_TANH, [BI_sigmoid] = OP_SIGMOID,
+      [BI_relu] = OP_RELU, [BI_softplus] = OP_SOFTPLUS,
+      [BI_erf] = OP_ERF,   [BI_sin] = OP_SIN,
+      [BI_cos] = OP_COS,   [BI_floor] = OP_FLOOR,
   };
   Val v[MAX_ARGS];
   uint32_t n = operands(x, e, v);
@@ -253,9 +253,7 @@ static Val simple(Fx *x, const Expr *e, int id) {
   case BI_outer: return low_outer(x, v[0], v[1]);
   case BI_max: return extremum(x, OP_MAX, v, n);
   case BI_min: return extremum(x, OP_MIN, v, n);
-  case BI_abs:
-    join_all(x, v, 1);
-    return val_op(x, OP_ABS, v, 1);
+  case BI_abs: join_all(x, v, 1); return val_op(x, OP_ABS, v, 1);
   default:
     if (ops[id]) return math(x, ops[id], v[0]);
     return no_reduce(x, e->span, "this function has no meaning here");

@@ -6,7 +6,9 @@
 
 enum { MAX_STATES = 32 };
 
-static const Sym *state_sym(const Stmt *s) { return s->names.at[0].sym; }
+static const Sym *state_sym(const Stmt *s) {
+  return s->names.at[0].sym;
+}
 
 // v as a state: its dtype, with the canonical axes of its shape. tf32 says how
 // products may be rounded: the state is f32.
@@ -31,8 +33,7 @@ void low_state(Fx *x, const Stmt *s) {
   low_bind(x, sym, as_state(x, sym, low_expr(x, s->expr)));
   if (x->states.n >= MAX_STATES)
     low_error(x->low, s->span, "more than %d states", MAX_STATES);
-  else
-    vec_push(x->low->a, &x->states, s);
+  else vec_push(x->low->a, &x->states, s);
 }
 
 void low_set_state(Fx *x, const Stmt *s) {
@@ -105,8 +106,8 @@ void low_step(Fx *x, const Stmt *s) {
     types[i] = state_type(x, &v);
   }
   IrAttr attrs[2] = {attr_i(AT_AXIS, axis), attr_i(AT_REVERSE, 1)};
-  Op *op = ir_op(&x->b, OP_RECUR, init, n, attrs, s->reverse ? 2 : 1, types, n,
-                 1);
+  Op *op =
+      ir_op(&x->b, OP_RECUR, init, n, attrs, s->reverse ? 2 : 1, types, n, 1);
   walk(x, s, op->regions[0], axis, types);
   for (uint32_t i = 0; i < n; i++) {
     const Stmt *state = x->states.at[i];
@@ -122,7 +123,7 @@ void low_write_back(Fx *x) {
     if (!p) continue;
     const Expr *e = s->expr;
     bool indexed = e->kind == EX_INDEX;
-    low_store(x, p->sym, indexed ? e->items.at : NULL,
-              indexed ? e->items.n : 0, current(x, s), s->span);
+    low_store(x, p->sym, indexed ? e->items.at : NULL, indexed ? e->items.n : 0,
+              current(x, s), s->span);
   }
 }

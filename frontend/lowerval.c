@@ -171,7 +171,7 @@ void val_align(Fx *x, Val *v, uint32_t n, Val *shape) {
 static bool is_dynamic(const Fx *x, Value v) {
   const Op *op = ir_def(x->f, v);
   int64_t k;
-  if (!op || op->code == OP_LOAD) return true;   // a ragged length
+  if (!op || op->code == OP_LOAD) return true;  // a ragged length
   if (op->code == OP_DIM)
     return !dim_is_const(&x->low->m->dims, (Dim)ir_attr_i(op, AT_DIM, 0), &k);
   for (uint32_t i = 0; i < op->nargs; i++)
@@ -193,8 +193,9 @@ static Value narrow(Fx *x, Value v, DType t) {
     args[i] = ir_type(x->f, op->args[i])->dtype == DT_F64
                   ? narrow(x, op->args[i], t)
                   : op->args[i];
-  return ir_op(&x->b, op->code, args, op->nargs, op->attrs, op->nattrs, NULL,
-               1, 0)->res[0];
+  return ir_op(&x->b, op->code, args, op->nargs, op->attrs, op->nattrs, NULL, 1,
+               0)
+      ->res[0];
 }
 
 // What is known now is computed in f64 and rounded once; run-time dims are not
@@ -206,10 +207,8 @@ Val val_cast(Fx *x, Val v, DType t) {
   if (v.weak && ir_const_value(x->f, v.v, &c))
     v.v = dtype_is_float(t) ? ir_const_f(&x->b, t, dtype_round(t, c))
                             : ir_const_i(&x->b, t, (int64_t)c);
-  else if (v.weak && t == DT_F32 && is_dynamic(x, v.v))
-    v.v = narrow(x, v.v, t);
-  else
-    v.v = ir_cast(&x->b, t, v.v);
+  else if (v.weak && t == DT_F32 && is_dynamic(x, v.v)) v.v = narrow(x, v.v, t);
+  else v.v = ir_cast(&x->b, t, v.v);
   v.weak = weak;
   return v;
 }

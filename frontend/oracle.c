@@ -110,21 +110,15 @@ static void run_stmt(Oracle *o, Frame *f, const Stmt *s) {
     return;
   }
   case ST_STEP:
-  case ST_REPEAT:
-    loop(o, f, s);
-    return;
-  case ST_LET:
-    early_let(o, f, s);
-    return;
+  case ST_REPEAT: loop(o, f, s); return;
+  case ST_LET: early_let(o, f, s); return;
   case ST_ASSIGN:
     if (s->target.sym->kind == SY_STATE)
       set_state(o, s->target.sym,
                 spread(o, f, s->target.sym, oracle_eval(o, f, s->expr)));
-    else
-      assign_out(o, f, s);
+    else assign_out(o, f, s);
     return;
-  default:
-    return;
+  default: return;
   }
 }
 
@@ -138,8 +132,8 @@ static void write_back(Oracle *o, Frame *f) {
     const Stmt *s = o->prog->body.at[i];
     const Param *p = s->kind == ST_STATE ? fe_state_inout(o->prog, s) : NULL;
     uint64_t got;
-    if (!p || !map_get(&o->states, (uint64_t)(uintptr_t)s->names.at[0].sym,
-                       &got))
+    if (!p ||
+        !map_get(&o->states, (uint64_t)(uintptr_t)s->names.at[0].sym, &got))
       continue;
     const Expr *ref = s->expr;
     int64_t at[MAX_RANK] = {0};
@@ -206,8 +200,8 @@ static void run_all(Oracle *o, const int64_t *dims, const Extents *e) {
   }
 }
 
-bool oracle_run(Ctx *cx, const Decl *prog, OracleArg *args,
-                const int64_t *dims, const OraclePoints *points) {
+bool oracle_run(Ctx *cx, const Decl *prog, OracleArg *args, const int64_t *dims,
+                const OraclePoints *points) {
   Oracle o = {.cx = cx, .args = args, .prog = prog};
   o.arena.oom = cx->session.oom;
   o.arena.oom_data = cx->session.oom_data;

@@ -11,9 +11,9 @@ typedef struct OracleArg {
   DType dtype;
   uint32_t rank;
   int64_t shape[MAX_RANK], stride[MAX_RANK];
-  void *data;      // NULL for an output that is not wanted
-  double scalar;   // rank 0
-  bool given;      // rank 0: false takes the default
+  void *data;     // NULL for an output that is not wanted
+  double scalar;  // rank 0
+  bool given;     // rank 0: false takes the default
 } OracleArg;
 
 // Parallel coordinates to evaluate, n tuples of Decl.indices with role
@@ -26,8 +26,8 @@ typedef struct OraclePoints {
 // Evaluates prog. dims[i] is the value of symbol i of prog->dims; a ragged
 // one's is its padded extent and its lengths come from the tensor it names.
 // points == NULL: everything. False with a diagnostic: a gather out of range.
-bool oracle_run(Ctx *cx, const Decl *prog, OracleArg *args,
-                const int64_t *dims, const OraclePoints *points);
+bool oracle_run(Ctx *cx, const Decl *prog, OracleArg *args, const int64_t *dims,
+                const OraclePoints *points);
 
 // Scalar operations that a full run takes, roughly (saturating).
 double oracle_cost(const Decl *prog, const int64_t *dims);

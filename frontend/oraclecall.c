@@ -8,8 +8,7 @@
 
 enum { MAX_CALLS = 128 };
 
-Frame *oracle_frame(Oracle *o, const Decl *d, Frame *caller,
-                    const Expr *call) {
+Frame *oracle_frame(Oracle *o, const Decl *d, Frame *caller, const Expr *call) {
   Frame *f = NEW(&o->arena, Frame);
   f->d = d;
   f->caller = caller;
@@ -37,7 +36,7 @@ bool oracle_place(Oracle *o, const Param *p, const OracleArg *a,
       const char *q = by->data;
       int64_t b = at[l->batch_axis];
       c[n] += (int64_t)dtype_load(by->dtype, q + b * by->stride[0] *
-                                                 dtype_size(by->dtype));
+                                                     dtype_size(by->dtype));
     }
     if (kind == LAY_PAGED && ax == l->batch_axis) {
       const OracleArg *t = &o->args[l->table->param];
@@ -76,8 +75,8 @@ double oracle_read(Oracle *o, Frame *f, const Sym *s, const int64_t *at,
     o->failed = true;
     return NAN;
   }
-  return dtype_load(a->dtype, (const char *)a->data +
-                                  off * dtype_size(a->dtype));
+  return dtype_load(a->dtype,
+                    (const char *)a->data + off * dtype_size(a->dtype));
 }
 
 // ---------------------------------------------------------------- dims
@@ -197,8 +196,8 @@ Val *oracle_param(Oracle *o, Frame *f, const Sym *s) {
 }
 
 static const Expr *as_call(const Expr *e) {
-  bool call = (e->kind == EX_CALL || e->kind == EX_PIPE ||
-               e->kind == EX_NAME || e->kind == EX_MEMBER) &&
+  bool call = (e->kind == EX_CALL || e->kind == EX_PIPE || e->kind == EX_NAME ||
+               e->kind == EX_MEMBER) &&
               e->sym && e->sym->kind == SY_DECL;
   return call ? e : NULL;
 }

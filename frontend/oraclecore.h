@@ -18,12 +18,12 @@ typedef struct Oracle Oracle;
 // One activation of a program or function.
 typedef struct Frame {
   const Decl *d;
-  struct Frame *caller;   // NULL: the program
-  const Expr *call;       // in the caller
-  int64_t *dims;          // per symbol of d->dims
-  int64_t *idx;           // coordinate per index of d
-  Val *state;             // recurrent: per state, by Sym.index_id of its slot
-  Map memo;               // (node, coordinates) -> Val *, Frame * or Keys *
+  struct Frame *caller;  // NULL: the program
+  const Expr *call;      // in the caller
+  int64_t *dims;         // per symbol of d->dims
+  int64_t *idx;          // coordinate per index of d
+  Val *state;            // recurrent: per state, by Sym.index_id of its slot
+  Map memo;              // (node, coordinates) -> Val *, Frame * or Keys *
 } Frame;
 
 // The keys of a domain at a point, ascending.
@@ -34,10 +34,10 @@ typedef struct Keys {
 
 struct Oracle {
   Ctx *cx;
-  Arena arena;            // of the point being evaluated
-  OracleArg *args;        // of the program
+  Arena arena;      // of the point being evaluated
+  OracleArg *args;  // of the program
   const Decl *prog;
-  Map states;             // SY_STATE symbol -> Val *
+  Map states;  // SY_STATE symbol -> Val *
   bool failed;
   uint32_t depth;
 };
@@ -61,7 +61,6 @@ double oracle_read(Oracle *o, Frame *f, const Sym *param, const int64_t *at,
 bool oracle_place(Oracle *o, const Param *p, const OracleArg *a,
                   const int64_t *at, int64_t *off);
 uint64_t oracle_key(const Frame *f, const void *node, uint64_t vary);
-Frame *oracle_frame(Oracle *o, const Decl *d, Frame *caller,
-                    const Expr *call);
+Frame *oracle_frame(Oracle *o, const Decl *d, Frame *caller, const Expr *call);
 
 #endif

@@ -138,10 +138,8 @@ static Val *eval_binary(Oracle *o, Frame *f, const Expr *e) {
   int empty = -1;
   for (int64_t i = 0; i < r->n; i++) {
     double p = lane_at(&x, r, i), q = lane_at(&y, r, i);
-    if (e->op == BO_DIV && q == 0 && empty < 0)
-      empty = empty_row(o, f, e, 0);
-    r->at[i] = e->op == BO_DIV && q == 0 && empty > 0 ? 0
-                                                      : binary(e->op, p, q);
+    if (e->op == BO_DIV && q == 0 && empty < 0) empty = empty_row(o, f, e, 0);
+    r->at[i] = e->op == BO_DIV && q == 0 && empty > 0 ? 0 : binary(e->op, p, q);
   }
   return r;
 }
@@ -204,8 +202,8 @@ static Val *choose(Oracle *o, Frame *f, const Expr *e, const Expr *c,
   Lane lc = lane(f, cv, &c->ty, &e->ty), lx = lane(f, x, &a->ty, &e->ty),
        ly = lane(f, y, &b->ty, &e->ty);
   for (int64_t i = 0; i < r->n; i++)
-    r->at[i] = lane_at(&lc, r, i) != 0 ? lane_at(&lx, r, i)
-                                       : lane_at(&ly, r, i);
+    r->at[i] =
+        lane_at(&lc, r, i) != 0 ? lane_at(&lx, r, i) : lane_at(&ly, r, i);
   return r;
 }
 
@@ -223,8 +221,7 @@ static const Expr *operand(const Expr *e, uint32_t i) {
 
 static uint32_t operands(const Expr *e) {
   uint32_t n = e->kind == EX_PIPE;
-  for (uint32_t k = 0; k < e->args.n; k++)
-    n += e->args.at[k].kind != ARG_NAMED;
+  for (uint32_t k = 0; k < e->args.n; k++) n += e->args.at[k].kind != ARG_NAMED;
   return n;
 }
 
@@ -392,8 +389,8 @@ static Val *eval_builtin(Oracle *o, Frame *f, const Expr *e) {
 
 // ---------------------------------------------------------------- indexing
 typedef struct Axis1 {
-  int64_t lo, n, step;   // coordinates lo .. lo + n - 1; n == 0: one, dropped
-  bool fresh;            // an added axis of extent 1
+  int64_t lo, n, step;  // coordinates lo .. lo + n - 1; n == 0: one, dropped
+  bool fresh;           // an added axis of extent 1
 } Axis1;
 
 // Items of x[..] over the base's axes. False: reads 0 (shifted step).
@@ -499,21 +496,16 @@ static Val *eval_name(Oracle *o, Frame *f, const Expr *e) {
   switch (s->kind) {
   case SY_DIM:
     return oracle_scalar(o, (double)oracle_dim(o, f, s->dim, e->binder));
-  case SY_INDEX:
-    return oracle_scalar(o, (double)f->idx[s->index_id]);
-  case SY_LET:
-    return oracle_let(o, f, s);
-  case SY_PARAM:
-    return oracle_param(o, f, s);
-  case SY_DECL:
-    return oracle_call(o, f, e, 0);
+  case SY_INDEX: return oracle_scalar(o, (double)f->idx[s->index_id]);
+  case SY_LET: return oracle_let(o, f, s);
+  case SY_PARAM: return oracle_param(o, f, s);
+  case SY_DECL: return oracle_call(o, f, e, 0);
   case SY_STATE: {
     uint64_t got;
     bool ok = map_get(&o->states, (uint64_t)(uintptr_t)s, &got);
     return ok ? (Val *)(uintptr_t)got : oracle_scalar(o, NAN);
   }
-  default:
-    return oracle_scalar(o, NAN);
+  default: return oracle_scalar(o, NAN);
   }
 }
 
@@ -539,8 +531,7 @@ Val *oracle_eval(Oracle *o, Frame *f, const Expr *e) {
     return e->op == BO_MATMUL ? eval_matmul(o, f, e) : eval_binary(o, f, e);
   case EX_CHAIN: return eval_chain(o, f, e);
   case EX_INDEX: return eval_index(o, f, e);
-  case EX_CAST: return map1(o, oracle_eval(o, f, e->a), convert,
-                            (int)e->dtype);
+  case EX_CAST: return map1(o, oracle_eval(o, f, e->a), convert, (int)e->dtype);
   case EX_IF: return choose(o, f, e, e->a, e->b, e->c);
   case EX_CALL:
   case EX_PIPE:

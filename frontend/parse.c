@@ -66,12 +66,13 @@ static bool in_set(int kind, const int *set) {
   return *set != 0;
 }
 
-static const int stmt_words[] = {
-    TK_LET,  TK_RETURN, TK_ASSUME, TK_INDEX, TK_STATE, TK_STEP,
-    TK_DIMS, TK_REPEAT, TK_EXPECT, TK_INPUT, 0};
-static const int decl_words[] = {
-    TK_IMPORT, TK_FN,        TK_ROW,       TK_MASK,     TK_MOD,
-    TK_CHECK,  TK_ATTENTION, TK_RECURRENT, TK_SCHEDULE, TK_AT, TK_LET, 0};
+static const int stmt_words[] = {TK_LET,    TK_RETURN, TK_ASSUME, TK_INDEX,
+                                 TK_STATE,  TK_STEP,   TK_DIMS,   TK_REPEAT,
+                                 TK_EXPECT, TK_INPUT,  0};
+static const int decl_words[] = {TK_IMPORT,    TK_FN,        TK_ROW,
+                                 TK_MASK,      TK_MOD,       TK_CHECK,
+                                 TK_ATTENTION, TK_RECURRENT, TK_SCHEDULE,
+                                 TK_AT,        TK_LET,       0};
 
 // Does t begin a declaration? Those stand at the left margin.
 static bool begins_decl(const Parse *p, Token t) {
@@ -117,8 +118,7 @@ static void skip_declaration(Parse *p, Token t) {
     if (t.kind == TK_SEMI && open == 0) return;
     if (t.kind == TK_SEMI) is_block = true;
     if (t.kind == TK_LBRACE) open++;
-    if (t.kind == TK_RBRACE && (open == 0 || (--open == 0 && is_block)))
-      return;
+    if (t.kind == TK_RBRACE && (open == 0 || (--open == 0 && is_block))) return;
   }
 }
 
@@ -177,10 +177,11 @@ static void drop_class(Wanted *w, TokenClass cls) {
 
 // Replaces groups of tokens by what they begin.
 static void group(Wanted *w) {
-  static const int expr[] = {TK_IDENT, TK_INTLIT, TK_FLOATLIT, TK_STRING,
-                             TK_DTYPE, TK_INT,    TK_TRUE,     TK_FALSE,
-                             TK_INF,   TK_IF,     TK_LPAREN,   TK_MINUS,
-                             TK_NOT,   TK_CONST,  0};
+  static const int expr[] = {TK_IDENT,  TK_INTLIT, TK_FLOATLIT,
+                             TK_STRING, TK_DTYPE,  TK_INT,
+                             TK_TRUE,   TK_FALSE,  TK_INF,
+                             TK_IF,     TK_LPAREN, TK_MINUS,
+                             TK_NOT,    TK_CONST,  0};
   static const int type[] = {TK_IDENT, TK_DTYPE, TK_INT, TK_ROW, 0};
   static const int stmt[] = {TK_IDENT, TK_LET, TK_RETURN, TK_ASSUME, 0};
   static const int decl[] = {TK_IMPORT, TK_LET, TK_FN, TK_ROW, TK_AT, 0};
@@ -281,8 +282,8 @@ static void note_habits(Parse *p, Diag *d, const int *kinds, int n) {
   bool reserved = token_class(t.kind) == TC_WORD || t.kind == TK_DTYPE;
   if (reserved && wanted(TK_IDENT, kinds, n) && !wanted(TK_LET, kinds, n) &&
       !wanted(TK_INTLIT, kinds, n))
-    diag_note(p->cx, d, NOWHERE, "'%.*s' is reserved and cannot be a name",
-              len, s);
+    diag_note(p->cx, d, NOWHERE, "'%.*s' is reserved and cannot be a name", len,
+              s);
   if (t.kind == TK_FLOORDIV && !wanted(TK_PLUS, kinds, n))
     diag_note(p->cx, d, NOWHERE, "a comment begins with '#'");
   if (t.kind == TK_ASSIGN && wanted(TK_EQ, kinds, n))
@@ -290,12 +291,13 @@ static void note_habits(Parse *p, Diag *d, const int *kinds, int n) {
   static const struct {
     const char *word, *note;
   } habits[] = {
-    {"and", "'and' is written '&'"},
-    {"or", "'or' is written '|'"},
-    {"not", "'not' is written '!'"},
-    {"@", "the product with a matrix is written @@, that of vectors dot(x, y)"},
-    {"def", "a function is written `fn f(x: f32) = ..;`, a program "
-            "`attention f<..>(..) -> (..) { .. }`"},
+      {"and", "'and' is written '&'"},
+      {"or", "'or' is written '|'"},
+      {"not", "'not' is written '!'"},
+      {"@",
+       "the product with a matrix is written @@, that of vectors dot(x, y)"},
+      {"def", "a function is written `fn f(x: f32) = ..;`, a program "
+              "`attention f<..>(..) -> (..) { .. }`"},
   };
   for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
     if (strlen(habits[i].word) == (size_t)len &&
@@ -303,7 +305,8 @@ static void note_habits(Parse *p, Diag *d, const int *kinds, int n) {
       diag_note(p->cx, d, NOWHERE, "%s", habits[i].note);
   bool sum = t.kind == TK_PLUS && p->src->text[t.at.hi] == '=';
   if (sum)
-    diag_note(p->cx, d, NOWHERE, "an output has one equation; a sum over k "
+    diag_note(p->cx, d, NOWHERE,
+              "an output has one equation; a sum over k "
               "is written sum(k: ..)");
 }
 
@@ -316,8 +319,7 @@ static void report(Parse *p, const int *kinds, int n) {
                      found(p, t));
   bool ends = t.kind == TK_RBRACE || t.kind == TK_END ||
               line_between(p, p->prev_end, t.at.lo);
-  if (semi && ends)
-    diag_fix(p->cx, d, span_of(p, gap), ";", "insert ';'");
+  if (semi && ends) diag_fix(p->cx, d, span_of(p, gap), ";", "insert ';'");
   note_open(p, d, kinds, n);
   note_habits(p, d, kinds, n);
 }

@@ -15,9 +15,9 @@ typedef struct Loc {
 } Loc;
 
 typedef struct Token {
-  int kind;           // TK_* of the grammar
+  int kind;  // TK_* of the grammar
   Loc at;
-  const char *name;   // identifiers, soft words, strings (contents), dtypes
+  const char *name;  // identifiers, soft words, strings (contents), dtypes
   int64_t ival;
   double fval;
   DType dtype;
@@ -37,13 +37,13 @@ typedef Vec(Setting) SettingList;
 typedef Vec(CheckStmt) CheckList;
 typedef Vec(DType) DTypeList;
 
-typedef struct Body {   // `= value;` or `{ stmts }`
+typedef struct Body {  // `= value;` or `{ stmts }`
   Expr *value;
   StmtList stmts;
   bool braces;
 } Body;
 
-typedef struct Sig {    // what stands between a name and its body
+typedef struct Sig {  // what stands between a name and its body
   GenericList generics;
   ParamList params, outs;
   TypeList ret;
@@ -86,28 +86,28 @@ typedef union Value {
 
 typedef struct Parse {
   Ctx *cx;
-  Arena *a;             // the session arena
+  Arena *a;  // the session arena
   Source *src;
   Unit *unit;
   void *scanner;
-  uint8_t slot[256];    // hash of token.def: row + 1
-  jmp_buf fatal;        // where flex's fatal errors land
+  uint8_t slot[256];  // hash of token.def: row + 1
+  jmp_buf fatal;      // where flex's fatal errors land
   // scanner
-  Token tok;            // the token just read
-  uint32_t pos;         // bytes read
-  int depth;            // open brackets
+  Token tok;                // the token just read
+  uint32_t pos;             // bytes read
+  int depth;                // open brackets
   Loc open[MAX_DEPTH + 1];  // where they stand
   // parser
-  int blocks;           // open statement blocks: what an error resumes in
-  Token last;           // the token handed to the parser last
-  Token before;         // the one before it
-  uint32_t prev_end;    // end of the one before it
+  int blocks;         // open statement blocks: what an error resumes in
+  Token last;         // the token handed to the parser last
+  Token before;       // the one before it
+  uint32_t prev_end;  // end of the one before it
   // recovery
-  bool quiet;           // skipping: lexical errors are not reported
-  bool stop;            // give up: every further token is the end
-  bool has_sync;        // hand out SYNC, then `closers` braces, then `again`
+  bool quiet;     // skipping: lexical errors are not reported
+  bool stop;      // give up: every further token is the end
+  bool has_sync;  // hand out SYNC, then `closers` braces, then `again`
   int closers;
-  int nagain;           // tokens to read again: again[0] is the next
+  int nagain;  // tokens to read again: again[0] is the next
   Token again[2];
   uint32_t resumed_at;  // offset of the token the last recovery put back
 } Parse;
@@ -121,11 +121,16 @@ int scan_token(Parse *p);   // fills p->tok, returns its kind
 bool scan_start(Parse *p);  // over p->src, memory from the scratch arena
 
 // tokens.c: token.def
-typedef enum TokenClass { TC_WORD, TC_SOFT, TC_SIGN, TC_OPER, TC_OTHER }
-    TokenClass;
+typedef enum TokenClass {
+  TC_WORD,
+  TC_SOFT,
+  TC_SIGN,
+  TC_OPER,
+  TC_OTHER
+} TokenClass;
 void tokens_init(Parse *p);
 int token_find(const Parse *p, const char *s, uint32_t n);  // 0: none
-const char *token_text(int kind);    // "->", "let"; NULL for identifiers, ...
+const char *token_text(int kind);  // "->", "let"; NULL for identifiers, ...
 TokenClass token_class(int kind);
 
 // parse.c
@@ -174,6 +179,6 @@ Decl *de_code(Parse *p, Loc at, DeclKind kind, NameRef name, Sig sig,
               Body body);
 Decl *de_import(Parse *p, Loc at, NameList path, NameList names);
 void unit_add(Parse *p, AttrList attrs, Decl *d);
-void unit_docs(Parse *p);   // attaches `##` comments once all is read
+void unit_docs(Parse *p);  // attaches `##` comments once all is read
 
 #endif

@@ -5,14 +5,14 @@
 typedef struct Uses {
   const char *name;
   const Decl *decl;
-  bool output;         // item of an output's target
-  bool vec;            // vec(d: ..)
-  uint32_t last;       // plain item of a last axis, or of a computed vector
-  uint32_t inner;      // plain item of another axis
+  bool output;     // item of an output's target
+  bool vec;        // vec(d: ..)
+  uint32_t last;   // plain item of a last axis, or of a computed vector
+  uint32_t inner;  // plain item of another axis
   // the step's extent
   DimTab *dims;
   Dim extent;
-  const Expr *clash;   // second, different extent
+  const Expr *clash;  // second, different extent
 } Uses;
 
 static const Param *tensor(const Decl *d, const char *name) {
@@ -37,8 +37,8 @@ static void note_extent(Uses *u, const Param *p, uint32_t axis,
 static void in_expr(Uses *u, const Expr *e);
 
 static void in_items(Uses *u, const Expr *base, const Item *at, uint32_t n) {
-  const Param *p = base && base->kind == EX_NAME ? tensor(u->decl, base->name)
-                                                 : NULL;
+  const Param *p =
+      base && base->kind == EX_NAME ? tensor(u->decl, base->name) : NULL;
   for (uint32_t i = 0; i < n; i++) {
     const Item *it = &at[i];
     if (plain(u, it)) {
@@ -60,9 +60,8 @@ static void in_expr(Uses *u, const Expr *e) {
   for (uint32_t i = 0; i < e->list.n; i++) in_expr(u, e->list.at[i]);
   for (uint32_t i = 0; i < e->args.n; i++) {
     const Arg *a = &e->args.at[i];
-    if (a->kind == ARG_BINDER && a->name == u->name &&
-        e->kind == EX_CALL && e->a->kind == EX_NAME &&
-        !strcmp(e->a->name, "vec"))
+    if (a->kind == ARG_BINDER && a->name == u->name && e->kind == EX_CALL &&
+        e->a->kind == EX_NAME && !strcmp(e->a->name, "vec"))
       u->vec = true;
     in_expr(u, a->value);
   }

@@ -3,7 +3,7 @@
 
 #include "frontend/builtins.h"
 
-enum { FEW = 8 };   // names that are found faster one by one
+enum { FEW = 8 };  // names that are found faster one by one
 
 Scope *scope_new(Arena *a, Scope *up) {
   Scope *s = NEW(a, Scope);
@@ -12,7 +12,9 @@ Scope *scope_new(Arena *a, Scope *up) {
   return s;
 }
 
-static uint64_t key(const void *p) { return (uint64_t)(uintptr_t)p; }
+static uint64_t key(const void *p) {
+  return (uint64_t)(uintptr_t)p;
+}
 
 Sym *scope_here(const Scope *s, const char *name) {
   uint64_t found;

@@ -6,8 +6,8 @@
 
 typedef struct Scope {
   struct Scope *up;
-  Vec(Sym *) syms;      // in order of declaration
-  Map at;               // name -> Sym, once there are many
+  Vec(Sym *) syms;  // in order of declaration
+  Map at;           // name -> Sym, once there are many
 } Scope;
 
 Scope *scope_new(Arena *a, Scope *up);

@@ -48,7 +48,8 @@ static bool arithmetic(BinOp op, int64_t a, int64_t b, int64_t *out) {
   case BO_ADD: return !__builtin_add_overflow(a, b, out);
   case BO_SUB: return !__builtin_sub_overflow(a, b, out);
   case BO_MUL: return !__builtin_mul_overflow(a, b, out);
-  case BO_FLOORDIV: case BO_MOD: {
+  case BO_FLOORDIV:
+  case BO_MOD: {
     if (b <= 0) return false;
     int64_t q = a / b - (a % b < 0);
     *out = op == BO_MOD ? a - q * b : q;
@@ -63,8 +64,7 @@ static bool integer(const Values *v, const Expr *e, int64_t *out) {
   switch (e->kind) {
   case EX_INT: *out = e->ival; return true;
   case EX_NAME: return integer_name(v, e, out);
-  case EX_UNARY:
-    return eval(v, e->a, &a) && !__builtin_sub_overflow(0, a, out);
+  case EX_UNARY: return eval(v, e->a, &a) && !__builtin_sub_overflow(0, a, out);
   case EX_BINARY:
     return eval(v, e->a, &a) && eval(v, e->b, &b) &&
            arithmetic((BinOp)e->op, a, b, out);
@@ -142,14 +142,14 @@ typedef struct Spec {
   const Decl *decl;
   const FeBind *fixed;
   uint32_t nfixed;
-  const Generic **free;    // generics to choose, in order
+  const Generic **free;  // generics to choose, in order
   uint32_t nfree;
-  uint32_t width;          // nfree + fixed dims that are not const
+  uint32_t width;  // nfree + fixed dims that are not const
   int64_t *sym;
   bool *known;
-  FeBind *out;             // n rows of width binds
+  FeBind *out;  // n rows of width binds
   uint32_t n, cap;
-  FeBind *row;             // being built
+  FeBind *row;  // being built
 } Spec;
 
 static const FeBind *fixed_as(const Spec *s, const char *name) {
@@ -177,8 +177,7 @@ static void emit(Spec *s) {
     s->out = more;
     s->cap = cap;
   }
-  memcpy(s->out + (size_t)s->n * s->width, s->row,
-         sizeof *s->row * s->width);
+  memcpy(s->out + (size_t)s->n * s->width, s->row, sizeof *s->row * s->width);
   s->n++;
 }
 
@@ -220,8 +219,8 @@ static void choose(Spec *s, uint32_t i) {
 
 static void no_such_dim(const Spec *s, const char *name) {
   const DimTab *t = s->decl->dims;
-  Diag *d = diag_add(s->cx, DIAG_no_such_dim, s->decl->name_span,
-                     s->decl->name, name);
+  Diag *d = diag_add(s->cx, DIAG_no_such_dim, s->decl->name_span, s->decl->name,
+                     name);
   Guess g = guess_start(name);
   for (uint32_t k = 0; k < t->syms.n; k++) guess_try(&g, t->syms.at[k].name);
   if (g.best) diag_note(s->cx, d, NOWHERE, "did you mean '%s'?", g.best);
@@ -273,8 +272,7 @@ static void no_choice(const Spec *s) {
 }
 
 uint32_t fe_specializations(Ctx *cx, const Decl *prog, const FeBind *fixed,
-                            uint32_t nfixed, FeBind **binds,
-                            uint32_t *nbinds) {
+                            uint32_t nfixed, FeBind **binds, uint32_t *nbinds) {
   Spec s = {.cx = cx, .decl = prog, .fixed = fixed, .nfixed = nfixed};
   uint32_t nsyms = prog->dims->syms.n, room = prog->generics.n + nfixed + 1;
   s.sym = NEWN(&cx->session, int64_t, nsyms + 1);

@@ -5,15 +5,18 @@
 static FeTokenKind kind_of(int kind) {
   switch (kind) {
   case TK_IDENT: return FE_NAME;
-  case TK_INTLIT: case TK_FLOATLIT: return FE_NUMBER;
+  case TK_INTLIT:
+  case TK_FLOATLIT: return FE_NUMBER;
   case TK_STRING: return FE_STRING;
-  case TK_DTYPE: case TK_INT: return FE_TYPE;
+  case TK_DTYPE:
+  case TK_INT: return FE_TYPE;
   default: break;
   }
   switch (token_class(kind)) {
   case TC_WORD: return FE_WORD;
   case TC_SOFT: return FE_SOFT;
-  case TC_SIGN: case TC_OPER: return FE_SIGN;
+  case TC_SIGN:
+  case TC_OPER: return FE_SIGN;
   case TC_OTHER: break;
   }
   return FE_OTHER;
@@ -32,8 +35,11 @@ void fe_tokens(Ctx *cx, const Source *src, Arena *a, FeTokens *out) {
   ArenaMark m = arena_mark(&cx->scratch);
   Parse *p = NEW(&cx->scratch, Parse);
   uint32_t errors = cx->nerrors, diags = cx->diags.n;
-  *p = (Parse){.cx = cx, .a = &cx->scratch, .src = (Source *)src,
-               .unit = NEW(&cx->scratch, Unit), .quiet = true};
+  *p = (Parse){.cx = cx,
+               .a = &cx->scratch,
+               .src = (Source *)src,
+               .unit = NEW(&cx->scratch, Unit),
+               .quiet = true};
   tokens_init(p);
   read_all(p, a, out);
   cx->nerrors = errors;

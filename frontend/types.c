@@ -1,7 +1,9 @@
 // Dtypes and shapes: promotion, alignment by dim, what converts to what.
 #include "frontend/checker.h"
 
-Ty ty_error(void) { return (Ty){.kind = TY_ERROR}; }
+Ty ty_error(void) {
+  return (Ty){.kind = TY_ERROR};
+}
 
 Ty ty_scalar(DType t, bool weak) {
   return (Ty){.kind = TY_VALUE, .dtype = t, .weak = weak};
@@ -10,9 +12,15 @@ Ty ty_scalar(DType t, bool weak) {
 static bool has_kind(const Ty *t, const char *kinds) {
   return t->kind == TY_VALUE && strchr(kinds, dtype_kind(t->dtype)) != NULL;
 }
-bool ty_is_float(const Ty *t) { return has_kind(t, "f"); }
-bool ty_is_int(const Ty *t) { return has_kind(t, "iu"); }
-bool ty_is_bool(const Ty *t) { return has_kind(t, "b"); }
+bool ty_is_float(const Ty *t) {
+  return has_kind(t, "f");
+}
+bool ty_is_int(const Ty *t) {
+  return has_kind(t, "iu");
+}
+bool ty_is_bool(const Ty *t) {
+  return has_kind(t, "b");
+}
 
 DType ty_arith(DType a, DType b) {
   if (a == DT_BOOL && b == DT_BOOL) return DT_BOOL;
@@ -20,7 +28,9 @@ DType ty_arith(DType a, DType b) {
   return a == DT_F64 || b == DT_F64 ? DT_F64 : DT_F32;
 }
 
-DType ty_join(DType a, DType b) { return a == b ? a : ty_arith(a, b); }
+DType ty_join(DType a, DType b) {
+  return a == b ? a : ty_arith(a, b);
+}
 
 // --- dims ------------------------------------------------------------------
 
@@ -38,8 +48,8 @@ static bool fixed_choices(const DimTab *t, const uint32_t *sym, uint32_t n) {
 }
 
 // Compares for each combination of values of the symbols sym[0..n).
-static bool equal_by_values(const DimTab *t, Dim a, Dim b,
-                            const uint32_t *sym, uint32_t n, int64_t *env) {
+static bool equal_by_values(const DimTab *t, Dim a, Dim b, const uint32_t *sym,
+                            uint32_t n, int64_t *env) {
   uint32_t at[8] = {0};
   for (;;) {
     for (uint32_t i = 0; i < n; i++)
@@ -175,8 +185,8 @@ static void fix_axes(Check *c, Diag *d, const Expr *e) {
   static const char *const titles[] = {"scale rows", "scale columns"};
   for (int i = 0; i < 2; i++)
     diag_fix(c->cx, d, e->span,
-             arena_printf(c->a, "%s%s%s%s", open, text, close, items[i]),
-             "%s", titles[i]);
+             arena_printf(c->a, "%s%s%s%s", open, text, close, items[i]), "%s",
+             titles[i]);
 }
 
 // Reports that e does not align with the merged shape of earlier operands, of
@@ -187,10 +197,9 @@ static void misaligned(Check *c, const Expr *e, const Expr *other,
   const Ty *small = thin == e ? &e->ty : merged;
   const Ty *large = thin == e ? merged : &e->ty;
   uint8_t map[MAX_RANK] = {0};
-  bool many = small->rank != large->rank &&
-              place(c->dims, small, 0, large, 0, map) > 1;
-  Diag *d = diag_add(c->cx,
-                     many ? DIAG_shape_ambiguous : DIAG_shape_mismatch,
+  bool many =
+      small->rank != large->rank && place(c->dims, small, 0, large, 0, map) > 1;
+  Diag *d = diag_add(c->cx, many ? DIAG_shape_ambiguous : DIAG_shape_mismatch,
                      e->span, shape_text(c, small), shape_text(c, large));
   diag_note(c->cx, d, other->span, "this is %s", shape_text(c, merged));
   if (many && small->rank == 1 && large->rank == 2) fix_axes(c, d, thin);
@@ -245,8 +254,7 @@ bool ck_value(Check *c, Expr *e) {
   if (e->ty.kind == TY_VALUE) return true;
   if (e->ty.kind == TY_TUPLE)
     diag_add(c->cx, DIAG_tuple_value, e->span, e->ty.nelems);
-  else if (e->ty.kind != TY_ERROR)
-    ck_wrong_type(c, e, "a value");
+  else if (e->ty.kind != TY_ERROR) ck_wrong_type(c, e, "a value");
   return false;
 }
 
@@ -278,17 +286,16 @@ static bool fits_dtype(Check *c, Expr *e, const Ty *want, bool store,
     fix_cast(c, d, e, to);
     return false;
   }
-  bool wide = want->dtype == DT_I64 ||
-              (ty_is_float(want) && ty_is_float(t) &&
-               ty_join(t->dtype, want->dtype) == want->dtype);
+  bool wide =
+      want->dtype == DT_I64 || (ty_is_float(want) && ty_is_float(t) &&
+                                ty_join(t->dtype, want->dtype) == want->dtype);
   if (store || t->weak || t->dtype == want->dtype || wide) return true;
   Diag *d = diag_add(c->cx, DIAG_narrowing, e->span, ty_text(c, t), what, to);
   fix_cast(c, d, e, to);
   return false;
 }
 
-bool ck_fits(Check *c, Expr *e, const Ty *want, bool store,
-             const char *what) {
+bool ck_fits(Check *c, Expr *e, const Ty *want, bool store, const char *what) {
   if (bad(&e->ty) || bad(want)) return false;
   return ck_value(c, e) && fits_dtype(c, e, want, store, what);
 }

@@ -31,7 +31,8 @@ bool affine_parts(const Op *op, Affine *a) {
     int64_t from = writes->list[i];
     if (from < AFFINE_PLAIN || from > (int64_t)i) return false;
     AffineWrite *w = &a->write[i];
-    *w = (AffineWrite){.b = op->args[at], .w = op->args[at + 1],
+    *w = (AffineWrite){.b = op->args[at],
+                       .w = op->args[at + 1],
                        .from = (int)from};
     at += 2;
     if (from != AFFINE_PLAIN) w->a = op->args[at++];

@@ -13,9 +13,9 @@
 enum { AFFINE_PLAIN = -2, AFFINE_PRE = -1, AFFINE_MAX = 16 };
 
 typedef struct AffineWrite {
-  Value b, w;          // along the rows; along the columns
-  Value a;             // what is erased, along the rows; 0 if AFFINE_PLAIN
-  int from;            // version that `a` reads
+  Value b, w;  // along the rows; along the columns
+  Value a;     // what is erased, along the rows; 0 if AFFINE_PLAIN
+  int from;    // version that `a` reads
 } AffineWrite;
 
 typedef struct AffineRead {

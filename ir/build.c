@@ -219,7 +219,9 @@ static Value plain(Builder *b, OpCode c, const Value *args, uint32_t n) {
   return ir_op(b, c, args, n, NULL, 0, NULL, 1, 0)->res[0];
 }
 
-Value ir_1(Builder *b, OpCode c, Value x) { return plain(b, c, &x, 1); }
+Value ir_1(Builder *b, OpCode c, Value x) {
+  return plain(b, c, &x, 1);
+}
 
 Value ir_2(Builder *b, OpCode c, Value x, Value y) {
   return plain(b, c, (Value[]){x, y}, 2);
@@ -311,9 +313,15 @@ void ir_set_attr(Func *f, Op *op, IrAttr a) {
   copy_attrs(f->mod->arena, op, all, op->nattrs + 1);
 }
 
-IrAttr attr_i(AttrId id, int64_t v) { return (IrAttr){.id = id, .i = v}; }
-IrAttr attr_f(AttrId id, double v) { return (IrAttr){.id = id, .f = v}; }
-IrAttr attr_s(AttrId id, const char *s) { return (IrAttr){.id = id, .s = s}; }
+IrAttr attr_i(AttrId id, int64_t v) {
+  return (IrAttr){.id = id, .i = v};
+}
+IrAttr attr_f(AttrId id, double v) {
+  return (IrAttr){.id = id, .f = v};
+}
+IrAttr attr_s(AttrId id, const char *s) {
+  return (IrAttr){.id = id, .s = s};
+}
 
 IrAttr attr_list(AttrId id, const int64_t *v, uint32_t n) {
   return (IrAttr){.id = id, .n = n, .list = (int64_t *)v};
@@ -347,7 +355,9 @@ bool ir_const_whole(const Func *f, Value v, int64_t *out) {
 }
 
 // ---------------------------------------------------------------- editing
-void ir_erase(Op *op) { unlink_op(op); }
+void ir_erase(Op *op) {
+  unlink_op(op);
+}
 
 static void set_region(Func *f, Op *op, Region *r) {
   for (uint32_t i = 0; i < op->nres; i++) ir_info(f, op->res[i])->region = r;
@@ -433,7 +443,9 @@ static uint32_t swap_uses(Op *op, Value from, Value to) {
   return n;
 }
 
-void ir_replace_from(Op *op, Value from, Value to) { swap_uses(op, from, to); }
+void ir_replace_from(Op *op, Value from, Value to) {
+  swap_uses(op, from, to);
+}
 
 void ir_replace_uses(Func *f, Value from, Value to) {
   ValueInfo *a = ir_info(f, from), *b = ir_info(f, to);
@@ -445,7 +457,9 @@ uint32_t ir_count_uses(const Func *f, Value v) {
   return ir_uses_in(f->body, v);
 }
 
-uint32_t ir_uses_in(Region *r, Value v) { return swap_uses(r->first, v, v); }
+uint32_t ir_uses_in(Region *r, Value v) {
+  return swap_uses(r->first, v, v);
+}
 
 bool ir_defined_outside(const Func *f, Value v, const Region *r) {
   for (const Region *at = f->values.at[v].region; at;

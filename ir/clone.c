@@ -22,7 +22,7 @@ void vmap_put(ValueMap *m, Value from, Value to) {
 typedef struct Cloner {
   const Func *from;
   ValueMap *map;
-  const uint32_t *axis;   // NULL = identity
+  const uint32_t *axis;  // NULL = identity
 } Cloner;
 
 static uint32_t map_axis(const Cloner *c, uint32_t axis) {
@@ -43,7 +43,8 @@ static Type map_type(const Cloner *c, const Type *t) {
 static Type add_axes(Type a, const Type *b) {
   if (a.kind != TK_ELEM || b->kind != TK_ELEM) return a;
   for (uint32_t i = 0; i < b->n; i++)
-    if (!type_has_axis(&a, b->axis[i])) a = type_with(a, b->axis[i], b->size[i]);
+    if (!type_has_axis(&a, b->axis[i]))
+      a = type_with(a, b->axis[i], b->size[i]);
   return a;
 }
 

@@ -40,7 +40,7 @@ Value ir_spread(Builder *b, Value v, uint32_t axis) {
   if (type_has_axis(t, axis)) return v;
   Value zero = ir_const_f(b, DT_F32, 0.0);
   Value i = ir_cast(b, DT_F32, ir_index(b, axis));
-  Value z = ir_2(b, OP_MUL, i, zero);   // floats: no pass folds it away
+  Value z = ir_2(b, OP_MUL, i, zero);  // floats: no pass folds it away
   if (dt == DT_BOOL) return ir_2(b, OP_AND, v, ir_2(b, OP_LE, z, zero));
   return ir_2(b, OP_ADD, v, ir_cast(b, dt, z));
 }

@@ -1,5 +1,5 @@
-// Dependence of values on axes and on each other. A value depends on the key axes it varies with
-// and on those some operand of it was reduced over.
+// Dependence of values on axes and on each other. A value depends on the key
+// axes it varies with and on those some operand of it was reduced over.
 #ifndef ATTNC_IR_DEPS_H
 #define ATTNC_IR_DEPS_H
 
@@ -7,7 +7,7 @@
 
 typedef struct KeyDeps {
   const Func *fn;
-  Map memo;           // value -> set; values must not change once asked for
+  Map memo;  // value -> set; values must not change once asked for
 } KeyDeps;
 
 KeyDeps ir_key_deps_of(const Func *f, Arena *a);

@@ -11,7 +11,8 @@ DType infer_widen(DType a, DType b) {
   if (a == DT_BOOL) return b;
   if (b == DT_BOOL) return a;
   int sa = dtype_size(a), sb = dtype_size(b);
-  if (sa != sb && (fa || dtype_kind(a) == dtype_kind(b))) return sa > sb ? a : b;
+  if (sa != sb && (fa || dtype_kind(a) == dtype_kind(b)))
+    return sa > sb ? a : b;
   // Same size, or signed with unsigned: neither holds the other's values.
   if (fa) return sa == 1 ? DT_F16 : DT_F32;
   return DT_I64;
@@ -107,28 +108,20 @@ const char *infer_type(const Func *f, const Op *op, Type *out) {
   DType first = op->nargs ? ir_type(f, op->args[0])->dtype : DT_F32;
   const char *err = NULL;
   switch (op_info(op->code)->infer) {
-    case INF_SAME:
-      return union_from(f, op, 0, first, out);
-    case INF_WIDE:
-      return infer_wide(f, op, out);
-    case INF_BOOL:
-      return union_from(f, op, 0, DT_BOOL, out);
-    case INF_SEL:
-      return union_from(f, op, 0, ir_type(f, op->args[1])->dtype, out);
-    case INF_CAST:
-      return infer_cast(f, op, out);
-    case INF_RED:
-      err = union_from(f, op, 0, first, out);
-      return err ? err : drop_over(op, out);
-    case INF_DOT:
-      return infer_dot(f, op, out);
-    case INF_LOAD:
-      return infer_load(f, op, out);
-    case INF_INDEX:
-      return infer_index(op, out);
-    case INF_GIVEN:
-    case INF_NONE:
-      break;
+  case INF_SAME: return union_from(f, op, 0, first, out);
+  case INF_WIDE: return infer_wide(f, op, out);
+  case INF_BOOL: return union_from(f, op, 0, DT_BOOL, out);
+  case INF_SEL:
+    return union_from(f, op, 0, ir_type(f, op->args[1])->dtype, out);
+  case INF_CAST: return infer_cast(f, op, out);
+  case INF_RED:
+    err = union_from(f, op, 0, first, out);
+    return err ? err : drop_over(op, out);
+  case INF_DOT: return infer_dot(f, op, out);
+  case INF_LOAD: return infer_load(f, op, out);
+  case INF_INDEX: return infer_index(op, out);
+  case INF_GIVEN:
+  case INF_NONE: break;
   }
   return "has no inferred type";
 }

@@ -6,11 +6,11 @@
 #ifndef ATTNC_IR_IR_H
 #define ATTNC_IR_IR_H
 
-#include "ir/ctx.h"
-#include "ir/dim.h"
-#include "ir/dtype.h"
+#include "ir/core/ctx.h"
+#include "ir/core/dim.h"
+#include "ir/core/dtype.h"
 
-typedef uint32_t Value;        // id in Func.values; 0 = none
+typedef uint32_t Value;  // id in Func.values; 0 = none
 typedef struct Op Op;
 typedef struct Region Region;
 typedef struct Func Func;
@@ -31,7 +31,13 @@ typedef enum AttrId {
 } AttrId;
 
 typedef enum RKind {
-  RK_SUM, RK_PROD, RK_MAX, RK_MIN, RK_ANY, RK_ALL, RK_COUNT
+  RK_SUM,
+  RK_PROD,
+  RK_MAX,
+  RK_MIN,
+  RK_ANY,
+  RK_ALL,
+  RK_COUNT
 } RKind;
 typedef enum ScanDir { DIR_PREFIX, DIR_SUFFIX } ScanDir;
 typedef enum PassOrder { ORDER_ANY, ORDER_FORWARD, ORDER_REVERSE } PassOrder;
@@ -39,30 +45,30 @@ typedef enum FillKind { FILL_NEGINF, FILL_ZERO, FILL_SELECT } FillKind;
 
 // ---------------------------------------------------------------- axes, types
 typedef enum AxisRole {
-  AX_PAR,     // parallel: one output point per coordinate
-  AX_KEY,     // reduced key axis, may have a domain
-  AX_VEC,     // axis of vectors (head dimension)
-  AX_STEP,    // time of a recurrence, repeat counter
+  AX_PAR,   // parallel: one output point per coordinate
+  AX_KEY,   // reduced key axis, may have a domain
+  AX_VEC,   // axis of vectors (head dimension)
+  AX_STEP,  // time of a recurrence, repeat counter
 } AxisRole;
 
 typedef struct Axis {
-  const char *name;       // unique in the function
+  const char *name;  // unique in the function
   AxisRole role;
-  Dim extent;             // coordinates 0 .. extent-1
+  Dim extent;  // coordinates 0 .. extent-1
 } Axis;
 
 #define MAX_AXES 10
 
 typedef enum TypeKind {
   TK_NONE,
-  TK_ELEM,     // dtype over axes: f32{b,h,q,k}; a tile if sizes are given
-  TK_TENSOR,   // memory of the caller: tensor<bf16[B, H, S, D]>
-  TK_VEC,      // mach: vec<16xf32>
-  TK_PTR,      // mach: ptr<f32>, scratch or tensor memory
+  TK_ELEM,    // dtype over axes: f32{b,h,q,k}; a tile if sizes are given
+  TK_TENSOR,  // memory of the caller: tensor<bf16[B, H, S, D]>
+  TK_VEC,     // mach: vec<16xf32>
+  TK_PTR,     // mach: ptr<f32>, scratch or tensor memory
   // GPU mach (docs/gpu.md):
-  TK_FRAG,     // frag<64x128xf32,acc>: a tile over the threads of the group
-  TK_SMEM,     // smem<2x128x64xbf16,sw128>: shared tiles
-  TK_MBAR,     // mbar<2>: barriers in shared memory
+  TK_FRAG,  // frag<64x128xf32,acc>: a tile over the threads of the group
+  TK_SMEM,  // smem<2x128x64xbf16,sw128>: shared tiles
+  TK_MBAR,  // mbar<2>: barriers in shared memory
 } TypeKind;
 
 typedef enum LayoutId {
@@ -80,17 +86,17 @@ typedef enum FragSlice { SLICE_NONE, SLICE_ROW, SLICE_COL } FragSlice;
 typedef struct Type {
   TypeKind kind;
   DType dtype;
-  uint32_t n;                 // axes (ELEM), rank (TENSOR, FRAG), lanes (VEC),
-                              // barriers (MBAR)
-  uint32_t axis[MAX_AXES];    // ELEM: axis ids, ascending
-  Dim size[MAX_AXES];         // ELEM: tile sizes, DIM_NONE before tile
-                              // TENSOR: physical shape
-  uint32_t ext[3];            // FRAG: rows, columns; a slice: its extent, the
-                              // other one (0: does not matter); SMEM: rows,
-                              // columns, slots
-  LayoutId layout;            // FRAG, SMEM
-  FragSlice slice;              // FRAG
-  bool partial;               // FRAG: a reduction's parts, not yet combined
+  uint32_t n;               // axes (ELEM), rank (TENSOR, FRAG), lanes (VEC),
+                            // barriers (MBAR)
+  uint32_t axis[MAX_AXES];  // ELEM: axis ids, ascending
+  Dim size[MAX_AXES];       // ELEM: tile sizes, DIM_NONE before tile
+                            // TENSOR: physical shape
+  uint32_t ext[3];          // FRAG: rows, columns; a slice: its extent, the
+                            // other one (0: does not matter); SMEM: rows,
+                            // columns, slots
+  LayoutId layout;          // FRAG, SMEM
+  FragSlice slice;          // FRAG
+  bool partial;             // FRAG: a reduction's parts, not yet combined
 } Type;
 
 bool type_eq(const Type *a, const Type *b);
@@ -103,7 +109,7 @@ Type type_smem(DType t, uint32_t slots, uint32_t rows, uint32_t cols,
                LayoutId layout);
 Type type_mbar(uint32_t n);
 bool type_has_axis(const Type *t, uint32_t axis);
-int type_axis_at(const Type *t, uint32_t axis);      // position or -1
+int type_axis_at(const Type *t, uint32_t axis);  // position or -1
 // t with one more axis (kept ascending); size DIM_NONE before tile.
 Type type_with(Type t, uint32_t axis, Dim size);
 Type type_without(Type t, uint32_t axis);
@@ -111,16 +117,29 @@ Type type_union(const Type *a, const Type *b, DType dtype);
 
 // ---------------------------------------------------------------- ops
 typedef enum AttrKind {
-  AK_INT, AK_FLOAT, AK_BOOL, AK_STR, AK_SYM, AK_DIM, AK_DTYPE, AK_AXIS,
-  AK_AXES, AK_INTS, AK_RKIND, AK_RKINDS, AK_DIR, AK_ORDER, AK_FILL,
+  AK_INT,
+  AK_FLOAT,
+  AK_BOOL,
+  AK_STR,
+  AK_SYM,
+  AK_DIM,
+  AK_DTYPE,
+  AK_AXIS,
+  AK_AXES,
+  AK_INTS,
+  AK_RKIND,
+  AK_RKINDS,
+  AK_DIR,
+  AK_ORDER,
+  AK_FILL,
 } AttrKind;
 
 typedef struct IrAttr {
   AttrId id;
-  int64_t i;          // INT BOOL DIM DTYPE AXIS RKIND DIR ORDER FILL
-  double f;           // FLOAT
-  const char *s;      // STR SYM (interned)
-  uint32_t n;         // AXES INTS RKINDS
+  int64_t i;      // INT BOOL DIM DTYPE AXIS RKIND DIR ORDER FILL
+  double f;       // FLOAT
+  const char *s;  // STR SYM (interned)
+  uint32_t n;     // AXES INTS RKINDS
   int64_t *list;
 } IrAttr;
 
@@ -128,15 +147,15 @@ struct Op {
   OpCode code;
   uint32_t nargs, nres, nattrs, nregions;
   Value *args, *res;
-  IrAttr *attrs;      // sorted by id
+  IrAttr *attrs;  // sorted by id
   Region **regions;
   Op *prev, *next;
   Region *parent;
-  Span span;          // source position, or NOWHERE
+  Span span;  // source position, or NOWHERE
 };
 
-struct Region {       // one block
-  Op *parent;         // NULL: the function body
+struct Region {  // one block
+  Op *parent;    // NULL: the function body
   Func *fn;
   Vec(Value) params;
   Op *first, *last;
@@ -144,17 +163,19 @@ struct Region {       // one block
 
 typedef struct ValueInfo {
   Type type;
-  Op *def;            // NULL: parameter of a function or region
-  Region *region;     // where defined
-  const char *hint;   // printed name, or NULL
+  Op *def;           // NULL: parameter of a function or region
+  Region *region;    // where defined
+  const char *hint;  // printed name, or NULL
 } ValueInfo;
 
 typedef enum FuncKind { FK_PROGRAM, FK_MASK, FK_MOD, FK_ROW, FK_FN } FuncKind;
 typedef enum ParamRole {
-  PR_IN, PR_OUT, PR_INOUT,   // tensors
-  PR_SCALAR,                 // scalar of a program, value of a fn
-  PR_INDEX,                  // index parameter (i64) of mask, mod, fn
-  PR_SHARED,                 // workspace of all phases, the last
+  PR_IN,
+  PR_OUT,
+  PR_INOUT,   // tensors
+  PR_SCALAR,  // scalar of a program, value of a fn
+  PR_INDEX,   // index parameter (i64) of mask, mod, fn
+  PR_SHARED,  // workspace of all phases, the last
 } ParamRole;
 
 typedef struct FuncParam {
@@ -163,9 +184,9 @@ typedef struct FuncParam {
   bool nograd;
 } FuncParam;
 
-typedef struct GridDim {     // tile level: tasks along an axis
+typedef struct GridDim {  // tile level: tasks along an axis
   uint32_t axis;
-  int64_t tile;              // coordinates a task covers
+  int64_t tile;  // coordinates a task covers
 } GridDim;
 
 struct Func {
@@ -174,10 +195,10 @@ struct Func {
   const char *name;
   Vec(FuncParam) params;
   Vec(Axis) axes;
-  Vec(GridDim) grid;         // tile and mach
-  int key;                   // row functions: key axis, else -1
+  Vec(GridDim) grid;  // tile and mach
+  int key;            // row functions: key axis, else -1
   Region *body;
-  Vec(ValueInfo) values;     // [0] unused
+  Vec(ValueInfo) values;  // [0] unused
   Span span;
 };
 
@@ -186,20 +207,29 @@ struct Module {
   Arena *arena;
   Level level;
   DimTab dims;
-  const char *target;        // tile and mach, else NULL
+  const char *target;  // tile and mach, else NULL
   Vec(Func *) funcs;
 };
 
 // ---------------------------------------------------------------- tables
 typedef enum Infer {
-  INF_SAME, INF_WIDE, INF_BOOL, INF_SEL, INF_CAST, INF_RED, INF_DOT, INF_LOAD,
-  INF_INDEX, INF_GIVEN, INF_NONE,
+  INF_SAME,
+  INF_WIDE,
+  INF_BOOL,
+  INF_SEL,
+  INF_CAST,
+  INF_RED,
+  INF_DOT,
+  INF_LOAD,
+  INF_INDEX,
+  INF_GIVEN,
+  INF_NONE,
 } Infer;
 enum { OPF_PURE = 1, OPF_COMM = 2, OPF_ELEM = 4, OPF_TERM = 8 };
 
 typedef struct OpInfo {
   const char *name;
-  uint8_t levels;            // bit per Level
+  uint8_t levels;  // bit per Level
   uint8_t min_args, max_args, nres, nregions;
   Infer infer;
   uint8_t flags;
@@ -238,8 +268,8 @@ static inline Op *ir_def(const Func *f, Value v) {
 typedef struct Builder {
   Func *fn;
   Region *region;
-  Op *before;         // insertion point; NULL = at the end
-  Span span;          // given to new ops
+  Op *before;  // insertion point; NULL = at the end
+  Span span;   // given to new ops
 } Builder;
 
 // The general constructor. `types` gives nres result types for GIVEN ops, NULL
@@ -252,17 +282,16 @@ Value ir_1(Builder *b, OpCode c, Value x);
 Value ir_2(Builder *b, OpCode c, Value x, Value y);
 Value ir_3(Builder *b, OpCode c, Value x, Value y, Value z);
 Value ir_const_f(Builder *b, DType t, double v);
-Value ir_const_i(Builder *b, DType t, int64_t v);   // integers and bool
+Value ir_const_i(Builder *b, DType t, int64_t v);  // integers and bool
 Value ir_dim(Builder *b, Dim d);
 Value ir_index(Builder *b, uint32_t axis);
-Value ir_cast(Builder *b, DType to, Value x);       // x itself if equal
+Value ir_cast(Builder *b, DType to, Value x);  // x itself if equal
 Value ir_load(Builder *b, Value tensor, const Value *idx, uint32_t n);
-Value ir_reduce(Builder *b, RKind k, Value x, const uint32_t *over,
-                uint32_t n);
+Value ir_reduce(Builder *b, RKind k, Value x, const uint32_t *over, uint32_t n);
 Value ir_dot(Builder *b, Value x, Value y, const uint32_t *over, uint32_t n);
 void ir_yield(Builder *b, const Value *v, uint32_t n);
 
-const IrAttr *ir_attr(const Op *op, AttrId id);     // NULL if absent
+const IrAttr *ir_attr(const Op *op, AttrId id);  // NULL if absent
 int64_t ir_attr_i(const Op *op, AttrId id, int64_t absent);
 void ir_set_attr(Func *f, Op *op, IrAttr a);
 void ir_del_attr(Op *op, AttrId id);
@@ -281,7 +310,7 @@ typedef struct ValueMap {
   Value *to;
   uint32_t n;
 } ValueMap;
-Value vmap_get(const ValueMap *m, Value v);         // v itself if unmapped
+Value vmap_get(const ValueMap *m, Value v);  // v itself if unmapped
 void vmap_put(ValueMap *m, Value from, Value to);
 
 // Clones op (with regions) at the builder; operands go through the map, new
@@ -293,8 +322,8 @@ Op *ir_clone(Builder *b, const Func *from, const Op *op, ValueMap *m,
 
 void ir_replace_uses(Func *f, Value from, Value to);
 uint32_t ir_count_uses(const Func *f, Value v);
-uint32_t ir_uses_in(Region *r, Value v);            // and in regions inside
-void ir_erase(Op *op);                              // unlinks; no uses left
+uint32_t ir_uses_in(Region *r, Value v);  // and in regions inside
+void ir_erase(Op *op);                    // unlinks; no uses left
 void ir_move_before(Op *op, Op *where);
 // True if v is an operand of the op or of one in its regions.
 bool ir_mentions(const Op *op, Value v);
@@ -331,16 +360,16 @@ struct FragMap;  // ir/layout.h
 typedef struct InterpTensor {
   DType dtype;
   uint32_t rank;
-  int64_t shape[8], stride[8];   // elements
-  void *data;                    // dtype elements; NULL: output not wanted
-  double scalar;                 // PR_SCALAR
-  bool given;                    // PR_SCALAR
+  int64_t shape[8], stride[8];  // elements
+  void *data;                   // dtype elements; NULL: output not wanted
+  double scalar;                // PR_SCALAR
+  bool given;                   // PR_SCALAR
 } InterpTensor;
 
 typedef struct InterpOpt {
-  bool round;         // casts round to their dtype (else all is f64)
-  uint64_t seed;      // chooses tile cuts and split points at stream level
-  bool poison;        // outputs and tile memory start as NaN
+  bool round;     // casts round to their dtype (else all is f64)
+  uint64_t seed;  // chooses tile cuts and split points at stream level
+  bool poison;    // outputs and tile memory start as NaN
   // GPU mach: where fragments lie, in place of frag_map; NULL: that. Tests
   // show with it that a wrong layout is noticed.
   const char *(*map)(const Type *t, uint32_t threads, struct FragMap *out);

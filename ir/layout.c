@@ -6,8 +6,8 @@
 typedef struct LayoutInfo {
   const char *name;
   bool frag, other;
-  uint32_t cols;           // FRAG
-  uint32_t panel, shift;   // SMEM
+  uint32_t cols;          // FRAG
+  uint32_t panel, shift;  // SMEM
   bool turned;
 } LayoutInfo;
 
@@ -38,7 +38,9 @@ const char *layout_name(LayoutId id) {
 static uint32_t part(uint32_t a, uint32_t b) {
   return b && a > b ? (a + b - 1) / b : 1;
 }
-static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static uint32_t least(uint32_t a, uint32_t b) {
+  return a < b ? a : b;
+}
 static uint32_t common(uint32_t a, uint32_t b) {
   while (a) {
     uint32_t r = b % a;
@@ -83,7 +85,9 @@ static void factors(const Type *t, uint32_t T, FragMap *m) {
 #define REG(size, axis, stride) put_reg(t, m, size, axis, stride);
 #define THR(size, axis, stride) put_thr(t, m, size, axis, stride);
 #define FRAG(name, id, cols, other, factors) \
-  if (t->layout == LY_##id) { factors }
+  if (t->layout == LY_##id) { \
+    factors \
+  }
 #define SMEM(name, id, panel, shift)
 #define TURNED(name, id)
 #include "ir/layouts.def"
@@ -174,7 +178,9 @@ Type frag_join(const Type *a, const Type *b, DType dtype) {
 }
 
 // ---------------------------------------------------------------- shared tiles
-bool smem_turned(LayoutId id) { return infos[id].turned; }
+bool smem_turned(LayoutId id) {
+  return infos[id].turned;
+}
 
 // Units of 4 rows that a column of a turned tile XORs its own with.
 static uint32_t turned_units(const Type *t) {
@@ -182,14 +188,18 @@ static uint32_t turned_units(const Type *t) {
   return n % 16 == 0 ? 16 : common(n, 16);
 }
 
-uint32_t smem_turned_mask(const Type *t) { return turned_units(t) - 1; }
+uint32_t smem_turned_mask(const Type *t) {
+  return turned_units(t) - 1;
+}
 
 uint32_t smem_panel_bytes(const Type *t) {
   uint32_t panel = infos[t->layout].panel;
   return panel ? panel : t->ext[1] * (uint32_t)dtype_size(t->dtype);
 }
 
-uint32_t smem_swizzle_shift(LayoutId id) { return infos[id].shift; }
+uint32_t smem_swizzle_shift(LayoutId id) {
+  return infos[id].shift;
+}
 
 uint32_t smem_slot_bytes(const Type *t) {
   uint32_t panel = smem_panel_bytes(t);
@@ -197,7 +207,9 @@ uint32_t smem_slot_bytes(const Type *t) {
   return panel ? t->ext[0] * part(row, panel) * panel : 0;
 }
 
-uint32_t smem_bytes(const Type *t) { return t->ext[2] * smem_slot_bytes(t); }
+uint32_t smem_bytes(const Type *t) {
+  return t->ext[2] * smem_slot_bytes(t);
+}
 
 uint32_t smem_offset(const Type *t, uint32_t row, uint32_t col) {
   uint32_t panel = smem_panel_bytes(t);

@@ -18,7 +18,7 @@ typedef struct Factor {
 typedef struct FragMap {
   Factor reg[MAX_FACTORS], thr[MAX_FACTORS];
   uint32_t nreg, nthr;
-  uint32_t regs;        // registers (elements) of a thread
+  uint32_t regs;  // registers (elements) of a thread
   uint32_t threads;
 } FragMap;
 

@@ -8,38 +8,69 @@
 static const Target targets[] = {
 #define AMD(...)
 #define CPU(name, isa, lanes, regs, dpbf16, l1, l2, tile_q, tile_k, rows, \
-            cols, cpu, features)                                          \
-  {"cpu:" name, TARGET_CPU, #isa, lanes,  regs,      dpbf16, l1, l2,      \
-   tile_q,      tile_k,     LIST rows, LIST cols, cpu,    features, {0}},
+            cols, cpu, features) \
+  {"cpu:" name, TARGET_CPU, #isa,      lanes,     regs, dpbf16,   l1, l2, \
+   tile_q,      tile_k,     LIST rows, LIST cols, cpu,  features, {0}},
 #define GPU(...)
 #include "ir/targets.def"
 };
 
 static const Target gpus[] = {
 #define CPU(...)
-#define AMD(target, number, w, r, c, sums, left, left8, eight, turned, lds,   \
-            registers, direct_bytes, cus, kib, gbs, tf)                       \
-  {.name = target, .kind = TARGET_GPU, .isa = target, .cpu = target,          \
-   .features = "",                                                            \
-   .gpu = {.vendor = VENDOR_AMD, .wave = w, .acc = LY_##sums,                 \
-           .op = LY_##left, .op8 = LY_##left8, .f8 = F8_##eight,              \
-           .turn = turned, .direct = direct_bytes, .rows = r, .cols = c,       \
-           .cc = number, .smem = lds, .regs = registers, .sms = cus,          \
-           .l2 = kib, .bandwidth = gbs, .tflops = tf}},
-#define GPU(target, number, a, eight, smem_bytes, registers,               \
-            multiprocessors, kib, gbs, tf, llvm, llvm_features)            \
-  {.name = target, .kind = TARGET_GPU, .isa = target, .cpu = llvm,         \
-   .features = llvm_features,                                              \
-   .gpu = {.vendor = VENDOR_NVIDIA, .wave = 32, .acc = LY_ACC,              \
-           .op = LY_ACC, .op8 = LY_ACC, .f8 = F8_##eight, .rows = 16,       \
-           .cols = 16, .cc = number, .arch = a, .smem = smem_bytes,         \
-           .regs = registers, .sms = multiprocessors, .l2 = kib,            \
-           .bandwidth = gbs, .tflops = tf}},
+#define AMD(target, number, w, r, c, sums, left, left8, eight, turned, lds, \
+            registers, direct_bytes, cus, kib, gbs, tf) \
+  {.name = target, \
+   .kind = TARGET_GPU, \
+   .isa = target, \
+   .cpu = target, \
+   .features = "", \
+   .gpu = {.vendor = VENDOR_AMD, \
+           .wave = w, \
+           .acc = LY_##sums, \
+           .op = LY_##left, \
+           .op8 = LY_##left8, \
+           .f8 = F8_##eight, \
+           .turn = turned, \
+           .direct = direct_bytes, \
+           .rows = r, \
+           .cols = c, \
+           .cc = number, \
+           .smem = lds, \
+           .regs = registers, \
+           .sms = cus, \
+           .l2 = kib, \
+           .bandwidth = gbs, \
+           .tflops = tf}},
+#define GPU(target, number, a, eight, smem_bytes, registers, multiprocessors, \
+            kib, gbs, tf, llvm, llvm_features) \
+  {.name = target, \
+   .kind = TARGET_GPU, \
+   .isa = target, \
+   .cpu = llvm, \
+   .features = llvm_features, \
+   .gpu = {.vendor = VENDOR_NVIDIA, \
+           .wave = 32, \
+           .acc = LY_ACC, \
+           .op = LY_ACC, \
+           .op8 = LY_ACC, \
+           .f8 = F8_##eight, \
+           .rows = 16, \
+           .cols = 16, \
+           .cc = number, \
+           .arch = a, \
+           .smem = smem_bytes, \
+           .regs = registers, \
+           .sms = multiprocessors, \
+           .l2 = kib, \
+           .bandwidth = gbs, \
+           .tflops = tf}},
 #include "ir/targets.def"
 };
 
-enum { NTARGETS = sizeof targets / sizeof *targets,
-       NGPUS = sizeof gpus / sizeof *gpus };
+enum {
+  NTARGETS = sizeof targets / sizeof *targets,
+  NGPUS = sizeof gpus / sizeof *gpus
+};
 
 const Target *target_list(uint32_t *n) {
   *n = NTARGETS;

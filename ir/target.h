@@ -18,26 +18,26 @@ typedef enum GpuMaker { VENDOR_NVIDIA, VENDOR_AMD } GpuMaker;
 // Facts of a GPU; rows GPU(..) of targets.def.
 typedef struct GpuFacts {
   GpuMaker vendor;
-  uint32_t wave;           // threads of a warp
-  LayoutId acc, op;        // of sums of matrix products; of their left operand
-                           // from memory (LY_ACC: it is read as shared tile)
-  LayoutId op8;            // the same of 8 bits; LY_ACC: no such products
+  uint32_t wave;     // threads of a warp
+  LayoutId acc, op;  // of sums of matrix products; of their left operand
+                     // from memory (LY_ACC: it is read as shared tile)
+  LayoutId op8;      // the same of 8 bits; LY_ACC: no such products
   F8Form f8;
-  uint32_t direct;         // bytes of a lane's load to shared memory, 0: none
-  bool turn;               // transposed operands lie in shared memory by columns
-  uint32_t rows, cols;     // of such a product: of a warp, multiples of
-  uint32_t cc;             // 90
-  bool arch;               // sm_90a: tensor memory accelerator, wgmma, setmaxnreg
-  uint32_t smem;           // bytes a CTA may use
-  uint32_t regs;           // 32-bit registers of a multiprocessor
-  uint32_t sms;            // multiprocessors (the run time reads the real one)
-  uint32_t l2;             // KiB
-  uint32_t bandwidth;      // GB/s of device memory
-  uint32_t tflops;         // dense bf16 products, f32 sums
+  uint32_t direct;      // bytes of a lane's load to shared memory, 0: none
+  bool turn;            // transposed operands lie in shared memory by columns
+  uint32_t rows, cols;  // of such a product: of a warp, multiples of
+  uint32_t cc;          // 90
+  bool arch;            // sm_90a: tensor memory accelerator, wgmma, setmaxnreg
+  uint32_t smem;        // bytes a CTA may use
+  uint32_t regs;        // 32-bit registers of a multiprocessor
+  uint32_t sms;         // multiprocessors (the run time reads the real one)
+  uint32_t l2;          // KiB
+  uint32_t bandwidth;   // GB/s of device memory
+  uint32_t tflops;      // dense bf16 products, f32 sums
 } GpuFacts;
 
 typedef struct Target {
-  const char *name;        // "cpu:x86-64-v4"
+  const char *name;  // "cpu:x86-64-v4"
   TargetKind kind;
   const char *isa;         // suffix of the attn_isa constant, "X86_64_V4"
   uint32_t lanes;          // f32 elements of a vector register
@@ -49,7 +49,7 @@ typedef struct Target {
   uint8_t cols[3];         // vectors of a panel, best first
   const char *cpu;         // LLVM's names
   const char *features;
-  GpuFacts gpu;            // TARGET_GPU; the fields above but LLVM's are 0
+  GpuFacts gpu;  // TARGET_GPU; the fields above but LLVM's are 0
 } Target;
 
 // The row of that name; "cpu" is the first (lowest) level of the CPU. NULL if

@@ -19,7 +19,9 @@ bool type_eq(const Type *a, const Type *b) {
   return true;
 }
 
-Type type_scalar(DType t) { return (Type){.kind = TK_ELEM, .dtype = t}; }
+Type type_scalar(DType t) {
+  return (Type){.kind = TK_ELEM, .dtype = t};
+}
 
 Type type_tensor(DType t, uint32_t rank, const Dim *shape) {
   Type r = {.kind = TK_TENSOR, .dtype = t, .n = rank};
@@ -32,20 +34,29 @@ Type type_vec(DType t, uint32_t lanes) {
   return (Type){.kind = TK_VEC, .dtype = t, .n = lanes};
 }
 
-Type type_ptr(DType t) { return (Type){.kind = TK_PTR, .dtype = t}; }
+Type type_ptr(DType t) {
+  return (Type){.kind = TK_PTR, .dtype = t};
+}
 
 Type type_frag(DType t, uint32_t rows, uint32_t cols, LayoutId layout) {
-  return (Type){.kind = TK_FRAG, .dtype = t, .n = 2, .ext = {rows, cols},
+  return (Type){.kind = TK_FRAG,
+                .dtype = t,
+                .n = 2,
+                .ext = {rows, cols},
                 .layout = layout};
 }
 
 Type type_smem(DType t, uint32_t slots, uint32_t rows, uint32_t cols,
                LayoutId layout) {
-  return (Type){.kind = TK_SMEM, .dtype = t, .ext = {rows, cols, slots},
+  return (Type){.kind = TK_SMEM,
+                .dtype = t,
+                .ext = {rows, cols, slots},
                 .layout = layout};
 }
 
-Type type_mbar(uint32_t n) { return (Type){.kind = TK_MBAR, .n = n}; }
+Type type_mbar(uint32_t n) {
+  return (Type){.kind = TK_MBAR, .n = n};
+}
 
 int type_axis_at(const Type *t, uint32_t axis) {
   if (t->kind != TK_ELEM) return -1;
@@ -94,7 +105,6 @@ Type type_union(const Type *a, const Type *b, DType dtype) {
   r.dtype = dtype;
   if (r.kind == TK_FRAG && b->kind == TK_FRAG) r.partial |= b->partial;
   if (r.kind != TK_ELEM || b->kind != TK_ELEM) return r;
-  for (uint32_t i = 0; i < b->n; i++)
-    r = type_with(r, b->axis[i], b->size[i]);
+  for (uint32_t i = 0; i < b->n; i++) r = type_with(r, b->axis[i], b->size[i]);
   return r;
 }

@@ -9,17 +9,26 @@
 // GPU_LAST_REGS are asked for the last ones.
 enum { GPU_TILE_REGS = 168, GPU_LAST_REGS = 232 };
 
-// Pages of keys that a tile may have several of: rows of a page, those that a swizzle
-// repeats after; pages of a tile, which are operands (pages.c).
+// Pages of keys that a tile may have several of: rows of a page, those that a
+// swizzle repeats after; pages of a tile, which are operands (pages.c).
 enum { LEAST_PAGE = 8, MOST_PAGES = 8 };
 
-// How code keeps registers, LEAN_BITS of PassOpt.lean for each function: as it is,
-// what costs nothing, pass lean, that with fewer for threads that load and more
-// for those that compute (single steps: one CTA less of a multiprocessor), pass
-// lean with states that wait in shared memory, and LEAN_LOADS with numbers of the
-// task found again.
-enum { LEAN_NOT, LEAN_FREE, LEAN_PASS, LEAN_LOADS, LEAN_STATE, LEAN_TASK,
-       LEAN_LEVELS, LEAN_BITS = 3, LEAN_FUNCS = 20 };
+// How code keeps registers, LEAN_BITS of PassOpt.lean for each function: as it
+// is, what costs nothing, pass remat, that with fewer for threads that load and
+// more for those that compute (single steps: one CTA less of a multiprocessor),
+// pass remat with states that wait in shared memory, and LEAN_LOADS with
+// numbers of the task found again.
+enum {
+  LEAN_NOT,
+  LEAN_FREE,
+  LEAN_PASS,
+  LEAN_LOADS,
+  LEAN_STATE,
+  LEAN_TASK,
+  LEAN_LEVELS,
+  LEAN_BITS = 3,
+  LEAN_FUNCS = 20
+};
 
 static inline int64_t lean_of(int64_t all, uint32_t func) {
   int64_t mask = (1 << LEAN_BITS) - 1;
@@ -39,14 +48,14 @@ typedef struct PassOpt {
   int64_t most_groups;     // sm_90a: warpgroups that may compute, 0 = any
   int64_t chunk;           // steps of a chunk, 0 = choose, 1 = no chunks
   int split_k;             // parts of the keys: 0 or 1 = whole, -1 = choose
-  int64_t lean;            // GPU: how few registers functions keep, LEAN_BITS each
-  bool fast;               // @fast
-  bool strided;            // tensors may have any strides (AMD, strips)
-  bool group;              // the heads that share keys and the queries make
-                           // rows of one axis (pass rows)
-  bool few;                // the same, and the rows fill one vector
-  bool decode;             // GPU: it mostly is
-  bool finite;             // @finite: no input is inf or NaN
+  int64_t lean;  // GPU: how few registers functions keep, LEAN_BITS each
+  bool fast;     // @fast
+  bool strided;  // tensors may have any strides (AMD, strips)
+  bool group;    // the heads that share keys and the queries make
+                 // rows of one axis (pass pack_gqa)
+  bool few;      // the same, and the rows fill one vector
+  bool decode;   // GPU: it mostly is
+  bool finite;   // @finite: no input is inf or NaN
 } PassOpt;
 
 // True on success (whether or not anything changed); false with diagnostics.
@@ -60,7 +69,7 @@ typedef bool PassFn(Ctx *cx, Module *m, const PassOpt *opt);
 
 typedef struct PassInfo {
   const char *name;
-  Level from, to;          // level the module must have, and has after
+  Level from, to;  // level the module must have, and has after
   PassFn *run;
   const char *doc;
 } PassInfo;

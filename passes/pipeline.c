@@ -29,31 +29,43 @@ const PassInfo *pass_list(uint32_t *n) {
 
 // ---------------------------------------------------------------- pipelines
 #define TO_ATTN "inline,canon,cse,dce"
-#define ROWS_TO_GAUGE ",rows,cse,dce,stab,online,chunk,cse,dce,gauge"
+#define ROWS_TO_GAUGE \
+  ",pack_gqa,cse,dce,stabilize,online,chunk,cse,dce,static_max"
 #define TO_GAUGE TO_ATTN ROWS_TO_GAUGE
-#define TO_STREAM TO_GAUGE ",exp2,cse,dce,mask"
-#define GAUGE_TO_STREAM_GPU ",frame,sign,exp2,cse,dce,mask"
-#define TO_COLUMNS TO_ATTN ",columns,cse,dce"
+#define TO_STREAM TO_GAUGE ",exp2,cse,dce,mask_bounds"
+#define GAUGE_TO_STREAM_GPU ",row_scale,scale_sign,exp2,cse,dce,mask_bounds"
+#define TO_COLUMNS TO_ATTN ",split_vec,cse,dce"
 #define TO_STREAM_GPU TO_COLUMNS ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
-#define TO_STREAM_SM90 TO_COLUMNS ",ahead,gaps" ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
+#define TO_STREAM_SM90 \
+  TO_COLUMNS ",materialize,bias_table" ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
 #define TO_TILE TO_STREAM ",tile,cse,dce"
-#define TO_TILE_GPU TO_STREAM_GPU ",tile,cse,dce,pages,cse,dce"
+#define TO_TILE_GPU TO_STREAM_GPU ",tile,cse,dce,page_tiles,cse,dce"
 #define TO_TILE_SM90 \
-  TO_STREAM_SM90 ",aside,cse,dce,tile,cse,dce,pages,join,cse,dce,hoist,cse,dce"
-#define TO_MACH_CPU TO_TILE ",assign,cse,dce,sink"
-#define TO_MACH_GPU TO_TILE_GPU \
-  ",peel,fold,cse,dce,place,fold,cse,dce,early,bounds,approx,fold,cse,dce,parts" \
-  ",lean,legal"
-#define TO_MACH_AMD TO_TILE_SM90 \
-  ",peel,fold,cse,dce,place,fold,cse,dce,early,bounds,approx,fold,cse,dce,parts" \
-  ",direct,fetch,cse,dce,legal"
-#define TO_MACH_SM90 TO_TILE_SM90 \
-  ",fold,cse,dce,place,fold,cse,dce,once,cse,dce,early,lift,cse,dce,bounds" \
-  ",approx,fold,cse,dce" \
-  ",tasks,parts" \
-  ",stage,single,peel,fold,cse,fold,dce,guard,byrow,cap,ramp,cse,dce" \
-  ",advance,fetch,cse,dce,thin,dce,settle,shelve,stow,lean,defer,flight,strips,dce,warps" \
-  ",fold,cse,dce,legal"
+  TO_STREAM_SM90 \
+  ",distribute,cse,dce,tile,cse,dce,page_tiles,bias_mma,cse,dce,outline_chunks,cse,dce"
+#define TO_MACH_CPU TO_TILE ",lower_cpu,cse,dce,sink"
+#define TO_MACH_GPU \
+  TO_TILE_GPU \
+  ",peel,fold,cse,dce,lower_gpu,fold,cse,dce,sched_pressure" \
+  ",merge_bounds,fast_math,fold,cse,dce,lazy_reduce" \
+  ",remat,bufferize_gpu"
+#define TO_MACH_AMD \
+  TO_TILE_SM90 \
+  ",peel,fold,cse,dce,lower_gpu,fold,cse,dce,sched_pressure" \
+  ",merge_bounds,fast_math,fold,cse,dce,lazy_reduce" \
+  ",lds_dma,prefetch,cse,dce,bufferize_gpu"
+#define TO_MACH_SM90 \
+  TO_TILE_SM90 \
+  ",fold,cse,dce,lower_gpu,fold,cse,dce,cse_smem,cse,dce,sched_pressure" \
+  ",reassoc_bias,cse,dce,merge_bounds" \
+  ",fast_math,fold,cse,dce" \
+  ",tile_scheduler,lazy_reduce" \
+  ",pipeline_loop,mask_branch,peel,fold,cse,fold,dce,lazy_rescale" \
+  ",row_mask,small_tanh,remat_column,cse,dce" \
+  ",pipeline_recur,prefetch,cse,dce,sink_relayout,dce,sink_smem" \
+  ",spill_smem,spill_chunks,remat,async_mma,sched_waits,tma_columns,dce" \
+  ",warp_specialize" \
+  ",fold,cse,dce,bufferize_gpu"
 
 typedef struct Pipeline {
   const char *target;  // NULL: every target
@@ -63,17 +75,17 @@ typedef struct Pipeline {
 
 // The first row that fits counts.
 static const Pipeline pipelines[] = {
-  {NULL, LV_ATTN, TO_ATTN},
-  {"sm_80", LV_STREAM, TO_STREAM_GPU},
-  {"sm_90a", LV_STREAM, TO_STREAM_SM90},
-  {"sm_80", LV_TILE, TO_TILE_GPU},
-  {"sm_90a", LV_TILE, TO_TILE_SM90},
-  {NULL, LV_STREAM, TO_STREAM},
-  {NULL, LV_TILE, TO_TILE},
-  {"cpu", LV_MACH, TO_MACH_CPU},
-  {"sm_80", LV_MACH, TO_MACH_GPU},
-  {"sm_90a", LV_MACH, TO_MACH_SM90},
-  {"gfx", LV_MACH, TO_MACH_AMD},
+    {NULL, LV_ATTN, TO_ATTN},
+    {"sm_80", LV_STREAM, TO_STREAM_GPU},
+    {"sm_90a", LV_STREAM, TO_STREAM_SM90},
+    {"sm_80", LV_TILE, TO_TILE_GPU},
+    {"sm_90a", LV_TILE, TO_TILE_SM90},
+    {NULL, LV_STREAM, TO_STREAM},
+    {NULL, LV_TILE, TO_TILE},
+    {"cpu", LV_MACH, TO_MACH_CPU},
+    {"sm_80", LV_MACH, TO_MACH_GPU},
+    {"sm_90a", LV_MACH, TO_MACH_SM90},
+    {"gfx", LV_MACH, TO_MACH_AMD},
 };
 
 // "cpu" fits the rows "cpu" and "cpu:x86-64-v4" of targets.def, "gfx" those of
@@ -98,7 +110,7 @@ typedef struct Run {
   Ctx *cx;
   Module *m;
   const PipelineOpt *opt;
-  uint32_t at;         // passes done, for the names of dumps
+  uint32_t at;  // passes done, for the names of dumps
 } Run;
 
 static bool write_file(Ctx *cx, const char *path, const Buf *text) {
@@ -106,8 +118,7 @@ static bool write_file(Ctx *cx, const char *path, const Buf *text) {
   FILE *f = fopen(path, "wb");
   bool ok = f && fwrite(text->at, 1, text->n, f) == text->n;
   if (f && fclose(f) != 0) ok = false;
-  if (!ok)
-    diag_add(cx, DIAG_cannot_write, NOWHERE, path, strerror(errno));
+  if (!ok) diag_add(cx, DIAG_cannot_write, NOWHERE, path, strerror(errno));
   return ok;
 }
 
@@ -203,8 +214,7 @@ static bool known_names(Ctx *cx, const char *names) {
   size_t n;
   while (next_name(&names, &s, &n)) {
     if (pass_by_name(s, n)) continue;
-    diag_add(cx, DIAG_pass_unknown, NOWHERE,
-             arena_strndup(&cx->session, s, n));
+    diag_add(cx, DIAG_pass_unknown, NOWHERE, arena_strndup(&cx->session, s, n));
     return false;
   }
   return true;

@@ -141,9 +141,9 @@ ATTN_API void attn_ctx_set_threads(attn_ctx *ctx, int threads);
 /* ---- streams ---------------------------------------------------------- */
 
 typedef enum attn_device_kind {
-  ATTN_CPU,  /**< a launch returns when its results are there */
-  ATTN_CUDA, /**< handle is a CUstream */
-  ATTN_HIP,  /**< handle is a hipStream_t */
+  ATTN_CPU,      /**< a launch returns when its results are there */
+  ATTN_CUDA,     /**< handle is a CUstream */
+  ATTN_HIP,      /**< handle is a hipStream_t */
   ATTN_AUTO = 15 /**< where the tensors are; device is not looked at */
 } attn_device_kind;
 

@@ -39,7 +39,9 @@ extern "C" {
  * from the header's first byte, are multiples of 16 and lie behind the table.
  * hash is XXH3-64 (seed 0) of the whole container with the hash field zero. */
 
-#define ATTN_MAGIC "\x7f" "ATN" /* 4 bytes */
+#define ATTN_MAGIC \
+  "\x7f" \
+  "ATN" /* 4 bytes */
 #define ATTN_CONTAINER_MAJOR 1
 #define ATTN_CONTAINER_MINOR 2 /* 1: ATTN_SEC_PROGRAM; 2: ATTN_GPU_OWN */
 
@@ -154,8 +156,8 @@ typedef enum attn_gpu_flag {
                          * front of it: it may start while those of its call
                          * end */
   ATTN_GPU_OWN = 8,     /* it has machine code of its own, in section `code` */
-  ATTN_GPU_ONCE = 16    /* what its maps copy is read once: lines of 128 bytes are
-                         * fetched, not pairs (others: 256) */
+  ATTN_GPU_ONCE = 16 /* what its maps copy is read once: lines of 128 bytes are
+                      * fetched, not pairs (others: 256) */
 } attn_gpu_flag;
 
 typedef struct attn_gpu_phase {
@@ -166,21 +168,21 @@ typedef struct attn_gpu_phase {
   uint16_t ctas, flags;  /* attn_gpu_ctas, attn_gpu_flag */
   uint32_t block_bytes;  /* of the parameter block: a check */
   uint32_t map, nmaps;
-  uint32_t code;         /* section number, if ATTN_GPU_OWN; else 0 */
+  uint32_t code; /* section number, if ATTN_GPU_OWN; else 0 */
 } attn_gpu_phase;
 
 /* How boxes of a tensor are copied to and from shared memory. Axis i of the
  * map is axis[i] of the tensor, the innermost first, whose stride is 1. */
 typedef struct attn_gpu_map {
-  uint32_t tensor;     /* counted among the tensors; ATTN_NONE: in workspace */
-  uint16_t rank;       /* that of the tensor, at most ATTN_MAP_RANK */
-  uint16_t swizzle;    /* 0, 32, 64 or 128 bytes */
+  uint32_t tensor;  /* counted among the tensors; ATTN_NONE: in workspace */
+  uint16_t rank;    /* that of the tensor, at most ATTN_MAP_RANK */
+  uint16_t swizzle; /* 0, 32, 64 or 128 bytes */
   uint8_t axis[8];
-  uint16_t box[8];     /* elements, 1 .. 256 */
+  uint16_t box[8]; /* elements, 1 .. 256 */
   /* Of a tensor in workspace, which lies densely: */
-  uint32_t place;      /* expression: bytes from the workspace's first */
+  uint32_t place; /* expression: bytes from the workspace's first */
   uint32_t dtype;
-  uint32_t extent[6];  /* expressions, in the tensor's order */
+  uint32_t extent[6]; /* expressions, in the tensor's order */
 } attn_gpu_map;
 
 /* ---- CPU levels -------------------------------------------------------
@@ -200,7 +202,7 @@ ATTN_API int attn_cpu_isa(void);
 /* ---- kernels ---------------------------------------------------------- */
 
 typedef union attn_scalar {
-  float f32;   /* floats of up to 32 bits */
+  float f32; /* floats of up to 32 bits */
   double f64;
   int64_t i64; /* integers and bool */
 } attn_scalar;
@@ -248,12 +250,12 @@ typedef struct attn_phase {
 
 typedef enum attn_xop {
   ATTN_X_END,
-  ATTN_X_CONST,    /* next word: value */
-  ATTN_X_DIM,      /* next word: dim index */
-  ATTN_X_SCALAR,   /* next word: scalar index; integer scalars only */
-  ATTN_X_SHAPE,    /* next words: tensor index, axis */
-  ATTN_X_STRIDE,   /* next words: tensor index, axis; 1 if the extent is <= 1 */
-  ATTN_X_ADD,      /* a b -> a + b */
+  ATTN_X_CONST,  /* next word: value */
+  ATTN_X_DIM,    /* next word: dim index */
+  ATTN_X_SCALAR, /* next word: scalar index; integer scalars only */
+  ATTN_X_SHAPE,  /* next words: tensor index, axis */
+  ATTN_X_STRIDE, /* next words: tensor index, axis; 1 if the extent is <= 1 */
+  ATTN_X_ADD,    /* a b -> a + b */
   ATTN_X_SUB,
   ATTN_X_MUL,
   ATTN_X_FLOORDIV, /* rounds down */
@@ -264,9 +266,9 @@ typedef enum attn_xop {
   ATTN_X_NE,
   ATTN_X_LT,
   ATTN_X_LE,
-  ATTN_X_AND,      /* both operands are evaluated */
+  ATTN_X_AND, /* both operands are evaluated */
   ATTN_X_OR,
-  ATTN_X_NOT,      /* a -> a == 0 */
+  ATTN_X_NOT, /* a -> a == 0 */
   ATTN_X_COUNT
 } attn_xop;
 
@@ -297,7 +299,7 @@ typedef struct attn_dim_desc {
 
 typedef enum attn_param_kind {
   ATTN_PARAM_IN,
-  ATTN_PARAM_OUT,   /* NULL data: not wanted */
+  ATTN_PARAM_OUT, /* NULL data: not wanted */
   ATTN_PARAM_INOUT,
   ATTN_PARAM_SCALAR
 } attn_param_kind;
@@ -327,9 +329,9 @@ typedef struct attn_param_desc {
 /* One variant of the code. Of those whose isa the CPU has and whose `when`
  * holds, the highest isa wins, then the first in the table. */
 typedef struct attn_spec {
-  uint32_t isa;     /* attn_isa */
-  uint32_t when;    /* expression, e.g. `D == 64 and stride(Q, 3) == 1`, or
-                     * ATTN_NONE: always */
+  uint32_t isa;  /* attn_isa */
+  uint32_t when; /* expression, e.g. `D == 64 and stride(Q, 3) == 1`, or
+                  * ATTN_NONE: always */
   uint32_t nphases;
   uint32_t reserved; /* 0 */
   const attn_phase *phases;
@@ -345,9 +347,9 @@ typedef struct attn_program {
   const attn_dim_desc *dims;     /* in module order */
   const uint32_t *checks;        /* expressions that must hold: `where` */
   const attn_spec *specs;
-  const int64_t *code;  /* every expression and value list */
-  uint32_t ncode;       /* words in code */
-  uint32_t args_size;   /* sizeof(S_P_args) */
+  const int64_t *code;   /* every expression and value list */
+  uint32_t ncode;        /* words in code */
+  uint32_t args_size;    /* sizeof(S_P_args) */
   const void *container; /* device code of this object, or NULL */
 } attn_program;
 

@@ -14,7 +14,7 @@
 typedef struct Feature {
   int isa;
   uint32_t leaf, sub;
-  int reg; // 0 eax, 1 ebx, 2 ecx, 3 edx
+  int reg;  // 0 eax, 1 ebx, 2 ecx, 3 edx
   uint32_t bits;
 } Feature;
 
@@ -23,12 +23,13 @@ static const Feature features[] = {
     {ATTN_ISA_X86_64_V3, 1, 0, 2,
      1u << 0 | 1u << 9 | 1u << 12 | 1u << 13 | 1u << 19 | 1u << 20 | 1u << 22 |
          1u << 23 | 1u << 26 | 1u << 27 | 1u << 28 | 1u << 29},
-    {ATTN_ISA_X86_64_V3, 0x80000001, 0, 2, 1u << 0 | 1u << 5}, // lahf lzcnt
-    {ATTN_ISA_X86_64_V3, 7, 0, 1, 1u << 3 | 1u << 5 | 1u << 8}, // bmi avx2 bmi2
+    {ATTN_ISA_X86_64_V3, 0x80000001, 0, 2, 1u << 0 | 1u << 5},  // lahf lzcnt
+    {ATTN_ISA_X86_64_V3, 7, 0, 1,
+     1u << 3 | 1u << 5 | 1u << 8},  // bmi avx2 bmi2
     // f dq cd bw vl
     {ATTN_ISA_X86_64_V4, 7, 0, 1,
      1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31},
-    {ATTN_ISA_X86_64_V4_BF16, 7, 1, 0, 1u << 5}, // avx512_bf16
+    {ATTN_ISA_X86_64_V4_BF16, 7, 1, 0, 1u << 5},  // avx512_bf16
 };
 
 // The register state that the operating system saves: XCR0 bits per level.
@@ -48,8 +49,7 @@ static bool has(const Feature *f) {
 int attn_cpu_isa(void) {
   int isa = ATTN_ISA_X86_64_V4_BF16;
   for (size_t i = 0; i < sizeof features / sizeof *features; i++)
-    if (isa >= features[i].isa && !has(&features[i]))
-      isa = features[i].isa - 1;
+    if (isa >= features[i].isa && !has(&features[i])) isa = features[i].isa - 1;
   uint32_t saved = isa >= ATTN_ISA_X86_64_V3 ? xcr0() : 0;
   if (isa >= ATTN_ISA_X86_64_V4 && (saved & 0xe6) != 0xe6)
     isa = ATTN_ISA_X86_64_V3;
@@ -58,7 +58,9 @@ int attn_cpu_isa(void) {
   return isa < ATTN_ISA_X86_64_V3 ? ATTN_ISA_X86_64 : isa;
 }
 
-void rt_cpu_pause(void) { __builtin_ia32_pause(); }
+void rt_cpu_pause(void) {
+  __builtin_ia32_pause();
+}
 
 uint64_t rt_fp_enter(void) {
   uint32_t old, dflt = 0x1f80;
@@ -74,9 +76,13 @@ void rt_fp_leave(uint64_t saved) {
 
 #elif defined(__aarch64__)
 
-int attn_cpu_isa(void) { return ATTN_ISA_AARCH64; }
+int attn_cpu_isa(void) {
+  return ATTN_ISA_AARCH64;
+}
 
-void rt_cpu_pause(void) { __asm__ volatile("yield"); }
+void rt_cpu_pause(void) {
+  __asm__ volatile("yield");
+}
 
 uint64_t rt_fp_enter(void) {
   uint64_t old;
@@ -96,9 +102,8 @@ void rt_fp_leave(uint64_t saved) {
 int rt_cpu_count(void) {
   long n = 0;
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0)
-    n = CPU_COUNT(&set);
-  if (n < 1) // more CPUs than the set has bits
+  if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
+  if (n < 1)  // more CPUs than the set has bits
     n = sysconf(_SC_NPROCESSORS_ONLN);
   return n < 1 ? 1 : (int)n;
 }

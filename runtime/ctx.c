@@ -24,8 +24,7 @@ void *rt_alloc(attn_ctx *cx, size_t bytes) {
 }
 
 void rt_free(attn_ctx *cx, void *p, size_t bytes) {
-  if (p)
-    cx->opt.free(cx->opt.alloc_user, p, bytes);
+  if (p) cx->opt.free(cx->opt.alloc_user, p, bytes);
 }
 
 // ---- buffers
@@ -41,8 +40,7 @@ static Buffer *take_idle(attn_ctx *cx, size_t bytes) {
       best = at;
   }
   Buffer *b = best ? *best : NULL;
-  if (b)
-    *best = b->next;
+  if (b) *best = b->next;
   return b;
 }
 
@@ -50,8 +48,7 @@ static bool grow(attn_ctx *cx, Buffer *b, size_t bytes) {
   rt_free(cx, b->p, b->size);
   b->size = 0;
   b->p = rt_alloc(cx, bytes);
-  if (b->p)
-    b->size = bytes;
+  if (b->p) b->size = bytes;
   return b->p != NULL;
 }
 
@@ -61,19 +58,16 @@ Buffer *rt_buffer_get(attn_ctx *cx, size_t bytes) {
   pthread_mutex_unlock(&cx->lock);
   if (!b) {
     b = rt_alloc(cx, sizeof *b);
-    if (!b)
-      return NULL;
+    if (!b) return NULL;
     *b = (Buffer){0};
   }
-  if (b->size >= bytes || grow(cx, b, bytes))
-    return b;
+  if (b->size >= bytes || grow(cx, b, bytes)) return b;
   rt_free(cx, b, sizeof *b);
   return NULL;
 }
 
 void rt_buffer_put(attn_ctx *cx, Buffer *b) {
-  if (!b)
-    return;
+  if (!b) return;
   pthread_mutex_lock(&cx->lock);
   b->next = cx->idle;
   cx->idle = b;
@@ -102,15 +96,13 @@ static bool bad_options(const attn_ctx_options *o) {
 
 static attn_ctx *new_ctx(const attn_ctx_options *o) {
   attn_ctx *cx = o->alloc(o->alloc_user, sizeof *cx, ATTN_ALIGN);
-  if (!cx)
-    return NULL;
+  if (!cx) return NULL;
   memset(cx, 0, sizeof *cx);
   cx->opt = *o;
   cx->isa = usable_isa(o->isa);
   attn_ctx_set_threads(cx, o->threads ? o->threads : default_threads());
   if (pthread_mutex_init(&cx->lock, NULL) == 0) {
-    if (rt_pool_init(&cx->pool, cx))
-      return cx;
+    if (rt_pool_init(&cx->pool, cx)) return cx;
     pthread_mutex_destroy(&cx->lock);
   }
   rt_free(cx, cx, sizeof *cx);
@@ -123,8 +115,7 @@ attn_ctx *attn_ctx_create(const attn_ctx_options *options, attn_error *err) {
     rt_fail(err, ATTN_E_ARGUMENT, "invalid context options");
     return NULL;
   }
-  if (options)
-    o = *options;
+  if (options) o = *options;
   if (!o.alloc) {
     o.alloc = libc_alloc;
     o.free = libc_free;
@@ -143,8 +134,7 @@ attn_ctx *attn_ctx_create(const attn_ctx_options *options, attn_error *err) {
 }
 
 void attn_ctx_destroy(attn_ctx *cx) {
-  if (!cx)
-    return;
+  if (!cx) return;
   rt_gpu_close(cx);
   rt_pool_close(&cx->pool);
   for (Buffer *b = cx->idle, *next; b; b = next) {
@@ -157,18 +147,18 @@ void attn_ctx_destroy(attn_ctx *cx) {
 }
 
 attn_ctx *attn_ctx_default(void) {
-  static _Atomic(attn_ctx *) shared; // the only writable global
+  static _Atomic(attn_ctx *) shared;  // the only writable global
   attn_ctx *cx = atomic_load(&shared);
-  if (cx)
-    return cx;
+  if (cx) return cx;
   attn_ctx *mine = attn_ctx_create(NULL, NULL);
-  if (!mine || atomic_compare_exchange_strong(&shared, &cx, mine))
-    return mine;
-  attn_ctx_destroy(mine); // another thread was first
+  if (!mine || atomic_compare_exchange_strong(&shared, &cx, mine)) return mine;
+  attn_ctx_destroy(mine);  // another thread was first
   return cx;
 }
 
-int attn_ctx_threads(const attn_ctx *cx) { return atomic_load(&cx->threads); }
+int attn_ctx_threads(const attn_ctx *cx) {
+  return atomic_load(&cx->threads);
+}
 
 void attn_ctx_set_threads(attn_ctx *cx, int threads) {
   int n = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;

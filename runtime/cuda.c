@@ -30,59 +30,59 @@ typedef struct CuLaunch {
   CuLaunchAttr *attrs;
   unsigned nattrs;
 } CuLaunch;
-enum { CU_LAUNCH_EARLY = 6 }; // programmatic stream serialization
+enum { CU_LAUNCH_EARLY = 6 };  // programmatic stream serialization
 
 // SYMBOL(field, exported name, needed, parameters)
-#define SYMBOLS(SYMBOL)                                                        \
-  SYMBOL(init, "cuInit", 1, (unsigned flags))                                  \
-  SYMBOL(error_name, "cuGetErrorName", 1, (CuResult e, const char **s))        \
-  SYMBOL(error_text, "cuGetErrorString", 1, (CuResult e, const char **s))      \
-  SYMBOL(device, "cuDeviceGet", 1, (int *dev, int ordinal))                    \
-  SYMBOL(attribute, "cuDeviceGetAttribute", 1, (int *v, int what, int dev))    \
-  SYMBOL(retain, "cuDevicePrimaryCtxRetain", 1, (void **ctx, int dev))         \
-  SYMBOL(release, "cuDevicePrimaryCtxRelease_v2", 1, (int dev))                \
-  SYMBOL(current, "cuCtxGetCurrent", 1, (void **ctx))                          \
-  SYMBOL(current_device, "cuCtxGetDevice", 1, (int *dev))                      \
-  SYMBOL(push, "cuCtxPushCurrent_v2", 1, (void *ctx))                          \
-  SYMBOL(pop, "cuCtxPopCurrent_v2", 1, (void **ctx))                           \
-  SYMBOL(context_id, "cuCtxGetId", 0, (void *ctx, unsigned long long *id))     \
-  SYMBOL(load, "cuModuleLoadDataEx", 1,                                        \
-         (void **mod, const void *image, unsigned n, int *opts, void **vals))  \
-  SYMBOL(unload, "cuModuleUnload", 1, (void *mod))                             \
-  SYMBOL(function, "cuModuleGetFunction", 1,                                   \
-         (void **f, void *mod, const char *name))                              \
-  SYMBOL(func_get, "cuFuncGetAttribute", 1, (int *v, int what, void *f))       \
-  SYMBOL(func_set, "cuFuncSetAttribute", 1, (void *f, int what, int v))        \
-  SYMBOL(param_info, "cuFuncGetParamInfo", 0,                                  \
-         (void *f, size_t i, size_t *offset, size_t *size))                    \
-  SYMBOL(occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor", 1,          \
-         (int *n, void *f, int threads, size_t shared_bytes))                  \
-  SYMBOL(encode, "cuTensorMapEncodeTiled", 1,                                  \
-         (void *map, int type, unsigned rank, void *data,                      \
-          const uint64_t *extents, const uint64_t *strides,                    \
-          const uint32_t *box, const uint32_t *step, int interleave,           \
-          int swizzle, int promotion, int fill))                               \
-  SYMBOL(launch, "cuLaunchKernel", 1,                                          \
-         (void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,         \
-          unsigned by, unsigned bz, unsigned shared_bytes, void *stream,       \
-          void **params, void **extra))                                        \
-  SYMBOL(launch_ex, "cuLaunchKernelEx", 0,                                     \
-         (const CuLaunch *l, void *f, void **params, void **extra))            \
-  SYMBOL(alloc, "cuMemAlloc_v2", 1, (uint64_t *p, size_t n))                   \
-  SYMBOL(free, "cuMemFree_v2", 1, (uint64_t p))                                \
-  SYMBOL(fill, "cuMemsetD8Async", 1,                                           \
-         (uint64_t p, unsigned char v, size_t n, void *stream))                \
-  SYMBOL(stream_create, "cuStreamCreate", 1, (void **s, unsigned flags))       \
-  SYMBOL(stream_wait, "cuStreamSynchronize", 1, (void *s))                     \
-  SYMBOL(stream_destroy, "cuStreamDestroy_v2", 1, (void *s))                   \
-  SYMBOL(pointer_get, "cuPointerGetAttribute", 0,                              \
-         (void *v, int what, uint64_t p))                                      \
-  SYMBOL(capturing, "cuStreamIsCapturing", 1, (void *s, int *status))          \
+#define SYMBOLS(SYMBOL) \
+  SYMBOL(init, "cuInit", 1, (unsigned flags)) \
+  SYMBOL(error_name, "cuGetErrorName", 1, (CuResult e, const char **s)) \
+  SYMBOL(error_text, "cuGetErrorString", 1, (CuResult e, const char **s)) \
+  SYMBOL(device, "cuDeviceGet", 1, (int *dev, int ordinal)) \
+  SYMBOL(attribute, "cuDeviceGetAttribute", 1, (int *v, int what, int dev)) \
+  SYMBOL(retain, "cuDevicePrimaryCtxRetain", 1, (void **ctx, int dev)) \
+  SYMBOL(release, "cuDevicePrimaryCtxRelease_v2", 1, (int dev)) \
+  SYMBOL(current, "cuCtxGetCurrent", 1, (void **ctx)) \
+  SYMBOL(current_device, "cuCtxGetDevice", 1, (int *dev)) \
+  SYMBOL(push, "cuCtxPushCurrent_v2", 1, (void *ctx)) \
+  SYMBOL(pop, "cuCtxPopCurrent_v2", 1, (void **ctx)) \
+  SYMBOL(context_id, "cuCtxGetId", 0, (void *ctx, unsigned long long *id)) \
+  SYMBOL(load, "cuModuleLoadDataEx", 1, \
+         (void **mod, const void *image, unsigned n, int *opts, void **vals)) \
+  SYMBOL(unload, "cuModuleUnload", 1, (void *mod)) \
+  SYMBOL(function, "cuModuleGetFunction", 1, \
+         (void **f, void *mod, const char *name)) \
+  SYMBOL(func_get, "cuFuncGetAttribute", 1, (int *v, int what, void *f)) \
+  SYMBOL(func_set, "cuFuncSetAttribute", 1, (void *f, int what, int v)) \
+  SYMBOL(param_info, "cuFuncGetParamInfo", 0, \
+         (void *f, size_t i, size_t *offset, size_t *size)) \
+  SYMBOL(occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor", 1, \
+         (int *n, void *f, int threads, size_t shared_bytes)) \
+  SYMBOL(encode, "cuTensorMapEncodeTiled", 1, \
+         (void *map, int type, unsigned rank, void *data, \
+          const uint64_t *extents, const uint64_t *strides, \
+          const uint32_t *box, const uint32_t *step, int interleave, \
+          int swizzle, int promotion, int fill)) \
+  SYMBOL(launch, "cuLaunchKernel", 1, \
+         (void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, \
+          unsigned by, unsigned bz, unsigned shared_bytes, void *stream, \
+          void **params, void **extra)) \
+  SYMBOL(launch_ex, "cuLaunchKernelEx", 0, \
+         (const CuLaunch *l, void *f, void **params, void **extra)) \
+  SYMBOL(alloc, "cuMemAlloc_v2", 1, (uint64_t *p, size_t n)) \
+  SYMBOL(free, "cuMemFree_v2", 1, (uint64_t p)) \
+  SYMBOL(fill, "cuMemsetD8Async", 1, \
+         (uint64_t p, unsigned char v, size_t n, void *stream)) \
+  SYMBOL(stream_create, "cuStreamCreate", 1, (void **s, unsigned flags)) \
+  SYMBOL(stream_wait, "cuStreamSynchronize", 1, (void *s)) \
+  SYMBOL(stream_destroy, "cuStreamDestroy_v2", 1, (void *s)) \
+  SYMBOL(pointer_get, "cuPointerGetAttribute", 0, \
+         (void *v, int what, uint64_t p)) \
+  SYMBOL(capturing, "cuStreamIsCapturing", 1, (void *s, int *status)) \
   SYMBOL(capture_mode, "cuThreadExchangeStreamCaptureMode", 1, (int *mode))
 
 typedef struct Cuda {
   void *lib;
-#define FIELD(field, name, needed, params) CuResult (*field) params;
+#define FIELD(field, name, needed, params) CuResult(*field) params;
   SYMBOLS(FIELD)
 #undef FIELD
 } Cuda;
@@ -91,7 +91,7 @@ typedef struct CudaDevice {
   GpuDevice base;
   void *ctx;
   int dev;
-  bool primary;   // retained by us
+  bool primary;  // retained by us
   uint64_t memory;
 } CudaDevice;
 
@@ -100,21 +100,22 @@ static int failed(const Cuda *cu, CuResult r, const char *what,
   const char *name = NULL, *text = NULL;
   if (cu->error_name(r, &name) != CU_OK || cu->error_text(r, &text) != CU_OK)
     name = text = "unknown error";
-  return rt_fail_at(err, ATTN_E_DEVICE, (Where){-1, -1, 0, r},
-                    "%s: %s (%s)", what, text, name);
+  return rt_fail_at(err, ATTN_E_DEVICE, (Where){-1, -1, 0, r}, "%s: %s (%s)",
+                    what, text, name);
 }
 
 // ---- opening
 
 const RtLibrary rt_cuda_library = {"ATTN_CUDA_DRIVER",
-                                  {"libcuda.so.1", "libcuda.so"}};
+                                   {"libcuda.so.1", "libcuda.so"}};
 
-static bool cuda_present(void) { return rt_library_present(&rt_cuda_library); }
+static bool cuda_present(void) {
+  return rt_library_present(&rt_cuda_library);
+}
 
 static const char *find_symbols(Cuda *cu) {
-#define FIND(field, name, needed, params)                                      \
-  if (!rt_symbol(cu->lib, name, &cu->field) && needed)                            \
-    return name;
+#define FIND(field, name, needed, params) \
+  if (!rt_symbol(cu->lib, name, &cu->field) && needed) return name;
   SYMBOLS(FIND)
 #undef FIND
   return NULL;
@@ -137,7 +138,9 @@ static int cuda_open(attn_ctx *cx, void *state, attn_error *err) {
 }
 
 // The library itself stays: drivers do not like to be unloaded.
-static void cuda_close(void *state) { ((Cuda *)state)->lib = NULL; }
+static void cuda_close(void *state) {
+  ((Cuda *)state)->lib = NULL;
+}
 
 // ---- devices
 
@@ -152,15 +155,11 @@ static uint64_t context_id(const Cuda *cu, void *ctx) {
 static int blank_memory(const Cuda *cu, CudaDevice *d, attn_error *err) {
   void *stream = NULL;
   CuResult r = cu->alloc(&d->memory, GPU_MEMORY);
-  if (r)
-    return failed(cu, r, "cuMemAlloc", err);
+  if (r) return failed(cu, r, "cuMemAlloc", err);
   r = cu->stream_create(&stream, CU_STREAM_NON_BLOCKING);
-  if (!r)
-    r = cu->fill(d->memory, 0, GPU_MEMORY, stream);
-  if (!r)
-    r = cu->stream_wait(stream);
-  if (stream)
-    cu->stream_destroy(stream);
+  if (!r) r = cu->fill(d->memory, 0, GPU_MEMORY, stream);
+  if (!r) r = cu->stream_wait(stream);
+  if (stream) cu->stream_destroy(stream);
   if (r) {
     cu->free(d->memory);
     return failed(cu, r, "cuMemsetD8Async", err);
@@ -172,12 +171,9 @@ static int blank_memory(const Cuda *cu, CudaDevice *d, attn_error *err) {
 static int describe_device(const Cuda *cu, CudaDevice *d, attn_error *err) {
   int sms = 0, major = 0, minor = 0;
   CuResult r = cu->attribute(&sms, CU_ATTR_SMS, d->dev);
-  if (!r)
-    r = cu->attribute(&major, CU_ATTR_MAJOR, d->dev);
-  if (!r)
-    r = cu->attribute(&minor, CU_ATTR_MINOR, d->dev);
-  if (r)
-    return failed(cu, r, "cuDeviceGetAttribute", err);
+  if (!r) r = cu->attribute(&major, CU_ATTR_MAJOR, d->dev);
+  if (!r) r = cu->attribute(&minor, CU_ATTR_MINOR, d->dev);
+  if (r) return failed(cu, r, "cuDeviceGetAttribute", err);
   d->base.units = (uint32_t)sms;
   d->base.arch = (uint32_t)(10 * major + minor);
   return ATTN_OK;
@@ -189,61 +185,53 @@ static int make_device(attn_ctx *cx, const Cuda *cu, CudaDevice proto,
                        GpuDevice **out, attn_error *err) {
   CudaDevice *d = rt_alloc(cx, sizeof *d);
   int mode = CU_CAPTURE_RELAXED;
-  if (!d)
-    return rt_fail(err, ATTN_E_MEMORY, "no memory for a device");
+  if (!d) return rt_fail(err, ATTN_E_MEMORY, "no memory for a device");
   *d = proto;
   cu->capture_mode(&mode);
   int rc = describe_device(cu, d, err);
-  if (!rc)
-    rc = blank_memory(cu, d, err);
+  if (!rc) rc = blank_memory(cu, d, err);
   cu->capture_mode(&mode);
-  if (rc)
-    rt_free(cx, d, sizeof *d);
-  else
-    *out = &d->base;
+  if (rc) rt_free(cx, d, sizeof *d);
+  else *out = &d->base;
   return rc;
 }
 
 static GpuDevice *known_context(GpuDevice *known, uint64_t id, int ordinal) {
   for (; known; known = known->next)
-    if (known->id == id && known->ordinal == ordinal)
-      return known;
+    if (known->id == id && known->ordinal == ordinal) return known;
   return NULL;
 }
 
 static CudaDevice *known_primary(GpuDevice *known, int ordinal) {
   for (; known; known = known->next) {
     CudaDevice *d = (CudaDevice *)known;
-    if (d->primary && known->ordinal == ordinal)
-      return d;
+    if (d->primary && known->ordinal == ordinal) return d;
   }
   return NULL;
 }
 
 // Makes the device's primary context current; its first use retains it.
 static int enter_primary(attn_ctx *cx, const Cuda *cu, GpuDevice *known,
-                         int ordinal, int dev, GpuDevice **out,
-                         GpuScope *scope, attn_error *err) {
+                         int ordinal, int dev, GpuDevice **out, GpuScope *scope,
+                         attn_error *err) {
   CudaDevice *have = known_primary(known, ordinal);
   void *ctx = have ? have->ctx : NULL;
   CuResult r = have ? CU_OK : cu->retain(&ctx, dev);
-  if (r)
-    return failed(cu, r, "cuDevicePrimaryCtxRetain", err);
+  if (r) return failed(cu, r, "cuDevicePrimaryCtxRetain", err);
   r = cu->push(ctx);
   int rc = r ? failed(cu, r, "cuCtxPushCurrent", err) : ATTN_OK;
   scope->pushed = !r;
-  if (have)
-    *out = &have->base;
+  if (have) *out = &have->base;
   else if (!rc)
     rc = make_device(cx, cu,
                      (CudaDevice){.base = {.id = context_id(cu, ctx),
                                            .ordinal = ordinal},
-                                  .ctx = ctx, .dev = dev, .primary = true},
+                                  .ctx = ctx,
+                                  .dev = dev,
+                                  .primary = true},
                      out, err);
-  if (rc && scope->pushed)
-    cu->pop(&ctx);
-  if (rc && !have)
-    cu->release(dev);
+  if (rc && scope->pushed) cu->pop(&ctx);
+  if (rc && !have) cu->release(dev);
   return rc;
 }
 
@@ -256,27 +244,24 @@ static int cuda_enter(attn_ctx *cx, void *state, GpuDevice *known, int ordinal,
   int dev = -1, here = -1;
   *scope = (GpuScope){false, 0};
   CuResult r = cu->device(&dev, ordinal);
-  if (r)
-    return failed(cu, r, "cuDeviceGet", err);
+  if (r) return failed(cu, r, "cuDeviceGet", err);
   r = cu->current(&ctx);
-  if (r)
-    return failed(cu, r, "cuCtxGetCurrent", err);
+  if (r) return failed(cu, r, "cuCtxGetCurrent", err);
   if (!ctx || cu->current_device(&here) != CU_OK || here != dev)
     return enter_primary(cx, cu, known, ordinal, dev, out, scope, err);
   uint64_t id = context_id(cu, ctx);
   *out = known_context(known, id, ordinal);
   return *out ? ATTN_OK
               : make_device(cx, cu,
-                            (CudaDevice){.base = {.id = id,
-                                                  .ordinal = ordinal},
-                                         .ctx = ctx, .dev = dev},
+                            (CudaDevice){.base = {.id = id, .ordinal = ordinal},
+                                         .ctx = ctx,
+                                         .dev = dev},
                             out, err);
 }
 
 static void cuda_leave(void *state, GpuScope scope) {
   void *ctx;
-  if (scope.pushed)
-    ((const Cuda *)state)->pop(&ctx);
+  if (scope.pushed) ((const Cuda *)state)->pop(&ctx);
 }
 
 // A context that the application made may be gone, and its memory with it.
@@ -288,8 +273,7 @@ static void cuda_drop(attn_ctx *cx, void *state, GpuDevice *dev) {
     cu->free(d->memory);
     cu->pop(&ctx);
   }
-  if (d->primary)
-    cu->release(d->dev);
+  if (d->primary) cu->release(d->dev);
   rt_free(cx, d, sizeof *d);
 }
 
@@ -322,8 +306,7 @@ static int cuda_load(void *state, const void *code, size_t n, bool text,
   cu->capture_mode(&mode);
   CuResult r = cu->load(module, code, text ? 2 : 0, opts, vals);
   cu->capture_mode(&mode);
-  if (!r)
-    return ATTN_OK;
+  if (!r) return ATTN_OK;
   *module = NULL;
   int rc = failed(cu, r, "cuModuleLoadDataEx", err);
   if (log[0] && err) {
@@ -343,8 +326,7 @@ static int check_local(const Cuda *cu, void *f, const char *name,
                        const attn_gpu_phase *p, attn_error *err) {
   int local = 0;
   CuResult r = cu->func_get(&local, CU_FUNC_LOCAL, f);
-  if (r)
-    return failed(cu, r, "cuFuncGetAttribute", err);
+  if (r) return failed(cu, r, "cuFuncGetAttribute", err);
   if (local > 0 && !(p->flags & ATTN_GPU_LOCAL))
     return rt_fail(err, ATTN_E_UNSUPPORTED,
                    "%s: the driver's compiler spilled %d bytes a thread", name,
@@ -369,18 +351,16 @@ static int cuda_function(void *state, void *module, const char *name,
   const Cuda *cu = state;
   int n = 0;
   CuResult r = cu->function(&out->handle, module, name);
-  if (r)
-    return failed(cu, r, "cuModuleGetFunction", err);
+  if (r) return failed(cu, r, "cuModuleGetFunction", err);
   int rc = check_local(cu, out->handle, name, p, err);
-  if (!rc)
-    rc = check_block(cu, out->handle, name, p, err);
-  if (rc)
-    return rc;
+  if (!rc) rc = check_block(cu, out->handle, name, p, err);
+  if (rc) return rc;
   r = cu->func_set(out->handle, CU_FUNC_SHARED, (int)p->shared_bytes);
   if (r)
     return rt_fail(err, ATTN_E_UNSUPPORTED,
                    "%s: the device does not give a group %u bytes of shared "
-                   "memory", name, p->shared_bytes);
+                   "memory",
+                   name, p->shared_bytes);
   r = cu->occupancy(&n, out->handle, (int)p->threads, p->shared_bytes);
   if (r)
     return failed(cu, r, "cuOccupancyMaxActiveBlocksPerMultiprocessor", err);
@@ -392,10 +372,10 @@ static int cuda_function(void *state, void *module, const char *name,
 // CUtensorMapDataType by attn_dtype. Bytes stand for 8-bit floats: copies do
 // not look at values.
 static const int map_types[ATTN_DTYPE_COUNT] = {
-    [ATTN_F64] = 8,    [ATTN_F32] = 7,    [ATTN_TF32] = 7, [ATTN_BF16] = 9,
-    [ATTN_F16] = 6,    [ATTN_F8E4M3] = 0, [ATTN_F8E5M2] = 0,
-    [ATTN_I64] = 5,    [ATTN_I32] = 3,    [ATTN_I16] = 1,  [ATTN_I8] = 0,
-    [ATTN_U32] = 2,    [ATTN_U16] = 1,    [ATTN_U8] = 0,   [ATTN_BOOL] = 0};
+    [ATTN_F64] = 8, [ATTN_F32] = 7,    [ATTN_TF32] = 7,   [ATTN_BF16] = 9,
+    [ATTN_F16] = 6, [ATTN_F8E4M3] = 0, [ATTN_F8E5M2] = 0, [ATTN_I64] = 5,
+    [ATTN_I32] = 3, [ATTN_I16] = 1,    [ATTN_I8] = 0,     [ATTN_U32] = 2,
+    [ATTN_U16] = 1, [ATTN_U8] = 0,     [ATTN_BOOL] = 0};
 
 static int swizzle_mode(uint32_t bytes) {
   return bytes == 128 ? 3 : bytes == 64 ? 2 : bytes == 32 ? 1 : 0;
@@ -421,8 +401,12 @@ static bool cuda_capturing(void *state, void *stream) {
 static CuResult launch_early(const Cuda *cu, const GpuLaunch *l, void *stream,
                              void **params) {
   CuLaunchAttr early = {.what = CU_LAUNCH_EARLY, .value = {.flag = 1}};
-  CuLaunch x = {{l->groups, 1, 1}, {l->threads, 1, 1}, l->shared_bytes, stream,
-                &early, 1};
+  CuLaunch x = {{l->groups, 1, 1},
+                {l->threads, 1, 1},
+                l->shared_bytes,
+                stream,
+                &early,
+                1};
   return cu->launch_ex(&x, l->func.handle, params, NULL);
 }
 
@@ -447,13 +431,12 @@ static int cuda_owns(void *state, const void *data, bool *mine, int *ordinal,
   unsigned kind = CU_MEMORY_HOST;
   *mine = false;
   if (!cu->pointer_get)
-    return rt_fail(err, ATTN_E_DEVICE, "the NVIDIA driver is too old: it "
+    return rt_fail(err, ATTN_E_DEVICE,
+                   "the NVIDIA driver is too old: it "
                    "lacks cuPointerGetAttribute");
   CuResult r = cu->pointer_get(&kind, CU_POINTER_MEMORY, p);
-  if (r == CU_INVALID_VALUE || (!r && kind == CU_MEMORY_HOST))
-    return ATTN_OK;
-  if (!r)
-    r = cu->pointer_get(ordinal, CU_POINTER_DEVICE, p);
+  if (r == CU_INVALID_VALUE || (!r && kind == CU_MEMORY_HOST)) return ATTN_OK;
+  if (!r) r = cu->pointer_get(ordinal, CU_POINTER_DEVICE, p);
   *mine = !r;
   return r ? failed(cu, r, "cuPointerGetAttribute", err) : ATTN_OK;
 }

@@ -10,19 +10,19 @@ static void *open_library(const RtLibrary *l, int more) {
   const char *path = secure_getenv(l->variable);
   int flags = RTLD_NOW | RTLD_LOCAL | more;
   void *lib = NULL;
-  if (path && *path)
-    return dlopen(path, flags);
+  if (path && *path) return dlopen(path, flags);
   for (size_t i = 0; !lib && i < RT_LIBRARY_NAMES && l->names[i]; i++)
     lib = dlopen(l->names[i], flags);
   return lib;
 }
 
-void *rt_library_open(const RtLibrary *l) { return open_library(l, 0); }
+void *rt_library_open(const RtLibrary *l) {
+  return open_library(l, 0);
+}
 
 bool rt_library_present(const RtLibrary *l) {
   void *lib = open_library(l, RTLD_NOLOAD);
-  if (lib)
-    dlclose(lib);
+  if (lib) dlclose(lib);
   return lib != NULL;
 }
 

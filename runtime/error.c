@@ -56,16 +56,17 @@ size_t attn_dtype_size(int dtype) {
 
 static void fill(attn_error *err, int code, Where w, const char *fmt,
                  va_list ap) {
-  if (!err)
-    return;
-  *err = (attn_error){.code = code, .arg = w.arg, .dim = w.dim,
-                      .expected = w.expected, .got = w.got};
+  if (!err) return;
+  *err = (attn_error){.code = code,
+                      .arg = w.arg,
+                      .dim = w.dim,
+                      .expected = w.expected,
+                      .got = w.got};
   vsnprintf(err->text, sizeof err->text, fmt, ap);
 }
 
 int rt_ok(attn_error *err) {
-  if (err)
-    *err = (attn_error){.arg = -1, .dim = -1};
+  if (err) *err = (attn_error){.arg = -1, .dim = -1};
   return ATTN_OK;
 }
 

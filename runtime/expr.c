@@ -11,26 +11,16 @@ typedef struct OpInfo {
 } OpInfo;
 
 static const OpInfo ops[ATTN_X_COUNT] = {
-    [ATTN_X_END] = {0, 1, 0, ""},
-    [ATTN_X_CONST] = {1, 0, 9, ""},
-    [ATTN_X_DIM] = {1, 0, 9, ""},
-    [ATTN_X_SCALAR] = {1, 0, 9, ""},
-    [ATTN_X_SHAPE] = {2, 0, 9, "shape"},
-    [ATTN_X_STRIDE] = {2, 0, 9, "stride"},
-    [ATTN_X_ADD] = {0, 2, 5, " + "},
-    [ATTN_X_SUB] = {0, 2, 5, " - "},
-    [ATTN_X_MUL] = {0, 2, 6, " * "},
-    [ATTN_X_FLOORDIV] = {0, 2, 6, " // "},
-    [ATTN_X_MOD] = {0, 2, 6, " % "},
-    [ATTN_X_MIN] = {0, 2, 9, "min"},
-    [ATTN_X_MAX] = {0, 2, 9, "max"},
-    [ATTN_X_EQ] = {0, 2, 4, " == "},
-    [ATTN_X_NE] = {0, 2, 4, " != "},
-    [ATTN_X_LT] = {0, 2, 4, " < "},
-    [ATTN_X_LE] = {0, 2, 4, " <= "},
-    [ATTN_X_AND] = {0, 2, 3, " and "},
-    [ATTN_X_OR] = {0, 2, 2, " or "},
-    [ATTN_X_NOT] = {0, 1, 8, "!"},
+    [ATTN_X_END] = {0, 1, 0, ""},        [ATTN_X_CONST] = {1, 0, 9, ""},
+    [ATTN_X_DIM] = {1, 0, 9, ""},        [ATTN_X_SCALAR] = {1, 0, 9, ""},
+    [ATTN_X_SHAPE] = {2, 0, 9, "shape"}, [ATTN_X_STRIDE] = {2, 0, 9, "stride"},
+    [ATTN_X_ADD] = {0, 2, 5, " + "},     [ATTN_X_SUB] = {0, 2, 5, " - "},
+    [ATTN_X_MUL] = {0, 2, 6, " * "},     [ATTN_X_FLOORDIV] = {0, 2, 6, " // "},
+    [ATTN_X_MOD] = {0, 2, 6, " % "},     [ATTN_X_MIN] = {0, 2, 9, "min"},
+    [ATTN_X_MAX] = {0, 2, 9, "max"},     [ATTN_X_EQ] = {0, 2, 4, " == "},
+    [ATTN_X_NE] = {0, 2, 4, " != "},     [ATTN_X_LT] = {0, 2, 4, " < "},
+    [ATTN_X_LE] = {0, 2, 4, " <= "},     [ATTN_X_AND] = {0, 2, 3, " and "},
+    [ATTN_X_OR] = {0, 2, 2, " or "},     [ATTN_X_NOT] = {0, 1, 8, "!"},
 };
 
 // The op at code[at] if it and its words are inside the code, else NULL.
@@ -41,12 +31,13 @@ static const OpInfo *op_at(const attn_program *p, uint32_t at) {
   return (uint32_t)op->words < p->ncode - at ? op : NULL;
 }
 
-ExprOp rt_expr_info(int64_t op) { return (ExprOp){ops[op].words, ops[op].args}; }
+ExprOp rt_expr_info(int64_t op) {
+  return (ExprOp){ops[op].words, ops[op].args};
+}
 
 bool rt_expr_op(const attn_program *prog, uint32_t at, ExprOp *out) {
   const OpInfo *op = op_at(prog, at);
-  if (op)
-    *out = (ExprOp){op->words, op->args};
+  if (op) *out = (ExprOp){op->words, op->args};
   return op != NULL;
 }
 
@@ -64,12 +55,9 @@ static ExprStatus tensor_word(const Env *env, const int64_t *w, bool stride,
 }
 
 static ExprStatus dim_word(const Env *env, int64_t i, Affine *out) {
-  if (i < 0 || i >= env->prog->ndims)
-    return EX_BAD;
-  if (!env->known[i])
-    *out = (Affine){.a = 1, .unknown = (uint32_t)i};
-  else
-    out->b = env->dims[i];
+  if (i < 0 || i >= env->prog->ndims) return EX_BAD;
+  if (!env->known[i]) *out = (Affine){.a = 1, .unknown = (uint32_t)i};
+  else out->b = env->dims[i];
   return EX_OK;
 }
 
@@ -81,8 +69,7 @@ ExprStatus rt_expr_leaf(const Env *env, const int64_t *w, Affine *out) {
   case ATTN_X_SHAPE: return tensor_word(env, w + 1, false, &out->b);
   case ATTN_X_STRIDE: return tensor_word(env, w + 1, true, &out->b);
   case ATTN_X_SCALAR:
-    if (w[1] < 0 || w[1] >= env->nscalars)
-      return EX_BAD;
+    if (w[1] < 0 || w[1] >= env->nscalars) return EX_BAD;
     out->b = env->scalars[w[1]].i64;
     return EX_OK;
   default: return EX_BAD;
@@ -90,8 +77,7 @@ ExprStatus rt_expr_leaf(const Env *env, const int64_t *w, Affine *out) {
 }
 
 static bool floor_divide(int64_t op, int64_t x, int64_t y, int64_t *out) {
-  if (y == 0 || (y == -1 && x == INT64_MIN))
-    return false;
+  if (y == 0 || (y == -1 && x == INT64_MIN)) return false;
   int64_t q = x / y, r = x % y;
   bool down = r != 0 && (r < 0) != (y < 0);
   *out = op == ATTN_X_FLOORDIV ? q - down : r + (down ? y : 0);
@@ -113,27 +99,23 @@ bool rt_expr_apply(int64_t op, int64_t x, int64_t y, int64_t *out) {
   case ATTN_X_LE: *out = x <= y; return true;
   case ATTN_X_AND: *out = x && y; return true;
   case ATTN_X_OR: *out = x || y; return true;
-  default: *out = !x; return true; // NOT
+  default: *out = !x; return true;  // NOT
   }
 }
 
 static ExprStatus combine(int64_t op, const Affine *x, const Affine *y,
                           Affine *out) {
   Affine r = {.unknown = x->a ? x->unknown : y->unknown};
-  if (x->a && y->a && x->unknown != y->unknown)
-    return EX_UNKNOWN;
+  if (x->a && y->a && x->unknown != y->unknown) return EX_UNKNOWN;
   bool linear = op == ATTN_X_ADD || op == ATTN_X_SUB;
   if ((x->a || y->a) && !linear && (op != ATTN_X_MUL || (x->a && y->a)))
     return EX_UNKNOWN;
   bool ok = rt_expr_apply(op, x->b, y->b, &r.b);
-  if (linear)
-    ok = ok && rt_expr_apply(op, x->a, y->a, &r.a);
+  if (linear) ok = ok && rt_expr_apply(op, x->a, y->a, &r.a);
   else if (op == ATTN_X_MUL)
     ok = ok && rt_expr_apply(op, x->a ? x->a : x->b, y->a ? y->a : y->b, &r.a);
-  if (op == ATTN_X_MUL && !x->a && !y->a)
-    r.a = 0;
-  if (!r.a)
-    r.unknown = ATTN_NONE;
+  if (op == ATTN_X_MUL && !x->a && !y->a) r.a = 0;
+  if (!r.a) r.unknown = ATTN_NONE;
   *out = r;
   return ok ? EX_OK : EX_OVERFLOW;
 }
@@ -144,8 +126,7 @@ ExprStatus rt_expr_affine(const Env *env, uint32_t at, Affine *out) {
   for (const OpInfo *op; (op = op_at(env->prog, at)) != NULL;
        at += 1 + (uint32_t)op->words) {
     const int64_t *w = env->prog->code + at;
-    if (n < op->args || (!op->args && n == ATTN_X_DEPTH))
-      return EX_BAD;
+    if (n < op->args || (!op->args && n == ATTN_X_DEPTH)) return EX_BAD;
     if (w[0] == ATTN_X_END) {
       *out = stack[0];
       return n == 1 ? EX_OK : EX_BAD;
@@ -154,8 +135,7 @@ ExprStatus rt_expr_affine(const Env *env, uint32_t at, Affine *out) {
     const Affine *y = op->args == 2 ? &stack[n + 1] : &stack[n];
     ExprStatus st = op->args ? combine(w[0], &stack[n], y, &stack[n])
                              : rt_expr_leaf(env, w, &stack[n]);
-    if (st != EX_OK)
-      return st;
+    if (st != EX_OK) return st;
     n++;
   }
   return EX_BAD;
@@ -164,10 +144,8 @@ ExprStatus rt_expr_affine(const Env *env, uint32_t at, Affine *out) {
 ExprStatus rt_expr_eval(const Env *env, uint32_t at, int64_t *out) {
   Affine v;
   ExprStatus st = rt_expr_affine(env, at, &v);
-  if (st == EX_OK && v.a)
-    return EX_UNKNOWN;
-  if (st == EX_OK)
-    *out = v.b;
+  if (st == EX_OK && v.a) return EX_UNKNOWN;
+  if (st == EX_OK) *out = v.b;
   return st;
 }
 
@@ -179,14 +157,13 @@ typedef struct Text {
   size_t n, len;
   struct Node {
     uint32_t at;
-    int lhs, rhs; // -1: none
+    int lhs, rhs;  // -1: none
   } nodes[64];
 } Text;
 
 static void put(Text *t, const char *s) {
   size_t k = strlen(s);
-  if (k >= t->n - t->len)
-    k = t->n - t->len - 1;
+  if (k >= t->n - t->len) k = t->n - t->len - 1;
   memcpy(t->buf + t->len, s, k);
   t->len += k;
   t->buf[t->len] = 0;
@@ -245,8 +222,7 @@ static void put_node(Text *t, int i, int prec) {
   put(t, paren ? "(" : "");
   put_node(t, nd->lhs, call ? 0 : op->prec);
   put(t, call ? ", " : op->args == 2 ? op->text : "");
-  if (op->args == 2)
-    put_node(t, nd->rhs, call ? 0 : op->prec + 1);
+  if (op->args == 2) put_node(t, nd->rhs, call ? 0 : op->prec + 1);
   put(t, paren ? ")" : "");
 }
 
@@ -255,16 +231,12 @@ static int parse(Text *t, uint32_t at) {
   int stack[ATTN_X_DEPTH], n = 0, count = 0;
   for (const OpInfo *op; (op = op_at(t->prog, at)) != NULL;
        at += 1 + (uint32_t)op->words) {
-    if (n < op->args || n == ATTN_X_DEPTH || count == 64)
-      return -1;
-    if (t->prog->code[at] == ATTN_X_END)
-      return n == 1 ? stack[0] : -1;
+    if (n < op->args || n == ATTN_X_DEPTH || count == 64) return -1;
+    if (t->prog->code[at] == ATTN_X_END) return n == 1 ? stack[0] : -1;
     struct Node nd = {at, -1, -1};
     n -= op->args;
-    if (op->args)
-      nd.lhs = stack[n];
-    if (op->args == 2)
-      nd.rhs = stack[n + 1];
+    if (op->args) nd.lhs = stack[n];
+    if (op->args == 2) nd.rhs = stack[n + 1];
     t->nodes[count] = nd;
     stack[n++] = count++;
   }
@@ -275,8 +247,6 @@ void rt_expr_text(const attn_program *prog, uint32_t at, char *buf, size_t n) {
   Text t = {.prog = prog, .buf = buf, .n = n};
   buf[0] = 0;
   int root = parse(&t, at);
-  if (root < 0)
-    put(&t, "?");
-  else
-    put_node(&t, root, 0);
+  if (root < 0) put(&t, "?");
+  else put_node(&t, root, 0);
 }

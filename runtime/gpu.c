@@ -23,24 +23,21 @@ typedef struct Records {
 
 struct GpuSet {
   Gpu of[DRIVERS];
-  _Atomic(Records *) records; // only grows
+  _Atomic(Records *) records;  // only grows
 };
 
 static void free_set(attn_ctx *cx, GpuSet *s, size_t locks) {
-  for (size_t i = 0; i < locks; i++)
-    pthread_mutex_destroy(&s->of[i].lock);
+  for (size_t i = 0; i < locks; i++) pthread_mutex_destroy(&s->of[i].lock);
   rt_free(cx, s, sizeof *s);
 }
 
 static GpuSet *new_set(attn_ctx *cx) {
   GpuSet *s = rt_alloc(cx, sizeof *s);
-  if (!s)
-    return NULL;
+  if (!s) return NULL;
   memset(s, 0, sizeof *s);
   for (size_t i = 0; i < DRIVERS; i++) {
     s->of[i].driver = drivers[i];
-    if (pthread_mutex_init(&s->of[i].lock, NULL) == 0)
-      continue;
+    if (pthread_mutex_init(&s->of[i].lock, NULL) == 0) continue;
     free_set(cx, s, i);
     return NULL;
   }
@@ -49,8 +46,7 @@ static GpuSet *new_set(attn_ctx *cx) {
 
 static GpuSet *get_set(attn_ctx *cx) {
   GpuSet *have = atomic_load(&cx->gpus);
-  if (have)
-    return have;
+  if (have) return have;
   GpuSet *mine = new_set(cx);
   if (!mine || atomic_compare_exchange_strong(&cx->gpus, &have, mine))
     return mine;
@@ -60,8 +56,7 @@ static GpuSet *get_set(attn_ctx *cx) {
 
 static bool loaded_before(const GpuVariant *v, uint32_t n) {
   for (uint32_t i = 0; i < n; i++)
-    if (v->module[i] == v->module[n])
-      return true;
+    if (v->module[i] == v->module[n]) return true;
   return false;
 }
 
@@ -75,8 +70,7 @@ static void unload(Gpu *g, GpuVariant *v) {
 static void free_program(attn_ctx *cx, Gpu *g, GpuProgram *p) {
   for (uint32_t i = 0; i < p->nvariants; i++) {
     rt_free(cx, atomic_load(&p->variants[i].plan), sizeof(Plan));
-    if (g)
-      unload(g, &p->variants[i]);
+    if (g) unload(g, &p->variants[i]);
   }
   for (uint32_t i = 0; i < p->nrecords; i++)
     rt_kernels_free(cx, &p->records[i]);
@@ -94,23 +88,19 @@ static void close_gpu(attn_ctx *cx, Gpu *g) {
     next = d->next;
     g->driver->drop(cx, g->state, d);
   }
-  if (g->open)
-    g->driver->close(g->state);
+  if (g->open) g->driver->close(g->state);
   rt_free(cx, g->state, g->driver->size);
 }
 
 static void free_records(attn_ctx *cx, Records *r) {
-  for (uint32_t i = 0; i < r->n; i++)
-    rt_kernels_free(cx, &r->at[i]);
+  for (uint32_t i = 0; i < r->n; i++) rt_kernels_free(cx, &r->at[i]);
   rt_free(cx, r, sizeof *r + r->room * sizeof *r->at);
 }
 
 void rt_gpu_close(attn_ctx *cx) {
   GpuSet *s = atomic_load(&cx->gpus);
-  if (!s)
-    return;
-  for (size_t i = 0; i < DRIVERS; i++)
-    close_gpu(cx, &s->of[i]);
+  if (!s) return;
+  for (size_t i = 0; i < DRIVERS; i++) close_gpu(cx, &s->of[i]);
   for (Records *r = atomic_load(&s->records), *next; r; r = next) {
     next = r->next;
     free_records(cx, r);
@@ -119,10 +109,8 @@ void rt_gpu_close(attn_ctx *cx) {
 }
 
 static int open_driver(attn_ctx *cx, Gpu *g, attn_error *err) {
-  if (g->open)
-    return ATTN_OK;
-  if (!g->state)
-    g->state = rt_alloc(cx, g->driver->size);
+  if (g->open) return ATTN_OK;
+  if (!g->state) g->state = rt_alloc(cx, g->driver->size);
   if (!g->state)
     return rt_fail(err, ATTN_E_MEMORY, "no memory for the driver's state");
   memset(g->state, 0, g->driver->size);
@@ -144,8 +132,7 @@ static uint32_t usable(const Gpu *g, const GpuDevice *d, const Kernels *k,
   bool has[2] = {rt_kernels_binary(k, v), v->code[1] != ATTN_NONE};
   uint32_t bits = 0;
   for (uint32_t i = 0; i < 2; i++)
-    if (has[i] && g->driver->suits(d, k->target, i))
-      bits |= 1u << i;
+    if (has[i] && g->driver->suits(d, k->target, i)) bits |= 1u << i;
   return bits;
 }
 
@@ -179,8 +166,7 @@ static void list_variants(const Gpu *g, GpuProgram *p) {
     for (uint32_t j = 0; j < p->records[i].nvariants; j++) {
       const Kernels *k = &p->records[i];
       const attn_gpu_variant *v = &k->variants[j];
-      if (!named(k, v, p->prog) || !usable(g, p->dev, k, v))
-        continue;
+      if (!named(k, v, p->prog) || !usable(g, p->dev, k, v)) continue;
       GpuVariant *x = &p->variants[n++];
       *x = (GpuVariant){.rec = v, .records = k, .view = *p->prog};
       x->view.code = k->code;
@@ -201,8 +187,7 @@ static int read_records(attn_ctx *cx, Gpu *g, GpuProgram *p,
     if (s.kind != ATTN_SEC_KERNELS || !g->driver->suits(p->dev, s.target, true))
       continue;
     int rc = rt_kernels_read(cx, m, &s, &p->records[p->nrecords], err);
-    if (rc)
-      return rc;
+    if (rc) return rc;
     p->nrecords++;
   }
   sort_records(g, p);
@@ -213,8 +198,7 @@ static int fill_program(attn_ctx *cx, Gpu *g, GpuProgram *p,
                         const attn_module *m, attn_error *err) {
   int rc = read_records(cx, g, p, m, err);
   uint32_t n = rc ? 0 : count_variants(g, p);
-  if (rc)
-    return rc;
+  if (rc) return rc;
   if (!n)
     return rt_fail(err, ATTN_E_UNSUPPORTED, "%s has no code for this device",
                    p->prog->name);
@@ -240,8 +224,7 @@ static int open_container(attn_ctx *cx, const attn_program *prog,
                           attn_module **m, attn_error *err) {
   attn_error mine;
   *m = rt_module_load(cx, prog->container, header_of(prog).length, &mine);
-  if (!*m && err)
-    *err = mine;
+  if (!*m && err) *err = mine;
   return *m ? ATTN_OK : mine.code;
 }
 
@@ -251,8 +234,7 @@ static int make_program(attn_ctx *cx, Gpu *g, GpuDevice *d,
   attn_container_header h = header_of(prog);
   attn_module *m;
   int rc = open_container(cx, prog, &m, err);
-  if (rc)
-    return rc;
+  if (rc) return rc;
   GpuProgram *p = rt_alloc(cx, sizeof *p);
   if (!p) {
     attn_module_close(m);
@@ -285,8 +267,7 @@ static GpuProgram *known_program(Gpu *g, const GpuDevice *d,
 static int find_program(attn_ctx *cx, Gpu *g, GpuDevice *d,
                         const attn_program *prog, GpuProgram **out,
                         attn_error *err) {
-  if ((*out = known_program(g, d, prog)) != NULL)
-    return ATTN_OK;
+  if ((*out = known_program(g, d, prog)) != NULL) return ATTN_OK;
   pthread_mutex_lock(&g->lock);
   *out = known_program(g, d, prog);
   int rc = *out ? ATTN_OK : make_program(cx, g, d, prog, out, err);
@@ -313,8 +294,7 @@ static int load_phase(Gpu *g, const attn_module *m, GpuVariant *v, uint32_t i,
   const attn_gpu_phase *p = &v->records->phases[v->rec->phase + i];
   uint32_t at = section_of(v, i, text);
   for (uint32_t k = 0; k < i && !v->module[i]; k++)
-    if (section_of(v, k, text) == at)
-      v->module[i] = v->module[k];
+    if (section_of(v, k, text) == at) v->module[i] = v->module[k];
   const attn_section_info *s = rt_section(m, at);
   if (!s || (text && !ends(s)))
     return rt_fail(err, ATTN_E_FORMAT, "damaged device code");
@@ -333,13 +313,11 @@ static int load_code(Gpu *g, const GpuDevice *d, const attn_module *m,
   uint32_t bits = usable(g, d, v->records, v->rec);
   int rc = ATTN_E_UNSUPPORTED;
   for (uint32_t text = 0; rc && rc != ATTN_E_FORMAT && text < 2; text++) {
-    if (!(bits >> text & 1))
-      continue;
+    if (!(bits >> text & 1)) continue;
     rc = ATTN_OK;
     for (uint32_t i = 0; !rc && i < v->rec->nphases; i++)
       rc = load_phase(g, m, v, i, text, err);
-    if (rc)
-      unload(g, v);
+    if (rc) unload(g, v);
   }
   return rc;
 }
@@ -348,8 +326,7 @@ static int load_variant(attn_ctx *cx, Gpu *g, GpuProgram *p, GpuVariant *v,
                         attn_error *err) {
   attn_module *m;
   int rc = open_container(cx, p->prog, &m, err);
-  if (rc)
-    return rc;
+  if (rc) return rc;
   rc = load_code(g, p->dev, m, v, err);
   attn_module_close(m);
   // A device that is out of memory may recover.
@@ -360,14 +337,13 @@ static int load_variant(attn_ctx *cx, Gpu *g, GpuProgram *p, GpuVariant *v,
 
 static int ready(attn_ctx *cx, Gpu *g, GpuProgram *p, GpuVariant *v,
                  attn_error *err) {
-  if (atomic_load(&v->state) == 1)
-    return ATTN_OK;
+  if (atomic_load(&v->state) == 1) return ATTN_OK;
   if (atomic_load(&v->state) == -1)
     return rt_fail(err, ATTN_E_UNSUPPORTED,
                    "the code of %s cannot run on this device", p->prog->name);
   pthread_mutex_lock(&g->lock);
-  int rc = atomic_load(&v->state) == 1 ? ATTN_OK
-                                       : load_variant(cx, g, p, v, err);
+  int rc =
+      atomic_load(&v->state) == 1 ? ATTN_OK : load_variant(cx, g, p, v, err);
   pthread_mutex_unlock(&g->lock);
   return rc;
 }
@@ -376,7 +352,7 @@ static int ready(attn_ctx *cx, Gpu *g, GpuProgram *p, GpuVariant *v,
 
 typedef struct Block {
   _Alignas(64) char at[ATTN_MAX_BLOCK];
-  size_t n, tail; // tail: where ntasks, workspace, counter are
+  size_t n, tail;  // tail: where ntasks, workspace, counter are
   bool full;
 } Block;
 
@@ -389,12 +365,13 @@ static void put(Block *b, const void *x, size_t n) {
   b->n += n;
 }
 
-static void put_word(Block *b, uint64_t x) { put(b, &x, sizeof x); }
+static void put_word(Block *b, uint64_t x) {
+  put(b, &x, sizeof x);
+}
 
 static void put_tensor(Block *b, const attn_tensor *t, uint32_t rank) {
   attn_tensor none = {.data = NULL};
-  if (!t->data)
-    t = &none;
+  if (!t->data) t = &none;
   put_word(b, (uintptr_t)t->data);
   put(b, t->shape, rank * sizeof *t->shape);
   put(b, t->stride, rank * sizeof *t->stride);
@@ -422,10 +399,8 @@ static void put_params(Block *b, const GpuVariant *v, const GpuCall *c) {
   put_word(b, c->given);
   put_dims(b, v, c->solved);
   b->tail = b->n;
-  for (int i = 0; i < 3; i++)
-    put_word(b, 0);
-  while (b->n % 64)
-    put(b, "", 1);
+  for (int i = 0; i < 3; i++) put_word(b, 0);
+  while (b->n % 64) put(b, "", 1);
 }
 
 // All phases have the same parameters.
@@ -467,8 +442,7 @@ static bool value(const Job *j, uint32_t at, int64_t *out) {
 // NULL: no memory.
 static const Plan *plan_of(attn_ctx *cx, Gpu *g, GpuVariant *v) {
   Plan *p = atomic_load(&v->plan);
-  if (p)
-    return p;
+  if (p) return p;
   pthread_mutex_lock(&g->lock);
   p = atomic_load(&v->plan);
   if (!p && (p = rt_alloc(cx, sizeof *p)) != NULL) {
@@ -481,8 +455,7 @@ static const Plan *plan_of(attn_ctx *cx, Gpu *g, GpuVariant *v) {
 
 static int evaluate(attn_ctx *cx, Job *j, attn_error *err) {
   const Plan *p = plan_of(cx, j->g, j->v);
-  if (!p)
-    return rt_fail(err, ATTN_E_MEMORY, "no memory for kernel records");
+  if (!p) return rt_fail(err, ATTN_E_MEMORY, "no memory for kernel records");
   rt_plan_eval(p, &j->call->solved->env, &j->values);
   return ATTN_OK;
 }
@@ -510,24 +483,23 @@ static bool describe(const GpuDevice *d, const attn_gpu_map *r,
                      const attn_tensor *t, bool output, GpuMap *m) {
   uint64_t size = attn_dtype_size(t->dtype);
   bool empty = false;
-  *m = (GpuMap){.data = t->data, .dtype = t->dtype, .rank = r->rank,
+  *m = (GpuMap){.data = t->data,
+                .dtype = t->dtype,
+                .rank = r->rank,
                 .swizzle = r->swizzle};
-  if (t->rank != r->rank)
-    return false;
+  if (t->rank != r->rank) return false;
   for (uint32_t i = 0; i < r->rank; i++) {
     uint32_t k = r->axis[i];
-    bool one = t->shape[k] <= 1; // its stride says nothing
-    int64_t stride = one ? i ? 16 : (int64_t)size
-                         : (int64_t)((uint64_t)t->stride[k] * size);
-    if (stride < 0 || (i == 0 && stride != (int64_t)size))
-      return false;
+    bool one = t->shape[k] <= 1;  // its stride says nothing
+    int64_t stride =
+        one ? i ? 16 : (int64_t)size : (int64_t)((uint64_t)t->stride[k] * size);
+    if (stride < 0 || (i == 0 && stride != (int64_t)size)) return false;
     m->extent[i] = (uint64_t)t->shape[k];
     m->stride[i] = (uint64_t)stride;
     m->box[i] = r->box[i];
     empty |= t->shape[k] == 0;
   }
-  if (empty)
-    empty_map(d, output, m);
+  if (empty) empty_map(d, output, m);
   return true;
 }
 
@@ -536,12 +508,11 @@ static bool made_tensor(const Job *j, const attn_gpu_map *r, attn_tensor *t) {
   int64_t at, stride = 1;
   char *workspace = j->call->workspace;
   *t = (attn_tensor){.dtype = (int32_t)r->dtype, .rank = r->rank};
-  if (!value(j, r->place, &at) || at < 0)
-    return false;
+  if (!value(j, r->place, &at) || at < 0) return false;
   t->data = workspace ? workspace + at : NULL;
   for (uint32_t i = r->rank; i-- > 0;) {
-    if (!value(j, r->extent[i], &t->shape[i]) ||
-        t->shape[i] < 0 || t->shape[i] > INT32_MAX || stride > INT64_MAX >> 32)
+    if (!value(j, r->extent[i], &t->shape[i]) || t->shape[i] < 0 ||
+        t->shape[i] > INT32_MAX || stride > INT64_MAX >> 32)
       return false;
     t->stride[i] = stride;
     stride *= t->shape[i];
@@ -556,7 +527,8 @@ static bool put_map(Block *b, const Job *j, const attn_gpu_map *r, bool once) {
   char *to = b->at + b->n;
   bool made = r->tensor == ATTN_NONE;
   if ((!made && r->tensor >= s->env.ntensors) ||
-      b->n + ATTN_MAP_BYTES > sizeof b->at || (made && !made_tensor(j, r, &own)))
+      b->n + ATTN_MAP_BYTES > sizeof b->at ||
+      (made && !made_tensor(j, r, &own)))
     return false;
   const attn_tensor *t = made ? &own : s->tensors[r->tensor];
   b->n += ATTN_MAP_BYTES;
@@ -565,30 +537,29 @@ static bool put_map(Block *b, const Job *j, const attn_gpu_map *r, bool once) {
       !describe(j->dev, r, t, made || is_output(&j->v->view, r->tensor), &m))
     return false;
   m.once = once;
-  if (m.data)
-    return j->g->driver->encode(j->g->state, &m, to);
+  if (m.data) return j->g->driver->encode(j->g->state, &m, to);
   memset(to, 0, ATTN_MAP_BYTES);
   return true;
 }
 
 static bool put_maps(Block *b, const Job *j, const attn_gpu_phase *p) {
   for (uint32_t i = 0; i < p->nmaps; i++)
-    if (!put_map(b, j, &j->v->records->maps[p->map + i], p->flags & ATTN_GPU_ONCE))
+    if (!put_map(b, j, &j->v->records->maps[p->map + i],
+                 p->flags & ATTN_GPU_ONCE))
       return false;
   return true;
 }
 
 // ---- phases
 
-typedef struct Step { // a phase about to be launched
+typedef struct Step {  // a phase about to be launched
   Block block;
   int64_t ntasks;
 } Step;
 
 static bool holds(const GpuVariant *v, const Solved *s) {
   int64_t x = 1;
-  return v->rec->when == ATTN_NONE ||
-         (evaluates(v, s, v->rec->when, &x) && x);
+  return v->rec->when == ATTN_NONE || (evaluates(v, s, v->rec->when, &x) && x);
 }
 
 static int check_workspace(const Job *j, attn_error *err) {
@@ -597,8 +568,7 @@ static int check_workspace(const Job *j, attn_error *err) {
   uint32_t at = j->v->rec->workspace;
   if (at != ATTN_NONE && (!value(j, at, &need) || need < 0))
     return rt_fail(err, ATTN_E_MEMORY, "the problem is too large");
-  if (need == 0)
-    return ATTN_OK;
+  if (need == 0) return ATTN_OK;
   if (c->workspace_bytes < (uint64_t)need || !c->workspace)
     return rt_fail_at(err, ATTN_E_MEMORY,
                       (Where){-1, -1, need, (int64_t)c->workspace_bytes},
@@ -640,14 +610,17 @@ static int run_phase(const Job *j, uint32_t i, Step *st, bool behind,
   int64_t most = (int64_t)j->v->func[i].per_unit * j->dev->units;
   int64_t groups = st->ntasks;
   int rc = p->flags & ATTN_GPU_COUNTER
-               ? counter(j->g, j->dev, c->stream, &at, err) : ATTN_OK;
-  if (rc)
-    return rc;
-  if (p->ctas == ATTN_CTAS_PERSISTENT && groups > most)
-    groups = most;
+               ? counter(j->g, j->dev, c->stream, &at, err)
+               : ATTN_OK;
+  if (rc) return rc;
+  if (p->ctas == ATTN_CTAS_PERSISTENT && groups > most) groups = most;
   put_tail(&st->block, st->ntasks, (uintptr_t)c->workspace, at);
-  GpuLaunch l = {j->v->func[i], (uint32_t)groups, p->threads, p->shared_bytes,
-                 st->block.at, p->block_bytes,
+  GpuLaunch l = {j->v->func[i],
+                 (uint32_t)groups,
+                 p->threads,
+                 p->shared_bytes,
+                 st->block.at,
+                 p->block_bytes,
                  behind && p->flags & ATTN_GPU_WAITS};
   return j->g->driver->launch(j->g->state, &l, c->stream, err);
 }
@@ -659,12 +632,12 @@ static int prepare(const Job *j, uint32_t i, Step *st, attn_error *err) {
   if (!value(j, p->ntasks, &st->ntasks) || st->ntasks < 0 ||
       st->ntasks > INT32_MAX)
     return rt_fail(err, ATTN_E_MEMORY, "the problem is too large");
-  if (!st->ntasks)
-    return ATTN_OK;
+  if (!st->ntasks) return ATTN_OK;
   if (!put_maps(&st->block, j, p))
     return rt_fail(err, ATTN_E_STRIDE,
                    "%s has no code for these strides and alignments on this "
-                   "device", j->v->view.name);
+                   "device",
+                   j->v->view.name);
   if (st->block.full || st->block.n != p->block_bytes)
     return rt_fail(err, ATTN_E_INTERNAL,
                    "%s: the parameter block has %zu bytes, expected %u",
@@ -685,13 +658,10 @@ static int run_variant(attn_ctx *cx, Job *j, GpuProgram *p, attn_error *err) {
     copy_params(&st[i].block, &params);
     rc = prepare(j, i, &st[i], err);
   }
-  if (!rc)
-    rc = check_workspace(j, err);
-  if (!rc)
-    rc = ready(cx, j->g, p, j->v, err);
+  if (!rc) rc = check_workspace(j, err);
+  if (!rc) rc = ready(cx, j->g, p, j->v, err);
   for (uint32_t i = 0; !rc && i < n; i++) {
-    if (!st[i].ntasks)
-      continue;
+    if (!st[i].ntasks) continue;
     rc = run_phase(j, i, &st[i], behind, err);
     behind = true;
   }
@@ -710,8 +680,7 @@ static int run_program(attn_ctx *cx, Gpu *g, GpuProgram *p, const GpuCall *c,
   bool tried = false;
   for (uint32_t i = 0; i < p->nvariants && next_please(rc); i++) {
     j.v = &p->variants[i];
-    if (!holds(j.v, c->solved))
-      continue;
+    if (!holds(j.v, c->solved)) continue;
     rc = run_variant(cx, &j, p, err);
     tried = true;
   }
@@ -731,8 +700,7 @@ static int check_extents(const attn_program *prog, const Solved *s,
                          attn_error *err) {
   uint32_t nt = 0;
   for (uint32_t i = 0; i < prog->nparams; i++) {
-    if (prog->params[i].kind == ATTN_PARAM_SCALAR)
-      continue;
+    if (prog->params[i].kind == ATTN_PARAM_SCALAR) continue;
     const attn_tensor *t = s->tensors[nt++];
     for (int k = 0; t->data && k < t->rank; k++)
       if (t->shape[k] > MAX_EXTENT)
@@ -753,8 +721,7 @@ static int enter(attn_ctx *cx, Gpu *g, int ordinal, GpuDevice **d,
   if (!rc)
     rc = g->driver->enter(cx, g->state, g->devices, ordinal, d, scope, err);
   bool fresh = !rc;
-  for (GpuDevice *k = g->devices; k && fresh; k = k->next)
-    fresh = k != *d;
+  for (GpuDevice *k = g->devices; k && fresh; k = k->next) fresh = k != *d;
   if (fresh) {
     (*d)->next = g->devices;
     g->devices = *d;
@@ -765,14 +732,12 @@ static int enter(attn_ctx *cx, Gpu *g, int ordinal, GpuDevice **d,
 
 static size_t driver_of(int kind) {  // DRIVERS: none
   size_t i = 0;
-  while (i < DRIVERS && drivers[i]->kind != kind)
-    i++;
+  while (i < DRIVERS && drivers[i]->kind != kind) i++;
   return i;
 }
 
-int rt_gpu_launch(attn_ctx *cx, int kind, int ordinal,
-                  const attn_program *prog, const GpuCall *c,
-                  attn_error *err) {
+int rt_gpu_launch(attn_ctx *cx, int kind, int ordinal, const attn_program *prog,
+                  const GpuCall *c, attn_error *err) {
   size_t i = driver_of(kind);
   if (i == DRIVERS || !rt_gpu_code(prog))
     return rt_fail(err, ATTN_E_UNSUPPORTED, "%s has no code for this device",
@@ -785,13 +750,10 @@ int rt_gpu_launch(attn_ctx *cx, int kind, int ordinal,
   GpuProgram *p;
   GpuScope scope;
   int rc = check_extents(prog, c->solved, err);
-  if (!rc)
-    rc = enter(cx, g, ordinal, &d, &scope, err);
-  if (rc)
-    return rc;
+  if (!rc) rc = enter(cx, g, ordinal, &d, &scope, err);
+  if (rc) return rc;
   rc = find_program(cx, g, d, prog, &p, err);
-  if (!rc)
-    rc = run_program(cx, g, p, c, err);
+  if (!rc) rc = run_program(cx, g, p, c, err);
   g->driver->leave(g->state, scope);
   return rc;
 }
@@ -810,8 +772,7 @@ static int owner(attn_ctx *cx, Gpu *g, const void *data, bool *mine,
   bool ask = !rc && g->driver->owns;
   pthread_mutex_unlock(&g->lock);
   *mine = false;
-  if (rc == ATTN_E_MEMORY)
-    return rc;
+  if (rc == ATTN_E_MEMORY) return rc;
   return ask ? g->driver->owns(g->state, data, mine, ordinal, err) : ATTN_OK;
 }
 
@@ -826,8 +787,7 @@ int rt_gpu_where(attn_ctx *cx, const void *data, int *kind, int *ordinal,
   *ordinal = 0;
   for (size_t i = 0; !rc && !mine && i < DRIVERS; i++) {
     rc = owner(cx, &set->of[i], data, &mine, ordinal, err);
-    if (!rc && mine)
-      *kind = drivers[i]->kind;
+    if (!rc && mine) *kind = drivers[i]->kind;
   }
   return rc ? rc : rt_ok(err);
 }
@@ -860,12 +820,12 @@ static int64_t most_workspace(const attn_program *prog, const Kernels *k,
 static Records *read_container(attn_ctx *cx, const attn_program *prog) {
   attn_section_info s;
   attn_module *m;
-  if (open_container(cx, prog, &m, NULL))
-    return NULL;
+  if (open_container(cx, prog, &m, NULL)) return NULL;
   uint32_t n = attn_module_count(m);
   Records *r = rt_alloc(cx, sizeof *r + n * sizeof *r->at);
   if (r)
-    *r = (Records){.container = prog->container, .room = n,
+    *r = (Records){.container = prog->container,
+                   .room = n,
                    .hash = header_of(prog).hash};
   for (uint32_t i = 0; r && i < n; i++) {
     attn_module_section(m, i, &s);
@@ -883,13 +843,10 @@ static const Records *records_of(attn_ctx *cx, GpuSet *set,
   uint64_t hash = header_of(prog).hash;
   Records *first = atomic_load(&set->records);
   for (const Records *r = first; r; r = r->next)
-    if (r->container == prog->container && r->hash == hash)
-      return r;
+    if (r->container == prog->container && r->hash == hash) return r;
   Records *mine = read_container(cx, prog);
-  if (!mine)
-    return NULL;
-  do
-    mine->next = first;
+  if (!mine) return NULL;
+  do mine->next = first;
   while (!atomic_compare_exchange_weak(&set->records, &first, mine));
   return mine;
 }

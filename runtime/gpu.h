@@ -11,16 +11,16 @@
 // with it.
 typedef struct GpuDevice {
   struct GpuDevice *next;
-  uint64_t id;       // of the context, never used again
+  uint64_t id;  // of the context, never used again
   int ordinal;
-  uint32_t arch;     // of NVIDIA: 90 for compute capability 9.0; of
-                     // AMD: 0x90a for gfx90a
-  uint32_t units;    // multiprocessors
-  char *counters;    // GPU_COUNTERS u32, for launches; as many for graphs
-  char *blank;       // GPU_BLANK zeros that no kernel writes, then as many
-                     // bytes that nobody reads
-  atomic_uint turn;  // launches that took a counter
-  atomic_uint graph; // the same of launches that became part of a graph
+  uint32_t arch;      // of NVIDIA: 90 for compute capability 9.0; of
+                      // AMD: 0x90a for gfx90a
+  uint32_t units;     // multiprocessors
+  char *counters;     // GPU_COUNTERS u32, for launches; as many for graphs
+  char *blank;        // GPU_BLANK zeros that no kernel writes, then as many
+                      // bytes that nobody reads
+  atomic_uint turn;   // launches that took a counter
+  atomic_uint graph;  // the same of launches that became part of a graph
 } GpuDevice;
 
 enum { GPU_COUNTERS = 1 << 16, GPU_BLANK = 256 };
@@ -30,17 +30,17 @@ enum { GPU_MEMORY = 2 * 4 * GPU_COUNTERS + 2 * GPU_BLANK };
 
 typedef struct GpuFunc {
   void *handle;
-  uint32_t per_unit; // groups of threads that a multiprocessor holds
+  uint32_t per_unit;  // groups of threads that a multiprocessor holds
 } GpuFunc;
 
 typedef struct GpuMap {
   const void *data;
   int dtype;
   uint32_t rank, swizzle;
-  uint64_t extent[ATTN_MAP_RANK]; // innermost first
-  uint64_t stride[ATTN_MAP_RANK]; // bytes; that of the innermost is not used
+  uint64_t extent[ATTN_MAP_RANK];  // innermost first
+  uint64_t stride[ATTN_MAP_RANK];  // bytes; that of the innermost is not used
   uint32_t box[ATTN_MAP_RANK];
-  bool once;                      // no other box has the rest of its lines
+  bool once;  // no other box has the rest of its lines
 } GpuMap;
 
 typedef struct GpuLaunch {
@@ -48,12 +48,12 @@ typedef struct GpuLaunch {
   uint32_t groups, threads, shared_bytes;
   void *block;
   size_t block_bytes;
-  bool early;        // may start while the kernel in front of it ends
+  bool early;  // may start while the kernel in front of it ends
 } GpuLaunch;
 
-typedef struct GpuScope { // what leave() puts back
+typedef struct GpuScope {  // what leave() puts back
   bool pushed;
-  int before;        // device
+  int before;  // device
 } GpuScope;
 
 // What a vendor's driver offers. Functions with an err return an attn_code.
@@ -62,7 +62,7 @@ typedef struct GpuDriver {
   int kind;          // attn_device_kind
   size_t size;       // of the driver's state, which `open` fills
   int (*open)(attn_ctx *cx, void *state, attn_error *err);
-  void (*close)(void *state); // the process's library stays
+  void (*close)(void *state);  // the process's library stays
   // The device of a stream, current in the calling thread until leave().
   // *dev: one of `known`, or a new one, not yet linked.
   int (*enter)(attn_ctx *cx, void *state, GpuDevice *known, int ordinal,
@@ -82,8 +82,7 @@ typedef struct GpuDriver {
   // to 64.
   bool (*encode)(void *state, const GpuMap *map, void *out);
   bool (*capturing)(void *state, void *stream);
-  int (*launch)(void *state, const GpuLaunch *l, void *stream,
-                attn_error *err);
+  int (*launch)(void *state, const GpuLaunch *l, void *stream, attn_error *err);
   // Whether the process has opened the driver; only then it has memory of it.
   bool (*present)(void);
   // *mine: data is memory of device *ordinal. Both may be NULL.
@@ -91,15 +90,15 @@ typedef struct GpuDriver {
               attn_error *err);
 } GpuDriver;
 
-extern const GpuDriver rt_cuda; // cuda.c
-extern const GpuDriver rt_hip;  // hip.c
+extern const GpuDriver rt_cuda;  // cuda.c
+extern const GpuDriver rt_hip;   // hip.c
 
 // ---- driver.c: what drivers have in common
 
 enum { RT_LIBRARY_NAMES = 4 };
 typedef struct RtLibrary {
-  const char *variable;   // of the environment: a path that goes before names
-  const char *names[RT_LIBRARY_NAMES];   // in the order they are tried
+  const char *variable;  // of the environment: a path that goes before names
+  const char *names[RT_LIBRARY_NAMES];  // in the order they are tried
 } RtLibrary;
 extern const RtLibrary rt_cuda_library, rt_hip_library;
 
@@ -120,10 +119,10 @@ int rt_gpu_resident(const char *name, const attn_gpu_phase *p, int n,
 typedef struct GpuVariant {
   const attn_gpu_variant *rec;
   const Kernels *records;
-  attn_program view;      // the program, with the section's code
-  _Atomic(Plan *) plan;   // made at its first launch
-  atomic_int state;       // 0 not loaded, 1 loaded, -1 cannot be loaded
-  void *module[ATTN_MAX_PHASES]; // of each phase; those in one piece have one
+  attn_program view;              // the program, with the section's code
+  _Atomic(Plan *) plan;           // made at its first launch
+  atomic_int state;               // 0 not loaded, 1 loaded, -1 cannot be loaded
+  void *module[ATTN_MAX_PHASES];  // of each phase; those in one piece have one
   GpuFunc func[ATTN_MAX_PHASES];
 } GpuVariant;
 
@@ -132,16 +131,16 @@ typedef struct GpuProgram {
   struct GpuProgram *next;
   const attn_program *prog;
   GpuDevice *dev;
-  uint64_t hash;          // of the container
-  Kernels *records;       // nrecords
+  uint64_t hash;     // of the container
+  Kernels *records;  // nrecords
   GpuVariant *variants;
   uint32_t nrecords, nvariants;
-  const char *name;       // in the first records' strings
+  const char *name;  // in the first records' strings
 } GpuProgram;
 
 typedef struct Gpu {
   const GpuDriver *driver;
-  pthread_mutex_t lock;   // of everything that is made at first use
+  pthread_mutex_t lock;  // of everything that is made at first use
   bool open;
   void *state;
   GpuDevice *devices;

@@ -10,7 +10,7 @@ enum { MAX_RECORDS = 1 << 20 };
 typedef struct Reader {
   const uint8_t *p;
   size_t n;
-  char *to; // where the next table's copy goes
+  char *to;  // where the next table's copy goes
 } Reader;
 
 // ---- tables
@@ -46,21 +46,21 @@ static size_t room(const attn_kernels_header *h) {
 
 // ---- records
 
-static bool named(const Kernels *k, uint32_t at) { return at < k->nstrings; }
+static bool named(const Kernels *k, uint32_t at) {
+  return at < k->nstrings;
+}
 
 static bool expression(const Kernels *k, uint32_t at) {
   return at == ATTN_NONE || at < k->ncode;
 }
 
 static bool list(const Kernels *k, uint32_t at) {
-  if (at == ATTN_NONE)
-    return true;
+  if (at == ATTN_NONE) return true;
   if (at >= k->ncode || k->code[at] < 0 || k->code[at] >= k->ncode - at ||
       k->code[at] > ATTN_MAX_DIMS)
     return false;
   for (int64_t i = 1; i <= k->code[at]; i++)
-    if (k->code[at + i] < 0 || k->code[at + i] >= ATTN_MAX_DIMS)
-      return false;
+    if (k->code[at + i] < 0 || k->code[at + i] >= ATTN_MAX_DIMS) return false;
   return true;
 }
 
@@ -82,10 +82,10 @@ bool rt_kernels_binary(const Kernels *k, const attn_gpu_variant *v) {
 
 static bool check_variant(const attn_module *m, const Kernels *k,
                           const attn_gpu_variant *v) {
-  return named(k, v->program) && expression(k, v->when) &&
-         list(k, v->dims) && expression(k, v->workspace) &&
-         v->nphases >= 1 && v->nphases <= ATTN_MAX_PHASES &&
-         v->phase <= k->nphases && v->nphases <= k->nphases - v->phase &&
+  return named(k, v->program) && expression(k, v->when) && list(k, v->dims) &&
+         expression(k, v->workspace) && v->nphases >= 1 &&
+         v->nphases <= ATTN_MAX_PHASES && v->phase <= k->nphases &&
+         v->nphases <= k->nphases - v->phase &&
          (v->code[1] != ATTN_NONE || rt_kernels_binary(k, v)) &&
          code(m, k, v->code[0], false) && code(m, k, v->code[1], true);
 }
@@ -104,8 +104,7 @@ static bool check_phase(const attn_module *m, const Kernels *k,
 // In workspace: where and how large are expressions.
 static bool check_place(const Kernels *k, const attn_gpu_map *m) {
   bool ok = m->place < k->ncode && m->dtype < ATTN_DTYPE_COUNT;
-  for (uint32_t i = 0; ok && i < m->rank; i++)
-    ok = m->extent[i] < k->ncode;
+  for (uint32_t i = 0; ok && i < m->rank; i++) ok = m->extent[i] < k->ncode;
   return ok;
 }
 
@@ -117,25 +116,20 @@ static bool check_map(const Kernels *k, const attn_gpu_map *m) {
       m->swizzle > 128 || (m->swizzle & (m->swizzle - 1)) || m->swizzle % 32)
     return false;
   for (uint32_t i = 0; i < m->rank; i++) {
-    if (m->axis[i] >= m->rank || m->box[i] < 1 || m->box[i] > 256)
-      return false;
+    if (m->axis[i] >= m->rank || m->box[i] < 1 || m->box[i] > 256) return false;
     seen |= 1u << m->axis[i];
   }
   return seen == (1u << m->rank) - 1;
 }
 
 static bool check(const attn_module *m, const Kernels *k) {
-  if (k->nstrings && k->strings[k->nstrings - 1])
-    return false;
+  if (k->nstrings && k->strings[k->nstrings - 1]) return false;
   for (uint32_t i = 0; i < k->nvariants; i++)
-    if (!check_variant(m, k, &k->variants[i]))
-      return false;
+    if (!check_variant(m, k, &k->variants[i])) return false;
   for (uint32_t i = 0; i < k->nphases; i++)
-    if (!check_phase(m, k, &k->phases[i]))
-      return false;
+    if (!check_phase(m, k, &k->phases[i])) return false;
   for (uint32_t i = 0; i < k->nmaps; i++)
-    if (!check_map(k, &k->maps[i]))
-      return false;
+    if (!check_map(k, &k->maps[i])) return false;
   return true;
 }
 
@@ -161,8 +155,7 @@ static void fill(Reader *r, const attn_kernels_header *h, Kernels *k) {
 }
 
 int rt_kernels_read(attn_ctx *cx, const attn_module *m,
-                    const attn_section_info *s, Kernels *out,
-                    attn_error *err) {
+                    const attn_section_info *s, Kernels *out, attn_error *err) {
   attn_kernels_header h;
   Reader r = {s->data, s->size, NULL};
   *out = (Kernels){.target = s->target};
@@ -176,8 +169,7 @@ int rt_kernels_read(attn_ctx *cx, const attn_module *m,
   if (!out->owned)
     return rt_fail(err, ATTN_E_MEMORY, "no memory for kernel records");
   fill(&r, &h, out);
-  if (check(m, out))
-    return rt_ok(err);
+  if (check(m, out)) return rt_ok(err);
   rt_kernels_free(cx, out);
   return rt_fail(err, ATTN_E_FORMAT, "invalid kernel records");
 }

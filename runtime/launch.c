@@ -14,18 +14,16 @@ typedef struct Phase {
   const attn_kargs *args;
   int64_t chunk;
   size_t scratch;
-  atomic_llong next; // first task not handed out
+  atomic_llong next;  // first task not handed out
 } Phase;
 
 static void run_lane(void *arg, int64_t lane) {
   Phase *ph = arg;
   int64_t n = ph->args->ntasks, i;
   (void)lane;
-  if (atomic_load(&ph->next) >= n)
-    return;
+  if (atomic_load(&ph->next) >= n) return;
   Buffer *b = ph->scratch ? rt_buffer_get(ph->cx, ph->scratch) : NULL;
-  if (ph->scratch && !b)
-    return; // the other lanes do this one's work
+  if (ph->scratch && !b) return;  // the other lanes do this one's work
   uint64_t fp = rt_fp_enter();
   while ((i = atomic_fetch_add(&ph->next, ph->chunk)) < n)
     ph->kernel(ph->args, i, n - i < ph->chunk ? n : i + ph->chunk,
@@ -47,13 +45,15 @@ static int run_phase(attn_ctx *cx, const attn_phase *d, const attn_kargs *base,
   int64_t scratch = a.ntasks > 0 ? count(d->scratch_bytes, &probe) : 0;
   if (a.ntasks < 0 || scratch < 0)
     return rt_fail(err, ATTN_E_MEMORY, "the problem is too large");
-  if (a.ntasks == 0)
-    return ATTN_OK;
+  if (a.ntasks == 0) return ATTN_OK;
   int64_t lanes = attn_ctx_threads(cx);
   lanes = lanes < a.ntasks ? lanes : a.ntasks;
   int64_t chunk = lanes > 1 ? a.ntasks / (lanes * 16) : a.ntasks;
-  Phase ph = {.cx = cx, .kernel = d->kernel, .args = &a,
-              .chunk = chunk < 1 ? 1 : chunk, .scratch = (size_t)scratch};
+  Phase ph = {.cx = cx,
+              .kernel = d->kernel,
+              .args = &a,
+              .chunk = chunk < 1 ? 1 : chunk,
+              .scratch = (size_t)scratch};
   cx->opt.parallel_for(cx->opt.parallel_user, lanes, run_lane, &ph);
   if (atomic_load(&ph.next) < a.ntasks)
     return rt_fail(err, ATTN_E_MEMORY, "no memory for %lld bytes of scratch",
@@ -94,7 +94,7 @@ typedef struct Request {
   const attn_program *prog;
   attn_tensor *const *tensors;
   const attn_scalar *scalars;
-  void *workspace; // NULL: from the context
+  void *workspace;  // NULL: from the context
   uint64_t workspace_bytes;
 } Request;
 
@@ -102,17 +102,15 @@ typedef struct Request {
 static int get_shared(attn_ctx *cx, const Request *r, int64_t bytes,
                       attn_kargs *a, Buffer **b, attn_error *err) {
   *b = NULL;
-  if (bytes < 0)
-    return rt_fail(err, ATTN_E_MEMORY, "the problem is too large");
-  if (bytes == 0)
-    return ATTN_OK;
+  if (bytes < 0) return rt_fail(err, ATTN_E_MEMORY, "the problem is too large");
+  if (bytes == 0) return ATTN_OK;
   if (r->workspace) {
     if (r->workspace_bytes < (uint64_t)bytes)
-      return rt_fail_at(
-          err, ATTN_E_MEMORY,
-          (Where){-1, -1, bytes, (int64_t)r->workspace_bytes},
-          "the workspace has %llu bytes, expected %lld",
-          (unsigned long long)r->workspace_bytes, (long long)bytes);
+      return rt_fail_at(err, ATTN_E_MEMORY,
+                        (Where){-1, -1, bytes, (int64_t)r->workspace_bytes},
+                        "the workspace has %llu bytes, expected %lld",
+                        (unsigned long long)r->workspace_bytes,
+                        (long long)bytes);
     if ((uintptr_t)r->workspace % ATTN_ALIGN)
       return rt_fail(err, ATTN_E_ALIGN,
                      "the workspace is not aligned to %d bytes", ATTN_ALIGN);
@@ -128,7 +126,7 @@ static int get_shared(attn_ctx *cx, const Request *r, int64_t bytes,
 }
 
 static size_t scalar_size(int dtype) {
-  bool narrow = dtype > ATTN_F64 && dtype < ATTN_I64; // a float field
+  bool narrow = dtype > ATTN_F64 && dtype < ATTN_I64;  // a float field
   return narrow ? sizeof(float) : 8;
 }
 
@@ -138,8 +136,7 @@ static uint64_t given(const attn_program *p, const attn_scalar *scalars) {
   uint32_t ns = 0;
   for (uint32_t i = 0; i < p->nparams; i++) {
     const attn_param_desc *d = &p->params[i];
-    if (d->kind != ATTN_PARAM_SCALAR)
-      continue;
+    if (d->kind != ATTN_PARAM_SCALAR) continue;
     bool unset = (d->flags & ATTN_PARAM_COMPUTED) &&
                  !memcmp(&scalars[ns], &d->def, scalar_size(d->dtype));
     bits |= (uint64_t)!unset << ns++;
@@ -149,8 +146,10 @@ static uint64_t given(const attn_program *p, const attn_scalar *scalars) {
 
 static int run_spec(attn_ctx *cx, const attn_spec *s, const Request *r,
                     const Solved *v, attn_error *err) {
-  attn_kargs a = {.tensors = v->tensors, .scalars = r->scalars,
-                  .dims = v->dims, .given = given(r->prog, r->scalars)};
+  attn_kargs a = {.tensors = v->tensors,
+                  .scalars = r->scalars,
+                  .dims = v->dims,
+                  .given = given(r->prog, r->scalars)};
   Buffer *b;
   int rc = get_shared(cx, r, count(s->shared_bytes, &a), &a, &b, err);
   for (uint32_t i = 0; !rc && i < s->nphases; i++)
@@ -159,10 +158,12 @@ static int run_spec(attn_ctx *cx, const attn_spec *s, const Request *r,
   return rc ? rc : rt_ok(err);
 }
 
-static int run_device(attn_ctx *cx, const attn_stream *stream,
-                      const Request *r, const Solved *v, attn_error *err) {
-  GpuCall c = {.solved = v, .scalars = r->scalars,
-               .given = given(r->prog, r->scalars), .workspace = r->workspace,
+static int run_device(attn_ctx *cx, const attn_stream *stream, const Request *r,
+                      const Solved *v, attn_error *err) {
+  GpuCall c = {.solved = v,
+               .scalars = r->scalars,
+               .given = given(r->prog, r->scalars),
+               .workspace = r->workspace,
                .workspace_bytes = r->workspace_bytes,
                .stream = stream->handle};
   return rt_gpu_launch(cx, stream->kind, stream->device, r->prog, &c, err);
@@ -178,22 +179,19 @@ int attn_stream_of(attn_ctx *ctx, const void *data, attn_stream *out,
     return rt_fail(err, cx ? ATTN_E_ARGUMENT : ATTN_E_MEMORY,
                    cx ? "no stream" : "no memory for a context");
   int rc = rt_gpu_where(cx, data, &s.kind, &s.device, err);
-  if (!rc)
-    *out = s;
+  if (!rc) *out = s;
   return rc;
 }
 
 static const char *device_text(const attn_stream *s, char *buf, size_t n) {
   static const char *const names[] = {"the CPU", "CUDA device", "HIP device"};
-  if (s->kind == ATTN_CPU)
-    return names[0];
+  if (s->kind == ATTN_CPU) return names[0];
   snprintf(buf, n, "%s %d", names[s->kind], s->device);
   return buf;
 }
 
 static int apart(const attn_program *p, uint32_t i, uint32_t first,
-                 const attn_stream *a, const attn_stream *b,
-                 attn_error *err) {
+                 const attn_stream *a, const attn_stream *b, attn_error *err) {
   char at[40], other[40];
   return rt_fail_at(err, ATTN_E_DEVICE, (Where){(int)i, -1, 0, 0},
                     "argument '%s' is in memory of %s, '%s' of %s",
@@ -207,14 +205,11 @@ static int locate(const Request *r, attn_stream *s, attn_error *err) {
   uint32_t nt = 0, first = ATTN_NONE;
   uint32_t n = r->prog && r->tensors ? r->prog->nparams : 0;
   for (uint32_t i = 0; i < n; i++) {
-    if (r->prog->params[i].kind == ATTN_PARAM_SCALAR)
-      continue;
+    if (r->prog->params[i].kind == ATTN_PARAM_SCALAR) continue;
     const attn_tensor *t = r->tensors[nt++];
-    if (!t || !t->data)
-      continue;
+    if (!t || !t->data) continue;
     int rc = attn_stream_of(s->ctx, t->data, &x, err);
-    if (rc)
-      return rc;
+    if (rc) return rc;
     if (first == ATTN_NONE) {
       where = x;
       first = i;
@@ -232,15 +227,11 @@ static int launch(const Request *r, const attn_stream *given, attn_error *err) {
   attn_stream cpu = {.kind = ATTN_CPU}, at = given ? *given : cpu;
   int rc = at.kind == ATTN_AUTO ? locate(r, &at, err) : ATTN_OK;
   bool device = at.kind != ATTN_CPU;
-  if (!rc)
-    rc = rt_solve(r->prog, r->tensors, r->scalars, device, &v, err);
-  if (rc)
-    return rc;
+  if (!rc) rc = rt_solve(r->prog, r->tensors, r->scalars, device, &v, err);
+  if (rc) return rc;
   attn_ctx *cx = at.ctx ? at.ctx : attn_ctx_default();
-  if (!cx)
-    return rt_fail(err, ATTN_E_MEMORY, "no memory for a context");
-  if (device)
-    return run_device(cx, &at, r, &v, err);
+  if (!cx) return rt_fail(err, ATTN_E_MEMORY, "no memory for a context");
+  if (device) return run_device(cx, &at, r, &v, err);
   const attn_spec *s = pick(r->prog, &v.env, cx->isa);
   return s ? run_spec(cx, s, r, &v, err) : no_variant(r->prog, cx->isa, err);
 }
@@ -256,8 +247,7 @@ int attn_solve(const attn_program *prog, attn_tensor *const *tensors,
                const attn_scalar *scalars, int64_t *dims, attn_error *err) {
   Solved v;
   int rc = rt_solve(prog, tensors, scalars, false, &v, err);
-  if (rc)
-    return rc;
+  if (rc) return rc;
   memcpy(dims, v.dims, prog->ndims * sizeof *dims);
   return rt_ok(err);
 }
@@ -269,13 +259,12 @@ attn_tensor attn_tensor_dense(void *data, int dtype, int rank,
   attn_tensor t = {.data = data, .rank = rank, .dtype = dtype};
   bool fits = rank >= 0 && rank <= ATTN_MAX_RANK && shape;
   int64_t stride = 1;
-  if (!fits && rank)
-    t.rank = -1; // the rank of no parameter
+  if (!fits && rank) t.rank = -1;  // the rank of no parameter
   for (int i = fits ? rank : 0; i-- > 0;) {
     t.shape[i] = shape[i];
     t.stride[i] = stride;
     if (__builtin_mul_overflow(stride, shape[i] > 0 ? shape[i] : 1, &stride))
-      stride = INT64_MAX; // refused at the launch
+      stride = INT64_MAX;  // refused at the launch
   }
   return t;
 }
@@ -288,8 +277,7 @@ typedef struct Unpacked {
 static int unpack(const attn_program *p, const void *args, Unpacked *u,
                   attn_error *err) {
   const attn_args *a = args;
-  if (!p || !a)
-    return rt_fail(err, ATTN_E_ARGUMENT, "no arguments");
+  if (!p || !a) return rt_fail(err, ATTN_E_ARGUMENT, "no arguments");
   if (a->abi >> 16 != ATTN_ABI_MAJOR || a->size != p->args_size ||
       p->nparams > ATTN_MAX_PARAMS)
     return rt_fail(err, ATTN_E_ABI,
@@ -303,8 +291,7 @@ static int unpack(const attn_program *p, const void *args, Unpacked *u,
     const attn_param_desc *d = &p->params[i];
     if (d->kind == ATTN_PARAM_SCALAR)
       memcpy(&u->scalars[ns++], base + d->offset, scalar_size(d->dtype));
-    else
-      u->tensors[nt++] = (attn_tensor *)(void *)(base + d->offset);
+    else u->tensors[nt++] = (attn_tensor *)(void *)(base + d->offset);
   }
   return ATTN_OK;
 }
@@ -313,10 +300,11 @@ int attn_call(const attn_program *prog, const void *args, attn_stream *stream,
               attn_error *err) {
   Unpacked u = {0};
   int rc = unpack(prog, args, &u, err);
-  if (rc)
-    return rc;
+  if (rc) return rc;
   const attn_args *a = args;
-  Request r = {.prog = prog, .tensors = u.tensors, .scalars = u.scalars,
+  Request r = {.prog = prog,
+               .tensors = u.tensors,
+               .scalars = u.scalars,
                .workspace = a->workspace,
                .workspace_bytes = a->workspace_bytes};
   return launch(&r, stream, err);

@@ -7,12 +7,12 @@
 
 #include <string.h>
 
-enum { SLOTS = 4 * PLAN_OPS }; // a power of two
+enum { SLOTS = 4 * PLAN_OPS };  // a power of two
 
 typedef struct Build {
   const attn_program *prog;
   Plan *plan;
-  uint16_t slot[SLOTS]; // 1 + operation, by hash; 0: free
+  uint16_t slot[SLOTS];  // 1 + operation, by hash; 0: free
 } Build;
 
 // ---- building
@@ -32,10 +32,8 @@ static bool same(const PlanOp *x, const PlanOp *y) {
 static int intern(Build *b, PlanOp x) {
   uint32_t i = hash(&x);
   for (; b->slot[i]; i = (i + 1) % SLOTS)
-    if (same(&b->plan->op[b->slot[i] - 1], &x))
-      return b->slot[i] - 1;
-  if (b->plan->nops == PLAN_OPS)
-    return -1;
+    if (same(&b->plan->op[b->slot[i] - 1], &x)) return b->slot[i] - 1;
+  if (b->plan->nops == PLAN_OPS) return -1;
   b->plan->op[b->plan->nops] = x;
   b->slot[i] = (uint16_t)++b->plan->nops;
   return b->slot[i] - 1;
@@ -49,16 +47,12 @@ static int parse(Build *b, uint32_t at) {
   for (; rt_expr_op(b->prog, at, &e); at += 1 + (uint32_t)e.words) {
     const int64_t *w = b->prog->code + at;
     PlanOp x = {.op = w[0]};
-    if (n < e.args || (!e.args && n == ATTN_X_DEPTH))
-      return -1;
-    if (w[0] == ATTN_X_END)
-      return n == 1 ? stack[0] : -1;
+    if (n < e.args || (!e.args && n == ATTN_X_DEPTH)) return -1;
+    if (w[0] == ATTN_X_END) return n == 1 ? stack[0] : -1;
     n -= e.args;
-    for (int k = 0; k < e.args; k++)
-      x.w[k] = stack[n + k];
+    for (int k = 0; k < e.args; k++) x.w[k] = stack[n + k];
     memcpy(x.w, w + 1, (size_t)e.words * sizeof *w);
-    if ((stack[n++] = intern(b, x)) < 0)
-      return -1;
+    if ((stack[n++] = intern(b, x)) < 0) return -1;
   }
   return -1;
 }
@@ -68,11 +62,9 @@ static void add_root(Build *b, uint32_t at) {
   Plan *p = b->plan;
   uint32_t i = p->nroots;
   int op = p->nroots < PLAN_ROOTS ? parse(b, at) : -1;
-  if (op < 0)
-    return;
+  if (op < 0) return;
   for (; i > 0 && p->root[i - 1].at >= at; i--)
-    if (p->root[i - 1].at == at)
-      return;
+    if (p->root[i - 1].at == at) return;
   memmove(p->root + i + 1, p->root + i, (p->nroots++ - i) * sizeof *p->root);
   p->root[i] = (PlanRoot){at, (uint16_t)op};
 }
@@ -81,11 +73,9 @@ static void add_phase(Build *b, const Kernels *k, const attn_gpu_phase *p) {
   add_root(b, p->ntasks);
   for (uint32_t i = 0; i < p->nmaps; i++) {
     const attn_gpu_map *m = &k->maps[p->map + i];
-    if (m->tensor != ATTN_NONE)
-      continue;
+    if (m->tensor != ATTN_NONE) continue;
     add_root(b, m->place);
-    for (uint32_t j = 0; j < m->rank; j++)
-      add_root(b, m->extent[j]);
+    for (uint32_t j = 0; j < m->rank; j++) add_root(b, m->extent[j]);
   }
 }
 
@@ -93,8 +83,7 @@ void rt_plan_make(const attn_program *view, const Kernels *k,
                   const attn_gpu_variant *v, Plan *out) {
   Build b = {.prog = view, .plan = out};
   out->nops = out->nroots = 0;
-  if (v->workspace != ATTN_NONE)
-    add_root(&b, v->workspace);
+  if (v->workspace != ATTN_NONE) add_root(&b, v->workspace);
   for (uint32_t i = 0; i < v->nphases; i++)
     add_phase(&b, k, &k->phases[v->phase + i]);
 }
@@ -126,13 +115,10 @@ bool rt_plan_value(const PlanValues *v, uint32_t at, int64_t *out) {
   uint32_t lo = 0, hi = v->plan->nroots;
   while (lo < hi) {
     uint32_t mid = (lo + hi) / 2;
-    if (r[mid].at < at)
-      lo = mid + 1;
-    else
-      hi = mid;
+    if (r[mid].at < at) lo = mid + 1;
+    else hi = mid;
   }
-  if (lo == v->plan->nroots || r[lo].at != at)
-    return false;
+  if (lo == v->plan->nroots || r[lo].at != at) return false;
   *out = v->at[r[lo].op];
   return v->ok[r[lo].op];
 }

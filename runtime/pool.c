@@ -11,27 +11,25 @@
 #include <string.h>
 
 #define MAX_WORKERS 1023
-#define SPIN_NS 20000 // about the cost of one sleep and wake
+#define SPIN_NS 20000  // about the cost of one sleep and wake
 
 struct Job {
   Job *next;
   void (*body)(void *arg, int64_t i);
   void *arg;
   int64_t n;
-  atomic_llong taken; // indices handed out
-  atomic_int running; // workers inside; changed under the pool's lock
+  atomic_llong taken;  // indices handed out
+  atomic_int running;  // workers inside; changed under the pool's lock
 };
 
 static void run_job(Job *j) {
   int64_t i;
-  while ((i = atomic_fetch_add(&j->taken, 1)) < j->n)
-    j->body(j->arg, i);
+  while ((i = atomic_fetch_add(&j->taken, 1)) < j->n) j->body(j->arg, i);
 }
 
 static Job *open_job(const Pool *p) {
   for (Job *j = p->jobs; j; j = j->next)
-    if (atomic_load(&j->taken) < j->n)
-      return j;
+    if (atomic_load(&j->taken) < j->n) return j;
   return NULL;
 }
 
@@ -39,8 +37,7 @@ static bool spin_until_post(Pool *p, unsigned seen) {
   int64_t end = rt_now_ns() + SPIN_NS;
   do {
     for (int i = 0; i < 32; i++) {
-      if (atomic_load(&p->posted) != seen)
-        return true;
+      if (atomic_load(&p->posted) != seen) return true;
       rt_cpu_pause();
     }
   } while (rt_now_ns() < end);
@@ -73,7 +70,7 @@ static void *worker(void *arg) {
     pthread_mutex_unlock(&p->lock);
     run_job(j);
     pthread_mutex_lock(&p->lock);
-    if (atomic_fetch_sub(&j->running, 1) == 1) // *j may be gone after this
+    if (atomic_fetch_sub(&j->running, 1) == 1)  // *j may be gone after this
       pthread_cond_broadcast(&p->done);
   }
   pthread_mutex_unlock(&p->lock);
@@ -81,13 +78,10 @@ static void *worker(void *arg) {
 }
 
 static bool grow_table(Pool *p, int want) {
-  if (want <= p->max)
-    return true;
+  if (want <= p->max) return true;
   pthread_t *t = rt_alloc(p->cx, (size_t)want * sizeof *t);
-  if (!t)
-    return false;
-  if (p->nworkers)
-    memcpy(t, p->threads, (size_t)p->nworkers * sizeof *t);
+  if (!t) return false;
+  if (p->nworkers) memcpy(t, p->threads, (size_t)p->nworkers * sizeof *t);
   rt_free(p->cx, p->threads, (size_t)p->max * sizeof *t);
   p->threads = t;
   p->max = want;
@@ -96,11 +90,9 @@ static bool grow_table(Pool *p, int want) {
 
 // Fewer threads than asked for is not an error.
 static void start_workers(Pool *p, int want) {
-  if (want > MAX_WORKERS)
-    want = MAX_WORKERS;
-  if (p->nworkers >= want || !grow_table(p, want))
-    return;
-  sigset_t all, old; // the application's signals are not for these threads
+  if (want > MAX_WORKERS) want = MAX_WORKERS;
+  if (p->nworkers >= want || !grow_table(p, want)) return;
+  sigset_t all, old;  // the application's signals are not for these threads
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
   while (p->nworkers < want &&
@@ -116,24 +108,19 @@ static void post(Pool *p, Job *j) {
   j->next = p->jobs;
   p->jobs = j;
   atomic_fetch_add(&p->posted, 1);
-  if (helpers >= p->nsleep)
-    pthread_cond_broadcast(&p->wake);
+  if (helpers >= p->nsleep) pthread_cond_broadcast(&p->wake);
   else
-    for (int i = 0; i < helpers; i++)
-      pthread_cond_signal(&p->wake);
+    for (int i = 0; i < helpers; i++) pthread_cond_signal(&p->wake);
   pthread_mutex_unlock(&p->lock);
 }
 
 static void finish(Pool *p, Job *j) {
   int64_t end = rt_now_ns() + SPIN_NS;
-  while (atomic_load(&j->running) && rt_now_ns() < end)
-    rt_cpu_pause();
+  while (atomic_load(&j->running) && rt_now_ns() < end) rt_cpu_pause();
   pthread_mutex_lock(&p->lock);
-  while (atomic_load(&j->running))
-    pthread_cond_wait(&p->done, &p->lock);
+  while (atomic_load(&j->running)) pthread_cond_wait(&p->done, &p->lock);
   Job **at = &p->jobs;
-  while (*at != j)
-    at = &(*at)->next;
+  while (*at != j) at = &(*at)->next;
   *at = j->next;
   pthread_mutex_unlock(&p->lock);
 }
@@ -152,11 +139,9 @@ void rt_pool_run(void *pool, int64_t n, void (*body)(void *arg, int64_t i),
 
 bool rt_pool_init(Pool *p, attn_ctx *cx) {
   p->cx = cx;
-  if (pthread_mutex_init(&p->lock, NULL) != 0)
-    return false;
+  if (pthread_mutex_init(&p->lock, NULL) != 0) return false;
   if (pthread_cond_init(&p->wake, NULL) == 0) {
-    if (pthread_cond_init(&p->done, NULL) == 0)
-      return true;
+    if (pthread_cond_init(&p->done, NULL) == 0) return true;
     pthread_cond_destroy(&p->wake);
   }
   pthread_mutex_destroy(&p->lock);
@@ -169,8 +154,7 @@ void rt_pool_close(Pool *p) {
   atomic_fetch_add(&p->posted, 1);
   pthread_cond_broadcast(&p->wake);
   pthread_mutex_unlock(&p->lock);
-  for (int i = 0; i < p->nworkers; i++)
-    pthread_join(p->threads[i], NULL);
+  for (int i = 0; i < p->nworkers; i++) pthread_join(p->threads[i], NULL);
   rt_free(p->cx, p->threads, (size_t)p->max * sizeof *p->threads);
   pthread_cond_destroy(&p->done);
   pthread_cond_destroy(&p->wake);

@@ -15,7 +15,7 @@ typedef struct Copy {
 } Copy;
 
 typedef struct Parts {
-  const uint8_t *at; // the section
+  const uint8_t *at;  // the section
   attn_program_record h;
   const char *names;
   attn_param_desc *params;
@@ -67,9 +67,8 @@ static bool word(const Parts *p, uint32_t at) {
 }
 
 static bool list(const Parts *p, uint32_t at) {
-  return at == ATTN_NONE ||
-         (at < p->h.code.n && p->code[at] >= 0 &&
-          p->code[at] < p->h.code.n - at);
+  return at == ATTN_NONE || (at < p->h.code.n && p->code[at] >= 0 &&
+                             p->code[at] < p->h.code.n - at);
 }
 
 // Fields of an S_P_args lie where the compiler of its header puts them.
@@ -91,13 +90,16 @@ static bool read_param(Parts *p, uint32_t i, uint32_t *end) {
       (r.kind == ATTN_PARAM_SCALAR && r.rank))
     return false;
   attn_param_desc *d = &p->params[i];
-  *d = (attn_param_desc){.name = p->strings + r.name, .kind = r.kind,
-                         .dtype = r.dtype, .rank = r.rank, .flags = r.flags,
-                         .offset = r.offset, .def = r.def};
+  *d = (attn_param_desc){.name = p->strings + r.name,
+                         .kind = r.kind,
+                         .dtype = r.dtype,
+                         .rank = r.rank,
+                         .flags = r.flags,
+                         .offset = r.offset,
+                         .def = r.def};
   memcpy(d->axis, r.axis, sizeof d->axis);
   for (int k = 0; k < ATTN_MAX_RANK; k++)
-    if (!word(p, r.axis[k]))
-      return false;
+    if (!word(p, r.axis[k])) return false;
   return place(d, end);
 }
 
@@ -111,9 +113,13 @@ static uint32_t count_tensors(const Parts *p) {
 static bool read_dim(Parts *p, uint32_t i) {
   attn_dim_record r;
   memcpy(&r, p->at + p->h.dims.at + (size_t)i * p->h.dims.size, sizeof r);
-  p->dims[i] = (attn_dim_desc){.lo = r.lo, .hi = r.hi, .divisor = r.divisor,
-                               .kind = r.kind, .values = r.values,
-                               .by = r.by, .by_offsets = r.by_offsets};
+  p->dims[i] = (attn_dim_desc){.lo = r.lo,
+                               .hi = r.hi,
+                               .divisor = r.divisor,
+                               .kind = r.kind,
+                               .values = r.values,
+                               .by = r.by,
+                               .by_offsets = r.by_offsets};
   if (r.name >= p->h.strings.n || r.kind > ATTN_DIM_RAGGED || r.divisor < 1 ||
       !list(p, r.values) || r.by_offsets > 1 ||
       (r.by != ATTN_NONE && r.by >= count_tensors(p)))
@@ -125,25 +131,28 @@ static bool read_dim(Parts *p, uint32_t i) {
 static bool read_all(Parts *p) {
   uint32_t end = sizeof(attn_args);
   for (uint32_t i = 0; i < p->h.params.n; i++)
-    if (!read_param(p, i, &end))
-      return false;
+    if (!read_param(p, i, &end)) return false;
   for (uint32_t i = 0; i < p->h.dims.n; i++)
-    if (!read_dim(p, i))
-      return false;
+    if (!read_dim(p, i)) return false;
   for (uint32_t i = 0; i < p->h.checks.n; i++)
-    if (p->checks[i] >= p->h.code.n)
-      return false;
+    if (p->checks[i] >= p->h.code.n) return false;
   return p->h.args_size == ((end + 7) & ~7u) && p->h.name < p->h.strings.n;
 }
 
 static attn_program program(const Parts *p, const void *container) {
-  return (attn_program){.abi = p->h.abi, .size = sizeof(attn_program),
+  return (attn_program){.abi = p->h.abi,
+                        .size = sizeof(attn_program),
                         .name = p->strings + p->h.name,
-                        .nparams = p->h.params.n, .ndims = p->h.dims.n,
-                        .nchecks = p->h.checks.n, .params = p->params,
-                        .dims = p->dims, .checks = p->checks,
-                        .code = p->code, .ncode = p->h.code.n,
-                        .args_size = p->h.args_size, .container = container};
+                        .nparams = p->h.params.n,
+                        .ndims = p->h.dims.n,
+                        .nchecks = p->h.checks.n,
+                        .params = p->params,
+                        .dims = p->dims,
+                        .checks = p->checks,
+                        .code = p->code,
+                        .ncode = p->h.code.n,
+                        .args_size = p->h.args_size,
+                        .container = container};
 }
 
 int rt_program_read(attn_ctx *cx, const attn_section_info *s,
@@ -162,8 +171,7 @@ int rt_program_read(attn_ctx *cx, const attn_section_info *s,
     return rt_fail(err, ATTN_E_FORMAT,
                    "a program's description lies outside its section");
   Copy *c = rt_alloc(cx, room(&p.h));
-  if (!c)
-    return rt_fail(err, ATTN_E_MEMORY, "no memory for a program");
+  if (!c) return rt_fail(err, ATTN_E_MEMORY, "no memory for a program");
   c->size = room(&p.h);
   divide(c, &p);
   if (!read_all(&p)) {
@@ -176,15 +184,14 @@ int rt_program_read(attn_ctx *cx, const attn_section_info *s,
 }
 
 void rt_program_free(attn_ctx *cx, attn_program *p) {
-  if (p)
-    rt_free(cx, p, ((Copy *)p)->size);
+  if (p) rt_free(cx, p, ((Copy *)p)->size);
 }
 
 // ---- text
 
 typedef struct Text {
   char *at;
-  size_t n, len; // len: of everything, also of what was cut
+  size_t n, len;  // len: of everything, also of what was cut
 } Text;
 
 static void add(Text *t, const char *s) {
@@ -199,8 +206,7 @@ static void add(Text *t, const char *s) {
 
 static void add_default(Text *t, const attn_param_desc *d) {
   char s[40];
-  if (d->flags & ATTN_PARAM_COMPUTED || !d->def.i64)
-    return;
+  if (d->flags & ATTN_PARAM_COMPUTED || !d->def.i64) return;
   if (d->dtype >= ATTN_I64)
     snprintf(s, sizeof s, " = %lld", (long long)d->def.i64);
   else
@@ -217,16 +223,12 @@ static void add_param(Text *t, const attn_program *p,
   add(t, attn_dtype_name(d->dtype));
   for (uint32_t k = 0; k < d->rank; k++) {
     add(t, k ? ", " : "[");
-    if (d->axis[k] == ATTN_NONE)
-      snprintf(axis, sizeof axis, "*");
-    else
-      rt_expr_text(p, d->axis[k], axis, sizeof axis);
+    if (d->axis[k] == ATTN_NONE) snprintf(axis, sizeof axis, "*");
+    else rt_expr_text(p, d->axis[k], axis, sizeof axis);
     add(t, axis);
   }
-  if (d->rank)
-    add(t, "]");
-  if (d->flags & ATTN_PARAM_OPTIONAL)
-    add(t, "?");
+  if (d->rank) add(t, "]");
+  if (d->flags & ATTN_PARAM_OPTIONAL) add(t, "?");
   add_default(t, d);
 }
 
@@ -234,8 +236,7 @@ static void add_params(Text *t, const attn_program *p, bool outputs) {
   const char *before = "";
   for (uint32_t i = 0; i < p->nparams; i++) {
     const attn_param_desc *d = &p->params[i];
-    if ((d->kind == ATTN_PARAM_OUT) != outputs)
-      continue;
+    if ((d->kind == ATTN_PARAM_OUT) != outputs) continue;
     add(t, before);
     add(t, d->kind == ATTN_PARAM_INOUT ? "inout " : "");
     add_param(t, p, d);
@@ -245,10 +246,8 @@ static void add_params(Text *t, const attn_program *p, bool outputs) {
 
 size_t attn_signature(const attn_program *prog, char *buf, size_t n) {
   Text t = {buf, buf ? n : 0, 0};
-  if (!prog)
-    return 0;
-  if (t.n)
-    buf[0] = 0;
+  if (!prog) return 0;
+  if (t.n) buf[0] = 0;
   add(&t, prog->name);
   add(&t, "(");
   add_params(&t, prog, false);

@@ -80,17 +80,13 @@ static int longest(const Reader *r, const attn_dim_desc *d, int64_t limit,
   for (int64_t i = off; i < n; i++) {
     int64_t v = element(r->t, i), len = v - before;
     if (v < 0)
-      return wrong(r, i, v, off ? "an offset is negative"
-                                : "a length is negative");
-    if (len < 0)
-      return wrong(r, i, v, "offsets must ascend");
+      return wrong(r, i, v,
+                   off ? "an offset is negative" : "a length is negative");
+    if (len < 0) return wrong(r, i, v, "offsets must ascend");
     int rc = check(r, d, i - off, len, limit);
-    if (rc)
-      return rc;
-    if (off)
-      before = v;
-    if (len > *max)
-      *max = len;
+    if (rc) return rc;
+    if (off) before = v;
+    if (len > *max) *max = len;
   }
   return ATTN_OK;
 }
@@ -105,8 +101,7 @@ int rt_ragged(const Env *env, uint32_t dim, int64_t limit, int64_t *max,
   const attn_dim_desc *d = &p->dims[dim];
   uint32_t nt = 0;
   for (uint32_t i = 0; i < p->nparams; i++) {
-    if (p->params[i].kind == ATTN_PARAM_SCALAR || nt++ != d->by)
-      continue;
+    if (p->params[i].kind == ATTN_PARAM_SCALAR || nt++ != d->by) continue;
     Reader r = {env->tensors[d->by], p->params[i].name, d->name, (int)i, err};
     if (p->params[i].rank != 1 || !integers(p->params[i].dtype))
       return rt_fail(err, ATTN_E_INTERNAL, "'%s' cannot hold lengths", r.name);

@@ -4,7 +4,7 @@
 #define ATTN_RT_H
 
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE // sched_getaffinity, clock_gettime
+#define _GNU_SOURCE  // sched_getaffinity, clock_gettime
 #endif
 
 #include "attn_abi.h"
@@ -36,19 +36,19 @@ int64_t rt_now_ns(void);     // monotonic
 // ---- pool.c: a parallel-for over lazily started threads
 typedef struct Job Job;
 typedef struct Pool {
-  attn_ctx *cx; // whose memory it takes
+  attn_ctx *cx;  // whose memory it takes
   pthread_mutex_t lock;
   pthread_cond_t wake, done;
-  Job *jobs;            // open ones, newest first; on their callers' stacks
-  atomic_uint posted;   // counts posts, so that spinning workers see one
-  int nworkers, nsleep; // threads started; threads in cond_wait
+  Job *jobs;             // open ones, newest first; on their callers' stacks
+  atomic_uint posted;    // counts posts, so that spinning workers see one
+  int nworkers, nsleep;  // threads started; threads in cond_wait
   bool stop;
-  pthread_t *threads; // capacity max
+  pthread_t *threads;  // capacity max
   int max;
 } Pool;
 
 bool rt_pool_init(Pool *p, attn_ctx *cx);
-void rt_pool_close(Pool *p); // joins; no job may be open
+void rt_pool_close(Pool *p);  // joins; no job may be open
 // An attn_parallel_for over `Pool *`, usable from several threads at once.
 void rt_pool_run(void *pool, int64_t n, void (*body)(void *arg, int64_t i),
                  void *arg);
@@ -56,25 +56,25 @@ void rt_pool_run(void *pool, int64_t n, void (*body)(void *arg, int64_t i),
 // ---- ctx.c
 typedef struct Buffer {
   struct Buffer *next;
-  void *p; // ATTN_ALIGN aligned
+  void *p;  // ATTN_ALIGN aligned
   size_t size;
 } Buffer;
 
 typedef struct GpuSet GpuSet;
 
 struct attn_ctx {
-  attn_ctx_options opt; // alloc, free and parallel_for are set
+  attn_ctx_options opt;  // alloc, free and parallel_for are set
   int isa;
   atomic_int threads;
   Pool pool;
-  pthread_mutex_t lock; // of idle
-  Buffer *idle;         // cached buffers nobody uses
-  _Atomic(GpuSet *) gpus; // made at the first launch on one
+  pthread_mutex_t lock;    // of idle
+  Buffer *idle;            // cached buffers nobody uses
+  _Atomic(GpuSet *) gpus;  // made at the first launch on one
 };
 
 // A buffer of at least bytes > 0, or NULL. Contents are undefined.
 Buffer *rt_buffer_get(attn_ctx *cx, size_t bytes);
-void rt_buffer_put(attn_ctx *cx, Buffer *b); // b may be NULL
+void rt_buffer_put(attn_ctx *cx, Buffer *b);  // b may be NULL
 void *rt_alloc(attn_ctx *cx, size_t bytes);
 void rt_free(attn_ctx *cx, void *p, size_t bytes);
 
@@ -89,9 +89,8 @@ attn_module *rt_module_load(attn_ctx *cx, const void *bytes, size_t size,
 // ---- program.c
 // A checked copy of a section of kind ATTN_SEC_PROGRAM.
 int rt_program_read(attn_ctx *cx, const attn_section_info *s,
-                    const void *container, attn_program **out,
-                    attn_error *err);
-void rt_program_free(attn_ctx *cx, attn_program *p); // p may be NULL
+                    const void *container, attn_program **out, attn_error *err);
+void rt_program_free(attn_ctx *cx, attn_program *p);  // p may be NULL
 
 // ---- kernels.c: the records of a section of kind ATTN_SEC_KERNELS
 typedef struct Kernels {
@@ -100,7 +99,7 @@ typedef struct Kernels {
   attn_gpu_phase *phases;
   attn_gpu_map *maps;
   int64_t *code;
-  char *strings; // ends with a zero
+  char *strings;  // ends with a zero
   uint32_t nvariants, nphases, nmaps, ncode, nstrings;
   void *owned;
   size_t owned_size;
@@ -123,14 +122,14 @@ typedef struct Env {
   const attn_scalar *scalars;
   uint32_t ntensors, nscalars;
   const int64_t *dims;
-  const bool *known; // per dim
+  const bool *known;  // per dim
 } Env;
 
 typedef enum ExprStatus {
   EX_OK,
-  EX_UNKNOWN,  // more than one unknown dim, or not affine in it
-  EX_OVERFLOW, // or a division by zero
-  EX_BAD       // malformed code
+  EX_UNKNOWN,   // more than one unknown dim, or not affine in it
+  EX_OVERFLOW,  // or a division by zero
+  EX_BAD        // malformed code
 } ExprStatus;
 
 // a * dims[unknown] + b; a = 0 and unknown = ATTN_NONE if all dims are known.
@@ -140,10 +139,10 @@ typedef struct Affine {
 } Affine;
 
 typedef struct ExprOp {
-  int words, args; // operand words, arguments on the stack
+  int words, args;  // operand words, arguments on the stack
 } ExprOp;
 
-ExprOp rt_expr_info(int64_t op); // one of attn_xop
+ExprOp rt_expr_info(int64_t op);  // one of attn_xop
 // False: there is no such operation, or its words are cut off.
 bool rt_expr_op(const attn_program *prog, uint32_t at, ExprOp *out);
 // w: an operation without arguments and its words.
@@ -159,11 +158,11 @@ void rt_expr_text(const attn_program *prog, uint32_t at, char *buf, size_t n);
 // ---- plan.c
 enum { PLAN_OPS = 512, PLAN_ROOTS = 256 };
 
-typedef struct PlanOp { // its words, or the operations that are its arguments
+typedef struct PlanOp {  // its words, or the operations that are its arguments
   int64_t op, w[2];
 } PlanOp;
 
-typedef struct PlanRoot { // the operation that is an expression's value
+typedef struct PlanRoot {  // the operation that is an expression's value
   uint32_t at;
   uint16_t op;
 } PlanRoot;
@@ -177,7 +176,8 @@ typedef struct Plan {
 typedef struct PlanValues {
   const Plan *plan;
   int64_t at[PLAN_OPS];
-  bool ok[PLAN_OPS]; // else an overflow, a division by zero, an unknown dim in it
+  bool ok[PLAN_OPS];  // else an overflow, a division by zero, an unknown dim in
+                      // it
 } PlanValues;
 
 // Of a variant's workspace, tasks and places, as far as there is room. view:
@@ -185,7 +185,8 @@ typedef struct PlanValues {
 void rt_plan_make(const attn_program *view, const Kernels *k,
                   const attn_gpu_variant *v, Plan *out);
 void rt_plan_eval(const Plan *p, const Env *env, PlanValues *out);
-// False: this expression is not in the plan or has no value; rt_expr_eval knows.
+// False: this expression is not in the plan or has no value; rt_expr_eval
+// knows.
 bool rt_plan_value(const PlanValues *v, uint32_t at, int64_t *out);
 
 // ---- ragged.c
@@ -202,7 +203,7 @@ typedef struct Solved {
   int64_t dims[ATTN_MAX_DIMS];
   bool known[ATTN_MAX_DIMS];
   const attn_tensor *tensors[ATTN_MAX_PARAMS];
-  Env env; // over the above
+  Env env;  // over the above
 } Solved;
 
 // device: the data is not in host memory, so lengths are not read.
@@ -220,9 +221,8 @@ typedef struct GpuCall {
   void *stream;
 } GpuCall;
 
-int rt_gpu_launch(attn_ctx *cx, int kind, int ordinal,
-                  const attn_program *prog, const GpuCall *c,
-                  attn_error *err);
+int rt_gpu_launch(attn_ctx *cx, int kind, int ordinal, const attn_program *prog,
+                  const GpuCall *c, attn_error *err);
 // Bytes that a launch on some device may need.
 int64_t rt_gpu_workspace(attn_ctx *cx, const attn_program *prog,
                          const Solved *s);

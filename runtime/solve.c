@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct Source { // which axis said what a dim is
-  int param, axis;      // -1: none
+typedef struct Source {  // which axis said what a dim is
+  int param, axis;       // -1: none
 } Source;
 
 typedef struct Solve {
@@ -17,19 +17,20 @@ typedef struct Solve {
   attn_error *err;
   Solved *out;
   Source source[ATTN_MAX_DIMS];
-  const attn_tensor *args[ATTN_MAX_PARAMS]; // by parameter; NULL for scalars
+  const attn_tensor *args[ATTN_MAX_PARAMS];  // by parameter; NULL for scalars
 } Solve;
 
 static const attn_tensor absent;
 
 // A tensor of which neither data nor shape is given.
-static bool skipped(const attn_tensor *t) { return !t->data && t->rank == 0; }
+static bool skipped(const attn_tensor *t) {
+  return !t->data && t->rank == 0;
+}
 
 // ---- the call itself
 
 static int check_program(const attn_program *p, attn_error *err) {
-  if (!p)
-    return rt_fail(err, ATTN_E_ARGUMENT, "no program");
+  if (!p) return rt_fail(err, ATTN_E_ARGUMENT, "no program");
   if (p->abi >> 16 != ATTN_ABI_MAJOR || p->size < sizeof *p)
     return rt_fail(err, ATTN_E_ABI,
                    "the code has ABI version %u.%u, this runtime %d.%d",
@@ -52,16 +53,18 @@ static int gather(Solve *s, attn_tensor *const *tensors,
       ns++;
       continue;
     }
-    if (!tensors)
-      return rt_fail(s->err, ATTN_E_ARGUMENT, "no tensors");
+    if (!tensors) return rt_fail(s->err, ATTN_E_ARGUMENT, "no tensors");
     s->args[i] = tensors[nt] ? tensors[nt] : &absent;
     s->out->tensors[nt++] = s->args[i];
   }
-  if (ns && !scalars)
-    return rt_fail(s->err, ATTN_E_ARGUMENT, "no scalars");
-  s->out->env = (Env){.prog = p, .tensors = s->out->tensors,
-                      .scalars = scalars, .ntensors = nt, .nscalars = ns,
-                      .dims = s->out->dims, .known = s->out->known};
+  if (ns && !scalars) return rt_fail(s->err, ATTN_E_ARGUMENT, "no scalars");
+  s->out->env = (Env){.prog = p,
+                      .tensors = s->out->tensors,
+                      .scalars = scalars,
+                      .ntensors = nt,
+                      .nscalars = ns,
+                      .dims = s->out->dims,
+                      .known = s->out->known};
   return ATTN_OK;
 }
 
@@ -73,8 +76,7 @@ static bool same_dtype(int want, int got) {
 
 static bool is_empty(const attn_tensor *t) {
   for (int i = 0; i < t->rank; i++)
-    if (t->shape[i] == 0)
-      return true;
+    if (t->shape[i] == 0) return true;
   return false;
 }
 
@@ -86,16 +88,14 @@ static int check_form(const Solve *s, int i) {
   const attn_param_desc *d = &s->prog->params[i];
   const attn_tensor *t = s->args[i];
   Where w = {i, -1, d->dtype, t->dtype};
-  if (skipped(t) && may_lack_data(d))
-    return ATTN_OK;
+  if (skipped(t) && may_lack_data(d)) return ATTN_OK;
   if (skipped(t) && d->rank)
     return rt_fail_at(s->err, ATTN_E_NULL, (Where){i, -1, 0, 0},
                       "argument '%s' has no data", d->name);
   if (!same_dtype(d->dtype, t->dtype))
     return rt_fail_at(s->err, ATTN_E_DTYPE, w,
-                      "argument '%s': element type is %s, expected %s",
-                      d->name, attn_dtype_name(t->dtype),
-                      attn_dtype_name(d->dtype));
+                      "argument '%s': element type is %s, expected %s", d->name,
+                      attn_dtype_name(t->dtype), attn_dtype_name(d->dtype));
   w = (Where){i, -1, d->rank, t->rank};
   if (d->rank != t->rank)
     return rt_fail_at(s->err, ATTN_E_RANK, w,
@@ -118,8 +118,7 @@ static int check_memory(const Solve *s, int i) {
   const attn_param_desc *d = &s->prog->params[i];
   const attn_tensor *t = s->args[i];
   int64_t size = (int64_t)attn_dtype_size(d->dtype);
-  if (!t->data || is_empty(t) || size == 0)
-    return ATTN_OK;
+  if (!t->data || is_empty(t) || size == 0) return ATTN_OK;
   if ((uintptr_t)t->data % (uint64_t)size)
     return rt_fail_at(s->err, ATTN_E_ALIGN, (Where){i, -1, size, 0},
                       "argument '%s' is not aligned to its %lld-byte elements",
@@ -159,12 +158,11 @@ static bool solve_axis(Solve *s, int i, int k, bool plain) {
   if (d->axis[k] == ATTN_NONE ||
       rt_expr_affine(&s->out->env, d->axis[k], &v) != EX_OK || !v.a)
     return false;
-  if (plain && (v.a != 1 || v.b != 0))
-    return false;
+  if (plain && (v.a != 1 || v.b != 0)) return false;
   int64_t rest;
   if (__builtin_sub_overflow(s->args[i]->shape[k], v.b, &rest) ||
       (v.a == -1 && rest == INT64_MIN) || rest % v.a)
-    return false; // check_shapes reports it, or the dim stays undetermined
+    return false;  // check_shapes reports it, or the dim stays undetermined
   settle(s, v.unknown, rest / v.a, i, k);
   return true;
 }
@@ -190,12 +188,9 @@ static int solve_rest(Solve *s) {
   for (uint32_t i = 0; i < s->prog->ndims; i++) {
     const attn_dim_desc *d = &s->prog->dims[i];
     int64_t v;
-    if (s->out->known[i])
-      continue;
-    if (d->kind == ATTN_DIM_RAGGED)
-      s->out->dims[i] = -1;
-    else if (only_value(s->prog, d, &v))
-      settle(s, i, v, -1, -1);
+    if (s->out->known[i]) continue;
+    if (d->kind == ATTN_DIM_RAGGED) s->out->dims[i] = -1;
+    else if (only_value(s->prog, d, &v)) settle(s, i, v, -1, -1);
     else
       return rt_fail(s->err, ATTN_E_DIM,
                      "dim %s is not determined by the shape of any argument",
@@ -211,14 +206,12 @@ static void explain_dim(const Solve *s, int param, uint32_t at, char *buf,
                         size_t n) {
   const int64_t *w = s->prog->code + at;
   buf[0] = 0;
-  if (w[0] != ATTN_X_DIM || w[2] != ATTN_X_END)
-    return;
+  if (w[0] != ATTN_X_DIM || w[2] != ATTN_X_END) return;
   Source from = s->source[w[1]];
   if (from.param >= 0 && from.param != param)
     snprintf(buf, n, " as in '%s', axis %d", s->prog->params[from.param].name,
              from.axis);
-  else if (from.param >= 0)
-    snprintf(buf, n, " as in axis %d", from.axis);
+  else if (from.param >= 0) snprintf(buf, n, " as in axis %d", from.axis);
 }
 
 static int shape_error(const Solve *s, int i, int k, int64_t want) {
@@ -237,12 +230,11 @@ static int shape_error(const Solve *s, int i, int k, int64_t want) {
 static int check_axis(const Solve *s, int i, int k) {
   const attn_param_desc *d = &s->prog->params[i];
   int64_t want;
-  if (d->axis[k] == ATTN_NONE)
-    return ATTN_OK;
+  if (d->axis[k] == ATTN_NONE) return ATTN_OK;
   switch (rt_expr_eval(&s->out->env, d->axis[k], &want)) {
   case EX_OK:
     return want == s->args[i]->shape[k] ? ATTN_OK : shape_error(s, i, k, want);
-  case EX_UNKNOWN: return ATTN_OK; // depends on a ragged dim
+  case EX_UNKNOWN: return ATTN_OK;  // depends on a ragged dim
   case EX_OVERFLOW:
     return rt_fail_at(s->err, ATTN_E_SHAPE, (Where){i, k, 0, 0},
                       "argument '%s', axis %d: the extent overflows", d->name,
@@ -255,16 +247,13 @@ static int check_axis(const Solve *s, int i, int k) {
 
 static int check_shapes(const Solve *s) {
   for (uint32_t i = 0; i < s->prog->nparams; i++) {
-    if (!s->args[i] || skipped(s->args[i]))
-      continue;
+    if (!s->args[i] || skipped(s->args[i])) continue;
     for (int k = 0; k < s->args[i]->rank; k++) {
       int rc = check_axis(s, (int)i, k);
-      if (rc)
-        return rc;
+      if (rc) return rc;
     }
     int rc = check_memory(s, (int)i);
-    if (rc)
-      return rc;
+    if (rc) return rc;
   }
   return ATTN_OK;
 }
@@ -301,16 +290,14 @@ static int value_error(const Solve *s, uint32_t i, const int64_t *values,
 
 static int check_values(const Solve *s, uint32_t i) {
   const attn_dim_desc *d = &s->prog->dims[i];
-  if (d->kind != ATTN_DIM_CONST || d->values == ATTN_NONE)
-    return ATTN_OK;
+  if (d->kind != ATTN_DIM_CONST || d->values == ATTN_NONE) return ATTN_OK;
   const int64_t *list = s->prog->code + d->values;
   if (d->values >= s->prog->ncode || list[0] < 0 ||
       list[0] >= s->prog->ncode - d->values)
     return rt_fail(s->err, ATTN_E_INTERNAL, "bad value list of dim %s",
                    d->name);
   for (int64_t k = 1; k <= list[0]; k++)
-    if (list[k] == s->out->dims[i])
-      return ATTN_OK;
+    if (list[k] == s->out->dims[i]) return ATTN_OK;
   return value_error(s, i, list + 1, list[0]);
 }
 
@@ -319,14 +306,11 @@ static int check_range(const Solve *s, uint32_t i) {
   int64_t v = s->out->dims[i];
   // The lower bound of a ragged dim is that of the lengths, not of the padding.
   int64_t lo = d->kind == ATTN_DIM_RAGGED ? 0 : d->lo;
-  if (!s->out->known[i])
-    return ATTN_OK;
+  if (!s->out->known[i]) return ATTN_OK;
   if (v > d->hi)
     return dim_error(s, i, d->hi, "at most %lld", (long long)d->hi);
-  if (v < lo)
-    return dim_error(s, i, lo, "at least %lld", (long long)lo);
-  if (d->kind == ATTN_DIM_RAGGED)
-    return ATTN_OK;
+  if (v < lo) return dim_error(s, i, lo, "at least %lld", (long long)lo);
+  if (d->kind == ATTN_DIM_RAGGED) return ATTN_OK;
   if (d->divisor > 1 && v % d->divisor)
     return dim_error(s, i, d->divisor, "must be a multiple of %lld",
                      (long long)d->divisor);
@@ -340,12 +324,11 @@ static void dim_values(const Solve *s, uint32_t at, char *buf, size_t n) {
   buf[0] = 0;
   for (uint32_t d = 0; d < p->ndims; d++)
     for (uint32_t k = at; k + 1 < p->ncode && p->code[k] != ATTN_X_END; k++) {
-      if (p->code[k] == ATTN_X_CONST)
-        k++;
+      if (p->code[k] == ATTN_X_CONST) k++;
       else if (p->code[k] == ATTN_X_DIM && p->code[++k] == d && len < n) {
-        len += (size_t)snprintf(buf + len, n - len, "%s%s = %lld",
-                                len ? ", " : "", p->dims[d].name,
-                                (long long)s->out->dims[d]);
+        len +=
+            (size_t)snprintf(buf + len, n - len, "%s%s = %lld", len ? ", " : "",
+                             p->dims[d].name, (long long)s->out->dims[d]);
         break;
       }
     }
@@ -356,15 +339,14 @@ static int check_constraints(const Solve *s) {
     uint32_t at = s->prog->checks[i];
     int64_t v = 0;
     ExprStatus st = rt_expr_eval(&s->out->env, at, &v);
-    if (st == EX_UNKNOWN || (st == EX_OK && v))
-      continue;
+    if (st == EX_UNKNOWN || (st == EX_OK && v)) continue;
     if (st == EX_BAD)
       return rt_fail(s->err, ATTN_E_INTERNAL, "bad constraint %u", i);
     char expr[100], dims[100];
     rt_expr_text(s->prog, at, expr, sizeof expr);
     dim_values(s, at, dims, sizeof dims);
-    return rt_fail(s->err, ATTN_E_CONSTRAINT, "%s does not hold: %s",
-                   expr, dims);
+    return rt_fail(s->err, ATTN_E_CONSTRAINT, "%s does not hold: %s", expr,
+                   dims);
   }
   return ATTN_OK;
 }
@@ -375,14 +357,11 @@ static int solve_ragged(Solve *s) {
     const attn_dim_desc *d = &s->prog->dims[i];
     bool known = s->out->known[i];
     int64_t max;
-    if (d->kind != ATTN_DIM_RAGGED || d->by == ATTN_NONE)
-      continue;
+    if (d->kind != ATTN_DIM_RAGGED || d->by == ATTN_NONE) continue;
     int rc = rt_ragged(&s->out->env, i, known ? s->out->dims[i] : INT64_MAX,
                        &max, s->err);
-    if (rc)
-      return rc;
-    if (!known)
-      s->out->dims[i] = max;
+    if (rc) return rc;
+    if (!known) s->out->dims[i] = max;
   }
   return ATTN_OK;
 }
@@ -411,8 +390,7 @@ static int64_t slots(const Solve *s, const attn_param_desc *d) {
   for (uint32_t k = 0; k < d->rank; k++) {
     const int64_t *w = s->prog->code + d->axis[k];
     bool fixed = d->axis[k] != ATTN_NONE && w[0] == ATTN_X_CONST;
-    if (fixed && __builtin_mul_overflow(n, w[1], &n))
-      return INT32_MAX;
+    if (fixed && __builtin_mul_overflow(n, w[1], &n)) return INT32_MAX;
   }
   return n;
 }
@@ -433,8 +411,7 @@ static int64_t most_slots(const Solve *s) {
 
 static void bound_ragged(Solve *s) {
   for (uint32_t i = 0; i < s->prog->ndims; i++) {
-    if (s->prog->dims[i].kind != ATTN_DIM_RAGGED || s->out->known[i])
-      continue;
+    if (s->prog->dims[i].kind != ATTN_DIM_RAGGED || s->out->known[i]) continue;
     int64_t n = total_length(s, i);
     s->out->dims[i] = n >= 0 ? n : most_slots(s);
     s->out->known[i] = s->out->dims[i] >= 0;
@@ -445,26 +422,18 @@ int rt_solve(const attn_program *prog, attn_tensor *const *tensors,
              const attn_scalar *scalars, bool device, Solved *out,
              attn_error *err) {
   int rc = check_program(prog, err);
-  if (rc)
-    return rc;
+  if (rc) return rc;
   *out = (Solved){0};
   Solve s = {.prog = prog, .err = err, .out = out};
   rc = gather(&s, tensors, scalars);
   for (uint32_t i = 0; !rc && i < prog->nparams; i++)
-    if (s.args[i])
-      rc = check_form(&s, (int)i);
-  if (rc)
-    return rc;
-  while (solve_pass(&s, true) || solve_pass(&s, false))
-    ;
+    if (s.args[i]) rc = check_form(&s, (int)i);
+  if (rc) return rc;
+  while (solve_pass(&s, true) || solve_pass(&s, false));
   rc = solve_rest(&s);
-  for (uint32_t i = 0; !rc && i < prog->ndims; i++)
-    rc = check_range(&s, i);
-  if (!rc)
-    rc = check_shapes(&s);
-  if (!rc && device)
-    bound_ragged(&s);
-  else if (!rc)
-    rc = solve_ragged(&s);
+  for (uint32_t i = 0; !rc && i < prog->ndims; i++) rc = check_range(&s, i);
+  if (!rc) rc = check_shapes(&s);
+  if (!rc && device) bound_ragged(&s);
+  else if (!rc) rc = solve_ragged(&s);
   return rc ? rc : check_constraints(&s);
 }

@@ -52,7 +52,8 @@ nvdisasm = shutil.which("nvdisasm") or "/usr/local/cuda/bin/nvdisasm"
 config.substitutions.append(("%nvdisasm", nvdisasm))
 if os.access(nvdisasm, os.X_OK):
     config.available_features.add("nvdisasm")
-for tool, feature in [("ld.lld-22", "ld.lld-22"), ("llvm-mca-22", "llvm-mca")]:
+for tool, feature in [("ld.lld-22", "ld.lld-22"), ("llvm-mca-22", "llvm-mca"),
+                      ("clang-format-22", "clang-format")]:
     if shutil.which(tool):
         config.available_features.add(feature)
 if config.sanitize:

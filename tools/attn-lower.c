@@ -90,7 +90,8 @@ static bool code(Ctx *cx, const char *emit, const Module *m, Buf *out) {
   bool info = !strcmp(emit, "info");
   if (!info || cg_ptxas_path(cx)) {
     const Target *t = target_by_name(m->target);
-    if (!cg_ptxas(cx, t, (CgBytes){ptx.at, ptx.n}, NULL, info ? &cubin : out, &all, &log))
+    if (!cg_ptxas(cx, t, (CgBytes){ptx.at, ptx.n}, NULL, info ? &cubin : out,
+                  &all, &log))
       return false;
   }
   for (uint32_t i = 0; info && i < all.n; i++) put_kernel(&all.at[i], out);
@@ -138,7 +139,8 @@ int main(int argc, char **argv) {
     if (!strncmp(a, "--passes=", 9)) o.passes = a + 9;
     else if (!strncmp(a, "--emit=", 7)) o.emit = a + 7;
     else if (next && !strcmp(a, "--fn")) o.fn = argv[++i];
-    else if (next && !strcmp(a, "--dim")) bad |= !read_binds(&cx, &o, argv[++i]);
+    else if (next && !strcmp(a, "--dim"))
+      bad |= !read_binds(&cx, &o, argv[++i]);
     else if (next && !strcmp(a, "-I"))
       vec_push(&cx.session, &cx.include_dirs, argv[++i]);
     else o.path = a;
@@ -147,7 +149,8 @@ int main(int argc, char **argv) {
   if (o.path && !bad) rc = o.emit ? run_code(&cx, &o) : run(&cx, &o);
   else
     fputs("usage: attn-lower FILE [--fn NAME] [--dim D=64,T=f16] "
-          "[--passes=a,b] [-I DIR] [--emit=llvm|ptx|cubin|info]\n", stderr);
+          "[--passes=a,b] [-I DIR] [--emit=llvm|ptx|cubin|info]\n",
+          stderr);
   ctx_drop(&cx);
   return rc;
 }

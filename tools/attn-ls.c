@@ -21,7 +21,7 @@ static void send_all(void *data, const char *bytes, size_t n) {
   (void)data;
   while (n) {
     ssize_t done = write(STDOUT_FILENO, bytes, n);
-    if (done <= 0) return;   // the client is gone; reading will tell
+    if (done <= 0) return;  // the client is gone; reading will tell
     bytes += done;
     n -= (size_t)done;
   }

@@ -7,7 +7,7 @@
 // A dim's value is a number, lo..hi, or those times another dim, or auto: the
 // driver's choice, as for page counts. A dtype's value is its name.
 #include "tools/driver/driver.h"
-#include "tools/driver/rng.h"
+#include "tools/driver/run/rng.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ typedef struct Work {
   DrvCode *code;
   Rng rng;
   uint64_t drawn;
-  int at;          // run
+  int at;  // run
 } Work;
 
 // ---------------------------------------------------------------- options
@@ -143,8 +143,9 @@ static int64_t dim_value(Work *w, DrvCall *c, const char *name, int depth) {
   const DimSym *s = &c->prog->dims->syms.at[at];
   const char *spec = spec_of(w->o, name);
   if (spec && strcmp(spec, "auto") == 0) return 1;
-  int64_t v = spec ? range_of(w, c, spec, depth)
-              : s->values.n ? s->values.at[0] : in_range(w, 1, 9);
+  int64_t v = spec          ? range_of(w, c, spec, depth)
+              : s->values.n ? s->values.at[0]
+                            : in_range(w, 1, 9);
   drv_set_dim(c, name, v, "the test");
   return v;
 }
@@ -183,10 +184,11 @@ static void complain(Work *w, const DrvCall *c, const char *what,
                      const DrvArg *a, const DrvError *e) {
   if (w->o->summary) return;
   printf("%s: %s: %s differs: %.3g (rms %.3g): element %lld is %.9g, not %.9g\n"
-         "    --seed=%llu, run %d, --dim=%s\n", c->prog->name, what,
-         a->param->name, e->nonfinite ? (double)INFINITY : e->rel, e->rms,
-         (long long)e->at, e->got, e->want, (unsigned long long)w->o->seed,
-         w->at, shape_text(w, c));
+         "    --seed=%llu, run %d, --dim=%s\n",
+         c->prog->name, what, a->param->name,
+         e->nonfinite ? (double)INFINITY : e->rel, e->rms, (long long)e->at,
+         e->got, e->want, (unsigned long long)w->o->seed, w->at,
+         shape_text(w, c));
 }
 
 static double rms_of(const double *x, int64_t n) {
@@ -267,8 +269,7 @@ static void poison_axis(NpyArray *x, int axis, const bool *bad) {
 }
 
 static double element(const NpyArray *x, int64_t i) {
-  return dtype_load(x->dtype,
-                    (const char *)x->data + i * dtype_size(x->dtype));
+  return dtype_load(x->dtype, (const char *)x->data + i * dtype_size(x->dtype));
 }
 
 // Where the oracle is finite: 0 if all is well, else the first wrong element.
@@ -311,9 +312,9 @@ static bool poisoned(Work *w, DrvCall *c) {
     ok = false;
     if (!w->o->summary)
       printf("%s: poisoned: %s differs: element %lld is %.9g, not %.9g\n"
-             "    --seed=%llu, run %d, --dim=%s\n", c->prog->name,
-             a->param->name, (long long)at - 1, element(&a->array, at - 1),
-             ref.want[i][at - 1],
+             "    --seed=%llu, run %d, --dim=%s\n",
+             c->prog->name, a->param->name, (long long)at - 1,
+             element(&a->array, at - 1), ref.want[i][at - 1],
              (unsigned long long)w->o->seed, w->at, shape_text(w, c));
   }
   return ok;
@@ -321,7 +322,8 @@ static bool poisoned(Work *w, DrvCall *c) {
 
 // ---------------------------------------------------------------- running
 static bool load(Work *w, DrvCall *c) {
-  DrvOptions opt = {.prefix = "test", .verify_each = true,
+  DrvOptions opt = {.prefix = "test",
+                    .verify_each = true,
                     .chunk = w->o->chunk};
   const Target *t = drv_host_target(w->cx, w->o->target);
   w->code = t ? drv_load(c, t, &opt) : NULL;
@@ -335,8 +337,8 @@ static bool run_once(Work *w, bool *same) {
   rng_init(&w->rng, w->o->seed + (uint64_t)w->at, "shape");
   w->drawn = 0;
   if (!drv_call(w->cx, w->prog, &c) || !choose_shape(w, &c) ||
-      !drv_fill(&c, &w->gens, w->o->seed + (uint64_t)w->at) ||
-      !drv_solve(&c) || !drv_outputs(&c) || (!w->code && !load(w, &c)))
+      !drv_fill(&c, &w->gens, w->o->seed + (uint64_t)w->at) || !drv_solve(&c) ||
+      !drv_outputs(&c) || (!w->code && !load(w, &c)))
     return false;
   DrvSaved saved = drv_save(&c);
   if (!drv_launch(&c, w->code, NULL) ||

@@ -45,41 +45,41 @@ typedef struct Options {
 
 // ---------------------------------------------------------------- options
 typedef struct Flag {
-  const char *name;    // "--passes=": takes the rest; "--fast": none
-  size_t at;           // offset in Options
-  char kind;           // s string, i int64, d int, 1 set, 0 clear
+  const char *name;  // "--passes=": takes the rest; "--fast": none
+  size_t at;         // offset in Options
+  char kind;         // s string, i int64, d int, 1 set, 0 clear
 } Flag;
 
 #define AT(field) offsetof(Options, field)
 static const Flag flags[] = {
-  {"--passes=", AT(passes), 's'},
-  {"--pipeline=", AT(pipeline), 's'},
-  {"--verify-each", AT(run.verify_each), '1'},
-  {"--print-after-all", AT(run.print_after_all), '1'},
-  {"--remarks", AT(remarks), '1'},
-  {"--time-passes", AT(run.time), '1'},
-  {"--dump-dir=", AT(run.dump_dir), 's'},
-  {"--reproducer=", AT(run.reproducer), 's'},
-  {"--roundtrip", AT(roundtrip), '1'},
-  {"--no-roundtrip", AT(roundtrip), '0'},
-  {"--split-input-file", AT(split), '1'},
-  {"--target=", AT(run.pass.target), 's'},
-  {"--tile-q=", AT(run.pass.tile_q), 'i'},
-  {"--tile-k=", AT(run.pass.tile_k), 'i'},
-  {"--spare-regs=", AT(run.pass.spare_regs), 'i'},
-  {"--spare-smem=", AT(run.pass.spare_smem), 'i'},
-  {"--chunk=", AT(run.pass.chunk), 'i'},
-  {"--split-k=", AT(run.pass.split_k), 'd'},
-  {"--fast", AT(run.pass.fast), '1'},
-  {"--finite", AT(run.pass.finite), '1'},
-  {"--most-groups=", AT(run.pass.most_groups), 'i'},
-  {"--lean=", AT(run.pass.lean), 'i'},
-  {"--strided", AT(run.pass.strided), '1'},
-  {"--group", AT(run.pass.group), '1'},
-  {"--few", AT(run.pass.few), '1'},
-  {"--decode", AT(run.pass.decode), '1'},
-  {"--print-passes", AT(list), '1'},
-  {"--help", AT(help), '1'},
+    {"--passes=", AT(passes), 's'},
+    {"--pipeline=", AT(pipeline), 's'},
+    {"--verify-each", AT(run.verify_each), '1'},
+    {"--print-after-all", AT(run.print_after_all), '1'},
+    {"--remarks", AT(remarks), '1'},
+    {"--time-passes", AT(run.time), '1'},
+    {"--dump-dir=", AT(run.dump_dir), 's'},
+    {"--reproducer=", AT(run.reproducer), 's'},
+    {"--roundtrip", AT(roundtrip), '1'},
+    {"--no-roundtrip", AT(roundtrip), '0'},
+    {"--split-input-file", AT(split), '1'},
+    {"--target=", AT(run.pass.target), 's'},
+    {"--tile-q=", AT(run.pass.tile_q), 'i'},
+    {"--tile-k=", AT(run.pass.tile_k), 'i'},
+    {"--spare-regs=", AT(run.pass.spare_regs), 'i'},
+    {"--spare-smem=", AT(run.pass.spare_smem), 'i'},
+    {"--chunk=", AT(run.pass.chunk), 'i'},
+    {"--split-k=", AT(run.pass.split_k), 'd'},
+    {"--fast", AT(run.pass.fast), '1'},
+    {"--finite", AT(run.pass.finite), '1'},
+    {"--most-groups=", AT(run.pass.most_groups), 'i'},
+    {"--lean=", AT(run.pass.lean), 'i'},
+    {"--strided", AT(run.pass.strided), '1'},
+    {"--group", AT(run.pass.group), '1'},
+    {"--few", AT(run.pass.few), '1'},
+    {"--decode", AT(run.pass.decode), '1'},
+    {"--print-passes", AT(list), '1'},
+    {"--help", AT(help), '1'},
 };
 
 static bool to_int(const char *s, int64_t *v) {
@@ -172,8 +172,10 @@ static int roundtrip(Ctx *cx, const Module *m, const Buf *text) {
   if (copy) ir_print(copy, &again);
   if (copy && again.n == text->n && !memcmp(again.at, text->at, text->n))
     return EXIT_OK;
-  fprintf(stderr, "attn-opt: the module (level %s) does not survive printing "
-          "and parsing; printed:\n%s", level_name(m->level), text->at);
+  fprintf(stderr,
+          "attn-opt: the module (level %s) does not survive printing "
+          "and parsing; printed:\n%s",
+          level_name(m->level), text->at);
   if (copy) fprintf(stderr, "read back:\n%s", again.at);
   return EXIT_INTERNAL;
 }
@@ -214,8 +216,9 @@ static int run_part(const Options *given, const Source *file, uint32_t lo,
   Source *src = ctx_add_source(&cx, file->path, text.at, text.n);
   o.run.log = &log;
   int rc = EXIT_DIAG;
-  if (src) rc = parse_first_line(&cx, &o, src) ? run_module(&cx, &o, src, out)
-                                               : EXIT_USAGE;
+  if (src)
+    rc = parse_first_line(&cx, &o, src) ? run_module(&cx, &o, src, out)
+                                        : EXIT_USAGE;
   diag_render(&cx, (DiagStyle){.ascii = true, .width = 100}, &err);
   show(stderr, &log);
   for (uint32_t i = 0; o.remarks && i < cx.remarks.n; i++)

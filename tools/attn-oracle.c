@@ -7,7 +7,7 @@
 #include "frontend/oracle.h"
 #include "ir/layout.h"
 #include "passes/pass.h"
-#include "tools/driver/gen.h"
+#include "tools/driver/run/gen.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -44,9 +44,9 @@ typedef struct Run {
   const Decl *d;
   const Func *f;
   uint64_t seed;
-  int64_t dims[MAX_DIMS];                // of the module
+  int64_t dims[MAX_DIMS];  // of the module
   InterpTensor args[MAX_ARGS];
-  void *want[MAX_ARGS];                  // outputs of the oracle
+  void *want[MAX_ARGS];  // outputs of the oracle
 } Run;
 
 // ---------------------------------------------------------------- options
@@ -81,8 +81,8 @@ static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
     else o->file = argv[i];
   }
   if (!o->passes)
-    o->passes = o->target ? pass_pipeline(o->target, LV_MACH)
-                          : "inline,canon,cse,dce";
+    o->passes =
+        o->target ? pass_pipeline(o->target, LV_MACH) : "inline,canon,cse,dce";
   return o->file != NULL;
 }
 
@@ -128,8 +128,9 @@ static void bind_dims(Run *r) {
   const DimTab *t = &r->f->mod->dims;
   for (uint32_t i = 0; i < t->syms.n && i < MAX_DIMS; i++) {
     const char *v = dim_option(r->o, t->syms.at[i].name);
-    r->dims[i] = v ? atoll(v) : t->syms.at[i].values.n
-                                    ? t->syms.at[i].values.at[0] : 3;
+    r->dims[i] = v                        ? atoll(v)
+                 : t->syms.at[i].values.n ? t->syms.at[i].values.at[0]
+                                          : 3;
   }
 }
 
@@ -202,8 +203,7 @@ static bool bind_ragged(Run *r) {
       if ((int64_t)l > most) most = (int64_t)l;
     }
     if (!dim_option(r->o, s->name)) r->dims[i] = most;
-    if (offsets)
-      r->dims[total] = (int64_t)at(len->dtype, len->data, n - 1);
+    if (offsets) r->dims[total] = (int64_t)at(len->dtype, len->data, n - 1);
   }
   return true;
 }
@@ -223,8 +223,10 @@ static bool run_oracle(Run *r) {
   for (uint32_t i = 0; i < r->f->params.n; i++) {
     const InterpTensor *from = &r->args[i];
     int64_t n = count(from);
-    args[i] = (OracleArg){.dtype = from->dtype, .rank = from->rank,
-                          .scalar = from->scalar, .given = from->given};
+    args[i] = (OracleArg){.dtype = from->dtype,
+                          .rank = from->rank,
+                          .scalar = from->scalar,
+                          .given = from->given};
     memcpy(args[i].shape, from->shape, sizeof args[i].shape);
     memcpy(args[i].stride, from->stride, sizeof args[i].stride);
     if (!from->data) continue;
@@ -292,7 +294,9 @@ static bool run_once(Run *r) {
     fprintf(stderr, "attn-oracle: inputs of '%s' cannot be made\n", r->d->name);
     return false;
   }
-  InterpOpt opt = {.round = r->o->round, .seed = r->seed, .poison = true,
+  InterpOpt opt = {.round = r->o->round,
+                   .seed = r->seed,
+                   .poison = true,
                    .map = r->o->mutant ? wrong_map : NULL};
   if (!run_oracle(r)) return false;
   return ir_interp(r->cx, r->f->mod, r->f->name, r->args, r->dims, &opt) &&
@@ -314,7 +318,8 @@ static Module *lower(Ctx *cx, const Options *o, const Decl *d) {
   }
   Module *m = fe_lower(cx, d, binds, n);
   PipelineOpt po = {.pass = {.target = o->target ? o->target : "cpu",
-                             .tile_q = o->tile_q, .tile_k = o->tile_k},
+                             .tile_q = o->tile_q,
+                             .tile_k = o->tile_k},
                     .verify_each = true};
   if (!m || !ir_verify(cx, m)) return NULL;
   return pass_run(cx, m, o->passes, &po) ? m : NULL;

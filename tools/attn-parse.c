@@ -54,7 +54,8 @@ int main(int argc, char **argv) {
   if (o.path) rc = run(&cx, &o);
   else
     fputs("usage: attn-parse FILE [--check] [--dump | --fmt] [-I DIR] "
-          "[--error-format=json]\n", stderr);
+          "[--error-format=json]\n",
+          stderr);
   ctx_drop(&cx);
   return rc;
 }

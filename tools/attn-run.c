@@ -6,7 +6,7 @@
 #include "codegen/codegen.h"
 #include "ir/ir.h"
 #include "passes/pass.h"
-#include "tools/driver/gen.h"
+#include "tools/driver/run/gen.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -188,8 +188,8 @@ static bool bind_args(Ctx *cx, Bound *b, const Options *o, uint64_t seed) {
       fprintf(stderr, "attn-run: input %s: %s\n", name, why);
       return false;
     }
-    if (p->role != PR_OUT) gen_fill(&cx->scratch, &g, name, t->dtype, n,
-                                    t->data);
+    if (p->role != PR_OUT)
+      gen_fill(&cx->scratch, &g, name, t->dtype, n, t->data);
   }
   return true;
 }
@@ -276,7 +276,8 @@ static bool launch(Bound *b, const attn_program *p) {
       scalars[ns++] = scalar(x);
       continue;
     }
-    t[nt] = (attn_tensor){.data = x->data, .rank = (int)x->rank,
+    t[nt] = (attn_tensor){.data = x->data,
+                          .rank = (int)x->rank,
                           .dtype = (int)x->dtype};
     memcpy(t[nt].shape, x->shape, sizeof x->shape);
     memcpy(t[nt].stride, x->stride, sizeof x->stride);
@@ -328,10 +329,14 @@ static int execute(Ctx *cx, const Options *o) {
     if (!m2) return 1;
   }
   Buf log = {.arena = &cx->session};
-  PipelineOpt po = {.pass = {.target = o->target, .tile_q = o->tile_q,
-                             .tile_k = o->tile_k, .chunk = o->chunk,
-                             .split_k = o->split_k, .few = o->few},
-                    .verify_each = true, .log = &log};
+  PipelineOpt po = {.pass = {.target = o->target,
+                             .tile_q = o->tile_q,
+                             .tile_k = o->tile_k,
+                             .chunk = o->chunk,
+                             .split_k = o->split_k,
+                             .few = o->few},
+                    .verify_each = true,
+                    .log = &log};
   if (o->passes && !pass_run(cx, m2, o->passes, &po)) return 1;
   for (int r = 0; r < o->runs; r++) {
     static const Bound none;

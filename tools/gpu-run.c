@@ -29,13 +29,13 @@ static const char usage[] =
     "3 no driver, file or device\n";
 
 static const struct option longs[] = {
-    {"dim", 1, NULL, 'D'},     {"shape", 1, NULL, 'S'},
-    {"in", 1, NULL, 'i'},      {"set", 1, NULL, 's'},
-    {"out", 1, NULL, 'o'},     {"ref", 1, NULL, 'r'},
-    {"verify", 0, NULL, 'v'},  {"repeat", 1, NULL, 'R'},
-    {"tol", 1, NULL, 't'},     {"seed", 1, NULL, 'e'},
-    {"runs", 1, NULL, 'n'},    {"device", 1, NULL, 'd'},
-    {"cpu", 0, NULL, 'c'},     {"amd", 0, NULL, 'a'},
+    {"dim", 1, NULL, 'D'},    {"shape", 1, NULL, 'S'},
+    {"in", 1, NULL, 'i'},     {"set", 1, NULL, 's'},
+    {"out", 1, NULL, 'o'},    {"ref", 1, NULL, 'r'},
+    {"verify", 0, NULL, 'v'}, {"repeat", 1, NULL, 'R'},
+    {"tol", 1, NULL, 't'},    {"seed", 1, NULL, 'e'},
+    {"runs", 1, NULL, 'n'},   {"device", 1, NULL, 'd'},
+    {"cpu", 0, NULL, 'c'},    {"amd", 0, NULL, 'a'},
     {NULL, 0, NULL, 0}};
 
 static bool parse(Run *r, int argc, char **argv) {
@@ -59,8 +59,8 @@ static bool parse(Run *r, int argc, char **argv) {
 
 // The library finds libattn's functions in this program.
 static bool open_program(Run *r, const char *path, const char *name) {
-  const char *file = strchr(path, '/')
-                         ? path : arena_printf(&r->cx.session, "./%s", path);
+  const char *file =
+      strchr(path, '/') ? path : arena_printf(&r->cx.session, "./%s", path);
   void *lib = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   if (!lib) {
     fprintf(stderr, "gpu-run: %s\n", dlerror());

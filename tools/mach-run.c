@@ -10,8 +10,8 @@
 // a failed launch, 2 on wrong usage.
 //   mach-run --host-targets    the rows of targets.def this machine runs
 #include "codegen/codegen.h"
-#include "tools/driver/gen.h"
-#include "tools/driver/npy.h"
+#include "tools/driver/run/gen.h"
+#include "tools/driver/run/npy.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -114,8 +114,7 @@ static bool read_program(Run *r) {
     const Func *f = m ? choose(r, m) : NULL;
     if (m && !f) fprintf(stderr, "mach-run: no such function\n");
     if (!f || n == 8) return false;
-    if (len)
-      m->target = arena_printf(&cx->session, "cpu:%.*s", (int)len, t);
+    if (len) m->target = arena_printf(&cx->session, "cpu:%.*s", (int)len, t);
     if (!n) r->prog = cg_program_of(cx, m, f, r->prefix);
     if (!n) mark(r);
     v[n++].mod = m;
@@ -294,8 +293,7 @@ static bool run(Run *r) {
   if (r->time) fprintf(stderr, "compile %.2f ms of CPU time\n", ms);
   if (r->emit) return write_out(r, &b);
   CgJit *j = cg_jit_load(r->cx, b.at, b.n);
-  const attn_program *p =
-      j ? cg_jit_program(j, r->prefix, r->prog.name) : NULL;
+  const attn_program *p = j ? cg_jit_program(j, r->prefix, r->prog.name) : NULL;
   bool ok = p && bind_dims(r) && launch(r, p);
   cg_jit_drop(j);
   return ok;

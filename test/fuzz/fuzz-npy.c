@@ -1,5 +1,5 @@
 // .npy reader.
-#include "tools/driver/npy.h"
+#include "tools/driver/run/npy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

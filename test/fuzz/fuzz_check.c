@@ -5,7 +5,6 @@
 #include "ir/ir.h"
 #include "test/fuzz/nofiles.h"
 
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void need(bool ok) {

@@ -6,7 +6,6 @@
 #include "passes/pass.h"
 #include "test/fuzz/nofiles.h"
 
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void need(bool ok) {
@@ -35,8 +34,9 @@ static void program(Ctx *cx, Decl *d, const char *target) {
   Module *m = fe_lower(cx, d, binds, width);
   if (!m) return;
   Buf log = {.arena = &cx->session};
-  PipelineOpt opt = {
-    .pass = {.target = target}, .verify_each = true, .log = &log};
+  PipelineOpt opt = {.pass = {.target = target},
+                     .verify_each = true,
+                     .log = &log};
   uint32_t errors = cx->nerrors;
   if (pass_run(cx, m, pass_pipeline(target, LV_MACH), &opt)) same_text(cx, m);
   else need(cx->nerrors > errors);

@@ -24,13 +24,13 @@ typedef struct Script {
 
 typedef struct Side {
   Ls *ls;
-  int64_t id;              // of the request that is waited for
+  int64_t id;  // of the request that is waited for
   int answers;
   json_t *result;
 } Side;
 
 typedef struct Model {
-  char *text;              // what the client has
+  char *text;  // what the client has
   size_t n, cap;
   int64_t version, ids;
 } Model;
@@ -39,8 +39,12 @@ static void need(bool ok) {
   if (!ok) __builtin_trap();
 }
 
-static uint32_t take(Script *s) { return s->at < s->end ? *s->at++ : 0; }
-static uint32_t take2(Script *s) { return take(s) << 8 | take(s); }
+static uint32_t take(Script *s) {
+  return s->at < s->end ? *s->at++ : 0;
+}
+static uint32_t take2(Script *s) {
+  return take(s) << 8 | take(s);
+}
 
 // ---------------------------------------------------------------- messages
 // Every message of the server is framed and is JSON.
@@ -98,7 +102,9 @@ static const json_t *ask(Side *s, Model *m, const char *method,
   return s->result;
 }
 
-static json_t *document(void) { return json_pack("{s:s}", "uri", URI); }
+static json_t *document(void) {
+  return json_pack("{s:s}", "uri", URI);
+}
 
 static void open_text(Side *s, const Model *m) {
   tell(s, "textDocument/didOpen",
@@ -153,16 +159,39 @@ static void put(Model *m, size_t lo, size_t hi, const char *text, size_t n) {
 
 // ---------------------------------------------------------------- steps
 static const char *const pieces[] = {
-    "let x = exp(s);\n", "row r(s: row f32) -> row f32 = s;\n", "return ",
-    "index k in S where k <= q;\n", "import std.rows { softmax }\n", "\n",
+    "let x = exp(s);\n",
+    "row r(s: row f32) -> row f32 = s;\n",
+    "return ",
+    "index k in S where k <= q;\n",
+    "import std.rows { softmax }\n",
+    "\n",
     "attention a<B, S, D: const {64}>(Q: f32[B, S, D], K: f32[B, S, D]) -> "
-    "(O: f32[B, S]) {\n", "}\n", "{", "sum(k: ", ")", "(", ";", "# \xc3\xa9\n",
-    "mask m(q, k) = causal & k <= q;\n", "softmax", "\xf0\x9d\x92\xb3", "\r\n",
-    "O[b, q] = sum(k: dot(Q[b, q], K[b, k]));\n", "if a then b else c",
-    "check \"c\" { dims B = 1; }\n", "|> softcap(30.0)", "\"", " ", "@finite\n",
-    "state M: f32 = 0.0;\nstep t { M = M + x[t]; }\n", "import std.masks as m;\n",
-    "schedule a for \"cpu\" { tile_q = 64; }\n", "\r", "index b in B, q in S;\n",
-    "fn f<D>(x: f32[D]) -> f32 { index d in D; return sum(d: x[d]); }\n", ",",
+    "(O: f32[B, S]) {\n",
+    "}\n",
+    "{",
+    "sum(k: ",
+    ")",
+    "(",
+    ";",
+    "# \xc3\xa9\n",
+    "mask m(q, k) = causal & k <= q;\n",
+    "softmax",
+    "\xf0\x9d\x92\xb3",
+    "\r\n",
+    "O[b, q] = sum(k: dot(Q[b, q], K[b, k]));\n",
+    "if a then b else c",
+    "check \"c\" { dims B = 1; }\n",
+    "|> softcap(30.0)",
+    "\"",
+    " ",
+    "@finite\n",
+    "state M: f32 = 0.0;\nstep t { M = M + x[t]; }\n",
+    "import std.masks as m;\n",
+    "schedule a for \"cpu\" { tile_q = 64; }\n",
+    "\r",
+    "index b in B, q in S;\n",
+    "fn f<D>(x: f32[D]) -> f32 { index d in D; return sum(d: x[d]); }\n",
+    ",",
 };
 enum { NPIECES = sizeof pieces / sizeof *pieces };
 
@@ -181,29 +210,42 @@ static void edit(Side *s, Model *m, Script *in) {
     hi = t;
   }
   put(m, lo, hi, text, strlen(text));
-  json_t *change = json_pack(
-      "{s:{s:{s:I,s:I}, s:{s:I,s:I}}, s:s}", "range", "start", "line",
-      (json_int_t)line, "character", (json_int_t)col, "end", "line",
-      (json_int_t)eline, "character", (json_int_t)ecol, "text", text);
+  json_t *change =
+      json_pack("{s:{s:{s:I,s:I}, s:{s:I,s:I}}, s:s}", "range", "start", "line",
+                (json_int_t)line, "character", (json_int_t)col, "end", "line",
+                (json_int_t)eline, "character", (json_int_t)ecol, "text", text);
   tell(s, "textDocument/didChange",
-       json_pack("{s:{s:s, s:I}, s:[o]}", "textDocument", "uri", URI,
-                 "version", (json_int_t)++m->version, "contentChanges",
-                 change));
+       json_pack("{s:{s:s, s:I}, s:[o]}", "textDocument", "uri", URI, "version",
+                 (json_int_t)++m->version, "contentChanges", change));
 }
 
 static const char *const methods[] = {
-    "textDocument/hover", "textDocument/completion", "textDocument/definition",
-    "textDocument/references", "textDocument/documentHighlight",
-    "textDocument/signatureHelp", "textDocument/prepareRename",
-    "textDocument/rename", "textDocument/documentSymbol",
-    "textDocument/foldingRange", "textDocument/selectionRange",
-    "textDocument/documentLink", "textDocument/semanticTokens/full",
-    "textDocument/semanticTokens/full/delta", "textDocument/formatting",
-    "textDocument/semanticTokens/range", "textDocument/rangeFormatting",
-    "textDocument/inlayHint", "textDocument/codeLens",
-    "textDocument/codeAction", "textDocument/prepareCallHierarchy",
-    "textDocument/typeDefinition", "textDocument/diagnostic",
-    "workspace/diagnostic", "no/such", "workspace/executeCommand",
+    "textDocument/hover",
+    "textDocument/completion",
+    "textDocument/definition",
+    "textDocument/references",
+    "textDocument/documentHighlight",
+    "textDocument/signatureHelp",
+    "textDocument/prepareRename",
+    "textDocument/rename",
+    "textDocument/documentSymbol",
+    "textDocument/foldingRange",
+    "textDocument/selectionRange",
+    "textDocument/documentLink",
+    "textDocument/semanticTokens/full",
+    "textDocument/semanticTokens/full/delta",
+    "textDocument/formatting",
+    "textDocument/semanticTokens/range",
+    "textDocument/rangeFormatting",
+    "textDocument/inlayHint",
+    "textDocument/codeLens",
+    "textDocument/codeAction",
+    "textDocument/prepareCallHierarchy",
+    "textDocument/typeDefinition",
+    "textDocument/diagnostic",
+    "workspace/diagnostic",
+    "no/such",
+    "workspace/executeCommand",
 };
 enum { NMETHODS = sizeof methods / sizeof *methods };
 
@@ -216,12 +258,12 @@ static json_t *pos(Script *in) {
 }
 
 static json_t *any_params(Script *in) {
-  return json_pack(
-      "{s:o, s:o, s:{s:o, s:o}, s:[o], s:s, s:{s:b, s:[]}, s:s}",
-      "textDocument", document(), "position", pos(in), "range", "start",
-      pos(in), "end", pos(in), "positions", pos(in), "newName",
-      take(in) & 1 ? "fresh" : "q", "context", "includeDeclaration", 1,
-      "diagnostics", "previousResultId", "1");
+  return json_pack("{s:o, s:o, s:{s:o, s:o}, s:[o], s:s, s:{s:b, s:[]}, s:s}",
+                   "textDocument", document(), "position", pos(in), "range",
+                   "start", pos(in), "end", pos(in), "positions", pos(in),
+                   "newName", take(in) & 1 ? "fresh" : "q", "context",
+                   "includeDeclaration", 1, "diagnostics", "previousResultId",
+                   "1");
 }
 
 static void query(Side *s, Model *m, Script *in) {
@@ -234,8 +276,7 @@ static void query(Side *s, Model *m, Script *in) {
 static void broken(Side *s, Model *m, Script *in) {
   json_t *j = json_pack("{s:s, s:I, s:s, s:o}", "jsonrpc", "2.0", "id",
                         (json_int_t)1000000, "method",
-                        methods[take(in) % NMETHODS], "params",
-                        any_params(in));
+                        methods[take(in) % NMETHODS], "params", any_params(in));
   char *body = json_dumps(j, JSON_COMPACT);
   json_decref(j);
   size_t n = strlen(body);
@@ -256,7 +297,12 @@ static void broken(Side *s, Model *m, Script *in) {
 // Messages of the right form with the wrong contents.
 static void nonsense(Side *s, Model *m, Script *in) {
   static const char *const texts[] = {
-      "[]", "null", "3", "{}", "{\"jsonrpc\":\"2.0\"}", "\"\\ud800\"",
+      "[]",
+      "null",
+      "3",
+      "{}",
+      "{\"jsonrpc\":\"2.0\"}",
+      "\"\\ud800\"",
       "{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"textDocument/hover\"}",
       "{\"jsonrpc\":\"2.0\",\"id\":[1],\"method\":\"textDocument/hover\"}",
       "{\"jsonrpc\":\"2.0\",\"method\":\"textDocument/didChange\"}",
@@ -299,10 +345,11 @@ static void drop_ids(json_t *r) {
 }
 
 static void compare(Side *s, Model *m) {
-  static const char *const asked[] = {
-      "textDocument/diagnostic", "textDocument/semanticTokens/full",
-      "textDocument/documentSymbol", "textDocument/formatting",
-      "textDocument/foldingRange"};
+  static const char *const asked[] = {"textDocument/diagnostic",
+                                      "textDocument/semanticTokens/full",
+                                      "textDocument/documentSymbol",
+                                      "textDocument/formatting",
+                                      "textDocument/foldingRange"};
   Side fresh = {0};
   start(&fresh, m);
   open_text(&fresh, m);

@@ -32,8 +32,7 @@ static bool read(Ctx *cx, const char *text, size_t n, Buf *dump, Buf *fmt,
 
 static void run(Ctx *cx, const char *text, size_t n) {
   Buf out = {.arena = &cx->session}, dump[3], fmt[3];
-  for (int i = 0; i < 3; i++)
-    dump[i] = fmt[i] = (Buf){.arena = &cx->session};
+  for (int i = 0; i < 3; i++) dump[i] = fmt[i] = (Buf){.arena = &cx->session};
   uint32_t n0, n1;
   if (read(cx, text, n, &dump[0], &fmt[0], &n0)) {
     need(read(cx, fmt[0].at, fmt[0].n, &dump[1], &fmt[1], &n1));

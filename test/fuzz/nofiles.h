@@ -2,7 +2,7 @@
 #ifndef ATTNC_TEST_NOFILES_H
 #define ATTNC_TEST_NOFILES_H
 
-#include "ir/arena.h"
+#include "ir/core/arena.h"
 
 #include <errno.h>
 

@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 ATTN = "inline,canon,cse,dce"
-STREAM = ATTN + ",online,gauge,exp2,cse,dce,mask"
+STREAM = ATTN + ",online,static_max,exp2,cse,dce,mask_bounds"
 TILE = STREAM + ",tile,cse,dce"
-LEVELS = {"stream": STREAM, "tile": TILE, "mach": TILE + ",assign,cse,dce,sink"}
+LEVELS = {"stream": STREAM, "tile": TILE, "mach": TILE + ",lower_cpu,cse,dce,sink"}
 SHAPES = "B=2,Hk=2,H=4,Sq=7,Sk=21,Sc=5"
 
 runs = bad = 0

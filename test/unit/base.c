@@ -1,13 +1,13 @@
 // The base layer: arenas, vectors, names, maps, positions, element types.
-#include "ir/ctx.h"
-#include "ir/dtype.h"
+#include "ir/core/ctx.h"
+#include "ir/core/dtype.h"
 #include <math.h>
 #include <stdio.h>
 
 static int failures;
 
 #define EXPECT(c) \
-  ((c) ? (void)0  \
+  ((c) ? (void)0 \
        : (void)(failures++, printf("%s:%d: %s\n", __FILE__, __LINE__, #c)))
 
 static void containers(Ctx *cx) {
@@ -74,7 +74,8 @@ static void dtypes(void) {
   EXPECT(dtype_round(DT_BF16, 1 + 0x3p-8) == 1 + 0x1p-6);
   EXPECT(dtype_round(DT_TF32, 1 + 0x1p-10) == 1 + 0x1p-10);
   EXPECT(dtype_round(DT_I8, 200) == -56 && dtype_round(DT_I8, -1.9) == -1);
-  EXPECT(dtype_round(DT_U8, -1) == 255 && dtype_round(DT_U32, -1) == 0xffffffff);
+  EXPECT(dtype_round(DT_U8, -1) == 255 &&
+         dtype_round(DT_U32, -1) == 0xffffffff);
   int64_t big = INT64_MIN;
   EXPECT(dtype_load(DT_I64, &big) == -0x1p63);
   DType t;

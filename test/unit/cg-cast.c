@@ -1,6 +1,6 @@
 // Every cast between dtypes, run through the JIT on every level of this
-// machine, bit for bit against ir/dtype.h: all patterns of 8 and 16 bits, and
-// a sweep with edges of the wider types.
+// machine, bit for bit against ir/core/dtype.h: all patterns of 8 and 16 bits,
+// and a sweep with edges of the wider types.
 #include "test/unit/cg-run.h"
 
 #include <math.h>
@@ -18,7 +18,9 @@ static int count(DType from) {
 }
 
 #ifdef LINKED
-static void write(void *buf, const char *target) { (void)buf, (void)target; }
+static void write(void *buf, const char *target) {
+  (void)buf, (void)target;
+}
 #else
 static void program(Buf *b, DType from, DType to, int lanes) {
   const char *f = dtype_name(from), *t = dtype_name(to), *v = lanes ? "v" : "";
@@ -50,10 +52,22 @@ static void write(void *buf, const char *target) {
 
 // Floats around every power of two with ties of all narrower types, and noise.
 static double sample(int i) {
-  static const double tail[] = {0, 0x1p-24, 0x1p-23, 0x1p-11, 0x1p-11 + 0x1p-40,
-                                0x1p-11 - 0x1p-40, 0x1p-8, 0x1p-8 + 0x1p-45,
-                                0x1p-4, 0x3p-4, 0x1p-3, 0x1p-3 - 0x1p-50, 0x3p-3,
-                                0x3p-8, 0x3p-11, 0x5p-9};
+  static const double tail[] = {0,
+                                0x1p-24,
+                                0x1p-23,
+                                0x1p-11,
+                                0x1p-11 + 0x1p-40,
+                                0x1p-11 - 0x1p-40,
+                                0x1p-8,
+                                0x1p-8 + 0x1p-45,
+                                0x1p-4,
+                                0x3p-4,
+                                0x1p-3,
+                                0x1p-3 - 0x1p-50,
+                                0x3p-3,
+                                0x3p-8,
+                                0x3p-11,
+                                0x5p-9};
   if (i == 0) return INFINITY;
   if (i == 1) return -INFINITY;
   if (i == 2) return NAN;
@@ -111,8 +125,8 @@ static bool same(DType from, DType to, const void *in, const void *out,
   want = saturate(to, v);
   int bits = 8 * dtype_size(to);
   if (!isnan(want)) return want == got;
-  uint64_t top = dtype_kind(to) == 'i' ? (1ull << (bits - 1)) - 1
-                                       : ~0ull >> (64 - bits);
+  uint64_t top =
+      dtype_kind(to) == 'i' ? (1ull << (bits - 1)) - 1 : ~0ull >> (64 - bits);
   return memcmp(&top, out, (size_t)dtype_size(to)) == 0;
 }
 
@@ -129,9 +143,8 @@ static void check(const Code *c, const char *target, DType from, DType to,
     char *a = (char *)in + i * dtype_size(from);
     char *b = (char *)out + i * dtype_size(to);
     if (!same(from, to, a, b, flush) && wrong++ < 3)
-      printf("%s %s: %a gives %a, want %a\n", target, name,
-             dtype_load(from, a), dtype_load(to, b),
-             dtype_round(to, dtype_load(from, a)));
+      printf("%s %s: %a gives %a, want %a\n", target, name, dtype_load(from, a),
+             dtype_load(to, b), dtype_round(to, dtype_load(from, a)));
   }
   EXPECT(wrong == 0);
 }

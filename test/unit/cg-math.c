@@ -13,17 +13,19 @@ typedef struct Fn {
   double flush32;       // absolute error allowed near zero, in 2^-126
 } Fn;
 
-static long double sigmoidl(long double x) { return 1 / (1 + expl(-x)); }
+static long double sigmoidl(long double x) {
+  return 1 / (1 + expl(-x));
+}
 static long double softplusl(long double x) {
   return fmaxl(x, 0) + log1pl(expl(-fabsl(x)));
 }
 
 static const Fn fns[] = {
-    {"exp2", exp2l, 1.5, 2, 1},       {"exp", expl, 1, 2, 1},
-    {"log2", log2l, 1.8, 2, 0},       {"log", logl, 1.3, 1.5, 0},
-    {"tanh", tanhl, 5, 3.5, 0},       {"sigmoid", sigmoidl, 2.5, 3, 1},
+    {"exp2", exp2l, 1.5, 2, 1},           {"exp", expl, 1, 2, 1},
+    {"log2", log2l, 1.8, 2, 0},           {"log", logl, 1.3, 1.5, 0},
+    {"tanh", tanhl, 5, 3.5, 0},           {"sigmoid", sigmoidl, 2.5, 3, 1},
     {"softplus", softplusl, 2.5, 3.5, 1}, {"erf", erfl, 5.2, 3, 0},
-    {"sin", sinl, 1.6, 2.6, 0},       {"cos", cosl, 1.6, 2.6, 0}};
+    {"sin", sinl, 1.6, 2.6, 0},           {"cos", cosl, 1.6, 2.6, 0}};
 enum { NFN = sizeof fns / sizeof *fns, CHUNK = 4096 };
 #ifdef LINKED
 enum { STRIDE = 2400017 };  // an emulator is slow
@@ -32,14 +34,21 @@ enum { STRIDE = 400009 };
 #endif
 
 static const double special[] = {
-    0.0, -0.0, INFINITY, -INFINITY, NAN, 1, -1, 0x1p-126, -0x1p-126, 0x1p-149,
-    -0x1p-149, 0x1p127, -0x1p127, 0x1.fffffep127, 88.72283, 88.72284, -87.3365,
-    -87.33654, -88.02, -103.97, -104, 127.99999, 128, -126, -126.00001, -127,
-    -127.5, -149, -150, 0x1p-1022, 0x1p-1074, 709.78, 709.79, -708.39, -708.4,
-    -709.08, -709.09, -745, 1023.9999, 1024, -1022, -1022.1, -1023, -1074, 20,
-    -20, 19.99, 9.02, 3.925, 5.99, 6, 1e5, 4.2e6, -4.3e6, 8191, 8193, 1e10,
-    1e22, -1e30, 1e38, 1048576.5, 1e15, 1.2e15, 1e300, -1e308, 0.5, 2, 4,
-    16777215, 0.70710678, 0.99999994, 1.0000001};
+    0.0,        -0.0,      INFINITY,  -INFINITY,      NAN,
+    1,          -1,        0x1p-126,  -0x1p-126,      0x1p-149,
+    -0x1p-149,  0x1p127,   -0x1p127,  0x1.fffffep127, 88.72283,
+    88.72284,   -87.3365,  -87.33654, -88.02,         -103.97,
+    -104,       127.99999, 128,       -126,           -126.00001,
+    -127,       -127.5,    -149,      -150,           0x1p-1022,
+    0x1p-1074,  709.78,    709.79,    -708.39,        -708.4,
+    -709.08,    -709.09,   -745,      1023.9999,      1024,
+    -1022,      -1022.1,   -1023,     -1074,          20,
+    -20,        19.99,     9.02,      3.925,          5.99,
+    6,          1e5,       4.2e6,     -4.3e6,         8191,
+    8193,       1e10,      1e22,      -1e30,          1e38,
+    1048576.5,  1e15,      1.2e15,    1e300,          -1e308,
+    0.5,        2,         4,         16777215,       0.70710678,
+    0.99999994, 1.0000001};
 enum { NSPECIAL = sizeof special / sizeof *special };
 
 // ---------------------------------------------------------------- programs
@@ -47,7 +56,9 @@ static const char *const types[] = {"f32", "f64"};
 static const int lanes_of[2][3] = {{32, 0, 4}, {8, 0, 2}};
 
 #ifdef LINKED
-static void write(void *buf, const char *target) { (void)buf, (void)target; }
+static void write(void *buf, const char *target) {
+  (void)buf, (void)target;
+}
 #else
 static void program(Buf *b, const char *fn, const char *t, int lanes,
                     bool two) {
@@ -56,14 +67,16 @@ static void program(Buf *b, const char *fn, const char *t, int lanes,
   if (two) buf_printf(b, "%%Z: tensor<%s[N]> in, ", t);
   buf_printf(b, "%%Y: tensor<%s[N]> out) axes(i par N) grid(i:%d) {\n", t,
              CHUNK);
-  buf_printf(b, "  %%i = origin() {axis = i} : i64\n"
-                "  %%x = tptr(%%X) : ptr<%s>\n  %%y = tptr(%%Y) : ptr<%s>\n",
+  buf_printf(b,
+             "  %%i = origin() {axis = i} : i64\n"
+             "  %%x = tptr(%%X) : ptr<%s>\n  %%y = tptr(%%Y) : ptr<%s>\n",
              t, t);
   if (two) buf_printf(b, "  %%z = tptr(%%Z) : ptr<%s>\n", t);
-  buf_printf(b, "  %%c = const() {ivalue = %d} : i64\n"
-                "  %%hi = add(%%i, %%c) : i64\n"
-                "  %%st = const() {ivalue = %d} : i64\n"
-                "  for(%%i, %%hi, %%st) ({\n    ^(%%j: i64):\n",
+  buf_printf(b,
+             "  %%c = const() {ivalue = %d} : i64\n"
+             "  %%hi = add(%%i, %%c) : i64\n"
+             "  %%st = const() {ivalue = %d} : i64\n"
+             "  for(%%i, %%hi, %%st) ({\n    ^(%%j: i64):\n",
              CHUNK, lanes ? lanes : 1);
   char type[32];
   if (lanes) snprintf(type, sizeof type, "vec<%dx%s>", lanes, t);
@@ -71,8 +84,9 @@ static void program(Buf *b, const char *fn, const char *t, int lanes,
   const char *v = lanes ? "v" : "";
   buf_printf(b, "    %%a = %sld(%%x, %%j) : %s\n", v, type);
   if (two) buf_printf(b, "    %%b = %sld(%%z, %%j) : %s\n", v, type);
-  buf_printf(b, "    %%r = %s(%%a%s) : %s\n    %sst(%%y, %%j, %%r)\n"
-                "    yield()\n  })\n}\n",
+  buf_printf(b,
+             "    %%r = %s(%%a%s) : %s\n    %sst(%%y, %%j, %%r)\n"
+             "    yield()\n  })\n}\n",
              fn, two ? ", %b" : "", type, v);
 }
 
@@ -104,8 +118,8 @@ static long double ulp_of(long double ref, bool wide) {
 
 static void one(Check *c, long double x, long double y, double got,
                 long double ref) {
-  long double rounded = c->wide ? (long double)(double)ref
-                                : (long double)(float)ref;
+  long double rounded =
+      c->wide ? (long double)(double)ref : (long double)(float)ref;
   double err;
   if (isnan(rounded) || isnan(got))
     err = isnan(rounded) && isnan(got) ? 0 : INFINITY;
@@ -130,7 +144,9 @@ typedef struct Data {
   double *x64, *y64, *out64;
 } Data;
 
-static int64_t round_up(int64_t n) { return (n + CHUNK - 1) / CHUNK * CHUNK; }
+static int64_t round_up(int64_t n) {
+  return (n + CHUNK - 1) / CHUNK * CHUNK;
+}
 
 static double next_random(uint64_t *s) {
   *s = *s * 6364136223846793005u + 1442695040888963407u;
@@ -184,7 +200,10 @@ static Check bounds(const char *target, const char *name, int fn, bool wide) {
                      : fns[fn].flush32 * (wide ? 0x1p-1022 : 0x1p-126);
   // Without FMA pi is known to 49 bits only.
   if (slow && !wide && strstr("sin cos", f)) flush = 0x1p-36;
-  return (Check){.name = name, .target = target, .wide = wide, .flush = flush,
+  return (Check){.name = name,
+                 .target = target,
+                 .wide = wide,
+                 .flush = flush,
                  .bound = b + (slow ? 0.8 : 0)};
 }
 

@@ -2,11 +2,11 @@
 // run through the JIT, or (LINKED, other CPUs) compiled before and linked with
 // a table of all programs.
 //   unit-cg-x --emit TARGET OBJECT.o TABLE.c
-//   gcc -DLINKED cg-x.c TABLE.c OBJECT.o runtime/*.c ir/dtype.c
+//   gcc -DLINKED cg-x.c TABLE.c OBJECT.o runtime/*.c ir/core/dtype.c
 #ifndef ATTNC_TEST_CG_RUN_H
 #define ATTNC_TEST_CG_RUN_H
 
-#include "ir/dtype.h"
+#include "ir/core/dtype.h"
 #include "runtime/attn_abi.h"
 #include "test/unit/expect.h"
 
@@ -45,7 +45,8 @@ static const attn_program *find(const Code *c, const char *name) {
   return NULL;
 }
 
-static int each_level(int argc, char **argv, void (*write)(void *, const char *),
+static int each_level(int argc, char **argv,
+                      void (*write)(void *, const char *),
                       void (*test)(const Code *, const char *)) {
   (void)argc, (void)argv, (void)write;
   test(NULL, "linked");
@@ -123,7 +124,8 @@ static void emit(const char *target, const char *object, const char *table,
 
 // On every level of this machine, or the one argv[1], or with --ends the best
 // and the lowest.
-static int each_level(int argc, char **argv, void (*write)(void *, const char *),
+static int each_level(int argc, char **argv,
+                      void (*write)(void *, const char *),
                       void (*test)(const Code *, const char *)) {
   const char *targets[8];
   uint32_t n = cg_host_targets(targets, 8);

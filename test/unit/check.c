@@ -21,14 +21,14 @@ static Sym *index_named(const Decl *d, const char *name) {
 }
 
 static void roles(Ctx *cx) {
-  Unit *u = checked(cx,
-      "attention f<B, S, D: const {64}>(Q: bf16[B, S, D], w: f32[S, S])\n"
-      "  -> (O: bf16[B, S, D], N: f32[B, S]) {\n"
-      "  index b in B, q in S; index k in S where k <= q;\n"
-      "  index d in D; index e in D;\n"
-      "  let s = sum(d: Q[b, q, d] * Q[b, k, d]) + w[q, k];\n"
-      "  O[b, q] = vec(e: sum(k: s * Q[b, k, e]));\n"
-      "  N[b, q] = sum(k: s);\n}");
+  Unit *u = checked(
+      cx, "attention f<B, S, D: const {64}>(Q: bf16[B, S, D], w: f32[S, S])\n"
+          "  -> (O: bf16[B, S, D], N: f32[B, S]) {\n"
+          "  index b in B, q in S; index k in S where k <= q;\n"
+          "  index d in D; index e in D;\n"
+          "  let s = sum(d: Q[b, q, d] * Q[b, k, d]) + w[q, k];\n"
+          "  O[b, q] = vec(e: sum(k: s * Q[b, k, e]));\n"
+          "  N[b, q] = sum(k: s);\n}");
   const Decl *d = fe_program(u, "f");
   EXPECT(index_named(d, "b")->role == IX_PARALLEL);
   EXPECT(index_named(d, "k")->role == IX_KEY);
@@ -40,7 +40,8 @@ static void roles(Ctx *cx) {
 }
 
 static void layouts(Ctx *cx) {
-  Unit *u = checked(cx,
+  Unit *u = checked(
+      cx,
       "attention f<B, H, Sq: ragged(cu), Sk: ragged(len), D: const {64}>\n"
       "  (Q: bf16[B, Sq, H, D] layout ragged(Sq, by = cu), cu: i32[B + 1],\n"
       "   K: bf16[B, H, Sk, D] layout paged(table = pt, page = 16),\n"
@@ -62,12 +63,13 @@ static void layouts(Ctx *cx) {
 }
 
 static void specializations(Ctx *cx) {
-  Unit *u = checked(cx,
-      "attention f<T: dtype {bf16, f16}, S, D: const {64, 128, 256},\n"
-      "            E: const {64, 128}>(Q: T[S, D], V: T[S, E])\n"
-      "  -> (O: T[S, E]) where D >= E, D % 128 == 0 | E == 64 {\n"
-      "  index q in S; index k in S;\n"
-      "  O[q] = sum(k: dot(Q[q], Q[k]) * V[k]);\n}");
+  Unit *u =
+      checked(cx,
+              "attention f<T: dtype {bf16, f16}, S, D: const {64, 128, 256},\n"
+              "            E: const {64, 128}>(Q: T[S, D], V: T[S, E])\n"
+              "  -> (O: T[S, E]) where D >= E, D % 128 == 0 | E == 64 {\n"
+              "  index q in S; index k in S;\n"
+              "  O[q] = sum(k: dot(Q[q], Q[k]) * V[k]);\n}");
   const Decl *d = fe_program(u, "f");
   FeBind *at, fixed[] = {{"D", 128, DT_NONE}, {"S", 7, DT_NONE}};
   uint32_t width, n = fe_specializations(cx, d, NULL, 0, &at, &width);
@@ -83,9 +85,10 @@ static void specializations(Ctx *cx) {
 }
 
 static void dtypes(Ctx *cx) {
-  Unit *u = checked(cx,
-      "attention f<T: dtype {bf16, f64}, S>(x: T[S]) -> (O: T[S]) {\n"
-      "  index q in S;\n  O[q] = 2.0 * x[q];\n}");
+  Unit *u =
+      checked(cx,
+              "attention f<T: dtype {bf16, f64}, S>(x: T[S]) -> (O: T[S]) {\n"
+              "  index q in S;\n  O[q] = 2.0 * x[q];\n}");
   Decl *d = fe_program(u, "f");
   FeBind t = {"T", 0, DT_F64};
   const Stmt *s = d->body.at[1];
@@ -96,7 +99,8 @@ static void dtypes(Ctx *cx) {
 }
 
 static void states(Ctx *cx) {
-  Unit *u = checked(cx,
+  Unit *u = checked(
+      cx,
       "recurrent f<B, T>(x: f32[B, T], inout S0: f32[B]) -> (O: f32[B, T]) {\n"
       "  index b in B;\n  state m: f32 = S0[b];\n  state n: f32 = 0.0;\n"
       "  step t {\n    m = m + x[b, t - 1];\n    n = n + m;\n"

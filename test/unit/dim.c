@@ -1,12 +1,12 @@
 // Symbolic dims: simplification, facts, text.
-#include "ir/ctx.h"
-#include "ir/dim.h"
+#include "ir/core/ctx.h"
+#include "ir/core/dim.h"
 #include <stdio.h>
 
 static int failures;
 
 #define EXPECT(c) \
-  ((c) ? (void)0  \
+  ((c) ? (void)0 \
        : (void)(failures++, printf("%s:%d: %s\n", __FILE__, __LINE__, #c)))
 
 static Dim parse(DimTab *t, const char *s) {
@@ -99,7 +99,7 @@ static uint32_t rnd(uint64_t *s, uint32_t n) {
 
 typedef struct Made {
   Dim d;
-  bool ok;           // has a value
+  bool ok;  // has a value
   int64_t v;
 } Made;
 
@@ -108,8 +108,8 @@ static int64_t floor_div(int64_t a, int64_t b) {
 }
 
 static Made leaf(DimTab *t, uint64_t *s, const int64_t *sym) {
-  static const int64_t odd[] = {0, 1, -1, 7, 64, (int64_t)1 << 40,
-                                (int64_t)1 << 61};
+  static const int64_t odd[] = {
+      0, 1, -1, 7, 64, (int64_t)1 << 40, (int64_t)1 << 61};
   uint32_t i = rnd(s, 4);
   if (i < 3) return (Made){dim_sym(t, i), true, sym[i]};
   int64_t v = rnd(s, 2) ? odd[rnd(s, 7)] : (int64_t)rnd(s, 20) - 4;

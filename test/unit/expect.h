@@ -7,7 +7,7 @@
 static int failures;
 
 #define EXPECT(c) \
-  ((c) ? (void)0  \
+  ((c) ? (void)0 \
        : (void)(failures++, printf("%s:%d: %s\n", __FILE__, __LINE__, #c)))
 
 static inline int verdict(void) {

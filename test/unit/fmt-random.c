@@ -13,12 +13,12 @@
 typedef struct Gen {
   uint64_t s;
   Buf out;
-  int depth;      // of expressions
+  int depth;  // of expressions
   int blocks;
   uint32_t comments;
 } Gen;
 
-static uint32_t pick(Gen *g, uint32_t n) {   // xorshift64*
+static uint32_t pick(Gen *g, uint32_t n) {  // xorshift64*
   g->s ^= g->s >> 12;
   g->s ^= g->s << 25;
   g->s ^= g->s >> 27;
@@ -32,7 +32,8 @@ static bool word_end(const Gen *g) {
 
 // Space of any kind; comments now and then.
 static void space(Gen *g) {
-  static const char *const gaps[] = {"", "", "", " ", " ", "  ", "\n", "\n\n",
+  static const char *const gaps[] = {"",   "",     "",        " ",
+                                     " ",  "  ",   "\n",      "\n\n",
                                      "\t", "\r\n", "\n\n\n  "};
   if (pick(g, 40) == 0) {
     buf_printf(&g->out, "%s# note %u  \n", pick(g, 2) ? " " : "\n",
@@ -48,17 +49,23 @@ static void put(Gen *g, const char *t) {
   char last = g->out.n ? g->out.at[g->out.n - 1] : ' ';
   space(g);
   bool glued = g->out.n && g->out.at[g->out.n - 1] == last;
-  bool words = word_end(g) && (isalnum((unsigned char)*t) || *t == '_' ||
-                               *t == '.');
+  bool words =
+      word_end(g) && (isalnum((unsigned char)*t) || *t == '_' || *t == '.');
   if (glued && (words || (strchr(signs, last) && strchr(signs, *t))))
     buf_char(&g->out, ' ');
   buf_str(&g->out, t);
 }
 
 static void name(Gen *g) {
-  static const char *const names[] = {
-      "x", "scale", "Q", "K", "b", "h", "q", "k", "mask", "index", "step",
-      "state", "check", "a_long_name_of_something", "p", "tol", "Sk", "D"};
+  static const char *const names[] = {"x",     "scale",
+                                      "Q",     "K",
+                                      "b",     "h",
+                                      "q",     "k",
+                                      "mask",  "index",
+                                      "step",  "state",
+                                      "check", "a_long_name_of_something",
+                                      "p",     "tol",
+                                      "Sk",    "D"};
   put(g, names[pick(g, sizeof names / sizeof *names)]);
 }
 
@@ -74,9 +81,19 @@ static void list(Gen *g, void (*one)(Gen *), uint32_t most) {
 static void value_item(Gen *g) {
   switch (pick(g, 8)) {
   case 0: put(g, ":"); break;
-  case 1: put(g, ":"); expr(g); break;
-  case 2: expr(g); put(g, ":"); break;
-  case 3: expr(g); put(g, ":"); expr(g); break;
+  case 1:
+    put(g, ":");
+    expr(g);
+    break;
+  case 2:
+    expr(g);
+    put(g, ":");
+    break;
+  case 3:
+    expr(g);
+    put(g, ":");
+    expr(g);
+    break;
   default: expr(g); break;
   }
 }
@@ -101,21 +118,44 @@ static void args(Gen *g) {
 }
 
 static void leaf(Gen *g) {
-  static const char *const lits[] = {"1", "0x1f", "2.5", "1e-6", "inf", "true",
-                                     "false", "0", "1024", "3.25e+2"};
+  static const char *const lits[] = {"1",    "0x1f",  "2.5", "1e-6", "inf",
+                                     "true", "false", "0",   "1024", "3.25e+2"};
   if (pick(g, 2)) put(g, lits[pick(g, sizeof lits / sizeof *lits)]);
   else name(g);
 }
 
 static void operand(Gen *g) {
   switch (pick(g, 9)) {
-  case 0: put(g, "("); expr(g); put(g, ")"); break;
-  case 1: put(g, "-"); operand(g); break;
-  case 2: name(g); args(g); break;
-  case 3: name(g); put(g, "["); list(g, value_item, 3); put(g, "]"); break;
-  case 4: name(g); put(g, "."); name(g); break;
-  case 5: put(g, pick(g, 2) ? "f32" : "int"); put(g, "("); expr(g);
-    put(g, ")"); break;
+  case 0:
+    put(g, "(");
+    expr(g);
+    put(g, ")");
+    break;
+  case 1:
+    put(g, "-");
+    operand(g);
+    break;
+  case 2:
+    name(g);
+    args(g);
+    break;
+  case 3:
+    name(g);
+    put(g, "[");
+    list(g, value_item, 3);
+    put(g, "]");
+    break;
+  case 4:
+    name(g);
+    put(g, ".");
+    name(g);
+    break;
+  case 5:
+    put(g, pick(g, 2) ? "f32" : "int");
+    put(g, "(");
+    expr(g);
+    put(g, ")");
+    break;
   default: leaf(g); break;
   }
 }
@@ -129,8 +169,7 @@ static void chain(Gen *g, const char *const *ops, uint32_t n) {
 }
 
 static void expr(Gen *g) {
-  static const char *const math[] = {"+", "-", "*", "/", "//", "%", "@@",
-                                     "**"};
+  static const char *const math[] = {"+", "-", "*", "/", "//", "%", "@@", "**"};
   static const char *const logic[] = {"&", "|"};
   if (g->depth > 2) {
     leaf(g);
@@ -138,13 +177,35 @@ static void expr(Gen *g) {
   }
   g->depth++;
   switch (pick(g, 8)) {
-  case 0: put(g, "("); put(g, "if"); expr(g); put(g, "then"); expr(g);
-    put(g, "else"); expr(g); put(g, ")"); break;
-  case 1: operand(g); put(g, "|>"); name(g);
+  case 0:
+    put(g, "(");
+    put(g, "if");
+    expr(g);
+    put(g, "then");
+    expr(g);
+    put(g, "else");
+    expr(g);
+    put(g, ")");
+    break;
+  case 1:
+    operand(g);
+    put(g, "|>");
+    name(g);
     if (pick(g, 2)) args(g);
     break;
-  case 2: operand(g); put(g, "<="); operand(g); put(g, "<"); operand(g); break;
-  case 3: put(g, "!"); operand(g); put(g, "=="); operand(g); break;
+  case 2:
+    operand(g);
+    put(g, "<=");
+    operand(g);
+    put(g, "<");
+    operand(g);
+    break;
+  case 3:
+    put(g, "!");
+    operand(g);
+    put(g, "==");
+    operand(g);
+    break;
   case 4: chain(g, logic, 2); break;
   default: chain(g, math, 8); break;
   }
@@ -181,19 +242,54 @@ static void block(Gen *g) {
 
 static void stmt(Gen *g) {
   switch (pick(g, g->blocks < 3 ? 9 : 7)) {
-  case 0: case 1: put(g, "let"); name(g); put(g, "="); expr(g); break;
-  case 2: put(g, "let"); put(g, "("); list(g, name, 3); put(g, ")");
-    put(g, "="); expr(g); break;
-  case 3: put(g, "index"); list(g, index_part, 3); break;
-  case 4: put(g, "return"); list(g, expr, 2); break;
-  case 5: put(g, "assume"); expr(g); break;
-  case 6: name(g); put(g, "["); list(g, value_item, 3); put(g, "]");
-    put(g, "="); expr(g); break;
-  case 7: put(g, "step"); put(g, "t");
+  case 0:
+  case 1:
+    put(g, "let");
+    name(g);
+    put(g, "=");
+    expr(g);
+    break;
+  case 2:
+    put(g, "let");
+    put(g, "(");
+    list(g, name, 3);
+    put(g, ")");
+    put(g, "=");
+    expr(g);
+    break;
+  case 3:
+    put(g, "index");
+    list(g, index_part, 3);
+    break;
+  case 4:
+    put(g, "return");
+    list(g, expr, 2);
+    break;
+  case 5:
+    put(g, "assume");
+    expr(g);
+    break;
+  case 6:
+    name(g);
+    put(g, "[");
+    list(g, value_item, 3);
+    put(g, "]");
+    put(g, "=");
+    expr(g);
+    break;
+  case 7:
+    put(g, "step");
+    put(g, "t");
     if (pick(g, 2)) put(g, "in"), operand(g);
     if (pick(g, 2)) put(g, "reverse");
-    block(g); return;
-  default: put(g, "repeat"); put(g, "i"); put(g, "in"); operand(g); block(g);
+    block(g);
+    return;
+  default:
+    put(g, "repeat");
+    put(g, "i");
+    put(g, "in");
+    operand(g);
+    block(g);
     return;
   }
   put(g, ";");
@@ -210,10 +306,23 @@ static void param(Gen *g) {
   put(g, ":");
   type(g);
   switch (pick(g, 6)) {
-  case 0: put(g, "="); expr(g); break;
-  case 1: put(g, "layout"); put(g, "("); list(g, name, 3); put(g, ")"); break;
-  case 2: put(g, "layout"); put(g, "paged"); put(g, "("); list(g, arg, 2);
-    put(g, ")"); break;
+  case 0:
+    put(g, "=");
+    expr(g);
+    break;
+  case 1:
+    put(g, "layout");
+    put(g, "(");
+    list(g, name, 3);
+    put(g, ")");
+    break;
+  case 2:
+    put(g, "layout");
+    put(g, "paged");
+    put(g, "(");
+    list(g, arg, 2);
+    put(g, ")");
+    break;
   default: break;
   }
 }
@@ -221,13 +330,34 @@ static void param(Gen *g) {
 static void generic(Gen *g) {
   name(g);
   switch (pick(g, 5)) {
-  case 0: put(g, ":"); put(g, "dyn"); break;
-  case 1: put(g, ":"); put(g, "const"); put(g, "{"); list(g, leaf, 3);
-    put(g, "}"); break;
-  case 2: put(g, ":"); put(g, "dyn"); put(g, "in"); put(g, "1"); put(g, "..");
-    put(g, "4096"); break;
-  case 3: put(g, ":"); put(g, "dtype"); put(g, "{"); put(g, "f16");
-    put(g, ","); put(g, "bf16"); put(g, "}"); break;
+  case 0:
+    put(g, ":");
+    put(g, "dyn");
+    break;
+  case 1:
+    put(g, ":");
+    put(g, "const");
+    put(g, "{");
+    list(g, leaf, 3);
+    put(g, "}");
+    break;
+  case 2:
+    put(g, ":");
+    put(g, "dyn");
+    put(g, "in");
+    put(g, "1");
+    put(g, "..");
+    put(g, "4096");
+    break;
+  case 3:
+    put(g, ":");
+    put(g, "dtype");
+    put(g, "{");
+    put(g, "f16");
+    put(g, ",");
+    put(g, "bf16");
+    put(g, "}");
+    break;
   default: break;
   }
 }
@@ -270,16 +400,33 @@ static void check(Gen *g) {
   put(g, "check");
   put(g, "\"a title  of some words\"");
   put(g, "{");
-  put(g, "dims"); name(g); put(g, "="); leaf(g); put(g, ";");
-  put(g, "input"); list(g, name, 3); put(g, "="); name(g); args(g);
+  put(g, "dims");
+  name(g);
+  put(g, "=");
+  leaf(g);
   put(g, ";");
-  put(g, "expect"); expr(g); put(g, "~="); expr(g); put(g, "tol");
-  put(g, "1e-5"); put(g, ";");
+  put(g, "input");
+  list(g, name, 3);
+  put(g, "=");
+  name(g);
+  args(g);
+  put(g, ";");
+  put(g, "expect");
+  expr(g);
+  put(g, "~=");
+  expr(g);
+  put(g, "tol");
+  put(g, "1e-5");
+  put(g, ";");
   put(g, "}");
 }
 
 static void schedule(Gen *g) {
-  put(g, "schedule"); name(g); put(g, "for"); put(g, "\"cpu\""); put(g, "{");
+  put(g, "schedule");
+  name(g);
+  put(g, "for");
+  put(g, "\"cpu\"");
+  put(g, "{");
   for (uint32_t n = pick(g, 4); n-- > 0;) {
     name(g);
     put(g, "=");
@@ -291,18 +438,38 @@ static void schedule(Gen *g) {
 
 static void decl(Gen *g) {
   static const char *const words[] = {"mask", "mod"};
-  if (pick(g, 3) == 0)
-    buf_printf(&g->out, "\n## Doc %u.\n", g->comments++);
+  if (pick(g, 3) == 0) buf_printf(&g->out, "\n## Doc %u.\n", g->comments++);
   switch (pick(g, 9)) {
-  case 0: put(g, "import"); name(g); put(g, "."); name(g); put(g, "{");
-    list(g, name, 3); put(g, "}"); break;
-  case 1: put(g, "let"); name(g); put(g, "="); expr(g); put(g, ";"); break;
-  case 2: put(g, "fn"); name(g);
+  case 0:
+    put(g, "import");
+    name(g);
+    put(g, ".");
+    name(g);
+    put(g, "{");
+    list(g, name, 3);
+    put(g, "}");
+    break;
+  case 1:
+    put(g, "let");
+    name(g);
+    put(g, "=");
+    expr(g);
+    put(g, ";");
+    break;
+  case 2:
+    put(g, "fn");
+    name(g);
     if (pick(g, 2)) generics(g);
     params(g);
     if (pick(g, 2)) put(g, "->"), type(g);
-    body(g); break;
-  case 3: case 4: put(g, words[pick(g, 2)]); name(g); params(g); body(g);
+    body(g);
+    break;
+  case 3:
+  case 4:
+    put(g, words[pick(g, 2)]);
+    name(g);
+    params(g);
+    body(g);
     break;
   case 5: program(g, "attention"); break;
   case 6: program(g, "recurrent"); break;

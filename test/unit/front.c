@@ -9,7 +9,7 @@
 static int failures;
 
 #define EXPECT(c) \
-  ((c) ? (void)0  \
+  ((c) ? (void)0 \
        : (void)(failures++, printf("%s:%d: %s\n", __FILE__, __LINE__, #c)))
 
 static const char sample[] =
@@ -59,7 +59,9 @@ static void threads(void) {
   EXPECT(ok[0] && ok[1]);
 }
 
-static void out_of_memory(void *border) { longjmp(*(jmp_buf *)border, 1); }
+static void out_of_memory(void *border) {
+  longjmp(*(jmp_buf *)border, 1);
+}
 
 // True if the work was done within `limit` bytes of either arena.
 static bool within(size_t limit) {

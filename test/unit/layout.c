@@ -96,13 +96,13 @@ static void lin(void) {
 static void swizzle(void) {
   Type t = type_smem(DT_BF16, 2, 64, 128, LY_SW128);
   EXPECT(smem_slot_bytes(&t) == 16384 && smem_bytes(&t) == 32768);
-  EXPECT(smem_offset(&t, 0, 64) == 64 * 128);     // second panel
+  EXPECT(smem_offset(&t, 0, 64) == 64 * 128);  // second panel
   EXPECT(smem_offset(&t, 3, 0) == 3 * 128 + 3 * 16);
   EXPECT(smem_offset(&t, 9, 8) == 9 * 128 + (1 ^ 1) * 16);
   t = type_smem(DT_BF16, 1, 64, 32, LY_SW64);
-  EXPECT(smem_offset(&t, 2, 0) == 2 * 64 + 16);   // chunk ^ (row / 2 % 4)
+  EXPECT(smem_offset(&t, 2, 0) == 2 * 64 + 16);  // chunk ^ (row / 2 % 4)
   t = type_smem(DT_BF16, 1, 64, 16, LY_SW32);
-  EXPECT(smem_offset(&t, 4, 0) == 4 * 32 + 16);   // chunk ^ (row / 4 % 2)
+  EXPECT(smem_offset(&t, 4, 0) == 4 * 32 + 16);  // chunk ^ (row / 4 % 2)
   t = type_smem(DT_F32, 1, 64, 24, LY_ROW);
   EXPECT(smem_offset(&t, 2, 3) == 2 * 96 + 12);
   t = type_smem(DT_BF16, 1, 64, 96, LY_SW128);

@@ -9,7 +9,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 extern uint64_t fuzz_ls_steps[4];
 
-static uint64_t next(uint64_t *s) {   // xorshift64*
+static uint64_t next(uint64_t *s) {  // xorshift64*
   *s ^= *s >> 12;
   *s ^= *s << 25;
   *s ^= *s >> 27;

@@ -1,7 +1,7 @@
 // .npy: damaged and hostile headers; with arguments, copies files (read, then
 // written again) for a comparison with numpy.
 #include "expect.h"
-#include "tools/driver/npy.h"
+#include "tools/driver/run/npy.h"
 
 #include <stdlib.h>
 
@@ -35,11 +35,11 @@ static const char *refused(Ctx *cx, const char *dict, size_t have) {
 }
 
 #define DICT(d, f, s) "{'descr': " d ", 'fortran_order': " f ", 'shape': " s "}"
-#define REFUSED(dict, have, part)                                   \
-  do {                                                              \
-    const char *why_ = refused(cx, dict, have);                     \
-    EXPECT(strstr(why_, part) != NULL);                             \
-    if (!strstr(why_, part)) printf("  %s\n", why_);                \
+#define REFUSED(dict, have, part) \
+  do { \
+    const char *why_ = refused(cx, dict, have); \
+    EXPECT(strstr(why_, part) != NULL); \
+    if (!strstr(why_, part)) printf("  %s\n", why_); \
   } while (0)
 
 static void hostile(Ctx *cx) {
@@ -48,8 +48,7 @@ static void hostile(Ctx *cx) {
   REFUSED(DICT("'<f4'", "False", "(4294967296, 4294967296)"), 0, "too large");
   REFUSED(DICT("'<f4'", "False", "(9223372036854775807,)"), 0, "too large");
   REFUSED(DICT("'<f4'", "False", "(9223372036854775808,)"), 0, "too large");
-  REFUSED(DICT("'<f4'", "True", "(0, 4294967296, 4294967296)"), 0,
-          "too large");
+  REFUSED(DICT("'<f4'", "True", "(0, 4294967296, 4294967296)"), 0, "too large");
   REFUSED(DICT("'<f4'", "False", "(-1,)"), 0, "expected an extent");
   REFUSED(DICT("'<f4'", "False", "(1,1,1,1,1,1,1,1,1)"), 4, "than 8 axes");
   REFUSED(DICT("'<f4'", "False", "(2 3)"), 24, "expected ',' or ')'");

@@ -49,8 +49,8 @@ static OracleArg tensor(uint32_t rank, const int64_t *shape, bool fill) {
   a.data = p;
   return a;
 }
-#define T(fill, ...)                                              \
-  tensor(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t),      \
+#define T(fill, ...) \
+  tensor(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
          (int64_t[]){__VA_ARGS__}, fill)
 
 enum { B = 2, H = 4, G = 2, S = 5, TT = 7, D = 3, E = 4 };
@@ -73,8 +73,7 @@ static void check_row(const OracleArg *a, int b, int h, int q, int s, int t) {
       x += Q[((b * H + h) * s + q) * D + d] * K[((b * G + g) * t + k) * D + d];
     double w = exp(x / sqrt(D));
     l += w;
-    for (int e = 0; e < E; e++)
-      o[e] += w * V[((b * G + g) * t + k) * E + e];
+    for (int e = 0; e < E; e++) o[e] += w * V[((b * G + g) * t + k) * E + e];
   }
   close_to(L[(b * H + h) * s + q], log(l));
   for (int e = 0; e < E; e++)
@@ -83,8 +82,8 @@ static void check_row(const OracleArg *a, int b, int h, int q, int s, int t) {
 
 // s queries, t keys: with t < s the first rows see no key.
 static void attention(Ctx *cx, const Unit *u, int s, int t) {
-  OracleArg a[6] = {T(true, B, H, s, D), T(true, B, G, t, D),
-                    T(true, B, G, t, E), {.dtype = DT_F32},
+  OracleArg a[6] = {T(true, B, H, s, D),  T(true, B, G, t, D),
+                    T(true, B, G, t, E),  {.dtype = DT_F32},
                     T(false, B, H, s, E), T(false, B, H, s)};
   int64_t dims[] = {B, H, G, s, t, D, E};
   bool ok = oracle_run(cx, fe_program(u, "f"), a, dims, NULL);

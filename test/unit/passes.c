@@ -20,8 +20,8 @@ int main(void) {
   Ctx cx;
   ctx_init(&cx);
   Buf log = {.arena = &cx.session};
-  Module *m = ir_parse(&cx, ctx_add_source(&cx, "m.tir", text,
-                                           sizeof text - 1));
+  Module *m =
+      ir_parse(&cx, ctx_add_source(&cx, "m.tir", text, sizeof text - 1));
   PipelineOpt opt = {.verify_each = true, .log = &log};
   EXPECT(m != NULL);
   EXPECT(m && !pass_run(&cx, m, "dce", &opt));

@@ -1,13 +1,14 @@
 // Philox against the vectors published with Random123, and the generators.
 #include "expect.h"
-#include "tools/driver/gen.h"
-#include "tools/driver/rng.h"
+#include "tools/driver/run/gen.h"
+#include "tools/driver/run/rng.h"
 
 #include <math.h>
 #include <string.h>
 
 static void vectors(void) {
-  static const uint32_t known[3][10] = {  // counter, key, output
+  static const uint32_t known[3][10] = {
+      // counter, key, output
       {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
       {~0u, ~0u, ~0u, ~0u, ~0u, ~0u, 0x408f276d, 0x41c83b0e, 0xa20bc7c6,
        0x6d5451fd},
@@ -101,12 +102,12 @@ static void generators(Arena *a) {
 
 static void wrong(void) {
   static const Gen bad[] = {
-      {GK_RANDINT, {3, 3}, 0},   {GK_RANDINT, {0, 1.5}, 0},
-      {GK_RANDINT, {NAN, 1}, 0}, {GK_RANDINT, {0, INFINITY}, 0},
-      {GK_LENGTHS, {-1, 4}, 0},  {GK_LENGTHS, {5, 4}, 0},
+      {GK_RANDINT, {3, 3}, 0},    {GK_RANDINT, {0, 1.5}, 0},
+      {GK_RANDINT, {NAN, 1}, 0},  {GK_RANDINT, {0, INFINITY}, 0},
+      {GK_LENGTHS, {-1, 4}, 0},   {GK_LENGTHS, {5, 4}, 0},
       {GK_OFFSETS, {-1, NAN}, 0}, {GK_OFFSETS, {4, NAN}, 0},
-      {GK_OFFSETS, {4, 3}, 0},
-      {GK_DOCS, {0, 0}, 0},      {GK_BROKEN, {0.5, 0}, 0}};
+      {GK_OFFSETS, {4, 3}, 0},    {GK_DOCS, {0, 0}, 0},
+      {GK_BROKEN, {0.5, 0}, 0}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
     EXPECT(gen_check(&bad[i], 1) != NULL);
   for (int k = 0; k < GK_COUNT; k++) {

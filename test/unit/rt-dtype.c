@@ -1,6 +1,6 @@
 // The runtime's element types are the compiler's.
 #include "expect.h"
-#include "ir/dtype.h"
+#include "ir/core/dtype.h"
 #include "runtime/attn.h"
 
 #include <string.h>

@@ -20,20 +20,27 @@ typedef struct Args {
 
 static const int64_t code[] = {ATTN_X_DIM, 0, ATTN_X_END,
                                ATTN_X_DIM, 1, ATTN_X_END};
-static const attn_dim_desc dims[] = {
-    {"N", 0, INT64_MAX, 1, ATTN_DIM_DYN, ATTN_NONE, ATTN_NONE, 0},
-    {"M", 0, INT64_MAX, 1, ATTN_DIM_DYN, ATTN_NONE, ATTN_NONE, 0}};
+static const attn_dim_desc dims[] = {{"N", 0, INT64_MAX, 1, ATTN_DIM_DYN,
+                                      ATTN_NONE, ATTN_NONE, 0},
+                                     {"M", 0, INT64_MAX, 1, ATTN_DIM_DYN,
+                                      ATTN_NONE, ATTN_NONE, 0}};
 static const attn_param_desc params[] = {
     {"X", ATTN_PARAM_IN, ATTN_BF16, 2, 0, offsetof(Args, x), {0}, {0, 3}},
-    {"s", ATTN_PARAM_SCALAR, ATTN_F32, 0, 0, offsetof(Args, s), {.f32 = 2},
+    {"s",
+     ATTN_PARAM_SCALAR,
+     ATTN_F32,
+     0,
+     0,
+     offsetof(Args, s),
+     {.f32 = 2},
      {0}},
     {"Y", ATTN_PARAM_OUT, ATTN_BF16, 2, 0, offsetof(Args, y), {0}, {0, 3}},
     {"T", ATTN_PARAM_OUT, ATTN_F32, 1, 0, offsetof(Args, t), {0}, {0}}};
 
 // Conditions over the program's dims, the rest over the module's (M, N).
-static const int64_t row_major[] = {ATTN_X_STRIDE, 0, 1, ATTN_X_CONST, 1,
-                                    ATTN_X_EQ, ATTN_X_DIM, 0, ATTN_X_CONST, 7,
-                                    ATTN_X_NE, ATTN_X_AND};
+static const int64_t row_major[] = {
+    ATTN_X_STRIDE, 0, 1,         ATTN_X_CONST, 1, ATTN_X_EQ, ATTN_X_DIM, 0,
+    ATTN_X_CONST,  7, ATTN_X_NE, ATTN_X_AND};
 static const int64_t seven[] = {ATTN_X_DIM, 0, ATTN_X_CONST, 7, ATTN_X_EQ};
 static const int64_t nine[] = {ATTN_X_DIM, 0, ATTN_X_CONST, 9, ATTN_X_EQ};
 static const int64_t rows[] = {ATTN_X_DIM, 1};
@@ -43,17 +50,28 @@ static const int64_t bytes[] = {ATTN_X_DIM, 1, ATTN_X_CONST, 8, ATTN_X_MUL};
 static const attn_gpu_map maps[] = {
     {.tensor = 0, .rank = 2, .swizzle = 128, .axis = {1, 0}, .box = {64, 128}},
     {.tensor = 1, .rank = 2, .axis = {1, 0}, .box = {8, 16}}};
-static const CgPhase fast = {
-    .name = "fast", .ntasks = {rows, 2}, .threads = 384,
-    .shared_bytes = 230000, .ctas = ATTN_CTAS_PERSISTENT,
-    .flags = ATTN_GPU_COUNTER, .maps = maps, .nmaps = 2};
-static const CgPhase split[] = {
-    {.name = "part", .ntasks = {area, 5}, .threads = 128,
-     .flags = ATTN_GPU_ONCE, .maps = maps, .nmaps = 1},
-    {.name = "join", .ntasks = {rows, 2}, .threads = 256,
-     .flags = ATTN_GPU_WAITS}};
-static const CgPhase plain = {.name = "plain", .ntasks = {rows, 2},
-                              .threads = 64, .flags = ATTN_GPU_LOCAL};
+static const CgPhase fast = {.name = "fast",
+                             .ntasks = {rows, 2},
+                             .threads = 384,
+                             .shared_bytes = 230000,
+                             .ctas = ATTN_CTAS_PERSISTENT,
+                             .flags = ATTN_GPU_COUNTER,
+                             .maps = maps,
+                             .nmaps = 2};
+static const CgPhase split[] = {{.name = "part",
+                                 .ntasks = {area, 5},
+                                 .threads = 128,
+                                 .flags = ATTN_GPU_ONCE,
+                                 .maps = maps,
+                                 .nmaps = 1},
+                                {.name = "join",
+                                 .ntasks = {rows, 2},
+                                 .threads = 256,
+                                 .flags = ATTN_GPU_WAITS}};
+static const CgPhase plain = {.name = "plain",
+                              .ntasks = {rows, 2},
+                              .threads = 64,
+                              .flags = ATTN_GPU_LOCAL};
 
 static attn_program prog;
 static MockCuda *mock;
@@ -75,24 +93,51 @@ static void make(Ctx *cx, Buf *box) {
                   {.name = "T", .type = {.kind = TK_TENSOR, .n = 1}}};
   uint32_t hopper = ATTN_TARGET_SM(90, 1), ampere = ATTN_TARGET_SM(80, 0);
   static const CgBytes pair[] = {{"part", 4}, {"join", 4}};
-  CgDevice d[] = {
-      {.target = hopper, .when = {nine, 5}, .dims = mod, .phases = split,
-       .nphases = 2, .binary = {"split", 5}},
-      {.target = ampere, .dims = mod, .phases = &plain, .nphases = 1,
-       .binary = {"sm80", 4}, .text = {".sm80", 6}},
-      {.target = hopper, .when = {row_major, 12}, .dims = mod,
-       .phases = &fast, .nphases = 1, .binary = {"sm90", 4},
-       .text = {".sm90", 6}},
-      {.target = hopper, .when = {seven, 5}, .dims = mod, .phases = split,
-       .nphases = 2, .workspace = {bytes, 5}, .parts = pair}};
-  CgProgram c = {.name = "f", .prefix = "x", .dims = own, .params = p,
-                 .nparams = 4, .devices = d, .ndevices = 4};
+  CgDevice d[] = {{.target = hopper,
+                   .when = {nine, 5},
+                   .dims = mod,
+                   .phases = split,
+                   .nphases = 2,
+                   .binary = {"split", 5}},
+                  {.target = ampere,
+                   .dims = mod,
+                   .phases = &plain,
+                   .nphases = 1,
+                   .binary = {"sm80", 4},
+                   .text = {".sm80", 6}},
+                  {.target = hopper,
+                   .when = {row_major, 12},
+                   .dims = mod,
+                   .phases = &fast,
+                   .nphases = 1,
+                   .binary = {"sm90", 4},
+                   .text = {".sm90", 6}},
+                  {.target = hopper,
+                   .when = {seven, 5},
+                   .dims = mod,
+                   .phases = split,
+                   .nphases = 2,
+                   .workspace = {bytes, 5},
+                   .parts = pair}};
+  CgProgram c = {.name = "f",
+                 .prefix = "x",
+                 .dims = own,
+                 .params = p,
+                 .nparams = 4,
+                 .devices = d,
+                 .ndevices = 4};
   EXPECT(cg_container(cx, &c, 1, box));
-  prog = (attn_program){
-      .abi = ATTN_ABI, .size = sizeof prog, .name = "f", .nparams = 4,
-      .ndims = 2, .params = params, .dims = dims, .code = code,
-      .ncode = sizeof code / sizeof *code, .args_size = sizeof(Args),
-      .container = box->at};
+  prog = (attn_program){.abi = ATTN_ABI,
+                        .size = sizeof prog,
+                        .name = "f",
+                        .nparams = 4,
+                        .ndims = 2,
+                        .params = params,
+                        .dims = dims,
+                        .code = code,
+                        .ncode = sizeof code / sizeof *code,
+                        .args_size = sizeof(Args),
+                        .container = box->at};
 }
 
 static Args arguments(int64_t n, int64_t m) {
@@ -134,17 +179,15 @@ static void block(void) {
   EXPECT(!strcmp(l->symbol, "fast") && l->grid == 132 && l->threads == 384);
   EXPECT(l->shared_bytes == 230000 && l->ctx == 0 && l->stream);
   uint64_t x[] = {(uintptr_t)data, 300, 64, 64, 1};
-  for (size_t i = 0; i < 5; i++)
-    EXPECT(word(i) == x[i]);
+  for (size_t i = 0; i < 5; i++) EXPECT(word(i) == x[i]);
   EXPECT(word(5) == (uintptr_t)data + 4096 && word(9) == 1);
-  EXPECT(word(10) == 0 && word(11) == 0 && word(12) == 0); // T not wanted
+  EXPECT(word(10) == 0 && word(11) == 0 && word(12) == 0);  // T not wanted
   float s;
   memcpy(&s, l->block + 13 * 8, 4);
-  EXPECT(s == 2 && word(14) == 1);                          // given
-  EXPECT(word(15) == 64 && word(16) == 300);                // M, N
+  EXPECT(s == 2 && word(14) == 1);            // given
+  EXPECT(word(15) == 64 && word(16) == 300);  // M, N
   EXPECT(word(17) == 300 && word(18) == 0 && word(19) != 0);
-  for (size_t i = 20; i < 24; i++)
-    EXPECT(word(i) == 0);
+  for (size_t i = 20; i < 24; i++) EXPECT(word(i) == 0);
   EXPECT(l->block[192] == 0xa0 && l->block[192 + 128] == 0xa1);
   const MockMap *m = &mock->map[0];
   EXPECT(m->type == 9 && m->rank == 2 && m->swizzle == 3 && m->data == data);
@@ -166,8 +209,7 @@ static const char *chosen(const Args *a, int want) {
   mock->block_bytes = 0;
   int rc = once(a, &e);
   EXPECT(rc == want);
-  if (rc != want)
-    printf("%s\n", e.text);
+  if (rc != want) printf("%s\n", e.text);
   return mock->last.symbol;
 }
 
@@ -216,7 +258,7 @@ static void devices(void) {
   mock->only_text = 1;
   EXPECT(!strcmp(chosen(&a, ATTN_OK), "fast") && mock->texts == 2);
   mock->only_text = 0;
-  mock->local = 8; // spilled: the other code says that it may
+  mock->local = 8;  // spilled: the other code says that it may
   EXPECT(!strcmp(chosen(&a, ATTN_OK), "plain"));
   mock->local = 0;
   mock->most_shared = 100000;
@@ -242,8 +284,8 @@ static void workspace(void) {
   EXPECT(once(&a, &e) == ATTN_E_ALIGN);
 }
 
-// Phases with code of their own are loaded one by one, others in one piece; where
-// one of them cannot run all are unloaded.
+// Phases with code of their own are loaded one by one, others in one piece;
+// where one of them cannot run all are unloaded.
 static void pieces(void) {
   attn_error e;
   Args a = arguments(7, 64), whole = arguments(9, 64);
@@ -272,13 +314,11 @@ static void counters(void) {
   uint64_t first = word(19), graph = 0;
   EXPECT(!attn_call(&prog, &a, &s, &e) && word(19) == first + 4);
   mock->capturing = 1;
-  for (int i = 0; i < 2; i++)
-    EXPECT(!attn_call(&prog, &a, &s, &e));
+  for (int i = 0; i < 2; i++) EXPECT(!attn_call(&prog, &a, &s, &e));
   graph = word(19);
   EXPECT(graph == first + 4 * 65536 + 4);
   mock->quick = 1;
-  for (int i = 2; i < 65536; i++)
-    EXPECT(!attn_call(&prog, &a, &s, &e));
+  for (int i = 2; i < 65536; i++) EXPECT(!attn_call(&prog, &a, &s, &e));
   EXPECT(attn_call(&prog, &a, &s, &e) == ATTN_E_MEMORY);
   mock->quick = mock->capturing = 0;
   EXPECT(!attn_call(&prog, &a, &s, &e) && word(19) == first + 8);
@@ -292,11 +332,20 @@ static void counters(void) {
 
 static void failures_of_calls(void) {
   static const char *const calls[] = {
-      "cuInit", "cuDeviceGet", "cuDeviceGetAttribute",
-      "cuDevicePrimaryCtxRetain", "cuCtxGetCurrent", "cuCtxPushCurrent_v2",
-      "cuModuleLoadDataEx", "cuModuleGetFunction", "cuFuncGetAttribute",
+      "cuInit",
+      "cuDeviceGet",
+      "cuDeviceGetAttribute",
+      "cuDevicePrimaryCtxRetain",
+      "cuCtxGetCurrent",
+      "cuCtxPushCurrent_v2",
+      "cuModuleLoadDataEx",
+      "cuModuleGetFunction",
+      "cuFuncGetAttribute",
       "cuOccupancyMaxActiveBlocksPerMultiprocessor",
-      "cuLaunchKernel", "cuMemAlloc_v2", "cuMemsetD8Async", "cuStreamCreate",
+      "cuLaunchKernel",
+      "cuMemAlloc_v2",
+      "cuMemsetD8Async",
+      "cuStreamCreate",
       "cuStreamSynchronize"};
   attn_error e;
   Args a = arguments(5, 64);
@@ -340,8 +389,7 @@ static void overhead(void) {
   mock->quick = 1;
   for (int k = 0; k < BATCHES; k++) {
     int64_t start = rt_now_ns();
-    for (int i = 0; i < N; i++)
-      attn_call(&prog, &a, &s, &e);
+    for (int i = 0; i < N; i++) attn_call(&prog, &a, &s, &e);
     double ns = (double)(rt_now_ns() - start) / N;
     best = ns < best ? ns : best;
   }
@@ -352,13 +400,11 @@ static void overhead(void) {
 
 int main(int argc, char **argv) {
   Ctx cx;
-  if (argc != 3)
-    return 2;
+  if (argc != 3) return 2;
   void *lib = dlopen(argv[1], RTLD_NOW);
   mock = lib ? dlsym(lib, "mock_cuda") : NULL;
   EXPECT(mock);
-  if (!mock)
-    return verdict();
+  if (!mock) return verdict();
   setenv("ATTN_CUDA_DRIVER", argv[1], 1);
   ctx_init(&cx);
   Buf box = {.arena = &cx.session};

@@ -18,18 +18,26 @@ typedef struct Args {
   attn_tensor y;
 } Args;
 
-static const int64_t code[] = {ATTN_X_DIM, 0, ATTN_X_END,
+static const int64_t code[] = {ATTN_X_DIM,   0,  ATTN_X_END,
                                ATTN_X_CONST, 64, ATTN_X_END};
 static const attn_dim_desc dims[] = {
     {"N", 0, INT64_MAX, 1, ATTN_DIM_DYN, ATTN_NONE, ATTN_NONE, 0}};
 static const attn_param_desc params[] = {
     {"X", ATTN_PARAM_IN, ATTN_F16, 2, 0, offsetof(Args, x), {0}, {0, 3}},
-    {"s", ATTN_PARAM_SCALAR, ATTN_F32, 0, 0, offsetof(Args, s), {.f32 = 2},
+    {"s",
+     ATTN_PARAM_SCALAR,
+     ATTN_F32,
+     0,
+     0,
+     offsetof(Args, s),
+     {.f32 = 2},
      {0}},
     {"Y", ATTN_PARAM_OUT, ATTN_F16, 2, 0, offsetof(Args, y), {0}, {0, 3}}};
 static const int64_t rows[] = {ATTN_X_DIM, 0};
-static const CgPhase kernel = {.name = "k", .ntasks = {rows, 2},
-                               .threads = 256, .shared_bytes = 65536,
+static const CgPhase kernel = {.name = "k",
+                               .ntasks = {rows, 2},
+                               .threads = 256,
+                               .shared_bytes = 65536,
                                .flags = ATTN_GPU_COUNTER};
 
 static attn_program prog;
@@ -43,21 +51,40 @@ static void make(Ctx *cx, Buf *box) {
   CgParam p[3] = {{.name = "X", .type = {.kind = TK_TENSOR, .n = 2}},
                   {.name = "s", .role = PR_SCALAR},
                   {.name = "Y", .type = {.kind = TK_TENSOR, .n = 2}}};
-  CgDevice d[] = {
-      {.target = ATTN_TARGET_SM(90, 1), .dims = own, .phases = &kernel,
-       .nphases = 1, .binary = {"sm90", 4}},
-      {.target = ATTN_TARGET_GFX(0x942), .dims = own, .phases = &kernel,
-       .nphases = 1, .binary = {"g942", 4}},
-      {.target = ATTN_TARGET_GFX(0x90a), .dims = own, .phases = &kernel,
-       .nphases = 1, .binary = {"g90a", 4}}};
-  CgProgram c = {.name = "f", .prefix = "x", .dims = own, .params = p,
-                 .nparams = 3, .devices = d, .ndevices = 3};
+  CgDevice d[] = {{.target = ATTN_TARGET_SM(90, 1),
+                   .dims = own,
+                   .phases = &kernel,
+                   .nphases = 1,
+                   .binary = {"sm90", 4}},
+                  {.target = ATTN_TARGET_GFX(0x942),
+                   .dims = own,
+                   .phases = &kernel,
+                   .nphases = 1,
+                   .binary = {"g942", 4}},
+                  {.target = ATTN_TARGET_GFX(0x90a),
+                   .dims = own,
+                   .phases = &kernel,
+                   .nphases = 1,
+                   .binary = {"g90a", 4}}};
+  CgProgram c = {.name = "f",
+                 .prefix = "x",
+                 .dims = own,
+                 .params = p,
+                 .nparams = 3,
+                 .devices = d,
+                 .ndevices = 3};
   EXPECT(cg_container(cx, &c, 1, box));
-  prog = (attn_program){
-      .abi = ATTN_ABI, .size = sizeof prog, .name = "f", .nparams = 3,
-      .ndims = 1, .params = params, .dims = dims, .code = code,
-      .ncode = sizeof code / sizeof *code, .args_size = sizeof(Args),
-      .container = box->at};
+  prog = (attn_program){.abi = ATTN_ABI,
+                        .size = sizeof prog,
+                        .name = "f",
+                        .nparams = 3,
+                        .ndims = 1,
+                        .params = params,
+                        .dims = dims,
+                        .code = code,
+                        .ncode = sizeof code / sizeof *code,
+                        .args_size = sizeof(Args),
+                        .container = box->at};
 }
 
 static Args arguments(int64_t n) {
@@ -132,12 +159,21 @@ static void automatic(void) {
 
 static void failures_of_calls(void) {
   static const char *const calls[] = {
-      "hipInit", "hipGetDeviceCount", "hipGetDevice", "hipSetDevice",
-      "hipDeviceGetAttribute", "hipGetDeviceProperties", "hipModuleLoadData",
-      "hipModuleGetFunction", "hipFuncGetAttribute",
+      "hipInit",
+      "hipGetDeviceCount",
+      "hipGetDevice",
+      "hipSetDevice",
+      "hipDeviceGetAttribute",
+      "hipGetDeviceProperties",
+      "hipModuleLoadData",
+      "hipModuleGetFunction",
+      "hipFuncGetAttribute",
       "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor",
-      "hipModuleLaunchKernel", "hipMalloc", "hipMemsetAsync",
-      "hipStreamCreateWithFlags", "hipStreamSynchronize"};
+      "hipModuleLaunchKernel",
+      "hipMalloc",
+      "hipMemsetAsync",
+      "hipStreamCreateWithFlags",
+      "hipStreamSynchronize"};
   attn_error e;
   Args a = arguments(5);
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
@@ -166,13 +202,11 @@ static void drivers(const char *old) {
 
 int main(int argc, char **argv) {
   Ctx cx;
-  if (argc != 3)
-    return 2;
+  if (argc != 3) return 2;
   void *lib = dlopen(argv[1], RTLD_NOW);
   mock = lib ? dlsym(lib, "mock_hip") : NULL;
   EXPECT(mock);
-  if (!mock)
-    return verdict();
+  if (!mock) return verdict();
   setenv("ATTN_HIP_DRIVER", argv[1], 1);
   ctx_init(&cx);
   Buf box = {.arena = &cx.session};

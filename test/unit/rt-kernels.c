@@ -16,8 +16,11 @@ static const int64_t tasks[] = {ATTN_X_DIM, 0};
 static void make(Ctx *cx, CgProgram *p, CgDevice *d, CgPhase *ph) {
   DimTab *own = NEW(&cx->session, DimTab), *mod = NEW(&cx->session, DimTab);
   CgParam *par = NEWN(&cx->session, CgParam, 2);
-  static const attn_gpu_map map = {
-      .tensor = 0, .rank = 2, .swizzle = 128, .axis = {1, 0}, .box = {32, 64}};
+  static const attn_gpu_map map = {.tensor = 0,
+                                   .rank = 2,
+                                   .swizzle = 128,
+                                   .axis = {1, 0},
+                                   .box = {32, 64}};
   DimSym n = {.name = intern(&cx->names, "N"), .divisor = 1};
   DimSym m = {.name = intern(&cx->names, "M"), .divisor = 1};
   vec_push(&cx->session, &own->syms, n);
@@ -26,14 +29,28 @@ static void make(Ctx *cx, CgProgram *p, CgDevice *d, CgPhase *ph) {
   vec_push(&cx->session, &mod->syms, n);
   par[0] = (CgParam){.name = "X", .type = {.kind = TK_TENSOR, .n = 2}};
   par[1] = (CgParam){.name = "s", .role = PR_SCALAR};
-  *ph = (CgPhase){.name = "f_k", .ntasks = {tasks, 2}, .threads = 384,
-                  .shared_bytes = 1000, .ctas = ATTN_CTAS_PERSISTENT,
-                  .flags = ATTN_GPU_COUNTER, .maps = &map, .nmaps = 1};
-  *d = (CgDevice){.target = ATTN_TARGET_SM(90, 1), .when = {when, 6},
-                  .dims = mod, .phases = ph, .nphases = 1,
-                  .binary = {"cubin!", 6}, .text = {".ptx", 5}};
-  *p = (CgProgram){.name = "f", .prefix = "x", .dims = own, .params = par,
-                   .nparams = 2, .devices = d, .ndevices = 1};
+  *ph = (CgPhase){.name = "f_k",
+                  .ntasks = {tasks, 2},
+                  .threads = 384,
+                  .shared_bytes = 1000,
+                  .ctas = ATTN_CTAS_PERSISTENT,
+                  .flags = ATTN_GPU_COUNTER,
+                  .maps = &map,
+                  .nmaps = 1};
+  *d = (CgDevice){.target = ATTN_TARGET_SM(90, 1),
+                  .when = {when, 6},
+                  .dims = mod,
+                  .phases = ph,
+                  .nphases = 1,
+                  .binary = {"cubin!", 6},
+                  .text = {".ptx", 5}};
+  *p = (CgProgram){.name = "f",
+                   .prefix = "x",
+                   .dims = own,
+                   .params = par,
+                   .nparams = 2,
+                   .devices = d,
+                   .ndevices = 1};
 }
 
 static int find(const void *bytes, size_t n, Kernels *k) {
@@ -41,8 +58,7 @@ static int find(const void *bytes, size_t n, Kernels *k) {
   attn_section_info s;
   attn_module *m = attn_module_load(NULL, bytes, n, &e);
   EXPECT(m);
-  if (!m)
-    return e.code;
+  if (!m) return e.code;
   int rc = attn_module_find(m, ATTN_SEC_KERNELS, ATTN_TARGET_SM(90, 1), &s);
   EXPECT(rc == ATTN_OK);
   rc = rt_kernels_read(attn_ctx_default(), m, &s, k, &e);
@@ -71,7 +87,9 @@ static void reads(const Buf *b) {
 
 // Every word of the section set to hostile values: an error or a sound table.
 static void damage(const Buf *b) {
-  static const uint32_t bad[] = {0, 1, 3, 7, 8, 64, 255, 4096, 1u << 20,
+  static const uint32_t bad[] = {0,        1,          3,
+                                 7,        8,          64,
+                                 255,      4096,       1u << 20,
                                  1u << 31, UINT32_MAX, UINT32_MAX - 1};
   attn_container_header h;
   attn_section s;
@@ -88,8 +106,7 @@ static void damage(const Buf *b) {
       memcpy(copy, &h, sizeof h);
       int rc = find(copy, b->n, &k);
       EXPECT(rc == ATTN_OK || rc == ATTN_E_FORMAT);
-      if (rc == ATTN_OK)
-        rt_kernels_free(attn_ctx_default(), &k);
+      if (rc == ATTN_OK) rt_kernels_free(attn_ctx_default(), &k);
       free(copy);
     }
 }
@@ -149,11 +166,9 @@ static void shortened(const Buf *b) {
     memcpy(copy, &h, sizeof h);
     int rc = find(copy, b->n, &k);
     EXPECT(rc == (end ? ATTN_OK : ATTN_E_FORMAT));
-    if (rc == ATTN_OK)
-      rt_kernels_free(attn_ctx_default(), &k);
+    if (rc == ATTN_OK) rt_kernels_free(attn_ctx_default(), &k);
     free(copy);
-    if (end)
-      return;
+    if (end) return;
   }
 }
 

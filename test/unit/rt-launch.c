@@ -47,11 +47,23 @@ static void wrong_variant(const attn_kargs *a, int64_t begin, int64_t end,
   failures++;
 }
 
-static int64_t rows(const attn_kargs *a) { return a->dims[0]; }
-static int64_t one(const attn_kargs *a) { (void)a; return 1; }
-static int64_t row_bytes(const attn_kargs *a) { return 4 * a->dims[1]; }
-static int64_t sum_bytes(const attn_kargs *a) { return 4 * a->dims[0]; }
-static int64_t huge(const attn_kargs *a) { (void)a; return INT64_MAX / 2; }
+static int64_t rows(const attn_kargs *a) {
+  return a->dims[0];
+}
+static int64_t one(const attn_kargs *a) {
+  (void)a;
+  return 1;
+}
+static int64_t row_bytes(const attn_kargs *a) {
+  return 4 * a->dims[1];
+}
+static int64_t sum_bytes(const attn_kargs *a) {
+  return 4 * a->dims[0];
+}
+static int64_t huge(const attn_kargs *a) {
+  (void)a;
+  return INT64_MAX / 2;
+}
 
 static const attn_phase phases[] = {{scale_rows, rows, row_bytes},
                                     {total, one, NULL}};
@@ -65,14 +77,16 @@ enum { BASE = ATTN_ISA_X86_64, FOREIGN = ATTN_ISA_AARCH64 };
 #endif
 
 enum { X_N, X_M = 3, X_NARROW = 6 };
-static const int64_t code[] = {
-    ATTN_X_DIM, 0, ATTN_X_END, ATTN_X_DIM, 1, ATTN_X_END,
-    ATTN_X_DIM, 1, ATTN_X_CONST, 8, ATTN_X_LE, ATTN_X_END};
-static const attn_dim_desc dims[] = {
-    {"N", 0, INT64_MAX, 1, ATTN_DIM_DYN, ATTN_NONE, ATTN_NONE, 0},
-    {"M", 0, INT64_MAX, 1, ATTN_DIM_DYN, ATTN_NONE, ATTN_NONE, 0}};
+static const int64_t code[] = {ATTN_X_DIM, 0,         ATTN_X_END,
+                               ATTN_X_DIM, 1,         ATTN_X_END,
+                               ATTN_X_DIM, 1,         ATTN_X_CONST,
+                               8,          ATTN_X_LE, ATTN_X_END};
+static const attn_dim_desc dims[] = {{"N", 0, INT64_MAX, 1, ATTN_DIM_DYN,
+                                      ATTN_NONE, ATTN_NONE, 0},
+                                     {"M", 0, INT64_MAX, 1, ATTN_DIM_DYN,
+                                      ATTN_NONE, ATTN_NONE, 0}};
 
-typedef struct Args { // as a generated header would have it
+typedef struct Args {  // as a generated header would have it
   attn_args head;
   attn_tensor x;
   float s;
@@ -81,21 +95,34 @@ typedef struct Args { // as a generated header would have it
 
 static const attn_param_desc params[] = {
     {"X", ATTN_PARAM_IN, ATTN_F32, 2, 0, offsetof(Args, x), {0}, {X_N, X_M}},
-    {"s", ATTN_PARAM_SCALAR, ATTN_F32, 0, 0, offsetof(Args, s), {.f32 = 2},
+    {"s",
+     ATTN_PARAM_SCALAR,
+     ATTN_F32,
+     0,
+     0,
+     offsetof(Args, s),
+     {.f32 = 2},
      {0}},
     {"Y", ATTN_PARAM_OUT, ATTN_F32, 2, 0, offsetof(Args, y), {0}, {X_N, X_M}},
     {"T", ATTN_PARAM_OUT, ATTN_F32, 0, 0, offsetof(Args, t), {0}, {0}}};
-static const attn_spec specs[] = {
-    {FOREIGN, ATTN_NONE, 1, 0, wrong, NULL},
-    {BASE | 0xff, ATTN_NONE, 1, 0, wrong, NULL}, // a CPU of the far future
-    {BASE, X_NARROW, 1, 0, greedy, NULL},
-    {BASE, ATTN_NONE, 2, 0, phases, sum_bytes},
-    {BASE, ATTN_NONE, 1, 0, wrong, NULL}};
-static const attn_program prog = {
-    .abi = ATTN_ABI, .size = sizeof(attn_program), .name = "scale",
-    .nparams = 4, .ndims = 2, .nspecs = 5, .params = params, .dims = dims,
-    .specs = specs, .code = code, .ncode = sizeof code / sizeof *code,
-    .args_size = sizeof(Args)};
+static const attn_spec specs[] = {{FOREIGN, ATTN_NONE, 1, 0, wrong, NULL},
+                                  {BASE | 0xff, ATTN_NONE, 1, 0, wrong,
+                                   NULL},  // a CPU of the far future
+                                  {BASE, X_NARROW, 1, 0, greedy, NULL},
+                                  {BASE, ATTN_NONE, 2, 0, phases, sum_bytes},
+                                  {BASE, ATTN_NONE, 1, 0, wrong, NULL}};
+static const attn_program prog = {.abi = ATTN_ABI,
+                                  .size = sizeof(attn_program),
+                                  .name = "scale",
+                                  .nparams = 4,
+                                  .ndims = 2,
+                                  .nspecs = 5,
+                                  .params = params,
+                                  .dims = dims,
+                                  .specs = specs,
+                                  .code = code,
+                                  .ncode = sizeof code / sizeof *code,
+                                  .args_size = sizeof(Args)};
 
 static float in[ROWS * COLS];
 
@@ -196,7 +223,7 @@ static void many_clients(attn_ctx *cx) {
 
 typedef struct Hooks {
   int calls;
-  atomic_llong live, fail_above; // bytes held; larger requests fail
+  atomic_llong live, fail_above;  // bytes held; larger requests fail
 } Hooks;
 
 static void backwards(void *user, int64_t n, void (*body)(void *, int64_t),
@@ -219,9 +246,12 @@ static void counted_free(void *user, void *p, size_t bytes) {
 
 static void hooks(void) {
   Hooks h = {.fail_above = 1 << 20};
-  attn_ctx_options opt = {.size = sizeof opt, .threads = 4,
-                          .parallel_for = backwards, .parallel_user = &h,
-                          .alloc = counted_alloc, .free = counted_free,
+  attn_ctx_options opt = {.size = sizeof opt,
+                          .threads = 4,
+                          .parallel_for = backwards,
+                          .parallel_user = &h,
+                          .alloc = counted_alloc,
+                          .free = counted_free,
                           .alloc_user = &h};
   attn_stream st = {.ctx = attn_ctx_create(&opt, NULL)};
   static Out o;
@@ -231,7 +261,7 @@ static void hooks(void) {
   EXPECT(h.calls == 2 && h.live > ROWS * 4);
   long long held = h.live;
   EXPECT(attn_call(&prog, &a, &st, &e) == ATTN_OK && h.live == held);
-  a = arguments(&o, 4, 8); // the variant that wants absurd scratch
+  a = arguments(&o, 4, 8);  // the variant that wants absurd scratch
   EXPECT(attn_call(&prog, &a, &st, &e) == ATTN_E_MEMORY);
   EXPECT(strstr(e.text, "bytes of scratch"));
   attn_ctx_destroy(st.ctx);
@@ -263,11 +293,11 @@ static void workspaces(void) {
 static void edges(void) {
   static Out o;
   attn_error e;
-  Args a = arguments(&o, 0, COLS); // no rows: T is still written
+  Args a = arguments(&o, 0, COLS);  // no rows: T is still written
   o.t = 5;
   EXPECT(attn_call(&prog, &a, NULL, &e) == ATTN_OK && o.t == 0);
   a = arguments(&o, ROWS, COLS);
-  memset(&a.y, 0, sizeof a.y); // not wanted
+  memset(&a.y, 0, sizeof a.y);  // not wanted
   memset(&o, 0, sizeof o);
   EXPECT(attn_call(&prog, &a, NULL, NULL) == ATTN_OK);
   EXPECT(o.t > 0 && o.y[0] == 0);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct File { // three sections, the middle one of an unknown kind
+typedef struct File {  // three sections, the middle one of an unknown kind
   attn_container_header head;
   attn_section table[3];
   char pad[8];
@@ -18,13 +18,15 @@ static void seal(File *f) {
 }
 
 static File good(void) {
-  File f = {.head = {.major = ATTN_CONTAINER_MAJOR, .minor = 9,
-                     .length = sizeof f, .nsections = 3,
+  File f = {.head = {.major = ATTN_CONTAINER_MAJOR,
+                     .minor = 9,
+                     .length = sizeof f,
+                     .nsections = 3,
                      .section_size = sizeof(attn_section)},
             .table = {{ATTN_SEC_META, 0, offsetof(File, meta), 9},
                       {999, 0, offsetof(File, other), 16},
-                      {ATTN_SEC_PTX, ATTN_TARGET_SM(90, 1),
-                       offsetof(File, ptx), 0}},
+                      {ATTN_SEC_PTX, ATTN_TARGET_SM(90, 1), offsetof(File, ptx),
+                       0}},
             .meta = "{\"a\": 1}"};
   memcpy(f.head.magic, ATTN_MAGIC, 4);
   seal(&f);
@@ -134,7 +136,6 @@ int main(int argc, char **argv) {
   sections();
   damage();
   hostile();
-  if (argc > 1)
-    files(argv[1]);
+  if (argc > 1) files(argv[1]);
   return verdict();
 }

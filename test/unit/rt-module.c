@@ -146,14 +146,13 @@ static void hostile_tables(attn_ctx *cx, const Bytes *b) {
 // ---- allocation
 
 typedef struct Heap {
-  int64_t left; // allocations until all fail once
+  int64_t left;  // allocations until all fail once
   int64_t live;
 } Heap;
 
 static void *take(void *user, size_t bytes, size_t align) {
   Heap *h = user;
-  if (h->left-- == 0)
-    return NULL;
+  if (h->left-- == 0) return NULL;
   h->live++;
   return aligned_alloc(align, (bytes + align - 1) & ~(align - 1));
 }
@@ -168,11 +167,14 @@ static void give(void *user, void *p, size_t bytes) {
 static void body(const attn_kargs *a, int64_t begin, int64_t end, void *x) {
   char *to = a->tensors[0]->data;
   memset(x, 1, 64);
-  for (int64_t i = begin; i < end; i++)
-    to[i] = 7;
+  for (int64_t i = begin; i < end; i++) to[i] = 7;
 }
-static int64_t tasks(const attn_kargs *a) { return a->dims[0]; }
-static int64_t some(const attn_kargs *a) { return 64 + 0 * a->dims[0]; }
+static int64_t tasks(const attn_kargs *a) {
+  return a->dims[0];
+}
+static int64_t some(const attn_kargs *a) {
+  return 64 + 0 * a->dims[0];
+}
 
 // f<N>() -> (Y: u8[N]) for every CPU
 static attn_program on_cpu(void) {
@@ -182,13 +184,21 @@ static attn_program on_cpu(void) {
   static const attn_param_desc params[] = {
       {"Y", ATTN_PARAM_OUT, ATTN_U8, 1, 0, sizeof(attn_args), {0}, {0}}};
   static const attn_phase phase = {body, tasks, some};
-  static const attn_spec specs[] = {
-      {ATTN_ISA_X86_64, ATTN_NONE, 1, 0, &phase, some},
-      {ATTN_ISA_AARCH64, ATTN_NONE, 1, 0, &phase, some}};
-  return (attn_program){.abi = ATTN_ABI, .size = sizeof(attn_program),
-                        .name = "f", .nparams = 1, .ndims = 1, .nspecs = 2,
-                        .params = params, .dims = dims, .specs = specs,
-                        .code = code, .ncode = 3,
+  static const attn_spec specs[] = {{ATTN_ISA_X86_64, ATTN_NONE, 1, 0, &phase,
+                                     some},
+                                    {ATTN_ISA_AARCH64, ATTN_NONE, 1, 0, &phase,
+                                     some}};
+  return (attn_program){.abi = ATTN_ABI,
+                        .size = sizeof(attn_program),
+                        .name = "f",
+                        .nparams = 1,
+                        .ndims = 1,
+                        .nspecs = 2,
+                        .params = params,
+                        .dims = dims,
+                        .specs = specs,
+                        .code = code,
+                        .ncode = 3,
                         .args_size = sizeof(attn_args) + sizeof(attn_tensor)};
 }
 
@@ -200,11 +210,9 @@ static int work(attn_ctx *cx, const char *path, attn_error *e) {
   attn_tensor y = attn_tensor_dense(memory, ATTN_U8, 1, &n), *at[] = {&y};
   attn_stream cpu = {.ctx = cx};
   int rc = attn_launch(&p, at, NULL, &cpu, e);
-  if (rc)
-    return rc;
+  if (rc) return rc;
   attn_module *m = attn_module_open(cx, path, e);
-  if (!m)
-    return e->code;
+  if (!m) return e->code;
   attn_tensor tensors[ATTN_MAX_PARAMS], *all[ATTN_MAX_PARAMS] = {0};
   attn_scalar scalars[ATTN_MAX_PARAMS] = {0};
   const attn_program *q = attn_module_program(m, 0);
@@ -219,8 +227,11 @@ static void out_of_memory(const char *path) {
   int rounds = 0, failed = 1;
   for (; failed && rounds < 1000; rounds++) {
     Heap h = {.left = rounds};
-    attn_ctx_options o = {.size = sizeof o, .threads = 4, .alloc = take,
-                          .free = give, .alloc_user = &h};
+    attn_ctx_options o = {.size = sizeof o,
+                          .threads = 4,
+                          .alloc = take,
+                          .free = give,
+                          .alloc_user = &h};
     attn_error e, again;
     attn_ctx *cx = attn_ctx_create(&o, &e);
     int rc = cx ? work(cx, path, &e) : e.code;
@@ -269,8 +280,7 @@ static void where(void) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 3)
-    return 2;
+  if (argc != 3) return 2;
   setenv("ATTN_CUDA_DRIVER", argv[2], 1);
   Bytes b = read_file(argv[1]);
   attn_ctx *cx = attn_ctx_create(NULL, NULL);
@@ -279,8 +289,7 @@ int main(int argc, char **argv) {
   EXPECT(attn_stream_of(cx, memory, &s, NULL) == 0 && s.kind == ATTN_CPU);
   void *lib = dlopen(argv[2], RTLD_NOW);
   mock = lib ? dlsym(lib, "mock_cuda") : NULL;
-  if (!mock || b.n < sizeof(attn_container_header))
-    return 2;
+  if (!mock || b.n < sizeof(attn_container_header)) return 2;
   EXPECT(load(cx, b.at, b.n) == ATTN_OK && mock->launches > 0);
   printf("%zu bytes\n", b.n);
   where();

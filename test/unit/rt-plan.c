@@ -16,15 +16,27 @@ static attn_gpu_phase phase;
 static attn_gpu_map maps[MAPS];
 static const attn_gpu_variant variant = {.workspace = ATTN_NONE, .nphases = 1};
 
-static uint32_t begin(void) { return prog.ncode; }
-static void word(int64_t w) { code[prog.ncode++] = w; }
-static void dim(int64_t i) { word(ATTN_X_DIM), word(i); }
-static void constant(int64_t v) { word(ATTN_X_CONST), word(v); }
-static void clear(void) { prog.ncode = 0; }
+static uint32_t begin(void) {
+  return prog.ncode;
+}
+static void word(int64_t w) {
+  code[prog.ncode++] = w;
+}
+static void dim(int64_t i) {
+  word(ATTN_X_DIM), word(i);
+}
+static void constant(int64_t v) {
+  word(ATTN_X_CONST), word(v);
+}
+static void clear(void) {
+  prog.ncode = 0;
+}
 
 static void make(Plan *p, uint32_t nmaps) {
   phase.nmaps = nmaps;
-  Kernels k = {.phases = &phase, .maps = maps, .code = code,
+  Kernels k = {.phases = &phase,
+               .maps = maps,
+               .code = code,
                .ncode = prog.ncode};
   rt_plan_make(&prog, &k, &variant, p);
 }
@@ -35,8 +47,7 @@ static void sums(uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     maps[i] = (attn_gpu_map){.tensor = ATTN_NONE, .place = begin()};
     dim(0), dim(1), word(ATTN_X_MUL);
-    for (uint32_t k = 0; k <= i; k++)
-      constant(k), word(ATTN_X_ADD);
+    for (uint32_t k = 0; k <= i; k++) constant(k), word(ATTN_X_ADD);
     word(ATTN_X_END);
   }
   phase.ntasks = maps[0].place;
@@ -58,7 +69,7 @@ static void shares(void) {
   EXPECT(!rt_plan_value(&v, ATTN_NONE, &x));
 }
 
-static uint32_t next(uint64_t *s, uint32_t n) { // below n
+static uint32_t next(uint64_t *s, uint32_t n) {  // below n
   *s = *s * 6364136223846793005u + 1442695040888963407u;
   return (uint32_t)(*s >> 33) % n;
 }
@@ -68,16 +79,13 @@ static uint32_t random_expression(uint64_t *s, uint32_t leaves) {
   while (leaves || depth > 1) {
     if (leaves && (depth < 2 || next(s, 2))) {
       leaves--, depth++;
-      if (next(s, 3))
-        dim(next(s, DIMS));
-      else
-        constant((int64_t)next(s, 8) - 2);
+      if (next(s, 3)) dim(next(s, DIMS));
+      else constant((int64_t)next(s, 8) - 2);
     } else {
       word(ATTN_X_ADD + next(s, ATTN_X_NOT - ATTN_X_ADD));
       depth--;
     }
-    if (!next(s, 8))
-      word(ATTN_X_NOT);
+    if (!next(s, 8)) word(ATTN_X_NOT);
   }
   word(ATTN_X_END);
   return at;
@@ -129,8 +137,7 @@ static void refuses(void) {
   dim(0), word(ATTN_X_END);
   maps[1] = (attn_gpu_map){.tensor = ATTN_NONE, .place = begin()};
   constant(0);
-  for (int i = 1; i < PLAN_OPS; i++)
-    constant(i), word(ATTN_X_ADD);
+  for (int i = 1; i < PLAN_OPS; i++) constant(i), word(ATTN_X_ADD);
   word(ATTN_X_END);
   phase.ntasks = 0;
   make(&p, 2);
@@ -147,8 +154,7 @@ static void refuses(void) {
 int main(void) {
   uint64_t s = 1;
   shares();
-  for (int i = 0; i < 2000; i++)
-    agrees(&s);
+  for (int i = 0; i < 2000; i++) agrees(&s);
   refuses();
   return verdict();
 }

@@ -5,23 +5,70 @@
 #include <string.h>
 
 enum { DIM_B, DIM_S, DIM_HQ, DIM_HK, DIM_D, DIM_L, NDIMS };
-enum { X_B, X_S = 3, X_HQ = 6, X_HK = 9, X_D = 12, X_B1 = 15, X_DIV = 21,
-       X_LIST = 28, X_BIG = 31, X_L = 38, X_FLAT = 41 };
+enum {
+  X_B,
+  X_S = 3,
+  X_HQ = 6,
+  X_HK = 9,
+  X_D = 12,
+  X_B1 = 15,
+  X_DIV = 21,
+  X_LIST = 28,
+  X_BIG = 31,
+  X_L = 38,
+  X_FLAT = 41
+};
 
-static const int64_t code[] = {
-    ATTN_X_DIM, DIM_B,  ATTN_X_END,
-    ATTN_X_DIM, DIM_S,  ATTN_X_END,
-    ATTN_X_DIM, DIM_HQ, ATTN_X_END,
-    ATTN_X_DIM, DIM_HK, ATTN_X_END,
-    ATTN_X_DIM, DIM_D,  ATTN_X_END,
-    ATTN_X_DIM, DIM_B,  ATTN_X_CONST, 1, ATTN_X_ADD, ATTN_X_END,
-    ATTN_X_DIM, DIM_HQ, ATTN_X_DIM, DIM_HK, ATTN_X_MOD, ATTN_X_NOT, ATTN_X_END,
-    2, 64, 128,
-    ATTN_X_DIM, DIM_S,  ATTN_X_CONST, INT64_MAX, ATTN_X_MUL, ATTN_X_NOT,
-    ATTN_X_END,
-    ATTN_X_DIM, DIM_L,  ATTN_X_END,
-    ATTN_X_DIM, DIM_B,  ATTN_X_DIM, DIM_S, ATTN_X_MUL, ATTN_X_CONST, 16,
-    ATTN_X_FLOORDIV, ATTN_X_END};
+static const int64_t code[] = {ATTN_X_DIM,
+                               DIM_B,
+                               ATTN_X_END,
+                               ATTN_X_DIM,
+                               DIM_S,
+                               ATTN_X_END,
+                               ATTN_X_DIM,
+                               DIM_HQ,
+                               ATTN_X_END,
+                               ATTN_X_DIM,
+                               DIM_HK,
+                               ATTN_X_END,
+                               ATTN_X_DIM,
+                               DIM_D,
+                               ATTN_X_END,
+                               ATTN_X_DIM,
+                               DIM_B,
+                               ATTN_X_CONST,
+                               1,
+                               ATTN_X_ADD,
+                               ATTN_X_END,
+                               ATTN_X_DIM,
+                               DIM_HQ,
+                               ATTN_X_DIM,
+                               DIM_HK,
+                               ATTN_X_MOD,
+                               ATTN_X_NOT,
+                               ATTN_X_END,
+                               2,
+                               64,
+                               128,
+                               ATTN_X_DIM,
+                               DIM_S,
+                               ATTN_X_CONST,
+                               INT64_MAX,
+                               ATTN_X_MUL,
+                               ATTN_X_NOT,
+                               ATTN_X_END,
+                               ATTN_X_DIM,
+                               DIM_L,
+                               ATTN_X_END,
+                               ATTN_X_DIM,
+                               DIM_B,
+                               ATTN_X_DIM,
+                               DIM_S,
+                               ATTN_X_MUL,
+                               ATTN_X_CONST,
+                               16,
+                               ATTN_X_FLOORDIV,
+                               ATTN_X_END};
 
 static const attn_dim_desc dims[] = {
     {"B", 0, INT64_MAX, 1, ATTN_DIM_DYN, ATTN_NONE, ATTN_NONE, 0},
@@ -41,16 +88,22 @@ static const attn_param_desc params[] = {
 
 static const uint32_t checks[] = {X_DIV};
 
-static const attn_program good = {
-    .abi = ATTN_ABI, .size = sizeof(attn_program), .name = "t",
-    .nparams = 6, .ndims = NDIMS, .nchecks = 1, .params = params,
-    .dims = dims, .checks = checks, .code = code,
-    .ncode = sizeof code / sizeof *code, .args_size = 752};
+static const attn_program good = {.abi = ATTN_ABI,
+                                  .size = sizeof(attn_program),
+                                  .name = "t",
+                                  .nparams = 6,
+                                  .ndims = NDIMS,
+                                  .nchecks = 1,
+                                  .params = params,
+                                  .dims = dims,
+                                  .checks = checks,
+                                  .code = code,
+                                  .ncode = sizeof code / sizeof *code,
+                                  .args_size = 752};
 
 static float mem[4];
 
-static attn_tensor dense(int dtype, int rank, int64_t a, int64_t b,
-                         int64_t c) {
+static attn_tensor dense(int dtype, int rank, int64_t a, int64_t b, int64_t c) {
   attn_tensor t = {mem, {a, b, c}, {0}, rank, dtype};
   int64_t st = 1;
   for (int k = rank; k-- > 0; st *= t.shape[k] ? t.shape[k] : 1)
@@ -70,7 +123,8 @@ static Call call(void) {
                 .k = dense(ATTN_BF16, 3, 99, 3, 64),
                 .offs = dense(ATTN_I32, 1, 6, 0, 0),
                 .o = dense(ATTN_F32, 3, 16, 6, 64),
-                .n = dense(ATTN_F32, 1, 5, 0, 0), .prog = &good};
+                .n = dense(ATTN_F32, 1, 5, 0, 0),
+                .prog = &good};
 }
 
 static int solve(Call *c) {
@@ -92,7 +146,7 @@ static void solved(void) {
   EXPECT(solve(&c) == ATTN_OK && c.err.code == 0 && c.err.arg == -1);
   const int64_t want[] = {5, 16, 6, 3, 64, -1};
   EXPECT(memcmp(c.dims, want, sizeof want) == 0);
-  attn_tensor *t[] = {&c.q, &c.k, &c.offs, NULL, NULL}; // outputs not wanted
+  attn_tensor *t[] = {&c.q, &c.k, &c.offs, NULL, NULL};  // outputs not wanted
   attn_scalar s = {.i64 = 7};
   EXPECT(attn_solve(&good, t, &s, c.dims, NULL) == ATTN_OK);
 }
@@ -120,7 +174,7 @@ static void wrong_tensors(void) {
   c.o.stride[1] = 0;
   fails(&c, ATTN_E_STRIDE, 4, 1, "stride 0");
   c = call();
-  c.q.stride[1] = 0; // a broadcast input is fine
+  c.q.stride[1] = 0;  // a broadcast input is fine
   c.q.stride[2] = -1;
   EXPECT(solve(&c) == ATTN_OK);
 }
@@ -162,7 +216,7 @@ static void wrong_programs(void) {
   const uint32_t overflows[] = {X_BIG};
   p.checks = overflows;
   fails(&c, ATTN_E_CONSTRAINT, -1, -1, "S = 16");
-  p.ncode = X_BIG + 3; // cut in the middle of an expression
+  p.ncode = X_BIG + 3;  // cut in the middle of an expression
   fails(&c, ATTN_E_INTERNAL, 5, 0, "bad expression");
   p = good;
   attn_param_desc ps[6];
@@ -221,8 +275,7 @@ static void ragged_lengths(void) {
 }
 
 static void names(void) {
-  for (int i = -1; i <= ATTN_E_COUNT; i++)
-    EXPECT(attn_code_text(i)[0] != 0);
+  for (int i = -1; i <= ATTN_E_COUNT; i++) EXPECT(attn_code_text(i)[0] != 0);
   for (int i = 0; i < ATTN_DTYPE_COUNT; i++)
     EXPECT(attn_dtype_size(i) && attn_dtype_name(i)[0] != '?');
   EXPECT(attn_dtype_size(-1) == 0 && attn_dtype_size(ATTN_DTYPE_COUNT) == 0);

@@ -1,6 +1,6 @@
 // Symbolic expressions: canonical forms and separation, by their text.
-#include "ir/ctx.h"
-#include "passes/sym.h"
+#include "ir/core/ctx.h"
+#include "passes/support/sym.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -82,7 +82,8 @@ int main(void) {
   Sym s;
   sym_init(&s, &cx.session);
   Ex x = sym_leaf(&s, LEAF_KEY, 1, false), y = sym_leaf(&s, LEAF_KEY, 2, false);
-  Ex m = sym_leaf(&s, LEAF_LIVE, 5, false), l = sym_leaf(&s, LEAF_LIVE, 6, true);
+  Ex m = sym_leaf(&s, LEAF_LIVE, 5, false),
+     l = sym_leaf(&s, LEAF_LIVE, 6, true);
   test_forms(&s, x, y);
   test_sep(&s, x, m, l);
   test_factors(&s, x, m, l);

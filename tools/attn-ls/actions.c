@@ -40,10 +40,10 @@ static void quick_fixes(Ls *ls, Analysis *an, const Doc *d, uint32_t lo,
       const FixIt *f = &g->fixes.at[k];
       if (!here(an, f)) continue;
       json_t *edits = json_pack("[o]", js_edit(ls, an, f));
-      json_t *a = json_pack(
-          "{s:o, s:s, s:[o], s:b, s:o}", "title", js_str(ls, f->title), "kind",
-          "quickfix", "diagnostics", js_diag(ls, an, g), "isPreferred",
-          g->fixes.n == 1, "edit", workspace_edit(d, edits));
+      json_t *a = json_pack("{s:o, s:s, s:[o], s:b, s:o}", "title",
+                            js_str(ls, f->title), "kind", "quickfix",
+                            "diagnostics", js_diag(ls, an, g), "isPreferred",
+                            g->fixes.n == 1, "edit", workspace_edit(d, edits));
       json_array_append_new(out, a);
     }
   }
@@ -69,10 +69,10 @@ static void fix_all(Ls *ls, Analysis *an, const Doc *d, json_t *out) {
     json_decref(edits);
     return;
   }
-  json_array_append_new(
-      out, json_pack("{s:s, s:s, s:o}", "title", "Fix all that has one fix",
-                     "kind", "source.fixAll", "edit",
-                     workspace_edit(d, edits)));
+  json_array_append_new(out, json_pack("{s:s, s:s, s:o}", "title",
+                                       "Fix all that has one fix", "kind",
+                                       "source.fixAll", "edit",
+                                       workspace_edit(d, edits)));
 }
 
 json_t *ls_code_action(Ls *ls, const json_t *params, LsError *err) {

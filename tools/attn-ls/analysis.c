@@ -39,7 +39,9 @@ typedef struct Guard {
   jmp_buf out;
 } Guard;
 
-static void no_memory(void *guard) { longjmp(((Guard *)guard)->out, 1); }
+static void no_memory(void *guard) {
+  longjmp(((Guard *)guard)->out, 1);
+}
 
 static void read_and_check(Analysis *an, const char *path, const char *text,
                            uint32_t len, bool check) {
@@ -92,8 +94,7 @@ void analysis_free(Analysis *an) {
 }
 
 void drop_retired(Ls *ls) {
-  for (uint32_t i = 0; i < ls->retired.n; i++)
-    analysis_free(ls->retired.at[i]);
+  for (uint32_t i = 0; i < ls->retired.n; i++) analysis_free(ls->retired.at[i]);
   for (uint32_t i = 0; i < ls->old_texts.n; i++)
     arena_drop(&ls->old_texts.at[i]);
   ls->retired.n = ls->old_texts.n = 0;

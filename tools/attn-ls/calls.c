@@ -13,8 +13,11 @@ static json_t *item_of(Ls *ls, const Decl *d) {
   if (at.lo < d->span.lo || at.hi > d->span.hi) at = d->span;
   return json_pack("{s:o, s:i, s:s, s:s, s:o, s:o, s:{s:s, s:i}}", "name",
                    js_str(ls, d->name && *d->name ? d->name : "?"), "kind",
-                   program ? 5 : test ? 24 : 12, "detail", decl_word(d), "uri",
-                   uri, "range", js_range(&l, ls->enc, d->span.lo, d->span.hi),
+                   program ? 5
+                   : test  ? 24
+                           : 12,
+                   "detail", decl_word(d), "uri", uri, "range",
+                   js_range(&l, ls->enc, d->span.lo, d->span.hi),
                    "selectionRange", js_range(&l, ls->enc, at.lo, at.hi),
                    "data", "path", path, "at", (int)d->name_span.lo);
 }
@@ -81,10 +84,10 @@ json_t *ls_incoming_calls(Ls *ls, const json_t *params, LsError *err) {
       if (p.path != want.path || p.lo != want.lo || !first_of(an, k)) continue;
       json_t *from = item_of(ls, c->in);
       if (from)
-        json_array_append_new(
-            out, json_pack("{s:o, s:o}", "from", from, "fromRanges",
-                           ranges(ls, an, &docs.at[i]->text, c->in,
-                                  c->expr->sym)));
+        json_array_append_new(out, json_pack("{s:o, s:o}", "from", from,
+                                             "fromRanges",
+                                             ranges(ls, an, &docs.at[i]->text,
+                                                    c->in, c->expr->sym)));
     }
   }
   return out;
@@ -101,9 +104,9 @@ json_t *ls_outgoing_calls(Ls *ls, const json_t *params, LsError *err) {
     if (c->in->name_span.lo != from.lo || !first_of(an, i)) continue;
     json_t *to = item_of(ls, c->expr->sym->decl);
     if (to)
-      json_array_append_new(
-          out, json_pack("{s:o, s:o}", "to", to, "fromRanges",
-                         ranges(ls, an, &d->text, c->in, c->expr->sym)));
+      json_array_append_new(out, json_pack("{s:o, s:o}", "to", to, "fromRanges",
+                                           ranges(ls, an, &d->text, c->in,
+                                                  c->expr->sym)));
   }
   return out;
 }

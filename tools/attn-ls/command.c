@@ -19,10 +19,10 @@ struct Child {
   int fd;
   Arena a;
   Buf out;
-  json_t *id, *token;    // of the request; of its progress
-  const char *file;      // the copy of the text
-  const char *view;      // where the output is kept, or NULL
-  int64_t until;         // ms
+  json_t *id, *token;  // of the request; of its progress
+  const char *file;    // the copy of the text
+  const char *view;    // where the output is kept, or NULL
+  int64_t until;       // ms
   bool cancelled;
 };
 
@@ -40,8 +40,8 @@ static void progress(Ls *ls, const Child *c, const char *kind,
   bool begin = strcmp(kind, "begin") == 0;
   json_object_set_new(value, begin ? "title" : "message", js_str(ls, text));
   if (begin) json_object_set_new(value, "cancellable", json_true());
-  notify(ls, "$/progress", json_pack("{s:O, s:o}", "token", c->token, "value",
-                                     value));
+  notify(ls, "$/progress",
+         json_pack("{s:O, s:o}", "token", c->token, "value", value));
 }
 
 static json_t *token_of(Ls *ls, const json_t *params) {
@@ -50,8 +50,7 @@ static json_t *token_of(Ls *ls, const json_t *params) {
     return json_incref(given);
   if (!ls->client.progress) return NULL;
   json_t *t = json_sprintf("attn/%lld", (long long)ls->requests + 1);
-  request(ls, "window/workDoneProgress/create",
-          json_pack("{s:O}", "token", t));
+  request(ls, "window/workDoneProgress/create", json_pack("{s:O}", "token", t));
   return t;
 }
 
@@ -166,8 +165,8 @@ static void finish(Ls *ls, uint32_t i, const char *problem) {
     uri = uri_of_path(ls, intern(&ls->names, c->view));
   progress(ls, c, "end", ok ? "done" : problem ? problem : "failed");
   if (uri && ls->client.show_document)
-    request(ls, "window/showDocument", json_pack("{s:s, s:b}", "uri", uri,
-                                                 "takeFocus", 1));
+    request(ls, "window/showDocument",
+            json_pack("{s:s, s:b}", "uri", uri, "takeFocus", 1));
   if (problem) {
     reply_error(ls, c->id, E_FAILED, problem);
   } else {
@@ -219,7 +218,7 @@ static const Row *find_row(const char *name) {
 
 static bool is_stage(const char *s) {
   static const char *const stages[] = {"attn", "stream", "tile", "mach",
-                                       "llvm", "asm", "ptx"};
+                                       "llvm", "asm",    "ptx"};
   for (size_t i = 0; s && i < sizeof stages / sizeof *stages; i++)
     if (strcmp(stages[i], s) == 0) return true;
   return false;
@@ -246,8 +245,8 @@ static void command_line(Ls *ls, const Row *row, const Doc *d, const char *file,
   const char *slash = strrchr(d->path, '/');
   if (slash) {
     arg(ls, a, "-I");
-    arg(ls, a, arena_strndup(&ls->scratch, d->path,
-                             (size_t)(slash - d->path) + 1));
+    arg(ls, a,
+        arena_strndup(&ls->scratch, d->path, (size_t)(slash - d->path) + 1));
   }
   for (uint32_t i = 0; i < ls->roots.n; i++) {
     arg(ls, a, "-I");
@@ -284,15 +283,14 @@ json_t *ls_execute(Ls *ls, const json_t *params, LsError *err) {
     return fail(err, E_FAILED, "attnc is not there");
   if (!make_dir(ls, "view", &dir))
     return fail(err, E_FAILED, "the cache cannot be written");
-  const char *file = arena_printf(&ls->scratch, "%s/%ld-%lld-%s", dir,
-                                  (long)getpid(), (long long)++ls->clock,
-                                  base(path));
-  const char *view =
-      stage ? arena_printf(&ls->scratch, "%s/%s.%s", dir, name,
-                           strcmp(stage, "asm") == 0    ? "s"
-                           : strcmp(stage, "llvm") == 0 ? "ll"
-                                                        : stage)
-            : NULL;
+  const char *file =
+      arena_printf(&ls->scratch, "%s/%ld-%lld-%s", dir, (long)getpid(),
+                   (long long)++ls->clock, base(path));
+  const char *view = stage ? arena_printf(&ls->scratch, "%s/%s.%s", dir, name,
+                                          strcmp(stage, "asm") == 0    ? "s"
+                                          : strcmp(stage, "llvm") == 0 ? "ll"
+                                                                       : stage)
+                           : NULL;
   if (!write_file(file, d->text.text, d->text.len))
     return fail(err, E_FAILED, "the cache cannot be written");
   Args args = {0};
@@ -305,8 +303,9 @@ json_t *ls_execute(Ls *ls, const json_t *params, LsError *err) {
     return fail(err, E_FAILED, "attnc cannot be started");
   }
   c->token = token_of(ls, params);
-  progress(ls, c, "begin", arena_printf(&ls->scratch, "attnc %s %s",
-                                        row->verb ? row->verb : stage, name));
+  progress(ls, c, "begin",
+           arena_printf(&ls->scratch, "attnc %s %s",
+                        row->verb ? row->verb : stage, name));
   ls->later = true;
   return NULL;
 }

@@ -5,23 +5,43 @@
 #include "frontend/embed.h"
 
 enum {
-  K_FUNCTION = 3, K_FIELD = 5, K_VARIABLE = 6, K_CLASS = 7, K_MODULE = 9,
-  K_PROPERTY = 10, K_ENUM = 13, K_KEYWORD = 14, K_SNIPPET = 15, K_FILE = 17,
-  K_CONSTANT = 21, K_OPERATOR = 24, K_TYPE = 25,
+  K_FUNCTION = 3,
+  K_FIELD = 5,
+  K_VARIABLE = 6,
+  K_CLASS = 7,
+  K_MODULE = 9,
+  K_PROPERTY = 10,
+  K_ENUM = 13,
+  K_KEYWORD = 14,
+  K_SNIPPET = 15,
+  K_FILE = 17,
+  K_CONSTANT = 21,
+  K_OPERATOR = 24,
+  K_TYPE = 25,
 };
 
 typedef enum Spot {
-  AT_TOP, AT_STMT, AT_EXPR, AT_TYPE, AT_GENERIC, AT_ATTR, AT_IMPORT,
-  AT_IMPORTED, AT_MEMBER, AT_SCHEDULE, AT_CHECK, AT_NOWHERE,
+  AT_TOP,
+  AT_STMT,
+  AT_EXPR,
+  AT_TYPE,
+  AT_GENERIC,
+  AT_ATTR,
+  AT_IMPORT,
+  AT_IMPORTED,
+  AT_MEMBER,
+  AT_SCHEDULE,
+  AT_CHECK,
+  AT_NOWHERE,
 } Spot;
 
 typedef struct Comp {
   Ls *ls;
   Doc *doc;
   Analysis *an;
-  uint32_t lo, hi;      // the word being written
+  uint32_t lo, hi;  // the word being written
   FeTokens toks;
-  uint32_t n;           // tokens before the word
+  uint32_t n;  // tokens before the word
   const Decl *decl;
   json_t *items;
 } Comp;
@@ -29,21 +49,20 @@ typedef struct Comp {
 // ---------------------------------------------------------------- items
 static json_t *item(Comp *c, const char *label, int kind, const char *detail,
                     const char *how, const char *path) {
-  json_t *i = json_pack("{s:o, s:i}", "label", js_str(c->ls, label), "kind",
-                        kind);
+  json_t *i =
+      json_pack("{s:o, s:i}", "label", js_str(c->ls, label), "kind", kind);
   if (detail && *detail)
     json_object_set_new(i, "detail", js_str(c->ls, detail));
   if (how) {
-    json_t *data = json_pack("{s:s, s:o}", "t", how, "n",
-                             js_str(c->ls, label));
+    json_t *data = json_pack("{s:s, s:o}", "t", how, "n", js_str(c->ls, label));
     if (path) json_object_set_new(data, "p", js_str(c->ls, path));
     json_object_set_new(i, "data", data);
   }
-  json_object_set_new(
-      i, "textEdit",
-      json_pack("{s:o, s:o}", "range",
-                js_range(&c->doc->text, c->ls->enc, c->lo, c->hi), "newText",
-                js_str(c->ls, label)));
+  json_object_set_new(i, "textEdit",
+                      json_pack("{s:o, s:o}", "range",
+                                js_range(&c->doc->text, c->ls->enc, c->lo,
+                                         c->hi),
+                                "newText", js_str(c->ls, label)));
   json_array_append_new(c->items, i);
   return i;
 }
@@ -108,8 +127,8 @@ static void add_builtins(Comp *c, bool check) {
     BuiltinKind k = builtins[i].kind;
     bool only_check = k == BK_GEN || k == BK_CHECK;
     if (only_check && !check) continue;
-    json_t *it = item(c, builtins[i].name, K_FUNCTION, builtins[i].sig,
-                      "builtin", NULL);
+    json_t *it =
+        item(c, builtins[i].name, K_FUNCTION, builtins[i].sig, "builtin", NULL);
     bool call = builtins[i].max > 0;
     if (call && c->ls->client.snippets)
       set_text(it, arena_printf(&c->ls->scratch, "%s($0)", builtins[i].name),
@@ -120,8 +139,10 @@ static void add_builtins(Comp *c, bool check) {
 // ---------------------------------------------------------------- names
 static int kind_of(const Sym *s) {
   switch (s->kind) {
-  case SY_DIM: case SY_DTYPE: return K_TYPE;
-  case SY_PARAM: case SY_OUT: return K_FIELD;
+  case SY_DIM:
+  case SY_DTYPE: return K_TYPE;
+  case SY_PARAM:
+  case SY_OUT: return K_FIELD;
   case SY_INDEX: return K_ENUM;
   case SY_UNIT: return K_MODULE;
   case SY_DECL:
@@ -171,7 +192,7 @@ static void add_members(Comp *c, const Unit *u) {
 // ---------------------------------------------------------------- modules
 static void add_module(Comp *c, const char *path) {
   Buf b = {.arena = &c->ls->scratch};
-  size_t n = strlen(path) - 5;   // .attn
+  size_t n = strlen(path) - 5;  // .attn
   for (size_t i = 0; i < n; i++) buf_char(&b, path[i] == '/' ? '.' : path[i]);
   if (!seen(c, b.at)) item(c, b.at, K_FILE, path, NULL, NULL);
 }
@@ -271,8 +292,8 @@ static const Unit *module_before_dot(const Comp *c) {
   for (uint32_t i = 0; i < c->an->unit->decls.n; i++) {
     const Decl *d = c->an->unit->decls.at[i];
     if (d->kind != DE_IMPORT || d->names.n) continue;
-    const char *n = d->alias.name ? d->alias.name
-                                  : d->path.at[d->path.n - 1].name;
+    const char *n =
+        d->alias.name ? d->alias.name : d->path.at[d->path.n - 1].name;
     if (strlen(n) == t.hi - t.lo &&
         !memcmp(n, c->doc->text.text + t.lo, t.hi - t.lo))
       return d->imported;
@@ -291,9 +312,9 @@ static void add_imported(Comp *c, uint32_t path) {
   if (!b.n) return;
   buf_str(&b, ".attn");
   const char *slash = strrchr(c->doc->path, '/');
-  const char *beside = arena_printf(
-      &c->ls->scratch, "%.*s%s",
-      slash ? (int)(slash + 1 - c->doc->path) : 0, c->doc->path, b.at);
+  const char *beside = arena_printf(&c->ls->scratch, "%.*s%s",
+                                    slash ? (int)(slash + 1 - c->doc->path) : 0,
+                                    c->doc->path, b.at);
   Doc *d = doc_of(c->ls, intern(&c->ls->names, beside));
   if (!d) d = doc_of(c->ls, intern(&c->ls->names, b.at));
   Analysis *an = d ? analysis_of(c->ls, d) : NULL;
@@ -326,8 +347,8 @@ static void add_named_args(Comp *c) {
     Span s = p->span;
     const char *text = arena_printf(&c->ls->scratch, "%s = ", p->name);
     set_text(item(c, text, K_PROPERTY,
-                  arena_strndup(&c->ls->scratch,
-                                d->unit->source->text + s.lo, s.hi - s.lo),
+                  arena_strndup(&c->ls->scratch, d->unit->source->text + s.lo,
+                                s.hi - s.lo),
                   NULL, NULL),
              text, false);
   }
@@ -342,12 +363,24 @@ static void add_all(Comp *c) {
   case AT_IMPORTED: add_imported(c, path); break;
   case AT_MEMBER: add_members(c, module_before_dot(c)); break;
   case AT_SCHEDULE: add_keys(c); break;
-  case AT_TOP: add_words(c, "TOP"); add_snippets(c, "TOP"); break;
-  case AT_CHECK: add_words(c, "CHECK"); add_snippets(c, "CHECK"); break;
-  case AT_GENERIC: add_words(c, "HEAD"); break;
-  case AT_TYPE: add_words(c, "TYPE"); add_words(c, "HEAD"); add_locals(c);
+  case AT_TOP:
+    add_words(c, "TOP");
+    add_snippets(c, "TOP");
     break;
-  case AT_STMT: add_words(c, "STMT"); add_snippets(c, "STMT"); add_locals(c);
+  case AT_CHECK:
+    add_words(c, "CHECK");
+    add_snippets(c, "CHECK");
+    break;
+  case AT_GENERIC: add_words(c, "HEAD"); break;
+  case AT_TYPE:
+    add_words(c, "TYPE");
+    add_words(c, "HEAD");
+    add_locals(c);
+    break;
+  case AT_STMT:
+    add_words(c, "STMT");
+    add_snippets(c, "STMT");
+    add_locals(c);
     break;
   case AT_EXPR:
     add_named_args(c);
@@ -377,8 +410,12 @@ static bool word_char(char ch) {
 json_t *ls_completion(Ls *ls, const json_t *params, LsError *err) {
   At at;
   if (!at_params(ls, params, &at, err)) return NULL;
-  Comp c = {.ls = ls, .doc = at.doc, .an = at.an, .lo = at.offset,
-            .hi = at.offset, .items = json_array()};
+  Comp c = {.ls = ls,
+            .doc = at.doc,
+            .an = at.an,
+            .lo = at.offset,
+            .hi = at.offset,
+            .items = json_array()};
   while (c.lo > 0 && word_char(at.doc->text.text[c.lo - 1])) c.lo--;
   while (c.hi < at.doc->text.len && word_char(at.doc->text.text[c.hi])) c.hi++;
   fe_tokens(&at.an->cx, at.an->unit->source, &ls->scratch, &c.toks);

@@ -27,7 +27,8 @@ void describe_type(const Decl *d, const Ty *t, Buf *out) {
     break;
   case TY_STRING: buf_str(out, "string"); break;
   case TY_AUTO: buf_str(out, "auto"); break;
-  case TY_NONE: case TY_ERROR: buf_char(out, '?'); break;
+  case TY_NONE:
+  case TY_ERROR: buf_char(out, '?'); break;
   }
 }
 
@@ -36,9 +37,8 @@ void describe_vary(const Decl *d, uint64_t vary, Buf *out) {
   uint32_t n = 0;
   for (uint32_t i = 0; d && i < d->indices.n && i < 64; i++) {
     if (!(vary >> i & 1)) continue;
-    buf_printf(out, "%s%s", n++ ? ", " : "", d->indices.at[i] == d->key
-                                                 ? "the key"
-                                                 : d->indices.at[i]->name);
+    buf_printf(out, "%s%s", n++ ? ", " : "",
+               d->indices.at[i] == d->key ? "the key" : d->indices.at[i]->name);
   }
 }
 
@@ -55,11 +55,16 @@ const char *role_text(IndexRole r) {
 }
 
 const char *decl_word(const Decl *d) {
-  static const char *const words[] = {
-      [DE_IMPORT] = "import", [DE_LET] = "let", [DE_FN] = "fn",
-      [DE_MASK] = "mask", [DE_MOD] = "mod", [DE_ROW] = "row",
-      [DE_ATTENTION] = "attention", [DE_RECURRENT] = "recurrent",
-      [DE_SCHEDULE] = "schedule", [DE_CHECK] = "check"};
+  static const char *const words[] = {[DE_IMPORT] = "import",
+                                      [DE_LET] = "let",
+                                      [DE_FN] = "fn",
+                                      [DE_MASK] = "mask",
+                                      [DE_MOD] = "mod",
+                                      [DE_ROW] = "row",
+                                      [DE_ATTENTION] = "attention",
+                                      [DE_RECURRENT] = "recurrent",
+                                      [DE_SCHEDULE] = "schedule",
+                                      [DE_CHECK] = "check"};
   return d->kind == DE_ERROR ? "" : words[d->kind];
 }
 
@@ -84,7 +89,7 @@ static uint32_t head_end(const Unit *u, const Decl *d) {
   else if (d->body.n) hi = d->body.at[0]->span.lo;
   else if (d->checks.n) hi = d->checks.at[0].span.lo;
   else if (d->settings.n) hi = d->settings.at[0].span.lo;
-  uint32_t at = hi;   // comments may stand between the brace and a statement
+  uint32_t at = hi;  // comments may stand between the brace and a statement
   char mark = d->value ? '=' : '{';
   while (at > d->name_span.hi && s[at] != mark) at--;
   return at > d->name_span.hi ? at : hi;
@@ -104,8 +109,8 @@ static const Param *param_of(const Sym *s) {
   const Decl *d = s->owner;
   if (!d) return NULL;
   for (uint32_t i = 0; i < d->params.n + d->outs.n; i++) {
-    const Param *p = i < d->params.n ? &d->params.at[i]
-                                     : &d->outs.at[i - d->params.n];
+    const Param *p =
+        i < d->params.n ? &d->params.at[i] : &d->outs.at[i - d->params.n];
     if (p->sym == s) return p;
   }
   return NULL;
@@ -120,7 +125,10 @@ static void param(const Sym *s, Buf *out) {
 static void index_of(const Sym *s, Buf *out) {
   const Decl *d = s->owner;
   bool step = s->role == IX_STEP, repeat = s->role == IX_REPEAT;
-  buf_printf(out, "%s %s", step ? "step" : repeat ? "repeat" : "index",
+  buf_printf(out, "%s %s",
+             step     ? "step"
+             : repeat ? "repeat"
+                      : "index",
              s->name);
   if (s->role == IX_PARAM) return;
   if (s->dim != DIM_NONE && d && d->dims) {
@@ -153,10 +161,13 @@ static void dim(const Sym *s, Buf *out) {
 void describe_sym(Ls *ls, const Analysis *an, const Sym *s, Buf *out) {
   (void)ls, (void)an;
   switch (s->kind) {
-  case SY_DIM: case SY_DTYPE: dim(s, out); break;
-  case SY_PARAM: case SY_OUT: param(s, out); break;
+  case SY_DIM:
+  case SY_DTYPE: dim(s, out); break;
+  case SY_PARAM:
+  case SY_OUT: param(s, out); break;
   case SY_INDEX: index_of(s, out); break;
-  case SY_LET: case SY_STATE: value(s, out); break;
+  case SY_LET:
+  case SY_STATE: value(s, out); break;
   case SY_DECL: describe_head(s->decl->unit, s->decl, out); break;
   case SY_BUILTIN: buf_str(out, builtins[s->builtin].sig); break;
   case SY_UNIT:

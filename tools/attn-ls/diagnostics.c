@@ -50,9 +50,9 @@ static json_t *related(Ls *ls, Analysis *an, const Diag *g) {
   for (uint32_t i = 0; i < g->notes.n; i++) {
     json_t *at = js_location(ls, an, g->notes.at[i].span);
     if (!at) continue;
-    json_array_append_new(
-        list, json_pack("{s:o, s:o}", "location", at, "message",
-                        js_str(ls, g->notes.at[i].text)));
+    json_array_append_new(list,
+                          json_pack("{s:o, s:o}", "location", at, "message",
+                                    js_str(ls, g->notes.at[i].text)));
   }
   return list;
 }
@@ -75,14 +75,15 @@ static bool is_unused(const Diag *g) {
 }
 
 json_t *js_diag(Ls *ls, Analysis *an, const Diag *g) {
-  static const int severity[] = {
-      [SEV_ERROR] = 1, [SEV_WARNING] = 2, [SEV_INFO] = 3};
+  static const int severity[] = {[SEV_ERROR] = 1,
+                                 [SEV_WARNING] = 2,
+                                 [SEV_INFO] = 3};
   Span s = span_shown(an, g->span);
   const Lines *l = lines_of_source(an, s.src);
-  json_t *d = json_pack(
-      "{s:o, s:i, s:s, s:s, s:o}", "range", js_range(l, ls->enc, s.lo, s.hi),
-      "severity", severity[g->sev], "code", diag_code(g->id), "source", "attn",
-      "message", js_str(ls, message(ls, an, g)));
+  json_t *d = json_pack("{s:o, s:i, s:s, s:s, s:o}", "range",
+                        js_range(l, ls->enc, s.lo, s.hi), "severity",
+                        severity[g->sev], "code", diag_code(g->id), "source",
+                        "attn", "message", js_str(ls, message(ls, an, g)));
   json_t *more = related(ls, an, g);
   if (json_array_size(more)) json_object_set(d, "relatedInformation", more);
   json_decref(more);
@@ -170,8 +171,8 @@ json_t *ls_workspace_diagnostic(Ls *ls, const json_t *params, LsError *err) {
     if (!uri) continue;
     json_t *r = report(ls, d, previous_of(params, uri));
     json_object_set_new(r, "uri", js_str(ls, uri));
-    json_object_set_new(r, "version", d->open ? json_integer(d->version)
-                                              : json_null());
+    json_object_set_new(r, "version",
+                        d->open ? json_integer(d->version) : json_null());
     json_array_append_new(items, r);
   }
   return json_pack("{s:o}", "items", items);

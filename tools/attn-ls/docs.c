@@ -21,7 +21,9 @@ Lines lines_of(Arena *a, const char *text, uint32_t len) {
   return l;
 }
 
-static bool inside(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
+static bool inside(char c) {
+  return ((unsigned char)c & 0xc0) == 0x80;
+}
 
 // Units of the character that starts with byte c.
 static uint32_t units(Encoding enc, char c) {
@@ -53,12 +55,14 @@ uint32_t offset_at(const Lines *l, Encoding enc, Pos p) {
     at++;
     while (enc != ENC_UTF8 && at < end && inside(l->text[at])) at++;
   }
-  while (at < end && inside(l->text[at])) at++;   // never inside a character
+  while (at < end && inside(l->text[at])) at++;  // never inside a character
   return at;
 }
 
 // ---------------------------------------------------------------- documents
-static uint64_t key_of(const char *path) { return (uint64_t)(uintptr_t)path; }
+static uint64_t key_of(const char *path) {
+  return (uint64_t)(uintptr_t)path;
+}
 
 Doc *doc_find(Ls *ls, const char *path) {
   uint64_t v;
@@ -211,7 +215,7 @@ json_t *ls_did_close(Ls *ls, const json_t *params, LsError *err) {
   if (!d || !d->open) return NULL;
   d->open = false;
   ls->changed = true;
-  d->stamp = ++ls->clock;   // the file on disk holds from now on
+  d->stamp = ++ls->clock;  // the file on disk holds from now on
   if (d->published && !ls->client.pull)
     notify(ls, "textDocument/publishDiagnostics",
            json_pack("{s:s, s:[]}", "uri", d->uri, "diagnostics"));
@@ -244,8 +248,7 @@ static void put_doc(Ls *ls, DocList *out, Doc *d) {
 static void scan(Ls *ls, const char *dir, int level, DocList *out) {
   DIR *d = level < MAX_LEVELS ? opendir(dir) : NULL;
   if (!d) return;
-  for (struct dirent *e = readdir(d); e && out->n < MAX_FILES;
-       e = readdir(d)) {
+  for (struct dirent *e = readdir(d); e && out->n < MAX_FILES; e = readdir(d)) {
     struct stat st;
     if (e->d_name[0] == '.') continue;
     const char *path = arena_printf(&ls->scratch, "%s/%s", dir, e->d_name);

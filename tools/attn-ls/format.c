@@ -36,11 +36,11 @@ static json_t *edit(Ls *ls, const Lines *l, uint32_t first, uint32_t end,
                    "newText", js_text(ls, b.at, b.n));
 }
 
-enum { LOOK = 200 };   // lines looked ahead for where the texts meet again
+enum { LOOK = 200 };  // lines looked ahead for where the texts meet again
 
 // Hunks of changed lines, by looking for the nearest lines that agree.
-static json_t *edits(Ls *ls, const Lines *from, const Lines *to,
-                     uint32_t first, uint32_t last) {
+static json_t *edits(Ls *ls, const Lines *from, const Lines *to, uint32_t first,
+                     uint32_t last) {
   Rows a = rows_of(&ls->scratch, from), b = rows_of(&ls->scratch, to);
   json_t *out = json_array();
   uint32_t i = 0, j = 0;

@@ -112,11 +112,11 @@ static bool about_table(Card *c, const char *word, bool attribute) {
   static const char *const attrs[][2] = {
 #define ATTR(name, kind, doc) {#name, doc},
 #include "frontend/attributes.def"
-    {NULL, NULL}};
+      {NULL, NULL}};
   static const char *const keys[][2] = {
 #define KEY(name, kind, doc) {#name, doc},
 #include "frontend/schedule.def"
-    {NULL, NULL}};
+      {NULL, NULL}};
   const char *const(*rows)[2] = attribute ? attrs : keys;
   for (; (*rows)[0]; rows++) {
     if (strcmp((*rows)[0], word) != 0) continue;
@@ -136,7 +136,8 @@ static bool about_word(Card *c, const Doc *d, uint32_t offset, uint32_t *lo,
     if (t.lo > offset || offset > t.hi) continue;
     if (t.kind == FE_SIGN && offset == t.hi) continue;
     const char *w = arena_strndup(&c->ls->scratch, d->text.text + t.lo,
-                                  t.hi - t.lo), *doc;
+                                  t.hi - t.lo),
+               *doc;
     *lo = t.lo;
     *hi = t.hi;
     bool at = i && d->text.text[toks.at[i - 1].lo] == '@';

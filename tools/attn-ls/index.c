@@ -148,8 +148,7 @@ static void import(Walk *w, Decl *d) {
     Occ o = {s.lo, s.hi, OCC_READ, NULL, d->imported, NULL, d};
     vec_push(w->a, &w->an->occs, o);
   }
-  for (uint32_t i = 0; i < d->names.n; i++)
-    name(w, &d->names.at[i], OCC_READ);
+  for (uint32_t i = 0; i < d->names.n; i++) name(w, &d->names.at[i], OCC_READ);
   if (d->alias.name) name(w, &d->alias, OCC_DEF);
 }
 
@@ -181,7 +180,8 @@ static void decl(Walk *w, Decl *d) {
   for (uint32_t i = 0; i < d->attrs.n; i++)
     for (uint32_t k = 0; k < d->attrs.at[i].args.n; k++)
       expr(w, d->attrs.at[i].args.at[k].value);
-  for (uint32_t i = 0; i < d->generics.n; i++) generic(w, d, &d->generics.at[i]);
+  for (uint32_t i = 0; i < d->generics.n; i++)
+    generic(w, d, &d->generics.at[i]);
   for (uint32_t i = 0; i < d->params.n; i++) param(w, d, &d->params.at[i]);
   for (uint32_t i = 0; i < d->outs.n; i++) param(w, d, &d->outs.at[i]);
   for (uint32_t i = 0; i < d->ret.n; i++) type(w, d->ret.at[i]);
@@ -212,9 +212,8 @@ void index_unit(Analysis *an) {
   an->occs.n = an->calls.n = 0;
   for (uint32_t i = 0; i < an->unit->decls.n; i++)
     decl(&w, an->unit->decls.at[i]);
-  if (an->occs.n)
-    qsort(an->occs.at, an->occs.n, sizeof *an->occs.at, by_place);
-  uint32_t n = 0;   // an expression that the parser shares is seen twice
+  if (an->occs.n) qsort(an->occs.at, an->occs.n, sizeof *an->occs.at, by_place);
+  uint32_t n = 0;  // an expression that the parser shares is seen twice
   for (uint32_t i = 0; i < an->occs.n; i++)
     if (!n || an->occs.at[n - 1].lo != an->occs.at[i].lo ||
         an->occs.at[n - 1].hi != an->occs.at[i].hi)
@@ -226,7 +225,7 @@ void index_unit(Analysis *an) {
 // --- lookups ---------------------------------------------------------------
 
 const Occ *occ_at(const Analysis *an, uint32_t offset) {
-  uint32_t lo = 0, hi = an->occs.n;   // first that begins after offset
+  uint32_t lo = 0, hi = an->occs.n;  // first that begins after offset
   while (lo < hi) {
     uint32_t mid = lo + (hi - lo) / 2;
     if (an->occs.at[mid].lo <= offset) lo = mid + 1;

@@ -26,8 +26,8 @@ static void type_hint(Hints *h, const Occ *o) {
   buf_str(&b, ": ");
   describe_type(s->decl ? s->decl : s->owner, &s->ty, &b);
   describe_vary(s->owner, s->vary, &v);
-  const char *tip = v.n ? arena_printf(&h->ls->scratch, "varies with %s", v.at)
-                        : NULL;
+  const char *tip =
+      v.n ? arena_printf(&h->ls->scratch, "varies with %s", v.at) : NULL;
   hint(h, o->hi, b.at, 1, tip);
 }
 

@@ -6,18 +6,20 @@ static void lens(Ls *ls, const Doc *d, const Decl *x, const char *title,
   json_t *args = json_pack("[o, o]", js_str(ls, d->uri ? d->uri : d->path),
                            js_str(ls, x->name));
   if (stage) json_array_append_new(args, json_string(stage));
-  json_array_append_new(
-      out, json_pack("{s:o, s:{s:s, s:s, s:o}}", "range",
-                     js_range(&d->text, ls->enc, x->name_span.lo,
-                              x->name_span.hi),
-                     "command", "title", title, "command", command,
-                     "arguments", args));
+  json_array_append_new(out,
+                        json_pack("{s:o, s:{s:s, s:s, s:o}}", "range",
+                                  js_range(&d->text, ls->enc, x->name_span.lo,
+                                           x->name_span.hi),
+                                  "command", "title", title, "command", command,
+                                  "arguments", args));
 }
 
 json_t *ls_code_lens(Ls *ls, const json_t *params, LsError *err) {
-  static const char *const stages[][2] = {
-      {"stream IR", "stream"}, {"tile IR", "tile"}, {"machine IR", "mach"},
-      {"assembly", "asm"}, {"PTX", "ptx"}};
+  static const char *const stages[][2] = {{"stream IR", "stream"},
+                                          {"tile IR", "tile"},
+                                          {"machine IR", "mach"},
+                                          {"assembly", "asm"},
+                                          {"PTX", "ptx"}};
   Doc *d = doc_of_params(ls, params, err);
   Analysis *an = d ? analysis_of(ls, d) : NULL;
   if (!an) return NULL;

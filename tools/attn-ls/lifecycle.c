@@ -33,7 +33,8 @@ static Encoding encoding_of(const json_t *client) {
   static const struct {
     const char *name;
     Encoding enc;
-  } known[] = {{"utf-8", ENC_UTF8}, {"utf-16", ENC_UTF16},
+  } known[] = {{"utf-8", ENC_UTF8},
+               {"utf-16", ENC_UTF16},
                {"utf-32", ENC_UTF32}};
   for (size_t i = 0; i < json_array_size(list); i++) {
     const char *name = json_string_value(json_array_get(list, i));
@@ -58,18 +59,19 @@ static bool yes(const json_t *client, const char *path) {
 static Client client_of(const json_t *c) {
   const json_t *formats = js_path(c, "textDocument.hover.contentFormat");
   return (Client){
-    .snippets = yes(c, "textDocument.completion.completionItem.snippetSupport"),
-    .markdown = lists(formats, "markdown"),
-    .hierarchy = yes(c, "textDocument.documentSymbol."
-                        "hierarchicalDocumentSymbolSupport"),
-    .pull = js_path(c, "textDocument.diagnostic") != NULL,
-    .progress = yes(c, "window.workDoneProgress"),
-    .show_document = yes(c, "window.showDocument.support"),
-    .changes_versioned = yes(c, "workspace.workspaceEdit.documentChanges"),
-    .label_offsets = yes(c, "textDocument.signatureHelp.signatureInformation."
-                            "parameterInformation.labelOffsetSupport"),
-    .watches = yes(c, "workspace.didChangeWatchedFiles.dynamicRegistration"),
-    .refreshes = yes(c, "workspace.diagnostics.refreshSupport"),
+      .snippets =
+          yes(c, "textDocument.completion.completionItem.snippetSupport"),
+      .markdown = lists(formats, "markdown"),
+      .hierarchy = yes(c, "textDocument.documentSymbol."
+                          "hierarchicalDocumentSymbolSupport"),
+      .pull = js_path(c, "textDocument.diagnostic") != NULL,
+      .progress = yes(c, "window.workDoneProgress"),
+      .show_document = yes(c, "window.showDocument.support"),
+      .changes_versioned = yes(c, "workspace.workspaceEdit.documentChanges"),
+      .label_offsets = yes(c, "textDocument.signatureHelp.signatureInformation."
+                              "parameterInformation.labelOffsetSupport"),
+      .watches = yes(c, "workspace.didChangeWatchedFiles.dynamicRegistration"),
+      .refreshes = yes(c, "workspace.diagnostics.refreshSupport"),
   };
 }
 
@@ -118,8 +120,9 @@ static json_t *token_legend(void) {
 }
 
 static json_t *capabilities(const Ls *ls) {
-  static const char *const encs[] = {
-      [ENC_UTF16] = "utf-16", [ENC_UTF8] = "utf-8", [ENC_UTF32] = "utf-32"};
+  static const char *const encs[] = {[ENC_UTF16] = "utf-16",
+                                     [ENC_UTF8] = "utf-8",
+                                     [ENC_UTF32] = "utf-32"};
   json_t *c = json_pack(
       "{s:s, s:{s:b, s:i, s:b}, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b}",
       "positionEncoding", encs[ls->enc], "textDocumentSync", "openClose", 1,
@@ -140,13 +143,13 @@ static json_t *capabilities(const Ls *ls) {
       "{s:b, s:{s:[s,s,s]}, s:{s:b}, s:{s:[s,s,s]}, s:{s:o, s:b, s:{s:b}},"
       " s:{s:s, s:b, s:b}, s:{s:{s:b, s:b}}}",
       "inlayHintProvider", 1, "codeActionProvider", "codeActionKinds",
-      "quickfix", "source.fixAll", "source.organizeImports",
-      "codeLensProvider", "resolveProvider", 0, "executeCommandProvider",
-      "commands", "attn.check", "attn.show", "attn.explain",
-      "semanticTokensProvider", "legend", token_legend(), "range", 1, "full",
-      "delta", 1, "diagnosticProvider", "identifier", "attn",
-      "interFileDependencies", 1, "workspaceDiagnostics", 1, "workspace",
-      "workspaceFolders", "supported", 1, "changeNotifications", 1);
+      "quickfix", "source.fixAll", "source.organizeImports", "codeLensProvider",
+      "resolveProvider", 0, "executeCommandProvider", "commands", "attn.check",
+      "attn.show", "attn.explain", "semanticTokensProvider", "legend",
+      token_legend(), "range", 1, "full", "delta", 1, "diagnosticProvider",
+      "identifier", "attn", "interFileDependencies", 1, "workspaceDiagnostics",
+      1, "workspace", "workspaceFolders", "supported", 1, "changeNotifications",
+      1);
   json_object_update(c, more);
   json_decref(more);
   json_object_set_new(c, "documentLinkProvider",
@@ -173,9 +176,9 @@ json_t *ls_initialized(Ls *ls, const json_t *params, LsError *err) {
   if (ls->client.watches)
     request(ls, "client/registerCapability",
             json_pack("{s:[{s:s, s:s, s:{s:[{s:s}]}}]}", "registrations", "id",
-                      "attn-files", "method",
-                      "workspace/didChangeWatchedFiles", "registerOptions",
-                      "watchers", "globPattern", "**/*.attn"));
+                      "attn-files", "method", "workspace/didChangeWatchedFiles",
+                      "registerOptions", "watchers", "globPattern",
+                      "**/*.attn"));
   return NULL;
 }
 

@@ -13,10 +13,10 @@ typedef struct LsHost {
   // One whole message with its header.
   void (*send)(void *data, const char *bytes, size_t n);
   void *data;
-  const char *attnc;      // command behind machine-code views; NULL: none
-  const char *cache_dir;  // where read-only files are put; NULL: nowhere
-  const char *stdlib_dir; // files of the library, or NULL
-  bool no_files;          // never looks at the file system
+  const char *attnc;       // command behind machine-code views; NULL: none
+  const char *cache_dir;   // where read-only files are put; NULL: nowhere
+  const char *stdlib_dir;  // files of the library, or NULL
+  bool no_files;           // never looks at the file system
 } LsHost;
 
 // The strings of `host` must outlive the server. Freed with ls_free.

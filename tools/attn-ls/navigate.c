@@ -2,12 +2,11 @@
 #include "tools/attn-ls/server.h"
 
 static json_t *module_location(Ls *ls, const Unit *u) {
-  const char *uri =
-      uri_of_path(ls, intern(&ls->names, u->source->path));
+  const char *uri = uri_of_path(ls, intern(&ls->names, u->source->path));
   if (!uri) return NULL;
   return json_pack("{s:o, s:{s:{s:i,s:i}, s:{s:i,s:i}}}", "uri",
-                   js_str(ls, uri), "range", "start", "line", 0, "character",
-                   0, "end", "line", 0, "character", 0);
+                   js_str(ls, uri), "range", "start", "line", 0, "character", 0,
+                   "end", "line", 0, "character", 0);
 }
 
 static Span declared(const Sym *s) {
@@ -61,17 +60,17 @@ static bool mentions(const Lines *l, const char *name) {
   return memmem(l->text, l->len, name, strlen(name)) != NULL;
 }
 
-static void refs_in(Ls *ls, Doc *d, Place want, bool declaration,
-                    json_t *out) {
+static void refs_in(Ls *ls, Doc *d, Place want, bool declaration, json_t *out) {
   Analysis *an = analysis_of(ls, d);
   const char *uri = an ? uri_of_path(ls, d->path) : NULL;
   for (uint32_t i = 0; uri && i < an->occs.n; i++) {
     const Occ *o = &an->occs.at[i];
     if (!o->sym || !same(place_of(ls, an, o->sym), want)) continue;
     if (o->kind == OCC_DEF && !declaration) continue;
-    json_array_append_new(
-        out, json_pack("{s:o, s:o}", "uri", js_str(ls, uri), "range",
-                       js_range(&d->text, ls->enc, o->lo, o->hi)));
+    json_array_append_new(out,
+                          json_pack("{s:o, s:o}", "uri", js_str(ls, uri),
+                                    "range",
+                                    js_range(&d->text, ls->enc, o->lo, o->hi)));
   }
 }
 
@@ -106,10 +105,10 @@ json_t *ls_highlight(Ls *ls, const json_t *params, LsError *err) {
   for (uint32_t i = 0; o && o->sym && i < at.an->occs.n; i++) {
     const Occ *x = &at.an->occs.at[i];
     if (x->sym != o->sym) continue;
-    json_array_append_new(
-        out, json_pack("{s:o, s:i}", "range",
-                       js_range(&at.doc->text, ls->enc, x->lo, x->hi), "kind",
-                       x->kind == OCC_READ ? 2 : 3));
+    json_array_append_new(out, json_pack("{s:o, s:i}", "range",
+                                         js_range(&at.doc->text, ls->enc, x->lo,
+                                                  x->hi),
+                                         "kind", x->kind == OCC_READ ? 2 : 3));
   }
   return out;
 }

@@ -60,8 +60,8 @@ static bool bound_by_name(const Analysis *an, const Sym *s) {
     const Expr *e = an->calls.at[i].expr;
     const Decl *callee = e->sym->decl;
     for (uint32_t k = 0; k < e->nbound && k < callee->params.n; k++)
-      if (e->bound[k].by_name && (e->bound[k].index == s ||
-                                  callee->params.at[k].sym == s))
+      if (e->bound[k].by_name &&
+          (e->bound[k].index == s || callee->params.at[k].sym == s))
         return true;
   }
   return false;
@@ -82,10 +82,10 @@ static bool edits_in(Ls *ls, Doc *d, Place want, const char *name,
     if (bound_by_name(an, o->sym))
       fail(err, E_FAILED, "a call takes this index by its name");
     if (err->code) break;
-    json_array_append_new(
-        edits, json_pack("{s:o, s:s}", "range",
-                         js_range(&d->text, ls->enc, o->lo, o->hi), "newText",
-                         name));
+    json_array_append_new(edits,
+                          json_pack("{s:o, s:s}", "range",
+                                    js_range(&d->text, ls->enc, o->lo, o->hi),
+                                    "newText", name));
   }
   if (json_array_size(edits) && !err->code)
     json_object_set(changes, uri, edits);
@@ -100,8 +100,8 @@ static json_t *versioned(Ls *ls, json_t *changes) {
   json_object_foreach(changes, uri, edits) {
     Doc *d = doc_find(ls, path_of_uri(ls, uri));
     json_t *id = json_pack("{s:s}", "uri", uri);
-    json_object_set_new(id, "version", d && d->open ? json_integer(d->version)
-                                                    : json_null());
+    json_object_set_new(id, "version",
+                        d && d->open ? json_integer(d->version) : json_null());
     json_array_append_new(list, json_pack("{s:o, s:O}", "textDocument", id,
                                           "edits", edits));
   }

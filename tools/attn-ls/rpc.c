@@ -107,8 +107,8 @@ void send_json(Ls *ls, json_t *message) {
 }
 
 void notify(Ls *ls, const char *method, json_t *params) {
-  send_json(ls, json_pack("{s:s, s:s, s:o}", "jsonrpc", "2.0", "method",
-                          method, "params", params));
+  send_json(ls, json_pack("{s:s, s:s, s:o}", "jsonrpc", "2.0", "method", method,
+                          "params", params));
 }
 
 void request(Ls *ls, const char *method, json_t *params) {
@@ -124,8 +124,8 @@ void reply(Ls *ls, const json_t *id, json_t *result) {
 }
 
 void reply_error(Ls *ls, const json_t *id, int code, const char *text) {
-  json_t *e = json_pack("{s:i, s:o}", "code", code, "message",
-                        js_str(ls, text));
+  json_t *e =
+      json_pack("{s:i, s:o}", "code", code, "message", js_str(ls, text));
   json_t *m = json_pack("{s:s, s:o}", "jsonrpc", "2.0", "error", e);
   json_object_set_new(m, "id", id ? json_incref((json_t *)id) : json_null());
   send_json(ls, m);
@@ -137,8 +137,8 @@ void log_message(Ls *ls, const char *fmt, ...) {
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
-  notify(ls, "window/logMessage", json_pack("{s:i, s:o}", "type", 2, "message",
-                                            js_str(ls, text)));
+  notify(ls, "window/logMessage",
+         json_pack("{s:i, s:o}", "type", 2, "message", js_str(ls, text)));
 }
 
 json_t *fail(LsError *err, int code, const char *text) {
@@ -232,8 +232,8 @@ void ls_work(Ls *ls) {
     bool skip = ls->state == LS_READY && is_cancelled(ls, i);
     json_t *m = ls->queue.at[i];
     ls->queue.at[i] = NULL;
-    if (skip) reply_error(ls, json_object_get(m, "id"), E_CANCELLED,
-                          "cancelled");
+    if (skip)
+      reply_error(ls, json_object_get(m, "id"), E_CANCELLED, "cancelled");
     else if (ls->state != LS_EXITED) handle(ls, m);
     json_decref(m);
   }
@@ -317,7 +317,7 @@ void ls_feed(Ls *ls, const char *bytes, size_t n) {
   make_room(ls, n);
   memcpy(ls->in + ls->nin, bytes, n);
   ls->nin += n;
-  ls->in[ls->nin] = 0;   // numbers in headers end somewhere
+  ls->in[ls->nin] = 0;  // numbers in headers end somewhere
   while (ls->state != LS_EXITED && next_message(ls)) {}
   if (ls->at != ls->nin) return;
   ls->at = ls->nin = 0;

@@ -24,11 +24,14 @@ typedef struct Tok {
 typedef Vec(Tok) Toks;
 typedef Vec(uint32_t) Data;
 
-static uint32_t bit(TokBit b) { return 1u << b; }
+static uint32_t bit(TokBit b) {
+  return 1u << b;
+}
 
 static TokType type_of_decl(const Decl *d) {
   switch (d->kind) {
-  case DE_ATTENTION: case DE_RECURRENT: return T_PROGRAM;
+  case DE_ATTENTION:
+  case DE_RECURRENT: return T_PROGRAM;
   case DE_MASK: return T_MASK;
   default: return T_FUNCTION;
   }
@@ -38,9 +41,11 @@ static TokType type_of(const Sym *s) {
   switch (s->kind) {
   case SY_DIM: return T_DIM;
   case SY_DTYPE: return T_TYPE;
-  case SY_PARAM: case SY_OUT: return T_PARAM;
+  case SY_PARAM:
+  case SY_OUT: return T_PARAM;
   case SY_INDEX: return T_INDEX;
-  case SY_LET: case SY_STATE: return T_VARIABLE;
+  case SY_LET:
+  case SY_STATE: return T_VARIABLE;
   case SY_DECL: return type_of_decl(s->decl);
   case SY_BUILTIN: return T_FUNCTION;
   case SY_UNIT: return T_NAMESPACE;
@@ -57,18 +62,17 @@ static uint32_t mods_of(const Analysis *an, const Occ *o) {
   if (s->kind == SY_INDEX && s->role == IX_KEY) m |= bit(B_REDUCED);
   if (s->kind == SY_INDEX && s->role == IX_PARALLEL) m |= bit(B_PARALLEL);
   if (s->kind == SY_LET || s->kind == SY_DIM) m |= bit(B_READONLY);
-  const Source *src = s->decl ? s->decl->unit->source
-                              : source_of(an, s->span);
+  const Source *src = s->decl ? s->decl->unit->source : source_of(an, s->span);
   if (s->kind == SY_BUILTIN || (src && is_library(src->path)))
     m |= bit(B_LIBRARY);
   return m;
 }
 
 static bool plain_type(FeTokenKind k, TokType *out) {
-  static const int types[] = {
-      [FE_OTHER] = -1, [FE_NAME] = -1, [FE_NUMBER] = T_NUMBER,
-      [FE_STRING] = T_STRING, [FE_TYPE] = T_TYPE, [FE_WORD] = T_KEYWORD,
-      [FE_SOFT] = T_KEYWORD, [FE_SIGN] = -1};
+  static const int types[] = {[FE_OTHER] = -1,        [FE_NAME] = -1,
+                              [FE_NUMBER] = T_NUMBER, [FE_STRING] = T_STRING,
+                              [FE_TYPE] = T_TYPE,     [FE_WORD] = T_KEYWORD,
+                              [FE_SOFT] = T_KEYWORD,  [FE_SIGN] = -1};
   if (types[k] >= 0) *out = (TokType)types[k];
   return types[k] >= 0;
 }
@@ -82,10 +86,9 @@ static void comments(const Unit *u, Arena *a, Toks *out) {
   for (uint32_t i = 0; i < u->trivia.n; i++) {
     const Trivia *t = &u->trivia.at[i];
     if (t->kind != TR_COMMENT) continue;
-    bool doc = t->span.hi - t->span.lo > 1 &&
-               u->source->text[t->span.lo + 1] == '#';
-    Tok k = {t->span.lo, t->span.hi, T_COMMENT,
-             doc ? bit(B_DOCUMENTATION) : 0};
+    bool doc =
+        t->span.hi - t->span.lo > 1 && u->source->text[t->span.lo + 1] == '#';
+    Tok k = {t->span.lo, t->span.hi, T_COMMENT, doc ? bit(B_DOCUMENTATION) : 0};
     vec_push(a, out, k);
   }
 }
@@ -94,7 +97,7 @@ static void collect(Ls *ls, Analysis *an, Toks *out) {
   Arena *a = &ls->scratch;
   FeTokens toks = {0};
   fe_tokens(&an->cx, an->unit->source, a, &toks);
-  uint32_t at = 0;   // of occs
+  uint32_t at = 0;  // of occs
   for (uint32_t i = 0; i < toks.n; i++) {
     FeToken t = toks.at[i];
     while (at < an->occs.n && an->occs.at[at].lo < t.lo) at++;
@@ -117,8 +120,8 @@ static void collect(Ls *ls, Analysis *an, Toks *out) {
 
 // Five numbers a token: distance in lines and columns, length, type, bits.
 // No token of the language goes over a line end.
-static void encode(Ls *ls, Analysis *an, const Doc *d, uint32_t lo,
-                   uint32_t hi, Data *out) {
+static void encode(Ls *ls, Analysis *an, const Doc *d, uint32_t lo, uint32_t hi,
+                   Data *out) {
   Toks toks = {0};
   Pos last = {0};
   collect(ls, an, &toks);
@@ -193,10 +196,10 @@ static json_t *difference(Ls *ls, Doc *d, const Data *data) {
     end++;
   json_t *edits = json_array();
   if (n - lo - end || m - lo - end)
-    json_array_append_new(
-        edits, json_pack("{s:i, s:i, s:o}", "start", (int)lo, "deleteCount",
-                         (int)(n - lo - end), "data",
-                         numbers(data->at + lo, m - lo - end)));
+    json_array_append_new(edits,
+                          json_pack("{s:i, s:i, s:o}", "start", (int)lo,
+                                    "deleteCount", (int)(n - lo - end), "data",
+                                    numbers(data->at + lo, m - lo - end)));
   keep(ls, d, data);
   return json_pack("{s:s, s:o}", "resultId", result_id(ls, d), "edits", edits);
 }

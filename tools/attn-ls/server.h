@@ -9,7 +9,7 @@
 #define ATTNC_LS_SERVER_H
 
 #include "frontend/check.h"
-#include "ir/intern.h"
+#include "ir/core/intern.h"
 #include "tools/attn-ls/ls.h"
 
 #include <jansson.h>
@@ -22,11 +22,11 @@ typedef enum Encoding { ENC_UTF16, ENC_UTF8, ENC_UTF32 } Encoding;
 typedef struct Lines {
   const char *text;
   uint32_t len, n;
-  uint32_t *at;          // offset of each line's first byte
+  uint32_t *at;  // offset of each line's first byte
 } Lines;
 
 typedef struct Pos {
-  uint32_t line, col;    // 0-based, col in units of the encoding
+  uint32_t line, col;  // 0-based, col in units of the encoding
 } Pos;
 
 Lines lines_of(Arena *a, const char *text, uint32_t len);
@@ -41,10 +41,10 @@ typedef enum OccKind { OCC_READ, OCC_WRITE, OCC_DEF } OccKind;
 typedef struct Occ {
   uint32_t lo, hi;
   OccKind kind;
-  Sym *sym;              // NULL for modules in import paths
-  Unit *unit;            // such a module
-  const Expr *expr;      // the expression that it is, or NULL
-  const Decl *in;        // declaration around it
+  Sym *sym;          // NULL for modules in import paths
+  Unit *unit;        // such a module
+  const Expr *expr;  // the expression that it is, or NULL
+  const Decl *in;    // declaration around it
 } Occ;
 
 // A call with bound arguments; `in` is the declaration around it.
@@ -61,41 +61,45 @@ typedef struct Dep {
 // A file, parsed and checked with what it imports.
 typedef struct Analysis {
   Ctx cx;
-  Unit *unit;            // NULL if memory ran out
+  Unit *unit;  // NULL if memory ran out
   const char *path;
   uint64_t stamp;
-  uint64_t serial;       // of all analyses
-  Vec(Occ) occs;         // by place
-  Vec(Call) calls;       // of functions and programs
-  Vec(Dep) deps;         // files read, and those looked for in vain
-  Lines *lines;          // by source id, made when needed
+  uint64_t serial;  // of all analyses
+  Vec(Occ) occs;    // by place
+  Vec(Call) calls;  // of functions and programs
+  Vec(Dep) deps;    // files read, and those looked for in vain
+  Lines *lines;     // by source id, made when needed
   uint32_t nlines;
 } Analysis;
 
 typedef struct Doc {
-  const char *path;      // key: absolute, or std/rows.attn of the library
-  const char *uri;       // as the client writes it
+  const char *path;  // key: absolute, or std/rows.attn of the library
+  const char *uri;   // as the client writes it
   bool open;
   int64_t version;
-  uint64_t stamp;        // changes with the text
-  Arena store;           // of text and lines
+  uint64_t stamp;  // changes with the text
+  Arena store;     // of text and lines
   Lines text;
-  Analysis *an;          // may be of an older text
-  uint64_t shown;        // serial of the analysis that was published
-  bool published;        // some diagnostics are shown
-  uint32_t result;       // semantic tokens given last: their id
+  Analysis *an;     // may be of an older text
+  uint64_t shown;   // serial of the analysis that was published
+  bool published;   // some diagnostics are shown
+  uint32_t result;  // semantic tokens given last: their id
   Arena tokens_store;
   Vec(uint32_t) tokens;
 } Doc;
 
 typedef struct LsError {
-  int code;              // 0: none
+  int code;  // 0: none
   const char *text;
 } LsError;
 
 enum {
-  E_PARSE = -32700, E_INVALID_REQUEST = -32600, E_NO_METHOD = -32601,
-  E_PARAMS = -32602, E_NOT_INIT = -32002, E_FAILED = -32803,
+  E_PARSE = -32700,
+  E_INVALID_REQUEST = -32600,
+  E_NO_METHOD = -32601,
+  E_PARAMS = -32602,
+  E_NOT_INIT = -32002,
+  E_FAILED = -32803,
   E_CANCELLED = -32800,
 };
 
@@ -117,11 +121,11 @@ struct Ls {
   Client client;
   Vec(const char *) roots;
   Vec(Doc *) docs;
-  Map by_path;           // interned path -> Doc
-  uint64_t clock;        // source of stamps and serials
-  bool changed;          // texts did, since diagnostics were published
-  uint32_t results;      // source of result ids
-  int64_t requests;      // ids of our own requests
+  Map by_path;       // interned path -> Doc
+  uint64_t clock;    // source of stamps and serials
+  bool changed;      // texts did, since diagnostics were published
+  uint32_t results;  // source of result ids
+  int64_t requests;  // ids of our own requests
   // input
   Arena inbox;
   char *in;
@@ -132,17 +136,17 @@ struct Ls {
   // it may still be looked at.
   Vec(Analysis *) retired;
   Vec(Arena) old_texts;
-  const json_t *id;      // of the request being answered, or NULL
-  bool later;            // its answer comes later
+  const json_t *id;  // of the request being answered, or NULL
+  bool later;        // its answer comes later
 };
 
 // ---------------------------------------------------------------- rpc.c
 typedef json_t *MethodFn(Ls *ls, const json_t *params, LsError *err);
-json_t *fail(LsError *err, int code, const char *text);   // NULL
-void send_json(Ls *ls, json_t *message);                  // takes it
-void notify(Ls *ls, const char *method, json_t *params);  // takes it
-void request(Ls *ls, const char *method, json_t *params); // takes it
-void reply(Ls *ls, const json_t *id, json_t *result);     // takes result
+json_t *fail(LsError *err, int code, const char *text);    // NULL
+void send_json(Ls *ls, json_t *message);                   // takes it
+void notify(Ls *ls, const char *method, json_t *params);   // takes it
+void request(Ls *ls, const char *method, json_t *params);  // takes it
+void reply(Ls *ls, const json_t *id, json_t *result);      // takes result
 void reply_error(Ls *ls, const json_t *id, int code, const char *text);
 void log_message(Ls *ls, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -160,26 +164,26 @@ bool js_read_pos(const json_t *o, Pos *out);
 // ---------------------------------------------------------------- uri.c
 const char *path_of_uri(Ls *ls, const char *uri);  // interned, or NULL
 const char *uri_of_path(Ls *ls, const char *path);
-bool is_library(const char *path);                 // std/..
+bool is_library(const char *path);  // std/..
 // The explanation of a diagnostic as a file, or NULL.
 const char *uri_of_page(Ls *ls, DiagId id);
 
 // ---------------------------------------------------------------- docs.c
-Doc *doc_find(Ls *ls, const char *path);           // open or known; or NULL
-Doc *doc_of(Ls *ls, const char *path);             // made if it can be read
+Doc *doc_find(Ls *ls, const char *path);  // open or known; or NULL
+Doc *doc_of(Ls *ls, const char *path);    // made if it can be read
 Doc *doc_of_params(Ls *ls, const json_t *params, LsError *err);
 void doc_free(Doc *d);
-uint64_t path_stamp(Ls *ls, const char *path);     // 0: no such file
+uint64_t path_stamp(Ls *ls, const char *path);  // 0: no such file
 // Every file of the workspace, and the open ones.
 typedef Vec(Doc *) DocList;
 void workspace_docs(Ls *ls, DocList *out);
 void library_docs(Ls *ls, DocList *out);
 
 // ---------------------------------------------------------------- analysis.c
-Analysis *analysis_of(Ls *ls, Doc *d);             // fresh; NULL: no memory
+Analysis *analysis_of(Ls *ls, Doc *d);  // fresh; NULL: no memory
 Analysis *analysis_make(Ls *ls, const char *path, const char *text,
                         uint32_t len, bool check);
-ReadFileFn read_open;   // of a Ls
+ReadFileFn read_open;  // of a Ls
 void analysis_free(Analysis *an);
 void drop_retired(Ls *ls);
 bool analysis_fresh(Ls *ls, const Analysis *an);
@@ -199,7 +203,7 @@ void expr_parts(const Expr *e, ExprFn *fn, void *data);
 
 // Where a name is declared, over files.
 typedef struct Place {
-  const char *path;      // NULL: nowhere
+  const char *path;  // NULL: nowhere
   uint32_t lo, hi;
 } Place;
 Place place_of(Ls *ls, const Analysis *an, const Sym *s);

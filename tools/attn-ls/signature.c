@@ -3,13 +3,15 @@
 #include "tools/attn-ls/server.h"
 
 typedef struct Open {
-  uint32_t callee;      // index of the callee's token
-  uint32_t arg;         // argument the cursor is in
-  const char *named;    // `name =` before the cursor, or NULL
+  uint32_t callee;    // index of the callee's token
+  uint32_t arg;       // argument the cursor is in
+  const char *named;  // `name =` before the cursor, or NULL
   bool piped;
 } Open;
 
-static char first(const Doc *d, FeToken t) { return d->text.text[t.lo]; }
+static char first(const Doc *d, FeToken t) {
+  return d->text.text[t.lo];
+}
 
 static bool is_name(FeToken t) {
   return t.kind == FE_NAME || t.kind == FE_SOFT || t.kind == FE_TYPE ||
@@ -34,8 +36,8 @@ static bool find_call(Ls *ls, const Doc *d, const FeTokens *t, uint32_t offset,
     } else if (c == '=' && t->at[i].hi - t->at[i].lo == 1 && top && i &&
                is_name(t->at[i - 1])) {
       FeToken n = t->at[i - 1];
-      top->named = arena_strndup(&ls->scratch, d->text.text + n.lo,
-                                 n.hi - n.lo);
+      top->named =
+          arena_strndup(&ls->scratch, d->text.text + n.lo, n.hi - n.lo);
     } else if (c == ';') {
       stack.n = 0;
     }
@@ -78,8 +80,7 @@ static json_t *parameter(Ls *ls, Buf *label, const char *text, size_t n) {
   if (!ls->client.label_offsets)
     return json_pack("{s:o}", "label", js_text(ls, text, n));
   Lines l = lines_of(&ls->scratch, label->at, label->n);
-  return json_pack("{s:[i,i]}", "label",
-                   (int)pos_at(&l, ls->enc, lo).col,
+  return json_pack("{s:[i,i]}", "label", (int)pos_at(&l, ls->enc, lo).col,
                    (int)pos_at(&l, ls->enc, label->n).col);
 }
 
@@ -103,8 +104,7 @@ static json_t *of_decl(Ls *ls, const Decl *d, const Open *o, int *at) {
   for (uint32_t i = 0; i < d->params.n; i++) {
     Span s = d->params.at[i].span;
     if (i) buf_str(&b, ", ");
-    json_array_append_new(params,
-                          parameter(ls, &b, text + s.lo, s.hi - s.lo));
+    json_array_append_new(params, parameter(ls, &b, text + s.lo, s.hi - s.lo));
   }
   buf_char(&b, ')');
   for (uint32_t i = 0; i < d->ret.n; i++) {
@@ -142,9 +142,9 @@ static json_t *of_builtin(Ls *ls, const Builtin *f, const Open *o, int *at) {
     buf_str(&b, f->sig);
   }
   *at = (int)(o->arg + o->piped);
-  return json_pack("{s:o, s:o, s:{s:s, s:s}}", "label",
-                   js_text(ls, b.at, b.n), "parameters", params,
-                   "documentation", "kind", "plaintext", "value", f->doc);
+  return json_pack("{s:o, s:o, s:{s:s, s:s}}", "label", js_text(ls, b.at, b.n),
+                   "parameters", params, "documentation", "kind", "plaintext",
+                   "value", f->doc);
 }
 
 json_t *ls_signature(Ls *ls, const json_t *params, LsError *err) {
@@ -161,9 +161,8 @@ json_t *ls_signature(Ls *ls, const json_t *params, LsError *err) {
                        : builtin_named(at.doc, toks.at[o.callee]);
   if (s && s->kind == SY_DECL && s->decl)
     sig = of_decl(ls, s->decl, &o, &active_param);
-  else if (b)
-    sig = of_builtin(ls, b, &o, &active_param);
+  else if (b) sig = of_builtin(ls, b, &o, &active_param);
   if (!sig) return NULL;
-  return json_pack("{s:[o], s:i, s:i}", "signatures", sig, "activeSignature",
-                   0, "activeParameter", active_param);
+  return json_pack("{s:[o], s:i, s:i}", "signatures", sig, "activeSignature", 0,
+                   "activeParameter", active_param);
 }

@@ -6,8 +6,8 @@ static void fold(Ls *ls, const Doc *d, uint32_t lo, uint32_t hi,
                  const char *kind, json_t *out) {
   Pos a = pos_at(&d->text, ls->enc, lo), b = pos_at(&d->text, ls->enc, hi);
   if (b.line <= a.line) return;
-  json_t *f = json_pack("{s:i, s:i}", "startLine", (int)a.line, "endLine",
-                        (int)b.line);
+  json_t *f =
+      json_pack("{s:i, s:i}", "startLine", (int)a.line, "endLine", (int)b.line);
   if (kind) json_object_set_new(f, "kind", json_string(kind));
   json_array_append_new(out, f);
 }
@@ -69,7 +69,7 @@ json_t *ls_folding(Ls *ls, const json_t *params, LsError *err) {
 // ---------------------------------------------------------------- selection
 typedef struct Grow {
   Arena *a;
-  Vec(Span) at;      // outermost first
+  Vec(Span) at;  // outermost first
 } Grow;
 
 static void grow(Grow *g, Span s) {
@@ -102,9 +102,9 @@ static json_t *selection_at(Ls *ls, Doc *d, Analysis *an, uint32_t offset) {
   if (o) grow(&g, (Span){0, o->lo, o->hi});
   json_t *out = NULL;
   for (uint32_t i = 0; i < g.at.n; i++) {
-    json_t *r = json_pack("{s:o}", "range",
-                          js_range(&d->text, ls->enc, g.at.at[i].lo,
-                                   g.at.at[i].hi));
+    json_t *r =
+        json_pack("{s:o}", "range",
+                  js_range(&d->text, ls->enc, g.at.at[i].lo, g.at.at[i].hi));
     if (out) json_object_set_new(r, "parent", out);
     out = r;
   }
@@ -123,8 +123,8 @@ json_t *ls_selection(Ls *ls, const json_t *params, LsError *err) {
       json_decref(out);
       return fail(err, E_PARAMS, "no position");
     }
-    json_array_append_new(
-        out, selection_at(ls, d, an, offset_at(&d->text, ls->enc, p)));
+    json_array_append_new(out, selection_at(ls, d, an,
+                                            offset_at(&d->text, ls->enc, p)));
   }
   return out;
 }
@@ -145,8 +145,7 @@ json_t *ls_document_link(Ls *ls, const json_t *params, LsError *err) {
         out, json_pack("{s:o, s:o, s:o}", "range",
                        js_range(&d->text, ls->enc, x->path.at[0].span.lo,
                                 x->path.at[x->path.n - 1].span.hi),
-                       "target", js_str(ls, uri), "tooltip",
-                       js_str(ls, path)));
+                       "target", js_str(ls, uri), "tooltip", js_str(ls, path)));
   }
   return out;
 }

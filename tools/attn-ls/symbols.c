@@ -2,15 +2,25 @@
 #include "tools/attn-ls/server.h"
 
 enum {
-  K_MODULE = 2, K_CLASS = 5, K_FIELD = 8, K_FUNCTION = 12, K_VARIABLE = 13,
-  K_CONSTANT = 14, K_OBJECT = 19, K_EVENT = 24, K_OPERATOR = 25, K_TYPE = 26,
+  K_MODULE = 2,
+  K_CLASS = 5,
+  K_FIELD = 8,
+  K_FUNCTION = 12,
+  K_VARIABLE = 13,
+  K_CONSTANT = 14,
+  K_OBJECT = 19,
+  K_EVENT = 24,
+  K_OPERATOR = 25,
+  K_TYPE = 26,
 };
 
 static int kind_of(const Decl *d) {
   static const uint8_t kinds[] = {
-      [DE_LET] = K_CONSTANT, [DE_FN] = K_FUNCTION, [DE_MASK] = K_OPERATOR,
-      [DE_MOD] = K_FUNCTION, [DE_ROW] = K_FUNCTION, [DE_ATTENTION] = K_CLASS,
-      [DE_RECURRENT] = K_CLASS, [DE_SCHEDULE] = K_OBJECT, [DE_CHECK] = K_EVENT};
+      [DE_LET] = K_CONSTANT,    [DE_FN] = K_FUNCTION,
+      [DE_MASK] = K_OPERATOR,   [DE_MOD] = K_FUNCTION,
+      [DE_ROW] = K_FUNCTION,    [DE_ATTENTION] = K_CLASS,
+      [DE_RECURRENT] = K_CLASS, [DE_SCHEDULE] = K_OBJECT,
+      [DE_CHECK] = K_EVENT};
   return (size_t)d->kind < sizeof kinds ? kinds[d->kind] : 0;
 }
 
@@ -22,11 +32,11 @@ typedef struct Outline {
 static json_t *symbol(const Outline *o, const char *name, const char *detail,
                       int kind, Span all, Span at, json_t *children) {
   if (at.lo < all.lo || at.hi > all.hi) at = all;
-  json_t *s = json_pack("{s:o, s:i, s:o, s:o}", "name",
-                        js_str(o->ls, *name ? name : "?"), "kind", kind,
-                        "range", js_range(o->l, o->ls->enc, all.lo, all.hi),
-                        "selectionRange",
-                        js_range(o->l, o->ls->enc, at.lo, at.hi));
+  json_t *s =
+      json_pack("{s:o, s:i, s:o, s:o}", "name",
+                js_str(o->ls, *name ? name : "?"), "kind", kind, "range",
+                js_range(o->l, o->ls->enc, all.lo, all.hi), "selectionRange",
+                js_range(o->l, o->ls->enc, at.lo, at.hi));
   if (detail) json_object_set_new(s, "detail", js_str(o->ls, detail));
   if (children && json_array_size(children))
     json_object_set(s, "children", children);
@@ -36,8 +46,8 @@ static json_t *symbol(const Outline *o, const char *name, const char *detail,
 
 static void params(const Outline *o, const Decl *d, json_t *out) {
   for (uint32_t i = 0; i < d->params.n + d->outs.n; i++) {
-    const Param *p = i < d->params.n ? &d->params.at[i]
-                                     : &d->outs.at[i - d->params.n];
+    const Param *p =
+        i < d->params.n ? &d->params.at[i] : &d->outs.at[i - d->params.n];
     Buf b = {.arena = &o->ls->scratch};
     buf_add(&b, o->l->text + p->span.lo, p->span.hi - p->span.lo);
     json_array_append_new(out, symbol(o, p->name, b.at, K_FIELD, p->span,
@@ -117,12 +127,13 @@ static void symbols_in(Ls *ls, Doc *d, const char *query, json_t *out) {
     if (!x->name || x->kind < DE_LET || x->kind > DE_RECURRENT ||
         !matches(x->name, query))
       continue;
-    json_array_append_new(
-        out, json_pack("{s:s, s:i, s:s, s:{s:s, s:o}}", "name", x->name,
-                       "kind", kind_of(x), "containerName", d->path,
-                       "location", "uri", uri, "range",
-                       js_range(&d->text, ls->enc, x->name_span.lo,
-                                x->name_span.hi)));
+    json_array_append_new(out,
+                          json_pack("{s:s, s:i, s:s, s:{s:s, s:o}}", "name",
+                                    x->name, "kind", kind_of(x),
+                                    "containerName", d->path, "location", "uri",
+                                    uri, "range",
+                                    js_range(&d->text, ls->enc, x->name_span.lo,
+                                             x->name_span.hi)));
   }
 }
 

@@ -16,7 +16,9 @@ static int hex(char c) {
   return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-bool is_library(const char *path) { return strncmp(path, "std/", 4) == 0; }
+bool is_library(const char *path) {
+  return strncmp(path, "std/", 4) == 0;
+}
 
 // Where the library's files can be opened; "" if nowhere.
 static const char *library_root(Ls *ls) {
@@ -99,8 +101,8 @@ const char *uri_of_page(Ls *ls, DiagId id) {
   if (!text || !ls->host.cache_dir || ls->host.no_files) return NULL;
   char *path = arena_printf(&ls->scratch, "%s/diag/%s.md", ls->host.cache_dir,
                             diag_code(id));
-  bool there = access(path, R_OK) == 0 ||
-               put_file(ls, path, text, strlen(text));
+  bool there =
+      access(path, R_OK) == 0 || put_file(ls, path, text, strlen(text));
   return there ? file_uri(ls, path) : NULL;
 }
 

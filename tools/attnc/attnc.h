@@ -12,7 +12,11 @@
 #include <stdio.h>
 
 enum {
-  EXIT_OK, EXIT_DIAG, EXIT_USAGE, EXIT_ENV, EXIT_INTERNAL = 70,
+  EXIT_OK,
+  EXIT_DIAG,
+  EXIT_USAGE,
+  EXIT_ENV,
+  EXIT_INTERNAL = 70,
 };
 
 typedef Vec(const char *) Strings;
@@ -22,8 +26,8 @@ typedef int CommandFn(Cli *cli);
 
 typedef struct Command {
   const char *name;
-  char letter;              // in options.def
-  uint32_t min, max;        // inputs
+  char letter;        // in options.def
+  uint32_t min, max;  // inputs
   const char *usage, *doc;
   CommandFn *run;
 } Command;
@@ -31,9 +35,9 @@ typedef struct Command {
 // The values of options.def, by kind.
 typedef bool OptFLAG;
 typedef const char *OptSTR;
-typedef const char *OptCHOICE;   // NULL: not given
-typedef int64_t OptINT;          // 0: not given
-typedef double OptFLOAT;         // 0: not given
+typedef const char *OptCHOICE;  // NULL: not given
+typedef int64_t OptINT;         // 0: not given
+typedef double OptFLOAT;        // 0: not given
 typedef Strings OptLIST;
 
 struct Cli {
@@ -60,8 +64,8 @@ int usage_error(const Cli *cli, const char *fmt, ...)
 typedef struct Session {
   Cli *cli;
   Ctx cx;
-  Buf log;               // what the passes print: modules, times
-  jmp_buf no_memory;     // where arenas go when memory runs out
+  Buf log;            // what the passes print: modules, times
+  jmp_buf no_memory;  // where arenas go when memory runs out
 } Session;
 
 // Runs body in a session of its own: prints its diagnostics, turns them and

@@ -39,19 +39,24 @@ static void print_json(Session *s, const Bench *b) {
   for (uint32_t i = 0; i < t->syms.n; i++)
     buf_printf(&o, "%s\"%s\":%lld", i ? "," : "", t->syms.at[i].name,
                (long long)b->call.dims[i]);
-  buf_printf(&o, "},\"target\":\"%s\",\"threads\":%d,\"runs\":%u,"
+  buf_printf(&o,
+             "},\"target\":\"%s\",\"threads\":%d,\"runs\":%u,"
              "\"median_s\":%.9g,\"min_s\":%.9g,\"cpu_s\":%.9g,"
              "\"compile_s\":%.6g,",
              b->target->name, b->threads, b->runs, b->mid, b->best, b->cpu,
              (double)b->compile_ns * 1e-9);
-  buf_printf(&o, "\"product_flop\":%.17g,\"state_flop\":%.17g,\"bytes\":%.17g,"
-             "\"touched_flop\":%.17g,\"product_type\":\"%s\",\"flop_per_s\":%.9g,"
-             "\"bytes_per_s\":%.9g", b->cost.products, b->cost.updates,
-             b->cost.bytes, b->cost.touched, dtype_name(b->cost.product),
-             bench_rate(b), b->cost.bytes / b->mid);
+  buf_printf(
+      &o,
+      "\"product_flop\":%.17g,\"state_flop\":%.17g,\"bytes\":%.17g,"
+      "\"touched_flop\":%.17g,\"product_type\":\"%s\",\"flop_per_s\":%.9g,"
+      "\"bytes_per_s\":%.9g",
+      b->cost.products, b->cost.updates, b->cost.bytes, b->cost.touched,
+      dtype_name(b->cost.product), bench_rate(b), b->cost.bytes / b->mid);
   if (b->peak > 0)
-    buf_printf(&o, ",\"peak_flop_per_s\":%.9g,\"fraction\":%.4g,"
-               "\"touched_fraction\":%.4g", b->peak, bench_rate(b) / b->peak,
+    buf_printf(&o,
+               ",\"peak_flop_per_s\":%.9g,\"fraction\":%.4g,"
+               "\"touched_fraction\":%.4g",
+               b->peak, bench_rate(b) / b->peak,
                bench_touched_rate(b) / b->peak);
   if (b->sgemm > 0)
     buf_printf(&o, ",\"sgemm_flop_per_s\":%.9g,\"sgemm_ratio\":%.4g", b->sgemm,
@@ -60,8 +65,7 @@ static void print_json(Session *s, const Bench *b) {
   session_put(s, NULL, &o);
 }
 
-static bool bench_one(Session *s, const Unit *u, Decl *prog,
-                      void *data) {
+static bool bench_one(Session *s, const Unit *u, Decl *prog, void *data) {
   (void)data;
   Bench b = {.threads = 1};
   bool ok = bench_prepare(s, &b, u, prog) &&
@@ -85,4 +89,6 @@ static int bench(Session *s, void *data) {
   return EXIT_OK;
 }
 
-int command_bench(Cli *cli) { return session_run(cli, bench, NULL); }
+int command_bench(Cli *cli) {
+  return session_run(cli, bench, NULL);
+}

@@ -1,19 +1,18 @@
 // attnc check: the check blocks of files, a line per expectation.
 #include "tools/attnc/attnc.h"
-#include "tools/driver/checks.h"
+#include "tools/driver/run/checks.h"
 
 #include "runtime/attn.h"
 
 typedef struct Checks {
   const char *path;
-  uint32_t count[3];     // by DrvOutcome
+  uint32_t count[3];  // by DrvOutcome
   uint32_t blocks;
   attn_ctx *rt;
 } Checks;
 
 static bool selected(const Cli *cli, const Decl *d) {
-  return d->kind == DE_CHECK &&
-         (!cli->filter || strstr(d->name, cli->filter));
+  return d->kind == DE_CHECK && (!cli->filter || strstr(d->name, cli->filter));
 }
 
 // --fn: only expectations that mention the program.
@@ -61,8 +60,8 @@ static int check_file(Session *s, void *data) {
     c->count[DRV_FAILED]++;
     return EXIT_DIAG;
   }
-  DrvChecker k = {&s->cx, t, &opt,
-                  s->cli->seed ? (uint64_t)s->cli->seed : 1, c->rt};
+  DrvChecker k = {&s->cx, t, &opt, s->cli->seed ? (uint64_t)s->cli->seed : 1,
+                  c->rt};
   Progress p = progress_start(s->cli, "check");
   uint32_t n = count_blocks(s->cli, u), done = 0;
   for (uint32_t i = 0; i < u->decls.n; i++) {

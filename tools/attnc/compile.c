@@ -1,6 +1,6 @@
 // attnc FILE: an object, a shared library, or one stage of the way there.
 #include "tools/attnc/attnc.h"
-#include "tools/driver/link.h"
+#include "tools/driver/compile/link.h"
 
 #include <unistd.h>
 
@@ -9,22 +9,22 @@ typedef enum StageKind { ST_TREE, ST_IR, ST_CODE } StageKind;
 static const struct Stage {
   const char *name;
   StageKind kind;
-  int which;           // Level or DrvStage
+  int which;  // Level or DrvStage
 } stages[] = {
-  {"ast", ST_TREE, 0},
-  {"attn", ST_IR, LV_ATTN},
-  {"stream", ST_IR, LV_STREAM},
-  {"tile", ST_IR, LV_TILE},
-  {"mach", ST_IR, LV_MACH},
-  {"llvm", ST_CODE, DRV_LLVM},
-  {"asm", ST_CODE, DRV_ASM},
-  {"obj", ST_CODE, DRV_OBJECT},
-  {"header", ST_CODE, DRV_HEADER},
-  {"ptx", ST_CODE, DRV_PTX},
-  {"cubin", ST_CODE, DRV_CUBIN},
-  {"container", ST_CODE, DRV_CONTAINER},
-  {"amdgcn", ST_CODE, DRV_AMDGCN},
-  {"hsaco", ST_CODE, DRV_HSACO},
+    {"ast", ST_TREE, 0},
+    {"attn", ST_IR, LV_ATTN},
+    {"stream", ST_IR, LV_STREAM},
+    {"tile", ST_IR, LV_TILE},
+    {"mach", ST_IR, LV_MACH},
+    {"llvm", ST_CODE, DRV_LLVM},
+    {"asm", ST_CODE, DRV_ASM},
+    {"obj", ST_CODE, DRV_OBJECT},
+    {"header", ST_CODE, DRV_HEADER},
+    {"ptx", ST_CODE, DRV_PTX},
+    {"cubin", ST_CODE, DRV_CUBIN},
+    {"container", ST_CODE, DRV_CONTAINER},
+    {"amdgcn", ST_CODE, DRV_AMDGCN},
+    {"hsaco", ST_CODE, DRV_HSACO},
 };
 enum { NSTAGES = sizeof stages / sizeof *stages };
 
@@ -35,14 +35,14 @@ static const struct Stage *find_stage(const Cli *cli) {
     if (strcmp(cli->emit, words[i]) == 0) return &stages[i];
   }
   const char *near = nearest(cli->emit, words, NSTAGES);
-  if (near) usage_error(cli, "no stage '%s', did you mean '%s'?", cli->emit,
-                        near);
+  if (near)
+    usage_error(cli, "no stage '%s', did you mean '%s'?", cli->emit, near);
   else usage_error(cli, "no stage '%s'", cli->emit);
   return NULL;
 }
 
 typedef struct Job {
-  const struct Stage *stage;   // NULL: object or shared library
+  const struct Stage *stage;  // NULL: object or shared library
   Decl *progs[DRV_MAX_PROGRAMS];
   uint32_t n;
   DrvOptions opt;
@@ -108,8 +108,8 @@ static bool emit_ir(Session *s, Job *j) {
 static bool emit_code(Session *s, Job *j) {
   Buf out = {.arena = &s->cx.session}, header = out;
   DrvStage what = (DrvStage)j->stage->which;
-  bool bytes = what == DRV_OBJECT || what == DRV_CUBIN ||
-               what == DRV_HSACO || what == DRV_CONTAINER;
+  bool bytes = what == DRV_OBJECT || what == DRV_CUBIN || what == DRV_HSACO ||
+               what == DRV_CONTAINER;
   bool binary = bytes && !s->cli->output;
   if (binary && isatty(STDOUT_FILENO)) {
     usage_error(s->cli, "an object does not go to a terminal; use -o");

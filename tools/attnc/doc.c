@@ -2,14 +2,18 @@
 #include "tools/attnc/attnc.h"
 
 static const char *const kinds[] = {
-  [DE_LET] = "let", [DE_FN] = "fn", [DE_MASK] = "mask", [DE_MOD] = "mod",
-  [DE_ROW] = "row", [DE_ATTENTION] = "attention",
-  [DE_RECURRENT] = "recurrent",
+    [DE_LET] = "let",
+    [DE_FN] = "fn",
+    [DE_MASK] = "mask",
+    [DE_MOD] = "mod",
+    [DE_ROW] = "row",
+    [DE_ATTENTION] = "attention",
+    [DE_RECURRENT] = "recurrent",
 };
 
 static bool documented(const Decl *d) {
-  return d->kind != DE_ERROR && (size_t)d->kind < sizeof kinds / sizeof *kinds &&
-         kinds[d->kind];
+  return d->kind != DE_ERROR &&
+         (size_t)d->kind < sizeof kinds / sizeof *kinds && kinds[d->kind];
 }
 
 // Where a declaration's head ends: at its body or its '='.
@@ -18,7 +22,8 @@ static uint32_t head_end(const char *s, uint32_t lo, uint32_t hi) {
   for (uint32_t i = lo; i < hi; i++) {
     char c = s[i], next = i + 1 < hi ? s[i + 1] : 0;
     bool outside = depth == 0 && angle == 0;
-    if (c == '#') while (i + 1 < hi && s[i + 1] != '\n') i++;
+    if (c == '#')
+      while (i + 1 < hi && s[i + 1] != '\n') i++;
     else if (strchr("([", c)) depth++;
     else if (strchr(")]", c)) depth--;
     else if (c == '-' && next == '>') i++;
@@ -48,8 +53,7 @@ static void doc_text(const char *doc, Buf *out) {
 }
 
 static void text_of(const Unit *u, Span s, Buf *out) {
-  if (s.src == u->source->id)
-    buf_add(out, u->source->text + s.lo, s.hi - s.lo);
+  if (s.src == u->source->id) buf_add(out, u->source->text + s.lo, s.hi - s.lo);
 }
 
 static void param_row(const Unit *u, const Param *p, const char *way,
@@ -119,4 +123,6 @@ static int document(Session *s, void *data) {
   return EXIT_OK;
 }
 
-int command_doc(Cli *cli) { return session_run(cli, document, NULL); }
+int command_doc(Cli *cli) {
+  return session_run(cli, document, NULL);
+}

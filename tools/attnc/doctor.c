@@ -1,6 +1,6 @@
 // attnc doctor: what this machine has of what attnc can use.
 #include "tools/attnc/attnc.h"
-#include "tools/driver/link.h"
+#include "tools/driver/compile/link.h"
 #include "codegen/codegen.h"
 
 #include "runtime/attn_abi.h"
@@ -9,7 +9,7 @@
 #include <llvm-c/Core.h>
 
 typedef struct Finding {
-  const char *what, *state, *detail;   // state: ok, missing, error
+  const char *what, *state, *detail;  // state: ok, missing, error
 } Finding;
 
 typedef Vec(Finding) Findings;
@@ -53,8 +53,7 @@ static void drivers(Session *s, Findings *f) {
   add(s, f, "NVIDIA driver",
       device_count(s, cuda, "cuInit", "cuDeviceGetCount"),
       "libcuda.so.1 not found; programs run on the CPU");
-  add(s, f, "AMD driver",
-      device_count(s, hip, "hipInit", "hipGetDeviceCount"),
+  add(s, f, "AMD driver", device_count(s, hip, "hipInit", "hipGetDeviceCount"),
       "libamdhip64.so not found; programs run on the CPU");
 }
 
@@ -119,4 +118,6 @@ static int doctor(Session *s, void *data) {
   return EXIT_OK;
 }
 
-int command_doctor(Cli *cli) { return session_run(cli, doctor, NULL); }
+int command_doctor(Cli *cli) {
+  return session_run(cli, doctor, NULL);
+}

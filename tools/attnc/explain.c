@@ -39,8 +39,7 @@ static bool looks_like_code(const char *s) {
 
 static int explain_code(DiagId id) {
   const char *page = diag_page(id);
-  if (page)
-    fputs(page, stdout);
+  if (page) fputs(page, stdout);
   else
     printf("# %s %s\n\n%s: %s\n", diag_code(id), diag_name(id), severity(id),
            diag_text(id));

@@ -1,7 +1,7 @@
 // attnc explain FILE: what the passes decided, operations, memory, tiles, and
 // the time that the machine's limits allow.
 #include "tools/attnc/report.h"
-#include "tools/driver/compile.h"
+#include "tools/driver/compile/compile.h"
 #include "tools/plan/plan.h"
 
 #include <math.h>
@@ -21,8 +21,8 @@ static void print_arrays(Session *s, const DrvCall *c) {
     const DrvArg *a = &c->args[i];
     if (a->scalar) continue;
     printf("%s%s %s", n++ ? ", " : "", a->param->name,
-           scaled(&s->cx.session,
-                  (double)a->array.count * dtype_size(a->dtype), "B"));
+           scaled(&s->cx.session, (double)a->array.count * dtype_size(a->dtype),
+                  "B"));
   }
   printf("\n");
 }
@@ -46,11 +46,13 @@ static void print_bound(Session *s, const Bench *b) {
   double flop = b->cost.products + b->cost.updates;
   double compute = flop / peak, move = b->cost.bytes / memory;
   printf("  machine  %s of %s in registers, %s from memory (measured, %d "
-         "threads)\n", scaled(a, peak, "FLOP/s"), dtype_name(b->cost.product),
+         "threads)\n",
+         scaled(a, peak, "FLOP/s"), dtype_name(b->cost.product),
          scaled(a, memory, "B/s"), b->threads);
   printf("  bound    %s: at least %.3g ms (%.3g ms of products, %.3g ms of "
-         "memory)\n", compute > move ? "arithmetic" : "memory",
-         fmax(compute, move) * 1e3, compute * 1e3, move * 1e3);
+         "memory)\n",
+         compute > move ? "arithmetic" : "memory", fmax(compute, move) * 1e3,
+         compute * 1e3, move * 1e3);
 }
 
 static void print_work(Session *s, const DrvCost *c) {
@@ -79,15 +81,16 @@ static void print_workgroup(Session *s, const GpuFacts *g, const DrvKernel *k) {
   printf("  kernel   %s: %u threads: %s\n", k->symbol, k->threads, k->roles);
   printf("  LDS      %s%s%s\n", scaled(a, k->shared_bytes, "B"),
          *k->tiles ? ": " : "", k->tiles);
-  printf("  device   %u workgroup%s a CU (%.3g waves a SIMD), one for each task; "
-         "%s of machine code\n", k->per_sm, k->per_sm == 1 ? "" : "s",
-         (double)k->per_sm * k->threads / g->wave / simds,
-         scaled(a, (double)k->code_bytes, "B"));
+  printf(
+      "  device   %u workgroup%s a CU (%.3g waves a SIMD), one for each task; "
+      "%s of machine code\n",
+      k->per_sm, k->per_sm == 1 ? "" : "s",
+      (double)k->per_sm * k->threads / g->wave / simds,
+      scaled(a, (double)k->code_bytes, "B"));
   printf("  lanes    %u registers each, ", k->registers);
   if (k->spill_bytes)
     printf("%s of scratch memory\n", scaled(a, k->spill_bytes, "B"));
-  else
-    printf("no scratch memory\n");
+  else printf("no scratch memory\n");
 }
 
 static void print_kernel(Session *s, const DrvKernel *k) {
@@ -109,14 +112,20 @@ static void print_kernel(Session *s, const DrvKernel *k) {
          k->serialized ? ", products serialized"
          : k->warning  ? arena_printf(a, ", warning C%u", k->warning)
                        : "",
-         k->level ? arena_printf(a, ", register usage level %u", k->level) : "");
+         k->level ? arena_printf(a, ", register usage level %u", k->level)
+                  : "");
 }
 
 // Products of a multiprocessor's matrix units a cycle, functions (exp2, ..).
 static double functions_peak(const GpuFacts *g) {
   enum { MUFU = 16, OLD = 2048, NEW = 4096 };
-  static const struct { uint32_t cc, products; } amd[] = {
-      {0x90a, 1024}, {0x942, 2048}, {0x950, 4096}, {0x1100, 512}, {0x1201, 1024}};
+  static const struct {
+    uint32_t cc, products;
+  } amd[] = {{0x90a, 1024},
+             {0x942, 2048},
+             {0x950, 4096},
+             {0x1100, 512},
+             {0x1201, 1024}};
   double products = g->arch ? NEW : OLD;
   for (size_t i = 0; i < sizeof amd / sizeof *amd; i++)
     if (amd[i].cc == g->cc) products = amd[i].products;
@@ -133,7 +142,8 @@ static void print_device_bound(Session *s, const Bench *b) {
   double fn = b->cost.functions / functions_peak(g);
   double least = fmax(fmax(compute, move), fn);
   const char *bound = least == compute ? "products"
-                      : least == fn ? "functions" : "memory";
+                      : least == fn    ? "functions"
+                                       : "memory";
   printf("  machine  %u %s, %s/s of memory", g->sms,
          g->vendor == VENDOR_AMD ? "compute units" : "multiprocessors",
          scaled(a, g->bandwidth * 1e9, "B"));
@@ -141,8 +151,8 @@ static void print_device_bound(Session *s, const Bench *b) {
   printf(", %s (the maker's figures)\n",
          scaled(a, functions_peak(g), "exp and the like/s"));
   printf("  bound    %s: at least %.3g ms (%.3g ms of products, %.3g ms of exp "
-         "and the like, %.3g ms of memory)", bound, least * 1e3, compute * 1e3,
-         fn * 1e3, move * 1e3);
+         "and the like, %.3g ms of memory)",
+         bound, least * 1e3, compute * 1e3, fn * 1e3, move * 1e3);
   if (least > 0 && flop > 0)
     printf(", at most %s", scaled(a, flop / least, "FLOP/s"));
   printf("\n");
@@ -168,8 +178,7 @@ static bool explain_code(Session *s, Bench *b) {
   return true;
 }
 
-static bool explain_one(Session *s, const Unit *u, Decl *prog,
-                        void *data) {
+static bool explain_one(Session *s, const Unit *u, Decl *prog, void *data) {
   (void)data;
   Bench b = {.threads = 1};
   FeBind *binds;
@@ -183,16 +192,14 @@ static bool explain_one(Session *s, const Unit *u, Decl *prog,
   bool gpu = b.target->kind == TARGET_GPU;
   if (gpu) {
     drv_fit_gpu(&b.call, binds, n, b.target, &b.opt);
-    device.n = drv_kernels(&b.call, b.target, &b.opt, device.kernel,
-                           MAX_KERNELS);
+    device.n =
+        drv_kernels(&b.call, b.target, &b.opt, device.kernel, MAX_KERNELS);
     if (!device.n) return false;
   }
   CgProgram fit;
-  if (!gpu && !drv_fit(&b.call, binds, n, b.target, &b.opt, &fit))
-    return false;
+  if (!gpu && !drv_fit(&b.call, binds, n, b.target, &b.opt, &fit)) return false;
   remarks = gpu ? remarks : s->cx.remarks.n;
-  Module *tiles = drv_lower(&s->cx, prog, binds, n, b.target, LV_TILE,
-                            &b.opt);
+  Module *tiles = drv_lower(&s->cx, prog, binds, n, b.target, LV_TILE, &b.opt);
   if (!tiles) return false;
   printf("%s\n", inputs_title(&b.call));
   print_remarks(s, remarks);

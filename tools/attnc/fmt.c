@@ -12,8 +12,8 @@ static int format(Session *s, void *data) {
   Unit *u = src ? fe_parse(&s->cx, src) : NULL;
   Buf out = {.arena = &s->cx.session};
   if (!u || !u->syntax_ok || !fe_format(&s->cx, u, &out)) return EXIT_OK;
-  bool same = out.n == src->len && !memcmp(out.at ? out.at : "", src->text,
-                                           out.n);
+  bool same =
+      out.n == src->len && !memcmp(out.at ? out.at : "", src->text, out.n);
   if (cli->check) {
     if (!same) fprintf(stderr, "attnc: %s is not formatted\n", src->path);
     return same ? EXIT_OK : EXIT_DIAG;

@@ -108,9 +108,10 @@ bool inputs_given(Session *s, DrvCall *c, DrvGens *gens) {
 
 bool inputs_ready(Session *s, DrvCall *c, const DrvGens *gens, bool random) {
   uint64_t seed = s->cli->seed ? (uint64_t)s->cli->seed : 1;
-  bool ok = random ? drv_fill(c, gens, seed)
-                   : drv_solve(c) && (!gens->n || drv_fill_given(c, gens, seed))
-                         && drv_ragged(c);
+  bool ok = random
+                ? drv_fill(c, gens, seed)
+                : drv_solve(c) && (!gens->n || drv_fill_given(c, gens, seed)) &&
+                      drv_ragged(c);
   return ok && drv_complete(c) && drv_outputs(c);
 }
 

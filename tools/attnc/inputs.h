@@ -19,6 +19,6 @@ bool measure(Session *s, DrvCall *c, const DrvCode *code, struct attn_ctx *rt,
              double *seconds, double *cpu, uint32_t n);
 // The number of runs that --runs or half a second allow.
 uint32_t measure_runs(const Cli *cli, double first);
-double median(double *v, uint32_t n);   // sorts v
+double median(double *v, uint32_t n);  // sorts v
 
 #endif

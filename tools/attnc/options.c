@@ -12,7 +12,7 @@ typedef struct Opt {
   const char *name, *alias;
   OptKind kind;
   const char *value, *commands, *help;
-  size_t at;              // of its field in Cli
+  size_t at;  // of its field in Cli
 } Opt;
 
 static const Opt opts[] = {
@@ -136,8 +136,7 @@ static bool unknown_option(const Cli *cli, const char *arg) {
   const char *near = nearest(name, words, n);
   if (near)
     usage_error(cli, "unknown option '%s', did you mean '%s'?", name, near);
-  else
-    usage_error(cli, "unknown option '%s'", name);
+  else usage_error(cli, "unknown option '%s'", name);
   return false;
 }
 
@@ -174,9 +173,7 @@ static bool set_number(Cli *cli, const Opt *o, const char *value) {
 static bool set_opt(Cli *cli, const Opt *o, const char *value) {
   void *field = (char *)cli + o->at;
   switch (o->kind) {
-  case FLAG:
-    *(bool *)field = true;
-    return true;
+  case FLAG: *(bool *)field = true; return true;
   case CHOICE:
     if (!is_choice(o->value, value)) {
       usage_error(cli, "option '%s' takes %s, not '%s'", o->name, o->value,
@@ -185,14 +182,10 @@ static bool set_opt(Cli *cli, const Opt *o, const char *value) {
     }
     *(const char **)field = value;
     return true;
-  case STR:
-    *(const char **)field = value;
-    return true;
-  case LIST:
-    vec_push(&cli->arena, (Strings *)field, value);
-    return true;
-  case INT: case FLOAT:
-    break;
+  case STR: *(const char **)field = value; return true;
+  case LIST: vec_push(&cli->arena, (Strings *)field, value); return true;
+  case INT:
+  case FLOAT: break;
   }
   return set_number(cli, o, value);
 }
@@ -228,9 +221,9 @@ static bool parse_opt(Cli *cli, int argc, char **argv, int *at) {
 static const Opt *misplaced(const Cli *cli) {
   static const char zero[sizeof(Strings)];
   static const size_t size[] = {
-    [FLAG] = sizeof(bool), [STR] = sizeof(char *), [CHOICE] = sizeof(char *),
-    [INT] = sizeof(int64_t), [FLOAT] = sizeof(double),
-    [LIST] = sizeof(Strings),
+      [FLAG] = sizeof(bool),     [STR] = sizeof(char *),
+      [CHOICE] = sizeof(char *), [INT] = sizeof(int64_t),
+      [FLOAT] = sizeof(double),  [LIST] = sizeof(Strings),
   };
   for (uint32_t i = 0; i < NOPTS; i++) {
     const char *field = (const char *)cli + opts[i].at;
@@ -245,13 +238,10 @@ static bool complete(const Cli *cli) {
   const Command *c = cli->cmd;
   const Opt *o = misplaced(cli);
   bool many = cli->inputs.n > c->max, few = cli->inputs.n < c->min;
-  if (o)
-    usage_error(cli, "'%s' is no option of 'attnc %s'", o->name, c->name);
-  else if (few)
-    usage_error(cli, "no input file");
+  if (o) usage_error(cli, "'%s' is no option of 'attnc %s'", o->name, c->name);
+  else if (few) usage_error(cli, "no input file");
   else if (many)
-    usage_error(cli, "more inputs than expected: '%s'",
-                cli->inputs.at[c->max]);
+    usage_error(cli, "more inputs than expected: '%s'", cli->inputs.at[c->max]);
   return !o && !few && !many;
 }
 
@@ -267,8 +257,7 @@ static bool misspelled(const Cli *cli) {
     usage_error(cli, "unknown command '%s', did you mean '%s'?", word, near);
   else if (access(word, F_OK) != 0)
     usage_error(cli, "'%s' is neither a command nor a file", word);
-  else
-    return false;
+  else return false;
   return true;
 }
 
@@ -310,11 +299,13 @@ static void help_opt(const Opt *o, FILE *f) {
 
 static void help_commands(FILE *f) {
   fputs("usage: attnc [COMMAND] FILE.attn [OPTION ..]\n\n"
-        "Compiles attention written as index equations.\n\ncommands:\n", f);
+        "Compiles attention written as index equations.\n\ncommands:\n",
+        f);
   for (uint32_t i = 0; i < NCOMMANDS; i++)
     fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].doc);
   fputs("\n'attnc COMMAND --help' lists a command's options. Those of compile:"
-        "\n", f);
+        "\n",
+        f);
 }
 
 void cli_help(const Cli *cli, FILE *f) {
@@ -322,11 +313,11 @@ void cli_help(const Cli *cli, FILE *f) {
   if (c)
     fprintf(f, "usage: attnc %s %s\n\n%s\n\noptions:\n", c->name, c->usage,
             c->doc);
-  else
-    help_commands(f);
+  else help_commands(f);
   if (!c) c = &commands[0];
   for (uint32_t i = 0; i < NOPTS; i++)
     if (applies(&opts[i], c)) help_opt(&opts[i], f);
   fputs("\nexit codes: 0 ok, 1 diagnostics or a failed check, 2 usage, "
-        "3 environment, 70 internal error\n", f);
+        "3 environment, 70 internal error\n",
+        f);
 }

@@ -56,8 +56,7 @@ static void *tick(void *data) {
   pthread_mutex_lock(&b->lock);
   while (!b->done) {
     t.tv_sec++;
-    while (!b->done &&
-           pthread_cond_timedwait(&b->wake, &b->lock, &t) == 0) {}
+    while (!b->done && pthread_cond_timedwait(&b->wake, &b->lock, &t) == 0) {}
     if (b->done) break;
     fprintf(stderr, "\r\033[K%s, %d s", b->what, ++seconds);
   }

@@ -8,8 +8,10 @@ const char *scaled(Arena *a, double v, const char *unit) {
     v /= 1000;
     i++;
   }
-  return arena_printf(a, v < 10 ? "%.2f %s%s" : v < 100 ? "%.1f %s%s"
-                                                        : "%.0f %s%s",
+  return arena_printf(a,
+                      v < 10    ? "%.2f %s%s"
+                      : v < 100 ? "%.1f %s%s"
+                                : "%.0f %s%s",
                       v, prefix[i], unit);
 }
 
@@ -23,8 +25,7 @@ double bench_touched_rate(const Bench *b) {
 
 static bool open_runtime(Session *s, Bench *b) {
   attn_error e;
-  attn_ctx_options o = {.size = sizeof o,
-                        .threads = (int32_t)s->cli->threads};
+  attn_ctx_options o = {.size = sizeof o, .threads = (int32_t)s->cli->threads};
   if (s->cli->threads && !(b->rt = attn_ctx_create(&o, &e))) {
     diag_add(&s->cx, DIAG_launch, NOWHERE, "--threads", e.text);
     return false;

@@ -3,7 +3,7 @@
 #define ATTNC_ATTNC_REPORT_H
 
 #include "tools/attnc/inputs.h"
-#include "tools/driver/cost.h"
+#include "tools/driver/run/cost.h"
 
 #include "runtime/attn.h"
 
@@ -13,14 +13,14 @@ typedef struct Bench {
   DrvOptions opt;
   DrvCost cost;
   const Target *target;
-  attn_ctx *rt;          // NULL: the default one
+  attn_ctx *rt;  // NULL: the default one
   int threads;
-  double best, mid;      // seconds
-  double cpu;            // the least of all threads together in a run
+  double best, mid;  // seconds
+  double cpu;        // the least of all threads together in a run
   uint32_t runs;
   int64_t compile_ns;
   size_t code_bytes;
-  double peak, sgemm;    // operations a second; 0: not measured
+  double peak, sgemm;  // operations a second; 0: not measured
 } Bench;
 
 // The program with arrays for it.

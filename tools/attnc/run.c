@@ -13,7 +13,7 @@ typedef struct Run {
   DrvGens gens;
   DrvOptions opt;
   DrvCode *code;
-  attn_ctx *rt;          // NULL: the default one
+  attn_ctx *rt;  // NULL: the default one
   int64_t compile_ns;
 } Run;
 
@@ -56,7 +56,8 @@ static bool print_time(Session *s, Run *r) {
   if (!measure(s, &r->call, r->code, r->rt, t, NULL, n)) return false;
   double mid = median(t, n);
   printf("time: median %.3f ms, min %.3f ms over %u runs (%s; compiled in "
-         "%.0f ms)\n", mid * 1e3, t[0] * 1e3, n, drv_code_target(r->code),
+         "%.0f ms)\n",
+         mid * 1e3, t[0] * 1e3, n, drv_code_target(r->code),
          (double)r->compile_ns / 1e6);
   return true;
 }
@@ -139,7 +140,8 @@ static int execute(Session *s, Run *r) {
   if (!write_outputs(s, r)) return rc;
   if (s->cli->verify || s->cli->verify_all) rc = verify(s, r, &saved);
   if (s->cli->time && !print_time(s, r)) return EXIT_DIAG;
-  if (!s->cli->verify && !s->cli->verify_all && !s->cli->time && !s->cli->out.n && !s->cli->quiet)
+  if (!s->cli->verify && !s->cli->verify_all && !s->cli->time &&
+      !s->cli->out.n && !s->cli->quiet)
     fprintf(stderr, "ran %s (no --out, --time or --verify: nothing to show)\n",
             inputs_title(&r->call));
   return rc;

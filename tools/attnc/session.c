@@ -47,10 +47,10 @@ static void print_diags(Session *s) {
 // Errors of the machine rather than of the program.
 static bool is_environment(DiagId id) {
   switch (id) {
-  case DIAG_cannot_write: case DIAG_no_tool: case DIAG_no_device:
-    return true;
-  default:
-    return false;
+  case DIAG_cannot_write:
+  case DIAG_no_tool:
+  case DIAG_no_device: return true;
+  default: return false;
   }
 }
 
@@ -113,8 +113,8 @@ Source *session_read(Session *s, const char *path) {
   if (strcmp(path, "-") != 0) return ctx_read_source(cx, path, NOWHERE);
   uint32_t n = 0;
   errno = 0;
-  const char *text = cx->read_file(cx->read_file_data, &cx->session,
-                                   "/dev/stdin", &n);
+  const char *text =
+      cx->read_file(cx->read_file_data, &cx->session, "/dev/stdin", &n);
   if (text) return ctx_add_source(cx, "<stdin>", text, n);
   diag_add(cx, DIAG_cannot_read, NOWHERE, "standard input", strerror(errno));
   return NULL;
@@ -170,8 +170,8 @@ Decl *session_program(Session *s, const Unit *unit) {
   Decl *progs[DRV_MAX_PROGRAMS];
   uint32_t n = session_programs(s, unit, progs, DRV_MAX_PROGRAMS);
   if (n == 1) return progs[0];
-  if (n > 1) list_programs(s, diag_add(&s->cx, DIAG_which_program, NOWHERE),
-                           progs, n);
+  if (n > 1)
+    list_programs(s, diag_add(&s->cx, DIAG_which_program, NOWHERE), progs, n);
   else if (!s->cli->fn)
     diag_add(&s->cx, DIAG_no_programs, NOWHERE, unit->source->path);
   return NULL;
@@ -223,14 +223,17 @@ bool session_options(Session *s, DrvOptions *out) {
   const Cli *c = s->cli;
   Arena *a = &s->cx.session;
   const char *stem = c->prefix ? c->prefix : path_stem(a, c->inputs.at[0]);
-  *out = (DrvOptions){.targets = c->target, .prefix = identifier(a, stem),
-                      .tile_q = c->tile_q, .tile_k = c->tile_k,
+  *out = (DrvOptions){.targets = c->target,
+                      .prefix = identifier(a, stem),
+                      .tile_q = c->tile_q,
+                      .tile_k = c->tile_k,
                       .chunk = c->chunk,
                       .jobs = (uint32_t)c->jobs,
                       .verify_each = c->verify_each,
                       .print_after_all = c->print_after_all,
                       .time_passes = c->time_passes,
-                      .dump_dir = c->dump_dir, .log = &s->log};
+                      .dump_dir = c->dump_dir,
+                      .log = &s->log};
   for (uint32_t i = 0; i < c->dims.n; i++)
     if (!drv_parse_dims(&s->cx, c->dims.at[i], &out->fixed)) return false;
   return true;

@@ -8,15 +8,17 @@ typedef struct Sizes {
   int64_t rows, q[MAX_SIZES], k[MAX_SIZES];
 } Sizes;
 
-static const Sizes cpu_sizes = {
-    64, {16, 32, 48, 96, 128, 192, 256}, {32, 64, 128, 256, 512}};
+static const Sizes cpu_sizes = {64,
+                                {16, 32, 48, 96, 128, 192, 256},
+                                {32, 64, 128, 256, 512}};
 // One to three groups of warps.
-static const Sizes gpu_sizes = {
-    128, {64, 192}, {32, 48, 64, 80, 96, 112, 128, 160, 192}};
+static const Sizes gpu_sizes = {128,
+                                {64, 192},
+                                {32, 48, 64, 80, 96, 112, 128, 160, 192}};
 
 typedef struct Trial {
   int64_t q, k;
-  double seconds;        // of the median run; 0: it does not compile
+  double seconds;  // of the median run; 0: it does not compile
 } Trial;
 
 // Diagnostics of a candidate that does not compile are no errors of tune's.
@@ -93,8 +95,7 @@ static bool tune_one(Session *s, const Unit *u, Decl *prog, void *data) {
   }
   buf_printf(out, "with these tiles %.3f ms\n", best.seconds * 1e3);
   buf_printf(out, "schedule %s for \"%s\" { tile_q = %lld; tile_k = %lld; }\n",
-             prog->name, b.target->name, (long long)best.q,
-             (long long)best.k);
+             prog->name, b.target->name, (long long)best.q, (long long)best.k);
   return true;
 }
 
@@ -105,4 +106,6 @@ static int tune(Session *s, void *data) {
   return EXIT_OK;
 }
 
-int command_tune(Cli *cli) { return session_run(cli, tune, NULL); }
+int command_tune(Cli *cli) {
+  return session_run(cli, tune, NULL);
+}

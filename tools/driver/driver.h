@@ -11,8 +11,8 @@
 #include "frontend/frontend.h"
 #include "ir/ir.h"
 #include "ir/target.h"
-#include "tools/driver/gen.h"
-#include "tools/driver/npy.h"
+#include "tools/driver/run/gen.h"
+#include "tools/driver/run/npy.h"
 
 #include <stdio.h>
 
@@ -27,20 +27,20 @@ void drv_print_version(FILE *f);
 typedef Vec(FeBind) DrvBinds;
 
 typedef struct DrvOptions {
-  const char *targets;     // "cpu,cpu:x86-64-v3"; NULL: cpu
-  DrvBinds fixed;          // dims given by the user
-  const char *prefix;      // of generated names
+  const char *targets;            // "cpu,cpu:x86-64-v3"; NULL: cpu
+  DrvBinds fixed;                 // dims given by the user
+  const char *prefix;             // of generated names
   int64_t tile_q, tile_k, chunk;  // 0: the schedule block's, else chosen
-  bool group, few;         // the kernels of groups of heads, of few rows
-                           // (docs/cpu-schedule.md)
+  bool group, few;                // the kernels of groups of heads, of few rows
+                                  // (docs/cpu-schedule.md)
   int64_t spare_regs, spare_smem, most_groups, lean;  // as of PassOpt
-  bool strided;            // the same
-  bool first;              // no second code for tensors that one does not take
-  bool assembly;           // AMD: the text of it too
-  uint32_t jobs;           // threads of the compiler, 0: one per CPU
+  bool strided;                                       // the same
+  bool first;     // no second code for tensors that one does not take
+  bool assembly;  // AMD: the text of it too
+  uint32_t jobs;  // threads of the compiler, 0: one per CPU
   bool verify_each, print_after_all, time_passes;
   const char *dump_dir;
-  Buf *log;                // what the passes print, or NULL
+  Buf *log;  // what the passes print, or NULL
 } DrvOptions;
 
 // "D=128,B=1" or a single pair, appended.
@@ -56,29 +56,29 @@ const Target *drv_host_target(Ctx *cx, const char *name);
 // ---------------------------------------------------------------- arguments
 // Extent of an axis of the physical array.
 typedef enum DrvAxisKind {
-  DRV_DIM,      // a dim expression of the program
-  DRV_PAGE,     // a constant: keys of a page
-  DRV_TOTAL,    // all sequences of a ragged dim, end to end
-  DRV_BLOCKS,   // blocks of a paged array
+  DRV_DIM,     // a dim expression of the program
+  DRV_PAGE,    // a constant: keys of a page
+  DRV_TOTAL,   // all sequences of a ragged dim, end to end
+  DRV_BLOCKS,  // blocks of a paged array
 } DrvAxisKind;
 
 typedef struct DrvAxis {
   DrvAxisKind kind;
-  Dim dim;          // DRV_DIM; DRV_TOTAL: the ragged dim
-  int64_t extent;   // DRV_PAGE
+  Dim dim;         // DRV_DIM; DRV_TOTAL: the ragged dim
+  int64_t extent;  // DRV_PAGE
 } DrvAxis;
 
 typedef struct DrvArg {
   const Param *param;
-  bool out;             // an output; inout parameters are not
+  bool out;  // an output; inout parameters are not
   bool scalar;
-  DType dtype;          // DT_NONE: an undecided dtype generic
-  uint32_t rank;        // physical
+  DType dtype;    // DT_NONE: an undecided dtype generic
+  uint32_t rank;  // physical
   DrvAxis axis[NPY_MAX_RANK];
-  NpyArray array;       // data NULL: none yet
-  bool given;           // scalars: set, not the default
-  double value;         // scalars
-  const char *origin;   // "q.npy", "normal(0, 1)", for messages
+  NpyArray array;      // data NULL: none yet
+  bool given;          // scalars: set, not the default
+  double value;        // scalars
+  const char *origin;  // "q.npy", "normal(0, 1)", for messages
 } DrvArg;
 
 // Called now and then while something long goes on.
@@ -91,18 +91,18 @@ typedef struct DrvWatch {
 typedef struct DrvCall {
   Ctx *cx;
   Decl *prog;
-  DrvArg *args;         // parameters, then outputs
+  DrvArg *args;  // parameters, then outputs
   uint32_t nargs;
-  int64_t *dims;        // by symbol of prog->dims
+  int64_t *dims;  // by symbol of prog->dims
   bool *known;
-  const char **from;    // what said so, for messages
-  int64_t *total;       // by symbol: all sequences together; -1 unknown
-  DType *types;         // by generic of prog
+  const char **from;      // what said so, for messages
+  int64_t *total;         // by symbol: all sequences together; -1 unknown
+  DType *types;           // by generic of prog
   const DrvWatch *watch;  // of the oracle, or NULL
 } DrvCall;
 
 bool drv_call(Ctx *cx, Decl *prog, DrvCall *out);
-DrvArg *drv_arg(DrvCall *c, const char *name);     // NULL: a diagnostic
+DrvArg *drv_arg(DrvCall *c, const char *name);  // NULL: a diagnostic
 bool drv_set_dim(DrvCall *c, const char *name, int64_t v, const char *from);
 bool drv_set_dtype(DrvCall *c, const char *generic, DType t);
 bool drv_has_dtype(const Decl *prog, const char *generic);
@@ -119,9 +119,9 @@ bool drv_solve(DrvCall *c);
 // Makes up what is not given: dims first (a sensible size for each), then
 // arrays. `gens` are of parameters by name, others get a default.
 typedef struct DrvGen {
-  const char *name;     // of the parameter
+  const char *name;  // of the parameter
   Gen gen;
-  const char *stream;   // the stream's name, NULL: the parameter's
+  const char *stream;  // the stream's name, NULL: the parameter's
 } DrvGen;
 typedef Vec(DrvGen) DrvGens;
 bool drv_fill(DrvCall *c, const DrvGens *gens, uint64_t seed);
@@ -171,8 +171,15 @@ bool drv_emit_ir(Ctx *cx, Decl **progs, uint32_t n, Level to,
                  const DrvOptions *opt, Buf *out);
 
 typedef enum DrvStage {
-  DRV_LLVM, DRV_ASM, DRV_OBJECT, DRV_HEADER, DRV_PTX, DRV_CUBIN, DRV_AMDGCN,
-  DRV_HSACO, DRV_CONTAINER,
+  DRV_LLVM,
+  DRV_ASM,
+  DRV_OBJECT,
+  DRV_HEADER,
+  DRV_PTX,
+  DRV_CUBIN,
+  DRV_AMDGCN,
+  DRV_HSACO,
+  DRV_CONTAINER,
 } DrvStage;
 // Code of all programs for all targets and specializations. `header` may be
 // NULL; `out` is not touched for DRV_HEADER.
@@ -203,11 +210,11 @@ typedef struct DrvKernel {
   uint32_t registers, spill_bytes;  // of a thread; 0 without ptxas
   uint32_t per_sm;                  // CTAs a multiprocessor holds
   bool persistent;
-  bool serialized;                  // products wait for each other
-  uint32_t warning;                 // number of ptxas's first C75xx, or 0
-  uint32_t level;                   // of ptxas's register usage; 0: its own
+  bool serialized;   // products wait for each other
+  uint32_t warning;  // number of ptxas's first C75xx, or 0
+  uint32_t level;    // of ptxas's register usage; 0: its own
   size_t text_bytes, code_bytes;
-  const char *roles, *tiles;        // as text
+  const char *roles, *tiles;  // as text
 } DrvKernel;
 // Of the one specialization that a call needs. 0 with diagnostics. What was
 // chosen for it goes to *opt.
@@ -229,10 +236,10 @@ typedef struct DrvVerdict {
 } DrvVerdict;
 
 typedef struct DrvReference {
-  double **want;        // by argument; NULL for inputs
-  bool sampled;         // only some points were evaluated
-  uint64_t points;      // how many
-  double cost;          // operations of a full evaluation
+  double **want;    // by argument; NULL for inputs
+  bool sampled;     // only some points were evaluated
+  uint64_t points;  // how many
+  double cost;      // operations of a full evaluation
 } DrvReference;
 
 // Operations above which only 256 random points and the corners are evaluated.
@@ -240,7 +247,7 @@ typedef struct DrvReference {
 
 // Copies of the inout arrays, which a launch overwrites.
 typedef struct DrvSaved {
-  void **data;          // by argument
+  void **data;  // by argument
 } DrvSaved;
 DrvSaved drv_save(const DrvCall *c);
 void drv_restore(DrvCall *c, const DrvSaved *s);
@@ -250,7 +257,7 @@ bool drv_reference(DrvCall *c, const DrvSaved *s, double sample_above,
                    uint64_t seed, DrvReference *out);
 // Compares the arrays of the call with it; one verdict per output. Returns
 // their number.
-uint32_t drv_verdicts(const DrvCall *c, const DrvReference *r,
-                      DrvVerdict *out, uint32_t max);
+uint32_t drv_verdicts(const DrvCall *c, const DrvReference *r, DrvVerdict *out,
+                      uint32_t max);
 
 #endif

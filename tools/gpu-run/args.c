@@ -2,7 +2,7 @@
 #include "tools/gpu-run/run.h"
 
 #include "runtime/rt.h"
-#include "tools/driver/gen.h"
+#include "tools/driver/run/gen.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -23,7 +23,9 @@ size_t run_bytes(const Array *a) {
   return (size_t)a->host.count * attn_dtype_size(a->desc->dtype);
 }
 
-bool run_is_output(const Array *a) { return a->desc->kind != ATTN_PARAM_IN; }
+bool run_is_output(const Array *a) {
+  return a->desc->kind != ATTN_PARAM_IN;
+}
 
 const char *run_setting(const Run *r, int option, const char *name) {
   size_t n = strlen(name);
@@ -39,8 +41,7 @@ const char *run_setting(const Run *r, int option, const char *name) {
 // ---------------------------------------------------------------- dims
 static bool set_dim(Run *r, const char *name, size_t n, int64_t v) {
   for (uint32_t i = 0; i < r->prog->ndims; i++)
-    if (!strncmp(r->prog->dims[i].name, name, n) &&
-        !r->prog->dims[i].name[n]) {
+    if (!strncmp(r->prog->dims[i].name, name, n) && !r->prog->dims[i].name[n]) {
       r->dims[i] = v;
       return r->known[i] = true;
     }
@@ -127,8 +128,7 @@ static bool make_shape(Run *r, Array *a) {
 // The dim whose lengths or offsets are in tensor t.
 static const attn_dim_desc *lengths_in(const Run *r, uint32_t t, int64_t *v) {
   for (uint32_t i = 0; i < r->prog->ndims; i++)
-    if (r->prog->dims[i].kind == ATTN_DIM_RAGGED &&
-        r->prog->dims[i].by == t) {
+    if (r->prog->dims[i].kind == ATTN_DIM_RAGGED && r->prog->dims[i].by == t) {
       *v = r->dims[i];
       return &r->prog->dims[i];
     }
@@ -210,8 +210,8 @@ static bool make_inputs(Run *r) {
     Gen g = default_gen(r, t);
     if (a->host.data) continue;
     if (s && !parse_gen(s, &g)) return false;
-    bool ok = a->desc->kind == ATTN_PARAM_OUT ? make_shape(r, a)
-                                              : generate(r, t, g);
+    bool ok =
+        a->desc->kind == ATTN_PARAM_OUT ? make_shape(r, a) : generate(r, t, g);
     if (!ok) return false;
   }
   return true;
@@ -233,8 +233,7 @@ static void list_params(Run *r) {
     const attn_param_desc *d = &r->prog->params[i];
     if (d->kind == ATTN_PARAM_SCALAR)
       r->scalar[r->nscalars++] = scalar(d, run_setting(r, 's', d->name));
-    else
-      r->array[r->ntensors++].desc = d;
+    else r->array[r->ntensors++].desc = d;
   }
 }
 

@@ -10,14 +10,13 @@
 
 typedef struct Call {
   attn_tensor tensor[ATTN_MAX_PARAMS], *ptr[ATTN_MAX_PARAMS];
-  char args[16384];        // of S_P_args
+  char args[16384];  // of S_P_args
   void *workspace;
   size_t workspace_bytes;
 } Call;
 
 static attn_tensor view(const Array *a, void *data) {
-  attn_tensor t = {.data = data, .rank = a->host.rank,
-                   .dtype = a->desc->dtype};
+  attn_tensor t = {.data = data, .rank = a->host.rank, .dtype = a->desc->dtype};
   int64_t stride = 1;
   for (int k = a->host.rank - 1; k >= 0; k--) {
     t.shape[k] = a->host.shape[k];
@@ -60,11 +59,9 @@ static bool gpu(Run *r, bool ok) {
 static bool to_device(Run *r, Call *c) {
   for (uint32_t t = 0; t < r->ntensors; t++) {
     Array *a = &r->array[t];
-    if (!gpu(r, drv_gpu_alloc(&r->gpu, run_bytes(a), &a->device)))
-      return false;
+    if (!gpu(r, drv_gpu_alloc(&r->gpu, run_bytes(a), &a->device))) return false;
     if (a->desc->kind != ATTN_PARAM_OUT &&
-        !gpu(r, drv_gpu_upload(&r->gpu, a->device, a->host.data,
-                               run_bytes(a))))
+        !gpu(r, drv_gpu_upload(&r->gpu, a->device, a->host.data, run_bytes(a))))
       return false;
   }
   if (!put_args(r, true, c)) return false;
@@ -82,21 +79,22 @@ static bool to_device(Run *r, Call *c) {
 
 static bool fetch(Run *r, const Array *a, void **out) {
   if (!*out) *out = malloc(run_bytes(a) + 1);
-  return *out && gpu(r, drv_gpu_download(&r->gpu, *out, a->device,
-                                         run_bytes(a)));
+  return *out &&
+         gpu(r, drv_gpu_download(&r->gpu, *out, a->device, run_bytes(a)));
 }
 
-// Inputs that a launch overwrites, as they were; outputs and workspace poisoned.
+// Inputs that a launch overwrites, as they were; outputs and workspace
+// poisoned.
 static bool reset(Run *r, const Call *c) {
   if (!gpu(r, drv_gpu_poison(&r->gpu, c->workspace, c->workspace_bytes)))
     return false;
   for (uint32_t t = 0; t < r->ntensors; t++) {
     Array *a = &r->array[t];
-    bool ok = a->desc->kind == ATTN_PARAM_IN ||
-              (a->desc->kind == ATTN_PARAM_OUT
-                   ? drv_gpu_poison(&r->gpu, a->device, run_bytes(a))
-                   : drv_gpu_upload(&r->gpu, a->device, a->host.data,
-                                    run_bytes(a)));
+    bool ok =
+        a->desc->kind == ATTN_PARAM_IN ||
+        (a->desc->kind == ATTN_PARAM_OUT
+             ? drv_gpu_poison(&r->gpu, a->device, run_bytes(a))
+             : drv_gpu_upload(&r->gpu, a->device, a->host.data, run_bytes(a)));
     if (!gpu(r, ok)) return false;
   }
   return true;
@@ -127,12 +125,11 @@ static bool differs(const Array *a, const void *again) {
   }
   if (at < 0) return false;
   return !run_error("'%s' differs from the first launch: %lld elements, at "
-                    "%lld %.9g and %.9g", a->desc->name, (long long)n,
-                    (long long)at,
-                    dtype_load(a->host.dtype, (const char *)a->first +
-                                                  at * size),
-                    dtype_load(a->host.dtype, (const char *)again +
-                                                  at * size));
+                    "%lld %.9g and %.9g",
+                    a->desc->name, (long long)n, (long long)at,
+                    dtype_load(a->host.dtype,
+                               (const char *)a->first + at * size),
+                    dtype_load(a->host.dtype, (const char *)again + at * size));
 }
 
 static bool equal_again(Run *r) {
@@ -150,18 +147,18 @@ static bool equal_again(Run *r) {
 static bool repeat(Run *r, Call *c, attn_stream *s) {
   for (long i = 0; i < r->repeat; i++)
     if (!reset(r, c) || !run_once(r, c, s) || !equal_again(r)) return false;
-  if (r->repeat) printf("ok   %ld more launches are bitwise equal\n",
-                        r->repeat);
+  if (r->repeat)
+    printf("ok   %ld more launches are bitwise equal\n", r->repeat);
   return true;
 }
 
 // ---------------------------------------------------------------- comparing
 static double default_tol(const Run *r) {
   double t = 1e-4;
-  for (uint32_t i = 0; i < r->ntensors; i++)
-    switch (r->array[i].desc->dtype) {
+  for (uint32_t i = 0; i < r->ntensors; i++) switch (r->array[i].desc->dtype) {
     case ATTN_BF16: t = fmax(t, 2e-2); break;
-    case ATTN_F16: case ATTN_TF32: t = fmax(t, 4e-3); break;
+    case ATTN_F16:
+    case ATTN_TF32: t = fmax(t, 4e-3); break;
     case ATTN_F8E4M3: t = fmax(t, 0.15); break;
     case ATTN_F8E5M2: t = fmax(t, 0.3); break;
     default: break;
@@ -169,8 +166,7 @@ static double default_tol(const Run *r) {
   return r->tol > 0 ? r->tol : t;
 }
 
-static bool compare(const Run *r, const Array *a, const void *ref,
-                    DType type) {
+static bool compare(const Run *r, const Array *a, const void *ref, DType type) {
   double *want = malloc(sizeof *want * (size_t)(a->host.count + 1));
   NpyArray got = a->host;
   double tol = default_tol(r), norm = 0, diff = 0;
@@ -242,8 +238,8 @@ static bool host_time(Run *r, Call *c, attn_stream *s, double *best) {
     for (int i = 0; i < N; i++)
       if (!launch(r, c, s)) return false;
     clock_gettime(CLOCK_MONOTONIC, &b);
-    double t = (double)(b.tv_sec - a.tv_sec) +
-               1e-9 * (double)(b.tv_nsec - a.tv_nsec);
+    double t =
+        (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
     *best = fmin(*best, t / N);
   }
   return gpu(r, drv_gpu_wait(&r->gpu));
@@ -263,8 +259,8 @@ static bool measure(Run *r, Call *c, attn_stream *s) {
     qsort(t, (size_t)r->runs, sizeof *t, by_value);
     printf("time: median %.4f ms, min %.4f ms over %ld launches (%s, %s); "
            "host %.2f us a launch\n",
-           t[r->runs / 2] * 1e3, t[0] * 1e3, r->runs, r->gpu.name,
-           r->gpu.arch, host * 1e6);
+           t[r->runs / 2] * 1e3, t[0] * 1e3, r->runs, r->gpu.name, r->gpu.arch,
+           host * 1e6);
   }
   free(t);
   return ok;
@@ -290,11 +286,11 @@ static bool on_cpu(Run *r, Call *c) {
 
 bool run_launch(Run *r) {
   static Call c;
-  attn_stream s = {.kind = r->amd ? ATTN_HIP : ATTN_CUDA, .device = r->device,
+  attn_stream s = {.kind = r->amd ? ATTN_HIP : ATTN_CUDA,
+                   .device = r->device,
                    .handle = r->gpu.stream};
   if (r->cpu) return on_cpu(r, &c);
   return to_device(r, &c) && run_once(r, &c, &s) && fetch_first(r) &&
          write_outputs(r) && verify_files(r) && repeat(r, &c, &s) &&
-         (!r->runs || measure(r, &c, &s)) &&
-         (!r->verify || verify_cpu(r, &c));
+         (!r->runs || measure(r, &c, &s)) && (!r->verify || verify_cpu(r, &c));
 }

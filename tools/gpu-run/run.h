@@ -2,22 +2,22 @@
 #ifndef ATTNC_GPU_RUN_H
 #define ATTNC_GPU_RUN_H
 
-#include "ir/ctx.h"
-#include "ir/vec.h"
+#include "ir/core/ctx.h"
+#include "ir/core/vec.h"
 #include "runtime/attn_abi.h"
-#include "tools/driver/gpu.h"
-#include "tools/driver/npy.h"
+#include "tools/driver/gpu/gpu.h"
+#include "tools/driver/run/npy.h"
 
-typedef struct RunSetting { // an option that may be given many times
+typedef struct RunSetting {  // an option that may be given many times
   int option;
   const char *text;
 } RunSetting;
 
 typedef struct Array {
   const attn_param_desc *desc;
-  NpyArray host;         // what the program reads; then its results
+  NpyArray host;  // what the program reads; then its results
   void *device;
-  void *first;           // results of the first launch
+  void *first;  // results of the first launch
 } Array;
 
 typedef struct Run {
@@ -30,7 +30,7 @@ typedef struct Run {
   int device;
   const attn_program *prog;
   DrvGpu gpu;
-  Array array[ATTN_MAX_PARAMS];   // tensors
+  Array array[ATTN_MAX_PARAMS];  // tensors
   attn_scalar scalar[ATTN_MAX_PARAMS];
   uint32_t ntensors, nscalars;
   int64_t dims[ATTN_MAX_DIMS];
@@ -43,7 +43,7 @@ bool run_inputs(Run *r);
 // The text behind "NAME=" of the option for this name, or NULL.
 const char *run_setting(const Run *r, int option, const char *name);
 size_t run_bytes(const Array *a);
-bool run_is_output(const Array *a);   // also inout
+bool run_is_output(const Array *a);  // also inout
 bool run_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 // launch.c: runs, compares, times, writes.

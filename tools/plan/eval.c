@@ -61,14 +61,13 @@ static double eval(const DimTab *t, const int64_t *dims, const Expr *e,
                    bool *ok) {
   double a, b;
   switch (e->kind) {
-  case EX_INT: case EX_BOOL: return (double)e->ival;
+  case EX_INT:
+  case EX_BOOL: return (double)e->ival;
   case EX_FLOAT: return e->fval;
   case EX_INF: return INFINITY;
   case EX_NAME: return name(t, dims, e, ok);
   case EX_CALL: return call(t, dims, e, ok);
-  case EX_UNARY:
-    a = eval(t, dims, e->a, ok);
-    return e->op == UO_NEG ? -a : !a;
+  case EX_UNARY: a = eval(t, dims, e->a, ok); return e->op == UO_NEG ? -a : !a;
   case EX_BINARY:
     a = eval(t, dims, e->a, ok);
     b = eval(t, dims, e->b, ok);
@@ -76,9 +75,7 @@ static double eval(const DimTab *t, const int64_t *dims, const Expr *e,
   case EX_CAST:
     a = eval(t, dims, e->a, ok);
     return *ok ? dtype_round(e->dtype, a) : 0;
-  default:
-    *ok = false;
-    return 0;
+  default: *ok = false; return 0;
   }
 }
 

@@ -28,7 +28,7 @@ void plan_remarks(const Ctx *cx, uint32_t from, const char *prefix, Buf *out) {
     bool again = false;
     for (uint32_t k = from; k < i; k++)
       again = again || strcmp(cx->remarks.at[k], r) == 0;
-    const char *s = strstr(r, ": ");   // "online: @name: .." or "name: .."
+    const char *s = strstr(r, ": ");  // "online: @name: .." or "name: .."
     const char *at = s && s[2] == '@' ? strstr(s + 2, ": ") : NULL;
     if (!again) buf_printf(out, "%s%s\n", prefix, at ? at + 2 : s ? s + 2 : r);
   }
@@ -62,8 +62,8 @@ static Module *lower(Facts *f, Decl *d, bool dims, const Target *t, Level to) {
   uint32_t n = fe_specializations(&f->cx, d, NULL, 0, &binds, &width);
   if (!n) return NULL;
   DrvOptions opt = {0};
-  return drv_lower(&f->cx, d, binds, dims ? width : only_types(binds, width),
-                   t, to, &opt);
+  return drv_lower(&f->cx, d, binds, dims ? width : only_types(binds, width), t,
+                   to, &opt);
 }
 
 // The best level of this machine that the table knows.
@@ -147,10 +147,12 @@ static void row_probe(const Facts *f, const Decl *d, Buf *out) {
     bool row = d->results.n && d->results.at[i].row;
     buf_printf(&names, "%sr%u", i ? ", " : "", i);
     buf_printf(&outs, "%sO%u: f32[Nq%s]", i ? ", " : "", i, row ? ", 64" : "");
-    buf_printf(&sums, row ? "  O%u[q] = sum(k: r%u * V_k);\n"
-                          : "  O%u[q] = r%u;\n", i, i);
+    buf_printf(&sums,
+               row ? "  O%u[q] = sum(k: r%u * V_k);\n" : "  O%u[q] = r%u;\n", i,
+               i);
   }
-  buf_printf(out, "attention " PROBE "%s<Nq, Nk>(%s, in_V: f32[Nk, 64]) -> (%s) "
+  buf_printf(out,
+             "attention " PROBE "%s<Nq, Nk>(%s, in_V: f32[Nk, 64]) -> (%s) "
              "{\n  index q in Nq, k in Nk;\n%s  let %s%s%s = %s(%s);\n%s}\n",
              d->name, params.at, outs.at, lets.at, n > 1 ? "(" : "", names.at,
              n > 1 ? ")" : "", d->name, args.at, sums.at);
@@ -176,16 +178,19 @@ static void mask_probe(const Facts *f, const Decl *d, bool picture, Buf *out) {
   }
   pass_on(f, d, &params, &args, 0);
   if (picture)
-    buf_printf(out, "attention " PROBE "%s(unused_x: f32[%s]%s) -> (O: f32[%s])"
+    buf_printf(out,
+               "attention " PROBE "%s(unused_x: f32[%s]%s) -> (O: f32[%s])"
                " {\n%s  O[%s] = unused_x[%s] + (if %s(%s) then 1.0 else 0.0);"
-               "\n}\n", d->name, shape.at, params.at, shape.at, index.at,
-               at.at, at.at, d->name, args.at);
+               "\n}\n",
+               d->name, shape.at, params.at, shape.at, index.at, at.at, at.at,
+               d->name, args.at);
   else if (key && shape.n)
-    buf_printf(out, "attention " PROBE "%s(V: f32[N%s, 64], X: f32[%s]%s) -> "
+    buf_printf(out,
+               "attention " PROBE "%s(V: f32[N%s, 64], X: f32[%s]%s) -> "
                "(O: f32[%s, 64]) {\n%s  index %s in N%s where %s(%s);\n"
-               "  O[%s] = X[%s] * sum(%s: V[%s]);\n}\n", d->name, key,
-               shape.at, params.at, shape.at, index.at, key, key, d->name,
-               args.at, at.at, at.at, key, key);
+               "  O[%s] = X[%s] * sum(%s: V[%s]);\n}\n",
+               d->name, key, shape.at, params.at, shape.at, index.at, key, key,
+               d->name, args.at, at.at, at.at, key, key);
 }
 
 // Checks the file with `more` behind it.
@@ -237,8 +242,7 @@ static void about_mask_bounds(Facts *f, const Decl *d) {
 // windows and documents show; tables of integers ascend.
 static void fill(const Func *fn, InterpTensor *t, uint32_t i, Arena *a) {
   const Type *ty = ir_type(fn, fn->params.at[i].v);
-  *t = (InterpTensor){.dtype = ty->dtype, .scalar = PICTURE / 3,
-                      .given = true};
+  *t = (InterpTensor){.dtype = ty->dtype, .scalar = PICTURE / 3, .given = true};
   if (ty->kind != TK_TENSOR) return;
   int64_t n = 1;
   t->rank = ty->n;
@@ -294,7 +298,9 @@ static void about_mask_picture(Facts *f, const Decl *d) {
 }
 
 // ---------------------------------------------------------------- border
-static void no_memory(void *jump) { longjmp(*(jmp_buf *)jump, 1); }
+static void no_memory(void *jump) {
+  longjmp(*(jmp_buf *)jump, 1);
+}
 
 static void tell(Facts *f) {
   for (uint32_t i = 0; i < f->unit->decls.n; i++) {
@@ -303,8 +309,7 @@ static void tell(Facts *f) {
     if (d->kind == DE_ROW) about_row(f, d);
     if (d->kind == DE_MASK) about_mask_bounds(f, d);
     if (d->kind == DE_MASK) about_mask_picture(f, d);
-    if (d->kind == DE_ATTENTION || d->kind == DE_RECURRENT)
-      about_program(f, d);
+    if (d->kind == DE_ATTENTION || d->kind == DE_RECURRENT) about_program(f, d);
   }
 }
 

@@ -4,12 +4,12 @@
 #ifndef ATTNC_PLAN_FACTS_H
 #define ATTNC_PLAN_FACTS_H
 
-#include "ir/ctx.h"
+#include "ir/core/ctx.h"
 
 typedef struct FactsReader {
-  const char *const *dirs;   // -I
+  const char *const *dirs;  // -I
   uint32_t ndirs;
-  ReadFileFn *read;          // NULL: the file system
+  ReadFileFn *read;  // NULL: the file system
   void *data;
 } FactsReader;
 

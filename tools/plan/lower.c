@@ -34,9 +34,12 @@ bool drv_for_decode(const Attr *a) {
 
 static PassOpt pass_options(const Decl *prog, const Target *t,
                             const DrvOptions *opt) {
-  PassOpt o = {.target = t ? t->name : "cpu", .split_k = -1,
-               .spare_regs = opt->spare_regs, .spare_smem = opt->spare_smem,
-               .most_groups = opt->most_groups, .lean = opt->lean,
+  PassOpt o = {.target = t ? t->name : "cpu",
+               .split_k = -1,
+               .spare_regs = opt->spare_regs,
+               .spare_smem = opt->spare_smem,
+               .most_groups = opt->most_groups,
+               .lean = opt->lean,
                .strided = opt->strided};
   const Unit *u = prog->unit;
   for (uint32_t i = 0; i < u->decls.n; i++) {
@@ -58,8 +61,7 @@ static PassOpt pass_options(const Decl *prog, const Target *t,
   return o;
 }
 
-bool drv_tiles_asked(const Decl *prog, const Target *t,
-                     const DrvOptions *opt) {
+bool drv_tiles_asked(const Decl *prog, const Target *t, const DrvOptions *opt) {
   PassOpt o = pass_options(prog, t, opt);
   return o.tile_q || o.tile_k;
 }

@@ -23,8 +23,7 @@ static uint64_t axes_of(const Func *f, const Op *op) {
 static Dim points(const Count *c, uint64_t axes, int64_t times) {
   Dim n = dim_const(c->t, times);
   for (uint32_t i = 0; i < c->f->axes.n; i++)
-    if (axes >> i & 1)
-      n = dim_bin(c->t, DIM_MUL, n, c->f->axes.at[i].extent);
+    if (axes >> i & 1) n = dim_bin(c->t, DIM_MUL, n, c->f->axes.at[i].extent);
   return n;
 }
 
@@ -35,8 +34,16 @@ static void count_op(void *data, Op *op) {
   case OP_DOT:
     c->products = dim_bin(c->t, DIM_ADD, c->products, points(c, axes, 2));
     break;
-  case OP_EXP: case OP_EXP2: case OP_LOG: case OP_LOG2: case OP_TANH:
-  case OP_SIGMOID: case OP_SOFTPLUS: case OP_ERF: case OP_SIN: case OP_COS:
+  case OP_EXP:
+  case OP_EXP2:
+  case OP_LOG:
+  case OP_LOG2:
+  case OP_TANH:
+  case OP_SIGMOID:
+  case OP_SOFTPLUS:
+  case OP_ERF:
+  case OP_SIN:
+  case OP_COS:
   case OP_POW:
     c->functions = dim_bin(c->t, DIM_ADD, c->functions, points(c, axes, 1));
     break;
@@ -91,8 +98,8 @@ static Dim of_param(const Bounds *b, Value v) {
     size_t n = strlen(axis) < 60 ? strlen(axis) : 60;
     memcpy(name, axis, n);
     memcpy(name + n, i % 2 ? "_hi" : "_lo", 4);
-    return dim_sym(b->t, dim_add_sym(b->t, arena_strdup(b->t->arena, name),
-                                     DIM_DYN));
+    return dim_sym(b->t,
+                   dim_add_sym(b->t, arena_strdup(b->t->arena, name), DIM_DYN));
   }
   return DIM_NONE;
 }

@@ -1,4 +1,4 @@
-# Uses the tests of the pass `assign` as tests of codegen.
+# Uses the tests of the pass `lower_cpu` as tests of codegen.
 #   assigned.py jit DIR   runs each as machine code, on the best and the lowest
 #                         level of this machine
 #   assigned.py nm DIR    compiles some, and every function and cast, for a CPU
@@ -42,7 +42,7 @@ def check(obj):
 
 def nm(path, target, out):
     tir, obj = os.path.join(out, "x.tir"), os.path.join(out, "x.o")
-    run("attn-opt", path, "--passes=assign", "--target=" + target, "-o", tir)
+    run("attn-opt", path, "--passes=lower_cpu", "--target=" + target, "-o", tir)
     run("mach-run", tir, "--emit=obj", "-o", obj)
     check(obj)
 

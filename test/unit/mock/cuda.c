@@ -8,22 +8,31 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-EXPORT MockCuda mock_cuda = {.major = 9, .minor = 0, .sms = 132, .per_sm = 1,
-                             .devices = 2, .most_shared = 232448};
-static int context[3], modules[8];   // contexts by device; [2]: another
+EXPORT MockCuda mock_cuda = {.major = 9,
+                             .minor = 0,
+                             .sms = 132,
+                             .per_sm = 1,
+                             .devices = 2,
+                             .most_shared = 232448};
+static int context[3], modules[8];  // contexts by device; [2]: another
 static char symbols[64][64];
 static unsigned nsymbols;
 
-#define ENTER(name)                                            \
-  do {                                                         \
-    if (mock_cuda.fail && !strcmp(mock_cuda.fail, #name))      \
-      return mock_cuda.code;                                   \
+#define ENTER(name) \
+  do { \
+    if (mock_cuda.fail && !strcmp(mock_cuda.fail, #name)) \
+      return mock_cuda.code; \
   } while (0)
 
 typedef int R;
-#define FN(name, ...) EXPORT R name(__VA_ARGS__); R name(__VA_ARGS__)
+#define FN(name, ...) \
+  EXPORT R name(__VA_ARGS__); \
+  R name(__VA_ARGS__)
 
-FN(cuInit, unsigned flags) { ENTER(cuInit); return flags != 0; }
+FN(cuInit, unsigned flags) {
+  ENTER(cuInit);
+  return flags != 0;
+}
 
 FN(cuGetErrorName, R e, const char **s) {
   *s = e == 1 ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_ERROR_OTHER";
@@ -35,7 +44,10 @@ FN(cuGetErrorString, R e, const char **s) {
   return 0;
 }
 
-FN(cuDeviceGetCount, int *n) { *n = mock_cuda.devices; return 0; }
+FN(cuDeviceGetCount, int *n) {
+  *n = mock_cuda.devices;
+  return 0;
+}
 
 FN(cuDeviceGet, int *dev, int ordinal) {
   ENTER(cuDeviceGet);
@@ -46,8 +58,10 @@ FN(cuDeviceGet, int *dev, int ordinal) {
 FN(cuDeviceGetAttribute, int *v, int what, int dev) {
   ENTER(cuDeviceGetAttribute);
   (void)dev;
-  *v = what == 16 ? mock_cuda.sms : what == 75 ? mock_cuda.major
-       : what == 76 ? mock_cuda.minor : -1;
+  *v = what == 16   ? mock_cuda.sms
+       : what == 75 ? mock_cuda.major
+       : what == 76 ? mock_cuda.minor
+                    : -1;
   return *v < 0;
 }
 
@@ -70,7 +84,10 @@ FN(cuCtxGetCurrent, void **ctx) {
   return 0;
 }
 
-FN(cuCtxSetCurrent, void *ctx) { mock_cuda.current = ctx; return 0; }
+FN(cuCtxSetCurrent, void *ctx) {
+  mock_cuda.current = ctx;
+  return 0;
+}
 
 FN(cuCtxGetDevice, int *dev) {
   ENTER(cuCtxGetDevice);
@@ -111,7 +128,10 @@ FN(cuModuleLoadDataEx, void **mod, const void *image, unsigned n, int *opts,
   return mock_cuda.current ? 0 : 201;
 }
 
-FN(cuModuleUnload, void *mod) { mock_cuda.unloads += mod != NULL; return 0; }
+FN(cuModuleUnload, void *mod) {
+  mock_cuda.unloads += mod != NULL;
+  return 0;
+}
 
 FN(cuModuleGetFunction, void **f, void *mod, const char *name) {
   ENTER(cuModuleGetFunction);
@@ -164,8 +184,11 @@ FN(cuTensorMapEncodeTiled, void *map, int type, unsigned rank, void *data,
    const uint32_t *step, int interleave, int swizzle, int promotion, int fill) {
   static const unsigned size[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
   ENTER(cuTensorMapEncodeTiled);
-  MockMap m = {.type = type, .swizzle = swizzle, .promotion = promotion,
-               .rank = rank, .data = data};
+  MockMap m = {.type = type,
+               .swizzle = swizzle,
+               .promotion = promotion,
+               .rank = rank,
+               .data = data};
   if ((uintptr_t)map % 64 || interleave || fill || rank > 5) return 1;
   memcpy(m.extent, extents, rank * 8);
   memcpy(m.stride, strides, (rank - 1) * 8);
@@ -183,7 +206,10 @@ FN(cuTensorMapEncodeTiled, void *map, int type, unsigned rank, void *data,
 typedef struct MockConfig {
   unsigned grid[3], block[3], shared;
   void *stream;
-  struct { int id, pad, value; char rest[60]; } *attrs;
+  struct {
+    int id, pad, value;
+    char rest[60];
+  } *attrs;
   unsigned nattrs;
 } MockConfig;
 
@@ -206,8 +232,7 @@ FN(cuLaunchKernel, void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
   if (getenv("MOCK_CUDA_LOG"))
     fprintf(stderr, "launch %s: %u x %u threads\n", l->symbol, gx, bx);
   l->ctx = (uint64_t)((int *)mock_cuda.current - context);
-  if (mock_cuda.block_bytes)
-    memcpy(l->block, params[0], mock_cuda.block_bytes);
+  if (mock_cuda.block_bytes) memcpy(l->block, params[0], mock_cuda.block_bytes);
   return 0;
 }
 
@@ -273,7 +298,9 @@ FN(cuStreamSynchronize, void *s) {
   return 0;
 }
 
-FN(cuStreamDestroy_v2, void *s) { return s == NULL; }
+FN(cuStreamDestroy_v2, void *s) {
+  return s == NULL;
+}
 
 FN(cuStreamIsCapturing, void *s, int *status) {
   (void)s;
@@ -297,8 +324,14 @@ FN(cuEventCreate, void **e, unsigned flags) {
   *e = events;
   return 0;
 }
-FN(cuEventRecord, void *e, void *s) { (void)e, (void)s; return 0; }
-FN(cuEventSynchronize, void *e) { (void)e; return 0; }
+FN(cuEventRecord, void *e, void *s) {
+  (void)e, (void)s;
+  return 0;
+}
+FN(cuEventSynchronize, void *e) {
+  (void)e;
+  return 0;
+}
 FN(cuEventElapsedTime, float *ms, void *a, void *b) {
   (void)a, (void)b;
   *ms = 0.5f;
@@ -306,8 +339,13 @@ FN(cuEventElapsedTime, float *ms, void *a, void *b) {
     *ms = (float)mock_cuda.last.shared_bytes * 1e-5f;
   return 0;
 }
-FN(cuEventDestroy_v2, void *e) { return e == NULL; }
-FN(cuDriverGetVersion, int *v) { *v = 13000; return 0; }
+FN(cuEventDestroy_v2, void *e) {
+  return e == NULL;
+}
+FN(cuDriverGetVersion, int *v) {
+  *v = 13000;
+  return 0;
+}
 FN(cuDeviceGetName, char *s, int n, int dev) {
   (void)dev;
   strncpy(s, "Mock H200", (size_t)n);

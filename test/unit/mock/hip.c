@@ -8,20 +8,23 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-EXPORT MockHip mock_hip = {.arch = "gfx942:sramecc+:xnack-", .units = 304,
-                           .per_unit = 2, .devices = 2};
+EXPORT MockHip mock_hip = {.arch = "gfx942:sramecc+:xnack-",
+                           .units = 304,
+                           .per_unit = 2,
+                           .devices = 2};
 static int modules[8];
 static char symbols[64][64];
 static unsigned nsymbols;
 
-#define ENTER(name)                                         \
-  do {                                                      \
-    if (mock_hip.fail && !strcmp(mock_hip.fail, #name))     \
-      return mock_hip.code;                                 \
+#define ENTER(name) \
+  do { \
+    if (mock_hip.fail && !strcmp(mock_hip.fail, #name)) return mock_hip.code; \
   } while (0)
 
 typedef int R;
-#define FN(name, ...) EXPORT R name(__VA_ARGS__); R name(__VA_ARGS__)
+#define FN(name, ...) \
+  EXPORT R name(__VA_ARGS__); \
+  R name(__VA_ARGS__)
 
 EXPORT const char *hipGetErrorName(R e);
 const char *hipGetErrorName(R e) {
@@ -32,7 +35,10 @@ const char *hipGetErrorString(R e) {
   return e == 1 ? "invalid argument" : "unknown error";
 }
 
-FN(hipInit, unsigned flags) { ENTER(hipInit); return flags != 0; }
+FN(hipInit, unsigned flags) {
+  ENTER(hipInit);
+  return flags != 0;
+}
 FN(hipGetDeviceCount, int *n) {
   ENTER(hipGetDeviceCount);
   *n = mock_hip.devices;
@@ -50,10 +56,13 @@ FN(hipSetDevice, int dev) {
 }
 FN(hipDeviceGetAttribute, int *v, int what, int dev) {
   ENTER(hipDeviceGetAttribute);
-  *v = what == 23 ? 9 : what == 61 ? 4 : mock_hip.units; // a gfx94x
+  *v = what == 23 ? 9 : what == 61 ? 4 : mock_hip.units;  // a gfx94x
   return (what != 63 && what != 23 && what != 61) || dev != mock_hip.current;
 }
-FN(hipDeviceGet, int *dev, int ordinal) { *dev = ordinal; return 0; }
+FN(hipDeviceGet, int *dev, int ordinal) {
+  *dev = ordinal;
+  return 0;
+}
 FN(hipDeviceGetName, char *s, int n, int dev) {
   strncpy(s, "Mock Instinct", (size_t)n);
   return dev != mock_hip.current;
@@ -67,7 +76,9 @@ static R properties(char *p, int dev, size_t at) {
   return dev != mock_hip.current;
 }
 #ifdef MOCK_OLD
-FN(hipGetDeviceProperties, char *p, int dev) { return properties(p, dev, 396); }
+FN(hipGetDeviceProperties, char *p, int dev) {
+  return properties(p, dev, 396);
+}
 #else
 FN(hipGetDevicePropertiesR0600, char *p, int dev) {
   return properties(p, dev, 1160);
@@ -91,7 +102,10 @@ FN(hipModuleLoadData, void **mod, const void *image) {
   *mod = &modules[mock_hip.loads++ % 8];
   return 0;
 }
-FN(hipModuleUnload, void *mod) { mock_hip.unloads += mod != NULL; return 0; }
+FN(hipModuleUnload, void *mod) {
+  mock_hip.unloads += mod != NULL;
+  return 0;
+}
 FN(hipModuleGetFunction, void **f, void *mod, const char *name) {
   ENTER(hipModuleGetFunction);
   char *s = symbols[nsymbols++ % 64];
@@ -156,13 +170,19 @@ FN(hipEventCreateWithFlags, void **e, unsigned flags) {
   *e = events;
   return flags != 0;
 }
-FN(hipEventRecord, void *e, const char *s) { return !e || !s; }
-FN(hipEventSynchronize, void *e) { return e == NULL; }
+FN(hipEventRecord, void *e, const char *s) {
+  return !e || !s;
+}
+FN(hipEventSynchronize, void *e) {
+  return e == NULL;
+}
 FN(hipEventElapsedTime, float *ms, void *a, void *b) {
   *ms = 0.5f;
   return !a || !b;
 }
-FN(hipEventDestroy, void *e) { return e == NULL; }
+FN(hipEventDestroy, void *e) {
+  return e == NULL;
+}
 FN(hipStreamCreateWithFlags, void **s, unsigned flags) {
   ENTER(hipStreamCreateWithFlags);
   static int streams[1];
@@ -174,7 +194,9 @@ FN(hipStreamSynchronize, void *s) {
   (void)s;
   return 0;
 }
-FN(hipStreamDestroy, void *s) { return s == NULL; }
+FN(hipStreamDestroy, void *s) {
+  return s == NULL;
+}
 FN(hipStreamIsCapturing, void *s, int *status) {
   (void)s;
   *status = mock_hip.capturing;

@@ -19,12 +19,18 @@ enum { WIDTH = 256, HEADS = 4, GROUPS = 2, D = 64, HIDDEN = 512 };
 /* ---- bf16 and random numbers */
 
 static uint16_t to_bf16(float x) {
-  union { float f; uint32_t u; } v = {x};
+  union {
+    float f;
+    uint32_t u;
+  } v = {x};
   return (uint16_t)((v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
 }
 
 static float from_bf16(uint16_t x) {
-  union { uint32_t u; float f; } v = {(uint32_t)x << 16};
+  union {
+    uint32_t u;
+    float f;
+  } v = {(uint32_t)x << 16};
   return v.f;
 }
 
@@ -42,8 +48,12 @@ static void *need(void *p) {
   return p;
 }
 
-static float *floats(size_t n) { return need(calloc(n, sizeof(float))); }
-static uint16_t *halves(size_t n) { return need(calloc(n, sizeof(uint16_t))); }
+static float *floats(size_t n) {
+  return need(calloc(n, sizeof(float)));
+}
+static uint16_t *halves(size_t n) {
+  return need(calloc(n, sizeof(uint16_t)));
+}
 
 static float *weights(size_t rows, size_t cols) {
   float *w = floats(rows * cols);
@@ -82,8 +92,7 @@ static uint16_t *project(size_t n, size_t rows, const float *x) {
   float *w = weights(rows, WIDTH), *y = floats(n * rows);
   uint16_t *out = halves(n * rows);
   linear(n, rows, WIDTH, x, w, y);
-  for (size_t i = 0; i < n * rows; i++)
-    out[i] = to_bf16(y[i]);
+  for (size_t i = 0; i < n * rows; i++) out[i] = to_bf16(y[i]);
   free(w);
   free(y);
   return out;
@@ -100,8 +109,7 @@ static void mlp(size_t n, float *x) {
   for (size_t i = 0; i < n * HIDDEN; i++)
     a[i] = a[i] / (1 + expf(-a[i])) * b[i];
   linear(n, WIDTH, HIDDEN, a, d, y);
-  for (size_t i = 0; i < n * WIDTH; i++)
-    x[i] += y[i];
+  for (size_t i = 0; i < n * WIDTH; i++) x[i] += y[i];
   free(g), free(u), free(d), free(y), free(a), free(b);
 }
 
@@ -156,8 +164,7 @@ static void reference(const Heads *h, Exact *out) {
         w[s] /= sqrt(D);
         most = fmax(most, w[s]);
       }
-      for (size_t d = 0; d < D; d++)
-        o[d] = (Exact){0, 0};
+      for (size_t d = 0; d < D; d++) o[d] = (Exact){0, 0};
       for (size_t s = 0; s <= t; s++) {
         w[s] = exp(w[s] - most);
         sum += w[s];
@@ -210,8 +217,10 @@ static int on_cpu(const Heads *h, const Exact *ref) {
 /* Copies there and back. */
 static int on_gpu(const Heads *h, const Exact *ref) {
   size_t nq = h->n * HEADS * D * 2, nk = h->n * GROUPS * D * 2;
-  Heads d = {.n = h->n, .q = device_copy(h->q, nq),
-             .k = device_copy(h->k, nk), .v = device_copy(h->v, nk),
+  Heads d = {.n = h->n,
+             .q = device_copy(h->q, nq),
+             .k = device_copy(h->k, nk),
+             .v = device_copy(h->v, nk),
              .o = device_copy(h->o, nq)};
   attn_error e;
   if (!d.q || !d.k || !d.v || !d.o) {
@@ -237,25 +246,20 @@ int main(int argc, char **argv) {
   }
   float *x = floats(n * WIDTH), *y = floats(n * WIDTH);
   Exact *ref = need(calloc(n * HEADS * D, sizeof *ref));
-  for (size_t i = 0; i < n * WIDTH; i++)
-    x[i] = random_unit();
+  for (size_t i = 0; i < n * WIDTH; i++) x[i] = random_unit();
   rmsnorm(n, x, y);
   Heads h = {n, project(n, HEADS * D, y), project(n, GROUPS * D, y),
              project(n, GROUPS * D, y), halves(n * HEADS * D)};
   reference(&h, ref);
   int bad = on_cpu(&h, ref);
   const char *missing = device_open();
-  if (missing)
-    printf("no GPU: %s\n", missing);
-  else
-    bad |= on_gpu(&h, ref);
+  if (missing) printf("no GPU: %s\n", missing);
+  else bad |= on_gpu(&h, ref);
 
   float *wo = weights(WIDTH, HEADS * D), *o = floats(n * HEADS * D);
-  for (size_t i = 0; i < n * HEADS * D; i++)
-    o[i] = from_bf16(h.o[i]);
+  for (size_t i = 0; i < n * HEADS * D; i++) o[i] = from_bf16(h.o[i]);
   linear(n, WIDTH, HEADS * D, o, wo, y);
-  for (size_t i = 0; i < n * WIDTH; i++)
-    x[i] += y[i];
+  for (size_t i = 0; i < n * WIDTH; i++) x[i] += y[i];
   mlp(n, x);
   printf("x[0] = %.6f %.6f ..\n", (double)x[0], (double)x[1]);
   free(x), free(y), free(ref), free(wo), free(o);

@@ -24,8 +24,7 @@ static int find(void *lib, const char *name, void *fn) {
 const char *device_open(void) {
   void *lib = dlopen("libcuda.so.1", RTLD_NOW), *ctx;
   int dev;
-  if (!lib)
-    return "no driver";
+  if (!lib) return "no driver";
   if (!find(lib, "cuInit", &cu.init) || !find(lib, "cuDeviceGet", &cu.get) ||
       !find(lib, "cuDevicePrimaryCtxRetain", &cu.retain) ||
       !find(lib, "cuCtxSetCurrent", &cu.current) ||
@@ -33,8 +32,7 @@ const char *device_open(void) {
       !find(lib, "cuMemcpyDtoH_v2", &cu.fetch) ||
       !find(lib, "cuCtxSynchronize", &cu.wait))
     return "an old driver";
-  if (cu.init(0) || cu.get(&dev, 0) || cu.retain(&ctx, dev) ||
-      cu.current(ctx))
+  if (cu.init(0) || cu.get(&dev, 0) || cu.retain(&ctx, dev) || cu.current(ctx))
     return "a driver without a device";
   return find(lib, "cuMemAlloc_v2", &cu.alloc) ? NULL : "an old driver";
 }

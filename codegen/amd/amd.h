@@ -1,0 +1,30 @@
+// Private to codegen/amd*.c: GPU mach as LLVM IR for AMDGCN.
+#ifndef ATTNC_CODEGEN_AMD_AMD_H
+#define ATTNC_CODEGEN_AMD_AMD_H
+
+#include "codegen/gpu/gpu.h"
+
+// An element of a shared tile, of this thread.
+typedef struct LdsPlace {
+  Tile s;
+  const Type *t;
+  V row, col, at;  // i32; byte in the slot
+} LdsPlace;
+
+// ---- amdlds.c
+LdsPlace amd_place(Nv *n, Tile s, const Type *t, V row, V col);
+// Pointer to the element that many rows and columns behind; bits of the sums
+// must not carry.
+V amd_at(Nv *n, const LdsPlace *p, uint32_t row, uint32_t col);
+// Copies to shared memory and reads of it never are of the same slot without a
+// barrier between: LLVM need not wait for those before these. kind: alias.scope
+// of copies, noalias of reads.
+void amd_apart(Nv *n, V access, const char *kind);
+bool amd_store_tile(Nv *n, Tile s, const Type *t, const Frag *f);
+
+// ---- amdmem.c, amdmma.c
+CgExpr amd_dense(Nv *n);
+extern NvEmit amd_gload, amd_gstore, amd_cp_async;
+bool amd_mma(Nv *n, const Product *p, Frag *r);
+
+#endif

@@ -1,0 +1,586 @@
+// Fragments: elementwise ops, constants, coordinates, broadcasts, reductions.
+#include "codegen/gpu/gpu.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- words
+// 16-bit elements in pairs, 8-bit ones in fours, if there are enough.
+static uint32_t per_word(DType t, uint32_t regs) {
+  if (t == DT_BOOL || dtype_size(t) > 2) return 1;
+  uint32_t per = 4 / (uint32_t)dtype_size(t);
+  return regs % per ? 1 : per;
+}
+
+Frag nv_new(Nv *n, const Type *t) {
+  Frag f = {.dtype = t->dtype};
+  const char *err = frag_map(t, n->grp.threads, &f.map);
+  assert(!err && "verified");
+  (void)err;
+  f.per = per_word(t->dtype, f.map.regs);
+  f.n = f.map.regs / f.per;
+  f.w = NEWN(&n->g->cx->scratch, V, f.n);
+  return f;
+}
+
+V nv_elem(Nv *n, const Frag *f, uint32_t reg) {
+  Cg *g = n->g;
+  V w = f->w[reg / f->per];
+  if (f->per == 1) return w;
+  uint32_t bits = 32 / f->per;
+  if (reg % f->per) w = e_shr(g, w, (int)(bits * (reg % f->per)));
+  return LLVMBuildTrunc(g->b, w, cg_scalar(g, f->dtype), "");
+}
+
+void nv_pack(Nv *n, Frag *f, V *elems) {
+  Cg *g = n->g;
+  for (uint32_t i = 0; i < f->n; i++) {
+    V w = elems[i * f->per];
+    for (uint32_t k = 0; f->per > 1 && k < f->per; k++) {
+      V e = LLVMBuildZExt(g->b, elems[i * f->per + k], nv_i32t(n), "");
+      w = k ? e_or(g, w, e_shl(g, e, (int)(32 / f->per * k))) : e;
+    }
+    f->w[i] = w;
+  }
+}
+
+void nv_define(Nv *n, Value v, Frag f) {
+  n->frag[v] = f;
+}
+
+// ---------------------------------------------------------------- elementwise
+// 16-bit floats are made in pairs where there is an instruction.
+static bool cast_pairs(Nv *n, const Frag *x, Frag *r) {
+  if (x->dtype != DT_F32 || r->per != 2) return false;
+  for (uint32_t i = 0; i < r->n; i++) {
+    r->w[i] = n->vendor->pair(n, r->dtype, x->w[2 * i], x->w[2 * i + 1]);
+    if (!r->w[i]) return false;
+  }
+  return true;
+}
+
+// Selecting words is selecting pairs only where the conditions agree. Element
+// `at` of a quotient may be one that special units compute.
+static V element(Nv *n, const Op *op, uint32_t at) {
+  enum { EXACT = 24 };
+  V x = op->nargs == 1 ? n->g->val[op->args[0]] : NULL;
+  const Type *t = nv_arg_type(n, op, 0);
+  int64_t bits = ir_attr_i(op, AT_APPROX, 0);
+  if (op->code == OP_TANH && bits) return nv_tanh_approx(n, x);
+  V r = x && t->dtype == DT_F32 ? nv_math(n, op->code, x) : NULL;
+  int64_t every = ir_attr_i(op, AT_EVERY, 0);
+  if (every && at % (uint64_t)every == 0) bits = EXACT;
+  if (bits) r = nv_reciprocal(n, n->g->val[op->args[1]], bits);
+  if (r) return r;
+  cg_op(n->g, op);
+  return n->g->val[op->res[0]];
+}
+
+static bool is_frag(const Nv *n, Value v) {
+  return ir_type(n->f, v)->kind == TK_FRAG;
+}
+
+// Division has no uniform instruction: what it gives is made uniform again, or
+// loop bounds, slots and descriptors that depend on it leave uniform registers.
+static V quotient(Nv *n, const Op *op, V x) {
+  double c;
+  bool divides = op->code == OP_FLOORDIV || op->code == OP_MOD;
+  if (!divides || n->grp.threads == 1 || cg_of(x) != nv_i32t(n) ||
+      ir_const_value(n->f, op->args[1], &c))
+    return x;
+  return n->vendor->uniform(n, x);
+}
+
+// Scores that are capped are small beside the cap, as a rule: a warp all of
+// whose elements are does without reciprocals and clamps.
+static bool tanh_tile(Nv *n, const Op *op, Frag *r) {
+  enum { MANY = 16 };
+  Cg *g = n->g;
+  if (op->code != OP_TANH || r->dtype != DT_F32 || r->n < MANY ||
+      n->grp.threads < 32 || ir_attr_i(op, AT_MIXED, 0))
+    return false;
+  const Frag *x = nv_frag(n, op->args[0]);
+  V most = e_abs(g, x->w[0]);
+  for (uint32_t i = 1; i < x->n; i++) {
+    V a[2] = {most, e_abs(g, x->w[i])};
+    most = cg_intrinsic(g, "llvm.maxnum", cg_of(most), a, 2);
+  }
+  V large = e_cmp(g, LLVMRealOGT, most, e_f(g, most, TANH_SMALL));
+  LLVMBasicBlockRef side[2] = {cg_block(g, "tanh"), cg_block(g, "small")};
+  LLVMBasicBlockRef join = cg_block(g, "tanhs");
+  LLVMBuildCondBr(g->b, n->vendor->vote(n, true, large), side[0], side[1]);
+  V *e[2];
+  for (uint32_t s = 0; s < 2; s++) {
+    e[s] = NEWN(&g->cx->scratch, V, r->n);
+    LLVMPositionBuilderAtEnd(g->b, side[s]);
+    for (uint32_t i = 0; i < r->n; i++)
+      e[s][i] = s ? nv_tanh_small(n, x->w[i]) : nv_math(n, OP_TANH, x->w[i]);
+    LLVMBuildBr(g->b, join);
+  }
+  LLVMPositionBuilderAtEnd(g->b, join);
+  for (uint32_t i = 0; i < r->n; i++) {
+    r->w[i] = LLVMBuildPhi(g->b, cg_of(most), "");
+    V from[2] = {e[0][i], e[1][i]};
+    LLVMAddIncoming(r->w[i], from, side, 2);
+  }
+  return true;
+}
+
+static V thread_part(Nv *n, const FragMap *m, uint32_t axis);
+static uint32_t reg_part(const FragMap *m, uint32_t axis, uint32_t reg);
+
+// A coordinate spread over a tile.
+static const Op *spread_coord(const Nv *n, Value v) {
+  const Op *op = ir_def(n->f, v);
+  op = op && op->code == OP_BCAST ? ir_def(n->f, op->args[0]) : NULL;
+  return op && op->code == OP_COORD ? op : NULL;
+}
+
+// A lower bound that all coordinates are above may be the least integer.
+static V not_least(Nv *n, V bound) {
+  V a[2] = {bound, nv_i32(n, -(INT64_C(1) << 30))};
+  return nv_call_over(n, "llvm.smax", nv_i32t(n), a, 2);
+}
+
+// Coordinates are compared as constants, with the other side less the thread's
+// part: LLVM would keep all of them in registers, outside of the loop.
+static bool compare_coord(Nv *n, const Op *op, const FragMap *m, V *e) {
+  Cg *g = n->g;
+  if ((op->code != OP_LT && op->code != OP_LE) ||
+      nv_arg_type(n, op, 0)->dtype != DT_I32)
+    return false;
+  uint32_t side = spread_coord(n, op->args[0]) ? 0 : 1;
+  const Op *coord = spread_coord(n, op->args[side]);
+  if (!coord) return false;
+  uint32_t axis = (uint32_t)ir_attr_i(coord, AT_POS, 0);
+  V part = thread_part(n, m, axis);
+  const Frag *f = nv_frag(n, op->args[1 - side]);
+  LLVMIntPredicate p = op->code == OP_LT ? LLVMIntSLT : LLVMIntSLE;
+  for (uint32_t i = 0; i < m->regs; i++) {
+    V k = nv_i32(n, reg_part(m, axis, i));
+    V y = nv_elem(n, f, i);
+    if (side) y = not_least(n, y);
+    y = e_isub(g, y, part);
+    e[i] = side ? e_icmp(g, p, y, k) : e_icmp(g, p, k, y);
+  }
+  return true;
+}
+
+// Two masks of a tile.
+static bool conjunction(Nv *n, const Op *op, Frag *r, V *e) {
+  const Type *t = nv_res_type(n, op);
+  if (op->code != OP_AND || t->dtype != DT_BOOL || t->slice != SLICE_NONE ||
+      !n->vendor->both)
+    return false;
+  const Frag *a = nv_frag(n, op->args[0]), *b = nv_frag(n, op->args[1]);
+  if (nv_bits_of_both(n, a, b, r)) return true;
+  for (uint32_t i = 0; i < r->map.regs; i++)
+    e[i] = n->vendor->both(n, nv_elem(n, a, i), nv_elem(n, b, i));
+  return true;
+}
+
+void nv_elementwise(Nv *n, const Op *op) {
+  Cg *g = n->g;
+  const Type *t = nv_res_type(n, op);
+  if (t->kind != TK_FRAG) {
+    g->val[op->res[0]] = quotient(n, op, element(n, op, 1));
+    return;
+  }
+  Frag r = nv_new(n, t);
+  bool cast = op->code == OP_CAST;
+  const Frag *from = cast ? nv_frag(n, op->args[0]) : NULL;
+  if ((cast && (cast_pairs(n, from, &r) || nv_widen(n, from, &r))) ||
+      tanh_tile(n, op, &r)) {
+    nv_define(n, op->res[0], r);
+    return;
+  }
+  V *e = NEWN(&g->cx->scratch, V, r.map.regs);
+  bool done = nv_bits_of_limit(n, op, &r) || nv_bits_of_table(n, op, &r) ||
+              compare_coord(n, op, &r.map, e) || conjunction(n, op, &r, e);
+  for (uint32_t i = 0; !done && i < r.map.regs; i++) {
+    for (uint32_t k = 0; k < op->nargs; k++)
+      if (is_frag(n, op->args[k]))
+        g->val[op->args[k]] = nv_elem(n, nv_frag(n, op->args[k]), i);
+    e[i] = element(n, op, i);
+  }
+  if (!r.bits) nv_pack(n, &r, e);
+  nv_define(n, op->res[0], r);
+}
+
+static void fill(Nv *n, Value v, V x) {
+  Frag r = nv_new(n, ir_type(n->f, v));
+  V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
+  for (uint32_t i = 0; i < r.map.regs; i++) e[i] = x;
+  nv_pack(n, &r, e);
+  nv_define(n, v, r);
+}
+
+void nv_const(Nv *n, const Op *op) {
+  cg_op(n->g, op);
+  if (is_frag(n, op->res[0])) fill(n, op->res[0], n->g->val[op->res[0]]);
+}
+
+void nv_splat(Nv *n, const Op *op) {
+  fill(n, op->res[0], nv_arg(n, op, 0));
+}
+
+// ---------------------------------------------------------------- coordinates
+// The part of a coordinate of the thread with that number; digits of powers of
+// two are bits.
+static V share_of(Nv *n, const FragMap *m, uint32_t axis, V id) {
+  Cg *g = n->g;
+  V sum = NULL;
+  uint32_t unit = 1;
+  for (uint32_t i = 0; i < m->nthr; i++) {
+    Factor f = m->thr[i];
+    if (f.axis == axis) {
+      V d = LLVMBuildUDiv(g->b, id, nv_i32(n, unit), "");
+      if (unit * f.size < n->grp.threads)
+        d = LLVMBuildURem(g->b, d, nv_i32(n, f.size), "");
+      sum = nv_add(n, sum, nv_mul(n, d, f.stride));
+    }
+    unit *= f.size;
+  }
+  return sum ? sum : nv_i32(n, 0);
+}
+
+static V thread_part(Nv *n, const FragMap *m, uint32_t axis) {
+  return share_of(n, m, axis, n->grp.tid);
+}
+
+static uint32_t reg_part(const FragMap *m, uint32_t axis, uint32_t reg) {
+  uint32_t at[2];
+  frag_at(m, reg, 0, at);
+  return at[axis];
+}
+
+V nv_coord(Nv *n, const FragMap *m, uint32_t axis, uint32_t reg) {
+  V part = thread_part(n, m, axis);
+  uint32_t k = reg_part(m, axis, reg);
+  return k ? nv_add(n, part, nv_i32(n, k)) : part;
+}
+
+static Frag coordinates(Nv *n, const Op *op, bool again) {
+  Frag r = nv_new(n, nv_res_type(n, op));
+  uint32_t axis = (uint32_t)ir_attr_i(op, AT_POS, 0);
+  bool read = n->vendor->thread_again && ir_attr_i(op, AT_ANEW, 0) &&
+              n->grp.threads == n->out->threads;
+  V id = read ? n->vendor->thread_again(n) : n->grp.tid;
+  V part =
+      op->code == OP_COORD_REG ? nv_i32(n, 0) : share_of(n, &r.map, axis, id);
+  if (again) part = n->vendor->anew(n, part);
+  for (uint32_t i = 0; i < r.n; i++) {
+    uint32_t reg = op->code == OP_COORD_THREAD ? 0 : reg_part(&r.map, axis, i);
+    r.w[i] = nv_add(n, part, nv_i32(n, reg));
+  }
+  return r;
+}
+
+void nv_coordinates(Nv *n, const Op *op) {
+  nv_define(n, op->res[0], coordinates(n, op, false));
+}
+
+Frag nv_coordinates_again(Nv *n, const Op *op) {
+  return coordinates(n, op, true);
+}
+
+uint32_t nv_slice_reg(const FragMap *tile, const FragMap *slice, uint32_t axis,
+                      uint32_t reg) {
+  uint32_t at[2], thread, r;
+  frag_at(tile, reg, 0, at);
+  at[1 - axis] = 0;
+  frag_find(slice, at, &thread, &r);
+  return r;
+}
+
+void nv_bcast(Nv *n, const Op *op) {
+  const Frag *s = nv_frag(n, op->args[0]);
+  uint32_t axis = nv_arg_type(n, op, 0)->slice == SLICE_COL;
+  Frag r = nv_new(n, nv_res_type(n, op));
+  V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
+  for (uint32_t i = 0; i < r.map.regs; i++)
+    e[i] = nv_elem(n, s, nv_slice_reg(&r.map, &s->map, axis, i));
+  nv_pack(n, &r, e);
+  nv_define(n, op->res[0], r);
+}
+
+// Registers have pairs of columns, which stay together.
+void nv_fcols(Nv *n, const Op *op) {
+  const Frag *x = nv_frag(n, op->args[0]);
+  Frag r = nv_new(n, nv_res_type(n, op));
+  uint32_t at[2], thread, reg;
+  for (uint32_t i = 0; i < r.n; i++) {
+    frag_at(&r.map, i * r.per, 0, at);
+    at[1] += (uint32_t)ir_attr_i(op, AT_POS, 0);
+    frag_find(&x->map, at, &thread, &reg);
+    r.w[i] = x->w[reg / x->per];
+  }
+  nv_define(n, op->res[0], r);
+}
+
+// ---------------------------------------------------------------- reductions
+V nv_join(Nv *n, RKind k, V x, V y) {
+  Cg *g = n->g;
+  V a[2] = {x, y};
+  LLVMTypeRef t = cg_of(x);
+  LLVMTypeKind kind = LLVMGetTypeKind(t);
+  bool fp = kind == LLVMFloatTypeKind || kind == LLVMDoubleTypeKind;
+  switch (k) {
+  case RK_SUM: return fp ? e_add(g, x, y) : e_iadd(g, x, y);
+  case RK_PROD: return fp ? e_mul(g, x, y) : LLVMBuildMul(g->b, x, y, "");
+  case RK_ANY: return e_or(g, x, y);
+  case RK_ALL: return e_and(g, x, y);
+  default: break;
+  }
+  bool larger = k == RK_MAX;
+  if (!fp) return nv_call_over(n, larger ? "llvm.smax" : "llvm.smin", t, a, 2);
+  V r = nv_call_over(n, larger ? "llvm.maximum" : "llvm.minimum", t, a, 2);
+  LLVMSetFastMathFlags(r, LLVMFastMathNoSignedZeros);
+  return r;
+}
+
+V nv_identity(Nv *n, RKind k, DType t) {
+  LLVMTypeRef lt = cg_scalar(n->g, t);
+  bool fp = dtype_is_float(t), max = k == RK_MAX;
+  if (k == RK_MAX || k == RK_MIN) {
+    if (fp) return cg_fconst(n->g, lt, max ? -INFINITY : INFINITY);
+    int64_t top = t == DT_I64 ? INT64_MAX : INT32_MAX;
+    return cg_iconst(n->g, lt, max ? -top - 1 : top);
+  }
+  double one = k == RK_PROD || k == RK_ALL;
+  return fp ? cg_fconst(n->g, lt, one) : cg_iconst(n->g, lt, (int64_t)one);
+}
+
+// Joins over the threads that hold parts: lanes by exchange, warps through
+// shared memory.
+static V over_lanes(Nv *n, RKind k, V x, uint32_t unit, uint32_t size) {
+  for (uint32_t d = unit; d < unit * size; d *= 2)
+    x = nv_join(n, k, x, nv_shuffle(n, x, d));
+  return x;
+}
+
+// Threads that differ in a digit.
+typedef struct Digit {
+  uint32_t unit, size;
+} Digit;
+
+static V digit_of(Nv *n, Digit d) {
+  V q = LLVMBuildUDiv(n->g->b, n->grp.tid, nv_i32(n, d.unit), "");
+  return LLVMBuildURem(n->g->b, q, nv_i32(n, d.size), "");
+}
+
+// The thread's number among those that differ in more than `same`.
+static V number_of(Nv *n, Digit same) {
+  V low = LLVMBuildURem(n->g->b, n->grp.tid, nv_i32(n, same.unit), "");
+  V high = LLVMBuildUDiv(n->g->b, n->grp.tid,
+                         nv_i32(n, (int64_t)same.unit * same.size), "");
+  return nv_add(n, low, nv_mul(n, high, same.unit));
+}
+
+// Values next to each other, so that accesses are wide, and a gap against
+// conflicts of banks.
+enum { GAP = 16 };
+
+// Joins what the values of digit d hold. Threads that differ in `same` hold the
+// same, and write it to one place. As many values at a time as there is room.
+static void over_warps(Nv *n, RKind k, V *x, uint32_t count, Digit d,
+                       Digit same) {
+  Cg *g = n->g;
+  LLVMTypeRef t = cg_of(x[0]), i32 = nv_i32t(n);
+  bool bit =
+      LLVMGetTypeKind(t) == LLVMIntegerTypeKind && LLVMGetIntTypeWidth(t) == 1;
+  uint32_t size = bit || t == i32 || t == LLVMFloatTypeInContext(g->lc) ? 4 : 8;
+  uint32_t threads = n->grp.threads / same.size, most = count;
+  uint32_t gap = count > 1 ? GAP : 0;
+  while (threads * (most * size + gap) > n->scratch) most = (most + 1) / 2;
+  uint32_t row = most * size + gap;
+  V base = nv_scratch(n, threads * row), me = number_of(n, same);
+  V mine = nv_add(n, base, nv_mul(n, me, row));
+  V first =
+      LLVMBuildSub(g->b, me, nv_mul(n, digit_of(n, d), d.unit / same.size), "");
+  first = nv_add(n, base, nv_mul(n, first, row));
+  for (uint32_t at = 0; at < count; at += most) {
+    uint32_t end = count - at < most ? count : at + most;
+    nv_sync(n);
+    for (uint32_t i = at; i < end; i++) {
+      V y = bit ? LLVMBuildZExt(g->b, x[i], i32, "") : x[i];
+      V to = nv_add(n, mine, nv_i32(n, (i - at) * size));
+      LLVMBuildStore(g->b, y, nv_shared(n, to));
+      x[i] = NULL;
+    }
+    nv_sync(n);
+    for (uint32_t j = 0; j < d.size; j++)
+      for (uint32_t i = at; i < end; i++) {
+        V from =
+            nv_add(n, first,
+                   nv_i32(n, j * (d.unit / same.size) * row + (i - at) * size));
+        V y = LLVMBuildLoad2(g->b, bit ? i32 : t, nv_shared(n, from), "");
+        x[i] = x[i] ? nv_join(n, k, x[i], y) : y;
+      }
+    for (uint32_t i = at; i < end && bit; i++)
+      x[i] = LLVMBuildTrunc(g->b, x[i], t, "");
+  }
+}
+
+// The tile's thread digits along `axis`: those a slice is replicated over.
+static void combine(Nv *n, RKind k, V *x, uint32_t count, const FragMap *tile,
+                    uint32_t axis) {
+  uint32_t unit = 1, wave = n->gpu.wave;
+  Digit same = {1, 1};
+  for (uint32_t i = 0; i < tile->nthr; i++) {
+    Factor f = tile->thr[i];
+    uint32_t end = unit * f.size, lanes = unit < wave ? unit : wave;
+    uint32_t last = end < wave ? end : wave;
+    if (f.axis == axis) {
+      for (uint32_t j = 0; j < count && last > lanes; j++)
+        x[j] = over_lanes(n, k, x[j], lanes, last / lanes);
+      if (last > lanes) same = (Digit){lanes, last / lanes};
+      uint32_t from = unit > wave ? unit : wave;
+      if (end > from)
+        over_warps(n, k, x, count, (Digit){from, end / from}, same);
+    }
+    unit = end;
+  }
+}
+
+// A tile whose slice this is; any extent along the other axis has the same
+// thread digits.
+static FragMap tile_of(Nv *n, const Type *slice) {
+  Type t = *slice;
+  uint32_t other = slice->ext[1] ? slice->ext[1] : 64;
+  bool col = slice->slice == SLICE_COL;
+  t.n = 2, t.slice = SLICE_NONE, t.partial = false;
+  t.ext[0] = col ? other : slice->ext[0];
+  t.ext[1] = col ? slice->ext[0] : other;
+  FragMap m;
+  // Rows of accumulators spread over all warps.
+  if (col && !slice->ext[1])
+    t.ext[0] = n->gpu.rows * (n->grp.threads / n->gpu.wave);
+  const char *err = frag_map(&t, n->grp.threads, &m);
+  assert(!err);
+  (void)err;
+  return m;
+}
+
+static void combine_all(Nv *n, RKind k, Frag *r, const Type *slice) {
+  FragMap tile = tile_of(n, slice);
+  uint32_t axis = slice->slice == SLICE_COL ? AXIS_ROW : AXIS_COL;
+  V *e = NEWN(&n->g->cx->scratch, V, r->map.regs);
+  for (uint32_t i = 0; i < r->map.regs; i++) e[i] = nv_elem(n, r, i);
+  combine(n, k, e, r->map.regs, &tile, axis);
+  nv_pack(n, r, e);
+}
+
+// Warps have different parts of the axis.
+static bool over_many_warps(const Nv *n, const FragMap *m, uint32_t axis) {
+  uint32_t unit = 1;
+  bool many = false;
+  for (uint32_t i = 0; i < m->nthr; i++) {
+    unit *= m->thr[i].size;
+    many |= m->thr[i].axis == axis && unit > n->gpu.wave;
+  }
+  return many;
+}
+
+// Extremes of integers are found in a warp by one instruction: lanes that hold
+// the same do no harm.
+static bool extreme(Nv *n, RKind k, V *x, const FragMap *m, uint32_t axis) {
+  uint32_t wave = n->gpu.wave, warps = n->grp.threads / wave;
+  if (!n->vendor->extreme || (k != RK_MIN && k != RK_MAX) ||
+      cg_of(*x) != nv_i32t(n) || !warps)
+    return false;
+  *x = n->vendor->extreme(n, k == RK_MAX, *x);
+  if (over_many_warps(n, m, axis))
+    over_warps(n, k, x, 1, (Digit){wave, warps}, (Digit){1, wave});
+  return true;
+}
+
+// A slice over its axis: a scalar.
+static void reduce_slice(Nv *n, const Op *op) {
+  const Frag *x = nv_frag(n, op->args[0]);
+  RKind k = (RKind)ir_attr_i(op, AT_KIND, 0);
+  uint32_t axis = (uint32_t)ir_attr_i(op, AT_POS, 0);
+  V v = nv_elem(n, x, 0);
+  for (uint32_t i = 1; i < x->map.regs; i++)
+    v = nv_join(n, k, v, nv_elem(n, x, i));
+  if (!extreme(n, k, &v, &x->map, axis)) combine(n, k, &v, 1, &x->map, axis);
+  n->g->val[op->res[0]] = v;
+}
+
+void nv_freduce(Nv *n, const Op *op) {
+  if (nv_res_type(n, op)->kind != TK_FRAG) {
+    reduce_slice(n, op);
+    return;
+  }
+  const Type *t = nv_res_type(n, op);
+  const Frag *x = nv_frag(n, op->args[0]);
+  RKind k = (RKind)ir_attr_i(op, AT_KIND, 0);
+  uint32_t keep = 1 - (uint32_t)ir_attr_i(op, AT_POS, 0);
+  Frag r = nv_new(n, t);
+  V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
+  for (uint32_t i = 0; i < x->map.regs; i++) {
+    uint32_t at = nv_slice_reg(&x->map, &r.map, keep, i);
+    V v = nv_elem(n, x, i);
+    e[at] = e[at] ? nv_join(n, k, e[at], v) : v;
+  }
+  nv_pack(n, &r, e);
+  if (!t->partial) {
+    FragMap tile = x->map;
+    combine(n, k, e, r.map.regs, &tile, 1 - keep);
+    nv_pack(n, &r, e);
+  }
+  nv_define(n, op->res[0], r);
+}
+
+void nv_fcombine(Nv *n, const Op *op) {
+  const Frag *x = nv_frag(n, op->args[0]);
+  Frag r = nv_new(n, nv_res_type(n, op));
+  memcpy(r.w, x->w, r.n * sizeof *r.w);
+  combine_all(n, (RKind)ir_attr_i(op, AT_KIND, 0), &r, nv_res_type(n, op));
+  nv_define(n, op->res[0], r);
+}
+
+void nv_vote(Nv *n, const Op *op) {
+  const Frag *x = nv_frag(n, op->args[0]);
+  RKind k = (RKind)ir_attr_i(op, AT_KIND, 0);
+  V r = x->w[0];
+  for (uint32_t i = 1; i < x->n; i++) r = nv_join(n, k, r, x->w[i]);
+  r = n->vendor->vote(n, k == RK_ANY, r);
+  uint32_t warp = n->gpu.wave, warps = n->grp.threads / warp;
+  if (warps > 1 && !ir_attr_i(op, AT_WARP, 0))
+    over_warps(n, k, &r, 1, (Digit){warp, warps}, (Digit){1, warp});
+  n->g->val[op->res[0]] = r;
+}
+
+// Of floats that are not negative the order is that of their bits, and negative
+// ones are less as integers, too: a maximum of integers takes three operands.
+// Unsigned, the largest is the negative one that is farthest from 0, if any is.
+static V beyond(Nv *n, const Op *op, uint32_t arg) {
+  Cg *g = n->g;
+  const Frag *x = nv_frag(n, op->args[0]), *limit = nv_frag(n, op->args[arg]);
+  V *most = NEWN(&g->cx->scratch, V, limit->map.regs), any = NULL;
+  LLVMTypeRef i32 = nv_i32t(n);
+  bool above = arg == 1;
+  const char *name = above ? "llvm.smax" : "llvm.umax";
+  for (uint32_t i = 0; i < x->map.regs; i++) {
+    uint32_t at = nv_slice_reg(&x->map, &limit->map, 0, i);
+    V a[2] = {most[at], LLVMBuildBitCast(g->b, nv_elem(n, x, i), i32, "")};
+    most[at] = a[0] ? nv_call_over(n, name, i32, a, 2) : a[1];
+  }
+  for (uint32_t i = 0; i < limit->map.regs; i++) {
+    V l = nv_elem(n, limit, i);
+    V may = e_cmp(g, LLVMRealULT, l, e_f(g, l, 0));
+    V bits = LLVMBuildBitCast(g->b, above ? l : e_neg(g, e_abs(g, l)), i32, "");
+    LLVMIntPredicate p = above ? LLVMIntSGT : LLVMIntUGT;
+    V over = e_or(g, may, e_icmp(g, p, most[i], bits));
+    any = any ? e_or(g, any, over) : over;
+  }
+  return any;
+}
+
+void nv_exceeds(Nv *n, const Op *op) {
+  V any = beyond(n, op, 1);
+  if (op->nargs > 2) any = e_or(n->g, any, beyond(n, op, 2));
+  n->g->val[op->res[0]] = n->vendor->vote(n, true, any);
+}

@@ -1,0 +1,299 @@
+// One kernel: parameters, shared memory, threads, the function's body.
+#include "codegen/gpu/gpu.h"
+#include "ir/pressure.h"
+#include "runtime/attn_abi.h"
+
+#include <assert.h>
+
+// ---------------------------------------------------------------- parameters
+// Offsets of the parameter block (runtime/attn_abi.h).
+static void lay_out_block(Nv *n) {
+  const Func *f = n->f;
+  uint64_t at = 0;
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    const Type *t = ir_type(f, f->params.at[i].v);
+    if (t->kind != TK_TENSOR || f->params.at[i].role == PR_SHARED) continue;
+    n->tensor_at[f->params.at[i].v] = at;
+    at += 8 + 16 * (uint64_t)t->n;
+  }
+  n->scalars_at = at;
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    if (ir_type(f, f->params.at[i].v)->kind == TK_TENSOR) continue;
+    n->tensor_at[f->params.at[i].v] = at;
+    at += 8;
+  }
+  n->given_at = at;
+  n->dims_at = at + 8;
+  n->ntasks_at = n->dims_at + 8 * (uint64_t)f->mod->dims.syms.n;
+  n->workspace_at = n->ntasks_at + 8;
+  n->counter_at = n->ntasks_at + 16;
+  n->maps_at = (n->ntasks_at + 24 + 63) / 64 * 64;
+}
+
+static V scalar_param(Nv *n, Value v) {
+  Cg *g = n->g;
+  DType t = ir_type(n->f, v)->dtype;
+  uint64_t at = n->tensor_at[v];
+  if (t == DT_F64) return nv_param(n, at, cg_scalar(g, t));
+  if (dtype_is_float(t))
+    return cg_cast(g, nv_param(n, at, cg_scalar(g, DT_F32)), DT_F32, t);
+  V x = nv_param(n, at, LLVMInt64TypeInContext(g->lc));
+  if (t == DT_BOOL) return e_icmp(g, LLVMIntNE, x, nv_i64(n, 0));
+  return LLVMBuildIntCast2(g->b, x, cg_scalar(g, t), 1, "");
+}
+
+static void load_params(Nv *n) {
+  Cg *g = n->g;
+  const Func *f = n->f;
+  uint32_t dims = f->mod->dims.syms.n;
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    Value v = f->params.at[i].v;
+    if (ir_type(f, v)->kind != TK_TENSOR) g->val[v] = scalar_param(n, v);
+  }
+  g->dim = NEWN(&g->cx->scratch, V, dims + 1);
+  for (uint32_t i = 0; i < dims; i++)
+    g->dim[i] = nv_param(n, n->dims_at + 8 * (uint64_t)i,
+                         LLVMInt64TypeInContext(g->lc));
+}
+
+// ---------------------------------------------------------------- shared memory
+static void place_tiles(Nv *n, bool swizzled) {
+  for (const Op *op = n->f->body->first; op; op = op->next) {
+    if (op->code != OP_SALLOC) continue;
+    const Type *t = nv_res_type(n, op);
+    if ((t->layout != LY_ROW) != swizzled) continue;
+    uint32_t align = swizzled ? 1024 : 16;
+    n->shared = (n->shared + align - 1) / align * align;
+    n->tile[op->res[0]].base = n->shared;
+    n->shared += smem_bytes(t);
+  }
+}
+
+static void place_barriers(Nv *n) {
+  n->shared = (n->shared + 7) / 8 * 8;
+  for (const Op *op = n->f->body->first; op; op = op->next) {
+    if (op->code != OP_MBAR) continue;
+    n->tile[op->res[0]].base = n->shared;
+    n->shared += 8 * nv_res_type(n, op)->n;
+  }
+}
+
+// Of a thread, for sums of several warps: an f64, or a column of a tile of 128.
+enum { JOIN_BYTES = 18 };
+
+static uint32_t tile_bytes(const Type *t) {
+  uint32_t elems = t->ext[0] * (t->slice ? 1 : t->ext[1]);
+  return elems * (uint32_t)dtype_size(t->dtype);
+}
+
+// What code generation itself needs for an op, in bytes per group.
+typedef struct Need {
+  const Func *f;
+  const GpuFacts *gpu;
+  uint32_t scratch, stay, instances;
+  uint32_t pins;                // threads that may pin
+  const Op *value_form, *wide;  // what cannot be printed
+} Need;
+
+// Whether threads of several warps hold parts along an axis.
+static bool spans_warps(const Need *w, const Type *t, uint32_t threads,
+                        uint32_t axis) {
+  FragMap m;
+  uint32_t unit = 1;
+  if (t->slice) return t->layout != w->gpu->acc || t->slice == SLICE_COL;
+  frag_map(t, threads, &m);
+  for (uint32_t i = 0; i < m.nthr; i++) {
+    unit *= m.thr[i].size;
+    if (m.thr[i].axis == axis && unit > w->gpu->wave) return true;
+  }
+  return false;
+}
+
+static bool joins_warps(const Need *w, const Op *op, const Type *x,
+                        uint32_t threads) {
+  uint32_t axis = (uint32_t)ir_attr_i(op, AT_POS, 0);
+  if (threads <= w->gpu->wave) return false;
+  if (op->code == OP_VOTE) return !ir_attr_i(op, AT_WARP, 0);
+  if (op->code == OP_FREDUCE && x->slice) return true;
+  return (op->code == OP_FCOMBINE || op->code == OP_FREDUCE) &&
+         spans_warps(w, x, threads, axis);
+}
+
+// Threads of the team that executes op, of all outside of roles.
+static uint32_t team_threads(const Func *f, const Op *op) {
+  for (const Region *r = op->parent; r && r->parent; r = r->parent->parent)
+    for (uint32_t i = 0; r->parent->code == OP_ROLES && i < r->parent->nregions;
+         i++)
+      if (r->parent->regions[i] == r)
+        return (uint32_t)ir_attr(r->parent, AT_TEAMS)->list[i];
+  return (uint32_t)ir_attr_i(ir_launch(f), AT_THREADS, 0);
+}
+
+static uint32_t most(uint32_t a, uint32_t b) {
+  return a > b ? a : b;
+}
+
+static void need_of(void *data, Op *op) {
+  Need *w = data;
+  uint32_t threads = ir_group_threads(w->f, op), bytes = 0;
+  const Type *x = op->nargs ? ir_type(w->f, op->args[0]) : NULL;
+  if (joins_warps(w, op, x, threads)) bytes = JOIN_BYTES * threads;
+  bool scan = op->code == OP_FSCAN && !nv_scans_in_quads(w->f, op, threads);
+  if (scan) bytes = tile_bytes(x);
+  if (op->code == OP_RELAYOUT) bytes = nv_relayouts_bytes(w->f, op);
+  if (op->code == OP_RELAYOUT) w->stay += nv_stay_bytes(w->f, op);
+  if (scan) bytes += 8 * (x->ext[0] + x->ext[1]);
+  if (op->code == OP_MMA && x->kind == TK_FRAG &&
+      (dtype_size(x->dtype) > 2 ||
+       (dtype_size(x->dtype) == 1 && x->layout != w->gpu->op8) ||
+       x->ext[0] % (threads / w->gpu->wave * w->gpu->rows) || x->ext[1] % 16 ||
+       ir_type(w->f, op->res[0])->ext[1] % w->gpu->cols))
+    bytes = tile_bytes(x);
+  if (bytes > w->scratch) w->scratch = bytes;
+  if (op->code == OP_PIN) w->pins = most(w->pins, team_threads(w->f, op));
+  if (op->code == OP_SFILL || op->code == OP_SPUT || op->code == OP_GROUP)
+    w->value_form = op;
+  bool warp = threads == 1 || threads == 32;
+  if ((op->code == OP_WGMMA && threads != 128) ||
+      (op->code == OP_CLAIM && !warp))
+    w->wide = op;
+  if (op->code != OP_ROLES) return;
+  for (uint32_t i = 0; i < op->nregions; i++) {
+    int64_t group = ir_attr(op, AT_GROUPS)->list[i];
+    if (group > 1)
+      w->instances += (uint32_t)(ir_attr(op, AT_TEAMS)->list[i] / group);
+  }
+}
+
+static void place_shared(Nv *n, const Need *w) {
+  place_tiles(n, true);
+  place_tiles(n, false);
+  place_barriers(n);
+  n->scratch_at = (n->shared + 15) / 16 * 16;
+  n->stay_at = (w->scratch + 15) / 16 * 16;
+  n->scratch = n->stay_at + w->stay;
+  n->pin_at = n->scratch_at + n->scratch * (1 + w->instances);
+  n->out->shared_bytes = n->pin_at + 4 * w->pins;
+}
+
+// ---------------------------------------------------------------- body
+static bool has_roles(const Func *f) {
+  for (const Op *op = f->body->first; op; op = op->next)
+    if (op->code == OP_ROLES) return true;
+  return false;
+}
+
+// A fragment of more registers than half of those a thread has.
+static void see_large(void *data, Op *op) {
+  enum { HALF = 128 };
+  Nv *n = data;
+  bool load = op->code == OP_GLOAD && nv_res_type(n, op)->kind == TK_FRAG;
+  n->leanest |= load && press_of(nv_res_type(n, op), n->grp.threads) > HALF;
+}
+
+static void note_lean(Nv *n) {
+  n->leanest = false;
+  if (ir_attr_i(ir_launch(n->f), AT_LEANER, 0))
+    nv_string_attr(n, (unsigned)LLVMAttributeFunctionIndex, NV_FEW, "");
+  if (!nv_lean(n) || has_roles(n->f)) return;
+  ir_walk(n->f->body, see_large, n);
+  if (n->leanest)
+    nv_string_attr(n, (unsigned)LLVMAttributeFunctionIndex, NV_LEAN, "");
+}
+
+static void body(Nv *n) {
+  n->smem = n->vendor->shared(n);
+  n->vendor->threads(n);
+  n->grp = (Group){.threads = n->out->threads,
+                   .tid = n->tid,
+                   .warp = n->warp,
+                   .lane = n->lane,
+                   .instance = nv_i32(n, 0),
+                   .instances = 1,
+                   .first = e_icmp(n->g, LLVMIntEQ, n->tid, nv_i32(n, 0))};
+  note_lean(n);
+  load_params(n);
+  n->vendor->begin(n);
+  if (n->dense) n->out->when = n->vendor->dense(n);
+  nv_region(n, n->f->body);
+}
+
+static bool launch_of(Nv *n) {
+  const Op *op = ir_launch(n->f);
+  if (!op) {
+    diag_add(n->g->cx, DIAG_cg_input, n->f->span, n->f->name,
+             "it does not begin with launch");
+    n->g->failed = true;
+    return false;
+  }
+  const IrAttr *ctas = ir_attr(op, AT_CTAS);
+  n->out->threads = (uint32_t)ir_attr_i(op, AT_THREADS, 0);
+  n->out->occupancy = (uint32_t)ir_attr_i(op, AT_OCCUPANCY, 1);
+  n->out->once = ir_attr_i(op, AT_ONCE, 0);
+  n->dense = n->vendor->dense && ir_attr_i(op, AT_DENSE, 0);
+  n->out->persistent = ctas && strcmp(ctas->s, "persistent") == 0;
+  return true;
+}
+
+static void collect_maps(void *data, Op *op) {
+  Nv *n = data;
+  n->multiplies |= op->code == OP_MMA || op->code == OP_WGMMA;
+  if (op->code == OP_TMA_LOAD || op->code == OP_TMA_STORE) nv_map_of(data, op);
+}
+
+static void clear(Nv *n) {
+  Arena *a = &n->g->cx->scratch;
+  uint32_t values = n->f->values.n + 1;
+  n->frag = NEWN(a, Frag, values);
+  n->tile = NEWN(a, Tile, values);
+  n->stays = NEWN(a, bool, values);
+  n->tensor_at = NEWN(a, uint64_t, values);
+  n->g->val = NEWN(a, V, values);
+  n->g->fn = n->f;
+  n->shared = n->barriers = 0;
+  n->multiplies = false;
+}
+
+static void too_much(Nv *n) {
+  Cg *g = n->g;
+  g->failed = true;
+  diag_add(g->cx, DIAG_cg_input, n->f->span, n->f->name,
+           arena_printf(&g->cx->session,
+                        "on %s it needs %u bytes of shared "
+                        "memory, a group has %u: smaller tiles (--tile-q, "
+                        "--tile-k) may do",
+                        g->target->name, n->out->shared_bytes, n->gpu.smem));
+}
+
+void nv_kernel(Nv *n, const char *symbol) {
+  Cg *g = n->g;
+  Need need = {.f = n->f, .gpu = &n->gpu};
+  clear(n);
+  if (!launch_of(n)) return;
+  ir_walk(n->f->body, need_of, &need);
+  ir_walk(n->f->body, collect_maps, n);
+  if (need.value_form) {
+    nv_unsupported(n, need.value_form,
+                   "it is in value form (pass 'legal' "
+                   "makes buffers and barriers)");
+    return;
+  }
+  if (need.wide) {
+    nv_unsupported(n, need.wide,
+                   "wgmma needs a group of 128 threads, "
+                   "claim one of 1 or 32");
+    return;
+  }
+  lay_out_block(n);
+  n->out->block_bytes = (uint32_t)n->maps_at + 128 * n->out->maps.n;
+  place_shared(n, &need);
+  if (n->out->shared_bytes > n->gpu.smem) {
+    too_much(n);
+    return;
+  }
+  n->vendor->declare(n, symbol);
+  body(n);
+  if (g->failed) return;
+  n->vendor->end(n);
+  LLVMBuildRetVoid(g->b);
+}

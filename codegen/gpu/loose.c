@@ -1,0 +1,101 @@
+// Tiles of distances: gload of a tile along an index that is made of
+// coordinates, added up and subtracted, where elements out of range may be any
+// (`loose`).
+//
+//   %n = sub(bcast(%rows), bcast(%cols))      %x = gload(%X, %h, %n) {loose}
+//   before  an address and a comparison for each element
+//   after   one address for all of a thread's elements, moved so that all of them lie
+//           in the tensor; others are a constant behind it, and equal ones (a row
+//           and a column on) are loaded once
+#include "codegen/gpu/gpu.h"
+
+// How far such an index goes with the row and with the column; false: it is
+// none.
+static bool is_linear(const Nv *n, Value v, int64_t step[2]) {
+  const Op *op = ir_def(n->f, v);
+  int64_t x[2], y[2];
+  step[0] = step[1] = 0;
+  switch (op ? op->code : OP_YIELD) {
+  case OP_SPLAT:
+  case OP_CONST: return true;
+  case OP_COORD: step[ir_attr_i(op, AT_POS, 0)] = 1; return true;
+  case OP_BCAST: return is_linear(n, op->args[0], step);
+  case OP_ADD:
+  case OP_SUB:
+    if (!is_linear(n, op->args[0], x) || !is_linear(n, op->args[1], y))
+      return false;
+    for (uint32_t i = 0; i < 2; i++)
+      step[i] = op->code == OP_ADD ? x[i] + y[i] : x[i] - y[i];
+    return true;
+  default: return false;
+  }
+}
+
+// The index of the load that is one, or 0: all others are scalars.
+static uint32_t linear_index(const Nv *n, const Op *op, int64_t step[2]) {
+  uint32_t at = 0;
+  for (uint32_t i = 1; i < op->nargs; i++) {
+    if (ir_type(n->f, op->args[i])->kind != TK_FRAG) continue;
+    if (at || !is_linear(n, op->args[i], step)) return 0;
+    at = i;
+  }
+  return at;
+}
+
+// How far register reg's index is from the first one's.
+static int64_t apart_by(const FragMap *m, const int64_t step[2], uint32_t reg) {
+  uint32_t at[2], first[2];
+  frag_at(m, reg, 0, at);
+  frag_at(m, 0, 0, first);
+  return step[0] * ((int64_t)at[0] - first[0]) +
+         step[1] * ((int64_t)at[1] - first[1]);
+}
+
+static V clamped(Nv *n, V x, int64_t lo, V hi) {
+  V most[2] = {x, hi};
+  V least[2] = {nv_call_over(n, "llvm.smin", nv_i32t(n), most, 2),
+                nv_i32(n, lo)};
+  return nv_call_over(n, "llvm.smax", nv_i32t(n), least, 2);
+}
+
+static V load_at(Nv *n, V at, DType t) {
+  LLVMTypeRef p = LLVMPointerTypeInContext(n->g->lc, 1);
+  V x = LLVMBuildLoad2(n->g->b, cg_scalar(n->g, t),
+                       LLVMBuildIntToPtr(n->g->b, at, p, ""), "");
+  LLVMSetAlignment(x, (uint32_t)dtype_size(t));
+  return x;
+}
+
+bool nv_load_loose(Nv *n, const Op *op, const FragMap *m, V *e) {
+  const Type *t = ir_type(n->f, op->args[0]);
+  int64_t step[2] = {0}, lo = 0, hi = 0;
+  uint32_t at = ir_attr_i(op, AT_LOOSE, 0) ? linear_index(n, op, step) : 0;
+  if (!at || dtype_size(t->dtype) < 2) return false;
+  for (uint32_t r = 0; r < m->regs; r++) {
+    int64_t d = apart_by(m, step, r);
+    lo = d < lo ? d : lo;
+    hi = d > hi ? d : hi;
+  }
+  V off = nv_tensor(n, op->args[0], 0), stride = NULL;
+  for (uint32_t i = 1; i < op->nargs; i++) {
+    Value v = op->args[i];
+    V x = i == at ? nv_frag(n, v)->w[0] : n->g->val[v];
+    V shape =
+        LLVMBuildTrunc(n->g->b, nv_tensor(n, op->args[0], i), nv_i32t(n), "");
+    x = clamped(n, x, i == at ? -lo : 0,
+                nv_add(n, shape, nv_i32(n, i == at ? -1 - hi : -1)));
+    V by = nv_mul(n, nv_tensor(n, op->args[0], i + t->n), dtype_size(t->dtype));
+    x = LLVMBuildSExt(n->g->b, x, LLVMInt64TypeInContext(n->g->lc), "");
+    off = nv_add(n, off, LLVMBuildMul(n->g->b, x, by, ""));
+    if (i == at) stride = by;
+  }
+  for (uint32_t r = 0; r < m->regs; r++) {
+    int64_t d = apart_by(m, step, r);
+    uint32_t same = 0;
+    while (apart_by(m, step, same) != d) same++;
+    e[r] = same < r
+               ? e[same]
+               : load_at(n, nv_add(n, off, nv_mul(n, stride, d)), t->dtype);
+  }
+  return true;
+}

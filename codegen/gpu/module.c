@@ -1,0 +1,176 @@
+// A module of GPU programs as assembly.
+#include "codegen/gpu/gpu.h"
+
+#include <llvm-c/Analysis.h>
+#include <llvm-c/Support.h>
+#include <llvm-c/Transforms/PassBuilder.h>
+
+static const GpuVendor *vendor_of(const Target *t) {
+  static const GpuVendor *const all[] = {[VENDOR_NVIDIA] = &nv_vendor,
+                                         [VENDOR_AMD] = &amd_vendor};
+  return all[t->gpu.vendor];
+}
+
+// The guard against reuse of poison in straight-line strength reduction takes
+// up to nine tenths of the time (docs/gpu.md). Nothing here is poison where it
+// is made: flags come from what LLVM has proved itself. AMD's branches that
+// all threads take alike stay as they are: made one path behind the other, both
+// would hold what either needs.
+static void set_options(void) {
+  static const char *const args[] = {"attnc",
+                                     "-enable-poison-reuse-guard=false",
+                                     "-structurizecfg-skip-uniform-regions"};
+  LLVMParseCommandLineOptions(sizeof args / sizeof *args, args, NULL);
+}
+
+static LLVMTargetMachineRef machine(Ctx *cx, const Target *t) {
+  const GpuVendor *vendor = vendor_of(t);
+  const char *triple = vendor->triple;
+  LLVMTargetRef target = NULL;
+  char *message = NULL;
+  if (LLVMGetTargetFromTriple(triple, &target, &message)) {
+    LLVMDisposeMessage(message);
+    set_options();
+    vendor->init();
+    if (LLVMGetTargetFromTriple(triple, &target, &message)) {
+      cg_fail(cx, triple, message);
+      return NULL;
+    }
+  }
+  // Never level 0: it leaves moves of registers that products are using.
+  return LLVMCreateTargetMachine(target, triple, t->cpu, t->features,
+                                 LLVMCodeGenLevelDefault, LLVMRelocDefault,
+                                 LLVMCodeModelDefault);
+}
+
+static void begin(Cg *g, LLVMTargetMachineRef tm) {
+  LLVMContextSetDiscardValueNames(g->lc, 0);
+  cg_catch(g);
+  g->mod = LLVMModuleCreateWithNameInContext("attn", g->lc);
+  g->b = LLVMCreateBuilderInContext(g->lc);
+  LLVMTargetDataRef td = LLVMCreateTargetDataLayout(tm);
+  LLVMSetModuleDataLayout(g->mod, td);
+  LLVMDisposeTargetData(td);
+  LLVMSetTarget(g->mod, vendor_of(g->target)->triple);
+  if (vendor_of(g->target)->module) vendor_of(g->target)->module(g);
+}
+
+static bool finish(Cg *g, LLVMTargetMachineRef tm, CgEmit what, Buf *out) {
+  char *message = NULL;
+  if (LLVMVerifyModule(g->mod, LLVMReturnStatusAction, &message)) {
+    cg_fail(g->cx, "invalid LLVM IR", message);
+    return false;
+  }
+  LLVMDisposeMessage(message);
+  if (what != CG_LLVM_RAW) {
+    LLVMPassBuilderOptionsRef o = LLVMCreatePassBuilderOptions();
+    LLVMErrorRef e =
+        LLVMRunPasses(g->mod, vendor_of(g->target)->pipeline, tm, o);
+    LLVMDisposePassBuilderOptions(o);
+    if (e) {
+      cg_fail(g->cx, "passes", LLVMCreateMessage(LLVMGetErrorMessage(e)));
+      return false;
+    }
+  }
+  bool nvidia = g->target->gpu.vendor == VENDOR_NVIDIA;
+  if (what != CG_LLVM_RAW && nvidia) nv_order(g);
+  if (what == CG_LLVM_RAW || what == CG_LLVM) {
+    char *s = LLVMPrintModuleToString(g->mod);
+    buf_str(out, s);
+    LLVMDisposeMessage(s);
+    return true;
+  }
+  LLVMMemoryBufferRef m = NULL;
+  LLVMCodeGenFileType type =
+      what == CG_OBJECT ? LLVMObjectFile : LLVMAssemblyFile;
+  if (LLVMTargetMachineEmitToMemoryBuffer(tm, g->mod, type, &message, &m)) {
+    cg_fail(g->cx, "assembly", message);
+    return false;
+  }
+  buf_add(out, LLVMGetBufferStart(m), LLVMGetBufferSize(m));
+  LLVMDisposeMemoryBuffer(m);
+  return !g->failed;
+}
+
+// Takes the place of a kernel: labels count functions.
+static void empty(Cg *g, const char *symbol) {
+  LLVMTypeRef t = LLVMFunctionType(LLVMVoidTypeInContext(g->lc), NULL, 0, 0);
+  g->llfn = LLVMAddFunction(g->mod, symbol, t);
+  LLVMSetFunctionCallConv(g->llfn, PTX_KERNEL);
+  LLVMPositionBuilderAtEnd(g->b, cg_block(g, "entry"));
+  LLVMBuildRetVoid(g->b);
+}
+
+static const CgKernelRecord *flawless(const CgKernels *known,
+                                      const char *symbol) {
+  for (uint32_t i = 0; known && i < known->n; i++)
+    if (strcmp(known->at[i].symbol, symbol) == 0 &&
+        !cg_kernel_flaws(&known->at[i]))
+      return &known->at[i];
+  return NULL;
+}
+
+static const char *symbol_of(Cg *g, const Func *f, const char *prefix) {
+  const char *s = arena_printf(&g->cx->session, "%s_%s", prefix, f->name);
+  for (char *p = (char *)s; *p; p++)
+    if (*p == '.') *p = '_';
+  return s;
+}
+
+static void kernels(Cg *g, const Module *m, const char *prefix,
+                    const CgKernels *known, CgKernels *all) {
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    const Func *f = m->funcs.at[i];
+    if (f->kind != FK_PROGRAM) continue;
+    CgKernelRecord r = {.symbol = symbol_of(g, f, prefix)};
+    const CgKernelRecord *have = flawless(known, r.symbol);
+    if (have) r = *have;
+    r.func = f;
+    Nv n = {.g = g,
+            .vendor = vendor_of(g->target),
+            .f = f,
+            .gpu = g->target->gpu,
+            .out = &r};
+    if (have) empty(g, r.symbol);
+    else nv_kernel(&n, r.symbol);
+    vec_push(&g->cx->session, all, r);
+  }
+}
+
+static const Target *target_of(Ctx *cx, const Module *m) {
+  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  if (t && t->kind == TARGET_GPU && m->level == LV_MACH) return t;
+  const char *name = m->funcs.n ? m->funcs.at[0]->name : "";
+  diag_add(cx, DIAG_cg_input, NOWHERE, name,
+           "its module is not at level mach of a GPU");
+  return NULL;
+}
+
+static bool make(Ctx *cx, const Module *m, const char *prefix, CgEmit what,
+                 const CgKernels *known, Buf *out, CgKernels *all) {
+  CgKernels own = {0};
+  const Target *t = target_of(cx, m);
+  LLVMTargetMachineRef tm = t ? machine(cx, t) : NULL;
+  if (!tm) return false;
+  ArenaMark mark = arena_mark(&cx->scratch);
+  Cg g = {.cx = cx,
+          .target = t,
+          .lc = LLVMContextCreate(),
+          .has = {.fma = true, .floor = true, .f16 = true, .flush = true}};
+  begin(&g, tm);
+  kernels(&g, m, prefix, known, all ? all : &own);
+  bool ok = !g.failed && finish(&g, tm, what, out);
+  cg_end(&g, tm);
+  if (out->arena != &cx->scratch) arena_reset(&cx->scratch, mark);
+  return ok;
+}
+
+bool cg_gpu(Ctx *cx, const Module *m, const char *prefix, CgEmit what, Buf *out,
+            CgKernels *all) {
+  return make(cx, m, prefix, what, NULL, out, all);
+}
+
+bool cg_gpu_flawed(Ctx *cx, const Module *m, const char *prefix,
+                   const CgKernels *known, Buf *out, CgKernels *all) {
+  return make(cx, m, prefix, CG_ASM, known, out, all);
+}

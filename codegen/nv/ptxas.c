@@ -1,0 +1,333 @@
+// ptxas, found at run time and run as a program: PTX in, machine code out. Its
+// log tells registers, spills and the warnings that make a kernel slow. Where a
+// few registers are spilled it runs again with other levels of register usage,
+// then with fewer registers, and the code with the fewest flaws stays:
+//   before  ptxas -v: 8 bytes spill stores, 8 bytes spill loads
+//   after   ptxas -v --register-usage-level 3: 0 bytes spill stores, 0 ..
+#include "codegen/cg.h"
+#include "codegen/codegen.h"
+#include "codegen/object/tool.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *cg_ptxas_path(Ctx *cx) {
+  static const char *const usual[] = {"/usr/local/cuda/bin/ptxas", NULL};
+  return tool_find(cx, "ATTNC_PTXAS", "ptxas", usual);
+}
+
+// ---------------------------------------------------------------- run
+typedef struct Files {
+  int ptx, cubin, log;
+} Files;
+
+// At level 0 ptxas has its own, which is one of 5.
+static int run(Ctx *cx, const char *tool, const Target *t, uint32_t level,
+               Files f) {
+  Arena *a = &cx->session;
+  char *args[10] = {(char *)tool, "-v", "-arch", (char *)t->cpu};
+  int n = 4;
+  if (level) args[n++] = "--register-usage-level";
+  if (level) args[n++] = arena_printf(a, "%u", level);
+  args[n++] = "-o";
+  args[n++] = arena_printf(a, "/proc/self/fd/%d", f.cubin);
+  args[n++] = arena_printf(a, "/proc/self/fd/%d", f.ptx);
+  return tool_run(args, f.log, f.log);
+}
+
+// ---------------------------------------------------------------- log
+// "Compiling entry function 'k' for 'sm_90a'", then lines "0 bytes stack frame,
+// 0 bytes spill stores, 8 bytes spill loads" and "Used 168 registers, ..". Then
+// come the functions that the kernel calls.
+static CgKernelRecord *find(CgKernels *all, const char *name, size_t n) {
+  for (uint32_t i = 0; i < all->n; i++) {
+    const char *s = all->at[i].symbol;
+    if (strncmp(s, name, n) == 0 && !s[n]) return &all->at[i];
+  }
+  return NULL;
+}
+
+// "(C7514) Potential Performance Loss: wgmma.mma_async instructions are
+// serialized due to .. in the function 'k'", "(C7517) warpgroup.wait is
+// injected .. in function 'k'", "(C7519) warpgroup.arrive is injected ..". All
+// of C75xx are about what only this chip has. Where no kernel is named the
+// first may be meant.
+static void read_warning(CgKernels *all, const char *line) {
+  const char *p = strstr(line, "(C75");
+  if (!p || !all->n) return;
+  const char *name = strstr(p, "function '");
+  CgKernelRecord *k = NULL;
+  if (name) name += strlen("function '");
+  if (name) k = find(all, name, strcspn(name, "'"));
+  if (!k) k = &all->at[0];
+  k->serialized |=
+      strstr(p, "serialized due to") || strstr(p, "warpgroup.wait is injected");
+  if (!k->warning) k->warning = (uint32_t)strtoul(p + strlen("(C"), NULL, 10);
+}
+
+static void read_line(CgKernels *all, CgKernelRecord **now, const char *line) {
+  const char *p = strstr(line, "entry function '");
+  read_warning(all, line);
+  if (p) {
+    p += strlen("entry function '");
+    *now = find(all, p, strcspn(p, "'"));
+    if (*now) (*now)->spill_bytes = 0;
+  }
+  if (!*now) return;
+  p = strstr(line, "bytes stack frame, ");
+  const char *loads = strstr(line, "spill stores, ");
+  if (p && loads) {
+    unsigned long s = strtoul(p + strlen("bytes stack frame, "), NULL, 10);
+    unsigned long l = strtoul(loads + strlen("spill stores, "), NULL, 10);
+    // A frame without spills is local memory too.
+    unsigned long frame = strtoul(line, NULL, 10);
+    (*now)->spill_bytes += (uint32_t)(s + l ? s + l : frame);
+  }
+  p = strstr(line, "Used ");
+  if (p) (*now)->registers = (uint32_t)strtoul(p + 5, NULL, 10);
+}
+
+static void read_log(CgKernels *all, char *text) {
+  CgKernelRecord *now = NULL;
+  char *save = NULL;
+  for (char *line = strtok_r(text, "\n", &save); line;
+       line = strtok_r(NULL, "\n", &save))
+    read_line(all, &now, line);
+}
+
+// ---------------------------------------------------------------- once
+static bool read_run(Ctx *cx, const char *tool, int rc, Files f, Buf *cubin,
+                     CgKernels *all, Buf *log) {
+  Buf text = {.arena = &cx->session};
+  bool ok = tool_read(f.log, &text);
+  buf_char(&text, 0);
+  if (rc != 0 || !ok) {
+    diag_add(cx, DIAG_cg_failed, NOWHERE, tool,
+             text.n > 1 ? text.at : "cannot run");
+    return false;
+  }
+  buf_add(log, text.at, text.n - 1);
+  if (all) read_log(all, text.at);
+  return tool_read(f.cubin, cubin);
+}
+
+static bool assemble(Ctx *cx, const char *tool, const Target *t, CgBytes ptx,
+                     uint32_t level, Buf *cubin, CgKernels *all, Buf *log) {
+  Files f = {tool_file(), tool_file(), tool_file()};
+  bool ok = f.ptx >= 0 && f.cubin >= 0 && f.log >= 0 &&
+            tool_write(f.ptx, ptx.at, ptx.n);
+  if (!ok) diag_add(cx, DIAG_cg_failed, NOWHERE, "ptxas", strerror(errno));
+  ok = ok && read_run(cx, tool, run(cx, tool, t, level, f), f, cubin, all, log);
+  if (f.ptx >= 0) close(f.ptx);
+  if (f.cubin >= 0) close(f.cubin);
+  if (f.log >= 0) close(f.log);
+  return ok;
+}
+
+// ---------------------------------------------------------------- one kernel
+// Where the kernel ends that begins at p.
+static const char *end_of(const char *p) {
+  static const char *const next[] = {"\n\t// .globl", "\n.func", "\n.visible"};
+  const char *end = p + strlen(p);
+  for (size_t i = 0; i < sizeof next / sizeof *next; i++) {
+    const char *at = strstr(p + 1, next[i]);
+    if (at && at + 1 < end) end = at + 1;
+  }
+  return end;
+}
+
+typedef struct Entry {
+  const char *at, *name, *end;
+  size_t n;  // of the name
+} Entry;
+
+// The next kernel of *from, which moves behind it.
+static bool next_entry(const char **from, Entry *e) {
+  static const char entry[] = ".visible .entry ";
+  e->at = strstr(*from, entry);
+  if (!e->at) return false;
+  e->name = e->at + sizeof entry - 1;
+  e->n = strcspn(e->name, "(");
+  *from = e->end = end_of(e->at);
+  return true;
+}
+
+CgBytes cg_ptx_kernel(Ctx *cx, CgBytes ptx, const char *symbol) {
+  Buf out = {.arena = &cx->session};
+  const char *from = arena_strndup(&cx->session, ptx.at, ptx.n), *was = from;
+  size_t n = strlen(symbol);
+  for (Entry e; next_entry(&from, &e); was = from) {
+    bool wanted = e.n == n && strncmp(e.name, symbol, n) == 0;
+    buf_add(&out, was, (size_t)((wanted ? e.end : e.at) - was));
+  }
+  buf_str(&out, from);
+  return (CgBytes){out.at, out.n};
+}
+
+// Both have the same kernels, and the same beside them.
+CgBytes cg_ptx_join(Ctx *cx, CgBytes whole, CgBytes part,
+                    const CgKernels *all) {
+  Buf out = {.arena = &cx->session};
+  const char *a = arena_strndup(&cx->session, whole.at, whole.n), *from = a;
+  const char *b = arena_strndup(&cx->session, part.at, part.n), *other = b;
+  for (Entry e, f; next_entry(&a, &e); from = a, other = b) {
+    if (!next_entry(&b, &f) || e.n != f.n || memcmp(e.name, f.name, e.n) != 0 ||
+        e.at - from != f.at - other ||
+        memcmp(from, other, (size_t)(e.at - from)) != 0)
+      return (CgBytes){0};
+    CgKernelRecord *k = find((CgKernels *)all, e.name, e.n);
+    bool anew = !k || cg_kernel_flaws(k);
+    buf_add(&out, from, (size_t)(e.at - from));
+    if (anew) buf_add(&out, f.at, (size_t)(f.end - f.at));
+    else buf_add(&out, e.at, (size_t)(e.end - e.at));
+  }
+  if (strcmp(from, other) != 0) return (CgBytes){0};
+  buf_str(&out, from);
+  return (CgBytes){out.at, out.n};
+}
+
+// ---------------------------------------------------------------- levels
+uint64_t cg_kernel_flaws(const CgKernelRecord *k) {
+  return k->spill_bytes + (k->serialized ? CG_SERIAL
+                           : k->warning  ? CG_WARNING
+                                         : 0);
+}
+
+uint64_t cg_flaws(const CgKernels *all) {
+  uint64_t sum = 0;
+  for (uint32_t i = 0; i < all->n; i++) sum += cg_kernel_flaws(&all->at[i]);
+  return sum;
+}
+
+// Below 5 ptxas finds cheap values again rather than keep them, above it keeps
+// more; what lies on the same side makes the same code. Above only helps where
+// below is worse, and neither where a kernel spills more than MOST.
+enum { MOST = 256 };
+static const uint32_t levels[] = {3, 7};
+
+// Asked to do with fewer registers than it may have, ptxas moves less ahead of
+// where it is needed, and may so spill less. That costs time too, more than
+// SOME bytes do (docs/gpu.md, measured).
+enum { CAP = 224, SOME = 64 };
+
+// The kernels as they were before this run.
+static CgKernels anew(Ctx *cx, const CgKernels *all, uint32_t level) {
+  CgKernels own = {.at = NEWN(&cx->session, CgKernelRecord, all->n + 1),
+                   .n = all->n};
+  for (uint32_t i = 0; i < all->n; i++) {
+    own.at[i] = all->at[i];
+    own.at[i].level = level;
+    own.at[i].serialized = false;
+    own.at[i].warning = 0;
+  }
+  return own;
+}
+
+// Flaws of a run that leaves no diagnostics.
+static uint64_t flaws_at(Ctx *cx, const char *tool, const Target *t,
+                         CgBytes ptx, uint32_t level, Buf *code, CgKernels *own,
+                         Buf *text) {
+  uint32_t diags = cx->diags.n, errors = cx->nerrors;
+  bool ok = assemble(cx, tool, t, ptx, level, code, own, text);
+  cx->diags.n = diags;
+  cx->nerrors = errors;
+  return ok ? cg_flaws(own) : UINT64_MAX;
+}
+
+// The flaws at this level. Runs that are not better leave no trace.
+static uint64_t try_level(Ctx *cx, const char *tool, const Target *t,
+                          CgBytes ptx, uint32_t level, Buf *cubin,
+                          CgKernels *all, Buf *log) {
+  Buf code = {.arena = &cx->session}, text = {.arena = &cx->session};
+  CgKernels own = anew(cx, all, level);
+  uint64_t flaws = flaws_at(cx, tool, t, ptx, level, &code, &own, &text);
+  if (flaws >= cg_flaws(all)) return flaws;
+  memcpy(all->at, own.at, all->n * sizeof *all->at);
+  *cubin = code;
+  *log = text;
+  return flaws;
+}
+
+// The program with at most CAP registers of a thread where a kernel may have
+// all, in place of the CTAs that are to fit (PTX ISA, performance-tuning
+// directives); empty where there is none. Roles share out what a launch gives.
+static CgBytes capped(Ctx *cx, CgBytes ptx) {
+  static const char free_of[] = ".minnctapersm 1\n";
+  Buf out = {.arena = &cx->session};
+  const char *from = arena_strndup(&cx->session, ptx.at, ptx.n), *at;
+  if (strstr(from, "setmaxnreg")) return (CgBytes){0};
+  for (; (at = strstr(from, free_of)); from = at + sizeof free_of - 1) {
+    buf_add(&out, from, (size_t)(at - from));
+    buf_printf(&out, ".maxnreg %u\n", CAP);
+  }
+  if (out.n) buf_str(&out, from);
+  return (CgBytes){out.at, out.n};
+}
+
+static uint64_t worst(const CgKernels *all) {
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < all->n; i++) {
+    uint64_t n = cg_kernel_flaws(&all->at[i]);
+    if (n > most) most = n;
+  }
+  return most;
+}
+
+static void try_levels(Ctx *cx, const char *tool, const Target *t, CgBytes ptx,
+                       Buf *cubin, CgKernels *all, Buf *log) {
+  uint64_t had = cg_flaws(all);
+  if (!had || worst(all) > MOST) return;
+  for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
+    if (try_level(cx, tool, t, ptx, levels[i], cubin, all, log) <= had) break;
+  if (cg_flaws(all) <= SOME) return;
+  CgBytes less = capped(cx, ptx);
+  if (less.n) try_level(cx, tool, t, less, 0, cubin, all, log);
+}
+
+// ---------------------------------------------------------------- entry
+static void note_own(CgKernels *all) {
+  for (uint32_t i = 0; i < all->n; i++)
+    all->at[i].own_flaws = cg_kernel_flaws(&all->at[i]);
+}
+
+static bool may_help(const CgLevels *when, uint64_t flaws) {
+  for (uint32_t i = 0; when && i < when->nknown; i++)
+    if (when->known[i] == flaws) return false;
+  return !when || flaws < when->below;
+}
+
+// At the lower level, if it leaves no flaws.
+static bool at_lower(Ctx *cx, const char *tool, const Target *t, CgBytes ptx,
+                     Buf *cubin, CgKernels *all, Buf *log) {
+  Buf code = {.arena = &cx->session}, said = {.arena = &cx->session};
+  CgKernels own = anew(cx, all, levels[0]);
+  if (flaws_at(cx, tool, t, ptx, levels[0], &code, &own, &said)) return false;
+  memcpy(all->at, own.at, all->n * sizeof *all->at);
+  note_own(all);
+  buf_add(cubin, code.at, code.n);
+  if (log && said.n) buf_add(log, said.at, said.n);
+  return true;
+}
+
+bool cg_ptxas(Ctx *cx, const Target *t, CgBytes text, const CgLevels *when,
+              Buf *cubin, CgKernels *all, Buf *log) {
+  const char *tool = cg_ptxas_path(cx);
+  Buf code = {.arena = &cx->session}, said = {.arena = &cx->session};
+  if (!tool) {
+    diag_add(cx, DIAG_cg_failed, NOWHERE, "ptxas",
+             "not found (ATTNC_PTXAS, PATH, /usr/local/cuda/bin)");
+    return false;
+  }
+  if (all && when && when->lower &&
+      at_lower(cx, tool, t, text, cubin, all, log))
+    return true;
+  if (!assemble(cx, tool, t, text, 0, &code, all, &said)) return false;
+  if (all) note_own(all);
+  if (all && may_help(when, cg_flaws(all)))
+    try_levels(cx, tool, t, text, &code, all, &said);
+  buf_add(cubin, code.at, code.n);
+  if (log && said.n) buf_add(log, said.at, said.n);
+  return true;
+}

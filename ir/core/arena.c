@@ -1,0 +1,115 @@
+// Arenas: a stack of blocks, each twice as large as the one before (up to a
+// cap). Under AddressSanitizer unused bytes are poisoned, and every piece is
+// followed by a red zone, so that overruns inside a block are found too.
+#include "ir/core/arena.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ARENA_ASAN 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define ARENA_ASAN 1
+#endif
+
+#ifdef ARENA_ASAN
+#include <sanitizer/asan_interface.h>
+#define RED_ZONE 16
+#define HIDE(p, n) ASAN_POISON_MEMORY_REGION((p), (n))
+#define SHOW(p, n) ASAN_UNPOISON_MEMORY_REGION((p), (n))
+#else
+#define RED_ZONE 0
+#define HIDE(p, n) ((void)(p), (void)(n))
+#define SHOW(p, n) ((void)(p), (void)(n))
+#endif
+
+enum { ALIGN = 16, FIRST_BLOCK = 16 * 1024, LAST_BLOCK = 4 * 1024 * 1024 };
+
+struct ArenaBlock {
+  ArenaBlock *below;
+  size_t at, cap;  // bytes used and usable in `mem`
+  _Alignas(ALIGN) char mem[];
+};
+
+static void out_of_memory(Arena *a) {
+  if (a->oom) a->oom(a->oom_data);
+  __builtin_trap();  // no hook, or a hook that returned
+}
+
+static ArenaBlock *push_block(Arena *a, size_t need) {
+  size_t cap = a->top ? a->top->cap * 2 : FIRST_BLOCK;
+  if (cap > LAST_BLOCK) cap = LAST_BLOCK;
+  if (cap < need) cap = need;
+  ArenaBlock *b = malloc(sizeof *b + cap);
+  if (!b) out_of_memory(a);
+  b->below = a->top;
+  b->at = 0;
+  b->cap = cap;
+  HIDE(b->mem, cap);
+  a->top = b;
+  return b;
+}
+
+void *arena_alloc(Arena *a, size_t n) {
+  if (n > SIZE_MAX / 4) out_of_memory(a);
+  size_t need = ((n + ALIGN - 1) & ~(size_t)(ALIGN - 1)) + RED_ZONE;
+  if (need == 0) need = ALIGN;
+  if (a->limit && need > a->limit - a->used) out_of_memory(a);
+  ArenaBlock *b = a->top;
+  if (!b || b->cap - b->at < need) b = push_block(a, need);
+  char *p = b->mem + b->at;
+  b->at += need;
+  a->used += need;
+  SHOW(p, n);
+  if (n) memset(p, 0, n);
+  return p;
+}
+
+char *arena_strndup(Arena *a, const char *s, size_t n) {
+  char *p = arena_alloc(a, n + 1);
+  if (n) memcpy(p, s, n);
+  return p;
+}
+
+char *arena_strdup(Arena *a, const char *s) {
+  return arena_strndup(a, s, strlen(s));
+}
+
+char *arena_printf(Arena *a, const char *fmt, ...) {
+  va_list ap, again;
+  va_start(ap, fmt);
+  va_copy(again, ap);
+  int n = vsnprintf(NULL, 0, fmt, ap);
+  va_end(ap);
+  size_t len = n < 0 ? 0 : (size_t)n;
+  char *p = arena_alloc(a, len + 1);
+  if (n > 0) vsnprintf(p, len + 1, fmt, again);
+  va_end(again);
+  return p;
+}
+
+ArenaMark arena_mark(const Arena *a) {
+  return (ArenaMark){a->top, a->top ? a->top->at : 0, a->used};
+}
+
+void arena_reset(Arena *a, ArenaMark m) {
+  while (a->top != m.block) {
+    ArenaBlock *b = a->top;
+    a->top = b->below;
+    SHOW(b->mem, b->cap);
+    free(b);
+  }
+  if (a->top) {
+    a->top->at = m.at;
+    HIDE(a->top->mem + m.at, a->top->cap - m.at);
+  }
+  a->used = m.used;
+}
+
+void arena_drop(Arena *a) {
+  arena_reset(a, (ArenaMark){NULL, 0, 0});
+}

@@ -1,0 +1,44 @@
+// Ctx: the only home of compiler state. One per compilation session; two may
+// live in one process and be used from two threads.
+#ifndef ATTNC_IR_CORE_CTX_H
+#define ATTNC_IR_CORE_CTX_H
+
+#include "ir/core/arena.h"
+#include "ir/core/diag.h"
+#include "ir/core/intern.h"
+#include "ir/core/map.h"
+#include "ir/core/src.h"
+#include "ir/core/vec.h"
+
+// How a session reads files. Returns malloc-free memory in `a`, or NULL with
+// errno set. The default reads the file system.
+typedef const char *ReadFileFn(void *data, Arena *a, const char *path,
+                               uint32_t *len);
+
+struct Ctx {
+  Arena session;  // sources, names, diagnostics, AST, IR of the session
+  Arena scratch;  // one pass; reset by mark
+  Interner names;
+  Vec(Source *) sources;
+  Vec(Diag *) diags;
+  uint32_t nerrors;
+  uint32_t max_errors;  // further ones are counted, not kept (default 20)
+
+  Vec(const char *) include_dirs;  // -I, searched in order
+  ReadFileFn *read_file;
+  void *read_file_data;
+
+  Vec(const char *) remarks;  // one-line explanations by passes (attnc explain)
+};
+
+// Every Ctx starts with ctx_init and ends with ctx_drop.
+void ctx_init(Ctx *cx);
+void ctx_drop(Ctx *cx);
+// Adds text (copied) as a source file. NULL with a diagnostic if too large.
+Source *ctx_add_source(Ctx *cx, const char *path, const char *text, size_t len);
+// Reads a file through cx->read_file. NULL with a diagnostic if unreadable.
+Source *ctx_read_source(Ctx *cx, const char *path, Span importer);
+void ctx_remark(Ctx *cx, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

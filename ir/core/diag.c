@@ -1,0 +1,82 @@
+// The list of diagnostics of a session. Rendering is in render.c.
+#include "ir/core/diag.h"
+
+#include "ir/core/ctx.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+typedef struct Row {
+  const char *code, *name;
+  Severity sev;
+  const char *text;
+} Row;
+
+static const Row rows[] = {
+#define DIAG(code, id, sev, text) {code, #id, sev, text},
+#include "ir/diag.def"
+};
+
+const char *diag_code(DiagId id) {
+  return rows[id].code;
+}
+const char *diag_name(DiagId id) {
+  return rows[id].name;
+}
+const char *diag_text(DiagId id) {
+  return rows[id].text;
+}
+Severity diag_severity(DiagId id) {
+  return rows[id].sev;
+}
+
+bool diag_by_code(const char *code, DiagId *id) {
+  for (int i = 0; i < DIAG_COUNT; i++) {
+    if (strcmp(rows[i].code, code) == 0) {
+      *id = (DiagId)i;
+      return true;
+    }
+  }
+  return false;
+}
+
+static const char *format(Arena *a, const char *fmt, va_list ap) {
+  va_list again;
+  va_copy(again, ap);
+  int n = vsnprintf(NULL, 0, fmt, again);
+  va_end(again);
+  size_t len = n < 0 ? 0 : (size_t)n;
+  char *p = arena_alloc(a, len + 1);
+  vsnprintf(p, len + 1, fmt, ap);
+  return p;
+}
+
+Diag *diag_add(Ctx *cx, DiagId id, Span at, ...) {
+  Diag *d = NEW(&cx->session, Diag);
+  *d = (Diag){.id = id, .sev = rows[id].sev, .span = at};
+  va_list ap;
+  va_start(ap, at);
+  d->text = format(&cx->session, rows[id].text, ap);
+  va_end(ap);
+  bool keep = true;
+  if (d->sev == SEV_ERROR) keep = cx->nerrors++ < cx->max_errors;
+  if (keep) vec_push(&cx->session, &cx->diags, d);
+  return d;
+}
+
+void diag_note(Ctx *cx, Diag *d, Span at, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  DiagNote note = {at, format(&cx->session, fmt, ap)};
+  va_end(ap);
+  vec_push(&cx->session, &d->notes, note);
+}
+
+void diag_fix(Ctx *cx, Diag *d, Span at, const char *text, const char *fmt,
+              ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  FixIt fix = {at, arena_strdup(&cx->session, text),
+               format(&cx->session, fmt, ap)};
+  va_end(ap);
+  vec_push(&cx->session, &d->fixes, fix);
+}

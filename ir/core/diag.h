@@ -1,0 +1,66 @@
+// Diagnostics are data: a code, a severity, a span, a text, notes and fix-its,
+// collected in Ctx and rendered by the border (command line, editor).
+// The one list of them is diag.def.
+#ifndef ATTNC_IR_CORE_DIAG_H
+#define ATTNC_IR_CORE_DIAG_H
+
+#include "ir/core/buf.h"
+#include "ir/core/src.h"
+#include "ir/core/vec.h"
+#include <stdbool.h>
+
+typedef enum Severity { SEV_ERROR, SEV_WARNING, SEV_INFO } Severity;
+
+typedef enum DiagId {
+#define DIAG(code, id, sev, text) DIAG_##id,
+#include "ir/diag.def"
+  DIAG_COUNT
+} DiagId;
+
+typedef struct DiagNote {
+  Span span;  // may be NOWHERE
+  const char *text;
+} DiagNote;
+
+typedef struct FixIt {
+  Span span;          // text to replace; lo == hi inserts
+  const char *text;   // replacement
+  const char *title;  // "declare `g`"
+} FixIt;
+
+typedef struct Diag {
+  DiagId id;
+  Severity sev;
+  Span span;
+  const char *text;  // formatted, one line, no trailing period
+  Vec(DiagNote) notes;
+  Vec(FixIt) fixes;
+} Diag;
+
+typedef struct Ctx Ctx;
+
+// Adds a diagnostic; the printf arguments follow the text of its row. The
+// result lives in the session arena and may be given notes and fix-its.
+Diag *diag_add(Ctx *cx, DiagId id, Span at, ...);
+void diag_note(Ctx *cx, Diag *d, Span at, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+void diag_fix(Ctx *cx, Diag *d, Span at, const char *text, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+
+const char *diag_code(DiagId id);  // "A0012"
+const char *diag_name(DiagId id);  // "unknown_name"
+const char *diag_text(DiagId id);  // the row's format string
+Severity diag_severity(DiagId id);
+bool diag_by_code(const char *code, DiagId *id);
+
+typedef struct DiagStyle {
+  bool color;
+  bool ascii;  // no box-drawing characters
+  int width;   // terminal columns, 0 = unlimited
+} DiagStyle;
+
+// All diagnostics, sorted by source, position and order of arrival.
+void diag_render(Ctx *cx, DiagStyle style, Buf *out);
+void diag_render_json(Ctx *cx, Buf *out);  // one JSON object a line
+
+#endif

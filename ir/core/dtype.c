@@ -1,0 +1,184 @@
+// Exact conversions of element types.
+#include "ir/core/dtype.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct Row {
+  const char *name;
+  int bytes;
+  char kind;
+  int mant;  // significand bits with the hidden one; value bits of integers
+} Row;
+
+static const Row rows[] = {
+#define DTYPE(name, id, bytes, kind, mant) {name, bytes, kind, mant},
+#include "ir/dtype.def"
+};
+
+// Exponent ranges of the small floats: 2^emin is the smallest normal number,
+// `top` the largest finite one, `exp_bits` the width of the field.
+typedef struct Small {
+  DType type;
+  int emin, exp_bits;
+  double top;
+} Small;
+
+static const Small smalls[] = {
+    {DT_TF32, -126, 8, 0x1.ffcp127}, {DT_BF16, -126, 8, 0x1.fep127},
+    {DT_F16, -14, 5, 65504.0},       {DT_F8E4M3, -6, 4, 448.0},
+    {DT_F8E5M2, -14, 5, 57344.0},
+};
+
+static const Small *small_of(DType t) {
+  for (size_t i = 0; i < sizeof smalls / sizeof *smalls; i++)
+    if (smalls[i].type == t) return &smalls[i];
+  return NULL;
+}
+
+const char *dtype_name(DType t) {
+  return t < DT_COUNT ? rows[t].name : "none";
+}
+int dtype_size(DType t) {
+  return t < DT_COUNT ? rows[t].bytes : 0;
+}
+char dtype_kind(DType t) {
+  return t < DT_COUNT ? rows[t].kind : '?';
+}
+
+bool dtype_by_name(const char *name, uint32_t len, DType *t) {
+  for (int i = 0; i < DT_COUNT; i++) {
+    if (strlen(rows[i].name) == len && memcmp(rows[i].name, name, len) == 0) {
+      *t = (DType)i;
+      return true;
+    }
+  }
+  return false;
+}
+
+// x rounded to a whole number, ties to even, whatever the rounding mode of
+// the thread is.
+static double round_even(double x) {
+  double lo = floor(x), d = x - lo;
+  if (d < 0.5) return lo;
+  if (d > 0.5) return lo + 1;
+  return fmod(lo, 2) == 0 ? lo : lo + 1;
+}
+
+static double round_small(DType t, double v) {
+  const Small *f = small_of(t);
+  if (isnan(v) || v == 0) return v;
+  if (isinf(v)) return t == DT_F8E4M3 ? copysign(NAN, v) : v;
+  int e;
+  frexp(v, &e);  // 2^(e-1) <= |v| < 2^e
+  if (e - 1 < f->emin) e = f->emin + 1;
+  int ulp = e - rows[t].mant;
+  double r = ldexp(round_even(ldexp(v, -ulp)), ulp);
+  if (fabs(r) > f->top) r = t == DT_F8E4M3 ? NAN : INFINITY;
+  return copysign(r, v);
+}
+
+// v truncated and wrapped to `bits` bits, as the unsigned pattern.
+static uint64_t wrap(double v, int bits) {
+  if (!isfinite(v)) return 0;
+  double m = fmod(trunc(v), ldexp(1, bits));  // |m| < 2^bits, exact
+  uint64_t u = (uint64_t)fabs(m);
+  if (m < 0) u = 0 - u;
+  return bits == 64 ? u : u & ((1ull << bits) - 1);
+}
+
+static double from_bits(DType t, uint64_t u) {
+  int bits = 8 * rows[t].bytes;
+  if (rows[t].kind == 'i' && (u >> (bits - 1)) & 1)
+    return -(double)((bits == 64 ? 0 : 1ull << bits) - u);
+  return (double)u;
+}
+
+double dtype_round(DType t, double v) {
+  switch (rows[t].kind) {
+  case 'b': return v != 0;
+  case 'i':
+  case 'u': return from_bits(t, wrap(v, 8 * rows[t].bytes));
+  default:
+    if (t == DT_F64) return v;
+    if (t == DT_F32) return (double)(float)v;
+    return round_small(t, v);
+  }
+}
+
+// The bits of a value that is already representable in a float of one or two
+// bytes.
+static uint64_t encode_small(DType t, double v) {
+  const Small *f = small_of(t);
+  int mbits = rows[t].mant - 1;
+  uint64_t sign = signbit(v) ? 1ull << (mbits + f->exp_bits) : 0;
+  uint64_t ones = ((1ull << f->exp_bits) - 1) << mbits;
+  if (isnan(v))
+    return sign | ones | (t == DT_F8E4M3 ? 7u : 1ull << (mbits - 1));
+  if (isinf(v)) return sign | ones;
+  if (v == 0) return sign;
+  int e;
+  frexp(v, &e);
+  if (e - 1 < f->emin)  // subnormal: units of the smallest step
+    return sign | (uint64_t)ldexp(fabs(v), mbits - f->emin);
+  uint64_t m = (uint64_t)ldexp(fabs(v), mbits - (e - 1));
+  uint64_t biased = (uint64_t)(e - f->emin);
+  return sign | (biased << mbits) | (m & ((1ull << mbits) - 1));
+}
+
+static double decode_small(DType t, uint64_t u) {
+  const Small *f = small_of(t);
+  int mbits = rows[t].mant - 1;
+  uint64_t m = u & ((1ull << mbits) - 1), top = (1ull << f->exp_bits) - 1;
+  uint64_t e = (u >> mbits) & top;
+  double s = (u >> (mbits + f->exp_bits)) & 1 ? -1.0 : 1.0;
+  if (t == DT_F8E4M3 && e == top && m == 7) return copysign(NAN, s);
+  if (t != DT_F8E4M3 && e == top) return copysign(m ? NAN : INFINITY, s);
+  if (e == 0) return s * ldexp((double)m, f->emin - mbits);
+  return s * ldexp((double)(m | 1ull << mbits), f->emin + (int)e - 1 - mbits);
+}
+
+static bool stored_small(DType t) {
+  return rows[t].kind == 'f' && rows[t].bytes < 4;
+}
+
+int64_t dtype_int(double v) {
+  if (isnan(v)) return 0;
+  if (v >= 0x1.fffffffffffffp62) return INT64_MAX;
+  return v <= -0x1p63 ? INT64_MIN : (int64_t)v;
+}
+
+double dtype_load(DType t, const void *p) {
+  if (t == DT_F64) {
+    double d;
+    memcpy(&d, p, 8);
+    return d;
+  }
+  if (t == DT_F32 || t == DT_TF32) {
+    float x;
+    memcpy(&x, p, 4);
+    return (double)x;
+  }
+  const unsigned char *s = p;
+  uint64_t u = 0;  // elements in memory are little-endian
+  for (int i = rows[t].bytes; i-- > 0;) u = u << 8 | s[i];
+  if (t == DT_BOOL) return u != 0;
+  return stored_small(t) ? decode_small(t, u) : from_bits(t, u);
+}
+
+void dtype_store(DType t, void *p, double v) {
+  if (t == DT_F64) {
+    memcpy(p, &v, 8);
+    return;
+  }
+  if (t == DT_F32 || t == DT_TF32) {
+    float x = (float)dtype_round(t, v);
+    memcpy(p, &x, 4);
+    return;
+  }
+  uint64_t u = t == DT_BOOL      ? v != 0
+               : stored_small(t) ? encode_small(t, round_small(t, v))
+                                 : wrap(v, 8 * rows[t].bytes);
+  unsigned char *s = p;
+  for (int i = 0; i < rows[t].bytes; i++) s[i] = (unsigned char)(u >> 8 * i);
+}

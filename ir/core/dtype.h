@@ -1,0 +1,35 @@
+// Element types: one row of dtype.def each, and their exact conversions.
+#ifndef ATTNC_IR_CORE_DTYPE_H
+#define ATTNC_IR_CORE_DTYPE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum DType {
+#define DTYPE(name, id, bytes, kind, mant) DT_##id,
+#include "ir/dtype.def"
+  DT_COUNT,
+  DT_NONE = DT_COUNT
+} DType;
+
+const char *dtype_name(DType t);
+bool dtype_by_name(const char *name, uint32_t len, DType *t);
+int dtype_size(DType t);   // bytes
+char dtype_kind(DType t);  // 'f', 'i', 'u', 'b'
+static inline bool dtype_is_float(DType t) {
+  return dtype_kind(t) == 'f';
+}
+static inline bool dtype_is_float16(DType t) {
+  return t == DT_BF16 || t == DT_F16;
+}
+
+// v rounded to t (round to nearest even, overflow to inf; f8e4m3 saturates to
+// NaN as OCP OFP8 says; integers truncate toward zero and wrap).
+double dtype_round(DType t, double v);
+// One element in memory <-> double, exact for every type (i64: to 53 bits).
+double dtype_load(DType t, const void *p);
+// v, truncated; what lies behind the ends of i64 is its end, NaN is 0.
+int64_t dtype_int(double v);
+void dtype_store(DType t, void *p, double v);
+
+#endif

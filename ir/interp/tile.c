@@ -1,0 +1,402 @@
+// Level tile, executed eagerly: each value is a dense tile of doubles over the
+// axes of its type.
+#include "ir/interp/interp.h"
+
+#include <math.h>
+#include <string.h>
+
+// A tile: sizes in the order of the type.
+typedef struct Tile {
+  double *at;
+  int64_t size[MAX_AXES];
+  uint64_t n;
+} Tile;
+
+typedef struct Exec {
+  Interp *in;
+  Tile *val;           // per value
+  Arena *arena;        // of this task
+  int64_t origin[64];  // per axis
+} Exec;
+
+static void region(Exec *x, const Region *r);
+
+static Tile new_tile(Exec *x, const Type *t) {
+  Tile r = {.n = 1};
+  for (uint32_t i = 0; i < t->n; i++) {
+    if (!dim_eval(&x->in->m->dims, t->size[i], x->in->dims, &r.size[i]))
+      interp_fail(x->in, NULL, "a tile size has no value");
+    r.n *= (uint64_t)r.size[i];
+  }
+  if (r.n > 1u << 26) {
+    interp_fail(x->in, NULL, "a tile is too large");
+    r.n = 1;
+  }
+  r.at = NEWN(x->arena, double, r.n ? r.n : 1);
+  return r;
+}
+
+static Tile *define(Exec *x, Value v) {
+  x->val[v] = new_tile(x, ir_type(x->in->f, v));
+  return &x->val[v];
+}
+
+// Coordinates of element i of a tile of type t, into c per axis.
+static void coords(const Type *t, const Tile *tile, uint64_t i, int64_t *c) {
+  for (uint32_t k = t->n; k-- > 0;) {
+    c[t->axis[k]] = (int64_t)(i % (uint64_t)tile->size[k]);
+    i /= (uint64_t)tile->size[k];
+  }
+}
+
+static double scalar_arg(const Exec *x, Value v) {
+  const Interp *in = x->in;
+  return in->args[in->arg_of[v]].scalar;
+}
+
+// Element of v at the coordinates.
+static double get(const Exec *x, Value v, const int64_t *c) {
+  const Interp *in = x->in;
+  const ValueInfo *info = ir_info(in->f, v);
+  if (!info->def && in->arg_of[v] >= 0) return scalar_arg(x, v);
+  const Tile *t = &x->val[v];
+  uint64_t at = 0;
+  for (uint32_t k = 0; k < info->type.n; k++)
+    at = at * (uint64_t)t->size[k] + (uint64_t)c[info->type.axis[k]];
+  return t->at[at];
+}
+
+static double get0(const Exec *x, Value v) {
+  static const int64_t zero[64];
+  return get(x, v, zero);
+}
+
+// ---------------------------------------------------------------- elements
+static double load(Exec *x, const Op *op, const int64_t *c) {
+  InterpTensor *t = &x->in->args[x->in->arg_of[op->args[0]]];
+  int64_t idx[8] = {0}, off;
+  int bad;
+  for (uint32_t i = 1; i < op->nargs; i++)
+    idx[i - 1] = (int64_t)get(x, op->args[i], c);
+  if (!interp_offset(t, idx, &off, &bad)) {
+    if (ir_attr_i(op, AT_INBOUNDS, 0))
+      interp_fail(x->in, op, "out of range in spite of inbounds");
+    return 0;
+  }
+  return dtype_load(t->dtype, (char *)t->data + off * dtype_size(t->dtype));
+}
+
+static double element(Exec *x, const Op *op, const int64_t *c) {
+  Interp *in = x->in;
+  if (op->code == OP_LOAD) return load(x, op, c);
+  if (op->code == OP_CAST) {
+    DType to = (DType)ir_attr_i(op, AT_TO, DT_F32);
+    double v = get(x, op->args[0], c);
+    return dtype_is_float(to) && !in->opt->round ? v : dtype_round(to, v);
+  }
+  double a[3] = {0};
+  for (uint32_t i = 0; i < op->nargs && i < 3; i++)
+    a[i] = get(x, op->args[i], c);
+  return eval_op(op->code,
+                 ir_type(in->f, op->args[op->code == OP_SELECT])->dtype, a);
+}
+
+static void each_element(Exec *x, const Op *op) {
+  const Type *t = ir_type(x->in->f, op->res[0]);
+  Tile *r = define(x, op->res[0]);
+  int64_t c[64] = {0};
+  for (uint64_t i = 0; i < r->n && !x->in->failed; i++) {
+    coords(t, r, i, c);
+    r->at[i] = interp_round(x->in, t->dtype, element(x, op, c));
+  }
+}
+
+// ---------------------------------------------------------------- reductions
+typedef struct Over {
+  uint32_t axis[MAX_AXES];
+  int64_t size[MAX_AXES];
+  uint32_t n;
+} Over;
+
+static int64_t size_of_axis(const Exec *x, const Op *op, uint32_t axis) {
+  for (uint32_t i = 0; i < op->nargs && i < 2; i++) {
+    int at = type_axis_at(ir_type(x->in->f, op->args[i]), axis);
+    if (at >= 0) return x->val[op->args[i]].size[at];
+  }
+  return 1;
+}
+
+static double fold(Exec *x, const Op *op, const Over *o, uint32_t i, int64_t *c,
+                   double acc) {
+  bool dot = op->code == OP_DOT;
+  RKind k = dot ? RK_SUM : (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
+  DType t = ir_type(x->in->f, op->res[0])->dtype;
+  if (i == o->n) {
+    if (dot && op->nargs > 3 && !get(x, op->args[3], c)) return acc;
+    double v = get(x, op->args[0], c);
+    if (dot) v *= get(x, op->args[1], c);
+    return interp_round(x->in, t, eval_reduce(k, acc, v));
+  }
+  for (int64_t j = 0; j < o->size[i]; j++) {
+    c[o->axis[i]] = j;
+    acc = fold(x, op, o, i + 1, c, acc);
+  }
+  return acc;
+}
+
+static void reduction(Exec *x, const Op *op) {
+  const Type *t = ir_type(x->in->f, op->res[0]);
+  const IrAttr *a = ir_attr(op, AT_OVER);
+  Over o = {.n = a->n};
+  for (uint32_t i = 0; i < a->n; i++) {
+    o.axis[i] = (uint32_t)a->list[i];
+    o.size[i] = size_of_axis(x, op, o.axis[i]);
+  }
+  bool dot = op->code == OP_DOT;
+  RKind k = dot ? RK_SUM : (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
+  Tile *r = define(x, op->res[0]);
+  int64_t c[64] = {0};
+  for (uint64_t i = 0; i < r->n; i++) {
+    coords(t, r, i, c);
+    double init = dot ? op->nargs >= 3 ? get(x, op->args[2], c) : 0
+                      : eval_identity(k, t->dtype);
+    r->at[i] = fold(x, op, &o, 0, c, init);
+  }
+}
+
+static void scan(Exec *x, const Op *op) {
+  const Type *t = ir_type(x->in->f, op->res[0]);
+  uint32_t a = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+  bool suffix = ir_attr_i(op, AT_DIR, DIR_PREFIX) == DIR_SUFFIX;
+  bool exclusive = ir_attr_i(op, AT_EXCLUSIVE, 0);
+  RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
+  Tile *r = define(x, op->res[0]);
+  int64_t c[64] = {0}, n = size_of_axis(x, op, a);
+  int at = type_axis_at(t, a);
+  uint64_t stride = 1;
+  for (uint32_t i = (uint32_t)at + 1; i < t->n; i++)
+    stride *= (uint64_t)r->size[i];
+  for (uint64_t i = 0; i < r->n; i++) {
+    coords(t, r, i, c);
+    if (c[a]) continue;  // rows start at their first element
+    double run =
+        op->nargs > 1 ? get(x, op->args[1], c) : eval_identity(k, t->dtype);
+    for (int64_t s = 0; s < n; s++) {
+      c[a] = suffix ? n - 1 - s : s;
+      double before = run;
+      run = interp_round(x->in, t->dtype,
+                         eval_reduce(k, run, get(x, op->args[0], c)));
+      r->at[i + (uint64_t)c[a] * stride] = exclusive ? before : run;
+    }
+    c[a] = 0;
+  }
+}
+
+// Row i of the inverse is its unit vector less the rows above, by L[i].
+static void inverse(Exec *x, const Op *op) {
+  const Type *t = ir_type(x->in->f, op->res[0]);
+  const IrAttr *axes = ir_attr(op, AT_AXES);
+  int64_t row = axes->list[0], col = axes->list[1], c[64] = {0};
+  Tile *r = define(x, op->res[0]);
+  int64_t n = r->size[0];
+  int64_t down = t->axis[0] == row ? n : 1, right = t->axis[0] == row ? 1 : n;
+  for (int64_t i = 0; i < n; i++) {
+    for (int64_t k = 0; k < n; k++) r->at[i * down + k * right] = i == k;
+    for (int64_t j = 0; j < i; j++) {
+      c[row] = i;
+      c[col] = j;
+      double l = get(x, op->args[0], c);
+      for (int64_t k = 0; k <= j; k++) {
+        double *to = &r->at[i * down + k * right];
+        *to = interp_round(x->in, t->dtype,
+                           *to - l * r->at[j * down + k * right]);
+      }
+    }
+  }
+}
+
+// ---------------------------------------------------------------- the rest
+static void store(Exec *x, const Op *op) {
+  Interp *in = x->in;
+  InterpTensor *t = &in->args[in->arg_of[op->args[0]]];
+  if (!t->data) return;
+  Type u = {.kind = TK_ELEM};
+  for (uint32_t i = 1; i < op->nargs; i++)
+    u = type_union(&u, ir_type(in->f, op->args[i]), DT_F64);
+  Tile shape = new_tile(x, &u);
+  int64_t c[64] = {0}, idx[8] = {0}, off;
+  bool masked = ir_attr_i(op, AT_MASKED, 0);
+  for (uint64_t i = 0; i < shape.n; i++) {
+    int bad;
+    coords(&u, &shape, i, c);
+    if (masked && get(x, op->args[op->nargs - 1], c) == 0) continue;
+    for (uint32_t k = 0; k < t->rank; k++)
+      idx[k] = (int64_t)get(x, op->args[k + 2], c);
+    if (interp_offset(t, idx, &off, &bad))
+      dtype_store(t->dtype, (char *)t->data + off * dtype_size(t->dtype),
+                  get(x, op->args[1], c));
+  }
+}
+
+// How far an `origin` is from the tile's first coordinate.
+static int64_t row_of(const Func *f, const Op *op) {
+  for (uint32_t i = 0; i < f->grid.n; i++)
+    if (f->grid.at[i].axis == ir_attr_i(op, AT_AXIS, 0) &&
+        f->grid.at[i].tile > 1)
+      return ir_attr_i(op, AT_ROW, 0);
+  return 0;
+}
+
+static void constant(Exec *x, const Op *op) {
+  Tile *r = define(x, op->res[0]);
+  const IrAttr *f = ir_attr(op, AT_VALUE);
+  int64_t d = 0;
+  double v = f ? f->f : (double)ir_attr_i(op, AT_IVALUE, 0);
+  if (op->code == OP_DIM) {
+    dim_eval(&x->in->m->dims, (Dim)ir_attr_i(op, AT_DIM, 0), x->in->dims, &d);
+    v = (double)d;
+  } else if (op->code == OP_ORIGIN) {
+    v = (double)(x->origin[ir_attr_i(op, AT_AXIS, 0)] + row_of(x->in->f, op));
+  } else if (op->code == OP_GIVEN) {
+    const InterpTensor *t = &x->in->args[x->in->arg_of[op->args[0]]];
+    v = t->rank || t->data ? t->data != NULL : t->given;
+  }
+  for (uint64_t i = 0; i < r->n; i++) r->at[i] = v;
+}
+
+static void iota(Exec *x, const Op *op) {
+  Tile *r = define(x, op->res[0]);
+  for (uint64_t i = 0; i < r->n; i++) r->at[i] = (double)i;
+}
+
+static void span(Exec *x, const Op *op) {
+  InterpTensor *t = &x->in->args[x->in->arg_of[op->args[0]]];
+  bool min = op->code == OP_SPAN_MIN;
+  double acc = min ? INFINITY : -INFINITY;
+  int64_t idx[8] = {0}, off;
+  for (uint32_t i = 3; i < op->nargs; i++)
+    idx[i - 3] = (int64_t)get0(x, op->args[i]);
+  int64_t hi = (int64_t)get0(x, op->args[2]);
+  for (int64_t i = (int64_t)get0(x, op->args[1]); i <= hi; i++) {
+    int bad;
+    idx[t->rank - 1] = i;
+    if (!interp_offset(t, idx, &off, &bad)) continue;
+    double v =
+        dtype_load(t->dtype, (char *)t->data + off * dtype_size(t->dtype));
+    acc = min ? fmin(acc, v) : fmax(acc, v);
+  }
+  define(x, op->res[0])->at[0] = acc;
+}
+
+static void quantify(Exec *x, const Op *op) {
+  const Tile *t = &x->val[op->args[0]];
+  bool any = op->code == OP_ANY_OF;
+  double v = !any;
+  for (uint64_t i = 0; i < t->n; i++)
+    v = any ? v != 0 || t->at[i] != 0 : v != 0 && t->at[i] != 0;
+  define(x, op->res[0])->at[0] = v;
+}
+
+static void copy_all(Exec *x, const Value *to, const Value *from, uint32_t n) {
+  Tile *t = NEWN(x->arena, Tile, n + 1);
+  for (uint32_t i = 0; i < n; i++) {
+    t[i] = new_tile(x, ir_type(x->in->f, to[i]));
+    int64_t c[64] = {0};
+    for (uint64_t k = 0; k < t[i].n; k++) {
+      coords(ir_type(x->in->f, to[i]), &t[i], k, c);
+      t[i].at[k] = get(x, from[i], c);
+    }
+  }
+  for (uint32_t i = 0; i < n; i++) x->val[to[i]] = t[i];
+}
+
+static void loop(Exec *x, const Op *op) {
+  const Region *r = op->regions[0];
+  int64_t lo = (int64_t)get0(x, op->args[0]);
+  int64_t hi = (int64_t)get0(x, op->args[1]);
+  int64_t step = (int64_t)get0(x, op->args[2]);
+  bool rev = ir_attr_i(op, AT_REVERSE, 0);
+  if (step <= 0) interp_fail(x->in, op, "step is not positive");
+  if (x->in->failed) return;
+  const Value *state = r->params.at + 1;
+  copy_all(x, state, op->args + 3, op->nres);
+  int64_t n = hi > lo ? (hi - lo + step - 1) / step : 0;
+  for (int64_t i = 0; i < n && !x->in->failed; i++) {
+    if (++x->in->steps > 10000000) interp_fail(x->in, op, "too many steps");
+    define(x, r->params.at[0])->at[0] =
+        (double)(lo + (rev ? n - 1 - i : i) * step);
+    region(x, r);
+    if (!x->in->failed) copy_all(x, state, r->last->args, op->nres);
+  }
+  copy_all(x, op->res, state, op->nres);
+}
+
+static void branch(Exec *x, const Op *op) {
+  const Region *r = op->regions[get0(x, op->args[0]) == 0];
+  region(x, r);
+  if (!x->in->failed) copy_all(x, op->res, r->last->args, op->nres);
+}
+
+static void renamed(Exec *x, const Op *op) {
+  Tile *to = define(x, op->res[0]);
+  const Tile *from = &x->val[op->args[0]];
+  if (!x->in->failed) memcpy(to->at, from->at, to->n * sizeof *to->at);
+}
+
+static void execute(Exec *x, const Op *op) {
+  switch (op->code) {
+  case OP_CONST:
+  case OP_DIM:
+  case OP_ORIGIN:
+  case OP_GIVEN: constant(x, op); return;
+  case OP_IOTA: iota(x, op); return;
+  case OP_REDUCE:
+  case OP_DOT: reduction(x, op); return;
+  case OP_SCAN: scan(x, op); return;
+  case OP_RENAMED: renamed(x, op); return;
+  case OP_TRINV: inverse(x, op); return;
+  case OP_STORE: store(x, op); return;
+  case OP_SPAN_MIN:
+  case OP_SPAN_MAX: span(x, op); return;
+  case OP_ANY_OF:
+  case OP_ALL_OF: quantify(x, op); return;
+  case OP_FOR: loop(x, op); return;
+  case OP_IF: branch(x, op); return;
+  case OP_OWN:
+  case OP_MINE:  // one group has all rows
+    define(x, op->res[0])->at[0] = get0(x, op->args[0]);
+    return;
+  case OP_YIELD:
+  case OP_SKIP: return;
+  default: each_element(x, op);
+  }
+}
+
+static void region(Exec *x, const Region *r) {
+  for (const Op *op = r->first; op && !x->in->failed; op = op->next)
+    execute(x, op);
+}
+
+static void tasks(Exec *x, uint32_t i) {
+  const Func *f = x->in->f;
+  if (i < f->grid.n) {
+    const GridDim *g = &f->grid.at[i];
+    int64_t n = x->in->extent[g->axis];
+    for (int64_t c = 0; c < n && !x->in->failed; c += g->tile) {
+      x->origin[g->axis] = c;
+      tasks(x, i + 1);
+    }
+    return;
+  }
+  Arena a = {.oom = x->in->cx->session.oom,
+             .oom_data = x->in->cx->session.oom_data};
+  x->arena = &a;
+  region(x, f->body);
+  arena_drop(&a);
+}
+
+bool interp_tile(Interp *in) {
+  Exec x = {.in = in, .val = NEWN(in->arena, Tile, in->f->values.n + 1)};
+  tasks(&x, 0);
+  return !in->failed;
+}

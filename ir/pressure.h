@@ -1,0 +1,21 @@
+// Registers of a thread that values take where most of them live at once:
+// level mach of a GPU, before any assembler has seen the code.
+#ifndef ATTNC_IR_PRESSURE_H
+#define ATTNC_IR_PRESSURE_H
+
+#include "ir/ir.h"
+
+typedef struct Press {
+  uint32_t regs;    // of a thread, 32 bits each
+  const Op *at;     // where; NULL: no fragments
+  Vec(Value) live;  // what lives there
+} Press;
+
+// Registers of a thread of a group of that many for a value of type t.
+uint32_t press_of(const Type *t, uint32_t threads);
+// Code generation makes v where it is used; only its operands are kept.
+bool press_free(const Func *f, Value v);
+// The most of f, or of one of its roles. Lists are in `a`.
+Press ir_press(const Func *f, Arena *a);
+
+#endif

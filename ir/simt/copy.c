@@ -1,0 +1,219 @@
+// Asynchronous copies in the wave interpreter. cp.async: what a wave has
+// copied is in shared memory when it has waited for it, and not before. The
+// copy engine (TMA) fetches boxes in any order; its swizzles are written here
+// as the hardware's, on address bits.
+#include "ir/simt/simt.h"
+
+// ---------------------------------------------------------------- boxes
+// at: indices, then those of pieces behind the first along axis `along`.
+typedef struct Box {
+  InterpTensor *t;
+  int64_t at[MOST_INDICES];
+  uint32_t row, col;
+  uint32_t pieces, along, rows;
+} Box;
+
+// Of a tile of so many rows.
+static Box box_of(const Interp *in, const Op *op, Value tensor, uint32_t rows,
+                  const int64_t *at) {
+  const IrAttr *tile = ir_attr(op, AT_TILE), *pieces = ir_attr(op, AT_PIECES);
+  Box b = {.t = &in->args[in->arg_of[tensor]],
+           .row = (uint32_t)tile->list[0],
+           .col = (uint32_t)tile->list[1],
+           .pieces = ir_pieces(op)};
+  b.rows = rows / b.pieces;
+  if (pieces) b.along = (uint32_t)pieces->list[0];
+  for (uint32_t i = 0; i < b.t->rank + b.pieces - 1; i++) b.at[i] = at[i];
+  return b;
+}
+
+static void *box_element(const Box *b, uint32_t r, uint32_t c) {
+  int64_t at[8], off;
+  int bad = 0;
+  for (uint32_t i = 0; i < b->t->rank; i++) at[i] = b->at[i];
+  if (r >= b->rows) at[b->along] = b->at[b->t->rank + r / b->rows - 1];
+  at[b->row] += r % b->rows;
+  at[b->col] += c;
+  if (!b->t->data || !interp_offset(b->t, at, &off, &bad)) return NULL;
+  return (char *)b->t->data + off * dtype_size(b->t->dtype);
+}
+
+static double box_value(const Box *b, uint32_t r, uint32_t c) {
+  const void *p = box_element(b, r, c);
+  return p ? dtype_load(b->t->dtype, p) : 0;
+}
+
+static void indices(Wave *w, const Op *op, uint32_t lo, uint32_t n,
+                    int64_t *at) {
+  n += ir_pieces(op) - 1;
+  for (uint32_t i = 0; i < n; i++)
+    at[i] = (int64_t)wave_scalar(w, op->args[lo + i]);
+}
+
+// ---------------------------------------------------------------- cp.async
+// Which of two copies arrives last is not known.
+static bool is_under_way(const Wave *w, uint32_t base, uint32_t bytes) {
+  for (uint32_t i = 0; i < w->copies.n; i++)
+    if (w->copies.at[i].byte - base < bytes) return true;
+  return false;
+}
+
+// The group's threads share the tile's chunks of 16 bytes.
+static bool cp_async(Wave *w, const Op *op) {
+  const Type *t = wave_type(w, op->args[0]);
+  int64_t at[MOST_INDICES];
+  indices(w, op, 2, wave_type(w, op->args[1])->n, at);
+  Box b = box_of(wave_in(w), op, op->args[1], t->ext[0], at);
+  uint32_t lanes = w->cta->x->lanes,
+           elems = 16 / (uint32_t)dtype_size(t->dtype);
+  uint32_t per_row = t->ext[1] / elems, base = w->val[op->args[0]].base;
+  if (is_under_way(w, base, smem_slot_bytes(t)))
+    wave_fail(w, op, "another copy to the tile has not arrived");
+  for (uint32_t i = 0; i < per_row * t->ext[0]; i++) {
+    uint32_t thread = i % w->grp->threads;
+    if (thread / lanes != w->id - w->grp->first) continue;
+    for (uint32_t k = 0; k < elems; k++) {
+      uint32_t r = i / per_row, c = i % per_row * elems + k;
+      Flight f = {.byte = base + smem_offset(t, r, c),
+                  .dtype = t->dtype,
+                  .group = w->copy_group,
+                  .v = box_value(&b, r, c)};
+      wave_begin(w, op, f.byte, false);
+      vec_push(w->cta->x->arena, &w->copies, f);
+    }
+  }
+  return true;
+}
+
+static bool cp_commit(Wave *w, const Op *op) {
+  (void)op;
+  w->copy_group++;
+  return true;
+}
+
+static bool cp_wait(Wave *w, const Op *op) {
+  uint32_t keep = (uint32_t)ir_attr_i(op, AT_PENDING, 0), n = 0;
+  for (uint32_t i = 0; i < w->copies.n; i++) {
+    Flight f = w->copies.at[i];
+    if (f.group + keep < w->copy_group)
+      wave_arrive(w->cta, f.byte, f.dtype, f.v, w->id, w->clock.at[w->id]);
+    else w->copies.at[n++] = f;
+  }
+  w->copies.n = n;
+  return true;
+}
+
+// ---------------------------------------------------------------- TMA
+// Where the engine puts an element of a panel: row pitch is the panel, bits 4
+// to 6 of the address are XORed with bits 7 to 9 (fewer for narrow panels).
+uint32_t wave_engine_offset(const Type *t, uint32_t row, uint32_t col) {
+  uint32_t size = (uint32_t)dtype_size(t->dtype);
+  uint32_t panel = t->layout == LY_SW128  ? 128
+                   : t->layout == LY_SW64 ? 64
+                   : t->layout == LY_SW32 ? 32
+                                          : t->ext[1] * size;
+  uint32_t side = col * size / panel, in = col * size % panel;
+  uint32_t at = side * panel * t->ext[0] + row * panel + in;
+  uint32_t mask = t->layout == LY_ROW ? 0 : panel / 16 - 1;
+  return at ^ ((at >> 7 & mask) << 4);
+}
+
+static bool tma_load(Wave *w, const Op *op) {
+  const Type *t = wave_type(w, op->args[0]), *bars = wave_type(w, op->args[1]);
+  if (!wave_first(w)) return true;
+  double slot = wave_scalar(w, op->args[2]);
+  if (slot < 0 || slot >= bars->n) {
+    wave_fail(w, op, "no such slot");
+    return true;
+  }
+  Fetch f = {.op = op,
+             .tensor = op->args[3],
+             .base = w->val[op->args[0]].base,
+             .bar = w->val[op->args[1]].base + (uint32_t)slot};
+  indices(w, op, 4, wave_type(w, f.tensor)->n, f.at);
+  for (uint32_t r = 0; r < t->ext[0]; r++)
+    for (uint32_t c = 0; c < t->ext[1]; c++)
+      wave_begin(w, op, f.base + wave_engine_offset(t, r, c), true);
+  vec_push(w->cta->x->arena, &w->cta->fetches, f);
+  return true;
+}
+
+void wave_engine(Cta *c, uint32_t i) {
+  const Interp *in = c->x->in;
+  Fetch f = c->fetches.at[i];
+  const Type *t = ir_type(in->f, f.op->args[0]);
+  Box b = box_of(in, f.op, f.tensor, t->ext[0], f.at);
+  Mbar *bar = &c->mbar[f.bar];
+  c->fetches.at[i] = c->fetches.at[--c->fetches.n];
+  c->engine++;
+  for (uint32_t r = 0; r < t->ext[0]; r++)
+    for (uint32_t k = 0; k < t->ext[1]; k++)
+      wave_arrive(c, f.base + wave_engine_offset(t, r, k), t->dtype,
+                  box_value(&b, r, k), ENGINE, c->engine);
+  bar->next.at[ENGINE] = c->engine;
+  bar->bytes -= t->ext[0] * t->ext[1] * (uint32_t)dtype_size(t->dtype);
+  wave_complete(bar);
+}
+
+static bool tma_store(Wave *w, const Op *op) {
+  const Type *t = wave_type(w, op->args[1]);
+  if (!wave_first(w)) return true;
+  Hold h = {.type = t,
+            .base = w->val[op->args[1]].base,
+            .op = op,
+            .group = w->store_group};
+  indices(w, op, 2, wave_type(w, op->args[0])->n, h.at);
+  for (uint32_t r = 0; r < t->ext[0]; r++)
+    for (uint32_t c = 0; c < t->ext[1]; c++)
+      wave_read(w, op, t->dtype, h.base + wave_engine_offset(t, r, c), true);
+  wave_hold(w, t, h.base, 1);
+  vec_push(w->cta->x->arena, &w->stores, h);
+  return true;
+}
+
+static void write_box(Wave *w, const Hold *h) {
+  const Type *t = h->type;
+  Box b = box_of(wave_in(w), h->op, h->op->args[0], t->ext[0], h->at);
+  for (uint32_t r = 0; r < t->ext[0]; r++)
+    for (uint32_t c = 0; c < t->ext[1]; c++) {
+      void *to = box_element(&b, r, c);
+      const uint8_t *from =
+          w->cta->smem + h->base + wave_engine_offset(t, r, c);
+      if (to) dtype_store(b.t->dtype, to, dtype_load(t->dtype, from));
+    }
+}
+
+void wave_finish_stores(Wave *w, uint32_t keep) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < w->stores.n; i++) {
+    Hold h = w->stores.at[i];
+    if (keep && h.group + keep >= w->store_group) {
+      w->stores.at[n++] = h;
+      continue;
+    }
+    write_box(w, &h);
+    wave_hold(w, h.type, h.base, -1);
+  }
+  w->stores.n = n;
+}
+
+static bool tma_commit(Wave *w, const Op *op) {
+  (void)op;
+  w->store_group++;
+  return true;
+}
+
+static bool tma_wait(Wave *w, const Op *op) {
+  wave_finish_stores(w, (uint32_t)ir_attr_i(op, AT_PENDING, 0));
+  return true;
+}
+
+WaveFn *wave_copy_fn(OpCode c) {
+  static WaveFn *const fn[OP_COUNT] = {
+      [OP_CP_ASYNC] = cp_async,   [OP_CP_COMMIT] = cp_commit,
+      [OP_CP_WAIT] = cp_wait,     [OP_TMA_LOAD] = tma_load,
+      [OP_TMA_STORE] = tma_store, [OP_TMA_COMMIT] = tma_commit,
+      [OP_TMA_WAIT] = tma_wait,
+  };
+  return fn[c];
+}

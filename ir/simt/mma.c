@@ -1,0 +1,488 @@
+// Matrix products in the wave interpreter. Instructions take registers of
+// lanes; which element of an operand a register is, their manuals say. Those
+// formulas stand here and owe nothing to layouts.def:
+//
+//   mma m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"), lane l:
+//     A register e: row l / 4 + 8 * (e / 2 % 2), k 2 * (l % 4) + e % 2 + 8 * (e / 4)
+//     B register e: column l / 4,                k 2 * (l % 4) + e % 2 + 8 * (e / 2)
+//     C register e: row l / 4 + 8 * (e / 2),     column 2 * (l % 4) + e % 2
+//
+// wgmma is four such waves, 16 rows each, with B in shared memory.
+//
+// AMD (ISA documents of CDNA3, CDNA4, RDNA3, RDNA4), operands' row and k, D's
+// row and column:
+//
+//   MFMA 32x32x8     l % 32, 4 * (l / 32) + e    8 * (e / 4) + 4 * (l / 32) + e % 4, l % 32
+//   MFMA 32x32x16    l % 32, 8 * (l / 32) + e    the same
+//   WMMA of RDNA3    l % 16, e                   2 * e + l / 16, l % 16
+//   8 bits: 32x32x16 l % 32, 8 * (l / 32) + e    the same
+//   8 bits: WMMA     l % 16, 8 * (l / 16) + e    as RDNA4
+//   WMMA of RDNA4    l % 16, 8 * (e / 4) + 4 * (l / 16) + e % 4    8 * (l / 16) + e, l % 16
+//
+// There the program's b is the instruction's A, and its a, whose rows are
+// lanes, is B. Which key a slot of k is, both operands agree on: runs of
+// neighbours in a lane, as the fragment's.
+#include "ir/simt/simt.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_M = 32, MAX_K = 16, MAX_SLOTS = 16 };
+
+// Row (or column) and k of register e of lane l; for a result row and column.
+typedef void PlaceFn(uint32_t l, uint32_t e, uint32_t at[2]);
+
+typedef struct Instr {
+  uint32_t m, n, k;
+  uint32_t a_regs, b_regs, c_regs;  // of a lane
+  PlaceFn *a, *b, *c;
+} Instr;
+
+static void nv_a(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = l / 4 + 8 * (e / 2 % 2);
+  at[1] = 2 * (l % 4) + e % 2 + 8 * (e / 4);
+}
+static void nv_b(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = l / 4;
+  at[1] = 2 * (l % 4) + e % 2 + 8 * (e / 2);
+}
+static void nv_c(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = l / 4 + 8 * (e / 2);
+  at[1] = 2 * (l % 4) + e % 2;
+}
+static const Instr m16n8k16 = {16, 8, 16, 8, 4, 4, nv_a, nv_b, nv_c};
+
+static void cdna3(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = l % 32;
+  at[1] = 4 * (l / 32) + e;
+}
+static void cdna4(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = l % 32;
+  at[1] = 8 * (l / 32) + e;
+}
+static void rdna4_bytes(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = l % 16;
+  at[1] = 8 * (l / 16) + e;
+}
+static void cdna_d(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = 8 * (e / 4) + 4 * (l / 32) + e % 4;
+  at[1] = l % 32;
+}
+static void rdna3(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = l % 16;
+  at[1] = e;
+}
+static void rdna3_d(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = 2 * e + l / 16;
+  at[1] = l % 16;
+}
+static void rdna4(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = l % 16;
+  at[1] = 8 * (e / 4) + 4 * (l / 16) + e % 4;
+}
+static void rdna4_d(uint32_t l, uint32_t e, uint32_t at[2]) {
+  at[0] = 8 * (l / 16) + e;
+  at[1] = l % 16;
+}
+static const struct {
+  uint32_t cc;
+  Instr instr;
+} amd_units[] = {
+    {0x90a, {32, 32, 8, 4, 4, 16, cdna3, cdna3, cdna_d}},
+    {0x942, {32, 32, 8, 4, 4, 16, cdna3, cdna3, cdna_d}},
+    {0x950, {32, 32, 16, 8, 8, 16, cdna4, cdna4, cdna_d}},
+    {0x1100, {16, 16, 16, 16, 16, 8, rdna3, rdna3, rdna3_d}},
+    {0x1201, {16, 16, 16, 8, 8, 8, rdna4, rdna4, rdna4_d}},
+};
+
+// Products of 8-bit floats.
+static const struct {
+  uint32_t cc;
+  Instr instr;
+} amd_bytes[] = {
+    {0x942, {32, 32, 16, 8, 8, 16, cdna4, cdna4, cdna_d}},
+    {0x950, {32, 32, 16, 8, 8, 16, cdna4, cdna4, cdna_d}},
+    {0x1201, {16, 16, 16, 8, 8, 8, rdna4_bytes, rdna4_bytes, rdna4_d}},
+};
+
+// c += a b over the lanes' registers a[lane][reg]. Sums in order of k, each
+// instruction's result rounded to f32.
+typedef struct Operands {
+  double a[MAX_LANES][MAX_SLOTS], b[MAX_LANES][MAX_SLOTS];
+  double c[MAX_LANES][16];
+} Operands;
+
+// An operand from registers. Lanes that hold the same element (RDNA3) must
+// agree.
+static void collect(PlaceFn *place, uint32_t regs, uint32_t lanes,
+                    double (*from)[MAX_SLOTS], double (*to)[MAX_K]) {
+  bool seen[MAX_M][MAX_K] = {0};
+  uint32_t at[2];
+  for (uint32_t l = 0; l < lanes; l++)
+    for (uint32_t e = 0; e < regs; e++) {
+      place(l, e, at);
+      double v = from[l][e], *x = &to[at[0]][at[1]];
+      *x = seen[at[0]][at[1]] && *x != v ? NAN : v;
+      seen[at[0]][at[1]] = true;
+    }
+}
+
+static void execute(const Instr *i, uint32_t lanes, Operands *o) {
+  double a[MAX_M][MAX_K], b[MAX_M][MAX_K];
+  uint32_t at[2];
+  collect(i->a, i->a_regs, lanes, o->a, a);
+  collect(i->b, i->b_regs, lanes, o->b, b);
+  for (uint32_t l = 0; l < lanes; l++)
+    for (uint32_t e = 0; e < i->c_regs; e++) {
+      i->c(l, e, at);
+      double sum = 0;
+      for (uint32_t k = 0; k < i->k; k++) sum += a[at[0]][k] * b[at[1]][k];
+      o->c[l][e] = dtype_round(DT_F32, o->c[l][e] + sum);
+    }
+}
+
+// ---------------------------------------------------------------- operands
+typedef struct Product {
+  const Op *op;
+  const Type *at, *bt, *ct;
+  bool ta, tb, async;
+  Dense a, b;        // as stored; a.at NULL: registers
+  uint32_t k, rows;  // rows of all waves together
+} Product;
+
+// All of a shared tile, read by this wave.
+static Dense tile(Wave *w, const Op *op, Value v, bool async) {
+  const Type *t = wave_type(w, v);
+  uint32_t base = w->val[v].base;
+  Dense d = {t->ext[0], t->ext[1],
+             NEWN(&wave_in(w)->cx->scratch, double, t->ext[0] * t->ext[1])};
+  for (uint32_t r = 0; r < d.rows; r++)
+    for (uint32_t c = 0; c < d.cols; c++) {
+      uint32_t off = async ? wave_engine_offset(t, r, c) : smem_offset(t, r, c);
+      d.at[r * d.cols + c] = wave_read(w, op, t->dtype, base + off, async);
+    }
+  return d;
+}
+
+static double stored(const Dense *d, bool turned, uint32_t i, uint32_t k) {
+  return turned ? d->at[k * d->cols + i] : d->at[i * d->cols + k];
+}
+
+static Product product_of(Wave *w, const Op *op) {
+  Product p = {.op = op,
+               .at = wave_type(w, op->args[0]),
+               .bt = wave_type(w, op->args[1]),
+               .ct = wave_type(w, op->res[0]),
+               .ta = ir_attr_i(op, AT_TRANSA, 0),
+               .tb = ir_attr_i(op, AT_TRANS, 0),
+               .async = op->code == OP_WGMMA};
+  p.k = p.at->ext[p.ta ? 0 : 1];
+  p.rows = 16 * w->grp->waves;
+  return p;
+}
+
+static void read_tiles(Wave *w, Product *p) {
+  if (p->at->kind != TK_FRAG) p->a = tile(w, p->op, p->op->args[0], p->async);
+  p->b = tile(w, p->op, p->op->args[1], p->async);
+}
+
+// The result's registers begin as the addend, or 0.
+static WaveVal *begin(Wave *w, const Product *p) {
+  const Op *op = p->op;
+  const WaveVal *c = op->nargs > 2 ? &w->val[op->args[2]] : NULL;
+  if (c && c->flying && !p->async) wave_val(w, op->args[2]);
+  WaveVal *r = wave_define(w, op->res[0]);
+  uint32_t n = r->regs * w->cta->x->lanes;
+  if (c) memcpy(r->at, c->at, n * sizeof *r->at);
+  else memset(r->at, 0, n * sizeof *r->at);
+  return r;
+}
+
+// ---------------------------------------------------------------- 16 bits
+// Registers of A of row block i, step s: the fragment's next ones.
+static void load_a(Wave *w, const Instr *in, const Product *p, uint32_t i,
+                   uint32_t s, Operands *o) {
+  uint32_t lanes = w->cta->x->lanes, at[2];
+  uint32_t row0 = i * p->rows + in->m * (w->id - w->grp->first);
+  const WaveVal *x = p->a.at ? NULL : wave_val(w, p->op->args[0]);
+  for (uint32_t l = 0; l < lanes; l++)
+    for (uint32_t e = 0; e < in->a_regs; e++) {
+      in->a(l, e, at);
+      uint32_t reg = (i * (p->k / in->k) + s) * in->a_regs + e;
+      o->a[l][e] = x ? x->at[reg * lanes + l]
+                     : stored(&p->a, p->ta, row0 + at[0], s * in->k + at[1]);
+    }
+}
+
+static void load_b(Wave *w, const Instr *in, const Product *p, uint32_t n0,
+                   uint32_t s, Operands *o) {
+  uint32_t at[2];
+  for (uint32_t l = 0; l < w->cta->x->lanes; l++)
+    for (uint32_t e = 0; e < in->b_regs; e++) {
+      in->b(l, e, at);
+      o->b[l][e] = stored(&p->b, p->tb, n0 + at[0], s * in->k + at[1]);
+    }
+}
+
+static void move_c(Wave *w, const Instr *in, double *regs, Operands *o,
+                   bool back) {
+  uint32_t lanes = w->cta->x->lanes;
+  for (uint32_t e = 0; e < in->c_regs; e++)
+    for (uint32_t l = 0; l < lanes; l++) {
+      if (back) regs[e * lanes + l] = o->c[l][e];
+      else o->c[l][e] = regs[e * lanes + l];
+    }
+}
+
+// Outside of its columns a block of 16 is said to add zeros.
+static bool counts(const Product *p, uint32_t col, uint32_t k) {
+  const IrAttr *spans = ir_attr(p->op, AT_SPANS);
+  const int64_t *span = spans ? spans->list + k / 16 * 2 : NULL;
+  return !span || (span[0] <= col && col < span[1]);
+}
+
+static void by_instructions(Wave *w, const Instr *in, const Product *p,
+                            WaveVal *r) {
+  Operands o;
+  uint32_t cols = p->ct->ext[1] / in->n;
+  for (uint32_t i = 0; i < p->ct->ext[0] / p->rows; i++)
+    for (uint32_t j = 0; j < cols; j++) {
+      double *c = r->at + (i * cols + j) * in->c_regs * w->cta->x->lanes;
+      move_c(w, in, c, &o, false);
+      for (uint32_t s = 0; s < p->k / in->k; s++) {
+        if (!counts(p, j * in->n, s * in->k)) continue;
+        load_a(w, in, p, i, s, &o);
+        load_b(w, in, p, j * in->n, s, &o);
+        execute(in, w->cta->x->lanes, &o);
+      }
+      move_c(w, in, c, &o, true);
+    }
+}
+
+// ---------------------------------------------------------------- AMD
+typedef struct Slots {
+  uint32_t run, groups;  // neighbours in a lane; lanes that share a row
+  uint32_t n;            // a lane's elements of a row
+  bool halves;           // sums of RDNA3: lane l ^ 16 has the others
+} Slots;
+
+// By name: how the fragments of these layouts are operands.
+static const struct {
+  const char *layout;
+  uint32_t run;
+  bool all, halves;  // all: each lane has all of k
+} forms[] = {
+    {"mfma32", 4, false, false}, {"mfmak", 8, false, false},
+    {"wmma12", 8, false, false}, {"wmmak", 16, true, false},
+    {"wmma11", 16, true, true},  {"mfma8", 16, false, false},
+    {"wmma8", 16, false, false},
+};
+
+static Slots slots_of(const Instr *in, const Product *p, uint32_t lanes) {
+  const char *name = layout_name(p->at->layout);
+  bool wide = in->a_regs == 16;  // a shared tile: as from memory
+  Slots s = {.run = wide ? 16 : 8, .groups = wide ? 1 : lanes / in->m};
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+    if (p->at->kind == TK_FRAG && strcmp(forms[i].layout, name) == 0)
+      s = (Slots){.run = forms[i].run,
+                  .halves = forms[i].halves,
+                  .groups = forms[i].all ? 1 : lanes / in->m};
+  s.n = p->k / s.groups;
+  return s;
+}
+
+static uint32_t key_of(const Slots *s, uint32_t group, uint32_t slot) {
+  group = s->groups > 1 ? group : 0;
+  return s->run * (slot / s->run * s->groups + group) + slot % s->run;
+}
+
+// The program's a of row block i: the instruction's B.
+static void load_left(Wave *w, const Instr *in, const Product *p,
+                      const Slots *s, uint32_t i, uint32_t slot0, Operands *o) {
+  uint32_t lanes = w->cta->x->lanes, at[2];
+  const FragMap *m = wave_map(w, p->op->res[0], p->ct);
+  const WaveVal *x = p->a.at ? NULL : wave_val(w, p->op->args[0]);
+  for (uint32_t l = 0; l < lanes; l++)
+    for (uint32_t e = 0; e < in->b_regs; e++) {
+      uint32_t slot = slot0 + e, key = key_of(s, l / in->n, slot), from = l;
+      uint32_t reg = i * s->n + slot;
+      if (s->halves) {
+        reg = (i * p->k + key) / 2;
+        from = l % 16 + 16 * (key % 2);
+      }
+      if (x) {
+        o->b[l][e] = x->at[reg * lanes + from];
+        continue;
+      }
+      frag_at(m, i * p->ct->ext[1] * in->n / lanes, wave_thread(w, l), at);
+      o->b[l][e] = stored(&p->a, p->ta, at[0], key);
+    }
+}
+
+static void load_right(Wave *w, const Instr *in, const Product *p,
+                       const Slots *s, uint32_t n0, uint32_t slot0,
+                       Operands *o) {
+  for (uint32_t l = 0; l < w->cta->x->lanes; l++)
+    for (uint32_t e = 0; e < in->a_regs; e++)
+      o->a[l][e] =
+          stored(&p->b, p->tb, n0 + l % in->m, key_of(s, l / in->m, slot0 + e));
+}
+
+static void by_amd(Wave *w, const Instr *in, const Product *p, WaveVal *r) {
+  uint32_t lanes = w->cta->x->lanes, cols = p->ct->ext[1] / in->m;
+  Slots s = slots_of(in, p, lanes);
+  Operands o;
+  for (uint32_t b = 0; b < r->regs / in->c_regs; b++) {
+    double *c = r->at + b * in->c_regs * lanes;
+    move_c(w, in, c, &o, false);
+    for (uint32_t slot = 0; slot < s.n; slot += in->a_regs) {
+      load_left(w, in, p, &s, b / cols, slot, &o);
+      load_right(w, in, p, &s, b % cols * in->m, slot, &o);
+      execute(in, lanes, &o);
+    }
+    move_c(w, in, c, &o, true);
+  }
+}
+
+static bool is_bytes(const Product *p) {
+  return dtype_is_float(p->at->dtype) && dtype_size(p->at->dtype) == 1;
+}
+
+static const Instr *amd_unit(const Wave *w, const Product *p) {
+  uint32_t cc = w->cta->x->target->gpu.cc;
+  for (size_t i = 0; i < sizeof amd_bytes / sizeof *amd_bytes; i++)
+    if (is_bytes(p) && amd_bytes[i].cc == cc) return &amd_bytes[i].instr;
+  for (size_t i = 0; i < sizeof amd_units / sizeof *amd_units; i++)
+    if (amd_units[i].cc == cc) return &amd_units[i].instr;
+  return NULL;
+}
+
+// ---------------------------------------------------------------- others
+// Fused multiply-adds, in f32.
+static void by_elements(Wave *w, const Product *p, WaveVal *r) {
+  const FragMap *m = wave_map(w, p->op->res[0], p->ct);
+  uint32_t lanes = w->cta->x->lanes, at[2];
+  for (uint32_t i = 0; i < r->regs; i++)
+    for (uint32_t l = 0; l < lanes; l++) {
+      double *c = &r->at[i * lanes + l];
+      frag_at(m, i, wave_thread(w, l), at);
+      for (uint32_t k = 0; k < p->k; k++)
+        *c = dtype_round(DT_F32, *c + stored(&p->a, p->ta, at[0], k) *
+                                          stored(&p->b, p->tb, at[1], k));
+    }
+}
+
+// A fragment that no instruction takes: through memory, by the whole group.
+static void all_by_elements(Wave *w, uint32_t n, const Op *op) {
+  Arena *a = &wave_in(w)->cx->scratch;
+  ArenaMark mark = arena_mark(a);
+  Dense dense = wave_dense(w, n, op->args[0]);
+  for (uint32_t i = 0; i < n && !wave_in(w)->failed; i++) {
+    Product p = product_of(&w[i], op);
+    read_tiles(&w[i], &p);
+    p.a = dense;
+    by_elements(&w[i], &p, begin(&w[i], &p));
+  }
+  arena_reset(a, mark);
+}
+
+static bool fast(const Wave *w, const Product *p) {
+  bool half = p->at->dtype == DT_BF16 || p->at->dtype == DT_F16 ||
+              (is_bytes(p) && p->at->kind == TK_FRAG);
+  const Instr *amd = amd_unit(w, p);
+  if (amd) {
+    Slots s = slots_of(amd, p, w->cta->x->lanes);
+    uint32_t span = s.run > amd->a_regs ? s.run : amd->a_regs;
+    return half && s.n % span == 0 && p->ct->ext[1] % amd->m == 0;
+  }
+  return half && !is_bytes(p) && p->k % 16 == 0 &&
+         p->ct->ext[0] % p->rows == 0 && (p->async || p->ct->ext[1] % 16 == 0);
+}
+
+static void run(Wave *w, Product *p) {
+  Arena *a = &wave_in(w)->cx->scratch;
+  ArenaMark mark = arena_mark(a);
+  read_tiles(w, p);
+  WaveVal *r = begin(w, p);
+  if (wave_in(w)->failed) return;
+  if (fast(w, p) && amd_unit(w, p)) by_amd(w, amd_unit(w, p), p, r);
+  else if (fast(w, p)) by_instructions(w, &m16n8k16, p, r);
+  else by_elements(w, p, r);
+  arena_reset(a, mark);
+}
+
+static bool mma(Wave *w, const Op *op) {
+  Product p = product_of(w, op);
+  if (p.at->kind == TK_FRAG && !fast(w, &p))
+    return wave_together(w, op, all_by_elements);
+  run(w, &p);
+  return true;
+}
+
+// ---------------------------------------------------------------- wgmma
+static void hold(Wave *w, Value v) {
+  const Type *t = wave_type(w, v);
+  if (t->kind != TK_SMEM) return;
+  Hold h = {.type = t, .base = w->val[v].base, .group = w->wg_group};
+  wave_hold(w, t, h.base, 1);
+  vec_push(w->cta->x->arena, &w->holds, h);
+}
+
+// The registers that the product takes were written before the last fence,
+// but for sums that another product of the chain makes.
+static void check_fence(Wave *w, const Op *op) {
+  for (uint32_t i = 0; i < op->nargs; i += 2) {
+    const WaveVal *x = &w->val[op->args[i]];
+    if (wave_type(w, op->args[i])->kind != TK_FRAG) continue;
+    if (i == 0 && x->flying) wave_val(w, op->args[i]);
+    if (!x->flying && x->tick >= w->wg_fence)
+      wave_fail(w, op, "takes registers that are written after wg_fence");
+  }
+  if (!w->wg_fence) wave_fail(w, op, "comes before any wg_fence");
+}
+
+static bool wgmma(Wave *w, const Op *op) {
+  Product p = product_of(w, op);
+  check_fence(w, op);
+  run(w, &p);
+  w->val[op->res[0]].flying = w->wg_group;
+  hold(w, op->args[0]);
+  hold(w, op->args[1]);
+  return true;
+}
+
+static bool wg_commit(Wave *w, const Op *op) {
+  (void)op;
+  w->wg_group++;
+  return true;
+}
+
+static bool wg_wait(Wave *w, const Op *op) {
+  uint32_t keep = (uint32_t)ir_attr_i(op, AT_PENDING, 0), n = 0;
+  for (uint32_t i = 0; i < w->holds.n; i++) {
+    Hold h = w->holds.at[i];
+    if (h.group + keep < w->wg_group) wave_hold(w, h.type, h.base, -1);
+    else w->holds.at[n++] = h;
+  }
+  w->holds.n = n;
+  for (uint32_t i = 0; i < op->nres; i++) {
+    const WaveVal *x = &w->val[op->args[i]];
+    if (x->flying && x->flying + keep >= w->wg_group)
+      wave_fail(w, op, "a result is of a product that may not be done");
+    uint64_t tick = x->tick;
+    WaveVal *r = wave_define(w, op->res[i]);
+    memcpy(r->at, x->at, r->regs * w->cta->x->lanes * sizeof *r->at);
+    r->tick = tick;
+  }
+  return true;
+}
+
+WaveFn *wave_mma_fn(OpCode c) {
+  static WaveFn *const fn[OP_COUNT] = {
+      [OP_MMA] = mma,
+      [OP_WGMMA] = wgmma,
+      [OP_WG_COMMIT] = wg_commit,
+      [OP_WG_WAIT] = wg_wait,
+  };
+  return fn[c];
+}

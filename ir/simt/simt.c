@@ -1,0 +1,475 @@
+// The wave interpreter: programs of GPUs at level mach, in buffer form,
+// executed on the host as a device would.
+//
+//   attn-run f.tir --target=sm_80 --passes=lower_gpu,bufferize_gpu --round --tol=1e-2
+//
+// Waves take turns at random points (the seed chooses order and length of
+// turns), so each run is one of the schedules that barriers allow; what is
+// copied asynchronously arrives as late as it may, or at any time before.
+// Registers are per lane, as layouts.def spreads fragments, and products read
+// them by the formulas of the instructions (wavemma.c), which do not come from
+// layouts.def: a layout that is wrong gives wrong numbers here too.
+//
+// Not modelled: caches, bank conflicts, registers' number, what the code
+// generator makes of an op.
+#include "ir/simt/simt.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- values
+void wave_fail(const Wave *w, const Op *op, const char *what) {
+  Interp *in = wave_in(w);
+  if (in->failed) return;
+  interp_fail(in, op,
+              arena_printf(&in->cx->session, "wave %u of task %u: %s", w->id,
+                           w->cta->id, what));
+}
+
+const Type *wave_type(const Wave *w, Value v) {
+  return ir_type(wave_in(w)->f, v);
+}
+
+WaveVal *wave_val(Wave *w, Value v) {
+  WaveVal *x = &w->val[v];
+  if (x->flying)
+    wave_fail(w, ir_def(wave_in(w)->f, v), "its result is used before wg_wait");
+  return x;
+}
+
+double wave_scalar(Wave *w, Value v) {
+  return wave_val(w, v)->at[0];
+}
+
+const FragMap *wave_map(Wave *w, Value v, const Type *t) {
+  WaveRun *x = w->cta->x;
+  if (v && x->map[v]) return x->map[v];
+  FragMap *m = NEWN(x->in->arena, FragMap, 1);
+  const char *err = x->in->opt->map ? x->in->opt->map(t, w->grp->threads, m)
+                                    : frag_map(t, w->grp->threads, m);
+  if (err) wave_fail(w, v ? ir_def(x->in->f, v) : NULL, err);
+  if (v) x->map[v] = m;
+  return m;
+}
+
+static double *numbers(Wave *w, uint32_t n) {
+  return NEWN(w->cta->x->arena, double, n);
+}
+
+WaveVal *wave_define(Wave *w, Value v) {
+  const Type *t = wave_type(w, v);
+  uint32_t regs = t->kind == TK_FRAG ? wave_map(w, v, t)->regs : 0;
+  WaveVal *x = &w->val[v];
+  // A loop defines a value again and again.
+  if (!x->at || x->regs != regs)
+    x->at = numbers(w, regs ? regs * w->cta->x->lanes : 1);
+  x->regs = regs;
+  x->flying = 0;
+  x->tick = w->cta->x->tick;
+  return x;
+}
+
+void wave_set(Wave *w, Value v, double n) {
+  wave_define(w, v)->at[0] = n;
+}
+
+// ---------------------------------------------------------------- scalars
+static bool launch_fact(Wave *w, const Op *op) {
+  WaveRun *x = w->cta->x;
+  double v = 0;
+  switch (op->code) {
+  case OP_TASK:
+  case OP_CTA: v = w->cta->id; break;
+  case OP_NTASKS: v = (double)x->tasks; break;
+  case OP_NCTAS: v = x->ctas; break;
+  default: v = (double)(x->ctas + x->claimed++);  // claim
+  }
+  wave_set(w, op->res[0], v);
+  return true;
+}
+
+static bool tensor_fact(Wave *w, const Op *op) {
+  const Interp *in = wave_in(w);
+  const InterpTensor *t = &in->args[in->arg_of[op->args[0]]];
+  int64_t pos = ir_attr_i(op, AT_POS, 0);
+  double v = t->rank || t->data ? t->data != NULL : t->given;
+  if (op->code != OP_GIVEN)
+    v = (double)(op->code == OP_TSHAPE ? t->shape : t->stride)[pos];
+  wave_set(w, op->res[0], v);
+  return true;
+}
+
+static bool same_scalar(Wave *w, const Op *op) {
+  wave_set(w, op->res[0], wave_scalar(w, op->args[0]));
+  return true;
+}
+
+static bool nothing(Wave *w, const Op *op) {
+  for (uint32_t i = 0; i < op->nargs; i++) wave_val(w, op->args[i]);
+  return true;
+}
+
+// ---------------------------------------------------------------- control
+static void enter(Wave *w, const Op *op, const Region *r) {
+  if (w->depth == MAX_DEPTH) {
+    wave_fail(w, op, "regions are nested too deeply");
+    return;
+  }
+  w->frame[w->depth++] = (Frame){.op = op, .next = r->first};
+}
+
+// Products in flight may be carried.
+static void copy(Wave *w, const Value *to, const Value *from, uint32_t n) {
+  Arena *a = &wave_in(w)->cx->scratch;
+  ArenaMark mark = arena_mark(a);
+  WaveVal *v = NEWN(a, WaveVal, n + 1);
+  for (uint32_t i = 0; i < n; i++) {
+    v[i] = w->val[from[i]];
+    uint32_t k = v[i].regs ? v[i].regs * w->cta->x->lanes : 1;
+    double *at = NEWN(a, double, k);
+    memcpy(at, v[i].at, k * sizeof *at);
+    v[i].at = at;
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    WaveVal *x = wave_define(w, to[i]);
+    uint32_t k = x->regs ? x->regs * w->cta->x->lanes : 1;
+    memcpy(x->at, v[i].at, k * sizeof *x->at);
+    x->flying = v[i].flying;
+    x->tick = v[i].tick;
+  }
+  arena_reset(a, mark);
+}
+
+static void for_turn(Wave *w, Frame *f) {
+  const Region *r = f->op->regions[0];
+  wave_set(w, r->params.at[0], (double)f->i);
+  f->next = r->first;
+}
+
+static bool loop(Wave *w, const Op *op) {
+  const Region *r = op->regions[0];
+  int64_t lo = (int64_t)wave_scalar(w, op->args[0]);
+  int64_t hi = (int64_t)wave_scalar(w, op->args[1]);
+  int64_t step = (int64_t)wave_scalar(w, op->args[2]);
+  if (step <= 0) {
+    wave_fail(w, op, "step is not positive");
+    return true;
+  }
+  int64_t n = hi > lo ? (hi - lo + step - 1) / step : 0;
+  copy(w, r->params.at + 1, op->args + 3, op->nres);
+  if (!n) {
+    copy(w, op->res, r->params.at + 1, op->nres);
+    return true;
+  }
+  enter(w, op, r);
+  Frame *f = &w->frame[w->depth - 1];
+  f->left = n - 1;
+  f->i = ir_attr_i(op, AT_REVERSE, 0) ? lo + (n - 1) * step : lo;
+  for_turn(w, f);
+  return true;
+}
+
+static bool while_goes_on(Wave *w, const Op *op) {
+  const Region *r = op->regions[0];
+  if (wave_scalar(w, r->params.at[0]) < wave_scalar(w, op->args[0]))
+    return true;
+  copy(w, op->res, r->params.at, op->nres);
+  return false;
+}
+
+static bool while_loop(Wave *w, const Op *op) {
+  copy(w, op->regions[0]->params.at, op->args + 1, op->nres);
+  if (while_goes_on(w, op)) enter(w, op, op->regions[0]);
+  return true;
+}
+
+static bool branch(Wave *w, const Op *op) {
+  enter(w, op, op->regions[wave_scalar(w, op->args[0]) == 0]);
+  return true;
+}
+
+// The end of the innermost region: the next turn, or what is behind its owner.
+static void leave(Wave *w, const Op *yield) {
+  Frame *f = &w->frame[w->depth - 1];
+  const Op *op = f->op;
+  if (!op || op->code == OP_ROLES) {
+    w->depth = 0;
+    return;
+  }
+  if (op->code == OP_IF) {
+    copy(w, op->res, yield->args, op->nres);
+    w->depth--;
+  } else if (op->code == OP_WHILE) {
+    copy(w, op->regions[0]->params.at, yield->args, op->nres);
+    f->next = op->regions[0]->first;
+    if (!while_goes_on(w, op)) w->depth--;
+  } else {
+    const Region *r = op->regions[0];
+    copy(w, r->params.at + 1, yield->args, op->nres);
+    if (f->left-- > 0) {
+      int64_t step = (int64_t)wave_scalar(w, op->args[2]);
+      f->i += ir_attr_i(op, AT_REVERSE, 0) ? -step : step;
+      for_turn(w, f);
+      return;
+    }
+    copy(w, op->res, r->params.at + 1, op->nres);
+    w->depth--;
+  }
+}
+
+// ---------------------------------------------------------------- roles
+static Group *role_group(Wave *w, uint32_t first, uint32_t threads,
+                         uint32_t instance) {
+  Cta *c = w->cta;
+  for (uint32_t i = 0; i < c->nwaves; i++) {
+    Group *g = c->wave[i].grp;
+    if (g != &c->all && g->first == first) return g;
+  }
+  Group *g = NEWN(c->x->arena, Group, 1);
+  uint32_t waves = threads == 1 ? 1 : threads / c->x->lanes;
+  *g = (Group){.first = first,
+               .waves = waves,
+               .threads = threads,
+               .instance = instance};
+  return g;
+}
+
+static bool roles(Wave *w, const Op *op) {
+  const IrAttr *teams = ir_attr(op, AT_TEAMS), *sizes = ir_attr(op, AT_GROUPS);
+  uint32_t lanes = w->cta->x->lanes, from = 0;
+  for (uint32_t i = 0; i < op->nregions; i++) {
+    const Region *r = op->regions[i];
+    uint32_t waves = (uint32_t)teams->list[i] / lanes, at = w->id - from;
+    uint32_t size = (uint32_t)sizes->list[i],
+             per = size < lanes ? 1 : size / lanes;
+    if (w->id >= from + waves) {
+      from += waves;
+      continue;
+    }
+    w->depth = 0;
+    if (at >= per && (size == 1 || !r->params.n)) return true;  // none for it
+    w->grp = role_group(w, from + at / per * per, size, at / per);
+    if (size == 1) w->lanes = 1;
+    if (r->params.n) wave_set(w, r->params.at[0], w->grp->instance);
+    enter(w, op, r);
+    return true;
+  }
+  return true;
+}
+
+// ---------------------------------------------------------------- running
+static WaveFn *fn_of(const Op *op) {
+  static WaveFn *const control[OP_COUNT] = {
+      [OP_LAUNCH] = nothing,     [OP_PIN] = nothing,
+      [OP_TASK] = launch_fact,   [OP_CTA] = launch_fact,
+      [OP_NTASKS] = launch_fact, [OP_NCTAS] = launch_fact,
+      [OP_CLAIM] = launch_fact,  [OP_UNIFORM] = same_scalar,
+      [OP_TSHAPE] = tensor_fact, [OP_TSTRIDE] = tensor_fact,
+      [OP_GIVEN] = tensor_fact,  [OP_FOR] = loop,
+      [OP_WHILE] = while_loop,   [OP_IF] = branch,
+      [OP_ROLES] = roles,
+  };
+  WaveFn *fn = control[op->code];
+  if (!fn) fn = wave_order_fn(op->code);
+  if (!fn) fn = wave_mem_fn(op->code);
+  if (!fn) fn = wave_copy_fn(op->code);
+  if (!fn) fn = wave_mma_fn(op->code);
+  return fn ? fn : wave_frag_fn(op->code);
+}
+
+static void finish(Wave *w) {
+  wave_finish_stores(w, 0);
+  // What another CTA has got by then would be written.
+  if (w->copies.n) wave_fail(w, NULL, "ends before its copies have arrived");
+  w->state = WV_DONE;
+  w->cta->left--;
+}
+
+static void step(Wave *w) {
+  Frame *f = &w->frame[w->depth - 1];
+  const Op *op = f->next;
+  Interp *in = wave_in(w);
+  if (++in->steps > in->budget) interp_fail(in, op, "too many steps");
+  w->cta->x->tick++;
+  w->state = WV_RUN;
+  if (!op || op->code == OP_YIELD) {
+    leave(w, op);
+  } else {
+    WaveFn *fn = fn_of(op);
+    if (!fn) wave_fail(w, op, "the interpreter has no such op");
+    f->next = op->next;
+    if (fn && !fn(w, op) && !in->failed) f->next = op;
+  }
+  if (!w->depth && !in->failed) finish(w);
+}
+
+static void stuck(Cta *c) {
+  for (uint32_t i = 0; i < c->nwaves; i++) {
+    Wave *w = &c->wave[i];
+    if (w->state == WV_DONE) continue;
+    const Op *op = w->frame[w->depth - 1].next;
+    if (w->state == WV_PHASE) wave_fail(w, op, "waits for ever for a phase");
+    else wave_fail(w, op ? op->prev : NULL, "waits for ever: not all arrive");
+    return;
+  }
+}
+
+// How waves take turns.
+typedef struct Plan {
+  bool random, reverse;
+  uint32_t turn;   // longest turn, ops
+  uint32_t eager;  // copies: chance of one in so many turns
+} Plan;
+
+static Plan plan_of(uint64_t seed) {
+  static const Plan plans[] = {
+      {false, true, 1u << 30, 1},
+      {true, false, 8, 4},
+      {true, false, 64, 16},
+      {true, false, 1, 64},
+      {false, false, 1u << 30, 1u << 30},
+  };
+  return plans[seed % (sizeof plans / sizeof *plans)];
+}
+
+// One turn of some wave of the CTAs; false if none can go on.
+static bool turn(Interp *in, Cta *c, uint32_t n, Plan p) {
+  Wave *ready[2 * MAX_WAVES];
+  uint32_t k = 0;
+  for (uint32_t j = 0; j < n; j++) {
+    Cta *x = &c[j];
+    if (x->fetches.n && interp_random(in, p.eager) == 0)
+      wave_engine(x, (uint32_t)interp_random(in, x->fetches.n));
+    for (uint32_t i = 0; i < x->nwaves; i++)
+      if (wave_ready(&x->wave[i])) ready[k++] = &x->wave[i];
+  }
+  for (uint32_t j = 0; !k && j < n; j++)
+    if (c[j].fetches.n) {
+      wave_engine(&c[j], (uint32_t)interp_random(in, c[j].fetches.n));
+      return true;
+    }
+  if (!k) return false;
+  Wave *w = ready[p.random ? interp_random(in, k) : p.reverse ? k - 1 : 0];
+  uint64_t len = p.random ? 1 + interp_random(in, p.turn) : p.turn;
+  for (uint64_t i = 0; i < len && wave_ready(w) && !in->failed; i++) step(w);
+  return true;
+}
+
+// ---------------------------------------------------------------- CTAs
+static void place_shared(Cta *c) {
+  const Func *f = c->x->in->f;
+  Value *at = NEWN(c->x->arena, Value, f->values.n + 1);
+  uint32_t n = 0;
+  c->grain = 8;
+  for (const Op *op = f->body->first; op; op = op->next) {
+    if (op->code == OP_MBAR) c->mbars += ir_type(f, op->res[0])->n;
+    if (op->code != OP_SALLOC) continue;
+    const Type *t = ir_type(f, op->res[0]);
+    if ((uint32_t)dtype_size(t->dtype) < c->grain)
+      c->grain = (uint32_t)dtype_size(t->dtype);
+    at[n++] = op->res[0];
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t w = 0; w < c->nwaves; w++)
+      c->wave[w].val[at[i]].base = c->bytes;
+    c->bytes += (smem_bytes(ir_type(f, at[i])) + 1023) / 1024 * 1024;
+  }
+  c->smem = arena_alloc(c->x->arena, c->bytes + 8);
+  c->cell = NEWN(c->x->arena, Cell, c->bytes / c->grain + 1);
+  c->read = NEWN(c->x->arena, uint32_t,
+                 (size_t)(c->bytes / c->grain + 1) * c->nwaves);
+}
+
+static void place_barriers(Cta *c) {
+  const Func *f = c->x->in->f;
+  uint32_t n = 0;
+  c->mbar = NEWN(c->x->arena, Mbar, c->mbars + 1);
+  for (const Op *op = f->body->first; op; op = op->next) {
+    if (op->code != OP_MBAR) continue;
+    for (uint32_t w = 0; w < c->nwaves; w++)
+      c->wave[w].val[op->res[0]].base = n;
+    for (uint32_t i = 0; i < ir_type(f, op->res[0])->n; i++)
+      c->mbar[n++].count = (uint32_t)ir_attr_i(op, AT_ARRIVALS, 1);
+  }
+}
+
+static void start(WaveRun *x, Cta *c, uint32_t id) {
+  const Func *f = x->in->f;
+  *c = (Cta){.x = x, .id = id, .nwaves = x->threads / x->lanes};
+  c->left = c->nwaves;
+  c->all = (Group){.waves = c->nwaves, .threads = x->threads};
+  c->wave = NEWN(x->arena, Wave, c->nwaves);
+  for (uint32_t i = 0; i < c->nwaves; i++) {
+    Wave *w = &c->wave[i];
+    *w = (Wave){.cta = c,
+                .id = i,
+                .lanes = x->lanes,
+                .grp = &c->all,
+                .copy_group = 1,
+                .wg_group = 1,
+                .store_group = 1};
+    w->val = NEWN(x->arena, WaveVal, f->values.n + 1);
+    w->clock.at[i] = 1;
+    for (uint32_t k = 0; k < f->params.n; k++)
+      if (ir_type(f, f->params.at[k].v)->kind != TK_TENSOR)
+        wave_set(w, f->params.at[k].v, x->in->args[k].scalar);
+    enter(w, NULL, f->body);
+  }
+  place_shared(c);
+  place_barriers(c);
+}
+
+static void run_ctas(WaveRun *x, uint32_t first, uint32_t n) {
+  Arena a = {.oom = x->in->cx->session.oom,
+             .oom_data = x->in->cx->session.oom_data};
+  Plan plan = plan_of(x->in->opt->seed);
+  x->arena = &a;
+  Cta c[2];
+  for (uint32_t i = 0; i < n; i++) start(x, &c[i], first + i);
+  uint32_t left = 1;
+  while (left && !x->in->failed) {
+    bool went = turn(x->in, c, n, plan);
+    left = 0;
+    for (uint32_t i = 0; i < n; i++) left += c[i].left;
+    for (uint32_t i = 0; !went && left && i < n; i++) stuck(&c[i]);
+  }
+  arena_drop(&a);
+}
+
+// ---------------------------------------------------------------- launch
+static int64_t count_tasks(const Interp *in) {
+  int64_t n = 1;
+  for (uint32_t i = 0; i < in->f->grid.n; i++) {
+    const GridDim *g = &in->f->grid.at[i];
+    n *= (in->extent[g->axis] + g->tile - 1) / g->tile;
+  }
+  return n;
+}
+
+bool interp_wave(Interp *in) {
+  const Op *op = ir_launch(in->f);
+  const Target *t = target_by_name(in->m->target);
+  WaveRun x = {.in = in,
+               .target = t,
+               .lanes = t->gpu.wave,
+               .tasks = count_tasks(in)};
+  if (!op) interp_fail(in, NULL, "it does not begin with launch");
+  else x.threads = (uint32_t)ir_attr_i(op, AT_THREADS, 0);
+  if (op && x.threads % x.lanes)
+    interp_fail(in, op, "the threads are no whole waves");
+  if (op && x.threads / x.lanes > MAX_WAVES)
+    interp_fail(in, op, "more waves than the interpreter has");
+  const IrAttr *ctas = op ? ir_attr(op, AT_CTAS) : NULL;
+  bool persistent = ctas && strcmp(ctas->s, "persistent") == 0;
+  x.map = NEWN(in->arena, FragMap *, in->f->values.n + 1);
+  x.ctas = (uint32_t)(persistent && x.tasks > 2 ? 2 : x.tasks);
+  if (persistent) {
+    if (x.ctas && !in->failed) run_ctas(&x, 0, x.ctas);
+    return !in->failed;
+  }
+  bool down = in->opt->seed & 1;
+  for (uint32_t i = 0; i < x.ctas && !in->failed; i++)
+    run_ctas(&x, down ? x.ctas - 1 - i : i, 1);
+  return !in->failed;
+}

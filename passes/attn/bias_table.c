@@ -1,0 +1,313 @@
+// gaps: what scores have for the distance of a row and a key is made once for
+// each distance, in a phase in front of the program, and read from memory.
+//
+//   before  func @p(.., %table) {
+//             %n = sub(%q, %k)      %at = .. log(cast(max(%n, %c))) ..
+//             %t = load(%table, %h, %at) : f32{h,q,k}    %s = add(.., %t) }
+//   after   func @p.gaps(.., %t.gaps: tensor<f32[H, R * 64]> shared)
+//               axes(h par H, gap par R, of vec 64) {
+//             %i = add(mul(%gap, 64), %of)     %n = sub(sub(%i, %first), 0)
+//             .. store(%t.gaps, %t, %h, %i) }
+//           func @p(.., %t.gaps) {
+//             %t = load(%t.gaps, %h, add(sub(%q, %k), %first)) {loose} .. }
+//
+// A tile of 64 x 64 pairs has 127 distances, a program of S rows and keys 2 S:
+// what has logarithms or is looked up in a table takes most of a program's time
+// and code if each pair makes it. Registers of a thread are a constant number
+// of distances apart, so that a pair costs a load without address arithmetic.
+// Distances that tiles have beyond the axes' ends are made too. Left are terms
+// that are cheaper (a slope times the distance; decays, which are factors of
+// rows and columns). Not where rows are few (PassOpt.decode). Level attn,
+// behind ahead. Run cse, dce afterwards. Tests: test/passes/bias_table.
+#include "passes/pass.h"
+#include "passes/tile/tile.h"
+
+// Distances beyond the axes' ends: no tile has as many rows or keys. A row of
+// the phase's vectors.
+enum { BEYOND = 512, VECTOR = 64 };
+
+// What a value is made of, beside inputs.
+typedef enum Kind { UNKNOWN, COMMON, GAP, OTHER } Kind;
+
+typedef struct Gaps {
+  Ctx *cx;
+  Func *f;
+  uint32_t row, key;  // axes
+  Kind *kind;         // by value
+  Value root;         // that is made of distances alone
+  Value tensor;
+  Dim parts;  // vectors of distances
+} Gaps;
+
+// A phase being written.
+typedef struct Phase {
+  const Gaps *g;
+  Builder b;
+  ValueMap map;
+  uint32_t axis[64];  // of f: in the phase
+  Value at, gap;      // number of the distance, and what it is
+} Phase;
+
+// ---------------------------------------------------------------- pattern
+static Kind kind_of(Gaps *g, Value v);
+
+static bool is_input(const Func *f, Value v) {
+  for (uint32_t i = 0; i < f->params.n; i++)
+    if (f->params.at[i].v == v)
+      return f->params.at[i].role == PR_IN || f->params.at[i].role == PR_SCALAR;
+  return false;
+}
+
+static bool has_row(const Gaps *g, Value v) {
+  return type_has_axis(ir_type(g->f, v), g->row);
+}
+
+static bool has_key(const Gaps *g, Value v) {
+  return type_has_axis(ir_type(g->f, v), g->key);
+}
+
+static bool can_repeat(const Op *op) {
+  switch (op->code) {
+  case OP_LOAD:
+  case OP_CONST:
+  case OP_DIM:
+  case OP_GIVEN:
+  case OP_CAST:
+  case OP_INDEX: return true;
+  default: return op_info(op->code)->flags & OPF_ELEM && op->nres == 1;
+  }
+}
+
+// v = n[0] * row + n[1] * key + what both do not vary with.
+static bool is_linear(Gaps *g, Value v, int n[2]) {
+  const Op *op = ir_def(g->f, v);
+  int x[2], y[2];
+  n[0] = n[1] = 0;
+  if (!has_row(g, v) && !has_key(g, v)) return kind_of(g, v) == COMMON;
+  if (!op || dtype_is_float(ir_type(g->f, v)->dtype)) return false;
+  if (op->code == OP_INDEX) {
+    n[has_row(g, v) ? 0 : 1] = 1;
+    return true;
+  }
+  if ((op->code != OP_ADD && op->code != OP_SUB) ||
+      !is_linear(g, op->args[0], x) || !is_linear(g, op->args[1], y))
+    return false;
+  for (uint32_t i = 0; i < 2; i++)
+    n[i] = op->code == OP_ADD ? x[i] + y[i] : x[i] - y[i];
+  return true;
+}
+
+static bool is_plain(const Gaps *g, const Type *t) {
+  for (uint32_t i = 0; i < t->n; i++)
+    if (g->f->axes.at[t->axis[i]].role != AX_PAR && t->axis[i] != g->key)
+      return false;
+  return true;
+}
+
+static Kind find_kind(Gaps *g, Value v) {
+  const Op *op = ir_def(g->f, v);
+  const Type *t = ir_type(g->f, v);
+  int n[2];
+  bool both = has_row(g, v) && has_key(g, v);
+  if (!op) return is_input(g->f, v) ? COMMON : OTHER;
+  if (both && is_linear(g, v, n)) return n[0] + n[1] ? OTHER : GAP;
+  if (!can_repeat(op) || !is_plain(g, t) ||
+      both != (has_row(g, v) || has_key(g, v)))
+    return OTHER;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (kind_of(g, op->args[i]) == OTHER) return OTHER;
+  return both ? GAP : COMMON;
+}
+
+static Kind kind_of(Gaps *g, Value v) {
+  if (!g->kind[v]) g->kind[v] = find_kind(g, v);
+  return g->kind[v];
+}
+
+// Is v looked up, or a function that is no power, of a distance?
+static bool is_dear(Gaps *g, Value v) {
+  const Op *op = ir_def(g->f, v);
+  if (!op || !has_row(g, v) || !has_key(g, v)) return false;
+  switch (op->code) {
+  case OP_LOAD:
+  case OP_LOG:
+  case OP_LOG2:
+  case OP_TANH:
+  case OP_ERF:
+  case OP_SIN:
+  case OP_COS:
+  case OP_SOFTPLUS:
+  case OP_SIGMOID: return true;
+  default: break;
+  }
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (is_dear(g, op->args[i])) return true;
+  return false;
+}
+
+static void find_root(void *data, Op *op) {
+  Gaps *g = data;
+  bool inside = op->nres == 1 && ir_type(g->f, op->res[0])->kind == TK_ELEM &&
+                kind_of(g, op->res[0]) == GAP;
+  for (uint32_t i = 0; i < op->nargs && !g->root && !inside; i++) {
+    Value v = op->args[i];
+    const Type *t = ir_type(g->f, v);
+    if (t->kind == TK_ELEM && t->dtype == DT_F32 && has_row(g, v) &&
+        has_key(g, v) && t->n <= MAX_AXES && kind_of(g, v) == GAP &&
+        is_dear(g, v))
+      g->root = v;
+  }
+}
+
+// ---------------------------------------------------------------- the phase
+// Axes of the root beside row and key.
+static uint32_t others(const Gaps *g, uint32_t *out) {
+  const Type *t = ir_type(g->f, g->root);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < t->n; i++)
+    if (t->axis[i] != g->row && t->axis[i] != g->key) out[n++] = t->axis[i];
+  return n;
+}
+
+static Value copy(Phase *p, Value v) {
+  const Func *f = p->g->f;
+  const Op *op = ir_def(f, v);
+  if (v < p->map.n && p->map.to[v]) return p->map.to[v];
+  Value args[MAX_AXES + 1] = {0}, x;
+  for (uint32_t i = 0; i < op->nargs; i++) args[i] = copy(p, op->args[i]);
+  uint32_t axis =
+      op->code == OP_INDEX ? (uint32_t)ir_attr_i(op, AT_AXIS, 0) : 0;
+  p->b.span = op->span;
+  if (op->code == OP_INDEX)
+    x = axis == p->g->row   ? p->gap
+        : axis == p->g->key ? ir_const_i(&p->b, DT_I64, 0)
+                            : ir_index(&p->b, p->axis[axis]);
+  else if (op->code == OP_LOAD)
+    x = ir_load(&p->b, args[0], args + 1, op->nargs - 1);
+  else
+    x = ir_op(&p->b, op->code, args, op->nargs, op->attrs, op->nattrs,
+              ir_type(f, v), 1, 0)
+            ->res[0];
+  vmap_put(&p->map, v, x);
+  return x;
+}
+
+static Value first_gap(const Gaps *g, Builder *b) {
+  DimTab *d = &g->f->mod->dims;
+  Dim keys = g->f->axes.at[g->key].extent;
+  return ir_dim(b, dim_bin(d, DIM_ADD, keys, dim_const(d, BEYOND - 1)));
+}
+
+static void open_phase(Phase *p, Func *made) {
+  const Func *f = p->g->f;
+  uint32_t axis[MAX_AXES], n = others(p->g, axis);
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    const FuncParam *x = &f->params.at[i];
+    const ValueInfo *v = ir_info(f, x->v);
+    vmap_put(&p->map, x->v, ir_param(made, v->hint, x->role, v->type));
+    made->params.at[i].nograd = x->nograd;
+  }
+  for (uint32_t i = 0; i < n; i++)
+    p->axis[axis[i]] = ir_axis(made, f->axes.at[axis[i]].name, AX_PAR,
+                               f->axes.at[axis[i]].extent);
+  uint32_t gap = ir_axis(made, "gap", AX_PAR, p->g->parts);
+  uint32_t of = ir_axis(made, "of", AX_VEC, dim_const(&f->mod->dims, VECTOR));
+  Builder *b = &p->b;
+  p->at = ir_2(b, OP_ADD,
+               ir_2(b, OP_MUL, ir_index(b, gap), ir_const_i(b, DT_I64, VECTOR)),
+               ir_index(b, of));
+  p->gap = ir_2(b, OP_SUB, p->at, first_gap(p->g, b));
+}
+
+static Func *make_phase(const Gaps *g, uint32_t number) {
+  Module *m = g->f->mod;
+  const char *name = arena_printf(m->arena, number ? "%s.gaps%u" : "%s.gaps",
+                                  g->f->name, number);
+  Func *made = ir_func(m, FK_PROGRAM, intern(&g->cx->names, name));
+  m->funcs.n--;  // the caller puts it where it belongs
+  made->span = g->f->span;
+  Phase p = {.g = g,
+             .map = {.arena = m->arena},
+             .b = {.fn = made, .region = made->body, .span = g->f->span}};
+  open_phase(&p, made);
+  uint32_t axis[MAX_AXES], n = others(g, axis);
+  Value args[MAX_AXES + 3] = {vmap_get(&p.map, g->tensor), copy(&p, g->root)};
+  for (uint32_t i = 0; i < n; i++)
+    args[2 + i] = ir_index(&p.b, p.axis[axis[i]]);
+  args[2 + n] = p.at;
+  ir_op(&p.b, OP_STORE, args, n + 3, NULL, 0, NULL, 0, 0);
+  return made;
+}
+
+// ---------------------------------------------------------------- the program
+static void add_tensor(Gaps *g) {
+  DimTab *d = &g->f->mod->dims;
+  uint32_t axis[MAX_AXES], n = others(g, axis);
+  Dim shape[MAX_AXES];
+  Dim all = dim_bin(d, DIM_ADD, g->f->axes.at[g->row].extent,
+                    g->f->axes.at[g->key].extent);
+  g->parts = dim_ceildiv(d, dim_bin(d, DIM_ADD, all, dim_const(d, 2 * BEYOND)),
+                         VECTOR);
+  for (uint32_t i = 0; i < n; i++) shape[i] = g->f->axes.at[axis[i]].extent;
+  shape[n] = dim_bin(d, DIM_MUL, g->parts, dim_const(d, VECTOR));
+  const char *hint = ir_info(g->f, g->root)->hint;
+  const char *name =
+      arena_printf(g->f->mod->arena, "%s.gaps", hint ? hint : "term");
+  g->tensor = ir_param(g->f, intern(&g->cx->names, name), PR_SHARED,
+                       type_tensor(DT_F32, n + 1, shape));
+}
+
+static void read_table(const Gaps *g) {
+  const Op *def = ir_def(g->f, g->root);
+  Builder b = {.fn = g->f,
+               .region = g->f->body,
+               .before = def->next,
+               .span = def->span};
+  uint32_t axis[MAX_AXES], n = others(g, axis);
+  Value at[MAX_AXES];
+  for (uint32_t i = 0; i < n; i++) at[i] = ir_index(&b, axis[i]);
+  Value gap = ir_2(&b, OP_SUB, ir_index(&b, g->row), ir_index(&b, g->key));
+  at[n] = ir_2(&b, OP_ADD, gap, first_gap(g, &b));
+  Value x = ir_load(&b, g->tensor, at, n + 1);
+  ir_set_attr(g->f, ir_def(g->f, x), attr_i(AT_LOOSE, 1));
+  ir_replace_uses(g->f, g->root, x);
+  ctx_remark(g->cx,
+             "%s: a term of the distance is made ahead, once for each distance",
+             g->f->name);
+}
+
+typedef Vec(Func *) Funcs;
+
+static bool find(Gaps *g) {
+  g->kind = NEWN(&g->cx->scratch, Kind, g->f->values.n);
+  g->root = 0;
+  for (Op *op = g->f->body->first; op; op = op->next) find_root(g, op);
+  return g->root != 0;
+}
+
+static void run(Ctx *cx, Func *f, Funcs *out) {
+  int row = f->axes.n < 64 ? tile_lane(f) : -1;
+  Gaps g = {.cx = cx, .f = f, .row = (uint32_t)row};
+  uint32_t made = 0;
+  for (const Op *op = f->body->first; op; op = op->next)
+    if (op->nregions || op->code == OP_CALL) row = -1;
+  for (uint32_t a = 0; row >= 0 && a < f->axes.n; a++) {
+    if (f->axes.at[a].role != AX_KEY) continue;
+    g.key = a;
+    while (find(&g)) {
+      add_tensor(&g);
+      vec_push(f->mod->arena, out, make_phase(&g, made++));
+      read_table(&g);
+    }
+  }
+  vec_push(f->mod->arena, out, f);
+}
+
+bool pass_bias_table(Ctx *cx, Module *m, const PassOpt *opt) {
+  Funcs out = {0};
+  if (opt->decode) return true;
+  for (uint32_t i = 0; i < m->funcs.n; i++) run(cx, m->funcs.at[i], &out);
+  m->funcs.n = 0;
+  for (uint32_t i = 0; i < out.n; i++) vec_push(m->arena, &m->funcs, out.at[i]);
+  return true;
+}

@@ -1,0 +1,62 @@
+// Private to pass canon. Files: canon.c (the pass, constants, casts),
+// canonrule.c (rules.def), canonint.c (integers, comparisons), canonsum.c
+// (reductions and dots).
+#ifndef ATTNC_PASSES_ATTN_CANON_H
+#define ATTNC_PASSES_ATTN_CANON_H
+
+#include "ir/deps.h"
+#include "passes/pass.h"
+
+typedef struct Pattern Pattern;
+struct Pattern {
+  enum { PAT_ANY, PAT_CONST, PAT_NUM, PAT_BOOL, PAT_OP } kind;
+  char letter;  // ANY, CONST
+  double num;   // NUM, BOOL
+  OpCode op;    // OP
+  uint32_t n;
+  Pattern *kid[3];
+  uint32_t turn;  // bit of a commutative op in the order mask
+};
+
+typedef struct Rule {
+  Pattern *from, *to;
+  char type;       // class of the pattern's first letter
+  bool real;       // constants must stay finite and nonzero
+  uint32_t turns;  // commutative ops in the pattern
+} Rule;
+
+typedef struct Canon {
+  Ctx *cx;
+  Module *m;
+  Func *f;
+  Builder *b;
+  Vec(Rule) rules;
+  Map known;  // hash of an op -> its result
+  DomainAxes domains;
+} Canon;
+
+// The value of an op, simplified: an existing value or new ops.
+Value canon_make(Canon *c, OpCode op, const Value *args, uint32_t n,
+                 const IrAttr *attrs, uint32_t nattrs);
+Value canon_1(Canon *c, OpCode op, Value x);
+Value canon_2(Canon *c, OpCode op, Value x, Value y);
+// The op as it is, or an equal one from before. `type` for GIVEN ops.
+Value canon_emit(Canon *c, OpCode op, const Value *args, uint32_t n,
+                 const IrAttr *attrs, uint32_t nattrs, const Type *type);
+Value canon_num(Canon *c, DType t, double v);  // any dtype
+Value canon_int(Canon *c, int64_t v);
+Value canon_bool(Canon *c, bool v);
+Value canon_cast(Canon *c, Value x, DType t);
+// x as the first operand of a reduction over that axis.
+Value canon_spread(Canon *c, Value x, uint32_t axis);
+bool canon_exact(DType from, DType to);  // every value survives the cast
+const IrAttr *canon_attr(const IrAttr *attrs, uint32_t n, AttrId id);
+
+// Each returns 0 where it has nothing to say.
+bool canon_load_rules(Canon *c);
+Value canon_rule(Canon *c, OpCode op, const Value *args, uint32_t n);
+Value canon_integer(Canon *c, OpCode op, const Value *args, uint32_t n);
+Value canon_reduce(Canon *c, Value x, const IrAttr *attrs, uint32_t n);
+Value canon_dot(Canon *c, const Value *args, const IrAttr *attrs, uint32_t n);
+
+#endif

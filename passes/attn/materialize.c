@@ -1,0 +1,531 @@
+// ahead: operands of products that are computed of a key, or of a row, are
+// made in a phase of their own, once, and not by every task that reads them.
+//
+//   before  func @p(%K, ..) { %y = cast(mul(cast(load(%K, %b, %g, %k, %d)), ..))
+//                             %s = dot(%x, %y) .. }
+//   after   func @p.made(%K, .., %y.made: tensor<bf16[B, G, Sk, 64]> shared)
+//               axes(b par B, h par G, k par Sk, d vec 64) {
+//             store(%y.made, %y, %b, %h, %k, %d) }
+//           func @p(.., %y.made shared) { %y = load(%y.made, %b, %g, %k, %d)
+//                                         %s = dot(%x, %y) .. }
+//
+// The program then copies tiles as they are: a hardware's fast way for norms
+// and rotations of queries and keys, and for keys in pages. Values of keys
+// that no row sees are zeros in the copy, so that padded keys need no cleaning
+// in each task; where copies go through registers (AMD) they are cleaned there,
+// and only what is computed is made. Elsewhere 8-bit floats become 16-bit ones,
+// exactly. Not where rows are few (PassOpt.decode): reading the keys once is
+// best then. Level attn, behind inline and canon. Tests:
+// test/passes/materialize.
+#include "passes/attn/materialize.h"
+
+#include "ir/target.h"
+#include "passes/support/groups.h"
+#include "passes/tile/tile.h"
+
+// A phase being written.
+typedef struct Phase {
+  const Ahead *a;
+  Builder b;
+  ValueMap map;
+  uint32_t axis[64];  // of f: in the phase
+  bool tables;        // there are some to read
+} Phase;
+
+static uint64_t bit(uint32_t axis) {
+  return (uint64_t)1 << axis;
+}
+
+static uint32_t count(uint64_t axes) {
+  uint32_t n = 0;
+  for (; axes; axes &= axes - 1) n++;
+  return n;
+}
+
+static AxisRole role_of(const Ahead *a, uint32_t axis) {
+  return a->f->axes.at[axis].role;
+}
+
+// ---------------------------------------------------------------- sources
+static bool is_input(const Func *f, Value v) {
+  for (uint32_t i = 0; i < f->params.n; i++)
+    if (f->params.at[i].v == v)
+      return f->params.at[i].role == PR_IN || f->params.at[i].role == PR_SCALAR;
+  return false;
+}
+
+// The sum over a vector is part of a row; a sum over keys is not.
+static bool within_row(const Ahead *a, const Op *op) {
+  const IrAttr *over = ir_attr(op, AT_OVER);
+  for (uint32_t i = 0; i < over->n; i++)
+    if (role_of(a, (uint32_t)over->list[i]) != AX_VEC) return false;
+  return true;
+}
+
+static bool can_repeat(const Ahead *a, const Op *op) {
+  const OpInfo *info = op_info(op->code);
+  switch (op->code) {
+  case OP_LOAD:
+  case OP_CONST:
+  case OP_DIM:
+  case OP_GIVEN:
+  case OP_CAST:
+  case OP_INDEX: return true;
+  case OP_REDUCE: return within_row(a, op);
+  default: return (info->flags & OPF_ELEM) && op->nres == 1;
+  }
+}
+
+// Adds what v is made of. False: of more than inputs and coordinates.
+static bool gather(const Ahead *a, Value v, From *from, Map *seen) {
+  const Op *op = ir_def(a->f, v);
+  uint64_t known;
+  uint32_t axis;
+  if (map_get(seen, v, &known)) return true;
+  map_put(seen, v, 1);
+  if (!op) return is_input(a->f, v);
+  if (!can_repeat(a, op)) return false;
+  Dim size;
+  if (group_of(a->f, v, &axis, &size) && !from->group[axis]) {
+    from->grouped |= bit(axis);
+    from->group[axis] = v;
+    return true;
+  }
+  if (op->code == OP_LOAD && op->nargs - 1 > from->rank)
+    from->rank = op->nargs - 1;
+  if (op->code == OP_INDEX)
+    from->plain |= bit((uint32_t)ir_attr_i(op, AT_AXIS, 0));
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!gather(a, op->args[i], from, seen)) return false;
+  return true;
+}
+
+static bool sources(const Ahead *a, Value v, From *from) {
+  Map seen = {.arena = &a->cx->scratch};
+  *from = (From){0};
+  if (!gather(a, v, from, &seen)) return false;
+  from->grouped &= ~from->plain;
+  return true;
+}
+
+// ---------------------------------------------------------------- masks
+// Calls for each condition of the keys of that axis.
+typedef bool CondFn(Ahead *a, Value cond, Made *m, void *data);
+
+static bool each_part(Ahead *a, Value v, Made *m, CondFn *fn, void *data) {
+  const Op *op = ir_def(a->f, v);
+  if (op && op->code == OP_AND)
+    return each_part(a, op->args[0], m, fn, data) &&
+           each_part(a, op->args[1], m, fn, data);
+  return fn(a, v, m, data);
+}
+
+static bool each_condition(Ahead *a, Made *m, CondFn *fn, void *data) {
+  for (const Op *op = a->f->body->first; op; op = op->next)
+    if (op->code == OP_DOMAIN &&
+        ir_attr_i(op, AT_AXIS, -1) == (int64_t)m->row &&
+        !each_part(a, op->args[0], m, fn, data))
+      return false;
+  return true;
+}
+
+// Excludes keys for all rows.
+static bool excludes(const Ahead *a, Value cond, const Made *m) {
+  const Type *t = ir_type(a->f, cond);
+  return type_has_axis(t, m->row) && !type_has_axis(t, a->lane);
+}
+
+static bool see_excluded(Ahead *a, Value cond, Made *m, void *data) {
+  bool *some = data;
+  *some |= excludes(a, cond, m);
+  return true;
+}
+
+// Can the phase see which keys are excluded?
+static bool can_clean(Ahead *a, Value cond, Made *m, void *data) {
+  From c;
+  (void)data;
+  if (!excludes(a, cond, m)) return true;
+  if (!sources(a, cond, &c)) return false;
+  uint64_t all = m->from.plain | m->from.grouped;
+  return !((c.plain | c.grouped) & ~all) && !(c.plain & m->from.grouped) &&
+         !(c.grouped & m->from.plain);
+}
+
+// ---------------------------------------------------------------- operands
+// A coordinate plus what does not vary along the tile.
+static bool steps_by_one(const Ahead *a, Value idx, const Made *m) {
+  const Op *op = ir_def(a->f, idx);
+  const Type *t = ir_type(a->f, idx);
+  bool row = type_has_axis(t, m->row), vec = type_has_axis(t, m->vec);
+  if (!row && !vec) return true;
+  if (!op || (row && vec)) return false;
+  if (op->code == OP_INDEX) return true;
+  if (op->code != OP_ADD) return false;
+  uint32_t axis = row ? m->row : m->vec;
+  bool x = type_has_axis(ir_type(a->f, op->args[0]), axis);
+  bool y = type_has_axis(ir_type(a->f, op->args[1]), axis);
+  return x != y && steps_by_one(a, op->args[!x], m);
+}
+
+// x, where v is x or, if a scalar says so, its negative.
+static Value unflipped(const Ahead *a, Value v) {
+  const Op *op = ir_def(a->f, v);
+  const Op *neg =
+      op && op->code == OP_SELECT ? ir_def(a->f, op->args[1]) : NULL;
+  bool flip = neg && neg->code == OP_NEG && neg->args[0] == op->args[2] &&
+              !ir_type(a->f, op->args[0])->n;
+  return flip ? op->args[2] : v;
+}
+
+// A box of its tensor.
+static bool is_copy(const Ahead *a, const Made *m) {
+  const Op *op = ir_def(a->f, unflipped(a, m->v));
+  if (!op || op->code != OP_LOAD) return false;
+  for (uint32_t i = 1; i < op->nargs; i++)
+    if (!steps_by_one(a, op->args[i], m)) return false;
+  return true;
+}
+
+// Copies of wider operands would be no boxes of what matrix units take: only
+// what is computed is made of them.
+// Row and vector of v, which is a multiple of 16 bytes long.
+static bool find_axes(const Ahead *a, Made *m) {
+  const Type *t = ir_type(a->f, m->v);
+  uint32_t rows = 0, vecs = 0;
+  int64_t n = 0;
+  for (uint32_t i = 0; i < t->n; i++) {
+    AxisRole r = role_of(a, t->axis[i]);
+    if (r == AX_VEC) m->vec = t->axis[i], vecs++;
+    else if (r != AX_PAR || t->axis[i] == a->lane) m->row = t->axis[i], rows++;
+  }
+  return rows == 1 && vecs == 1 && role_of(a, m->row) != AX_STEP &&
+         (dtype_is_float16(t->dtype) || t->dtype == DT_F32) &&
+         dim_is_const(&a->f->mod->dims, a->f->axes.at[m->vec].extent, &n) &&
+         n % 8 == 0;
+}
+
+static bool sums_keys(const Ahead *a, const Op *dot) {
+  const IrAttr *over = ir_attr(dot, AT_OVER);
+  for (uint32_t i = 0; i < over->n; i++)
+    if (role_of(a, (uint32_t)over->list[i]) == AX_KEY) return true;
+  return false;
+}
+
+// Numbers of a row, not elements of a vector in memory.
+static bool is_parts(const Ahead *a, const Made *m) {
+  int64_t n;
+  Dim extent = a->f->axes.at[m->vec].extent;
+  return dim_is_const(&a->f->mod->dims, extent, &n) && n <= PART_COLUMNS;
+}
+
+bool ahead_is_wanted(Ahead *a, const Op *dot, Made *m) {
+  bool some = false;
+  if (!find_axes(a, m) || !sources(a, m->v, &m->from)) return false;
+  if (role_of(a, m->row) == AX_KEY) each_condition(a, m, see_excluded, &some);
+  const Op *op = ir_def(a->f, m->v);
+  bool packed = op->code == OP_LOAD && tile_packed(a->f, op, m->row);
+  bool copies = a->cleans && dtype_is_float16(ir_type(a->f, m->v)->dtype);
+  if (is_copy(a, m) && (!copies || packed || !some || !sums_keys(a, dot)))
+    return false;
+  uint64_t tile = bit(m->row) | bit(m->vec);
+  // A copy with more axes than the tensor is longer: keys that each query
+  // selects are. Parts of a number are not much.
+  uint64_t all = m->from.plain | m->from.grouped;
+  if (is_parts(a, m)) all &= ~bit(m->vec);
+  if (count(all) > m->from.rank) return false;
+  return (m->from.plain & tile) == tile && !packed &&
+         (!some || each_condition(a, m, can_clean, NULL));
+}
+
+static bool same_axes(const Made *x, const Made *y) {
+  if (x->table != y->table) return false;
+  uint64_t p = x->from.plain & ~bit(x->vec), q = y->from.plain & ~bit(y->vec);
+  return x->row == y->row && p == q && x->from.grouped == y->from.grouped;
+}
+
+static const Made *made_of(const Ahead *a, Value v) {
+  for (uint32_t i = 0; i < a->n; i++)
+    if (a->made[i].v == v) return &a->made[i];
+  return NULL;
+}
+
+static void add_made(Ahead *a, Made m) {
+  m.phase = a->n;
+  for (uint32_t i = a->n; i-- > 0;)
+    if (same_axes(&a->made[i], &m)) m.phase = a->made[i].phase;
+  a->made[a->n++] = m;
+}
+
+// The cast of v to type t that is made already; 0: none.
+static Value known_cast(const Ahead *a, Value v, DType t) {
+  for (uint32_t i = 0; i < a->n; i++) {
+    const Op *op = ir_def(a->f, a->made[i].v);
+    if (op->code == OP_CAST && op->args[0] == v &&
+        ir_type(a->f, a->made[i].v)->dtype == t)
+      return a->made[i].v;
+  }
+  return 0;
+}
+
+// An operand of 8-bit floats is made as 16 bits, which hold it exactly.
+static void add_widened(Ahead *a, Op *dot, uint32_t side) {
+  Value v = dot->args[side];
+  Op *def = ir_def(a->f, v);
+  DType other = ir_type(a->f, dot->args[!side])->dtype;
+  DType t = other == DT_F16 ? DT_F16 : DT_BF16;
+  Value known = known_cast(a, v, t);
+  if (known) dot->args[side] = known;
+  if (known || !def || a->n == MAX_MADE) return;
+  Builder b = {.fn = a->f,
+               .region = a->f->body,
+               .before = def->next,
+               .span = def->span};
+  Made m = {.v = ir_cast(&b, t, v)};
+  if (ahead_is_wanted(a, dot, &m)) {
+    dot->args[side] = m.v;
+    add_made(a, m);
+  } else {
+    ir_erase(ir_def(a->f, m.v));
+  }
+}
+
+static void add_operand(Ahead *a, Op *dot, uint32_t side) {
+  Made m = {.v = dot->args[side]};
+  DType t = ir_type(a->f, m.v)->dtype;
+  bool eight = dtype_is_float(t) && dtype_size(t) == 1;
+  if (eight && a->cleans) add_widened(a, dot, side);
+  else if (a->n < MAX_MADE && !made_of(a, m.v) && ahead_is_wanted(a, dot, &m))
+    add_made(a, m);
+}
+
+// ---------------------------------------------------------------- tables
+static bool is_function(const Op *op) {
+  return (op->code >= OP_EXP && op->code <= OP_COS) || op->code == OP_POW;
+}
+
+// Functions of positions, as rotations have them, are the same for all heads:
+// they are made once, in a phase before the operands'.
+static void find_tables(Ahead *a, const Made *of, Value v, Map *seen) {
+  const Op *op = ir_def(a->f, v);
+  const Type *t = ir_type(a->f, v);
+  Made m = {.v = v, .row = of->row, .vec = of->vec, .table = true};
+  uint64_t known;
+  if (!op || t->kind != TK_ELEM || map_get(seen, v, &known)) return;
+  map_put(seen, v, 1);
+  if (is_function(op) && type_has_axis(t, of->row) &&
+      type_has_axis(t, of->vec) && t->dtype == DT_F32 &&
+      sources(a, v, &m.from) &&
+      count(m.from.plain | m.from.grouped) <
+          count(of->from.plain | of->from.grouped)) {
+    if (a->n < MAX_MADE && !made_of(a, v)) add_made(a, m);
+    return;
+  }
+  for (uint32_t i = 0; i < op->nargs; i++)
+    find_tables(a, of, op->args[i], seen);
+}
+
+static bool find_operands(Ahead *a) {
+  for (const Op *op = a->f->body->first; op; op = op->next)
+    if (op->nregions || op->code == OP_CALL) return false;
+  for (Op *op = a->f->body->first; op; op = op->next)
+    for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
+      add_operand(a, op, i);
+  for (uint32_t i = 0, n = a->n; i < n; i++) {
+    Map seen = {.arena = &a->cx->scratch};
+    find_tables(a, &a->made[i], a->made[i].v, &seen);
+  }
+  return a->n > 0;
+}
+
+// ---------------------------------------------------------------- the phase
+static Dim extent_of(const Ahead *a, const Made *m, uint32_t axis) {
+  DimTab *d = &a->f->mod->dims;
+  Dim e = a->f->axes.at[axis].extent, size;
+  uint32_t same;
+  if (!(m->from.grouped & bit(axis))) return e;
+  bool ok = group_of(a->f, m->from.group[axis], &same, &size);
+  return ok ? group_count(d, e, size) : e;
+}
+
+// Axes of the copy in memory: tasks, row, vector.
+static uint32_t axes_of(const Ahead *a, const Made *m, uint32_t *out) {
+  uint32_t n = 0;
+  uint64_t all = m->from.plain | m->from.grouped;
+  for (uint32_t i = 0; i < a->f->axes.n; i++)
+    if (all & bit(i) && i != m->row && i != m->vec) out[n++] = i;
+  out[n++] = m->row;
+  out[n++] = m->vec;
+  return n;
+}
+
+static const char *name_of(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  while (op && !ir_info(f, v)->hint &&
+         (op->code == OP_CAST || op->code == OP_LOAD)) {
+    v = op->args[0];
+    op = ir_def(f, v);
+  }
+  return ir_info(f, v)->hint ? ir_info(f, v)->hint : "operand";
+}
+
+static bool add_tensor(Ahead *a, Made *m) {
+  uint32_t axis[64];
+  Dim shape[MAX_AXES];
+  uint32_t n = axes_of(a, m, axis);
+  if (n > MAX_AXES) return false;
+  for (uint32_t i = 0; i < n; i++) shape[i] = extent_of(a, m, axis[i]);
+  const char *name =
+      arena_printf(a->f->mod->arena, "%s.made", name_of(a->f, m->v));
+  m->tensor = ir_param(a->f, intern(&a->cx->names, name), PR_SHARED,
+                       type_tensor(ir_type(a->f, m->v)->dtype, n, shape));
+  return true;
+}
+
+// The coordinates of the copy, in the phase or in the program.
+static uint32_t coordinates(const Ahead *a, const Made *m, Builder *b, Phase *p,
+                            Value *out) {
+  uint32_t axis[64], n = axes_of(a, m, axis);
+  for (uint32_t i = 0; i < n; i++) {
+    bool group = m->from.grouped & bit(axis[i]);
+    Value v = m->from.group[axis[i]];
+    out[i] = !group ? ir_index(b, p ? p->axis[axis[i]] : axis[i])
+             : p    ? vmap_get(&p->map, v)
+                    : v;
+  }
+  return n;
+}
+
+static Value copy(Phase *p, Value v) {
+  if (v < p->map.n && p->map.to[v]) return p->map.to[v];
+  const Op *op = ir_def(p->a->f, v);
+  const Made *table = p->tables ? made_of(p->a, v) : NULL;
+  if (table && table->table) {
+    Value at[MAX_AXES];
+    uint32_t n = coordinates(p->a, table, &p->b, p, at);
+    Value x = ir_load(&p->b, vmap_get(&p->map, table->tensor), at, n);
+    vmap_put(&p->map, v, x);
+    return x;
+  }
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (ir_type(p->a->f, op->args[i])->kind == TK_ELEM) copy(p, op->args[i]);
+  p->b.span = op->span;
+  ir_clone(&p->b, p->a->f, op, &p->map, p->axis);
+  return vmap_get(&p->map, v);
+}
+
+typedef struct Keep {
+  Phase *p;
+  Value v;
+} Keep;
+
+static bool keep_seen(Ahead *a, Value cond, Made *m, void *data) {
+  Keep *k = data;
+  if (!excludes(a, cond, m)) return true;
+  Builder *b = &k->p->b;
+  Value c = copy(k->p, cond);
+  Value none = ir_const_f(b, ir_type(b->fn, k->v)->dtype, 0);
+  k->v = ir_3(b, OP_SELECT, c, k->v, none);
+  return true;
+}
+
+static void store_copy(Ahead *a, Phase *p, Made *m) {
+  Keep k = {p, copy(p, m->v)};
+  if (role_of(a, m->row) == AX_KEY && !m->table)
+    each_condition(a, m, keep_seen, &k);
+  Value args[MAX_AXES + 2] = {vmap_get(&p->map, m->tensor), k.v};
+  uint32_t n = coordinates(a, m, &p->b, p, args + 2);
+  ir_op(&p->b, OP_STORE, args, n + 2, NULL, 0, NULL, 0, 0);
+}
+
+static void open_phase(Phase *p, const Made *m, Func *g) {
+  const Func *f = p->a->f;
+  uint32_t axis[64], n = axes_of(p->a, m, axis);
+  p->map = (ValueMap){.arena = f->mod->arena};
+  p->b = (Builder){.fn = g, .region = g->body, .span = f->span};
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    const FuncParam *x = &f->params.at[i];
+    const ValueInfo *v = ir_info(f, x->v);
+    vmap_put(&p->map, x->v, ir_param(g, v->hint, x->role, v->type));
+    g->params.at[i].nograd = x->nograd;
+  }
+  for (uint32_t i = 0; i + 1 < n; i++)
+    p->axis[axis[i]] = ir_axis(g, f->axes.at[axis[i]].name, AX_PAR,
+                               extent_of(p->a, m, axis[i]));
+  for (uint32_t i = 0; i < f->axes.n; i++)
+    if (f->axes.at[i].role == AX_VEC)
+      p->axis[i] = ir_axis(g, f->axes.at[i].name, AX_VEC, f->axes.at[i].extent);
+  for (uint32_t i = 0; i + 1 < n; i++)
+    if (m->from.grouped & bit(axis[i]))
+      vmap_put(&p->map, m->from.group[axis[i]],
+               ir_index(&p->b, p->axis[axis[i]]));
+}
+
+static Func *make_phase(Ahead *a, uint32_t first) {
+  Module *m = a->f->mod;
+  const char *name =
+      first ? arena_printf(m->arena, "%s.made%u", a->f->name, first)
+            : arena_printf(m->arena, "%s.made", a->f->name);
+  Func *g = ir_func(m, FK_PROGRAM, intern(&a->cx->names, name));
+  m->funcs.n--;  // the caller puts it where it belongs
+  g->span = a->f->span;
+  Phase p = {.a = a, .tables = !a->made[first].table};
+  open_phase(&p, &a->made[first], g);
+  for (uint32_t i = first; i < a->n; i++) {
+    Made *x = &a->made[i];
+    if (x->phase != first) continue;
+    // Equal groups may have been told from equal values.
+    for (uint32_t k = 0; k < a->f->axes.n; k++)
+      if (x->from.grouped & bit(k))
+        vmap_put(&p.map, x->from.group[k], ir_index(&p.b, p.axis[k]));
+    store_copy(a, &p, x);
+  }
+  return g;
+}
+
+// The program reads the copy.
+static void read_copy(Ahead *a, const Made *m) {
+  Op *def = ir_def(a->f, m->v);
+  Builder b = {.fn = a->f,
+               .region = a->f->body,
+               .before = def->next,
+               .span = def->span};
+  Value at[MAX_AXES];
+  uint32_t n = coordinates(a, m, &b, NULL, at);
+  Value x = ir_load(&b, m->tensor, at, n);
+  ir_replace_uses(a->f, m->v, x);
+  ctx_remark(a->cx, "%s: %s is made ahead, once, in memory", a->f->name,
+             name_of(a->f, m->v));
+}
+
+typedef Vec(Func *) Funcs;
+
+static void run(Ctx *cx, Func *f, bool cleans, Funcs *out) {
+  Ahead a = {.cx = cx, .f = f, .cleans = cleans};
+  int lane = f->axes.n < 64 ? tile_lane(f) : -1;
+  a.lane = (uint32_t)lane;
+  if (lane >= 0 && cleans) ahead_terms(&a);
+  bool some = lane >= 0 && find_operands(&a);
+  for (uint32_t i = 0; some && i < a.n; i++)
+    if (!add_tensor(&a, &a.made[i])) a.n = i;
+  for (int table = 1; table >= 0; table--)
+    for (uint32_t i = 0; some && i < a.n; i++)
+      if (a.made[i].phase == i && a.made[i].table == table)
+        vec_push(f->mod->arena, out, make_phase(&a, i));
+  for (uint32_t i = 0; some && i < a.n; i++)
+    if (!a.made[i].table) read_copy(&a, &a.made[i]);
+  vec_push(f->mod->arena, out, f);
+}
+
+bool pass_materialize(Ctx *cx, Module *m, const PassOpt *opt) {
+  Funcs out = {0};
+  if (opt->decode) return true;
+  // Where copies go through registers they are cleaned there.
+  const Target *t = target_by_name(opt->target ? opt->target : "cpu");
+  bool cleans = !t || t->gpu.vendor != VENDOR_AMD;
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    run(cx, m->funcs.at[i], cleans, &out);
+  m->funcs.n = 0;
+  for (uint32_t i = 0; i < out.n; i++) vec_push(m->arena, &m->funcs, out.at[i]);
+  return true;
+}

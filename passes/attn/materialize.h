@@ -1,0 +1,42 @@
+// State shared by the files of the pass `materialize`.
+#ifndef ATTNC_PASSES_ATTN_MATERIALIZE_H
+#define ATTNC_PASSES_ATTN_MATERIALIZE_H
+
+#include "passes/pass.h"
+
+enum { MAX_MADE = 16, PART_COLUMNS = 8 };
+
+// What a value is made of: coordinates that are used as they are, and those of
+// which only the quotient by a group's size is.
+typedef struct From {
+  uint64_t plain, grouped;  // bit per axis
+  Value group[64];          // the quotient
+  uint32_t rank;            // largest of the tensors that are read
+} From;
+
+typedef struct Made {
+  Value v;
+  From from;
+  uint32_t row, vec;  // the axes of its tiles
+  uint32_t phase;     // the first of Made with its axes
+  bool table;         // functions that operands are made of
+  Value tensor;
+} Made;
+
+typedef struct Ahead {
+  Ctx *cx;
+  Func *f;
+  uint32_t lane;
+  bool cleans;  // copies too are made, if only to clean or to
+                // widen them
+  Made made[MAX_MADE];
+  uint32_t n;
+} Ahead;
+
+// Would v, an operand of dot, be made ahead? Fills in the rest of m.
+bool ahead_is_wanted(Ahead *a, const Op *dot, Made *m);
+
+// Terms of scores that keys have become operands of products (aheadterms.c).
+void ahead_terms(Ahead *a);
+
+#endif

@@ -1,0 +1,147 @@
+// rows: queries and the heads that share keys become one axis of rows.
+//
+//   before  axes(h par Hq, q par Sq)       %g = floordiv(%h, R)
+//           load(%K, %g, %k, ..)           load(%Q, %h, %q, ..)
+//   after   axes(h par ceil(Hq / R), q par Sq * R), %q counts rows
+//           %t = floordiv(%q, R), %r = mod(%q, R), %j = h * R + %r
+//           load(%K, %h, %k, ..)           load(%Q, %j, %t, ..)
+//
+// For kernels of few queries (PassOpt.group, few): the group's heads read each
+// key once and fill lanes that one query leaves empty. Done where what is read
+// along a key axis wants h by its group only, and q not at all, or not by
+// itself. Level attn, behind inline and canon: no regions but the body's.
+// Tests: test/passes/pack_gqa.
+#include "ir/infer.h"
+#include "passes/support/groups.h"
+#include "passes/pass.h"
+
+typedef struct Rows {
+  Func *f;
+  uint32_t h, q;  // axes
+  Value index;    // of h
+  Value size;     // R, as the program has it
+} Rows;
+
+static bool has_key(const Func *f, const Type *t) {
+  for (uint32_t i = 0; i < t->n; i++)
+    if (f->axes.at[t->axis[i]].role == AX_KEY) return true;
+  return false;
+}
+
+// Does v want the index of axis h besides by its group?
+static bool wants(const Rows *r, Value v) {
+  const Op *op = ir_def(r->f, v);
+  if (!op || !type_has_axis(ir_type(r->f, v), r->h)) return false;
+  if (op->code == OP_FLOORDIV && op->args[0] == r->index &&
+      op->args[1] == r->size)
+    return false;
+  if (v == r->index) return true;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (wants(r, op->args[i])) return true;
+  return false;
+}
+
+static bool key_load(const Func *f, const Op *op) {
+  return op->code == OP_LOAD && has_key(f, ir_type(f, op->res[0])) &&
+         ir_type(f, op->res[0])->n > 1;
+}
+
+// Are the keys shared by the group, and by the queries?
+static bool shared(const Rows *r) {
+  bool some = false;
+  for (const Op *op = r->f->body->first; op; op = op->next) {
+    if (op->nregions || op->code == OP_CALL) return false;
+    if (!key_load(r->f, op)) continue;
+    if (type_has_axis(ir_type(r->f, op->res[0]), r->q)) return false;
+    if (wants(r, op->res[0])) return false;
+    some |= type_has_axis(ir_type(r->f, op->res[0]), r->h);
+  }
+  return some;
+}
+
+static bool is_par(const Func *f, uint32_t a) {
+  return f->axes.at[a].role == AX_PAR;
+}
+
+static Op *index_of(const Func *f, uint32_t axis) {
+  Op *found = NULL;
+  for (Op *op = f->body->first; op; op = op->next)
+    if (op->code == OP_INDEX && ir_attr_i(op, AT_AXIS, -1) == (int64_t)axis) {
+      if (found) return NULL;
+      found = op;
+    }
+  return found;
+}
+
+// The queries: the last axis, but h, that the program walks in parallel.
+static bool find_queries(Rows *r) {
+  for (uint32_t a = r->f->axes.n; a-- > 0;)
+    if (a != r->h && is_par(r->f, a)) {
+      r->q = a;
+      return index_of(r->f, a) && shared(r);
+    }
+  return false;
+}
+
+static bool find(Rows *r) {
+  for (const Op *op = r->f->body->first; op; op = op->next) {
+    if (op->code != OP_FLOORDIV) continue;
+    const Op *i = ir_def(r->f, op->args[0]), *n = ir_def(r->f, op->args[1]);
+    if (!i || i->code != OP_INDEX || !n) continue;
+    r->h = (uint32_t)ir_attr_i(i, AT_AXIS, 0);
+    if (!is_par(r->f, r->h) || !index_of(r->f, r->h)) continue;
+    r->index = op->args[0];
+    r->size = op->args[1];
+    if (find_queries(r)) return true;
+  }
+  return false;
+}
+
+// Types of what varies with h vary with the rows now.
+static void retype(Func *f) {
+  for (Op *op = f->body->first; op; op = op->next) {
+    if (op->nres != 1 || op->code == OP_CONST) continue;
+    Type t;
+    if (!infer_type(f, op, &t)) ir_info(f, op->res[0])->type = t;
+  }
+}
+
+static void fold(Rows *r, Dim size) {
+  Func *f = r->f;
+  DimTab *d = &f->mod->dims;
+  Axis *h = &f->axes.at[r->h], *q = &f->axes.at[r->q];
+  Op *old_h = index_of(f, r->h), *old_q = index_of(f, r->q);
+  h->extent = group_count(d, h->extent, size);
+  q->extent = dim_bin(d, DIM_MUL, q->extent, size);
+  Builder b = {.fn = f,
+               .region = f->body,
+               .before = f->body->first,
+               .span = old_h->span};
+  Value n = ir_dim(&b, size), group = ir_index(&b, r->h);
+  Value row = ir_index(&b, r->q), part = ir_2(&b, OP_MOD, row, n);
+  Value query = ir_2(&b, OP_FLOORDIV, row, n);
+  Value head = ir_2(&b, OP_ADD, ir_2(&b, OP_MUL, group, n), part);
+  for (Op *op = f->body->first; op; op = op->next)
+    if (op->code == OP_FLOORDIV && op->args[0] == r->index &&
+        op->args[1] == r->size)
+      ir_replace_uses(f, op->res[0], group);
+  ir_replace_uses(f, r->index, head);
+  ir_replace_uses(f, old_q->res[0], query);
+  ir_erase(old_h);
+  ir_erase(old_q);
+}
+
+bool pass_pack_gqa(Ctx *cx, Module *m, const PassOpt *opt) {
+  for (uint32_t i = 0; i < m->funcs.n && (opt->few || opt->group); i++) {
+    Rows r = {.f = m->funcs.at[i]};
+    Dim size;
+    if (!find(&r) || !group_dim(r.f, r.size, &size)) continue;
+    fold(&r, size);
+    retype(r.f);
+    ctx_remark(cx,
+               "%s: the part of %s that shares keys and %s are one axis "
+               "of rows",
+               r.f->name, r.f->axes.at[r.h].name, r.f->axes.at[r.q].name);
+  }
+  return true;
+}

@@ -1,0 +1,250 @@
+// stab: textbook exponentials become safe.
+//
+//   %e = exp(%s)                             %m = reduce(%s) {kind = max, ..}
+//   %l = reduce(%e) {kind = sum, ..}   ->    %e = exp(sub(%s, %m))
+//   %p = divk(%e, %l)                        %l, %p as before
+//   %y = log(%l)                             %y = add(log(%l), %m)
+//
+// A weight exp(s) with unbounded s overflows for large scores. If the result
+// is homogeneous of degree 0 in the weights of a row (multiplying them by a
+// constant changes nothing), any reference may be subtracted from the scores.
+// Whether it is, is tested at random points (probe.h). Exponentials of row
+// values (a sink) join if they must, and logarithms of sums get the reference
+// back. A row that subtracts something reduced over its keys is left alone.
+//
+// Needs: inline. Tests: test/passes/stabilize/.
+#include "passes/support/order.h"
+#include "passes/pass.h"
+#include "passes/support/probe.h"
+#include "passes/support/range.h"
+
+#include <math.h>
+
+// exp overflows f32 at 88; sums of many keys a little earlier.
+static const double safe_bound = 60;
+
+typedef Vec(Op *) Ops;
+
+typedef struct Stab {
+  Ctx *cx;
+  Func *f;
+  Arena *arena;
+  Ranges ranges;
+  uint32_t axis;
+  Ops keyed, rows;  // exp ops: per key of `axis`, of row values
+  Ops logs;         // log ops of row values
+} Stab;
+
+static bool has_key_axis(const Func *f, Value v) {
+  const Type *t = ir_type(f, v);
+  for (uint32_t i = 0; i < t->n; i++)
+    if (f->axes.at[t->axis[i]].role == AX_KEY) return true;
+  return false;
+}
+
+// Whether v depends on a reduction over a key axis.
+static bool reduced(const Func *f, Value v, Map *seen) {
+  uint64_t known;
+  if (map_get(seen, v, &known)) return known != 0;
+  map_put(seen, v, 0);
+  const Op *op = ir_def(f, v);
+  bool r = false;
+  const IrAttr *over = op ? ir_attr(op, AT_OVER) : NULL;
+  for (uint32_t i = 0; over && i < over->n; i++)
+    r = r || f->axes.at[over->list[i]].role == AX_KEY;
+  if (op && op->code == OP_SCAN) r = true;
+  for (uint32_t i = 0; op && i < op->nargs && !r; i++)
+    r = reduced(f, op->args[i], seen);
+  map_put(seen, v, r);
+  return r;
+}
+
+// ---------------------------------------------------------------- collection
+static void collect(Stab *s) {
+  Map seen = {.arena = s->arena};
+  for (Op *op = s->f->body->first; op; op = op->next) {
+    bool exp = op->code == OP_EXP, log = op->code == OP_LOG;
+    if (!exp && !log) continue;
+    Value x = op->args[0];
+    bool key = has_key_axis(s->f, x);
+    if (log && !key) vec_push(s->arena, &s->logs, op);
+    if (!exp || reduced(s->f, x, &seen)) continue;
+    if (!key) vec_push(s->arena, &s->rows, op);
+    else if (type_has_axis(ir_type(s->f, x), s->axis) &&
+             range_of(&s->ranges, x).hi > safe_bound)
+      vec_push(s->arena, &s->keyed, op);
+  }
+}
+
+// ---------------------------------------------------------------- the test
+// Trial i: in b, the weights of the set are multiplied by exp(t).
+static double trial(Stab *s, const Ops *set, Probe *a, Probe *b, uint64_t i) {
+  double t = probe_pair(a, b, s->f, s->arena, i);
+  for (uint32_t j = 0; j < set->n; j++)
+    probe_put(&b->scale, set->at[j]->res[0], exp(t));
+  return t;
+}
+
+// The logs that grow by t then.
+static void find_logs(Stab *s, const Ops *set, Ops *out) {
+  for (uint32_t i = 0; i < s->logs.n; i++) {
+    bool grows = true;
+    for (uint64_t k = 0; k < 4; k++) {
+      Probe a, b;
+      double t = trial(s, set, &a, &b, k);
+      Value v = s->logs.at[i]->res[0];
+      double d = probe_value(&b, v) - probe_value(&a, v) - t;
+      grows = grows && fabs(d) < 1e-9;
+    }
+    if (grows) vec_push(s->arena, out, s->logs.at[i]);
+  }
+}
+
+static bool invariant(Stab *s, const Ops *set, const Ops *logs) {
+  uint32_t seen = 0;
+  for (uint64_t k = 0; k < PROBE_TRIALS; k++) {
+    Probe a, b;
+    double t = trial(s, set, &a, &b, k);
+    for (uint32_t j = 0; j < logs->n; j++)
+      probe_put(&b.shift, logs->at[j]->res[0], -t);
+    if (!probe_same(&a, &b, s->f->body)) return false;
+    seen += a.compared > 0;
+  }
+  return seen >= PROBE_TRIALS / 2;
+}
+
+// ---------------------------------------------------------------- rewriting
+// The reference: the largest exponent of the row.
+static Value reference(Stab *s, Builder *b, const Ops *set) {
+  Value m = 0;
+  for (uint32_t i = 0; i < set->n; i++) {
+    Value x = set->at[i]->args[0];
+    if (type_has_axis(ir_type(s->f, x), s->axis))
+      x = ir_reduce(b, RK_MAX, x, &s->axis, 1);
+    m = m ? ir_2(b, OP_MAX, m, x) : x;
+  }
+  return m;
+}
+
+// New ops go to the end; the region is sorted afterwards.
+static void rewrite(Stab *s, const Ops *set, const Ops *logs) {
+  Builder b = {.fn = s->f, .region = s->f->body, .span = set->at[0]->span};
+  Value m = reference(s, &b, set);
+  for (uint32_t i = 0; i < set->n; i++) {
+    Value x = ir_2(&b, OP_SUB, set->at[i]->args[0], m);
+    ir_replace_uses(s->f, set->at[i]->res[0], ir_1(&b, OP_EXP, x));
+    ir_erase(set->at[i]);
+  }
+  for (uint32_t i = 0; i < logs->n; i++) {
+    Value y = logs->at[i]->res[0], sum = ir_2(&b, OP_ADD, y, m);
+    ir_replace_uses(s->f, y, sum);
+    ir_def(s->f, sum)->args[0] = y;
+  }
+  order_region(s->f, s->f->body, s->arena);
+  infer_region(s->f, s->f->body, s->arena);
+  ctx_remark(s->cx,
+             "stab: @%s: exponentials over %s get their maximum as "
+             "reference",
+             s->f->name, s->f->axes.at[s->axis].name);
+}
+
+static void append(Stab *s, Ops *to, const Ops *from) {
+  for (uint32_t i = 0; i < from->n; i++) vec_push(s->arena, to, from->at[i]);
+}
+
+// Subtracts a reference from the exponents of the set if that changes nothing.
+static bool try_set(Stab *s, const Ops *set) {
+  Ops logs = {0};
+  for (uint32_t i = 0; i < set->n; i++) {
+    const Type *t = ir_type(s->f, set->at[i]->res[0]);
+    const Type *first = ir_type(s->f, set->at[0]->res[0]);
+    Type u = type_union(t, first, t->dtype);
+    if (u.n != first->n) return false;  // other axes: no common reference
+  }
+  if (!invariant(s, set, &logs)) {
+    find_logs(s, set, &logs);
+    if (!logs.n || !invariant(s, set, &logs)) return false;
+  }
+  rewrite(s, set, &logs);
+  return true;
+}
+
+// An exponential by itself, then all at once, each time with the row values in
+// `rows`. True if a set found a reference: the ops are others then.
+static bool try_all(Stab *s, const Ops *rows) {
+  Ops all = {0};
+  for (uint32_t i = 0; i < s->keyed.n; i++) {
+    Ops set = {0};
+    vec_push(s->arena, &set, s->keyed.at[i]);
+    append(s, &set, rows);
+    if (try_set(s, &set)) return true;
+  }
+  append(s, &all, &s->keyed);
+  append(s, &all, rows);
+  return s->keyed.n > 1 && try_set(s, &all);
+}
+
+// A positive constant that is added to a row value, as in 1 + sum(exp(s)), is
+// the exponential of its logarithm.
+static void constants_as_exps(Stab *s, Ops *rows, Ops *adds) {
+  Map seen = {.arena = s->arena};
+  for (Op *op = s->f->body->first; op; op = op->next) {
+    double c;
+    if (op->code != OP_ADD || has_key_axis(s->f, op->res[0])) continue;
+    if (!ir_const_value(s->f, op->args[1], &c)) continue;
+    DType t = ir_type(s->f, op->args[1])->dtype;
+    if (!(c > 0) || !dtype_is_float(t)) continue;
+    if (!reduced(s->f, op->args[0], &seen)) continue;
+    Builder b = {.fn = s->f,
+                 .region = s->f->body,
+                 .before = op,
+                 .span = op->span};
+    Value e = ir_1(&b, OP_EXP, ir_const_f(&b, t, log(c)));
+    vec_push(s->arena, rows, ir_def(s->f, e));
+    vec_push(s->arena, adds, op);
+    IrAttr was = attr_f(AT_VALUE, c);
+    Type type = type_scalar(t);
+    Op *old = ir_op(&b, OP_CONST, NULL, 0, &was, 1, &type, 1, 0);
+    vec_push(s->arena, adds, old);
+    op->args[1] = e;
+  }
+}
+
+// One rewrite; false if there is none.
+static bool run_once(Stab *s) {
+  Ops none = {0}, adds = {0};
+  s->keyed.n = s->rows.n = s->logs.n = 0;
+  collect(s);
+  if (!s->keyed.n) return false;
+  Ops rows = s->rows;
+  if (try_all(s, &none) || (rows.n && try_all(s, &rows))) return true;
+  constants_as_exps(s, &rows, &adds);
+  if (adds.n && try_all(s, &rows)) return true;
+  for (uint32_t i = 0; i < adds.n; i += 2)  // they were of no use
+    adds.at[i]->args[1] = adds.at[i + 1]->res[0];
+  return false;
+}
+
+static void run_axis(Stab *s) {
+  while (run_once(s)) continue;
+  for (uint32_t i = 0; i < s->keyed.n; i++)
+    ctx_remark(s->cx,
+               "stab: @%s: an exponential over %s has no reference and "
+               "may overflow",
+               s->f->name, s->f->axes.at[s->axis].name);
+}
+
+bool pass_stabilize(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)opt;
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    Func *f = m->funcs.at[i];
+    if (f->kind != FK_PROGRAM) continue;
+    for (uint32_t a = 0; a < f->axes.n; a++) {
+      if (f->axes.at[a].role != AX_KEY) continue;
+      Stab s = {.cx = cx, .f = f, .arena = &cx->scratch, .axis = a};
+      range_init(&s.ranges, f, s.arena);
+      run_axis(&s);
+    }
+  }
+  return true;
+}

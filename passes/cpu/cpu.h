@@ -1,0 +1,332 @@
+// State shared by the files of the pass `lower_cpu`.
+//
+// Words. A *root* is work that needs a loop: a reduction, a dot, a scan, a
+// store, or putting a value in memory. A *stage* is the roots that share a
+// loop over panels of one lane axis; a *nest* is the roots of a stage that
+// share the loops inside. A *form* is a value in scratch. Everything else is
+// *inline*: evaluated where it is used, at the current point of the loops.
+//
+// Files: assign.c entry, assignregion.c regions and loops of the tile level,
+// assignplan.c facts of values, assignsched.c stages and nests, assignnest.c
+// their loops, assigndot.c register blocks, assignsolve.c triangular inverses,
+// assignpiece.c ranges of constant conditions, assignlimit.c keys that no lane
+// sees, assignband.c values by distance, assigndirect.c operands in place,
+// assigncross.c loads across the lanes, assigncmp.c comparisons of coordinates,
+// assigneval.c values at a point,
+// assignmem.c tensors, assignform.c scratch, assignemit.c ops.
+// Ownership: all of it lives in Ctx.scratch until the pass ends; mach ops in
+// the module's arena.
+#ifndef ATTNC_PASSES_CPU_CPU_H
+#define ATTNC_PASSES_CPU_CPU_H
+
+#include "ir/target.h"
+#include "passes/pass.h"
+
+typedef uint64_t AxisSet;  // bit per axis of the function
+enum { MAX_COLS = 8 };     // vectors of a panel
+
+// A value in scratch: [outer axes][lane], the lane axis innermost and padded
+// to whole panels; or, if `panel`, [panel][outer axes][lane in panel].
+typedef struct Form {
+  DType dt;    // element type in memory
+  uint32_t n;  // outer axes, outermost first
+  uint32_t axis[MAX_AXES];
+  Dim size[MAX_AXES];
+  int lane;  // innermost axis, -1: none
+  Dim lane_size;
+  int64_t width;  // of a panel, in lanes
+  bool panel;
+  bool local;     // holds one panel only
+  int pair;       // axis of which two elements share one i32, or -1
+  bool odd;       // the extent of `pair` may be odd: zero in the last
+  Value base;     // mach pointer; 0 before the first use
+  Value *stride;  // of the outer axes, if known at run time only
+  const char *hint;
+  struct Form *next;  // of Assign.pair_form
+} Form;
+
+typedef enum RootKind {
+  ROOT_STORE,   // to a tensor
+  ROOT_REDUCE,  // reduce, any_of, all_of, dot without register block
+  ROOT_DOT,     // dot with register block
+  ROOT_SCAN,
+  ROOT_KEEP,  // puts v in memory
+  ROOT_TURN,  // copies a form of bf16 pairs to one with other lanes
+} RootKind;
+
+typedef struct Root {
+  RootKind kind;
+  Op *op;         // NULL for ROOT_KEEP
+  Value v;        // result, or the value to keep; 0 for ROOT_STORE
+  Form *dst;      // where it goes; NULL: only registers
+  AxisSet space;  // axes walked, reduced ones too
+  AxisSet inner;  // reduced (scanned) ones
+  int lane;       // -1: none
+  Dim lane_size;
+  bool last;      // must come after all other roots
+  bool early;     // dst is the home of a carried value, written in passing
+  Form *src;      // ROOT_KEEP: where v is read, NULL: anywhere
+  bool direct;    // ROOT_KEEP: perhaps v can stay in its tensor
+  bool seldom;    // not the usual case, code is to be short
+  bool cross;     // ROOT_KEEP: v's tensor perhaps runs across the lanes
+  bool external;  // result is used outside of these roots
+  uint32_t stage, nest;
+  Form *a, *b;  // ROOT_DOT: operands; a has the lanes. ROOT_TURN: from a
+  Value va, vb;
+  bool dp;               // ROOT_DOT: bf16 pairs
+  Value part[MAX_COLS];  // accumulators while a nest is emitted
+  Form *partial;         // reduced lanes, over all panels
+} Root;
+
+typedef Vec(Root *) Roots;
+
+// Where evaluation stands.
+typedef struct Point {
+  int lane;  // axis along the lanes, -1: scalar code
+  Dim lane_size;
+  uint32_t cols;     // vectors of a panel
+  int64_t width;     // cols * lanes
+  bool bound;        // panel and x0 are set
+  Value panel;       // number of the panel
+  Value x0;          // its first coordinate
+  Value *idx;        // per axis: coordinate, 0: loop not open
+  Value *from, *to;  // per axis: what this panel needs of it, 0: all
+  Value kept;        // mask that lies in memory for this panel, or 0
+} Point;
+
+// How many units of its tile the grid's lane axis still has in this task.
+typedef struct End {
+  int64_t unit;
+  Value v;
+} End;
+enum { MAX_ENDS = 4 };
+
+typedef struct Undo {
+  Map *map;
+  uint64_t key;
+  Value old;
+} Undo;
+
+typedef struct Assign {
+  Ctx *cx;
+  Module *m;
+  const Target *target;
+  Arena *arena;
+  Func *f;         // tile level
+  Func *g;         // mach
+  Builder b;       // where ops of g go
+  Builder top;     // prologue of g
+  uint32_t lanes;  // of every vector
+  int par;         // grid axis along the lanes, or -1
+  Point pt;
+  Vec(Op *) * uses;  // per value of f
+  Form **forms;      // per value of f: where it lies, or NULL
+  Form **vec_form;   // the same as lane operand of dots
+  Form **pair_form;  // the same as operand of bf16 dots: a list, by the
+                     // axis of the pairs and the operand's side
+  bool *ready;       // per value of f: its form is written
+  bool *vec_ready;
+  Root **root_of;      // per value of f: pending root that makes it
+  bool *eager;         // per value of f: kept where it is defined
+  Form **want;         // per result of an `if`: where it must end up, if
+  Value *want_old;     // known, and what lies there before, or 0
+  Value *band;         // per value of f: its band in this panel, or 0
+  int64_t *band_last;  // and the last key of its tile
+  Map memo;            // (value, column) -> mach value
+  Vec(Undo) undo;
+  Map known;  // (op, operands) -> i64 or bool made in an open scope
+  Map ints, floats, dims, facts;  // what the prologue has: f32 constants,
+                                  // dims, tensor facts
+  Value *seen;                    // per value: stamp of the last walk
+  Value stamp;
+  Roots pending;
+  End ends[MAX_ENDS];
+  uint32_t nends;
+  const Region *region;  // whose ops are being emitted
+  const Op *dense;       // a load with all in range and lanes that are
+                         // neighbours, or NULL
+  bool brief;            // f is a further phase: it has little to do
+} Assign;
+
+// ---------------------------------------------------------------- emit
+static inline const Type *mty(const Assign *as, Value v) {
+  return ir_type(as->g, v);
+}
+static inline bool is_vec(const Assign *as, Value v) {
+  return mty(as, v)->kind == TK_VEC;
+}
+Value em_int(Assign *as, int64_t v);
+Value em_float(Assign *as, DType t, double v);
+Value em_bool(Assign *as, bool v);
+Value em_dim(Assign *as, Dim d);
+bool em_is_int(const Assign *as, Value v, int64_t *n);
+bool em_is_bool(const Assign *as, Value v, bool *b);
+Value em_op(Assign *as, OpCode c, const Value *args, uint32_t n, Type t,
+            const IrAttr *attrs, uint32_t nattrs);
+Value em_1(Assign *as, OpCode c, Value x);
+// Binary; folds constant integers and neutral elements. A scalar meets a
+// vector as a splat.
+Value em_2(Assign *as, OpCode c, Value x, Value y);
+// The same of vectors of coordinates, if it is a comparison; 0: it is not.
+Value compare_lanes(Assign *as, OpCode c, Value x, Value y);
+Value em_3(Assign *as, OpCode c, Value x, Value y, Value z);
+Value em_select(Assign *as, Value c, Value x, Value y);
+Value em_cast(Assign *as, DType to, Value x);
+Value em_vec(Assign *as, Value x);  // splat if scalar
+Value em_iota(Assign *as);          // i64 lane numbers
+Value em_padd(Assign *as, Value p, Value i);
+Value em_vmask(Assign *as, Value n);
+Value em_vreduce(Assign *as, RKind k, Value v);
+Value em_ld(Assign *as, Value p, Value i);
+void em_st(Assign *as, Value p, Value i, Value v);
+Value em_vld(Assign *as, Value p, Value i, Value mask);
+void em_vst(Assign *as, Value p, Value i, Value v, Value mask);
+Value em_gather(Assign *as, Value p, Value idx, Value mask);
+void em_scatter(Assign *as, Value p, Value idx, Value v, Value mask);
+Value em_combine(Assign *as, RKind k, Value x, Value y);
+Value em_identity(Assign *as, RKind k, DType t);
+Value em_tensor(Assign *as, OpCode c, Value tensor, int pos);
+
+typedef struct Loop {
+  Op *op;  // NULL: the body runs once, no loop was made
+  Builder outer;
+  Value iv;
+  uint32_t mark;
+  uint32_t n;
+  Value *vals;  // carried: region arguments, then after the loop results
+} Loop;
+// vals: initial values (scalars, vectors); replaced by the loop's arguments.
+Loop loop_open(Assign *as, Value lo, Value hi, int64_t step, Value *vals,
+               uint32_t n, const char *hint);
+// vals: what the body yields; replaced by the results.
+void loop_close(Assign *as, Loop *l, Value *vals);
+
+typedef struct Branch {
+  Op *op;
+  Builder outer;
+  uint32_t mark;
+} Branch;
+Branch if_open(Assign *as, Value cond, const Type *t, uint32_t n);
+void if_else(Assign *as, Branch *b, const Value *then);
+void if_close(Assign *as, Branch *b, const Value *other, Value *res);
+
+// Remembered values live until the scope that made them is left.
+uint32_t scope_open(const Assign *as);
+void scope_close(Assign *as, uint32_t mark);
+Value memo_get(const Assign *as, Value v, uint32_t c);
+void memo_put(Assign *as, Value v, uint32_t c, Value x);
+
+// ---------------------------------------------------------------- plan
+// The value of a dim if there is only one.
+static inline bool dim_known(const DimTab *t, Dim d, int64_t *n) {
+  int64_t hi;
+  dim_bounds(t, d, n, &hi);
+  return *n == hi;
+}
+void plan_func(Assign *as);
+AxisSet axes_of(const Assign *as, Value v);
+AxisSet type_axes(const Type *t);
+Dim axis_size_in(const Assign *as, Value v, uint32_t axis);
+bool is_inline(const Assign *as, Value v);  // no root makes it
+bool is_scalar(const Assign *as, Value v);
+bool is_memory(const Assign *as, Value v);  // a tensor parameter
+bool is_shared(const Assign *as, Value v);  // .. of workspace
+DType reg_dtype(DType t);                   // arithmetic is done in it
+bool is_nonneg(const Assign *as, Value v);  // i64, provably >= 0
+// What evaluating the value once more costs.
+int value_cost(const Assign *as, Value v);
+uint32_t panel_cols(const Assign *as, int lane, Dim size);
+bool dot_blocked(const Assign *as, const Op *op, int lane, uint32_t *vec);
+bool feeds_block(const Assign *as, Value v, const Op *op);
+bool is_turned(const Assign *as, Value v);
+bool dot_pairs(const Assign *as, const Op *op, int lane);
+int lane_of(const Assign *as, const Op *op, Dim *size);
+int lane_of_value(const Assign *as, Value v, Dim *size);
+
+// ---------------------------------------------------------------- scratch
+// How v lies in memory; panel: [panel][..][lane].
+Form *form_new(Assign *as, Value v, int lane, Dim lane_size, bool panel);
+Form *form_pairs(Assign *as, Value v, int lane, Dim lane_size, bool panel,
+                 uint32_t pair);
+// v's form of pairs along an axis; panel: as the operand with the lanes. Or
+// NULL.
+Form *form_of_pairs(const Assign *as, Value v, uint32_t pair, bool panel);
+Value form_base(Assign *as, Form *f);
+Value form_stride(Assign *as, const Form *f, uint32_t i);
+// Element index at the current point of vector c; *step: distance of lanes
+// in elements, 0 if the form does not vary with them.
+Value form_index(Assign *as, const Form *f, uint32_t c, Value *step);
+// Rows of bf16 taken as pairs: a pointer to i32, the pair's index behind it.
+Value form_pairs_at(Assign *as, Form *f, uint32_t c, Value *index, Value *step);
+// Lanes inside of the axis where the form has no padding for it; 0: all.
+Value form_lane_mask(Assign *as, const Form *f, uint32_t c);
+Value form_load(Assign *as, Form *f, uint32_t c);
+void form_store(Assign *as, Form *f, uint32_t c, Value v);
+
+// ---------------------------------------------------------------- evaluation
+// Value v at the current point, vector c. A scalar if it is the same in all
+// lanes; its dtype may be wider than v's.
+Value eval(Assign *as, Value v, uint32_t c);
+Value eval_as(Assign *as, Value v, uint32_t c, DType t);
+// Evaluates what the value needs and is complete at the current point, so
+// that inner loops find it.
+void hoist(Assign *as, Value v);
+void hoist_inputs(Assign *as, const Op *op);
+Value switch_of(const Assign *as, Value v);
+bool index_below(const Assign *as, Value v, Dim n);
+bool affine_in_lane(const Assign *as, Value v);
+Value tensor_load(Assign *as, const Op *op, uint32_t c);
+void tensor_store(Assign *as, const Op *op);
+
+// Of a `select` whose condition is known at vector c: the side taken, else 0.
+Value side_taken(const Assign *as, const Op *op, uint32_t c);
+
+// ---------------------------------------------------------------- pieces
+enum { MAX_PIECES = 4, MAX_CONDS = 4 };
+
+// Ranges at[i] .. at[i + 1] of an axis, in coordinates or, of the lanes, in
+// panels, in which conditions are constant (0, 1; 2: not in this vector).
+typedef struct Pieces {
+  uint32_t n, nconds, cols;  // n == 1: one piece, whatever the extent
+  int64_t size, at[MAX_PIECES + 1];
+  Value cond[MAX_CONDS];
+  uint8_t side[MAX_PIECES][MAX_CONDS * MAX_COLS];
+} Pieces;
+void pieces_find(Assign *as, Root *const *r, uint32_t n, uint32_t axis,
+                 Dim size, Pieces *p);
+// Inside of a loop over piece i: its conditions are known.
+void pieces_set(Assign *as, const Pieces *p, uint32_t i);
+
+// ---------------------------------------------------------------- work
+Root *root_keep(Assign *as, Value v, Form *dst);
+Root *root_turn(Assign *as, Value v, Form *from, Form *dst);
+Root *root_op(Assign *as, Op *op);
+// Emits the pending roots.
+void flush(Assign *as);
+void stage_emit(Assign *as, Root *const *roots, uint32_t n, uint32_t nnests);
+void dot_emit(Assign *as, Root *r);
+void turn_emit(Assign *as, Root *r);
+bool direct_possible(const Assign *as, Value v, const Form *f);
+void direct_emit(Assign *as, Root *r);
+// The axis along which index v counts one by one from a scalar; -1: it is a
+// scalar, -2: neither. And the coordinate of its first element.
+int direct_axis(const Assign *as, Value v);
+Value direct_first(Assign *as, Value v);
+bool cross_possible(const Assign *as, Value v, int lane);
+DType cross_dtype(DType t);  // in scratch
+Value cross_ok(Assign *as, const Root *r);
+void cross_emit(Assign *as, Root *r);
+void solve_emit(Assign *as, Op *op);
+// Bounds of loops over an axis (..2: over pairs) for this panel.
+void band_emit(Assign *as, Root *const *roots, uint32_t n);
+void band_clear(Assign *as);
+Value band_load(Assign *as, Value v, uint32_t c);
+void limit_emit(Assign *as, Root *const *roots, uint32_t n);
+void limit_clear(Assign *as);
+Value limit_lo(Assign *as, uint32_t axis);
+Value limit_hi(Assign *as, uint32_t axis, Dim size);
+Value limit_lo2(Assign *as, uint32_t axis);
+Value limit_hi2(Assign *as, uint32_t axis, Dim size);
+void region_emit(Assign *as, Region *r);
+
+#endif

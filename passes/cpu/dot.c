@@ -1,0 +1,303 @@
+// Products of matrices: register blocks of R rows by the panel's C vectors.
+//
+//   before  %s = dot(%q, %k) {over = [d]} : f32{q:128,k:64}
+//   after   for k0 step R { acc[R][C] = 0;
+//             for d { acc[r][c] += K[k0 + r][d] * Q[d][c] }; store }
+//
+// The lane operand is read as vectors, the other one element by element and
+// spread. With bf16 pairs d runs over pairs and an element is two bf16.
+//
+// dot(a, b, c, or(ok, mask)) has a second version for the case that ok is
+// false, where the spread elements are masked too: short code, small blocks.
+#include "passes/cpu/cpu.h"
+
+#include <assert.h>
+
+typedef struct Block {
+  Assign *as;
+  Root *r;
+  uint32_t rows;  // R
+  uint32_t axis;  // whose coordinates are the rows
+  Value first;    // coordinate of the first row
+  bool careful;   // products are left out where args[3] is false
+  DType acc;
+} Block;
+
+static Dim size_of(const Assign *as, const Root *r, uint32_t axis) {
+  Dim d = axis_size_in(as, r->va, axis);
+  return d ? d : axis_size_in(as, r->vb, axis);
+}
+
+static void set_row(Block *b, uint32_t row) {
+  Assign *as = b->as;
+  as->pt.idx[b->axis] = em_2(as, OP_ADD, b->first, em_int(as, row));
+}
+
+// ---------------------------------------------------------------- innermost
+// One element of the other operand, in all lanes.
+static Value row_element(Block *b) {
+  Assign *as = b->as;
+  Form *f = b->r->b;
+  if (!b->r->dp) return em_vec(as, em_cast(as, b->acc, form_load(as, f, 0)));
+  if (f->dt == DT_I32) return em_vec(as, form_load(as, f, 0));
+  Value i, step, p = form_pairs_at(as, f, 0, &i, &step);
+  return em_vec(as, em_ld(as, p, i));
+}
+
+static Value kept(Block *b, Value x, uint32_t c) {
+  Assign *as = b->as;
+  Value keep = eval_as(as, b->r->op->args[3], c, DT_BOOL);
+  Value zero = em_float(as, mty(as, x)->dtype, 0);
+  return em_select(as, em_vec(as, keep), em_vec(as, x), em_vec(as, zero));
+}
+
+// Pairs, from what `keep` lets through of their two elements.
+static void kept_pairs(Block *b, Value *out) {
+  Assign *as = b->as;
+  uint32_t axis = (uint32_t)__builtin_ctzll(b->r->inner);
+  Value even = as->pt.idx[axis], x[MAX_COLS][2];
+  for (uint32_t i = 0; i < 2; i++) {
+    uint32_t mark = scope_open(as);
+    as->pt.idx[axis] = em_2(as, OP_ADD, even, em_int(as, i));
+    for (uint32_t c = 0; c < as->pt.cols; c++)
+      x[c][i] = kept(b, eval_as(as, b->r->vb, c, DT_BF16), c);
+    scope_close(as, mark);
+  }
+  as->pt.idx[axis] = even;
+  for (uint32_t c = 0; c < as->pt.cols; c++)
+    out[c] = em_op(as, OP_PACK2, x[c], 2, type_vec(DT_I32, as->lanes), NULL, 0);
+}
+
+// The other operand's element for each vector, 0 where it does not count.
+static void careful_elements(Block *b, Value *out) {
+  Assign *as = b->as;
+  for (uint32_t c = 0; c < as->pt.cols && !b->r->dp; c++)
+    out[c] = kept(b, em_cast(as, b->acc, form_load(as, b->r->b, 0)), c);
+  if (b->r->dp) kept_pairs(b, out);
+}
+
+static void multiply(Block *b, Value *acc) {
+  Assign *as = b->as;
+  uint32_t cols = as->pt.cols;
+  Value a[MAX_COLS];
+  for (uint32_t c = 0; c < cols; c++) {
+    a[c] = form_load(as, b->r->a, c);
+    if (!b->r->dp) a[c] = em_vec(as, em_cast(as, b->acc, a[c]));
+  }
+  for (uint32_t row = 0; row < b->rows; row++) {
+    set_row(b, row);
+    Value x[MAX_COLS];
+    if (b->careful) careful_elements(b, x);
+    else x[0] = row_element(b);
+    for (uint32_t c = 0; c < cols; c++, acc++) {
+      Value y = x[b->careful ? c : 0];
+      *acc = b->r->dp ? em_op(as, OP_DPBF16, (Value[]){*acc, a[c], y}, 3,
+                              type_vec(DT_F32, as->lanes), NULL, 0)
+                      : em_3(as, OP_FMA, a[c], y, *acc);
+    }
+  }
+}
+
+// ---------------------------------------------------------------- few lanes
+// Products of one vector of lanes wait for memory: the rows of a block are
+// streams that hardware does not follow. So each step asks for a line of the
+// next key tile, whose address is that of this one, a tile further.
+static int64_t key_tile(const Block *b, uint32_t axis) {
+  const Assign *as = b->as;
+  int64_t n;
+  bool key = as->f->axes.at[axis].role == AX_KEY;
+  return key && dim_known(&as->m->dims, size_of(as, b->r, axis), &n) ? n : 0;
+}
+
+enum { LINE = 64 };
+
+// The line that step i of the reduced axis asks for: of the rows one after the
+// other, or, if the keys are reduced, of this row.
+static void ask(Block *b, uint32_t over, Value i) {
+  Assign *as = b->as;
+  Form *f = b->r->b;
+  int64_t rows = key_tile(b, b->axis), keys = key_tile(b, over), n;
+  bool few = as->pt.lane == as->par && as->pt.cols == 1 && !b->careful;
+  if (!few || !f->stride || !(rows || keys)) return;
+  Value row = as->pt.idx[b->axis], at = as->pt.idx[over];
+  if (rows) {
+    if (!dim_known(&as->m->dims, size_of(as, b->r, over), &n)) return;
+    int64_t elements = LINE / dtype_size(f->dt), lines = n / elements;
+    if (lines < 1 || n % elements) return;
+    Value of = em_int(as, lines);
+    Value down =
+        em_2(as, OP_ADD, em_2(as, OP_FLOORDIV, i, of), em_int(as, rows));
+    as->pt.idx[b->axis] = em_2(as, OP_ADD, b->first, down);
+    as->pt.idx[over] =
+        em_2(as, OP_MUL, em_2(as, OP_MOD, i, of), em_int(as, elements));
+  } else {
+    as->pt.idx[b->axis] = b->first;
+    as->pt.idx[over] = em_2(as, OP_ADD, at, em_int(as, keys));
+  }
+  Value step, x = form_index(as, f, 0, &step);
+  ir_op(&as->b, OP_PREFETCH, (Value[]){form_base(as, f), x}, 2, NULL, 0, NULL,
+        0, 0);
+  as->pt.idx[b->axis] = row;
+  as->pt.idx[over] = at;
+}
+
+// Loops over the reduced axes from the i-th on.
+static void contract(Block *b, AxisSet over, Value *acc) {
+  Assign *as = b->as;
+  if (!over) {
+    multiply(b, acc);
+    return;
+  }
+  uint32_t a = (uint32_t)__builtin_ctzll(over);
+  Dim n = size_of(as, b->r, a);
+  bool dp = b->r->dp;
+  Value lo = dp ? limit_lo2(as, a) : limit_lo(as, a);
+  Value hi = dp ? limit_hi2(as, a, n) : limit_hi(as, a, n);
+  Loop l = loop_open(as, lo, hi, 1, acc, b->rows * as->pt.cols,
+                     as->f->axes.at[a].name);
+  as->pt.idx[a] = dp ? em_2(as, OP_MUL, l.iv, em_int(as, 2)) : l.iv;
+  if (!(over & (over - 1))) ask(b, a, l.iv);
+  contract(b, over & (over - 1), acc);
+  loop_close(as, &l, acc);
+  as->pt.idx[a] = 0;
+}
+
+// ---------------------------------------------------------------- a block
+static void block(Block *b) {
+  Assign *as = b->as;
+  uint32_t cols = as->pt.cols, n = b->rows * cols;
+  uint32_t mark = scope_open(as);
+  Value *acc = NEWN(as->arena, Value, n);
+  const Op *op = b->r->op;
+  for (uint32_t i = 0; i < n; i++) {
+    if (i % cols == 0) scope_close(as, mark);
+    set_row(b, i / cols);
+    acc[i] = op->nargs >= 3 ? eval_as(as, op->args[2], i % cols, b->acc)
+                            : em_float(as, b->acc, 0);
+    acc[i] = em_vec(as, acc[i]);
+  }
+  scope_close(as, mark);
+  contract(b, b->r->inner, acc);
+  for (uint32_t i = 0; i < n; i++) {
+    set_row(b, i / cols);
+    form_store(as, b->r->dst, i % cols, acc[i]);
+  }
+  as->pt.idx[b->axis] = 0;
+}
+
+static void blocks(Block *b, Value lo, Value hi, uint32_t rows) {
+  Assign *as = b->as;
+  Loop l = loop_open(as, lo, hi, rows, NULL, 0, as->f->axes.at[b->axis].name);
+  b->first = l.iv;
+  b->rows = rows;
+  block(b);
+  loop_close(as, &l, NULL);
+}
+
+// Whole blocks, then what is left.
+static void all_rows(Block *b, Dim size) {
+  Assign *as = b->as;
+  uint32_t r = as->target->rows[as->pt.cols - 1];
+  if (b->careful) r = 1;
+  DimTab *d = &as->m->dims;
+  int64_t n;
+  if (as->pt.to[b->axis]) {  // whole blocks
+    blocks(b, as->pt.from[b->axis], as->pt.to[b->axis], r);
+    return;
+  }
+  if (dim_known(d, size, &n)) {
+    int64_t whole = n / r * r;
+    if (whole) blocks(b, em_int(as, 0), em_int(as, whole), r);
+    if (n > whole)
+      blocks(b, em_int(as, whole), em_int(as, n), (uint32_t)(n - whole));
+    return;
+  }
+  Value hi = em_dim(as, size), by = em_int(as, r);
+  Value whole = hi;
+  bool even = dim_divisor(d, size) % r == 0;
+  if (!even) whole = em_2(as, OP_MUL, em_2(as, OP_FLOORDIV, hi, by), by);
+  blocks(b, em_int(as, 0), whole, r);
+  if (!even) blocks(b, whole, hi, 1);
+}
+
+// ---------------------------------------------------------------- the nest
+static void hoist_addend(Assign *as, const Root *r) {
+  if (r->op->nargs >= 3) hoist(as, r->op->args[2]);
+}
+
+// Loops over the result's other axes.
+static void outer(Block *b, AxisSet rest, Dim size) {
+  Assign *as = b->as;
+  hoist_addend(as, b->r);
+  if (!rest) {
+    all_rows(b, size);
+    return;
+  }
+  uint32_t a = (uint32_t)__builtin_ctzll(rest);
+  Loop l = loop_open(as, em_int(as, 0), em_dim(as, size_of(as, b->r, a)), 1,
+                     NULL, 0, as->f->axes.at[a].name);
+  as->pt.idx[a] = l.iv;
+  outer(b, rest & (rest - 1), size);
+  loop_close(as, &l, NULL);
+  as->pt.idx[a] = 0;
+}
+
+void dot_emit(Assign *as, Root *r) {
+  AxisSet lane = (AxisSet)1 << r->lane;
+  AxisSet rows = axes_of(as, r->vb) & ~axes_of(as, r->va) & ~r->inner;
+  assert(rows && r->dst);
+  Block b = {.as = as, .r = r, .acc = ir_type(as->f, r->v)->dtype};
+  b.axis = 63 - (uint32_t)__builtin_clzll(rows);
+  AxisSet rest = r->space & ~r->inner & ~lane & ~((AxisSet)1 << b.axis);
+  Dim size = size_of(as, r, b.axis);
+  if (r->op->nargs < 4) {
+    outer(&b, rest, size);
+    return;
+  }
+  Value keep = r->op->args[3], u = switch_of(as, keep);
+  Branch br = {0};
+  hoist_addend(as, r);  // once for both versions
+  if (u) {
+    br = if_open(as, memo_get(as, u, 0), NULL, 0);
+    outer(&b, rest, size);
+    if_else(as, &br, NULL);
+    memo_put(as, u, 0, em_bool(as, false));
+  }
+  b.careful = true;
+  hoist(as, keep);
+  outer(&b, rest, size);
+  if (u) if_close(as, &br, NULL, NULL);
+}
+
+// ---------------------------------------------------------------- turning
+// Pairs of row i become vectors over i: gathers of 32 bits from scratch.
+static void turn_pairs(Assign *as, Root *r) {
+  Value v[MAX_COLS];
+  for (uint32_t c = 0; c < as->pt.cols; c++) {
+    Value i, step, p = form_pairs_at(as, r->a, c, &i, &step);
+    Value at = em_2(as, OP_MUL, em_iota(as), step);
+    v[c] = em_gather(as, em_padd(as, p, i), at, form_lane_mask(as, r->a, c));
+  }
+  for (uint32_t c = 0; c < as->pt.cols; c++) form_store(as, r->dst, c, v[c]);
+}
+
+static void turn_loops(Assign *as, Root *r, AxisSet rest) {
+  if (!rest) {
+    turn_pairs(as, r);
+    return;
+  }
+  uint32_t a = 63 - (uint32_t)__builtin_clzll(rest);
+  Dim n = axis_size_in(as, r->v, a);
+  bool pair = r->dst->pair == (int)a;
+  if (pair) n = dim_ceildiv(&as->m->dims, n, 2);
+  Loop l = loop_open(as, em_int(as, 0), em_dim(as, n), 1, NULL, 0,
+                     as->f->axes.at[a].name);
+  as->pt.idx[a] = pair ? em_2(as, OP_MUL, l.iv, em_int(as, 2)) : l.iv;
+  turn_loops(as, r, rest & ~((AxisSet)1 << a));
+  loop_close(as, &l, NULL);
+  as->pt.idx[a] = 0;
+}
+
+void turn_emit(Assign *as, Root *r) {
+  turn_loops(as, r, r->space & ~((AxisSet)1 << r->lane));
+}

@@ -1,0 +1,57 @@
+// assign: tile -> mach for the CPU. Gives tiles memory and loops, vectors and
+// register blocks.
+//
+//   before  %s = dot(%q, %k) {over = [d]} : f32{q:128,k:64}
+//           %m = reduce(%s) {kind = max, over = [k]} : f32{q:128}
+//   after   for panel of 32 queries { for k0 step 8 { 8 x 2 vectors += ..;
+//           vst(S[k0 + r], ..) } for k { m = max(m, vld(S[k])) } }
+//
+// Needs: level tile. One axis runs along the vector lanes: the grid's tiled
+// axis where a value has it, else the last axis of what is computed. Work that
+// shares lanes shares a loop over panels, so that what passes from one op to
+// the next stays in registers or in the first-level cache. docs/cpu-schedule.md
+// has the measurements, assign.h the words. Tests: test/passes/lower_cpu.
+#include "passes/cpu/cpu.h"
+#include "passes/support/rebuild.h"
+
+#include <string.h>
+
+static Func *assign_func(Ctx *cx, Module *m, Func *f, const Target *t) {
+  Assign as = {.cx = cx, .m = m, .target = t, .arena = &cx->scratch, .f = f};
+  Map *maps[] = {&as.memo,   &as.known, &as.ints,
+                 &as.floats, &as.dims,  &as.facts};
+  for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
+    maps[i]->arena = as.arena;
+  as.g = rebuild_signature(m, f);
+  as.pt.lane = -1;
+  as.pt.cols = 1;
+  plan_func(&as);
+  for (uint32_t i = 0; i < f->params.n; i++)
+    memo_put(&as, f->params.at[i].v, 0, as.g->params.at[i].v);
+  as.b = as.top = (Builder){.fn = as.g, .region = as.g->body, .span = f->span};
+  // The prologue ends at this mark.
+  Value mark = ir_const_i(&as.b, DT_I64, 0);
+  as.top.before = ir_def(as.g, mark);
+  region_emit(&as, f->body);
+  flush(&as);
+  ir_erase(as.top.before);
+  return as.g;
+}
+
+bool pass_lower_cpu(Ctx *cx, Module *m, const PassOpt *opt) {
+  const char *name = opt->target ? opt->target : "cpu";
+  const Target *t = target_by_name(name);
+  if (!t || t->kind != TARGET_CPU) {
+    diag_add(cx, DIAG_pass_unsupported, NOWHERE, "assign needs a CPU target");
+    return false;
+  }
+  m->level = LV_MACH;
+  m->target = intern(&cx->names, t->name);
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    ArenaMark mark = arena_mark(&cx->scratch);
+    if (!rebuild_one_tiled(cx, m->funcs.at[i], "the CPU takes")) return false;
+    m->funcs.at[i] = assign_func(cx, m, m->funcs.at[i], t);
+    arena_reset(&cx->scratch, mark);
+  }
+  return true;
+}

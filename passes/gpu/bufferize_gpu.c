@@ -1,0 +1,491 @@
+// legal: whatever is still in value form gets buffers and barriers.
+//
+//   before  %k = sfill(%K, %b, %g, %k0, %zero) {tile = [2, 3]} : smem<..>
+//           %s = mma(%q, %k, %none) : frag<64x128xf32,acc>
+//   after   %k = salloc() : smem<..>            at the top
+//           gsync()                             the last reader is done
+//           cp_async(%k, %K, %b, %g, %k0, %zero) {tile = [2, 3]}
+//           cp_commit()
+//           ..                                  what does not need %k
+//           cp_wait() {pending = 0}
+//           gsync()
+//           %s = mma(%q, %k, %none)
+//
+// Tiles of one type that do not live at the same time share a buffer. Copies
+// start as early as their coordinates are known, in the order of the program:
+// the values of a step arrive while its scores are computed. A walk in program
+// order knows which buffers are written, in flight, or read since the last
+// barrier, and puts waits and barriers in front of what needs them; a loop
+// begins and ends with no copy in flight and all its buffers taken as read.
+//
+// Groups that share a task become a role: they copy what depends on the group
+// each into its own slot, and the first one copies the rest.
+//
+// Needs: lower_gpu. Level mach, value form; what warps and stage have made
+// stays as it is. Tests: test/passes/bufferize_gpu.
+#include "ir/layout.h"
+#include "ir/target.h"
+#include "passes/support/fill.h"
+#include "passes/pass.h"
+
+#include <assert.h>
+
+enum {
+  ALIGN = 1024,  // of a shared tile, bytes
+  GROUP = 128,   // threads of a group that shares a task
+};
+
+typedef struct Buffer {
+  Value v;         // its salloc, or this group's slot of it
+  bool own;        // each group has its own
+  uint32_t until;  // number of the last op that reads what it holds
+  bool written;    // by sstore since the last barrier
+  bool read;       // since the last barrier
+  uint32_t group;  // of copies in flight, counted from 1; 0: none
+  Value sign;      // of what is copied, or 0
+} Buffer;
+
+typedef struct Legal {
+  Ctx *cx;
+  Func *f;
+  Arena *arena;
+  const Target *target;
+  Vec(Buffer) bufs;
+  uint32_t *buf_of;  // per value: number of its buffer + 1
+  uint32_t *from;    // per value: number of the op that defines it
+  uint32_t *until;   // per value: of the last that uses it
+  uint32_t nops;
+  int64_t threads;     // of the CTA
+  uint32_t instances;  // groups that share a task, in the one role `share`
+  Region *share;
+  Value wg;         // the instance
+  Value id;         // of the barrier for all of them
+  bool alone;       // the instances have nothing in common
+  bool *grouped;    // per value: depends on the instance
+  uint32_t groups;  // committed so far
+} Legal;
+
+// ---------------------------------------------------------------- buffers
+static Builder in_front(Legal *l, Op *op) {
+  return (Builder){.fn = l->f,
+                   .region = op->parent,
+                   .before = op,
+                   .span = op->span};
+}
+
+static void bare(Builder *b, OpCode c) {
+  ir_op(b, c, NULL, 0, NULL, 0, NULL, 0, 0);
+}
+
+static Buffer *buffer_of(Legal *l, Value v) {
+  uint32_t i = l->buf_of[v];
+  return i ? &l->bufs.at[i - 1] : NULL;
+}
+
+static void note_uses(Legal *l, const Region *r, const Region *in,
+                      uint32_t at) {
+  for (const Op *op = in->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nargs; i++)
+      if (ir_defined_outside(l->f, op->args[i], r)) l->until[op->args[i]] = at;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      note_uses(l, r, op->regions[i], at);
+  }
+}
+
+// Products that are waited for here, and those that they add to, read their
+// tiles until now.
+static void read_until(Legal *l, const Op *wait) {
+  for (uint32_t i = 0; i < wait->nargs; i++) {
+    const Op *p = ir_def(l->f, wait->args[i]);
+    while (p && p->code == OP_WGMMA) {
+      for (uint32_t k = 0; k < 2; k++) l->until[p->args[k]] = l->nops;
+      p = p->nargs > 2 ? ir_def(l->f, p->args[2]) : NULL;
+    }
+  }
+}
+
+// Numbers ops in program order. What a loop takes from outside lives until its
+// end.
+static void number(Legal *l, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nres; i++) l->from[op->res[i]] = l->nops + 1;
+    for (uint32_t i = 0; i < op->nregions; i++) number(l, op->regions[i]);
+    l->nops++;
+    for (uint32_t i = 0; i < op->nargs; i++) l->until[op->args[i]] = l->nops;
+    if (op->code == OP_WG_WAIT) read_until(l, op);
+    for (uint32_t i = 0; i < op->nregions; i++)
+      note_uses(l, op->regions[i], op->regions[i], l->nops);
+  }
+}
+
+static Value new_slots(Legal *l, Type t, bool own) {
+  Builder b = in_front(l, l->f->body->first->next);
+  if (own) t.ext[2] = l->instances;
+  Value s = ir_op(&b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
+  if (!own || l->instances == 1) return s;
+  Builder in = in_front(l, l->share->first);
+  Value args[] = {s, l->wg};
+  t.ext[2] = 1;
+  return ir_op(&in, OP_SLOT, args, 2, NULL, 0, &t, 1, 0)->res[0];
+}
+
+static void new_buffer(Legal *l, Value v) {
+  const Type *t = ir_type(l->f, v);
+  for (uint32_t i = 0; i < l->bufs.n; i++) {
+    Buffer *x = &l->bufs.at[i];
+    if (x->until >= l->from[v] || !type_eq(ir_type(l->f, x->v), t) ||
+        x->own != l->grouped[v])
+      continue;
+    x->until = l->until[v];
+    l->buf_of[v] = i + 1;
+    return;
+  }
+  Buffer n = {.v = new_slots(l, *t, l->grouped[v]),
+              .own = l->grouped[v],
+              .until = l->until[v]};
+  vec_push(l->arena, &l->bufs, n);
+  l->buf_of[v] = l->bufs.n;
+}
+
+// ---------------------------------------------------------------- barriers
+static void barrier(Legal *l, Op *op) {
+  Builder b = in_front(l, op);
+  IrAttr all = attr_i(AT_THREADS, l->threads);
+  if (l->instances == 1 || l->alone) bare(&b, OP_GSYNC);
+  else ir_op(&b, OP_BAR_SYNC, &l->id, 1, &all, 1, NULL, 0, 0);
+  for (uint32_t i = 0; i < l->bufs.n; i++)
+    l->bufs.at[i].written = l->bufs.at[i].read = false;
+}
+
+// What groups share is copied by the first one.
+static Builder only_first(Legal *l, Builder *b, const Buffer *x) {
+  if (l->instances == 1 || x->own) return *b;
+  Value c = ir_2(b, OP_EQ, l->wg, ir_const_i(b, DT_I32, 0));
+  Op *op = ir_op(b, OP_IF, &c, 1, NULL, 0, NULL, 0, 2);
+  Builder other = {.fn = l->f, .region = op->regions[1], .span = b->span};
+  ir_yield(&other, NULL, 0);
+  other.region = op->regions[0];
+  return other;
+}
+
+static void flip(Legal *l, Builder *b, const Buffer *x) {
+  Builder in = only_first(l, b, x);
+  fill_flip(&in, x->v, x->sign);
+  if (in.region != b->region) ir_yield(&in, NULL, 0);
+}
+
+// Waits in front of op until the copies of groups up to `group` are done.
+static void wait_for(Legal *l, Op *op, uint32_t group) {
+  Builder b = in_front(l, op);
+  IrAttr at = attr_i(AT_PENDING, l->groups - group);
+  ir_op(&b, OP_CP_WAIT, NULL, 0, &at, 1, NULL, 0, 0);
+  for (uint32_t i = 0; i < l->bufs.n; i++) {
+    Buffer *x = &l->bufs.at[i];
+    if (x->group && x->group <= group) {
+      x->group = 0;
+      x->written = true;  // this thread's part: others see it behind a barrier
+      if (x->sign) flip(l, &b, x);
+    }
+  }
+}
+
+static void drain(Legal *l, Op *op) {
+  uint32_t last = 0;
+  for (uint32_t i = 0; i < l->bufs.n; i++)
+    if (l->bufs.at[i].group > last) last = l->bufs.at[i].group;
+  if (last) wait_for(l, op, last);
+}
+
+// A barrier now rather than in each turn of a loop.
+static void settle(Legal *l, Op *op) {
+  for (uint32_t i = 0; i < l->bufs.n; i++)
+    if (l->bufs.at[i].written) {
+      barrier(l, op);
+      return;
+    }
+}
+
+static void before_read(Legal *l, Op *op, Buffer *x) {
+  if (x->group) wait_for(l, op, x->group);
+  if (x->written) barrier(l, op);
+  x->read = true;
+}
+
+static void before_write(Legal *l, Op *op, const Buffer *x) {
+  if (x->read) barrier(l, op);
+}
+
+// ---------------------------------------------------------------- ops
+static void make_copy(Legal *l, Op *op) {
+  Buffer *x = buffer_of(l, op->res[0]);
+  before_write(l, op, x);
+  Builder b = in_front(l, op);
+  Value *args = NEWN(l->arena, Value, op->nargs + 1);
+  args[0] = x->v;
+  for (uint32_t i = 0; i < op->nargs; i++) args[i + 1] = op->args[i];
+  Builder c = only_first(l, &b, x);
+  IrAttr at[FILL_ATTRS];
+  ir_op(&c, OP_CP_ASYNC, args, fill_args(op) + 1, at, fill_attrs(op, at), NULL,
+        0, 0);
+  if (c.region != b.region) ir_yield(&c, NULL, 0);
+  bare(&b, OP_CP_COMMIT);
+  x->group = ++l->groups;
+  x->sign = fill_sign(op);
+}
+
+static bool read_by(const Region *r, Value v, OpCode c) {
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; op->code == c && i < op->nargs; i++)
+      if (op->args[i] == v) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (read_by(op->regions[i], v, c)) return true;
+  }
+  return false;
+}
+
+static void make_store(Legal *l, Op *op) {
+  Buffer *x = buffer_of(l, op->res[0]);
+  before_write(l, op, x);
+  Builder b = in_front(l, op);
+  Value args[] = {x->v, op->args[0]};
+  ir_op(&b, OP_SSTORE, args, 2, NULL, 0, NULL, 0, 0);
+  if (read_by(l->f->body, op->res[0], OP_WGMMA)) {
+    // One fence for stores that stand together.
+    Op *put = op->prev, *fence = put->prev;
+    if (fence && fence->code == OP_FENCE_ASYNC) ir_erase(fence);
+    bare(&b, OP_FENCE_ASYNC);
+  }
+  x->written = true;
+}
+
+static void read_operands(Legal *l, Op *op) {
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    Buffer *x = buffer_of(l, op->args[i]);
+    if (!x) continue;
+    before_read(l, op, x);
+    op->args[i] = x->v;
+  }
+}
+
+// Products read their tiles until they are waited for: barriers in between say
+// nothing.
+static void end_reads(Legal *l, const Op *wait) {
+  for (uint32_t i = 0; i < wait->nargs; i++) {
+    const Op *p = ir_def(l->f, wait->args[i]);
+    while (p && p->code == OP_WGMMA) {
+      for (uint32_t k = 0; k < l->bufs.n; k++)
+        if (l->bufs.at[k].v == p->args[0] || l->bufs.at[k].v == p->args[1])
+          l->bufs.at[k].read = true;
+      p = p->nargs > 2 ? ir_def(l->f, p->args[2]) : NULL;
+    }
+  }
+}
+
+// ---------------------------------------------------------------- regions
+// Copies start right behind the op that makes the last of their coordinates.
+static void start_early(Legal *l, Region *r) {
+  Op *next;
+  for (Op *op = r->first; op; op = next) {
+    next = op->next;
+    if (op->code != OP_SFILL) continue;
+    Op *after = NULL;
+    for (Op *o = r->first; o != op; o = o->next)
+      for (uint32_t i = 0; i < op->nargs; i++)
+        if (ir_def(l->f, op->args[i]) == o || o->code == OP_LAUNCH ||
+            o->code == OP_SLOT || o->code == OP_SALLOC || o->code == OP_SFILL)
+          after = o;
+    ir_move_before(op, after ? after->next : r->first);
+  }
+}
+
+static void mark_read(void *data, Op *op) {
+  Legal *l = data;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    Buffer *x = buffer_of(l, op->args[i]);
+    if (x) x->read = true;
+  }
+}
+
+static void region(Legal *l, Region *r) {
+  Op *next;
+  for (Op *op = r->first; op; op = next) {
+    next = op->next;
+    if (op->nregions) {
+      // Nothing is in flight at the border of a region.
+      drain(l, op);
+      settle(l, op);
+      for (uint32_t i = 0; i < op->nregions; i++) {
+        bool loop = op->code == OP_FOR || op->code == OP_WHILE;
+        if (loop) ir_walk(op->regions[i], mark_read, l);
+        region(l, op->regions[i]);
+      }
+      for (uint32_t i = 0; i < op->nregions; i++)
+        ir_walk(op->regions[i], mark_read, l);
+      continue;
+    }
+    if (op->code == OP_YIELD) drain(l, op);
+    read_operands(l, op);
+    if (op->code == OP_WG_WAIT) end_reads(l, op);
+    if (op->code == OP_SFILL) make_copy(l, op);
+    else if (op->code == OP_SPUT) make_store(l, op);
+    else continue;
+    ir_erase(op);
+  }
+}
+
+static void all_early(Legal *l, Region *r) {
+  start_early(l, r);
+  for (Op *op = r->first; op; op = op->next)
+    for (uint32_t i = 0; i < op->nregions; i++) all_early(l, op->regions[i]);
+}
+
+static void find_tiles(void *data, Op *op) {
+  Legal *l = data;
+  if (op->code == OP_SFILL || op->code == OP_SPUT) new_buffer(l, op->res[0]);
+}
+
+// ---------------------------------------------------------------- function
+static bool fits(Legal *l) {
+  uint64_t need = 0;
+  for (const Op *op = l->f->body->first; op; op = op->next)
+    if (op->code == OP_SALLOC)
+      need +=
+          (smem_bytes(ir_type(l->f, op->res[0])) + ALIGN - 1) / ALIGN * ALIGN;
+  if (need <= l->target->gpu.smem) return true;
+  diag_add(l->cx, DIAG_pass_unsupported, l->f->span,
+           arena_printf(&l->cx->session,
+                        "the tiles need %llu bytes of shared memory, %s has "
+                        "%u: choose smaller tiles (--tile-k)",
+                        (unsigned long long)need, l->target->name,
+                        l->target->gpu.smem));
+  return false;
+}
+
+static void mark_grouped(Legal *l, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    bool g = l->alone || (op->code == OP_SPUT && l->instances > 1);
+    for (uint32_t i = 0; i < op->nargs; i++) g |= l->grouped[op->args[i]];
+    for (uint32_t i = 0; i < op->nres; i++) l->grouped[op->res[i]] = g;
+    for (uint32_t i = 0; i < op->nregions; i++) mark_grouped(l, op->regions[i]);
+  }
+}
+
+static Op *find_op(const Region *r, OpCode c) {
+  for (Op *op = r->first; op; op = op->next) {
+    if (op->code == c) return op;
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      Op *g = find_op(op->regions[i], c);
+      if (g) return g;
+    }
+  }
+  return NULL;
+}
+
+static bool has_tiles(const Region *r) {
+  return find_op(r, OP_SFILL) || find_op(r, OP_SPUT);
+}
+
+// The role that warps has left tiles in: its instances are on their own.
+static bool find_role(Legal *l) {
+  const Op *roles = find_op(l->f->body, OP_ROLES);
+  for (uint32_t i = 0; roles && i < roles->nregions; i++) {
+    Region *r = roles->regions[i];
+    if (!r->params.n || !has_tiles(r)) continue;
+    int64_t group = ir_attr(roles, AT_GROUPS)->list[i];
+    l->instances = (uint32_t)(ir_attr(roles, AT_TEAMS)->list[i] / group);
+    l->share = r;
+    l->wg = r->params.at[0];
+    l->alone = true;
+  }
+  return roles != NULL;
+}
+
+// Groups that share a task become the instances of one role: all that stands
+// behind `launch`.
+static void make_role(Legal *l) {
+  const Op *launch = ir_launch(l->f);
+  Op *group = find_op(l->f->body, OP_GROUP);
+  l->threads = launch ? ir_attr_i(launch, AT_THREADS, 0) : 0;
+  l->instances = 1;
+  if (find_role(l) || !group) return;
+  l->instances = (uint32_t)(l->threads / GROUP);
+  Builder b = {.fn = l->f, .region = l->f->body, .span = l->f->span};
+  int64_t teams[] = {l->threads}, groups[] = {GROUP};
+  IrAttr at[] = {attr_list(AT_TEAMS, teams, 1),
+                 attr_list(AT_GROUPS, groups, 1)};
+  Op *roles = ir_op(&b, OP_ROLES, NULL, 0, at, 2, NULL, 0, 1);
+  l->share = roles->regions[0];
+  l->wg = ir_region_param(l->share, type_scalar(DT_I32), "wg");
+  b.region = l->share;
+  l->id = ir_const_i(&b, DT_I32, 1);
+  ir_yield(&b, NULL, 0);
+  Op *end = l->share->last;
+  while (launch->next != roles) ir_move_before(launch->next, end);
+  ir_replace_uses(l->f, group->res[0], l->wg);
+  ir_erase(group);
+  ir_del_attr(l->f->body->first, AT_GROUPS);
+  l->grouped[l->wg] = true;
+}
+
+// Groups that are not on their own take the bounds of all rows.
+static void same_bounds(Func *f, Region *r) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++) same_bounds(f, op->regions[i]);
+    if (op->code == OP_OWN) ir_replace_uses(f, op->res[0], op->args[0]);
+    if (op->code == OP_OWN || op->code == OP_SKIP) ir_erase(op);
+  }
+}
+
+// What is a group's own is chosen of what all have.
+static void choose_own(Func *f, const Op *group, Region *r) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      choose_own(f, group, op->regions[i]);
+    if (op->code != OP_MINE) continue;
+    Builder b = {.fn = f, .region = r, .before = op, .span = op->span};
+    Value x = op->args[0];
+    for (uint32_t i = 1; group && i < op->nargs; i++) {
+      Value is = ir_2(&b, OP_EQ, group->res[0], ir_const_i(&b, DT_I32, i));
+      x = ir_3(&b, OP_SELECT, is, op->args[i], x);
+    }
+    ir_replace_uses(f, op->res[0], x);
+    ir_erase(op);
+  }
+}
+
+static bool legal_func(Ctx *cx, Func *f, const Target *t) {
+  Legal l = {.cx = cx, .f = f, .arena = &cx->scratch, .target = t};
+  // Buffers are new values: room for one per value there is.
+  uint32_t n = 2 * f->values.n + 64;
+  l.buf_of = NEWN(l.arena, uint32_t, n);
+  l.from = NEWN(l.arena, uint32_t, n);
+  l.until = NEWN(l.arena, uint32_t, n);
+  l.grouped = NEWN(l.arena, bool, n);
+  same_bounds(f, f->body);
+  choose_own(f, find_op(f->body, OP_GROUP), f->body);
+  make_role(&l);
+  mark_grouped(&l, f->body);
+  all_early(&l, f->body);
+  number(&l, f->body);
+  ir_walk(f->body, find_tiles, &l);
+  if (!l.bufs.n) return true;
+  region(&l, f->body);
+  return fits(&l);
+}
+
+bool pass_bufferize_gpu(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)opt;
+  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  if (!t || t->kind != TARGET_GPU) {
+    diag_add(cx, DIAG_pass_unsupported, NOWHERE, "legal needs a GPU target");
+    return false;
+  }
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    ArenaMark mark = arena_mark(&cx->scratch);
+    if (!legal_func(cx, m->funcs.at[i], t)) return false;
+    arena_reset(&cx->scratch, mark);
+  }
+  return true;
+}

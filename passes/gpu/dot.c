@@ -1,0 +1,286 @@
+// Products of matrices: which operand gives the rows, where operands lie, and
+// parts of operands that the matrix units do not take.
+//
+// Matrix units multiply 16-bit values exactly and add in f32. A wider operand
+// is split: x = x0 + x1 + x2 with xi in bf16, x0 = bf16(x), x1 = bf16(x - x0),
+// ..; three parts hold all 24 bits of an f32. Of the products of parts those
+// with i + j < 3 count, smallest first: what is dropped is below 2^-24.
+#include "passes/gpu/gpu.h"
+#include "passes/hopper/rings.h"
+
+#include <assert.h>
+
+// Parts of type t that hold a value of type v exactly (f32: all but).
+static uint32_t parts_in(DType v, DType t) {
+  switch (v) {
+  case DT_BF16:
+  case DT_F8E4M3:
+  case DT_F8E5M2: return 1;
+  case DT_F16: return t == DT_F16 ? 1 : 2;
+  case DT_TF32: return 2;
+  default: return 3;
+  }
+}
+
+// Of f8e5m2 alone the least values are denormals in f16, which products of
+// gfx90a take for zeros.
+static DType common_type(DType a, DType b) {
+  bool fa = a == DT_F16 || a == DT_F8E4M3, fb = b == DT_F16 || b == DT_F8E4M3;
+  fa |= a == DT_F8E5M2 && b == DT_F16;
+  fb |= b == DT_F8E5M2 && a == DT_F16;
+  return fa && fb ? DT_F16 : DT_BF16;
+}
+
+// Words of a left operand in a thread's registers; alike beside few sums; of
+// all its parts in a recurrence.
+enum { MOST_WORDS = 32, MOST_WITH_SUMS = 104, MOST_PARTS = 64 };
+
+typedef struct Product {
+  Value a, b;        // of f; a gives the rows
+  uint32_t m, n, r;  // axes; r is summed over
+  DType t, u;        // of a's parts, of b's
+  uint32_t na, nb;   // parts
+} Product;
+
+static int other_axis(const Type *t, uint32_t axis) {
+  if (t->n != 2 || !type_has_axis(t, axis)) return -1;
+  return (int)t->axis[t->axis[0] == axis];
+}
+
+// 8-bit floats that come from memory are multiplied as they are where the
+// matrix units can: rows of both in the order of memory, nothing to add to.
+// What is not OCP's has no infinities, which f8e4m3 has not either.
+static bool as_bytes(Place *p, const Op *op, const Product *d) {
+  enum { STEP = 64 };  // of all targets' instructions
+  const GpuFacts *gpu = &p->target->gpu;
+  Value v[] = {d->a, d->b};
+  uint32_t rows[] = {d->m, d->n};
+  if (gpu->op8 == LY_ACC || op->nargs > 2) return false;
+  for (uint32_t i = 0; i < 2; i++) {
+    const Type *t = ir_type(p->f, v[i]);
+    int64_t k = 0;
+    if (!dtype_is_float(t->dtype) || dtype_size(t->dtype) != 1 ||
+        (gpu->f8 == F8_FNUZ && t->dtype != DT_F8E4M3) ||
+        p->order[rows[i]] > p->order[d->r] || !place_is_box(p, v[i], t->dtype))
+      return false;
+    dim_is_const(&p->m->dims, t->size[type_axis_at(t, d->r)], &k);
+    if (!k || k % STEP) return false;
+  }
+  return true;
+}
+
+static bool is_product(Place *p, const Op *op, Product *d) {
+  const IrAttr *over = ir_attr(op, AT_OVER);
+  if (over->n != 1 || ir_type(p->f, op->res[0])->dtype != DT_F32) return false;
+  d->r = (uint32_t)over->list[0];
+  d->a = op->args[0];
+  d->b = op->args[1];
+  int m = other_axis(ir_type(p->f, d->a), d->r);
+  int n = other_axis(ir_type(p->f, d->b), d->r);
+  if (m < 0 || n < 0 || m == n) return false;
+  d->m = (uint32_t)m;
+  d->n = (uint32_t)n;
+  if (p->order[d->n] < p->order[d->m]) {
+    d->a = op->args[1];
+    d->b = op->args[0];
+    d->m = (uint32_t)n;
+    d->n = (uint32_t)m;
+  }
+  DType ta = ir_type(p->f, d->a)->dtype;
+  DType tb = ir_type(p->f, d->b)->dtype;
+  if (as_bytes(p, op, d)) {
+    d->t = ta;
+    d->u = tb;
+    d->na = d->nb = 1;
+    return true;
+  }
+  d->t = d->u = common_type(ta, tb);
+  d->na = parts_in(ta, d->t);
+  d->nb = parts_in(tb, d->t);
+  return true;
+}
+
+// Its parts lie in memory as products take them.
+static bool comes_in_parts(Place *p, Value v, DType t, uint32_t parts) {
+  Value part[MAX_PARTS];
+  return parts == 1 ? place_comes_as(p, v, t)
+                    : parts == MAX_PARTS && place_in_parts(p, v, t, part);
+}
+
+// A tile that is computed and put in shared memory has as many rows as
+// fragments have.
+static void widen_rows(Place *p, Value v, DType t, uint32_t parts) {
+  View w;
+  if (parts == 1 && place_is_box(p, v, t) && !place_staged(p)) return;
+  place_view(p, ir_type(p->f, v), NULL, &w);
+  p->wide[w.row][ROLE_COL] = p->wide[w.row][ROLE_ROW];
+}
+
+bool place_plan_dot(Place *p, const Op *op) {
+  Product d;
+  if (!is_product(p, op, &d)) return false;
+  widen_rows(p, d.b, d.u, d.nb);
+  widen_rows(p, d.a, d.t, d.na);
+  return d.nb == 1 && place_is_box(p, d.b, d.u) && (int)d.m == p->lane &&
+         (d.na == 1 || !place_is_box(p, d.a, ir_type(p->f, d.a)->dtype));
+}
+
+// x of select(mask, x, 0), where hidden keys are cleaned, else v itself.
+static Value uncleaned(const Place *p, Value v) {
+  const Op *op = ir_def(p->f, v);
+  double zero;
+  bool clean = op && op->code == OP_SELECT && p->target->gpu.arch &&
+               ir_const_value(p->f, op->args[2], &zero) && zero == 0;
+  return clean ? op->args[1] : v;
+}
+
+static void plan_box(Place *p, Value v, DType t) {
+  v = uncleaned(p, v);
+  if (place_is_box(p, v, t)) p->boxed[v] = true;
+}
+
+void place_plan_boxes(Place *p, const Op *op) {
+  Product d;
+  if (place_staged(p) || !is_product(p, op, &d)) return;
+  if (d.na == 1) plan_box(p, d.a, d.t);
+  if (d.nb == 1) plan_box(p, d.b, d.u);
+}
+
+// The left operand from memory stays in registers where the target has a
+// layout for it, and enough of them.
+static bool keeps_left(const Place *p, const Product *d) {
+  const Type *t = ir_type(p->f, d->a);
+  bool there = p->scarce && dtype_size(d->t) == 2;
+  return p->target->gpu.op != LY_ACC && d->na == 1 && !there &&
+         p->order[d->m] < p->order[d->r] && t->n == 2;
+}
+
+static LayoutId left_layout(const Place *p, const Product *d) {
+  const GpuFacts *gpu = &p->target->gpu;
+  return dtype_size(d->t) == 1 ? gpu->op8 : gpu->op;
+}
+
+static bool turned(const Place *p, const View *v, uint32_t over) {
+  return p->target->gpu.turn && v->row == (int)over;
+}
+
+// Tiles that a product reads or makes in registers are `acc`.
+void place_plan_layout(Place *p, const Op *op, bool lin) {
+  Product d;
+  if (!is_product(p, op, &d)) return;
+  Value v[] = {op->res[0], d.a, d.b};
+  for (uint32_t i = 0; i < 3; i++) {
+    View w;
+    place_view(p, ir_type(p->f, v[i]), NULL, &w);
+    bool box = i == 1 ? comes_in_parts(p, v[i], d.t, d.na)
+                      : i == 2 && comes_in_parts(p, v[i], d.u, d.nb);
+    const GpuFacts *gpu = &p->target->gpu;
+    if (box && lin && place_staged(p))
+      place_add_box(p, &w,
+                    i == 1 && keeps_left(p, &d) ? left_layout(p, &d)
+                    : turned(p, &w, d.r)        ? LY_QUAD
+                                                : LY_LIN);
+    if (box) continue;
+    // Tiles of a chunk are needed along its other axes too.
+    if (lin && w.row >= 0 && p->f->axes.at[w.row].role == AX_STEP) continue;
+    if (lin == (i == 2)) place_set_lin(p, &w, lin ? LY_LIN : gpu->acc);
+  }
+}
+
+// A constant beside a box, whose padding is zeros: it needs none.
+static bool is_constant(Place *p, const Product *d) {
+  double k;
+  return p->target->gpu.arch && d->na == 1 && d->nb == 1 &&
+         ir_const_value(p->f, d->a, &k) && place_is_box(p, d->b, d->u);
+}
+
+static Parts constant_operand(Place *p, const Product *d) {
+  View w;
+  place_view(p, ir_type(p->f, d->a), NULL, &w);
+  const Op *op = ir_def(p->f, d->a);
+  Value x = pl_op(place_at(p, 0), OP_CONST, NULL, 0, pl_type(p, d->t, &w),
+                  op->attrs, op->nattrs);
+  return (Parts){.n = 1, .part = {x}, .row = d->m, .col = d->r};
+}
+
+// The left operand: what was made before the loop, or comes from memory, is
+// read from shared memory, as is what lies there anyway; what is made in it
+// stays in registers.
+static Parts left_operand(Place *p, const Product *d) {
+  int here = (int)p->scopes.n - 1;
+  const Parts *put = &p->smem[d->a];
+  if (p->target->gpu.arch && put->n == d->na &&
+      ir_type(p->g, put->part[0])->dtype == d->t)
+    return *put;
+  View w;
+  place_view(p, ir_type(p->f, d->a), NULL, &w);
+  bool box = comes_in_parts(p, d->a, d->t, d->na);
+  if (is_constant(p, d)) return constant_operand(p, d);
+  bool early = place_depth(p, d->a) < here;
+  if (keeps_left(p, d) && box) {
+    Parts *f = &p->frag[d->a];
+    if (f->n && pl_dtype(place_at(p, 0), f->part[0]) == d->t) return *f;
+    Value x = place_box(p, d->a, d->t, left_layout(p, d));
+    return *f = (Parts){.n = 1, .part = {x}, .row = d->m, .col = d->r};
+  }
+  if (p->target->gpu.op != LY_ACC && w.row == (int)d->m && !(p->scarce && box))
+    return place_frag(p, d->a, d->t, d->na);
+  // More would not lie in registers beside accumulators.
+  uint32_t rows = p->wide[w.row][ROLE_ROW], threads = 32 * p->warps;
+  uint32_t words = rows * p->wide[w.col][ROLE_COL] / 2 / threads;
+  uint32_t sums = rows * p->wide[d->n][ROLE_COL] / threads;
+  // A state is beside them in a recurrence, or another operand's three parts.
+  bool steps = ir_has_steps(p->f);
+  early |= words > MOST_WORDS && (words + sums > MOST_WITH_SUMS || steps);
+  early |= steps && words * d->na > MOST_PARTS;
+  // Beside what comes in parts there is room for those of a state.
+  bool state = steps && !ir_def(p->f, d->a) && d->nb > 1;
+  if (state && comes_in_parts(p, d->b, d->u, d->nb)) early = words > MOST_WORDS;
+  if (box || early || w.row != (int)d->m)
+    return place_smem(p, d->a, d->t, d->na, d->r);
+  return place_frag(p, d->a, d->t, d->na);
+}
+
+// What the product is added to, 0: nothing.
+static Value start(Place *p, const Op *op, Type *t) {
+  View v;
+  place_view(p, ir_type(p->f, op->res[0]), NULL, &v);
+  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  *t = pl_type(p, DT_F32, &v);
+  if (op->nargs < 3) return 0;
+  Value c =
+      place_eval(p, op->args[2], place_role(&v, ir_type(p->f, op->args[2])));
+  return p->failed ? 0 : pl_as(b, c, *t);
+}
+
+static Value mma(Builder *b, Value x, Value y, Value c, Type t, bool trans,
+                 bool transa) {
+  Value args[] = {x, y, c};
+  IrAttr at[2];
+  uint32_t n = 0;
+  if (trans) at[n++] = attr_i(AT_TRANS, 1);
+  if (transa) at[n++] = attr_i(AT_TRANSA, 1);
+  return pl_op(b, OP_MMA, args, c ? 3 : 2, t, at, n);
+}
+
+void place_dot(Place *p, const Op *op) {
+  Product d;
+  if (!is_product(p, op, &d)) {
+    place_slow_dot(p, op);
+    return;
+  }
+  Parts x = left_operand(p, &d);
+  if (p->failed) return;
+  Parts y = place_smem(p, d.b, d.u, d.nb, d.r);
+  if (p->failed) return;
+  Type t;
+  Value c = start(p, op, &t);
+  if (p->failed) return;
+  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  b->span = op->span;
+  for (uint32_t s = d.na + d.nb - 1; s-- > 0;)
+    for (uint32_t i = 0; i < d.na; i++)
+      if (s < MAX_PARTS && s >= i && s - i < d.nb)
+        c = mma(b, x.part[i], y.part[s - i], c, t, y.row == d.r, x.row == d.r);
+  p->memo[op->res[0]][0] = c;
+}

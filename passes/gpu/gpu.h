@@ -1,0 +1,228 @@
+// State shared by the files of the pass `lower_gpu`.
+//
+// Words. The axes of a function have one *order*: the tiled grid axis, keys,
+// vectors. A value with two axes is a tile whose rows are the earlier axis and
+// whose columns are the later one, so no fragment is ever transposed. A value
+// with one axis is a slice: it varies with the rows or with the columns of a
+// tile, its *role*, and is computed in each role in which it is needed. Values
+// without axes are scalars. A *rooted* value (reduction, product, what a loop
+// carries) is made once, where it stands; the others are made on demand, in
+// the outermost loop that has their operands.
+//
+// Files: place.c entry and regions, placeplan.c order, sizes, ranges,
+// placeeval.c values, placedot.c products, placemem.c tensors and tiles in
+// shared memory, placeemit.c types and ops, placetask.c where a task is,
+// placeshare.c tasks of several heads' rows.
+// Ownership: all of it lives in Ctx.scratch until the pass ends; mach ops in
+// the module's arena.
+#ifndef ATTNC_PASSES_GPU_GPU_H
+#define ATTNC_PASSES_GPU_GPU_H
+
+#include "ir/target.h"
+#include "passes/pass.h"
+#include "passes/support/range.h"
+
+// How a slice is held: bit 0 tells rows from columns, the rest is the number of
+// the fragments it belongs to: 0 is `acc`, i is entry i - 1 of Place.lin.
+typedef uint32_t Role;
+
+enum {
+  ROLE_ROW,
+  ROLE_COL,
+  MAX_LIN = 7,
+  MAX_ROLES = 2 + 2 * MAX_LIN,
+  WARPS = 4,        // of a group: what wgmma takes
+  MOST_WARPS = 16,  // of a task without products
+  TWO_OF = 8,
+  THIN = 64,       // so many warps and columns have room twice
+  MAX_PARTS = 3,   // 16-bit parts of an f32
+  MAX_GROUPS = 4,  // that share a task
+};
+
+// Axes of tiles that are fragments of a layout of their own. `lin`: computed
+// operands that come from memory and go to shared memory, in wide pieces; a
+// target's `op`: left operands that come from memory.
+typedef struct LinPair {
+  uint32_t row, col;
+  LayoutId layout;
+  bool box;  // of loads that are boxes, and of nothing else
+} LinPair;
+
+// A region of the tile level whose ops are being emitted.
+typedef struct Scope {
+  const Region *from;
+  Builder b;  // in front of the op that is being emitted
+} Scope;
+
+// Operand of a product: 16-bit parts whose sum is the value.
+typedef struct Parts {
+  uint32_t n;  // 0: not made
+  Value part[MAX_PARTS];
+  uint32_t row, col;  // axes of the tile in shared memory
+} Parts;
+
+// Groups that have blocks of rows of several heads (placeshare.c).
+typedef struct PlaceShare {
+  bool on;
+  uint32_t axis;          // of the heads
+  Dim each;               // heads that share keys,
+  Value by;               // in f, or 0: all
+  uint32_t keys, blocks;  // axes of g: groups of such heads, their blocks
+  Value shared;           // the first one's coordinate
+  Value head[MAX_GROUPS], row[MAX_GROUPS];  // of each group
+} PlaceShare;
+
+typedef struct Place {
+  Ctx *cx;
+  Module *m;
+  const Target *target;
+  Arena *arena;
+  Func *f;              // tile level
+  Func *g;              // mach
+  int lane;             // tiled grid axis, or -1
+  uint32_t rows, cols;  // of a tile that all warps share; columns come in
+                        // multiples of it
+  bool map;             // there are no products: rows may be few
+  bool paired;          // two CTAs of this task are to fit
+  bool scarce;          // registers: operands that may be elsewhere are
+  bool alone;           // launch says so: one workgroup on a CU
+  bool once;            // or that keys are read once, by few rows
+  bool dense;           // launch says so: rows of tensors are dense
+  bool mixed;           // and that operations may mix, as tiles that are copied
+                        // ahead need no registers
+  uint32_t warps;       // of a group
+  uint32_t groups;      // of these warps, that share the rows of `lane`
+  uint32_t order[64];   // per axis: rank
+  uint32_t wide[64][2];  // per axis: padded size as rows, as columns
+  Role home[64];         // per axis: role of slices along it
+  LinPair lin[MAX_LIN];
+  uint32_t nlin;
+  Ranges ranges;
+  Value (*memo)[MAX_ROLES];  // per value of f: in each role; tiles and
+                             // scalars: [0]
+  Parts *smem;               // per value of f: in shared memory
+  Parts *frag;               // per value of f: as fragments
+  bool *boxed;    // per value of f: a load that products want as a box
+  int *depth;     // per value of f: scope it can be made in, -1: unknown
+  Value *origin;  // per axis: first coordinate of the task
+  Value group;    // group() * rows
+  PlaceShare share;
+  Vec(Scope) scopes;
+  bool failed;  // a diagnostic was given
+} Place;
+
+// ---------------------------------------------------------------- plan
+void place_plan(Place *p);
+bool place_rooted(const Place *p, const Op *op);
+// The scope in which v can be made.
+int place_depth(Place *p, Value v);
+// i32 if the integers v can be fit, else its own type.
+DType place_dtype(Place *p, Value v);
+// Padded beyond its size: what lies there must be masked.
+bool place_padded(const Place *p, uint32_t axis, Dim size, Role r);
+// Axes of a tile with the axes of both types, row first; false: more than 2.
+typedef struct View {
+  int row, col;  // -1: none
+  Dim rsize, csize;
+  uint32_t frag;  // as in a Role
+} View;
+bool place_view(const Place *p, const Type *a, const Type *b, View *v);
+Role place_role(const View *v, const Type *t);
+View place_one(const View *v, Role r);
+Role place_home(const Place *p, const Type *t);
+
+// ---------------------------------------------------------------- ops
+Builder *place_at(Place *p, int depth);
+Value pl_op(Builder *b, OpCode c, const Value *args, uint32_t n, Type t,
+            const IrAttr *attrs, uint32_t nattrs);
+Value pl_2(Builder *b, OpCode c, Value x, Value y);
+Value pl_int(Builder *b, int64_t n);
+Value pl_dim(Builder *b, Dim d);
+Value pl_like(Builder *b, Value x, double v);  // a constant of x's type
+Value pl_cast(Builder *b, DType to, Value x);
+Value pl_select(Builder *b, Value c, Value x, Value y);
+bool pl_is_frag(const Builder *b, Value v);
+DType pl_dtype(const Builder *b, Value v);
+// The type of a value with those axes: scalar, slice or tile.
+Type pl_type(const Place *p, DType dt, const View *v);
+Type pl_slice_type(const Place *p, DType dt, uint32_t axis, Role r);
+Type pl_smem_type(DType dt, uint32_t rows, uint32_t cols);
+// x as a value of type t: spread over the tile, cast.
+Value pl_as(Builder *b, Value x, Type t);
+Value pl_coord(Place *p, Builder *b, uint32_t axis, Role r);
+// true where the coordinates of the view's padded axes are inside; 0: all.
+Value pl_inside(Place *p, Builder *b, const View *v, bool row, bool col);
+
+// ---------------------------------------------------------------- values
+// Value v of f, in that role if it is a slice.
+Value place_eval(Place *p, Value v, Role r);
+Value place_scalar(Place *p, Value v);
+// Emits a rooted op at the innermost scope.
+void place_root(Place *p, Op *op);
+void place_set(Place *p, Value v, Value x);
+Value place_refuse(Place *p, const Op *op, const char *why);
+
+// ---------------------------------------------------------------- products
+void place_dot(Place *p, const Op *op);
+// Makes room for its operands. True if groups of warps can share its rows: the
+// other operand is copied from memory.
+bool place_plan_dot(Place *p, const Op *op);
+void place_plan_boxes(Place *p, const Op *op);
+// First with `lin`, for all products, then without.
+void place_plan_layout(Place *p, const Op *op, bool lin);
+void place_set_lin(Place *p, const View *v, LayoutId l);
+// Makes room for boxes along these axes in layout l.
+void place_add_box(Place *p, const View *v, LayoutId l);
+// The layout of the fragments that a role or view belongs to.
+LayoutId place_layout(const Place *p, uint32_t frag);
+void place_slow_dot(Place *p, const Op *op);  // multiplies and adds up
+void place_trinv(Place *p, const Op *op);
+
+// ---------------------------------------------------------------- memory
+// x as an index of a tensor: i32.
+Value place_index(Builder *b, Value x);
+// The load as a value of type t.
+Value place_load(Place *p, Builder *b, const Op *op, const View *v, Type t,
+                 Role r);
+Value place_reload(Place *p, Value v, const View *w, Type t);
+void place_store(Place *p, const Op *op);
+// A box of its tensor that becomes an operand of type t: it is of that type or,
+// where copies go through registers, of 8-bit floats.
+bool place_comes_as(Place *p, Value v, DType t);
+// The load v, a box, in layout l, as type t.
+Value place_box(Place *p, Value v, DType t, LayoutId l);
+// The operand v as shared tiles of 16-bit type t; `parts` of them.
+// Summed over axis `over` by the product that wants it.
+Parts place_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over);
+// Copies to shared memory go through registers, for what comes from memory too.
+bool place_staged(const Place *p);
+// The same as fragments.
+Parts place_frag(Place *p, Value v, DType t, uint32_t parts);
+// A load that is a box of its tensor: can be copied to shared memory as it is.
+bool place_is_box(Place *p, Value v, DType t);
+// v is the sum of MAX_PARTS such loads, the largest first.
+bool place_in_parts(Place *p, Value v, DType t, Value *part);
+
+// Scalars are loaded as soon as their indices are known, all together.
+void place_early(Place *p, Region *r);
+// Slices of columns that only a loop reads are loaded there, each time.
+void place_late(Place *p, Region *r);
+// Stores right behind what they store, so that it does not wait in registers.
+void place_stores(Place *p, Region *r);
+
+void place_region(Place *p, const Region *r);
+
+// ---------------------------------------------------------------- tasks
+// The coordinates of task(); sets Place.origin and may change the grid of g.
+void place_origins(Place *p, Builder *b);
+// Decides whether groups have rows of several heads; changes the grid of g.
+void place_plan_share(Place *p);
+// Groups of heads that share keys.
+Value place_share_count(Place *p, Builder *b);
+// Their coordinates: group number `keys` of those heads, and the first of the
+// task's blocks.
+void place_share(Place *p, Builder *b, Value keys, Value first);
+// The coordinate that op, an `origin`, says.
+Value place_origin(Place *p, const Op *op);
+
+#endif

@@ -1,0 +1,242 @@
+// place: tile -> mach for GPUs, in value form: tiles become fragments over the
+// threads of a group of four warps, operands of products shared tiles, and
+// products run on the matrix units. Everything is synchronous.
+//
+//   before  %k = load(%K, %b, %g, %ki, %di) : bf16{k:128,d:64}
+//           %s = dot(%q, %k) {over = [d]} : f32{q:64,k:128}
+//           %m = reduce(%s) {kind = max, over = [k]} : f32{q:64}
+//   after   %k = sfill(%K, %b, %g, %k0, %zero) {tile = [2, 3]}
+//                : smem<128x64xbf16,sw128>
+//           %s = mma(%q, %k, %none) : frag<64x128xf32,acc>
+//           %m = freduce(%s) {kind = max, pos = 1} : frag<64xf32,acc.0>
+//
+// Coordinates and extents become i32 where their ranges allow it. A task is
+// what a CTA computes; the rows of the grid's tiled axis are shared by
+// `groups` instances of 128 threads. place.h has the words, docs/gpu.md the
+// form. Needs: level tile. Tests: test/passes/lower_gpu.
+#include "passes/gpu/gpu.h"
+#include "passes/support/rebuild.h"
+
+#include <assert.h>
+
+// ---------------------------------------------------------------- regions
+static void open_scope(Place *p, const Region *from, Region *to, Span span) {
+  Scope s = {from, {.fn = p->g, .region = to, .span = span}};
+  vec_push(p->arena, &p->scopes, s);
+}
+
+// Is what a loop carries only added to, and the like? A slice of columns is in
+// many registers of a lane on AMD, where a row is a lane.
+static bool is_thin(const Place *p, const Op *op, uint32_t i) {
+  const Region *r = op->regions[0];
+  Value param = r->params.at[i + 1], next = r->last->args[i];
+  const Op *o = ir_def(p->f, next);
+  bool thin = p->target->gpu.vendor == VENDOR_AMD && o && o->parent == r &&
+              op_info(o->code)->flags & OPF_ELEM &&
+              ir_count_uses(p->f, param) == 1 && ir_count_uses(p->f, next) == 1;
+  bool uses = false;
+  for (uint32_t k = 0; thin && k < o->nargs; k++) uses |= o->args[k] == param;
+  return thin && uses;
+}
+
+// The type in which a loop or branch hands on v.
+static Type carried_type(Place *p, Value v, bool thin) {
+  View w;
+  const Type *t = ir_type(p->f, v);
+  if (!place_view(p, t, NULL, &w)) {
+    place_refuse(p, ir_def(p->f, v), "a carried value with three tiled axes");
+    return type_scalar(DT_F32);
+  }
+  if (t->n == 1)
+    return pl_slice_type(p, t->dtype, t->axis[0],
+                         thin ? ROLE_ROW : place_home(p, t));
+  return pl_type(p, t->dtype, &w);
+}
+
+static Role role_of(const Place *p, Value v, const Type *t) {
+  bool col = t->kind == TK_FRAG && t->slice == SLICE_COL;
+  Role home = place_home(p, ir_type(p->f, v)), r = col ? ROLE_COL : ROLE_ROW;
+  return home % 2 == r ? home : r;
+}
+
+static Value carried(Place *p, Value v, Type t) {
+  Value x = place_eval(p, v, role_of(p, v, &t));
+  return p->failed ? 0 : pl_as(place_at(p, (int)p->scopes.n - 1), x, t);
+}
+
+// Emits region `from` into `to` and its yield.
+static void region_into(Place *p, const Region *from, Region *to,
+                        const Type *types, Span span) {
+  open_scope(p, from, to, span);
+  place_region(p, from);
+  const Op *y = from->last;
+  assert(y && y->code == OP_YIELD);
+  Value *out = NEWN(p->arena, Value, y->nargs + 1);
+  for (uint32_t i = 0; i < y->nargs && !p->failed; i++)
+    out[i] = carried(p, y->args[i], types[i]);
+  if (!p->failed) ir_yield(place_at(p, (int)p->scopes.n - 1), out, y->nargs);
+  p->scopes.n--;
+}
+
+static Type *carried_types(Place *p, const Op *op) {
+  Type *types = NEWN(p->arena, Type, op->nres + 1);
+  for (uint32_t i = 0; i < op->nres; i++)
+    types[i] =
+        carried_type(p, op->res[i], op->code == OP_FOR && is_thin(p, op, i));
+  return types;
+}
+
+// What is made outside for the inside goes in front of `inner`.
+static void inside_of(Place *p, int depth, Op *inner) {
+  place_at(p, depth)->before = inner;
+}
+
+static void place_for(Place *p, const Op *op) {
+  int depth = (int)p->scopes.n - 1;
+  Region *r = op->regions[0];
+  Type *types = carried_types(p, op);
+  Value *args = NEWN(p->arena, Value, op->nargs);
+  DType iv = place_dtype(p, r->params.at[0]);
+  for (uint32_t i = 0; i < op->nargs && !p->failed; i++)
+    args[i] = carried(p, op->args[i], i < 3 ? type_scalar(iv) : types[i - 3]);
+  if (p->failed) return;
+  IrAttr rev = attr_i(AT_REVERSE, 1);
+  Op *loop = ir_op(place_at(p, depth), OP_FOR, args, op->nargs, &rev,
+                   ir_attr_i(op, AT_REVERSE, 0) != 0, types, op->nres, 1);
+  Region *to = loop->regions[0];
+  for (uint32_t i = 0; i < r->params.n; i++) {
+    const char *hint = ir_info(p->f, r->params.at[i])->hint;
+    Type t = i ? types[i - 1] : type_scalar(iv);
+    p->memo[r->params.at[i]][role_of(p, r->params.at[i], &t)] =
+        ir_region_param(to, t, hint);
+  }
+  inside_of(p, depth, loop);
+  region_into(p, r, to, types, op->span);
+  inside_of(p, depth, loop->next);
+  for (uint32_t i = 0; i < op->nres; i++)
+    p->memo[op->res[i]][role_of(p, op->res[i], &types[i])] = loop->res[i];
+}
+
+static void place_if(Place *p, const Op *op) {
+  int depth = (int)p->scopes.n - 1;
+  Type *types = carried_types(p, op);
+  Value c = place_scalar(p, op->args[0]);
+  if (p->failed) return;
+  Op *x = ir_op(place_at(p, depth), OP_IF, &c, 1, NULL, 0, types, op->nres, 2);
+  inside_of(p, depth, x);
+  for (uint32_t i = 0; i < 2 && !p->failed; i++)
+    region_into(p, op->regions[i], x->regions[i], types, op->span);
+  inside_of(p, depth, x->next);
+  for (uint32_t i = 0; i < op->nres; i++) place_set(p, op->res[i], x->res[i]);
+}
+
+static void place_skip(Place *p, const Op *op) {
+  if (p->groups == 1) return;
+  Value n = place_scalar(p, op->args[0]);
+  if (p->failed) return;
+  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  n = pl_cast(b, DT_I32, n);
+  ir_op(b, OP_SKIP, &n, 1, NULL, 0, NULL, 0, 0);
+}
+
+void place_region(Place *p, const Region *r) {
+  for (Op *op = r->first; op && !p->failed; op = op->next) switch (op->code) {
+    case OP_FOR: place_for(p, op); break;
+    case OP_IF: place_if(p, op); break;
+    case OP_STORE: place_store(p, op); break;
+    case OP_SKIP: place_skip(p, op); break;
+    case OP_YIELD: break;
+    default:
+      if (place_rooted(p, op)) place_root(p, op);
+    }
+}
+
+// ---------------------------------------------------------------- tasks
+static void place_launch(Place *p, Builder *b) {
+  int64_t size = p->warps * p->target->gpu.wave;
+  IrAttr at[6] = {attr_i(AT_THREADS, p->groups * size)};
+  uint32_t n = 1;
+  if (p->alone) at[n++] = attr_i(AT_OCCUPANCY, 1);
+  // Many warps of a small task: another CTA's hide what they wait for.
+  else if (p->paired) at[n++] = attr_i(AT_OCCUPANCY, 2);
+  if (p->dense) at[n++] = attr_i(AT_DENSE, 1);
+  if (p->once) at[n++] = attr_i(AT_ONCE, 1);
+  if (p->mixed) at[n++] = attr_i(AT_MIXED, 1);
+  if (p->groups > 1) at[n++] = attr_list(AT_GROUPS, &size, 1);
+  ir_op(b, OP_LAUNCH, NULL, 0, at, n, NULL, 0, 0);
+  place_origins(p, b);
+  if (p->groups == 1) return;
+  Value g = pl_op(b, OP_GROUP, NULL, 0, type_scalar(DT_I32), NULL, 0);
+  p->group = ir_2(b, OP_MUL, g, pl_int(b, p->wide[p->lane][ROLE_ROW]));
+}
+
+// Where even the smallest tiles leave too few registers free a workgroup has a
+// CU for itself: on CDNA twice the registers. On RDNA operands wait in shared
+// memory; then, without other help, code generation loads long slices one after
+// the other.
+static bool is_alone(const Target *t, const PassOpt *opt) {
+  int64_t least = t->gpu.wave == 32 ? GPU_LAST_REGS : GPU_TILE_REGS;
+  return t->gpu.vendor == VENDOR_AMD && opt->spare_regs >= least;
+}
+
+static bool is_scarce(const Target *t, const PassOpt *opt) {
+  return t->gpu.vendor == VENDOR_AMD && t->gpu.wave == 32 &&
+         opt->spare_regs >= GPU_TILE_REGS;
+}
+
+static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
+                        const PassOpt *opt) {
+  Place p = {.cx = cx,
+             .m = m,
+             .f = f,
+             .target = t,
+             .arena = &cx->scratch,
+             .alone = is_alone(t, opt),
+             .once = t->gpu.arch && (opt->few || opt->decode),
+             .scarce = is_scarce(t, opt),
+             .dense = t->gpu.vendor == VENDOR_AMD && !opt->strided,
+             .mixed = t->gpu.direct && !opt->strided && !opt->spare_regs};
+  uint32_t n = f->values.n;
+  p.memo = arena_alloc(p.arena, sizeof *p.memo * n);
+  p.smem = NEWN(p.arena, Parts, n);
+  p.frag = NEWN(p.arena, Parts, n);
+  p.boxed = NEWN(p.arena, bool, n);
+  p.depth = NEWN(p.arena, int, n);
+  for (uint32_t i = 0; i < n; i++) p.depth[i] = -1;
+  p.origin = NEWN(p.arena, Value, f->axes.n + 1);
+  p.g = rebuild_signature(m, f);
+  place_plan(&p);
+  if (p.failed) return NULL;
+  for (uint32_t i = 0; i < f->params.n; i++)
+    p.memo[f->params.at[i].v][0] = p.g->params.at[i].v;
+  open_scope(&p, f->body, p.g->body, f->span);
+  place_launch(&p, place_at(&p, 0));
+  place_region(&p, f->body);
+  if (p.failed) return NULL;
+  place_early(&p, p.g->body);
+  if (p.scarce) {
+    place_stores(&p, p.g->body);
+    place_late(&p, p.g->body);
+  }
+  return p.g;
+}
+
+bool pass_lower_gpu(Ctx *cx, Module *m, const PassOpt *opt) {
+  const Target *t = target_by_name(opt->target ? opt->target : "cpu");
+  if (!t || t->kind != TARGET_GPU) {
+    diag_add(cx, DIAG_pass_unsupported, NOWHERE, "place needs a GPU target");
+    return false;
+  }
+  m->level = LV_MACH;
+  m->target = intern(&cx->names, t->name);
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    ArenaMark mark = arena_mark(&cx->scratch);
+    if (!rebuild_one_tiled(cx, m->funcs.at[i], "GPU targets take"))
+      return false;
+    Func *g = place_func(cx, m, m->funcs.at[i], t, opt);
+    if (!g) return false;
+    m->funcs.at[i] = g;
+    arena_reset(&cx->scratch, mark);
+  }
+  return true;
+}

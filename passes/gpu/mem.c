@@ -1,0 +1,597 @@
+// Tensors: loads and stores of fragments, boxes copied to shared memory, and
+// operands of products.
+#include "passes/gpu/gpu.h"
+
+#include <assert.h>
+
+// ---------------------------------------------------------------- indices
+// An index is 32 bits wide: what does not fit is out of range anyway.
+Value place_index(Builder *b, Value x) {
+  if (!x) return 0;
+  DType t = pl_dtype(b, x);
+  if (t == DT_U32) x = pl_cast(b, t = DT_I64, x);
+  if (t == DT_I64) {
+    x = pl_2(b, OP_MAX, x, ir_const_i(b, t, INT32_MIN));
+    x = pl_2(b, OP_MIN, x, ir_const_i(b, t, INT32_MAX));
+  }
+  return pl_cast(b, DT_I32, x);
+}
+
+static Value index_value(Place *p, Value v, Role r);
+
+// A coordinate plus a wide scalar: the sum of their indices. If it wraps
+// around it is negative, and so out of range.
+static Value sum_index(Place *p, Value v, Role r) {
+  const Op *op = ir_def(p->f, v);
+  if (!op || op->code != OP_ADD || ir_type(p->f, v)->n != 1 ||
+      place_dtype(p, v) != DT_I64)
+    return 0;
+  uint32_t s = ir_type(p->f, op->args[0])->n ? 1 : 0;
+  if (ir_type(p->f, op->args[s])->n) return 0;
+  Value x = index_value(p, op->args[!s], r);
+  Value y = index_value(p, op->args[s], ROLE_ROW);
+  if (p->failed) return 0;
+  Builder *b = place_at(p, place_depth(p, v));
+  return pl_2(b, OP_ADD, x, pl_as(b, y, *ir_type(p->g, x)));
+}
+
+static Value index_value(Place *p, Value v, Role r) {
+  Value sum = sum_index(p, v, r);
+  if (sum || p->failed) return sum;
+  Value x = place_eval(p, v, r);
+  return p->failed ? 0 : place_index(place_at(p, place_depth(p, v)), x);
+}
+
+static Role index_role(const Place *p, const View *v, Value x, Role r) {
+  const Type *t = ir_type(p->f, x);
+  return v->col < 0 ? r : place_role(v, t);
+}
+
+// What is said of indices.
+static const AttrId promises[] = {AT_INBOUNDS, AT_LOOSE};
+
+Value place_load(Place *p, Builder *b, const Op *op, const View *v, Type t,
+                 Role r) {
+  Value args[MAX_AXES + 1];
+  args[0] = p->memo[op->args[0]][0];
+  for (uint32_t i = 1; i < op->nargs; i++) {
+    args[i] = index_value(p, op->args[i], index_role(p, v, op->args[i], r));
+    if (p->failed) return 0;
+  }
+  IrAttr how[2];
+  uint32_t n = 0;
+  for (size_t i = 0; i < sizeof promises / sizeof *promises; i++)
+    if (ir_attr_i(op, promises[i], 0)) how[n++] = attr_i(promises[i], 1);
+  t.dtype = ir_type(p->f, op->args[0])->dtype;
+  Value x = pl_op(b, OP_GLOAD, args, op->nargs, t, how, n);
+  // Bounds of loops and coordinates of tiles: the hardware must be told.
+  bool steers = t.kind == TK_ELEM && t.dtype == DT_I32;
+  return steers ? pl_op(b, OP_UNIFORM, &x, 1, t, NULL, 0) : x;
+}
+
+// Is index i of the access the whole extent of that axis and nothing else?
+static bool is_whole(const Place *p, const Op *op, uint32_t first, uint32_t i,
+                     uint32_t axis) {
+  const Op *x = ir_def(p->f, op->args[first + i]);
+  const Type *t = ir_type(p->f, op->args[0]);
+  return x && x->code == OP_IOTA && ir_type(p->f, x->res[0])->axis[0] == axis &&
+         t->size[i] == p->f->axes.at[axis].extent;
+}
+
+// Does the tensor itself drop what lies behind the axis' end?
+static bool ends_itself(const Place *p, const Op *op, uint32_t first,
+                        int axis) {
+  uint32_t rank = ir_type(p->f, op->args[0])->n;
+  for (uint32_t i = 0; axis >= 0 && i < rank; i++)
+    if (is_whole(p, op, first, i, (uint32_t)axis)) return true;
+  return axis < 0;
+}
+
+static bool is_inout(const Place *p, Value tensor) {
+  for (uint32_t i = 0; i < p->f->params.n; i++)
+    if (p->f->params.at[i].v == tensor)
+      return p->f->params.at[i].role == PR_INOUT;
+  return false;
+}
+
+void place_store(Place *p, const Op *op) {
+  Type all = *ir_type(p->f, op->args[1]);
+  for (uint32_t i = 2; i < op->nargs; i++)
+    all = type_union(&all, ir_type(p->f, op->args[i]), all.dtype);
+  View v;
+  if (!place_view(p, &all, NULL, &v)) {
+    place_refuse(p, op, "a store of a value with three tiled axes");
+    return;
+  }
+  Role r = place_home(p, &all);
+  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  b->span = op->span;
+  Value args[MAX_AXES + 3];
+  DType dt = ir_type(p->f, op->args[0])->dtype;
+  args[0] = p->memo[op->args[0]][0];
+  uint32_t n = op->nargs;
+  for (uint32_t i = 1; i < n && !p->failed; i++) {
+    Role at = index_role(p, &v, op->args[i], r);
+    args[i] = i == 1 ? place_eval(p, op->args[i], at)
+                     : index_value(p, op->args[i], at);
+  }
+  if (p->failed) return;
+  View w = place_one(&v, r);
+  Type tile = v.col < 0 && v.row >= 0 ? pl_slice_type(p, dt, (uint32_t)v.row, r)
+                                      : pl_type(p, dt, &v);
+  args[1] = pl_as(b, args[1], tile);
+  Value in = pl_inside(p, b, &w, !ends_itself(p, op, 2, w.row),
+                       !ends_itself(p, op, 2, w.col));
+  bool masked = ir_attr_i(op, AT_MASKED, 0);
+  Type btile = tile;
+  btile.dtype = DT_BOOL;
+  if (masked) {
+    // The mask is no index.
+    Value m =
+        place_eval(p, op->args[n - 1], index_role(p, &v, op->args[n - 1], r));
+    in = in ? pl_2(b, OP_AND, m, in) : m;
+    n--;
+  }
+  if (in) args[n++] = pl_as(b, in, btile);
+  if (is_inout(p, op->args[0]))
+    ir_op(b, OP_GSYNC, NULL, 0, NULL, 0, NULL, 0, 0);
+  IrAttr at = attr_i(AT_MASKED, 1);
+  ir_op(b, OP_GSTORE, args, n, &at, in != 0, NULL, 0, 0);
+}
+
+// ---------------------------------------------------------------- boxes
+// v is iota of the axis plus scalars: their sum goes to *origin (0: none).
+static bool unit_steps(Place *p, Value v, uint32_t axis, Value *origin,
+                       bool emit) {
+  const Op *op = ir_def(p->f, v);
+  if (!op || ir_type(p->f, v)->n != 1 || ir_type(p->f, v)->axis[0] != axis)
+    return false;
+  if (op->code == OP_IOTA) {
+    *origin = 0;
+    return true;
+  }
+  if (op->code != OP_ADD && op->code != OP_SUB) return false;
+  for (uint32_t i = 0; i < 2; i++) {
+    Value s = op->args[1 - i];
+    if (ir_type(p->f, s)->n || (op->code == OP_SUB && i)) continue;
+    if (!unit_steps(p, op->args[i], axis, origin, emit)) return false;
+    if (!emit) return true;
+    Value x = index_value(p, s, ROLE_ROW);
+    if (p->failed) return false;
+    int d = place_depth(p, v);
+    Builder *b = place_at(p, d);
+    if (op->code == OP_SUB) x = ir_2(b, OP_SUB, pl_like(b, x, 0), x);
+    *origin = *origin ? ir_2(b, OP_ADD, *origin, x) : x;
+    return true;
+  }
+  return false;
+}
+
+static uint32_t box_size(const Place *p, uint32_t axis) {
+  return p->wide[axis][(int)axis == p->lane ? ROLE_ROW : ROLE_COL];
+}
+
+// Positions of the tensor's axes along which the box lies, in ascending order.
+// Of one in pieces (passes/tile/page_tiles.c) rows begin again in each, and the
+// coordinate at another position is another one.
+typedef struct Box {
+  int pos[2];
+  uint32_t axis[2];
+  uint32_t pieces;  // 1: it is whole
+  int64_t rows;     // of a piece
+  int piece_pos;
+  Value piece[MOST_PAGES];
+} Box;
+
+static bool is_iota(const Place *p, Value v) {
+  const Op *op = ir_def(p->f, v);
+  return op && op->code == OP_IOTA;
+}
+
+// v = select(iota < rows, first, select(iota < 2 rows, second, ..)), numbers.
+static bool in_pieces(const Place *p, Value v, Box *box) {
+  box->pieces = 0;
+  for (;; v = ir_def(p->f, v)->args[2]) {
+    const Op *op = ir_def(p->f, v);
+    double end;
+    bool last = !ir_type(p->f, v)->n;
+    if (box->pieces == MOST_PAGES) return false;
+    box->piece[box->pieces++] = last                          ? v
+                                : op && op->code == OP_SELECT ? op->args[1]
+                                                              : 0;
+    if (last) return box->pieces > 1;
+    const Op *lt =
+        op && op->code == OP_SELECT ? ir_def(p->f, op->args[0]) : NULL;
+    if (!lt || lt->code != OP_LT || !is_iota(p, lt->args[0]) ||
+        ir_type(p->f, op->args[1])->n ||
+        !ir_const_value(p->f, lt->args[1], &end))
+      return false;
+    if (box->pieces == 1) box->rows = (int64_t)end;
+    if (end != (double)(box->rows * box->pieces)) return false;
+  }
+}
+
+// v = iota mod rows
+static bool is_slot(const Place *p, Value v, const Box *box) {
+  const Op *op = ir_def(p->f, v);
+  double rows;
+  return box->pieces > 1 && op && op->code == OP_MOD &&
+         is_iota(p, op->args[0]) && ir_const_value(p->f, op->args[1], &rows) &&
+         rows == (double)box->rows;
+}
+
+// The index of the load that has pieces, 0: none has.
+static uint32_t find_pieces(const Place *p, const Op *op, Box *box) {
+  for (uint32_t i = 1; i < op->nargs && p->target->gpu.arch; i++)
+    if (ir_type(p->f, op->args[i])->n == 1 && in_pieces(p, op->args[i], box))
+      return i;
+  box->pieces = 1;
+  return 0;
+}
+
+static bool find_box(Place *p, const Op *op, Box *box) {
+  const Type *t = ir_type(p->f, op->res[0]);
+  uint32_t n = 0, pieces = find_pieces(p, op, box), slots = 0;
+  Value o;
+  box->piece_pos = (int)pieces - 1;
+  for (uint32_t i = 1; i < op->nargs; i++) {
+    const Type *x = ir_type(p->f, op->args[i]);
+    if (x->n == 0 || i == pieces) continue;
+    if (x->n != 1 || n == 2) return false;
+    bool slot = pieces &&
+                x->axis[0] == ir_type(p->f, op->args[pieces])->axis[0] &&
+                is_slot(p, op->args[i], box);
+    slots += slot;
+    if (slot && n) return false;  // pieces are rows
+    if (!slot && !unit_steps(p, op->args[i], x->axis[0], &o, false))
+      return false;
+    box->pos[n] = (int)i - 1;
+    box->axis[n++] = x->axis[0];
+  }
+  if (n != 2 || t->n != 2 || box->axis[0] == box->axis[1]) return false;
+  if (pieces &&
+      (slots != 1 || box_size(p, box->axis[0]) != box->pieces * box->rows))
+    return false;
+  for (uint32_t i = 0; i < 2; i++) {
+    uint32_t a = box->axis[i];
+    Dim size = t->size[type_axis_at(t, a)];
+    if (place_padded(p, a, size, ROLE_COL) && (int)a != p->lane &&
+        !is_whole(p, op, 1, (uint32_t)box->pos[i], a))
+      return false;
+  }
+  return true;
+}
+
+// v = select(sign, -x, x) with a sign that is one for the task: x.
+static Value unflipped(const Place *p, Value v, Value *sign) {
+  const Op *op = ir_def(p->f, v);
+  *sign = 0;
+  if (!op || op->code != OP_SELECT || ir_type(p->f, op->args[0])->n) return v;
+  const Op *neg = ir_def(p->f, op->args[1]);
+  if (!neg || neg->code != OP_NEG || neg->args[0] != op->args[2]) return v;
+  *sign = op->args[0];
+  return op->args[2];
+}
+
+// Of a tile with a sign each group has its own: one changes it in place.
+bool place_is_box(Place *p, Value v, DType t) {
+  Value sign;
+  v = unflipped(p, v, &sign);
+  const Op *op = ir_def(p->f, v);
+  if (sign && p->lane >= 0 &&
+      !type_has_axis(ir_type(p->f, v), (uint32_t)p->lane))
+    return false;
+  Box box;
+  return op && op->code == OP_LOAD && ir_type(p->f, v)->dtype == t &&
+         !place_rooted(p, op) && find_box(p, op, &box) &&
+         !(sign && box.pieces > 1);
+}
+
+// The load that v widens, if it is a box of type t, or 0.
+static Value box_of(Place *p, Value v, DType t) {
+  const Op *op = ir_def(p->f, v);
+  bool cast = op && op->code == OP_CAST && ir_type(p->f, v)->dtype == DT_F32;
+  return cast && place_is_box(p, op->args[0], t) ? op->args[0] : 0;
+}
+
+bool place_in_parts(Place *p, Value v, DType t, Value *part) {
+  uint32_t i = 0;
+  const Op *op = ir_def(p->f, v);
+  if (place_staged(p)) return false;
+  for (; op && op->code == OP_ADD && i + 1 < MAX_PARTS; i++) {
+    part[i] = box_of(p, op->args[1], t);
+    v = op->args[0];
+    if (!part[i]) return false;
+    op = ir_def(p->f, v);
+  }
+  part[i] = box_of(p, v, t);
+  return i + 1 == MAX_PARTS && part[i];
+}
+
+static Value fill(Place *p, Value v, Parts *out) {
+  Value sign;
+  int depth = place_depth(p, v);
+  v = unflipped(p, v, &sign);
+  const Op *op = ir_def(p->f, v);
+  Box box;
+  bool ok = find_box(p, op, &box);
+  assert(ok);
+  (void)ok;
+  Value args[MAX_AXES + MOST_PAGES + 2];
+  args[0] = p->memo[op->args[0]][0];
+  Builder *b = place_at(p, depth);
+  uint32_t n = op->nargs;
+  for (uint32_t i = 1; i < n; i++) {
+    const Type *x = ir_type(p->f, op->args[i]);
+    bool piece = box.pieces > 1 && (int)i - 1 == box.piece_pos;
+    if (piece || x->n == 0) {
+      args[i] = index_value(p, piece ? box.piece[0] : op->args[i], ROLE_ROW);
+    } else if (box.pieces > 1 && (int)i - 1 == box.pos[0]) {
+      args[i] = pl_int(b, 0);
+    } else {
+      args[i] = 0;
+      unit_steps(p, op->args[i], x->axis[0], &args[i], true);
+      if ((int)x->axis[0] == p->lane && p->groups > 1)
+        args[i] = args[i] ? pl_2(b, OP_ADD, args[i], p->group) : p->group;
+      if (!args[i]) args[i] = pl_int(b, 0);
+    }
+    if (p->failed) return 0;
+  }
+  b->span = op->span;
+  int64_t pos[] = {box.pos[0], box.pos[1]},
+          pieces[] = {box.piece_pos, box.pieces};
+  IrAttr at[] = {attr_list(AT_TILE, pos, 2), {0}};
+  uint32_t nattrs = 1;
+  for (uint32_t i = 1; i < box.pieces && !p->failed; i++)
+    args[n++] = index_value(p, box.piece[i], ROLE_ROW);
+  if (box.pieces > 1) at[nattrs++] = attr_list(AT_PIECES, pieces, 2);
+  else if (sign) at[nattrs++] = attr_i(AT_FLIP, 1);
+  if (sign) args[n++] = place_scalar(p, sign);
+  if (p->failed) return 0;
+  out->row = box.axis[0];
+  out->col = box.axis[1];
+  Type t = pl_smem_type(ir_type(p->f, v)->dtype, box_size(p, out->row),
+                        box_size(p, out->col));
+  return pl_op(b, OP_SFILL, args, n, t, at, nattrs);
+}
+
+// A box that a product wants too comes from its shared tile.
+Value place_reload(Place *p, Value v, const View *w, Type t) {
+  const Op *op = ir_def(p->f, v);
+  Parts s = place_smem(p, v, ir_type(p->f, v)->dtype, 1, ~0u);
+  if (p->failed) return 0;
+  Builder *b = place_at(p, place_depth(p, v));
+  const Type *st = ir_type(p->g, s.part[0]);
+  bool trans = (int)s.row != w->row;
+  t.dtype = st->dtype;
+  if (st->ext[trans] != t.ext[0] || st->ext[!trans] != t.ext[1])
+    return place_load(p, b, op, w, t, ROLE_ROW);
+  IrAttr at = attr_i(AT_TRANS, 1);
+  return pl_op(b, OP_SLOAD, s.part, 1, t, &at, trans);
+}
+
+// ---------------------------------------------------------------- operands
+// x less its rounded part; what is left of inf is 0.
+static Value rest_of(Builder *b, Value x, Value part) {
+  Value r = ir_2(b, OP_SUB, x, pl_cast(b, DT_F32, part));
+  return pl_select(b, ir_2(b, OP_EQ, r, r), r, pl_like(b, r, 0));
+}
+
+static Value put(Place *p, Builder *b, const View *w, Value x, bool turned) {
+  Type t = pl_smem_type(pl_dtype(b, x), p->wide[w->row][ROLE_ROW],
+                        p->wide[w->col][ROLE_COL]);
+  if (turned) t.layout = LY_TURNED;
+  return pl_op(b, OP_SPUT, &x, 1, t, NULL, 0);
+}
+
+// The parts of v; where `puts`, in shared memory, each as soon as it is there.
+static void split(Place *p, Value v, DType t, uint32_t parts, bool puts,
+                  Parts *f) {
+  View w;
+  place_view(p, ir_type(p->f, v), NULL, &w);
+  Value x = place_eval(p, v, ROLE_ROW);
+  if (p->failed) return;
+  Builder *b = place_at(p, place_depth(p, v));
+  Value in = pl_inside(p, b, &w, true, true);
+  if (in) x = pl_select(b, in, x, pl_like(b, x, 0));
+  *f = (Parts){.n = parts, .row = (uint32_t)w.row, .col = (uint32_t)w.col};
+  if (parts > 1) x = pl_cast(b, DT_F32, x);
+  for (uint32_t i = 0; i < parts; i++) {
+    Value part = pl_cast(b, t, x);
+    f->part[i] = puts ? put(p, b, &w, part, false) : part;
+    if (i + 1 < parts) x = rest_of(b, x, part);
+  }
+}
+
+Parts place_frag(Place *p, Value v, DType t, uint32_t parts) {
+  Parts *f = &p->frag[v];
+  if (f->n != parts || ir_type(p->g, f->part[0])->dtype != t)
+    split(p, v, t, parts, false, f);
+  return *f;
+}
+
+// Does v take half of a thread's registers, or in a loop, beside sums, a
+// quarter?
+static bool is_large(Place *p, Value v, const View *w) {
+  enum { HALF = 128 };
+  uint32_t n = p->wide[w->row][ROLE_ROW] * p->wide[w->col][ROLE_COL];
+  return n / (p->warps * p->target->gpu.wave) >
+         (place_depth(p, v) ? HALF / 2 : HALF);
+}
+
+bool place_comes_as(Place *p, Value v, DType t) {
+  DType own = ir_type(p->f, v)->dtype;
+  bool narrow = dtype_is_float(own) && dtype_size(own) == 1;
+  return place_is_box(p, v, t) ||
+         (narrow && place_staged(p) && place_is_box(p, v, own));
+}
+
+Value place_box(Place *p, Value v, DType to, LayoutId l) {
+  View w;
+  Value sign;
+  v = unflipped(p, v, &sign);
+  place_view(p, ir_type(p->f, v), NULL, &w);
+  for (uint32_t i = 0; i < p->nlin; i++)
+    if (p->lin[i].box && p->lin[i].layout == l && (int)p->lin[i].row == w.row &&
+        (int)p->lin[i].col == w.col)
+      w.frag = i + 1;
+  Builder *b = place_at(p, place_depth(p, v));
+  b->span = ir_def(p->f, v)->span;
+  DType dt = ir_type(p->f, v)->dtype;
+  Value x = place_load(p, b, ir_def(p->f, v), &w, pl_type(p, dt, &w), ROLE_ROW);
+  if (x && to != dt) x = pl_cast(b, to, x);
+  Value minus = x && sign ? place_scalar(p, sign) : 0;
+  if (x && dtype_size(to) == 1 && (sign || p->target->gpu.f8 != F8_OCP)) {
+    Value args[] = {x, minus};
+    return pl_op(b, OP_FOPERAND, args, sign ? 2 : 1, *ir_type(b->fn, x), NULL,
+                 0);
+  }
+  if (!x || !sign) return x;
+  Value flipped = pl_cast(b, to, ir_1(b, OP_NEG, pl_cast(b, DT_F32, x)));
+  return pl_select(b, minus, flipped, x);
+}
+
+bool place_staged(const Place *p) {
+  return p->target->gpu.vendor == VENDOR_AMD;
+}
+
+Parts place_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over) {
+  Parts *s = &p->smem[v];
+  if (s->n == parts && ir_type(p->g, s->part[0])->dtype == t) return *s;
+  Value own[MAX_PARTS] = {v};
+  if ((parts == 1 && place_is_box(p, v, t) && !place_staged(p)) ||
+      (parts == MAX_PARTS && place_in_parts(p, v, t, own))) {
+    for (uint32_t i = 0; i < parts; i++) s->part[i] = fill(p, own[i], s);
+    s->n = parts;
+    return *s;
+  }
+  View w;
+  place_view(p, ir_type(p->f, v), NULL, &w);
+  bool turned = p->target->gpu.turn && w.row == (int)over;
+  Parts f;
+  if (parts > 1 && !turned && !place_staged(p) && is_large(p, v, &w)) {
+    split(p, v, t, parts, true, s);
+    return *s;
+  }
+  if (parts == 1 && place_comes_as(p, v, t))
+    f = (Parts){.n = 1,
+                .row = (uint32_t)w.row,
+                .col = (uint32_t)w.col,
+                .part = {place_box(p, v, t, turned ? LY_QUAD : LY_LIN)}};
+  else f = place_frag(p, v, t, parts);
+  if (p->failed) return f;
+  Builder *b = place_at(p, place_depth(p, v));
+  *s = f;
+  for (uint32_t i = 0; i < parts; i++)
+    s->part[i] = put(p, b, &w, f.part[i], turned);
+  return *s;
+}
+
+// ---------------------------------------------------------------- early loads
+static bool steers(const Place *p, const Op *op) {
+  return op->code == OP_GLOAD && ir_type(p->g, op->res[0])->kind == TK_ELEM &&
+         !ir_is_stored(p->g->body, op->args[0]);
+}
+
+static void to_front(Region *r, const Op *op) {
+  Op *first = r->first;
+  if (first->code == OP_LAUNCH) first = first->next;
+  if (op != first) ir_move_before((Op *)op, first);
+}
+
+// Moves op up, behind what makes the last of its operands.
+static void move_up(Place *p, Region *r, Op *op) {
+  Op *after = NULL;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    Op *def = ir_def(p->g, op->args[i]);
+    if (!def || def->parent != r) continue;
+    if (def->code == OP_CONST) {
+      to_front(r, def);
+      continue;
+    }
+    bool later = !after;
+    for (const Op *o = after; o && !later; o = o->next) later = o == def;
+    if (later) after = def;
+  }
+  if (after && after->next != op) ir_move_before(op, after->next);
+}
+
+void place_early(Place *p, Region *r) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++) place_early(p, op->regions[i]);
+    if (steers(p, op)) move_up(p, r, op);
+  }
+}
+
+// ---------------------------------------------------------------- early stores
+// What only an index is made of, to where it can be.
+static void index_up(Place *p, Region *r, Value v) {
+  Op *op = ir_def(p->g, v);
+  bool pure = op && op->parent == r &&
+              !dtype_is_float(ir_type(p->g, v)->dtype) &&
+              (op_info(op->code)->flags & OPF_ELEM || op->code == OP_SPLAT);
+  if (!pure) return;
+  for (uint32_t i = 0; i < op->nargs; i++) index_up(p, r, op->args[i]);
+  move_up(p, r, op);
+}
+
+static bool is_loaded(const Region *r, Value tensor) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code == OP_GLOAD && op->args[0] == tensor) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (is_loaded(op->regions[i], tensor)) return true;
+  }
+  return false;
+}
+
+// Another store of it in the region could have to come first.
+static bool is_stored_once(const Region *r, Value tensor) {
+  uint32_t n = 0;
+  for (const Op *op = r->first; op; op = op->next)
+    n += op->code == OP_GSTORE && op->args[0] == tensor;
+  return n == 1;
+}
+
+void place_stores(Place *p, Region *r) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++) place_stores(p, op->regions[i]);
+    if (op->code != OP_GSTORE || is_loaded(p->g->body, op->args[0]) ||
+        !is_stored_once(r, op->args[0]))
+      continue;
+    for (uint32_t i = 2; i < op->nargs; i++) index_up(p, r, op->args[i]);
+    move_up(p, r, op);
+  }
+}
+
+// ---------------------------------------------------------------- late loads
+// The first op of a loop's body that has v as operand, if no other op has.
+static Op *first_use_in(Place *p, const Op *loop, Value v) {
+  Region *body = loop->regions[0];
+  uint32_t uses = 0;
+  Op *first = NULL;
+  for (Op *op = body->first; op; op = op->next) {
+    if (!ir_mentions(op, v)) continue;
+    if (op->nregions) return NULL;
+    first = first ? first : op;
+    for (uint32_t i = 0; i < op->nargs; i++) uses += op->args[i] == v;
+  }
+  return uses == ir_count_uses(p->g, v) ? first : NULL;
+}
+
+void place_late(Place *p, Region *r) {
+  for (Op *loop = r->first; loop; loop = loop->next) {
+    for (uint32_t i = 0; i < loop->nregions; i++)
+      place_late(p, loop->regions[i]);
+    if (loop->code != OP_FOR) continue;
+    for (Op *op = r->first, *next; op != loop; op = next) {
+      next = op->next;
+      if (op->code != OP_GLOAD || !ir_is_input(p->g, op->args[0])) continue;
+      const Type *t = ir_type(p->g, op->res[0]);
+      if (t->kind != TK_FRAG || t->slice != SLICE_COL) continue;
+      Op *use = first_use_in(p, loop, op->res[0]);
+      if (use) ir_move_before(op, use);
+    }
+  }
+}

@@ -1,0 +1,212 @@
+// early: what joins the results of loops is done as soon as they are there.
+//
+//   %a = for(..) ({ .. })                  %a = for(..) ({ .. })
+//   %b = for(..) ({ .. })                  %b = for(..) ({ .. })
+//   %c = for(..) ({ .. })           ->     %x = mul(%a, %g)
+//   %x = mul(%a, %g)                       %y = mul(%b, %h)
+//   %y = mul(%b, %h)                       %s = add(%x, %y)
+//   %s = add(%x, %y)                       %c = for(..) ({ .. })
+//   ..                                     ..
+//
+// Several streams of keys have sums of their own; two sums in one take half of
+// the registers while the next loop runs. Of the ops behind a loop that need
+// nothing of it those go in front of it which leave less to be kept in
+// fragments through it; loads of what nothing writes too. Level mach, value
+// form; GPUs. Needs: lower_gpu. Tests: test/passes/sched_pressure/.
+#include "ir/layout.h"
+#include "ir/pressure.h"
+#include "passes/pass.h"
+
+enum {
+  LEAST = 16,  // registers of a thread that are worth it
+  SWEEPS = 4
+};
+
+typedef struct Moving {
+  Op *op;
+  bool here;  // goes in front of the loop
+} Moving;
+
+typedef struct Early {
+  Func *f;
+  uint32_t threads;
+  const Op *loop;
+  bool *ready;      // by value: there before the loop
+  bool *kept;       // by value: counted
+  Vec(Moving) ops;  // that could move, in order
+} Early;
+
+static bool is_loop(const Op *op) {
+  return op->code == OP_FOR || op->code == OP_WHILE;
+}
+
+// Triangles take most of a thread's registers, where chunks have them.
+static bool is_triangle(const Op *op) {
+  return op->code == OP_FTRINV;
+}
+
+// Nothing reads what it writes, and nothing else writes it.
+static bool is_result(const Op *op) {
+  if (op->code != OP_GSTORE) return false;
+  for (const Op *o = op->parent->first; o; o = o->next)
+    if (o != op && ir_mentions(o, op->args[0])) return false;
+  return true;
+}
+
+static bool can_move(const Early *e, const Op *op) {
+  bool load = op->code == OP_GLOAD && !ir_is_stored(e->f->body, op->args[0]);
+  bool tile = op->nres == 1 && ir_type(e->f, op->res[0])->kind == TK_SMEM;
+  bool pure = load || op_info(op->code)->flags & OPF_PURE ||
+              (is_triangle(e->loop) && (op->code == OP_SLOAD || is_result(op)));
+  if (op->nregions || op->nres > 1 || !pure || (tile && !is_triangle(e->loop)))
+    return false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!e->ready[op->args[i]]) return false;
+  return true;
+}
+
+// Results of ops in front of the loop are there, what regions have inside is
+// not asked for.
+static void begin(Early *e) {
+  for (Value v = 1; v < e->f->values.n; v++) e->ready[v] = true;
+  for (const Op *op = e->loop; op; op = op->next)
+    for (uint32_t i = 0; i < op->nres; i++) e->ready[op->res[i]] = false;
+  e->ops.n = 0;
+}
+
+static void set(Early *e, Moving *m, bool here) {
+  m->here = here;
+  if (m->op->nres) e->ready[m->op->res[0]] = here;
+}
+
+static void find(Early *e, Arena *a) {
+  for (Op *op = e->loop->next; op; op = op->next) {
+    if (!can_move(e, op)) continue;
+    Moving m = {.op = op};
+    set(e, &m, true);
+    vec_push(a, &e->ops, m);
+  }
+}
+
+// ---------------------------------------------------------------- what it costs
+static uint32_t keep(Early *e, Value v) {
+  uint32_t n = 0;
+  const Op *op = ir_def(e->f, v);
+  if (!e->ready[v] || e->kept[v]) return 0;
+  e->kept[v] = true;
+  if (!press_free(e->f, v)) return press_of(ir_type(e->f, v), e->threads);
+  for (uint32_t i = 0; i < op->nargs; i++) n += keep(e, op->args[i]);
+  return n;
+}
+
+static uint32_t keep_all(Early *e, const Op *op) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < op->nargs; i++) n += keep(e, op->args[i]);
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      n += keep_all(e, o);
+  return n;
+}
+
+// Registers of what lives through the loop, whose own needs count anyway.
+static uint32_t cost(Early *e) {
+  uint32_t n = 0, next = 0;
+  for (Value v = 1; v < e->f->values.n; v++) e->kept[v] = false;
+  keep_all(e, e->loop);
+  for (const Op *op = e->loop->next; op; op = op->next) {
+    bool here =
+        next < e->ops.n && e->ops.at[next].op == op && e->ops.at[next++].here;
+    if (!here && !(op->nres && press_free(e->f, op->res[0])))
+      n += keep_all(e, op);
+  }
+  return n;
+}
+
+static bool feeds(const Early *e, const Op *op) {
+  for (uint32_t i = 0; op->nres && i < e->ops.n; i++)
+    if (e->ops.at[i].here && ir_mentions(e->ops.at[i].op, op->res[0]))
+      return true;
+  return false;
+}
+
+// Those stay that would leave as much. From the last to the first, so that what
+// only they need stays too.
+static uint32_t thin_out(Early *e) {
+  uint32_t now = cost(e);
+  for (uint32_t i = e->ops.n; i-- > 0;) {
+    Moving *m = &e->ops.at[i];
+    if (feeds(e, m->op)) continue;
+    set(e, m, false);
+    uint32_t without = cost(e);
+    if (without > now) set(e, m, true);
+    else now = without;
+  }
+  return now;
+}
+
+// Op i, and what it is made of, in front of the loop; false: they were there.
+static bool add(Early *e, uint32_t i, bool *added) {
+  bool any = !e->ops.at[i].here;
+  for (uint32_t k = 0; k <= i; k++) added[k] = false;
+  added[i] = any;
+  for (uint32_t k = i + 1; k-- > 0;) {
+    const Op *op = e->ops.at[k].op;
+    for (uint32_t j = k + 1; !added[k] && op->nres && j <= i; j++)
+      added[k] = added[j] && !e->ops.at[k].here &&
+                 ir_mentions(e->ops.at[j].op, op->res[0]);
+    if (added[k]) set(e, &e->ops.at[k], true);
+  }
+  return any;
+}
+
+// One after the other, with what it is made of, as long as nothing more is
+// left: two that need the same leave less only together.
+static void choose(Early *e, Arena *a) {
+  bool *added = NEWN(a, bool, e->ops.n + 1), changed = true;
+  uint32_t now = cost(e);
+  for (uint32_t sweep = 0; changed && sweep < SWEEPS; sweep++) {
+    changed = false;
+    for (uint32_t i = 0; i < e->ops.n; i++) {
+      if (!add(e, i, added)) continue;
+      uint32_t with = cost(e);
+      if (with <= now) changed = true, now = with;
+      for (uint32_t k = 0; with > now && k <= i; k++)
+        if (added[k]) set(e, &e->ops.at[k], false);
+    }
+  }
+}
+
+static void visit(Early *e, Op *loop, Arena *a) {
+  e->loop = loop;
+  begin(e);
+  uint32_t before = cost(e);
+  find(e, a);
+  for (uint32_t i = 0; i < e->ops.n; i++) set(e, &e->ops.at[i], false);
+  choose(e, a);
+  if (!e->ops.n || thin_out(e) + LEAST > before) return;
+  for (uint32_t i = 0; i < e->ops.n; i++)
+    if (e->ops.at[i].here) ir_move_before(e->ops.at[i].op, loop);
+}
+
+// Loops that carry sums, in order: what has moved in front of one may go on.
+static void region(Early *e, Region *r, Arena *a) {
+  for (Op *op = r->last; op; op = op->prev) {
+    for (uint32_t i = 0; i < op->nregions; i++) region(e, op->regions[i], a);
+    if ((is_loop(op) && op->nres) || is_triangle(op)) visit(e, op, a);
+  }
+}
+
+bool pass_sched_pressure(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)opt;
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    Func *f = m->funcs.at[i];
+    const Op *launch = ir_launch(f);
+    if (!launch) continue;
+    Early e = {.f = f,
+               .threads = ir_group_threads(f, launch),
+               .ready = NEWN(&cx->scratch, bool, f->values.n),
+               .kept = NEWN(&cx->scratch, bool, f->values.n)};
+    region(&e, f->body, &cx->scratch);
+  }
+  return true;
+}

@@ -1,0 +1,183 @@
+// Where a task is: its coordinates on the axes of the grid.
+//
+//   grid(b:1, h:1, q:128)                    grid(h:1, slot:1)
+//   %q over Sq ragged(cu)           ->       slots: Sq_total // 128 + B
+//
+// A ragged axis whose sequences lie one behind the other has no tasks for each
+// sequence as if it were the longest one, most of which would find nothing to
+// do. The tiles of all sequences are in one row of slots: sequence b begins at
+// slot (cu[b] - cu[0]) // 128 + b, which leaves each enough of them and at most
+// one too many. A binary search in the offsets finds the sequence of a slot.
+#include "passes/gpu/gpu.h"
+
+#include <string.h>
+
+// Rows of the tiled axis lie in a tensor at `offsets`[sequence].
+typedef struct Packed {
+  Place *p;
+  const char *by;
+  Value offsets;   // tensor, 0: not found
+  uint32_t batch;  // axis of the sequences
+  Dim total;       // rows of all sequences
+} Packed;
+
+static const Op *def_of(const Place *p, Value v) {
+  const Op *op = ir_def(p->f, v);
+  while (op && op->code == OP_CAST) op = ir_def(p->f, op->args[0]);
+  return op;
+}
+
+// v = load(offsets, origin of the sequence)
+static bool is_offset(Packed *k, Value v) {
+  const Op *load = def_of(k->p, v), *at;
+  if (!load || load->code != OP_LOAD || load->nargs != 2) return false;
+  const char *name = ir_info(k->p->f, load->args[0])->hint;
+  at = def_of(k->p, load->args[1]);
+  if (!at || at->code != OP_ORIGIN || !name || strcmp(name, k->by))
+    return false;
+  k->offsets = load->args[0];
+  k->batch = (uint32_t)ir_attr_i(at, AT_AXIS, 0);
+  return true;
+}
+
+// Is one of op's indices offset + coordinate of the tiled axis?
+static void find_packed(void *data, Op *op) {
+  Packed *k = data;
+  const Func *f = k->p->f;
+  bool store = op->code == OP_STORE;
+  if (k->offsets || (!store && op->code != OP_LOAD)) return;
+  for (uint32_t i = 1 + store; i < op->nargs && !k->offsets; i++) {
+    const Op *sum = ir_def(f, op->args[i]);
+    if (!sum || sum->code != OP_ADD ||
+        !type_has_axis(ir_type(f, op->args[i]), (uint32_t)k->p->lane))
+      continue;
+    if (is_offset(k, sum->args[0]) || is_offset(k, sum->args[1]))
+      k->total = ir_type(f, op->args[0])->size[i - 1 - store];
+  }
+}
+
+static bool in_grid(const Place *p, uint32_t axis) {
+  for (uint32_t i = 0; i < p->f->grid.n; i++)
+    if (p->f->grid.at[i].axis == axis) return p->f->grid.at[i].tile == 1;
+  return false;
+}
+
+static bool packed_lane(Place *p, Packed *k) {
+  *k = (Packed){.p = p};
+  if (p->lane < 0) return false;
+  const DimTab *t = &p->m->dims;
+  const DimExpr *e = &t->exprs.at[p->f->axes.at[p->lane].extent];
+  if (e->op != DIM_SYM || t->syms.at[e->value].kind != DIM_RAGGED) return false;
+  k->by = t->syms.at[e->value].by;
+  ir_walk(p->f->body, find_packed, k);
+  return k->offsets && in_grid(p, k->batch);
+}
+
+// ---------------------------------------------------------------- search
+static Value uniform(Builder *b, Value v) {
+  return pl_op(b, OP_UNIFORM, &v, 1, type_scalar(DT_I32), NULL, 0);
+}
+
+typedef struct Search {
+  Value offsets, first, slot;
+  int64_t tile;
+} Search;
+
+// The first slot of sequence i.
+static Value first_slot(const Search *s, Builder *b, Value i) {
+  Value args[] = {s->offsets, i};
+  Value at = pl_op(b, OP_GLOAD, args, 2, type_scalar(DT_I32), NULL, 0);
+  at = ir_2(b, OP_SUB, at, s->first);
+  return ir_2(b, OP_ADD, ir_2(b, OP_FLOORDIV, at, pl_int(b, s->tile)), i);
+}
+
+// At least as many steps as halve n down to 1.
+static Value steps(Builder *b, Value n) {
+  Value x = pl_cast(b, DT_F32, ir_2(b, OP_MAX, n, pl_int(b, 1)));
+  x = pl_op(b, OP_LOG2, &x, 1, type_scalar(DT_F32), NULL, 0);
+  return ir_2(b, OP_ADD, pl_cast(b, DT_I32, x), pl_int(b, 2));
+}
+
+// The last of n sequences that begins at the slot or before it.
+static Value sequence_of(const Search *s, Builder *b, Value n) {
+  Type i32 = type_scalar(DT_I32), types[] = {i32, i32};
+  Value zero = pl_int(b, 0);
+  Value args[] = {zero, steps(b, n), pl_int(b, 1), zero, n};
+  Op *loop = ir_op(b, OP_FOR, args, 5, NULL, 0, types, 2, 1);
+  Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
+  ir_region_param(in.region, i32, "i");
+  Value lo = ir_region_param(in.region, i32, "lo");
+  Value hi = ir_region_param(in.region, i32, "hi");
+  Value mid = ir_2(&in, OP_ADD, lo, hi);
+  mid = ir_2(&in, OP_FLOORDIV, mid, pl_int(&in, 2));
+  Value go = ir_2(&in, OP_LE, first_slot(s, &in, mid), s->slot);
+  Value next[] = {ir_3(&in, OP_SELECT, go, mid, lo),
+                  ir_3(&in, OP_SELECT, go, hi, mid)};
+  ir_yield(&in, next, 2);
+  return uniform(b, loop->res[0]);
+}
+
+// Slots behind a sequence's last tile are tiles behind its end.
+static void find_sequence(Place *p, Builder *b, const Packed *k, Value slot,
+                          int64_t tile) {
+  Value zero = pl_int(b, 0), args[] = {p->memo[k->offsets][0], zero};
+  Search s = {.offsets = args[0], .slot = slot, .tile = tile};
+  s.first = pl_op(b, OP_GLOAD, args, 2, type_scalar(DT_I32), NULL, 0);
+  Value n = pl_dim(b, p->f->axes.at[k->batch].extent);
+  Value at = sequence_of(&s, b, n);
+  Value row = ir_2(b, OP_SUB, slot, first_slot(&s, b, at));
+  Dim all = dim_ceildiv(&p->m->dims, p->f->axes.at[p->lane].extent, tile);
+  row = uniform(b, ir_2(b, OP_MIN, row, pl_dim(b, all)));
+  p->origin[k->batch] = at;
+  p->origin[p->lane] = ir_2(b, OP_MUL, row, pl_int(b, tile));
+}
+
+// ---------------------------------------------------------------- grid
+// Slots take the places of the tiled axis and its sequences.
+static void slots_in_grid(Place *p, const Packed *k, int64_t tile) {
+  DimTab *d = &p->m->dims;
+  Dim n = dim_bin(d, DIM_FLOORDIV, k->total, dim_const(d, tile));
+  n = dim_bin(d, DIM_ADD, n, p->f->axes.at[k->batch].extent);
+  uint32_t slot = ir_axis(p->g, "slot", AX_PAR, n), at = 0;
+  for (uint32_t i = 0; i < p->g->grid.n; i++) {
+    GridDim g = p->g->grid.at[i];
+    if (g.axis == k->batch) continue;
+    bool lane = (int)g.axis == p->lane;
+    p->g->grid.at[at++] = lane ? (GridDim){slot, 1} : g;
+  }
+  p->g->grid.n = at;
+}
+
+static int64_t lane_tile(const Place *p) {
+  for (uint32_t i = 0; i < p->f->grid.n; i++)
+    if ((int)p->f->grid.at[i].axis == p->lane) return p->f->grid.at[i].tile;
+  return 1;
+}
+
+// The last entry of the grid is the fastest. Axes that only the grid has are
+// the last ones of g.
+void place_origins(Place *p, Builder *b) {
+  Packed k;
+  bool packed = packed_lane(p, &k);
+  if (packed) slots_in_grid(p, &k, lane_tile(p));
+  else place_plan_share(p);
+  Value t = pl_op(b, OP_TASK, NULL, 0, type_scalar(DT_I32), NULL, 0);
+  Value added[2] = {0};
+  for (uint32_t i = p->g->grid.n; i-- > 0;) {
+    const GridDim *g = &p->g->grid.at[i];
+    Value x = t;
+    if (i > 0) {
+      Dim e = p->g->axes.at[g->axis].extent;
+      bool keys = p->share.on && g->axis == p->share.keys;
+      Value n = keys ? place_share_count(p, b)
+                     : pl_dim(b, dim_ceildiv(&p->m->dims, e, g->tile));
+      x = ir_2(b, OP_MOD, t, n);
+      t = ir_2(b, OP_FLOORDIV, t, n);
+    }
+    if (g->tile > 1) x = ir_2(b, OP_MUL, x, pl_int(b, g->tile));
+    if (g->axis < p->f->axes.n) p->origin[g->axis] = x;
+    else added[g->axis - p->f->axes.n] = x;
+  }
+  if (packed) find_sequence(p, b, &k, added[0], lane_tile(p));
+  if (p->share.on) place_share(p, b, added[0], added[1]);
+}

@@ -1,0 +1,139 @@
+// defer: a product starts when its operands are there, and is waited for where
+// it is needed.
+//
+//   %r = freduce(%x)                      wg_fence()
+//   %p = mma(%q, %k)                      %w = wgmma(%q, %k)
+//   %e = exp2(%r)                  ->     wg_commit()
+//   %y = mul(%p, %e)                      %r = freduce(%x)
+//                                         %e = exp2(%r)
+//                                         %p = wg_wait(%w) {pending = 0}
+//                                         %y = mul(%p, %e)
+//
+// For chunks of recurrences, whose products stage leaves alone: they depend on
+// each other, but not on all that stands between them. An accumulator that
+// something behind uses too stays synchronous. Level mach, value form; sm_90a,
+// programs for which warps has rings. Needs: lower_gpu. Tests:
+// test/passes/async_mma/.
+#include "ir/layout.h"
+#include "passes/hopper/rings.h"
+
+static bool is_swizzled(const Type *t) {
+  return t->kind == TK_SMEM && t->layout != LY_ROW;
+}
+
+static bool used_behind(const Op *op, Value v) {
+  while ((op = op->next))
+    if (ir_mentions(op, v)) return true;
+  return false;
+}
+
+static bool suits(const Func *f, const Op *op) {
+  const Type *a = ir_type(f, op->args[0]), *b = ir_type(f, op->args[1]);
+  const Type *c = ir_type(f, op->res[0]);
+  bool frag = a->kind == TK_FRAG && a->layout == LY_ACC;
+  return (frag || is_swizzled(a)) && is_swizzled(b) &&
+         dtype_size(a->dtype) == 2 && c->ext[0] % 64 == 0 &&
+         (op->nargs < 3 || !used_behind(op, op->args[2]));
+}
+
+// Is v a product, or what a branch makes of one?
+static bool is_summed(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  if (!op) return false;
+  if (op->code == OP_MMA || op->code == OP_WG_WAIT) return true;
+  for (uint32_t i = 0; op->code == OP_MUL && i < 2; i++)
+    if (is_summed(f, op->args[i])) return true;
+  for (uint32_t i = 0; op->code == OP_IF && i < op->nres; i++)
+    if (op->res[i] == v) return is_summed(f, op->regions[0]->last->args[i]);
+  return false;
+}
+
+// Reads what the step before has accumulated: while a product is in flight
+// ptxas would wait for it first.
+static bool reads_carried(const Func *f, const Op *op) {
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    const Region *r = ir_info(f, op->args[i])->region;
+    const Op *loop = r ? r->parent : NULL;
+    if (ir_def(f, op->args[i]) || !loop || loop->code != OP_FOR) continue;
+    for (uint32_t k = 1; k < r->params.n; k++)
+      if (r->params.at[k] == op->args[i] && is_summed(f, r->last->args[k - 1]))
+        return true;
+  }
+  return false;
+}
+
+// Behind the last of its operands in this region.
+static void hoist(const Func *f, Op *op) {
+  Op *at = op;
+  for (Op *o = op->prev; o; o = o->prev) {
+    if (o->nregions || o->code == OP_WG_FENCE) break;
+    bool mine =
+        reads_carried(f, o) || (op->nargs > 2 && ir_mentions(o, op->args[2]));
+    for (uint32_t i = 0; i < op->nargs; i++)
+      mine |= ir_def(f, op->args[i]) == o;
+    if (mine) break;
+    at = o;
+  }
+  if (at->code == OP_WG_COMMIT) at = at->next;  // of the product in front
+  if (at != op) ir_move_before(op, at);
+}
+
+static void start(Func *f, Op *op) {
+  Builder b = {.fn = f, .region = op->parent, .before = op, .span = op->span};
+  const Type t = *ir_type(f, op->res[0]);
+  IrAttr none = attr_i(AT_PENDING, 0);
+  ir_op(&b, OP_WG_FENCE, NULL, 0, NULL, 0, NULL, 0, 0);
+  Value v =
+      ir_op(&b, OP_WGMMA, op->args, op->nargs, op->attrs, op->nattrs, &t, 1, 0)
+          ->res[0];
+  ir_op(&b, OP_WG_COMMIT, NULL, 0, NULL, 0, NULL, 0, 0);
+  Op *user = op->next;
+  while (user && user->next && !ir_mentions(user, op->res[0]))
+    user = user->next;
+  b.before = user;
+  Value done = ir_op(&b, OP_WG_WAIT, &v, 1, &none, 1, &t, 1, 0)->res[0];
+  ir_replace_uses(f, op->res[0], done);
+  ir_erase(op);
+}
+
+static void region(Func *f, Region *r) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i]);
+    if (op->code != OP_MMA || !suits(f, op)) continue;
+    hoist(f, op);
+    start(f, op);
+  }
+}
+
+static bool has_chunks(const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code == OP_FOR && rings_chunk(op)) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (has_chunks(op->regions[i])) return true;
+  }
+  return false;
+}
+
+// All threads are one group that joins states, without a producer. Chunks that
+// load their tiles themselves (f32), and their phases, keep `mma.sync`: they
+// have no registers for more.
+static bool is_group(const Func *f, const Target *t) {
+  const Op *launch = ir_launch(f);
+  return launch && t->gpu.arch &&
+         ir_attr_i(launch, AT_THREADS, 0) == WARPGROUP &&
+         rings_carried(f, f->body) && !has_chunks(f->body);
+}
+
+bool pass_async_mma(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)cx;
+  (void)opt;
+  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  Rings rings;
+  for (uint32_t i = 0; t && i < m->funcs.n; i++) {
+    Func *f = m->funcs.at[i];
+    if (ir_has_steps(f) && (is_group(f, t) || rings_plan(&rings, f, t)))
+      region(f, f->body);
+  }
+  return true;
+}

@@ -1,0 +1,548 @@
+// stage: products become asynchronous, and a loop over keys is rotated so that
+// the tensor cores always have a product to do while the scalar units work.
+//
+//   for(%lo, %hi, %s, %m, %acc) ({              %S = wgmma(%q, K(%lo)), wait
+//     ^(%i, %m1, %a1):                          %m', %p, %x = softmax(%S, %m)
+//     %k = sfill(%K, %i)                        for(%lo + %s, %hi, %s, ..):
+//     %S = mma(%q, %k, 0)                         %S = wgmma(%q, K(%i))
+//     %m2, %p, %x = softmax(%S, %m1)      ->      %O = wgmma(%p1, V(%i - %s), %c1)
+//     %c = mul(%a1, %x)                           wait %S, softmax -> %p2, %x
+//     %v = sfill(%V, %i)                          wait %O, %c2 = mul(%O, %x)
+//     %a2 = mma(%p, %v, %c)                     %O = wgmma(%p, V(last), %c), wait
+//     yield(%m2, %a2)
+//   })
+//
+// The body falls into three parts: `ahead`, the products that depend on the
+// coordinate alone (one may add to another); `behind`, products that only add
+// to a carried accumulator, possibly scaled first; and all the rest. The rest
+// of a step runs while the products of the step before are added up
+// (intra-warpgroup overlap of FlashAttention-3, arXiv 2407.08608, section 3.2,
+// for any row function). Loops without both kinds are left alone, and programs
+// for which warps has no rings. Level mach, value form; sm_90a. Needs:
+// lower_gpu. Tests: test/passes/pipeline_loop/.
+#include "passes/support/full_tiles.h"
+#include "passes/hopper/rings.h"
+
+enum { MAX_PRODUCTS = 8 };
+
+// A product that is added to carried value `at`.
+typedef struct Behind {
+  Op *mma;
+  Op *scale;  // mul of the carried value, or NULL
+  uint32_t at;
+} Behind;
+
+typedef struct Stage {
+  Func *f;
+  Arena *arena;
+  Op *loop;
+  Region *body;
+  uint32_t nahead, nbehind;
+  Op *ahead[MAX_PRODUCTS];
+  uint32_t
+      onto[MAX_PRODUCTS];  // number, from 1, of the one ahead that it adds to
+  Behind behind[MAX_PRODUCTS];
+  bool *carried;  // by value: depends on carried values
+  bool *late;     // by value: depends on a product of the step
+  bool brief;     // tasks are short: nothing is beside their first product
+} Stage;
+
+// ---------------------------------------------------------------- analysis
+static bool op_carried(const Stage *s, const Op *op);
+
+static bool region_carried(const Stage *s, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next)
+    if (op_carried(s, op)) return true;
+  return false;
+}
+
+static bool op_carried(const Stage *s, const Op *op) {
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (s->carried[op->args[i]]) return true;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    if (region_carried(s, op->regions[i])) return true;
+  return false;
+}
+
+static void find_carried(Stage *s) {
+  s->carried = NEWN(s->arena, bool, s->f->values.n);
+  s->late = NEWN(s->arena, bool, s->f->values.n);
+  for (const Op *op = s->body->first; op; op = op->next) {
+    bool late = op->code == OP_MMA || op->nregions;
+    for (uint32_t i = 0; i < op->nargs; i++) late |= s->late[op->args[i]];
+    for (uint32_t i = 0; i < op->nres; i++) s->late[op->res[i]] = late;
+  }
+  for (uint32_t i = 1; i < s->body->params.n; i++)
+    s->carried[s->body->params.at[i]] = true;
+  for (const Op *op = s->body->first; op; op = op->next) {
+    bool c = op_carried(s, op);
+    for (uint32_t i = 0; i < op->nres; i++) s->carried[op->res[i]] = c;
+  }
+}
+
+static bool is_zero(const Stage *s, Value v) {
+  double k;
+  return ir_const_value(s->f, v, &k) && k == 0;
+}
+
+static bool starts_at_zero(const Stage *s, const Op *mma) {
+  return mma->nargs == 2 || is_zero(s, mma->args[2]);
+}
+
+// The only use of v is by op.
+static bool only_use(const Stage *s, Value v, const Op *op) {
+  if (ir_count_uses(s->f, v) != 1) return false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (op->args[i] == v) return true;
+  return false;
+}
+
+static bool find_behind(const Stage *s, Op *mma, Behind *b) {
+  const Op *yield = s->body->last;
+  if (mma->nargs < 3 || !only_use(s, mma->res[0], yield)) return false;
+  *b = (Behind){.mma = mma};
+  while (yield->args[b->at] != mma->res[0]) b->at++;
+  Value c = mma->args[2], param = s->body->params.at[1 + b->at];
+  Op *mul = ir_def(s->f, c);
+  if (mul && mul->code == OP_MUL && mul->parent == s->body) {
+    if (!only_use(s, c, mma)) return false;
+    b->scale = mul;
+    c = mul->args[mul->args[0] != param];
+  }
+  if (c != param || ir_count_uses(s->f, param) != 1) return false;
+  // Shared tiles are not carried.
+  return ir_type(s->f, mma->args[0])->kind == TK_FRAG &&
+         !s->carried[mma->args[1]];
+}
+
+// The operands lie in registers or in tiles copied from memory. A computed tile
+// (sput) gets its buffer from legal, which knows products as finished ops: it
+// would lend the buffer on while an asynchronous product still reads it.
+static bool is_streamed(const Stage *s, const Op *mma) {
+  for (uint32_t i = 0; i < 2; i++) {
+    const Op *def = ir_def(s->f, mma->args[i]);
+    if (ir_type(s->f, mma->args[i])->kind != TK_SMEM) continue;
+    if (!def || def->code != OP_SFILL) return false;
+  }
+  return true;
+}
+
+// The product ahead, by number from 1, to which alone op adds; 0: none.
+static uint32_t added_to(const Stage *s, const Op *op) {
+  for (uint32_t i = 0; op->nargs > 2 && i < s->nahead; i++)
+    if (s->ahead[i]->res[0] == op->args[2])
+      return ir_count_uses(s->f, op->args[2]) == 1 ? i + 1 : 0;
+  return 0;
+}
+
+static bool classify(Stage *s) {
+  find_carried(s);
+  for (Op *op = s->body->first; op; op = op->next) {
+    if (op->code != OP_MMA) continue;
+    if (s->nahead == MAX_PRODUCTS || s->nbehind == MAX_PRODUCTS) return false;
+    if (!is_streamed(s, op)) return false;
+    uint32_t onto = added_to(s, op);
+    if (!op_carried(s, op) && (onto || starts_at_zero(s, op))) {
+      s->onto[s->nahead] = onto;
+      s->ahead[s->nahead++] = op;
+    } else if (find_behind(s, op, &s->behind[s->nbehind])) s->nbehind++;
+  }
+  return s->nahead && s->nbehind;
+}
+
+// ---------------------------------------------------------------- pieces
+// A copy of parts of the body for one coordinate.
+typedef struct Copy {
+  Stage *s;
+  Builder *b;
+  ValueMap map;
+} Copy;
+
+static Copy copy_at(Stage *s, Builder *b, Value i) {
+  Copy c = {.s = s, .b = b, .map = {.arena = s->arena}};
+  vmap_put(&c.map, s->body->params.at[0], i);
+  return c;
+}
+
+static bool in_body(const Stage *s, const Op *op) {
+  return op && op->parent == s->body;
+}
+
+// v's value in this copy; what it needs is cloned first.
+static Value need(Copy *c, Value v) {
+  Op *op = ir_def(c->s->f, v);
+  if (vmap_get(&c->map, v) != v || !in_body(c->s, op))
+    return vmap_get(&c->map, v);
+  for (uint32_t i = 0; i < op->nargs; i++) need(c, op->args[i]);
+  ir_clone(c->b, c->s->f, op, &c->map, NULL);
+  return vmap_get(&c->map, v);
+}
+
+static Op *op0(Builder *b, OpCode code) {
+  return ir_op(b, code, NULL, 0, NULL, 0, NULL, 0, 0);
+}
+
+static Value product(Builder *b, const Op *mma, Value x, Value y, Value c) {
+  Value args[3] = {x, y, c};
+  const Type t = *ir_type(b->fn, mma->res[0]);
+  return ir_op(b, OP_WGMMA, args, c ? 3 : 2, mma->attrs, mma->nattrs, &t, 1, 0)
+      ->res[0];
+}
+
+static void wait(Builder *b, Value *v, uint32_t n, int64_t pending) {
+  Type types[MAX_PRODUCTS];
+  IrAttr at = attr_i(AT_PENDING, pending);
+  for (uint32_t i = 0; i < n; i++) types[i] = *ir_type(b->fn, v[i]);
+  Op *op = ir_op(b, OP_WG_WAIT, v, n, &at, 1, types, n, 0);
+  for (uint32_t i = 0; i < n; i++) v[i] = op->res[i];
+}
+
+// Issues the products ahead for the copy's coordinate.
+static void issue_ahead(Copy *c, Value *v) {
+  Stage *s = c->s;
+  for (uint32_t i = 0; i < s->nahead; i++)
+    for (uint32_t j = 0; j < 2; j++) need(c, s->ahead[i]->args[j]);
+  op0(c->b, OP_WG_FENCE);
+  for (uint32_t i = 0; i < s->nahead; i++) {
+    const Op *m = s->ahead[i];
+    Value onto = s->onto[i] ? v[s->onto[i] - 1] : 0;
+    v[i] = product(c->b, m, need(c, m->args[0]), need(c, m->args[1]), onto);
+  }
+  op0(c->b, OP_WG_COMMIT);
+}
+
+// Waits for the products ahead, of a chain for the last one.
+static void wait_ahead(Copy *c, Value *v, int64_t pending) {
+  const Stage *s = c->s;
+  Value last[MAX_PRODUCTS];
+  uint32_t at[MAX_PRODUCTS], n = 0;
+  for (uint32_t i = 0; i < s->nahead; i++) {
+    bool more = false;
+    for (uint32_t k = 0; k < s->nahead; k++) more |= s->onto[k] == i + 1;
+    if (!more) at[n] = i, last[n++] = v[i];
+  }
+  wait(c->b, last, n, pending);
+  for (uint32_t i = 0; i < n; i++)
+    vmap_put(&c->map, s->ahead[at[i]]->res[0], last[i]);
+}
+
+// Issues those behind: p are the carried A operands, acc the accumulators.
+static void issue_behind(Copy *c, const Value *p, const Value *acc, Value *v) {
+  Stage *s = c->s;
+  for (uint32_t i = 0; i < s->nbehind; i++) need(c, s->behind[i].mma->args[1]);
+  op0(c->b, OP_WG_FENCE);
+  for (uint32_t i = 0; i < s->nbehind; i++) {
+    const Op *m = s->behind[i].mma;
+    v[i] = product(c->b, m, p[i], need(c, m->args[1]), acc[i]);
+  }
+  op0(c->b, OP_WG_COMMIT);
+}
+
+static bool is_product(const Stage *s, const Op *op) {
+  for (uint32_t i = 0; i < s->nahead; i++)
+    if (op == s->ahead[i]) return true;
+  for (uint32_t i = 0; i < s->nbehind; i++)
+    if (op == s->behind[i].mma || op == s->behind[i].scale) return true;
+  return false;
+}
+
+static bool made(const Copy *c, const Op *op) {
+  return op->nres && vmap_get(&c->map, op->res[0]) != op->res[0];
+}
+
+// A shared tile that only products behind read: it is filled a step later.
+static bool is_behinds(const Stage *s, const Op *op) {
+  uint32_t uses = 0;
+  if (op->code != OP_SFILL) return false;
+  for (uint32_t i = 0; i < s->nbehind; i++)
+    uses += s->behind[i].mma->args[1] == op->res[0];
+  return uses == ir_count_uses(s->f, op->res[0]);
+}
+
+// Rows and columns that depend on the coordinate alone are asked for while the
+// products run; for tiles there are no registers.
+static void fetch(Copy *c) {
+  for (Op *op = c->s->body->first; op; op = op->next)
+    if (op->code == OP_GLOAD && !op_carried(c->s, op) &&
+        !c->s->late[op->res[0]] &&
+        ir_type(c->s->f, op->res[0])->slice != SLICE_NONE)
+      need(c, op->res[0]);
+}
+
+// Everything but the products; operands of products are cloned where needed.
+static void rest(Copy *c) {
+  const Op *last = c->s->body->last;
+  for (Op *op = c->s->body->first; op != last; op = op->next) {
+    if (is_product(c->s, op) || made(c, op) || is_behinds(c->s, op)) continue;
+    ir_clone(c->b, c->s->f, op, &c->map, NULL);
+  }
+}
+
+// The condition under which factor v, bcast(select(%c, .., 1)), is not 1.
+static Value unless_one(const Stage *s, Value v) {
+  const Op *op = ir_def(s->f, v);
+  if (op && op->code == OP_BCAST) op = ir_def(s->f, op->args[0]);
+  double k;
+  bool lazy = op && op->code == OP_SELECT &&
+              ir_const_value(s->f, op->args[2], &k) && k == 1;
+  return lazy ? op->args[0] : 0;
+}
+
+// Warps whose rows all have the factor 1 do not multiply.
+static Value scaled(Copy *c, const Behind *b, Value v) {
+  if (!b->scale) return v;
+  Func *f = c->s->f;
+  uint32_t at = b->scale->args[0] == c->s->body->params.at[1 + b->at];
+  Value old = b->scale->args[at], x = need(c, old),
+        some = unless_one(c->s, old);
+  if (!some) return ir_2(c->b, OP_MUL, v, x);
+  some = need(c, some);
+  IrAttr how[] = {{.id = AT_KIND, .i = RK_ANY}, attr_i(AT_WARP, 1)};
+  Type bit = type_scalar(DT_BOOL);
+  some = ir_op(c->b, OP_VOTE, &some, 1, how, 2, &bit, 1, 0)->res[0];
+  Op *branch = ir_op(c->b, OP_IF, &some, 1, NULL, 0, ir_type(f, v), 1, 2);
+  Builder in = {.fn = f, .region = branch->regions[0], .span = c->b->span};
+  Value y = ir_2(&in, OP_MUL, v, x);
+  ir_yield(&in, &y, 1);
+  in.region = branch->regions[1];
+  ir_yield(&in, &v, 1);
+  return branch->res[0];
+}
+
+// ---------------------------------------------------------------- the loop
+// What the rotated loop carries: the loop's values, of which the accumulators
+// are scaled but lack the last product, and the A operands of that product.
+typedef struct State {
+  uint32_t n;
+  Value *v;  // loop->nres values, then nbehind operands
+} State;
+
+static State yielded(Copy *c, const Value *acc) {
+  Stage *s = c->s;
+  const Op *yield = s->body->last;
+  State st = {yield->nargs + s->nbehind,
+              NEWN(s->arena, Value, yield->nargs + s->nbehind)};
+  for (uint32_t i = 0; i < s->nbehind; i++) {
+    st.v[s->behind[i].at] = acc[i];
+    st.v[yield->nargs + i] = need(c, s->behind[i].mma->args[0]);
+  }
+  for (uint32_t i = 0; i < yield->nargs; i++)
+    if (!st.v[i]) st.v[i] = need(c, yield->args[i]);
+  return st;
+}
+
+static bool is_row(const Func *f, Value v, bool partial) {
+  const Type *t = ir_type(f, v);
+  return t->kind == TK_FRAG && t->slice != SLICE_NONE && t->dtype == DT_F32 &&
+         t->partial == partial;
+}
+
+// What must be done before the products behind are waited for: the sums of
+// threads, which need all that was computed; else whatever rows carry; else
+// what operands of the products to come are rounded from (they are made after
+// the wait: their registers are being read).
+static void pin(Copy *c, const State *st) {
+  Value v[MAX_AXES];
+  uint32_t n = 0, own = st->n - c->s->nbehind;
+  for (int parts = 1; parts >= 0 && !n; parts--)
+    for (uint32_t i = 0; i < own && n < MAX_AXES; i++)
+      if (is_row(c->s->f, st->v[i], parts)) v[n++] = st->v[i];
+  for (uint32_t i = 0; i < c->s->nbehind && own + i < st->n && !n; i++) {
+    const Op *narrow = ir_def(c->s->f, c->s->behind[i].mma->args[0]);
+    if (narrow && narrow->code == OP_CAST) v[n++] = need(c, narrow->args[0]);
+  }
+  if (n) ir_op(c->b, OP_PIN, v, n, NULL, 0, NULL, 0, 0);
+}
+
+static void bind(Copy *c, const Value *v) {
+  for (uint32_t i = 0; i < c->s->loop->nres; i++)
+    vmap_put(&c->map, c->s->body->params.at[1 + i], v[i]);
+}
+
+// The coordinates at which the loop starts and ends, if it has at least one.
+typedef struct Ends {
+  Value first, last;
+  bool back;
+} Ends;
+
+static Ends ends_of(const Stage *s, Builder *b) {
+  const Op *loop = s->loop;
+  Value lo = loop->args[0], hi = loop->args[1], step = loop->args[2];
+  Value one = ir_const_i(b, ir_type(s->f, lo)->dtype, 1);
+  Value n = ir_2(b, OP_SUB, ir_2(b, OP_SUB, hi, lo), one);
+  n = ir_2(b, OP_MAX, n, ir_const_i(b, ir_type(s->f, lo)->dtype, 0));
+  Value top = ir_2(b, OP_MUL, ir_2(b, OP_FLOORDIV, n, step), step);
+  top = ir_2(b, OP_ADD, lo, top);
+  bool back = ir_attr_i(loop, AT_REVERSE, 0) != 0;
+  return (Ends){back ? top : lo, back ? lo : top, back};
+}
+
+// The first tile asks for no elements' sake whether all its keys are seen: its
+// mask says the same, and `or` costs two instructions an element.
+static void mask_always(Copy *c) {
+  const Func *f = c->s->f;
+  FullTiles full;
+  if (!full_tiles(f, c->s->loop, &full)) return;
+  for (const Op *op = c->s->body->first; op; op = op->next)
+    for (uint32_t i = 0; i < op->nargs && i < 2; i++) {
+      const Op *at = ir_def(f, op->args[i]);
+      bool asks = op->code == OP_OR || (op->code == OP_SELECT && !i);
+      if (asks && at && at->code == OP_SPLAT && at->args[0] == full.value)
+        vmap_put(&c->map, full.value, ir_const_i(c->b, DT_BOOL, 0));
+    }
+}
+
+static State first_step(Stage *s, Builder *b, Value first) {
+  Copy c = copy_at(s, b, first);
+  Value v[MAX_PRODUCTS], acc[MAX_PRODUCTS];
+  mask_always(&c);
+  bind(&c, s->loop->args + 3);
+  if (s->brief) fetch(&c);
+  issue_ahead(&c, v);
+  fetch(&c);
+  wait_ahead(&c, v, 0);
+  rest(&c);
+  for (uint32_t i = 0; i < s->nbehind; i++) {
+    Value init = s->loop->args[3 + s->behind[i].at];
+    acc[i] = is_zero(s, init) ? init : scaled(&c, &s->behind[i], init);
+  }
+  return yielded(&c, acc);
+}
+
+static void step(Stage *s, Region *r, const State *in, Value i, bool back) {
+  Builder b = {.fn = s->f, .region = r, .span = s->loop->span};
+  Value before = ir_2(&b, back ? OP_ADD : OP_SUB, i, s->loop->args[2]);
+  Copy c = copy_at(s, &b, i), prev = copy_at(s, &b, before);
+  Value v[MAX_PRODUCTS], o[MAX_PRODUCTS], acc[MAX_PRODUCTS];
+  bind(&c, in->v);
+  for (uint32_t k = 0; k < s->nbehind; k++) acc[k] = in->v[s->behind[k].at];
+  issue_ahead(&c, v);
+  issue_behind(&prev, in->v + s->loop->nres, acc, o);
+  fetch(&c);
+  wait_ahead(&c, v, 1);
+  rest(&c);
+  for (uint32_t k = 0; k < s->nbehind; k++) acc[k] = o[k];
+  State next = yielded(&c, acc);
+  pin(&c, &next);
+  wait(&b, acc, s->nbehind, 0);
+  for (uint32_t k = 0; k < s->nbehind; k++)
+    next.v[s->behind[k].at] = scaled(&c, &s->behind[k], acc[k]);
+  ir_yield(&b, next.v, next.n);
+}
+
+static State rotated(Stage *s, Builder *b, const State *in, Ends e) {
+  const Op *old = s->loop;
+  Value *args = NEWN(s->arena, Value, 3 + in->n);
+  Type *types = NEWN(s->arena, Type, in->n);
+  args[0] = e.back ? e.last : ir_2(b, OP_ADD, e.first, old->args[2]);
+  args[1] = e.back ? e.first : old->args[1];
+  args[2] = old->args[2];
+  for (uint32_t i = 0; i < in->n; i++) {
+    args[3 + i] = in->v[i];
+    types[i] = *ir_type(s->f, in->v[i]);
+  }
+  Op *loop = ir_op(b, OP_FOR, args, 3 + in->n, old->attrs, old->nattrs, types,
+                   in->n, 1);
+  Region *r = loop->regions[0];
+  State st = {in->n, NEWN(s->arena, Value, in->n)};
+  Value i = ir_region_param(r, *ir_type(s->f, args[0]),
+                            ir_info(s->f, s->body->params.at[0])->hint);
+  for (uint32_t k = 0; k < in->n; k++)
+    st.v[k] = ir_region_param(r, types[k], ir_info(s->f, in->v[k])->hint);
+  step(s, r, &st, i, e.back);
+  for (uint32_t k = 0; k < in->n; k++) st.v[k] = loop->res[k];
+  return st;
+}
+
+// The products that are still missing.
+static void last_step(Stage *s, Builder *b, const State *st, Value last) {
+  Copy c = copy_at(s, b, last);
+  Value acc[MAX_PRODUCTS], o[MAX_PRODUCTS];
+  for (uint32_t k = 0; k < s->nbehind; k++) acc[k] = st->v[s->behind[k].at];
+  issue_behind(&c, st->v + s->loop->nres, acc, o);
+  wait(b, o, s->nbehind, 0);
+  for (uint32_t k = 0; k < s->nbehind; k++) st->v[s->behind[k].at] = o[k];
+}
+
+// Loads that must not be done for a coordinate outside of the loop.
+static bool has_inbounds(const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (ir_attr_i(op, AT_INBOUNDS, 0)) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (has_inbounds(op->regions[i])) return true;
+  }
+  return false;
+}
+
+// The steps at b; st gets the results of the loop.
+static State all_steps(Stage *s, Builder *b) {
+  Ends e = ends_of(s, b);
+  State st = first_step(s, b, e.first);
+  st = rotated(s, b, &st, e);
+  last_step(s, b, &st, e.last);
+  return st;
+}
+
+static void take_results(const Stage *s, const Value *v) {
+  for (uint32_t i = 0; i < s->loop->nres; i++) {
+    Value old = s->loop->res[i];
+    if (!ir_info(s->f, v[i])->hint)
+      ir_info(s->f, v[i])->hint = ir_info(s->f, old)->hint;
+    ir_replace_uses(s->f, old, v[i]);
+  }
+  ir_erase(s->loop);
+}
+
+// Masked tiles add nothing (docs/ir.md, "fill"), so a loop over nothing may do
+// a step: all its keys are masked. Unless it has no masks, or reads where it
+// must not, or is one interval of several: another one may see those keys.
+static void rotate(Stage *s) {
+  Op *loop = s->loop;
+  Builder b = {.fn = s->f,
+               .region = loop->parent,
+               .before = loop,
+               .span = loop->span};
+  FullTiles full;
+  const Op *around = loop->parent->parent;
+  bool one = !around || around->code != OP_FOR || !around->nres;
+  if (one && full_tiles(s->f, loop, &full) && !has_inbounds(s->body)) {
+    take_results(s, all_steps(s, &b).v);
+    return;
+  }
+  Type *types = NEWN(s->arena, Type, loop->nres);
+  for (uint32_t i = 0; i < loop->nres; i++)
+    types[i] = *ir_type(s->f, loop->res[i]);
+  Value any = ir_2(&b, OP_LT, loop->args[0], loop->args[1]);
+  Op *cond = ir_op(&b, OP_IF, &any, 1, NULL, 0, types, loop->nres, 2);
+  Builder in = {.fn = s->f, .region = cond->regions[0], .span = loop->span};
+  ir_yield(&in, all_steps(s, &in).v, loop->nres);
+  in.region = cond->regions[1];
+  ir_yield(&in, loop->args + 3, loop->nres);
+  take_results(s, cond->res);
+}
+
+static void region(Func *f, Region *r, bool brief) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      region(f, op->regions[i], brief);
+    if (op->code != OP_FOR) continue;
+    Stage s = {.f = f,
+               .arena = f->mod->arena,
+               .loop = op,
+               .body = op->regions[0],
+               .brief = brief};
+    if (classify(&s)) rotate(&s);
+  }
+}
+
+bool pass_pipeline_loop(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)cx;
+  (void)opt;
+  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  Rings rings;
+  for (uint32_t i = 0; t && i < m->funcs.n; i++)
+    if (rings_plan(&rings, m->funcs.at[i], t))
+      region(m->funcs.at[i], m->funcs.at[i]->body, rings.brief);
+  return true;
+}

@@ -1,0 +1,12 @@
+// What passes that keep fewer registers share.
+#ifndef ATTNC_PASSES_HOPPER_REMAT_H
+#define ATTNC_PASSES_HOPPER_REMAT_H
+
+#include "ir/ir.h"
+
+// Coordinates of what is stored from op on are made anew, else they live
+// through what is in front of it: of numbers made anew and, with `threads`,
+// rows of the thread's number read again.
+void lean_renew_stores(Func *f, Op *op, bool threads);
+
+#endif

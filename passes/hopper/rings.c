@@ -1,0 +1,904 @@
+// Rings of shared tiles. The producer runs the scalar part of a program that
+// says which tiles are wanted: loops, their bounds, coordinates; `wanted` is
+// that part, found backwards from the sfills.
+#include "passes/hopper/rings.h"
+
+#include "ir/layout.h"
+#include "passes/hopper/drain.h"
+#include "passes/support/fill.h"
+
+enum {
+  RESERVE = 1024,      // bytes of shared memory for barriers
+  SCRATCH = 4096,      // bytes that code generation wants for exchanges
+  PINS = 2048,         // and for pins
+  MOST_CARRIED = 64,   // registers of a CTA that shares a multiprocessor
+  MOST_OF_ROWS = 100,  // likewise: sums of rows, a step's scores
+  TASKS_AHEAD = 2,     // tasks that the producer has claimed
+  DEEP = 4             // stages
+};
+
+bool rings_has_fill(const Op *op) {
+  if (op->code == OP_SFILL) return true;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      if (rings_has_fill(o)) return true;
+  return false;
+}
+
+Op *rings_chunk(const Op *loop) {
+  for (Op *op = loop->regions[0]->first; op; op = op->next)
+    for (const Op *in = op->code == OP_IF ? op->regions[1]->first : NULL; in;
+         in = in->next)
+      if (in->code == OP_FOR) return op;
+  return NULL;
+}
+
+int64_t rings_carried(const Func *f, const Region *r) {
+  int64_t most = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    int64_t n = 0;
+    for (uint32_t i = 0; op->code == OP_FOR && i < op->nres; i++) {
+      const Type *t = ir_type(f, op->res[i]);
+      if (t->kind == TK_FRAG && t->slice == SLICE_NONE)
+        n += (int64_t)t->ext[0] * t->ext[1] / WARPGROUP;
+    }
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      int64_t in = rings_carried(f, op->regions[i]);
+      if (in > n) n = in;
+    }
+    if (n > most) most = n;
+  }
+  return most;
+}
+
+static void mark_grouped(Rings *w, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    bool g = op->code == OP_GROUP || op->code == OP_MINE;
+    for (uint32_t i = 0; i < op->nargs; i++) g = g || w->grouped[op->args[i]];
+    g = g && op->code != OP_OWN;
+    for (uint32_t i = 0; i < op->nres; i++) w->grouped[op->res[i]] = g;
+    for (uint32_t i = 0; i < op->nregions; i++) mark_grouped(w, op->regions[i]);
+  }
+}
+
+static void want(Rings *w, Value v) {
+  if (w->wanted[v] || w->grouped[v]) return;
+  if (ir_type(w->f, v)->kind == TK_TENSOR) return;
+  if (ir_type(w->f, v)->kind != TK_ELEM) w->fails = true;
+  w->wanted[v] = w->changed = true;
+}
+
+// Loops and branches are the same for all groups.
+static void want_same(Rings *w, Value v) {
+  if (w->grouped[v]) w->fails = true;
+  want(w, v);
+}
+
+bool rings_wanted(const Rings *w, const Op *op) {
+  for (uint32_t i = 0; i < op->nres; i++)
+    if (w->wanted[op->res[i]]) return true;
+  return false;
+}
+
+static void want_for(Rings *w, const Op *op) {
+  const Region *r = op->regions[0];
+  if (!rings_has_fill(op) && !rings_wanted(w, op)) return;
+  for (uint32_t i = 0; i < 3; i++) want_same(w, op->args[i]);
+  for (uint32_t i = 0; i < op->nres; i++) {
+    if (w->wanted[op->res[i]]) want(w, r->params.at[1 + i]);
+    if (!w->wanted[r->params.at[1 + i]]) continue;
+    want_same(w, op->args[3 + i]);
+    want_same(w, r->last->args[i]);
+  }
+}
+
+// A loop over tasks: bound, first.
+static void want_while(Rings *w, const Op *op) {
+  if (op->nres != 1) w->fails = true;
+  want_same(w, op->args[0]);
+  want_same(w, op->args[1]);
+  want_same(w, op->regions[0]->last->args[0]);
+}
+
+static void want_if(Rings *w, const Op *op) {
+  if (!rings_has_fill(op) && !rings_wanted(w, op)) return;
+  want_same(w, op->args[0]);
+  for (uint32_t i = 0; i < op->nres; i++)
+    for (uint32_t k = 0; k < 2 && w->wanted[op->res[i]]; k++)
+      want_same(w, op->regions[k]->last->args[i]);
+}
+
+// What a coordinate of one group's tile is made of.
+static void want_parts(Rings *w, Value v) {
+  const Op *op = ir_def(w->f, v);
+  if (!w->grouped[v]) {
+    want(w, v);
+    return;
+  }
+  if (!op || op->nregions) {
+    w->fails = true;
+    return;
+  }
+  for (uint32_t i = 0; i < op->nargs; i++) want_parts(w, op->args[i]);
+}
+
+static void want_region(Rings *w, const Region *r) {
+  for (const Op *op = r->last; op; op = op->prev) {
+    for (uint32_t i = 0; i < op->nregions; i++) want_region(w, op->regions[i]);
+    if (op->code == OP_FOR) want_for(w, op);
+    else if (op->code == OP_IF) want_if(w, op);
+    else if (op->code == OP_WHILE) want_while(w, op);
+    else if (op->code == OP_SFILL)
+      for (uint32_t i = 1; i < fill_args(op); i++) want_parts(w, op->args[i]);
+    else if (rings_wanted(w, op) || op->code == OP_MINE)
+      for (uint32_t i = 0; i < op->nargs; i++) want(w, op->args[i]);
+  }
+}
+
+static void analyse(Rings *w) {
+  w->wanted = NEWN(w->arena, bool, w->f->values.n);
+  w->grouped = NEWN(w->arena, bool, w->f->values.n);
+  mark_grouped(w, w->f->body);
+  do {
+    w->changed = false;
+    want_region(w, w->f->body);
+  } while (w->changed && !w->fails);
+}
+
+// ---------------------------------------------------------------- rings
+static bool fill_grouped(const Rings *w, const Op *op) {
+  for (uint32_t i = 1; i < fill_args(op); i++)
+    if (w->grouped[op->args[i]]) return true;
+  return false;
+}
+
+static bool same_box(const Op *a, const Op *b) {
+  const IrAttr *x = ir_attr(a, AT_TILE), *y = ir_attr(b, AT_TILE);
+  for (uint32_t i = 0; i < x->n && x->n == y->n; i++)
+    if (x->list[i] != y->list[i]) return false;
+  return x->n == y->n;
+}
+
+int rings_of(const Rings *w, const Op *op) {
+  if (op->code == OP_CLAIM) return w->claims;
+  for (uint32_t i = 0; i < w->nrings; i++) {
+    const Ring *r = &w->rings[i];
+    if (r->site && r->site->args[0] == op->args[0] &&
+        r->own == fill_grouped(w, op) &&
+        type_eq(ir_type(w->f, r->site->res[0]), ir_type(w->f, op->res[0])) &&
+        same_box(r->site, op))
+      return (int)i;
+  }
+  return -1;
+}
+
+// What is loaded a task ahead (fetch) does not make it another loop.
+static bool is_task_loop(const Func *f, const Op *op) {
+  const Op *step = op->code == OP_FOR ? ir_def(f, op->args[2]) : NULL;
+  return op->code == OP_WHILE ||
+         (op->code == OP_FOR &&
+          (!op->nres || (step && step->code == OP_NCTAS)));
+}
+
+static bool in_loop(const Rings *w, const Op *op, bool tasks) {
+  for (const Region *r = op->parent; r; r = r->parent ? r->parent->parent : 0) {
+    const Op *loop = r->parent;
+    if (loop && (loop->code == OP_FOR || loop->code == OP_WHILE) &&
+        is_task_loop(w->f, loop) == tasks)
+      return true;
+  }
+  return false;
+}
+
+// The loop around op that carries accumulators: tiles of it are filled again
+// and again while products run. Loops over tasks carry none.
+static bool streams(const Rings *w, const Op *op) {
+  return in_loop(w, op, false);
+}
+
+static bool in_tasks(const Rings *w, const Op *op) {
+  return in_loop(w, op, true);
+}
+
+// Does v alone add, by op, to a product of the tile?
+static bool adds_to(const Rings *w, const Op *op, Value v, Value tile) {
+  bool product = op->code == OP_MMA || op->code == OP_WGMMA;
+  const Op *to = product && op->nargs > 2 ? ir_def(w->f, op->args[2]) : NULL;
+  return to && op->args[1] == v && to->code == op->code && to->args[1] == tile;
+}
+
+// A block of columns that a step adds to the product of the tile filled in
+// front of it, which is much larger (passes/tile/bias_mma.c).
+static bool is_block(const Rings *w, const Op *op) {
+  enum { LARGER = 4 };
+  const Op *tile = op->prev;
+  while (tile && tile->code != OP_SFILL) tile = tile->prev;
+  if (!tile || smem_bytes(ir_type(w->f, tile->res[0])) <
+                   LARGER * smem_bytes(ir_type(w->f, op->res[0])))
+    return false;
+  bool some = false;
+  for (const Op *o = op->next; o; o = o->next) {
+    if (!ir_mentions(o, op->res[0])) continue;
+    if (!adds_to(w, o, op->res[0], tile->res[0])) return false;
+    some = true;
+  }
+  return some;
+}
+
+static void find_rings(Rings *w, const Region *r) {
+  uint32_t fills[MAX_RINGS] = {0};
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++) find_rings(w, op->regions[i]);
+    if (op->code != OP_SFILL) continue;
+    int at = rings_of(w, op);
+    // What groups share has one owner of its sign: legal's first group.
+    bool shared = w->groups > 1 && !fill_grouped(w, op);
+    if (shared && fill_sign(op)) w->fails = true;
+    if (at < 0 && w->nrings == MAX_RINGS) {
+      w->fails = true;
+      return;
+    }
+    if (at < 0) at = (int)w->nrings++;
+    Ring *ring = &w->rings[at];
+    if (!ring->site)
+      *ring = (Ring){.site = op, .own = fill_grouped(w, op), .stages = 1};
+    if (streams(w, op)) {
+      ring->stages = 2;
+      ring->streams = true;
+    }
+    ring->rides = ring->streams && is_block(w, op);
+    ring->strip = ir_type(w->f, op->res[0])->ext[0] == 1 || ring->rides;
+    if (++fills[at] > ring->fills) ring->fills = fills[at];
+  }
+}
+
+// ---------------------------------------------------------------- own bounds
+uint32_t rings_own(const Rings *w, const Op *op, uint32_t *end) {
+  bool own = op->code == OP_OWN;
+  *end = own && !w->apart ? 1 : op->nargs;
+  return own && w->apart;
+}
+
+// Tiles that a group gives back unread: one of each ring for each step, all
+// between the two ops that say how many.
+typedef struct Steps {
+  const Op *skip[2];
+  uint32_t n;
+  bool ok;
+} Steps;
+
+static void find_skips(Steps *s, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code == OP_SKIP && s->n++ < 2) s->skip[s->n - 1] = op;
+    for (uint32_t i = 0; i < op->nregions; i++) find_skips(s, op->regions[i]);
+  }
+}
+
+// Fills of rings that stream: in each step, nowhere else.
+static void check_fills(const Rings *w, Steps *s, const Region *r, bool inside,
+                        bool looped) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op == s->skip[0]) inside = true;
+    if (op == s->skip[1]) inside = false;
+    bool loop = op->code == OP_FOR && inside;
+    if (op->nregions && looped && rings_has_fill(op)) s->ok = false;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      check_fills(w, s, op->regions[i], inside, looped || loop);
+    if (op->code != OP_SFILL) continue;
+    const Ring *ring = &w->rings[rings_of(w, op)];
+    if (ring->streams && (!inside || ring->own || ring->fills != 1))
+      s->ok = false;
+  }
+}
+
+// Is v made of something in memory?
+static bool is_read(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  if (!op || op->code == OP_GLOAD) return op;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (is_read(f, op->args[i])) return true;
+  return false;
+}
+
+static bool reads_bounds(const Func *f, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; op->code == OP_MINE && i < op->nargs; i++)
+      if (is_read(f, op->args[i])) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (reads_bounds(f, op->regions[i])) return true;
+  }
+  return false;
+}
+
+static bool are_apart(Rings *w) {
+  Steps s = {.ok = true};
+  find_skips(&s, w->body);
+  if (s.n != 2 || s.skip[0]->parent != s.skip[1]->parent) return false;
+  check_fills(w, &s, w->body, false, false);
+  w->brief = s.ok && reads_bounds(w->f, w->body);
+  if (w->brief) w->behind = s.skip[1];
+  return s.ok;
+}
+
+// A tile of each group's rows that is filled once a task: their number says
+// which rows a group has.
+static void find_turns(Rings *w) {
+  for (uint32_t i = 0; i < w->nrings && w->turns < 0; i++) {
+    const Ring *r = &w->rings[i];
+    const Op *loop = r->site->parent->parent;
+    while (loop && loop->code == OP_IF) loop = loop->parent->parent;
+    if (r->own && !r->streams && r->fills == 1 && loop &&
+        loop->code == OP_WHILE)
+      w->turns = (int)i;
+  }
+}
+
+static int64_t ring_bytes(const Rings *w, const Ring *r) {
+  return (int64_t)smem_bytes(ir_type(w->f, r->site->res[0])) * r->stages *
+         (r->own ? w->groups : 1);
+}
+
+// The largest tile that the program stores as a box.
+static void find_drains(Rings *w, const Region *r) {
+  Drain d;
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++) find_drains(w, op->regions[i]);
+    if (!drain_of(w->f, op, &d)) continue;
+    if (!w->drains || smem_bytes(&d.tile) > smem_bytes(&w->drain))
+      w->drain = d.tile;
+    w->whole |= d.trans;
+    w->drains = true;
+  }
+}
+
+static int64_t bytes_of(const Rings *w) {
+  int64_t sum =
+      w->drains && w->lent < 0 ? (int64_t)smem_bytes(&w->drain) * w->groups : 0;
+  for (uint32_t i = 0; i < w->nrings; i++)
+    sum += w->rings[i].strip || !w->rings[i].site ? 0
+                                                  : ring_bytes(w, &w->rings[i]);
+  return sum;
+}
+
+bool rings_holds(const Type *slot, const Type *tile) {
+  Type t = *slot;
+  if (t.layout != LY_ROW && t.ext[1] > tile->ext[1] &&
+      smem_panel_bytes(tile) == smem_panel_bytes(slot))
+    t.ext[1] = tile->ext[1];
+  return type_eq(&t, tile);
+}
+
+// The last op of its region that reads v, products until they are waited for.
+static const Op *last_read(const Rings *w, const Op *def, Value v) {
+  const Op *last = def;
+  for (const Op *op = def->next; op; op = op->next) {
+    if (ir_mentions(op, v)) last = op;
+    for (uint32_t i = 0; op->code == OP_WG_WAIT && i < op->nargs; i++) {
+      const Op *p = ir_def(w->f, op->args[i]);
+      for (; p && p->code == OP_WGMMA;
+           p = p->nargs > 2 ? ir_def(w->f, p->args[2]) : NULL)
+        if (ir_mentions(p, v)) last = op;
+    }
+  }
+  return last;
+}
+
+// Does op, or what is in it, store a box?
+static bool stores_box(const Rings *w, const Op *op) {
+  Drain d;
+  if (drain_of(w->f, op, &d)) return true;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      if (stores_box(w, o)) return true;
+  return false;
+}
+
+// The tile of a fill is read before anything is stored, in its region or
+// behind.
+static bool read_first(const Rings *w, const Op *fill) {
+  const Op *last = last_read(w, fill, fill->res[0]);
+  for (const Op *op = fill->parent->first; op != last; op = op->next)
+    if (stores_box(w, op)) return false;
+  return !last->nregions;
+}
+
+// A ring of the groups' own tiles, read before the stores: Q for O. With one
+// group all tiles are its own.
+static int lender(const Rings *w) {
+  for (uint32_t i = 0; i < w->nrings; i++) {
+    const Ring *r = &w->rings[i];
+    bool own = r->own || (w->groups == 1 && r->fills == 1 &&
+                          in_tasks(w, r->site) && read_first(w, r->site));
+    if (own && !streams(w, r->site) &&
+        rings_holds(ir_type(w->f, r->site->res[0]), &w->drain))
+      return (int)i;
+  }
+  return -1;
+}
+
+// A ring that has no room for all columns of what is stored lends its slot for
+// a part of them after the other.
+static int lender_of_parts(Rings *w) {
+  enum { LEAST = 64 };  // columns: a panel
+  Type all = w->drain;
+  int lent = lender(w);
+  while (lent < 0 && !w->whole && w->drain.ext[1] % (2 * LEAST) == 0) {
+    w->drain.ext[1] /= 2;
+    lent = lender(w);
+  }
+  if (lent < 0) w->drain = all;
+  return lent;
+}
+
+bool rings_drains(const Rings *w, const Drain *d) {
+  Type part = d->tile;
+  uint32_t cols = w->drain.ext[1];
+  if (!d->trans && part.ext[1] > cols && part.ext[1] % cols == 0)
+    part.ext[1] = cols;
+  return rings_holds(&w->drain, &part);
+}
+
+// More stages, as far as there is room.
+static void grow(Rings *w, int64_t room) {
+  for (int turn = 0; turn < 2; turn++)
+    for (uint32_t i = 0; i < w->nrings; i++) {
+      Ring *r = &w->rings[i];
+      bool key = streams(w, r->site);
+      if (r->strip) continue;
+      if (key != (turn == 1) || (!key && !in_tasks(w, r->site))) continue;
+      r->stages *= 2;  // slots are counted modulo a power of two
+      if (bytes_of(w) > room) r->stages /= 2;
+    }
+}
+
+// Groups that are on their own can be some steps apart.
+static bool is_deep(const Rings *w) {
+  for (uint32_t i = 0; i < w->nrings; i++)
+    if (w->rings[i].streams && !w->rings[i].strip && w->rings[i].stages < DEEP)
+      return false;
+  return true;
+}
+
+// Stages instead of room for stores, if that is enough for all rings of a loop.
+static void deepen(Rings *w, int64_t room, const uint32_t *least) {
+  uint32_t had[MAX_RINGS];
+  int lent = lender(w);
+  if (!w->apart || !w->drains || w->lent >= 0 || lent < 0 || is_deep(w)) return;
+  for (uint32_t i = 0; i < w->nrings; i++) {
+    had[i] = w->rings[i].stages;
+    w->rings[i].stages = least[i];
+  }
+  w->lent = lent;
+  grow(w, room);
+  if (is_deep(w)) return;
+  w->lent = -1;
+  for (uint32_t i = 0; i < w->nrings; i++) w->rings[i].stages = had[i];
+}
+
+// What would be good to have, if there is room: stores that do not wait for
+// registers, tiles of the next task, more tiles in flight.
+static void use_room(Rings *w, int64_t room) {
+  uint32_t least[MAX_RINGS];
+  for (uint32_t i = 0; i < w->nrings; i++) least[i] = w->rings[i].stages;
+  find_drains(w, w->f->body);
+  if (w->drains && bytes_of(w) > room) {
+    w->lent = lender_of_parts(w);
+    w->drains = w->lent >= 0;
+  }
+  grow(w, room);
+  deepen(w, room, least);
+}
+
+// Tiles of one type that live when `at` is made.
+static int64_t live_at(const Rings *w, const Op *at) {
+  int64_t n = 0;
+  for (const Op *op = at->parent->first; op != at; op = op->next) {
+    if (op->code != OP_SPUT ||
+        !type_eq(ir_type(w->f, op->res[0]), ir_type(w->f, at->res[0])))
+      continue;
+    const Op *end = last_read(w, op, op->res[0]);
+    for (const Op *o = at; o; o = o->next)
+      if (o == end) n++;
+  }
+  return n;
+}
+
+// Tiles that legal will make room for: those of one type that do not live at
+// the same time share it, within a region; `alike`: those of loops next to each
+// other too, copies of one.
+static int64_t computed(const Rings *w, const Region *r, bool alike) {
+  int64_t sum = 0, within = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      int64_t n = computed(w, op->regions[i], alike);
+      within = !alike ? within + n : n > within ? n : within;
+    }
+    if (op->code != OP_SPUT) continue;
+    // The first that has so many beside it pays for one more.
+    int64_t beside = live_at(w, op), most = -1;
+    for (const Op *o = r->first; o != op; o = o->next)
+      if (o->code == OP_SPUT &&
+          type_eq(ir_type(w->f, o->res[0]), ir_type(w->f, op->res[0]))) {
+        int64_t n = live_at(w, o);
+        most = n > most ? n : most;
+      }
+    if (beside > most) sum += smem_bytes(ir_type(w->f, op->res[0]));
+  }
+  return sum + within;
+}
+
+static bool has_op(const Region *r, OpCode c) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code == c) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (has_op(op->regions[i], c)) return true;
+  }
+  return false;
+}
+
+// Steps of a recurrence wait for each other, and so do those of few rows. Two
+// CTAs on a multiprocessor fill each other's gaps, where a state or sums leave
+// room.
+static bool can_share(const Rings *w) {
+  bool steps = ir_has_steps(w->f),
+       once = ir_attr_i(w->f->body->first, AT_ONCE, 0);
+  int64_t most = steps ? MOST_CARRIED : MOST_OF_ROWS;
+  return w->groups == 1 && (steps || once) && !has_op(w->f->body, OP_FSCAN) &&
+         rings_carried(w->f, w->f->body) <= most;
+}
+
+// Reductions along the rows of accumulators stay in a warp.
+static bool along_rows(const Func *f, const Op *op) {
+  const Type *x = ir_type(f, op->args[0]);
+  if (x->layout != LY_ACC) return false;
+  return op->code == OP_FCOMBINE ? x->slice == SLICE_ROW
+                                 : !x->slice && ir_attr_i(op, AT_POS, 0) == 1;
+}
+
+// Does code generation need shared memory to exchange values between warps?
+static bool exchanges(const Func *f, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    bool sum = op->code == OP_FREDUCE || op->code == OP_FCOMBINE;
+    if (op->code == OP_RELAYOUT || op->code == OP_FSCAN || op->code == OP_MMA ||
+        (op->code == OP_VOTE && !ir_attr_i(op, AT_WARP, 0)) ||
+        (sum && !along_rows(f, op)))
+      return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (exchanges(f, op->regions[i])) return true;
+  }
+  return false;
+}
+
+static bool is_product(const Op *op) {
+  return op && (op->code == OP_MMA || op->code == OP_WGMMA);
+}
+
+// Products of f32 are sums over parts of operands: a tile is in several terms.
+static bool in_parts(const Func *f, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    const Op *term = op;
+    while (is_product(term) && term->nargs > 2) {
+      term = ir_def(f, term->args[2]);
+      if (is_product(term) && term->args[1] == op->args[1]) return true;
+    }
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (in_parts(f, op->regions[i])) return true;
+  }
+  return false;
+}
+
+// Tiles of a chunk in parts are large, and shorter chunks have as many rows.
+// One of each is there while a chunk computes; the next chunk's follows when
+// the last product has read it.
+static void one_stage(Rings *w) {
+  for (uint32_t i = 0; i < w->nrings; i++)
+    if (w->rings[i].streams) w->rings[i].stages /= 2;
+}
+
+static bool rings_fit(Rings *w) {
+  int64_t room = (int64_t)w->target->gpu.smem - RESERVE;
+  int64_t half =
+      room / 2 - SCRATCH - computed(w, w->f->body, !ir_has_steps(w->f));
+  w->occupancy = can_share(w) && bytes_of(w) <= half ? 2 : 1;
+  if (w->occupancy == 2) room = half;
+  for (uint32_t i = 0; i < w->nrings; i++)
+    w->rings[i].stages *= w->rings[i].fills;
+  bool steps = ir_has_steps(w->f) && in_parts(w->f, w->f->body);
+  if (bytes_of(w) > room && steps) one_stage(w);
+  if (bytes_of(w) > room) return false;
+  if (w->occupancy < 2)
+    room -= computed(w, w->f->body, false) +
+            (exchanges(w->f, w->f->body) ? SCRATCH : PINS);
+  use_room(w, room);
+  return true;
+}
+
+// ---------------------------------------------------------------- counts
+static bool fills_ring(const Rings *w, const Op *op, uint32_t k) {
+  if (op->code == OP_SFILL) return (uint32_t)rings_of(w, op) == k;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      if (fills_ring(w, o, k)) return true;
+  return false;
+}
+
+// Wherever one of the rings is filled the other is too, once, with nothing
+// between them that fills one.
+static bool filled_together(const Rings *w, const Region *r, uint32_t k,
+                            uint32_t l) {
+  uint32_t nk = 0, nl = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    bool some = fills_ring(w, op, k) || fills_ring(w, op, l);
+    if (op->code == OP_SFILL) {
+      nk += fills_ring(w, op, k);
+      nl += fills_ring(w, op, l);
+    }
+    if (op->nregions && some && nk != nl) return false;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (!filled_together(w, op->regions[i], k, l)) return false;
+  }
+  return nk == nl && nk <= 1;
+}
+
+// The ring filled right in front of this one, wherever it is filled; -1: none.
+static int tiles_of(const Rings *w, uint32_t k) {
+  const Op *op = w->rings[k].site->prev;
+  while (op && op->code != OP_SFILL) op = op->prev;
+  int l = op ? rings_of(w, op) : -1;
+  return l >= 0 && l < (int)k && !w->rings[l].own && !w->rings[l].strip &&
+                 w->rings[l].stages == w->rings[k].stages &&
+                 filled_together(w, w->body, k, (uint32_t)l)
+             ? l
+             : -1;
+}
+
+// A strip comes with the tiles that it belongs to.
+static void join_strips(Rings *w) {
+  for (uint32_t k = 0; k < w->nrings; k++) {
+    Ring *r = &w->rings[k];
+    r->with = r->strip && !r->own ? tiles_of(w, k) : -1;
+    if (r->with >= 0) r->count = w->rings[r->with].count;
+    r->rides &= r->with >= 0;
+  }
+}
+
+// Rings that are filled together have one count, where there are many.
+static void share_counts(Rings *w) {
+  bool many = ir_has_steps(w->f);
+  for (uint32_t k = 0; k < w->nrings; k++) {
+    w->rings[k].count = k;
+    for (uint32_t l = k; many && w->rings[k].site && l-- > 0;)
+      if (w->rings[l].site && w->rings[l].count == l &&
+          filled_together(w, w->body, k, l))
+        w->rings[k].count = l;
+  }
+}
+
+bool rings_last(const Rings *w, const Op *fill) {
+  int ring = rings_of(w, fill);
+  for (const Op *op = fill->next; op; op = op->next) {
+    int k = op->code == OP_SFILL ? rings_of(w, op) : ring;
+    if (k != ring && w->rings[k].count == w->rings[ring].count) return false;
+  }
+  return true;
+}
+
+// ---------------------------------------------------------------- tasks
+// What the producer has computed of a task and consumers need is handed over
+// if it is dear: a quotient by what is no constant, or read from memory. All
+// threads would make it anew, when tensor cores have nothing to do.
+typedef struct Facts {
+  Rings *w;
+  const Region *body;  // of the loop over tasks
+  bool *seen;          // by value
+  bool *fact;
+} Facts;
+
+static bool is_dear(const Facts *s, const Op *op) {
+  const Func *f = s->w->f;
+  double k;
+  if (!s->w->wanted[op->res[0]] || ir_type(f, op->res[0])->dtype != DT_I32)
+    return false;
+  if (op->code == OP_FLOORDIV || op->code == OP_MOD)
+    return !ir_const_value(f, op->args[1], &k);
+  return op->code == OP_UNIFORM ||
+         (op->code == OP_GLOAD && ir_type(f, op->res[0])->kind == TK_ELEM);
+}
+
+static void need_value(Facts *s, Value v) {
+  const Op *op = ir_def(s->w->f, v);
+  if (s->seen[v] || !op || op->parent != s->body) return;
+  s->seen[v] = true;
+  if (op->nregions || op->code == OP_SFILL) return;  // needed for themselves
+  s->fact[v] = is_dear(s, op);
+  uint32_t end, i = rings_own(s->w, op, &end);
+  for (; i < end && !s->fact[v]; i++) need_value(s, op->args[i]);
+}
+
+// Scalars that a loop makes for the producer reach consumers as facts.
+static bool is_search(const Rings *w, const Op *op) {
+  bool scalar = op->code == OP_FOR && rings_wanted(w, op);
+  for (uint32_t i = 0; i < op->nres; i++)
+    scalar = scalar && ir_type(w->f, op->res[i])->kind == TK_ELEM;
+  return scalar && !rings_has_fill(op);
+}
+
+static void need_region(Facts *s, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (is_search(s->w, op)) continue;
+    bool scalar = op->parent == s->body && op->nres == 1 && !op->nregions &&
+                  (op_info(op->code)->flags & OPF_PURE || is_dear(s, op)) &&
+                  ir_type(s->w->f, op->res[0])->kind == TK_ELEM;
+    for (uint32_t i = 0; i < op->nargs && !scalar; i++)
+      need_value(s, op->args[i]);
+    for (uint32_t i = 0; i < op->nregions; i++) need_region(s, op->regions[i]);
+  }
+}
+
+static const Op *task_loop(const Rings *w) {
+  for (const Op *op = w->body->first; op; op = op->next)
+    if (is_task_loop(w->f, op) && rings_has_fill(op)) return op;
+  return NULL;
+}
+
+static void mark_used(const Rings *w, bool *used, const Op *op) {
+  uint32_t end, i = rings_own(w, op, &end);
+  for (; i < end; i++) used[op->args[i]] = true;
+  for (i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      mark_used(w, used, o);
+}
+
+// What only facts are made of is left to the producer: dce removes no loads.
+static void find_spare(Facts *s) {
+  Rings *w = s->w;
+  bool *used = NEWN(w->arena, bool, w->f->values.n);
+  w->spare = NEWN(w->arena, bool, w->f->values.n);
+  for (const Op *op = s->body->last; op; op = op->prev) {
+    if (op->nres && s->fact[op->res[0]]) continue;
+    bool needed = !op->nres || op_info(op->code)->flags & OPF_TERM;
+    for (uint32_t i = 0; i < op->nres; i++)
+      needed = needed || used[op->res[i]] ||
+               ir_type(w->f, op->res[i])->kind != TK_ELEM;
+    bool plain = op_info(op->code)->flags & OPF_PURE && !op->nregions;
+    if (!needed && (plain || op->code == OP_GLOAD || op->code == OP_UNIFORM ||
+                    is_search(w, op)))
+      w->spare[op->res[0]] = true;
+    else mark_used(w, used, op);
+  }
+}
+
+static void find_facts(Rings *w, const Op *loop) {
+  Facts s = {w, loop->regions[0], NEWN(w->arena, bool, w->f->values.n),
+             NEWN(w->arena, bool, w->f->values.n)};
+  uint32_t n = 0;
+  need_region(&s, s.body);
+  for (const Op *op = s.body->first; op; op = op->next) {
+    if (op->nres != 1 || !s.fact[op->res[0]]) continue;
+    if (n < MAX_FACTS) w->fact[n] = op->res[0];
+    n++;
+  }
+  w->nfacts = n <= MAX_FACTS ? n : 0;
+  if (w->nfacts) find_spare(&s);
+}
+
+// The next task is claimed before the last tile of this one is loaded: the
+// answer of the counter arrives while that tile's slot becomes free.
+static void find_early(Rings *w, const Op *loop) {
+  const Op *claim = NULL;
+  for (const Op *op = loop->regions[0]->last; op; op = op->prev) {
+    if (op->code == OP_CLAIM) claim = op;
+    if (op->nregions && rings_has_fill(op)) return;
+    if (op->code != OP_SFILL || !claim) continue;
+    w->early = op;
+    return;
+  }
+}
+
+static int word_ring(Rings *w) {
+  w->rings[w->nrings] = (Ring){.stages = TASKS_AHEAD};
+  return (int)w->nrings++;
+}
+
+static void plan_tasks(Rings *w) {
+  const Op *loop = task_loop(w);
+  if (has_op(w->f->body, OP_CLAIM)) w->claims = word_ring(w);
+  if (!loop) return;
+  find_early(w, loop);
+  find_facts(w, loop);
+  if (w->nfacts) w->facts = word_ring(w);
+  if (w->nfacts) rings_keep(w, loop);
+}
+
+static bool has_strips(const Rings *w) {
+  for (uint32_t i = 0; i < w->nrings; i++)
+    if (w->rings[i].strip) return true;
+  return false;
+}
+
+// Shared memory of all that is known here, to the byte.
+static int64_t all_bytes(const Rings *w) {
+  enum { BARRIERS = 16, WORD = 4, ALIGN = 16 };  // bytes, of a slot
+  bool joins = exchanges(w->f, w->f->body);
+  int64_t sum = computed(w, w->f->body, false) + bytes_of(w);
+  for (uint32_t i = 0; i < w->nrings; i++) {
+    const Ring *r = &w->rings[i];
+    uint32_t words = r->stages;
+    if ((int)i == w->facts) words = words * w->nfacts + w->nkept;
+    if (r->strip) sum += ring_bytes(w, r);
+    if (!r->site) sum += WORD * words + ALIGN;
+    sum += BARRIERS * r->stages * (r->own ? w->groups : 1);
+  }
+  return sum + (joins ? SCRATCH : WORD * WARPGROUP * (int64_t)w->groups);
+}
+
+static void set_strips(Rings *w) {
+  uint32_t stages = 0;
+  for (uint32_t i = 0; i < w->nrings; i++) {
+    const Ring *r = &w->rings[i];
+    if (!r->strip && r->streams && (!stages || r->stages < stages))
+      stages = r->stages;
+  }
+  for (uint32_t i = 0; i < w->nrings; i++)
+    if (w->rings[i].strip) w->rings[i].stages = stages;
+}
+
+static bool some_ride(const Rings *w) {
+  for (uint32_t i = 0; i < w->nrings; i++)
+    if (w->rings[i].rides) return true;
+  return false;
+}
+
+// Room for blocks, without which there is no product: that of stores, where a
+// slot can be lent to them; else a stage of what a step reads last.
+static bool make_room(Rings *w) {
+  int lent = w->drains && w->lent < 0 ? lender(w) : -1;
+  if (lent >= 0) {
+    w->lent = lent;
+    return true;
+  }
+  for (uint32_t i = w->nrings; i-- > 0;) {
+    Ring *r = &w->rings[i];
+    if (!r->site || r->strip || !r->streams || r->stages <= 2) continue;
+    r->stages--;
+    return true;
+  }
+  return false;
+}
+
+// Strips have as many stages as tiles have, in what all else leaves: 640 bytes
+// where tiles fill shared memory, beside what is reserved for other programs.
+static bool strips_fit(Rings *w) {
+  if (!has_strips(w)) return true;
+  set_strips(w);
+  bool more = some_ride(w);
+  while (more && all_bytes(w) > (int64_t)w->target->gpu.smem)
+    more = make_room(w);
+  return all_bytes(w) <= (int64_t)w->target->gpu.smem;
+}
+
+bool rings_plan(Rings *w, Func *f, const Target *t) {
+  const Op *launch = f->body->first;
+  *w = (Rings){.f = f,
+               .body = f->body,
+               .arena = f->mod->arena,
+               .target = t,
+               .lent = -1,
+               .claims = -1,
+               .facts = -1,
+               .turns = -1};
+  if (!t->gpu.arch || !launch || launch->code != OP_LAUNCH) return false;
+  w->groups = (uint32_t)ir_attr_i(launch, AT_THREADS, 0) / WARPGROUP;
+  if (w->groups < 1 || w->groups > WARPGROUPS) return false;
+  analyse(w);
+  find_rings(w, f->body);
+  if (w->fails || !w->nrings) return false;
+  w->apart = are_apart(w);
+  if (w->brief) find_turns(w);
+  if (!rings_fit(w)) return false;
+  plan_tasks(w);
+  share_counts(w);
+  if (!strips_fit(w)) return false;
+  join_strips(w);
+  return true;
+}

@@ -1,0 +1,81 @@
+// Rings of shared tiles: what a producer warp would load for a program in value
+// form. Used by stage (is it worth it?) and warps (do it).
+#ifndef ATTNC_PASSES_HOPPER_RINGS_H
+#define ATTNC_PASSES_HOPPER_RINGS_H
+
+#include "ir/target.h"
+#include "passes/hopper/drain.h"
+#include "passes/pass.h"
+
+enum { MAX_RINGS = 16, WARPGROUP = 128, WARPGROUPS = 4, MAX_FACTS = 32 };
+
+// sfills of one tensor with one box share a ring, so that copies of a loop's
+// body go on where the last one stopped.
+typedef struct Ring {
+  const Op *site;  // one of its sfills; NULL: words for each task
+  bool own;        // slots for each group
+  uint32_t fills;  // most fills in one body of a loop
+  bool streams;    // filled in a loop that is not over tasks
+  bool strip;      // one row; or it rides
+  bool rides;      // a block that adds to the product of the tile filled in
+                   // front of it, much larger: both go back at once
+  int with;        // ring of tiles whose barrier tells that it is there, -1
+  uint32_t stages;
+  uint32_t count;  // the ring that has been filled as often at any time
+  Value smem, full, empty;  // the buffers (warps)
+} Ring;
+
+typedef struct Rings {
+  Func *f;
+  const Region *body;  // in value form
+  Arena *arena;
+  const Target *target;
+  uint32_t groups, nrings;
+  uint32_t occupancy;  // CTAs that a multiprocessor is to hold
+  Ring rings[MAX_RINGS + 2];
+  int claims;             // ring that has the tasks claimed, -1: none
+  int facts;              // ring of what the producer knows of a task, -1
+  Value fact[MAX_FACTS];  // in the order of the program
+  uint32_t nfacts;
+  Value kept[MAX_FACTS];  // numbers of the launch that each task reads again
+  uint32_t nkept;
+  bool *spare;       // by value: consumers do without, NULL: none
+  const Op *early;   // the fill before which the next task is claimed
+  bool drains;       // stores go through shared tiles
+  Type drain;        // a group's
+  bool whole;        // not in parts of its columns
+  int lent;          // ring whose slot serves as that tile, -1: own room
+  bool *wanted;      // by value: the producer needs it
+  bool *grouped;     // by value: depends on group()
+  bool apart;        // groups take what `own` gives them
+  bool brief;        // and these are read from memory: tasks may be short
+  const Op *behind;  // then: `skip` of what groups leave unread at last
+  int turns;         // and the ring of the groups' own tiles, -1: none
+  bool changed, fails;
+} Rings;
+
+// Finds what is kept for that loop over tasks (kept.c).
+void rings_keep(Rings *w, const Op *loop);
+// False if the tiles wanted depend on fragments, or the rings do not fit into
+// shared memory.
+bool rings_plan(Rings *w, Func *f, const Target *t);
+bool rings_has_fill(const Op *op);
+// The branch of a loop over chunks: a whole chunk, or its steps one by one;
+// NULL if there is none.
+Op *rings_chunk(const Op *loop);
+// Registers of a thread that the loops of r carry in fragments.
+int64_t rings_carried(const Func *f, const Region *r);
+// The producer needs a result of op.
+bool rings_wanted(const Rings *w, const Op *op);
+int rings_of(const Rings *w, const Op *sfill);
+// The first of the operands that consumers need, *end behind the last one: of
+// `own` one is enough.
+uint32_t rings_own(const Rings *w, const Op *op, uint32_t *end);
+// No fill behind this one in its region has the same count.
+bool rings_last(const Rings *w, const Op *sfill);
+// The first panels of a slot are a tile with fewer columns.
+bool rings_holds(const Type *slot, const Type *tile);
+// The store goes through w->drain, in as many parts as that takes.
+bool rings_drains(const Rings *w, const Drain *d);
+
+#endif

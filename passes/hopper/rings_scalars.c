@@ -1,0 +1,55 @@
+// Numbers of a launch that a producer keeps in shared memory: it has 32
+// registers, and what says which task is the n-th would take one each from the
+// launch's begin to its end, though only a task's begin needs them.
+//
+//   %n = floordiv(%all, %rows)             sset(%facts, %c20, %n)
+//   while(%all, %first) ({                 while(%all, %first) ({
+//     ^(%u: i32):                   ->       ^(%u: i32):
+//     %head = floordiv(%u, %n)               %n1 = sget(%facts, %c20)
+//                                            %head = floordiv(%u, %n1)
+//
+// Four are no burden (heads in turn by the L2 cache, causal masks); windows,
+// whose order has parts, and four groups of warps have more in registers.
+#include "passes/hopper/rings.h"
+
+enum { CHEAP = 2, FEW = 4, FEW_GROUPS = 3 };
+
+// Ops that v is made of, as far as these are few.
+static uint32_t ops_of(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  if (!op || !op->nargs) return 0;
+  uint32_t n = 1;
+  for (uint32_t i = 0; i < op->nargs && n <= CHEAP; i++)
+    n += ops_of(f, op->args[i]);
+  return n;
+}
+
+static bool is_number(const Rings *w, Value v) {
+  const Op *op = ir_def(w->f, v);
+  const Type *t = ir_type(w->f, v);
+  return op && op->parent == w->body && w->wanted[v] && t->kind == TK_ELEM &&
+         t->dtype == DT_I32 && ops_of(w->f, v) > CHEAP;
+}
+
+static bool is_kept(const Rings *w, Value v) {
+  for (uint32_t i = 0; i < w->nkept; i++)
+    if (w->kept[i] == v) return true;
+  return false;
+}
+
+static bool used_from(const Op *op, Value v) {
+  while (op && !ir_mentions(op, v)) op = op->next;
+  return op != NULL;
+}
+
+void rings_keep(Rings *w, const Op *loop) {
+  const Op *first = loop->regions[0]->first, *end = first;
+  while (end && end->code != OP_SFILL && !end->nregions) end = end->next;
+  for (const Op *op = first; op != end; op = op->next)
+    for (uint32_t i = 0; i < op->nargs && rings_wanted(w, op); i++) {
+      Value v = op->args[i];
+      bool number = is_number(w, v) && !is_kept(w, v) && !used_from(end, v);
+      if (number && w->nkept < MAX_FACTS) w->kept[w->nkept++] = v;
+    }
+  if (w->nkept <= FEW && w->groups <= FEW_GROUPS) w->nkept = 0;
+}

@@ -1,0 +1,420 @@
+// tasks: order of a kernel's tasks, and CTAs that do many of them.
+//
+//   launch() {threads = 256}               launch() {threads = 256, ctas = "persistent"}
+//   %t = task()                            %c = cta(), %n = ntasks(), %g = nctas()
+//   ..                               ->    for(%c, %n, %g) ({
+//                                            ^(%u: i32):
+//                                            %t = order of %u
+//                                            ..
+//                                          })
+//
+// Order: rows from the last to the first (the last have the most keys under
+// causal masks: longest tasks first), those of a few heads together, so that
+// what these heads stream through fits into the L2 cache (FlashAttention-3's
+// order, arXiv 2407.08608). A head is a coordinate of the grid's entries but
+// the last. Tasks of one size come head by head: less goes through the caches,
+// and the products get the power (H200: 3 to 5 %). If those share nothing
+// either they stay in their order, which costs two quotients less. Where both
+// ends of the keys move with the rows (windows, documents) nearby rows stream
+// little, and all heads take turns: long tasks of the last heads would come
+// last. Where arithmetic says what rows see only as many do as have all of that
+// in the L2 cache (H200, 128 heads of 2048 rows, windows of 1024, D 128: 10 %
+// less time). Tasks whose loops have bounds that vary are claimed one by one: a
+// while loop that ends with claim(), if warps will have a producer to do so;
+// else one CTA does one task, and only the order changes. The order gives a
+// task's head and row: a producer does not find them again by quotients. Not in
+// recurrences: ptxas then spills. Level mach, value form. Needs: lower_gpu.
+// Tests: test/passes/tile_scheduler/.
+#include "ir/pressure.h"
+#include "passes/hopper/rings.h"
+
+enum {
+  KIB = 1024,
+  L2_SHARE_NUM = 2,
+  L2_SHARE_DEN = 3,
+  GROUP_ROWS = 64,
+  MOST_SHARERS = 256
+};
+
+typedef struct Tasks {
+  Func *f;
+  const Target *target;
+  Builder b;     // where the order is computed
+  Value task;    // the old task()
+  bool *varies;  // by value: depends on the task
+  bool uneven;
+  bool narrow;     // both ends of the keys vary
+  const Op *loop;  // over the keys, if narrow
+  bool handed;     // tasks are claimed by who hands them to others
+} Tasks;
+
+static Value i32(Tasks *t, int64_t v) {
+  return ir_const_i(&t->b, DT_I32, v);
+}
+
+static Value num(Tasks *t, OpCode c) {
+  Type i = type_scalar(DT_I32);
+  return ir_op(&t->b, c, NULL, 0, NULL, 0, &i, 1, 0)->res[0];
+}
+
+static Value dim_of(Tasks *t, Dim d) {
+  int64_t k;
+  if (dim_is_const(&t->f->mod->dims, d, &k)) return i32(t, k);
+  Type i = type_scalar(DT_I32);
+  IrAttr at = {.id = AT_DIM, .i = d};
+  return ir_op(&t->b, OP_DIM, NULL, 0, &at, 1, &i, 1, 0)->res[0];
+}
+
+static Value two(Tasks *t, OpCode c, Value x, Value y) {
+  return ir_2(&t->b, c, x, y);
+}
+
+// ---------------------------------------------------------------- analysis
+// A bound of a loop over keys, for the rows of all groups.
+static Value of_all(const Tasks *t, Value bound) {
+  const Op *own = ir_def(t->f, bound);
+  return own && own->code == OP_OWN ? own->args[0] : bound;
+}
+
+static void vary(Tasks *t, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    bool v = op->code == OP_TASK;
+    if (v) t->task = op->res[0];
+    for (uint32_t i = 0; i < op->nargs; i++) v = v || t->varies[op->args[i]];
+    if (op->code == OP_FOR)
+      t->uneven = t->uneven || t->varies[op->args[0]] || t->varies[op->args[1]];
+    if (op->code == OP_FOR && rings_has_fill(op) && !t->narrow) {
+      t->narrow = t->varies[of_all(t, op->args[0])];
+      t->loop = op;
+    }
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      const Op *end = op->regions[i]->last;
+      vary(t, op->regions[i]);
+      for (uint32_t k = 0; end && k < end->nargs; k++)
+        v = v || t->varies[end->args[k]];
+    }
+    for (uint32_t i = 0; i < op->nres; i++) t->varies[op->res[i]] = v;
+  }
+}
+
+// ---------------------------------------------------------------- order
+// Product of the extents of the tensor's axes but those of the tile.
+static Value others(Tasks *t, const Type *tensor, const IrAttr *tile) {
+  Value n = i32(t, 1);
+  for (uint32_t i = 0; i < tensor->n; i++) {
+    bool in = false;
+    for (uint32_t k = 0; k < tile->n; k++) in = in || tile->list[k] == i;
+    if (!in) n = two(t, OP_MUL, n, dim_of(t, tensor->size[i]));
+  }
+  return two(t, OP_MAX, n, i32(t, 1));
+}
+
+typedef struct Streams {
+  Tasks *t;
+  Value kib;      // a head's streams, 0: none yet
+  Value sharers;  // heads of the grid that stream the same
+  Value heads;
+  int64_t bytes;  // of a row of all of them
+  Map seen;       // tensors
+} Streams;
+
+static void stream(Streams *s, const Op *fill) {
+  Tasks *t = s->t;
+  const Type *tensor = ir_type(t->f, fill->args[0]);
+  const IrAttr *tile = ir_attr(fill, AT_TILE);
+  uint64_t old;
+  if (map_get(&s->seen, fill->args[0], &old)) return;
+  map_put(&s->seen, fill->args[0], 1);
+  const Type *tile_type = ir_type(t->f, fill->res[0]);
+  int64_t bytes = tile_type->ext[1] * (int64_t)dtype_size(tensor->dtype);
+  Value rows = dim_of(t, tensor->size[tile->list[0]]);
+  Value kib = bytes < KIB ? two(t, OP_FLOORDIV, rows, i32(t, KIB / bytes))
+                          : two(t, OP_MUL, rows, i32(t, bytes / KIB));
+  Value n = two(t, OP_FLOORDIV, s->heads, others(t, tensor, tile));
+  s->bytes += bytes;
+  s->kib = s->kib ? two(t, OP_ADD, s->kib, kib) : kib;
+  s->sharers = s->sharers ? two(t, OP_MAX, s->sharers, n) : n;
+}
+
+static void streams(Streams *s, const Region *r, bool loop) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code == OP_SFILL && loop) stream(s, op);
+    for (uint32_t i = 0; i < op->nregions; i++)
+      streams(s, op->regions[i], loop || op->code == OP_FOR);
+  }
+}
+
+// A task's number, and what it is made of, or 0.
+typedef struct Nth {
+  Value task, row, head;
+} Nth;
+
+// What does not depend on the task's number.
+typedef struct Order {
+  Value rows, heads, together, group;  // group: tasks of `together` heads
+  Value early;  // rows before those at a sequence's start, 0: all
+  bool any;     // tasks of one size that share nothing
+} Order;
+
+// op decodes the task, so that what it finds was there before; else 0.
+static Value decoded(const Tasks *t, const Op *op, const Nth *n) {
+  const Func *f = t->f;
+  const GridDim *g = &f->grid.at[f->grid.n - 1];
+  bool number = op->code == OP_MOD || op->code == OP_FLOORDIV;
+  if (!number || op->args[0] != t->task || !n->row || !t->handed) return 0;
+  const Op *by = ir_def(f, op->args[1]);
+  Dim rows = dim_ceildiv(&f->mod->dims, f->axes.at[g->axis].extent, g->tile);
+  if (!by || by->code != OP_DIM || (Dim)ir_attr_i(by, AT_DIM, 0) != rows)
+    return 0;
+  return op->code == OP_MOD ? n->row : n->head;
+}
+
+static Value ceil_of(Tasks *t, Value n, Value by) {
+  Value up = two(t, OP_SUB, by, i32(t, 1));
+  return two(t, OP_FLOORDIV, two(t, OP_ADD, n, up), by);
+}
+
+// A copy of v for that task; false: something is read for it.
+static bool copied(Tasks *t, const Nth *of, ValueMap *m, Value v) {
+  Op *op = ir_def(t->f, v);
+  if (vmap_get(m, v) != v) return true;
+  if (!op) return ir_info(t->f, v)->region == t->f->body;
+  const OpInfo *info = op_info(op->code);
+  if (!(info->flags & OPF_PURE) || op->nregions || op->nres != 1) return false;
+  Value known = decoded(t, op, of);
+  if (known) {
+    vmap_put(m, v, known);
+    return true;
+  }
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!copied(t, of, m, op->args[i])) return false;
+  ir_clone(&t->b, t->f, op, m, NULL);
+  return true;
+}
+
+// Keys that the last rows of a head see; 0: tables say that.
+static Value band(Tasks *t, Value rows) {
+  ValueMap m = {.arena = t->f->mod->arena};
+  Value lo = of_all(t, t->loop->args[0]), hi = of_all(t, t->loop->args[1]);
+  Value last = two(t, OP_SUB, rows, i32(t, 1));
+  Nth of = {last, last, i32(t, 0)};
+  vmap_put(&m, t->task, last);
+  if (!copied(t, &of, &m, lo) || !copied(t, &of, &m, hi)) return 0;
+  Value n = two(t, OP_SUB, vmap_get(&m, hi), vmap_get(&m, lo));
+  return two(t, OP_MAX, n, i32(t, 1));
+}
+
+// Heads that take turns: what their rows see, beside what the rows of all tasks
+// at a time add to it, fits into the cache. Parts of the heads are of one size.
+// If all fit there are two parts, but for the rows at a sequence's start, whose
+// tasks are short: these come last.
+static void in_turn(const Streams *s, Order *o) {
+  Tasks *t = s->t;
+  Value seen = t->handed ? band(t, o->rows) : 0, one = i32(t, 1);
+  o->together = s->heads;
+  if (!seen) return;
+  int64_t share =
+      (int64_t)t->target->gpu.l2 * KIB * L2_SHARE_NUM / L2_SHARE_DEN;
+  int64_t tile =
+      ir_attr_i(t->f->body->first, AT_THREADS, 0) / WARPGROUP * GROUP_ROWS;
+  Value flight = two(t, OP_MUL, num(t, OP_NCTAS), i32(t, tile));
+  Value room = two(t, OP_MIN, s->sharers, i32(t, MOST_SHARERS));
+  room = two(t, OP_MUL, two(t, OP_MAX, room, one), i32(t, share / s->bytes));
+  room = two(t, OP_MAX, two(t, OP_SUB, room, flight), one);
+  Value fit = two(t, OP_MAX, two(t, OP_FLOORDIV, room, seen), one);
+  Value parts = two(t, OP_MAX, ceil_of(t, s->heads, fit), one);
+  Value all = two(t, OP_LE, parts, one), pair = i32(t, 2);
+  parts = ir_3(&t->b, OP_SELECT, all, pair, parts);
+  o->together = two(t, OP_MAX, ceil_of(t, s->heads, parts), one);
+  Value late = two(t, OP_FLOORDIV, seen, i32(t, tile));
+  late = ir_3(&t->b, OP_SELECT, all, late, i32(t, 0));
+  o->early = two(t, OP_MAX, two(t, OP_SUB, o->rows, late), i32(t, 0));
+}
+
+// Heads whose streams fit into the cache together.
+static Value together(Tasks *t, const Region *body, Order *o) {
+  Streams s = {.t = t, .heads = o->heads, .seen = {.arena = t->f->mod->arena}};
+  streams(&s, body, false);
+  if (!s.kib) return i32(t, 1);
+  if (!t->uneven) return two(t, OP_MAX, s.sharers, i32(t, 1));
+  if (t->narrow) {
+    in_turn(&s, o);
+    return o->together;
+  }
+  int64_t share = (int64_t)t->target->gpu.l2 * L2_SHARE_NUM / L2_SHARE_DEN;
+  Value one = i32(t, 1);
+  Value fit = two(t, OP_FLOORDIV, i32(t, share), two(t, OP_MAX, s.kib, one));
+  Value n = two(t, OP_MAX, fit, one);
+  n = two(t, OP_MUL, n, two(t, OP_MAX, s.sharers, one));
+  return two(t, OP_MIN, n, o->heads);
+}
+
+// Tiles along the grid's last entry.
+static Value row_tiles(Tasks *t) {
+  const GridDim *g = &t->f->grid.at[t->f->grid.n - 1];
+  Value n = dim_of(t, t->f->axes.at[g->axis].extent);
+  if (g->tile == 1) return n;
+  n = two(t, OP_ADD, n, i32(t, g->tile - 1));
+  return two(t, OP_FLOORDIV, n, i32(t, g->tile));
+}
+
+static Order order(Tasks *t, const Region *body) {
+  Order o = {0};
+  o.rows = two(t, OP_MAX, row_tiles(t), i32(t, 1));
+  o.heads = two(t, OP_FLOORDIV, num(t, OP_NTASKS), o.rows);
+  o.together = together(t, body, &o);
+  double one = 0;
+  o.any = !t->uneven && ir_const_value(t->f, o.together, &one) && one == 1;
+  o.group = two(t, OP_MUL, o.together, o.rows);
+  return o;
+}
+
+static Nth made_of(Tasks *t, const Order *o, Value head, Value row) {
+  row = two(t, OP_SUB, two(t, OP_SUB, o->rows, i32(t, 1)), row);
+  Value task = two(t, OP_ADD, two(t, OP_MUL, head, o->rows), row);
+  return (Nth){task, row, head};
+}
+
+// The u-th task: heads h0 .. h0 + n - 1 take turns, last rows first. A grid of
+// rows alone has nothing to divide.
+static Nth nth(Tasks *t, const Order *o, Value u) {
+  if (o->any) return (Nth){u, 0, 0};
+  if (t->f->grid.n == 1) return made_of(t, o, i32(t, 0), u);
+  if (o->together == o->heads) {
+    Value row = two(t, OP_FLOORDIV, u, o->heads);
+    Value head = two(t, OP_SUB, u, two(t, OP_MUL, row, o->heads));
+    return made_of(t, o, head, row);
+  }
+  Value start = 0, turn = o->together, size = o->group;
+  if (o->early) {
+    Value zero = i32(t, 0), cut = two(t, OP_MUL, o->heads, o->early);
+    Value late = two(t, OP_LE, cut, u);
+    Value rest = two(t, OP_SUB, o->rows, o->early);
+    u = two(t, OP_SUB, u, ir_3(&t->b, OP_SELECT, late, cut, zero));
+    turn = ir_3(&t->b, OP_SELECT, late, o->heads, turn);
+    size = two(t, OP_MUL, turn, ir_3(&t->b, OP_SELECT, late, rest, o->early));
+    start = ir_3(&t->b, OP_SELECT, late, o->early, zero);
+  }
+  Value g = two(t, OP_FLOORDIV, u, size);
+  Value h0 = two(t, OP_MUL, g, turn);
+  Value n = two(t, OP_MIN, turn, two(t, OP_SUB, o->heads, h0));
+  Value r = two(t, OP_SUB, u, two(t, OP_MUL, g, size));
+  Value row = two(t, OP_FLOORDIV, r, n);
+  Value head = two(t, OP_ADD, h0, two(t, OP_SUB, r, two(t, OP_MUL, row, n)));
+  if (start) row = two(t, OP_ADD, row, start);
+  return made_of(t, o, head, row);
+}
+
+// ---------------------------------------------------------------- rewriting
+static void reorder(Tasks *t) {
+  Op *task = ir_def(t->f, t->task);
+  t->b = (Builder){.fn = t->f,
+                   .region = task->parent,
+                   .before = task->next,
+                   .span = task->span};
+  Order o = order(t, t->f->body);
+  Value u =
+      ir_op(&t->b, OP_TASK, NULL, 0, NULL, 0, ir_type(t->f, t->task), 1, 0)
+          ->res[0];
+  ir_replace_uses(t->f, t->task, nth(t, &o, u).task);
+  ir_erase(task);
+}
+
+// A loop over the tasks of this CTA; the builder is left in its body.
+static Value static_loop(Tasks *t) {
+  Value args[] = {num(t, OP_CTA), num(t, OP_NTASKS), num(t, OP_NCTAS)};
+  Op *loop = ir_op(&t->b, OP_FOR, args, 3, NULL, 0, NULL, 0, 1);
+  t->b.region = loop->regions[0];
+  return ir_region_param(t->b.region, type_scalar(DT_I32), "u");
+}
+
+static Value dynamic_loop(Tasks *t) {
+  Type i = type_scalar(DT_I32);
+  Value args[] = {num(t, OP_NTASKS), num(t, OP_CTA)};
+  Op *loop = ir_op(&t->b, OP_WHILE, args, 2, NULL, 0, &i, 1, 1);
+  t->b.region = loop->regions[0];
+  return ir_region_param(t->b.region, i, "u");
+}
+
+static void persist(Tasks *t, const Op *launch) {
+  Func *f = t->f;
+  Region *old = f->body;
+  f->body = ir_region(f, NULL);
+  for (uint32_t i = 0; i < f->params.n; i++)
+    ir_info(f, f->params.at[i].v)->region = f->body;
+  t->b = (Builder){.fn = f, .region = f->body, .span = launch->span};
+  Op *made = ir_op(&t->b, OP_LAUNCH, NULL, 0, launch->attrs, launch->nattrs,
+                   NULL, 0, 0);
+  ir_set_attr(f, made, attr_s(AT_CTAS, "persistent"));
+  Order o = order(t, old);
+  Value u = t->uneven ? dynamic_loop(t) : static_loop(t);
+  ValueMap map = {.arena = f->mod->arena};
+  Nth n = nth(t, &o, u);
+  vmap_put(&map, t->task, n.task);
+  for (const Op *op = launch->next; op; op = op->next) {
+    if (op->code == OP_TASK || op_info(op->code)->flags & OPF_TERM) continue;
+    Value known = decoded(t, op, &n);
+    if (known) {
+      vmap_put(&map, op->res[0], known);
+      continue;
+    }
+    ir_clone(&t->b, f, op, &map, NULL);
+  }
+  Value next = t->uneven ? num(t, OP_CLAIM) : 0;
+  ir_yield(&t->b, &next, t->uneven);
+}
+
+// What the model counts and ptxas makes one after the other. Where chunks are
+// for longer sequences there are few steps: a few spilled bytes cost less than
+// a CTA less (H200, a decode step of the gated delta rule: 0.080 and 0.085 ms).
+// Running maxima carry no state: that is a thread's tiles, which the model
+// counts well, but for addresses and numbers.
+enum {
+  REGS = 65536,
+  OTHER_REGS = 64,
+  SLACK = 56,
+  SHORT_SLACK = 72,
+  NUMBER_REGS = 24
+};
+
+// Single steps read a state and write it: what many CTAs ask for at a time is
+// what counts. Code that is to keep few registers gives up one CTA instead.
+static void share(Func *f, Op *launch, Arena *a, int64_t slack, int64_t lean) {
+  if (ir_has_products(f)) return;
+  int64_t carried = rings_carried(f, f->body), each = carried + OTHER_REGS;
+  if (!carried) slack = -NUMBER_REGS;
+  int64_t threads = ir_attr_i(launch, AT_THREADS, 1),
+          n = REGS / (threads * each);
+  int64_t most = ir_press(f, a).regs;
+  while (n > 1 && most > REGS / (threads * n) + slack) n--;
+  if (lean >= LEAN_LOADS) n--;
+  if (n > 1) ir_set_attr(f, launch, attr_i(AT_OCCUPANCY, n));
+}
+
+static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt,
+                int64_t lean) {
+  const Op *launch = f->body->first;
+  if (!launch || launch->code != OP_LAUNCH || !f->grid.n) return;
+  Tasks t = {.f = f, .target = target};
+  t.varies = NEWN(&cx->scratch, bool, f->values.n);
+  vary(&t, f->body);
+  if (!t.task) return;
+  Rings rings;
+  if (ir_has_steps(f) && !rings_plan(&rings, f, target)) {
+    int64_t slack = opt->chunk == 1 ? SHORT_SLACK : SLACK;
+    share(f, (Op *)launch, &cx->scratch, slack, lean);
+    return;
+  }
+  bool produced = t.uneven && rings_plan(&rings, f, target);
+  t.handed = produced && !ir_has_steps(f);
+  if (t.uneven && !produced) reorder(&t);
+  else persist(&t, launch);
+}
+
+bool pass_tile_scheduler(Ctx *cx, Module *m, const PassOpt *opt) {
+  const Target *target = m->target ? target_by_name(m->target) : NULL;
+  if (!target || target->kind != TARGET_GPU) return true;
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    run(cx, m->funcs.at[i], target, opt, lean_of(opt->lean, i));
+  return true;
+}

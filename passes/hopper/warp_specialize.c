@@ -1,0 +1,955 @@
+// warps: warp specialization. One warp loads shared tiles by TMA into rings,
+// the other warpgroups compute.
+//
+//   launch() {threads = 256}               launch() {threads = 384}
+//   ..                                     %r = salloc() : smem<2x..>
+//   for(..) ({                             %f = mbar() {count = 1} : mbar<2>
+//     %k = sfill(%K, %i, ..)          ->   %e = mbar() {count = 8} : mbar<2>
+//     %s = wgmma(%q, %k)                   roles() {threads = [128, 256]} ({
+//     %s1 = wg_wait(%s)                      for(..): wait %e, expect, tma_load
+//     ..                                   }, {
+//   })                                       ^(%wg):
+//                                            for(..): wait %f, wgmma, wg_wait,
+//                                                     arrive %e, ..
+//                                          })
+//
+// The producer runs the scalar part of the program that says which tiles are
+// wanted: loops, their bounds, coordinates. sfills of one tensor with one box
+// share a ring, so copies of a loop's body (peel, stage) go on where the last
+// one stopped. A tile is given back right after its last reader: for a wgmma,
+// after the wait for it. Tiles whose coordinates depend on group() have slots
+// for each group. Quotients that say where a task is are made by the producer
+// alone, while the consumers still work on the task before. The sign of a tile
+// (attr flip) is the readers' work. A strip (passes/hopper/tma_columns.c) comes
+// on the barrier of the tile filled in front of it, which expects its bytes
+// too.
+//
+// A program whose tiles depend on computed fragments, or whose rings do not
+// fit, stays as it is. Where tasks may be short, groups take their blocks of
+// rows in turn, and what a task needs is waited for as late as can be. Register
+// counts: FlashAttention-3 (arXiv 2407.08608).
+// Level mach, value form; sm_90a. Needs: lower_gpu. Tests:
+// test/passes/warp_specialize/.
+#include "ir/layout.h"
+#include "passes/hopper/drain.h"
+#include "passes/support/fill.h"
+#include "passes/hopper/rings.h"
+
+#include <assert.h>
+
+// Registers of a thread that produces and of one that computes, by groups: of
+// one group as many as a thread can have. All together as many as a launch of
+// so many threads has: 640 threads have 96 each.
+static const int64_t regs[WARPGROUPS + 1][2] = {{0, 0},
+                                                {96, 256},
+                                                {40, 232},
+                                                {32, 160},
+                                                {32, 112}};
+// The same where two CTAs of one group share a multiprocessor: all there are;
+// where those that compute spill.
+static const int64_t shared_regs[2][2] = {{32, 224}, {24, 232}};
+
+static Value barrier(Builder *b, uint32_t n, int64_t count) {
+  IrAttr at = attr_i(AT_ARRIVALS, count);
+  Type t = type_mbar(n);
+  return ir_op(b, OP_MBAR, NULL, 0, &at, 1, &t, 1, 0)->res[0];
+}
+
+static void make_ring(Rings *w, Builder *b, Ring *r) {
+  uint32_t slots = r->stages * (r->own ? w->groups : 1);
+  uint32_t readers = r->own ? 1 : w->groups;
+  bool facts = w->facts >= 0 && r == &w->rings[w->facts];
+  uint32_t words = facts ? slots * w->nfacts + w->nkept : slots;
+  Type t = type_smem(DT_I32, 1, 1, (words + 3) / 4 * 4, LY_ROW);
+  if (r->site) t = *ir_type(w->f, r->site->res[0]);
+  if (r->site) t.ext[2] = slots;
+  r->smem = ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
+  r->full = r->with >= 0 ? w->rings[r->with].full : barrier(b, slots, 1);
+  uint32_t arrivals = r->site ? 4 : 128;  // of warps; of threads (receive)
+  r->empty = r->rides ? 0 : barrier(b, slots, arrivals * readers);
+}
+
+static Value drain_tile(const Rings *w, Builder *b) {
+  Type t = w->drain;
+  t.ext[2] = w->groups;
+  return ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
+}
+
+// ---------------------------------------------------------------- roles
+// One role's copy of the program. fills[i] counts those of ring i so far.
+typedef struct Role {
+  Rings *w;
+  bool producer;
+  Value group;  // consumers
+  Value block;  // of the tile's rows that the group has in this task
+  Value drain;  // consumers: shared tiles for stores, or 0
+  Value lent;   // slot of ring w->lent that the group has, or 0
+  bool drained;
+  ValueMap map;
+  Value fills[MAX_RINGS + 2];
+  uint32_t known;   // facts of this task that have been handed over
+  uint32_t filled;  // the group whose tile the producer fills
+} Role;
+
+static Value i32(Builder *b, int64_t v) {
+  return ir_const_i(b, DT_I32, v);
+}
+
+static Value get(const Role *r, Value v) {
+  return vmap_get(&r->map, v);
+}
+
+// The slot of ring k's next fill within its stages, and the parity of the
+// ring's turn.
+typedef struct Turn {
+  Value slot, parity;
+} Turn;
+
+static Turn turn_of(Role *r, Builder *b, uint32_t k) {
+  int64_t stages = r->w->rings[k].stages;
+  Value n = r->fills[r->w->rings[k].count], two = i32(b, 2);
+  if (stages == 1) return (Turn){i32(b, 0), ir_2(b, OP_MOD, n, two)};
+  Value s = i32(b, stages);
+  return (Turn){ir_2(b, OP_MOD, n, s),
+                ir_2(b, OP_MOD, ir_2(b, OP_FLOORDIV, n, s), two)};
+}
+
+static void filled(Role *r, Builder *b, uint32_t k, const Op *fill) {
+  if (fill && !rings_last(r->w, fill)) return;
+  k = r->w->rings[k].count;
+  r->fills[k] = ir_2(b, OP_ADD, r->fills[k], i32(b, 1));
+}
+
+static void wait_for(Builder *b, Value bar, Value slot, Value parity) {
+  Value args[] = {bar, slot, parity};
+  ir_op(b, OP_MBAR_WAIT, args, 3, NULL, 0, NULL, 0, 0);
+}
+
+static void arrive(Builder *b, Value bar, Value slot, const IrAttr *each) {
+  Value args[] = {bar, slot};
+  ir_op(b, OP_MBAR_ARRIVE, args, 2, each, each != NULL, NULL, 0, 0);
+}
+
+static Value slot_of(const Rings *w, Builder *b, const Ring *ring, Value at) {
+  Value args[] = {ring->smem, at};
+  return ir_op(b, OP_SLOT, args, 2, NULL, 0, ir_type(w->f, ring->site->res[0]),
+               1, 0)
+      ->res[0];
+}
+
+// Word i of n in a slot.
+static Value word_at(Builder *b, Value slot, uint32_t i, uint32_t n) {
+  if (n == 1) return slot;
+  return ir_2(b, OP_ADD, ir_2(b, OP_MUL, slot, i32(b, n)), i32(b, i));
+}
+
+// A group's own of what op, a `mine`, has. What the producer has handed over it
+// reads again: it has few registers.
+static Value mine_of_group(Role *r, Builder *b, const Op *op) {
+  Rings *w = r->w;
+  Value v = op->args[r->filled < op->nargs ? r->filled : 0];
+  uint32_t i = 0;
+  while (i < w->nfacts && w->fact[i] != v) i++;
+  if (i == w->nfacts) return get(r, v);
+  const Ring *ring = &w->rings[w->facts];
+  Value n = r->fills[ring->count];
+  if (!r->known) n = ir_2(b, OP_SUB, n, i32(b, 1));
+  Value slot = ir_2(b, OP_MOD, n, i32(b, ring->stages));
+  Value at[] = {ring->smem, word_at(b, slot, i, w->nfacts)};
+  Type word = type_scalar(DT_I32);
+  return ir_op(b, OP_SGET, at, 2, NULL, 0, &word, 1, 0)->res[0];
+}
+
+// v for the group that the map says; ops that depend on it are cloned.
+static Value part(Role *r, Builder *b, ValueMap *m, Value v) {
+  const Op *op = ir_def(r->w->f, v);
+  if (!r->w->grouped[v] || vmap_get(m, v) != v)
+    return vmap_get(m, v) != v ? vmap_get(m, v) : get(r, v);
+  if (op->code == OP_MINE) return mine_of_group(r, b, op);
+  Value *args = NEWN(r->w->arena, Value, op->nargs);
+  for (uint32_t i = 0; i < op->nargs; i++) args[i] = part(r, b, m, op->args[i]);
+  Op *made = ir_op(b, op->code, args, op->nargs, op->attrs, op->nattrs,
+                   ir_type(r->w->f, v), 1, 0);
+  vmap_put(m, v, made->res[0]);
+  return made->res[0];
+}
+
+// Bytes of a tile and of the strips that come with it.
+static int64_t bytes_with(const Rings *w, const Op *fill) {
+  int ring = rings_of(w, fill);
+  int64_t n = smem_bytes(ir_type(w->f, fill->res[0]));
+  for (uint32_t i = 0; i < w->nrings; i++)
+    if (w->rings[i].with == ring)
+      n += smem_bytes(ir_type(w->f, w->rings[i].site->res[0]));
+  return n;
+}
+
+static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
+                      ValueMap *m) {
+  Ring *ring = &r->w->rings[rings_of(r->w, op)];
+  Value at = t.slot;
+  if (g) at = ir_2(b, OP_ADD, at, i32(b, g * ring->stages));
+  if (!ring->rides)
+    wait_for(b, ring->empty, at, ir_2(b, OP_SUB, i32(b, 1), t.parity));
+  IrAttr bytes = attr_i(AT_BYTES, bytes_with(r->w, op));
+  Value bar[] = {ring->full, at};
+  if (ring->with < 0) ir_op(b, OP_MBAR_EXPECT, bar, 2, &bytes, 1, NULL, 0, 0);
+  uint32_t n = fill_args(op);
+  Value *args = NEWN(r->w->arena, Value, n + 3);
+  args[0] = slot_of(r->w, b, ring, at);
+  args[1] = ring->full;
+  args[2] = at;
+  args[3] = op->args[0];
+  for (uint32_t i = 1; i < n; i++) args[3 + i] = part(r, b, m, op->args[i]);
+  IrAttr how[FILL_ATTRS];
+  ir_op(b, OP_TMA_LOAD, args, n + 3, how, fill_attrs(op, how), NULL, 0, 0);
+}
+
+static void is_group(Role *r, Builder *b, const Region *body, ValueMap *m,
+                     int64_t g) {
+  for (const Op *op = body->first; op; op = op->next) {
+    if (op->code == OP_GROUP) vmap_put(m, op->res[0], i32(b, g));
+    for (uint32_t i = 0; i < op->nregions; i++)
+      is_group(r, b, op->regions[i], m, g);
+  }
+}
+
+static void produce(Role *r, Builder *b, const Op *op) {
+  uint32_t k = (uint32_t)rings_of(r->w, op);
+  Turn t = turn_of(r, b, k);
+  for (uint32_t g = 0; g < (r->w->rings[k].own ? r->w->groups : 1); g++) {
+    ValueMap m = {.arena = r->w->arena};
+    r->filled = g;
+    if (r->w->rings[k].own) is_group(r, b, r->w->body, &m, g);
+    load_tile(r, b, op, t, g, &m);
+  }
+  filled(r, b, k, op);
+}
+
+// A value that the producer hands over: number `at` of n.
+static void publish(Role *r, Builder *b, uint32_t k, Value v, uint32_t at,
+                    uint32_t n) {
+  const Ring *ring = &r->w->rings[k];
+  Turn t = turn_of(r, b, k);
+  if (!at)
+    wait_for(b, ring->empty, t.slot, ir_2(b, OP_SUB, i32(b, 1), t.parity));
+  Value set[] = {ring->smem, word_at(b, t.slot, at, n), get(r, v)};
+  ir_op(b, OP_SSET, set, 3, NULL, 0, NULL, 0, 0);
+  if (at + 1 < n) return;
+  arrive(b, ring->full, t.slot, NULL);
+  filled(r, b, k, NULL);
+}
+
+static void claim(Role *r, Builder *b, const Op *op) {
+  if (get(r, op->res[0]) != op->res[0]) return;  // done early
+  ir_clone(b, r->w->f, op, &r->map, NULL);
+  publish(r, b, (uint32_t)r->w->claims, op->res[0], 0, 1);
+}
+
+static void claim_early(Role *r, Builder *b, const Op *fill) {
+  const Op *op = fill;
+  while (op->code != OP_CLAIM) op = op->next;
+  claim(r, b, op);
+}
+
+// ---------------------------------------------------------------- consumers
+static Value uniform(Builder *b, Value v) {
+  Type i = type_scalar(DT_I32);
+  return ir_op(b, OP_UNIFORM, &v, 1, NULL, 0, &i, 1, 0)->res[0];
+}
+
+// The facts v[0], v[1], .. are all operands of op, a `mine`, and of nothing
+// else.
+static bool takes_all(const Op *op, const Value *v, uint32_t n) {
+  if (op->code != OP_MINE || op->nargs > n) return false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (op->args[i] != v[i]) return false;
+  for (const Op *o = op->parent->first; o; o = o->next)
+    for (uint32_t i = 0; i < op->nargs && o != op; i++)
+      if (ir_mentions(o, op->args[i])) return false;
+  return true;
+}
+
+static const Op *mine_of(const Role *r, const Value *v, uint32_t n) {
+  const Op *op = r->w->apart ? ir_def(r->w->f, v[0]) : NULL;
+  while (op && !takes_all(op, v, n)) op = op->next;
+  return op;
+}
+
+static void receive(Role *r, Builder *b, uint32_t k, const Value *v,
+                    uint32_t n) {
+  const Ring *ring = &r->w->rings[k];
+  Turn t = turn_of(r, b, k);
+  Type word = type_scalar(DT_I32);
+  wait_for(b, ring->full, t.slot, t.parity);
+  for (uint32_t i = 0; i < n; i++) {
+    Value at[] = {ring->smem, word_at(b, t.slot, i, n)};
+    const Op *mine = mine_of(r, v + i, n - i);
+    uint32_t of = mine ? mine->nargs : 1;
+    if (of > 1) at[1] = ir_2(b, OP_ADD, at[1], r->block);
+    Value x = ir_op(b, OP_SGET, at, 2, NULL, 0, &word, 1, 0)->res[0];
+    vmap_put(&r->map, mine ? mine->res[0] : v[i], uniform(b, x));
+    i += of - 1;
+  }
+  // The words are the producer's again when every thread has read them.
+  IrAttr each = attr_i(AT_EACH, 1);
+  arrive(b, ring->empty, t.slot, &each);
+  filled(r, b, k, NULL);
+}
+
+// What the group needs of op, if it has not been handed over.
+static void take_mine(Role *r, Builder *b, const Op *op) {
+  if (get(r, op->res[0]) != op->res[0]) return;
+  uint32_t end, i = rings_own(r->w, op, &end);
+  if (r->producer) i = 0, end = 1;
+  Value x = get(r, op->args[end - 1]);
+  for (uint32_t k = end - 1; k-- > i;) {
+    Value is = ir_2(b, OP_EQ, r->block, i32(b, k - i));
+    x = ir_3(b, OP_SELECT, is, get(r, op->args[k]), x);
+  }
+  vmap_put(&r->map, op->res[0], x);
+}
+
+static bool is_fact(const Role *r, const Op *op) {
+  for (uint32_t i = 0; i < r->w->nfacts; i++)
+    if (op->nres && r->w->fact[i] == op->res[0]) return true;
+  return false;
+}
+
+// The producer hands over each as soon as it has it: it has few registers.
+// Consumers take all where they need the first.
+static void fact(Role *r, Builder *b, const Op *op) {
+  uint32_t n = r->w->nfacts, k = (uint32_t)r->w->facts, at = r->known++;
+  r->known %= n;
+  if (r->producer) {
+    ir_clone(b, r->w->f, op, &r->map, NULL);
+    publish(r, b, k, op->res[0], at, n);
+  } else if (!at) {
+    receive(r, b, k, r->w->fact, n);
+  }
+}
+
+// A tile being read in one region.
+typedef struct Tile {
+  const Op *fill;
+  const Op *until;  // given back after this op
+  uint32_t ring;
+  Value slot;
+  Value parity;  // of its turn, or 0: it has been waited for
+  Value before;  // fills before it, if the slot lent before is to go back
+  Value pinned;  // is finished before the tile goes back, or 0
+} Tile;
+
+// Tiles that are read in one region, and not given back.
+typedef struct Live {
+  Tile at[2 * MAX_RINGS];
+  uint32_t n;
+} Live;
+
+static bool after(const Op *a, const Op *b) {
+  for (const Op *op = b; op; op = op->next)
+    if (op == a) return true;
+  return false;
+}
+
+// Where what op, a load of a strip, has read has become tiles: until then its
+// registers need not all be there at once.
+static const Op *used_up(const Role *r, const Op *op) {
+  const Op *last = op;
+  if (!op->nres || op->nregions) return op;
+  const Type *t = ir_type(r->w->f, op->res[0]);
+  if (t->kind != TK_FRAG || (!t->slice && op->code != OP_BCAST)) return op;
+  for (const Op *o = op->next; o; o = o->next)
+    if (ir_mentions(o, op->res[0]) && after(used_up(r, o), last))
+      last = used_up(r, o);
+  return last;
+}
+
+// Where a product, or what adds to it, is waited for.
+static const Op *done(const Role *r, const Op *use) {
+  if (use->code == OP_SLOAD) return used_up(r, use);
+  if (use->code != OP_WGMMA) return use;
+  Value v = use->res[0];
+  for (const Op *op = use->next; op; op = op->next) {
+    if (!ir_mentions(op, v)) continue;
+    if (op->code == OP_WG_WAIT) return op;
+    if (op->code == OP_WGMMA && op->nargs > 2 && op->args[2] == v)
+      v = op->res[0];
+  }
+  return use->parent->last;
+}
+
+// From op on; NULL if there is none.
+static const Op *last_reader(const Role *r, const Op *fill, const Op *op) {
+  const Op *last = NULL;
+  for (; op; op = op->next)
+    if (ir_mentions(op, fill->res[0]) && (!last || after(done(r, op), last)))
+      last = done(r, op);
+  return last;
+}
+
+static void bare(Builder *b, OpCode c) {
+  ir_op(b, c, NULL, 0, NULL, 0, NULL, 0, 0);
+}
+
+static void stores_done(Builder *b) {
+  IrAttr none = attr_i(AT_PENDING, 0);
+  ir_op(b, OP_TMA_WAIT, NULL, 0, &none, 1, NULL, 0, 0);
+}
+
+// A slot that is lent to stores is given back by the next task: the stores have
+// read it by then. Not where the producer has no other slot to go on with.
+static bool is_late(const Role *r, const Op *fill) {
+  const Op *around = fill->parent->parent;
+  int k = rings_of(r->w, fill);
+  return k == r->w->lent && r->w->rings[k].stages > 1 &&
+         r->w->rings[k].fills == 1 && around &&
+         (around->code == OP_WHILE ||
+          (around->code == OP_FOR && !around->nres));
+}
+
+// The last rows of a tile mostly have the most keys: groups that are on their
+// own take turns. The block of a group in the task with fill n of ring
+// w->turns.
+static Value block_of(const Role *r, Builder *b, Value n) {
+  if (r->w->turns < 0) return r->group;
+  return ir_2(b, OP_MOD, ir_2(b, OP_ADD, r->group, n), i32(b, r->w->groups));
+}
+
+static void take_turn(Role *r, Builder *b) {
+  if (r->producer || r->w->turns < 0) return;
+  r->block = block_of(r, b, r->fills[r->w->rings[r->w->turns].count]);
+}
+
+static Value own_slot(Builder *b, const Ring *ring, Value block, Value at) {
+  if (!ring->own) return at;
+  Value base = ir_2(b, OP_MUL, block, i32(b, ring->stages));
+  return ir_2(b, OP_ADD, base, at);
+}
+
+static void give_back_late(Role *r, Builder *b, uint32_t k, Value n) {
+  Ring *ring = &r->w->rings[k];
+  Value some = ir_2(b, OP_LT, i32(b, 0), n);
+  Op *branch = ir_op(b, OP_IF, &some, 1, NULL, 0, NULL, 0, 2);
+  Builder in = {.fn = r->w->f, .region = branch->regions[0], .span = b->span};
+  stores_done(&in);
+  bare(&in, OP_GSYNC);
+  Value before = ir_2(&in, OP_SUB, n, i32(&in, 1));
+  Value block = (int)k == r->w->turns ? block_of(r, &in, before) : r->group;
+  before = ir_2(&in, OP_MOD, before, i32(&in, ring->stages));
+  arrive(&in, ring->empty, own_slot(&in, ring, block, before), NULL);
+  ir_yield(&in, NULL, 0);
+  in.region = branch->regions[1];
+  ir_yield(&in, NULL, 0);
+}
+
+static void arrived(Role *r, Builder *b, Tile *t) {
+  if (t->parity) wait_for(b, r->w->rings[t->ring].full, t->slot, t->parity);
+  t->parity = 0;
+}
+
+static void turn_sign(Role *r, Builder *b, const Op *fill) {
+  Value sign = fill_sign(fill);
+  if (sign) fill_flip(b, get(r, fill->res[0]), get(r, sign));
+}
+
+static void returned(Role *r, Builder *b, Tile *t) {
+  if (t->before) give_back_late(r, b, t->ring, t->before);
+  t->before = 0;
+}
+
+// What a task needs first it waits for last: a tile of queries in front of the
+// first keys, behind all that is read of memory. The slot that was lent goes
+// back when the first product is on its way: the stores have had some time.
+static void before_op(Role *r, Builder *b, Live *live, const Op *op) {
+  bool end = op_info(op->code)->flags & OPF_TERM, fill = op->code == OP_SFILL;
+  for (uint32_t i = 0; i < live->n; i++) {
+    Tile *t = &live->at[i];
+    if (t->parity && (end || fill || ir_mentions(op, t->fill->res[0]))) {
+      arrived(r, b, t);
+      turn_sign(r, b, t->fill);
+    }
+    if (end || op->nregions || op->code == OP_WG_WAIT) returned(r, b, t);
+  }
+}
+
+static const Op *find_behind(const Op *op, OpCode c) {
+  while (op && op->code != c && !rings_has_fill(op)) op = op->next;
+  return op && op->code == c ? op : NULL;
+}
+
+static const Op *find_row(const Role *r, const Op *op) {
+  op = find_behind(op, OP_FREDUCE);
+  while (op && ir_type(r->w->f, op->res[0])->slice != SLICE_ROW)
+    op = find_behind(op->next, OP_FREDUCE);
+  return op;
+}
+
+// An arrival waits for what has been read of a strip, at the price of
+// instructions that join it, unless something made of all of it is pinned in
+// front. Steps end with a pin, in front of their last wait; elsewhere a row's
+// reduction is pinned.
+static const Op *end_of_strip(const Role *r, Tile *t, const Op *last) {
+  const Op *pin = find_behind(last, OP_PIN);
+  const Op *wait = pin ? find_behind(pin, OP_WG_WAIT) : NULL;
+  const Op *row = find_row(r, last);
+  if (wait) return wait;
+  if (pin) return pin;
+  t->pinned = row ? row->res[0] : 0;
+  return row ? row : last;
+}
+
+static Tile consume(Role *r, Builder *b, const Op *op) {
+  uint32_t k = (uint32_t)rings_of(r->w, op);
+  Ring *ring = &r->w->rings[k];
+  const Op *last = last_reader(r, op, op->next);
+  Tile tile = {.fill = op, .ring = k};
+  if (last && ir_type(r->w->f, op->res[0])->ext[0] == 1)
+    last = end_of_strip(r, &tile, last);
+  tile.until = last ? last : op;
+  bool at_once = ring->streams || !last || !r->w->brief;
+  if (is_late(r, op)) tile.before = r->fills[ring->count];
+  if (!r->w->brief) returned(r, b, &tile);
+  Turn t = turn_of(r, b, k);
+  tile.slot = own_slot(b, ring, r->block, t.slot);
+  tile.parity = ring->with < 0 ? t.parity : 0;
+  if ((int)k == r->w->lent) r->lent = tile.slot;
+  if (at_once) arrived(r, b, &tile);
+  vmap_put(&r->map, op->res[0], slot_of(r->w, b, ring, tile.slot));
+  if (at_once) turn_sign(r, b, op);
+  filled(r, b, k, op);
+  return tile;
+}
+
+static void give_back(const Role *r, Builder *b, const Tile *t) {
+  if (r->w->rings[t->ring].rides) return;
+  Value done = t->pinned ? get(r, t->pinned) : 0;
+  if (done) ir_op(b, OP_PIN, &done, 1, NULL, 0, NULL, 0, 0);
+  arrive(b, r->w->rings[t->ring].empty, t->slot, NULL);
+}
+
+// ---------------------------------------------------------------- stores
+static Value sum_of(const Role *r, Builder *b, const Value *v, uint32_t n) {
+  Value s = n ? get(r, v[0]) : i32(b, 0);
+  for (uint32_t i = 1; i < n; i++) s = ir_2(b, OP_ADD, s, get(r, v[i]));
+  return s;
+}
+
+// The box of tile `from`, which has the fragment's columns from `at` on, goes
+// to the tensor, if that is wanted.
+static void store_box(Role *r, Builder *b, const Drain *d, Value from,
+                      uint32_t at) {
+  const Op *op = d->op;
+  Type bit = type_scalar(DT_BOOL);
+  Value args[MAX_AXES + 2] = {op->args[0], from};
+  uint32_t n = op->nargs - 2;
+  for (uint32_t i = 0; i < n; i++) args[2 + i] = get(r, op->args[2 + i]);
+  args[2 + d->row] = sum_of(r, b, d->rows, d->nrow);
+  args[2 + d->col] = sum_of(r, b, d->cols, d->ncol);
+  if (at) args[2 + d->col] = ir_2(b, OP_ADD, args[2 + d->col], i32(b, at));
+  Value wanted = ir_op(b, OP_GIVEN, args, 1, NULL, 0, &bit, 1, 0)->res[0];
+  Op *branch = ir_op(b, OP_IF, &wanted, 1, NULL, 0, NULL, 0, 2);
+  Builder in = {.fn = r->w->f, .region = branch->regions[0], .span = b->span};
+  int64_t axes[] = {d->trans ? d->col : d->row, d->trans ? d->row : d->col};
+  IrAttr tile = attr_list(AT_TILE, axes, 2);
+  ir_op(&in, OP_TMA_STORE, args, n + 2, &tile, 1, NULL, 0, 0);
+  bare(&in, OP_TMA_COMMIT);
+  ir_yield(&in, NULL, 0);
+  in.region = branch->regions[1];
+  ir_yield(&in, NULL, 0);
+}
+
+// The columns from `at` on, as many as the shared tile has.
+static Value columns(const Role *r, Builder *b, Value x, const Type *tile,
+                     uint32_t at) {
+  Type t = *ir_type(r->w->f, x);
+  IrAttr pos = attr_i(AT_POS, at);
+  if (t.ext[1] == tile->ext[1]) return x;
+  t.ext[1] = tile->ext[1];
+  return ir_op(b, OP_FCOLS, &x, 1, &pos, 1, &t, 1, 0)->res[0];
+}
+
+// Through the group's shared tile, when the store before has left it; part by
+// part where that has fewer columns.
+static void drain(Role *r, Builder *b, const Drain *d) {
+  Value own[] = {r->drain, r->group};
+  Value lent[] = {r->lent ? r->w->rings[r->w->lent].smem : 0, r->lent};
+  Value *from = r->lent ? lent : own, x = get(r, d->op->args[1]);
+  Type tile = d->tile;
+  if (!d->trans && tile.ext[1] > r->w->drain.ext[1])
+    tile.ext[1] = r->w->drain.ext[1];
+  for (uint32_t at = 0; at < d->tile.ext[1]; at += tile.ext[1]) {
+    Value slot = ir_op(b, OP_SLOT, from, 2, NULL, 0, &tile, 1, 0)->res[0];
+    Value put[] = {slot, d->trans ? x : columns(r, b, x, &tile, at)};
+    IrAttr trans = attr_i(AT_TRANS, 1);
+    stores_done(b);
+    bare(b, OP_GSYNC);
+    ir_op(b, OP_SSTORE, put, 2, &trans, d->trans, NULL, 0, 0);
+    bare(b, OP_FENCE_ASYNC);
+    bare(b, OP_GSYNC);
+    store_box(r, b, d, slot, at);
+  }
+  r->drained = true;
+}
+
+// ---------------------------------------------------------------- structure
+static void copy_region(Role *r, const Region *from, Builder *b,
+                        const Live *outer);
+
+// The tiles that op reads last: its regions give them back.
+static Live handed_to(const Role *r, Live *live, const Op *op) {
+  Live in = {.n = 0};
+  for (uint32_t i = 0; i < live->n;) {
+    bool lent = (int)live->at[i].ring == r->w->lent;
+    if (live->at[i].until != op || lent) {
+      i++;
+      continue;
+    }
+    in.at[in.n++] = live->at[i];
+    live->at[i] = live->at[--live->n];
+  }
+  return in;
+}
+
+// Rings that are filled inside op.
+static uint32_t rings_in(const Rings *w, const Op *op) {
+  if (op->code == OP_SFILL || op->code == OP_CLAIM)
+    return 1u << w->rings[rings_of(w, op)].count;
+  uint32_t set = 0;
+  if (w->nfacts && op->nregions &&
+      ir_def(w->f, w->fact[0])->parent->parent == op)
+    set |= 1u << w->facts;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      set |= rings_in(w, o);
+  return set;
+}
+
+static bool keeps(const Role *r, Value v) {
+  return !r->producer || r->w->wanted[v];
+}
+
+// The values that a copy of op carries: kept ones of its own, then fills.
+typedef struct Carried {
+  uint32_t n, own, rings;
+  uint32_t at[256];  // own: index among op's results
+  Type types[256 + MAX_RINGS + 2];
+} Carried;
+
+static Carried carried_of(const Role *r, const Op *op) {
+  Carried c = {.rings = rings_in(r->w, op)};
+  for (uint32_t i = 0; i < op->nres; i++) {
+    Value v = op->res[i];
+    bool keep = keeps(r, v);
+    if (op->code == OP_FOR)
+      keep = keep || keeps(r, op->regions[0]->params.at[1 + i]);
+    if (!keep) continue;
+    c.types[c.own] = *ir_type(r->w->f, v);
+    c.at[c.own++] = i;
+  }
+  c.n = c.own;
+  for (uint32_t k = 0; k < r->w->nrings; k++)
+    if (c.rings >> k & 1) c.types[c.n++] = type_scalar(DT_I32);
+  return c;
+}
+
+static uint32_t put_fills(const Role *r, const Carried *c, Value *v) {
+  uint32_t n = 0;
+  for (uint32_t k = 0; k < r->w->nrings; k++)
+    if (c->rings >> k & 1) v[n++] = r->fills[k];
+  return n;
+}
+
+static void take_fills(Role *r, const Carried *c, const Value *v) {
+  for (uint32_t k = 0; k < r->w->nrings; k++)
+    if (c->rings >> k & 1) r->fills[k] = *v++;
+}
+
+// Consumers' slots and descriptors shall be in uniform registers: the
+// hardware's compiler does not see that counts around a loop over tasks are
+// uniform.
+static void uniform_fills(Role *r, const Carried *c, Builder *b) {
+  for (uint32_t k = 0; k < r->w->nrings && !r->producer; k++)
+    if (c->rings >> k & 1) r->fills[k] = uniform(b, r->fills[k]);
+}
+
+static void yield_of(Role *r, const Carried *c, const Region *from,
+                     Builder *b) {
+  Value *v = NEWN(r->w->arena, Value, c->n);
+  for (uint32_t i = 0; i < c->own; i++)
+    v[i] = get(r, from->last->args[c->at[i]]);
+  put_fills(r, c, v + c->own);
+  ir_yield(b, v, c->n);
+}
+
+static void results_of(Role *r, const Carried *c, const Op *op,
+                       const Op *made) {
+  for (uint32_t i = 0; i < c->own; i++) {
+    Value old = op->res[c->at[i]];
+    ir_info(r->w->f, made->res[i])->hint = ir_info(r->w->f, old)->hint;
+    vmap_put(&r->map, old, made->res[i]);
+  }
+  take_fills(r, c, made->res + c->own);
+}
+
+static void copy_for(Role *r, const Op *op, Builder *b) {
+  Carried c = carried_of(r, op);
+  Func *f = r->w->f;
+  Value *args = NEWN(r->w->arena, Value, 3 + c.n);
+  for (uint32_t i = 0; i < 3; i++) args[i] = get(r, op->args[i]);
+  for (uint32_t i = 0; i < c.own; i++)
+    args[3 + i] = get(r, op->args[3 + c.at[i]]);
+  put_fills(r, &c, args + 3 + c.own);
+  Op *made =
+      ir_op(b, OP_FOR, args, 3 + c.n, op->attrs, op->nattrs, c.types, c.n, 1);
+  const Region *from = op->regions[0];
+  Region *to = made->regions[0];
+  Value *in = NEWN(r->w->arena, Value, c.n);
+  const ValueInfo i = *ir_info(f, from->params.at[0]);
+  vmap_put(&r->map, from->params.at[0], ir_region_param(to, i.type, i.hint));
+  for (uint32_t k = 0; k < c.n; k++) {
+    Value old = k < c.own ? from->params.at[1 + c.at[k]] : 0;
+    in[k] = ir_region_param(to, c.types[k], old ? ir_info(f, old)->hint : NULL);
+    if (old) vmap_put(&r->map, old, in[k]);
+  }
+  take_fills(r, &c, in + c.own);
+  Builder inner = {.fn = f, .region = to, .span = op->span};
+  if (!op->nres) uniform_fills(r, &c, &inner);
+  copy_region(r, from, &inner, NULL);
+  yield_of(r, &c, from, &inner);
+  results_of(r, &c, op, made);
+}
+
+// Number i of the launch lies behind the facts of all slots.
+static Value kept_at(Role *r, Builder *b, uint32_t i, Value *at) {
+  const Ring *ring = &r->w->rings[r->w->facts];
+  at[0] = ring->smem;
+  return at[1] = i32(b, ring->stages * r->w->nfacts + i);
+}
+
+static void keep_numbers(Role *r, Builder *b) {
+  for (uint32_t i = 0; i < r->w->nkept && r->producer; i++) {
+    Value set[3] = {0, 0, get(r, r->w->kept[i])};
+    kept_at(r, b, i, set);
+    ir_op(b, OP_SSET, set, 3, NULL, 0, NULL, 0, 0);
+  }
+}
+
+static void read_numbers(Role *r, Builder *b) {
+  Type word = type_scalar(DT_I32);
+  for (uint32_t i = 0; i < r->w->nkept && r->producer; i++) {
+    Value at[2];
+    kept_at(r, b, i, at);
+    Value x = ir_op(b, OP_SGET, at, 2, NULL, 0, &word, 1, 0)->res[0];
+    vmap_put(&r->map, r->w->kept[i], x);
+  }
+}
+
+// A loop over tasks carries nothing of its own.
+static void copy_while(Role *r, const Op *op, Builder *b) {
+  Carried c = {.rings = rings_in(r->w, op), .n = 1};
+  Func *f = r->w->f;
+  Value args[MAX_RINGS + 4] = {get(r, op->args[0]), get(r, op->args[1])};
+  uint32_t n = 1 + put_fills(r, &c, args + 2);
+  for (uint32_t i = 0; i < n; i++) c.types[i] = type_scalar(DT_I32);
+  keep_numbers(r, b);
+  Op *made =
+      ir_op(b, OP_WHILE, args, n + 1, op->attrs, op->nattrs, c.types, n, 1);
+  Region *to = made->regions[0];
+  Value in[MAX_RINGS + 3], next[MAX_RINGS + 3];
+  for (uint32_t i = 0; i < n; i++)
+    in[i] = ir_region_param(to, c.types[i], i ? NULL : "u");
+  vmap_put(&r->map, op->regions[0]->params.at[0], in[0]);
+  take_fills(r, &c, in + 1);
+  Builder inner = {.fn = f, .region = to, .span = op->span};
+  uniform_fills(r, &c, &inner);
+  read_numbers(r, &inner);
+  take_turn(r, &inner);
+  copy_region(r, op->regions[0], &inner, NULL);
+  next[0] = get(r, op->regions[0]->last->args[0]);
+  put_fills(r, &c, next + 1);
+  ir_yield(&inner, next, n);
+  take_fills(r, &c, made->res + 1);
+}
+
+static void copy_if(Role *r, const Op *op, Builder *b, Live *live) {
+  Live in_it = handed_to(r, live, op);
+  Carried c = carried_of(r, op);
+  Value cond = get(r, op->args[0]), start[MAX_RINGS + 2];
+  Op *made = ir_op(b, OP_IF, &cond, 1, op->attrs, op->nattrs, c.types, c.n, 2);
+  put_fills(r, &c, start);
+  for (uint32_t i = 0; i < 2; i++) {
+    Builder in = {.fn = r->w->f, .region = made->regions[i], .span = op->span};
+    take_fills(r, &c, start);
+    copy_region(r, op->regions[i], &in, &in_it);
+    yield_of(r, &c, op->regions[i], &in);
+  }
+  results_of(r, &c, op, made);
+}
+
+// Tiles that other groups need are given back unread.
+static void leave(Role *r, Builder *b, const Op *op) {
+  Rings *w = r->w;
+  Carried c = {.n = 0};
+  Value args[3 + MAX_RINGS] = {i32(b, 0), get(r, op->args[0]), i32(b, 1)};
+  for (uint32_t k = 0; k < w->nrings; k++)
+    if (w->rings[k].streams) c.rings |= 1u << w->rings[k].count;
+  uint32_t n = put_fills(r, &c, args + 3);
+  for (uint32_t i = 0; i < n; i++) c.types[i] = type_scalar(DT_I32);
+  Op *loop = ir_op(b, OP_FOR, args, 3 + n, NULL, 0, c.types, n, 1);
+  Region *body = loop->regions[0];
+  Builder in = {.fn = w->f, .region = body, .span = op->span};
+  ir_region_param(body, c.types[0], "i");
+  for (uint32_t i = 0; i < n; i++)
+    args[i] = ir_region_param(body, c.types[i], NULL);
+  take_fills(r, &c, args);
+  for (uint32_t k = 0; k < w->nrings; k++) {
+    if (!w->rings[k].streams) continue;
+    Turn t = turn_of(r, &in, k);
+    if (w->rings[k].with < 0) wait_for(&in, w->rings[k].full, t.slot, t.parity);
+    if (!w->rings[k].rides) arrive(&in, w->rings[k].empty, t.slot, NULL);
+  }
+  for (uint32_t k = 0; k < w->nrings; k++)
+    if (c.rings >> k & 1) filled(r, &in, k, NULL);
+  put_fills(r, &c, args);
+  ir_yield(&in, args, n);
+  take_fills(r, &c, loop->res);
+}
+
+// Where a task ends, behind its stores.
+static bool leaves_at(const Role *r, const Op *op) {
+  const Op *skip = r->producer ? NULL : r->w->behind;
+  if (!skip || skip->parent != op->parent) return false;
+  for (const Op *o = op; o->prev && !op->next; o = o->prev)
+    if (o->prev->code == OP_CLAIM) return false;
+  return op->code == OP_CLAIM || !op->next;
+}
+
+static bool skipped(const Role *r, const Op *op) {
+  if (op == r->w->behind) return true;
+  if (op->code == OP_SKIP) return r->producer || !r->w->apart;
+  if (op->code == OP_MINE && r->producer) return true;
+  if (op->code == OP_LAUNCH) return true;
+  if (op->code == OP_CLAIM) return false;
+  if (!r->producer) return op->nres && r->w->spare && r->w->spare[op->res[0]];
+  return !rings_wanted(r->w, op) && !rings_has_fill(op);
+}
+
+static bool can_drain(const Role *r, const Op *op, Drain *d) {
+  return !r->producer && (r->drain || r->lent) && drain_of(r->w->f, op, d) &&
+         rings_drains(r->w, d);
+}
+
+static bool has_drain(const Role *r, const Op *op) {
+  Drain d;
+  if (can_drain(r, op, &d)) return true;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      if (has_drain(r, o)) return true;
+  return false;
+}
+
+static void copy_op(Role *r, const Op *op, Builder *b, Live *live) {
+  Drain d;
+  b->span = op->span;
+  if (op->code == OP_GROUP && !r->producer)
+    vmap_put(&r->map, op->res[0], r->block);
+  else if (op->code == OP_CLAIM && r->producer) claim(r, b, op);
+  else if (op->code == OP_CLAIM)
+    receive(r, b, (uint32_t)r->w->claims, op->res, 1);
+  else if (is_fact(r, op)) fact(r, b, op);
+  else if (op->code == OP_OWN || op->code == OP_MINE) take_mine(r, b, op);
+  else if (op->code == OP_SKIP) leave(r, b, op);
+  else if (op->code == OP_WHILE) copy_while(r, op, b);
+  else if (can_drain(r, op, &d)) drain(r, b, &d);
+  else if (op->code == OP_FOR && (r->producer || rings_has_fill(op)))
+    copy_for(r, op, b);
+  else if (op->code == OP_IF &&
+           (r->producer || rings_has_fill(op) || has_drain(r, op)))
+    copy_if(r, op, b, live);
+  else ir_clone(b, r->w->f, op, &r->map, NULL);
+}
+
+// All ops of a region but its yield.
+static void copy_region(Role *r, const Region *from, Builder *b,
+                        const Live *outer) {
+  Live live = {.n = 0};
+  for (uint32_t i = 0; outer && i < outer->n; i++) {
+    Tile t = outer->at[i];
+    t.until = last_reader(r, t.fill, from->first);
+    if (t.until) live.at[live.n++] = t;
+    else give_back(r, b, &t);
+  }
+  for (const Op *op = from->first; op; op = op->next) {
+    bool end = op_info(op->code)->flags & OPF_TERM;
+    if (r->producer && op == r->w->early) claim_early(r, b, op);
+    if (leaves_at(r, op)) leave(r, b, r->w->behind);
+    before_op(r, b, &live, op);
+    if (!end && op->code == OP_SFILL && r->producer) produce(r, b, op);
+    else if (!end && op->code == OP_SFILL)
+      live.at[live.n++] = consume(r, b, op);
+    else if (!end && !skipped(r, op)) copy_op(r, op, b, &live);
+    assert(live.n < 2 * MAX_RINGS);
+    Live done = handed_to(r, &live, op);
+    for (uint32_t i = 0; i < done.n; i++) give_back(r, b, &done.at[i]);
+  }
+  // What was lent to stores, once they have read it.
+  for (uint32_t i = 0; i < live.n; i++) {
+    r->lent = 0;
+    if (is_late(r, live.at[i].fill)) continue;
+    if (r->drained) stores_done(b);
+    if (r->drained) bare(b, OP_GSYNC);
+    give_back(r, b, &live.at[i]);
+  }
+}
+
+static void role(Rings *w, Region *to, bool producer, Value drain) {
+  Role r = {.w = w,
+            .producer = producer,
+            .drain = drain,
+            .map = {.arena = w->arena}};
+  if (!producer)
+    r.block = r.group = ir_region_param(to, type_scalar(DT_I32), "wg");
+  Builder b = {.fn = w->f, .region = to, .span = NOWHERE};
+  for (uint32_t k = 0; k < w->nrings; k++) r.fills[k] = i32(&b, 0);
+  copy_region(&r, w->body, &b, NULL);
+  if (r.drained) stores_done(&b);
+  ir_yield(&b, NULL, 0);
+}
+
+static void specialize(Rings *w, bool leanest) {
+  const Op *launch = w->body->first;
+  w->f->body = ir_region(w->f, NULL);
+  for (uint32_t i = 0; i < w->f->params.n; i++)
+    ir_info(w->f, w->f->params.at[i].v)->region = w->f->body;
+  Builder b = {.fn = w->f, .region = w->f->body, .span = launch->span};
+  int64_t all = WARPGROUP * (1 + w->groups);
+  Op *made =
+      ir_op(&b, OP_LAUNCH, NULL, 0, launch->attrs, launch->nattrs, NULL, 0, 0);
+  ir_set_attr(w->f, made, attr_i(AT_THREADS, all));
+  if (w->occupancy > 1)
+    ir_set_attr(w->f, made, attr_i(AT_OCCUPANCY, w->occupancy));
+  ir_del_attr(made, AT_GROUPS);
+  if (w->apart) ir_set_attr(w->f, made, attr_i(AT_APART, 1));
+  for (uint32_t i = 0; i < w->nrings; i++) make_ring(w, &b, &w->rings[i]);
+  Value tiles = w->drains && w->lent < 0 ? drain_tile(w, &b) : 0;
+  int64_t teams[] = {WARPGROUP, WARPGROUP * w->groups};
+  int64_t groups[] = {1, WARPGROUP};
+  IrAttr list[] = {
+      attr_list(AT_TEAMS, teams, 2), attr_list(AT_GROUPS, groups, 2),
+      attr_list(AT_TEAMREGS,
+                w->occupancy > 1 ? shared_regs[leanest] : regs[w->groups], 2)};
+  Op *roles = ir_op(&b, OP_ROLES, NULL, 0, list, 3, NULL, 0, 2);
+  role(w, roles->regions[0], true, 0);
+  role(w, roles->regions[1], false, tiles);
+}
+
+bool pass_warp_specialize(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)cx;
+  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  Rings w;
+  for (uint32_t i = 0; t && i < m->funcs.n; i++)
+    if (rings_plan(&w, m->funcs.at[i], t))
+      specialize(&w, lean_of(opt->lean, i) >= LEAN_LOADS);
+  return true;
+}

@@ -1,0 +1,227 @@
+// Abstract values with infinities (see absval.h). Used to prove what a masked
+// key adds: exp(-inf - finite) is 0, but -inf * unknown may be anything.
+#include "passes/support/absval.h"
+
+#include "passes/support/sym.h"
+#include <math.h>
+
+static const Abs anything = {-INFINITY, INFINITY, true, true, true};
+
+Abs abs_exactly(double v) {
+  return (Abs){v, v, v == -INFINITY, v == INFINITY, isnan(v)};
+}
+
+Abs abs_finite(Range r) {
+  return (Abs){.lo = r.lo, .hi = r.hi};
+}
+
+bool abs_is(Abs a, double v) {
+  return !a.nan && a.lo == v && a.hi == v;
+}
+
+static bool bounded(Abs a) {
+  return !a.nan && !a.ninf && !a.pinf;
+}
+
+static bool exact(Abs a) {
+  return !a.nan && a.lo == a.hi && (bounded(a) ? isfinite(a.lo) : true);
+}
+
+static Abs negate(Abs a) {
+  return (Abs){-a.hi, -a.lo, a.pinf, a.ninf, a.nan};
+}
+
+static Abs sum(Abs a, Abs b) {
+  bool nan = a.nan || b.nan || (a.ninf && b.pinf) || (a.pinf && b.ninf);
+  if (!nan && (abs_is(a, -INFINITY) || abs_is(b, -INFINITY)))
+    return abs_exactly(-INFINITY);
+  if (!nan && (abs_is(a, INFINITY) || abs_is(b, INFINITY)))
+    return abs_exactly(INFINITY);
+  double lo = a.lo + b.lo, hi = a.hi + b.hi;
+  return (Abs){isnan(lo) ? -INFINITY : lo, isnan(hi) ? INFINITY : hi,
+               a.ninf || b.ninf, a.pinf || b.pinf, nan};
+}
+
+static double times(double a, double b) {
+  return a == 0 || b == 0 ? 0 : a * b;
+}
+
+static Abs product(Abs a, Abs b) {
+  if (bounded(a) && bounded(b)) {
+    double p[] = {times(a.lo, b.lo), times(a.lo, b.hi), times(a.hi, b.lo),
+                  times(a.hi, b.hi)};
+    Abs r = {p[0], p[0], false, false, false};
+    for (int i = 1; i < 4; i++) {
+      r.lo = fmin(r.lo, p[i]);
+      r.hi = fmax(r.hi, p[i]);
+    }
+    return r;
+  }
+  if (bounded(a)) return product(b, a);
+  bool infinite = !a.nan && a.lo == a.hi;  // one infinity, exactly
+  if (infinite && !b.nan && b.lo > 0) return a;
+  if (infinite && !b.nan && b.hi < 0) return negate(a);
+  return anything;
+}
+
+static Abs larger(Abs a, Abs b) {
+  bool lifts = a.ninf && b.ninf;
+  return (Abs){fmax(a.lo, b.lo), fmax(a.hi, b.hi), lifts, a.pinf || b.pinf,
+               a.nan || b.nan};
+}
+
+static Abs smaller(Abs a, Abs b) {
+  return negate(larger(negate(a), negate(b)));
+}
+
+static Abs either(Abs a, Abs b) {
+  return (Abs){fmin(a.lo, b.lo), fmax(a.hi, b.hi), a.ninf || b.ninf,
+               a.pinf || b.pinf, a.nan || b.nan};
+}
+
+static Abs inverse(Abs a) {
+  if (a.nan || (a.lo <= 0 && a.hi >= 0)) return anything;
+  return (Abs){1 / a.hi, 1 / a.lo, false, false, false};
+}
+
+static double soft(double x) {
+  return x > 40 ? x : x < -700 ? 0 : log1p(exp(x));
+}
+
+// Functions that rise and are finite, or go to infinity with their argument.
+static Abs rising(Abs a, double fn(double), bool to_pinf, bool to_ninf) {
+  return (Abs){fn(a.lo), fn(a.hi), to_ninf && a.ninf, to_pinf && a.pinf, a.nan};
+}
+
+static double sigmoid(double x) {
+  return 1 / (1 + exp(-x));
+}
+
+static Abs positive_only(Abs a, double fn(double)) {
+  if (a.nan || a.lo <= 0) return anything;
+  return (Abs){fn(a.lo), fn(a.hi), false, a.pinf, false};
+}
+
+static Abs unary(OpCode code, Abs a) {
+  Abs zero = abs_exactly(0);
+  switch (code) {
+  case OP_NEG: return negate(a);
+  case OP_ABS:
+    if (a.lo >= 0 || a.hi <= 0) return a.lo >= 0 ? a : negate(a);
+    return (Abs){0, fmax(-a.lo, a.hi), false, a.ninf || a.pinf, a.nan};
+  case OP_RELU: return larger(a, zero);
+  case OP_EXP: return rising(a, exp, true, false);
+  case OP_EXP2: return rising(a, exp2, true, false);
+  case OP_TANH: return rising(a, tanh, false, false);
+  case OP_ERF: return rising(a, erf, false, false);
+  case OP_SIGMOID: return rising(a, sigmoid, false, false);
+  case OP_SOFTPLUS: return rising(a, soft, true, false);
+  case OP_FLOOR: return rising(a, floor, true, true);
+  case OP_STOP_GRAD:
+  case OP_CAST: return a;
+  case OP_REF:
+    return a.nan ? a : either((Abs){a.lo, a.hi, false, a.pinf, 0}, zero);
+  case OP_SQRT:
+    if (a.nan || a.lo < 0) return anything;
+    return rising(a, sqrt, true, false);
+  case OP_LOG: return positive_only(a, log);
+  case OP_LOG2: return positive_only(a, log2);
+  case OP_RSQRT: return inverse(positive_only(a, sqrt));
+  case OP_SIN:
+  case OP_COS: return bounded(a) ? (Abs){.lo = -1, .hi = 1} : anything;
+  default: return anything;
+  }
+}
+
+static Abs power(Abs a, Abs b) {
+  if (exact(a) && exact(b)) return abs_exactly(pow(a.lo, b.lo));
+  bool whole = exact(b) && b.lo == floor(b.lo) && b.lo > 0;
+  if (!whole || !bounded(a)) return anything;
+  bool even = fmod(b.lo, 2) == 0;
+  return (Abs){.lo = even ? 0 : -INFINITY, .hi = INFINITY};
+}
+
+static Abs binary(OpCode code, Abs a, Abs b) {
+  switch (code) {
+  case OP_ADD: return sum(a, b);
+  case OP_SUB: return sum(a, negate(b));
+  case OP_MUL: return product(a, b);
+  case OP_DIV: return product(a, inverse(b));
+  case OP_DIVK: {  // not finite only where the row is not, keys or none
+    Abs q = product(a, inverse(b));
+    if (bounded(q) || !bounded(a) || !bounded(b)) return q;
+    bool pos = a.lo >= 0 && b.lo >= 0;
+    return (Abs){.lo = pos ? 0 : -INFINITY, .hi = INFINITY};
+  }
+  case OP_MAX: return larger(a, b);
+  case OP_MIN: return smaller(a, b);
+  case OP_POW: return power(a, b);
+  case OP_EQ:
+  case OP_NE:
+  case OP_LT:
+  case OP_LE: {
+    double r, x[] = {a.lo, b.lo};
+    if (exact(a) && exact(b) && num_op(code, x, &r)) return abs_exactly(r);
+    return (Abs){.lo = 0, .hi = 1};
+  }
+  case OP_AND: return smaller(a, b);
+  case OP_OR: return larger(a, b);
+  default: return anything;
+  }
+}
+
+Abs abs_op(OpCode code, const Abs *a, uint32_t n) {
+  if (code == OP_NOT) return sum(abs_exactly(1), negate(a[0]));
+  if (code == OP_SELECT) {
+    if (abs_is(a[0], 1)) return a[1];
+    if (abs_is(a[0], 0)) return a[2];
+    return either(a[1], a[2]);
+  }
+  if (code == OP_FMA) return sum(product(a[0], a[1]), a[2]);
+  return n == 1   ? unary(code, a[0])
+         : n == 2 ? binary(code, a[0], a[1])
+                  : anything;
+}
+
+// ---------------------------------------------------------------- IR values
+void abs_put(AbsMap *m, Value v, Abs a) {
+  map_put(&m->index, v, m->all.n);
+  vec_push(m->arena, &m->all, a);
+}
+
+// Reductions of finite values; a maximum of no keys is -inf.
+static Abs reduced(const AbsMap *m, RKind k, Value v) {
+  Abs a = abs_finite(range_of(m->ranges, v));
+  if (k == RK_MAX) a.ninf = true, a.lo = -INFINITY;
+  if (k == RK_MIN) a.pinf = true, a.hi = INFINITY;
+  return a;
+}
+
+static Abs of_op(AbsMap *m, const Op *op, Value v) {
+  Abs a[3];
+  double c;
+  if (op->code == OP_CONST && ir_const_value(m->f, v, &c))
+    return abs_exactly(c);
+  if (op->code == OP_REDUCE)
+    return reduced(m, (RKind)ir_attr_i(op, AT_KIND, RK_SUM), v);
+  for (uint32_t i = 0; op->code == OP_PASS && i < op->nres; i++)
+    if (op->res[i] == v)
+      return reduced(m, (RKind)ir_attr(op, AT_KINDS)->list[i], v);
+  bool elem = (op_info(op->code)->flags & OPF_ELEM) && op->nargs;
+  if (!elem || op->nargs > 3) return abs_finite(range_of(m->ranges, v));
+  for (uint32_t i = 0; i < op->nargs; i++) a[i] = abs_value(m, op->args[i]);
+  Abs r = abs_op(op->code, a, op->nargs);
+  Range bound = range_of(m->ranges, v);
+  if (r.lo < bound.lo && !r.ninf) r.lo = bound.lo;
+  if (r.hi > bound.hi && !r.pinf) r.hi = bound.hi;
+  return r;
+}
+
+Abs abs_value(AbsMap *m, Value v) {
+  uint64_t at;
+  if (map_get(&m->index, v, &at)) return m->all.at[at];
+  const Op *op = ir_def(m->f, v);
+  Abs a = op ? of_op(m, op, v) : abs_finite(range_of(m->ranges, v));
+  abs_put(m, v, a);
+  return a;
+}

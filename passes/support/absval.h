@@ -1,0 +1,31 @@
+// What a value can be: an interval, and whether infinities and NaN are
+// possible. Loads and scalars are taken to be finite, sums not to overflow.
+#ifndef ATTNC_PASSES_SUPPORT_ABSVAL_H
+#define ATTNC_PASSES_SUPPORT_ABSVAL_H
+
+#include "passes/support/range.h"
+
+typedef struct Abs {
+  double lo, hi;         // infinite bounds of a finite value are open
+  bool ninf, pinf, nan;  // -inf, +inf, NaN possible
+} Abs;
+
+Abs abs_exactly(double v);
+Abs abs_finite(Range r);
+bool abs_is(Abs a, double v);  // exactly v
+// The value of an elementwise op.
+Abs abs_op(OpCode code, const Abs *a, uint32_t n);
+
+// Values of IR, some of them replaced.
+typedef struct AbsMap {
+  const Func *f;
+  Arena *arena;
+  Ranges *ranges;
+  Map index;  // Value -> entry in all
+  Vec(Abs) all;
+} AbsMap;
+
+void abs_put(AbsMap *m, Value v, Abs a);
+Abs abs_value(AbsMap *m, Value v);
+
+#endif

@@ -1,0 +1,32 @@
+// The question whether a step of a key loop needs no mask, as pass tile puts
+// it.
+#include "passes/support/full_tiles.h"
+
+static bool matches(const Func *f, const Op *loop, const Op *op,
+                    FullTiles *out) {
+  if (op->code != OP_AND) return false;
+  const Region *r = loop->regions[0];
+  Value i = r->params.at[0];
+  for (uint32_t k = 0; k < 2; k++) {
+    const Op *le = ir_def(f, op->args[k]), *lt = ir_def(f, op->args[1 - k]);
+    if (!le || !lt || le->code != OP_LE || lt->code != OP_LT) continue;
+    if (le->args[1] != i || lt->args[0] != i) continue;
+    *out = (FullTiles){op->res[0], le->args[0], lt->args[1]};
+    if (ir_defined_outside(f, out->from, r) &&
+        ir_defined_outside(f, out->to, r))
+      return true;
+  }
+  return false;
+}
+
+bool full_tiles(const Func *f, const Op *loop, FullTiles *out) {
+  for (const Op *op = loop->regions[0]->first; op; op = op->next)
+    if (matches(f, loop, op, out)) return true;
+  return false;
+}
+
+bool full_tiles_branch(const Op *loop, Value full) {
+  for (const Op *op = loop->regions[0]->first; op; op = op->next)
+    if (op->code == OP_IF && op->args[0] == full) return true;
+  return false;
+}

@@ -1,0 +1,18 @@
+// The question whether a step of a key loop needs no mask.
+#ifndef ATTNC_PASSES_SUPPORT_FULL_TILES_H
+#define ATTNC_PASSES_SUPPORT_FULL_TILES_H
+
+#include "ir/ir.h"
+
+// In the body of a loop over %i: value = and(le(from, %i), lt(%i, to)), with
+// from and to made outside of the loop.
+typedef struct FullTiles {
+  Value value, from, to;
+} FullTiles;
+
+// False if the loop does not ask.
+bool full_tiles(const Func *f, const Op *loop, FullTiles *out);
+// Has the body a branch on the question (pass mask_branch)?
+bool full_tiles_branch(const Op *loop, Value full);
+
+#endif

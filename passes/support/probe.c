@@ -1,0 +1,193 @@
+// Numeric probing of the IR (see probe.h).
+#include "passes/support/probe.h"
+
+#include "ir/eval.h"
+#include "passes/support/sym.h"
+#include <math.h>
+
+void probe_init(Probe *p, const Func *f, Arena *a, uint64_t seed) {
+  *p = (Probe){.f = f, .seed = seed, .size = 1};
+  p->memo.arena = p->force.arena = p->shift.arena = p->scale.arena = a;
+}
+
+double probe_pair(Probe *a, Probe *b, const Func *f, Arena *arena, uint64_t i) {
+  static const double sizes[] = {1, 0.3, 3, 1, 0.1, 1, 0.02, 3};
+  static const double by[] = {0.3, -0.7, 2.1, -4.5, 9, -0.1, 0.01, 1, -2.5};
+  probe_init(a, f, arena, 1000 + i);
+  probe_init(b, f, arena, 1000 + i);
+  a->size = b->size = sizes[i % (sizeof sizes / sizeof *sizes)];
+  return by[i % (sizeof by / sizeof *by)];
+}
+
+static uint64_t bits_of(double x) {
+  uint64_t b;
+  memcpy(&b, &x, sizeof b);
+  return b;
+}
+
+static double from_bits(uint64_t b) {
+  double x;
+  memcpy(&x, &b, sizeof x);
+  return x;
+}
+
+void probe_put(Map *m, Value v, double x) {
+  map_put(m, v, bits_of(x));
+}
+
+double probe_random(const Probe *p, uint64_t a, uint64_t b) {
+  uint64_t key[] = {a, b};
+  uint64_t h = hash_bytes(key, sizeof key, p->seed);
+  return (double)(h >> 11) * 0x1p-53 * 3 - 1.5;
+}
+
+// A random value fit for the dtype.
+static double source(const Probe *p, uint64_t a, uint64_t b, DType t) {
+  double x = probe_random(p, a, b);
+  if (t == DT_BOOL) return x > 0;
+  if (!dtype_is_float(t)) return floor(fabs(x) * 4);
+  return x * p->size;
+}
+
+static uint64_t where(const Probe *p, const Type *t) {
+  uint64_t w = 0;
+  for (uint32_t i = 0; i < t->n; i++)
+    if (p->f->axes.at[t->axis[i]].role == AX_KEY)
+      w = w * 8 + p->at[t->axis[i]] + 1;
+  return w;
+}
+
+static double opaque(Probe *p, const Op *op, Value v) {
+  uint64_t h = p->seed;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    const Type *t = ir_type(p->f, op->args[i]);
+    uint64_t b = t->kind == TK_TENSOR ? op->args[i]
+                                      : bits_of(probe_value(p, op->args[i]));
+    h = hash_bytes(&b, sizeof b, h);
+  }
+  const Type *t = ir_type(p->f, v);
+  bool named = op->nargs == 0 || op->nres != 1;
+  return source(p, named ? v : op->code, hash_bytes(&h, sizeof h, where(p, t)),
+                t->dtype);
+}
+
+static double combine(RKind k, double a, double b) {
+  switch (k) {
+  case RK_PROD: return a * b;
+  case RK_MAX: return a > b || isnan(a) ? a : b;
+  case RK_MIN: return a < b || isnan(a) ? a : b;
+  case RK_ANY: return a != 0 || b != 0;
+  case RK_ALL: return a != 0 && b != 0;
+  default: return a + b;
+  }
+}
+
+static double item(Probe *p, const Op *op) {
+  double x = probe_value(p, op->args[0]);
+  return op->code == OP_DOT ? x * probe_value(p, op->args[1]) : x;
+}
+
+static double reduce(Probe *p, const Op *op, const IrAttr *over, uint32_t i,
+                     RKind k) {
+  while (i < over->n && p->f->axes.at[over->list[i]].role != AX_KEY) i++;
+  if (i == over->n) return item(p, op);
+  uint32_t axis = (uint32_t)over->list[i];
+  uint8_t was = p->at[axis];
+  double r = eval_identity(k, DT_F64);
+  for (uint8_t c = 0; c < PROBE_KEYS; c++) {
+    p->at[axis] = c;
+    r = combine(k, r, reduce(p, op, over, i + 1, k));
+  }
+  p->at[axis] = was;
+  return r;
+}
+
+static double scan(Probe *p, const Op *op) {
+  uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+  bool prefix = ir_attr_i(op, AT_DIR, DIR_PREFIX) == DIR_PREFIX;
+  bool open = ir_attr_i(op, AT_EXCLUSIVE, 0) != 0;
+  RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
+  uint8_t at = p->at[axis];
+  double r = eval_identity(k, DT_F64);
+  for (uint8_t c = 0; c < PROBE_KEYS; c++) {
+    if (open && c == at) continue;
+    if (prefix ? c > at : c < at) continue;
+    p->at[axis] = c;
+    r = combine(k, r, probe_value(p, op->args[0]));
+  }
+  p->at[axis] = at;
+  return r;
+}
+
+static double probe_op(Probe *p, const Op *op, Value v) {
+  double a[3], r;
+  switch (op->code) {
+  case OP_CONST: return ir_const_value(p->f, v, &r) ? r : NAN;
+  case OP_DIM:
+    return 4 + floor(2 * fabs(probe_random(p, 99, ir_attr(op, AT_DIM)->i)));
+  case OP_INDEX: {
+    uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+    if (p->f->axes.at[axis].role == AX_KEY) return p->at[axis];
+    return source(p, 77, axis, DT_I64);
+  }
+  case OP_REDUCE:
+    return reduce(p, op, ir_attr(op, AT_OVER), 0,
+                  (RKind)ir_attr_i(op, AT_KIND, RK_SUM));
+  case OP_DOT: return reduce(p, op, ir_attr(op, AT_OVER), 0, RK_SUM);
+  case OP_SCAN: return scan(p, op);
+  default: break;
+  }
+  bool elem = (op_info(op->code)->flags & OPF_ELEM) != 0;
+  if (!elem || op->nargs == 0 || op->nargs > 3) return opaque(p, op, v);
+  if (op->code == OP_SELECT) {
+    bool c = probe_value(p, op->args[0]) != 0;
+    return probe_value(p, op->args[c ? 1 : 2]);
+  }
+  for (uint32_t i = 0; i < op->nargs; i++) a[i] = probe_value(p, op->args[i]);
+  if (!num_op(op->code, a, &r)) return opaque(p, op, v);
+  if (op->code == OP_CAST && !dtype_is_float(ir_type(p->f, v)->dtype))
+    r = trunc(r);
+  return r;
+}
+
+double probe_value(Probe *p, Value v) {
+  const ValueInfo *info = ir_info(p->f, v);
+  uint64_t key = ((uint64_t)v << 32) | where(p, &info->type), b;
+  if (map_get(&p->force, v, &b)) return from_bits(b);
+  if (map_get(&p->memo, key, &b)) return from_bits(b);
+  double r = info->def ? probe_op(p, info->def, v)
+                       : source(p, v, where(p, &info->type), info->type.dtype);
+  if (map_get(&p->shift, v, &b)) r += from_bits(b);
+  if (map_get(&p->scale, v, &b)) r *= from_bits(b);
+  map_put(&p->memo, key, bits_of(r));
+  return r;
+}
+
+static bool close_enough(double a, double b) {
+  return a == b || fabs(a - b) <= 1e-9 * fmax(1, fmax(fabs(a), fabs(b)));
+}
+
+static bool is_keyed(const Func *f, Value v) {
+  const Type *t = ir_type(f, v);
+  for (uint32_t i = 0; t->kind == TK_ELEM && i < t->n; i++)
+    if (f->axes.at[t->axis[i]].role == AX_KEY) return true;
+  return false;
+}
+
+bool probe_same(Probe *a, Probe *b, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    bool effect = !(op_info(op->code)->flags & OPF_PURE);
+    if (op->code == OP_DOMAIN || op->code == OP_ASSUME) effect = false;
+    for (uint32_t i = 0; effect && i < op->nargs; i++) {
+      if (ir_type(a->f, op->args[i])->kind == TK_TENSOR) continue;
+      if (is_keyed(a->f, op->args[i])) return false;
+      double x = probe_value(a, op->args[i]), y = probe_value(b, op->args[i]);
+      if ((isnan(x) && isnan(y)) || (isinf(x) && x == y)) continue;
+      if (!close_enough(x, y)) return false;
+      a->compared += op->code != OP_STORE || i == 1;  // indices do not count
+    }
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (!probe_same(a, b, op->regions[i])) return false;
+  }
+  return true;
+}

@@ -1,0 +1,38 @@
+// Values of the IR at random points, in doubles: tests whether two forms of a
+// program agree. Key axes get PROBE_KEYS coordinates, all in their domains;
+// every other axis gets one, so that a vector is a number. Loads and other
+// sources are fixed random functions of the seed and of their operands.
+#ifndef ATTNC_PASSES_SUPPORT_PROBE_H
+#define ATTNC_PASSES_SUPPORT_PROBE_H
+
+#include "ir/ir.h"
+
+enum { PROBE_KEYS = 4, PROBE_TRIALS = 48 };
+
+typedef struct Probe {
+  const Func *f;
+  uint64_t seed;
+  double size;        // of float sources: they are in [-1.5, 1.5) * size
+  Map memo;           // (value, coordinates) -> bits of the double
+  Map force;          // Value -> bits: the value is this
+  Map shift, scale;   // Value -> bits: added to, multiplied with its value
+  uint8_t at[32];     // coordinate by axis
+  uint32_t compared;  // numbers that probe_same found equal
+} Probe;
+
+void probe_init(Probe *p, const Func *f, Arena *a, uint64_t seed);
+// Two equal probes for trial i < PROBE_TRIALS of a test: seeds and sizes differ
+// by trial, so that no function is saturated in all of them. The result is a
+// number by which the test may change something in b.
+double probe_pair(Probe *a, Probe *b, const Func *f, Arena *arena, uint64_t i);
+void probe_put(Map *m, Value v, double x);
+double probe_value(Probe *p, Value v);
+// A number in [-1.5, 1.5) that depends on the seed and the two keys.
+double probe_random(const Probe *p, uint64_t a, uint64_t b);
+
+// What a region's effects see: operands of its ops without results. True if
+// they are the same in a and b (one of them changed by force, shift, scale).
+// NaN or the same infinity in both says nothing; a->compared counts the rest.
+bool probe_same(Probe *a, Probe *b, const Region *r);
+
+#endif

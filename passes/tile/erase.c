@@ -1,0 +1,249 @@
+// The equations of one chunk for matrix units where writes erase (part of the
+// pass `tile`): a step writes b (w - S^T a), with the S that the steps before
+// it have left.
+//
+//   L = (a b^T) * 2 ** (G_t - G_s) below the diagonal,  T = (1 + L)^-1
+//   E = T w - (T (a * 2 ** G)) S                what the chunk really writes
+//   O = ((q b^T) * 2 ** (G_t - G_s)) E + (q * 2 ** G) S
+//   S = 2 ** G_C S + (b * 2 ** (G_C - G_s))^T E
+//
+// In bf16 E is decayed to the chunk's end before it is rounded, once for O and
+// S. As in tilematrix.c vectors are multiplied as they lie in memory and their
+// factors taken off. T and what the chunk takes from the state do not depend
+// on it: the pass `outline_chunks` finds them beforehand. Keys that repeat make
+// writes of changing sign whose sum is small: where T and E are multiplied,
+// each is the sum of two values of the inputs' type.
+#include "passes/tile/step.h"
+
+#include "ir/target.h"
+
+#include <math.h>
+
+// Of a chunk's decay as log2 what is a factor of what it writes.
+static const double MOST_LEFT = 64;
+
+static bool has_axis(const Func *f, Value v, uint32_t axis) {
+  return type_has_axis(ir_type(f, v), axis);
+}
+
+bool erase_suits(const Func *f, const Affine *a, const TilePlan *p,
+                 const Target *tg) {
+  int col = p->lane;
+  const AffineWrite *w = &a->write[0];
+  if (!step_erases(a) || tg->gpu.vendor != VENDOR_NVIDIA || a->nwrites > 1 ||
+      col < 0 || (p->chunk && p->chunk != GPU_CHUNK))
+    return false;
+  if (!has_axis(f, w->b, a->row) || !has_axis(f, w->a, a->row) ||
+      !has_axis(f, w->w, (uint32_t)col))
+    return false;
+  for (uint32_t k = 0; k < a->nreads; k++)
+    if (!has_axis(f, a->read[k].q, a->row)) return false;
+  return true;
+}
+
+bool erase_fits(const Steps *s, uint32_t i) {
+  const Target *tg = target_by_name(s->t->to->mod->target);
+  return s->t->gpu && s->narrow != DT_NONE && s->n == 1 && !s->nmax &&
+         type_has_axis(&s->type[i], (uint32_t)s->t->plan.lane) &&
+         erase_suits(s->t->from, &s->affine[i], &s->t->plan, tg);
+}
+
+static Value times(Builder *b, Value x, Value f) {
+  return f ? ir_2(b, OP_MUL, x, f) : x;
+}
+
+// ---------------------------------------------------------------- vectors
+// A decay per row is in the vectors themselves.
+static Vector reader(Steps *s, Builder *b, uint32_t i, Side *side, Value v,
+                     bool before) {
+  Vector x = matrix_vector(s, b, side, v, s->affine[i].row);
+  if (s->decay[i].vector) x.v = matrix_read_scaled(s, b, i, side, x.v, before);
+  return x;
+}
+
+static Vector writer(Steps *s, Builder *b, uint32_t i, Side *side) {
+  const Affine *a = &s->affine[i];
+  Vector x = matrix_vector(s, b, side, a->write[0].b, a->row);
+  if (!s->decay[i].vector) return x;
+  return (Vector){.v = matrix_write_scaled(s, b, i, side, x, 0)};
+}
+
+// A decay that is one number a step.
+static bool has_course(const Steps *s, uint32_t i) {
+  return s->decay[i].has && !s->decay[i].vector;
+}
+
+// ---------------------------------------------------------------- writes
+// T, its rows along the columns' side: what it makes of values along the rows'
+// side is along the columns'.
+static Value inverse(Steps *s, Builder *b, uint32_t i, bool before) {
+  Vector x = reader(s, b, i, &s->cols, s->affine[i].write[0].a, before);
+  Vector y = writer(s, b, i, &s->rows);
+  Value l = matrix_seen(s, b, i, &s->cols, x, &s->rows, y,
+                        before ? SEES_BEFORE : SEES_EARLIER);
+  l = times(b, l, x.f);
+  IrAttr at = attr_axes(b->fn->mod->arena, AT_AXES,
+                        (uint32_t[]){s->cols.axis, s->rows.axis}, 2);
+  return ir_op(b, OP_TRINV, &l, 1, &at, 1, NULL, 1, 0)->res[0];
+}
+
+static Value rest_of(Builder *b, Value x, Value part) {
+  return ir_2(b, OP_SUB, x, ir_cast(b, DT_F32, part));
+}
+
+Pair erase_split(const Steps *s, Builder *b, Value x) {
+  Pair p = {.hi = ir_cast(b, s->narrow, x)};
+  p.lo = ir_cast(b, s->narrow, rest_of(b, x, p.hi));
+  return p;
+}
+
+static Value pair_dot(const Steps *s, Builder *b, Pair x, Value y, Value plus,
+                      uint32_t over) {
+  return step_dot(s, b, x.lo, y, step_dot(s, b, x.hi, y, plus, over), over);
+}
+
+// -T (a * 2 ** G): what the chunk's writes take from each row of the state.
+static Value taken(Steps *s, Builder *b, uint32_t i, Value t, bool before) {
+  const Affine *a = &s->affine[i];
+  Vector x = reader(s, b, i, &s->rows, a->write[0].a, before);
+  t = times(b, t, x.f);
+  if (has_course(s, i)) {
+    Course c = matrix_course(s, b, i, &s->rows);
+    t = ir_2(b, OP_MUL, t, ir_1(b, OP_EXP2, before ? c.before : c.upto));
+  }
+  Pair p = erase_split(s, b, t);
+  Value w = 0;
+  if (s->narrow == DT_BF16) {
+    Value rest = rest_of(b, rest_of(b, t, p.hi), p.lo);
+    w = step_dot(s, b, ir_cast(b, s->narrow, rest), x.v, 0, s->rows.axis);
+  }
+  return ir_1(b, OP_NEG, pair_dot(s, b, p, x.v, w, s->rows.axis));
+}
+
+// Does what rounding the state leaves stay, and is it much?
+static bool keeps_errors(const Steps *s, uint32_t i) {
+  return s->narrow == DT_BF16 && !s->affine[i].decay;
+}
+
+const char *erase_parts(const Steps *s) {
+  return keeps_errors(s, 0)
+             ? "what chunks take from a state is found of two values each, its "
+               "factors and the state: without a decay errors stay"
+             : "what chunks take from a state has factors of two values: keys "
+               "that repeat make the same errors again";
+}
+
+// E, along the columns' side.
+static Value solved(Steps *s, Builder *b, uint32_t i, Value state) {
+  const Affine *a = &s->affine[i];
+  const AffineWrite *w = &a->write[0];
+  bool before = w->from == AFFINE_PRE;
+  Value t = inverse(s, b, i, before);
+  Vector y = matrix_vector(s, b, &s->rows, w->w, (uint32_t)s->t->plan.lane);
+  Pair p = erase_split(s, b, times(b, t, y.f));
+  Value e = pair_dot(s, b, p, y.v, 0, s->rows.axis);
+  e = linear_written(s->t, b, e, y.v);
+  Pair from = erase_split(s, b, taken(s, b, i, t, before));
+  if (!keeps_errors(s, i)) return pair_dot(s, b, from, state, e, a->row);
+  Pair of = erase_split(s, b, state);
+  e = pair_dot(s, b, from, of.hi, e, a->row);
+  return step_dot(s, b, from.hi, of.lo, e, a->row);
+}
+
+// ---------------------------------------------------------------- a chunk
+// A read: its vectors, and what they find of the state before the chunk.
+typedef struct Read {
+  Vector q;
+  bool before;
+  Value found;
+} Read;
+
+static Read open_read(Steps *s, Builder *b, uint32_t i, const AffineRead *r,
+                      Value state) {
+  Read x = {.before = r->from == AFFINE_PRE};
+  x.q = reader(s, b, i, &s->rows, r->q, x.before);
+  x.found = step_dot(s, b, x.q.v, state, 0, s->affine[i].row);
+  return x;
+}
+
+// Where its type has an f32's exponents what a chunk writes is kept as the
+// chunk's end finds it: for the state, and for reads, whose P has the rest of
+// the decay.
+static bool is_at_end(const Steps *s, uint32_t i) {
+  return has_course(s, i) && s->narrow == DT_BF16;
+}
+
+// But for what is beyond MOST_LEFT, where nothing is left of it.
+static Value written(Steps *s, Builder *b, uint32_t i, Value e) {
+  if (!is_at_end(s, i)) return e;
+  Value left = ir_2(b, OP_MAX, matrix_course(s, b, i, &s->cols).rest,
+                    ir_const_f(b, DT_F32, -MOST_LEFT));
+  return ir_2(b, OP_MUL, e, ir_1(b, OP_EXP2, left));
+}
+
+// P of that. Where all keys are one its rows have one value, so that rounding
+// it is as wrong for all writes, and their small sum right.
+static Value seen_at_end(Steps *s, Builder *b, uint32_t i, Vector q, Value upto,
+                         Vector y, Sees sees) {
+  Value p = step_dot(s, b, q.v, y.v, 0, s->affine[i].row);
+  Value most = ir_2(b, OP_SUB, matrix_course(s, b, i, &s->cols).upto,
+                    ir_const_f(b, DT_F32, MOST_LEFT));
+  Value end = ir_2(b, OP_MAX, s->decay[i].total, most);
+  Value rest =
+      ir_3(b, OP_SELECT, step_sees(b, &s->rows, &s->cols, sees),
+           ir_2(b, OP_SUB, upto, end), ir_const_f(b, DT_F32, -INFINITY));
+  return times(b, ir_2(b, OP_MUL, p, ir_1(b, OP_EXP2, rest)), y.f);
+}
+
+static Value read_one(Steps *s, Builder *b, uint32_t i, const AffineRead *r,
+                      const Read *x, Vector y, Pair e) {
+  Sees sees = x->before ? SEES_BEFORE : r->from > 0 ? SEES_SELF : SEES_EARLIER;
+  Value o = x->found, p, upto = 0;
+  if (has_course(s, i)) {
+    Course c = matrix_course(s, b, i, &s->rows);
+    upto = x->before ? c.before : c.upto;
+    o = ir_2(b, OP_MUL, o, ir_1(b, OP_EXP2, upto));
+  }
+  if (is_at_end(s, i)) p = seen_at_end(s, b, i, x->q, upto, y, sees);
+  else p = matrix_seen(s, b, i, &s->rows, x->q, &s->cols, y, sees);
+  if (upto && !is_at_end(s, i)) {
+    // Where all keys are one, P without a decay is as wrong everywhere.
+    Pair two = erase_split(s, b, p);
+    o = step_dot(s, b, two.lo, e.hi, o, s->cols.axis);
+    p = two.hi;
+  }
+  return times(b, pair_dot(s, b, e, p, o, s->cols.axis), x->q.f);
+}
+
+// The state behind the chunk, of what it writes.
+static Value next_state(Steps *s, Builder *b, uint32_t i, Value state, Value e,
+                        Pair p, Vector y) {
+  const Decay *d = &s->decay[i];
+  Value f = y.f;
+  if (has_course(s, i)) {
+    state = ir_2(b, OP_MUL, state, ir_1(b, OP_EXP2, d->total));
+    if (!is_at_end(s, i)) {
+      Value left = ir_1(b, OP_EXP2, matrix_course(s, b, i, &s->cols).rest);
+      f = f ? ir_2(b, OP_MUL, f, left) : left;
+    }
+  }
+  if (f) p = erase_split(s, b, times(b, e, f));
+  state = pair_dot(s, b, p, y.v, state, s->cols.axis);
+  return d->vector ? matrix_half_decayed(s, b, i, state) : state;
+}
+
+Value erase_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read) {
+  const Affine *a = &s->affine[i];
+  s->decay[i].run[0] = s->decay[i].run[1] = (Run){0};
+  if (s->decay[i].vector) state = matrix_half_decayed(s, b, i, state);
+  Value e = solved(s, b, i, state);
+  Read x[AFFINE_MAX];
+  for (uint32_t k = 0; read && k < a->nreads; k++)
+    x[k] = open_read(s, b, i, &a->read[k], state);
+  e = written(s, b, i, e);
+  Pair p = erase_split(s, b, e);
+  Vector y = writer(s, b, i, &s->cols);
+  for (uint32_t k = 0; read && k < a->nreads; k++)
+    read[k] = read_one(s, b, i, &a->read[k], &x[k], y, p);
+  return next_state(s, b, i, state, e, p, y);
+}

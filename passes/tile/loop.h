@@ -1,0 +1,70 @@
+// A key loop being made: what tileloop.c and tilebounds.c share.
+#ifndef ATTNC_PASSES_TILE_LOOP_H
+#define ATTNC_PASSES_TILE_LOOP_H
+
+#include "passes/tile/tile.h"
+
+typedef struct KeyLoop {
+  Tiler *t;
+  const Op *op;   // the pass
+  uint32_t axis;  // its key axis
+  uint32_t n;     // accumulators
+  const IrAttr *kinds;
+  FillKind fill;
+  PassOrder order;
+  const Region *domain, *local, *correct, *bounds, *classify;
+  bool whole;    // the domain is `const true`
+  bool sparse;   // tiles are tested one by one
+  bool careful;  // see `visible`
+  Type *types;   // of the accumulators, as tiles
+  // of the loop body being made
+  bool masked;
+  Value full;  // bool: every key of the tile is seen; 0: unknown
+  Value rows;  // bool{q}: the rows that see full tiles; 0: all
+  bool by_rows;
+  Value mask;        // bool over lanes and keys
+  Value kmask;       // its part that does not vary with the lanes, or 0
+  bool extent_only;  // kmask says `key < extent` only
+  Value keep;        // bool: products that count, see `visible`; 0: all
+  Value row;         // first row of a group in its tile, or 0
+} KeyLoop;
+
+enum { MAX_RANGES = 4, MAX_OWN = 4 };
+
+// Key tiles from `base` on, those from f0 up to f1 without a mask.
+typedef struct Range {
+  Value base, f0, f1, hi;
+  bool no_full;  // [f0, f1) is empty
+  bool covers;   // f1 is no more than hi
+} Range;
+
+KeyLoop tile_key_loop(Tiler *t, const Op *op);
+// The intervals that the pass' bounds give; how many.
+uint32_t tile_ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
+                     Range out[MAX_RANGES]);
+// Maps the arguments of a bounds or classify region; how many it has mapped.
+uint32_t tile_map_box(KeyLoop *l, Builder *b, const Region *r, ValueMap *m);
+// v of the stream in the body being made, with all that it is made of.
+Value tile_need(KeyLoop *l, Builder *b, Value v, ValueMap *m);
+// The mask of the keys k0 + iota, by limits where it can be (tilelimit.c).
+void tile_limits(KeyLoop *l, Builder *b, Value k0, Value iota, ValueMap *m);
+// Coordinates and mask of the tile of keys from k0.
+void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m);
+// The intervals that a phase before has found, if it has (tilebounds.c): the
+// tiles are not tested then. How many, or 0. Where groups have their own
+// bounds those of the executing one go to *mine.
+uint32_t bounds_read(KeyLoop *l, Builder *b, Range *out, Range *mine);
+// Whether full tiles of l are those of which each row sees all keys or none.
+bool bounds_by_rows(KeyLoop *l);
+
+// Groups of a tile's rows that have bounds of their own, or 0 (tileown.c).
+uint32_t own_groups(const TilePlan *p);
+// The executing group's of n intervals.
+Range own_range(Builder *b, const Range *of, uint32_t n);
+// `all` becomes what a group needs of it, whose own interval is `of`. Steps
+// that are left to others: below the group's, above.
+void own_bounds(Builder *b, Range *all, const Range *of, int64_t step,
+                Value skipped[2]);
+void own_skip(Builder *b, Value n);
+
+#endif

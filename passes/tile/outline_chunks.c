@@ -1,0 +1,627 @@
+// hoist: what a chunk of a recurrence has that does not depend on the state is
+// found before, for all chunks at once.
+//
+//   before  func @p(..) grid(b:1, v:64) {
+//             for(%c0 = 0, .., 64, %S) {
+//               if(%whole) { %t = trinv(..)  %tb = cast(%t) : bf16{t:64,s:64}
+//                            %e = dot(%tb, %r)   %r: made of %S
+//   after   func @p.chunks(.., %made: tensor<bf16[B, S', 64]> shared)
+//               grid(b:1, chunk:1) {
+//             %c0 = chunk * 64
+//             if(%whole) { %t = trinv(..)  store(%made, %tb, %b, %c0 + t, s) }
+//           }
+//           func @p(..) {
+//             .. %tb = load(%made, %b, %c0 + t, s)  %e = dot(%tb, %r)
+//
+// The state makes chunks wait for each other, and a state is in few tasks:
+// what can be done by many tasks at once should be. It costs memory traffic
+// and a launch, so it is done where a chunk has a triangular inverse, whose
+// steps depend on each other, computes vectors of its steps (decays per row),
+// or where many tasks would find the same products. What crosses is the last
+// that does not depend on the state: tiles as they are multiplied (of f32 three
+// 16-bit parts each), factors of steps, numbers. The phase that finds the
+// states of parts (tileparts.c) takes what it needs from the same tensors. A
+// chunk that is not whole, or not done at once, is found too, and not used.
+// With decays per row what is little is handed over first, and of f32 products
+// of steps last. Level tile, GPU targets with TMA and AMD. Needs: tile. Tests:
+// test/passes/outline_chunks/.
+#include "ir/target.h"
+#include "passes/pass.h"
+#include "passes/support/rebuild.h"
+
+#include <assert.h>
+
+enum {
+  MAX_CUTS = 16,
+  MAX_MAP = 5,
+  MAX_USERS = 4,
+  MANY_TASKS = 4,
+  PARTS = 3  // 16-bit parts of an f32 (placedot.c)
+};
+
+// A value that is handed over.
+typedef struct Cut {
+  Value v;
+  Op *def;
+  uint32_t parts;  // of an operand of f32 that is handed over in parts, or 1
+  Value tensor[PARTS], there[PARTS];  // the workspace in both functions
+  int same;                           // number of the cut of the program, or -1
+} Cut;
+
+typedef struct Hoist {
+  Ctx *cx;
+  Module *m;
+  Func *f, *g;
+  Op *loop;
+  int lane;
+  int64_t chunk;
+  uint32_t axis;  // of the steps
+  bool *late;     // by value: depends on the state or on the lane
+  Cut cut[MAX_CUTS];
+  uint32_t ncuts;
+  uint32_t npar, par[MAX_AXES];
+} Hoist;
+
+// ---------------------------------------------------------------- dependence
+static bool uses_late(const Hoist *a, const Op *op) {
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (a->late[op->args[i]]) return true;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      if (o->code == OP_STORE || uses_late(a, o)) return true;
+  return false;
+}
+
+static bool on_lane(const Hoist *a, const Op *op) {
+  if (op->code == OP_ORIGIN) return ir_attr_i(op, AT_AXIS, 0) == a->lane;
+  for (uint32_t i = 0; i < op->nres; i++) {
+    const Type *t = ir_type(a->f, op->res[i]);
+    if (t->kind == TK_ELEM && type_has_axis(t, (uint32_t)a->lane)) return true;
+  }
+  return false;
+}
+
+static void mark_late(Hoist *a, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    // Of the loops inside, single steps, the coordinate too.
+    for (uint32_t i = op == a->loop;
+         op->code == OP_FOR && i < op->regions[0]->params.n; i++)
+      a->late[op->regions[0]->params.at[i]] = true;
+    for (uint32_t i = 0; i < op->nregions; i++) mark_late(a, op->regions[i]);
+    bool late =
+        op == a->loop || op->nregions || uses_late(a, op) || on_lane(a, op);
+    for (uint32_t i = 0; i < op->nres; i++) a->late[op->res[i]] = late;
+  }
+}
+
+// ---------------------------------------------------------------- what crosses
+static bool is_rooted(const Op *op) {
+  switch (op->code) {
+  case OP_DOT:
+  case OP_TRINV:
+  case OP_REDUCE:
+  case OP_SCAN:
+  case OP_ANY_OF:
+  case OP_ALL_OF: return true;
+  default: return false;
+  }
+}
+
+static bool in_loop(const Hoist *a, Value v) {
+  return !ir_defined_outside(a->f, v, a->loop->regions[0]);
+}
+
+// Products or sums of the chunk are in v.
+static bool is_heavy(const Hoist *a, Value v) {
+  const Op *op = ir_def(a->f, v);
+  if (!op || !in_loop(a, v)) return false;
+  if (is_rooted(op)) return true;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (is_heavy(a, op->args[i])) return true;
+  return false;
+}
+
+typedef struct Uses {
+  Value v;
+  bool other;  // than an operand of a product
+} Uses;
+
+static void note_use(void *data, Op *op) {
+  Uses *u = data;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    u->other |= op->args[i] == u->v && (op->code != OP_DOT || i > 1);
+}
+
+// Matrix units take 16 bits: of an f32 that is only multiplied, once it has
+// crossed, three parts cross.
+static uint32_t parts_of(const Hoist *a, Value v) {
+  const Type *t = ir_type(a->f, v);
+  Uses u = {.v = v};
+  if (t->n != 2 || t->dtype != DT_F32 ||
+      !target_by_name(a->m->target)->gpu.arch)
+    return 1;
+  ir_walk(a->f->body, note_use, &u);
+  return u.other ? 1 : PARTS;
+}
+
+static void add_cut(Hoist *a, Value v) {
+  for (uint32_t i = 0; i < a->ncuts; i++)
+    if (a->cut[i].v == v) return;
+  if (a->ncuts < MAX_CUTS)
+    a->cut[a->ncuts] =
+        (Cut){.v = v, .def = ir_def(a->f, v), .parts = parts_of(a, v)};
+  a->ncuts++;
+}
+
+// Of numbers only what is reduced; the rest is as quickly made.
+static void cut_at(Hoist *a, Value v) {
+  const Op *op = ir_def(a->f, v);
+  if (ir_type(a->f, v)->kind != TK_ELEM || a->late[v] || !is_heavy(a, v))
+    return;
+  if (ir_type(a->f, v)->n || is_rooted(op)) {
+    add_cut(a, v);
+    return;
+  }
+  for (uint32_t i = 0; i < op->nargs; i++) cut_at(a, op->args[i]);
+}
+
+static void find_cuts(Hoist *a, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    bool late = op->nregions || op->code == OP_STORE || op->code == OP_YIELD ||
+                uses_late(a, op) || on_lane(a, op);
+    for (uint32_t i = 0; late && i < op->nargs; i++) cut_at(a, op->args[i]);
+    for (uint32_t i = 0; i < op->nregions; i++) find_cuts(a, op->regions[i]);
+  }
+}
+
+// ---------------------------------------------------------------- which loop
+static void find_inverse(void *data, Op *op) {
+  *(bool *)data |= op->code == OP_TRINV;
+}
+
+static bool has_inverse(const Hoist *a) {
+  bool some = false;
+  ir_walk(a->loop->regions[0], find_inverse, &some);
+  return some;
+}
+
+// Tasks that share a chunk.
+static int64_t columns(const Hoist *a) {
+  int64_t n = 0;
+  for (uint32_t i = 0; i < a->f->grid.n; i++) {
+    const GridDim *g = &a->f->grid.at[i];
+    if ((int)g->axis != a->lane ||
+        !dim_is_const(&a->m->dims, a->f->axes.at[a->lane].extent, &n))
+      continue;
+    n /= g->tile;
+  }
+  return n;
+}
+
+static bool is_step(const Hoist *a, uint32_t axis) {
+  return a->f->axes.at[axis].role == AX_STEP;
+}
+
+static bool worth(const Hoist *a) {
+  bool vectors = false, tiles = false;
+  for (uint32_t i = 0; i < a->ncuts && i < MAX_CUTS; i++) {
+    const Type *t = ir_type(a->f, a->cut[i].v);
+    bool operand =
+        t->n == 2 && (a->cut[i].parts > 1 || dtype_size(t->dtype) == 2);
+    tiles |= operand && a->cut[i].parts == 1;
+    vectors |= operand && is_step(a, t->axis[0]) != is_step(a, t->axis[1]);
+  }
+  return has_inverse(a) || vectors || (tiles && columns(a) >= MANY_TASKS);
+}
+
+// The loop over chunks: it begins with a multiple of them.
+static bool find_loop(Hoist *a) {
+  for (Op *op = a->f->body->first; op; op = op->next) {
+    if (op->code != OP_FOR || !ir_const_whole(a->f, op->args[2], &a->chunk) ||
+        a->chunk < 2 || ir_attr_i(op, AT_REVERSE, 0))
+      continue;
+    a->loop = op;
+    return true;
+  }
+  return false;
+}
+
+static bool find_axes(Hoist *a) {
+  bool steps = false;
+  a->lane = -1;
+  for (uint32_t i = 0; i < a->f->grid.n; i++) {
+    const GridDim *g = &a->f->grid.at[i];
+    if (g->tile > 1) a->lane = (int)g->axis;
+    else if (a->npar < MAX_AXES) a->par[a->npar++] = g->axis;
+  }
+  for (uint32_t i = 0; i < a->f->axes.n && !steps; i++) {
+    steps = a->f->axes.at[i].role == AX_STEP;
+    a->axis = i;
+  }
+  return steps && a->lane >= 0;
+}
+
+static bool needs(const Hoist *a, Value v, uint32_t axis, bool *seen) {
+  const Op *op = ir_def(a->f, v);
+  if (seen[v] || !op) return false;
+  seen[v] = true;
+  if (op->code == OP_ORIGIN && ir_attr_i(op, AT_AXIS, 0) == axis) return true;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (needs(a, op->args[i], axis, seen)) return true;
+  return false;
+}
+
+// What crosses is the same for all coordinates of the other axes.
+static void drop_axes(Hoist *a) {
+  uint32_t n = 0;
+  for (uint32_t k = 0; k < a->npar; k++) {
+    bool some = false, *seen = NEWN(a->m->arena, bool, a->f->values.n);
+    for (uint32_t i = 0; i < a->ncuts && i < MAX_CUTS; i++)
+      some |= needs(a, a->cut[i].v, a->par[k], seen);
+    if (some) a->par[n++] = a->par[k];
+  }
+  a->npar = n;
+}
+
+// Each part of a chunk has as many elements as that has rows, or stays whole.
+static bool can_cut(const Hoist *a) {
+  for (uint32_t i = 0; i < a->ncuts && i < MAX_CUTS; i++) {
+    const Type *t = ir_type(a->f, a->cut[i].v);
+    int64_t n;
+    if (t->n > 2 || (t->dtype != DT_BOOL && !dtype_is_float(t->dtype)))
+      return false;
+    for (uint32_t k = 0; k < t->n; k++)
+      if (!dim_is_const(&a->m->dims, t->size[k], &n)) return false;
+  }
+  return a->ncuts > 0 && a->ncuts <= MAX_CUTS && a->npar + 2 <= MAX_MAP;
+}
+
+// ---------------------------------------------------------------- workspace
+static Dim chunks(const Hoist *a) {
+  DimTab *d = &a->m->dims;
+  return dim_ceildiv(d, a->f->axes.at[a->axis].extent, a->chunk);
+}
+
+// The axis of a tile whose elements are numbered through all chunks.
+static uint32_t long_axis(const Hoist *a, const Type *t) {
+  bool step = a->f->axes.at[t->axis[0]].role == AX_STEP;
+  return t->n > 1 && !step ? 1 : 0;
+}
+
+static DType kept_as(const Cut *c, const Type *t) {
+  return c->parts > 1 ? DT_BF16 : t->dtype == DT_BOOL ? DT_I32 : t->dtype;
+}
+
+static Type tensor_of(const Hoist *a, const Cut *c, const Type *t) {
+  DimTab *d = &a->m->dims;
+  Dim shape[MAX_AXES];
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < a->npar; i++)
+    shape[n++] = a->f->axes.at[a->par[i]].extent;
+  Dim rows = chunks(a);
+  uint32_t at = t->n ? long_axis(a, t) : 0;
+  if (t->n) rows = dim_bin(d, DIM_MUL, rows, t->size[at]);
+  shape[n++] = rows;
+  if (t->n > 1) shape[n++] = t->size[1 - at];
+  return type_tensor(kept_as(c, t), n, shape);
+}
+
+static Value origin(Builder *b, uint32_t axis) {
+  Type i64 = type_scalar(DT_I64);
+  IrAttr at = {.id = AT_AXIS, .i = axis};
+  return ir_op(b, OP_ORIGIN, NULL, 0, &at, 1, &i64, 1, 0)->res[0];
+}
+
+static Value iota(Builder *b, uint32_t axis, Dim size) {
+  Type t = type_with(type_scalar(DT_I64), axis, size);
+  return ir_op(b, OP_IOTA, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
+}
+
+// Indices of a cut's tile of the chunk that begins at step c0.
+static uint32_t place(const Hoist *a, Builder *b, const Type *t, Value c0,
+                      Value *at) {
+  uint32_t n = 0, k = t->n ? long_axis(a, t) : 0;
+  int64_t rows = 1;
+  for (uint32_t i = 0; i < a->npar; i++) at[n++] = origin(b, a->par[i]);
+  if (t->n) dim_is_const(&a->m->dims, t->size[k], &rows);
+  Value first = c0;
+  if (rows != a->chunk) {
+    first = ir_2(b, OP_FLOORDIV, c0, ir_const_i(b, DT_I64, a->chunk));
+    first = ir_2(b, OP_MUL, first, ir_const_i(b, DT_I64, rows));
+  }
+  if (t->n) first = ir_2(b, OP_ADD, first, iota(b, t->axis[k], t->size[k]));
+  at[n++] = first;
+  if (t->n > 1) at[n++] = iota(b, t->axis[1 - k], t->size[1 - k]);
+  return n;
+}
+
+// ---------------------------------------------------------------- the phase
+typedef struct Copy {
+  Hoist *a;
+  ValueMap map;
+  Value c0;
+} Copy;
+
+// v in the phase: what it is made of is copied too.
+static Value copied(Copy *c, Builder *b, Value v) {
+  const Func *f = c->a->f;
+  if (v < c->map.n && c->map.to[v]) return c->map.to[v];
+  const Op *op = ir_def(f, v);
+  assert(op && "a value of the loop that is not its coordinate");
+  for (uint32_t i = 0; i < op->nargs; i++) copied(c, b, op->args[i]);
+  ir_clone(b, f, op, &c->map, NULL);
+  return c->map.to[v];
+}
+
+// x less its first part; what is left of inf is 0.
+static Value rest_of(Builder *b, Value x, Value part) {
+  Value r = ir_2(b, OP_SUB, x, ir_cast(b, DT_F32, part));
+  return ir_3(b, OP_SELECT, ir_2(b, OP_EQ, r, r), r, ir_const_f(b, DT_F32, 0));
+}
+
+static void hand_over(Copy *c, Builder *b, const Cut *cut) {
+  Value x = copied(c, b, cut->v), args[MAX_AXES + 2];
+  const Type *t = ir_type(c->a->f, cut->v);
+  if (t->dtype == DT_BOOL)
+    x = ir_3(b, OP_SELECT, x, ir_const_i(b, DT_I32, 1),
+             ir_const_i(b, DT_I32, 0));
+  uint32_t n = place(c->a, b, t, c->c0, args + 2);
+  for (uint32_t i = 0; i < cut->parts; i++) {
+    args[0] = cut->there[i];
+    args[1] = cut->parts > 1 ? ir_cast(b, DT_BF16, x) : x;
+    ir_op(b, OP_STORE, args, 2 + n, NULL, 0, NULL, 0, 0);
+    if (i + 1 < cut->parts) x = rest_of(b, x, args[1]);
+  }
+}
+
+static Copy copy_of(Hoist *a, Func *g, Value c0) {
+  Copy c = {.a = a, .map = {.arena = a->m->arena}, .c0 = c0};
+  for (uint32_t i = 0; i < a->f->params.n && i < g->params.n; i++)
+    vmap_put(&c.map, a->f->params.at[i].v, g->params.at[i].v);
+  vmap_put(&c.map, a->loop->regions[0]->params.at[0], c0);
+  return c;
+}
+
+// Factors of steps, sums over the steps, tiles; in parts, those of vectors
+// first.
+static uint32_t order(const Hoist *a, const Cut *cut) {
+  const Type *t = ir_type(a->f, cut->v);
+  if (t->n < 2) return t->n == 1 && is_step(a, t->axis[0]) ? 0 : 1;
+  return cut->parts > 1 && is_step(a, t->axis[0]) && is_step(a, t->axis[1]) ? 3
+                                                                            : 2;
+}
+
+static void copy_cuts(Copy *c, Func *g, uint32_t from, uint32_t to) {
+  Hoist *a = c->a;
+  Builder b = {.fn = g, .region = g->body, .span = a->f->span};
+  for (uint32_t i = 0; i < a->ncuts; i++) {
+    uint32_t k = order(a, &a->cut[i]);
+    if (a->cut[i].same < 0 && k >= from && k <= to)
+      hand_over(c, &b, &a->cut[i]);
+  }
+}
+
+static Value phase(Hoist *a) {
+  const char *name = arena_printf(a->m->arena, "%s.chunks", a->f->name);
+  Func *g = a->g;
+  g->name = intern(&a->cx->names, name);
+  g->axes.at[a->lane].role = AX_VEC;
+  g->grid.n = 0;
+  for (uint32_t i = 0; i < a->npar; i++)
+    vec_push(a->m->arena, &g->grid, ((GridDim){a->par[i], 1}));
+  uint32_t axis = ir_axis(g, "chunk", AX_PAR, chunks(a));
+  vec_push(a->m->arena, &g->grid, ((GridDim){axis, 1}));
+  Builder b = {.fn = g, .region = g->body, .span = a->f->span};
+  return ir_2(&b, OP_MUL, origin(&b, axis), ir_const_i(&b, DT_I64, a->chunk));
+}
+
+// ---------------------------------------------------------------- the program
+static void take(Hoist *a, Cut *cut) {
+  const Type *t = ir_type(a->f, cut->v);
+  Builder b = {.fn = a->f,
+               .region = cut->def->parent,
+               .before = cut->def,
+               .span = cut->def->span};
+  Value at[MAX_AXES];
+  uint32_t n = place(a, &b, t, a->loop->regions[0]->params.at[0], at);
+  Value v = 0;
+  for (uint32_t i = cut->parts; i-- > 0;) {
+    Value x = ir_load(&b, cut->tensor[i], at, n);
+    if (cut->parts > 1) x = ir_cast(&b, DT_F32, x);
+    v = v ? ir_2(&b, OP_ADD, v, x) : x;
+  }
+  if (t->dtype == DT_BOOL) v = ir_2(&b, OP_LT, ir_const_i(&b, DT_I32, 0), v);
+  ir_replace_uses(a->f, cut->v, v);
+}
+
+// ---------------------------------------------------------------- users
+// The program, then the phases that have the same loop.
+typedef struct Users {
+  Hoist *at[MAX_USERS];
+  uint32_t n;
+} Users;
+
+static bool same_attrs(const Op *x, const Op *y) {
+  if (x->nattrs != y->nattrs) return false;
+  for (uint32_t i = 0; i < x->nattrs; i++) {
+    const IrAttr *p = &x->attrs[i], *q = &y->attrs[i];
+    if (p->id != q->id || p->i != q->i || p->f != q->f || p->s != q->s ||
+        p->n != q->n)
+      return false;
+    for (uint32_t k = 0; k < p->n; k++)
+      if (p->list[k] != q->list[k]) return false;
+  }
+  return true;
+}
+
+static int param_number(const Func *f, Value v) {
+  for (uint32_t i = 0; i < f->params.n; i++)
+    if (f->params.at[i].v == v) return (int)i;
+  return -1;
+}
+
+// x of a is what y of b is.
+static bool is_same(const Hoist *a, Value x, const Hoist *b, Value y) {
+  const Op *p = ir_def(a->f, x), *q = ir_def(b->f, y);
+  if (!p || !q) {
+    bool step = x == a->loop->regions[0]->params.at[0] &&
+                y == b->loop->regions[0]->params.at[0];
+    int n = param_number(a->f, x);
+    return !p && !q && (step || (n >= 0 && n == param_number(b->f, y)));
+  }
+  if (p->code != q->code || p->nargs != q->nargs || p->nregions ||
+      q->nregions || !type_eq(ir_type(a->f, x), ir_type(b->f, y)) ||
+      !same_attrs(p, q))
+    return false;
+  for (uint32_t i = 0; i < p->nargs; i++)
+    if (!is_same(a, p->args[i], b, q->args[i])) return false;
+  return true;
+}
+
+static void merge(Hoist *a, const Hoist *first) {
+  for (uint32_t i = 0; i < a->ncuts; i++)
+    for (uint32_t k = 0; k < first->ncuts && a->cut[i].same < 0; k++)
+      if (a->cut[i].parts == first->cut[k].parts &&
+          is_same(a, a->cut[i].v, first, first->cut[k].v))
+        a->cut[i].same = (int)k;
+}
+
+// Of part n of cut i of user k.
+static void workspace_of(Users *u, uint32_t k, uint32_t i, uint32_t n) {
+  Cut *c = &u->at[k]->cut[i];
+  Hoist *first = u->at[0];
+  Type t = tensor_of(first, c, ir_type(u->at[k]->f, c->v));
+  c->there[n] = ir_param(first->g, "made", PR_SHARED, t);
+  for (uint32_t j = 0; j < u->n; j++) {
+    Hoist *h = u->at[j];
+    Value v = ir_param(h->f, "made", PR_SHARED, t);
+    if (j == k) c->tensor[n] = v;
+    for (uint32_t m = 0; m < h->ncuts && !k; m++)
+      if (h->cut[m].same == (int)i) h->cut[m].tensor[n] = v;
+  }
+}
+
+// All functions have all tensors, in one order.
+static void workspace(Users *u) {
+  for (uint32_t k = 0; k < u->n; k++)
+    for (uint32_t i = 0; i < u->at[k]->ncuts; i++) {
+      Cut *c = &u->at[k]->cut[i];
+      if (c->same >= 0) continue;
+      for (uint32_t n = 0; n < c->parts; n++) workspace_of(u, k, i, n);
+    }
+}
+
+static bool find(Hoist *a) {
+  if (!find_axes(a) || !find_loop(a)) return false;
+  a->late = NEWN(a->m->arena, bool, a->f->values.n);
+  mark_late(a, a->f->body);
+  find_cuts(a, a->loop->regions[0]);
+  drop_axes(a);
+  return can_cut(a);
+}
+
+static bool same_par(const Hoist *a, const Hoist *b) {
+  if (a->npar != b->npar || a->chunk != b->chunk) return false;
+  for (uint32_t i = 0; i < a->npar; i++)
+    if (a->par[i] != b->par[i]) return false;
+  return true;
+}
+
+static Hoist *user(Ctx *cx, Module *m, Func *f) {
+  Hoist *a = NEW(m->arena, Hoist);
+  *a = (Hoist){.cx = cx, .m = m, .f = f};
+  if (!find(a)) return NULL;
+  for (uint32_t i = 0; i < a->ncuts; i++) a->cut[i].same = -1;
+  return a;
+}
+
+// The function at number i with those in front of it that are phases of it.
+static bool find_users(Ctx *cx, Module *m, uint32_t i, Users *u) {
+  Hoist *a = user(cx, m, m->funcs.at[i]);
+  if (!a || !worth(a)) return false;
+  *u = (Users){.at = {a}, .n = 1};
+  for (uint32_t k = 0; k < i && u->n < MAX_USERS; k++) {
+    Func *f = m->funcs.at[k];
+    Hoist *b = ir_is_phase(f, a->f->name) ? user(cx, m, f) : NULL;
+    if (!b || !same_par(a, b)) continue;
+    merge(b, a);
+    u->at[u->n++] = b;
+  }
+  return true;
+}
+
+// A number a row, as decays per row have. AMD's code takes more registers in
+// that order.
+static bool has_rows(const Hoist *a) {
+  if (!target_by_name(a->m->target)->gpu.arch) return false;
+  for (uint32_t i = 0; i < a->ncuts; i++) {
+    const Type *t = ir_type(a->f, a->cut[i].v);
+    if (t->n == 1 && !is_step(a, t->axis[0])) return true;
+  }
+  return false;
+}
+
+// A decay per row is in vectors that take most of a thread's registers: what is
+// little is done with before them.
+static void copy_all(Users *u, Func *g, Value c0) {
+  Copy c[MAX_USERS];
+  uint32_t little = has_rows(u->at[0]) ? 3 : 0;
+  for (uint32_t k = 0; k < u->n; k++) c[k] = copy_of(u->at[k], g, c0);
+  for (uint32_t i = 0; i < little; i++)
+    for (uint32_t k = 0; k < u->n; k++) copy_cuts(&c[k], g, i, i);
+  for (uint32_t k = 0; k < u->n; k++) copy_cuts(&c[k], g, little, 3);
+}
+
+static Func *hoist(Users *u) {
+  Hoist *a = u->at[0];
+  a->g = rebuild_signature(a->m, a->f);
+  workspace(u);
+  copy_all(u, a->g, phase(a));
+  for (uint32_t k = 0; k < u->n; k++)
+    for (uint32_t i = 0; i < u->at[k]->ncuts; i++)
+      take(u->at[k], &u->at[k]->cut[i]);
+  ctx_remark(a->cx,
+             "%s: %u values of a chunk that do not depend on the "
+             "state are found by a phase before",
+             a->f->name, a->ncuts);
+  return a->g;
+}
+
+// A phase of a program that comes behind it.
+static bool is_part(const Module *m, uint32_t i) {
+  for (uint32_t k = i + 1; k < m->funcs.n; k++)
+    if (ir_is_phase(m->funcs.at[i], m->funcs.at[k]->name)) return true;
+  return false;
+}
+
+// Where its phase goes: in front of the first that takes from it. What phases
+// before that have made is there.
+static uint32_t first_user(const Users *u, Func *const *all, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    for (uint32_t k = 0; k < u->n; k++)
+      if (u->at[k]->f == all[i]) return i;
+  return n;
+}
+
+bool pass_outline_chunks(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)opt;
+  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  if (!t || t->kind != TARGET_GPU ||
+      (!t->gpu.arch && t->gpu.vendor != VENDOR_AMD))
+    return true;
+  uint32_t n = m->funcs.n;
+  Func **old = NEWN(m->arena, Func *, n + 1),
+       **made = NEWN(m->arena, Func *, n + 1);
+  for (uint32_t i = 0; i < n; i++) {
+    Users u;
+    old[i] = m->funcs.at[i];
+    if (is_part(m, i) || !find_users(cx, m, i, &u)) continue;
+    made[first_user(&u, old, i)] = hoist(&u);
+  }
+  m->funcs.n = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    if (made[i]) vec_push(m->arena, &m->funcs, made[i]);
+    vec_push(m->arena, &m->funcs, old[i]);
+  }
+  return true;
+}

@@ -1,0 +1,936 @@
+// Tile sizes of a program: which parallel axis is cut into tiles (its lanes),
+// and how many keys one iteration of a key loop covers.
+//
+// The lane axis is the parallel axis that lets the most key data be reused: a
+// load that varies with a key axis but not with axis x is shared by all lanes
+// when x is the lane axis. Ties go to the axis declared last. Sizes are the
+// measured optimum of docs/cpu-schedule.md, shrunk to short extents.
+#include "ir/target.h"
+#include "passes/tile/tile.h"
+
+enum { SHORT = 16 };  // an axis that cannot fill vectors
+
+typedef struct Reuse {
+  const Func *f;
+  bool has_pass;
+  uint32_t shared[64];  // per axis: key loads that do not vary with it
+  uint32_t varies[64];  // per axis: values that vary with it
+} Reuse;
+
+static bool has_key_axis(const Func *f, const Type *t) {
+  for (uint32_t i = 0; i < t->n; i++)
+    if (f->axes.at[t->axis[i]].role == AX_KEY) return true;
+  return false;
+}
+
+static void count(void *data, Op *op) {
+  Reuse *r = data;
+  if (op->code == OP_PASS) r->has_pass = true;
+  if (op->nres != 1) return;
+  const Type *t = ir_type(r->f, op->res[0]);
+  if (t->kind != TK_ELEM) return;
+  bool key_load = op->code == OP_LOAD && has_key_axis(r->f, t);
+  for (uint32_t a = 0; a < r->f->axes.n; a++) {
+    bool has = type_has_axis(t, a);
+    r->varies[a] += has;
+    r->shared[a] += key_load && !has;
+  }
+}
+
+static bool has_recur(const Region *r) {
+  for (const Op *op = r->first; op; op = op->next)
+    if (op->code == OP_RECUR || op->code == OP_AFFINE) return true;
+  return false;
+}
+
+// Maxima alone: chunks of one head's steps are tiles where they are found at
+// once (tilemax.c).
+static bool has_steps(const Func *f, const Target *tg) {
+  bool maxima = false;
+  for (const Op *op = f->body->first; op; op = op->next)
+    maxima |= op->code == OP_MAXPLUS;
+  return has_recur(f->body) || (maxima && tg->gpu.arch);
+}
+
+static int64_t extent_bound(const Func *f, uint32_t axis) {
+  int64_t lo, hi;
+  dim_bounds(&f->mod->dims, f->axes.at[axis].extent, &lo, &hi);
+  return hi;
+}
+
+// Columns of states: a vector axis that is neither summed over nor the rows of
+// a state is as good as a parallel one.
+typedef struct Columns {
+  const Func *f;
+  bool stores;     // count
+  bool whole[64];  // per axis: something needs all of it in one task
+} Columns;
+
+static void need_whole(Columns *c, const IrAttr *axes) {
+  for (uint32_t i = 0; axes && i < axes->n; i++) c->whole[axes->list[i]] = true;
+}
+
+// Tasks that write the same would race with those that read it.
+static void see_columns(void *data, Op *op) {
+  Columns *c = data;
+  need_whole(c, ir_attr(op, AT_OVER));
+  if (op->code == OP_SCAN) c->whole[ir_attr_i(op, AT_AXIS, 0)] = true;
+  for (uint32_t a = 0; op->code == OP_STORE && a < c->f->axes.n; a++) {
+    bool has = false;
+    for (uint32_t i = 2; i < op->nargs; i++)
+      has |= type_has_axis(ir_type(c->f, op->args[i]), a);
+    c->whole[a] |= c->stores && !has;
+  }
+}
+
+bool tile_divides(const Func *f, uint32_t axis, bool stores) {
+  Columns c = {.f = f, .stores = stores};
+  int64_t n;
+  ir_walk(f->body, see_columns, &c);
+  const Axis *x = &f->axes.at[axis];
+  return x->role == AX_VEC && !c.whole[axis] &&
+         dim_is_const(&f->mod->dims, x->extent, &n) && n >= SHORT;
+}
+
+static int column_axis(const Func *f) {
+  int best = -1;
+  for (uint32_t a = 0; a < f->axes.n && a < 64; a++)
+    if (tile_divides(f, a, true)) best = (int)a;
+  return best;
+}
+
+int tile_lane(const Func *f) {
+  if (has_recur(f->body)) return -1;
+  Reuse r = {.f = f};
+  ir_walk(f->body, count, &r);
+  int best = -1;
+  for (uint32_t a = 0; a < f->axes.n && a < 64; a++) {
+    if (f->axes.at[a].role != AX_PAR || !r.varies[a]) continue;
+    if (best < 0) {
+      best = (int)a;
+      continue;
+    }
+    bool short_a = extent_bound(f, a) < SHORT;
+    bool short_b = extent_bound(f, (uint32_t)best) < SHORT;
+    bool better = r.shared[a] >= r.shared[best];
+    // A long axis with as much reuse beats a short one.
+    if (r.shared[a] == r.shared[best] && short_a != short_b) better = short_b;
+    if (better) best = (int)a;
+  }
+  return best;
+}
+
+enum { UNKNOWN_VEC = 128, MAX_LOADS = 32 };  // extent that is not known
+
+// Values that live through a key step, in f32 elements: per lane and per key.
+// And its work in vector ops: the products of a key and a lane, what is made
+// of a key's vectors before them.
+typedef struct Footprint {
+  const Func *f;
+  int lane;
+  int64_t per_lane, per_key;
+  int64_t products, prologue;
+  const Op *load[MAX_LOADS];  // counted
+  uint32_t nloads;
+} Footprint;
+
+static int64_t vec_elements(const Func *f, const Type *t) {
+  int64_t n = 1, v;
+  for (uint32_t i = 0; i < t->n; i++) {
+    const Axis *a = &f->axes.at[t->axis[i]];
+    if (a->role != AX_VEC) continue;
+    n *= dim_is_const(&f->mod->dims, a->extent, &v) ? v : UNKNOWN_VEC;
+  }
+  return n;
+}
+
+// Is the same tensor counted already, along the same axes?
+static bool counted(Footprint *p, const Op *op) {
+  for (uint32_t i = 0; i < p->nloads; i++)
+    if (p->load[i]->args[0] == op->args[0] &&
+        type_eq(ir_type(p->f, p->load[i]->res[0]), ir_type(p->f, op->res[0])))
+      return true;
+  if (p->nloads < MAX_LOADS) p->load[p->nloads++] = op;
+  return false;
+}
+
+enum { FUNCTION = 16 };
+
+// As docs/cpu-schedule.md has it, roughly.
+static int64_t op_cost(const Op *op) {
+  if (op->code >= OP_EXP && op->code <= OP_COS) return FUNCTION;
+  if (op->code == OP_DIV || op->code == OP_POW) return 8;
+  return op_info(op->code)->flags & OPF_ELEM && op->nargs > 0;
+}
+
+static void measure_work(Footprint *p, const Op *op) {
+  if (op->nres != 1) return;
+  const Type *t = ir_type(p->f, op->res[0]);
+  if (t->kind != TK_ELEM) return;
+  bool dot = op->code == OP_DOT;
+  Type all = dot ? type_union(ir_type(p->f, op->args[0]),
+                              ir_type(p->f, op->args[1]), DT_F32)
+                 : *t;
+  if (!has_key_axis(p->f, &all)) return;
+  int64_t n = vec_elements(p->f, &all);
+  if (dot && type_has_axis(&all, (uint32_t)p->lane)) p->products += n;
+  if (!dot && n > 1 && !type_has_axis(&all, (uint32_t)p->lane))
+    p->prologue += n * op_cost(op);
+}
+
+// Vectors that are loaded and accumulated: Q and O per lane, K and V per key.
+static void measure(void *data, Op *op) {
+  Footprint *p = data;
+  measure_work(p, op);
+  if (op->code != OP_LOAD && op->code != OP_PASS) return;
+  if (op->code == OP_LOAD && counted(p, op)) return;
+  for (uint32_t i = 0; i < op->nres; i++) {
+    const Type *t = ir_type(p->f, op->res[i]);
+    int64_t n = vec_elements(p->f, t);
+    if (n == 1) continue;
+    if (op->code == OP_LOAD && has_key_axis(p->f, t)) p->per_key += n;
+    else if (type_has_axis(t, (uint32_t)p->lane)) p->per_lane += n;
+  }
+}
+
+static int64_t step_bytes(const Footprint *use, int64_t tile_q,
+                          int64_t tile_k) {
+  return 4 * (tile_q * (use->per_lane + tile_k) + tile_k * use->per_key);
+}
+
+enum { SMALL_SHARE = 16, MOST_TILES = 4 };
+
+// The target's tile, halved while what a step touches overflows three
+// quarters of the second-level cache (the rest is for what streams by).
+static void fit_cache(Ctx *cx, const Func *f, const Target *tg, TilePlan *p) {
+  Footprint use = {.f = f, .lane = p->lane};
+  ir_walk(f->body, measure, &use);
+  int64_t room = (int64_t)tg->l2 * 1024 * 3 / 4, lanes = tg->lanes;
+  int64_t need;
+  for (;;) {
+    need = step_bytes(&use, p->tile_q, p->tile_k);
+    if (need <= room) break;
+    if (p->tile_k > 32 && use.per_key * p->tile_k > use.per_lane * p->tile_q)
+      p->tile_k /= 2;
+    else if (p->tile_q >= 4 * lanes) p->tile_q = p->tile_q / 2 / lanes * lanes;
+    else if (p->tile_k > 32) p->tile_k /= 2;
+    else break;
+  }
+  // What is made of the keys is made again for every tile of lanes: tiles
+  // are longer where that would count.
+  while (p->tile_q < MOST_TILES * tg->tile_q &&
+         use.prologue * SMALL_SHARE > use.products * p->tile_q &&
+         step_bytes(&use, 2 * p->tile_q, p->tile_k) <= room) {
+    p->tile_q *= 2;
+    need = step_bytes(&use, p->tile_q, p->tile_k);
+    ctx_remark(cx,
+               "%s: tile %s:%lld, so that %lld vector ops on each key "
+               "weigh less",
+               f->name, f->axes.at[p->lane].name, (long long)p->tile_q,
+               (long long)use.prologue);
+  }
+  ctx_remark(cx,
+             "%s: a step of %s:%lld x %lld keys touches %lld KiB of a "
+             "second-level cache of %u KiB",
+             f->name, f->axes.at[p->lane].name, (long long)p->tile_q,
+             (long long)p->tile_k, (long long)(need / 1024), tg->l2);
+}
+
+// ---------------------------------------------------------------- GPUs
+// What a CTA holds: sums of rows in registers; operands of products that have
+// vectors in shared memory, as 16-bit parts (passes/gpu/dot.c).
+enum { BOUNDS = 3, NUMBERS = 4 };  // region of a pass; values an interval
+
+typedef struct Tiles {
+  const Func *f;
+  Map seen;      // operands that are counted
+  int64_t sums;  // f32 of a row
+  int64_t row_bytes, key_bytes;
+  int64_t made;     // elements of a key that are computed
+  int64_t scores;   // products that have a value per key
+  int64_t weights;  // what keys are multiplied with, of one pass
+  bool bias;        // scores have terms of the columns
+  bool ramp;        // or such that grow with the column's number
+  bool pairs;       // or such that a pair has in memory
+  bool scans;       // scores are summed along the columns
+  bool capped;
+  int64_t products;     // elements of vectors that a pair multiplies
+  int64_t functions;    // of a pair: exponentials and the like
+  bool held;            // pairs have values of memory, or of pairs before
+  int64_t block_bytes;  // of a key, of what is added to products
+  int64_t page;         // keys lie in pages of so many, 0: they do not
+  bool boxes;           // tiles lie in one page (passes/tile/page_tiles.c)
+  bool mixed;           // pages and slots in them are one coordinate
+  bool staged;          // what is copied goes through registers
+  bool strips;          // what columns have is read where it is needed
+  int lane;
+  bool narrow;  // both ends of the keys move with the rows
+  OwnKind own;  // bounds that groups of rows would have
+} Tiles;
+
+static int64_t operand_bytes(DType t, DType other) {
+  if (t == DT_F16 && other != DT_F16 && dtype_size(other) > 1) return 4;
+  return dtype_size(t) <= 2 ? 2 : t == DT_TF32 ? 4 : 6;
+}
+
+// Is idx a coordinate of one axis plus scalars?
+static bool steps_by_one(const Func *f, Value idx) {
+  const Op *op = ir_def(f, idx);
+  if (!op || op->code == OP_INDEX) return true;
+  if (op->code != OP_ADD && op->code != OP_SUB) return false;
+  const Type *x = ir_type(f, op->args[0]), *y = ir_type(f, op->args[1]);
+  bool keys_x = has_key_axis(f, x), keys_y = has_key_axis(f, y);
+  if (keys_x && keys_y) return false;
+  return !keys_y ? steps_by_one(f, op->args[0])
+                 : op->code == OP_ADD && steps_by_one(f, op->args[1]);
+}
+
+static int64_t common(int64_t a, int64_t b) {
+  while (a) {
+    int64_t r = b % a;
+    b = a;
+    a = r;
+  }
+  return b;
+}
+
+// The largest size that divides all pages an index of keys is made of, 0: none.
+static int64_t page_of(const Func *f, Value idx) {
+  const Op *op = ir_def(f, idx);
+  double page;
+  int64_t all = 0;
+  if (!op || !has_key_axis(f, ir_type(f, idx))) return 0;
+  if ((op->code == OP_FLOORDIV || op->code == OP_MOD) &&
+      ir_const_value(f, op->args[1], &page) && page >= 1)
+    return (int64_t)page;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    all = common(all, page_of(f, op->args[i]));
+  return all;
+}
+
+// Is what is left of a division a part of idx, not all of it?
+static bool has_slot(const Func *f, Value idx, bool part) {
+  const Op *op = ir_def(f, idx);
+  bool any =
+      op && part && op->code == OP_MOD && has_key_axis(f, ir_type(f, idx));
+  for (uint32_t i = 0; op && i < op->nargs && !any; i++)
+    any = op->code != OP_MOD && has_slot(f, op->args[i], true);
+  return any;
+}
+
+static bool is_copied(Tiles *s, Value idx) {
+  if (steps_by_one(s->f, idx)) return true;
+  int64_t page = page_of(s->f, idx);
+  if (!page) return false;
+  s->mixed |= has_slot(s->f, idx, false);
+  s->page = common(s->page, page);
+  return s->boxes;
+}
+
+static void measure_operand(Tiles *s, Value v, DType other) {
+  const Type *t = ir_type(s->f, v);
+  const Op *op = ir_def(s->f, v);
+  int64_t n = vec_elements(s->f, t);
+  uint64_t known;
+  if (n == 1 || map_get(&s->seen, v, &known)) return;
+  map_put(&s->seen, v, 1);
+  bool key = has_key_axis(s->f, t);
+  *(key ? &s->key_bytes : &s->row_bytes) += n * operand_bytes(t->dtype, other);
+  int size = dtype_size(t->dtype);
+  bool copied = op && op->code == OP_LOAD &&
+                (size == 2 || (size == 1 && s->staged)) &&
+                operand_bytes(t->dtype, other) == 2;
+  for (uint32_t i = 1; copied && i < op->nargs; i++)
+    if (has_key_axis(s->f, ir_type(s->f, op->args[i])))
+      copied = is_copied(s, op->args[i]);
+  if (key && !copied && n > s->made) s->made = n;
+}
+
+static bool made_of(const Func *f, Value v, Value of, Map *seen) {
+  const Op *op = ir_def(f, v);
+  uint64_t known;
+  if (v == of || map_get(seen, v, &known)) return v == of;
+  map_put(seen, v, 1);
+  bool any = false;
+  for (uint32_t i = 0; op && i < op->nargs && !any; i++)
+    any = made_of(f, op->args[i], of, seen);
+  return any;
+}
+
+static bool moves(const Tiles *s, const Region *bounds, uint32_t box, Value v) {
+  bool any = false;
+  for (uint32_t end = 0; end < 2; end++) {
+    Map seen = {.arena = s->seen.arena};
+    any |= made_of(s->f, v, bounds->params.at[2 * box + end], &seen);
+  }
+  return any;
+}
+
+// Windows and documents: whatever the length, much of a task's keys is masked.
+// With more rows and shorter steps that is more tiles, each with a mask's
+// values in registers (docs/experiments.md), unless groups have bounds of their
+// own.
+static bool is_narrow(const Tiles *s, const Op *pass) {
+  const Region *bounds = pass->nregions > BOUNDS ? pass->regions[BOUNDS] : NULL;
+  const IrAttr *box = ir_attr(pass, AT_BOX);
+  if (ir_attr_i(pass, AT_SPARSE, 0)) return true;
+  for (uint32_t i = 0; bounds && i < bounds->last->nargs; i += NUMBERS)
+    for (uint32_t a = 0; box && a < box->n; a++)
+      if (box->list[a] == s->lane && moves(s, bounds, a, bounds->last->args[i]))
+        return true;
+  return false;
+}
+
+static bool has_product(const Tiles *s, Value v, Map *seen) {
+  const Op *op = ir_def(s->f, v);
+  uint64_t known;
+  if (!op || op->nregions || map_get(seen, v, &known)) return false;
+  map_put(seen, v, 1);
+  bool any = op->code == OP_DOT;
+  for (uint32_t i = 0; i < op->nargs && !any; i++)
+    any = has_product(s, op->args[i], seen);
+  return any;
+}
+
+// What keys have in a score without its product: a bias, a distance; or 0.
+static Value bias_of(const Tiles *s, const Op *op) {
+  if (op->code != OP_ADD && op->code != OP_SUB) return 0;
+  const Type *t = ir_type(s->f, op->res[0]);
+  if (t->kind != TK_ELEM || t->dtype != DT_F32) return 0;
+  bool product[2];
+  for (uint32_t i = 0; i < 2; i++) {
+    Map seen = {.arena = s->seen.arena};
+    if (!has_key_axis(s->f, ir_type(s->f, op->args[i]))) return 0;
+    product[i] = has_product(s, op->args[i], &seen);
+  }
+  return product[0] != product[1] ? op->args[product[0]] : 0;
+}
+
+// Does v grow with the key's coordinate, in steps that all rows have in common?
+static bool is_ramp(const Tiles *s, Value v) {
+  const Op *op = ir_def(s->f, v);
+  if (!has_key_axis(s->f, ir_type(s->f, v))) return true;
+  switch (op ? op->code : OP_YIELD) {
+  case OP_INDEX: return true;
+  case OP_CAST: return is_ramp(s, op->args[0]);
+  case OP_ADD:
+  case OP_SUB: return is_ramp(s, op->args[0]) && is_ramp(s, op->args[1]);
+  case OP_MUL:
+    for (uint32_t i = 0; i < 2; i++) {
+      const Type *by = ir_type(s->f, op->args[i]);
+      if (!has_key_axis(s->f, by) && !type_has_axis(by, (uint32_t)s->lane))
+        return is_ramp(s, op->args[1 - i]);
+    }
+    return false;
+  default: return false;
+  }
+}
+
+// Is all of v that keys have read of memory, elements one behind the other?
+// Then steps read it where they need it (passes/hopper/tma_columns.c), as what
+// pairs have for their distance (passes/attn/bias_table.c).
+static bool is_read(const Tiles *s, Value v) {
+  const Op *op = ir_def(s->f, v);
+  if (!has_key_axis(s->f, ir_type(s->f, v))) return true;
+  if (!op || op->nregions || op->code == OP_INDEX) return false;
+  if (op->code == OP_LOAD && ir_attr_i(op, AT_LOOSE, 0)) return true;
+  if (op->code == OP_LOAD) {
+    bool ok = s->strips && op->nargs > 2;
+    for (uint32_t i = 1; i < op->nargs; i++)
+      if (has_key_axis(s->f, ir_type(s->f, op->args[i])))
+        ok &= steps_by_one(s->f, op->args[i]);
+    return ok;
+  }
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (!is_read(s, op->args[i])) return false;
+  return true;
+}
+
+// Is a number of v itself read of memory, for its row and key?
+static bool is_loaded(const Tiles *s, Value v) {
+  const Op *op = ir_def(s->f, v);
+  const Type *t = ir_type(s->f, v);
+  if (!op || !has_key_axis(s->f, t) || !type_has_axis(t, (uint32_t)s->lane))
+    return false;
+  if (op->code == OP_LOAD) return !ir_attr_i(op, AT_LOOSE, 0);
+  for (uint32_t i = 0; i < op->nargs && !op->nregions; i++)
+    if (ir_type(s->f, op->args[i])->kind == TK_ELEM &&
+        is_loaded(s, op->args[i]))
+      return true;
+  return false;
+}
+
+static void note_bias(Tiles *s, const Op *op) {
+  Value v = bias_of(s, op);
+  if (v && type_has_axis(ir_type(s->f, v), (uint32_t)s->lane) &&
+      is_loaded(s, v))
+    s->pairs = true;
+  if (!v || is_read(s, v)) return;
+  if (is_ramp(s, v)) s->ramp = true;
+  else s->bias = true;
+}
+
+// Vectors that a pair of a row and a key multiplies.
+static void note_products(Tiles *s, const Op *op) {
+  Type all = type_union(ir_type(s->f, op->args[0]), ir_type(s->f, op->args[1]),
+                        DT_F32);
+  if (has_key_axis(s->f, &all) && type_has_axis(&all, (uint32_t)s->lane))
+    s->products += vec_elements(s->f, &all);
+}
+
+// What a pair has besides its products.
+static void note_pair(Tiles *s, const Op *op) {
+  if (op->nres != 1 || s->lane < 0) return;
+  const Type *t = ir_type(s->f, op->res[0]);
+  bool pair = t->kind == TK_ELEM && t->dtype == DT_F32 &&
+              has_key_axis(s->f, t) && type_has_axis(t, (uint32_t)s->lane) &&
+              vec_elements(s->f, t) == 1;
+  if (!pair) return;
+  s->functions += op_cost(op) >= FUNCTION;
+  s->held |= op->code == OP_LOAD || op->code == OP_SCAN;
+}
+
+static int64_t sums_of(const Func *f, const Op *op) {
+  int64_t all = 0;
+  for (uint32_t i = 0; i < op->nres; i++) {
+    int64_t n = vec_elements(f, ir_type(f, op->res[i]));
+    if (n > 1) all += n;
+  }
+  return all;
+}
+
+static bool used_behind(const Op *op, Value v) {
+  while ((op = op->next))
+    if (ir_mentions(op, v)) return true;
+  return false;
+}
+
+// Is op a pass, or does it make a vector of what one has left?
+static bool of_pass(const Func *f, const Map *left, const Op *op) {
+  uint64_t x;
+  bool any = op->code == OP_PASS;
+  for (uint32_t i = 0; i < op->nargs && !op->nregions; i++)
+    any |= map_get(left, op->args[i], &x);
+  return any && (op->nres != 1 || vec_elements(f, ir_type(f, op->res[0])) > 1);
+}
+
+// What earlier passes have left is kept through this one
+// (passes/gpu/sched_pressure.c).
+static int64_t kept_through(const Func *f, const Op *pass, Arena *a) {
+  Map left = {.arena = a};
+  int64_t all = 0;
+  for (const Op *op = pass->parent->first; op != pass; op = op->next)
+    for (uint32_t i = 0; of_pass(f, &left, op) && i < op->nres; i++) {
+      int64_t n = vec_elements(f, ir_type(f, op->res[i]));
+      if (n <= 1) continue;
+      map_put(&left, op->res[i], 1);
+      if (used_behind(pass, op->res[i])) all += n;
+    }
+  return all;
+}
+
+// Weights of a pass: what has a value for each pair and multiplies keys.
+typedef struct Weights {
+  const Tiles *s;
+  Map seen;
+  int64_t n;
+} Weights;
+
+static void note_weights(void *data, Op *op) {
+  Weights *w = data;
+  uint64_t known;
+  if (op->code != OP_DOT || has_key_axis(w->s->f, ir_type(w->s->f, op->res[0])))
+    return;
+  for (uint32_t i = 0; i < 2; i++) {
+    const Type *t = ir_type(w->s->f, op->args[i]);
+    if (!has_key_axis(w->s->f, t) || !type_has_axis(t, (uint32_t)w->s->lane) ||
+        map_get(&w->seen, op->args[i], &known))
+      continue;
+    map_put(&w->seen, op->args[i], 1);
+    w->n++;
+  }
+}
+
+static int64_t weights_of(const Tiles *s, Op *pass) {
+  Weights w = {.s = s, .seen = {.arena = s->seen.arena}};
+  for (uint32_t i = 0; i < pass->nregions; i++)
+    ir_walk(pass->regions[i], note_weights, &w);
+  return w.n;
+}
+
+// What keys add to another product (passes/tile/bias_mma.c), a block of 16
+// numbers each.
+enum { BLOCK_BYTES = 32 };
+
+static bool is_joined(const Func *f, const Op *dot, int lane) {
+  double k;
+  return lane >= 0 && !type_has_axis(ir_type(f, dot->res[0]), (uint32_t)lane) &&
+         (ir_const_value(f, dot->args[0], &k) ||
+          ir_const_value(f, dot->args[1], &k));
+}
+
+static void measure_tiles(void *data, Op *op) {
+  Tiles *s = data;
+  note_bias(s, op);
+  bool keys = op->nres == 1 && has_key_axis(s->f, ir_type(s->f, op->res[0]));
+  s->scans |= op->code == OP_SCAN && keys;
+  s->capped |= op->code == OP_TANH && keys;
+  if (op->code == OP_PASS) {
+    int64_t weights = weights_of(s, op);
+    if (weights > s->weights) s->weights = weights;
+    int64_t n = sums_of(s->f, op) + kept_through(s->f, op, s->seen.arena);
+    // AMD's tiles are measured for what all streams take.
+    if (s->staged) s->sums += sums_of(s->f, op);
+    else if (n > s->sums) s->sums = n;
+    s->narrow |= is_narrow(s, op);
+  }
+  if (op->code == OP_DOT) note_products(s, op);
+  note_pair(s, op);
+  if (op->code == OP_DOT && is_joined(s->f, op, s->lane)) {
+    s->block_bytes += BLOCK_BYTES;
+    return;
+  }
+  if (op->code == OP_DOT)
+    s->scores += has_key_axis(s->f, ir_type(s->f, op->res[0]));
+  for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
+    measure_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype);
+}
+
+typedef struct Shared {
+  Ctx *cx;
+  const Func *f;
+  uint32_t lane;
+  bool ok;
+  bool excludes;  // the pass leaves out keys for all rows
+  bool select;    // and selects terms, not scores
+} Shared;
+
+// Operands that all rows have in common can be copied from memory as they are.
+// Those of keys that no row sees are cleaned, unless they are a neighbour's.
+static void note_operand(Shared *s, Value v, DType other, bool sum) {
+  const Op *op = ir_def(s->f, v);
+  const Type *t = ir_type(s->f, v);
+  if (type_has_axis(t, s->lane)) return;
+  bool clean = s->excludes && (sum || s->select);
+  if (op && tile_is_made(s->f, op) && !s->select) clean = false;
+  for (uint32_t i = 0; clean && i < t->n; i++)
+    if (s->f->axes.at[t->axis[i]].role == AX_KEY && !s->select)
+      clean = !op || op->code != OP_LOAD || !tile_packed(s->f, op, t->axis[i]);
+  s->ok &= !clean;
+  s->ok &= op && op->code == OP_LOAD && dtype_size(t->dtype) == 2 &&
+           operand_bytes(t->dtype, other) == 2;
+  for (uint32_t i = 1; s->ok && i < op->nargs; i++)
+    if (has_key_axis(s->f, ir_type(s->f, op->args[i])))
+      s->ok = steps_by_one(s->f, op->args[i]);
+}
+
+// Does the domain exclude keys for all rows? Their data are cleaned then.
+static bool excludes_keys(const Shared *s, Value v) {
+  const Op *op = ir_def(s->f, v);
+  const Type *t = ir_type(s->f, v);
+  if (op && op->code == OP_AND)
+    return excludes_keys(s, op->args[0]) || excludes_keys(s, op->args[1]);
+  return has_key_axis(s->f, t) && !type_has_axis(t, s->lane);
+}
+
+static void note_shared(void *data, Op *op) {
+  Shared *s = data;
+  if (op->code == OP_PASS)
+    s->ok &= !ir_attr_i(op, AT_SPARSE, 0) || bounds_wanted(s->cx, s->f, op);
+  if (op->code == OP_PASS) {
+    s->excludes = excludes_keys(s, op->regions[0]->last->args[0]);
+    s->select = ir_attr_i(op, AT_FILL, FILL_SELECT) == FILL_SELECT;
+  }
+  bool sum =
+      op->code == OP_DOT && !has_key_axis(s->f, ir_type(s->f, op->res[0]));
+  if (op->code == OP_DOT && is_joined(s->f, op, (int)s->lane)) return;
+  for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
+    note_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype, sum);
+}
+
+enum { GROUP_ROWS = 64 };
+
+// Rows of vectors that are neither multiplied nor added up over keys: a piece
+// for each thread.
+enum { LEAST_ROWS = 2, MOST_ROWS = 128 };
+
+static void note_work(void *data, Op *op) {
+  bool *map = data;
+  *map &= op->code != OP_DOT && op->code != OP_PASS;
+}
+
+static int64_t map_rows(const Func *f) {
+  bool map = true;
+  int64_t n = 1, rows = LEAST_ROWS;
+  ir_walk(f->body, note_work, &map);
+  for (const Op *op = f->body->first; op && map; op = op->next)
+    if (op->code == OP_STORE) {
+      int64_t of = vec_elements(f, ir_type(f, op->args[1]));
+      n = of > n ? of : n;
+    }
+  while (rows < MOST_ROWS && 2 * rows * n <= GPU_MAP) rows *= 2;
+  return map && n > 1 ? rows : 0;
+}
+
+// Two groups of warps share a task's keys where their tiles are copied; few
+// rows are one group's.
+static int64_t gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane) {
+  Shared s = {.cx = cx,
+              .f = f,
+              .lane = (uint32_t)lane,
+              .ok = tg->gpu.arch && lane >= 0};
+  if (s.ok) ir_walk(f->body, note_shared, &s);
+  if (tg->gpu.vendor == VENDOR_AMD) return 4 * tg->gpu.rows;
+  return s.ok ? 128 : 64;
+}
+
+enum {
+  GPU_TILE_K = 128,
+  SPARE_SMEM = 4096,
+  STREAM_SPARE = 2048,
+  KEY_STEP = 16
+};
+
+// Warpgroups that compute: rows of one, registers of a thread that are not
+// its share of scores, weights and sums, registers of all
+// (passes/hopper/warp_specialize.c).
+enum { OTHER_REGS = 32, CHUNK_REGS = 64 };
+static const int64_t thread_regs[] = {0, 240, 232, 160, 112};
+
+// Products that take twice the time of a pair's exponential: then scores are
+// asked behind a bias, which stays in registers (passes/hopper/lazy_rescale.c,
+// ramp.c).
+enum { MANY_PRODUCTS = 256 };
+
+// Registers of a thread with k keys: f32 scores, their sums along a row if
+// there are such, 16-bit weights, sums, two columns of eight of what is added
+// to them or half of what pairs add, which is read while products are made;
+// masks of two sides beside a cap.
+static int64_t regs_of(const Tiles *s, int64_t k) {
+  int64_t scores = s->scores > 1 ? s->scores : 1;
+  int64_t weights = s->weights > 1 ? s->weights : 1;
+  bool kept = s->bias || (s->ramp && s->products >= MANY_PRODUCTS);
+  int64_t bias = kept || s->pairs ? k / 4 : 0;
+  int64_t edges = s->narrow && s->capped ? k / 8 : 0;
+  if (s->scans) scores++;
+  return scores * k / 2 + weights * k / 4 + bias + edges + s->sums / 2 +
+         k * s->made / 64 + OTHER_REGS;
+}
+
+// Three warpgroups wait less, and ask less for maxima
+// (passes/hopper/lazy_rescale.c): 192 x 64 has 1.04 to 1.14 of the rate of 128
+// x 128 (docs/experiments.md). Shorter steps are not worth as much.
+static int64_t worth(int64_t groups, int64_t k) {
+  enum { LONG = 64 };
+  return groups < 3 ? 10 : k < LONG ? 11 : 14;
+}
+
+// Queries twice, keys and values four times: groups with bounds of their own
+// are some steps apart (passes/hopper/rings.c). 192 x 64 has 1.07 of the rate
+// of 192 x 80 then at S 2048, 0.99 at S 16384 (D 128, causal).
+static bool is_deep(const Tiles *s, const Target *tg, int64_t rows, int64_t k) {
+  int64_t bytes = 2 * rows * s->row_bytes + 4 * k * s->key_bytes;
+  return bytes + STREAM_SPARE <= (int64_t)tg->gpu.smem;
+}
+
+static bool fits(const Tiles *s, const Target *tg, const PassOpt *opt,
+                 int64_t groups, int64_t k) {
+  int64_t rows = groups * GROUP_ROWS, key_bytes = s->key_bytes + s->block_bytes;
+  int64_t bytes = rows * s->row_bytes + 2 * k * key_bytes + STREAM_SPARE;
+  return bytes + opt->spare_smem <= (int64_t)tg->gpu.smem &&
+         regs_of(s, k) + opt->spare_regs <= thread_regs[groups] &&
+         (groups <= 2 || !s->own || is_deep(s, tg, rows, k));
+}
+
+// Four groups wait less than three, whose steps are twice as long, where a
+// pair's products take no longer than its exponential: else the products fill
+// the time of three (D 64: 0.79 to 0.98 of the time of 192 x 128, causal, S
+// 1024 to 8192). Their threads have no registers for values of pairs, nor for a
+// second function beside masks at both ends. For few tasks, and where a step
+// does more (biases, caps), three stay beside them: tools/driver/gpu/waves.c.
+static bool is_for_four(const Tiles *s, const Target *tg, const PassOpt *opt) {
+  enum { FOUR = 4, FEW_PRODUCTS = MANY_PRODUCTS / 2 };
+  if (opt->most_groups && opt->most_groups < FOUR) return false;
+  if (opt->tile_k > GROUP_ROWS ||
+      (opt->tile_q > 0 && opt->tile_q != FOUR * GROUP_ROWS))
+    return false;  // tiles asked for are others
+  if (s->held || (s->narrow && (!s->own || s->functions > 1))) return false;
+  return s->products <= FEW_PRODUCTS && !opt->spare_regs &&
+         fits(s, tg, opt, FOUR, GROUP_ROWS);
+}
+
+// Rows and keys of the largest step that two or three warpgroups hold: keys
+// and values twice, as they stream, queries once. Where tables bound a group's
+// keys, no more than its rows: rows may be short (8 documents of 2048, D 64:
+// 192 x 64 has 1.09 to 1.12 of the rate of 192 x 128, of 16384 0.985). Nor
+// beside caps in windows, whose edges are many steps (D 64, windows of 200 to
+// 4096 keys: 192 x 64 takes 0.88 to 1.03 of the time of 192 x 96, and 0.7 to
+// compile). False: not even the least.
+static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
+                        TilePlan *p) {
+  int64_t best = 0, least = opt->few ? 1 : 2;
+  int64_t most = opt->few ? 1 : opt->most_groups == 2 ? 2 : 3;
+  for (int64_t groups = least; groups <= most; groups++)
+    for (int64_t k = 2 * KEY_STEP; k <= GPU_TILE_K; k += KEY_STEP) {
+      int64_t rows = groups * GROUP_ROWS;
+      if (!fits(s, tg, opt, groups, k)) break;
+      if (groups < 2 && k > GROUP_ROWS) break;
+      if (groups > 2 && s->own == OWN_TABLES && k > GROUP_ROWS) break;
+      if (groups > 2 && s->pairs && k > GROUP_ROWS) break;
+      if (groups > 2 && s->narrow && s->capped && k > GROUP_ROWS) break;
+      if (rows * k * worth(groups, k) <= best) continue;
+      if (groups > 2 && s->narrow && !s->own && best && k < p->tile_k) continue;
+      best = rows * k * worth(groups, k);
+      p->tile_q = rows;
+      p->tile_k = k;
+    }
+  if (!opt->few && p->tile_q == most * GROUP_ROWS && is_for_four(s, tg, opt)) {
+    p->tile_q += GROUP_ROWS;
+    p->tile_k = GROUP_ROWS;
+  }
+  return best > 0;
+}
+
+// Chunks of a recurrence: shorter ones need fewer registers and less shared
+// memory.
+static void gpu_chunk(const Target *tg, const PassOpt *opt, TilePlan *p) {
+  bool amd = tg->gpu.vendor == VENDOR_AMD;
+  int64_t least = amd ? tg->gpu.cols : KEY_STEP;
+  int64_t halves = opt->spare_smem * 8 / (int64_t)tg->gpu.smem;
+  if (amd) halves += (opt->spare_regs + CHUNK_REGS - 1) / CHUNK_REGS;
+  p->most_chunk = GPU_CHUNK;
+  while (halves-- > 0 && p->most_chunk > least) p->most_chunk /= 2;
+  p->least_chunk = amd ? least : p->most_chunk;
+}
+
+// Keys of a step beside the sums.
+static int64_t keys_that_fit(const Tiles *s, const Target *tg,
+                             const PassOpt *opt) {
+  bool amd = tg->gpu.vendor == VENDOR_AMD;
+  bool decode = tg->gpu.arch && (opt->few || opt->decode);
+  int64_t n = amd ? tg->gpu.wave : decode ? GROUP_ROWS : GPU_TILE_K;
+  // Scores, their 16-bit copy; a few values per element that is computed.
+  int64_t least = opt->spare_regs || s->made ? KEY_STEP : 2 * KEY_STEP;
+  if (amd) least = tg->gpu.cols;
+  while (n > least && s->sums / 2 + n * 3 / 4 + n * s->made / 64 >
+                          GPU_TILE_REGS - opt->spare_regs)
+    n /= 2;
+  return n;
+}
+
+// Keys in pages are boxes of their tensor if a tile lies in one page, or, where
+// the copy engine has them, has several whole ones (passes/tile/page_tiles.c).
+static bool in_boxes(const Target *tg, const Tiles *s, int64_t keys) {
+  bool pieces = tg->gpu.arch && !s->mixed && s->page >= LEAST_PAGE &&
+                keys / s->page <= MOST_PAGES;
+  return s->page % keys == 0 || (pieces && keys % s->page == 0);
+}
+
+static Tiles measured(Ctx *cx, const Func *f, const Target *tg,
+                      const PassOpt *opt, int lane) {
+  bool amd = tg->gpu.vendor == VENDOR_AMD;
+  for (bool boxes = !amd;; boxes = false) {
+    Tiles s = {.f = f,
+               .seen = {.arena = &cx->scratch},
+               .staged = amd,
+               .strips = tg->gpu.arch && !opt->strided,
+               .boxes = boxes,
+               .lane = lane,
+               .own = amd ? OWN_NONE : own_kind(cx, f, lane)};
+    ir_walk(f->body, measure_tiles, &s);
+    if (!boxes || !s.page) return s;
+    if (in_boxes(tg, &s, keys_that_fit(&s, tg, opt))) return s;
+  }
+}
+
+// Rows are those of one group of warps; fewer, at the price of slow products,
+// where nothing else fits. Keys: while the scores and their 16-bit copy fit
+// beside the sums in a thread's registers, and the tiles into shared memory.
+// The driver asks for more room where ptxas spills (tools/driver/gpu/fit.c).
+static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
+                         const PassOpt *opt) {
+  TilePlan p = {.lane = tile_lane(f), .tile_k = GPU_TILE_K};
+  if (has_steps(f, tg)) {
+    p.lane = column_axis(f);
+    p.tile_q = p.lane < 0 ? 1 : GROUP_ROWS;
+    gpu_chunk(tg, opt, &p);
+    ctx_remark(cx, "%s: %s", f->name,
+               p.lane < 0 ? "a task has all columns of its states"
+                          : "tasks have 64 columns of the states each");
+    return p;
+  }
+  if (p.lane >= 0 && (p.tile_q = map_rows(f))) {
+    ctx_remark(cx, "%s: tiles of %lld rows", f->name, (long long)p.tile_q);
+    return p;
+  }
+  p.tile_q = gpu_rows(cx, f, tg, p.lane);
+  // AMD: two workgroups share a CU; K and V wait in registers too.
+  bool amd = tg->gpu.vendor == VENDOR_AMD;
+  Tiles s = measured(cx, f, tg, opt, p.lane);
+  int64_t sums = s.sums / 2, need;
+  int64_t room = tg->gpu.smem / (amd ? 2 : 1);
+  if (amd) s.row_bytes = 0;
+  bool streams = !amd && p.tile_q > GROUP_ROWS && stream_plan(&s, tg, opt, &p);
+  if (!amd && !streams && opt->spare_regs) p.tile_q = GROUP_ROWS;
+  if (!streams) p.tile_k = keys_that_fit(&s, tg, opt);
+  for (;;) {
+    need = p.tile_q * s.row_bytes + p.tile_k * s.key_bytes;
+    if (need + (amd ? 0 : SPARE_SMEM) + opt->spare_smem <= room) break;
+    if (p.tile_k > 16) p.tile_k /= 2;
+    else if (p.tile_q > 16) p.tile_q /= 2;
+    else break;
+  }
+  if (p.lane < 0) p.tile_q = 1;
+  ctx_remark(cx,
+             "%s: tiles of %lld rows x %lld keys: %lld KiB of shared "
+             "memory, %lld registers of sums",
+             f->name, (long long)p.tile_q, (long long)p.tile_k,
+             (long long)(need / 1024), (long long)sums);
+  return p;
+}
+
+static void as_asked(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
+  if (p->lane < 0 || (opt->tile_q <= 0 && opt->tile_k <= 0)) return;
+  if (opt->tile_q > 0) p->tile_q = opt->tile_q;
+  if (opt->tile_k > 0) p->tile_k = opt->tile_k;
+  ctx_remark(cx, "%s: tile %s:%lld x %lld keys, as asked for", f->name,
+             f->axes.at[p->lane].name, (long long)p->tile_q,
+             (long long)p->tile_k);
+}
+
+TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
+  const Target *tg = target_by_name(opt->target ? opt->target : "cpu");
+  if (!tg) tg = target_by_name("cpu");
+  if (tg->kind == TARGET_GPU) {
+    TilePlan g = gpu_plan(cx, f, tg, opt);
+    g.chunk = opt->chunk;
+    as_asked(cx, f, opt, &g);
+    return g;
+  }
+  TilePlan p = {.lane = tile_lane(f),
+                .tile_q = tg->tile_q,
+                .tile_k = tg->tile_k,
+                .chunk = opt->chunk};
+  if (p.lane < 0) {
+    p.tile_q = 1;
+    ctx_remark(cx,
+               "%s: no parallel axis is tiled; one task per point of the "
+               "parallel axes",
+               f->name);
+    return p;
+  }
+  fit_cache(cx, f, tg, &p);
+  int64_t hi = extent_bound(f, (uint32_t)p.lane), lanes = tg->lanes;
+  if (hi < p.tile_q) {
+    p.tile_q = hi < lanes ? lanes : (hi + lanes - 1) / lanes * lanes;
+    ctx_remark(cx, "%s: tile %s:%lld, the whole extent in full vectors",
+               f->name, f->axes.at[p.lane].name, (long long)p.tile_q);
+  }
+  if (opt->few) {
+    p.tile_q = tg->lanes > SHORT ? tg->lanes : SHORT;
+    ctx_remark(cx, "%s: few rows, tile %s:%lld", f->name,
+               f->axes.at[p.lane].name, (long long)p.tile_q);
+  }
+  as_asked(cx, f, opt, &p);
+  return p;
+}

@@ -1,0 +1,376 @@
+// Splitting the keys of a pass among tasks, where there are too few otherwise.
+//
+//   before  func @p(..) grid(b:1, q:128) { %m, %l = for k0 .. ; store(%O, ..) }
+//   after   func @p(.., %m: tensor<f32[P', B, Sq]> shared, ..)
+//               grid(b:1, q:128, part:1) {
+//             %m, %l = for k0 of this part ..
+//             store(%O, ..)             if P is 1
+//             store(%m.part, ..) ..     if not
+//           }
+//           func @p.combine(..) grid(b:1, q:1, some:1) {
+//             for part in P { join by the `correct` region of the pass }
+//             store(%O, ..)
+//           }
+//
+// How many parts is a function of the shape and the target, never of threads,
+// and they are joined in their order: the same result each time. Each task has
+// a tile of workspace. Any pass without scans can be split: the factors that
+// correct its accumulators join two of them (docs/ir.md, `pass`).
+#include "ir/target.h"
+#include "passes/tile/tile.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+enum {
+  ENOUGH_TASKS = 64,  // parallel work for any machine
+  FEWEST_KEYS = 512,  // of a part
+  GPU_KEYS = 256,     // of a GPU's: what it stores is little beside them
+  GPU_ROWS = 64,      // of a task: it has fewer where registers are few
+  SHORT_WAVES = 4,    // of tasks of one size
+  TOLD_WAVES = 2,     // of tasks of many
+};
+
+// ---------------------------------------------------------------- plan
+typedef struct Found {
+  const Op *pass;
+  uint32_t n;
+  bool recur;
+} Found;
+
+static void look(void *data, Op *op) {
+  Found *f = data;
+  f->recur |= op->code == OP_RECUR;
+  if (op->code != OP_PASS) return;
+  f->n++;
+  f->pass = op;
+}
+
+// Why the keys cannot be split, or NULL.
+static const char *obstacle(const Found *p) {
+  if (p->recur) return "it is a recurrence";
+  if (!p->n) return "it has no keys";
+  if (p->n > 1) return "its keys are read more than once";
+  if (ir_attr(p->pass, AT_SCANS) && ir_attr(p->pass, AT_SCANS)->n)
+    return "a running sum wants the keys before";
+  for (uint32_t i = 0; i < p->pass->nres; i++)
+    if (ir_type(p->pass->parent->fn, p->pass->res[i])->n >= 8)
+      return "an accumulator has too many axes";
+  return NULL;
+}
+
+// Tasks without a split.
+static Dim tasks(const Func *f, const TilePlan *p) {
+  DimTab *d = &f->mod->dims;
+  Dim n = dim_const(d, 1);
+  for (uint32_t a = 0; a < f->axes.n; a++) {
+    if (f->axes.at[a].role != AX_PAR) continue;
+    Dim e = f->axes.at[a].extent;
+    if ((int)a == p->lane) e = dim_ceildiv(d, e, p->tile_q);
+    n = dim_bin(d, DIM_MUL, n, e);
+  }
+  return n;
+}
+
+static Dim at_least_one(DimTab *d, Dim n) {
+  return dim_bin(d, DIM_MAX, n, dim_const(d, 1));
+}
+
+// So many parts that n tasks are made of `have`.
+static Dim parts_for(DimTab *d, int64_t n, Dim have) {
+  return at_least_one(d, dim_bin(d, DIM_FLOORDIV, dim_const(d, n), have));
+}
+
+// A multiprocessor can ask for more than its share of what memory gives, and a
+// task in front of others costs: as few parts as give each its tasks. Where
+// there is one for each, but not for several, the last wave would be nearly as
+// long as the one before it: more, shorter ones. Where memory tells how many
+// keys a task has, as many as even that out. wave: tasks that run at a time.
+static Dim gpu_parts(DimTab *d, int64_t wave, Dim have, bool told) {
+  if (told) return parts_for(d, TOLD_WAVES * wave, have);
+  Dim one = dim_const(d, 1), many = parts_for(d, SHORT_WAVES * wave, have);
+  Dim full =
+      dim_bin(d, DIM_MIN,
+              dim_bin(d, DIM_FLOORDIV, have, dim_const(d, wave + 1)), one);
+  Dim tail = dim_bin(d, DIM_MUL, full,
+                     dim_bin(d, DIM_MIN, many, dim_const(d, SHORT_WAVES - 1)));
+  return dim_bin(d, DIM_MAX, parts_for(d, wave, have), tail);
+}
+
+// Elements of a row's longest vector of sums.
+static int64_t row_elements(const Func *f, const Op *pass) {
+  int64_t most = 1;
+  for (uint32_t i = 0; i < pass->nres; i++) {
+    const Type *s = ir_type(f, pass->res[i]);
+    int64_t n = 1, x;
+    for (uint32_t k = 0; k < s->n; k++) {
+      const Axis *a = &f->axes.at[s->axis[k]];
+      if (a->role == AX_VEC && dim_is_const(&f->mod->dims, a->extent, &x))
+        n *= x;
+    }
+    most = n > most ? n : most;
+  }
+  return most;
+}
+
+// CTAs of few rows with short sums share a multiprocessor
+// (passes/hopper/rings.c).
+static int64_t wave_of(const Func *f, const Op *pass, const Target *t) {
+  enum { SHORT_SUMS = 128, TWO = 2 };
+  return t->gpu.sms * (row_elements(f, pass) <= SHORT_SUMS ? TWO : 1);
+}
+
+// Does memory tell what keys a task has?
+static bool is_told(const Func *f, const Op *pass) {
+  enum { BOUNDS = 3 };
+  const Region *r = pass->nregions > BOUNDS ? pass->regions[BOUNDS] : NULL;
+  bool told = false;
+  for (uint32_t i = 0; r && r->last && i < r->last->nargs; i++)
+    told |= tile_from_memory(f, r->last->args[i]);
+  return told;
+}
+
+void split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
+  Found in = {0};
+  if (opt->split_k == 0 || opt->split_k == 1) return;
+  ir_walk(f->body, look, &in);
+  const Target *tg = target_by_name(opt->target ? opt->target : "cpu");
+  bool gpu = tg && tg->kind == TARGET_GPU;
+  const char *why = obstacle(&in);
+  if (p->ntested) why = "a phase before has their bounds";
+  if (gpu && p->tile_q < GPU_ROWS)
+    why = "their sums leave no registers for that";
+  if (why) {
+    ctx_remark(cx, "%s: keys are not split among tasks: %s", f->name, why);
+    return;
+  }
+  int64_t fewest = gpu ? GPU_KEYS : FEWEST_KEYS;
+  DimTab *d = &f->mod->dims;
+  Dim keys = f->axes.at[ir_attr_i(in.pass, AT_AXIS, 0)].extent;
+  if (opt->split_k > 1) {
+    p->parts = dim_const(d, opt->split_k);
+  } else {
+    Dim have = at_least_one(d, tasks(f, p));
+    Dim want =
+        gpu ? gpu_parts(d, wave_of(f, in.pass, tg), have, is_told(f, in.pass))
+            : dim_bin(d, DIM_FLOORDIV, dim_const(d, ENOUGH_TASKS), have);
+    Dim most = dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, fewest));
+    p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
+    int64_t lo, hi;
+    dim_bounds(d, p->parts, &lo, &hi);
+    if (hi == 1) return;  // few keys
+  }
+  p->split = in.pass;
+  int64_t n;
+  if (dim_is_const(d, p->parts, &n))
+    ctx_remark(cx, "%s: keys are split into %lld parts", f->name, (long long)n);
+  else
+    ctx_remark(cx,
+               "%s: with few tasks keys are split into parts of %lld and more, "
+               "joined by a second phase",
+               f->name, (long long)fewest);
+}
+
+// ---------------------------------------------------------------- reductions
+Value tile_combine(Builder *b, RKind k, Value x, Value y) {
+  static const OpCode code[] = {[RK_SUM] = OP_ADD,  [RK_PROD] = OP_MUL,
+                                [RK_MAX] = OP_MAX,  [RK_MIN] = OP_MIN,
+                                [RK_ANY] = OP_OR,   [RK_ALL] = OP_AND,
+                                [RK_COUNT] = OP_ADD};
+  return ir_2(b, code[k], x, y);
+}
+
+Value tile_scaled(Builder *b, Value acc, Value factor) {
+  return ir_2(b, OP_MUL, acc, ir_cast(b, ir_type(b->fn, acc)->dtype, factor));
+}
+
+// ---------------------------------------------------------------- workspace
+// 1 if there are several parts, else 0.
+static Dim several_parts(const Tiler *t) {
+  DimTab *d = &t->to->mod->dims;
+  Dim more = dim_bin(d, DIM_ADD, t->plan.parts, dim_const(d, -1));
+  return dim_bin(d, DIM_MIN, more, dim_const(d, 1));
+}
+
+// No part is stored if there is one only.
+static Dim stored_parts(const Tiler *t) {
+  DimTab *d = &t->to->mod->dims;
+  return dim_bin(d, DIM_MUL, t->plan.parts, several_parts(t));
+}
+
+void split_params(Tiler *t) {
+  const Op *op = t->plan.split;
+  t->partial = NEWN(t->to->mod->arena, Value, op->nres + 1);
+  for (uint32_t i = 0; i < op->nres; i++) {
+    const ValueInfo *v = ir_info(t->from, op->res[i]);
+    Dim shape[MAX_AXES] = {stored_parts(t)};
+    for (uint32_t k = 0; k < v->type.n; k++)
+      shape[k + 1] = t->from->axes.at[v->type.axis[k]].extent;
+    const char *name =
+        arena_printf(&t->cx->session, "%s.part", v->hint ? v->hint : "acc");
+    t->partial[i] = ir_param(t->to, intern(&t->cx->names, name), PR_SHARED,
+                             type_tensor(v->type.dtype, v->type.n + 1, shape));
+  }
+}
+
+// Its accumulator i at a part, at the coordinates of the task.
+static uint32_t place(const Tiler *t, uint32_t i, Value part, Value *at) {
+  const Type *s = ir_type(t->from, t->plan.split->res[i]);
+  at[0] = part;
+  for (uint32_t k = 0; k < s->n; k++) at[k + 1] = t->coord[s->axis[k]];
+  return s->n + 1;
+}
+
+// ---------------------------------------------------------------- tasks
+void split_open(Tiler *t, Builder *b) {
+  bool part = t->share == SHARE_PART;
+  DimTab *d = &t->to->mod->dims;
+  // The second phase has no tasks if there is one part only.
+  uint32_t a = ir_axis(t->to, part ? "part" : "some", AX_PAR,
+                       part ? t->plan.parts : several_parts(t));
+  vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){a, 1}));
+  if (!part) return;
+  Type i64 = type_scalar(DT_I64);
+  IrAttr at = {.id = AT_AXIS, .i = a};
+  t->part = ir_op(b, OP_ORIGIN, NULL, 0, &at, 1, &i64, 1, 0)->res[0];
+  int64_t n;
+  if (!dim_is_const(d, t->plan.parts, &n))
+    t->whole =
+        ir_2(b, OP_EQ, ir_dim(b, t->plan.parts), ir_const_i(b, DT_I64, 1));
+}
+
+// Of the keys from `first`, where a tile begins, to `last` as many tiles as the
+// other parts have: those of this task's sequence, which may be shorter than
+// others.
+void split_keys(Tiler *t, Builder *b, Value first, Value last, Value *lo,
+                Value *hi) {
+  Value tile = ir_const_i(b, DT_I64, t->plan.tile_k);
+  Value step = ir_2(b, OP_MUL, ir_dim(b, t->plan.parts), tile);
+  Value up = ir_2(b, OP_SUB, step, ir_const_i(b, DT_I64, 1));
+  Value n =
+      ir_2(b, OP_MAX, ir_2(b, OP_SUB, last, first), ir_const_i(b, DT_I64, 0));
+  Value each = ir_2(b, OP_FLOORDIV, ir_2(b, OP_ADD, n, up), step);
+  Value size = ir_2(b, OP_MUL, each, tile);
+  *lo = ir_2(b, OP_ADD, first, ir_2(b, OP_MUL, t->part, size));
+  *hi = ir_2(b, OP_ADD, *lo, size);
+}
+
+void split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
+  IrAttr masked = {.id = AT_MASKED, .i = 1};
+  Value several = 0;
+  if (t->whole)
+    several =
+        ir_2(b, OP_LT, ir_const_i(b, DT_I64, 1), ir_dim(b, t->plan.parts));
+  for (uint32_t i = 0; i < op->nres; i++) {
+    Value args[MAX_AXES + 4] = {t->partial[i], acc[i]};
+    uint32_t n = 2 + place(t, i, t->part, args + 2);
+    if (several) args[n++] = several;
+    ir_op(b, OP_STORE, args, n, &masked, several != 0, NULL, 0, 0);
+  }
+}
+
+// ---------------------------------------------------------------- joining
+// A point for each task: vectors have lanes. A GPU's threads have pieces of
+// rows.
+void split_joiners(Tiler *t) {
+  int64_t rows = 1, n = row_elements(t->from, t->plan.split);
+  while (t->gpu && t->plan.lane >= 0 && 2 * rows * n <= GPU_MAP) rows *= 2;
+  t->plan.tile_q = rows;
+  if (rows == 1) t->plan.lane = -1;
+}
+
+typedef struct Join {
+  Tiler *t;
+  const Op *op;
+  const Region *correct;
+} Join;
+
+// Clones what v needs of the `correct` region.
+static Value need(Join *j, Builder *b, Value v, ValueMap *m) {
+  if (v < m->n && m->to[v]) return m->to[v];
+  const Op *op = ir_def(j->t->from, v);
+  assert(op && "a factor uses a value that is not defined");
+  for (uint32_t i = 0; i < op->nargs; i++)
+    if (ir_type(j->t->from, op->args[i])->kind == TK_ELEM)
+      need(j, b, op->args[i], m);
+  bool ok = tile_op(j->t, b, op, m);
+  assert(ok);
+  (void)ok;
+  return vmap_get(m, v);
+}
+
+// Accumulator i of one side in the frame of the new ones.
+static Value moved(Join *j, Builder *b, uint32_t i, Value acc, ValueMap *m) {
+  Value factor = region_yield(j->correct)->args[i];
+  if (is_const_value(j->t->from, factor, 1)) return acc;
+  return tile_scaled(b, acc, need(j, b, factor, m));
+}
+
+// new = kind(old * factor(old, new), part * factor(part, new)), one by one.
+static void join(Join *j, Builder *b, const Value *old, const Value *part,
+                 const ValueMap *m, Value *out) {
+  ValueMap mo = tile_map_copy(j->t, m), mp = tile_map_copy(j->t, m);
+  const IrAttr *kinds = ir_attr(j->op, AT_KINDS);
+  uint32_t n = j->op->nres;
+  for (uint32_t i = 0; i < n; i++) {
+    vmap_put(&mo, j->correct->params.at[i], old[i]);
+    vmap_put(&mp, j->correct->params.at[i], part[i]);
+    Value x = moved(j, b, i, old[i], &mo), y = moved(j, b, i, part[i], &mp);
+    out[i] = tile_combine(b, (RKind)kinds->list[i], x, y);
+    vmap_put(&mo, j->correct->params.at[n + i], out[i]);
+    vmap_put(&mp, j->correct->params.at[n + i], out[i]);
+  }
+}
+
+// Accumulators of part p; of one behind the last, those of no keys.
+static void load_part(Tiler *t, Builder *b, const Op *op, Value p, Value parts,
+                      const Value *none, Value *part) {
+  Value there = none ? ir_2(b, OP_LT, p, parts) : 0;
+  if (none)
+    p = ir_2(b, OP_MIN, p, ir_2(b, OP_SUB, parts, ir_const_i(b, DT_I64, 1)));
+  for (uint32_t i = 0; i < op->nres; i++) {
+    Value at[MAX_AXES + 2];
+    uint32_t k = place(t, i, p, at);
+    part[i] = ir_load(b, t->partial[i], at, k);
+    if (t->plan.lane < 0)
+      ir_set_attr(b->fn, ir_def(b->fn, part[i]), attr_i(AT_INBOUNDS, 1));
+    if (none) part[i] = ir_3(b, OP_SELECT, there, part[i], none[i]);
+  }
+}
+
+// A GPU's loads wait for each other unless several parts are asked for at once.
+enum { TOGETHER = 8 };
+
+void split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
+                Value *acc) {
+  Join j = {t, op, op->regions[2]};
+  uint32_t n = op->nres, turns = t->gpu ? TOGETHER : 1;
+  Value *args = NEWN(m->arena, Value, 3 * n + 3), *old = args + n + 3;
+  Value *part = NEWN(m->arena, Value, n * turns + 1);
+  Value *none = NEWN(m->arena, Value, n + 1);
+  Type *types = NEWN(m->arena, Type, n + 1);
+  args[0] = ir_const_i(b, DT_I64, 0);
+  args[1] = ir_dim(b, t->plan.parts);
+  args[2] = ir_const_i(b, DT_I64, turns);
+  for (uint32_t i = 0; i < n; i++) {
+    types[i] = *ir_type(b->fn, acc[i]);
+    args[i + 3] = none[i] = acc[i];
+  }
+  Op *loop = ir_op(b, OP_FOR, args, n + 3, NULL, 0, types, n, 1);
+  Region *r = loop->regions[0];
+  Builder in = {.fn = b->fn, .region = r, .span = b->span};
+  Value p = ir_region_param(r, type_scalar(DT_I64), "part");
+  for (uint32_t i = 0; i < n; i++)
+    old[i] = ir_region_param(r, types[i], ir_info(t->from, op->res[i])->hint);
+  for (uint32_t u = 0; u < turns; u++) {
+    Value at = u ? ir_2(&in, OP_ADD, p, ir_const_i(&in, DT_I64, u)) : p;
+    load_part(t, &in, op, at, args[1], u ? none : NULL, part + u * n);
+  }
+  for (uint32_t u = 0; u < turns; u++) {
+    join(&j, &in, old, part + u * n, m, acc);
+    memcpy(old, acc, n * sizeof *old);
+  }
+  ir_yield(&in, acc, n);
+  for (uint32_t i = 0; i < n; i++) acc[i] = loop->res[i];
+}

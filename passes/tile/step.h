@@ -1,0 +1,166 @@
+// Recurrences in chunks: shared by tilechunk.c (loops) and tilestep.c (the
+// equations of one chunk).
+#ifndef ATTNC_PASSES_TILE_STEP_H
+#define ATTNC_PASSES_TILE_STEP_H
+
+#include "ir/affine.h"
+#include "ir/target.h"
+#include "passes/tile/tile.h"
+
+enum {
+  MAX_WALK = 8,  // states that one walk carries
+};
+
+// The steps of a chunk, or its writes, along an axis of their own. Steps that
+// write n times have n elements in a row.
+typedef struct Side {
+  uint32_t axis;
+  uint32_t each;  // elements per step
+  Dim size;
+  ValueMap map;          // values of the current chunk along the axis
+  Value coord;           // steps they belong to, in the sequence
+  Value at, step, slot;  // numbers in the chunk: element, its step, its write
+} Side;
+
+// The decay of one state along a side of the chunk, as log2.
+typedef struct Run {
+  Value own;     // of each element
+  Value upto;    // from the start of the chunk, inclusive
+  Value before;  // without the element's own
+  Value rest;    // from the element to the end of the chunk
+} Run;
+
+typedef struct Decay {
+  bool has, fixed, vector;  // fixed: the same in every step
+  Value total;              // of the whole chunk
+  Value anchor;             // vector: the middle of its course, per row
+  Run run[2];               // along rows and cols, of the current chunk
+  Value pair[3];            // fixed: 2 ** (from column to row), by Sees
+} Decay;
+
+typedef struct Steps {
+  Tiler *t;
+  const Op *first;  // the first affine
+  uint32_t axis;    // of the steps
+  int64_t chunk;
+  bool reverse;
+  DType narrow;      // 16-bit type of operands that are computed, or none
+  Value end;         // steps to do
+  Value from, stop;  // those of the task
+  Value base;        // maxima alone: the first of the chunk
+  uint32_t nmax;     // running maxima, carried behind the n states
+  const Op *max[MAX_WALK];
+  uint32_t n;
+  const Op *op[MAX_WALK];
+  Affine affine[MAX_WALK];
+  Type type[2 * MAX_WALK];  // of all that is carried
+  Decay decay[MAX_WALK];
+  Side rows, cols;         // the steps that read, and those that write
+  Side sums;               // those whose decays are summed, if by a product
+  Side wide[MAX_WALK][2];  // writes that erase, if there are several a step
+} Steps;
+
+Value step_value(Steps *s, Builder *b, Value v, ValueMap *m);
+// A value of the stream level along a side of the chunk.
+Value step_along(Steps *s, Builder *b, Side *side, Value v);
+// The side's numbers; what it is in the current chunk.
+Side step_side(Steps *s, Builder *b, uint32_t axis, uint32_t each);
+void step_open(Steps *s, Builder *b, Side *side, Value base,
+               const ValueMap *pre);
+
+// The number of step j of the walk in the sequence.
+Value step_coordinate(const Steps *s, Builder *b, Value j);
+// A loop that carries `all` values; its arguments go to `old`.
+Op *step_loop(Builder *b, Value lo, Value hi, Value step, uint32_t n,
+              const Value *all, const Type *type, const char *hint, Value *old);
+// Maximum i before the step at hand; it is raised by it.
+void step_max(Steps *s, Builder *b, uint32_t i, Value *m_now, ValueMap *m);
+// The running maxima before each step of the chunk, along every side; those
+// behind it (tilemax.c).
+void step_maxima(Steps *s, Builder *b, Value base, const ValueMap *pre,
+                 Value *state);
+// Where there are no other states: they are found at once, what is left behind
+// the last whole chunk too.
+bool maxima_fit(const Steps *s);
+void maxima_chunk(Steps *s, Builder *b, Value base, const ValueMap *pre,
+                  Value *state);
+// What the chunk makes of any maximum before it: the least that it is then, and
+// what is added.
+void maxima_part(Steps *s, Builder *b, Value base, const ValueMap *pre,
+                 Value *least, Value *sum);
+
+bool step_erases(const Affine *a);
+// Which writes a reading element sees. BEFORE: without its own step's decay.
+typedef enum Sees { SEES_SELF, SEES_EARLIER, SEES_BEFORE } Sees;
+
+Value step_spread(Builder *b, Value v, const Side *side);
+Value step_scan(Builder *b, Value v, uint32_t axis, ScanDir dir,
+                bool exclusive);
+Value step_dot(const Steps *s, Builder *b, Value x, Value y, Value plus,
+               uint32_t over);
+// The decay of each element of a side, as log2.
+Value step_own_decay(Steps *s, Builder *b, uint32_t i, Side *side);
+Run step_run(Steps *s, Builder *b, uint32_t i, Side *side);
+Value step_pair(Steps *s, Builder *b, uint32_t i, Side *x, Side *y, Sees k);
+Value step_sees(Builder *b, const Side *x, const Side *y, Sees k);
+// The 16-bit type of what goes into a state: that of a vector from memory.
+DType step_narrow(const Func *f, const Affine *a);
+// Steps of a chunk for these recurrences.
+int64_t step_choose(const Steps *s);
+// What is the same in all chunks, in front of the loop.
+void step_constants(Steps *s, Builder *b, ValueMap *m);
+// Decays of the chunk; a bool if it can only be done where that holds, or 0.
+Value step_prepare(Steps *s, Builder *b, uint32_t i);
+// The chunk of state i: the state after it; its reads go to read.
+Value step_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read);
+
+// The same where the chunk's products suit matrix units (tilematrix.c).
+bool matrix_fits(const Steps *s, uint32_t i);
+// A state without columns that has one decay a step and from which nothing is
+// erased.
+bool matrix_bare(const Func *f, const Op *op);
+Value matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read);
+// Only the state after it.
+Value matrix_state(Steps *s, Builder *b, uint32_t i, Value state);
+// f * v: what varies with the vector's axis, and what does not (0: 1).
+typedef struct Vector {
+  Value v, f;
+} Vector;
+
+typedef struct Course {
+  Value upto, before, rest;  // as in Run
+} Course;
+
+Vector matrix_vector(Steps *s, Builder *b, Side *side, Value v, uint32_t axis);
+Course matrix_course(Steps *s, Builder *b, uint32_t i, Side *side);
+// What vectors v along x see of vectors w along y, but for v's factor.
+Value matrix_seen(Steps *s, Builder *b, uint32_t i, Side *x, Vector v, Side *y,
+                  Vector w, Sees k);
+// A decay per row: vectors that read, scaled relative to the middle of the
+// chunk's decay; vectors that are written, with both factors; half of the
+// chunk's decay of a state.
+Value matrix_read_scaled(Steps *s, Builder *b, uint32_t i, Side *side, Value q,
+                         bool before);
+Value matrix_write_scaled(Steps *s, Builder *b, uint32_t i, Side *side,
+                          Vector x, Value f);
+Value matrix_half_decayed(Steps *s, Builder *b, uint32_t i, Value state);
+
+// The same where writes erase (tileerase.c).
+bool erase_fits(const Steps *s, uint32_t i);
+bool erase_suits(const Func *f, const Affine *a, const TilePlan *p,
+                 const Target *tg);
+// Two values of the narrow type whose sum has twice its bits.
+typedef struct Pair {
+  Value hi, lo;
+} Pair;
+
+Pair erase_split(const Steps *s, Builder *b, Value x);
+// Which operands of products with the state have two values, and why.
+const char *erase_parts(const Steps *s);
+// read is NULL: only the state after it.
+Value erase_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read);
+
+// A decay that sums of 16-bit programs take.
+Value matrix_decay(Builder *b, Value g);
+
+#endif

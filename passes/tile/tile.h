@@ -1,0 +1,166 @@
+// State shared by the files of the pass `tile`.
+#ifndef ATTNC_PASSES_TILE_TILE_H
+#define ATTNC_PASSES_TILE_TILE_H
+
+#include "passes/pass.h"
+
+enum {
+  MAX_TESTED = 4,
+  GPU_CHUNK = 64,  // steps: rows of matrix units
+  GPU_MAP = 1024,  // elements of a tile that is not multiplied: 8 of a thread
+  JOINED = 64,     // columns of a state whose parts are joined
+};
+
+// How one program is cut into tasks and key tiles.
+typedef struct TilePlan {
+  int lane;             // axis with a tile size > 1, or -1
+  int64_t tile_q;       // coordinates of the lane axis a task covers
+  int64_t tile_k;       // keys a loop iteration covers
+  int64_t chunk;        // steps of a chunk of a recurrence, 0: choose
+  int64_t least_chunk;  // GPU: shorter ones where that many do not fit
+  int64_t most_chunk;
+  const Op *split;  // the pass whose keys are split, or NULL
+  Dim parts;        // into so many parts
+  const Op *walk;   // the recurrence whose steps are split, or NULL
+  Dim part_keys;    // into parts of so many, a multiple of the chunk
+  Dim pieces;       // whose first phase cuts each part into so many pieces
+  Dim piece_keys;   // of so many steps, the last one of fewer
+  bool linear;      // what a part makes of a state is a matrix
+  const Op *tested[MAX_TESTED];  // passes whose bounds a phase before finds
+  uint32_t ntested;
+  int64_t own_rows;  // rows of a group that has bounds of its own, or 0
+} TilePlan;
+
+// What a function of a split program does.
+typedef enum TileShare {
+  SHARE_ALL,      // everything: the keys are not split
+  SHARE_PART,     // one part of the keys; everything if there is one part
+  SHARE_COMBINE,  // joins the parts, does the rest
+  SHARE_STATES,   // what the steps of a part make of a state of zeros
+  SHARE_JOINS,    // the states that parts begin with, of those
+  SHARE_BOUNDS,   // finds the bounds of the keys for the tasks of SHARE_ALL
+} TileShare;
+
+typedef struct Tiler {
+  Ctx *cx;
+  const Func *from;  // stream level
+  Func *to;          // tile level
+  TilePlan plan;
+  bool gpu;          // the target is one
+  bool near;         // limits of keys are kept near them: 32 bits
+  bool careful;      // masked keys may be inf or NaN; a GPU's later passes
+                     // see to that themselves
+  Value origin[64];  // per axis of `from`: scalar coordinate of this task
+  Value coord[64];   // per axis: index tile (or scalar), 0 if none
+  Value keep[64];    // per par axis: bool domain predicate, 0 if none
+  Op *skip;          // the branch around tasks without rows, or NULL
+  Value rows;        // a GPU's lane axis: rows that its domain keeps, or 0
+  Value holds;       // a mask of `from` that no store needs, or 0
+  bool walked[64];   // per step axis: its `affine` ops are done
+  TileShare share;
+  Value part;      // SHARE_PART: this task's
+  Value whole;     // SHARE_PART: bool, there is one part; 0: never
+  Value last;      // bool, the task has the last part of the steps; or 0
+  Value *partial;  // workspace of each accumulator of the split pass
+  Value tested[MAX_TESTED];  // workspace: bounds of the keys
+} Tiler;
+
+// A function of level tile and the stream function that it was made of.
+typedef struct Tiled {
+  const Func *from;
+  Func *to;
+  Value *own;  // tilework.c: its workspaces that `from` has not
+} Tiled;
+
+// Gives the phases of a program, in their order, workspaces in one order
+// (tilework.c).
+void work_share(Arena *a, Tiled *all, uint32_t n);
+
+// The parallel axis that is cut into tiles, or -1.
+int tile_lane(const Func *f);
+// Chooses the lane axis and the tile sizes of f; remarks why.
+TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt);
+
+// Splitting the keys of a pass among tasks (tilesplit.c): decides about it,
+// makes the workspace, cuts the keys, stores and joins partial accumulators.
+void split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
+void split_params(Tiler *t);
+// Tiles of the tasks that join.
+void split_joiners(Tiler *t);
+void split_open(Tiler *t, Builder *b);
+void split_keys(Tiler *t, Builder *b, Value first, Value last, Value *lo,
+                Value *hi);
+void split_store(Tiler *t, Builder *b, const Op *op, const Value *acc);
+void split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
+                Value *acc);
+// Bounds of the keys that depend on tables (tilebounds.c): which passes have
+// them found beforehand, the workspace, the phase that finds them.
+bool bounds_wanted(Ctx *cx, const Func *f, const Op *pass);
+void bounds_plan(Ctx *cx, const Func *f, TilePlan *p);
+void bounds_params(Tiler *t);
+void bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m);
+// Whether each group of a tile's rows has its own bounds (tileown.c).
+void own_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
+// What such bounds would be made of.
+typedef enum OwnKind { OWN_NONE, OWN_ARITHMETIC, OWN_TABLES } OwnKind;
+OwnKind own_kind(Ctx *cx, const Func *f, int lane);
+// Rows that an entry of the workspace of bounds is of.
+int64_t bounds_rows(const TilePlan *p);
+// Splitting the steps of a recurrence (tileparts.c), in the same way.
+void parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
+void parts_params(Tiler *t);
+void parts_open(Tiler *t, Builder *b);
+void parts_bounds(const Tiler *t, Builder *b, Value end, Value *lo,
+                  Value *stop);
+// Type of the decay of a part's steps.
+Type parts_decay(const Tiler *t);
+void parts_store(Tiler *t, Builder *b, Value state, Value decay);
+Op *parts_copy(Tiler *t, Builder *b);
+void parts_store_first(Tiler *t, Builder *b, Value first);
+Op *parts_join(Tiler *t, Builder *b, Type type);
+// Where writes erase (tilelinear.c): the parts, of those wanted; an axis of the
+// states; where a task's steps stop; its first state; what is written, made of
+// a vector; ..
+Dim linear_parts(DimTab *d, Dim tasks, Dim maps, Dim most, int64_t room);
+Dim linear_extent(const Tiler *t, uint32_t axis);
+Value linear_stop(const Tiler *t, Builder *b, Value lo, Value stop);
+Value linear_first(const Tiler *t, Builder *b, Value state);
+Value linear_written(const Tiler *t, Builder *b, Value w, Value vector);
+void linear_store(const Tiler *t, Builder *b, Value state);
+// the phase that joins them, and what the program's tasks begin with.
+void linear_joins(Tiler *t, Builder *b);
+Op *linear_begin(const Tiler *t, Builder *b, Type type);
+// a after b by the reduction k.
+Value tile_combine(Builder *b, RKind k, Value x, Value y);
+// An accumulator times its factor, which may be f64 where it is f32.
+Value tile_scaled(Builder *b, Value acc, Value factor);
+
+// Type of a stream value as a tile.
+Type tile_type(const Tiler *t, const Type *s);
+// Clones one op at b. The map goes from values of `from` to those of `to`.
+bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m);
+// v is made of something that memory has.
+bool tile_from_memory(const Func *f, Value v);
+// The load reads rows at an offset that memory gives: those of one sequence of
+// many, one behind the other.
+bool tile_packed(const Func *f, const Op *load, uint32_t axis);
+// Columns of states along that axis may be in several tasks; stores: those that
+// all tasks would do forbid it.
+bool tile_divides(const Func *f, uint32_t axis, bool stores);
+// The load reads what a phase before has made (pass `materialize`): zeros for
+// keys that no row sees.
+bool tile_is_made(const Func *f, const Op *load);
+// All ops of a region but its yield.
+bool tile_region(Tiler *t, Builder *b, const Region *r, ValueMap *m);
+// A `pass` as loops over key tiles (tileloop.c).
+bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m);
+
+// An `affine`, those over the same axis behind it, and what is stored of
+// their reads, as a loop over chunks (tilechunk.c).
+bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m);
+ValueMap tile_map_copy(Tiler *t, const ValueMap *m);
+Value tile_const(Builder *b, Type type, double v);
+const Op *region_yield(const Region *r);
+bool is_const_value(const Func *f, Value v, double want);
+
+#endif

@@ -1,0 +1,570 @@
+// Source to modules to code. For each program, each specialization of its
+// const dims and dtypes, each target: lower, run the passes, hand the modules
+// to codegen together.
+#include "tools/driver/compile/compile.h"
+#include "tools/driver/gpu/device.h"
+
+#include "frontend/check.h"
+#include "ir/layout.h"
+#include "tools/plan/plan.h"
+
+#include <assert.h>
+
+// ---------------------------------------------------------------- IR text
+// The IR up to `stream` is the same for all values of a dim: only what the
+// user fixed and dtypes are bound there.
+static uint32_t bound_for(Ctx *cx, Level to, const DrvOptions *opt,
+                          FeBind *binds, uint32_t n) {
+  uint32_t kept = 0;
+  (void)cx;
+  for (uint32_t i = 0; i < n; i++) {
+    bool keep = to >= LV_TILE || binds[i].dtype != DT_NONE;
+    for (uint32_t k = 0; k < opt->fixed.n; k++)
+      keep = keep || strcmp(opt->fixed.at[k].name, binds[i].name) == 0;
+    if (keep) binds[kept++] = binds[i];
+  }
+  return kept;
+}
+
+static bool same_binds(const FeBind *a, const FeBind *b, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    if (a[i].value != b[i].value || a[i].dtype != b[i].dtype) return false;
+  return true;
+}
+
+static void title(const Decl *prog, const FeBind *binds, uint32_t n, Buf *out) {
+  if (out->n) buf_str(out, "# -----\n");
+  buf_printf(out, "# %s", prog->name);
+  for (uint32_t i = 0; i < n; i++) {
+    if (binds[i].dtype != DT_NONE)
+      buf_printf(out, " %s=%s", binds[i].name, dtype_name(binds[i].dtype));
+    else buf_printf(out, " %s=%lld", binds[i].name, (long long)binds[i].value);
+  }
+  buf_char(out, '\n');
+}
+
+static bool emit_program(Ctx *cx, Decl *prog, const Target *t, Level to,
+                         const DrvOptions *opt, Buf *out) {
+  FeBind *binds, *last = NULL;
+  uint32_t width, n = fe_specializations(cx, prog, opt->fixed.at, opt->fixed.n,
+                                         &binds, &width);
+  for (uint32_t i = 0; i < n; i++) {
+    FeBind *b = binds + (size_t)i * width;
+    uint32_t kept = bound_for(cx, to, opt, b, width);
+    if (last && same_binds(last, b, kept)) continue;
+    last = b;
+    Module *m = drv_lower(cx, prog, b, kept, t, to, opt);
+    if (!m) return false;
+    title(prog, b, kept, out);
+    ir_print(m, out);
+  }
+  return n > 0;
+}
+
+bool drv_emit_ir(Ctx *cx, Decl **progs, uint32_t n, Level to,
+                 const DrvOptions *opt, Buf *out) {
+  const char *name = opt->targets ? opt->targets : "cpu";
+  DrvTargets targets = {0};
+  bool ok = true;
+  if (!drv_targets(cx, name, &targets)) return false;
+  // `cpu` alone shows the lowest level, whatever machine this is.
+  uint32_t nt = strcmp(name, "cpu") == 0 || to < LV_TILE ? 1 : targets.n;
+  for (uint32_t i = 0; i < n && ok; i++)
+    for (uint32_t k = 0; k < nt && ok; k++)
+      ok = emit_program(cx, progs[i], targets.at[k], to, opt, out);
+  return ok;
+}
+
+// ---------------------------------------------------------------- signatures
+static void defaults(const Decl *prog, CgParam *p, uint32_t n) {
+  for (uint32_t i = 0; i < n && i < prog->params.n; i++) {
+    const Expr *e = prog->params.at[i].deflt;
+    double v;
+    if (!e || p[i].type.kind == TK_TENSOR) continue;
+    p[i].def = CG_COMPUTED;
+    if (!drv_eval(NULL, NULL, e, &v)) continue;
+    p[i].def = CG_VALUE;
+    p[i].f = v;
+    p[i].i = (int64_t)v;
+  }
+}
+
+// A name of its own for each choice of dtypes: program_bf16.
+static const char *name_of(Ctx *cx, const Decl *prog, const FeBind *binds,
+                           uint32_t n) {
+  Buf b = {.arena = &cx->session};
+  buf_str(&b, prog->name);
+  for (uint32_t i = 0; i < n; i++) {
+    if (binds[i].dtype == DT_NONE) continue;
+    for (uint32_t k = 0; k < prog->generics.n; k++)
+      if (prog->generics.at[k].name == binds[i].name &&
+          prog->generics.at[k].dtypes.n > 1)
+        buf_printf(&b, "_%s", dtype_name(binds[i].dtype));
+  }
+  return intern(&cx->names, b.at);
+}
+
+static bool signature(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                      const DrvOptions *opt, CgProgram *out) {
+  FeBind *types = NEWN(&cx->session, FeBind, n + 1);
+  uint32_t nt = 0;
+  for (uint32_t i = 0; i < n; i++)
+    if (binds[i].dtype != DT_NONE) types[nt++] = binds[i];
+  Module *m = drv_lower_attn(cx, prog, types, nt);
+  Func *f = m ? ir_find(m, prog->name) : NULL;
+  if (!f) return false;
+  f->name = name_of(cx, prog, types, nt);
+  *out = cg_program_of(cx, m, f, opt->prefix);
+  out->doc = prog->doc;
+  // The parameters just made, not yet shared with anybody.
+  defaults(prog, (CgParam *)out->params, out->nparams);
+  return drv_where(cx, prog, &m->dims, out);
+}
+
+// D == 64 and Dv == 64
+static CgExpr when(Ctx *cx, const CgProgram *p, const FeBind *binds,
+                   uint32_t n) {
+  DimTab *t = (DimTab *)p->dims;
+  CgExpr all = {0};
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t sym;
+    if (binds[i].dtype != DT_NONE || !dim_find_sym(t, binds[i].name, &sym))
+      continue;
+    CgExpr have = cg_expr_dim(cx, t, dim_sym(t, sym));
+    CgExpr want = cg_expr_dim(cx, t, dim_const(t, binds[i].value));
+    CgExpr one = cg_expr_bin(cx, have, ATTN_X_EQ, want);
+    all = all.n ? cg_expr_bin(cx, all, ATTN_X_AND, one) : one;
+  }
+  return all;
+}
+
+// ---------------------------------------------------------------- few rows
+static const Func *last_func(const CgProgram *p) {
+  const Module *m = p->nvariants ? p->variants[p->nvariants - 1].mod : NULL;
+  return m ? ir_find(m, p->name) : NULL;
+}
+
+// The length of the axis that is cut into tiles longer than that.
+static Dim tiled(const Func *f, int64_t than) {
+  for (uint32_t i = 0; f && i < f->grid.n; i++)
+    if (f->grid.at[i].tile > than) return f->axes.at[f->grid.at[i].axis].extent;
+  return DIM_NONE;
+}
+
+const char *drv_queries(const CgProgram *p) {
+  const Func *f = last_func(p);
+  Dim d = tiled(f, DRV_FEW);
+  if (!d || f->mod->dims.exprs.at[d].op != DIM_SYM) return NULL;
+  const DimTab *t = &f->mod->dims;
+  const DimSym *s = &t->syms.at[t->exprs.at[d].value];
+  return s->kind == DIM_DYN ? s->name : NULL;
+}
+
+static Dim rows_of(const Func *f, DimTab *to) {
+  Dim d = tiled(f, 1);
+  if (!d) return DIM_NONE;
+  const DimTab *from = &f->mod->dims;
+  Dim *none = NEWN(to->arena, Dim, from->syms.n + 1);
+  return dim_subst(from, to, d, none);
+}
+
+Dim drv_rows(const CgProgram *p, DimTab *to) {
+  return rows_of(last_func(p), to);
+}
+
+bool drv_grouped(const DimTab *t, Dim rows) {
+  return rows && t->exprs.at[rows].op != DIM_SYM;
+}
+
+// when, and the dim d is at most that.
+static CgExpr when_most(Ctx *cx, DimTab *t, CgExpr when, Dim d, int64_t most) {
+  CgExpr le = cg_expr_bin(cx, cg_expr_dim(cx, t, d), ATTN_X_LE,
+                          cg_expr_dim(cx, t, dim_const(t, most)));
+  return when.n ? cg_expr_bin(cx, when, ATTN_X_AND, le) : le;
+}
+
+static CgExpr when_few(Ctx *cx, const CgProgram *p, CgExpr when,
+                       const char *name, int64_t most) {
+  DimTab *t = (DimTab *)p->dims;
+  uint32_t sym;
+  if (!dim_find_sym(t, name, &sym)) return when;
+  return when_most(cx, t, when, dim_sym(t, sym), most);
+}
+
+static bool is_decode(const Decl *prog) {
+  for (uint32_t i = 0; i < prog->attrs.n; i++)
+    if (drv_for_decode(&prog->attrs.at[i])) return true;
+  return false;
+}
+
+static void rename_func(Module *m, const char *from, const char *to) {
+  size_t n = strlen(from);
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    Func *f = m->funcs.at[i];
+    if (ir_is_phase(f, from))
+      f->name = intern(&m->cx->names,
+                       arena_printf(m->arena, "%s%s", to, f->name + n));
+  }
+}
+
+// The text of m without its first line, which names the target.
+static const char *text_of(Ctx *cx, const Module *m) {
+  Buf b = {.arena = &cx->session};
+  ir_print(m, &b);
+  const char *end = strchr(b.at, '\n');
+  return end ? end : b.at;
+}
+
+// Is m what `before` is for a level below that differs in nothing but bf16?
+static bool adds_nothing(Ctx *cx, const Module *before, const Module *m) {
+  const Target *a = target_by_name(before->target);
+  const Target *b = target_by_name(m->target);
+  if (!a || !b || a == b || strcmp(a->cpu, b->cpu) != 0 || a->dpbf16)
+    return false;
+  const char *text = text_of(cx, m);
+  return !strstr(text, dtype_name(DT_BF16)) &&
+         strcmp(text, text_of(cx, before)) == 0;
+}
+
+Module *drv_lower_mach(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                       const Target *t, const DrvOptions *opt,
+                       const char *name) {
+  Module *m = drv_lower(cx, prog, binds, n, t, LV_MACH, opt);
+  if (m && strcmp(name, prog->name) != 0) rename_func(m, prog->name, name);
+  return m;
+}
+
+// again: the variant before is the same specialization for another level. A
+// level whose code would be that one's is left out.
+static bool add_variant(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                        const Target *t, const DrvOptions *opt, bool again,
+                        CgProgram *p) {
+  Module *m = drv_lower_mach(cx, prog, binds, n, t, opt, p->name);
+  if (!m) return false;
+  if (p->nvariants && again &&
+      adds_nothing(cx, p->variants[p->nvariants - 1].mod, m))
+    return true;
+  CgVariant *all = NEWN(&cx->session, CgVariant, p->nvariants + 1);
+  if (p->nvariants) memcpy(all, p->variants, sizeof *all * p->nvariants);
+  all[p->nvariants++] = (CgVariant){m, when(cx, p, binds, n)};
+  p->variants = all;
+  return true;
+}
+
+// Of a program for decoding: in front of the variant just made, its kernel for
+// groups of heads, if it has groups, and in front of that the one for few rows.
+static bool add_few(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                    const Target *t, const DrvOptions *opt, CgProgram *p) {
+  const char *queries = is_decode(prog) ? drv_queries(p) : NULL;
+  uint32_t last = p->nvariants - 1;
+  if (!queries || strcmp(p->variants[last].mod->target, t->name)) return true;
+  CgVariant whole = p->variants[last];
+  DrvOptions few = *opt, group = *opt;
+  few.few = group.group = true;
+  p->nvariants = last;
+  if (!add_variant(cx, prog, binds, n, t, &few, false, p)) return false;
+  DimTab *dims = (DimTab *)p->dims;
+  Dim rows = drv_rows(p, dims);
+  CgVariant *all = (CgVariant *)p->variants;
+  if (rows) all[last].when = when_most(cx, dims, all[last].when, rows, DRV_FEW);
+  if (drv_grouped(dims, rows)) {
+    if (!add_variant(cx, prog, binds, n, t, &group, false, p)) return false;
+    all = (CgVariant *)p->variants;
+    last++;
+    all[last].when = when_few(cx, p, all[last].when, queries, DRV_GROUP);
+  }
+  all = NEWN(&cx->session, CgVariant, p->nvariants + 1);
+  memcpy(all, p->variants, sizeof *all * p->nvariants);
+  all[p->nvariants++] = whole;
+  p->variants = all;
+  return true;
+}
+
+// What was said before something was tried that may be dropped.
+typedef struct Said {
+  uint32_t remarks, diags, errors;
+} Said;
+
+static Said said_so_far(const Ctx *cx) {
+  return (Said){cx->remarks.n, cx->diags.n, cx->nerrors};
+}
+
+static void unsay(Ctx *cx, Said s) {
+  cx->remarks.n = s.remarks;
+  cx->diags.n = s.diags;
+  cx->nerrors = s.errors;
+}
+
+// Rows that one group of warps of a GPU computes, in dims of `to`: of programs
+// with keys, whose rows are no state's. DIM_NONE: of others.
+static Dim warps_rows(const Module *m, const Decl *prog, const char *name,
+                      DimTab *to) {
+  const Func *f = m && prog->kind == DE_ATTENTION ? ir_find(m, name) : NULL;
+  bool keys = false;
+  for (uint32_t i = 0; f && i < f->axes.n; i++)
+    keys |= f->axes.at[i].role == AX_KEY;
+  return keys ? rows_of(f, to) : DIM_NONE;
+}
+
+void drv_fit_gpu(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
+                 DrvOptions *opt) {
+  DrvOptions few = *opt;
+  few.few = true;
+  int64_t have;
+  if (!t->gpu.arch || c->prog->kind != DE_ATTENTION) return;
+  Ctx *cx = c->cx;
+  Said said = said_so_far(cx);
+  Module *m = drv_lower(cx, c->prog, binds, n, t, LV_TILE, &few);
+  unsay(cx, said);
+  DimTab *dims = c->prog->dims;
+  Dim rows = warps_rows(m, c->prog, c->prog->name, dims);
+  opt->few = rows && dim_eval(dims, rows, c->dims, &have) && have <= DRV_WARPS;
+}
+
+// In front of the device just made, of a program for decoding: its kernel for
+// few rows, those of one group of warps.
+static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
+  const Recipe *r = &whole->recipe;
+  DimTab *dims = (DimTab *)p->dims;
+  CgDevice d;
+  if (!is_decode(r->prog) || r->opt.few || !r->target->gpu.arch) return false;
+  *few = (Built){.recipe = *r, .program = whole->program};
+  few->recipe.opt.few = true;
+  Said said = said_so_far(cx);
+  Dim rows = drv_make_device(cx, p, few, &d)
+                 ? warps_rows(few->mod, r->prog, p->name, dims)
+                 : DIM_NONE;
+  if (!rows || drv_same_text(d.text, p->devices[p->ndevices - 1].text)) {
+    unsay(cx, said);
+    return false;
+  }
+  few->recipe.when = when_most(cx, dims, few->recipe.when, rows, DRV_WARPS);
+  d.when = when_most(cx, dims, d.when, rows, DRV_WARPS);
+  drv_prepend_device(cx, p, d);
+  return true;
+}
+
+// The same for a GPU; code is assembled when all variants are there. Code that
+// some tensors are not made for is followed by one that takes any.
+static bool add_gpu(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                    const Target *t, const DrvOptions *opt, uint32_t number,
+                    CgProgram *p, Builts *built) {
+  Built b = {.recipe = {prog, binds, n, t, when(cx, p, binds, n), *opt},
+             .program = number};
+  if (!drv_add_device(cx, p, &b)) return false;
+  Built few;
+  if (!opt->first && add_decode(cx, p, &b, &few))
+    vec_push(&cx->session, built, few);
+  if (!opt->first && drv_few_tasks(cx, p, &b, &few))
+    vec_push(&cx->session, built, few);
+  vec_push(&cx->session, built, b);
+  if (opt->first || !drv_needs_strided(&b)) return true;
+  Built any = {.recipe = b.recipe, .program = number};
+  any.recipe.opt = *opt;
+  any.recipe.opt.strided = true;
+  if (!drv_add_device(cx, p, &any)) return false;
+  vec_push(&cx->session, built, any);
+  return true;
+}
+
+// The axis of a recurrence whose steps make chunks, 0: none.
+static const char *chunked(const Built *b) {
+  const Module *m = b->mod;
+  const Func *f = m && m->funcs.n ? m->funcs.at[m->funcs.n - 1] : NULL;
+  for (uint32_t i = 0; f && i < f->axes.n; i++) {
+    const Axis *a = &f->axes.at[i];
+    const DimExpr *e = &m->dims.exprs.at[a->extent];
+    if (a->role != AX_STEP || e->op != DIM_SYM) continue;
+    const DimSym *s = &m->dims.syms.at[e->value];
+    return s->kind == DIM_DYN ? s->name : NULL;
+  }
+  return NULL;
+}
+
+enum { STEPS = 64 };  // of a chunk: fewer are done one by one anyway
+
+// In front of the device just made: its kernel for single steps.
+static bool add_steps(Ctx *cx, const DrvOptions *opt, CgProgram *p,
+                      const Built *whole, Built *built) {
+  *built = *whole;
+  Recipe *r = &built->recipe;
+  const char *steps = chunked(whole);
+  if (!steps || opt->chunk == 1 || !r->target->gpu.arch) return false;
+  r->opt.chunk = 1;
+  r->when = when_few(cx, p, r->when, steps, STEPS - 1);
+  CgDevice d;
+  if (!drv_make_device(cx, p, built, &d)) return false;
+  drv_prepend_device(cx, p, d);
+  return true;
+}
+
+bool drv_device_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                        const Target *target, const DrvOptions *opt,
+                        CgProgram *out, Builts *built) {
+  return signature(cx, prog, binds, n, opt, out) &&
+         add_gpu(cx, prog, binds, n, target, opt, 0, out, built) &&
+         drv_assemble(cx, opt, out, built->at, built->n);
+}
+
+bool drv_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                 const Target *target, const DrvOptions *opt, CgProgram *out) {
+  Builts built = {0};
+  if (target->kind == TARGET_GPU)
+    return drv_device_program(cx, prog, binds, n, target, opt, out, &built);
+  return signature(cx, prog, binds, n, opt, out) &&
+         add_variant(cx, prog, binds, n, target, opt, false, out);
+}
+
+static CgProgram *find_program(CgPrograms *all, uint32_t from,
+                               const char *name) {
+  for (uint32_t i = from; i < all->n; i++)
+    if (strcmp(all->at[i].name, name) == 0) return &all->at[i];
+  return NULL;
+}
+
+static bool add_target(Ctx *cx, Decl *prog, const FeBind *b, uint32_t width,
+                       const DrvTargets *targets, uint32_t k,
+                       const DrvOptions *opt, CgProgram *p, uint32_t number,
+                       Builts *built) {
+  const Target *t = targets->at[k];
+  if (t->kind != TARGET_GPU)
+    return add_variant(cx, prog, b, width, t, opt, k > 0, p) &&
+           add_few(cx, prog, b, width, t, opt, p);
+  uint32_t last = built->n;
+  if (!add_gpu(cx, prog, b, width, t, opt, number, p, built)) return false;
+  Built whole = built->at[last], steps;
+  if (!add_steps(cx, opt, p, &whole, &steps)) return true;
+  built->at[last] = steps;
+  vec_push(&cx->session, built, whole);
+  return true;
+}
+
+// Devices of the programs from number `from` on; built are theirs, in order.
+static bool assemble_all(Ctx *cx, const DrvOptions *opt, CgPrograms *all,
+                         uint32_t from, Builts *built) {
+  uint32_t at = 0;
+  for (uint32_t i = from; i < all->n; i++) {
+    CgProgram *p = &all->at[i];
+    if (!p->ndevices) continue;
+    Built *own = NEWN(&cx->session, Built, p->ndevices);
+    for (uint32_t k = 0; k < built->n; k++)
+      if (built->at[k].program == i) own[at++] = built->at[k];
+    if (!drv_assemble(cx, opt, p, own, at)) return false;
+    at = 0;
+  }
+  return true;
+}
+
+bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
+                  const DrvOptions *opt, CgPrograms *out) {
+  FeBind *binds;
+  Builts built = {0};
+  uint32_t width, from = out->n;
+  uint32_t n =
+      fe_specializations(cx, prog, opt->fixed.at, opt->fixed.n, &binds, &width);
+  for (uint32_t i = 0; i < n; i++) {
+    const FeBind *b = binds + (size_t)i * width;
+    CgProgram *p = find_program(out, from, name_of(cx, prog, b, width));
+    if (!p) {
+      CgProgram fresh;
+      if (!signature(cx, prog, b, width, opt, &fresh)) return false;
+      vec_push(&cx->session, out, fresh);
+      p = &out->at[out->n - 1];
+    }
+    for (uint32_t k = 0; k < targets->n; k++)
+      if (!add_target(cx, prog, b, width, targets, k, opt, p,
+                      (uint32_t)(p - out->at), &built))
+        return false;
+  }
+  return n > 0 && assemble_all(cx, opt, out, from, &built);
+}
+
+// ---------------------------------------------------------------- all programs
+static bool collect(Ctx *cx, Decl **progs, uint32_t n, const DrvOptions *opt,
+                    CgPrograms *all) {
+  DrvTargets targets = {0};
+  if (!drv_targets(cx, opt->targets, &targets)) return false;
+  for (uint32_t i = 0; i < n; i++)
+    if (!drv_programs(cx, progs[i], &targets, opt, all)) return false;
+  return true;
+}
+
+static const char *stage_name(DrvStage what) {
+  static const char *const names[] = {[DRV_PTX] = "ptx",
+                                      [DRV_CUBIN] = "cubin",
+                                      [DRV_AMDGCN] = "amdgcn",
+                                      [DRV_HSACO] = "hsaco"};
+  return names[what];
+}
+
+// Machine code of a variant: of one kernel a cubin, of several an archive of
+// cubins that ar knows, each with its kernel's name.
+static void put_code(const CgDevice *d, Buf *out) {
+  if (!d->parts) buf_add(out, d->binary.at, d->binary.n);
+  for (uint32_t i = 0; d->parts && i < d->nphases; i++) {
+    const char *s = d->phases[i].name;
+    if (!i) buf_str(out, "!<arch>\n");
+    // A name of any length is in front of the contents (BSD).
+    buf_printf(out, "#1/%-13zu%-12d%-6d%-6d%-8d%-10zu`\n", strlen(s) + 6, 0, 0,
+               0, 644, strlen(s) + 6 + d->parts[i].n);
+    buf_printf(out, "%s.cubin", s);
+    buf_add(out, d->parts[i].at, d->parts[i].n);
+    if ((strlen(s) + 6 + d->parts[i].n) % 2) buf_char(out, '\n');
+  }
+}
+
+// Text of every variant, one behind the other; machine code of the only one.
+static bool emit_device(Ctx *cx, const CgPrograms *all, DrvStage what,
+                        const DrvOptions *opt, Buf *out) {
+  uint32_t n = 0;
+  bool amd = what == DRV_HSACO || what == DRV_AMDGCN;
+  bool text = what == DRV_PTX || what == DRV_AMDGCN;
+  const CgDevice *last = NULL;
+  for (uint32_t i = 0; i < all->n; i++)
+    for (uint32_t k = 0; k < all->at[i].ndevices; k++) {
+      const CgDevice *d = &all->at[i].devices[k];
+      if (amd != (d->target >> 16 == 2)) continue;
+      n++;
+      last = d;
+      if (text) buf_str(out, d->text.at);
+    }
+  if (!n)
+    diag_add(cx, DIAG_no_stage, NOWHERE, stage_name(what),
+             opt->targets ? opt->targets : "cpu");
+  else if (!text && n > 1) diag_add(cx, DIAG_many_kernels, NOWHERE, n);
+  else if (what == DRV_CUBIN && !last->binary.n && !last->parts)
+    diag_add(cx, DIAG_no_tool, NOWHERE, "ptxas", "--emit=cubin");
+  else if (!text) put_code(last, out);
+  return cx->nerrors == 0;
+}
+
+// What section .attn of an object has, for those who load it themselves.
+static bool emit_container(Ctx *cx, const CgPrograms *all,
+                           const DrvOptions *opt, Buf *out) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < all->n; i++) n += all->at[i].ndevices;
+  if (n) return cg_container(cx, all->at, all->n, out);
+  diag_add(cx, DIAG_no_stage, NOWHERE, "container",
+           opt->targets ? opt->targets : "cpu");
+  return false;
+}
+
+bool drv_compile(Ctx *cx, Decl **progs, uint32_t n, DrvStage what,
+                 const DrvOptions *opt, Buf *out, Buf *header) {
+  static const CgEmit emits[] = {[DRV_LLVM] = CG_LLVM,
+                                 [DRV_ASM] = CG_ASM,
+                                 [DRV_OBJECT] = CG_OBJECT};
+  CgPrograms all = {0};
+  bool device = what == DRV_PTX || what == DRV_CUBIN || what == DRV_AMDGCN ||
+                what == DRV_HSACO;
+  DrvOptions o = *opt;
+  o.first |= device;
+  o.assembly |= what == DRV_AMDGCN;
+  if (!collect(cx, progs, n, &o, &all)) return false;
+  if (device) return emit_device(cx, &all, what, opt, out);
+  if (what == DRV_CONTAINER) return emit_container(cx, &all, opt, out);
+  if (header && !cg_header(cx, all.at, all.n, opt->prefix, header))
+    return false;
+  return what == DRV_HEADER ||
+         cg_compile_on(cx, opt->jobs, all.at, all.n, emits[what], out);
+}

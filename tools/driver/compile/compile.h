@@ -1,0 +1,44 @@
+// Private to the driver: from programs to what codegen takes.
+#ifndef ATTNC_DRIVER_COMPILE_COMPILE_H
+#define ATTNC_DRIVER_COMPILE_COMPILE_H
+
+#include "codegen/codegen.h"
+#include "tools/driver/driver.h"
+
+// The `where` of prog as checks of *out; `to` are the descriptor's dims.
+bool drv_where(Ctx *cx, const Decl *prog, DimTab *to, CgProgram *out);
+
+// Everything codegen needs for prog: the signature, checks, and one variant
+// per specialization and target. One CgProgram per choice of dtype generics.
+typedef Vec(CgProgram) CgPrograms;
+bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
+                  const DrvOptions *opt, CgPrograms *out);
+// Kernels for few queries (docs/cpu-schedule.md).
+enum {
+  DRV_FEW = 16,    // rows that fill one vector
+  DRV_GROUP = 64,  // queries of which a group of heads makes one tile
+  DRV_WARPS = 64,  // rows of one group of warps of a GPU
+};
+// The dim that counts the queries of p's last variant, or NULL.
+const char *drv_queries(const CgProgram *p);
+// The rows of p's last variant as a dim of `to`; DIM_NONE: it has no rows.
+Dim drv_rows(const CgProgram *p, DimTab *to);
+// Are they more than the queries?
+bool drv_grouped(const DimTab *t, Dim rows);
+// The same on a GPU, where rows of one group of warps are few: sets opt->few.
+void drv_fit_gpu(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
+                 DrvOptions *opt);
+// The program for the shape of a call: sets opt->few or opt->group if it is
+// one of those kernels.
+bool drv_fit(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
+             DrvOptions *opt, CgProgram *p);
+// The same for one specialization and target.
+bool drv_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                 const Target *target, const DrvOptions *opt, CgProgram *out);
+
+// To level mach, with the program's functions called `name`.
+Module *drv_lower_mach(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
+                       const Target *t, const DrvOptions *opt,
+                       const char *name);
+
+#endif

@@ -1,0 +1,340 @@
+// From modules of GPUs to the device variants of a program.
+#include "tools/driver/gpu/device.h"
+
+// ---------------------------------------------------------------- kernels
+
+// The product of the grid's extents in tiles.
+CgExpr drv_tasks(Ctx *cx, const Module *m, const Func *f) {
+  CgExpr all = cg_expr_const(cx, 1);
+  for (uint32_t i = 0; i < f->grid.n; i++) {
+    const GridDim *g = &f->grid.at[i];
+    CgExpr n = cg_expr_dim(cx, &m->dims, f->axes.at[g->axis].extent);
+    if (g->tile > 1) {
+      n = cg_expr_bin(cx, n, ATTN_X_ADD, cg_expr_const(cx, g->tile - 1));
+      n = cg_expr_bin(cx, n, ATTN_X_FLOORDIV, cg_expr_const(cx, g->tile));
+    }
+    all = i ? cg_expr_bin(cx, all, ATTN_X_MUL, n) : n;
+  }
+  return all;
+}
+
+// Bytes that the phases hand on, in front of parameter n of f, as code
+// generation lays them out.
+static CgExpr workspace(Ctx *cx, const Module *m, const Func *f, uint32_t to) {
+  CgExpr all = {0};
+  for (uint32_t i = 0; i < to; i++) {
+    if (f->params.at[i].role != PR_SHARED) continue;
+    const Type *t = ir_type(f, f->params.at[i].v);
+    CgExpr n = cg_expr_const(cx, (int64_t)dtype_size(t->dtype));
+    for (uint32_t k = 0; k < t->n; k++)
+      n = cg_expr_bin(cx, n, ATTN_X_MUL, cg_expr_dim(cx, &m->dims, t->size[k]));
+    CgExpr align = cg_expr_const(cx, ATTN_ALIGN);
+    n = cg_expr_bin(cx, n, ATTN_X_ADD, cg_expr_const(cx, ATTN_ALIGN - 1));
+    n = cg_expr_bin(cx, n, ATTN_X_FLOORDIV, align);
+    n = cg_expr_bin(cx, n, ATTN_X_MUL, align);
+    all = all.n ? cg_expr_bin(cx, all, ATTN_X_ADD, n) : n;
+  }
+  return all;
+}
+
+// The last phase has all workspaces.
+static CgExpr all_workspace(Ctx *cx, const Module *m) {
+  const Func *f = m->funcs.n ? m->funcs.at[m->funcs.n - 1] : NULL;
+  return f ? workspace(cx, m, f, f->params.n) : (CgExpr){0};
+}
+
+// The parameter that is tensor number n of f.
+static uint32_t param_of(const Func *f, uint32_t n) {
+  uint32_t i = 0;
+  while (ir_type(f, f->params.at[i].v)->kind != TK_TENSOR || n-- > 0) i++;
+  return i;
+}
+
+static const CgPlace *places(Ctx *cx, const Module *m, const CgKernelRecord *k,
+                             attn_gpu_map *maps) {
+  CgPlace *out = NEWN(&cx->session, CgPlace, k->maps.n + 1);
+  for (uint32_t i = 0; i < k->maps.n; i++) {
+    uint32_t at = param_of(k->func, maps[i].tensor);
+    const Type *t = ir_type(k->func, k->func->params.at[at].v);
+    if (k->func->params.at[at].role != PR_SHARED) continue;
+    maps[i].tensor = ATTN_NONE;
+    maps[i].dtype = (uint32_t)t->dtype;
+    out[i].at = workspace(cx, m, k->func, at);
+    if (!out[i].at.n) out[i].at = cg_expr_const(cx, 0);
+    for (uint32_t a = 0; a < t->n && a < ATTN_MAP_RANK; a++)
+      out[i].extent[a] = cg_expr_dim(cx, &m->dims, t->size[a]);
+  }
+  return out;
+}
+
+static attn_gpu_map *maps(Ctx *cx, const CgKernelRecord *k) {
+  attn_gpu_map *out = NEWN(&cx->session, attn_gpu_map, k->maps.n + 1);
+  for (uint32_t i = 0; i < k->maps.n; i++) {
+    const CgMapRecord *r = &k->maps.at[i];
+    out[i] = (attn_gpu_map){.tensor = r->tensor,
+                            .rank = (uint16_t)r->rank,
+                            .swizzle = (uint16_t)r->swizzle};
+    memcpy(out[i].axis, r->axis, sizeof r->axis);
+    memcpy(out[i].box, r->box, sizeof r->box);
+  }
+  return out;
+}
+
+static CgPhase phase(Ctx *cx, const Module *m, const CgKernelRecord *k) {
+  attn_gpu_map *all = maps(cx, k);
+  return (CgPhase){.name = k->symbol,
+                   .ntasks = drv_tasks(cx, m, k->func),
+                   .threads = k->threads,
+                   .shared_bytes = k->shared_bytes,
+                   .ctas =
+                       k->persistent ? ATTN_CTAS_PERSISTENT : ATTN_CTAS_TASKS,
+                   .flags = (k->counter ? ATTN_GPU_COUNTER : 0) |
+                            (k->waits ? ATTN_GPU_WAITS : 0) |
+                            (k->once ? ATTN_GPU_ONCE : 0) | ATTN_GPU_LOCAL,
+                   .maps = all,
+                   .places = places(cx, m, k, all),
+                   .nmaps = k->maps.n};
+}
+
+// Text in a container ends with a zero.
+static CgBytes text_of(Buf *b) {
+  buf_char(b, 0);
+  return (CgBytes){b->at, b->n};
+}
+
+static void add(Ctx *cx, CgProgram *p, CgDevice d) {
+  CgDevice *all = NEWN(&cx->session, CgDevice, p->ndevices + 1);
+  if (p->ndevices) memcpy(all, p->devices, sizeof *all * p->ndevices);
+  all[p->ndevices++] = d;
+  p->devices = all;
+}
+
+void drv_prepend_device(Ctx *cx, CgProgram *p, CgDevice d) {
+  add(cx, p, d);
+  CgDevice *all = (CgDevice *)p->devices;
+  all[p->ndevices - 1] = all[p->ndevices - 2];
+  all[p->ndevices - 2] = d;
+}
+
+static bool same_blocks(Ctx *cx, const CgProgram *p, const Module *m,
+                        const CgKernels *all) {
+  for (uint32_t i = 0; i < all->n; i++) {
+    const CgKernelRecord *k = &all->at[i];
+    if (k->block_bytes == cg_block_bytes(p, m->dims.syms.n, k->maps.n))
+      continue;
+    diag_add(cx, DIAG_cg_input, NOWHERE, p->name,
+             "its kernel's parameter block is not that of its signature");
+    return false;
+  }
+  return true;
+}
+
+bool drv_is_amd(const Built *b) {
+  return b->recipe.target->gpu.vendor == VENDOR_AMD;
+}
+
+void drv_note_local(const Built *b, CgPhase *phases) {
+  for (uint32_t i = 0; i < b->kernels.n; i++)
+    if (!b->kernels.at[i].spill_bytes)
+      phases[i].flags &= ~(uint32_t)ATTN_GPU_LOCAL;
+}
+
+static bool link_code(Ctx *cx, const Buf *object, Built *b, CgPhase *phases,
+                      CgDevice *d) {
+  Buf out = {.arena = &cx->session};
+  if (!cg_lld(cx, object->at, object->n, &out, &b->kernels)) return false;
+  d->target = ATTN_TARGET_GFX(b->recipe.target->gpu.cc);
+  d->binary = (CgBytes){out.at, out.n};
+  d->text = (CgBytes){0};
+  drv_note_local(b, phases);
+  return true;
+}
+
+// e, which counts the dims of a module, over those of its program.
+CgExpr drv_over_program(Ctx *cx, const CgProgram *p, const DimTab *dims,
+                        CgExpr e) {
+  int64_t *w = NEWN(&cx->session, int64_t, e.n + 1);
+  if (e.n) memcpy(w, e.at, e.n * sizeof *w);
+  for (uint32_t i = 0; i < e.n; i++) {
+    uint32_t at = 0;
+    int64_t op = w[i];
+    if (op == ATTN_X_DIM &&
+        dim_find_sym(p->dims, dims->syms.at[w[i + 1]].name, &at))
+      w[i + 1] = at;
+    i += op == ATTN_X_SHAPE || op == ATTN_X_STRIDE   ? 2
+         : op >= ATTN_X_CONST && op <= ATTN_X_SCALAR ? 1
+                                                     : 0;
+  }
+  return (CgExpr){w, e.n};
+}
+
+CgExpr drv_and(Ctx *cx, CgExpr a, CgExpr b) {
+  return a.n ? cg_expr_bin(cx, a, ATTN_X_AND, b) : b;
+}
+
+// When all kernels of b can be run.
+static CgExpr when(Ctx *cx, const CgProgram *p, const Built *b) {
+  CgExpr all = b->recipe.when;
+  for (uint32_t i = 0; i < b->kernels.n; i++) {
+    CgExpr own = drv_over_program(cx, p, &b->mod->dims, b->kernels.at[i].when);
+    if (own.n) all = drv_and(cx, all, own);
+  }
+  return all;
+}
+
+static bool assembly(Ctx *cx, const Module *m, const char *prefix,
+                     CgDevice *out) {
+  Buf text = {.arena = &cx->session};
+  if (!cg_gpu(cx, m, prefix, CG_ASM, &text, NULL)) return false;
+  out->text = text_of(&text);
+  return true;
+}
+
+// Boxes of one row are strips (passes/hopper/tma_columns.c), for which tensors
+// must lie as the copy engine wants them: other code reads any.
+static bool has_strips(const CgKernelRecord *k) {
+  for (uint32_t i = 0; i < k->maps.n; i++)
+    if (k->maps.at[i].box[1] == 1) return true;
+  return false;
+}
+
+bool drv_needs_strided(const Built *b) {
+  for (uint32_t i = 0; i < b->kernels.n; i++)
+    if (b->kernels.at[i].when.n || has_strips(&b->kernels.at[i])) return true;
+  return false;
+}
+
+static bool lower(Ctx *cx, const CgProgram *p, Built *b) {
+  const Recipe *r = &b->recipe;
+  b->mod =
+      drv_lower_mach(cx, r->prog, r->binds, r->n, r->target, &r->opt, p->name);
+  b->kernels = (CgKernels){0};
+  return b->mod != NULL;
+}
+
+static void fill(Ctx *cx, const CgProgram *p, const Built *b, CgPhase *phases,
+                 CgDevice *out) {
+  const Target *t = b->recipe.target;
+  *out = (CgDevice){.target = ATTN_TARGET_SM(t->gpu.cc, t->gpu.arch),
+                    .when = when(cx, p, b),
+                    .strided = b->recipe.opt.strided,
+                    .dims = &b->mod->dims,
+                    .phases = phases,
+                    .workspace = all_workspace(cx, b->mod),
+                    .nphases = b->kernels.n};
+}
+
+bool drv_device_text(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
+  const Recipe *r = &b->recipe;
+  Buf code = {.arena = &cx->session};
+  CgEmit what = drv_is_amd(b) ? CG_OBJECT : CG_ASM;
+  if (!lower(cx, p, b) ||
+      !cg_gpu(cx, b->mod, r->opt.prefix, what, &code, &b->kernels) ||
+      !same_blocks(cx, p, b->mod, &b->kernels))
+    return false;
+  CgPhase *phases = NEWN(&cx->session, CgPhase, b->kernels.n + 1);
+  for (uint32_t i = 0; i < b->kernels.n; i++)
+    phases[i] = phase(cx, b->mod, &b->kernels.at[i]);
+  fill(cx, p, b, phases, out);
+  if (drv_is_amd(b))
+    return link_code(cx, &code, b, phases, out) &&
+           (!r->opt.assembly || assembly(cx, b->mod, r->opt.prefix, out));
+  out->text = text_of(&code);
+  return true;
+}
+
+static bool same_dims(const DimTab *a, const DimTab *b) {
+  bool same = a->syms.n == b->syms.n;
+  for (uint32_t i = 0; same && i < a->syms.n; i++)
+    same = strcmp(a->syms.at[i].name, b->syms.at[i].name) == 0;
+  return same;
+}
+
+bool drv_flawed_text(Ctx *cx, const CgProgram *p, const Built *known,
+                     const CgDevice *of, Built *b, CgDevice *out) {
+  Buf code = {.arena = &cx->session};
+  if (!lower(cx, p, b)) return false;
+  if (!same_dims(&b->mod->dims, of->dims) ||
+      b->mod->funcs.n != known->mod->funcs.n)
+    return drv_device_text(cx, p, b, out);
+  if (!cg_gpu_flawed(cx, b->mod, b->recipe.opt.prefix, &known->kernels, &code,
+                     &b->kernels) ||
+      !same_blocks(cx, p, b->mod, &b->kernels))
+    return false;
+  CgBytes text = cg_ptx_join(cx, (CgBytes){of->text.at, of->text.n - 1},
+                             (CgBytes){code.at, code.n}, &known->kernels);
+  if (!text.n) return drv_device_text(cx, p, b, out);
+  CgPhase *phases = NEWN(&cx->session, CgPhase, b->kernels.n + 1);
+  for (uint32_t i = 0; i < b->kernels.n; i++)
+    phases[i] = cg_kernel_flaws(&known->kernels.at[i])
+                    ? phase(cx, b->mod, &b->kernels.at[i])
+                    : of->phases[i];
+  fill(cx, p, b, phases, out);
+  Buf whole = {.arena = &cx->session};
+  buf_add(&whole, text.at, text.n);
+  out->text = text_of(&whole);
+  return true;
+}
+
+bool drv_add_device(Ctx *cx, CgProgram *p, Built *b) {
+  CgDevice d;
+  if (!drv_make_device(cx, p, b, &d)) return false;
+  add(cx, p, d);
+  return true;
+}
+
+// ---------------------------------------------------------------- facts
+// CTAs of a multiprocessor by threads, registers and shared memory, of which
+// each CTA takes 1 KiB more than it asks for.
+static uint32_t residency(const Target *t, const CgKernelRecord *k) {
+  enum { THREADS = 2048, CTAS = 32, OWN = 1024, GRAIN = 8 };
+  uint32_t n = THREADS / k->threads, regs = (k->registers + GRAIN - 1) / GRAIN;
+  uint32_t own = t->gpu.vendor == VENDOR_NVIDIA ? OWN : 0;
+  uint32_t by_smem =
+      k->shared_bytes ? (t->gpu.smem + own) / (k->shared_bytes + own) : n;
+  uint32_t by_regs = regs ? t->gpu.regs / (regs * GRAIN * k->threads) : n;
+  n = n < by_smem ? n : by_smem;
+  n = n < by_regs ? n : by_regs;
+  return n < CTAS ? n : CTAS;
+}
+
+static size_t code_bytes(const CgDevice *d) {
+  size_t n = d->binary.n;
+  for (uint32_t i = 0; d->parts && i < d->nphases; i++) n += d->parts[i].n;
+  return n;
+}
+
+uint32_t drv_kernels(DrvCall *c, const Target *t, DrvOptions *opt,
+                     DrvKernel *out, uint32_t max) {
+  FeBind *binds;
+  uint32_t n;
+  CgProgram p;
+  Builts all = {0};
+  DrvOptions first = *opt;
+  first.first = true;
+  if (!drv_choose(c, &binds, &n) ||
+      !drv_device_program(c->cx, c->prog, binds, n, t, &first, &p, &all))
+    return 0;
+  Built b = all.at[0];
+  for (uint32_t i = 0; i < b.kernels.n && i < max; i++) {
+    const CgKernelRecord *k = &b.kernels.at[i];
+    out[i] = (DrvKernel){.symbol = k->symbol,
+                         .threads = k->threads,
+                         .shared_bytes = k->shared_bytes,
+                         .registers = k->registers,
+                         .spill_bytes = k->spill_bytes,
+                         .per_sm = residency(t, k),
+                         .persistent = k->persistent,
+                         .serialized = k->serialized,
+                         .warning = k->warning,
+                         .level = k->level,
+                         .text_bytes = p.devices[0].text.n,
+                         .code_bytes = code_bytes(&p.devices[0])};
+    drv_describe(c->cx, k, &out[i]);
+  }
+  // The remark about a second body.
+  Built few;
+  drv_few_tasks(c->cx, &p, &b, &few);
+  *opt = b.recipe.opt;
+  return b.kernels.n < max ? b.kernels.n : max;
+}

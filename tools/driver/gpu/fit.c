@@ -1,0 +1,202 @@
+// Tiles that fit. The passes choose tiles by a model of registers and shared
+// memory; what the code really needs is known when it is made. Where it needs
+// more than there is, the program is lowered again with tiles that leave more
+// of it free: for shared memory until the code fits, for registers until ptxas
+// spills nothing and leaves products asynchronous; before that with the same
+// tiles and code that keeps fewer registers. Tiles that were asked for are
+// taken as they are.
+#include "tools/driver/gpu/device.h"
+
+#include "tools/plan/plan.h"
+
+#include <string.h>
+
+enum {
+  SMEM_STEPS = 6,  // parts of shared memory that may be left free
+  PER_REG = 32,    // bytes of stores and loads of a spilled register
+  LEAST = 8,
+  NEXT = 24,
+  MOST = 96,  // registers freed at a time
+  TRIES = 8,  // until the tiles change
+  AMD_TRIES = 24
+};
+
+static void forget_errors(Ctx *cx, uint32_t diags, uint32_t errors) {
+  cx->diags.n = diags;
+  cx->nerrors = errors;
+}
+
+// The last diagnostic may come from too little shared memory.
+static bool no_room(const Ctx *cx) {
+  if (!cx->diags.n) return false;
+  DiagId id = cx->diags.at[cx->diags.n - 1]->id;
+  return id == DIAG_pass_unsupported || id == DIAG_cg_input;
+}
+
+bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
+  const Recipe *r = &b->recipe;
+  bool asked = drv_tiles_asked(r->prog, r->target, &r->opt);
+  uint32_t diags = cx->diags.n, errors = cx->nerrors, remarks = cx->remarks.n;
+  for (int i = 0;; i++) {
+    if (drv_device_text(cx, p, b, out)) return true;
+    if (asked || i + 1 == SMEM_STEPS || !no_room(cx)) return false;
+    forget_errors(cx, diags, errors);
+    cx->remarks.n = remarks;
+    b->recipe.opt.spare_smem += r->target->gpu.smem / SMEM_STEPS;
+    ctx_remark(cx,
+               "%s: tiles that leave %lld KiB of shared memory free: code "
+               "for %s needs it",
+               p->name, (long long)(r->opt.spare_smem / 1024), r->target->name);
+  }
+}
+
+// More at a time once a small step has not helped.
+static int64_t registers_for(const Built *b, bool again) {
+  int64_t n = (int64_t)(cg_flaws(&b->kernels) % CG_SERIAL) / PER_REG;
+  int64_t least = b->freed || again ? NEXT : LEAST;
+  return n < least ? least : n > MOST ? MOST : n;
+}
+
+// Whether the recipe's tiles are those of b, or of the last try for it.
+static bool is_known(Ctx *cx, const CgProgram *p, const Recipe *r,
+                     const Built *b) {
+  const Module *m = drv_lower_mach(cx, r->prog, r->binds, r->n, r->target,
+                                   &r->opt, p->name),
+               *have[] = {b->mod, b->tried};
+  Buf text = {.arena = &cx->session};
+  if (!m) return false;
+  ir_print(m, &text);
+  for (int i = 0; i < 2; i++) {
+    Buf other = {.arena = &cx->session};
+    if (have[i]) ir_print(have[i], &other);
+    if (text.n == other.n && memcmp(text.at, other.at, text.n) == 0)
+      return true;
+  }
+  return false;
+}
+
+bool drv_same_text(CgBytes a, CgBytes b) {
+  return a.n == b.n && memcmp(a.at, b.at, a.n) == 0;
+}
+
+// Each kernel's level in `lean` is known, by what b spills.
+static void note(Leaning *all, const Built *b, int64_t lean, bool again) {
+  for (uint32_t i = 0; i < b->kernels.n && i < LEAN_FUNCS; i++) {
+    bool *known = &all->known[i][lean_of(lean, i)];
+    if (again || !*known) {
+      all->flaws[i][lean_of(lean, i)] = cg_kernel_flaws(&b->kernels.at[i]);
+      all->own[i][lean_of(lean, i)] = b->kernels.at[i].own_flaws;
+    }
+    *known = true;
+  }
+  if (all->ntried < LEAN_TRIES) all->tried[all->ntried++] = lean;
+}
+
+void drv_note_lean(Leaning *all, const Built *b) {
+  note(all, b, b->recipe.opt.lean, true);
+}
+
+CgLevels drv_own_flaws(const Leaning *all, uint32_t i) {
+  CgLevels l = {.below = UINT64_MAX};
+  for (uint32_t k = 0; i < LEAN_FUNCS && k < LEAN_LEVELS; k++)
+    if (all->known[i][k]) l.known[l.nknown++] = all->own[i][k];
+  return l;
+}
+
+// The next level of kernel i that is worth a try, or the best. What costs
+// nothing helps recurrences in one case of ten; single steps that spill much
+// need a CTA less.
+static int64_t next_level(const Leaning *l, const Built *b, uint32_t i) {
+  enum { MUCH = 256 };  // bytes
+  const Func *f = b->kernels.at[i].func;
+  uint32_t best = LEAN_NOT, k = LEAN_FREE;
+  if (ir_has_steps(f)) k = LEAN_PASS;
+  if (ir_has_steps(f) && !ir_has_products(f) && l->flaws[i][LEAN_NOT] > MUCH)
+    k = LEAN_LOADS;
+  for (; k < LEAN_LEVELS; k++) {
+    if (!l->flaws[i][best]) return best;
+    if (!l->known[i][k]) return k;
+    if (l->flaws[i][k] < l->flaws[i][best]) best = k;
+  }
+  return best;
+}
+
+// Kernels without flaws stay as they are.
+static bool next_lean(const Built *b, int64_t *lean) {
+  const Leaning *l = &b->leaning;
+  *lean = 0;
+  for (uint32_t i = 0; i < b->kernels.n && i < LEAN_FUNCS; i++)
+    *lean |= next_level(l, b, i) << (LEAN_BITS * i);
+  for (uint32_t i = 0; i < l->ntried; i++)
+    if (l->tried[i] == *lean) return false;
+  return l->ntried < LEAN_TRIES;
+}
+
+bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, const CgDevice *of,
+                CgBytes last, Built *out, CgDevice *dev) {
+  int64_t lean;
+  if (b->recipe.target->gpu.vendor == VENDOR_AMD) return false;
+  uint32_t diags = cx->diags.n, errors = cx->nerrors, remarks = cx->remarks.n;
+  while (next_lean(b, &lean)) {
+    *out = *b;
+    out->recipe.opt.lean = lean;
+    if (!drv_flawed_text(cx, p, b, of, out, dev))
+      b->leaning.ntried = LEAN_TRIES;
+    else if (!drv_same_text(dev->text, of->text) &&
+             !drv_same_text(dev->text, last)) {
+      cx->remarks.n = remarks;
+      ctx_remark(cx, "%s: code that keeps fewer registers", p->name);
+      return true;
+    } else note(&b->leaning, b, lean, false);  // the same code
+  }
+  forget_errors(cx, diags, errors);
+  cx->remarks.n = remarks;
+  return false;
+}
+
+// Four groups of warps leave a thread the fewest registers: first one less.
+static bool one_less(const Built *b, Recipe *r) {
+  enum { FOUR = 4, GROUP = 128 };
+  const CgKernelRecord *k = &b->kernels.at[b->kernels.n - 1];
+  if (!r->target->gpu.arch || r->opt.most_groups || k->threads <= FOUR * GROUP)
+    return false;
+  r->opt.most_groups = FOUR - 1;
+  return true;
+}
+
+bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b,
+                       CgBytes text, Built *out, CgDevice *dev) {
+  const Recipe *r = &b->recipe;
+  if (drv_tiles_asked(r->prog, r->target, &r->opt)) return false;
+  uint32_t diags = cx->diags.n, errors = cx->nerrors, remarks = cx->remarks.n;
+  *out = (Built){.recipe = *r,
+                 .program = b->program,
+                 .freed = b->freed,
+                 .leaning.ntried = r->opt.lean ? LEAN_TRIES : 0};
+  int64_t *spare = &out->recipe.opt.spare_regs;
+  bool amd = r->target->gpu.vendor == VENDOR_AMD;
+  for (int i = 0; i < (amd ? AMD_TRIES : TRIES); i++) {
+    bool less = !i && one_less(b, &out->recipe);
+    if (!less) out->freed += registers_for(b, amd && i);
+    *spare = out->freed;
+    cx->remarks.n = remarks;
+    if (is_known(cx, p, &out->recipe, b)) continue;
+    cx->remarks.n = remarks;
+    bool serial = cg_flaws(&b->kernels) >= CG_SERIAL;
+    const char *flaw =
+        serial ? "products are serialized" : "registers are spilled";
+    if (less)
+      ctx_remark(cx, "%s: three groups of warps instead of four: %s", p->name,
+                 flaw);
+    else
+      ctx_remark(cx,
+                 "%s: smaller tiles, which leave %lld registers of a thread "
+                 "free: %s",
+                 p->name, (long long)*spare, flaw);
+    if (!drv_device_text(cx, p, out, dev)) break;
+    if (!drv_same_text(dev->text, text)) return true;
+  }
+  forget_errors(cx, diags, errors);
+  cx->remarks.n = remarks;
+  return false;
+}

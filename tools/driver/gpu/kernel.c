@@ -1,0 +1,101 @@
+// What a GPU kernel is made of, read from its text at level mach: roles, and
+// the tiles in shared memory with the tensors that they are copied from.
+#include "tools/driver/gpu/device.h"
+
+#include "ir/layout.h"
+
+#include <string.h>
+
+enum { MAX_TILES = 32 };
+
+typedef struct TileName {
+  Value smem;
+  const char *in, *out;  // tensors, or NULL
+} TileName;
+
+typedef struct Kernel {
+  const Func *f;
+  TileName tile[MAX_TILES];
+  uint32_t n;
+} Kernel;
+
+static TileName *tile_of(Kernel *k, Value v) {
+  const Op *op = ir_def(k->f, v);
+  while (op && op->code == OP_SLOT) {
+    v = op->args[0];
+    op = ir_def(k->f, v);
+  }
+  for (uint32_t i = 0; i < k->n; i++)
+    if (k->tile[i].smem == v) return &k->tile[i];
+  return NULL;
+}
+
+static void name_tile(void *data, Op *op) {
+  Kernel *k = data;
+  bool tma = op->code == OP_TMA_LOAD;
+  if (tma || op->code == OP_CP_ASYNC) {
+    TileName *t = tile_of(k, op->args[0]);
+    if (t) t->in = ir_info(k->f, op->args[tma ? 3 : 1])->hint;
+  } else if (op->code == OP_TMA_STORE) {
+    TileName *t = tile_of(k, op->args[1]);
+    if (t) t->out = ir_info(k->f, op->args[0])->hint;
+  }
+}
+
+static void find_tiles(Kernel *k) {
+  for (const Op *op = k->f->body->first; op; op = op->next)
+    if (op->code == OP_SALLOC && k->n < MAX_TILES &&
+        smem_bytes(ir_type(k->f, op->res[0])) >= 1024)
+      k->tile[k->n++] = (TileName){.smem = op->res[0]};
+  ir_walk(k->f->body, name_tile, k);
+}
+
+// "Q 4 x 64x128, K 2 x 128x128, O 2 x 64x128"
+static const char *tiles_text(Ctx *cx, const Kernel *k) {
+  Buf b = {.arena = &cx->session};
+  buf_str(&b, "");
+  for (uint32_t i = 0; i < k->n; i++) {
+    const TileName *t = &k->tile[i];
+    const Type *x = ir_type(k->f, t->smem);
+    const char *a = t->in ? t->in : t->out ? t->out : "computed";
+    buf_printf(&b, "%s%s ", i ? ", " : "", a);
+    if (t->in && t->out) buf_printf(&b, "(then %s) ", t->out);
+    if (x->ext[2] > 1) buf_printf(&b, "%u x ", (unsigned)x->ext[2]);
+    buf_printf(&b, "%ux%u", (unsigned)x->ext[0], (unsigned)x->ext[1]);
+  }
+  return b.at;
+}
+
+// "1 thread loads (40 registers), 2 groups of 128 compute (232 registers)"
+static const char *roles_text(Ctx *cx, const Func *f, uint32_t threads) {
+  Buf b = {.arena = &cx->session};
+  const Op *op = f->body->first;
+  while (op && op->code != OP_ROLES) op = op->next;
+  if (!op) {
+    const GpuFacts *g = &target_by_name(f->mod->target)->gpu;
+    buf_printf(&b, "%u %s load and compute", threads / g->wave,
+               g->vendor == VENDOR_AMD ? "waves" : "warps");
+    return b.at;
+  }
+  const IrAttr *teams = ir_attr(op, AT_TEAMS), *groups = ir_attr(op, AT_GROUPS);
+  const IrAttr *regs = ir_attr(op, AT_TEAMREGS);
+  for (uint32_t i = 0; i < teams->n; i++) {
+    int64_t size = groups->list[i], n = teams->list[i] / size;
+    buf_str(&b, i ? ", " : "");
+    if (!op->regions[i]->params.n)
+      buf_printf(&b, "%lld thread%s loads", (long long)size,
+                 size > 1 ? "s" : "");
+    else
+      buf_printf(&b, "%lld group%s of %lld compute%s", (long long)n,
+                 n > 1 ? "s" : "", (long long)size, n > 1 ? "" : "s");
+    if (regs) buf_printf(&b, " (%lld registers)", (long long)regs->list[i]);
+  }
+  return b.at;
+}
+
+void drv_describe(Ctx *cx, const CgKernelRecord *r, DrvKernel *out) {
+  Kernel k = {.f = r->func};
+  find_tiles(&k);
+  out->tiles = tiles_text(cx, &k);
+  out->roles = roles_text(cx, r->func, r->threads);
+}

@@ -1,0 +1,44 @@
+// What a call has to do at least: operations, visible keys, bytes; and what
+// this machine can do.
+#ifndef ATTNC_DRIVER_RUN_COST_H
+#define ATTNC_DRIVER_RUN_COST_H
+
+#include "tools/driver/driver.h"
+
+typedef struct DrvKeys {
+  const char *axis;  // key index
+  double pairs;      // points of the key and the parallel indices its
+                     // domain looks at
+  double visible;    // share of them that the domain holds for
+  double touched;    // share that lies in tiles where it holds anywhere
+  bool exact;        // counted, not sampled
+} DrvKeys;
+
+enum { DRV_MAX_KEYS = 8 };
+
+typedef struct DrvCost {
+  double products;   // floating-point operations of dots, over visible
+                     // keys: 2 per element product
+  double touched;    // the same over tiles of the target's size in which
+                     // any pair is visible; products without a target
+  double updates;    // of recurrent states
+  double functions;  // exp, log, tanh and the like
+  double bytes;      // every array once
+  DType product;     // operand type of the largest dot
+  uint32_t nkeys;
+  DrvKeys keys[DRV_MAX_KEYS];
+} DrvCost;
+
+// The call must have its arrays. target: whose tiles count, or NULL.
+bool drv_cost(DrvCall *c, const DrvOptions *opt, const Target *target,
+              DrvCost *out);
+
+// Floating-point operations a second of multiply-adds that touch registers
+// only, on n threads, with the instructions of that target for products of t.
+double drv_peak(const Target *target, DType t, int threads);
+// Bytes a second of a sum over memory that no cache holds.
+double drv_bandwidth(int threads);
+// OpenBLAS's sgemm, operations a second; 0 if it is not installed.
+double drv_sgemm(int threads);
+
+#endif

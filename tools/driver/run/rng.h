@@ -1,0 +1,27 @@
+// Philox4x32-10 (Salmon et al., SC 2011): a counter-based generator. Value i of
+// a stream depends on (seed, name, i) only, and the arithmetic is the same on
+// every host, so arrays made from it are too.
+#ifndef ATTNC_DRIVER_RUN_RNG_H
+#define ATTNC_DRIVER_RUN_RNG_H
+
+#include <stdint.h>
+
+// One block: counter and key to four random words.
+void philox4x32_10(const uint32_t ctr[4], const uint32_t key[2],
+                   uint32_t out[4]);
+
+typedef struct Rng {
+  uint32_t key[2];   // seed
+  uint32_t name[2];  // hash of the name: the counter's high half
+  uint64_t block;    // whose words are in out
+  uint32_t out[4];
+} Rng;
+
+void rng_init(Rng *r, uint64_t seed, const char *name);
+uint64_t rng_bits(Rng *r, uint64_t i);   // 64 random bits
+double rng_uniform(Rng *r, uint64_t i);  // in (0, 1), 52 bits
+double rng_normal(Rng *r, uint64_t i);   // mean 0, deviation 1
+// In [lo, hi); lo < hi.
+int64_t rng_int(Rng *r, uint64_t i, int64_t lo, int64_t hi);
+
+#endif
