@@ -65,7 +65,7 @@ typedef enum TypeKind {
   TK_TENSOR,  // memory of the caller: tensor<bf16[B, H, S, D]>
   TK_VEC,     // mach: vec<16xf32>
   TK_PTR,     // mach: ptr<f32>, scratch or tensor memory
-  // GPU mach (docs/gpu.md):
+  // GPUs (docs/gpu/ir.md):
   TK_FRAG,  // frag<64x128xf32,acc>: a tile over the threads of the group
   TK_SMEM,  // smem<2x128x64xbf16,sw128>: shared tiles
   TK_MBAR,  // mbar<2>: barriers in shared memory

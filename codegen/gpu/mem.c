@@ -85,7 +85,7 @@ static V apart(Nv *n, const Op *op, V stride) {
 // What groups with a producer read of a recurrence as tiles of few registers is
 // inside whatever the launch is: else ptxas has so many in flight with one
 // predicate that it spills, as with stores, and single steps take longer
-// (docs/gpu.md, measured).
+// (docs/lab/2026-11-registers.md).
 static bool has_one_predicate(const Nv *n, const Op *op) {
   enum { FEW = 64 };
   bool producer = n->grp.threads != n->out->threads;

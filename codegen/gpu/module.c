@@ -12,10 +12,10 @@ static const GpuVendor *vendor_of(const Target *t) {
 }
 
 // The guard against reuse of poison in straight-line strength reduction takes
-// up to nine tenths of the time (docs/gpu.md). Nothing here is poison where it
-// is made: flags come from what LLVM has proved itself. AMD's branches that
-// all threads take alike stay as they are: made one path behind the other, both
-// would hold what either needs.
+// up to nine tenths of the time (docs/lab/2026-11-compile-time.md). Nothing
+// here is poison where it is made: flags come from what LLVM has proved itself.
+// AMD's branches that all threads take alike stay as they are: made one path
+// behind the other, both would hold what either needs.
 static void set_options(void) {
   static const char *const args[] = {"attnc",
                                      "-enable-poison-reuse-guard=false",

@@ -12,7 +12,7 @@
 // special units waiting for it. Here it is depth first from what has an effect:
 // one row after the other. What has an effect or reads memory keeps its place,
 // as shuffles do; nothing crosses assembly, which is what waits are. On an H200
-// tensor cores are busy 1 to 3 % more of the time (docs/experiments.md).
+// tensor cores are busy 1 to 3 % more of the time (docs/lab/2026-11-cycles.md).
 #include "codegen/gpu/gpu.h"
 
 #include "ir/core/map.h"

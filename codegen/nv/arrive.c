@@ -1,9 +1,9 @@
 // Arrivals at mbarriers. An arrival gives shared memory back to who waits for
 // it and writes there, mostly TMA. Neither the instruction nor ptxas waits for
 // loads in front of it: the stores of other threads are behind these loads, as
-// the memory model wants, but what TMA writes overtakes them (docs/gpu.md). So
-// a warp arrives if a condition holds that is made of all it has loaded, and
-// which is always true:
+// the memory model wants, but what TMA writes overtakes them
+// (docs/gpu/ptxas.md). So a warp arrives if a condition holds that is made of
+// all it has loaded, and which is always true:
 //
 //   %x = sload(%slot)            x = ldmatrix ..
 //   mbar_arrive(%empty, %i)  ->  if (lane == 0 & ((x0 | x4 | ..) & zero) == 0)

@@ -209,7 +209,7 @@ static const uint32_t levels[] = {3, 7};
 
 // Asked to do with fewer registers than it may have, ptxas moves less ahead of
 // where it is needed, and may so spill less. That costs time too, more than
-// SOME bytes do (docs/gpu.md, measured).
+// SOME bytes do (docs/lab/2026-11-registers.md).
 enum { CAP = 224, SOME = 64 };
 
 // The kernels as they were before this run.

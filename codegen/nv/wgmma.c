@@ -1,6 +1,6 @@
 // wgmma: one block of inline assembly per chain along k, accumulators tied,
 // waits that pass the accumulators through. The rules that keep ptxas from
-// serializing: docs/gpu.md, "wgmma".
+// serializing: docs/gpu/ptxas.md.
 #include "codegen/gpu/gpu.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
 // The rules of single ops at level mach of a GPU: fragments, shared tiles,
-// barriers, roles. docs/gpu.md says what they mean.
+// barriers, roles. docs/gpu/ir.md says what they mean.
 #include "ir/layout.h"
 #include "ir/target.h"
 #include "ir/verify/verify.h"

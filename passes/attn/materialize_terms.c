@@ -22,7 +22,7 @@ enum { MAX_TERMS = 8, PARTS = 3 };
 // Elements of vectors that a pair of a row and a key multiplies, from which
 // products take twice the time of its exponential: one more block is an eighth
 // of D 64's products, which exponentials hide, and a sixteenth of D 128's,
-// which nothing hides (docs/gpu.md, "Terms of keys").
+// which nothing hides (docs/lab/2026-11-biases.md).
 enum { MANY_PRODUCTS = 256, UNKNOWN_VEC = 128 };
 
 // A score as a sum.

@@ -12,8 +12,8 @@
 //
 // Coordinates and extents become i32 where their ranges allow it. A task is
 // what a CTA computes; the rows of the grid's tiled axis are shared by
-// `groups` instances of 128 threads. place.h has the words, docs/gpu.md the
-// form. Needs: level tile. Tests: test/passes/lower_gpu.
+// `groups` instances of 128 threads. place.h has the words, docs/gpu/place.md
+// the form. Needs: level tile. Tests: test/passes/lower_gpu.
 #include "passes/gpu/gpu.h"
 #include "passes/support/rebuild.h"
 

@@ -129,7 +129,8 @@ static bool tasks_are_equal(const Guard *g) {
 }
 
 // Three groups fill each other's gaps, so that fewer instructions count; of two
-// the exponentials begin later. Measured on an H200 (docs/gpu.md).
+// the exponentials begin later. Measured on an H200
+// (docs/lab/2026-11-cycles.md).
 static bool pays(const Guard *g) {
   enum { MANY = 3, GROUP = 128 };
   const Op *launch = g->f->body->first;

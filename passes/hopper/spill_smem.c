@@ -22,7 +22,7 @@
 #include "passes/hopper/rings.h"
 
 // Of 255: what retention with values of 256 takes least time with
-// (docs/gpu.md).
+// (docs/lab/2026-11-registers.md).
 enum { FEWER = 246 };
 
 // ---------------------------------------------------------------- tiles

@@ -9,9 +9,10 @@
 // Reductions over a key axis become accumulators of `pass` ops. A reduction
 // that reads row values which still move is brought into the form
 // sum_i G_i(x) * H_i(d) (sep.c): exponential factors of H roll along with the
-// accumulator, the others are applied once, after the pass. What does not
-// separate waits for another pass. Maxima on which the result does not depend
-// are marked as gauges; the value that masks a key is chosen by proof.
+// accumulator, the others are applied once, after the pass: late division.
+// What does not separate waits for another pass. Maxima on which the result
+// does not depend are marked as gauges; the value that masks a key is chosen by
+// proof.
 //
 // Needs: inline (no calls), canon (sums of products are dots). See
 // docs/ir.md, level stream. Tests: test/passes/online/.
@@ -282,8 +283,8 @@ static void remark_term(const Online *o, const Red *r, const Term *t) {
   if (a->other) buf_printf(&b, " . %s", shown(o, a->other));
   if (!sym_is_const(&o->sym, a->rolling, 1))
     buf_printf(&b, ", in the frame %s", shown(o, a->rolling));
-  if (!sym_is_const(&o->sym, t->deferred, 1))
-    buf_printf(&b, ", times %s at the end", shown(o, t->deferred));
+  if (!sym_is_const(&o->sym, t->late, 1))
+    buf_printf(&b, ", times %s at the end", shown(o, t->late));
   ctx_remark(o->cx, "online: @%s:   %s: %s", o->f->name, name_of(o, r), b.at);
 }
 

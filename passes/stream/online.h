@@ -20,10 +20,10 @@ typedef struct Acc {
   bool guarded;  // needs its own select on the domain
 } Acc;
 
-// sum_i accumulator_i * deferred_i is one reduction's value.
+// sum_i accumulator_i * late_i is one reduction's value.
 typedef struct Term {
   uint32_t acc;  // in the group
-  Ex deferred;   // factor (sum) or, for max and min, see Red.plus
+  Ex late;       // late division: a factor; for max and min see Red.plus
 } Term;
 
 typedef struct Group Group;

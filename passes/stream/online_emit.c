@@ -193,7 +193,7 @@ static Value live_row(Emit *e, const Red *r, bool old) {
   const Value *p = old ? e->old : e->now;
   Value sum = 0;
   for (uint32_t i = 0; i < r->terms.n; i++) {
-    Ex d = r->terms.at[i].deferred;
+    Ex d = r->terms.at[i].late;
     Value acc = p[r->terms.at[i].acc];
     if (!old) acc = finite_ref(e, r->kind, acc);
     Value x = scaled(e, acc, old ? sym_old(s, d) : d);
@@ -561,12 +561,12 @@ static void emit_correct(Online *o, Group *g) {
 }
 
 // ---------------------------------------------------------------- the pass
-static bool deferred_may_fail(Online *o, const Group *g) {
+static bool late_may_fail(Online *o, const Group *g) {
   for (uint32_t i = 0; i < g->reds.n; i++) {
     const Red *r = g->reds.at[i];
     if (r->plus) return true;
     for (uint32_t j = 0; j < r->terms.n; j++)
-      if (sym_has(&o->sym, r->terms.at[j].deferred, EF_D)) return true;
+      if (sym_has(&o->sym, r->terms.at[j].late, EF_D)) return true;
   }
   return false;
 }
@@ -592,7 +592,7 @@ void online_add_some(Online *o, Group *g) {
   bool needed = u.found;
   for (uint32_t i = 0; i < o->groups.n; i++)
     if (o->groups.at[i]->axis == g->axis && o->groups.at[i]->outer == g->outer)
-      needed = needed || deferred_may_fail(o, o->groups.at[i]);
+      needed = needed || late_may_fail(o, o->groups.at[i]);
   Value pred[1];
   Dim extent = o->f->axes.at[g->axis].extent;
   int64_t lo, hi;
@@ -643,7 +643,8 @@ static void make_pass(Online *o, Group *g) {
 }
 
 // ---------------------------------------------------------------- finalize
-static Value final_factor(Emit *e, Ex d, Value some) {
+// Late division: what a reduction is divided by once, behind the keys.
+static Value late_factor(Emit *e, Ex d, Value some) {
   Value v = wide(e, emit(e, d));
   return sym_has(&e->o->sym, d, EF_D) ? guard(&e->b, v, some) : v;
 }
@@ -654,9 +655,9 @@ static Value final_value(Emit *e, const Red *r) {
   Value sum = 0, some = some_of(o, e->g->axis, e->g->outer);
   for (uint32_t i = 0; i < r->terms.n; i++) {
     Value x = e->g->pass->res[r->terms.at[i].acc];
-    Ex d = r->terms.at[i].deferred;
+    Ex d = r->terms.at[i].late;
     if (!sym_is_const(s, d, 1))
-      x = ir_2(&e->b, OP_MUL, x, final_factor(e, d, some));
+      x = ir_2(&e->b, OP_MUL, x, late_factor(e, d, some));
     sum = sum ? ir_2(&e->b, OP_ADD, sum, x) : x;
   }
   if (!sum) sum = ir_const_f(&e->b, DT_F32, 0);

@@ -25,7 +25,7 @@ void online_gauges(Online *o) {
     Red *r = o->reds.at[i];
     bool extreme = r->kind == RK_MAX || r->kind == RK_MIN;
     if (r->scan || !extreme || r->plus) continue;
-    if (!sym_is_const(&o->sym, r->terms.at[0].deferred, 1)) continue;
+    if (!sym_is_const(&o->sym, r->terms.at[0].late, 1)) continue;
     r->group->accs.at[r->terms.at[0].acc].gauge = is_gauge(o, r);
   }
 }

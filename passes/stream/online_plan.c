@@ -175,27 +175,27 @@ static Ex to_ex(Try *t, Value v) {
 // ---------------------------------------------------------------- terms
 // A candidate accumulator: g * other reduced, times h.
 typedef struct Cand {
-  Ex g, other, rolling, deferred;
+  Ex g, other, rolling, late;
 } Cand;
 typedef Vec(Cand) Cands;
 
-static void strip(Sym *s, Ex *g, Ex *deferred) {
+static void strip(Sym *s, Ex *g, Ex *late) {
   Ex outer;
   sep_strip(s, *g, g, &outer);
-  *deferred = sym_mul2(s, *deferred, outer);
+  *late = sym_mul2(s, *late, outer);
 }
 
 static void add_cand(Online *o, Cands *c, Ex g, Ex other, Ex h) {
   Sym *s = &o->sym;
   Cand n = {.other = other};
-  sep_split(s, h, &n.rolling, &n.deferred);
-  strip(s, &g, &n.deferred);
-  if (other) strip(s, &n.other, &n.deferred);
+  sep_split(s, h, &n.rolling, &n.late);
+  strip(s, &g, &n.late);
+  if (other) strip(s, &n.other, &n.late);
   bool second =
       n.other && !sym_has(s, g, EF_EXP) && sym_has(s, n.other, EF_EXP);
   if (second) n.other = sep_fuse(s, n.other, n.rolling);
   else g = sep_fuse(s, g, n.rolling);
-  n.deferred = sym_scale(s, sym_coef(s, g), n.deferred);
+  n.late = sym_scale(s, sym_coef(s, g), n.late);
   n.g = sym_uncoef(s, g);
   if (n.other && sym_is_const(s, n.other, 1)) n.other = 0;
   vec_push(o->arena, c, n);
@@ -288,10 +288,10 @@ static Ex max_terms(Try *t, Red *r, Cands *out) {
   }
   a = sep(s, f);
   if (!a.ok || a.n != 1 || !sep_nonneg(s, a.at[0].h)) return f;
-  Ex rolling, deferred;
-  sep_split(s, a.at[0].h, &rolling, &deferred);
+  Ex rolling, late;
+  sep_split(s, a.at[0].h, &rolling, &late);
   if (!sym_is_const(s, rolling, 1)) return f;
-  vec_push(t->o->arena, out, ((Cand){a.at[0].g, 0, one, deferred}));
+  vec_push(t->o->arena, out, ((Cand){a.at[0].g, 0, one, late}));
   return 0;
 }
 
@@ -397,7 +397,7 @@ static void place(Online *o, Red *r, const Cands *c) {
   r->group = g;
   vec_push(o->arena, &g->reds, r);
   for (uint32_t i = 0; i < c->n; i++) {
-    Term t = {acc_for(o, g, r, &c->at[i]), c->at[i].deferred};
+    Term t = {acc_for(o, g, r, &c->at[i]), c->at[i].late};
     vec_push(o->arena, &r->terms, t);
   }
 }

@@ -174,8 +174,8 @@ static Sep sep_select(Sym *s, Ex f) {
 // so it may. Else g can leave the range of a narrow type where g * h does not,
 // and a sum of several such terms can cancel: g stays exact then.
 static bool may_round(Sym *s, const Sep *a, uint32_t i, DType t) {
-  Ex rolling, deferred;
-  sep_split(s, a->at[i].h, &rolling, &deferred);
+  Ex rolling, late;
+  sep_split(s, a->at[i].h, &rolling, &late);
   bool wide = t == DT_F64 || t == DT_F32 || t == DT_TF32 || t == DT_BF16;
   return !sym_is_const(s, rolling, 1) || (wide && a->n == 1);
 }
@@ -228,13 +228,13 @@ Sep sep(Sym *s, Ex f) {
 }
 
 // ---------------------------------------------------------------- factors
-void sep_split(Sym *s, Ex h, Ex *rolling, Ex *deferred) {
+void sep_split(Sym *s, Ex h, Ex *rolling, Ex *late) {
   ExNode n = *sym_at(s, h);
   const Ex *kid = n.kind == EX_MUL ? n.kid : &h;
   uint32_t nk = n.kind == EX_MUL ? n.n : 1;
-  *rolling = *deferred = sym_const(s, 1);
+  *rolling = *late = sym_const(s, 1);
   for (uint32_t i = 0; i < nk; i++) {
-    Ex *to = sym_at(s, kid[i])->kind == EX_EXP ? rolling : deferred;
+    Ex *to = sym_at(s, kid[i])->kind == EX_EXP ? rolling : late;
     *to = sym_mul2(s, *to, kid[i]);
   }
 }

@@ -110,8 +110,8 @@ enum { SEP_MAX = 16 };  // more terms than any rank limit: gives up
 
 Sep sep(Sym *s, Ex f);
 bool sep_nonneg(const Sym *s, Ex e);
-// h = rolling (exponentials) * deferred (the rest).
-void sep_split(Sym *s, Ex h, Ex *rolling, Ex *deferred);
+// h = rolling (exponentials) * late (the rest: late division).
+void sep_split(Sym *s, Ex h, Ex *rolling, Ex *late);
 // g * h written so that no part of it overflows where the whole does not.
 Ex sep_fuse(Sym *s, Ex g, Ex h);
 // g = inner * outer, outer a product of constants and row values.

@@ -368,8 +368,8 @@ static bool moves(const Tiles *s, const Region *bounds, uint32_t box, Value v) {
 
 // Windows and documents: whatever the length, much of a task's keys is masked.
 // With more rows and shorter steps that is more tiles, each with a mask's
-// values in registers (docs/experiments.md), unless groups have bounds of their
-// own.
+// values in registers (docs/lab/2026-11-tiles.md), unless groups have bounds of
+// their own.
 static bool is_narrow(const Tiles *s, const Op *pass) {
   const Region *bounds = pass->nregions > BOUNDS ? pass->regions[BOUNDS] : NULL;
   const IrAttr *box = ir_attr(pass, AT_BOX);
@@ -719,7 +719,7 @@ static int64_t regs_of(const Tiles *s, int64_t k) {
 
 // Three warpgroups wait less, and ask less for maxima
 // (passes/hopper/lazy_rescale.c): 192 x 64 has 1.04 to 1.14 of the rate of 128
-// x 128 (docs/experiments.md). Shorter steps are not worth as much.
+// x 128 (docs/lab/2026-11-tiles.md). Shorter steps are not worth as much.
 static int64_t worth(int64_t groups, int64_t k) {
   enum { LONG = 64 };
   return groups < 3 ? 10 : k < LONG ? 11 : 14;

@@ -30,9 +30,9 @@ static bool can_chunk(const Affine *a) {
   return true;
 }
 
-// Measured (docs/performance.md): a CPU does single steps at nine tenths of its
-// peak, so short chunks are best there, they add the least work. A GPU's matrix
-// units want 64 rows.
+// Measured (docs/lab/2026-11-measured.md): a CPU does single steps at nine
+// tenths of its peak, so short chunks are best there, they add the least work.
+// A GPU's matrix units want 64 rows.
 enum { CHUNK = 16, SPARE = 4096 };  // bytes for exchanges
 
 static DType loaded_type(const Func *f, Value v) {

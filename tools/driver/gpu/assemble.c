@@ -107,7 +107,8 @@ static bool run(Yard *y, Parts *parts) {
 
 // ---------------------------------------------------------------- parts
 // Where a recurrence spills pass remat mostly helps, and ptxas's other levels
-// mostly do not but for lean code with products (docs/gpu.md, measured): else
+// mostly do not but for lean code with products
+// (docs/lab/2026-11-registers.md): else
 // they come last. Single steps give up a CTA for what is more than FEW bytes.
 // Of chunks that spilled MANY lean code mostly needs a lower level too; so does
 // what few rows have whose sums leave no room for a second CTA.

@@ -19,7 +19,7 @@
 // groups, whose steps are half as long as those of three, gain nothing by that
 // where tasks are of one size, or where a step does more than softmax does
 // (biases, caps) or multiplies less (head dims below 64); windows' tasks are of
-// one size to them, but gain. Measured on an H200 (docs/experiments.md).
+// one size to them, but gain. Measured on an H200 (docs/lab/2026-11-groups.md).
 #include "tools/driver/gpu/device.h"
 
 #include "tools/plan/plan.h"
