@@ -110,6 +110,7 @@ static uint64_t covered(Online *o, const Group *g, const Value *score,
   AbsMap m = {.f = o->f,
               .arena = o->arena,
               .ranges = &o->ranges,
+              .axis = g->axis,
               .index.arena = o->arena};
   for (uint32_t i = 0; i < n; i++) abs_put(&m, score[i], abs_exactly(fill));
   for (uint32_t i = 0; i < g->accs.n && i < 64; i++) {

@@ -184,9 +184,26 @@ Abs abs_op(OpCode code, const Abs *a, uint32_t n) {
 }
 
 // ---------------------------------------------------------------- IR values
-void abs_put(AbsMap *m, Value v, Abs a) {
+static void put(AbsMap *m, Value v, AbsEntry e) {
   map_put(&m->index, v, m->all.n);
-  vec_push(m->arena, &m->all, a);
+  vec_push(m->arena, &m->all, e);
+}
+
+void abs_put(AbsMap *m, Value v, Abs a) {
+  put(m, v, (AbsEntry){.abs = a, .replaced = true});
+}
+
+static AbsEntry entry(AbsMap *m, Value v);
+
+// Whether v is made of replaced values of its own key. What is reduced over
+// the axis of the keys is not: keys that are left out add nothing to it.
+static bool made_of_replaced(AbsMap *m, const Op *op, Value v) {
+  if (op->code == OP_SCAN && ir_attr_i(op, AT_AXIS, -1) == m->axis)
+    return false;
+  bool any = false;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    any |= entry(m, op->args[i]).replaced;
+  return any && type_has_axis(ir_type(m->f, v), m->axis);
 }
 
 // Reductions of finite values; a maximum of no keys is -inf.
@@ -197,31 +214,62 @@ static Abs reduced(const AbsMap *m, RKind k, Value v) {
   return a;
 }
 
-static Abs of_op(AbsMap *m, const Op *op, Value v) {
+static Abs of_elem(AbsMap *m, const Op *op, Value v) {
   Abs a[3];
-  double c;
-  if (op->code == OP_CONST && ir_const_value(m->f, v, &c))
-    return abs_exactly(c);
+  DType t = ir_type(m->f, v)->dtype;
+  for (uint32_t i = 0; i < op->nargs; i++) a[i] = entry(m, op->args[i]).abs;
+  if (op->code != OP_CAST || bounded(a[0]))
+    return abs_op(op->code, a, op->nargs);
+  if (dtype_is_float(t)) return t == DT_F8E4M3 ? anything : a[0];
+  return abs_finite(range_dtype(t));  // an integer, whichever it is
+}
+
+// The value of an op as its range and its kind have it, nothing replaced.
+static Abs unreplaced(AbsMap *m, const Op *op, Value v) {
   if (op->code == OP_REDUCE)
     return reduced(m, (RKind)ir_attr_i(op, AT_KIND, RK_SUM), v);
   for (uint32_t i = 0; op->code == OP_PASS && i < op->nres; i++)
     if (op->res[i] == v)
       return reduced(m, (RKind)ir_attr(op, AT_KINDS)->list[i], v);
+  return abs_finite(range_of(m->ranges, v));
+}
+
+// Of replaced values, by an op that is not looked into.
+static Abs opaque(AbsMap *m, const Op *op) {
+  bool finite = true;
+  for (uint32_t i = 0; i < op->nargs; i++)
+    finite = finite && bounded(entry(m, op->args[i]).abs);
+  return finite || op->code == OP_LOAD
+             ? abs_finite((Range){-INFINITY, INFINITY})
+             : anything;
+}
+
+// A range is one of the values that nothing replaced: no bound of others.
+static Abs of_op(AbsMap *m, const Op *op, Value v, bool replaced) {
+  double c;
+  if (op->code == OP_CONST && ir_const_value(m->f, v, &c))
+    return abs_exactly(c);
   bool elem = (op_info(op->code)->flags & OPF_ELEM) && op->nargs;
-  if (!elem || op->nargs > 3) return abs_finite(range_of(m->ranges, v));
-  for (uint32_t i = 0; i < op->nargs; i++) a[i] = abs_value(m, op->args[i]);
-  Abs r = abs_op(op->code, a, op->nargs);
+  if (!elem || op->nargs > 3)
+    return replaced ? opaque(m, op) : unreplaced(m, op, v);
+  Abs r = of_elem(m, op, v);
+  if (replaced) return r;
   Range bound = range_of(m->ranges, v);
   if (r.lo < bound.lo && !r.ninf) r.lo = bound.lo;
   if (r.hi > bound.hi && !r.pinf) r.hi = bound.hi;
   return r;
 }
 
-Abs abs_value(AbsMap *m, Value v) {
+static AbsEntry entry(AbsMap *m, Value v) {
   uint64_t at;
   if (map_get(&m->index, v, &at)) return m->all.at[at];
   const Op *op = ir_def(m->f, v);
-  Abs a = op ? of_op(m, op, v) : abs_finite(range_of(m->ranges, v));
-  abs_put(m, v, a);
-  return a;
+  AbsEntry e = {.replaced = op && made_of_replaced(m, op, v)};
+  e.abs = op ? of_op(m, op, v, e.replaced) : abs_finite(range_of(m->ranges, v));
+  put(m, v, e);
+  return e;
+}
+
+Abs abs_value(AbsMap *m, Value v) {
+  return entry(m, v).abs;
 }

@@ -16,13 +16,20 @@ bool abs_is(Abs a, double v);  // exactly v
 // The value of an elementwise op.
 Abs abs_op(OpCode code, const Abs *a, uint32_t n);
 
-// Values of IR, some of them replaced.
+typedef struct AbsEntry {
+  Abs abs;
+  bool replaced;  // the value is, or is made of values that are
+} AbsEntry;
+
+// Values of IR, some of them replaced: what is found without them replaced,
+// such as a range, says nothing of those that are made of them.
 typedef struct AbsMap {
   const Func *f;
   Arena *arena;
   Ranges *ranges;
-  Map index;  // Value -> entry in all
-  Vec(Abs) all;
+  uint32_t axis;  // of the keys whose values are replaced
+  Map index;      // Value -> entry in all
+  Vec(AbsEntry) all;
 } AbsMap;
 
 void abs_put(AbsMap *m, Value v, Abs a);

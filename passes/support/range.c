@@ -147,7 +147,7 @@ static Range range_index(const Func *f, const Op *op) {
   return (Range){0, fmax(r.hi - 1, 0)};
 }
 
-static Range range_dtype(DType t) {
+Range range_dtype(DType t) {
   if (t == DT_BOOL) return unit;
   int bits = dtype_size(t) * 8;
   if (dtype_kind(t) == 'u') return (Range){0, ldexp(1, bits) - 1};

@@ -18,5 +18,6 @@ typedef struct Ranges {
 
 void range_init(Ranges *r, const Func *f, Arena *a);
 Range range_of(Ranges *r, Value v);
+Range range_dtype(DType t);  // of every number of a type
 
 #endif
