@@ -203,7 +203,8 @@ static bool made_of_replaced(AbsMap *m, const Op *op, Value v) {
   bool any = false;
   for (uint32_t i = 0; i < op->nargs; i++)
     any |= entry(m, op->args[i]).replaced;
-  return any && type_has_axis(ir_type(m->f, v), m->axis);
+  return any &&
+         (m->axis == ABS_ALL_AXES || type_has_axis(ir_type(m->f, v), m->axis));
 }
 
 // Reductions of finite values; a maximum of no keys is -inf.

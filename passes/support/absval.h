@@ -21,6 +21,8 @@ typedef struct AbsEntry {
   bool replaced;  // the value is, or is made of values that are
 } AbsEntry;
 
+enum { ABS_ALL_AXES = MAX_AXES };  // AbsMap.axis: for all keys
+
 // Values of IR, some of them replaced: what is found without them replaced,
 // such as a range, says nothing of those that are made of them.
 typedef struct AbsMap {

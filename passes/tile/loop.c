@@ -416,6 +416,11 @@ static Value hold_gauge(KeyLoop *l, Builder *b, uint32_t i, ValueMap *cm,
     Value big = ir_2(b, OP_LE, tile_const(b, s, LAZY), f);
     hold = hold ? ir_2(b, OP_AND, hold, big) : big;
   }
+  if (!tile_keeps_empty(l->t, l->op, i)) {
+    Type s = type_scalar(ir_type(b->fn, old)->dtype);
+    Value some = ir_2(b, OP_LT, tile_const(b, s, -INFINITY), old);
+    hold = ir_2(b, OP_AND, hold, some);
+  }
   Value taken = ir_3(b, OP_SELECT, hold, old, now);
   vmap_put(cm, next, taken);
   for (uint32_t j = i + 1; j < l->n; j++) {
