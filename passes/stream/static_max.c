@@ -8,7 +8,8 @@
 // hi - lo is small enough for the type of the weights, a constant does: no
 // maximum, no corrections, no dependence between tiles, and partial states
 // add. Bounds come from the ops alone (softcap, tanh, sigmoid, clamp), never
-// from `assume`: a violation could overflow.
+// from `assume`: a violation could overflow. Powers of weights spread as many
+// times as far.
 //
 // Weights are then not at most 1 by construction, so the sum of rounded
 // weights is what o must be divided by: sums of a weight become sums of its
@@ -68,13 +69,42 @@ static void see_cast(void *data, Op *op) {
   if (!r || r->spread < c->room->spread) c->room = r;
 }
 
+// The logarithm of factor j when gauge i goes from `old` to `now`.
+static double log_factor(const Gauge *g, const Op *pass, uint32_t i, uint32_t j,
+                         double old, double now) {
+  const Region *r = pass->regions[2];
+  Probe p;
+  probe_init(&p, g->f, g->arena, 7);
+  probe_put(&p.force, r->params.at[i], old);
+  probe_put(&p.force, r->params.at[pass->nres + i], now);
+  return log(probe_value(&p, r->last->args[j]));
+}
+
+// The largest a for which something accumulated goes as exp(-a m) with gauge m,
+// at least 1: squares of weights spread twice as far as scores in r do, and so
+// do those of their sum. NaN or inf if there is none.
+static double most_power(const Gauge *g, const Op *pass, uint32_t i, Range r) {
+  enum { STEPS = 8 };
+  double most = 1, step = (r.hi - r.lo) / STEPS;
+  for (uint32_t j = 0; step > 0 && j < pass->nres; j++) {
+    if (j == i) continue;
+    for (int k = 0; k < STEPS; k++) {
+      double at = r.lo + k * step;
+      double a = fabs(log_factor(g, pass, i, j, at, at + step)) / step;
+      most = most >= a ? most : a;  // a NaN stays
+    }
+  }
+  return rint(most * 1024) / 1024;  // no more exact than the probe
+}
+
 // The reference for scores in r, or NaN if there is none.
-static double reference(const Gauge *g, Op *pass, Range r) {
+static double reference(const Gauge *g, Op *pass, uint32_t i, Range r) {
   Casts c = {.g = g, .room = room_for(DT_F32)};
   ir_walk(pass->regions[1], see_cast, &c);
   if (!c.room || !isfinite(r.lo) || !isfinite(r.hi)) return NAN;
-  if (r.hi - r.lo > c.room->spread) return NAN;
-  return fmin(r.hi, r.lo + c.room->down);
+  double a = most_power(g, pass, i, r);
+  if (!(a * (r.hi - r.lo) <= c.room->spread)) return NAN;
+  return fmin(r.hi, r.lo + c.room->down / a);
 }
 
 static bool lists(const Op *op, AttrId id, uint32_t i) {
@@ -221,7 +251,7 @@ static void visit(void *data, Op *op) {
     if (!lists(op, AT_GAUGE, i)) continue;
     if (ir_attr(op, AT_KINDS)->list[i] != RK_MAX) continue;
     Range r = range_of(&g->ranges, op->regions[1]->last->args[i]);
-    double v = reference(g, op, r);
+    double v = reference(g, op, i, r);
     if (!isnan(v)) fix(g, op, i, v);
   }
 }
