@@ -258,6 +258,12 @@ Ex sym_sub(Sym *s, Ex a, Ex b) {
   return sym_add2(s, a, sym_neg(s, b));
 }
 
+static bool all_positive(const Sym *s, const ExNode *n) {
+  for (uint32_t i = 0; i < n->n; i++)
+    if (!sym_has(s, n->kid[i], EF_POS)) return false;
+  return true;
+}
+
 Ex sym_pow(Sym *s, Ex a, double p) {
   const ExNode *n = sym_at(s, a);
   if (p == 1) return a;
@@ -267,7 +273,7 @@ Ex sym_pow(Sym *s, Ex a, double p) {
   if (n->kind == EX_POW && (p == floor(p) || sym_has(s, n->kid[0], EF_POS)))
     return sym_pow(s, n->kid[0], n->c * p);
   if (n->kind == EX_EXP) return sym_exp(s, sym_scale(s, p, n->kid[0]));
-  if (n->kind == EX_MUL && p == floor(p)) {
+  if (n->kind == EX_MUL && (p == floor(p) || all_positive(s, n))) {
     Ex *kid = NEWN(s->arena, Ex, n->n);
     uint32_t nk = n->n;
     for (uint32_t i = 0; i < nk; i++)
