@@ -16,9 +16,10 @@
 // replaced only if it lags behind the maximum by more than a constant
 // (passes/stream/online.c) mostly stays. Whether it may is asked of all scores
 // of a warp at once: no exchange between threads, and half the instructions of
-// a maximum. All that a row derives of the maximum goes into the branch.
-// Level mach, value form; sm_90a. Needs: fast_math; runs before
-// warp_specialize. Run dce afterwards. Tests: test/passes/lazy_rescale/.
+// a maximum. All that a row derives of the maximum goes into the branch. A row
+// with several exponentials asks for the lag of each; the least counts. Level
+// mach, value form; sm_90a. Needs: fast_math; runs before warp_specialize. Run
+// dce afterwards. Tests: test/passes/lazy_rescale/.
 #include "ir/target.h"
 #include "passes/pass.h"
 
@@ -40,6 +41,7 @@ typedef struct Guard {
   Value old;             // the reference of the steps before
   Value factor;          // that differences are multiplied by, or 0
   double lag;
+  double least;    // of what other factors allow old to lag behind
   bool *in;        // by value: made of the maximum
   Vec(Op *) ops;   // those that are
   Vec(Value) out;  // of their results: what others use
@@ -153,6 +155,7 @@ static bool match(Guard *g, Op *le) {
   return le->code == OP_LE && constant(g->f, le->args[0], &g->lag) &&
          g->lag < 0 && is_lag(g, le->args[1]) && is_row_maximum(g) &&
          !masks_few(g) && is_early(g, g->old) &&
+         ir_count_uses(g->f, g->reduce->res[0]) == 1 &&
          (!g->raised || ir_count_uses(g->f, g->raised->res[0]) == 1) &&
          (!g->factor || scalar_of(g, g->factor));
 }
@@ -203,17 +206,74 @@ static void collect(Guard *g) {
   }
 }
 
+// ---------------------------------------------------------------- other lags
+// v = old * k[0] + max * k[1].
+static bool is_difference(const Guard *g, Value v, double k[2]) {
+  const Op *op = ir_def(g->f, v);
+  double c, x[2], y[2];
+  k[0] = v == g->old;
+  k[1] = op == g->max;
+  if (k[0] || k[1]) return true;
+  if (op && op->code == OP_REF) return is_difference(g, op->args[0], k);
+  if (op && op->code == OP_SUB && is_difference(g, op->args[0], x) &&
+      is_difference(g, op->args[1], y)) {
+    for (uint32_t i = 0; i < 2; i++) k[i] = x[i] - y[i];
+    return true;
+  }
+  for (uint32_t i = 0; op && op->code == OP_MUL && i < 2; i++) {
+    if (!constant(g->f, op->args[i], &c) ||
+        !is_difference(g, op->args[1 - i], x))
+      continue;
+    for (uint32_t j = 0; j < 2; j++) k[j] = c * x[j];
+    return true;
+  }
+  return false;
+}
+
+// How far old may lag behind for op, le(lag, (old - max) * k), in *most.
+static bool allows(const Guard *g, const Op *op, double *most) {
+  double lag, k[2];
+  bool ok = op->code == OP_LE && constant(g->f, op->args[0], &lag) && lag < 0 &&
+            is_difference(g, op->args[1], k) && k[0] > 0 &&
+            fabs(k[0] + k[1]) <= 1e-6 * k[0];
+  if (ok) *most = -lag / k[0];
+  return ok;
+}
+
+// All that compares the maximum asks for a lag.
+static bool compares_lags(Guard *g) {
+  g->least = INFINITY;
+  for (uint32_t i = 0; i < g->ops.n; i++) {
+    const Op *op = g->ops.at[i];
+    bool compares = op->code == OP_LE || op->code == OP_LT ||
+                    op->code == OP_EQ || op->code == OP_NE;
+    double most;
+    if (!compares || op == g->keep) continue;
+    if (!allows(g, op, &most)) return false;
+    g->least = fmin(g->least, most);
+  }
+  return true;
+}
+
 // ---------------------------------------------------------------- branches
 static Value truth(Builder *b, const Type *t, bool value) {
   IrAttr at = attr_i(AT_IVALUE, value);
   return ir_op(b, OP_CONST, NULL, 0, &at, 1, t, 1, 0)->res[0];
 }
 
-static Known known_of(const Guard *g, const Op *op, const Known *known) {
-  Known k = op->nargs ? known[op->args[0]] : UNKNOWN;
-  if (op == g->keep) return TRUE_;
+// What decides an op of logic alone: false an `and`, true an `or`.
+static Known deciding(const Op *op) {
+  return op->code == OP_AND ? FALSE_ : op->code == OP_OR ? TRUE_ : UNKNOWN;
+}
+
+static Known known_of(const Op *op, const Known *known) {
+  Known k = op->nargs ? known[op->args[0]] : UNKNOWN, decides = deciding(op);
+  if (op->code == OP_LE) return TRUE_;  // a lag
   if (op->code == OP_NOT && k) return k == TRUE_ ? FALSE_ : TRUE_;
-  return op->code == OP_VOTE ? k : UNKNOWN;
+  if (op->code == OP_VOTE) return k;
+  if (!decides) return UNKNOWN;
+  Known other = known[op->args[1]];
+  return k == decides || other == decides ? decides : k && other ? k : UNKNOWN;
 }
 
 // What op is where the reference stays, if that is one of its operands.
@@ -226,6 +286,8 @@ static Value stays(const Guard *g, const Op *op, const Known *known,
   for (uint32_t i = 0; op->code == OP_MUL && i < 2; i++)
     if (constant(g->f, vmap_get(map, op->args[i]), &one) && one == 1)
       return vmap_get(map, op->args[1 - i]);
+  for (uint32_t i = 0; deciding(op) && i < 2; i++)
+    if (known[op->args[i]]) return vmap_get(map, op->args[1 - i]);
   return 0;
 }
 
@@ -235,6 +297,16 @@ static Value rounded_twice(const Guard *g, Builder *b) {
   const Op *fma = ir_def(g->f, g->reduce->args[0]);
   Value p = ir_2(b, OP_MUL, fma->args[0], fma->args[1]);
   return ir_2(b, OP_ADD, p, fma->args[2]);
+}
+
+// What is known is not computed there: a constant for who asks all the same.
+static void known_operands(const Guard *g, Builder *b, const Op *op,
+                           const Known *known, ValueMap *map) {
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    Value v = op->args[i];
+    if (known[v] && vmap_get(map, v) == v)
+      vmap_put(map, v, truth(b, ir_type(g->f, v), known[v] == TRUE_));
+  }
 }
 
 static void branch(const Guard *g, Region *r, bool stay) {
@@ -247,10 +319,11 @@ static void branch(const Guard *g, Region *r, bool stay) {
     const Op *op = g->ops.at[i];
     Value same = 0;
     if (stay) {
-      known[op->res[0]] = known_of(g, op, known);
+      known[op->res[0]] = known_of(op, known);
       same = stays(g, op, known, &map);
       if (op == g->reduce || op == g->raised || known[op->res[0]]) continue;
     }
+    if (!same) known_operands(g, &b, op, known, &map);
     if (same) vmap_put(&map, op->res[0], same);
     else ir_clone(&b, g->f, op, &map, NULL);
   }
@@ -335,8 +408,14 @@ static Value limit(const Guard *g, Builder *b) {
   Builder outside = outside_of(g);
   double k = 1;
   bool known = !g->factor || constant(g->f, g->factor, &k);
-  Value by = ir_const_f(&outside, DT_F32, -g->lag / k);
-  if (!known) by = ir_2(&outside, OP_DIV, by, ir_def(g->f, g->factor)->args[0]);
+  double lag = -g->lag / k;
+  if (known && k > 0) lag = fmin(lag, g->least);
+  Value by = ir_const_f(&outside, DT_F32, lag);
+  if (!known) {
+    by = ir_2(&outside, OP_DIV, by, ir_def(g->f, g->factor)->args[0]);
+    if (g->least < INFINITY)
+      by = ir_2(&outside, OP_MIN, by, ir_const_f(&outside, DT_F32, g->least));
+  }
   if (g->times) by = ir_2(&outside, OP_SUB, by, largest_column(g, &outside));
   Value step = spread(g, b, by);
   Value from = g->row ? ir_2(b, OP_SUB, g->old, g->row) : g->old;
@@ -371,7 +450,8 @@ static void body(Ctx *cx, Func *f, Region *r) {
     g.in = NEWN(&cx->scratch, bool, f->values.n);
     find_columns(&g);
     collect(&g);
-    if (!g.in[g.keep->res[0]] || g.out.n > MAX_OUT) continue;
+    if (!g.in[g.keep->res[0]] || g.out.n > MAX_OUT || !compares_lags(&g))
+      continue;
     rewrite(&g);
     return;
   }
