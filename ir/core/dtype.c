@@ -148,6 +148,11 @@ int64_t dtype_int(double v) {
   return v <= -0x1p63 ? INT64_MIN : (int64_t)v;
 }
 
+double dtype_number(int64_t v) {
+  const double most = 0x1.fffffffffffffp62;
+  return v > (int64_t)most ? most : (double)v;
+}
+
 double dtype_load(DType t, const void *p) {
   if (t == DT_F64) {
     double d;

@@ -285,7 +285,7 @@ static double eval_def(Interp *in, const Op *op) {
   const IrAttr *f = ir_attr(op, AT_VALUE);
   int64_t d = 0;
   switch (op->code) {
-  case OP_CONST: return f ? f->f : (double)ir_attr_i(op, AT_IVALUE, 0);
+  case OP_CONST: return f ? f->f : dtype_number(ir_attr_i(op, AT_IVALUE, 0));
   case OP_DIM:
     if (!dim_eval(&in->m->dims, (Dim)ir_attr_i(op, AT_DIM, 0), in->dims, &d))
       interp_fail(in, op, "the dim has no value");

@@ -189,7 +189,7 @@ static void constant(Mach *x, const Op *op) {
   if (op->code == OP_DIM)
     dim_eval(&x->in->m->dims, (Dim)ir_attr_i(op, AT_DIM, 0), x->in->dims, &d);
   if (op->code == OP_ORIGIN) d = x->origin[ir_attr_i(op, AT_AXIS, 0)];
-  r->lane[0].v = f ? f->f : (double)d;
+  r->lane[0].v = f ? f->f : dtype_number(d);
 }
 
 static void tensor_fact(Mach *x, const Op *op) {

@@ -251,7 +251,7 @@ static void constant(Exec *x, const Op *op) {
   Tile *r = define(x, op->res[0]);
   const IrAttr *f = ir_attr(op, AT_VALUE);
   int64_t d = 0;
-  double v = f ? f->f : (double)ir_attr_i(op, AT_IVALUE, 0);
+  double v = f ? f->f : dtype_number(ir_attr_i(op, AT_IVALUE, 0));
   if (op->code == OP_DIM) {
     dim_eval(&x->in->m->dims, (Dim)ir_attr_i(op, AT_DIM, 0), x->in->dims, &d);
     v = (double)d;

@@ -20,7 +20,7 @@ static double constant_of(Wave *w, const Op *op) {
   if (op->code == OP_DIM &&
       !dim_eval(&in->m->dims, (Dim)ir_attr_i(op, AT_DIM, 0), in->dims, &d))
     wave_fail(w, op, "the dim has no value");
-  return f ? f->f : (double)d;
+  return f ? f->f : dtype_number(d);
 }
 
 static void fill(Wave *w, Value v, double x) {
