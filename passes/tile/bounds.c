@@ -150,11 +150,13 @@ static bool has_places(const Region *r) {
   return false;
 }
 
-// Where keys lie in pages loops say that they begin at a whole tile.
+// Where keys lie in pages loops say that they begin at a whole tile. What is
+// none is the end of the keys: an interval that begins there has no tile.
 static Value whole_tiles(const KeyLoop *l, Builder *b, Value base) {
   if (!has_places(l->op->regions[1])) return base;
   Value step = int_(b, l->t->plan.tile_k);
-  return ir_2(b, OP_MUL, ir_2(b, OP_FLOORDIV, base, step), step);
+  Value up = ir_2(b, OP_ADD, base, int_(b, l->t->plan.tile_k - 1));
+  return ir_2(b, OP_MUL, ir_2(b, OP_FLOORDIV, up, step), step);
 }
 
 // Interval k of the tile of queries whose numbers are at `at`.
@@ -627,6 +629,13 @@ static void judge_one(Scan *s, Builder *b, Value c, const ValueMap *pre,
   k->v[F1] = pick(b, full, end, k->v[F1]);
 }
 
+// An interval inside of those before it has no tile left, and ends below its
+// base.
+static Range not_below_base(Builder *b, Range r) {
+  r.hi = ir_2(b, OP_MAX, r.hi, r.base);
+  return r;
+}
+
 static Runs scan(Scan *s, Builder *b, const ValueMap *in_front) {
   bool many = tells_full(s->l);
   s->apart = many && bounds_by_rows(s->l);
@@ -695,6 +704,7 @@ void bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m) {
   uint32_t last = 2 + place(t, b, pass, t->origin, args + 2);
   Runs k = {{0}};
   for (uint32_t i = 0; i < of; i++) {
+    if (i < n) r[i] = not_below_base(b, r[i]);
     s.r = &r[i];
     if (i < n) k = scan(&s, b, m);
     else
