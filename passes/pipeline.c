@@ -2,6 +2,8 @@
 // file that reproduces a failure.
 #include "passes/pass.h"
 
+#include "ir/outfile.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -114,12 +116,9 @@ typedef struct Run {
 } Run;
 
 static bool write_file(Ctx *cx, const char *path, const Buf *text) {
-  errno = 0;
-  FILE *f = fopen(path, "wb");
-  bool ok = f && fwrite(text->at, 1, text->n, f) == text->n;
-  if (f && fclose(f) != 0) ok = false;
-  if (!ok) diag_add(cx, DIAG_cannot_write, NOWHERE, path, strerror(errno));
-  return ok;
+  if (out_write(path, text->at, text->n)) return true;
+  diag_add(cx, DIAG_cannot_write, NOWHERE, path, strerror(errno));
+  return false;
 }
 
 static Buf text_of(const Run *r) {

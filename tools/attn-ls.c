@@ -89,6 +89,7 @@ int main(int argc, char **argv) {
     return asked ? 0 : 2;
   }
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // too long a file is an error of write
   const char *lib = getenv("ATTNC_STDLIB");
   LsHost host = {.send = send_all,
                  .attnc = attnc_command(exe, sizeof exe),

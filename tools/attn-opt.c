@@ -2,6 +2,10 @@
 // is checked to survive printing and parsing.
 #include "passes/pass.h"
 
+#include "ir/outfile.h"
+
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,11 +255,9 @@ static int run_parts(const Options *o, const Source *s, Buf *out) {
 }
 
 static bool write_output(const char *path, const Buf *out) {
-  FILE *f = path ? fopen(path, "wb") : stdout;
-  if (!f) return false;
-  show(f, out);
-  bool ok = !ferror(f);
-  return (path ? fclose(f) : fflush(f)) == 0 && ok;
+  if (path) return out_write(path, out->at, out->n);
+  show(stdout, out);
+  return fflush(stdout) == 0 && !ferror(stdout);
 }
 
 static int run_file(Ctx *cx, const Options *o) {
@@ -269,8 +271,10 @@ static int run_file(Ctx *cx, const Options *o) {
   }
   if (o->run.dump_dir) mkdir(o->run.dump_dir, 0777);
   int rc = run_parts(o, s, &out);
+  if (rc && o->output) return rc;
   if (write_output(o->output, &out)) return rc;
-  fprintf(stderr, "attn-opt: cannot write '%s'\n", o->output);
+  fprintf(stderr, "attn-opt: cannot write '%s': %s\n",
+          o->output ? o->output : "standard output", strerror(errno));
   return EXIT_DIAG;
 }
 
@@ -290,6 +294,7 @@ int main(int argc, char **argv) {
   if (o.help) fputs(usage, stdout);
   if (o.list) print_passes();
   if (o.help || o.list) return EXIT_OK;
+  signal(SIGXFSZ, SIG_IGN);  // too long a file is an error of write
   Ctx cx;
   ctx_init(&cx);
   int rc = run_file(&cx, &o);

@@ -85,6 +85,7 @@ int main(int argc, char **argv) {
   Cli cli = {0};
   fill_streams();
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // too long a file is an error of write
   catch_faults();
   cg_on_fatal(llvm_error);
   int rc = printed(run(&cli, argc, argv));

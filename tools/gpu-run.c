@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -86,6 +87,7 @@ static void print_diags(Run *r) {
 
 int main(int argc, char **argv) {
   static Run r = {.seed = 1, .tol = -1};
+  signal(SIGXFSZ, SIG_IGN);  // too long a file is an error of write
   ctx_init(&r.cx);
   if (!parse(&r, argc, argv)) {
     fputs(usage, stderr);

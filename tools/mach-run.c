@@ -10,6 +10,7 @@
 // a failed launch, 2 on wrong usage.
 //   mach-run --host-targets    the rows of targets.def this machine runs
 #include "codegen/codegen.h"
+#include "ir/outfile.h"
 #include "tools/driver/run/gen.h"
 #include "tools/driver/run/npy.h"
 
@@ -271,11 +272,8 @@ static bool launch(Run *r, const attn_program *code) {
 }
 
 static bool write_out(const Run *r, const Buf *b) {
-  FILE *f = r->out ? fopen(r->out, "wb") : stdout;
-  if (!f) return false;
-  bool ok = fwrite(b->at, 1, b->n, f) == b->n;
-  if (r->out) fclose(f);
-  return ok;
+  if (r->out) return out_write(r->out, b->at, b->n);
+  return fwrite(b->at, 1, b->n, stdout) == b->n;
 }
 
 static bool run(Run *r) {

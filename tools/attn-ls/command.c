@@ -2,6 +2,8 @@
 // nothing that LLVM does can end the server. The answer comes when it is done.
 #include "tools/attn-ls/server.h"
 
+#include "ir/outfile.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -65,12 +67,6 @@ static bool make_dir(Ls *ls, const char *name, const char **out) {
     *s = '/';
   }
   return mkdir(*out, 0700) == 0 || errno == EEXIST;
-}
-
-static bool write_file(const char *path, const char *text, size_t n) {
-  FILE *f = fopen(path, "wb");
-  bool ok = f && fwrite(text, 1, n, f) == n;
-  return f && fclose(f) == 0 && ok;
 }
 
 static const char *base(const char *path) {
@@ -161,7 +157,7 @@ static void finish(Ls *ls, uint32_t i, const char *problem) {
   bool ok = !problem && WIFEXITED(status) && WEXITSTATUS(status) == 0;
   const char *uri = NULL;
   buf_str(&c->out, "");
-  if (ok && c->view && write_file(c->view, c->out.at, c->out.n))
+  if (ok && c->view && out_write(c->view, c->out.at, c->out.n))
     uri = uri_of_path(ls, intern(&ls->names, c->view));
   progress(ls, c, "end", ok ? "done" : problem ? problem : "failed");
   if (uri && ls->client.show_document)
@@ -291,7 +287,7 @@ json_t *ls_execute(Ls *ls, const json_t *params, LsError *err) {
                                           : strcmp(stage, "llvm") == 0 ? "ll"
                                                                        : stage)
                            : NULL;
-  if (!write_file(file, d->text.text, d->text.len))
+  if (!out_write(file, d->text.text, d->text.len))
     return fail(err, E_FAILED, "the cache cannot be written");
   Args args = {0};
   command_line(ls, row, d, file, name, stage, &args);

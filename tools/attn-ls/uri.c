@@ -4,6 +4,7 @@
 
 #include "frontend/diagpages.h"
 #include "frontend/embed.h"
+#include "ir/outfile.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -57,7 +58,7 @@ const char *path_of_uri(Ls *ls, const char *uri) {
 }
 
 // Writes a file once, read-only; `path` is changed on the way and restored.
-static bool put_file(Ls *ls, char *path, const char *text, size_t n) {
+static bool put_file(char *path, const char *text, size_t n) {
   for (char *p = path + 1; *p; p++) {
     if (*p != '/') continue;
     *p = 0;
@@ -65,13 +66,8 @@ static bool put_file(Ls *ls, char *path, const char *text, size_t n) {
     *p = '/';
     if (bad) return false;
   }
-  char *tmp = arena_printf(&ls->scratch, "%s.%ld", path, (long)getpid());
-  FILE *f = fopen(tmp, "wb");
-  if (!f) return false;
-  bool ok = fwrite(text, 1, n, f) == n;
-  ok = fclose(f) == 0 && ok && chmod(tmp, 0444) == 0 && rename(tmp, path) == 0;
-  if (!ok) unlink(tmp);
-  return ok;
+  OutFile f;
+  return out_open(&f, path, 0444) && out_close(&f, out_put(&f, text, n));
 }
 
 static const char *unpack(Ls *ls, const char *key) {
@@ -81,7 +77,7 @@ static const char *unpack(Ls *ls, const char *key) {
   char *path = arena_printf(&ls->scratch, "%s%s", root, key + 3);
   if (ls->host.no_files || access(path, R_OK) == 0) return path;
   const char *text = ls->host.stdlib_dir ? NULL : fe_stdlib(key, &n);
-  return text && put_file(ls, path, text, n) ? path : NULL;
+  return text && put_file(path, text, n) ? path : NULL;
 }
 
 static const char *file_uri(Ls *ls, const char *path) {
@@ -101,8 +97,7 @@ const char *uri_of_page(Ls *ls, DiagId id) {
   if (!text || !ls->host.cache_dir || ls->host.no_files) return NULL;
   char *path = arena_printf(&ls->scratch, "%s/diag/%s.md", ls->host.cache_dir,
                             diag_code(id));
-  bool there =
-      access(path, R_OK) == 0 || put_file(ls, path, text, strlen(text));
+  bool there = access(path, R_OK) == 0 || put_file(path, text, strlen(text));
   return there ? file_uri(ls, path) : NULL;
 }
 

@@ -1,6 +1,8 @@
 // A session: one Ctx, its diagnostics, its exit code.
 #include "tools/attnc/attnc.h"
 
+#include "ir/outfile.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <langinfo.h>
@@ -178,12 +180,14 @@ Decl *session_program(Session *s, const Unit *unit) {
 }
 
 // ---------------------------------------------------------------- output
+static bool print(const void *bytes, size_t n) {
+  return (!n || fwrite(bytes, 1, n, stdout) == n) && fflush(stdout) == 0;
+}
+
 bool session_write(Session *s, const char *path, const void *bytes, size_t n) {
   bool to_stdout = !path || strcmp(path, "-") == 0;
   errno = 0;
-  FILE *f = to_stdout ? stdout : fopen(path, "wb");
-  bool ok = f && (!n || fwrite(bytes, 1, n, f) == n);
-  if (f && (to_stdout ? fflush(f) : fclose(f)) != 0) ok = false;
+  bool ok = to_stdout ? print(bytes, n) : out_write(path, bytes, n);
   if (!ok && (!to_stdout || errno != EPIPE))
     diag_add(&s->cx, DIAG_cannot_write, NOWHERE,
              to_stdout ? "standard output" : path, strerror(errno));

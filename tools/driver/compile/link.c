@@ -2,6 +2,8 @@
 // or the C compiler.
 #include "tools/driver/compile/link.h"
 
+#include "ir/outfile.h"
+
 #include <errno.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -75,14 +77,21 @@ bool drv_link_shared(Ctx *cx, const Buf *object, const char *path) {
     diag_add(cx, DIAG_no_tool, NOWHERE, "ld.lld or cc", "--shared");
     return false;
   }
-  if (!write_temp(cx, object, tmp)) return false;
-  const char *const with_ld[] = {ld,   "-shared",     "--build-id=none",
-                                 "-z", "noexecstack", "-o",
-                                 path, tmp,           NULL};
+  OutFile out;
+  if (!out_open(&out, path, 0666)) {
+    diag_add(cx, DIAG_cannot_write, NOWHERE, path, strerror(errno));
+    return false;
+  }
+  if (!write_temp(cx, object, tmp)) return out_close(&out, false);
+  const char *const with_ld[] = {ld,       "-shared",     "--build-id=none",
+                                 "-z",     "noexecstack", "-o",
+                                 out.temp, tmp,           NULL};
   const char *const with_cc[] = {cc,   "-shared", "-Wl,--build-id=none",
-                                 "-o", path,      tmp,
+                                 "-o", out.temp,  tmp,
                                  NULL};
-  bool ok = run(cx, ld ? with_ld : with_cc);
+  bool linked = run(cx, ld ? with_ld : with_cc);
   unlink(tmp);
-  return ok;
+  if (out_close(&out, linked)) return true;
+  if (linked) diag_add(cx, DIAG_cannot_write, NOWHERE, path, strerror(errno));
+  return false;
 }

@@ -4,6 +4,8 @@
 // has confirmed it.
 #include "tools/driver/run/npy.h"
 
+#include "ir/outfile.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -329,11 +331,11 @@ bool npy_write(Ctx *cx, const char *path, const NpyArray *x) {
   start[8] = (char)(b.n & 255);
   start[9] = (char)(b.n >> 8);
   size_t bytes = (size_t)x->count * (size_t)dtype_size(x->dtype);
-  FILE *f = fopen(path, "wb");
-  bool ok = f && fwrite(start, sizeof start, 1, f) == 1 &&
-            fwrite(b.at, b.n, 1, f) == 1 &&
-            (bytes == 0 || fwrite(x->data, bytes, 1, f) == 1);
-  if (f && fclose(f) != 0) ok = false;
+  OutFile f;
+  bool ok =
+      out_open(&f, path, 0666) &&
+      out_close(&f, out_put(&f, start, sizeof start) &&
+                        out_put(&f, b.at, b.n) && out_put(&f, x->data, bytes));
   if (!ok) diag_add(cx, DIAG_cannot_write, NOWHERE, path, strerror(errno));
   arena_reset(&cx->scratch, mark);
   return ok;
