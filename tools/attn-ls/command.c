@@ -220,7 +220,27 @@ static bool is_stage(const char *s) {
   return false;
 }
 
-static void command_line(Ls *ls, const Row *row, const Doc *d, const char *file,
+// --dim for the first specialization: a file of PTX has one.
+static void first_variant(Ls *ls, Doc *d, const char *name, Args *a) {
+  Analysis *an = analysis_of(ls, d);
+  const Decl *prog = an && an->unit ? fe_program(an->unit, name) : NULL;
+  FeBind *binds;
+  uint32_t width;
+  if (!prog || an->cx.nerrors ||
+      !fe_specializations(&an->cx, prog, NULL, 0, &binds, &width))
+    return;
+  for (uint32_t i = 0; i < width; i++) {
+    const FeBind *b = &binds[i];
+    arg(ls, a, "--dim");
+    arg(ls, a,
+        b->dtype != DT_NONE
+            ? arena_printf(&ls->scratch, "%s=%s", b->name, dtype_name(b->dtype))
+            : arena_printf(&ls->scratch, "%s=%lld", b->name,
+                           (long long)b->value));
+  }
+}
+
+static void command_line(Ls *ls, const Row *row, Doc *d, const char *file,
                          const char *name, const char *stage, Args *a) {
   arg(ls, a, ls->host.attnc);
   if (row->verb) arg(ls, a, row->verb);
@@ -232,6 +252,7 @@ static void command_line(Ls *ls, const Row *row, const Doc *d, const char *file,
     if (strcmp(stage, "ptx") == 0) {
       arg(ls, a, "--target");
       arg(ls, a, "sm_90a");
+      first_variant(ls, d, name, a);
     }
   }
   arg(ls, a, row->pick);

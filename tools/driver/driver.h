@@ -181,8 +181,9 @@ typedef enum DrvStage {
   DRV_HSACO,
   DRV_CONTAINER,
 } DrvStage;
-// Code of all programs for all targets and specializations. `header` may be
-// NULL; `out` is not touched for DRV_HEADER.
+// Code of all programs for all targets and specializations; of the stages of a
+// GPU, that of the only one. `header` may be NULL; `out` is not touched for
+// DRV_HEADER.
 bool drv_compile(Ctx *cx, Decl **progs, uint32_t n, DrvStage what,
                  const DrvOptions *opt, Buf *out, Buf *header);
 

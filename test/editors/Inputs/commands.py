@@ -42,6 +42,13 @@ kinds = [m["params"]["value"]["kind"] for m in c.notes
          if m["method"] == "$/progress"]
 print("progress", kinds.count("begin"), kinds.count("end"))
 
+# A program of several specializations shows the first.
+several = TEXT.replace("B, S>", "T: dtype {bf16, f32}, B, S: const {64, 128}>")
+c.change(uri, [{"text": several.split("check")[0].replace("f32[", "T[")}])
+r = run("attn.show", "mean_of", "ptx")["result"]
+print("first", r["ok"], r["text"].count(".entry"), "mean_of_bf16" in r["text"])
+c.change(uri, [{"text": TEXT}])
+
 # The text is bad: the answer says so.
 c.change(uri, [{"text": TEXT.replace("X[b, k]", "Y[b, k]")}])
 r = run("attn.show", "mean_of", "asm")["result"]

@@ -480,62 +480,12 @@ bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
 }
 
 // ---------------------------------------------------------------- all programs
-static bool collect(Ctx *cx, Decl **progs, uint32_t n, const DrvOptions *opt,
+static bool collect(Ctx *cx, Decl **progs, uint32_t n,
+                    const DrvTargets *targets, const DrvOptions *opt,
                     CgPrograms *all) {
-  DrvTargets targets = {0};
-  if (!drv_targets(cx, opt->targets, &targets)) return false;
   for (uint32_t i = 0; i < n; i++)
-    if (!drv_programs(cx, progs[i], &targets, opt, all)) return false;
+    if (!drv_programs(cx, progs[i], targets, opt, all)) return false;
   return true;
-}
-
-static const char *stage_name(DrvStage what) {
-  static const char *const names[] = {[DRV_PTX] = "ptx",
-                                      [DRV_CUBIN] = "cubin",
-                                      [DRV_AMDGCN] = "amdgcn",
-                                      [DRV_HSACO] = "hsaco"};
-  return names[what];
-}
-
-// Machine code of a variant: of one kernel a cubin, of several an archive of
-// cubins that ar knows, each with its kernel's name.
-static void put_code(const CgDevice *d, Buf *out) {
-  if (!d->parts) buf_add(out, d->binary.at, d->binary.n);
-  for (uint32_t i = 0; d->parts && i < d->nphases; i++) {
-    const char *s = d->phases[i].name;
-    if (!i) buf_str(out, "!<arch>\n");
-    // A name of any length is in front of the contents (BSD).
-    buf_printf(out, "#1/%-13zu%-12d%-6d%-6d%-8d%-10zu`\n", strlen(s) + 6, 0, 0,
-               0, 644, strlen(s) + 6 + d->parts[i].n);
-    buf_printf(out, "%s.cubin", s);
-    buf_add(out, d->parts[i].at, d->parts[i].n);
-    if ((strlen(s) + 6 + d->parts[i].n) % 2) buf_char(out, '\n');
-  }
-}
-
-// Text of every variant, one behind the other; machine code of the only one.
-static bool emit_device(Ctx *cx, const CgPrograms *all, DrvStage what,
-                        const DrvOptions *opt, Buf *out) {
-  uint32_t n = 0;
-  bool amd = what == DRV_HSACO || what == DRV_AMDGCN;
-  bool text = what == DRV_PTX || what == DRV_AMDGCN;
-  const CgDevice *last = NULL;
-  for (uint32_t i = 0; i < all->n; i++)
-    for (uint32_t k = 0; k < all->at[i].ndevices; k++) {
-      const CgDevice *d = &all->at[i].devices[k];
-      if (amd != (d->target >> 16 == 2)) continue;
-      n++;
-      last = d;
-      if (text) buf_str(out, d->text.at);
-    }
-  if (!n)
-    diag_add(cx, DIAG_no_stage, NOWHERE, stage_name(what),
-             opt->targets ? opt->targets : "cpu");
-  else if (!text && n > 1) diag_add(cx, DIAG_many_kernels, NOWHERE, n);
-  else if (what == DRV_CUBIN && !last->binary.n && !last->parts)
-    diag_add(cx, DIAG_no_tool, NOWHERE, "ptxas", "--emit=cubin");
-  else if (!text) put_code(last, out);
-  return cx->nerrors == 0;
 }
 
 // What section .attn of an object has, for those who load it themselves.
@@ -555,13 +505,11 @@ bool drv_compile(Ctx *cx, Decl **progs, uint32_t n, DrvStage what,
                                  [DRV_ASM] = CG_ASM,
                                  [DRV_OBJECT] = CG_OBJECT};
   CgPrograms all = {0};
-  bool device = what == DRV_PTX || what == DRV_CUBIN || what == DRV_AMDGCN ||
-                what == DRV_HSACO;
-  DrvOptions o = *opt;
-  o.first |= device;
-  o.assembly |= what == DRV_AMDGCN;
-  if (!collect(cx, progs, n, &o, &all)) return false;
-  if (device) return emit_device(cx, &all, what, opt, out);
+  DrvTargets targets = {0};
+  if (!drv_targets(cx, opt->targets, &targets)) return false;
+  if (drv_is_gpu_stage(&targets, what))
+    return drv_emit_gpu(cx, progs, n, &targets, what, opt, out);
+  if (!collect(cx, progs, n, &targets, opt, &all)) return false;
   if (what == DRV_CONTAINER) return emit_container(cx, &all, opt, out);
   if (header && !cg_header(cx, all.at, all.n, opt->prefix, header))
     return false;

@@ -96,4 +96,10 @@ bool drv_device_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                         const Target *target, const DrvOptions *opt,
                         CgProgram *out, Builts *built);
 
+// Is the stage one of a GPU's code? llvm and asm are if all targets are GPUs.
+bool drv_is_gpu_stage(const DrvTargets *targets, DrvStage what);
+// Appends it, of the only variant; an error if there are several.
+bool drv_emit_gpu(Ctx *cx, Decl **progs, uint32_t n, const DrvTargets *targets,
+                  DrvStage what, const DrvOptions *opt, Buf *out);
+
 #endif
