@@ -4,6 +4,8 @@
 
 #include "ir/ir.h"
 
+#include <stddef.h>
+
 // Registers of a GPU's thread that tiles may take, if there is a choice. Where
 // none of these are left there are other ways to have more, and where
 // GPU_LAST_REGS are asked for the last ones.
@@ -40,22 +42,16 @@ static inline bool lean_loads(int64_t level, bool copied) {
   return level >= LEAN_LOADS && (copied || level != LEAN_STATE);
 }
 
+// The values of options.def, by kind.
+typedef const char *PassTEXT;
+typedef int64_t PassINT;
+typedef int64_t PassBITS;
+typedef int PassAUTO;
+typedef bool PassFLAG;
+
 typedef struct PassOpt {
-  const char *target;      // row of targets.def, "cpu" by default
-  int64_t tile_q, tile_k;  // schedule overrides, 0 = choose
-  int64_t spare_regs;      // GPU: registers of a thread and bytes of shared
-  int64_t spare_smem;      // memory that the tiles chosen leave free
-  int64_t most_groups;     // sm_90a: warpgroups that may compute, 0 = any
-  int64_t chunk;           // steps of a chunk, 0 = choose, 1 = no chunks
-  int split_k;             // parts of the keys: 0 or 1 = whole, -1 = choose
-  int64_t lean;  // GPU: how few registers functions keep, LEAN_BITS each
-  bool fast;     // @fast
-  bool strided;  // tensors may have any strides (AMD, strips)
-  bool group;    // the heads that share keys and the queries make
-                 // rows of one axis (pass pack_gqa)
-  bool few;      // the same, and the rows fill one vector
-  bool decode;   // GPU: it mostly is
-  bool finite;   // @finite: no input is inf or NaN
+#define OPTION(name, field, kind, value, help) Pass##kind field;
+#include "passes/options.def"
 } PassOpt;
 
 // True on success (whether or not anything changed); false with diagnostics.
@@ -78,6 +74,31 @@ const PassInfo *pass_by_name(const char *name, size_t len);
 const PassInfo *pass_list(uint32_t *n);
 // The passes from level attn to `to` for a target, as "inline,canon,..".
 const char *pass_pipeline(const char *target, Level to);
+
+// ---- options.c: a row of options.def, or of a program that has more.
+typedef enum OptionKind {
+  OPTION_TEXT,
+  OPTION_INT,
+  OPTION_BITS,
+  OPTION_AUTO,
+  OPTION_FLAG,
+  OPTION_CLEAR,  // bool that the option makes false
+} OptionKind;
+
+typedef struct PassOption {
+  const char *name, *value, *help;  // value: "" if it takes none
+  OptionKind kind;
+  size_t at;  // offset of the field
+} PassOption;
+
+// The fields of PassOpt.
+const PassOption *pass_option_list(uint32_t *n);
+// Sets what "--name" or "--name=value" says in the struct at `base`; false if
+// no row does.
+bool pass_option_parse(const PassOption *rows, uint32_t n, void *base,
+                       const char *arg);
+// Appends " --name=value" for all that are given.
+void pass_option_print(const PassOpt *o, Buf *out);
 
 typedef struct PipelineOpt {
   PassOpt pass;

@@ -130,28 +130,9 @@ static Buf text_of(const Run *r) {
 // A .tir file that attn-opt runs again: its first line has the options.
 static void write_reproducer(const Run *r, const char *names,
                              const Buf *input) {
-  const PassOpt *o = &r->opt->pass;
   Buf b = {.arena = &r->cx->session};
   buf_printf(&b, "# attn-opt --passes=%s --verify-each", names);
-  if (o->target) buf_printf(&b, " --target=%s", o->target);
-  if (o->tile_q) buf_printf(&b, " --tile-q=%lld", (long long)o->tile_q);
-  if (o->tile_k) buf_printf(&b, " --tile-k=%lld", (long long)o->tile_k);
-  if (o->spare_regs)
-    buf_printf(&b, " --spare-regs=%lld", (long long)o->spare_regs);
-  if (o->spare_smem)
-    buf_printf(&b, " --spare-smem=%lld", (long long)o->spare_smem);
-  if (o->most_groups)
-    buf_printf(&b, " --most-groups=%lld", (long long)o->most_groups);
-  if (o->chunk) buf_printf(&b, " --chunk=%lld", (long long)o->chunk);
-  if (o->split_k > 0) buf_printf(&b, " --split-k=%d", o->split_k);
-  if (o->split_k < 0) buf_str(&b, " --split-k=auto");
-  if (o->strided) buf_str(&b, " --strided");
-  if (o->group) buf_str(&b, " --group");
-  if (o->few) buf_str(&b, " --few");
-  if (o->decode) buf_str(&b, " --decode");
-  if (o->lean) buf_printf(&b, " --lean=%lld", (long long)o->lean);
-  if (o->fast) buf_str(&b, " --fast");
-  if (o->finite) buf_str(&b, " --finite");
+  pass_option_print(&r->opt->pass, &b);
   buf_char(&b, '\n');
   buf_add(&b, input->at, input->n);
   write_file(r->cx, r->opt->reproducer, &b);

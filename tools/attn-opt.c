@@ -13,34 +13,6 @@
 
 enum { EXIT_OK, EXIT_DIAG, EXIT_USAGE, EXIT_INTERNAL = 70 };
 
-static const char usage[] =
-    "usage: attn-opt FILE.tir|- [options]\n"
-    "  --passes=a,b         run these passes (--print-passes lists them)\n"
-    "  --pipeline=LEVEL     run the pipeline of the target up to a level\n"
-    "  --verify-each        verify after each pass\n"
-    "  --print-after-all    print the module after each pass to stderr\n"
-    "  --remarks            print what passes say about their choices to stderr\n"
-    "  --time-passes        print the time of each pass to stderr\n"
-    "  --dump-dir=DIR       write NN-pass.tir to DIR after each pass\n"
-    "  --reproducer=FILE    on failure, write a .tir file that attn-opt reruns\n"
-    "  --no-roundtrip       do not check print -> parse -> print\n"
-    "  --split-input-file   treat the parts between lines '# -----' alone\n"
-    "  --target=NAME        target of schedules (default cpu)\n"
-    "  --tile-q=N --tile-k=N --split-k=N   schedule overrides\n"
-    "  --spare-regs=N --spare-smem=N       what tiles of a GPU leave free\n"
-    "  --fast               allow @fast\n"
-    "  --finite             as @finite: no input is inf or NaN\n"
-    "  --most-groups=N      sm_90a: warpgroups that may compute\n"
-    "  --strided            kernels for tensors of any strides (AMD, strips)\n"
-    "  --group              the kernel of groups of heads\n"
-    "  --few                the kernel of few rows\n"
-    "  --decode             GPU: rows are few, mostly\n"
-    "  -o FILE              output (default: standard output)\n"
-    "  --print-passes       list the passes\n"
-    "  --help               this text\n"
-    "A file whose first line is '# attn-opt OPTIONS' is run with these, unless\n"
-    "--passes is given.\n";
-
 typedef struct Options {
   const char *input, *output, *passes, *pipeline;
   bool roundtrip, split, help, list, remarks;
@@ -48,81 +20,67 @@ typedef struct Options {
 } Options;
 
 // ---------------------------------------------------------------- options
-typedef struct Flag {
-  const char *name;  // "--passes=": takes the rest; "--fast": none
-  size_t at;         // offset in Options
-  char kind;         // s string, i int64, d int, 1 set, 0 clear
-} Flag;
-
 #define AT(field) offsetof(Options, field)
-static const Flag flags[] = {
-    {"--passes=", AT(passes), 's'},
-    {"--pipeline=", AT(pipeline), 's'},
-    {"--verify-each", AT(run.verify_each), '1'},
-    {"--print-after-all", AT(run.print_after_all), '1'},
-    {"--remarks", AT(remarks), '1'},
-    {"--time-passes", AT(run.time), '1'},
-    {"--dump-dir=", AT(run.dump_dir), 's'},
-    {"--reproducer=", AT(run.reproducer), 's'},
-    {"--roundtrip", AT(roundtrip), '1'},
-    {"--no-roundtrip", AT(roundtrip), '0'},
-    {"--split-input-file", AT(split), '1'},
-    {"--target=", AT(run.pass.target), 's'},
-    {"--tile-q=", AT(run.pass.tile_q), 'i'},
-    {"--tile-k=", AT(run.pass.tile_k), 'i'},
-    {"--spare-regs=", AT(run.pass.spare_regs), 'i'},
-    {"--spare-smem=", AT(run.pass.spare_smem), 'i'},
-    {"--chunk=", AT(run.pass.chunk), 'i'},
-    {"--split-k=", AT(run.pass.split_k), 'd'},
-    {"--fast", AT(run.pass.fast), '1'},
-    {"--finite", AT(run.pass.finite), '1'},
-    {"--most-groups=", AT(run.pass.most_groups), 'i'},
-    {"--lean=", AT(run.pass.lean), 'i'},
-    {"--strided", AT(run.pass.strided), '1'},
-    {"--group", AT(run.pass.group), '1'},
-    {"--few", AT(run.pass.few), '1'},
-    {"--decode", AT(run.pass.decode), '1'},
-    {"--print-passes", AT(list), '1'},
-    {"--help", AT(help), '1'},
+static const PassOption own[] = {
+    {"passes", "a,b", "run these passes (--print-passes lists them)",
+     OPTION_TEXT, AT(passes)},
+    {"pipeline", "LEVEL", "run the pipeline of the target up to a level",
+     OPTION_TEXT, AT(pipeline)},
+    {"verify-each", "", "verify after each pass", OPTION_FLAG,
+     AT(run.verify_each)},
+    {"print-after-all", "", "print the module after each pass to stderr",
+     OPTION_FLAG, AT(run.print_after_all)},
+    {"remarks", "", "print what passes say about their choices to stderr",
+     OPTION_FLAG, AT(remarks)},
+    {"time-passes", "", "print the time of each pass to stderr", OPTION_FLAG,
+     AT(run.time)},
+    {"dump-dir", "DIR", "write NN-pass.tir to DIR after each pass", OPTION_TEXT,
+     AT(run.dump_dir)},
+    {"reproducer", "FILE", "on failure, write a .tir file that attn-opt reruns",
+     OPTION_TEXT, AT(run.reproducer)},
+    {"roundtrip", "", "check print -> parse -> print (default)", OPTION_FLAG,
+     AT(roundtrip)},
+    {"no-roundtrip", "", "do not check that", OPTION_CLEAR, AT(roundtrip)},
+    {"split-input-file", "", "treat the parts between lines '# -----' alone",
+     OPTION_FLAG, AT(split)},
+    {"print-passes", "", "list the passes", OPTION_FLAG, AT(list)},
+    {"help", "", "this text", OPTION_FLAG, AT(help)},
 };
-
-static bool to_int(const char *s, int64_t *v) {
-  char *end;
-  *v = strtoll(s, &end, 10);
-  return *s && !*end && *v >= 0 && *v <= 1 << 20;
-}
-
-static bool set_flag(Options *o, const Flag *f, const char *value) {
-  char *p = (char *)o + f->at;
-  int64_t v = 0;
-  if (f->kind == 's') {
-    memcpy(p, &value, sizeof value);
-  } else if (f->kind == '0' || f->kind == '1') {
-    bool b = f->kind == '1';
-    memcpy(p, &b, sizeof b);
-  } else {
-    if (strcmp(value, "auto") == 0) v = -1;
-    else if (!to_int(value, &v)) return false;
-    int i = (int)v;
-    if (f->kind == 'i') memcpy(p, &v, sizeof v);
-    else memcpy(p, &i, sizeof i);
-  }
-  return true;
-}
+enum { NOWN = sizeof own / sizeof *own };
 
 static bool parse_flag(Options *o, const char *arg) {
-  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-    const Flag *f = &flags[i];
-    size_t n = strlen(f->name);
-    bool takes = f->name[n - 1] == '=';
-    if (strncmp(arg, f->name, n) != 0 || (!takes && arg[n])) continue;
-    return set_flag(o, f, arg + n);
+  uint32_t n;
+  const PassOption *rows = pass_option_list(&n);
+  return pass_option_parse(own, NOWN, o, arg) ||
+         pass_option_parse(rows, n, &o->run.pass, arg);
+}
+
+static void print_options(const PassOption *rows, uint32_t n, FILE *f) {
+  char left[32];
+  for (uint32_t i = 0; i < n; i++) {
+    snprintf(left, sizeof left, "--%s%s%s", rows[i].name,
+             rows[i].value[0] ? "=" : "", rows[i].value);
+    fprintf(f, "  %-20s %s\n", left, rows[i].help);
   }
-  return false;
+}
+
+static void print_usage(FILE *f) {
+  uint32_t n;
+  const PassOption *rows = pass_option_list(&n);
+  fputs("usage: attn-opt FILE.tir|- [options]\n"
+        "  -o FILE              output (default: standard output)\n",
+        f);
+  print_options(own, NOWN, f);
+  fputs("what passes are told:\n", f);
+  print_options(rows, n, f);
+  fputs("A file whose first line is '# attn-opt OPTIONS' is run with these, "
+        "unless\n--passes is given.\n",
+        f);
 }
 
 static bool usage_error(const char *what, const char *arg) {
-  fprintf(stderr, "attn-opt: %s '%s'\n%s", what, arg, usage);
+  fprintf(stderr, "attn-opt: %s '%s'\n", what, arg);
+  print_usage(stderr);
   return false;
 }
 
@@ -291,7 +249,7 @@ static void print_passes(void) {
 int main(int argc, char **argv) {
   Options o = {.roundtrip = true, .run.pass.target = "cpu"};
   if (!parse_args(&o, argc, argv) || !expand_pipeline(&o)) return EXIT_USAGE;
-  if (o.help) fputs(usage, stdout);
+  if (o.help) print_usage(stdout);
   if (o.list) print_passes();
   if (o.help || o.list) return EXIT_OK;
   signal(SIGXFSZ, SIG_IGN);  // too long a file is an error of write
