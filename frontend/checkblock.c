@@ -29,8 +29,7 @@ static bool solve_sym(Check *c, const Expr *e, const Decl *p, uint32_t i,
   }
   if (d->values.n && !dim_takes(d, *v)) {
     Sym *at = scope_here(c->scope, intern(&c->cx->names, d->name));
-    diag_add(c->cx, DIAG_const_set, at ? at->span : e->span, d->name,
-             (long long)*v);
+    fe_bad_dim(c->cx, at ? at->span : e->span, d, *v);
     return false;
   }
   e->dims[i] = here;
@@ -43,7 +42,7 @@ static bool in_bounds(Check *c, const Expr *e, const Decl *p,
     const DimSym *d = &p->dims->syms.at[i];
     if (sym[i] >= d->lo && sym[i] <= d->hi && sym[i] % d->divisor == 0)
       continue;
-    diag_add(c->cx, DIAG_const_set, e->span, d->name, (long long)sym[i]);
+    fe_bad_dim(c->cx, e->span, d, sym[i]);
     return false;
   }
   return true;

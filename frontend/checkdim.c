@@ -142,8 +142,7 @@ static void generic_range(Check *c, Generic *g, uint32_t id) {
   s->open = s->values.n > 0;
   for (uint32_t i = 0; i < s->values.n; i++)
     if (s->values.at[i] < lo || s->values.at[i] > hi)
-      diag_add(c->cx, DIAG_const_set, g->span, g->name,
-               (long long)s->values.at[i]);
+      fe_bad_dim(c->cx, g->span, s, s->values.at[i]);
 }
 
 static void generic_dim(Check *c, Generic *g) {
@@ -347,7 +346,7 @@ static void check_set(Solve *s, const Expr *arg, uint32_t sym, Dim got) {
   int64_t v;
   if (!d->values.n || !dim_is_const(s->c->dims, got, &v)) return;
   if (dim_takes(d, v)) return;
-  diag_add(s->c->cx, DIAG_const_set, arg->span, d->name, (long long)v);
+  fe_bad_dim(s->c->cx, arg->span, d, v);
   s->ok = false;
 }
 

@@ -31,6 +31,9 @@ typedef struct FeBind {
 uint32_t fe_specializations(Ctx *cx, const Decl *prog, const FeBind *fixed,
                             uint32_t nfixed, FeBind **binds, uint32_t *nbinds);
 
+// Reports that the dim cannot be v, and what it can be.
+void fe_bad_dim(Ctx *cx, Span at, const DimSym *s, int64_t v);
+
 // Lowers one program to a module at level attn with the bound dims constant.
 // Unbound dims stay symbolic. NULL if something cannot be lowered (reported).
 struct Module *fe_lower(Ctx *cx, const Decl *prog, const FeBind *binds,

@@ -20,6 +20,25 @@ Decl *fe_program(const Unit *unit, const char *name) {
   return NULL;
 }
 
+void fe_bad_dim(Ctx *cx, Span at, const DimSym *s, int64_t v) {
+  Diag *d = diag_add(cx, DIAG_dim_value, at, s->name, (long long)v);
+  bool closed = s->values.n && !s->open;
+  Buf set = {.arena = &cx->session};
+  for (uint32_t i = 0; closed && i < s->values.n; i++)
+    buf_printf(&set, "%s%lld", i ? ", " : "", (long long)s->values.at[i]);
+  if (closed)
+    diag_note(cx, d, NOWHERE, "it must be %s%s",
+              s->values.n > 1 ? "one of " : "", set.at);
+  else if (s->hi < DIM_UNBOUNDED)
+    diag_note(cx, d, NOWHERE, "it must be in %lld .. %lld", (long long)s->lo,
+              (long long)s->hi);
+  else if (s->lo > 0)
+    diag_note(cx, d, NOWHERE, "it must be at least %lld", (long long)s->lo);
+  if (!closed && s->divisor > 1)
+    diag_note(cx, d, NOWHERE, "it must be a multiple of %lld",
+              (long long)s->divisor);
+}
+
 // --- constraints -----------------------------------------------------------
 
 typedef struct Values {
@@ -242,8 +261,7 @@ static bool take_fixed(Spec *s) {
     const DimSym *d = &t->syms.at[sym];
     if (d->kind == DIM_SPEC) continue;
     if (f->value < d->lo || f->value > d->hi) {
-      diag_add(s->cx, DIAG_const_set, s->decl->name_span, d->name,
-               (long long)f->value);
+      fe_bad_dim(s->cx, s->decl->name_span, d, f->value);
       ok = false;
       continue;
     }
@@ -264,7 +282,7 @@ static void no_choice(const Spec *s) {
     if (!f && !g->values.n)
       diag_add(s->cx, DIAG_dim_needed, g->span, g->name, g->name);
     else if (f && !dim_takes(&s->decl->dims->syms.at[sym], f->value))
-      diag_add(s->cx, DIAG_const_set, g->span, g->name, (long long)f->value);
+      fe_bad_dim(s->cx, g->span, &s->decl->dims->syms.at[sym], f->value);
     else continue;
     return;
   }

@@ -156,14 +156,8 @@ static bool check_array(DrvCall *c, const DrvArg *a) {
 static bool check_range(DrvCall *c, uint32_t i) {
   const DimSym *s = &c->prog->dims->syms.at[i];
   int64_t v = c->dims[i];
-  if (v >= s->lo && v <= s->hi && v % s->divisor == 0) return true;
-  Diag *d = diag_add(c->cx, DIAG_dim_value, NOWHERE, s->name, (long long)v);
-  if (s->divisor > 1)
-    diag_note(c->cx, d, NOWHERE, "it must be a multiple of %lld",
-              (long long)s->divisor);
-  if (v < s->lo || v > s->hi)
-    diag_note(c->cx, d, NOWHERE, "it must be in %lld .. %lld", (long long)s->lo,
-              (long long)s->hi);
+  if (dim_takes(s, v) && v % s->divisor == 0) return true;
+  fe_bad_dim(c->cx, c->prog->name_span, s, v);
   return false;
 }
 
