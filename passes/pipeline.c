@@ -2,7 +2,7 @@
 // file that reproduces a failure.
 #include "passes/pass.h"
 
-#include "ir/outfile.h"
+#include "ir/core/outfile.h"
 
 #include <assert.h>
 #include <errno.h>

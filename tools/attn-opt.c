@@ -2,7 +2,7 @@
 // is checked to survive printing and parsing.
 #include "passes/pass.h"
 
-#include "ir/outfile.h"
+#include "ir/core/outfile.h"
 
 #include <errno.h>
 #include <signal.h>

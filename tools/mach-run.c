@@ -10,7 +10,7 @@
 // a failed launch, 2 on wrong usage.
 //   mach-run --host-targets    the rows of targets.def this machine runs
 #include "codegen/codegen.h"
-#include "ir/outfile.h"
+#include "ir/core/outfile.h"
 #include "tools/driver/run/gen.h"
 #include "tools/driver/run/npy.h"
 

@@ -40,7 +40,7 @@ def check_file(folder, path):
         if line != line.rstrip() or "\t" in line:
             problems.append(f"{name}:{n}: tab or space at the end")
         if re.search(r'\bfopen\(.*, "[wa]', line):
-            problems.append(f"{name}:{n}: files are written by ir/outfile.h")
+            problems.append(f"{name}:{n}: files are written by ir/core/outfile.h")
     if folder not in MAY:
         return
     for inc in re.findall(r'^#include ["<]([^">]+/[^">]+|attn\w*\.h)[">]',

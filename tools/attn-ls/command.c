@@ -2,7 +2,7 @@
 // nothing that LLVM does can end the server. The answer comes when it is done.
 #include "tools/attn-ls/server.h"
 
-#include "ir/outfile.h"
+#include "ir/core/outfile.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 
 #include "frontend/diagpages.h"
 #include "frontend/embed.h"
-#include "ir/outfile.h"
+#include "ir/core/outfile.h"
 
 #include <errno.h>
 #include <stdio.h>

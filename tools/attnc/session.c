@@ -1,7 +1,7 @@
 // A session: one Ctx, its diagnostics, its exit code.
 #include "tools/attnc/attnc.h"
 
-#include "ir/outfile.h"
+#include "ir/core/outfile.h"
 
 #include <ctype.h>
 #include <errno.h>

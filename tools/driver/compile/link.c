@@ -2,7 +2,7 @@
 // or the C compiler.
 #include "tools/driver/compile/link.h"
 
-#include "ir/outfile.h"
+#include "ir/core/outfile.h"
 
 #include <errno.h>
 #include <spawn.h>

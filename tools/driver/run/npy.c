@@ -4,7 +4,7 @@
 // has confirmed it.
 #include "tools/driver/run/npy.h"
 
-#include "ir/outfile.h"
+#include "ir/core/outfile.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "ir/outfile.h"
+#include "ir/core/outfile.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,8 +5,8 @@
 //
 // Failures leave errno and the old file; every opened OutFile is closed by
 // out_close, which also removes what was written of a file that failed.
-#ifndef ATTNC_IR_OUTFILE_H
-#define ATTNC_IR_OUTFILE_H
+#ifndef ATTNC_IR_CORE_OUTFILE_H
+#define ATTNC_IR_CORE_OUTFILE_H
 
 #include <limits.h>
 #include <stdbool.h>
