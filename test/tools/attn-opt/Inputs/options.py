@@ -16,7 +16,7 @@ def run(*args):
 
 rows = re.findall(r'^OPTION\("([\w-]+)", \w+, (\w+), "(\w*)"',
                   (root / "passes/options.def").read_text(), re.M)
-own = re.findall(r'^  \{"([\w-]+)", "([\w,]*)"',
+own = re.findall(r'^ {4}\{"([\w-]+)", "([\w,]*)"',
                  (root / "tools/attn-opt.c").read_text(), re.M)
 want = {f"--{name}" + (f"={value}" if value else "")
         for name, value in own + [(n, v) for n, _, v in rows]}
