@@ -9,14 +9,21 @@
 // it); its uses are scaled instead. Otherwise the scaled scores stay, and only
 // log2(e) goes into the fma. Corrections become exp2 as well.
 //
+// The fma rounds once and its row's term before, which is as good as a
+// reference while scores are modest. Where a mask may be added to them, of
+// -1e10 or the least f32, the difference comes first: exp2(mul(sub(%s, %r),
+// log2e)).
+//
 // Works on f32; f64 keeps exp. Needs: online. Run dce afterwards. Tests:
 // test/passes/exp2/.
 #include "passes/pass.h"
 #include "passes/support/range.h"
+#include "passes/tile/tile.h"
 
 #include <math.h>
 
 static const double log2e = 1.4426950408889634;
+static const double modest = 0x1p16;  // scores below are off by 2^-8 at most
 
 typedef struct Exp2 {
   Ctx *cx;
@@ -25,11 +32,17 @@ typedef struct Exp2 {
   Ranges ranges;
   Op *pass;
   uint32_t axis;
+  int lane;    // the axis of a tile's rows, or -1
   Map folded;  // row value c -> c * log2(e), before the pass
+  Map wide;    // Value -> 0, 1: see is_wide
 } Exp2;
 
 static bool keyed(const Exp2 *x, Value v) {
   return type_has_axis(ir_type(x->f, v), x->axis);
+}
+
+static bool by_row(const Exp2 *x, Value v) {
+  return x->lane < 0 || type_has_axis(ir_type(x->f, v), (uint32_t)x->lane);
 }
 
 static bool is_f32(const Exp2 *x, Value v) {
@@ -96,6 +109,40 @@ static Value times(Exp2 *x, Builder *b, Value v) {
   return ir_2(b, OP_MUL, s.a, scaled_row(x, s.c));
 }
 
+// A tensor over rows and keys, as masks that are added are. Not a table of
+// distances, whose index varies with both, nor f16, which is modest.
+static bool reads_pairs(const Exp2 *x, const Op *op) {
+  DType t = ir_type(x->f, op->res[0])->dtype;
+  if (t == DT_F16 || dtype_size(t) == 1) return false;
+  for (uint32_t i = 1; i < op->nargs; i++)
+    if (keyed(x, op->args[i]) && by_row(x, op->args[i])) return false;
+  return keyed(x, op->res[0]) && by_row(x, op->res[0]);
+}
+
+// Whether scores may be so large that m * c, rounded, is no reference for
+// s * c, which is not: 2^-24 |m c| is the exponent of a weight that should
+// be 1. Those are made of what is read for each pair, or of large constants.
+// Products of 16-bit vectors are not.
+static bool is_wide(Exp2 *x, Value v) {
+  uint64_t known;
+  if (map_get(&x->wide, v, &known)) return known != 0;
+  map_put(&x->wide, v, 0);
+  const Op *op = ir_def(x->f, v);
+  Range r = range_of(&x->ranges, v);
+  double most = fmax(fabs(r.lo), fabs(r.hi)), k;
+  bool wide = false;
+  bool whole = !dtype_is_float(ir_type(x->f, v)->dtype);
+  if (!op || most < modest || (whole && op->code != OP_LOAD)) return false;
+  if (ir_const_value(x->f, v, &k)) wide = isfinite(k);
+  else if (!keyed(x, v)) return false;
+  else if (op->code == OP_LOAD) wide = reads_pairs(x, op);
+  else if (op_info(op->code)->flags & OPF_ELEM)
+    for (uint32_t i = 0; i < op->nargs && !wide; i++)
+      wide = is_wide(x, op->args[i]);
+  map_put(&x->wide, v, wide);
+  return wide;
+}
+
 // The argument of exp, times log2(e).
 static Value argument(Exp2 *x, Builder *b, Value arg) {
   const Op *op = ir_def(x->f, arg);
@@ -111,6 +158,7 @@ static Value argument(Exp2 *x, Builder *b, Value arg) {
   if (keyed(x, p) == keyed(x, q)) return times(x, b, arg);
   bool minus = op->code == OP_SUB && !keyed(x, q);
   if (op->code == OP_SUB && keyed(x, q)) return times(x, b, arg);
+  if (is_wide(x, keyed(x, p) ? p : q)) return times(x, b, arg);
   Scaled s = scaled_of(x, keyed(x, p) ? p : q);
   Value row = times(x, b, keyed(x, p) ? q : p);
   double k;
@@ -212,7 +260,11 @@ static void visit(void *data, Op *op) {
 bool pass_exp2(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
-    Exp2 x = {.cx = cx, .f = m->funcs.at[i], .arena = &cx->scratch};
+    Exp2 x = {.cx = cx,
+              .f = m->funcs.at[i],
+              .arena = &cx->scratch,
+              .wide.arena = &cx->scratch,
+              .lane = tile_lane(m->funcs.at[i])};
     range_init(&x.ranges, x.f, x.arena);
     ir_walk(x.f->body, visit, &x);
   }
