@@ -1,6 +1,6 @@
 """Random programs of the language, always valid: for differential runs.
 
-    gen.py DIR --seed=N --count=M [--type=f32]
+    gen.py DIR --seed=N --count=M [--type=f32] [--rows=functions]
 
 writes DIR/pN.attn .. and DIR/list, one line for attn-numeric per program.
 Scores stay moderate and divisors away from zero, so that all ways to
@@ -231,8 +231,68 @@ class Program:
 """
 
 
+class Functions(Program):
+    """Rows of functions of functions, with factors of both signs; constants
+    and exponentials beside sums, below one and above; powers of capped
+    weights; rows that are subtracted."""
+
+    def factor(self):
+        return self.pick("0.5", "2.0", "3.0", "-1.0", "-2.0", "0.1")
+
+    def function(self, x, depth):
+        y = self.pick(
+            f"tanh({x})", f"erf({x})", f"sigmoid({x})", f"exp(-abs({x}))",
+            f"relu({x})", f"softplus({x})", f"sin({x})", f"cos({x})",
+            f"abs({x})", f"sqrt(abs({x}) + 0.1)", f"log(1.5 + abs({x}))",
+            f"min({x}, 0.7)", f"max({x}, -0.3)", f"clamp({x}, -1.0, 0.8)",
+            f"exp(min({x}, 2.0))", f"({x}) * ({x})")
+        if self.chance(0.6):
+            y = f"{self.factor()} * {y}"
+        if self.chance(0.3):
+            y = f"{y} {self.pick('+', '-')} {self.factor()}"
+        return y if depth == 0 else self.function(f"({y})", depth - 1)
+
+    def weights(self, s, key):
+        kind = self.r.randint(0, 9)
+        if kind <= 5:
+            return self.let("w", self.function(s, self.r.randint(0, 2)))
+        if kind == 6:
+            return self.let("e", f"exp({self.pick('0.25', '0.5')} * {s})")
+        if kind == 7:
+            return self.let("e", f"exp(min({s}, 9.0)) - 0.2")
+        if kind == 8:
+            s = self.let("c", f"{self.pick('6.0', '28.0')} * tanh({s})")
+        return self.let("e", f"exp({s} - max({key}: {s}))")
+
+    def normalized(self, w, key):
+        total = f"sum({key}: abs({w}))"
+        n = self.pick(f"0.3 + {total}", f"{total} + 3.0", "",
+                      f"sqrt(sum({key}: {w} * {w}) + 0.5)",
+                      f"max({key}: abs({w})) + 0.2")
+        if not n:
+            sink = f"{self.row_scalar()} {self.pick('- 2.0', '+ 1.0')}"
+            n = f"{total} + exp({sink})"
+        whole = self.pick(f"{w} / ({n})", f"{w} / ({n})",
+                          f"tanh({w}) / ({n})", f"({w} + 0.5) / ({n})",
+                          f"{w} - {self.pick('0.1', '-0.2')} * sum({key}: {w})")
+        return self.let("p", whole)
+
+    def second(self, p, key):
+        return self.let("r", self.pick(
+            p, f"{p} * {p}", f"{p} * {p} * {p}", f"relu({p} - 0.1)",
+            f"{p} / (0.5 + sum({key}: {p} * {p}))", f"tanh({p})"))
+
+    # Not log(1 + sum): powers of weights may be small beside the 1.
+    def extra(self, p, key):
+        return self.pick(f"sum({key}: {p} * {p})", f"sum({key}: abs({p}))",
+                         f"max({key}: {p}) + 1.0", f"min({key}: {p}) - 1.0")
+
+
+KINDS = {"any": Program, "functions": Functions}
+
+
 def main():
-    opt = {"seed": "1", "count": "20", "type": "f32"}
+    opt = {"seed": "1", "count": "20", "type": "f32", "rows": "any"}
     for arg in sys.argv[2:]:
         key, value = arg.lstrip("-").split("=")
         opt[key] = value
@@ -241,7 +301,7 @@ def main():
     tol = 1e-4 if opt["type"] == "f32" else 4e-2
     lines = []
     for n in range(int(opt["seed"]), int(opt["seed"]) + int(opt["count"])):
-        p = Program(n, opt["type"])
+        p = KINDS[opt["rows"]](n, opt["type"])
         (out / f"{p.name}.attn").write_text(p.text())
         ins = " ".join(f"--in={x}" for x in p.inputs)
         lines.append(f"{out}/{p.name}.attn --seed={n} --tol={tol} --dim=B=1..2,"
