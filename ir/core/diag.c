@@ -80,3 +80,28 @@ void diag_fix(Ctx *cx, Diag *d, Span at, const char *text, const char *fmt,
   va_end(ap);
   vec_push(&cx->session, &d->fixes, fix);
 }
+
+// ---------------------------------------------------------------- trying
+bool diag_is_bug(DiagId id) {
+  return id == DIAG_ir_invalid || id == DIAG_pass_broke || id == DIAG_ir_broken;
+}
+
+bool diag_has_bug(const Ctx *cx) {
+  for (uint32_t i = 0; i < cx->diags.n; i++)
+    if (diag_is_bug(cx->diags.at[i]->id)) return true;
+  return false;
+}
+
+DiagMark diag_mark(const Ctx *cx) {
+  return (DiagMark){cx->diags.n, cx->nerrors, cx->remarks.n};
+}
+
+void diag_forget(Ctx *cx, DiagMark since) {
+  uint32_t kept = since.diags;
+  for (uint32_t i = kept; i < cx->diags.n; i++)
+    if (diag_is_bug(cx->diags.at[i]->id))
+      cx->diags.at[kept++] = cx->diags.at[i];
+  cx->diags.n = kept;
+  cx->nerrors = since.errors + kept - since.diags;
+  cx->remarks.n = since.remarks;
+}

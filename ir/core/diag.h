@@ -53,6 +53,19 @@ const char *diag_text(DiagId id);  // the row's format string
 Severity diag_severity(DiagId id);
 bool diag_by_code(const char *code, DiagId *id);
 
+// Tells of a bug of the compiler, not of a program.
+bool diag_is_bug(DiagId id);
+bool diag_has_bug(const Ctx *cx);
+
+// What was said before something was tried that may be dropped. Dropping it
+// drops what was said since, save what tells of a bug: nobody goes on after
+// one.
+typedef struct DiagMark {
+  uint32_t diags, errors, remarks;
+} DiagMark;
+DiagMark diag_mark(const Ctx *cx);
+void diag_forget(Ctx *cx, DiagMark since);
+
 typedef struct DiagStyle {
   bool color;
   bool ascii;  // no box-drawing characters

@@ -57,6 +57,7 @@ static bool is_environment(DiagId id) {
 }
 
 static int exit_code(const Session *s, int rc) {
+  if (diag_has_bug(&s->cx)) return EXIT_INTERNAL;
   if (!s->cx.nerrors) return rc;
   if (rc) return rc;
   for (uint32_t i = 0; i < s->cx.diags.n; i++) {

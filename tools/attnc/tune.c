@@ -22,17 +22,13 @@ typedef struct Trial {
 } Trial;
 
 // Diagnostics of a candidate that does not compile are no errors of tune's.
-static void forget_errors(Ctx *cx, uint32_t diags, uint32_t errors) {
-  cx->diags.n = diags;
-  cx->nerrors = errors;
-}
-
 static void try_tiles(Session *s, Bench *b, Trial *t) {
-  uint32_t diags = s->cx.diags.n, errors = s->cx.nerrors;
+  DiagMark mark = diag_mark(&s->cx);
   b->opt.tile_q = t->q;
   b->opt.tile_k = t->k;
   t->seconds = bench_run(s, b) ? b->mid : 0;
-  forget_errors(&s->cx, diags, errors);
+  mark.remarks = s->cx.remarks.n;
+  diag_forget(&s->cx, mark);
 }
 
 static bool better(const Trial *a, const Trial *b) {

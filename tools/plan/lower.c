@@ -78,6 +78,23 @@ Module *drv_lower_attn(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n) {
   return fe_lower(cx, prog, binds, n);
 }
 
+// The program's name; phases have more behind a dot.
+static const char *name_of(const Module *m) {
+  return m->funcs.n ? m->funcs.at[m->funcs.n - 1]->name : "";
+}
+
+bool drv_verified(Ctx *cx, const Module *m, const char *passes,
+                  const PassOpt *opt) {
+  if (ir_verify(cx, m)) return true;
+  Buf how = {.arena = &cx->session};
+  pass_option_print(opt, &how);
+  Diag *d = diag_add(cx, DIAG_ir_broken, NOWHERE, name_of(m), opt->target);
+  diag_note(cx, d, NOWHERE,
+            "found again by attn-opt --passes=%s --verify-each%s", passes,
+            how.at);
+  return false;
+}
+
 Module *drv_lower(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                   const Target *target, Level to, const DrvOptions *opt) {
   Module *m = drv_lower_attn(cx, prog, binds, n);
@@ -91,6 +108,7 @@ Module *drv_lower(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
   if (!run.log) run.log = &unused;
   const char *passes = pass_pipeline(run.pass.target, to);
   if (!m || !pass_run(cx, m, passes, &run)) return NULL;
+  if (to == LV_MACH && !drv_verified(cx, m, passes, &run.pass)) return NULL;
   if (m->level == to) return m;
   diag_add(cx, DIAG_no_stage, NOWHERE, level_name(to), run.pass.target);
   return NULL;

@@ -8,6 +8,12 @@
 // To level attn, without passes.
 Module *drv_lower_attn(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n);
 
+// Is m, that `passes` made with these options, valid? Codegen takes no module
+// that was not asked.
+typedef struct PassOpt PassOpt;
+bool drv_verified(Ctx *cx, const Module *m, const char *passes,
+                  const PassOpt *opt);
+
 // @kernel(decode): calls mostly have few rows.
 bool drv_for_decode(const Attr *a);
 // Do the options or a schedule block say which tiles to take?

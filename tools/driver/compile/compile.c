@@ -280,21 +280,6 @@ static bool add_few(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
   return true;
 }
 
-// What was said before something was tried that may be dropped.
-typedef struct Said {
-  uint32_t remarks, diags, errors;
-} Said;
-
-static Said said_so_far(const Ctx *cx) {
-  return (Said){cx->remarks.n, cx->diags.n, cx->nerrors};
-}
-
-static void unsay(Ctx *cx, Said s) {
-  cx->remarks.n = s.remarks;
-  cx->diags.n = s.diags;
-  cx->nerrors = s.errors;
-}
-
 // Rows that one group of warps of a GPU computes, in dims of `to`: of programs
 // with keys, whose rows are no state's. DIM_NONE: of others.
 static Dim warps_rows(const Module *m, const Decl *prog, const char *name,
@@ -313,9 +298,9 @@ void drv_fit_gpu(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
   int64_t have;
   if (!t->gpu.arch || c->prog->kind != DE_ATTENTION) return;
   Ctx *cx = c->cx;
-  Said said = said_so_far(cx);
+  DiagMark mark = diag_mark(cx);
   Module *m = drv_lower(cx, c->prog, binds, n, t, LV_TILE, &few);
-  unsay(cx, said);
+  diag_forget(cx, mark);
   DimTab *dims = c->prog->dims;
   Dim rows = warps_rows(m, c->prog, c->prog->name, dims);
   opt->few = rows && dim_eval(dims, rows, c->dims, &have) && have <= DRV_WARPS;
@@ -330,12 +315,12 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
   if (!is_decode(r->prog) || r->opt.few || !r->target->gpu.arch) return false;
   *few = (Built){.recipe = *r, .program = whole->program};
   few->recipe.opt.few = true;
-  Said said = said_so_far(cx);
+  DiagMark mark = diag_mark(cx);
   Dim rows = drv_make_device(cx, p, few, &d)
                  ? warps_rows(few->mod, r->prog, p->name, dims)
                  : DIM_NONE;
   if (!rows || drv_same_text(d.text, p->devices[p->ndevices - 1].text)) {
-    unsay(cx, said);
+    diag_forget(cx, mark);
     return false;
   }
   few->recipe.when = when_most(cx, dims, few->recipe.when, rows, DRV_WARPS);
@@ -410,7 +395,8 @@ bool drv_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                  const Target *target, const DrvOptions *opt, CgProgram *out) {
   Builts built = {0};
   if (target->kind == TARGET_GPU)
-    return drv_device_program(cx, prog, binds, n, target, opt, out, &built);
+    return drv_device_program(cx, prog, binds, n, target, opt, out, &built) &&
+           !diag_has_bug(cx);
   return signature(cx, prog, binds, n, opt, out) &&
          add_variant(cx, prog, binds, n, target, opt, false, out);
 }
@@ -476,7 +462,7 @@ bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
                       (uint32_t)(p - out->at), &built))
         return false;
   }
-  return n > 0 && assemble_all(cx, opt, out, from, &built);
+  return n > 0 && assemble_all(cx, opt, out, from, &built) && !diag_has_bug(cx);
 }
 
 // ---------------------------------------------------------------- all programs

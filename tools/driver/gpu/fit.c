@@ -21,11 +21,6 @@ enum {
   AMD_TRIES = 24
 };
 
-static void forget_errors(Ctx *cx, uint32_t diags, uint32_t errors) {
-  cx->diags.n = diags;
-  cx->nerrors = errors;
-}
-
 // The last diagnostic may come from too little shared memory.
 static bool no_room(const Ctx *cx) {
   if (!cx->diags.n) return false;
@@ -36,12 +31,11 @@ static bool no_room(const Ctx *cx) {
 bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
   const Recipe *r = &b->recipe;
   bool asked = drv_tiles_asked(r->prog, r->target, &r->opt);
-  uint32_t diags = cx->diags.n, errors = cx->nerrors, remarks = cx->remarks.n;
+  DiagMark mark = diag_mark(cx);
   for (int i = 0;; i++) {
     if (drv_device_text(cx, p, b, out)) return true;
     if (asked || i + 1 == SMEM_STEPS || !no_room(cx)) return false;
-    forget_errors(cx, diags, errors);
-    cx->remarks.n = remarks;
+    diag_forget(cx, mark);
     b->recipe.opt.spare_smem += r->target->gpu.smem / SMEM_STEPS;
     ctx_remark(cx,
                "%s: tiles that leave %lld KiB of shared memory free: code "
@@ -136,7 +130,7 @@ bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, const CgDevice *of,
                 CgBytes last, Built *out, CgDevice *dev) {
   int64_t lean;
   if (b->recipe.target->gpu.vendor == VENDOR_AMD) return false;
-  uint32_t diags = cx->diags.n, errors = cx->nerrors, remarks = cx->remarks.n;
+  DiagMark mark = diag_mark(cx);
   while (next_lean(b, &lean)) {
     *out = *b;
     out->recipe.opt.lean = lean;
@@ -144,13 +138,12 @@ bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, const CgDevice *of,
       b->leaning.ntried = LEAN_TRIES;
     else if (!drv_same_text(dev->text, of->text) &&
              !drv_same_text(dev->text, last)) {
-      cx->remarks.n = remarks;
+      cx->remarks.n = mark.remarks;
       ctx_remark(cx, "%s: code that keeps fewer registers", p->name);
       return true;
     } else note(&b->leaning, b, lean, false);  // the same code
   }
-  forget_errors(cx, diags, errors);
-  cx->remarks.n = remarks;
+  diag_forget(cx, mark);
   return false;
 }
 
@@ -168,7 +161,7 @@ bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b,
                        CgBytes text, Built *out, CgDevice *dev) {
   const Recipe *r = &b->recipe;
   if (drv_tiles_asked(r->prog, r->target, &r->opt)) return false;
-  uint32_t diags = cx->diags.n, errors = cx->nerrors, remarks = cx->remarks.n;
+  DiagMark mark = diag_mark(cx);
   *out = (Built){.recipe = *r,
                  .program = b->program,
                  .freed = b->freed,
@@ -179,9 +172,9 @@ bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b,
     bool less = !i && one_less(b, &out->recipe);
     if (!less) out->freed += registers_for(b, amd && i);
     *spare = out->freed;
-    cx->remarks.n = remarks;
+    cx->remarks.n = mark.remarks;
     if (is_known(cx, p, &out->recipe, b)) continue;
-    cx->remarks.n = remarks;
+    cx->remarks.n = mark.remarks;
     bool serial = cg_flaws(&b->kernels) >= CG_SERIAL;
     const char *flaw =
         serial ? "products are serialized" : "registers are spilled";
@@ -196,7 +189,6 @@ bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b,
     if (!drv_device_text(cx, p, out, dev)) break;
     if (!drv_same_text(dev->text, text)) return true;
   }
-  forget_errors(cx, diags, errors);
-  cx->remarks.n = remarks;
+  diag_forget(cx, mark);
   return false;
 }

@@ -209,11 +209,9 @@ bool drv_few_tasks(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
     return false;
   *few = (Built){.recipe = whole->recipe, .program = whole->program};
   few->recipe.opt.most_groups = groups - 1;
-  uint32_t remarks = cx->remarks.n, diags = cx->diags.n, errors = cx->nerrors;
+  DiagMark mark = diag_mark(cx);
   bool made = drv_make_device(cx, p, few, &d) && body_of(cx, p, few, &fewer);
-  cx->remarks.n = remarks;
-  cx->diags.n = diags;
-  cx->nerrors = errors;
+  diag_forget(cx, mark);
   if (!made || !is_worth(&more, &fewer)) return false;
   ctx_remark(cx, "%s: a second body with tiles of %lld rows, for few tasks",
              p->name, (long long)(groups - 1) * ROWS);
