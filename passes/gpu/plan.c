@@ -476,6 +476,21 @@ static uint32_t warps_for(Place *p, int64_t tile) {
   return n;
 }
 
+static void join_widths(uint32_t *x, uint32_t *y) {
+  for (int r = 0; r < 2; r++) x[r] = y[r] = x[r] > y[r] ? x[r] : y[r];
+}
+
+// A tile whose axis gets another name stays as it is: both are padded alike.
+static void note_renamed(void *data, Op *op) {
+  Place *p = data;
+  if (op->code != OP_RENAMED) return;
+  const Type *x = ir_type(p->f, op->args[0]), *y = ir_type(p->f, op->res[0]);
+  uint32_t from = 0, to = 0;
+  while (type_has_axis(y, x->axis[from])) from++;
+  while (type_has_axis(x, y->axis[to])) to++;
+  join_widths(p->wide[x->axis[from]], p->wide[y->axis[to]]);
+}
+
 void place_plan(Place *p) {
   int64_t tile = 1;
   p->lane = -1;
@@ -493,6 +508,7 @@ void place_plan(Place *p) {
   plan_sizes(p);
   if (p->failed) return;
   plan_groups(p, tile);
+  ir_walk(p->f->body, note_renamed, p);
   ir_walk(p->f->body, note_lin, p);
   if (p->map) {
     ir_walk(p->f->body, note_map, p);
