@@ -47,10 +47,37 @@ class Program:
         return f"{name}[{', '.join(names)}]"
 
     # ---------------------------------------------------------- domains
+    # A table of integers over one index: its read expression.
+    def table(self, index, values):
+        name = self.name_of("mark")
+        dim = "Sq" if index == "q" else self.extent[index]
+        self.params.append(f"nograd {name}: i32[{dim}]")
+        self.inputs.append(f"{name}={values}")
+        return f"{name}[{index}]"
+
+    # Conditions on the row, on the key alone, or on blocks of both.
+    def side_atom(self, key):
+        op = self.pick("==", "!=", "<", "<=", ">", ">=")
+        n, few = self.r.randint(1, 70), self.r.randint(2, 5)
+        index = self.pick("q", key)
+        kind = self.r.randint(0, 4)
+        if kind == 0:
+            return f"{index} {op} {n}"
+        if kind == 1:
+            return f"{index} % {few} {op} {self.r.randint(0, 1)}"
+        if kind == 2:
+            values = self.pick("randint(0,2)", "randint(0,3)", "const(1)")
+            return f"{self.table(index, values)} {op} 1"
+        if kind == 3:
+            return f"{key} // {n} {op} (q + {self.r.randint(0, 40)}) // {n}"
+        return f"{key} {self.pick('<', '<=', '>')} {self.table('q', 'randint(0,60)')}"
+
     def atom(self, key):
         n, off = self.r.randint(1, 12), self.r.randint(-6, 6)
         far = f"{self.extent[key]} - Sq"
-        kind = self.r.randint(0, 9)
+        kind = self.r.randint(0, 14)
+        if kind > 9:
+            return self.side_atom(key)
         if kind == 0:
             return f"{key} <= q + {far}"
         if kind == 1:
@@ -81,13 +108,16 @@ class Program:
     def domain(self, key):
         if self.chance(0.2):
             return ""
+        return f" where {self.condition(key)}"
+
+    def condition(self, key, depth=2):
         text = self.atom(key)
-        while self.chance(0.4):
-            part = self.atom(key)
+        while depth and self.chance(0.4):
+            part = self.condition(key, depth - 1)
             if self.chance(0.2):
                 part = f"!({part})"
             text = f"({text}) {self.pick('&', '|')} ({part})"
-        return f" where {text}"
+        return text
 
     # ---------------------------------------------------------- scores
     def score(self, q, k, key):
