@@ -252,7 +252,10 @@ static bool fits(const Root *o, const Root *r) {
   int op = pair_axis(o), rp = pair_axis(r);
   if (op >= 0 && rp >= 0 && op != rp) return false;
   int p = op >= 0 ? op : rp;
-  if (p >= 0 && (oi | ri) && !((oi | ri) >> p & 1)) return false;
+  // A result of each element of a pair, as of a sum over the lanes alone, has
+  // no place in a loop over pairs.
+  if (p >= 0 && (reduces(o) || reduces(r)) && !((oi | ri) >> p & 1))
+    return false;
   // Single elements of an odd pair have no place of their own.
   if ((op >= 0) != (rp >= 0) && o->kind == ROOT_KEEP && r->kind == ROOT_KEEP &&
       (op >= 0 ? o : r)->dst->odd)
