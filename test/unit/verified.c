@@ -39,13 +39,13 @@ int main(void) {
   PassOpt opt = {.target = "sm_80", .few = true};
   Module *m = parse(&cx);
   EXPECT(m != NULL);
-  EXPECT(m && drv_verified(&cx, m, "dce,legal", &opt));
+  EXPECT(m && drv_verified(&cx, m, "dce,bufferize_gpu", &opt));
   EXPECT(!diag_has_bug(&cx));
 
   DiagMark mark = diag_mark(&cx);
   diag_add(&cx, DIAG_pass_unsupported, NOWHERE, "no room");
   if (m) damage(m);
-  EXPECT(m && !drv_verified(&cx, m, "dce,legal", &opt));
+  EXPECT(m && !drv_verified(&cx, m, "dce,bufferize_gpu", &opt));
   EXPECT(names_passes(&cx));
   EXPECT(cx.nerrors >= 3);
   diag_forget(&cx, mark);
