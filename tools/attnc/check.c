@@ -8,6 +8,7 @@ typedef struct Checks {
   const char *path;
   uint32_t count[3];  // by DrvOutcome
   uint32_t blocks;
+  uint32_t named;  // expectations of the file, for names
   attn_ctx *rt;
 } Checks;
 
@@ -39,7 +40,10 @@ static void run_block(Session *s, const DrvChecker *k, const Decl *d,
                              x->span.hi - x->span.lo);
     }
     if (!mentions(s->cli, &e)) continue;
-    e = drv_expect(k, d, x);
+    DrvChecker own = *k;
+    own.name = arena_printf(&s->cx.session, "%s-%u",
+                            path_stem(&s->cx.session, c->path), ++c->named);
+    e = drv_expect(&own, d, x);
     c->count[e.outcome]++;
     print(&e);
   }
@@ -60,8 +64,12 @@ static int check_file(Session *s, void *data) {
     c->count[DRV_FAILED]++;
     return EXIT_DIAG;
   }
-  DrvChecker k = {&s->cx, t, &opt, s->cli->seed ? (uint64_t)s->cli->seed : 1,
-                  c->rt};
+  DrvChecker k = {.cx = &s->cx,
+                  .target = t,
+                  .opt = &opt,
+                  .seed = s->cli->seed ? (uint64_t)s->cli->seed : 1,
+                  .rt = c->rt,
+                  .save = s->cli->save};
   Progress p = progress_start(s->cli, "check");
   uint32_t n = count_blocks(s->cli, u), done = 0;
   for (uint32_t i = 0; i < u->decls.n; i++) {
@@ -80,6 +88,7 @@ int command_check(Cli *cli) {
   if (cli->threads) all.rt = attn_ctx_create(&o, NULL);
   for (uint32_t i = 0; i < cli->inputs.n; i++) {
     all.path = cli->inputs.at[i];
+    all.named = 0;
     if (cli->inputs.n > 1) printf("%s\n", all.path);
     int rc = session_run(cli, check_file, &all);
     if (rc > worst) worst = rc;

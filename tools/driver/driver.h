@@ -246,6 +246,8 @@ typedef struct DrvReference {
 // Operations above which only 256 random points and the corners are evaluated.
 #define DRV_SAMPLE_ABOVE 1e10
 
+bool drv_is_written(double want);  // by the program, says the oracle
+
 // Copies of the inout arrays, which a launch overwrites.
 typedef struct DrvSaved {
   void **data;  // by argument

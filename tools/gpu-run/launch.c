@@ -163,7 +163,7 @@ static double default_tol(const Run *r) {
     case ATTN_F8E5M2: t = fmax(t, 0.3); break;
     default: break;
     }
-  return r->tol > 0 ? r->tol : t;
+  return r->tol >= 0 ? r->tol : t;
 }
 
 static bool compare(const Run *r, const Array *a, const void *ref, DType type) {

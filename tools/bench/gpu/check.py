@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""Programs of the library on a GPU against their own CPU code, on many shapes.
+"""Programs of the library on a GPU: their check blocks, and against their own CPU
+code on many shapes.
 
     tools/bench/gpu/check.py --prep DIR [--attnc PATH] [--target sm_90a]
                              [--dtypes bf16,f16,f32] [--dims 64,128]
-                             [--filter TEXT,..] [--jobs N]
+                             [--filter TEXT,..] [--jobs N] [--no-checks]
     python3 DIR/check.py [--filter TEXT] [--jobs N] [--seed N]
 
---prep compiles the library for the CPU (x86-64-v3) and the target into DIR;
-there, on the machine with the GPU, each case is a run of gpu-run: made-up
+--prep compiles the library for the CPU (x86-64-v3) and the target into DIR, and
+has `attnc check --save` write the check blocks there: code as `attnc check
+--target` runs it, inputs, and the references in f64. There, on the machine with the GPU, each case is a run of gpu-run: made-up
 inputs, outputs filled with NaN, three launches bitwise equal, results within
-the tolerance of the dtype, the largest norms of errors printed at the end.
+the block's tolerance or that of the dtype, the largest norms of errors printed at the end.
 Needs no PyTorch."""
 import argparse
 import concurrent.futures
+import glob
 import json
 import os
 import re
@@ -183,6 +186,24 @@ def build(a, file, dtype, d):
     return name, done.returncode, done.stderr.strip().split("\n")[0]
 
 
+def save_checks(a, folder, file):
+    """The check blocks of one file of the library."""
+    done = subprocess.run(
+        [a.attnc, "check", os.path.join(TOP, "stdlib", folder, file),
+         "--save", os.path.join(a.prep, "checks-" + folder),
+         "--target", a.target], capture_output=True, text=True)
+    said = (done.stdout + done.stderr).strip().split("\n")
+    bad = [x for x in said if x.startswith("FAIL") or "error[" in x]
+    return file, done.returncode, bad[0] if bad else said[-1]
+
+
+def library(a):
+    return [(folder, f) for folder in ("attention", "recurrent")
+            for f in sorted(os.listdir(os.path.join(TOP, "stdlib", folder)))
+            if f.endswith(".attn")
+            and any(x in f for x in a.filter.split(","))]
+
+
 def prepare(a):
     os.makedirs(a.prep, exist_ok=True)
     todo = sorted({(f, t, d) for f, _, _ in CASES for t in a.dtypes.split(",")
@@ -191,7 +212,9 @@ def prepare(a):
                    and not (f == "differential" and d > 64)})
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
         made = list(pool.map(lambda x: build(a, *x), todo))
-    for name, rc, text in made:
+        saved = [] if a.no_checks else list(
+            pool.map(lambda x: save_checks(a, *x), library(a)))
+    for name, rc, text in made + saved:
         if rc:
             print(f"{name}: {text}", file=sys.stderr)
     shutil.copy(os.path.join(os.path.dirname(a.attnc), "gpu-run"), a.prep)
@@ -200,10 +223,22 @@ def prepare(a):
         json.dump([n for n, rc, _ in made if not rc], f)
     bad = sum(rc != 0 for _, rc, _ in made)
     print(f"{len(made) - bad} of {len(made)} libraries in {a.prep}")
-    return 1 if bad else 0
+    lost = sum(rc != 0 for _, rc, _ in saved)
+    if saved:
+        print(f"checks of {len(saved) - lost} of {len(saved)} files")
+    return 1 if bad or lost else 0
 
 
 # ---------------------------------------------------------------- running
+def checks(a):
+    for folder in sorted(glob.glob(os.path.join(HERE, "checks-*"))):
+        for path in sorted(glob.glob(os.path.join(folder, "*.args"))):
+            with open(path) as f:
+                cmd = ["../gpu-run", *f.read().split(), "--repeat", "2"]
+            if any(x in " ".join(cmd) for x in a.filter.split(",")):
+                yield folder, cmd
+
+
 def commands(a):
     with open(os.path.join(HERE, "check.json")) as f:
         libraries = json.load(f)
@@ -223,12 +258,13 @@ def commands(a):
                     for v in values if key in ("in", "set") else []:
                         cmd += ["--" + key, v]
                 if any(x in " ".join(cmd) for x in a.filter.split(",")):
-                    yield cmd
+                    yield HERE, cmd
 
 
-def run_one(cmd):
+def run_one(job):
+    folder, cmd = job
     try:
-        done = subprocess.run(cmd, capture_output=True, text=True, cwd=HERE,
+        done = subprocess.run(cmd, capture_output=True, text=True, cwd=folder,
                               timeout=120)
     except subprocess.TimeoutExpired:
         return cmd, -1, "no end after 120 s", 0
@@ -253,12 +289,14 @@ def main():
     ap.add_argument("--dtypes", default="bf16,f16,f32")
     ap.add_argument("--dims", default="64,128", help="head sizes to compile")
     ap.add_argument("--filter", default="", help="parts of names, by commas")
+    ap.add_argument("--no-checks", action="store_true",
+                    help="prepare no check blocks")
     ap.add_argument("--jobs", type=int, default=2)
     ap.add_argument("--seed", type=int, default=1)
     a = ap.parse_args()
     if a.prep:
         return prepare(a)
-    start, todo = time.time(), list(commands(a))
+    start, todo = time.time(), [*checks(a), *commands(a)]
     good, bad, norms = 0, 0, {}
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
         for cmd, rc, text, norm in pool.map(run_one, todo):

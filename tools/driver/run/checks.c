@@ -10,19 +10,12 @@
 
 #include <math.h>
 
-typedef struct Side {
-  uint32_t n;
-  const NpyArray *array;  // n results, f64 or as computed
-  const char **name;
-  double **want;  // set for a reference: values, unwritten left out
-  const DrvReference *ref;
-  const DrvCall *call;
-  double scalar;  // n == 0
-} Side;
+typedef DrvSide Side;
 
 typedef struct Eval {
   const DrvChecker *k;
   const Decl *block;
+  double tol;
   const char *skip;  // why the expectation is not evaluated
 } Eval;
 
@@ -176,6 +169,13 @@ static void outputs(const Eval *v, const DrvCall *c, const Expr *member,
   }
 }
 
+static bool launch(const Eval *v, DrvCall *c) {
+  DrvCode *code = drv_load(c, v->k->target, v->k->opt);
+  bool ok = code && drv_launch(c, code, v->k->rt);
+  drv_unload(code);
+  return ok;
+}
+
 // Compiled and run; and what the oracle says of it, if `ref`.
 static bool run_call(Eval *v, const Expr *e, Side *got, Side *ref) {
   const Expr *call = call_of(e), *member = e->kind == EX_MEMBER ? e : NULL;
@@ -183,17 +183,19 @@ static bool run_call(Eval *v, const Expr *e, Side *got, Side *ref) {
   if (!prog) return unsupported(v, e->span, "a call of a program");
   DrvCall *c = NEW(&v->k->cx->session, DrvCall);
   if (!make_call(v, call, prog, c)) return false;
-  DrvCode *code = drv_load(c, v->k->target, v->k->opt);
   DrvSaved saved = drv_save(c);
-  bool ok = code && drv_launch(c, code, v->k->rt);
-  drv_unload(code);
-  if (!ok) return false;
+  bool save = v->k->save && ref;
+  if (!save && !launch(v, c)) return false;
   DrvReference *r = NEW(&v->k->cx->session, DrvReference);
   outputs(v, c, member, NULL, got);
   if (!ref) return true;
-  if (!drv_reference(c, &saved, DRV_SAMPLE_ABOVE, v->k->seed, r)) return false;
+  if (!drv_reference(c, &saved, save ? INFINITY : DRV_SAMPLE_ABOVE, v->k->seed,
+                     r))
+    return false;
   outputs(v, c, member, r, ref);
-  return true;
+  if (!save) return true;
+  v->skip = "saved";
+  return drv_save_check(v->k, c, &saved, ref, v->tol);
 }
 
 // online(f), direct(f): the interpreter on IR of level stream or attn.
@@ -282,17 +284,16 @@ static const char *source_text(Ctx *cx, const Expr *from, const Expr *to) {
 
 DrvExpect drv_expect(const DrvChecker *k, const Decl *block,
                      const CheckStmt *s) {
-  Eval v = {k, block, NULL};
+  Eval v = {.k = k, .block = block};
   DrvExpect out = {.title = block->name,
                    .outcome = DRV_FAILED,
                    .text = source_text(k->cx, s->got, s->want)};
   Side got, want;
-  double tol = 0;
   uint32_t errors = k->cx->nerrors;
   bool reference = s->want->sym && s->want->sym->kind == SY_BUILTIN &&
                    s->want->sym->builtin == BI_reference;
-  bool ok = drv_eval(block->dims, NULL, s->tol, &tol);
-  if (ok && !(tol >= 0)) {
+  bool ok = drv_eval(block->dims, NULL, s->tol, &v.tol);
+  if (ok && !(v.tol >= 0)) {
     diag_add(k->cx, DIAG_tolerance, s->tol->span);
     ok = false;
   }
@@ -300,9 +301,10 @@ DrvExpect drv_expect(const DrvChecker *k, const Decl *block,
   bool grad = first->kind == EX_CALL && first->sym &&
               first->sym->kind == SY_BUILTIN && first->sym->builtin == BI_grad;
   if (grad) v.skip = "gradients are not there yet";
+  else if (ok && k->save && !reference) v.skip = "not saved: no reference";
   else if (ok && reference) ok = run_call(&v, s->got, &got, &want);
   else if (ok) ok = side_of(&v, s->got, &got) && side_of(&v, s->want, &want);
-  if (v.skip) {
+  if (v.skip && k->cx->nerrors == errors) {
     out.outcome = DRV_SKIPPED;
     out.detail = v.skip;
   } else if (!ok) {
@@ -311,7 +313,7 @@ DrvExpect drv_expect(const DrvChecker *k, const Decl *block,
   } else if (!same_shapes(&got, &want)) {
     out.detail = "the results have different shapes";
   } else {
-    compare(&v, &got, &want, tol, &out);
+    compare(&v, &got, &want, v.tol, &out);
   }
   return out;
 }

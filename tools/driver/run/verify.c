@@ -20,7 +20,7 @@ static double unwritten(void) {
   return v;
 }
 
-static bool is_written(double v) {
+bool drv_is_written(double v) {
   uint64_t bits;
   memcpy(&bits, &v, sizeof bits);
   return bits != UNWRITTEN;
@@ -243,7 +243,7 @@ DrvError drv_compare_written(Ctx *cx, const NpyArray *x, const double *want) {
   int64_t n = 0, *at = NEWN(&cx->scratch, int64_t, x->count + 1);
   double *ref = NEWN(&cx->scratch, double, x->count + 1);
   for (int64_t i = 0; i < x->count; i++) {
-    if (!is_written(want[i])) continue;
+    if (!drv_is_written(want[i])) continue;
     at[n] = i;
     ref[n++] = want[i];
   }
