@@ -182,7 +182,7 @@ Region *op_add_region(Op *op) {
 
 static void check_arity(const Builder *b, const OpInfo *info, uint32_t nargs,
                         uint32_t nres, uint32_t nregions) {
-  assert(info->levels & (1 << b->fn->mod->level));
+  assert(info->levels & level_ops(b->fn->mod->level));
   assert(nargs >= info->min_args);
   assert(info->max_args == 255 || nargs <= info->max_args);
   assert(info->nres == 255 || nres == info->nres);

@@ -1,5 +1,5 @@
-// The IR: one data model and one text form for the levels attn, stream, tile
-// and mach. docs/ir.md is its reference.
+// The IR: one data model and one text form for the levels attn, stream, tile,
+// frag and mach. docs/ir.md is its reference.
 //
 // Ownership: everything reachable from a Module lives in module->arena.
 // Values are ids into Func.values; ops are doubly linked in their region.
@@ -16,7 +16,7 @@ typedef struct Region Region;
 typedef struct Func Func;
 typedef struct Module Module;
 
-typedef enum Level { LV_ATTN, LV_STREAM, LV_TILE, LV_MACH } Level;
+typedef enum Level { LV_ATTN, LV_STREAM, LV_TILE, LV_FRAG, LV_MACH } Level;
 
 typedef enum OpCode {
 #define OP(name, id, ...) OP_##id,
@@ -63,9 +63,9 @@ typedef enum TypeKind {
   TK_NONE,
   TK_ELEM,    // dtype over axes: f32{b,h,q,k}; a tile if sizes are given
   TK_TENSOR,  // memory of the caller: tensor<bf16[B, H, S, D]>
-  TK_VEC,     // mach: vec<16xf32>
-  TK_PTR,     // mach: ptr<f32>, scratch or tensor memory
-  // GPUs (docs/gpu/ir.md):
+  TK_VEC,     // CPU mach: vec<16xf32>
+  TK_PTR,     // CPU mach: ptr<f32>, scratch or tensor memory
+  // frag and GPU mach (docs/gpu/ir.md):
   TK_FRAG,  // frag<64x128xf32,acc>: a tile over the threads of the group
   TK_SMEM,  // smem<2x128x64xbf16,sw128>: shared tiles
   TK_MBAR,  // mbar<2>: barriers in shared memory
@@ -227,9 +227,21 @@ typedef enum Infer {
 } Infer;
 enum { OPF_PURE = 1, OPF_COMM = 2, OPF_ELEM = 4, OPF_TERM = 8 };
 
+// Where an op may stand: a level, at level mach the kind of target, at level
+// frag any function or one whose schedule is made.
+enum {
+  OPL_ATTN = 1,
+  OPL_STREAM = 2,
+  OPL_TILE = 4,
+  OPL_FRAG = 8,
+  OPL_SCHEDULE = 16,
+  OPL_CPU = 32,
+  OPL_GPU = 64,
+};
+
 typedef struct OpInfo {
   const char *name;
-  uint8_t levels;  // bit per Level
+  uint8_t levels;  // OPL_*
   uint8_t min_args, max_args, nres, nregions;
   Infer infer;
   uint8_t flags;
@@ -242,6 +254,8 @@ const char *attr_name(AttrId id);
 AttrKind attr_kind(AttrId id);
 bool attr_by_name(const char *name, size_t len, AttrId *id);
 const char *level_name(Level lv);
+// The OPL_* of a level's modules.
+uint8_t level_ops(Level lv);
 const char *rkind_name(RKind k);
 
 // ---------------------------------------------------------------- building
@@ -335,7 +349,7 @@ void ir_replace_from(Op *op, Value from, Value to);
 bool ir_is_input(const Func *f, Value tensor);
 // It is of a recurrence: it has an axis of steps.
 bool ir_has_steps(const Func *f);
-// Are there products of matrices, at level mach?
+// Are there products of matrices, from level frag on?
 bool ir_has_products(const Func *f);
 // Does an op in r, or in a region inside, write the tensor?
 bool ir_is_stored(const Region *r, Value tensor);

@@ -1,5 +1,5 @@
 // Registers of a thread that values take where most of them live at once:
-// level mach of a GPU, before any assembler has seen the code.
+// levels frag and mach, before any assembler has seen the code.
 #ifndef ATTNC_IR_PRESSURE_H
 #define ATTNC_IR_PRESSURE_H
 

@@ -72,7 +72,8 @@ typedef struct PassInfo {
 
 const PassInfo *pass_by_name(const char *name, size_t len);
 const PassInfo *pass_list(uint32_t *n);
-// The passes from level attn to `to` for a target, as "inline,canon,..".
+// The passes from level attn to `to` for a target, as "inline,canon,..", ""
+// where the target has no such level.
 const char *pass_pipeline(const char *target, Level to);
 
 // ---- options.c: a row of options.def, or of a program that has more.

@@ -46,28 +46,24 @@ const PassInfo *pass_list(uint32_t *n) {
   TO_STREAM_SM90 \
   ",distribute,cse,dce,tile,cse,dce,page_tiles,bias_mma,cse,dce,outline_chunks,cse,dce"
 #define TO_MACH_CPU TO_TILE ",lower_cpu,cse,dce,sink"
-#define TO_MACH_GPU \
+#define TO_FRAG_GPU \
   TO_TILE_GPU \
-  ",peel,fold,cse,dce,lower_gpu,fold,cse,dce,sched_pressure" \
-  ",merge_bounds,fast_math,fold,cse,dce,lazy_reduce" \
-  ",remat,bufferize_gpu"
-#define TO_MACH_AMD \
+  ",peel,fold,cse,dce,lower_gpu,fold,cse,dce,sched_pressure,merge_bounds,fast_math,fold,cse,dce,lazy_reduce" \
+  ",remat"
+#define TO_FRAG_AMD \
   TO_TILE_SM90 \
-  ",peel,fold,cse,dce,lower_gpu,fold,cse,dce,sched_pressure" \
-  ",merge_bounds,fast_math,fold,cse,dce,lazy_reduce" \
-  ",lds_dma,prefetch,cse,dce,bufferize_gpu"
-#define TO_MACH_SM90 \
+  ",peel,fold,cse,dce,lower_gpu,fold,cse,dce,sched_pressure,merge_bounds,fast_math,fold,cse,dce,lazy_reduce" \
+  ",lds_dma,prefetch,cse,dce"
+#define TO_FRAG_SM90 \
   TO_TILE_SM90 \
   ",fold,cse,dce,lower_gpu,fold,cse,dce,cse_smem,cse,dce,sched_pressure" \
   ",reassoc_bias,cse,dce,merge_bounds" \
   ",fast_math,fold,cse,dce" \
   ",tile_scheduler,lazy_reduce" \
-  ",pipeline_loop,mask_branch,peel,fold,cse,fold,dce,lazy_rescale" \
-  ",row_mask,small_tanh,remat_column,cse,dce" \
-  ",pipeline_recur,prefetch,cse,dce,sink_relayout,dce,sink_smem" \
-  ",spill_smem,spill_chunks,remat,async_mma,sched_waits,tma_columns,dce" \
-  ",warp_specialize" \
-  ",fold,cse,dce,bufferize_gpu"
+  ",pipeline_loop,mask_branch,peel,fold,cse,fold,dce,lazy_rescale,row_mask,small_tanh,remat_column,cse,dce" \
+  ",pipeline_recur,prefetch,cse,dce,sink_relayout,dce,sink_smem,spill_smem,spill_chunks,remat,async_mma,sched_waits,tma_columns,dce,warp_specialize" \
+  ",fold,cse,dce"
+#define FRAG_TO_MACH ",bufferize_gpu"
 
 typedef struct Pipeline {
   const char *target;  // NULL: every target
@@ -84,10 +80,13 @@ static const Pipeline pipelines[] = {
     {"sm_90a", LV_TILE, TO_TILE_SM90},
     {NULL, LV_STREAM, TO_STREAM},
     {NULL, LV_TILE, TO_TILE},
+    {"sm_80", LV_FRAG, TO_FRAG_GPU},
+    {"sm_90a", LV_FRAG, TO_FRAG_SM90},
+    {"gfx", LV_FRAG, TO_FRAG_AMD},
     {"cpu", LV_MACH, TO_MACH_CPU},
-    {"sm_80", LV_MACH, TO_MACH_GPU},
-    {"sm_90a", LV_MACH, TO_MACH_SM90},
-    {"gfx", LV_MACH, TO_MACH_AMD},
+    {"sm_80", LV_MACH, TO_FRAG_GPU FRAG_TO_MACH},
+    {"sm_90a", LV_MACH, TO_FRAG_SM90 FRAG_TO_MACH},
+    {"gfx", LV_MACH, TO_FRAG_AMD FRAG_TO_MACH},
 };
 
 // "cpu" fits the rows "cpu" and "cpu:x86-64-v4" of targets.def, "gfx" those of

@@ -1,6 +1,7 @@
 // attn-run: executes a program of an IR module in the interpreter, and
 // compares it with the same module after passes or with a second module; with
-// --jit that one (at level mach) runs as machine code in this process.
+// --jit that one (at level mach) runs as machine code in this process. What is
+// at level frag is executed as pass bufferize_gpu makes it.
 //
 //   attn-run f.tir --dim=B=2,Sq=5,Sk=7,D=8 --passes=online --runs=8
 #include "codegen/codegen.h"
@@ -321,6 +322,10 @@ static bool run_one(Ctx *cx, Module *m, const Options *o, uint64_t seed,
   return ir_interp(cx, m, b->f->name, b->args, b->dims, &opt);
 }
 
+static bool to_mach(Ctx *cx, Module *m, const PipelineOpt *po) {
+  return m->level != LV_FRAG || pass_run(cx, m, "legal", po);
+}
+
 static int execute(Ctx *cx, const Options *o) {
   Module *m = read_module(cx, o->file), *m2 = NULL;
   if (!m) return 1;
@@ -338,6 +343,7 @@ static int execute(Ctx *cx, const Options *o) {
                     .verify_each = true,
                     .log = &log};
   if (o->passes && !pass_run(cx, m2, o->passes, &po)) return 1;
+  if (!to_mach(cx, m, &po) || (m2 && !to_mach(cx, m2, &po))) return 1;
   for (int r = 0; r < o->runs; r++) {
     static const Bound none;
     Bound a = none, b = none;

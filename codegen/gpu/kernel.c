@@ -91,8 +91,8 @@ typedef struct Need {
   const Func *f;
   const GpuFacts *gpu;
   uint32_t scratch, stay, instances;
-  uint32_t pins;                // threads that may pin
-  const Op *value_form, *wide;  // what cannot be printed
+  uint32_t pins;   // threads that may pin
+  const Op *wide;  // what cannot be printed
 } Need;
 
 // Whether threads of several warps hold parts along an axis.
@@ -151,8 +151,6 @@ static void need_of(void *data, Op *op) {
     bytes = tile_bytes(x);
   if (bytes > w->scratch) w->scratch = bytes;
   if (op->code == OP_PIN) w->pins = most(w->pins, team_threads(w->f, op));
-  if (op->code == OP_SFILL || op->code == OP_SPUT || op->code == OP_GROUP)
-    w->value_form = op;
   bool warp = threads == 1 || threads == 32;
   if ((op->code == OP_WGMMA && threads != 128) ||
       (op->code == OP_CLAIM && !warp))
@@ -272,12 +270,6 @@ void nv_kernel(Nv *n, const char *symbol) {
   if (!launch_of(n)) return;
   ir_walk(n->f->body, need_of, &need);
   ir_walk(n->f->body, collect_maps, n);
-  if (need.value_form) {
-    nv_unsupported(n, need.value_form,
-                   "it is in value form (pass 'legal' "
-                   "makes buffers and barriers)");
-    return;
-  }
   if (need.wide) {
     nv_unsupported(n, need.wide,
                    "wgmma needs a group of 128 threads, "

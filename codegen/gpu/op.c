@@ -92,11 +92,6 @@ void nv_unsupported(Nv *n, const Op *op, const char *what) {
   n->g->failed = true;
 }
 
-static void nv_value_form(Nv *n, const Op *op) {
-  nv_unsupported(n, op, "it is in value form: pass 'legal' did not run");
-  (void)op;
-}
-
 // ---------------------------------------------------------------- table
 static NvEmit *const table[OP_COUNT] = {
     [OP_CONST] = nv_const,
@@ -111,7 +106,6 @@ static NvEmit *const table[OP_COUNT] = {
     [OP_SGET] = nv_sget,
     [OP_SSET] = nv_sset,
     [OP_LAUNCH] = nv_nothing,
-    [OP_GROUP] = nv_value_form,
     [OP_TASK] = nv_cta,
     [OP_NTASKS] = nv_ntasks,
     [OP_CTA] = nv_cta,
@@ -132,8 +126,6 @@ static NvEmit *const table[OP_COUNT] = {
     [OP_EXCEEDS] = nv_exceeds,
     [OP_GLOAD] = nv_gload,
     [OP_GSTORE] = nv_gstore,
-    [OP_SFILL] = nv_value_form,
-    [OP_SPUT] = nv_value_form,
     [OP_SALLOC] = nv_nothing,
     [OP_SLOT] = nv_slot,
     [OP_SLOAD] = nv_sload,

@@ -524,6 +524,11 @@ static bool run_phase(Interp *in, const Func *f) {
   in->f = f;
   memset(in->ndomain, 0, sizeof in->ndomain);
   if (!setup(in)) return false;
+  if (in->m->level == LV_FRAG) {
+    interp_fail(in, NULL,
+                "level frag is not executed: pass legal makes mach of it");
+    return false;
+  }
   if (in->m->level == LV_MACH && target_is_gpu(in->m->target))
     return interp_wave(in);
   return in->m->level == LV_MACH   ? interp_mach(in)

@@ -1,4 +1,4 @@
-// The wave interpreter: programs of GPUs at level mach, in buffer form,
+// The wave interpreter: programs of GPUs at level mach,
 // executed on the host as a device would.
 //
 //   attn-run f.tir --target=sm_80 --passes=lower_gpu,bufferize_gpu --round --tol=1e-2

@@ -6,7 +6,7 @@
 enum { MAX_WORDS = 8 };
 
 static const char *const sets[][MAX_WORDS] = {
-    [WS_LEVEL] = {"attn", "stream", "tile", "mach"},
+    [WS_LEVEL] = {"attn", "stream", "tile", "frag", "mach"},
     [WS_AXIS_ROLE] = {"par", "key", "vec", "step"},
     [WS_FUNC_KIND] = {"program", "mask", "mod", "row", "fn"},
     [WS_PARAM_ROLE] = {"in", "out", "inout", "scalar", "index", "shared"},

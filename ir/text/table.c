@@ -3,10 +3,14 @@
 
 #include <string.h>
 
-#define A (1 << LV_ATTN)
-#define S (1 << LV_STREAM)
-#define T (1 << LV_TILE)
-#define M (1 << LV_MACH)
+#define A OPL_ATTN
+#define S OPL_STREAM
+#define T OPL_TILE
+#define F OPL_FRAG
+#define R OPL_SCHEDULE
+#define V OPL_CPU
+#define G OPL_GPU
+#define M (F | V | G)
 #define P OPF_PURE
 #define C OPF_COMM
 #define E OPF_ELEM
@@ -19,6 +23,10 @@ static const OpInfo infos[] = {
 #undef A
 #undef S
 #undef T
+#undef F
+#undef R
+#undef V
+#undef G
 #undef M
 #undef P
 #undef C
@@ -71,6 +79,16 @@ bool attr_by_name(const char *name, size_t len, AttrId *id) {
 const char *level_name(Level lv) {
   return word(WS_LEVEL, lv);
 }
+
+uint8_t level_ops(Level lv) {
+  static const uint8_t places[] = {
+      [LV_ATTN] = OPL_ATTN,          [LV_STREAM] = OPL_STREAM,
+      [LV_TILE] = OPL_TILE,          [LV_FRAG] = OPL_FRAG | OPL_SCHEDULE,
+      [LV_MACH] = OPL_CPU | OPL_GPU,
+  };
+  return places[lv];
+}
+
 const char *rkind_name(RKind k) {
   return word(WS_RKIND, k);
 }

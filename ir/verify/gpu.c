@@ -1,47 +1,8 @@
-// The rules of single ops at level mach of a GPU: fragments, shared tiles,
-// barriers, roles. docs/gpu/ir.md says what they mean.
-#include "ir/layout.h"
-#include "ir/target.h"
-#include "ir/verify/verify.h"
-
-#include <string.h>
-
-static const Type *arg_type(const Verifier *v, const Op *op, uint32_t i) {
-  return ir_type(v->f, op->args[i]);
-}
-static const Type *res_type(const Verifier *v, const Op *op) {
-  return ir_type(v->f, op->res[0]);
-}
-static bool wrong_result(Verifier *v, const Op *op) {
-  return verify_fail(v, op, "the result has the wrong type");
-}
-static bool wrong_operand(Verifier *v, const Op *op, uint32_t i) {
-  return verify_fail(v, op, "operand %u has the wrong type", i);
-}
-
-static bool is_whole(const Type *t) {
-  return t->kind == TK_FRAG && t->slice == SLICE_NONE;
-}
-static bool is_tile(const Type *t) {  // one slot of shared memory
-  return t->kind == TK_SMEM && t->ext[2] == 1;
-}
-static bool is_pos(int64_t pos) {
-  return pos == 0 || pos == 1;
-}
+// The rules of single ops of GPU programs that are about memory, order and
+// roles. docs/gpu/ir.md says what they mean.
+#include "ir/verify/rule.h"
 
 // ---------------------------------------------------------------- structure
-static bool check_launch(Verifier *v, const Op *op) {
-  int64_t threads = ir_attr_i(op, AT_THREADS, 0);
-  const IrAttr *ctas = ir_attr(op, AT_CTAS);
-  if (op != ir_launch(v->f))
-    return verify_fail(v, op, "must be the first op of the function");
-  if (threads < 32 || threads > 1024 || threads % 32)
-    return verify_fail(v, op, "threads are whole warps, 32 to 1024");
-  if (ctas && strcmp(ctas->s, "tasks") && strcmp(ctas->s, "persistent"))
-    return verify_fail(v, op, "ctas is \"tasks\" or \"persistent\"");
-  return true;
-}
-
 static bool same_length(const IrAttr *a, uint32_t n) {
   return !a || a->n == n;
 }
@@ -72,199 +33,6 @@ static bool check_roles(Verifier *v, const Op *op) {
   return verify_fail(v, op, "the teams are not the threads of the launch");
 }
 
-// ---------------------------------------------------------------- fragments
-static bool check_splat(Verifier *v, const Op *op) {
-  const Type *r = res_type(v, op);
-  bool ok = r->kind == TK_FRAG && r->dtype == arg_type(v, op, 0)->dtype;
-  return ok || wrong_result(v, op);
-}
-
-static bool check_coord(Verifier *v, const Op *op) {
-  const Type *r = res_type(v, op);
-  int64_t pos = ir_attr_i(op, AT_POS, 0);
-  bool ok = r->kind == TK_FRAG && r->dtype == DT_I32 && is_pos(pos) &&
-            r->slice == (pos ? SLICE_COL : SLICE_ROW) && !r->partial;
-  return ok || wrong_result(v, op);
-}
-
-static bool slice_of(const Type *s, const Type *whole, uint32_t pos,
-                     bool partial) {
-  Type want = frag_slice(whole, pos, partial);
-  want.dtype = s->dtype;
-  return type_eq(s, &want);
-}
-
-static bool check_bcast(Verifier *v, const Op *op) {
-  const Type *s = arg_type(v, op, 0), *r = res_type(v, op);
-  if (!is_whole(r) || r->dtype != s->dtype) return wrong_result(v, op);
-  bool ok = s->slice != SLICE_NONE && !s->partial &&
-            slice_of(s, r, s->slice == SLICE_COL, false);
-  return ok || verify_fail(v, op, "the operand is no slice of the result");
-}
-
-static bool check_freduce(Verifier *v, const Op *op) {
-  const Type *x = arg_type(v, op, 0), *r = res_type(v, op);
-  int64_t pos = ir_attr_i(op, AT_POS, 0);
-  if (!is_pos(pos)) return wrong_operand(v, op, 0);
-  if (x->slice) {  // over the axis it has: a scalar
-    if (x->partial || pos != (x->slice == SLICE_COL))
-      return wrong_operand(v, op, 0);
-    return (r->kind == TK_ELEM && r->dtype == x->dtype) || wrong_result(v, op);
-  }
-  bool ok = r->kind == TK_FRAG && r->dtype == x->dtype &&
-            slice_of(r, x, 1 - (uint32_t)pos, r->partial);
-  if (!ok) return wrong_result(v, op);
-  // fcombine could not tell parts from copies.
-  FragMap m;
-  frag_map(x, ir_group_threads(v->f, op), &m);
-  for (uint32_t i = 0; r->partial && !pos && i < m.nthr; i++)
-    if (m.thr[i].axis == AXIS_NONE)
-      return verify_fail(v, op, "partial, but threads hold the same elements");
-  return true;
-}
-
-static bool check_fcombine(Verifier *v, const Op *op) {
-  Type want = *arg_type(v, op, 0);
-  if (!want.partial) return verify_fail(v, op, "the operand is not partial");
-  want.partial = false;
-  return type_eq(res_type(v, op), &want) || wrong_result(v, op);
-}
-
-static bool check_fscan(Verifier *v, const Op *op) {
-  const Type *x = arg_type(v, op, 0);
-  int64_t pos = ir_attr_i(op, AT_POS, 0);
-  if (x->partial || !is_pos(pos)) return wrong_operand(v, op, 0);
-  if (x->slice && pos != (x->slice == SLICE_COL))
-    return wrong_operand(v, op, 0);
-  if (op->nargs > 1) {
-    const Type *c = arg_type(v, op, 1);
-    bool ok = x->slice ? c->kind == TK_ELEM && c->dtype == x->dtype
-                       : c->kind == TK_FRAG && c->dtype == x->dtype &&
-                             slice_of(c, x, 1 - (uint32_t)pos, false);
-    if (!ok) return wrong_operand(v, op, 1);
-  }
-  return type_eq(res_type(v, op), x) || wrong_result(v, op);
-}
-
-static bool check_relayout(Verifier *v, const Op *op) {
-  const Type *x = arg_type(v, op, 0), *r = res_type(v, op);
-  bool ok = r->kind == TK_FRAG && r->dtype == x->dtype &&
-            !r->slice == !x->slice && r->ext[0] == x->ext[0] && !r->partial &&
-            !x->partial;
-  if (ok && !x->slice) ok = r->ext[1] == x->ext[1];
-  return ok || wrong_result(v, op);
-}
-
-static bool check_fcols(Verifier *v, const Op *op) {
-  enum { BLOCK = 8 };  // columns that a thread's registers are counted by
-  const Type *x = arg_type(v, op, 0), *r = res_type(v, op);
-  int64_t pos = ir_attr_i(op, AT_POS, 0);
-  if (!is_whole(x) || x->layout != LY_ACC) return wrong_operand(v, op, 0);
-  Type want = *x;
-  want.ext[1] = r->ext[1];
-  bool ok = type_eq(r, &want) && pos >= 0 && pos % BLOCK == 0 &&
-            r->ext[1] % BLOCK == 0 && pos + r->ext[1] <= x->ext[1];
-  return ok || wrong_result(v, op);
-}
-
-static bool check_ftrinv(Verifier *v, const Op *op) {
-  const Type *x = arg_type(v, op, 0);
-  uint32_t rows = 16 * (ir_group_threads(v->f, op) / 32);
-  if (is_whole(x) && x->layout == LY_ACC && x->dtype == DT_F32 &&
-      x->ext[0] == x->ext[1] && rows && x->ext[0] % rows == 0)
-    return true;
-  return verify_fail(v, op,
-                     "the operand is no square f32 tile of whole blocks "
-                     "of rows in layout acc");
-}
-
-static bool is_float8(DType t) {
-  return dtype_is_float(t) && dtype_size(t) == 1;
-}
-
-static bool check_foperand(Verifier *v, const Op *op) {
-  const Type *x = arg_type(v, op, 0);
-  if (!is_whole(x) || !is_float8(x->dtype)) return wrong_operand(v, op, 0);
-  return type_eq(res_type(v, op), x) || wrong_result(v, op);
-}
-
-static bool check_vote(Verifier *v, const Op *op) {
-  int64_t k = ir_attr_i(op, AT_KIND, 0);
-  if (arg_type(v, op, 0)->kind != TK_FRAG) return wrong_operand(v, op, 0);
-  return k == RK_ANY || k == RK_ALL || verify_fail(v, op, "kind is any or all");
-}
-
-static bool check_exceeds(Verifier *v, const Op *op) {
-  const Type *x = arg_type(v, op, 0);
-  if (!is_whole(x) || x->dtype != DT_F32) return wrong_operand(v, op, 0);
-  for (uint32_t i = 1; i < op->nargs; i++) {
-    const Type *limit = arg_type(v, op, i);
-    if (limit->dtype != DT_F32 || !slice_of(limit, x, 0, false))
-      return wrong_operand(v, op, i);
-  }
-  return true;
-}
-
-// ---------------------------------------------------------------- memory
-// Indices lo .. lo + rank - 1 of a tensor access: i32 scalars or fragments of
-// one tile. *out: the union of their shapes (kind TK_ELEM: scalars only).
-static bool index_shape(Verifier *v, const Op *op, uint32_t lo, uint32_t n,
-                        Type *out) {
-  *out = type_scalar(DT_I32);
-  Type whole = {.kind = TK_NONE};
-  for (uint32_t i = lo; i < lo + n; i++) {
-    const Type *t = arg_type(v, op, i);
-    if (t->dtype != DT_I32 || t->partial) return wrong_operand(v, op, i);
-    if (t->kind == TK_ELEM) continue;
-    if (t->kind != TK_FRAG) return wrong_operand(v, op, i);
-    if (out->kind == TK_ELEM || type_eq(out, t)) {
-      *out = *t;
-    } else if (out->slice && t->slice) {  // rows and columns
-      const Type *r = out->slice == SLICE_ROW ? out : t;
-      const Type *c = out->slice == SLICE_ROW ? t : out;
-      if (r->slice == c->slice || r->layout != c->layout)
-        return wrong_operand(v, op, i);
-      whole = type_frag(DT_I32, r->ext[0], c->ext[0], r->layout);
-      *out = whole;
-    } else {
-      const Type *w = out->slice ? t : out, *s = out->slice ? out : t;
-      if (!s->slice || !slice_of(s, w, s->slice == SLICE_COL, false))
-        return wrong_operand(v, op, i);
-      *out = *w;
-    }
-  }
-  return true;
-}
-
-static bool fits_shape(const Type *t, Type shape, DType dtype) {
-  shape.dtype = dtype;
-  return type_eq(t, &shape);
-}
-
-static bool check_gload(Verifier *v, const Op *op) {
-  const Type *t = arg_type(v, op, 0);
-  Type shape;
-  if (op->nargs != 1 + t->n)
-    return verify_fail(v, op, "needs one index per axis of the tensor");
-  if (!index_shape(v, op, 1, t->n, &shape)) return false;
-  return fits_shape(res_type(v, op), shape, t->dtype) || wrong_result(v, op);
-}
-
-static bool check_gstore(Verifier *v, const Op *op) {
-  const Type *t = arg_type(v, op, 0);
-  bool masked = ir_attr_i(op, AT_MASKED, 0);
-  Type shape;
-  if (op->nargs != 2 + t->n + masked)
-    return verify_fail(v, op, "needs one index per axis of the tensor%s",
-                       masked ? " and a predicate" : "");
-  if (!index_shape(v, op, 2, t->n, &shape)) return false;
-  if (!fits_shape(arg_type(v, op, 1), shape, t->dtype))
-    return wrong_operand(v, op, 1);
-  if (masked && !fits_shape(arg_type(v, op, op->nargs - 1), shape, DT_BOOL))
-    return wrong_operand(v, op, op->nargs - 1);
-  return true;
-}
-
 // Pieces are as many rows each as the swizzle has, or more.
 static bool check_pieces(Verifier *v, const Op *op, const Type *t,
                          const Type *tile) {
@@ -279,9 +47,7 @@ static bool check_pieces(Verifier *v, const Op *op, const Type *t,
          verify_fail(v, op, "pieces are [axis, number], of 8 rows and more");
 }
 
-// A box of tensor operand `at` (indices follow) and a shared tile.
-static bool check_box(Verifier *v, const Op *op, uint32_t at,
-                      const Type *tile) {
+bool verify_box(Verifier *v, const Op *op, uint32_t at, const Type *tile) {
   const Type *t = arg_type(v, op, at);
   const IrAttr *axes = ir_attr(op, AT_TILE);
   bool flip = op->code == OP_SFILL && ir_attr_i(op, AT_FLIP, 0);
@@ -303,7 +69,7 @@ static bool check_box(Verifier *v, const Op *op, uint32_t at,
 // A box that TMA can copy.
 static bool check_tma(Verifier *v, const Op *op, uint32_t at,
                       const Type *tile) {
-  if (!check_box(v, op, at, tile)) return false;
+  if (!verify_box(v, op, at, tile)) return false;
   if (arg_type(v, op, at)->n > 5)
     return verify_fail(v, op, "the tensor has more than 5 axes");
   if (tile->layout == LY_ROW && tile->ext[1] > 256)
@@ -316,21 +82,8 @@ static bool check_sflip(Verifier *v, const Op *op) {
   return (is_tile(t) && dtype_is_float16(t->dtype)) || wrong_operand(v, op, 0);
 }
 
-// The sign is a bool behind the indices.
-static bool check_sfill(Verifier *v, const Op *op) {
-  bool flip = ir_attr_i(op, AT_FLIP, 0);
-  for (uint32_t i = 1; i < op->nargs; i++) {
-    DType t = arg_type(v, op, i)->dtype;
-    bool sign = flip && i + 1 == op->nargs;
-    if (sign ? t != DT_BOOL : dtype_is_float(t) || t == DT_BOOL)
-      return wrong_operand(v, op, i);
-  }
-  if (flip && !dtype_is_float16(res_type(v, op)->dtype))
-    return verify_fail(v, op, "flip takes 16-bit floats");
-  return check_box(v, op, 0, res_type(v, op));
-}
 static bool check_cp_async(Verifier *v, const Op *op) {
-  return check_box(v, op, 1, arg_type(v, op, 0));
+  return verify_box(v, op, 1, arg_type(v, op, 0));
 }
 static bool check_tma_load(Verifier *v, const Op *op) {
   return check_tma(v, op, 3, arg_type(v, op, 0));
@@ -339,13 +92,6 @@ static bool check_tma_store(Verifier *v, const Op *op) {
   if (op->nargs != 2 + arg_type(v, op, 0)->n)
     return verify_fail(v, op, "needs one index per axis of the tensor");
   return check_tma(v, op, 0, arg_type(v, op, 1));
-}
-
-static bool check_sput(Verifier *v, const Op *op) {
-  const Type *x = arg_type(v, op, 0), *r = res_type(v, op);
-  bool ok = is_whole(x) && is_tile(r) && r->dtype == x->dtype &&
-            r->ext[0] == x->ext[0] && r->ext[1] == x->ext[1];
-  return ok || wrong_result(v, op);
 }
 
 static bool check_salloc(Verifier *v, const Op *op) {
@@ -365,20 +111,6 @@ static bool check_slot(Verifier *v, const Op *op) {
   return type_eq(got, &want) || wrong_result(v, op);
 }
 
-static bool check_sload(Verifier *v, const Op *op) {
-  bool load = op->code == OP_SLOAD;
-  const Type *s = arg_type(v, op, 0);
-  const Type *x = load ? res_type(v, op) : arg_type(v, op, 1);
-  bool flip = ir_attr_i(op, AT_TRANS, 0);
-  bool ok = is_tile(s) && is_whole(x) && s->dtype == x->dtype &&
-            s->ext[flip] == x->ext[0] && s->ext[!flip] == x->ext[1];
-  // A tile of one row has the columns of a fragment first.
-  ok |= load && !flip && is_tile(s) && s->dtype == x->dtype &&
-        x->kind == TK_FRAG && x->slice == SLICE_COL && !x->partial &&
-        s->ext[0] == 1 && s->ext[1] >= x->ext[0];
-  return ok || (load ? wrong_result(v, op) : wrong_operand(v, op, 1));
-}
-
 static bool check_scalar(Verifier *v, const Op *op) {
   const Type *s = arg_type(v, op, 0);
   const Type *x = op->nres ? res_type(v, op) : arg_type(v, op, 2);
@@ -387,135 +119,39 @@ static bool check_scalar(Verifier *v, const Op *op) {
   return ok || wrong_operand(v, op, 0);
 }
 
-// ---------------------------------------------------------------- products
-static const GpuFacts *facts(const Verifier *v) {
-  return &target_by_name(v->m->target)->gpu;
-}
-
-// Other bits than OCP's are read by the matrix units alone.
-static bool check_fnuz(Verifier *v, const Op *op) {
-  const Type *a = arg_type(v, op, 0), *b = arg_type(v, op, 1);
-  const Op *def = ir_def(v->f, op->args[0]);
-  bool whole = a->ext[1] % 64 == 0 && b->ext[0] % facts(v)->cols == 0;
-  if (a->dtype != DT_F8E4M3 || b->dtype != DT_F8E4M3 ||
-      ir_attr_i(op, AT_TRANS, 0) || !whole)
-    return verify_fail(v, op, "no such product of %s", dtype_name(a->dtype));
-  return (def && def->code == OP_FOPERAND) ||
-         verify_fail(v, op, "operand 0 is no foperand");
-}
-
-// Columns [from, to) of each block of 16 of the summed axis.
-static bool check_spans(Verifier *v, const Op *op, uint32_t k, uint32_t cols) {
-  const IrAttr *s = ir_attr(op, AT_SPANS);
-  bool ok = !s || (k % 16 == 0 && s->n == k / 16 * 2);
-  for (uint32_t i = 0; s && ok && i < s->n; i += 2)
-    ok = 0 <= s->list[i] && s->list[i] <= s->list[i + 1] &&
-         s->list[i + 1] <= cols && s->list[i] % 16 == 0 &&
-         s->list[i + 1] % 16 == 0;
-  return ok || verify_fail(v, op, "spans are columns of each block of 16");
-}
-
-static bool check_mma(Verifier *v, const Op *op) {
-  const Type *a = arg_type(v, op, 0), *b = arg_type(v, op, 1);
-  const Type *c = res_type(v, op);
-  bool trans = ir_attr_i(op, AT_TRANS, 0), ta = ir_attr_i(op, AT_TRANSA, 0);
-  if (!is_tile(b)) return wrong_operand(v, op, 1);
-  const GpuFacts *gpu = facts(v);
-  bool eight = is_float8(a->dtype) && is_float8(b->dtype);
-  bool in_regs =
-      is_whole(a) && (a->layout == gpu->acc || a->layout == gpu->op ||
-                      (eight && a->layout == gpu->op8));
-  if (!in_regs && !is_tile(a)) return wrong_operand(v, op, 0);
-  if ((a->dtype != b->dtype && !eight) || (in_regs && ta))
-    return wrong_operand(v, op, 0);
-  if (eight && gpu->f8 == F8_FNUZ && !check_fnuz(v, op)) return false;
-  bool acc = is_whole(c) && c->layout == gpu->acc && c->dtype == DT_F32;
-  if (!acc) return wrong_result(v, op);
-  if (a->ext[ta ? 1 : 0] != c->ext[0]) return wrong_operand(v, op, 0);
-  if (b->ext[trans ? 1 : 0] != c->ext[1] ||
-      b->ext[trans ? 0 : 1] != a->ext[ta ? 0 : 1])
-    return wrong_operand(v, op, 1);
-  if (op->nargs > 2 && !type_eq(arg_type(v, op, 2), c))
-    return wrong_operand(v, op, 2);
-  return check_spans(v, op, a->ext[ta ? 0 : 1], c->ext[1]);
-}
-
-// What the instruction takes: one warpgroup, 64 rows a time, swizzled tiles.
-static bool check_wgmma(Verifier *v, const Op *op) {
-  const Type *a = arg_type(v, op, 0), *b = arg_type(v, op, 1);
-  const Type *c = res_type(v, op);
-  bool turned = ir_attr_i(op, AT_TRANS, 0) || ir_attr_i(op, AT_TRANSA, 0);
-  int size = dtype_size(a->dtype);
-  uint32_t k = a->ext[ir_attr_i(op, AT_TRANSA, 0) ? 0 : 1];
-  if (!check_mma(v, op)) return false;
-  // Before roles the instances of group() are warpgroups.
-  if (ir_group_threads(v->f, op) % 128)
-    return verify_fail(v, op, "needs warpgroups of 128 threads");
-  if (!dtype_is_float(a->dtype) || size > 4 || a->dtype == DT_F32)
-    return verify_fail(v, op, "no such product of %s", dtype_name(a->dtype));
-  if (turned && size != 2)
-    return verify_fail(v, op, "only 16-bit operands can be transposed");
-  if (c->ext[0] % 64 || c->ext[1] % 8 || k * (uint32_t)size % 32)
-    return verify_fail(v, op, "rows are 64s, columns 8s, k steps 32 bytes");
-  if (b->layout == LY_ROW || a->layout == LY_ROW)
-    return verify_fail(v, op, "shared operands are swizzled");
-  if (a->kind == TK_FRAG && size != 2)
-    return verify_fail(v, op, "a fragment operand has 16 bits");
-  return true;
-}
-
-static bool check_wait(Verifier *v, const Op *op) {
-  bool ok = op->nres == op->nargs;
-  for (uint32_t i = 0; ok && i < op->nres; i++)
-    ok = type_eq(ir_type(v->f, op->res[i]), arg_type(v, op, i));
-  return ok || wrong_result(v, op);
+static bool check_sstore(Verifier *v, const Op *op) {
+  bool ok =
+      fills(arg_type(v, op, 1), arg_type(v, op, 0), ir_attr_i(op, AT_TRANS, 0));
+  return ok || wrong_operand(v, op, 1);
 }
 
 // ---------------------------------------------------------------- all
 typedef bool CheckFn(Verifier *v, const Op *op);
 
 static CheckFn *const checks[OP_COUNT] = {
-    [OP_LAUNCH] = check_launch,       [OP_ROLES] = check_roles,
-    [OP_SPLAT] = check_splat,         [OP_COORD] = check_coord,
-    [OP_COORD_THREAD] = check_coord,  [OP_COORD_REG] = check_coord,
-    [OP_BCAST] = check_bcast,         [OP_FREDUCE] = check_freduce,
-    [OP_FCOMBINE] = check_fcombine,   [OP_FSCAN] = check_fscan,
-    [OP_RELAYOUT] = check_relayout,   [OP_VOTE] = check_vote,
-    [OP_FCOLS] = check_fcols,         [OP_EXCEEDS] = check_exceeds,
-    [OP_FOPERAND] = check_foperand,   [OP_FTRINV] = check_ftrinv,
-    [OP_GLOAD] = check_gload,         [OP_GSTORE] = check_gstore,
-    [OP_SFLIP] = check_sflip,         [OP_SFILL] = check_sfill,
-    [OP_SPUT] = check_sput,           [OP_SALLOC] = check_salloc,
-    [OP_MBAR] = check_salloc,         [OP_SLOT] = check_slot,
-    [OP_SLOAD] = check_sload,         [OP_SGET] = check_scalar,
-    [OP_SSET] = check_scalar,         [OP_SSTORE] = check_sload,
+    [OP_ROLES] = check_roles,         [OP_SFLIP] = check_sflip,
+    [OP_SALLOC] = check_salloc,       [OP_MBAR] = check_salloc,
+    [OP_SLOT] = check_slot,           [OP_SGET] = check_scalar,
+    [OP_SSET] = check_scalar,         [OP_SSTORE] = check_sstore,
     [OP_CP_ASYNC] = check_cp_async,   [OP_TMA_LOAD] = check_tma_load,
-    [OP_TMA_STORE] = check_tma_store, [OP_MMA] = check_mma,
-    [OP_WGMMA] = check_wgmma,         [OP_WG_WAIT] = check_wait,
+    [OP_TMA_STORE] = check_tma_store,
 };
 
-// Fragments of a type that the threads of the group cannot hold.
-static bool check_maps(Verifier *v, const Op *op) {
-  for (uint32_t i = 0; i < op->nres; i++) {
-    const Type *t = ir_type(v->f, op->res[i]);
-    FragMap map;
-    if (t->kind != TK_FRAG) continue;
-    uint32_t threads = ir_group_threads(v->f, op);
-    const char *err = frag_map(t, threads, &map);
-    if (err)
-      return verify_fail(v, op, "no such fragment on %u threads: %s", threads,
-                         err);
-  }
-  return true;
+// Who writes operand 0, or takes a slot of it, has memory: a tile of level frag
+// that is a value stays as it is.
+static bool is_memory(Verifier *v, const Op *op) {
+  bool writes = op->code == OP_CP_ASYNC || op->code == OP_TMA_LOAD ||
+                op->code == OP_SSTORE || op->code == OP_SSET ||
+                op->code == OP_SFLIP || op->code == OP_SLOT;
+  const Op *def = writes ? ir_def(v->f, op->args[0]) : NULL;
+  if (!def || (def->code != OP_SFILL && def->code != OP_SPUT)) return true;
+  return verify_fail(v, op, "operand 0 is a value, not memory");
 }
 
 bool verify_gpu_op(Verifier *v, const Op *op) {
-  if (op->code >= OP_ALLOC && op->code <= OP_DPBF16 && op->code != OP_TSHAPE &&
-      op->code != OP_TSTRIDE && op->code != OP_SPLAT)
-    return verify_fail(v, op, "'%s' is an op of the CPU",
-                       op_info(op->code)->name);
-  if (op->code == OP_ORIGIN)
-    return verify_fail(v, op, "GPU programs compute origins from task()");
-  if (!check_maps(v, op)) return false;
-  return !checks[op->code] || checks[op->code](v, op);
+  if (op_info(op->code)->levels & OPL_SCHEDULE && !verify_scheduled(v, op))
+    return false;
+  if (!is_memory(v, op)) return false;
+  if (checks[op->code]) return checks[op->code](v, op);
+  return verify_frag_op(v, op);
 }

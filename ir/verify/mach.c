@@ -1,27 +1,10 @@
-// The rules of single ops at level mach: scalars, vectors and pointers, with
-// nothing implicit.
-#include "ir/layout.h"
+// The rules of single ops at level mach of a CPU: scalars, vectors and
+// pointers, with nothing implicit; elementwise ops of GPUs too.
 #include "ir/target.h"
-#include "ir/verify/verify.h"
-
-static const Type *arg_type(const Verifier *v, const Op *op, uint32_t i) {
-  return ir_type(v->f, op->args[i]);
-}
-
-static const Type *res_type(const Verifier *v, const Op *op) {
-  return ir_type(v->f, op->res[0]);
-}
+#include "ir/verify/rule.h"
 
 static bool is(const Type *t, TypeKind kind, DType dtype) {
   return t->kind == kind && t->dtype == dtype;
-}
-
-static bool wrong_result(Verifier *v, const Op *op) {
-  return verify_fail(v, op, "the result has the wrong type");
-}
-
-static bool wrong_operand(Verifier *v, const Op *op, uint32_t i) {
-  return verify_fail(v, op, "operand %u has the wrong type", i);
 }
 
 // ---------------------------------------------------------------- elementwise
@@ -179,10 +162,8 @@ static CheckFn *const checks[OP_COUNT] = {
     [OP_VSWAP] = check_vswap,
 };
 
-bool verify_mach_op(Verifier *v, const Op *op) {
+bool verify_machine_op(Verifier *v, const Op *op) {
   if (op_info(op->code)->flags & OPF_ELEM) return check_elementwise(v, op);
   if (target_is_gpu(v->m->target)) return verify_gpu_op(v, op);
-  if (op->code >= OP_LAUNCH)
-    return verify_fail(v, op, "'%s' is an op of GPUs", op_info(op->code)->name);
   return !checks[op->code] || checks[op->code](v, op);
 }

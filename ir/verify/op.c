@@ -56,12 +56,21 @@ static bool broadcasts(const Type *a, const Type *to) {
   return a->dtype == to->dtype && within(a, to);
 }
 
+// ---------------------------------------------------------------- levels
+bool verify_level(Verifier *v, const Op *op) {
+  const OpInfo *info = op_info(op->code);
+  if (info->levels & v->ops) return true;
+  // At level mach ops of the other kind of target may be meant.
+  if (info->levels & level_ops(v->m->level))
+    return verify_fail(v, op, "'%s' is an op of %s", info->name,
+                       info->levels & OPL_CPU ? "the CPU" : "GPUs");
+  return verify_fail(v, op, "'%s' is no op of level %s", info->name,
+                     level_name(v->m->level));
+}
+
 // ---------------------------------------------------------------- counts
 static bool check_counts(Verifier *v, const Op *op) {
   const OpInfo *info = op_info(op->code);
-  if (!(info->levels & (1 << v->m->level)))
-    return verify_fail(v, op, "'%s' is no op of level %s", info->name,
-                       level_name(v->m->level));
   if (op->nargs < info->min_args)
     return verify_fail(v, op, "needs at least %u operands", info->min_args);
   if (info->max_args != 255 && op->nargs > info->max_args)
@@ -180,7 +189,7 @@ static bool check_result_type(Verifier *v, const Op *op, const Type *want) {
 
 // Coordinates and dims are i32 in programs of a GPU.
 static bool narrow_ok(const Verifier *v) {
-  return v->m->level == LV_MACH && target_is_gpu(v->m->target);
+  return v->m->level >= LV_FRAG && target_is_gpu(v->m->target);
 }
 
 static bool check_inferred(Verifier *v, const Op *op) {
@@ -223,7 +232,7 @@ static const FuncParam *param_of(const Func *f, Value x) {
 
 static bool check_given(Verifier *v, const Op *op) {
   const FuncParam *p = param_of(v->f, op->args[0]);
-  if (p && (p->role == PR_SCALAR || v->m->level == LV_MACH)) return true;
+  if (p && (p->role == PR_SCALAR || v->m->level >= LV_FRAG)) return true;
   return verify_fail(v, op, "operand 0 must be a scalar parameter");
 }
 
@@ -665,5 +674,5 @@ bool verify_op(Verifier *v, const Op *op) {
       !check_inferred(v, op))
     return false;
   if (checks[op->code] && !checks[op->code](v, op)) return false;
-  return v->m->level != LV_MACH || verify_mach_op(v, op);
+  return v->m->level < LV_FRAG || verify_machine_op(v, op);
 }

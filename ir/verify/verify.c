@@ -29,6 +29,7 @@ bool verify_fail(Verifier *v, const Op *op, const char *fmt, ...) {
 // ---------------------------------------------------------------- types
 static const char *elem_error(const Verifier *v, const Type *t) {
   bool tile = v->m->level == LV_TILE;
+  if (v->m->level == LV_FRAG && t->n) return "has axes at level frag";
   if (v->m->level == LV_MACH && t->n) return "has axes at level mach";
   for (uint32_t i = 0; i < t->n; i++) {
     if (t->axis[i] >= v->f->axes.n) return "has an unknown axis";
@@ -43,14 +44,16 @@ static const char *elem_error(const Verifier *v, const Type *t) {
 }
 
 static const char *type_error(const Verifier *v, const Type *t) {
-  bool mach = v->m->level == LV_MACH;
+  bool gpu = v->ops & (OPL_FRAG | OPL_GPU), cpu = v->ops & OPL_CPU;
+  bool vector = t->kind == TK_VEC || t->kind == TK_PTR;
   if (t->kind == TK_NONE || t->dtype >= DT_COUNT) return "is missing";
-  if (t->kind >= TK_FRAG && !(mach && target_is_gpu(v->m->target)))
-    return "belongs to level mach of a GPU";
+  if (t->kind >= TK_FRAG && !gpu)
+    return "belongs to levels frag and mach of a GPU";
   if (t->kind == TK_SMEM) return smem_error(t);
   if (t->kind == TK_ELEM)
     return t->n > MAX_AXES ? "has too many axes" : elem_error(v, t);
-  if (t->kind != TK_TENSOR) return mach ? NULL : "belongs to level mach";
+  if (vector && !cpu) return "belongs to level mach of a CPU";
+  if (t->kind != TK_TENSOR) return NULL;
   if (t->n > MAX_RANK) return "has more than 8 axes";
   for (uint32_t i = 0; i < t->n; i++)
     if (t->size[i] == DIM_NONE || t->size[i] >= v->m->dims.exprs.n)
@@ -109,6 +112,12 @@ static bool check_place(Verifier *v, const Region *r, const Op *op) {
 
 static void check_region(Verifier *v, const Op *parent, const Region *r);
 
+// Of an op that is wrong as a whole nothing else is said.
+static void allow_uses(Verifier *v, const Op *op) {
+  for (uint32_t i = 0; i < op->nres; i++)
+    if (op->res[i] < v->f->values.n) v->state[op->res[i]] = 1;
+}
+
 static void check_op(Verifier *v, const Region *r, const Op *op) {
   uint32_t before = v->errors;
   if (op->code >= OP_COUNT || !check_links(v, r, op) ||
@@ -116,6 +125,10 @@ static void check_op(Verifier *v, const Region *r, const Op *op) {
     return;
   for (uint32_t i = 0; i < op->nregions; i++)
     check_region(v, op, op->regions[i]);
+  if (!verify_level(v, op)) {
+    allow_uses(v, op);
+    return;
+  }
   for (uint32_t i = 0; i < op->nres; i++)
     if (!define(v, op, r, op->res[i], i)) return;
   if (v->errors == before) verify_op(v, op);
@@ -185,7 +198,12 @@ static bool check_space(Verifier *v) {
 static void check_func(Verifier *v) {
   const Func *f = v->f;
   v->state = NEWN(&v->cx->scratch, uint8_t, f->values.n);
+  if (v->m->level == LV_FRAG && !target_is_gpu(v->m->target)) {
+    verify_fail(v, NULL, "level frag is for targets that are GPUs");
+    return;
+  }
   if (!check_space(v)) return;
+  verify_schedule(v);
   for (uint32_t i = 0; i < f->params.n; i++)
     if (!check_param(v, &f->params.at[i], i)) return;
   check_region(v, NULL, f->body);
@@ -237,8 +255,14 @@ static void check_calls(Verifier *v) {
   }
 }
 
+// At level mach the target says which.
+static uint8_t ops_of(const Module *m) {
+  uint8_t other = target_is_gpu(m->target) ? OPL_CPU : OPL_GPU;
+  return (uint8_t)(level_ops(m->level) & ~other);
+}
+
 bool ir_verify(Ctx *cx, const Module *m) {
-  Verifier v = {.cx = cx, .m = m};
+  Verifier v = {.cx = cx, .m = m, .ops = ops_of(m)};
   ArenaMark mark = arena_mark(&cx->scratch);
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     v.f = m->funcs.at[i];

@@ -1,4 +1,4 @@
-// legal: whatever is still in value form gets buffers and barriers.
+// legal: frag -> mach: tiles that are values get buffers and barriers.
 //
 //   before  %k = sfill(%K, %b, %g, %k0, %zero) {tile = [2, 3]} : smem<..>
 //           %s = mma(%q, %k, %none) : frag<64x128xf32,acc>
@@ -21,8 +21,8 @@
 // Groups that share a task become a role: they copy what depends on the group
 // each into its own slot, and the first one copies the rest.
 //
-// Needs: lower_gpu. Level mach, value form; what warps and stage have made
-// stays as it is. Tests: test/passes/bufferize_gpu.
+// Needs: lower_gpu. What warps, stage and direct have made stays as it is.
+// Tests: test/passes/bufferize_gpu.
 #include "ir/layout.h"
 #include "ir/target.h"
 #include "passes/support/fill.h"
@@ -482,6 +482,7 @@ bool pass_bufferize_gpu(Ctx *cx, Module *m, const PassOpt *opt) {
     diag_add(cx, DIAG_pass_unsupported, NOWHERE, "legal needs a GPU target");
     return false;
   }
+  m->level = LV_MACH;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     ArenaMark mark = arena_mark(&cx->scratch);
     if (!legal_func(cx, m->funcs.at[i], t)) return false;

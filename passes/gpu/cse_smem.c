@@ -10,8 +10,8 @@
 // two axes, so that a program has two values of each, though their fragments
 // are the same. Mostly two reads are better than one that is kept; where a
 // chunk's keys are normed, decayed and used on both sides (KDA) all of that is
-// there twice: 501 registers of a thread. Level mach, value form; sm_90a.
-// Needs: lower_gpu; run cse and dce behind it. Tests: test/passes/cse_smem.
+// there twice: 501 registers of a thread. Level frag; sm_90a. Needs:
+// lower_gpu; run cse and dce behind it. Tests: test/passes/cse_smem.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/pass.h"

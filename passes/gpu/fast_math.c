@@ -16,9 +16,8 @@
 // `approx` below 2^-approx of the quotient: a fraction of the rounding (2^-9
 // bf16, 2^-12 f16). Where products leave the special units time, these do every
 // fourth one (three warpgroups: 613 TFLOP/s for 580; two lose by it). A
-// comparison of a power with a constant is one of its exponent. Level mach,
-// value form. Needs: lower_gpu. Run dce afterwards. Tests:
-// test/passes/fast_math/.
+// comparison of a power with a constant is one of its exponent. Level frag.
+// Needs: lower_gpu. Run dce afterwards. Tests: test/passes/fast_math/.
 #include "ir/target.h"
 #include "passes/pass.h"
 #include "passes/support/range.h"

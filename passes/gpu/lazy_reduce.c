@@ -11,7 +11,7 @@
 //
 // Saves the exchange between threads in each step; the factor %x is the same
 // in all threads of a row. Sums, with or without a factor, and `any`.
-// Level mach, value form. Needs: lower_gpu. Tests: test/passes/lazy_reduce/.
+// Level frag. Needs: lower_gpu. Tests: test/passes/lazy_reduce/.
 #include "passes/pass.h"
 
 #include "ir/layout.h"

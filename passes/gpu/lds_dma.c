@@ -22,7 +22,8 @@
 // Boxes of whole rows, tensors with dense rows (launch's `dense`); other tiles
 // are left to pass prefetch, all of them where the rings do not fit. Loops one
 // behind the other share the rings.
-// Needs: lower_gpu; runs before prefetch. Tests: test/passes/lds_dma.
+// Level frag. Needs: lower_gpu; runs before prefetch. Tests:
+// test/passes/lds_dma.
 #include "passes/gpu/prefetch.h"
 
 #include "ir/layout.h"

@@ -1,4 +1,4 @@
-// place: tile -> mach for GPUs, in value form: tiles become fragments over the
+// place: tile -> frag, for GPUs: tiles become fragments over the
 // threads of a group of four warps, operands of products shared tiles, and
 // products run on the matrix units. Everything is synchronous.
 //
@@ -227,7 +227,7 @@ bool pass_lower_gpu(Ctx *cx, Module *m, const PassOpt *opt) {
     diag_add(cx, DIAG_pass_unsupported, NOWHERE, "place needs a GPU target");
     return false;
   }
-  m->level = LV_MACH;
+  m->level = LV_FRAG;
   m->target = intern(&cx->names, t->name);
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     ArenaMark mark = arena_mark(&cx->scratch);

@@ -11,8 +11,8 @@
 // the question whether the tile needs a mask, goes into the bounds too. Whether
 // a row has any key, with %col = %k0 .. %k0 + n - 1, needs no element at all.
 // Differences of a row's and a key's coordinate (windows) are bounds of the
-// key. What could overflow is done in i64. Level mach, value form. Needs:
-// lower_gpu. Run dce afterwards. Tests: test/passes/merge_bounds/.
+// key. What could overflow is done in i64. Level frag. Needs: lower_gpu. Run
+// dce afterwards. Tests: test/passes/merge_bounds/.
 #include "passes/pass.h"
 
 #include "ir/layout.h"

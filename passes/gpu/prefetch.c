@@ -27,8 +27,8 @@
 // there (relayout). Numbers and slices that a phase before has found count too.
 // Chunks without a state ask behind their first product. Where few registers
 // are to be kept what only chunks that are not whole need is left to pass
-// remat; at its last level nothing is loaded ahead. Needs: lower_gpu; runs
-// before bufferize_gpu. Tests: test/passes/prefetch.
+// remat; at its last level nothing is loaded ahead. Level frag. Needs:
+// lower_gpu. Tests: test/passes/prefetch.
 #include "passes/gpu/prefetch.h"
 
 #include "passes/hopper/rings.h"

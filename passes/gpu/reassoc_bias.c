@@ -23,7 +23,7 @@
 //
 // and in exp2(%d * a * c) the product a * c is made once. Operands that are
 // split into parts (f32) take all registers: a number more for a row is spilled
-// there. Level mach, value form. Needs: lower_gpu. Run dce afterwards. Tests:
+// there. Level frag. Needs: lower_gpu. Run dce afterwards. Tests:
 // test/passes/reassoc_bias/.
 #include "passes/pass.h"
 

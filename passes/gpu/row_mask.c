@@ -15,8 +15,8 @@
 // element. %c is positive and %s mostly finite. Infinite scores and NaN, which
 // a key may have that only other rows of the tile see, exceed the largest
 // finite number: the branch that looks for a new maximum, rarely taken, masks
-// elements. Level mach, value form. Needs: peel, fold, lazy_rescale; dce
-// afterwards. Tests: test/passes/row_mask/, test/wave/unseen-keys.test.
+// elements. Level frag. Needs: peel, fold, lazy_rescale; dce afterwards. Tests:
+// test/passes/row_mask/, test/wave/unseen-keys.test.
 #include "passes/pass.h"
 #include "passes/support/range.h"
 

@@ -11,8 +11,8 @@
 // Several streams of keys have sums of their own; two sums in one take half of
 // the registers while the next loop runs. Of the ops behind a loop that need
 // nothing of it those go in front of it which leave less to be kept in
-// fragments through it; loads of what nothing writes too. Level mach, value
-// form; GPUs. Needs: lower_gpu. Tests: test/passes/sched_pressure/.
+// fragments through it; loads of what nothing writes too. Level frag.
+// Needs: lower_gpu. Tests: test/passes/sched_pressure/.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/pass.h"

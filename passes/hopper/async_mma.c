@@ -11,7 +11,7 @@
 //
 // For chunks of recurrences, whose products stage leaves alone: they depend on
 // each other, but not on all that stands between them. An accumulator that
-// something behind uses too stays synchronous. Level mach, value form; sm_90a,
+// something behind uses too stays synchronous. Level frag; sm_90a,
 // programs for which warps has rings. Needs: lower_gpu. Tests:
 // test/passes/async_mma/.
 #include "ir/layout.h"

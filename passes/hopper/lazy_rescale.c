@@ -17,9 +17,9 @@
 // (passes/stream/online.c) mostly stays. Whether it may is asked of all scores
 // of a warp at once: no exchange between threads, and half the instructions of
 // a maximum. All that a row derives of the maximum goes into the branch. A row
-// with several exponentials asks for the lag of each; the least counts. Level
-// mach, value form; sm_90a. Needs: fast_math; runs before warp_specialize. Run
-// dce afterwards. Tests: test/passes/lazy_rescale/.
+// with several exponentials asks for the lag of each; the least counts.
+// Level frag; sm_90a. Needs: fast_math; runs before warp_specialize. Run dce
+// afterwards. Tests: test/passes/lazy_rescale/.
 #include "ir/target.h"
 #include "passes/pass.h"
 

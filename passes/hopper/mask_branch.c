@@ -21,9 +21,9 @@
 // docs/lab/2026-11-compile-time.md). Done for masks that are one comparison:
 // words of bits and tables are made while the scores are. What is masked of
 // what has been masked has a branch of its own. The sides are the same ops with
-// %full = true and false, which pass fold makes what is above. Level mach,
-// value form; sm_90a. Needs: pipeline_loop; runs before peel. Run fold and dce
-// afterwards. Tests: test/passes/mask_branch/.
+// %full = true and false, which pass fold makes what is above. Level frag;
+// sm_90a. Needs: pipeline_loop; runs before peel. Run fold and dce afterwards.
+// Tests: test/passes/mask_branch/.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/support/full_tiles.h"

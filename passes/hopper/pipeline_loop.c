@@ -18,8 +18,8 @@
 // of a step runs while the products of the step before are added up
 // (intra-warpgroup overlap of FlashAttention-3, arXiv 2407.08608, section 3.2,
 // for any row function). Loops without both kinds are left alone, and programs
-// for which warps has no rings. Level mach, value form; sm_90a. Needs:
-// lower_gpu. Tests: test/passes/pipeline_loop/.
+// for which warps has no rings. Level frag; sm_90a. Needs: lower_gpu. Tests:
+// test/passes/pipeline_loop/.
 #include "passes/support/full_tiles.h"
 #include "passes/hopper/rings.h"
 

@@ -19,9 +19,9 @@
 // too stay: they would be copied twice, and so does everything where a thread's
 // registers would not do. Tiles behind the last step are not used; outside of
 // the tensor they are 0. The product may stand in a branch of the loop's body;
-// the other branch hands on what it was given. Level mach, value form; sm_90a,
-// programs for which warps has rings. Needs: lower_gpu; runs before prefetch.
-// Tests: test/passes/pipeline_recur.
+// the other branch hands on what it was given. Level frag; sm_90a, programs for
+// which warps has rings. Needs: lower_gpu; runs before prefetch. Tests:
+// test/passes/pipeline_recur.
 #include "passes/hopper/rings.h"
 
 enum { MOST = 4, MOST_REGS = 32, ROOM = 208 };

@@ -32,10 +32,9 @@
 // behind their loop:
 //   %c = coord() {anew = true}  gstore(%S, %s, %h, %r, %c)
 // Code generation has an order that keeps less, and reads what threads hand
-// round from shared memory for each use. Level mach, value form; NVIDIA,
-// programs with steps; others have the attribute `lean` alone, at its level,
-// and behind it passes/hopper/spill_smem.c. Needs: lower_gpu. Tests:
-// test/passes/remat.
+// round from shared memory for each use. Level frag; NVIDIA, programs with
+// steps; others have the attribute `lean` alone, at its level, and behind it
+// passes/hopper/spill_smem.c. Needs: lower_gpu. Tests: test/passes/remat.
 #include "passes/hopper/remat.h"
 
 #include "ir/layout.h"

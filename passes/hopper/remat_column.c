@@ -12,7 +12,7 @@
 // many as before, but no register for each column through the loop. Where a
 // maximum is asked in between (steps that mask, branches), columns are made
 // anew, of a scalar that LLVM does not know to be the same in all steps.
-// Done where a loop has the first form. Level mach, value form; sm_90a. Runs
+// Done where a loop has the first form. Level frag; sm_90a. Runs
 // behind guard. Run cse, dce afterwards. Tests: test/passes/remat_column/.
 #include "passes/pass.h"
 

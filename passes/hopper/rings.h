@@ -27,7 +27,7 @@ typedef struct Ring {
 
 typedef struct Rings {
   Func *f;
-  const Region *body;  // in value form
+  const Region *body;  // without roles
   Arena *arena;
   const Target *target;
   uint32_t groups, nrings;

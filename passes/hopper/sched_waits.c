@@ -14,8 +14,8 @@
 // * What a turn of a loop has left is read before the next one's first product.
 //
 // defer makes the products asynchronous one by one; this looks at them
-// together. Level mach, value form; sm_90a, programs with steps. Needs:
-// async_mma. Tests: test/passes/sched_waits/.
+// together. Level frag; sm_90a, programs with steps. Needs: async_mma.
+// Tests: test/passes/sched_waits/.
 #include "passes/hopper/rings.h"
 
 // ---------------------------------------------------------------- chains

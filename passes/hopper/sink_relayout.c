@@ -7,8 +7,8 @@
 // of them are an eighth of the work, and of the code. Only where no more slices
 // are handed round: an operand that something else needs too stays as it is;
 // and where there is a function: sums and products alone are not worth other
-// code. Level mach, value form; sm_90a, programs with steps. Needs: prefetch.
-// Run dce afterwards. Tests: test/passes/sink_relayout.
+// code. Level frag; sm_90a, programs with steps. Needs: prefetch. Run dce
+// afterwards. Tests: test/passes/sink_relayout.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/pass.h"

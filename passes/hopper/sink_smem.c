@@ -16,8 +16,8 @@
 // memory too: they are given back in it, earlier. A number from outside
 // of the loop that slices are computed from is made anew in each turn, else
 // they would be hoisted by the hardware's compiler, and spilled. What a loop is
-// given has arrived before it. Level mach, value form; sm_90a, programs with
-// steps. Needs: lower_gpu; runs before async_mma. Tests: test/passes/sink_smem.
+// given has arrived before it. Level frag; sm_90a, programs with steps. Needs:
+// lower_gpu; runs before async_mma. Tests: test/passes/sink_smem.
 #include "passes/hopper/rings.h"
 
 typedef struct Settle {

@@ -20,8 +20,8 @@
 // loops, which are three, has no branch. For weights that are rounded to 16
 // bits and their sums: relative error of the function 2^-16.4, where it is
 // small 2^-16.9 (bf16), or 2^-21.4 (f16). Coefficients that are no normal
-// numbers (caps above 2^16) are not used: all elements are large. Level mach,
-// value form; sm_90a. Needs: lazy_rescale. Run cse and dce afterwards. Tests:
+// numbers (caps above 2^16) are not used: all elements are large. Level frag;
+// sm_90a. Needs: lazy_rescale. Run cse and dce afterwards. Tests:
 // test/passes/small_tanh/.
 #include "ir/layout.h"
 #include "passes/pass.h"

@@ -22,10 +22,10 @@
 // (relayout), at the last level those that are loaded too. In a phase that
 // finds what chunks have (hoist) loads, scans and parts stand where they are
 // needed first, and what was made of a load alone is made again. A chunk whose
-// tiles are copied for it adds parts up where their sum is needed. Level mach,
-// value form; sm_90a, programs with steps, where the driver asks for few
-// registers (tools/driver/gpu/fit.c). Needs: lower_gpu; runs before remat.
-// Tests: test/passes/spill_chunks.
+// tiles are copied for it adds parts up where their sum is needed. Level frag;
+// sm_90a, programs with steps, where the driver asks for few registers
+// (tools/driver/gpu/fit.c). Needs: lower_gpu; runs before remat. Tests:
+// test/passes/spill_chunks.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/hopper/rings.h"

@@ -12,8 +12,8 @@
 // Rows of what is stored are made anew, of numbers made anew and of the
 // thread's number, which is read again (`anew`); columns are those of the loads
 // between. At the last level threads may have a few registers less (launch,
-// `registers`): ptxas then loads less ahead, and spills less. Level mach, value
-// form; sm_90a, programs without steps, where the driver asks for few registers
+// `registers`): ptxas then loads less ahead, and spills less. Level frag;
+// sm_90a, programs without steps, where the driver asks for few registers
 // (tools/driver/gpu/fit.c), and then without the attribute `lean`. Needs:
 // lower_gpu, sched_pressure. Tests: test/passes/spill_smem.
 #include "ir/layout.h"

@@ -23,8 +23,8 @@
 // while loop that ends with claim(), if warps will have a producer to do so;
 // else one CTA does one task, and only the order changes. The order gives a
 // task's head and row: a producer does not find them again by quotients. Not in
-// recurrences: ptxas then spills. Level mach, value form. Needs: lower_gpu.
-// Tests: test/passes/tile_scheduler/.
+// recurrences: ptxas then spills. Level frag. Needs: lower_gpu. Tests:
+// test/passes/tile_scheduler/.
 #include "ir/pressure.h"
 #include "passes/hopper/rings.h"
 

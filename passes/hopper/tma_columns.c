@@ -19,8 +19,8 @@
 // columns in registers only where they are used. Done where wherever a tile of
 // keys is filled such columns of the same tensor are read, so that each step
 // has one strip; not to columns of few steps (documents in steps that mask),
-// nor to what depends on the group or is not made of scalars. Level mach, value
-// form; sm_90a. Needs: pipeline_loop; runs before warp_specialize. Run dce
+// nor to what depends on the group or is not made of scalars. Level frag;
+// sm_90a. Needs: pipeline_loop; runs before warp_specialize. Run dce
 // afterwards. Tests: test/passes/tma_columns/.
 #include "passes/hopper/rings.h"
 

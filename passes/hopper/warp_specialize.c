@@ -28,8 +28,7 @@
 // fit, stays as it is. Where tasks may be short, groups take their blocks of
 // rows in turn, and what a task needs is waited for as late as can be. Register
 // counts: FlashAttention-3 (arXiv 2407.08608).
-// Level mach, value form; sm_90a. Needs: lower_gpu. Tests:
-// test/passes/warp_specialize/.
+// Level frag; sm_90a. Needs: lower_gpu. Tests: test/passes/warp_specialize/.
 #include "ir/layout.h"
 #include "passes/hopper/drain.h"
 #include "passes/support/fill.h"

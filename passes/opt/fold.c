@@ -1,4 +1,4 @@
-// fold: constants at levels tile and mach.
+// fold: constants from level tile on.
 //
 //   %t = const() {ivalue = 1}             %u = select(%c, %x, %x)
 //   %y = or(%t, %x)                  ->   uses of %y are %t, uses of %u are %x

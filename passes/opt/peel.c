@@ -12,7 +12,7 @@
 // multiples of the step from %lo (pass tile sees to that), so the three loops
 // visit the same coordinates in the same order. A loop that is empty whatever
 // the arguments is left out, one that branches on %full (pass mask_branch) is
-// left alone. Works at level tile and mach. Needs: fold afterwards. Tests:
+// left alone. Works from level tile on. Needs: fold afterwards. Tests:
 // test/passes/peel/.
 #include "passes/support/full_tiles.h"
 #include "passes/pass.h"

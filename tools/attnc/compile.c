@@ -15,6 +15,7 @@ static const struct Stage {
     {"attn", ST_IR, LV_ATTN},
     {"stream", ST_IR, LV_STREAM},
     {"tile", ST_IR, LV_TILE},
+    {"frag", ST_IR, LV_FRAG},
     {"mach", ST_IR, LV_MACH},
     {"llvm", ST_CODE, DRV_LLVM},
     {"asm", ST_CODE, DRV_ASM},

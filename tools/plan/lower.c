@@ -110,6 +110,11 @@ Module *drv_lower(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
   if (!m || !pass_run(cx, m, passes, &run)) return NULL;
   if (to == LV_MACH && !drv_verified(cx, m, passes, &run.pass)) return NULL;
   if (m->level == to) return m;
-  diag_add(cx, DIAG_no_stage, NOWHERE, level_name(to), run.pass.target);
+  Diag *d =
+      diag_add(cx, DIAG_no_stage, NOWHERE, level_name(to), run.pass.target);
+  if (to == LV_FRAG)
+    diag_note(cx, d, NOWHERE,
+              "programs of a CPU go from level tile to mach; "
+              "frag is a level of GPU targets");
   return NULL;
 }
