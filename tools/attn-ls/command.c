@@ -212,12 +212,20 @@ static const Row *find_row(const char *name) {
   return NULL;
 }
 
-static bool is_stage(const char *s) {
-  static const char *const stages[] = {"attn", "stream", "tile", "mach",
-                                       "llvm", "asm",    "ptx"};
-  for (size_t i = 0; s && i < sizeof stages / sizeof *stages; i++)
-    if (strcmp(stages[i], s) == 0) return true;
-  return false;
+// What attn.show shows; target: the one shown where a CPU has no such stage.
+typedef struct Shown {
+  const char *stage, *target;
+} Shown;
+
+static const Shown shown[] = {
+    {"attn", NULL}, {"stream", NULL}, {"tile", NULL}, {"frag", "sm_90a"},
+    {"mach", NULL}, {"llvm", NULL},   {"asm", NULL},  {"ptx", "sm_90a"},
+};
+
+static const Shown *find_stage(const char *s) {
+  for (size_t i = 0; s && i < sizeof shown / sizeof *shown; i++)
+    if (strcmp(shown[i].stage, s) == 0) return &shown[i];
+  return NULL;
 }
 
 // --dim for the first specialization: a file of PTX has one.
@@ -249,11 +257,10 @@ static void command_line(Ls *ls, const Row *row, Doc *d, const char *file,
     arg(ls, a, arena_printf(&ls->scratch, "--emit=%s", stage));
     arg(ls, a, "-o");
     arg(ls, a, "-");
-    if (strcmp(stage, "ptx") == 0) {
-      arg(ls, a, "--target");
-      arg(ls, a, "sm_90a");
-      first_variant(ls, d, name, a);
-    }
+    const char *target = find_stage(stage)->target;
+    if (target) arg(ls, a, "--target");
+    if (target) arg(ls, a, target);
+    if (strcmp(stage, "ptx") == 0) first_variant(ls, d, name, a);
   }
   arg(ls, a, row->pick);
   arg(ls, a, name);
@@ -293,7 +300,7 @@ json_t *ls_execute(Ls *ls, const json_t *params, LsError *err) {
   const char *path = path_of_uri(ls, uri), *dir;
   Doc *d = path ? doc_of(ls, path) : NULL;
   if (!row || !d || !name || !ls->id) return fail(err, E_PARAMS, "what?");
-  if (!row->verb && !is_stage(stage))
+  if (!row->verb && !find_stage(stage))
     return fail(err, E_PARAMS, "there is no such stage");
   if (row->verb) stage = NULL;
   if (!ls->host.attnc || ls->host.no_files || !ls->host.cache_dir)

@@ -15,11 +15,9 @@ static void lens(Ls *ls, const Doc *d, const Decl *x, const char *title,
 }
 
 json_t *ls_code_lens(Ls *ls, const json_t *params, LsError *err) {
-  static const char *const stages[][2] = {{"stream IR", "stream"},
-                                          {"tile IR", "tile"},
-                                          {"machine IR", "mach"},
-                                          {"assembly", "asm"},
-                                          {"PTX", "ptx"}};
+  static const char *const stages[][2] = {
+      {"stream IR", "stream"}, {"tile IR", "tile"}, {"fragment IR", "frag"},
+      {"machine IR", "mach"},  {"assembly", "asm"}, {"PTX", "ptx"}};
   Doc *d = doc_of_params(ls, params, err);
   Analysis *an = d ? analysis_of(ls, d) : NULL;
   if (!an) return NULL;

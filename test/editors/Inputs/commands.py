@@ -29,7 +29,7 @@ def run(command, *args):
                      {"command": command, "arguments": [uri, *args]})
 
 
-for stage in ["attn", "stream", "tile", "mach", "llvm", "asm", "ptx"]:
+for stage in ["attn", "stream", "tile", "frag", "mach", "llvm", "asm", "ptx"]:
     r = run("attn.show", "mean_of", stage)["result"]
     head = r["text"].split("\n")
     print(stage, r["ok"], os.path.exists(r["uri"][7:]),
