@@ -1,6 +1,6 @@
 // A comparison with the reference for another machine: code, inputs, what the
 // oracle says, and the arguments of gpu-run that compare them.
-#include "ir/outfile.h"
+#include "ir/core/outfile.h"
 #include "tools/driver/run/checks.h"
 #include "tools/driver/compile/compile.h"
 #include "tools/driver/compile/link.h"
