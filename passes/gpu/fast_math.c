@@ -115,7 +115,7 @@ static Value scaled(Approx *x, Value v, Value c) {
 
 // ---------------------------------------------------------------- functions
 static Value constant(Approx *x, Value like, double k) {
-  return spread(x, ir_const_f(&x->b, DT_F32, k), like);
+  return spread(x, ir_const_f(&x->b, type_of(x, like)->dtype, k), like);
 }
 
 static bool is_narrow(const Approx *x, Value v) {
