@@ -5,10 +5,10 @@
 
 #include "ir/ir.h"
 
-// Result of an elementwise op (flag E of ops.def, but not const, dim, cast) on
-// numbers; integers and bools are exact in a double up to 2^53. `in` is the
-// dtype of operand 0 (select: of operand 1).
-double eval_op(OpCode c, DType in, const double *x);
+// Value of an elementwise op of ops.def at the numbers x; NaN of other ops.
+// Integers and bools are exact in a double up to 2^53. A cast is not rounded,
+// divk is div.
+double eval_op(OpCode op, const double *x);
 // Identity of a reduction of elements of t, and one step of it. Integers are
 // reduced as i64: max begins at its least number, min at its greatest (here
 // the greatest that a double has).

@@ -2,6 +2,8 @@
 // table. Masks and layouts were decided before: nothing is chosen here.
 #include "codegen/math/emit.h"
 
+#include "ir/facts.h"
+
 #include <assert.h>
 #include <stddef.h>
 
@@ -529,72 +531,41 @@ static LLVMValueRef emit_dpbf16(Cg *g, const Op *op) {
 }
 
 // ---------------------------------------------------------------- table
+// Functions without an entry are math.c's.
 static Emit *const table[OP_COUNT] = {
-    [OP_CONST] = emit_const,
-    [OP_DIM] = emit_dim,
-    [OP_GIVEN] = emit_given,
-    [OP_ADD] = emit_add,
-    [OP_SUB] = emit_sub,
-    [OP_MUL] = emit_mul,
-    [OP_DIV] = emit_div,
-    [OP_FLOORDIV] = emit_floordiv,
-    [OP_MOD] = emit_mod,
-    [OP_MIN] = emit_min,
-    [OP_MAX] = emit_max,
-    [OP_NEG] = emit_neg,
-    [OP_ABS] = emit_abs,
-    [OP_POW] = emit_math,
-    [OP_FMA] = emit_fma,
-    [OP_EQ] = emit_eq,
-    [OP_NE] = emit_ne,
-    [OP_LT] = emit_lt,
-    [OP_LE] = emit_le,
-    [OP_AND] = emit_and,
-    [OP_OR] = emit_or,
-    [OP_NOT] = emit_not,
-    [OP_SELECT] = emit_select,
-    [OP_EXP] = emit_math,
-    [OP_EXP2] = emit_math,
-    [OP_LOG] = emit_math,
-    [OP_LOG2] = emit_math,
-    [OP_SQRT] = emit_sqrt,
-    [OP_RSQRT] = emit_sqrt,
-    [OP_TANH] = emit_math,
-    [OP_SIGMOID] = emit_math,
-    [OP_SOFTPLUS] = emit_math,
-    [OP_RELU] = emit_relu,
-    [OP_ERF] = emit_math,
-    [OP_SIN] = emit_wave,
-    [OP_COS] = emit_wave,
-    [OP_FLOOR] = emit_floor,
-    [OP_REF] = emit_ref,
-    [OP_CAST] = emit_cast,
-    [OP_TPTR] = emit_tptr,
-    [OP_TSHAPE] = emit_tshape,
-    [OP_TSTRIDE] = emit_tstride,
-    [OP_PADD] = emit_padd,
-    [OP_PVIEW] = emit_pview,
-    [OP_PREFETCH] = emit_prefetch,
-    [OP_LD] = emit_ld,
-    [OP_ST] = emit_st,
-    [OP_VLD] = emit_vld,
-    [OP_VST] = emit_vst,
-    [OP_VGATHER] = emit_vgather,
-    [OP_VSCATTER] = emit_vscatter,
-    [OP_SPLAT] = emit_splat,
-    [OP_VIOTA] = emit_viota,
-    [OP_VMASK] = emit_vmask,
-    [OP_VREDUCE] = emit_vreduce,
-    [OP_EXTRACT] = emit_extract,
-    [OP_INSERT] = emit_insert,
-    [OP_PACK2] = emit_pack2,
-    [OP_DPBF16] = emit_dpbf16,
+    [OP_CONST] = emit_const,     [OP_DIM] = emit_dim,
+    [OP_GIVEN] = emit_given,     [OP_ADD] = emit_add,
+    [OP_SUB] = emit_sub,         [OP_MUL] = emit_mul,
+    [OP_DIV] = emit_div,         [OP_FLOORDIV] = emit_floordiv,
+    [OP_MOD] = emit_mod,         [OP_MIN] = emit_min,
+    [OP_MAX] = emit_max,         [OP_NEG] = emit_neg,
+    [OP_ABS] = emit_abs,         [OP_FMA] = emit_fma,
+    [OP_EQ] = emit_eq,           [OP_NE] = emit_ne,
+    [OP_LT] = emit_lt,           [OP_LE] = emit_le,
+    [OP_AND] = emit_and,         [OP_OR] = emit_or,
+    [OP_NOT] = emit_not,         [OP_SELECT] = emit_select,
+    [OP_SQRT] = emit_sqrt,       [OP_RSQRT] = emit_sqrt,
+    [OP_RELU] = emit_relu,       [OP_SIN] = emit_wave,
+    [OP_COS] = emit_wave,        [OP_FLOOR] = emit_floor,
+    [OP_REF] = emit_ref,         [OP_CAST] = emit_cast,
+    [OP_TPTR] = emit_tptr,       [OP_TSHAPE] = emit_tshape,
+    [OP_TSTRIDE] = emit_tstride, [OP_PADD] = emit_padd,
+    [OP_PVIEW] = emit_pview,     [OP_PREFETCH] = emit_prefetch,
+    [OP_LD] = emit_ld,           [OP_ST] = emit_st,
+    [OP_VLD] = emit_vld,         [OP_VST] = emit_vst,
+    [OP_VGATHER] = emit_vgather, [OP_VSCATTER] = emit_vscatter,
+    [OP_SPLAT] = emit_splat,     [OP_VIOTA] = emit_viota,
+    [OP_VMASK] = emit_vmask,     [OP_VREDUCE] = emit_vreduce,
+    [OP_EXTRACT] = emit_extract, [OP_INSERT] = emit_insert,
+    [OP_PACK2] = emit_pack2,     [OP_DPBF16] = emit_dpbf16,
     [OP_VSWAP] = emit_vswap,
 };
 
 void cg_op(Cg *g, const Op *op) {
   if (cg_control(g, op)) return;
-  assert(table[op->code] && "op is not legal at level mach of the CPU");
-  LLVMValueRef v = table[op->code](g, op);
+  Emit *emit = table[op->code];
+  if (!emit && op_is_function(op->code)) emit = emit_math;
+  assert(emit && "op is not legal at level mach of the CPU");
+  LLVMValueRef v = emit(g, op);
   if (op->nres) g->val[op->res[0]] = v;
 }

@@ -57,8 +57,7 @@ static void column(Interp *in, void *data) {
     in->coord[w->a.row] = r;
     pre[r] = now[r] = tb->at[interp_at(in, ir_type(in->f, s))];
     double g = w->a.decay ? interp_eval(in, w->a.decay) : 0;
-    double by[1] = {g};
-    now[r] *= eval_op(OP_EXP2, DT_F64, by);
+    now[r] *= eval_op(OP_EXP2, &g);
   }
   for (uint32_t i = 0; i < w->a.nwrites; i++) write_rows(in, w, i);
   for (uint32_t i = 0; i < w->a.nreads; i++) {

@@ -269,7 +269,6 @@ static double eval_span(Interp *in, const Op *op) {
 
 static double eval_elementwise(Interp *in, const Op *op) {
   double x[3] = {0};
-  DType t = ir_type(in->f, op->args[op->code == OP_SELECT])->dtype;
   x[0] = interp_eval(in, op->args[0]);
   if (op->code == OP_SELECT)
     return interp_eval(in, op->args[x[0] != 0 ? 1 : 2]);
@@ -278,7 +277,7 @@ static double eval_elementwise(Interp *in, const Op *op) {
   if (op->code == OP_DIVK && x[1] == 0 &&
       domain_empty(in, (uint32_t)ir_attr_i(op, AT_AXIS, 0)))
     return 0;
-  return eval_op(op->code, t, x);
+  return eval_op(op->code, x);
 }
 
 static double eval_def(Interp *in, const Op *op) {

@@ -97,8 +97,7 @@ static double element(Exec *x, const Op *op, const int64_t *c) {
   double a[3] = {0};
   for (uint32_t i = 0; i < op->nargs && i < 3; i++)
     a[i] = get(x, op->args[i], c);
-  return eval_op(op->code,
-                 ir_type(in->f, op->args[op->code == OP_SELECT])->dtype, a);
+  return eval_op(op->code, a);
 }
 
 static void each_element(Exec *x, const Op *op) {

@@ -41,7 +41,6 @@ static bool splat(Wave *w, const Op *op) {
 }
 
 static bool elementwise(Wave *w, const Op *op) {
-  DType t = wave_type(w, op->args[op->code == OP_SELECT])->dtype;
   DType to = wave_type(w, op->res[0])->dtype;
   const WaveVal *a[3];
   WaveVal *r = wave_define(w, op->res[0]);
@@ -52,8 +51,7 @@ static bool elementwise(Wave *w, const Op *op) {
     double x[3] = {0};
     for (uint32_t k = 0; k < op->nargs && k < 3; k++)
       x[k] = a[k]->at[a[k]->regs ? i : 0];
-    r->at[i] =
-        rounded(to, op->code == OP_CAST ? x[0] : eval_op(op->code, t, x));
+    r->at[i] = rounded(to, eval_op(op->code, x));
   }
   return true;
 }

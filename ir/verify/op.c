@@ -1,6 +1,7 @@
 // The rules of single ops: counts, attributes, operand kinds, result types,
 // shapes of regions. oprules.def has what fits a table.
 #include "ir/affine.h"
+#include "ir/facts.h"
 #include "ir/infer.h"
 #include "ir/target.h"
 #include "ir/verify/verify.h"
@@ -19,6 +20,11 @@ static const Rule rules[OP_COUNT] = {
 #include "ir/oprules.def"
 };
 #undef A
+
+static const Rule *rule_of(OpCode c) {
+  static const Rule function = {"f", "", 0, 0};
+  return rules[c].operands || !op_is_function(c) ? &rules[c] : &function;
+}
 
 static const Type *arg_type(const Verifier *v, const Op *op, uint32_t i) {
   return ir_type(v->f, op->args[i]);
@@ -102,7 +108,7 @@ static bool attr_ok(const Verifier *v, const IrAttr *a) {
 }
 
 static bool check_attrs(Verifier *v, const Op *op) {
-  const Rule *rule = &rules[op->code];
+  const Rule *rule = rule_of(op->code);
   uint64_t seen = 0;
   for (uint32_t i = 0; i < op->nattrs; i++) {
     const IrAttr *a = &op->attrs[i];
@@ -161,7 +167,7 @@ static const char *operand_words(char want) {
 }
 
 static bool check_operands(Verifier *v, const Op *op) {
-  const char *want = rules[op->code].operands;
+  const char *want = rule_of(op->code)->operands;
   for (uint32_t i = 0; i < op->nargs; i++) {
     if (*want && !operand_ok(*want, arg_type(v, op, i)))
       return verify_fail(v, op, "operand %u must be %s", i,
@@ -200,7 +206,7 @@ static bool check_inferred(Verifier *v, const Op *op) {
       arg_type(v, op, 1)->dtype != arg_type(v, op, 2)->dtype)
     return verify_fail(v, op, "the two sides have different element types");
   if (infer == INF_GIVEN || infer == INF_NONE) {
-    char want = rules[op->code].result[0];
+    char want = rule_of(op->code)->result[0];
     bool i32 = want == 'J' || (want == 'I' && narrow_ok(v) &&
                                res_type(v, op, 0)->dtype == DT_I32);
     Type t = type_scalar(i32 ? DT_I32 : want == 'I' ? DT_I64 : DT_BOOL);

@@ -19,6 +19,7 @@
 // that are cheaper (a slope times the distance; decays, which are factors of
 // rows and columns). Not where rows are few (PassOpt.decode). Level attn,
 // behind ahead. Run cse, dce afterwards. Tests: test/passes/bias_table.
+#include "ir/facts.h"
 #include "passes/pass.h"
 #include "passes/tile/tile.h"
 
@@ -128,18 +129,8 @@ static Kind kind_of(Gaps *g, Value v) {
 static bool is_dear(Gaps *g, Value v) {
   const Op *op = ir_def(g->f, v);
   if (!op || !has_row(g, v) || !has_key(g, v)) return false;
-  switch (op->code) {
-  case OP_LOAD:
-  case OP_LOG:
-  case OP_LOG2:
-  case OP_TANH:
-  case OP_ERF:
-  case OP_SIN:
-  case OP_COS:
-  case OP_SOFTPLUS:
-  case OP_SIGMOID: return true;
-  default: break;
-  }
+  if (op->code == OP_LOAD || op_facts(op->code)->class == OC_FUNCTION)
+    return true;
   for (uint32_t i = 0; i < op->nargs; i++)
     if (is_dear(g, op->args[i])) return true;
   return false;

@@ -15,6 +15,8 @@
 // exact products summed in f32 as before. Tests: test/passes/canon.
 #include "passes/attn/canon.h"
 
+#include "ir/eval.h"
+#include "ir/facts.h"
 #include "passes/support/rebuild.h"
 
 #include <math.h>
@@ -117,56 +119,9 @@ Value canon_spread(Canon *c, Value x, uint32_t axis) {
 }
 
 // ---------------------------------------------------------------- constants
-static double bigger(double a, double b) {
-  return isnan(a) || isnan(b) ? NAN : a > b ? a : b;
-}
-
-static double smaller(double a, double b) {
-  return isnan(a) || isnan(b) ? NAN : a < b ? a : b;
-}
-
-// Real functions of constants; false if the op is none.
-static bool real_op(OpCode op, double a, double b, double *r) {
-  switch (op) {
-  case OP_ADD: *r = a + b; return true;
-  case OP_SUB: *r = a - b; return true;
-  case OP_MUL: *r = a * b; return true;
-  case OP_DIV: *r = a / b; return true;
-  case OP_MIN: *r = smaller(a, b); return true;
-  case OP_MAX: *r = bigger(a, b); return true;
-  case OP_POW: *r = pow(a, b); return true;
-  case OP_NEG: *r = -a; return true;
-  case OP_ABS: *r = fabs(a); return true;
-  case OP_EXP: *r = exp(a); return true;
-  case OP_EXP2: *r = exp2(a); return true;
-  case OP_LOG: *r = log(a); return true;
-  case OP_LOG2: *r = log2(a); return true;
-  case OP_SQRT: *r = sqrt(a); return true;
-  case OP_RSQRT: *r = 1.0 / sqrt(a); return true;
-  case OP_TANH: *r = tanh(a); return true;
-  case OP_SIGMOID: *r = 1.0 / (1.0 + exp(-a)); return true;
-  case OP_SOFTPLUS:
-    *r = a > 0 ? a + log1p(exp(-a)) : log1p(exp(a));
-    return true;
-  case OP_RELU: *r = bigger(a, 0); return true;
-  case OP_ERF: *r = erf(a); return true;
-  case OP_SIN: *r = sin(a); return true;
-  case OP_COS: *r = cos(a); return true;
-  case OP_FLOOR: *r = floor(a); return true;
-  case OP_EQ: *r = a == b; return true;
-  case OP_NE: *r = a != b; return true;
-  case OP_LT: *r = a < b; return true;
-  case OP_LE: *r = a <= b; return true;
-  case OP_AND: *r = a != 0 && b != 0; return true;
-  case OP_OR: *r = a != 0 || b != 0; return true;
-  case OP_NOT: *r = a == 0; return true;
-  default: return false;
-  }
-}
-
 static Value fold(Canon *c, OpCode op, const Value *args, uint32_t n) {
-  double v[2] = {0, 0}, r;
-  if (n == 0 || n > 2) return 0;
+  double v[2] = {0, 0};
+  if (n == 0 || n > 2 || !op_folds(op)) return 0;
   DType t = ir_type(c->f, args[0])->dtype;
   for (uint32_t i = 0; i < n; i++)
     if (!ir_const_value(c->f, args[i], &v[i]) ||
@@ -174,7 +129,7 @@ static Value fold(Canon *c, OpCode op, const Value *args, uint32_t n) {
       return 0;
   if (op_info(op)->infer == INF_BOOL) t = DT_BOOL;
   else if (!dtype_is_float(t)) return 0;  // sums of integers: canonint.c
-  if (!real_op(op, v[0], v[1], &r)) return 0;
+  double r = eval_op(op, v);
   return canon_num(c, t, dtype_is_float(t) ? dtype_round(t, r) : r);
 }
 

@@ -19,6 +19,7 @@
 // test/passes/materialize.
 #include "passes/attn/materialize.h"
 
+#include "ir/facts.h"
 #include "ir/target.h"
 #include "passes/support/groups.h"
 #include "passes/tile/tile.h"
@@ -300,10 +301,6 @@ static void add_operand(Ahead *a, Op *dot, uint32_t side) {
 }
 
 // ---------------------------------------------------------------- tables
-static bool is_function(const Op *op) {
-  return (op->code >= OP_EXP && op->code <= OP_COS) || op->code == OP_POW;
-}
-
 // Functions of positions, as rotations have them, are the same for all heads:
 // they are made once, in a phase before the operands'.
 static void find_tables(Ahead *a, const Made *of, Value v, Map *seen) {
@@ -313,7 +310,7 @@ static void find_tables(Ahead *a, const Made *of, Value v, Map *seen) {
   uint64_t known;
   if (!op || t->kind != TK_ELEM || map_get(seen, v, &known)) return;
   map_put(seen, v, 1);
-  if (is_function(op) && type_has_axis(t, of->row) &&
+  if (op_is_function(op->code) && type_has_axis(t, of->row) &&
       type_has_axis(t, of->vec) && t->dtype == DT_F32 &&
       sources(a, v, &m.from) &&
       count(m.from.plain | m.from.grouped) <

@@ -1,6 +1,8 @@
 // Values at a point: the ops of one element (or of one vector of lanes).
 #include "passes/cpu/cpu.h"
 
+#include "ir/facts.h"
+
 #include <assert.h>
 
 static bool has_lane(const Assign *as, Value v) {
@@ -87,10 +89,7 @@ static DType work_dtype(const Assign *as, const Op *op) {
 // A result in a narrow type of an op that is not exact.
 static Value narrow(Assign *as, const Op *op, Value r) {
   DType t = ir_type(as->f, op->res[0])->dtype;
-  bool exact = op->code == OP_MAX || op->code == OP_MIN ||
-               op->code == OP_SELECT || op->code == OP_NEG ||
-               op->code == OP_ABS || op->code == OP_REF ||
-               op->code == OP_RELU || op->code == OP_FLOOR;
+  bool exact = op_facts(op->code)->exact;
   if (t == reg_dtype(t) || (exact && dtype_is_float(t))) return r;
   return em_cast(as, t, r);
 }

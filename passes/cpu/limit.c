@@ -80,7 +80,7 @@ static bool off_value(const Limit *l, Value v, int depth, double *out) {
   for (uint32_t i = 0; all && i < op->nargs; i++)
     all = off_value(l, op->args[i], depth, &x[i]);
   if (!all) return op->nargs > 1 && absorbs(l, op, depth, out);
-  *out = eval_op(op->code, ir_type(as->f, op->args[0])->dtype, x);
+  *out = eval_op(op->code, x);
   return true;
 }
 

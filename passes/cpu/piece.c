@@ -29,7 +29,7 @@ static bool value_at(const Assign *as, Value v, int64_t x, int depth,
   double a[3];
   for (uint32_t i = 0; i < op->nargs; i++)
     if (!value_at(as, op->args[i], x, depth + 1, &a[i])) return false;
-  *out = eval_op(op->code, ir_type(as->f, op->args[0])->dtype, a);
+  *out = eval_op(op->code, a);
   return true;
 }
 

@@ -2,6 +2,8 @@
 // op, how a dot is done.
 #include "passes/cpu/cpu.h"
 
+#include "ir/facts.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -246,13 +248,10 @@ static bool in_deeper_loop(const Assign *as, Value v, const Op *op) {
 int value_cost(const Assign *as, Value v) {
   const Op *op = ir_def(as->f, v);
   if (!op || !is_inline(as, v)) return 0;
-  int c = 1;
+  int c = op_facts(op->code)->cost ? op_facts(op->code)->cost : 1;
   if (op->code == OP_CONST || op->code == OP_DIM || op->code == OP_IOTA)
     return 0;
   if (op->code == OP_LOAD) c = 8;
-  if (op->code >= OP_EXP && op->code <= OP_COS) c = 16;
-  if (op->code == OP_DIV || op->code == OP_POW) c = 8;
-  if ((op->code == OP_FLOORDIV || op->code == OP_MOD)) c = 8;
   for (uint32_t i = 0; i < op->nargs && c < 64; i++)
     if (!as->eager[op->args[i]] && !as->forms[op->args[i]] &&
         !is_scalar(as, op->args[i]) && !is_memory(as, op->args[i]))
@@ -299,7 +298,7 @@ static bool is_wider(const Assign *as, const Op *op, Value v) {
 // A function, or a rounding, that users spread over further axes: where the
 // grid has no lanes it would be evaluated as a scalar, again for every panel.
 static bool is_spread(const Assign *as, Value v, const Op *op) {
-  bool function = op->code >= OP_EXP && op->code <= OP_COS;
+  bool function = op_is_function(op->code);
   bool rounds = op->code == OP_CAST &&
                 dtype_is_float(ir_type(as->f, v)->dtype) &&
                 dtype_size(ir_type(as->f, v)->dtype) <= 2;

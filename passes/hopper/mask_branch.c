@@ -24,6 +24,7 @@
 // %full = true and false, which pass fold makes what is above. Level frag;
 // sm_90a. Needs: pipeline_loop; runs before peel. Run fold and dce afterwards.
 // Tests: test/passes/mask_branch/.
+#include "ir/facts.h"
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/support/full_tiles.h"
@@ -75,23 +76,6 @@ static bool has_many_sums(const Single *s) {
   return sums >= SUMS && sums < 2 * SUMS;
 }
 
-// Operations of the special units that a function takes, roughly.
-static uint32_t special(OpCode code) {
-  switch (code) {
-  case OP_EXP2:
-  case OP_EXP:
-  case OP_LOG2:
-  case OP_LOG:
-  case OP_TANH:
-  case OP_SIGMOID:
-  case OP_DIV:
-  case OP_SQRT:
-  case OP_RSQRT: return 1;
-  case OP_SOFTPLUS: return 2;
-  default: return 0;
-  }
-}
-
 // Products take three times the time of functions.
 static bool is_bound_by_products(const Single *s) {
   enum {
@@ -104,7 +88,7 @@ static bool is_bound_by_products(const Single *s) {
     const Type *t = op->nres ? ir_type(s->f, op->res[0]) : NULL;
     if (!t || t->kind != TK_FRAG || t->slice != SLICE_NONE) continue;
     uint64_t n = (uint64_t)t->ext[0] * t->ext[1];
-    functions += special(op->code) * n / FUNCTIONS;
+    functions += op_facts(op->code)->special * n / FUNCTIONS;
     if (op->code == OP_WGMMA)
       products += 2 * ir_type(s->f, op->args[0])->ext[1] * n / FLOPS;
   }

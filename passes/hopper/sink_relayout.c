@@ -9,6 +9,7 @@
 // and where there is a function: sums and products alone are not worth other
 // code. Level frag; sm_90a, programs with steps. Needs: prefetch. Run dce
 // afterwards. Tests: test/passes/sink_relayout.
+#include "ir/facts.h"
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/pass.h"
@@ -33,23 +34,7 @@ static Value source(const Thin *x, Value v) {
 
 // Not an instruction or two.
 static bool is_function(const Op *op) {
-  switch (op->code) {
-  case OP_EXP:
-  case OP_EXP2:
-  case OP_LOG:
-  case OP_LOG2:
-  case OP_SQRT:
-  case OP_RSQRT:
-  case OP_TANH:
-  case OP_SIGMOID:
-  case OP_SOFTPLUS:
-  case OP_ERF:
-  case OP_SIN:
-  case OP_COS:
-  case OP_POW:
-  case OP_DIV: return true;
-  default: return false;
-  }
+  return op_is_function(op->code) || op->code == OP_DIV;
 }
 
 // What is elementwise from op on, each the only use of the one before.

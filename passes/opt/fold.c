@@ -263,7 +263,7 @@ static Value evaluate(Fold *x, const Op *op) {
   }
   bool divides = op->code == OP_FLOORDIV || op->code == OP_MOD;
   if (divides && in[1] == 0) return 0;
-  double v = eval_op(op->code, dtype_of(x, op->args[op->nargs > 2]), in);
+  double v = eval_op(op->code, in);
   if (!exact(v) || (t == DT_I32 && (v < INT32_MIN || v > INT32_MAX))) return 0;
   return constant(x, op, (int64_t)v);
 }

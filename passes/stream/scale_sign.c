@@ -21,6 +21,7 @@
 // by 16-bit numbers. The factor must be a scalar in a task: no value of the
 // axis that is tiled. Needs: online; exp2 behind it. Tests:
 // test/passes/scale_sign/.
+#include "ir/facts.h"
 #include "passes/support/range.h"
 #include "passes/tile/tile.h"
 
@@ -82,14 +83,11 @@ static void move_sign(Sign *x, Op *mul, uint32_t i, Op *dot, uint32_t at) {
   dot->args[at] = flipped(&b, dot->args[at], sign);
 }
 
-static bool is_odd(OpCode c) {
-  return c == OP_TANH || c == OP_ERF || c == OP_SIN || c == OP_NEG;
-}
-
 // The division of v = f(y / c), f odd and used here only, or NULL.
 static Op *odd_in(const Sign *x, Value v, Value c) {
   Op *op = ir_def(x->f, v);
-  while (op && is_odd(op->code) && ir_count_uses(x->f, op->res[0]) == 1)
+  while (op && op_facts(op->code)->parity == FP_ODD &&
+         ir_count_uses(x->f, op->res[0]) == 1)
     op = ir_def(x->f, op->args[0]);
   bool divides = op && op->code == OP_DIV && op->args[1] == c &&
                  ir_count_uses(x->f, op->res[0]) == 1;

@@ -2,6 +2,8 @@
 // key adds: exp(-inf - finite) is 0, but -inf * unknown may be anything.
 #include "passes/support/absval.h"
 
+#include "ir/eval.h"
+#include "ir/facts.h"
 #include "passes/support/sym.h"
 #include <math.h>
 
@@ -84,53 +86,45 @@ static Abs inverse(Abs a) {
   return (Abs){1 / a.hi, 1 / a.lo, false, false, false};
 }
 
-static double soft(double x) {
-  return x > 40 ? x : x < -700 ? 0 : log1p(exp(x));
+static double at(OpCode code, double x) {
+  return eval_op(code, &x);
 }
 
-// Functions that rise and are finite, or go to infinity with their argument.
-static Abs rising(Abs a, double fn(double), bool to_pinf, bool to_ninf) {
-  return (Abs){fn(a.lo), fn(a.hi), to_ninf && a.ninf, to_pinf && a.pinf, a.nan};
+// Is a outside of the domain in part, or at an end where the op is infinite?
+static bool leaves_domain(OpCode code, const OpFacts *f, Abs a) {
+  double lo = f->domain.lo;
+  if (f->domain.lo >= f->domain.hi) return false;
+  return a.nan || a.lo < lo || a.hi > f->domain.hi ||
+         (a.lo == lo && !isfinite(at(code, lo)));
 }
 
-static double sigmoid(double x) {
-  return 1 / (1 + exp(-x));
+static Abs magnitude(Abs a) {
+  if (a.lo >= 0 || a.hi <= 0) return a.lo >= 0 ? a : negate(a);
+  return (Abs){0, fmax(-a.lo, a.hi), false, a.ninf || a.pinf, a.nan};
 }
 
-static Abs positive_only(Abs a, double fn(double)) {
-  if (a.nan || a.lo <= 0) return anything;
-  return (Abs){fn(a.lo), fn(a.hi), false, a.pinf, false};
+// Ops of one operand by their facts: finite, or infinite where the operand is
+// and the range has no end.
+static Abs by_facts(OpCode code, const OpFacts *f, Abs a) {
+  bool ends = f->range.lo < f->range.hi;
+  double lo = ends ? f->range.lo : -INFINITY,
+         hi = ends ? f->range.hi : INFINITY;
+  if (!f->class || leaves_domain(code, f, a)) return anything;
+  if (f->shape == FS_NONE)
+    return bounded(a) ? (Abs){.lo = lo, .hi = hi} : anything;
+  if (f->shape == FS_FALLS)
+    return (Abs){at(code, a.hi), at(code, a.lo), lo == -INFINITY && a.pinf,
+                 hi == INFINITY && a.ninf, a.nan};
+  if (f->shape == FS_BOWL) a = magnitude(a);
+  return (Abs){at(code, a.lo), at(code, a.hi), lo == -INFINITY && a.ninf,
+               hi == INFINITY && a.pinf, a.nan};
 }
 
 static Abs unary(OpCode code, Abs a) {
-  Abs zero = abs_exactly(0);
-  switch (code) {
-  case OP_NEG: return negate(a);
-  case OP_ABS:
-    if (a.lo >= 0 || a.hi <= 0) return a.lo >= 0 ? a : negate(a);
-    return (Abs){0, fmax(-a.lo, a.hi), false, a.ninf || a.pinf, a.nan};
-  case OP_RELU: return larger(a, zero);
-  case OP_EXP: return rising(a, exp, true, false);
-  case OP_EXP2: return rising(a, exp2, true, false);
-  case OP_TANH: return rising(a, tanh, false, false);
-  case OP_ERF: return rising(a, erf, false, false);
-  case OP_SIGMOID: return rising(a, sigmoid, false, false);
-  case OP_SOFTPLUS: return rising(a, soft, true, false);
-  case OP_FLOOR: return rising(a, floor, true, true);
-  case OP_STOP_GRAD:
-  case OP_CAST: return a;
-  case OP_REF:
-    return a.nan ? a : either((Abs){a.lo, a.hi, false, a.pinf, 0}, zero);
-  case OP_SQRT:
-    if (a.nan || a.lo < 0) return anything;
-    return rising(a, sqrt, true, false);
-  case OP_LOG: return positive_only(a, log);
-  case OP_LOG2: return positive_only(a, log2);
-  case OP_RSQRT: return inverse(positive_only(a, sqrt));
-  case OP_SIN:
-  case OP_COS: return bounded(a) ? (Abs){.lo = -1, .hi = 1} : anything;
-  default: return anything;
-  }
+  if (code == OP_REF)
+    return a.nan ? a
+                 : either((Abs){a.lo, a.hi, false, a.pinf, 0}, abs_exactly(0));
+  return by_facts(code, op_facts(code), a);
 }
 
 static Abs power(Abs a, Abs b) {

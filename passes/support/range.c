@@ -2,11 +2,13 @@
 // tensors' loads are only bounded by their dtype.
 #include "passes/support/range.h"
 
+#include "ir/eval.h"
+#include "ir/facts.h"
+
 #include <math.h>
 
 static const Range all_reals = {-INFINITY, INFINITY};
 static const Range unit = {0, 1};
-static const Range sym_unit = {-1, 1};
 
 void range_init(Ranges *r, const Func *f, Arena *a) {
   *r = (Ranges){.f = f, .arena = a, .index = {.arena = a}};
@@ -58,55 +60,39 @@ static Range range_pow(const Func *f, const Op *op, Range a) {
                : (Range){pow(a.hi, p), pow(a.lo, p)};
 }
 
-static Range monotone(Range a, double fn(double)) {
-  return (Range){fn(a.lo), fn(a.hi)};
+static double at(OpCode code, double x) {
+  return eval_op(code, &x);
 }
 
-static double softplus(double x) {
-  return x > 40 ? x : x < -700 ? 0 : log1p(exp(x));
+static Range magnitude(Range a) {
+  return (Range){a.lo > 0   ? a.lo
+                 : a.hi < 0 ? -a.hi
+                            : 0,
+                 fmax(fabs(a.lo), fabs(a.hi))};
 }
 
-static Range positive_only(Range a, double fn(double)) {
-  double lo = fn(fmax(a.lo, 0)), hi = a.hi > 0 ? fn(a.hi) : lo;
-  return (Range){isnan(lo) ? -INFINITY : lo, isnan(hi) ? INFINITY : hi};
+// Of an op that moves one way with its operand, or with its size.
+static Range range_shape(OpCode code, const OpFacts *f, Range a) {
+  Range all =
+      f->range.lo < f->range.hi ? (Range){f->range.lo, f->range.hi} : all_reals;
+  bool partial = f->domain.lo < f->domain.hi;
+  if (f->shape == FS_NONE || (partial && a.hi <= f->domain.lo)) return all;
+  if (partial) a = (Range){fmax(a.lo, f->domain.lo), fmin(a.hi, f->domain.hi)};
+  if (f->shape == FS_BOWL) a = magnitude(a);
+  if (f->shape == FS_FALLS) return (Range){at(code, a.hi), at(code, a.lo)};
+  return (Range){at(code, a.lo), at(code, a.hi)};
 }
 
 static Range range_unary(OpCode code, Range a) {
-  switch (code) {
-  case OP_NEG: return range_neg(a);
-  case OP_ABS:
-    return (Range){a.lo > 0   ? a.lo
-                   : a.hi < 0 ? -a.hi
-                              : 0,
-                   fmax(fabs(a.lo), fabs(a.hi))};
-  case OP_EXP: return monotone(a, exp);
-  case OP_EXP2: return monotone(a, exp2);
-  case OP_LOG: return positive_only(a, log);
-  case OP_LOG2: return positive_only(a, log2);
-  case OP_SQRT: return positive_only(a, sqrt);
-  case OP_RSQRT:
-    return (Range){a.hi > 0 ? 1 / sqrt(a.hi) : 0,
-                   a.lo > 0 ? 1 / sqrt(a.lo) : INFINITY};
-  case OP_TANH: return monotone(a, tanh);
-  case OP_ERF:
-  case OP_SIN:
-  case OP_COS: return sym_unit;
-  case OP_SIGMOID:
-  case OP_NOT: return unit;
-  case OP_SOFTPLUS: return monotone(a, softplus);
-  case OP_RELU: return (Range){fmax(a.lo, 0), fmax(a.hi, 0)};
-  case OP_FLOOR: return monotone(a, floor);
-  case OP_REF: return hull(a, (Range){0, 0});
-  case OP_STOP_GRAD: return a;
-  default: return all_reals;
-  }
+  if (code == OP_REF) return hull(a, (Range){0, 0});
+  return range_shape(code, op_facts(code), a);
 }
 
 // Rounding moves a bound by at most one unit in the last place.
 static Range range_cast(const Op *op, Range a) {
   DType to = (DType)ir_attr_i(op, AT_TO, DT_F32);
   if (to == DT_BOOL) return unit;
-  if (!dtype_is_float(to)) return monotone(a, floor);
+  if (!dtype_is_float(to)) return (Range){floor(a.lo), floor(a.hi)};
   double u = to == DT_F64 ? 0 : to == DT_F32 ? 0x1p-23 : 0x1p-2;
   if (to == DT_BF16) u = 0x1p-7;
   if (to == DT_F16 || to == DT_TF32) u = 0x1p-10;

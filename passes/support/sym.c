@@ -1,6 +1,8 @@
 // Hash-consed symbolic expressions: canonical sums, products, powers.
 #include "passes/support/sym.h"
 
+#include "ir/facts.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -111,19 +113,12 @@ static bool even(double p) {
 static bool nonneg_op(OpCode c, const Sym *s, const ExNode *n) {
   bool a = n->n > 0 && sym_has(s, n->kid[0], EF_POS);
   bool b = n->n > 1 && sym_has(s, n->kid[1], EF_POS);
+  OpSign sign = op_facts(c)->sign;
   switch (c) {
-  case OP_ABS:
-  case OP_RELU:
-  case OP_SIGMOID:
-  case OP_SOFTPLUS: return true;
   case OP_MAX: return a || b;
   case OP_MIN: return a && b;
   case OP_SELECT: return b && sym_has(s, n->kid[2], EF_POS);
-  case OP_STOP_GRAD:
-  case OP_TANH:
-  case OP_ERF:
-  case OP_FLOOR: return a;
-  default: return false;
+  default: return sign >= SG_NONNEG || (sign >= SG_WEAKLY && a);
   }
 }
 

@@ -1,73 +1,15 @@
 // Symbolic expressions: their value in doubles and their text.
 #include "passes/support/sym.h"
 
+#include "ir/eval.h"
+#include "ir/facts.h"
+
 #include <math.h>
 
-static double num_sigmoid(double x) {
-  return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
-}
-
-static double num_max(double a, double b) {
-  return isnan(a) || isnan(b) ? NAN : a > b ? a : b;
-}
-
-static bool num_binary(OpCode code, double a, double b, double *r) {
-  switch (code) {
-  case OP_ADD: *r = a + b; break;
-  case OP_SUB: *r = a - b; break;
-  case OP_MUL: *r = a * b; break;
-  case OP_DIV:
-  case OP_DIVK: *r = a / b; break;
-  case OP_FLOORDIV: *r = floor(a / b); break;
-  case OP_MOD: *r = a - b * floor(a / b); break;
-  case OP_MIN: *r = -num_max(-a, -b); break;
-  case OP_MAX: *r = num_max(a, b); break;
-  case OP_POW: *r = pow(a, b); break;
-  case OP_EQ: *r = a == b; break;
-  case OP_NE: *r = a != b; break;
-  case OP_LT: *r = a < b; break;
-  case OP_LE: *r = a <= b; break;
-  case OP_AND: *r = a != 0 && b != 0; break;
-  case OP_OR: *r = a != 0 || b != 0; break;
-  default: return false;
-  }
-  return true;
-}
-
-static bool num_unary(OpCode code, double a, double *r) {
-  switch (code) {
-  case OP_NEG: *r = -a; break;
-  case OP_ABS: *r = fabs(a); break;
-  case OP_NOT: *r = a == 0; break;
-  case OP_EXP: *r = exp(a); break;
-  case OP_EXP2: *r = exp2(a); break;
-  case OP_LOG: *r = log(a); break;
-  case OP_LOG2: *r = log2(a); break;
-  case OP_SQRT: *r = sqrt(a); break;
-  case OP_RSQRT: *r = 1 / sqrt(a); break;
-  case OP_TANH: *r = tanh(a); break;
-  case OP_SIGMOID: *r = num_sigmoid(a); break;
-  case OP_SOFTPLUS: *r = num_max(a, 0) + log1p(exp(-fabs(a))); break;
-  case OP_RELU: *r = num_max(a, 0); break;
-  case OP_ERF: *r = erf(a); break;
-  case OP_SIN: *r = sin(a); break;
-  case OP_COS: *r = cos(a); break;
-  case OP_FLOOR: *r = floor(a); break;
-  case OP_REF: *r = a == -INFINITY ? 0 : a; break;
-  case OP_STOP_GRAD:
-  case OP_CAST: *r = a; break;
-  default: return false;
-  }
-  return true;
-}
-
 bool num_op(OpCode code, const double *a, double *r) {
-  const OpInfo *info = op_info(code);
-  if (info->min_args == 1) return num_unary(code, a[0], r);
-  if (info->min_args == 2 && num_binary(code, a[0], a[1], r)) return true;
-  if (code == OP_FMA) return *r = fma(a[0], a[1], a[2]), true;
-  if (code == OP_SELECT) return *r = a[0] != 0 ? a[1] : a[2], true;
-  return false;
+  if (!op_facts(code)->class) return false;
+  *r = eval_op(code, a);
+  return true;
 }
 
 double sym_eval(const Sym *s, Ex e, SymLeafFn *fn, void *data) {

@@ -5,6 +5,7 @@
 // load that varies with a key axis but not with axis x is shared by all lanes
 // when x is the lane axis. Ties go to the axis declared last. Sizes are the
 // measured optimum of docs/cpu-schedule.md, shrunk to short extents.
+#include "ir/facts.h"
 #include "ir/target.h"
 #include "passes/tile/tile.h"
 
@@ -154,13 +155,9 @@ static bool counted(Footprint *p, const Op *op) {
   return false;
 }
 
-enum { FUNCTION = 16 };
-
 // As docs/cpu-schedule.md has it, roughly.
 static int64_t op_cost(const Op *op) {
-  if (op->code >= OP_EXP && op->code <= OP_COS) return FUNCTION;
-  if (op->code == OP_DIV || op->code == OP_POW) return 8;
-  return op_info(op->code)->flags & OPF_ELEM && op->nargs > 0;
+  return op_facts(op->code)->cost;
 }
 
 static void measure_work(Footprint *p, const Op *op) {
@@ -486,7 +483,7 @@ static void note_pair(Tiles *s, const Op *op) {
               has_key_axis(s->f, t) && type_has_axis(t, (uint32_t)s->lane) &&
               vec_elements(s->f, t) == 1;
   if (!pair) return;
-  s->functions += op_cost(op) >= FUNCTION;
+  s->functions += op_is_function(op->code);
   s->held |= op->code == OP_LOAD || op->code == OP_SCAN;
 }
 

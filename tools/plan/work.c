@@ -1,6 +1,7 @@
 // Work and bounds of a program as expressions of its dims.
 #include "tools/plan/plan.h"
 
+#include "ir/facts.h"
 #include <math.h>
 
 // ---------------------------------------------------------------- operations
@@ -30,25 +31,10 @@ static Dim points(const Count *c, uint64_t axes, int64_t times) {
 static void count_op(void *data, Op *op) {
   Count *c = data;
   uint64_t axes = axes_of(c->f, op);
-  switch (op->code) {
-  case OP_DOT:
+  if (op->code == OP_DOT)
     c->products = dim_bin(c->t, DIM_ADD, c->products, points(c, axes, 2));
-    break;
-  case OP_EXP:
-  case OP_EXP2:
-  case OP_LOG:
-  case OP_LOG2:
-  case OP_TANH:
-  case OP_SIGMOID:
-  case OP_SOFTPLUS:
-  case OP_ERF:
-  case OP_SIN:
-  case OP_COS:
-  case OP_POW:
+  if (op_is_function(op->code))
     c->functions = dim_bin(c->t, DIM_ADD, c->functions, points(c, axes, 1));
-    break;
-  default: break;
-  }
 }
 
 static const char *text(Ctx *cx, const DimTab *t, Dim d) {

@@ -2,6 +2,7 @@
 // their domain holds: 4 * D * visible pairs for softmax attention.
 #include "tools/driver/run/cost.h"
 
+#include "ir/facts.h"
 #include "tools/driver/compile/compile.h"
 #include "tools/driver/run/forms.h"
 
@@ -293,19 +294,9 @@ static void count_op(void *data, Op *op) {
   Count *c = data;
   uint64_t axes = axes_of(c, op);
   double n = elements(c, axes);
+  if (op_is_function(op->code)) c->out->functions += n;
   switch (op->code) {
   case OP_DOT: count_dot(c, op, n); break;
-  case OP_EXP:
-  case OP_EXP2:
-  case OP_LOG:
-  case OP_LOG2:
-  case OP_TANH:
-  case OP_SIGMOID:
-  case OP_SOFTPLUS:
-  case OP_ERF:
-  case OP_SIN:
-  case OP_COS:
-  case OP_POW: c->out->functions += n; break;
   case OP_ADD:
   case OP_SUB:
   case OP_MUL:
