@@ -6,3 +6,14 @@ const Builtin builtins[BI_COUNT] = {
   {#name, BK_##kind, lo, hi, sig, doc},
 #include "frontend/builtins.def"
 };
+
+OpCode builtin_op(int id) {
+  switch (id) {
+#define FUNCTION(name, op, value, sig, doc) \
+  case BI_##name: return OP_##op;
+#include "frontend/builtins.def"
+  case BI_abs: return OP_ABS;
+  case BI_stop_grad: return OP_STOP_GRAD;
+  default: return OP_COUNT;
+  }
+}

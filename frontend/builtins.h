@@ -2,7 +2,7 @@
 #ifndef ATTNC_FRONTEND_BUILTINS_H
 #define ATTNC_FRONTEND_BUILTINS_H
 
-#include <stdint.h>
+#include "ir/ir.h"
 
 typedef enum BuiltinId {  // Sym.builtin
 #define BUILTIN(name, kind, lo, hi, sig, doc) BI_##name,
@@ -33,5 +33,8 @@ typedef struct Builtin {
 } Builtin;
 
 extern const Builtin builtins[BI_COUNT];
+
+// The op of a FUNCTION, `abs` or `stop_grad`; OP_COUNT: it is no one op.
+OpCode builtin_op(int id);
 
 #endif

@@ -2,6 +2,8 @@
 // normalizers that may be zero.
 #include "frontend/checker.h"
 
+#include "ir/facts.h"
+
 // The result expressions of a function.
 static Expr *const *results_of(const Decl *d, uint32_t *n) {
   *n = 1;
@@ -328,6 +330,11 @@ static Sign weakest(Sign a, Sign b) {
   return a < b ? a : b;
 }
 
+static Sign sign_of_op(OpSign s, Sign a) {
+  if (s == SG_POSITIVE || (s >= SG_KEEPS && a == POSITIVE)) return POSITIVE;
+  return s == SG_NONNEG || (s >= SG_WEAKLY && a != ANY) ? NONNEG : ANY;
+}
+
 static Sign sign_of_call(const Expr *e) {
   if (!e->sym || e->sym->kind != SY_BUILTIN || !e->args.n) return ANY;
   if (e->kind == EX_PIPE) return ANY;
@@ -338,16 +345,9 @@ static Sign sign_of_call(const Expr *e) {
     all = weakest(all, s);
     best = s > best ? s : best;
   }
+  OpCode op = builtin_op(e->sym->builtin);
+  if (op != OP_COUNT) return sign_of_op(op_facts(op)->sign, a);
   switch (e->sym->builtin) {
-  case BI_exp:
-  case BI_exp2:
-  case BI_sigmoid:
-  case BI_softplus: return POSITIVE;
-  case BI_abs:
-  case BI_relu: return a == POSITIVE ? POSITIVE : NONNEG;
-  case BI_sqrt:
-  case BI_rsqrt:
-  case BI_stop_grad:
   case BI_sum:
   case BI_prod:
   case BI_mean:

@@ -233,15 +233,6 @@ Val low_select(Fx *x, Val *v) {
 }
 
 static Val simple(Fx *x, const Expr *e, int id) {
-  static const OpCode ops[BI_COUNT] = {
-      [BI_exp] = OP_EXP,   [BI_exp2] = OP_EXP2,
-      [BI_log] = OP_LOG,   [BI_log2] = OP_LOG2,
-      [BI_sqrt] = OP_SQRT, [BI_rsqrt] = OP_RSQRT,
-      [BI_tanh] = OP_TANH, [BI_sigmoid] = OP_SIGMOID,
-      [BI_relu] = OP_RELU, [BI_softplus] = OP_SOFTPLUS,
-      [BI_erf] = OP_ERF,   [BI_sin] = OP_SIN,
-      [BI_cos] = OP_COS,   [BI_floor] = OP_FLOOR,
-  };
   Val v[MAX_ARGS];
   uint32_t n = operands(x, e, v);
   switch (id) {
@@ -255,7 +246,7 @@ static Val simple(Fx *x, const Expr *e, int id) {
   case BI_min: return extremum(x, OP_MIN, v, n);
   case BI_abs: join_all(x, v, 1); return val_op(x, OP_ABS, v, 1);
   default:
-    if (ops[id]) return math(x, ops[id], v[0]);
+    if (builtins[id].kind == BK_MATH) return math(x, builtin_op(id), v[0]);
     return no_reduce(x, e->span, "this function has no meaning here");
   }
 }

@@ -29,6 +29,11 @@ typedef struct OraclePoints {
 bool oracle_run(Ctx *cx, const Decl *prog, OracleArg *args, const int64_t *dims,
                 const OraclePoints *points);
 
+// A builtin of kind MATH, or `abs`, at x (BuiltinId); an operator of two
+// numbers (BinOp), NaN if it has none.
+double oracle_function(int builtin, double x);
+double oracle_binary(int op, double a, double b);
+
 // Scalar operations that a full run takes, roughly (saturating).
 double oracle_cost(const Decl *prog, const int64_t *dims);
 

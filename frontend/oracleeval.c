@@ -41,7 +41,7 @@ static double floor_div(double a, double b) {
 
 static bool empty_row(Oracle *o, Frame *f, const Expr *e, int depth);
 
-static double binary(int op, double a, double b) {
+double oracle_binary(int op, double a, double b) {
   switch (op) {
   case BO_ADD: return a + b;
   case BO_SUB: return a - b;
@@ -69,25 +69,21 @@ static double nan_min(double a, double b) {
   return isnan(a) || isnan(b) ? NAN : a < b ? a : b;
 }
 
-static double unary(int builtin, double x) {
+static double sigmoid(double x) {
+  return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
+}
+static double softplus(double x) {
+  return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+}
+
+double oracle_function(int builtin, double x) {
   switch (builtin) {
-  case BI_exp: return exp(x);
-  case BI_exp2: return exp2(x);
-  case BI_log: return log(x);
-  case BI_log2: return log2(x);
-  case BI_sqrt: return sqrt(x);
-  case BI_rsqrt: return 1 / sqrt(x);
-  case BI_tanh: return tanh(x);
-  case BI_sigmoid: return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
-  case BI_softplus: return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
-  case BI_relu: return x < 0 ? 0 : x;
+#define FUNCTION(name, op, value, sig, doc) \
+  case BI_##name: return value;
+#include "frontend/builtins.def"
   case BI_silu: return x / (1 + exp(-x));
-  case BI_erf: return erf(x);
-  case BI_sin: return sin(x);
-  case BI_cos: return cos(x);
-  case BI_floor: return floor(x);
   case BI_abs: return fabs(x);
-  default: return x;
+  default: return NAN;
   }
 }
 
@@ -131,7 +127,7 @@ static Val *eval_binary(Oracle *o, Frame *f, const Expr *e) {
     double x = oracle_num(a), y = oracle_num(b);
     if (e->op == BO_DIV && y == 0 && empty_row(o, f, e, 0))
       return oracle_scalar(o, 0);
-    return oracle_scalar(o, binary(e->op, x, y));
+    return oracle_scalar(o, oracle_binary(e->op, x, y));
   }
   Val *r = new_of(o, f, &e->ty);
   Lane x = lane(f, a, &e->a->ty, &e->ty), y = lane(f, b, &e->b->ty, &e->ty);
@@ -139,7 +135,8 @@ static Val *eval_binary(Oracle *o, Frame *f, const Expr *e) {
   for (int64_t i = 0; i < r->n; i++) {
     double p = lane_at(&x, r, i), q = lane_at(&y, r, i);
     if (e->op == BO_DIV && q == 0 && empty < 0) empty = empty_row(o, f, e, 0);
-    r->at[i] = e->op == BO_DIV && q == 0 && empty > 0 ? 0 : binary(e->op, p, q);
+    r->at[i] =
+        e->op == BO_DIV && q == 0 && empty > 0 ? 0 : oracle_binary(e->op, p, q);
   }
   return r;
 }
@@ -179,7 +176,7 @@ static Val *eval_chain(Oracle *o, Frame *f, const Expr *e) {
   for (uint32_t i = 0; i < e->ops.n; i++) {
     double x = oracle_num(oracle_eval(o, f, e->list.at[i]));
     double y = oracle_num(oracle_eval(o, f, e->list.at[i + 1]));
-    if (binary(e->ops.at[i], x, y) == 0) return oracle_scalar(o, 0);
+    if (oracle_binary(e->ops.at[i], x, y) == 0) return oracle_scalar(o, 0);
   }
   return oracle_scalar(o, 1);
 }
@@ -384,7 +381,7 @@ static Val *eval_builtin(Oracle *o, Frame *f, const Expr *e) {
   default: break;
   }
   if (b == BI_clamp) return eval_many(o, f, e);
-  return map1(o, oracle_eval(o, f, operand(e, 0)), unary, b);
+  return map1(o, oracle_eval(o, f, operand(e, 0)), oracle_function, b);
 }
 
 // ---------------------------------------------------------------- indexing

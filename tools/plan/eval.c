@@ -1,34 +1,21 @@
 // Numbers that are known without running anything: scalar defaults, arguments
 // and tolerances of checks.
 #include "frontend/check.h"
+#include "frontend/oracle.h"
 #include "tools/driver/driver.h"
 
 #include <math.h>
 
-static double unary_math(int builtin, double x, bool *ok) {
-  switch (builtin) {
-  case BI_exp: return exp(x);
-  case BI_exp2: return exp2(x);
-  case BI_log: return log(x);
-  case BI_log2: return log2(x);
-  case BI_sqrt: return sqrt(x);
-  case BI_rsqrt: return 1 / sqrt(x);
-  case BI_abs: return fabs(x);
-  case BI_floor: return floor(x);
-  case BI_tanh: return tanh(x);
-  default: *ok = false; return 0;
-  }
-}
-
+// Of numbers; not ok for logic and comparisons.
 static double binary(int op, double a, double b, bool *ok) {
   switch (op) {
-  case BO_ADD: return a + b;
-  case BO_SUB: return a - b;
-  case BO_MUL: return a * b;
-  case BO_DIV: return a / b;
-  case BO_POW: return pow(a, b);
-  case BO_FLOORDIV: return floor(a / b);
-  case BO_MOD: return a - b * floor(a / b);
+  case BO_ADD:
+  case BO_SUB:
+  case BO_MUL:
+  case BO_DIV:
+  case BO_POW:
+  case BO_FLOORDIV:
+  case BO_MOD: return oracle_binary(op, a, b);
   default: *ok = false; return 0;
   }
 }
@@ -38,11 +25,13 @@ static double eval(const DimTab *t, const int64_t *dims, const Expr *e,
 
 static double call(const DimTab *t, const int64_t *dims, const Expr *e,
                    bool *ok) {
-  bool one = e->sym && e->sym->kind == SY_BUILTIN && e->args.n == 1;
+  int b = e->sym && e->sym->kind == SY_BUILTIN ? e->sym->builtin : BI_COUNT;
+  bool one = b < BI_COUNT && e->args.n == 1 &&
+             (builtins[b].kind == BK_MATH || b == BI_abs);
   if (!one) *ok = false;
   if (!*ok) return 0;
   double x = eval(t, dims, e->args.at[0].value, ok);
-  return *ok ? unary_math(e->sym->builtin, x, ok) : 0;
+  return *ok ? oracle_function(b, x) : 0;
 }
 
 static double name(const DimTab *t, const int64_t *dims, const Expr *e,
