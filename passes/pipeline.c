@@ -40,11 +40,11 @@ const PassInfo *pass_list(uint32_t *n) {
 #define TO_STREAM_GPU TO_COLUMNS ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
 #define TO_STREAM_SM90 \
   TO_COLUMNS ",materialize,bias_table" ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
-#define TO_TILE TO_STREAM ",tile,cse,dce"
-#define TO_TILE_GPU TO_STREAM_GPU ",tile,cse,dce,page_tiles,cse,dce"
+#define TO_TILE TO_STREAM ",tile,expand,cse,dce"
+#define TO_TILE_GPU TO_STREAM_GPU ",tile,expand,cse,dce,page_tiles,cse,dce"
 #define TO_TILE_SM90 \
   TO_STREAM_SM90 \
-  ",distribute,cse,dce,tile,cse,dce,page_tiles,bias_mma,cse,dce,outline_chunks,cse,dce"
+  ",distribute,cse,dce,tile,expand,cse,dce,page_tiles,bias_mma,cse,dce,outline_chunks,cse,dce"
 #define TO_MACH_CPU TO_TILE ",lower_cpu,cse,dce,sink"
 #define TO_FRAG_GPU \
   TO_TILE_GPU \
