@@ -28,6 +28,8 @@ static bool set(const PassOption *o, void *base, const char *value) {
   int64_t v = -1;
   switch (o->kind) {
   case OPTION_TEXT: *(const char **)p = value; return true;
+  case OPTION_TARGET:
+    return (*(const Target **)p = target_by_name(value)) != NULL;
   case OPTION_FLAG:
   case OPTION_CLEAR: *(bool *)p = o->kind == OPTION_FLAG; return true;
   case OPTION_INT:
@@ -61,15 +63,18 @@ bool pass_option_parse(const PassOption *rows, uint32_t n, void *base,
 static void put(const PassOption *o, const char *at, Buf *out) {
   int64_t v = 0;
   const char *text = NULL;
+  const Target *target = NULL;
   bool on = false;
   switch (o->kind) {
   case OPTION_TEXT: text = *(const char *const *)at; break;
+  case OPTION_TARGET: target = *(const Target *const *)at; break;
   case OPTION_FLAG:
   case OPTION_CLEAR: on = *(const bool *)at; break;
   case OPTION_INT:
   case OPTION_BITS: v = *(const int64_t *)at; break;
   case OPTION_AUTO: v = *(const int *)at; break;
   }
+  if (target) text = target->name;
   if (v < 0) text = "auto";
   if (text) buf_printf(out, " --%s=%s", o->name, text);
   else if (v) buf_printf(out, " --%s=%lld", o->name, (long long)v);

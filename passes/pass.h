@@ -2,7 +2,7 @@
 #ifndef ATTNC_PASSES_PASS_H
 #define ATTNC_PASSES_PASS_H
 
-#include "ir/ir.h"
+#include "ir/target.h"
 
 #include <stddef.h>
 
@@ -43,12 +43,14 @@ static inline bool lean_loads(int64_t level, bool copied) {
 }
 
 // The values of options.def, by kind.
-typedef const char *PassTEXT;
+typedef const Target *PassTARGET;
 typedef int64_t PassINT;
 typedef int64_t PassBITS;
 typedef int PassAUTO;
 typedef bool PassFLAG;
 
+// target: NULL is "cpu"; passes get that of the module, where it names one, and
+// never NULL.
 typedef struct PassOpt {
 #define OPTION(name, field, kind, value, help) Pass##kind field;
 #include "passes/options.def"
@@ -72,13 +74,26 @@ typedef struct PassInfo {
 
 const PassInfo *pass_by_name(const char *name, size_t len);
 const PassInfo *pass_list(uint32_t *n);
-// The passes from level attn to `to` for a target, as "inline,canon,..", ""
-// where the target has no such level.
-const char *pass_pipeline(const char *target, Level to);
+
+// The columns of pipeline.def.
+typedef enum PassFamily {
+  PASS_CPU,
+  PASS_SM_80,
+  PASS_SM_90A,
+  PASS_AMD,
+  PASS_FAMILIES
+} PassFamily;
+
+// Has the pipeline of these targets the pass?
+bool pass_runs_for(const PassInfo *p, PassFamily family);
+// What pipeline.def has for a target at the levels `from` .. `to`, as
+// "inline,canon,..".
+const char *pass_pipeline(Arena *a, const Target *t, Level from, Level to);
 
 // ---- options.c: a row of options.def, or of a program that has more.
 typedef enum OptionKind {
   OPTION_TEXT,
+  OPTION_TARGET,
   OPTION_INT,
   OPTION_BITS,
   OPTION_AUTO,
@@ -110,6 +125,10 @@ typedef struct PipelineOpt {
   const char *reproducer;  // on failure: file with input IR and pipeline
   Buf *log;
 } PipelineOpt;
+
+// The line "# attn-opt --passes=.. --target=..": in front of a module's text it
+// has attn-opt run these passes with these options.
+void pass_print_options(const PipelineOpt *opt, const char *names, Buf *out);
 
 // Runs "a,b,c". False with diagnostics; the module is then unusable.
 bool pass_run(Ctx *cx, Module *m, const char *names, const PipelineOpt *opt);

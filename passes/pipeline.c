@@ -1,5 +1,5 @@
-// Running passes: lookup, level checks, verification, dumps, times, and the
-// file that reproduces a failure.
+// Running passes: lookup, pipelines, level checks, verification, dumps, times,
+// and files that attn-opt runs on.
 #include "passes/pass.h"
 
 #include "ir/core/outfile.h"
@@ -30,80 +30,47 @@ const PassInfo *pass_list(uint32_t *n) {
 }
 
 // ---------------------------------------------------------------- pipelines
-#define TO_ATTN "inline,canon,cse,dce"
-#define ROWS_TO_GAUGE \
-  ",pack_gqa,cse,dce,stabilize,online,chunk,cse,dce,static_max"
-#define TO_GAUGE TO_ATTN ROWS_TO_GAUGE
-#define TO_STREAM TO_GAUGE ",exp2,cse,dce,mask_bounds"
-#define GAUGE_TO_STREAM_GPU ",row_scale,scale_sign,exp2,cse,dce,mask_bounds"
-#define TO_COLUMNS TO_ATTN ",split_vec,cse,dce"
-#define TO_STREAM_GPU TO_COLUMNS ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
-#define TO_STREAM_SM90 \
-  TO_COLUMNS ",materialize,bias_table" ROWS_TO_GAUGE GAUGE_TO_STREAM_GPU
-#define TO_TILE TO_STREAM ",tile,expand,cse,dce"
-#define TO_TILE_GPU TO_STREAM_GPU ",tile,expand,cse,dce,page_tiles,cse,dce"
-#define TO_TILE_SM90 \
-  TO_STREAM_SM90 \
-  ",distribute,cse,dce,tile,expand,cse,dce,page_tiles,bias_mma,cse,dce,outline_chunks,cse,dce"
-#define TO_MACH_CPU TO_TILE ",lower_cpu,cse,dce,sink"
-#define TO_FRAG_GPU \
-  TO_TILE_GPU \
-  ",peel,fold,cse,dce,lower_gpu,fold,cse,dce,sched_pressure,merge_bounds,fast_math,fold,cse,dce,lazy_reduce" \
-  ",remat"
-#define TO_FRAG_AMD \
-  TO_TILE_SM90 \
-  ",peel,fold,cse,dce,lower_gpu,fold,cse,dce,sched_pressure,merge_bounds,fast_math,fold,cse,dce,lazy_reduce" \
-  ",lds_dma,prefetch,cse,dce"
-#define TO_FRAG_SM90 \
-  TO_TILE_SM90 \
-  ",fold,cse,dce,lower_gpu,fold,cse,dce,cse_smem,cse,dce,sched_pressure" \
-  ",reassoc_bias,cse,dce,merge_bounds" \
-  ",fast_math,fold,cse,dce" \
-  ",tile_scheduler,lazy_reduce" \
-  ",pipeline_loop,mask_branch,peel,fold,cse,fold,dce,lazy_rescale,row_mask,small_tanh,remat_column,cse,dce" \
-  ",pipeline_recur,prefetch,cse,dce,sink_relayout,dce,sink_smem,spill_smem,spill_chunks,remat,async_mma,sched_waits,tma_columns,dce,warp_specialize" \
-  ",fold,cse,dce"
-#define FRAG_TO_MACH ",bufferize_gpu"
+typedef struct Step {
+  const char *pass;
+  Level level;  // it is one of this level's steps
+  bool runs[PASS_FAMILIES];
+} Step;
 
-typedef struct Pipeline {
-  const char *target;  // NULL: every target
-  Level to;
-  const char *names;
-} Pipeline;
+// A column of a row: x or nothing.
+#define RUNS_x true
+#define RUNS_ false
 
-// The first row that fits counts.
-static const Pipeline pipelines[] = {
-    {NULL, LV_ATTN, TO_ATTN},
-    {"sm_80", LV_STREAM, TO_STREAM_GPU},
-    {"sm_90a", LV_STREAM, TO_STREAM_SM90},
-    {"sm_80", LV_TILE, TO_TILE_GPU},
-    {"sm_90a", LV_TILE, TO_TILE_SM90},
-    {NULL, LV_STREAM, TO_STREAM},
-    {NULL, LV_TILE, TO_TILE},
-    {"sm_80", LV_FRAG, TO_FRAG_GPU},
-    {"sm_90a", LV_FRAG, TO_FRAG_SM90},
-    {"gfx", LV_FRAG, TO_FRAG_AMD},
-    {"cpu", LV_MACH, TO_MACH_CPU},
-    {"sm_80", LV_MACH, TO_FRAG_GPU FRAG_TO_MACH},
-    {"sm_90a", LV_MACH, TO_FRAG_SM90 FRAG_TO_MACH},
-    {"gfx", LV_MACH, TO_FRAG_AMD FRAG_TO_MACH},
+static const Step steps[] = {
+#define RUN(level, pass, cpu, sm_80, sm_90a, amd) \
+  {#pass, LV_##level, {RUNS_##cpu, RUNS_##sm_80, RUNS_##sm_90a, RUNS_##amd}},
+#include "passes/pipeline.def"
 };
 
-// "cpu" fits the rows "cpu" and "cpu:x86-64-v4" of targets.def, "gfx" those of
-// AMD.
-static bool fits(const char *want, const char *target) {
-  size_t n = want ? strlen(want) : 0;
-  if (want && strcmp(want, "gfx") == 0) return strncmp(target, "gfx", n) == 0;
-  return !want || (strncmp(want, target, n) == 0 &&
-                   (target[n] == 0 || target[n] == ':'));
+enum { NSTEPS = sizeof steps / sizeof *steps };
+
+// The column of a target.
+static PassFamily family_of(const Target *t) {
+  if (t->kind == TARGET_CPU) return PASS_CPU;
+  if (t->gpu.vendor == VENDOR_AMD) return PASS_AMD;
+  return t->gpu.arch ? PASS_SM_90A : PASS_SM_80;
 }
 
-const char *pass_pipeline(const char *target, Level to) {
-  for (size_t i = 0; i < sizeof pipelines / sizeof *pipelines; i++) {
-    const Pipeline *p = &pipelines[i];
-    if (p->to == to && fits(p->target, target)) return p->names;
+const char *pass_pipeline(Arena *a, const Target *t, Level from, Level to) {
+  Buf b = {.arena = a};
+  for (uint32_t i = 0; i < NSTEPS; i++) {
+    const Step *s = &steps[i];
+    if (s->level < from || s->level > to || !s->runs[family_of(t)]) continue;
+    if (b.n) buf_char(&b, ',');
+    buf_str(&b, s->pass);
   }
-  return "";
+  return b.n ? b.at : "";
+}
+
+bool pass_runs_for(const PassInfo *p, PassFamily family) {
+  for (uint32_t i = 0; i < NSTEPS; i++)
+    if (strcmp(steps[i].pass, p->name) == 0 && steps[i].runs[family])
+      return true;
+  return false;
 }
 
 // ---------------------------------------------------------------- running
@@ -126,13 +93,21 @@ static Buf text_of(const Run *r) {
   return b;
 }
 
+void pass_print_options(const PipelineOpt *opt, const char *names, Buf *b) {
+  buf_str(b, "# attn-opt");
+  if (*names) buf_printf(b, " --passes=%s", names);
+  if (opt->verify_each) buf_str(b, " --verify-each");
+  pass_option_print(&opt->pass, b);
+  buf_char(b, '\n');
+}
+
 // A .tir file that attn-opt runs again: its first line has the options.
 static void write_reproducer(const Run *r, const char *names,
                              const Buf *input) {
   Buf b = {.arena = &r->cx->session};
-  buf_printf(&b, "# attn-opt --passes=%s --verify-each", names);
-  pass_option_print(&r->opt->pass, &b);
-  buf_char(&b, '\n');
+  PipelineOpt again = *r->opt;
+  again.verify_each = true;
+  pass_print_options(&again, names, &b);
   buf_add(&b, input->at, input->n);
   write_file(r->cx, r->opt->reproducer, &b);
 }
@@ -143,21 +118,33 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static bool dump(const Run *r, const PassInfo *p) {
+// Where a module's text names no target, or `cpu` without its level, the
+// options say more.
+static const Target *target_of(const Module *m, const Target *given) {
+  const Target *t = target_by_name(m->target ? m->target : "cpu");
+  bool any = !m->target || strcmp(m->target, "cpu") == 0;
+  if (!t || (given && any && (!m->target || given->kind == TARGET_CPU)))
+    return given ? given : target_by_name("cpu");
+  return t;
+}
+
+// rest: the passes that follow; attn-opt runs them on the file.
+static bool dump(const Run *r, const PassInfo *p, const char *rest) {
   const PipelineOpt *opt = r->opt;
-  if (!opt->dump_dir && !opt->print_after_all) return true;
-  Buf text = text_of(r);
   if (opt->print_after_all) {
     buf_printf(opt->log, "# after %s\n", p->name);
-    buf_add(opt->log, text.at, text.n);
+    ir_print(r->m, opt->log);
   }
   if (!opt->dump_dir) return true;
+  Buf text = {.arena = &r->cx->session};
+  pass_print_options(opt, rest, &text);
+  ir_print(r->m, &text);
   const char *path = arena_printf(&r->cx->session, "%s/%02u-%s.tir",
                                   opt->dump_dir, r->at, p->name);
   return write_file(r->cx, path, &text);
 }
 
-static bool run_one(Run *r, const PassInfo *p) {
+static bool run_one(Run *r, const PassInfo *p, const char *rest) {
   if (p->from != LV_ANY && r->m->level != p->from) {
     diag_add(r->cx, DIAG_pass_level, NOWHERE, p->name, level_name(p->from),
              level_name(r->m->level));
@@ -165,7 +152,9 @@ static bool run_one(Run *r, const PassInfo *p) {
   }
   double start = now();
   ArenaMark mark = arena_mark(&r->cx->scratch);
-  bool ok = p->run(r->cx, r->m, &r->opt->pass);
+  PassOpt opt = r->opt->pass;
+  opt.target = target_of(r->m, opt.target);
+  bool ok = p->run(r->cx, r->m, &opt);
   arena_reset(&r->cx->scratch, mark);
   r->at++;
   if (r->opt->time)
@@ -176,15 +165,15 @@ static bool run_one(Run *r, const PassInfo *p) {
     diag_add(r->cx, DIAG_pass_broke, NOWHERE, p->name);
     return false;
   }
-  return dump(r, p);
+  return dump(r, p, rest);
 }
 
-// The next name of "a,b,c"; false at the end.
+// The next name of "a,b,c", and s behind its comma; false at the end.
 static bool next_name(const char **s, const char **name, size_t *n) {
-  while (**s == ',') ++*s;
   *name = *s;
   *n = strcspn(*s, ",");
   *s += *n;
+  while (**s == ',') ++*s;
   return *n > 0;
 }
 
@@ -203,7 +192,7 @@ static bool run_all(Run *r, const char *names) {
   const char *s;
   size_t n;
   while (next_name(&names, &s, &n))
-    if (!run_one(r, pass_by_name(s, n))) return false;
+    if (!run_one(r, pass_by_name(s, n), names)) return false;
   return true;
 }
 

@@ -38,7 +38,7 @@ static bool read_binds(Ctx *cx, Options *o, const char *s) {
 
 static bool lower(Ctx *cx, const Options *o, const Decl *d, Buf *out) {
   Module *m = fe_lower(cx, d, o->binds, o->nbinds);
-  PipelineOpt opt = {.pass.target = "cpu", .verify_each = true};
+  PipelineOpt opt = {.verify_each = true};
   if (!m || !ir_verify(cx, m)) return false;
   if (o->passes && !pass_run(cx, m, o->passes, &opt)) return false;
   ir_print(m, out);
@@ -103,7 +103,7 @@ static int run_code(Ctx *cx, const Options *o) {
   Buf out = {.arena = &cx->session}, err = {.arena = &cx->session};
   Source *src = ctx_read_source(cx, o->path, NOWHERE);
   Module *m = src ? ir_parse(cx, src) : NULL;
-  PipelineOpt opt = {.pass.target = m ? m->target : NULL, .verify_each = true};
+  PipelineOpt opt = {.verify_each = true};
   bool ok = m && ir_verify(cx, m);
   if (ok && o->passes) ok = pass_run(cx, m, o->passes, &opt);
   ok = ok && code(cx, o->emit, m, &out);

@@ -14,6 +14,8 @@
 enum { EXIT_OK, EXIT_DIAG, EXIT_USAGE, EXIT_INTERNAL = 70 };
 
 typedef struct Options {
+  char **args;  // of the command line
+  int nargs;
   const char *input, *output, *passes, *pipeline;
   bool roundtrip, split, help, list, remarks;
   PipelineOpt run;
@@ -24,8 +26,9 @@ typedef struct Options {
 static const PassOption own[] = {
     {"passes", "a,b", "run these passes (--print-passes lists them)",
      OPTION_TEXT, AT(passes)},
-    {"pipeline", "LEVEL", "run the pipeline of the target up to a level",
-     OPTION_TEXT, AT(pipeline)},
+    {"pipeline", "LEVEL",
+     "run the target's pipeline from the module's level to this", OPTION_TEXT,
+     AT(pipeline)},
     {"verify-each", "", "verify after each pass", OPTION_FLAG,
      AT(run.verify_each)},
     {"print-after-all", "", "print the module after each pass to stderr",
@@ -73,9 +76,11 @@ static void print_usage(FILE *f) {
   print_options(own, NOWN, f);
   fputs("what passes are told:\n", f);
   print_options(rows, n, f);
-  fputs("A file whose first line is '# attn-opt OPTIONS' is run with these, "
-        "unless\n--passes is given.\n",
-        f);
+  fputs(
+      "A file that begins with a line '# attn-opt OPTIONS' is run with these; "
+      "what\nis given here counts first. Dumps begin so: attn-opt runs the "
+      "passes that\nwere to follow. --passes= runs none.\n",
+      f);
 }
 
 static bool usage_error(const char *what, const char *arg) {
@@ -85,6 +90,8 @@ static bool usage_error(const char *what, const char *arg) {
 }
 
 static bool parse_args(Options *o, int argc, char **argv) {
+  o->args = argv;
+  o->nargs = argc;
   for (int i = 1; i < argc; i++) {
     const char *arg = argv[i];
     if (strcmp(arg, "-o") == 0) {
@@ -102,28 +109,49 @@ static bool parse_args(Options *o, int argc, char **argv) {
   return usage_error("no input", "");
 }
 
-// --pipeline=LEVEL becomes the list of passes.
-static bool expand_pipeline(Options *o) {
-  if (!o->pipeline || o->passes) return true;
+static bool check_pipeline(const Options *o) {
+  if (!o->pipeline) return true;
+  bool gpu = o->run.pass.target->kind != TARGET_CPU;
   for (int lv = LV_ATTN; lv <= LV_MACH; lv++)
     if (strcmp(o->pipeline, level_name((Level)lv)) == 0)
-      o->passes = pass_pipeline(o->run.pass.target, (Level)lv);
-  if (o->passes && *o->passes) return true;
+      if (lv != LV_FRAG || gpu) return true;
   return usage_error("no pipeline to level", o->pipeline);
 }
 
-// The options in the first line of a reproducer.
-static bool parse_first_line(Ctx *cx, Options *o, const Source *src) {
+// The passes of --pipeline=LEVEL. A module of level attn may be as it was
+// written: its own level's are run too.
+static const char *passes_for(Ctx *cx, const Options *o, const Module *m) {
+  if (!o->pipeline || o->passes) return o->passes;
+  Level to = LV_ATTN;
+  while (strcmp(o->pipeline, level_name(to))) to++;
+  Level from = m->level == LV_ATTN ? LV_ATTN : (Level)(m->level + 1);
+  return pass_pipeline(&cx->session, o->run.pass.target, from, to);
+}
+
+// The line of options among the comments that begin the text, or NULL.
+static char *option_line(Ctx *cx, const Source *src) {
   static const char lead[] = "# attn-opt ";
-  uint32_t n;
-  const char *line = src_line(src, 1, &n);
-  if (o->passes || n < sizeof lead || strncmp(line, lead, sizeof lead - 1))
-    return true;
-  char *s = arena_strndup(&cx->session, line, n), *save = NULL;
-  for (char *arg = strtok_r(s + sizeof lead - 1, " ", &save); arg;
+  for (uint32_t i = 1; i <= src->nlines; i++) {
+    uint32_t n;
+    const char *line = src_line(src, i, &n);
+    if (n && line[0] != '#') break;
+    if (n >= sizeof lead && strncmp(line, lead, sizeof lead - 1) == 0)
+      return arena_strndup(&cx->session, line + sizeof lead - 1,
+                           n - (sizeof lead - 1));
+  }
+  return NULL;
+}
+
+// The options of that line, and over them those of the command line.
+static bool text_options(Ctx *cx, Options *o, const Source *src) {
+  char *s = option_line(cx, src), *save = NULL;
+  bool listed = o->passes || o->pipeline;
+  for (char *arg = s ? strtok_r(s, " ", &save) : NULL; arg;
        arg = strtok_r(NULL, " ", &save))
-    if (!parse_flag(o, arg)) return usage_error("bad option in line 1:", arg);
-  return true;
+    if (!parse_flag(o, arg)) return usage_error("bad option in the text:", arg);
+  if (listed) o->passes = NULL;
+  for (int i = 1; i < o->nargs; i++) parse_flag(o, o->args[i]);
+  return check_pipeline(o);
 }
 
 // ---------------------------------------------------------------- one module
@@ -153,7 +181,8 @@ static int run_module(Ctx *cx, const Options *o, Source *src, Buf *out) {
   Buf before = {.arena = &cx->session}, after = before;
   int rc = check_text(cx, o, m, &before);
   if (rc) return rc;
-  if (o->passes && (!pass_run(cx, m, o->passes, &o->run) || !ir_verify(cx, m)))
+  const char *names = passes_for(cx, o, m);
+  if (names && (!pass_run(cx, m, names, &o->run) || !ir_verify(cx, m)))
     return EXIT_DIAG;
   rc = check_text(cx, o, m, &after);
   if (!rc) buf_add(out, after.at, after.n);
@@ -179,8 +208,8 @@ static int run_part(const Options *given, const Source *file, uint32_t lo,
   o.run.log = &log;
   int rc = EXIT_DIAG;
   if (src)
-    rc = parse_first_line(&cx, &o, src) ? run_module(&cx, &o, src, out)
-                                        : EXIT_USAGE;
+    rc =
+        text_options(&cx, &o, src) ? run_module(&cx, &o, src, out) : EXIT_USAGE;
   diag_render(&cx, (DiagStyle){.ascii = true, .width = 100}, &err);
   show(stderr, &log);
   for (uint32_t i = 0; o.remarks && i < cx.remarks.n; i++)
@@ -237,18 +266,26 @@ static int run_file(Ctx *cx, const Options *o) {
 }
 
 static void print_passes(void) {
+  static const char *const families[] = {[PASS_CPU] = "cpu",
+                                         [PASS_SM_80] = "sm_80",
+                                         [PASS_SM_90A] = "sm_90a",
+                                         [PASS_AMD] = "amd"};
   uint32_t n;
   const PassInfo *p = pass_list(&n);
   for (uint32_t i = 0; i < n; i++) {
     const char *from = p[i].from == LV_ANY ? "any" : level_name(p[i].from);
     const char *to = p[i].to == LV_ANY ? "any" : level_name(p[i].to);
-    printf("%-8s %-6s -> %-6s  %s\n", p[i].name, from, to, p[i].doc);
+    printf("%-8s %-6s -> %-6s ", p[i].name, from, to);
+    for (int k = 0; k < PASS_FAMILIES; k++)
+      printf(" %-*s", (int)strlen(families[k]),
+             pass_runs_for(&p[i], (PassFamily)k) ? families[k] : "");
+    printf("  %s\n", p[i].doc);
   }
 }
 
 int main(int argc, char **argv) {
-  Options o = {.roundtrip = true, .run.pass.target = "cpu"};
-  if (!parse_args(&o, argc, argv) || !expand_pipeline(&o)) return EXIT_USAGE;
+  Options o = {.roundtrip = true, .run.pass.target = target_by_name("cpu")};
+  if (!parse_args(&o, argc, argv) || !check_pipeline(&o)) return EXIT_USAGE;
   if (o.help) print_usage(stdout);
   if (o.list) print_passes();
   if (o.help || o.list) return EXIT_OK;

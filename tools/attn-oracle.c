@@ -28,7 +28,8 @@ static const char usage[] =
     "  -I DIR\n";
 
 typedef struct Options {
-  const char *file, *fn, *passes, *target;
+  const char *file, *fn, *passes;
+  const Target *target;
   int64_t tile_q, tile_k;
   const char *dims[MAX_DIMS], *ins[MAX_ARGS];
   uint32_t ndims, nins;
@@ -66,7 +67,8 @@ static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (starts(argv[i], "--in=", &v) && o->nins < MAX_ARGS)
       o->ins[o->nins++] = v;
     else if (starts(argv[i], "--passes=", &v)) o->passes = v;
-    else if (starts(argv[i], "--target=", &v)) o->target = v;
+    else if (starts(argv[i], "--target=", &v) && target_by_name(v))
+      o->target = target_by_name(v);
     else if (starts(argv[i], "--tile-q=", &v)) o->tile_q = atoll(v);
     else if (starts(argv[i], "--tile-k=", &v)) o->tile_k = atoll(v);
     else if (!strcmp(argv[i], "--mutant")) o->mutant = true;
@@ -81,8 +83,9 @@ static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
     else o->file = argv[i];
   }
   if (!o->passes)
-    o->passes =
-        o->target ? pass_pipeline(o->target, LV_MACH) : "inline,canon,cse,dce";
+    o->passes = o->target
+                    ? pass_pipeline(&cx->session, o->target, LV_ATTN, LV_MACH)
+                    : "inline,canon,cse,dce";
   return o->file != NULL;
 }
 
@@ -317,7 +320,7 @@ static Module *lower(Ctx *cx, const Options *o, const Decl *d) {
     n++;
   }
   Module *m = fe_lower(cx, d, binds, n);
-  PipelineOpt po = {.pass = {.target = o->target ? o->target : "cpu",
+  PipelineOpt po = {.pass = {.target = o->target,
                              .tile_q = o->tile_q,
                              .tile_k = o->tile_k},
                     .verify_each = true};

@@ -20,7 +20,8 @@ typedef struct Input {
 } Input;
 
 typedef struct Options {
-  const char *file, *other, *fn, *passes, *target;
+  const char *file, *other, *fn, *passes;
+  const Target *target;
   const char *dims[64];
   uint32_t ndims, ninputs;
   Input inputs[64];
@@ -82,7 +83,7 @@ static bool parse_gen(Ctx *cx, Options *o, const char *s) {
 }
 
 static bool parse_options(Ctx *cx, int argc, char **argv, Options *o) {
-  *o = (Options){.seed = 1, .runs = 1, .tol = -1, .target = "cpu"};
+  *o = (Options){.seed = 1, .runs = 1, .tol = -1};
   for (int i = 1; i < argc; i++) {
     const char *v;
     if (starts(argv[i], "--fn=", &v)) o->fn = v;
@@ -98,7 +99,8 @@ static bool parse_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (starts(argv[i], "--tile-k=", &v)) o->tile_k = atoll(v);
     else if (starts(argv[i], "--chunk=", &v)) o->chunk = atoll(v);
     else if (starts(argv[i], "--split-k=", &v)) o->split_k = atoi(v);
-    else if (starts(argv[i], "--target=", &v)) o->target = v;
+    else if (starts(argv[i], "--target=", &v) && target_by_name(v))
+      o->target = target_by_name(v);
     else if (!strcmp(argv[i], "--few")) o->few = true;
     else if (!strcmp(argv[i], "--round")) o->round = true;
     else if (!strcmp(argv[i], "--print")) o->print = true;
@@ -323,7 +325,7 @@ static bool run_one(Ctx *cx, Module *m, const Options *o, uint64_t seed,
 }
 
 static bool to_mach(Ctx *cx, Module *m, const PipelineOpt *po) {
-  return m->level != LV_FRAG || pass_run(cx, m, "legal", po);
+  return m->level != LV_FRAG || pass_run(cx, m, "bufferize_gpu", po);
 }
 
 static int execute(Ctx *cx, const Options *o) {

@@ -46,9 +46,16 @@ typedef struct DimExpr {
   Dim a, b;
 } DimExpr;
 
+// A name that a text gives an expression; the expressions do not know it.
+typedef struct DimName {
+  const char *name;
+  Dim d;
+} DimName;
+
 typedef struct DimTab {
   Arena *arena;
   Vec(DimSym) syms;
+  Vec(DimName) names;  // of the text that was read
   Vec(DimExpr) exprs;  // [0] is DIM_NONE
   Map index;           // hash of an expression -> id
 } DimTab;
@@ -86,5 +93,26 @@ void dim_print(const DimTab *t, Dim d, Buf *out);
 // Parses a dim expression at *p (advanced). Unknown names become symbols if
 // `add`. DIM_NONE on a syntax error.
 Dim dim_parse(DimTab *t, const char **p, bool add);
+// The expression that dim_parse reads for a name beside the symbols'; DIM_NONE.
+Dim dim_find_name(const DimTab *t, const char *name);
+void dim_add_name(DimTab *t, const char *name, Dim d);
+
+// Names for the long expressions of a text. First all that the text has is
+// given to dim_print_named, which counts it and writes nothing; then
+// dim_names_choose; then the text is written. All in `arena`.
+typedef struct DimNames {
+  Arena *arena;
+  bool counts;        // as said
+  uint32_t *uses;     // by Dim
+  const char **name;  // by Dim; NULL: it is written in full
+  const char **hint;  // by Dim: the axis whose extent it is, or NULL
+  Vec(Dim) seen;      // in the order of the text, parts before the whole
+} DimNames;
+
+void dim_names_init(DimNames *n, const DimTab *t, Arena *a);
+void dim_names_choose(DimNames *n, const DimTab *t);
+// "dim parts = max(1, Sk // 512)" for each, in an order that can be read.
+void dim_names_print(DimNames *n, const DimTab *t, Buf *out);
+void dim_print_named(const DimTab *t, DimNames *names, Dim d, Buf *out);
 
 #endif

@@ -325,17 +325,27 @@ static bool parse_dim_facts(Parser *p, DimSym *sym) {
   return !parse_keyword(p, "div") || parse_bound(p, 1, &sym->divisor);
 }
 
+// Behind "dim NAME =".
+static bool parse_dim_name(Parser *p, const char *name) {
+  Dim d;
+  if (!parse_dim(p, &d)) return false;
+  dim_add_name(&p->m->dims, name, d);
+  return true;
+}
+
 static bool parse_dim_decl(Parser *p) {
   const char *s;
   size_t n;
   uint32_t kind, at;
-  if (!parse_name(p, "a dim", &s, &n) ||
-      !parse_word(p, WS_DIM_KIND, "a kind", &kind))
-    return false;
+  if (!parse_name(p, "a dim", &s, &n)) return false;
   const char *name = intern_n(&p->cx->names, s, n);
-  if (dim_find_sym(&p->m->dims, name, &at)) return parse_twice(p, "dim", s, n);
-  if (p->m->dims.syms.n == PARSE_DIMS)
+  const DimTab *t = &p->m->dims;
+  if (dim_find_sym(t, name, &at) || dim_find_name(t, name))
+    return parse_twice(p, "dim", s, n);
+  if (t->syms.n + t->names.n == PARSE_DIMS)
     return parse_error(p, s, "more than %d dims", PARSE_DIMS);
+  if (parse_accept(p, '=')) return parse_dim_name(p, name);
+  if (!parse_word(p, WS_DIM_KIND, "a kind", &kind)) return false;
   at = dim_add_sym(&p->m->dims, name, (DimKind)kind);
   return parse_dim_facts(p, &p->m->dims.syms.at[at]);
 }

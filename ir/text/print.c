@@ -9,6 +9,7 @@ typedef struct Printer {
   const Func *f;
   Buf *out;
   const char **name;  // by value; NULL: not seen
+  DimNames *dims;     // NULL: dims are written in full
 } Printer;
 
 typedef struct Namer {
@@ -81,10 +82,10 @@ static void put_axis(const Func *f, uint64_t axis, Buf *out) {
 }
 
 // Invalid IR is printed too, in the verifier's messages.
-static void put_dim(const Func *f, Dim d, Buf *out) {
-  const DimTab *t = &f->mod->dims;
-  if (d != DIM_NONE && d < t->exprs.n) dim_print(t, d, out);
-  else buf_char(out, '?');
+static void put_dim(const Printer *p, Dim d) {
+  const DimTab *t = &p->f->mod->dims;
+  if (d != DIM_NONE && d < t->exprs.n) dim_print_named(t, p->dims, d, p->out);
+  else buf_char(p->out, '?');
 }
 
 static void put_word(WordSet set, int64_t i, Buf *out) {
@@ -96,15 +97,15 @@ static const char *dtype_word(int64_t t) {
   return t >= 0 && t < DT_COUNT ? dtype_name((DType)t) : "?";
 }
 
-static void put_elem_axes(const Func *f, const Type *t, Buf *out) {
+static void put_elem_axes(const Printer *p, const Type *t) {
   for (uint32_t i = 0; i < t->n && i < MAX_AXES; i++) {
-    buf_char(out, i ? ',' : '{');
-    put_axis(f, t->axis[i], out);
+    buf_char(p->out, i ? ',' : '{');
+    put_axis(p->f, t->axis[i], p->out);
     if (t->size[i] == DIM_NONE) continue;
-    buf_char(out, ':');
-    put_dim(f, t->size[i], out);
+    buf_char(p->out, ':');
+    put_dim(p, t->size[i]);
   }
-  if (t->n) buf_char(out, '}');
+  if (t->n) buf_char(p->out, '}');
 }
 
 // frag<64x128xf32,acc>, frag<64xf32,acc.0>, frag<64xf32,lin.0:128>,
@@ -123,19 +124,20 @@ static void put_tile(const Type *t, const char *dtype, Buf *out) {
   buf_char(out, '>');
 }
 
-void print_type(const Func *f, const Type *t, Buf *out) {
+static void put_type(const Printer *p, const Type *t) {
+  Buf *out = p->out;
   const char *dtype = dtype_word(t->dtype);
   switch (t->kind) {
   case TK_NONE: buf_str(out, "none"); break;
   case TK_ELEM:
     buf_str(out, dtype);
-    put_elem_axes(f, t, out);
+    put_elem_axes(p, t);
     break;
   case TK_TENSOR:
     buf_printf(out, "tensor<%s[", dtype);
     for (uint32_t i = 0; i < t->n && i < MAX_AXES; i++) {
       if (i) buf_str(out, ", ");
-      put_dim(f, t->size[i], out);
+      put_dim(p, t->size[i]);
     }
     buf_str(out, "]>");
     break;
@@ -145,6 +147,10 @@ void print_type(const Func *f, const Type *t, Buf *out) {
   case TK_SMEM: put_tile(t, dtype, out); break;
   case TK_MBAR: buf_printf(out, "mbar<%u>", t->n); break;
   }
+}
+
+void print_type(const Func *f, const Type *t, Buf *out) {
+  put_type(&(Printer){.f = f, .out = out}, t);
 }
 
 // ---------------------------------------------------------------- attributes
@@ -159,7 +165,9 @@ static void put_list(const Func *f, const IrAttr *a, AttrKind kind, Buf *out) {
   buf_char(out, ']');
 }
 
-static void put_attr(const Func *f, const IrAttr *a, Buf *out) {
+static void put_attr(const Printer *p, const IrAttr *a) {
+  const Func *f = p->f;
+  Buf *out = p->out;
   AttrKind kind = attr_kind(a->id);
   buf_printf(out, "%s = ", attr_name(a->id));
   switch (kind) {
@@ -168,7 +176,7 @@ static void put_attr(const Func *f, const IrAttr *a, Buf *out) {
   case AK_BOOL: buf_str(out, a->i ? "true" : "false"); break;
   case AK_STR: buf_json(out, a->s, strlen(a->s)); break;
   case AK_SYM: buf_printf(out, "@%s", a->s); break;
-  case AK_DIM: put_dim(f, (Dim)a->i, out); break;
+  case AK_DIM: put_dim(p, (Dim)a->i); break;
   case AK_DTYPE: buf_str(out, dtype_word(a->i)); break;
   case AK_AXIS: put_axis(f, (uint64_t)a->i, out); break;
   case AK_AXES:
@@ -206,7 +214,7 @@ static void put_head(const Printer *p, const Op *op) {
   buf_char(p->out, ')');
   for (uint32_t i = 0; i < op->nattrs; i++) {
     buf_str(p->out, i ? ", " : " {");
-    put_attr(p->f, &op->attrs[i], p->out);
+    put_attr(p, &op->attrs[i]);
   }
   if (op->nattrs) buf_char(p->out, '}');
 }
@@ -214,7 +222,7 @@ static void put_head(const Printer *p, const Op *op) {
 static void put_result_types(const Printer *p, const Op *op) {
   for (uint32_t i = 0; i < op->nres; i++) {
     buf_str(p->out, i ? ", " : " : ");
-    print_type(p->f, ir_type(p->f, op->res[i]), p->out);
+    put_type(p, ir_type(p->f, op->res[i]));
   }
 }
 
@@ -227,7 +235,7 @@ static void put_region(const Printer *p, const Region *r, int depth) {
     else indent(p->out, depth + 1), buf_str(p->out, "^(");
     put_value(p, r->params.at[i]);
     buf_str(p->out, ": ");
-    print_type(p->f, ir_type(p->f, r->params.at[i]), p->out);
+    put_type(p, ir_type(p->f, r->params.at[i]));
   }
   if (r->params.n) buf_str(p->out, "):\n");
   put_ops(p, r, depth + 1);
@@ -267,11 +275,17 @@ static void put_params(const Printer *p) {
     if (i) buf_str(p->out, ", ");
     put_value(p, q->v);
     buf_str(p->out, ": ");
-    print_type(f, ir_type(f, q->v), p->out);
+    put_type(p, ir_type(f, q->v));
     buf_printf(p->out, " %s", word(WS_PARAM_ROLE, q->role));
     if (q->nograd) buf_str(p->out, " nograd");
   }
   buf_char(p->out, ')');
+}
+
+static void put_extent(const Printer *p, const Axis *x) {
+  DimNames *n = p->dims;
+  if (n && n->counts && !n->hint[x->extent]) n->hint[x->extent] = x->name;
+  put_dim(p, x->extent);
 }
 
 static void put_space(const Printer *p) {
@@ -282,7 +296,7 @@ static void put_space(const Printer *p) {
     buf_str(p->out, i ? ", " : lead);
     if (!i) buf_str(p->out, "axes(");
     buf_printf(p->out, "%s %s ", x->name, word(WS_AXIS_ROLE, x->role));
-    dim_print(&f->mod->dims, x->extent, p->out);
+    put_extent(p, x);
   }
   if (f->axes.n) buf_char(p->out, ')'), lead = " ";
   for (uint32_t i = 0; i < f->grid.n; i++) {
@@ -298,8 +312,9 @@ static void put_space(const Printer *p) {
   buf_char(p->out, ')');
 }
 
-static void put_func(const Func *f, Buf *out) {
+static void put_func(const Func *f, DimNames *dims, Buf *out) {
   Printer p = start(f, out);
+  p.dims = dims;
   put_params(&p);
   put_space(&p);
   buf_str(out, " {\n");
@@ -319,11 +334,25 @@ static void put_dim_sym(const DimSym *s, Buf *out) {
   buf_char(out, '\n');
 }
 
+// The text is written twice: the first time its dims are counted.
+static DimNames name_dims(const Module *m, Arena *a) {
+  DimNames dims;
+  Buf unused = {.arena = a};
+  dim_names_init(&dims, &m->dims, a);
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    put_func(m->funcs.at[i], &dims, &unused);
+  dim_names_choose(&dims, &m->dims);
+  return dims;
+}
+
 void ir_print(const Module *m, Buf *out) {
   buf_printf(out, "module %s", level_name(m->level));
   if (m->target) buf_printf(out, " %s", m->target);
   buf_char(out, '\n');
   for (uint32_t i = 0; i < m->dims.syms.n; i++)
     put_dim_sym(&m->dims.syms.at[i], out);
-  for (uint32_t i = 0; i < m->funcs.n; i++) put_func(m->funcs.at[i], out);
+  DimNames dims = name_dims(m, out->arena);
+  dim_names_print(&dims, &m->dims, out);
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    put_func(m->funcs.at[i], &dims, out);
 }

@@ -518,8 +518,7 @@ bool pass_materialize(Ctx *cx, Module *m, const PassOpt *opt) {
   Funcs out = {0};
   if (opt->decode) return true;
   // Where copies go through registers they are cleaned there.
-  const Target *t = target_by_name(opt->target ? opt->target : "cpu");
-  bool cleans = !t || t->gpu.vendor != VENDOR_AMD;
+  bool cleans = opt->target->gpu.vendor != VENDOR_AMD;
   for (uint32_t i = 0; i < m->funcs.n; i++)
     run(cx, m->funcs.at[i], cleans, &out);
   m->funcs.n = 0;

@@ -39,9 +39,8 @@ static Func *assign_func(Ctx *cx, Module *m, Func *f, const Target *t) {
 }
 
 bool pass_lower_cpu(Ctx *cx, Module *m, const PassOpt *opt) {
-  const char *name = opt->target ? opt->target : "cpu";
-  const Target *t = target_by_name(name);
-  if (!t || t->kind != TARGET_CPU) {
+  const Target *t = opt->target;
+  if (t->kind != TARGET_CPU) {
     diag_add(cx, DIAG_pass_unsupported, NOWHERE, "assign needs a CPU target");
     return false;
   }

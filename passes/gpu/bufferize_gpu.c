@@ -170,7 +170,7 @@ static Builder only_first(Legal *l, Builder *b, const Buffer *x) {
 
 static void flip(Legal *l, Builder *b, const Buffer *x) {
   Builder in = only_first(l, b, x);
-  fill_flip(&in, x->v, x->sign);
+  fill_flip(&in, l->target, x->v, x->sign);
   if (in.region != b->region) ir_yield(&in, NULL, 0);
 }
 
@@ -476,9 +476,8 @@ static bool legal_func(Ctx *cx, Func *f, const Target *t) {
 }
 
 bool pass_bufferize_gpu(Ctx *cx, Module *m, const PassOpt *opt) {
-  (void)opt;
-  const Target *t = m->target ? target_by_name(m->target) : NULL;
-  if (!t || t->kind != TARGET_GPU) {
+  const Target *t = opt->target;
+  if (t->kind != TARGET_GPU) {
     diag_add(cx, DIAG_pass_unsupported, NOWHERE, "legal needs a GPU target");
     return false;
   }

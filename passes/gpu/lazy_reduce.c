@@ -122,7 +122,6 @@ static void region(Func *f, Region *r) {
 bool pass_lazy_reduce(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   (void)opt;
-  if (!m->target || !target_is_gpu(m->target)) return true;
   for (uint32_t i = 0; i < m->funcs.n; i++)
     region(m->funcs.at[i], m->funcs.at[i]->body);
   return true;

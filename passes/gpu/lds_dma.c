@@ -285,9 +285,8 @@ static void region(Direct *x, Region *r) {
 
 bool pass_lds_dma(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
-  (void)opt;
-  const Target *t = m->target ? target_by_name(m->target) : NULL;
-  if (!t || t->kind != TARGET_GPU || !t->gpu.direct) return true;
+  const Target *t = opt->target;
+  if (!t->gpu.direct) return true;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     const Op *launch = ir_launch(f);

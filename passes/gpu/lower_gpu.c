@@ -222,8 +222,8 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
 }
 
 bool pass_lower_gpu(Ctx *cx, Module *m, const PassOpt *opt) {
-  const Target *t = target_by_name(opt->target ? opt->target : "cpu");
-  if (!t || t->kind != TARGET_GPU) {
+  const Target *t = opt->target;
+  if (t->kind != TARGET_GPU) {
     diag_add(cx, DIAG_pass_unsupported, NOWHERE, "place needs a GPU target");
     return false;
   }

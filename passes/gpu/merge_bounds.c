@@ -349,9 +349,7 @@ static void region(Bounds *x, Region *r) {
 
 bool pass_merge_bounds(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
-  (void)opt;
-  const Target *t = target_by_name(m->target);
-  bool near = t && t->kind == TARGET_GPU && t->gpu.arch;
+  bool near = opt->target->gpu.arch;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Bounds x = {.f = m->funcs.at[i], .near = near};
     region(&x, x.f->body);

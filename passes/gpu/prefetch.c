@@ -310,15 +310,14 @@ static void region(Func *f, Region *r, Arena *a, bool slices, bool lean) {
 
 bool pass_prefetch(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
-  const Target *t = m->target ? target_by_name(m->target) : NULL;
-  if (!t || t->kind != TARGET_GPU) return true;
+  const Target *t = opt->target;
   bool amd = t->gpu.vendor == VENDOR_AMD;
   // The last registers there are to be had on RDNA.
   if (amd && t->gpu.wave == 32 && opt->spare_regs >= GPU_LAST_REGS) return true;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     if (lean_of(opt->lean, i) == LEAN_TASK) continue;
-    if (amd || (t->gpu.arch && ir_has_steps(f)))
+    if (amd || ir_has_steps(f))
       region(f, f->body, m->arena, !amd, lean_of(opt->lean, i) > LEAN_FREE);
   }
   return true;

@@ -127,10 +127,9 @@ static bool is_group(const Func *f, const Target *t) {
 
 bool pass_async_mma(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
-  (void)opt;
-  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  const Target *t = opt->target;
   Rings rings;
-  for (uint32_t i = 0; t && i < m->funcs.n; i++) {
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     if (ir_has_steps(f) && (is_group(f, t) || rings_plan(&rings, f, t)))
       region(f, f->body);

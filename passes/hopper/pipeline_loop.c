@@ -538,10 +538,9 @@ static void region(Func *f, Region *r, bool brief) {
 
 bool pass_pipeline_loop(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
-  (void)opt;
-  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  const Target *t = opt->target;
   Rings rings;
-  for (uint32_t i = 0; t && i < m->funcs.n; i++)
+  for (uint32_t i = 0; i < m->funcs.n; i++)
     if (rings_plan(&rings, m->funcs.at[i], t))
       region(m->funcs.at[i], m->funcs.at[i]->body, rings.brief);
   return true;

@@ -258,10 +258,9 @@ static void region(Func *f, Region *r, Arena *a) {
 
 bool pass_pipeline_recur(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
-  (void)opt;
-  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  const Target *t = opt->target;
   Rings rings;
-  for (uint32_t i = 0; t && t->gpu.arch && i < m->funcs.n; i++) {
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     if (ir_has_steps(f) && rings_plan(&rings, f, t))
       region(f, f->body, m->arena);

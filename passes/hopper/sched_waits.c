@@ -178,8 +178,7 @@ static void region(Func *f, Region *r) {
 bool pass_sched_waits(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   (void)opt;
-  const Target *t = m->target ? target_by_name(m->target) : NULL;
-  for (uint32_t i = 0; t && t->gpu.arch && i < m->funcs.n; i++)
+  for (uint32_t i = 0; i < m->funcs.n; i++)
     if (ir_has_steps(m->funcs.at[i]))
       region(m->funcs.at[i], m->funcs.at[i]->body);
   return true;

@@ -217,10 +217,9 @@ static void await_loops(Func *f, Arena *a, Region *r) {
 }
 
 bool pass_sink_smem(Ctx *cx, Module *m, const PassOpt *opt) {
-  (void)opt;
-  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  const Target *t = opt->target;
   Rings rings;
-  for (uint32_t i = 0; t && i < m->funcs.n; i++) {
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     if (!ir_has_steps(f) || !rings_plan(&rings, f, t)) continue;
     Settle s = {.f = f};

@@ -412,9 +412,7 @@ static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt,
 }
 
 bool pass_tile_scheduler(Ctx *cx, Module *m, const PassOpt *opt) {
-  const Target *target = m->target ? target_by_name(m->target) : NULL;
-  if (!target || target->kind != TARGET_GPU) return true;
   for (uint32_t i = 0; i < m->funcs.n; i++)
-    run(cx, m->funcs.at[i], target, opt, lean_of(opt->lean, i));
+    run(cx, m->funcs.at[i], opt->target, opt, lean_of(opt->lean, i));
   return true;
 }

@@ -334,13 +334,11 @@ static void of_tensor(Func *f, Arena *a, const Target *t, Value tensor) {
 }
 
 bool pass_tma_columns(Ctx *cx, Module *m, const PassOpt *opt) {
-  const Target *t =
-      m->target && !opt->strided ? target_by_name(m->target) : NULL;
-  for (uint32_t i = 0; t && i < m->funcs.n; i++) {
+  for (uint32_t i = 0; !opt->strided && i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     for (uint32_t k = 0; k < f->params.n; k++)
       if (ir_type(f, f->params.at[k].v)->kind == TK_TENSOR)
-        of_tensor(f, &cx->scratch, t, f->params.at[k].v);
+        of_tensor(f, &cx->scratch, opt->target, f->params.at[k].v);
   }
   return true;
 }

@@ -449,7 +449,7 @@ static void arrived(Role *r, Builder *b, Tile *t) {
 
 static void turn_sign(Role *r, Builder *b, const Op *fill) {
   Value sign = fill_sign(fill);
-  if (sign) fill_flip(b, get(r, fill->res[0]), get(r, sign));
+  if (sign) fill_flip(b, r->w->target, get(r, fill->res[0]), get(r, sign));
 }
 
 static void returned(Role *r, Builder *b, Tile *t) {
@@ -945,9 +945,9 @@ static void specialize(Rings *w, bool leanest) {
 
 bool pass_warp_specialize(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
-  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  const Target *t = opt->target;
   Rings w;
-  for (uint32_t i = 0; t && i < m->funcs.n; i++)
+  for (uint32_t i = 0; i < m->funcs.n; i++)
     if (rings_plan(&w, m->funcs.at[i], t))
       specialize(&w, lean_of(opt->lean, i) >= LEAN_LOADS);
   return true;

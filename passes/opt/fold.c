@@ -1,4 +1,4 @@
-// fold: constants from level tile on.
+// fold: constants behind level attn.
 //
 //   %t = const() {ivalue = 1}             %u = select(%c, %x, %x)
 //   %y = or(%t, %x)                  ->   uses of %y are %t, uses of %u are %x

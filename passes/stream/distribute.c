@@ -146,14 +146,13 @@ static bool find_halves(Aside *a) {
 
 // Maxima that a state of 16-bit vectors waits for.
 static bool find_maxima(Aside *a, const PassOpt *opt) {
-  const Target *to = opt->target ? target_by_name(opt->target) : NULL;
   bool narrow = false;
   for (const Op *op = a->f->body->first; op; op = op->next) {
     Affine x;
     if (op->code == OP_AFFINE && affine_parts(op, &x))
       narrow |= step_narrow(a->f, &x) != DT_NONE;
   }
-  return narrow && to && to->gpu.arch && find_halves(a);
+  return narrow && opt->target->gpu.arch && find_halves(a);
 }
 
 // Columns that only such stores keep in one task.

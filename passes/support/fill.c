@@ -1,8 +1,6 @@
 // The sign of a shared tile.
 #include "passes/support/fill.h"
 
-#include "ir/target.h"
-
 uint32_t fill_args(const Op *op) {
   return op->nargs - (ir_attr_i(op, AT_FLIP, 0) != 0);
 }
@@ -23,14 +21,12 @@ static void bare(Builder *b, OpCode c) {
   ir_op(b, c, NULL, 0, NULL, 0, NULL, 0, 0);
 }
 
-void fill_flip(Builder *b, Value tile, Value sign) {
+void fill_flip(Builder *b, const Target *t, Value tile, Value sign) {
   Op *branch = ir_op(b, OP_IF, &sign, 1, NULL, 0, NULL, 0, 2);
   Builder in = {.fn = b->fn, .region = branch->regions[0], .span = b->span};
   bare(&in, OP_GSYNC);  // all have waited
   ir_op(&in, OP_SFLIP, &tile, 1, NULL, 0, NULL, 0, 0);
-  const char *name = b->fn->mod->target;
-  const Target *t = name ? target_by_name(name) : NULL;
-  if (t && t->gpu.arch) bare(&in, OP_FENCE_ASYNC);
+  if (t->gpu.arch) bare(&in, OP_FENCE_ASYNC);
   bare(&in, OP_GSYNC);
   ir_yield(&in, NULL, 0);
   in.region = branch->regions[1];

@@ -2,7 +2,7 @@
 #ifndef ATTNC_PASSES_SUPPORT_FILL_H
 #define ATTNC_PASSES_SUPPORT_FILL_H
 
-#include "ir/ir.h"
+#include "ir/target.h"
 
 // Operands of an sfill that say what is copied: all but the sign.
 uint32_t fill_args(const Op *op);
@@ -13,6 +13,6 @@ uint32_t fill_attrs(const Op *op, IrAttr *out);
 Value fill_sign(const Op *op);
 // Changes the sign of a tile that this group has waited for, if `sign`:
 // a branch that is the same for the group.
-void fill_flip(Builder *b, Value tile, Value sign);
+void fill_flip(Builder *b, const Target *t, Value tile, Value sign);
 
 #endif

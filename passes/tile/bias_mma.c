@@ -84,8 +84,7 @@ static void join(void *data, Op *op) {
 bool pass_bias_mma(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   (void)opt;
-  const Target *t = m->target ? target_by_name(m->target) : NULL;
-  for (uint32_t i = 0; t && t->gpu.arch && i < m->funcs.n; i++)
+  for (uint32_t i = 0; i < m->funcs.n; i++)
     ir_walk(m->funcs.at[i]->body, join, m->funcs.at[i]);
   return true;
 }

@@ -248,8 +248,7 @@ static Value iota(Scan *s, Builder *b, uint32_t axis, int64_t n) {
 }
 
 static int64_t tiles(const Tiler *t) {
-  const Target *tg = target_by_name(t->to->mod->target);
-  return tg->gpu.vendor == VENDOR_AMD ? TILES : MORE_TILES;
+  return t->target->gpu.vendor == VENDOR_AMD ? TILES : MORE_TILES;
 }
 
 static Value over(Builder *b, RKind k, Value x) {
@@ -276,8 +275,7 @@ static const Op *other_extreme(const Op *op) {
 // Entries of a table, read at a time: a fragment's columns, of which a lane has
 // half on AMD.
 static int64_t entries(const Tiler *t) {
-  const Target *tg = target_by_name(t->to->mod->target);
-  int64_t most = tg->gpu.vendor == VENDOR_AMD ? 64 : 128, n = 16;
+  int64_t most = t->target->gpu.vendor == VENDOR_AMD ? 64 : 128, n = 16;
   while (n < most && n < t->plan.tile_k) n *= 2;
   return n;
 }

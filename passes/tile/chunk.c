@@ -64,8 +64,7 @@ static Value limit_of(const Steps *s) {
 // The mask says that the step is in front of the recurrence's end, as all are
 // that are walked. AMD's compiler spills more without it (packed GLA).
 static bool always_holds(const Steps *s, Value mask) {
-  const Target *target = target_by_name(s->t->to->mod->target);
-  if (target && target->gpu.vendor == VENDOR_AMD) return false;
+  if (s->t->target->gpu.vendor == VENDOR_AMD) return false;
   const Func *f = s->t->from;
   const Op *lt = ir_def(f, mask);
   const Op *t = lt && lt->code == OP_LT ? ir_def(f, lt->args[0]) : NULL;
@@ -377,14 +376,13 @@ static Value end_of(Steps *s, Builder *b, ValueMap *m) {
 // The type of operands that are computed: that of matrix units or of products
 // of pairs.
 static DType narrow_type(const Steps *s) {
-  const Target *tg = target_by_name(s->t->to->mod->target);
   DType t = DT_NONE;
   for (uint32_t i = 0; i < s->n && t == DT_NONE; i++)
     t = step_narrow(s->t->from, &s->affine[i]);
   if (s->t->gpu) return t;
   bool erases = false;
   for (uint32_t i = 0; i < s->n; i++) erases |= step_erases(&s->affine[i]);
-  return tg && tg->dpbf16 && t == DT_BF16 && !erases ? t : DT_NONE;
+  return s->t->target->dpbf16 && t == DT_BF16 && !erases ? t : DT_NONE;
 }
 
 bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m) {

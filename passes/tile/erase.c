@@ -42,10 +42,9 @@ bool erase_suits(const Func *f, const Affine *a, const TilePlan *p,
 }
 
 bool erase_fits(const Steps *s, uint32_t i) {
-  const Target *tg = target_by_name(s->t->to->mod->target);
   return s->t->gpu && s->narrow != DT_NONE && s->n == 1 && !s->nmax &&
          type_has_axis(&s->type[i], (uint32_t)s->t->plan.lane) &&
-         erase_suits(s->t->from, &s->affine[i], &s->t->plan, tg);
+         erase_suits(s->t->from, &s->affine[i], &s->t->plan, s->t->target);
 }
 
 static Value times(Builder *b, Value x, Value f) {

@@ -71,8 +71,8 @@ OwnKind own_kind(Ctx *cx, const Func *f, int lane) {
 // time, one's products beside the other's functions (an H200: causal, 128 x
 // 128, -3 %; three groups of 80 keys +8 % at S 2048, +2 % at S 16384).
 void own_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
-  const Target *t = opt->target ? target_by_name(opt->target) : NULL;
-  if (!t || strcmp(t->name, "sm_90a") != 0 || p->lane < 0 || p->split) return;
+  const Target *t = opt->target;
+  if (!t->gpu.arch || p->lane < 0 || p->split) return;
   int64_t rows = 4 * t->gpu.rows, groups = p->tile_q / rows;
   if (p->split || p->tile_q % rows || groups < 2 || groups > MAX_OWN) return;
   OwnKind k = own_kind(cx, f, p->lane);

@@ -125,10 +125,9 @@ static void compose_maxima(Steps *s, Builder *b, Value *state) {
 
 // ---------------------------------------------------------------- alone
 bool maxima_fit(const Steps *s) {
-  const Target *to = target_by_name(s->t->to->mod->target);
   for (uint32_t i = 0; i < s->nmax; i++)
     if (ir_attr_i(s->max[i], AT_LIMIT, 0)) return false;
-  return !s->n && s->chunk > 1 && to->gpu.arch;
+  return !s->n && s->chunk > 1 && s->t->target->gpu.arch;
 }
 
 static void open(Steps *s, Builder *b, Value base, const ValueMap *pre) {
@@ -153,7 +152,7 @@ void maxima_part(Steps *s, Builder *b, Value base, const ValueMap *pre,
 
 void step_maxima(Steps *s, Builder *b, Value base, const ValueMap *pre,
                  Value *state) {
-  const Target *to = target_by_name(s->t->to->mod->target);
-  if (to->gpu.arch && s->narrow != DT_NONE) compose_maxima(s, b, state);
+  if (s->t->target->gpu.arch && s->narrow != DT_NONE)
+    compose_maxima(s, b, state);
   else walk_maxima(s, b, base, pre, state);
 }

@@ -51,6 +51,7 @@ typedef struct Cut {
 typedef struct Hoist {
   Ctx *cx;
   Module *m;
+  const Target *target;
   Func *f, *g;
   Op *loop;
   int lane;
@@ -137,9 +138,7 @@ static void note_use(void *data, Op *op) {
 static uint32_t parts_of(const Hoist *a, Value v) {
   const Type *t = ir_type(a->f, v);
   Uses u = {.v = v};
-  if (t->n != 2 || t->dtype != DT_F32 ||
-      !target_by_name(a->m->target)->gpu.arch)
-    return 1;
+  if (t->n != 2 || t->dtype != DT_F32 || !a->target->gpu.arch) return 1;
   ir_walk(a->f->body, note_use, &u);
   return u.other ? 1 : PARTS;
 }
@@ -527,22 +526,23 @@ static bool same_par(const Hoist *a, const Hoist *b) {
   return true;
 }
 
-static Hoist *user(Ctx *cx, Module *m, Func *f) {
+static Hoist *user(Ctx *cx, Module *m, const Target *t, Func *f) {
   Hoist *a = NEW(m->arena, Hoist);
-  *a = (Hoist){.cx = cx, .m = m, .f = f};
+  *a = (Hoist){.cx = cx, .m = m, .target = t, .f = f};
   if (!find(a)) return NULL;
   for (uint32_t i = 0; i < a->ncuts; i++) a->cut[i].same = -1;
   return a;
 }
 
 // The function at number i with those in front of it that are phases of it.
-static bool find_users(Ctx *cx, Module *m, uint32_t i, Users *u) {
-  Hoist *a = user(cx, m, m->funcs.at[i]);
+static bool find_users(Ctx *cx, Module *m, const Target *t, uint32_t i,
+                       Users *u) {
+  Hoist *a = user(cx, m, t, m->funcs.at[i]);
   if (!a || !worth(a)) return false;
   *u = (Users){.at = {a}, .n = 1};
   for (uint32_t k = 0; k < i && u->n < MAX_USERS; k++) {
     Func *f = m->funcs.at[k];
-    Hoist *b = ir_is_phase(f, a->f->name) ? user(cx, m, f) : NULL;
+    Hoist *b = ir_is_phase(f, a->f->name) ? user(cx, m, t, f) : NULL;
     if (!b || !same_par(a, b)) continue;
     merge(b, a);
     u->at[u->n++] = b;
@@ -553,7 +553,7 @@ static bool find_users(Ctx *cx, Module *m, uint32_t i, Users *u) {
 // A number a row, as decays per row have. AMD's code takes more registers in
 // that order.
 static bool has_rows(const Hoist *a) {
-  if (!target_by_name(a->m->target)->gpu.arch) return false;
+  if (!a->target->gpu.arch) return false;
   for (uint32_t i = 0; i < a->ncuts; i++) {
     const Type *t = ir_type(a->f, a->cut[i].v);
     if (t->n == 1 && !is_step(a, t->axis[0])) return true;
@@ -604,18 +604,13 @@ static uint32_t first_user(const Users *u, Func *const *all, uint32_t n) {
 }
 
 bool pass_outline_chunks(Ctx *cx, Module *m, const PassOpt *opt) {
-  (void)opt;
-  const Target *t = m->target ? target_by_name(m->target) : NULL;
-  if (!t || t->kind != TARGET_GPU ||
-      (!t->gpu.arch && t->gpu.vendor != VENDOR_AMD))
-    return true;
   uint32_t n = m->funcs.n;
   Func **old = NEWN(m->arena, Func *, n + 1),
        **made = NEWN(m->arena, Func *, n + 1);
   for (uint32_t i = 0; i < n; i++) {
     Users u;
     old[i] = m->funcs.at[i];
-    if (is_part(m, i) || !find_users(cx, m, i, &u)) continue;
+    if (is_part(m, i) || !find_users(cx, m, opt->target, i, &u)) continue;
     made[first_user(&u, old, i)] = hoist(&u);
   }
   m->funcs.n = 0;

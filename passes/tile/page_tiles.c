@@ -236,11 +236,8 @@ static void visit(void *data, Op *op) {
 // AMD's copies go through registers, where a box is no better.
 bool pass_page_tiles(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
-  (void)opt;
-  const Target *t = m->target ? target_by_name(m->target) : NULL;
-  bool copies = !t || t->gpu.vendor != VENDOR_AMD;
-  for (uint32_t i = 0; copies && i < m->funcs.n; i++) {
-    Pages p = {.f = m->funcs.at[i], .pieces = t && t->gpu.arch};
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    Pages p = {.f = m->funcs.at[i], .pieces = opt->target->gpu.arch};
     ir_walk(p.f->body, visit, &p);
   }
   return true;

@@ -176,7 +176,7 @@ static void cut(const Func *f, TilePlan *p, const Work *w) {
 }
 
 void parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
-  const Target *tg = target_by_name(opt->target);
+  const Target *tg = opt->target;
   Work w = {.walk = parts_walk(f), .chunk = p->chunk ? p->chunk : GPU_CHUNK};
   if (!splits(f, w.walk, p, tg) || w.chunk == 1 || !has_room(f, tg, p, &w))
     return;

@@ -896,8 +896,7 @@ static void as_asked(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
 }
 
 TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
-  const Target *tg = target_by_name(opt->target ? opt->target : "cpu");
-  if (!tg) tg = target_by_name("cpu");
+  const Target *tg = opt->target;
   if (tg->kind == TARGET_GPU) {
     TilePlan g = gpu_plan(cx, f, tg, opt);
     g.chunk = opt->chunk;

@@ -135,8 +135,8 @@ void split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   Found in = {0};
   if (opt->split_k == 0 || opt->split_k == 1) return;
   ir_walk(f->body, look, &in);
-  const Target *tg = target_by_name(opt->target ? opt->target : "cpu");
-  bool gpu = tg && tg->kind == TARGET_GPU;
+  const Target *tg = opt->target;
+  bool gpu = tg->kind == TARGET_GPU;
   const char *why = obstacle(&in);
   if (p->ntested) why = "a phase before has their bounds";
   if (gpu && p->tile_q < GPU_ROWS)

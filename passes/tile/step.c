@@ -60,7 +60,7 @@ DType step_narrow(const Func *f, const Affine *a) {
 // Do the operands of a chunk's products fit into shared memory? f32 has three
 // parts (passes/gpu/dot.c).
 static bool tiles_fit(const Steps *s, int64_t side) {
-  const Target *tg = target_by_name(s->t->to->mod->target);
+  const Target *tg = s->t->target;
   int64_t n = 0, rows = 0;
   for (uint32_t i = 0; i < s->n; i++) {
     const Affine *a = &s->affine[i];

@@ -378,14 +378,14 @@ static const char *name_of(Module *m, const Func *f, TileShare share,
 // The function of f that does `share`; which: of the passes tested.
 static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
                        TileShare share, uint32_t which, const PassOpt *opt) {
-  bool gpu = opt->target && target_is_gpu(opt->target);
-  bool near = gpu && target_by_name(opt->target)->gpu.arch;
+  bool gpu = opt->target->kind == TARGET_GPU;
   Tiler t = {.cx = cx,
              .from = f,
+             .target = opt->target,
              .plan = *plan,
              .share = share,
              .gpu = gpu,
-             .near = near,
+             .near = opt->target->gpu.arch,
              .careful = !opt->finite && !gpu};
   if (share == SHARE_COMBINE) split_joiners(&t);
   if (share == SHARE_JOINS) t.plan.tile_q = JOINED;
@@ -417,13 +417,13 @@ typedef Vec(Tiled) AllTiled;
 
 // Prefills have tasks enough.
 static bool splits(const PassOpt *opt) {
-  return target_by_name(opt->target)->gpu.arch && (opt->few || opt->decode);
+  return opt->target->gpu.arch && (opt->few || opt->decode);
 }
 
 // The functions of f, in the order in which they run.
 static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
                      AllTiled *out) {
-  bool gpu = opt->target && target_is_gpu(opt->target);
+  bool gpu = opt->target->kind == TARGET_GPU;
   TilePlan plan = tile_plan(cx, f, opt);
   if (gpu) bounds_plan(cx, f, &plan);
   if (gpu) parts_plan(cx, f, opt, &plan);
@@ -458,7 +458,7 @@ static void share_workspaces(Ctx *cx, const AllTiled *all) {
 
 bool pass_tile(Ctx *cx, Module *m, const PassOpt *opt) {
   m->level = LV_TILE;
-  m->target = opt->target ? opt->target : "cpu";
+  m->target = opt->target->name;
   AllTiled out = {0};
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];

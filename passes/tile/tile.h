@@ -45,6 +45,7 @@ typedef struct Tiler {
   Ctx *cx;
   const Func *from;  // stream level
   Func *to;          // tile level
+  const Target *target;
   TilePlan plan;
   bool gpu;          // the target is one
   bool near;         // limits of keys are kept near them: 32 bits

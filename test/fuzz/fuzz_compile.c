@@ -26,7 +26,8 @@ static void no_bug(const Ctx *cx) {
     need(cx->diags.at[i]->id != DIAG_pass_broke);
 }
 
-static void program(Ctx *cx, Decl *d, const char *target) {
+static void program(Ctx *cx, Decl *d, const char *name) {
+  const Target *target = target_by_name(name);
   FeBind *binds;
   uint32_t n, width;
   n = fe_specializations(cx, d, NULL, 0, &binds, &width);
@@ -38,7 +39,8 @@ static void program(Ctx *cx, Decl *d, const char *target) {
                      .verify_each = true,
                      .log = &log};
   uint32_t errors = cx->nerrors;
-  if (pass_run(cx, m, pass_pipeline(target, LV_MACH), &opt)) same_text(cx, m);
+  const char *names = pass_pipeline(&cx->session, target, LV_ATTN, LV_MACH);
+  if (pass_run(cx, m, names, &opt)) same_text(cx, m);
   else need(cx->nerrors > errors);
   no_bug(cx);
 }

@@ -31,7 +31,7 @@ def programs(tools, path):
 
 
 def options(text):
-    dims = dict(re.findall(r'(?m)^dim (\w+) (\S+)', text))
+    dims = dict(re.findall(r'(?m)^dim (\w+) (?!=)(\S+)', text))
     size = {n: 6 if k == 'spec' else SIZES.get(n, 5) for n, k in dims.items()}
     yield '--dim=' + ','.join('%s=%d' % kv for kv in size.items())
     for name in re.findall(r'%(\w+): tensor<i32', text):

@@ -36,7 +36,7 @@ static bool names_passes(const Ctx *cx) {
 int main(void) {
   Ctx cx;
   ctx_init(&cx);
-  PassOpt opt = {.target = "sm_80", .few = true};
+  PassOpt opt = {.target = target_by_name("sm_80"), .few = true};
   Module *m = parse(&cx);
   EXPECT(m != NULL);
   EXPECT(m && drv_verified(&cx, m, "dce,bufferize_gpu", &opt));

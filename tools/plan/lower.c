@@ -34,7 +34,7 @@ bool drv_for_decode(const Attr *a) {
 
 static PassOpt pass_options(const Decl *prog, const Target *t,
                             const DrvOptions *opt) {
-  PassOpt o = {.target = t ? t->name : "cpu",
+  PassOpt o = {.target = t ? t : target_by_name("cpu"),
                .split_k = -1,
                .spare_regs = opt->spare_regs,
                .spare_smem = opt->spare_smem,
@@ -53,7 +53,7 @@ static PassOpt pass_options(const Decl *prog, const Target *t,
     if (strcmp(prog->attrs.at[i].name, "finite") == 0) o.finite = true;
     o.decode |= drv_for_decode(&prog->attrs.at[i]);
   }
-  o.group = opt->group && !target_is_gpu(o.target);
+  o.group = opt->group && o.target->kind != TARGET_GPU;
   o.few = opt->few;
   if (opt->tile_q) o.tile_q = opt->tile_q;
   if (opt->tile_k) o.tile_k = opt->tile_k;
@@ -88,11 +88,20 @@ bool drv_verified(Ctx *cx, const Module *m, const char *passes,
   if (ir_verify(cx, m)) return true;
   Buf how = {.arena = &cx->session};
   pass_option_print(opt, &how);
-  Diag *d = diag_add(cx, DIAG_ir_broken, NOWHERE, name_of(m), opt->target);
+  Diag *d =
+      diag_add(cx, DIAG_ir_broken, NOWHERE, name_of(m), opt->target->name);
   diag_note(cx, d, NOWHERE,
             "found again by attn-opt --passes=%s --verify-each%s", passes,
             how.at);
   return false;
+}
+
+void drv_print_options(const Decl *prog, const Target *target, Level from,
+                       const DrvOptions *opt, Buf *out) {
+  PipelineOpt run = {.pass = pass_options(prog, target, opt)};
+  const char *rest =
+      pass_pipeline(out->arena, run.pass.target, (Level)(from + 1), LV_MACH);
+  pass_print_options(&run, rest, out);
 }
 
 Module *drv_lower(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
@@ -106,12 +115,13 @@ Module *drv_lower(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
                      .log = opt->log};
   Buf unused = {.arena = &cx->session};
   if (!run.log) run.log = &unused;
-  const char *passes = pass_pipeline(run.pass.target, to);
+  const char *passes =
+      pass_pipeline(&cx->session, run.pass.target, LV_ATTN, to);
   if (!m || !pass_run(cx, m, passes, &run)) return NULL;
   if (to == LV_MACH && !drv_verified(cx, m, passes, &run.pass)) return NULL;
   if (m->level == to) return m;
-  Diag *d =
-      diag_add(cx, DIAG_no_stage, NOWHERE, level_name(to), run.pass.target);
+  Diag *d = diag_add(cx, DIAG_no_stage, NOWHERE, level_name(to),
+                     run.pass.target->name);
   if (to == LV_FRAG)
     diag_note(cx, d, NOWHERE,
               "programs of a CPU go from level tile to mach; "

@@ -16,6 +16,10 @@ bool drv_verified(Ctx *cx, const Module *m, const char *passes,
 
 // @kernel(decode): calls mostly have few rows.
 bool drv_for_decode(const Attr *a);
+// The line in front of the text of a module of level `from`: attn-opt runs the
+// passes that follow, as this compile would (pass.h).
+void drv_print_options(const Decl *prog, const Target *target, Level from,
+                       const DrvOptions *opt, Buf *out);
 // Do the options or a schedule block say which tiles to take?
 bool drv_tiles_asked(const Decl *prog, const Target *t, const DrvOptions *opt);
 

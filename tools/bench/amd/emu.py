@@ -284,8 +284,10 @@ class Program:
     """What a module at level mach says about its kernels."""
 
     def __init__(self, text, dims):
-        self.dims = re.findall(r"^dim (\w+)", text, re.M)
+        self.dims = re.findall(r"^dim (\w+) (?!=)", text, re.M)
         self.values = {d: dims[d] for d in self.dims}
+        for name, e in re.findall(r"^dim (\w+) = (.*)", text, re.M):
+            self.values[name] = value(e, self.values)
         self.phases = [Phase(name, body, self.values) for name, body in
                        re.findall(r"^func program @([\w.]+)(.*?^})", text,
                                   re.M | re.S)]

@@ -11,14 +11,13 @@
 #include <assert.h>
 
 // ---------------------------------------------------------------- IR text
-// The IR up to `stream` is the same for all values of a dim: only what the
-// user fixed and dtypes are bound there.
-static uint32_t bound_for(Ctx *cx, Level to, const DrvOptions *opt,
-                          FeBind *binds, uint32_t n) {
+// Where no target is named the IR up to `stream` is shown for all values of a
+// dim at once: only what the user fixed and dtypes are bound there.
+static uint32_t bound_for(Level to, const DrvOptions *opt, FeBind *binds,
+                          uint32_t n) {
   uint32_t kept = 0;
-  (void)cx;
   for (uint32_t i = 0; i < n; i++) {
-    bool keep = to >= LV_TILE || binds[i].dtype != DT_NONE;
+    bool keep = opt->targets || to >= LV_TILE || binds[i].dtype != DT_NONE;
     for (uint32_t k = 0; k < opt->fixed.n; k++)
       keep = keep || strcmp(opt->fixed.at[k].name, binds[i].name) == 0;
     if (keep) binds[kept++] = binds[i];
@@ -50,12 +49,13 @@ static bool emit_program(Ctx *cx, Decl *prog, const Target *t, Level to,
                                          &binds, &width);
   for (uint32_t i = 0; i < n; i++) {
     FeBind *b = binds + (size_t)i * width;
-    uint32_t kept = bound_for(cx, to, opt, b, width);
+    uint32_t kept = bound_for(to, opt, b, width);
     if (last && same_binds(last, b, kept)) continue;
     last = b;
     Module *m = drv_lower(cx, prog, b, kept, t, to, opt);
     if (!m) return false;
     title(prog, b, kept, out);
+    drv_print_options(prog, t, to, opt, out);
     ir_print(m, out);
   }
   return n > 0;
@@ -68,7 +68,7 @@ bool drv_emit_ir(Ctx *cx, Decl **progs, uint32_t n, Level to,
   bool ok = true;
   if (!drv_targets(cx, name, &targets)) return false;
   // `cpu` alone shows the lowest level, whatever machine this is.
-  uint32_t nt = strcmp(name, "cpu") == 0 || to < LV_TILE ? 1 : targets.n;
+  uint32_t nt = strcmp(name, "cpu") == 0 || to == LV_ATTN ? 1 : targets.n;
   for (uint32_t i = 0; i < n && ok; i++)
     for (uint32_t k = 0; k < nt && ok; k++)
       ok = emit_program(cx, progs[i], targets.at[k], to, opt, out);

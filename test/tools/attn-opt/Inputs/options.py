@@ -24,7 +24,7 @@ shown = set(re.findall(r"^  (--\S+)", run("--help").stdout, re.M))
 assert shown == want and len(want) > 25, shown ^ want
 
 # Each with a value, alone and all together; the reproducer reads as it was given.
-given = {"TEXT": "sm_90a", "INT": "3", "BITS": str((1 << 60) - 1),
+given = {"TARGET": "sm_90a", "INT": "3", "BITS": str((1 << 60) - 1),
          "AUTO": "auto", "FLAG": ""}
 args = [f"--{n}" + ("=" + given[k] if v else "") for n, k, v in rows]
 for arg in args:
