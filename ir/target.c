@@ -1,24 +1,23 @@
 // The target table.
 #include "ir/target.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <string.h>
 
 #define LIST(...) {__VA_ARGS__}
 static const Target targets[] = {
-#define AMD(...)
 #define CPU(name, isa, lanes, regs, dpbf16, l1, l2, tile_q, tile_k, rows, \
             cols, cpu, features) \
   {"cpu:" name, TARGET_CPU, #isa,      lanes,     regs, dpbf16,   l1, l2, \
    tile_q,      tile_k,     LIST rows, LIST cols, cpu,  features, {0}},
-#define GPU(...)
 #include "ir/targets.def"
 };
 
 static const Target gpus[] = {
-#define CPU(...)
 #define AMD(target, number, w, r, c, sums, left, left8, eight, turned, lds, \
-            registers, direct_bytes, cus, kib, gbs, tf) \
+            registers, direct_bytes, at_once, cus, kib, gbs, tf, clock, \
+            functions) \
   {.name = target, \
    .kind = TARGET_GPU, \
    .isa = target, \
@@ -37,12 +36,16 @@ static const Target gpus[] = {
            .cc = number, \
            .smem = lds, \
            .regs = registers, \
+           .threads = at_once, \
            .sms = cus, \
            .l2 = kib, \
            .bandwidth = gbs, \
-           .tflops = tf}},
-#define GPU(target, number, a, eight, smem_bytes, registers, multiprocessors, \
-            kib, gbs, tf, llvm, llvm_features) \
+           .tflops = tf, \
+           .flops = clock, \
+           .special = functions}},
+#define GPU(target, number, is_hopper, eight, smem_bytes, own_bytes, \
+            registers, at_once, multiprocessors, kib, gbs, tf, clock, \
+            functions, llvm, llvm_features) \
   {.name = target, \
    .kind = TARGET_GPU, \
    .isa = target, \
@@ -57,13 +60,22 @@ static const Target gpus[] = {
            .rows = 16, \
            .cols = 16, \
            .cc = number, \
-           .arch = a, \
+           .hopper = is_hopper, \
            .smem = smem_bytes, \
+           .own = own_bytes, \
            .regs = registers, \
+           .threads = at_once, \
            .sms = multiprocessors, \
            .l2 = kib, \
            .bandwidth = gbs, \
-           .tflops = tf}},
+           .tflops = tf, \
+           .flops = clock, \
+           .special = functions}},
+#include "ir/targets.def"
+};
+
+static const GpuTeam teams[] = {
+#define TEAM(groups, level, loads, computes) {groups, level, loads, computes},
 #include "ir/targets.def"
 };
 
@@ -88,6 +100,13 @@ const Target *target_by_name(const char *name) {
     if (strcmp(targets[i].name, name) == 0) return &targets[i];
   for (size_t i = 0; i < NGPUS; i++)
     if (strcmp(gpus[i].name, name) == 0) return &gpus[i];
+  return NULL;
+}
+
+const GpuTeam *target_team(uint32_t groups, uint32_t level) {
+  for (size_t i = 0; i < sizeof teams / sizeof *teams; i++)
+    if (teams[i].groups == groups && teams[i].level == level) return &teams[i];
+  assert(!"a row of TEAM");
   return NULL;
 }
 

@@ -27,13 +27,16 @@ typedef struct GpuFacts {
   bool turn;            // transposed operands lie in shared memory by columns
   uint32_t rows, cols;  // of such a product: of a warp, multiples of
   uint32_t cc;          // 90
-  bool arch;            // sm_90a: tensor memory accelerator, wgmma, setmaxnreg
-  uint32_t smem;        // bytes a CTA may use
+  bool hopper;          // tensor memory accelerator, wgmma, setmaxnreg
+  uint32_t smem, own;   // bytes a CTA may use; that it takes beside
   uint32_t regs;        // 32-bit registers of a multiprocessor
+  uint32_t threads;     // that it has at once
   uint32_t sms;         // multiprocessors (the run time reads the real one)
   uint32_t l2;          // KiB
   uint32_t bandwidth;   // GB/s of device memory
   uint32_t tflops;      // dense bf16 products, f32 sums
+  uint32_t flops,
+      special;  // of a multiprocessor in a clock: the same; functions
 } GpuFacts;
 
 typedef struct Target {
@@ -51,6 +54,21 @@ typedef struct Target {
   const char *features;
   GpuFacts gpu;  // TARGET_GPU; the fields above but LLVM's are 0
 } Target;
+
+// What GPUs have in common: GPU_GROUP_ROWS and others, rows FACT(..).
+enum {
+#define FACT(name, value, what) GPU_##name = value,
+#include "ir/targets.def"
+};
+
+// Registers of a thread that loads and of one that computes; rows TEAM(..).
+typedef struct GpuTeam {
+  uint32_t groups, level;
+  int64_t loads, computes;
+} GpuTeam;
+
+// The row of so many groups that compute, 1 .. GPU_MOST_GROUPS, and that level.
+const GpuTeam *target_team(uint32_t groups, uint32_t level);
 
 // The row of that name; "cpu" is the first (lowest) level of the CPU. NULL if
 // there is none.

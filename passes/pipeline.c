@@ -52,7 +52,7 @@ enum { NSTEPS = sizeof steps / sizeof *steps };
 static PassFamily family_of(const Target *t) {
   if (t->kind == TARGET_CPU) return PASS_CPU;
   if (t->gpu.vendor == VENDOR_AMD) return PASS_AMD;
-  return t->gpu.arch ? PASS_SM_90A : PASS_SM_80;
+  return t->gpu.hopper ? PASS_SM_90A : PASS_SM_80;
 }
 
 const char *pass_pipeline(Arena *a, const Target *t, Level from, Level to) {

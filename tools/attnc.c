@@ -50,7 +50,7 @@ static void print_targets(void) {
     else
       printf("%-28s NVIDIA, compute capability %u.%u%s\n", t[i].name,
              t[i].gpu.cc / 10, t[i].gpu.cc % 10,
-             t[i].gpu.arch ? " only" : " and later");
+             t[i].gpu.hopper ? " only" : " and later");
 }
 
 static int run(Cli *cli, int argc, char **argv) {

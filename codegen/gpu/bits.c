@@ -154,7 +154,7 @@ static bool is_part(const Nv *n, const Op *of) {
 bool nv_bits_of_limit(Nv *n, const Op *op, Frag *r) {
   Shape s;
   int side = column_side(n, op);
-  if (side < 0 || !n->vendor->low_bits || !n->gpu.arch || !is_part(n, op) ||
+  if (side < 0 || !n->vendor->low_bits || !n->gpu.hopper || !is_part(n, op) ||
       !shape_of(n, &r->map, &s))
     return false;
   const Frag *f = nv_frag(n, op->args[1 - side]);
@@ -218,7 +218,7 @@ Value nv_compared_rows(Nv *n, const Op *load) {
   const Op *col = only_use(n, load->res[0], load);
   const Op *eq =
       col && col->code == OP_BCAST ? only_use(n, col->res[0], col) : NULL;
-  if (!eq || eq->code != OP_EQ || !n->vendor->ballot || !n->gpu.arch ||
+  if (!eq || eq->code != OP_EQ || !n->vendor->ballot || !n->gpu.hopper ||
       nv_res_type(n, load)->dtype != DT_I32)
     return 0;
   const Op *row = ir_def(n->f, eq->args[eq->args[0] == col->res[0]]);

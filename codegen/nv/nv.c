@@ -91,7 +91,7 @@ static void init_barriers(Nv *n) {
 // The runtime lets a phase start while the one before it ends: what needs no
 // memory is done by then. The next phase may do the same.
 static void wait_for_others(Nv *n) {
-  if (!n->g->target->gpu.arch) return;
+  if (!n->g->target->gpu.hopper) return;
   nv_call(n, "llvm.nvvm.griddepcontrol.launch.dependents", NULL, 0);
   nv_call(n, "llvm.nvvm.griddepcontrol.wait", NULL, 0);
   n->out->waits = true;

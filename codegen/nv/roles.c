@@ -3,7 +3,7 @@
 
 static void set_registers(Nv *n, const Op *op, uint32_t role) {
   const IrAttr *regs = ir_attr(op, AT_TEAMREGS);
-  if (!regs || !n->gpu.arch) return;
+  if (!regs || !n->gpu.hopper) return;
   uint32_t at_start = n->gpu.regs / n->out->threads / n->out->occupancy / 8 * 8;
   if (regs->list[role] == at_start) return;
   bool more = regs->list[role] > at_start;

@@ -13,11 +13,12 @@
 // rounded once more, by the division. |%c| is at least 2^-100, by which scores
 // change by 2^-100 |q . k|; terms beyond 2^127 |%c| are taken for that.
 // Infinite ones stay what they are, NaN too.
+#include "ir/target.h"
 #include "passes/attn/materialize.h"
 
 #include <math.h>
 
-enum { MAX_TERMS = 8, PARTS = 3 };
+enum { MAX_TERMS = 8 };
 
 // Elements of vectors that a pair of a row and a key multiplies, from which
 // products take twice the time of its exponential: one more block is an eighth
@@ -184,12 +185,12 @@ static Value rounded(Builder *b, Value v) {
 // The bf16 parts of v, by number along a new axis.
 static Value parts_of(Builder *b, Value v, Value finite, uint32_t axis) {
   Value at = ir_index(b, axis), zero = number(b, 0), y = zero,
-        rest[PARTS] = {v};
-  for (uint32_t i = 1; i < PARTS; i++) {
+        rest[GPU_F32_PARTS] = {v};
+  for (uint32_t i = 1; i < GPU_F32_PARTS; i++) {
     Value less = ir_2(b, OP_SUB, rest[i - 1], rounded(b, rest[i - 1]));
     rest[i] = ir_3(b, OP_SELECT, finite, less, zero);
   }
-  for (uint32_t i = PARTS; i-- > 0;) {
+  for (uint32_t i = GPU_F32_PARTS; i-- > 0;) {
     Value is = ir_2(b, OP_EQ, at, ir_const_i(b, DT_I64, i));
     y = ir_3(b, OP_SELECT, is, rest[i], y);
   }

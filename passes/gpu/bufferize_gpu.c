@@ -32,7 +32,6 @@
 
 enum {
   ALIGN = 1024,  // of a shared tile, bytes
-  GROUP = 128,   // threads of a group that shares a task
 };
 
 typedef struct Buffer {
@@ -408,9 +407,9 @@ static void make_role(Legal *l) {
   l->threads = launch ? ir_attr_i(launch, AT_THREADS, 0) : 0;
   l->instances = 1;
   if (find_role(l) || !group) return;
-  l->instances = (uint32_t)(l->threads / GROUP);
+  l->instances = (uint32_t)(l->threads / GPU_GROUP_THREADS);
   Builder b = {.fn = l->f, .region = l->f->body, .span = l->f->span};
-  int64_t teams[] = {l->threads}, groups[] = {GROUP};
+  int64_t teams[] = {l->threads}, groups[] = {GPU_GROUP_THREADS};
   IrAttr at[] = {attr_list(AT_TEAMS, teams, 1),
                  attr_list(AT_GROUPS, groups, 1)};
   Op *roles = ir_op(&b, OP_ROLES, NULL, 0, at, 2, NULL, 0, 1);

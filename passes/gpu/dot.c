@@ -102,9 +102,9 @@ static bool is_product(Place *p, const Op *op, Product *d) {
 
 // Its parts lie in memory as products take them.
 static bool comes_in_parts(Place *p, Value v, DType t, uint32_t parts) {
-  Value part[MAX_PARTS];
+  Value part[GPU_F32_PARTS];
   return parts == 1 ? place_comes_as(p, v, t)
-                    : parts == MAX_PARTS && place_in_parts(p, v, t, part);
+                    : parts == GPU_F32_PARTS && place_in_parts(p, v, t, part);
 }
 
 // A tile that is computed and put in shared memory has as many rows as
@@ -129,7 +129,7 @@ bool place_plan_dot(Place *p, const Op *op) {
 static Value uncleaned(const Place *p, Value v) {
   const Op *op = ir_def(p->f, v);
   double zero;
-  bool clean = op && op->code == OP_SELECT && p->target->gpu.arch &&
+  bool clean = op && op->code == OP_SELECT && p->target->gpu.hopper &&
                ir_const_value(p->f, op->args[2], &zero) && zero == 0;
   return clean ? op->args[1] : v;
 }
@@ -190,7 +190,7 @@ void place_plan_layout(Place *p, const Op *op, bool lin) {
 // A constant beside a box, whose padding is zeros: it needs none.
 static bool is_constant(Place *p, const Product *d) {
   double k;
-  return p->target->gpu.arch && d->na == 1 && d->nb == 1 &&
+  return p->target->gpu.hopper && d->na == 1 && d->nb == 1 &&
          ir_const_value(p->f, d->a, &k) && place_is_box(p, d->b, d->u);
 }
 
@@ -209,7 +209,7 @@ static Parts constant_operand(Place *p, const Product *d) {
 static Parts left_operand(Place *p, const Product *d) {
   int here = (int)p->scopes.n - 1;
   const Parts *put = &p->smem[d->a];
-  if (p->target->gpu.arch && put->n == d->na &&
+  if (p->target->gpu.hopper && put->n == d->na &&
       ir_type(p->g, put->part[0])->dtype == d->t)
     return *put;
   View w;
@@ -280,7 +280,7 @@ void place_dot(Place *p, const Op *op) {
   b->span = op->span;
   for (uint32_t s = d.na + d.nb - 1; s-- > 0;)
     for (uint32_t i = 0; i < d.na; i++)
-      if (s < MAX_PARTS && s >= i && s - i < d.nb)
+      if (s < GPU_F32_PARTS && s >= i && s - i < d.nb)
         c = mma(b, x.part[i], y.part[s - i], c, t, y.row == d.r, x.row == d.r);
   p->memo[op->res[0]][0] = c;
 }

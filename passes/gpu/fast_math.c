@@ -277,7 +277,7 @@ static void region(Approx *x, Region *r) {
 
 bool pass_fast_math(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n; i++) {
-    Approx x = {.f = m->funcs.at[i], .rates = opt->target->gpu.arch};
+    Approx x = {.f = m->funcs.at[i], .rates = opt->target->gpu.hopper};
     x.narrow = NEWN(&cx->scratch, uint32_t, x.f->values.n);
     x.bits = NEWN(&cx->scratch, uint32_t, x.f->values.n);
     range_init(&x.ranges, x.f, &cx->scratch);

@@ -31,12 +31,9 @@ enum {
   ROLE_COL,
   MAX_LIN = 7,
   MAX_ROLES = 2 + 2 * MAX_LIN,
-  WARPS = 4,        // of a group: what wgmma takes
   MOST_WARPS = 16,  // of a task without products
   TWO_OF = 8,
-  THIN = 64,       // so many warps and columns have room twice
-  MAX_PARTS = 3,   // 16-bit parts of an f32
-  MAX_GROUPS = 4,  // that share a task
+  THIN = 64,  // so many warps and columns have room twice
 };
 
 // Axes of tiles that are fragments of a layout of their own. `lin`: computed
@@ -57,7 +54,7 @@ typedef struct Scope {
 // Operand of a product: 16-bit parts whose sum is the value.
 typedef struct Parts {
   uint32_t n;  // 0: not made
-  Value part[MAX_PARTS];
+  Value part[GPU_F32_PARTS];
   uint32_t row, col;  // axes of the tile in shared memory
 } Parts;
 
@@ -69,7 +66,7 @@ typedef struct PlaceShare {
   Value by;               // in f, or 0: all
   uint32_t keys, blocks;  // axes of g: groups of such heads, their blocks
   Value shared;           // the first one's coordinate
-  Value head[MAX_GROUPS], row[MAX_GROUPS];  // of each group
+  Value head[GPU_MOST_GROUPS], row[GPU_MOST_GROUPS];  // of each group
 } PlaceShare;
 
 typedef struct Place {
@@ -200,7 +197,7 @@ bool place_staged(const Place *p);
 Parts place_frag(Place *p, Value v, DType t, uint32_t parts);
 // A load that is a box of its tensor: can be copied to shared memory as it is.
 bool place_is_box(Place *p, Value v, DType t);
-// v is the sum of MAX_PARTS such loads, the largest first.
+// v is the sum of GPU_F32_PARTS such loads, the largest first.
 bool place_in_parts(Place *p, Value v, DType t, Value *part);
 
 // Scalars are loaded as soon as their indices are known, all together.

@@ -192,7 +192,7 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
              .target = t,
              .arena = &cx->scratch,
              .alone = is_alone(t, opt),
-             .once = t->gpu.arch && (opt->few || opt->decode),
+             .once = t->gpu.hopper && (opt->few || opt->decode),
              .scarce = is_scarce(t, opt),
              .dense = t->gpu.vendor == VENDOR_AMD && !opt->strided,
              .mixed = t->gpu.direct && !opt->strided && !opt->spare_regs};

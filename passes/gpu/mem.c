@@ -222,7 +222,7 @@ static bool is_slot(const Place *p, Value v, const Box *box) {
 
 // The index of the load that has pieces, 0: none has.
 static uint32_t find_pieces(const Place *p, const Op *op, Box *box) {
-  for (uint32_t i = 1; i < op->nargs && p->target->gpu.arch; i++)
+  for (uint32_t i = 1; i < op->nargs && p->target->gpu.hopper; i++)
     if (ir_type(p->f, op->args[i])->n == 1 && in_pieces(p, op->args[i], box))
       return i;
   box->pieces = 1;
@@ -298,14 +298,14 @@ bool place_in_parts(Place *p, Value v, DType t, Value *part) {
   uint32_t i = 0;
   const Op *op = ir_def(p->f, v);
   if (place_staged(p)) return false;
-  for (; op && op->code == OP_ADD && i + 1 < MAX_PARTS; i++) {
+  for (; op && op->code == OP_ADD && i + 1 < GPU_F32_PARTS; i++) {
     part[i] = box_of(p, op->args[1], t);
     v = op->args[0];
     if (!part[i]) return false;
     op = ir_def(p->f, v);
   }
   part[i] = box_of(p, v, t);
-  return i + 1 == MAX_PARTS && part[i];
+  return i + 1 == GPU_F32_PARTS && part[i];
 }
 
 static Value fill(Place *p, Value v, Parts *out) {
@@ -458,9 +458,9 @@ bool place_staged(const Place *p) {
 Parts place_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over) {
   Parts *s = &p->smem[v];
   if (s->n == parts && ir_type(p->g, s->part[0])->dtype == t) return *s;
-  Value own[MAX_PARTS] = {v};
+  Value own[GPU_F32_PARTS] = {v};
   if ((parts == 1 && place_is_box(p, v, t) && !place_staged(p)) ||
-      (parts == MAX_PARTS && place_in_parts(p, v, t, own))) {
+      (parts == GPU_F32_PARTS && place_in_parts(p, v, t, own))) {
     for (uint32_t i = 0; i < parts; i++) s->part[i] = fill(p, own[i], s);
     s->n = parts;
     return *s;

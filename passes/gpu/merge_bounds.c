@@ -349,7 +349,7 @@ static void region(Bounds *x, Region *r) {
 
 bool pass_merge_bounds(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
-  bool near = opt->target->gpu.arch;
+  bool near = opt->target->gpu.hopper;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Bounds x = {.f = m->funcs.at[i], .near = near};
     region(&x, x.f->body);

@@ -1,5 +1,6 @@
 // Facts of a function for the pass `lower_gpu`: the order of its axes, sizes of
 // tiles, ranges of integers, and where values can be made.
+#include "ir/target.h"
 #include "passes/gpu/gpu.h"
 
 #include <assert.h>
@@ -341,7 +342,7 @@ static bool has_narrow(const Place *p) {
 // Vectors of the steps of a chunk: rings bring them a chunk ahead.
 static bool is_streamed(Place *p, const Op *op) {
   const Type *t = ir_type(p->f, op->res[0]);
-  return has_narrow(p) && op->code == OP_LOAD && p->target->gpu.arch &&
+  return has_narrow(p) && op->code == OP_LOAD && p->target->gpu.hopper &&
          t->n == 2 && dtype_size(t->dtype) >= 2 && dtype_size(t->dtype) <= 4 &&
          has_steps(p, t) && place_is_box(p, op->res[0], t->dtype);
 }
@@ -432,8 +433,8 @@ static void note_sharing(void *data, Op *op) {
 // Rows are shared by groups where all that they have in common is copied from
 // memory, and where they are multiplied at all.
 static void plan_groups(Place *p, int64_t tile) {
-  Sharing s = {p, p->target->gpu.arch && p->lane >= 0 && !p->map &&
-                      tile % p->rows == 0 && tile <= MAX_GROUPS * p->rows};
+  Sharing s = {p, p->target->gpu.hopper && p->lane >= 0 && !p->map &&
+                      tile % p->rows == 0 && tile <= GPU_MOST_GROUPS * p->rows};
   ir_walk(p->f->body, note_sharing, &s);
   if (!s.ok) return;
   p->groups = (uint32_t)(tile / p->rows);
@@ -465,11 +466,11 @@ static void note_rows(void *data, Op *op) {
 // Fewer warps where their matrix units would have more rows than a task, more
 // where a task without products has a tall tile: as many as it has rows.
 static uint32_t warps_for(Place *p, int64_t tile) {
-  uint32_t n = WARPS, most = MOST_WARPS * p->target->gpu.rows;
+  uint32_t n = GPU_GROUP_WARPS, most = MOST_WARPS * p->target->gpu.rows;
   Rows r = {.p = p};
   if (!amd(p) && p->lane < 0) ir_walk(p->f->body, note_rows, &r);
   while (!r.dots && n * p->target->gpu.rows < r.most && r.most <= most) n *= 2;
-  p->paired = n > WARPS && n <= TWO_OF && r.cols <= THIN;
+  p->paired = n > GPU_GROUP_WARPS && n <= TWO_OF && r.cols <= THIN;
   while (amd(p) && n > 1 && tile > 1 && tile < n * p->target->gpu.rows &&
          tile % p->target->gpu.rows == 0)
     n /= 2;

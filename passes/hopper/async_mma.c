@@ -15,6 +15,7 @@
 // programs for which warps has rings. Needs: lower_gpu. Tests:
 // test/passes/async_mma/.
 #include "ir/layout.h"
+#include "ir/target.h"
 #include "passes/hopper/rings.h"
 
 static bool is_swizzled(const Type *t) {
@@ -120,8 +121,8 @@ static bool has_chunks(const Region *r) {
 // have no registers for more.
 static bool is_group(const Func *f, const Target *t) {
   const Op *launch = ir_launch(f);
-  return launch && t->gpu.arch &&
-         ir_attr_i(launch, AT_THREADS, 0) == WARPGROUP &&
+  return launch && t->gpu.hopper &&
+         ir_attr_i(launch, AT_THREADS, 0) == GPU_GROUP_THREADS &&
          rings_carried(f, f->body) && !has_chunks(f->body);
 }
 

@@ -86,7 +86,7 @@ static void find(Advance *x) {
     const Op *made = ir_def(x->f, v);
     if (made && made->parent == x->in && is_early(x, v) &&
         owns_tiles(x, made) && ir_count_uses(x->f, v) == 1 &&
-        t->ext[0] * t->ext[1] <= MOST_REGS * WARPGROUP)
+        t->ext[0] * t->ext[1] <= MOST_REGS * GPU_GROUP_THREADS)
       x->out[x->n++] = v;
   }
 }
@@ -96,7 +96,7 @@ static int64_t registers(const Func *f, Value v) {
   int64_t n = t->kind == TK_FRAG && t->slice == SLICE_NONE
                   ? (int64_t)t->ext[0] * t->ext[1]
                   : 0;
-  return n * dtype_size(t->dtype) / (4 * WARPGROUP);
+  return n * dtype_size(t->dtype) / (4 * GPU_GROUP_THREADS);
 }
 
 // Of factors along the columns a thread has every fourth.

@@ -40,7 +40,7 @@ int64_t rings_carried(const Func *f, const Region *r) {
     for (uint32_t i = 0; op->code == OP_FOR && i < op->nres; i++) {
       const Type *t = ir_type(f, op->res[i]);
       if (t->kind == TK_FRAG && t->slice == SLICE_NONE)
-        n += (int64_t)t->ext[0] * t->ext[1] / WARPGROUP;
+        n += (int64_t)t->ext[0] * t->ext[1] / GPU_GROUP_THREADS;
     }
     for (uint32_t i = 0; i < op->nregions; i++) {
       int64_t in = rings_carried(f, op->regions[i]);
@@ -829,7 +829,8 @@ static int64_t all_bytes(const Rings *w) {
     if (!r->site) sum += WORD * words + ALIGN;
     sum += BARRIERS * r->stages * (r->own ? w->groups : 1);
   }
-  return sum + (joins ? SCRATCH : WORD * WARPGROUP * (int64_t)w->groups);
+  return sum +
+         (joins ? SCRATCH : WORD * GPU_GROUP_THREADS * (int64_t)w->groups);
 }
 
 static void set_strips(Rings *w) {
@@ -887,9 +888,9 @@ bool rings_plan(Rings *w, Func *f, const Target *t) {
                .claims = -1,
                .facts = -1,
                .turns = -1};
-  if (!t->gpu.arch || !launch || launch->code != OP_LAUNCH) return false;
-  w->groups = (uint32_t)ir_attr_i(launch, AT_THREADS, 0) / WARPGROUP;
-  if (w->groups < 1 || w->groups > WARPGROUPS) return false;
+  if (!t->gpu.hopper || !launch || launch->code != OP_LAUNCH) return false;
+  w->groups = (uint32_t)ir_attr_i(launch, AT_THREADS, 0) / GPU_GROUP_THREADS;
+  if (w->groups < 1 || w->groups > GPU_MOST_GROUPS) return false;
   analyse(w);
   find_rings(w, f->body);
   if (w->fails || !w->nrings) return false;

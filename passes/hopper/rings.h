@@ -7,7 +7,7 @@
 #include "passes/hopper/drain.h"
 #include "passes/pass.h"
 
-enum { MAX_RINGS = 16, WARPGROUP = 128, WARPGROUPS = 4, MAX_FACTS = 32 };
+enum { MAX_RINGS = 16, MAX_FACTS = 32 };
 
 // sfills of one tensor with one box share a ring, so that copies of a loop's
 // body go on where the last one stopped.

@@ -28,9 +28,10 @@
 // test/passes/spill_chunks.
 #include "ir/layout.h"
 #include "ir/pressure.h"
+#include "ir/target.h"
 #include "passes/hopper/rings.h"
 
-enum { PARTS = 3, MOST = 24, FEW = 8 };
+enum { MOST = 24, FEW = 8 };
 
 // ---------------------------------------------------------------- uses
 static bool is_tile(const Func *f, Value v) {
@@ -161,7 +162,7 @@ static void loads_apart(Func *f, Region *r, Is *ends) {
 // What makes the parts of x, in order, and the tiles that they are put in, or
 // 0.
 typedef struct Parts {
-  Value x, part[PARTS], tile[PARTS];
+  Value x, part[GPU_F32_PARTS], tile[GPU_F32_PARTS];
   Op *op[MOST];
   uint32_t n;
 } Parts;
@@ -197,15 +198,15 @@ static bool is_part(const Func *f, const Op *op) {
 
 static bool parts_from(const Func *f, Op *op, Parts *p) {
   *p = (Parts){.x = op->args[0]};
-  for (uint32_t i = 0; i < PARTS; i++) {
+  for (uint32_t i = 0; i < GPU_F32_PARTS; i++) {
     if (!is_part(f, op) || !keep(p, op)) return false;
     p->part[i] = op->res[0];
     Op *put = user(op->next, OP_SPUT, op->res[0], 0);
-    if (put && ir_count_uses(f, op->res[0]) == 1u + (i + 1 < PARTS))
+    if (put && ir_count_uses(f, op->res[0]) == 1u + (i + 1 < GPU_F32_PARTS))
       p->tile[i] = put->res[0];
     if (!!p->tile[i] != !!p->tile[0]) return false;
     if (put) keep(p, put);
-    if (i + 1 == PARTS) break;
+    if (i + 1 == GPU_F32_PARTS) break;
     Op *rest = rest_of(p, op->args[0], op);
     op = rest ? user(rest->next, OP_CAST, rest->res[0], 0) : NULL;
   }
@@ -224,7 +225,7 @@ static Value sum_of(Func *f, const Parts *p, Op *at) {
   Type t = *ir_type(f, p->x);
   t.dtype = DT_BF16;
   Value sum = 0;
-  for (uint32_t i = PARTS; i-- > 0;) {
+  for (uint32_t i = GPU_F32_PARTS; i-- > 0;) {
     Op *part = ir_op(&b, OP_SLOAD, &p->tile[i], 1, NULL, 0, &t, 1, 0);
     Value x = ir_cast(&b, DT_F32, part->res[0]);
     sum = sum ? ir_2(&b, OP_ADD, sum, x) : x;
@@ -301,7 +302,7 @@ static bool may_wait(const Parts *p, const Op *at) {
 
 static void parts_late(Parts *p) {
   Op *at = NULL, *from = p->op[p->n - 1]->next;
-  for (uint32_t i = 0; i < PARTS; i++) {
+  for (uint32_t i = 0; i < GPU_F32_PARTS; i++) {
     Op *use = ir_first_use(from, p->part[i]);
     if (use && (!at || stands_before(use, at))) at = use;
   }
@@ -313,7 +314,7 @@ static void parts_late(Parts *p) {
 // their sum.
 static void found_behind(Func *f, const Parts *p) {
   Op *last = p->op[p->n - 1];
-  for (uint32_t i = 0; i < PARTS; i++) {
+  for (uint32_t i = 0; i < GPU_F32_PARTS; i++) {
     Op *use = last_use(last->next, p->tile[i]);
     if (use) last = use;
   }

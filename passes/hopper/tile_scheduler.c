@@ -26,15 +26,10 @@
 // recurrences: ptxas then spills. Level frag. Needs: lower_gpu. Tests:
 // test/passes/tile_scheduler/.
 #include "ir/pressure.h"
+#include "ir/target.h"
 #include "passes/hopper/rings.h"
 
-enum {
-  KIB = 1024,
-  L2_SHARE_NUM = 2,
-  L2_SHARE_DEN = 3,
-  GROUP_ROWS = 64,
-  MOST_SHARERS = 256
-};
+enum { KIB = 1024, L2_SHARE_NUM = 2, L2_SHARE_DEN = 3, MOST_SHARERS = 256 };
 
 typedef struct Tasks {
   Func *f;
@@ -215,8 +210,8 @@ static void in_turn(const Streams *s, Order *o) {
   if (!seen) return;
   int64_t share =
       (int64_t)t->target->gpu.l2 * KIB * L2_SHARE_NUM / L2_SHARE_DEN;
-  int64_t tile =
-      ir_attr_i(t->f->body->first, AT_THREADS, 0) / WARPGROUP * GROUP_ROWS;
+  int64_t tile = ir_attr_i(t->f->body->first, AT_THREADS, 0) /
+                 GPU_GROUP_THREADS * GPU_GROUP_ROWS;
   Value flight = two(t, OP_MUL, num(t, OP_NCTAS), i32(t, tile));
   Value room = two(t, OP_MIN, s->sharers, i32(t, MOST_SHARERS));
   room = two(t, OP_MUL, two(t, OP_MAX, room, one), i32(t, share / s->bytes));
@@ -369,24 +364,20 @@ static void persist(Tasks *t, const Op *launch) {
 // a CTA less (H200, a decode step of the gated delta rule: 0.080 and 0.085 ms).
 // Running maxima carry no state: that is a thread's tiles, which the model
 // counts well, but for addresses and numbers.
-enum {
-  REGS = 65536,
-  OTHER_REGS = 64,
-  SLACK = 56,
-  SHORT_SLACK = 72,
-  NUMBER_REGS = 24
-};
+enum { OTHER_REGS = 64, SLACK = 56, SHORT_SLACK = 72, NUMBER_REGS = 24 };
 
 // Single steps read a state and write it: what many CTAs ask for at a time is
 // what counts. Code that is to keep few registers gives up one CTA instead.
-static void share(Func *f, Op *launch, Arena *a, int64_t slack, int64_t lean) {
+static void share(Func *f, Op *launch, const Target *target, Arena *a,
+                  int64_t slack, int64_t lean) {
+  int64_t regs = target->gpu.regs;
   if (ir_has_products(f)) return;
   int64_t carried = rings_carried(f, f->body), each = carried + OTHER_REGS;
   if (!carried) slack = -NUMBER_REGS;
   int64_t threads = ir_attr_i(launch, AT_THREADS, 1),
-          n = REGS / (threads * each);
+          n = regs / (threads * each);
   int64_t most = ir_press(f, a).regs;
-  while (n > 1 && most > REGS / (threads * n) + slack) n--;
+  while (n > 1 && most > regs / (threads * n) + slack) n--;
   if (lean >= LEAN_LOADS) n--;
   if (n > 1) ir_set_attr(f, launch, attr_i(AT_OCCUPANCY, n));
 }
@@ -402,7 +393,7 @@ static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt,
   Rings rings;
   if (ir_has_steps(f) && !rings_plan(&rings, f, target)) {
     int64_t slack = opt->chunk == 1 ? SHORT_SLACK : SLACK;
-    share(f, (Op *)launch, &cx->scratch, slack, lean);
+    share(f, (Op *)launch, target, &cx->scratch, slack, lean);
     return;
   }
   bool produced = t.uneven && rings_plan(&rings, f, target);

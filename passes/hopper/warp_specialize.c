@@ -30,23 +30,12 @@
 // counts: FlashAttention-3 (arXiv 2407.08608).
 // Level frag; sm_90a. Needs: lower_gpu. Tests: test/passes/warp_specialize/.
 #include "ir/layout.h"
+#include "ir/target.h"
 #include "passes/hopper/drain.h"
 #include "passes/support/fill.h"
 #include "passes/hopper/rings.h"
 
 #include <assert.h>
-
-// Registers of a thread that produces and of one that computes, by groups: of
-// one group as many as a thread can have. All together as many as a launch of
-// so many threads has: 640 threads have 96 each.
-static const int64_t regs[WARPGROUPS + 1][2] = {{0, 0},
-                                                {96, 256},
-                                                {40, 232},
-                                                {32, 160},
-                                                {32, 112}};
-// The same where two CTAs of one group share a multiprocessor: all there are;
-// where those that compute spill.
-static const int64_t shared_regs[2][2] = {{32, 224}, {24, 232}};
 
 static Value barrier(Builder *b, uint32_t n, int64_t count) {
   IrAttr at = attr_i(AT_ARRIVALS, count);
@@ -64,7 +53,8 @@ static void make_ring(Rings *w, Builder *b, Ring *r) {
   if (r->site) t.ext[2] = slots;
   r->smem = ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
   r->full = r->with >= 0 ? w->rings[r->with].full : barrier(b, slots, 1);
-  uint32_t arrivals = r->site ? 4 : 128;  // of warps; of threads (receive)
+  uint32_t arrivals =
+      r->site ? GPU_GROUP_WARPS : GPU_GROUP_THREADS;  // (receive)
   r->empty = r->rides ? 0 : barrier(b, slots, arrivals * readers);
 }
 
@@ -922,7 +912,7 @@ static void specialize(Rings *w, bool leanest) {
   for (uint32_t i = 0; i < w->f->params.n; i++)
     ir_info(w->f, w->f->params.at[i].v)->region = w->f->body;
   Builder b = {.fn = w->f, .region = w->f->body, .span = launch->span};
-  int64_t all = WARPGROUP * (1 + w->groups);
+  int64_t all = GPU_GROUP_THREADS * (1 + w->groups);
   Op *made =
       ir_op(&b, OP_LAUNCH, NULL, 0, launch->attrs, launch->nattrs, NULL, 0, 0);
   ir_set_attr(w->f, made, attr_i(AT_THREADS, all));
@@ -932,12 +922,14 @@ static void specialize(Rings *w, bool leanest) {
   if (w->apart) ir_set_attr(w->f, made, attr_i(AT_APART, 1));
   for (uint32_t i = 0; i < w->nrings; i++) make_ring(w, &b, &w->rings[i]);
   Value tiles = w->drains && w->lent < 0 ? drain_tile(w, &b) : 0;
-  int64_t teams[] = {WARPGROUP, WARPGROUP * w->groups};
-  int64_t groups[] = {1, WARPGROUP};
-  IrAttr list[] = {
-      attr_list(AT_TEAMS, teams, 2), attr_list(AT_GROUPS, groups, 2),
-      attr_list(AT_TEAMREGS,
-                w->occupancy > 1 ? shared_regs[leanest] : regs[w->groups], 2)};
+  int64_t teams[] = {GPU_GROUP_THREADS, GPU_GROUP_THREADS * w->groups};
+  int64_t groups[] = {1, GPU_GROUP_THREADS};
+  bool shared = w->occupancy > 1;
+  const GpuTeam *regs = target_team(w->groups, shared ? 1 + leanest : 0);
+  int64_t each[] = {regs->loads, regs->computes};
+  IrAttr list[] = {attr_list(AT_TEAMS, teams, 2),
+                   attr_list(AT_GROUPS, groups, 2),
+                   attr_list(AT_TEAMREGS, each, 2)};
   Op *roles = ir_op(&b, OP_ROLES, NULL, 0, list, 3, NULL, 0, 2);
   role(w, roles->regions[0], true, 0);
   role(w, roles->regions[1], false, tiles);

@@ -152,7 +152,7 @@ static bool find_maxima(Aside *a, const PassOpt *opt) {
     if (op->code == OP_AFFINE && affine_parts(op, &x))
       narrow |= step_narrow(a->f, &x) != DT_NONE;
   }
-  return narrow && opt->target->gpu.arch && find_halves(a);
+  return narrow && opt->target->gpu.hopper && find_halves(a);
 }
 
 // Columns that only such stores keep in one task.

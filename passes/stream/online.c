@@ -367,7 +367,7 @@ static bool run_regions(Ctx *cx, Func *f, Region *r, bool frames) {
 }
 
 bool pass_online(Ctx *cx, Module *m, const PassOpt *opt) {
-  bool frames = opt->target->gpu.arch;
+  bool frames = opt->target->gpu.hopper;
   uint32_t n = 0;
   for (uint32_t i = 0; i < m->funcs.n; i++)
     if (m->funcs.at[i]->kind == FK_PROGRAM) m->funcs.at[n++] = m->funcs.at[i];

@@ -26,7 +26,7 @@ void fill_flip(Builder *b, const Target *t, Value tile, Value sign) {
   Builder in = {.fn = b->fn, .region = branch->regions[0], .span = b->span};
   bare(&in, OP_GSYNC);  // all have waited
   ir_op(&in, OP_SFLIP, &tile, 1, NULL, 0, NULL, 0, 0);
-  if (t->gpu.arch) bare(&in, OP_FENCE_ASYNC);
+  if (t->gpu.hopper) bare(&in, OP_FENCE_ASYNC);
   bare(&in, OP_GSYNC);
   ir_yield(&in, NULL, 0);
   in.region = branch->regions[1];

@@ -72,7 +72,7 @@ OwnKind own_kind(Ctx *cx, const Func *f, int lane) {
 // 128, -3 %; three groups of 80 keys +8 % at S 2048, +2 % at S 16384).
 void own_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   const Target *t = opt->target;
-  if (!t->gpu.arch || p->lane < 0 || p->split) return;
+  if (!t->gpu.hopper || p->lane < 0 || p->split) return;
   int64_t rows = 4 * t->gpu.rows, groups = p->tile_q / rows;
   if (p->split || p->tile_q % rows || groups < 2 || groups > MAX_OWN) return;
   OwnKind k = own_kind(cx, f, p->lane);

@@ -131,7 +131,7 @@ static Value course_rows(Steps *s, Builder *b, uint32_t i, Side *side,
 Value matrix_read_scaled(Steps *s, Builder *b, uint32_t i, Side *side, Value q,
                          bool before) {
   // A second matrix, where products cost little: the gates need not be kept.
-  bool cheap = s->t->target->gpu.arch;
+  bool cheap = s->t->target->gpu.hopper;
   Value d = course_rows(s, b, i, side, before && cheap);
   if (before && !cheap) d = ir_2(b, OP_SUB, d, step_own_decay(s, b, i, side));
   return ir_2(b, OP_MUL, ir_cast(b, DT_F32, q), ir_1(b, OP_EXP2, d));
@@ -230,7 +230,7 @@ bool matrix_bare(const Func *f, const Op *op) {
 static bool all_bare(const Steps *s) {
   for (uint32_t i = 0; i < s->n; i++)
     if (!matrix_bare(s->t->from, s->op[i])) return false;
-  return s->t->target->gpu.arch && s->narrow != DT_NONE;
+  return s->t->target->gpu.hopper && s->narrow != DT_NONE;
 }
 
 // A CPU has registers for factors in f32; without pairs nothing is gained.

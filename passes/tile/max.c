@@ -127,7 +127,7 @@ static void compose_maxima(Steps *s, Builder *b, Value *state) {
 bool maxima_fit(const Steps *s) {
   for (uint32_t i = 0; i < s->nmax; i++)
     if (ir_attr_i(s->max[i], AT_LIMIT, 0)) return false;
-  return !s->n && s->chunk > 1 && s->t->target->gpu.arch;
+  return !s->n && s->chunk > 1 && s->t->target->gpu.hopper;
 }
 
 static void open(Steps *s, Builder *b, Value base, const ValueMap *pre) {
@@ -152,7 +152,7 @@ void maxima_part(Steps *s, Builder *b, Value base, const ValueMap *pre,
 
 void step_maxima(Steps *s, Builder *b, Value base, const ValueMap *pre,
                  Value *state) {
-  if (s->t->target->gpu.arch && s->narrow != DT_NONE)
+  if (s->t->target->gpu.hopper && s->narrow != DT_NONE)
     compose_maxima(s, b, state);
   else walk_maxima(s, b, base, pre, state);
 }

@@ -31,21 +31,16 @@
 
 #include <assert.h>
 
-enum {
-  MAX_CUTS = 16,
-  MAX_MAP = 5,
-  MAX_USERS = 4,
-  MANY_TASKS = 4,
-  PARTS = 3  // 16-bit parts of an f32 (placedot.c)
-};
+enum { MAX_CUTS = 16, MAX_MAP = 5, MAX_USERS = 4, MANY_TASKS = 4 };
 
 // A value that is handed over.
 typedef struct Cut {
   Value v;
   Op *def;
   uint32_t parts;  // of an operand of f32 that is handed over in parts, or 1
-  Value tensor[PARTS], there[PARTS];  // the workspace in both functions
-  int same;                           // number of the cut of the program, or -1
+  Value tensor[GPU_F32_PARTS],
+      there[GPU_F32_PARTS];  // the workspace in both functions
+  int same;                  // number of the cut of the program, or -1
 } Cut;
 
 typedef struct Hoist {
@@ -138,9 +133,9 @@ static void note_use(void *data, Op *op) {
 static uint32_t parts_of(const Hoist *a, Value v) {
   const Type *t = ir_type(a->f, v);
   Uses u = {.v = v};
-  if (t->n != 2 || t->dtype != DT_F32 || !a->target->gpu.arch) return 1;
+  if (t->n != 2 || t->dtype != DT_F32 || !a->target->gpu.hopper) return 1;
   ir_walk(a->f->body, note_use, &u);
-  return u.other ? 1 : PARTS;
+  return u.other ? 1 : GPU_F32_PARTS;
 }
 
 static void add_cut(Hoist *a, Value v) {
@@ -553,7 +548,7 @@ static bool find_users(Ctx *cx, Module *m, const Target *t, uint32_t i,
 // A number a row, as decays per row have. AMD's code takes more registers in
 // that order.
 static bool has_rows(const Hoist *a) {
-  if (!a->target->gpu.arch) return false;
+  if (!a->target->gpu.hopper) return false;
   for (uint32_t i = 0; i < a->ncuts; i++) {
     const Type *t = ir_type(a->f, a->cut[i].v);
     if (t->n == 1 && !is_step(a, t->axis[0])) return true;

@@ -237,7 +237,7 @@ static void visit(void *data, Op *op) {
 bool pass_page_tiles(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
-    Pages p = {.f = m->funcs.at[i], .pieces = opt->target->gpu.arch};
+    Pages p = {.f = m->funcs.at[i], .pieces = opt->target->gpu.hopper};
     ir_walk(p.f->body, visit, &p);
   }
   return true;

@@ -52,7 +52,7 @@ static bool splits(const Func *f, const Op *op, const TilePlan *p,
                    const Target *tg) {
   int lane = p->lane;
   Affine a;
-  if (op && lane < 0 && tg->gpu.arch && !ir_attr_i(op, AT_LIMIT, 0))
+  if (op && lane < 0 && tg->gpu.hopper && !ir_attr_i(op, AT_LIMIT, 0))
     return op->code == OP_MAXPLUS || matrix_bare(f, op);
   if (!op || lane < 0 || !affine_parts(op, &a) || a.limit ||
       (step_erases(&a) && !erase_suits(f, &a, p, tg)) ||

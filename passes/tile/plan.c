@@ -50,7 +50,7 @@ static bool has_steps(const Func *f, const Target *tg) {
   bool maxima = false;
   for (const Op *op = f->body->first; op; op = op->next)
     maxima |= op->code == OP_MAXPLUS;
-  return has_recur(f->body) || (maxima && tg->gpu.arch);
+  return has_recur(f->body) || (maxima && tg->gpu.hopper);
 }
 
 static int64_t extent_bound(const Func *f, uint32_t axis) {
@@ -645,8 +645,6 @@ static void note_shared(void *data, Op *op) {
     note_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype, sum);
 }
 
-enum { GROUP_ROWS = 64 };
-
 // Rows of vectors that are neither multiplied nor added up over keys: a piece
 // for each thread.
 enum { LEAST_ROWS = 2, MOST_ROWS = 128 };
@@ -675,7 +673,7 @@ static int64_t gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane) {
   Shared s = {.cx = cx,
               .f = f,
               .lane = (uint32_t)lane,
-              .ok = tg->gpu.arch && lane >= 0};
+              .ok = tg->gpu.hopper && lane >= 0};
   if (s.ok) ir_walk(f->body, note_shared, &s);
   if (tg->gpu.vendor == VENDOR_AMD) return 4 * tg->gpu.rows;
   return s.ok ? 128 : 64;
@@ -692,7 +690,6 @@ enum {
 // its share of scores, weights and sums, registers of all
 // (passes/hopper/warp_specialize.c).
 enum { OTHER_REGS = 32, CHUNK_REGS = 64 };
-static const int64_t thread_regs[] = {0, 240, 232, 160, 112};
 
 // Products that take twice the time of a pair's exponential: then scores are
 // asked behind a bias, which stays in registers (passes/hopper/lazy_rescale.c,
@@ -730,12 +727,21 @@ static bool is_deep(const Tiles *s, const Target *tg, int64_t rows, int64_t k) {
   return bytes + STREAM_SPARE <= (int64_t)tg->gpu.smem;
 }
 
+// Registers of a thread of so many groups for tiles; a group alone need not
+// leave others any, but code itself takes some.
+static int64_t thread_regs(int64_t groups) {
+  enum { OWN = 16 };
+  int64_t n = target_team((uint32_t)groups, 0)->computes;
+  return groups > 1 ? n : n - OWN;
+}
+
 static bool fits(const Tiles *s, const Target *tg, const PassOpt *opt,
                  int64_t groups, int64_t k) {
-  int64_t rows = groups * GROUP_ROWS, key_bytes = s->key_bytes + s->block_bytes;
+  int64_t rows = groups * GPU_GROUP_ROWS,
+          key_bytes = s->key_bytes + s->block_bytes;
   int64_t bytes = rows * s->row_bytes + 2 * k * key_bytes + STREAM_SPARE;
   return bytes + opt->spare_smem <= (int64_t)tg->gpu.smem &&
-         regs_of(s, k) + opt->spare_regs <= thread_regs[groups] &&
+         regs_of(s, k) + opt->spare_regs <= thread_regs(groups) &&
          (groups <= 2 || !s->own || is_deep(s, tg, rows, k));
 }
 
@@ -748,12 +754,12 @@ static bool fits(const Tiles *s, const Target *tg, const PassOpt *opt,
 static bool is_for_four(const Tiles *s, const Target *tg, const PassOpt *opt) {
   enum { FOUR = 4, FEW_PRODUCTS = MANY_PRODUCTS / 2 };
   if (opt->most_groups && opt->most_groups < FOUR) return false;
-  if (opt->tile_k > GROUP_ROWS ||
-      (opt->tile_q > 0 && opt->tile_q != FOUR * GROUP_ROWS))
+  if (opt->tile_k > GPU_GROUP_ROWS ||
+      (opt->tile_q > 0 && opt->tile_q != FOUR * GPU_GROUP_ROWS))
     return false;  // tiles asked for are others
   if (s->held || (s->narrow && (!s->own || s->functions > 1))) return false;
   return s->products <= FEW_PRODUCTS && !opt->spare_regs &&
-         fits(s, tg, opt, FOUR, GROUP_ROWS);
+         fits(s, tg, opt, FOUR, GPU_GROUP_ROWS);
 }
 
 // Rows and keys of the largest step that two or three warpgroups hold: keys
@@ -769,21 +775,22 @@ static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
   int64_t most = opt->few ? 1 : opt->most_groups == 2 ? 2 : 3;
   for (int64_t groups = least; groups <= most; groups++)
     for (int64_t k = 2 * KEY_STEP; k <= GPU_TILE_K; k += KEY_STEP) {
-      int64_t rows = groups * GROUP_ROWS;
+      int64_t rows = groups * GPU_GROUP_ROWS;
       if (!fits(s, tg, opt, groups, k)) break;
-      if (groups < 2 && k > GROUP_ROWS) break;
-      if (groups > 2 && s->own == OWN_TABLES && k > GROUP_ROWS) break;
-      if (groups > 2 && s->pairs && k > GROUP_ROWS) break;
-      if (groups > 2 && s->narrow && s->capped && k > GROUP_ROWS) break;
+      if (groups < 2 && k > GPU_GROUP_ROWS) break;
+      if (groups > 2 && s->own == OWN_TABLES && k > GPU_GROUP_ROWS) break;
+      if (groups > 2 && s->pairs && k > GPU_GROUP_ROWS) break;
+      if (groups > 2 && s->narrow && s->capped && k > GPU_GROUP_ROWS) break;
       if (rows * k * worth(groups, k) <= best) continue;
       if (groups > 2 && s->narrow && !s->own && best && k < p->tile_k) continue;
       best = rows * k * worth(groups, k);
       p->tile_q = rows;
       p->tile_k = k;
     }
-  if (!opt->few && p->tile_q == most * GROUP_ROWS && is_for_four(s, tg, opt)) {
-    p->tile_q += GROUP_ROWS;
-    p->tile_k = GROUP_ROWS;
+  if (!opt->few && p->tile_q == most * GPU_GROUP_ROWS &&
+      is_for_four(s, tg, opt)) {
+    p->tile_q += GPU_GROUP_ROWS;
+    p->tile_k = GPU_GROUP_ROWS;
   }
   return best > 0;
 }
@@ -804,8 +811,8 @@ static void gpu_chunk(const Target *tg, const PassOpt *opt, TilePlan *p) {
 static int64_t keys_that_fit(const Tiles *s, const Target *tg,
                              const PassOpt *opt) {
   bool amd = tg->gpu.vendor == VENDOR_AMD;
-  bool decode = tg->gpu.arch && (opt->few || opt->decode);
-  int64_t n = amd ? tg->gpu.wave : decode ? GROUP_ROWS : GPU_TILE_K;
+  bool decode = tg->gpu.hopper && (opt->few || opt->decode);
+  int64_t n = amd ? tg->gpu.wave : decode ? GPU_GROUP_ROWS : GPU_TILE_K;
   // Scores, their 16-bit copy; a few values per element that is computed.
   int64_t least = opt->spare_regs || s->made ? KEY_STEP : 2 * KEY_STEP;
   if (amd) least = tg->gpu.cols;
@@ -818,7 +825,7 @@ static int64_t keys_that_fit(const Tiles *s, const Target *tg,
 // Keys in pages are boxes of their tensor if a tile lies in one page, or, where
 // the copy engine has them, has several whole ones (passes/tile/page_tiles.c).
 static bool in_boxes(const Target *tg, const Tiles *s, int64_t keys) {
-  bool pieces = tg->gpu.arch && !s->mixed && s->page >= LEAST_PAGE &&
+  bool pieces = tg->gpu.hopper && !s->mixed && s->page >= LEAST_PAGE &&
                 keys / s->page <= MOST_PAGES;
   return s->page % keys == 0 || (pieces && keys % s->page == 0);
 }
@@ -830,7 +837,7 @@ static Tiles measured(Ctx *cx, const Func *f, const Target *tg,
     Tiles s = {.f = f,
                .seen = {.arena = &cx->scratch},
                .staged = amd,
-               .strips = tg->gpu.arch && !opt->strided,
+               .strips = tg->gpu.hopper && !opt->strided,
                .boxes = boxes,
                .lane = lane,
                .own = amd ? OWN_NONE : own_kind(cx, f, lane)};
@@ -849,7 +856,7 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
   TilePlan p = {.lane = tile_lane(f), .tile_k = GPU_TILE_K};
   if (has_steps(f, tg)) {
     p.lane = column_axis(f);
-    p.tile_q = p.lane < 0 ? 1 : GROUP_ROWS;
+    p.tile_q = p.lane < 0 ? 1 : GPU_GROUP_ROWS;
     gpu_chunk(tg, opt, &p);
     ctx_remark(cx, "%s: %s", f->name,
                p.lane < 0 ? "a task has all columns of its states"
@@ -867,8 +874,9 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
   int64_t sums = s.sums / 2, need;
   int64_t room = tg->gpu.smem / (amd ? 2 : 1);
   if (amd) s.row_bytes = 0;
-  bool streams = !amd && p.tile_q > GROUP_ROWS && stream_plan(&s, tg, opt, &p);
-  if (!amd && !streams && opt->spare_regs) p.tile_q = GROUP_ROWS;
+  bool streams =
+      !amd && p.tile_q > GPU_GROUP_ROWS && stream_plan(&s, tg, opt, &p);
+  if (!amd && !streams && opt->spare_regs) p.tile_q = GPU_GROUP_ROWS;
   if (!streams) p.tile_k = keys_that_fit(&s, tg, opt);
   for (;;) {
     need = p.tile_q * s.row_bytes + p.tile_k * s.key_bytes;

@@ -27,7 +27,6 @@ enum {
   ENOUGH_TASKS = 64,  // parallel work for any machine
   FEWEST_KEYS = 512,  // of a part
   GPU_KEYS = 256,     // of a GPU's: what it stores is little beside them
-  GPU_ROWS = 64,      // of a task: it has fewer where registers are few
   SHORT_WAVES = 4,    // of tasks of one size
   TOLD_WAVES = 2,     // of tasks of many
 };
@@ -139,7 +138,7 @@ void split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   bool gpu = tg->kind == TARGET_GPU;
   const char *why = obstacle(&in);
   if (p->ntested) why = "a phase before has their bounds";
-  if (gpu && p->tile_q < GPU_ROWS)
+  if (gpu && p->tile_q < GPU_GROUP_ROWS)
     why = "their sums leave no registers for that";
   if (why) {
     ctx_remark(cx, "%s: keys are not split among tasks: %s", f->name, why);

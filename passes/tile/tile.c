@@ -385,7 +385,7 @@ static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
              .plan = *plan,
              .share = share,
              .gpu = gpu,
-             .near = opt->target->gpu.arch,
+             .near = opt->target->gpu.hopper,
              .careful = !opt->finite && !gpu};
   if (share == SHARE_COMBINE) split_joiners(&t);
   if (share == SHARE_JOINS) t.plan.tile_q = JOINED;
@@ -417,7 +417,7 @@ typedef Vec(Tiled) AllTiled;
 
 // Prefills have tasks enough.
 static bool splits(const PassOpt *opt) {
-  return opt->target->gpu.arch && (opt->few || opt->decode);
+  return opt->target->gpu.hopper && (opt->few || opt->decode);
 }
 
 // The functions of f, in the order in which they run.

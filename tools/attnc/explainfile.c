@@ -116,20 +116,9 @@ static void print_kernel(Session *s, const DrvKernel *k) {
                   : "");
 }
 
-// Products of a multiprocessor's matrix units a cycle, functions (exp2, ..).
+// Functions (exp2, ..) a second, at the clock that tflops is of.
 static double functions_peak(const GpuFacts *g) {
-  enum { MUFU = 16, OLD = 2048, NEW = 4096 };
-  static const struct {
-    uint32_t cc, products;
-  } amd[] = {{0x90a, 1024},
-             {0x942, 2048},
-             {0x950, 4096},
-             {0x1100, 512},
-             {0x1201, 1024}};
-  double products = g->arch ? NEW : OLD;
-  for (size_t i = 0; i < sizeof amd / sizeof *amd; i++)
-    if (amd[i].cc == g->cc) products = amd[i].products;
-  return g->tflops * 1e12 / products * MUFU;
+  return g->tflops * 1e12 / g->flops * g->special;
 }
 
 static void print_device_bound(Session *s, const Bench *b) {

@@ -1,6 +1,7 @@
 // Source to modules to code. For each program, each specialization of its
 // const dims and dtypes, each target: lower, run the passes, hand the modules
 // to codegen together.
+#include "ir/target.h"
 #include "tools/driver/compile/compile.h"
 #include "tools/driver/gpu/device.h"
 
@@ -296,14 +297,15 @@ void drv_fit_gpu(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
   DrvOptions few = *opt;
   few.few = true;
   int64_t have;
-  if (!t->gpu.arch || c->prog->kind != DE_ATTENTION) return;
+  if (!t->gpu.hopper || c->prog->kind != DE_ATTENTION) return;
   Ctx *cx = c->cx;
   DiagMark mark = diag_mark(cx);
   Module *m = drv_lower(cx, c->prog, binds, n, t, LV_TILE, &few);
   diag_forget(cx, mark);
   DimTab *dims = c->prog->dims;
   Dim rows = warps_rows(m, c->prog, c->prog->name, dims);
-  opt->few = rows && dim_eval(dims, rows, c->dims, &have) && have <= DRV_WARPS;
+  opt->few =
+      rows && dim_eval(dims, rows, c->dims, &have) && have <= GPU_GROUP_ROWS;
 }
 
 // In front of the device just made, of a program for decoding: its kernel for
@@ -312,7 +314,7 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
   const Recipe *r = &whole->recipe;
   DimTab *dims = (DimTab *)p->dims;
   CgDevice d;
-  if (!is_decode(r->prog) || r->opt.few || !r->target->gpu.arch) return false;
+  if (!is_decode(r->prog) || r->opt.few || !r->target->gpu.hopper) return false;
   *few = (Built){.recipe = *r, .program = whole->program};
   few->recipe.opt.few = true;
   DiagMark mark = diag_mark(cx);
@@ -323,8 +325,9 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
     diag_forget(cx, mark);
     return false;
   }
-  few->recipe.when = when_most(cx, dims, few->recipe.when, rows, DRV_WARPS);
-  d.when = when_most(cx, dims, d.when, rows, DRV_WARPS);
+  few->recipe.when =
+      when_most(cx, dims, few->recipe.when, rows, GPU_GROUP_ROWS);
+  d.when = when_most(cx, dims, d.when, rows, GPU_GROUP_ROWS);
   drv_prepend_device(cx, p, d);
   return true;
 }
@@ -374,7 +377,7 @@ static bool add_steps(Ctx *cx, const DrvOptions *opt, CgProgram *p,
   *built = *whole;
   Recipe *r = &built->recipe;
   const char *steps = chunked(whole);
-  if (!steps || opt->chunk == 1 || !r->target->gpu.arch) return false;
+  if (!steps || opt->chunk == 1 || !r->target->gpu.hopper) return false;
   r->opt.chunk = 1;
   r->when = when_few(cx, p, r->when, steps, STEPS - 1);
   CgDevice d;

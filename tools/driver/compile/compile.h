@@ -17,7 +17,6 @@ bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
 enum {
   DRV_FEW = 16,    // rows that fill one vector
   DRV_GROUP = 64,  // queries of which a group of heads makes one tile
-  DRV_WARPS = 64,  // rows of one group of warps of a GPU
 };
 // The dim that counts the queries of p's last variant, or NULL.
 const char *drv_queries(const CgProgram *p);

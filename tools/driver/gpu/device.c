@@ -1,4 +1,5 @@
 // From modules of GPUs to the device variants of a program.
+#include "ir/target.h"
 #include "tools/driver/gpu/device.h"
 
 // ---------------------------------------------------------------- kernels
@@ -215,7 +216,7 @@ static bool lower(Ctx *cx, const CgProgram *p, Built *b) {
 static void fill(Ctx *cx, const CgProgram *p, const Built *b, CgPhase *phases,
                  CgDevice *out) {
   const Target *t = b->recipe.target;
-  *out = (CgDevice){.target = ATTN_TARGET_SM(t->gpu.cc, t->gpu.arch),
+  *out = (CgDevice){.target = ATTN_TARGET_SM(t->gpu.cc, t->gpu.hopper),
                     .when = when(cx, p, b),
                     .strided = b->recipe.opt.strided,
                     .dims = &b->mod->dims,
@@ -284,18 +285,17 @@ bool drv_add_device(Ctx *cx, CgProgram *p, Built *b) {
 }
 
 // ---------------------------------------------------------------- facts
-// CTAs of a multiprocessor by threads, registers and shared memory, of which
-// each CTA takes 1 KiB more than it asks for.
+// CTAs of a multiprocessor by threads, registers and shared memory.
 static uint32_t residency(const Target *t, const CgKernelRecord *k) {
-  enum { THREADS = 2048, CTAS = 32, OWN = 1024, GRAIN = 8 };
-  uint32_t n = THREADS / k->threads, regs = (k->registers + GRAIN - 1) / GRAIN;
-  uint32_t own = t->gpu.vendor == VENDOR_NVIDIA ? OWN : 0;
+  const GpuFacts *g = &t->gpu;
+  uint32_t n = g->threads / k->threads, own = g->own;
+  uint32_t regs = (k->registers + GPU_REG_GRAIN - 1) / GPU_REG_GRAIN;
   uint32_t by_smem =
-      k->shared_bytes ? (t->gpu.smem + own) / (k->shared_bytes + own) : n;
-  uint32_t by_regs = regs ? t->gpu.regs / (regs * GRAIN * k->threads) : n;
+      k->shared_bytes ? (g->smem + own) / (k->shared_bytes + own) : n;
+  uint32_t by_regs = regs ? g->regs / (regs * GPU_REG_GRAIN * k->threads) : n;
   n = n < by_smem ? n : by_smem;
   n = n < by_regs ? n : by_regs;
-  return n < CTAS ? n : CTAS;
+  return n < GPU_MOST_CTAS ? n : GPU_MOST_CTAS;
 }
 
 static size_t code_bytes(const CgDevice *d) {

@@ -5,6 +5,7 @@
 // spills nothing and leaves products asynchronous; before that with the same
 // tiles and code that keeps fewer registers. Tiles that were asked for are
 // taken as they are.
+#include "ir/target.h"
 #include "tools/driver/gpu/device.h"
 
 #include "tools/plan/plan.h"
@@ -149,9 +150,10 @@ bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, const CgDevice *of,
 
 // Four groups of warps leave a thread the fewest registers: first one less.
 static bool one_less(const Built *b, Recipe *r) {
-  enum { FOUR = 4, GROUP = 128 };
+  enum { FOUR = 4 };
   const CgKernelRecord *k = &b->kernels.at[b->kernels.n - 1];
-  if (!r->target->gpu.arch || r->opt.most_groups || k->threads <= FOUR * GROUP)
+  if (!r->target->gpu.hopper || r->opt.most_groups ||
+      k->threads <= FOUR * GPU_GROUP_THREADS)
     return false;
   r->opt.most_groups = FOUR - 1;
   return true;

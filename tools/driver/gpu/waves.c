@@ -20,6 +20,7 @@
 // where tasks are of one size, or where a step does more than softmax does
 // (biases, caps) or multiplies less (head dims below 64); windows' tasks are of
 // one size to them, but gain. Measured on an H200 (docs/lab/2026-11-groups.md).
+#include "ir/target.h"
 #include "tools/driver/gpu/device.h"
 
 #include "tools/plan/plan.h"
@@ -27,9 +28,7 @@
 enum {
   LEAST = 2,
   THREE,
-  FOUR,
-  GROUP = 128,  // warpgroups that compute; threads
-  ROWS = 64,    // of a group
+  FOUR,  // warpgroups that compute
   MORE_GAIN = 21,
   MORE_COST = 22,
   KEYS = 16,    // keys are counted in these: no overflow
@@ -75,7 +74,7 @@ static void add_op(void *data, Op *op) {
   const Type *t = ir_type(w->f, op->res[0]);
   bool tile =
       t->kind == TK_FRAG && t->slice == SLICE_NONE && t->dtype == DT_F32;
-  w->thin |= tile && op->code == OP_WGMMA && t->ext[1] < ROWS;
+  w->thin |= tile && op->code == OP_WGMMA && t->ext[1] < GPU_GROUP_ROWS;
   w->ops +=
       tile && (op->code == OP_WGMMA || op_info(op->code)->flags & OPF_ELEM);
 }
@@ -119,9 +118,9 @@ static bool body_of(Ctx *cx, const CgProgram *p, const Built *built, Body *b) {
   for (uint32_t i = 0; i < b->f->grid.n; i++) {
     const GridDim *g = &b->f->grid.at[i];
     if (g->tile == 1) continue;
-    bool blocks = g->tile < ROWS;  // a group's, of several heads
+    bool blocks = g->tile < GPU_GROUP_ROWS;  // a group's, of several heads
     b->queries = b->f->axes.at[g->axis].extent;
-    b->rows = blocks ? g->tile * ROWS : g->tile;
+    b->rows = blocks ? g->tile * GPU_GROUP_ROWS : g->tile;
   }
   for (uint32_t i = 0; i < b->f->axes.n && !b->keys; i++)
     if (b->f->axes.at[i].role == AX_KEY) b->keys = b->f->axes.at[i].extent;
@@ -145,7 +144,7 @@ static CgExpr mean_keys(const Body *b, CgExpr keys) {
   CgExpr mean = cg_expr_bin(b->cx, by(b, keys, ATTN_X_MUL, 2), ATTN_X_SUB,
                             cg_expr_dim(b->cx, &b->f->mod->dims, b->queries));
   return by(b, by(b, mean, ATTN_X_MAX, 0), ATTN_X_ADD,
-            b->apart ? ROWS : b->rows);
+            b->apart ? GPU_GROUP_ROWS : b->rows);
 }
 
 static CgExpr uneven(const Body *b, CgExpr tasks) {
@@ -179,10 +178,10 @@ static int64_t groups_of(const Built *b) {
   const Recipe *r = &b->recipe;
   const CgKernelRecord *k =
       b->kernels.n ? &b->kernels.at[b->kernels.n - 1] : NULL;
-  if (!k || !r->target->gpu.arch || r->opt.most_groups ||
+  if (!k || !r->target->gpu.hopper || r->opt.most_groups ||
       drv_tiles_asked(r->prog, r->target, &r->opt))
     return 0;
-  int64_t groups = k->threads / GROUP - 1;
+  int64_t groups = k->threads / GPU_GROUP_THREADS - 1;
   return groups > LEAST ? groups : 0;
 }
 
@@ -214,7 +213,7 @@ bool drv_few_tasks(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
   diag_forget(cx, mark);
   if (!made || !is_worth(&more, &fewer)) return false;
   ctx_remark(cx, "%s: a second body with tiles of %lld rows, for few tasks",
-             p->name, (long long)(groups - 1) * ROWS);
+             p->name, (long long)(groups - 1) * GPU_GROUP_ROWS);
   bool even_tasks = is_even(&more), gain = gains(&more);
   CgExpr less =
       cg_expr_bin(cx, cost(&fewer, even_tasks, gain ? MORE_COST : 1), ATTN_X_LT,
