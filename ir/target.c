@@ -17,7 +17,7 @@ static const Target targets[] = {
 static const Target gpus[] = {
 #define AMD(target, number, w, r, c, sums, left, left8, eight, turned, lds, \
             registers, direct_bytes, at_once, cus, kib, gbs, tf, clock, \
-            functions) \
+            functions, sums_of_f32) \
   {.name = target, \
    .kind = TARGET_GPU, \
    .isa = target, \
@@ -42,10 +42,11 @@ static const Target gpus[] = {
            .bandwidth = gbs, \
            .tflops = tf, \
            .flops = clock, \
-           .special = functions}},
+           .special = functions, \
+           .lanes = sums_of_f32}},
 #define GPU(target, number, is_hopper, eight, smem_bytes, own_bytes, \
             registers, at_once, multiprocessors, kib, gbs, tf, clock, \
-            functions, llvm, llvm_features) \
+            functions, sums_of_f32, llvm, llvm_features) \
   {.name = target, \
    .kind = TARGET_GPU, \
    .isa = target, \
@@ -70,7 +71,8 @@ static const Target gpus[] = {
            .bandwidth = gbs, \
            .tflops = tf, \
            .flops = clock, \
-           .special = functions}},
+           .special = functions, \
+           .lanes = sums_of_f32}},
 #include "ir/targets.def"
 };
 

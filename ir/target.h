@@ -35,8 +35,8 @@ typedef struct GpuFacts {
   uint32_t l2;          // KiB
   uint32_t bandwidth;   // GB/s of device memory
   uint32_t tflops;      // dense bf16 products, f32 sums
-  uint32_t flops,
-      special;  // of a multiprocessor in a clock: the same; functions
+  uint32_t flops;       // of a multiprocessor in a clock: the same;
+  uint32_t special, lanes;  // special functions, sums of f32
 } GpuFacts;
 
 typedef struct Target {
@@ -55,9 +55,9 @@ typedef struct Target {
   GpuFacts gpu;  // TARGET_GPU; the fields above but LLVM's are 0
 } Target;
 
-// What GPUs have in common: GPU_GROUP_ROWS and others, rows FACT(..).
+// What GPUs have in common: HW_GROUP_ROWS and others, rows FACT(..).
 enum {
-#define FACT(name, value, what) GPU_##name = value,
+#define FACT(name, value, what) HW_##name = value,
 #include "ir/targets.def"
 };
 
@@ -67,7 +67,7 @@ typedef struct GpuTeam {
   int64_t loads, computes;
 } GpuTeam;
 
-// The row of so many groups that compute, 1 .. GPU_MOST_GROUPS, and that level.
+// The row of so many groups that compute, 1 .. HW_MOST_GROUPS, and that level.
 const GpuTeam *target_team(uint32_t groups, uint32_t level);
 
 // The row of that name; "cpu" is the first (lowest) level of the CPU. NULL if

@@ -6,15 +6,6 @@
 
 #include <stddef.h>
 
-// Registers of a GPU's thread that tiles may take, if there is a choice. Where
-// none of these are left there are other ways to have more, and where
-// GPU_LAST_REGS are asked for the last ones.
-enum { GPU_TILE_REGS = 168, GPU_LAST_REGS = 232 };
-
-// Pages of keys that a tile may have several of: rows of a page, those that a
-// swizzle repeats after; pages of a tile, which are operands (pages.c).
-enum { LEAST_PAGE = 8, MOST_PAGES = 8 };
-
 // How code keeps registers, LEAN_BITS of PassOpt.lean for each function: as it
 // is, what costs nothing, pass remat, that with fewer for threads that load and
 // more for those that compute (single steps: one CTA less of a multiprocessor),
@@ -63,6 +54,7 @@ typedef bool PassFn(Ctx *cx, Module *m, const PassOpt *opt);
 #define LV_ANY ((Level)(LV_MACH + 1))
 
 #define PASS(name, from, to, doc) PassFn pass_##name;
+#include "passes/support/cost.h"
 #include "passes/passes.def"
 
 typedef struct PassInfo {

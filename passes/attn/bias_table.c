@@ -20,12 +20,12 @@
 // rows and columns). Not where rows are few (PassOpt.decode). Level attn,
 // behind ahead. Run cse, dce afterwards. Tests: test/passes/bias_table.
 #include "ir/facts.h"
+#include "passes/support/cost.h"
 #include "passes/pass.h"
 #include "passes/tile/tile.h"
 
 // Distances beyond the axes' ends: no tile has as many rows or keys. A row of
 // the phase's vectors.
-enum { BEYOND = 512, VECTOR = 64 };
 
 // What a value is made of, beside inputs.
 typedef enum Kind { UNKNOWN, COMMON, GAP, OTHER } Kind;
@@ -186,7 +186,8 @@ static Value copy(Phase *p, Value v) {
 static Value first_gap(const Gaps *g, Builder *b) {
   DimTab *d = &g->f->mod->dims;
   Dim keys = g->f->axes.at[g->key].extent;
-  return ir_dim(b, dim_bin(d, DIM_ADD, keys, dim_const(d, BEYOND - 1)));
+  return ir_dim(b,
+                dim_bin(d, DIM_ADD, keys, dim_const(d, COST_GAPS_BEYOND - 1)));
 }
 
 static void open_phase(Phase *p, Func *made) {
@@ -202,10 +203,12 @@ static void open_phase(Phase *p, Func *made) {
     p->axis[axis[i]] = ir_axis(made, f->axes.at[axis[i]].name, AX_PAR,
                                f->axes.at[axis[i]].extent);
   uint32_t gap = ir_axis(made, "gap", AX_PAR, p->g->parts);
-  uint32_t of = ir_axis(made, "of", AX_VEC, dim_const(&f->mod->dims, VECTOR));
+  uint32_t of =
+      ir_axis(made, "of", AX_VEC, dim_const(&f->mod->dims, COST_GAPS_VECTOR));
   Builder *b = &p->b;
   p->at = ir_2(b, OP_ADD,
-               ir_2(b, OP_MUL, ir_index(b, gap), ir_const_i(b, DT_I64, VECTOR)),
+               ir_2(b, OP_MUL, ir_index(b, gap),
+                    ir_const_i(b, DT_I64, COST_GAPS_VECTOR)),
                ir_index(b, of));
   p->gap = ir_2(b, OP_SUB, p->at, first_gap(p->g, b));
 }
@@ -237,10 +240,10 @@ static void add_tensor(Gaps *g) {
   Dim shape[MAX_AXES];
   Dim all = dim_bin(d, DIM_ADD, g->f->axes.at[g->row].extent,
                     g->f->axes.at[g->key].extent);
-  g->parts = dim_ceildiv(d, dim_bin(d, DIM_ADD, all, dim_const(d, 2 * BEYOND)),
-                         VECTOR);
+  all = dim_bin(d, DIM_ADD, all, dim_const(d, 2 * COST_GAPS_BEYOND));
+  g->parts = dim_ceildiv(d, all, COST_GAPS_VECTOR);
   for (uint32_t i = 0; i < n; i++) shape[i] = g->f->axes.at[axis[i]].extent;
-  shape[n] = dim_bin(d, DIM_MUL, g->parts, dim_const(d, VECTOR));
+  shape[n] = dim_bin(d, DIM_MUL, g->parts, dim_const(d, COST_GAPS_VECTOR));
   const char *hint = ir_info(g->f, g->root)->hint;
   const char *name =
       arena_printf(g->f->mod->arena, "%s.gaps", hint ? hint : "term");

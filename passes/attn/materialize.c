@@ -21,6 +21,7 @@
 
 #include "ir/facts.h"
 #include "ir/target.h"
+#include "passes/support/cost.h"
 #include "passes/support/groups.h"
 #include "passes/tile/tile.h"
 
@@ -217,7 +218,7 @@ static bool sums_keys(const Ahead *a, const Op *dot) {
 static bool is_parts(const Ahead *a, const Made *m) {
   int64_t n;
   Dim extent = a->f->axes.at[m->vec].extent;
-  return dim_is_const(&a->f->mod->dims, extent, &n) && n <= PART_COLUMNS;
+  return dim_is_const(&a->f->mod->dims, extent, &n) && n <= COST_AHEAD_COLUMNS;
 }
 
 bool ahead_is_wanted(Ahead *a, const Op *dot, Made *m) {
@@ -497,8 +498,9 @@ static void read_copy(Ahead *a, const Made *m) {
 
 typedef Vec(Func *) Funcs;
 
-static void run(Ctx *cx, Func *f, bool cleans, Funcs *out) {
-  Ahead a = {.cx = cx, .f = f, .cleans = cleans};
+static void run(Ctx *cx, Func *f, const GpuFacts *gpu, bool cleans,
+                Funcs *out) {
+  Ahead a = {.cx = cx, .f = f, .gpu = gpu, .cleans = cleans};
   int lane = f->axes.n < 64 ? tile_lane(f) : -1;
   a.lane = (uint32_t)lane;
   if (lane >= 0 && cleans) ahead_terms(&a);
@@ -520,7 +522,7 @@ bool pass_materialize(Ctx *cx, Module *m, const PassOpt *opt) {
   // Where copies go through registers they are cleaned there.
   bool cleans = opt->target->gpu.vendor != VENDOR_AMD;
   for (uint32_t i = 0; i < m->funcs.n; i++)
-    run(cx, m->funcs.at[i], cleans, &out);
+    run(cx, m->funcs.at[i], t ? &t->gpu : NULL, cleans, &out);
   m->funcs.n = 0;
   for (uint32_t i = 0; i < out.n; i++) vec_push(m->arena, &m->funcs, out.at[i]);
   return true;

@@ -2,9 +2,10 @@
 #ifndef ATTNC_PASSES_ATTN_MATERIALIZE_H
 #define ATTNC_PASSES_ATTN_MATERIALIZE_H
 
+#include "ir/target.h"
 #include "passes/pass.h"
 
-enum { MAX_MADE = 16, PART_COLUMNS = 8 };
+enum { MAX_MADE = 16 };
 
 // What a value is made of: coordinates that are used as they are, and those of
 // which only the quotient by a group's size is.
@@ -26,6 +27,7 @@ typedef struct Made {
 typedef struct Ahead {
   Ctx *cx;
   Func *f;
+  const GpuFacts *gpu;
   uint32_t lane;
   bool cleans;  // copies too are made, if only to clean or to
                 // widen them

@@ -15,16 +15,12 @@
 // Infinite ones stay what they are, NaN too.
 #include "ir/target.h"
 #include "passes/attn/materialize.h"
+#include "passes/support/balance.h"
+#include "passes/support/cost.h"
 
 #include <math.h>
 
 enum { MAX_TERMS = 8 };
-
-// Elements of vectors that a pair of a row and a key multiplies, from which
-// products take twice the time of its exponential: one more block is an eighth
-// of D 64's products, which exponentials hide, and a sixteenth of D 128's,
-// which nothing hides (docs/lab/2026-11-biases.md).
-enum { MANY_PRODUCTS = 256, UNKNOWN_VEC = 128 };
 
 // A score as a sum.
 typedef struct Sum {
@@ -138,16 +134,21 @@ static int64_t products_of(const Ahead *a, const Op *dot) {
     const Axis *x = &a->f->axes.at[t.axis[i]];
     key |= x->role == AX_KEY;
     if (x->role == AX_VEC)
-      n *= dim_is_const(&a->f->mod->dims, x->extent, &of) ? of : UNKNOWN_VEC;
+      n *= dim_is_const(&a->f->mod->dims, x->extent, &of) ? of
+                                                          : COST_UNKNOWN_VEC;
   }
   return lane && key ? n : 0;
 }
 
+// One more block of a product is hidden where a pair's products do not take
+// twice the time of its exponential: an eighth of those of D 64, but not the
+// sixteenth of D 128's, which nothing hides (docs/gpu.md).
 static bool pays(const Ahead *a) {
   int64_t n = 0;
   for (const Op *op = a->f->body->first; op; op = op->next)
     if (op->code == OP_DOT) n += products_of(a, op);
-  return n < MANY_PRODUCTS;
+  Balance pair = balance_pair(n);
+  return !balance_products(&pair, a->gpu, COST_PRODUCTS_TWICE);
 }
 
 // ---------------------------------------------------------------- rewriting
@@ -185,12 +186,12 @@ static Value rounded(Builder *b, Value v) {
 // The bf16 parts of v, by number along a new axis.
 static Value parts_of(Builder *b, Value v, Value finite, uint32_t axis) {
   Value at = ir_index(b, axis), zero = number(b, 0), y = zero,
-        rest[GPU_F32_PARTS] = {v};
-  for (uint32_t i = 1; i < GPU_F32_PARTS; i++) {
+        rest[HW_F32_PARTS] = {v};
+  for (uint32_t i = 1; i < HW_F32_PARTS; i++) {
     Value less = ir_2(b, OP_SUB, rest[i - 1], rounded(b, rest[i - 1]));
     rest[i] = ir_3(b, OP_SELECT, finite, less, zero);
   }
-  for (uint32_t i = GPU_F32_PARTS; i-- > 0;) {
+  for (uint32_t i = HW_F32_PARTS; i-- > 0;) {
     Value is = ir_2(b, OP_EQ, at, ir_const_i(b, DT_I64, i));
     y = ir_3(b, OP_SELECT, is, rest[i], y);
   }
@@ -231,7 +232,7 @@ static void rewrite(Ahead *a, Op *root, Sum *s) {
                .before = root,
                .span = root->span};
   Op *before = root->prev;
-  Dim eight = dim_const(&a->f->mod->dims, PART_COLUMNS);
+  Dim eight = dim_const(&a->f->mod->dims, COST_AHEAD_COLUMNS);
   uint32_t axis = ir_axis(a->f, "part", AX_VEC, eight);
   Value c = s->scale, size = c, finite;
   if (s->negative) c = c ? ir_1(&b, OP_NEG, c) : number(&b, -1);

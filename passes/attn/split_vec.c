@@ -13,13 +13,8 @@
 // Tests: test/passes/split_vec/.
 #include "ir/infer.h"
 #include "ir/target.h"
+#include "passes/support/cost.h"
 #include "passes/pass.h"
-
-enum { MOST = 256, LEAST = 128, STEP = 16 };
-
-// Elements of a key's vectors that are split into parts where they are read
-// (passes/gpu/dot.c), an eighth of them in a thread's registers, beside MOST.
-enum { LONG = 384 };
 
 static bool over_keys(const Func *f, const Op *op) {
   const IrAttr *over = ir_attr(op, AT_OVER);
@@ -66,7 +61,10 @@ static int64_t longest(const Func *f) {
 
 // The parts of axis x, 0: it stays whole.
 static int64_t parts_of(const Func *f, uint32_t x) {
-  int64_t n, most = longest(f) > LONG ? LEAST : MOST;
+  // Long keys are split into parts where they are read (passes/gpu/dot.c), an
+  // eighth of them in a thread's registers.
+  bool keys = longest(f) > COST_COLUMNS_LONG;
+  int64_t n, most = keys ? COST_COLUMNS_LEAST : COST_COLUMNS_MOST;
   bool sums = false;
   if (f->axes.at[x].role != AX_VEC ||
       !dim_is_const(&f->mod->dims, f->axes.at[x].extent, &n) || n <= most)
@@ -74,7 +72,7 @@ static int64_t parts_of(const Func *f, uint32_t x) {
   for (const Op *op = f->body->first; op; op = op->next)
     sums |= over_keys(f, op) && type_has_axis(ir_type(f, op->res[0]), x);
   int64_t parts = (n + most - 1) / most;
-  return sums && n % (parts * STEP) == 0 && is_free(f, x) ? parts : 0;
+  return sums && n % (parts * HW_BLOCK) == 0 && is_free(f, x) ? parts : 0;
 }
 
 static void split_index(Func *f, uint32_t x, uint32_t part, int64_t size) {

@@ -13,6 +13,7 @@
 // back. A row that subtracts something reduced over its keys is left alone.
 //
 // Needs: inline. Tests: test/passes/stabilize/.
+#include "passes/support/cost.h"
 #include "passes/support/order.h"
 #include "passes/pass.h"
 #include "passes/support/probe.h"
@@ -21,7 +22,7 @@
 #include <math.h>
 
 // exp overflows f32 at 88; sums of many keys a little earlier.
-static const double safe_bound = 60;
+static const double safe_bound = COST_SAFE_EXPONENT;
 
 typedef Vec(Op *) Ops;
 

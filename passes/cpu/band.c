@@ -10,8 +10,7 @@
 // the lane's coordinate goes on past the panel). Only what reads nothing but
 // coordinates, scalars and inputs can be evaluated there.
 #include "passes/cpu/cpu.h"
-
-enum { DEAR = 8 };  // less is evaluated again at each point
+#include "passes/support/cost.h"
 
 typedef struct Band {
   Assign *as;
@@ -40,7 +39,7 @@ static bool slope(const Band *b, Value v, int depth, Slope *s) {
   *s = (Slope){0, 0};
   if (!axes_of(as, v)) return true;
   const Op *op = ir_def(as->f, v);
-  if (!op || depth > 16 || !in_plane(b, v)) return false;
+  if (!op || depth > COST_DEEP_BAND || !in_plane(b, v)) return false;
   Slope y;
   int64_t n;
   switch (op->code) {
@@ -161,7 +160,7 @@ static void search(Band *b, Value v) {
   const Op *op = ir_def(as->f, v);
   if (!op || as->ready[v] || !is_inline(as, v) || switch_of(as, v)) return;
   if (axes_of(as, v) == plane(b) && !as->band[v] && on_band(b, v)) {
-    if (value_cost(as, v) < DEAR) return;
+    if (value_cost(as, v) < COST_BAND_DEAR) return;
     uint32_t stamp = as->stamp;
     fill(b, v);
     as->stamp = stamp;

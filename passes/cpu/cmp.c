@@ -9,9 +9,9 @@
 // loops and 32-bit values, not of 64-bit data.
 #include "passes/cpu/cpu.h"
 
-// Sums of MAX_TERMS values below 2^(48 + DEPTH) do not overflow; -2^30 and 2^30
-// are beyond any lane of a vector whose first one is below 2^20.
-enum { MAX_TERMS = 8, DEPTH = 8, FAR = 1 << 30, NEAR = 1 << 20 };
+// Sums of MAX_TERMS values below 2^(48 + MAX_DEPTH) do not overflow; -2^30 and
+// 2^30 are beyond any lane of a vector whose first one is below 2^20.
+enum { MAX_TERMS = 8, MAX_DEPTH = 8, FAR = 1 << 30, NEAR = 1 << 20 };
 
 // first + the scalars + n * viota
 typedef struct Sum {
@@ -68,7 +68,7 @@ static bool collect(const Assign *as, Sum *s, Value v, bool minus) {
   if (sum && (is_vec(as, v) || em_is_int(as, op->args[1], &n)))
     return collect(as, s, op->args[0], minus) &&
            collect(as, s, op->args[1], minus != (op->code == OP_SUB));
-  if (is_vec(as, v) || s->n == MAX_TERMS || !bounded(as, v, DEPTH))
+  if (is_vec(as, v) || s->n == MAX_TERMS || !bounded(as, v, MAX_DEPTH))
     return false;
   s->at[s->n] = v;
   s->minus[s->n++] = minus;

@@ -8,6 +8,7 @@
 //
 // What is loaded lies in scratch as any kept value: [..][k][lane].
 #include "passes/cpu/cpu.h"
+#include "passes/support/cost.h"
 
 #include <assert.h>
 
@@ -99,8 +100,6 @@ typedef struct Square {
   Value part;       // scratch between the two halves of the work
 } Square;
 
-enum { GROUP = 4 };  // rows turned at a time: what a loop repeats is short
-
 static void locate(Square *s) {
   Assign *as = s->as;
   const Op *op = ir_def(as->f, s->r->v);
@@ -136,8 +135,8 @@ static Value part_at(Square *s, Value l) {
 static void turn_near(Square *s, Value first, bool only) {
   Assign *as = s->as;
   DType wide = cross_dtype(mty(as, s->base)->dtype);
-  uint32_t n = as->lanes < GROUP ? as->lanes : GROUP;
-  Value v[GROUP], l[GROUP];
+  uint32_t n = as->lanes < COST_TURN_ROWS ? as->lanes : COST_TURN_ROWS;
+  Value v[COST_TURN_ROWS], l[COST_TURN_ROWS];
   for (uint32_t i = 0; i < n; i++) {
     l[i] = em_2(as, OP_ADD, first, em_int(as, i));
     v[i] = em_vld(as, s->base, em_2(as, OP_MUL, s->row, l[i]), 0);
@@ -149,17 +148,18 @@ static void turn_near(Square *s, Value first, bool only) {
     else em_vst(as, s->part, part_at(s, l[i]), v[i], 0);
 }
 
-// Rows that are GROUP apart, the other stages.
+// Rows that are COST_TURN_ROWS apart, the other stages.
 static void turn_far(Square *s, Value first) {
   Assign *as = s->as;
-  uint32_t n = as->lanes / GROUP;
-  Value v[16], l[16];
-  assert(n <= 16);
+  uint32_t n = as->lanes / COST_TURN_ROWS;
+  enum { MAX_FAR = 16 };
+  Value v[MAX_FAR], l[MAX_FAR];
+  assert(n <= MAX_FAR);
   for (uint32_t i = 0; i < n; i++) {
-    l[i] = em_2(as, OP_ADD, first, em_int(as, i * GROUP));
+    l[i] = em_2(as, OP_ADD, first, em_int(as, i * COST_TURN_ROWS));
     v[i] = em_vld(as, s->part, part_at(s, l[i]), 0);
   }
-  stages(as, v, n, GROUP);
+  stages(as, v, n, COST_TURN_ROWS);
   for (uint32_t i = 0; i < n; i++) put_row(s, l[i], v[i]);
 }
 
@@ -172,14 +172,15 @@ static Value scratch(Assign *as, DType t) {
 static void square(Square *s) {
   Assign *as = s->as;
   locate(s);
-  bool only = as->lanes <= GROUP;
+  bool only = as->lanes <= COST_TURN_ROWS;
   Value zero = em_int(as, 0), n = em_int(as, as->lanes);
   if (!only) s->part = scratch(as, cross_dtype(mty(as, s->base)->dtype));
-  Loop near = loop_open(as, zero, n, GROUP, NULL, 0, "row");
+  Loop near = loop_open(as, zero, n, COST_TURN_ROWS, NULL, 0, "row");
   turn_near(s, near.iv, only);
   loop_close(as, &near, NULL);
   if (!only) {
-    Loop far = loop_open(as, zero, em_int(as, GROUP), 1, NULL, 0, "row");
+    Loop far =
+        loop_open(as, zero, em_int(as, COST_TURN_ROWS), 1, NULL, 0, "row");
     turn_far(s, far.iv);
     loop_close(as, &far, NULL);
   }

@@ -9,6 +9,7 @@
 //
 // dot(a, b, c, or(ok, mask)) has a second version for the case that ok is
 // false, where the spread elements are masked too: short code, small blocks.
+#include "ir/target.h"
 #include "passes/cpu/cpu.h"
 
 #include <assert.h>
@@ -109,8 +110,6 @@ static int64_t key_tile(const Block *b, uint32_t axis) {
   return key && dim_known(&as->m->dims, size_of(as, b->r, axis), &n) ? n : 0;
 }
 
-enum { LINE = 64 };
-
 // The line that step i of the reduced axis asks for: of the rows one after the
 // other, or, if the keys are reduced, of this row.
 static void ask(Block *b, uint32_t over, Value i) {
@@ -122,7 +121,7 @@ static void ask(Block *b, uint32_t over, Value i) {
   Value row = as->pt.idx[b->axis], at = as->pt.idx[over];
   if (rows) {
     if (!dim_known(&as->m->dims, size_of(as, b->r, over), &n)) return;
-    int64_t elements = LINE / dtype_size(f->dt), lines = n / elements;
+    int64_t elements = HW_LINE / dtype_size(f->dt), lines = n / elements;
     if (lines < 1 || n % elements) return;
     Value of = em_int(as, lines);
     Value down =

@@ -1,5 +1,6 @@
 // Mach ops: constructors that fold what index arithmetic leaves behind, loops
 // and branches, and the memory of values by scope.
+#include "ir/target.h"
 #include "passes/cpu/cpu.h"
 
 #include "ir/eval.h"
@@ -130,9 +131,9 @@ void memo_put(Assign *as, Value v, uint32_t c, Value x) {
 
 // x op y, made once in a scope: addresses repeat themselves.
 static Value shared(Assign *as, OpCode c, Value x, Value y) {
-  enum { BITS = 28 };  // of a value
-  if ((x | y) >> BITS || c >= 256) return ir_2(&as->b, c, x, y);
-  uint64_t key = (uint64_t)c << 2 * BITS | (uint64_t)x << BITS | y;
+  if ((x | y) >> HW_INDEX_BITS || c > UINT8_MAX) return ir_2(&as->b, c, x, y);
+  uint64_t key =
+      (uint64_t)c << 2 * HW_INDEX_BITS | (uint64_t)x << HW_INDEX_BITS | y;
   Value v = remembered(&as->known, key);
   if (v) return v;
   v = ir_2(&as->b, c, x, y);

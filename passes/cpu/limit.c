@@ -9,10 +9,9 @@
 // own neutral value there, and nothing else leaves the stage.
 #include "ir/eval.h"
 #include "passes/cpu/cpu.h"
+#include "passes/support/cost.h"
 
 #include <math.h>
-
-enum { KEEP_COST = 6 };  // of a mask: loading it costs less
 
 typedef struct Limit {
   Assign *as;
@@ -56,7 +55,7 @@ static bool off_value(const Limit *l, Value v, int depth, double *out) {
   const Assign *as = l->as;
   const Op *op = ir_def(as->f, v);
   if (ir_const_value(as->f, v, out)) return true;
-  if (!op || !is_inline(as, v) || depth > 24) return false;
+  if (!op || !is_inline(as, v) || depth > COST_DEEP_LIMIT) return false;
   depth++;
   if (v == l->mask) {
     *out = 0;
@@ -121,7 +120,7 @@ static bool allows(const Limit *l, const Root *r) {
 static bool known_before(const Assign *as, Value v, int depth) {
   const Op *op = ir_def(as->f, v);
   if (!op || is_memory(as, v) || as->ready[v] || as->vec_ready[v]) return true;
-  if (!is_inline(as, v) || depth > 24) return false;
+  if (!is_inline(as, v) || depth > COST_DEEP_LIMIT) return false;
   for (uint32_t i = 0; i < op->nargs; i++)
     if (!known_before(as, op->args[i], depth + 1)) return false;
   return true;
@@ -129,7 +128,8 @@ static bool known_before(const Assign *as, Value v, int depth) {
 
 static Value find_mask(Assign *as, Value v, uint32_t axis, int depth) {
   const Op *op = ir_def(as->f, v);
-  if (!op || is_memory(as, v) || !is_inline(as, v) || depth > 24) return 0;
+  if (!op || is_memory(as, v) || !is_inline(as, v) || depth > COST_DEEP_LIMIT)
+    return 0;
   if (as->seen[v] == as->stamp) return 0;
   as->seen[v] = as->stamp;
   if (op->code == OP_SELECT && has(axes_of(as, op->args[0]), axis) &&
@@ -192,7 +192,7 @@ static void scan_blocks(Assign *as, Value mask, uint32_t axis, int64_t size,
                         uint32_t unit, Value v[2]) {
   // What was dear to find out is kept for the rows of this panel.
   Form *keep = NULL;
-  if (value_cost(as, mask) >= KEEP_COST && !as->forms[mask]) {
+  if (value_cost(as, mask) >= COST_MASK_KEEP && !as->forms[mask]) {
     keep = form_new(as, mask, as->pt.lane, as->pt.lane_size, true);
     keep->local = true;
   }

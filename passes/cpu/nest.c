@@ -5,6 +5,7 @@
 // A nest of one stage that has nothing to reduce has the panels innermost, so
 // that memory is walked along rows.
 #include "passes/cpu/cpu.h"
+#include "passes/support/cost.h"
 
 #include <assert.h>
 
@@ -603,7 +604,7 @@ static bool dear_by_lane(Assign *as, Value v, AxisSet lane) {
   as->seen[v] = as->stamp;
   const Op *op = ir_def(as->f, v);
   if (!op || as->ready[v] || !is_inline(as, v)) return false;
-  if (axes_of(as, v) == lane) return value_cost(as, v) > 16;
+  if (axes_of(as, v) == lane) return value_cost(as, v) > COST_SMALL_ROW;
   bool dear = false;
   for (uint32_t i = 0; i < op->nargs && !dear; i++)
     dear = dear_by_lane(as, op->args[i], lane);

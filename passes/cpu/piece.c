@@ -9,8 +9,9 @@
 // is a number of panels, of which each vector knows its side.
 #include "ir/eval.h"
 #include "passes/cpu/cpu.h"
+#include "passes/support/cost.h"
 
-enum { MAX_EXTENT = 1024, WORTH = 8, UNKNOWN = 2 };
+enum { MAX_EXTENT = 1024, UNKNOWN = 2 };
 
 // ---------------------------------------------------------------- conditions
 // The value of v at coordinate x of the axis, if nothing else decides it.
@@ -18,7 +19,7 @@ static bool value_at(const Assign *as, Value v, int64_t x, int depth,
                      double *out) {
   const Op *op = ir_def(as->f, v);
   if (ir_const_value(as->f, v, out)) return true;
-  if (!op || !is_inline(as, v) || depth > 12) return false;
+  if (!op || !is_inline(as, v) || depth > COST_DEEP_SIDE) return false;
   if (op->code == OP_IOTA) {
     *out = (double)x;
     return true;
@@ -45,7 +46,7 @@ static void find_conds(Assign *as, Value v, uint32_t axis, Pieces *p) {
   const Op *op = ir_def(as->f, v);
   if (!op || as->ready[v] || !is_inline(as, v)) return;
   if (op->code == OP_SELECT && p->nconds < MAX_CONDS &&
-      along(as, op->args[0], axis) && value_cost(as, v) >= WORTH) {
+      along(as, op->args[0], axis) && value_cost(as, v) >= COST_PIECE_WORTH) {
     bool known = false;
     for (uint32_t i = 0; i < p->nconds; i++) known |= p->cond[i] == op->args[0];
     if (!known) p->cond[p->nconds++] = op->args[0];

@@ -30,10 +30,6 @@
 
 #include <assert.h>
 
-enum {
-  ALIGN = 1024,  // of a shared tile, bytes
-};
-
 typedef struct Buffer {
   Value v;         // its salloc, or this group's slot of it
   bool own;        // each group has its own
@@ -348,8 +344,8 @@ static bool fits(Legal *l) {
   uint64_t need = 0;
   for (const Op *op = l->f->body->first; op; op = op->next)
     if (op->code == OP_SALLOC)
-      need +=
-          (smem_bytes(ir_type(l->f, op->res[0])) + ALIGN - 1) / ALIGN * ALIGN;
+      need += (smem_bytes(ir_type(l->f, op->res[0])) + HW_SMEM_ALIGN - 1) /
+              HW_SMEM_ALIGN * HW_SMEM_ALIGN;
   if (need <= l->target->gpu.smem) return true;
   diag_add(l->cx, DIAG_pass_unsupported, l->f->span,
            arena_printf(&l->cx->session,
@@ -407,9 +403,9 @@ static void make_role(Legal *l) {
   l->threads = launch ? ir_attr_i(launch, AT_THREADS, 0) : 0;
   l->instances = 1;
   if (find_role(l) || !group) return;
-  l->instances = (uint32_t)(l->threads / GPU_GROUP_THREADS);
+  l->instances = (uint32_t)(l->threads / HW_GROUP_THREADS);
   Builder b = {.fn = l->f, .region = l->f->body, .span = l->f->span};
-  int64_t teams[] = {l->threads}, groups[] = {GPU_GROUP_THREADS};
+  int64_t teams[] = {l->threads}, groups[] = {HW_GROUP_THREADS};
   IrAttr at[] = {attr_list(AT_TEAMS, teams, 1),
                  attr_list(AT_GROUPS, groups, 1)};
   Op *roles = ir_op(&b, OP_ROLES, NULL, 0, at, 2, NULL, 0, 1);

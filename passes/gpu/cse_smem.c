@@ -8,15 +8,14 @@
 //
 // A chunk's vectors lie along the steps that read and along those that write:
 // two axes, so that a program has two values of each, though their fragments
-// are the same. Mostly two reads are better than one that is kept; where a
-// chunk's keys are normed, decayed and used on both sides (KDA) all of that is
-// there twice: 501 registers of a thread. Level frag; sm_90a. Needs:
+// are the same. Mostly two reads are better than one that is kept; not where
+// what is made of both (norms, decays) lives at once, in more registers than
+// ptxas makes one after the other. Level frag; sm_90a. Needs:
 // lower_gpu; run cse and dce behind it. Tests: test/passes/cse_smem.
 #include "ir/layout.h"
 #include "ir/pressure.h"
+#include "passes/support/cost.h"
 #include "passes/pass.h"
-
-enum { MANY = 352 };  // registers of a thread, of 256 that there are
 
 // A shared tile that nothing writes again.
 static bool is_value(const Func *f, Value tile) {
@@ -48,7 +47,7 @@ bool pass_cse_smem(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    if (ir_launch(f) && ir_press(f, &cx->scratch).regs > MANY)
+    if (ir_launch(f) && ir_press(f, &cx->scratch).regs > COST_READ_ONCE_PRESS)
       region(f, f->body);
   }
   return true;

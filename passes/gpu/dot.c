@@ -5,6 +5,7 @@
 // is split: x = x0 + x1 + x2 with xi in bf16, x0 = bf16(x), x1 = bf16(x - x0),
 // ..; three parts hold all 24 bits of an f32. Of the products of parts those
 // with i + j < 3 count, smallest first: what is dropped is below 2^-24.
+#include "passes/support/cost.h"
 #include "passes/gpu/gpu.h"
 #include "passes/hopper/rings.h"
 
@@ -31,10 +32,6 @@ static DType common_type(DType a, DType b) {
   return fa && fb ? DT_F16 : DT_BF16;
 }
 
-// Words of a left operand in a thread's registers; alike beside few sums; of
-// all its parts in a recurrence.
-enum { MOST_WORDS = 32, MOST_WITH_SUMS = 104, MOST_PARTS = 64 };
-
 typedef struct Product {
   Value a, b;        // of f; a gives the rows
   uint32_t m, n, r;  // axes; r is summed over
@@ -51,7 +48,6 @@ static int other_axis(const Type *t, uint32_t axis) {
 // matrix units can: rows of both in the order of memory, nothing to add to.
 // What is not OCP's has no infinities, which f8e4m3 has not either.
 static bool as_bytes(Place *p, const Op *op, const Product *d) {
-  enum { STEP = 64 };  // of all targets' instructions
   const GpuFacts *gpu = &p->target->gpu;
   Value v[] = {d->a, d->b};
   uint32_t rows[] = {d->m, d->n};
@@ -64,7 +60,7 @@ static bool as_bytes(Place *p, const Op *op, const Product *d) {
         p->order[rows[i]] > p->order[d->r] || !place_is_box(p, v[i], t->dtype))
       return false;
     dim_is_const(&p->m->dims, t->size[type_axis_at(t, d->r)], &k);
-    if (!k || k % STEP) return false;
+    if (!k || k % HW_BYTE_STEP) return false;
   }
   return true;
 }
@@ -102,9 +98,9 @@ static bool is_product(Place *p, const Op *op, Product *d) {
 
 // Its parts lie in memory as products take them.
 static bool comes_in_parts(Place *p, Value v, DType t, uint32_t parts) {
-  Value part[GPU_F32_PARTS];
+  Value part[HW_F32_PARTS];
   return parts == 1 ? place_comes_as(p, v, t)
-                    : parts == GPU_F32_PARTS && place_in_parts(p, v, t, part);
+                    : parts == HW_F32_PARTS && place_in_parts(p, v, t, part);
 }
 
 // A tile that is computed and put in shared memory has as many rows as
@@ -231,11 +227,13 @@ static Parts left_operand(Place *p, const Product *d) {
   uint32_t sums = rows * p->wide[d->n][ROLE_COL] / threads;
   // A state is beside them in a recurrence, or another operand's three parts.
   bool steps = ir_has_steps(p->f);
-  early |= words > MOST_WORDS && (words + sums > MOST_WITH_SUMS || steps);
-  early |= steps && words * d->na > MOST_PARTS;
+  early |= words > COST_OPERAND_WORDS &&
+           (words + sums > COST_OPERAND_AND_SUMS || steps);
+  early |= steps && words * d->na > COST_OPERAND_PARTS;
   // Beside what comes in parts there is room for those of a state.
   bool state = steps && !ir_def(p->f, d->a) && d->nb > 1;
-  if (state && comes_in_parts(p, d->b, d->u, d->nb)) early = words > MOST_WORDS;
+  if (state && comes_in_parts(p, d->b, d->u, d->nb))
+    early = words > COST_OPERAND_WORDS;
   if (box || early || w.row != (int)d->m)
     return place_smem(p, d->a, d->t, d->na, d->r);
   return place_frag(p, d->a, d->t, d->na);
@@ -280,7 +278,7 @@ void place_dot(Place *p, const Op *op) {
   b->span = op->span;
   for (uint32_t s = d.na + d.nb - 1; s-- > 0;)
     for (uint32_t i = 0; i < d.na; i++)
-      if (s < GPU_F32_PARTS && s >= i && s - i < d.nb)
+      if (s < HW_F32_PARTS && s >= i && s - i < d.nb)
         c = mma(b, x.part[i], y.part[s - i], c, t, y.row == d.r, x.row == d.r);
   p->memo[op->res[0]][0] = c;
 }

@@ -56,7 +56,7 @@ static Value eval_own(Place *p, const Op *op) {
 // Operands that say of themselves that they are uniform, one behind the other:
 // the producer hands them to the groups so (warps).
 static Value eval_mine(Place *p, const Op *op) {
-  Value x[GPU_MOST_GROUPS];
+  Value x[HW_MOST_GROUPS];
   for (uint32_t i = 0; i < op->nargs; i++) {
     x[i] = place_scalar(p, op->args[i]);
     if (p->failed || p->groups == 1) return x[0];
@@ -286,7 +286,7 @@ static void root_reduce(Place *p, const Op *op) {
   // Columns are all in one warp; where there are many warps each would do all
   // of a long slice.
   if (t->n == 1 && def && !place_rooted(p, def) &&
-      (p->warps <= GPU_GROUP_WARPS || p->wide[t->axis[0]][ROLE_COL] < p->rows))
+      (p->warps <= HW_GROUP_WARPS || p->wide[t->axis[0]][ROLE_COL] < p->rows))
     r = ROLE_COL;
   Value x = place_eval(p, op->args[0], r);
   if (p->failed) return;

@@ -19,6 +19,8 @@
 // comparison of a power with a constant is one of its exponent. Level frag.
 // Needs: lower_gpu. Run dce afterwards. Tests: test/passes/fast_math/.
 #include "ir/target.h"
+#include "passes/support/balance.h"
+#include "passes/support/cost.h"
 #include "passes/pass.h"
 #include "passes/support/range.h"
 
@@ -32,7 +34,7 @@ static const double top = 126.5;
 
 typedef struct Approx {
   Func *f;
-  bool rates;  // of FUNCTIONS and FLOPS
+  const GpuFacts *gpu;  // or NULL: quotients are all alike
   Builder b;
   Ranges ranges;
   uint32_t *narrow;  // by value: its uses that are rounded to 16-bit floats
@@ -149,32 +151,17 @@ static Value power(Approx *x, const Op *op) {
   return ir_1(&x->b, OP_EXP2, t);
 }
 
-// What a multiprocessor of sm_90a does in a clock.
-enum { FUNCTIONS = 16, FLOPS = 4096 };
-
-static int64_t elements(const Approx *x, Value v) {
-  const Type *t = type_of(x, v);
-  return t->kind == TK_FRAG && !t->slice ? (int64_t)t->ext[0] * t->ext[1] : 0;
-}
-
-// Do the products of the step take twice the time of its functions, with three
-// warpgroups that wait for either?
+// Do products leave the other units of the multiprocessor room, with groups of
+// warps that wait for either?
 static bool has_room(const Approx *x, const Region *step) {
-  enum { MANY = 3, GROUP = 128 };
-  int64_t functions = 0, products = 0;
-  int64_t groups = ir_attr_i(x->f->body->first, AT_THREADS, 0) / GROUP;
-  for (const Op *op = step->first; op; op = op->next) {
-    if (op->code == OP_EXP2 || op->code == OP_EXP || op->code == OP_SIGMOID)
-      functions += elements(x, op->res[0]) / FUNCTIONS;
-    if (op->code == OP_MMA)
-      products +=
-          2 * type_of(x, op->args[0])->ext[1] * elements(x, op->res[0]) / FLOPS;
-  }
-  return x->rates && products >= 2 * functions && groups >= MANY;
+  if (!x->gpu) return false;
+  int64_t threads = ir_attr_i(x->f->body->first, AT_THREADS, 0);
+  Balance b = balance_of(x->f, step);
+  return threads >= COST_FILLED_GAPS * HW_GROUP_THREADS &&
+         balance_products(&b, x->gpu, COST_PRODUCTS_TWICE);
 }
 
 static Value sigmoid(Approx *x, const Op *op) {
-  enum { GUARD = 3, EVERY = 4 };  // bits beyond those that are kept
   Value y = op->res[0];
   if (!is_narrow(x, y)) return 0;
   uint32_t nattrs = has_room(x, op->parent) ? 2 : 1;
@@ -182,8 +169,8 @@ static Value sigmoid(Approx *x, const Op *op) {
   t = ir_2(&x->b, OP_MIN, t, constant(x, t, top));
   t = ir_2(&x->b, OP_ADD, ir_1(&x->b, OP_EXP2, t), constant(x, t, 1));
   Value args[] = {constant(x, t, 1), t};
-  IrAttr at[] = {attr_i(AT_APPROX, x->bits[y] + GUARD),
-                 attr_i(AT_EVERY, EVERY)};
+  IrAttr at[] = {attr_i(AT_APPROX, x->bits[y] + COST_SIGMOID_GUARD),
+                 attr_i(AT_EVERY, COST_SIGMOID_EVERY)};
   return ir_op(&x->b, OP_DIV, args, 2, at, nattrs, type_of(x, y), 1, 0)->res[0];
 }
 
@@ -277,7 +264,8 @@ static void region(Approx *x, Region *r) {
 
 bool pass_fast_math(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n; i++) {
-    Approx x = {.f = m->funcs.at[i], .rates = opt->target->gpu.hopper};
+    Approx x = {.f = m->funcs.at[i],
+                .gpu = opt->target->gpu.hopper ? &opt->target->gpu : NULL};
     x.narrow = NEWN(&cx->scratch, uint32_t, x.f->values.n);
     x.bits = NEWN(&cx->scratch, uint32_t, x.f->values.n);
     range_init(&x.ranges, x.f, &cx->scratch);

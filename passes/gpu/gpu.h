@@ -26,15 +26,7 @@
 // the fragments it belongs to: 0 is `acc`, i is entry i - 1 of Place.lin.
 typedef uint32_t Role;
 
-enum {
-  ROLE_ROW,
-  ROLE_COL,
-  MAX_LIN = 7,
-  MAX_ROLES = 2 + 2 * MAX_LIN,
-  MOST_WARPS = 16,  // of a task without products
-  TWO_OF = 8,
-  THIN = 64,  // so many warps and columns have room twice
-};
+enum { ROLE_ROW, ROLE_COL, MAX_LIN = 7, MAX_ROLES = 2 + 2 * MAX_LIN };
 
 // Axes of tiles that are fragments of a layout of their own. `lin`: computed
 // operands that come from memory and go to shared memory, in wide pieces; a
@@ -54,7 +46,7 @@ typedef struct Scope {
 // Operand of a product: 16-bit parts whose sum is the value.
 typedef struct Parts {
   uint32_t n;  // 0: not made
-  Value part[GPU_F32_PARTS];
+  Value part[HW_F32_PARTS];
   uint32_t row, col;  // axes of the tile in shared memory
 } Parts;
 
@@ -66,7 +58,7 @@ typedef struct PlaceShare {
   Value by;               // in f, or 0: all
   uint32_t keys, blocks;  // axes of g: groups of such heads, their blocks
   Value shared;           // the first one's coordinate
-  Value head[GPU_MOST_GROUPS], row[GPU_MOST_GROUPS];  // of each group
+  Value head[HW_MOST_GROUPS], row[HW_MOST_GROUPS];  // of each group
 } PlaceShare;
 
 typedef struct Place {
@@ -197,7 +189,7 @@ bool place_staged(const Place *p);
 Parts place_frag(Place *p, Value v, DType t, uint32_t parts);
 // A load that is a box of its tensor: can be copied to shared memory as it is.
 bool place_is_box(Place *p, Value v, DType t);
-// v is the sum of GPU_F32_PARTS such loads, the largest first.
+// v is the sum of HW_F32_PARTS such loads, the largest first.
 bool place_in_parts(Place *p, Value v, DType t, Value *part);
 
 // Scalars are loaded as soon as their indices are known, all together.

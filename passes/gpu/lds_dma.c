@@ -29,7 +29,7 @@
 #include "ir/layout.h"
 #include "ir/target.h"
 
-enum { SLOTS = 2, REACH = 1 << 16 };  // bytes that such loads address
+enum { SLOTS = 2 };
 
 typedef struct Copy {
   Op *load, *put;
@@ -160,7 +160,7 @@ static bool fits(const Direct *x, const Target *t) {
   for (uint32_t i = 0; i < x->rings.n; i++)
     bytes += SLOTS * smem_bytes(&x->rings.at[i].tile);
   return x->rings.n && x->rings.n <= 64 &&
-         bytes <= (room < REACH ? room : REACH);
+         bytes <= (room < HW_LDS_REACH ? room : HW_LDS_REACH);
 }
 
 static void make_rings(Direct *x) {

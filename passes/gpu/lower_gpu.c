@@ -14,6 +14,7 @@
 // what a CTA computes; the rows of the grid's tiled axis are shared by
 // `groups` instances of 128 threads. place.h has the words, docs/gpu/place.md
 // the form. Needs: level tile. Tests: test/passes/lower_gpu.
+#include "passes/support/cost.h"
 #include "passes/gpu/gpu.h"
 #include "passes/support/rebuild.h"
 
@@ -175,13 +176,13 @@ static void place_launch(Place *p, Builder *b) {
 // memory; then, without other help, code generation loads long slices one after
 // the other.
 static bool is_alone(const Target *t, const PassOpt *opt) {
-  int64_t least = t->gpu.wave == 32 ? GPU_LAST_REGS : GPU_TILE_REGS;
+  int64_t least = t->gpu.wave == 32 ? COST_LAST_REGS : COST_TILE_REGS;
   return t->gpu.vendor == VENDOR_AMD && opt->spare_regs >= least;
 }
 
 static bool is_scarce(const Target *t, const PassOpt *opt) {
   return t->gpu.vendor == VENDOR_AMD && t->gpu.wave == 32 &&
-         opt->spare_regs >= GPU_TILE_REGS;
+         opt->spare_regs >= COST_TILE_REGS;
 }
 
 static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,

@@ -1,5 +1,6 @@
 // Tensors: loads and stores of fragments, boxes copied to shared memory, and
 // operands of products.
+#include "passes/support/cost.h"
 #include "passes/gpu/gpu.h"
 
 #include <assert.h>
@@ -180,7 +181,7 @@ typedef struct Box {
   uint32_t pieces;  // 1: it is whole
   int64_t rows;     // of a piece
   int piece_pos;
-  Value piece[MOST_PAGES];
+  Value piece[COST_PAGES_MOST];
 } Box;
 
 static bool is_iota(const Place *p, Value v) {
@@ -195,7 +196,7 @@ static bool in_pieces(const Place *p, Value v, Box *box) {
     const Op *op = ir_def(p->f, v);
     double end;
     bool last = !ir_type(p->f, v)->n;
-    if (box->pieces == MOST_PAGES) return false;
+    if (box->pieces == COST_PAGES_MOST) return false;
     box->piece[box->pieces++] = last                          ? v
                                 : op && op->code == OP_SELECT ? op->args[1]
                                                               : 0;
@@ -298,14 +299,14 @@ bool place_in_parts(Place *p, Value v, DType t, Value *part) {
   uint32_t i = 0;
   const Op *op = ir_def(p->f, v);
   if (place_staged(p)) return false;
-  for (; op && op->code == OP_ADD && i + 1 < GPU_F32_PARTS; i++) {
+  for (; op && op->code == OP_ADD && i + 1 < HW_F32_PARTS; i++) {
     part[i] = box_of(p, op->args[1], t);
     v = op->args[0];
     if (!part[i]) return false;
     op = ir_def(p->f, v);
   }
   part[i] = box_of(p, v, t);
-  return i + 1 == GPU_F32_PARTS && part[i];
+  return i + 1 == HW_F32_PARTS && part[i];
 }
 
 static Value fill(Place *p, Value v, Parts *out) {
@@ -317,7 +318,7 @@ static Value fill(Place *p, Value v, Parts *out) {
   bool ok = find_box(p, op, &box);
   assert(ok);
   (void)ok;
-  Value args[MAX_AXES + MOST_PAGES + 2];
+  Value args[MAX_AXES + COST_PAGES_MOST + 2];
   args[0] = p->memo[op->args[0]][0];
   Builder *b = place_at(p, depth);
   uint32_t n = op->nargs;
@@ -413,10 +414,9 @@ Parts place_frag(Place *p, Value v, DType t, uint32_t parts) {
 // Does v take half of a thread's registers, or in a loop, beside sums, a
 // quarter?
 static bool is_large(Place *p, Value v, const View *w) {
-  enum { HALF = 128 };
   uint32_t n = p->wide[w->row][ROLE_ROW] * p->wide[w->col][ROLE_COL];
   return n / (p->warps * p->target->gpu.wave) >
-         (place_depth(p, v) ? HALF / 2 : HALF);
+         (place_depth(p, v) ? COST_LARGE_VALUE / 2 : COST_LARGE_VALUE);
 }
 
 bool place_comes_as(Place *p, Value v, DType t) {
@@ -458,9 +458,9 @@ bool place_staged(const Place *p) {
 Parts place_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over) {
   Parts *s = &p->smem[v];
   if (s->n == parts && ir_type(p->g, s->part[0])->dtype == t) return *s;
-  Value own[GPU_F32_PARTS] = {v};
+  Value own[HW_F32_PARTS] = {v};
   if ((parts == 1 && place_is_box(p, v, t) && !place_staged(p)) ||
-      (parts == GPU_F32_PARTS && place_in_parts(p, v, t, own))) {
+      (parts == HW_F32_PARTS && place_in_parts(p, v, t, own))) {
     for (uint32_t i = 0; i < parts; i++) s->part[i] = fill(p, own[i], s);
     s->n = parts;
     return *s;

@@ -1,6 +1,7 @@
 // Facts of a function for the pass `lower_gpu`: the order of its axes, sizes of
 // tiles, ranges of integers, and where values can be made.
 #include "ir/target.h"
+#include "passes/support/cost.h"
 #include "passes/gpu/gpu.h"
 
 #include <assert.h>
@@ -9,7 +10,7 @@
 
 // Extents and coordinates are below this, so that sums of a few of them fit
 // into 32 bits: the runtime refuses longer ones.
-static const double LONGEST = 0x1p28;
+static const double LONGEST = 1 << HW_INDEX_BITS;
 
 // ---------------------------------------------------------------- order
 static uint32_t axis_rank(const Place *p, uint32_t a) {
@@ -103,8 +104,6 @@ static uint32_t least_rows(const Place *p, int64_t n) {
   return rows;
 }
 
-enum { PIECE = 8 };  // elements of a thread, where rows are not multiplied
-
 static void note_size(Place *p, uint32_t axis, Dim size) {
   int64_t n;
   if (!dim_is_const(&p->m->dims, size, &n) || n > 1 << 20) {
@@ -120,7 +119,7 @@ static void note_size(Place *p, uint32_t axis, Dim size) {
   p->wide[axis][ROLE_ROW] =
       round_up(n, (key || amd(p)) && n <= p->rows / 2 ? least_rows(p, n)
                                                       : p->rows);
-  p->wide[axis][ROLE_COL] = round_up(n, p->map ? PIECE : p->cols);
+  p->wide[axis][ROLE_COL] = round_up(n, p->map ? COST_PIECE : p->cols);
 }
 
 static void count_type(Count *c, const Type *t) {
@@ -434,7 +433,7 @@ static void note_sharing(void *data, Op *op) {
 // memory, and where they are multiplied at all.
 static void plan_groups(Place *p, int64_t tile) {
   Sharing s = {p, p->target->gpu.hopper && p->lane >= 0 && !p->map &&
-                      tile % p->rows == 0 && tile <= GPU_MOST_GROUPS * p->rows};
+                      tile % p->rows == 0 && tile <= HW_MOST_GROUPS * p->rows};
   ir_walk(p->f->body, note_sharing, &s);
   if (!s.ok) return;
   p->groups = (uint32_t)(tile / p->rows);
@@ -466,11 +465,12 @@ static void note_rows(void *data, Op *op) {
 // Fewer warps where their matrix units would have more rows than a task, more
 // where a task without products has a tall tile: as many as it has rows.
 static uint32_t warps_for(Place *p, int64_t tile) {
-  uint32_t n = GPU_GROUP_WARPS, most = MOST_WARPS * p->target->gpu.rows;
+  uint32_t n = HW_GROUP_WARPS, most = COST_MAP_WARPS * p->target->gpu.rows;
   Rows r = {.p = p};
   if (!amd(p) && p->lane < 0) ir_walk(p->f->body, note_rows, &r);
   while (!r.dots && n * p->target->gpu.rows < r.most && r.most <= most) n *= 2;
-  p->paired = n > GPU_GROUP_WARPS && n <= TWO_OF && r.cols <= THIN;
+  p->paired = n > HW_GROUP_WARPS && n <= COST_PAIRED_WARPS &&
+              r.cols <= COST_PAIRED_COLUMNS;
   while (amd(p) && n > 1 && tile > 1 && tile < n * p->target->gpu.rows &&
          tile % p->target->gpu.rows == 0)
     n /= 2;

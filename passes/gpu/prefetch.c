@@ -29,6 +29,7 @@
 // are to be kept what only chunks that are not whole need is left to pass
 // remat; at its last level nothing is loaded ahead. Level frag. Needs:
 // lower_gpu. Tests: test/passes/prefetch.
+#include "passes/support/cost.h"
 #include "passes/gpu/prefetch.h"
 
 #include "passes/hopper/rings.h"
@@ -313,7 +314,8 @@ bool pass_prefetch(Ctx *cx, Module *m, const PassOpt *opt) {
   const Target *t = opt->target;
   bool amd = t->gpu.vendor == VENDOR_AMD;
   // The last registers there are to be had on RDNA.
-  if (amd && t->gpu.wave == 32 && opt->spare_regs >= GPU_LAST_REGS) return true;
+  if (amd && t->gpu.wave == 32 && opt->spare_regs >= COST_LAST_REGS)
+    return true;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     if (lean_of(opt->lean, i) == LEAN_TASK) continue;

@@ -32,7 +32,7 @@
 #include <float.h>
 #include <math.h>
 
-enum { DEEP = 12 };  // operands of operands
+enum { MAX_DEPTH = 12 };  // operands of operands
 
 typedef struct Lift {
   Func *f;
@@ -79,7 +79,7 @@ static Value plus(Lift *x, Value a, Value b, bool minus) {
 static bool add_ints(Lift *x, Value v, bool minus, Terms *t, int deep) {
   const Op *op = ir_def(x->f, v);
   const Type *s = type_of(x, v);
-  if (s->dtype != DT_I32 || deep > DEEP) return false;
+  if (s->dtype != DT_I32 || deep > MAX_DEPTH) return false;
   if (s->kind != TK_FRAG) {
     t->all = plus(x, t->all, v, minus);
     return true;
@@ -145,7 +145,7 @@ static Terms slice_terms(Lift *x, Value s) {
 static Terms terms_of(Lift *x, Value v, int deep) {
   const Op *op = ir_def(x->f, v);
   Terms t = {.rest = v}, d = {0};
-  if (!op || deep > DEEP || !is_tile(x, v, DT_F32)) return t;
+  if (!op || deep > MAX_DEPTH || !is_tile(x, v, DT_F32)) return t;
   switch (op->code) {
   case OP_BCAST:
   case OP_SPLAT: return slice_terms(x, op->args[0]);

@@ -15,12 +15,8 @@
 // Needs: lower_gpu. Tests: test/passes/sched_pressure/.
 #include "ir/layout.h"
 #include "ir/pressure.h"
+#include "passes/support/cost.h"
 #include "passes/pass.h"
-
-enum {
-  LEAST = 16,  // registers of a thread that are worth it
-  SWEEPS = 4
-};
 
 typedef struct Moving {
   Op *op;
@@ -164,7 +160,7 @@ static bool add(Early *e, uint32_t i, bool *added) {
 static void choose(Early *e, Arena *a) {
   bool *added = NEWN(a, bool, e->ops.n + 1), changed = true;
   uint32_t now = cost(e);
-  for (uint32_t sweep = 0; changed && sweep < SWEEPS; sweep++) {
+  for (uint32_t sweep = 0; changed && sweep < COST_EARLY_SWEEPS; sweep++) {
     changed = false;
     for (uint32_t i = 0; i < e->ops.n; i++) {
       if (!add(e, i, added)) continue;
@@ -183,7 +179,7 @@ static void visit(Early *e, Op *loop, Arena *a) {
   find(e, a);
   for (uint32_t i = 0; i < e->ops.n; i++) set(e, &e->ops.at[i], false);
   choose(e, a);
-  if (!e->ops.n || thin_out(e) + LEAST > before) return;
+  if (!e->ops.n || thin_out(e) + COST_EARLY_LEAST > before) return;
   for (uint32_t i = 0; i < e->ops.n; i++)
     if (e->ops.at[i].here) ir_move_before(e->ops.at[i].op, loop);
 }

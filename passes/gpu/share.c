@@ -185,7 +185,7 @@ static Pair next_pair(Builder *b, Pair x, Value each) {
 
 // The executing group's: the producer hands it over (warps).
 static Value mine(Place *p, Builder *b, const Value *v) {
-  Value x[GPU_MOST_GROUPS];
+  Value x[HW_MOST_GROUPS];
   Type t = type_scalar(DT_I32);
   for (uint32_t g = 0; g < p->groups; g++)
     x[g] = pl_op(b, OP_UNIFORM, &v[g], 1, t, NULL, 0);
@@ -218,7 +218,7 @@ Value place_share_count(Place *p, Builder *b) {
 
 void place_share(Place *p, Builder *b, Value keys, Value first) {
   PlaceShare *s = &p->share;
-  Value each = each_of(p, b), from[GPU_MOST_GROUPS];
+  Value each = each_of(p, b), from[HW_MOST_GROUPS];
   Value last = ir_2(b, OP_SUB, heads(p, b), pl_int(b, 1));
   Pair x = {ir_2(b, OP_FLOORDIV, first, each), 0};
   x.head = ir_2(b, OP_SUB, first, ir_2(b, OP_MUL, x.block, each));

@@ -18,7 +18,7 @@
 #include "ir/target.h"
 #include "passes/gpu/gpu.h"
 
-enum { MOST_BLOCKS = 16 };
+enum { MAX_BLOCKS = 16 };
 
 // A coordinate of the tile, divided by n.
 static Value block_of(Place *p, Builder *b, int axis, Role r, int64_t n,
@@ -39,7 +39,7 @@ static Value joins(Place *p, Builder *b, const View *v, bool upper, int64_t n) {
 
 typedef struct Split {
   uint32_t n;
-  Value part[GPU_F32_PARTS];
+  Value part[HW_F32_PARTS];
 } Split;
 
 static Split split(Builder *b, Value x, uint32_t n, bool shared) {
@@ -59,13 +59,13 @@ static Split split(Builder *b, Value x, uint32_t n, bool shared) {
 // group g + to of n, if the rows are of a group g that is odd or not.
 static IrAttr spans_of(uint32_t ext, int64_t n, bool odd, int64_t to,
                        int64_t *list) {
-  for (int64_t k = 0; k < ext / GPU_BLOCK; k++) {
-    int64_t g = k * GPU_BLOCK / n;
+  for (int64_t k = 0; k < ext / HW_BLOCK; k++) {
+    int64_t g = k * HW_BLOCK / n;
     bool some = g % 2 == odd;
     list[2 * k] = some ? (g + to) * n : 0;
     list[2 * k + 1] = some ? (g + to + 1) * n : 0;
   }
-  return attr_list(AT_SPANS, list, 2 * ext / GPU_BLOCK);
+  return attr_list(AT_SPANS, list, 2 * ext / HW_BLOCK);
 }
 
 // x y, the smallest products first; those below 2^-24 are left out.
@@ -75,7 +75,7 @@ static Value product(Builder *b, Value x, uint32_t nx, Value y, uint32_t ny,
   Split l = split(b, x, nx, false), r = split(b, y, ny, true);
   IrAttr at[] = {attr_i(AT_TRANS, 1), spans};
   Value c = 0;
-  for (uint32_t s = GPU_F32_PARTS; s-- > 0;)
+  for (uint32_t s = HW_F32_PARTS; s-- > 0;)
     for (uint32_t i = 0; i <= s; i++) {
       if (i >= l.n || s - i >= r.n) continue;
       Value args[] = {l.part[i], r.part[s - i], c};
@@ -92,7 +92,7 @@ void place_trinv(Place *p, const Op *op) {
   if (p->failed) return;
   Builder *b = place_at(p, (int)p->scopes.n - 1);
   const Type t = *ir_type(b->fn, l);
-  if (t.ext[0] != t.ext[1] || t.ext[0] > MOST_BLOCKS * GPU_BLOCK ||
+  if (t.ext[0] != t.ext[1] || t.ext[0] > MAX_BLOCKS * HW_BLOCK ||
       p->target->gpu.acc != LY_ACC) {
     place_refuse(p, op, "an inverse of a tile that is no square of 64 rows");
     return;
@@ -100,14 +100,14 @@ void place_trinv(Place *p, const Op *op) {
   bool upper = axes->list[0] != v.row;
   IrAttr at = attr_i(AT_TRANS, 1);
   Value d = pl_op(b, OP_FTRINV, &l, 1, t, &at, upper);
-  for (int64_t n = GPU_BLOCK; n < (int64_t)t.ext[0]; n *= 2) {
+  for (int64_t n = HW_BLOCK; n < (int64_t)t.ext[0]; n *= 2) {
     Value some = pl_select(b, joins(p, b, &v, upper, n), l, pl_like(b, l, 0));
-    int64_t list[2][2 * MOST_BLOCKS];
+    int64_t list[2][2 * MAX_BLOCKS];
     IrAttr between = spans_of(t.ext[0], n, !upper, upper ? 1 : -1, list[0]);
     IrAttr within = spans_of(t.ext[0], n, upper, 0, list[1]);
-    Value y = product(b, d, GPU_F32_PARTS, some, GPU_F32_PARTS - 1, between);
+    Value y = product(b, d, HW_F32_PARTS, some, HW_F32_PARTS - 1, between);
     d = ir_2(b, OP_SUB, d,
-             product(b, y, GPU_F32_PARTS - 1, d, GPU_F32_PARTS, within));
+             product(b, y, HW_F32_PARTS - 1, d, HW_F32_PARTS, within));
   }
   p->memo[op->res[0]][0] = d;
 }

@@ -122,7 +122,7 @@ static bool has_chunks(const Region *r) {
 static bool is_group(const Func *f, const Target *t) {
   const Op *launch = ir_launch(f);
   return launch && t->gpu.hopper &&
-         ir_attr_i(launch, AT_THREADS, 0) == GPU_GROUP_THREADS &&
+         ir_attr_i(launch, AT_THREADS, 0) == HW_GROUP_THREADS &&
          rings_carried(f, f->body) && !has_chunks(f->body);
 }
 

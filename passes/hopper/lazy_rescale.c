@@ -21,6 +21,8 @@
 // Level frag; sm_90a. Needs: fast_math; runs before warp_specialize. Run dce
 // afterwards. Tests: test/passes/lazy_rescale/.
 #include "ir/target.h"
+#include "passes/support/balance.h"
+#include "passes/support/cost.h"
 #include "passes/pass.h"
 
 #include <math.h>
@@ -31,6 +33,7 @@ typedef enum Known { UNKNOWN, FALSE_, TRUE_ } Known;
 
 typedef struct Guard {
   Func *f;
+  const GpuFacts *gpu;
   Arena *arena;
   Region *body;
   Op *reduce, *max, *keep;
@@ -134,9 +137,9 @@ static bool tasks_are_equal(const Guard *g) {
 // the exponentials begin later. Measured on an H200
 // (docs/lab/2026-11-cycles.md).
 static bool pays(const Guard *g) {
-  enum { MANY = 3, GROUP = 128 };
   const Op *launch = g->f->body->first;
-  return ir_attr_i(launch, AT_THREADS, 0) >= MANY * GROUP || tasks_are_equal(g);
+  int64_t threads = ir_attr_i(launch, AT_THREADS, 0);
+  return threads >= COST_FILLED_GAPS * HW_GROUP_THREADS || tasks_are_equal(g);
 }
 
 // The scalar of a splat from outside of the loop, or a constant's number in *k.
@@ -336,23 +339,11 @@ static void branch(const Guard *g, Region *r, bool stay) {
   ir_yield(&b, out, g->out.n);
 }
 
-static int64_t elements(const Guard *g, Value v) {
-  const Type *t = ir_type(g->f, v);
-  return t->kind == TK_FRAG && !t->slice ? (int64_t)t->ext[0] * t->ext[1] : 0;
-}
-
-// Products take less than twice the time of exponentials (head dim 64): then
-// what stands in front of these counts, not the number of instructions.
+// Then what stands in front of functions counts, not the number of
+// instructions.
 static bool waits_for_functions(const Guard *g) {
-  enum { FUNCTIONS = 16, FLOPS = 4096 };  // of a multiprocessor, in a clock
-  int64_t functions = 0, products = 0;
-  for (const Op *op = g->body->first; op; op = op->next) {
-    if (op->code == OP_EXP2) functions += elements(g, op->res[0]) / FUNCTIONS;
-    if (op->code == OP_WGMMA || op->code == OP_MMA)
-      products += 2 * ir_type(g->f, op->args[0])->ext[1] *
-                  elements(g, op->res[0]) / FLOPS;
-  }
-  return products < 2 * functions;
+  Balance b = balance_of(g->f, g->body);
+  return !balance_products(&b, g->gpu, COST_PRODUCTS_TWICE);
 }
 
 // Scores s * a + c, with a > 0 and a c of columns from outside of the loop, are
@@ -443,9 +434,9 @@ static void rewrite(Guard *g) {
   for (uint32_t i = g->ops.n; i-- > 0;) ir_erase(g->ops.at[i]);
 }
 
-static void body(Ctx *cx, Func *f, Region *r) {
+static void body(Ctx *cx, Func *f, const GpuFacts *gpu, Region *r) {
   for (Op *op = r->first; op; op = op->next) {
-    Guard g = {.f = f, .arena = f->mod->arena, .body = r};
+    Guard g = {.f = f, .gpu = gpu, .arena = f->mod->arena, .body = r};
     if (!match(&g, op) || !pays(&g)) continue;
     g.in = NEWN(&cx->scratch, bool, f->values.n);
     find_columns(&g);
@@ -457,17 +448,18 @@ static void body(Ctx *cx, Func *f, Region *r) {
   }
 }
 
-static void loops(Ctx *cx, Func *f, Region *r) {
+static void loops(Ctx *cx, Func *f, const GpuFacts *gpu, Region *r) {
   for (Op *op = r->first; op; op = op->next)
     for (uint32_t i = 0; i < op->nregions; i++) {
-      loops(cx, f, op->regions[i]);
-      if (op->code == OP_FOR && op->nres) body(cx, f, op->regions[i]);
+      loops(cx, f, gpu, op->regions[i]);
+      if (op->code == OP_FOR && op->nres) body(cx, f, gpu, op->regions[i]);
     }
 }
 
 bool pass_lazy_rescale(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
-  for (uint32_t i = 0; i < m->funcs.n; i++)
-    loops(cx, m->funcs.at[i], m->funcs.at[i]->body);
+  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  for (uint32_t i = 0; t && i < m->funcs.n; i++)
+    loops(cx, m->funcs.at[i], &t->gpu, m->funcs.at[i]->body);
   return true;
 }

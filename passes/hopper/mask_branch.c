@@ -27,12 +27,12 @@
 #include "ir/facts.h"
 #include "ir/layout.h"
 #include "ir/pressure.h"
+#include "passes/support/balance.h"
+#include "passes/support/cost.h"
 #include "passes/support/full_tiles.h"
 #include "passes/pass.h"
 
 #include <math.h>
-
-enum { SUMS = 128 };  // registers of a thread
 
 typedef enum Role {
   REST,
@@ -73,26 +73,12 @@ static bool has_many_sums(const Single *s) {
   for (const Op *op = s->body->first; op && threads; op = op->next)
     if (op->code == OP_WGMMA && op->nargs == 3)
       sums += press_of(ir_type(s->f, op->res[0]), threads);
-  return sums >= SUMS && sums < 2 * SUMS;
+  return sums >= COST_SINGLE_SUMS && sums < 2 * COST_SINGLE_SUMS;
 }
 
-// Products take three times the time of functions.
-static bool is_bound_by_products(const Single *s) {
-  enum {
-    FUNCTIONS = 16,
-    FLOPS = 4096,
-    TIMES = 3
-  };  // of a multiprocessor, a clock
-  uint64_t functions = 0, products = 0;
-  for (const Op *op = s->body->first; op; op = op->next) {
-    const Type *t = op->nres ? ir_type(s->f, op->res[0]) : NULL;
-    if (!t || t->kind != TK_FRAG || t->slice != SLICE_NONE) continue;
-    uint64_t n = (uint64_t)t->ext[0] * t->ext[1];
-    functions += op_facts(op->code)->special * n / FUNCTIONS;
-    if (op->code == OP_WGMMA)
-      products += 2 * ir_type(s->f, op->args[0])->ext[1] * n / FLOPS;
-  }
-  return products >= TIMES * functions;
+static bool is_bound_by_products(const Single *s, const GpuFacts *gpu) {
+  Balance b = balance_of(s->f, s->body);
+  return balance_products(&b, gpu, COST_PRODUCTS_HIDE);
 }
 
 static bool is_comparison(const Single *s, Value v) {
@@ -367,14 +353,15 @@ static void rewrite(Single *s) {
   drop_unused(s);
 }
 
-static void region(Ctx *cx, Func *f, Region *r) {
+static void region(Ctx *cx, Func *f, const GpuFacts *gpu, Region *r) {
   for (Op *op = r->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->nregions; i++) region(cx, f, op->regions[i]);
+    for (uint32_t i = 0; i < op->nregions; i++)
+      region(cx, f, gpu, op->regions[i]);
     Single s = {.f = f, .arena = f->mod->arena, .loop = op};
     if (op->code != OP_FOR || !op->nres || !full_tiles(f, op, &s.full))
       continue;
     s.body = op->regions[0];
-    if (!has_many_sums(&s) || !is_bound_by_products(&s) || !find(cx, &s))
+    if (!has_many_sums(&s) || !is_bound_by_products(&s, gpu) || !find(cx, &s))
       continue;
     simplify(&s);
     if (find(cx, &s) && fits(&s)) rewrite(&s);
@@ -383,7 +370,8 @@ static void region(Ctx *cx, Func *f, Region *r) {
 
 bool pass_mask_branch(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
-  for (uint32_t i = 0; i < m->funcs.n; i++)
-    region(cx, m->funcs.at[i], m->funcs.at[i]->body);
+  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  for (uint32_t i = 0; t && i < m->funcs.n; i++)
+    region(cx, m->funcs.at[i], &t->gpu, m->funcs.at[i]->body);
   return true;
 }

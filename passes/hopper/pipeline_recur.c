@@ -22,16 +22,17 @@
 // the other branch hands on what it was given. Level frag; sm_90a, programs for
 // which warps has rings. Needs: lower_gpu; runs before prefetch. Tests:
 // test/passes/pipeline_recur.
+#include "passes/support/cost.h"
 #include "passes/hopper/rings.h"
 
-enum { MOST = 4, MOST_REGS = 32, ROOM = 208 };
+enum { MAX_EARLY = 4 };
 
 typedef struct Advance {
   Func *f;
   Arena *a;
   Op *loop;
-  Region *in;       // where the products are: the body, or a branch in it
-  Value out[MOST];  // what is made ahead
+  Region *in;            // where the products are: the body, or a branch in it
+  Value out[MAX_EARLY];  // what is made ahead
   uint32_t n;
 } Advance;
 
@@ -78,7 +79,7 @@ static bool owns_tiles(const Advance *x, const Op *product) {
 
 static void find(Advance *x) {
   for (Op *op = x->in->first; op; op = op->next) {
-    if (op->code != OP_MMA || op->nargs < 3 || x->n == MOST ||
+    if (op->code != OP_MMA || op->nargs < 3 || x->n == MAX_EARLY ||
         is_early_product(x, op))
       continue;
     Value v = op->args[2];
@@ -86,7 +87,7 @@ static void find(Advance *x) {
     const Op *made = ir_def(x->f, v);
     if (made && made->parent == x->in && is_early(x, v) &&
         owns_tiles(x, made) && ir_count_uses(x->f, v) == 1 &&
-        t->ext[0] * t->ext[1] <= MOST_REGS * GPU_GROUP_THREADS)
+        t->ext[0] * t->ext[1] <= COST_AHEAD_TILE_REGS * HW_GROUP_THREADS)
       x->out[x->n++] = v;
   }
 }
@@ -96,7 +97,7 @@ static int64_t registers(const Func *f, Value v) {
   int64_t n = t->kind == TK_FRAG && t->slice == SLICE_NONE
                   ? (int64_t)t->ext[0] * t->ext[1]
                   : 0;
-  return n * dtype_size(t->dtype) / (4 * GPU_GROUP_THREADS);
+  return n * dtype_size(t->dtype) / (4 * HW_GROUP_THREADS);
 }
 
 // Of factors along the columns a thread has every fourth.
@@ -130,7 +131,7 @@ static bool has_room(const Advance *x) {
       n += registers(x->f, op->res[0]);
   }
   for (uint32_t i = 0; i < x->n; i++) n += registers(x->f, x->out[i]);
-  return n + factors(x->f, body) <= ROOM;
+  return n + factors(x->f, body) <= COST_AHEAD_ROOM;
 }
 
 // Behind the first products that wait for what the loop carries.
@@ -198,7 +199,7 @@ static Op *widened(Advance *x, Op *op, const Value *more) {
 }
 
 static void rewrite(Advance *x) {
-  Value first[MOST], param[MOST], next[MOST];
+  Value first[MAX_EARLY], param[MAX_EARLY], next[MAX_EARLY];
   Region *body = x->loop->regions[0];
   Builder b = {.fn = x->f,
                .region = x->loop->parent,

@@ -1,21 +1,12 @@
 // Rings of shared tiles. The producer runs the scalar part of a program that
 // says which tiles are wanted: loops, their bounds, coordinates; `wanted` is
 // that part, found backwards from the sfills.
+#include "passes/support/cost.h"
 #include "passes/hopper/rings.h"
 
 #include "ir/layout.h"
 #include "passes/hopper/drain.h"
 #include "passes/support/fill.h"
-
-enum {
-  RESERVE = 1024,      // bytes of shared memory for barriers
-  SCRATCH = 4096,      // bytes that code generation wants for exchanges
-  PINS = 2048,         // and for pins
-  MOST_CARRIED = 64,   // registers of a CTA that shares a multiprocessor
-  MOST_OF_ROWS = 100,  // likewise: sums of rows, a step's scores
-  TASKS_AHEAD = 2,     // tasks that the producer has claimed
-  DEEP = 4             // stages
-};
 
 bool rings_has_fill(const Op *op) {
   if (op->code == OP_SFILL) return true;
@@ -40,7 +31,7 @@ int64_t rings_carried(const Func *f, const Region *r) {
     for (uint32_t i = 0; op->code == OP_FOR && i < op->nres; i++) {
       const Type *t = ir_type(f, op->res[i]);
       if (t->kind == TK_FRAG && t->slice == SLICE_NONE)
-        n += (int64_t)t->ext[0] * t->ext[1] / GPU_GROUP_THREADS;
+        n += (int64_t)t->ext[0] * t->ext[1] / HW_GROUP_THREADS;
     }
     for (uint32_t i = 0; i < op->nregions; i++) {
       int64_t in = rings_carried(f, op->regions[i]);
@@ -210,11 +201,10 @@ static bool adds_to(const Rings *w, const Op *op, Value v, Value tile) {
 // A block of columns that a step adds to the product of the tile filled in
 // front of it, which is much larger (passes/tile/bias_mma.c).
 static bool is_block(const Rings *w, const Op *op) {
-  enum { LARGER = 4 };
   const Op *tile = op->prev;
   while (tile && tile->code != OP_SFILL) tile = tile->prev;
   if (!tile || smem_bytes(ir_type(w->f, tile->res[0])) <
-                   LARGER * smem_bytes(ir_type(w->f, op->res[0])))
+                   COST_RING_BLOCK * smem_bytes(ir_type(w->f, op->res[0])))
     return false;
   bool some = false;
   for (const Op *o = op->next; o; o = o->next) {
@@ -419,10 +409,9 @@ static int lender(const Rings *w) {
 // A ring that has no room for all columns of what is stored lends its slot for
 // a part of them after the other.
 static int lender_of_parts(Rings *w) {
-  enum { LEAST = 64 };  // columns: a panel
   Type all = w->drain;
   int lent = lender(w);
-  while (lent < 0 && !w->whole && w->drain.ext[1] % (2 * LEAST) == 0) {
+  while (lent < 0 && !w->whole && w->drain.ext[1] % (2 * HW_PANEL) == 0) {
     w->drain.ext[1] /= 2;
     lent = lender(w);
   }
@@ -454,7 +443,8 @@ static void grow(Rings *w, int64_t room) {
 // Groups that are on their own can be some steps apart.
 static bool is_deep(const Rings *w) {
   for (uint32_t i = 0; i < w->nrings; i++)
-    if (w->rings[i].streams && !w->rings[i].strip && w->rings[i].stages < DEEP)
+    if (w->rings[i].streams && !w->rings[i].strip &&
+        w->rings[i].stages < COST_RING_DEEP)
       return false;
   return true;
 }
@@ -542,7 +532,7 @@ static bool has_op(const Region *r, OpCode c) {
 static bool can_share(const Rings *w) {
   bool steps = ir_has_steps(w->f),
        once = ir_attr_i(w->f->body->first, AT_ONCE, 0);
-  int64_t most = steps ? MOST_CARRIED : MOST_OF_ROWS;
+  int64_t most = steps ? COST_SHARED_CARRIED : COST_SHARED_ROWS;
   return w->groups == 1 && (steps || once) && !has_op(w->f->body, OP_FSCAN) &&
          rings_carried(w->f, w->f->body) <= most;
 }
@@ -596,9 +586,9 @@ static void one_stage(Rings *w) {
 }
 
 static bool rings_fit(Rings *w) {
-  int64_t room = (int64_t)w->target->gpu.smem - RESERVE;
-  int64_t half =
-      room / 2 - SCRATCH - computed(w, w->f->body, !ir_has_steps(w->f));
+  int64_t room = (int64_t)w->target->gpu.smem - COST_RING_BARRIERS;
+  int64_t half = room / 2 - COST_RING_EXCHANGE -
+                 computed(w, w->f->body, !ir_has_steps(w->f));
   w->occupancy = can_share(w) && bytes_of(w) <= half ? 2 : 1;
   if (w->occupancy == 2) room = half;
   for (uint32_t i = 0; i < w->nrings; i++)
@@ -608,7 +598,7 @@ static bool rings_fit(Rings *w) {
   if (bytes_of(w) > room) return false;
   if (w->occupancy < 2)
     room -= computed(w, w->f->body, false) +
-            (exchanges(w->f, w->f->body) ? SCRATCH : PINS);
+            (exchanges(w->f, w->f->body) ? COST_RING_EXCHANGE : COST_RING_PINS);
   use_room(w, room);
   return true;
 }
@@ -796,7 +786,7 @@ static void find_early(Rings *w, const Op *loop) {
 }
 
 static int word_ring(Rings *w) {
-  w->rings[w->nrings] = (Ring){.stages = TASKS_AHEAD};
+  w->rings[w->nrings] = (Ring){.stages = COST_RING_TASKS};
   return (int)w->nrings++;
 }
 
@@ -818,7 +808,7 @@ static bool has_strips(const Rings *w) {
 
 // Shared memory of all that is known here, to the byte.
 static int64_t all_bytes(const Rings *w) {
-  enum { BARRIERS = 16, WORD = 4, ALIGN = 16 };  // bytes, of a slot
+  const int64_t word = sizeof(int32_t);
   bool joins = exchanges(w->f, w->f->body);
   int64_t sum = computed(w, w->f->body, false) + bytes_of(w);
   for (uint32_t i = 0; i < w->nrings; i++) {
@@ -826,11 +816,11 @@ static int64_t all_bytes(const Rings *w) {
     uint32_t words = r->stages;
     if ((int)i == w->facts) words = words * w->nfacts + w->nkept;
     if (r->strip) sum += ring_bytes(w, r);
-    if (!r->site) sum += WORD * words + ALIGN;
-    sum += BARRIERS * r->stages * (r->own ? w->groups : 1);
+    if (!r->site) sum += word * words + HW_SMEM_WORDS;
+    sum += 2 * HW_BARRIER_BYTES * r->stages * (r->own ? w->groups : 1);
   }
-  return sum +
-         (joins ? SCRATCH : WORD * GPU_GROUP_THREADS * (int64_t)w->groups);
+  return sum + (joins ? COST_RING_EXCHANGE
+                      : word * HW_GROUP_THREADS * (int64_t)w->groups);
 }
 
 static void set_strips(Rings *w) {
@@ -889,8 +879,8 @@ bool rings_plan(Rings *w, Func *f, const Target *t) {
                .facts = -1,
                .turns = -1};
   if (!t->gpu.hopper || !launch || launch->code != OP_LAUNCH) return false;
-  w->groups = (uint32_t)ir_attr_i(launch, AT_THREADS, 0) / GPU_GROUP_THREADS;
-  if (w->groups < 1 || w->groups > GPU_MOST_GROUPS) return false;
+  w->groups = (uint32_t)ir_attr_i(launch, AT_THREADS, 0) / HW_GROUP_THREADS;
+  if (w->groups < 1 || w->groups > HW_MOST_GROUPS) return false;
   analyse(w);
   find_rings(w, f->body);
   if (w->fails || !w->nrings) return false;

@@ -10,16 +10,15 @@
 //
 // Four are no burden (heads in turn by the L2 cache, causal masks); windows,
 // whose order has parts, and four groups of warps have more in registers.
+#include "passes/support/cost.h"
 #include "passes/hopper/rings.h"
-
-enum { CHEAP = 2, FEW = 4, FEW_GROUPS = 3 };
 
 // Ops that v is made of, as far as these are few.
 static uint32_t ops_of(const Func *f, Value v) {
   const Op *op = ir_def(f, v);
   if (!op || !op->nargs) return 0;
   uint32_t n = 1;
-  for (uint32_t i = 0; i < op->nargs && n <= CHEAP; i++)
+  for (uint32_t i = 0; i < op->nargs && n <= COST_KEPT_CHEAP; i++)
     n += ops_of(f, op->args[i]);
   return n;
 }
@@ -28,7 +27,7 @@ static bool is_number(const Rings *w, Value v) {
   const Op *op = ir_def(w->f, v);
   const Type *t = ir_type(w->f, v);
   return op && op->parent == w->body && w->wanted[v] && t->kind == TK_ELEM &&
-         t->dtype == DT_I32 && ops_of(w->f, v) > CHEAP;
+         t->dtype == DT_I32 && ops_of(w->f, v) > COST_KEPT_CHEAP;
 }
 
 static bool is_kept(const Rings *w, Value v) {
@@ -51,5 +50,5 @@ void rings_keep(Rings *w, const Op *loop) {
       bool number = is_number(w, v) && !is_kept(w, v) && !used_from(end, v);
       if (number && w->nkept < MAX_FACTS) w->kept[w->nkept++] = v;
     }
-  if (w->nkept <= FEW && w->groups <= FEW_GROUPS) w->nkept = 0;
+  if (w->nkept <= COST_KEPT_FEW && w->groups <= COST_KEPT_GROUPS) w->nkept = 0;
 }

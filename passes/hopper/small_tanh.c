@@ -24,22 +24,24 @@
 // sm_90a. Needs: lazy_rescale. Run cse and dce afterwards. Tests:
 // test/passes/small_tanh/.
 #include "ir/layout.h"
+#include "ir/target.h"
+#include "passes/support/cost.h"
 #include "passes/pass.h"
 #include "passes/support/range.h"
 
-enum { MOST = 4, BF16 = 8, F16 = 11, ALL = 24, APPROX = 16 };
+enum { MAX_TERMS = 4 };
 
 // tanh x = x P(x^2) for |x| < SMALL, by the bits that are wanted.
 #define SMALL 0.42
 typedef struct Fit {
   uint32_t bits, n;
-  double k[MOST];
+  double k[MAX_TERMS];
 } Fit;
 static const Fit fits[] = {
-    {BF16,
+    {HW_BF16_BITS,
      3,
      {0x1.fffee9e935373p-1, -0x1.5475fc30caac0p-2, 0x1.ec144763ecf31p-4}},
-    {F16,
+    {HW_F16_BITS,
      4,
      {0x1.fffffb3357836p-1, -0x1.554e7f568bed6p-2, 0x1.0f883963f91d3p-3,
       -0x1.80ab90a77973bp-5}},
@@ -70,16 +72,16 @@ static bool is_weight(const Cap *x, Value v) {
 
 static uint32_t bits_for(const Cap *x, const Op *op, uint32_t arg) {
   DType t = op->nres ? ir_type(x->f, op->res[0])->dtype : DT_F32;
-  if (op->code == OP_CAST && t == DT_BF16) return BF16;
-  if (op->code == OP_CAST && t == DT_F16) return F16;
+  if (op->code == OP_CAST && t == DT_BF16) return HW_BF16_BITS;
+  if (op->code == OP_CAST && t == DT_F16) return HW_F16_BITS;
   if (op->code == OP_EXCEEDS) return 0;
   if (op->code == OP_FREDUCE) {
     bool max = ir_attr_i(op, AT_KIND, RK_SUM) == RK_MAX;
-    return max || is_weight(x, op->args[arg]) ? 0 : ALL;
+    return max || is_weight(x, op->args[arg]) ? 0 : HW_F32_BITS;
   }
   bool same =
       op_info(op->code)->flags & OPF_ELEM && op->nres == 1 && t == DT_F32;
-  return same ? x->bits[op->res[0]] : ALL;
+  return same ? x->bits[op->res[0]] : HW_F32_BITS;
 }
 
 static void find_bits(Cap *x, const Region *r) {
@@ -185,7 +187,7 @@ static bool is_guarded(Cap *x) {
 // ---------------------------------------------------------------- numbers
 typedef struct Numbers {
   Value c, k;            // scalars; k may be 0: 1
-  Value a[MOST];         // k tanh(c s) = s (a0 + a1 s^2 ..)
+  Value a[MAX_TERMS];    // k tanh(c s) = s (a0 + a1 s^2 ..)
   Value least, per, lo;  // SMALL or -1, 1 / |c|, their product
   Value neg;             // c < 0, or 0: it is not
 } Numbers;
@@ -230,8 +232,8 @@ static Value all(const Cap *x, Builder *b, Value v) {
 
 static Value large(const Cap *x, Builder *b, const Numbers *n) {
   Value t = ir_2(b, OP_MUL, x->s, all(x, b, n->c));
-  IrAttr at[] = {attr_i(AT_MIXED, 1), attr_i(AT_APPROX, APPROX)};
-  bool exact = x->fit->bits > BF16;
+  IrAttr at[] = {attr_i(AT_MIXED, 1), attr_i(AT_APPROX, COST_CAP_BITS)};
+  bool exact = x->fit->bits > HW_BF16_BITS;
   return ir_op(b, OP_TANH, &t, 1, at, exact ? 1 : 2, NULL, 1, 0)->res[0];
 }
 

@@ -29,9 +29,10 @@
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "ir/target.h"
+#include "passes/support/cost.h"
 #include "passes/hopper/rings.h"
 
-enum { MOST = 24, FEW = 8 };
+enum { MAX_OPS = 24 };
 
 // ---------------------------------------------------------------- uses
 static bool is_tile(const Func *f, Value v) {
@@ -162,8 +163,8 @@ static void loads_apart(Func *f, Region *r, Is *ends) {
 // What makes the parts of x, in order, and the tiles that they are put in, or
 // 0.
 typedef struct Parts {
-  Value x, part[GPU_F32_PARTS], tile[GPU_F32_PARTS];
-  Op *op[MOST];
+  Value x, part[HW_F32_PARTS], tile[HW_F32_PARTS];
+  Op *op[MAX_OPS];
   uint32_t n;
 } Parts;
 
@@ -198,15 +199,15 @@ static bool is_part(const Func *f, const Op *op) {
 
 static bool parts_from(const Func *f, Op *op, Parts *p) {
   *p = (Parts){.x = op->args[0]};
-  for (uint32_t i = 0; i < GPU_F32_PARTS; i++) {
+  for (uint32_t i = 0; i < HW_F32_PARTS; i++) {
     if (!is_part(f, op) || !keep(p, op)) return false;
     p->part[i] = op->res[0];
     Op *put = user(op->next, OP_SPUT, op->res[0], 0);
-    if (put && ir_count_uses(f, op->res[0]) == 1u + (i + 1 < GPU_F32_PARTS))
+    if (put && ir_count_uses(f, op->res[0]) == 1u + (i + 1 < HW_F32_PARTS))
       p->tile[i] = put->res[0];
     if (!!p->tile[i] != !!p->tile[0]) return false;
     if (put) keep(p, put);
-    if (i + 1 == GPU_F32_PARTS) break;
+    if (i + 1 == HW_F32_PARTS) break;
     Op *rest = rest_of(p, op->args[0], op);
     op = rest ? user(rest->next, OP_CAST, rest->res[0], 0) : NULL;
   }
@@ -225,7 +226,7 @@ static Value sum_of(Func *f, const Parts *p, Op *at) {
   Type t = *ir_type(f, p->x);
   t.dtype = DT_BF16;
   Value sum = 0;
-  for (uint32_t i = GPU_F32_PARTS; i-- > 0;) {
+  for (uint32_t i = HW_F32_PARTS; i-- > 0;) {
     Op *part = ir_op(&b, OP_SLOAD, &p->tile[i], 1, NULL, 0, &t, 1, 0);
     Value x = ir_cast(&b, DT_F32, part->res[0]);
     sum = sum ? ir_2(&b, OP_ADD, sum, x) : x;
@@ -302,7 +303,7 @@ static bool may_wait(const Parts *p, const Op *at) {
 
 static void parts_late(Parts *p) {
   Op *at = NULL, *from = p->op[p->n - 1]->next;
-  for (uint32_t i = 0; i < GPU_F32_PARTS; i++) {
+  for (uint32_t i = 0; i < HW_F32_PARTS; i++) {
     Op *use = ir_first_use(from, p->part[i]);
     if (use && (!at || stands_before(use, at))) at = use;
   }
@@ -314,7 +315,7 @@ static void parts_late(Parts *p) {
 // their sum.
 static void found_behind(Func *f, const Parts *p) {
   Op *last = p->op[p->n - 1];
-  for (uint32_t i = 0; i < GPU_F32_PARTS; i++) {
+  for (uint32_t i = 0; i < HW_F32_PARTS; i++) {
     Op *use = last_use(last->next, p->tile[i]);
     if (use) last = use;
   }
@@ -340,7 +341,8 @@ static bool is_slice(const Func *f, const Op *op) {
   if (op->nres != 1 || press_free(f, op->res[0])) return false;
   const Type *t = ir_type(f, op->res[0]);
   return t->kind == TK_FRAG && t->slice == SLICE_COL && !t->partial &&
-         t->dtype == DT_F32 && press_of(t, ir_group_threads(f, op)) >= FEW;
+         t->dtype == DT_F32 &&
+         press_of(t, ir_group_threads(f, op)) >= COST_STOW_LEAST;
 }
 
 static bool needed_in_branch(const Func *f, const Op *op) {

@@ -17,13 +17,13 @@
 // (tools/driver/gpu/fit.c), and then without the attribute `lean`. Needs:
 // lower_gpu, sched_pressure. Tests: test/passes/spill_smem.
 #include "ir/layout.h"
+#include "passes/support/cost.h"
 #include "passes/hopper/remat.h"
 #include "passes/gpu/gpu.h"
 #include "passes/hopper/rings.h"
 
 // Of 255: what retention with values of 256 takes least time with
 // (docs/lab/2026-11-registers.md).
-enum { FEWER = 246 };
 
 // ---------------------------------------------------------------- tiles
 static bool is_tile(const Func *f, Value v) {
@@ -94,7 +94,7 @@ bool pass_spill_smem(Ctx *cx, Module *m, const PassOpt *opt) {
       continue;
     loops(f);
     if (level == LEAN_TASK)
-      ir_set_attr(f, f->body->first, attr_i(AT_REGISTERS, FEWER));
+      ir_set_attr(f, f->body->first, attr_i(AT_REGISTERS, COST_SHELVED_REGS));
   }
   return true;
 }

@@ -27,9 +27,10 @@
 // test/passes/tile_scheduler/.
 #include "ir/pressure.h"
 #include "ir/target.h"
+#include "passes/support/cost.h"
 #include "passes/hopper/rings.h"
 
-enum { KIB = 1024, L2_SHARE_NUM = 2, L2_SHARE_DEN = 3, MOST_SHARERS = 256 };
+enum { KIB = 1 << 10 };
 
 typedef struct Tasks {
   Func *f;
@@ -209,11 +210,11 @@ static void in_turn(const Streams *s, Order *o) {
   o->together = s->heads;
   if (!seen) return;
   int64_t share =
-      (int64_t)t->target->gpu.l2 * KIB * L2_SHARE_NUM / L2_SHARE_DEN;
+      (int64_t)t->target->gpu.l2 * KIB * COST_L2_SHARE_NUM / COST_L2_SHARE_DEN;
   int64_t tile = ir_attr_i(t->f->body->first, AT_THREADS, 0) /
-                 GPU_GROUP_THREADS * GPU_GROUP_ROWS;
+                 HW_GROUP_THREADS * HW_GROUP_ROWS;
   Value flight = two(t, OP_MUL, num(t, OP_NCTAS), i32(t, tile));
-  Value room = two(t, OP_MIN, s->sharers, i32(t, MOST_SHARERS));
+  Value room = two(t, OP_MIN, s->sharers, i32(t, COST_MOST_SHARERS));
   room = two(t, OP_MUL, two(t, OP_MAX, room, one), i32(t, share / s->bytes));
   room = two(t, OP_MAX, two(t, OP_SUB, room, flight), one);
   Value fit = two(t, OP_MAX, two(t, OP_FLOORDIV, room, seen), one);
@@ -236,7 +237,8 @@ static Value together(Tasks *t, const Region *body, Order *o) {
     in_turn(&s, o);
     return o->together;
   }
-  int64_t share = (int64_t)t->target->gpu.l2 * L2_SHARE_NUM / L2_SHARE_DEN;
+  int64_t share =
+      (int64_t)t->target->gpu.l2 * COST_L2_SHARE_NUM / COST_L2_SHARE_DEN;
   Value one = i32(t, 1);
   Value fit = two(t, OP_FLOORDIV, i32(t, share), two(t, OP_MAX, s.kib, one));
   Value n = two(t, OP_MAX, fit, one);
@@ -359,21 +361,17 @@ static void persist(Tasks *t, const Op *launch) {
   ir_yield(&t->b, &next, t->uneven);
 }
 
-// What the model counts and ptxas makes one after the other. Where chunks are
-// for longer sequences there are few steps: a few spilled bytes cost less than
-// a CTA less (H200, a decode step of the gated delta rule: 0.080 and 0.085 ms).
-// Running maxima carry no state: that is a thread's tiles, which the model
-// counts well, but for addresses and numbers.
-enum { OTHER_REGS = 64, SLACK = 56, SHORT_SLACK = 72, NUMBER_REGS = 24 };
-
 // Single steps read a state and write it: what many CTAs ask for at a time is
 // what counts. Code that is to keep few registers gives up one CTA instead.
+// Running maxima carry no state: that is a thread's tiles, which ir/pressure.h
+// counts well, but for addresses and numbers.
 static void share(Func *f, Op *launch, const Target *target, Arena *a,
                   int64_t slack, int64_t lean) {
   int64_t regs = target->gpu.regs;
   if (ir_has_products(f)) return;
-  int64_t carried = rings_carried(f, f->body), each = carried + OTHER_REGS;
-  if (!carried) slack = -NUMBER_REGS;
+  int64_t carried = rings_carried(f, f->body),
+          each = carried + COST_STEP_OTHER_REGS;
+  if (!carried) slack = -COST_STEP_NUMBER_REGS;
   int64_t threads = ir_attr_i(launch, AT_THREADS, 1),
           n = regs / (threads * each);
   int64_t most = ir_press(f, a).regs;
@@ -392,7 +390,7 @@ static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt,
   if (!t.task) return;
   Rings rings;
   if (ir_has_steps(f) && !rings_plan(&rings, f, target)) {
-    int64_t slack = opt->chunk == 1 ? SHORT_SLACK : SLACK;
+    int64_t slack = opt->chunk == 1 ? COST_SHORT_STEP_SLACK : COST_STEP_SLACK;
     share(f, (Op *)launch, target, &cx->scratch, slack, lean);
     return;
   }

@@ -22,6 +22,7 @@
 // nor to what depends on the group or is not made of scalars. Level frag;
 // sm_90a. Needs: pipeline_loop; runs before warp_specialize. Run dce
 // afterwards. Tests: test/passes/tma_columns/.
+#include "ir/target.h"
 #include "passes/hopper/rings.h"
 
 #include "ir/layout.h"
@@ -86,19 +87,17 @@ static uint32_t column_index(const Func *f, const Op *load, Origin *o) {
 // ---------------------------------------------------------------- candidates
 // Slots begin where the copy engine can write.
 static Type strip_type(const Type *columns) {
-  enum { ALIGN = 128 };  // bytes
-  uint32_t n = ALIGN / (uint32_t)dtype_size(columns->dtype);
+  uint32_t n = HW_COPY_ALIGN / (uint32_t)dtype_size(columns->dtype);
   return type_smem(columns->dtype, 1, 1, (columns->ext[0] + n - 1) / n * n,
                    LY_ROW);
 }
 
 static bool is_columns(const Func *f, const Op *op) {
-  enum { AXES = 5, MOST = 256 };  // of a box: axes, columns
   const Type *t = op->code == OP_GLOAD ? ir_type(f, op->res[0]) : NULL;
   return t && t->kind == TK_FRAG && t->slice == SLICE_COL && !t->partial &&
-         t->layout == LY_ACC && op->nargs > 2 && op->nargs <= 1 + AXES &&
-         dtype_size(t->dtype) <= 4 && strip_type(t).ext[1] <= MOST &&
-         ir_is_input(f, op->args[0]);
+         t->layout == LY_ACC && op->nargs > 2 &&
+         op->nargs <= 1 + HW_COPY_AXES && dtype_size(t->dtype) <= 4 &&
+         strip_type(t).ext[1] <= HW_COPY_COLUMNS && ir_is_input(f, op->args[0]);
 }
 
 // Scalars that the producer can make, for all groups.

@@ -53,8 +53,7 @@ static void make_ring(Rings *w, Builder *b, Ring *r) {
   if (r->site) t.ext[2] = slots;
   r->smem = ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
   r->full = r->with >= 0 ? w->rings[r->with].full : barrier(b, slots, 1);
-  uint32_t arrivals =
-      r->site ? GPU_GROUP_WARPS : GPU_GROUP_THREADS;  // (receive)
+  uint32_t arrivals = r->site ? HW_GROUP_WARPS : HW_GROUP_THREADS;  // (receive)
   r->empty = r->rides ? 0 : barrier(b, slots, arrivals * readers);
 }
 
@@ -912,7 +911,7 @@ static void specialize(Rings *w, bool leanest) {
   for (uint32_t i = 0; i < w->f->params.n; i++)
     ir_info(w->f, w->f->params.at[i].v)->region = w->f->body;
   Builder b = {.fn = w->f, .region = w->f->body, .span = launch->span};
-  int64_t all = GPU_GROUP_THREADS * (1 + w->groups);
+  int64_t all = HW_GROUP_THREADS * (1 + w->groups);
   Op *made =
       ir_op(&b, OP_LAUNCH, NULL, 0, launch->attrs, launch->nattrs, NULL, 0, 0);
   ir_set_attr(w->f, made, attr_i(AT_THREADS, all));
@@ -922,8 +921,8 @@ static void specialize(Rings *w, bool leanest) {
   if (w->apart) ir_set_attr(w->f, made, attr_i(AT_APART, 1));
   for (uint32_t i = 0; i < w->nrings; i++) make_ring(w, &b, &w->rings[i]);
   Value tiles = w->drains && w->lent < 0 ? drain_tile(w, &b) : 0;
-  int64_t teams[] = {GPU_GROUP_THREADS, GPU_GROUP_THREADS * w->groups};
-  int64_t groups[] = {1, GPU_GROUP_THREADS};
+  int64_t teams[] = {HW_GROUP_THREADS, HW_GROUP_THREADS * w->groups};
+  int64_t groups[] = {1, HW_GROUP_THREADS};
   bool shared = w->occupancy > 1;
   const GpuTeam *regs = target_team(w->groups, shared ? 1 + leanest : 0);
   int64_t each[] = {regs->loads, regs->computes};

@@ -20,7 +20,7 @@ bool alg_is_col(const Chunk *c, uint32_t axis) {
   return false;
 }
 
-typedef enum Span2 { SCALAR = 0, ROWS = 1, COLS = 2, BOTH = 3 } Span2;
+typedef enum Span2 { SCALAR = 0, ROWS = 1, COLS = 2, BOTH = ROWS | COLS } Span2;
 
 // Which axes of the states v has.
 static Span2 span_of(const Chunk *c, Value v) {

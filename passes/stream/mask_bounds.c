@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CONJ = 4, MAX_ATOMS = 16, MAX_TERMS = 6 };
+enum { MAX_BOX = 16, MAX_CONJ = 4, MAX_ATOMS = 16, MAX_TERMS = 6 };
 
 // Integer expressions as interval code in the region being built.
 typedef struct Interval {
@@ -51,9 +51,9 @@ typedef struct Masker {
   Builder b;     // in the region being made
   ValueMap map;  // values of the domain region -> copies
   uint32_t nbox;
-  uint32_t box[16];      // axes
-  Value lo[16], hi[16];  // arguments of the region, per box axis
-  Value klo, khi;        // key range (classify), or 0
+  uint32_t box[MAX_BOX];           // axes
+  Value lo[MAX_BOX], hi[MAX_BOX];  // arguments of the region, per box axis
+  Value klo, khi;                  // key range (classify), or 0
 } Masker;
 
 // ---------------------------------------------------------------- intervals
@@ -551,7 +551,7 @@ static bool make_classify(Masker *m, Region *r) {
 
 static void find_box(Masker *m) {
   const Type *t = ir_type(m->f, m->pass->regions[0]->last->args[0]);
-  for (uint32_t i = 0; i < t->n && m->nbox < 16; i++)
+  for (uint32_t i = 0; i < t->n && m->nbox < MAX_BOX; i++)
     if (m->f->axes.at[t->axis[i]].role == AX_PAR)
       m->box[m->nbox++] = t->axis[i];
 }

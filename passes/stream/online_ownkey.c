@@ -69,12 +69,13 @@ static bool holds(const Own *o, Value v, bool want) {
 }
 
 static bool holds_for(const Online *on, uint32_t axis, uint32_t row) {
-  Value pred[16];
-  uint32_t n = online_domain(on, axis, pred, 16);
+  enum { MAX_PRED = 16 };
+  Value pred[MAX_PRED];
+  uint32_t n = online_domain(on, axis, pred, MAX_PRED);
   Own o = {on->f, axis, row};
   for (uint32_t i = 0; i < n; i++)
     if (!holds(&o, pred[i], true)) return false;
-  return n > 0 && n < 16;
+  return n > 0 && n < MAX_PRED;
 }
 
 bool online_own_key(const Online *o, uint32_t axis) {

@@ -230,7 +230,8 @@ static bool stabilizes(Online *o, Ex rolling) {
   if (sym_is_const(s, rolling, 1)) return true;
   if (sym_has(s, rolling, EF_OPAQUE)) return false;
   Ex ratio = sym_mul2(s, rolling, sym_pow(s, sym_old(s, rolling), -1));
-  for (uint64_t i = 0; i < 16; i++) {
+  enum { MAX_MOVES = 16 };
+  for (uint64_t i = 0; i < MAX_MOVES; i++) {
     Move mv = {o, i, true};
     double factor = sym_eval(s, ratio, move_leaf, &mv);
     if (!mv.extremes || !(factor <= 1 + 1e-9)) return false;

@@ -21,6 +21,7 @@
 //
 // For sm_90a; `to` is what pass online says weights were rounded to.
 // Needs: online. Tests: test/passes/row_scale/.
+#include "ir/target.h"
 #include "passes/pass.h"
 
 typedef struct Frame {
@@ -51,9 +52,8 @@ static Value base(Builder *b, Value m) {
 
 // 1 / base(m), to the last bit but one.
 static Value inverse(Builder *b, Value m) {
-  enum { EXACT = 23 };
   Value one = ir_const_f(b, DT_F32, 1), args[] = {one, base(b, m)};
-  IrAttr how = attr_i(AT_APPROX, EXACT);
+  IrAttr how = attr_i(AT_APPROX, HW_F32_BITS - 1);
   return ir_op(b, OP_DIV, args, 2, &how, 1, NULL, 1, 0)->res[0];
 }
 

@@ -30,12 +30,12 @@ typedef enum LeafTag {
 } LeafTag;
 
 enum {
-  EF_X = 1,     // contains KEY, ROW or MIXED leaves
-  EF_KEY = 2,   // contains KEY or MIXED leaves
-  EF_D = 4,     // contains live row values
-  EF_EXP = 8,   // contains an exponential
-  EF_POS = 16,  // known to be >= 0
-  EF_OPAQUE = 32,
+  EF_X = 1 << 0,    // contains KEY, ROW or MIXED leaves
+  EF_KEY = 1 << 1,  // contains KEY or MIXED leaves
+  EF_D = 1 << 2,    // contains live row values
+  EF_EXP = 1 << 3,  // contains an exponential
+  EF_POS = 1 << 4,  // known to be >= 0
+  EF_OPAQUE = 1 << 5,
 };
 
 typedef struct ExNode {

@@ -22,15 +22,12 @@
 // documents). The loop asks which do, of the run's first key. Tests:
 // test/passes/tile/bounds-*.
 #include "ir/target.h"
+#include "passes/support/cost.h"
 #include "passes/tile/loop.h"
 
 #include <assert.h>
 
-enum {
-  TILES = 64,        // of keys, judged at a time: rows of a fragment
-  MORE_TILES = 128,  // where a CTA may have more warps
-  NUMBERS = 4,       // of an interval: base, hi, f0, f1
-};
+enum { NUMBERS = 4 };  // of an interval: base, hi, f0, f1
 
 // ---------------------------------------------------------------- plan
 // v can be made before the program runs: of inputs, coordinates of the tasks
@@ -248,7 +245,8 @@ static Value iota(Scan *s, Builder *b, uint32_t axis, int64_t n) {
 }
 
 static int64_t tiles(const Tiler *t) {
-  return t->target->gpu.vendor == VENDOR_AMD ? TILES : MORE_TILES;
+  return t->target->gpu.vendor == VENDOR_AMD ? COST_BOUNDS_KEYS
+                                             : COST_BOUNDS_MORE_KEYS;
 }
 
 static Value over(Builder *b, RKind k, Value x) {

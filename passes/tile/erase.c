@@ -13,6 +13,7 @@
 // on it: the pass `outline_chunks` finds them beforehand. Keys that repeat make
 // writes of changing sign whose sum is small: where T and E are multiplied,
 // each is the sum of two values of the inputs' type.
+#include "passes/support/cost.h"
 #include "passes/tile/step.h"
 
 #include "ir/target.h"
@@ -20,7 +21,6 @@
 #include <math.h>
 
 // Of a chunk's decay as log2 what is a factor of what it writes.
-static const double MOST_LEFT = 64;
 
 static bool has_axis(const Func *f, Value v, uint32_t axis) {
   return type_has_axis(ir_type(f, v), axis);
@@ -31,7 +31,7 @@ bool erase_suits(const Func *f, const Affine *a, const TilePlan *p,
   int col = p->lane;
   const AffineWrite *w = &a->write[0];
   if (!step_erases(a) || tg->gpu.vendor != VENDOR_NVIDIA || a->nwrites > 1 ||
-      col < 0 || (p->chunk && p->chunk != GPU_CHUNK))
+      col < 0 || (p->chunk && p->chunk != COST_GPU_CHUNK))
     return false;
   if (!has_axis(f, w->b, a->row) || !has_axis(f, w->a, a->row) ||
       !has_axis(f, w->w, (uint32_t)col))
@@ -172,11 +172,11 @@ static bool is_at_end(const Steps *s, uint32_t i) {
   return has_course(s, i) && s->narrow == DT_BF16;
 }
 
-// But for what is beyond MOST_LEFT, where nothing is left of it.
+// But for what is beyond COST_ERASE_SPAN, where nothing is left of it.
 static Value written(Steps *s, Builder *b, uint32_t i, Value e) {
   if (!is_at_end(s, i)) return e;
   Value left = ir_2(b, OP_MAX, matrix_course(s, b, i, &s->cols).rest,
-                    ir_const_f(b, DT_F32, -MOST_LEFT));
+                    ir_const_f(b, DT_F32, -COST_ERASE_SPAN));
   return ir_2(b, OP_MUL, e, ir_1(b, OP_EXP2, left));
 }
 
@@ -186,7 +186,7 @@ static Value seen_at_end(Steps *s, Builder *b, uint32_t i, Vector q, Value upto,
                          Vector y, Sees sees) {
   Value p = step_dot(s, b, q.v, y.v, 0, s->affine[i].row);
   Value most = ir_2(b, OP_SUB, matrix_course(s, b, i, &s->cols).upto,
-                    ir_const_f(b, DT_F32, MOST_LEFT));
+                    ir_const_f(b, DT_F32, COST_ERASE_SPAN));
   Value end = ir_2(b, OP_MAX, s->decay[i].total, most);
   Value rest =
       ir_3(b, OP_SELECT, step_sees(b, &s->rows, &s->cols, sees),

@@ -16,6 +16,7 @@
 // needs none. In the product that joins, rows that are summed over and rows
 // that come out have to be two axes: op renamed makes these those of the next.
 // Parts pay from three on.
+#include "passes/support/cost.h"
 #include "passes/tile/step.h"
 
 static const Type *state_type(const Tiler *t) {
@@ -139,7 +140,7 @@ void linear_store(const Tiler *t, Builder *b, Value state) {
 }
 
 // ---------------------------------------------------------------- joins
-enum { PIECE = 64, MAX_PIECES = 4 };
+enum { MAX_PIECES = 4 };
 
 // Rows of a state, in pieces: a thread has registers for some of a map's.
 typedef struct Rows {
@@ -149,9 +150,9 @@ typedef struct Rows {
 
 static Rows open_rows(Tiler *t, Builder *b) {
   DimTab *d = &t->to->mod->dims;
-  int64_t all = PIECE;
+  int64_t all = COST_JOIN_ROWS;
   dim_is_const(d, rows(t), &all);
-  Rows r = {.n = all % PIECE ? 1 : (uint32_t)(all / PIECE)};
+  Rows r = {.n = all % COST_JOIN_ROWS ? 1 : (uint32_t)(all / COST_JOIN_ROWS)};
   Dim size = dim_const(d, all / r.n);
   r.axis = ir_axis(t->to, "row", AX_VEC, size);
   Type index = type_with(type_scalar(DT_I64), r.axis, size);

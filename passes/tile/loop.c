@@ -5,6 +5,7 @@
 //
 // Values are cloned on demand, accumulator by accumulator, so that term i sees
 // the accumulators j < i after this tile, as docs/ir.md defines a pass.
+#include "passes/support/cost.h"
 #include "passes/tile/loop.h"
 
 #include "ir/eval.h"
@@ -361,7 +362,7 @@ void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m) {
 // Factors at or above this leave a gauge as it is: what is accumulated grows
 // by at most its inverse, which no f32 sum notices (FlashAttention-4's lazy
 // rescaling, for any row function with a gauge).
-static const double LAZY = 1.0 / 256;
+static const double LAZY = 1.0 / COST_LAZY;
 
 // v depends on no parameter of the correct region but gauge i's.
 static bool of_gauge(const KeyLoop *l, Value v, uint32_t i) {

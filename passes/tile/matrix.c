@@ -21,12 +21,13 @@
 //   D_t = G_t - G_C / 2 = sum of h_ts g_s,  h = 1/2 where s <= t, else -1/2
 //   P = (q * 2 ** D) (b * 2 ** -D)^T        T = 2 ** (G_C / 2) S
 //   O = P w + (q * 2 ** D) T                S = 2 ** (G_C / 2) (T + (b 2 ** -D)^T w)
+#include "passes/support/cost.h"
 #include "passes/tile/step.h"
 
 #include <math.h>
 
 // Below this a decay is 0 in f32: sums of a chunk stay finite.
-static const double none_left = -128;
+static const double none_left = -COST_DECAY_NONE;
 
 // ---------------------------------------------------------------- vectors
 static Value times(Builder *b, Value x, Value y) {

@@ -26,21 +26,22 @@
 // of steps last. Level tile, GPU targets with TMA and AMD. Needs: tile. Tests:
 // test/passes/outline_chunks/.
 #include "ir/target.h"
+#include "passes/support/cost.h"
 #include "passes/pass.h"
 #include "passes/support/rebuild.h"
 
 #include <assert.h>
 
-enum { MAX_CUTS = 16, MAX_MAP = 5, MAX_USERS = 4, MANY_TASKS = 4 };
+enum { MAX_CUTS = 16, MAX_MAP = 5, MAX_USERS = 4 };
 
 // A value that is handed over.
 typedef struct Cut {
   Value v;
   Op *def;
   uint32_t parts;  // of an operand of f32 that is handed over in parts, or 1
-  Value tensor[GPU_F32_PARTS],
-      there[GPU_F32_PARTS];  // the workspace in both functions
-  int same;                  // number of the cut of the program, or -1
+  Value tensor[HW_F32_PARTS],
+      there[HW_F32_PARTS];  // the workspace in both functions
+  int same;                 // number of the cut of the program, or -1
 } Cut;
 
 typedef struct Hoist {
@@ -135,7 +136,7 @@ static uint32_t parts_of(const Hoist *a, Value v) {
   Uses u = {.v = v};
   if (t->n != 2 || t->dtype != DT_F32 || !a->target->gpu.hopper) return 1;
   ir_walk(a->f->body, note_use, &u);
-  return u.other ? 1 : GPU_F32_PARTS;
+  return u.other ? 1 : HW_F32_PARTS;
 }
 
 static void add_cut(Hoist *a, Value v) {
@@ -205,7 +206,7 @@ static bool worth(const Hoist *a) {
     tiles |= operand && a->cut[i].parts == 1;
     vectors |= operand && is_step(a, t->axis[0]) != is_step(a, t->axis[1]);
   }
-  return has_inverse(a) || vectors || (tiles && columns(a) >= MANY_TASKS);
+  return has_inverse(a) || vectors || (tiles && columns(a) >= COST_HOIST_TASKS);
 }
 
 // The loop over chunks: it begins with a multiple of them.

@@ -22,6 +22,7 @@
 // which pass lower_gpu takes for a box in pieces. Level tile, NVIDIA; runs
 // behind tile. Tests: test/passes/page_tiles/.
 #include "ir/target.h"
+#include "passes/support/cost.h"
 #include "passes/pass.h"
 
 typedef struct Pages {
@@ -165,7 +166,7 @@ static const Op *slot_in(Pages *p, Value v) {
   const Op *op = ir_def(p->f, v);
   double page;
   if (!op || op->code != OP_MOD || !ir_const_value(p->f, op->args[1], &page) ||
-      page < LEAST_PAGE)
+      page < COST_PAGE_LEAST)
     return NULL;
   p->rows = (int64_t)page;
   return in_page(p, op);
@@ -173,7 +174,7 @@ static const Op *slot_in(Pages *p, Value v) {
 
 // v of each of n pages, as one value of the tile.
 static Value of_pages(Pages *p, Value v, Value iota, int64_t n) {
-  Value one[MOST_PAGES] = {0}, all;
+  Value one[COST_PAGES_MOST] = {0}, all;
   for (int64_t i = 0; i < n; i++) {
     p->first = i * p->rows;
     one[i] = same(p, v, true);
@@ -203,7 +204,7 @@ static void in_pieces(Pages *p, Op *op) {
   if (!key || !entry || others ||
       !dim_is_const(&p->f->mod->dims, ir_type(p->f, op->args[slot])->size[0],
                     &n) ||
-      n / p->rows > MOST_PAGES)
+      n / p->rows > COST_PAGES_MOST)
     return;
   at(p, op);
   op->args[entry] = of_pages(p, op->args[entry], key->args[1], n / p->rows);

@@ -21,14 +21,10 @@
 // tilematrix.c, and for running maxima alone, m' = max(m + a, b): a part adds
 // the sum of its a and makes it at least what it made of nothing (tilemax.c).
 // tilelinear.c has those whose writes erase.
+#include "passes/support/cost.h"
 #include "passes/tile/step.h"
 
 #include "ir/target.h"
-
-enum { SMALL_ROWS = 128, MOST_PIECES = 4, FEW_PARTS = 8, MOST_PARTS = 32 };
-enum { FEWEST_LINEAR = 1024 };
-// Of what has no columns: maxima and normalizers.
-enum { MAXIMA_TASKS = 3, FEWEST_CHUNKS = 4, MOST_SMALL = 16 };
 
 // ---------------------------------------------------------------- plan
 static bool is_walk(const Op *op) {
@@ -106,8 +102,8 @@ static Dim piece(DimTab *d, Dim n, Dim k, int64_t chunk) {
 static Dim some_parts(DimTab *d, Dim steps, int64_t chunk, Dim have,
                       int64_t room) {
   Dim want = dim_bin(d, DIM_FLOORDIV, dim_const(d, room), have);
-  Dim most = dim_bin(d, DIM_MAX, parts_of(d, steps, chunk, FEW_PARTS),
-                     parts_of(d, steps, chunk, MOST_PARTS));
+  Dim most = dim_bin(d, DIM_MAX, parts_of(d, steps, chunk, COST_WALK_FEW_PARTS),
+                     parts_of(d, steps, chunk, COST_WALK_MOST_PARTS));
   return dim_bin(d, DIM_MIN, want, most);
 }
 
@@ -116,7 +112,7 @@ static Dim small_parts(DimTab *d, Dim steps, int64_t chunk, Dim have,
                        int64_t room) {
   Dim want = dim_bin(d, DIM_FLOORDIV, dim_const(d, room), have);
   Dim most = dim_const(d, 1);
-  for (int64_t n = FEWEST_CHUNKS; n <= MOST_SMALL; n *= 2)
+  for (int64_t n = COST_MAXIMA_CHUNKS; n <= COST_MAXIMA_MOST; n *= 2)
     most = dim_bin(d, DIM_MAX, most, parts_of(d, steps, chunk, n));
   return dim_bin(d, DIM_MIN, want, most);
 }
@@ -143,22 +139,22 @@ static Dim wanted(const Func *f, const TilePlan *p, const Work *w) {
 }
 
 // Small states leave room for two tasks on a multiprocessor. Others than of
-// SMALL_ROWS may have no room for chunks.
+// COST_WALK_ROWS may have no room for chunks.
 static bool has_room(const Func *f, const Target *tg, TilePlan *p, Work *w) {
-  int64_t rows = SMALL_ROWS;
+  int64_t rows = COST_WALK_ROWS;
   if (w->walk->code == OP_MAXPLUS) {
-    w->room = MAXIMA_TASKS * (int64_t)tg->gpu.sms;
-    w->fewest = FEWEST_CHUNKS * w->chunk;
+    w->room = COST_MAXIMA_TASKS * (int64_t)tg->gpu.sms;
+    w->fewest = COST_MAXIMA_CHUNKS * w->chunk;
     return true;
   }
   affine_parts(w->walk, &w->a);
   p->linear = step_erases(&w->a);
   dim_is_const(&f->mod->dims, f->axes.at[w->a.row].extent, &rows);
-  bool two = rows <= SMALL_ROWS && !p->linear;
+  bool two = rows <= COST_WALK_ROWS && !p->linear;
   w->room = tg->gpu.sms * (two ? 2 : 1);
-  int64_t few = p->lane < 0 ? FEWEST_CHUNKS : FEW_PARTS;
-  w->fewest = p->linear ? FEWEST_LINEAR : few * w->chunk;
-  return step_narrow(f, &w->a) != DT_NONE && rows <= 2 * SMALL_ROWS;
+  int64_t few = p->lane < 0 ? COST_MAXIMA_CHUNKS : COST_WALK_FEW_PARTS;
+  w->fewest = p->linear ? COST_WALK_LINEAR_STEPS : few * w->chunk;
+  return step_narrow(f, &w->a) != DT_NONE && rows <= 2 * COST_WALK_ROWS;
 }
 
 static void cut(const Func *f, TilePlan *p, const Work *w) {
@@ -169,7 +165,7 @@ static void cut(const Func *f, TilePlan *p, const Work *w) {
   Dim before = dim_bin(d, DIM_ADD, p->parts, dim_const(d, -1));
   Dim busy = dim_bin(d, DIM_MAX, dim_bin(d, DIM_MUL, w->have, before), one);
   p->pieces = dim_bin(d, DIM_FLOORDIV, dim_const(d, w->room), busy);
-  p->pieces = dim_bin(d, DIM_MIN, p->pieces, dim_const(d, MOST_PIECES));
+  p->pieces = dim_bin(d, DIM_MIN, p->pieces, dim_const(d, COST_WALK_PIECES));
   bool whole = p->linear || w->walk->code == OP_MAXPLUS;
   p->pieces = whole ? one : dim_bin(d, DIM_MAX, p->pieces, one);
   p->piece_keys = piece(d, p->part_keys, p->pieces, w->chunk);
@@ -177,7 +173,7 @@ static void cut(const Func *f, TilePlan *p, const Work *w) {
 
 void parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   const Target *tg = opt->target;
-  Work w = {.walk = parts_walk(f), .chunk = p->chunk ? p->chunk : GPU_CHUNK};
+  Work w = {.walk = parts_walk(f), .chunk = p->chunk ? p->chunk : COST_GPU_CHUNK};
   if (!splits(f, w.walk, p, tg) || w.chunk == 1 || !has_room(f, tg, p, &w))
     return;
   DimTab *d = &f->mod->dims;

@@ -7,9 +7,9 @@
 // measured optimum of docs/cpu-schedule.md, shrunk to short extents.
 #include "ir/facts.h"
 #include "ir/target.h"
+#include "passes/support/balance.h"
+#include "passes/support/cost.h"
 #include "passes/tile/tile.h"
-
-enum { SHORT = 16 };  // an axis that cannot fill vectors
 
 typedef struct Reuse {
   const Func *f;
@@ -90,7 +90,7 @@ bool tile_divides(const Func *f, uint32_t axis, bool stores) {
   ir_walk(f->body, see_columns, &c);
   const Axis *x = &f->axes.at[axis];
   return x->role == AX_VEC && !c.whole[axis] &&
-         dim_is_const(&f->mod->dims, x->extent, &n) && n >= SHORT;
+         dim_is_const(&f->mod->dims, x->extent, &n) && n >= COST_SHORT_AXIS;
 }
 
 static int column_axis(const Func *f) {
@@ -111,8 +111,8 @@ int tile_lane(const Func *f) {
       best = (int)a;
       continue;
     }
-    bool short_a = extent_bound(f, a) < SHORT;
-    bool short_b = extent_bound(f, (uint32_t)best) < SHORT;
+    bool short_a = extent_bound(f, a) < COST_SHORT_AXIS;
+    bool short_b = extent_bound(f, (uint32_t)best) < COST_SHORT_AXIS;
     bool better = r.shared[a] >= r.shared[best];
     // A long axis with as much reuse beats a short one.
     if (r.shared[a] == r.shared[best] && short_a != short_b) better = short_b;
@@ -121,7 +121,7 @@ int tile_lane(const Func *f) {
   return best;
 }
 
-enum { UNKNOWN_VEC = 128, MAX_LOADS = 32 };  // extent that is not known
+enum { MAX_LOADS = 32 };
 
 // Values that live through a key step, in f32 elements: per lane and per key.
 // And its work in vector ops: the products of a key and a lane, what is made
@@ -140,7 +140,7 @@ static int64_t vec_elements(const Func *f, const Type *t) {
   for (uint32_t i = 0; i < t->n; i++) {
     const Axis *a = &f->axes.at[t->axis[i]];
     if (a->role != AX_VEC) continue;
-    n *= dim_is_const(&f->mod->dims, a->extent, &v) ? v : UNKNOWN_VEC;
+    n *= dim_is_const(&f->mod->dims, a->extent, &v) ? v : COST_UNKNOWN_VEC;
   }
   return n;
 }
@@ -195,28 +195,28 @@ static int64_t step_bytes(const Footprint *use, int64_t tile_q,
   return 4 * (tile_q * (use->per_lane + tile_k) + tile_k * use->per_key);
 }
 
-enum { SMALL_SHARE = 16, MOST_TILES = 4 };
-
 // The target's tile, halved while what a step touches overflows three
 // quarters of the second-level cache (the rest is for what streams by).
 static void fit_cache(Ctx *cx, const Func *f, const Target *tg, TilePlan *p) {
   Footprint use = {.f = f, .lane = p->lane};
   ir_walk(f->body, measure, &use);
-  int64_t room = (int64_t)tg->l2 * 1024 * 3 / 4, lanes = tg->lanes;
+  int64_t room = (int64_t)tg->l2 * 1024 * COST_CACHE_NUM / COST_CACHE_DEN,
+          lanes = tg->lanes;
   int64_t need;
   for (;;) {
     need = step_bytes(&use, p->tile_q, p->tile_k);
     if (need <= room) break;
-    if (p->tile_k > 32 && use.per_key * p->tile_k > use.per_lane * p->tile_q)
+    if (p->tile_k > COST_CACHE_KEYS &&
+        use.per_key * p->tile_k > use.per_lane * p->tile_q)
       p->tile_k /= 2;
     else if (p->tile_q >= 4 * lanes) p->tile_q = p->tile_q / 2 / lanes * lanes;
-    else if (p->tile_k > 32) p->tile_k /= 2;
+    else if (p->tile_k > COST_CACHE_KEYS) p->tile_k /= 2;
     else break;
   }
   // What is made of the keys is made again for every tile of lanes: tiles
   // are longer where that would count.
-  while (p->tile_q < MOST_TILES * tg->tile_q &&
-         use.prologue * SMALL_SHARE > use.products * p->tile_q &&
+  while (p->tile_q < COST_PROLOGUE_TILES * tg->tile_q &&
+         use.prologue * COST_PROLOGUE_SHARE > use.products * p->tile_q &&
          step_bytes(&use, 2 * p->tile_q, p->tile_k) <= room) {
     p->tile_q *= 2;
     need = step_bytes(&use, p->tile_q, p->tile_k);
@@ -240,17 +240,17 @@ enum { BOUNDS = 3, NUMBERS = 4 };  // region of a pass; values an interval
 
 typedef struct Tiles {
   const Func *f;
+  const GpuFacts *gpu;
   Map seen;      // operands that are counted
   int64_t sums;  // f32 of a row
   int64_t row_bytes, key_bytes;
-  int64_t made;     // elements of a key that are computed
-  int64_t scores;   // products that have a value per key
-  int64_t weights;  // what keys are multiplied with, of one pass
-  bool bias;        // scores have terms of the columns
-  bool ramp;        // or such that grow with the column's number
-  bool pairs;       // or such that a pair has in memory
-  bool scans;       // scores are summed along the columns
-  bool capped;
+  int64_t made;         // elements of a key that are computed
+  int64_t scores;       // products that have a value per key
+  int64_t weights;      // what keys are multiplied with, of one pass
+  bool bias;            // scores have terms of the columns
+  bool ramp;            // or such that grow with the column's number
+  bool pairs;           // or such that a pair has in memory
+  bool scans;           // scores are summed along the columns
   int64_t products;     // elements of vectors that a pair multiplies
   int64_t functions;    // of a pair: exponentials and the like
   bool held;            // pairs have values of memory, or of pairs before
@@ -555,9 +555,9 @@ static int64_t weights_of(const Tiles *s, Op *pass) {
   return w.n;
 }
 
-// What keys add to another product (passes/tile/bias_mma.c), a block of 16
-// numbers each.
-enum { BLOCK_BYTES = 32 };
+// What keys add to another product (passes/tile/bias_mma.c), a block of 16-bit
+// floats each.
+enum { BLOCK_BYTES = 2 * HW_BLOCK };
 
 static bool is_joined(const Func *f, const Op *dot, int lane) {
   double k;
@@ -571,7 +571,6 @@ static void measure_tiles(void *data, Op *op) {
   note_bias(s, op);
   bool keys = op->nres == 1 && has_key_axis(s->f, ir_type(s->f, op->res[0]));
   s->scans |= op->code == OP_SCAN && keys;
-  s->capped |= op->code == OP_TANH && keys;
   if (op->code == OP_PASS) {
     int64_t weights = weights_of(s, op);
     if (weights > s->weights) s->weights = weights;
@@ -647,8 +646,6 @@ static void note_shared(void *data, Op *op) {
 
 // Rows of vectors that are neither multiplied nor added up over keys: a piece
 // for each thread.
-enum { LEAST_ROWS = 2, MOST_ROWS = 128 };
-
 static void note_work(void *data, Op *op) {
   bool *map = data;
   *map &= op->code != OP_DOT && op->code != OP_PASS;
@@ -656,14 +653,15 @@ static void note_work(void *data, Op *op) {
 
 static int64_t map_rows(const Func *f) {
   bool map = true;
-  int64_t n = 1, rows = LEAST_ROWS;
+  int64_t n = 1, rows = COST_MAP_LEAST_ROWS;
   ir_walk(f->body, note_work, &map);
   for (const Op *op = f->body->first; op && map; op = op->next)
     if (op->code == OP_STORE) {
       int64_t of = vec_elements(f, ir_type(f, op->args[1]));
       n = of > n ? of : n;
     }
-  while (rows < MOST_ROWS && 2 * rows * n <= GPU_MAP) rows *= 2;
+  while (rows < COST_MAP_MOST_ROWS && 2 * rows * n <= COST_MAP_ELEMENTS)
+    rows *= 2;
   return map && n > 1 ? rows : 0;
 }
 
@@ -679,22 +677,17 @@ static int64_t gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane) {
   return s.ok ? 128 : 64;
 }
 
-enum {
-  GPU_TILE_K = 128,
-  SPARE_SMEM = 4096,
-  STREAM_SPARE = 2048,
-  KEY_STEP = 16
-};
+// Do products take so many times what a pair's exponential takes?
+static bool has_products(const Tiles *s, uint32_t times) {
+  Balance pair = balance_pair(s->products);
+  return balance_products(&pair, s->gpu, times);
+}
 
-// Warpgroups that compute: rows of one, registers of a thread that are not
-// its share of scores, weights and sums, registers of all
-// (passes/hopper/warp_specialize.c).
-enum { OTHER_REGS = 32, CHUNK_REGS = 64 };
-
-// Products that take twice the time of a pair's exponential: then scores are
-// asked behind a bias, which stays in registers (passes/hopper/lazy_rescale.c,
-// ramp.c).
-enum { MANY_PRODUCTS = 256 };
+// Edges of masks are many steps, whose scores have another function than the
+// exponential: both ends' masks live beside it.
+static bool masks_beside_functions(const Tiles *s) {
+  return s->narrow && s->functions > 1;
+}
 
 // Registers of a thread with k keys: f32 scores, their sums along a row if
 // there are such, 16-bit weights, sums, two columns of eight of what is added
@@ -703,20 +696,21 @@ enum { MANY_PRODUCTS = 256 };
 static int64_t regs_of(const Tiles *s, int64_t k) {
   int64_t scores = s->scores > 1 ? s->scores : 1;
   int64_t weights = s->weights > 1 ? s->weights : 1;
-  bool kept = s->bias || (s->ramp && s->products >= MANY_PRODUCTS);
+  // Scores are asked behind a ramp, which stays (passes/hopper/lazy_rescale.c,
+  // ramp.c).
+  bool kept = s->bias || (s->ramp && has_products(s, COST_PRODUCTS_TWICE));
   int64_t bias = kept || s->pairs ? k / 4 : 0;
-  int64_t edges = s->narrow && s->capped ? k / 8 : 0;
+  int64_t edges = masks_beside_functions(s) ? k / 8 : 0;
   if (s->scans) scores++;
   return scores * k / 2 + weights * k / 4 + bias + edges + s->sums / 2 +
-         k * s->made / 64 + OTHER_REGS;
+         k * s->made / 64 + COST_TILE_OTHER_REGS;
 }
 
 // Three warpgroups wait less, and ask less for maxima
-// (passes/hopper/lazy_rescale.c): 192 x 64 has 1.04 to 1.14 of the rate of 128
-// x 128 (docs/lab/2026-11-tiles.md). Shorter steps are not worth as much.
+// (passes/hopper/lazy_rescale.c). Shorter steps are not worth as much.
 static int64_t worth(int64_t groups, int64_t k) {
-  enum { LONG = 64 };
-  return groups < 3 ? 10 : k < LONG ? 11 : 14;
+  if (groups < 3) return COST_PAIR_WORTH;
+  return k < HW_GROUP_ROWS ? COST_MORE_SHORT_WORTH : COST_MORE_WORTH;
 }
 
 // Queries twice, keys and values four times: groups with bounds of their own
@@ -724,25 +718,31 @@ static int64_t worth(int64_t groups, int64_t k) {
 // of 192 x 80 then at S 2048, 0.99 at S 16384 (D 128, causal).
 static bool is_deep(const Tiles *s, const Target *tg, int64_t rows, int64_t k) {
   int64_t bytes = 2 * rows * s->row_bytes + 4 * k * s->key_bytes;
-  return bytes + STREAM_SPARE <= (int64_t)tg->gpu.smem;
+  return bytes + COST_STREAM_SMEM <= (int64_t)tg->gpu.smem;
 }
 
 // Registers of a thread of so many groups for tiles; a group alone need not
 // leave others any, but code itself takes some.
 static int64_t thread_regs(int64_t groups) {
-  enum { OWN = 16 };
   int64_t n = target_team((uint32_t)groups, 0)->computes;
-  return groups > 1 ? n : n - OWN;
+  return groups > 1 ? n : n - COST_ONE_GROUP_REGS;
 }
 
 static bool fits(const Tiles *s, const Target *tg, const PassOpt *opt,
                  int64_t groups, int64_t k) {
-  int64_t rows = groups * GPU_GROUP_ROWS,
+  int64_t rows = groups * HW_GROUP_ROWS,
           key_bytes = s->key_bytes + s->block_bytes;
-  int64_t bytes = rows * s->row_bytes + 2 * k * key_bytes + STREAM_SPARE;
+  int64_t bytes = rows * s->row_bytes + 2 * k * key_bytes + COST_STREAM_SMEM;
   return bytes + opt->spare_smem <= (int64_t)tg->gpu.smem &&
          regs_of(s, k) + opt->spare_regs <= thread_regs(groups) &&
          (groups <= 2 || !s->own || is_deep(s, tg, rows, k));
+}
+
+// Do a pair's products take longer than its exponential?
+static bool exceed_functions(const Tiles *s) {
+  Balance pair = balance_pair(s->products);
+  return balance_clocks(&pair, s->gpu, UNIT_PRODUCTS) >
+         balance_clocks(&pair, s->gpu, UNIT_FUNCTIONS);
 }
 
 // Four groups wait less than three, whose steps are twice as long, where a
@@ -752,45 +752,50 @@ static bool fits(const Tiles *s, const Target *tg, const PassOpt *opt,
 // second function beside masks at both ends. For few tasks, and where a step
 // does more (biases, caps), three stay beside them: tools/driver/gpu/waves.c.
 static bool is_for_four(const Tiles *s, const Target *tg, const PassOpt *opt) {
-  enum { FOUR = 4, FEW_PRODUCTS = MANY_PRODUCTS / 2 };
+  enum { FOUR = HW_MOST_GROUPS };
   if (opt->most_groups && opt->most_groups < FOUR) return false;
-  if (opt->tile_k > GPU_GROUP_ROWS ||
-      (opt->tile_q > 0 && opt->tile_q != FOUR * GPU_GROUP_ROWS))
+  if (opt->tile_k > HW_GROUP_ROWS ||
+      (opt->tile_q > 0 && opt->tile_q != FOUR * HW_GROUP_ROWS))
     return false;  // tiles asked for are others
-  if (s->held || (s->narrow && (!s->own || s->functions > 1))) return false;
-  return s->products <= FEW_PRODUCTS && !opt->spare_regs &&
-         fits(s, tg, opt, FOUR, GPU_GROUP_ROWS);
+  if (s->held || (s->narrow && !s->own) || masks_beside_functions(s))
+    return false;
+  return !exceed_functions(s) && !opt->spare_regs &&
+         fits(s, tg, opt, FOUR, HW_GROUP_ROWS);
+}
+
+// Keys of a step at most. One group has as many as rows. Nor have three more
+// where much of a step may be masked: tables bound a group's keys, whose rows
+// may be short (8 documents of 2048, D 64: 192 x 64 has 1.09 to 1.12 of the
+// rate of 192 x 128, of 16384 0.985), or edges stand beside a second function
+// (caps in windows of 200 to 4096 keys, D 64: 192 x 64 takes 0.88 to 1.03 of
+// the time of 192 x 96, and 0.7 to compile). Nor where pairs are read:
+// registers for them are half the scores'.
+static int64_t most_keys(const Tiles *s, int64_t groups) {
+  bool masked = s->own == OWN_TABLES || masks_beside_functions(s);
+  bool few = groups == 1 || (groups > 2 && (masked || s->pairs));
+  return few ? HW_GROUP_ROWS : COST_GPU_KEYS;
 }
 
 // Rows and keys of the largest step that two or three warpgroups hold: keys
-// and values twice, as they stream, queries once. Where tables bound a group's
-// keys, no more than its rows: rows may be short (8 documents of 2048, D 64:
-// 192 x 64 has 1.09 to 1.12 of the rate of 192 x 128, of 16384 0.985). Nor
-// beside caps in windows, whose edges are many steps (D 64, windows of 200 to
-// 4096 keys: 192 x 64 takes 0.88 to 1.03 of the time of 192 x 96, and 0.7 to
-// compile). False: not even the least.
+// and values twice, as they stream, queries once. False: not even the least.
 static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
                         TilePlan *p) {
   int64_t best = 0, least = opt->few ? 1 : 2;
   int64_t most = opt->few ? 1 : opt->most_groups == 2 ? 2 : 3;
   for (int64_t groups = least; groups <= most; groups++)
-    for (int64_t k = 2 * KEY_STEP; k <= GPU_TILE_K; k += KEY_STEP) {
-      int64_t rows = groups * GPU_GROUP_ROWS;
+    for (int64_t k = 2 * HW_BLOCK; k <= most_keys(s, groups); k += HW_BLOCK) {
+      int64_t rows = groups * HW_GROUP_ROWS;
       if (!fits(s, tg, opt, groups, k)) break;
-      if (groups < 2 && k > GPU_GROUP_ROWS) break;
-      if (groups > 2 && s->own == OWN_TABLES && k > GPU_GROUP_ROWS) break;
-      if (groups > 2 && s->pairs && k > GPU_GROUP_ROWS) break;
-      if (groups > 2 && s->narrow && s->capped && k > GPU_GROUP_ROWS) break;
       if (rows * k * worth(groups, k) <= best) continue;
       if (groups > 2 && s->narrow && !s->own && best && k < p->tile_k) continue;
       best = rows * k * worth(groups, k);
       p->tile_q = rows;
       p->tile_k = k;
     }
-  if (!opt->few && p->tile_q == most * GPU_GROUP_ROWS &&
+  if (!opt->few && p->tile_q == most * HW_GROUP_ROWS &&
       is_for_four(s, tg, opt)) {
-    p->tile_q += GPU_GROUP_ROWS;
-    p->tile_k = GPU_GROUP_ROWS;
+    p->tile_q += HW_GROUP_ROWS;
+    p->tile_k = HW_GROUP_ROWS;
   }
   return best > 0;
 }
@@ -799,10 +804,10 @@ static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
 // memory.
 static void gpu_chunk(const Target *tg, const PassOpt *opt, TilePlan *p) {
   bool amd = tg->gpu.vendor == VENDOR_AMD;
-  int64_t least = amd ? tg->gpu.cols : KEY_STEP;
+  int64_t least = amd ? tg->gpu.cols : HW_BLOCK;
   int64_t halves = opt->spare_smem * 8 / (int64_t)tg->gpu.smem;
-  if (amd) halves += (opt->spare_regs + CHUNK_REGS - 1) / CHUNK_REGS;
-  p->most_chunk = GPU_CHUNK;
+  if (amd) halves += (opt->spare_regs + COST_CHUNK_REGS - 1) / COST_CHUNK_REGS;
+  p->most_chunk = COST_GPU_CHUNK;
   while (halves-- > 0 && p->most_chunk > least) p->most_chunk /= 2;
   p->least_chunk = amd ? least : p->most_chunk;
 }
@@ -812,12 +817,12 @@ static int64_t keys_that_fit(const Tiles *s, const Target *tg,
                              const PassOpt *opt) {
   bool amd = tg->gpu.vendor == VENDOR_AMD;
   bool decode = tg->gpu.hopper && (opt->few || opt->decode);
-  int64_t n = amd ? tg->gpu.wave : decode ? GPU_GROUP_ROWS : GPU_TILE_K;
+  int64_t n = amd ? tg->gpu.wave : decode ? HW_GROUP_ROWS : COST_GPU_KEYS;
   // Scores, their 16-bit copy; a few values per element that is computed.
-  int64_t least = opt->spare_regs || s->made ? KEY_STEP : 2 * KEY_STEP;
+  int64_t least = opt->spare_regs || s->made ? HW_BLOCK : 2 * HW_BLOCK;
   if (amd) least = tg->gpu.cols;
   while (n > least && s->sums / 2 + n * 3 / 4 + n * s->made / 64 >
-                          GPU_TILE_REGS - opt->spare_regs)
+                          COST_TILE_REGS - opt->spare_regs)
     n /= 2;
   return n;
 }
@@ -825,8 +830,8 @@ static int64_t keys_that_fit(const Tiles *s, const Target *tg,
 // Keys in pages are boxes of their tensor if a tile lies in one page, or, where
 // the copy engine has them, has several whole ones (passes/tile/page_tiles.c).
 static bool in_boxes(const Target *tg, const Tiles *s, int64_t keys) {
-  bool pieces = tg->gpu.hopper && !s->mixed && s->page >= LEAST_PAGE &&
-                keys / s->page <= MOST_PAGES;
+  bool pieces = tg->gpu.hopper && !s->mixed && s->page >= COST_PAGE_LEAST &&
+                keys / s->page <= COST_PAGES_MOST;
   return s->page % keys == 0 || (pieces && keys % s->page == 0);
 }
 
@@ -840,6 +845,7 @@ static Tiles measured(Ctx *cx, const Func *f, const Target *tg,
                .strips = tg->gpu.hopper && !opt->strided,
                .boxes = boxes,
                .lane = lane,
+               .gpu = &tg->gpu,
                .own = amd ? OWN_NONE : own_kind(cx, f, lane)};
     ir_walk(f->body, measure_tiles, &s);
     if (!boxes || !s.page) return s;
@@ -853,10 +859,10 @@ static Tiles measured(Ctx *cx, const Func *f, const Target *tg,
 // The driver asks for more room where ptxas spills (tools/driver/gpu/fit.c).
 static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
                          const PassOpt *opt) {
-  TilePlan p = {.lane = tile_lane(f), .tile_k = GPU_TILE_K};
+  TilePlan p = {.lane = tile_lane(f), .tile_k = COST_GPU_KEYS};
   if (has_steps(f, tg)) {
     p.lane = column_axis(f);
-    p.tile_q = p.lane < 0 ? 1 : GPU_GROUP_ROWS;
+    p.tile_q = p.lane < 0 ? 1 : HW_GROUP_ROWS;
     gpu_chunk(tg, opt, &p);
     ctx_remark(cx, "%s: %s", f->name,
                p.lane < 0 ? "a task has all columns of its states"
@@ -875,14 +881,14 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
   int64_t room = tg->gpu.smem / (amd ? 2 : 1);
   if (amd) s.row_bytes = 0;
   bool streams =
-      !amd && p.tile_q > GPU_GROUP_ROWS && stream_plan(&s, tg, opt, &p);
-  if (!amd && !streams && opt->spare_regs) p.tile_q = GPU_GROUP_ROWS;
+      !amd && p.tile_q > HW_GROUP_ROWS && stream_plan(&s, tg, opt, &p);
+  if (!amd && !streams && opt->spare_regs) p.tile_q = HW_GROUP_ROWS;
   if (!streams) p.tile_k = keys_that_fit(&s, tg, opt);
   for (;;) {
     need = p.tile_q * s.row_bytes + p.tile_k * s.key_bytes;
-    if (need + (amd ? 0 : SPARE_SMEM) + opt->spare_smem <= room) break;
-    if (p.tile_k > 16) p.tile_k /= 2;
-    else if (p.tile_q > 16) p.tile_q /= 2;
+    if (need + (amd ? 0 : COST_SPARE_SMEM) + opt->spare_smem <= room) break;
+    if (p.tile_k > HW_BLOCK) p.tile_k /= 2;
+    else if (p.tile_q > HW_BLOCK) p.tile_q /= 2;
     else break;
   }
   if (p.lane < 0) p.tile_q = 1;
@@ -931,7 +937,7 @@ TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
                f->name, f->axes.at[p.lane].name, (long long)p.tile_q);
   }
   if (opt->few) {
-    p.tile_q = tg->lanes > SHORT ? tg->lanes : SHORT;
+    p.tile_q = tg->lanes > COST_SHORT_AXIS ? tg->lanes : COST_SHORT_AXIS;
     ctx_remark(cx, "%s: few rows, tile %s:%lld", f->name,
                f->axes.at[p.lane].name, (long long)p.tile_q);
   }

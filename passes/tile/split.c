@@ -17,19 +17,12 @@
 // a tile of workspace. Any pass without scans can be split: the factors that
 // correct its accumulators join two of them (docs/ir.md, `pass`).
 #include "ir/target.h"
+#include "passes/support/cost.h"
 #include "passes/tile/tile.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
-
-enum {
-  ENOUGH_TASKS = 64,  // parallel work for any machine
-  FEWEST_KEYS = 512,  // of a part
-  GPU_KEYS = 256,     // of a GPU's: what it stores is little beside them
-  SHORT_WAVES = 4,    // of tasks of one size
-  TOLD_WAVES = 2,     // of tasks of many
-};
 
 // ---------------------------------------------------------------- plan
 typedef struct Found {
@@ -87,13 +80,14 @@ static Dim parts_for(DimTab *d, int64_t n, Dim have) {
 // long as the one before it: more, shorter ones. Where memory tells how many
 // keys a task has, as many as even that out. wave: tasks that run at a time.
 static Dim gpu_parts(DimTab *d, int64_t wave, Dim have, bool told) {
-  if (told) return parts_for(d, TOLD_WAVES * wave, have);
-  Dim one = dim_const(d, 1), many = parts_for(d, SHORT_WAVES * wave, have);
+  if (told) return parts_for(d, COST_SPLIT_TOLD_WAVES * wave, have);
+  Dim one = dim_const(d, 1), many = parts_for(d, COST_SPLIT_WAVES * wave, have);
   Dim full =
       dim_bin(d, DIM_MIN,
               dim_bin(d, DIM_FLOORDIV, have, dim_const(d, wave + 1)), one);
-  Dim tail = dim_bin(d, DIM_MUL, full,
-                     dim_bin(d, DIM_MIN, many, dim_const(d, SHORT_WAVES - 1)));
+  Dim tail =
+      dim_bin(d, DIM_MUL, full,
+              dim_bin(d, DIM_MIN, many, dim_const(d, COST_SPLIT_WAVES - 1)));
   return dim_bin(d, DIM_MAX, parts_for(d, wave, have), tail);
 }
 
@@ -116,8 +110,8 @@ static int64_t row_elements(const Func *f, const Op *pass) {
 // CTAs of few rows with short sums share a multiprocessor
 // (passes/hopper/rings.c).
 static int64_t wave_of(const Func *f, const Op *pass, const Target *t) {
-  enum { SHORT_SUMS = 128, TWO = 2 };
-  return t->gpu.sms * (row_elements(f, pass) <= SHORT_SUMS ? TWO : 1);
+  enum { TWO = 2 };
+  return t->gpu.sms * (row_elements(f, pass) <= COST_SPLIT_SUMS ? TWO : 1);
 }
 
 // Does memory tell what keys a task has?
@@ -138,13 +132,13 @@ void split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   bool gpu = tg->kind == TARGET_GPU;
   const char *why = obstacle(&in);
   if (p->ntested) why = "a phase before has their bounds";
-  if (gpu && p->tile_q < GPU_GROUP_ROWS)
+  if (gpu && p->tile_q < HW_GROUP_ROWS)
     why = "their sums leave no registers for that";
   if (why) {
     ctx_remark(cx, "%s: keys are not split among tasks: %s", f->name, why);
     return;
   }
-  int64_t fewest = gpu ? GPU_KEYS : FEWEST_KEYS;
+  int64_t fewest = gpu ? COST_SPLIT_GPU_KEYS : COST_SPLIT_KEYS;
   DimTab *d = &f->mod->dims;
   Dim keys = f->axes.at[ir_attr_i(in.pass, AT_AXIS, 0)].extent;
   if (opt->split_k > 1) {
@@ -153,7 +147,7 @@ void split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
     Dim have = at_least_one(d, tasks(f, p));
     Dim want =
         gpu ? gpu_parts(d, wave_of(f, in.pass, tg), have, is_told(f, in.pass))
-            : dim_bin(d, DIM_FLOORDIV, dim_const(d, ENOUGH_TASKS), have);
+            : dim_bin(d, DIM_FLOORDIV, dim_const(d, COST_TASKS_ENOUGH), have);
     Dim most = dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, fewest));
     p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
     int64_t lo, hi;
@@ -274,7 +268,8 @@ void split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
 // rows.
 void split_joiners(Tiler *t) {
   int64_t rows = 1, n = row_elements(t->from, t->plan.split);
-  while (t->gpu && t->plan.lane >= 0 && 2 * rows * n <= GPU_MAP) rows *= 2;
+  while (t->gpu && t->plan.lane >= 0 && 2 * rows * n <= COST_MAP_ELEMENTS)
+    rows *= 2;
   t->plan.tile_q = rows;
   if (rows == 1) t->plan.lane = -1;
 }
@@ -339,12 +334,10 @@ static void load_part(Tiler *t, Builder *b, const Op *op, Value p, Value parts,
 }
 
 // A GPU's loads wait for each other unless several parts are asked for at once.
-enum { TOGETHER = 8 };
-
 void split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                 Value *acc) {
   Join j = {t, op, op->regions[2]};
-  uint32_t n = op->nres, turns = t->gpu ? TOGETHER : 1;
+  uint32_t n = op->nres, turns = t->gpu ? COST_JOIN_TOGETHER : 1;
   Value *args = NEWN(m->arena, Value, 3 * n + 3), *old = args + n + 3;
   Value *part = NEWN(m->arena, Value, n * turns + 1);
   Value *none = NEWN(m->arena, Value, n + 1);

@@ -1,21 +1,11 @@
 // The equations of one chunk of a recurrence (see tilechunk.c).
+#include "passes/support/cost.h"
 #include "passes/tile/step.h"
 
 #include "ir/target.h"
 
 #include <float.h>
 #include <math.h>
-
-enum {
-  // Largest log2 of the decay over a chunk that both sides of a product are
-  // scaled by: its half has an error of 2^-21 in f32, and room in f16.
-  SPAN = 24,
-  // bf16 has room for more, and rounds far more than the error of 2^-19:
-  // vectors,
-  // and the state, may be 2^-62. What is not seen may be infinite: it is left
-  // out.
-  WIDE_SPAN = 128,
-};
 
 bool step_erases(const Affine *a) {
   for (uint32_t i = 0; i < a->nwrites; i++)
@@ -29,11 +19,6 @@ static bool can_chunk(const Affine *a) {
     if (a->write[i].from == AFFINE_PRE && a->decay) return false;
   return true;
 }
-
-// Measured (docs/lab/2026-11-measured.md): a CPU does single steps at nine
-// tenths of its peak, so short chunks are best there, they add the least work.
-// A GPU's matrix units want 64 rows.
-enum { CHUNK = 16, SPARE = 4096 };  // bytes for exchanges
 
 static DType loaded_type(const Func *f, Value v) {
   const Op *op = ir_def(f, v);
@@ -70,7 +55,7 @@ static bool tiles_fit(const Steps *s, int64_t side) {
     if (s->type[i].n > 1) n += side * side * (1 + a->nwrites) + side * rows;
   }
   n *= s->narrow != DT_NONE ? 2 : 6;
-  return n + SPARE <= (int64_t)tg->gpu.smem;
+  return n + COST_STEP_SMEM <= (int64_t)tg->gpu.smem;
 }
 
 // Where several writes a step erase and rows decay apart, the triangular system
@@ -92,7 +77,8 @@ int64_t step_choose(const Steps *s) {
         (s->t->gpu && step_erases(&s->affine[i]) && !erase_fits(s, i)))
       return 1;
   const TilePlan *p = &s->t->plan;
-  if (!s->t->gpu) return p->chunk ? p->chunk : steps_are_faster(s) ? 1 : CHUNK;
+  if (!s->t->gpu)
+    return p->chunk ? p->chunk : steps_are_faster(s) ? 1 : COST_STEP_CHUNK;
   int64_t n = p->most_chunk;
   while (n > p->least_chunk && !tiles_fit(s, n)) n /= 2;
   if (!tiles_fit(s, n)) return 1;
@@ -232,7 +218,8 @@ static Value growth(Steps *s, Builder *b, uint32_t i) {
   return ir_2(b, OP_MUL, g, ir_const_f(b, DT_F32, 2.0 * (double)s->chunk));
 }
 
-// The middle of the decay's course; whether it goes no further than SPAN.
+// The middle of the decay's course; whether it goes no further than
+// COST_CHUNK_SPAN.
 static Value set_anchor(Steps *s, Builder *b, uint32_t i) {
   Decay *d = &s->decay[i];
   Value half = ir_const_f(b, DT_F32, 0.5), span;
@@ -249,8 +236,8 @@ static Value set_anchor(Steps *s, Builder *b, uint32_t i) {
     span = ir_2(b, OP_SUB, hi, lo);
   }
   bool wide = matrix_fits(s, i) && s->narrow == DT_BF16;
-  Value ok =
-      ir_2(b, OP_LE, span, ir_const_f(b, DT_F32, wide ? WIDE_SPAN : SPAN));
+  double most = wide ? COST_CHUNK_WIDE_SPAN : COST_CHUNK_SPAN;
+  Value ok = ir_2(b, OP_LE, span, ir_const_f(b, DT_F32, most));
   Type t = type_scalar(DT_BOOL);
   return ir_op(b, OP_ALL_OF, &ok, 1, NULL, 0, &t, 1, 0)->res[0];
 }

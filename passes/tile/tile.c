@@ -12,6 +12,7 @@
 // axes become coordinates (origin + iota), a parallel domain becomes the mask
 // of the stores, `recur` becomes a sequential loop. tileloop.c makes the key
 // loops, tileplan.c chooses sizes. Tests: test/passes/tile.
+#include "passes/support/cost.h"
 #include "passes/tile/tile.h"
 
 #include "ir/target.h"
@@ -388,7 +389,7 @@ static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
              .near = opt->target->gpu.hopper,
              .careful = !opt->finite && !gpu};
   if (share == SHARE_COMBINE) split_joiners(&t);
-  if (share == SHARE_JOINS) t.plan.tile_q = JOINED;
+  if (share == SHARE_JOINS) t.plan.tile_q = COST_JOIN_COLUMNS;
   const char *name = name_of(m, f, share, which);
   t.to = ir_func(m, FK_PROGRAM, intern(&cx->names, name));
   m->funcs.n--;  // the caller puts it where it belongs

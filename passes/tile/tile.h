@@ -4,12 +4,7 @@
 
 #include "passes/pass.h"
 
-enum {
-  MAX_TESTED = 4,
-  GPU_CHUNK = 64,  // steps: rows of matrix units
-  GPU_MAP = 1024,  // elements of a tile that is not multiplied: 8 of a thread
-  JOINED = 64,     // columns of a state whose parts are joined
-};
+enum { MAX_TESTED = 4 };
 
 // How one program is cut into tasks and key tiles.
 typedef struct TilePlan {

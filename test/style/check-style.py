@@ -67,6 +67,55 @@ def check_page(path):
         if len(line) > PROSE:
             problems.append(f"{path.relative_to(root)}:{n}: {len(line)} "
                             f"columns, at most {PROSE}")
+# ---------------------------------------------------------------- numbers
+# Numbers that decide stand in cost.def, facts of machines in targets.def. In
+# passes/ and tools/driver neither a constant of an enum nor a comparison has a
+# decimal number of its own, but for small ones and:
+#   MAX in a name          the size of a data structure
+#   1 << n, hexadecimal    a flag, or a range of values
+FREE = {
+    "BOUNDS": "the region of an op `pass` that has bounds",
+    "NUMBERS": "values that bounds have for an interval",
+    "FAR": "bits of an index that any clamp leaves alone",
+    "LEAN_BITS": "width of a field",
+    "LEAN_FUNCS": "fields of 64 bits",
+    "40": "from which softplus is its argument, in f64",
+    "100": "exponents of powers of two that have an inverse",
+    "PROBE_KEYS": "an identity is tried with so many keys: trust, not time",
+    "PROBE_TRIALS": "and so often",
+}
+# Files whose numbers no code that is made depends on: what a tool samples,
+# measures or fills in, and formats of files.
+TOOL = {"blas.c", "cost.c", "cost.h", "fill.c", "gen.c", "npy.c", "peak.c",
+        "rng.c", "verify.c"}
+SMALL, COMPARED = 3, 9
+AXES = {63, 64}    # a set of axes is a word
+
+
+def numbers_of(text):
+    """Lines and names of numbers in a C file's text without comments."""
+    for m in re.finditer(r"\benum\b[^{;()]*\{([^}]*)\}", text):
+        for c in re.finditer(r"\b([A-Za-z]\w*)\s*=\s*(\d+)\s*(?=[,}\s]|$)",
+                             m[1]):
+            if "MAX" not in c[1] and int(c[2]) >= SMALL:
+                yield text.count("\n", 0, m.start(1) + c.start()) + 1, c[1]
+    constant = r"\bstatic const (?:double|float|u?int\w*) (\w+) = -?([\d.]+);"
+    for m in re.finditer(constant, text):
+        if float(m[2]) >= SMALL and "." not in m[2]:
+            yield text.count("\n", 0, m.start()) + 1, m[1]
+    for m in re.finditer(r"(?<![<>-])[<>]=? *(\d+)\b(?![.\w])", text):
+        if int(m[1]) >= COMPARED and int(m[1]) not in AXES:
+            yield text.count("\n", 0, m.start()) + 1, m[1]
+
+
+def check_numbers(path):
+    if path.name in TOOL:
+        return
+    for line, name in numbers_of(strip(path.read_text())):
+        if name not in FREE:
+            problems.append(f"{path.relative_to(root)}:{line}: {name}: a number"
+                            " that decides belongs in passes/support/cost.def, a fact"
+                            " of machines in ir/targets.def")
 
 
 def check_state(library):
@@ -91,6 +140,9 @@ for folder in ["docs", "passes", "tools"]:
     for path in sorted((root / folder).rglob("*.md")):
         check_page(path)
 check_page(root / "README.md")
+for folder in ["passes", "tools/driver"]:
+    for path in sorted((root / folder).rglob("*.[ch]")):
+        check_numbers(path)
 for name in ["ir", "frontend", "passes", "codegen", "attn", "plan", "ls"]:
     lib = build / f"lib/lib{name}.a"
     if lib.exists():

@@ -259,8 +259,8 @@ static bool measure(Run *r, Call *c, attn_stream *s) {
     qsort(t, (size_t)r->runs, sizeof *t, by_value);
     printf("time: median %.4f ms, min %.4f ms over %ld launches (%s, %s); "
            "host %.2f us a launch\n",
-           t[r->runs / 2] * 1e3, t[0] * 1e3, r->runs, r->gpu.name,
-           r->gpu.hopper, host * 1e6);
+           t[r->runs / 2] * 1e3, t[0] * 1e3, r->runs, r->gpu.name, r->gpu.arch,
+           host * 1e6);
   }
   free(t);
   return ok;

@@ -2,6 +2,7 @@
 // const dims and dtypes, each target: lower, run the passes, hand the modules
 // to codegen together.
 #include "ir/target.h"
+#include "passes/support/cost.h"
 #include "tools/driver/compile/compile.h"
 #include "tools/driver/gpu/device.h"
 
@@ -154,7 +155,7 @@ static Dim tiled(const Func *f, int64_t than) {
 
 const char *drv_queries(const CgProgram *p) {
   const Func *f = last_func(p);
-  Dim d = tiled(f, DRV_FEW);
+  Dim d = tiled(f, COST_CPU_FEW);
   if (!d || f->mod->dims.exprs.at[d].op != DIM_SYM) return NULL;
   const DimTab *t = &f->mod->dims;
   const DimSym *s = &t->syms.at[t->exprs.at[d].value];
@@ -267,12 +268,13 @@ static bool add_few(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
   DimTab *dims = (DimTab *)p->dims;
   Dim rows = drv_rows(p, dims);
   CgVariant *all = (CgVariant *)p->variants;
-  if (rows) all[last].when = when_most(cx, dims, all[last].when, rows, DRV_FEW);
+  if (rows)
+    all[last].when = when_most(cx, dims, all[last].when, rows, COST_CPU_FEW);
   if (drv_grouped(dims, rows)) {
     if (!add_variant(cx, prog, binds, n, t, &group, false, p)) return false;
     all = (CgVariant *)p->variants;
     last++;
-    all[last].when = when_few(cx, p, all[last].when, queries, DRV_GROUP);
+    all[last].when = when_few(cx, p, all[last].when, queries, COST_FEW_QUERIES);
   }
   all = NEWN(&cx->session, CgVariant, p->nvariants + 1);
   memcpy(all, p->variants, sizeof *all * p->nvariants);
@@ -305,7 +307,7 @@ void drv_fit_gpu(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
   DimTab *dims = c->prog->dims;
   Dim rows = warps_rows(m, c->prog, c->prog->name, dims);
   opt->few =
-      rows && dim_eval(dims, rows, c->dims, &have) && have <= GPU_GROUP_ROWS;
+      rows && dim_eval(dims, rows, c->dims, &have) && have <= HW_GROUP_ROWS;
 }
 
 // In front of the device just made, of a program for decoding: its kernel for
@@ -325,9 +327,8 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
     diag_forget(cx, mark);
     return false;
   }
-  few->recipe.when =
-      when_most(cx, dims, few->recipe.when, rows, GPU_GROUP_ROWS);
-  d.when = when_most(cx, dims, d.when, rows, GPU_GROUP_ROWS);
+  few->recipe.when = when_most(cx, dims, few->recipe.when, rows, HW_GROUP_ROWS);
+  d.when = when_most(cx, dims, d.when, rows, HW_GROUP_ROWS);
   drv_prepend_device(cx, p, d);
   return true;
 }
@@ -369,8 +370,6 @@ static const char *chunked(const Built *b) {
   return NULL;
 }
 
-enum { STEPS = 64 };  // of a chunk: fewer are done one by one anyway
-
 // In front of the device just made: its kernel for single steps.
 static bool add_steps(Ctx *cx, const DrvOptions *opt, CgProgram *p,
                       const Built *whole, Built *built) {
@@ -379,7 +378,7 @@ static bool add_steps(Ctx *cx, const DrvOptions *opt, CgProgram *p,
   const char *steps = chunked(whole);
   if (!steps || opt->chunk == 1 || !r->target->gpu.hopper) return false;
   r->opt.chunk = 1;
-  r->when = when_few(cx, p, r->when, steps, STEPS - 1);
+  r->when = when_few(cx, p, r->when, steps, COST_FEW_STEPS - 1);
   CgDevice d;
   if (!drv_make_device(cx, p, built, &d)) return false;
   drv_prepend_device(cx, p, d);

@@ -14,10 +14,6 @@ typedef Vec(CgProgram) CgPrograms;
 bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
                   const DrvOptions *opt, CgPrograms *out);
 // Kernels for few queries (docs/cpu-schedule.md).
-enum {
-  DRV_FEW = 16,    // rows that fill one vector
-  DRV_GROUP = 64,  // queries of which a group of heads makes one tile
-};
 // The dim that counts the queries of p's last variant, or NULL.
 const char *drv_queries(const CgProgram *p);
 // The rows of p's last variant as a dim of `to`; DIM_NONE: it has no rows.

@@ -6,6 +6,7 @@
 //   variant  main, main_chunks, main_states     ptxas
 //   round 1  three texts                        chunks spills 36 bytes
 //   round 2  main_chunks, other code            nothing
+#include "passes/support/cost.h"
 #include "tools/driver/gpu/device.h"
 
 #include <pthread.h>
@@ -107,22 +108,22 @@ static bool run(Yard *y, Parts *parts) {
 
 // ---------------------------------------------------------------- parts
 // Where a recurrence spills pass remat mostly helps, and ptxas's other levels
-// mostly do not but for lean code with products
-// (docs/lab/2026-11-registers.md): else
-// they come last. Single steps give up a CTA for what is more than FEW bytes.
-// Of chunks that spilled MANY lean code mostly needs a lower level too; so does
+// mostly do not but for lean code with products (docs/lab/2026-11-registers.md): else
+// they come last. Single steps give up a CTA for what is more than a few bytes.
+// Of chunks that spilled more lean code mostly needs a lower level too; so does
 // what few rows have whose sums leave no room for a second CTA.
 static CgLevels levels(const Built *b, uint32_t i) {
-  enum { FEW = 32, MANY = 48, MOST = 700 };
   CgLevels l = drv_own_flaws(&b->leaning, i);
   const CgKernelRecord *k = &b->kernels.at[i];
   const Func *f = k->func;
   bool alone = k->once && k->counter && k->occupancy == 1;
   if (!ir_has_steps(f)) return (CgLevels){.below = UINT64_MAX, .lower = alone};
   bool walks = !ir_has_products(f), later = !l.nknown || walks;
-  if (later && b->leaning.ntried < LEAN_TRIES) l.below = walks ? FEW : 0;
+  if (later && b->leaning.ntried < COST_LEAN_TRIES)
+    l.below = walks ? COST_LEAN_STEP_BYTES : 0;
   if (l.nknown == 1 && !walks)
-    l.lower = l.known[0] >= MANY && l.known[0] <= MOST;
+    l.lower = l.known[0] >= COST_LEAN_LOWER_LEAST &&
+              l.known[0] <= COST_LEAN_LOWER_MOST;
   return l;
 }
 
@@ -331,7 +332,6 @@ static void remark_flaws(Ctx *cx, const Built *b) {
 
 bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
                   uint32_t n) {
-  enum { ROUNDS = 8 };
   Yard y = {.cx = cx, .opt = opt};
   if (!n) return true;
   CgDevice *dev = (CgDevice *)p->devices + (p->ndevices - n);
@@ -339,7 +339,7 @@ bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
   CgBytes *tried = NEWN(&cx->session, CgBytes, n);
   for (uint32_t i = 0; i < n; i++) tried[i] = code_of(&dev[i]);
   for (uint32_t i = 0; i < n; i++) drv_note_lean(&built[i].leaning, &built[i]);
-  for (int round = 0; round < ROUNDS && cx->nerrors == 0; round++)
+  for (int round = 0; round < COST_ASSEMBLE_ROUNDS && cx->nerrors == 0; round++)
     if (!improve(&y, p, dev, built, tried, n)) break;
   for (uint32_t i = 0; i < n; i++) remark_flaws(cx, &built[i]);
   return cx->nerrors == 0;

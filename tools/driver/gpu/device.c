@@ -289,13 +289,13 @@ bool drv_add_device(Ctx *cx, CgProgram *p, Built *b) {
 static uint32_t residency(const Target *t, const CgKernelRecord *k) {
   const GpuFacts *g = &t->gpu;
   uint32_t n = g->threads / k->threads, own = g->own;
-  uint32_t regs = (k->registers + GPU_REG_GRAIN - 1) / GPU_REG_GRAIN;
+  uint32_t regs = (k->registers + HW_REG_GRAIN - 1) / HW_REG_GRAIN;
   uint32_t by_smem =
       k->shared_bytes ? (g->smem + own) / (k->shared_bytes + own) : n;
-  uint32_t by_regs = regs ? g->regs / (regs * GPU_REG_GRAIN * k->threads) : n;
+  uint32_t by_regs = regs ? g->regs / (regs * HW_REG_GRAIN * k->threads) : n;
   n = n < by_smem ? n : by_smem;
   n = n < by_regs ? n : by_regs;
-  return n < GPU_MOST_CTAS ? n : GPU_MOST_CTAS;
+  return n < HW_MOST_CTAS ? n : HW_MOST_CTAS;
 }
 
 static size_t code_bytes(const CgDevice *d) {

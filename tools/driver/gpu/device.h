@@ -4,6 +4,7 @@
 #ifndef ATTNC_DRIVER_GPU_DEVICE_H
 #define ATTNC_DRIVER_GPU_DEVICE_H
 
+#include "passes/support/cost.h"
 #include "passes/pass.h"
 #include "tools/driver/compile/compile.h"
 
@@ -19,13 +20,11 @@ typedef struct Recipe {
 
 // Code that keeps fewer registers: what each kernel spills at each level that
 // was tried, and the recipes' options (fit.c).
-enum { LEAN_TRIES = 8 };
-
 typedef struct Leaning {
   uint64_t flaws[LEAN_FUNCS][LEAN_LEVELS];
   uint64_t own[LEAN_FUNCS][LEAN_LEVELS];  // at ptxas's own level
   bool known[LEAN_FUNCS][LEAN_LEVELS];
-  int64_t tried[LEAN_TRIES];
+  int64_t tried[COST_LEAN_TRIES];
   uint32_t ntried;
 } Leaning;
 

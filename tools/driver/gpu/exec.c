@@ -26,7 +26,7 @@ static int version_of(uint32_t gfx) {
 static bool runs(const DrvGpu *g, const Target *t) {
   int cc = (int)t->gpu.cc;
   if (g->amd) return g->version == version_of(t->gpu.cc);
-  return t->gpu.hopper ? g->version == cc : g->version >= cc;
+  return t->gpu.arch ? g->version == cc : g->version >= cc;
 }
 
 OnGpu *on_gpu_open(Ctx *cx, const Target *t) {
@@ -35,7 +35,7 @@ OnGpu *on_gpu_open(Ctx *cx, const Target *t) {
   if (!drv_gpu_open(&g->gpu, t->gpu.vendor == VENDOR_AMD, 0))
     why = arena_strdup(&cx->session, g->gpu.error);
   else if (!runs(&g->gpu, t))
-    why = arena_printf(&cx->session, "%s is %s", g->gpu.name, g->gpu.hopper);
+    why = arena_printf(&cx->session, "%s is %s", g->gpu.name, g->gpu.arch);
   if (!why) return g;
   diag_add(cx, DIAG_no_device, NOWHERE, t->name, why);
   drv_gpu_close(&g->gpu);

@@ -6,21 +6,13 @@
 // tiles and code that keeps fewer registers. Tiles that were asked for are
 // taken as they are.
 #include "ir/target.h"
+#include "passes/support/cost.h"
 #include "tools/driver/gpu/device.h"
 
 #include "tools/plan/plan.h"
 
 #include <string.h>
 
-enum {
-  SMEM_STEPS = 6,  // parts of shared memory that may be left free
-  PER_REG = 32,    // bytes of stores and loads of a spilled register
-  LEAST = 8,
-  NEXT = 24,
-  MOST = 96,  // registers freed at a time
-  TRIES = 8,  // until the tiles change
-  AMD_TRIES = 24
-};
 
 // The last diagnostic may come from too little shared memory.
 static bool no_room(const Ctx *cx) {
@@ -35,9 +27,9 @@ bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
   DiagMark mark = diag_mark(cx);
   for (int i = 0;; i++) {
     if (drv_device_text(cx, p, b, out)) return true;
-    if (asked || i + 1 == SMEM_STEPS || !no_room(cx)) return false;
+    if (asked || i + 1 == COST_FIT_SMEM_STEPS || !no_room(cx)) return false;
     diag_forget(cx, mark);
-    b->recipe.opt.spare_smem += r->target->gpu.smem / SMEM_STEPS;
+    b->recipe.opt.spare_smem += r->target->gpu.smem / COST_FIT_SMEM_STEPS;
     ctx_remark(cx,
                "%s: tiles that leave %lld KiB of shared memory free: code "
                "for %s needs it",
@@ -47,9 +39,9 @@ bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
 
 // More at a time once a small step has not helped.
 static int64_t registers_for(const Built *b, bool again) {
-  int64_t n = (int64_t)(cg_flaws(&b->kernels) % CG_SERIAL) / PER_REG;
-  int64_t least = b->freed || again ? NEXT : LEAST;
-  return n < least ? least : n > MOST ? MOST : n;
+  int64_t n = (int64_t)(cg_flaws(&b->kernels) % CG_SERIAL) / COST_FIT_PER_REG;
+  int64_t least = b->freed || again ? COST_FIT_NEXT : COST_FIT_LEAST;
+  return n < least ? least : n > COST_FIT_MOST ? COST_FIT_MOST : n;
 }
 
 // Whether the recipe's tiles are those of b, or of the last try for it.
@@ -84,7 +76,7 @@ static void note(Leaning *all, const Built *b, int64_t lean, bool again) {
     }
     *known = true;
   }
-  if (all->ntried < LEAN_TRIES) all->tried[all->ntried++] = lean;
+  if (all->ntried < COST_LEAN_TRIES) all->tried[all->ntried++] = lean;
 }
 
 void drv_note_lean(Leaning *all, const Built *b) {
@@ -102,11 +94,11 @@ CgLevels drv_own_flaws(const Leaning *all, uint32_t i) {
 // nothing helps recurrences in one case of ten; single steps that spill much
 // need a CTA less.
 static int64_t next_level(const Leaning *l, const Built *b, uint32_t i) {
-  enum { MUCH = 256 };  // bytes
   const Func *f = b->kernels.at[i].func;
   uint32_t best = LEAN_NOT, k = LEAN_FREE;
   if (ir_has_steps(f)) k = LEAN_PASS;
-  if (ir_has_steps(f) && !ir_has_products(f) && l->flaws[i][LEAN_NOT] > MUCH)
+  if (ir_has_steps(f) && !ir_has_products(f) &&
+      l->flaws[i][LEAN_NOT] > COST_LEAN_CTA_LESS)
     k = LEAN_LOADS;
   for (; k < LEAN_LEVELS; k++) {
     if (!l->flaws[i][best]) return best;
@@ -124,7 +116,7 @@ static bool next_lean(const Built *b, int64_t *lean) {
     *lean |= next_level(l, b, i) << (LEAN_BITS * i);
   for (uint32_t i = 0; i < l->ntried; i++)
     if (l->tried[i] == *lean) return false;
-  return l->ntried < LEAN_TRIES;
+  return l->ntried < COST_LEAN_TRIES;
 }
 
 bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, const CgDevice *of,
@@ -136,7 +128,7 @@ bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, const CgDevice *of,
     *out = *b;
     out->recipe.opt.lean = lean;
     if (!drv_flawed_text(cx, p, b, of, out, dev))
-      b->leaning.ntried = LEAN_TRIES;
+      b->leaning.ntried = COST_LEAN_TRIES;
     else if (!drv_same_text(dev->text, of->text) &&
              !drv_same_text(dev->text, last)) {
       cx->remarks.n = mark.remarks;
@@ -150,12 +142,11 @@ bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, const CgDevice *of,
 
 // Four groups of warps leave a thread the fewest registers: first one less.
 static bool one_less(const Built *b, Recipe *r) {
-  enum { FOUR = 4 };
   const CgKernelRecord *k = &b->kernels.at[b->kernels.n - 1];
   if (!r->target->gpu.hopper || r->opt.most_groups ||
-      k->threads <= FOUR * GPU_GROUP_THREADS)
+      k->threads <= HW_MOST_GROUPS * HW_GROUP_THREADS)
     return false;
-  r->opt.most_groups = FOUR - 1;
+  r->opt.most_groups = HW_MOST_GROUPS - 1;
   return true;
 }
 
@@ -167,10 +158,10 @@ bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b,
   *out = (Built){.recipe = *r,
                  .program = b->program,
                  .freed = b->freed,
-                 .leaning.ntried = r->opt.lean ? LEAN_TRIES : 0};
+                 .leaning.ntried = r->opt.lean ? COST_LEAN_TRIES : 0};
   int64_t *spare = &out->recipe.opt.spare_regs;
   bool amd = r->target->gpu.vendor == VENDOR_AMD;
-  for (int i = 0; i < (amd ? AMD_TRIES : TRIES); i++) {
+  for (int i = 0; i < (amd ? COST_FIT_AMD_TRIES : COST_FIT_TRIES); i++) {
     bool less = !i && one_less(b, &out->recipe);
     if (!less) out->freed += registers_for(b, amd && i);
     *spare = out->freed;

@@ -1,5 +1,6 @@
 // What a GPU kernel is made of, read from its text at level mach: roles, and
 // the tiles in shared memory with the tensors that they are copied from.
+#include "ir/target.h"
 #include "tools/driver/gpu/device.h"
 
 #include "ir/layout.h"
@@ -45,7 +46,7 @@ static void name_tile(void *data, Op *op) {
 static void find_tiles(Kernel *k) {
   for (const Op *op = k->f->body->first; op; op = op->next)
     if (op->code == OP_SALLOC && k->n < MAX_TILES &&
-        smem_bytes(ir_type(k->f, op->res[0])) >= 1024)
+        smem_bytes(ir_type(k->f, op->res[0])) >= HW_SMEM_ALIGN)
       k->tile[k->n++] = (TileName){.smem = op->res[0]};
   ir_walk(k->f->body, name_tile, k);
 }

@@ -17,23 +17,19 @@
 // to 1.21), that two are never better. Nor are they where groups have bounds of
 // their own by tables: their longer steps mask more (1.05 to 1.27). Four
 // groups, whose steps are half as long as those of three, gain nothing by that
-// where tasks are of one size, or where a step does more than softmax does
-// (biases, caps) or multiplies less (head dims below 64); windows' tasks are of
-// one size to them, but gain. Measured on an H200 (docs/lab/2026-11-groups.md).
+// where tasks are of one size, or where a step does more than products and
+// functions of the same time (biases, caps, other head dims); windows' tasks
+// are of one size to them, but gain. Measured on an H200 (docs/lab/2026-11-groups.md).
 #include "ir/target.h"
+#include "passes/support/balance.h"
+#include "passes/support/cost.h"
 #include "tools/driver/gpu/device.h"
-
 #include "tools/plan/plan.h"
 
 enum {
   LEAST = 2,
   THREE,
   FOUR,  // warpgroups that compute
-  MORE_GAIN = 21,
-  MORE_COST = 22,
-  KEYS = 16,    // keys are counted in these: no overflow
-  START = 160,  // a wave of tasks takes as long besides
-  SOFTMAX = 5,  // what a step does with whole tiles
 };
 
 typedef struct Body {
@@ -43,6 +39,7 @@ typedef struct Body {
   int64_t groups;
   int64_t rows;  // of a task
   int64_t sms;
+  const GpuFacts *gpu;
   Dim queries, keys;
   int64_t step;  // keys
   bool even;     // all tasks are of one size
@@ -51,8 +48,7 @@ typedef struct Body {
   bool apart;    // a group's rows have their own bounds
   bool told;     // a phase before has found bounds
   bool first;    // some loop over keys begins with the first
-  int64_t ops;   // whole tiles that a step makes, the least of all loops
-  bool thin;     // sums of fewer columns than a group has rows
+  Balance work;  // of a step, of the loop whose steps do least
 } Body;
 
 static bool is_shared(const Func *f, Value tensor) {
@@ -63,31 +59,30 @@ static bool is_shared(const Func *f, Value tensor) {
 
 typedef struct Work {
   const Func *f;
-  int64_t ops;  // products and arithmetic of whole tiles
-  bool thin;    // a product has fewer columns than a group has rows
+  Balance of;
 } Work;
 
 static void add_op(void *data, Op *op) {
   Work *w = data;
-  bool moves = op->code == OP_SELECT || op->code == OP_CAST;
-  if (op->nres != 1 || moves) return;
-  const Type *t = ir_type(w->f, op->res[0]);
-  bool tile =
-      t->kind == TK_FRAG && t->slice == SLICE_NONE && t->dtype == DT_F32;
-  w->thin |= tile && op->code == OP_WGMMA && t->ext[1] < GPU_GROUP_ROWS;
-  w->ops +=
-      tile && (op->code == OP_WGMMA || op_info(op->code)->flags & OPF_ELEM);
+  balance_add(&w->of, w->f, op);
+}
+
+// Clocks of what a step does beside its products.
+static double others(const Body *b, const Balance *step) {
+  return balance_clocks(step, b->gpu, UNIT_FUNCTIONS) +
+         balance_clocks(step, b->gpu, UNIT_ARITHMETIC);
 }
 
 static void look_at_loop(Body *b, const Op *op) {
   double step, from;
   Work w = {.f = b->f};
-  if (!ir_const_value(b->f, op->args[2], &step) || step < KEYS) return;
+  if (!ir_const_value(b->f, op->args[2], &step) || step < COST_FEW_KEYS) return;
   if (step > (double)b->step) b->step = (int64_t)step;
   b->first |= ir_const_value(b->f, op->args[0], &from);
   ir_walk(op->regions[0], add_op, &w);
-  b->thin |= w.thin;
-  if (w.ops && (!b->ops || w.ops < b->ops)) b->ops = w.ops;
+  if (!w.of.of[UNIT_PRODUCTS]) return;
+  bool any = b->work.of[UNIT_PRODUCTS];
+  if (!any || others(b, &w.of) < others(b, &b->work)) b->work = w.of;
 }
 
 static void look(void *data, Op *op) {
@@ -109,18 +104,16 @@ static void look(void *data, Op *op) {
 // False: no tiles of rows, or no keys.
 static bool body_of(Ctx *cx, const CgProgram *p, const Built *built, Body *b) {
   const Module *m = built->mod;
-  *b = (Body){.cx = cx,
-              .p = p,
-              .sms = built->recipe.target->gpu.sms,
-              .even = true};
+  const GpuFacts *gpu = &built->recipe.target->gpu;
+  *b = (Body){.cx = cx, .p = p, .sms = gpu->sms, .gpu = gpu, .even = true};
   b->f = m->funcs.n ? m->funcs.at[m->funcs.n - 1] : NULL;
   if (!b->f) return false;
   for (uint32_t i = 0; i < b->f->grid.n; i++) {
     const GridDim *g = &b->f->grid.at[i];
     if (g->tile == 1) continue;
-    bool blocks = g->tile < GPU_GROUP_ROWS;  // a group's, of several heads
+    bool blocks = g->tile < HW_GROUP_ROWS;  // a group's, of several heads
     b->queries = b->f->axes.at[g->axis].extent;
-    b->rows = blocks ? g->tile * GPU_GROUP_ROWS : g->tile;
+    b->rows = blocks ? g->tile * HW_GROUP_ROWS : g->tile;
   }
   for (uint32_t i = 0; i < b->f->axes.n && !b->keys; i++)
     if (b->f->axes.at[i].role == AX_KEY) b->keys = b->f->axes.at[i].extent;
@@ -144,21 +137,22 @@ static CgExpr mean_keys(const Body *b, CgExpr keys) {
   CgExpr mean = cg_expr_bin(b->cx, by(b, keys, ATTN_X_MUL, 2), ATTN_X_SUB,
                             cg_expr_dim(b->cx, &b->f->mod->dims, b->queries));
   return by(b, by(b, mean, ATTN_X_MAX, 0), ATTN_X_ADD,
-            b->apart ? GPU_GROUP_ROWS : b->rows);
+            b->apart ? HW_GROUP_ROWS : b->rows);
 }
 
 static CgExpr uneven(const Body *b, CgExpr tasks) {
   CgExpr keys = cg_expr_dim(b->cx, &b->f->mod->dims, b->keys);
   CgExpr rows =
       by(b, by(b, tasks, ATTN_X_MUL, b->rows), ATTN_X_FLOORDIV, b->sms);
-  CgExpr mean = by(b, mean_keys(b, keys), ATTN_X_FLOORDIV, KEYS);
-  CgExpr last =
-      by(b, by(b, keys, ATTN_X_FLOORDIV, 2 * KEYS), ATTN_X_MUL, b->rows);
+  CgExpr mean = by(b, mean_keys(b, keys), ATTN_X_FLOORDIV, COST_FEW_KEYS);
+  CgExpr last = by(b, by(b, keys, ATTN_X_FLOORDIV, 2 * COST_FEW_KEYS),
+                   ATTN_X_MUL, b->rows);
   CgExpr all = cg_expr_bin(b->cx, cg_expr_bin(b->cx, rows, ATTN_X_MUL, mean),
                            ATTN_X_ADD, last);
   if (!b->told) return all;
   return cg_expr_bin(b->cx, all, ATTN_X_ADD,
-                     by(b, even(b, tasks), ATTN_X_MUL, START / KEYS));
+                     by(b, even(b, tasks), ATTN_X_MUL,
+                        COST_FEW_START / COST_FEW_KEYS));
 }
 
 // Also if both ends of a task's keys move with its rows, by arithmetic.
@@ -181,14 +175,23 @@ static int64_t groups_of(const Built *b) {
   if (!k || !r->target->gpu.hopper || r->opt.most_groups ||
       drv_tiles_asked(r->prog, r->target, &r->opt))
     return 0;
-  int64_t groups = k->threads / GPU_GROUP_THREADS - 1;
+  int64_t groups = k->threads / HW_GROUP_THREADS - 1;
   return groups > LEAST ? groups : 0;
 }
 
-// Whether more groups gain more than waves and padding tell.
+// Whether more groups gain more than waves and padding tell. Four, with steps
+// half as long, do so where products and functions take as long, so that groups
+// fill each other's gaps, and other ops are few.
 static bool gains(const Body *more) {
+  const Balance *w = &more->work;
+  double functions = balance_clocks(w, more->gpu, UNIT_FUNCTIONS);
+  double products = balance_clocks(w, more->gpu, UNIT_PRODUCTS);
+  double arithmetic = balance_clocks(w, more->gpu, UNIT_ARITHMETIC);
+  double apart =
+      products > functions ? products - functions : functions - products;
   return more->groups < FOUR ||
-         (!more->even && more->ops <= SOFTMAX && !more->thin);
+         (!more->even && COST_FOUR_ARITHMETIC * arithmetic <= functions &&
+          COST_FOUR_BALANCE * apart < functions);
 }
 
 static bool is_worth(const Body *more, const Body *fewer) {
@@ -213,11 +216,12 @@ bool drv_few_tasks(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
   diag_forget(cx, mark);
   if (!made || !is_worth(&more, &fewer)) return false;
   ctx_remark(cx, "%s: a second body with tiles of %lld rows, for few tasks",
-             p->name, (long long)(groups - 1) * GPU_GROUP_ROWS);
+             p->name, (long long)(groups - 1) * HW_GROUP_ROWS);
   bool even_tasks = is_even(&more), gain = gains(&more);
   CgExpr less =
-      cg_expr_bin(cx, cost(&fewer, even_tasks, gain ? MORE_COST : 1), ATTN_X_LT,
-                  cost(&more, even_tasks, gain ? MORE_GAIN : 1));
+      cg_expr_bin(cx, cost(&fewer, even_tasks, gain ? COST_FEW_GAIN_DEN : 1),
+                  ATTN_X_LT,
+                  cost(&more, even_tasks, gain ? COST_FEW_GAIN_NUM : 1));
   few->recipe.when = drv_and(cx, few->recipe.when, less);
   d.when = drv_and(cx, d.when, less);
   drv_prepend_device(cx, p, d);

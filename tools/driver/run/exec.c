@@ -1,5 +1,6 @@
 // Running a program on host arrays: one specialization, one target, the
 // object's own bytes loaded into this process.
+#include "passes/support/cost.h"
 #include "tools/driver/compile/compile.h"
 #include "tools/driver/gpu/exec.h"
 
@@ -26,14 +27,14 @@ bool drv_fit(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
   uint32_t sym;
   int64_t n_rows;
   if (!queries || !dim_find_sym(c->prog->dims, queries, &sym) ||
-      !c->known[sym] || c->dims[sym] > DRV_GROUP)
+      !c->known[sym] || c->dims[sym] > COST_FEW_QUERIES)
     return true;
   opt->group = true;
   if (!drv_program(c->cx, c->prog, binds, n, t, opt, p)) return false;
   DimTab *dims = c->prog->dims;
   Dim rows = drv_rows(p, dims);
   opt->few =
-      rows && dim_eval(dims, rows, c->dims, &n_rows) && n_rows <= DRV_FEW;
+      rows && dim_eval(dims, rows, c->dims, &n_rows) && n_rows <= COST_CPU_FEW;
   opt->group &= !opt->few && drv_grouped(dims, rows);
   if (!opt->few) return true;
   return drv_program(c->cx, c->prog, binds, n, t, opt, p);

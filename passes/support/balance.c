@@ -1,0 +1,88 @@
+// What a step waits for. See balance.h.
+#include "passes/support/balance.h"
+
+#include "ir/layout.h"
+
+// What an element of an op takes: special functions, and instructions where its
+// code is long.
+typedef struct OpCost {
+  uint8_t functions, instrs;
+} OpCost;
+
+static const OpCost costs[OP_COUNT] = {
+    [OP_EXP] = {1, 2},      [OP_EXP2] = {1, 1},    [OP_LOG] = {1, 2},
+    [OP_LOG2] = {1, 1},     [OP_SIGMOID] = {1, 4}, [OP_DIV] = {1, 8},
+    [OP_SQRT] = {1, 8},     [OP_RSQRT] = {1, 1},   [OP_TANH] = {1, 16},
+    [OP_SOFTPLUS] = {2, 8}, [OP_SIN] = {1, 16},    [OP_COS] = {1, 16},
+    [OP_ERF] = {1, 16},
+};
+
+uint32_t balance_functions(OpCode code) {
+  return costs[code].functions;
+}
+
+uint32_t balance_instrs(OpCode code) {
+  if (costs[code].instrs) return costs[code].instrs;
+  return op_info(code)->flags & OPF_ELEM ? 1 : 0;
+}
+
+static uint64_t elements(const Type *t) {
+  bool tile = t->kind == TK_FRAG && t->slice == SLICE_NONE;
+  return tile ? (uint64_t)t->ext[0] * t->ext[1] : 0;
+}
+
+void balance_add(Balance *b, const Func *f, const Op *op) {
+  if (op->nres != 1) return;
+  uint64_t n = elements(ir_type(f, op->res[0]));
+  uint32_t functions = balance_functions(op->code);
+  if (op->code == OP_MMA || op->code == OP_WGMMA)
+    b->of[UNIT_PRODUCTS] += 2 * n * ir_type(f, op->args[0])->ext[1];
+  else if (functions) b->of[UNIT_FUNCTIONS] += functions * n;
+  else if (op_info(op->code)->flags & OPF_ELEM) b->of[UNIT_ARITHMETIC] += n;
+  else if (op->code == OP_SFILL)
+    b->of[UNIT_MEMORY] += smem_bytes(ir_type(f, op->res[0]));
+}
+
+Balance balance_of(const Func *f, const Region *r) {
+  Balance b = {0};
+  for (const Op *op = r->first; op; op = op->next) balance_add(&b, f, op);
+  return b;
+}
+
+uint64_t balance_code(const Func *f, const Region *r) {
+  uint64_t n = 0;
+  for (const Op *op = r->first; op; op = op->next)
+    if (op->nres == 1)
+      n += elements(ir_type(f, op->res[0])) * balance_instrs(op->code);
+  return n / HW_GROUP_THREADS;
+}
+
+Balance balance_pair(int64_t elements_of) {
+  return (Balance){.of = {[UNIT_PRODUCTS] = 2 * (uint64_t)elements_of,
+                          [UNIT_FUNCTIONS] = 1}};
+}
+
+// Bytes that device memory gives a multiprocessor in a clock: the clock is that
+// of tflops.
+static double bytes_a_clock(const GpuFacts *g) {
+  double clock = g->tflops * 1e12 / ((double)g->flops * g->sms);
+  return g->bandwidth * 1e9 / g->sms / clock;
+}
+
+double balance_clocks(const Balance *b, const GpuFacts *gpu, BalanceUnit unit) {
+  double rate[UNIT_COUNT] = {gpu->flops, gpu->special, gpu->lanes,
+                             bytes_a_clock(gpu)};
+  return (double)b->of[unit] / rate[unit];
+}
+
+BalanceUnit balance_bound(const Balance *b, const GpuFacts *gpu) {
+  BalanceUnit most = UNIT_PRODUCTS;
+  for (BalanceUnit u = UNIT_PRODUCTS; u < UNIT_COUNT; u++)
+    if (balance_clocks(b, gpu, u) > balance_clocks(b, gpu, most)) most = u;
+  return most;
+}
+
+bool balance_products(const Balance *b, const GpuFacts *gpu, uint32_t times) {
+  return balance_clocks(b, gpu, UNIT_PRODUCTS) >=
+         times * balance_clocks(b, gpu, UNIT_FUNCTIONS);
+}
