@@ -6,8 +6,8 @@
 
 #include <stddef.h>
 
-// How code keeps registers, LEAN_BITS of PassOpt.lean for each function: as it
-// is, what costs nothing, pass remat, that with fewer for threads that load and
+// How code keeps registers, attribute `relief` of a kernel's launch: as it is,
+// what costs nothing, pass remat, that with fewer for threads that load and
 // more for those that compute (single steps: one CTA less of a multiprocessor),
 // pass remat with states that wait in shared memory, and LEAN_LOADS with
 // numbers of the task found again.

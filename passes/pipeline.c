@@ -200,6 +200,8 @@ bool pass_run(Ctx *cx, Module *m, const char *names, const PipelineOpt *opt) {
   Run r = {.cx = cx, .m = m, .opt = opt};
   Buf input = {0};
   if (!known_names(cx, names)) return false;
+  for (uint32_t i = 0; i < m->funcs.n; i++)  // text behind `lower_gpu`
+    lean_set(m->funcs.at[i], lean_of(opt->pass.lean, i));
   if (opt->reproducer) input = text_of(&r);
   if (run_all(&r, names)) return true;
   if (opt->reproducer) write_reproducer(&r, names, &input);

@@ -11,6 +11,8 @@ static bool is_pos(int64_t pos) {
 }
 
 // ---------------------------------------------------------------- structure
+enum { MAX_RELIEF = 5 };
+
 static bool check_launch(Verifier *v, const Op *op) {
   int64_t threads = ir_attr_i(op, AT_THREADS, 0);
   const IrAttr *ctas = ir_attr(op, AT_CTAS);
@@ -20,6 +22,9 @@ static bool check_launch(Verifier *v, const Op *op) {
     return verify_fail(v, op, "threads are whole warps, 32 to 1024");
   if (ctas && strcmp(ctas->s, "tasks") && strcmp(ctas->s, "persistent"))
     return verify_fail(v, op, "ctas is \"tasks\" or \"persistent\"");
+  if (ir_attr_i(op, AT_RELIEF, 0) < 0 ||
+      ir_attr_i(op, AT_RELIEF, 0) > MAX_RELIEF)
+    return verify_fail(v, op, "relief is 0 to 5");
   if (ir_attr(op, AT_GROUPS) && v->m->level != LV_FRAG)
     return verify_fail(v, op,
                        "groups are level frag's: at level mach roles have "

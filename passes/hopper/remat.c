@@ -246,6 +246,16 @@ static void crowded(Func *f) {
   }
 }
 
+int64_t lean_level(const Func *f) {
+  const Op *launch = ir_launch(f);
+  return launch ? ir_attr_i(launch, AT_RELIEF, LEAN_NOT) : LEAN_NOT;
+}
+
+void lean_set(Func *f, int64_t level) {
+  if (level && ir_launch(f))
+    ir_set_attr(f, f->body->first, attr_i(AT_RELIEF, level));
+}
+
 // The attribute does for stores what `crowded` does.
 static void always(Func *f, int64_t level) {
   if (level <= LEAN_FREE) cheap(f, f->body);
@@ -253,10 +263,11 @@ static void always(Func *f, int64_t level) {
 }
 
 bool pass_remat(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)opt;
   (void)cx;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    int64_t level = lean_of(opt->lean, i);
+    int64_t level = lean_level(f);
     if (!ir_launch(f)) continue;
     bool steps = ir_has_steps(f);
     if (steps) always(f, level);

@@ -30,6 +30,7 @@
 #include "ir/pressure.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
+#include "passes/hopper/remat.h"
 #include "passes/hopper/rings.h"
 
 enum { MAX_OPS = 24 };
@@ -456,9 +457,10 @@ static void loops(Func *f, Region *r, int64_t level, Arena *a) {
 }
 
 bool pass_spill_chunks(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    int64_t level = lean_of(opt->lean, i);
+    int64_t level = lean_level(f);
     if (level <= LEAN_FREE || !ir_launch(f) || !ir_has_steps(f)) continue;
     if (has_loop(f->body)) loops(f, f->body, level, &cx->scratch);
     else phase(f, &cx->scratch);

@@ -86,10 +86,11 @@ static void loops(Func *f) {
 }
 
 bool pass_spill_smem(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)opt;
   (void)cx;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    int64_t level = lean_of(opt->lean, i);
+    int64_t level = lean_level(f);
     if (level <= LEAN_FREE || !ir_launch(f) || ir_has_steps(f) || has_fill(f))
       continue;
     loops(f);

@@ -28,6 +28,7 @@
 #include "ir/pressure.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
+#include "passes/hopper/remat.h"
 #include "passes/hopper/rings.h"
 
 enum { KIB = 1 << 10 };
@@ -402,6 +403,6 @@ static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt,
 
 bool pass_tile_scheduler(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n; i++)
-    run(cx, m->funcs.at[i], opt->target, opt, lean_of(opt->lean, i));
+    run(cx, m->funcs.at[i], opt->target, opt, lean_level(m->funcs.at[i]));
   return true;
 }

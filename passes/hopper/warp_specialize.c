@@ -33,6 +33,7 @@
 #include "ir/target.h"
 #include "passes/hopper/drain.h"
 #include "passes/support/fill.h"
+#include "passes/hopper/remat.h"
 #include "passes/hopper/rings.h"
 
 #include <assert.h>
@@ -935,11 +936,12 @@ static void specialize(Rings *w, bool leanest) {
 }
 
 bool pass_warp_specialize(Ctx *cx, Module *m, const PassOpt *opt) {
+  (void)opt;
   (void)cx;
   const Target *t = opt->target;
   Rings w;
   for (uint32_t i = 0; i < m->funcs.n; i++)
     if (rings_plan(&w, m->funcs.at[i], t))
-      specialize(&w, lean_of(opt->lean, i) >= LEAN_LOADS);
+      specialize(&w, lean_level(m->funcs.at[i]) >= LEAN_LOADS);
   return true;
 }
