@@ -273,7 +273,9 @@ static const Op *other_extreme(const Op *op) {
 // Entries of a table, read at a time: a fragment's columns, of which a lane has
 // half on AMD.
 static int64_t entries(const Tiler *t) {
-  int64_t most = t->target->gpu.vendor == VENDOR_AMD ? 64 : 128, n = 16;
+  bool amd = t->target->gpu.vendor == VENDOR_AMD;
+  int64_t most = amd ? COST_TABLE_AMD_ENTRIES : COST_TABLE_ENTRIES;
+  int64_t n = HW_BLOCK;
   while (n < most && n < t->plan.tile_k) n *= 2;
   return n;
 }

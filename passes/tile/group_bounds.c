@@ -73,7 +73,7 @@ OwnKind own_kind(Ctx *cx, const Func *f, int lane) {
 void own_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   const Target *t = opt->target;
   if (!t->gpu.hopper || p->lane < 0 || p->split) return;
-  int64_t rows = 4 * t->gpu.rows, groups = p->tile_q / rows;
+  int64_t rows = HW_GROUP_WARPS * t->gpu.rows, groups = p->tile_q / rows;
   if (p->split || p->tile_q % rows || groups < 2 || groups > MAX_OWN) return;
   OwnKind k = own_kind(cx, f, p->lane);
   if (k == OWN_TABLES || (k == OWN_ARITHMETIC && groups > 2))

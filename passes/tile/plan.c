@@ -673,8 +673,8 @@ static int64_t gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane) {
               .lane = (uint32_t)lane,
               .ok = tg->gpu.hopper && lane >= 0};
   if (s.ok) ir_walk(f->body, note_shared, &s);
-  if (tg->gpu.vendor == VENDOR_AMD) return 4 * tg->gpu.rows;
-  return s.ok ? 128 : 64;
+  if (tg->gpu.vendor == VENDOR_AMD) return HW_GROUP_WARPS * tg->gpu.rows;
+  return s.ok ? 2 * HW_GROUP_ROWS : HW_GROUP_ROWS;
 }
 
 // Do products take so many times what a pair's exponential takes?
