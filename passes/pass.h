@@ -6,33 +6,6 @@
 
 #include <stddef.h>
 
-// How code keeps registers, attribute `relief` of a kernel's launch: as it is,
-// what costs nothing, pass remat, that with fewer for threads that load and
-// more for those that compute (single steps: one CTA less of a multiprocessor),
-// pass remat with states that wait in shared memory, and LEAN_LOADS with
-// numbers of the task found again.
-enum {
-  LEAN_NOT,
-  LEAN_FREE,
-  LEAN_PASS,
-  LEAN_LOADS,
-  LEAN_STATE,
-  LEAN_TASK,
-  LEAN_LEVELS,
-  LEAN_BITS = 3,
-  LEAN_FUNCS = 20
-};
-
-static inline int64_t lean_of(int64_t all, uint32_t func) {
-  int64_t mask = (1 << LEAN_BITS) - 1;
-  return func < LEAN_FUNCS ? (all >> (LEAN_BITS * func)) & mask : 0;
-}
-
-// Where tiles are copied for the threads that compute, states do not wait.
-static inline bool lean_loads(int64_t level, bool copied) {
-  return level >= LEAN_LOADS && (copied || level != LEAN_STATE);
-}
-
 // The values of options.def, by kind.
 typedef const Target *PassTARGET;
 typedef int64_t PassINT;

@@ -1,5 +1,6 @@
 // Running passes: lookup, pipelines, level checks, verification, dumps, times,
 // and files that attn-opt runs on.
+#include "passes/support/relief.h"
 #include "passes/pass.h"
 
 #include "ir/core/outfile.h"
@@ -201,7 +202,7 @@ bool pass_run(Ctx *cx, Module *m, const char *names, const PipelineOpt *opt) {
   Buf input = {0};
   if (!known_names(cx, names)) return false;
   for (uint32_t i = 0; i < m->funcs.n; i++)  // text behind `lower_gpu`
-    lean_set(m->funcs.at[i], lean_of(opt->pass.lean, i));
+    relief_set(m->funcs.at[i], relief_asked(opt->pass.relief, i));
   if (opt->reproducer) input = text_of(&r);
   if (run_all(&r, names)) return true;
   if (opt->reproducer) write_reproducer(&r, names, &input);

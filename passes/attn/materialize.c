@@ -522,7 +522,7 @@ bool pass_materialize(Ctx *cx, Module *m, const PassOpt *opt) {
   // Where copies go through registers they are cleaned there.
   bool cleans = opt->target->gpu.vendor != VENDOR_AMD;
   for (uint32_t i = 0; i < m->funcs.n; i++)
-    run(cx, m->funcs.at[i], t ? &t->gpu : NULL, cleans, &out);
+    run(cx, m->funcs.at[i], &opt->target->gpu, cleans, &out);
   m->funcs.n = 0;
   for (uint32_t i = 0; i < out.n; i++) vec_push(m->arena, &m->funcs, out.at[i]);
   return true;

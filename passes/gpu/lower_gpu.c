@@ -15,7 +15,7 @@
 // `groups` instances of 128 threads. place.h has the words, docs/gpu/place.md
 // the form. Needs: level tile. Tests: test/passes/lower_gpu.
 #include "passes/support/cost.h"
-#include "passes/hopper/remat.h"
+#include "passes/support/relief.h"
 #include "passes/gpu/gpu.h"
 #include "passes/support/rebuild.h"
 
@@ -237,7 +237,7 @@ bool pass_lower_gpu(Ctx *cx, Module *m, const PassOpt *opt) {
       return false;
     Func *g = place_func(cx, m, m->funcs.at[i], t, opt);
     if (!g) return false;
-    lean_set(g, lean_of(opt->lean, i));
+    relief_set(g, relief_asked(opt->relief, i));
     m->funcs.at[i] = g;
     arena_reset(&cx->scratch, mark);
   }

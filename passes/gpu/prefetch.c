@@ -32,7 +32,7 @@
 #include "passes/support/cost.h"
 #include "passes/gpu/prefetch.h"
 
-#include "passes/hopper/remat.h"
+#include "passes/support/relief.h"
 #include "passes/hopper/rings.h"
 
 typedef struct Fetch {
@@ -319,10 +319,10 @@ bool pass_prefetch(Ctx *cx, Module *m, const PassOpt *opt) {
     return true;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    int64_t level = lean_level(f);
-    if (level == LEAN_TASK) continue;
+    int64_t level = relief_of(f);
+    if (level == RELIEF_TASK) continue;
     if (amd || ir_has_steps(f))
-      region(f, f->body, m->arena, !amd, level > LEAN_FREE);
+      region(f, f->body, m->arena, !amd, level > RELIEF_FREE);
   }
   return true;
 }

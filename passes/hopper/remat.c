@@ -111,7 +111,7 @@ static Value again(Func *f, Op *at, Value v, bool threads) {
       ->res[0];
 }
 
-void lean_renew_stores(Func *f, Op *op, bool threads) {
+void remat_stores(Func *f, Op *op, bool threads) {
   for (; op; op = op->next)
     for (uint32_t i = 2; op->code == OP_GSTORE && i < op->nargs; i++)
       if (ir_type(f, op->args[i])->dtype == DT_I32)
@@ -120,7 +120,7 @@ void lean_renew_stores(Func *f, Op *op, bool threads) {
 
 // ---------------------------------------------------------------- loops
 static void loops(Func *f, Region *r, int64_t level) {
-  bool threads = level == LEAN_TASK;
+  bool threads = level == RELIEF_TASK;
   for (Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++) loops(f, op->regions[i], level);
     if (op->code != OP_FOR || !op->nres) continue;
@@ -129,10 +129,9 @@ static void loops(Func *f, Region *r, int64_t level) {
     if (!rare && !rings_has_fill(op)) continue;
     if (rare) sink(f, op, rare);
     if (rare) renew(f, rare, rare, true);
-    if (lean_loads(level, rings_has_fill(op))) renew(f, body, body, false);
-    lean_renew_stores(f, op->next, threads);
-    if (!rings_has_fill(op))
-      lean_renew_stores(f, chunk->regions[0]->first, threads);
+    if (relief_stows(level, rings_has_fill(op))) renew(f, body, body, false);
+    remat_stores(f, op->next, threads);
+    if (!rings_has_fill(op)) remat_stores(f, chunk->regions[0]->first, threads);
   }
 }
 
@@ -196,7 +195,7 @@ static void chunks(Func *f, Op *loop) {
   if (rare) sink(f, loop, rare);
   if (!rare || !is_loaded(f, loop->args[1])) return;
   renew(f, rare, rare, true);
-  lean_renew_stores(f, loop->next, false);
+  remat_stores(f, loop->next, false);
 }
 
 // Indices of op that are coordinates from outside of r, or any, are made anew.
@@ -246,20 +245,10 @@ static void crowded(Func *f) {
   }
 }
 
-int64_t lean_level(const Func *f) {
-  const Op *launch = ir_launch(f);
-  return launch ? ir_attr_i(launch, AT_RELIEF, LEAN_NOT) : LEAN_NOT;
-}
-
-void lean_set(Func *f, int64_t level) {
-  if (level && ir_launch(f))
-    ir_set_attr(f, f->body->first, attr_i(AT_RELIEF, level));
-}
-
 // The attribute does for stores what `crowded` does.
 static void always(Func *f, int64_t level) {
-  if (level <= LEAN_FREE) cheap(f, f->body);
-  if (level == LEAN_NOT) crowded(f);
+  if (level <= RELIEF_FREE) cheap(f, f->body);
+  if (level == RELIEF_NONE) crowded(f);
 }
 
 bool pass_remat(Ctx *cx, Module *m, const PassOpt *opt) {
@@ -267,16 +256,16 @@ bool pass_remat(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    int64_t level = lean_level(f);
+    int64_t level = relief_of(f);
     if (!ir_launch(f)) continue;
     bool steps = ir_has_steps(f);
     if (steps) always(f, level);
-    if (level == LEAN_NOT || (level > LEAN_FREE && !steps)) continue;
+    if (level == RELIEF_NONE || (level > RELIEF_FREE && !steps)) continue;
     ir_set_attr(f, f->body->first, attr_i(AT_LEAN, 1));
-    if (level == LEAN_FREE) continue;
+    if (level == RELIEF_FREE) continue;
     ir_set_attr(f, f->body->first, attr_i(AT_LEANER, 1));
     loops(f, f->body, level);
-    if (level == LEAN_TASK) of_task(f, f->body);
+    if (level == RELIEF_TASK) of_task(f, f->body);
   }
   return true;
 }

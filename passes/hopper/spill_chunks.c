@@ -30,7 +30,7 @@
 #include "ir/pressure.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
-#include "passes/hopper/remat.h"
+#include "passes/support/relief.h"
 #include "passes/hopper/rings.h"
 
 enum { MAX_OPS = 24 };
@@ -442,16 +442,16 @@ static void loops(Func *f, Region *r, int64_t level, Arena *a) {
       loops(f, op->regions[i], level, a);
     if (!chunk) continue;
     Region *body = op->regions[0];
-    bool copied = rings_has_fill(op), all = lean_loads(level, copied);
+    bool copied = rings_has_fill(op), all = relief_stows(level, copied);
     if (copied) {
       if (all && stow_operands(f, body)) sink(f, chunk, is_of_parts);
       continue;
     }
     loads_late(f, body);
-    if (level >= LEAN_LOADS) stow_operands(f, body);
+    if (level >= RELIEF_LOADS) stow_operands(f, body);
     if (all) loads_again(f, chunk, is_load, is_put, a);
     if (all) stow_chunk(f, chunk, a);
-    if (all) stow_slices(f, body, level == LEAN_TASK, needed_in_branch);
+    if (all) stow_slices(f, body, level == RELIEF_TASK, needed_in_branch);
     loads_apart(f, body, is_put);
   }
 }
@@ -460,8 +460,8 @@ bool pass_spill_chunks(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    int64_t level = lean_level(f);
-    if (level <= LEAN_FREE || !ir_launch(f) || !ir_has_steps(f)) continue;
+    int64_t level = relief_of(f);
+    if (level <= RELIEF_FREE || !ir_launch(f) || !ir_has_steps(f)) continue;
     if (has_loop(f->body)) loops(f, f->body, level, &cx->scratch);
     else phase(f, &cx->scratch);
   }

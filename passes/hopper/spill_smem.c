@@ -82,7 +82,7 @@ static void loops(Func *f) {
     shelve_tiles(f, op);
     last = op;
   }
-  if (last) lean_renew_stores(f, last->next, true);
+  if (last) remat_stores(f, last->next, true);
 }
 
 bool pass_spill_smem(Ctx *cx, Module *m, const PassOpt *opt) {
@@ -90,11 +90,11 @@ bool pass_spill_smem(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    int64_t level = lean_level(f);
-    if (level <= LEAN_FREE || !ir_launch(f) || ir_has_steps(f) || has_fill(f))
+    int64_t level = relief_of(f);
+    if (level <= RELIEF_FREE || !ir_launch(f) || ir_has_steps(f) || has_fill(f))
       continue;
     loops(f);
-    if (level == LEAN_TASK)
+    if (level == RELIEF_TASK)
       ir_set_attr(f, f->body->first, attr_i(AT_REGISTERS, COST_SHELVED_REGS));
   }
   return true;

@@ -28,7 +28,7 @@
 #include "ir/pressure.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
-#include "passes/hopper/remat.h"
+#include "passes/support/relief.h"
 #include "passes/hopper/rings.h"
 
 enum { KIB = 1 << 10 };
@@ -377,7 +377,7 @@ static void share(Func *f, Op *launch, const Target *target, Arena *a,
           n = regs / (threads * each);
   int64_t most = ir_press(f, a).regs;
   while (n > 1 && most > regs / (threads * n) + slack) n--;
-  if (lean >= LEAN_LOADS) n--;
+  if (lean >= RELIEF_LOADS) n--;
   if (n > 1) ir_set_attr(f, launch, attr_i(AT_OCCUPANCY, n));
 }
 
@@ -403,6 +403,6 @@ static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt,
 
 bool pass_tile_scheduler(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n; i++)
-    run(cx, m->funcs.at[i], opt->target, opt, lean_level(m->funcs.at[i]));
+    run(cx, m->funcs.at[i], opt->target, opt, relief_of(m->funcs.at[i]));
   return true;
 }

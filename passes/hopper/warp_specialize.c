@@ -33,7 +33,7 @@
 #include "ir/target.h"
 #include "passes/hopper/drain.h"
 #include "passes/support/fill.h"
-#include "passes/hopper/remat.h"
+#include "passes/support/relief.h"
 #include "passes/hopper/rings.h"
 
 #include <assert.h>
@@ -942,6 +942,6 @@ bool pass_warp_specialize(Ctx *cx, Module *m, const PassOpt *opt) {
   Rings w;
   for (uint32_t i = 0; i < m->funcs.n; i++)
     if (rings_plan(&w, m->funcs.at[i], t))
-      specialize(&w, lean_level(m->funcs.at[i]) >= LEAN_LOADS);
+      specialize(&w, relief_of(m->funcs.at[i]) >= RELIEF_LOADS);
   return true;
 }

@@ -1,7 +1,7 @@
 // Facts of the targets agree with each other, and what bounds a step is what
 // they say.
 #include "passes/support/balance.h"
-#include "passes/cost.h"
+#include "passes/support/cost.h"
 #include "test/unit/expect.h"
 
 static const GpuFacts *facts(const char *name) {

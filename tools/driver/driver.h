@@ -33,7 +33,7 @@ typedef struct DrvOptions {
   int64_t tile_q, tile_k, chunk;  // 0: the schedule block's, else chosen
   bool group, few;                // the kernels of groups of heads, of few rows
                                   // (docs/cpu-schedule.md)
-  int64_t spare_regs, spare_smem, most_groups, lean;  // as of PassOpt
+  int64_t spare_regs, spare_smem, most_groups, relief;  // as of PassOpt
   bool strided;                                       // the same
   bool first;     // no second code for tensors that one does not take
   bool assembly;  // AMD: the text of it too

@@ -39,7 +39,7 @@ static PassOpt pass_options(const Decl *prog, const Target *t,
                .spare_regs = opt->spare_regs,
                .spare_smem = opt->spare_smem,
                .most_groups = opt->most_groups,
-               .lean = opt->lean,
+               .relief = opt->relief,
                .strided = opt->strided};
   const Unit *u = prog->unit;
   for (uint32_t i = 0; i < u->decls.n; i++) {

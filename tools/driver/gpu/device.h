@@ -6,6 +6,7 @@
 
 #include "passes/support/cost.h"
 #include "passes/pass.h"
+#include "passes/support/relief.h"
 #include "tools/driver/compile/compile.h"
 
 // What a variant is made of.
@@ -21,9 +22,9 @@ typedef struct Recipe {
 // Code that keeps fewer registers: what each kernel spills at each level that
 // was tried, and the recipes' options (fit.c).
 typedef struct Leaning {
-  uint64_t flaws[LEAN_FUNCS][LEAN_LEVELS];
-  uint64_t own[LEAN_FUNCS][LEAN_LEVELS];  // at ptxas's own level
-  bool known[LEAN_FUNCS][LEAN_LEVELS];
+  uint64_t flaws[RELIEF_FUNCS][RELIEF_LEVELS];
+  uint64_t own[RELIEF_FUNCS][RELIEF_LEVELS];  // at ptxas's own level
+  bool known[RELIEF_FUNCS][RELIEF_LEVELS];
   int64_t tried[COST_LEAN_TRIES];
   uint32_t ntried;
 } Leaning;

@@ -26,7 +26,7 @@ static int version_of(uint32_t gfx) {
 static bool runs(const DrvGpu *g, const Target *t) {
   int cc = (int)t->gpu.cc;
   if (g->amd) return g->version == version_of(t->gpu.cc);
-  return t->gpu.arch ? g->version == cc : g->version >= cc;
+  return t->gpu.hopper ? g->version == cc : g->version >= cc;
 }
 
 OnGpu *on_gpu_open(Ctx *cx, const Target *t) {

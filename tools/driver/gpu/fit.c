@@ -13,7 +13,6 @@
 
 #include <string.h>
 
-
 // The last diagnostic may come from too little shared memory.
 static bool no_room(const Ctx *cx) {
   if (!cx->diags.n) return false;
@@ -68,11 +67,11 @@ bool drv_same_text(CgBytes a, CgBytes b) {
 
 // Each kernel's level in `lean` is known, by what b spills.
 static void note(Leaning *all, const Built *b, int64_t lean, bool again) {
-  for (uint32_t i = 0; i < b->kernels.n && i < LEAN_FUNCS; i++) {
-    bool *known = &all->known[i][lean_of(lean, i)];
+  for (uint32_t i = 0; i < b->kernels.n && i < RELIEF_FUNCS; i++) {
+    bool *known = &all->known[i][relief_asked(lean, i)];
     if (again || !*known) {
-      all->flaws[i][lean_of(lean, i)] = cg_kernel_flaws(&b->kernels.at[i]);
-      all->own[i][lean_of(lean, i)] = b->kernels.at[i].own_flaws;
+      all->flaws[i][relief_asked(lean, i)] = cg_kernel_flaws(&b->kernels.at[i]);
+      all->own[i][relief_asked(lean, i)] = b->kernels.at[i].own_flaws;
     }
     *known = true;
   }
@@ -80,12 +79,12 @@ static void note(Leaning *all, const Built *b, int64_t lean, bool again) {
 }
 
 void drv_note_lean(Leaning *all, const Built *b) {
-  note(all, b, b->recipe.opt.lean, true);
+  note(all, b, b->recipe.opt.relief, true);
 }
 
 CgLevels drv_own_flaws(const Leaning *all, uint32_t i) {
   CgLevels l = {.below = UINT64_MAX};
-  for (uint32_t k = 0; i < LEAN_FUNCS && k < LEAN_LEVELS; k++)
+  for (uint32_t k = 0; i < RELIEF_FUNCS && k < RELIEF_LEVELS; k++)
     if (all->known[i][k]) l.known[l.nknown++] = all->own[i][k];
   return l;
 }
@@ -95,12 +94,12 @@ CgLevels drv_own_flaws(const Leaning *all, uint32_t i) {
 // need a CTA less.
 static int64_t next_level(const Leaning *l, const Built *b, uint32_t i) {
   const Func *f = b->kernels.at[i].func;
-  uint32_t best = LEAN_NOT, k = LEAN_FREE;
-  if (ir_has_steps(f)) k = LEAN_PASS;
+  uint32_t best = RELIEF_NONE, k = RELIEF_FREE;
+  if (ir_has_steps(f)) k = RELIEF_REMAT;
   if (ir_has_steps(f) && !ir_has_products(f) &&
-      l->flaws[i][LEAN_NOT] > COST_LEAN_CTA_LESS)
-    k = LEAN_LOADS;
-  for (; k < LEAN_LEVELS; k++) {
+      l->flaws[i][RELIEF_NONE] > COST_LEAN_CTA_LESS)
+    k = RELIEF_LOADS;
+  for (; k < RELIEF_LEVELS; k++) {
     if (!l->flaws[i][best]) return best;
     if (!l->known[i][k]) return k;
     if (l->flaws[i][k] < l->flaws[i][best]) best = k;
@@ -112,8 +111,8 @@ static int64_t next_level(const Leaning *l, const Built *b, uint32_t i) {
 static bool next_lean(const Built *b, int64_t *lean) {
   const Leaning *l = &b->leaning;
   *lean = 0;
-  for (uint32_t i = 0; i < b->kernels.n && i < LEAN_FUNCS; i++)
-    *lean |= next_level(l, b, i) << (LEAN_BITS * i);
+  for (uint32_t i = 0; i < b->kernels.n && i < RELIEF_FUNCS; i++)
+    *lean |= next_level(l, b, i) << (RELIEF_BITS * i);
   for (uint32_t i = 0; i < l->ntried; i++)
     if (l->tried[i] == *lean) return false;
   return l->ntried < COST_LEAN_TRIES;
@@ -126,7 +125,7 @@ bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, const CgDevice *of,
   DiagMark mark = diag_mark(cx);
   while (next_lean(b, &lean)) {
     *out = *b;
-    out->recipe.opt.lean = lean;
+    out->recipe.opt.relief = lean;
     if (!drv_flawed_text(cx, p, b, of, out, dev))
       b->leaning.ntried = COST_LEAN_TRIES;
     else if (!drv_same_text(dev->text, of->text) &&
@@ -158,7 +157,7 @@ bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b,
   *out = (Built){.recipe = *r,
                  .program = b->program,
                  .freed = b->freed,
-                 .leaning.ntried = r->opt.lean ? COST_LEAN_TRIES : 0};
+                 .leaning.ntried = r->opt.relief ? COST_LEAN_TRIES : 0};
   int64_t *spare = &out->recipe.opt.spare_regs;
   bool amd = r->target->gpu.vendor == VENDOR_AMD;
   for (int i = 0; i < (amd ? COST_FIT_AMD_TRIES : COST_FIT_TRIES); i++) {

@@ -1,0 +1,23 @@
+// Relief of register pressure, as the text says it (relief.h).
+#include "passes/support/relief.h"
+
+#include "ir/layout.h"
+
+int64_t relief_asked(int64_t all, uint32_t func) {
+  int64_t mask = (1 << RELIEF_BITS) - 1;
+  return func < RELIEF_FUNCS ? (all >> (RELIEF_BITS * func)) & mask : 0;
+}
+
+int64_t relief_of(const Func *f) {
+  const Op *launch = ir_launch(f);
+  return launch ? ir_attr_i(launch, AT_RELIEF, RELIEF_NONE) : RELIEF_NONE;
+}
+
+void relief_set(Func *f, int64_t level) {
+  if (level && ir_launch(f))
+    ir_set_attr(f, f->body->first, attr_i(AT_RELIEF, level));
+}
+
+bool relief_stows(int64_t level, bool copied) {
+  return level >= RELIEF_LOADS && (copied || level != RELIEF_STATE);
+}
