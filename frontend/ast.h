@@ -93,7 +93,7 @@ typedef enum BinOp {
   BO_OR,
 } BinOp;
 typedef enum UnOp { UO_NEG, UO_NOT } UnOp;
-const char *binop_text(BinOp op);  // "<="
+const char *fe_binop_text(BinOp op);  // "<="
 
 typedef enum ArgKind {
   ARG_POS,     // expr

@@ -8,7 +8,7 @@
 static Expr *new_expr(Parse *p, Loc at, ExprKind kind) {
   Expr *e = NEW(p->a, Expr);
   e->kind = kind;
-  e->span = span_of(p, at);
+  e->span = fe_span_of(p, at);
   e->id = p->unit->nexprs++;
   e->depth = 1;
   e->dtype = DT_NONE;
@@ -23,14 +23,14 @@ static Expr *under(Parse *p, Expr *e, Expr *child) {
     if (e->depth <= child->depth) e->depth = child->depth + 1;
     return child;
   }
-  too_deep(p, (Loc){e->span.lo, e->span.hi});
+  fe_too_deep(p, (Loc){e->span.lo, e->span.hi});
   Expr *stub = new_expr(p, (Loc){child->span.lo, child->span.hi}, EX_ERROR);
   if (e->depth < 2) e->depth = 2;
   return stub;
 }
 
-NameRef name_make(Parse *p, Token t) {
-  return (NameRef){t.name, span_of(p, t.at), NULL};
+NameRef fe_name_make(Parse *p, Token t) {
+  return (NameRef){t.name, fe_span_of(p, t.at), NULL};
 }
 
 static Loc loc_of(Span s) {
@@ -78,7 +78,7 @@ Expr *ex_relate(Parse *p, Loc at, BinOp op, Expr *chain, Expr *b) {
     chain->a = chain->b = NULL;
     chain->op = 0;
   }
-  chain->span = span_of(p, at);
+  chain->span = fe_span_of(p, at);
   PUSH(chain->list, under(p, chain, b));
   PUSH(chain->ops, op);
   return chain;
@@ -138,7 +138,7 @@ Expr *ex_cast(Parse *p, Loc at, Token t, Expr *a) {
   Expr *e = new_expr(p, at, EX_CAST);
   e->dtype = t.kind == TK_INT ? DT_I64 : t.dtype;
   e->ival = t.kind == TK_INT;
-  e->name_span = span_of(p, t.at);
+  e->name_span = fe_span_of(p, t.at);
   e->a = under(p, e, a);
   return e;
 }
@@ -150,8 +150,8 @@ Expr *ex_tuple(Parse *p, Loc at, Expr *first, ExprList rest) {
   return e;
 }
 
-Arg arg_make(Parse *p, Loc at, ArgKind kind, NameRef *name, Expr *value) {
-  Arg a = {.kind = kind, .span = span_of(p, at), .name_span = NOWHERE};
+Arg fe_arg_make(Parse *p, Loc at, ArgKind kind, NameRef *name, Expr *value) {
+  Arg a = {.kind = kind, .span = fe_span_of(p, at), .name_span = NOWHERE};
   if (name) {
     a.name = name->name;
     a.name_span = name->span;
@@ -160,8 +160,8 @@ Arg arg_make(Parse *p, Loc at, ArgKind kind, NameRef *name, Expr *value) {
   return a;
 }
 
-Item item_make(Parse *p, Loc at, ItemKind kind, Expr *lo, Expr *hi) {
-  return (Item){.kind = kind, .span = span_of(p, at), .lo = lo, .hi = hi};
+Item fe_item_make(Parse *p, Loc at, ItemKind kind, Expr *lo, Expr *hi) {
+  return (Item){.kind = kind, .span = fe_span_of(p, at), .lo = lo, .hi = hi};
 }
 
 // --- statements ------------------------------------------------------------
@@ -169,7 +169,7 @@ Item item_make(Parse *p, Loc at, ItemKind kind, Expr *lo, Expr *hi) {
 Stmt *st_new(Parse *p, Loc at, StmtKind kind) {
   Stmt *s = NEW(p->a, Stmt);
   s->kind = kind;
-  s->span = span_of(p, at);
+  s->span = fe_span_of(p, at);
   return s;
 }
 
@@ -223,7 +223,7 @@ Stmt *st_loop(Parse *p, Loc at, StmtKind kind, NameRef name, Expr *extent) {
 
 TypeExpr *type_make(Parse *p, Loc at, Token elem, ExprList shape, bool row) {
   TypeExpr *t = NEW(p->a, TypeExpr);
-  t->span = span_of(p, at);
+  t->span = fe_span_of(p, at);
   t->row = row;
   t->is_int = elem.kind == TK_INT;
   t->dtype = elem.kind == TK_DTYPE ? elem.dtype : t->is_int ? DT_I64 : DT_NONE;
@@ -235,25 +235,25 @@ TypeExpr *type_make(Parse *p, Loc at, Token elem, ExprList shape, bool row) {
 Layout *layout_make(Parse *p, Loc at, LayoutKind kind) {
   Layout *l = NEW(p->a, Layout);
   l->kind = kind;
-  l->span = span_of(p, at);
+  l->span = fe_span_of(p, at);
   return l;
 }
 
-Generic generic_make(Parse *p, Loc at, GenericKind kind) {
-  return (Generic){.span = span_of(p, at), .kind = kind};
+Generic fe_generic_make(Parse *p, Loc at, GenericKind kind) {
+  return (Generic){.span = fe_span_of(p, at), .kind = kind};
 }
 
-Param param_make(Parse *p, Loc at, int qual, NameRef name, TypeExpr *type) {
-  return (Param){.span = span_of(p, at),
+Param fe_param_make(Parse *p, Loc at, int qual, NameRef name, TypeExpr *type) {
+  return (Param){.span = fe_span_of(p, at),
                  .qual = (ParamQual)qual,
                  .name = name.name,
                  .name_span = name.span,
                  .type = type};
 }
 
-CheckStmt check_make(Parse *p, Loc at, CheckKind kind, NameList names,
-                     ExprList exprs) {
-  CheckStmt c = {.kind = kind, .span = span_of(p, at)};
+CheckStmt fe_check_make(Parse *p, Loc at, CheckKind kind, NameList names,
+                        ExprList exprs) {
+  CheckStmt c = {.kind = kind, .span = fe_span_of(p, at)};
   VEC_MOVE(c.names, names);
   VEC_MOVE(c.exprs, exprs);
   return c;
@@ -262,7 +262,7 @@ CheckStmt check_make(Parse *p, Loc at, CheckKind kind, NameList names,
 Decl *de_new(Parse *p, Loc at, DeclKind kind, NameRef name) {
   Decl *d = NEW(p->a, Decl);
   d->kind = kind;
-  d->span = span_of(p, at);
+  d->span = fe_span_of(p, at);
   d->name = name.name;
   d->name_span = name.name ? name.span : d->span;
   d->unit = p->unit;
@@ -290,7 +290,7 @@ Decl *de_import(Parse *p, Loc at, NameList path, NameList names) {
   return d;
 }
 
-void unit_add(Parse *p, AttrList attrs, Decl *d) {
+void fe_unit_add(Parse *p, AttrList attrs, Decl *d) {
   if (attrs.n) d->span.lo = attrs.at[0].span.lo;
   VEC_MOVE(d->attrs, attrs);
   PUSH(p->unit->decls, d);
@@ -315,7 +315,7 @@ static const char *doc_above(Parse *p, uint32_t n, uint32_t at) {
   const Trivia *t = p->unit->trivia.at;
   uint32_t first = n;
   while (first > 0 && is_doc(p, &t[first - 1]) &&
-         begins_line(p, t[first - 1].span.lo) &&
+         fe_begins_line(p, t[first - 1].span.lo) &&
          only_space(p, t[first - 1].span.hi, at)) {
     first--;
     at = t[first].span.lo;
@@ -332,7 +332,7 @@ static const char *doc_above(Parse *p, uint32_t n, uint32_t at) {
   return b.at;
 }
 
-void unit_docs(Parse *p) {
+void fe_unit_docs(Parse *p) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < p->unit->decls.n; i++) {
     Decl *d = p->unit->decls.at[i];

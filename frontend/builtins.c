@@ -1,13 +1,13 @@
 // Rows of builtins.def.
 #include "frontend/builtins.h"
 
-const Builtin builtins[BI_COUNT] = {
+const Builtin fe_builtins[BI_COUNT] = {
 #define BUILTIN(name, kind, lo, hi, sig, doc) \
   {#name, BK_##kind, lo, hi, sig, doc},
 #include "frontend/builtins.def"
 };
 
-OpCode builtin_op(int id) {
+OpCode fe_builtin_op(int id) {
   switch (id) {
 #define FUNCTION(name, op, value, sig, doc) \
   case BI_##name: return OP_##op;

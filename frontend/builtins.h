@@ -32,9 +32,9 @@ typedef struct Builtin {
   const char *sig, *doc;  // for editors
 } Builtin;
 
-extern const Builtin builtins[BI_COUNT];
+extern const Builtin fe_builtins[BI_COUNT];
 
 // The op of a FUNCTION, `abs` or `stop_grad`; OP_COUNT: it is no one op.
-OpCode builtin_op(int id);
+OpCode fe_builtin_op(int id);
 
 #endif

@@ -54,7 +54,7 @@ static bool constraints(Check *c, const Expr *e, const Decl *p,
     int64_t v;
     if (!ck_constraint(p, p->where.at[i], sym, known, &v) || v) continue;
     Diag *d = diag_add(c->cx, DIAG_check_where, e->span, p->name,
-                       span_text(c, p->where.at[i]->span));
+                       fe_span_text(c, p->where.at[i]->span));
     diag_note(c->cx, d, p->where.at[i]->span, "the constraint");
     return false;
   }
@@ -109,8 +109,8 @@ static bool argument(Check *c, Expr *value, const Ty *want, const Param *p) {
   if (input) input->ty = *want;
   if (!ck_single(c, value)) return false;
   if (!same_shape(c, &value->ty, want)) {
-    diag_add(c->cx, DIAG_shape_mismatch, value->span, shape_text(c, &value->ty),
-             shape_text(c, want));
+    diag_add(c->cx, DIAG_shape_mismatch, value->span,
+             fe_shape_text(c, &value->ty), fe_shape_text(c, want));
     return false;
   }
   return ck_fits(c, value, want, true, p->name);
@@ -144,8 +144,8 @@ static bool by_name(Check *c, Expr *e, const Decl *p, uint32_t i) {
     s->nuses++;
     e->bound[i] = (Bound){.index = s, .by_name = true};
     if (bad(&s->ty) || same_shape(c, &s->ty, &want)) return true;
-    diag_add(c->cx, DIAG_shape_mismatch, s->span, shape_text(c, &s->ty),
-             shape_text(c, &want));
+    diag_add(c->cx, DIAG_shape_mismatch, s->span, fe_shape_text(c, &s->ty),
+             fe_shape_text(c, &want));
     return false;
   }
   e->bound[i].value = x->deflt;
@@ -287,7 +287,7 @@ static void generator(Check *c, Expr *e, const Builtin *b) {
 }
 
 void ck_check_builtin(Check *c, Expr *e, Sym *sym) {
-  const Builtin *b = &builtins[sym->builtin];
+  const Builtin *b = &fe_builtins[sym->builtin];
   ck_fail(e);
   if (b->kind == BK_GEN && c->in_input) {
     generator(c, e, b);

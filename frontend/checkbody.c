@@ -193,7 +193,7 @@ static bool covered(Check *c, Stmt *s, uint64_t mask) {
       const char *f = x->role == IX_KEY ? "sum" : "vec";
       diag_fix(c->cx, d, s->expr->span,
                arena_printf(c->a, "%s(%s: %s)", f, x->name,
-                            span_text(c, s->expr->span)),
+                            fe_span_text(c, s->expr->span)),
                x->role == IX_KEY ? "reduce over %s" : "make a vector over %s",
                x->name);
     } else {
@@ -209,8 +209,9 @@ static void assign_shape(Check *c, Stmt *s, const Ty *rest) {
   uint8_t map[MAX_RANK];
   if (s->expr->ty.rank == 0 || fe_align(c->dims, &s->expr->ty, rest, map))
     return;
-  diag_add(c->cx, DIAG_assign_shape, s->expr->span, shape_text(c, &s->expr->ty),
-           s->target.name, shape_text(c, rest));
+  diag_add(c->cx, DIAG_assign_shape, s->expr->span,
+           fe_shape_text(c, &s->expr->ty), s->target.name,
+           fe_shape_text(c, rest));
 }
 
 // What the last state is written back to has the state's shape.
@@ -218,7 +219,8 @@ static void written_back(Check *c, Stmt *s, const Ty *state) {
   bool back = fe_state_inout(c->decl, s) != NULL;
   if (back && s->expr->ty.rank < state->rank)
     diag_add(c->cx, DIAG_assign_shape, s->expr->span,
-             shape_text(c, &s->expr->ty), s->target.name, shape_text(c, state));
+             fe_shape_text(c, &s->expr->ty), s->target.name,
+             fe_shape_text(c, state));
 }
 
 static void output(Check *c, Stmt *s, Sym *out) {
@@ -417,8 +419,8 @@ static void result(Check *c, Decl *d, Expr *e, uint32_t i) {
     if (!ck_fits(c, e, &want, false, "the result")) return;
     uint8_t map[MAX_RANK];
     if (t.rank && !fe_align(c->dims, &t, &want, map)) {
-      diag_add(c->cx, DIAG_assign_shape, e->span, shape_text(c, &t), d->name,
-               shape_text(c, &want));
+      diag_add(c->cx, DIAG_assign_shape, e->span, fe_shape_text(c, &t), d->name,
+               fe_shape_text(c, &want));
       return;
     }
     t = want;

@@ -204,7 +204,7 @@ static bool vectors(Check *c, Expr *e, const Builtin *b, const Args *a) {
   if (!ck_as_float(c, a->at[0]) || !ck_as_float(c, a->at[1])) return false;
   if (x->rank == 1 && y->rank == 1) return true;
   Diag *d = diag_add(c->cx, DIAG_contraction, e->span, b->name, "two vectors",
-                     shape_text(c, x), shape_text(c, y));
+                     fe_shape_text(c, x), fe_shape_text(c, y));
   if (b->kind == BK_DOT && x->rank && y->rank)
     diag_note(c->cx, d, NOWHERE, "the product with a matrix is written @@");
   return false;
@@ -244,7 +244,7 @@ static bool concat(Check *c, Expr *e, const Args *a, Ty *out) {
     if (!fits) {
       diag_add(c->cx, DIAG_contraction, e->span, "concat",
                "vectors that agree in all axes but the first",
-               shape_text(c, first), shape_text(c, t));
+               fe_shape_text(c, first), fe_shape_text(c, t));
       return false;
     }
     if (i)
@@ -351,7 +351,7 @@ bool fe_exclusive(const Expr *e) {
 }
 
 void ck_builtin(Check *c, Expr *e, Sym *sym) {
-  const Builtin *b = &builtins[sym->builtin];
+  const Builtin *b = &fe_builtins[sym->builtin];
   Args a = {0};
   Ty out;
   e->elementwise = false;

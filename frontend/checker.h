@@ -73,9 +73,9 @@ bool ty_is_bool(const Ty *t);
 DType ty_arith(DType a, DType b);
 DType ty_join(DType a, DType b);
 const char *ty_text(Check *c, const Ty *t);
-const char *shape_text(Check *c, const Ty *t);
+const char *fe_shape_text(Check *c, const Ty *t);
 const char *dim_text(Check *c, Dim d);
-const char *span_text(Check *c, Span s);  // its source text
+const char *fe_span_text(Check *c, Span s);  // its source text
 // Common shape of elementwise operands. False if reported.
 bool ty_unify_shape(Check *c, Expr *const *at, uint32_t n, Ty *out);
 // What values of e may be passed where `want` is; store: may round.
@@ -172,7 +172,7 @@ void ck_check_builtin(Check *c, Expr *e, Sym *sym);
 
 // --- import.c
 // The unit of an import, parsed and checked. NULL if reported.
-Unit *import_unit(Check *c, const Decl *import);
+Unit *fe_import_unit(Check *c, const Decl *import);
 
 // --- checkunit.c
 bool ck_unit(Session *ses, Unit *unit);

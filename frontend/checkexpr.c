@@ -53,7 +53,8 @@ static bool offer_import(Check *c, Diag *d, const char *name) {
 static void list_generators(Check *c, Diag *d) {
   Buf b = {.arena = c->a};
   for (int i = 0; i < BI_COUNT; i++)
-    if (builtins[i].kind == BK_GEN) buf_printf(&b, " %s", builtins[i].name);
+    if (fe_builtins[i].kind == BK_GEN)
+      buf_printf(&b, " %s", fe_builtins[i].name);
   diag_note(c->cx, d, NOWHERE, "generators:%s", b.at);
 }
 
@@ -243,7 +244,7 @@ static bool floats(Check *c, Expr *a, Expr *b, Ty *out) {
 // the way. Spans leave out parentheses.
 static Span operator_span(Check *c, const Expr *e, char op) {
   Span s = {e->span.src, e->a->span.hi, e->b->span.lo};
-  const char *text = span_text(c, s), *at = strchr(text, op);
+  const char *text = fe_span_text(c, s), *at = strchr(text, op);
   if (!at || strchr(text, '#')) return NOWHERE;
   s.lo += (uint32_t)(at - text);
   s.hi = s.lo + 1;
@@ -256,7 +257,7 @@ static bool division(Check *c, Expr *e, Ty *out) {
   if (!ints || (e->a->ty.weak && e->b->ty.weak))
     return floats(c, e->a, e->b, out);
   Diag *d = diag_add(c->cx, DIAG_int_division, e->span);
-  const char *a = span_text(c, e->a->span), *b = span_text(c, e->b->span);
+  const char *a = fe_span_text(c, e->a->span), *b = fe_span_text(c, e->b->span);
   Span op = operator_span(c, e, '/');
   if (span_known(op)) diag_fix(c->cx, d, op, "//", "round down with //");
   diag_fix(c->cx, d, e->span, arena_printf(c->a, "f32(%s) / f32(%s)", a, b),
@@ -269,7 +270,7 @@ static bool integers(Check *c, Expr *e, Ty *out) {
   for (int i = 0; i < 2; i++) {
     if (ty_is_int(&both[i]->ty)) continue;
     diag_add(c->cx, DIAG_float_floordiv, both[i]->span,
-             binop_text((BinOp)e->op));
+             fe_binop_text((BinOp)e->op));
     return false;
   }
   return numbers(c, e->a, e->b, out);
@@ -300,8 +301,8 @@ static bool matmul(Check *c, Expr *e, Ty *out) {
   const Ty *a = &e->a->ty, *b = &e->b->ty;
   if (a->rank < 1 || a->rank > 2 || b->rank < 1 || b->rank > 2) {
     diag_add(c->cx, DIAG_contraction, e->span, "@@",
-             "a vector or matrix on each side", shape_text(c, a),
-             shape_text(c, b));
+             "a vector or matrix on each side", fe_shape_text(c, a),
+             fe_shape_text(c, b));
     return false;
   }
   if (!ck_as_float(c, e->a) || !ck_as_float(c, e->b)) return false;
@@ -436,7 +437,7 @@ static bool find_new_axes(Check *c, Expr *e, const Ty *base) {
     extra--;
   }
   if (!extra) return true;
-  diag_add(c->cx, DIAG_too_many_items, e->span, span_text(c, e->a->span),
+  diag_add(c->cx, DIAG_too_many_items, e->span, fe_span_text(c, e->a->span),
            base->rank, base->rank == 1 ? "is" : "es", e->items.n);
   return false;
 }
@@ -469,7 +470,7 @@ static void check_extent(Check *c, const Expr *e, const Item *it, Dim axis) {
   Dim extent = x->sym->dim;
   if (extent == DIM_NONE || fits_in(c->dims, extent, axis)) return;
   diag_add(c->cx, DIAG_index_extent, x->span, x->name, dim_text(c, extent),
-           span_text(c, e->a->span), dim_text(c, axis));
+           fe_span_text(c, e->a->span), dim_text(c, axis));
 }
 
 static bool item_expr(Check *c, Expr *e, Item *it, Dim axis) {
@@ -483,7 +484,7 @@ static bool item_expr(Check *c, Expr *e, Item *it, Dim axis) {
         diag_add(c->cx, DIAG_index_type, it->lo->span, ty_text(c, &it->lo->ty));
     if (ty_is_float(&it->lo->ty))
       diag_fix(c->cx, d, it->lo->span,
-               arena_printf(c->a, "i32(%s)", span_text(c, it->lo->span)),
+               arena_printf(c->a, "i32(%s)", fe_span_text(c, it->lo->span)),
                "convert with i32(..)");
     return false;
   }

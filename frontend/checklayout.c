@@ -223,7 +223,7 @@ static void order(Check *c, const Param *p) {
     int axis = named_axis(c, t, l->order.at[i].name);
     if (axis < 0 || seen >> axis & 1) {
       diag_add(c->cx, DIAG_layout_order, l->order.at[i].span,
-               l->order.at[i].name, p->name, shape_text(c, t));
+               l->order.at[i].name, p->name, fe_shape_text(c, t));
       return;
     }
     seen |= 1u << axis;
@@ -231,7 +231,7 @@ static void order(Check *c, const Param *p) {
   }
   if (l->order.n != t->rank)
     diag_add(c->cx, DIAG_layout_order, l->span, "the list", p->name,
-             shape_text(c, t));
+             fe_shape_text(c, t));
 }
 
 static void layout(Check *c, const Decl *d, Param *p) {

@@ -22,7 +22,7 @@ enum { FLOATS = 4, REDUCES = 8 };  // Sym.facts; the sign is in the low bits
 static bool is_key_reduction(const Expr *e) {
   return (e->kind == EX_CALL || e->kind == EX_PIPE) && e->sym &&
          e->sym->kind == SY_BUILTIN && e->binder && !e->elementwise &&
-         builtins[e->sym->builtin].kind == BK_REDUCE &&
+         fe_builtins[e->sym->builtin].kind == BK_REDUCE &&
          e->binder->role == IX_KEY;
 }
 
@@ -345,7 +345,7 @@ static Sign sign_of_call(const Expr *e) {
     all = weakest(all, s);
     best = s > best ? s : best;
   }
-  OpCode op = builtin_op(e->sym->builtin);
+  OpCode op = fe_builtin_op(e->sym->builtin);
   if (op != OP_COUNT) return sign_of_op(op_facts(op)->sign, a);
   switch (e->sym->builtin) {
   case BI_sum:

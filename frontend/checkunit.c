@@ -67,7 +67,7 @@ static Sym *unknown_import(Check *c, const NameRef *n) {
 }
 
 static void import(Check *c, Decl *d, bool report) {
-  if (report) d->imported = import_unit(c, d);
+  if (report) d->imported = fe_import_unit(c, d);
   for (uint32_t i = 0; i < d->names.n; i++) {
     NameRef *n = &d->names.at[i];
     if (report)

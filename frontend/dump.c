@@ -17,7 +17,7 @@ typedef struct Dump {
 
 static void expr(Dump *d, const Expr *e);
 
-const char *binop_text(BinOp op) {
+const char *fe_binop_text(BinOp op) {
   static const char *const text[] = {"+",  "-",  "*", "/", "//", "%",
                                      "@@", "**", "<", ">", "<=", ">=",
                                      "==", "!=", "&", "|"};
@@ -75,7 +75,7 @@ static void chain(Dump *d, const Expr *e) {
   put(d, "(chain ");
   expr(d, e->list.at[0]);
   for (uint32_t i = 0; i < e->ops.n; i++) {
-    buf_printf(d->out, " %s ", binop_text(e->ops.at[i]));
+    buf_printf(d->out, " %s ", fe_binop_text(e->ops.at[i]));
     expr(d, e->list.at[i + 1]);
   }
   put(d, ")");
@@ -97,7 +97,7 @@ static void node(Dump *d, const Expr *e) {
   const char *head = NULL;
   switch (e->kind) {
   case EX_UNARY: head = e->op == UO_NEG ? "-" : "!"; break;
-  case EX_BINARY: head = binop_text((BinOp)e->op); break;
+  case EX_BINARY: head = fe_binop_text((BinOp)e->op); break;
   case EX_CALL: head = "call"; break;
   case EX_PIPE: head = "pipe"; break;
   case EX_INDEX: head = "index"; break;

@@ -78,7 +78,7 @@ static void read_tokens(Fmt *f) {
   Vec(Tok) v = {0};
   *p = (Parse){.cx = f->cx, .a = a, .src = (Source *)f->src, .unit = u};
   p->quiet = true;
-  tokens_init(p);
+  fe_tokens_init(p);
   if (setjmp(p->fatal)) return;
   scan_start(p);
   for (;;) {

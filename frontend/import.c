@@ -116,7 +116,7 @@ static Unit *check_loaded(Check *c, const Decl *d, const Found *f) {
   return u;
 }
 
-Unit *import_unit(Check *c, const Decl *d) {
+Unit *fe_import_unit(Check *c, const Decl *d) {
   Found f = {0};
   const char *file = relative_path(c, d);
   if (!find(c, file, &f)) {

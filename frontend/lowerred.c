@@ -246,14 +246,15 @@ static Val simple(Fx *x, const Expr *e, int id) {
   case BI_min: return extremum(x, OP_MIN, v, n);
   case BI_abs: join_all(x, v, 1); return val_op(x, OP_ABS, v, 1);
   default:
-    if (builtins[id].kind == BK_MATH) return math(x, builtin_op(id), v[0]);
+    if (fe_builtins[id].kind == BK_MATH)
+      return math(x, fe_builtin_op(id), v[0]);
     return no_reduce(x, e->span, "this function has no meaning here");
   }
 }
 
 Val low_builtin(Fx *x, const Expr *e, const Sym *callee) {
   int id = callee->builtin;
-  BuiltinKind kind = builtins[id].kind;
+  BuiltinKind kind = fe_builtins[id].kind;
   if (kind == BK_REDUCE && !e->elementwise) return reduction(x, e, id);
   if (kind == BK_SCAN) return scan(x, e, id);
   if (kind == BK_VEC) return vec(x, e);

@@ -28,9 +28,9 @@ double oracle_num(const Val *v) {
 }
 
 uint64_t oracle_key(const Frame *f, const void *node, uint64_t vary) {
-  uint64_t h = hash_bytes(&node, sizeof node, 1);
+  uint64_t h = intern_hash(&node, sizeof node, 1);
   for (uint32_t i = 0; i < f->d->indices.n && i < 64; i++)
-    if (vary >> i & 1) h = hash_bytes(&f->idx[i], sizeof(int64_t), h + i);
+    if (vary >> i & 1) h = intern_hash(&f->idx[i], sizeof(int64_t), h + i);
   return h;
 }
 
@@ -367,7 +367,7 @@ static Val *eval_many(Oracle *o, Frame *f, const Expr *e) {
 
 static Val *eval_builtin(Oracle *o, Frame *f, const Expr *e) {
   int b = e->sym->builtin;
-  switch (builtins[b].kind) {
+  switch (fe_builtins[b].kind) {
   case BK_REDUCE:
     return e->elementwise ? eval_many(o, f, e) : eval_reduce(o, f, e);
   case BK_SCAN: return eval_scan(o, f, e);

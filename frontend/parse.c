@@ -11,12 +11,12 @@
 
 int attn_lex(Value *v, Loc *at, Parse *p);
 
-Span span_of(const Parse *p, Loc at) {
+Span fe_span_of(const Parse *p, Loc at) {
   return (Span){p->src->id, at.lo, at.hi};
 }
 
-void too_deep(Parse *p, Loc at) {
-  if (!p->stop) diag_add(p->cx, DIAG_too_deep, span_of(p, at), MAX_DEPTH);
+void fe_too_deep(Parse *p, Loc at) {
+  if (!p->stop) diag_add(p->cx, DIAG_too_deep, fe_span_of(p, at), MAX_DEPTH);
   p->stop = true;
 }
 
@@ -53,7 +53,7 @@ int attn_lex(Value *v, Loc *at, Parse *p) {
   return t.kind;
 }
 
-bool begins_line(const Parse *p, uint32_t at) {
+bool fe_begins_line(const Parse *p, uint32_t at) {
   const char *s = p->src->text;
   while (at > 0 && s[at - 1] && strchr(" \t\r\f", s[at - 1])) at--;
   return at == 0 || s[at - 1] == '\n';
@@ -82,7 +82,7 @@ static bool begins_decl(const Parse *p, Token t) {
 
 static bool begins_stmt(const Parse *p, Token t) {
   return t.at.lo != p->resumed_at && in_set(t.kind, stmt_words) &&
-         begins_line(p, t.at.lo);
+         fe_begins_line(p, t.at.lo);
 }
 
 static void put_back(Parse *p, Token t) {
@@ -271,7 +271,7 @@ static void note_open(Parse *p, Diag *d, const int *kinds, int n) {
   char open = p->src->text[at.lo];
   int close = open == '(' ? TK_RPAREN : open == '[' ? TK_RSQUARE : TK_RBRACE;
   if (wanted(close, kinds, n))
-    diag_note(p->cx, d, span_of(p, at), "this '%c' is not closed", open);
+    diag_note(p->cx, d, fe_span_of(p, at), "this '%c' is not closed", open);
 }
 
 // What people bring along from other languages.
@@ -315,23 +315,23 @@ static void report(Parse *p, const int *kinds, int n) {
   Loc at = t.at, gap = {p->prev_end, p->prev_end};
   bool semi = wanted(TK_SEMI, kinds, n);
   if (t.kind == TK_END) at = gap;
-  Diag *d = diag_add(p->cx, DIAG_syntax, span_of(p, at), expected(p, kinds, n),
-                     found(p, t));
+  Diag *d = diag_add(p->cx, DIAG_syntax, fe_span_of(p, at),
+                     expected(p, kinds, n), found(p, t));
   bool ends = t.kind == TK_RBRACE || t.kind == TK_END ||
               line_between(p, p->prev_end, t.at.lo);
-  if (semi && ends) diag_fix(p->cx, d, span_of(p, gap), ";", "insert ';'");
+  if (semi && ends) diag_fix(p->cx, d, fe_span_of(p, gap), ";", "insert ';'");
   note_open(p, d, kinds, n);
   note_habits(p, d, kinds, n);
 }
 
 static void report_missing_brace(Parse *p) {
   static const int brace[] = {TK_RBRACE};
-  Diag *d = diag_add(p->cx, DIAG_syntax, span_of(p, p->before.at), "'}'",
+  Diag *d = diag_add(p->cx, DIAG_syntax, fe_span_of(p, p->before.at), "'}'",
                      "a declaration");
   note_open(p, d, brace, 1);
 }
 
-void syntax_error(Parse *p, const int *kinds, int n) {
+void fe_syntax_error(Parse *p, const int *kinds, int n) {
   bool declaration = in_declaration(p, kinds, n);
   if (declaration && p->blocks && !p->stop) {
     report_missing_brace(p);
@@ -364,9 +364,9 @@ Unit *fe_parse(Ctx *cx, Source *src) {
   *p = (Parse){.cx = cx, .a = &cx->session, .src = src, .unit = u};
   p->resumed_at = UINT32_MAX;
   u->source = src;
-  tokens_init(p);
+  fe_tokens_init(p);
   run(p);
-  unit_docs(p);
+  fe_unit_docs(p);
   u->syntax_ok = cx->nerrors == before;
   arena_reset(&cx->scratch, m);
   return u;

@@ -128,19 +128,19 @@ typedef enum TokenClass {
   TC_OPER,
   TC_OTHER
 } TokenClass;
-void tokens_init(Parse *p);
+void fe_tokens_init(Parse *p);
 int token_find(const Parse *p, const char *s, uint32_t n);  // 0: none
 const char *token_text(int kind);  // "->", "let"; NULL for identifiers, ...
 TokenClass token_class(int kind);
 
 // parse.c
-Span span_of(const Parse *p, Loc at);
-void too_deep(Parse *p, Loc at);
+Span fe_span_of(const Parse *p, Loc at);
+void fe_too_deep(Parse *p, Loc at);
 // Does nothing but space stand before offset `at` on its line?
-bool begins_line(const Parse *p, uint32_t at);
+bool fe_begins_line(const Parse *p, uint32_t at);
 // Reports the token p->last where one of the kinds `want` could stand, and
 // arranges where the parser resumes.
-void syntax_error(Parse *p, const int *want, int n);
+void fe_syntax_error(Parse *p, const int *want, int n);
 
 // build.c: constructors
 Expr *ex_leaf(Parse *p, Loc at, ExprKind kind, Token t);
@@ -155,9 +155,9 @@ Expr *ex_index(Parse *p, Loc at, Expr *base, ItemList items);
 Expr *ex_member(Parse *p, Loc at, Expr *base, NameRef name);
 Expr *ex_cast(Parse *p, Loc at, Token t, Expr *a);
 Expr *ex_tuple(Parse *p, Loc at, Expr *first, ExprList rest);
-Arg arg_make(Parse *p, Loc at, ArgKind kind, NameRef *name, Expr *value);
-Item item_make(Parse *p, Loc at, ItemKind kind, Expr *lo, Expr *hi);
-NameRef name_make(Parse *p, Token t);
+Arg fe_arg_make(Parse *p, Loc at, ArgKind kind, NameRef *name, Expr *value);
+Item fe_item_make(Parse *p, Loc at, ItemKind kind, Expr *lo, Expr *hi);
+NameRef fe_name_make(Parse *p, Token t);
 
 Stmt *st_new(Parse *p, Loc at, StmtKind kind);
 Stmt *st_let(Parse *p, Loc at, NameList names, Expr *value);
@@ -170,15 +170,15 @@ Stmt *st_loop(Parse *p, Loc at, StmtKind kind, NameRef name, Expr *extent);
 
 TypeExpr *type_make(Parse *p, Loc at, Token elem, ExprList shape, bool row);
 Layout *layout_make(Parse *p, Loc at, LayoutKind kind);
-Generic generic_make(Parse *p, Loc at, GenericKind kind);
-Param param_make(Parse *p, Loc at, int qual, NameRef name, TypeExpr *type);
-CheckStmt check_make(Parse *p, Loc at, CheckKind kind, NameList names,
-                     ExprList exprs);
+Generic fe_generic_make(Parse *p, Loc at, GenericKind kind);
+Param fe_param_make(Parse *p, Loc at, int qual, NameRef name, TypeExpr *type);
+CheckStmt fe_check_make(Parse *p, Loc at, CheckKind kind, NameList names,
+                        ExprList exprs);
 Decl *de_new(Parse *p, Loc at, DeclKind kind, NameRef name);
 Decl *de_code(Parse *p, Loc at, DeclKind kind, NameRef name, Sig sig,
               Body body);
 Decl *de_import(Parse *p, Loc at, NameList path, NameList names);
-void unit_add(Parse *p, AttrList attrs, Decl *d);
-void unit_docs(Parse *p);  // attaches `##` comments once all is read
+void fe_unit_add(Parse *p, AttrList attrs, Decl *d);
+void fe_unit_docs(Parse *p);  // attaches `##` comments once all is read
 
 #endif

@@ -73,16 +73,16 @@ static Loc join(Loc a, Loc b) { return (Loc){a.lo, b.hi}; }
 %type <name> ident
 %type <tok> soft
 %%
-file: %empty | file decl { unit_add(p, (AttrList){0}, $2); }
-  | file attrs decl { unit_add(p, $2, $3); } ;
+file: %empty | file decl { fe_unit_add(p, (AttrList){0}, $2); }
+  | file attrs decl { fe_unit_add(p, $2, $3); } ;
 
 /* Never empty: an error must find a state that waits for it before any
    reduction. */
 attrs: attr { $$ = (AttrList){0}; PUSH($$, $1); }
   | attrs attr { $$ = $1; PUSH($$, $2); } ;
-attr: "@" ident { $$ = (Attr){.span = span_of(p, @$), .name = $2.name}; }
+attr: "@" ident { $$ = (Attr){.span = fe_span_of(p, @$), .name = $2.name}; }
   | "@" ident "(" args ")"
-    { $$ = (Attr){.span = span_of(p, @$), .name = $2.name}; VEC_MOVE($$.args, $4); } ;
+    { $$ = (Attr){.span = fe_span_of(p, @$), .name = $2.name}; VEC_MOVE($$.args, $4); } ;
 
 decl:
     IMPORT path ";" { $$ = de_import(p, @$, $2, (NameList){0}); }
@@ -103,7 +103,7 @@ decl:
     { $$ = de_new(p, @$, DE_SCHEDULE, $2.at[$2.n - 1]);
       VEC_MOVE($$->path, $2); $$->target = $4.name; VEC_MOVE($$->settings, $6); }
   | CHECK STRING open checks close
-    { $$ = de_new(p, @$, DE_CHECK, name_make(p, $2)); VEC_MOVE($$->checks, $4); }
+    { $$ = de_new(p, @$, DE_CHECK, fe_name_make(p, $2)); VEC_MOVE($$->checks, $4); }
   | error SYNC
     { $$ = de_new(p, @$, DE_ERROR, (NameRef){0}); yyerrok; } ;
 
@@ -127,31 +127,31 @@ program_sig: generics "(" params ")" "->" "(" params ")" where
 generics: %empty { $$ = (GenericList){0}; } | "<" gparams ">" { $$ = $2; } ;
 gparams: gparam { $$ = (GenericList){0}; PUSH($$, $1); }
   | gparams "," gparam { $$ = $1; PUSH($$, $3); } ;
-gparam: ident { $$ = generic_make(p, @$, GEN_DYN); $$.name = $1.name; }
-  | ident ":" gkind { $$ = $3; $$.name = $1.name; $$.span = span_of(p, @$); } ;
+gparam: ident { $$ = fe_generic_make(p, @$, GEN_DYN); $$.name = $1.name; }
+  | ident ":" gkind { $$ = $3; $$.name = $1.name; $$.span = fe_span_of(p, @$); } ;
 gkind: DYN range { $$ = $2; $$.kind = GEN_DYN; }
   | CONST range { $$ = $2; $$.kind = GEN_CONST; }
   | RAGGED "(" ident ")" interval
     { $$ = $5; $$.kind = GEN_RAGGED; $$.by = $3.name; $$.by_span = $3.span; }
   | ANYTYPE "{" dtypes "}"
-    { $$ = generic_make(p, @$, GEN_DTYPE); VEC_MOVE($$.dtypes, $3); } ;
+    { $$ = fe_generic_make(p, @$, GEN_DTYPE); VEC_MOVE($$.dtypes, $3); } ;
 range: interval
   | "{" exprs "}" interval { $$ = $4; VEC_MOVE($$.values, $2); } ;
-interval: %empty { $$ = generic_make(p, @$, GEN_DYN); }
+interval: %empty { $$ = fe_generic_make(p, @$, GEN_DYN); }
   | IN add ".." add
-    { $$ = generic_make(p, @$, GEN_DYN); $$.has_range = true; $$.lo = $2; $$.hi = $4; } ;
+    { $$ = fe_generic_make(p, @$, GEN_DYN); $$.has_range = true; $$.lo = $2; $$.hi = $4; } ;
 dtypes: DTYPE { $$ = (DTypeList){0}; PUSH($$, $1.dtype); }
   | dtypes "," DTYPE { $$ = $1; PUSH($$, $3.dtype); } ;
 
 params: %empty { $$ = (ParamList){0}; } | paramlist | paramlist "," ;
 paramlist: param { $$ = (ParamList){0}; PUSH($$, $1); }
   | paramlist "," param { $$ = $1; PUSH($$, $3); } ;
-param: qual ident { $$ = param_make(p, join($1 ? @1 : @2, @2), $1, $2, NULL); }
-  | qual ident ":" type { $$ = param_make(p, join($1 ? @1 : @2, @4), $1, $2, $4); }
+param: qual ident { $$ = fe_param_make(p, join($1 ? @1 : @2, @2), $1, $2, NULL); }
+  | qual ident ":" type { $$ = fe_param_make(p, join($1 ? @1 : @2, @4), $1, $2, $4); }
   | qual ident ":" type "=" expr
-    { $$ = param_make(p, join($1 ? @1 : @2, @6), $1, $2, $4); $$.deflt = $6; }
+    { $$ = fe_param_make(p, join($1 ? @1 : @2, @6), $1, $2, $4); $$.deflt = $6; }
   | qual ident ":" type layout
-    { $$ = param_make(p, join($1 ? @1 : @2, @5), $1, $2, $4); $$.layout = $5; } ;
+    { $$ = fe_param_make(p, join($1 ? @1 : @2, @5), $1, $2, $4); $$.layout = $5; } ;
 qual: %empty { $$ = PQ_NONE; } | NOGRAD { $$ = PQ_NOGRAD; } | INOUT { $$ = PQ_INOUT; } ;
 
 type: elem { $$ = type_make(p, @$, $1, (ExprList){0}, false); }
@@ -196,22 +196,22 @@ index: ident IN add { $$ = (IndexDecl){$1, $3, NULL}; }
 
 settings: %empty { $$ = (SettingList){0}; }
   | settings ident "=" value ";"
-    { $$ = $1; PUSH($$, ((Setting){span_of(p, join(@2, @5)), $2.name, $4})); }
+    { $$ = $1; PUSH($$, ((Setting){fe_span_of(p, join(@2, @5)), $2.name, $4})); }
   | settings error SYNC { $$ = $1; yyerrok; } ;
 checks: %empty { $$ = (CheckList){0}; }
   | checks check { $$ = $1; PUSH($$, $2); }
   | checks error SYNC { $$ = $1; yyerrok; } ;
-check: DIMS binds ";" { $$ = $2; $$.span = span_of(p, @$); }
+check: DIMS binds ";" { $$ = $2; $$.span = fe_span_of(p, @$); }
   | INPUT idents "=" expr ";"
-    { ExprList v = {0}; PUSH(v, $4); $$ = check_make(p, @$, CK_INPUT, $2, v); }
+    { ExprList v = {0}; PUSH(v, $4); $$ = fe_check_make(p, @$, CK_INPUT, $2, v); }
   | EXPECT expr "~=" expr TOL expr ";"
-    { $$ = check_make(p, @$, CK_EXPECT, (NameList){0}, (ExprList){0});
+    { $$ = fe_check_make(p, @$, CK_EXPECT, (NameList){0}, (ExprList){0});
       $$.got = $2; $$.want = $4; $$.tol = $6; }
   | LET ident "=" expr ";"
     { NameList n = {0}; ExprList v = {0}; PUSH(n, $2); PUSH(v, $4);
-      $$ = check_make(p, @$, CK_LET, n, v); } ;
+      $$ = fe_check_make(p, @$, CK_LET, n, v); } ;
 binds: ident "=" value
-    { $$ = check_make(p, @$, CK_DIMS, (NameList){0}, (ExprList){0});
+    { $$ = fe_check_make(p, @$, CK_DIMS, (NameList){0}, (ExprList){0});
       PUSH($$.names, $1); PUSH($$.exprs, $3); }
   | binds "," ident "=" value { $$ = $1; PUSH($$.names, $3); PUSH($$.exprs, $5); } ;
 
@@ -251,7 +251,7 @@ postfix: primary
   | postfix "." ident { $$ = ex_member(p, @$, $1, $3); }
   | postfix "(" args ")" { $$ = ex_call(p, @$, $1, $3); }
   | CONST "(" args ")"   /* the generator of checks */
-    { $$ = ex_call(p, @$, ex_name(p, name_make(p, $1)), $3); } ;
+    { $$ = ex_call(p, @$, ex_name(p, fe_name_make(p, $1)), $3); } ;
 primary: ident { $$ = ex_name(p, $1); }
   | INTLIT { $$ = ex_leaf(p, @$, EX_INT, $1); }
   | FLOATLIT { $$ = ex_leaf(p, @$, EX_FLOAT, $1); }
@@ -266,18 +266,18 @@ primary: ident { $$ = ex_name(p, $1); }
 args: %empty { $$ = (ArgList){0}; } | arglist | arglist "," ;
 arglist: arg { $$ = (ArgList){0}; PUSH($$, $1); }
   | arglist "," arg { $$ = $1; PUSH($$, $3); } ;
-arg: value { $$ = arg_make(p, @$, ARG_POS, NULL, $1); }
-  | ident "=" value { $$ = arg_make(p, @$, ARG_NAMED, &$1, $3); }
-  | ident ":" expr { $$ = arg_make(p, @$, ARG_BINDER, &$1, $3); } ;
+arg: value { $$ = fe_arg_make(p, @$, ARG_POS, NULL, $1); }
+  | ident "=" value { $$ = fe_arg_make(p, @$, ARG_NAMED, &$1, $3); }
+  | ident ":" expr { $$ = fe_arg_make(p, @$, ARG_BINDER, &$1, $3); } ;
 items: item { $$ = (ItemList){0}; PUSH($$, $1); }
   | items "," item { $$ = $1; PUSH($$, $3); } ;
-item: expr { $$ = item_make(p, @$, ITEM_EXPR, $1, NULL); }
-  | expr ":" expr { $$ = item_make(p, @$, ITEM_SLICE, $1, $3); }
-  | expr ":" { $$ = item_make(p, @$, ITEM_SLICE, $1, NULL); }
-  | ":" expr { $$ = item_make(p, @$, ITEM_SLICE, NULL, $2); }
-  | ":" { $$ = item_make(p, @$, ITEM_SLICE, NULL, NULL); } ;
+item: expr { $$ = fe_item_make(p, @$, ITEM_EXPR, $1, NULL); }
+  | expr ":" expr { $$ = fe_item_make(p, @$, ITEM_SLICE, $1, $3); }
+  | expr ":" { $$ = fe_item_make(p, @$, ITEM_SLICE, $1, NULL); }
+  | ":" expr { $$ = fe_item_make(p, @$, ITEM_SLICE, NULL, $2); }
+  | ":" { $$ = fe_item_make(p, @$, ITEM_SLICE, NULL, NULL); } ;
 
-ident: IDENT { $$ = name_make(p, $1); } | soft { $$ = name_make(p, $1); } ;
+ident: IDENT { $$ = fe_name_make(p, $1); } | soft { $$ = fe_name_make(p, $1); } ;
 soft: AS | MASK | MOD | ATTENTION | RECURRENT | CHECK | SCHEDULE | FOR | INDEX
   | STATE | STEP | REPEAT | RAGGED | PAGED | DYN | INPUT | EXPECT | DIMS | TOL ;
 %%
@@ -287,12 +287,12 @@ static int yyreport_syntax_error(const yypcontext_t *at, Parse *p) {
   yysymbol_kind_t want[YYNTOKENS];
   int n = yypcontext_expected_tokens(at, want, YYNTOKENS), kinds[YYNTOKENS];
   for (int i = 0; i < n; i++) kinds[i] = (int)want[i];
-  syntax_error(p, kinds, n);
+  fe_syntax_error(p, kinds, n);
   return 0;
 }
 
 /* Only "memory exhausted" comes this way. */
 static void attn_error(const Loc *at, Parse *p, const char *msg) {
   (void)msg;
-  too_deep(p, *at);
+  fe_too_deep(p, *at);
 }

@@ -46,7 +46,7 @@ Scope *scope_builtins(Ctx *cx) {
   for (int i = 0; i < BI_COUNT; i++) {
     Sym *sym = NEW(&cx->session, Sym);
     *sym = (Sym){.kind = SY_BUILTIN,
-                 .name = intern(&cx->names, builtins[i].name),
+                 .name = intern(&cx->names, fe_builtins[i].name),
                  .span = NOWHERE,
                  .builtin = i};
     scope_add(&cx->session, s, sym);

@@ -40,7 +40,7 @@ void fe_tokens(Ctx *cx, const Source *src, Arena *a, FeTokens *out) {
                .src = (Source *)src,
                .unit = NEW(&cx->scratch, Unit),
                .quiet = true};
-  tokens_init(p);
+  fe_tokens_init(p);
   read_all(p, a, out);
   cx->nerrors = errors;
   cx->diags.n = diags;

@@ -31,10 +31,10 @@ TokenClass token_class(int kind) {
 }
 
 static uint32_t first_slot(const char *s, uint32_t n) {
-  return (uint32_t)hash_bytes(s, n, 0) & 255;
+  return (uint32_t)intern_hash(s, n, 0) & 255;
 }
 
-void tokens_init(Parse *p) {
+void fe_tokens_init(Parse *p) {
   for (int i = 0; i < NROWS; i++) {
     uint32_t n = (uint32_t)strlen(rows[i].text);
     uint32_t at = first_slot(rows[i].text, n);

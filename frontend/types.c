@@ -141,7 +141,7 @@ static void add_shape(Check *c, const Ty *t, Buf *b) {
   if (t->rank) buf_char(b, ']');
 }
 
-const char *shape_text(Check *c, const Ty *t) {
+const char *fe_shape_text(Check *c, const Ty *t) {
   Buf b = {.arena = c->a};
   buf_str(&b, t->rank ? "" : "a scalar");
   add_shape(c, t, &b);
@@ -163,7 +163,7 @@ const char *ty_text(Check *c, const Ty *t) {
   return b.at;
 }
 
-const char *span_text(Check *c, Span s) {
+const char *fe_span_text(Check *c, Span s) {
   if (!span_known(s) || s.src >= c->cx->sources.n) return "";
   const Source *src = c->cx->sources.at[s.src];
   return arena_strndup(c->a, src->text + s.lo, s.hi - s.lo);
@@ -178,7 +178,7 @@ static bool is_postfix(const Expr *e) {
 
 // x[:, 1] and x[1, :] for a vector that fits a matrix in two ways.
 static void fix_axes(Check *c, Diag *d, const Expr *e) {
-  const char *text = span_text(c, e->span);
+  const char *text = fe_span_text(c, e->span);
   const char *open = is_postfix(e) ? "" : "(";
   const char *close = is_postfix(e) ? "" : ")";
   static const char *const items[] = {"[:, 1]", "[1, :]"};
@@ -200,8 +200,8 @@ static void misaligned(Check *c, const Expr *e, const Expr *other,
   bool many =
       small->rank != large->rank && place(c->dims, small, 0, large, 0, map) > 1;
   Diag *d = diag_add(c->cx, many ? DIAG_shape_ambiguous : DIAG_shape_mismatch,
-                     e->span, shape_text(c, small), shape_text(c, large));
-  diag_note(c->cx, d, other->span, "this is %s", shape_text(c, merged));
+                     e->span, fe_shape_text(c, small), fe_shape_text(c, large));
+  diag_note(c->cx, d, other->span, "this is %s", fe_shape_text(c, merged));
   if (many && small->rank == 1 && large->rank == 2) fix_axes(c, d, thin);
 }
 
@@ -242,7 +242,7 @@ bool ty_unify_shape(Check *c, Expr *const *at, uint32_t n, Ty *out) {
 
 static void fix_cast(Check *c, Diag *d, const Expr *e, const char *to) {
   diag_fix(c->cx, d, e->span,
-           arena_printf(c->a, "%s(%s)", to, span_text(c, e->span)),
+           arena_printf(c->a, "%s(%s)", to, fe_span_text(c, e->span)),
            "convert with %s(..)", to);
 }
 

@@ -87,7 +87,7 @@ Value ir_value(Func *f, Type t, const char *hint) {
   return f->values.n - 1;
 }
 
-void set_hint(Func *f, Value v, const char *hint) {
+void ir_set_hint(Func *f, Value v, const char *hint) {
   ir_info(f, v)->hint = clean_hint(f, hint);
 }
 

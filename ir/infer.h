@@ -19,6 +19,6 @@ Op *op_make(Region *r, Op *before, OpCode c, const Value *args, uint32_t nargs,
             const IrAttr *attrs, uint32_t nattrs);
 void op_add_results(Op *op, const Type *types, uint32_t n);
 Region *op_add_region(Op *op);
-void set_hint(Func *f, Value v, const char *hint);
+void ir_set_hint(Func *f, Value v, const char *hint);
 
 #endif

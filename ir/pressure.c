@@ -17,7 +17,7 @@ typedef struct Live {
   Press most;
 } Live;
 
-uint32_t press_of(const Type *t, uint32_t threads) {
+uint32_t pressure_of(const Type *t, uint32_t threads) {
   FragMap m;
   if (t->kind != TK_FRAG) return 0;
   if (frag_map(t, threads, &m)) return 0;
@@ -25,7 +25,7 @@ uint32_t press_of(const Type *t, uint32_t threads) {
   return (m.regs * bits + 31) / 32;
 }
 
-bool press_free(const Func *f, Value v) {
+bool pressure_free(const Func *f, Value v) {
   const Op *op = ir_def(f, v);
   if (!op) return false;
   return op->code == OP_CONST || op->code == OP_SPLAT || op->code == OP_BCAST ||
@@ -33,20 +33,20 @@ bool press_free(const Func *f, Value v) {
 }
 
 static void add(Live *l, Value v) {
-  if (press_free(l->f, v)) {
+  if (pressure_free(l->f, v)) {
     const Op *op = ir_def(l->f, v);
     for (uint32_t i = 0; i < op->nargs; i++) add(l, op->args[i]);
     return;
   }
   if (l->is[v]) return;
   l->is[v] = true;
-  l->regs += press_of(ir_type(l->f, v), l->threads);
+  l->regs += pressure_of(ir_type(l->f, v), l->threads);
 }
 
 static void drop(Live *l, Value v) {
   if (!l->is[v]) return;
   l->is[v] = false;
-  l->regs -= press_of(ir_type(l->f, v), l->threads);
+  l->regs -= pressure_of(ir_type(l->f, v), l->threads);
 }
 
 static void note(Live *l, const Op *op) {
@@ -55,7 +55,7 @@ static void note(Live *l, const Op *op) {
   l->most.at = op;
   l->most.live.n = 0;
   for (Value v = 1; v < l->f->values.n; v++)
-    if (l->is[v] && press_of(ir_type(l->f, v), l->threads))
+    if (l->is[v] && pressure_of(ir_type(l->f, v), l->threads))
       vec_push(l->arena, &l->most.live, v);
 }
 
@@ -94,10 +94,10 @@ static void inside(Live *l, const Op *op) {
 static void step(Live *l, const Op *op) {
   if (op->code == OP_ROLES) return;
   for (uint32_t i = 0; i < op->nres; i++) add(l, op->res[i]);
-  if (!press_free(l->f, op->nres ? op->res[0] : 0)) note(l, op);
+  if (!pressure_free(l->f, op->nres ? op->res[0] : 0)) note(l, op);
   for (uint32_t i = 0; i < op->nres; i++) drop(l, op->res[i]);
   if (op->nregions) inside(l, op);
-  if (op->nres && press_free(l->f, op->res[0])) return;
+  if (op->nres && pressure_free(l->f, op->res[0])) return;
   for (uint32_t i = 0; i < op->nargs; i++) add(l, op->args[i]);
   note(l, op);
 }
@@ -117,7 +117,7 @@ static Press of_group(const Func *f, const Region *r, uint32_t threads,
   return l.most;
 }
 
-Press ir_press(const Func *f, Arena *a) {
+Press ir_pressure(const Func *f, Arena *a) {
   const Op *launch = ir_launch(f);
   if (!launch) return (Press){0};
   Press most = of_group(f, f->body, ir_group_threads(f, launch), a);

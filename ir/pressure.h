@@ -12,10 +12,10 @@ typedef struct Press {
 } Press;
 
 // Registers of a thread of a group of that many for a value of type t.
-uint32_t press_of(const Type *t, uint32_t threads);
+uint32_t pressure_of(const Type *t, uint32_t threads);
 // Code generation makes v where it is used; only its operands are kept.
-bool press_free(const Func *f, Value v);
+bool pressure_free(const Func *f, Value v);
 // The most of f, or of one of its roles. Lists are in `a`.
-Press ir_press(const Func *f, Arena *a);
+Press ir_pressure(const Func *f, Arena *a);
 
 #endif

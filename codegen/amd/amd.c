@@ -48,7 +48,7 @@ static const char *const absent[] = {
     "amdgpu-no-completion-action", "amdgpu-no-flat-scratch-init",
 };
 
-static void declare(Nv *n, const char *symbol) {
+static void declare(Gpu *n, const char *symbol) {
   Cg *g = n->g;
   char text[32];
   LLVMTypeRef p4 = LLVMPointerTypeInContext(g->lc, 4);
@@ -59,19 +59,19 @@ static void declare(Nv *n, const char *symbol) {
   cg_target_attrs(g, g->llfn);
   unsigned fn = (unsigned)LLVMAttributeFunctionIndex;
   snprintf(text, sizeof text, "%u,%u", n->out->threads, n->out->threads);
-  nv_string_attr(n, fn, "amdgpu-flat-work-group-size", text);
+  gpu_string_attr(n, fn, "amdgpu-flat-work-group-size", text);
   // What arithmetic cannot use is not allocated, as sums are rescaled, unless
   // there is nothing else left.
   bool alone = ir_attr_i(ir_launch(n->f), AT_OCCUPANCY, 2) == 1;
   if (n->gpu.wave == 64)
-    nv_string_attr(n, fn, "amdgpu-waves-per-eu", alone ? "1,1" : "2,2");
-  if (!alone) nv_string_attr(n, fn, "amdgpu-agpr-alloc", "0");
+    gpu_string_attr(n, fn, "amdgpu-waves-per-eu", alone ? "1,1" : "2,2");
+  if (!alone) gpu_string_attr(n, fn, "amdgpu-agpr-alloc", "0");
   if (alone && n->gpu.wave == 32)  // there are no more: as few as may be
-    nv_string_attr(n, fn, "amdgpu-sched-strategy", "iterative-minreg");
-  nv_string_attr(n, fn, "uniform-work-group-size", "true");
-  nv_string_attr(n, fn, "denormal-fp-math-f32", "preserve-sign,preserve-sign");
+    gpu_string_attr(n, fn, "amdgpu-sched-strategy", "iterative-minreg");
+  gpu_string_attr(n, fn, "uniform-work-group-size", "true");
+  gpu_string_attr(n, fn, "denormal-fp-math-f32", "preserve-sign,preserve-sign");
   for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
-    nv_string_attr(n, fn, absent[i], "");
+    gpu_string_attr(n, fn, absent[i], "");
   LLVMTypeRef block =
       LLVMArrayType2(LLVMInt8TypeInContext(g->lc), n->out->block_bytes);
   unsigned byref = LLVMGetEnumAttributeKindForName("byref", 5);
@@ -82,7 +82,7 @@ static void declare(Nv *n, const char *symbol) {
   LLVMPositionBuilderAtEnd(g->b, cg_block(g, "entry"));
 }
 
-static V shared(Nv *n) {
+static V shared(Gpu *n) {
   Cg *g = n->g;
   uint32_t bytes = n->out->shared_bytes ? n->out->shared_bytes : 16;
   LLVMTypeRef t = LLVMArrayType2(LLVMInt8TypeInContext(g->lc), bytes);
@@ -93,56 +93,56 @@ static V shared(Nv *n) {
   return v;
 }
 
-static void threads(Nv *n) {
+static void threads(Gpu *n) {
   uint32_t wave = n->gpu.wave;
-  n->tid = nv_call(n, "llvm.amdgcn.workitem.id.x", NULL, 0);
-  n->lane = e_and(n->g, n->tid, nv_i32(n, wave - 1));
+  n->tid = gpu_call(n, "llvm.amdgcn.workitem.id.x", NULL, 0);
+  n->lane = e_and(n->g, n->tid, gpu_i32(n, wave - 1));
   n->warp = n->vendor->uniform(n, e_shr(n->g, n->tid, wave == 64 ? 6 : 5));
 }
 
-static void nothing(Nv *n) {
+static void nothing(Gpu *n) {
   (void)n;
 }
 
-static V cta(Nv *n) {
-  return nv_call(n, "llvm.amdgcn.workgroup.id.x", NULL, 0);
+static V cta(Gpu *n) {
+  return gpu_call(n, "llvm.amdgcn.workgroup.id.x", NULL, 0);
 }
 
 // Every task has its workgroup.
-static V ctas(Nv *n) {
-  V v = nv_param(n, n->ntasks_at, LLVMInt64TypeInContext(n->g->lc));
-  return LLVMBuildTrunc(n->g->b, v, nv_i32t(n), "");
+static V ctas(Gpu *n) {
+  V v = gpu_param(n, n->ntasks_at, LLVMInt64TypeInContext(n->g->lc));
+  return LLVMBuildTrunc(n->g->b, v, gpu_i32t(n), "");
 }
 
 // ---------------------------------------------------------------- threads
-static V exchange(Nv *n, V x, uint32_t lanes) {
+static V exchange(Gpu *n, V x, uint32_t lanes) {
   Cg *g = n->g;
   LLVMTypeRef i1 = LLVMInt1TypeInContext(g->lc);
   if (lanes == 16 && n->gpu.wave == 32) {
     V no = LLVMConstInt(i1, 0, 0);
-    V a[6] = {x,  x, nv_i32(n, 0x76543210), nv_i32(n, (int32_t)0xfedcba98),
+    V a[6] = {x,  x, gpu_i32(n, 0x76543210), gpu_i32(n, (int32_t)0xfedcba98),
               no, no};
-    return nv_call_over(n, "llvm.amdgcn.permlanex16", nv_i32t(n), a, 6);
+    return gpu_call_over(n, "llvm.amdgcn.permlanex16", gpu_i32t(n), a, 6);
   }
-  V other = e_xor(g, n->lane, nv_i32(n, lanes));
+  V other = e_xor(g, n->lane, gpu_i32(n, lanes));
   V a[2] = {e_shl(g, other, 2), x};
-  return nv_call(n, "llvm.amdgcn.ds.bpermute", a, 2);
+  return gpu_call(n, "llvm.amdgcn.ds.bpermute", a, 2);
 }
 
-static V first_lane(Nv *n, V x) {
-  return nv_call_over(n, "llvm.amdgcn.readfirstlane", nv_i32t(n), &x, 1);
+static V first_lane(Gpu *n, V x) {
+  return gpu_call_over(n, "llvm.amdgcn.readfirstlane", gpu_i32t(n), &x, 1);
 }
 
-static V vote(Nv *n, bool any, V x) {
+static V vote(Gpu *n, bool any, V x) {
   Cg *g = n->g;
   LLVMTypeRef mask = LLVMIntTypeInContext(g->lc, n->gpu.wave);
   if (!any) x = LLVMBuildNot(g->b, x, "");
-  V m = nv_call_over(n, "llvm.amdgcn.ballot", mask, &x, 1);
+  V m = gpu_call_over(n, "llvm.amdgcn.ballot", mask, &x, 1);
   return e_icmp(g, any ? LLVMIntNE : LLVMIntEQ, m, LLVMConstNull(mask));
 }
 
 // Other threads' writes to shared memory, or to all memory, are seen behind it.
-static void fence(Nv *n, LLVMAtomicOrdering order, bool all) {
+static void fence(Gpu *n, LLVMAtomicOrdering order, bool all) {
   Cg *g = n->g;
   unsigned scope = LLVMGetSyncScopeID(g->lc, "workgroup", 9);
   V f = LLVMBuildFenceSyncScope(g->b, order, scope, "");
@@ -156,140 +156,141 @@ static void fence(Nv *n, LLVMAtomicOrdering order, bool all) {
 }
 
 // Copies that are waited for are this wave's: all.
-static void cp_wait(Nv *n, const Op *op) {
+static void cp_wait(Gpu *n, const Op *op) {
   (void)op;
-  V none = nv_i32(n, NO_LOADS);
-  nv_call(n, "llvm.amdgcn.s.waitcnt", &none, 1);
+  V none = gpu_i32(n, NO_LOADS);
+  gpu_call(n, "llvm.amdgcn.s.waitcnt", &none, 1);
 }
 
-static void cp_commit(Nv *n, const Op *op) {
+static void cp_commit(Gpu *n, const Op *op) {
   (void)n;
   (void)op;
 }
 
-static bool writes_what_it_reads(const Nv *n) {
+static bool writes_what_it_reads(const Gpu *n) {
   for (uint32_t i = 0; i < n->f->params.n; i++)
     if (n->f->params.at[i].role == PR_INOUT) return true;
   return false;
 }
 
-static void sync(Nv *n) {
+static void sync(Gpu *n) {
   bool all = writes_what_it_reads(n);
   fence(n, LLVMAtomicOrderingRelease, all);
   if (n->grp.threads > n->gpu.wave)
-    nv_call(n, "llvm.amdgcn.s.barrier", NULL, 0);
+    gpu_call(n, "llvm.amdgcn.s.barrier", NULL, 0);
   fence(n, LLVMAtomicOrderingAcquire, all);
 }
 
 // ---------------------------------------------------------------- values
-static V pair(Nv *n, DType to, V lo, V hi) {
+static V pair(Gpu *n, DType to, V lo, V hi) {
   Cg *g = n->g;
   LLVMTypeRef f32 = LLVMFloatTypeInContext(g->lc), e = NULL;
   if (to == DT_F16) e = LLVMHalfTypeInContext(g->lc);
   if (to == DT_BF16) e = LLVMBFloatTypeInContext(g->lc);
   if (!e) return NULL;
   V v = LLVMGetPoison(LLVMVectorType(f32, 2));
-  v = LLVMBuildInsertElement(g->b, v, lo, nv_i32(n, 0), "");
-  v = LLVMBuildInsertElement(g->b, v, hi, nv_i32(n, 1), "");
+  v = LLVMBuildInsertElement(g->b, v, lo, gpu_i32(n, 0), "");
+  v = LLVMBuildInsertElement(g->b, v, hi, gpu_i32(n, 1), "");
   v = LLVMBuildFPTrunc(g->b, v, LLVMVectorType(e, 2), "");
-  return LLVMBuildBitCast(g->b, v, nv_i32t(n), "");
+  return LLVMBuildBitCast(g->b, v, gpu_i32t(n), "");
 }
 
 // What these instructions mean by 8 bits is OCP's on some targets only; on RDNA
 // no emulator at hand has them.
-static bool widen(Nv *n, DType from, V word, DType to, V out[2]) {
+static bool widen(Gpu *n, DType from, V word, DType to, V out[2]) {
   if (n->gpu.f8 != F8_OCP || n->gpu.wave != 64) return false;
   Cg *g = n->g;
   V x[2];
   for (uint32_t i = 0; i < 2; i++) {
     V a[2] = {word, LLVMConstInt(LLVMInt1TypeInContext(g->lc), i, 0)};
-    V v = nv_call(n,
-                  from == DT_F8E4M3 ? "llvm.amdgcn.cvt.pk.f32.fp8"
-                                    : "llvm.amdgcn.cvt.pk.f32.bf8",
-                  a, 2);
+    V v = gpu_call(n,
+                   from == DT_F8E4M3 ? "llvm.amdgcn.cvt.pk.f32.fp8"
+                                     : "llvm.amdgcn.cvt.pk.f32.bf8",
+                   a, 2);
     for (int k = 0; k < 2; k++)
-      x[k] = LLVMBuildExtractElement(g->b, v, nv_i32(n, k), "");
-    out[i] = to == DT_BF16 ? nv_uppers(n, x[0], x[1]) : pair(n, to, x[0], x[1]);
+      x[k] = LLVMBuildExtractElement(g->b, v, gpu_i32(n, k), "");
+    out[i] =
+        to == DT_BF16 ? gpu_uppers(n, x[0], x[1]) : pair(n, to, x[0], x[1]);
   }
   return true;
 }
 
-static V ex2(Nv *n, V x) {
-  return nv_call_over(n, "llvm.amdgcn.exp2", cg_of(x), &x, 1);
+static V ex2(Gpu *n, V x) {
+  return gpu_call_over(n, "llvm.amdgcn.exp2", cg_of(x), &x, 1);
 }
-static V rcp(Nv *n, V x) {
-  return nv_call_over(n, "llvm.amdgcn.rcp", cg_of(x), &x, 1);
+static V rcp(Gpu *n, V x) {
+  return gpu_call_over(n, "llvm.amdgcn.rcp", cg_of(x), &x, 1);
 }
-static V rsqrt(Nv *n, V x) {
-  return nv_call_over(n, "llvm.amdgcn.rsq", cg_of(x), &x, 1);
+static V rsqrt(Gpu *n, V x) {
+  return gpu_call_over(n, "llvm.amdgcn.rsq", cg_of(x), &x, 1);
 }
 
 // ---------------------------------------------------------------- memory
 // Where there is nothing to read the block of parameters is read: no branch.
-static V load(Nv *n, V address, V ok, uint32_t bytes) {
+static V load(Gpu *n, V address, V ok, uint32_t bytes) {
   Cg *g = n->g;
-  LLVMTypeRef i32 = nv_i32t(n), t = i32;
+  LLVMTypeRef i32 = gpu_i32t(n), t = i32;
   if (bytes > 4) t = LLVMVectorType(i32, bytes / 4);
   if (bytes < 4) t = LLVMIntTypeInContext(g->lc, 8 * bytes);
   V safe = LLVMBuildPtrToInt(g->b, n->block, cg_of(address), "");
-  V v = LLVMBuildLoad2(g->b, t, nv_global(n, e_sel(g, ok, address, safe)), "");
+  V v = LLVMBuildLoad2(g->b, t, gpu_global(n, e_sel(g, ok, address, safe)), "");
   LLVMSetAlignment(v, bytes < 4 ? bytes : 4);
   v = e_sel(g, ok, v, LLVMConstNull(t));
   // Addresses of many elements at a time would not fit the registers.
-  V none = nv_i32(n, 0);
-  nv_call(n, "llvm.amdgcn.sched.barrier", &none, 1);
+  V none = gpu_i32(n, 0);
+  gpu_call(n, "llvm.amdgcn.sched.barrier", &none, 1);
   if (bytes == 1) v = LLVMBuildZExt(g->b, v, LLVMInt16TypeInContext(g->lc), "");
   if (bytes == 8)
     v = LLVMBuildBitCast(g->b, v, LLVMInt64TypeInContext(g->lc), "");
   return v;
 }
 
-static void store(Nv *n, V address, V ok, V x, uint32_t bytes) {
+static void store(Gpu *n, V address, V ok, V x, uint32_t bytes) {
   Cg *g = n->g;
-  LLVMBasicBlockRef end = nv_if(n, ok);
+  LLVMBasicBlockRef end = gpu_if(n, ok);
   if (bytes == 1) x = LLVMBuildTrunc(g->b, x, LLVMInt8TypeInContext(g->lc), "");
-  V st = LLVMBuildStore(g->b, x, nv_global(n, address));
+  V st = LLVMBuildStore(g->b, x, gpu_global(n, address));
   LLVMSetAlignment(st, bytes < 4 ? bytes : 4);
-  nv_end(n, end);
+  gpu_end(n, end);
 }
 
 // ---------------------------------------------------------------- uniform
 // An integer that is the same in all threads, but LLVM does not know it.
-static V same(Nv *n, V v) {
+static V same(Gpu *n, V v) {
   Cg *g = n->g;
-  if (cg_of(v) == nv_i32t(n)) return first_lane(n, v);
+  if (cg_of(v) == gpu_i32t(n)) return first_lane(n, v);
   if (cg_of(v) != LLVMInt64TypeInContext(g->lc)) return v;
-  V lo = LLVMBuildTrunc(g->b, v, nv_i32t(n), "");
-  V hi = LLVMBuildTrunc(g->b, e_shr(g, v, 32), nv_i32t(n), "");
+  V lo = LLVMBuildTrunc(g->b, v, gpu_i32t(n), "");
+  V hi = LLVMBuildTrunc(g->b, e_shr(g, v, 32), gpu_i32t(n), "");
   hi = LLVMBuildZExt(g->b, first_lane(n, hi), cg_of(v), "");
   lo = LLVMBuildZExt(g->b, first_lane(n, lo), cg_of(v), "");
   return e_or(g, lo, e_shl(g, hi, 32));
 }
 
 // LLVM would make a register of each address that a step changes.
-static V step(Nv *n, V i) {
+static V step(Gpu *n, V i) {
   i = same(n, i);
-  return nv_asm(n, cg_of(i), "", "=s,0", &i, 1);
+  return gpu_asm(n, cg_of(i), "", "=s,0", &i, 1);
 }
 
 // What is read or joined.
-static void scalar(Nv *n, const Op *op, NvEmit *emit) {
+static void scalar(Gpu *n, const Op *op, GpuEmit *emit) {
   emit(n, op);
   V *v = &n->g->val[op->res[0]];
-  if (nv_res_type(n, op)->kind != TK_FRAG) *v = same(n, *v);
+  if (gpu_res_type(n, op)->kind != TK_FRAG) *v = same(n, *v);
 }
 
-static void gload(Nv *n, const Op *op) {
+static void gload(Gpu *n, const Op *op) {
   scalar(n, op, amd_gload);
 }
-static void sget(Nv *n, const Op *op) {
-  scalar(n, op, nv_sget);
+static void sget(Gpu *n, const Op *op) {
+  scalar(n, op, gpu_sget);
 }
-static void freduce(Nv *n, const Op *op) {
-  scalar(n, op, nv_freduce);
+static void freduce(Gpu *n, const Op *op) {
+  scalar(n, op, gpu_freduce);
 }
 
-static NvEmit *const ops[OP_COUNT] = {
+static GpuEmit *const ops[OP_COUNT] = {
     [OP_GLOAD] = gload,
     [OP_GSTORE] = amd_gstore,
     [OP_SGET] = sget,

@@ -12,19 +12,19 @@ typedef struct LdsPlace {
 } LdsPlace;
 
 // ---- amdlds.c
-LdsPlace amd_place(Nv *n, Tile s, const Type *t, V row, V col);
+LdsPlace amd_place(Gpu *n, Tile s, const Type *t, V row, V col);
 // Pointer to the element that many rows and columns behind; bits of the sums
 // must not carry.
-V amd_at(Nv *n, const LdsPlace *p, uint32_t row, uint32_t col);
+V amd_at(Gpu *n, const LdsPlace *p, uint32_t row, uint32_t col);
 // Copies to shared memory and reads of it never are of the same slot without a
 // barrier between: LLVM need not wait for those before these. kind: alias.scope
 // of copies, noalias of reads.
-void amd_apart(Nv *n, V access, const char *kind);
-bool amd_store_tile(Nv *n, Tile s, const Type *t, const Frag *f);
+void amd_apart(Gpu *n, V access, const char *kind);
+bool amd_store_tile(Gpu *n, Tile s, const Type *t, const Frag *f);
 
 // ---- amdmem.c, amdmma.c
-CgExpr amd_dense(Nv *n);
-extern NvEmit amd_gload, amd_gstore, amd_cp_async;
-bool amd_mma(Nv *n, const Product *p, Frag *r);
+CgExpr amd_dense(Gpu *n);
+extern GpuEmit amd_gload, amd_gstore, amd_cp_async;
+bool amd_mma(Gpu *n, const Product *p, Frag *r);
 
 #endif

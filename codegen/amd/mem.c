@@ -41,7 +41,7 @@ typedef struct Access {
 } Access;
 
 // ---------------------------------------------------------------- form
-static bool split(Nv *n, Value v, V *uniform) {
+static bool split(Gpu *n, Value v, V *uniform) {
   const Op *op = ir_def(n->f, v);
   if (!op) return false;
   if (op->code == OP_COORD) return true;
@@ -53,19 +53,19 @@ static bool split(Nv *n, Value v, V *uniform) {
     V x = n->g->val[s->args[0]];
     if (!x) return true;  // not printed yet: only the form is asked for
     if (op->code == OP_SUB) x = LLVMBuildNeg(n->g->b, x, "");
-    *uniform = nv_add(n, *uniform, x);
+    *uniform = gpu_add(n, *uniform, x);
     return true;
   }
   return false;
 }
 
-static int64_t extent(const Nv *n, const Access *a, int pos) {
+static int64_t extent(const Gpu *n, const Access *a, int pos) {
   int64_t e = 0;
   dim_is_const(&n->f->mod->dims, a->tensor->size[pos], &e);
   return e;
 }
 
-static void choose_run(Nv *n, Access *a) {
+static void choose_run(Gpu *n, Access *a) {
   uint32_t size = (uint32_t)dtype_size(a->value->dtype);
   int pos = a->at[1].pos;
   a->k = a->step = 1;
@@ -73,20 +73,20 @@ static void choose_run(Nv *n, Access *a) {
   if (pos < 0 || pos != (int)a->rank - 1 || a->value->dtype == DT_BOOL) return;
   const Op *op = ir_def(n->f, a->op->args[a->lo + pos]);
   if (!op || op->code != OP_COORD) return;
-  a->k = nv_run(&a->map, AXIS_COL, &a->step);
+  a->k = gpu_run(&a->map, AXIS_COL, &a->step);
   int64_t e = extent(n, a, pos);
   while (a->k > 1 && (a->k * size > 16 || !e || e % a->k)) a->k /= 2;
 }
 
 // Whole rows of a tensor, to shared memory.
-static bool box_form(Nv *n, const Op *op, Access *a) {
+static bool box_form(Gpu *n, const Op *op, Access *a) {
   const int64_t *axis = ir_attr(op, AT_TILE)->list;
   *a = (Access){.op = op,
                 .of = op->args[1],
                 .lo = 2,
                 .unit = true,
-                .tensor = nv_arg_type(n, op, 1),
-                .value = nv_arg_type(n, op, 0)};
+                .tensor = gpu_arg_type(n, op, 1),
+                .value = gpu_arg_type(n, op, 0)};
   a->rank = a->tensor->n;
   for (uint32_t i = 0; i < 2; i++)
     a->at[i] = (Index){.pos = (int)axis[i],
@@ -95,15 +95,15 @@ static bool box_form(Nv *n, const Op *op, Access *a) {
 }
 
 // False: the access has another form.
-static bool form(Nv *n, const Op *op, Access *a) {
+static bool form(Gpu *n, const Op *op, Access *a) {
   bool load = op->code == OP_GLOAD;
   if (op->code == OP_CP_ASYNC) return box_form(n, op, a);
   *a = (Access){.op = op,
                 .of = op->args[0],
                 .lo = load ? 1 : 2,
                 .at = {{.pos = -1}, {.pos = -1}}};
-  a->tensor = nv_arg_type(n, op, 0);
-  a->value = load ? nv_res_type(n, op) : nv_arg_type(n, op, 1);
+  a->tensor = gpu_arg_type(n, op, 0);
+  a->value = load ? gpu_res_type(n, op) : gpu_arg_type(n, op, 1);
   a->rank = a->tensor->n;
   if (a->value->kind != TK_FRAG || frag_map(a->value, n->grp.threads, &a->map))
     return false;
@@ -121,15 +121,15 @@ static bool form(Nv *n, const Op *op, Access *a) {
 }
 
 // ---------------------------------------------------------------- conditions
-static V field(Nv *n, const Access *a, uint32_t i) {
-  return nv_tensor(n, a->of, i);
+static V field(Gpu *n, const Access *a, uint32_t i) {
+  return gpu_tensor(n, a->of, i);
 }
-static V shape(Nv *n, const Access *a, int i) {
+static V shape(Gpu *n, const Access *a, int i) {
   return field(n, a, 1 + (uint32_t)i);
 }
-static V stride(Nv *n, const Access *a, int i) {
-  return nv_mul(n, field(n, a, 1 + a->rank + (uint32_t)i),
-                dtype_size(a->tensor->dtype));
+static V stride(Gpu *n, const Access *a, int i) {
+  return gpu_mul(n, field(n, a, 1 + a->rank + (uint32_t)i),
+                 dtype_size(a->tensor->dtype));
 }
 
 // Which of rows and columns is the outer axis of the tensor, whose extent
@@ -144,7 +144,7 @@ static int inner(const Access *a) {
 
 // ---- the same where kernels are launched
 typedef struct Dense {
-  Nv *n;
+  Gpu *n;
   CgExpr all;
 } Dense;
 
@@ -167,7 +167,7 @@ static CgExpr own_word(const Dense *d, const Type *t, bool extent, int axis) {
 
 static CgExpr word_of(const Dense *d, const Access *a, attn_xop op, int axis) {
   uint32_t nth = 0;
-  if (nv_is_shared(d->n, a->of))
+  if (gpu_is_shared(d->n, a->of))
     return own_word(d, a->tensor, op == ATTN_X_SHAPE, axis);
   for (uint32_t i = 0; i < d->n->f->params.n; i++) {
     Value v = d->n->f->params.at[i].v;
@@ -224,25 +224,26 @@ static void note_access(void *data, Op *op) {
   if (!has(d, x)) d->all = both(d, d->all, x);
 }
 
-CgExpr amd_dense(Nv *n) {
+CgExpr amd_dense(Gpu *n) {
   Dense d = {.n = n};
   ir_walk(n->f->body, note_access, &d);
   return d.all;
 }
 
 // ---------------------------------------------------------------- addresses
-static V narrow(Nv *n, V x) {
-  return LLVMBuildIntCast2(n->g->b, x, nv_i32t(n), 1, "");
+static V narrow(Gpu *n, V x) {
+  return LLVMBuildIntCast2(n->g->b, x, gpu_i32t(n), 1, "");
 }
 
-static void make_base(Nv *n, Access *a, V at) {
+static void make_base(Gpu *n, Access *a, V at) {
   Cg *g = n->g;
   LLVMTypeRef p8 = LLVMPointerTypeInContext(g->lc, 8);
   LLVMTypeRef over[2] = {p8, LLVMPointerTypeInContext(g->lc, 1)};
   LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
-  V x[4] = {nv_global(n, at), LLVMConstInt(LLVMInt16TypeInContext(g->lc), 0, 0),
+  V x[4] = {gpu_global(n, at),
+            LLVMConstInt(LLVMInt16TypeInContext(g->lc), 0, 0),
             LLVMBuildZExt(g->b, a->bytes, i64, ""),
-            nv_i32(n, n->gpu.wave == 64 ? RAW : RAW_RDNA)};
+            gpu_i32(n, n->gpu.wave == 64 ? RAW : RAW_RDNA)};
   static const char name[] = "llvm.amdgcn.make.buffer.rsrc";
   unsigned id = LLVMLookupIntrinsicID(name, sizeof name - 1);
   V f = LLVMGetIntrinsicDeclaration(g->mod, id, over, 2);
@@ -252,13 +253,13 @@ static void make_base(Nv *n, Access *a, V at) {
 
 // Bytes from a row, or column, to the next. That of a single row may be
 // anything: it becomes the row's own.
-static V step_of(Nv *n, const Access *a, uint32_t i) {
+static V step_of(Gpu *n, const Access *a, uint32_t i) {
   Cg *g = n->g;
   int64_t size = (int64_t)dtype_size(a->tensor->dtype);
-  if (i == AXIS_COL && a->unit) return nv_i32(n, size);
+  if (i == AXIS_COL && a->unit) return gpu_i32(n, size);
   V by = narrow(n, stride(n, a, a->at[i].pos));
   if (i != outer(a)) return by;
-  V row = nv_i32(n, size), one = nv_i64(n, 1);
+  V row = gpu_i32(n, size), one = gpu_i64(n, 1);
   if (inner(a) >= 0) {
     V cols = shape(n, a, inner(a));
     V wide = LLVMBuildMul(g->b, narrow(n, cols),
@@ -269,7 +270,7 @@ static V step_of(Nv *n, const Access *a, uint32_t i) {
   return e_sel(g, many, by, row);
 }
 
-static void prepare(Nv *n, Access *a) {
+static void prepare(Gpu *n, Access *a) {
   Cg *g = n->g;
   V at = field(n, a, 0), ok = NULL;
   LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
@@ -285,94 +286,94 @@ static void prepare(Nv *n, Access *a) {
     if (a->at[i].pos < 0) continue;
     a->size[i] = step_of(n, a, i);
     if (!a->at[i].uniform) continue;
-    a->shift = nv_add(n, a->shift,
-                      LLVMBuildMul(g->b, a->at[i].uniform, a->size[i], ""));
+    a->shift = gpu_add(n, a->shift,
+                       LLVMBuildMul(g->b, a->at[i].uniform, a->size[i], ""));
   }
   uint32_t o = outer(a);
   a->bytes =
       LLVMBuildMul(g->b, narrow(n, shape(n, a, a->at[o].pos)), a->size[o], "");
-  if (ok) a->bytes = e_sel(g, ok, a->bytes, nv_i32(n, 0));
+  if (ok) a->bytes = e_sel(g, ok, a->bytes, gpu_i32(n, 0));
   make_base(n, a, at);
 }
 
 // This thread's first element.
-static void own(Nv *n, Access *a) {
+static void own(Gpu *n, Access *a) {
   for (uint32_t i = 0; i < 2; i++) {
     if (a->at[i].pos < 0) continue;
-    V x = nv_coord(n, &a->map, i ? AXIS_COL : AXIS_ROW, 0);
-    a->thread = nv_add(n, a->thread, LLVMBuildMul(n->g->b, x, a->size[i], ""));
+    V x = gpu_coord(n, &a->map, i ? AXIS_COL : AXIS_ROW, 0);
+    a->thread = gpu_add(n, a->thread, LLVMBuildMul(n->g->b, x, a->size[i], ""));
   }
 }
 
 // Where the inner axis may be beyond its extent: whether that of a register is
 // not.
-static V inside(Nv *n, const Access *a, uint32_t reg) {
+static V inside(Gpu *n, const Access *a, uint32_t reg) {
   uint32_t i = 1 - outer(a);
   const Index *c = &a->at[i];
   const Type *t = a->value;
   if (c->pos < 0) return NULL;
   int64_t wide = t->ext[t->slice ? 0 : i], known = extent(n, a, c->pos);
   if (!c->uniform && known >= wide) return NULL;
-  V x = nv_coord(n, &a->map, i ? AXIS_COL : AXIS_ROW, reg);
-  return e_icmp(n->g, LLVMIntULT, nv_add(n, x, c->uniform),
+  V x = gpu_coord(n, &a->map, i ? AXIS_COL : AXIS_ROW, reg);
+  return e_icmp(n->g, LLVMIntULT, gpu_add(n, x, c->uniform),
                 narrow(n, shape(n, a, c->pos)));
 }
 
 // Offset of a register; OUTSIDE where it is not in range or not `ok`.
-static V offset(Nv *n, const Access *a, uint32_t reg, V ok) {
+static V offset(Gpu *n, const Access *a, uint32_t reg, V ok) {
   Cg *g = n->g;
   uint32_t at[2];
   frag_at(&a->map, reg, 0, at);
   V shift = a->shift;
   for (uint32_t i = 0; i < 2; i++)
     if (a->at[i].pos >= 0 && at[i])
-      shift = nv_add(n, shift, nv_mul(n, a->size[i], at[i]));
-  V x = nv_add(n, a->thread, shift), in = inside(n, a, reg);
+      shift = gpu_add(n, shift, gpu_mul(n, a->size[i], at[i]));
+  V x = gpu_add(n, a->thread, shift), in = inside(n, a, reg);
   if (in) ok = ok ? e_and(g, ok, in) : in;
-  return ok ? e_sel(g, ok, x, nv_i32(n, OUTSIDE)) : x;
+  return ok ? e_sel(g, ok, x, gpu_i32(n, OUTSIDE)) : x;
 }
 
 // ---------------------------------------------------------------- accesses
-static LLVMTypeRef bits(Nv *n, uint32_t bytes) {
-  LLVMTypeRef i32 = nv_i32t(n);
+static LLVMTypeRef bits(Gpu *n, uint32_t bytes) {
+  LLVMTypeRef i32 = gpu_i32t(n);
   if (bytes > 4) return LLVMVectorType(i32, bytes / 4);
   return LLVMIntTypeInContext(n->g->lc, 8 * bytes);
 }
 
-static V load(Nv *n, const Access *a, V off, uint32_t bytes) {
-  V zero = nv_i32(n, 0), x[4] = {a->base, off, zero, zero};
-  return nv_call_over(n, "llvm.amdgcn.raw.ptr.buffer.load", bits(n, bytes), x,
-                      4);
+static V load(Gpu *n, const Access *a, V off, uint32_t bytes) {
+  V zero = gpu_i32(n, 0), x[4] = {a->base, off, zero, zero};
+  return gpu_call_over(n, "llvm.amdgcn.raw.ptr.buffer.load", bits(n, bytes), x,
+                       4);
 }
 
-static void store(Nv *n, const Access *a, V off, V v) {
-  V zero = nv_i32(n, 0), x[5] = {v, a->base, off, zero, zero};
-  nv_call_over(n, "llvm.amdgcn.raw.ptr.buffer.store", cg_of(v), x, 5);
+static void store(Gpu *n, const Access *a, V off, V v) {
+  V zero = gpu_i32(n, 0), x[5] = {v, a->base, off, zero, zero};
+  gpu_call_over(n, "llvm.amdgcn.raw.ptr.buffer.store", cg_of(v), x, 5);
 }
 
 // The elements of k registers as one value and back; a bool is a byte.
-static V pack(Nv *n, const Frag *x, uint32_t reg, const Access *a) {
+static V pack(Gpu *n, const Frag *x, uint32_t reg, const Access *a) {
   Cg *g = n->g;
   uint32_t size = (uint32_t)dtype_size(x->dtype);
   LLVMTypeRef e = LLVMIntTypeInContext(g->lc, 8 * size);
   V v = LLVMGetPoison(LLVMVectorType(e, a->k));
   for (uint32_t j = 0; j < a->k; j++) {
-    V y = nv_elem(n, x, reg + j * a->step);
+    V y = gpu_elem(n, x, reg + j * a->step);
     y = x->dtype == DT_BOOL ? LLVMBuildZExt(g->b, y, e, "")
                             : LLVMBuildBitCast(g->b, y, e, "");
     if (a->k == 1) return LLVMBuildBitCast(g->b, y, bits(n, size), "");
-    v = LLVMBuildInsertElement(g->b, v, y, nv_i32(n, j), "");
+    v = LLVMBuildInsertElement(g->b, v, y, gpu_i32(n, j), "");
   }
   return LLVMBuildBitCast(g->b, v, bits(n, a->k * size), "");
 }
 
-static void unpack(Nv *n, V v, DType t, const Access *a, V *e) {
+static void unpack(Gpu *n, V v, DType t, const Access *a, V *e) {
   Cg *g = n->g;
   LLVMTypeRef i = LLVMIntTypeInContext(g->lc, 8 * (uint32_t)dtype_size(t));
   if (a->k > 1 || dtype_size(t) == 8)
     v = LLVMBuildBitCast(g->b, v, a->k > 1 ? LLVMVectorType(i, a->k) : i, "");
   for (uint32_t j = 0; j < a->k; j++) {
-    V x = a->k > 1 ? LLVMBuildExtractElement(g->b, v, nv_i32(n, j), "") : v;
+    V x = a->k > 1 ? LLVMBuildExtractElement(g->b, v, gpu_i32(n, j), "") : v;
     e[j * a->step] = t == DT_BOOL
                          ? e_icmp(g, LLVMIntNE, x, e_i(g, x, 0))
                          : LLVMBuildBitCast(g->b, x, cg_scalar(g, t), "");
@@ -382,75 +383,75 @@ static void unpack(Nv *n, V v, DType t, const Access *a, V *e) {
 // ---------------------------------------------------------------- ops
 // Any form: indices are hidden from LLVM, which would hoist the address of
 // every element out of loops.
-static void generally(Nv *n, const Op *op, uint32_t lo, NvEmit *emit) {
+static void generally(Gpu *n, const Op *op, uint32_t lo, GpuEmit *emit) {
   Frag *saved = NEWN(&n->g->cx->scratch, Frag, op->nargs + 1);
   for (uint32_t i = lo; i < op->nargs; i++) {
-    Frag *x = nv_frag(n, op->args[i]);
+    Frag *x = gpu_frag(n, op->args[i]);
     saved[i] = *x;
-    if (nv_arg_type(n, op, i)->dtype != DT_I32 ||
-        nv_arg_type(n, op, i)->kind != TK_FRAG)
+    if (gpu_arg_type(n, op, i)->dtype != DT_I32 ||
+        gpu_arg_type(n, op, i)->kind != TK_FRAG)
       continue;
     x->w = NEWN(&n->g->cx->scratch, V, x->n + 1);
     for (uint32_t k = 0; k < x->n; k++)
-      x->w[k] = nv_asm(n, nv_i32t(n), "", "=v,0", &saved[i].w[k], 1);
+      x->w[k] = gpu_asm(n, gpu_i32t(n), "", "=v,0", &saved[i].w[k], 1);
   }
   emit(n, op);
-  for (uint32_t i = op->nargs; i-- > lo;) *nv_frag(n, op->args[i]) = saved[i];
+  for (uint32_t i = op->nargs; i-- > lo;) *gpu_frag(n, op->args[i]) = saved[i];
 }
 
 // Offsets are found here: those that an access in front of a loop has too, or
 // many that do not vary with the loop, would lie in registers all the time.
-static void anew(Nv *n, Access *a) {
-  a->thread = nv_asm(n, nv_i32t(n), "", "=v,0", &a->thread, 1);
+static void anew(Gpu *n, Access *a) {
+  a->thread = gpu_asm(n, gpu_i32t(n), "", "=v,0", &a->thread, 1);
 }
 
 // Where registers are scarce long slices are not asked for ahead.
-static void in_turn(Nv *n, const Access *a) {
+static void in_turn(Gpu *n, const Access *a) {
   bool scarce =
       n->gpu.wave == 32 && ir_attr_i(ir_launch(n->f), AT_OCCUPANCY, 0) == 1;
   if (!scarce || a->value->slice != SLICE_COL || a->map.regs < LONG) return;
-  V none = nv_i32(n, 0);
-  nv_call(n, "llvm.amdgcn.sched.barrier", &none, 1);
+  V none = gpu_i32(n, 0);
+  gpu_call(n, "llvm.amdgcn.sched.barrier", &none, 1);
 }
 
-void amd_gload(Nv *n, const Op *op) {
+void amd_gload(Gpu *n, const Op *op) {
   Access a;
   if (!n->dense || !form(n, op, &a)) {
-    generally(n, op, 1, nv_gload);
+    generally(n, op, 1, gpu_gload);
     return;
   }
   prepare(n, &a);
   own(n, &a);
   in_turn(n, &a);
   if (a.map.regs / a.k > FEW) anew(n, &a);
-  Frag r = nv_new(n, a.value);
+  Frag r = gpu_new(n, a.value);
   V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
   uint32_t bytes = a.k * (uint32_t)dtype_size(r.dtype);
   for (uint32_t i = 0; i < r.map.regs; i++)
     if (i / a.step % a.k == 0)
       unpack(n, load(n, &a, offset(n, &a, i, NULL), bytes), r.dtype, &a, e + i);
-  nv_pack(n, &r, e);
-  nv_define(n, op->res[0], r);
+  gpu_pack(n, &r, e);
+  gpu_define(n, op->res[0], r);
 }
 
-void amd_gstore(Nv *n, const Op *op) {
+void amd_gstore(Gpu *n, const Op *op) {
   Access a;
   bool masked = ir_attr_i(op, AT_MASKED, 0);
   if (!n->dense || !form(n, op, &a)) {
-    generally(n, op, 2, nv_gstore);
+    generally(n, op, 2, gpu_gstore);
     return;
   }
   if (masked) a.k = a.step = 1;
   prepare(n, &a);
   own(n, &a);
   anew(n, &a);
-  const Frag *x = nv_frag(n, op->args[1]);
-  V mine = nv_owner(n, &x->map);
+  const Frag *x = gpu_frag(n, op->args[1]);
+  V mine = gpu_owner(n, &x->map);
   for (uint32_t i = 0; i < x->map.regs; i++) {
     if (i / a.step % a.k) continue;
     V ok = mine;
     if (masked) {
-      V m = nv_elem(n, nv_frag(n, op->args[op->nargs - 1]), i);
+      V m = gpu_elem(n, gpu_frag(n, op->args[op->nargs - 1]), i);
       ok = ok ? e_and(n->g, ok, m) : m;
     }
     store(n, &a, offset(n, &a, i, ok), pack(n, x, i, &a));
@@ -460,7 +461,7 @@ void amd_gstore(Nv *n, const Op *op) {
 // ---------------------------------------------------------------- copies
 // A wave's loads lie in shared memory as its lanes do: where the tile swizzles
 // its chunks, lanes ask for them in that order. Rows outside become 0.
-void amd_cp_async(Nv *n, const Op *op) {
+void amd_cp_async(Gpu *n, const Op *op) {
   Cg *g = n->g;
   Access a;
   if (!n->dense) {
@@ -472,24 +473,26 @@ void amd_cp_async(Nv *n, const Op *op) {
   form(n, op, &a);
   prepare(n, &a);
   const Type *t = a.value;
-  Tile s = nv_tile(n, op->args[0]);
+  Tile s = gpu_tile(n, op->args[0]);
   uint32_t pitch = smem_panel_bytes(t), panel = pitch * t->ext[0];
   uint32_t lane = n->gpu.direct, all = lane * n->grp.threads,
            per = pitch / lane;
-  V row = LLVMBuildUDiv(g->b, n->grp.tid, nv_i32(n, per), "");
-  V place = LLVMBuildURem(g->b, n->grp.tid, nv_i32(n, per), "");
-  V chunk = nv_offset(n, t, row, nv_mul(n, place, lane / dtype_size(t->dtype)));
-  chunk = e_isub(g, chunk, nv_mul(n, row, pitch));
-  a.thread = nv_add(n, LLVMBuildMul(g->b, row, a.size[0], ""), chunk);
+  V row = LLVMBuildUDiv(g->b, n->grp.tid, gpu_i32(n, per), "");
+  V place = LLVMBuildURem(g->b, n->grp.tid, gpu_i32(n, per), "");
+  V chunk =
+      gpu_offset(n, t, row, gpu_mul(n, place, lane / dtype_size(t->dtype)));
+  chunk = e_isub(g, chunk, gpu_mul(n, row, pitch));
+  a.thread = gpu_add(n, LLVMBuildMul(g->b, row, a.size[0], ""), chunk);
   anew(n, &a);
-  V wave = nv_mul(n, n->warp, (int64_t)lane * n->gpu.wave), zero = nv_i32(n, 0);
+  V wave = gpu_mul(n, n->warp, (int64_t)lane * n->gpu.wave),
+    zero = gpu_i32(n, 0);
   for (uint32_t at = 0; at < smem_slot_bytes(t); at += all) {
-    V off = nv_add(n, a.thread, a.shift);
-    off = nv_add(n, off, nv_mul(n, a.size[0], at % panel / pitch));
-    off = nv_add(n, off, nv_i32(n, at / panel * pitch));
-    V to = nv_tile_byte(n, s, nv_add(n, wave, nv_i32(n, at)));
-    V x[7] = {a.base, to, nv_i32(n, lane), off, zero, zero, zero};
-    V load = nv_call(n, "llvm.amdgcn.raw.ptr.buffer.load.lds", x, 7);
+    V off = gpu_add(n, a.thread, a.shift);
+    off = gpu_add(n, off, gpu_mul(n, a.size[0], at % panel / pitch));
+    off = gpu_add(n, off, gpu_i32(n, at / panel * pitch));
+    V to = gpu_tile_byte(n, s, gpu_add(n, wave, gpu_i32(n, at)));
+    V x[7] = {a.base, to, gpu_i32(n, lane), off, zero, zero, zero};
+    V load = gpu_call(n, "llvm.amdgcn.raw.ptr.buffer.load.lds", x, 7);
     amd_apart(n, load, "alias.scope");
   }
 }

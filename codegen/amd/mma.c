@@ -50,7 +50,7 @@ typedef struct Lane {
 } Lane;
 
 typedef struct Mma {
-  Nv *n;
+  Gpu *n;
   const Product *p;
   const Shape *shape;
   uint32_t rows;        // of an instruction, and columns
@@ -61,7 +61,7 @@ typedef struct Mma {
   Lane a, b;
 } Mma;
 
-static const Shape *shape_of(const Nv *n) {
+static const Shape *shape_of(const Gpu *n) {
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     if (shapes[i].cc == n->gpu.cc) return &shapes[i].shape;
   return NULL;
@@ -74,45 +74,45 @@ static V pointer(Mma *m, const Lane *l, uint32_t row, uint32_t k) {
 
 // Words at p.
 static void load_words(Mma *m, V p, uint32_t count, V *out) {
-  Nv *n = m->n;
-  LLVMTypeRef i32 = nv_i32t(n),
+  Gpu *n = m->n;
+  LLVMTypeRef i32 = gpu_i32t(n),
               t = count > 1 ? LLVMVectorType(i32, count) : i32;
   V v = LLVMBuildLoad2(n->g->b, t, p, "");
   LLVMSetAlignment(v, 4 * count);
   amd_apart(n, v, "noalias");
   for (uint32_t i = 0; i < count; i++)
     out[i] =
-        count > 1 ? LLVMBuildExtractElement(n->g->b, v, nv_i32(n, i), "") : v;
+        count > 1 ? LLVMBuildExtractElement(n->g->b, v, gpu_i32(n, i), "") : v;
 }
 
 // Four elements of a row of this lane, from a tile stored {k, row} by rows: the
 // lanes of a group of 16 address 4 rows of 16 elements and get a column each.
 static void load_turning(Mma *m, V p, V *out) {
-  Nv *n = m->n;
+  Gpu *n = m->n;
   Cg *g = n->g;
   LLVMTypeRef v4 = LLVMVectorType(LLVMInt16TypeInContext(g->lc), 4);
-  V v = nv_call_over(n, "llvm.amdgcn.ds.read.tr16.b64", v4, &p, 1);
+  V v = gpu_call_over(n, "llvm.amdgcn.ds.read.tr16.b64", v4, &p, 1);
   amd_apart(n, v, "noalias");
-  v = LLVMBuildBitCast(g->b, v, LLVMVectorType(nv_i32t(n), 2), "");
+  v = LLVMBuildBitCast(g->b, v, LLVMVectorType(gpu_i32t(n), 2), "");
   for (uint32_t i = 0; i < 2; i++)
-    out[i] = LLVMBuildExtractElement(g->b, v, nv_i32(n, i), "");
+    out[i] = LLVMBuildExtractElement(g->b, v, gpu_i32(n, i), "");
 }
 
 // LDS is read transposed by instructions for it.
-static bool turns(const Nv *n, const Type *t, bool trans) {
+static bool turns(const Gpu *n, const Type *t, bool trans) {
   return trans && n->gpu.cc == 0x950 && !smem_turned(t->layout);
 }
 
 // row: this lane's, of rows that an instruction has.
 static Lane lane_of(Mma *m, Tile s, const Type *t, bool trans, V row) {
-  Nv *n = m->n;
+  Gpu *n = m->n;
   Cg *g = n->g;
-  V k = nv_mul(n, m->group, m->run);
+  V k = gpu_mul(n, m->group, m->run);
   if (turns(n, t, trans)) {
-    V in = e_and(g, n->grp.lane, nv_i32(n, 15));
-    k = nv_add(n, k, e_shr(g, in, 2));
-    row =
-        nv_add(n, e_isub(g, row, in), e_shl(g, e_and(g, in, nv_i32(n, 3)), 2));
+    V in = e_and(g, n->grp.lane, gpu_i32(n, 15));
+    k = gpu_add(n, k, e_shr(g, in, 2));
+    row = gpu_add(n, e_isub(g, row, in),
+                  e_shl(g, e_and(g, in, gpu_i32(n, 3)), 2));
   }
   return (Lane){amd_place(n, s, t, trans ? k : row, trans ? row : k), trans};
 }
@@ -124,7 +124,7 @@ static V load_pair(Mma *m, const Lane *l, uint32_t row, uint32_t k) {
   for (uint32_t i = 0; i < 2; i++) {
     V x = LLVMBuildLoad2(g->b, LLVMInt16TypeInContext(g->lc),
                          pointer(m, l, row, k + i), "");
-    x = LLVMBuildZExt(g->b, x, nv_i32t(m->n), "");
+    x = LLVMBuildZExt(g->b, x, gpu_i32t(m->n), "");
     w = w ? e_or(g, w, e_shl(g, x, 16)) : x;
   }
   return w;
@@ -161,17 +161,17 @@ static void load_step(Mma *m, const Lane *l, uint32_t row, uint32_t step,
 // gfx11: sums hold every other k of a row, the other half of the wave the rest;
 // operands want all of them, in both halves.
 static void exchange_halves(Mma *m, const V *own, V *out) {
-  Nv *n = m->n;
+  Gpu *n = m->n;
   Cg *g = n->g;
-  V odd =
-      e_icmp(g, LLVMIntNE, e_and(g, n->grp.lane, nv_i32(n, 16)), nv_i32(n, 0));
-  V lo = e_sel(g, odd, nv_i32(n, 0x05040100), nv_i32(n, 0x01000504));
-  V hi = e_sel(g, odd, nv_i32(n, 0x07060302), nv_i32(n, 0x03020706));
+  V odd = e_icmp(g, LLVMIntNE, e_and(g, n->grp.lane, gpu_i32(n, 16)),
+                 gpu_i32(n, 0));
+  V lo = e_sel(g, odd, gpu_i32(n, 0x05040100), gpu_i32(n, 0x01000504));
+  V hi = e_sel(g, odd, gpu_i32(n, 0x07060302), gpu_i32(n, 0x03020706));
   for (uint32_t i = 0; i < 4; i++) {
     V other = n->vendor->exchange(n, own[i], 16);
     V a[3] = {own[i], other, lo}, b[3] = {own[i], other, hi};
-    out[2 * i] = nv_call(n, "llvm.amdgcn.perm", a, 3);
-    out[2 * i + 1] = nv_call(n, "llvm.amdgcn.perm", b, 3);
+    out[2 * i] = gpu_call(n, "llvm.amdgcn.perm", a, 3);
+    out[2 * i + 1] = gpu_call(n, "llvm.amdgcn.perm", b, 3);
   }
 }
 
@@ -194,16 +194,16 @@ static void left(Mma *m, uint32_t i, uint32_t step, V *out) {
 
 // ---------------------------------------------------------------- product
 static V operand(Mma *m, const V *words) {
-  Nv *n = m->n;
+  Gpu *n = m->n;
   Cg *g = n->g;
   uint32_t count = m->k / m->per;
   bool f16 = m->p->at->dtype == DT_F16;
   LLVMTypeRef e = f16                ? LLVMHalfTypeInContext(g->lc)
                   : m->shape->bfloat ? LLVMBFloatTypeInContext(g->lc)
                                      : LLVMInt16TypeInContext(g->lc);
-  V v = LLVMGetPoison(LLVMVectorType(nv_i32t(n), count));
+  V v = LLVMGetPoison(LLVMVectorType(gpu_i32t(n), count));
   for (uint32_t i = 0; i < count; i++)
-    v = LLVMBuildInsertElement(g->b, v, words[i], nv_i32(n, i), "");
+    v = LLVMBuildInsertElement(g->b, v, words[i], gpu_i32(n, i), "");
   if (m->per == 2)
     return LLVMBuildBitCast(g->b, v, LLVMVectorType(e, 2 * count), "");
   bool mfma = n->gpu.wave == 64 && count == 2;
@@ -213,11 +213,11 @@ static V operand(Mma *m, const V *words) {
 
 // A and B are the program's b and a.
 static V multiply_bytes(Mma *m, V a, V b, V c) {
-  Nv *n = m->n;
+  Gpu *n = m->n;
   Cg *g = n->g;
   bool x = m->p->bt->dtype == DT_F8E5M2, y = m->p->at->dtype == DT_F8E5M2;
   LLVMTypeRef over[2] = {cg_of(c), cg_of(a)};
-  V none = nv_i32(n, 0), all[6] = {a, b, c, none, none, none};
+  V none = gpu_i32(n, 0), all[6] = {a, b, c, none, none, none};
   char name[64];
   snprintf(name, sizeof name, m->shape->f8, x ? "bf8" : "fp8",
            y ? "bf8" : "fp8");
@@ -231,11 +231,11 @@ static V multiply_bytes(Mma *m, V a, V b, V c) {
 
 static V multiply(Mma *m, V a, V b, V c) {
   if (m->per == 4) return multiply_bytes(m, a, b, c);
-  Nv *n = m->n;
+  Gpu *n = m->n;
   bool f16 = m->p->at->dtype == DT_F16;
-  V x[6] = {a, b, c, nv_i32(n, 0), nv_i32(n, 0), nv_i32(n, 0)};
+  V x[6] = {a, b, c, gpu_i32(n, 0), gpu_i32(n, 0), gpu_i32(n, 0)};
   const char *name = f16 ? m->shape->f16 : m->shape->bf16;
-  if (m->shape->flags) return nv_call(n, name, x, 6);
+  if (m->shape->flags) return gpu_call(n, name, x, 6);
   LLVMTypeRef over[2] = {cg_of(c), cg_of(a)};
   unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
   V f = LLVMGetIntrinsicDeclaration(n->g->mod, id, over, 2);
@@ -243,11 +243,11 @@ static V multiply(Mma *m, V a, V b, V c) {
   return LLVMBuildCall2(n->g->b, t, f, x, 3, "");
 }
 
-static V gather(Nv *n, const V *w, uint32_t count) {
+static V gather(Gpu *n, const V *w, uint32_t count) {
   LLVMTypeRef f32 = LLVMFloatTypeInContext(n->g->lc);
   V v = LLVMGetPoison(LLVMVectorType(f32, count));
   for (uint32_t i = 0; i < count; i++)
-    v = LLVMBuildInsertElement(n->g->b, v, w[i], nv_i32(n, i), "");
+    v = LLVMBuildInsertElement(n->g->b, v, w[i], gpu_i32(n, i), "");
   return v;
 }
 
@@ -284,7 +284,7 @@ static void make_whole(Mma *m, Frag *r, const V *was) {
   }
 }
 
-static bool takes(const Nv *n, const Product *p, Mma *m) {
+static bool takes(const Gpu *n, const Product *p, Mma *m) {
   DType t = p->at->dtype;
   m->shape = shape_of(n);
   if (!m->shape) return false;
@@ -299,16 +299,16 @@ static bool takes(const Nv *n, const Product *p, Mma *m) {
 // ones would take the registers of a third wave.
 static void order(const Mma *m) {
   enum { NONE = 0, NO_MEMORY = 0x78f };  // what may pass
-  Nv *n = m->n;
+  Gpu *n = m->n;
   const Product *p = m->p;
   uint32_t words = p->ct->ext[1] * p->k / m->per / n->gpu.wave;
   bool mixes = ir_attr_i(ir_launch(n->f), AT_MIXED, 0) && p->areg &&
                p->op->nargs > 2 && words == m->shape->mixed;
-  V mask = nv_i32(n, mixes ? NO_MEMORY : NONE);
-  nv_call(n, "llvm.amdgcn.sched.barrier", &mask, 1);
+  V mask = gpu_i32(n, mixes ? NO_MEMORY : NONE);
+  gpu_call(n, "llvm.amdgcn.sched.barrier", &mask, 1);
 }
 
-bool amd_mma(Nv *n, const Product *p, Frag *r) {
+bool amd_mma(Gpu *n, const Product *p, Frag *r) {
   bool copies;
   Mma m = {.n = n, .p = p, .rows = n->gpu.rows};
   if (!takes(n, p, &m)) return false;
@@ -316,13 +316,14 @@ bool amd_mma(Nv *n, const Product *p, Frag *r) {
   m.lanes = copies ? 1 : n->gpu.wave / m.rows;
   m.span = m.run > m.k ? m.run : m.k;
   if (p->k % (m.span * m.lanes)) return false;
-  m.group = copies ? nv_i32(n, 0)
-                   : LLVMBuildUDiv(n->g->b, n->grp.lane, nv_i32(n, m.rows), "");
+  m.group = copies
+                ? gpu_i32(n, 0)
+                : LLVMBuildUDiv(n->g->b, n->grp.lane, gpu_i32(n, m.rows), "");
   order(&m);
-  V row = e_and(n->g, n->grp.lane, nv_i32(n, m.rows - 1));
+  V row = e_and(n->g, n->grp.lane, gpu_i32(n, m.rows - 1));
   m.b = lane_of(&m, p->b, p->bt, p->tb, row);
   if (!p->areg)
-    m.a = lane_of(&m, p->a, p->at, p->ta, nv_coord(n, &r->map, AXIS_ROW, 0));
+    m.a = lane_of(&m, p->a, p->at, p->ta, gpu_coord(n, &r->map, AXIS_ROW, 0));
   uint32_t regs = m.rows * m.rows / n->gpu.wave,
            cblocks = p->ct->ext[1] / m.rows;
   uint32_t rblocks = r->map.regs / (regs * cblocks);
@@ -338,7 +339,7 @@ bool amd_mma(Nv *n, const Product *p, Frag *r) {
     step_of(&m, s, sums, rblocks, cblocks);
   for (uint32_t i = 0; i < r->map.regs; i++)
     r->w[i] = LLVMBuildExtractElement(n->g->b, sums[i / regs],
-                                      nv_i32(n, i % regs), "");
+                                      gpu_i32(n, i % regs), "");
   if (halves) make_whole(&m, r, was);
   return true;
 }

@@ -33,7 +33,7 @@ static uint32_t column_of(uint32_t bit) {
   return bit / PAIR * APART + bit % PAIR;
 }
 
-static bool shape_of(Nv *n, const FragMap *m, Shape *s) {
+static bool shape_of(Gpu *n, const FragMap *m, Shape *s) {
   uint32_t at[2], count[MOST_ROWS] = {0};
   s->row = NEWN(&n->g->cx->scratch, uint32_t, m->regs);
   s->bit = NEWN(&n->g->cx->scratch, uint32_t, m->regs);
@@ -54,25 +54,25 @@ static bool shape_of(Nv *n, const FragMap *m, Shape *s) {
 
 // How many of the thread's columns are below x, the limit less the thread's
 // part, which is less than APART: x > -APART.
-static V columns_below(Nv *n, V x) {
+static V columns_below(Gpu *n, V x) {
   Cg *g = n->g;
-  V a[2] = {e_and(g, x, nv_i32(n, APART - 1)), nv_i32(n, PAIR)};
-  V rest = nv_call_over(n, "llvm.smin", nv_i32t(n), a, 2);
-  V pairs = LLVMBuildAShr(g->b, x, nv_i32(n, 3), "");
-  return nv_add(n, nv_mul(n, pairs, PAIR), rest);
+  V a[2] = {e_and(g, x, gpu_i32(n, APART - 1)), gpu_i32(n, PAIR)};
+  V rest = gpu_call_over(n, "llvm.smin", gpu_i32t(n), a, 2);
+  V pairs = LLVMBuildAShr(g->b, x, gpu_i32(n, 3), "");
+  return gpu_add(n, gpu_mul(n, pairs, PAIR), rest);
 }
 
-static V clamp(Nv *n, const char *how, V x, int64_t k) {
-  V a[2] = {x, nv_i32(n, k)};
-  return nv_call_over(n, how, nv_i32t(n), a, 2);
+static V clamp(Gpu *n, const char *how, V x, int64_t k) {
+  V a[2] = {x, gpu_i32(n, k)};
+  return gpu_call_over(n, how, gpu_i32t(n), a, 2);
 }
 
 // Bits of the columns c < limit; c <= limit if `equal`. No column is below 0,
 // none beyond the tile: limits may be any integers.
-static V word_below(Nv *n, V limit, bool equal, V part) {
+static V word_below(Gpu *n, V limit, bool equal, V part) {
   if (equal) {
     limit = clamp(n, "llvm.smin", limit, WORD * APART);
-    limit = nv_add(n, limit, nv_i32(n, 1));
+    limit = gpu_add(n, limit, gpu_i32(n, 1));
   }
   limit = clamp(n, "llvm.smax", limit, 0);
   return n->vendor->low_bits(n, columns_below(n, e_isub(n->g, limit, part)));
@@ -81,7 +81,7 @@ static V word_below(Nv *n, V limit, bool equal, V part) {
 // Six bits are tested at a time: ptxas moves as many from a word's end to
 // predicates by one instruction, and the seventh predicate stays for loops. The
 // shift is not for LLVM to fold.
-static void define(Nv *n, const Shape *s, V *words, Frag *r) {
+static void define(Gpu *n, const Shape *s, V *words, Frag *r) {
   enum { STEP = 6, STEPS = (WORD + STEP - 1) / STEP };
   Cg *g = n->g;
   V part[MOST_ROWS][STEPS];
@@ -89,24 +89,24 @@ static void define(Nv *n, const Shape *s, V *words, Frag *r) {
     for (uint32_t k = 0; k * STEP < s->cols; k++)
       part[i][k] = k ? n->vendor->shifted(n, words[i], k * STEP) : words[i];
   for (uint32_t i = 0; i < r->map.regs; i++) {
-    V bit = nv_i32(n, INT64_C(1) << s->bit[i] % STEP);
+    V bit = gpu_i32(n, INT64_C(1) << s->bit[i] % STEP);
     V word = part[s->row[i]][s->bit[i] / STEP];
-    r->w[i] = e_icmp(g, LLVMIntNE, e_and(g, word, bit), nv_i32(n, 0));
+    r->w[i] = e_icmp(g, LLVMIntNE, e_and(g, word, bit), gpu_i32(n, 0));
   }
   r->bits = words;
 }
 
 // ---------------------------------------------------------------- limits
-static const Op *spread(const Nv *n, Value v) {
+static const Op *spread(const Gpu *n, Value v) {
   const Op *op = ir_def(n->f, v);
   return op && op->code == OP_BCAST ? ir_def(n->f, op->args[0]) : NULL;
 }
 
 // The operand of a comparison that is the columns' coordinates, where the other
 // one is a value of rows; -1: none.
-static int column_side(const Nv *n, const Op *op) {
+static int column_side(const Gpu *n, const Op *op) {
   if ((op->code != OP_LT && op->code != OP_LE) ||
-      nv_arg_type(n, op, 0)->dtype != DT_I32)
+      gpu_arg_type(n, op, 0)->dtype != DT_I32)
     return -1;
   for (int i = 0; i < 2; i++) {
     const Op *col = spread(n, op->args[i]),
@@ -120,7 +120,7 @@ static int column_side(const Nv *n, const Op *op) {
 }
 
 // The columns' slice, if it was loaded as words for these rows.
-static const Frag *equal_words(const Nv *n, const Op *op) {
+static const Frag *equal_words(const Gpu *n, const Op *op) {
   for (uint32_t i = 0; op->code == OP_EQ && i < 2; i++) {
     const Op *row = ir_def(n->f, op->args[i]);
     const Op *col = ir_def(n->f, op->args[1 - i]);
@@ -132,7 +132,7 @@ static const Frag *equal_words(const Nv *n, const Op *op) {
   return NULL;
 }
 
-static bool has_words(const Nv *n, Value v) {
+static bool has_words(const Gpu *n, Value v) {
   const Op *op = ir_def(n->f, v);
   if (!op) return false;
   if (op->code == OP_AND)
@@ -141,7 +141,7 @@ static bool has_words(const Nv *n, Value v) {
 }
 
 // Whether v, a mask, is only part of masks that are words as a whole.
-static bool is_part(const Nv *n, const Op *of) {
+static bool is_part(const Gpu *n, const Op *of) {
   Value v = of->res[0];
   uint32_t parts = 0;
   for (const Op *op = of->next; op; op = op->next)
@@ -151,18 +151,18 @@ static bool is_part(const Nv *n, const Op *of) {
   return parts && parts == ir_count_uses(n->f, v);
 }
 
-bool nv_bits_of_limit(Nv *n, const Op *op, Frag *r) {
+bool gpu_bits_of_limit(Gpu *n, const Op *op, Frag *r) {
   Shape s;
   int side = column_side(n, op);
   if (side < 0 || !n->vendor->low_bits || !n->gpu.hopper || !is_part(n, op) ||
       !shape_of(n, &r->map, &s))
     return false;
-  const Frag *f = nv_frag(n, op->args[1 - side]);
+  const Frag *f = gpu_frag(n, op->args[1 - side]);
   bool lt = op->code == OP_LT;
   V *words = NEWN(&n->g->cx->scratch, V, s.rows);
-  V part = nv_coord(n, &r->map, AXIS_COL, 0);
+  V part = gpu_coord(n, &r->map, AXIS_COL, 0);
   for (uint32_t i = 0; i < s.rows; i++) {
-    V limit = nv_elem(n, f, s.first[i]);
+    V limit = gpu_elem(n, f, s.first[i]);
     V word = word_below(n, limit, side ? lt : !lt, part);
     words[i] = side ? LLVMBuildNot(n->g->b, word, "") : word;
   }
@@ -170,7 +170,7 @@ bool nv_bits_of_limit(Nv *n, const Op *op, Frag *r) {
   return true;
 }
 
-bool nv_bits_of_both(Nv *n, const Frag *a, const Frag *b, Frag *r) {
+bool gpu_bits_of_both(Gpu *n, const Frag *a, const Frag *b, Frag *r) {
   Shape s;
   if (!a->bits || !b->bits || !shape_of(n, &r->map, &s)) return false;
   V *words = NEWN(&n->g->cx->scratch, V, s.rows);
@@ -182,7 +182,7 @@ bool nv_bits_of_both(Nv *n, const Frag *a, const Frag *b, Frag *r) {
 
 // ---------------------------------------------------------------- equal values
 // The only op that reads v, in its region or one inside it.
-static const Op *only_use(const Nv *n, Value v, const Op *from) {
+static const Op *only_use(const Gpu *n, Value v, const Op *from) {
   if (ir_count_uses(n->f, v) != 1) return NULL;
   for (const Op *op = from->next; op; op = op->next)
     for (uint32_t i = 0; i < op->nargs; i++)
@@ -206,7 +206,7 @@ static bool same_rows(const Shape *s, const FragMap *slice) {
   return slice->regs == s->rows;
 }
 
-static bool fits(Nv *n, const Type *tile, const Type *rows) {
+static bool fits(Gpu *n, const Type *tile, const Type *rows) {
   Shape s;
   FragMap whole, slice;
   return !frag_map(tile, n->grp.threads, &whole) &&
@@ -214,12 +214,12 @@ static bool fits(Nv *n, const Type *tile, const Type *rows) {
          same_rows(&s, &slice);
 }
 
-Value nv_compared_rows(Nv *n, const Op *load) {
+Value gpu_compared_rows(Gpu *n, const Op *load) {
   const Op *col = only_use(n, load->res[0], load);
   const Op *eq =
       col && col->code == OP_BCAST ? only_use(n, col->res[0], col) : NULL;
   if (!eq || eq->code != OP_EQ || !n->vendor->ballot || !n->gpu.hopper ||
-      nv_res_type(n, load)->dtype != DT_I32)
+      gpu_res_type(n, load)->dtype != DT_I32)
     return 0;
   const Op *row = ir_def(n->f, eq->args[eq->args[0] == col->res[0]]);
   if (!row || row->code != OP_BCAST) return 0;
@@ -229,16 +229,16 @@ Value nv_compared_rows(Nv *n, const Op *load) {
   bool known = ir_defined_outside(n->f, rows, load->parent) ||
                (made && made->parent == load->parent && is_before(made, load));
   return known && t->slice == SLICE_ROW && !t->partial &&
-                 fits(n, nv_res_type(n, eq), t)
+                 fits(n, gpu_res_type(n, eq), t)
              ? rows
              : 0;
 }
 
 // Bit j of the thread's word: whether its column j has that value. Lane l looks
 // at columns l % 8, l % 8 + 8 .. of thread l / 8 of each row.
-static V columns_equal(Nv *n, const V *x, uint32_t count, V value, V *votes) {
+static V columns_equal(Gpu *n, const V *x, uint32_t count, V value, V *votes) {
   Cg *g = n->g;
-  V word = NULL, mine = e_and(g, n->grp.lane, nv_i32(n, 3));
+  V word = NULL, mine = e_and(g, n->grp.lane, gpu_i32(n, 3));
   for (uint32_t i = 0; i < count; i++)
     votes[i] = n->vendor->ballot(n, e_icmp(g, LLVMIntEQ, x[i], value));
   for (uint32_t i = 0; i < count; i += 2) {
@@ -254,13 +254,13 @@ typedef struct Round {
   V *word, *open, any;
 } Round;
 
-static Round round_of(Nv *n, uint32_t rows) {
+static Round round_of(Gpu *n, uint32_t rows) {
   Arena *a = &n->g->cx->scratch;
   return (Round){NEWN(a, V, rows), NEWN(a, V, rows), NULL};
 }
 
 // Rows that have the value take the word.
-static Round after(Nv *n, const Round *r, const Frag *row, V value, V word) {
+static Round after(Gpu *n, const Round *r, const Frag *row, V value, V word) {
   Cg *g = n->g;
   Round q = round_of(n, row->n);
   for (uint32_t i = 0; i < row->n; i++) {
@@ -273,22 +273,23 @@ static Round after(Nv *n, const Round *r, const Frag *row, V value, V word) {
 }
 
 // The value of a row that is still open, of the first lane that has one.
-static V next_value(Nv *n, const Round *r, const Frag *row) {
+static V next_value(Gpu *n, const Round *r, const Frag *row) {
   Cg *g = n->g;
   V x = row->w[0];
   for (uint32_t i = 1; i < row->n; i++)
     x = LLVMBuildSelect(g->b, r->open[i], row->w[i], x, "");
   V a[2] = {n->vendor->ballot(n, r->any),
             LLVMConstInt(LLVMInt1TypeInContext(g->lc), 1, 0)};
-  V lane = cg_intrinsic(g, "llvm.cttz", nv_i32t(n), a, 2);
+  V lane = cg_intrinsic(g, "llvm.cttz", gpu_i32t(n), a, 2);
   return n->vendor->lane_of(n, x, lane);
 }
 
-void nv_bits_of_equal(Nv *n, const V *x, uint32_t count, Value rows, Frag *r) {
+void gpu_bits_of_equal(Gpu *n, const V *x, uint32_t count, Value rows,
+                       Frag *r) {
   enum { MOST_LOADS = 4 };
   Cg *g = n->g;
-  const Frag *row = nv_frag(n, rows);
-  LLVMTypeRef i32 = nv_i32t(n), i1 = LLVMInt1TypeInContext(g->lc);
+  const Frag *row = gpu_frag(n, rows);
+  LLVMTypeRef i32 = gpu_i32t(n), i1 = LLVMInt1TypeInContext(g->lc);
   Round at = round_of(n, row->n);
   V first = n->vendor->first_lane(n, row->w[0]), votes[MOST_LOADS];
   LLVMBasicBlockRef from[2] = {LLVMGetInsertBlock(g->b), cg_block(g, "other")};
@@ -300,17 +301,17 @@ void nv_bits_of_equal(Nv *n, const V *x, uint32_t count, Value rows, Frag *r) {
     at.word[i] = LLVMBuildPhi(g->b, i32, "");
     at.open[i] = LLVMBuildPhi(g->b, i1, "");
   }
-  V word = columns_equal(n, x, count, value, votes), all = nv_i32(n, -1);
+  V word = columns_equal(n, x, count, value, votes), all = gpu_i32(n, -1);
   for (uint32_t i = 0; i < count; i++) all = e_and(g, all, votes[i]);
   Round done = after(n, &at, row, value, word);
-  V more = e_and(g, done.any, e_icmp(g, LLVMIntNE, all, nv_i32(n, -1)));
+  V more = e_and(g, done.any, e_icmp(g, LLVMIntNE, all, gpu_i32(n, -1)));
   LLVMBuildCondBr(g->b, n->vendor->vote(n, true, more), from[1], end);
   LLVMPositionBuilderAtEnd(g->b, from[1]);
   V values[2] = {first, next_value(n, &done, row)};
   LLVMBuildBr(g->b, loop);
   LLVMAddIncoming(value, values, from, 2);
   for (uint32_t i = 0; i < row->n; i++) {
-    V w[2] = {nv_i32(n, 0), done.word[i]};
+    V w[2] = {gpu_i32(n, 0), done.word[i]};
     V o[2] = {LLVMConstInt(i1, 1, 0), done.open[i]};
     LLVMAddIncoming(at.word[i], w, from, 2);
     LLVMAddIncoming(at.open[i], o, from, 2);
@@ -321,7 +322,7 @@ void nv_bits_of_equal(Nv *n, const V *x, uint32_t count, Value rows, Frag *r) {
   r->against = rows;
 }
 
-bool nv_bits_of_table(Nv *n, const Op *op, Frag *r) {
+bool gpu_bits_of_table(Gpu *n, const Op *op, Frag *r) {
   Shape s;
   const Frag *f = equal_words(n, op);
   if (!f) return false;

@@ -8,7 +8,7 @@
 
 // ---------------------------------------------------------------- values
 // The LLVM values of v: one, or the words of a fragment.
-static V *words(Nv *n, Value v, uint32_t *count) {
+static V *words(Gpu *n, Value v, uint32_t *count) {
   TypeKind kind = ir_type(n->f, v)->kind;
   assert(kind != TK_SMEM && kind != TK_MBAR && "memory is not joined");
   if (kind != TK_FRAG) {
@@ -20,7 +20,7 @@ static V *words(Nv *n, Value v, uint32_t *count) {
 }
 
 // New phis stand for v, as many as `like` has words.
-static V *phis(Nv *n, Value v, Value like) {
+static V *phis(Gpu *n, Value v, Value like) {
   uint32_t count;
   V *w = words(n, like, &count);
   V *p = NEWN(&n->g->cx->scratch, V, count);
@@ -29,28 +29,28 @@ static V *phis(Nv *n, Value v, Value like) {
   if (ir_type(n->f, v)->kind != TK_FRAG) {
     n->g->val[v] = p[0];
   } else {
-    Frag f = nv_new(n, ir_type(n->f, v));
+    Frag f = gpu_new(n, ir_type(n->f, v));
     assert(f.n == count);
     f.w = p;
-    nv_define(n, v, f);
+    gpu_define(n, v, f);
   }
   return p;
 }
 
-static void incoming(Nv *n, V *phi, Value from, LLVMBasicBlockRef block) {
+static void incoming(Gpu *n, V *phi, Value from, LLVMBasicBlockRef block) {
   uint32_t count;
   V *w = words(n, from, &count);
   for (uint32_t i = 0; i < count; i++)
     LLVMAddIncoming(phi[i], &w[i], &block, 1);
 }
 
-static void same(Nv *n, Value to, Value from) {
+static void same(Gpu *n, Value to, Value from) {
   n->g->val[to] = n->g->val[from];
   n->frag[to] = n->frag[from];
 }
 
 // ---------------------------------------------------------------- loops
-static void loop(Nv *n, const Op *op, V first, V bound, V step, bool down) {
+static void loop(Gpu *n, const Op *op, V first, V bound, V step, bool down) {
   Cg *g = n->g;
   const Region *r = op->regions[0];
   LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), head = cg_block(g, "for");
@@ -69,7 +69,7 @@ static void loop(Nv *n, const Op *op, V first, V bound, V step, bool down) {
   LLVMBuildCondBr(g->b, go, body, done);
   LLVMPositionBuilderAtEnd(g->b, body);
   if (n->vendor->step) g->val[r->params.at[0]] = n->vendor->step(n, i);
-  nv_region(n, r);
+  gpu_region(n, r);
   V next = down ? LLVMBuildNSWSub(g->b, i, step, "")
                 : LLVMBuildNSWAdd(g->b, i, step, "");
   LLVMBasicBlockRef latch = LLVMGetInsertBlock(g->b);
@@ -91,24 +91,24 @@ static bool used_behind(const Op *loop, Value v) {
 // What is done in front of a loop is done there: LLVM sinks arithmetic to where
 // it is used, behind loops, through which its operands then live
 // (passes/gpu/sched_pressure.c).
-static void hold(Nv *n, const Op *loop) {
-  if (!n->vendor->hold || !nv_lean(n)) return;
+static void hold(Gpu *n, const Op *loop) {
+  if (!n->vendor->hold || !gpu_lean(n)) return;
   for (const Op *op = loop->parent->first; op != loop; op = op->next) {
     if (op->nres != 1 || !(op_info(op->code)->flags & OPF_ELEM)) continue;
-    const Type *t = nv_res_type(n, op);
+    const Type *t = gpu_res_type(n, op);
     if (t->kind != TK_FRAG || t->slice || t->dtype != DT_F32 ||
         !used_behind(loop, op->res[0]))
       continue;
-    Frag f = nv_new(n, t), *old = &n->frag[op->res[0]];
+    Frag f = gpu_new(n, t), *old = &n->frag[op->res[0]];
     for (uint32_t i = 0; i < f.n; i++) f.w[i] = n->vendor->hold(n, old->w[i]);
-    nv_define(n, op->res[0], f);
+    gpu_define(n, op->res[0], f);
   }
 }
 
-void nv_for(Nv *n, const Op *op) {
+void gpu_for(Gpu *n, const Op *op) {
   Cg *g = n->g;
   hold(n, op);
-  V lo = nv_arg(n, op, 0), hi = nv_arg(n, op, 1), step = nv_arg(n, op, 2);
+  V lo = gpu_arg(n, op, 0), hi = gpu_arg(n, op, 1), step = gpu_arg(n, op, 2);
   if (!ir_attr_i(op, AT_REVERSE, 0)) {
     loop(n, op, lo, hi, step, false);
     return;
@@ -121,13 +121,13 @@ void nv_for(Nv *n, const Op *op) {
   loop(n, op, e_sel(g, empty, none, last), lo, step, true);
 }
 
-void nv_while(Nv *n, const Op *op) {
+void gpu_while(Gpu *n, const Op *op) {
   Cg *g = n->g;
   const Region *r = op->regions[0];
   LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b);
   LLVMBasicBlockRef head = cg_block(g, "while"), body = cg_block(g, "body");
   LLVMBasicBlockRef done = cg_block(g, "done");
-  V **phi = NEWN(&g->cx->scratch, V *, op->nres), bound = nv_arg(n, op, 0);
+  V **phi = NEWN(&g->cx->scratch, V *, op->nres), bound = gpu_arg(n, op, 0);
   LLVMBuildBr(g->b, head);
   LLVMPositionBuilderAtEnd(g->b, head);
   for (uint32_t k = 0; k < op->nres; k++) {
@@ -138,7 +138,7 @@ void nv_while(Nv *n, const Op *op) {
   V go = e_icmp(g, LLVMIntSLT, phi[0][0], bound);
   LLVMBuildCondBr(g->b, go, body, done);
   LLVMPositionBuilderAtEnd(g->b, body);
-  nv_region(n, r);
+  gpu_region(n, r);
   LLVMBasicBlockRef latch = LLVMGetInsertBlock(g->b);
   for (uint32_t k = 0; k < op->nres; k++)
     incoming(n, phi[k], r->last->args[k], latch);
@@ -148,21 +148,21 @@ void nv_while(Nv *n, const Op *op) {
 
 // ---------------------------------------------------------------- branches
 // A condition that an element exceeds its limit, or derived of one.
-static bool is_rare(Nv *n, const Op *op) {
+static bool is_rare(Gpu *n, const Op *op) {
   const Op *why = ir_def(n->f, op->args[0]);
   if (why && why->code == OP_IF) why = ir_def(n->f, why->args[0]);
   return why && why->code == OP_EXCEEDS;
 }
 
 // What is rarely done lies behind all else.
-void nv_branch(Nv *n, const Op *op) {
+void gpu_branch(Gpu *n, const Op *op) {
   Cg *g = n->g;
   LLVMBasicBlockRef side[2] = {cg_block(g, "then"), cg_block(g, "else")};
   LLVMBasicBlockRef done = cg_block(g, "endif"), end[2];
-  LLVMBuildCondBr(g->b, nv_arg(n, op, 0), side[0], side[1]);
+  LLVMBuildCondBr(g->b, gpu_arg(n, op, 0), side[0], side[1]);
   for (int s = 0; s < 2; s++) {
     LLVMPositionBuilderAtEnd(g->b, side[s]);
-    nv_region(n, op->regions[s]);
+    gpu_region(n, op->regions[s]);
     end[s] = LLVMGetInsertBlock(g->b);
     LLVMBuildBr(g->b, done);
   }

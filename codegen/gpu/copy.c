@@ -2,12 +2,12 @@
 // in chunks of 16 bytes.
 #include "codegen/gpu/gpu.h"
 
-static V wide(Nv *n, V x) {
+static V wide(Gpu *n, V x) {
   return LLVMBuildSExt(n->g->b, x, LLVMInt64TypeInContext(n->g->lc), "");
 }
 
-static V narrow(Nv *n, V x) {
-  return LLVMBuildIntCast2(n->g->b, x, nv_i32t(n), 1, "");
+static V narrow(Gpu *n, V x) {
+  return LLVMBuildIntCast2(n->g->b, x, gpu_i32t(n), 1, "");
 }
 
 // A box of a tensor: indices are operands lo .. of op. Of one in pieces those
@@ -21,19 +21,19 @@ typedef struct Box {
   V row0, col0, nrows, ncols, row_stride, col_stride;  // strides in bytes, i64
 } Box;
 
-static V field(Nv *n, const Box *b, uint32_t i) {
-  return nv_tensor(n, b->tensor, i);
+static V field(Gpu *n, const Box *b, uint32_t i) {
+  return gpu_tensor(n, b->tensor, i);
 }
 
-static V index_of(Nv *n, const Box *b, uint32_t axis) {
+static V index_of(Gpu *n, const Box *b, uint32_t axis) {
   return narrow(n, n->g->val[b->op->args[b->lo + axis]]);
 }
 
-static V stride_of(Nv *n, const Box *b, uint32_t axis) {
-  return nv_mul(n, field(n, b, 1 + b->rank + axis), b->size);
+static V stride_of(Gpu *n, const Box *b, uint32_t axis) {
+  return gpu_mul(n, field(n, b, 1 + b->rank + axis), b->size);
 }
 
-static Box box_of(Nv *n, const Op *op, Value tensor, uint32_t lo) {
+static Box box_of(Gpu *n, const Op *op, Value tensor, uint32_t lo) {
   Cg *g = n->g;
   const Type *t = ir_type(n->f, tensor);
   const IrAttr *tile = ir_attr(op, AT_TILE);
@@ -47,7 +47,7 @@ static Box box_of(Nv *n, const Op *op, Value tensor, uint32_t lo) {
            .pieces = ir_pieces(op)};
   const IrAttr *pieces = ir_attr(op, AT_PIECES);
   if (pieces) b.along = (uint32_t)pieces->list[0];
-  b.rows = nv_arg_type(n, op, 0)->ext[0] / b.pieces;
+  b.rows = gpu_arg_type(n, op, 0)->ext[0] / b.pieces;
   b.base = field(n, &b, 0);
   b.rows_ok = LLVMConstInt(LLVMInt1TypeInContext(g->lc), 1, 0);
   for (uint32_t i = 0; i < b.rank; i++) {
@@ -66,27 +66,28 @@ static Box box_of(Nv *n, const Op *op, Value tensor, uint32_t lo) {
 }
 
 // Chunks of 16 bytes can be copied: columns are dense, everything is aligned.
-static V chunks_ok(Nv *n, const Box *b) {
+static V chunks_ok(Gpu *n, const Box *b) {
   Cg *g = n->g;
   V bits = b->base;
   for (uint32_t i = 0; i < b->rank; i++)
     if (i != b->col) bits = e_or(g, bits, stride_of(n, b, i));
-  V aligned = e_icmp(g, LLVMIntEQ, e_and(g, bits, nv_i64(n, 15)), nv_i64(n, 0));
-  V dense = e_icmp(g, LLVMIntEQ, b->col_stride, nv_i64(n, b->size));
-  V inside = e_icmp(g, LLVMIntSGE, b->col0, nv_i32(n, 0));
+  V aligned =
+      e_icmp(g, LLVMIntEQ, e_and(g, bits, gpu_i64(n, 15)), gpu_i64(n, 0));
+  V dense = e_icmp(g, LLVMIntEQ, b->col_stride, gpu_i64(n, b->size));
+  V inside = e_icmp(g, LLVMIntSGE, b->col0, gpu_i32(n, 0));
   return e_and(g, e_and(g, aligned, dense), inside);
 }
 
 // The piece that the tile's row `row` is in, as a box of its own; *row: in it.
-static Box piece_of(Nv *n, const Box *b, V *row) {
+static Box piece_of(Gpu *n, const Box *b, V *row) {
   Cg *g = n->g;
   Box p = *b;
   if (b->pieces == 1) return p;
   V first = index_of(n, b, b->along), at = first;
-  V rows = nv_i32(n, b->rows), piece = LLVMBuildUDiv(g->b, *row, rows, "");
+  V rows = gpu_i32(n, b->rows), piece = LLVMBuildUDiv(g->b, *row, rows, "");
   V extent = narrow(n, field(n, b, 1 + b->along));
   for (uint32_t i = 1; i < b->pieces; i++)
-    at = e_sel(g, e_icmp(g, LLVMIntEQ, piece, nv_i32(n, i)),
+    at = e_sel(g, e_icmp(g, LLVMIntEQ, piece, gpu_i32(n, i)),
                index_of(n, b, b->rank + i - 1), at);
   V more = LLVMBuildMul(g->b, wide(n, e_isub(g, at, first)),
                         stride_of(n, b, b->along), "");
@@ -97,29 +98,29 @@ static Box piece_of(Nv *n, const Box *b, V *row) {
 }
 
 // Row `row`, chunk `chunk` of the tile; what lies outside the tensor is 0.
-static void copy_chunk(Nv *n, const Box *whole, Tile s, const Type *t, V to,
+static void copy_chunk(Gpu *n, const Box *whole, Tile s, const Type *t, V to,
                        V chunk) {
   Cg *g = n->g;
   V row = to;
   Box piece = piece_of(n, whole, &row), *b = &piece;
   uint32_t elems = 16 / b->size;
-  V col = nv_mul(n, chunk, elems);
-  V r = e_icmp(g, LLVMIntULT, nv_add(n, b->row0, row), b->nrows);
-  V left = e_isub(g, b->ncols, nv_add(n, b->col0, col));
+  V col = gpu_mul(n, chunk, elems);
+  V r = e_icmp(g, LLVMIntULT, gpu_add(n, b->row0, row), b->nrows);
+  V left = e_isub(g, b->ncols, gpu_add(n, b->col0, col));
   V ok = e_and(g, e_and(g, r, b->rows_ok),
-               e_icmp(g, LLVMIntSGT, left, nv_i32(n, 0)));
-  V many = e_sel(g, e_icmp(g, LLVMIntSLT, left, nv_i32(n, elems)), left,
-                 nv_i32(n, elems));
-  many = e_sel(g, ok, nv_mul(n, many, b->size), nv_i32(n, 0));
+               e_icmp(g, LLVMIntSGT, left, gpu_i32(n, 0)));
+  V many = e_sel(g, e_icmp(g, LLVMIntSLT, left, gpu_i32(n, elems)), left,
+                 gpu_i32(n, elems));
+  many = e_sel(g, ok, gpu_mul(n, many, b->size), gpu_i32(n, 0));
   V off = e_iadd(g, LLVMBuildMul(g->b, wide(n, row), b->row_stride, ""),
-                 wide(n, nv_mul(n, chunk, 16)));
-  V from = e_iadd(g, b->base, e_sel(g, ok, off, nv_i64(n, 0)));
-  Chunk c = {nv_element(n, s, t, to, col), from, many};
+                 wide(n, gpu_mul(n, chunk, 16)));
+  V from = e_iadd(g, b->base, e_sel(g, ok, off, gpu_i64(n, 0)));
+  Chunk c = {gpu_element(n, s, t, to, col), from, many};
   n->vendor->copy(n, &c);
 }
 
 // The same by elements, for any strides.
-static void copy_elements(Nv *n, const Box *whole, Tile s, const Type *t, V to,
+static void copy_elements(Gpu *n, const Box *whole, Tile s, const Type *t, V to,
                           V chunk) {
   Cg *g = n->g;
   V row = to;
@@ -127,30 +128,32 @@ static void copy_elements(Nv *n, const Box *whole, Tile s, const Type *t, V to,
   uint32_t elems = 16 / b->size;
   LLVMTypeRef et = LLVMIntTypeInContext(g->lc, 8 * b->size);
   V zero = LLVMConstNull(et);
-  V r = e_icmp(g, LLVMIntULT, nv_add(n, b->row0, row), b->nrows);
+  V r = e_icmp(g, LLVMIntULT, gpu_add(n, b->row0, row), b->nrows);
   r = e_and(g, r, b->rows_ok);
   V line =
       e_iadd(g, b->base, LLVMBuildMul(g->b, wide(n, row), b->row_stride, ""));
   for (uint32_t i = 0; i < elems; i++) {
-    V col = nv_add(n, nv_mul(n, chunk, elems), nv_i32(n, i));
-    V c = e_icmp(g, LLVMIntULT, nv_add(n, b->col0, col), b->ncols);
+    V col = gpu_add(n, gpu_mul(n, chunk, elems), gpu_i32(n, i));
+    V c = e_icmp(g, LLVMIntULT, gpu_add(n, b->col0, col), b->ncols);
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), end;
-    end = nv_if(n, e_and(g, r, c));
+    end = gpu_if(n, e_and(g, r, c));
     V at = LLVMBuildMul(g->b, wide(n, col), b->col_stride, "");
-    V x = LLVMBuildLoad2(g->b, et, nv_global(n, e_iadd(g, line, at)), "");
+    V x = LLVMBuildLoad2(g->b, et, gpu_global(n, e_iadd(g, line, at)), "");
     LLVMBasicBlockRef in = LLVMGetInsertBlock(g->b);
-    nv_end(n, end);
+    gpu_end(n, end);
     V phi = LLVMBuildPhi(g->b, et, ""), v[2] = {zero, x};
     LLVMBasicBlockRef at_[2] = {from, in};
     LLVMAddIncoming(phi, v, at_, 2);
-    LLVMBuildStore(g->b, phi, nv_element(n, s, t, to, col));
+    LLVMBuildStore(g->b, phi, gpu_element(n, s, t, to, col));
   }
 }
 
-typedef void CopyFn(Nv *n, const Box *b, Tile s, const Type *t, V row, V chunk);
+typedef void CopyFn(Gpu *n, const Box *b, Tile s, const Type *t, V row,
+                    V chunk);
 
 // for (id = thread; id < chunks; id += threads) fn(row, chunk)
-static void each_chunk(Nv *n, const Box *b, Tile s, const Type *t, CopyFn *fn) {
+static void each_chunk(Gpu *n, const Box *b, Tile s, const Type *t,
+                       CopyFn *fn) {
   Cg *g = n->g;
   uint32_t per_row = t->ext[1] * b->size / 16, all = per_row * t->ext[0];
   uint32_t threads = n->grp.threads;
@@ -158,13 +161,13 @@ static void each_chunk(Nv *n, const Box *b, Tile s, const Type *t, CopyFn *fn) {
   LLVMBasicBlockRef body = cg_block(g, "chunk"), done = cg_block(g, "copied");
   bool unroll = fn == copy_chunk && all % threads == 0 && all / threads <= 32;
   for (uint32_t i = 0; unroll && i < all / threads; i++) {
-    V id = nv_add(n, n->grp.tid, nv_i32(n, i * threads)), row;
+    V id = gpu_add(n, n->grp.tid, gpu_i32(n, i * threads)), row;
     if (threads % per_row == 0)  // the chunk does not change
-      row = nv_add(n, LLVMBuildUDiv(g->b, n->grp.tid, nv_i32(n, per_row), ""),
-                   nv_i32(n, i * threads / per_row));
-    else row = LLVMBuildUDiv(g->b, id, nv_i32(n, per_row), "");
+      row = gpu_add(n, LLVMBuildUDiv(g->b, n->grp.tid, gpu_i32(n, per_row), ""),
+                    gpu_i32(n, i * threads / per_row));
+    else row = LLVMBuildUDiv(g->b, id, gpu_i32(n, per_row), "");
     V base = threads % per_row ? id : n->grp.tid;
-    fn(n, b, s, t, row, LLVMBuildURem(g->b, base, nv_i32(n, per_row), ""));
+    fn(n, b, s, t, row, LLVMBuildURem(g->b, base, gpu_i32(n, per_row), ""));
   }
   if (unroll) {
     LLVMDeleteBasicBlock(head);
@@ -174,23 +177,23 @@ static void each_chunk(Nv *n, const Box *b, Tile s, const Type *t, CopyFn *fn) {
   }
   LLVMBuildBr(g->b, head);
   LLVMPositionBuilderAtEnd(g->b, head);
-  V id = LLVMBuildPhi(g->b, nv_i32t(n), "");
+  V id = LLVMBuildPhi(g->b, gpu_i32t(n), "");
   LLVMAddIncoming(id, &n->grp.tid, &from, 1);
-  LLVMBuildCondBr(g->b, e_icmp(g, LLVMIntULT, id, nv_i32(n, all)), body, done);
+  LLVMBuildCondBr(g->b, e_icmp(g, LLVMIntULT, id, gpu_i32(n, all)), body, done);
   LLVMPositionBuilderAtEnd(g->b, body);
-  fn(n, b, s, t, LLVMBuildUDiv(g->b, id, nv_i32(n, per_row), ""),
-     LLVMBuildURem(g->b, id, nv_i32(n, per_row), ""));
-  V next = nv_add(n, id, nv_i32(n, threads));
+  fn(n, b, s, t, LLVMBuildUDiv(g->b, id, gpu_i32(n, per_row), ""),
+     LLVMBuildURem(g->b, id, gpu_i32(n, per_row), ""));
+  V next = gpu_add(n, id, gpu_i32(n, threads));
   LLVMBasicBlockRef latch = LLVMGetInsertBlock(g->b);
   LLVMAddIncoming(id, &next, &latch, 1);
   LLVMBuildBr(g->b, head);
   LLVMPositionBuilderAtEnd(g->b, done);
 }
 
-void nv_cp_async(Nv *n, const Op *op) {
+void gpu_cp_async(Gpu *n, const Op *op) {
   Cg *g = n->g;
-  Tile s = nv_tile(n, op->args[0]);
-  const Type *t = nv_arg_type(n, op, 0);
+  Tile s = gpu_tile(n, op->args[0]);
+  const Type *t = gpu_arg_type(n, op, 0);
   Box b = box_of(n, op, op->args[1], 2);
   LLVMBasicBlockRef fast = cg_block(g, "chunks"),
                     slow = cg_block(g, "elements");

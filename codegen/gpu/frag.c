@@ -13,7 +13,7 @@ static uint32_t per_word(DType t, uint32_t regs) {
   return regs % per ? 1 : per;
 }
 
-Frag nv_new(Nv *n, const Type *t) {
+Frag gpu_new(Gpu *n, const Type *t) {
   Frag f = {.dtype = t->dtype};
   const char *err = frag_map(t, n->grp.threads, &f.map);
   assert(!err && "verified");
@@ -24,7 +24,7 @@ Frag nv_new(Nv *n, const Type *t) {
   return f;
 }
 
-V nv_elem(Nv *n, const Frag *f, uint32_t reg) {
+V gpu_elem(Gpu *n, const Frag *f, uint32_t reg) {
   Cg *g = n->g;
   V w = f->w[reg / f->per];
   if (f->per == 1) return w;
@@ -33,25 +33,25 @@ V nv_elem(Nv *n, const Frag *f, uint32_t reg) {
   return LLVMBuildTrunc(g->b, w, cg_scalar(g, f->dtype), "");
 }
 
-void nv_pack(Nv *n, Frag *f, V *elems) {
+void gpu_pack(Gpu *n, Frag *f, V *elems) {
   Cg *g = n->g;
   for (uint32_t i = 0; i < f->n; i++) {
     V w = elems[i * f->per];
     for (uint32_t k = 0; f->per > 1 && k < f->per; k++) {
-      V e = LLVMBuildZExt(g->b, elems[i * f->per + k], nv_i32t(n), "");
+      V e = LLVMBuildZExt(g->b, elems[i * f->per + k], gpu_i32t(n), "");
       w = k ? e_or(g, w, e_shl(g, e, (int)(32 / f->per * k))) : e;
     }
     f->w[i] = w;
   }
 }
 
-void nv_define(Nv *n, Value v, Frag f) {
+void gpu_define(Gpu *n, Value v, Frag f) {
   n->frag[v] = f;
 }
 
 // ---------------------------------------------------------------- elementwise
 // 16-bit floats are made in pairs where there is an instruction.
-static bool cast_pairs(Nv *n, const Frag *x, Frag *r) {
+static bool cast_pairs(Gpu *n, const Frag *x, Frag *r) {
   if (x->dtype != DT_F32 || r->per != 2) return false;
   for (uint32_t i = 0; i < r->n; i++) {
     r->w[i] = n->vendor->pair(n, r->dtype, x->w[2 * i], x->w[2 * i + 1]);
@@ -62,31 +62,31 @@ static bool cast_pairs(Nv *n, const Frag *x, Frag *r) {
 
 // Selecting words is selecting pairs only where the conditions agree. Element
 // `at` of a quotient may be one that special units compute.
-static V element(Nv *n, const Op *op, uint32_t at) {
+static V element(Gpu *n, const Op *op, uint32_t at) {
   enum { EXACT = 24 };
   V x = op->nargs == 1 ? n->g->val[op->args[0]] : NULL;
-  const Type *t = nv_arg_type(n, op, 0);
+  const Type *t = gpu_arg_type(n, op, 0);
   int64_t bits = ir_attr_i(op, AT_APPROX, 0);
-  if (op->code == OP_TANH && bits) return nv_tanh_approx(n, x);
-  V r = x && t->dtype == DT_F32 ? nv_math(n, op->code, x) : NULL;
+  if (op->code == OP_TANH && bits) return gpu_tanh_approx(n, x);
+  V r = x && t->dtype == DT_F32 ? gpu_math(n, op->code, x) : NULL;
   int64_t every = ir_attr_i(op, AT_EVERY, 0);
   if (every && at % (uint64_t)every == 0) bits = EXACT;
-  if (bits) r = nv_reciprocal(n, n->g->val[op->args[1]], bits);
+  if (bits) r = gpu_reciprocal(n, n->g->val[op->args[1]], bits);
   if (r) return r;
   cg_op(n->g, op);
   return n->g->val[op->res[0]];
 }
 
-static bool is_frag(const Nv *n, Value v) {
+static bool is_frag(const Gpu *n, Value v) {
   return ir_type(n->f, v)->kind == TK_FRAG;
 }
 
 // Division has no uniform instruction: what it gives is made uniform again, or
 // loop bounds, slots and descriptors that depend on it leave uniform registers.
-static V quotient(Nv *n, const Op *op, V x) {
+static V quotient(Gpu *n, const Op *op, V x) {
   double c;
   bool divides = op->code == OP_FLOORDIV || op->code == OP_MOD;
-  if (!divides || n->grp.threads == 1 || cg_of(x) != nv_i32t(n) ||
+  if (!divides || n->grp.threads == 1 || cg_of(x) != gpu_i32t(n) ||
       ir_const_value(n->f, op->args[1], &c))
     return x;
   return n->vendor->uniform(n, x);
@@ -94,13 +94,13 @@ static V quotient(Nv *n, const Op *op, V x) {
 
 // Scores that are capped are small beside the cap, as a rule: a warp all of
 // whose elements are does without reciprocals and clamps.
-static bool tanh_tile(Nv *n, const Op *op, Frag *r) {
+static bool tanh_tile(Gpu *n, const Op *op, Frag *r) {
   enum { MANY = 16 };
   Cg *g = n->g;
   if (op->code != OP_TANH || r->dtype != DT_F32 || r->n < MANY ||
       n->grp.threads < 32 || ir_attr_i(op, AT_MIXED, 0))
     return false;
-  const Frag *x = nv_frag(n, op->args[0]);
+  const Frag *x = gpu_frag(n, op->args[0]);
   V most = e_abs(g, x->w[0]);
   for (uint32_t i = 1; i < x->n; i++) {
     V a[2] = {most, e_abs(g, x->w[i])};
@@ -115,7 +115,7 @@ static bool tanh_tile(Nv *n, const Op *op, Frag *r) {
     e[s] = NEWN(&g->cx->scratch, V, r->n);
     LLVMPositionBuilderAtEnd(g->b, side[s]);
     for (uint32_t i = 0; i < r->n; i++)
-      e[s][i] = s ? nv_tanh_small(n, x->w[i]) : nv_math(n, OP_TANH, x->w[i]);
+      e[s][i] = s ? gpu_tanh_small(n, x->w[i]) : gpu_math(n, OP_TANH, x->w[i]);
     LLVMBuildBr(g->b, join);
   }
   LLVMPositionBuilderAtEnd(g->b, join);
@@ -127,39 +127,39 @@ static bool tanh_tile(Nv *n, const Op *op, Frag *r) {
   return true;
 }
 
-static V thread_part(Nv *n, const FragMap *m, uint32_t axis);
+static V thread_part(Gpu *n, const FragMap *m, uint32_t axis);
 static uint32_t reg_part(const FragMap *m, uint32_t axis, uint32_t reg);
 
 // A coordinate spread over a tile.
-static const Op *spread_coord(const Nv *n, Value v) {
+static const Op *spread_coord(const Gpu *n, Value v) {
   const Op *op = ir_def(n->f, v);
   op = op && op->code == OP_BCAST ? ir_def(n->f, op->args[0]) : NULL;
   return op && op->code == OP_COORD ? op : NULL;
 }
 
 // A lower bound that all coordinates are above may be the least integer.
-static V not_least(Nv *n, V bound) {
-  V a[2] = {bound, nv_i32(n, -(INT64_C(1) << 30))};
-  return nv_call_over(n, "llvm.smax", nv_i32t(n), a, 2);
+static V not_least(Gpu *n, V bound) {
+  V a[2] = {bound, gpu_i32(n, -(INT64_C(1) << 30))};
+  return gpu_call_over(n, "llvm.smax", gpu_i32t(n), a, 2);
 }
 
 // Coordinates are compared as constants, with the other side less the thread's
 // part: LLVM would keep all of them in registers, outside of the loop.
-static bool compare_coord(Nv *n, const Op *op, const FragMap *m, V *e) {
+static bool compare_coord(Gpu *n, const Op *op, const FragMap *m, V *e) {
   Cg *g = n->g;
   if ((op->code != OP_LT && op->code != OP_LE) ||
-      nv_arg_type(n, op, 0)->dtype != DT_I32)
+      gpu_arg_type(n, op, 0)->dtype != DT_I32)
     return false;
   uint32_t side = spread_coord(n, op->args[0]) ? 0 : 1;
   const Op *coord = spread_coord(n, op->args[side]);
   if (!coord) return false;
   uint32_t axis = (uint32_t)ir_attr_i(coord, AT_POS, 0);
   V part = thread_part(n, m, axis);
-  const Frag *f = nv_frag(n, op->args[1 - side]);
+  const Frag *f = gpu_frag(n, op->args[1 - side]);
   LLVMIntPredicate p = op->code == OP_LT ? LLVMIntSLT : LLVMIntSLE;
   for (uint32_t i = 0; i < m->regs; i++) {
-    V k = nv_i32(n, reg_part(m, axis, i));
-    V y = nv_elem(n, f, i);
+    V k = gpu_i32(n, reg_part(m, axis, i));
+    V y = gpu_elem(n, f, i);
     if (side) y = not_least(n, y);
     y = e_isub(g, y, part);
     e[i] = side ? e_icmp(g, p, y, k) : e_icmp(g, p, k, y);
@@ -168,84 +168,84 @@ static bool compare_coord(Nv *n, const Op *op, const FragMap *m, V *e) {
 }
 
 // Two masks of a tile.
-static bool conjunction(Nv *n, const Op *op, Frag *r, V *e) {
-  const Type *t = nv_res_type(n, op);
+static bool conjunction(Gpu *n, const Op *op, Frag *r, V *e) {
+  const Type *t = gpu_res_type(n, op);
   if (op->code != OP_AND || t->dtype != DT_BOOL || t->slice != SLICE_NONE ||
       !n->vendor->both)
     return false;
-  const Frag *a = nv_frag(n, op->args[0]), *b = nv_frag(n, op->args[1]);
-  if (nv_bits_of_both(n, a, b, r)) return true;
+  const Frag *a = gpu_frag(n, op->args[0]), *b = gpu_frag(n, op->args[1]);
+  if (gpu_bits_of_both(n, a, b, r)) return true;
   for (uint32_t i = 0; i < r->map.regs; i++)
-    e[i] = n->vendor->both(n, nv_elem(n, a, i), nv_elem(n, b, i));
+    e[i] = n->vendor->both(n, gpu_elem(n, a, i), gpu_elem(n, b, i));
   return true;
 }
 
-void nv_elementwise(Nv *n, const Op *op) {
+void gpu_elementwise(Gpu *n, const Op *op) {
   Cg *g = n->g;
-  const Type *t = nv_res_type(n, op);
+  const Type *t = gpu_res_type(n, op);
   if (t->kind != TK_FRAG) {
     g->val[op->res[0]] = quotient(n, op, element(n, op, 1));
     return;
   }
-  Frag r = nv_new(n, t);
+  Frag r = gpu_new(n, t);
   bool cast = op->code == OP_CAST;
-  const Frag *from = cast ? nv_frag(n, op->args[0]) : NULL;
-  if ((cast && (cast_pairs(n, from, &r) || nv_widen(n, from, &r))) ||
+  const Frag *from = cast ? gpu_frag(n, op->args[0]) : NULL;
+  if ((cast && (cast_pairs(n, from, &r) || gpu_widen(n, from, &r))) ||
       tanh_tile(n, op, &r)) {
-    nv_define(n, op->res[0], r);
+    gpu_define(n, op->res[0], r);
     return;
   }
   V *e = NEWN(&g->cx->scratch, V, r.map.regs);
-  bool done = nv_bits_of_limit(n, op, &r) || nv_bits_of_table(n, op, &r) ||
+  bool done = gpu_bits_of_limit(n, op, &r) || gpu_bits_of_table(n, op, &r) ||
               compare_coord(n, op, &r.map, e) || conjunction(n, op, &r, e);
   for (uint32_t i = 0; !done && i < r.map.regs; i++) {
     for (uint32_t k = 0; k < op->nargs; k++)
       if (is_frag(n, op->args[k]))
-        g->val[op->args[k]] = nv_elem(n, nv_frag(n, op->args[k]), i);
+        g->val[op->args[k]] = gpu_elem(n, gpu_frag(n, op->args[k]), i);
     e[i] = element(n, op, i);
   }
-  if (!r.bits) nv_pack(n, &r, e);
-  nv_define(n, op->res[0], r);
+  if (!r.bits) gpu_pack(n, &r, e);
+  gpu_define(n, op->res[0], r);
 }
 
-static void fill(Nv *n, Value v, V x) {
-  Frag r = nv_new(n, ir_type(n->f, v));
+static void fill(Gpu *n, Value v, V x) {
+  Frag r = gpu_new(n, ir_type(n->f, v));
   V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
   for (uint32_t i = 0; i < r.map.regs; i++) e[i] = x;
-  nv_pack(n, &r, e);
-  nv_define(n, v, r);
+  gpu_pack(n, &r, e);
+  gpu_define(n, v, r);
 }
 
-void nv_const(Nv *n, const Op *op) {
+void gpu_const(Gpu *n, const Op *op) {
   cg_op(n->g, op);
   if (is_frag(n, op->res[0])) fill(n, op->res[0], n->g->val[op->res[0]]);
 }
 
-void nv_splat(Nv *n, const Op *op) {
-  fill(n, op->res[0], nv_arg(n, op, 0));
+void gpu_splat(Gpu *n, const Op *op) {
+  fill(n, op->res[0], gpu_arg(n, op, 0));
 }
 
 // ---------------------------------------------------------------- coordinates
 // The part of a coordinate of the thread with that number; digits of powers of
 // two are bits.
-static V share_of(Nv *n, const FragMap *m, uint32_t axis, V id) {
+static V share_of(Gpu *n, const FragMap *m, uint32_t axis, V id) {
   Cg *g = n->g;
   V sum = NULL;
   uint32_t unit = 1;
   for (uint32_t i = 0; i < m->nthr; i++) {
     Factor f = m->thr[i];
     if (f.axis == axis) {
-      V d = LLVMBuildUDiv(g->b, id, nv_i32(n, unit), "");
+      V d = LLVMBuildUDiv(g->b, id, gpu_i32(n, unit), "");
       if (unit * f.size < n->grp.threads)
-        d = LLVMBuildURem(g->b, d, nv_i32(n, f.size), "");
-      sum = nv_add(n, sum, nv_mul(n, d, f.stride));
+        d = LLVMBuildURem(g->b, d, gpu_i32(n, f.size), "");
+      sum = gpu_add(n, sum, gpu_mul(n, d, f.stride));
     }
     unit *= f.size;
   }
-  return sum ? sum : nv_i32(n, 0);
+  return sum ? sum : gpu_i32(n, 0);
 }
 
-static V thread_part(Nv *n, const FragMap *m, uint32_t axis) {
+static V thread_part(Gpu *n, const FragMap *m, uint32_t axis) {
   return share_of(n, m, axis, n->grp.tid);
 }
 
@@ -255,38 +255,38 @@ static uint32_t reg_part(const FragMap *m, uint32_t axis, uint32_t reg) {
   return at[axis];
 }
 
-V nv_coord(Nv *n, const FragMap *m, uint32_t axis, uint32_t reg) {
+V gpu_coord(Gpu *n, const FragMap *m, uint32_t axis, uint32_t reg) {
   V part = thread_part(n, m, axis);
   uint32_t k = reg_part(m, axis, reg);
-  return k ? nv_add(n, part, nv_i32(n, k)) : part;
+  return k ? gpu_add(n, part, gpu_i32(n, k)) : part;
 }
 
-static Frag coordinates(Nv *n, const Op *op, bool again) {
-  Frag r = nv_new(n, nv_res_type(n, op));
+static Frag coordinates(Gpu *n, const Op *op, bool again) {
+  Frag r = gpu_new(n, gpu_res_type(n, op));
   uint32_t axis = (uint32_t)ir_attr_i(op, AT_POS, 0);
   bool read = n->vendor->thread_again && ir_attr_i(op, AT_ANEW, 0) &&
               n->grp.threads == n->out->threads;
   V id = read ? n->vendor->thread_again(n) : n->grp.tid;
   V part =
-      op->code == OP_COORD_REG ? nv_i32(n, 0) : share_of(n, &r.map, axis, id);
+      op->code == OP_COORD_REG ? gpu_i32(n, 0) : share_of(n, &r.map, axis, id);
   if (again) part = n->vendor->anew(n, part);
   for (uint32_t i = 0; i < r.n; i++) {
     uint32_t reg = op->code == OP_COORD_THREAD ? 0 : reg_part(&r.map, axis, i);
-    r.w[i] = nv_add(n, part, nv_i32(n, reg));
+    r.w[i] = gpu_add(n, part, gpu_i32(n, reg));
   }
   return r;
 }
 
-void nv_coordinates(Nv *n, const Op *op) {
-  nv_define(n, op->res[0], coordinates(n, op, false));
+void gpu_coordinates(Gpu *n, const Op *op) {
+  gpu_define(n, op->res[0], coordinates(n, op, false));
 }
 
-Frag nv_coordinates_again(Nv *n, const Op *op) {
+Frag gpu_coordinates_again(Gpu *n, const Op *op) {
   return coordinates(n, op, true);
 }
 
-uint32_t nv_slice_reg(const FragMap *tile, const FragMap *slice, uint32_t axis,
-                      uint32_t reg) {
+uint32_t gpu_slice_reg(const FragMap *tile, const FragMap *slice, uint32_t axis,
+                       uint32_t reg) {
   uint32_t at[2], thread, r;
   frag_at(tile, reg, 0, at);
   at[1 - axis] = 0;
@@ -294,21 +294,21 @@ uint32_t nv_slice_reg(const FragMap *tile, const FragMap *slice, uint32_t axis,
   return r;
 }
 
-void nv_bcast(Nv *n, const Op *op) {
-  const Frag *s = nv_frag(n, op->args[0]);
-  uint32_t axis = nv_arg_type(n, op, 0)->slice == SLICE_COL;
-  Frag r = nv_new(n, nv_res_type(n, op));
+void gpu_bcast(Gpu *n, const Op *op) {
+  const Frag *s = gpu_frag(n, op->args[0]);
+  uint32_t axis = gpu_arg_type(n, op, 0)->slice == SLICE_COL;
+  Frag r = gpu_new(n, gpu_res_type(n, op));
   V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
   for (uint32_t i = 0; i < r.map.regs; i++)
-    e[i] = nv_elem(n, s, nv_slice_reg(&r.map, &s->map, axis, i));
-  nv_pack(n, &r, e);
-  nv_define(n, op->res[0], r);
+    e[i] = gpu_elem(n, s, gpu_slice_reg(&r.map, &s->map, axis, i));
+  gpu_pack(n, &r, e);
+  gpu_define(n, op->res[0], r);
 }
 
 // Registers have pairs of columns, which stay together.
-void nv_fcols(Nv *n, const Op *op) {
-  const Frag *x = nv_frag(n, op->args[0]);
-  Frag r = nv_new(n, nv_res_type(n, op));
+void gpu_fcols(Gpu *n, const Op *op) {
+  const Frag *x = gpu_frag(n, op->args[0]);
+  Frag r = gpu_new(n, gpu_res_type(n, op));
   uint32_t at[2], thread, reg;
   for (uint32_t i = 0; i < r.n; i++) {
     frag_at(&r.map, i * r.per, 0, at);
@@ -316,11 +316,11 @@ void nv_fcols(Nv *n, const Op *op) {
     frag_find(&x->map, at, &thread, &reg);
     r.w[i] = x->w[reg / x->per];
   }
-  nv_define(n, op->res[0], r);
+  gpu_define(n, op->res[0], r);
 }
 
 // ---------------------------------------------------------------- reductions
-V nv_join(Nv *n, RKind k, V x, V y) {
+V gpu_join(Gpu *n, RKind k, V x, V y) {
   Cg *g = n->g;
   V a[2] = {x, y};
   LLVMTypeRef t = cg_of(x);
@@ -334,13 +334,13 @@ V nv_join(Nv *n, RKind k, V x, V y) {
   default: break;
   }
   bool larger = k == RK_MAX;
-  if (!fp) return nv_call_over(n, larger ? "llvm.smax" : "llvm.smin", t, a, 2);
-  V r = nv_call_over(n, larger ? "llvm.maximum" : "llvm.minimum", t, a, 2);
+  if (!fp) return gpu_call_over(n, larger ? "llvm.smax" : "llvm.smin", t, a, 2);
+  V r = gpu_call_over(n, larger ? "llvm.maximum" : "llvm.minimum", t, a, 2);
   LLVMSetFastMathFlags(r, LLVMFastMathNoSignedZeros);
   return r;
 }
 
-V nv_identity(Nv *n, RKind k, DType t) {
+V gpu_identity(Gpu *n, RKind k, DType t) {
   LLVMTypeRef lt = cg_scalar(n->g, t);
   bool fp = dtype_is_float(t), max = k == RK_MAX;
   if (k == RK_MAX || k == RK_MIN) {
@@ -354,9 +354,9 @@ V nv_identity(Nv *n, RKind k, DType t) {
 
 // Joins over the threads that hold parts: lanes by exchange, warps through
 // shared memory.
-static V over_lanes(Nv *n, RKind k, V x, uint32_t unit, uint32_t size) {
+static V over_lanes(Gpu *n, RKind k, V x, uint32_t unit, uint32_t size) {
   for (uint32_t d = unit; d < unit * size; d *= 2)
-    x = nv_join(n, k, x, nv_shuffle(n, x, d));
+    x = gpu_join(n, k, x, gpu_shuffle(n, x, d));
   return x;
 }
 
@@ -365,17 +365,17 @@ typedef struct Digit {
   uint32_t unit, size;
 } Digit;
 
-static V digit_of(Nv *n, Digit d) {
-  V q = LLVMBuildUDiv(n->g->b, n->grp.tid, nv_i32(n, d.unit), "");
-  return LLVMBuildURem(n->g->b, q, nv_i32(n, d.size), "");
+static V digit_of(Gpu *n, Digit d) {
+  V q = LLVMBuildUDiv(n->g->b, n->grp.tid, gpu_i32(n, d.unit), "");
+  return LLVMBuildURem(n->g->b, q, gpu_i32(n, d.size), "");
 }
 
 // The thread's number among those that differ in more than `same`.
-static V number_of(Nv *n, Digit same) {
-  V low = LLVMBuildURem(n->g->b, n->grp.tid, nv_i32(n, same.unit), "");
+static V number_of(Gpu *n, Digit same) {
+  V low = LLVMBuildURem(n->g->b, n->grp.tid, gpu_i32(n, same.unit), "");
   V high = LLVMBuildUDiv(n->g->b, n->grp.tid,
-                         nv_i32(n, (int64_t)same.unit * same.size), "");
-  return nv_add(n, low, nv_mul(n, high, same.unit));
+                         gpu_i32(n, (int64_t)same.unit * same.size), "");
+  return gpu_add(n, low, gpu_mul(n, high, same.unit));
 }
 
 // Values next to each other, so that accesses are wide, and a gap against
@@ -384,10 +384,10 @@ enum { GAP = 16 };
 
 // Joins what the values of digit d hold. Threads that differ in `same` hold the
 // same, and write it to one place. As many values at a time as there is room.
-static void over_warps(Nv *n, RKind k, V *x, uint32_t count, Digit d,
+static void over_warps(Gpu *n, RKind k, V *x, uint32_t count, Digit d,
                        Digit same) {
   Cg *g = n->g;
-  LLVMTypeRef t = cg_of(x[0]), i32 = nv_i32t(n);
+  LLVMTypeRef t = cg_of(x[0]), i32 = gpu_i32t(n);
   bool bit =
       LLVMGetTypeKind(t) == LLVMIntegerTypeKind && LLVMGetIntTypeWidth(t) == 1;
   uint32_t size = bit || t == i32 || t == LLVMFloatTypeInContext(g->lc) ? 4 : 8;
@@ -395,28 +395,28 @@ static void over_warps(Nv *n, RKind k, V *x, uint32_t count, Digit d,
   uint32_t gap = count > 1 ? GAP : 0;
   while (threads * (most * size + gap) > n->scratch) most = (most + 1) / 2;
   uint32_t row = most * size + gap;
-  V base = nv_scratch(n, threads * row), me = number_of(n, same);
-  V mine = nv_add(n, base, nv_mul(n, me, row));
-  V first =
-      LLVMBuildSub(g->b, me, nv_mul(n, digit_of(n, d), d.unit / same.size), "");
-  first = nv_add(n, base, nv_mul(n, first, row));
+  V base = gpu_scratch(n, threads * row), me = number_of(n, same);
+  V mine = gpu_add(n, base, gpu_mul(n, me, row));
+  V first = LLVMBuildSub(g->b, me,
+                         gpu_mul(n, digit_of(n, d), d.unit / same.size), "");
+  first = gpu_add(n, base, gpu_mul(n, first, row));
   for (uint32_t at = 0; at < count; at += most) {
     uint32_t end = count - at < most ? count : at + most;
-    nv_sync(n);
+    gpu_sync(n);
     for (uint32_t i = at; i < end; i++) {
       V y = bit ? LLVMBuildZExt(g->b, x[i], i32, "") : x[i];
-      V to = nv_add(n, mine, nv_i32(n, (i - at) * size));
-      LLVMBuildStore(g->b, y, nv_shared(n, to));
+      V to = gpu_add(n, mine, gpu_i32(n, (i - at) * size));
+      LLVMBuildStore(g->b, y, gpu_shared(n, to));
       x[i] = NULL;
     }
-    nv_sync(n);
+    gpu_sync(n);
     for (uint32_t j = 0; j < d.size; j++)
       for (uint32_t i = at; i < end; i++) {
-        V from =
-            nv_add(n, first,
-                   nv_i32(n, j * (d.unit / same.size) * row + (i - at) * size));
-        V y = LLVMBuildLoad2(g->b, bit ? i32 : t, nv_shared(n, from), "");
-        x[i] = x[i] ? nv_join(n, k, x[i], y) : y;
+        V from = gpu_add(n, first,
+                         gpu_i32(n, j * (d.unit / same.size) * row +
+                                        (i - at) * size));
+        V y = LLVMBuildLoad2(g->b, bit ? i32 : t, gpu_shared(n, from), "");
+        x[i] = x[i] ? gpu_join(n, k, x[i], y) : y;
       }
     for (uint32_t i = at; i < end && bit; i++)
       x[i] = LLVMBuildTrunc(g->b, x[i], t, "");
@@ -424,7 +424,7 @@ static void over_warps(Nv *n, RKind k, V *x, uint32_t count, Digit d,
 }
 
 // The tile's thread digits along `axis`: those a slice is replicated over.
-static void combine(Nv *n, RKind k, V *x, uint32_t count, const FragMap *tile,
+static void combine(Gpu *n, RKind k, V *x, uint32_t count, const FragMap *tile,
                     uint32_t axis) {
   uint32_t unit = 1, wave = n->gpu.wave;
   Digit same = {1, 1};
@@ -446,7 +446,7 @@ static void combine(Nv *n, RKind k, V *x, uint32_t count, const FragMap *tile,
 
 // A tile whose slice this is; any extent along the other axis has the same
 // thread digits.
-static FragMap tile_of(Nv *n, const Type *slice) {
+static FragMap tile_of(Gpu *n, const Type *slice) {
   Type t = *slice;
   uint32_t other = slice->ext[1] ? slice->ext[1] : 64;
   bool col = slice->slice == SLICE_COL;
@@ -463,17 +463,17 @@ static FragMap tile_of(Nv *n, const Type *slice) {
   return m;
 }
 
-static void combine_all(Nv *n, RKind k, Frag *r, const Type *slice) {
+static void combine_all(Gpu *n, RKind k, Frag *r, const Type *slice) {
   FragMap tile = tile_of(n, slice);
   uint32_t axis = slice->slice == SLICE_COL ? AXIS_ROW : AXIS_COL;
   V *e = NEWN(&n->g->cx->scratch, V, r->map.regs);
-  for (uint32_t i = 0; i < r->map.regs; i++) e[i] = nv_elem(n, r, i);
+  for (uint32_t i = 0; i < r->map.regs; i++) e[i] = gpu_elem(n, r, i);
   combine(n, k, e, r->map.regs, &tile, axis);
-  nv_pack(n, r, e);
+  gpu_pack(n, r, e);
 }
 
 // Warps have different parts of the axis.
-static bool over_many_warps(const Nv *n, const FragMap *m, uint32_t axis) {
+static bool over_many_warps(const Gpu *n, const FragMap *m, uint32_t axis) {
   uint32_t unit = 1;
   bool many = false;
   for (uint32_t i = 0; i < m->nthr; i++) {
@@ -485,10 +485,10 @@ static bool over_many_warps(const Nv *n, const FragMap *m, uint32_t axis) {
 
 // Extremes of integers are found in a warp by one instruction: lanes that hold
 // the same do no harm.
-static bool extreme(Nv *n, RKind k, V *x, const FragMap *m, uint32_t axis) {
+static bool extreme(Gpu *n, RKind k, V *x, const FragMap *m, uint32_t axis) {
   uint32_t wave = n->gpu.wave, warps = n->grp.threads / wave;
   if (!n->vendor->extreme || (k != RK_MIN && k != RK_MAX) ||
-      cg_of(*x) != nv_i32t(n) || !warps)
+      cg_of(*x) != gpu_i32t(n) || !warps)
     return false;
   *x = n->vendor->extreme(n, k == RK_MAX, *x);
   if (over_many_warps(n, m, axis))
@@ -497,55 +497,55 @@ static bool extreme(Nv *n, RKind k, V *x, const FragMap *m, uint32_t axis) {
 }
 
 // A slice over its axis: a scalar.
-static void reduce_slice(Nv *n, const Op *op) {
-  const Frag *x = nv_frag(n, op->args[0]);
+static void reduce_slice(Gpu *n, const Op *op) {
+  const Frag *x = gpu_frag(n, op->args[0]);
   RKind k = (RKind)ir_attr_i(op, AT_KIND, 0);
   uint32_t axis = (uint32_t)ir_attr_i(op, AT_POS, 0);
-  V v = nv_elem(n, x, 0);
+  V v = gpu_elem(n, x, 0);
   for (uint32_t i = 1; i < x->map.regs; i++)
-    v = nv_join(n, k, v, nv_elem(n, x, i));
+    v = gpu_join(n, k, v, gpu_elem(n, x, i));
   if (!extreme(n, k, &v, &x->map, axis)) combine(n, k, &v, 1, &x->map, axis);
   n->g->val[op->res[0]] = v;
 }
 
-void nv_freduce(Nv *n, const Op *op) {
-  if (nv_res_type(n, op)->kind != TK_FRAG) {
+void gpu_freduce(Gpu *n, const Op *op) {
+  if (gpu_res_type(n, op)->kind != TK_FRAG) {
     reduce_slice(n, op);
     return;
   }
-  const Type *t = nv_res_type(n, op);
-  const Frag *x = nv_frag(n, op->args[0]);
+  const Type *t = gpu_res_type(n, op);
+  const Frag *x = gpu_frag(n, op->args[0]);
   RKind k = (RKind)ir_attr_i(op, AT_KIND, 0);
   uint32_t keep = 1 - (uint32_t)ir_attr_i(op, AT_POS, 0);
-  Frag r = nv_new(n, t);
+  Frag r = gpu_new(n, t);
   V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
   for (uint32_t i = 0; i < x->map.regs; i++) {
-    uint32_t at = nv_slice_reg(&x->map, &r.map, keep, i);
-    V v = nv_elem(n, x, i);
-    e[at] = e[at] ? nv_join(n, k, e[at], v) : v;
+    uint32_t at = gpu_slice_reg(&x->map, &r.map, keep, i);
+    V v = gpu_elem(n, x, i);
+    e[at] = e[at] ? gpu_join(n, k, e[at], v) : v;
   }
-  nv_pack(n, &r, e);
+  gpu_pack(n, &r, e);
   if (!t->partial) {
     FragMap tile = x->map;
     combine(n, k, e, r.map.regs, &tile, 1 - keep);
-    nv_pack(n, &r, e);
+    gpu_pack(n, &r, e);
   }
-  nv_define(n, op->res[0], r);
+  gpu_define(n, op->res[0], r);
 }
 
-void nv_fcombine(Nv *n, const Op *op) {
-  const Frag *x = nv_frag(n, op->args[0]);
-  Frag r = nv_new(n, nv_res_type(n, op));
+void gpu_fcombine(Gpu *n, const Op *op) {
+  const Frag *x = gpu_frag(n, op->args[0]);
+  Frag r = gpu_new(n, gpu_res_type(n, op));
   memcpy(r.w, x->w, r.n * sizeof *r.w);
-  combine_all(n, (RKind)ir_attr_i(op, AT_KIND, 0), &r, nv_res_type(n, op));
-  nv_define(n, op->res[0], r);
+  combine_all(n, (RKind)ir_attr_i(op, AT_KIND, 0), &r, gpu_res_type(n, op));
+  gpu_define(n, op->res[0], r);
 }
 
-void nv_vote(Nv *n, const Op *op) {
-  const Frag *x = nv_frag(n, op->args[0]);
+void gpu_vote(Gpu *n, const Op *op) {
+  const Frag *x = gpu_frag(n, op->args[0]);
   RKind k = (RKind)ir_attr_i(op, AT_KIND, 0);
   V r = x->w[0];
-  for (uint32_t i = 1; i < x->n; i++) r = nv_join(n, k, r, x->w[i]);
+  for (uint32_t i = 1; i < x->n; i++) r = gpu_join(n, k, r, x->w[i]);
   r = n->vendor->vote(n, k == RK_ANY, r);
   uint32_t warp = n->gpu.wave, warps = n->grp.threads / warp;
   if (warps > 1 && !ir_attr_i(op, AT_WARP, 0))
@@ -556,20 +556,20 @@ void nv_vote(Nv *n, const Op *op) {
 // Of floats that are not negative the order is that of their bits, and negative
 // ones are less as integers, too: a maximum of integers takes three operands.
 // Unsigned, the largest is the negative one that is farthest from 0, if any is.
-static V beyond(Nv *n, const Op *op, uint32_t arg) {
+static V beyond(Gpu *n, const Op *op, uint32_t arg) {
   Cg *g = n->g;
-  const Frag *x = nv_frag(n, op->args[0]), *limit = nv_frag(n, op->args[arg]);
+  const Frag *x = gpu_frag(n, op->args[0]), *limit = gpu_frag(n, op->args[arg]);
   V *most = NEWN(&g->cx->scratch, V, limit->map.regs), any = NULL;
-  LLVMTypeRef i32 = nv_i32t(n);
+  LLVMTypeRef i32 = gpu_i32t(n);
   bool above = arg == 1;
   const char *name = above ? "llvm.smax" : "llvm.umax";
   for (uint32_t i = 0; i < x->map.regs; i++) {
-    uint32_t at = nv_slice_reg(&x->map, &limit->map, 0, i);
-    V a[2] = {most[at], LLVMBuildBitCast(g->b, nv_elem(n, x, i), i32, "")};
-    most[at] = a[0] ? nv_call_over(n, name, i32, a, 2) : a[1];
+    uint32_t at = gpu_slice_reg(&x->map, &limit->map, 0, i);
+    V a[2] = {most[at], LLVMBuildBitCast(g->b, gpu_elem(n, x, i), i32, "")};
+    most[at] = a[0] ? gpu_call_over(n, name, i32, a, 2) : a[1];
   }
   for (uint32_t i = 0; i < limit->map.regs; i++) {
-    V l = nv_elem(n, limit, i);
+    V l = gpu_elem(n, limit, i);
     V may = e_cmp(g, LLVMRealULT, l, e_f(g, l, 0));
     V bits = LLVMBuildBitCast(g->b, above ? l : e_neg(g, e_abs(g, l)), i32, "");
     LLVMIntPredicate p = above ? LLVMIntSGT : LLVMIntUGT;
@@ -579,7 +579,7 @@ static V beyond(Nv *n, const Op *op, uint32_t arg) {
   return any;
 }
 
-void nv_exceeds(Nv *n, const Op *op) {
+void gpu_exceeds(Gpu *n, const Op *op) {
   V any = beyond(n, op, 1);
   if (op->nargs > 2) any = e_or(n->g, any, beyond(n, op, 2));
   n->g->val[op->res[0]] = n->vendor->vote(n, true, any);

@@ -7,7 +7,7 @@
 
 // ---------------------------------------------------------------- parameters
 // Offsets of the parameter block (runtime/attn_abi.h).
-static void lay_out_block(Nv *n) {
+static void lay_out_block(Gpu *n) {
   const Func *f = n->f;
   uint64_t at = 0;
   for (uint32_t i = 0; i < f->params.n; i++) {
@@ -30,19 +30,19 @@ static void lay_out_block(Nv *n) {
   n->maps_at = (n->ntasks_at + 24 + 63) / 64 * 64;
 }
 
-static V scalar_param(Nv *n, Value v) {
+static V scalar_param(Gpu *n, Value v) {
   Cg *g = n->g;
   DType t = ir_type(n->f, v)->dtype;
   uint64_t at = n->tensor_at[v];
-  if (t == DT_F64) return nv_param(n, at, cg_scalar(g, t));
+  if (t == DT_F64) return gpu_param(n, at, cg_scalar(g, t));
   if (dtype_is_float(t))
-    return cg_cast(g, nv_param(n, at, cg_scalar(g, DT_F32)), DT_F32, t);
-  V x = nv_param(n, at, LLVMInt64TypeInContext(g->lc));
-  if (t == DT_BOOL) return e_icmp(g, LLVMIntNE, x, nv_i64(n, 0));
+    return cg_cast(g, gpu_param(n, at, cg_scalar(g, DT_F32)), DT_F32, t);
+  V x = gpu_param(n, at, LLVMInt64TypeInContext(g->lc));
+  if (t == DT_BOOL) return e_icmp(g, LLVMIntNE, x, gpu_i64(n, 0));
   return LLVMBuildIntCast2(g->b, x, cg_scalar(g, t), 1, "");
 }
 
-static void load_params(Nv *n) {
+static void load_params(Gpu *n) {
   Cg *g = n->g;
   const Func *f = n->f;
   uint32_t dims = f->mod->dims.syms.n;
@@ -52,15 +52,15 @@ static void load_params(Nv *n) {
   }
   g->dim = NEWN(&g->cx->scratch, V, dims + 1);
   for (uint32_t i = 0; i < dims; i++)
-    g->dim[i] = nv_param(n, n->dims_at + 8 * (uint64_t)i,
-                         LLVMInt64TypeInContext(g->lc));
+    g->dim[i] = gpu_param(n, n->dims_at + 8 * (uint64_t)i,
+                          LLVMInt64TypeInContext(g->lc));
 }
 
 // ---------------------------------------------------------------- shared memory
-static void place_tiles(Nv *n, bool swizzled) {
+static void place_tiles(Gpu *n, bool swizzled) {
   for (const Op *op = n->f->body->first; op; op = op->next) {
     if (op->code != OP_SALLOC) continue;
-    const Type *t = nv_res_type(n, op);
+    const Type *t = gpu_res_type(n, op);
     if ((t->layout != LY_ROW) != swizzled) continue;
     uint32_t align = swizzled ? 1024 : 16;
     n->shared = (n->shared + align - 1) / align * align;
@@ -69,12 +69,12 @@ static void place_tiles(Nv *n, bool swizzled) {
   }
 }
 
-static void place_barriers(Nv *n) {
+static void place_barriers(Gpu *n) {
   n->shared = (n->shared + 7) / 8 * 8;
   for (const Op *op = n->f->body->first; op; op = op->next) {
     if (op->code != OP_MBAR) continue;
     n->tile[op->res[0]].base = n->shared;
-    n->shared += 8 * nv_res_type(n, op)->n;
+    n->shared += 8 * gpu_res_type(n, op)->n;
   }
 }
 
@@ -138,10 +138,10 @@ static void need_of(void *data, Op *op) {
   uint32_t threads = ir_group_threads(w->f, op), bytes = 0;
   const Type *x = op->nargs ? ir_type(w->f, op->args[0]) : NULL;
   if (joins_warps(w, op, x, threads)) bytes = JOIN_BYTES * threads;
-  bool scan = op->code == OP_FSCAN && !nv_scans_in_quads(w->f, op, threads);
+  bool scan = op->code == OP_FSCAN && !gpu_scans_in_quads(w->f, op, threads);
   if (scan) bytes = tile_bytes(x);
-  if (op->code == OP_RELAYOUT) bytes = nv_relayouts_bytes(w->f, op);
-  if (op->code == OP_RELAYOUT) w->stay += nv_stay_bytes(w->f, op);
+  if (op->code == OP_RELAYOUT) bytes = gpu_relayouts_bytes(w->f, op);
+  if (op->code == OP_RELAYOUT) w->stay += gpu_stay_bytes(w->f, op);
   if (scan) bytes += 8 * (x->ext[0] + x->ext[1]);
   if (op->code == OP_MMA && x->kind == TK_FRAG &&
       (dtype_size(x->dtype) > 2 ||
@@ -163,7 +163,7 @@ static void need_of(void *data, Op *op) {
   }
 }
 
-static void place_shared(Nv *n, const Need *w) {
+static void place_shared(Gpu *n, const Need *w) {
   place_tiles(n, true);
   place_tiles(n, false);
   place_barriers(n);
@@ -184,39 +184,39 @@ static bool has_roles(const Func *f) {
 // A fragment of more registers than half of those a thread has.
 static void see_large(void *data, Op *op) {
   enum { HALF = 128 };
-  Nv *n = data;
-  bool load = op->code == OP_GLOAD && nv_res_type(n, op)->kind == TK_FRAG;
-  n->leanest |= load && press_of(nv_res_type(n, op), n->grp.threads) > HALF;
+  Gpu *n = data;
+  bool load = op->code == OP_GLOAD && gpu_res_type(n, op)->kind == TK_FRAG;
+  n->leanest |= load && pressure_of(gpu_res_type(n, op), n->grp.threads) > HALF;
 }
 
-static void note_lean(Nv *n) {
+static void note_lean(Gpu *n) {
   n->leanest = false;
   if (ir_attr_i(ir_launch(n->f), AT_LEANER, 0))
-    nv_string_attr(n, (unsigned)LLVMAttributeFunctionIndex, NV_FEW, "");
-  if (!nv_lean(n) || has_roles(n->f)) return;
+    gpu_string_attr(n, (unsigned)LLVMAttributeFunctionIndex, GPU_FEW, "");
+  if (!gpu_lean(n) || has_roles(n->f)) return;
   ir_walk(n->f->body, see_large, n);
   if (n->leanest)
-    nv_string_attr(n, (unsigned)LLVMAttributeFunctionIndex, NV_LEAN, "");
+    gpu_string_attr(n, (unsigned)LLVMAttributeFunctionIndex, GPU_LEAN, "");
 }
 
-static void body(Nv *n) {
+static void body(Gpu *n) {
   n->smem = n->vendor->shared(n);
   n->vendor->threads(n);
   n->grp = (Group){.threads = n->out->threads,
                    .tid = n->tid,
                    .warp = n->warp,
                    .lane = n->lane,
-                   .instance = nv_i32(n, 0),
+                   .instance = gpu_i32(n, 0),
                    .instances = 1,
-                   .first = e_icmp(n->g, LLVMIntEQ, n->tid, nv_i32(n, 0))};
+                   .first = e_icmp(n->g, LLVMIntEQ, n->tid, gpu_i32(n, 0))};
   note_lean(n);
   load_params(n);
   n->vendor->begin(n);
   if (n->dense) n->out->when = n->vendor->dense(n);
-  nv_region(n, n->f->body);
+  gpu_region(n, n->f->body);
 }
 
-static bool launch_of(Nv *n) {
+static bool launch_of(Gpu *n) {
   const Op *op = ir_launch(n->f);
   if (!op) {
     diag_add(n->g->cx, DIAG_cg_input, n->f->span, n->f->name,
@@ -234,12 +234,12 @@ static bool launch_of(Nv *n) {
 }
 
 static void collect_maps(void *data, Op *op) {
-  Nv *n = data;
+  Gpu *n = data;
   n->multiplies |= op->code == OP_MMA || op->code == OP_WGMMA;
   if (op->code == OP_TMA_LOAD || op->code == OP_TMA_STORE) nv_map_of(data, op);
 }
 
-static void clear(Nv *n) {
+static void clear(Gpu *n) {
   Arena *a = &n->g->cx->scratch;
   uint32_t values = n->f->values.n + 1;
   n->frag = NEWN(a, Frag, values);
@@ -252,7 +252,7 @@ static void clear(Nv *n) {
   n->multiplies = false;
 }
 
-static void too_much(Nv *n) {
+static void too_much(Gpu *n) {
   Cg *g = n->g;
   g->failed = true;
   diag_add(g->cx, DIAG_cg_input, n->f->span, n->f->name,
@@ -263,7 +263,7 @@ static void too_much(Nv *n) {
                         g->target->name, n->out->shared_bytes, n->gpu.smem));
 }
 
-void nv_kernel(Nv *n, const char *symbol) {
+void gpu_kernel(Gpu *n, const char *symbol) {
   Cg *g = n->g;
   Need need = {.f = n->f, .gpu = &n->gpu};
   clear(n);
@@ -271,9 +271,9 @@ void nv_kernel(Nv *n, const char *symbol) {
   ir_walk(n->f->body, need_of, &need);
   ir_walk(n->f->body, collect_maps, n);
   if (need.wide) {
-    nv_unsupported(n, need.wide,
-                   "wgmma needs a group of 128 threads, "
-                   "claim one of 1 or 32");
+    gpu_unsupported(n, need.wide,
+                    "wgmma needs a group of 128 threads, "
+                    "claim one of 1 or 32");
     return;
   }
   lay_out_block(n);

@@ -11,7 +11,7 @@
 
 // How far such an index goes with the row and with the column; false: it is
 // none.
-static bool is_linear(const Nv *n, Value v, int64_t step[2]) {
+static bool is_linear(const Gpu *n, Value v, int64_t step[2]) {
   const Op *op = ir_def(n->f, v);
   int64_t x[2], y[2];
   step[0] = step[1] = 0;
@@ -32,7 +32,7 @@ static bool is_linear(const Nv *n, Value v, int64_t step[2]) {
 }
 
 // The index of the load that is one, or 0: all others are scalars.
-static uint32_t linear_index(const Nv *n, const Op *op, int64_t step[2]) {
+static uint32_t linear_index(const Gpu *n, const Op *op, int64_t step[2]) {
   uint32_t at = 0;
   for (uint32_t i = 1; i < op->nargs; i++) {
     if (ir_type(n->f, op->args[i])->kind != TK_FRAG) continue;
@@ -51,14 +51,14 @@ static int64_t apart_by(const FragMap *m, const int64_t step[2], uint32_t reg) {
          step[1] * ((int64_t)at[1] - first[1]);
 }
 
-static V clamped(Nv *n, V x, int64_t lo, V hi) {
+static V clamped(Gpu *n, V x, int64_t lo, V hi) {
   V most[2] = {x, hi};
-  V least[2] = {nv_call_over(n, "llvm.smin", nv_i32t(n), most, 2),
-                nv_i32(n, lo)};
-  return nv_call_over(n, "llvm.smax", nv_i32t(n), least, 2);
+  V least[2] = {gpu_call_over(n, "llvm.smin", gpu_i32t(n), most, 2),
+                gpu_i32(n, lo)};
+  return gpu_call_over(n, "llvm.smax", gpu_i32t(n), least, 2);
 }
 
-static V load_at(Nv *n, V at, DType t) {
+static V load_at(Gpu *n, V at, DType t) {
   LLVMTypeRef p = LLVMPointerTypeInContext(n->g->lc, 1);
   V x = LLVMBuildLoad2(n->g->b, cg_scalar(n->g, t),
                        LLVMBuildIntToPtr(n->g->b, at, p, ""), "");
@@ -66,7 +66,7 @@ static V load_at(Nv *n, V at, DType t) {
   return x;
 }
 
-bool nv_load_loose(Nv *n, const Op *op, const FragMap *m, V *e) {
+bool gpu_load_loose(Gpu *n, const Op *op, const FragMap *m, V *e) {
   const Type *t = ir_type(n->f, op->args[0]);
   int64_t step[2] = {0}, lo = 0, hi = 0;
   uint32_t at = ir_attr_i(op, AT_LOOSE, 0) ? linear_index(n, op, step) : 0;
@@ -76,17 +76,18 @@ bool nv_load_loose(Nv *n, const Op *op, const FragMap *m, V *e) {
     lo = d < lo ? d : lo;
     hi = d > hi ? d : hi;
   }
-  V off = nv_tensor(n, op->args[0], 0), stride = NULL;
+  V off = gpu_tensor(n, op->args[0], 0), stride = NULL;
   for (uint32_t i = 1; i < op->nargs; i++) {
     Value v = op->args[i];
-    V x = i == at ? nv_frag(n, v)->w[0] : n->g->val[v];
+    V x = i == at ? gpu_frag(n, v)->w[0] : n->g->val[v];
     V shape =
-        LLVMBuildTrunc(n->g->b, nv_tensor(n, op->args[0], i), nv_i32t(n), "");
+        LLVMBuildTrunc(n->g->b, gpu_tensor(n, op->args[0], i), gpu_i32t(n), "");
     x = clamped(n, x, i == at ? -lo : 0,
-                nv_add(n, shape, nv_i32(n, i == at ? -1 - hi : -1)));
-    V by = nv_mul(n, nv_tensor(n, op->args[0], i + t->n), dtype_size(t->dtype));
+                gpu_add(n, shape, gpu_i32(n, i == at ? -1 - hi : -1)));
+    V by =
+        gpu_mul(n, gpu_tensor(n, op->args[0], i + t->n), dtype_size(t->dtype));
     x = LLVMBuildSExt(n->g->b, x, LLVMInt64TypeInContext(n->g->lc), "");
-    off = nv_add(n, off, LLVMBuildMul(n->g->b, x, by, ""));
+    off = gpu_add(n, off, LLVMBuildMul(n->g->b, x, by, ""));
     if (i == at) stride = by;
   }
   for (uint32_t r = 0; r < m->regs; r++) {
@@ -95,7 +96,7 @@ bool nv_load_loose(Nv *n, const Op *op, const FragMap *m, V *e) {
     while (apart_by(m, step, same) != d) same++;
     e[r] = same < r
                ? e[same]
-               : load_at(n, nv_add(n, off, nv_mul(n, stride, d)), t->dtype);
+               : load_at(n, gpu_add(n, off, gpu_mul(n, stride, d)), t->dtype);
   }
   return true;
 }

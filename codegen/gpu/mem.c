@@ -23,7 +23,7 @@ typedef struct Access {
 
 // Coordinates of a tile that the tensor has whatever its dims: no comparison,
 // which would keep each of them in a register.
-static bool is_within(const Nv *n, const Access *a, uint32_t axis) {
+static bool is_within(const Gpu *n, const Access *a, uint32_t axis) {
   Value v = a->op->args[a->lo + axis];
   const Op *coord = ir_def(n->f, v);
   const Type *t = ir_type(n->f, v);
@@ -34,7 +34,7 @@ static bool is_within(const Nv *n, const Access *a, uint32_t axis) {
          t->ext[0] <= size;
 }
 
-static Part part_of(Nv *n, const Access *a, uint32_t axis, V index) {
+static Part part_of(Gpu *n, const Access *a, uint32_t axis, V index) {
   Cg *g = n->g;
   LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
   Part p = {0};
@@ -49,20 +49,20 @@ static Part part_of(Nv *n, const Access *a, uint32_t axis, V index) {
 // Coordinates of what is stored are those of what was loaded first of all: LLVM
 // would keep them, and 64 bits wide, through the loops between. So it would
 // those of what a loop loads, where nobody says that they are made anew.
-static bool is_again(const Nv *n, const Op *op, const Op *coord) {
+static bool is_again(const Gpu *n, const Op *op, const Op *coord) {
   if (!coord || coord->code != OP_COORD || !n->vendor->anew) return false;
   bool store = op->code == OP_GSTORE, alone = n->grp.threads == n->out->threads;
   if (ir_attr_i(coord, AT_ANEW, 0) && (alone || !store)) return true;
-  return store && (nv_lean(n) || ir_attr_i(ir_launch(n->f), AT_LEANER, 0));
+  return store && (gpu_lean(n) || ir_attr_i(ir_launch(n->f), AT_LEANER, 0));
 }
 
-static Frag index_of(Nv *n, const Op *op, Value v) {
+static Frag index_of(Gpu *n, const Op *op, Value v) {
   const Op *coord = ir_def(n->f, v);
-  return is_again(n, op, coord) ? nv_coordinates_again(n, coord)
-                                : *nv_frag(n, v);
+  return is_again(n, op, coord) ? gpu_coordinates_again(n, coord)
+                                : *gpu_frag(n, v);
 }
 
-static void parts(Nv *n, Access *a, uint32_t axis) {
+static void parts(Gpu *n, Access *a, uint32_t axis) {
   Value v = a->op->args[a->lo + axis];
   bool frag = ir_type(n->f, v)->kind == TK_FRAG;
   Frag f = {.n = 1, .w = &n->g->val[v]};
@@ -74,7 +74,7 @@ static void parts(Nv *n, Access *a, uint32_t axis) {
 
 // What is written back at the end of a task was read at its start. Addresses
 // that both have in common would lie in registers all the time between.
-static V apart(Nv *n, const Op *op, V stride) {
+static V apart(Gpu *n, const Op *op, V stride) {
   bool back = false;
   for (uint32_t i = 0; op->code == OP_GSTORE && i < n->f->params.n; i++)
     back |= n->f->params.at[i].v == op->args[0] &&
@@ -86,17 +86,17 @@ static V apart(Nv *n, const Op *op, V stride) {
 // inside whatever the launch is: else ptxas has so many in flight with one
 // predicate that it spills, as with stores, and single steps take longer
 // (docs/lab/2026-11-registers.md).
-static bool has_one_predicate(const Nv *n, const Op *op) {
+static bool has_one_predicate(const Gpu *n, const Op *op) {
   enum { FEW = 64 };
   bool producer = n->grp.threads != n->out->threads;
   return producer && ir_has_steps(n->f) && op->code == OP_GLOAD &&
-         press_of(nv_res_type(n, op), n->grp.threads) <= FEW;
+         pressure_of(gpu_res_type(n, op), n->grp.threads) <= FEW;
 }
 
 // The extent that an index along `axis` is compared with. What is not given has
 // extents of 0: some index is compared with the launch's, coordinates of a tile
 // with what all launches have in common.
-static V extent(Nv *n, const Access *a, uint32_t axis) {
+static V extent(Gpu *n, const Access *a, uint32_t axis) {
   const Type *t = ir_type(n->f, a->tensor);
   const Value *index = a->op->args + a->lo;
   bool tile = ir_type(n->f, index[axis])->kind == TK_FRAG, launch = false;
@@ -105,25 +105,25 @@ static V extent(Nv *n, const Access *a, uint32_t axis) {
   int64_t size;
   if (tile && launch && has_one_predicate(n, a->op) &&
       dim_is_const(&n->f->mod->dims, t->size[axis], &size))
-    return nv_i32(n, size);
-  return LLVMBuildTrunc(n->g->b, nv_tensor(n, a->tensor, 1 + axis), nv_i32t(n),
-                        "");
+    return gpu_i32(n, size);
+  return LLVMBuildTrunc(n->g->b, gpu_tensor(n, a->tensor, 1 + axis),
+                        gpu_i32t(n), "");
 }
 
-static Access access(Nv *n, const Op *op, uint32_t lo) {
+static Access access(Gpu *n, const Op *op, uint32_t lo) {
   Arena *ar = &n->g->cx->scratch;
   Access a = {.op = op, .lo = lo, .tensor = op->args[0]};
   const Type *t = ir_type(n->f, a.tensor);
   a.rank = t->n;
   a.inbounds = ir_attr_i(op, AT_INBOUNDS, 0);
-  a.base = nv_tensor(n, a.tensor, 0);
+  a.base = gpu_tensor(n, a.tensor, 0);
   a.shape = NEWN(ar, V, a.rank + 1);
   a.stride = NEWN(ar, V, a.rank + 1);
   a.part = NEWN(ar, Part *, a.rank + 1);
   for (uint32_t i = 0; i < a.rank; i++) {
     a.shape[i] = extent(n, &a, i);
-    a.stride[i] =
-        nv_mul(n, nv_tensor(n, a.tensor, 1 + a.rank + i), dtype_size(t->dtype));
+    a.stride[i] = gpu_mul(n, gpu_tensor(n, a.tensor, 1 + a.rank + i),
+                          dtype_size(t->dtype));
     a.stride[i] = apart(n, op, a.stride[i]);
     parts(n, &a, i);
   }
@@ -131,11 +131,11 @@ static Access access(Nv *n, const Op *op, uint32_t lo) {
 }
 
 // Which register of index `axis` belongs to register reg of the value.
-static uint32_t reg_of(Nv *n, const Access *a, uint32_t axis,
+static uint32_t reg_of(Gpu *n, const Access *a, uint32_t axis,
                        const FragMap *whole, uint32_t reg) {
   Value v = a->op->args[a->lo + axis];
   if (ir_type(n->f, v)->kind != TK_FRAG) return 0;
-  const Frag *f = nv_frag(n, v);
+  const Frag *f = gpu_frag(n, v);
   FragSlice s = ir_type(n->f, v)->slice;
   uint32_t at[2], thread, r;
   frag_at(whole, reg, 0, at);
@@ -146,11 +146,11 @@ static uint32_t reg_of(Nv *n, const Access *a, uint32_t axis,
 }
 
 // Address and predicate of one register of the value (NULL: a scalar).
-static Part place(Nv *n, const Access *a, const FragMap *whole, uint32_t reg) {
+static Part place(Gpu *n, const Access *a, const FragMap *whole, uint32_t reg) {
   Part all = {.off = a->base};
   for (uint32_t i = 0; i < a->rank; i++) {
     Part p = a->part[i][whole ? reg_of(n, a, i, whole, reg) : 0];
-    all.off = nv_add(n, all.off, p.off);
+    all.off = gpu_add(n, all.off, p.off);
     if (p.ok) all.ok = all.ok ? e_and(n->g, all.ok, p.ok) : p.ok;
   }
   if (!all.ok) all.ok = LLVMConstInt(LLVMInt1TypeInContext(n->g->lc), 1, 0);
@@ -163,7 +163,7 @@ static uint32_t bits_of(DType t) {
   return dtype_size(t) == 1 ? 16 : 8 * (uint32_t)dtype_size(t);
 }
 
-static V to_bits(Nv *n, V v, DType t) {
+static V to_bits(Gpu *n, V v, DType t) {
   Cg *g = n->g;
   LLVMTypeRef want = LLVMIntTypeInContext(g->lc, bits_of(t));
   if (t == DT_F32 || t == DT_TF32 || t == DT_F64)
@@ -171,7 +171,7 @@ static V to_bits(Nv *n, V v, DType t) {
   return dtype_size(t) == 1 ? LLVMBuildZExt(g->b, v, want, "") : v;
 }
 
-static V from_bits(Nv *n, V v, DType t) {
+static V from_bits(Gpu *n, V v, DType t) {
   Cg *g = n->g;
   if (t == DT_BOOL) return e_icmp(g, LLVMIntNE, v, e_i(g, v, 0));
   LLVMTypeRef want = cg_scalar(g, t);
@@ -180,15 +180,15 @@ static V from_bits(Nv *n, V v, DType t) {
   return dtype_size(t) == 1 ? LLVMBuildTrunc(g->b, v, want, "") : v;
 }
 
-static V load_bits(Nv *n, Part p, DType t) {
+static V load_bits(Gpu *n, Part p, DType t) {
   return n->vendor->load(n, p.off, p.ok, (uint32_t)dtype_size(t));
 }
 
-static V load(Nv *n, Part p, DType t) {
+static V load(Gpu *n, Part p, DType t) {
   return from_bits(n, load_bits(n, p, t), t);
 }
 
-static void store(Nv *n, Part p, V v, DType t) {
+static void store(Gpu *n, Part p, V v, DType t) {
   n->vendor->store(n, p.off, p.ok, to_bits(n, v, t), (uint32_t)dtype_size(t));
 }
 
@@ -204,7 +204,7 @@ static uint32_t share_of(uint32_t regs) {
 }
 
 // Consecutive numbers: the coordinate plus what is the same for all.
-static bool is_run(const Nv *n, Value v) {
+static bool is_run(const Gpu *n, Value v) {
   const Op *op = ir_def(n->f, v);
   if (!op || op->code == OP_COORD) return op != NULL;
   const Op *x = op->nargs == 2 ? ir_def(n->f, op->args[0]) : NULL;
@@ -215,10 +215,10 @@ static bool is_run(const Nv *n, Value v) {
 }
 
 // The index that is a run, if all others are scalars; -1: none.
-static int run_of(const Nv *n, const Access *a, const Type *t) {
+static int run_of(const Gpu *n, const Access *a, const Type *t) {
   int at = -1;
   // What a phase before has found is near: loads that nothing waits for yet.
-  if (nv_is_shared(n, a->tensor)) return -1;
+  if (gpu_is_shared(n, a->tensor)) return -1;
   for (uint32_t i = 0; i < a->rank; i++) {
     Value v = a->op->args[a->lo + i];
     if (ir_type(n->f, v)->kind != TK_FRAG) continue;
@@ -232,75 +232,75 @@ static int run_of(const Nv *n, const Access *a, const Type *t) {
 }
 
 // The column that is `col` behind the thread's first one.
-static V column_load(Nv *n, const Access *a, uint32_t axis, DType t, V col) {
+static V column_load(Gpu *n, const Access *a, uint32_t axis, DType t, V col) {
   Cg *g = n->g;
-  V first = nv_frag(n, a->op->args[a->lo + axis])->w[0];
-  Part p = part_of(n, a, axis, nv_add(n, first, col));
+  V first = gpu_frag(n, a->op->args[a->lo + axis])->w[0];
+  Part p = part_of(n, a, axis, gpu_add(n, first, col));
   for (uint32_t k = 0; k < a->rank; k++) {
     if (k == axis) continue;
-    p.off = nv_add(n, p.off, a->part[k][0].off);
+    p.off = gpu_add(n, p.off, a->part[k][0].off);
     V ok = a->part[k][0].ok;
     if (ok) p.ok = p.ok ? e_and(g, p.ok, ok) : ok;
   }
-  p.off = nv_add(n, p.off, a->base);
+  p.off = gpu_add(n, p.off, a->base);
   if (!p.ok) p.ok = LLVMConstInt(LLVMInt1TypeInContext(g->lc), 1, 0);
   V x = load_bits(n, p, t);
-  return LLVMBuildZExt(g->b, x, nv_i32t(n), "");
+  return LLVMBuildZExt(g->b, x, gpu_i32t(n), "");
 }
 
 // What this thread loads as number i of its share. Where shares are more than
 // there is, the last threads load the last column again.
-static V shared_load(Nv *n, const Access *a, uint32_t axis, DType t, V row,
+static V shared_load(Gpu *n, const Access *a, uint32_t axis, DType t, V row,
                      uint32_t regs, uint32_t i) {
   Cg *g = n->g;
   uint32_t share = share_of(regs);
   if (share % PAIR == 0 && share * ROWS == regs) {
-    V col = nv_mul(n, row, (int64_t)(share / PAIR) * ROWS);
-    col = nv_add(n, col, nv_i32(n, i / PAIR * ROWS + i % PAIR));
+    V col = gpu_mul(n, row, (int64_t)(share / PAIR) * ROWS);
+    col = gpu_add(n, col, gpu_i32(n, i / PAIR * ROWS + i % PAIR));
     return column_load(n, a, axis, t, col);
   }
-  V of[2] = {nv_add(n, nv_mul(n, row, share), nv_i32(n, i)),
-             nv_i32(n, regs - 1)};
-  V reg = nv_call_over(n, "llvm.smin", nv_i32t(n), of, 2);
-  V col = nv_mul(n, e_shr(g, reg, 1), ROWS);
+  V of[2] = {gpu_add(n, gpu_mul(n, row, share), gpu_i32(n, i)),
+             gpu_i32(n, regs - 1)};
+  V reg = gpu_call_over(n, "llvm.smin", gpu_i32t(n), of, 2);
+  V col = gpu_mul(n, e_shr(g, reg, 1), ROWS);
   return column_load(n, a, axis, t,
-                     nv_add(n, col, e_and(g, reg, nv_i32(n, PAIR - 1))));
+                     gpu_add(n, col, e_and(g, reg, gpu_i32(n, PAIR - 1))));
 }
 
 // Columns that are only compared with values of rows become words of bits: lane
 // 8 p + e has register e, e + 8 .. of threads 4 r + p.
-static bool load_words(Nv *n, const Access *a, uint32_t axis, DType t,
+static bool load_words(Gpu *n, const Access *a, uint32_t axis, DType t,
                        Frag *r) {
   Cg *g = n->g;
   uint32_t share = share_of(r->map.regs);
   V lane = n->grp.lane, x[4];
   bool even = share % PAIR == 0 && share * ROWS == r->map.regs;
-  Value rows = even && share <= 4 ? nv_compared_rows(n, a->op) : 0;
+  Value rows = even && share <= 4 ? gpu_compared_rows(n, a->op) : 0;
   if (!rows) return false;
-  V to = nv_mul(n, e_shr(g, lane, 3), PAIR),
-    e = e_and(g, lane, nv_i32(n, ROWS - 1));
-  V from = nv_mul(n, e_and(g, lane, nv_i32(n, ROW_THREADS - 1)), PAIR);
-  to = nv_add(n, to, nv_mul(n, e_shr(g, e, 1), ROWS));
-  to = nv_add(n, to, e_and(g, e, nv_i32(n, 1)));
+  V to = gpu_mul(n, e_shr(g, lane, 3), PAIR),
+    e = e_and(g, lane, gpu_i32(n, ROWS - 1));
+  V from = gpu_mul(n, e_and(g, lane, gpu_i32(n, ROW_THREADS - 1)), PAIR);
+  to = gpu_add(n, to, gpu_mul(n, e_shr(g, e, 1), ROWS));
+  to = gpu_add(n, to, e_and(g, e, gpu_i32(n, 1)));
   V col = e_isub(g, to, from);
   for (uint32_t i = 0; i < share; i++)
     x[i] = column_load(n, a, axis, t,
-                       nv_add(n, col, nv_i32(n, i * ROWS * ROWS / PAIR)));
-  nv_bits_of_equal(n, x, share, rows, r);
+                       gpu_add(n, col, gpu_i32(n, i * ROWS * ROWS / PAIR)));
+  gpu_bits_of_equal(n, x, share, rows, r);
   return true;
 }
 
-static void load_columns(Nv *n, const Access *a, uint32_t axis, DType t,
+static void load_columns(Gpu *n, const Access *a, uint32_t axis, DType t,
                          uint32_t regs, V *e) {
   Cg *g = n->g;
   uint32_t share = share_of(regs);
   V lane = n->grp.lane, x[MOST_SHARE];
-  V row = e_shr(g, lane, 2), pos = e_and(g, lane, nv_i32(n, ROW_THREADS - 1));
+  V row = e_shr(g, lane, 2), pos = e_and(g, lane, gpu_i32(n, ROW_THREADS - 1));
   for (uint32_t i = 0; i < share; i++)
     x[i] = shared_load(n, a, axis, t, row, regs, i);
   for (uint32_t j = 0; j < regs; j++) {
     uint32_t rest = j / share * ROW_THREADS;
-    FromLane from = {nv_add(n, pos, nv_i32(n, rest)), ROW_THREADS - 1, rest};
+    FromLane from = {gpu_add(n, pos, gpu_i32(n, rest)), ROW_THREADS - 1, rest};
     V v = n->vendor->from_lane(n, x[j % share], from);
     LLVMTypeRef bits = LLVMIntTypeInContext(g->lc, bits_of(t));
     e[j] = from_bits(n, LLVMBuildTrunc(g->b, v, bits, ""), t);
@@ -318,7 +318,7 @@ enum { PIECE = 8, WIDE = 16 };
 typedef enum Going { SAME, NEXT, CUT, ANY } Going;
 
 // Consecutive numbers up to a bound (`CUT`): they may be told by their ends.
-static Going going(const Nv *n, Value v) {
+static Going going(const Gpu *n, Value v) {
   const Op *op = ir_def(n->f, v);
   const Type *t = ir_type(n->f, v);
   if (t->kind != TK_FRAG || t->slice == SLICE_ROW) return SAME;
@@ -334,7 +334,7 @@ static Going going(const Nv *n, Value v) {
 }
 
 // The index along which registers of a piece follow one another, or -1.
-static int piece_axis(const Nv *n, const Access *a, const Type *t,
+static int piece_axis(const Gpu *n, const Access *a, const Type *t,
                       uint32_t regs) {
   int at = -1;
   if (t->layout != LY_LIN || t->slice == SLICE_ROW || t->partial ||
@@ -352,14 +352,15 @@ static int piece_axis(const Nv *n, const Access *a, const Type *t,
 }
 
 // No bound has cut the piece that begins at register reg. NULL: there is none.
-static V is_whole(Nv *n, const Access *a, int axis, const FragMap *m,
+static V is_whole(Gpu *n, const Access *a, int axis, const FragMap *m,
                   uint32_t reg) {
   Value v = a->op->args[a->lo + (uint32_t)axis];
   if (ir_type(n->f, v)->slice != SLICE_NONE) return NULL;
-  const Frag *f = nv_frag(n, v);
+  const Frag *f = gpu_frag(n, v);
   V first = f->w[reg_of(n, a, (uint32_t)axis, m, reg)];
   V last = f->w[reg_of(n, a, (uint32_t)axis, m, reg + PIECE - 1)];
-  return e_icmp(n->g, LLVMIntEQ, last, nv_add(n, first, nv_i32(n, PIECE - 1)));
+  return e_icmp(n->g, LLVMIntEQ, last,
+                gpu_add(n, first, gpu_i32(n, PIECE - 1)));
 }
 
 typedef struct Piece {
@@ -367,14 +368,14 @@ typedef struct Piece {
   V together;  // they can travel so
 } Piece;
 
-static Piece piece_of(Nv *n, const Access *a, const FragMap *m, uint32_t reg,
+static Piece piece_of(Gpu *n, const Access *a, const FragMap *m, uint32_t reg,
                       int axis, DType t) {
   Cg *g = n->g;
   Piece p;
   for (uint32_t i = 0; i < PIECE; i++) p.part[i] = place(n, a, m, reg + i);
-  V size = nv_i64(n, (int64_t)dtype_size(t)), last = nv_i64(n, WIDE - 1);
+  V size = gpu_i64(n, (int64_t)dtype_size(t)), last = gpu_i64(n, WIDE - 1);
   V unit = e_icmp(g, LLVMIntEQ, a->stride[axis], size);
-  V low = e_icmp(g, LLVMIntEQ, e_and(g, p.part[0].off, last), nv_i64(n, 0));
+  V low = e_icmp(g, LLVMIntEQ, e_and(g, p.part[0].off, last), gpu_i64(n, 0));
   p.together = e_and(g, e_and(g, unit, low),
                      e_and(g, p.part[0].ok, p.part[PIECE - 1].ok));
   V whole = is_whole(n, a, axis, m, reg);
@@ -386,7 +387,7 @@ typedef struct Fork {
   LLVMBasicBlockRef yes, no, done;
 } Fork;
 
-static Fork fork_at(Nv *n, V c) {
+static Fork fork_at(Gpu *n, V c) {
   Cg *g = n->g;
   LLVMValueRef f = LLVMGetBasicBlockParent(LLVMGetInsertBlock(g->b));
   Fork k = {LLVMAppendBasicBlockInContext(g->lc, f, ""),
@@ -398,30 +399,30 @@ static Fork fork_at(Nv *n, V c) {
 }
 
 // Ends one side of the fork; the builder goes to `next`.
-static LLVMBasicBlockRef side(Nv *n, const Fork *k, LLVMBasicBlockRef next) {
+static LLVMBasicBlockRef side(Gpu *n, const Fork *k, LLVMBasicBlockRef next) {
   LLVMBasicBlockRef end = LLVMGetInsertBlock(n->g->b);
   LLVMBuildBr(n->g->b, k->done);
   LLVMPositionBuilderAtEnd(n->g->b, next);
   return end;
 }
 
-static V wide_address(Nv *n, V off, uint32_t i) {
+static V wide_address(Gpu *n, V off, uint32_t i) {
   LLVMTypeRef p = LLVMPointerTypeInContext(n->g->lc, 1);
-  V at = nv_add(n, off, nv_i64(n, (int64_t)i * WIDE));
+  V at = gpu_add(n, off, gpu_i64(n, (int64_t)i * WIDE));
   return LLVMBuildIntToPtr(n->g->b, at, p, "");
 }
 
-static LLVMTypeRef wide_type(Nv *n) {
-  return LLVMVectorType(nv_i32t(n), WIDE / 4);
+static LLVMTypeRef wide_type(Gpu *n) {
+  return LLVMVectorType(gpu_i32t(n), WIDE / 4);
 }
 
-static LLVMTypeRef piece_type(Nv *n, DType t) {
+static LLVMTypeRef piece_type(Gpu *n, DType t) {
   LLVMTypeRef e = LLVMIntTypeInContext(n->g->lc, bits_of(t));
   return LLVMVectorType(e, WIDE / (uint32_t)dtype_size(t));
 }
 
 // `count` pieces, all of them together or element by element.
-static void load_pieces(Nv *n, const Piece *p, uint32_t count, DType t, V *e) {
+static void load_pieces(Gpu *n, const Piece *p, uint32_t count, DType t, V *e) {
   Cg *g = n->g;
   uint32_t of = WIDE / (uint32_t)dtype_size(t), parts = count * (PIECE / of);
   V *yes = NEWN(&g->cx->scratch, V, parts),
@@ -444,7 +445,7 @@ static void load_pieces(Nv *n, const Piece *p, uint32_t count, DType t, V *e) {
     for (uint32_t j = 0; j < of; j++) {
       uint32_t at = i * of + j;
       V x = load_bits(n, p[at / PIECE].part[at % PIECE], t);
-      no[i] = LLVMBuildInsertElement(g->b, no[i], x, nv_i32(n, j), "");
+      no[i] = LLVMBuildInsertElement(g->b, no[i], x, gpu_i32(n, j), "");
     }
   }
   from[1] = side(n, &k, k.done);
@@ -456,11 +457,11 @@ static void load_pieces(Nv *n, const Piece *p, uint32_t count, DType t, V *e) {
   for (uint32_t i = 0; i < count * PIECE; i++)
     e[i] = from_bits(n,
                      LLVMBuildExtractElement(g->b, yes[i / of],
-                                             nv_i32(n, i % of), ""),
+                                             gpu_i32(n, i % of), ""),
                      t);
 }
 
-static void store_piece(Nv *n, const Piece *p, DType t, const V *e) {
+static void store_piece(Gpu *n, const Piece *p, DType t, const V *e) {
   Cg *g = n->g;
   uint32_t of = WIDE / (uint32_t)dtype_size(t);
   Fork k = fork_at(n, p->together);
@@ -468,7 +469,7 @@ static void store_piece(Nv *n, const Piece *p, DType t, const V *e) {
     V v = LLVMGetUndef(piece_type(n, t));
     for (uint32_t j = 0; j < of; j++)
       v = LLVMBuildInsertElement(g->b, v, to_bits(n, e[i * of + j], t),
-                                 nv_i32(n, j), "");
+                                 gpu_i32(n, j), "");
     v = LLVMBuildBitCast(g->b, v, wide_type(n), "");
     V s = LLVMBuildStore(g->b, v, wide_address(n, p->part[0].off, i));
     LLVMSetAlignment(s, WIDE);
@@ -479,7 +480,7 @@ static void store_piece(Nv *n, const Piece *p, DType t, const V *e) {
 }
 
 // Bounds cut few pieces, mostly none of a task's: one branch for all.
-static void load_all(Nv *n, const Access *a, const FragMap *m, int axis,
+static void load_all(Gpu *n, const Access *a, const FragMap *m, int axis,
                      DType t, V *e) {
   Value index = a->op->args[a->lo + (uint32_t)axis];
   bool cut = ir_type(n->f, index)->slice == SLICE_NONE;
@@ -494,7 +495,7 @@ static void load_all(Nv *n, const Access *a, const FragMap *m, int axis,
 
 // ---------------------------------------------------------------- laid
 // Is v a multiple of PIECE where a piece of `lin` begins?
-static bool begins_pieces(const Nv *n, Value v) {
+static bool begins_pieces(const Gpu *n, Value v) {
   const Op *op = ir_def(n->f, v);
   double x;
   int64_t k;
@@ -514,49 +515,51 @@ static bool begins_pieces(const Nv *n, Value v) {
 // Workspace begins at multiples of 64 bytes. Rows of whole pieces do at
 // multiples of 16, and a piece is inside or outside of them. Code that keeps
 // few registers loads what it needs, one by one.
-static bool is_laid(const Nv *n, const Access *a, int axis) {
+static bool is_laid(const Gpu *n, const Access *a, int axis) {
   Value v = a->op->args[a->lo + (uint32_t)axis];
   const Type *t = ir_type(n->f, a->tensor);
   int64_t size;
   bool lean = n->multiplies && ir_attr_i(ir_launch(n->f), AT_LEANER, 0);
-  return n->vendor->load4 && !lean && nv_is_shared(n, a->tensor) &&
+  return n->vendor->load4 && !lean && gpu_is_shared(n, a->tensor) &&
          (uint32_t)axis == a->rank - 1 && going(n, v) == NEXT &&
          dim_is_const(&n->f->mod->dims, t->size[axis], &size) &&
          size % PIECE == 0 && begins_pieces(n, v);
 }
 
-static void load_laid(Nv *n, const Access *a, const FragMap *m, DType t, V *e) {
+static void load_laid(Gpu *n, const Access *a, const FragMap *m, DType t,
+                      V *e) {
   Cg *g = n->g;
   uint32_t of = WIDE / (uint32_t)dtype_size(t);
   for (uint32_t i = 0; i < m->regs; i += of) {
     Part p = place(n, a, m, i / PIECE * PIECE);
-    V at = nv_add(n, p.off, nv_i64(n, (int64_t)(i % PIECE / of) * WIDE)), x[4];
+    V at = gpu_add(n, p.off, gpu_i64(n, (int64_t)(i % PIECE / of) * WIDE)),
+      x[4];
     n->vendor->load4(n, at, p.ok, x);
     V v = LLVMGetUndef(wide_type(n));
     for (uint32_t k = 0; k < 4; k++)
-      v = LLVMBuildInsertElement(g->b, v, x[k], nv_i32(n, k), "");
+      v = LLVMBuildInsertElement(g->b, v, x[k], gpu_i32(n, k), "");
     v = LLVMBuildBitCast(g->b, v, piece_type(n, t), "");
     for (uint32_t k = 0; k < of; k++)
       e[i + k] =
-          from_bits(n, LLVMBuildExtractElement(g->b, v, nv_i32(n, k), ""), t);
+          from_bits(n, LLVMBuildExtractElement(g->b, v, gpu_i32(n, k), ""), t);
   }
 }
 
 // ---------------------------------------------------------------- ops
-void nv_gload(Nv *n, const Op *op) {
+void gpu_gload(Gpu *n, const Op *op) {
   Access a = access(n, op, 1);
-  const Type *t = nv_res_type(n, op);
+  const Type *t = gpu_res_type(n, op);
   if (t->kind != TK_FRAG) {
     n->g->val[op->res[0]] = load(n, place(n, &a, NULL, 0), t->dtype);
     return;
   }
-  Frag r = nv_new(n, t);
+  Frag r = gpu_new(n, t);
   V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
   bool many = r.map.regs > ROWS && share_of(r.map.regs) <= MOST_SHARE;
   int run = many ? run_of(n, &a, t) : -1;
   int piece = piece_axis(n, &a, t, r.map.regs);
   if (run >= 0 && load_words(n, &a, (uint32_t)run, t->dtype, &r)) {
-    nv_define(n, op->res[0], r);
+    gpu_define(n, op->res[0], r);
     return;
   }
   if (run >= 0) load_columns(n, &a, (uint32_t)run, t->dtype, r.map.regs, e);
@@ -564,24 +567,24 @@ void nv_gload(Nv *n, const Op *op) {
   bool pieces = piece >= 0 && !laid && !n->multiplies;
   if (laid) load_laid(n, &a, &r.map, t->dtype, e);
   if (pieces) load_all(n, &a, &r.map, piece, t->dtype, e);
-  bool done = run >= 0 || laid || pieces || nv_load_loose(n, op, &r.map, e);
+  bool done = run >= 0 || laid || pieces || gpu_load_loose(n, op, &r.map, e);
   for (uint32_t i = 0; !done && i < r.map.regs; i++)
     e[i] = load(n, place(n, &a, &r.map, i), t->dtype);
-  nv_pack(n, &r, e);
-  nv_define(n, op->res[0], r);
+  gpu_pack(n, &r, e);
+  gpu_define(n, op->res[0], r);
 }
 
 // Threads that hold the same elements store them once: those whose replicated
 // digits are 0.
-V nv_owner(Nv *n, const FragMap *m) {
+V gpu_owner(Gpu *n, const FragMap *m) {
   Cg *g = n->g;
   V mine = NULL;
   uint32_t unit = 1;
   for (uint32_t i = 0; i < m->nthr; i++) {
     if (m->thr[i].axis == AXIS_NONE) {
-      V d = LLVMBuildUDiv(g->b, n->grp.tid, nv_i32(n, unit), "");
-      d = LLVMBuildURem(g->b, d, nv_i32(n, m->thr[i].size), "");
-      V first = e_icmp(g, LLVMIntEQ, d, nv_i32(n, 0));
+      V d = LLVMBuildUDiv(g->b, n->grp.tid, gpu_i32(n, unit), "");
+      d = LLVMBuildURem(g->b, d, gpu_i32(n, m->thr[i].size), "");
+      V first = e_icmp(g, LLVMIntEQ, d, gpu_i32(n, 0));
       mine = mine ? e_and(g, mine, first) : first;
     }
     unit *= m->thr[i].size;
@@ -589,15 +592,15 @@ V nv_owner(Nv *n, const FragMap *m) {
   return mine;
 }
 
-void nv_gstore(Nv *n, const Op *op) {
+void gpu_gstore(Gpu *n, const Op *op) {
   Cg *g = n->g;
   Access a = access(n, op, 2);
   bool masked = ir_attr_i(op, AT_MASKED, 0);
   Value mask = masked ? op->args[op->nargs - 1] : 0;
-  const Type *t = nv_arg_type(n, op, 1);
+  const Type *t = gpu_arg_type(n, op, 1);
   bool frag = t->kind == TK_FRAG;
-  const Frag *x = nv_frag(n, op->args[1]);
-  V mine = frag ? nv_owner(n, &x->map) : n->grp.first;
+  const Frag *x = gpu_frag(n, op->args[1]);
+  V mine = frag ? gpu_owner(n, &x->map) : n->grp.first;
   int piece = frag && !masked && !n->multiplies
                   ? piece_axis(n, &a, t, x->map.regs)
                   : -1;
@@ -605,7 +608,7 @@ void nv_gstore(Nv *n, const Op *op) {
     Piece p = piece_of(n, &a, &x->map, i, piece, t->dtype);
     V e[PIECE];
     for (uint32_t j = 0; j < PIECE; j++) {
-      e[j] = nv_elem(n, x, i + j);
+      e[j] = gpu_elem(n, x, i + j);
       if (mine) p.part[j].ok = e_and(g, p.part[j].ok, mine);
     }
     if (mine) p.together = e_and(g, p.together, mine);
@@ -615,9 +618,9 @@ void nv_gstore(Nv *n, const Op *op) {
   for (uint32_t i = 0; i < (frag ? x->map.regs : 1); i++) {
     Part p = place(n, &a, frag ? &x->map : NULL, i);
     if (masked)
-      p.ok =
-          e_and(g, p.ok, frag ? nv_elem(n, nv_frag(n, mask), i) : g->val[mask]);
+      p.ok = e_and(g, p.ok,
+                   frag ? gpu_elem(n, gpu_frag(n, mask), i) : g->val[mask]);
     if (mine) p.ok = e_and(g, p.ok, mine);
-    store(n, p, frag ? nv_elem(n, x, i) : nv_arg(n, op, 1), t->dtype);
+    store(n, p, frag ? gpu_elem(n, x, i) : gpu_arg(n, op, 1), t->dtype);
   }
 }

@@ -6,18 +6,18 @@
 #include <assert.h>
 
 // ---------------------------------------------------------------- by elements
-static V value_at(Nv *n, Tile s, const Type *t, V row, V col) {
-  V p = nv_element(n, s, t, row, col);
+static V value_at(Gpu *n, Tile s, const Type *t, V row, V col) {
+  V p = gpu_element(n, s, t, row, col);
   V v = LLVMBuildLoad2(n->g->b, cg_memory(n->g, t->dtype), p, "");
   return cg_cast(n->g, v, t->dtype, DT_F32);
 }
 
-static V operand(Nv *n, Tile s, const Type *t, bool trans, V at, V k) {
+static V operand(Gpu *n, Tile s, const Type *t, bool trans, V at, V k) {
   return trans ? value_at(n, s, t, k, at) : value_at(n, s, t, at, k);
 }
 
 // Adds a column of A times a row of B to c.
-static void rank_one(Nv *n, const Product *p, const FragMap *m, V k, V *c) {
+static void rank_one(Gpu *n, const Product *p, const FragMap *m, V k, V *c) {
   V *col = NEWN(&n->g->cx->scratch, V, p->ct->ext[1]);
   V *row = NEWN(&n->g->cx->scratch, V, p->ct->ext[0]);
   for (uint32_t r = 0; r < m->regs; r++) {
@@ -25,21 +25,21 @@ static void rank_one(Nv *n, const Product *p, const FragMap *m, V k, V *c) {
     frag_at(m, r, 0, at);
     if (!row[at[0]])
       row[at[0]] =
-          operand(n, p->a, p->at, p->ta, nv_coord(n, m, AXIS_ROW, r), k);
+          operand(n, p->a, p->at, p->ta, gpu_coord(n, m, AXIS_ROW, r), k);
     if (!col[at[1]])
       col[at[1]] =
-          operand(n, p->b, p->bt, p->tb, nv_coord(n, m, AXIS_COL, r), k);
+          operand(n, p->b, p->bt, p->tb, gpu_coord(n, m, AXIS_COL, r), k);
     c[r] = cg_mad(n->g, row[at[0]], col[at[1]], c[r]);
   }
 }
 
-static void by_elements(Nv *n, const Product *p, Frag *r) {
+static void by_elements(Gpu *n, const Product *p, Frag *r) {
   Cg *g = n->g;
   LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), body = cg_block(g, "k");
   LLVMBasicBlockRef done = cg_block(g, "product");
   LLVMBuildBr(g->b, body);
   LLVMPositionBuilderAtEnd(g->b, body);
-  V k = LLVMBuildPhi(g->b, nv_i32t(n), ""), zero = nv_i32(n, 0);
+  V k = LLVMBuildPhi(g->b, gpu_i32t(n), ""), zero = gpu_i32(n, 0);
   V *phi = NEWN(&g->cx->scratch, V, r->n), *c = NEWN(&g->cx->scratch, V, r->n);
   LLVMAddIncoming(k, &zero, &from, 1);
   for (uint32_t i = 0; i < r->n; i++) {
@@ -47,25 +47,25 @@ static void by_elements(Nv *n, const Product *p, Frag *r) {
     LLVMAddIncoming(phi[i], &r->w[i], &from, 1);
   }
   rank_one(n, p, &r->map, k, c);
-  V next = nv_add(n, k, nv_i32(n, 1));
+  V next = gpu_add(n, k, gpu_i32(n, 1));
   LLVMAddIncoming(k, &next, &body, 1);
   for (uint32_t i = 0; i < r->n; i++) LLVMAddIncoming(phi[i], &c[i], &body, 1);
-  LLVMBuildCondBr(g->b, e_icmp(g, LLVMIntULT, next, nv_i32(n, p->k)), body,
+  LLVMBuildCondBr(g->b, e_icmp(g, LLVMIntULT, next, gpu_i32(n, p->k)), body,
                   done);
   LLVMPositionBuilderAtEnd(g->b, done);
   memcpy(r->w, c, r->n * sizeof *c);
 }
 
 // A fragment that no instruction takes goes through the group's scratch.
-static void spill_a(Nv *n, Product *p, Type *t) {
+static void spill_a(Gpu *n, Product *p, Type *t) {
   *t = type_smem(p->at->dtype, 1, p->at->ext[0], p->at->ext[1], LY_ROW);
-  V at = nv_scratch(n, smem_bytes(t));
+  V at = gpu_scratch(n, smem_bytes(t));
   p->a = LLVMIsConstant(at)
              ? (Tile){.base = (uint32_t)LLVMConstIntGetZExtValue(at)}
              : (Tile){.var = e_shr(n->g, at, 4)};
-  nv_sync(n);
-  nv_store_frag(n, p->a, t, p->areg);
-  nv_sync(n);
+  gpu_sync(n);
+  gpu_store_frag(n, p->a, t, p->areg);
+  gpu_sync(n);
   p->at = t;
 }
 
@@ -74,7 +74,7 @@ static void spill_a(Nv *n, Product *p, Type *t) {
 enum { LEAST_SUMMED = 4 };
 
 // Is the result of op only what the next product is added to?
-static bool goes_on(const Nv *n, const Op *op) {
+static bool goes_on(const Gpu *n, const Op *op) {
   const Op *next = op->next;
   return next && next->code == OP_MMA && next->nargs > 2 &&
          next->args[2] == op->res[0] && ir_count_uses(n->f, op->res[0]) == 1;
@@ -90,7 +90,7 @@ static bool shares_tile(const Op *first, const Op *last) {
 
 // The first of the products whose sum op is a part of, and their number; 1: op
 // is made by itself.
-static const Op *sum_of(const Nv *n, const Op *op, uint32_t *products) {
+static const Op *sum_of(const Gpu *n, const Op *op, uint32_t *products) {
   const Op *first = op, *last = op;
   *products = 1;
   if (!n->vendor->sum) return op;
@@ -106,38 +106,38 @@ static const Op *sum_of(const Nv *n, const Op *op, uint32_t *products) {
 }
 
 // ---------------------------------------------------------------- op
-static Product product_of(Nv *n, const Op *op) {
+static Product product_of(Gpu *n, const Op *op) {
   Product p = {.op = op,
-               .at = nv_arg_type(n, op, 0),
-               .bt = nv_arg_type(n, op, 1),
-               .ct = nv_res_type(n, op),
+               .at = gpu_arg_type(n, op, 0),
+               .bt = gpu_arg_type(n, op, 1),
+               .ct = gpu_res_type(n, op),
                .ta = ir_attr_i(op, AT_TRANSA, 0),
                .tb = ir_attr_i(op, AT_TRANS, 0)};
   p.k = p.at->ext[p.ta ? 0 : 1];
   p.rows = n->grp.threads / n->gpu.wave * n->gpu.rows;
   if (n->vendor->repeats && p.ct->ext[0] < p.rows) p.rows = p.ct->ext[0];
-  p.b = nv_tile(n, op->args[1]);
-  if (p.at->kind == TK_FRAG) p.areg = nv_frag(n, op->args[0]);
-  else p.a = nv_tile(n, op->args[0]);
+  p.b = gpu_tile(n, op->args[1]);
+  if (p.at->kind == TK_FRAG) p.areg = gpu_frag(n, op->args[0]);
+  else p.a = gpu_tile(n, op->args[0]);
   return p;
 }
 
-static bool is_fast(const Nv *n, const Product *p) {
+static bool is_fast(const Gpu *n, const Product *p) {
   return dtype_size(p->at->dtype) <= 2 && p->k % 16 == 0 &&
          p->ct->ext[1] % n->gpu.cols == 0 && p->ct->ext[0] % p->rows == 0 &&
          p->rows % n->gpu.rows == 0;
 }
 
-static Frag addend(Nv *n, const Op *op) {
-  Frag r = nv_new(n, nv_res_type(n, op));
+static Frag addend(Gpu *n, const Op *op) {
+  Frag r = gpu_new(n, gpu_res_type(n, op));
   V zero = cg_fconst(n->g, LLVMFloatTypeInContext(n->g->lc), 0);
   for (uint32_t i = 0; i < r.n; i++)
-    r.w[i] = op->nargs > 2 ? nv_frag(n, op->args[2])->w[i] : zero;
+    r.w[i] = op->nargs > 2 ? gpu_frag(n, op->args[2])->w[i] : zero;
   return r;
 }
 
 // All products at the last; false: they are made one after the other.
-static bool add_up(Nv *n, const Op *op) {
+static bool add_up(Gpu *n, const Op *op) {
   Product p[MOST_SUMMED];
   uint32_t products;
   const Op *first = sum_of(n, op, &products), *o = first;
@@ -151,11 +151,11 @@ static bool add_up(Nv *n, const Op *op) {
   if (goes_on(n, op)) return true;
   Frag r = addend(n, first);
   n->vendor->sum(n, p, products, first->nargs == 2, &r);
-  nv_define(n, op->res[0], r);
+  gpu_define(n, op->res[0], r);
   return true;
 }
 
-void nv_mma(Nv *n, const Op *op) {
+void gpu_mma(Gpu *n, const Op *op) {
   if (add_up(n, op)) return;
   Product p = product_of(n, op);
   Frag r = addend(n, op);
@@ -164,5 +164,5 @@ void nv_mma(Nv *n, const Op *op) {
     if (p.areg) spill_a(n, &p, &t);
     by_elements(n, &p, &r);
   }
-  nv_define(n, op->res[0], r);
+  gpu_define(n, op->res[0], r);
 }

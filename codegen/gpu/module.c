@@ -73,7 +73,7 @@ static bool finish(Cg *g, LLVMTargetMachineRef tm, CgEmit what, Buf *out) {
     }
   }
   bool nvidia = g->target->gpu.vendor == VENDOR_NVIDIA;
-  if (what != CG_LLVM_RAW && nvidia) nv_order(g);
+  if (what != CG_LLVM_RAW && nvidia) gpu_order(g);
   if (what == CG_LLVM_RAW || what == CG_LLVM) {
     char *s = LLVMPrintModuleToString(g->mod);
     buf_str(out, s);
@@ -126,13 +126,13 @@ static void kernels(Cg *g, const Module *m, const char *prefix,
     const CgKernelRecord *have = flawless(known, r.symbol);
     if (have) r = *have;
     r.func = f;
-    Nv n = {.g = g,
-            .vendor = vendor_of(g->target),
-            .f = f,
-            .gpu = g->target->gpu,
-            .out = &r};
+    Gpu n = {.g = g,
+             .vendor = vendor_of(g->target),
+             .f = f,
+             .gpu = g->target->gpu,
+             .out = &r};
     if (have) empty(g, r.symbol);
-    else nv_kernel(&n, r.symbol);
+    else gpu_kernel(&n, r.symbol);
     vec_push(&g->cx->session, all, r);
   }
 }

@@ -3,59 +3,59 @@
 
 // ---------------------------------------------------------------- scalars
 // A 64-bit word as the op's result type.
-static void narrow(Nv *n, const Op *op, V v) {
-  LLVMTypeRef t = cg_scalar(n->g, nv_res_type(n, op)->dtype);
+static void narrow(Gpu *n, const Op *op, V v) {
+  LLVMTypeRef t = cg_scalar(n->g, gpu_res_type(n, op)->dtype);
   n->g->val[op->res[0]] = LLVMBuildIntCast2(n->g->b, v, t, 1, "");
 }
-static void nv_ntasks(Nv *n, const Op *op) {
-  narrow(n, op, nv_param(n, n->ntasks_at, LLVMInt64TypeInContext(n->g->lc)));
+static void nv_ntasks(Gpu *n, const Op *op) {
+  narrow(n, op, gpu_param(n, n->ntasks_at, LLVMInt64TypeInContext(n->g->lc)));
 }
 
-static void nv_tshape(Nv *n, const Op *op) {
+static void nv_tshape(Gpu *n, const Op *op) {
   uint32_t at = 1 + (uint32_t)ir_attr_i(op, AT_POS, 0);
-  if (op->code == OP_TSTRIDE) at += nv_arg_type(n, op, 0)->n;
-  narrow(n, op, nv_tensor(n, op->args[0], at));
+  if (op->code == OP_TSTRIDE) at += gpu_arg_type(n, op, 0)->n;
+  narrow(n, op, gpu_tensor(n, op->args[0], at));
 }
 
-static void nv_dim(Nv *n, const Op *op) {
+static void nv_dim(Gpu *n, const Op *op) {
   V v = cg_dim(n->g, (Dim)ir_attr_i(op, AT_DIM, 0));
-  LLVMTypeRef t = cg_scalar(n->g, nv_res_type(n, op)->dtype);
+  LLVMTypeRef t = cg_scalar(n->g, gpu_res_type(n, op)->dtype);
   n->g->val[op->res[0]] = LLVMBuildIntCast2(n->g->b, v, t, 1, "");
 }
 
 // A tensor is given if its data is not 0; a scalar if its bit is set.
-static void nv_given(Nv *n, const Op *op) {
+static void nv_given(Gpu *n, const Op *op) {
   Cg *g = n->g;
   LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
   Value p = op->args[0];
   bool tensor = ir_type(n->f, p)->kind == TK_TENSOR;
-  V v = nv_param(n, tensor ? n->tensor_at[p] : n->given_at, i64);
+  V v = gpu_param(n, tensor ? n->tensor_at[p] : n->given_at, i64);
   if (!tensor) {
     uint64_t bit = (n->tensor_at[p] - n->scalars_at) / 8;
-    v = e_and(g, v, nv_i64(n, (int64_t)(1ull << bit)));
+    v = e_and(g, v, gpu_i64(n, (int64_t)(1ull << bit)));
   }
-  g->val[op->res[0]] = e_icmp(g, LLVMIntNE, v, nv_i64(n, 0));
+  g->val[op->res[0]] = e_icmp(g, LLVMIntNE, v, gpu_i64(n, 0));
 }
 
 // The counter counts modulo ntasks: after the CTAs' last claims, ntasks in
 // all, it is 0 again.
-static void nv_claim(Nv *n, const Op *op) {
+static void nv_claim(Gpu *n, const Op *op) {
   Cg *g = n->g;
-  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc), i32 = nv_i32t(n);
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc), i32 = gpu_i32t(n);
   n->out->counter = true;
-  V many = LLVMBuildTrunc(g->b, nv_param(n, n->ntasks_at, i64), i32, "");
-  V p = nv_param(n, n->counter_at, i64);
+  V many = LLVMBuildTrunc(g->b, gpu_param(n, n->ntasks_at, i64), i32, "");
+  V p = gpu_param(n, n->counter_at, i64);
   p = LLVMBuildIntToPtr(g->b, p, LLVMPointerTypeInContext(g->lc, 1), "");
-  V limit = e_isub(g, many, nv_i32(n, 1));
+  V limit = e_isub(g, many, gpu_i32(n, 1));
   bool one = n->grp.threads == 1;
   LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), end = NULL;
-  if (!one) end = nv_if(n, n->grp.first);
+  if (!one) end = gpu_if(n, n->grp.first);
   V old = LLVMBuildAtomicRMW(g->b, LLVMAtomicRMWBinOpUIncWrap, p, limit,
                              LLVMAtomicOrderingMonotonic, 0);
   if (!one) {
-    V in[2] = {nv_i32(n, 0), old};
+    V in[2] = {gpu_i32(n, 0), old};
     LLVMBasicBlockRef at[2] = {from, LLVMGetInsertBlock(g->b)};
-    nv_end(n, end);
+    gpu_end(n, end);
     old = LLVMBuildPhi(g->b, i32, "");
     LLVMAddIncoming(old, in, at, 2);
     old = n->vendor->first_lane(n, old);
@@ -63,17 +63,17 @@ static void nv_claim(Nv *n, const Op *op) {
   g->val[op->res[0]] = e_iadd(g, old, n->vendor->ctas(n));
 }
 
-static void nv_cta(Nv *n, const Op *op) {
+static void nv_cta(Gpu *n, const Op *op) {
   bool read = n->vendor->cta_again && ir_attr_i(op, AT_ANEW, 0);
   n->g->val[op->res[0]] = read ? n->vendor->cta_again(n) : n->vendor->cta(n);
 }
-static void nv_nctas(Nv *n, const Op *op) {
+static void nv_nctas(Gpu *n, const Op *op) {
   n->g->val[op->res[0]] = n->vendor->ctas(n);
 }
 
-static void nv_uniform(Nv *n, const Op *op) {
-  V x = nv_arg(n, op, 0);
-  LLVMTypeRef t = cg_of(x), i32 = nv_i32t(n);
+static void nv_uniform(Gpu *n, const Op *op) {
+  V x = gpu_arg(n, op, 0);
+  LLVMTypeRef t = cg_of(x), i32 = gpu_i32t(n);
   if (n->grp.threads > 1) {
     x = n->vendor->uniform(n, LLVMBuildBitCast(n->g->b, x, i32, ""));
     x = LLVMBuildBitCast(n->g->b, x, t, "");
@@ -82,29 +82,29 @@ static void nv_uniform(Nv *n, const Op *op) {
 }
 
 // Allocated before anything is printed.
-static void nv_nothing(Nv *n, const Op *op) {
+static void nv_nothing(Gpu *n, const Op *op) {
   (void)n, (void)op;
 }
 
-void nv_unsupported(Nv *n, const Op *op, const char *what) {
+void gpu_unsupported(Gpu *n, const Op *op, const char *what) {
   if (!n->g->failed)
     diag_add(n->g->cx, DIAG_cg_input, op->span, n->f->name, what);
   n->g->failed = true;
 }
 
 // ---------------------------------------------------------------- table
-static NvEmit *const table[OP_COUNT] = {
-    [OP_CONST] = nv_const,
+static GpuEmit *const table[OP_COUNT] = {
+    [OP_CONST] = gpu_const,
     [OP_DIM] = nv_dim,
     [OP_GIVEN] = nv_given,
     [OP_TSHAPE] = nv_tshape,
     [OP_TSTRIDE] = nv_tshape,
-    [OP_SPLAT] = nv_splat,
-    [OP_FOR] = nv_for,
-    [OP_IF] = nv_branch,
-    [OP_WHILE] = nv_while,
-    [OP_SGET] = nv_sget,
-    [OP_SSET] = nv_sset,
+    [OP_SPLAT] = gpu_splat,
+    [OP_FOR] = gpu_for,
+    [OP_IF] = gpu_branch,
+    [OP_WHILE] = gpu_while,
+    [OP_SGET] = gpu_sget,
+    [OP_SSET] = gpu_sset,
     [OP_LAUNCH] = nv_nothing,
     [OP_TASK] = nv_cta,
     [OP_NTASKS] = nv_ntasks,
@@ -112,46 +112,46 @@ static NvEmit *const table[OP_COUNT] = {
     [OP_NCTAS] = nv_nctas,
     [OP_CLAIM] = nv_claim,
     [OP_UNIFORM] = nv_uniform,
-    [OP_COORD] = nv_coordinates,
-    [OP_COORD_THREAD] = nv_coordinates,
-    [OP_COORD_REG] = nv_coordinates,
-    [OP_FOPERAND] = nv_foperand,
-    [OP_BCAST] = nv_bcast,
-    [OP_FREDUCE] = nv_freduce,
-    [OP_FCOLS] = nv_fcols,
-    [OP_FCOMBINE] = nv_fcombine,
-    [OP_FSCAN] = nv_fscan,
-    [OP_RELAYOUT] = nv_relayout,
-    [OP_VOTE] = nv_vote,
-    [OP_EXCEEDS] = nv_exceeds,
-    [OP_GLOAD] = nv_gload,
-    [OP_GSTORE] = nv_gstore,
+    [OP_COORD] = gpu_coordinates,
+    [OP_COORD_THREAD] = gpu_coordinates,
+    [OP_COORD_REG] = gpu_coordinates,
+    [OP_FOPERAND] = gpu_foperand,
+    [OP_BCAST] = gpu_bcast,
+    [OP_FREDUCE] = gpu_freduce,
+    [OP_FCOLS] = gpu_fcols,
+    [OP_FCOMBINE] = gpu_fcombine,
+    [OP_FSCAN] = gpu_fscan,
+    [OP_RELAYOUT] = gpu_relayout,
+    [OP_VOTE] = gpu_vote,
+    [OP_EXCEEDS] = gpu_exceeds,
+    [OP_GLOAD] = gpu_gload,
+    [OP_GSTORE] = gpu_gstore,
     [OP_SALLOC] = nv_nothing,
-    [OP_SLOT] = nv_slot,
-    [OP_SLOAD] = nv_sload,
-    [OP_SSTORE] = nv_sstore,
-    [OP_CP_ASYNC] = nv_cp_async,
-    [OP_GSYNC] = nv_gsync,
-    [OP_MMA] = nv_mma,
-    [OP_SFLIP] = nv_sflip,
+    [OP_SLOT] = gpu_slot,
+    [OP_SLOAD] = gpu_sload,
+    [OP_SSTORE] = gpu_sstore,
+    [OP_CP_ASYNC] = gpu_cp_async,
+    [OP_GSYNC] = gpu_gsync,
+    [OP_MMA] = gpu_mma,
+    [OP_SFLIP] = gpu_sflip,
 };
 
-void nv_op(Nv *n, const Op *op) {
+void gpu_op(Gpu *n, const Op *op) {
   if (n->g->failed) return;
-  NvEmit *emit = n->vendor->ops[op->code];
+  GpuEmit *emit = n->vendor->ops[op->code];
   if (!emit) emit = table[op->code];
   if (emit) {
     emit(n, op);
     return;
   }
   if (!(op_info(op->code)->flags & OPF_ELEM)) {
-    nv_unsupported(n, op, "its target has no such operation");
+    gpu_unsupported(n, op, "its target has no such operation");
     return;
   }
-  nv_elementwise(n, op);
+  gpu_elementwise(n, op);
 }
 
-void nv_region(Nv *n, const Region *r) {
+void gpu_region(Gpu *n, const Region *r) {
   for (const Op *op = r->first; op && op->code != OP_YIELD; op = op->next)
-    nv_op(n, op);
+    gpu_op(n, op);
 }

@@ -271,7 +271,7 @@ static void order_block(Cg *g, LLVMBasicBlockRef block) {
              .arena = &g->cx->scratch,
              .done.arena = &g->cx->scratch,
              .index.arena = &g->cx->scratch,
-             .few = has(block, NV_FEW)};
+             .few = has(block, GPU_FEW)};
   uint32_t loads = 0;
   for (V x = LLVMGetFirstInstruction(block); x; x = LLVMGetNextInstruction(x)) {
     loads += is_load(x);
@@ -279,7 +279,7 @@ static void order_block(Cg *g, LLVMBasicBlockRef block) {
     if (!LLVMIsAPHINode(x)) map_put(&o.index, (uintptr_t)x, o.all.n);
   }
   if (loads <= MANY_LOADS) order_all(&o);
-  else if (has(block, NV_LEAN)) order_lean(&o);
+  else if (has(block, GPU_LEAN)) order_lean(&o);
   else return;
   place_rest(&o, o.all.n);
   for (uint32_t i = 0; i < o.sorted.n; i++) {
@@ -289,7 +289,7 @@ static void order_block(Cg *g, LLVMBasicBlockRef block) {
   }
 }
 
-void nv_order(Cg *g) {
+void gpu_order(Cg *g) {
   for (V f = LLVMGetFirstFunction(g->mod); f; f = LLVMGetNextFunction(f))
     for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(f); b;
          b = LLVMGetNextBasicBlock(b))

@@ -38,7 +38,7 @@ static bool carry_suits(const Func *f, const Op *op) {
           t->layout == ir_type(f, op->args[0])->layout);
 }
 
-bool nv_scans_in_quads(const Func *f, const Op *op, uint32_t threads) {
+bool gpu_scans_in_quads(const Func *f, const Op *op, uint32_t threads) {
   const Type *t = ir_type(f, op->args[0]);
   FragMap m;
   return carry_suits(f, op) && t->kind == TK_FRAG && !t->slice &&
@@ -51,16 +51,16 @@ typedef struct Scan {
   V none, odd, high;  // kind's identity; the thread's place among the four
 } Scan;
 
-static V join(Nv *n, const Scan *c, V x, V y) {
-  return !x ? y : nv_join(n, c->kind, x, y);
+static V join(Gpu *n, const Scan *c, V x, V y) {
+  return !x ? y : gpu_join(n, c->kind, x, y);
 }
 
 // Two columns of a thread, in the order of the scan; run: all before the eight.
-static V two_columns(Nv *n, const Scan *c, V run, V *x, V *y) {
+static V two_columns(Gpu *n, const Scan *c, V run, V *x, V *y) {
   LLVMBuilderRef b = n->g->b;
-  V both = join(n, c, *x, *y), next = nv_shuffle(n, both, 1);
+  V both = join(n, c, *x, *y), next = gpu_shuffle(n, both, 1);
   V before = LLVMBuildSelect(b, c->odd, next, c->none, "");
-  V pair = join(n, c, both, next), other = nv_shuffle(n, pair, PAIR);
+  V pair = join(n, c, both, next), other = gpu_shuffle(n, pair, PAIR);
   before = LLVMBuildSelect(b, c->high, join(n, c, other, before), before, "");
   before = join(n, c, run, before);
   V first = join(n, c, before, *x), second = join(n, c, first, *y);
@@ -71,7 +71,7 @@ static V two_columns(Nv *n, const Scan *c, V run, V *x, V *y) {
 
 // The row of register `at`, its first one: registers of later columns are apart
 // by the product of the digits in front.
-static void scan_row(Nv *n, const Scan *c, const FragMap *m, V *e, uint32_t at,
+static void scan_row(Gpu *n, const Scan *c, const FragMap *m, V *e, uint32_t at,
                      V run) {
   uint32_t unit = 1, groups = 1, step = 0;
   for (uint32_t i = 0; i < m->nreg; i++) {
@@ -93,34 +93,34 @@ static bool begins_row(const FragMap *m, uint32_t i) {
   return true;
 }
 
-static V place_bit(Nv *n, const Scan *c, int64_t bit) {
-  V mine = e_and(n->g, n->grp.tid, nv_i32(n, bit));
+static V place_bit(Gpu *n, const Scan *c, int64_t bit) {
+  V mine = e_and(n->g, n->grp.tid, gpu_i32(n, bit));
   LLVMIntPredicate is = c->suffix ? LLVMIntEQ : LLVMIntNE;
-  return e_icmp(n->g, is, mine, nv_i32(n, 0));
+  return e_icmp(n->g, is, mine, gpu_i32(n, 0));
 }
 
 // What the row of register i begins with, or NULL.
-static V carry_of(Nv *n, const Op *op, const FragMap *m, uint32_t i) {
+static V carry_of(Gpu *n, const Op *op, const FragMap *m, uint32_t i) {
   if (op->nargs == 1) return NULL;
-  if (ir_type(n->f, op->args[1])->kind != TK_FRAG) return nv_arg(n, op, 1);
-  const Frag *c = nv_frag(n, op->args[1]);
-  return nv_elem(n, c, nv_slice_reg(m, &c->map, AXIS_ROW, i));
+  if (ir_type(n->f, op->args[1])->kind != TK_FRAG) return gpu_arg(n, op, 1);
+  const Frag *c = gpu_frag(n, op->args[1]);
+  return gpu_elem(n, c, gpu_slice_reg(m, &c->map, AXIS_ROW, i));
 }
 
-void nv_scan_in_quads(Nv *n, const Op *op) {
-  const Frag *x = nv_frag(n, op->args[0]);
-  Frag r = nv_new(n, nv_res_type(n, op));
+void gpu_scan_in_quads(Gpu *n, const Op *op) {
+  const Frag *x = gpu_frag(n, op->args[0]);
+  Frag r = gpu_new(n, gpu_res_type(n, op));
   Scan c = {.kind = (RKind)ir_attr_i(op, AT_KIND, 0),
             .suffix = ir_attr_i(op, AT_DIR, 0) == DIR_SUFFIX,
             .exclusive = ir_attr_i(op, AT_EXCLUSIVE, 0)};
-  c.none = nv_identity(n, c.kind, x->dtype);
+  c.none = gpu_identity(n, c.kind, x->dtype);
   c.odd = place_bit(n, &c, 1);
   c.high = place_bit(n, &c, PAIR);
   V *e = NEWN(&n->g->cx->scratch, V, x->map.regs);
-  for (uint32_t i = 0; i < x->map.regs; i++) e[i] = nv_elem(n, x, i);
+  for (uint32_t i = 0; i < x->map.regs; i++) e[i] = gpu_elem(n, x, i);
   for (uint32_t i = 0; i < x->map.regs; i++)
     if (begins_row(&x->map, i))
       scan_row(n, &c, &x->map, e, i, carry_of(n, op, &x->map, i));
-  nv_pack(n, &r, e);
-  nv_define(n, op->res[0], r);
+  gpu_pack(n, &r, e);
+  gpu_define(n, op->res[0], r);
 }

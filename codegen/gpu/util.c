@@ -4,26 +4,26 @@
 
 #include <string.h>
 
-V nv_i32(Nv *n, int64_t v) {
+V gpu_i32(Gpu *n, int64_t v) {
   return cg_i32(n->g, (int32_t)v);
 }
-V nv_i64(Nv *n, int64_t v) {
+V gpu_i64(Gpu *n, int64_t v) {
   return cg_i64(n->g, v);
 }
-LLVMTypeRef nv_i32t(Nv *n) {
+LLVMTypeRef gpu_i32t(Gpu *n) {
   return LLVMInt32TypeInContext(n->g->lc);
 }
 
-V nv_call_over(Nv *n, const char *name, LLVMTypeRef over, V *args,
-               uint32_t count) {
+V gpu_call_over(Gpu *n, const char *name, LLVMTypeRef over, V *args,
+                uint32_t count) {
   return cg_intrinsic(n->g, name, over, args, count);
 }
 
-V nv_call(Nv *n, const char *name, V *args, uint32_t count) {
+V gpu_call(Gpu *n, const char *name, V *args, uint32_t count) {
   return cg_intrinsic(n->g, name, NULL, args, count);
 }
 
-static V inline_asm(Nv *n, LLVMTypeRef ret, const char *text, const char *cons,
+static V inline_asm(Gpu *n, LLVMTypeRef ret, const char *text, const char *cons,
                     V *args, uint32_t count, bool effects) {
   Cg *g = n->g;
   LLVMTypeRef *types = NEWN(&g->cx->scratch, LLVMTypeRef, count + 1);
@@ -40,41 +40,41 @@ static V inline_asm(Nv *n, LLVMTypeRef ret, const char *text, const char *cons,
   return call;
 }
 
-V nv_asm(Nv *n, LLVMTypeRef ret, const char *text, const char *cons, V *args,
-         uint32_t count) {
+V gpu_asm(Gpu *n, LLVMTypeRef ret, const char *text, const char *cons, V *args,
+          uint32_t count) {
   return inline_asm(n, ret, text, cons, args, count, true);
 }
 
-V nv_asm_pure(Nv *n, LLVMTypeRef ret, const char *text, const char *cons,
-              V *args, uint32_t count) {
+V gpu_asm_pure(Gpu *n, LLVMTypeRef ret, const char *text, const char *cons,
+               V *args, uint32_t count) {
   return inline_asm(n, ret, text, cons, args, count, false);
 }
 
-V nv_add(Nv *n, V a, V b) {
+V gpu_add(Gpu *n, V a, V b) {
   if (!a) return b;
   return b ? LLVMBuildAdd(n->g->b, a, b, "") : a;
 }
 
-V nv_mul(Nv *n, V a, int64_t k) {
+V gpu_mul(Gpu *n, V a, int64_t k) {
   return LLVMBuildMul(n->g->b, a, cg_iconst(n->g, cg_of(a), k), "");
 }
 
-bool nv_lean(const Nv *n) {
+bool gpu_lean(const Gpu *n) {
   return n->grp.threads == n->out->threads &&
          ir_attr_i(ir_launch(n->f), AT_LEAN, 0);
 }
 
 // ---------------------------------------------------------------- parameters
-V nv_block_at(Nv *n, uint64_t at) {
-  V off = nv_i32(n, (int64_t)at);
+V gpu_block_at(Gpu *n, uint64_t at) {
+  V off = gpu_i32(n, (int64_t)at);
   LLVMTypeRef i8 = LLVMInt8TypeInContext(n->g->lc);
   return LLVMBuildInBoundsGEP2(n->g->b, i8, n->block, &off, 1, "");
 }
 
-V nv_param(Nv *n, uint64_t at, LLVMTypeRef t) {
+V gpu_param(Gpu *n, uint64_t at, LLVMTypeRef t) {
   Cg *g = n->g;
   LLVMTypeRef space = LLVMPointerTypeInContext(g->lc, n->vendor->param_space);
-  V p = nv_block_at(n, at);
+  V p = gpu_block_at(n, at);
   if (cg_of(p) != space) p = LLVMBuildAddrSpaceCast(g->b, p, space, "");
   V v = LLVMBuildLoad2(g->b, t, p, "");
   LLVMSetAlignment(v, 8);
@@ -86,49 +86,49 @@ V nv_param(Nv *n, uint64_t at, LLVMTypeRef t) {
 }
 
 // Workspaces lie one behind the other, each at a multiple of 64 bytes.
-static V workspace(Nv *n, Value tensor) {
+static V workspace(Gpu *n, Value tensor) {
   Cg *g = n->g;
-  V at = nv_param(n, n->workspace_at, LLVMInt64TypeInContext(g->lc));
+  V at = gpu_param(n, n->workspace_at, LLVMInt64TypeInContext(g->lc));
   for (uint32_t i = 0; i < n->f->params.n; i++) {
     Value v = n->f->params.at[i].v;
     if (v == tensor) break;
     if (n->f->params.at[i].role != PR_SHARED) continue;
     const Type *t = ir_type(n->f, v);
-    V bytes = nv_i64(n, (int64_t)dtype_size(t->dtype));
+    V bytes = gpu_i64(n, (int64_t)dtype_size(t->dtype));
     for (uint32_t k = 0; k < t->n; k++)
       bytes = LLVMBuildMul(g->b, bytes, cg_dim(g, t->size[k]), "");
-    bytes = e_and(g, e_iadd(g, bytes, nv_i64(n, ATTN_ALIGN - 1)),
-                  nv_i64(n, -ATTN_ALIGN));
+    bytes = e_and(g, e_iadd(g, bytes, gpu_i64(n, ATTN_ALIGN - 1)),
+                  gpu_i64(n, -ATTN_ALIGN));
     at = e_iadd(g, at, bytes);
   }
   return at;
 }
 
-bool nv_is_shared(const Nv *n, Value tensor) {
+bool gpu_is_shared(const Gpu *n, Value tensor) {
   for (uint32_t i = 0; i < n->f->params.n; i++)
     if (n->f->params.at[i].v == tensor)
       return n->f->params.at[i].role == PR_SHARED;
   return false;
 }
 
-V nv_tensor(Nv *n, Value tensor, uint32_t i) {
+V gpu_tensor(Gpu *n, Value tensor, uint32_t i) {
   Cg *g = n->g;
   LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
   const Type *t = ir_type(n->f, tensor);
-  if (!nv_is_shared(n, tensor))
-    return nv_param(n, n->tensor_at[tensor] + 8 * (uint64_t)i, i64);
+  if (!gpu_is_shared(n, tensor))
+    return gpu_param(n, n->tensor_at[tensor] + 8 * (uint64_t)i, i64);
   if (i == 0) return workspace(n, tensor);
   if (i <= t->n) return cg_dim(g, t->size[i - 1]);
-  V stride = nv_i64(n, 1);
+  V stride = gpu_i64(n, 1);
   for (uint32_t k = i - t->n; k < t->n; k++)
     stride = LLVMBuildMul(g->b, stride, cg_dim(g, t->size[k]), "");
   return stride;
 }
 
 // ---------------------------------------------------------------- threads
-V nv_shuffle(Nv *n, V x, uint32_t lanes) {
+V gpu_shuffle(Gpu *n, V x, uint32_t lanes) {
   Cg *g = n->g;
-  LLVMTypeRef t = cg_of(x), i32 = nv_i32t(n);
+  LLVMTypeRef t = cg_of(x), i32 = gpu_i32t(n);
   V bits = x;
   if (t == LLVMFloatTypeInContext(g->lc)) {
     bits = LLVMBuildBitCast(g->b, x, i32, "");
@@ -136,9 +136,9 @@ V nv_shuffle(Nv *n, V x, uint32_t lanes) {
              t == LLVMInt64TypeInContext(g->lc)) {
     LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
     bits = LLVMBuildBitCast(g->b, x, i64, "");
-    V lo = nv_shuffle(n, LLVMBuildTrunc(g->b, bits, i32, ""), lanes);
+    V lo = gpu_shuffle(n, LLVMBuildTrunc(g->b, bits, i32, ""), lanes);
     V hi = LLVMBuildTrunc(g->b, e_shr(g, bits, 32), i32, "");
-    hi = LLVMBuildZExt(g->b, nv_shuffle(n, hi, lanes), i64, "");
+    hi = LLVMBuildZExt(g->b, gpu_shuffle(n, hi, lanes), i64, "");
     bits = e_or(g, LLVMBuildZExt(g->b, lo, i64, ""), e_shl(g, hi, 32));
     return LLVMBuildBitCast(g->b, bits, t, "");
   } else if (t != i32) {
@@ -150,43 +150,43 @@ V nv_shuffle(Nv *n, V x, uint32_t lanes) {
   return t == i32 ? r : LLVMBuildTrunc(g->b, r, t, "");
 }
 
-LLVMBasicBlockRef nv_if(Nv *n, V c) {
+LLVMBasicBlockRef gpu_if(Gpu *n, V c) {
   LLVMBasicBlockRef yes = cg_block(n->g, "one"), end = cg_block(n->g, "all");
   LLVMBuildCondBr(n->g->b, c, yes, end);
   LLVMPositionBuilderAtEnd(n->g->b, yes);
   return end;
 }
 
-void nv_end(Nv *n, LLVMBasicBlockRef end) {
+void gpu_end(Gpu *n, LLVMBasicBlockRef end) {
   LLVMBuildBr(n->g->b, end);
   LLVMPositionBuilderAtEnd(n->g->b, end);
 }
 
 // ---------------------------------------------------------------- values
-const Type *nv_arg_type(const Nv *n, const Op *op, uint32_t i) {
+const Type *gpu_arg_type(const Gpu *n, const Op *op, uint32_t i) {
   return ir_type(n->f, op->args[i]);
 }
-const Type *nv_res_type(const Nv *n, const Op *op) {
+const Type *gpu_res_type(const Gpu *n, const Op *op) {
   return ir_type(n->f, op->res[0]);
 }
-V nv_arg(const Nv *n, const Op *op, uint32_t i) {
+V gpu_arg(const Gpu *n, const Op *op, uint32_t i) {
   return n->g->val[op->args[i]];
 }
-Frag *nv_frag(Nv *n, Value v) {
-  return n->stays[v] ? nv_stayed(n, v) : &n->frag[v];
+Frag *gpu_frag(Gpu *n, Value v) {
+  return n->stays[v] ? gpu_stayed(n, v) : &n->frag[v];
 }
-Tile nv_tile(Nv *n, Value v) {
+Tile gpu_tile(Gpu *n, Value v) {
   return n->tile[v];
 }
 
-void nv_string_attr(Nv *n, unsigned at, const char *k, const char *v) {
+void gpu_string_attr(Gpu *n, unsigned at, const char *k, const char *v) {
   LLVMAddAttributeAtIndex(n->g->llfn, at,
                           LLVMCreateStringAttribute(n->g->lc, k,
                                                     (unsigned)strlen(k), v,
                                                     (unsigned)strlen(v)));
 }
 
-V nv_global(Nv *n, V address) {
+V gpu_global(Gpu *n, V address) {
   LLVMTypeRef t = LLVMPointerTypeInContext(n->g->lc, 1);
   return LLVMBuildIntToPtr(n->g->b, address, t, "");
 }

@@ -101,14 +101,14 @@ CgSplit cg_split(Cg *g, V x);
 // The limits of a logarithm: inf at inf, -inf at 0, NaN below 0 and at NaN.
 V cg_log_limits(Cg *g, V x, V r);
 // sin and cos of an angle.
-typedef struct Wave {
+typedef struct SinCos {
   V sine, cosine;
-} Wave;
+} SinCos;
 // From the octant n and both functions of the rest.
-Wave cg_octant(Cg *g, V n, V sine, V cosi);
+SinCos cg_octant(Cg *g, V n, V sine, V cosi);
 
 // The functions for f64; the same set as cg_math.
 V cg_math64(Cg *g, OpCode op, V x, V y);
-Wave cg_wave64(Cg *g, V x);
+SinCos cg_wave64(Cg *g, V x);
 
 #endif

@@ -254,13 +254,13 @@ static V octant(Cg *g, V n, V sine, V cosi) {
   return e_as(g, e_xor(g, v, sign), l->f);
 }
 
-Wave cg_octant(Cg *g, V n, V sine, V cosi) {
-  return (Wave){octant(g, n, sine, cosi),
-                octant(g, e_iadd(g, n, e_i(g, n, 1)), sine, cosi)};
+SinCos cg_octant(Cg *g, V n, V sine, V cosi) {
+  return (SinCos){octant(g, n, sine, cosi),
+                  octant(g, e_iadd(g, n, e_i(g, n, 1)), sine, cosi)};
 }
 
 // From the octant: n = round(x * 2 / pi), r = x - n * pi / 2.
-static Wave wave(Cg *g, V x) {
+static SinCos wave(Cg *g, V x) {
   static const double ps[] = {-0x1.555546p-3, 0x1.11072ep-7, -0x1.993f6ep-13};
   static const double pc[] = {1, -0.5, 0x1.55554ap-5, -0x1.6c0c26p-10,
                               0x1.99e78ap-16};
@@ -323,7 +323,7 @@ static bool is_long(OpCode op) {
 
 // {sin(x), cos(x)}: most of the work is the octant of the angle.
 static void return_wave(Cg *g, V x) {
-  Wave w = is_double(x) ? cg_wave64(g, x) : wave(g, x);
+  SinCos w = is_double(x) ? cg_wave64(g, x) : wave(g, x);
   V both[2] = {w.sine, w.cosine};
   LLVMBuildAggregateRet(g->b, both, 2);
 }

@@ -275,7 +275,7 @@ static V fast_angle(Cg *g, V x, V *n) {
   return r;
 }
 
-Wave cg_wave64(Cg *g, V x) {
+SinCos cg_wave64(Cg *g, V x) {
   V n, r = fast_angle(g, x, &n);
   r = cg_angle(g, x, r, &n, g->has.fma ? 0x1p50 : 0x1p20);
   V s = e_mul(g, r, r);

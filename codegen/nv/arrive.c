@@ -17,14 +17,14 @@
 
 // Who waits for a barrier, and what it writes next.
 typedef struct Writes {
-  Nv *n;
+  Gpu *n;
   Vec(Value) waited;  // barriers, since something was written
   Vec(Value) tiles,
       bars;  // tile i is written behind a wait for barrier i, or 0
 } Writes;
 
 typedef struct Given {
-  Nv *n;
+  Gpu *n;
   Value bar;
   Writes writes;
 } Given;
@@ -79,7 +79,7 @@ static bool has(const bool *made, const Op *op) {
 
 // Whether something between op and `end` cannot be over before all that op has
 // read is there: a pin of rows made of it, a product of it that is waited for.
-static bool is_awaited(const Nv *n, const Op *op, const Op *end) {
+static bool is_awaited(const Gpu *n, const Op *op, const Op *end) {
   bool *made = NEWN(&n->g->cx->scratch, bool, n->f->values.n), issued = false;
   made[op->res[0]] = true;
   while ((op = op->next) && op != end) {
@@ -88,7 +88,7 @@ static bool is_awaited(const Nv *n, const Op *op, const Op *end) {
     if (op->code == OP_WGMMA) issued = issued || made[op->args[0]];
     if (takes_all(op)) made[op->res[0]] = true;
     for (uint32_t i = 0; i < op->nargs && op->code == OP_PIN; i++)
-      if (made[op->args[i]] && nv_arg_type(n, op, i)->slice == SLICE_ROW)
+      if (made[op->args[i]] && gpu_arg_type(n, op, i)->slice == SLICE_ROW)
         return true;
   }
   return false;
@@ -99,7 +99,7 @@ static bool is_awaited(const Nv *n, const Op *op, const Op *end) {
 static bool reads(const Given *g, const Op *op) {
   if (!op->nres || op->code == OP_SLOT || op->code == OP_WGMMA) return false;
   for (uint32_t i = 0; i < op->nargs; i++)
-    if (nv_arg_type(g->n, op, i)->kind == TK_SMEM &&
+    if (gpu_arg_type(g->n, op, i)->kind == TK_SMEM &&
         gives_back(g, whole_tile(g->n->f, op->args[i])))
       return true;
   return false;
@@ -128,7 +128,7 @@ typedef struct Reads {
 } Reads;
 
 // Those that a thread has which executes op.
-static uint32_t registers(const Nv *n, const Op *op) {
+static uint32_t registers(const Gpu *n, const Op *op) {
   const Op *roles = op;
   const Region *r = NULL;
   while (roles && roles->code != OP_ROLES) {
@@ -142,9 +142,9 @@ static uint32_t registers(const Nv *n, const Op *op) {
 }
 
 // Whether fragments leave hardly a register of a thread that executes op.
-static bool is_tight(const Nv *n, const Op *op) {
+static bool is_tight(const Gpu *n, const Op *op) {
   enum { FEW = 16 };
-  return ir_press(n->f, &n->g->cx->scratch).regs + FEW > registers(n, op);
+  return ir_pressure(n->f, &n->g->cx->scratch).regs + FEW > registers(n, op);
 }
 
 // Joining many words takes registers (HGRN 2 at D 128 spilled 432 bytes), and
@@ -152,9 +152,9 @@ static bool is_tight(const Nv *n, const Op *op) {
 // in f16 with 128 sums of a thread 8 bytes).
 static bool many(const Given *g, const Op *op) {
   enum { MANY = 16 };
-  if (nv_res_type(g->n, op)->kind != TK_FRAG) return false;
+  if (gpu_res_type(g->n, op)->kind != TK_FRAG) return false;
   if (op->code == OP_MMA && is_tight(g->n, op)) return true;
-  const Frag *x = nv_frag(g->n, op->res[0]);
+  const Frag *x = gpu_frag(g->n, op->res[0]);
   return x->n > MANY * (x->by ? x->by : 1);
 }
 
@@ -188,20 +188,20 @@ static Reads reads_before(const Given *g, const Op *op) {
 }
 
 // True when the words are there: there are less than 2^32 tasks.
-static V are_there(Nv *n, V words) {
+static V are_there(Gpu *n, V words) {
   LLVMBuilderRef b = n->g->b;
-  V tasks = nv_param(n, n->ntasks_at, LLVMInt64TypeInContext(n->g->lc));
-  V zero = LLVMBuildLShr(b, tasks, nv_i64(n, 32), "");
-  V bits = e_and(n->g, words, LLVMBuildTrunc(b, zero, nv_i32t(n), ""));
-  return e_icmp(n->g, LLVMIntEQ, bits, nv_i32(n, 0));
+  V tasks = gpu_param(n, n->ntasks_at, LLVMInt64TypeInContext(n->g->lc));
+  V zero = LLVMBuildLShr(b, tasks, gpu_i64(n, 32), "");
+  V bits = e_and(n->g, words, LLVMBuildTrunc(b, zero, gpu_i32t(n), ""));
+  return e_icmp(n->g, LLVMIntEQ, bits, gpu_i32(n, 0));
 }
 
-void nv_mbar_arrive(Nv *n, const Op *op) {
+void nv_mbar_arrive(Gpu *n, const Op *op) {
   Given g = {.n = n, .bar = op->args[0], .writes.n = n};
   bool one = n->grp.threads == 1;
-  V all = nv_i32(n, -1), who = NULL;
+  V all = gpu_i32(n, -1), who = NULL;
   bool each = one || ir_attr_i(op, AT_EACH, 0);
-  if (!each) who = e_icmp(n->g, LLVMIntEQ, n->grp.lane, nv_i32(n, 0));
+  if (!each) who = e_icmp(n->g, LLVMIntEQ, n->grp.lane, gpu_i32(n, 0));
   ir_walk(n->f->body, see_write, &g.writes);
   Reads r = reads_before(&g, op);
   if (r.gone) nv_fence_async(n, op);
@@ -209,9 +209,9 @@ void nv_mbar_arrive(Nv *n, const Op *op) {
   if (there) who = who ? LLVMBuildAnd(n->g->b, who, there, "") : there;
   // One lane speaks for all.
   if (!each && (r.gone || r.apart))
-    nv_call(n, "llvm.nvvm.bar.warp.sync", &all, 1);
-  V a[2] = {nv_mbar_at(n, op, 0), nv_i32(n, 1)};
-  LLVMBasicBlockRef end = who ? nv_if(n, who) : NULL;
-  nv_call(n, "llvm.nvvm.mbarrier.arrive.scope.cta.space.cta", a, 2);
-  if (who) nv_end(n, end);
+    gpu_call(n, "llvm.nvvm.bar.warp.sync", &all, 1);
+  V a[2] = {nv_mbar_at(n, op, 0), gpu_i32(n, 1)};
+  LLVMBasicBlockRef end = who ? gpu_if(n, who) : NULL;
+  gpu_call(n, "llvm.nvvm.mbarrier.arrive.scope.cta.space.cta", a, 2);
+  if (who) gpu_end(n, end);
 }

@@ -2,76 +2,78 @@
 // registers or shared memory.
 #include "codegen/gpu/gpu.h"
 
-static void load4(Nv *n, V at, bool trans, V out[4]) {
+static void load4(Gpu *n, V at, bool trans, V out[4]) {
   LLVMTypeRef p3 = LLVMPointerTypeInContext(n->g->lc, 3);
-  V s = nv_call_over(n,
-                     trans ? "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16"
-                           : "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16",
-                     p3, &at, 1);
+  V s =
+      gpu_call_over(n,
+                    trans ? "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16"
+                          : "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16",
+                    p3, &at, 1);
   for (uint32_t i = 0; i < 4; i++)
     out[i] = LLVMBuildExtractValue(n->g->b, s, i, "");
 }
 
-static V lane_bits(Nv *n, int shift, int64_t mask) {
+static V lane_bits(Gpu *n, int shift, int64_t mask) {
   V x = shift ? e_shr(n->g, n->grp.lane, shift) : n->grp.lane;
-  return e_and(n->g, x, nv_i32(n, mask));
+  return e_and(n->g, x, gpu_i32(n, mask));
 }
 
 // The first row of the thread's warp: where there are fewer rows than warps
 // have, several do the same.
-static V first_row(Nv *n, const Product *p) {
+static V first_row(Gpu *n, const Product *p) {
   V warp = n->grp.warp;
   uint32_t rows = n->grp.threads / n->gpu.wave * n->gpu.rows;
   if (p->rows < rows)
-    warp = e_and(n->g, warp, nv_i32(n, p->rows / n->gpu.rows - 1));
-  return nv_mul(n, warp, n->gpu.rows);
+    warp = e_and(n->g, warp, gpu_i32(n, p->rows / n->gpu.rows - 1));
+  return gpu_mul(n, warp, n->gpu.rows);
 }
 
 // A of row block i, k step s: rows g and g + 8, k and k + 8. Stored {m, k}:
 // lane l has row l % 16, chunk l / 16; {k, m}, transposed: row l / 16 * 8 + l %
 // 8, chunk l / 8 % 2.
-static void load_a(Nv *n, const Product *p, uint32_t i, uint32_t s, V out[4]) {
-  V row0 = nv_add(n, first_row(n, p), nv_i32(n, i * p->rows));
+static void load_a(Gpu *n, const Product *p, uint32_t i, uint32_t s, V out[4]) {
+  V row0 = gpu_add(n, first_row(n, p), gpu_i32(n, i * p->rows));
   if (!p->ta) {
-    V row = nv_add(n, row0, lane_bits(n, 0, 15));
-    load4(n, nv_chunk(n, p->a, p->at, row, 2 * s, lane_bits(n, 4, 1)), false,
+    V row = gpu_add(n, row0, lane_bits(n, 0, 15));
+    load4(n, gpu_chunk(n, p->a, p->at, row, 2 * s, lane_bits(n, 4, 1)), false,
           out);
     return;
   }
-  V row = nv_add(n, nv_mul(n, lane_bits(n, 4, 1), 8), lane_bits(n, 0, 7));
-  row = nv_add(n, row, nv_i32(n, 16 * s));
-  V col = nv_add(n, row0, nv_mul(n, lane_bits(n, 3, 1), 8));
-  load4(n, nv_element(n, p->a, p->at, row, col), true, out);
+  V row = gpu_add(n, gpu_mul(n, lane_bits(n, 4, 1), 8), lane_bits(n, 0, 7));
+  row = gpu_add(n, row, gpu_i32(n, 16 * s));
+  V col = gpu_add(n, row0, gpu_mul(n, lane_bits(n, 3, 1), 8));
+  load4(n, gpu_element(n, p->a, p->at, row, col), true, out);
 }
 
 // B of columns n0 .. n0 + 15, k step s, as two operands.
-static void load_b(Nv *n, const Product *p, uint32_t n0, uint32_t s, V out[4]) {
+static void load_b(Gpu *n, const Product *p, uint32_t n0, uint32_t s,
+                   V out[4]) {
   if (p->tb) {  // {k, n}: row k, transposed on the way
-    V row = nv_add(n, lane_bits(n, 0, 15), nv_i32(n, 16 * s));
-    load4(n, nv_chunk(n, p->b, p->bt, row, n0 / 8, lane_bits(n, 4, 1)), true,
+    V row = gpu_add(n, lane_bits(n, 0, 15), gpu_i32(n, 16 * s));
+    load4(n, gpu_chunk(n, p->b, p->bt, row, n0 / 8, lane_bits(n, 4, 1)), true,
           out);
     return;
   }
-  V row = nv_add(n, nv_mul(n, lane_bits(n, 4, 1), 8), lane_bits(n, 0, 7));
-  row = nv_add(n, row, nv_i32(n, n0));
-  load4(n, nv_chunk(n, p->b, p->bt, row, 2 * s, lane_bits(n, 3, 1)), false,
+  V row = gpu_add(n, gpu_mul(n, lane_bits(n, 4, 1), 8), lane_bits(n, 0, 7));
+  row = gpu_add(n, row, gpu_i32(n, n0));
+  load4(n, gpu_chunk(n, p->b, p->bt, row, 2 * s, lane_bits(n, 3, 1)), false,
         out);
 }
 
-static void mma16(Nv *n, DType t, const V *a, V b0, V b1, V *c) {
+static void mma16(Gpu *n, DType t, const V *a, V b0, V b1, V *c) {
   Cg *g = n->g;
   V x[10] = {a[0], a[1], a[2], a[3], b0, b1, c[0], c[1], c[2], c[3]};
   LLVMTypeRef half = LLVMVectorType(LLVMHalfTypeInContext(g->lc), 2);
   for (uint32_t i = 0; t == DT_F16 && i < 6; i++)
     x[i] = LLVMBuildBitCast(g->b, x[i], half, "");
-  V r = nv_call(n,
-                t == DT_F16 ? "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"
-                            : "llvm.nvvm.mma.m16n8k16.row.col.bf16",
-                x, 10);
+  V r = gpu_call(n,
+                 t == DT_F16 ? "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"
+                             : "llvm.nvvm.mma.m16n8k16.row.col.bf16",
+                 x, 10);
   for (uint32_t i = 0; i < 4; i++) c[i] = LLVMBuildExtractValue(g->b, r, i, "");
 }
 
-static void row_block(Nv *n, const Product *p, uint32_t i, V *c) {
+static void row_block(Gpu *n, const Product *p, uint32_t i, V *c) {
   uint32_t cols = p->ct->ext[1], steps = p->k / 16;
   for (uint32_t s = 0; s < steps; s++) {
     V a[4], b[4];
@@ -85,7 +87,7 @@ static void row_block(Nv *n, const Product *p, uint32_t i, V *c) {
   }
 }
 
-bool nv_mma_sync(Nv *n, const Product *p, Frag *r) {
+bool nv_mma_sync(Gpu *n, const Product *p, Frag *r) {
   DType t = p->at->dtype;
   if (t != DT_BF16 && t != DT_F16) return false;
   for (uint32_t i = 0; i < p->ct->ext[0] / p->rows; i++)
@@ -107,28 +109,28 @@ typedef struct Matrices {
   bool trans;
 } Matrices;
 
-static void load4_here(Nv *n, const Matrices *m, V out[4]) {
+static void load4_here(Gpu *n, const Matrices *m, V out[4]) {
   Cg *g = n->g;
   uint32_t panel = smem_panel_bytes(m->t), chunks = panel / 16;
   Tile own = m->tile;
   own.base = 0;
-  V at = nv_chunk(n, own, m->t, m->row, m->c0 % chunks, m->bit);
-  at = LLVMBuildPtrToInt(g->b, at, nv_i32t(n), "");
+  V at = gpu_chunk(n, own, m->t, m->row, m->c0 % chunks, m->bit);
+  at = LLVMBuildPtrToInt(g->b, at, gpu_i32t(n), "");
   uint32_t byte =
       m->tile.base + m->row0 * panel + m->c0 / chunks * panel * m->t->ext[0];
   const char *text = arena_printf(&g->cx->scratch,
                                   "ldmatrix.sync.aligned.m8n8.x4%s.shared.b16 "
                                   "{$0, $1, $2, $3}, [$4+%u];",
                                   m->trans ? ".trans" : "", byte);
-  LLVMTypeRef i = nv_i32t(n), four[4] = {i, i, i, i};
-  V r = nv_asm(n, LLVMStructTypeInContext(g->lc, four, 4, 0), text,
-               "=r,=r,=r,=r,r,~{memory}", &at, 1);
+  LLVMTypeRef i = gpu_i32t(n), four[4] = {i, i, i, i};
+  V r = gpu_asm(n, LLVMStructTypeInContext(g->lc, four, 4, 0), text,
+                "=r,=r,=r,=r,r,~{memory}", &at, 1);
   for (unsigned k = 0; k < 4; k++)
     out[k] = LLVMBuildExtractValue(g->b, r, k, "");
 }
 
-static void a_here(Nv *n, const Product *p, uint32_t i, uint32_t s, V out[4]) {
-  V row = nv_add(n, first_row(n, p), lane_bits(n, 0, 15));
+static void a_here(Gpu *n, const Product *p, uint32_t i, uint32_t s, V out[4]) {
+  V row = gpu_add(n, first_row(n, p), lane_bits(n, 0, 15));
   Matrices m = {p->a,        p->at, row,  lane_bits(n, 4, 1),
                 i * p->rows, 2 * s, false};
   if (p->areg)
@@ -137,8 +139,8 @@ static void a_here(Nv *n, const Product *p, uint32_t i, uint32_t s, V out[4]) {
   else load4_here(n, &m, out);
 }
 
-static void b_here(Nv *n, const Product *p, uint32_t s, uint32_t j, V out[4]) {
-  V row = nv_add(n, nv_mul(n, lane_bits(n, 4, 1), 8), lane_bits(n, 0, 7));
+static void b_here(Gpu *n, const Product *p, uint32_t s, uint32_t j, V out[4]) {
+  V row = gpu_add(n, gpu_mul(n, lane_bits(n, 4, 1), 8), lane_bits(n, 0, 7));
   Matrices m = {p->b, p->bt, row, lane_bits(n, 3, 1), j, 2 * s, false};
   if (p->tb)
     m = (Matrices){
@@ -157,7 +159,7 @@ static const V *known(const Product *p, uint32_t q, uint32_t side, Operands x) {
   return NULL;
 }
 
-static void columns(Nv *n, const Product *p, uint32_t j, V *a, const V *b,
+static void columns(Gpu *n, const Product *p, uint32_t j, V *a, const V *b,
                     V *c) {
   mma16(n, p->at->dtype, a, b[0], b[1], c + j / 2);
   if (j + 8 < p->ct->ext[1])
@@ -168,7 +170,7 @@ static void columns(Nv *n, const Product *p, uint32_t j, V *a, const V *b,
 // of it lies in registers. Of sums that begin at 0 the products in front of the
 // last are small beside it (passes/gpu/dot.c): they have sums of their own, or
 // their bits would be lost in each step.
-static void sum_rows(Nv *n, const Product *p, uint32_t products, uint32_t i,
+static void sum_rows(Gpu *n, const Product *p, uint32_t products, uint32_t i,
                      V *c, V *last) {
   uint32_t cols = p->ct->ext[1];
   Operands a, b;
@@ -184,12 +186,12 @@ static void sum_rows(Nv *n, const Product *p, uint32_t products, uint32_t i,
       }
 }
 
-void nv_mma_sum(Nv *n, const Product *p, uint32_t products, bool fresh,
+void nv_mma_sum(Gpu *n, const Product *p, uint32_t products, bool fresh,
                 Frag *r) {
   uint32_t words = p->ct->ext[1] / 2;
   Frag last = *r;
   if (fresh) {
-    last = nv_new(n, p->ct);
+    last = gpu_new(n, p->ct);
     memcpy(last.w, r->w, r->n * sizeof *r->w);
   }
   for (uint32_t i = 0; i < p->ct->ext[0] / p->rows; i++)
@@ -200,7 +202,7 @@ void nv_mma_sum(Nv *n, const Product *p, uint32_t products, bool fresh,
 }
 
 // ---------------------------------------------------------------- tiles
-bool nv_load_a(Nv *n, Tile s, const Type *t, bool trans, const Type *ft,
+bool nv_load_a(Gpu *n, Tile s, const Type *t, bool trans, const Type *ft,
                Frag *f) {
   Product p = {.at = t, .a = s, .ta = trans};
   p.rows = n->grp.threads / n->gpu.wave * n->gpu.rows;

@@ -4,15 +4,15 @@
 
 #include <stdio.h>
 
-static V narrow(Nv *n, V x) {
-  return LLVMBuildIntCast2(n->g->b, x, nv_i32t(n), 1, "");
+static V narrow(Gpu *n, V x) {
+  return LLVMBuildIntCast2(n->g->b, x, gpu_i32t(n), 1, "");
 }
 
 // The map of a box: one per distinct record of the kernel.
-uint32_t nv_map_of(Nv *n, const Op *op) {
+uint32_t nv_map_of(Gpu *n, const Op *op) {
   bool load = op->code == OP_TMA_LOAD;
   Value tensor = op->args[load ? 3 : 0];
-  const Type *tile = nv_arg_type(n, op, load ? 0 : 1);
+  const Type *tile = gpu_arg_type(n, op, load ? 0 : 1);
   CgMapRecord m = {0};
   const Type *t = ir_type(n->f, tensor);
   const IrAttr *axes = ir_attr(op, AT_TILE);
@@ -36,15 +36,15 @@ uint32_t nv_map_of(Nv *n, const Op *op) {
 }
 
 // Calls fn for each box of the tile: coordinates, innermost first.
-typedef void BoxFn(Nv *n, V shared, V map, V *coords, uint32_t rank, V bar);
+typedef void BoxFn(Gpu *n, V shared, V map, V *coords, uint32_t rank, V bar);
 
-static void each_box(Nv *n, const Op *op, uint32_t lo, Tile s, const Type *tile,
-                     V bar, BoxFn *fn) {
+static void each_box(Gpu *n, const Op *op, uint32_t lo, Tile s,
+                     const Type *tile, V bar, BoxFn *fn) {
   uint32_t id = nv_map_of(n, op);
   CgMapRecord m = n->out->maps.at[id];
   uint32_t panel = smem_panel_bytes(tile);
   uint32_t row = tile->ext[1] * (uint32_t)dtype_size(tile->dtype);
-  V map = nv_block_at(n, n->maps_at + 128 * (uint64_t)id);
+  V map = gpu_block_at(n, n->maps_at + 128 * (uint64_t)id);
   const IrAttr *pieces = ir_attr(op, AT_PIECES);
   uint32_t rows = tile->ext[0] / ir_pieces(op);
   for (uint32_t side = 0; side < row / panel; side++)
@@ -55,14 +55,14 @@ static void each_box(Nv *n, const Op *op, uint32_t lo, Tile s, const Type *tile,
         uint32_t at = other ? m.rank + r / rows - 1 : m.axis[i];
         c[i] = narrow(n, n->g->val[op->args[lo + at]]);
       }
-      c[0] = nv_add(n, c[0], nv_i32(n, side * m.box[0]));
-      c[1] = nv_add(n, c[1], nv_i32(n, r % rows));
-      V at = nv_tile_at(n, s, (side * tile->ext[0] + r) * panel);
+      c[0] = gpu_add(n, c[0], gpu_i32(n, side * m.box[0]));
+      c[1] = gpu_add(n, c[1], gpu_i32(n, r % rows));
+      V at = gpu_tile_at(n, s, (side * tile->ext[0] + r) * panel);
       fn(n, at, map, c, m.rank, bar);
     }
 }
 
-static void load_box(Nv *n, V shared, V map, V *c, uint32_t rank, V bar) {
+static void load_box(Gpu *n, V shared, V map, V *c, uint32_t rank, V bar) {
   Cg *g = n->g;
   char name[64];
   V a[16], no = LLVMConstInt(LLVMInt1TypeInContext(g->lc), 0, 0);
@@ -73,16 +73,16 @@ static void load_box(Nv *n, V shared, V map, V *c, uint32_t rank, V bar) {
   a[k++] = map;
   for (uint32_t i = 0; i < rank; i++) a[k++] = c[i];
   a[k++] = LLVMConstInt(LLVMInt16TypeInContext(g->lc), 0, 0);
-  a[k++] = nv_i64(n, 0);
+  a[k++] = gpu_i64(n, 0);
   a[k++] = no;
   a[k++] = no;
-  a[k++] = nv_i32(n, 0);
+  a[k++] = gpu_i32(n, 0);
   snprintf(name, sizeof name, "llvm.nvvm.cp.async.bulk.tensor.g2s.tile.%ud",
            rank);
-  nv_call(n, name, a, k);
+  gpu_call(n, name, a, k);
 }
 
-static void store_box(Nv *n, V shared, V map, V *c, uint32_t rank, V bar) {
+static void store_box(Gpu *n, V shared, V map, V *c, uint32_t rank, V bar) {
   char name[64];
   V a[16];
   uint32_t k = 0;
@@ -90,55 +90,56 @@ static void store_box(Nv *n, V shared, V map, V *c, uint32_t rank, V bar) {
   a[k++] = shared;
   a[k++] = map;
   for (uint32_t i = 0; i < rank; i++) a[k++] = c[i];
-  a[k++] = nv_i64(n, 0);
+  a[k++] = gpu_i64(n, 0);
   a[k++] = LLVMConstInt(LLVMInt1TypeInContext(n->g->lc), 0, 0);
   snprintf(name, sizeof name, "llvm.nvvm.cp.async.bulk.tensor.s2g.tile.%ud",
            rank);
-  nv_call(n, name, a, k);
+  gpu_call(n, name, a, k);
 }
 
-V nv_mbar_at(Nv *n, const Op *op, uint32_t i) {
-  V slot = narrow(n, nv_arg(n, op, i + 1));
-  V at = nv_add(n, nv_mul(n, slot, 8), nv_i32(n, nv_tile(n, op->args[i]).base));
-  return nv_shared(n, at);
+V nv_mbar_at(Gpu *n, const Op *op, uint32_t i) {
+  V slot = narrow(n, gpu_arg(n, op, i + 1));
+  V at = gpu_add(n, gpu_mul(n, slot, 8),
+                 gpu_i32(n, gpu_tile(n, op->args[i]).base));
+  return gpu_shared(n, at);
 }
 
-void nv_tma_load(Nv *n, const Op *op) {
+void nv_tma_load(Gpu *n, const Op *op) {
   bool one = n->grp.threads == 1;
-  LLVMBasicBlockRef end = one ? NULL : nv_if(n, n->grp.first);
-  each_box(n, op, 4, nv_tile(n, op->args[0]), nv_arg_type(n, op, 0),
+  LLVMBasicBlockRef end = one ? NULL : gpu_if(n, n->grp.first);
+  each_box(n, op, 4, gpu_tile(n, op->args[0]), gpu_arg_type(n, op, 0),
            nv_mbar_at(n, op, 1), load_box);
-  if (!one) nv_end(n, end);
+  if (!one) gpu_end(n, end);
 }
 
-void nv_tma_store(Nv *n, const Op *op) {
+void nv_tma_store(Gpu *n, const Op *op) {
   bool one = n->grp.threads == 1;
-  LLVMBasicBlockRef end = one ? NULL : nv_if(n, n->grp.first);
-  each_box(n, op, 2, nv_tile(n, op->args[1]), nv_arg_type(n, op, 1), NULL,
+  LLVMBasicBlockRef end = one ? NULL : gpu_if(n, n->grp.first);
+  each_box(n, op, 2, gpu_tile(n, op->args[1]), gpu_arg_type(n, op, 1), NULL,
            store_box);
-  if (!one) nv_end(n, end);
+  if (!one) gpu_end(n, end);
 }
 
-void nv_tma_commit(Nv *n, const Op *op) {
+void nv_tma_commit(Gpu *n, const Op *op) {
   (void)op;
-  nv_call(n, "llvm.nvvm.cp.async.bulk.commit.group", NULL, 0);
+  gpu_call(n, "llvm.nvvm.cp.async.bulk.commit.group", NULL, 0);
 }
 
-void nv_tma_wait(Nv *n, const Op *op) {
-  V k = nv_i32(n, ir_attr_i(op, AT_PENDING, 0));
-  nv_call(n, "llvm.nvvm.cp.async.bulk.wait.group.read", &k, 1);
+void nv_tma_wait(Gpu *n, const Op *op) {
+  V k = gpu_i32(n, ir_attr_i(op, AT_PENDING, 0));
+  gpu_call(n, "llvm.nvvm.cp.async.bulk.wait.group.read", &k, 1);
 }
 
 // ---------------------------------------------------------------- barriers
-static V try_wait(Nv *n, const Op *op) {
-  V a[2] = {nv_mbar_at(n, op, 0), narrow(n, nv_arg(n, op, 2))};
-  return nv_call(n, "llvm.nvvm.mbarrier.try.wait.parity.scope.cta.space.cta", a,
-                 2);
+static V try_wait(Gpu *n, const Op *op) {
+  V a[2] = {nv_mbar_at(n, op, 0), narrow(n, gpu_arg(n, op, 2))};
+  return gpu_call(n, "llvm.nvvm.mbarrier.try.wait.parity.scope.cta.space.cta",
+                  a, 2);
 }
 
 // The wait before or behind op with nothing but slots between them. Where CTAs
 // share a multiprocessor one's questions take the other's issue slots.
-static const Op *other_wait(const Nv *n, const Op *op, bool behind) {
+static const Op *other_wait(const Gpu *n, const Op *op, bool behind) {
   if (ir_attr_i(n->f->body->first, AT_OCCUPANCY, 1) > 1) return NULL;
   do op = behind ? op->next : op->prev;
   while (op && op->code == OP_SLOT);
@@ -147,7 +148,7 @@ static const Op *other_wait(const Nv *n, const Op *op, bool behind) {
 
 // An answer takes some 40 cycles: waits that follow each other ask at once.
 // What has completed stays so until this thread has arrived elsewhere.
-void nv_mbar_wait(Nv *n, const Op *op) {
+void nv_mbar_wait(Gpu *n, const Op *op) {
   Cg *g = n->g;
   if (other_wait(n, op, false)) return;
   LLVMBasicBlockRef spin = cg_block(g, "spin"), ready = cg_block(g, "ready");
@@ -159,31 +160,31 @@ void nv_mbar_wait(Nv *n, const Op *op) {
   LLVMBuildCondBr(g->b, ok, ready, spin);
   LLVMPositionBuilderAtEnd(g->b, ready);
   // No access moves above the wait.
-  nv_asm(n, LLVMVoidTypeInContext(g->lc), "", "~{memory}", NULL, 0);
+  gpu_asm(n, LLVMVoidTypeInContext(g->lc), "", "~{memory}", NULL, 0);
 }
 
-void nv_mbar_expect(Nv *n, const Op *op) {
-  V a[2] = {nv_mbar_at(n, op, 0), nv_i32(n, ir_attr_i(op, AT_BYTES, 0))};
-  LLVMBasicBlockRef end = n->grp.threads > 1 ? nv_if(n, n->grp.first) : NULL;
-  nv_call(n, "llvm.nvvm.mbarrier.arrive.expect.tx.scope.cta.space.cta", a, 2);
-  if (end) nv_end(n, end);
+void nv_mbar_expect(Gpu *n, const Op *op) {
+  V a[2] = {nv_mbar_at(n, op, 0), gpu_i32(n, ir_attr_i(op, AT_BYTES, 0))};
+  LLVMBasicBlockRef end = n->grp.threads > 1 ? gpu_if(n, n->grp.first) : NULL;
+  gpu_call(n, "llvm.nvvm.mbarrier.arrive.expect.tx.scope.cta.space.cta", a, 2);
+  if (end) gpu_end(n, end);
 }
 
-static void named(Nv *n, const Op *op, const char *name) {
-  V a[2] = {narrow(n, nv_arg(n, op, 0)),
-            nv_i32(n, ir_attr_i(op, AT_THREADS, 0))};
-  nv_call(n, name, a, 2);
+static void named(Gpu *n, const Op *op, const char *name) {
+  V a[2] = {narrow(n, gpu_arg(n, op, 0)),
+            gpu_i32(n, ir_attr_i(op, AT_THREADS, 0))};
+  gpu_call(n, name, a, 2);
 }
 
-void nv_bar_sync(Nv *n, const Op *op) {
+void nv_bar_sync(Gpu *n, const Op *op) {
   named(n, op, "llvm.nvvm.barrier.cta.sync.aligned.count");
 }
 
-void nv_bar_arrive(Nv *n, const Op *op) {
+void nv_bar_arrive(Gpu *n, const Op *op) {
   named(n, op, "llvm.nvvm.barrier.cta.arrive.aligned.count");
 }
 
-void nv_fence_async(Nv *n, const Op *op) {
+void nv_fence_async(Gpu *n, const Op *op) {
   (void)op;
-  nv_call(n, "llvm.nvvm.fence.proxy.async.shared_cta", NULL, 0);
+  gpu_call(n, "llvm.nvvm.fence.proxy.async.shared_cta", NULL, 0);
 }

@@ -19,45 +19,46 @@ static uint32_t reg_of(uint32_t cols, uint32_t m, uint32_t col, uint32_t k) {
   return m * cols / 2 + (col + 8 * (k >> 2)) / 2 + (k & 3);
 }
 
-static V is_warp(Nv *n, uint32_t w) {
-  return e_icmp(n->g, LLVMIntEQ, n->grp.warp, nv_i32(n, w));
+static V is_warp(Gpu *n, uint32_t w) {
+  return e_icmp(n->g, LLVMIntEQ, n->grp.warp, gpu_i32(n, w));
 }
 
-static Block own_block(Nv *n, const Frag *f, uint32_t cols, uint32_t m) {
+static Block own_block(Gpu *n, const Frag *f, uint32_t cols, uint32_t m) {
   uint32_t warps = n->grp.threads / 32;
   Block b;
   for (uint32_t k = 0; k < BLOCK_REGS; k++)
     for (uint32_t w = 0; w < warps; w++) {
-      V x = nv_elem(n, f, reg_of(cols, m, BLOCK * (m * warps + w), k));
+      V x = gpu_elem(n, f, reg_of(cols, m, BLOCK * (m * warps + w), k));
       b.x[k] = w ? LLVMBuildSelect(n->g->b, is_warp(n, w), x, b.x[k], "") : x;
     }
   return b;
 }
 
-static V row_of(Nv *n, uint32_t k) {
-  return nv_add(n, e_shr(n->g, n->grp.lane, 2), nv_i32(n, 8 * (k >> 1 & 1)));
+static V row_of(Gpu *n, uint32_t k) {
+  return gpu_add(n, e_shr(n->g, n->grp.lane, 2), gpu_i32(n, 8 * (k >> 1 & 1)));
 }
 
-static V col_of(Nv *n, uint32_t k) {
-  V c = nv_mul(n, e_and(n->g, n->grp.lane, nv_i32(n, 3)), 2);
-  return nv_add(n, c, nv_i32(n, 8 * (k >> 2) + (k & 1)));
+static V col_of(Gpu *n, uint32_t k) {
+  V c = gpu_mul(n, e_and(n->g, n->grp.lane, gpu_i32(n, 3)), 2);
+  return gpu_add(n, c, gpu_i32(n, 8 * (k >> 2) + (k & 1)));
 }
 
-static V from(Nv *n, V x, FromLane lane) {
+static V from(Gpu *n, V x, FromLane lane) {
   Cg *g = n->g;
-  V bits = LLVMBuildBitCast(g->b, x, nv_i32t(n), "");
+  V bits = LLVMBuildBitCast(g->b, x, gpu_i32t(n), "");
   bits = n->vendor->from_lane(n, bits, lane);
   return LLVMBuildBitCast(g->b, bits, cg_of(x), "");
 }
 
 // Takes L[r][i] * row i off the rows r. Row i is 0 beyond the diagonal.
-static void eliminate(Nv *n, const Block *l, Block *x, uint32_t i, bool upper) {
+static void eliminate(Gpu *n, const Block *l, Block *x, uint32_t i,
+                      bool upper) {
   Cg *g = n->g;
-  V quad = e_and(g, n->grp.lane, nv_i32(n, ~3));
+  V quad = e_and(g, n->grp.lane, gpu_i32(n, ~3));
   uint32_t l_at = i % 8 / 2, x_at = i % 8 * 4;
-  FromLane of_l = {nv_add(n, quad, nv_i32(n, l_at)), 31 & ~3, l_at};
-  V pos = e_and(g, n->grp.lane, nv_i32(n, 3));
-  FromLane of_x = {nv_add(n, pos, nv_i32(n, x_at)), 3, x_at};
+  FromLane of_l = {gpu_add(n, quad, gpu_i32(n, l_at)), 31 & ~3, l_at};
+  V pos = e_and(g, n->grp.lane, gpu_i32(n, 3));
+  FromLane of_x = {gpu_add(n, pos, gpu_i32(n, x_at)), 3, x_at};
   V factor[2] = {NULL, NULL};
   for (uint32_t r = 0; r < 2; r++) {
     bool none = upper ? r == 1 && i < 8 : r == 0 && i >= 8;
@@ -76,7 +77,7 @@ static void eliminate(Nv *n, const Block *l, Block *x, uint32_t i, bool upper) {
   }
 }
 
-static Block invert(Nv *n, const Block *l, bool upper) {
+static Block invert(Gpu *n, const Block *l, bool upper) {
   Cg *g = n->g;
   Block x, m;
   V zero = e_f(g, l->x[0], 0), one = e_f(g, l->x[0], 1);
@@ -92,10 +93,10 @@ static Block invert(Nv *n, const Block *l, bool upper) {
   return x;
 }
 
-void nv_ftrinv(Nv *n, const Op *op) {
-  const Frag *f = nv_frag(n, op->args[0]);
-  const Type *t = nv_res_type(n, op);
-  Frag r = nv_new(n, t);
+void nv_ftrinv(Gpu *n, const Op *op) {
+  const Frag *f = gpu_frag(n, op->args[0]);
+  const Type *t = gpu_res_type(n, op);
+  Frag r = gpu_new(n, t);
   bool upper = ir_attr_i(op, AT_TRANS, 0) != 0;
   uint32_t warps = n->grp.threads / 32, rows = BLOCK * warps, cols = t->ext[1];
   V zero = e_f(n->g, f->w[0], 0);
@@ -109,6 +110,6 @@ void nv_ftrinv(Nv *n, const Op *op) {
         e[reg_of(cols, m, BLOCK * (m * warps + w), k)] =
             LLVMBuildSelect(n->g->b, is_warp(n, w), b.x[k], zero, "");
   }
-  nv_pack(n, &r, e);
-  nv_define(n, op->res[0], r);
+  gpu_pack(n, &r, e);
+  gpu_define(n, op->res[0], r);
 }

@@ -30,14 +30,14 @@ static uint64_t bits_of(const Type *t, bool trans) {
   return kind[t->layout] << 62 | sbo << 32 | lbo << 16;
 }
 
-static Desc desc_of(Nv *n, Tile s, const Type *t, bool trans) {
+static Desc desc_of(Gpu *n, Tile s, const Type *t, bool trans) {
   Cg *g = n->g;
   Desc d = {.panel = smem_panel_bytes(t),
             .rows = t->ext[0],
             .trans = trans,
             .k = 32 / (uint32_t)dtype_size(t->dtype)};
   uint64_t bits = bits_of(t, trans) + (s.base >> 4);
-  d.value = e_iadd(g, n->desc0, nv_i64(n, (int64_t)bits));
+  d.value = e_iadd(g, n->desc0, gpu_i64(n, (int64_t)bits));
   LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
   if (s.var) d.value = e_iadd(g, d.value, LLVMBuildZExt(g->b, s.var, i64, ""));
   return d;
@@ -132,19 +132,19 @@ static void chain_text(Buf *t, const Chain *c, uint32_t ra, uint32_t rb) {
   buf_char(t, '}');
 }
 
-static LLVMTypeRef floats(Nv *n, uint32_t count) {
+static LLVMTypeRef floats(Gpu *n, uint32_t count) {
   LLVMTypeRef *t = NEWN(&n->g->cx->scratch, LLVMTypeRef, count);
   for (uint32_t i = 0; i < count; i++) t[i] = LLVMFloatTypeInContext(n->g->lc);
   return LLVMStructTypeInContext(n->g->lc, t, count, 0);
 }
 
-static void unpack(Nv *n, V s, V *out, uint32_t count) {
+static void unpack(Gpu *n, V s, V *out, uint32_t count) {
   for (uint32_t i = 0; i < count; i++)
     out[i] = LLVMBuildExtractValue(n->g->b, s, i, "");
 }
 
 // acc (n / 2 registers) of one 64 x n product; in: its old value.
-static void emit_chain(Nv *n, const Chain *c, V *acc) {
+static void emit_chain(Gpu *n, const Chain *c, V *acc) {
   Arena *ar = &n->g->cx->scratch;
   Buf text = {.arena = ar}, cons = {.arena = ar};
   uint32_t regs = c->n / 2, k = 0, na = c->areg ? 4 * c->steps : 1;
@@ -163,7 +163,7 @@ static void emit_chain(Nv *n, const Chain *c, V *acc) {
   buf_str(&cons, ",l,~{memory}");
   args[k++] = c->b.value;
   chain_text(&text, c, ra, rb);
-  unpack(n, nv_asm(n, floats(n, regs), text.at, cons.at, args, k), acc, regs);
+  unpack(n, gpu_asm(n, floats(n, regs), text.at, cons.at, args, k), acc, regs);
 }
 
 // The first columns from `at` on with those that steps have in common with
@@ -186,7 +186,7 @@ static Cols common_cols(const Chain *c, uint32_t at) {
 // Steps that have columns in common are a chain of products of one shape: with
 // others on the same sums ptxas waits for each. Columns of no step are what
 // they were, 0 of a sum that begins.
-static void emit_chains(Nv *n, const Chain *all, V *acc) {
+static void emit_chains(Gpu *n, const Chain *all, V *acc) {
   V zero = LLVMConstReal(LLVMFloatTypeInContext(n->g->lc), 0);
   for (uint32_t i = 0; all->spans && all->fresh && i < all->n / 2; i++)
     acc[i] = zero;
@@ -231,10 +231,10 @@ static bool copies_sum(const Func *f, const Op *op) {
   return false;
 }
 
-static void copy_words(Nv *n, Frag *r) {
+static void copy_words(Gpu *n, Frag *r) {
   LLVMTypeRef f32 = LLVMFloatTypeInContext(n->g->lc);
   for (uint32_t i = 0; i < r->n; i++)
-    r->w[i] = nv_asm(n, f32, "mov.b32 $0, $1;", "=f,f", &r->w[i], 1);
+    r->w[i] = gpu_asm(n, f32, "mov.b32 $0, $1;", "=f,f", &r->w[i], 1);
 }
 
 // ---------------------------------------------------------------- constants
@@ -254,13 +254,13 @@ static bool of_coordinates(const Func *f, Value v) {
 // ptxas 13 moves a constant to its register behind the product that reads it
 // there as A. A bit that is 0 in every launch, the sign of the tasks' number,
 // hides that it is constant.
-static V *hide_constants(Nv *n, const Op *op, const Frag *a) {
+static V *hide_constants(Gpu *n, const Op *op, const Frag *a) {
   LLVMBuilderRef b = n->g->b;
-  LLVMTypeRef i64 = LLVMInt64TypeInContext(n->g->lc), i32 = nv_i32t(n);
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(n->g->lc), i32 = gpu_i32t(n);
   V *w = NEWN(&n->g->cx->scratch, V, a->n);
   memcpy(w, a->w, a->n * sizeof *w);
   if (!of_coordinates(n->f, op->args[0])) return w;
-  V tasks = nv_param(n, n->ntasks_at, i64);
+  V tasks = gpu_param(n, n->ntasks_at, i64);
   V zero = LLVMBuildLShr(b, tasks, LLVMConstInt(i64, 63, 0), "");
   zero = LLVMBuildTrunc(b, zero, i32, "");
   for (uint32_t i = 0; i < a->n; i++) {
@@ -272,8 +272,8 @@ static V *hide_constants(Nv *n, const Op *op, const Frag *a) {
 }
 
 // ---------------------------------------------------------------- ops
-void nv_wgmma(Nv *n, const Op *op) {
-  const Type *at = nv_arg_type(n, op, 0), *bt = nv_arg_type(n, op, 1);
+void nv_wgmma(Gpu *n, const Op *op) {
+  const Type *at = gpu_arg_type(n, op, 0), *bt = gpu_arg_type(n, op, 1);
   bool regs = at->kind == TK_FRAG;
   Chain c = {.at = at,
              .bt = bt,
@@ -281,17 +281,17 @@ void nv_wgmma(Nv *n, const Op *op) {
              .tb = ir_attr_i(op, AT_TRANS, 0),
              .ta = ir_attr_i(op, AT_TRANSA, 0),
              .spans = ir_attr(op, AT_SPANS)};
-  Frag r = nv_new(n, nv_res_type(n, op));
-  const Type *ct = nv_res_type(n, op);
+  Frag r = gpu_new(n, gpu_res_type(n, op));
+  const Type *ct = gpu_res_type(n, op);
   uint32_t k = at->ext[c.ta ? 0 : 1];
   c.steps = k * (uint32_t)dtype_size(at->dtype) / 32;
-  c.b = desc_of(n, nv_tile(n, op->args[1]), bt, c.tb);
-  if (!regs) c.a = desc_of(n, nv_tile(n, op->args[0]), at, c.ta);
-  if (!c.fresh) memcpy(r.w, nv_frag(n, op->args[2])->w, r.n * sizeof *r.w);
+  c.b = desc_of(n, gpu_tile(n, op->args[1]), bt, c.tb);
+  if (!regs) c.a = desc_of(n, gpu_tile(n, op->args[0]), at, c.ta);
+  if (!c.fresh) memcpy(r.w, gpu_frag(n, op->args[2])->w, r.n * sizeof *r.w);
   if (!c.fresh && copies_sum(n->f, op)) copy_words(n, &r);
   uint32_t blocks = ct->ext[0] / M, per_m = ct->ext[1] / 2;
   const V *words = op == n->fenced ? n->fenced_words
-                   : regs ? hide_constants(n, op, nv_frag(n, op->args[0]))
+                   : regs ? hide_constants(n, op, gpu_frag(n, op->args[0]))
                           : NULL;
   for (uint32_t i = 0; i < blocks; i++)
     for (uint32_t n0 = 0; n0 < ct->ext[1]; n0 += c.n) {
@@ -299,28 +299,28 @@ void nv_wgmma(Nv *n, const Op *op) {
       c.areg = regs ? words + i * 4 * c.steps : NULL;
       emit_chains(n, &c, r.w + i * per_m + n0 / 2);
     }
-  nv_define(n, op->res[0], r);
+  gpu_define(n, op->res[0], r);
 }
 
 // What the next product adds to, if it is computed right in front of the fence
 // and for it alone, else 0. Of products of registers ptxas orders that by
 // itself, and more order costs LLVM registers.
-static Value made_for(const Nv *n, const Op *fence) {
+static Value made_for(const Gpu *n, const Op *fence) {
   const Op *next = fence->next, *made = fence->prev;
   bool sum = next && made && next->code == OP_WGMMA && next->nargs > 2 &&
              made->nres == 1 && made->res[0] == next->args[2] &&
-             nv_arg_type(n, next, 0)->kind == TK_SMEM &&
+             gpu_arg_type(n, next, 0)->kind == TK_SMEM &&
              (op_info(made->code)->flags & OPF_ELEM);
   return sum && ir_count_uses(n->f, made->res[0]) == 1 ? made->res[0] : 0;
 }
 
 // The product behind the fence that adds a constant's to the first one's, or
 // NULL.
-static const Op *constant_behind(const Nv *n, const Op *fence) {
+static const Op *constant_behind(const Gpu *n, const Op *fence) {
   const Op *first = fence->next, *op = first ? first->next : NULL;
   bool chain = op && first->code == OP_WGMMA && op->code == OP_WGMMA &&
                op->nargs > 2 && op->args[2] == first->res[0];
-  return chain && nv_arg_type(n, op, 0)->kind == TK_FRAG &&
+  return chain && gpu_arg_type(n, op, 0)->kind == TK_FRAG &&
                  of_coordinates(n->f, op->args[0])
              ? op
              : NULL;
@@ -328,9 +328,9 @@ static const Op *constant_behind(const Nv *n, const Op *fence) {
 
 // Words that hide constants are made in front of the fence, equal ones once:
 // they pass through it.
-static void fence_constant(Nv *n, const Op *op) {
+static void fence_constant(Gpu *n, const Op *op) {
   enum { MOST = 64 };
-  const Frag *a = nv_frag(n, op->args[0]);
+  const Frag *a = gpu_frag(n, op->args[0]);
   V *all = hide_constants(n, op, a), w[MOST];
   uint32_t at[MOST], count = 0;
   if (a->n > MOST) return;
@@ -347,7 +347,7 @@ static void fence_constant(Nv *n, const Op *op) {
   buf_str(&cons, ",~{memory}");
   LLVMTypeRef s =
       count == 1 ? t[0] : LLVMStructTypeInContext(n->g->lc, t, count, 0);
-  V all_of = nv_asm(n, s, fence_text, cons.at, w, count);
+  V all_of = gpu_asm(n, s, fence_text, cons.at, w, count);
   if (count == 1) w[0] = all_of;
   else unpack(n, all_of, w, count);
   for (uint32_t i = 0; i < a->n; i++) all[i] = w[at[i]];
@@ -357,7 +357,7 @@ static void fence_constant(Nv *n, const Op *op) {
 
 // Registers of a sum are written before the fence. LLVM would write them behind
 // it, and ptxas has to make another fence then (C7519): they pass through it.
-void nv_wg_fence(Nv *n, const Op *op) {
+void nv_wg_fence(Gpu *n, const Op *op) {
   Value sum = made_for(n, op);
   const Op *constant = sum ? NULL : constant_behind(n, op);
   if (constant) {
@@ -365,36 +365,36 @@ void nv_wg_fence(Nv *n, const Op *op) {
     return;
   }
   if (!sum) {
-    nv_call(n, "llvm.nvvm.wgmma.fence.sync.aligned", NULL, 0);
+    gpu_call(n, "llvm.nvvm.wgmma.fence.sync.aligned", NULL, 0);
     return;
   }
-  Frag *r = nv_frag(n, sum);
+  Frag *r = gpu_frag(n, sum);
   Buf cons = {.arena = &n->g->cx->scratch};
   for (uint32_t i = 0; i < r->n; i++) buf_str(&cons, i ? ",=f" : "=f");
   for (uint32_t i = 0; i < r->n; i++) buf_printf(&cons, ",%u", i);
   buf_str(&cons, ",~{memory}");
-  unpack(n, nv_asm(n, floats(n, r->n), fence_text, cons.at, r->w, r->n), r->w,
+  unpack(n, gpu_asm(n, floats(n, r->n), fence_text, cons.at, r->w, r->n), r->w,
          r->n);
 }
 
-void nv_wg_commit(Nv *n, const Op *op) {
+void nv_wg_commit(Gpu *n, const Op *op) {
   (void)op;
-  nv_call(n, "llvm.nvvm.wgmma.commit_group.sync.aligned", NULL, 0);
+  gpu_call(n, "llvm.nvvm.wgmma.commit_group.sync.aligned", NULL, 0);
 }
 
 // What becomes readable passes through the wait, so no use moves above it;
 // zeros that no product made stay zeros.
-void nv_wg_wait(Nv *n, const Op *op) {
+void nv_wg_wait(Gpu *n, const Op *op) {
   Arena *ar = &n->g->cx->scratch;
   Buf cons = {.arena = ar};
   char text[64];
   uint32_t count = 0, k = 0;
   snprintf(text, sizeof text, "wgmma.wait_group.sync.aligned %lld;",
            (long long)ir_attr_i(op, AT_PENDING, 0));
-  for (uint32_t i = 0; i < op->nargs; i++) count += nv_frag(n, op->args[i])->n;
+  for (uint32_t i = 0; i < op->nargs; i++) count += gpu_frag(n, op->args[i])->n;
   V *w = NEWN(ar, V, count + 1), *all = NEWN(ar, V, count + 1);
   for (uint32_t i = 0; i < op->nargs; i++) {
-    const Frag *f = nv_frag(n, op->args[i]);
+    const Frag *f = gpu_frag(n, op->args[i]);
     memcpy(all + k, f->w, f->n * sizeof *all);
     k += f->n;
   }
@@ -405,14 +405,14 @@ void nv_wg_wait(Nv *n, const Op *op) {
   for (uint32_t i = 0; i < count; i++) buf_printf(&cons, ",%u", i);
   buf_str(&cons, count ? ",~{memory}" : "~{memory}");
   LLVMTypeRef t = count ? floats(n, count) : LLVMVoidTypeInContext(n->g->lc);
-  V s = nv_asm(n, t, text, cons.at, w, count);
+  V s = gpu_asm(n, t, text, cons.at, w, count);
   if (count) unpack(n, s, w, count);
   for (uint32_t i = 0; i < k; i++)
     if (!LLVMIsConstant(all[i])) all[i] = *w++;
   for (uint32_t i = 0; i < op->nres; i++) {
-    Frag f = *nv_frag(n, op->args[i]);
+    Frag f = *gpu_frag(n, op->args[i]);
     f.w = all;
     all += f.n;
-    nv_define(n, op->res[i], f);
+    gpu_define(n, op->res[i], f);
   }
 }

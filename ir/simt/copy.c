@@ -47,7 +47,7 @@ static void indices(Wave *w, const Op *op, uint32_t lo, uint32_t n,
                     int64_t *at) {
   n += ir_pieces(op) - 1;
   for (uint32_t i = 0; i < n; i++)
-    at[i] = (int64_t)wave_scalar(w, op->args[lo + i]);
+    at[i] = (int64_t)simt_scalar(w, op->args[lo + i]);
 }
 
 // ---------------------------------------------------------------- cp.async
@@ -60,15 +60,15 @@ static bool is_under_way(const Wave *w, uint32_t base, uint32_t bytes) {
 
 // The group's threads share the tile's chunks of 16 bytes.
 static bool cp_async(Wave *w, const Op *op) {
-  const Type *t = wave_type(w, op->args[0]);
+  const Type *t = simt_type(w, op->args[0]);
   int64_t at[MOST_INDICES];
-  indices(w, op, 2, wave_type(w, op->args[1])->n, at);
+  indices(w, op, 2, simt_type(w, op->args[1])->n, at);
   Box b = box_of(wave_in(w), op, op->args[1], t->ext[0], at);
   uint32_t lanes = w->cta->x->lanes,
            elems = 16 / (uint32_t)dtype_size(t->dtype);
   uint32_t per_row = t->ext[1] / elems, base = w->val[op->args[0]].base;
   if (is_under_way(w, base, smem_slot_bytes(t)))
-    wave_fail(w, op, "another copy to the tile has not arrived");
+    simt_fail(w, op, "another copy to the tile has not arrived");
   for (uint32_t i = 0; i < per_row * t->ext[0]; i++) {
     uint32_t thread = i % w->grp->threads;
     if (thread / lanes != w->id - w->grp->first) continue;
@@ -78,7 +78,7 @@ static bool cp_async(Wave *w, const Op *op) {
                   .dtype = t->dtype,
                   .group = w->copy_group,
                   .v = box_value(&b, r, c)};
-      wave_begin(w, op, f.byte, false);
+      simt_begin(w, op, f.byte, false);
       vec_push(w->cta->x->arena, &w->copies, f);
     }
   }
@@ -96,7 +96,7 @@ static bool cp_wait(Wave *w, const Op *op) {
   for (uint32_t i = 0; i < w->copies.n; i++) {
     Flight f = w->copies.at[i];
     if (f.group + keep < w->copy_group)
-      wave_arrive(w->cta, f.byte, f.dtype, f.v, w->id, w->clock.at[w->id]);
+      simt_arrive(w->cta, f.byte, f.dtype, f.v, w->id, w->clock.at[w->id]);
     else w->copies.at[n++] = f;
   }
   w->copies.n = n;
@@ -106,7 +106,7 @@ static bool cp_wait(Wave *w, const Op *op) {
 // ---------------------------------------------------------------- TMA
 // Where the engine puts an element of a panel: row pitch is the panel, bits 4
 // to 6 of the address are XORed with bits 7 to 9 (fewer for narrow panels).
-uint32_t wave_engine_offset(const Type *t, uint32_t row, uint32_t col) {
+uint32_t simt_engine_offset(const Type *t, uint32_t row, uint32_t col) {
   uint32_t size = (uint32_t)dtype_size(t->dtype);
   uint32_t panel = t->layout == LY_SW128  ? 128
                    : t->layout == LY_SW64 ? 64
@@ -119,26 +119,26 @@ uint32_t wave_engine_offset(const Type *t, uint32_t row, uint32_t col) {
 }
 
 static bool tma_load(Wave *w, const Op *op) {
-  const Type *t = wave_type(w, op->args[0]), *bars = wave_type(w, op->args[1]);
+  const Type *t = simt_type(w, op->args[0]), *bars = simt_type(w, op->args[1]);
   if (!wave_first(w)) return true;
-  double slot = wave_scalar(w, op->args[2]);
+  double slot = simt_scalar(w, op->args[2]);
   if (slot < 0 || slot >= bars->n) {
-    wave_fail(w, op, "no such slot");
+    simt_fail(w, op, "no such slot");
     return true;
   }
   Fetch f = {.op = op,
              .tensor = op->args[3],
              .base = w->val[op->args[0]].base,
              .bar = w->val[op->args[1]].base + (uint32_t)slot};
-  indices(w, op, 4, wave_type(w, f.tensor)->n, f.at);
+  indices(w, op, 4, simt_type(w, f.tensor)->n, f.at);
   for (uint32_t r = 0; r < t->ext[0]; r++)
     for (uint32_t c = 0; c < t->ext[1]; c++)
-      wave_begin(w, op, f.base + wave_engine_offset(t, r, c), true);
+      simt_begin(w, op, f.base + simt_engine_offset(t, r, c), true);
   vec_push(w->cta->x->arena, &w->cta->fetches, f);
   return true;
 }
 
-void wave_engine(Cta *c, uint32_t i) {
+void simt_engine(Cta *c, uint32_t i) {
   const Interp *in = c->x->in;
   Fetch f = c->fetches.at[i];
   const Type *t = ir_type(in->f, f.op->args[0]);
@@ -148,25 +148,25 @@ void wave_engine(Cta *c, uint32_t i) {
   c->engine++;
   for (uint32_t r = 0; r < t->ext[0]; r++)
     for (uint32_t k = 0; k < t->ext[1]; k++)
-      wave_arrive(c, f.base + wave_engine_offset(t, r, k), t->dtype,
+      simt_arrive(c, f.base + simt_engine_offset(t, r, k), t->dtype,
                   box_value(&b, r, k), ENGINE, c->engine);
   bar->next.at[ENGINE] = c->engine;
   bar->bytes -= t->ext[0] * t->ext[1] * (uint32_t)dtype_size(t->dtype);
-  wave_complete(bar);
+  simt_complete(bar);
 }
 
 static bool tma_store(Wave *w, const Op *op) {
-  const Type *t = wave_type(w, op->args[1]);
+  const Type *t = simt_type(w, op->args[1]);
   if (!wave_first(w)) return true;
   Hold h = {.type = t,
             .base = w->val[op->args[1]].base,
             .op = op,
             .group = w->store_group};
-  indices(w, op, 2, wave_type(w, op->args[0])->n, h.at);
+  indices(w, op, 2, simt_type(w, op->args[0])->n, h.at);
   for (uint32_t r = 0; r < t->ext[0]; r++)
     for (uint32_t c = 0; c < t->ext[1]; c++)
-      wave_read(w, op, t->dtype, h.base + wave_engine_offset(t, r, c), true);
-  wave_hold(w, t, h.base, 1);
+      simt_read(w, op, t->dtype, h.base + simt_engine_offset(t, r, c), true);
+  simt_hold(w, t, h.base, 1);
   vec_push(w->cta->x->arena, &w->stores, h);
   return true;
 }
@@ -178,12 +178,12 @@ static void write_box(Wave *w, const Hold *h) {
     for (uint32_t c = 0; c < t->ext[1]; c++) {
       void *to = box_element(&b, r, c);
       const uint8_t *from =
-          w->cta->smem + h->base + wave_engine_offset(t, r, c);
+          w->cta->smem + h->base + simt_engine_offset(t, r, c);
       if (to) dtype_store(b.t->dtype, to, dtype_load(t->dtype, from));
     }
 }
 
-void wave_finish_stores(Wave *w, uint32_t keep) {
+void simt_finish_stores(Wave *w, uint32_t keep) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < w->stores.n; i++) {
     Hold h = w->stores.at[i];
@@ -192,7 +192,7 @@ void wave_finish_stores(Wave *w, uint32_t keep) {
       continue;
     }
     write_box(w, &h);
-    wave_hold(w, h.type, h.base, -1);
+    simt_hold(w, h.type, h.base, -1);
   }
   w->stores.n = n;
 }
@@ -204,11 +204,11 @@ static bool tma_commit(Wave *w, const Op *op) {
 }
 
 static bool tma_wait(Wave *w, const Op *op) {
-  wave_finish_stores(w, (uint32_t)ir_attr_i(op, AT_PENDING, 0));
+  simt_finish_stores(w, (uint32_t)ir_attr_i(op, AT_PENDING, 0));
   return true;
 }
 
-WaveFn *wave_copy_fn(OpCode c) {
+WaveFn *simt_copy_fn(OpCode c) {
   static WaveFn *const fn[OP_COUNT] = {
       [OP_CP_ASYNC] = cp_async,   [OP_CP_COMMIT] = cp_commit,
       [OP_CP_WAIT] = cp_wait,     [OP_TMA_LOAD] = tma_load,

@@ -19,14 +19,14 @@ static double constant_of(Wave *w, const Op *op) {
   int64_t d = ir_attr_i(op, AT_IVALUE, 0);
   if (op->code == OP_DIM &&
       !dim_eval(&in->m->dims, (Dim)ir_attr_i(op, AT_DIM, 0), in->dims, &d))
-    wave_fail(w, op, "the dim has no value");
+    simt_fail(w, op, "the dim has no value");
   return f ? f->f : dtype_number(d);
 }
 
 static void fill(Wave *w, Value v, double x) {
-  WaveVal *r = wave_define(w, v);
+  WaveVal *r = simt_define(w, v);
   uint32_t n = r->regs ? r->regs * w->cta->x->lanes : 1;
-  x = rounded(wave_type(w, v)->dtype, x);
+  x = rounded(simt_type(w, v)->dtype, x);
   for (uint32_t i = 0; i < n; i++) r->at[i] = x;
 }
 
@@ -36,17 +36,17 @@ static bool constant(Wave *w, const Op *op) {
 }
 
 static bool splat(Wave *w, const Op *op) {
-  fill(w, op->res[0], wave_scalar(w, op->args[0]));
+  fill(w, op->res[0], simt_scalar(w, op->args[0]));
   return true;
 }
 
 static bool elementwise(Wave *w, const Op *op) {
-  DType to = wave_type(w, op->res[0])->dtype;
+  DType to = simt_type(w, op->res[0])->dtype;
   const WaveVal *a[3];
-  WaveVal *r = wave_define(w, op->res[0]);
+  WaveVal *r = simt_define(w, op->res[0]);
   uint32_t n = r->regs ? r->regs * w->cta->x->lanes : 1;
   for (uint32_t k = 0; k < op->nargs && k < 3; k++)
-    a[k] = wave_val(w, op->args[k]);
+    a[k] = simt_val(w, op->args[k]);
   for (uint32_t i = 0; i < n; i++) {
     double x[3] = {0};
     for (uint32_t k = 0; k < op->nargs && k < 3; k++)
@@ -58,9 +58,9 @@ static bool elementwise(Wave *w, const Op *op) {
 
 // Which bits stand for a value is the matrix units' matter; -0 may become 0.
 static bool operand(Wave *w, const Op *op) {
-  const WaveVal *x = wave_val(w, op->args[0]);
-  WaveVal *r = wave_define(w, op->res[0]);
-  bool minus = op->nargs > 1 && wave_scalar(w, op->args[1]) != 0;
+  const WaveVal *x = simt_val(w, op->args[0]);
+  WaveVal *r = simt_define(w, op->res[0]);
+  bool minus = op->nargs > 1 && simt_scalar(w, op->args[1]) != 0;
   for (uint32_t i = 0; i < r->regs * w->cta->x->lanes; i++)
     r->at[i] = minus ? -x->at[i] : x->at[i];
   return true;
@@ -68,8 +68,8 @@ static bool operand(Wave *w, const Op *op) {
 
 // ---------------------------------------------------------------- coordinates
 static bool coord(Wave *w, const Op *op) {
-  const FragMap *m = wave_map(w, op->res[0], wave_type(w, op->res[0]));
-  WaveVal *r = wave_define(w, op->res[0]);
+  const FragMap *m = simt_map(w, op->res[0], simt_type(w, op->res[0]));
+  WaveVal *r = simt_define(w, op->res[0]);
   uint32_t lanes = w->cta->x->lanes, at[2];
   bool thread = op->code != OP_COORD_REG, reg = op->code != OP_COORD_THREAD;
   for (uint32_t i = 0; i < r->regs; i++)
@@ -81,7 +81,7 @@ static bool coord(Wave *w, const Op *op) {
 }
 
 // In thread 0, and so in all: code is the same for all threads.
-uint32_t wave_slice_reg(const FragMap *tile, const FragMap *slice, uint32_t pos,
+uint32_t simt_slice_reg(const FragMap *tile, const FragMap *slice, uint32_t pos,
                         uint32_t reg) {
   uint32_t at[2], thread, r;
   frag_at(tile, reg, 0, at);
@@ -91,14 +91,14 @@ uint32_t wave_slice_reg(const FragMap *tile, const FragMap *slice, uint32_t pos,
 }
 
 static bool bcast(Wave *w, const Op *op) {
-  const Type *t = wave_type(w, op->args[0]);
-  const FragMap *s = wave_map(w, op->args[0], t);
-  const FragMap *m = wave_map(w, op->res[0], wave_type(w, op->res[0]));
-  const WaveVal *x = wave_val(w, op->args[0]);
-  WaveVal *r = wave_define(w, op->res[0]);
+  const Type *t = simt_type(w, op->args[0]);
+  const FragMap *s = simt_map(w, op->args[0], t);
+  const FragMap *m = simt_map(w, op->res[0], simt_type(w, op->res[0]));
+  const WaveVal *x = simt_val(w, op->args[0]);
+  WaveVal *r = simt_define(w, op->res[0]);
   uint32_t lanes = w->cta->x->lanes;
   for (uint32_t i = 0; i < r->regs; i++) {
-    uint32_t from = wave_slice_reg(m, s, t->slice == SLICE_COL, i);
+    uint32_t from = simt_slice_reg(m, s, t->slice == SLICE_COL, i);
     memcpy(r->at + i * lanes, x->at + from * lanes, lanes * sizeof *r->at);
   }
   return true;
@@ -106,10 +106,10 @@ static bool bcast(Wave *w, const Op *op) {
 
 // A thread has its part of the columns in registers of its own.
 static bool columns(Wave *w, const Op *op) {
-  const FragMap *s = wave_map(w, op->args[0], wave_type(w, op->args[0]));
-  const FragMap *m = wave_map(w, op->res[0], wave_type(w, op->res[0]));
-  const WaveVal *x = wave_val(w, op->args[0]);
-  WaveVal *r = wave_define(w, op->res[0]);
+  const FragMap *s = simt_map(w, op->args[0], simt_type(w, op->args[0]));
+  const FragMap *m = simt_map(w, op->res[0], simt_type(w, op->res[0]));
+  const WaveVal *x = simt_val(w, op->args[0]);
+  WaveVal *r = simt_define(w, op->res[0]);
   uint32_t lanes = w->cta->x->lanes, at[2], thread, from;
   for (uint32_t i = 0; i < r->regs; i++)
     for (uint32_t l = 0; l < lanes; l++) {
@@ -133,10 +133,10 @@ static bool spans(const FragMap *m, uint32_t axis, uint32_t lanes) {
   return false;
 }
 
-bool wave_together(Wave *w, const Op *op, WaveAllFn *fn) {
+bool simt_together(Wave *w, const Op *op, WaveAllFn *fn) {
   Group *g = w->grp;
   if (g->arrived && g->op != op) {
-    wave_fail(w, op, "other waves of the group are at another op");
+    simt_fail(w, op, "other waves of the group are at another op");
     return true;
   }
   g->op = op;
@@ -151,7 +151,7 @@ bool wave_together(Wave *w, const Op *op, WaveAllFn *fn) {
 
 static bool alone_or_together(Wave *w, const Op *op, const FragMap *m,
                               uint32_t axis, WaveAllFn *fn) {
-  if (spans(m, axis, w->cta->x->lanes)) return wave_together(w, op, fn);
+  if (spans(m, axis, w->cta->x->lanes)) return simt_together(w, op, fn);
   fn(w, 1, op);
   return true;
 }
@@ -180,7 +180,7 @@ static void combine(Wave *w, uint32_t n, RKind k, DType t, const FragMap *m,
 static void combine_regs(Wave *w, uint32_t n, const Op *op, Value v,
                          const FragMap *m, uint32_t axis) {
   RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
-  DType t = wave_type(w, v)->dtype;
+  DType t = simt_type(w, v)->dtype;
   uint32_t lanes = w->cta->x->lanes;
   double *x[MAX_WAVES];
   for (uint32_t r = 0; r < w->val[v].regs; r++) {
@@ -191,17 +191,17 @@ static void combine_regs(Wave *w, uint32_t n, const Op *op, Value v,
 
 // Each lane over its own registers.
 static void own_part(Wave *w, const Op *op) {
-  const Type *t = wave_type(w, op->args[0]);
-  const FragMap *m = wave_map(w, op->args[0], t);
+  const Type *t = simt_type(w, op->args[0]);
+  const FragMap *m = simt_map(w, op->args[0], t);
   uint32_t pos = (uint32_t)ir_attr_i(op, AT_POS, 0), lanes = w->cta->x->lanes;
   RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
-  const WaveVal *x = wave_val(w, op->args[0]);
-  WaveVal *r = wave_define(w, op->res[0]);
-  const FragMap *s = wave_map(w, op->res[0], wave_type(w, op->res[0]));
+  const WaveVal *x = simt_val(w, op->args[0]);
+  WaveVal *r = simt_define(w, op->res[0]);
+  const FragMap *s = simt_map(w, op->res[0], simt_type(w, op->res[0]));
   bool seen[4096] = {0};
   assert(s->regs <= 4096);
   for (uint32_t i = 0; i < x->regs; i++) {
-    uint32_t to = wave_slice_reg(m, s, 1 - pos, i);
+    uint32_t to = simt_slice_reg(m, s, 1 - pos, i);
     for (uint32_t l = 0; l < lanes; l++) {
       double v = x->at[i * lanes + l], *at = &r->at[to * lanes + l];
       *at = seen[to] ? rounded(t->dtype, eval_reduce(k, *at, v)) : v;
@@ -211,19 +211,19 @@ static void own_part(Wave *w, const Op *op) {
 }
 
 static void reduce_tiles(Wave *w, uint32_t n, const Op *op) {
-  const FragMap *m = wave_map(w, op->args[0], NULL);
+  const FragMap *m = simt_map(w, op->args[0], NULL);
   for (uint32_t i = 0; i < n; i++) own_part(&w[i], op);
   combine_regs(w, n, op, op->res[0], m, (uint32_t)ir_attr_i(op, AT_POS, 0));
 }
 
 static void reduce_slices(Wave *w, uint32_t n, const Op *op) {
-  const FragMap *m = wave_map(w, op->args[0], NULL);
+  const FragMap *m = simt_map(w, op->args[0], NULL);
   RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
-  DType t = wave_type(w, op->res[0])->dtype;
+  DType t = simt_type(w, op->res[0])->dtype;
   double sum[MAX_WAVES][MAX_LANES], *at[MAX_WAVES];
   uint32_t lanes = w->cta->x->lanes;
   for (uint32_t i = 0; i < n; i++) {
-    const WaveVal *x = wave_val(&w[i], op->args[0]);
+    const WaveVal *x = simt_val(&w[i], op->args[0]);
     at[i] = sum[i];
     memcpy(sum[i], x->at, lanes * sizeof *sum[i]);
     for (uint32_t r = 1; r < x->regs; r++)
@@ -231,12 +231,12 @@ static void reduce_slices(Wave *w, uint32_t n, const Op *op) {
         sum[i][l] = rounded(t, eval_reduce(k, sum[i][l], x->at[r * lanes + l]));
   }
   combine(w, n, k, t, m, (uint32_t)ir_attr_i(op, AT_POS, 0), at);
-  for (uint32_t i = 0; i < n; i++) wave_set(&w[i], op->res[0], sum[i][0]);
+  for (uint32_t i = 0; i < n; i++) simt_set(&w[i], op->res[0], sum[i][0]);
 }
 
 static bool reduce(Wave *w, const Op *op) {
-  const Type *t = wave_type(w, op->args[0]), *r = wave_type(w, op->res[0]);
-  const FragMap *m = wave_map(w, op->args[0], t);
+  const Type *t = simt_type(w, op->args[0]), *r = simt_type(w, op->res[0]);
+  const FragMap *m = simt_map(w, op->args[0], t);
   uint32_t pos = (uint32_t)ir_attr_i(op, AT_POS, 0);
   if (r->kind != TK_FRAG)
     return alone_or_together(w, op, m, pos, reduce_slices);
@@ -256,25 +256,25 @@ static FragMap tile_of(Wave *w, const Type *slice) {
   t.partial = false;
   t.ext[0] = col ? other : slice->ext[0];
   t.ext[1] = col ? slice->ext[0] : other;
-  return *wave_map(w, 0, &t);
+  return *simt_map(w, 0, &t);
 }
 
 static uint32_t lost_axis(const Wave *w, const Op *op) {
-  return wave_type(w, op->args[0])->slice == SLICE_COL ? AXIS_ROW : AXIS_COL;
+  return simt_type(w, op->args[0])->slice == SLICE_COL ? AXIS_ROW : AXIS_COL;
 }
 
 static void combine_parts(Wave *w, uint32_t n, const Op *op) {
-  FragMap m = tile_of(w, wave_type(w, op->args[0]));
+  FragMap m = tile_of(w, simt_type(w, op->args[0]));
   for (uint32_t i = 0; i < n; i++) {
-    const WaveVal *x = wave_val(&w[i], op->args[0]);
-    WaveVal *r = wave_define(&w[i], op->res[0]);
+    const WaveVal *x = simt_val(&w[i], op->args[0]);
+    WaveVal *r = simt_define(&w[i], op->res[0]);
     memcpy(r->at, x->at, r->regs * w->cta->x->lanes * sizeof *r->at);
   }
   combine_regs(w, n, op, op->res[0], &m, lost_axis(w, op));
 }
 
 static bool join_parts(Wave *w, const Op *op) {
-  FragMap m = tile_of(w, wave_type(w, op->args[0]));
+  FragMap m = tile_of(w, simt_type(w, op->args[0]));
   return alone_or_together(w, op, &m, lost_axis(w, op), combine_parts);
 }
 
@@ -282,32 +282,32 @@ static void votes(Wave *w, uint32_t n, const Op *op) {
   RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_ANY);
   double v = eval_identity(k, DT_BOOL);
   for (uint32_t i = 0; i < n; i++) {
-    const WaveVal *x = wave_val(&w[i], op->args[0]);
+    const WaveVal *x = simt_val(&w[i], op->args[0]);
     for (uint32_t r = 0; r < x->regs * w->cta->x->lanes; r++)
       v = eval_reduce(k, v, x->at[r]);
   }
-  for (uint32_t i = 0; i < n; i++) wave_set(&w[i], op->res[0], v);
+  for (uint32_t i = 0; i < n; i++) simt_set(&w[i], op->res[0], v);
 }
 
 static bool vote(Wave *w, const Op *op) {
   if (!ir_attr_i(op, AT_WARP, 0) && w->grp->waves > 1)
-    return wave_together(w, op, votes);
+    return simt_together(w, op, votes);
   votes(w, 1, op);
   return true;
 }
 
 // Operand i of `exceeds` is a limit above, the last of three one below.
 static bool beyond(Wave *w, const Op *op, uint32_t i) {
-  const FragMap *m = wave_map(w, op->args[0], wave_type(w, op->args[0]));
-  const FragMap *s = wave_map(w, op->args[i], wave_type(w, op->args[i]));
-  const WaveVal *x = wave_val(w, op->args[0]);
-  const WaveVal *limit = wave_val(w, op->args[i]);
+  const FragMap *m = simt_map(w, op->args[0], simt_type(w, op->args[0]));
+  const FragMap *s = simt_map(w, op->args[i], simt_type(w, op->args[i]));
+  const WaveVal *x = simt_val(w, op->args[0]);
+  const WaveVal *limit = simt_val(w, op->args[i]);
   uint32_t lanes = w->cta->x->lanes;
   double sign = i == 1 ? 1 : -1;
   bool any = false;
   for (uint32_t r = 0; r < x->regs; r++)
     for (uint32_t l = 0; l < lanes; l++) {
-      double most = limit->at[wave_slice_reg(m, s, 0, r) * lanes + l];
+      double most = limit->at[simt_slice_reg(m, s, 0, r) * lanes + l];
       any |= !(most >= 0) || !(sign * x->at[r * lanes + l] <= most);
     }
   return any;
@@ -316,14 +316,14 @@ static bool beyond(Wave *w, const Op *op, uint32_t i) {
 static bool exceeds(Wave *w, const Op *op) {
   bool any = beyond(w, op, 1);
   if (op->nargs > 2) any |= beyond(w, op, 2);
-  wave_set(w, op->res[0], any);
+  simt_set(w, op->res[0], any);
   return true;
 }
 
 // ---------------------------------------------------------------- whole tiles
-Dense wave_dense(Wave *w, uint32_t n, Value v) {
-  const Type *t = wave_type(w, v);
-  const FragMap *m = wave_map(w, v, t);
+Dense simt_dense(Wave *w, uint32_t n, Value v) {
+  const Type *t = simt_type(w, v);
+  const FragMap *m = simt_map(w, v, t);
   Dense d = {t->ext[0], t->ext[1], NULL};
   uint32_t lanes = w->cta->x->lanes, at[2];
   if (t->slice) d.cols = t->slice == SLICE_COL ? t->ext[0] : 1;
@@ -334,16 +334,16 @@ Dense wave_dense(Wave *w, uint32_t n, Value v) {
       for (uint32_t l = 0; l < lanes; l++) {
         frag_at(m, r, wave_thread(&w[i], l), at);
         if (at[0] < d.rows && at[1] < d.cols)
-          d.at[at[0] * d.cols + at[1]] = wave_val(&w[i], v)->at[r * lanes + l];
+          d.at[at[0] * d.cols + at[1]] = simt_val(&w[i], v)->at[r * lanes + l];
       }
   return d;
 }
 
 static void spread(Wave *w, uint32_t n, Value v, Dense d) {
-  const FragMap *m = wave_map(w, v, wave_type(w, v));
+  const FragMap *m = simt_map(w, v, simt_type(w, v));
   uint32_t lanes = w->cta->x->lanes, at[2];
   for (uint32_t i = 0; i < n; i++) {
-    WaveVal *x = wave_define(&w[i], v);
+    WaveVal *x = simt_define(&w[i], v);
     for (uint32_t r = 0; r < m->regs; r++)
       for (uint32_t l = 0; l < lanes; l++) {
         frag_at(m, r, wave_thread(&w[i], l), at);
@@ -356,15 +356,15 @@ static void spread(Wave *w, uint32_t n, Value v, Dense d) {
 static void move_all(Wave *w, uint32_t n, const Op *op) {
   Arena *a = &wave_in(w)->cx->scratch;
   ArenaMark mark = arena_mark(a);
-  Dense d = wave_dense(w, n, op->args[0]);
-  if (wave_type(w, op->args[0])->slice != wave_type(w, op->res[0])->slice)
+  Dense d = simt_dense(w, n, op->args[0]);
+  if (simt_type(w, op->args[0])->slice != simt_type(w, op->res[0])->slice)
     d = (Dense){d.cols, d.rows, d.at};
   spread(w, n, op->res[0], d);
   arena_reset(a, mark);
 }
 
 static bool relayout(Wave *w, const Op *op) {
-  return wave_together(w, op, move_all);
+  return simt_together(w, op, move_all);
 }
 
 static void scan_line(const Op *op, DType t, double *at, uint32_t n,
@@ -382,16 +382,16 @@ static void scan_line(const Op *op, DType t, double *at, uint32_t n,
 static void scan_all(Wave *w, uint32_t n, const Op *op) {
   Arena *a = &wave_in(w)->cx->scratch;
   ArenaMark mark = arena_mark(a);
-  Dense d = wave_dense(w, n, op->args[0]), carry = {0};
-  DType t = wave_type(w, op->args[0])->dtype;
+  Dense d = simt_dense(w, n, op->args[0]), carry = {0};
+  DType t = simt_type(w, op->args[0])->dtype;
   bool col = ir_attr_i(op, AT_POS, 0);
   uint32_t lines = col ? d.rows : d.cols;
-  bool frag = op->nargs > 1 && wave_type(w, op->args[1])->kind == TK_FRAG;
-  if (frag) carry = wave_dense(w, n, op->args[1]);
+  bool frag = op->nargs > 1 && simt_type(w, op->args[1])->kind == TK_FRAG;
+  if (frag) carry = simt_dense(w, n, op->args[1]);
   for (uint32_t i = 0; i < lines; i++) {
     double run = eval_identity((RKind)ir_attr_i(op, AT_KIND, RK_SUM), t);
     if (frag) run = carry.at[i];
-    else if (op->nargs > 1) run = wave_scalar(w, op->args[1]);
+    else if (op->nargs > 1) run = simt_scalar(w, op->args[1]);
     scan_line(op, t, d.at + i * (col ? d.cols : 1), col ? d.cols : d.rows,
               col ? 1 : d.cols, run);
   }
@@ -400,7 +400,7 @@ static void scan_all(Wave *w, uint32_t n, const Op *op) {
 }
 
 static bool scan(Wave *w, const Op *op) {
-  return wave_together(w, op, scan_all);
+  return simt_together(w, op, scan_all);
 }
 
 // The inverse of 1 + l on one block, by substitution.
@@ -424,7 +424,7 @@ static void invert_block(const double *l, double *x, uint32_t step,
 static bool invert(Wave *w, const Op *op) {
   Arena *a = &wave_in(w)->cx->scratch;
   ArenaMark mark = arena_mark(a);
-  Dense d = wave_dense(w, 1, op->args[0]);
+  Dense d = simt_dense(w, 1, op->args[0]);
   Dense x = {d.rows, d.cols, NEWN(a, double, d.rows *d.cols)};
   for (uint32_t i = 0; i < d.rows; i += TRI)
     invert_block(d.at + i * d.cols + i, x.at + i * d.cols + i, d.cols,
@@ -434,7 +434,7 @@ static bool invert(Wave *w, const Op *op) {
   return true;
 }
 
-WaveFn *wave_frag_fn(OpCode c) {
+WaveFn *simt_frag_fn(OpCode c) {
   static WaveFn *const fn[OP_COUNT] = {
       [OP_CONST] = constant,      [OP_DIM] = constant,
       [OP_SPLAT] = splat,         [OP_COORD] = coord,

@@ -4,13 +4,13 @@
 // ---------------------------------------------------------------- tensors
 // Which register of index operand v goes with register reg of the value.
 static uint32_t index_reg(Wave *w, Value v, const FragMap *m, uint32_t reg) {
-  const Type *t = wave_type(w, v);
+  const Type *t = simt_type(w, v);
   uint32_t at[2], thread, r;
   if (t->kind != TK_FRAG) return 0;
   frag_at(m, reg, 0, at);
   if (t->slice == SLICE_ROW) at[1] = 0;
   if (t->slice == SLICE_COL) at[0] = 0;
-  frag_find(wave_map(w, v, t), at, &thread, &r);
+  frag_find(simt_map(w, v, t), at, &thread, &r);
   return r;
 }
 
@@ -27,21 +27,21 @@ static void *element(Wave *w, const Op *op, uint32_t lo, const FragMap *m,
   int bad = 0;
   for (uint32_t i = 0; i < t->rank; i++) {
     Value v = op->args[lo + i];
-    const WaveVal *x = wave_val(w, v);
+    const WaveVal *x = simt_val(w, v);
     uint32_t r = m ? index_reg(w, v, m, reg) : 0;
     idx[i] = (int64_t)x->at[x->regs ? r * w->cta->x->lanes + lane : 0];
   }
   bool in_range = interp_offset(t, idx, &off, &bad);
   if (!in_range && ir_attr_i(op, AT_INBOUNDS, 0) && t->data)
-    wave_fail(w, op, "an index that is promised in range is not");
+    simt_fail(w, op, "an index that is promised in range is not");
   if (!in_range || !t->data) return NULL;
   return (char *)t->data + off * dtype_size(t->dtype);
 }
 
 static bool gload(Wave *w, const Op *op) {
-  const Type *t = wave_type(w, op->res[0]);
-  const FragMap *m = t->kind == TK_FRAG ? wave_map(w, op->res[0], t) : NULL;
-  WaveVal *r = wave_define(w, op->res[0]);
+  const Type *t = simt_type(w, op->res[0]);
+  const FragMap *m = t->kind == TK_FRAG ? simt_map(w, op->res[0], t) : NULL;
+  WaveVal *r = simt_define(w, op->res[0]);
   uint32_t lanes = m ? w->cta->x->lanes : 1;
   DType from = tensor(w, op)->dtype;
   for (uint32_t i = 0; i < (m ? r->regs : 1); i++)
@@ -53,11 +53,11 @@ static bool gload(Wave *w, const Op *op) {
 }
 
 static bool gstore(Wave *w, const Op *op) {
-  const Type *t = wave_type(w, op->args[1]);
-  const FragMap *m = t->kind == TK_FRAG ? wave_map(w, op->args[1], t) : NULL;
-  const WaveVal *x = wave_val(w, op->args[1]), *mask = NULL;
+  const Type *t = simt_type(w, op->args[1]);
+  const FragMap *m = t->kind == TK_FRAG ? simt_map(w, op->args[1], t) : NULL;
+  const WaveVal *x = simt_val(w, op->args[1]), *mask = NULL;
   uint32_t lanes = m ? w->cta->x->lanes : 1;
-  if (ir_attr_i(op, AT_MASKED, 0)) mask = wave_val(w, op->args[op->nargs - 1]);
+  if (ir_attr_i(op, AT_MASKED, 0)) mask = simt_val(w, op->args[op->nargs - 1]);
   if (!m && !wave_first(w)) return true;  // one thread's
   for (uint32_t i = 0; i < (m ? x->regs : 1); i++)
     for (uint32_t l = 0; l < lanes; l++) {
@@ -70,9 +70,9 @@ static bool gstore(Wave *w, const Op *op) {
 
 // ---------------------------------------------------------------- tiles
 static bool slot(Wave *w, const Op *op) {
-  const Type *t = wave_type(w, op->args[0]);
-  double i = wave_scalar(w, op->args[1]);
-  if (i < 0 || i >= t->ext[2]) wave_fail(w, op, "the ring has no such slot");
+  const Type *t = simt_type(w, op->args[0]);
+  double i = simt_scalar(w, op->args[1]);
+  if (i < 0 || i >= t->ext[2]) simt_fail(w, op, "the ring has no such slot");
   else
     w->val[op->res[0]].base =
         w->val[op->args[0]].base + (uint32_t)i * smem_slot_bytes(t);
@@ -87,15 +87,15 @@ static uint32_t place(Wave *w, const Type *tile, Value s, const FragMap *m,
 }
 
 static bool sload(Wave *w, const Op *op) {
-  const Type *t = wave_type(w, op->args[0]);
-  const FragMap *m = wave_map(w, op->res[0], wave_type(w, op->res[0]));
-  WaveVal *r = wave_define(w, op->res[0]);
+  const Type *t = simt_type(w, op->args[0]);
+  const FragMap *m = simt_map(w, op->res[0], simt_type(w, op->res[0]));
+  WaveVal *r = simt_define(w, op->res[0]);
   uint32_t lanes = w->cta->x->lanes;
   bool trans = ir_attr_i(op, AT_TRANS, 0);
   for (uint32_t i = 0; i < r->regs; i++)
     for (uint32_t l = 0; l < lanes; l++)
       r->at[i * lanes + l] =
-          wave_read(w, op, t->dtype, place(w, t, op->args[0], m, i, l, trans),
+          simt_read(w, op, t->dtype, place(w, t, op->args[0], m, i, l, trans),
                     false);
   return true;
 }
@@ -110,52 +110,52 @@ static bool is_copy(Wave *w, const FragMap *m, uint32_t reg, uint32_t lane) {
 }
 
 static bool sstore(Wave *w, const Op *op) {
-  const Type *t = wave_type(w, op->args[0]);
-  const FragMap *m = wave_map(w, op->args[1], wave_type(w, op->args[1]));
-  const WaveVal *x = wave_val(w, op->args[1]);
+  const Type *t = simt_type(w, op->args[0]);
+  const FragMap *m = simt_map(w, op->args[1], simt_type(w, op->args[1]));
+  const WaveVal *x = simt_val(w, op->args[1]);
   uint32_t lanes = w->cta->x->lanes;
   bool trans = ir_attr_i(op, AT_TRANS, 0);
   for (uint32_t i = 0; i < x->regs; i++)
     for (uint32_t l = 0; l < lanes; l++)
       if (!is_copy(w, m, i, l))
-        wave_write(w, op, t->dtype, place(w, t, op->args[0], m, i, l, trans),
+        simt_write(w, op, t->dtype, place(w, t, op->args[0], m, i, l, trans),
                    x->at[i * lanes + l]);
   return true;
 }
 
 // Each thread takes chunks of 16 bytes, wherever the layout has put them.
 static bool sflip(Wave *w, const Op *op) {
-  const Type *t = wave_type(w, op->args[0]);
+  const Type *t = simt_type(w, op->args[0]);
   uint32_t size = (uint32_t)dtype_size(t->dtype), lanes = w->cta->x->lanes;
   for (uint32_t b = 0; b < smem_slot_bytes(t); b += size) {
     uint32_t thread = b / 16 % w->grp->threads;
     if (thread / lanes != w->id - w->grp->first) continue;
     uint32_t at = w->val[op->args[0]].base + b;
-    wave_write(w, op, t->dtype, at, -wave_read(w, op, t->dtype, at, false));
+    simt_write(w, op, t->dtype, at, -simt_read(w, op, t->dtype, at, false));
   }
   return true;
 }
 
 static uint32_t scalar_place(Wave *w, const Op *op) {
-  const Type *t = wave_type(w, op->args[0]);
-  double i = wave_scalar(w, op->args[1]);
+  const Type *t = simt_type(w, op->args[0]);
+  double i = simt_scalar(w, op->args[1]);
   if (i < 0 || i >= t->ext[1]) {
-    wave_fail(w, op, "the tile has no such element");
+    simt_fail(w, op, "the tile has no such element");
     i = 0;
   }
   return w->val[op->args[0]].base + smem_offset(t, 0, (uint32_t)i);
 }
 
 static bool sget(Wave *w, const Op *op) {
-  DType t = wave_type(w, op->res[0])->dtype;
-  wave_set(w, op->res[0], wave_read(w, op, t, scalar_place(w, op), false));
+  DType t = simt_type(w, op->res[0])->dtype;
+  simt_set(w, op->res[0], simt_read(w, op, t, scalar_place(w, op), false));
   return true;
 }
 
 static bool sset(Wave *w, const Op *op) {
   if (wave_first(w))
-    wave_write(w, op, wave_type(w, op->args[2])->dtype, scalar_place(w, op),
-               wave_scalar(w, op->args[2]));
+    simt_write(w, op, simt_type(w, op->args[2])->dtype, scalar_place(w, op),
+               simt_scalar(w, op->args[2]));
   return true;
 }
 
@@ -165,7 +165,7 @@ static bool placed(Wave *w, const Op *op) {  // before the CTA starts
   return true;
 }
 
-WaveFn *wave_mem_fn(OpCode c) {
+WaveFn *simt_mem_fn(OpCode c) {
   static WaveFn *const fn[OP_COUNT] = {
       [OP_GLOAD] = gload,   [OP_GSTORE] = gstore, [OP_SALLOC] = placed,
       [OP_MBAR] = placed,   [OP_SLOT] = slot,     [OP_SLOAD] = sload,

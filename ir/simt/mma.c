@@ -152,14 +152,14 @@ typedef struct Product {
 
 // All of a shared tile, read by this wave.
 static Dense tile(Wave *w, const Op *op, Value v, bool async) {
-  const Type *t = wave_type(w, v);
+  const Type *t = simt_type(w, v);
   uint32_t base = w->val[v].base;
   Dense d = {t->ext[0], t->ext[1],
              NEWN(&wave_in(w)->cx->scratch, double, t->ext[0] * t->ext[1])};
   for (uint32_t r = 0; r < d.rows; r++)
     for (uint32_t c = 0; c < d.cols; c++) {
-      uint32_t off = async ? wave_engine_offset(t, r, c) : smem_offset(t, r, c);
-      d.at[r * d.cols + c] = wave_read(w, op, t->dtype, base + off, async);
+      uint32_t off = async ? simt_engine_offset(t, r, c) : smem_offset(t, r, c);
+      d.at[r * d.cols + c] = simt_read(w, op, t->dtype, base + off, async);
     }
   return d;
 }
@@ -170,9 +170,9 @@ static double stored(const Dense *d, bool turned, uint32_t i, uint32_t k) {
 
 static Product product_of(Wave *w, const Op *op) {
   Product p = {.op = op,
-               .at = wave_type(w, op->args[0]),
-               .bt = wave_type(w, op->args[1]),
-               .ct = wave_type(w, op->res[0]),
+               .at = simt_type(w, op->args[0]),
+               .bt = simt_type(w, op->args[1]),
+               .ct = simt_type(w, op->res[0]),
                .ta = ir_attr_i(op, AT_TRANSA, 0),
                .tb = ir_attr_i(op, AT_TRANS, 0),
                .async = op->code == OP_WGMMA};
@@ -190,8 +190,8 @@ static void read_tiles(Wave *w, Product *p) {
 static WaveVal *begin(Wave *w, const Product *p) {
   const Op *op = p->op;
   const WaveVal *c = op->nargs > 2 ? &w->val[op->args[2]] : NULL;
-  if (c && c->flying && !p->async) wave_val(w, op->args[2]);
-  WaveVal *r = wave_define(w, op->res[0]);
+  if (c && c->flying && !p->async) simt_val(w, op->args[2]);
+  WaveVal *r = simt_define(w, op->res[0]);
   uint32_t n = r->regs * w->cta->x->lanes;
   if (c) memcpy(r->at, c->at, n * sizeof *r->at);
   else memset(r->at, 0, n * sizeof *r->at);
@@ -204,7 +204,7 @@ static void load_a(Wave *w, const Instr *in, const Product *p, uint32_t i,
                    uint32_t s, Operands *o) {
   uint32_t lanes = w->cta->x->lanes, at[2];
   uint32_t row0 = i * p->rows + in->m * (w->id - w->grp->first);
-  const WaveVal *x = p->a.at ? NULL : wave_val(w, p->op->args[0]);
+  const WaveVal *x = p->a.at ? NULL : simt_val(w, p->op->args[0]);
   for (uint32_t l = 0; l < lanes; l++)
     for (uint32_t e = 0; e < in->a_regs; e++) {
       in->a(l, e, at);
@@ -300,8 +300,8 @@ static uint32_t key_of(const Slots *s, uint32_t group, uint32_t slot) {
 static void load_left(Wave *w, const Instr *in, const Product *p,
                       const Slots *s, uint32_t i, uint32_t slot0, Operands *o) {
   uint32_t lanes = w->cta->x->lanes, at[2];
-  const FragMap *m = wave_map(w, p->op->res[0], p->ct);
-  const WaveVal *x = p->a.at ? NULL : wave_val(w, p->op->args[0]);
+  const FragMap *m = simt_map(w, p->op->res[0], p->ct);
+  const WaveVal *x = p->a.at ? NULL : simt_val(w, p->op->args[0]);
   for (uint32_t l = 0; l < lanes; l++)
     for (uint32_t e = 0; e < in->b_regs; e++) {
       uint32_t slot = slot0 + e, key = key_of(s, l / in->n, slot), from = l;
@@ -360,7 +360,7 @@ static const Instr *amd_unit(const Wave *w, const Product *p) {
 // ---------------------------------------------------------------- others
 // Fused multiply-adds, in f32.
 static void by_elements(Wave *w, const Product *p, WaveVal *r) {
-  const FragMap *m = wave_map(w, p->op->res[0], p->ct);
+  const FragMap *m = simt_map(w, p->op->res[0], p->ct);
   uint32_t lanes = w->cta->x->lanes, at[2];
   for (uint32_t i = 0; i < r->regs; i++)
     for (uint32_t l = 0; l < lanes; l++) {
@@ -376,7 +376,7 @@ static void by_elements(Wave *w, const Product *p, WaveVal *r) {
 static void all_by_elements(Wave *w, uint32_t n, const Op *op) {
   Arena *a = &wave_in(w)->cx->scratch;
   ArenaMark mark = arena_mark(a);
-  Dense dense = wave_dense(w, n, op->args[0]);
+  Dense dense = simt_dense(w, n, op->args[0]);
   for (uint32_t i = 0; i < n && !wave_in(w)->failed; i++) {
     Product p = product_of(&w[i], op);
     read_tiles(&w[i], &p);
@@ -414,17 +414,17 @@ static void run(Wave *w, Product *p) {
 static bool mma(Wave *w, const Op *op) {
   Product p = product_of(w, op);
   if (p.at->kind == TK_FRAG && !fast(w, &p))
-    return wave_together(w, op, all_by_elements);
+    return simt_together(w, op, all_by_elements);
   run(w, &p);
   return true;
 }
 
 // ---------------------------------------------------------------- wgmma
 static void hold(Wave *w, Value v) {
-  const Type *t = wave_type(w, v);
+  const Type *t = simt_type(w, v);
   if (t->kind != TK_SMEM) return;
   Hold h = {.type = t, .base = w->val[v].base, .group = w->wg_group};
-  wave_hold(w, t, h.base, 1);
+  simt_hold(w, t, h.base, 1);
   vec_push(w->cta->x->arena, &w->holds, h);
 }
 
@@ -433,12 +433,12 @@ static void hold(Wave *w, Value v) {
 static void check_fence(Wave *w, const Op *op) {
   for (uint32_t i = 0; i < op->nargs; i += 2) {
     const WaveVal *x = &w->val[op->args[i]];
-    if (wave_type(w, op->args[i])->kind != TK_FRAG) continue;
-    if (i == 0 && x->flying) wave_val(w, op->args[i]);
+    if (simt_type(w, op->args[i])->kind != TK_FRAG) continue;
+    if (i == 0 && x->flying) simt_val(w, op->args[i]);
     if (!x->flying && x->tick >= w->wg_fence)
-      wave_fail(w, op, "takes registers that are written after wg_fence");
+      simt_fail(w, op, "takes registers that are written after wg_fence");
   }
-  if (!w->wg_fence) wave_fail(w, op, "comes before any wg_fence");
+  if (!w->wg_fence) simt_fail(w, op, "comes before any wg_fence");
 }
 
 static bool wgmma(Wave *w, const Op *op) {
@@ -461,23 +461,23 @@ static bool wg_wait(Wave *w, const Op *op) {
   uint32_t keep = (uint32_t)ir_attr_i(op, AT_PENDING, 0), n = 0;
   for (uint32_t i = 0; i < w->holds.n; i++) {
     Hold h = w->holds.at[i];
-    if (h.group + keep < w->wg_group) wave_hold(w, h.type, h.base, -1);
+    if (h.group + keep < w->wg_group) simt_hold(w, h.type, h.base, -1);
     else w->holds.at[n++] = h;
   }
   w->holds.n = n;
   for (uint32_t i = 0; i < op->nres; i++) {
     const WaveVal *x = &w->val[op->args[i]];
     if (x->flying && x->flying + keep >= w->wg_group)
-      wave_fail(w, op, "a result is of a product that may not be done");
+      simt_fail(w, op, "a result is of a product that may not be done");
     uint64_t tick = x->tick;
-    WaveVal *r = wave_define(w, op->res[i]);
+    WaveVal *r = simt_define(w, op->res[i]);
     memcpy(r->at, x->at, r->regs * w->cta->x->lanes * sizeof *r->at);
     r->tick = tick;
   }
   return true;
 }
 
-WaveFn *wave_mma_fn(OpCode c) {
+WaveFn *simt_mma_fn(OpCode c) {
   static WaveFn *const fn[OP_COUNT] = {
       [OP_MMA] = mma,
       [OP_WGMMA] = wgmma,

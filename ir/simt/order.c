@@ -12,13 +12,13 @@
 #include <string.h>
 
 // ---------------------------------------------------------------- clocks
-void wave_join(Clock *to, const Clock *from) {
+void simt_join(Clock *to, const Clock *from) {
   for (uint32_t i = 0; i < AGENTS; i++)
     if (from->at[i] > to->at[i]) to->at[i] = from->at[i];
 }
 
-void wave_release(Wave *w, Clock *to) {
-  wave_join(to, &w->clock);
+void simt_release(Wave *w, Clock *to) {
+  simt_join(to, &w->clock);
   w->clock.at[w->id]++;
 }
 
@@ -32,21 +32,21 @@ static uint32_t *reads_of(const Cta *c, uint32_t byte) {
 
 static bool inside(Wave *w, const Op *op, uint32_t byte, uint32_t size) {
   if (byte + size <= w->cta->bytes) return true;
-  wave_fail(w, op, "access outside of shared memory");
+  simt_fail(w, op, "access outside of shared memory");
   return false;
 }
 
-double wave_read(Wave *w, const Op *op, DType t, uint32_t byte, bool async) {
+double simt_read(Wave *w, const Op *op, DType t, uint32_t byte, bool async) {
   Cta *c = w->cta;
   if (!inside(w, op, byte, (uint32_t)dtype_size(t))) return 0;
   Cell *x = cell_at(c, byte);
-  if (x->pending) wave_fail(w, op, "reads what a copy in flight writes");
-  else if (!x->when) wave_fail(w, op, "reads shared memory never written");
+  if (x->pending) simt_fail(w, op, "reads what a copy in flight writes");
+  else if (!x->when) simt_fail(w, op, "reads shared memory never written");
   else if (w->clock.at[x->writer] < x->when)
-    wave_fail(w, op, "reads what another wave writes, with no barrier between");
+    simt_fail(w, op, "reads what another wave writes, with no barrier between");
   if (async && x->writer != ENGINE && x->tick >= w->fence &&
       x->tick >= c->wave[x->writer].fence)
-    wave_fail(w, op, "reads asynchronously what is stored, without a fence");
+    simt_fail(w, op, "reads asynchronously what is stored, without a fence");
   reads_of(c, byte)[w->id] = w->clock.at[w->id];
   return dtype_load(t, c->smem + byte);
 }
@@ -55,19 +55,19 @@ static bool may_write(Wave *w, const Op *op, uint32_t byte) {
   Cta *c = w->cta;
   const Cell *x = cell_at(c, byte);
   const uint32_t *r = reads_of(c, byte);
-  if (x->pending) wave_fail(w, op, "writes where a copy in flight writes");
-  else if (x->readers) wave_fail(w, op, "writes what is read asynchronously");
+  if (x->pending) simt_fail(w, op, "writes where a copy in flight writes");
+  else if (x->readers) simt_fail(w, op, "writes what is read asynchronously");
   else if (x->when && w->clock.at[x->writer] < x->when)
-    wave_fail(w, op,
+    simt_fail(w, op,
               "writes what another wave writes, with no barrier between");
   for (uint32_t i = 0; i < c->nwaves; i++)
     if (r[i] > w->clock.at[i])
-      wave_fail(w, op,
+      simt_fail(w, op,
                 "writes what another wave reads, with no barrier between");
   return !wave_in(w)->failed;
 }
 
-void wave_write(Wave *w, const Op *op, DType t, uint32_t byte, double v) {
+void simt_write(Wave *w, const Op *op, DType t, uint32_t byte, double v) {
   Cta *c = w->cta;
   if (!inside(w, op, byte, (uint32_t)dtype_size(t)) || !may_write(w, op, byte))
     return;
@@ -78,12 +78,12 @@ void wave_write(Wave *w, const Op *op, DType t, uint32_t byte, double v) {
   dtype_store(t, c->smem + byte, v);
 }
 
-void wave_begin(Wave *w, const Op *op, uint32_t byte, bool engine) {
+void simt_begin(Wave *w, const Op *op, uint32_t byte, bool engine) {
   if (!inside(w, op, byte, 1) || !may_write(w, op, byte)) return;
   cell_at(w->cta, byte)->pending = 1 + (engine ? ENGINE : w->id);
 }
 
-void wave_arrive(Cta *c, uint32_t byte, DType t, double v, uint32_t agent,
+void simt_arrive(Cta *c, uint32_t byte, DType t, double v, uint32_t agent,
                  uint32_t when) {
   Cell *x = cell_at(c, byte);
   x->pending = 0;
@@ -93,7 +93,7 @@ void wave_arrive(Cta *c, uint32_t byte, DType t, double v, uint32_t agent,
   dtype_store(t, c->smem + byte, v);
 }
 
-void wave_hold(Wave *w, const Type *tile, uint32_t base, int by) {
+void simt_hold(Wave *w, const Type *tile, uint32_t base, int by) {
   Cta *c = w->cta;
   for (uint32_t b = 0; b < smem_slot_bytes(tile); b += c->grain) {
     cell_at(c, base + b)->readers += (uint32_t)by;
@@ -103,10 +103,10 @@ void wave_hold(Wave *w, const Type *tile, uint32_t base, int by) {
 
 // ---------------------------------------------------------------- barriers
 // `mine` threads arrive at a barrier of `threads`; the last lets all go on.
-bool wave_barrier(Wave *w, Barrier *b, uint32_t threads, uint32_t mine,
+bool simt_barrier(Wave *w, Barrier *b, uint32_t threads, uint32_t mine,
                   bool waits) {
   Cta *c = w->cta;
-  wave_release(w, &b->clock);
+  simt_release(w, &b->clock);
   b->threads += mine;
   if (waits) {
     w->state = WV_BARRIER;
@@ -116,7 +116,7 @@ bool wave_barrier(Wave *w, Barrier *b, uint32_t threads, uint32_t mine,
   for (uint32_t i = 0; i < c->nwaves; i++) {
     Wave *o = &c->wave[i];
     if (o->state != WV_BARRIER || o->wait != b) continue;
-    wave_join(&o->clock, &b->clock);
+    simt_join(&o->clock, &b->clock);
     o->state = WV_RUN;
   }
   *b = (Barrier){0};
@@ -126,26 +126,26 @@ bool wave_barrier(Wave *w, Barrier *b, uint32_t threads, uint32_t mine,
 static bool gsync(Wave *w, const Op *op) {
   (void)op;
   Group *g = w->grp;
-  return wave_barrier(w, &g->bar, g->waves, 1, true);
+  return simt_barrier(w, &g->bar, g->waves, 1, true);
 }
 
 static bool named(Wave *w, const Op *op) {
-  double id = wave_scalar(w, op->args[0]);
+  double id = simt_scalar(w, op->args[0]);
   uint32_t threads = (uint32_t)ir_attr_i(op, AT_THREADS, 0);
   if (id < 1 || id >= MAX_BARS) {
-    wave_fail(w, op, "no such barrier");
+    simt_fail(w, op, "no such barrier");
     return true;
   }
   Barrier *b = &w->cta->named[(int)id];
   if (b->threads + w->cta->x->lanes > threads) {
-    wave_fail(w, op, "more threads arrive than the barrier has");
+    simt_fail(w, op, "more threads arrive than the barrier has");
     return true;
   }
-  return wave_barrier(w, b, threads, w->cta->x->lanes, op->code == OP_BAR_SYNC);
+  return simt_barrier(w, b, threads, w->cta->x->lanes, op->code == OP_BAR_SYNC);
 }
 
 // ---------------------------------------------------------------- phases
-void wave_complete(Mbar *b) {
+void simt_complete(Mbar *b) {
   if (b->arrived < b->count || b->bytes) return;
   b->done = b->next;
   b->arrived = 0;
@@ -153,11 +153,11 @@ void wave_complete(Mbar *b) {
 }
 
 static Mbar *mbar_of(Wave *w, const Op *op) {
-  const Type *t = wave_type(w, op->args[0]);
-  double slot = wave_scalar(w, op->args[1]);
-  uint32_t base = wave_val(w, op->args[0])->base;
+  const Type *t = simt_type(w, op->args[0]);
+  double slot = simt_scalar(w, op->args[1]);
+  uint32_t base = simt_val(w, op->args[0])->base;
   if (slot >= 0 && slot < t->n) return &w->cta->mbar[base + (uint32_t)slot];
-  wave_fail(w, op, "no such slot");
+  simt_fail(w, op, "no such slot");
   return &w->cta->mbar[base];
 }
 
@@ -167,9 +167,9 @@ static bool phase_done(const Mbar *b, uint32_t parity) {
 
 static bool mbar_wait(Wave *w, const Op *op) {
   Mbar *b = mbar_of(w, op);
-  uint32_t parity = (uint32_t)wave_scalar(w, op->args[2]) & 1;
+  uint32_t parity = (uint32_t)simt_scalar(w, op->args[2]) & 1;
   if (phase_done(b, parity)) {
-    wave_join(&w->clock, &b->done);
+    simt_join(&w->clock, &b->done);
     return true;
   }
   w->state = WV_PHASE;
@@ -178,7 +178,7 @@ static bool mbar_wait(Wave *w, const Op *op) {
   return false;  // tried again
 }
 
-bool wave_ready(const Wave *w) {
+bool simt_ready(const Wave *w) {
   if (w->state == WV_PHASE) return phase_done(w->wait, w->parity);
   return w->state == WV_RUN;
 }
@@ -191,9 +191,9 @@ static bool arrive(Wave *w, const Op *op) {
   }
   b->arrived += ir_attr_i(op, AT_EACH, 0) ? w->lanes : 1;
   if (b->arrived > b->count)
-    wave_fail(w, op, "more arrivals than the barrier counts");
-  wave_release(w, &b->next);
-  wave_complete(b);
+    simt_fail(w, op, "more arrivals than the barrier counts");
+  simt_release(w, &b->next);
+  simt_complete(b);
   return true;
 }
 
@@ -204,7 +204,7 @@ static bool fence(Wave *w, const Op *op) {
   return true;
 }
 
-WaveFn *wave_order_fn(OpCode c) {
+WaveFn *simt_order_fn(OpCode c) {
   static WaveFn *const fn[OP_COUNT] = {
       [OP_GSYNC] = gsync,        [OP_BAR_SYNC] = named,
       [OP_BAR_ARRIVE] = named,   [OP_MBAR_WAIT] = mbar_wait,

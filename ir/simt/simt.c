@@ -19,7 +19,7 @@
 #include <string.h>
 
 // ---------------------------------------------------------------- values
-void wave_fail(const Wave *w, const Op *op, const char *what) {
+void simt_fail(const Wave *w, const Op *op, const char *what) {
   Interp *in = wave_in(w);
   if (in->failed) return;
   interp_fail(in, op,
@@ -27,28 +27,28 @@ void wave_fail(const Wave *w, const Op *op, const char *what) {
                            w->cta->id, what));
 }
 
-const Type *wave_type(const Wave *w, Value v) {
+const Type *simt_type(const Wave *w, Value v) {
   return ir_type(wave_in(w)->f, v);
 }
 
-WaveVal *wave_val(Wave *w, Value v) {
+WaveVal *simt_val(Wave *w, Value v) {
   WaveVal *x = &w->val[v];
   if (x->flying)
-    wave_fail(w, ir_def(wave_in(w)->f, v), "its result is used before wg_wait");
+    simt_fail(w, ir_def(wave_in(w)->f, v), "its result is used before wg_wait");
   return x;
 }
 
-double wave_scalar(Wave *w, Value v) {
-  return wave_val(w, v)->at[0];
+double simt_scalar(Wave *w, Value v) {
+  return simt_val(w, v)->at[0];
 }
 
-const FragMap *wave_map(Wave *w, Value v, const Type *t) {
+const FragMap *simt_map(Wave *w, Value v, const Type *t) {
   WaveRun *x = w->cta->x;
   if (v && x->map[v]) return x->map[v];
   FragMap *m = NEWN(x->in->arena, FragMap, 1);
   const char *err = x->in->opt->map ? x->in->opt->map(t, w->grp->threads, m)
                                     : frag_map(t, w->grp->threads, m);
-  if (err) wave_fail(w, v ? ir_def(x->in->f, v) : NULL, err);
+  if (err) simt_fail(w, v ? ir_def(x->in->f, v) : NULL, err);
   if (v) x->map[v] = m;
   return m;
 }
@@ -57,9 +57,9 @@ static double *numbers(Wave *w, uint32_t n) {
   return NEWN(w->cta->x->arena, double, n);
 }
 
-WaveVal *wave_define(Wave *w, Value v) {
-  const Type *t = wave_type(w, v);
-  uint32_t regs = t->kind == TK_FRAG ? wave_map(w, v, t)->regs : 0;
+WaveVal *simt_define(Wave *w, Value v) {
+  const Type *t = simt_type(w, v);
+  uint32_t regs = t->kind == TK_FRAG ? simt_map(w, v, t)->regs : 0;
   WaveVal *x = &w->val[v];
   // A loop defines a value again and again.
   if (!x->at || x->regs != regs)
@@ -70,8 +70,8 @@ WaveVal *wave_define(Wave *w, Value v) {
   return x;
 }
 
-void wave_set(Wave *w, Value v, double n) {
-  wave_define(w, v)->at[0] = n;
+void simt_set(Wave *w, Value v, double n) {
+  simt_define(w, v)->at[0] = n;
 }
 
 // ---------------------------------------------------------------- scalars
@@ -85,7 +85,7 @@ static bool launch_fact(Wave *w, const Op *op) {
   case OP_NCTAS: v = x->ctas; break;
   default: v = (double)(x->ctas + x->claimed++);  // claim
   }
-  wave_set(w, op->res[0], v);
+  simt_set(w, op->res[0], v);
   return true;
 }
 
@@ -96,24 +96,24 @@ static bool tensor_fact(Wave *w, const Op *op) {
   double v = t->rank || t->data ? t->data != NULL : t->given;
   if (op->code != OP_GIVEN)
     v = (double)(op->code == OP_TSHAPE ? t->shape : t->stride)[pos];
-  wave_set(w, op->res[0], v);
+  simt_set(w, op->res[0], v);
   return true;
 }
 
 static bool same_scalar(Wave *w, const Op *op) {
-  wave_set(w, op->res[0], wave_scalar(w, op->args[0]));
+  simt_set(w, op->res[0], simt_scalar(w, op->args[0]));
   return true;
 }
 
 static bool nothing(Wave *w, const Op *op) {
-  for (uint32_t i = 0; i < op->nargs; i++) wave_val(w, op->args[i]);
+  for (uint32_t i = 0; i < op->nargs; i++) simt_val(w, op->args[i]);
   return true;
 }
 
 // ---------------------------------------------------------------- control
 static void enter(Wave *w, const Op *op, const Region *r) {
   if (w->depth == MAX_DEPTH) {
-    wave_fail(w, op, "regions are nested too deeply");
+    simt_fail(w, op, "regions are nested too deeply");
     return;
   }
   w->frame[w->depth++] = (Frame){.op = op, .next = r->first};
@@ -132,7 +132,7 @@ static void copy(Wave *w, const Value *to, const Value *from, uint32_t n) {
     v[i].at = at;
   }
   for (uint32_t i = 0; i < n; i++) {
-    WaveVal *x = wave_define(w, to[i]);
+    WaveVal *x = simt_define(w, to[i]);
     uint32_t k = x->regs ? x->regs * w->cta->x->lanes : 1;
     memcpy(x->at, v[i].at, k * sizeof *x->at);
     x->flying = v[i].flying;
@@ -143,17 +143,17 @@ static void copy(Wave *w, const Value *to, const Value *from, uint32_t n) {
 
 static void for_turn(Wave *w, Frame *f) {
   const Region *r = f->op->regions[0];
-  wave_set(w, r->params.at[0], (double)f->i);
+  simt_set(w, r->params.at[0], (double)f->i);
   f->next = r->first;
 }
 
 static bool loop(Wave *w, const Op *op) {
   const Region *r = op->regions[0];
-  int64_t lo = (int64_t)wave_scalar(w, op->args[0]);
-  int64_t hi = (int64_t)wave_scalar(w, op->args[1]);
-  int64_t step = (int64_t)wave_scalar(w, op->args[2]);
+  int64_t lo = (int64_t)simt_scalar(w, op->args[0]);
+  int64_t hi = (int64_t)simt_scalar(w, op->args[1]);
+  int64_t step = (int64_t)simt_scalar(w, op->args[2]);
   if (step <= 0) {
-    wave_fail(w, op, "step is not positive");
+    simt_fail(w, op, "step is not positive");
     return true;
   }
   int64_t n = hi > lo ? (hi - lo + step - 1) / step : 0;
@@ -172,7 +172,7 @@ static bool loop(Wave *w, const Op *op) {
 
 static bool while_goes_on(Wave *w, const Op *op) {
   const Region *r = op->regions[0];
-  if (wave_scalar(w, r->params.at[0]) < wave_scalar(w, op->args[0]))
+  if (simt_scalar(w, r->params.at[0]) < simt_scalar(w, op->args[0]))
     return true;
   copy(w, op->res, r->params.at, op->nres);
   return false;
@@ -185,7 +185,7 @@ static bool while_loop(Wave *w, const Op *op) {
 }
 
 static bool branch(Wave *w, const Op *op) {
-  enter(w, op, op->regions[wave_scalar(w, op->args[0]) == 0]);
+  enter(w, op, op->regions[simt_scalar(w, op->args[0]) == 0]);
   return true;
 }
 
@@ -208,7 +208,7 @@ static void leave(Wave *w, const Op *yield) {
     const Region *r = op->regions[0];
     copy(w, r->params.at + 1, yield->args, op->nres);
     if (f->left-- > 0) {
-      int64_t step = (int64_t)wave_scalar(w, op->args[2]);
+      int64_t step = (int64_t)simt_scalar(w, op->args[2]);
       f->i += ir_attr_i(op, AT_REVERSE, 0) ? -step : step;
       for_turn(w, f);
       return;
@@ -251,7 +251,7 @@ static bool roles(Wave *w, const Op *op) {
     if (at >= per && (size == 1 || !r->params.n)) return true;  // none for it
     w->grp = role_group(w, from + at / per * per, size, at / per);
     if (size == 1) w->lanes = 1;
-    if (r->params.n) wave_set(w, r->params.at[0], w->grp->instance);
+    if (r->params.n) simt_set(w, r->params.at[0], w->grp->instance);
     enter(w, op, r);
     return true;
   }
@@ -271,17 +271,17 @@ static WaveFn *fn_of(const Op *op) {
       [OP_ROLES] = roles,
   };
   WaveFn *fn = control[op->code];
-  if (!fn) fn = wave_order_fn(op->code);
-  if (!fn) fn = wave_mem_fn(op->code);
-  if (!fn) fn = wave_copy_fn(op->code);
-  if (!fn) fn = wave_mma_fn(op->code);
-  return fn ? fn : wave_frag_fn(op->code);
+  if (!fn) fn = simt_order_fn(op->code);
+  if (!fn) fn = simt_mem_fn(op->code);
+  if (!fn) fn = simt_copy_fn(op->code);
+  if (!fn) fn = simt_mma_fn(op->code);
+  return fn ? fn : simt_frag_fn(op->code);
 }
 
 static void finish(Wave *w) {
-  wave_finish_stores(w, 0);
+  simt_finish_stores(w, 0);
   // What another CTA has got by then would be written.
-  if (w->copies.n) wave_fail(w, NULL, "ends before its copies have arrived");
+  if (w->copies.n) simt_fail(w, NULL, "ends before its copies have arrived");
   w->state = WV_DONE;
   w->cta->left--;
 }
@@ -297,7 +297,7 @@ static void step(Wave *w) {
     leave(w, op);
   } else {
     WaveFn *fn = fn_of(op);
-    if (!fn) wave_fail(w, op, "the interpreter has no such op");
+    if (!fn) simt_fail(w, op, "the interpreter has no such op");
     f->next = op->next;
     if (fn && !fn(w, op) && !in->failed) f->next = op;
   }
@@ -309,8 +309,8 @@ static void stuck(Cta *c) {
     Wave *w = &c->wave[i];
     if (w->state == WV_DONE) continue;
     const Op *op = w->frame[w->depth - 1].next;
-    if (w->state == WV_PHASE) wave_fail(w, op, "waits for ever for a phase");
-    else wave_fail(w, op ? op->prev : NULL, "waits for ever: not all arrive");
+    if (w->state == WV_PHASE) simt_fail(w, op, "waits for ever for a phase");
+    else simt_fail(w, op ? op->prev : NULL, "waits for ever: not all arrive");
     return;
   }
 }
@@ -340,19 +340,19 @@ static bool turn(Interp *in, Cta *c, uint32_t n, Plan p) {
   for (uint32_t j = 0; j < n; j++) {
     Cta *x = &c[j];
     if (x->fetches.n && interp_random(in, p.eager) == 0)
-      wave_engine(x, (uint32_t)interp_random(in, x->fetches.n));
+      simt_engine(x, (uint32_t)interp_random(in, x->fetches.n));
     for (uint32_t i = 0; i < x->nwaves; i++)
-      if (wave_ready(&x->wave[i])) ready[k++] = &x->wave[i];
+      if (simt_ready(&x->wave[i])) ready[k++] = &x->wave[i];
   }
   for (uint32_t j = 0; !k && j < n; j++)
     if (c[j].fetches.n) {
-      wave_engine(&c[j], (uint32_t)interp_random(in, c[j].fetches.n));
+      simt_engine(&c[j], (uint32_t)interp_random(in, c[j].fetches.n));
       return true;
     }
   if (!k) return false;
   Wave *w = ready[p.random ? interp_random(in, k) : p.reverse ? k - 1 : 0];
   uint64_t len = p.random ? 1 + interp_random(in, p.turn) : p.turn;
-  for (uint64_t i = 0; i < len && wave_ready(w) && !in->failed; i++) step(w);
+  for (uint64_t i = 0; i < len && simt_ready(w) && !in->failed; i++) step(w);
   return true;
 }
 
@@ -413,7 +413,7 @@ static void start(WaveRun *x, Cta *c, uint32_t id) {
     w->clock.at[i] = 1;
     for (uint32_t k = 0; k < f->params.n; k++)
       if (ir_type(f, f->params.at[k].v)->kind != TK_TENSOR)
-        wave_set(w, f->params.at[k].v, x->in->args[k].scalar);
+        simt_set(w, f->params.at[k].v, x->in->args[k].scalar);
     enter(w, NULL, f->body);
   }
   place_shared(c);

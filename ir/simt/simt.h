@@ -154,13 +154,13 @@ typedef bool WaveFn(Wave *w, const Op *op);  // false: try again later
 static inline Interp *wave_in(const Wave *w) {
   return w->cta->x->in;
 }
-const Type *wave_type(const Wave *w, Value v);
-WaveVal *wave_val(Wave *w, Value v);  // fails if it is in flight
-double wave_scalar(Wave *w, Value v);
-WaveVal *wave_define(Wave *w, Value v);
-void wave_set(Wave *w, Value v, double x);  // a scalar
-const FragMap *wave_map(Wave *w, Value v, const Type *t);
-void wave_fail(const Wave *w, const Op *op, const char *what);
+const Type *simt_type(const Wave *w, Value v);
+WaveVal *simt_val(Wave *w, Value v);  // fails if it is in flight
+double simt_scalar(Wave *w, Value v);
+WaveVal *simt_define(Wave *w, Value v);
+void simt_set(Wave *w, Value v, double x);  // a scalar
+const FragMap *simt_map(Wave *w, Value v, const Type *t);
+void simt_fail(const Wave *w, const Op *op, const char *what);
 // Thread of the group.
 static inline uint32_t wave_thread(const Wave *w, uint32_t lane) {
   return (w->id - w->grp->first) * w->cta->x->lanes + lane;
@@ -169,45 +169,45 @@ static inline bool wave_first(const Wave *w) {
   return w->id == w->grp->first;
 }
 // Register of a slice that goes with register `reg` of a tile.
-uint32_t wave_slice_reg(const FragMap *tile, const FragMap *slice, uint32_t pos,
+uint32_t simt_slice_reg(const FragMap *tile, const FragMap *slice, uint32_t pos,
                         uint32_t reg);
 
 // wavefrag.c: fn for all n waves of the group, when the last of them is here.
 typedef void WaveAllFn(Wave *first, uint32_t n, const Op *op);
-bool wave_together(Wave *w, const Op *op, WaveAllFn *fn);
+bool simt_together(Wave *w, const Op *op, WaveAllFn *fn);
 // A fragment of n waves as a table, rows first; slices have one row or column.
 typedef struct Dense {
   uint32_t rows, cols;
   double *at;
 } Dense;
-Dense wave_dense(Wave *w, uint32_t n, Value v);
+Dense simt_dense(Wave *w, uint32_t n, Value v);
 
 // waveorder.c: who may touch what. All take the byte of an element.
-double wave_read(Wave *w, const Op *op, DType t, uint32_t byte, bool async);
-void wave_write(Wave *w, const Op *op, DType t, uint32_t byte, double v);
+double simt_read(Wave *w, const Op *op, DType t, uint32_t byte, bool async);
+void simt_write(Wave *w, const Op *op, DType t, uint32_t byte, double v);
 // A copy to that element starts; it arrives, written by `agent`.
-void wave_begin(Wave *w, const Op *op, uint32_t byte, bool engine);
-void wave_arrive(Cta *c, uint32_t byte, DType t, double v, uint32_t agent,
+void simt_begin(Wave *w, const Op *op, uint32_t byte, bool engine);
+void simt_arrive(Cta *c, uint32_t byte, DType t, double v, uint32_t agent,
                  uint32_t when);
-void wave_hold(Wave *w, const Type *tile, uint32_t base, int by);
-void wave_join(Clock *to, const Clock *from);
-void wave_release(Wave *w, Clock *to);  // to joins w's; w's next epoch
-bool wave_barrier(Wave *w, Barrier *b, uint32_t threads, uint32_t mine,
+void simt_hold(Wave *w, const Type *tile, uint32_t base, int by);
+void simt_join(Clock *to, const Clock *from);
+void simt_release(Wave *w, Clock *to);  // to joins w's; w's next epoch
+bool simt_barrier(Wave *w, Barrier *b, uint32_t threads, uint32_t mine,
                   bool waits);
-bool wave_ready(const Wave *w);  // waits for nothing any more
-void wave_complete(Mbar *b);     // the phase, if all are there
+bool simt_ready(const Wave *w);  // waits for nothing any more
+void simt_complete(Mbar *b);     // the phase, if all are there
 
 // wavecopy.c: byte of an element where the copy engine and wgmma see it.
-uint32_t wave_engine_offset(const Type *t, uint32_t row, uint32_t col);
+uint32_t simt_engine_offset(const Type *t, uint32_t row, uint32_t col);
 // The copy engine does one of its fetches.
-void wave_engine(Cta *c, uint32_t i);
-void wave_finish_stores(Wave *w, uint32_t keep);
+void simt_engine(Cta *c, uint32_t i);
+void simt_finish_stores(Wave *w, uint32_t keep);
 
 // The functions of ops, by code; NULL: not of that file.
-WaveFn *wave_frag_fn(OpCode c);
-WaveFn *wave_mem_fn(OpCode c);
-WaveFn *wave_copy_fn(OpCode c);
-WaveFn *wave_order_fn(OpCode c);
-WaveFn *wave_mma_fn(OpCode c);
+WaveFn *simt_frag_fn(OpCode c);
+WaveFn *simt_mem_fn(OpCode c);
+WaveFn *simt_copy_fn(OpCode c);
+WaveFn *simt_order_fn(OpCode c);
+WaveFn *simt_mma_fn(OpCode c);
 
 #endif

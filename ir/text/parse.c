@@ -127,7 +127,7 @@ static bool parse_result_types(Parser *p, Op *op, const Names *names) {
   op_add_results(op, types.at, n);
   for (uint32_t i = 0; i < n; i++) {
     const char *name = names->name.at[i];
-    set_hint(p->f, op->res[i], name);
+    ir_set_hint(p->f, op->res[i], name);
     if (!bind(p, name, names->at.at[i], op->res[i])) return false;
   }
   return true;

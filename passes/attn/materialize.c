@@ -221,7 +221,7 @@ static bool is_parts(const Ahead *a, const Made *m) {
   return dim_is_const(&a->f->mod->dims, extent, &n) && n <= COST_AHEAD_COLUMNS;
 }
 
-bool ahead_is_wanted(Ahead *a, const Op *dot, Made *m) {
+bool materialize_is_wanted(Ahead *a, const Op *dot, Made *m) {
   bool some = false;
   if (!find_axes(a, m) || !sources(a, m->v, &m->from)) return false;
   if (role_of(a, m->row) == AX_KEY) each_condition(a, m, see_excluded, &some);
@@ -284,7 +284,7 @@ static void add_widened(Ahead *a, Op *dot, uint32_t side) {
                .before = def->next,
                .span = def->span};
   Made m = {.v = ir_cast(&b, t, v)};
-  if (ahead_is_wanted(a, dot, &m)) {
+  if (materialize_is_wanted(a, dot, &m)) {
     dot->args[side] = m.v;
     add_made(a, m);
   } else {
@@ -297,7 +297,8 @@ static void add_operand(Ahead *a, Op *dot, uint32_t side) {
   DType t = ir_type(a->f, m.v)->dtype;
   bool eight = dtype_is_float(t) && dtype_size(t) == 1;
   if (eight && a->cleans) add_widened(a, dot, side);
-  else if (a->n < MAX_MADE && !made_of(a, m.v) && ahead_is_wanted(a, dot, &m))
+  else if (a->n < MAX_MADE && !made_of(a, m.v) &&
+           materialize_is_wanted(a, dot, &m))
     add_made(a, m);
 }
 
@@ -503,7 +504,7 @@ static void run(Ctx *cx, Func *f, const GpuFacts *gpu, bool cleans,
   Ahead a = {.cx = cx, .f = f, .gpu = gpu, .cleans = cleans};
   int lane = f->axes.n < 64 ? tile_lane(f) : -1;
   a.lane = (uint32_t)lane;
-  if (lane >= 0 && cleans) ahead_terms(&a);
+  if (lane >= 0 && cleans) materialize_terms(&a);
   bool some = lane >= 0 && find_operands(&a);
   for (uint32_t i = 0; some && i < a.n; i++)
     if (!add_tensor(&a, &a.made[i])) a.n = i;

@@ -36,9 +36,9 @@ typedef struct Ahead {
 } Ahead;
 
 // Would v, an operand of dot, be made ahead? Fills in the rest of m.
-bool ahead_is_wanted(Ahead *a, const Op *dot, Made *m);
+bool materialize_is_wanted(Ahead *a, const Op *dot, Made *m);
 
 // Terms of scores that keys have become operands of products (aheadterms.c).
-void ahead_terms(Ahead *a);
+void materialize_terms(Ahead *a);
 
 #endif

@@ -243,7 +243,7 @@ static void rewrite(Ahead *a, Op *root, Sum *s) {
   ir_info(a->f, p)->hint = intern(&a->cx->names, "terms");
   Value added = ir_dot(&b, ir_const_f(&b, DT_BF16, 1), p, &axis, 1);
   Made m = {.v = p};
-  if (!ahead_is_wanted(a, ir_def(a->f, added), &m)) {
+  if (!materialize_is_wanted(a, ir_def(a->f, added), &m)) {
     undo(a, root->prev, before);
     return;
   }
@@ -264,7 +264,7 @@ static bool is_root(const Ahead *a, const Op *op) {
   return true;
 }
 
-void ahead_terms(Ahead *a) {
+void materialize_terms(Ahead *a) {
   for (Op *op = a->f->body->first; op; op = op->next)
     if (op->nregions) return;
   if (!pays(a)) return;

@@ -142,7 +142,7 @@ static void rewrite(Stab *s, const Ops *set, const Ops *logs) {
     ir_def(s->f, sum)->args[0] = y;
   }
   order_region(s->f, s->f->body, s->arena);
-  infer_region(s->f, s->f->body, s->arena);
+  order_infer(s->f, s->f->body, s->arena);
   ctx_remark(s->cx,
              "stab: @%s: exponentials over %s get their maximum as "
              "reference",

@@ -25,8 +25,8 @@ static AxisSet plane(const Band *b) {
 }
 
 static bool in_plane(const Band *b, Value v) {
-  return !(axes_of(b->as, v) & ~plane(b)) && !b->as->forms[v] &&
-         !b->as->eager[v] && is_inline(b->as, v);
+  return !(cpu_axes_of(b->as, v) & ~plane(b)) && !b->as->forms[v] &&
+         !b->as->eager[v] && cpu_is_inline(b->as, v);
 }
 
 typedef struct Slope {
@@ -37,7 +37,7 @@ typedef struct Slope {
 static bool slope(const Band *b, Value v, int depth, Slope *s) {
   const Assign *as = b->as;
   *s = (Slope){0, 0};
-  if (!axes_of(as, v)) return true;
+  if (!cpu_axes_of(as, v)) return true;
   const Op *op = ir_def(as->f, v);
   if (!op || depth > COST_DEEP_BAND || !in_plane(b, v)) return false;
   Slope y;
@@ -80,7 +80,7 @@ static bool find_on_band(Band *b, Value v) {
   const Assign *as = b->as;
   const Op *op = ir_def(as->f, v);
   Slope s, t;
-  if (!axes_of(as, v)) return true;
+  if (!cpu_axes_of(as, v)) return true;
   if (!op || !in_plane(b, v)) return false;
   if (op->code == OP_CONST) return true;
   if (slope(b, v, 0, &s) && s.lane + s.key == 0) return true;
@@ -105,16 +105,17 @@ static bool on_band(Band *b, Value v) {
 // Forgets what depends on the lanes of the panel.
 static void forget(Band *b, Value v) {
   Assign *as = b->as;
-  if (as->seen[v] == as->stamp || is_memory(as, v) || !axes_of(as, v)) return;
+  if (as->seen[v] == as->stamp || cpu_is_memory(as, v) || !cpu_axes_of(as, v))
+    return;
   as->seen[v] = as->stamp;
-  memo_put(as, v, 0, 0);
+  cpu_memo_put(as, v, 0, 0);
   const Op *op = ir_def(as->f, v);
   for (uint32_t i = 0; i < op->nargs; i++) forget(b, op->args[i]);
 }
 
 static DType stored(const Assign *as, Value v) {
   DType t = ir_type(as->f, v)->dtype;
-  return t == DT_BOOL ? t : reg_dtype(t);
+  return t == DT_BOOL ? t : cpu_reg_dtype(t);
 }
 
 static Value room(const Band *b, Value v, int64_t n) {
@@ -132,20 +133,20 @@ static void fill(Band *b, Value v) {
   int64_t n = was.width + b->keys - 1;
   n = (n + as->lanes - 1) / as->lanes * as->lanes;
   Value p = room(b, v, n);
-  uint32_t mark = scope_open(as);
-  Loop l =
-      loop_open(as, em_int(as, 0), em_int(as, n), as->lanes, NULL, 0, "diag");
+  uint32_t mark = cpu_scope_open(as);
+  Loop l = cpu_loop_open(as, cpu_int(as, 0), cpu_int(as, n), as->lanes, NULL, 0,
+                         "diag");
   as->stamp++;
   forget(b, v);
   as->pt.cols = 1;
   as->pt.width = as->lanes;
-  as->pt.x0 = em_2(as, OP_ADD, was.x0, l.iv);
-  as->pt.idx[b->axis] = em_int(as, b->keys - 1);
-  Value x = em_vec(as, eval_as(as, v, 0, stored(as, v)));
-  em_vst(as, p, l.iv, x, 0);
+  as->pt.x0 = cpu_2(as, OP_ADD, was.x0, l.iv);
+  as->pt.idx[b->axis] = cpu_int(as, b->keys - 1);
+  Value x = cpu_vec(as, cpu_eval_as(as, v, 0, stored(as, v)));
+  cpu_vst(as, p, l.iv, x, 0);
   as->pt.idx[b->axis] = 0;
-  loop_close(as, &l, NULL);
-  scope_close(as, mark);
+  cpu_loop_close(as, &l, NULL);
+  cpu_scope_close(as, mark);
   as->pt = was;
   as->band[v] = p;
   as->band_last[v] = b->keys - 1;
@@ -155,12 +156,13 @@ static void fill(Band *b, Value v) {
 // wanted.
 static void search(Band *b, Value v) {
   Assign *as = b->as;
-  if (as->seen[v] == as->stamp || is_memory(as, v)) return;
+  if (as->seen[v] == as->stamp || cpu_is_memory(as, v)) return;
   as->seen[v] = as->stamp;
   const Op *op = ir_def(as->f, v);
-  if (!op || as->ready[v] || !is_inline(as, v) || switch_of(as, v)) return;
-  if (axes_of(as, v) == plane(b) && !as->band[v] && on_band(b, v)) {
-    if (value_cost(as, v) < COST_BAND_DEAR) return;
+  if (!op || as->ready[v] || !cpu_is_inline(as, v) || cpu_switch_of(as, v))
+    return;
+  if (cpu_axes_of(as, v) == plane(b) && !as->band[v] && on_band(b, v)) {
+    if (cpu_value_cost(as, v) < COST_BAND_DEAR) return;
     uint32_t stamp = as->stamp;
     fill(b, v);
     as->stamp = stamp;
@@ -170,7 +172,7 @@ static void search(Band *b, Value v) {
 }
 
 // At the start of a panel: bands of what its nests will want.
-void band_emit(Assign *as, Root *const *r, uint32_t n) {
+void cpu_band_emit(Assign *as, Root *const *r, uint32_t n) {
   if (as->pt.lane != as->par ||
       dim_divisor(&as->m->dims, as->pt.lane_size) % as->pt.width != 0)
     return;
@@ -183,7 +185,7 @@ void band_emit(Assign *as, Root *const *r, uint32_t n) {
       continue;
     for (uint32_t i = 0; i < n && !b.keys; i++)
       for (uint32_t k = 0; r[i]->op && k < r[i]->op->nargs && !b.keys; k++) {
-        Dim d = axis_size_in(as, r[i]->op->args[k], a);
+        Dim d = cpu_axis_size_in(as, r[i]->op->args[k], a);
         if (d && !dim_known(&as->m->dims, d, &b.keys)) b.keys = 0;
       }
     if (b.keys < as->lanes) continue;
@@ -197,15 +199,15 @@ void band_emit(Assign *as, Root *const *r, uint32_t n) {
   }
 }
 
-void band_clear(Assign *as) {
+void cpu_band_clear(Assign *as) {
   for (Value v = 1; v < as->f->values.n; v++) as->band[v] = 0;
 }
 
 // Vector c of v at the open key.
-Value band_load(Assign *as, Value v, uint32_t c) {
-  AxisSet axes = axes_of(as, v) & ~((AxisSet)1 << as->pt.lane);
+Value cpu_band_load(Assign *as, Value v, uint32_t c) {
+  AxisSet axes = cpu_axes_of(as, v) & ~((AxisSet)1 << as->pt.lane);
   Value k = as->pt.idx[__builtin_ctzll(axes)];
   int64_t first = as->band_last[v] + (int64_t)c * as->lanes;
-  Value at = em_2(as, OP_SUB, em_int(as, first), k);
-  return em_vld(as, as->band[v], at, 0);
+  Value at = cpu_2(as, OP_SUB, cpu_int(as, first), k);
+  return cpu_vld(as, as->band[v], at, 0);
 }

@@ -32,14 +32,14 @@ static bool bounded(const Assign *as, Value v, uint32_t depth) {
   const Op *op = ir_def(as->g, v);
   int64_t n;
   if (!op) return is_counter(as, v);
-  if (em_is_int(as, v, &n)) return n > -DIM_UNBOUNDED && n < DIM_UNBOUNDED;
+  if (cpu_is_int(as, v, &n)) return n > -DIM_UNBOUNDED && n < DIM_UNBOUNDED;
   switch (op->code) {
   case OP_ORIGIN:
   case OP_DIM: return true;
   case OP_CAST: return mty(as, op->args[0])->dtype == DT_I32;
   case OP_MUL:
-    return em_is_int(as, op->args[1], &n) && n >= -64 && n <= 64 && depth > 5 &&
-           bounded(as, op->args[0], depth - 6);
+    return cpu_is_int(as, op->args[1], &n) && n >= -64 && n <= 64 &&
+           depth > 5 && bounded(as, op->args[0], depth - 6);
   case OP_ADD:
   case OP_SUB:
   case OP_MIN:
@@ -60,12 +60,12 @@ static bool collect(const Assign *as, Sum *s, Value v, bool minus) {
     s->iotas += minus ? -1 : 1;
     return true;
   }
-  if (em_is_int(as, v, &n) && n > -DIM_UNBOUNDED && n < DIM_UNBOUNDED) {
+  if (cpu_is_int(as, v, &n) && n > -DIM_UNBOUNDED && n < DIM_UNBOUNDED) {
     s->first += minus ? -n : n;
     return true;
   }
   bool sum = op && (op->code == OP_ADD || op->code == OP_SUB);
-  if (sum && (is_vec(as, v) || em_is_int(as, op->args[1], &n)))
+  if (sum && (is_vec(as, v) || cpu_is_int(as, op->args[1], &n)))
     return collect(as, s, op->args[0], minus) &&
            collect(as, s, op->args[1], minus != (op->code == OP_SUB));
   if (is_vec(as, v) || s->n == MAX_TERMS || !bounded(as, v, MAX_DEPTH))
@@ -80,29 +80,30 @@ static Value total(Assign *as, const Sum *s, bool minus) {
   Value plus = 0, less = 0;
   for (uint32_t i = 0; i < s->n; i++) {
     Value *to = s->minus[i] != minus ? &less : &plus;
-    *to = *to ? em_2(as, OP_ADD, *to, s->at[i]) : s->at[i];
+    *to = *to ? cpu_2(as, OP_ADD, *to, s->at[i]) : s->at[i];
   }
-  if (!plus) plus = em_int(as, 0);
-  return less ? em_2(as, OP_SUB, plus, less) : plus;
+  if (!plus) plus = cpu_int(as, 0);
+  return less ? cpu_2(as, OP_SUB, plus, less) : plus;
 }
 
 static Value in_32(Assign *as, Value v) {
-  return em_vec(as, em_cast(as, DT_I32, v));
+  return cpu_vec(as, cpu_cast(as, DT_I32, v));
 }
 
 // x op y of vectors, or 0: as it is.
-Value compare_lanes(Assign *as, OpCode c, Value x, Value y) {
+Value cpu_compare_lanes(Assign *as, OpCode c, Value x, Value y) {
   bool compares = c == OP_LT || c == OP_LE || c == OP_EQ || c == OP_NE;
   Sum s = {.n = 0};  // y - x
   if (!compares || !collect(as, &s, y, false) || !collect(as, &s, x, true))
     return 0;
   if (s.iotas * s.iotas != 1 || s.first <= -NEAR || s.first >= NEAR) return 0;
   Value d = total(as, &s, s.iotas > 0);
-  d = em_2(as, OP_MIN, em_2(as, OP_MAX, d, em_int(as, -FAR)), em_int(as, FAR));
-  Value first = in_32(as, em_int(as, s.iotas > 0 ? s.first : -s.first));
+  d = cpu_2(as, OP_MIN, cpu_2(as, OP_MAX, d, cpu_int(as, -FAR)),
+            cpu_int(as, FAR));
+  Value first = in_32(as, cpu_int(as, s.iotas > 0 ? s.first : -s.first));
   Value lane =
-      em_op(as, OP_VIOTA, NULL, 0, type_vec(DT_I32, as->lanes), NULL, 0);
-  if (s.first) lane = em_2(as, OP_ADD, lane, first);
+      cpu_op(as, OP_VIOTA, NULL, 0, type_vec(DT_I32, as->lanes), NULL, 0);
+  if (s.first) lane = cpu_2(as, OP_ADD, lane, first);
   d = in_32(as, d);
   return s.iotas > 0 ? ir_2(&as->b, c, d, lane) : ir_2(&as->b, c, lane, d);
 }

@@ -155,37 +155,37 @@ static inline const Type *mty(const Assign *as, Value v) {
 static inline bool is_vec(const Assign *as, Value v) {
   return mty(as, v)->kind == TK_VEC;
 }
-Value em_int(Assign *as, int64_t v);
-Value em_float(Assign *as, DType t, double v);
-Value em_bool(Assign *as, bool v);
-Value em_dim(Assign *as, Dim d);
-bool em_is_int(const Assign *as, Value v, int64_t *n);
-bool em_is_bool(const Assign *as, Value v, bool *b);
-Value em_op(Assign *as, OpCode c, const Value *args, uint32_t n, Type t,
-            const IrAttr *attrs, uint32_t nattrs);
-Value em_1(Assign *as, OpCode c, Value x);
+Value cpu_int(Assign *as, int64_t v);
+Value cpu_float(Assign *as, DType t, double v);
+Value cpu_bool(Assign *as, bool v);
+Value cpu_dim(Assign *as, Dim d);
+bool cpu_is_int(const Assign *as, Value v, int64_t *n);
+bool cpu_is_bool(const Assign *as, Value v, bool *b);
+Value cpu_op(Assign *as, OpCode c, const Value *args, uint32_t n, Type t,
+             const IrAttr *attrs, uint32_t nattrs);
+Value cpu_1(Assign *as, OpCode c, Value x);
 // Binary; folds constant integers and neutral elements. A scalar meets a
 // vector as a splat.
-Value em_2(Assign *as, OpCode c, Value x, Value y);
+Value cpu_2(Assign *as, OpCode c, Value x, Value y);
 // The same of vectors of coordinates, if it is a comparison; 0: it is not.
-Value compare_lanes(Assign *as, OpCode c, Value x, Value y);
-Value em_3(Assign *as, OpCode c, Value x, Value y, Value z);
-Value em_select(Assign *as, Value c, Value x, Value y);
-Value em_cast(Assign *as, DType to, Value x);
-Value em_vec(Assign *as, Value x);  // splat if scalar
-Value em_iota(Assign *as);          // i64 lane numbers
-Value em_padd(Assign *as, Value p, Value i);
-Value em_vmask(Assign *as, Value n);
-Value em_vreduce(Assign *as, RKind k, Value v);
-Value em_ld(Assign *as, Value p, Value i);
-void em_st(Assign *as, Value p, Value i, Value v);
-Value em_vld(Assign *as, Value p, Value i, Value mask);
-void em_vst(Assign *as, Value p, Value i, Value v, Value mask);
-Value em_gather(Assign *as, Value p, Value idx, Value mask);
-void em_scatter(Assign *as, Value p, Value idx, Value v, Value mask);
-Value em_combine(Assign *as, RKind k, Value x, Value y);
-Value em_identity(Assign *as, RKind k, DType t);
-Value em_tensor(Assign *as, OpCode c, Value tensor, int pos);
+Value cpu_compare_lanes(Assign *as, OpCode c, Value x, Value y);
+Value cpu_3(Assign *as, OpCode c, Value x, Value y, Value z);
+Value cpu_select(Assign *as, Value c, Value x, Value y);
+Value cpu_cast(Assign *as, DType to, Value x);
+Value cpu_vec(Assign *as, Value x);  // splat if scalar
+Value cpu_iota(Assign *as);          // i64 lane numbers
+Value cpu_padd(Assign *as, Value p, Value i);
+Value cpu_vmask(Assign *as, Value n);
+Value cpu_vreduce(Assign *as, RKind k, Value v);
+Value cpu_ld(Assign *as, Value p, Value i);
+void cpu_st(Assign *as, Value p, Value i, Value v);
+Value cpu_vld(Assign *as, Value p, Value i, Value mask);
+void cpu_vst(Assign *as, Value p, Value i, Value v, Value mask);
+Value cpu_gather(Assign *as, Value p, Value idx, Value mask);
+void cpu_scatter(Assign *as, Value p, Value idx, Value v, Value mask);
+Value cpu_combine(Assign *as, RKind k, Value x, Value y);
+Value cpu_identity(Assign *as, RKind k, DType t);
+Value cpu_tensor(Assign *as, OpCode c, Value tensor, int pos);
 
 typedef struct Loop {
   Op *op;  // NULL: the body runs once, no loop was made
@@ -196,25 +196,25 @@ typedef struct Loop {
   Value *vals;  // carried: region arguments, then after the loop results
 } Loop;
 // vals: initial values (scalars, vectors); replaced by the loop's arguments.
-Loop loop_open(Assign *as, Value lo, Value hi, int64_t step, Value *vals,
-               uint32_t n, const char *hint);
+Loop cpu_loop_open(Assign *as, Value lo, Value hi, int64_t step, Value *vals,
+                   uint32_t n, const char *hint);
 // vals: what the body yields; replaced by the results.
-void loop_close(Assign *as, Loop *l, Value *vals);
+void cpu_loop_close(Assign *as, Loop *l, Value *vals);
 
 typedef struct Branch {
   Op *op;
   Builder outer;
   uint32_t mark;
 } Branch;
-Branch if_open(Assign *as, Value cond, const Type *t, uint32_t n);
-void if_else(Assign *as, Branch *b, const Value *then);
-void if_close(Assign *as, Branch *b, const Value *other, Value *res);
+Branch cpu_if_open(Assign *as, Value cond, const Type *t, uint32_t n);
+void cpu_if_else(Assign *as, Branch *b, const Value *then);
+void cpu_if_close(Assign *as, Branch *b, const Value *other, Value *res);
 
 // Remembered values live until the scope that made them is left.
-uint32_t scope_open(const Assign *as);
-void scope_close(Assign *as, uint32_t mark);
-Value memo_get(const Assign *as, Value v, uint32_t c);
-void memo_put(Assign *as, Value v, uint32_t c, Value x);
+uint32_t cpu_scope_open(const Assign *as);
+void cpu_scope_close(Assign *as, uint32_t mark);
+Value cpu_memo_get(const Assign *as, Value v, uint32_t c);
+void cpu_memo_put(Assign *as, Value v, uint32_t c, Value x);
 
 // ---------------------------------------------------------------- plan
 // The value of a dim if there is only one.
@@ -223,63 +223,64 @@ static inline bool dim_known(const DimTab *t, Dim d, int64_t *n) {
   dim_bounds(t, d, n, &hi);
   return *n == hi;
 }
-void plan_func(Assign *as);
-AxisSet axes_of(const Assign *as, Value v);
-AxisSet type_axes(const Type *t);
-Dim axis_size_in(const Assign *as, Value v, uint32_t axis);
-bool is_inline(const Assign *as, Value v);  // no root makes it
-bool is_scalar(const Assign *as, Value v);
-bool is_memory(const Assign *as, Value v);  // a tensor parameter
-bool is_shared(const Assign *as, Value v);  // .. of workspace
-DType reg_dtype(DType t);                   // arithmetic is done in it
-bool is_nonneg(const Assign *as, Value v);  // i64, provably >= 0
+void cpu_plan(Assign *as);
+AxisSet cpu_axes_of(const Assign *as, Value v);
+AxisSet cpu_type_axes(const Type *t);
+Dim cpu_axis_size_in(const Assign *as, Value v, uint32_t axis);
+bool cpu_is_inline(const Assign *as, Value v);  // no root makes it
+bool cpu_is_scalar(const Assign *as, Value v);
+bool cpu_is_memory(const Assign *as, Value v);  // a tensor parameter
+bool cpu_is_shared(const Assign *as, Value v);  // .. of workspace
+DType cpu_reg_dtype(DType t);                   // arithmetic is done in it
+bool cpu_is_nonneg(const Assign *as, Value v);  // i64, provably >= 0
 // What evaluating the value once more costs.
-int value_cost(const Assign *as, Value v);
-uint32_t panel_cols(const Assign *as, int lane, Dim size);
-bool dot_blocked(const Assign *as, const Op *op, int lane, uint32_t *vec);
-bool feeds_block(const Assign *as, Value v, const Op *op);
-bool is_turned(const Assign *as, Value v);
-bool dot_pairs(const Assign *as, const Op *op, int lane);
-int lane_of(const Assign *as, const Op *op, Dim *size);
-int lane_of_value(const Assign *as, Value v, Dim *size);
+int cpu_value_cost(const Assign *as, Value v);
+uint32_t cpu_panel_cols(const Assign *as, int lane, Dim size);
+bool cpu_dot_blocked(const Assign *as, const Op *op, int lane, uint32_t *vec);
+bool cpu_feeds_block(const Assign *as, Value v, const Op *op);
+bool cpu_is_turned(const Assign *as, Value v);
+bool cpu_dot_pairs(const Assign *as, const Op *op, int lane);
+int cpu_lane_of(const Assign *as, const Op *op, Dim *size);
+int cpu_lane_of_value(const Assign *as, Value v, Dim *size);
 
 // ---------------------------------------------------------------- scratch
 // How v lies in memory; panel: [panel][..][lane].
-Form *form_new(Assign *as, Value v, int lane, Dim lane_size, bool panel);
-Form *form_pairs(Assign *as, Value v, int lane, Dim lane_size, bool panel,
-                 uint32_t pair);
+Form *cpu_form_new(Assign *as, Value v, int lane, Dim lane_size, bool panel);
+Form *cpu_form_pairs(Assign *as, Value v, int lane, Dim lane_size, bool panel,
+                     uint32_t pair);
 // v's form of pairs along an axis; panel: as the operand with the lanes. Or
 // NULL.
-Form *form_of_pairs(const Assign *as, Value v, uint32_t pair, bool panel);
-Value form_base(Assign *as, Form *f);
-Value form_stride(Assign *as, const Form *f, uint32_t i);
+Form *cpu_form_of_pairs(const Assign *as, Value v, uint32_t pair, bool panel);
+Value cpu_form_base(Assign *as, Form *f);
+Value cpu_form_stride(Assign *as, const Form *f, uint32_t i);
 // Element index at the current point of vector c; *step: distance of lanes
 // in elements, 0 if the form does not vary with them.
-Value form_index(Assign *as, const Form *f, uint32_t c, Value *step);
+Value cpu_form_index(Assign *as, const Form *f, uint32_t c, Value *step);
 // Rows of bf16 taken as pairs: a pointer to i32, the pair's index behind it.
-Value form_pairs_at(Assign *as, Form *f, uint32_t c, Value *index, Value *step);
+Value cpu_form_pairs_at(Assign *as, Form *f, uint32_t c, Value *index,
+                        Value *step);
 // Lanes inside of the axis where the form has no padding for it; 0: all.
-Value form_lane_mask(Assign *as, const Form *f, uint32_t c);
-Value form_load(Assign *as, Form *f, uint32_t c);
-void form_store(Assign *as, Form *f, uint32_t c, Value v);
+Value cpu_form_lane_mask(Assign *as, const Form *f, uint32_t c);
+Value cpu_form_load(Assign *as, Form *f, uint32_t c);
+void cpu_form_store(Assign *as, Form *f, uint32_t c, Value v);
 
 // ---------------------------------------------------------------- evaluation
 // Value v at the current point, vector c. A scalar if it is the same in all
 // lanes; its dtype may be wider than v's.
-Value eval(Assign *as, Value v, uint32_t c);
-Value eval_as(Assign *as, Value v, uint32_t c, DType t);
+Value cpu_eval(Assign *as, Value v, uint32_t c);
+Value cpu_eval_as(Assign *as, Value v, uint32_t c, DType t);
 // Evaluates what the value needs and is complete at the current point, so
 // that inner loops find it.
-void hoist(Assign *as, Value v);
-void hoist_inputs(Assign *as, const Op *op);
-Value switch_of(const Assign *as, Value v);
-bool index_below(const Assign *as, Value v, Dim n);
-bool affine_in_lane(const Assign *as, Value v);
-Value tensor_load(Assign *as, const Op *op, uint32_t c);
-void tensor_store(Assign *as, const Op *op);
+void cpu_hoist(Assign *as, Value v);
+void cpu_hoist_inputs(Assign *as, const Op *op);
+Value cpu_switch_of(const Assign *as, Value v);
+bool cpu_index_below(const Assign *as, Value v, Dim n);
+bool cpu_affine_in_lane(const Assign *as, Value v);
+Value cpu_tensor_load(Assign *as, const Op *op, uint32_t c);
+void cpu_tensor_store(Assign *as, const Op *op);
 
 // Of a `select` whose condition is known at vector c: the side taken, else 0.
-Value side_taken(const Assign *as, const Op *op, uint32_t c);
+Value cpu_side_taken(const Assign *as, const Op *op, uint32_t c);
 
 // ---------------------------------------------------------------- pieces
 enum { MAX_PIECES = 4, MAX_CONDS = 4 };
@@ -292,41 +293,42 @@ typedef struct Pieces {
   Value cond[MAX_CONDS];
   uint8_t side[MAX_PIECES][MAX_CONDS * MAX_COLS];
 } Pieces;
-void pieces_find(Assign *as, Root *const *r, uint32_t n, uint32_t axis,
-                 Dim size, Pieces *p);
+void cpu_pieces_find(Assign *as, Root *const *r, uint32_t n, uint32_t axis,
+                     Dim size, Pieces *p);
 // Inside of a loop over piece i: its conditions are known.
-void pieces_set(Assign *as, const Pieces *p, uint32_t i);
+void cpu_pieces_set(Assign *as, const Pieces *p, uint32_t i);
 
 // ---------------------------------------------------------------- work
-Root *root_keep(Assign *as, Value v, Form *dst);
-Root *root_turn(Assign *as, Value v, Form *from, Form *dst);
-Root *root_op(Assign *as, Op *op);
+Root *cpu_root_keep(Assign *as, Value v, Form *dst);
+Root *cpu_root_turn(Assign *as, Value v, Form *from, Form *dst);
+Root *cpu_root_op(Assign *as, Op *op);
 // Emits the pending roots.
-void flush(Assign *as);
-void stage_emit(Assign *as, Root *const *roots, uint32_t n, uint32_t nnests);
-void dot_emit(Assign *as, Root *r);
-void turn_emit(Assign *as, Root *r);
-bool direct_possible(const Assign *as, Value v, const Form *f);
-void direct_emit(Assign *as, Root *r);
+void cpu_flush(Assign *as);
+void cpu_stage_emit(Assign *as, Root *const *roots, uint32_t n,
+                    uint32_t nnests);
+void cpu_dot_emit(Assign *as, Root *r);
+void cpu_turn_emit(Assign *as, Root *r);
+bool cpu_direct_possible(const Assign *as, Value v, const Form *f);
+void cpu_direct_emit(Assign *as, Root *r);
 // The axis along which index v counts one by one from a scalar; -1: it is a
 // scalar, -2: neither. And the coordinate of its first element.
-int direct_axis(const Assign *as, Value v);
-Value direct_first(Assign *as, Value v);
-bool cross_possible(const Assign *as, Value v, int lane);
-DType cross_dtype(DType t);  // in scratch
-Value cross_ok(Assign *as, const Root *r);
-void cross_emit(Assign *as, Root *r);
-void solve_emit(Assign *as, Op *op);
+int cpu_direct_axis(const Assign *as, Value v);
+Value cpu_direct_first(Assign *as, Value v);
+bool cpu_cross_possible(const Assign *as, Value v, int lane);
+DType cpu_cross_dtype(DType t);  // in scratch
+Value cpu_cross_ok(Assign *as, const Root *r);
+void cpu_cross_emit(Assign *as, Root *r);
+void cpu_solve_emit(Assign *as, Op *op);
 // Bounds of loops over an axis (..2: over pairs) for this panel.
-void band_emit(Assign *as, Root *const *roots, uint32_t n);
-void band_clear(Assign *as);
-Value band_load(Assign *as, Value v, uint32_t c);
-void limit_emit(Assign *as, Root *const *roots, uint32_t n);
-void limit_clear(Assign *as);
-Value limit_lo(Assign *as, uint32_t axis);
-Value limit_hi(Assign *as, uint32_t axis, Dim size);
-Value limit_lo2(Assign *as, uint32_t axis);
-Value limit_hi2(Assign *as, uint32_t axis, Dim size);
-void region_emit(Assign *as, Region *r);
+void cpu_band_emit(Assign *as, Root *const *roots, uint32_t n);
+void cpu_band_clear(Assign *as);
+Value cpu_band_load(Assign *as, Value v, uint32_t c);
+void cpu_limit_emit(Assign *as, Root *const *roots, uint32_t n);
+void cpu_limit_clear(Assign *as);
+Value cpu_limit_lo(Assign *as, uint32_t axis);
+Value cpu_limit_hi(Assign *as, uint32_t axis, Dim size);
+Value cpu_limit_lo2(Assign *as, uint32_t axis);
+Value cpu_limit_hi2(Assign *as, uint32_t axis, Dim size);
+void cpu_region_emit(Assign *as, Region *r);
 
 #endif

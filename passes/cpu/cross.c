@@ -14,25 +14,25 @@
 
 // ---------------------------------------------------------------- conditions
 // Does exactly one index count along the lanes, the last along another axis?
-bool cross_possible(const Assign *as, Value v, int lane) {
+bool cpu_cross_possible(const Assign *as, Value v, int lane) {
   const Op *op = ir_def(as->f, v);
   if (!op || op->code != OP_LOAD || op->nargs < 3 || lane < 0) return false;
   AxisSet seen = 0;
   int last = -1;
   for (uint32_t i = 1; i < op->nargs; i++) {
-    last = direct_axis(as, op->args[i]);
+    last = cpu_direct_axis(as, op->args[i]);
     if (last == -2 || (last >= 0 && seen >> last & 1)) return false;
     if (last >= 0) seen |= (AxisSet)1 << last;
   }
   if (last < 0 || last == lane || !(seen >> lane & 1)) return false;
   int64_t n;
-  return seen == axes_of(as, v) &&
-         dim_known(&as->m->dims, axis_size_in(as, v, (uint32_t)last), &n) &&
+  return seen == cpu_axes_of(as, v) &&
+         dim_known(&as->m->dims, cpu_axis_size_in(as, v, (uint32_t)last), &n) &&
          n % as->lanes == 0;
 }
 
 // Shuffles take 32 bits as fast as less: narrow elements become wide first.
-DType cross_dtype(DType t) {
+DType cpu_cross_dtype(DType t) {
   if (dtype_size(t) >= 4) return t;
   return dtype_is_float(t) ? DT_F32 : DT_I32;
 }
@@ -40,34 +40,35 @@ DType cross_dtype(DType t) {
 // ---------------------------------------------------------------- addresses
 // Index v at the first lane of the panel, at the loops' coordinates.
 static Value start_of(Assign *as, Value v) {
-  int axis = direct_axis(as, v);
-  Value x = direct_first(as, v);
+  int axis = cpu_direct_axis(as, v);
+  Value x = cpu_direct_first(as, v);
   if (axis < 0) return x;
   Value at = axis == as->pt.lane ? as->pt.x0 : as->pt.idx[axis];
-  return at ? em_2(as, OP_ADD, x, at) : x;
+  return at ? cpu_2(as, OP_ADD, x, at) : x;
 }
 
 static void all_of(Assign *as, Value *all, Value p) {
-  *all = *all ? em_2(as, OP_AND, *all, p) : p;
+  *all = *all ? cpu_2(as, OP_AND, *all, p) : p;
 }
 
 // Is all that the panel reads of index v in range?
 static void check_range(Assign *as, Value *ok, Value v, Dim n) {
-  int axis = direct_axis(as, v);
-  Value x = start_of(as, v), size = em_int(as, 1);
-  if (axis < 0 && index_below(as, v, n) && is_nonneg(as, v)) return;
+  int axis = cpu_direct_axis(as, v);
+  Value x = start_of(as, v), size = cpu_int(as, 1);
+  if (axis < 0 && cpu_index_below(as, v, n) && cpu_is_nonneg(as, v)) return;
   if (axis >= 0 && axis != as->pt.lane)
-    size = em_dim(as, axis_size_in(as, v, (uint32_t)axis));
-  if (axis == as->pt.lane) size = em_int(as, as->pt.width);
-  if (!is_nonneg(as, v)) all_of(as, ok, em_2(as, OP_LE, em_int(as, 0), x));
-  all_of(as, ok, em_2(as, OP_LE, em_2(as, OP_ADD, x, size), em_dim(as, n)));
+    size = cpu_dim(as, cpu_axis_size_in(as, v, (uint32_t)axis));
+  if (axis == as->pt.lane) size = cpu_int(as, as->pt.width);
+  if (!cpu_is_nonneg(as, v))
+    all_of(as, ok, cpu_2(as, OP_LE, cpu_int(as, 0), x));
+  all_of(as, ok, cpu_2(as, OP_LE, cpu_2(as, OP_ADD, x, size), cpu_dim(as, n)));
 }
 
-Value cross_ok(Assign *as, const Root *r) {
+Value cpu_cross_ok(Assign *as, const Root *r) {
   const Op *op = ir_def(as->f, r->v);
   const Type *t = ir_type(as->f, op->args[0]);
-  Value s = em_tensor(as, OP_TSTRIDE, op->args[0], t->n - 1);
-  Value ok = em_2(as, OP_EQ, s, em_int(as, 1));
+  Value s = cpu_tensor(as, OP_TSTRIDE, op->args[0], t->n - 1);
+  Value ok = cpu_2(as, OP_EQ, s, cpu_int(as, 1));
   for (uint32_t i = 0; i < t->n && !ir_attr_i(op, AT_INBOUNDS, 0); i++)
     check_range(as, &ok, op->args[i + 1], t->size[i]);
   return ok;
@@ -76,7 +77,7 @@ Value cross_ok(Assign *as, const Root *r) {
 // ---------------------------------------------------------------- a block
 static Value swap_lanes(Assign *as, Value a, Value b, uint32_t m, bool back) {
   IrAttr at[2] = {attr_i(AT_POS, m), attr_i(AT_REVERSE, 1)};
-  return em_op(as, OP_VSWAP, (Value[]){a, b}, 2, *mty(as, a), at, 1 + back);
+  return cpu_op(as, OP_VSWAP, (Value[]){a, b}, 2, *mty(as, a), at, 1 + back);
 }
 
 // Some stages of turning a square, on n rows that are `from` apart.
@@ -103,49 +104,49 @@ typedef struct Square {
 static void locate(Square *s) {
   Assign *as = s->as;
   const Op *op = ir_def(as->f, s->r->v);
-  Value t = op->args[0], off = em_int(as, 0);
+  Value t = op->args[0], off = cpu_int(as, 0);
   as->pt.idx[s->axis] = s->x;
   for (uint32_t i = 1; i < op->nargs; i++) {
-    Value d = em_tensor(as, OP_TSTRIDE, t, (int)i - 1);
-    if (direct_axis(as, op->args[i]) == as->pt.lane) s->row = d;
-    if (i + 1 == op->nargs) d = em_int(as, 1);
+    Value d = cpu_tensor(as, OP_TSTRIDE, t, (int)i - 1);
+    if (cpu_direct_axis(as, op->args[i]) == as->pt.lane) s->row = d;
+    if (i + 1 == op->nargs) d = cpu_int(as, 1);
     Value at = start_of(as, op->args[i]);
-    off = em_2(as, OP_ADD, off, em_2(as, OP_MUL, at, d));
+    off = cpu_2(as, OP_ADD, off, cpu_2(as, OP_MUL, at, d));
   }
-  off = em_2(as, OP_ADD, off, em_2(as, OP_MUL, s->row, s->first));
-  s->base = em_padd(as, em_tensor(as, OP_TPTR, t, -1), off);
+  off = cpu_2(as, OP_ADD, off, cpu_2(as, OP_MUL, s->row, s->first));
+  s->base = cpu_padd(as, cpu_tensor(as, OP_TPTR, t, -1), off);
 }
 
 static void put_row(Square *s, Value l, Value v) {
   Assign *as = s->as;
   Form *f = s->r->dst;
-  as->pt.idx[s->axis] = em_2(as, OP_ADD, s->x, l);
-  Value step, at = form_index(as, f, 0, &step);
+  as->pt.idx[s->axis] = cpu_2(as, OP_ADD, s->x, l);
+  Value step, at = cpu_form_index(as, f, 0, &step);
   int64_t n;
-  assert(em_is_int(as, step, &n) && n == 1);
-  em_vst(as, form_base(as, f), em_2(as, OP_ADD, at, s->first),
-         em_cast(as, f->dt, v), 0);
+  assert(cpu_is_int(as, step, &n) && n == 1);
+  cpu_vst(as, cpu_form_base(as, f), cpu_2(as, OP_ADD, at, s->first),
+          cpu_cast(as, f->dt, v), 0);
 }
 
 static Value part_at(Square *s, Value l) {
-  return em_2(s->as, OP_MUL, l, em_int(s->as, s->as->lanes));
+  return cpu_2(s->as, OP_MUL, l, cpu_int(s->as, s->as->lanes));
 }
 
 // Neighbouring rows, the first stages.
 static void turn_near(Square *s, Value first, bool only) {
   Assign *as = s->as;
-  DType wide = cross_dtype(mty(as, s->base)->dtype);
+  DType wide = cpu_cross_dtype(mty(as, s->base)->dtype);
   uint32_t n = as->lanes < COST_TURN_ROWS ? as->lanes : COST_TURN_ROWS;
   Value v[COST_TURN_ROWS], l[COST_TURN_ROWS];
   for (uint32_t i = 0; i < n; i++) {
-    l[i] = em_2(as, OP_ADD, first, em_int(as, i));
-    v[i] = em_vld(as, s->base, em_2(as, OP_MUL, s->row, l[i]), 0);
-    v[i] = em_cast(as, wide, v[i]);
+    l[i] = cpu_2(as, OP_ADD, first, cpu_int(as, i));
+    v[i] = cpu_vld(as, s->base, cpu_2(as, OP_MUL, s->row, l[i]), 0);
+    v[i] = cpu_cast(as, wide, v[i]);
   }
   stages(as, v, n, 1);
   for (uint32_t i = 0; i < n; i++)
     if (only) put_row(s, l[i], v[i]);
-    else em_vst(as, s->part, part_at(s, l[i]), v[i], 0);
+    else cpu_vst(as, s->part, part_at(s, l[i]), v[i], 0);
 }
 
 // Rows that are COST_TURN_ROWS apart, the other stages.
@@ -156,8 +157,8 @@ static void turn_far(Square *s, Value first) {
   Value v[MAX_FAR], l[MAX_FAR];
   assert(n <= MAX_FAR);
   for (uint32_t i = 0; i < n; i++) {
-    l[i] = em_2(as, OP_ADD, first, em_int(as, i * COST_TURN_ROWS));
-    v[i] = em_vld(as, s->part, part_at(s, l[i]), 0);
+    l[i] = cpu_2(as, OP_ADD, first, cpu_int(as, i * COST_TURN_ROWS));
+    v[i] = cpu_vld(as, s->part, part_at(s, l[i]), 0);
   }
   stages(as, v, n, COST_TURN_ROWS);
   for (uint32_t i = 0; i < n; i++) put_row(s, l[i], v[i]);
@@ -173,33 +174,33 @@ static void square(Square *s) {
   Assign *as = s->as;
   locate(s);
   bool only = as->lanes <= COST_TURN_ROWS;
-  Value zero = em_int(as, 0), n = em_int(as, as->lanes);
-  if (!only) s->part = scratch(as, cross_dtype(mty(as, s->base)->dtype));
-  Loop near = loop_open(as, zero, n, COST_TURN_ROWS, NULL, 0, "row");
+  Value zero = cpu_int(as, 0), n = cpu_int(as, as->lanes);
+  if (!only) s->part = scratch(as, cpu_cross_dtype(mty(as, s->base)->dtype));
+  Loop near = cpu_loop_open(as, zero, n, COST_TURN_ROWS, NULL, 0, "row");
   turn_near(s, near.iv, only);
-  loop_close(as, &near, NULL);
+  cpu_loop_close(as, &near, NULL);
   if (!only) {
     Loop far =
-        loop_open(as, zero, em_int(as, COST_TURN_ROWS), 1, NULL, 0, "row");
+        cpu_loop_open(as, zero, cpu_int(as, COST_TURN_ROWS), 1, NULL, 0, "row");
     turn_far(s, far.iv);
-    loop_close(as, &far, NULL);
+    cpu_loop_close(as, &far, NULL);
   }
   as->pt.idx[s->axis] = 0;
 }
 
 static void blocks(Assign *as, Root *r, uint32_t axis) {
-  Dim size = axis_size_in(as, r->v, axis);
-  Value lo = limit_lo(as, axis), n = em_int(as, as->lanes);
-  lo = em_2(as, OP_MUL, em_2(as, OP_FLOORDIV, lo, n), n);
-  Loop l = loop_open(as, lo, limit_hi(as, axis, size), as->lanes, NULL, 0,
-                     as->f->axes.at[axis].name);
+  Dim size = cpu_axis_size_in(as, r->v, axis);
+  Value lo = cpu_limit_lo(as, axis), n = cpu_int(as, as->lanes);
+  lo = cpu_2(as, OP_MUL, cpu_2(as, OP_FLOORDIV, lo, n), n);
+  Loop l = cpu_loop_open(as, lo, cpu_limit_hi(as, axis, size), as->lanes, NULL,
+                         0, as->f->axes.at[axis].name);
   // A loop, not copies: shuffles are many.
-  Loop c = loop_open(as, em_int(as, 0), em_int(as, as->pt.width), as->lanes,
-                     NULL, 0, "lane");
+  Loop c = cpu_loop_open(as, cpu_int(as, 0), cpu_int(as, as->pt.width),
+                         as->lanes, NULL, 0, "lane");
   Square s = {.as = as, .r = r, .axis = axis, .x = l.iv, .first = c.iv};
   square(&s);
-  loop_close(as, &c, NULL);
-  loop_close(as, &l, NULL);
+  cpu_loop_close(as, &c, NULL);
+  cpu_loop_close(as, &l, NULL);
 }
 
 // Loops over the axes besides the lanes and the memory's own.
@@ -209,18 +210,18 @@ static void outer(Assign *as, Root *r, uint32_t axis, AxisSet rest) {
     return;
   }
   uint32_t a = (uint32_t)__builtin_ctzll(rest);
-  Dim size = axis_size_in(as, r->v, a);
-  Loop l = loop_open(as, limit_lo(as, a), limit_hi(as, a, size), 1, NULL, 0,
-                     as->f->axes.at[a].name);
+  Dim size = cpu_axis_size_in(as, r->v, a);
+  Loop l = cpu_loop_open(as, cpu_limit_lo(as, a), cpu_limit_hi(as, a, size), 1,
+                         NULL, 0, as->f->axes.at[a].name);
   as->pt.idx[a] = l.iv;
   outer(as, r, axis, rest & (rest - 1));
-  loop_close(as, &l, NULL);
+  cpu_loop_close(as, &l, NULL);
   as->pt.idx[a] = 0;
 }
 
-void cross_emit(Assign *as, Root *r) {
+void cpu_cross_emit(Assign *as, Root *r) {
   const Op *op = ir_def(as->f, r->v);
-  uint32_t axis = (uint32_t)direct_axis(as, op->args[op->nargs - 1]);
+  uint32_t axis = (uint32_t)cpu_direct_axis(as, op->args[op->nargs - 1]);
   AxisSet mine = (AxisSet)1 << axis | (AxisSet)1 << r->lane;
   assert(r->dst && r->dst->lane == r->lane && as->pt.bound);
   outer(as, r, axis, r->space & ~mine);

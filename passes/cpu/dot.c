@@ -25,13 +25,13 @@ typedef struct Block {
 } Block;
 
 static Dim size_of(const Assign *as, const Root *r, uint32_t axis) {
-  Dim d = axis_size_in(as, r->va, axis);
-  return d ? d : axis_size_in(as, r->vb, axis);
+  Dim d = cpu_axis_size_in(as, r->va, axis);
+  return d ? d : cpu_axis_size_in(as, r->vb, axis);
 }
 
 static void set_row(Block *b, uint32_t row) {
   Assign *as = b->as;
-  as->pt.idx[b->axis] = em_2(as, OP_ADD, b->first, em_int(as, row));
+  as->pt.idx[b->axis] = cpu_2(as, OP_ADD, b->first, cpu_int(as, row));
 }
 
 // ---------------------------------------------------------------- innermost
@@ -39,17 +39,18 @@ static void set_row(Block *b, uint32_t row) {
 static Value row_element(Block *b) {
   Assign *as = b->as;
   Form *f = b->r->b;
-  if (!b->r->dp) return em_vec(as, em_cast(as, b->acc, form_load(as, f, 0)));
-  if (f->dt == DT_I32) return em_vec(as, form_load(as, f, 0));
-  Value i, step, p = form_pairs_at(as, f, 0, &i, &step);
-  return em_vec(as, em_ld(as, p, i));
+  if (!b->r->dp)
+    return cpu_vec(as, cpu_cast(as, b->acc, cpu_form_load(as, f, 0)));
+  if (f->dt == DT_I32) return cpu_vec(as, cpu_form_load(as, f, 0));
+  Value i, step, p = cpu_form_pairs_at(as, f, 0, &i, &step);
+  return cpu_vec(as, cpu_ld(as, p, i));
 }
 
 static Value kept(Block *b, Value x, uint32_t c) {
   Assign *as = b->as;
-  Value keep = eval_as(as, b->r->op->args[3], c, DT_BOOL);
-  Value zero = em_float(as, mty(as, x)->dtype, 0);
-  return em_select(as, em_vec(as, keep), em_vec(as, x), em_vec(as, zero));
+  Value keep = cpu_eval_as(as, b->r->op->args[3], c, DT_BOOL);
+  Value zero = cpu_float(as, mty(as, x)->dtype, 0);
+  return cpu_select(as, cpu_vec(as, keep), cpu_vec(as, x), cpu_vec(as, zero));
 }
 
 // Pairs, from what `keep` lets through of their two elements.
@@ -58,22 +59,23 @@ static void kept_pairs(Block *b, Value *out) {
   uint32_t axis = (uint32_t)__builtin_ctzll(b->r->inner);
   Value even = as->pt.idx[axis], x[MAX_COLS][2];
   for (uint32_t i = 0; i < 2; i++) {
-    uint32_t mark = scope_open(as);
-    as->pt.idx[axis] = em_2(as, OP_ADD, even, em_int(as, i));
+    uint32_t mark = cpu_scope_open(as);
+    as->pt.idx[axis] = cpu_2(as, OP_ADD, even, cpu_int(as, i));
     for (uint32_t c = 0; c < as->pt.cols; c++)
-      x[c][i] = kept(b, eval_as(as, b->r->vb, c, DT_BF16), c);
-    scope_close(as, mark);
+      x[c][i] = kept(b, cpu_eval_as(as, b->r->vb, c, DT_BF16), c);
+    cpu_scope_close(as, mark);
   }
   as->pt.idx[axis] = even;
   for (uint32_t c = 0; c < as->pt.cols; c++)
-    out[c] = em_op(as, OP_PACK2, x[c], 2, type_vec(DT_I32, as->lanes), NULL, 0);
+    out[c] =
+        cpu_op(as, OP_PACK2, x[c], 2, type_vec(DT_I32, as->lanes), NULL, 0);
 }
 
 // The other operand's element for each vector, 0 where it does not count.
 static void careful_elements(Block *b, Value *out) {
   Assign *as = b->as;
   for (uint32_t c = 0; c < as->pt.cols && !b->r->dp; c++)
-    out[c] = kept(b, em_cast(as, b->acc, form_load(as, b->r->b, 0)), c);
+    out[c] = kept(b, cpu_cast(as, b->acc, cpu_form_load(as, b->r->b, 0)), c);
   if (b->r->dp) kept_pairs(b, out);
 }
 
@@ -82,8 +84,8 @@ static void multiply(Block *b, Value *acc) {
   uint32_t cols = as->pt.cols;
   Value a[MAX_COLS];
   for (uint32_t c = 0; c < cols; c++) {
-    a[c] = form_load(as, b->r->a, c);
-    if (!b->r->dp) a[c] = em_vec(as, em_cast(as, b->acc, a[c]));
+    a[c] = cpu_form_load(as, b->r->a, c);
+    if (!b->r->dp) a[c] = cpu_vec(as, cpu_cast(as, b->acc, a[c]));
   }
   for (uint32_t row = 0; row < b->rows; row++) {
     set_row(b, row);
@@ -92,9 +94,9 @@ static void multiply(Block *b, Value *acc) {
     else x[0] = row_element(b);
     for (uint32_t c = 0; c < cols; c++, acc++) {
       Value y = x[b->careful ? c : 0];
-      *acc = b->r->dp ? em_op(as, OP_DPBF16, (Value[]){*acc, a[c], y}, 3,
-                              type_vec(DT_F32, as->lanes), NULL, 0)
-                      : em_3(as, OP_FMA, a[c], y, *acc);
+      *acc = b->r->dp ? cpu_op(as, OP_DPBF16, (Value[]){*acc, a[c], y}, 3,
+                               type_vec(DT_F32, as->lanes), NULL, 0)
+                      : cpu_3(as, OP_FMA, a[c], y, *acc);
     }
   }
 }
@@ -123,19 +125,19 @@ static void ask(Block *b, uint32_t over, Value i) {
     if (!dim_known(&as->m->dims, size_of(as, b->r, over), &n)) return;
     int64_t elements = HW_LINE / dtype_size(f->dt), lines = n / elements;
     if (lines < 1 || n % elements) return;
-    Value of = em_int(as, lines);
+    Value of = cpu_int(as, lines);
     Value down =
-        em_2(as, OP_ADD, em_2(as, OP_FLOORDIV, i, of), em_int(as, rows));
-    as->pt.idx[b->axis] = em_2(as, OP_ADD, b->first, down);
+        cpu_2(as, OP_ADD, cpu_2(as, OP_FLOORDIV, i, of), cpu_int(as, rows));
+    as->pt.idx[b->axis] = cpu_2(as, OP_ADD, b->first, down);
     as->pt.idx[over] =
-        em_2(as, OP_MUL, em_2(as, OP_MOD, i, of), em_int(as, elements));
+        cpu_2(as, OP_MUL, cpu_2(as, OP_MOD, i, of), cpu_int(as, elements));
   } else {
     as->pt.idx[b->axis] = b->first;
-    as->pt.idx[over] = em_2(as, OP_ADD, at, em_int(as, keys));
+    as->pt.idx[over] = cpu_2(as, OP_ADD, at, cpu_int(as, keys));
   }
-  Value step, x = form_index(as, f, 0, &step);
-  ir_op(&as->b, OP_PREFETCH, (Value[]){form_base(as, f), x}, 2, NULL, 0, NULL,
-        0, 0);
+  Value step, x = cpu_form_index(as, f, 0, &step);
+  ir_op(&as->b, OP_PREFETCH, (Value[]){cpu_form_base(as, f), x}, 2, NULL, 0,
+        NULL, 0, 0);
   as->pt.idx[b->axis] = row;
   as->pt.idx[over] = at;
 }
@@ -150,14 +152,14 @@ static void contract(Block *b, AxisSet over, Value *acc) {
   uint32_t a = (uint32_t)__builtin_ctzll(over);
   Dim n = size_of(as, b->r, a);
   bool dp = b->r->dp;
-  Value lo = dp ? limit_lo2(as, a) : limit_lo(as, a);
-  Value hi = dp ? limit_hi2(as, a, n) : limit_hi(as, a, n);
-  Loop l = loop_open(as, lo, hi, 1, acc, b->rows * as->pt.cols,
-                     as->f->axes.at[a].name);
-  as->pt.idx[a] = dp ? em_2(as, OP_MUL, l.iv, em_int(as, 2)) : l.iv;
+  Value lo = dp ? cpu_limit_lo2(as, a) : cpu_limit_lo(as, a);
+  Value hi = dp ? cpu_limit_hi2(as, a, n) : cpu_limit_hi(as, a, n);
+  Loop l = cpu_loop_open(as, lo, hi, 1, acc, b->rows * as->pt.cols,
+                         as->f->axes.at[a].name);
+  as->pt.idx[a] = dp ? cpu_2(as, OP_MUL, l.iv, cpu_int(as, 2)) : l.iv;
   if (!(over & (over - 1))) ask(b, a, l.iv);
   contract(b, over & (over - 1), acc);
-  loop_close(as, &l, acc);
+  cpu_loop_close(as, &l, acc);
   as->pt.idx[a] = 0;
 }
 
@@ -165,32 +167,33 @@ static void contract(Block *b, AxisSet over, Value *acc) {
 static void block(Block *b) {
   Assign *as = b->as;
   uint32_t cols = as->pt.cols, n = b->rows * cols;
-  uint32_t mark = scope_open(as);
+  uint32_t mark = cpu_scope_open(as);
   Value *acc = NEWN(as->arena, Value, n);
   const Op *op = b->r->op;
   for (uint32_t i = 0; i < n; i++) {
-    if (i % cols == 0) scope_close(as, mark);
+    if (i % cols == 0) cpu_scope_close(as, mark);
     set_row(b, i / cols);
-    acc[i] = op->nargs >= 3 ? eval_as(as, op->args[2], i % cols, b->acc)
-                            : em_float(as, b->acc, 0);
-    acc[i] = em_vec(as, acc[i]);
+    acc[i] = op->nargs >= 3 ? cpu_eval_as(as, op->args[2], i % cols, b->acc)
+                            : cpu_float(as, b->acc, 0);
+    acc[i] = cpu_vec(as, acc[i]);
   }
-  scope_close(as, mark);
+  cpu_scope_close(as, mark);
   contract(b, b->r->inner, acc);
   for (uint32_t i = 0; i < n; i++) {
     set_row(b, i / cols);
-    form_store(as, b->r->dst, i % cols, acc[i]);
+    cpu_form_store(as, b->r->dst, i % cols, acc[i]);
   }
   as->pt.idx[b->axis] = 0;
 }
 
 static void blocks(Block *b, Value lo, Value hi, uint32_t rows) {
   Assign *as = b->as;
-  Loop l = loop_open(as, lo, hi, rows, NULL, 0, as->f->axes.at[b->axis].name);
+  Loop l =
+      cpu_loop_open(as, lo, hi, rows, NULL, 0, as->f->axes.at[b->axis].name);
   b->first = l.iv;
   b->rows = rows;
   block(b);
-  loop_close(as, &l, NULL);
+  cpu_loop_close(as, &l, NULL);
 }
 
 // Whole blocks, then what is left.
@@ -206,22 +209,22 @@ static void all_rows(Block *b, Dim size) {
   }
   if (dim_known(d, size, &n)) {
     int64_t whole = n / r * r;
-    if (whole) blocks(b, em_int(as, 0), em_int(as, whole), r);
+    if (whole) blocks(b, cpu_int(as, 0), cpu_int(as, whole), r);
     if (n > whole)
-      blocks(b, em_int(as, whole), em_int(as, n), (uint32_t)(n - whole));
+      blocks(b, cpu_int(as, whole), cpu_int(as, n), (uint32_t)(n - whole));
     return;
   }
-  Value hi = em_dim(as, size), by = em_int(as, r);
+  Value hi = cpu_dim(as, size), by = cpu_int(as, r);
   Value whole = hi;
   bool even = dim_divisor(d, size) % r == 0;
-  if (!even) whole = em_2(as, OP_MUL, em_2(as, OP_FLOORDIV, hi, by), by);
-  blocks(b, em_int(as, 0), whole, r);
+  if (!even) whole = cpu_2(as, OP_MUL, cpu_2(as, OP_FLOORDIV, hi, by), by);
+  blocks(b, cpu_int(as, 0), whole, r);
   if (!even) blocks(b, whole, hi, 1);
 }
 
 // ---------------------------------------------------------------- the nest
 static void hoist_addend(Assign *as, const Root *r) {
-  if (r->op->nargs >= 3) hoist(as, r->op->args[2]);
+  if (r->op->nargs >= 3) cpu_hoist(as, r->op->args[2]);
 }
 
 // Loops over the result's other axes.
@@ -233,17 +236,17 @@ static void outer(Block *b, AxisSet rest, Dim size) {
     return;
   }
   uint32_t a = (uint32_t)__builtin_ctzll(rest);
-  Loop l = loop_open(as, em_int(as, 0), em_dim(as, size_of(as, b->r, a)), 1,
-                     NULL, 0, as->f->axes.at[a].name);
+  Loop l = cpu_loop_open(as, cpu_int(as, 0), cpu_dim(as, size_of(as, b->r, a)),
+                         1, NULL, 0, as->f->axes.at[a].name);
   as->pt.idx[a] = l.iv;
   outer(b, rest & (rest - 1), size);
-  loop_close(as, &l, NULL);
+  cpu_loop_close(as, &l, NULL);
   as->pt.idx[a] = 0;
 }
 
-void dot_emit(Assign *as, Root *r) {
+void cpu_dot_emit(Assign *as, Root *r) {
   AxisSet lane = (AxisSet)1 << r->lane;
-  AxisSet rows = axes_of(as, r->vb) & ~axes_of(as, r->va) & ~r->inner;
+  AxisSet rows = cpu_axes_of(as, r->vb) & ~cpu_axes_of(as, r->va) & ~r->inner;
   assert(rows && r->dst);
   Block b = {.as = as, .r = r, .acc = ir_type(as->f, r->v)->dtype};
   b.axis = 63 - (uint32_t)__builtin_clzll(rows);
@@ -253,19 +256,19 @@ void dot_emit(Assign *as, Root *r) {
     outer(&b, rest, size);
     return;
   }
-  Value keep = r->op->args[3], u = switch_of(as, keep);
+  Value keep = r->op->args[3], u = cpu_switch_of(as, keep);
   Branch br = {0};
   hoist_addend(as, r);  // once for both versions
   if (u) {
-    br = if_open(as, memo_get(as, u, 0), NULL, 0);
+    br = cpu_if_open(as, cpu_memo_get(as, u, 0), NULL, 0);
     outer(&b, rest, size);
-    if_else(as, &br, NULL);
-    memo_put(as, u, 0, em_bool(as, false));
+    cpu_if_else(as, &br, NULL);
+    cpu_memo_put(as, u, 0, cpu_bool(as, false));
   }
   b.careful = true;
-  hoist(as, keep);
+  cpu_hoist(as, keep);
   outer(&b, rest, size);
-  if (u) if_close(as, &br, NULL, NULL);
+  if (u) cpu_if_close(as, &br, NULL, NULL);
 }
 
 // ---------------------------------------------------------------- turning
@@ -273,11 +276,13 @@ void dot_emit(Assign *as, Root *r) {
 static void turn_pairs(Assign *as, Root *r) {
   Value v[MAX_COLS];
   for (uint32_t c = 0; c < as->pt.cols; c++) {
-    Value i, step, p = form_pairs_at(as, r->a, c, &i, &step);
-    Value at = em_2(as, OP_MUL, em_iota(as), step);
-    v[c] = em_gather(as, em_padd(as, p, i), at, form_lane_mask(as, r->a, c));
+    Value i, step, p = cpu_form_pairs_at(as, r->a, c, &i, &step);
+    Value at = cpu_2(as, OP_MUL, cpu_iota(as), step);
+    v[c] =
+        cpu_gather(as, cpu_padd(as, p, i), at, cpu_form_lane_mask(as, r->a, c));
   }
-  for (uint32_t c = 0; c < as->pt.cols; c++) form_store(as, r->dst, c, v[c]);
+  for (uint32_t c = 0; c < as->pt.cols; c++)
+    cpu_form_store(as, r->dst, c, v[c]);
 }
 
 static void turn_loops(Assign *as, Root *r, AxisSet rest) {
@@ -286,17 +291,17 @@ static void turn_loops(Assign *as, Root *r, AxisSet rest) {
     return;
   }
   uint32_t a = 63 - (uint32_t)__builtin_clzll(rest);
-  Dim n = axis_size_in(as, r->v, a);
+  Dim n = cpu_axis_size_in(as, r->v, a);
   bool pair = r->dst->pair == (int)a;
   if (pair) n = dim_ceildiv(&as->m->dims, n, 2);
-  Loop l = loop_open(as, em_int(as, 0), em_dim(as, n), 1, NULL, 0,
-                     as->f->axes.at[a].name);
-  as->pt.idx[a] = pair ? em_2(as, OP_MUL, l.iv, em_int(as, 2)) : l.iv;
+  Loop l = cpu_loop_open(as, cpu_int(as, 0), cpu_dim(as, n), 1, NULL, 0,
+                         as->f->axes.at[a].name);
+  as->pt.idx[a] = pair ? cpu_2(as, OP_MUL, l.iv, cpu_int(as, 2)) : l.iv;
   turn_loops(as, r, rest & ~((AxisSet)1 << a));
-  loop_close(as, &l, NULL);
+  cpu_loop_close(as, &l, NULL);
   as->pt.idx[a] = 0;
 }
 
-void turn_emit(Assign *as, Root *r) {
+void cpu_turn_emit(Assign *as, Root *r) {
   turn_loops(as, r, r->space & ~((AxisSet)1 << r->lane));
 }

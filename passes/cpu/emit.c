@@ -14,7 +14,7 @@ static Value cached(Map *m, uint64_t key) {
   return map_get(m, key, &v) ? (Value)v : 0;
 }
 
-Value em_int(Assign *as, int64_t n) {
+Value cpu_int(Assign *as, int64_t n) {
   Value v = cached(&as->ints, (uint64_t)n);
   if (v) return v;
   v = ir_const_i(&as->top, DT_I64, n);
@@ -22,7 +22,7 @@ Value em_int(Assign *as, int64_t n) {
   return v;
 }
 
-Value em_float(Assign *as, DType t, double x) {
+Value cpu_float(Assign *as, DType t, double x) {
   if (t != DT_F32) return ir_const_f(&as->top, t, x);
   uint64_t key;
   memcpy(&key, &x, sizeof key);
@@ -33,13 +33,13 @@ Value em_float(Assign *as, DType t, double x) {
   return v;
 }
 
-Value em_bool(Assign *as, bool v) {
+Value cpu_bool(Assign *as, bool v) {
   return ir_const_i(&as->top, DT_BOOL, v);
 }
 
-Value em_dim(Assign *as, Dim d) {
+Value cpu_dim(Assign *as, Dim d) {
   int64_t n;
-  if (dim_known(&as->m->dims, d, &n)) return em_int(as, n);
+  if (dim_known(&as->m->dims, d, &n)) return cpu_int(as, n);
   Value v = cached(&as->dims, d);
   if (v) return v;
   v = ir_dim(&as->top, d);
@@ -54,18 +54,18 @@ static Value dense_stride(Assign *as, Value tensor, int pos) {
   Dim n = dim_const(d, 1);
   for (uint32_t i = (uint32_t)pos + 1; i < t->n; i++)
     n = dim_bin(d, DIM_MUL, n, t->size[i]);
-  return em_dim(as, n);
+  return cpu_dim(as, n);
 }
 
 // A fact of a tensor parameter (of f).
-Value em_tensor(Assign *as, OpCode c, Value tensor, int pos) {
-  if (c == OP_TSTRIDE && is_shared(as, tensor))
+Value cpu_tensor(Assign *as, OpCode c, Value tensor, int pos) {
+  if (c == OP_TSTRIDE && cpu_is_shared(as, tensor))
     return dense_stride(as, tensor, pos);
   uint64_t key =
       (uint64_t)tensor << 16 | (uint64_t)(pos + 1) << 12 | (uint64_t)c;
   Value v = cached(&as->facts, key);
   if (v) return v;
-  Value arg = memo_get(as, tensor, 0);
+  Value arg = cpu_memo_get(as, tensor, 0);
   Type t = type_scalar(DT_I64);
   if (c == OP_TPTR) t = type_ptr(ir_type(as->f, tensor)->dtype);
   if (c == OP_GIVEN) t = type_scalar(DT_BOOL);
@@ -75,7 +75,7 @@ Value em_tensor(Assign *as, OpCode c, Value tensor, int pos) {
   return op->res[0];
 }
 
-bool em_is_int(const Assign *as, Value v, int64_t *n) {
+bool cpu_is_int(const Assign *as, Value v, int64_t *n) {
   const Op *op = ir_def(as->g, v);
   if (!op || op->code != OP_CONST) return false;
   const IrAttr *a = ir_attr(op, AT_IVALUE);
@@ -85,21 +85,21 @@ bool em_is_int(const Assign *as, Value v, int64_t *n) {
 
 static bool is_int(const Assign *as, Value v, int64_t want) {
   int64_t n;
-  return em_is_int(as, v, &n) && n == want;
+  return cpu_is_int(as, v, &n) && n == want;
 }
 
 // ---------------------------------------------------------------- arithmetic
-Value em_op(Assign *as, OpCode c, const Value *args, uint32_t n, Type t,
-            const IrAttr *attrs, uint32_t nattrs) {
+Value cpu_op(Assign *as, OpCode c, const Value *args, uint32_t n, Type t,
+             const IrAttr *attrs, uint32_t nattrs) {
   return ir_op(&as->b, c, args, n, attrs, nattrs, &t, 1, 0)->res[0];
 }
 
 // ---------------------------------------------------------------- scopes
-uint32_t scope_open(const Assign *as) {
+uint32_t cpu_scope_open(const Assign *as) {
   return as->undo.n;
 }
 
-void scope_close(Assign *as, uint32_t mark) {
+void cpu_scope_close(Assign *as, uint32_t mark) {
   while (as->undo.n > mark) {
     Undo u = as->undo.at[--as->undo.n];
     map_put(u.map, u.key, u.old);
@@ -121,11 +121,11 @@ static uint64_t memo_key(Value v, uint32_t c) {
   return (uint64_t)v * MAX_COLS + c;
 }
 
-Value memo_get(const Assign *as, Value v, uint32_t c) {
+Value cpu_memo_get(const Assign *as, Value v, uint32_t c) {
   return remembered(&as->memo, memo_key(v, c));
 }
 
-void memo_put(Assign *as, Value v, uint32_t c, Value x) {
+void cpu_memo_put(Assign *as, Value v, uint32_t c, Value x) {
   remember(as, &as->memo, memo_key(v, c), x);
 }
 
@@ -142,18 +142,18 @@ static Value shared(Assign *as, OpCode c, Value x, Value y) {
 }
 
 // ---------------------------------------------------------------- arithmetic
-Value em_vec(Assign *as, Value x) {
+Value cpu_vec(Assign *as, Value x) {
   if (is_vec(as, x)) return x;
   Type t = type_vec(mty(as, x)->dtype, as->lanes);
   uint64_t key = (uint64_t)OP_SPLAT << 56 | x;
   Value v = remembered(&as->known, key);
   if (v) return v;
-  v = em_op(as, OP_SPLAT, &x, 1, t, NULL, 0);
+  v = cpu_op(as, OP_SPLAT, &x, 1, t, NULL, 0);
   remember(as, &as->known, key, v);
   return v;
 }
 
-Value em_1(Assign *as, OpCode c, Value x) {
+Value cpu_1(Assign *as, OpCode c, Value x) {
   return ir_1(&as->b, c, x);
 }
 
@@ -187,22 +187,22 @@ static Value neutral(Assign *as, OpCode c, Value x, Value y) {
   if (c == OP_MUL && (is_int(as, x, 0) || is_int(as, y, 1))) return x;
   if (c == OP_MUL && (is_int(as, y, 0) || is_int(as, x, 1))) return y;
   if (c == OP_FLOORDIV && is_int(as, y, 1)) return x;
-  if (c == OP_MOD && is_int(as, y, 1)) return em_int(as, 0);
+  if (c == OP_MOD && is_int(as, y, 1)) return cpu_int(as, 0);
   return 0;
 }
 
 // x / c if x is known to be a multiple of it, else 0.
 static Value exact(Assign *as, Value x, int64_t c) {
   int64_t n;
-  if (em_is_int(as, x, &n)) return n % c ? 0 : em_int(as, n / c);
+  if (cpu_is_int(as, x, &n)) return n % c ? 0 : cpu_int(as, n / c);
   const Op *op = ir_def(as->g, x);
   if (!op || op->nargs != 2) return 0;
-  if (op->code == OP_MUL && em_is_int(as, op->args[1], &n) && n % c == 0)
-    return em_2(as, OP_MUL, op->args[0], em_int(as, n / c));
+  if (op->code == OP_MUL && cpu_is_int(as, op->args[1], &n) && n % c == 0)
+    return cpu_2(as, OP_MUL, op->args[0], cpu_int(as, n / c));
   if (op->code != OP_ADD) return 0;
   Value a = exact(as, op->args[0], c);
   Value b = a ? exact(as, op->args[1], c) : 0;
-  return b ? em_2(as, OP_ADD, a, b) : 0;
+  return b ? cpu_2(as, OP_ADD, a, b) : 0;
 }
 
 // floor(x / c), c > 0, where x is a sum of a multiple of c and a constant.
@@ -210,13 +210,13 @@ static Value quotient(Assign *as, Value x, int64_t c) {
   Value q = exact(as, x, c);
   const Op *op = ir_def(as->g, x);
   int64_t n;
-  if (q || !op || op->code != OP_ADD || !em_is_int(as, op->args[1], &n))
+  if (q || !op || op->code != OP_ADD || !cpu_is_int(as, op->args[1], &n))
     return q;
   q = exact(as, op->args[0], c);
-  return q ? em_2(as, OP_ADD, q, em_int(as, floor_div(n, c))) : 0;
+  return q ? cpu_2(as, OP_ADD, q, cpu_int(as, floor_div(n, c))) : 0;
 }
 
-bool em_is_bool(const Assign *as, Value v, bool *b) {
+bool cpu_is_bool(const Assign *as, Value v, bool *b) {
   const Op *op = ir_def(as->g, v);
   if (op && op->code == OP_SPLAT) op = ir_def(as->g, op->args[0]);
   if (!op || op->code != OP_CONST ||
@@ -230,20 +230,21 @@ bool em_is_bool(const Assign *as, Value v, bool *b) {
 static Value known_bool(Assign *as, OpCode c, Value x, Value y) {
   bool b;
   if (c != OP_AND && c != OP_OR) return 0;
-  if (em_is_bool(as, x, &b)) return b == (c == OP_OR) ? x : y;
-  if (em_is_bool(as, y, &b)) return b == (c == OP_OR) ? y : x;
+  if (cpu_is_bool(as, x, &b)) return b == (c == OP_OR) ? x : y;
+  if (cpu_is_bool(as, y, &b)) return b == (c == OP_OR) ? y : x;
   return 0;
 }
 
 static void balance(Assign *as, Value *x, Value *y) {
-  if (is_vec(as, *x)) *y = em_vec(as, *y);
-  if (is_vec(as, *y)) *x = em_vec(as, *x);
+  if (is_vec(as, *x)) *y = cpu_vec(as, *y);
+  if (is_vec(as, *y)) *x = cpu_vec(as, *x);
 }
 
 // v = *x + *n with a constant n, if it is such a sum.
 static bool split_sum(const Assign *as, Value v, Value *x, int64_t *n) {
   const Op *op = ir_def(as->g, v);
-  if (!op || op->code != OP_ADD || !em_is_int(as, op->args[1], n)) return false;
+  if (!op || op->code != OP_ADD || !cpu_is_int(as, op->args[1], n))
+    return false;
   *x = op->args[0];
   return true;
 }
@@ -255,29 +256,29 @@ static Value outwards(Assign *as, OpCode c, Value x, Value y) {
   int64_t m, n, r;
   if (!split_sum(as, x, &a, &m)) {
     if (c != OP_ADD || !split_sum(as, y, &b, &n)) return 0;
-    return em_2(as, c, em_2(as, c, x, b), em_int(as, n));
+    return cpu_2(as, c, cpu_2(as, c, x, b), cpu_int(as, n));
   }
-  if (c == OP_MUL && em_is_int(as, y, &n) && fold(c, m, n, &r))
-    return em_2(as, OP_ADD, em_2(as, c, a, y), em_int(as, r));
+  if (c == OP_MUL && cpu_is_int(as, y, &n) && fold(c, m, n, &r))
+    return cpu_2(as, OP_ADD, cpu_2(as, c, a, y), cpu_int(as, r));
   if (c != OP_ADD) return 0;
-  if (!em_is_int(as, y, &n))
-    return em_2(as, c, em_2(as, c, a, y), em_int(as, m));
-  return fold(c, m, n, &r) ? em_2(as, c, a, em_int(as, r)) : 0;
+  if (!cpu_is_int(as, y, &n))
+    return cpu_2(as, c, cpu_2(as, c, a, y), cpu_int(as, m));
+  return fold(c, m, n, &r) ? cpu_2(as, c, a, cpu_int(as, r)) : 0;
 }
 
-Value em_2(Assign *as, OpCode c, Value x, Value y) {
+Value cpu_2(Assign *as, OpCode c, Value x, Value y) {
   int64_t a, b, r;
   if (mty(as, x)->dtype == DT_I64) {
-    if (em_is_int(as, x, &a) && em_is_int(as, y, &b) && fold(c, a, b, &r))
-      return em_int(as, r);
+    if (cpu_is_int(as, x, &a) && cpu_is_int(as, y, &b) && fold(c, a, b, &r))
+      return cpu_int(as, r);
     bool lanes = is_vec(as, x) || is_vec(as, y);
-    if ((c == OP_ADD || c == OP_MUL) && !lanes && em_is_int(as, x, &a)) {
+    if ((c == OP_ADD || c == OP_MUL) && !lanes && cpu_is_int(as, x, &a)) {
       Value t = x;
       x = y;
       y = t;
     }
-    Value n = lanes ? compare_lanes(as, c, x, y) : neutral(as, c, x, y);
-    if (!n && !lanes && c == OP_FLOORDIV && em_is_int(as, y, &b) && b > 0)
+    Value n = lanes ? cpu_compare_lanes(as, c, x, y) : neutral(as, c, x, y);
+    if (!n && !lanes && c == OP_FLOORDIV && cpu_is_int(as, y, &b) && b > 0)
       n = quotient(as, x, b);
     if (!n && !lanes) n = outwards(as, c, x, y);
     if (n) return n;
@@ -291,91 +292,91 @@ Value em_2(Assign *as, OpCode c, Value x, Value y) {
   return shared(as, c, x, y);
 }
 
-Value em_3(Assign *as, OpCode c, Value x, Value y, Value z) {
+Value cpu_3(Assign *as, OpCode c, Value x, Value y, Value z) {
   balance(as, &x, &y);
   balance(as, &y, &z);
   balance(as, &x, &y);
   return ir_3(&as->b, c, x, y, z);
 }
 
-Value em_select(Assign *as, Value c, Value x, Value y) {
+Value cpu_select(Assign *as, Value c, Value x, Value y) {
   bool b;
   if (x == y) return x;
-  if (em_is_bool(as, c, &b)) return b ? x : y;
-  return em_3(as, OP_SELECT, c, x, y);
+  if (cpu_is_bool(as, c, &b)) return b ? x : y;
+  return cpu_3(as, OP_SELECT, c, x, y);
 }
 
-Value em_cast(Assign *as, DType to, Value x) {
+Value cpu_cast(Assign *as, DType to, Value x) {
   int64_t n;
   if (mty(as, x)->dtype == to) return x;
-  if (to == DT_F32 && em_is_int(as, x, &n) && mty(as, x)->dtype == DT_I64 &&
+  if (to == DT_F32 && cpu_is_int(as, x, &n) && mty(as, x)->dtype == DT_I64 &&
       n > -(1 << 24) && n < 1 << 24)
-    return em_float(as, DT_F32, (double)n);
+    return cpu_float(as, DT_F32, (double)n);
   return ir_cast(&as->b, to, x);
 }
 
-Value em_iota(Assign *as) {
+Value cpu_iota(Assign *as) {
   uint64_t key = (uint64_t)OP_VIOTA << 56;
   Value v = remembered(&as->known, key);
   if (v) return v;
-  v = em_op(as, OP_VIOTA, NULL, 0, type_vec(DT_I64, as->lanes), NULL, 0);
+  v = cpu_op(as, OP_VIOTA, NULL, 0, type_vec(DT_I64, as->lanes), NULL, 0);
   remember(as, &as->known, key, v);
   return v;
 }
 
-Value em_vmask(Assign *as, Value n) {
-  return em_op(as, OP_VMASK, &n, 1, type_vec(DT_BOOL, as->lanes), NULL, 0);
+Value cpu_vmask(Assign *as, Value n) {
+  return cpu_op(as, OP_VMASK, &n, 1, type_vec(DT_BOOL, as->lanes), NULL, 0);
 }
 
-Value em_vreduce(Assign *as, RKind k, Value v) {
+Value cpu_vreduce(Assign *as, RKind k, Value v) {
   IrAttr at = attr_i(AT_KIND, k);
-  return em_op(as, OP_VREDUCE, &v, 1, type_scalar(mty(as, v)->dtype), &at, 1);
+  return cpu_op(as, OP_VREDUCE, &v, 1, type_scalar(mty(as, v)->dtype), &at, 1);
 }
 
-Value em_combine(Assign *as, RKind k, Value x, Value y) {
+Value cpu_combine(Assign *as, RKind k, Value x, Value y) {
   static const OpCode code[RK_COUNT] = {[RK_SUM] = OP_ADD, [RK_PROD] = OP_MUL,
                                         [RK_MAX] = OP_MAX, [RK_MIN] = OP_MIN,
                                         [RK_ANY] = OP_OR,  [RK_ALL] = OP_AND};
-  return em_2(as, code[k], x, y);
+  return cpu_2(as, code[k], x, y);
 }
 
-Value em_identity(Assign *as, RKind k, DType t) {
+Value cpu_identity(Assign *as, RKind k, DType t) {
   double id = eval_identity(k, t);
-  if (dtype_is_float(t)) return em_float(as, t, id);
-  return t == DT_BOOL ? em_bool(as, id != 0) : em_int(as, dtype_int(id));
+  if (dtype_is_float(t)) return cpu_float(as, t, id);
+  return t == DT_BOOL ? cpu_bool(as, id != 0) : cpu_int(as, dtype_int(id));
 }
 
 // ---------------------------------------------------------------- memory
-Value em_padd(Assign *as, Value p, Value i) {
+Value cpu_padd(Assign *as, Value p, Value i) {
   if (is_int(as, i, 0)) return p;
-  return em_op(as, OP_PADD, (Value[]){p, i}, 2, *mty(as, p), NULL, 0);
+  return cpu_op(as, OP_PADD, (Value[]){p, i}, 2, *mty(as, p), NULL, 0);
 }
 
-Value em_ld(Assign *as, Value p, Value i) {
-  return em_op(as, OP_LD, (Value[]){p, i}, 2, type_scalar(mty(as, p)->dtype),
-               NULL, 0);
+Value cpu_ld(Assign *as, Value p, Value i) {
+  return cpu_op(as, OP_LD, (Value[]){p, i}, 2, type_scalar(mty(as, p)->dtype),
+                NULL, 0);
 }
 
-void em_st(Assign *as, Value p, Value i, Value v) {
+void cpu_st(Assign *as, Value p, Value i, Value v) {
   ir_op(&as->b, OP_ST, (Value[]){p, i, v}, 3, NULL, 0, NULL, 0, 0);
 }
 
-Value em_vld(Assign *as, Value p, Value i, Value mask) {
-  return em_op(as, OP_VLD, (Value[]){p, i, mask}, mask ? 3 : 2,
-               type_vec(mty(as, p)->dtype, as->lanes), NULL, 0);
+Value cpu_vld(Assign *as, Value p, Value i, Value mask) {
+  return cpu_op(as, OP_VLD, (Value[]){p, i, mask}, mask ? 3 : 2,
+                type_vec(mty(as, p)->dtype, as->lanes), NULL, 0);
 }
 
-void em_vst(Assign *as, Value p, Value i, Value v, Value mask) {
+void cpu_vst(Assign *as, Value p, Value i, Value v, Value mask) {
   ir_op(&as->b, OP_VST, (Value[]){p, i, v, mask}, mask ? 4 : 3, NULL, 0, NULL,
         0, 0);
 }
 
-Value em_gather(Assign *as, Value p, Value idx, Value mask) {
-  return em_op(as, OP_VGATHER, (Value[]){p, idx, mask}, mask ? 3 : 2,
-               type_vec(mty(as, p)->dtype, as->lanes), NULL, 0);
+Value cpu_gather(Assign *as, Value p, Value idx, Value mask) {
+  return cpu_op(as, OP_VGATHER, (Value[]){p, idx, mask}, mask ? 3 : 2,
+                type_vec(mty(as, p)->dtype, as->lanes), NULL, 0);
 }
 
-void em_scatter(Assign *as, Value p, Value idx, Value v, Value mask) {
+void cpu_scatter(Assign *as, Value p, Value idx, Value v, Value mask) {
   ir_op(&as->b, OP_VSCATTER, (Value[]){p, idx, v, mask}, mask ? 4 : 3, NULL, 0,
         NULL, 0, 0);
 }
@@ -383,19 +384,19 @@ void em_scatter(Assign *as, Value p, Value idx, Value v, Value mask) {
 // ---------------------------------------------------------------- control
 static bool runs_once(const Assign *as, Value lo, Value hi, int64_t step) {
   int64_t a, b;
-  return em_is_int(as, lo, &a) && em_is_int(as, hi, &b) && a < b &&
+  return cpu_is_int(as, lo, &a) && cpu_is_int(as, hi, &b) && a < b &&
          b - a <= step;
 }
 
-Loop loop_open(Assign *as, Value lo, Value hi, int64_t step, Value *vals,
-               uint32_t n, const char *hint) {
-  Loop l = {.outer = as->b, .mark = scope_open(as), .n = n, .iv = lo};
+Loop cpu_loop_open(Assign *as, Value lo, Value hi, int64_t step, Value *vals,
+                   uint32_t n, const char *hint) {
+  Loop l = {.outer = as->b, .mark = cpu_scope_open(as), .n = n, .iv = lo};
   if (runs_once(as, lo, hi, step)) return l;
   Value *args = NEWN(as->arena, Value, n + 3);
   Type *types = NEWN(as->arena, Type, n + 1);
   args[0] = lo;
   args[1] = hi;
-  args[2] = em_int(as, step);
+  args[2] = cpu_int(as, step);
   for (uint32_t i = 0; i < n; i++) {
     args[i + 3] = vals[i];
     types[i] = *mty(as, vals[i]);
@@ -410,30 +411,30 @@ Loop loop_open(Assign *as, Value lo, Value hi, int64_t step, Value *vals,
   return l;
 }
 
-void loop_close(Assign *as, Loop *l, Value *vals) {
-  scope_close(as, l->mark);
+void cpu_loop_close(Assign *as, Loop *l, Value *vals) {
+  cpu_scope_close(as, l->mark);
   if (!l->op) return;
   ir_yield(&as->b, vals, l->n);
   as->b = l->outer;
   for (uint32_t i = 0; i < l->n; i++) vals[i] = l->op->res[i];
 }
 
-Branch if_open(Assign *as, Value cond, const Type *t, uint32_t n) {
-  Branch b = {.outer = as->b, .mark = scope_open(as)};
+Branch cpu_if_open(Assign *as, Value cond, const Type *t, uint32_t n) {
+  Branch b = {.outer = as->b, .mark = cpu_scope_open(as)};
   b.op = ir_op(&as->b, OP_IF, &cond, 1, NULL, 0, t, n, 2);
   as->b.region = b.op->regions[0];
   as->b.before = NULL;
   return b;
 }
 
-void if_else(Assign *as, Branch *b, const Value *then) {
-  scope_close(as, b->mark);
+void cpu_if_else(Assign *as, Branch *b, const Value *then) {
+  cpu_scope_close(as, b->mark);
   ir_yield(&as->b, then, b->op->nres);
   as->b.region = b->op->regions[1];
 }
 
-void if_close(Assign *as, Branch *b, const Value *other, Value *res) {
-  scope_close(as, b->mark);
+void cpu_if_close(Assign *as, Branch *b, const Value *other, Value *res) {
+  cpu_scope_close(as, b->mark);
   ir_yield(&as->b, other, b->op->nres);
   as->b = b->outer;
   for (uint32_t i = 0; i < b->op->nres; i++) res[i] = b->op->res[i];

@@ -10,8 +10,8 @@ static bool has_lane(const Assign *as, Value v) {
          type_has_axis(ir_type(as->f, v), (uint32_t)as->pt.lane);
 }
 
-Value eval_as(Assign *as, Value v, uint32_t c, DType t) {
-  return em_cast(as, t, eval(as, v, c));
+Value cpu_eval_as(Assign *as, Value v, uint32_t c, DType t) {
+  return cpu_cast(as, t, cpu_eval(as, v, c));
 }
 
 // ---------------------------------------------------------------- ops
@@ -20,8 +20,8 @@ static Value eval_const(Assign *as, const Op *op) {
   const IrAttr *a = ir_attr(op, AT_VALUE);
   int64_t i = ir_attr_i(op, AT_IVALUE, 0);
   if (dtype_is_float(t))
-    return em_float(as, reg_dtype(t), a ? a->f : (double)i);
-  return t == DT_BOOL ? em_bool(as, i != 0) : em_int(as, i);
+    return cpu_float(as, cpu_reg_dtype(t), a ? a->f : (double)i);
+  return t == DT_BOOL ? cpu_bool(as, i != 0) : cpu_int(as, i);
 }
 
 static Value eval_iota(Assign *as, const Op *op, uint32_t c) {
@@ -30,8 +30,8 @@ static Value eval_iota(Assign *as, const Op *op, uint32_t c) {
     assert(as->pt.idx[axis]);
     return as->pt.idx[axis];
   }
-  Value x = em_2(as, OP_ADD, as->pt.x0, em_int(as, (int64_t)c * as->lanes));
-  return em_2(as, OP_ADD, em_vec(as, x), em_iota(as));
+  Value x = cpu_2(as, OP_ADD, as->pt.x0, cpu_int(as, (int64_t)c * as->lanes));
+  return cpu_2(as, OP_ADD, cpu_vec(as, x), cpu_iota(as));
 }
 
 static Value eval_origin(Assign *as, const Op *op) {
@@ -42,43 +42,43 @@ static Value eval_origin(Assign *as, const Op *op) {
 
 // The smallest (largest) element of a tensor over an index range.
 static Value eval_span(Assign *as, const Op *op) {
-  Value t = op->args[0], off = em_int(as, 0);
+  Value t = op->args[0], off = cpu_int(as, 0);
   RKind k = op->code == OP_SPAN_MIN ? RK_MIN : RK_MAX;
   int rank = (int)ir_type(as->f, t)->n;
   for (int i = 0; i + 1 < rank; i++) {
-    Value x = eval_as(as, op->args[3 + i], 0, DT_I64);
-    Value s = em_tensor(as, OP_TSTRIDE, t, i);
-    off = em_2(as, OP_ADD, off, em_2(as, OP_MUL, x, s));
+    Value x = cpu_eval_as(as, op->args[3 + i], 0, DT_I64);
+    Value s = cpu_tensor(as, OP_TSTRIDE, t, i);
+    off = cpu_2(as, OP_ADD, off, cpu_2(as, OP_MUL, x, s));
   }
-  Value lo =
-      em_2(as, OP_MAX, eval_as(as, op->args[1], 0, DT_I64), em_int(as, 0));
-  Value n = em_dim(as, ir_type(as->f, t)->size[rank - 1]);
-  Value hi =
-      em_2(as, OP_ADD, eval_as(as, op->args[2], 0, DT_I64), em_int(as, 1));
-  hi = em_2(as, OP_MIN, hi, n);
-  DType dt = reg_dtype(ir_type(as->f, t)->dtype);
-  Value acc = em_identity(as, k, dt);
-  Value base = em_padd(as, em_tensor(as, OP_TPTR, t, -1), off);
-  Loop l = loop_open(as, lo, hi, 1, &acc, 1, "i");
-  Value at = em_2(as, OP_MUL, l.iv, em_tensor(as, OP_TSTRIDE, t, rank - 1));
-  acc = em_combine(as, k, acc, em_cast(as, dt, em_ld(as, base, at)));
-  loop_close(as, &l, &acc);
+  Value lo = cpu_2(as, OP_MAX, cpu_eval_as(as, op->args[1], 0, DT_I64),
+                   cpu_int(as, 0));
+  Value n = cpu_dim(as, ir_type(as->f, t)->size[rank - 1]);
+  Value hi = cpu_2(as, OP_ADD, cpu_eval_as(as, op->args[2], 0, DT_I64),
+                   cpu_int(as, 1));
+  hi = cpu_2(as, OP_MIN, hi, n);
+  DType dt = cpu_reg_dtype(ir_type(as->f, t)->dtype);
+  Value acc = cpu_identity(as, k, dt);
+  Value base = cpu_padd(as, cpu_tensor(as, OP_TPTR, t, -1), off);
+  Loop l = cpu_loop_open(as, lo, hi, 1, &acc, 1, "i");
+  Value at = cpu_2(as, OP_MUL, l.iv, cpu_tensor(as, OP_TSTRIDE, t, rank - 1));
+  acc = cpu_combine(as, k, acc, cpu_cast(as, dt, cpu_ld(as, base, at)));
+  cpu_loop_close(as, &l, &acc);
   return acc;
 }
 
 // A divisor that cannot fault where the quotient is not wanted.
 static Value divisor(Assign *as, Value y) {
   int64_t n;
-  if (em_is_int(as, y, &n) && n != 0) return y;
-  Value zero = em_int(as, 0), one = em_int(as, 1);
-  return em_select(as, em_2(as, OP_EQ, y, zero), one, y);
+  if (cpu_is_int(as, y, &n) && n != 0) return y;
+  Value zero = cpu_int(as, 0), one = cpu_int(as, 1);
+  return cpu_select(as, cpu_2(as, OP_EQ, y, zero), one, y);
 }
 
 // The dtype in which an elementwise op works.
 static DType work_dtype(const Assign *as, const Op *op) {
   DType t = DT_BOOL;
   for (uint32_t i = op->code == OP_SELECT; i < op->nargs; i++) {
-    DType a = reg_dtype(ir_type(as->f, op->args[i])->dtype);
+    DType a = cpu_reg_dtype(ir_type(as->f, op->args[i])->dtype);
     if (a == DT_BOOL || a == t) continue;
     bool wider = t == DT_BOOL || a == DT_F64 || (a == DT_F32 && t == DT_I64);
     if (wider) t = a;
@@ -90,46 +90,47 @@ static DType work_dtype(const Assign *as, const Op *op) {
 static Value narrow(Assign *as, const Op *op, Value r) {
   DType t = ir_type(as->f, op->res[0])->dtype;
   bool exact = op_facts(op->code)->exact;
-  if (t == reg_dtype(t) || (exact && dtype_is_float(t))) return r;
-  return em_cast(as, t, r);
+  if (t == cpu_reg_dtype(t) || (exact && dtype_is_float(t))) return r;
+  return cpu_cast(as, t, r);
 }
 
-Value side_taken(const Assign *as, const Op *op, uint32_t c) {
+Value cpu_side_taken(const Assign *as, const Op *op, uint32_t c) {
   if (op->code != OP_SELECT) return 0;
-  Value p = memo_get(as, op->args[0], has_lane(as, op->args[0]) ? c : 0);
+  Value p = cpu_memo_get(as, op->args[0], has_lane(as, op->args[0]) ? c : 0);
   bool b;
-  return p && em_is_bool(as, p, &b) ? op->args[b ? 1 : 2] : 0;
+  return p && cpu_is_bool(as, p, &b) ? op->args[b ? 1 : 2] : 0;
 }
 
 static Value eval_elementwise(Assign *as, const Op *op, uint32_t c) {
   DType t = work_dtype(as, op);
-  Value side = side_taken(as, op, c);
-  if (side) return narrow(as, op, eval_as(as, side, c, t));
+  Value side = cpu_side_taken(as, op, c);
+  if (side) return narrow(as, op, cpu_eval_as(as, side, c, t));
   if (t == DT_BOOL && op_info(op->code)->infer != INF_BOOL &&
       op->code != OP_SELECT && op->code != OP_MAX && op->code != OP_MIN)
     t = DT_I64;  // sums of bools
   Value x[3];
   bool sel = op->code == OP_SELECT;
   for (uint32_t i = 0; i < op->nargs; i++)
-    x[i] = eval_as(as, op->args[i], c, sel && i == 0 ? DT_BOOL : t);
-  if (sel) return narrow(as, op, em_select(as, x[0], x[1], x[2]));
+    x[i] = cpu_eval_as(as, op->args[i], c, sel && i == 0 ? DT_BOOL : t);
+  if (sel) return narrow(as, op, cpu_select(as, x[0], x[1], x[2]));
   OpCode code = op->code;
   if (code == OP_FLOORDIV || code == OP_MOD) x[1] = divisor(as, x[1]);
   if (t == DT_BOOL && code == OP_MAX) code = OP_OR;
   if (t == DT_BOOL && code == OP_MIN) code = OP_AND;
-  Value r = op->nargs == 1   ? em_1(as, code, x[0])
-            : op->nargs == 2 ? em_2(as, code, x[0], x[1])
-                             : em_3(as, code, x[0], x[1], x[2]);
+  Value r = op->nargs == 1   ? cpu_1(as, code, x[0])
+            : op->nargs == 2 ? cpu_2(as, code, x[0], x[1])
+                             : cpu_3(as, code, x[0], x[1], x[2]);
   return op_info(op->code)->infer == INF_BOOL ? r : narrow(as, op, r);
 }
 
 // If v is x or u, u a scalar that is made by now: u, else 0.
-Value switch_of(const Assign *as, Value v) {
+Value cpu_switch_of(const Assign *as, Value v) {
   const Op *op = ir_def(as->f, v);
   bool known;
   for (uint32_t i = 0; op && op->code == OP_OR && i < 2; i++) {
-    Value u = op->args[i], x = is_scalar(as, u) ? memo_get(as, u, 0) : 0;
-    if (x && !em_is_bool(as, x, &known)) return u;
+    Value u = op->args[i],
+          x = cpu_is_scalar(as, u) ? cpu_memo_get(as, u, 0) : 0;
+    if (x && !cpu_is_bool(as, x, &known)) return u;
   }
   return 0;
 }
@@ -138,31 +139,32 @@ Value switch_of(const Assign *as, Value v) {
 static bool decided(Assign *as, const Op *op) {
   bool b;
   for (uint32_t i = 0; op->code == OP_OR && i < 2; i++) {
-    Value x = is_scalar(as, op->args[i]) ? memo_get(as, op->args[i], 0) : 0;
-    if (x && em_is_bool(as, x, &b) && b) return true;
+    Value x =
+        cpu_is_scalar(as, op->args[i]) ? cpu_memo_get(as, op->args[i], 0) : 0;
+    if (x && cpu_is_bool(as, x, &b) && b) return true;
   }
   return false;
 }
 
 static Value eval_op(Assign *as, const Op *op, uint32_t c) {
-  if (decided(as, op)) return em_bool(as, true);
+  if (decided(as, op)) return cpu_bool(as, true);
   switch (op->code) {
   case OP_CONST: return eval_const(as, op);
-  case OP_DIM: return em_dim(as, (Dim)ir_attr_i(op, AT_DIM, 0));
+  case OP_DIM: return cpu_dim(as, (Dim)ir_attr_i(op, AT_DIM, 0));
   case OP_IOTA: return eval_iota(as, op, c);
   case OP_ORIGIN: return eval_origin(as, op);
-  case OP_GIVEN: return em_tensor(as, OP_GIVEN, op->args[0], -1);
-  case OP_LOAD: return tensor_load(as, op, c);
+  case OP_GIVEN: return cpu_tensor(as, OP_GIVEN, op->args[0], -1);
+  case OP_LOAD: return cpu_tensor_load(as, op, c);
   case OP_SPAN_MIN:
   case OP_SPAN_MAX: return eval_span(as, op);
   case OP_CAST: {
     DType from = ir_type(as->f, op->args[0])->dtype;
     DType to = (DType)ir_attr_i(op, AT_TO, 0);
-    Value x = eval(as, op->args[0], c);
+    Value x = cpu_eval(as, op->args[0], c);
     // An integer held in 64 bits has its own value already.
     if (to == DT_I64 && mty(as, x)->dtype == DT_I64) return x;
-    if (from == DT_TF32 && to == DT_F32) return em_cast(as, DT_F32, x);
-    return em_cast(as, to, x);
+    if (from == DT_TF32 && to == DT_F32) return cpu_cast(as, DT_F32, x);
+    return cpu_cast(as, to, x);
   }
   default: return eval_elementwise(as, op, c);
   }
@@ -174,23 +176,23 @@ static Form *find_form(const Assign *as, Value v) {
   return as->ready[v] ? as->forms[v] : f;
 }
 
-Value eval(Assign *as, Value v, uint32_t c) {
-  assert(!is_memory(as, v));
+Value cpu_eval(Assign *as, Value v, uint32_t c) {
+  assert(!cpu_is_memory(as, v));
   if (!has_lane(as, v)) c = 0;
-  Value x = memo_get(as, v, c);
+  Value x = cpu_memo_get(as, v, c);
   if (x) return x;
   Form *f = find_form(as, v);
   if (as->band[v]) {
-    x = band_load(as, v, c);
+    x = cpu_band_load(as, v, c);
   } else if (f) {
-    x = form_load(as, f, c);
+    x = cpu_form_load(as, f, c);
   } else {
-    assert(is_inline(as, v) && "value is used before it is made");
+    assert(cpu_is_inline(as, v) && "value is used before it is made");
     x = eval_op(as, ir_def(as->f, v), c);
   }
   if (!ir_info(as->g, x)->hint)
     ir_info(as->g, x)->hint = ir_info(as->f, v)->hint;
-  memo_put(as, v, c, x);
+  cpu_memo_put(as, v, c, x);
   return x;
 }
 
@@ -207,23 +209,23 @@ static bool bound(const Assign *as, Value v) {
 static void hoist_args(Assign *as, const Op *op);
 
 static void hoist_walk(Assign *as, Value v) {
-  if (as->seen[v] == as->stamp || is_memory(as, v)) return;
+  if (as->seen[v] == as->stamp || cpu_is_memory(as, v)) return;
   as->seen[v] = as->stamp;
   if (bound(as, v)) {
     uint32_t n = has_lane(as, v) ? as->pt.cols : 1;
-    for (uint32_t c = 0; c < n; c++) eval(as, v, c);
+    for (uint32_t c = 0; c < n; c++) cpu_eval(as, v, c);
     return;
   }
-  if (find_form(as, v) || as->band[v] || !is_inline(as, v)) return;
+  if (find_form(as, v) || as->band[v] || !cpu_is_inline(as, v)) return;
   if (decided(as, ir_def(as->f, v))) return;
   hoist_args(as, ir_def(as->f, v));
 }
 
 // The side of a select that all vectors of the panel take, else 0.
 static Value one_side(const Assign *as, const Op *op) {
-  Value v = side_taken(as, op, 0);
+  Value v = cpu_side_taken(as, op, 0);
   for (uint32_t c = 1; v && c < as->pt.cols && has_lane(as, op->args[0]); c++)
-    if (side_taken(as, op, c) != v) return 0;
+    if (cpu_side_taken(as, op, c) != v) return 0;
   return v;
 }
 
@@ -240,17 +242,17 @@ static void hoist_args(Assign *as, const Op *op) {
   for (uint32_t i = 0; i < op->nargs; i++) {
     bool index = mem && i >= first && i < first + rank;
     if (!index || !has_lane(as, op->args[i]) ||
-        !affine_in_lane(as, op->args[i]))
+        !cpu_affine_in_lane(as, op->args[i]))
       hoist_walk(as, op->args[i]);
   }
 }
 
-void hoist(Assign *as, Value v) {
+void cpu_hoist(Assign *as, Value v) {
   as->stamp++;
   hoist_walk(as, v);
 }
 
-void hoist_inputs(Assign *as, const Op *op) {
+void cpu_hoist_inputs(Assign *as, const Op *op) {
   as->stamp++;
   hoist_args(as, op);
 }

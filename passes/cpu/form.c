@@ -5,10 +5,10 @@
 
 // A narrow float is kept as f32: products and sums need it so anyway.
 static DType memory_dtype(DType t) {
-  return dtype_is_float(t) ? reg_dtype(t) : t;
+  return dtype_is_float(t) ? cpu_reg_dtype(t) : t;
 }
 
-Form *form_new(Assign *as, Value v, int lane, Dim lane_size, bool panel) {
+Form *cpu_form_new(Assign *as, Value v, int lane, Dim lane_size, bool panel) {
   const Type *t = ir_type(as->f, v);
   Form *f = NEW(as->arena, Form);
   *f = (Form){.dt = memory_dtype(t->dtype), .lane = lane, .pair = -1};
@@ -21,23 +21,23 @@ Form *form_new(Assign *as, Value v, int lane, Dim lane_size, bool panel) {
   }
   if (lane < 0) return f;
   f->lane_size = lane_size;
-  f->width = (int64_t)panel_cols(as, lane, lane_size) * as->lanes;
+  f->width = (int64_t)cpu_panel_cols(as, lane, lane_size) * as->lanes;
   f->panel = panel;
   return f;
 }
 
 // bf16 in pairs of neighbours along `pair`; the lane axis stays innermost.
-Form *form_pairs(Assign *as, Value v, int lane, Dim lane_size, bool panel,
-                 uint32_t pair) {
-  Form *f = form_new(as, v, lane, lane_size, panel);
-  Dim size = axis_size_in(as, v, pair);
+Form *cpu_form_pairs(Assign *as, Value v, int lane, Dim lane_size, bool panel,
+                     uint32_t pair) {
+  Form *f = cpu_form_new(as, v, lane, lane_size, panel);
+  Dim size = cpu_axis_size_in(as, v, pair);
   f->odd = dim_divisor(&as->m->dims, size) % 2 != 0;
   f->pair = (int)pair;
   f->dt = f->lane == (int)pair ? DT_BF16 : DT_I32;
   return f;
 }
 
-Form *form_of_pairs(const Assign *as, Value v, uint32_t pair, bool panel) {
+Form *cpu_form_of_pairs(const Assign *as, Value v, uint32_t pair, bool panel) {
   Form *f = as->pair_form[v];
   while (f && (f->pair != (int)pair || f->panel != panel)) f = f->next;
   return f;
@@ -65,7 +65,7 @@ static Dim block_size(const Assign *as, const Form *f) {
   return n;
 }
 
-Value form_base(Assign *as, Form *f) {
+Value cpu_form_base(Assign *as, Form *f) {
   if (f->base) return f->base;
   DimTab *d = &as->m->dims;
   Dim n = block_size(as, f);
@@ -81,110 +81,111 @@ Value form_base(Assign *as, Form *f) {
 // ---------------------------------------------------------------- addresses
 static Value coord(Assign *as, uint32_t axis, uint32_t c) {
   if ((int)axis == as->pt.lane && as->pt.bound)
-    return em_2(as, OP_ADD, as->pt.x0, em_int(as, (int64_t)c * as->lanes));
+    return cpu_2(as, OP_ADD, as->pt.x0, cpu_int(as, (int64_t)c * as->lanes));
   assert(as->pt.idx[axis] && "no loop over this axis is open");
   return as->pt.idx[axis];
 }
 
 // Distance of neighbours along outer axis i, where the rows end with the lanes.
-Value form_stride(Assign *as, const Form *f, uint32_t i) {
+Value cpu_form_stride(Assign *as, const Form *f, uint32_t i) {
   DimTab *d = &as->m->dims;
   if (f->stride) return f->stride[i];
   Dim s = row_size(as, f);
   for (uint32_t j = i + 1; j < f->n; j++)
     s = dim_bin(d, DIM_MUL, s, outer_size(as, f, j));
-  return em_dim(as, s);
+  return cpu_dim(as, s);
 }
 
 // Element index of the row; *step: what a step along the lane axis of the
 // point adds, if that is an outer axis here.
 static Value row_index(Assign *as, const Form *f, uint32_t c, Value *step) {
-  Value idx = em_int(as, 0);
+  Value idx = cpu_int(as, 0);
   for (uint32_t i = 0; i < f->n; i++) {
     Value x = coord(as, f->axis[i], c);
-    if (f->pair == (int)f->axis[i]) x = em_2(as, OP_FLOORDIV, x, em_int(as, 2));
-    if ((int)f->axis[i] == as->pt.lane) *step = form_stride(as, f, i);
+    if (f->pair == (int)f->axis[i])
+      x = cpu_2(as, OP_FLOORDIV, x, cpu_int(as, 2));
+    if ((int)f->axis[i] == as->pt.lane) *step = cpu_form_stride(as, f, i);
     if (f->stride) {
-      idx = em_2(as, OP_ADD, idx, em_2(as, OP_MUL, x, f->stride[i]));
+      idx = cpu_2(as, OP_ADD, idx, cpu_2(as, OP_MUL, x, f->stride[i]));
       continue;
     }
     // As far as the sizes are constant one multiplication is left.
-    idx = em_2(as, OP_MUL, idx, em_dim(as, outer_size(as, f, i)));
-    idx = em_2(as, OP_ADD, idx, x);
+    idx = cpu_2(as, OP_MUL, idx, cpu_dim(as, outer_size(as, f, i)));
+    idx = cpu_2(as, OP_ADD, idx, x);
   }
-  return f->stride ? idx : em_2(as, OP_MUL, idx, em_dim(as, row_size(as, f)));
+  return f->stride ? idx : cpu_2(as, OP_MUL, idx, cpu_dim(as, row_size(as, f)));
 }
 
-Value form_pairs_at(Assign *as, Form *f, uint32_t c, Value *index,
-                    Value *step) {
-  *step = em_int(as, 0);
+Value cpu_form_pairs_at(Assign *as, Form *f, uint32_t c, Value *index,
+                        Value *step) {
+  *step = cpu_int(as, 0);
   assert(f->pair == f->lane && f->lane != as->pt.lane && !f->panel);
-  Value base = form_base(as, f), two = em_int(as, 2);
+  Value base = cpu_form_base(as, f), two = cpu_int(as, 2);
   Value row = row_index(as, f, c, step);
-  *index = em_2(as, OP_FLOORDIV, coord(as, (uint32_t)f->lane, c), two);
-  *step = em_2(as, OP_FLOORDIV, *step, two);
-  base = em_padd(as, base, row);
-  return em_op(as, OP_PVIEW, &base, 1, type_ptr(DT_I32), NULL, 0);
+  *index = cpu_2(as, OP_FLOORDIV, coord(as, (uint32_t)f->lane, c), two);
+  *step = cpu_2(as, OP_FLOORDIV, *step, two);
+  base = cpu_padd(as, base, row);
+  return cpu_op(as, OP_PVIEW, &base, 1, type_ptr(DT_I32), NULL, 0);
 }
 
-Value form_index(Assign *as, const Form *f, uint32_t c, Value *step) {
-  *step = em_int(as, 0);
+Value cpu_form_index(Assign *as, const Form *f, uint32_t c, Value *step) {
+  *step = cpu_int(as, 0);
   Value idx = row_index(as, f, c, step);
   if (f->lane < 0) return idx;
   bool mine = f->lane == as->pt.lane && as->pt.bound;
-  if (mine) *step = em_int(as, 1);
+  if (mine) *step = cpu_int(as, 1);
   Value x = coord(as, (uint32_t)f->lane, c);
-  if (!f->local && !(f->panel && f->n)) return em_2(as, OP_ADD, idx, x);
-  Value p, in, w = em_int(as, f->width);
+  if (!f->local && !(f->panel && f->n)) return cpu_2(as, OP_ADD, idx, x);
+  Value p, in, w = cpu_int(as, f->width);
   if (mine && f->width == as->pt.width) {
     p = as->pt.panel;
-    in = em_int(as, (int64_t)c * as->lanes);
+    in = cpu_int(as, (int64_t)c * as->lanes);
   } else {
-    p = em_2(as, OP_FLOORDIV, x, w);
-    in = em_2(as, OP_MOD, x, w);
+    p = cpu_2(as, OP_FLOORDIV, x, w);
+    in = cpu_2(as, OP_MOD, x, w);
   }
-  idx = em_2(as, OP_ADD, idx, in);
+  idx = cpu_2(as, OP_ADD, idx, in);
   if (f->local) return idx;
-  Value block = em_dim(as, block_size(as, f));
-  return em_2(as, OP_ADD, em_2(as, OP_MUL, p, block), idx);
+  Value block = cpu_dim(as, block_size(as, f));
+  return cpu_2(as, OP_ADD, cpu_2(as, OP_MUL, p, block), idx);
 }
 
 // Lanes past the extent of an axis that is not padded in this form.
-Value form_lane_mask(Assign *as, const Form *f, uint32_t c) {
+Value cpu_form_lane_mask(Assign *as, const Form *f, uint32_t c) {
   if (f->lane == as->pt.lane && !f->stride) return 0;
   if (dim_divisor(&as->m->dims, as->pt.lane_size) % as->pt.width == 0) return 0;
   Value x = coord(as, (uint32_t)as->pt.lane, c);
-  return em_vmask(as, em_2(as, OP_SUB, em_dim(as, as->pt.lane_size), x));
+  return cpu_vmask(as, cpu_2(as, OP_SUB, cpu_dim(as, as->pt.lane_size), x));
 }
 
 static Value lane_index(Assign *as, Value idx, Value step) {
-  return em_2(as, OP_ADD, em_2(as, OP_MUL, em_iota(as), step), idx);
+  return cpu_2(as, OP_ADD, cpu_2(as, OP_MUL, cpu_iota(as), step), idx);
 }
 
-Value form_load(Assign *as, Form *f, uint32_t c) {
-  Value step, base = form_base(as, f);
-  Value idx = form_index(as, f, c, &step);
+Value cpu_form_load(Assign *as, Form *f, uint32_t c) {
+  Value step, base = cpu_form_base(as, f);
+  Value idx = cpu_form_index(as, f, c, &step);
   int64_t n;
-  if (em_is_int(as, step, &n) && n == 0) return em_ld(as, base, idx);
-  if (em_is_int(as, step, &n) && n == 1)
-    return em_vld(as, base, idx, form_lane_mask(as, f, c));
-  return em_gather(as, base, lane_index(as, idx, step),
-                   form_lane_mask(as, f, c));
+  if (cpu_is_int(as, step, &n) && n == 0) return cpu_ld(as, base, idx);
+  if (cpu_is_int(as, step, &n) && n == 1)
+    return cpu_vld(as, base, idx, cpu_form_lane_mask(as, f, c));
+  return cpu_gather(as, base, lane_index(as, idx, step),
+                    cpu_form_lane_mask(as, f, c));
 }
 
-void form_store(Assign *as, Form *f, uint32_t c, Value v) {
-  Value step, base = form_base(as, f);
-  Value idx = form_index(as, f, c, &step);
+void cpu_form_store(Assign *as, Form *f, uint32_t c, Value v) {
+  Value step, base = cpu_form_base(as, f);
+  Value idx = cpu_form_index(as, f, c, &step);
   int64_t n;
-  v = em_cast(as, f->dt, v);
-  if (em_is_int(as, step, &n) && n == 0) {
+  v = cpu_cast(as, f->dt, v);
+  if (cpu_is_int(as, step, &n) && n == 0) {
     assert(!is_vec(as, v));
-    em_st(as, base, idx, v);
+    cpu_st(as, base, idx, v);
     return;
   }
-  v = em_vec(as, v);
-  if (em_is_int(as, step, &n) && n == 1) em_vst(as, base, idx, v, 0);
+  v = cpu_vec(as, v);
+  if (cpu_is_int(as, step, &n) && n == 1) cpu_vst(as, base, idx, v, 0);
   else
-    em_scatter(as, base, lane_index(as, idx, step), v,
-               form_lane_mask(as, f, c));
+    cpu_scatter(as, base, lane_index(as, idx, step), v,
+                cpu_form_lane_mask(as, f, c));
 }

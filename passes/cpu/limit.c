@@ -55,7 +55,7 @@ static bool off_value(const Limit *l, Value v, int depth, double *out) {
   const Assign *as = l->as;
   const Op *op = ir_def(as->f, v);
   if (ir_const_value(as->f, v, out)) return true;
-  if (!op || !is_inline(as, v) || depth > COST_DEEP_LIMIT) return false;
+  if (!op || !cpu_is_inline(as, v) || depth > COST_DEEP_LIMIT) return false;
   depth++;
   if (v == l->mask) {
     *out = 0;
@@ -119,8 +119,9 @@ static bool allows(const Limit *l, const Root *r) {
 // Can v be had before the stage runs? Not if its own dots decide it.
 static bool known_before(const Assign *as, Value v, int depth) {
   const Op *op = ir_def(as->f, v);
-  if (!op || is_memory(as, v) || as->ready[v] || as->vec_ready[v]) return true;
-  if (!is_inline(as, v) || depth > COST_DEEP_LIMIT) return false;
+  if (!op || cpu_is_memory(as, v) || as->ready[v] || as->vec_ready[v])
+    return true;
+  if (!cpu_is_inline(as, v) || depth > COST_DEEP_LIMIT) return false;
   for (uint32_t i = 0; i < op->nargs; i++)
     if (!known_before(as, op->args[i], depth + 1)) return false;
   return true;
@@ -128,13 +129,14 @@ static bool known_before(const Assign *as, Value v, int depth) {
 
 static Value find_mask(Assign *as, Value v, uint32_t axis, int depth) {
   const Op *op = ir_def(as->f, v);
-  if (!op || is_memory(as, v) || !is_inline(as, v) || depth > COST_DEEP_LIMIT)
+  if (!op || cpu_is_memory(as, v) || !cpu_is_inline(as, v) ||
+      depth > COST_DEEP_LIMIT)
     return 0;
   if (as->seen[v] == as->stamp) return 0;
   as->seen[v] = as->stamp;
-  if (op->code == OP_SELECT && has(axes_of(as, op->args[0]), axis) &&
-      has(axes_of(as, op->args[0]), (uint32_t)as->pt.lane) &&
-      is_inline(as, op->args[0]) && known_before(as, op->args[0], 0))
+  if (op->code == OP_SELECT && has(cpu_axes_of(as, op->args[0]), axis) &&
+      has(cpu_axes_of(as, op->args[0]), (uint32_t)as->pt.lane) &&
+      cpu_is_inline(as, op->args[0]) && known_before(as, op->args[0], 0))
     return op->args[0];
   for (uint32_t i = 0; i < op->nargs; i++) {
     Value m = find_mask(as, op->args[i], axis, depth + 1);
@@ -148,7 +150,7 @@ static Value lane_part(const Assign *as, Value mask) {
   const Op *op = ir_def(as->f, mask);
   if (op->code != OP_AND) return mask;
   for (uint32_t i = 0; i < 2; i++) {
-    AxisSet other = axes_of(as, op->args[1 - i]);
+    AxisSet other = cpu_axes_of(as, op->args[1 - i]);
     if (!has(other, (uint32_t)as->pt.lane)) return lane_part(as, op->args[i]);
   }
   return mask;
@@ -175,37 +177,38 @@ static Value stage_mask(Assign *as, Root *const *r, uint32_t n, uint32_t axis) {
 // Whether the mask holds anywhere in `unit` coordinates from lo on.
 static Value any_in_block(Assign *as, Value mask, uint32_t axis, Value lo,
                           uint32_t unit, Form *keep) {
-  Value all = em_vec(as, em_bool(as, false));
-  Loop l = loop_open(as, em_int(as, 0), em_int(as, unit), 1, &all, 1, "i");
-  as->pt.idx[axis] = em_2(as, OP_ADD, lo, l.iv);
+  Value all = cpu_vec(as, cpu_bool(as, false));
+  Loop l =
+      cpu_loop_open(as, cpu_int(as, 0), cpu_int(as, unit), 1, &all, 1, "i");
+  as->pt.idx[axis] = cpu_2(as, OP_ADD, lo, l.iv);
   for (uint32_t c = 0; c < as->pt.cols; c++) {
-    Value x = em_vec(as, eval_as(as, mask, c, DT_BOOL));
-    if (keep) form_store(as, keep, c, x);
-    all = em_2(as, OP_OR, all, x);
+    Value x = cpu_vec(as, cpu_eval_as(as, mask, c, DT_BOOL));
+    if (keep) cpu_form_store(as, keep, c, x);
+    all = cpu_2(as, OP_OR, all, x);
   }
-  loop_close(as, &l, &all);
+  cpu_loop_close(as, &l, &all);
   as->pt.idx[axis] = 0;
-  return em_vreduce(as, RK_ANY, all);
+  return cpu_vreduce(as, RK_ANY, all);
 }
 
 static void scan_blocks(Assign *as, Value mask, uint32_t axis, int64_t size,
                         uint32_t unit, Value v[2]) {
   // What was dear to find out is kept for the rows of this panel.
   Form *keep = NULL;
-  if (value_cost(as, mask) >= COST_MASK_KEEP && !as->forms[mask]) {
-    keep = form_new(as, mask, as->pt.lane, as->pt.lane_size, true);
+  if (cpu_value_cost(as, mask) >= COST_MASK_KEEP && !as->forms[mask]) {
+    keep = cpu_form_new(as, mask, as->pt.lane, as->pt.lane_size, true);
     keep->local = true;
   }
-  hoist(as, mask);
-  v[0] = em_int(as, size);
-  v[1] = em_int(as, 0);
-  Loop l = loop_open(as, em_int(as, 0), em_int(as, size), unit, v, 2,
-                     as->f->axes.at[axis].name);
+  cpu_hoist(as, mask);
+  v[0] = cpu_int(as, size);
+  v[1] = cpu_int(as, 0);
+  Loop l = cpu_loop_open(as, cpu_int(as, 0), cpu_int(as, size), unit, v, 2,
+                         as->f->axes.at[axis].name);
   Value any = any_in_block(as, mask, axis, l.iv, unit, keep);
-  Value end = em_2(as, OP_ADD, l.iv, em_int(as, unit));
-  v[0] = em_select(as, any, em_2(as, OP_MIN, v[0], l.iv), v[0]);
-  v[1] = em_select(as, any, end, v[1]);
-  loop_close(as, &l, v);
+  Value end = cpu_2(as, OP_ADD, l.iv, cpu_int(as, unit));
+  v[0] = cpu_select(as, any, cpu_2(as, OP_MIN, v[0], l.iv), v[0]);
+  v[1] = cpu_select(as, any, end, v[1]);
+  cpu_loop_close(as, &l, v);
   if (!keep) return;
   as->forms[mask] = keep;
   as->ready[mask] = true;
@@ -214,18 +217,18 @@ static void scan_blocks(Assign *as, Value mask, uint32_t axis, int64_t size,
 
 static void emit_limit(Assign *as, Value mask, uint32_t axis, int64_t size,
                        uint32_t unit) {
-  Value v[2], all[2] = {em_int(as, 0), em_int(as, size)};
-  Value u = switch_of(as, mask);
+  Value v[2], all[2] = {cpu_int(as, 0), cpu_int(as, size)};
+  Value u = cpu_switch_of(as, mask);
   if (u) {
     // Where u holds, nothing is left out.
     const Op *op = ir_def(as->f, mask);
     Type t[2] = {type_scalar(DT_I64), type_scalar(DT_I64)};
-    Branch br = if_open(as, memo_get(as, u, 0), t, 2);
-    if_else(as, &br, all);
-    memo_put(as, u, 0, em_bool(as, false));
+    Branch br = cpu_if_open(as, cpu_memo_get(as, u, 0), t, 2);
+    cpu_if_else(as, &br, all);
+    cpu_memo_put(as, u, 0, cpu_bool(as, false));
     scan_blocks(as, lane_part(as, op->args[op->args[0] == u]), axis, size, unit,
                 v);
-    if_close(as, &br, v, v);
+    cpu_if_close(as, &br, v, v);
   } else {
     scan_blocks(as, mask, axis, size, unit, v);
   }
@@ -233,7 +236,7 @@ static void emit_limit(Assign *as, Value mask, uint32_t axis, int64_t size,
   as->pt.to[axis] = v[1];
 }
 
-void limit_emit(Assign *as, Root *const *r, uint32_t n) {
+void cpu_limit_emit(Assign *as, Root *const *r, uint32_t n) {
   uint32_t unit = as->target->rows[as->pt.cols < 4 ? as->pt.cols - 1 : 3];
   AxisSet axes = 0;
   for (uint32_t i = 0; i < n; i++)
@@ -242,7 +245,7 @@ void limit_emit(Assign *as, Root *const *r, uint32_t n) {
     int64_t size = 0;
     if (!has(axes, a) || as->f->axes.at[a].role != AX_KEY) continue;
     for (uint32_t i = 0; i < n && !size; i++) {
-      Dim d = r[i]->kind == ROOT_DOT ? axis_size_in(as, r[i]->va, a) : 0;
+      Dim d = r[i]->kind == ROOT_DOT ? cpu_axis_size_in(as, r[i]->va, a) : 0;
       if (d && !dim_known(&as->m->dims, d, &size)) size = 0;
     }
     if (!size || size % unit || unit % 2) continue;
@@ -251,7 +254,7 @@ void limit_emit(Assign *as, Root *const *r, uint32_t n) {
   }
 }
 
-void limit_clear(Assign *as) {
+void cpu_limit_clear(Assign *as) {
   if (as->pt.kept) {
     as->forms[as->pt.kept] = NULL;
     as->ready[as->pt.kept] = false;
@@ -261,24 +264,24 @@ void limit_clear(Assign *as) {
     as->pt.from[a] = as->pt.to[a] = 0;
 }
 
-Value limit_lo(Assign *as, uint32_t axis) {
-  return as->pt.from[axis] ? as->pt.from[axis] : em_int(as, 0);
+Value cpu_limit_lo(Assign *as, uint32_t axis) {
+  return as->pt.from[axis] ? as->pt.from[axis] : cpu_int(as, 0);
 }
 
-Value limit_hi(Assign *as, uint32_t axis, Dim size) {
-  return as->pt.to[axis] ? as->pt.to[axis] : em_dim(as, size);
+Value cpu_limit_hi(Assign *as, uint32_t axis, Dim size) {
+  return as->pt.to[axis] ? as->pt.to[axis] : cpu_dim(as, size);
 }
 
 static Value halved(Assign *as, Value v) {
-  return em_2(as, OP_FLOORDIV, v, em_int(as, 2));
+  return cpu_2(as, OP_FLOORDIV, v, cpu_int(as, 2));
 }
 
 // The same in pairs of coordinates.
-Value limit_lo2(Assign *as, uint32_t axis) {
-  return halved(as, limit_lo(as, axis));
+Value cpu_limit_lo2(Assign *as, uint32_t axis) {
+  return halved(as, cpu_limit_lo(as, axis));
 }
 
-Value limit_hi2(Assign *as, uint32_t axis, Dim size) {
+Value cpu_limit_hi2(Assign *as, uint32_t axis, Dim size) {
   if (as->pt.to[axis]) return halved(as, as->pt.to[axis]);
-  return em_dim(as, dim_ceildiv(&as->m->dims, size, 2));
+  return cpu_dim(as, dim_ceildiv(&as->m->dims, size, 2));
 }

@@ -25,15 +25,15 @@ static Func *assign_func(Ctx *cx, Module *m, Func *f, const Target *t) {
   as.g = rebuild_signature(m, f);
   as.pt.lane = -1;
   as.pt.cols = 1;
-  plan_func(&as);
+  cpu_plan(&as);
   for (uint32_t i = 0; i < f->params.n; i++)
-    memo_put(&as, f->params.at[i].v, 0, as.g->params.at[i].v);
+    cpu_memo_put(&as, f->params.at[i].v, 0, as.g->params.at[i].v);
   as.b = as.top = (Builder){.fn = as.g, .region = as.g->body, .span = f->span};
   // The prologue ends at this mark.
   Value mark = ir_const_i(&as.b, DT_I64, 0);
   as.top.before = ir_def(as.g, mark);
-  region_emit(&as, f->body);
-  flush(&as);
+  cpu_region_emit(&as, f->body);
+  cpu_flush(&as);
   ir_erase(as.top.before);
   return as.g;
 }

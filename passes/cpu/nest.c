@@ -53,43 +53,44 @@ static Value inside_axis(Assign *as, Dim tile, int64_t unit) {
   IrAttr at = attr_i(AT_AXIS, as->par);
   Value o = ir_op(b, OP_ORIGIN, NULL, 0, &at, 1, &t, 1, 0)->res[0];
   Value left = ir_2(b, OP_SUB, ir_dim(b, extent), o);
-  left = ir_2(b, OP_ADD, left, em_int(as, unit - 1));
-  left = ir_2(b, OP_FLOORDIV, left, em_int(as, unit));
-  left = ir_2(b, OP_MIN, left, em_int(as, (n + unit - 1) / unit));
+  left = ir_2(b, OP_ADD, left, cpu_int(as, unit - 1));
+  left = ir_2(b, OP_FLOORDIV, left, cpu_int(as, unit));
+  left = ir_2(b, OP_MIN, left, cpu_int(as, (n + unit - 1) / unit));
   if (as->nends < MAX_ENDS) as->ends[as->nends++] = (End){unit, left};
   return left;
 }
 
 // Panels of one piece; of all of them if there is one only.
 static Loop panel_open(Assign *as, const Pieces *p, uint32_t piece) {
-  Value lo = em_int(as, p->n > 1 ? p->at[piece] : 0);
-  Value hi = p->n > 1 ? em_int(as, p->at[piece + 1]) : em_dim(as, npanels(as));
+  Value lo = cpu_int(as, p->n > 1 ? p->at[piece] : 0);
+  Value hi =
+      p->n > 1 ? cpu_int(as, p->at[piece + 1]) : cpu_dim(as, npanels(as));
   Value end = p->n == 1 && as->pt.lane == as->par && !one_panel(as)
                   ? inside_axis(as, as->pt.lane_size, as->pt.width)
                   : 0;
   if (end) hi = end;
-  Loop l = loop_open(as, lo, hi, 1, NULL, 0, "panel");
+  Loop l = cpu_loop_open(as, lo, hi, 1, NULL, 0, "panel");
   as->pt.panel = l.iv;
-  as->pt.x0 = em_2(as, OP_MUL, l.iv, em_int(as, as->pt.width));
+  as->pt.x0 = cpu_2(as, OP_MUL, l.iv, cpu_int(as, as->pt.width));
   as->pt.bound = true;
-  pieces_set(as, p, piece);
+  cpu_pieces_set(as, p, piece);
   return l;
 }
 
 static void lane_pieces(Assign *as, Root *const *r, uint32_t n, Pieces *p) {
-  pieces_find(as, r, n, (uint32_t)as->pt.lane, as->pt.lane_size, p);
+  cpu_pieces_find(as, r, n, (uint32_t)as->pt.lane, as->pt.lane_size, p);
 }
 
 static void panel_close(Assign *as, Loop *l) {
-  loop_close(as, l, NULL);
+  cpu_loop_close(as, l, NULL);
   as->pt.bound = false;
 }
 
 // Lanes of vector c inside of the tile; 0 if all are.
 static Value live_lanes(Assign *as, uint32_t c) {
   if (dim_divisor(&as->m->dims, as->pt.lane_size) % as->pt.width == 0) return 0;
-  Value x = em_2(as, OP_ADD, as->pt.x0, em_int(as, (int64_t)c * as->lanes));
-  return em_vmask(as, em_2(as, OP_SUB, em_dim(as, as->pt.lane_size), x));
+  Value x = cpu_2(as, OP_ADD, as->pt.x0, cpu_int(as, (int64_t)c * as->lanes));
+  return cpu_vmask(as, cpu_2(as, OP_SUB, cpu_dim(as, as->pt.lane_size), x));
 }
 
 // ---------------------------------------------------------------- reductions
@@ -107,7 +108,7 @@ static RKind rkind(const Root *r) {
 }
 
 static DType acc_dtype(const Assign *as, const Root *r) {
-  return reg_dtype(ir_type(as->f, r->v)->dtype);
+  return cpu_reg_dtype(ir_type(as->f, r->v)->dtype);
 }
 
 // The value a reduction starts from, besides the identity.
@@ -120,15 +121,15 @@ static Value addend(const Root *r) {
 static Value start(Assign *as, const Root *r, uint32_t c) {
   DType t = acc_dtype(as, r);
   Value v = addend(r);
-  Value x =
-      v && !over_lanes(r) ? eval_as(as, v, c, t) : em_identity(as, rkind(r), t);
-  return as->pt.lane >= 0 ? em_vec(as, x) : x;
+  Value x = v && !over_lanes(r) ? cpu_eval_as(as, v, c, t)
+                                : cpu_identity(as, rkind(r), t);
+  return as->pt.lane >= 0 ? cpu_vec(as, x) : x;
 }
 
 // Partial results of reductions over the lanes, over several panels.
 static Value partial_index(Assign *as, const Root *r) {
-  Value step, i = form_index(as, r->partial, 0, &step);
-  return em_2(as, OP_MUL, i, em_int(as, as->lanes));
+  Value step, i = cpu_form_index(as, r->partial, 0, &step);
+  return cpu_2(as, OP_MUL, i, cpu_int(as, as->lanes));
 }
 
 static Value partial_base(Assign *as, Root *r) {
@@ -151,35 +152,36 @@ static void each_result(Assign *as, Root *r, EachFn *fn) {
   const Type *t = ir_type(as->f, r->v);
   Loop l[MAX_AXES];
   for (uint32_t i = 0; i < t->n; i++) {
-    l[i] = loop_open(as, em_int(as, 0), em_dim(as, t->size[i]), 1, NULL, 0,
-                     as->f->axes.at[t->axis[i]].name);
+    l[i] = cpu_loop_open(as, cpu_int(as, 0), cpu_dim(as, t->size[i]), 1, NULL,
+                         0, as->f->axes.at[t->axis[i]].name);
     as->pt.idx[t->axis[i]] = l[i].iv;
   }
   fn(as, r);
   for (uint32_t i = t->n; i-- > 0;) {
-    loop_close(as, &l[i], NULL);
+    cpu_loop_close(as, &l[i], NULL);
     as->pt.idx[t->axis[i]] = 0;
   }
 }
 
 static void partial_clear(Assign *as, Root *r) {
   DType t = acc_dtype(as, r);
-  Value id = em_cast(as, r->partial->dt, em_identity(as, rkind(r), t));
-  em_vst(as, partial_base(as, r), partial_index(as, r), em_vec(as, id), 0);
+  Value id = cpu_cast(as, r->partial->dt, cpu_identity(as, rkind(r), t));
+  cpu_vst(as, partial_base(as, r), partial_index(as, r), cpu_vec(as, id), 0);
 }
 
 // All lanes of v; then where the result goes.
 static void finish(Assign *as, Root *r, Value v) {
   DType t = acc_dtype(as, r);
-  Value x = em_vreduce(as, rkind(r), v);
-  if (addend(r)) x = em_combine(as, rkind(r), x, eval_as(as, addend(r), 0, t));
-  if (r->dst) form_store(as, r->dst, 0, x);
+  Value x = cpu_vreduce(as, rkind(r), v);
+  if (addend(r))
+    x = cpu_combine(as, rkind(r), x, cpu_eval_as(as, addend(r), 0, t));
+  if (r->dst) cpu_form_store(as, r->dst, 0, x);
   else r->part[0] = x;
 }
 
 static void partial_finish(Assign *as, Root *r) {
-  Value v = em_vld(as, partial_base(as, r), partial_index(as, r), 0);
-  finish(as, r, em_cast(as, acc_dtype(as, r), v));
+  Value v = cpu_vld(as, partial_base(as, r), partial_index(as, r), 0);
+  finish(as, r, cpu_cast(as, acc_dtype(as, r), v));
 }
 
 // The end of the inner loops of r with its accumulators.
@@ -188,22 +190,23 @@ static void result(Assign *as, Root *r, Value *acc) {
   uint32_t cols = as->pt.cols;
   if (over_lanes(r)) {
     Value v = acc[0];
-    for (uint32_t c = 1; c < cols; c++) v = em_combine(as, rkind(r), v, acc[c]);
+    for (uint32_t c = 1; c < cols; c++)
+      v = cpu_combine(as, rkind(r), v, acc[c]);
     if (!r->partial) {
       finish(as, r, v);
       return;
     }
     Value p = partial_base(as, r), i = partial_index(as, r);
-    Value old = em_cast(as, mty(as, v)->dtype, em_vld(as, p, i, 0));
-    v = em_combine(as, rkind(r), old, v);
-    em_vst(as, p, i, em_cast(as, r->partial->dt, v), 0);
+    Value old = cpu_cast(as, mty(as, v)->dtype, cpu_vld(as, p, i, 0));
+    v = cpu_combine(as, rkind(r), old, v);
+    cpu_vst(as, p, i, cpu_cast(as, r->partial->dt, v), 0);
     return;
   }
   for (uint32_t c = 0; c < cols; c++) {
     if (!ir_info(as->g, acc[c])->hint)
       ir_info(as->g, acc[c])->hint = ir_info(as->f, r->v)->hint;
-    if (r->dst) form_store(as, r->dst, c, acc[c]);
-    memo_put(as, r->v, c, acc[c]);
+    if (r->dst) cpu_form_store(as, r->dst, c, acc[c]);
+    cpu_memo_put(as, r->v, c, acc[c]);
   }
   if (as->pt.lane < 0) r->part[0] = acc[0];
 }
@@ -212,23 +215,23 @@ static void result(Assign *as, Root *r, Value *acc) {
 static Value masked(Assign *as, const Root *r, uint32_t c, Value x,
                     Value other) {
   Value live = over_lanes(r) ? live_lanes(as, c) : 0;
-  return live ? em_select(as, live, x, other) : x;
+  return live ? cpu_select(as, live, x, other) : x;
 }
 
 static Value step_acc(Assign *as, const Root *r, uint32_t c, Value acc) {
   DType t = acc_dtype(as, r);
   if (r->op->code == OP_DOT) {
-    Value a = eval_as(as, r->op->args[0], c, t);
-    Value b = eval_as(as, r->op->args[1], c, t);
-    Value x = em_3(as, OP_FMA, a, b, acc);
+    Value a = cpu_eval_as(as, r->op->args[0], c, t);
+    Value b = cpu_eval_as(as, r->op->args[1], c, t);
+    Value x = cpu_3(as, OP_FMA, a, b, acc);
     if (r->op->nargs > 3)
-      x = em_select(as, eval_as(as, r->op->args[3], c, DT_BOOL), x, acc);
+      x = cpu_select(as, cpu_eval_as(as, r->op->args[3], c, DT_BOOL), x, acc);
     return masked(as, r, c, x, acc);
   }
-  Value x = eval_as(as, r->op->args[0], c, t);
-  x = masked(as, r, c, x, em_identity(as, rkind(r), t));
-  x = em_combine(as, rkind(r), acc, x);
-  return is_vec(as, acc) ? em_vec(as, x) : x;
+  Value x = cpu_eval_as(as, r->op->args[0], c, t);
+  x = masked(as, r, c, x, cpu_identity(as, rkind(r), t));
+  x = cpu_combine(as, rkind(r), acc, x);
+  return is_vec(as, acc) ? cpu_vec(as, x) : x;
 }
 
 // Advances the accumulators by one point; kept values go to kept.
@@ -239,7 +242,7 @@ static void point(Nest *n, Value *acc, Value *kept) {
     Root *r = n->r[i];
     for (uint32_t c = 0; c < cols; c++) {
       if (r->kind == ROOT_KEEP) {
-        *kept++ = r->src ? form_load(as, r->src, c) : eval(as, r->v, c);
+        *kept++ = r->src ? cpu_form_load(as, r->src, c) : cpu_eval(as, r->v, c);
       } else if (reducing(r)) {
         Value old = *acc;
         *acc = step_acc(as, r, c, old);
@@ -253,26 +256,26 @@ static void point(Nest *n, Value *acc, Value *kept) {
 
 // bf16 with lanes past the end of an odd axis cleared.
 static Value as_bf16(Assign *as, const Form *f, uint32_t c, Value v) {
-  v = em_cast(as, DT_BF16, em_vec(as, v));
+  v = cpu_cast(as, DT_BF16, cpu_vec(as, v));
   if (f->lane != f->pair || !f->odd) return v;
   Value live = live_lanes(as, c);
-  Value zero = em_vec(as, em_float(as, DT_BF16, 0));
-  return live ? em_select(as, live, v, zero) : v;
+  Value zero = cpu_vec(as, cpu_float(as, DT_BF16, 0));
+  return live ? cpu_select(as, live, v, zero) : v;
 }
 
 static void put(Assign *as, Root *r, uint32_t c, Value lo, Value hi) {
   Form *f = r->dst;
   if (f->pair < 0) {
-    form_store(as, f, c, lo);
+    cpu_form_store(as, f, c, lo);
     return;
   }
   lo = as_bf16(as, f, c, lo);
   if (f->pair != f->lane) {
     hi = as_bf16(as, f, c, hi);
-    lo = em_op(as, OP_PACK2, (Value[]){lo, hi}, 2, type_vec(DT_I32, as->lanes),
-               NULL, 0);
+    lo = cpu_op(as, OP_PACK2, (Value[]){lo, hi}, 2, type_vec(DT_I32, as->lanes),
+                NULL, 0);
   }
-  form_store(as, f, c, lo);
+  cpu_form_store(as, f, c, lo);
 }
 
 static uint32_t count_kept(const Nest *n) {
@@ -294,8 +297,8 @@ static void put_all(Nest *n, const Value *lo, const Value *hi) {
     for (uint32_t c = 0; c < as->pt.cols; c++, lo++, hi++) {
       put(as, r, c, *lo, *hi);
       if (n->pair < 0 || in_pairs(n, r)) continue;
-      Value one = em_int(as, 1);
-      as->pt.idx[n->pair] = em_2(as, OP_ADD, n->even, one);
+      Value one = cpu_int(as, 1);
+      as->pt.idx[n->pair] = cpu_2(as, OP_ADD, n->even, one);
       put(as, r, c, *hi, *hi);
       as->pt.idx[n->pair] = n->even;
     }
@@ -306,7 +309,7 @@ static void put_all(Nest *n, const Value *lo, const Value *hi) {
 static void second(Nest *n, Value x, Value *acc, Value *hi) {
   Assign *as = n->as;
   uint32_t k = count_kept(n), m = n->nacc + k;
-  as->pt.idx[n->pair] = em_2(as, OP_ADD, x, em_int(as, 1));
+  as->pt.idx[n->pair] = cpu_2(as, OP_ADD, x, cpu_int(as, 1));
   if (!n->odd) {
     point(n, acc, hi);
     return;
@@ -321,19 +324,19 @@ static void second(Nest *n, Value x, Value *acc, Value *hi) {
       DType d = ir_type(as->f, n->r[i]->v)->dtype;
       if (n->r[i]->dst->pair >= 0) d = DT_BF16;
       Value z =
-          dtype_is_float(d) ? em_float(as, d, 0) : ir_const_i(&as->top, d, 0);
-      out[n->nacc + at++] = as->pt.lane >= 0 ? em_vec(as, z) : z;
+          dtype_is_float(d) ? cpu_float(as, d, 0) : ir_const_i(&as->top, d, 0);
+      out[n->nacc + at++] = as->pt.lane >= 0 ? cpu_vec(as, z) : z;
     }
   for (uint32_t i = 0; i < m; i++) t[i] = *mty(as, out[i]);
-  Value dim = em_dim(as, n->size[n->naxes - 1]);
-  Branch br = if_open(as, em_2(as, OP_LT, as->pt.idx[n->pair], dim), t, m);
+  Value dim = cpu_dim(as, n->size[n->naxes - 1]);
+  Branch br = cpu_if_open(as, cpu_2(as, OP_LT, as->pt.idx[n->pair], dim), t, m);
   point(n, in, in + n->nacc);
   for (uint32_t i = n->nacc; i < m; i++) {
-    in[i] = em_cast(as, t[i].dtype, in[i]);
-    if (t[i].kind == TK_VEC) in[i] = em_vec(as, in[i]);
+    in[i] = cpu_cast(as, t[i].dtype, in[i]);
+    if (t[i].kind == TK_VEC) in[i] = cpu_vec(as, in[i]);
   }
-  if_else(as, &br, in);
-  if_close(as, &br, out, out);
+  cpu_if_else(as, &br, in);
+  cpu_if_close(as, &br, out, out);
   for (uint32_t i = 0; i < n->nacc; i++) acc[i] = out[i];
   for (uint32_t i = 0; i < k; i++) hi[i] = out[n->nacc + i];
 }
@@ -347,15 +350,15 @@ static void body(Nest *n) {
     point(n, n->acc, lo);
     put_all(n, lo, lo);
     for (uint32_t i = 0; i < n->n; i++)
-      if (n->r[i]->kind == ROOT_STORE) tensor_store(as, n->r[i]->op);
+      if (n->r[i]->kind == ROOT_STORE) cpu_tensor_store(as, n->r[i]->op);
     return;
   }
-  uint32_t mark = scope_open(as);
+  uint32_t mark = cpu_scope_open(as);
   as->pt.idx[n->pair] = n->even;
   point(n, n->acc, lo);
-  scope_close(as, mark);
+  cpu_scope_close(as, mark);
   second(n, n->even, n->acc, hi);
-  scope_close(as, mark);
+  cpu_scope_close(as, mark);
   as->pt.idx[n->pair] = n->even;
   put_all(n, lo, hi);
   as->pt.idx[n->pair] = 0;
@@ -366,10 +369,10 @@ static void hoist_all(Nest *n) {
   for (uint32_t i = 0; i < n->n; i++) {
     const Root *r = n->r[i];
     if (r->kind == ROOT_KEEP) {
-      if (!r->src) hoist(n->as, r->v);
+      if (!r->src) cpu_hoist(n->as, r->v);
       continue;
     }
-    hoist_inputs(n->as, r->op);
+    cpu_hoist_inputs(n->as, r->op);
   }
 }
 
@@ -399,28 +402,28 @@ static void loop_piece(Nest *n, uint32_t level, const Pieces *p, uint32_t i) {
   uint32_t a = n->axis[level];
   bool pair = n->pair == (int)a, red = level >= n->nouter;
   Dim size = n->size[level];
-  Value lo = pair ? limit_lo2(as, a) : limit_lo(as, a);
-  Value hi = pair ? limit_hi2(as, a, size) : limit_hi(as, a, size);
+  Value lo = pair ? cpu_limit_lo2(as, a) : cpu_limit_lo(as, a);
+  Value hi = pair ? cpu_limit_hi2(as, a, size) : cpu_limit_hi(as, a, size);
   if (p->n > 1) {
-    lo = em_int(as, p->at[i]);
-    hi = em_int(as, p->at[i + 1]);
+    lo = cpu_int(as, p->at[i]);
+    hi = cpu_int(as, p->at[i + 1]);
   }
   Value end = (int)a == as->par && !red && !pair && p->n == 1
                   ? inside_axis(as, size, 1)
                   : 0;
   if (end) hi = end;
-  Loop l = loop_open(as, lo, hi, 1, n->acc, red ? n->nacc : 0,
-                     as->f->axes.at[a].name);
+  Loop l = cpu_loop_open(as, lo, hi, 1, n->acc, red ? n->nacc : 0,
+                         as->f->axes.at[a].name);
   if (n->reverse && red && l.op) {
     IrAttr rev = attr_i(AT_REVERSE, 1);
     ir_set_attr(as->g, l.op, rev);
   }
-  if (pair) n->even = em_2(as, OP_MUL, l.iv, em_int(as, 2));
+  if (pair) n->even = cpu_2(as, OP_MUL, l.iv, cpu_int(as, 2));
   as->pt.idx[a] = pair ? 0 : l.iv;
-  pieces_set(as, p, i);
+  cpu_pieces_set(as, p, i);
   hoist_all(n);
   inside(n, level + 1);
-  loop_close(as, &l, n->acc);
+  cpu_loop_close(as, &l, n->acc);
   as->pt.idx[a] = 0;
 }
 
@@ -450,15 +453,15 @@ static void loops(Nest *n, uint32_t level) {
   Dim size = n->size[level];
   Pieces p = {.n = 1};
   if (!n->reverse && n->pair != (int)a && !as->pt.to[a])
-    pieces_find(as, n->r, n->n, a, size, &p);
+    cpu_pieces_find(as, n->r, n->n, a, size, &p);
   for (uint32_t i = 0; i < p.n; i++) loop_piece(n, level, &p, i);
 }
 
 // ---------------------------------------------------------------- one nest
 static Dim root_size(const Assign *as, const Root *r, uint32_t axis) {
-  if (r->kind == ROOT_KEEP) return axis_size_in(as, r->v, axis);
+  if (r->kind == ROOT_KEEP) return cpu_axis_size_in(as, r->v, axis);
   for (uint32_t i = 0; i < r->op->nargs; i++) {
-    Dim d = axis_size_in(as, r->op->args[i], axis);
+    Dim d = cpu_axis_size_in(as, r->op->args[i], axis);
     if (d) return d;
   }
   return DIM_NONE;
@@ -506,13 +509,14 @@ static void mark_ready(Assign *as, const Root *r) {
 
 // A scalar that decides an `or` of what v needs: 0 if there is none.
 static Value find_switch(Assign *as, Value v) {
-  if (as->seen[v] == as->stamp || is_memory(as, v)) return 0;
+  if (as->seen[v] == as->stamp || cpu_is_memory(as, v)) return 0;
   as->seen[v] = as->stamp;
   const Op *op = ir_def(as->f, v);
-  if (!op || as->ready[v] || !is_inline(as, v) || memo_get(as, v, 0)) return 0;
+  if (!op || as->ready[v] || !cpu_is_inline(as, v) || cpu_memo_get(as, v, 0))
+    return 0;
   bool here = as->pt.lane == as->par ||
               type_has_axis(ir_type(as->f, v), (uint32_t)as->pt.lane);
-  Value u = here ? switch_of(as, v) : 0;
+  Value u = here ? cpu_switch_of(as, v) : 0;
   for (uint32_t i = 0; i < op->nargs && !u; i++)
     u = find_switch(as, op->args[i]);
   return u;
@@ -539,7 +543,7 @@ static uint32_t in_registers(Nest *n, Value *out) {
   uint32_t k = 0;
   for (uint32_t i = 0; i < n->n; i++)
     for (uint32_t c = 0; reducing(n->r[i]) && c < n->as->pt.cols; c++)
-      out[k++] = memo_get(n->as, n->r[i]->v, c);
+      out[k++] = cpu_memo_get(n->as, n->r[i]->v, c);
   return k;
 }
 
@@ -552,18 +556,18 @@ static void versions(Nest *n, Value u) {
   for (uint32_t i = 0; i < n->n && !n->nouter; i++)
     for (uint32_t c = 0; reducing(n->r[i]) && c < cols; c++)
       t[m++] = type_vec(acc_dtype(as, n->r[i]), as->lanes);
-  Branch br = if_open(as, memo_get(as, u, 0), t, m);
+  Branch br = cpu_if_open(as, cpu_memo_get(as, u, 0), t, m);
   for (int no = 0; no < 2; no++) {
-    memo_put(as, u, 0, em_bool(as, !no));
+    cpu_memo_put(as, u, 0, cpu_bool(as, !no));
     hoist_all(n);
     inside(n, 0);
     if (m) in_registers(n, v);
-    if (no) if_close(as, &br, v, v);
-    else if_else(as, &br, v);
+    if (no) cpu_if_close(as, &br, v, v);
+    else cpu_if_else(as, &br, v);
   }
   for (uint32_t i = 0, k = 0; i < n->n && m; i++)
     for (uint32_t c = 0; reducing(n->r[i]) && c < cols; c++)
-      memo_put(as, n->r[i]->v, c, v[k++]);
+      cpu_memo_put(as, n->r[i]->v, c, v[k++]);
 }
 
 static void loops_emit(Assign *as, Root **r, uint32_t n, bool panels) {
@@ -581,16 +585,16 @@ static void loops_emit(Assign *as, Root **r, uint32_t n, bool panels) {
 
 // By shuffles if the tensor's memory runs across the lanes, else by gathers.
 static void cross_or_gather(Assign *as, Root **r) {
-  Branch br = if_open(as, cross_ok(as, r[0]), NULL, 0);
-  cross_emit(as, r[0]);
-  if_else(as, &br, NULL);
+  Branch br = cpu_if_open(as, cpu_cross_ok(as, r[0]), NULL, 0);
+  cpu_cross_emit(as, r[0]);
+  cpu_if_else(as, &br, NULL);
   loops_emit(as, r, 1, false);
-  if_close(as, &br, NULL, NULL);
+  cpu_if_close(as, &br, NULL, NULL);
 }
 
 static void nest_emit(Assign *as, Root **r, uint32_t n, bool panels) {
-  if (r[0]->kind == ROOT_DOT) dot_emit(as, r[0]);
-  else if (r[0]->kind == ROOT_TURN) turn_emit(as, r[0]);
+  if (r[0]->kind == ROOT_DOT) cpu_dot_emit(as, r[0]);
+  else if (r[0]->kind == ROOT_TURN) cpu_turn_emit(as, r[0]);
   else if (r[0]->cross) cross_or_gather(as, r);
   else loops_emit(as, r, n, panels);
   for (uint32_t i = 0; i < n; i++) mark_ready(as, r[i]);
@@ -600,11 +604,11 @@ static void nest_emit(Assign *as, Root **r, uint32_t n, bool panels) {
 // Is there something dear to make that varies with the lanes only? Then it is
 // made once for all other axes.
 static bool dear_by_lane(Assign *as, Value v, AxisSet lane) {
-  if (as->seen[v] == as->stamp || is_memory(as, v)) return false;
+  if (as->seen[v] == as->stamp || cpu_is_memory(as, v)) return false;
   as->seen[v] = as->stamp;
   const Op *op = ir_def(as->f, v);
-  if (!op || as->ready[v] || !is_inline(as, v)) return false;
-  if (axes_of(as, v) == lane) return value_cost(as, v) > COST_SMALL_ROW;
+  if (!op || as->ready[v] || !cpu_is_inline(as, v)) return false;
+  if (cpu_axes_of(as, v) == lane) return cpu_value_cost(as, v) > COST_SMALL_ROW;
   bool dear = false;
   for (uint32_t i = 0; i < op->nargs && !dear; i++)
     dear = dear_by_lane(as, op->args[i], lane);
@@ -632,7 +636,7 @@ static void open_point(Assign *as, Root *const *roots, uint32_t n) {
   as->pt.lane = r->lane;
   as->pt.lane_size = r->lane_size;
   as->pt.cols =
-      r->lane >= 0 && !seldom ? panel_cols(as, r->lane, r->lane_size) : 1;
+      r->lane >= 0 && !seldom ? cpu_panel_cols(as, r->lane, r->lane_size) : 1;
   as->pt.width = (int64_t)as->pt.cols * as->lanes;
   as->pt.bound = false;
 }
@@ -640,7 +644,7 @@ static void open_point(Assign *as, Root *const *roots, uint32_t n) {
 static void make_partials(Assign *as, Root *const *r, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     if (!over_lanes(r[i]) || one_panel(as)) continue;
-    r[i]->partial = form_new(as, r[i]->v, -1, DIM_NONE, false);
+    r[i]->partial = cpu_form_new(as, r[i]->v, -1, DIM_NONE, false);
     int lane = as->pt.lane;
     as->pt.lane = -1;
     each_result(as, r[i], partial_clear);
@@ -684,20 +688,20 @@ static bool any_over_panels(Root *const *r, uint32_t n) {
 // Nothing is left to find once a panel has found something.
 static void any_emit(Assign *as, Root *const *r) {
   Value p = partial_base(as, r[0]), i = partial_index(as, r[0]);
-  Value found = em_vreduce(as, RK_ANY, em_vld(as, p, i, 0));
-  Branch br = if_open(as, em_1(as, OP_NOT, found), NULL, 0);
+  Value found = cpu_vreduce(as, RK_ANY, cpu_vld(as, p, i, 0));
+  Branch br = cpu_if_open(as, cpu_1(as, OP_NOT, found), NULL, 0);
   nests_emit(as, r, 1, 1, false);
-  if_else(as, &br, NULL);
-  if_close(as, &br, NULL, NULL);
+  cpu_if_else(as, &br, NULL);
+  cpu_if_close(as, &br, NULL, NULL);
 }
 
-void stage_emit(Assign *as, Root *const *r, uint32_t n, uint32_t nnests) {
+void cpu_stage_emit(Assign *as, Root *const *r, uint32_t n, uint32_t nnests) {
   if (r[0]->direct) {
-    direct_emit(as, r[0]);
+    cpu_direct_emit(as, r[0]);
     return;
   }
   open_point(as, r, n);
-  uint32_t mark = scope_open(as);
+  uint32_t mark = cpu_scope_open(as);
   bool inner = panels_inside(as, r, n, nnests) && as->pt.lane >= 0;
   make_partials(as, r, n);
   bool looped = as->pt.lane >= 0 && !inner;
@@ -707,20 +711,20 @@ void stage_emit(Assign *as, Root *const *r, uint32_t n, uint32_t nnests) {
   for (uint32_t i = 0; i < p.n && looped; i++) {
     if (i) unready(as, r, n, before);
     Loop l = panel_open(as, &p, i);
-    band_emit(as, r, n);
-    limit_emit(as, r, n);
+    cpu_band_emit(as, r, n);
+    cpu_limit_emit(as, r, n);
     if (any_over_panels(r, n)) any_emit(as, r);
     else nests_emit(as, r, n, nnests, false);
-    limit_clear(as);
-    band_clear(as);
+    cpu_limit_clear(as);
+    cpu_band_clear(as);
     panel_close(as, &l);
   }
   if (!looped) nests_emit(as, r, n, nnests, inner);
-  scope_close(as, mark);
+  cpu_scope_close(as, mark);
   as->pt.lane = -1;
   as->pt.bound = false;
   for (uint32_t i = 0; i < n; i++) {
     if (r[i]->partial) each_result(as, r[i], partial_finish);
-    if (r[i]->v && r[i]->part[0]) memo_put(as, r[i]->v, 0, r[i]->part[0]);
+    if (r[i]->v && r[i]->part[0]) cpu_memo_put(as, r[i]->v, 0, r[i]->part[0]);
   }
 }

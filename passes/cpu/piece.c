@@ -19,7 +19,7 @@ static bool value_at(const Assign *as, Value v, int64_t x, int depth,
                      double *out) {
   const Op *op = ir_def(as->f, v);
   if (ir_const_value(as->f, v, out)) return true;
-  if (!op || !is_inline(as, v) || depth > COST_DEEP_SIDE) return false;
+  if (!op || !cpu_is_inline(as, v) || depth > COST_DEEP_SIDE) return false;
   if (op->code == OP_IOTA) {
     *out = (double)x;
     return true;
@@ -36,17 +36,18 @@ static bool value_at(const Assign *as, Value v, int64_t x, int depth,
 
 static bool along(const Assign *as, Value cond, uint32_t axis) {
   double x;
-  return axes_of(as, cond) == (AxisSet)1 << axis && is_inline(as, cond) &&
-         value_at(as, cond, 0, 0, &x);
+  return cpu_axes_of(as, cond) == (AxisSet)1 << axis &&
+         cpu_is_inline(as, cond) && value_at(as, cond, 0, 0, &x);
 }
 
 static void find_conds(Assign *as, Value v, uint32_t axis, Pieces *p) {
-  if (as->seen[v] == as->stamp || is_memory(as, v)) return;
+  if (as->seen[v] == as->stamp || cpu_is_memory(as, v)) return;
   as->seen[v] = as->stamp;
   const Op *op = ir_def(as->f, v);
-  if (!op || as->ready[v] || !is_inline(as, v)) return;
+  if (!op || as->ready[v] || !cpu_is_inline(as, v)) return;
   if (op->code == OP_SELECT && p->nconds < MAX_CONDS &&
-      along(as, op->args[0], axis) && value_cost(as, v) >= COST_PIECE_WORTH) {
+      along(as, op->args[0], axis) &&
+      cpu_value_cost(as, v) >= COST_PIECE_WORTH) {
     bool known = false;
     for (uint32_t i = 0; i < p->nconds; i++) known |= p->cond[i] == op->args[0];
     if (!known) p->cond[p->nconds++] = op->args[0];
@@ -92,8 +93,8 @@ static bool cut(const Assign *as, Pieces *p, int64_t unit, int64_t by) {
   return true;
 }
 
-void pieces_find(Assign *as, Root *const *r, uint32_t n, uint32_t axis,
-                 Dim size, Pieces *p) {
+void cpu_pieces_find(Assign *as, Root *const *r, uint32_t n, uint32_t axis,
+                     Dim size, Pieces *p) {
   bool lanes = (int)axis == as->pt.lane;
   *p = (Pieces){.n = 1, .cols = lanes ? as->pt.cols : 1};
   if (!dim_known(&as->m->dims, size, &p->size) || p->size > MAX_EXTENT) return;
@@ -108,10 +109,10 @@ void pieces_find(Assign *as, Root *const *r, uint32_t n, uint32_t axis,
   if (!ok) *p = (Pieces){.n = 1};
 }
 
-void pieces_set(Assign *as, const Pieces *p, uint32_t piece) {
+void cpu_pieces_set(Assign *as, const Pieces *p, uint32_t piece) {
   for (uint32_t i = 0; i < p->nconds; i++)
     for (uint32_t c = 0; c < p->cols; c++) {
       uint8_t side = p->side[piece][i * p->cols + c];
-      if (side != UNKNOWN) memo_put(as, p->cond[i], c, em_bool(as, side));
+      if (side != UNKNOWN) cpu_memo_put(as, p->cond[i], c, cpu_bool(as, side));
     }
 }

@@ -8,40 +8,40 @@
 #include <string.h>
 
 // ---------------------------------------------------------------- axes
-AxisSet type_axes(const Type *t) {
+AxisSet cpu_type_axes(const Type *t) {
   AxisSet s = 0;
   if (t->kind != TK_ELEM) return 0;
   for (uint32_t i = 0; i < t->n; i++) s |= (AxisSet)1 << t->axis[i];
   return s;
 }
 
-AxisSet axes_of(const Assign *as, Value v) {
-  return type_axes(ir_type(as->f, v));
+AxisSet cpu_axes_of(const Assign *as, Value v) {
+  return cpu_type_axes(ir_type(as->f, v));
 }
 
-Dim axis_size_in(const Assign *as, Value v, uint32_t axis) {
+Dim cpu_axis_size_in(const Assign *as, Value v, uint32_t axis) {
   const Type *t = ir_type(as->f, v);
   int at = type_axis_at(t, axis);
   return at < 0 ? DIM_NONE : t->size[at];
 }
 
-bool is_scalar(const Assign *as, Value v) {
+bool cpu_is_scalar(const Assign *as, Value v) {
   const Type *t = ir_type(as->f, v);
   return t->kind == TK_ELEM && t->n == 0;
 }
 
-bool is_memory(const Assign *as, Value v) {
+bool cpu_is_memory(const Assign *as, Value v) {
   return ir_type(as->f, v)->kind == TK_TENSOR;
 }
 
-bool is_shared(const Assign *as, Value v) {
+bool cpu_is_shared(const Assign *as, Value v) {
   for (uint32_t i = 0; i < as->f->params.n; i++)
     if (as->f->params.at[i].v == v)
       return as->f->params.at[i].role == PR_SHARED;
   return false;
 }
 
-bool is_inline(const Assign *as, Value v) {
+bool cpu_is_inline(const Assign *as, Value v) {
   const Op *op = ir_def(as->f, v);
   if (!op || op->nregions) return false;
   switch (op->code) {
@@ -55,33 +55,35 @@ bool is_inline(const Assign *as, Value v) {
   }
 }
 
-DType reg_dtype(DType t) {
+DType cpu_reg_dtype(DType t) {
   if (t == DT_F64 || t == DT_BOOL) return t;
   return dtype_is_float(t) ? DT_F32 : DT_I64;
 }
 
-bool is_nonneg(const Assign *as, Value v) {
+bool cpu_is_nonneg(const Assign *as, Value v) {
   const Op *op = ir_def(as->f, v);
   double c;
   if (!op) {
     const Region *r = ir_info(as->f, v)->region;
     const Op *loop = r ? r->parent : NULL;
     return loop && loop->code == OP_FOR && r->params.at[0] == v &&
-           is_nonneg(as, loop->args[0]);
+           cpu_is_nonneg(as, loop->args[0]);
   }
   if (ir_const_value(as->f, v, &c)) return c >= 0;
   switch (op->code) {
   case OP_ORIGIN:
   case OP_IOTA:
   case OP_DIM: return true;
-  case OP_MAX: return is_nonneg(as, op->args[0]) || is_nonneg(as, op->args[1]);
+  case OP_MAX:
+    return cpu_is_nonneg(as, op->args[0]) || cpu_is_nonneg(as, op->args[1]);
   case OP_ADD:
   case OP_MUL:
   case OP_MIN:
   case OP_FLOORDIV:
-  case OP_MOD: return is_nonneg(as, op->args[0]) && is_nonneg(as, op->args[1]);
+  case OP_MOD:
+    return cpu_is_nonneg(as, op->args[0]) && cpu_is_nonneg(as, op->args[1]);
   case OP_SELECT:
-    return is_nonneg(as, op->args[1]) && is_nonneg(as, op->args[2]);
+    return cpu_is_nonneg(as, op->args[1]) && cpu_is_nonneg(as, op->args[2]);
   default: return false;
   }
 }
@@ -116,14 +118,14 @@ static int widest_last(const Assign *as, const Value *v, uint32_t n,
 
 static Dim find_size(const Assign *as, const Op *op, uint32_t axis) {
   for (uint32_t i = 0; i < op->nargs; i++) {
-    Dim d = axis_size_in(as, op->args[i], axis);
+    Dim d = cpu_axis_size_in(as, op->args[i], axis);
     if (d) return d;
   }
-  return op->nres ? axis_size_in(as, op->res[0], axis) : DIM_NONE;
+  return op->nres ? cpu_axis_size_in(as, op->res[0], axis) : DIM_NONE;
 }
 
-int lane_of_value(const Assign *as, Value v, Dim *size) {
-  *size = as->par >= 0 ? axis_size_in(as, v, (uint32_t)as->par) : DIM_NONE;
+int cpu_lane_of_value(const Assign *as, Value v, Dim *size) {
+  *size = as->par >= 0 ? cpu_axis_size_in(as, v, (uint32_t)as->par) : DIM_NONE;
   if (*size) return as->par;
   return widest_last(as, &v, 1, NULL, size);
 }
@@ -144,8 +146,8 @@ static int lane_of_scan(const Assign *as, const Op *op, Dim *size) {
 
 // Do both operands have axes of the result that the other has not?
 static bool is_matrix_product(const Assign *as, const Op *op) {
-  AxisSet a = axes_of(as, op->args[0]), b = axes_of(as, op->args[1]);
-  AxisSet r = axes_of(as, op->res[0]);
+  AxisSet a = cpu_axes_of(as, op->args[0]), b = cpu_axes_of(as, op->args[1]);
+  AxisSet r = cpu_axes_of(as, op->res[0]);
   return (a & r & ~b) && (b & r & ~a);
 }
 
@@ -164,7 +166,7 @@ static int lane_of_store(const Assign *as, const Op *op, Dim *size) {
   return (int)t->axis[0];
 }
 
-int lane_of(const Assign *as, const Op *op, Dim *size) {
+int cpu_lane_of(const Assign *as, const Op *op, Dim *size) {
   *size = DIM_NONE;
   int last = op->code == OP_STORE ? lane_of_store(as, op, size) : -1;
   if (last >= 0) return last;
@@ -183,7 +185,7 @@ int lane_of(const Assign *as, const Op *op, Dim *size) {
   return widest_last(as, op->args, n, res, size);
 }
 
-uint32_t panel_cols(const Assign *as, int lane, Dim size) {
+uint32_t cpu_panel_cols(const Assign *as, int lane, Dim size) {
   int64_t n;
   if (lane < 0 || as->brief) return 1;
   if (!dim_known(&as->m->dims, size, &n)) return 2;
@@ -204,10 +206,10 @@ static AxisSet over_of(const Op *op) {
   return s;
 }
 
-bool dot_blocked(const Assign *as, const Op *op, int lane, uint32_t *vec) {
+bool cpu_dot_blocked(const Assign *as, const Op *op, int lane, uint32_t *vec) {
   if (lane < 0) return false;
   AxisSet bit = (AxisSet)1 << lane, over = over_of(op);
-  AxisSet a = axes_of(as, op->args[0]), b = axes_of(as, op->args[1]);
+  AxisSet a = cpu_axes_of(as, op->args[0]), b = cpu_axes_of(as, op->args[1]);
   if (over & bit || !((a ^ b) & bit) || (a & over) != over ||
       (b & over) != over)
     return false;
@@ -216,14 +218,14 @@ bool dot_blocked(const Assign *as, const Op *op, int lane, uint32_t *vec) {
   return (rows & ~over) != 0;
 }
 
-bool dot_pairs(const Assign *as, const Op *op, int lane) {
+bool cpu_dot_pairs(const Assign *as, const Op *op, int lane) {
   uint32_t vec;
   const IrAttr *over = ir_attr(op, AT_OVER);
   if (!as->target->dpbf16 || over->n != 1) return false;
-  if (!dot_blocked(as, op, lane, &vec)) return false;
+  if (!cpu_dot_blocked(as, op, lane, &vec)) return false;
   for (uint32_t i = 0; i < 2; i++)
     if (ir_type(as->f, op->args[i])->dtype != DT_BF16 ||
-        !is_inline(as, op->args[i]))
+        !cpu_is_inline(as, op->args[i]))
       return false;
   return ir_type(as->f, op->res[0])->dtype == DT_F32;
 }
@@ -245,32 +247,32 @@ static bool in_deeper_loop(const Assign *as, Value v, const Op *op) {
 }
 
 // What evaluating the value once more costs; loops make it worth memory.
-int value_cost(const Assign *as, Value v) {
+int cpu_value_cost(const Assign *as, Value v) {
   const Op *op = ir_def(as->f, v);
-  if (!op || !is_inline(as, v)) return 0;
+  if (!op || !cpu_is_inline(as, v)) return 0;
   int c = op_facts(op->code)->cost ? op_facts(op->code)->cost : 1;
   if (op->code == OP_CONST || op->code == OP_DIM || op->code == OP_IOTA)
     return 0;
   if (op->code == OP_LOAD) c = 8;
   for (uint32_t i = 0; i < op->nargs && c < 64; i++)
     if (!as->eager[op->args[i]] && !as->forms[op->args[i]] &&
-        !is_scalar(as, op->args[i]) && !is_memory(as, op->args[i]))
-      c += value_cost(as, op->args[i]);
+        !cpu_is_scalar(as, op->args[i]) && !cpu_is_memory(as, op->args[i]))
+      c += cpu_value_cost(as, op->args[i]);
   return c;
 }
 
 // Is v an operand of op, a dot with register block?
-bool feeds_block(const Assign *as, Value v, const Op *op) {
+bool cpu_feeds_block(const Assign *as, Value v, const Op *op) {
   uint32_t vec;
   Dim size;
   if (op->code != OP_DOT || (op->args[0] != v && op->args[1] != v))
     return false;
-  return dot_blocked(as, op, lane_of(as, op, &size), &vec);
+  return cpu_dot_blocked(as, op, cpu_lane_of(as, op, &size), &vec);
 }
 
 // A load of narrow elements whose memory runs across the lanes: there are no
 // gathers of less than 32 bits.
-bool is_turned(const Assign *as, Value v) {
+bool cpu_is_turned(const Assign *as, Value v) {
   const Op *op = ir_def(as->f, v);
   const Type *t = ir_type(as->f, v);
   if (!op || op->code != OP_LOAD || as->par < 0 || t->n < 2) return false;
@@ -284,15 +286,15 @@ bool is_turned(const Assign *as, Value v) {
 
 static bool only_blocks(const Assign *as, Value v) {
   for (uint32_t i = 0; i < as->uses[v].n; i++)
-    if (!feeds_block(as, v, as->uses[v].at[i])) return false;
+    if (!cpu_feeds_block(as, v, as->uses[v].at[i])) return false;
   return true;
 }
 
 // Does op have an axis that v has not, in its result or beside v?
 static bool is_wider(const Assign *as, const Op *op, Value v) {
-  AxisSet all = op->nres ? axes_of(as, op->res[0]) : 0;
-  for (uint32_t i = 0; i < op->nargs; i++) all |= axes_of(as, op->args[i]);
-  return (all & ~axes_of(as, v)) != 0;
+  AxisSet all = op->nres ? cpu_axes_of(as, op->res[0]) : 0;
+  for (uint32_t i = 0; i < op->nargs; i++) all |= cpu_axes_of(as, op->args[i]);
+  return (all & ~cpu_axes_of(as, v)) != 0;
 }
 
 // A function, or a rounding, that users spread over further axes: where the
@@ -305,7 +307,7 @@ static bool is_spread(const Assign *as, Value v, const Op *op) {
   if (as->par >= 0 || (!function && !rounds)) return false;
   for (uint32_t i = 0; i < as->uses[v].n; i++) {
     const Op *use = as->uses[v].at[i];
-    bool made = feeds_block(as, v, use);  // kept anyway
+    bool made = cpu_feeds_block(as, v, use);  // kept anyway
     if (!made && is_wider(as, use, v)) return true;
   }
   return false;
@@ -316,20 +318,21 @@ static bool is_spread(const Assign *as, Value v, const Op *op) {
 static void plan_eager(Assign *as) {
   for (Value v = 1; v < as->f->values.n; v++) {
     const Type *t = ir_type(as->f, v);
-    if (t->kind != TK_ELEM || t->n == 0 || !is_inline(as, v)) continue;
+    if (t->kind != TK_ELEM || t->n == 0 || !cpu_is_inline(as, v)) continue;
     bool deeper = false, inout = false;
     for (uint32_t i = 0; i < as->uses[v].n; i++)
       deeper |= in_deeper_loop(as, v, as->uses[v].at[i]) &&
-                !feeds_block(as, v, as->uses[v].at[i]);
+                !cpu_feeds_block(as, v, as->uses[v].at[i]);
     const Op *op = ir_def(as->f, v);
     if (op->code == OP_LOAD)
       for (uint32_t i = 0; i < as->f->params.n; i++)
         inout |= as->f->params.at[i].v == op->args[0] &&
                  as->f->params.at[i].role != PR_IN;
-    as->eager[v] = inout || is_spread(as, v, op) ||
-                   (deeper && value_cost(as, v) >= 8) ||
-                   ((is_turned(as, v) || cross_possible(as, v, as->par)) &&
-                    !only_blocks(as, v));
+    as->eager[v] =
+        inout || is_spread(as, v, op) ||
+        (deeper && cpu_value_cost(as, v) >= 8) ||
+        ((cpu_is_turned(as, v) || cpu_cross_possible(as, v, as->par)) &&
+         !only_blocks(as, v));
   }
 }
 
@@ -341,7 +344,7 @@ static bool any_f64(const Func *f) {
   return false;
 }
 
-void plan_func(Assign *as) {
+void cpu_plan(Assign *as) {
   uint32_t n = as->f->values.n;
   as->uses = arena_alloc(as->arena, sizeof *as->uses * n);
   ir_walk(as->f->body, count_uses, as);

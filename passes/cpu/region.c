@@ -10,7 +10,7 @@
 static bool wants_pairs(const Assign *as, const Op *op, uint32_t i,
                         uint32_t *axis) {
   Dim size;
-  if (!dot_pairs(as, op, lane_of(as, op, &size))) return false;
+  if (!cpu_dot_pairs(as, op, cpu_lane_of(as, op, &size))) return false;
   *axis = (uint32_t)ir_attr(op, AT_OVER)->list[0];
   (void)i;
   return true;
@@ -25,7 +25,7 @@ static bool is_load(const Assign *as, Value v) {
 static bool runs_along(const Assign *as, Value v, uint32_t axis) {
   const Op *op = ir_def(as->f, v);
   const Type *t = ir_type(as->f, v);
-  int last = op->nargs > 1 ? direct_axis(as, op->args[op->nargs - 1]) : -1;
+  int last = op->nargs > 1 ? cpu_direct_axis(as, op->args[op->nargs - 1]) : -1;
   return last >= 0 ? last == (int)axis : t->axis[t->n - 1] == axis;
 }
 
@@ -33,60 +33,60 @@ static bool runs_along(const Assign *as, Value v, uint32_t axis) {
 static Form *keep_rows(Assign *as, Value v) {
   const Type *t = ir_type(as->f, v);
   uint32_t last = t->n - 1;
-  as->forms[v] = form_new(as, v, (int)t->axis[last], t->size[last], false);
-  root_keep(as, v, as->forms[v]);
+  as->forms[v] = cpu_form_new(as, v, (int)t->axis[last], t->size[last], false);
+  cpu_root_keep(as, v, as->forms[v]);
   return as->forms[v];
 }
 
 static void keep_operand_form(Assign *as, Value v, Form *f) {
-  root_keep(as, v, f)->direct = direct_possible(as, v, f);
+  cpu_root_keep(as, v, f)->direct = cpu_direct_possible(as, v, f);
 }
 
 // Puts v in memory as operand i of a dot with a register block.
 static void keep_operand(Assign *as, Value v, const Op *op, uint32_t i) {
   Dim size;
-  int lane = lane_of(as, op, &size);
+  int lane = cpu_lane_of(as, op, &size);
   uint32_t vec, pair;
-  if (!dot_blocked(as, op, lane, &vec)) return;
+  if (!cpu_dot_blocked(as, op, lane, &vec)) return;
   if (wants_pairs(as, op, i, &pair)) {
-    if (form_of_pairs(as, v, pair, vec == i)) return;
-    if (vec != i) lane = lane_of_value(as, v, &size);
-    Form *f = form_pairs(as, v, lane, size, vec == i, pair);
+    if (cpu_form_of_pairs(as, v, pair, vec == i)) return;
+    if (vec != i) lane = cpu_lane_of_value(as, v, &size);
+    Form *f = cpu_form_pairs(as, v, lane, size, vec == i, pair);
     f->next = as->pair_form[v];
     as->pair_form[v] = f;
     if (vec == i && is_load(as, v) && runs_along(as, v, pair)) {
-      Form *rows =
-          form_pairs(as, v, (int)pair, axis_size_in(as, v, pair), false, pair);
+      Form *rows = cpu_form_pairs(as, v, (int)pair,
+                                  cpu_axis_size_in(as, v, pair), false, pair);
       keep_operand_form(as, v, rows);
-      root_turn(as, v, rows, f);
+      cpu_root_turn(as, v, rows, f);
     } else {
       keep_operand_form(as, v, f);
     }
   } else if (vec == i) {
     if (as->vec_form[v] || as->forms[v]) return;
-    Form *rows = is_turned(as, v) ? keep_rows(as, v) : NULL;
-    as->vec_form[v] = form_new(as, v, lane, size, true);
-    Root *r = root_keep(as, v, as->vec_form[v]);
+    Form *rows = cpu_is_turned(as, v) ? keep_rows(as, v) : NULL;
+    as->vec_form[v] = cpu_form_new(as, v, lane, size, true);
+    Root *r = cpu_root_keep(as, v, as->vec_form[v]);
     r->a = rows;
-    r->cross = !rows && cross_possible(as, v, lane);
+    r->cross = !rows && cpu_cross_possible(as, v, lane);
   } else if (!as->forms[v]) {
-    lane = lane_of_value(as, v, &size);
-    as->forms[v] = form_new(as, v, lane, size, false);
+    lane = cpu_lane_of_value(as, v, &size);
+    as->forms[v] = cpu_form_new(as, v, lane, size, false);
     keep_operand_form(as, v, as->forms[v]);
   }
 }
 
 static void keep_eager(Assign *as, Value v) {
   Dim size;
-  int lane = lane_of_value(as, v, &size);
-  bool cross = lane == as->par && cross_possible(as, v, lane);
-  if (is_turned(as, v) && !cross) {
+  int lane = cpu_lane_of_value(as, v, &size);
+  bool cross = lane == as->par && cpu_cross_possible(as, v, lane);
+  if (cpu_is_turned(as, v) && !cross) {
     keep_rows(as, v);
     return;
   }
-  Form *f = as->forms[v] = form_new(as, v, lane, size, lane == as->par);
-  if (cross) f->dt = cross_dtype(f->dt);
-  root_keep(as, v, f)->cross = cross;
+  Form *f = as->forms[v] = cpu_form_new(as, v, lane, size, lane == as->par);
+  if (cross) f->dt = cpu_cross_dtype(f->dt);
+  cpu_root_keep(as, v, f)->cross = cross;
 }
 
 static void keep_inline(Assign *as, Value v) {
@@ -102,9 +102,9 @@ static void keep_inline(Assign *as, Value v) {
 // ---------------------------------------------------------------- scalars
 static bool waits(Assign *as, Value v) {
   if (as->root_of[v]) return true;
-  if (as->seen[v] == as->stamp || is_memory(as, v)) return false;
+  if (as->seen[v] == as->stamp || cpu_is_memory(as, v)) return false;
   as->seen[v] = as->stamp;
-  if (!is_inline(as, v) || as->ready[v]) return false;
+  if (!cpu_is_inline(as, v) || as->ready[v]) return false;
   const Op *op = ir_def(as->f, v);
   bool w = false;
   for (uint32_t i = 0; i < op->nargs && !w; i++) w = waits(as, op->args[i]);
@@ -113,12 +113,12 @@ static bool waits(Assign *as, Value v) {
 
 static Value scalar(Assign *as, Value v, DType t) {
   as->stamp++;
-  if (waits(as, v)) flush(as);
-  return eval_as(as, v, 0, t);
+  if (waits(as, v)) cpu_flush(as);
+  return cpu_eval_as(as, v, 0, t);
 }
 
 static Value scalar_of(Assign *as, Value v) {
-  return scalar(as, v, reg_dtype(ir_type(as->f, v)->dtype));
+  return scalar(as, v, cpu_reg_dtype(ir_type(as->f, v)->dtype));
 }
 
 // ---------------------------------------------------------------- homes
@@ -156,9 +156,9 @@ static bool dies_in(const Assign *as, Value v, const Op *user, bool once) {
 
 static Form *home_form(Assign *as, Value v) {
   Dim size;
-  int lane = lane_of_value(as, v, &size);
+  int lane = cpu_lane_of_value(as, v, &size);
   bool panel = as->par < 0 || lane == as->par;
-  return form_new(as, v, lane, size, panel);
+  return cpu_form_new(as, v, lane, size, panel);
 }
 
 static bool has_home(const Assign *as, Value v) {
@@ -172,14 +172,14 @@ static bool has_home(const Assign *as, Value v) {
 static Form *home_for(Assign *as, const Op *op, Value init, Value param) {
   if (has_home(as, init) && dies_in(as, init, op, true)) return as->forms[init];
   Form *h = home_form(as, param);
-  root_keep(as, init, h);
+  cpu_root_keep(as, init, h);
   return h;
 }
 
 // ---------------------------------------------------------------- yields
 static void keep_last(Assign *as, Value y, Form *home) {
   if (as->forms[y] == home && as->ready[y]) return;
-  root_keep(as, y, home)->last = true;
+  cpu_root_keep(as, y, home)->last = true;
 }
 
 // y goes to its home at the end of region r, in whose place `old` was.
@@ -193,9 +193,9 @@ static void yield_tile(Assign *as, const Region *r, Value y, Form *home,
     as->forms[y] = home;
     return;
   }
-  bool here = is_inline(as, y) && ir_def(as->f, y)->parent == r;
+  bool here = cpu_is_inline(as, y) && ir_def(as->f, y)->parent == r;
   if (here && !as->forms[y] && !as->vec_form[y]) {
-    root_keep(as, y, home)->early = true;
+    cpu_root_keep(as, y, home)->early = true;
     as->forms[y] = home;
     return;
   }
@@ -227,10 +227,10 @@ static void yielding(Assign *as, Region *r, Form *const *homes,
   const Op *y = r->last;
   assert(y && y->code == OP_YIELD);
   want_homes(as, r, homes, old);
-  region_emit(as, r);
+  cpu_region_emit(as, r);
   for (uint32_t i = 0; i < y->nargs; i++)
     if (homes[i]) yield_tile(as, r, y->args[i], homes[i], old[i]);
-  flush(as);
+  cpu_flush(as);
   for (uint32_t i = 0; i < y->nargs; i++)
     if (!homes[i]) *vals++ = scalar_of(as, y->args[i]);
 }
@@ -252,7 +252,7 @@ static void for_emit(Assign *as, Op *op) {
     if (is_tile(as, old[i]))
       homes[i] = home_for(as, op, op->args[i + 3], old[i]);
   }
-  flush(as);
+  cpu_flush(as);
   for (uint32_t i = 0; i < n; i++)
     if (!homes[i]) vals[ns++] = scalar_of(as, op->args[i + 3]);
   Value lo = scalar_of(as, op->args[0]), hi = scalar_of(as, op->args[1]);
@@ -269,29 +269,29 @@ static void for_emit(Assign *as, Op *op) {
   Op *loop = ir_op(&as->b, OP_FOR, all, ns + 3, &rev,
                    ir_attr_i(op, AT_REVERSE, 0) != 0, types, ns, 1);
   Builder outer = as->b;
-  uint32_t mark = scope_open(as), s = 0;
+  uint32_t mark = cpu_scope_open(as), s = 0;
   as->b.region = loop->regions[0];
   as->b.before = NULL;
-  memo_put(as, r->params.at[0], 0,
-           ir_region_param(as->b.region, type_scalar(DT_I64),
-                           ir_info(as->f, r->params.at[0])->hint));
+  cpu_memo_put(as, r->params.at[0], 0,
+               ir_region_param(as->b.region, type_scalar(DT_I64),
+                               ir_info(as->f, r->params.at[0])->hint));
   for (uint32_t i = 0; i < n; i++) {
     if (homes[i]) {
       set_form(as, old[i], homes[i]);
       continue;
     }
-    memo_put(as, old[i], 0,
-             ir_region_param(as->b.region, types[s++],
-                             ir_info(as->f, old[i])->hint));
+    cpu_memo_put(as, old[i], 0,
+                 ir_region_param(as->b.region, types[s++],
+                                 ir_info(as->f, old[i])->hint));
   }
   yielding(as, r, homes, old, vals);
-  scope_close(as, mark);
+  cpu_scope_close(as, mark);
   ir_yield(&as->b, vals, ns);
   as->b = outer;
   s = 0;
   for (uint32_t i = 0; i < n; i++) {
     if (homes[i]) set_form(as, op->res[i], homes[i]);
-    else memo_put(as, op->res[i], 0, loop->res[s++]);
+    else cpu_memo_put(as, op->res[i], 0, loop->res[s++]);
   }
 }
 
@@ -320,21 +320,22 @@ static void if_emit(Assign *as, Op *op) {
   Value *vals = NEWN(as->arena, Value, n + 1);
   Type *types = NEWN(as->arena, Type, n + 1);
   Value cond = scalar_of(as, op->args[0]);
-  flush(as);
+  cpu_flush(as);
   for (uint32_t i = 0; i < n; i++) {
     if (is_tile(as, op->res[i])) homes[i] = if_home(as, op, i, &old[i]);
     else
-      types[ns++] = type_scalar(reg_dtype(ir_type(as->f, op->res[i])->dtype));
+      types[ns++] =
+          type_scalar(cpu_reg_dtype(ir_type(as->f, op->res[i])->dtype));
   }
-  Branch br = if_open(as, cond, types, ns);
+  Branch br = cpu_if_open(as, cond, types, ns);
   yielding(as, op->regions[0], homes, old, vals);
-  if_else(as, &br, vals);
+  cpu_if_else(as, &br, vals);
   yielding(as, op->regions[1], homes, old, vals);
-  if_close(as, &br, vals, vals);
+  cpu_if_close(as, &br, vals, vals);
   ns = 0;
   for (uint32_t i = 0; i < n; i++) {
     if (homes[i]) set_form(as, op->res[i], homes[i]);
-    else memo_put(as, op->res[i], 0, vals[ns++]);
+    else cpu_memo_put(as, op->res[i], 0, vals[ns++]);
   }
 }
 
@@ -354,7 +355,7 @@ static void decide(Assign *as, const Op *op) {
     wanted |= u->code == OP_DOT && u->nargs > 3 && u->args[3] == op->res[0];
   }
   for (uint32_t i = 0; i < 2 && wanted; i++)
-    if (is_scalar(as, op->args[i])) scalar_of(as, op->args[i]);
+    if (cpu_is_scalar(as, op->args[i])) scalar_of(as, op->args[i]);
 }
 
 static void op_emit(Assign *as, Op *op) {
@@ -362,18 +363,18 @@ static void op_emit(Assign *as, Op *op) {
   case OP_YIELD: return;
   case OP_FOR: for_emit(as, op); return;
   case OP_IF: if_emit(as, op); return;
-  case OP_TRINV: solve_emit(as, op); return;
+  case OP_TRINV: cpu_solve_emit(as, op); return;
   case OP_STORE:
     // Loads of the same tensor keep their place.
-    if (writes_input(as, op)) flush(as);
-    root_op(as, op);
-    if (writes_input(as, op)) flush(as);
+    if (writes_input(as, op)) cpu_flush(as);
+    cpu_root_op(as, op);
+    if (writes_input(as, op)) cpu_flush(as);
     return;
   default: break;
   }
   Value v = op->res[0];
-  if (!is_inline(as, v)) {
-    if (as->uses[v].n) root_op(as, op);
+  if (!cpu_is_inline(as, v)) {
+    if (as->uses[v].n) cpu_root_op(as, op);
     return;
   }
   if (!as->uses[v].n) return;
@@ -387,7 +388,7 @@ static void op_emit(Assign *as, Op *op) {
   if (!waits(as, v)) scalar_of(as, v);
 }
 
-void region_emit(Assign *as, Region *r) {
+void cpu_region_emit(Assign *as, Region *r) {
   as->region = r;
   for (Op *op = r->first; op; op = op->next) {
     op_emit(as, op);

@@ -22,10 +22,10 @@ static Root *root_new(Assign *as, RootKind kind, Op *op, Value v) {
   return r;
 }
 
-Root *root_keep(Assign *as, Value v, Form *dst) {
+Root *cpu_root_keep(Assign *as, Value v, Form *dst) {
   Root *r = root_new(as, ROOT_KEEP, NULL, v);
   r->dst = dst;
-  r->space = axes_of(as, v);
+  r->space = cpu_axes_of(as, v);
   for (uint32_t i = 0; i < dst->n; i++) r->space |= (AxisSet)1 << dst->axis[i];
   r->lane = dst->lane;
   r->lane_size = dst->lane_size;
@@ -33,8 +33,8 @@ Root *root_keep(Assign *as, Value v, Form *dst) {
   return r;
 }
 
-Root *root_turn(Assign *as, Value v, Form *from, Form *dst) {
-  Root *r = root_keep(as, v, dst);
+Root *cpu_root_turn(Assign *as, Value v, Form *from, Form *dst) {
+  Root *r = cpu_root_keep(as, v, dst);
   r->kind = ROOT_TURN;
   r->a = from;
   return r;
@@ -42,14 +42,14 @@ Root *root_turn(Assign *as, Value v, Form *from, Form *dst) {
 
 static void dot_operands(Assign *as, Root *r) {
   uint32_t vec = 0;
-  dot_blocked(as, r->op, r->lane, &vec);
+  cpu_dot_blocked(as, r->op, r->lane, &vec);
   r->kind = ROOT_DOT;
   r->va = r->op->args[vec];
   r->vb = r->op->args[1 - vec];
-  r->dp = dot_pairs(as, r->op, r->lane);
+  r->dp = cpu_dot_pairs(as, r->op, r->lane);
   uint32_t over = (uint32_t)ir_attr(r->op, AT_OVER)->list[0];
-  r->a = r->dp ? form_of_pairs(as, r->va, over, true) : as->vec_form[r->va];
-  r->b = r->dp ? form_of_pairs(as, r->vb, over, false) : as->forms[r->vb];
+  r->a = r->dp ? cpu_form_of_pairs(as, r->va, over, true) : as->vec_form[r->va];
+  r->b = r->dp ? cpu_form_of_pairs(as, r->vb, over, false) : as->forms[r->vb];
   if (!r->a) r->a = as->forms[r->va];
 }
 
@@ -58,10 +58,11 @@ static bool behind_loop(const Op *op) {
   return op;
 }
 
-Root *root_op(Assign *as, Op *op) {
+Root *cpu_root_op(Assign *as, Op *op) {
   Root *r = root_new(as, ROOT_REDUCE, op, op->nres ? op->res[0] : 0);
-  for (uint32_t i = 0; i < op->nargs; i++) r->space |= axes_of(as, op->args[i]);
-  r->lane = lane_of(as, op, &r->lane_size);
+  for (uint32_t i = 0; i < op->nargs; i++)
+    r->space |= cpu_axes_of(as, op->args[i]);
+  r->lane = cpu_lane_of(as, op, &r->lane_size);
   r->inner = over_axes(op) & r->space;
   uint32_t vec;
   if (op->code == OP_STORE) r->kind = ROOT_STORE;
@@ -70,7 +71,7 @@ Root *root_op(Assign *as, Op *op) {
     r->kind = ROOT_SCAN;
     r->inner = (AxisSet)1 << ir_attr_i(op, AT_AXIS, 0);
   }
-  if (op->code == OP_DOT && dot_blocked(as, op, r->lane, &vec))
+  if (op->code == OP_DOT && cpu_dot_blocked(as, op, r->lane, &vec))
     dot_operands(as, r);
   // What only decides which way to go, and what a task writes at its end.
   const Op *in = as->region->parent;
@@ -94,14 +95,14 @@ static Root *writer(const Assign *as, const Form *f, Value v) {
 }
 
 static void inputs_of(Assign *as, Root *r, Value v, InputFn *fn, void *data) {
-  if (as->seen[v] == as->stamp || is_memory(as, v)) return;
+  if (as->seen[v] == as->stamp || cpu_is_memory(as, v)) return;
   as->seen[v] = as->stamp;
   Root *d = as->root_of[v];
   if (d) {
     fn(as, r, d, data);
     return;
   }
-  if (!is_inline(as, v)) return;
+  if (!cpu_is_inline(as, v)) return;
   Root *w = as->eager[v] ? writer(as, as->forms[v], v) : NULL;
   if (w && w != r) {
     fn(as, r, w, data);
@@ -136,10 +137,10 @@ typedef struct Reads {
 } Reads;
 
 static bool walk_reads(Assign *as, Value v, const Form *f) {
-  if (as->seen[v] == as->stamp || is_memory(as, v)) return false;
+  if (as->seen[v] == as->stamp || cpu_is_memory(as, v)) return false;
   as->seen[v] = as->stamp;
   if (as->ready[v]) return as->forms[v] == f;
-  if (as->root_of[v] || !is_inline(as, v)) return false;
+  if (as->root_of[v] || !cpu_is_inline(as, v)) return false;
   const Op *op = ir_def(as->f, v);
   bool found = false;
   for (uint32_t i = 0; i < op->nargs && !found; i++)
@@ -358,7 +359,7 @@ static void take_back(Assign *as, Root *w) {
     as->forms[w->v] = temp;
   }
   w->dst = temp;
-  root_keep(as, w->v, home)->last = true;
+  cpu_root_keep(as, w->v, home)->last = true;
 }
 
 // Removes one conflict over a home; true if there was one.
@@ -376,7 +377,7 @@ static bool fix_overwrite(Assign *as) {
     r->src = NEW(as->arena, Form);
     *r->src = *r->dst;
     r->src->base = 0;
-    root_keep(as, r->v, r->src);
+    cpu_root_keep(as, r->v, r->src);
     return true;
   }
   return false;
@@ -390,23 +391,24 @@ typedef struct Owner {
 } Owner;
 
 static Root *root_share(Assign *as, const Root *r, Value v) {
-  bool mine = r->lane >= 0 && axes_of(as, v) >> r->lane & 1;
+  bool mine = r->lane >= 0 && cpu_axes_of(as, v) >> r->lane & 1;
   Dim size = r->lane_size;
-  int lane = mine ? r->lane : lane_of_value(as, v, &size);
-  as->forms[v] = form_new(as, v, lane, size, mine);
-  return root_keep(as, v, as->forms[v]);
+  int lane = mine ? r->lane : cpu_lane_of_value(as, v, &size);
+  as->forms[v] = cpu_form_new(as, v, lane, size, mine);
+  return cpu_root_keep(as, v, as->forms[v]);
 }
 
 static void share_walk(Assign *as, const Root *r, Value v, Owner *own) {
-  if (as->seen[v] == as->stamp || is_memory(as, v)) return;
+  if (as->seen[v] == as->stamp || cpu_is_memory(as, v)) return;
   as->seen[v] = as->stamp;
-  if (as->root_of[v] || !is_inline(as, v) || as->forms[v]) return;
+  if (as->root_of[v] || !cpu_is_inline(as, v) || as->forms[v]) return;
   Owner *o = &own[v];
   bool other = o->set && (o->stage != r->stage || o->nest != r->nest);
-  bool loops = (axes_of(as, v) & ~((AxisSet)1 << (r->lane & 63))) != 0;
+  bool loops = (cpu_axes_of(as, v) & ~((AxisSet)1 << (r->lane & 63))) != 0;
   // What is written here is there for the rest of this region only.
   bool here = ir_info(as->f, v)->region == as->region;
-  if (other && loops && here && !as->vec_form[v] && value_cost(as, v) >= 8) {
+  if (other && loops && here && !as->vec_form[v] &&
+      cpu_value_cost(as, v) >= 8) {
     root_share(as, r, v);
     return;
   }
@@ -468,7 +470,8 @@ static bool escapes(Assign *as, Value v, uint32_t stage) {
     }
     if (r ? r->stage != stage : !u->nres) return true;
     if (r) continue;
-    if (!is_inline(as, u->res[0]) || escapes(as, u->res[0], stage)) return true;
+    if (!cpu_is_inline(as, u->res[0]) || escapes(as, u->res[0], stage))
+      return true;
   }
   for (uint32_t i = 0; i < as->pending.n; i++) {  // yields are keeps by now
     const Root *r = as->pending.at[i];
@@ -485,7 +488,7 @@ static bool yielded(const Assign *as, Value v) {
 
 static bool feeds_any_block(const Assign *as, Value v) {
   for (uint32_t i = 0; i < as->uses[v].n; i++)
-    if (feeds_block(as, v, as->uses[v].at[i])) return true;
+    if (cpu_feeds_block(as, v, as->uses[v].at[i])) return true;
   return false;
 }
 
@@ -497,15 +500,15 @@ static void place_result(Assign *as, Root *r) {
       r->dst->local = true;
     return;
   }
-  if (!r->v || r->dst || !axes_of(as, r->v)) return;
-  AxisSet rest = no_lane(r, axes_of(as, r->v));
+  if (!r->v || r->dst || !cpu_axes_of(as, r->v)) return;
+  AxisSet rest = no_lane(r, cpu_axes_of(as, r->v));
   if (!rest && has_lanes(r) && !out && r->kind != ROOT_SCAN &&
       !feeds_any_block(as, r->v))
     return;
   Dim size = DIM_NONE;
-  int lane = has_lanes(r) ? r->lane : lane_of_value(as, r->v, &size);
+  int lane = has_lanes(r) ? r->lane : cpu_lane_of_value(as, r->v, &size);
   if (has_lanes(r)) size = r->lane_size;
-  r->dst = form_new(as, r->v, lane, size, has_lanes(r));
+  r->dst = cpu_form_new(as, r->v, lane, size, has_lanes(r));
   r->dst->local = has_lanes(r) && !out && !yielded(as, r->v);
 }
 
@@ -515,10 +518,10 @@ static void emit_stage(Assign *as, uint32_t stage, uint32_t nnests) {
   for (uint32_t i = 0; i < as->pending.n; i++)
     if (as->pending.at[i]->stage == stage)
       vec_push(as->arena, &rs, as->pending.at[i]);
-  stage_emit(as, rs.at, rs.n, nnests);
+  cpu_stage_emit(as, rs.at, rs.n, nnests);
 }
 
-void flush(Assign *as) {
+void cpu_flush(Assign *as) {
   if (!as->pending.n) return;
   Sched s = {0};
   place_all(as, &s);

@@ -47,7 +47,8 @@ bool pass_cse_smem(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    if (ir_launch(f) && ir_press(f, &cx->scratch).regs > COST_READ_ONCE_PRESS)
+    if (ir_launch(f) &&
+        ir_pressure(f, &cx->scratch).regs > COST_READ_ONCE_PRESS)
       region(f, f->body);
   }
   return true;

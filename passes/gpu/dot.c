@@ -57,7 +57,7 @@ static bool as_bytes(Place *p, const Op *op, const Product *d) {
     int64_t k = 0;
     if (!dtype_is_float(t->dtype) || dtype_size(t->dtype) != 1 ||
         (gpu->f8 == F8_FNUZ && t->dtype != DT_F8E4M3) ||
-        p->order[rows[i]] > p->order[d->r] || !place_is_box(p, v[i], t->dtype))
+        p->order[rows[i]] > p->order[d->r] || !lower_is_box(p, v[i], t->dtype))
       return false;
     dim_is_const(&p->m->dims, t->size[type_axis_at(t, d->r)], &k);
     if (!k || k % HW_BYTE_STEP) return false;
@@ -99,26 +99,26 @@ static bool is_product(Place *p, const Op *op, Product *d) {
 // Its parts lie in memory as products take them.
 static bool comes_in_parts(Place *p, Value v, DType t, uint32_t parts) {
   Value part[HW_F32_PARTS];
-  return parts == 1 ? place_comes_as(p, v, t)
-                    : parts == HW_F32_PARTS && place_in_parts(p, v, t, part);
+  return parts == 1 ? lower_comes_as(p, v, t)
+                    : parts == HW_F32_PARTS && lower_in_parts(p, v, t, part);
 }
 
 // A tile that is computed and put in shared memory has as many rows as
 // fragments have.
 static void widen_rows(Place *p, Value v, DType t, uint32_t parts) {
   View w;
-  if (parts == 1 && place_is_box(p, v, t) && !place_staged(p)) return;
-  place_view(p, ir_type(p->f, v), NULL, &w);
+  if (parts == 1 && lower_is_box(p, v, t) && !lower_staged(p)) return;
+  lower_view(p, ir_type(p->f, v), NULL, &w);
   p->wide[w.row][ROLE_COL] = p->wide[w.row][ROLE_ROW];
 }
 
-bool place_plan_dot(Place *p, const Op *op) {
+bool lower_plan_dot(Place *p, const Op *op) {
   Product d;
   if (!is_product(p, op, &d)) return false;
   widen_rows(p, d.b, d.u, d.nb);
   widen_rows(p, d.a, d.t, d.na);
-  return d.nb == 1 && place_is_box(p, d.b, d.u) && (int)d.m == p->lane &&
-         (d.na == 1 || !place_is_box(p, d.a, ir_type(p->f, d.a)->dtype));
+  return d.nb == 1 && lower_is_box(p, d.b, d.u) && (int)d.m == p->lane &&
+         (d.na == 1 || !lower_is_box(p, d.a, ir_type(p->f, d.a)->dtype));
 }
 
 // x of select(mask, x, 0), where hidden keys are cleaned, else v itself.
@@ -132,12 +132,12 @@ static Value uncleaned(const Place *p, Value v) {
 
 static void plan_box(Place *p, Value v, DType t) {
   v = uncleaned(p, v);
-  if (place_is_box(p, v, t)) p->boxed[v] = true;
+  if (lower_is_box(p, v, t)) p->boxed[v] = true;
 }
 
-void place_plan_boxes(Place *p, const Op *op) {
+void lower_plan_boxes(Place *p, const Op *op) {
   Product d;
-  if (place_staged(p) || !is_product(p, op, &d)) return;
+  if (lower_staged(p) || !is_product(p, op, &d)) return;
   if (d.na == 1) plan_box(p, d.a, d.t);
   if (d.nb == 1) plan_box(p, d.b, d.u);
 }
@@ -161,25 +161,25 @@ static bool turned(const Place *p, const View *v, uint32_t over) {
 }
 
 // Tiles that a product reads or makes in registers are `acc`.
-void place_plan_layout(Place *p, const Op *op, bool lin) {
+void lower_plan_layout(Place *p, const Op *op, bool lin) {
   Product d;
   if (!is_product(p, op, &d)) return;
   Value v[] = {op->res[0], d.a, d.b};
   for (uint32_t i = 0; i < 3; i++) {
     View w;
-    place_view(p, ir_type(p->f, v[i]), NULL, &w);
+    lower_view(p, ir_type(p->f, v[i]), NULL, &w);
     bool box = i == 1 ? comes_in_parts(p, v[i], d.t, d.na)
                       : i == 2 && comes_in_parts(p, v[i], d.u, d.nb);
     const GpuFacts *gpu = &p->target->gpu;
-    if (box && lin && place_staged(p))
-      place_add_box(p, &w,
+    if (box && lin && lower_staged(p))
+      lower_add_box(p, &w,
                     i == 1 && keeps_left(p, &d) ? left_layout(p, &d)
                     : turned(p, &w, d.r)        ? LY_QUAD
                                                 : LY_LIN);
     if (box) continue;
     // Tiles of a chunk are needed along its other axes too.
     if (lin && w.row >= 0 && p->f->axes.at[w.row].role == AX_STEP) continue;
-    if (lin == (i == 2)) place_set_lin(p, &w, lin ? LY_LIN : gpu->acc);
+    if (lin == (i == 2)) lower_set_lin(p, &w, lin ? LY_LIN : gpu->acc);
   }
 }
 
@@ -187,15 +187,15 @@ void place_plan_layout(Place *p, const Op *op, bool lin) {
 static bool is_constant(Place *p, const Product *d) {
   double k;
   return p->target->gpu.hopper && d->na == 1 && d->nb == 1 &&
-         ir_const_value(p->f, d->a, &k) && place_is_box(p, d->b, d->u);
+         ir_const_value(p->f, d->a, &k) && lower_is_box(p, d->b, d->u);
 }
 
 static Parts constant_operand(Place *p, const Product *d) {
   View w;
-  place_view(p, ir_type(p->f, d->a), NULL, &w);
+  lower_view(p, ir_type(p->f, d->a), NULL, &w);
   const Op *op = ir_def(p->f, d->a);
-  Value x = pl_op(place_at(p, 0), OP_CONST, NULL, 0, pl_type(p, d->t, &w),
-                  op->attrs, op->nattrs);
+  Value x = lower_op(lower_at(p, 0), OP_CONST, NULL, 0, lower_type(p, d->t, &w),
+                     op->attrs, op->nattrs);
   return (Parts){.n = 1, .part = {x}, .row = d->m, .col = d->r};
 }
 
@@ -209,18 +209,18 @@ static Parts left_operand(Place *p, const Product *d) {
       ir_type(p->g, put->part[0])->dtype == d->t)
     return *put;
   View w;
-  place_view(p, ir_type(p->f, d->a), NULL, &w);
+  lower_view(p, ir_type(p->f, d->a), NULL, &w);
   bool box = comes_in_parts(p, d->a, d->t, d->na);
   if (is_constant(p, d)) return constant_operand(p, d);
-  bool early = place_depth(p, d->a) < here;
+  bool early = lower_depth(p, d->a) < here;
   if (keeps_left(p, d) && box) {
     Parts *f = &p->frag[d->a];
-    if (f->n && pl_dtype(place_at(p, 0), f->part[0]) == d->t) return *f;
-    Value x = place_box(p, d->a, d->t, left_layout(p, d));
+    if (f->n && lower_dtype(lower_at(p, 0), f->part[0]) == d->t) return *f;
+    Value x = lower_box(p, d->a, d->t, left_layout(p, d));
     return *f = (Parts){.n = 1, .part = {x}, .row = d->m, .col = d->r};
   }
   if (p->target->gpu.op != LY_ACC && w.row == (int)d->m && !(p->scarce && box))
-    return place_frag(p, d->a, d->t, d->na);
+    return lower_frag(p, d->a, d->t, d->na);
   // More would not lie in registers beside accumulators.
   uint32_t rows = p->wide[w.row][ROLE_ROW], threads = 32 * p->warps;
   uint32_t words = rows * p->wide[w.col][ROLE_COL] / 2 / threads;
@@ -235,20 +235,20 @@ static Parts left_operand(Place *p, const Product *d) {
   if (state && comes_in_parts(p, d->b, d->u, d->nb))
     early = words > COST_OPERAND_WORDS;
   if (box || early || w.row != (int)d->m)
-    return place_smem(p, d->a, d->t, d->na, d->r);
-  return place_frag(p, d->a, d->t, d->na);
+    return lower_smem(p, d->a, d->t, d->na, d->r);
+  return lower_frag(p, d->a, d->t, d->na);
 }
 
 // What the product is added to, 0: nothing.
 static Value start(Place *p, const Op *op, Type *t) {
   View v;
-  place_view(p, ir_type(p->f, op->res[0]), NULL, &v);
-  Builder *b = place_at(p, (int)p->scopes.n - 1);
-  *t = pl_type(p, DT_F32, &v);
+  lower_view(p, ir_type(p->f, op->res[0]), NULL, &v);
+  Builder *b = lower_at(p, (int)p->scopes.n - 1);
+  *t = lower_type(p, DT_F32, &v);
   if (op->nargs < 3) return 0;
   Value c =
-      place_eval(p, op->args[2], place_role(&v, ir_type(p->f, op->args[2])));
-  return p->failed ? 0 : pl_as(b, c, *t);
+      lower_eval(p, op->args[2], lower_role(&v, ir_type(p->f, op->args[2])));
+  return p->failed ? 0 : lower_as(b, c, *t);
 }
 
 static Value mma(Builder *b, Value x, Value y, Value c, Type t, bool trans,
@@ -258,23 +258,23 @@ static Value mma(Builder *b, Value x, Value y, Value c, Type t, bool trans,
   uint32_t n = 0;
   if (trans) at[n++] = attr_i(AT_TRANS, 1);
   if (transa) at[n++] = attr_i(AT_TRANSA, 1);
-  return pl_op(b, OP_MMA, args, c ? 3 : 2, t, at, n);
+  return lower_op(b, OP_MMA, args, c ? 3 : 2, t, at, n);
 }
 
-void place_dot(Place *p, const Op *op) {
+void lower_dot(Place *p, const Op *op) {
   Product d;
   if (!is_product(p, op, &d)) {
-    place_slow_dot(p, op);
+    lower_slow_dot(p, op);
     return;
   }
   Parts x = left_operand(p, &d);
   if (p->failed) return;
-  Parts y = place_smem(p, d.b, d.u, d.nb, d.r);
+  Parts y = lower_smem(p, d.b, d.u, d.nb, d.r);
   if (p->failed) return;
   Type t;
   Value c = start(p, op, &t);
   if (p->failed) return;
-  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  Builder *b = lower_at(p, (int)p->scopes.n - 1);
   b->span = op->span;
   for (uint32_t s = d.na + d.nb - 1; s-- > 0;)
     for (uint32_t i = 0; i < d.na; i++)

@@ -5,16 +5,16 @@
 
 #include <assert.h>
 
-Builder *place_at(Place *p, int depth) {
+Builder *lower_at(Place *p, int depth) {
   return &p->scopes.at[depth].b;
 }
 
 // ---------------------------------------------------------------- types
-LayoutId place_layout(const Place *p, uint32_t frag) {
+LayoutId lower_layout(const Place *p, uint32_t frag) {
   return frag ? p->lin[frag - 1].layout : p->target->gpu.acc;
 }
 
-Type pl_slice_type(const Place *p, DType dt, uint32_t axis, Role r) {
+Type lower_slice_type(const Place *p, DType dt, uint32_t axis, Role r) {
   bool col = r % 2 == ROLE_COL;
   uint32_t n = p->wide[axis][r % 2];
   LayoutId acc = p->target->gpu.acc;
@@ -28,14 +28,14 @@ Type pl_slice_type(const Place *p, DType dt, uint32_t axis, Role r) {
   return frag_slice(&t, col, false);
 }
 
-Type pl_type(const Place *p, DType dt, const View *v) {
+Type lower_type(const Place *p, DType dt, const View *v) {
   if (v->row < 0) return type_scalar(dt);
-  if (v->col < 0) return pl_slice_type(p, dt, (uint32_t)v->row, ROLE_ROW);
+  if (v->col < 0) return lower_slice_type(p, dt, (uint32_t)v->row, ROLE_ROW);
   return type_frag(dt, p->wide[v->row][ROLE_ROW], p->wide[v->col][ROLE_COL],
-                   place_layout(p, v->frag));
+                   lower_layout(p, v->frag));
 }
 
-Type pl_smem_type(DType dt, uint32_t rows, uint32_t cols) {
+Type lower_smem_type(DType dt, uint32_t rows, uint32_t cols) {
   uint32_t bytes = cols * (uint32_t)dtype_size(dt);
   LayoutId l = LY_ROW;
   if (bytes % 128 == 0) l = LY_SW128;
@@ -44,27 +44,27 @@ Type pl_smem_type(DType dt, uint32_t rows, uint32_t cols) {
   return type_smem(dt, 1, rows, cols, l);
 }
 
-bool pl_is_frag(const Builder *b, Value v) {
+bool lower_is_frag(const Builder *b, Value v) {
   return ir_type(b->fn, v)->kind == TK_FRAG;
 }
 
-DType pl_dtype(const Builder *b, Value v) {
+DType lower_dtype(const Builder *b, Value v) {
   return ir_type(b->fn, v)->dtype;
 }
 
 // ---------------------------------------------------------------- ops
-Value pl_op(Builder *b, OpCode c, const Value *args, uint32_t n, Type t,
-            const IrAttr *attrs, uint32_t nattrs) {
+Value lower_op(Builder *b, OpCode c, const Value *args, uint32_t n, Type t,
+               const IrAttr *attrs, uint32_t nattrs) {
   return ir_op(b, c, args, n, attrs, nattrs, &t, 1, 0)->res[0];
 }
 
-Value pl_int(Builder *b, int64_t n) {
+Value lower_int(Builder *b, int64_t n) {
   return ir_const_i(b, DT_I32, n);
 }
 
-Value pl_dim(Builder *b, Dim d) {
+Value lower_dim(Builder *b, Dim d) {
   IrAttr at = {.id = AT_DIM, .i = d};
-  return pl_op(b, OP_DIM, NULL, 0, type_scalar(DT_I32), &at, 1);
+  return lower_op(b, OP_DIM, NULL, 0, type_scalar(DT_I32), &at, 1);
 }
 
 static Type with_dtype(Type t, DType dt) {
@@ -72,29 +72,30 @@ static Type with_dtype(Type t, DType dt) {
   return t;
 }
 
-Value pl_like(Builder *b, Value x, double v) {
-  DType dt = pl_dtype(b, x);
+Value lower_like(Builder *b, Value x, double v) {
+  DType dt = lower_dtype(b, x);
   Type t = *ir_type(b->fn, x);
   Value c = dtype_is_float(dt) ? ir_const_f(b, dt, v)
                                : ir_const_i(b, dt, dtype_int(v));
-  return pl_as(b, c, t);
+  return lower_as(b, c, t);
 }
 
-Value pl_cast(Builder *b, DType to, Value x) {
-  if (pl_dtype(b, x) == to) return x;
+Value lower_cast(Builder *b, DType to, Value x) {
+  if (lower_dtype(b, x) == to) return x;
   IrAttr at = attr_i(AT_TO, to);
-  return pl_op(b, OP_CAST, &x, 1, with_dtype(*ir_type(b->fn, x), to), &at, 1);
+  return lower_op(b, OP_CAST, &x, 1, with_dtype(*ir_type(b->fn, x), to), &at,
+                  1);
 }
 
-Value pl_as(Builder *b, Value x, Type t) {
-  x = pl_cast(b, t.dtype, x);
+Value lower_as(Builder *b, Value x, Type t) {
+  x = lower_cast(b, t.dtype, x);
   const Type *s = ir_type(b->fn, x);
   if (type_eq(s, &t)) return x;
   const Op *k = ir_def(b->fn, x);
   if (k && k->code == OP_CONST)
-    return pl_op(b, OP_CONST, NULL, 0, t, k->attrs, k->nattrs);
+    return lower_op(b, OP_CONST, NULL, 0, t, k->attrs, k->nattrs);
   OpCode c = s->kind == TK_FRAG ? OP_BCAST : OP_SPLAT;
-  return pl_op(b, c, &x, 1, t, NULL, 0);
+  return lower_op(b, c, &x, 1, t, NULL, 0);
 }
 
 // The operand that is spread most decides the type.
@@ -105,47 +106,48 @@ static Type joined(Builder *b, Value x, Value y) {
   return s->slice == SLICE_NONE ? *s : *t;
 }
 
-Value pl_2(Builder *b, OpCode c, Value x, Value y) {
+Value lower_2(Builder *b, OpCode c, Value x, Value y) {
   Type t = joined(b, x, y);
-  x = pl_as(b, x, with_dtype(t, pl_dtype(b, x)));
-  y = pl_as(b, y, with_dtype(t, pl_dtype(b, y)));
+  x = lower_as(b, x, with_dtype(t, lower_dtype(b, x)));
+  y = lower_as(b, y, with_dtype(t, lower_dtype(b, y)));
   return ir_2(b, c, x, y);
 }
 
-Value pl_select(Builder *b, Value c, Value x, Value y) {
+Value lower_select(Builder *b, Value c, Value x, Value y) {
   Type t =
-      joined(b, joined(b, x, y).kind == TK_FRAG && !pl_is_frag(b, x) ? y : x,
+      joined(b, joined(b, x, y).kind == TK_FRAG && !lower_is_frag(b, x) ? y : x,
              c);
-  DType dt = pl_dtype(b, x);
-  c = pl_as(b, c, with_dtype(t, DT_BOOL));
-  x = pl_as(b, x, with_dtype(t, dt));
-  y = pl_as(b, y, with_dtype(t, dt));
+  DType dt = lower_dtype(b, x);
+  c = lower_as(b, c, with_dtype(t, DT_BOOL));
+  x = lower_as(b, x, with_dtype(t, dt));
+  y = lower_as(b, y, with_dtype(t, dt));
   return ir_3(b, OP_SELECT, c, x, y);
 }
 
 // ---------------------------------------------------------------- coordinates
-Value pl_coord(Place *p, Builder *b, uint32_t axis, Role r) {
+Value lower_coord(Place *p, Builder *b, uint32_t axis, Role r) {
   IrAttr at = attr_i(AT_POS, r % 2);
-  Value x =
-      pl_op(b, OP_COORD, NULL, 0, pl_slice_type(p, DT_I32, axis, r), &at, 1);
+  Value x = lower_op(b, OP_COORD, NULL, 0, lower_slice_type(p, DT_I32, axis, r),
+                     &at, 1);
   if ((int)axis != p->lane || p->groups == 1) return x;
-  return pl_2(b, OP_ADD, x, p->group);
+  return lower_2(b, OP_ADD, x, p->group);
 }
 
 static Value below(Place *p, Builder *b, int axis, Dim size, Role r) {
   int64_t n;
-  if (axis < 0 || !place_padded(p, (uint32_t)axis, size, r)) return 0;
+  if (axis < 0 || !lower_padded(p, (uint32_t)axis, size, r)) return 0;
   bool known = dim_is_const(&p->m->dims, size, &n);
   assert(known && "place_plan refuses others");
   (void)known;
-  return pl_2(b, OP_LT, pl_coord(p, b, (uint32_t)axis, r), pl_int(b, n));
+  return lower_2(b, OP_LT, lower_coord(p, b, (uint32_t)axis, r),
+                 lower_int(b, n));
 }
 
-Value pl_inside(Place *p, Builder *b, const View *v, bool row, bool col) {
+Value lower_inside(Place *p, Builder *b, const View *v, bool row, bool col) {
   Role r = 2 * v->frag;
   Value x = row ? below(p, b, v->row, v->rsize, r + ROLE_ROW) : 0;
   Value y = col ? below(p, b, v->col, v->csize, r + ROLE_COL) : 0;
   if (!x || !y) return x ? x : y;
-  Type t = pl_type(p, DT_BOOL, v);
-  return ir_2(b, OP_AND, pl_as(b, x, t), pl_as(b, y, t));
+  Type t = lower_type(p, DT_BOOL, v);
+  return ir_2(b, OP_AND, lower_as(b, x, t), lower_as(b, y, t));
 }

@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <math.h>
 
-Value place_refuse(Place *p, const Op *op, const char *why) {
+Value lower_refuse(Place *p, const Op *op, const char *why) {
   if (!p->failed)
     diag_add(p->cx, DIAG_pass_unsupported, op ? op->span : p->f->span,
              arena_printf(&p->cx->session, "%s, which GPU targets do not take",
@@ -17,40 +17,40 @@ Value place_refuse(Place *p, const Op *op, const char *why) {
   return 0;
 }
 
-void place_set(Place *p, Value v, Value x) {
-  p->memo[v][place_home(p, ir_type(p->f, v))] = x;
+void lower_set(Place *p, Value v, Value x) {
+  p->memo[v][lower_home(p, ir_type(p->f, v))] = x;
 }
 
-Value place_scalar(Place *p, Value v) {
-  return place_eval(p, v, ROLE_ROW);
+Value lower_scalar(Place *p, Value v) {
+  return lower_eval(p, v, ROLE_ROW);
 }
 
 // ---------------------------------------------------------------- leaves
 static Value eval_const(Place *p, Builder *b, const Op *op, const Type *t) {
-  Type s = type_scalar(place_dtype(p, op->res[0]));
-  Value c = pl_op(b, OP_CONST, NULL, 0, s, op->attrs, op->nattrs);
-  return pl_as(b, c, *t);
+  Type s = type_scalar(lower_dtype_of(p, op->res[0]));
+  Value c = lower_op(b, OP_CONST, NULL, 0, s, op->attrs, op->nattrs);
+  return lower_as(b, c, *t);
 }
 
 static Value eval_dim(Place *p, Builder *b, const Op *op) {
-  Type t = type_scalar(place_dtype(p, op->res[0]));
-  return pl_op(b, OP_DIM, NULL, 0, t, op->attrs, op->nattrs);
+  Type t = type_scalar(lower_dtype_of(p, op->res[0]));
+  return lower_op(b, OP_DIM, NULL, 0, t, op->attrs, op->nattrs);
 }
 
 static Value eval_given(Place *p, Builder *b, const Op *op) {
   Value x = p->memo[op->args[0]][0];
-  return pl_op(b, OP_GIVEN, &x, 1, type_scalar(DT_BOOL), NULL, 0);
+  return lower_op(b, OP_GIVEN, &x, 1, type_scalar(DT_BOOL), NULL, 0);
 }
 
 // What a group needs; all rows are its own if it is the only one.
 static Value eval_own(Place *p, const Op *op) {
-  Value x = place_scalar(p, op->args[0]);
+  Value x = lower_scalar(p, op->args[0]);
   if (p->groups == 1 || p->failed) return x;
-  Value y = place_scalar(p, op->args[1]);
+  Value y = lower_scalar(p, op->args[1]);
   if (p->failed) return 0;
-  Builder *b = place_at(p, place_depth(p, op->res[0]));
-  DType dt = place_dtype(p, op->res[0]);
-  return ir_2(b, OP_OWN, pl_cast(b, dt, x), pl_cast(b, dt, y));
+  Builder *b = lower_at(p, lower_depth(p, op->res[0]));
+  DType dt = lower_dtype_of(p, op->res[0]);
+  return ir_2(b, OP_OWN, lower_cast(b, dt, x), lower_cast(b, dt, y));
 }
 
 // Operands that say of themselves that they are uniform, one behind the other:
@@ -58,15 +58,15 @@ static Value eval_own(Place *p, const Op *op) {
 static Value eval_mine(Place *p, const Op *op) {
   Value x[HW_MOST_GROUPS];
   for (uint32_t i = 0; i < op->nargs; i++) {
-    x[i] = place_scalar(p, op->args[i]);
+    x[i] = lower_scalar(p, op->args[i]);
     if (p->failed || p->groups == 1) return x[0];
   }
-  Builder *b = place_at(p, place_depth(p, op->res[0]));
+  Builder *b = lower_at(p, lower_depth(p, op->res[0]));
   Type t = type_scalar(DT_I32);
-  for (uint32_t i = 0; i < op->nargs; i++) x[i] = pl_cast(b, DT_I32, x[i]);
+  for (uint32_t i = 0; i < op->nargs; i++) x[i] = lower_cast(b, DT_I32, x[i]);
   for (uint32_t i = 0; i < op->nargs; i++)
-    x[i] = pl_op(b, OP_UNIFORM, &x[i], 1, t, NULL, 0);
-  return pl_op(b, OP_MINE, x, op->nargs, t, NULL, 0);
+    x[i] = lower_op(b, OP_UNIFORM, &x[i], 1, t, NULL, 0);
+  return lower_op(b, OP_MINE, x, op->nargs, t, NULL, 0);
 }
 
 // ---------------------------------------------------------------- elementwise
@@ -90,11 +90,12 @@ static DType wider(DType a, DType b) {
 static DType op_dtype(Place *p, const Builder *b, const Op *op,
                       const Value *x) {
   bool sel = op->code == OP_SELECT;
-  if (sel && pl_dtype(b, x[1]) == pl_dtype(b, x[2])) return pl_dtype(b, x[1]);
-  DType t = work_dtype(pl_dtype(b, x[sel]));
+  if (sel && lower_dtype(b, x[1]) == lower_dtype(b, x[2]))
+    return lower_dtype(b, x[1]);
+  DType t = work_dtype(lower_dtype(b, x[sel]));
   for (uint32_t i = sel; i < op->nargs; i++)
-    t = wider(t, work_dtype(pl_dtype(b, x[i])));
-  DType r = place_dtype(p, op->res[0]);
+    t = wider(t, work_dtype(lower_dtype(b, x[i])));
+  DType r = lower_dtype_of(p, op->res[0]);
   return r == DT_BOOL || op->code == OP_CAST ? t : wider(t, work_dtype(r));
 }
 
@@ -105,22 +106,23 @@ static Value elementwise(Place *p, Builder *b, const Op *op, const Type *t,
   arg.dtype = dt;
   cond.dtype = DT_BOOL;
   for (uint32_t i = 0; i < op->nargs; i++)
-    x[i] = pl_as(b, x[i], op->code == OP_SELECT && !i ? cond : arg);
+    x[i] = lower_as(b, x[i], op->code == OP_SELECT && !i ? cond : arg);
   return ir_op(b, op->code, x, op->nargs, NULL, 0, NULL, 1, 0)->res[0];
 }
 
 static Value eval_cast(Place *p, Builder *b, const Op *op, const Type *t,
                        Value x) {
-  DType to = place_dtype(p, op->res[0]);
+  DType to = lower_dtype_of(p, op->res[0]);
   Type at = *t;
-  at.dtype = pl_dtype(b, x);
-  return pl_cast(b, to, pl_as(b, x, at));
+  at.dtype = lower_dtype(b, x);
+  return lower_cast(b, to, lower_as(b, x, at));
 }
 
 // The type of a value of that view, a slice in that role.
 static Type place_type(const Place *p, DType dt, const View *v, Role r) {
   bool slice = v->row >= 0 && v->col < 0;
-  return slice ? pl_slice_type(p, dt, (uint32_t)v->row, r) : pl_type(p, dt, v);
+  return slice ? lower_slice_type(p, dt, (uint32_t)v->row, r)
+               : lower_type(p, dt, v);
 }
 
 static Value eval_elementwise(Place *p, const Op *op, const View *v, Role r) {
@@ -128,39 +130,39 @@ static Value eval_elementwise(Place *p, const Op *op, const View *v, Role r) {
   assert(op->nargs <= 3);
   for (uint32_t i = 0; i < op->nargs; i++) {
     const Type *t = ir_type(p->f, op->args[i]);
-    x[i] = place_eval(p, op->args[i], v->col < 0 ? r : place_role(v, t));
+    x[i] = lower_eval(p, op->args[i], v->col < 0 ? r : lower_role(v, t));
     if (p->failed) return 0;
   }
-  Builder *b = place_at(p, place_depth(p, op->res[0]));
+  Builder *b = lower_at(p, lower_depth(p, op->res[0]));
   b->span = op->span;
-  DType dt = place_dtype(p, op->res[0]);
+  DType dt = lower_dtype_of(p, op->res[0]);
   Type t = place_type(p, dt, v, r);
   if (op->code == OP_CAST) return eval_cast(p, b, op, &t, x[0]);
   Value y = elementwise(p, b, op, &t, x);
-  return dt == DT_I32 ? pl_cast(b, dt, y) : y;
+  return dt == DT_I32 ? lower_cast(b, dt, y) : y;
 }
 
 static Value relayout(Builder *b, Value x, Type t) {
-  t.dtype = pl_dtype(b, x);
+  t.dtype = lower_dtype(b, x);
   if (type_eq(ir_type(b->fn, x), &t)) return x;
-  return pl_op(b, OP_RELAYOUT, &x, 1, t, NULL, 0);
+  return lower_op(b, OP_RELAYOUT, &x, 1, t, NULL, 0);
 }
 
 // Axes are names, which fragments do not have.
 static Value eval_renamed(Place *p, Builder *b, const Op *op, Type full,
                           Role r) {
-  Value x = place_eval(p, op->args[0], r);
+  Value x = lower_eval(p, op->args[0], r);
   return p->failed ? 0 : relayout(b, x, full);
 }
 
 static Value eval_side(Place *p, const Op *op, Role r) {
   View v;
   Type t = *ir_type(p->f, op->res[0]);
-  if (!place_view(p, &t, NULL, &v))
-    return place_refuse(p, op, "a value with three tiled axes");
-  Builder *b = place_at(p, place_depth(p, op->res[0]));
+  if (!lower_view(p, &t, NULL, &v))
+    return lower_refuse(p, op, "a value with three tiled axes");
+  Builder *b = lower_at(p, lower_depth(p, op->res[0]));
   b->span = op->span;
-  DType dt = place_dtype(p, op->res[0]);
+  DType dt = lower_dtype_of(p, op->res[0]);
   Type full = place_type(p, dt, &v, r);
   switch (op->code) {
   case OP_CONST: return eval_const(p, b, op, &full);
@@ -169,12 +171,12 @@ static Value eval_side(Place *p, const Op *op, Role r) {
   case OP_OWN: return eval_own(p, op);
   case OP_MINE: return eval_mine(p, op);
   case OP_RENAMED: return eval_renamed(p, b, op, full, r);
-  case OP_ORIGIN: return place_origin(p, op);
-  case OP_IOTA: return pl_coord(p, b, t.axis[0], r);
+  case OP_ORIGIN: return lower_origin(p, op);
+  case OP_IOTA: return lower_coord(p, b, t.axis[0], r);
   case OP_LOAD:
     if (p->boxed[op->res[0]] && v.col >= 0)
-      return place_reload(p, op->res[0], &v, full);
-    return place_load(p, b, op, &v, full, r);
+      return lower_reload(p, op->res[0], &v, full);
+    return lower_load(p, b, op, &v, full, r);
   default: return eval_elementwise(p, op, &v, r);
   }
 }
@@ -185,18 +187,19 @@ static RKind one_of(DType t) {
 
 // Columns from rows or rows from columns: the diagonal of a square, added up.
 static Value diagonal(Place *p, Builder *b, Value x, uint32_t axis, Role r) {
-  DType dt = pl_dtype(b, x), wide = dt == DT_BOOL ? dt : work_dtype(dt);
+  DType dt = lower_dtype(b, x), wide = dt == DT_BOOL ? dt : work_dtype(dt);
   Type square = type_frag(wide, p->wide[axis][ROLE_ROW],
                           p->wide[axis][ROLE_COL], p->target->gpu.acc);
-  Value i = pl_coord(p, b, axis, ROLE_ROW), j = pl_coord(p, b, axis, ROLE_COL);
+  Value i = lower_coord(p, b, axis, ROLE_ROW),
+        j = lower_coord(p, b, axis, ROLE_COL);
   Type index = square;
   index.dtype = DT_I32;
-  Value same = ir_2(b, OP_EQ, pl_as(b, i, index), pl_as(b, j, index));
-  x = pl_as(b, x, square);
-  x = pl_select(b, same, x, pl_like(b, x, 0));
+  Value same = ir_2(b, OP_EQ, lower_as(b, i, index), lower_as(b, j, index));
+  x = lower_as(b, x, square);
+  x = lower_select(b, same, x, lower_like(b, x, 0));
   IrAttr at[] = {attr_i(AT_KIND, one_of(wide)), attr_i(AT_POS, !r)};
-  x = pl_op(b, OP_FREDUCE, &x, 1, pl_slice_type(p, wide, axis, r), at, 2);
-  return pl_cast(b, dt, x);
+  x = lower_op(b, OP_FREDUCE, &x, 1, lower_slice_type(p, wide, axis, r), at, 2);
+  return lower_cast(b, dt, x);
 }
 
 // A slice that was made in another role.
@@ -204,27 +207,27 @@ static Value turn(Place *p, Value v, Role r) {
   Role s = 0;
   while (!p->memo[v][s]) s++;
   Value x = p->memo[v][s];
-  Builder *b = place_at(p, place_depth(p, v));
+  Builder *b = lower_at(p, lower_depth(p, v));
   uint32_t axis = ir_type(p->f, v)->axis[0];
-  DType dt = pl_dtype(b, x);
+  DType dt = lower_dtype(b, x);
   if (s % 2 != r % 2 && p->wide[axis][0] != p->wide[axis][1]) {
-    x = relayout(b, x, pl_slice_type(p, dt, axis, s % 2));
+    x = relayout(b, x, lower_slice_type(p, dt, axis, s % 2));
     x = diagonal(p, b, x, axis, r % 2);
   }
-  return relayout(b, x, pl_slice_type(p, dt, axis, r));
+  return relayout(b, x, lower_slice_type(p, dt, axis, r));
 }
 
-Value place_eval(Place *p, Value v, Role r) {
+Value lower_eval(Place *p, Value v, Role r) {
   if (ir_type(p->f, v)->n != 1) r = ROLE_ROW;
   if (p->failed || p->memo[v][r]) return p->memo[v][r];
   const Op *op = ir_def(p->f, v);
-  bool made = !op || place_rooted(p, op);
+  bool made = !op || lower_rooted(p, op);
   return p->memo[v][r] = made ? turn(p, v, r) : eval_side(p, op, r);
 }
 
 // ---------------------------------------------------------------- reductions
 // The view with a slice on the side of its role.
-View place_one(const View *v, Role r) {
+View lower_one(const View *v, Role r) {
   if (v->row < 0 || v->col >= 0) return *v;
   View w = {.row = v->row, .col = -1, .rsize = v->rsize, .frag = r / 2};
   if (r % 2 == ROLE_COL)
@@ -235,22 +238,22 @@ View place_one(const View *v, Role r) {
 static Value reduce_along(Place *p, Builder *b, Value x, View *v, RKind k,
                           int axis, Role r) {
   bool row = axis == v->row && (v->col >= 0 || r % 2 == ROLE_ROW);
-  View one = place_one(v, r);
-  Value in = pl_inside(p, b, &one, row, !row);
-  double none = eval_identity(k, pl_dtype(b, x));
-  if (in) x = pl_select(b, in, x, pl_like(b, x, none));
+  View one = lower_one(v, r);
+  Value in = lower_inside(p, b, &one, row, !row);
+  double none = eval_identity(k, lower_dtype(b, x));
+  if (in) x = lower_select(b, in, x, lower_like(b, x, none));
   IrAttr at[] = {attr_i(AT_KIND, k), attr_i(AT_POS, row ? 0 : 1)};
-  DType dt = pl_dtype(b, x);
+  DType dt = lower_dtype(b, x);
   if (v->col < 0) {
     *v = (View){.row = -1, .col = -1};
     bool vote = k == RK_ANY || k == RK_ALL;
-    return pl_op(b, vote ? OP_VOTE : OP_FREDUCE, &x, 1, type_scalar(dt), at,
-                 vote ? 1 : 2);
+    return lower_op(b, vote ? OP_VOTE : OP_FREDUCE, &x, 1, type_scalar(dt), at,
+                    vote ? 1 : 2);
   }
   Role f = 2 * v->frag;
-  Type t = row ? pl_slice_type(p, dt, (uint32_t)v->col, f + ROLE_COL)
-               : pl_slice_type(p, dt, (uint32_t)v->row, f + ROLE_ROW);
-  Value y = pl_op(b, OP_FREDUCE, &x, 1, t, at, 2);
+  Type t = row ? lower_slice_type(p, dt, (uint32_t)v->col, f + ROLE_COL)
+               : lower_slice_type(p, dt, (uint32_t)v->row, f + ROLE_ROW);
+  Value y = lower_op(b, OP_FREDUCE, &x, 1, t, at, 2);
   if (row) *v = (View){v->col, -1, v->csize, 0, v->frag};
   else v->col = -1;
   return y;
@@ -277,49 +280,49 @@ static void keep(Place *p, Value v, Value x, Role r) {
 static void root_reduce(Place *p, const Op *op) {
   View v;
   const Type *t = ir_type(p->f, op->args[0]);
-  if (!place_view(p, t, NULL, &v)) {
-    place_refuse(p, op, "a reduction of a value with three tiled axes");
+  if (!lower_view(p, t, NULL, &v)) {
+    lower_refuse(p, op, "a reduction of a value with three tiled axes");
     return;
   }
-  Role r = place_home(p, t);
+  Role r = lower_home(p, t);
   const Op *def = ir_def(p->f, op->args[0]);
   // Columns are all in one warp; where there are many warps each would do all
   // of a long slice.
-  if (t->n == 1 && def && !place_rooted(p, def) &&
+  if (t->n == 1 && def && !lower_rooted(p, def) &&
       (p->warps <= HW_GROUP_WARPS || p->wide[t->axis[0]][ROLE_COL] < p->rows))
     r = ROLE_COL;
-  Value x = place_eval(p, op->args[0], r);
+  Value x = lower_eval(p, op->args[0], r);
   if (p->failed) return;
-  Builder *b = place_at(p, (int)p->scopes.n - 1);
-  x = pl_cast(b, work_dtype(pl_dtype(b, x)), x);
+  Builder *b = lower_at(p, (int)p->scopes.n - 1);
+  x = lower_cast(b, work_dtype(lower_dtype(b, x)), x);
   RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
   x = reduce_over(p, b, x, v, k, ir_attr(op, AT_OVER), &r);
   keep(p, op->res[0], x, r);
 }
 
 // A product that no matrix unit takes: multiply, then add up.
-void place_slow_dot(Place *p, const Op *op) {
+void lower_slow_dot(Place *p, const Op *op) {
   View v;
   const Type *s = ir_type(p->f, op->args[0]), *t = ir_type(p->f, op->args[1]);
-  if (!place_view(p, s, t, &v)) {
-    place_refuse(p, op,
+  if (!lower_view(p, s, t, &v)) {
+    lower_refuse(p, op,
                  "a product with three tiled axes that is no product "
                  "of matrices");
     return;
   }
   Type both = type_union(s, t, DT_F32);
-  Role r = place_home(p, &both);
+  Role r = lower_home(p, &both);
   // On AMD a slice of columns is long: it is loaded behind the tile.
   bool late = p->target->gpu.vendor == VENDOR_AMD && s->n < t->n;
-  Value y = late ? place_eval(p, op->args[1], place_role(&v, t)) : 0;
-  Value x = place_eval(p, op->args[0], v.col < 0 ? r : place_role(&v, s));
-  if (!late) y = place_eval(p, op->args[1], v.col < 0 ? r : place_role(&v, t));
+  Value y = late ? lower_eval(p, op->args[1], lower_role(&v, t)) : 0;
+  Value x = lower_eval(p, op->args[0], v.col < 0 ? r : lower_role(&v, s));
+  if (!late) y = lower_eval(p, op->args[1], v.col < 0 ? r : lower_role(&v, t));
   if (p->failed) return;
-  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  Builder *b = lower_at(p, (int)p->scopes.n - 1);
   DType dt = work_dtype(ir_type(p->f, op->res[0])->dtype);
-  x = pl_2(b, OP_MUL, pl_cast(b, dt, x), pl_cast(b, dt, y));
+  x = lower_2(b, OP_MUL, lower_cast(b, dt, x), lower_cast(b, dt, y));
   x = reduce_over(p, b, x, v, RK_SUM, ir_attr(op, AT_OVER), &r);
-  if (op->nargs == 3) x = pl_2(b, OP_ADD, place_eval(p, op->args[2], r), x);
+  if (op->nargs == 3) x = lower_2(b, OP_ADD, lower_eval(p, op->args[2], r), x);
   if (!p->failed) keep(p, op->res[0], x, r);
 }
 
@@ -327,20 +330,20 @@ static void root_vote(Place *p, const Op *op) {
   View v;
   const Type *t = ir_type(p->f, op->args[0]);
   bool any = op->code == OP_ANY_OF;
-  if (!place_view(p, t, NULL, &v)) {
-    place_refuse(p, op, "a test of a value with three tiled axes");
+  if (!lower_view(p, t, NULL, &v)) {
+    lower_refuse(p, op, "a test of a value with three tiled axes");
     return;
   }
-  Role r = place_home(p, t);
-  Value x = place_eval(p, op->args[0], r);
+  Role r = lower_home(p, t);
+  Value x = lower_eval(p, op->args[0], r);
   if (p->failed) return;
-  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  Builder *b = lower_at(p, (int)p->scopes.n - 1);
   if (v.row >= 0) {
-    View w = place_one(&v, r);
-    Value in = pl_inside(p, b, &w, true, true);
-    if (in) x = pl_select(b, in, x, pl_like(b, x, any ? 0 : 1));
+    View w = lower_one(&v, r);
+    Value in = lower_inside(p, b, &w, true, true);
+    if (in) x = lower_select(b, in, x, lower_like(b, x, any ? 0 : 1));
     IrAttr at = attr_i(AT_KIND, any ? RK_ANY : RK_ALL);
-    x = pl_op(b, OP_VOTE, &x, 1, type_scalar(DT_BOOL), &at, 1);
+    x = lower_op(b, OP_VOTE, &x, 1, type_scalar(DT_BOOL), &at, 1);
   }
   p->memo[op->res[0]][0] = x;
 }
@@ -349,9 +352,10 @@ static void root_vote(Place *p, const Op *op) {
 // there.
 static Value end_of_axis(Place *p, Builder *b, Value x, const View *v, bool row,
                          RKind k) {
-  Value in = pl_inside(p, b, v, row, !row);
+  Value in = lower_inside(p, b, v, row, !row);
   if (!in) return x;
-  return pl_select(b, in, x, pl_like(b, x, eval_identity(k, pl_dtype(b, x))));
+  return lower_select(b, in, x,
+                      lower_like(b, x, eval_identity(k, lower_dtype(b, x))));
 }
 
 // The scan of a slice: the sums of the rows of a square that has the slice in
@@ -361,26 +365,27 @@ static void scan_slice(Place *p, const Op *op) {
   uint32_t axis = t->axis[0];
   bool suffix = ir_attr_i(op, AT_DIR, DIR_PREFIX) == DIR_SUFFIX;
   RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
-  Value x = place_eval(p, op->args[0], ROLE_COL);
+  Value x = lower_eval(p, op->args[0], ROLE_COL);
   if (p->failed) return;
-  Builder *b = place_at(p, (int)p->scopes.n - 1);
-  DType dt = work_dtype(place_dtype(p, op->res[0]));
+  Builder *b = lower_at(p, (int)p->scopes.n - 1);
+  DType dt = work_dtype(lower_dtype_of(p, op->res[0]));
   Type square = type_frag(dt, p->wide[axis][ROLE_ROW], p->wide[axis][ROLE_COL],
                           p->target->gpu.acc),
        index = square;
   index.dtype = DT_I32;
-  Value to = pl_as(b, pl_coord(p, b, axis, ROLE_ROW), index);
-  Value from = pl_as(b, pl_coord(p, b, axis, ROLE_COL), index);
+  Value to = lower_as(b, lower_coord(p, b, axis, ROLE_ROW), index);
+  Value from = lower_as(b, lower_coord(p, b, axis, ROLE_COL), index);
   bool none = ir_attr_i(op, AT_EXCLUSIVE, 0) != 0;
   Value in =
       ir_2(b, none ? OP_LT : OP_LE, suffix ? to : from, suffix ? from : to);
   View cols = {.row = -1, .col = (int)axis, .csize = t->size[0]};
   if (suffix) x = end_of_axis(p, b, x, &cols, false, k);
-  x = pl_as(b, x, square);
-  x = pl_select(b, in, x, pl_like(b, x, eval_identity(k, dt)));
+  x = lower_as(b, x, square);
+  x = lower_select(b, in, x, lower_like(b, x, eval_identity(k, dt)));
   IrAttr at[] = {attr_i(AT_KIND, k), attr_i(AT_POS, 1)};
   p->memo[op->res[0]][ROLE_ROW] =
-      pl_op(b, OP_FREDUCE, &x, 1, pl_slice_type(p, dt, axis, ROLE_ROW), at, 2);
+      lower_op(b, OP_FREDUCE, &x, 1, lower_slice_type(p, dt, axis, ROLE_ROW),
+               at, 2);
 }
 
 static void root_scan(Place *p, const Op *op) {
@@ -390,50 +395,51 @@ static void root_scan(Place *p, const Op *op) {
     scan_slice(p, op);
     return;
   }
-  if (!place_view(p, t, NULL, &v) || v.col < 0) {
-    place_refuse(p, op, "a scan that is not along an axis of a tile");
+  if (!lower_view(p, t, NULL, &v) || v.col < 0) {
+    lower_refuse(p, op, "a scan that is not along an axis of a tile");
     return;
   }
   int axis = (int)ir_attr_i(op, AT_AXIS, 0);
   Value x[2];
   for (uint32_t i = 0; i < op->nargs; i++)
     x[i] =
-        place_eval(p, op->args[i], place_role(&v, ir_type(p->f, op->args[i])));
+        lower_eval(p, op->args[i], lower_role(&v, ir_type(p->f, op->args[i])));
   if (p->failed) return;
-  Builder *b = place_at(p, (int)p->scopes.n - 1);
-  Type tile = pl_type(p, work_dtype(place_dtype(p, op->res[0])), &v);
-  x[0] = pl_as(b, x[0], tile);
+  Builder *b = lower_at(p, (int)p->scopes.n - 1);
+  Type tile = lower_type(p, work_dtype(lower_dtype_of(p, op->res[0])), &v);
+  x[0] = lower_as(b, x[0], tile);
   bool row = axis == v.row;
   if (ir_attr_i(op, AT_DIR, DIR_PREFIX) == DIR_SUFFIX)
     x[0] =
         end_of_axis(p, b, x[0], &v, row, (RKind)ir_attr_i(op, AT_KIND, RK_SUM));
   if (op->nargs > 1)
-    x[1] = pl_as(b, x[1],
-                 pl_slice_type(p, tile.dtype, (uint32_t)(row ? v.col : v.row),
-                               2 * v.frag + row));
+    x[1] = lower_as(b, x[1],
+                    lower_slice_type(p, tile.dtype,
+                                     (uint32_t)(row ? v.col : v.row),
+                                     2 * v.frag + row));
   IrAttr at[4];
   uint32_t n = 0;
   at[n++] = attr_i(AT_KIND, ir_attr_i(op, AT_KIND, RK_SUM));
   at[n++] = attr_i(AT_POS, row ? 0 : 1);
   at[n++] = attr_i(AT_DIR, ir_attr_i(op, AT_DIR, DIR_PREFIX));
   if (ir_attr_i(op, AT_EXCLUSIVE, 0)) at[n++] = attr_i(AT_EXCLUSIVE, 1);
-  p->memo[op->res[0]][0] = pl_op(b, OP_FSCAN, x, op->nargs, tile, at, n);
+  p->memo[op->res[0]][0] = lower_op(b, OP_FSCAN, x, op->nargs, tile, at, n);
 }
 
 // ---------------------------------------------------------------- spans
 // The extreme of T[.., i] for lo <= i <= hi, by a loop.
 static void root_span(Place *p, const Op *op) {
   bool max = op->code == OP_SPAN_MAX;
-  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  Builder *b = lower_at(p, (int)p->scopes.n - 1);
   Value args[4], idx[MAX_AXES + 1];
-  args[0] = pl_cast(b, DT_I64, place_scalar(p, op->args[1]));
-  args[1] = pl_cast(b, DT_I64, place_scalar(p, op->args[2]));
+  args[0] = lower_cast(b, DT_I64, lower_scalar(p, op->args[1]));
+  args[1] = lower_cast(b, DT_I64, lower_scalar(p, op->args[2]));
   uint32_t n = 0;
   idx[n++] = p->memo[op->args[0]][0];
   for (uint32_t i = 3; i < op->nargs; i++)
-    idx[n++] = place_index(b, place_scalar(p, op->args[i]));
+    idx[n++] = lower_index(b, lower_scalar(p, op->args[i]));
   if (p->failed) return;
-  DType dt = place_dtype(p, op->res[0]);
+  DType dt = lower_dtype_of(p, op->res[0]);
   Type t = type_scalar(dt);
   Type elem = type_scalar(ir_type(p->f, op->args[0])->dtype);
   Value one = ir_const_i(b, DT_I64, 1);
@@ -445,28 +451,28 @@ static void root_span(Place *p, const Op *op) {
   Op *loop = ir_op(b, OP_FOR, args, 4, NULL, 0, &t, 1, 1);
   Builder in = {.fn = p->g, .region = loop->regions[0], .span = op->span};
   Value i = ir_region_param(in.region, type_scalar(DT_I64), "i");
-  idx[n++] = place_index(&in, i);
+  idx[n++] = lower_index(&in, i);
   Value old = ir_region_param(in.region, t, "best");
-  Value x = pl_cast(&in, dt, pl_op(&in, OP_GLOAD, idx, n, elem, NULL, 0));
+  Value x = lower_cast(&in, dt, lower_op(&in, OP_GLOAD, idx, n, elem, NULL, 0));
   Value y = ir_2(&in, max ? OP_MAX : OP_MIN, old, x);
   ir_yield(&in, &y, 1);
   p->memo[op->res[0]][0] = loop->res[0];
 }
 
-void place_root(Place *p, Op *op) {
-  place_at(p, (int)p->scopes.n - 1)->span = op->span;
+void lower_root(Place *p, Op *op) {
+  lower_at(p, (int)p->scopes.n - 1)->span = op->span;
   switch (op->code) {
   case OP_REDUCE: root_reduce(p, op); return;
   case OP_SCAN: root_scan(p, op); return;
   case OP_ANY_OF:
   case OP_ALL_OF: root_vote(p, op); return;
-  case OP_DOT: place_dot(p, op); return;
-  case OP_TRINV: place_trinv(p, op); return;
+  case OP_DOT: lower_dot(p, op); return;
+  case OP_TRINV: lower_trinv(p, op); return;
   case OP_SPAN_MIN:
   case OP_SPAN_MAX: root_span(p, op); return;
   default: {  // a load of what is written too
-    Role r = place_home(p, ir_type(p->f, op->res[0]));
-    place_set(p, op->res[0], eval_side(p, op, r));
+    Role r = lower_home(p, ir_type(p->f, op->res[0]));
+    lower_set(p, op->res[0], eval_side(p, op, r));
   }
   }
 }

@@ -101,117 +101,117 @@ typedef struct Place {
 } Place;
 
 // ---------------------------------------------------------------- plan
-void place_plan(Place *p);
-bool place_rooted(const Place *p, const Op *op);
+void lower_plan(Place *p);
+bool lower_rooted(const Place *p, const Op *op);
 // The scope in which v can be made.
-int place_depth(Place *p, Value v);
+int lower_depth(Place *p, Value v);
 // i32 if the integers v can be fit, else its own type.
-DType place_dtype(Place *p, Value v);
+DType lower_dtype_of(Place *p, Value v);
 // Padded beyond its size: what lies there must be masked.
-bool place_padded(const Place *p, uint32_t axis, Dim size, Role r);
+bool lower_padded(const Place *p, uint32_t axis, Dim size, Role r);
 // Axes of a tile with the axes of both types, row first; false: more than 2.
 typedef struct View {
   int row, col;  // -1: none
   Dim rsize, csize;
   uint32_t frag;  // as in a Role
 } View;
-bool place_view(const Place *p, const Type *a, const Type *b, View *v);
-Role place_role(const View *v, const Type *t);
-View place_one(const View *v, Role r);
-Role place_home(const Place *p, const Type *t);
+bool lower_view(const Place *p, const Type *a, const Type *b, View *v);
+Role lower_role(const View *v, const Type *t);
+View lower_one(const View *v, Role r);
+Role lower_home(const Place *p, const Type *t);
 
 // ---------------------------------------------------------------- ops
-Builder *place_at(Place *p, int depth);
-Value pl_op(Builder *b, OpCode c, const Value *args, uint32_t n, Type t,
-            const IrAttr *attrs, uint32_t nattrs);
-Value pl_2(Builder *b, OpCode c, Value x, Value y);
-Value pl_int(Builder *b, int64_t n);
-Value pl_dim(Builder *b, Dim d);
-Value pl_like(Builder *b, Value x, double v);  // a constant of x's type
-Value pl_cast(Builder *b, DType to, Value x);
-Value pl_select(Builder *b, Value c, Value x, Value y);
-bool pl_is_frag(const Builder *b, Value v);
-DType pl_dtype(const Builder *b, Value v);
+Builder *lower_at(Place *p, int depth);
+Value lower_op(Builder *b, OpCode c, const Value *args, uint32_t n, Type t,
+               const IrAttr *attrs, uint32_t nattrs);
+Value lower_2(Builder *b, OpCode c, Value x, Value y);
+Value lower_int(Builder *b, int64_t n);
+Value lower_dim(Builder *b, Dim d);
+Value lower_like(Builder *b, Value x, double v);  // a constant of x's type
+Value lower_cast(Builder *b, DType to, Value x);
+Value lower_select(Builder *b, Value c, Value x, Value y);
+bool lower_is_frag(const Builder *b, Value v);
+DType lower_dtype(const Builder *b, Value v);
 // The type of a value with those axes: scalar, slice or tile.
-Type pl_type(const Place *p, DType dt, const View *v);
-Type pl_slice_type(const Place *p, DType dt, uint32_t axis, Role r);
-Type pl_smem_type(DType dt, uint32_t rows, uint32_t cols);
+Type lower_type(const Place *p, DType dt, const View *v);
+Type lower_slice_type(const Place *p, DType dt, uint32_t axis, Role r);
+Type lower_smem_type(DType dt, uint32_t rows, uint32_t cols);
 // x as a value of type t: spread over the tile, cast.
-Value pl_as(Builder *b, Value x, Type t);
-Value pl_coord(Place *p, Builder *b, uint32_t axis, Role r);
+Value lower_as(Builder *b, Value x, Type t);
+Value lower_coord(Place *p, Builder *b, uint32_t axis, Role r);
 // true where the coordinates of the view's padded axes are inside; 0: all.
-Value pl_inside(Place *p, Builder *b, const View *v, bool row, bool col);
+Value lower_inside(Place *p, Builder *b, const View *v, bool row, bool col);
 
 // ---------------------------------------------------------------- values
 // Value v of f, in that role if it is a slice.
-Value place_eval(Place *p, Value v, Role r);
-Value place_scalar(Place *p, Value v);
+Value lower_eval(Place *p, Value v, Role r);
+Value lower_scalar(Place *p, Value v);
 // Emits a rooted op at the innermost scope.
-void place_root(Place *p, Op *op);
-void place_set(Place *p, Value v, Value x);
-Value place_refuse(Place *p, const Op *op, const char *why);
+void lower_root(Place *p, Op *op);
+void lower_set(Place *p, Value v, Value x);
+Value lower_refuse(Place *p, const Op *op, const char *why);
 
 // ---------------------------------------------------------------- products
-void place_dot(Place *p, const Op *op);
+void lower_dot(Place *p, const Op *op);
 // Makes room for its operands. True if groups of warps can share its rows: the
 // other operand is copied from memory.
-bool place_plan_dot(Place *p, const Op *op);
-void place_plan_boxes(Place *p, const Op *op);
+bool lower_plan_dot(Place *p, const Op *op);
+void lower_plan_boxes(Place *p, const Op *op);
 // First with `lin`, for all products, then without.
-void place_plan_layout(Place *p, const Op *op, bool lin);
-void place_set_lin(Place *p, const View *v, LayoutId l);
+void lower_plan_layout(Place *p, const Op *op, bool lin);
+void lower_set_lin(Place *p, const View *v, LayoutId l);
 // Makes room for boxes along these axes in layout l.
-void place_add_box(Place *p, const View *v, LayoutId l);
+void lower_add_box(Place *p, const View *v, LayoutId l);
 // The layout of the fragments that a role or view belongs to.
-LayoutId place_layout(const Place *p, uint32_t frag);
-void place_slow_dot(Place *p, const Op *op);  // multiplies and adds up
-void place_trinv(Place *p, const Op *op);
+LayoutId lower_layout(const Place *p, uint32_t frag);
+void lower_slow_dot(Place *p, const Op *op);  // multiplies and adds up
+void lower_trinv(Place *p, const Op *op);
 
 // ---------------------------------------------------------------- memory
 // x as an index of a tensor: i32.
-Value place_index(Builder *b, Value x);
+Value lower_index(Builder *b, Value x);
 // The load as a value of type t.
-Value place_load(Place *p, Builder *b, const Op *op, const View *v, Type t,
+Value lower_load(Place *p, Builder *b, const Op *op, const View *v, Type t,
                  Role r);
-Value place_reload(Place *p, Value v, const View *w, Type t);
-void place_store(Place *p, const Op *op);
+Value lower_reload(Place *p, Value v, const View *w, Type t);
+void lower_store(Place *p, const Op *op);
 // A box of its tensor that becomes an operand of type t: it is of that type or,
 // where copies go through registers, of 8-bit floats.
-bool place_comes_as(Place *p, Value v, DType t);
+bool lower_comes_as(Place *p, Value v, DType t);
 // The load v, a box, in layout l, as type t.
-Value place_box(Place *p, Value v, DType t, LayoutId l);
+Value lower_box(Place *p, Value v, DType t, LayoutId l);
 // The operand v as shared tiles of 16-bit type t; `parts` of them.
 // Summed over axis `over` by the product that wants it.
-Parts place_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over);
+Parts lower_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over);
 // Copies to shared memory go through registers, for what comes from memory too.
-bool place_staged(const Place *p);
+bool lower_staged(const Place *p);
 // The same as fragments.
-Parts place_frag(Place *p, Value v, DType t, uint32_t parts);
+Parts lower_frag(Place *p, Value v, DType t, uint32_t parts);
 // A load that is a box of its tensor: can be copied to shared memory as it is.
-bool place_is_box(Place *p, Value v, DType t);
+bool lower_is_box(Place *p, Value v, DType t);
 // v is the sum of HW_F32_PARTS such loads, the largest first.
-bool place_in_parts(Place *p, Value v, DType t, Value *part);
+bool lower_in_parts(Place *p, Value v, DType t, Value *part);
 
 // Scalars are loaded as soon as their indices are known, all together.
-void place_early(Place *p, Region *r);
+void lower_early(Place *p, Region *r);
 // Slices of columns that only a loop reads are loaded there, each time.
-void place_late(Place *p, Region *r);
+void lower_late(Place *p, Region *r);
 // Stores right behind what they store, so that it does not wait in registers.
-void place_stores(Place *p, Region *r);
+void lower_stores(Place *p, Region *r);
 
-void place_region(Place *p, const Region *r);
+void lower_region(Place *p, const Region *r);
 
 // ---------------------------------------------------------------- tasks
 // The coordinates of task(); sets Place.origin and may change the grid of g.
-void place_origins(Place *p, Builder *b);
+void lower_origins(Place *p, Builder *b);
 // Decides whether groups have rows of several heads; changes the grid of g.
-void place_plan_share(Place *p);
+void lower_plan_share(Place *p);
 // Groups of heads that share keys.
-Value place_share_count(Place *p, Builder *b);
+Value lower_share_count(Place *p, Builder *b);
 // Their coordinates: group number `keys` of those heads, and the first of the
 // task's blocks.
-void place_share(Place *p, Builder *b, Value keys, Value first);
+void lower_share(Place *p, Builder *b, Value keys, Value first);
 // The coordinate that op, an `origin`, says.
-Value place_origin(Place *p, const Op *op);
+Value lower_origin(Place *p, const Op *op);
 
 #endif

@@ -94,7 +94,8 @@ static bool is_box(const Func *f, const Op *load, Copy *c) {
 static bool can_copy(const Direct *x, const Op *loop, Op *put, Copy *c) {
   if (put->code != OP_SPUT) return false;
   Op *load = ir_def(x->f, put->args[0]);
-  if (!fetch_is_tile(x->f, loop, load) || !is_box(x->f, load, c)) return false;
+  if (!prefetch_is_tile(x->f, loop, load) || !is_box(x->f, load, c))
+    return false;
   const Type *t = ir_type(x->f, put->res[0]);
   c->load = load;
   c->put = put;
@@ -202,7 +203,7 @@ static void copy(const Direct *x, Builder *b, const Op *loop, const Copy *c,
     Value v = c->load->args[i], origin = v;
     if (ir_type(x->f, v)->kind == TK_FRAG) origin_of(x->f, v, &origin);
     args[i + 1] =
-        origin ? fetch_copy(b, loop, origin, &m) : ir_const_i(b, DT_I32, 0);
+        origin ? prefetch_copy(b, loop, origin, &m) : ir_const_i(b, DT_I32, 0);
   }
   IrAttr tile = attr_list(AT_TILE, c->axes, 2);
   ir_op(b, OP_CP_ASYNC, args, c->load->nargs + 1, &tile, 1, NULL, 0, 0);
@@ -233,7 +234,7 @@ static void fill_body(const Direct *x, const Op *loop, const Copies *all,
   wait(&b);
   bare(&b, OP_GSYNC);
   Value other = ir_2(&b, OP_SUB, ir_const_i(&b, DT_I32, 1), at);
-  copy_all(x, &b, loop, all, fetch_next(&b, loop, to->params.at[0]), other);
+  copy_all(x, &b, loop, all, prefetch_next(&b, loop, to->params.at[0]), other);
   for (uint32_t i = 0; i < all->n; i++)
     vmap_put(&m, all->at[i].put->res[0], slot_of(x, &b, &all->at[i], at));
   const Op *y = from->last;
@@ -259,7 +260,7 @@ static void rewrite(Direct *x, Op *loop, const Copies *all) {
   Value zero = args[loop->nargs] = ir_const_i(&b, DT_I32, 0);
   if (x->used || loop->parent != x->f->body) bare(&b, OP_GSYNC);
   x->used = true;
-  copy_all(x, &b, loop, all, fetch_first(&b, loop), zero);
+  copy_all(x, &b, loop, all, prefetch_first(&b, loop), zero);
   Op *made = ir_op(&b, OP_FOR, args, loop->nargs + 1, loop->attrs, loop->nattrs,
                    types, loop->nres + 1, 1);
   fill_body(x, loop, all, made->regions[0]);

@@ -45,38 +45,38 @@ static bool is_thin(const Place *p, const Op *op, uint32_t i) {
 static Type carried_type(Place *p, Value v, bool thin) {
   View w;
   const Type *t = ir_type(p->f, v);
-  if (!place_view(p, t, NULL, &w)) {
-    place_refuse(p, ir_def(p->f, v), "a carried value with three tiled axes");
+  if (!lower_view(p, t, NULL, &w)) {
+    lower_refuse(p, ir_def(p->f, v), "a carried value with three tiled axes");
     return type_scalar(DT_F32);
   }
   if (t->n == 1)
-    return pl_slice_type(p, t->dtype, t->axis[0],
-                         thin ? ROLE_ROW : place_home(p, t));
-  return pl_type(p, t->dtype, &w);
+    return lower_slice_type(p, t->dtype, t->axis[0],
+                            thin ? ROLE_ROW : lower_home(p, t));
+  return lower_type(p, t->dtype, &w);
 }
 
 static Role role_of(const Place *p, Value v, const Type *t) {
   bool col = t->kind == TK_FRAG && t->slice == SLICE_COL;
-  Role home = place_home(p, ir_type(p->f, v)), r = col ? ROLE_COL : ROLE_ROW;
+  Role home = lower_home(p, ir_type(p->f, v)), r = col ? ROLE_COL : ROLE_ROW;
   return home % 2 == r ? home : r;
 }
 
 static Value carried(Place *p, Value v, Type t) {
-  Value x = place_eval(p, v, role_of(p, v, &t));
-  return p->failed ? 0 : pl_as(place_at(p, (int)p->scopes.n - 1), x, t);
+  Value x = lower_eval(p, v, role_of(p, v, &t));
+  return p->failed ? 0 : lower_as(lower_at(p, (int)p->scopes.n - 1), x, t);
 }
 
 // Emits region `from` into `to` and its yield.
 static void region_into(Place *p, const Region *from, Region *to,
                         const Type *types, Span span) {
   open_scope(p, from, to, span);
-  place_region(p, from);
+  lower_region(p, from);
   const Op *y = from->last;
   assert(y && y->code == OP_YIELD);
   Value *out = NEWN(p->arena, Value, y->nargs + 1);
   for (uint32_t i = 0; i < y->nargs && !p->failed; i++)
     out[i] = carried(p, y->args[i], types[i]);
-  if (!p->failed) ir_yield(place_at(p, (int)p->scopes.n - 1), out, y->nargs);
+  if (!p->failed) ir_yield(lower_at(p, (int)p->scopes.n - 1), out, y->nargs);
   p->scopes.n--;
 }
 
@@ -90,7 +90,7 @@ static Type *carried_types(Place *p, const Op *op) {
 
 // What is made outside for the inside goes in front of `inner`.
 static void inside_of(Place *p, int depth, Op *inner) {
-  place_at(p, depth)->before = inner;
+  lower_at(p, depth)->before = inner;
 }
 
 static void place_for(Place *p, const Op *op) {
@@ -98,12 +98,12 @@ static void place_for(Place *p, const Op *op) {
   Region *r = op->regions[0];
   Type *types = carried_types(p, op);
   Value *args = NEWN(p->arena, Value, op->nargs);
-  DType iv = place_dtype(p, r->params.at[0]);
+  DType iv = lower_dtype_of(p, r->params.at[0]);
   for (uint32_t i = 0; i < op->nargs && !p->failed; i++)
     args[i] = carried(p, op->args[i], i < 3 ? type_scalar(iv) : types[i - 3]);
   if (p->failed) return;
   IrAttr rev = attr_i(AT_REVERSE, 1);
-  Op *loop = ir_op(place_at(p, depth), OP_FOR, args, op->nargs, &rev,
+  Op *loop = ir_op(lower_at(p, depth), OP_FOR, args, op->nargs, &rev,
                    ir_attr_i(op, AT_REVERSE, 0) != 0, types, op->nres, 1);
   Region *to = loop->regions[0];
   for (uint32_t i = 0; i < r->params.n; i++) {
@@ -122,34 +122,34 @@ static void place_for(Place *p, const Op *op) {
 static void place_if(Place *p, const Op *op) {
   int depth = (int)p->scopes.n - 1;
   Type *types = carried_types(p, op);
-  Value c = place_scalar(p, op->args[0]);
+  Value c = lower_scalar(p, op->args[0]);
   if (p->failed) return;
-  Op *x = ir_op(place_at(p, depth), OP_IF, &c, 1, NULL, 0, types, op->nres, 2);
+  Op *x = ir_op(lower_at(p, depth), OP_IF, &c, 1, NULL, 0, types, op->nres, 2);
   inside_of(p, depth, x);
   for (uint32_t i = 0; i < 2 && !p->failed; i++)
     region_into(p, op->regions[i], x->regions[i], types, op->span);
   inside_of(p, depth, x->next);
-  for (uint32_t i = 0; i < op->nres; i++) place_set(p, op->res[i], x->res[i]);
+  for (uint32_t i = 0; i < op->nres; i++) lower_set(p, op->res[i], x->res[i]);
 }
 
 static void place_skip(Place *p, const Op *op) {
   if (p->groups == 1) return;
-  Value n = place_scalar(p, op->args[0]);
+  Value n = lower_scalar(p, op->args[0]);
   if (p->failed) return;
-  Builder *b = place_at(p, (int)p->scopes.n - 1);
-  n = pl_cast(b, DT_I32, n);
+  Builder *b = lower_at(p, (int)p->scopes.n - 1);
+  n = lower_cast(b, DT_I32, n);
   ir_op(b, OP_SKIP, &n, 1, NULL, 0, NULL, 0, 0);
 }
 
-void place_region(Place *p, const Region *r) {
+void lower_region(Place *p, const Region *r) {
   for (Op *op = r->first; op && !p->failed; op = op->next) switch (op->code) {
     case OP_FOR: place_for(p, op); break;
     case OP_IF: place_if(p, op); break;
-    case OP_STORE: place_store(p, op); break;
+    case OP_STORE: lower_store(p, op); break;
     case OP_SKIP: place_skip(p, op); break;
     case OP_YIELD: break;
     default:
-      if (place_rooted(p, op)) place_root(p, op);
+      if (lower_rooted(p, op)) lower_root(p, op);
     }
 }
 
@@ -166,10 +166,10 @@ static void place_launch(Place *p, Builder *b) {
   if (p->mixed) at[n++] = attr_i(AT_MIXED, 1);
   if (p->groups > 1) at[n++] = attr_list(AT_GROUPS, &size, 1);
   ir_op(b, OP_LAUNCH, NULL, 0, at, n, NULL, 0, 0);
-  place_origins(p, b);
+  lower_origins(p, b);
   if (p->groups == 1) return;
-  Value g = pl_op(b, OP_GROUP, NULL, 0, type_scalar(DT_I32), NULL, 0);
-  p->group = ir_2(b, OP_MUL, g, pl_int(b, p->wide[p->lane][ROLE_ROW]));
+  Value g = lower_op(b, OP_GROUP, NULL, 0, type_scalar(DT_I32), NULL, 0);
+  p->group = ir_2(b, OP_MUL, g, lower_int(b, p->wide[p->lane][ROLE_ROW]));
 }
 
 // Where even the smallest tiles leave too few registers free a workgroup has a
@@ -207,18 +207,18 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
   for (uint32_t i = 0; i < n; i++) p.depth[i] = -1;
   p.origin = NEWN(p.arena, Value, f->axes.n + 1);
   p.g = rebuild_signature(m, f);
-  place_plan(&p);
+  lower_plan(&p);
   if (p.failed) return NULL;
   for (uint32_t i = 0; i < f->params.n; i++)
     p.memo[f->params.at[i].v][0] = p.g->params.at[i].v;
   open_scope(&p, f->body, p.g->body, f->span);
-  place_launch(&p, place_at(&p, 0));
-  place_region(&p, f->body);
+  place_launch(&p, lower_at(&p, 0));
+  lower_region(&p, f->body);
   if (p.failed) return NULL;
-  place_early(&p, p.g->body);
+  lower_early(&p, p.g->body);
   if (p.scarce) {
-    place_stores(&p, p.g->body);
-    place_late(&p, p.g->body);
+    lower_stores(&p, p.g->body);
+    lower_late(&p, p.g->body);
   }
   return p.g;
 }

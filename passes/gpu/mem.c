@@ -7,15 +7,15 @@
 
 // ---------------------------------------------------------------- indices
 // An index is 32 bits wide: what does not fit is out of range anyway.
-Value place_index(Builder *b, Value x) {
+Value lower_index(Builder *b, Value x) {
   if (!x) return 0;
-  DType t = pl_dtype(b, x);
-  if (t == DT_U32) x = pl_cast(b, t = DT_I64, x);
+  DType t = lower_dtype(b, x);
+  if (t == DT_U32) x = lower_cast(b, t = DT_I64, x);
   if (t == DT_I64) {
-    x = pl_2(b, OP_MAX, x, ir_const_i(b, t, INT32_MIN));
-    x = pl_2(b, OP_MIN, x, ir_const_i(b, t, INT32_MAX));
+    x = lower_2(b, OP_MAX, x, ir_const_i(b, t, INT32_MIN));
+    x = lower_2(b, OP_MIN, x, ir_const_i(b, t, INT32_MAX));
   }
-  return pl_cast(b, DT_I32, x);
+  return lower_cast(b, DT_I32, x);
 }
 
 static Value index_value(Place *p, Value v, Role r);
@@ -25,33 +25,33 @@ static Value index_value(Place *p, Value v, Role r);
 static Value sum_index(Place *p, Value v, Role r) {
   const Op *op = ir_def(p->f, v);
   if (!op || op->code != OP_ADD || ir_type(p->f, v)->n != 1 ||
-      place_dtype(p, v) != DT_I64)
+      lower_dtype_of(p, v) != DT_I64)
     return 0;
   uint32_t s = ir_type(p->f, op->args[0])->n ? 1 : 0;
   if (ir_type(p->f, op->args[s])->n) return 0;
   Value x = index_value(p, op->args[!s], r);
   Value y = index_value(p, op->args[s], ROLE_ROW);
   if (p->failed) return 0;
-  Builder *b = place_at(p, place_depth(p, v));
-  return pl_2(b, OP_ADD, x, pl_as(b, y, *ir_type(p->g, x)));
+  Builder *b = lower_at(p, lower_depth(p, v));
+  return lower_2(b, OP_ADD, x, lower_as(b, y, *ir_type(p->g, x)));
 }
 
 static Value index_value(Place *p, Value v, Role r) {
   Value sum = sum_index(p, v, r);
   if (sum || p->failed) return sum;
-  Value x = place_eval(p, v, r);
-  return p->failed ? 0 : place_index(place_at(p, place_depth(p, v)), x);
+  Value x = lower_eval(p, v, r);
+  return p->failed ? 0 : lower_index(lower_at(p, lower_depth(p, v)), x);
 }
 
 static Role index_role(const Place *p, const View *v, Value x, Role r) {
   const Type *t = ir_type(p->f, x);
-  return v->col < 0 ? r : place_role(v, t);
+  return v->col < 0 ? r : lower_role(v, t);
 }
 
 // What is said of indices.
 static const AttrId promises[] = {AT_INBOUNDS, AT_LOOSE};
 
-Value place_load(Place *p, Builder *b, const Op *op, const View *v, Type t,
+Value lower_load(Place *p, Builder *b, const Op *op, const View *v, Type t,
                  Role r) {
   Value args[MAX_AXES + 1];
   args[0] = p->memo[op->args[0]][0];
@@ -64,10 +64,10 @@ Value place_load(Place *p, Builder *b, const Op *op, const View *v, Type t,
   for (size_t i = 0; i < sizeof promises / sizeof *promises; i++)
     if (ir_attr_i(op, promises[i], 0)) how[n++] = attr_i(promises[i], 1);
   t.dtype = ir_type(p->f, op->args[0])->dtype;
-  Value x = pl_op(b, OP_GLOAD, args, op->nargs, t, how, n);
+  Value x = lower_op(b, OP_GLOAD, args, op->nargs, t, how, n);
   // Bounds of loops and coordinates of tiles: the hardware must be told.
   bool steers = t.kind == TK_ELEM && t.dtype == DT_I32;
-  return steers ? pl_op(b, OP_UNIFORM, &x, 1, t, NULL, 0) : x;
+  return steers ? lower_op(b, OP_UNIFORM, &x, 1, t, NULL, 0) : x;
 }
 
 // Is index i of the access the whole extent of that axis and nothing else?
@@ -95,17 +95,17 @@ static bool is_inout(const Place *p, Value tensor) {
   return false;
 }
 
-void place_store(Place *p, const Op *op) {
+void lower_store(Place *p, const Op *op) {
   Type all = *ir_type(p->f, op->args[1]);
   for (uint32_t i = 2; i < op->nargs; i++)
     all = type_union(&all, ir_type(p->f, op->args[i]), all.dtype);
   View v;
-  if (!place_view(p, &all, NULL, &v)) {
-    place_refuse(p, op, "a store of a value with three tiled axes");
+  if (!lower_view(p, &all, NULL, &v)) {
+    lower_refuse(p, op, "a store of a value with three tiled axes");
     return;
   }
-  Role r = place_home(p, &all);
-  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  Role r = lower_home(p, &all);
+  Builder *b = lower_at(p, (int)p->scopes.n - 1);
   b->span = op->span;
   Value args[MAX_AXES + 3];
   DType dt = ir_type(p->f, op->args[0])->dtype;
@@ -113,27 +113,28 @@ void place_store(Place *p, const Op *op) {
   uint32_t n = op->nargs;
   for (uint32_t i = 1; i < n && !p->failed; i++) {
     Role at = index_role(p, &v, op->args[i], r);
-    args[i] = i == 1 ? place_eval(p, op->args[i], at)
+    args[i] = i == 1 ? lower_eval(p, op->args[i], at)
                      : index_value(p, op->args[i], at);
   }
   if (p->failed) return;
-  View w = place_one(&v, r);
-  Type tile = v.col < 0 && v.row >= 0 ? pl_slice_type(p, dt, (uint32_t)v.row, r)
-                                      : pl_type(p, dt, &v);
-  args[1] = pl_as(b, args[1], tile);
-  Value in = pl_inside(p, b, &w, !ends_itself(p, op, 2, w.row),
-                       !ends_itself(p, op, 2, w.col));
+  View w = lower_one(&v, r);
+  Type tile = v.col < 0 && v.row >= 0
+                  ? lower_slice_type(p, dt, (uint32_t)v.row, r)
+                  : lower_type(p, dt, &v);
+  args[1] = lower_as(b, args[1], tile);
+  Value in = lower_inside(p, b, &w, !ends_itself(p, op, 2, w.row),
+                          !ends_itself(p, op, 2, w.col));
   bool masked = ir_attr_i(op, AT_MASKED, 0);
   Type btile = tile;
   btile.dtype = DT_BOOL;
   if (masked) {
     // The mask is no index.
     Value m =
-        place_eval(p, op->args[n - 1], index_role(p, &v, op->args[n - 1], r));
-    in = in ? pl_2(b, OP_AND, m, in) : m;
+        lower_eval(p, op->args[n - 1], index_role(p, &v, op->args[n - 1], r));
+    in = in ? lower_2(b, OP_AND, m, in) : m;
     n--;
   }
-  if (in) args[n++] = pl_as(b, in, btile);
+  if (in) args[n++] = lower_as(b, in, btile);
   if (is_inout(p, op->args[0]))
     ir_op(b, OP_GSYNC, NULL, 0, NULL, 0, NULL, 0, 0);
   IrAttr at = attr_i(AT_MASKED, 1);
@@ -159,9 +160,9 @@ static bool unit_steps(Place *p, Value v, uint32_t axis, Value *origin,
     if (!emit) return true;
     Value x = index_value(p, s, ROLE_ROW);
     if (p->failed) return false;
-    int d = place_depth(p, v);
-    Builder *b = place_at(p, d);
-    if (op->code == OP_SUB) x = ir_2(b, OP_SUB, pl_like(b, x, 0), x);
+    int d = lower_depth(p, v);
+    Builder *b = lower_at(p, d);
+    if (op->code == OP_SUB) x = ir_2(b, OP_SUB, lower_like(b, x, 0), x);
     *origin = *origin ? ir_2(b, OP_ADD, *origin, x) : x;
     return true;
   }
@@ -256,7 +257,7 @@ static bool find_box(Place *p, const Op *op, Box *box) {
   for (uint32_t i = 0; i < 2; i++) {
     uint32_t a = box->axis[i];
     Dim size = t->size[type_axis_at(t, a)];
-    if (place_padded(p, a, size, ROLE_COL) && (int)a != p->lane &&
+    if (lower_padded(p, a, size, ROLE_COL) && (int)a != p->lane &&
         !is_whole(p, op, 1, (uint32_t)box->pos[i], a))
       return false;
   }
@@ -275,7 +276,7 @@ static Value unflipped(const Place *p, Value v, Value *sign) {
 }
 
 // Of a tile with a sign each group has its own: one changes it in place.
-bool place_is_box(Place *p, Value v, DType t) {
+bool lower_is_box(Place *p, Value v, DType t) {
   Value sign;
   v = unflipped(p, v, &sign);
   const Op *op = ir_def(p->f, v);
@@ -284,7 +285,7 @@ bool place_is_box(Place *p, Value v, DType t) {
     return false;
   Box box;
   return op && op->code == OP_LOAD && ir_type(p->f, v)->dtype == t &&
-         !place_rooted(p, op) && find_box(p, op, &box) &&
+         !lower_rooted(p, op) && find_box(p, op, &box) &&
          !(sign && box.pieces > 1);
 }
 
@@ -292,13 +293,13 @@ bool place_is_box(Place *p, Value v, DType t) {
 static Value box_of(Place *p, Value v, DType t) {
   const Op *op = ir_def(p->f, v);
   bool cast = op && op->code == OP_CAST && ir_type(p->f, v)->dtype == DT_F32;
-  return cast && place_is_box(p, op->args[0], t) ? op->args[0] : 0;
+  return cast && lower_is_box(p, op->args[0], t) ? op->args[0] : 0;
 }
 
-bool place_in_parts(Place *p, Value v, DType t, Value *part) {
+bool lower_in_parts(Place *p, Value v, DType t, Value *part) {
   uint32_t i = 0;
   const Op *op = ir_def(p->f, v);
-  if (place_staged(p)) return false;
+  if (lower_staged(p)) return false;
   for (; op && op->code == OP_ADD && i + 1 < HW_F32_PARTS; i++) {
     part[i] = box_of(p, op->args[1], t);
     v = op->args[0];
@@ -311,7 +312,7 @@ bool place_in_parts(Place *p, Value v, DType t, Value *part) {
 
 static Value fill(Place *p, Value v, Parts *out) {
   Value sign;
-  int depth = place_depth(p, v);
+  int depth = lower_depth(p, v);
   v = unflipped(p, v, &sign);
   const Op *op = ir_def(p->f, v);
   Box box;
@@ -320,7 +321,7 @@ static Value fill(Place *p, Value v, Parts *out) {
   (void)ok;
   Value args[MAX_AXES + COST_PAGES_MOST + 2];
   args[0] = p->memo[op->args[0]][0];
-  Builder *b = place_at(p, depth);
+  Builder *b = lower_at(p, depth);
   uint32_t n = op->nargs;
   for (uint32_t i = 1; i < n; i++) {
     const Type *x = ir_type(p->f, op->args[i]);
@@ -328,13 +329,13 @@ static Value fill(Place *p, Value v, Parts *out) {
     if (piece || x->n == 0) {
       args[i] = index_value(p, piece ? box.piece[0] : op->args[i], ROLE_ROW);
     } else if (box.pieces > 1 && (int)i - 1 == box.pos[0]) {
-      args[i] = pl_int(b, 0);
+      args[i] = lower_int(b, 0);
     } else {
       args[i] = 0;
       unit_steps(p, op->args[i], x->axis[0], &args[i], true);
       if ((int)x->axis[0] == p->lane && p->groups > 1)
-        args[i] = args[i] ? pl_2(b, OP_ADD, args[i], p->group) : p->group;
-      if (!args[i]) args[i] = pl_int(b, 0);
+        args[i] = args[i] ? lower_2(b, OP_ADD, args[i], p->group) : p->group;
+      if (!args[i]) args[i] = lower_int(b, 0);
     }
     if (p->failed) return 0;
   }
@@ -347,64 +348,64 @@ static Value fill(Place *p, Value v, Parts *out) {
     args[n++] = index_value(p, box.piece[i], ROLE_ROW);
   if (box.pieces > 1) at[nattrs++] = attr_list(AT_PIECES, pieces, 2);
   else if (sign) at[nattrs++] = attr_i(AT_FLIP, 1);
-  if (sign) args[n++] = place_scalar(p, sign);
+  if (sign) args[n++] = lower_scalar(p, sign);
   if (p->failed) return 0;
   out->row = box.axis[0];
   out->col = box.axis[1];
-  Type t = pl_smem_type(ir_type(p->f, v)->dtype, box_size(p, out->row),
-                        box_size(p, out->col));
-  return pl_op(b, OP_SFILL, args, n, t, at, nattrs);
+  Type t = lower_smem_type(ir_type(p->f, v)->dtype, box_size(p, out->row),
+                           box_size(p, out->col));
+  return lower_op(b, OP_SFILL, args, n, t, at, nattrs);
 }
 
 // A box that a product wants too comes from its shared tile.
-Value place_reload(Place *p, Value v, const View *w, Type t) {
+Value lower_reload(Place *p, Value v, const View *w, Type t) {
   const Op *op = ir_def(p->f, v);
-  Parts s = place_smem(p, v, ir_type(p->f, v)->dtype, 1, ~0u);
+  Parts s = lower_smem(p, v, ir_type(p->f, v)->dtype, 1, ~0u);
   if (p->failed) return 0;
-  Builder *b = place_at(p, place_depth(p, v));
+  Builder *b = lower_at(p, lower_depth(p, v));
   const Type *st = ir_type(p->g, s.part[0]);
   bool trans = (int)s.row != w->row;
   t.dtype = st->dtype;
   if (st->ext[trans] != t.ext[0] || st->ext[!trans] != t.ext[1])
-    return place_load(p, b, op, w, t, ROLE_ROW);
+    return lower_load(p, b, op, w, t, ROLE_ROW);
   IrAttr at = attr_i(AT_TRANS, 1);
-  return pl_op(b, OP_SLOAD, s.part, 1, t, &at, trans);
+  return lower_op(b, OP_SLOAD, s.part, 1, t, &at, trans);
 }
 
 // ---------------------------------------------------------------- operands
 // x less its rounded part; what is left of inf is 0.
 static Value rest_of(Builder *b, Value x, Value part) {
-  Value r = ir_2(b, OP_SUB, x, pl_cast(b, DT_F32, part));
-  return pl_select(b, ir_2(b, OP_EQ, r, r), r, pl_like(b, r, 0));
+  Value r = ir_2(b, OP_SUB, x, lower_cast(b, DT_F32, part));
+  return lower_select(b, ir_2(b, OP_EQ, r, r), r, lower_like(b, r, 0));
 }
 
 static Value put(Place *p, Builder *b, const View *w, Value x, bool turned) {
-  Type t = pl_smem_type(pl_dtype(b, x), p->wide[w->row][ROLE_ROW],
-                        p->wide[w->col][ROLE_COL]);
+  Type t = lower_smem_type(lower_dtype(b, x), p->wide[w->row][ROLE_ROW],
+                           p->wide[w->col][ROLE_COL]);
   if (turned) t.layout = LY_TURNED;
-  return pl_op(b, OP_SPUT, &x, 1, t, NULL, 0);
+  return lower_op(b, OP_SPUT, &x, 1, t, NULL, 0);
 }
 
 // The parts of v; where `puts`, in shared memory, each as soon as it is there.
 static void split(Place *p, Value v, DType t, uint32_t parts, bool puts,
                   Parts *f) {
   View w;
-  place_view(p, ir_type(p->f, v), NULL, &w);
-  Value x = place_eval(p, v, ROLE_ROW);
+  lower_view(p, ir_type(p->f, v), NULL, &w);
+  Value x = lower_eval(p, v, ROLE_ROW);
   if (p->failed) return;
-  Builder *b = place_at(p, place_depth(p, v));
-  Value in = pl_inside(p, b, &w, true, true);
-  if (in) x = pl_select(b, in, x, pl_like(b, x, 0));
+  Builder *b = lower_at(p, lower_depth(p, v));
+  Value in = lower_inside(p, b, &w, true, true);
+  if (in) x = lower_select(b, in, x, lower_like(b, x, 0));
   *f = (Parts){.n = parts, .row = (uint32_t)w.row, .col = (uint32_t)w.col};
-  if (parts > 1) x = pl_cast(b, DT_F32, x);
+  if (parts > 1) x = lower_cast(b, DT_F32, x);
   for (uint32_t i = 0; i < parts; i++) {
-    Value part = pl_cast(b, t, x);
+    Value part = lower_cast(b, t, x);
     f->part[i] = puts ? put(p, b, &w, part, false) : part;
     if (i + 1 < parts) x = rest_of(b, x, part);
   }
 }
 
-Parts place_frag(Place *p, Value v, DType t, uint32_t parts) {
+Parts lower_frag(Place *p, Value v, DType t, uint32_t parts) {
   Parts *f = &p->frag[v];
   if (f->n != parts || ir_type(p->g, f->part[0])->dtype != t)
     split(p, v, t, parts, false, f);
@@ -416,71 +417,72 @@ Parts place_frag(Place *p, Value v, DType t, uint32_t parts) {
 static bool is_large(Place *p, Value v, const View *w) {
   uint32_t n = p->wide[w->row][ROLE_ROW] * p->wide[w->col][ROLE_COL];
   return n / (p->warps * p->target->gpu.wave) >
-         (place_depth(p, v) ? COST_LARGE_VALUE / 2 : COST_LARGE_VALUE);
+         (lower_depth(p, v) ? COST_LARGE_VALUE / 2 : COST_LARGE_VALUE);
 }
 
-bool place_comes_as(Place *p, Value v, DType t) {
+bool lower_comes_as(Place *p, Value v, DType t) {
   DType own = ir_type(p->f, v)->dtype;
   bool narrow = dtype_is_float(own) && dtype_size(own) == 1;
-  return place_is_box(p, v, t) ||
-         (narrow && place_staged(p) && place_is_box(p, v, own));
+  return lower_is_box(p, v, t) ||
+         (narrow && lower_staged(p) && lower_is_box(p, v, own));
 }
 
-Value place_box(Place *p, Value v, DType to, LayoutId l) {
+Value lower_box(Place *p, Value v, DType to, LayoutId l) {
   View w;
   Value sign;
   v = unflipped(p, v, &sign);
-  place_view(p, ir_type(p->f, v), NULL, &w);
+  lower_view(p, ir_type(p->f, v), NULL, &w);
   for (uint32_t i = 0; i < p->nlin; i++)
     if (p->lin[i].box && p->lin[i].layout == l && (int)p->lin[i].row == w.row &&
         (int)p->lin[i].col == w.col)
       w.frag = i + 1;
-  Builder *b = place_at(p, place_depth(p, v));
+  Builder *b = lower_at(p, lower_depth(p, v));
   b->span = ir_def(p->f, v)->span;
   DType dt = ir_type(p->f, v)->dtype;
-  Value x = place_load(p, b, ir_def(p->f, v), &w, pl_type(p, dt, &w), ROLE_ROW);
-  if (x && to != dt) x = pl_cast(b, to, x);
-  Value minus = x && sign ? place_scalar(p, sign) : 0;
+  Value x =
+      lower_load(p, b, ir_def(p->f, v), &w, lower_type(p, dt, &w), ROLE_ROW);
+  if (x && to != dt) x = lower_cast(b, to, x);
+  Value minus = x && sign ? lower_scalar(p, sign) : 0;
   if (x && dtype_size(to) == 1 && (sign || p->target->gpu.f8 != F8_OCP)) {
     Value args[] = {x, minus};
-    return pl_op(b, OP_FOPERAND, args, sign ? 2 : 1, *ir_type(b->fn, x), NULL,
-                 0);
+    return lower_op(b, OP_FOPERAND, args, sign ? 2 : 1, *ir_type(b->fn, x),
+                    NULL, 0);
   }
   if (!x || !sign) return x;
-  Value flipped = pl_cast(b, to, ir_1(b, OP_NEG, pl_cast(b, DT_F32, x)));
-  return pl_select(b, minus, flipped, x);
+  Value flipped = lower_cast(b, to, ir_1(b, OP_NEG, lower_cast(b, DT_F32, x)));
+  return lower_select(b, minus, flipped, x);
 }
 
-bool place_staged(const Place *p) {
+bool lower_staged(const Place *p) {
   return p->target->gpu.vendor == VENDOR_AMD;
 }
 
-Parts place_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over) {
+Parts lower_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over) {
   Parts *s = &p->smem[v];
   if (s->n == parts && ir_type(p->g, s->part[0])->dtype == t) return *s;
   Value own[HW_F32_PARTS] = {v};
-  if ((parts == 1 && place_is_box(p, v, t) && !place_staged(p)) ||
-      (parts == HW_F32_PARTS && place_in_parts(p, v, t, own))) {
+  if ((parts == 1 && lower_is_box(p, v, t) && !lower_staged(p)) ||
+      (parts == HW_F32_PARTS && lower_in_parts(p, v, t, own))) {
     for (uint32_t i = 0; i < parts; i++) s->part[i] = fill(p, own[i], s);
     s->n = parts;
     return *s;
   }
   View w;
-  place_view(p, ir_type(p->f, v), NULL, &w);
+  lower_view(p, ir_type(p->f, v), NULL, &w);
   bool turned = p->target->gpu.turn && w.row == (int)over;
   Parts f;
-  if (parts > 1 && !turned && !place_staged(p) && is_large(p, v, &w)) {
+  if (parts > 1 && !turned && !lower_staged(p) && is_large(p, v, &w)) {
     split(p, v, t, parts, true, s);
     return *s;
   }
-  if (parts == 1 && place_comes_as(p, v, t))
+  if (parts == 1 && lower_comes_as(p, v, t))
     f = (Parts){.n = 1,
                 .row = (uint32_t)w.row,
                 .col = (uint32_t)w.col,
-                .part = {place_box(p, v, t, turned ? LY_QUAD : LY_LIN)}};
-  else f = place_frag(p, v, t, parts);
+                .part = {lower_box(p, v, t, turned ? LY_QUAD : LY_LIN)}};
+  else f = lower_frag(p, v, t, parts);
   if (p->failed) return f;
-  Builder *b = place_at(p, place_depth(p, v));
+  Builder *b = lower_at(p, lower_depth(p, v));
   *s = f;
   for (uint32_t i = 0; i < parts; i++)
     s->part[i] = put(p, b, &w, f.part[i], turned);
@@ -516,10 +518,10 @@ static void move_up(Place *p, Region *r, Op *op) {
   if (after && after->next != op) ir_move_before(op, after->next);
 }
 
-void place_early(Place *p, Region *r) {
+void lower_early(Place *p, Region *r) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    for (uint32_t i = 0; i < op->nregions; i++) place_early(p, op->regions[i]);
+    for (uint32_t i = 0; i < op->nregions; i++) lower_early(p, op->regions[i]);
     if (steers(p, op)) move_up(p, r, op);
   }
 }
@@ -553,10 +555,10 @@ static bool is_stored_once(const Region *r, Value tensor) {
   return n == 1;
 }
 
-void place_stores(Place *p, Region *r) {
+void lower_stores(Place *p, Region *r) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    for (uint32_t i = 0; i < op->nregions; i++) place_stores(p, op->regions[i]);
+    for (uint32_t i = 0; i < op->nregions; i++) lower_stores(p, op->regions[i]);
     if (op->code != OP_GSTORE || is_loaded(p->g->body, op->args[0]) ||
         !is_stored_once(r, op->args[0]))
       continue;
@@ -580,10 +582,10 @@ static Op *first_use_in(Place *p, const Op *loop, Value v) {
   return uses == ir_count_uses(p->g, v) ? first : NULL;
 }
 
-void place_late(Place *p, Region *r) {
+void lower_late(Place *p, Region *r) {
   for (Op *loop = r->first; loop; loop = loop->next) {
     for (uint32_t i = 0; i < loop->nregions; i++)
-      place_late(p, loop->regions[i]);
+      lower_late(p, loop->regions[i]);
     if (loop->code != OP_FOR) continue;
     for (Op *op = r->first, *next; op != loop; op = next) {
       next = op->next;

@@ -29,7 +29,7 @@ static void plan_order(Place *p) {
     p->order[a] = axis_rank(p, a) << 8 | a;
 }
 
-bool place_view(const Place *p, const Type *a, const Type *b, View *v) {
+bool lower_view(const Place *p, const Type *a, const Type *b, View *v) {
   *v = (View){.row = -1, .col = -1};
   const Type *t[] = {a, b};
   for (int k = 0; k < 2; k++)
@@ -56,11 +56,11 @@ bool place_view(const Place *p, const Type *a, const Type *b, View *v) {
   return true;
 }
 
-Role place_home(const Place *p, const Type *t) {
+Role lower_home(const Place *p, const Type *t) {
   return t->n == 1 ? p->home[t->axis[0]] : ROLE_ROW;
 }
 
-Role place_role(const View *v, const Type *t) {
+Role lower_role(const View *v, const Type *t) {
   if (t->n != 1) return ROLE_ROW;
   return 2 * v->frag + ((int)t->axis[0] == v->row ? ROLE_ROW : ROLE_COL);
 }
@@ -107,7 +107,7 @@ static uint32_t least_rows(const Place *p, int64_t n) {
 static void note_size(Place *p, uint32_t axis, Dim size) {
   int64_t n;
   if (!dim_is_const(&p->m->dims, size, &n) || n > 1 << 20) {
-    place_refuse(p, NULL, "a tile of a size that is not a known constant");
+    lower_refuse(p, NULL, "a tile of a size that is not a known constant");
     return;
   }
   // Products have whole groups' rows; tiles that were cut may be shorter.
@@ -126,7 +126,7 @@ static void count_type(Count *c, const Type *t) {
   View v;
   if (t->kind != TK_ELEM) return;
   for (uint32_t i = 0; i < t->n; i++) note_size(c->p, t->axis[i], t->size[i]);
-  if (t->n != 2 || !place_view(c->p, t, NULL, &v)) return;
+  if (t->n != 2 || !lower_view(c->p, t, NULL, &v)) return;
   c->rows[v.row]++;
   c->cols[v.col]++;
 }
@@ -146,7 +146,7 @@ static void plan_sizes(Place *p) {
     p->home[a] = c.cols[a] > c.rows[a] ? ROLE_COL : ROLE_ROW;
 }
 
-bool place_padded(const Place *p, uint32_t axis, Dim size, Role r) {
+bool lower_padded(const Place *p, uint32_t axis, Dim size, Role r) {
   int64_t n;
   if (!dim_is_const(&p->m->dims, size, &n)) return true;
   if ((int)axis == p->lane) n /= p->groups;
@@ -208,7 +208,7 @@ static void seed_op(void *data, Op *op) {
   }
 }
 
-DType place_dtype(Place *p, Value v) {
+DType lower_dtype_of(Place *p, Value v) {
   DType t = ir_type(p->f, v)->dtype;
   if (t != DT_I64) return t;
   Range r = range_of(&p->ranges, v);
@@ -235,7 +235,7 @@ static const Op *only_user(const Place *p, Value v) {
   return u.n == 1 ? u.op : NULL;
 }
 
-bool place_rooted(const Place *p, const Op *op) {
+bool lower_rooted(const Place *p, const Op *op) {
   switch (op->code) {
   case OP_DOT:
   case OP_REDUCE:
@@ -290,18 +290,18 @@ static int load_depth(const Place *p, const Op *op, int d) {
   return to;
 }
 
-int place_depth(Place *p, Value v) {
+int lower_depth(Place *p, Value v) {
   if (p->depth[v] >= 0) return p->depth[v];
   const ValueInfo *i = ir_info(p->f, v);
   const Op *op = i->def;
   int d = 0;
   if (!op)
     d = ir_type(p->f, v)->kind == TK_TENSOR ? 0 : region_depth(p, i->region);
-  else if (place_rooted(p, op) || !may_hoist(p, op))
+  else if (lower_rooted(p, op) || !may_hoist(p, op))
     d = region_depth(p, i->region);
   else
     for (uint32_t k = 0; k < op->nargs; k++) {
-      int x = place_depth(p, op->args[k]);
+      int x = lower_depth(p, op->args[k]);
       if (x > d) d = x;
     }
   if (op && d < (int)p->scopes.n) d = load_depth(p, op, d);
@@ -309,14 +309,14 @@ int place_depth(Place *p, Value v) {
 }
 
 // ---------------------------------------------------------------- layouts
-void place_set_lin(Place *p, const View *v, LayoutId l) {
+void lower_set_lin(Place *p, const View *v, LayoutId l) {
   LinPair x = {(uint32_t)v->row, (uint32_t)v->col, l, false};
   bool acc = l == p->target->gpu.acc;
   if (!acc && !v->frag && p->nlin < MAX_LIN) p->lin[p->nlin++] = x;
   if (acc && v->frag) p->lin[v->frag - 1] = (LinPair){~0u, ~0u, l, false};
 }
 
-void place_add_box(Place *p, const View *v, LayoutId l) {
+void lower_add_box(Place *p, const View *v, LayoutId l) {
   LinPair x = {(uint32_t)v->row, (uint32_t)v->col, l, true};
   for (uint32_t i = 0; i < p->nlin; i++)
     if (memcmp(&p->lin[i], &x, sizeof x) == 0) return;
@@ -324,7 +324,7 @@ void place_add_box(Place *p, const View *v, LayoutId l) {
 }
 
 static void note_lin(void *data, Op *op) {
-  if (op->code == OP_DOT) place_plan_layout(data, op, true);
+  if (op->code == OP_DOT) lower_plan_layout(data, op, true);
 }
 
 // Operands of f32 have three parts each, which leaves no room.
@@ -343,12 +343,12 @@ static bool is_streamed(Place *p, const Op *op) {
   const Type *t = ir_type(p->f, op->res[0]);
   return has_narrow(p) && op->code == OP_LOAD && p->target->gpu.hopper &&
          t->n == 2 && dtype_size(t->dtype) >= 2 && dtype_size(t->dtype) <= 4 &&
-         has_steps(p, t) && place_is_box(p, op->res[0], t->dtype);
+         has_steps(p, t) && lower_is_box(p, op->res[0], t->dtype);
 }
 
 static void note_box(void *data, Op *op) {
   Place *p = data;
-  if (op->code == OP_DOT) place_plan_boxes(p, op);
+  if (op->code == OP_DOT) lower_plan_boxes(p, op);
   if (op->nres == 1 && is_streamed(p, op)) p->boxed[op->res[0]] = true;
 }
 
@@ -358,8 +358,8 @@ static void note_map(void *data, Op *op) {
   View w;
   for (uint32_t i = 0; i < op->nres; i++)
     if (ir_type(p->f, op->res[i])->n == 2 &&
-        place_view(p, ir_type(p->f, op->res[i]), NULL, &w))
-      place_set_lin(p, &w, LY_LIN);
+        lower_view(p, ir_type(p->f, op->res[i]), NULL, &w))
+      lower_set_lin(p, &w, LY_LIN);
 }
 
 // So what rows and columns have is theirs of such tiles.
@@ -394,23 +394,23 @@ static void note_table(void *data, Op *op) {
   Place *p = data;
   View w;
   if (op->code != OP_LOAD || amd(p) ||
-      !place_view(p, ir_type(p->f, op->res[0]), NULL, &w) || w.col < 0)
+      !lower_view(p, ir_type(p->f, op->res[0]), NULL, &w) || w.col < 0)
     return;
   Reduced r = {.v = op->res[0], .axis = (uint32_t)w.col, .only = true};
   ir_walk(p->f->body, note_reduced, &r);
-  if (r.any && r.only) place_set_lin(p, &w, LY_LIN);
+  if (r.any && r.only) lower_set_lin(p, &w, LY_LIN);
 }
 
 // What a loop hands on and what is scanned stays `acc` too.
 static void note_acc(void *data, Op *op) {
   Place *p = data;
-  if (op->code == OP_DOT) place_plan_layout(p, op, false);
+  if (op->code == OP_DOT) lower_plan_layout(p, op, false);
   bool keep = op->code == OP_FOR || op->code == OP_IF || op->code == OP_SCAN ||
               op->code == OP_TRINV;
   for (uint32_t i = 0; keep && i < op->nres; i++) {
     View w;
-    if (place_view(p, ir_type(p->f, op->res[i]), NULL, &w))
-      place_set_lin(p, &w, p->target->gpu.acc);
+    if (lower_view(p, ir_type(p->f, op->res[i]), NULL, &w))
+      lower_set_lin(p, &w, p->target->gpu.acc);
   }
 }
 
@@ -422,7 +422,7 @@ typedef struct Sharing {
 
 static void note_sharing(void *data, Op *op) {
   Sharing *s = data;
-  if (op->code == OP_DOT) s->ok &= place_plan_dot(s->p, op);
+  if (op->code == OP_DOT) s->ok &= lower_plan_dot(s->p, op);
   // Control flow is the same for all groups.
   if (op->code == OP_ANY_OF || op->code == OP_ALL_OF)
     s->ok &=
@@ -453,10 +453,10 @@ static void note_rows(void *data, Op *op) {
   r->dots |= op->code == OP_DOT || op->code == OP_SCAN || op->code == OP_TRINV;
   for (uint32_t i = 0; i < op->nres; i++) {
     const Type *t = ir_type(r->p->f, op->res[i]);
-    if (t->kind == TK_ELEM && t->n == 2 && place_view(r->p, t, NULL, &v) &&
+    if (t->kind == TK_ELEM && t->n == 2 && lower_view(r->p, t, NULL, &v) &&
         dim_is_const(&r->p->m->dims, v.rsize, &n) && n > r->most)
       r->most = n;
-    if (t->kind == TK_ELEM && t->n == 2 && place_view(r->p, t, NULL, &v) &&
+    if (t->kind == TK_ELEM && t->n == 2 && lower_view(r->p, t, NULL, &v) &&
         dim_is_const(&r->p->m->dims, v.csize, &n) && n > r->cols)
       r->cols = n;
   }
@@ -492,7 +492,7 @@ static void note_renamed(void *data, Op *op) {
   join_widths(p->wide[x->axis[from]], p->wide[y->axis[to]]);
 }
 
-void place_plan(Place *p) {
+void lower_plan(Place *p) {
   int64_t tile = 1;
   p->lane = -1;
   p->cols = p->target->gpu.cols;

@@ -46,7 +46,7 @@ typedef struct Fetch {
 } Fetch;
 
 // ---------------------------------------------------------------- candidates
-bool fetch_follows(const Func *f, const Op *loop, Value v) {
+bool prefetch_follows(const Func *f, const Op *loop, Value v) {
   const Region *body = loop->regions[0];
   const Op *op = ir_def(f, v);
   if (v == body->params.at[0] || ir_defined_outside(f, v, body)) return true;
@@ -55,16 +55,16 @@ bool fetch_follows(const Func *f, const Op *loop, Value v) {
       (op_info(op->code)->flags & OPF_ELEM || op->code == OP_CONST ||
        op->code == OP_SPLAT || op->code == OP_COORD || op->code == OP_BCAST);
   for (uint32_t i = 0; pure && i < op->nargs; i++)
-    pure = fetch_follows(f, loop, op->args[i]);
+    pure = prefetch_follows(f, loop, op->args[i]);
   return pure;
 }
 
-bool fetch_is_tile(const Func *f, const Op *loop, const Op *load) {
+bool prefetch_is_tile(const Func *f, const Op *loop, const Op *load) {
   bool ok = load && load->code == OP_GLOAD &&
             load->parent == loop->regions[0] && ir_is_input(f, load->args[0]) &&
             ir_count_uses(f, load->res[0]) == 1;
   for (uint32_t i = 1; ok && i < load->nargs; i++)
-    ok = fetch_follows(f, loop, load->args[i]);
+    ok = prefetch_follows(f, loop, load->args[i]);
   return ok;
 }
 
@@ -93,7 +93,7 @@ static void find(Fetch *x) {
       cast = load;
       load = ir_def(x->f, cast->args[0]);
     }
-    if (!fetch_is_tile(x->f, x->loop, load) || listed(x, load)) continue;
+    if (!prefetch_is_tile(x->f, x->loop, load) || listed(x, load)) continue;
     if (cast) vec_push(x->a, &x->casts, cast);
     vec_push(x->a, &x->loads, load);
     vec_push(x->a, &x->puts, op);
@@ -105,7 +105,7 @@ static void find(Fetch *x) {
 static bool is_rare(const Func *f, const Op *load) {
   Value v = load->res[0];
   for (const Op *op = load->next; op; op = op->next) {
-    const Op *chunk = op->code == OP_FOR ? rings_chunk(op) : NULL;
+    const Op *chunk = op->code == OP_FOR ? hop_rings_chunk(op) : NULL;
     if (chunk && ir_uses_in(chunk->regions[1], v) == ir_count_uses(f, v))
       return true;
   }
@@ -123,7 +123,7 @@ static void find_slices(Fetch *x) {
               (made || ir_is_input(x->f, op->args[0]));
     ok |= t->kind == TK_ELEM && made;
     for (uint32_t i = 1; ok && i < op->nargs; i++)
-      ok = fetch_follows(x->f, x->loop, op->args[i]);
+      ok = prefetch_follows(x->f, x->loop, op->args[i]);
     if (ok) vec_push(x->a, &x->loads, op);
   }
 }
@@ -143,12 +143,13 @@ static Type ahead_type(const Fetch *x, uint32_t i) {
 }
 
 // ---------------------------------------------------------------- the new loop
-Value fetch_copy(Builder *b, const Op *loop, Value v, ValueMap *m) {
+Value prefetch_copy(Builder *b, const Op *loop, Value v, ValueMap *m) {
   Value known = vmap_get(m, v);
   if (known != v || ir_defined_outside(b->fn, v, loop->regions[0]))
     return known;
   const Op *op = ir_def(b->fn, v);
-  for (uint32_t i = 0; i < op->nargs; i++) fetch_copy(b, loop, op->args[i], m);
+  for (uint32_t i = 0; i < op->nargs; i++)
+    prefetch_copy(b, loop, op->args[i], m);
   return ir_clone(b, b->fn, op, m, NULL)->res[0];
 }
 
@@ -156,7 +157,7 @@ Value fetch_copy(Builder *b, const Op *loop, Value v, ValueMap *m) {
 static Value row_of(Fetch *x, Builder *b, Value v, ValueMap *m) {
   const Op *op = ir_def(x->f, v);
   const Type t = as_rows(*ir_type(x->f, v));
-  if (t.kind != TK_FRAG) return fetch_copy(b, x->loop, v, m);
+  if (t.kind != TK_FRAG) return prefetch_copy(b, x->loop, v, m);
   Value args[MAX_AXES + 2] = {0};
   for (uint32_t i = 0; i < op->nargs; i++)
     args[i] = row_of(x, b, op->args[i], m);
@@ -174,11 +175,11 @@ static void load_all(Fetch *x, Builder *b, Value at, uint32_t from, uint32_t to,
   for (uint32_t i = from; i < to; i++) {
     Value v = x->loads.at[i]->res[0];
     out[i] =
-        is_slice(x, i) ? row_of(x, b, v, &m) : fetch_copy(b, x->loop, v, &m);
+        is_slice(x, i) ? row_of(x, b, v, &m) : prefetch_copy(b, x->loop, v, &m);
   }
 }
 
-Value fetch_first(Builder *b, const Op *loop) {
+Value prefetch_first(Builder *b, const Op *loop) {
   Value lo = loop->args[0], hi = loop->args[1], step = loop->args[2];
   if (!ir_attr_i(loop, AT_REVERSE, 0)) return lo;
   Value one = ir_const_i(b, ir_type(b->fn, lo)->dtype, 1);
@@ -193,7 +194,7 @@ static Op *new_loop(Fetch *x, Builder *b) {
   Value *args = NEWN(x->a, Value, loop->nargs + n);
   Type *types = NEWN(x->a, Type, loop->nres + n);
   memcpy(args, loop->args, loop->nargs * sizeof *args);
-  load_all(x, b, fetch_first(b, loop), 0, n, args + loop->nargs);
+  load_all(x, b, prefetch_first(b, loop), 0, n, args + loop->nargs);
   for (uint32_t i = 0; i < loop->nres; i++)
     types[i] = *ir_type(x->f, loop->res[i]);
   for (uint32_t i = 0; i < n; i++) types[loop->nres + i] = ahead_type(x, i);
@@ -229,7 +230,7 @@ static bool uses_put(const Fetch *x, const Op *op) {
   return false;
 }
 
-Value fetch_next(Builder *b, const Op *loop, Value at) {
+Value prefetch_next(Builder *b, const Op *loop, Value at) {
   bool back = ir_attr_i(loop, AT_REVERSE, 0) != 0;
   return ir_2(b, back ? OP_SUB : OP_ADD, at, loop->args[2]);
 }
@@ -239,8 +240,8 @@ Value fetch_next(Builder *b, const Op *loop, Value at) {
 // coordinates; where there is a state, products wait for these slices as much
 // as for it.
 static bool ask(Fetch *x, Builder *b, const Region *to, Value *out) {
-  load_all(x, b, fetch_next(b, x->loop, to->params.at[0]), x->tiles, x->loads.n,
-           out);
+  load_all(x, b, prefetch_next(b, x->loop, to->params.at[0]), x->tiles,
+           x->loads.n, out);
   return true;
 }
 
@@ -269,13 +270,13 @@ static void fill_body(Fetch *x, Region *to) {
     if (!moved(x, op)) ir_clone(&b, x->f, op, &m, NULL);
     if (!asked && op->code == OP_MMA) asked = ask(x, &b, to, out + y->nargs);
     if (done || !uses_put(x, op)) continue;
-    load_all(x, &b, fetch_next(&b, x->loop, to->params.at[0]), 0, x->tiles,
+    load_all(x, &b, prefetch_next(&b, x->loop, to->params.at[0]), 0, x->tiles,
              out + y->nargs);
     done = true;
   }
   if (!asked) ask(x, &b, to, out + y->nargs);
   if (!done)
-    load_all(x, &b, fetch_next(&b, x->loop, to->params.at[0]), 0, x->tiles,
+    load_all(x, &b, prefetch_next(&b, x->loop, to->params.at[0]), 0, x->tiles,
              out + y->nargs);
   for (uint32_t i = 0; i < y->nargs; i++) out[i] = vmap_get(&m, y->args[i]);
   ir_yield(&b, out, y->nargs + x->loads.n);
@@ -301,7 +302,7 @@ static void region(Func *f, Region *r, Arena *a, bool slices, bool lean) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++)
       region(f, op->regions[i], a, slices, lean);
-    if (op->code != OP_FOR || (slices && !rings_has_fill(op))) continue;
+    if (op->code != OP_FOR || (slices && !hop_rings_has_fill(op))) continue;
     Fetch x = {.f = f, .a = a, .loop = op, .lean = lean};
     if (!slices) find(&x);
     x.tiles = x.loads.n;

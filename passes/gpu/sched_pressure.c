@@ -90,7 +90,7 @@ static uint32_t keep(Early *e, Value v) {
   const Op *op = ir_def(e->f, v);
   if (!e->ready[v] || e->kept[v]) return 0;
   e->kept[v] = true;
-  if (!press_free(e->f, v)) return press_of(ir_type(e->f, v), e->threads);
+  if (!pressure_free(e->f, v)) return pressure_of(ir_type(e->f, v), e->threads);
   for (uint32_t i = 0; i < op->nargs; i++) n += keep(e, op->args[i]);
   return n;
 }
@@ -112,7 +112,7 @@ static uint32_t cost(Early *e) {
   for (const Op *op = e->loop->next; op; op = op->next) {
     bool here =
         next < e->ops.n && e->ops.at[next].op == op && e->ops.at[next++].here;
-    if (!here && !(op->nres && press_free(e->f, op->res[0])))
+    if (!here && !(op->nres && pressure_free(e->f, op->res[0])))
       n += keep_all(e, op);
   }
   return n;

@@ -161,7 +161,7 @@ static void in_grid(Place *p) {
   }
 }
 
-void place_plan_share(Place *p) {
+void lower_plan_share(Place *p) {
   if (p->groups < 2 || updates(p->f)) return;
   for (uint32_t i = p->f->grid.n; i-- > 0 && !p->share.on;) {
     const GridDim *g = &p->f->grid.at[i];
@@ -176,11 +176,11 @@ typedef struct Pair {
 } Pair;
 
 static Pair next_pair(Builder *b, Pair x, Value each) {
-  Value one = pl_int(b, 1), head = ir_2(b, OP_ADD, x.head, one);
+  Value one = lower_int(b, 1), head = ir_2(b, OP_ADD, x.head, one);
   Value over = ir_2(b, OP_LE, each, head);
   Value block = ir_2(b, OP_ADD, x.block, one);
   return (Pair){ir_3(b, OP_SELECT, over, block, x.block),
-                ir_3(b, OP_SELECT, over, pl_int(b, 0), head)};
+                ir_3(b, OP_SELECT, over, lower_int(b, 0), head)};
 }
 
 // The executing group's: the producer hands it over (warps).
@@ -188,8 +188,8 @@ static Value mine(Place *p, Builder *b, const Value *v) {
   Value x[HW_MOST_GROUPS];
   Type t = type_scalar(DT_I32);
   for (uint32_t g = 0; g < p->groups; g++)
-    x[g] = pl_op(b, OP_UNIFORM, &v[g], 1, t, NULL, 0);
-  return pl_op(b, OP_MINE, x, p->groups, t, NULL, 0);
+    x[g] = lower_op(b, OP_UNIFORM, &v[g], 1, t, NULL, 0);
+  return lower_op(b, OP_MINE, x, p->groups, t, NULL, 0);
 }
 
 static void set_shared(void *data, Op *op) {
@@ -201,33 +201,33 @@ static void set_shared(void *data, Op *op) {
 }
 
 static Value heads(Place *p, Builder *b) {
-  return pl_dim(b, p->f->axes.at[p->share.axis].extent);
+  return lower_dim(b, p->f->axes.at[p->share.axis].extent);
 }
 
 // In 32 bits, as the program itself has it.
 static Value each_of(Place *p, Builder *b) {
-  Value x = p->share.by ? place_scalar(p, p->share.by) : heads(p, b);
-  return ir_2(b, OP_MAX, pl_cast(b, DT_I32, x), pl_int(b, 1));
+  Value x = p->share.by ? lower_scalar(p, p->share.by) : heads(p, b);
+  return ir_2(b, OP_MAX, lower_cast(b, DT_I32, x), lower_int(b, 1));
 }
 
-Value place_share_count(Place *p, Builder *b) {
-  if (!p->share.by) return pl_int(b, 1);
-  Value each = each_of(p, b), up = ir_2(b, OP_SUB, each, pl_int(b, 1));
+Value lower_share_count(Place *p, Builder *b) {
+  if (!p->share.by) return lower_int(b, 1);
+  Value each = each_of(p, b), up = ir_2(b, OP_SUB, each, lower_int(b, 1));
   return ir_2(b, OP_FLOORDIV, ir_2(b, OP_ADD, heads(p, b), up), each);
 }
 
-void place_share(Place *p, Builder *b, Value keys, Value first) {
+void lower_share(Place *p, Builder *b, Value keys, Value first) {
   PlaceShare *s = &p->share;
   Value each = each_of(p, b), from[HW_MOST_GROUPS];
-  Value last = ir_2(b, OP_SUB, heads(p, b), pl_int(b, 1));
+  Value last = ir_2(b, OP_SUB, heads(p, b), lower_int(b, 1));
   Pair x = {ir_2(b, OP_FLOORDIV, first, each), 0};
   x.head = ir_2(b, OP_SUB, first, ir_2(b, OP_MUL, x.block, each));
   Value base = ir_2(b, OP_MUL, keys, each);
   for (uint32_t g = 0; g < p->groups; g++) {
     if (g) x = next_pair(b, x, each);
     s->head[g] = ir_2(b, OP_MIN, ir_2(b, OP_ADD, base, x.head), last);
-    s->row[g] = ir_2(b, OP_MUL, x.block, pl_int(b, p->rows));
-    from[g] = ir_2(b, OP_SUB, s->row[g], pl_int(b, g * p->rows));
+    s->row[g] = ir_2(b, OP_MUL, x.block, lower_int(b, p->rows));
+    from[g] = ir_2(b, OP_SUB, s->row[g], lower_int(b, g * p->rows));
   }
   p->origin[s->axis] = mine(p, b, s->head);
   p->origin[p->lane] = mine(p, b, from);
@@ -236,7 +236,7 @@ void place_share(Place *p, Builder *b, Value keys, Value first) {
   ir_walk(p->f->body, set_shared, &d);
 }
 
-Value place_origin(Place *p, const Op *op) {
+Value lower_origin(Place *p, const Op *op) {
   const PlaceShare *s = &p->share;
   uint32_t a = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
   int64_t row = ir_attr_i(op, AT_ROW, -1), rows = p->rows;
@@ -245,6 +245,6 @@ Value place_origin(Place *p, const Op *op) {
   if ((int)a != p->lane) return p->origin[a];
   Value from = s->on ? s->row[row / rows] : p->origin[a];
   if (s->on) row %= rows;
-  Builder *b = place_at(p, 0);
-  return row ? ir_2(b, OP_ADD, from, pl_int(b, row)) : from;
+  Builder *b = lower_at(p, 0);
+  return row ? ir_2(b, OP_ADD, from, lower_int(b, row)) : from;
 }

@@ -75,7 +75,7 @@ static bool packed_lane(Place *p, Packed *k) {
 
 // ---------------------------------------------------------------- search
 static Value uniform(Builder *b, Value v) {
-  return pl_op(b, OP_UNIFORM, &v, 1, type_scalar(DT_I32), NULL, 0);
+  return lower_op(b, OP_UNIFORM, &v, 1, type_scalar(DT_I32), NULL, 0);
 }
 
 typedef struct Search {
@@ -86,30 +86,30 @@ typedef struct Search {
 // The first slot of sequence i.
 static Value first_slot(const Search *s, Builder *b, Value i) {
   Value args[] = {s->offsets, i};
-  Value at = pl_op(b, OP_GLOAD, args, 2, type_scalar(DT_I32), NULL, 0);
+  Value at = lower_op(b, OP_GLOAD, args, 2, type_scalar(DT_I32), NULL, 0);
   at = ir_2(b, OP_SUB, at, s->first);
-  return ir_2(b, OP_ADD, ir_2(b, OP_FLOORDIV, at, pl_int(b, s->tile)), i);
+  return ir_2(b, OP_ADD, ir_2(b, OP_FLOORDIV, at, lower_int(b, s->tile)), i);
 }
 
 // At least as many steps as halve n down to 1.
 static Value steps(Builder *b, Value n) {
-  Value x = pl_cast(b, DT_F32, ir_2(b, OP_MAX, n, pl_int(b, 1)));
-  x = pl_op(b, OP_LOG2, &x, 1, type_scalar(DT_F32), NULL, 0);
-  return ir_2(b, OP_ADD, pl_cast(b, DT_I32, x), pl_int(b, 2));
+  Value x = lower_cast(b, DT_F32, ir_2(b, OP_MAX, n, lower_int(b, 1)));
+  x = lower_op(b, OP_LOG2, &x, 1, type_scalar(DT_F32), NULL, 0);
+  return ir_2(b, OP_ADD, lower_cast(b, DT_I32, x), lower_int(b, 2));
 }
 
 // The last of n sequences that begins at the slot or before it.
 static Value sequence_of(const Search *s, Builder *b, Value n) {
   Type i32 = type_scalar(DT_I32), types[] = {i32, i32};
-  Value zero = pl_int(b, 0);
-  Value args[] = {zero, steps(b, n), pl_int(b, 1), zero, n};
+  Value zero = lower_int(b, 0);
+  Value args[] = {zero, steps(b, n), lower_int(b, 1), zero, n};
   Op *loop = ir_op(b, OP_FOR, args, 5, NULL, 0, types, 2, 1);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
   ir_region_param(in.region, i32, "i");
   Value lo = ir_region_param(in.region, i32, "lo");
   Value hi = ir_region_param(in.region, i32, "hi");
   Value mid = ir_2(&in, OP_ADD, lo, hi);
-  mid = ir_2(&in, OP_FLOORDIV, mid, pl_int(&in, 2));
+  mid = ir_2(&in, OP_FLOORDIV, mid, lower_int(&in, 2));
   Value go = ir_2(&in, OP_LE, first_slot(s, &in, mid), s->slot);
   Value next[] = {ir_3(&in, OP_SELECT, go, mid, lo),
                   ir_3(&in, OP_SELECT, go, hi, mid)};
@@ -120,16 +120,16 @@ static Value sequence_of(const Search *s, Builder *b, Value n) {
 // Slots behind a sequence's last tile are tiles behind its end.
 static void find_sequence(Place *p, Builder *b, const Packed *k, Value slot,
                           int64_t tile) {
-  Value zero = pl_int(b, 0), args[] = {p->memo[k->offsets][0], zero};
+  Value zero = lower_int(b, 0), args[] = {p->memo[k->offsets][0], zero};
   Search s = {.offsets = args[0], .slot = slot, .tile = tile};
-  s.first = pl_op(b, OP_GLOAD, args, 2, type_scalar(DT_I32), NULL, 0);
-  Value n = pl_dim(b, p->f->axes.at[k->batch].extent);
+  s.first = lower_op(b, OP_GLOAD, args, 2, type_scalar(DT_I32), NULL, 0);
+  Value n = lower_dim(b, p->f->axes.at[k->batch].extent);
   Value at = sequence_of(&s, b, n);
   Value row = ir_2(b, OP_SUB, slot, first_slot(&s, b, at));
   Dim all = dim_ceildiv(&p->m->dims, p->f->axes.at[p->lane].extent, tile);
-  row = uniform(b, ir_2(b, OP_MIN, row, pl_dim(b, all)));
+  row = uniform(b, ir_2(b, OP_MIN, row, lower_dim(b, all)));
   p->origin[k->batch] = at;
-  p->origin[p->lane] = ir_2(b, OP_MUL, row, pl_int(b, tile));
+  p->origin[p->lane] = ir_2(b, OP_MUL, row, lower_int(b, tile));
 }
 
 // ---------------------------------------------------------------- grid
@@ -156,12 +156,12 @@ static int64_t lane_tile(const Place *p) {
 
 // The last entry of the grid is the fastest. Axes that only the grid has are
 // the last ones of g.
-void place_origins(Place *p, Builder *b) {
+void lower_origins(Place *p, Builder *b) {
   Packed k;
   bool packed = packed_lane(p, &k);
   if (packed) slots_in_grid(p, &k, lane_tile(p));
-  else place_plan_share(p);
-  Value t = pl_op(b, OP_TASK, NULL, 0, type_scalar(DT_I32), NULL, 0);
+  else lower_plan_share(p);
+  Value t = lower_op(b, OP_TASK, NULL, 0, type_scalar(DT_I32), NULL, 0);
   Value added[2] = {0};
   for (uint32_t i = p->g->grid.n; i-- > 0;) {
     const GridDim *g = &p->g->grid.at[i];
@@ -169,15 +169,15 @@ void place_origins(Place *p, Builder *b) {
     if (i > 0) {
       Dim e = p->g->axes.at[g->axis].extent;
       bool keys = p->share.on && g->axis == p->share.keys;
-      Value n = keys ? place_share_count(p, b)
-                     : pl_dim(b, dim_ceildiv(&p->m->dims, e, g->tile));
+      Value n = keys ? lower_share_count(p, b)
+                     : lower_dim(b, dim_ceildiv(&p->m->dims, e, g->tile));
       x = ir_2(b, OP_MOD, t, n);
       t = ir_2(b, OP_FLOORDIV, t, n);
     }
-    if (g->tile > 1) x = ir_2(b, OP_MUL, x, pl_int(b, g->tile));
+    if (g->tile > 1) x = ir_2(b, OP_MUL, x, lower_int(b, g->tile));
     if (g->axis < p->f->axes.n) p->origin[g->axis] = x;
     else added[g->axis - p->f->axes.n] = x;
   }
   if (packed) find_sequence(p, b, &k, added[0], lane_tile(p));
-  if (p->share.on) place_share(p, b, added[0], added[1]);
+  if (p->share.on) lower_share(p, b, added[0], added[1]);
 }

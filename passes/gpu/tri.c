@@ -23,13 +23,13 @@ enum { MAX_BLOCKS = 16 };
 // A coordinate of the tile, divided by n.
 static Value block_of(Place *p, Builder *b, int axis, Role r, int64_t n,
                       Type t) {
-  Value x = pl_coord(p, b, (uint32_t)axis, r);
-  return pl_as(b, pl_2(b, OP_FLOORDIV, x, pl_int(b, n)), t);
+  Value x = lower_coord(p, b, (uint32_t)axis, r);
+  return lower_as(b, lower_2(b, OP_FLOORDIV, x, lower_int(b, n)), t);
 }
 
 // Where l joins two blocks of n of the diagonal.
 static Value joins(Place *p, Builder *b, const View *v, bool upper, int64_t n) {
-  Type t = pl_type(p, DT_I32, v);
+  Type t = lower_type(p, DT_I32, v);
   Value r = block_of(p, b, v->row, ROLE_ROW, n, t);
   Value c = block_of(p, b, v->col, ROLE_COL, n, t);
   Value pair = ir_2(b, OP_EQ, block_of(p, b, v->row, ROLE_ROW, 2 * n, t),
@@ -46,12 +46,12 @@ static Split split(Builder *b, Value x, uint32_t n, bool shared) {
   const Type t = *ir_type(b->fn, x);
   Split s = {.n = n};
   for (uint32_t i = 0; i < n; i++) {
-    if (i) x = ir_2(b, OP_SUB, x, pl_cast(b, DT_F32, s.part[i - 1]));
-    s.part[i] = pl_cast(b, DT_BF16, x);
+    if (i) x = ir_2(b, OP_SUB, x, lower_cast(b, DT_F32, s.part[i - 1]));
+    s.part[i] = lower_cast(b, DT_BF16, x);
   }
-  Type st = pl_smem_type(DT_BF16, t.ext[0], t.ext[1]);
+  Type st = lower_smem_type(DT_BF16, t.ext[0], t.ext[1]);
   for (uint32_t i = 0; shared && i < n; i++)
-    s.part[i] = pl_op(b, OP_SPUT, &s.part[i], 1, st, NULL, 0);
+    s.part[i] = lower_op(b, OP_SPUT, &s.part[i], 1, st, NULL, 0);
   return s;
 }
 
@@ -79,29 +79,30 @@ static Value product(Builder *b, Value x, uint32_t nx, Value y, uint32_t ny,
     for (uint32_t i = 0; i <= s; i++) {
       if (i >= l.n || s - i >= r.n) continue;
       Value args[] = {l.part[i], r.part[s - i], c};
-      c = pl_op(b, OP_MMA, args, c ? 3 : 2, t, at, 2);
+      c = lower_op(b, OP_MMA, args, c ? 3 : 2, t, at, 2);
     }
   return c;
 }
 
-void place_trinv(Place *p, const Op *op) {
+void lower_trinv(Place *p, const Op *op) {
   View v;
   const IrAttr *axes = ir_attr(op, AT_AXES);
-  place_view(p, ir_type(p->f, op->res[0]), NULL, &v);
-  Value l = place_eval(p, op->args[0], ROLE_ROW);
+  lower_view(p, ir_type(p->f, op->res[0]), NULL, &v);
+  Value l = lower_eval(p, op->args[0], ROLE_ROW);
   if (p->failed) return;
-  Builder *b = place_at(p, (int)p->scopes.n - 1);
+  Builder *b = lower_at(p, (int)p->scopes.n - 1);
   const Type t = *ir_type(b->fn, l);
   if (t.ext[0] != t.ext[1] || t.ext[0] > MAX_BLOCKS * HW_BLOCK ||
       p->target->gpu.acc != LY_ACC) {
-    place_refuse(p, op, "an inverse of a tile that is no square of 64 rows");
+    lower_refuse(p, op, "an inverse of a tile that is no square of 64 rows");
     return;
   }
   bool upper = axes->list[0] != v.row;
   IrAttr at = attr_i(AT_TRANS, 1);
-  Value d = pl_op(b, OP_FTRINV, &l, 1, t, &at, upper);
+  Value d = lower_op(b, OP_FTRINV, &l, 1, t, &at, upper);
   for (int64_t n = HW_BLOCK; n < (int64_t)t.ext[0]; n *= 2) {
-    Value some = pl_select(b, joins(p, b, &v, upper, n), l, pl_like(b, l, 0));
+    Value some =
+        lower_select(b, joins(p, b, &v, upper, n), l, lower_like(b, l, 0));
     int64_t list[2][2 * MAX_BLOCKS];
     IrAttr between = spans_of(t.ext[0], n, !upper, upper ? 1 : -1, list[0]);
     IrAttr within = spans_of(t.ext[0], n, upper, 0, list[1]);

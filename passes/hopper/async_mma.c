@@ -109,7 +109,7 @@ static void region(Func *f, Region *r) {
 
 static bool has_chunks(const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
-    if (op->code == OP_FOR && rings_chunk(op)) return true;
+    if (op->code == OP_FOR && hop_rings_chunk(op)) return true;
     for (uint32_t i = 0; i < op->nregions; i++)
       if (has_chunks(op->regions[i])) return true;
   }
@@ -123,7 +123,7 @@ static bool is_group(const Func *f, const Target *t) {
   const Op *launch = ir_launch(f);
   return launch && t->gpu.hopper &&
          ir_attr_i(launch, AT_THREADS, 0) == HW_GROUP_THREADS &&
-         rings_carried(f, f->body) && !has_chunks(f->body);
+         hop_rings_carried(f, f->body) && !has_chunks(f->body);
 }
 
 bool pass_async_mma(Ctx *cx, Module *m, const PassOpt *opt) {
@@ -132,7 +132,7 @@ bool pass_async_mma(Ctx *cx, Module *m, const PassOpt *opt) {
   Rings rings;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    if (ir_has_steps(f) && (is_group(f, t) || rings_plan(&rings, f, t)))
+    if (ir_has_steps(f) && (is_group(f, t) || hop_rings_plan(&rings, f, t)))
       region(f, f->body);
   }
   return true;

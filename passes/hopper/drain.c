@@ -19,14 +19,14 @@ static bool origin(const Func *f, Value v, uint32_t pos, Value *parts,
          origin(f, op->args[1], pos, parts, n, coord);
 }
 
-bool drain_of(const Func *f, const Op *op, Drain *out) {
+bool hop_drain_of(const Func *f, const Op *op, Drain *out) {
   if (op->code != OP_GSTORE || ir_attr_i(op, AT_MASKED, 0)) return false;
   const Type *t = ir_type(f, op->args[1]), *to = ir_type(f, op->args[0]);
   if (t->kind != TK_FRAG || t->slice != SLICE_NONE || t->layout != LY_ACC)
     return false;
   if (dtype_size(t->dtype) != 2 || t->dtype != to->dtype) return false;
-  *out =
-      (Drain){.op = op, .tile = pl_smem_type(t->dtype, t->ext[0], t->ext[1])};
+  *out = (Drain){.op = op,
+                 .tile = lower_smem_type(t->dtype, t->ext[0], t->ext[1])};
   bool row = false, col = false;
   for (uint32_t i = 0; i < to->n; i++) {
     Value v = op->args[2 + i];
@@ -44,7 +44,7 @@ bool drain_of(const Func *f, const Op *op, Drain *out) {
   }
   // A map's innermost axis is contiguous, in most arrays the last one.
   out->trans = row && out->row + 1 == to->n;
-  if (out->trans) out->tile = pl_smem_type(t->dtype, t->ext[1], t->ext[0]);
+  if (out->trans) out->tile = lower_smem_type(t->dtype, t->ext[1], t->ext[0]);
   return row && col && (out->trans || out->col + 1 == to->n) &&
          out->tile.layout != LY_ROW;
 }

@@ -18,6 +18,6 @@ typedef struct Drain {
 } Drain;
 
 // False if op is no such store.
-bool drain_of(const Func *f, const Op *op, Drain *out);
+bool hop_drain_of(const Func *f, const Op *op, Drain *out);
 
 #endif

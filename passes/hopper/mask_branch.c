@@ -72,7 +72,7 @@ static bool has_many_sums(const Single *s) {
   uint32_t threads = ir_group_threads(s->f, s->loop), sums = 0;
   for (const Op *op = s->body->first; op && threads; op = op->next)
     if (op->code == OP_WGMMA && op->nargs == 3)
-      sums += press_of(ir_type(s->f, op->res[0]), threads);
+      sums += pressure_of(ir_type(s->f, op->res[0]), threads);
   return sums >= COST_SINGLE_SUMS && sums < 2 * COST_SINGLE_SUMS;
 }
 

@@ -541,7 +541,7 @@ bool pass_pipeline_loop(Ctx *cx, Module *m, const PassOpt *opt) {
   const Target *t = opt->target;
   Rings rings;
   for (uint32_t i = 0; i < m->funcs.n; i++)
-    if (rings_plan(&rings, m->funcs.at[i], t))
+    if (hop_rings_plan(&rings, m->funcs.at[i], t))
       region(m->funcs.at[i], m->funcs.at[i]->body, rings.brief);
   return true;
 }

@@ -111,7 +111,7 @@ static Value again(Func *f, Op *at, Value v, bool threads) {
       ->res[0];
 }
 
-void remat_stores(Func *f, Op *op, bool threads) {
+void hop_remat_stores(Func *f, Op *op, bool threads) {
   for (; op; op = op->next)
     for (uint32_t i = 2; op->code == OP_GSTORE && i < op->nargs; i++)
       if (ir_type(f, op->args[i])->dtype == DT_I32)
@@ -124,14 +124,16 @@ static void loops(Func *f, Region *r, int64_t level) {
   for (Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++) loops(f, op->regions[i], level);
     if (op->code != OP_FOR || !op->nres) continue;
-    const Op *chunk = rings_chunk(op);
+    const Op *chunk = hop_rings_chunk(op);
     Region *body = op->regions[0], *rare = chunk ? chunk->regions[1] : NULL;
-    if (!rare && !rings_has_fill(op)) continue;
+    if (!rare && !hop_rings_has_fill(op)) continue;
     if (rare) sink(f, op, rare);
     if (rare) renew(f, rare, rare, true);
-    if (relief_stows(level, rings_has_fill(op))) renew(f, body, body, false);
-    remat_stores(f, op->next, threads);
-    if (!rings_has_fill(op)) remat_stores(f, chunk->regions[0]->first, threads);
+    if (relief_stows(level, hop_rings_has_fill(op)))
+      renew(f, body, body, false);
+    hop_remat_stores(f, op->next, threads);
+    if (!hop_rings_has_fill(op))
+      hop_remat_stores(f, chunk->regions[0]->first, threads);
   }
 }
 
@@ -190,12 +192,12 @@ static bool is_loaded(const Func *f, Value v) {
 
 // Of sequences whose ends memory has: they have more numbers than others.
 static void chunks(Func *f, Op *loop) {
-  const Op *chunk = rings_chunk(loop);
+  const Op *chunk = hop_rings_chunk(loop);
   Region *rare = chunk ? chunk->regions[1] : NULL;
   if (rare) sink(f, loop, rare);
   if (!rare || !is_loaded(f, loop->args[1])) return;
   renew(f, rare, rare, true);
-  remat_stores(f, loop->next, false);
+  hop_remat_stores(f, loop->next, false);
 }
 
 // Indices of op that are coordinates from outside of r, or any, are made anew.
@@ -226,7 +228,7 @@ static void ahead(Func *f, Op *loop) {
 static void cheap(Func *f, Region *r) {
   for (Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++) cheap(f, op->regions[i]);
-    if (op->code != OP_FOR || !op->nres || !rings_has_fill(op)) continue;
+    if (op->code != OP_FOR || !op->nres || !hop_rings_has_fill(op)) continue;
     ahead(f, op);
     chunks(f, op);
   }
@@ -238,7 +240,7 @@ static void crowded(Func *f) {
   bool behind = false;
   if (ir_attr_i(f->body->first, AT_OCCUPANCY, 1) < 2) return;
   for (const Op *op = f->body->first; op; op = op->next)
-    if (rings_has_fill(op)) return;
+    if (hop_rings_has_fill(op)) return;
   for (Op *op = f->body->first; op; op = op->next) {
     if (behind && op->code == OP_GSTORE) renew_coords(f, op, NULL);
     behind |= op->code == OP_FOR;

@@ -7,6 +7,6 @@
 // Coordinates of what is stored from op on are made anew, else they live
 // through what is in front of it: of numbers made anew and, with `threads`,
 // rows of the thread's number read again.
-void remat_stores(Func *f, Op *op, bool threads);
+void hop_remat_stores(Func *f, Op *op, bool threads);
 
 #endif

@@ -8,15 +8,15 @@
 #include "passes/hopper/drain.h"
 #include "passes/support/fill.h"
 
-bool rings_has_fill(const Op *op) {
+bool hop_rings_has_fill(const Op *op) {
   if (op->code == OP_SFILL) return true;
   for (uint32_t i = 0; i < op->nregions; i++)
     for (const Op *o = op->regions[i]->first; o; o = o->next)
-      if (rings_has_fill(o)) return true;
+      if (hop_rings_has_fill(o)) return true;
   return false;
 }
 
-Op *rings_chunk(const Op *loop) {
+Op *hop_rings_chunk(const Op *loop) {
   for (Op *op = loop->regions[0]->first; op; op = op->next)
     for (const Op *in = op->code == OP_IF ? op->regions[1]->first : NULL; in;
          in = in->next)
@@ -24,7 +24,7 @@ Op *rings_chunk(const Op *loop) {
   return NULL;
 }
 
-int64_t rings_carried(const Func *f, const Region *r) {
+int64_t hop_rings_carried(const Func *f, const Region *r) {
   int64_t most = 0;
   for (const Op *op = r->first; op; op = op->next) {
     int64_t n = 0;
@@ -34,7 +34,7 @@ int64_t rings_carried(const Func *f, const Region *r) {
         n += (int64_t)t->ext[0] * t->ext[1] / HW_GROUP_THREADS;
     }
     for (uint32_t i = 0; i < op->nregions; i++) {
-      int64_t in = rings_carried(f, op->regions[i]);
+      int64_t in = hop_rings_carried(f, op->regions[i]);
       if (in > n) n = in;
     }
     if (n > most) most = n;
@@ -65,7 +65,7 @@ static void want_same(Rings *w, Value v) {
   want(w, v);
 }
 
-bool rings_wanted(const Rings *w, const Op *op) {
+bool hop_rings_wanted(const Rings *w, const Op *op) {
   for (uint32_t i = 0; i < op->nres; i++)
     if (w->wanted[op->res[i]]) return true;
   return false;
@@ -73,7 +73,7 @@ bool rings_wanted(const Rings *w, const Op *op) {
 
 static void want_for(Rings *w, const Op *op) {
   const Region *r = op->regions[0];
-  if (!rings_has_fill(op) && !rings_wanted(w, op)) return;
+  if (!hop_rings_has_fill(op) && !hop_rings_wanted(w, op)) return;
   for (uint32_t i = 0; i < 3; i++) want_same(w, op->args[i]);
   for (uint32_t i = 0; i < op->nres; i++) {
     if (w->wanted[op->res[i]]) want(w, r->params.at[1 + i]);
@@ -92,7 +92,7 @@ static void want_while(Rings *w, const Op *op) {
 }
 
 static void want_if(Rings *w, const Op *op) {
-  if (!rings_has_fill(op) && !rings_wanted(w, op)) return;
+  if (!hop_rings_has_fill(op) && !hop_rings_wanted(w, op)) return;
   want_same(w, op->args[0]);
   for (uint32_t i = 0; i < op->nres; i++)
     for (uint32_t k = 0; k < 2 && w->wanted[op->res[i]]; k++)
@@ -121,7 +121,7 @@ static void want_region(Rings *w, const Region *r) {
     else if (op->code == OP_WHILE) want_while(w, op);
     else if (op->code == OP_SFILL)
       for (uint32_t i = 1; i < fill_args(op); i++) want_parts(w, op->args[i]);
-    else if (rings_wanted(w, op) || op->code == OP_MINE)
+    else if (hop_rings_wanted(w, op) || op->code == OP_MINE)
       for (uint32_t i = 0; i < op->nargs; i++) want(w, op->args[i]);
   }
 }
@@ -150,7 +150,7 @@ static bool same_box(const Op *a, const Op *b) {
   return x->n == y->n;
 }
 
-int rings_of(const Rings *w, const Op *op) {
+int hop_rings_of(const Rings *w, const Op *op) {
   if (op->code == OP_CLAIM) return w->claims;
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
@@ -220,7 +220,7 @@ static void find_rings(Rings *w, const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++) find_rings(w, op->regions[i]);
     if (op->code != OP_SFILL) continue;
-    int at = rings_of(w, op);
+    int at = hop_rings_of(w, op);
     // What groups share has one owner of its sign: legal's first group.
     bool shared = w->groups > 1 && !fill_grouped(w, op);
     if (shared && fill_sign(op)) w->fails = true;
@@ -243,7 +243,7 @@ static void find_rings(Rings *w, const Region *r) {
 }
 
 // ---------------------------------------------------------------- own bounds
-uint32_t rings_own(const Rings *w, const Op *op, uint32_t *end) {
+uint32_t hop_rings_own(const Rings *w, const Op *op, uint32_t *end) {
   bool own = op->code == OP_OWN;
   *end = own && !w->apart ? 1 : op->nargs;
   return own && w->apart;
@@ -271,11 +271,11 @@ static void check_fills(const Rings *w, Steps *s, const Region *r, bool inside,
     if (op == s->skip[0]) inside = true;
     if (op == s->skip[1]) inside = false;
     bool loop = op->code == OP_FOR && inside;
-    if (op->nregions && looped && rings_has_fill(op)) s->ok = false;
+    if (op->nregions && looped && hop_rings_has_fill(op)) s->ok = false;
     for (uint32_t i = 0; i < op->nregions; i++)
       check_fills(w, s, op->regions[i], inside, looped || loop);
     if (op->code != OP_SFILL) continue;
-    const Ring *ring = &w->rings[rings_of(w, op)];
+    const Ring *ring = &w->rings[hop_rings_of(w, op)];
     if (ring->streams && (!inside || ring->own || ring->fills != 1))
       s->ok = false;
   }
@@ -333,7 +333,7 @@ static void find_drains(Rings *w, const Region *r) {
   Drain d;
   for (const Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++) find_drains(w, op->regions[i]);
-    if (!drain_of(w->f, op, &d)) continue;
+    if (!hop_drain_of(w->f, op, &d)) continue;
     if (!w->drains || smem_bytes(&d.tile) > smem_bytes(&w->drain))
       w->drain = d.tile;
     w->whole |= d.trans;
@@ -350,7 +350,7 @@ static int64_t bytes_of(const Rings *w) {
   return sum;
 }
 
-bool rings_holds(const Type *slot, const Type *tile) {
+bool hop_rings_holds(const Type *slot, const Type *tile) {
   Type t = *slot;
   if (t.layout != LY_ROW && t.ext[1] > tile->ext[1] &&
       smem_panel_bytes(tile) == smem_panel_bytes(slot))
@@ -376,7 +376,7 @@ static const Op *last_read(const Rings *w, const Op *def, Value v) {
 // Does op, or what is in it, store a box?
 static bool stores_box(const Rings *w, const Op *op) {
   Drain d;
-  if (drain_of(w->f, op, &d)) return true;
+  if (hop_drain_of(w->f, op, &d)) return true;
   for (uint32_t i = 0; i < op->nregions; i++)
     for (const Op *o = op->regions[i]->first; o; o = o->next)
       if (stores_box(w, o)) return true;
@@ -400,7 +400,7 @@ static int lender(const Rings *w) {
     bool own = r->own || (w->groups == 1 && r->fills == 1 &&
                           in_tasks(w, r->site) && read_first(w, r->site));
     if (own && !streams(w, r->site) &&
-        rings_holds(ir_type(w->f, r->site->res[0]), &w->drain))
+        hop_rings_holds(ir_type(w->f, r->site->res[0]), &w->drain))
       return (int)i;
   }
   return -1;
@@ -419,12 +419,12 @@ static int lender_of_parts(Rings *w) {
   return lent;
 }
 
-bool rings_drains(const Rings *w, const Drain *d) {
+bool hop_rings_drains(const Rings *w, const Drain *d) {
   Type part = d->tile;
   uint32_t cols = w->drain.ext[1];
   if (!d->trans && part.ext[1] > cols && part.ext[1] % cols == 0)
     part.ext[1] = cols;
-  return rings_holds(&w->drain, &part);
+  return hop_rings_holds(&w->drain, &part);
 }
 
 // More stages, as far as there is room.
@@ -534,7 +534,7 @@ static bool can_share(const Rings *w) {
        once = ir_attr_i(w->f->body->first, AT_ONCE, 0);
   int64_t most = steps ? COST_SHARED_CARRIED : COST_SHARED_ROWS;
   return w->groups == 1 && (steps || once) && !has_op(w->f->body, OP_FSCAN) &&
-         rings_carried(w->f, w->f->body) <= most;
+         hop_rings_carried(w->f, w->f->body) <= most;
 }
 
 // Reductions along the rows of accumulators stay in a warp.
@@ -605,7 +605,7 @@ static bool rings_fit(Rings *w) {
 
 // ---------------------------------------------------------------- counts
 static bool fills_ring(const Rings *w, const Op *op, uint32_t k) {
-  if (op->code == OP_SFILL) return (uint32_t)rings_of(w, op) == k;
+  if (op->code == OP_SFILL) return (uint32_t)hop_rings_of(w, op) == k;
   for (uint32_t i = 0; i < op->nregions; i++)
     for (const Op *o = op->regions[i]->first; o; o = o->next)
       if (fills_ring(w, o, k)) return true;
@@ -634,7 +634,7 @@ static bool filled_together(const Rings *w, const Region *r, uint32_t k,
 static int tiles_of(const Rings *w, uint32_t k) {
   const Op *op = w->rings[k].site->prev;
   while (op && op->code != OP_SFILL) op = op->prev;
-  int l = op ? rings_of(w, op) : -1;
+  int l = op ? hop_rings_of(w, op) : -1;
   return l >= 0 && l < (int)k && !w->rings[l].own && !w->rings[l].strip &&
                  w->rings[l].stages == w->rings[k].stages &&
                  filled_together(w, w->body, k, (uint32_t)l)
@@ -664,10 +664,10 @@ static void share_counts(Rings *w) {
   }
 }
 
-bool rings_last(const Rings *w, const Op *fill) {
-  int ring = rings_of(w, fill);
+bool hop_rings_last(const Rings *w, const Op *fill) {
+  int ring = hop_rings_of(w, fill);
   for (const Op *op = fill->next; op; op = op->next) {
-    int k = op->code == OP_SFILL ? rings_of(w, op) : ring;
+    int k = op->code == OP_SFILL ? hop_rings_of(w, op) : ring;
     if (k != ring && w->rings[k].count == w->rings[ring].count) return false;
   }
   return true;
@@ -701,16 +701,16 @@ static void need_value(Facts *s, Value v) {
   s->seen[v] = true;
   if (op->nregions || op->code == OP_SFILL) return;  // needed for themselves
   s->fact[v] = is_dear(s, op);
-  uint32_t end, i = rings_own(s->w, op, &end);
+  uint32_t end, i = hop_rings_own(s->w, op, &end);
   for (; i < end && !s->fact[v]; i++) need_value(s, op->args[i]);
 }
 
 // Scalars that a loop makes for the producer reach consumers as facts.
 static bool is_search(const Rings *w, const Op *op) {
-  bool scalar = op->code == OP_FOR && rings_wanted(w, op);
+  bool scalar = op->code == OP_FOR && hop_rings_wanted(w, op);
   for (uint32_t i = 0; i < op->nres; i++)
     scalar = scalar && ir_type(w->f, op->res[i])->kind == TK_ELEM;
-  return scalar && !rings_has_fill(op);
+  return scalar && !hop_rings_has_fill(op);
 }
 
 static void need_region(Facts *s, const Region *r) {
@@ -727,12 +727,12 @@ static void need_region(Facts *s, const Region *r) {
 
 static const Op *task_loop(const Rings *w) {
   for (const Op *op = w->body->first; op; op = op->next)
-    if (is_task_loop(w->f, op) && rings_has_fill(op)) return op;
+    if (is_task_loop(w->f, op) && hop_rings_has_fill(op)) return op;
   return NULL;
 }
 
 static void mark_used(const Rings *w, bool *used, const Op *op) {
-  uint32_t end, i = rings_own(w, op, &end);
+  uint32_t end, i = hop_rings_own(w, op, &end);
   for (; i < end; i++) used[op->args[i]] = true;
   for (i = 0; i < op->nregions; i++)
     for (const Op *o = op->regions[i]->first; o; o = o->next)
@@ -778,7 +778,7 @@ static void find_early(Rings *w, const Op *loop) {
   const Op *claim = NULL;
   for (const Op *op = loop->regions[0]->last; op; op = op->prev) {
     if (op->code == OP_CLAIM) claim = op;
-    if (op->nregions && rings_has_fill(op)) return;
+    if (op->nregions && hop_rings_has_fill(op)) return;
     if (op->code != OP_SFILL || !claim) continue;
     w->early = op;
     return;
@@ -797,7 +797,7 @@ static void plan_tasks(Rings *w) {
   find_early(w, loop);
   find_facts(w, loop);
   if (w->nfacts) w->facts = word_ring(w);
-  if (w->nfacts) rings_keep(w, loop);
+  if (w->nfacts) hop_rings_keep(w, loop);
 }
 
 static bool has_strips(const Rings *w) {
@@ -868,7 +868,7 @@ static bool strips_fit(Rings *w) {
   return all_bytes(w) <= (int64_t)w->target->gpu.smem;
 }
 
-bool rings_plan(Rings *w, Func *f, const Target *t) {
+bool hop_rings_plan(Rings *w, Func *f, const Target *t) {
   const Op *launch = f->body->first;
   *w = (Rings){.f = f,
                .body = f->body,

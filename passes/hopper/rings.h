@@ -55,27 +55,27 @@ typedef struct Rings {
 } Rings;
 
 // Finds what is kept for that loop over tasks (kept.c).
-void rings_keep(Rings *w, const Op *loop);
+void hop_rings_keep(Rings *w, const Op *loop);
 // False if the tiles wanted depend on fragments, or the rings do not fit into
 // shared memory.
-bool rings_plan(Rings *w, Func *f, const Target *t);
-bool rings_has_fill(const Op *op);
+bool hop_rings_plan(Rings *w, Func *f, const Target *t);
+bool hop_rings_has_fill(const Op *op);
 // The branch of a loop over chunks: a whole chunk, or its steps one by one;
 // NULL if there is none.
-Op *rings_chunk(const Op *loop);
+Op *hop_rings_chunk(const Op *loop);
 // Registers of a thread that the loops of r carry in fragments.
-int64_t rings_carried(const Func *f, const Region *r);
+int64_t hop_rings_carried(const Func *f, const Region *r);
 // The producer needs a result of op.
-bool rings_wanted(const Rings *w, const Op *op);
-int rings_of(const Rings *w, const Op *sfill);
+bool hop_rings_wanted(const Rings *w, const Op *op);
+int hop_rings_of(const Rings *w, const Op *sfill);
 // The first of the operands that consumers need, *end behind the last one: of
 // `own` one is enough.
-uint32_t rings_own(const Rings *w, const Op *op, uint32_t *end);
+uint32_t hop_rings_own(const Rings *w, const Op *op, uint32_t *end);
 // No fill behind this one in its region has the same count.
-bool rings_last(const Rings *w, const Op *sfill);
+bool hop_rings_last(const Rings *w, const Op *sfill);
 // The first panels of a slot are a tile with fewer columns.
-bool rings_holds(const Type *slot, const Type *tile);
+bool hop_rings_holds(const Type *slot, const Type *tile);
 // The store goes through w->drain, in as many parts as that takes.
-bool rings_drains(const Rings *w, const Drain *d);
+bool hop_rings_drains(const Rings *w, const Drain *d);
 
 #endif

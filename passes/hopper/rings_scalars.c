@@ -41,11 +41,11 @@ static bool used_from(const Op *op, Value v) {
   return op != NULL;
 }
 
-void rings_keep(Rings *w, const Op *loop) {
+void hop_rings_keep(Rings *w, const Op *loop) {
   const Op *first = loop->regions[0]->first, *end = first;
   while (end && end->code != OP_SFILL && !end->nregions) end = end->next;
   for (const Op *op = first; op != end; op = op->next)
-    for (uint32_t i = 0; i < op->nargs && rings_wanted(w, op); i++) {
+    for (uint32_t i = 0; i < op->nargs && hop_rings_wanted(w, op); i++) {
       Value v = op->args[i];
       bool number = is_number(w, v) && !is_kept(w, v) && !used_from(end, v);
       if (number && w->nkept < MAX_FACTS) w->kept[w->nkept++] = v;

@@ -28,8 +28,9 @@ static Value source(const Thin *x, Value v) {
   if (from->slice == SLICE_NONE || to->slice == SLICE_NONE ||
       to->dtype != DT_F32)
     return 0;
-  return press_of(from, x->threads) < press_of(to, x->threads) ? op->args[0]
-                                                               : 0;
+  return pressure_of(from, x->threads) < pressure_of(to, x->threads)
+             ? op->args[0]
+             : 0;
 }
 
 // Not an instruction or two.

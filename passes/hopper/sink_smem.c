@@ -182,7 +182,7 @@ static void renew_loops(Func *f, Region *r, bool late) {
     for (uint32_t i = 0; i < op->nregions; i++) {
       Region *body = op->regions[i];
       renew_loops(f, body, late);
-      if (op->code == OP_FOR && op->nres && rings_has_fill(op))
+      if (op->code == OP_FOR && op->nres && hop_rings_has_fill(op))
         renew(f, body, body, late ? NULL : body->first);
     }
 }
@@ -212,7 +212,8 @@ static void await_loops(Func *f, Arena *a, Region *r) {
   for (Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++)
       await_loops(f, a, op->regions[i]);
-    if (op->code == OP_FOR && op->nres && rings_has_fill(op)) await(f, a, op);
+    if (op->code == OP_FOR && op->nres && hop_rings_has_fill(op))
+      await(f, a, op);
   }
 }
 
@@ -221,7 +222,7 @@ bool pass_sink_smem(Ctx *cx, Module *m, const PassOpt *opt) {
   Rings rings;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    if (!ir_has_steps(f) || !rings_plan(&rings, f, t)) continue;
+    if (!ir_has_steps(f) || !hop_rings_plan(&rings, f, t)) continue;
     Settle s = {.f = f};
     renew_loops(f, f->body, rings.occupancy > 1);
     // Two CTAs wait in turn, and a thread has no registers to spare.

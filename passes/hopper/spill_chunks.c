@@ -339,11 +339,11 @@ static void stow_chunk(Func *f, Region *r, Arena *a) {
 
 // ---------------------------------------------------------------- slices
 static bool is_slice(const Func *f, const Op *op) {
-  if (op->nres != 1 || press_free(f, op->res[0])) return false;
+  if (op->nres != 1 || pressure_free(f, op->res[0])) return false;
   const Type *t = ir_type(f, op->res[0]);
   return t->kind == TK_FRAG && t->slice == SLICE_COL && !t->partial &&
          t->dtype == DT_F32 &&
-         press_of(t, ir_group_threads(f, op)) >= COST_STOW_LEAST;
+         pressure_of(t, ir_group_threads(f, op)) >= COST_STOW_LEAST;
 }
 
 static bool needed_in_branch(const Func *f, const Op *op) {
@@ -436,13 +436,13 @@ static bool has_loop(const Region *r) {
 
 static void loops(Func *f, Region *r, int64_t level, Arena *a) {
   for (Op *op = r->first; op; op = op->next) {
-    Op *either = op->code == OP_FOR && op->nres ? rings_chunk(op) : NULL;
+    Op *either = op->code == OP_FOR && op->nres ? hop_rings_chunk(op) : NULL;
     Region *chunk = either ? either->regions[0] : NULL;
     for (uint32_t i = 0; i < op->nregions && !chunk; i++)
       loops(f, op->regions[i], level, a);
     if (!chunk) continue;
     Region *body = op->regions[0];
-    bool copied = rings_has_fill(op), all = relief_stows(level, copied);
+    bool copied = hop_rings_has_fill(op), all = relief_stows(level, copied);
     if (copied) {
       if (all && stow_operands(f, body)) sink(f, chunk, is_of_parts);
       continue;

@@ -35,7 +35,7 @@ static bool is_tile(const Func *f, Value v) {
 
 static void shelve(Func *f, Op *loop, Op *use, Value v) {
   const Type t = *ir_type(f, v);
-  const Type s = pl_smem_type(t.dtype, t.ext[0], t.ext[1]);
+  const Type s = lower_smem_type(t.dtype, t.ext[0], t.ext[1]);
   Builder b = {.fn = f,
                .region = loop->parent,
                .before = loop,
@@ -70,7 +70,7 @@ static void loads_late(Func *f, Op *loop) {
 // ---------------------------------------------------------------- all
 static bool has_fill(const Func *f) {
   for (const Op *op = f->body->first; op; op = op->next)
-    if (rings_has_fill(op)) return true;
+    if (hop_rings_has_fill(op)) return true;
   return false;
 }
 
@@ -82,7 +82,7 @@ static void loops(Func *f) {
     shelve_tiles(f, op);
     last = op;
   }
-  if (last) remat_stores(f, last->next, true);
+  if (last) hop_remat_stores(f, last->next, true);
 }
 
 bool pass_spill_smem(Ctx *cx, Module *m, const PassOpt *opt) {

@@ -80,7 +80,7 @@ static void vary(Tasks *t, const Region *r) {
     for (uint32_t i = 0; i < op->nargs; i++) v = v || t->varies[op->args[i]];
     if (op->code == OP_FOR)
       t->uneven = t->uneven || t->varies[op->args[0]] || t->varies[op->args[1]];
-    if (op->code == OP_FOR && rings_has_fill(op) && !t->narrow) {
+    if (op->code == OP_FOR && hop_rings_has_fill(op) && !t->narrow) {
       t->narrow = t->varies[of_all(t, op->args[0])];
       t->loop = op;
     }
@@ -370,12 +370,12 @@ static void share(Func *f, Op *launch, const Target *target, Arena *a,
                   int64_t slack, int64_t lean) {
   int64_t regs = target->gpu.regs;
   if (ir_has_products(f)) return;
-  int64_t carried = rings_carried(f, f->body),
+  int64_t carried = hop_rings_carried(f, f->body),
           each = carried + COST_STEP_OTHER_REGS;
   if (!carried) slack = -COST_STEP_NUMBER_REGS;
   int64_t threads = ir_attr_i(launch, AT_THREADS, 1),
           n = regs / (threads * each);
-  int64_t most = ir_press(f, a).regs;
+  int64_t most = ir_pressure(f, a).regs;
   while (n > 1 && most > regs / (threads * n) + slack) n--;
   if (lean >= RELIEF_LOADS) n--;
   if (n > 1) ir_set_attr(f, launch, attr_i(AT_OCCUPANCY, n));
@@ -390,12 +390,12 @@ static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt,
   vary(&t, f->body);
   if (!t.task) return;
   Rings rings;
-  if (ir_has_steps(f) && !rings_plan(&rings, f, target)) {
+  if (ir_has_steps(f) && !hop_rings_plan(&rings, f, target)) {
     int64_t slack = opt->chunk == 1 ? COST_SHORT_STEP_SLACK : COST_STEP_SLACK;
     share(f, (Op *)launch, target, &cx->scratch, slack, lean);
     return;
   }
-  bool produced = t.uneven && rings_plan(&rings, f, target);
+  bool produced = t.uneven && hop_rings_plan(&rings, f, target);
   t.handed = produced && !ir_has_steps(f);
   if (t.uneven && !produced) reorder(&t);
   else persist(&t, launch);

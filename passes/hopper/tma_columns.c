@@ -115,7 +115,7 @@ static bool can_make(const Strips *s, Value v) {
 // region, at a coordinate that is the first of the columns.
 static Op *keys_of(const Strips *s, const Op *load, const Origin *o) {
   for (Op *op = load->prev; op; op = op->prev) {
-    int ring = op->code == OP_SFILL ? rings_of(s->rings, op) : -1;
+    int ring = op->code == OP_SFILL ? hop_rings_of(s->rings, op) : -1;
     if (ring < 0 || !s->rings->rings[ring].streams ||
         (s->ring >= 0 && ring != s->ring))
       continue;
@@ -169,13 +169,13 @@ static void find(void *data, Op *op) {
     s->ok = false;
     return;
   }
-  s->ring = rings_of(s->rings, keys);
+  s->ring = hop_rings_of(s->rings, keys);
   s->at[s->n++] = (Strip){.load = op, .keys = keys};
 }
 
 static void count_keys(void *data, Op *op) {
   Strips *s = data;
-  s->keys += op->code == OP_SFILL && rings_of(s->rings, op) == s->ring;
+  s->keys += op->code == OP_SFILL && hop_rings_of(s->rings, op) == s->ring;
 }
 
 // ---------------------------------------------------------------- rewriting
@@ -288,11 +288,12 @@ static void put_loads(const Strips *s, const Strip *x) {
 // Do the rings have the stages that they had, with those of the strips?
 static bool still_fits(const Strips *s, const Target *t) {
   Rings now;
-  if (!rings_plan(&now, s->f, t)) return false;
+  if (!hop_rings_plan(&now, s->f, t)) return false;
   for (uint32_t i = 0; i < s->rings->nrings; i++) {
     const Ring *old = &s->rings->rings[i];
     if (!old->site) continue;
-    if (now.rings[rings_of(&now, old->site)].stages < old->stages) return false;
+    if (now.rings[hop_rings_of(&now, old->site)].stages < old->stages)
+      return false;
   }
   return now.apart == s->rings->apart && now.drains == s->rings->drains &&
          now.lent == s->rings->lent;
@@ -312,7 +313,8 @@ static bool has_columns(Func *f, Value tensor) {
 
 static void of_tensor(Func *f, Arena *a, const Target *t, Value tensor) {
   Rings rings;
-  if (!has_columns(f, tensor) || !rings_plan(&rings, f, t) || ir_has_steps(f))
+  if (!has_columns(f, tensor) || !hop_rings_plan(&rings, f, t) ||
+      ir_has_steps(f))
     return;
   Strips s = {.f = f,
               .arena = a,

@@ -104,7 +104,7 @@ static Turn turn_of(Role *r, Builder *b, uint32_t k) {
 }
 
 static void filled(Role *r, Builder *b, uint32_t k, const Op *fill) {
-  if (fill && !rings_last(r->w, fill)) return;
+  if (fill && !hop_rings_last(r->w, fill)) return;
   k = r->w->rings[k].count;
   r->fills[k] = ir_2(b, OP_ADD, r->fills[k], i32(b, 1));
 }
@@ -165,7 +165,7 @@ static Value part(Role *r, Builder *b, ValueMap *m, Value v) {
 
 // Bytes of a tile and of the strips that come with it.
 static int64_t bytes_with(const Rings *w, const Op *fill) {
-  int ring = rings_of(w, fill);
+  int ring = hop_rings_of(w, fill);
   int64_t n = smem_bytes(ir_type(w->f, fill->res[0]));
   for (uint32_t i = 0; i < w->nrings; i++)
     if (w->rings[i].with == ring)
@@ -175,7 +175,7 @@ static int64_t bytes_with(const Rings *w, const Op *fill) {
 
 static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
                       ValueMap *m) {
-  Ring *ring = &r->w->rings[rings_of(r->w, op)];
+  Ring *ring = &r->w->rings[hop_rings_of(r->w, op)];
   Value at = t.slot;
   if (g) at = ir_2(b, OP_ADD, at, i32(b, g * ring->stages));
   if (!ring->rides)
@@ -204,7 +204,7 @@ static void is_group(Role *r, Builder *b, const Region *body, ValueMap *m,
 }
 
 static void produce(Role *r, Builder *b, const Op *op) {
-  uint32_t k = (uint32_t)rings_of(r->w, op);
+  uint32_t k = (uint32_t)hop_rings_of(r->w, op);
   Turn t = turn_of(r, b, k);
   for (uint32_t g = 0; g < (r->w->rings[k].own ? r->w->groups : 1); g++) {
     ValueMap m = {.arena = r->w->arena};
@@ -289,7 +289,7 @@ static void receive(Role *r, Builder *b, uint32_t k, const Value *v,
 // What the group needs of op, if it has not been handed over.
 static void take_mine(Role *r, Builder *b, const Op *op) {
   if (get(r, op->res[0]) != op->res[0]) return;
-  uint32_t end, i = rings_own(r->w, op, &end);
+  uint32_t end, i = hop_rings_own(r->w, op, &end);
   if (r->producer) i = 0, end = 1;
   Value x = get(r, op->args[end - 1]);
   for (uint32_t k = end - 1; k-- > i;) {
@@ -390,7 +390,7 @@ static void stores_done(Builder *b) {
 // read it by then. Not where the producer has no other slot to go on with.
 static bool is_late(const Role *r, const Op *fill) {
   const Op *around = fill->parent->parent;
-  int k = rings_of(r->w, fill);
+  int k = hop_rings_of(r->w, fill);
   return k == r->w->lent && r->w->rings[k].stages > 1 &&
          r->w->rings[k].fills == 1 && around &&
          (around->code == OP_WHILE ||
@@ -463,7 +463,7 @@ static void before_op(Role *r, Builder *b, Live *live, const Op *op) {
 }
 
 static const Op *find_behind(const Op *op, OpCode c) {
-  while (op && op->code != c && !rings_has_fill(op)) op = op->next;
+  while (op && op->code != c && !hop_rings_has_fill(op)) op = op->next;
   return op && op->code == c ? op : NULL;
 }
 
@@ -489,7 +489,7 @@ static const Op *end_of_strip(const Role *r, Tile *t, const Op *last) {
 }
 
 static Tile consume(Role *r, Builder *b, const Op *op) {
-  uint32_t k = (uint32_t)rings_of(r->w, op);
+  uint32_t k = (uint32_t)hop_rings_of(r->w, op);
   Ring *ring = &r->w->rings[k];
   const Op *last = last_reader(r, op, op->next);
   Tile tile = {.fill = op, .ring = k};
@@ -603,7 +603,7 @@ static Live handed_to(const Role *r, Live *live, const Op *op) {
 // Rings that are filled inside op.
 static uint32_t rings_in(const Rings *w, const Op *op) {
   if (op->code == OP_SFILL || op->code == OP_CLAIM)
-    return 1u << w->rings[rings_of(w, op)].count;
+    return 1u << w->rings[hop_rings_of(w, op)].count;
   uint32_t set = 0;
   if (w->nfacts && op->nregions &&
       ir_def(w->f, w->fact[0])->parent->parent == op)
@@ -821,12 +821,12 @@ static bool skipped(const Role *r, const Op *op) {
   if (op->code == OP_LAUNCH) return true;
   if (op->code == OP_CLAIM) return false;
   if (!r->producer) return op->nres && r->w->spare && r->w->spare[op->res[0]];
-  return !rings_wanted(r->w, op) && !rings_has_fill(op);
+  return !hop_rings_wanted(r->w, op) && !hop_rings_has_fill(op);
 }
 
 static bool can_drain(const Role *r, const Op *op, Drain *d) {
-  return !r->producer && (r->drain || r->lent) && drain_of(r->w->f, op, d) &&
-         rings_drains(r->w, d);
+  return !r->producer && (r->drain || r->lent) &&
+         hop_drain_of(r->w->f, op, d) && hop_rings_drains(r->w, d);
 }
 
 static bool has_drain(const Role *r, const Op *op) {
@@ -851,10 +851,10 @@ static void copy_op(Role *r, const Op *op, Builder *b, Live *live) {
   else if (op->code == OP_SKIP) leave(r, b, op);
   else if (op->code == OP_WHILE) copy_while(r, op, b);
   else if (can_drain(r, op, &d)) drain(r, b, &d);
-  else if (op->code == OP_FOR && (r->producer || rings_has_fill(op)))
+  else if (op->code == OP_FOR && (r->producer || hop_rings_has_fill(op)))
     copy_for(r, op, b);
   else if (op->code == OP_IF &&
-           (r->producer || rings_has_fill(op) || has_drain(r, op)))
+           (r->producer || hop_rings_has_fill(op) || has_drain(r, op)))
     copy_if(r, op, b, live);
   else ir_clone(b, r->w->f, op, &r->map, NULL);
 }
@@ -941,7 +941,7 @@ bool pass_warp_specialize(Ctx *cx, Module *m, const PassOpt *opt) {
   const Target *t = opt->target;
   Rings w;
   for (uint32_t i = 0; i < m->funcs.n; i++)
-    if (rings_plan(&w, m->funcs.at[i], t))
+    if (hop_rings_plan(&w, m->funcs.at[i], t))
       specialize(&w, relief_of(m->funcs.at[i]) >= RELIEF_LOADS);
   return true;
 }

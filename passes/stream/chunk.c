@@ -102,7 +102,7 @@ static bool find_axes(Chunk *c) {
   if (d.mixed)
     return chunk_fail(c, c->recur, "a state is read along both of its axes");
   for (uint32_t s = 0; s < c->n; s++)
-    if (c->state[s].col >= 0 && alg_is_row(c, (uint32_t)c->state[s].col))
+    if (c->state[s].col >= 0 && chunk_is_row(c, (uint32_t)c->state[s].col))
       return chunk_fail(c, c->recur,
                         "rows of one state are columns of "
                         "another");
@@ -173,7 +173,7 @@ static bool execute_op(Chunk *c, const Op *op) {
     free &= x[i].kind == SY_FREE;
   }
   if (free) clone_free(c, op);
-  else set_value(c, op->res[0], alg_op(c, op, x));
+  else set_value(c, op->res[0], chunk_op(c, op, x));
   return true;
 }
 
@@ -244,7 +244,7 @@ static bool stores_are_apart(Chunk *c) {
 
 static bool want_value(Chunk *c, Value v, const Op *user) {
   SymValue x = value_of(c, v);
-  if (x.kind == SY_LIN) return norm_want(c, x.lin);
+  if (x.kind == SY_LIN) return chunk_norm_want(c, x.lin);
   if (x.kind == SY_MAT)
     return chunk_fail(c, user, "the whole state of every step is used");
   if (x.kind != SY_LATE) return true;
@@ -269,7 +269,7 @@ static Value late_value(Chunk *c, Builder *b, Value v) {
   Value to = vmap_get(&c->free, v);
   if (to != v) return to;
   if (x.kind == SY_LIN) {
-    to = ir_cast(b, ir_type(c->f, v)->dtype, norm_value(c, b, x.lin));
+    to = ir_cast(b, ir_type(c->f, v)->dtype, chunk_norm_value(c, b, x.lin));
   } else {
     const Op *op = ir_def(c->f, v);
     for (uint32_t i = 0; i < op->nargs; i++) late_value(c, b, op->args[i]);
@@ -389,16 +389,16 @@ static bool derive(Chunk *c) {
   bool some = false;
   for (uint32_t s = 0; s < c->n; s++) {
     some |= !c->state[s].scalar;
-    if (c->state[s].scalar && !max_state(c, s)) return false;
+    if (c->state[s].scalar && !chunk_max_state(c, s)) return false;
   }
   if (!some) return chunk_fail(c, c->recur, "all states are scalars");
   for (uint32_t s = 0; s < c->n; s++) {
     if (c->state[s].scalar) continue;
-    const Mat *m = alg_mat(c, (int)s, 0, NULL, 0);
+    const Mat *m = chunk_mat(c, (int)s, 0, NULL, 0);
     set_value(c, r->params.at[s], (SymValue){.kind = SY_MAT, .mat = m});
   }
-  return execute(c, r) && end_states(c) && set_limit(c) && norm_states(c) &&
-         want_stores(c) && fits_f32(c);
+  return execute(c, r) && end_states(c) && set_limit(c) &&
+         chunk_norm_states(c) && want_stores(c) && fits_f32(c);
 }
 
 static void run(Ctx *cx, Func *f, Op *op) {

@@ -94,21 +94,21 @@ bool chunk_fail(Chunk *c, const Op *at, const char *reason);
 
 // ------------------------------------------------------------- chunkalg.c
 // The state whose axes are row and col of the value, or of all states.
-bool alg_is_row(const Chunk *c, uint32_t axis);
-bool alg_is_col(const Chunk *c, uint32_t axis);
-const Lin *alg_lin(Chunk *c, Value w, const Term *t, uint32_t n);
-const Mat *alg_mat(Chunk *c, int state, Value g, const Write *const *w,
-                   uint32_t n);
+bool chunk_is_row(const Chunk *c, uint32_t axis);
+bool chunk_is_col(const Chunk *c, uint32_t axis);
+const Lin *chunk_lin(Chunk *c, Value w, const Term *t, uint32_t n);
+const Mat *chunk_mat(Chunk *c, int state, Value g, const Write *const *w,
+                     uint32_t n);
 // The meaning of op for operands of which at least one is no FREE.
-SymValue alg_op(Chunk *c, const Op *op, const SymValue *x);
+SymValue chunk_op(Chunk *c, const Op *op, const SymValue *x);
 
 // ------------------------------------------------------------- chunklog.c
 // log2 of v > 0, 0 if v is not known to be positive.
-Value log_of(Chunk *c, Value v);
+Value chunk_log_of(Chunk *c, Value v);
 
 // ------------------------------------------------------------- chunkmax.c
 // Walks scalar state s for itself.
-bool max_state(Chunk *c, uint32_t s);
+bool chunk_max_state(Chunk *c, uint32_t s);
 
 // ------------------------------------------------------------ chunksums.c
 // Sums over an axis as long as `row` become sums over that.
@@ -116,10 +116,10 @@ void chunk_sums(Func *f, uint32_t row);
 
 // ----------------------------------------------------------- chunknorm.c
 // Brings the states' matrices into the normal form.
-bool norm_states(Chunk *c);
+bool chunk_norm_states(Chunk *c);
 // Makes sure that materializing l will find its reads.
-bool norm_want(Chunk *c, const Lin *l);
+bool chunk_norm_want(Chunk *c, const Lin *l);
 // l as a value, after the ops are made.
-Value norm_value(Chunk *c, Builder *b, const Lin *l);
+Value chunk_norm_value(Chunk *c, Builder *b, const Lin *l);
 
 #endif

@@ -8,13 +8,13 @@
 #include <string.h>
 
 // ---------------------------------------------------------------- axes
-bool alg_is_row(const Chunk *c, uint32_t axis) {
+bool chunk_is_row(const Chunk *c, uint32_t axis) {
   for (uint32_t i = 0; i < c->n; i++)
     if (!c->state[i].scalar && c->state[i].row == (int)axis) return true;
   return false;
 }
 
-bool alg_is_col(const Chunk *c, uint32_t axis) {
+bool chunk_is_col(const Chunk *c, uint32_t axis) {
   for (uint32_t i = 0; i < c->n; i++)
     if (c->state[i].col == (int)axis) return true;
   return false;
@@ -27,14 +27,14 @@ static Span2 span_of(const Chunk *c, Value v) {
   const Type *t = ir_type(c->f, v);
   unsigned s = SCALAR;
   for (uint32_t i = 0; i < t->n; i++) {
-    if (alg_is_row(c, t->axis[i])) s |= ROWS;
-    if (alg_is_col(c, t->axis[i])) s |= COLS;
+    if (chunk_is_row(c, t->axis[i])) s |= ROWS;
+    if (chunk_is_col(c, t->axis[i])) s |= COLS;
   }
   return (Span2)s;
 }
 
 // ---------------------------------------------------------------- makers
-const Lin *alg_lin(Chunk *c, Value w, const Term *t, uint32_t n) {
+const Lin *chunk_lin(Chunk *c, Value w, const Term *t, uint32_t n) {
   Lin *l = NEW(c->arena, Lin);
   Term *copy = NEWN(c->arena, Term, n + 1);
   if (n) memcpy(copy, t, n * sizeof *t);
@@ -42,8 +42,8 @@ const Lin *alg_lin(Chunk *c, Value w, const Term *t, uint32_t n) {
   return l;
 }
 
-const Mat *alg_mat(Chunk *c, int state, Value g, const Write *const *w,
-                   uint32_t n) {
+const Mat *chunk_mat(Chunk *c, int state, Value g, const Write *const *w,
+                     uint32_t n) {
   Mat *m = NEW(c->arena, Mat);
   const Write **copy = NEWN(c->arena, const Write *, n + 1);
   if (n) memcpy(copy, w, n * sizeof *w);
@@ -92,7 +92,7 @@ static const Lin *lin_scaled(Chunk *c, const Lin *l, Value x) {
     t[i] = l->term[i];
     t[i].c = mul(c, x, t[i].c);
   }
-  return alg_lin(c, l->w ? mul(c, x, l->w) : 0, t, l->n);
+  return chunk_lin(c, l->w ? mul(c, x, l->w) : 0, t, l->n);
 }
 
 static const Lin *lin_times_const(Chunk *c, const Lin *l, double k) {
@@ -104,14 +104,14 @@ static const Lin *lin_times_const(Chunk *c, const Lin *l, double k) {
   Value w = l->w;
   if (w && k == -1) w = ir_1(&c->b, OP_NEG, w);
   else if (w) w = mul(c, w, ir_const_f(&c->b, ir_type(c->f, w)->dtype, k));
-  return alg_lin(c, w, t, l->n);
+  return chunk_lin(c, w, t, l->n);
 }
 
 static const Mat *writes_negated(Chunk *c, const Mat *m) {
   const Write **w = NEWN(c->arena, const Write *, m->n + 1);
   for (uint32_t i = 0; i < m->n; i++)
     w[i] = a_write(c, m->write[i]->b, lin_times_const(c, m->write[i]->e, -1));
-  return alg_mat(c, m->state, m->g, w, m->n);
+  return chunk_mat(c, m->state, m->g, w, m->n);
 }
 
 static const Lin *lin_sum(Chunk *c, const Lin *a, const Lin *b) {
@@ -119,7 +119,7 @@ static const Lin *lin_sum(Chunk *c, const Lin *a, const Lin *b) {
   memcpy(t, a->term, a->n * sizeof *t);
   memcpy(t + a->n, b->term, b->n * sizeof *t);
   Value w = a->w && b->w ? ir_2(&c->b, OP_ADD, a->w, b->w) : a->w ? a->w : b->w;
-  return alg_lin(c, w, t, a->n + b->n);
+  return chunk_lin(c, w, t, a->n + b->n);
 }
 
 static const Mat *mat_sum(Chunk *c, const Mat *a, const Mat *b) {
@@ -132,7 +132,7 @@ static const Mat *mat_sum(Chunk *c, const Mat *a, const Mat *b) {
   const Write **w = NEWN(c->arena, const Write *, a->n + b->n + 1);
   memcpy(w, a->write, a->n * sizeof *w);
   memcpy(w + a->n, b->write, b->n * sizeof *w);
-  return alg_mat(c, a->state, a->g, w, a->n + b->n);
+  return chunk_mat(c, a->state, a->g, w, a->n + b->n);
 }
 
 // Every write with b * rows and e * cols (0: 1); NULL if a read would have to
@@ -146,7 +146,7 @@ static const Mat *scaled_writes(Chunk *c, const Mat *m, Value rows,
     w[i] = a_write(c, rows ? mul(c, x->b, rows) : x->b,
                    cols ? lin_scaled(c, x->e, cols) : x->e);
   }
-  return alg_mat(c, m->state, m->g, w, m->n);
+  return chunk_mat(c, m->state, m->g, w, m->n);
 }
 
 // ---------------------------------------------------------------- outer
@@ -180,7 +180,7 @@ static const Mat *factored(Chunk *c, Value v) {
   switch (span_of(c, v)) {
   case SCALAR:
     if (ir_const_value(c->f, v, &k) && k == 0)
-      return alg_mat(c, -1, 0, NULL, 0);
+      return chunk_mat(c, -1, 0, NULL, 0);
     b = one_like(c, v), w = v;
     break;
   case ROWS:
@@ -201,8 +201,8 @@ static const Mat *factored(Chunk *c, Value v) {
     }
     return NULL;
   }
-  const Write *one = a_write(c, b, alg_lin(c, w, NULL, 0));
-  return alg_mat(c, -1, 0, &one, 1);
+  const Write *one = a_write(c, b, chunk_lin(c, w, NULL, 0));
+  return chunk_mat(c, -1, 0, &one, 1);
 }
 
 // ---------------------------------------------------------------- products
@@ -212,7 +212,7 @@ static SymValue lin_times(Chunk *c, const Op *op, const Lin *l, Value x) {
   if (s != ROWS)
     return late(op, "a read of the state is scaled column by column");
   const Write *w = a_write(c, x, l);
-  return of_mat(alg_mat(c, -1, 0, &w, 1));
+  return of_mat(chunk_mat(c, -1, 0, &w, 1));
 }
 
 static SymValue mat_times(Chunk *c, const Op *op, const Mat *m, Value x) {
@@ -224,12 +224,12 @@ static SymValue mat_times(Chunk *c, const Op *op, const Mat *m, Value x) {
       s == ROWS ? scaled_writes(c, m, x, 0) : scaled_writes(c, m, 0, x);
   if (!y) return late(op, "a read of the state is scaled column by column");
   if (m->state < 0) return of_mat(y);
-  Value g = log_of(c, x);
+  Value g = chunk_log_of(c, x);
   if (!g)
     return late(op, "the decay is not known to be positive: write it as "
                     "exp(..) or sigmoid(..)");
   if (m->g) g = ir_2(&c->b, OP_ADD, m->g, g);
-  return of_mat(alg_mat(c, m->state, g, y->write, y->n));
+  return of_mat(chunk_mat(c, m->state, g, y->write, y->n));
 }
 
 static SymValue times(Chunk *c, const Op *op, const SymValue *x) {
@@ -262,7 +262,7 @@ static SymValue divided(Chunk *c, const Op *op, const SymValue *x) {
 static SymValue lifted(Chunk *c, SymValue x, SymKind to) {
   if (x.kind != SY_FREE || to == SY_FREE) return x;
   if (to == SY_LIN && !(span_of(c, x.v) & ROWS))
-    return of_lin(alg_lin(c, x.v, NULL, 0));
+    return of_lin(chunk_lin(c, x.v, NULL, 0));
   const Mat *m = to == SY_MAT ? factored(c, x.v) : NULL;
   return m ? of_mat(m) : late(NULL, NULL);
 }
@@ -287,13 +287,13 @@ static SymValue read_by(Chunk *c, const Op *op, const SymValue *x) {
   bool first = x[0].kind == SY_MAT;
   const SymValue *m = &x[!first], *a = &x[first];
   if (m->kind != SY_MAT || a->kind != SY_FREE || op->nargs != 2 ||
-      over->n != 1 || !alg_is_row(c, row) || span_of(c, a->v) & COLS)
+      over->n != 1 || !chunk_is_row(c, row) || span_of(c, a->v) & COLS)
     return late(op, "the state is read by something else than a vector");
   if (m->mat->state >= 0) {
     Term t = {1, 0, a->v, m->mat};
-    return of_lin(alg_lin(c, 0, &t, 1));
+    return of_lin(chunk_lin(c, 0, &t, 1));
   }
-  const Lin *sum = alg_lin(c, 0, NULL, 0);
+  const Lin *sum = chunk_lin(c, 0, NULL, 0);
   for (uint32_t i = 0; i < m->mat->n; i++) {
     const Write *w = m->mat->write[i];
     Value s = ir_dot(&c->b, a->v, w->b, &row, 1);
@@ -311,7 +311,7 @@ static const Mat *mat_if(Chunk *c, Value p, const Mat *m, bool side) {
     b = ir_3(&c->b, OP_SELECT, p, side ? b : zero, side ? zero : b);
     w[i] = a_write(c, b, m->write[i]->e);
   }
-  return alg_mat(c, m->state, m->g, w, m->n);
+  return chunk_mat(c, m->state, m->g, w, m->n);
 }
 
 static SymValue chosen(Chunk *c, const Op *op, const SymValue *x) {
@@ -332,7 +332,7 @@ static SymValue chosen(Chunk *c, const Op *op, const SymValue *x) {
   const Write **w = NEWN(c->arena, const Write *, a->n + b->n + 1);
   memcpy(w, a->write, a->n * sizeof *w);
   memcpy(w + a->n, b->write, b->n * sizeof *w);
-  return of_mat(alg_mat(c, a->state, g, w, a->n + b->n));
+  return of_mat(chunk_mat(c, a->state, g, w, a->n + b->n));
 }
 
 static SymValue casted(const Chunk *c, const Op *op, const SymValue *x) {
@@ -342,7 +342,7 @@ static SymValue casted(const Chunk *c, const Op *op, const SymValue *x) {
   return late(op, "the state, or what is read of it, is rounded");
 }
 
-SymValue alg_op(Chunk *c, const Op *op, const SymValue *x) {
+SymValue chunk_op(Chunk *c, const Op *op, const SymValue *x) {
   for (uint32_t i = 0; i < op->nargs; i++)
     if (x[i].kind == SY_LATE) return x[i];
   switch (op->code) {

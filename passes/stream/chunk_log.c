@@ -24,8 +24,8 @@ static Value log_const(Chunk *c, Value v, double k) {
 }
 
 static Value log_two(Chunk *c, const Op *op, OpCode join) {
-  Value x = log_of(c, op->args[0]);
-  Value y = x ? log_of(c, op->args[1]) : 0;
+  Value x = chunk_log_of(c, op->args[0]);
+  Value y = x ? chunk_log_of(c, op->args[1]) : 0;
   return y ? ir_2(&c->b, join, x, y) : 0;
 }
 
@@ -38,13 +38,13 @@ static Value log_sub(Chunk *c, const Op *op) {
 }
 
 static Value log_select(Chunk *c, const Op *op) {
-  Value x = log_of(c, op->args[1]);
-  Value y = x ? log_of(c, op->args[2]) : 0;
+  Value x = chunk_log_of(c, op->args[1]);
+  Value y = x ? chunk_log_of(c, op->args[2]) : 0;
   return y ? ir_3(&c->b, OP_SELECT, op->args[0], x, y) : 0;
 }
 
 static Value log_pow(Chunk *c, const Op *op) {
-  Value x = log_of(c, op->args[0]);
+  Value x = chunk_log_of(c, op->args[0]);
   return x ? ir_2(&c->b, OP_MUL, x, op->args[1]) : 0;
 }
 
@@ -68,7 +68,7 @@ static Value log_op(Chunk *c, const Op *op) {
   }
 }
 
-Value log_of(Chunk *c, Value v) {
+Value chunk_log_of(Chunk *c, Value v) {
   double k;
   if (ir_const_value(c->f, v, &k)) return log_const(c, v, k);
   const Op *op = ir_def(c->f, v);

@@ -71,7 +71,7 @@ static Value next_of(const Chunk *c, uint32_t s) {
   return limited ? op->args[1] : y;
 }
 
-bool max_state(Chunk *c, uint32_t s) {
+bool chunk_max_state(Chunk *c, uint32_t s) {
   Value m = c->recur->regions[0]->params.at[s];
   Running r = running(c, next_of(c, s), m);
   if (!r.ok)

@@ -96,7 +96,7 @@ static bool norm_state(Chunk *c, uint32_t s) {
   return true;
 }
 
-bool norm_states(Chunk *c) {
+bool chunk_norm_states(Chunk *c) {
   for (uint32_t s = 0; s < c->n; s++)
     if (!c->state[s].scalar && !norm_state(c, s)) return false;
   return true;
@@ -123,11 +123,11 @@ static bool want_term(Chunk *c, const Term *t) {
   if (at == a->nreads) a->read[a->nreads++] = r;
   vec_push(c->arena, &c->wants, ((Want){t->a, t->of, at, p.skip}));
   for (uint32_t k = p.skip; k < t->of->n; k++)
-    if (!norm_want(c, t->of->write[k]->e)) return false;
+    if (!chunk_norm_want(c, t->of->write[k]->e)) return false;
   return true;
 }
 
-bool norm_want(Chunk *c, const Lin *l) {
+bool chunk_norm_want(Chunk *c, const Lin *l) {
   for (uint32_t i = 0; i < l->n; i++)
     if (!want_term(c, &l->term[i])) return false;
   return true;
@@ -141,7 +141,7 @@ static Value term_value(Chunk *c, Builder *b, const Term *t) {
   for (uint32_t k = w->skip; k < t->of->n; k++) {
     const Write *o = t->of->write[k];
     Value q = ir_dot(b, t->a, o->b, &row, 1);
-    v = sum(b, v, product(b, q, norm_value(c, b, o->e)));
+    v = sum(b, v, product(b, q, chunk_norm_value(c, b, o->e)));
   }
   v = product(b, t->c, v);
   if (t->k == 1) return v;
@@ -149,7 +149,7 @@ static Value term_value(Chunk *c, Builder *b, const Term *t) {
   return ir_2(b, OP_MUL, v, ir_const_f(b, DT_F32, t->k));
 }
 
-Value norm_value(Chunk *c, Builder *b, const Lin *l) {
+Value chunk_norm_value(Chunk *c, Builder *b, const Lin *l) {
   Value v = l->w;
   for (uint32_t i = 0; i < l->n; i++)
     v = sum(b, v, term_value(c, b, &l->term[i]));

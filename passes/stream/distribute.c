@@ -150,7 +150,7 @@ static bool find_maxima(Aside *a, const PassOpt *opt) {
   for (const Op *op = a->f->body->first; op; op = op->next) {
     Affine x;
     if (op->code == OP_AFFINE && affine_parts(op, &x))
-      narrow |= step_narrow(a->f, &x) != DT_NONE;
+      narrow |= tile_step_narrow(a->f, &x) != DT_NONE;
   }
   return narrow && opt->target->gpu.hopper && find_halves(a);
 }

@@ -75,7 +75,7 @@ static void pool_fill(Pool *p) {
 
 // ---------------------------------------------------------------- the test
 static Abs of_leaf(AbsMap *m, const ExNode *n) {
-  Abs a = abs_value(m, n->leaf);
+  Abs a = absval_value(m, n->leaf);
   if (n->code == LEAF_LIVE) a.ninf = a.pinf = false;  // behind a reference
   return a;
 }
@@ -83,23 +83,23 @@ static Abs of_leaf(AbsMap *m, const ExNode *n) {
 // The value of a term, with scores replaced in m.
 static Abs of_ex(const Sym *s, AbsMap *m, Ex e) {
   const ExNode *n = sym_at(s, e);
-  if (n->kind == EX_CONST) return abs_exactly(n->c);
+  if (n->kind == EX_CONST) return absval_exactly(n->c);
   if (n->kind == EX_LEAF) return of_leaf(m, n);
   Abs r = of_ex(s, m, n->kid[0]), a[3] = {r};
   if (n->kind == EX_CAST) return r;
-  if (n->kind == EX_EXP) return abs_op(OP_EXP, a, 1);
+  if (n->kind == EX_EXP) return absval_op(OP_EXP, a, 1);
   if (n->kind == EX_POW) {
-    a[1] = abs_exactly(n->c);
-    if (n->c == -1) return abs_op(OP_DIV, (Abs[]){abs_exactly(1), r}, 2);
-    return abs_op(n->c == 0.5 ? OP_SQRT : OP_POW, a, n->c == 0.5 ? 1 : 2);
+    a[1] = absval_exactly(n->c);
+    if (n->c == -1) return absval_op(OP_DIV, (Abs[]){absval_exactly(1), r}, 2);
+    return absval_op(n->c == 0.5 ? OP_SQRT : OP_POW, a, n->c == 0.5 ? 1 : 2);
   }
   OpCode fold = n->kind == EX_MUL ? OP_MUL : OP_ADD;
   for (uint32_t i = 1; i < n->n; i++) {
     Abs x = of_ex(s, m, n->kid[i]);
     if (n->kind == EX_OP) a[i < 3 ? i : 2] = x;
-    else r = abs_op(fold, (Abs[]){r, x}, 2);
+    else r = absval_op(fold, (Abs[]){r, x}, 2);
   }
-  return n->kind == EX_OP ? abs_op((OpCode)n->code, a, n->n) : r;
+  return n->kind == EX_OP ? absval_op((OpCode)n->code, a, n->n) : r;
 }
 
 // Accumulators (as bits) whose terms are identities when each of the n scores
@@ -112,11 +112,12 @@ static uint64_t covered(Online *o, const Group *g, const Value *score,
               .ranges = &o->ranges,
               .axis = g->axis,
               .index.arena = o->arena};
-  for (uint32_t i = 0; i < n; i++) abs_put(&m, score[i], abs_exactly(fill));
+  for (uint32_t i = 0; i < n; i++)
+    absval_put(&m, score[i], absval_exactly(fill));
   for (uint32_t i = 0; i < g->accs.n && i < 64; i++) {
     const Acc *a = &g->accs.at[i];
     Abs x = of_ex(&o->sym, &m, a->local);
-    if (abs_is(x, eval_identity(a->kind, DT_F64))) ok |= 1ull << i;
+    if (absval_is(x, eval_identity(a->kind, DT_F64))) ok |= 1ull << i;
   }
   return ok;
 }

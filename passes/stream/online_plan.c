@@ -250,11 +250,11 @@ static Ex sum_terms(Try *t, const Red *r, Cands *out) {
   Online *o = t->o;
   Sym *s = &o->sym;
   Ex a = to_ex(t, r->op->args[0]), b = 0;
-  Sep sa = sep(s, a), sb = {.ok = true, .n = 1};
+  Sep sa = sep_of(s, a), sb = {.ok = true, .n = 1};
   if (!sa.ok) return sa.why;
   if (r->dot) {
     b = to_ex(t, r->op->args[1]);
-    sb = sep(s, b);
+    sb = sep_of(s, b);
     if (!sb.ok) return sb.why;
   }
   for (uint32_t i = 0; i < sa.n; i++) {
@@ -280,14 +280,14 @@ static Ex max_terms(Try *t, Red *r, Cands *out) {
     vec_push(t->o->arena, out, ((Cand){f, 0, one, one}));
     return 0;
   }
-  Sep a = sep(s, sym_exp(s, f));
+  Sep a = sep_of(s, sym_exp(s, f));
   if (a.ok && a.n == 1 && sym_at(s, a.at[0].g)->kind == EX_EXP) {
     Ex g = sym_at(s, a.at[0].g)->kid[0];
     r->plus = sym_log(s, a.at[0].h);
     vec_push(t->o->arena, out, ((Cand){g, 0, one, one}));
     return 0;
   }
-  a = sep(s, f);
+  a = sep_of(s, f);
   if (!a.ok || a.n != 1 || !sep_nonneg(s, a.at[0].h)) return f;
   Ex rolling, late;
   sep_split(s, a.at[0].h, &rolling, &late);

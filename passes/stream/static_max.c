@@ -237,8 +237,8 @@ static void fix(Gauge *g, Op *pass, uint32_t i, double v) {
   drop_index(g, pass, AT_GAUGE, i);
   drop_index(g, pass, AT_SCANS, i);
   drop_index(g, pass, AT_GUARD, i);
-  infer_region(g->f, local, g->arena);  // the constant has no axes
-  infer_region(g->f, correct, g->arena);
+  order_infer(g->f, local, g->arena);  // the constant has no axes
+  order_infer(g->f, correct, g->arena);
   fold_factors(g, pass);
   sum_rounded(g, pass);
 }

@@ -9,15 +9,15 @@
 
 static const Abs anything = {-INFINITY, INFINITY, true, true, true};
 
-Abs abs_exactly(double v) {
+Abs absval_exactly(double v) {
   return (Abs){v, v, v == -INFINITY, v == INFINITY, isnan(v)};
 }
 
-Abs abs_finite(Range r) {
+Abs absval_finite(Range r) {
   return (Abs){.lo = r.lo, .hi = r.hi};
 }
 
-bool abs_is(Abs a, double v) {
+bool absval_is(Abs a, double v) {
   return !a.nan && a.lo == v && a.hi == v;
 }
 
@@ -35,10 +35,10 @@ static Abs negate(Abs a) {
 
 static Abs sum(Abs a, Abs b) {
   bool nan = a.nan || b.nan || (a.ninf && b.pinf) || (a.pinf && b.ninf);
-  if (!nan && (abs_is(a, -INFINITY) || abs_is(b, -INFINITY)))
-    return abs_exactly(-INFINITY);
-  if (!nan && (abs_is(a, INFINITY) || abs_is(b, INFINITY)))
-    return abs_exactly(INFINITY);
+  if (!nan && (absval_is(a, -INFINITY) || absval_is(b, -INFINITY)))
+    return absval_exactly(-INFINITY);
+  if (!nan && (absval_is(a, INFINITY) || absval_is(b, INFINITY)))
+    return absval_exactly(INFINITY);
   double lo = a.lo + b.lo, hi = a.hi + b.hi;
   return (Abs){isnan(lo) ? -INFINITY : lo, isnan(hi) ? INFINITY : hi,
                a.ninf || b.ninf, a.pinf || b.pinf, nan};
@@ -122,13 +122,14 @@ static Abs by_facts(OpCode code, const OpFacts *f, Abs a) {
 
 static Abs unary(OpCode code, Abs a) {
   if (code == OP_REF)
-    return a.nan ? a
-                 : either((Abs){a.lo, a.hi, false, a.pinf, 0}, abs_exactly(0));
+    return a.nan
+               ? a
+               : either((Abs){a.lo, a.hi, false, a.pinf, 0}, absval_exactly(0));
   return by_facts(code, op_facts(code), a);
 }
 
 static Abs power(Abs a, Abs b) {
-  if (exact(a) && exact(b)) return abs_exactly(pow(a.lo, b.lo));
+  if (exact(a) && exact(b)) return absval_exactly(pow(a.lo, b.lo));
   bool whole = exact(b) && b.lo == floor(b.lo) && b.lo > 0;
   if (!whole || !bounded(a)) return anything;
   bool even = fmod(b.lo, 2) == 0;
@@ -155,7 +156,8 @@ static Abs binary(OpCode code, Abs a, Abs b) {
   case OP_LT:
   case OP_LE: {
     double r, x[] = {a.lo, b.lo};
-    if (exact(a) && exact(b) && num_op(code, x, &r)) return abs_exactly(r);
+    if (exact(a) && exact(b) && sym_num_op(code, x, &r))
+      return absval_exactly(r);
     return (Abs){.lo = 0, .hi = 1};
   }
   case OP_AND: return smaller(a, b);
@@ -164,11 +166,11 @@ static Abs binary(OpCode code, Abs a, Abs b) {
   }
 }
 
-Abs abs_op(OpCode code, const Abs *a, uint32_t n) {
-  if (code == OP_NOT) return sum(abs_exactly(1), negate(a[0]));
+Abs absval_op(OpCode code, const Abs *a, uint32_t n) {
+  if (code == OP_NOT) return sum(absval_exactly(1), negate(a[0]));
   if (code == OP_SELECT) {
-    if (abs_is(a[0], 1)) return a[1];
-    if (abs_is(a[0], 0)) return a[2];
+    if (absval_is(a[0], 1)) return a[1];
+    if (absval_is(a[0], 0)) return a[2];
     return either(a[1], a[2]);
   }
   if (code == OP_FMA) return sum(product(a[0], a[1]), a[2]);
@@ -183,7 +185,7 @@ static void put(AbsMap *m, Value v, AbsEntry e) {
   vec_push(m->arena, &m->all, e);
 }
 
-void abs_put(AbsMap *m, Value v, Abs a) {
+void absval_put(AbsMap *m, Value v, Abs a) {
   put(m, v, (AbsEntry){.abs = a, .replaced = true});
 }
 
@@ -203,7 +205,7 @@ static bool made_of_replaced(AbsMap *m, const Op *op, Value v) {
 
 // Reductions of finite values; a maximum of no keys is -inf.
 static Abs reduced(const AbsMap *m, RKind k, Value v) {
-  Abs a = abs_finite(range_of(m->ranges, v));
+  Abs a = absval_finite(range_of(m->ranges, v));
   if (k == RK_MAX) a.ninf = true, a.lo = -INFINITY;
   if (k == RK_MIN) a.pinf = true, a.hi = INFINITY;
   return a;
@@ -214,9 +216,9 @@ static Abs of_elem(AbsMap *m, const Op *op, Value v) {
   DType t = ir_type(m->f, v)->dtype;
   for (uint32_t i = 0; i < op->nargs; i++) a[i] = entry(m, op->args[i]).abs;
   if (op->code != OP_CAST || bounded(a[0]))
-    return abs_op(op->code, a, op->nargs);
+    return absval_op(op->code, a, op->nargs);
   if (dtype_is_float(t)) return t == DT_F8E4M3 ? anything : a[0];
-  return abs_finite(range_dtype(t));  // an integer, whichever it is
+  return absval_finite(range_dtype(t));  // an integer, whichever it is
 }
 
 // The value of an op as its range and its kind have it, nothing replaced.
@@ -226,7 +228,7 @@ static Abs unreplaced(AbsMap *m, const Op *op, Value v) {
   for (uint32_t i = 0; op->code == OP_PASS && i < op->nres; i++)
     if (op->res[i] == v)
       return reduced(m, (RKind)ir_attr(op, AT_KINDS)->list[i], v);
-  return abs_finite(range_of(m->ranges, v));
+  return absval_finite(range_of(m->ranges, v));
 }
 
 // Of replaced values, by an op that is not looked into.
@@ -235,7 +237,7 @@ static Abs opaque(AbsMap *m, const Op *op) {
   for (uint32_t i = 0; i < op->nargs; i++)
     finite = finite && bounded(entry(m, op->args[i]).abs);
   return finite || op->code == OP_LOAD
-             ? abs_finite((Range){-INFINITY, INFINITY})
+             ? absval_finite((Range){-INFINITY, INFINITY})
              : anything;
 }
 
@@ -243,7 +245,7 @@ static Abs opaque(AbsMap *m, const Op *op) {
 static Abs of_op(AbsMap *m, const Op *op, Value v, bool replaced) {
   double c;
   if (op->code == OP_CONST && ir_const_value(m->f, v, &c))
-    return abs_exactly(c);
+    return absval_exactly(c);
   bool elem = (op_info(op->code)->flags & OPF_ELEM) && op->nargs;
   if (!elem || op->nargs > 3)
     return replaced ? opaque(m, op) : unreplaced(m, op, v);
@@ -260,11 +262,12 @@ static AbsEntry entry(AbsMap *m, Value v) {
   if (map_get(&m->index, v, &at)) return m->all.at[at];
   const Op *op = ir_def(m->f, v);
   AbsEntry e = {.replaced = op && made_of_replaced(m, op, v)};
-  e.abs = op ? of_op(m, op, v, e.replaced) : abs_finite(range_of(m->ranges, v));
+  e.abs =
+      op ? of_op(m, op, v, e.replaced) : absval_finite(range_of(m->ranges, v));
   put(m, v, e);
   return e;
 }
 
-Abs abs_value(AbsMap *m, Value v) {
+Abs absval_value(AbsMap *m, Value v) {
   return entry(m, v).abs;
 }

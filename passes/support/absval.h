@@ -10,11 +10,11 @@ typedef struct Abs {
   bool ninf, pinf, nan;  // -inf, +inf, NaN possible
 } Abs;
 
-Abs abs_exactly(double v);
-Abs abs_finite(Range r);
-bool abs_is(Abs a, double v);  // exactly v
+Abs absval_exactly(double v);
+Abs absval_finite(Range r);
+bool absval_is(Abs a, double v);  // exactly v
 // The value of an elementwise op.
-Abs abs_op(OpCode code, const Abs *a, uint32_t n);
+Abs absval_op(OpCode code, const Abs *a, uint32_t n);
 
 typedef struct AbsEntry {
   Abs abs;
@@ -34,7 +34,7 @@ typedef struct AbsMap {
   Vec(AbsEntry) all;
 } AbsMap;
 
-void abs_put(AbsMap *m, Value v, Abs a);
-Abs abs_value(AbsMap *m, Value v);
+void absval_put(AbsMap *m, Value v, Abs a);
+Abs absval_value(AbsMap *m, Value v);
 
 #endif

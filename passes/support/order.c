@@ -48,7 +48,7 @@ void order_region(Func *f, Region *r, Arena *a) {
   }
 }
 
-void infer_region(Func *f, Region *r, Arena *a) {
+void order_infer(Func *f, Region *r, Arena *a) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
     if (op->nres != 1 || op_info(op->code)->infer == INF_GIVEN) continue;

@@ -8,6 +8,6 @@
 // Sorts the ops of r; ops that are in order already keep their order.
 void order_region(Func *f, Region *r, Arena *a);
 // Infers types again, in order; ops whose type changes are replaced.
-void infer_region(Func *f, Region *r, Arena *a);
+void order_infer(Func *f, Region *r, Arena *a);
 
 #endif

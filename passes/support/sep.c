@@ -62,7 +62,7 @@ static Sep sep_add(Sym *s, Ex f) {
   Vec(SepTerm) all = {0};
   uint32_t n = sym_at(s, f)->n;
   for (uint32_t i = 0; i < n; i++) {
-    Sep a = sep(s, sym_at(s, f)->kid[i]);
+    Sep a = sep_of(s, sym_at(s, f)->kid[i]);
     if (!a.ok) return a;
     for (uint32_t j = 0; j < a.n; j++) vec_push(s->arena, &all, a.at[j]);
   }
@@ -74,7 +74,7 @@ static Sep sep_mul(Sym *s, Ex f) {
   Sep r = one_term(s, sym_const(s, 1), sym_const(s, 1));
   uint32_t n = sym_at(s, f)->n;
   for (uint32_t i = 0; i < n && r.ok; i++) {
-    Sep a = sep(s, sym_at(s, f)->kid[i]);
+    Sep a = sep_of(s, sym_at(s, f)->kid[i]);
     if (!a.ok) return a;
     r = product(s, r, a, f);
   }
@@ -83,7 +83,7 @@ static Sep sep_mul(Sym *s, Ex f) {
 
 // Each term of the argument must be x alone, or a constant times d alone.
 static Sep sep_exp(Sym *s, Ex f) {
-  Sep a = sep(s, sym_at(s, f)->kid[0]);
+  Sep a = sep_of(s, sym_at(s, f)->kid[0]);
   if (!a.ok) return a;
   Ex x = sym_const(s, 0), d = x;
   for (uint32_t i = 0; i < a.n; i++) {
@@ -98,7 +98,7 @@ static Sep sep_exp(Sym *s, Ex f) {
 
 static Sep sep_pow(Sym *s, Ex f) {
   double p = sym_at(s, f)->c;
-  Sep a = sep(s, sym_at(s, f)->kid[0]);
+  Sep a = sep_of(s, sym_at(s, f)->kid[0]);
   if (!a.ok) return a;
   if (a.n == 1 && (p == floor(p) || sep_nonneg(s, a.at[0].h)))
     return one_term(s, sym_pow(s, a.at[0].g, p), sym_pow(s, a.at[0].h, p));
@@ -109,7 +109,7 @@ static Sep sep_pow(Sym *s, Ex f) {
 }
 
 static Sep sep_log(Sym *s, Ex f) {
-  Sep a = sep(s, sym_at(s, f)->kid[0]);
+  Sep a = sep_of(s, sym_at(s, f)->kid[0]);
   if (!a.ok) return a;
   if (a.n != 1 || !sep_nonneg(s, a.at[0].h)) return fail(f);
   SepTerm t[2] = {{sym_log(s, a.at[0].g), sym_const(s, 1)},
@@ -120,7 +120,7 @@ static Sep sep_log(Sym *s, Ex f) {
 // Functions with f(a * h) = f(a) * h for h >= 0.
 static Sep sep_homogeneous(Sym *s, Ex f) {
   OpCode code = (OpCode)sym_at(s, f)->code;
-  Sep a = sep(s, sym_at(s, f)->kid[0]);
+  Sep a = sep_of(s, sym_at(s, f)->kid[0]);
   if (!a.ok) return a;
   if (a.n != 1 || !sep_nonneg(s, a.at[0].h)) return fail(f);
   return one_term(s, sym_op(s, code, &a.at[0].g, 1), a.at[0].h);
@@ -129,7 +129,7 @@ static Sep sep_homogeneous(Sym *s, Ex f) {
 static Sep sep_maxmin(Sym *s, Ex f) {
   OpCode code = (OpCode)sym_at(s, f)->code;
   Ex x = sym_at(s, f)->kid[0], y = sym_at(s, f)->kid[1];
-  Sep a = sep(s, x), b = sep(s, y);
+  Sep a = sep_of(s, x), b = sep_of(s, y);
   if (!a.ok) return a;
   if (!b.ok) return b;
   if (a.n == 0) a = one_term(s, sym_const(s, 0), b.n ? b.at[0].h : 0);
@@ -148,7 +148,7 @@ static Sep sep_select(Sym *s, Ex f) {
   Ex c = sym_at(s, f)->kid[0], zero = sym_const(s, 0);
   if (sym_has(s, c, EF_D)) return fail(f);
   Ex ka = sym_at(s, f)->kid[1], kb = sym_at(s, f)->kid[2];
-  Sep a = sep(s, ka), b = sep(s, kb);
+  Sep a = sep_of(s, ka), b = sep_of(s, kb);
   if (!a.ok) return a;
   if (!b.ok) return b;
   SepTerm *t = NEWN(s->arena, SepTerm, a.n + b.n + 1);
@@ -183,7 +183,7 @@ static bool may_round(Sym *s, const Sep *a, uint32_t i, DType t) {
 // Linear maps: rounding (its error is that of any reordering) and stop_grad.
 static Sep sep_linear(Sym *s, Ex f) {
   ExNode n = *sym_at(s, f);
-  Sep a = sep(s, n.kid[0]);
+  Sep a = sep_of(s, n.kid[0]);
   if (!a.ok) return a;
   for (uint32_t i = 0; i < a.n; i++) {
     Ex *g = &a.at[i].g;
@@ -207,7 +207,7 @@ static Sep sep_op(Sym *s, Ex f) {
   }
 }
 
-Sep sep(Sym *s, Ex f) {
+Sep sep_of(Sym *s, Ex f) {
   Ex one = sym_const(s, 1);
   if (sym_is_const(s, f, 0)) return (Sep){.ok = true};
   if (!sym_has(s, f, EF_D)) return one_term(s, f, one);

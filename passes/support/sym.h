@@ -91,7 +91,7 @@ void sym_print(const Sym *s, const Func *f, Ex e, Buf *out);
 
 // Value of an elementwise op in doubles; bools are 0 and 1. False for ops that
 // are not elementwise.
-bool num_op(OpCode code, const double *a, double *out);
+bool sym_num_op(OpCode code, const double *a, double *out);
 
 // ------------------------------------------------------- separation (sep.c)
 // F = sum of g * h: no live row values in g, nothing per key in h.
@@ -108,7 +108,7 @@ typedef struct Sep {
 
 enum { SEP_MAX = 16 };  // more terms than any rank limit: gives up
 
-Sep sep(Sym *s, Ex f);
+Sep sep_of(Sym *s, Ex f);
 bool sep_nonneg(const Sym *s, Ex e);
 // h = rolling (exponentials) * late (the rest: late division).
 void sep_split(Sym *s, Ex h, Ex *rolling, Ex *late);

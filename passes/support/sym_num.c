@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-bool num_op(OpCode code, const double *a, double *r) {
+bool sym_num_op(OpCode code, const double *a, double *r) {
   if (!op_facts(code)->class) return false;
   *r = eval_op(code, a);
   return true;
@@ -31,7 +31,7 @@ double sym_eval(const Sym *s, Ex e, SymLeafFn *fn, void *data) {
   case EX_OP:
     for (uint32_t i = 0; i < n->n && i < 3; i++)
       a[i] = sym_eval(s, n->kid[i], fn, data);
-    return num_op((OpCode)n->code, a, &r) ? r : NAN;
+    return sym_num_op((OpCode)n->code, a, &r) ? r : NAN;
   }
   return NAN;
 }

@@ -54,13 +54,13 @@ static bool is_closed(const Func *f, Value v, uint32_t key, Map *seen) {
   return true;
 }
 
-bool bounds_wanted(Ctx *cx, const Func *f, const Op *pass) {
+bool tile_bounds_wanted(Ctx *cx, const Func *f, const Op *pass) {
   const IrAttr *box = ir_attr(pass, AT_BOX);
   if (!ir_attr_i(pass, AT_SPARSE, 0) || pass->nregions < 4 || !box ||
       box->n + 1 >= MAX_AXES || !pass->regions[3]->last)
     return false;
   Map seen = {.arena = &cx->scratch};
-  return is_closed(f, region_yield(pass->regions[0])->args[0],
+  return is_closed(f, tile_yield(pass->regions[0])->args[0],
                    (uint32_t)ir_attr_i(pass, AT_AXIS, 0), &seen);
 }
 
@@ -73,11 +73,11 @@ typedef struct Found {
 static void look(void *data, Op *op) {
   Found *d = data;
   if (op->code == OP_PASS && d->p->ntested < MAX_TESTED &&
-      bounds_wanted(d->cx, d->f, op))
+      tile_bounds_wanted(d->cx, d->f, op))
     d->p->tested[d->p->ntested++] = op;
 }
 
-void bounds_plan(Ctx *cx, const Func *f, TilePlan *p) {
+void tile_bounds_plan(Ctx *cx, const Func *f, TilePlan *p) {
   Found d = {cx, f, p};
   ir_walk(f->body, look, &d);
   if (p->ntested)
@@ -86,18 +86,19 @@ void bounds_plan(Ctx *cx, const Func *f, TilePlan *p) {
 
 // ---------------------------------------------------------------- workspace
 static uint32_t intervals(const Op *pass) {
-  uint32_t n = region_yield(pass->regions[3])->nargs / NUMBERS;
+  uint32_t n = tile_yield(pass->regions[3])->nargs / NUMBERS;
   return n < 1 ? 1 : n > MAX_RANGES ? MAX_RANGES : n;
 }
 
 static Dim tiles_of(Tiler *t, uint32_t axis) {
   DimTab *d = &t->to->mod->dims;
   Dim e = t->from->axes.at[axis].extent;
-  return (int)axis == t->plan.lane ? dim_ceildiv(d, e, bounds_rows(&t->plan))
-                                   : e;
+  return (int)axis == t->plan.lane
+             ? dim_ceildiv(d, e, tile_bounds_rows(&t->plan))
+             : e;
 }
 
-void bounds_params(Tiler *t) {
+void tile_bounds_params(Tiler *t) {
   for (uint32_t i = 0; i < t->plan.ntested; i++) {
     const Op *pass = t->plan.tested[i];
     const IrAttr *box = ir_attr(pass, AT_BOX);
@@ -120,7 +121,7 @@ static uint32_t place(const Tiler *t, Builder *b, const Op *pass,
   for (uint32_t k = 0; k < box->n; k++) {
     uint32_t a = (uint32_t)box->list[k];
     at[k] = origin[a];
-    Value rows = ir_const_i(b, DT_I64, bounds_rows(&t->plan));
+    Value rows = ir_const_i(b, DT_I64, tile_bounds_rows(&t->plan));
     if ((int)a == t->plan.lane) at[k] = ir_2(b, OP_FLOORDIV, at[k], rows);
   }
   return (uint32_t)box->n;
@@ -191,7 +192,7 @@ static Range read_groups(KeyLoop *l, Builder *b, Value tensor, Range *mine) {
   Range of[MAX_OWN], all = {0};
   Value end = ir_dim(b, t->to->axes.at[t->plan.lane].extent), first = 0;
   Value origin[64], at[MAX_AXES];
-  uint32_t n = own_groups(&t->plan), lane = 0;
+  uint32_t n = tile_own_groups(&t->plan), lane = 0;
   while (ir_attr(l->op, AT_BOX)->list[lane] != t->plan.lane) lane++;
   for (uint32_t g = 0; g < n; g++) {
     origin_of(b, l->op, g * t->plan.own_rows, origin);
@@ -205,12 +206,12 @@ static Range read_groups(KeyLoop *l, Builder *b, Value tensor, Range *mine) {
     all.hi = g ? ir_2(b, OP_MAX, all.hi, of[g].hi) : of[g].hi;
   }
   all.f0 = all.f1 = all.base;  // who only copies tiles does not ask
-  *mine = own_range(b, of, n);
+  *mine = tile_own_range(b, of, n);
   in_range(l, b, mine);
   return all;
 }
 
-uint32_t bounds_read(KeyLoop *l, Builder *b, Range *r, Range *mine) {
+uint32_t tile_bounds_read(KeyLoop *l, Builder *b, Range *r, Range *mine) {
   Tiler *t = l->t;
   uint32_t i = 0;
   while (i < t->plan.ntested && t->plan.tested[i] != l->op) i++;
@@ -222,7 +223,7 @@ uint32_t bounds_read(KeyLoop *l, Builder *b, Range *r, Range *mine) {
   for (uint32_t k = 0; k < n && !t->plan.own_rows; k++)
     r[k] = read_range(b, t->tested[i], at, last, k);
   for (uint32_t k = 0; k < n; k++) in_range(l, b, &r[k]);
-  l->by_rows = bounds_by_rows(l);
+  l->by_rows = tile_bounds_by_rows(l);
   l->classify = NULL;
   l->sparse = false;
   return n;
@@ -379,7 +380,7 @@ static bool is_short(Scan *s, const Op *op) {
   const TilePlan *p = &s->l->t->plan;
   int64_t n = axis < 0                  ? INT64_MAX
               : axis == (int)s->l->axis ? p->tile_k
-              : axis == p->lane         ? bounds_rows(p)
+              : axis == p->lane         ? tile_bounds_rows(p)
                                         : INT64_MAX;
   return n <= entries(s->l->t);
 }
@@ -449,7 +450,7 @@ enum { LO, HI, F0, F1 };
 // The test by intervals can tell that all keys are seen.
 static bool tells_full(const KeyLoop *l) {
   if (!l->classify) return false;
-  const Op *op = ir_def(l->t->from, region_yield(l->classify)->args[0]);
+  const Op *op = ir_def(l->t->from, tile_yield(l->classify)->args[0]);
   if (op && op->code == OP_SELECT) op = ir_def(l->t->from, op->args[1]);
   return op && op->code != OP_CONST;
 }
@@ -468,7 +469,7 @@ static bool is_of_rows(const Scan *s, const Op *op) {
 
 // Tables of rows are all read at once, and there is one. Where groups have
 // bounds of their own pass row_mask runs.
-bool bounds_by_rows(KeyLoop *l) {
+bool tile_bounds_by_rows(KeyLoop *l) {
   Scan s = {.l = l};
   bool any = false;
   if (!l->t->plan.own_rows) return false;
@@ -529,7 +530,7 @@ static Value judge_half(Scan *s, Builder *b, const Halves *h, bool upper,
     }
     vmap_put(m, op->res[0], ir_cast(b, DT_I64, x));
   }
-  return want(s, b, region_yield(r)->args[0], m);
+  return want(s, b, tile_yield(r)->args[0], m);
 }
 
 typedef struct Judged {
@@ -559,7 +560,7 @@ static Judged judge_halves(Scan *s, Builder *b, const ValueMap *keys) {
 }
 
 static Judged judge_block(Scan *s, Builder *b, ValueMap *m) {
-  Value cls = want(s, b, region_yield(s->l->classify)->args[0], m);
+  Value cls = want(s, b, tile_yield(s->l->classify)->args[0], m);
   return (Judged){ir_2(b, OP_NE, cls, int_(b, 0)),
                   ir_2(b, OP_EQ, cls, int_(b, 2)), int_(b, 1)};
 }
@@ -636,7 +637,7 @@ static Range not_below_base(Builder *b, Range r) {
 
 static Runs scan(Scan *s, Builder *b, const ValueMap *in_front) {
   bool many = tells_full(s->l);
-  s->apart = many && bounds_by_rows(s->l);
+  s->apart = many && tile_bounds_by_rows(s->l);
   s->in_front = in_front;
   ValueMap pre =
       s->apart ? tile_map_copy(s->l->t, in_front) : common(s, b, in_front);
@@ -686,10 +687,10 @@ static void open_tasks(Tiler *t, Builder *b, const Op *pass) {
   }
 }
 
-void bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m) {
+void tile_bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m) {
   const Op *pass = t->plan.tested[which];
   DimTab *d = &t->to->mod->dims;
-  t->plan.tile_q = bounds_rows(&t->plan);
+  t->plan.tile_q = tile_bounds_rows(&t->plan);
   open_tasks(t, b, pass);
   KeyLoop l = tile_key_loop(t, pass);
   Range r[MAX_RANGES];

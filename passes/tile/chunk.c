@@ -30,18 +30,18 @@ static bool mapped(const ValueMap *m, Value v) {
   return v < m->n && m->to[v];
 }
 
-Value step_value(Steps *s, Builder *b, Value v, ValueMap *m) {
+Value tile_step_value(Steps *s, Builder *b, Value v, ValueMap *m) {
   if (mapped(m, v)) return vmap_get(m, v);
   const Op *op = ir_def(s->t->from, v);
   for (uint32_t i = 0; i < op->nargs; i++)
     if (ir_type(s->t->from, op->args[i])->kind == TK_ELEM)
-      step_value(s, b, op->args[i], m);
+      tile_step_value(s, b, op->args[i], m);
   tile_op(s->t, b, op, m);
   return vmap_get(m, v);
 }
 
 // Step number j counts in the order of the walk.
-Value step_coordinate(const Steps *s, Builder *b, Value j) {
+Value tile_step_coordinate(const Steps *s, Builder *b, Value j) {
   if (!s->reverse) return j;
   Value last = ir_2(b, OP_SUB, s->end, ir_const_i(b, DT_I64, 1));
   return ir_2(b, OP_SUB, last, j);
@@ -77,7 +77,8 @@ static void stores(Steps *s, Builder *b, ValueMap *m) {
   if (s->t->share == SHARE_STATES) return;
   for (const Op *op = s->first; op; op = op->next) {
     if (op->code != OP_STORE || !uses_axis(s, op)) continue;
-    for (uint32_t i = 1; i < op->nargs; i++) step_value(s, b, op->args[i], m);
+    for (uint32_t i = 1; i < op->nargs; i++)
+      tile_step_value(s, b, op->args[i], m);
     Value last = op->args[op->nargs - 1];
     s->t->holds = always_holds(s, last) ? last : 0;
     tile_op(s->t, b, op, m);
@@ -98,22 +99,22 @@ static Value one_state(Steps *s, Builder *b, uint32_t i, Value state,
   Value at[AFFINE_MAX + 2];
   at[0] = at[1] = state;
   if (a->decay) {
-    Value g = step_value(s, b, a->decay, m);
+    Value g = tile_step_value(s, b, a->decay, m);
     at[1] = ir_2(b, OP_MUL, ir_1(b, OP_EXP2, g), state);
   }
   for (uint32_t k = 0; k < a->nwrites; k++) {
     const AffineWrite *w = &a->write[k];
-    Value e = step_value(s, b, w->w, m);
-    e = linear_written(s->t, b, e, 0);
+    Value e = tile_step_value(s, b, w->w, m);
+    e = tile_linear_written(s->t, b, e, 0);
     if (w->a) {
-      Value x = step_value(s, b, w->a, m);
+      Value x = tile_step_value(s, b, w->a, m);
       e = ir_2(b, OP_SUB, e, ir_dot(b, x, version(at, w->from), &row, 1));
     }
-    Value add = ir_2(b, OP_MUL, step_value(s, b, w->b, m), e);
+    Value add = ir_2(b, OP_MUL, tile_step_value(s, b, w->b, m), e);
     at[k + 2] = ir_2(b, OP_ADD, at[k + 1], add);
   }
   for (uint32_t k = 0; k < a->nreads; k++) {
-    Value q = step_value(s, b, a->read[k].q, m);
+    Value q = tile_step_value(s, b, a->read[k].q, m);
     Value o = ir_dot(b, q, version(at, a->read[k].from), &row, 1);
     vmap_put(m, s->op[i]->res[k + 1], o);
   }
@@ -124,16 +125,17 @@ static uint32_t carried(const Steps *s) {
   return s->n + s->nmax;
 }
 
-void step_max(Steps *s, Builder *b, uint32_t i, Value *m_now, ValueMap *m) {
+void tile_step_max(Steps *s, Builder *b, uint32_t i, Value *m_now,
+                   ValueMap *m) {
   const Op *op = s->max[i];
   vmap_put(m, op->res[1], *m_now);
-  Value x = ir_2(b, OP_ADD, *m_now, step_value(s, b, op->args[1], m));
-  *m_now = ir_2(b, OP_MAX, x, step_value(s, b, op->args[2], m));
+  Value x = ir_2(b, OP_ADD, *m_now, tile_step_value(s, b, op->args[1], m));
+  *m_now = ir_2(b, OP_MAX, x, tile_step_value(s, b, op->args[2], m));
 }
 
-Op *step_loop(Builder *b, Value lo, Value hi, Value step, uint32_t n,
-              const Value *all, const Type *type, const char *hint,
-              Value *old) {
+Op *tile_step_loop(Builder *b, Value lo, Value hi, Value step, uint32_t n,
+                   const Value *all, const Type *type, const char *hint,
+                   Value *old) {
   Value args[3 + 4 * MAX_WALK] = {lo, hi, step};
   for (uint32_t i = 0; i < n; i++) args[i + 3] = all[i];
   Op *loop = ir_op(b, OP_FOR, args, n + 3, NULL, 0, type, n, 1);
@@ -147,14 +149,14 @@ Op *step_loop(Builder *b, Value lo, Value hi, Value step, uint32_t n,
 static void walk_steps(Steps *s, Builder *b, Value lo, Value hi,
                        const ValueMap *pre, Value *state) {
   Value old[2 * MAX_WALK];
-  Op *loop = step_loop(b, lo, hi, ir_const_i(b, DT_I64, 1), carried(s), state,
-                       s->type, "t", old);
+  Op *loop = tile_step_loop(b, lo, hi, ir_const_i(b, DT_I64, 1), carried(s),
+                            state, s->type, "t", old);
   Region *body = loop->regions[0];
   Builder in = {.fn = b->fn, .region = body, .span = b->span};
   ValueMap m = tile_map_copy(s->t, pre);
-  s->t->coord[s->axis] = step_coordinate(s, &in, body->params.at[0]);
+  s->t->coord[s->axis] = tile_step_coordinate(s, &in, body->params.at[0]);
   for (uint32_t i = 0; i < s->nmax; i++)
-    step_max(s, &in, i, &old[s->n + i], &m);
+    tile_step_max(s, &in, i, &old[s->n + i], &m);
   for (uint32_t i = 0; i < s->n; i++) old[i] = one_state(s, &in, i, old[i], &m);
   stores(s, &in, &m);
   ir_yield(&in, old, carried(s));
@@ -163,7 +165,7 @@ static void walk_steps(Steps *s, Builder *b, Value lo, Value hi,
 }
 
 // ---------------------------------------------------------------- chunks
-Side step_side(Steps *s, Builder *b, uint32_t axis, uint32_t each) {
+Side tile_step_side(Steps *s, Builder *b, uint32_t axis, uint32_t each) {
   Side x = {.axis = axis, .each = each};
   x.size = dim_const(&b->fn->mod->dims, s->chunk * each);
   Type type = type_with(type_scalar(DT_I64), axis, x.size);
@@ -176,33 +178,33 @@ Side step_side(Steps *s, Builder *b, uint32_t axis, uint32_t each) {
   return x;
 }
 
-void step_open(Steps *s, Builder *b, Side *side, Value base,
-               const ValueMap *pre) {
-  side->coord = step_coordinate(s, b, ir_2(b, OP_ADD, base, side->step));
+void tile_step_open(Steps *s, Builder *b, Side *side, Value base,
+                    const ValueMap *pre) {
+  side->coord = tile_step_coordinate(s, b, ir_2(b, OP_ADD, base, side->step));
   side->map = tile_map_copy(s->t, pre);
 }
 
-Value step_along(Steps *s, Builder *b, Side *side, Value v) {
+Value tile_step_along(Steps *s, Builder *b, Side *side, Value v) {
   Value saved = s->t->coord[s->axis];
   s->t->coord[s->axis] = side->coord;
-  v = step_value(s, b, v, &side->map);
+  v = tile_step_value(s, b, v, &side->map);
   s->t->coord[s->axis] = saved;
   return v;
 }
 
 static void open_chunk(Steps *s, Builder *b, Value base, const ValueMap *pre) {
-  step_open(s, b, &s->rows, base, pre);
-  step_open(s, b, &s->cols, base, pre);
-  if (s->sums.each) step_open(s, b, &s->sums, base, pre);
+  tile_step_open(s, b, &s->rows, base, pre);
+  tile_step_open(s, b, &s->cols, base, pre);
+  if (s->sums.each) tile_step_open(s, b, &s->sums, base, pre);
   for (uint32_t i = 0; i < s->n; i++)
     for (int k = 0; k < 2 && s->wide[i][k].each; k++)
-      step_open(s, b, &s->wide[i][k], base, pre);
+      tile_step_open(s, b, &s->wide[i][k], base, pre);
 }
 
 static void do_chunk(Steps *s, Builder *b, Value *state) {
   for (uint32_t i = 0; i < s->n; i++) {
     Value read[AFFINE_MAX];
-    state[i] = step_chunk(s, b, i, state[i], read);
+    state[i] = tile_step_chunk(s, b, i, state[i], read);
     for (uint32_t k = 0; k < s->affine[i].nreads; k++)
       vmap_put(&s->rows.map, s->op[i]->res[k + 1], read[k]);
   }
@@ -216,9 +218,9 @@ static void do_chunk(Steps *s, Builder *b, Value *state) {
 static Value prepare(Steps *s, Builder *b, Value base, const ValueMap *pre,
                      Value *state) {
   Value ok = 0;
-  if (s->nmax) step_maxima(s, b, base, pre, state);
+  if (s->nmax) tile_step_maxima(s, b, base, pre, state);
   for (uint32_t i = 0; i < s->n; i++) {
-    Value fits = step_prepare(s, b, i);
+    Value fits = tile_step_prepare(s, b, i);
     ok = !fits ? ok : ok ? ir_2(b, OP_AND, ok, fits) : fits;
   }
   return ok;
@@ -250,7 +252,7 @@ static void turn(Steps *s, Builder *b, Value base, const ValueMap *pre,
 // The steps of a chunk that are left are as good as all.
 static void maxima_turn(Steps *s, Builder *b, Value base, const ValueMap *pre,
                         Value *state) {
-  maxima_chunk(s, b, base, pre, state);
+  tile_max_chunk(s, b, base, pre, state);
   s->t->coord[s->axis] = s->rows.coord;
   stores(s, b, &s->rows.map);
   s->t->coord[s->axis] = 0;
@@ -259,11 +261,12 @@ static void maxima_turn(Steps *s, Builder *b, Value base, const ValueMap *pre,
 static void walk_chunks(Steps *s, Builder *b, const ValueMap *pre,
                         Value *state) {
   Value old[2 * MAX_WALK];
-  Op *loop = step_loop(b, s->from, s->stop, ir_const_i(b, DT_I64, s->chunk),
-                       carried(s), state, s->type, "c0", old);
+  Op *loop =
+      tile_step_loop(b, s->from, s->stop, ir_const_i(b, DT_I64, s->chunk),
+                     carried(s), state, s->type, "c0", old);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
-  (maxima_fit(s) ? maxima_turn : turn)(s, &in, in.region->params.at[0], pre,
-                                       old);
+  (tile_max_fit(s) ? maxima_turn : turn)(s, &in, in.region->params.at[0], pre,
+                                         old);
   ir_yield(&in, old, carried(s));
   for (uint32_t i = 0; i < carried(s); i++) state[i] = loop->res[i];
 }
@@ -272,11 +275,11 @@ static void walk_chunks(Steps *s, Builder *b, const ValueMap *pre,
 static Value part_chunk(Steps *s, Builder *b, Value base, const ValueMap *pre,
                         Value state) {
   open_chunk(s, b, base, pre);
-  Value fits = step_prepare(s, b, 0), other = state;
-  if (!fits) return matrix_state(s, b, 0, state);
+  Value fits = tile_step_prepare(s, b, 0), other = state;
+  if (!fits) return tile_matrix_state(s, b, 0, state);
   Op *br = ir_op(b, OP_IF, &fits, 1, NULL, 0, s->type, 1, 2);
   Builder in = {.fn = b->fn, .region = br->regions[0], .span = b->span};
-  state = matrix_state(s, &in, 0, state);
+  state = tile_matrix_state(s, &in, 0, state);
   ir_yield(&in, &state, 1);
   in.region = br->regions[1];
   Value top = ir_2(&in, OP_ADD, base, ir_const_i(&in, DT_I64, s->chunk));
@@ -289,7 +292,7 @@ static Value part_chunk(Steps *s, Builder *b, Value base, const ValueMap *pre,
 // The state, spread over its axes if it starts with fewer.
 static Value initial(Steps *s, Builder *b, uint32_t i, ValueMap *m) {
   const Op *op = i < s->n ? s->op[i] : s->max[i - s->n];
-  Value v = step_value(s, b, op->args[0], m);
+  Value v = tile_step_value(s, b, op->args[0], m);
   if (type_eq(ir_type(b->fn, v), &s->type[i])) return v;
   Value zero = tile_const(b, s->type[i], 0);
   return ir_3(b, OP_SELECT, ir_const_i(b, DT_BOOL, 1), v, zero);
@@ -303,8 +306,8 @@ static Value first_state(Steps *s, Builder *b, const ValueMap *pre) {
 }
 
 static Value join_parts(Steps *s, Builder *b, const ValueMap *pre) {
-  Op *br = s->t->plan.linear ? linear_begin(s->t, b, s->type[0])
-                             : parts_join(s->t, b, s->type[0]);
+  Op *br = s->t->plan.linear ? tile_linear_begin(s->t, b, s->type[0])
+                             : tile_parts_join(s->t, b, s->type[0]);
   Builder in = {.fn = b->fn, .region = br->regions[1], .span = b->span};
   Value first = first_state(s, &in, pre);
   ir_yield(&in, &first, 1);
@@ -314,36 +317,37 @@ static Value join_parts(Steps *s, Builder *b, const ValueMap *pre) {
 // The first part's task copies the first state, which the last part may write.
 static void copy_first(Steps *s, Builder *b, const ValueMap *pre) {
   Builder in = {.fn = b->fn,
-                .region = parts_copy(s->t, b)->regions[0],
+                .region = tile_parts_copy(s->t, b)->regions[0],
                 .span = b->span};
-  parts_store_first(s->t, &in, first_state(s, &in, pre));
+  tile_parts_store_first(s->t, &in, first_state(s, &in, pre));
 }
 
 // What a part's chunks, all of them whole, make of a state of zeros.
 static void walk_part(Steps *s, Builder *b, const ValueMap *pre) {
-  Type type[] = {s->type[0], parts_decay(s->t)};
+  Type type[] = {s->type[0], tile_parts_decay(s->t)};
   Value all[] = {tile_const(b, type[0], s->n ? 0 : -INFINITY),
                  tile_const(b, type[1], 0)},
         old[2];
   bool linear = s->t->plan.linear;
   if (linear) {
     copy_first(s, b, pre);
-    all[0] = linear_first(s->t, b, first_state(s, b, pre));
+    all[0] = tile_linear_first(s->t, b, first_state(s, b, pre));
   }
-  Op *loop = step_loop(b, s->from, s->stop, ir_const_i(b, DT_I64, s->chunk),
-                       linear ? 1 : 2, all, type, "c0", old);
+  Op *loop =
+      tile_step_loop(b, s->from, s->stop, ir_const_i(b, DT_I64, s->chunk),
+                     linear ? 1 : 2, all, type, "c0", old);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
   Value base = in.region->params.at[0];
   if (s->n) old[0] = part_chunk(s, &in, base, pre, old[0]);
-  else maxima_part(s, &in, base, pre, &old[0], &old[1]);
+  else tile_max_part(s, &in, base, pre, &old[0], &old[1]);
   if (s->decay[0].has && !linear)
     old[1] = ir_2(&in, OP_ADD, old[1], s->decay[0].total);
   ir_yield(&in, old, linear ? 1 : 2);
   if (linear) {
-    linear_store(s->t, b, loop->res[0]);
+    tile_linear_store(s->t, b, loop->res[0]);
     return;
   }
-  parts_store(s->t, b, loop->res[0], loop->res[1]);
+  tile_parts_store(s->t, b, loop->res[0], loop->res[1]);
   copy_first(s, b, pre);
 }
 
@@ -370,7 +374,7 @@ static bool find_walk(Steps *s, const Op *op) {
 static Value end_of(Steps *s, Builder *b, ValueMap *m) {
   Value n = ir_dim(b, s->t->from->axes.at[s->axis].extent);
   Value limit = limit_of(s);
-  return limit ? ir_2(b, OP_MIN, n, step_value(s, b, limit, m)) : n;
+  return limit ? ir_2(b, OP_MIN, n, tile_step_value(s, b, limit, m)) : n;
 }
 
 // The type of operands that are computed: that of matrix units or of products
@@ -378,10 +382,10 @@ static Value end_of(Steps *s, Builder *b, ValueMap *m) {
 static DType narrow_type(const Steps *s) {
   DType t = DT_NONE;
   for (uint32_t i = 0; i < s->n && t == DT_NONE; i++)
-    t = step_narrow(s->t->from, &s->affine[i]);
+    t = tile_step_narrow(s->t->from, &s->affine[i]);
   if (s->t->gpu) return t;
   bool erases = false;
-  for (uint32_t i = 0; i < s->n; i++) erases |= step_erases(&s->affine[i]);
+  for (uint32_t i = 0; i < s->n; i++) erases |= tile_step_erases(&s->affine[i]);
   return s->t->target->dpbf16 && t == DT_BF16 && !erases ? t : DT_NONE;
 }
 
@@ -394,25 +398,25 @@ bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
     return false;
   }
   s.narrow = narrow_type(&s);
-  s.chunk = step_choose(&s);
+  s.chunk = tile_step_choose(&s);
   const Axis *a = &t->from->axes.at[s.axis];
   if (s.chunk > 1)
     ctx_remark(t->cx, "%s: chunks of %lld steps, what is left step by step",
                t->from->name, (long long)s.chunk);
   else ctx_remark(t->cx, "%s: one step after the other", t->from->name);
-  if (s.chunk > 1 && erase_fits(&s, 0))
-    ctx_remark(t->cx, "%s: %s", t->from->name, erase_parts(&s));
+  if (s.chunk > 1 && tile_erase_fits(&s, 0))
+    ctx_remark(t->cx, "%s: %s", t->from->name, tile_erase_parts(&s));
   s.end = s.stop = end_of(&s, b, m);
   s.from = ir_const_i(b, DT_I64, 0);
-  if (t->plan.walk) parts_bounds(t, b, s.end, &s.from, &s.stop);
+  if (t->plan.walk) tile_parts_bounds(t, b, s.end, &s.from, &s.stop);
   Value state[2 * MAX_WALK];
   for (uint32_t i = 0; i < carried(&s); i++) state[i] = initial(&s, b, i, m);
   if (t->plan.walk && t->share != SHARE_STATES) state[0] = join_parts(&s, b, m);
   if (s.chunk > 1) {
     uint32_t cols = ir_axis(t->to, a->name, AX_STEP, a->extent);
-    s.rows = step_side(&s, b, s.axis, 1);
-    s.cols = step_side(&s, b, cols, 1);
-    step_constants(&s, b, m);
+    s.rows = tile_step_side(&s, b, s.axis, 1);
+    s.cols = tile_step_side(&s, b, cols, 1);
+    tile_step_constants(&s, b, m);
     if (t->share == SHARE_STATES) walk_part(&s, b, m);
     else walk_chunks(&s, b, m, state);
   } else {

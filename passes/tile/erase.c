@@ -26,12 +26,12 @@ static bool has_axis(const Func *f, Value v, uint32_t axis) {
   return type_has_axis(ir_type(f, v), axis);
 }
 
-bool erase_suits(const Func *f, const Affine *a, const TilePlan *p,
-                 const Target *tg) {
+bool tile_erase_suits(const Func *f, const Affine *a, const TilePlan *p,
+                      const Target *tg) {
   int col = p->lane;
   const AffineWrite *w = &a->write[0];
-  if (!step_erases(a) || tg->gpu.vendor != VENDOR_NVIDIA || a->nwrites > 1 ||
-      col < 0 || (p->chunk && p->chunk != COST_GPU_CHUNK))
+  if (!tile_step_erases(a) || tg->gpu.vendor != VENDOR_NVIDIA ||
+      a->nwrites > 1 || col < 0 || (p->chunk && p->chunk != COST_GPU_CHUNK))
     return false;
   if (!has_axis(f, w->b, a->row) || !has_axis(f, w->a, a->row) ||
       !has_axis(f, w->w, (uint32_t)col))
@@ -41,10 +41,10 @@ bool erase_suits(const Func *f, const Affine *a, const TilePlan *p,
   return true;
 }
 
-bool erase_fits(const Steps *s, uint32_t i) {
+bool tile_erase_fits(const Steps *s, uint32_t i) {
   return s->t->gpu && s->narrow != DT_NONE && s->n == 1 && !s->nmax &&
          type_has_axis(&s->type[i], (uint32_t)s->t->plan.lane) &&
-         erase_suits(s->t->from, &s->affine[i], &s->t->plan, s->t->target);
+         tile_erase_suits(s->t->from, &s->affine[i], &s->t->plan, s->t->target);
 }
 
 static Value times(Builder *b, Value x, Value f) {
@@ -55,16 +55,17 @@ static Value times(Builder *b, Value x, Value f) {
 // A decay per row is in the vectors themselves.
 static Vector reader(Steps *s, Builder *b, uint32_t i, Side *side, Value v,
                      bool before) {
-  Vector x = matrix_vector(s, b, side, v, s->affine[i].row);
-  if (s->decay[i].vector) x.v = matrix_read_scaled(s, b, i, side, x.v, before);
+  Vector x = tile_matrix_vector(s, b, side, v, s->affine[i].row);
+  if (s->decay[i].vector)
+    x.v = tile_matrix_read_scaled(s, b, i, side, x.v, before);
   return x;
 }
 
 static Vector writer(Steps *s, Builder *b, uint32_t i, Side *side) {
   const Affine *a = &s->affine[i];
-  Vector x = matrix_vector(s, b, side, a->write[0].b, a->row);
+  Vector x = tile_matrix_vector(s, b, side, a->write[0].b, a->row);
   if (!s->decay[i].vector) return x;
-  return (Vector){.v = matrix_write_scaled(s, b, i, side, x, 0)};
+  return (Vector){.v = tile_matrix_write_scaled(s, b, i, side, x, 0)};
 }
 
 // A decay that is one number a step.
@@ -78,8 +79,8 @@ static bool has_course(const Steps *s, uint32_t i) {
 static Value inverse(Steps *s, Builder *b, uint32_t i, bool before) {
   Vector x = reader(s, b, i, &s->cols, s->affine[i].write[0].a, before);
   Vector y = writer(s, b, i, &s->rows);
-  Value l = matrix_seen(s, b, i, &s->cols, x, &s->rows, y,
-                        before ? SEES_BEFORE : SEES_EARLIER);
+  Value l = tile_matrix_seen(s, b, i, &s->cols, x, &s->rows, y,
+                             before ? SEES_BEFORE : SEES_EARLIER);
   l = times(b, l, x.f);
   IrAttr at = attr_axes(b->fn->mod->arena, AT_AXES,
                         (uint32_t[]){s->cols.axis, s->rows.axis}, 2);
@@ -90,7 +91,7 @@ static Value rest_of(Builder *b, Value x, Value part) {
   return ir_2(b, OP_SUB, x, ir_cast(b, DT_F32, part));
 }
 
-Pair erase_split(const Steps *s, Builder *b, Value x) {
+Pair tile_erase_split(const Steps *s, Builder *b, Value x) {
   Pair p = {.hi = ir_cast(b, s->narrow, x)};
   p.lo = ir_cast(b, s->narrow, rest_of(b, x, p.hi));
   return p;
@@ -98,7 +99,8 @@ Pair erase_split(const Steps *s, Builder *b, Value x) {
 
 static Value pair_dot(const Steps *s, Builder *b, Pair x, Value y, Value plus,
                       uint32_t over) {
-  return step_dot(s, b, x.lo, y, step_dot(s, b, x.hi, y, plus, over), over);
+  return tile_step_dot(s, b, x.lo, y, tile_step_dot(s, b, x.hi, y, plus, over),
+                       over);
 }
 
 // -T (a * 2 ** G): what the chunk's writes take from each row of the state.
@@ -107,14 +109,14 @@ static Value taken(Steps *s, Builder *b, uint32_t i, Value t, bool before) {
   Vector x = reader(s, b, i, &s->rows, a->write[0].a, before);
   t = times(b, t, x.f);
   if (has_course(s, i)) {
-    Course c = matrix_course(s, b, i, &s->rows);
+    Course c = tile_matrix_course(s, b, i, &s->rows);
     t = ir_2(b, OP_MUL, t, ir_1(b, OP_EXP2, before ? c.before : c.upto));
   }
-  Pair p = erase_split(s, b, t);
+  Pair p = tile_erase_split(s, b, t);
   Value w = 0;
   if (s->narrow == DT_BF16) {
     Value rest = rest_of(b, rest_of(b, t, p.hi), p.lo);
-    w = step_dot(s, b, ir_cast(b, s->narrow, rest), x.v, 0, s->rows.axis);
+    w = tile_step_dot(s, b, ir_cast(b, s->narrow, rest), x.v, 0, s->rows.axis);
   }
   return ir_1(b, OP_NEG, pair_dot(s, b, p, x.v, w, s->rows.axis));
 }
@@ -124,7 +126,7 @@ static bool keeps_errors(const Steps *s, uint32_t i) {
   return s->narrow == DT_BF16 && !s->affine[i].decay;
 }
 
-const char *erase_parts(const Steps *s) {
+const char *tile_erase_parts(const Steps *s) {
   return keeps_errors(s, 0)
              ? "what chunks take from a state is found of two values each, its "
                "factors and the state: without a decay errors stay"
@@ -138,15 +140,16 @@ static Value solved(Steps *s, Builder *b, uint32_t i, Value state) {
   const AffineWrite *w = &a->write[0];
   bool before = w->from == AFFINE_PRE;
   Value t = inverse(s, b, i, before);
-  Vector y = matrix_vector(s, b, &s->rows, w->w, (uint32_t)s->t->plan.lane);
-  Pair p = erase_split(s, b, times(b, t, y.f));
+  Vector y =
+      tile_matrix_vector(s, b, &s->rows, w->w, (uint32_t)s->t->plan.lane);
+  Pair p = tile_erase_split(s, b, times(b, t, y.f));
   Value e = pair_dot(s, b, p, y.v, 0, s->rows.axis);
-  e = linear_written(s->t, b, e, y.v);
-  Pair from = erase_split(s, b, taken(s, b, i, t, before));
+  e = tile_linear_written(s->t, b, e, y.v);
+  Pair from = tile_erase_split(s, b, taken(s, b, i, t, before));
   if (!keeps_errors(s, i)) return pair_dot(s, b, from, state, e, a->row);
-  Pair of = erase_split(s, b, state);
+  Pair of = tile_erase_split(s, b, state);
   e = pair_dot(s, b, from, of.hi, e, a->row);
-  return step_dot(s, b, from.hi, of.lo, e, a->row);
+  return tile_step_dot(s, b, from.hi, of.lo, e, a->row);
 }
 
 // ---------------------------------------------------------------- a chunk
@@ -161,7 +164,7 @@ static Read open_read(Steps *s, Builder *b, uint32_t i, const AffineRead *r,
                       Value state) {
   Read x = {.before = r->from == AFFINE_PRE};
   x.q = reader(s, b, i, &s->rows, r->q, x.before);
-  x.found = step_dot(s, b, x.q.v, state, 0, s->affine[i].row);
+  x.found = tile_step_dot(s, b, x.q.v, state, 0, s->affine[i].row);
   return x;
 }
 
@@ -175,7 +178,7 @@ static bool is_at_end(const Steps *s, uint32_t i) {
 // But for what is beyond COST_ERASE_SPAN, where nothing is left of it.
 static Value written(Steps *s, Builder *b, uint32_t i, Value e) {
   if (!is_at_end(s, i)) return e;
-  Value left = ir_2(b, OP_MAX, matrix_course(s, b, i, &s->cols).rest,
+  Value left = ir_2(b, OP_MAX, tile_matrix_course(s, b, i, &s->cols).rest,
                     ir_const_f(b, DT_F32, -COST_ERASE_SPAN));
   return ir_2(b, OP_MUL, e, ir_1(b, OP_EXP2, left));
 }
@@ -184,12 +187,12 @@ static Value written(Steps *s, Builder *b, uint32_t i, Value e) {
 // it is as wrong for all writes, and their small sum right.
 static Value seen_at_end(Steps *s, Builder *b, uint32_t i, Vector q, Value upto,
                          Vector y, Sees sees) {
-  Value p = step_dot(s, b, q.v, y.v, 0, s->affine[i].row);
-  Value most = ir_2(b, OP_SUB, matrix_course(s, b, i, &s->cols).upto,
+  Value p = tile_step_dot(s, b, q.v, y.v, 0, s->affine[i].row);
+  Value most = ir_2(b, OP_SUB, tile_matrix_course(s, b, i, &s->cols).upto,
                     ir_const_f(b, DT_F32, COST_ERASE_SPAN));
   Value end = ir_2(b, OP_MAX, s->decay[i].total, most);
   Value rest =
-      ir_3(b, OP_SELECT, step_sees(b, &s->rows, &s->cols, sees),
+      ir_3(b, OP_SELECT, tile_step_sees(b, &s->rows, &s->cols, sees),
            ir_2(b, OP_SUB, upto, end), ir_const_f(b, DT_F32, -INFINITY));
   return times(b, ir_2(b, OP_MUL, p, ir_1(b, OP_EXP2, rest)), y.f);
 }
@@ -199,16 +202,16 @@ static Value read_one(Steps *s, Builder *b, uint32_t i, const AffineRead *r,
   Sees sees = x->before ? SEES_BEFORE : r->from > 0 ? SEES_SELF : SEES_EARLIER;
   Value o = x->found, p, upto = 0;
   if (has_course(s, i)) {
-    Course c = matrix_course(s, b, i, &s->rows);
+    Course c = tile_matrix_course(s, b, i, &s->rows);
     upto = x->before ? c.before : c.upto;
     o = ir_2(b, OP_MUL, o, ir_1(b, OP_EXP2, upto));
   }
   if (is_at_end(s, i)) p = seen_at_end(s, b, i, x->q, upto, y, sees);
-  else p = matrix_seen(s, b, i, &s->rows, x->q, &s->cols, y, sees);
+  else p = tile_matrix_seen(s, b, i, &s->rows, x->q, &s->cols, y, sees);
   if (upto && !is_at_end(s, i)) {
     // Where all keys are one, P without a decay is as wrong everywhere.
-    Pair two = erase_split(s, b, p);
-    o = step_dot(s, b, two.lo, e.hi, o, s->cols.axis);
+    Pair two = tile_erase_split(s, b, p);
+    o = tile_step_dot(s, b, two.lo, e.hi, o, s->cols.axis);
     p = two.hi;
   }
   return times(b, pair_dot(s, b, e, p, o, s->cols.axis), x->q.f);
@@ -222,25 +225,26 @@ static Value next_state(Steps *s, Builder *b, uint32_t i, Value state, Value e,
   if (has_course(s, i)) {
     state = ir_2(b, OP_MUL, state, ir_1(b, OP_EXP2, d->total));
     if (!is_at_end(s, i)) {
-      Value left = ir_1(b, OP_EXP2, matrix_course(s, b, i, &s->cols).rest);
+      Value left = ir_1(b, OP_EXP2, tile_matrix_course(s, b, i, &s->cols).rest);
       f = f ? ir_2(b, OP_MUL, f, left) : left;
     }
   }
-  if (f) p = erase_split(s, b, times(b, e, f));
+  if (f) p = tile_erase_split(s, b, times(b, e, f));
   state = pair_dot(s, b, p, y.v, state, s->cols.axis);
-  return d->vector ? matrix_half_decayed(s, b, i, state) : state;
+  return d->vector ? tile_matrix_half_decayed(s, b, i, state) : state;
 }
 
-Value erase_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read) {
+Value tile_erase_chunk(Steps *s, Builder *b, uint32_t i, Value state,
+                       Value *read) {
   const Affine *a = &s->affine[i];
   s->decay[i].run[0] = s->decay[i].run[1] = (Run){0};
-  if (s->decay[i].vector) state = matrix_half_decayed(s, b, i, state);
+  if (s->decay[i].vector) state = tile_matrix_half_decayed(s, b, i, state);
   Value e = solved(s, b, i, state);
   Read x[AFFINE_MAX];
   for (uint32_t k = 0; read && k < a->nreads; k++)
     x[k] = open_read(s, b, i, &a->read[k], state);
   e = written(s, b, i, e);
-  Pair p = erase_split(s, b, e);
+  Pair p = tile_erase_split(s, b, e);
   Vector y = writer(s, b, i, &s->cols);
   for (uint32_t k = 0; read && k < a->nreads; k++)
     read[k] = read_one(s, b, i, &a->read[k], &x[k], y, p);

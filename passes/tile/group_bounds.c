@@ -55,7 +55,7 @@ static bool by_arithmetic(const Region *r) {
   return true;
 }
 
-OwnKind own_kind(Ctx *cx, const Func *f, int lane) {
+OwnKind tile_own_kind(Ctx *cx, const Func *f, int lane) {
   Loops d = {0};
   ir_walk(f->body, count, &d);
   if (d.n != 1 || d.steps || lane < 0 || !runs_once(d.pass)) return OWN_NONE;
@@ -63,24 +63,24 @@ OwnKind own_kind(Ctx *cx, const Func *f, int lane) {
   if (!bounds || !bounds->last || bounds->last->nargs != 4 ||
       !varies(ir_attr(d.pass, AT_BOX), lane))
     return OWN_NONE;
-  if (bounds_wanted(cx, f, d.pass)) return OWN_TABLES;
+  if (tile_bounds_wanted(cx, f, d.pass)) return OWN_TABLES;
   return by_arithmetic(bounds) ? OWN_ARITHMETIC : OWN_NONE;
 }
 
 // By arithmetic it pays for three groups: two do the same steps at the same
 // time, one's products beside the other's functions (an H200: causal, 128 x
 // 128, -3 %; three groups of 80 keys +8 % at S 2048, +2 % at S 16384).
-void own_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
+void tile_own_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   const Target *t = opt->target;
   if (!t->gpu.hopper || p->lane < 0 || p->split) return;
   int64_t rows = HW_GROUP_WARPS * t->gpu.rows, groups = p->tile_q / rows;
   if (p->split || p->tile_q % rows || groups < 2 || groups > MAX_OWN) return;
-  OwnKind k = own_kind(cx, f, p->lane);
+  OwnKind k = tile_own_kind(cx, f, p->lane);
   if (k == OWN_TABLES || (k == OWN_ARITHMETIC && groups > 2))
     p->own_rows = rows;
 }
 
-int64_t bounds_rows(const TilePlan *p) {
+int64_t tile_bounds_rows(const TilePlan *p) {
   return p->own_rows ? p->own_rows : p->tile_q;
 }
 
@@ -88,7 +88,7 @@ static Value int_(Builder *b, int64_t v) {
   return ir_const_i(b, DT_I64, v);
 }
 
-uint32_t own_groups(const TilePlan *p) {
+uint32_t tile_own_groups(const TilePlan *p) {
   return p->own_rows ? (uint32_t)(p->tile_q / p->own_rows) : 0;
 }
 
@@ -106,7 +106,7 @@ static Value handed(Builder *b, Value v) {
   return mine(b, &v, 1);
 }
 
-Range own_range(Builder *b, const Range *of, uint32_t n) {
+Range tile_own_range(Builder *b, const Range *of, uint32_t n) {
   Value lo[MAX_OWN], hi[MAX_OWN], f0[MAX_OWN], f1[MAX_OWN];
   for (uint32_t g = 0; g < n; g++) {
     lo[g] = of[g].base;
@@ -121,8 +121,8 @@ Range own_range(Builder *b, const Range *of, uint32_t n) {
 }
 
 // A group without a key has the first step: its rows find that out themselves.
-void own_bounds(Builder *b, Range *all, const Range *of, int64_t step,
-                Value skipped[2]) {
+void tile_own_bounds(Builder *b, Range *all, const Range *of, int64_t step,
+                     Value skipped[2]) {
   if (!all->no_full) all->hi = ir_2(b, OP_MAX, all->hi, all->f1);
   all->covers = true;
   Value from = handed(b, all->base), to = handed(b, all->hi);
@@ -144,6 +144,6 @@ void own_bounds(Builder *b, Range *all, const Range *of, int64_t step,
       ir_2(b, OP_SUB, steps(b, from, to, step), steps(b, from, hi, step));
 }
 
-void own_skip(Builder *b, Value n) {
+void tile_own_skip(Builder *b, Value n) {
   ir_op(b, OP_SKIP, &n, 1, NULL, 0, NULL, 0, 0);
 }

@@ -27,8 +27,8 @@ static bool vanishes(const Tiler *t, Value factor, Value gauge) {
               .axis = ABS_ALL_AXES,
               .index.arena = &t->cx->scratch};
   range_init(&ranges, m.f, m.arena);
-  abs_put(&m, gauge, abs_exactly(-INFINITY));
-  return abs_is(abs_value(&m, factor), 0);
+  absval_put(&m, gauge, absval_exactly(-INFINITY));
+  return absval_is(absval_value(&m, factor), 0);
 }
 
 bool tile_keeps_empty(const Tiler *t, const Op *pass, uint32_t i) {

@@ -158,7 +158,7 @@ static void limit(KeyLoop *l, Builder *b, Value p, ValueMap *m, Limits *n) {
 void tile_limits(KeyLoop *l, Builder *b, Value k0, Value iota, ValueMap *m) {
   Value extent = ir_dim(b, l->t->from->axes.at[l->axis].extent);
   Limits n = {.above = extent};
-  if (!l->whole) limit(l, b, region_yield(l->domain)->args[0], m, &n);
+  if (!l->whole) limit(l, b, tile_yield(l->domain)->args[0], m, &n);
   if (n.far[SIDE_ABOVE])
     n.above = ir_2(b, OP_MAX, n.above, ir_const_i(b, DT_I64, 0));
   if (n.far[SIDE_BELOW])

@@ -43,7 +43,7 @@ static Value number(Builder *b, int64_t n) {
 
 // As many parts as the states of all but the last, and the maps of all but
 // that and the first, have room at a time. From three on, else one.
-Dim linear_parts(DimTab *d, Dim tasks, Dim maps, Dim most, int64_t room) {
+Dim tile_linear_parts(DimTab *d, Dim tasks, Dim maps, Dim most, int64_t room) {
   Dim n =
       dim_bin(d, DIM_ADD, tasks, dim_bin(d, DIM_MUL, maps, dim_const(d, 2)));
   n = dim_bin(d, DIM_ADD, n, dim_const(d, room));
@@ -57,7 +57,7 @@ Dim linear_parts(DimTab *d, Dim tasks, Dim maps, Dim most, int64_t room) {
   return dim_bin(d, DIM_ADD, dim_bin(d, DIM_ADD, parts, minus), back);
 }
 
-Dim linear_extent(const Tiler *t, uint32_t axis) {
+Dim tile_linear_extent(const Tiler *t, uint32_t axis) {
   Dim n = t->from->axes.at[axis].extent;
   bool longer = t->plan.linear && (int)axis == t->plan.lane;
   return longer ? dim_bin(&t->to->mod->dims, DIM_ADD, n, rows(t)) : n;
@@ -79,7 +79,7 @@ static bool is_bounded(const Tiler *t, const Func *f, Value v) {
   return false;
 }
 
-Value linear_written(const Tiler *t, Builder *b, Value w, Value vector) {
+Value tile_linear_written(const Tiler *t, Builder *b, Value w, Value vector) {
   if (!t->plan.linear || t->share != SHARE_STATES ||
       is_bounded(t, b->fn, vector))
     return w;
@@ -91,13 +91,13 @@ static Value is_first(const Tiler *t, Builder *b) {
 }
 
 // Columns of the first part's map are not wanted.
-Value linear_stop(const Tiler *t, Builder *b, Value lo, Value stop) {
+Value tile_linear_stop(const Tiler *t, Builder *b, Value lo, Value stop) {
   Value beyond = ir_2(b, OP_LE, ir_dim(b, columns(t)), t->origin[t->plan.lane]);
   Value none = ir_2(b, OP_AND, is_first(t, b), beyond);
   return ir_3(b, OP_SELECT, none, lo, stop);
 }
 
-Value linear_first(const Tiler *t, Builder *b, Value state) {
+Value tile_linear_first(const Tiler *t, Builder *b, Value state) {
   Value one = ir_2(b, OP_ADD, t->coord[row_of(t)], ir_dim(b, columns(t)));
   one = ir_2(b, OP_EQ, one, t->coord[t->plan.lane]);
   one = ir_3(b, OP_SELECT, one, ir_const_f(b, DT_F32, 1),
@@ -135,7 +135,7 @@ static Value behind(Builder *b, Value part) {
   return ir_2(b, OP_ADD, part, number(b, 1));
 }
 
-void linear_store(const Tiler *t, Builder *b, Value state) {
+void tile_linear_store(const Tiler *t, Builder *b, Value state) {
   put(t, b, state, behind(b, t->part), t->coord[row_of(t)]);
 }
 
@@ -168,19 +168,20 @@ static void join(Tiler *t, Builder *b, Value part, const Rows *from,
                  const Rows *to, Value *state) {
   Affine a;
   affine_parts(t->plan.walk, &a);
-  Steps n = {.t = t, .narrow = step_narrow(t->from, &a)};
+  Steps n = {.t = t, .narrow = tile_step_narrow(t->from, &a)};
   Value column = t->coord[t->plan.lane];
   Pair y[MAX_PIECES];
   Value slot = behind(b, part);
-  for (uint32_t k = 0; k < from->n; k++) y[k] = erase_split(&n, b, state[k]);
+  for (uint32_t k = 0; k < from->n; k++)
+    y[k] = tile_erase_split(&n, b, state[k]);
   for (uint32_t i = 0; i < to->n; i++) {
     Value s = get(t, b, slot, to->at[i], column);
     for (uint32_t k = 0; k < from->n; k++) {
       Value c = ir_2(b, OP_ADD, from->at[k], ir_dim(b, columns(t)));
-      Pair x = erase_split(&n, b, get(t, b, slot, to->at[i], c));
-      s = step_dot(&n, b, x.lo, y[k].hi, s, from->axis);
-      s = step_dot(&n, b, x.hi, y[k].lo, s, from->axis);
-      s = step_dot(&n, b, x.hi, y[k].hi, s, from->axis);
+      Pair x = tile_erase_split(&n, b, get(t, b, slot, to->at[i], c));
+      s = tile_step_dot(&n, b, x.lo, y[k].hi, s, from->axis);
+      s = tile_step_dot(&n, b, x.hi, y[k].lo, s, from->axis);
+      s = tile_step_dot(&n, b, x.hi, y[k].hi, s, from->axis);
     }
     put(t, b, s, slot, to->at[i]);
     state[i] = s;
@@ -193,7 +194,7 @@ static Value renamed(Builder *b, Value v, Type t) {
 }
 
 // A part a turn.
-void linear_joins(Tiler *t, Builder *b) {
+void tile_linear_joins(Tiler *t, Builder *b) {
   DimTab *d = &t->to->mod->dims;
   Rows x = open_rows(t, b), y = open_rows(t, b);
   Dim last = dim_bin(d, DIM_ADD, t->plan.parts, dim_const(d, -1));
@@ -217,7 +218,7 @@ void linear_joins(Tiler *t, Builder *b) {
 // The state that a part of the program begins with. Region 1 is for one part
 // only: with several the last may write the first state back, in place, before
 // the first part has read it.
-Op *linear_begin(const Tiler *t, Builder *b, Type type) {
+Op *tile_linear_begin(const Tiler *t, Builder *b, Type type) {
   Value several = ir_2(b, OP_LT, number(b, 1), ir_dim(b, t->plan.parts));
   Op *br = ir_op(b, OP_IF, &several, 1, NULL, 0, &type, 1, 2);
   Builder in = {.fn = b->fn, .region = br->regions[0], .span = b->span};

@@ -82,7 +82,7 @@ static bool stays(KeyLoop *l, const Op *op) {
   if (tile_is_made(l->t->from, op)) return true;
   if (tile_packed(l->t->from, op, l->axis)) return true;
   for (uint32_t i = 0; i < l->n; i++) {
-    Value v = region_yield(l->local)->args[i];
+    Value v = tile_yield(l->local)->args[i];
     if (feeds(l, op->res[0], v, l->fill != FILL_NEGINF)) return false;
   }
   return true;
@@ -283,7 +283,7 @@ static Value reduce_term(KeyLoop *l, Builder *b, Value from, ValueMap *m,
 
 // The product over the keys of accumulator i, or NULL.
 static const Op *inner_of(const KeyLoop *l, uint32_t i, OpCode code) {
-  const Op *def = ir_def(l->t->from, region_yield(l->local)->args[i]);
+  const Op *def = ir_def(l->t->from, tile_yield(l->local)->args[i]);
   bool inner = def && def->parent == l->local && def->code == code;
   return inner && over_key(l, def) ? def : NULL;
 }
@@ -293,8 +293,8 @@ static Value update(KeyLoop *l, Builder *b, uint32_t i, ValueMap *m,
                     ValueMap *cm, Value old) {
   const Func *f = l->t->from;
   RKind k = (RKind)l->kinds->list[i];
-  Value yield = region_yield(l->local)->args[i];
-  Value factor = region_yield(l->correct)->args[i];
+  Value yield = tile_yield(l->local)->args[i];
+  Value factor = tile_yield(l->correct)->args[i];
   bool guard = listed(l->op, AT_GUARD, i);
   const Op *dot = inner_of(l, i, OP_DOT), *red = inner_of(l, i, OP_REDUCE);
   Value term = 0;
@@ -303,7 +303,7 @@ static Value update(KeyLoop *l, Builder *b, uint32_t i, ValueMap *m,
                        (RKind)ir_attr_i(red, AT_KIND, RK_SUM), guard);
   else if (!dot) term = reduce_term(l, b, yield, m, k, guard);
   Value acc = old;
-  if (!is_const_value(f, factor, 1))
+  if (!tile_is_const(f, factor, 1))
     acc = tile_scaled(b, old, tile_need(l, b, factor, cm));
   if (dot) return add_dot(l, b, dot, m, acc, guard, &l->types[i]);
   return tile_combine(b, k, acc, term);
@@ -335,7 +335,7 @@ static void make_mask(KeyLoop *l, Builder *b, Value key, ValueMap *m) {
   l->kmask = ir_2(b, OP_LT, key, extent);
   l->mask = l->kmask;
   l->extent_only = true;
-  if (!l->whole) split_mask(l, b, region_yield(l->domain)->args[0], m);
+  if (!l->whole) split_mask(l, b, tile_yield(l->domain)->args[0], m);
 }
 
 void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m) {
@@ -384,8 +384,8 @@ static bool is_lazy(const KeyLoop *l, uint32_t i) {
   if ((RKind)l->kinds->list[i] != RK_MAX) return false;
   bool some = false;
   for (uint32_t j = i + 1; j < l->n; j++) {
-    Value f = region_yield(l->correct)->args[j];
-    if (is_const_value(l->t->from, f, 1)) continue;
+    Value f = tile_yield(l->correct)->args[j];
+    if (tile_is_const(l->t->from, f, 1)) continue;
     if (!of_gauge(l, f, i)) return false;
     some = true;
   }
@@ -394,10 +394,10 @@ static bool is_lazy(const KeyLoop *l, uint32_t i) {
 
 // Factor j is the first that is this value, and not constant.
 static bool first_factor(const KeyLoop *l, uint32_t i, uint32_t j) {
-  const Value *f = region_yield(l->correct)->args;
+  const Value *f = tile_yield(l->correct)->args;
   for (uint32_t k = i + 1; k < j; k++)
     if (f[k] == f[j]) return false;
-  return !is_const_value(l->t->from, f[j], 1);
+  return !tile_is_const(l->t->from, f[j], 1);
 }
 
 // Gauge i keeps its old value, and the factors are 1, for rows where every
@@ -406,7 +406,7 @@ static bool first_factor(const KeyLoop *l, uint32_t i, uint32_t j) {
 // function in front of all the others of a tile.
 static Value hold_gauge(KeyLoop *l, Builder *b, uint32_t i, ValueMap *cm,
                         Value old, Value now) {
-  const Op *yield = region_yield(l->correct);
+  const Op *yield = tile_yield(l->correct);
   Value hold = 0, next = l->correct->params.at[l->n + i];
   ValueMap tried = tile_map_copy(l->t, cm);
   vmap_put(&tried, next, now);
@@ -563,7 +563,7 @@ static Value classified(KeyLoop *l, Builder *b, Value k0, const ValueMap *pre) {
   vmap_put(&m, l->classify->params.at[at], k0);
   vmap_put(&m, l->classify->params.at[at + 1], last);
   l->masked = false;
-  Value cls = tile_need(l, b, region_yield(l->classify)->args[0], &m);
+  Value cls = tile_need(l, b, tile_yield(l->classify)->args[0], &m);
   Value all = ir_2(b, OP_EQ, cls, ir_const_i(b, DT_I64, 2));
   all = ir_2(b, OP_AND, all, ir_2(b, OP_LE, end, extent));
   l->full = l->full ? ir_2(b, OP_OR, l->full, all) : all;
@@ -643,7 +643,7 @@ static Value seeing_rows(KeyLoop *l, Builder *b, Value first,
   ValueMap m = tile_map_copy(l->t, pre);
   l->t->coord[l->axis] = first;
   l->masked = false;
-  Value v = tile_need(l, b, region_yield(l->domain)->args[0], &m);
+  Value v = tile_need(l, b, tile_yield(l->domain)->args[0], &m);
   l->t->coord[l->axis] = 0;
   return v;
 }
@@ -699,10 +699,10 @@ static void own_loop(KeyLoop *l, Builder *b, const Range *all,
   Range r = *all;
   Value skipped[2];
   bool back = goes_back(l);
-  own_bounds(b, &r, mine, l->t->plan.tile_k, skipped);
-  own_skip(b, skipped[back]);
+  tile_own_bounds(b, &r, mine, l->t->plan.tile_k, skipped);
+  tile_own_skip(b, skipped[back]);
   loop(l, b, &r, pre, acc);
-  own_skip(b, skipped[!back]);
+  tile_own_skip(b, skipped[!back]);
 }
 
 static void all_loops(KeyLoop *l, Builder *b, const Range *r, uint32_t n,
@@ -771,7 +771,7 @@ uint32_t tile_ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
   }
   ValueMap m = tile_map_copy(l->t, pre);
   tile_map_box(l, b, l->bounds, &m);
-  const Op *y = region_yield(l->bounds);
+  const Op *y = tile_yield(l->bounds);
   uint32_t n = y->nargs / 4;
   for (uint32_t i = 0; i < y->nargs; i++)
     if (ir_type(b->fn, tile_need(l, b, y->args[i], &m))->n) {
@@ -805,8 +805,8 @@ KeyLoop tile_key_loop(Tiler *t, const Op *op) {
   l.classify = op->nregions > 4 ? op->regions[4] : NULL;
   if (l.bounds && !l.bounds->last) l.bounds = NULL;
   if (l.classify && !l.classify->last) l.classify = NULL;
-  Value pred = region_yield(l.domain)->args[0];
-  l.whole = is_const_value(t->from, pred, 1);
+  Value pred = tile_yield(l.domain)->args[0];
+  l.whole = tile_is_const(t->from, pred, 1);
   if (!l.whole && t->careful && t->plan.lane >= 0 &&
       type_has_axis(ir_type(t->from, pred), (uint32_t)t->plan.lane))
     for (uint32_t i = 0; i < l.n; i++)
@@ -818,7 +818,7 @@ KeyLoop tile_key_loop(Tiler *t, const Op *op) {
 static void cut(Tiler *t, Builder *b, Range *r, uint32_t n) {
   Value lo, hi, last = r[0].hi;
   for (uint32_t i = 1; i < n; i++) last = ir_2(b, OP_MAX, last, r[i].hi);
-  split_keys(t, b, r[0].base, last, &lo, &hi);
+  tile_split_keys(t, b, r[0].base, last, &lo, &hi);
   for (uint32_t i = 0; i < n; i++) {
     r[i].base = ir_2(b, OP_MAX, r[i].base, lo);
     r[i].hi = ir_2(b, OP_MIN, r[i].hi, hi);
@@ -830,7 +830,7 @@ static void cut(Tiler *t, Builder *b, Range *r, uint32_t n) {
 static Range own_interval(KeyLoop *l, Builder *b, const ValueMap *pre) {
   Range r[MAX_RANGES];
   Value rows[MAX_OWN];
-  uint32_t n = own_groups(&l->t->plan);
+  uint32_t n = tile_own_groups(&l->t->plan);
   for (uint32_t g = 0; g < n; g++)
     rows[g] = ir_const_i(b, DT_I64, g * l->t->plan.own_rows);
   l->row = ir_op(b, OP_MINE, rows, n, NULL, 0, NULL, 1, 0)->res[0];
@@ -850,7 +850,7 @@ bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   }
   bool split = t->share != SHARE_ALL && op == t->plan.split;
   if (split && t->share == SHARE_COMBINE) {
-    split_join(t, b, op, m, acc);
+    tile_split_join(t, b, op, m, acc);
     for (uint32_t i = 0; i < l.n; i++) vmap_put(m, op->res[i], acc[i]);
     return true;
   }
@@ -859,7 +859,7 @@ bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   hoist(&l, b, l.correct, m);
   Range r[MAX_RANGES], mine;
   bool own = t->plan.own_rows;
-  uint32_t n = bounds_read(&l, b, r, &mine);
+  uint32_t n = tile_bounds_read(&l, b, r, &mine);
   if (!n) {
     n = tile_ranges(&l, b, m, r);
     own = own && n == 1 && l.bounds;
@@ -868,7 +868,7 @@ bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   if (split) cut(t, b, r, n);
   if (own) own_loop(&l, b, r, &mine, m, acc);
   else all_loops(&l, b, r, n, m, acc);
-  if (split) split_store(t, b, op, acc);
+  if (split) tile_split_store(t, b, op, acc);
   for (uint32_t i = 0; i < l.n; i++) vmap_put(m, op->res[i], acc[i]);
   return true;
 }

@@ -53,18 +53,18 @@ void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m);
 // The intervals that a phase before has found, if it has (tilebounds.c): the
 // tiles are not tested then. How many, or 0. Where groups have their own
 // bounds those of the executing one go to *mine.
-uint32_t bounds_read(KeyLoop *l, Builder *b, Range *out, Range *mine);
+uint32_t tile_bounds_read(KeyLoop *l, Builder *b, Range *out, Range *mine);
 // Whether full tiles of l are those of which each row sees all keys or none.
-bool bounds_by_rows(KeyLoop *l);
+bool tile_bounds_by_rows(KeyLoop *l);
 
 // Groups of a tile's rows that have bounds of their own, or 0 (tileown.c).
-uint32_t own_groups(const TilePlan *p);
+uint32_t tile_own_groups(const TilePlan *p);
 // The executing group's of n intervals.
-Range own_range(Builder *b, const Range *of, uint32_t n);
+Range tile_own_range(Builder *b, const Range *of, uint32_t n);
 // `all` becomes what a group needs of it, whose own interval is `of`. Steps
 // that are left to others: below the group's, above.
-void own_bounds(Builder *b, Range *all, const Range *of, int64_t step,
-                Value skipped[2]);
-void own_skip(Builder *b, Value n);
+void tile_own_bounds(Builder *b, Range *all, const Range *of, int64_t step,
+                     Value skipped[2]);
+void tile_own_skip(Builder *b, Value n);
 
 #endif

@@ -35,7 +35,7 @@ static Value times(Builder *b, Value x, Value y) {
 }
 
 static Value factor(Steps *s, Builder *b, Side *side, Value v) {
-  return ir_cast(b, DT_F32, step_along(s, b, side, v));
+  return ir_cast(b, DT_F32, tile_step_along(s, b, side, v));
 }
 
 static Vector vector(Steps *s, Builder *b, Side *side, Value v, uint32_t axis) {
@@ -57,14 +57,14 @@ static Vector vector(Steps *s, Builder *b, Side *side, Value v, uint32_t axis) {
     x.f = times(b, x.f, factor(s, b, side, op->args[one]));
     v = op->args[1 - one];
   }
-  x.v = step_spread(b, step_along(s, b, side, v), side);
+  x.v = tile_step_spread(b, tile_step_along(s, b, side, v), side);
   return x;
 }
 
 // ---------------------------------------------------------------- decays
 static Course course(Steps *s, Builder *b, uint32_t i, Side *side) {
   Run *known = &s->decay[i].run[side == &s->cols], r = *known;
-  if (!r.upto) r = *known = step_run(s, b, i, side);
+  if (!r.upto) r = *known = tile_step_run(s, b, i, side);
   Course c = {r.upto, r.before, r.rest};
   if (s->decay[i].fixed || !s->narrow) return c;
   c.before = ir_2(b, OP_SUB, r.upto, r.own);
@@ -72,28 +72,29 @@ static Course course(Steps *s, Builder *b, uint32_t i, Side *side) {
   return c;
 }
 
-Value matrix_decay(Builder *b, Value g) {
+Value tile_matrix_decay(Builder *b, Value g) {
   return ir_2(b, OP_MAX, g, ir_const_f(b, DT_F32, none_left));
 }
 
 // 2 ** (decay from a step of y to one of x), 0 where that is not seen.
 static Value pair(Steps *s, Builder *b, uint32_t i, Side *x, Side *y, Sees k) {
-  if (!s->narrow || s->decay[i].fixed) return step_pair(s, b, i, x, y, k);
+  if (!s->narrow || s->decay[i].fixed) return tile_step_pair(s, b, i, x, y, k);
   Course cx = course(s, b, i, x), cy = course(s, b, i, y);
   Value e = ir_2(b, OP_SUB, k == SEES_BEFORE ? cx.before : cx.upto, cy.upto);
   Value none = ir_const_f(b, DT_F32, -INFINITY);
-  e = ir_3(b, OP_SELECT, step_sees(b, x, y, k), e, none);
+  e = ir_3(b, OP_SELECT, tile_step_sees(b, x, y, k), e, none);
   return ir_1(b, OP_EXP2, e);
 }
 
 // What vectors v along x see of vectors w along y, but for v's factor.
 static Value seen(Steps *s, Builder *b, uint32_t i, Side *x, Vector v, Side *y,
                   Vector w, Value f, Sees k) {
-  Value p = step_dot(s, b, v.v, w.v, 0, s->affine[i].row);
+  Value p = tile_step_dot(s, b, v.v, w.v, 0, s->affine[i].row);
   if (s->decay[i].has && !s->decay[i].vector)
     p = ir_2(b, OP_MUL, p, pair(s, b, i, x, y, k));
   else
-    p = ir_3(b, OP_SELECT, step_sees(b, x, y, k), p, ir_const_f(b, DT_F32, 0));
+    p = ir_3(b, OP_SELECT, tile_step_sees(b, x, y, k), p,
+             ir_const_f(b, DT_F32, 0));
   f = times(b, w.f, f);
   return f ? ir_2(b, OP_MUL, p, f) : p;
 }
@@ -101,7 +102,7 @@ static Value seen(Steps *s, Builder *b, uint32_t i, Side *x, Vector v, Side *y,
 // What vectors v along x see of the state before the chunk, but for v's factor.
 static Value from_state(Steps *s, Builder *b, uint32_t i, Side *x, Vector v,
                         Value state, bool before) {
-  Value o = step_dot(s, b, v.v, state, 0, s->affine[i].row);
+  Value o = tile_step_dot(s, b, v.v, state, 0, s->affine[i].row);
   if (!s->decay[i].has || s->decay[i].vector) return o;
   Course c = course(s, b, i, x);
   Value f = ir_1(b, OP_EXP2, before ? c.before : c.upto);
@@ -116,8 +117,9 @@ static Value from_state(Steps *s, Builder *b, uint32_t i, Side *x, Vector v,
 static Value course_rows(Steps *s, Builder *b, uint32_t i, Side *side,
                          bool before) {
   Value g =
-      step_spread(b, step_along(s, b, &s->sums, s->affine[i].decay), &s->sums);
-  g = matrix_decay(b, g);
+      tile_step_spread(b, tile_step_along(s, b, &s->sums, s->affine[i].decay),
+                       &s->sums);
+  g = tile_matrix_decay(b, g);
   Value hi = ir_cast(b, s->narrow, g);
   Value lo = ir_2(b, OP_SUB, g, ir_cast(b, DT_F32, hi));
   lo = ir_cast(b, s->narrow, lo);
@@ -125,28 +127,29 @@ static Value course_rows(Steps *s, Builder *b, uint32_t i, Side *side,
   Value h = ir_3(b, OP_SELECT, ir_2(b, upto, s->sums.step, side->step),
                  ir_const_f(b, DT_F32, 0.5), ir_const_f(b, DT_F32, -0.5));
   h = ir_cast(b, s->narrow, h);
-  Value d = step_dot(s, b, h, lo, 0, s->sums.axis);
-  return step_dot(s, b, h, hi, d, s->sums.axis);
+  Value d = tile_step_dot(s, b, h, lo, 0, s->sums.axis);
+  return tile_step_dot(s, b, h, hi, d, s->sums.axis);
 }
 
-Value matrix_read_scaled(Steps *s, Builder *b, uint32_t i, Side *side, Value q,
-                         bool before) {
+Value tile_matrix_read_scaled(Steps *s, Builder *b, uint32_t i, Side *side,
+                              Value q, bool before) {
   // A second matrix, where products cost little: the gates need not be kept.
   bool cheap = s->t->target->gpu.hopper;
   Value d = course_rows(s, b, i, side, before && cheap);
-  if (before && !cheap) d = ir_2(b, OP_SUB, d, step_own_decay(s, b, i, side));
+  if (before && !cheap)
+    d = ir_2(b, OP_SUB, d, tile_step_own_decay(s, b, i, side));
   return ir_2(b, OP_MUL, ir_cast(b, DT_F32, q), ir_1(b, OP_EXP2, d));
 }
 
-Value matrix_write_scaled(Steps *s, Builder *b, uint32_t i, Side *side,
-                          Vector x, Value f) {
+Value tile_matrix_write_scaled(Steps *s, Builder *b, uint32_t i, Side *side,
+                               Vector x, Value f) {
   Value d = ir_1(b, OP_NEG, course_rows(s, b, i, side, false));
   Value v = ir_2(b, OP_MUL, ir_cast(b, DT_F32, x.v), ir_1(b, OP_EXP2, d));
   f = times(b, x.f, f);
   return f ? ir_2(b, OP_MUL, v, f) : v;
 }
 
-Value matrix_half_decayed(Steps *s, Builder *b, uint32_t i, Value state) {
+Value tile_matrix_half_decayed(Steps *s, Builder *b, uint32_t i, Value state) {
   Value half = ir_const_f(b, DT_F32, 0.5);
   half = ir_2(b, OP_MUL, s->decay[i].total, half);
   return ir_2(b, OP_MUL, state, ir_1(b, OP_EXP2, half));
@@ -169,12 +172,12 @@ static Value read_one(Steps *s, Builder *b, uint32_t i, uint32_t r, Value state,
   bool before = from == AFFINE_PRE;
   Vector q = vector(s, b, &s->rows, a->read[r].q, a->row);
   if (s->decay[i].vector)
-    q.v = matrix_read_scaled(s, b, i, &s->rows, q.v, before);
+    q.v = tile_matrix_read_scaled(s, b, i, &s->rows, q.v, before);
   Value o = from_state(s, b, i, &s->rows, q, state, before);
   for (uint32_t k = 0; k < w->n; k++) {
     Sees sees = before ? SEES_BEFORE : (int)k < from ? SEES_SELF : SEES_EARLIER;
     Value p = seen(s, b, i, &s->rows, q, &s->cols, w->b[k], w->w[k].f, sees);
-    if (w->w[k].v) o = step_dot(s, b, p, w->w[k].v, o, s->cols.axis);
+    if (w->w[k].v) o = tile_step_dot(s, b, p, w->w[k].v, o, s->cols.axis);
     else o = plus(b, o, ir_reduce(b, RK_SUM, p, &s->cols.axis, 1));
   }
   return q.f ? ir_2(b, OP_MUL, o, q.f) : o;
@@ -191,11 +194,11 @@ static Value next_state(Steps *s, Builder *b, uint32_t i, Value state,
   for (uint32_t k = 0; k < w->n; k++) {
     Value f = times(b, times(b, left, w->b[k].f), w->w[k].f);
     Value e = w->w[k].v;
-    if (!e) e = step_spread(b, f, &s->cols);
+    if (!e) e = tile_step_spread(b, f, &s->cols);
     else if (f) e = ir_2(b, OP_MUL, ir_cast(b, DT_F32, e), f);
-    v = step_dot(s, b, e, w->b[k].v, v, s->cols.axis);
+    v = tile_step_dot(s, b, e, w->b[k].v, v, s->cols.axis);
   }
-  return d->vector ? matrix_half_decayed(s, b, i, v) : v;
+  return d->vector ? tile_matrix_half_decayed(s, b, i, v) : v;
 }
 
 static bool has_axis(const Func *f, Value v, uint32_t axis) {
@@ -211,10 +214,10 @@ static int column(const Steps *s, uint32_t i) {
   return -1;
 }
 
-bool matrix_bare(const Func *f, const Op *op) {
+bool tile_matrix_bare(const Func *f, const Op *op) {
   Affine a;
   const Type *t = ir_type(f, op->res[0]);
-  if (!affine_parts(op, &a) || step_erases(&a)) return false;
+  if (!affine_parts(op, &a) || tile_step_erases(&a)) return false;
   for (uint32_t k = 0; k < t->n; k++)
     if (t->axis[k] != a.row && f->axes.at[t->axis[k]].role != AX_PAR)
       return false;
@@ -230,19 +233,19 @@ bool matrix_bare(const Func *f, const Op *op) {
 // All that the walk carries has no columns.
 static bool all_bare(const Steps *s) {
   for (uint32_t i = 0; i < s->n; i++)
-    if (!matrix_bare(s->t->from, s->op[i])) return false;
+    if (!tile_matrix_bare(s->t->from, s->op[i])) return false;
   return s->t->target->gpu.hopper && s->narrow != DT_NONE;
 }
 
 // A CPU has registers for factors in f32; without pairs nothing is gained.
-bool matrix_fits(const Steps *s, uint32_t i) {
+bool tile_matrix_fits(const Steps *s, uint32_t i) {
   if (all_bare(s)) return true;
   const Affine *a = &s->affine[i];
   const Func *f = s->t->from;
   int col = column(s, i);
   bool rows = a->decay && type_has_axis(ir_type(f, a->decay), a->row);
   if (!s->t->gpu && (rows || s->narrow == DT_NONE)) return false;
-  if (step_erases(a) || col < 0 || (rows && s->narrow == DT_NONE) ||
+  if (tile_step_erases(a) || col < 0 || (rows && s->narrow == DT_NONE) ||
       !type_has_axis(&s->type[i], (uint32_t)col))
     return false;
   for (uint32_t k = 0; k < a->nwrites; k++)
@@ -258,45 +261,47 @@ static Written written(Steps *s, Builder *b, uint32_t i) {
   const Affine *a = &s->affine[i];
   uint32_t col = (uint32_t)column(s, i);
   Written w = {.n = a->nwrites};
-  bool bare = matrix_bare(s->t->from, s->op[i]);
+  bool bare = tile_matrix_bare(s->t->from, s->op[i]);
   s->decay[i].run[0] = s->decay[i].run[1] = (Run){0};
   for (uint32_t k = 0; k < w.n; k++) {
     w.b[k] = vector(s, b, &s->cols, a->write[k].b, a->row);
     w.w[k] = bare ? (Vector){.f = factor(s, b, &s->cols, a->write[k].w)}
                   : vector(s, b, &s->cols, a->write[k].w, col);
     if (!s->decay[i].vector) continue;
-    w.b[k] =
-        (Vector){.v = matrix_write_scaled(s, b, i, &s->cols, w.b[k], w.w[k].f)};
+    w.b[k] = (Vector){
+        .v = tile_matrix_write_scaled(s, b, i, &s->cols, w.b[k], w.w[k].f)};
     w.w[k].f = 0;
   }
   return w;
 }
 
-Value matrix_state(Steps *s, Builder *b, uint32_t i, Value state) {
-  if (erase_fits(s, i)) return erase_chunk(s, b, i, state, NULL);
+Value tile_matrix_state(Steps *s, Builder *b, uint32_t i, Value state) {
+  if (tile_erase_fits(s, i)) return tile_erase_chunk(s, b, i, state, NULL);
   Written w = written(s, b, i);
-  if (s->decay[i].vector) state = matrix_half_decayed(s, b, i, state);
+  if (s->decay[i].vector) state = tile_matrix_half_decayed(s, b, i, state);
   return next_state(s, b, i, state, &w);
 }
 
-Value matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read) {
+Value tile_matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state,
+                        Value *read) {
   Written w = written(s, b, i);
-  if (s->decay[i].vector) state = matrix_half_decayed(s, b, i, state);
+  if (s->decay[i].vector) state = tile_matrix_half_decayed(s, b, i, state);
   for (uint32_t r = 0; r < s->affine[i].nreads; r++)
     read[r] = read_one(s, b, i, r, state, &w);
   return next_state(s, b, i, state, &w);
 }
 
 // ---------------------------------------------------------------- shared
-Vector matrix_vector(Steps *s, Builder *b, Side *side, Value v, uint32_t axis) {
+Vector tile_matrix_vector(Steps *s, Builder *b, Side *side, Value v,
+                          uint32_t axis) {
   return vector(s, b, side, v, axis);
 }
 
-Course matrix_course(Steps *s, Builder *b, uint32_t i, Side *side) {
+Course tile_matrix_course(Steps *s, Builder *b, uint32_t i, Side *side) {
   return course(s, b, i, side);
 }
 
-Value matrix_seen(Steps *s, Builder *b, uint32_t i, Side *x, Vector v, Side *y,
-                  Vector w, Sees k) {
+Value tile_matrix_seen(Steps *s, Builder *b, uint32_t i, Side *x, Vector v,
+                       Side *y, Vector w, Sees k) {
   return seen(s, b, i, x, v, y, w, 0, k);
 }

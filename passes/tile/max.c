@@ -47,20 +47,21 @@ static void walk_maxima(Steps *s, Builder *b, Value base, const ValueMap *pre,
       type[n] = type_with(type[i], side[k]->axis, side[k]->size);
       all[n] = tile_const(b, type[n], 0);
     }
-  Op *loop =
-      step_loop(b, ir_const_i(b, DT_I64, 0), ir_const_i(b, DT_I64, s->chunk),
-                ir_const_i(b, DT_I64, 1), n, all, type, "j", old);
+  Op *loop = tile_step_loop(b, ir_const_i(b, DT_I64, 0),
+                            ir_const_i(b, DT_I64, s->chunk),
+                            ir_const_i(b, DT_I64, 1), n, all, type, "j", old);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
   Value j = in.region->params.at[0];
   ValueMap m = tile_map_copy(s->t, pre);
-  s->t->coord[s->axis] = step_coordinate(s, &in, ir_2(&in, OP_ADD, base, j));
+  s->t->coord[s->axis] =
+      tile_step_coordinate(s, &in, ir_2(&in, OP_ADD, base, j));
   for (uint32_t i = 0, at = s->nmax; i < s->nmax; i++) {
     for (uint32_t k = 0; k < nside; k++, at++) {
       Value here = ir_2(&in, OP_EQ, side[k]->step, j);
       old[at] = ir_3(&in, OP_SELECT, here, old[i], old[at]);
       vmap_put(&side[k]->map, s->max[i]->res[1], loop->res[at]);
     }
-    step_max(s, &in, i, &old[i], &m);
+    tile_step_max(s, &in, i, &old[i], &m);
     state[s->n + i] = loop->res[i];
   }
   ir_yield(&in, old, n);
@@ -70,7 +71,8 @@ static void walk_maxima(Steps *s, Builder *b, Value base, const ValueMap *pre,
 // ---------------------------------------------------------------- at once
 // Steps behind the task's last do nothing.
 static Value operand(Steps *s, Builder *b, uint32_t i, Side *y, uint32_t k) {
-  Value v = step_spread(b, step_along(s, b, y, s->max[i]->args[k]), y);
+  Value v =
+      tile_step_spread(b, tile_step_along(s, b, y, s->max[i]->args[k]), y);
   if (!s->base) return v;
   Value some = ir_2(b, OP_LT, ir_2(b, OP_ADD, s->base, y->step), s->stop);
   return ir_3(b, OP_SELECT, some, v,
@@ -78,7 +80,7 @@ static Value operand(Steps *s, Builder *b, uint32_t i, Side *y, uint32_t k) {
 }
 
 static Value after_each(Builder *b, Value a, const Side *y) {
-  return step_scan(b, a, y->axis, DIR_SUFFIX, true);
+  return tile_step_scan(b, a, y->axis, DIR_SUFFIX, true);
 }
 
 // m after steps along y whose a and b these are, as the last of them leaves it.
@@ -124,7 +126,7 @@ static void compose_maxima(Steps *s, Builder *b, Value *state) {
 }
 
 // ---------------------------------------------------------------- alone
-bool maxima_fit(const Steps *s) {
+bool tile_max_fit(const Steps *s) {
   for (uint32_t i = 0; i < s->nmax; i++)
     if (ir_attr_i(s->max[i], AT_LIMIT, 0)) return false;
   return !s->n && s->chunk > 1 && s->t->target->gpu.hopper;
@@ -132,26 +134,26 @@ bool maxima_fit(const Steps *s) {
 
 static void open(Steps *s, Builder *b, Value base, const ValueMap *pre) {
   s->base = base;
-  step_open(s, b, &s->rows, base, pre);
-  step_open(s, b, &s->cols, base, pre);
+  tile_step_open(s, b, &s->rows, base, pre);
+  tile_step_open(s, b, &s->cols, base, pre);
 }
 
-void maxima_chunk(Steps *s, Builder *b, Value base, const ValueMap *pre,
-                  Value *state) {
+void tile_max_chunk(Steps *s, Builder *b, Value base, const ValueMap *pre,
+                    Value *state) {
   open(s, b, base, pre);
   compose_maxima(s, b, state);
 }
 
-void maxima_part(Steps *s, Builder *b, Value base, const ValueMap *pre,
-                 Value *least, Value *sum) {
+void tile_max_part(Steps *s, Builder *b, Value base, const ValueMap *pre,
+                   Value *least, Value *sum) {
   Value own;
   open(s, b, base, pre);
   *least = behind_all(s, b, 0, *least, &own);
   *sum = ir_2(b, OP_ADD, *sum, own);
 }
 
-void step_maxima(Steps *s, Builder *b, Value base, const ValueMap *pre,
-                 Value *state) {
+void tile_step_maxima(Steps *s, Builder *b, Value base, const ValueMap *pre,
+                      Value *state) {
   if (s->t->target->gpu.hopper && s->narrow != DT_NONE)
     compose_maxima(s, b, state);
   else walk_maxima(s, b, base, pre, state);

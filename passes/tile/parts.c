@@ -49,9 +49,9 @@ static bool splits(const Func *f, const Op *op, const TilePlan *p,
   int lane = p->lane;
   Affine a;
   if (op && lane < 0 && tg->gpu.hopper && !ir_attr_i(op, AT_LIMIT, 0))
-    return op->code == OP_MAXPLUS || matrix_bare(f, op);
+    return op->code == OP_MAXPLUS || tile_matrix_bare(f, op);
   if (!op || lane < 0 || !affine_parts(op, &a) || a.limit ||
-      (step_erases(&a) && !erase_suits(f, &a, p, tg)) ||
+      (tile_step_erases(&a) && !tile_erase_suits(f, &a, p, tg)) ||
       ir_type(f, op->res[0])->n > MAX_AXES - 2)
     return false;
   if (!type_has_axis(ir_type(f, op->res[0]), (uint32_t)lane)) return false;
@@ -135,7 +135,7 @@ static Dim wanted(const Func *f, const TilePlan *p, const Work *w) {
   }
   Dim most = dim_bin(d, DIM_FLOORDIV, w->steps, dim_const(d, w->fewest));
   Dim maps = tasks(f, p, f->axes.at[w->a.row].extent);
-  return linear_parts(d, w->have, maps, most, w->room);
+  return tile_linear_parts(d, w->have, maps, most, w->room);
 }
 
 // Small states leave room for two tasks on a multiprocessor. Others than of
@@ -148,13 +148,13 @@ static bool has_room(const Func *f, const Target *tg, TilePlan *p, Work *w) {
     return true;
   }
   affine_parts(w->walk, &w->a);
-  p->linear = step_erases(&w->a);
+  p->linear = tile_step_erases(&w->a);
   dim_is_const(&f->mod->dims, f->axes.at[w->a.row].extent, &rows);
   bool two = rows <= COST_WALK_ROWS && !p->linear;
   w->room = tg->gpu.sms * (two ? 2 : 1);
   int64_t few = p->lane < 0 ? COST_MAXIMA_CHUNKS : COST_WALK_FEW_PARTS;
   w->fewest = p->linear ? COST_WALK_LINEAR_STEPS : few * w->chunk;
-  return step_narrow(f, &w->a) != DT_NONE && rows <= 2 * COST_WALK_ROWS;
+  return tile_step_narrow(f, &w->a) != DT_NONE && rows <= 2 * COST_WALK_ROWS;
 }
 
 static void cut(const Func *f, TilePlan *p, const Work *w) {
@@ -171,9 +171,10 @@ static void cut(const Func *f, TilePlan *p, const Work *w) {
   p->piece_keys = piece(d, p->part_keys, p->pieces, w->chunk);
 }
 
-void parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
+void tile_parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   const Target *tg = opt->target;
-  Work w = {.walk = parts_walk(f), .chunk = p->chunk ? p->chunk : COST_GPU_CHUNK};
+  Work w = {.walk = parts_walk(f),
+            .chunk = p->chunk ? p->chunk : COST_GPU_CHUNK};
   if (!splits(f, w.walk, p, tg) || w.chunk == 1 || !has_room(f, tg, p, &w))
     return;
   DimTab *d = &f->mod->dims;
@@ -229,7 +230,7 @@ static uint32_t place(const Tiler *t, What which, Value part, Value *at) {
   return n;
 }
 
-Type parts_decay(const Tiler *t) {
+Type tile_parts_decay(const Tiler *t) {
   const Type *s = ir_type(t->from, t->plan.walk->res[0]);
   Type d = type_scalar(DT_F32);
   for (uint32_t k = 0; k < s->n; k++)
@@ -244,12 +245,13 @@ static Value param(Tiler *t, const char *name, What which) {
   Dim shape[MAX_AXES] = {slots(t)};
   uint32_t n = 1;
   for (uint32_t k = 0; k < s->n; k++)
-    if (varies(t, which, s->axis[k])) shape[n++] = linear_extent(t, s->axis[k]);
+    if (varies(t, which, s->axis[k]))
+      shape[n++] = tile_linear_extent(t, s->axis[k]);
   return ir_param(t->to, intern(&t->cx->names, name), PR_SHARED,
                   type_tensor(DT_F32, n, shape));
 }
 
-void parts_params(Tiler *t) {
+void tile_parts_params(Tiler *t) {
   if (!t->plan.walk) return;
   t->partial = NEWN(t->to->mod->arena, Value, 2);
   t->partial[STATES] = param(t, "states", STATES);
@@ -265,7 +267,7 @@ static Dim some_joins(const Tiler *t) {
   return dim_bin(d, DIM_MIN, more, dim_const(d, 1));
 }
 
-void parts_open(Tiler *t, Builder *b) {
+void tile_parts_open(Tiler *t, Builder *b) {
   if (!t->plan.walk) return;
   bool states = t->share == SHARE_STATES;
   Dim n = states ? pieces_before(t) : t->plan.parts;
@@ -281,8 +283,8 @@ void parts_open(Tiler *t, Builder *b) {
 }
 
 // Of a piece: within its part.
-void parts_bounds(const Tiler *t, Builder *b, Value end, Value *lo,
-                  Value *stop) {
+void tile_parts_bounds(const Tiler *t, Builder *b, Value end, Value *lo,
+                       Value *stop) {
   Value size = ir_dim(b, t->plan.part_keys), part = t->part, first = 0;
   if (t->share == SHARE_STATES) {
     Value n = ir_dim(b, t->plan.pieces);
@@ -297,7 +299,7 @@ void parts_bounds(const Tiler *t, Builder *b, Value end, Value *lo,
   Value last = ir_2(b, OP_ADD, *lo, ir_dim(b, t->plan.piece_keys));
   *stop = ir_2(b, OP_MIN, last, *stop);
   if (t->plan.linear && t->share == SHARE_STATES)
-    *stop = linear_stop(t, b, *lo, *stop);
+    *stop = tile_linear_stop(t, b, *lo, *stop);
 }
 
 static void put(Tiler *t, Builder *b, What which, Value v, Value part) {
@@ -306,14 +308,14 @@ static void put(Tiler *t, Builder *b, What which, Value v, Value part) {
   ir_op(b, OP_STORE, args, n, NULL, 0, NULL, 0, 0);
 }
 
-void parts_store(Tiler *t, Builder *b, Value state, Value decay) {
+void tile_parts_store(Tiler *t, Builder *b, Value state, Value decay) {
   Value one = ir_const_i(b, DT_I64, 1);
   put(t, b, STATES, state, ir_2(b, OP_ADD, t->part, one));
   put(t, b, DECAYS, decay, t->part);
 }
 
 // A branch of the first piece, whose region 0 copies the first state.
-Op *parts_copy(Tiler *t, Builder *b) {
+Op *tile_parts_copy(Tiler *t, Builder *b) {
   Value first = ir_2(b, OP_EQ, t->part, ir_const_i(b, DT_I64, 0));
   Op *br = ir_op(b, OP_IF, &first, 1, NULL, 0, NULL, 0, 2);
   Builder in = {.fn = b->fn, .region = br->regions[1], .span = b->span};
@@ -321,7 +323,7 @@ Op *parts_copy(Tiler *t, Builder *b) {
   return br;
 }
 
-void parts_store_first(Tiler *t, Builder *b, Value first) {
+void tile_parts_store_first(Tiler *t, Builder *b, Value first) {
   put(t, b, STATES, first, ir_const_i(b, DT_I64, 0));
   ir_yield(b, NULL, 0);
 }
@@ -334,7 +336,7 @@ static Value get(Tiler *t, Builder *b, What which, Value part) {
 
 // What the pieces before make of the first state. Region 1 is for one part
 // only.
-Op *parts_join(Tiler *t, Builder *b, Type type) {
+Op *tile_parts_join(Tiler *t, Builder *b, Type type) {
   Value one = ir_const_i(b, DT_I64, 1), zero = ir_const_i(b, DT_I64, 0);
   Value several = ir_2(b, OP_LT, one, ir_dim(b, t->plan.parts));
   Op *br = ir_op(b, OP_IF, &several, 1, NULL, 0, &type, 1, 2);

@@ -632,7 +632,8 @@ static bool excludes_keys(const Shared *s, Value v) {
 static void note_shared(void *data, Op *op) {
   Shared *s = data;
   if (op->code == OP_PASS)
-    s->ok &= !ir_attr_i(op, AT_SPARSE, 0) || bounds_wanted(s->cx, s->f, op);
+    s->ok &=
+        !ir_attr_i(op, AT_SPARSE, 0) || tile_bounds_wanted(s->cx, s->f, op);
   if (op->code == OP_PASS) {
     s->excludes = excludes_keys(s, op->regions[0]->last->args[0]);
     s->select = ir_attr_i(op, AT_FILL, FILL_SELECT) == FILL_SELECT;
@@ -846,7 +847,7 @@ static Tiles measured(Ctx *cx, const Func *f, const Target *tg,
                .boxes = boxes,
                .lane = lane,
                .gpu = &tg->gpu,
-               .own = amd ? OWN_NONE : own_kind(cx, f, lane)};
+               .own = amd ? OWN_NONE : tile_own_kind(cx, f, lane)};
     ir_walk(f->body, measure_tiles, &s);
     if (!boxes || !s.page) return s;
     if (in_boxes(tg, &s, keys_that_fit(&s, tg, opt))) return s;

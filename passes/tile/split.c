@@ -124,7 +124,7 @@ static bool is_told(const Func *f, const Op *pass) {
   return told;
 }
 
-void split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
+void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   Found in = {0};
   if (opt->split_k == 0 || opt->split_k == 1) return;
   ir_walk(f->body, look, &in);
@@ -192,7 +192,7 @@ static Dim stored_parts(const Tiler *t) {
   return dim_bin(d, DIM_MUL, t->plan.parts, several_parts(t));
 }
 
-void split_params(Tiler *t) {
+void tile_split_params(Tiler *t) {
   const Op *op = t->plan.split;
   t->partial = NEWN(t->to->mod->arena, Value, op->nres + 1);
   for (uint32_t i = 0; i < op->nres; i++) {
@@ -216,7 +216,7 @@ static uint32_t place(const Tiler *t, uint32_t i, Value part, Value *at) {
 }
 
 // ---------------------------------------------------------------- tasks
-void split_open(Tiler *t, Builder *b) {
+void tile_split_open(Tiler *t, Builder *b) {
   bool part = t->share == SHARE_PART;
   DimTab *d = &t->to->mod->dims;
   // The second phase has no tasks if there is one part only.
@@ -236,8 +236,8 @@ void split_open(Tiler *t, Builder *b) {
 // Of the keys from `first`, where a tile begins, to `last` as many tiles as the
 // other parts have: those of this task's sequence, which may be shorter than
 // others.
-void split_keys(Tiler *t, Builder *b, Value first, Value last, Value *lo,
-                Value *hi) {
+void tile_split_keys(Tiler *t, Builder *b, Value first, Value last, Value *lo,
+                     Value *hi) {
   Value tile = ir_const_i(b, DT_I64, t->plan.tile_k);
   Value step = ir_2(b, OP_MUL, ir_dim(b, t->plan.parts), tile);
   Value up = ir_2(b, OP_SUB, step, ir_const_i(b, DT_I64, 1));
@@ -249,7 +249,7 @@ void split_keys(Tiler *t, Builder *b, Value first, Value last, Value *lo,
   *hi = ir_2(b, OP_ADD, *lo, size);
 }
 
-void split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
+void tile_split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
   IrAttr masked = {.id = AT_MASKED, .i = 1};
   Value several = 0;
   if (t->whole)
@@ -266,7 +266,7 @@ void split_store(Tiler *t, Builder *b, const Op *op, const Value *acc) {
 // ---------------------------------------------------------------- joining
 // A point for each task: vectors have lanes. A GPU's threads have pieces of
 // rows.
-void split_joiners(Tiler *t) {
+void tile_split_joiners(Tiler *t) {
   int64_t rows = 1, n = row_elements(t->from, t->plan.split);
   while (t->gpu && t->plan.lane >= 0 && 2 * rows * n <= COST_MAP_ELEMENTS)
     rows *= 2;
@@ -296,8 +296,8 @@ static Value need(Join *j, Builder *b, Value v, ValueMap *m) {
 
 // Accumulator i of one side in the frame of the new ones.
 static Value moved(Join *j, Builder *b, uint32_t i, Value acc, ValueMap *m) {
-  Value factor = region_yield(j->correct)->args[i];
-  if (is_const_value(j->t->from, factor, 1)) return acc;
+  Value factor = tile_yield(j->correct)->args[i];
+  if (tile_is_const(j->t->from, factor, 1)) return acc;
   return tile_scaled(b, acc, need(j, b, factor, m));
 }
 
@@ -334,8 +334,8 @@ static void load_part(Tiler *t, Builder *b, const Op *op, Value p, Value parts,
 }
 
 // A GPU's loads wait for each other unless several parts are asked for at once.
-void split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
-                Value *acc) {
+void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
+                     Value *acc) {
   Join j = {t, op, op->regions[2]};
   uint32_t n = op->nres, turns = t->gpu ? COST_JOIN_TOGETHER : 1;
   Value *args = NEWN(m->arena, Value, 3 * n + 3), *old = args + n + 3;

@@ -7,7 +7,7 @@
 #include <float.h>
 #include <math.h>
 
-bool step_erases(const Affine *a) {
+bool tile_step_erases(const Affine *a) {
   for (uint32_t i = 0; i < a->nwrites; i++)
     if (a->write[i].a) return true;
   return false;
@@ -33,7 +33,7 @@ static DType loaded_type(const Func *f, Value v) {
   return DT_NONE;
 }
 
-DType step_narrow(const Func *f, const Affine *a) {
+DType tile_step_narrow(const Func *f, const Affine *a) {
   DType t = DT_NONE;
   for (uint32_t k = 0; k < a->nwrites && t == DT_NONE; k++) {
     t = loaded_type(f, a->write[k].b);
@@ -64,17 +64,18 @@ static bool steps_are_faster(const Steps *s) {
   const Func *f = s->t->from;
   for (uint32_t i = 0; i < s->n; i++) {
     const Affine *a = &s->affine[i];
-    if (a->nwrites > 1 && step_erases(a) && a->decay &&
+    if (a->nwrites > 1 && tile_step_erases(a) && a->decay &&
         type_has_axis(ir_type(f, a->decay), a->row))
       return true;
   }
   return false;
 }
 
-int64_t step_choose(const Steps *s) {
+int64_t tile_step_choose(const Steps *s) {
   for (uint32_t i = 0; i < s->n; i++)
     if (!can_chunk(&s->affine[i]) ||
-        (s->t->gpu && step_erases(&s->affine[i]) && !erase_fits(s, i)))
+        (s->t->gpu && tile_step_erases(&s->affine[i]) &&
+         !tile_erase_fits(s, i)))
       return 1;
   const TilePlan *p = &s->t->plan;
   if (!s->t->gpu)
@@ -86,7 +87,7 @@ int64_t step_choose(const Steps *s) {
 }
 
 // ---------------------------------------------------------------- helpers
-Value step_spread(Builder *b, Value v, const Side *side) {
+Value tile_step_spread(Builder *b, Value v, const Side *side) {
   if (type_has_axis(ir_type(b->fn, v), side->axis)) return v;
   Type t = type_with(*ir_type(b->fn, v), side->axis, side->size);
   Value zero = tile_const(b, t, 0);
@@ -110,8 +111,8 @@ static Value narrow(const Steps *s, Builder *b, Value v) {
                                                   : v;
 }
 
-Value step_dot(const Steps *s, Builder *b, Value x, Value y, Value plus,
-               uint32_t over) {
+Value tile_step_dot(const Steps *s, Builder *b, Value x, Value y, Value plus,
+                    uint32_t over) {
   bool tiles = ir_type(b->fn, x)->n == 2 && ir_type(b->fn, y)->n == 2;
   // A CPU rounds one operand of a product at most: f32 costs it twice the time,
   // not six times.
@@ -126,8 +127,8 @@ Value step_dot(const Steps *s, Builder *b, Value x, Value y, Value plus,
   return ir_op(b, OP_DOT, args, 3, &a, 1, NULL, 1, 0)->res[0];
 }
 
-Value step_scan(Builder *b, Value v, uint32_t axis, ScanDir dir,
-                bool exclusive) {
+Value tile_step_scan(Builder *b, Value v, uint32_t axis, ScanDir dir,
+                     bool exclusive) {
   IrAttr a[4] = {attr_i(AT_KIND, RK_SUM), attr_i(AT_AXIS, axis),
                  attr_i(AT_DIR, dir), attr_i(AT_EXCLUSIVE, 1)};
   return ir_op(b, OP_SCAN, &v, 1, a, exclusive ? 4 : 3, NULL, 1, 0)->res[0];
@@ -153,18 +154,19 @@ static Value plus_one(Builder *b, Value n) {
 
 // ---------------------------------------------------------------- decays
 // The decay of each element: that of its step, at the first of its writes.
-Value step_own_decay(Steps *s, Builder *b, uint32_t i, Side *side) {
-  Value g = step_spread(b, step_along(s, b, side, s->affine[i].decay), side);
-  if (s->narrow != DT_NONE) g = matrix_decay(b, g);
+Value tile_step_own_decay(Steps *s, Builder *b, uint32_t i, Side *side) {
+  Value g = tile_step_spread(b, tile_step_along(s, b, side, s->affine[i].decay),
+                             side);
+  if (s->narrow != DT_NONE) g = tile_matrix_decay(b, g);
   if (side->each == 1) return g;
   Value first = ir_2(b, OP_EQ, side->slot, ir_const_i(b, DT_I64, 0));
   return ir_3(b, OP_SELECT, first, g, zero_f(b));
 }
 
-Run step_run(Steps *s, Builder *b, uint32_t i, Side *side) {
+Run tile_step_run(Steps *s, Builder *b, uint32_t i, Side *side) {
   Run r = {0};
   if (s->decay[i].fixed) {
-    Value g = step_along(s, b, side, s->affine[i].decay);
+    Value g = tile_step_along(s, b, side, s->affine[i].decay);
     Value n = plus_one(b, side->step);
     Value left = ir_2(b, OP_SUB, ir_const_i(b, DT_I64, s->chunk), n);
     r.upto = steps_of(b, g, n);
@@ -172,10 +174,10 @@ Run step_run(Steps *s, Builder *b, uint32_t i, Side *side) {
     r.rest = steps_of(b, g, left);
     return r;
   }
-  r.own = step_own_decay(s, b, i, side);
-  r.upto = step_scan(b, r.own, side->axis, DIR_PREFIX, false);
-  r.before = step_scan(b, r.own, side->axis, DIR_PREFIX, true);
-  r.rest = step_scan(b, r.own, side->axis, DIR_SUFFIX, true);
+  r.own = tile_step_own_decay(s, b, i, side);
+  r.upto = tile_step_scan(b, r.own, side->axis, DIR_PREFIX, false);
+  r.before = tile_step_scan(b, r.own, side->axis, DIR_PREFIX, true);
+  r.rest = tile_step_scan(b, r.own, side->axis, DIR_SUFFIX, true);
   return r;
 }
 
@@ -187,12 +189,13 @@ static Value pair_exponent(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
   if (d->fixed) {
     Value n = ir_2(b, OP_SUB, x->step, y->step);
     if (before) n = ir_2(b, OP_SUB, n, ir_const_i(b, DT_I64, 1));
-    return steps_of(b, step_along(s, b, x, s->affine[i].decay), n);
+    return steps_of(b, tile_step_along(s, b, x, s->affine[i].decay), n);
   }
   Value later = x->each > 1 ? ir_2(b, OP_LT, y->at, x->at)
                             : ir_2(b, OP_LT, y->step, x->step);
-  Value g = ir_3(b, OP_SELECT, later, step_own_decay(s, b, i, x), zero_f(b));
-  return step_scan(b, g, x->axis, DIR_PREFIX, before);
+  Value g =
+      ir_3(b, OP_SELECT, later, tile_step_own_decay(s, b, i, x), zero_f(b));
+  return tile_step_scan(b, g, x->axis, DIR_PREFIX, before);
 }
 
 // Does an element of x see one of y? `from`: the version that it reads, a
@@ -212,7 +215,7 @@ static Value largest(Builder *b, const Side *x, RKind k, Value v) {
 
 // No course goes further than the whole decay and what growth adds to it.
 static Value growth(Steps *s, Builder *b, uint32_t i) {
-  Value g = step_own_decay(s, b, i, &s->rows);
+  Value g = tile_step_own_decay(s, b, i, &s->rows);
   g = ir_reduce(b, RK_MAX, g, (uint32_t[]){s->affine[i].row, s->rows.axis}, 2);
   g = ir_2(b, OP_MAX, g, zero_f(b));
   return ir_2(b, OP_MUL, g, ir_const_f(b, DT_F32, 2.0 * (double)s->chunk));
@@ -223,19 +226,19 @@ static Value growth(Steps *s, Builder *b, uint32_t i) {
 static Value set_anchor(Steps *s, Builder *b, uint32_t i) {
   Decay *d = &s->decay[i];
   Value half = ir_const_f(b, DT_F32, 0.5), span;
-  bool matrix = matrix_fits(s, i) || erase_fits(s, i);
+  bool matrix = tile_matrix_fits(s, i) || tile_erase_fits(s, i);
   if (s->affine[i].falling || matrix) {
     d->anchor = ir_2(b, OP_MUL, d->total, half);
     span = ir_1(b, OP_NEG, d->total);
     if (!s->affine[i].falling) span = ir_2(b, OP_ADD, span, growth(s, b, i));
   } else {
-    Run r = step_run(s, b, i, &s->rows);
+    Run r = tile_step_run(s, b, i, &s->rows);
     Value hi = largest(b, &s->rows, RK_MAX, r.upto);
     Value lo = largest(b, &s->rows, RK_MIN, r.upto);
     d->anchor = ir_2(b, OP_MUL, ir_2(b, OP_ADD, hi, lo), half);
     span = ir_2(b, OP_SUB, hi, lo);
   }
-  bool wide = matrix_fits(s, i) && s->narrow == DT_BF16;
+  bool wide = tile_matrix_fits(s, i) && s->narrow == DT_BF16;
   double most = wide ? COST_CHUNK_WIDE_SPAN : COST_CHUNK_SPAN;
   Value ok = ir_2(b, OP_LE, span, ir_const_f(b, DT_F32, most));
   Type t = type_scalar(DT_BOOL);
@@ -252,22 +255,23 @@ static Value pair_factor(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
   return exp2_of(b, ir_3(b, OP_SELECT, sees_mask(b, x, y, k, from), e, none));
 }
 
-Value step_pair(Steps *s, Builder *b, uint32_t i, Side *x, Side *y, Sees k) {
+Value tile_step_pair(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
+                     Sees k) {
   return pair_factor(s, b, i, x, y, k, 0);
 }
 
-Value step_sees(Builder *b, const Side *x, const Side *y, Sees k) {
+Value tile_step_sees(Builder *b, const Side *x, const Side *y, Sees k) {
   return sees_mask(b, x, y, k, 0);
 }
 
 static void open_wide(Steps *s, Builder *b, uint32_t i) {
   const Affine *a = &s->affine[i];
-  if (!step_erases(a) || a->nwrites == 1) return;
+  if (!tile_step_erases(a) || a->nwrites == 1) return;
   for (int k = 0; k < 2; k++) {
     DimTab *d = &s->t->to->mod->dims;
     Dim all = dim_const(d, s->chunk * a->nwrites);
     uint32_t axis = ir_axis(s->t->to, "write", AX_STEP, all);
-    s->wide[i][k] = step_side(s, b, axis, a->nwrites);
+    s->wide[i][k] = tile_step_side(s, b, axis, a->nwrites);
   }
 }
 
@@ -275,14 +279,15 @@ static void open_wide(Steps *s, Builder *b, uint32_t i) {
 static void open_sums(Steps *s, Builder *b, uint32_t i) {
   const Affine *a = &s->affine[i];
   bool rows = a->decay && type_has_axis(ir_type(s->t->from, a->decay), a->row);
-  if (!rows || s->sums.each || (!matrix_fits(s, i) && !erase_fits(s, i)))
+  if (!rows || s->sums.each ||
+      (!tile_matrix_fits(s, i) && !tile_erase_fits(s, i)))
     return;
   const Axis *x = &s->t->from->axes.at[s->axis];
   uint32_t axis = ir_axis(s->t->to, x->name, AX_STEP, x->extent);
-  s->sums = step_side(s, b, axis, 1);
+  s->sums = tile_step_side(s, b, axis, 1);
 }
 
-void step_constants(Steps *s, Builder *b, ValueMap *m) {
+void tile_step_constants(Steps *s, Builder *b, ValueMap *m) {
   for (uint32_t i = 0; i < s->n; i++) {
     const Affine *a = &s->affine[i];
     Decay *d = &s->decay[i];
@@ -295,7 +300,7 @@ void step_constants(Steps *s, Builder *b, ValueMap *m) {
                  .fixed = !type_has_axis(t, s->axis) && !s->wide[i][0].each};
     if (!d->fixed) continue;
     s->rows.map = s->cols.map = *m;
-    Value g = step_value(s, b, a->decay, m);
+    Value g = tile_step_value(s, b, a->decay, m);
     d->total = steps_of(b, g, ir_const_i(b, DT_I64, s->chunk));
     // A GPU has no registers for these.
     for (int k = 0; k < 3 && !d->vector && !s->t->gpu; k++)
@@ -303,11 +308,11 @@ void step_constants(Steps *s, Builder *b, ValueMap *m) {
   }
 }
 
-Value step_prepare(Steps *s, Builder *b, uint32_t i) {
+Value tile_step_prepare(Steps *s, Builder *b, uint32_t i) {
   Decay *d = &s->decay[i];
   if (!d->has) return 0;
   if (!d->fixed)
-    d->total = ir_reduce(b, RK_SUM, step_own_decay(s, b, i, &s->rows),
+    d->total = ir_reduce(b, RK_SUM, tile_step_own_decay(s, b, i, &s->rows),
                          &s->rows.axis, 1);
   return d->vector ? set_anchor(s, b, i) : 0;
 }
@@ -315,7 +320,7 @@ Value step_prepare(Steps *s, Builder *b, uint32_t i) {
 // ---------------------------------------------------------------- products
 // 2 ** (the decay up to the element - anchor).
 static Value row_scale(Steps *s, Builder *b, uint32_t i, Side *x, bool before) {
-  Run r = step_run(s, b, i, x);
+  Run r = tile_step_run(s, b, i, x);
   return exp2_of(b, ir_2(b, OP_SUB, before ? r.before : r.upto,
                          s->decay[i].anchor));
 }
@@ -324,7 +329,7 @@ static Value row_scale(Steps *s, Builder *b, uint32_t i, Side *x, bool before) {
 static Value col_scale(Steps *s, Builder *b, uint32_t i, Side *y) {
   const Decay *d = &s->decay[i];
   Value rest = ir_2(b, OP_SUB, d->total, d->anchor);
-  return exp2_of(b, ir_2(b, OP_SUB, step_run(s, b, i, y).rest, rest));
+  return exp2_of(b, ir_2(b, OP_SUB, tile_step_run(s, b, i, y).rest, rest));
 }
 
 // What vectors v along x see of vectors w along y: a tile {x, y}.
@@ -335,8 +340,8 @@ static Value seen(Steps *s, Builder *b, uint32_t i, Side *x, Value v, Side *y,
     v = ir_2(b, OP_MUL, v, row_scale(s, b, i, x, k == SEES_BEFORE));
     w = ir_2(b, OP_MUL, w, col_scale(s, b, i, y));
   }
-  Value p = step_dot(s, b, v, w, 0, s->affine[i].row);
-  p = step_spread(b, step_spread(b, p, x), y);
+  Value p = tile_step_dot(s, b, v, w, 0, s->affine[i].row);
+  p = tile_step_spread(b, tile_step_spread(b, p, x), y);
   if (d->has && !d->vector)
     return ir_2(b, OP_MUL, p, pair_factor(s, b, i, x, y, k, from));
   return ir_3(b, OP_SELECT, sees_mask(b, x, y, k, from), p, zero_f(b));
@@ -351,7 +356,7 @@ static Value since_start(Steps *s, Builder *b, uint32_t i, Side *x, Value v,
     v = ir_2(b, OP_MUL, v, row_scale(s, b, i, x, before));
     return ir_2(b, OP_MUL, v, exp2_of(b, d->anchor));
   }
-  Run r = step_run(s, b, i, x);
+  Run r = tile_step_run(s, b, i, x);
   return ir_2(b, OP_MUL, v, exp2_of(b, before ? r.before : r.upto));
 }
 
@@ -360,7 +365,7 @@ static Value until_end(Steps *s, Builder *b, uint32_t i, Side *y, Value w) {
   const Decay *d = &s->decay[i];
   if (!d->has) return w;
   if (!d->vector)
-    return ir_2(b, OP_MUL, w, exp2_of(b, step_run(s, b, i, y).rest));
+    return ir_2(b, OP_MUL, w, exp2_of(b, tile_step_run(s, b, i, y).rest));
   w = ir_2(b, OP_MUL, w, col_scale(s, b, i, y));
   return ir_2(b, OP_MUL, w, exp2_of(b, ir_2(b, OP_SUB, d->total, d->anchor)));
 }
@@ -379,10 +384,11 @@ static Value written(Steps *s, Builder *b, uint32_t i, Side *side, Part p) {
   Value v = 0;
   for (uint32_t k = 0; k < a->nwrites; k++) {
     Value x = part_of(&a->write[k], p);
-    x = x ? ir_cast(b, DT_F32, step_along(s, b, side, x)) : zero_f(b);
-    if (side->each == 1) return step_spread(b, x, side);
+    x = x ? ir_cast(b, DT_F32, tile_step_along(s, b, side, x)) : zero_f(b);
+    if (side->each == 1) return tile_step_spread(b, x, side);
     Value here = ir_2(b, OP_EQ, side->slot, ir_const_i(b, DT_I64, k));
-    v = ir_3(b, OP_SELECT, here, step_spread(b, x, side), v ? v : zero_f(b));
+    v = ir_3(b, OP_SELECT, here, tile_step_spread(b, x, side),
+             v ? v : zero_f(b));
   }
   return v;
 }
@@ -415,9 +421,9 @@ static Value solved(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
       attr_axes(b->fn->mod->arena, AT_AXES, (uint32_t[]){y->axis, x->axis}, 2);
   Value inv = ir_op(b, OP_TRINV, &l, 1, &at, 1, NULL, 1, 0)->res[0];
   Value r = since_start(s, b, i, x, written(s, b, i, x, PART_A), before);
-  r = step_dot(s, b, r, state, 0, a->row);
+  r = tile_step_dot(s, b, r, state, 0, a->row);
   r = ir_2(b, OP_SUB, written(s, b, i, x, PART_W), r);
-  return step_dot(s, b, inv, r, 0, x->axis);
+  return tile_step_dot(s, b, inv, r, 0, x->axis);
 }
 
 // ---------------------------------------------------------------- a chunk
@@ -430,7 +436,7 @@ typedef struct Writes {
 static Writes all_writes(Steps *s, Builder *b, uint32_t i, Value state) {
   const Affine *a = &s->affine[i];
   Writes w = {.n = a->nwrites, .side = &s->cols};
-  if (step_erases(a)) {
+  if (tile_step_erases(a)) {
     bool wide = a->nwrites > 1;
     w.n = 1;
     w.side = wide ? &s->wide[i][1] : &s->cols;
@@ -440,8 +446,8 @@ static Writes all_writes(Steps *s, Builder *b, uint32_t i, Value state) {
     return w;
   }
   for (uint32_t k = 0; k < w.n; k++) {
-    w.b[k] = step_along(s, b, &s->cols, a->write[k].b);
-    w.e[k] = step_along(s, b, &s->cols, a->write[k].w);
+    w.b[k] = tile_step_along(s, b, &s->cols, a->write[k].b);
+    w.e[k] = tile_step_along(s, b, &s->cols, a->write[k].w);
   }
   return w;
 }
@@ -450,7 +456,7 @@ static Value read_chunk(Steps *s, Builder *b, uint32_t i, uint32_t r,
                         Value state, const Writes *w) {
   const Affine *a = &s->affine[i];
   int from = a->read[r].from;
-  Value q = step_along(s, b, &s->rows, a->read[r].q), o = 0;
+  Value q = tile_step_along(s, b, &s->rows, a->read[r].q), o = 0;
   for (uint32_t k = 0; k < w->n; k++) {
     Sees sees = from == AFFINE_PRE ? SEES_BEFORE
                 : (int)k < from    ? SEES_SELF
@@ -459,11 +465,11 @@ static Value read_chunk(Steps *s, Builder *b, uint32_t i, uint32_t r,
     if (w->side->each > 1 && from > 0 && from < (int)a->nwrites)
       some = ir_const_i(b, DT_I64, from);
     Value p = seen(s, b, i, &s->rows, q, w->side, w->b[k], sees, some);
-    o = step_dot(s, b, p, w->e[k], o, w->side->axis);
+    o = tile_step_dot(s, b, p, w->e[k], o, w->side->axis);
   }
-  q = step_spread(b, q, &s->rows);
+  q = tile_step_spread(b, q, &s->rows);
   q = since_start(s, b, i, &s->rows, q, from == AFFINE_PRE);
-  return step_dot(s, b, q, state, o, a->row);
+  return tile_step_dot(s, b, q, state, o, a->row);
 }
 
 static Value next_state(Steps *s, Builder *b, uint32_t i, Value state,
@@ -472,16 +478,18 @@ static Value next_state(Steps *s, Builder *b, uint32_t i, Value state,
   Value v = state;
   if (d->has) v = ir_2(b, OP_MUL, v, exp2_of(b, d->total));
   for (uint32_t k = 0; k < w->n; k++) {
-    Value y = until_end(s, b, i, w->side, step_spread(b, w->b[k], w->side));
-    v = step_dot(s, b, y, w->e[k], v, w->side->axis);
+    Value y =
+        until_end(s, b, i, w->side, tile_step_spread(b, w->b[k], w->side));
+    v = tile_step_dot(s, b, y, w->e[k], v, w->side->axis);
   }
   return v;
 }
 
-Value step_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read) {
+Value tile_step_chunk(Steps *s, Builder *b, uint32_t i, Value state,
+                      Value *read) {
   const Affine *a = &s->affine[i];
-  if (erase_fits(s, i)) return erase_chunk(s, b, i, state, read);
-  if (matrix_fits(s, i)) return matrix_chunk(s, b, i, state, read);
+  if (tile_erase_fits(s, i)) return tile_erase_chunk(s, b, i, state, read);
+  if (tile_matrix_fits(s, i)) return tile_matrix_chunk(s, b, i, state, read);
   Writes w = all_writes(s, b, i, state);
   for (uint32_t r = 0; r < a->nreads; r++)
     read[r] = read_chunk(s, b, i, r, state, &w);

@@ -60,68 +60,72 @@ typedef struct Steps {
   Side wide[MAX_WALK][2];  // writes that erase, if there are several a step
 } Steps;
 
-Value step_value(Steps *s, Builder *b, Value v, ValueMap *m);
+Value tile_step_value(Steps *s, Builder *b, Value v, ValueMap *m);
 // A value of the stream level along a side of the chunk.
-Value step_along(Steps *s, Builder *b, Side *side, Value v);
+Value tile_step_along(Steps *s, Builder *b, Side *side, Value v);
 // The side's numbers; what it is in the current chunk.
-Side step_side(Steps *s, Builder *b, uint32_t axis, uint32_t each);
-void step_open(Steps *s, Builder *b, Side *side, Value base,
-               const ValueMap *pre);
+Side tile_step_side(Steps *s, Builder *b, uint32_t axis, uint32_t each);
+void tile_step_open(Steps *s, Builder *b, Side *side, Value base,
+                    const ValueMap *pre);
 
 // The number of step j of the walk in the sequence.
-Value step_coordinate(const Steps *s, Builder *b, Value j);
+Value tile_step_coordinate(const Steps *s, Builder *b, Value j);
 // A loop that carries `all` values; its arguments go to `old`.
-Op *step_loop(Builder *b, Value lo, Value hi, Value step, uint32_t n,
-              const Value *all, const Type *type, const char *hint, Value *old);
+Op *tile_step_loop(Builder *b, Value lo, Value hi, Value step, uint32_t n,
+                   const Value *all, const Type *type, const char *hint,
+                   Value *old);
 // Maximum i before the step at hand; it is raised by it.
-void step_max(Steps *s, Builder *b, uint32_t i, Value *m_now, ValueMap *m);
+void tile_step_max(Steps *s, Builder *b, uint32_t i, Value *m_now, ValueMap *m);
 // The running maxima before each step of the chunk, along every side; those
 // behind it (tilemax.c).
-void step_maxima(Steps *s, Builder *b, Value base, const ValueMap *pre,
-                 Value *state);
+void tile_step_maxima(Steps *s, Builder *b, Value base, const ValueMap *pre,
+                      Value *state);
 // Where there are no other states: they are found at once, what is left behind
 // the last whole chunk too.
-bool maxima_fit(const Steps *s);
-void maxima_chunk(Steps *s, Builder *b, Value base, const ValueMap *pre,
-                  Value *state);
+bool tile_max_fit(const Steps *s);
+void tile_max_chunk(Steps *s, Builder *b, Value base, const ValueMap *pre,
+                    Value *state);
 // What the chunk makes of any maximum before it: the least that it is then, and
 // what is added.
-void maxima_part(Steps *s, Builder *b, Value base, const ValueMap *pre,
-                 Value *least, Value *sum);
+void tile_max_part(Steps *s, Builder *b, Value base, const ValueMap *pre,
+                   Value *least, Value *sum);
 
-bool step_erases(const Affine *a);
+bool tile_step_erases(const Affine *a);
 // Which writes a reading element sees. BEFORE: without its own step's decay.
 typedef enum Sees { SEES_SELF, SEES_EARLIER, SEES_BEFORE } Sees;
 
-Value step_spread(Builder *b, Value v, const Side *side);
-Value step_scan(Builder *b, Value v, uint32_t axis, ScanDir dir,
-                bool exclusive);
-Value step_dot(const Steps *s, Builder *b, Value x, Value y, Value plus,
-               uint32_t over);
+Value tile_step_spread(Builder *b, Value v, const Side *side);
+Value tile_step_scan(Builder *b, Value v, uint32_t axis, ScanDir dir,
+                     bool exclusive);
+Value tile_step_dot(const Steps *s, Builder *b, Value x, Value y, Value plus,
+                    uint32_t over);
 // The decay of each element of a side, as log2.
-Value step_own_decay(Steps *s, Builder *b, uint32_t i, Side *side);
-Run step_run(Steps *s, Builder *b, uint32_t i, Side *side);
-Value step_pair(Steps *s, Builder *b, uint32_t i, Side *x, Side *y, Sees k);
-Value step_sees(Builder *b, const Side *x, const Side *y, Sees k);
+Value tile_step_own_decay(Steps *s, Builder *b, uint32_t i, Side *side);
+Run tile_step_run(Steps *s, Builder *b, uint32_t i, Side *side);
+Value tile_step_pair(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
+                     Sees k);
+Value tile_step_sees(Builder *b, const Side *x, const Side *y, Sees k);
 // The 16-bit type of what goes into a state: that of a vector from memory.
-DType step_narrow(const Func *f, const Affine *a);
+DType tile_step_narrow(const Func *f, const Affine *a);
 // Steps of a chunk for these recurrences.
-int64_t step_choose(const Steps *s);
+int64_t tile_step_choose(const Steps *s);
 // What is the same in all chunks, in front of the loop.
-void step_constants(Steps *s, Builder *b, ValueMap *m);
+void tile_step_constants(Steps *s, Builder *b, ValueMap *m);
 // Decays of the chunk; a bool if it can only be done where that holds, or 0.
-Value step_prepare(Steps *s, Builder *b, uint32_t i);
+Value tile_step_prepare(Steps *s, Builder *b, uint32_t i);
 // The chunk of state i: the state after it; its reads go to read.
-Value step_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read);
+Value tile_step_chunk(Steps *s, Builder *b, uint32_t i, Value state,
+                      Value *read);
 
 // The same where the chunk's products suit matrix units (tilematrix.c).
-bool matrix_fits(const Steps *s, uint32_t i);
+bool tile_matrix_fits(const Steps *s, uint32_t i);
 // A state without columns that has one decay a step and from which nothing is
 // erased.
-bool matrix_bare(const Func *f, const Op *op);
-Value matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read);
+bool tile_matrix_bare(const Func *f, const Op *op);
+Value tile_matrix_chunk(Steps *s, Builder *b, uint32_t i, Value state,
+                        Value *read);
 // Only the state after it.
-Value matrix_state(Steps *s, Builder *b, uint32_t i, Value state);
+Value tile_matrix_state(Steps *s, Builder *b, uint32_t i, Value state);
 // f * v: what varies with the vector's axis, and what does not (0: 1).
 typedef struct Vector {
   Value v, f;
@@ -131,36 +135,38 @@ typedef struct Course {
   Value upto, before, rest;  // as in Run
 } Course;
 
-Vector matrix_vector(Steps *s, Builder *b, Side *side, Value v, uint32_t axis);
-Course matrix_course(Steps *s, Builder *b, uint32_t i, Side *side);
+Vector tile_matrix_vector(Steps *s, Builder *b, Side *side, Value v,
+                          uint32_t axis);
+Course tile_matrix_course(Steps *s, Builder *b, uint32_t i, Side *side);
 // What vectors v along x see of vectors w along y, but for v's factor.
-Value matrix_seen(Steps *s, Builder *b, uint32_t i, Side *x, Vector v, Side *y,
-                  Vector w, Sees k);
+Value tile_matrix_seen(Steps *s, Builder *b, uint32_t i, Side *x, Vector v,
+                       Side *y, Vector w, Sees k);
 // A decay per row: vectors that read, scaled relative to the middle of the
 // chunk's decay; vectors that are written, with both factors; half of the
 // chunk's decay of a state.
-Value matrix_read_scaled(Steps *s, Builder *b, uint32_t i, Side *side, Value q,
-                         bool before);
-Value matrix_write_scaled(Steps *s, Builder *b, uint32_t i, Side *side,
-                          Vector x, Value f);
-Value matrix_half_decayed(Steps *s, Builder *b, uint32_t i, Value state);
+Value tile_matrix_read_scaled(Steps *s, Builder *b, uint32_t i, Side *side,
+                              Value q, bool before);
+Value tile_matrix_write_scaled(Steps *s, Builder *b, uint32_t i, Side *side,
+                               Vector x, Value f);
+Value tile_matrix_half_decayed(Steps *s, Builder *b, uint32_t i, Value state);
 
 // The same where writes erase (tileerase.c).
-bool erase_fits(const Steps *s, uint32_t i);
-bool erase_suits(const Func *f, const Affine *a, const TilePlan *p,
-                 const Target *tg);
+bool tile_erase_fits(const Steps *s, uint32_t i);
+bool tile_erase_suits(const Func *f, const Affine *a, const TilePlan *p,
+                      const Target *tg);
 // Two values of the narrow type whose sum has twice its bits.
 typedef struct Pair {
   Value hi, lo;
 } Pair;
 
-Pair erase_split(const Steps *s, Builder *b, Value x);
+Pair tile_erase_split(const Steps *s, Builder *b, Value x);
 // Which operands of products with the state have two values, and why.
-const char *erase_parts(const Steps *s);
+const char *tile_erase_parts(const Steps *s);
 // read is NULL: only the state after it.
-Value erase_chunk(Steps *s, Builder *b, uint32_t i, Value state, Value *read);
+Value tile_erase_chunk(Steps *s, Builder *b, uint32_t i, Value state,
+                       Value *read);
 
 // A decay that sums of 16-bit programs take.
-Value matrix_decay(Builder *b, Value g);
+Value tile_matrix_decay(Builder *b, Value g);
 
 #endif

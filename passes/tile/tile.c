@@ -28,12 +28,12 @@ ValueMap tile_map_copy(Tiler *t, const ValueMap *m) {
   return c;
 }
 
-const Op *region_yield(const Region *r) {
+const Op *tile_yield(const Region *r) {
   assert(r->last && r->last->code == OP_YIELD);
   return r->last;
 }
 
-bool is_const_value(const Func *f, Value v, double want) {
+bool tile_is_const(const Func *f, Value v, double want) {
   double got;
   return ir_const_value(f, v, &got) && got == want;
 }
@@ -136,7 +136,7 @@ static bool tile_recur(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   }
   Builder lb = {.fn = t->to, .region = body, .span = op->span};
   if (!tile_region(t, &lb, op->regions[0], &in)) return false;
-  const Op *y = region_yield(op->regions[0]);
+  const Op *y = tile_yield(op->regions[0]);
   if (!demand(t, &lb, y, &in)) return false;
   Value *out = NEWN(m->arena, Value, n + 1);
   for (uint32_t i = 0; i < n; i++) {
@@ -342,7 +342,7 @@ static void copy_axes(Tiler *t) {
   for (uint32_t i = 0; i < t->from->axes.n; i++) {
     const Axis *a = &t->from->axes.at[i];
     AxisRole role = role_of(t, i);
-    Dim n = t->share == SHARE_STATES ? linear_extent(t, i) : a->extent;
+    Dim n = t->share == SHARE_STATES ? tile_linear_extent(t, i) : a->extent;
     uint32_t id = ir_axis(t->to, a->name, role, n);
     assert(id == i);
     (void)id;
@@ -359,9 +359,9 @@ static void copy_params(Tiler *t, ValueMap *map) {
     vmap_put(map, p->v, ir_param(t->to, v->hint, p->role, v->type));
     t->to->params.at[i].nograd = p->nograd;
   }
-  if (t->plan.split) split_params(t);
-  bounds_params(t);
-  parts_params(t);
+  if (t->plan.split) tile_split_params(t);
+  tile_bounds_params(t);
+  tile_parts_params(t);
 }
 
 static const char *name_of(Module *m, const Func *f, TileShare share,
@@ -388,7 +388,7 @@ static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
              .gpu = gpu,
              .near = opt->target->gpu.hopper,
              .careful = !opt->finite && !gpu};
-  if (share == SHARE_COMBINE) split_joiners(&t);
+  if (share == SHARE_COMBINE) tile_split_joiners(&t);
   if (share == SHARE_JOINS) t.plan.tile_q = COST_JOIN_COLUMNS;
   const char *name = name_of(m, f, share, which);
   t.to = ir_func(m, FK_PROGRAM, intern(&cx->names, name));
@@ -399,14 +399,14 @@ static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
   copy_params(&t, &map);
   Builder b = {.fn = t.to, .region = t.to->body, .span = f->span};
   if (share == SHARE_BOUNDS) {
-    bounds_body(&t, &b, which, &map);
+    tile_bounds_body(&t, &b, which, &map);
     return t.to;
   }
   make_coords(&t, &b);
-  if (plan->split) split_open(&t, &b);
-  parts_open(&t, &b);
+  if (plan->split) tile_split_open(&t, &b);
+  tile_parts_open(&t, &b);
   if (share == SHARE_JOINS) {
-    linear_joins(&t, &b);
+    tile_linear_joins(&t, &b);
     return t.to;
   }
   if (!tile_region(&t, &b, f->body, &map)) return NULL;
@@ -426,10 +426,10 @@ static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
                      AllTiled *out) {
   bool gpu = opt->target->kind == TARGET_GPU;
   TilePlan plan = tile_plan(cx, f, opt);
-  if (gpu) bounds_plan(cx, f, &plan);
-  if (gpu) parts_plan(cx, f, opt, &plan);
-  if (!gpu || splits(opt)) split_plan(cx, f, opt, &plan);
-  if (gpu) own_plan(cx, f, opt, &plan);
+  if (gpu) tile_bounds_plan(cx, f, &plan);
+  if (gpu) tile_parts_plan(cx, f, opt, &plan);
+  if (!gpu || splits(opt)) tile_split_plan(cx, f, opt, &plan);
+  if (gpu) tile_own_plan(cx, f, opt, &plan);
   TileShare share[MAX_TESTED + 4];
   uint32_t n = 0;
   while (n < plan.ntested) share[n++] = SHARE_BOUNDS;
@@ -453,7 +453,7 @@ static void share_workspaces(Ctx *cx, const AllTiled *all) {
       if (ir_is_phase(all->at[i].from, all->at[k].from->name)) last = k;
     const char *name = all->at[last].from->name;
     for (n = 1; i + n < all->n && ir_is_phase(all->at[i + n].from, name);) n++;
-    work_share(&cx->scratch, &all->at[i], n);
+    tile_work_share(&cx->scratch, &all->at[i], n);
   }
 }
 

@@ -70,7 +70,7 @@ typedef struct Tiled {
 
 // Gives the phases of a program, in their order, workspaces in one order
 // (tilework.c).
-void work_share(Arena *a, Tiled *all, uint32_t n);
+void tile_work_share(Arena *a, Tiled *all, uint32_t n);
 
 // The parallel axis that is cut into tiles, or -1.
 int tile_lane(const Func *f);
@@ -79,53 +79,53 @@ TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt);
 
 // Splitting the keys of a pass among tasks (tilesplit.c): decides about it,
 // makes the workspace, cuts the keys, stores and joins partial accumulators.
-void split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
-void split_params(Tiler *t);
+void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
+void tile_split_params(Tiler *t);
 // Tiles of the tasks that join.
-void split_joiners(Tiler *t);
-void split_open(Tiler *t, Builder *b);
-void split_keys(Tiler *t, Builder *b, Value first, Value last, Value *lo,
-                Value *hi);
-void split_store(Tiler *t, Builder *b, const Op *op, const Value *acc);
-void split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
-                Value *acc);
+void tile_split_joiners(Tiler *t);
+void tile_split_open(Tiler *t, Builder *b);
+void tile_split_keys(Tiler *t, Builder *b, Value first, Value last, Value *lo,
+                     Value *hi);
+void tile_split_store(Tiler *t, Builder *b, const Op *op, const Value *acc);
+void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
+                     Value *acc);
 // Bounds of the keys that depend on tables (tilebounds.c): which passes have
 // them found beforehand, the workspace, the phase that finds them.
-bool bounds_wanted(Ctx *cx, const Func *f, const Op *pass);
-void bounds_plan(Ctx *cx, const Func *f, TilePlan *p);
-void bounds_params(Tiler *t);
-void bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m);
+bool tile_bounds_wanted(Ctx *cx, const Func *f, const Op *pass);
+void tile_bounds_plan(Ctx *cx, const Func *f, TilePlan *p);
+void tile_bounds_params(Tiler *t);
+void tile_bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m);
 // Whether each group of a tile's rows has its own bounds (tileown.c).
-void own_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
+void tile_own_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
 // What such bounds would be made of.
 typedef enum OwnKind { OWN_NONE, OWN_ARITHMETIC, OWN_TABLES } OwnKind;
-OwnKind own_kind(Ctx *cx, const Func *f, int lane);
+OwnKind tile_own_kind(Ctx *cx, const Func *f, int lane);
 // Rows that an entry of the workspace of bounds is of.
-int64_t bounds_rows(const TilePlan *p);
+int64_t tile_bounds_rows(const TilePlan *p);
 // Splitting the steps of a recurrence (tileparts.c), in the same way.
-void parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
-void parts_params(Tiler *t);
-void parts_open(Tiler *t, Builder *b);
-void parts_bounds(const Tiler *t, Builder *b, Value end, Value *lo,
-                  Value *stop);
+void tile_parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
+void tile_parts_params(Tiler *t);
+void tile_parts_open(Tiler *t, Builder *b);
+void tile_parts_bounds(const Tiler *t, Builder *b, Value end, Value *lo,
+                       Value *stop);
 // Type of the decay of a part's steps.
-Type parts_decay(const Tiler *t);
-void parts_store(Tiler *t, Builder *b, Value state, Value decay);
-Op *parts_copy(Tiler *t, Builder *b);
-void parts_store_first(Tiler *t, Builder *b, Value first);
-Op *parts_join(Tiler *t, Builder *b, Type type);
+Type tile_parts_decay(const Tiler *t);
+void tile_parts_store(Tiler *t, Builder *b, Value state, Value decay);
+Op *tile_parts_copy(Tiler *t, Builder *b);
+void tile_parts_store_first(Tiler *t, Builder *b, Value first);
+Op *tile_parts_join(Tiler *t, Builder *b, Type type);
 // Where writes erase (tilelinear.c): the parts, of those wanted; an axis of the
 // states; where a task's steps stop; its first state; what is written, made of
 // a vector; ..
-Dim linear_parts(DimTab *d, Dim tasks, Dim maps, Dim most, int64_t room);
-Dim linear_extent(const Tiler *t, uint32_t axis);
-Value linear_stop(const Tiler *t, Builder *b, Value lo, Value stop);
-Value linear_first(const Tiler *t, Builder *b, Value state);
-Value linear_written(const Tiler *t, Builder *b, Value w, Value vector);
-void linear_store(const Tiler *t, Builder *b, Value state);
+Dim tile_linear_parts(DimTab *d, Dim tasks, Dim maps, Dim most, int64_t room);
+Dim tile_linear_extent(const Tiler *t, uint32_t axis);
+Value tile_linear_stop(const Tiler *t, Builder *b, Value lo, Value stop);
+Value tile_linear_first(const Tiler *t, Builder *b, Value state);
+Value tile_linear_written(const Tiler *t, Builder *b, Value w, Value vector);
+void tile_linear_store(const Tiler *t, Builder *b, Value state);
 // the phase that joins them, and what the program's tasks begin with.
-void linear_joins(Tiler *t, Builder *b);
-Op *linear_begin(const Tiler *t, Builder *b, Type type);
+void tile_linear_joins(Tiler *t, Builder *b);
+Op *tile_linear_begin(const Tiler *t, Builder *b, Type type);
 // a after b by the reduction k.
 Value tile_combine(Builder *b, RKind k, Value x, Value y);
 // An accumulator times its factor, which may be f64 where it is f32.
@@ -159,7 +159,7 @@ bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m);
 bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m);
 ValueMap tile_map_copy(Tiler *t, const ValueMap *m);
 Value tile_const(Builder *b, Type type, double v);
-const Op *region_yield(const Region *r);
-bool is_const_value(const Func *f, Value v, double want);
+const Op *tile_yield(const Region *r);
+bool tile_is_const(const Func *f, Value v, double want);
 
 #endif

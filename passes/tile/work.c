@@ -58,7 +58,7 @@ static void complete(const Tiled *all, uint32_t n, uint32_t i,
   put_last(f, own, end);
 }
 
-void work_share(Arena *a, Tiled *all, uint32_t n) {
+void tile_work_share(Arena *a, Tiled *all, uint32_t n) {
   if (!n || !several(all, n)) return;
   uint32_t *had = NEWN(a, uint32_t, n);
   for (uint32_t i = 0; i < n; i++) {

@@ -178,8 +178,8 @@ static void check_op(OpCode c) {
 
 // The oracle and the IR say the same of each builtin.
 static void check_builtin(int id) {
-  OpCode c = builtin_op(id);
-  if (builtins[id].kind != BK_MATH || c == OP_COUNT) return;
+  OpCode c = fe_builtin_op(id);
+  if (fe_builtins[id].kind != BK_MATH || c == OP_COUNT) return;
   for (int i = 0; i < SAMPLES; i++) {
     double x = sample(i), want = oracle_function(id, x);
     if (!near(value(c, x), want, 1e-12 * fabs(want)))
@@ -189,7 +189,7 @@ static void check_builtin(int id) {
 
 // ---------------------------------------------------------------- programs
 static bool is_function(int id) {
-  return builtins[id].kind == BK_MATH || id == BI_abs;
+  return fe_builtins[id].kind == BK_MATH || id == BI_abs;
 }
 
 // Arguments from lo to hi, of x and y in [0, 1).
@@ -202,9 +202,9 @@ static void equation(const char *name, const char *out, double lo, double hi) {
 }
 
 static void program(int id, const char *type) {
-  const char *name = builtins[id].name;
+  const char *name = fe_builtins[id].name;
   bool f64 = strcmp(type, "f64") == 0;
-  OpCode c = builtin_op(id);
+  OpCode c = fe_builtin_op(id);
   const OpFacts *f = c == OP_COUNT ? NULL : op_facts(c);
   bool positive = f && f->domain.lo < f->domain.hi;
   double least = positive ? f->domain.lo + 0.1 : -4, big = f64 ? 700 : 80;
@@ -245,8 +245,8 @@ static void check_named(const char *path) {
   fclose(f);
   text[n] = 0;
   for (int id = 0; id < BI_COUNT; id++)
-    if (is_function(id) && !has_word(text, builtins[id].name)) {
-      printf("%s does not name %s\n", path, builtins[id].name);
+    if (is_function(id) && !has_word(text, fe_builtins[id].name)) {
+      printf("%s does not name %s\n", path, fe_builtins[id].name);
       failures++;
     }
 }

@@ -17,7 +17,7 @@ static void is(Sym *s, Ex e, const char *want) {
 
 static void is_sep(Sym *s, Ex f, const char *want) {
   Buf b = {.arena = s->arena};
-  Sep r = sep(s, f);
+  Sep r = sep_of(s, f);
   if (!r.ok) buf_str(&b, "no");
   for (uint32_t i = 0; i < r.n; i++) {
     if (i) buf_str(&b, " + ");

@@ -14,7 +14,7 @@ static bool wants(const json_t *params, const char *kind) {
 }
 
 static json_t *js_edit(Ls *ls, Analysis *an, const FixIt *f) {
-  const Lines *l = lines_of_source(an, f->span.src);
+  const Lines *l = ls_lines_of_source(an, f->span.src);
   return json_pack("{s:o, s:o}", "range",
                    js_range(l, ls->enc, f->span.lo, f->span.hi), "newText",
                    js_str(ls, f->text));
@@ -35,7 +35,7 @@ static void quick_fixes(Ls *ls, Analysis *an, const Doc *d, uint32_t lo,
   for (uint32_t i = 0; i < an->cx.diags.n; i++) {
     const Diag *g = an->cx.diags.at[i];
     bool touches = g->span.lo <= hi && lo <= g->span.hi;
-    if (!touches || !diag_shown(an, g)) continue;
+    if (!touches || !ls_diag_shown(an, g)) continue;
     for (uint32_t k = 0; k < g->fixes.n; k++) {
       const FixIt *f = &g->fixes.at[k];
       if (!here(an, f)) continue;
@@ -55,7 +55,7 @@ static void fix_all(Ls *ls, Analysis *an, const Doc *d, json_t *out) {
   Vec(FixIt) taken = {0};
   for (uint32_t i = 0; i < an->cx.diags.n; i++) {
     const Diag *g = an->cx.diags.at[i];
-    if (g->fixes.n != 1 || !diag_shown(an, g)) continue;
+    if (g->fixes.n != 1 || !ls_diag_shown(an, g)) continue;
     const FixIt *f = &g->fixes.at[0];
     bool clash = !here(an, f);
     for (uint32_t k = 0; k < taken.n; k++)
@@ -76,16 +76,16 @@ static void fix_all(Ls *ls, Analysis *an, const Doc *d, json_t *out) {
 }
 
 json_t *ls_code_action(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = doc_of_params(ls, params, err);
+  Doc *d = ls_doc_of_params(ls, params, err);
   Pos from, to;
   if (!d) return NULL;
   if (!js_read_pos(js_path(params, "range.start"), &from) ||
       !js_read_pos(js_path(params, "range.end"), &to))
-    return fail(err, E_PARAMS, "no range");
-  Analysis *an = analysis_of(ls, d);
+    return ls_fail(err, E_PARAMS, "no range");
+  Analysis *an = ls_analysis_of(ls, d);
   json_t *out = json_array();
-  uint32_t lo = offset_at(&d->text, ls->enc, from);
-  uint32_t hi = offset_at(&d->text, ls->enc, to);
+  uint32_t lo = ls_offset_at(&d->text, ls->enc, from);
+  uint32_t hi = ls_offset_at(&d->text, ls->enc, to);
   if (an && wants(params, "quickfix")) quick_fixes(ls, an, d, lo, hi, out);
   if (an && wants(params, "source.fixAll")) fix_all(ls, an, d, out);
   return out;

@@ -13,9 +13,9 @@ typedef struct Reader {
 } Reader;
 
 // Open documents come before files.
-const char *read_open(void *ls, Arena *a, const char *path, uint32_t *len) {
+const char *ls_read_open(void *ls, Arena *a, const char *path, uint32_t *len) {
   Ls *s = ls;
-  Doc *d = doc_of(s, intern(&s->names, path));
+  Doc *d = ls_doc_of(s, intern(&s->names, path));
   (void)a;
   if (!d) {
     errno = ENOENT;
@@ -30,9 +30,9 @@ static const char *read_doc(void *data, Arena *a, const char *path,
                             uint32_t *len) {
   Reader *r = data;
   const char *key = intern(&r->ls->names, path);
-  Dep dep = {key, path_stamp(r->ls, key)};
+  Dep dep = {key, ls_path_stamp(r->ls, key)};
   vec_push(&r->an->cx.session, &r->an->deps, dep);
-  return read_open(r->ls, a, key, len);
+  return ls_read_open(r->ls, a, key, len);
 }
 
 typedef struct Guard {
@@ -59,7 +59,7 @@ static void read_and_check(Analysis *an, const char *path, const char *text,
     Unit *u = src ? fe_parse(&an->cx, src) : NULL;
     if (u && check) fe_check(&an->cx, u);
     an->unit = u;
-    if (u) index_unit(an);
+    if (u) ls_index_unit(an);
   }
   for (int i = 0; i < 2; i++) {
     both[i]->limit = 0;
@@ -67,8 +67,8 @@ static void read_and_check(Analysis *an, const char *path, const char *text,
   }
 }
 
-Analysis *analysis_make(Ls *ls, const char *path, const char *text,
-                        uint32_t len, bool check) {
+Analysis *ls_analysis_make(Ls *ls, const char *path, const char *text,
+                           uint32_t len, bool check) {
   Ctx cx;
   ctx_init(&cx);
   Analysis *an = NEW(&cx.session, Analysis);
@@ -88,39 +88,40 @@ Analysis *analysis_make(Ls *ls, const char *path, const char *text,
 }
 
 // The analysis lives in an arena of its own.
-void analysis_free(Analysis *an) {
+void ls_analysis_free(Analysis *an) {
   Ctx cx = an->cx;
   ctx_drop(&cx);
 }
 
-void drop_retired(Ls *ls) {
-  for (uint32_t i = 0; i < ls->retired.n; i++) analysis_free(ls->retired.at[i]);
+void ls_drop_retired(Ls *ls) {
+  for (uint32_t i = 0; i < ls->retired.n; i++)
+    ls_analysis_free(ls->retired.at[i]);
   for (uint32_t i = 0; i < ls->old_texts.n; i++)
     arena_drop(&ls->old_texts.at[i]);
   ls->retired.n = ls->old_texts.n = 0;
 }
 
-bool analysis_fresh(Ls *ls, const Analysis *an) {
+bool ls_analysis_fresh(Ls *ls, const Analysis *an) {
   for (uint32_t i = 0; i < an->deps.n; i++)
-    if (path_stamp(ls, an->deps.at[i].path) != an->deps.at[i].stamp)
+    if (ls_path_stamp(ls, an->deps.at[i].path) != an->deps.at[i].stamp)
       return false;
   return true;
 }
 
-Analysis *analysis_of(Ls *ls, Doc *d) {
-  if (d->an && d->an->stamp == d->stamp && analysis_fresh(ls, d->an))
+Analysis *ls_analysis_of(Ls *ls, Doc *d) {
+  if (d->an && d->an->stamp == d->stamp && ls_analysis_fresh(ls, d->an))
     return d->an->unit ? d->an : NULL;
   if (d->an) vec_push(&ls->arena, &ls->retired, d->an);
-  d->an = analysis_make(ls, d->path, d->text.text, d->text.len, true);
+  d->an = ls_analysis_make(ls, d->path, d->text.text, d->text.len, true);
   d->an->stamp = d->stamp;
   return d->an->unit ? d->an : NULL;
 }
 
-const Source *source_of(const Analysis *an, Span s) {
+const Source *ls_source_of(const Analysis *an, Span s) {
   return s.src < an->cx.sources.n ? an->cx.sources.at[s.src] : NULL;
 }
 
-const Lines *lines_of_source(Analysis *an, uint32_t id) {
+const Lines *ls_lines_of_source(Analysis *an, uint32_t id) {
   Arena *a = &an->cx.session;
   if (an->nlines < an->cx.sources.n) {
     Lines *all = NEWN(a, Lines, an->cx.sources.n);
@@ -130,6 +131,6 @@ const Lines *lines_of_source(Analysis *an, uint32_t id) {
   }
   Lines *l = &an->lines[id];
   const Source *s = an->cx.sources.at[id];
-  if (!l->at) *l = lines_of(a, s->text, s->len);
+  if (!l->at) *l = ls_lines_of(a, s->text, s->len);
   return l;
 }

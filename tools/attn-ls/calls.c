@@ -4,9 +4,9 @@
 static json_t *item_of(Ls *ls, const Decl *d) {
   const Source *src = d->unit->source;
   const char *path = intern(&ls->names, src->path);
-  const char *uri = uri_of_path(ls, path);
+  const char *uri = ls_uri_of_path(ls, path);
   if (!uri) return NULL;
-  Lines l = lines_of(&ls->scratch, src->text, src->len);
+  Lines l = ls_lines_of(&ls->scratch, src->text, src->len);
   bool program = d->kind == DE_ATTENTION || d->kind == DE_RECURRENT;
   bool test = d->kind == DE_CHECK;
   Span at = d->name_span;
@@ -16,7 +16,7 @@ static json_t *item_of(Ls *ls, const Decl *d) {
                    program ? 5
                    : test  ? 24
                            : 12,
-                   "detail", decl_word(d), "uri", uri, "range",
+                   "detail", ls_decl_word(d), "uri", uri, "range",
                    js_range(&l, ls->enc, d->span.lo, d->span.hi),
                    "selectionRange", js_range(&l, ls->enc, at.lo, at.hi),
                    "data", "path", path, "at", (int)d->name_span.lo);
@@ -24,8 +24,8 @@ static json_t *item_of(Ls *ls, const Decl *d) {
 
 json_t *ls_prepare_calls(Ls *ls, const json_t *params, LsError *err) {
   At at;
-  if (!at_params(ls, params, &at, err)) return NULL;
-  const Occ *o = occ_at(at.an, at.offset);
+  if (!ls_at_params(ls, params, &at, err)) return NULL;
+  const Occ *o = ls_occ_at(at.an, at.offset);
   if (!o || !o->sym || o->sym->kind != SY_DECL) return NULL;
   json_t *item = item_of(ls, o->sym->decl);
   return item ? json_pack("[o]", item) : NULL;
@@ -36,7 +36,7 @@ static bool read_item(Ls *ls, const json_t *params, Place *out, LsError *err) {
   const char *path = js_get_str(data, "path");
   const json_t *lo = json_object_get(data, "at");
   if (!path || !json_is_integer(lo)) {
-    fail(err, E_PARAMS, "no item");
+    ls_fail(err, E_PARAMS, "no item");
     return false;
   }
   *out = (Place){intern(&ls->names, path), (uint32_t)json_integer_value(lo), 0};
@@ -73,14 +73,14 @@ json_t *ls_incoming_calls(Ls *ls, const json_t *params, LsError *err) {
   Place want;
   if (!read_item(ls, params, &want, err)) return NULL;
   DocList docs = {0};
-  workspace_docs(ls, &docs);
-  library_docs(ls, &docs);
+  ls_workspace_docs(ls, &docs);
+  ls_library_docs(ls, &docs);
   json_t *out = json_array();
   for (uint32_t i = 0; i < docs.n; i++) {
-    Analysis *an = analysis_of(ls, docs.at[i]);
+    Analysis *an = ls_analysis_of(ls, docs.at[i]);
     for (uint32_t k = 0; an && k < an->calls.n; k++) {
       const Call *c = &an->calls.at[k];
-      Place p = place_of(ls, an, c->expr->sym);
+      Place p = ls_place_of(ls, an, c->expr->sym);
       if (p.path != want.path || p.lo != want.lo || !first_of(an, k)) continue;
       json_t *from = item_of(ls, c->in);
       if (from)
@@ -96,8 +96,8 @@ json_t *ls_incoming_calls(Ls *ls, const json_t *params, LsError *err) {
 json_t *ls_outgoing_calls(Ls *ls, const json_t *params, LsError *err) {
   Place from;
   if (!read_item(ls, params, &from, err)) return NULL;
-  Doc *d = doc_of(ls, from.path);
-  Analysis *an = d ? analysis_of(ls, d) : NULL;
+  Doc *d = ls_doc_of(ls, from.path);
+  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
   json_t *out = json_array();
   for (uint32_t i = 0; an && i < an->calls.n; i++) {
     const Call *c = &an->calls.at[i];

@@ -42,8 +42,8 @@ static void progress(Ls *ls, const Child *c, const char *kind,
   bool begin = strcmp(kind, "begin") == 0;
   json_object_set_new(value, begin ? "title" : "message", js_str(ls, text));
   if (begin) json_object_set_new(value, "cancellable", json_true());
-  notify(ls, "$/progress",
-         json_pack("{s:O, s:o}", "token", c->token, "value", value));
+  ls_notify(ls, "$/progress",
+            json_pack("{s:O, s:o}", "token", c->token, "value", value));
 }
 
 static json_t *token_of(Ls *ls, const json_t *params) {
@@ -52,7 +52,8 @@ static json_t *token_of(Ls *ls, const json_t *params) {
     return json_incref(given);
   if (!ls->client.progress) return NULL;
   json_t *t = json_sprintf("attn/%lld", (long long)ls->requests + 1);
-  request(ls, "window/workDoneProgress/create", json_pack("{s:O}", "token", t));
+  ls_request(ls, "window/workDoneProgress/create",
+             json_pack("{s:O}", "token", t));
   return t;
 }
 
@@ -124,18 +125,18 @@ static void drop(Ls *ls, uint32_t i) {
   ls->children.at[i] = ls->children.at[--ls->children.n];
 }
 
-void children_free(Ls *ls) {
+void ls_children_free(Ls *ls) {
   while (ls->children.n) drop(ls, 0);
 }
 
 static void end_cancelled(Ls *ls, uint32_t i) {
   Child *c = ls->children.at[i];
   progress(ls, c, "end", "cancelled");
-  reply_error(ls, c->id, E_CANCELLED, "cancelled");
+  ls_reply_error(ls, c->id, E_CANCELLED, "cancelled");
   drop(ls, i);
 }
 
-void children_cancel(Ls *ls, const json_t *id) {
+void ls_children_cancel(Ls *ls, const json_t *id) {
   for (uint32_t i = ls->children.n; i-- > 0;)
     if (json_equal(ls->children.at[i]->id, id)) end_cancelled(ls, i);
 }
@@ -158,18 +159,18 @@ static void finish(Ls *ls, uint32_t i, const char *problem) {
   const char *uri = NULL;
   buf_str(&c->out, "");
   if (ok && c->view && out_write(c->view, c->out.at, c->out.n))
-    uri = uri_of_path(ls, intern(&ls->names, c->view));
+    uri = ls_uri_of_path(ls, intern(&ls->names, c->view));
   progress(ls, c, "end", ok ? "done" : problem ? problem : "failed");
   if (uri && ls->client.show_document)
-    request(ls, "window/showDocument",
-            json_pack("{s:s, s:b}", "uri", uri, "takeFocus", 1));
+    ls_request(ls, "window/showDocument",
+               json_pack("{s:s, s:b}", "uri", uri, "takeFocus", 1));
   if (problem) {
-    reply_error(ls, c->id, E_FAILED, problem);
+    ls_reply_error(ls, c->id, E_FAILED, problem);
   } else {
     json_t *r = json_pack("{s:b, s:o}", "ok", ok, "text",
                           js_text(ls, c->out.at, c->out.n));
     if (uri) json_object_set_new(r, "uri", json_string(uri));
-    reply(ls, c->id, r);
+    ls_reply(ls, c->id, r);
   }
   drop(ls, i);
 }
@@ -230,7 +231,7 @@ static const Shown *find_stage(const char *s) {
 
 // --dim for the first specialization: a file of PTX has one.
 static void first_variant(Ls *ls, Doc *d, const char *name, Args *a) {
-  Analysis *an = analysis_of(ls, d);
+  Analysis *an = ls_analysis_of(ls, d);
   const Decl *prog = an && an->unit ? fe_program(an->unit, name) : NULL;
   FeBind *binds;
   uint32_t width;
@@ -297,16 +298,16 @@ json_t *ls_execute(Ls *ls, const json_t *params, LsError *err) {
   const char *uri = json_string_value(json_array_get(list, 0));
   const char *name = json_string_value(json_array_get(list, 1));
   const char *stage = json_string_value(json_array_get(list, 2));
-  const char *path = path_of_uri(ls, uri), *dir;
-  Doc *d = path ? doc_of(ls, path) : NULL;
-  if (!row || !d || !name || !ls->id) return fail(err, E_PARAMS, "what?");
+  const char *path = ls_path_of_uri(ls, uri), *dir;
+  Doc *d = path ? ls_doc_of(ls, path) : NULL;
+  if (!row || !d || !name || !ls->id) return ls_fail(err, E_PARAMS, "what?");
   if (!row->verb && !find_stage(stage))
-    return fail(err, E_PARAMS, "there is no such stage");
+    return ls_fail(err, E_PARAMS, "there is no such stage");
   if (row->verb) stage = NULL;
   if (!ls->host.attnc || ls->host.no_files || !ls->host.cache_dir)
-    return fail(err, E_FAILED, "attnc is not there");
+    return ls_fail(err, E_FAILED, "attnc is not there");
   if (!make_dir(ls, "view", &dir))
-    return fail(err, E_FAILED, "the cache cannot be written");
+    return ls_fail(err, E_FAILED, "the cache cannot be written");
   const char *file =
       arena_printf(&ls->scratch, "%s/%ld-%lld-%s", dir, (long)getpid(),
                    (long long)++ls->clock, base(path));
@@ -316,7 +317,7 @@ json_t *ls_execute(Ls *ls, const json_t *params, LsError *err) {
                                                                        : stage)
                            : NULL;
   if (!out_write(file, d->text.text, d->text.len))
-    return fail(err, E_FAILED, "the cache cannot be written");
+    return ls_fail(err, E_FAILED, "the cache cannot be written");
   Args args = {0};
   command_line(ls, row, d, file, name, stage, &args);
   Child *c = new_child(ls, file, view);
@@ -324,7 +325,7 @@ json_t *ls_execute(Ls *ls, const json_t *params, LsError *err) {
   vec_push(&ls->arena, &ls->children, c);
   if (c->pid < 0) {
     drop(ls, ls->children.n - 1);
-    return fail(err, E_FAILED, "attnc cannot be started");
+    return ls_fail(err, E_FAILED, "attnc cannot be started");
   }
   c->token = token_of(ls, params);
   progress(ls, c, "begin",

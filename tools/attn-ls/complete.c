@@ -124,14 +124,14 @@ static void add_keys(Comp *c) {
 
 static void add_builtins(Comp *c, bool check) {
   for (int i = 0; i < BI_COUNT; i++) {
-    BuiltinKind k = builtins[i].kind;
+    BuiltinKind k = fe_builtins[i].kind;
     bool only_check = k == BK_GEN || k == BK_CHECK;
     if (only_check && !check) continue;
-    json_t *it =
-        item(c, builtins[i].name, K_FUNCTION, builtins[i].sig, "builtin", NULL);
-    bool call = builtins[i].max > 0;
+    json_t *it = item(c, fe_builtins[i].name, K_FUNCTION, fe_builtins[i].sig,
+                      "builtin", NULL);
+    bool call = fe_builtins[i].max > 0;
     if (call && c->ls->client.snippets)
-      set_text(it, arena_printf(&c->ls->scratch, "%s($0)", builtins[i].name),
+      set_text(it, arena_printf(&c->ls->scratch, "%s($0)", fe_builtins[i].name),
                true);
   }
 }
@@ -157,7 +157,7 @@ static int kind_of(const Sym *s) {
 static void add_sym(Comp *c, const Sym *s) {
   if (seen(c, s->name) || s->name[0] == '(') return;
   Buf b = {.arena = &c->ls->scratch};
-  describe_sym(c->ls, c->an, s, &b);
+  ls_describe_sym(c->ls, c->an, s, &b);
   const char *path = s->kind == SY_DECL ? s->decl->unit->source->path : NULL;
   item(c, s->name, kind_of(s), b.at, path ? "decl" : NULL, path);
 }
@@ -203,7 +203,7 @@ static void add_modules(Comp *c) {
   const char *own = c->doc->path, *slash = strrchr(own, '/');
   size_t dir = slash ? (size_t)(slash - own) + 1 : 0;
   DocList docs = {0};
-  workspace_docs(c->ls, &docs);
+  ls_workspace_docs(c->ls, &docs);
   for (uint32_t i = 0; i < docs.n; i++) {
     const char *p = docs.at[i]->path;
     if (p != own && dir && strncmp(p, own, dir) == 0 && strlen(p) > dir + 5 &&
@@ -286,7 +286,7 @@ static Spot spot_of(Comp *c, uint32_t *path) {
 
 static const Unit *module_before_dot(const Comp *c) {
   if (c->n < 2) return NULL;
-  const Occ *o = occ_at(c->an, c->toks.at[c->n - 2].lo);
+  const Occ *o = ls_occ_at(c->an, c->toks.at[c->n - 2].lo);
   if (o && o->sym && o->sym->kind == SY_UNIT) return o->sym->unit;
   FeToken t = c->toks.at[c->n - 2];
   for (uint32_t i = 0; i < c->an->unit->decls.n; i++) {
@@ -315,9 +315,9 @@ static void add_imported(Comp *c, uint32_t path) {
   const char *beside = arena_printf(&c->ls->scratch, "%.*s%s",
                                     slash ? (int)(slash + 1 - c->doc->path) : 0,
                                     c->doc->path, b.at);
-  Doc *d = doc_of(c->ls, intern(&c->ls->names, beside));
-  if (!d) d = doc_of(c->ls, intern(&c->ls->names, b.at));
-  Analysis *an = d ? analysis_of(c->ls, d) : NULL;
+  Doc *d = ls_doc_of(c->ls, intern(&c->ls->names, beside));
+  if (!d) d = ls_doc_of(c->ls, intern(&c->ls->names, b.at));
+  Analysis *an = d ? ls_analysis_of(c->ls, d) : NULL;
   if (an) add_members(c, an->unit);
 }
 
@@ -409,7 +409,7 @@ static bool word_char(char ch) {
 
 json_t *ls_completion(Ls *ls, const json_t *params, LsError *err) {
   At at;
-  if (!at_params(ls, params, &at, err)) return NULL;
+  if (!ls_at_params(ls, params, &at, err)) return NULL;
   Comp c = {.ls = ls,
             .doc = at.doc,
             .an = at.an,
@@ -420,7 +420,7 @@ json_t *ls_completion(Ls *ls, const json_t *params, LsError *err) {
   while (c.hi < at.doc->text.len && word_char(at.doc->text.text[c.hi])) c.hi++;
   fe_tokens(&at.an->cx, at.an->unit->source, &ls->scratch, &c.toks);
   while (c.n < c.toks.n && c.toks.at[c.n].hi <= c.lo) c.n++;
-  c.decl = decl_at(at.an->unit, at.offset);
+  c.decl = ls_decl_at(at.an->unit, at.offset);
   bool quoted = c.n < c.toks.n && c.toks.at[c.n].kind == FE_STRING &&
                 c.toks.at[c.n].lo < at.offset;
   if (!quoted && !in_comment(at.an->unit, at.offset)) add_all(&c);
@@ -429,8 +429,8 @@ json_t *ls_completion(Ls *ls, const json_t *params, LsError *err) {
 
 // ---------------------------------------------------------------- resolve
 static const char *doc_of_decl(Ls *ls, const char *path, const char *name) {
-  Doc *d = path ? doc_of(ls, intern(&ls->names, path)) : NULL;
-  Analysis *an = d ? analysis_of(ls, d) : NULL;
+  Doc *d = path ? ls_doc_of(ls, intern(&ls->names, path)) : NULL;
+  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
   for (uint32_t i = 0; an && i < an->unit->decls.n; i++) {
     const Decl *x = an->unit->decls.at[i];
     if (x->name && strcmp(x->name, name) == 0) return x->doc;
@@ -440,7 +440,7 @@ static const char *doc_of_decl(Ls *ls, const char *path, const char *name) {
 
 static const char *doc_of_builtin(const char *name) {
   for (int i = 0; i < BI_COUNT; i++)
-    if (strcmp(builtins[i].name, name) == 0) return builtins[i].doc;
+    if (strcmp(fe_builtins[i].name, name) == 0) return fe_builtins[i].doc;
   return NULL;
 }
 
@@ -448,10 +448,10 @@ json_t *ls_completion_resolve(Ls *ls, const json_t *params, LsError *err) {
   const json_t *data = json_object_get(params, "data");
   const char *how = js_get_str(data, "t"), *name = js_get_str(data, "n");
   const char *doc = NULL;
-  if (!json_is_object(params)) return fail(err, E_PARAMS, "no item");
+  if (!json_is_object(params)) return ls_fail(err, E_PARAMS, "no item");
   json_t *out = json_copy((json_t *)params);
   if (how && name) {
-    if (strcmp(how, "word") == 0) docs_of_word(name, &doc);
+    if (strcmp(how, "word") == 0) ls_docs_of_word(name, &doc);
     else if (strcmp(how, "builtin") == 0) doc = doc_of_builtin(name);
     else doc = doc_of_decl(ls, js_get_str(data, "p"), name);
   }

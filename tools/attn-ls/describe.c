@@ -11,7 +11,7 @@ static void shape(const Decl *d, const Ty *t, Buf *out) {
   if (t->rank) buf_char(out, ']');
 }
 
-void describe_type(const Decl *d, const Ty *t, Buf *out) {
+void ls_describe_type(const Decl *d, const Ty *t, Buf *out) {
   switch (t->kind) {
   case TY_VALUE:
     if (t->row) buf_str(out, "row ");
@@ -21,7 +21,7 @@ void describe_type(const Decl *d, const Ty *t, Buf *out) {
   case TY_TUPLE:
     for (uint32_t i = 0; i < t->nelems; i++) {
       buf_str(out, i ? ", " : "(");
-      describe_type(d, &t->elems[i], out);
+      ls_describe_type(d, &t->elems[i], out);
     }
     buf_char(out, ')');
     break;
@@ -33,7 +33,7 @@ void describe_type(const Decl *d, const Ty *t, Buf *out) {
 }
 
 // "b, h, q": the indices of a set.
-void describe_vary(const Decl *d, uint64_t vary, Buf *out) {
+void ls_describe_vary(const Decl *d, uint64_t vary, Buf *out) {
   uint32_t n = 0;
   for (uint32_t i = 0; d && i < d->indices.n && i < 64; i++) {
     if (!(vary >> i & 1)) continue;
@@ -42,7 +42,7 @@ void describe_vary(const Decl *d, uint64_t vary, Buf *out) {
   }
 }
 
-const char *role_text(IndexRole r) {
+const char *ls_role_text(IndexRole r) {
   static const char *const text[] = {
       [IX_PARALLEL] = "parallel: every point by itself",
       [IX_KEY] = "key: reduced over its domain",
@@ -54,7 +54,7 @@ const char *role_text(IndexRole r) {
   return text[r];
 }
 
-const char *decl_word(const Decl *d) {
+const char *ls_decl_word(const Decl *d) {
   static const char *const words[] = {[DE_IMPORT] = "import",
                                       [DE_LET] = "let",
                                       [DE_FN] = "fn",
@@ -95,7 +95,7 @@ static uint32_t head_end(const Unit *u, const Decl *d) {
   return at > d->name_span.hi ? at : hi;
 }
 
-void describe_head(const Unit *u, const Decl *d, Buf *out) {
+void ls_describe_head(const Unit *u, const Decl *d, Buf *out) {
   const char *s = u->source->text;
   uint32_t lo = after_attrs(d), hi = head_end(u, d);
   while (lo < hi && strchr(" \t\r\n", s[lo])) lo++;
@@ -144,7 +144,7 @@ static void index_of(const Sym *s, Buf *out) {
 static void value(const Sym *s, Buf *out) {
   const Decl *d = s->decl ? s->decl : s->owner;
   buf_printf(out, "%s %s: ", s->kind == SY_STATE ? "state" : "let", s->name);
-  describe_type(d, &s->ty, out);
+  ls_describe_type(d, &s->ty, out);
 }
 
 static void dim(const Sym *s, Buf *out) {
@@ -158,7 +158,7 @@ static void dim(const Sym *s, Buf *out) {
   buf_printf(out, "%s: dyn", s->name);
 }
 
-void describe_sym(Ls *ls, const Analysis *an, const Sym *s, Buf *out) {
+void ls_describe_sym(Ls *ls, const Analysis *an, const Sym *s, Buf *out) {
   (void)ls, (void)an;
   switch (s->kind) {
   case SY_DIM:
@@ -168,8 +168,8 @@ void describe_sym(Ls *ls, const Analysis *an, const Sym *s, Buf *out) {
   case SY_INDEX: index_of(s, out); break;
   case SY_LET:
   case SY_STATE: value(s, out); break;
-  case SY_DECL: describe_head(s->decl->unit, s->decl, out); break;
-  case SY_BUILTIN: buf_str(out, builtins[s->builtin].sig); break;
+  case SY_DECL: ls_describe_head(s->decl->unit, s->decl, out); break;
+  case SY_BUILTIN: buf_str(out, fe_builtins[s->builtin].sig); break;
   case SY_UNIT:
     buf_printf(out, "import %s", s->unit ? s->unit->source->path : s->name);
     break;
@@ -177,7 +177,7 @@ void describe_sym(Ls *ls, const Analysis *an, const Sym *s, Buf *out) {
 }
 
 // ---------------------------------------------------------------- words
-bool docs_of_word(const char *word, const char **doc) {
+bool ls_docs_of_word(const char *word, const char **doc) {
   static const char *const rows[][2] = {
 #define WORD(text, place, doc) {text, doc},
 #include "tools/attn-ls/words.def"

@@ -17,11 +17,11 @@ static bool is_syntax(DiagId id) {
 
 // In a file with syntax errors, what follows from them is left out: warnings,
 // and anything inside a declaration that is not whole.
-bool diag_shown(const Analysis *an, const Diag *g) {
+bool ls_diag_shown(const Analysis *an, const Diag *g) {
   const Unit *u = an->unit;
   if (u->syntax_ok || is_syntax(g->id)) return true;
   if (g->sev != SEV_ERROR) return false;
-  const Decl *d = decl_at(u, g->span.lo);
+  const Decl *d = ls_decl_at(u, g->span.lo);
   return d && d->kind != DE_ERROR && !broken_stmts(d->body.at, d->body.n);
 }
 
@@ -29,7 +29,7 @@ bool diag_shown(const Analysis *an, const Diag *g) {
 static Span span_shown(const Analysis *an, Span s) {
   uint32_t id = an->unit->source->id;
   if (s.src == id) return s;
-  const Source *src = source_of(an, s);
+  const Source *src = ls_source_of(an, s);
   for (uint32_t i = 0; src && i < an->unit->decls.n; i++) {
     const Decl *d = an->unit->decls.at[i];
     if (d->kind == DE_IMPORT && d->imported && d->imported->source == src)
@@ -62,7 +62,7 @@ static const char *message(Ls *ls, const Analysis *an, const Diag *g) {
   Buf b = {.arena = &ls->scratch};
   buf_str(&b, g->text);
   for (uint32_t i = 0; i < g->notes.n; i++)
-    if (!source_of(an, g->notes.at[i].span))
+    if (!ls_source_of(an, g->notes.at[i].span))
       buf_printf(&b, "\n%s", g->notes.at[i].text);
   for (uint32_t i = 0; i < g->fixes.n; i++)
     if (strstr(g->fixes.at[i].title, "did you mean"))
@@ -79,7 +79,7 @@ json_t *js_diag(Ls *ls, Analysis *an, const Diag *g) {
                                  [SEV_WARNING] = 2,
                                  [SEV_INFO] = 3};
   Span s = span_shown(an, g->span);
-  const Lines *l = lines_of_source(an, s.src);
+  const Lines *l = ls_lines_of_source(an, s.src);
   json_t *d = json_pack("{s:o, s:i, s:s, s:s, s:o}", "range",
                         js_range(l, ls->enc, s.lo, s.hi), "severity",
                         severity[g->sev], "code", diag_code(g->id), "source",
@@ -87,55 +87,55 @@ json_t *js_diag(Ls *ls, Analysis *an, const Diag *g) {
   json_t *more = related(ls, an, g);
   if (json_array_size(more)) json_object_set(d, "relatedInformation", more);
   json_decref(more);
-  const char *page = uri_of_page(ls, g->id);
+  const char *page = ls_uri_of_page(ls, g->id);
   if (page)
     json_object_set_new(d, "codeDescription", json_pack("{s:s}", "href", page));
   if (is_unused(g)) json_object_set_new(d, "tags", json_pack("[i]", 1));
   return d;
 }
 
-json_t *diagnostics_of(Ls *ls, Doc *d) {
+json_t *ls_diagnostics_of(Ls *ls, Doc *d) {
   json_t *list = json_array();
-  Analysis *an = analysis_of(ls, d);
+  Analysis *an = ls_analysis_of(ls, d);
   for (uint32_t i = 0; an && i < an->cx.diags.n; i++) {
     const Diag *g = an->cx.diags.at[i];
-    if (diag_shown(an, g)) json_array_append_new(list, js_diag(ls, an, g));
+    if (ls_diag_shown(an, g)) json_array_append_new(list, js_diag(ls, an, g));
   }
   return list;
 }
 
 // ---------------------------------------------------------------- push
 static void publish(Ls *ls, Doc *d) {
-  json_t *list = diagnostics_of(ls, d);
+  json_t *list = ls_diagnostics_of(ls, d);
   d->shown = d->an->serial;
   d->published = json_array_size(list) > 0;
-  notify(ls, "textDocument/publishDiagnostics",
-         json_pack("{s:s, s:I, s:o}", "uri", d->uri, "version",
-                   (json_int_t)d->version, "diagnostics", list));
+  ls_notify(ls, "textDocument/publishDiagnostics",
+            json_pack("{s:s, s:I, s:o}", "uri", d->uri, "version",
+                      (json_int_t)d->version, "diagnostics", list));
 }
 
 // What changed, and the open files that import it.
-void publish_all(Ls *ls) {
+void ls_publish_all(Ls *ls) {
   for (uint32_t i = 0; ls->changed && i < ls->docs.n; i++) {
     Doc *d = ls->docs.at[i];
     if (!d->open || ls->client.pull) continue;
-    analysis_of(ls, d);
+    ls_analysis_of(ls, d);
     if (d->an->serial != d->shown) publish(ls, d);
   }
   ls->changed = false;
-  drop_retired(ls);
+  ls_drop_retired(ls);
   ArenaMark none = {0};
   arena_reset(&ls->scratch, none);
 }
 
 // ---------------------------------------------------------------- pull
 static json_t *report(Ls *ls, Doc *d, const char *previous) {
-  json_t *items = diagnostics_of(ls, d);
+  json_t *items = ls_diagnostics_of(ls, d);
   char *text = json_dumps(items, JSON_COMPACT);
   char id[32];
   snprintf(id, sizeof id, "%016llx",
-           (unsigned long long)hash_bytes(text ? text : "",
-                                          text ? strlen(text) : 0, 1));
+           (unsigned long long)intern_hash(text ? text : "",
+                                           text ? strlen(text) : 0, 1));
   free(text);
   if (previous && strcmp(previous, id) == 0) {
     json_decref(items);
@@ -146,7 +146,7 @@ static json_t *report(Ls *ls, Doc *d, const char *previous) {
 }
 
 json_t *ls_diagnostic(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = doc_of_params(ls, params, err);
+  Doc *d = ls_doc_of_params(ls, params, err);
   return d ? report(ls, d, js_get_str(params, "previousResultId")) : NULL;
 }
 
@@ -164,10 +164,10 @@ json_t *ls_workspace_diagnostic(Ls *ls, const json_t *params, LsError *err) {
   DocList docs = {0};
   json_t *items = json_array();
   (void)err;
-  workspace_docs(ls, &docs);
+  ls_workspace_docs(ls, &docs);
   for (uint32_t i = 0; i < docs.n; i++) {
     Doc *d = docs.at[i];
-    const char *uri = uri_of_path(ls, d->path);
+    const char *uri = ls_uri_of_path(ls, d->path);
     if (!uri) continue;
     json_t *r = report(ls, d, previous_of(params, uri));
     json_object_set_new(r, "uri", js_str(ls, uri));

@@ -11,7 +11,7 @@ static bool ends_line(const char *s, uint32_t i, uint32_t len) {
   return s[i] == '\n' || (s[i] == '\r' && !(i + 1 < len && s[i + 1] == '\n'));
 }
 
-Lines lines_of(Arena *a, const char *text, uint32_t len) {
+Lines ls_lines_of(Arena *a, const char *text, uint32_t len) {
   Lines l = {.text = text, .len = len, .n = 1};
   for (uint32_t i = 0; i < len; i++) l.n += ends_line(text, i, len);
   l.at = NEWN(a, uint32_t, l.n);
@@ -30,7 +30,7 @@ static uint32_t units(Encoding enc, char c) {
   return enc == ENC_UTF16 && (unsigned char)c >= 0xf0 ? 2 : 1;
 }
 
-Pos pos_at(const Lines *l, Encoding enc, uint32_t offset) {
+Pos ls_pos_at(const Lines *l, Encoding enc, uint32_t offset) {
   if (offset > l->len) offset = l->len;
   uint32_t lo = 0, hi = l->n;
   while (hi - lo > 1) {
@@ -44,7 +44,7 @@ Pos pos_at(const Lines *l, Encoding enc, uint32_t offset) {
   return (Pos){lo, col};
 }
 
-uint32_t offset_at(const Lines *l, Encoding enc, Pos p) {
+uint32_t ls_offset_at(const Lines *l, Encoding enc, Pos p) {
   if (p.line >= l->n) return l->len;
   uint32_t at = l->at[p.line];
   uint32_t end = p.line + 1 < l->n ? l->at[p.line + 1] : l->len;
@@ -64,7 +64,7 @@ static uint64_t key_of(const char *path) {
   return (uint64_t)(uintptr_t)path;
 }
 
-Doc *doc_find(Ls *ls, const char *path) {
+Doc *ls_doc_find(Ls *ls, const char *path) {
   uint64_t v;
   return map_get(&ls->by_path, key_of(path), &v) ? (Doc *)(uintptr_t)v : NULL;
 }
@@ -72,14 +72,14 @@ Doc *doc_find(Ls *ls, const char *path) {
 static void set_text(Ls *ls, Doc *d, const char *text, size_t len) {
   Arena fresh = {0};
   char *copy = arena_strndup(&fresh, text, len);
-  d->text = lines_of(&fresh, copy, (uint32_t)len);
+  d->text = ls_lines_of(&fresh, copy, (uint32_t)len);
   vec_push(&ls->arena, &ls->old_texts, d->store);
   d->store = fresh;
   d->stamp = ++ls->clock;
 }
 
 static Doc *add_doc(Ls *ls, const char *path) {
-  Doc *d = doc_find(ls, path);
+  Doc *d = ls_doc_find(ls, path);
   if (d) return d;
   d = NEW(&ls->arena, Doc);
   d->path = path;
@@ -88,30 +88,30 @@ static Doc *add_doc(Ls *ls, const char *path) {
   return d;
 }
 
-uint64_t path_stamp(Ls *ls, const char *path) {
-  Doc *d = doc_find(ls, path);
+uint64_t ls_path_stamp(Ls *ls, const char *path) {
+  Doc *d = ls_doc_find(ls, path);
   struct stat st;
   if (d && d->open) return d->stamp | (uint64_t)1 << 63;
-  if (is_library(path)) return 1;
+  if (ls_is_library(path)) return 1;
   if (ls->host.no_files || stat(path, &st) != 0 || !S_ISREG(st.st_mode))
     return 0;
   uint64_t t[] = {(uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec,
                   (uint64_t)st.st_size};
-  return hash_bytes(t, sizeof t, 0) >> 1 | 1;
+  return intern_hash(t, sizeof t, 0) >> 1 | 1;
 }
 
 // A closed file's text, read again when it changed on disk.
-Doc *doc_of(Ls *ls, const char *path) {
-  Doc *d = doc_find(ls, path);
+Doc *ls_doc_of(Ls *ls, const char *path) {
+  Doc *d = ls_doc_find(ls, path);
   if (d && d->open) return d;
-  uint64_t stamp = path_stamp(ls, path);
+  uint64_t stamp = ls_path_stamp(ls, path);
   if (!stamp) return NULL;
   if (d && d->text.at && d->stamp == stamp) return d;
   uint32_t n = 0;
-  const char *text = is_library(path) ? fe_stdlib(path, &n) : NULL;
+  const char *text = ls_is_library(path) ? fe_stdlib(path, &n) : NULL;
   Ctx cx;
   ctx_init(&cx);
-  if (!is_library(path)) text = cx.read_file(NULL, &cx.session, path, &n);
+  if (!ls_is_library(path)) text = cx.read_file(NULL, &cx.session, path, &n);
   if (text) {
     d = add_doc(ls, path);
     set_text(ls, d, text, n);
@@ -121,16 +121,16 @@ Doc *doc_of(Ls *ls, const char *path) {
   return text ? d : NULL;
 }
 
-Doc *doc_of_params(Ls *ls, const json_t *params, LsError *err) {
+Doc *ls_doc_of_params(Ls *ls, const json_t *params, LsError *err) {
   const char *uri = json_string_value(js_path(params, "textDocument.uri"));
-  const char *path = path_of_uri(ls, uri);
-  Doc *d = path ? doc_of(ls, path) : NULL;
-  if (!d) fail(err, E_PARAMS, "no such document");
+  const char *path = ls_path_of_uri(ls, uri);
+  Doc *d = path ? ls_doc_of(ls, path) : NULL;
+  if (!d) ls_fail(err, E_PARAMS, "no such document");
   return d;
 }
 
-void doc_free(Doc *d) {
-  if (d->an) analysis_free(d->an);
+void ls_doc_free(Doc *d) {
+  if (d->an) ls_analysis_free(d->an);
   d->an = NULL;
   arena_drop(&d->store);
   arena_drop(&d->tokens_store);
@@ -139,11 +139,11 @@ void doc_free(Doc *d) {
 // ---------------------------------------------------------------- sync
 json_t *ls_did_open(Ls *ls, const json_t *params, LsError *err) {
   const json_t *item = json_object_get(params, "textDocument");
-  const char *uri = js_get_str(item, "uri"), *path = path_of_uri(ls, uri);
+  const char *uri = js_get_str(item, "uri"), *path = ls_path_of_uri(ls, uri);
   const json_t *text = json_object_get(item, "text");
   (void)err;
   if (!path || !json_is_string(text)) {
-    log_message(ls, "didOpen without uri or text");
+    ls_log_message(ls, "didOpen without uri or text");
     return NULL;
   }
   Doc *d = add_doc(ls, path);
@@ -168,8 +168,8 @@ static bool edit(Ls *ls, Doc *d, const json_t *change) {
   if (!js_read_pos(json_object_get(range, "start"), &from) ||
       !js_read_pos(json_object_get(range, "end"), &to))
     return false;
-  uint32_t lo = offset_at(&d->text, ls->enc, from);
-  uint32_t hi = offset_at(&d->text, ls->enc, to);
+  uint32_t lo = ls_offset_at(&d->text, ls->enc, from);
+  uint32_t hi = ls_offset_at(&d->text, ls->enc, to);
   if (lo > hi) {
     uint32_t t = lo;
     lo = hi;
@@ -185,17 +185,17 @@ static bool edit(Ls *ls, Doc *d, const json_t *change) {
 
 json_t *ls_did_change(Ls *ls, const json_t *params, LsError *err) {
   const json_t *id = json_object_get(params, "textDocument");
-  const char *path = path_of_uri(ls, js_get_str(id, "uri"));
-  Doc *d = path ? doc_find(ls, path) : NULL;
+  const char *path = ls_path_of_uri(ls, js_get_str(id, "uri"));
+  Doc *d = path ? ls_doc_find(ls, path) : NULL;
   const json_t *list = json_object_get(params, "contentChanges");
   (void)err;
   if (!d || !d->open) {
-    log_message(ls, "didChange of a document that is not open");
+    ls_log_message(ls, "didChange of a document that is not open");
     return NULL;
   }
   for (size_t i = 0; i < json_array_size(list); i++)
     if (!edit(ls, d, json_array_get(list, i)))
-      log_message(ls, "%s: an edit that cannot be understood", d->uri);
+      ls_log_message(ls, "%s: an edit that cannot be understood", d->uri);
   const json_t *version = json_object_get(id, "version");
   if (json_is_integer(version)) d->version = json_integer_value(version);
   ls->changed = true;
@@ -209,16 +209,16 @@ json_t *ls_did_save(Ls *ls, const json_t *params, LsError *err) {
 
 json_t *ls_did_close(Ls *ls, const json_t *params, LsError *err) {
   const char *uri = json_string_value(js_path(params, "textDocument.uri"));
-  const char *path = path_of_uri(ls, uri);
-  Doc *d = path ? doc_find(ls, path) : NULL;
+  const char *path = ls_path_of_uri(ls, uri);
+  Doc *d = path ? ls_doc_find(ls, path) : NULL;
   (void)err;
   if (!d || !d->open) return NULL;
   d->open = false;
   ls->changed = true;
   d->stamp = ++ls->clock;  // the file on disk holds from now on
   if (d->published && !ls->client.pull)
-    notify(ls, "textDocument/publishDiagnostics",
-           json_pack("{s:s, s:[]}", "uri", d->uri, "diagnostics"));
+    ls_notify(ls, "textDocument/publishDiagnostics",
+              json_pack("{s:s, s:[]}", "uri", d->uri, "diagnostics"));
   d->published = false;
   return NULL;
 }
@@ -227,7 +227,7 @@ json_t *ls_watched_files(Ls *ls, const json_t *params, LsError *err) {
   (void)params, (void)err;
   ls->changed = true;
   if (ls->client.pull && ls->client.refreshes)
-    request(ls, "workspace/diagnostic/refresh", NULL);
+    ls_request(ls, "workspace/diagnostic/refresh", NULL);
   return NULL;
 }
 
@@ -255,19 +255,19 @@ static void scan(Ls *ls, const char *dir, int level, DocList *out) {
     if (lstat(path, &st) != 0) continue;
     if (S_ISDIR(st.st_mode)) scan(ls, path, level + 1, out);
     else if (S_ISREG(st.st_mode) && is_attn(path))
-      put_doc(ls, out, doc_of(ls, intern(&ls->names, path)));
+      put_doc(ls, out, ls_doc_of(ls, intern(&ls->names, path)));
   }
   closedir(d);
 }
 
-void workspace_docs(Ls *ls, DocList *out) {
+void ls_workspace_docs(Ls *ls, DocList *out) {
   for (uint32_t i = 0; i < ls->docs.n; i++)
     if (ls->docs.at[i]->open) put_doc(ls, out, ls->docs.at[i]);
   for (uint32_t i = 0; i < ls->roots.n && !ls->host.no_files; i++)
     scan(ls, ls->roots.at[i], 0, out);
 }
 
-void library_docs(Ls *ls, DocList *out) {
+void ls_library_docs(Ls *ls, DocList *out) {
   for (const EmbedFile *f = stdlib_files; f->path; f++)
-    put_doc(ls, out, doc_of(ls, intern(&ls->names, f->path)));
+    put_doc(ls, out, ls_doc_of(ls, intern(&ls->names, f->path)));
 }

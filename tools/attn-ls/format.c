@@ -70,28 +70,28 @@ static json_t *edits(Ls *ls, const Lines *from, const Lines *to, uint32_t first,
 
 static json_t *format(Ls *ls, Doc *d, uint32_t first, uint32_t last,
                       LsError *err) {
-  Analysis *an = analysis_of(ls, d);
+  Analysis *an = ls_analysis_of(ls, d);
   Buf b = {.arena = &ls->scratch};
   buf_str(&b, "");
   if (!an || !an->unit->syntax_ok)
-    return fail(err, E_FAILED, "the text has syntax errors");
+    return ls_fail(err, E_FAILED, "the text has syntax errors");
   if (!fe_format(&an->cx, an->unit, &b))
-    return fail(err, E_FAILED, "the text cannot be formatted");
-  Lines to = lines_of(&ls->scratch, b.at, b.n);
+    return ls_fail(err, E_FAILED, "the text cannot be formatted");
+  Lines to = ls_lines_of(&ls->scratch, b.at, b.n);
   return edits(ls, &d->text, &to, first, last);
 }
 
 json_t *ls_formatting(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = doc_of_params(ls, params, err);
+  Doc *d = ls_doc_of_params(ls, params, err);
   return d ? format(ls, d, 0, UINT32_MAX, err) : NULL;
 }
 
 json_t *ls_range_formatting(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = doc_of_params(ls, params, err);
+  Doc *d = ls_doc_of_params(ls, params, err);
   Pos from, to;
   if (!d) return NULL;
   if (!js_read_pos(js_path(params, "range.start"), &from) ||
       !js_read_pos(js_path(params, "range.end"), &to))
-    return fail(err, E_PARAMS, "no range");
+    return ls_fail(err, E_PARAMS, "no range");
   return format(ls, d, from.line, to.line, err);
 }

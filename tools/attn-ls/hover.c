@@ -23,10 +23,10 @@ static void paragraph(Card *c, const char *text) {
 // ---------------------------------------------------------------- symbols
 static void role(Card *c, const Sym *s) {
   Buf b = {.arena = &c->ls->scratch};
-  if (s->kind == SY_INDEX) buf_str(&b, role_text(s->role));
+  if (s->kind == SY_INDEX) buf_str(&b, ls_role_text(s->role));
   if (s->kind == SY_LET || s->kind == SY_STATE) {
     Buf v = {.arena = &c->ls->scratch};
-    describe_vary(s->owner, s->vary, &v);
+    ls_describe_vary(s->owner, s->vary, &v);
     if (v.n) buf_printf(&b, "varies with %s", v.at);
   }
   if (b.n) paragraph(c, b.at);
@@ -56,7 +56,7 @@ static void derived(Card *c, const Decl *d) {
   const Source *src = d->unit->source;
   Buf b = {.arena = &c->ls->scratch};
   FactsReader r = {c->an->cx.include_dirs.at, c->an->cx.include_dirs.n,
-                   read_open, c->ls};
+                   ls_read_open, c->ls};
   facts_of(&r, src->path, src->text, src->len, d->name, &b);
   if (!b.n) return;
   if (c->markdown) buf_printf(c->out, "\n```text\n%s```\n", b.at);
@@ -65,10 +65,10 @@ static void derived(Card *c, const Decl *d) {
 
 static void about_decl(Card *c, const Decl *d) {
   Buf head = {.arena = &c->ls->scratch};
-  describe_head(d->unit, d, &head);
+  ls_describe_head(d->unit, d, &head);
   code(c, head.at ? head.at : d->name);
   paragraph(c, d->doc);
-  if (is_library(d->unit->source->path))
+  if (ls_is_library(d->unit->source->path))
     paragraph(c, arena_printf(&c->ls->scratch, "From `%s`.",
                               d->unit->source->path));
   if (c->an->cx.nerrors == 0) derived(c, d);
@@ -80,17 +80,17 @@ static void about(Card *c, const Sym *s) {
     about_decl(c, s->decl);
     return;
   }
-  describe_sym(c->ls, c->an, s, &b);
+  ls_describe_sym(c->ls, c->an, s, &b);
   code(c, b.at ? b.at : s->name);
   role(c, s);
   dim_facts(c, s);
-  if (s->kind == SY_BUILTIN) paragraph(c, builtins[s->builtin].doc);
+  if (s->kind == SY_BUILTIN) paragraph(c, fe_builtins[s->builtin].doc);
   if (s->kind == SY_LET && s->decl) paragraph(c, s->decl->doc);
 }
 
 // ---------------------------------------------------------------- places
 static bool about_name(Card *c, uint32_t offset, uint32_t *lo, uint32_t *hi) {
-  const Occ *o = occ_at(c->an, offset);
+  const Occ *o = ls_occ_at(c->an, offset);
   if (!o) return false;
   *lo = o->lo;
   *hi = o->hi;
@@ -141,10 +141,10 @@ static bool about_word(Card *c, const Doc *d, uint32_t offset, uint32_t *lo,
     *lo = t.lo;
     *hi = t.hi;
     bool at = i && d->text.text[toks.at[i - 1].lo] == '@';
-    const Decl *in = decl_at(c->an->unit, t.lo);
+    const Decl *in = ls_decl_at(c->an->unit, t.lo);
     bool key = in && in->kind == DE_SCHEDULE;
     if ((at || key) && about_table(c, w, at)) return true;
-    if (t.kind == FE_NAME || !docs_of_word(w, &doc)) continue;
+    if (t.kind == FE_NAME || !ls_docs_of_word(w, &doc)) continue;
     code(c, w);
     paragraph(c, doc);
     return true;
@@ -154,14 +154,14 @@ static bool about_word(Card *c, const Doc *d, uint32_t offset, uint32_t *lo,
 
 static bool about_expr(Card *c, uint32_t offset, uint32_t *lo, uint32_t *hi) {
   ExprPath path = {0};
-  exprs_at(c->an, &c->ls->scratch, offset, &path);
+  ls_exprs_at(c->an, &c->ls->scratch, offset, &path);
   const Expr *e = path.n ? path.at[path.n - 1] : NULL;
   if (!e || e->ty.kind == TY_NONE || e->ty.kind == TY_ERROR) return false;
-  const Decl *d = decl_at(c->an->unit, offset);
+  const Decl *d = ls_decl_at(c->an->unit, offset);
   Buf b = {.arena = &c->ls->scratch}, v = b;
-  describe_type(d, &e->ty, &b);
+  ls_describe_type(d, &e->ty, &b);
   code(c, b.at);
-  describe_vary(d, e->vary, &v);
+  ls_describe_vary(d, e->vary, &v);
   if (v.n) paragraph(c, arena_printf(&c->ls->scratch, "varies with %s", v.at));
   *lo = e->span.lo;
   *hi = e->span.hi;
@@ -170,7 +170,7 @@ static bool about_expr(Card *c, uint32_t offset, uint32_t *lo, uint32_t *hi) {
 
 json_t *ls_hover(Ls *ls, const json_t *params, LsError *err) {
   At at;
-  if (!at_params(ls, params, &at, err)) return NULL;
+  if (!ls_at_params(ls, params, &at, err)) return NULL;
   Buf b = {.arena = &ls->scratch};
   Card c = {ls, at.an, &b, ls->client.markdown};
   uint32_t lo = at.offset, hi = at.offset;

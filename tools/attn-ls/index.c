@@ -207,7 +207,7 @@ static void mark_implicit(Analysis *an) {
   }
 }
 
-void index_unit(Analysis *an) {
+void ls_index_unit(Analysis *an) {
   Walk w = {.an = an, .a = &an->cx.session, .src = an->unit->source->id};
   an->occs.n = an->calls.n = 0;
   for (uint32_t i = 0; i < an->unit->decls.n; i++)
@@ -224,7 +224,7 @@ void index_unit(Analysis *an) {
 
 // --- lookups ---------------------------------------------------------------
 
-const Occ *occ_at(const Analysis *an, uint32_t offset) {
+const Occ *ls_occ_at(const Analysis *an, uint32_t offset) {
   uint32_t lo = 0, hi = an->occs.n;  // first that begins after offset
   while (lo < hi) {
     uint32_t mid = lo + (hi - lo) / 2;
@@ -238,7 +238,7 @@ const Occ *occ_at(const Analysis *an, uint32_t offset) {
   return NULL;
 }
 
-const Decl *decl_at(const Unit *u, uint32_t offset) {
+const Decl *ls_decl_at(const Unit *u, uint32_t offset) {
   for (uint32_t i = 0; i < u->decls.n; i++) {
     const Decl *d = u->decls.at[i];
     if (d->span.lo <= offset && offset <= d->span.hi) return d;
@@ -246,7 +246,7 @@ const Decl *decl_at(const Unit *u, uint32_t offset) {
   return NULL;
 }
 
-void expr_parts(const Expr *e, ExprFn *fn, void *data) {
+void ls_expr_parts(const Expr *e, ExprFn *fn, void *data) {
   const Expr *kids[] = {e->a, e->b, e->c};
   for (int i = 0; i < 3; i++)
     if (kids[i]) fn(data, kids[i]);
@@ -269,7 +269,7 @@ static void dig(void *data, const Expr *e) {
   Dig *d = data;
   if (e->span.lo > d->offset || d->offset > e->span.hi) return;
   vec_push(d->a, d->out, e);
-  expr_parts(e, dig, d);
+  ls_expr_parts(e, dig, d);
 }
 
 static void dig_stmts(Dig *d, Stmt *const *at, uint32_t n) {
@@ -289,8 +289,8 @@ static void dig_stmts(Dig *d, Stmt *const *at, uint32_t n) {
   }
 }
 
-void exprs_at(const Analysis *an, Arena *a, uint32_t offset, ExprPath *out) {
-  const Decl *d = decl_at(an->unit, offset);
+void ls_exprs_at(const Analysis *an, Arena *a, uint32_t offset, ExprPath *out) {
+  const Decl *d = ls_decl_at(an->unit, offset);
   Dig g = {a, offset, out};
   if (!d) return;
   for (uint32_t i = 0; i < d->params.n; i++)
@@ -307,41 +307,42 @@ void exprs_at(const Analysis *an, Arena *a, uint32_t offset, ExprPath *out) {
   }
 }
 
-Place place_of(Ls *ls, const Analysis *an, const Sym *s) {
+Place ls_place_of(Ls *ls, const Analysis *an, const Sym *s) {
   Place none = {0};
   Span at = s ? s->span : NOWHERE;
   if (s && s->kind == SY_DECL && s->decl) at = s->decl->name_span;
-  const Source *src = source_of(an, at);
+  const Source *src = ls_source_of(an, at);
   if (!s || s->kind == SY_BUILTIN || !src || at.hi <= at.lo) return none;
   return (Place){intern(&ls->names, src->path), at.lo,
                  at.lo + (uint32_t)strlen(s->name)};
 }
 
-bool is_local(const Sym *s) {
+bool ls_is_local(const Sym *s) {
   bool param = s->kind == SY_PARAM || s->kind == SY_OUT ||
                (s->kind == SY_INDEX && s->role == IX_PARAM);
   return s->kind != SY_DECL && !s->decl && !param;
 }
 
 json_t *js_location(Ls *ls, Analysis *an, Span s) {
-  const Source *src = source_of(an, s);
-  const char *uri = src ? uri_of_path(ls, intern(&ls->names, src->path)) : NULL;
+  const Source *src = ls_source_of(an, s);
+  const char *uri =
+      src ? ls_uri_of_path(ls, intern(&ls->names, src->path)) : NULL;
   if (!uri) return NULL;
-  const Lines *l = lines_of_source(an, s.src);
+  const Lines *l = ls_lines_of_source(an, s.src);
   return json_pack("{s:o, s:o}", "uri", js_str(ls, uri), "range",
                    js_range(l, ls->enc, s.lo, s.hi));
 }
 
-bool at_params(Ls *ls, const json_t *params, At *out, LsError *err) {
+bool ls_at_params(Ls *ls, const json_t *params, At *out, LsError *err) {
   Pos p;
-  *out = (At){.doc = doc_of_params(ls, params, err)};
+  *out = (At){.doc = ls_doc_of_params(ls, params, err)};
   if (!out->doc) return false;
   if (!js_read_pos(json_object_get(params, "position"), &p)) {
-    fail(err, E_PARAMS, "no position");
+    ls_fail(err, E_PARAMS, "no position");
     return false;
   }
-  out->offset = offset_at(&out->doc->text, ls->enc, p);
-  out->an = analysis_of(ls, out->doc);
-  if (!out->an) fail(err, E_FAILED, "out of memory");
+  out->offset = ls_offset_at(&out->doc->text, ls->enc, p);
+  out->an = ls_analysis_of(ls, out->doc);
+  if (!out->an) ls_fail(err, E_FAILED, "out of memory");
   return out->an != NULL;
 }

@@ -12,7 +12,7 @@ static void hint(Hints *h, uint32_t at, const char *text, int kind,
                  const char *tip) {
   if (at < h->lo || at > h->hi) return;
   json_t *j = json_pack("{s:o, s:o, s:b}", "position",
-                        js_pos(pos_at(&h->d->text, h->ls->enc, at)), "label",
+                        js_pos(ls_pos_at(&h->d->text, h->ls->enc, at)), "label",
                         js_str(h->ls, text), "paddingLeft", kind == 0);
   if (kind) json_object_set_new(j, "kind", json_integer(kind));
   if (tip) json_object_set_new(j, "tooltip", js_str(h->ls, tip));
@@ -24,8 +24,8 @@ static void type_hint(Hints *h, const Occ *o) {
   Buf b = {.arena = &h->ls->scratch}, v = b;
   if (s->ty.kind != TY_VALUE) return;
   buf_str(&b, ": ");
-  describe_type(s->decl ? s->decl : s->owner, &s->ty, &b);
-  describe_vary(s->owner, s->vary, &v);
+  ls_describe_type(s->decl ? s->decl : s->owner, &s->ty, &b);
+  ls_describe_vary(s->owner, s->vary, &v);
   const char *tip =
       v.n ? arena_printf(&h->ls->scratch, "varies with %s", v.at) : NULL;
   hint(h, o->hi, b.at, 1, tip);
@@ -34,7 +34,7 @@ static void type_hint(Hints *h, const Occ *o) {
 static void role_hint(Hints *h, const Occ *o) {
   static const char *const words[] = {[IX_KEY] = "key", [IX_VEC] = "vector"};
   IndexRole r = o->sym->role;
-  if (r == IX_KEY || r == IX_VEC) hint(h, o->hi, words[r], 0, role_text(r));
+  if (r == IX_KEY || r == IX_VEC) hint(h, o->hi, words[r], 0, ls_role_text(r));
 }
 
 // causal -> causal(q, k)
@@ -57,15 +57,15 @@ static void bound_hint(Hints *h, const Expr *e) {
 }
 
 json_t *ls_inlay(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = doc_of_params(ls, params, err);
-  Analysis *an = d ? analysis_of(ls, d) : NULL;
+  Doc *d = ls_doc_of_params(ls, params, err);
+  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
   Pos from, to;
   if (!an) return NULL;
   if (!js_read_pos(js_path(params, "range.start"), &from) ||
       !js_read_pos(js_path(params, "range.end"), &to))
-    return fail(err, E_PARAMS, "no range");
-  Hints h = {ls, d, offset_at(&d->text, ls->enc, from),
-             offset_at(&d->text, ls->enc, to), json_array()};
+    return ls_fail(err, E_PARAMS, "no range");
+  Hints h = {ls, d, ls_offset_at(&d->text, ls->enc, from),
+             ls_offset_at(&d->text, ls->enc, to), json_array()};
   for (uint32_t i = 0; i < an->occs.n; i++) {
     const Occ *o = &an->occs.at[i];
     if (o->kind != OCC_DEF || !o->sym) continue;

@@ -12,10 +12,10 @@ Ls *ls_new(const LsHost *host) {
 }
 
 void ls_free(Ls *ls) {
-  children_free(ls);
+  ls_children_free(ls);
   for (uint32_t i = 0; i < ls->queue.n; i++) json_decref(ls->queue.at[i]);
-  drop_retired(ls);
-  for (uint32_t i = 0; i < ls->docs.n; i++) doc_free(ls->docs.at[i]);
+  ls_drop_retired(ls);
+  for (uint32_t i = 0; i < ls->docs.n; i++) ls_doc_free(ls->docs.at[i]);
   arena_drop(&ls->inbox);
   arena_drop(&ls->scratch);
   Arena a = ls->arena;
@@ -76,7 +76,7 @@ static Client client_of(const json_t *c) {
 }
 
 static void add_root(Ls *ls, const char *uri) {
-  const char *path = path_of_uri(ls, uri);
+  const char *path = ls_path_of_uri(ls, uri);
   if (!path || path[0] != '/') return;
   size_t n = strlen(path);
   while (n > 1 && path[n - 1] == '/') n--;
@@ -99,7 +99,7 @@ json_t *ls_folders(Ls *ls, const json_t *params, LsError *err) {
   (void)err;
   for (size_t i = 0; i < json_array_size(gone); i++) {
     const char *path =
-        path_of_uri(ls, js_get_str(json_array_get(gone, i), "uri"));
+        ls_path_of_uri(ls, js_get_str(json_array_get(gone, i), "uri"));
     uint32_t n = 0;
     for (uint32_t k = 0; k < ls->roots.n; k++)
       if (ls->roots.at[k] != path) ls->roots.at[n++] = ls->roots.at[k];
@@ -159,7 +159,7 @@ static json_t *capabilities(const Ls *ls) {
 
 json_t *ls_initialize(Ls *ls, const json_t *params, LsError *err) {
   if (ls->state != LS_NEW)
-    return fail(err, E_INVALID_REQUEST, "initialized before");
+    return ls_fail(err, E_INVALID_REQUEST, "initialized before");
   if (!ls->id) return NULL;
   const json_t *client = json_object_get(params, "capabilities");
   ls->enc = encoding_of(client);
@@ -174,18 +174,18 @@ json_t *ls_initialize(Ls *ls, const json_t *params, LsError *err) {
 json_t *ls_initialized(Ls *ls, const json_t *params, LsError *err) {
   (void)params, (void)err;
   if (ls->client.watches)
-    request(ls, "client/registerCapability",
-            json_pack("{s:[{s:s, s:s, s:{s:[{s:s}]}}]}", "registrations", "id",
-                      "attn-files", "method", "workspace/didChangeWatchedFiles",
-                      "registerOptions", "watchers", "globPattern",
-                      "**/*.attn"));
+    ls_request(ls, "client/registerCapability",
+               json_pack("{s:[{s:s, s:s, s:{s:[{s:s}]}}]}", "registrations",
+                         "id", "attn-files", "method",
+                         "workspace/didChangeWatchedFiles", "registerOptions",
+                         "watchers", "globPattern", "**/*.attn"));
   return NULL;
 }
 
 json_t *ls_shutdown(Ls *ls, const json_t *params, LsError *err) {
   (void)params, (void)err;
   ls->state = LS_SHUTDOWN;
-  children_free(ls);
+  ls_children_free(ls);
   return json_null();
 }
 

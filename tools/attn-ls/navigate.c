@@ -2,7 +2,7 @@
 #include "tools/attn-ls/server.h"
 
 static json_t *module_location(Ls *ls, const Unit *u) {
-  const char *uri = uri_of_path(ls, intern(&ls->names, u->source->path));
+  const char *uri = ls_uri_of_path(ls, intern(&ls->names, u->source->path));
   if (!uri) return NULL;
   return json_pack("{s:o, s:{s:{s:i,s:i}, s:{s:i,s:i}}}", "uri",
                    js_str(ls, uri), "range", "start", "line", 0, "character", 0,
@@ -17,8 +17,8 @@ static Span declared(const Sym *s) {
 
 json_t *ls_definition(Ls *ls, const json_t *params, LsError *err) {
   At at;
-  if (!at_params(ls, params, &at, err)) return NULL;
-  const Occ *o = occ_at(at.an, at.offset);
+  if (!ls_at_params(ls, params, &at, err)) return NULL;
+  const Occ *o = ls_occ_at(at.an, at.offset);
   if (!o) return NULL;
   if (o->unit) return module_location(ls, o->unit);
   if (!o->sym || o->sym->kind == SY_BUILTIN) return NULL;
@@ -30,8 +30,8 @@ json_t *ls_definition(Ls *ls, const json_t *params, LsError *err) {
 // Of a value: the dims of its type lead to generics; here, the first one.
 json_t *ls_type_definition(Ls *ls, const json_t *params, LsError *err) {
   At at;
-  if (!at_params(ls, params, &at, err)) return NULL;
-  const Occ *o = occ_at(at.an, at.offset);
+  if (!ls_at_params(ls, params, &at, err)) return NULL;
+  const Occ *o = ls_occ_at(at.an, at.offset);
   const Sym *s = o ? o->sym : NULL;
   const Decl *d = s ? s->owner : NULL;
   if (!d || !d->dims || s->kind == SY_DIM) return NULL;
@@ -61,11 +61,11 @@ static bool mentions(const Lines *l, const char *name) {
 }
 
 static void refs_in(Ls *ls, Doc *d, Place want, bool declaration, json_t *out) {
-  Analysis *an = analysis_of(ls, d);
-  const char *uri = an ? uri_of_path(ls, d->path) : NULL;
+  Analysis *an = ls_analysis_of(ls, d);
+  const char *uri = an ? ls_uri_of_path(ls, d->path) : NULL;
   for (uint32_t i = 0; uri && i < an->occs.n; i++) {
     const Occ *o = &an->occs.at[i];
-    if (!o->sym || !same(place_of(ls, an, o->sym), want)) continue;
+    if (!o->sym || !same(ls_place_of(ls, an, o->sym), want)) continue;
     if (o->kind == OCC_DEF && !declaration) continue;
     json_array_append_new(out,
                           json_pack("{s:o, s:o}", "uri", js_str(ls, uri),
@@ -76,20 +76,20 @@ static void refs_in(Ls *ls, Doc *d, Place want, bool declaration, json_t *out) {
 
 json_t *ls_references(Ls *ls, const json_t *params, LsError *err) {
   At at;
-  if (!at_params(ls, params, &at, err)) return NULL;
-  const Occ *o = occ_at(at.an, at.offset);
+  if (!ls_at_params(ls, params, &at, err)) return NULL;
+  const Occ *o = ls_occ_at(at.an, at.offset);
   json_t *out = json_array();
   if (!o || !o->sym) return out;
-  Place want = place_of(ls, at.an, o->sym);
+  Place want = ls_place_of(ls, at.an, o->sym);
   const char *name = arena_strdup(&ls->scratch, o->sym->name);
-  bool local = is_local(o->sym);
+  bool local = ls_is_local(o->sym);
   bool all = json_is_true(js_path(params, "context.includeDeclaration"));
   DocList docs = {0};
   if (local) {
     vec_push(&ls->scratch, &docs, at.doc);
   } else {
-    workspace_docs(ls, &docs);
-    library_docs(ls, &docs);
+    ls_workspace_docs(ls, &docs);
+    ls_library_docs(ls, &docs);
   }
   for (uint32_t i = 0; want.path && i < docs.n; i++)
     if (mentions(&docs.at[i]->text, name))
@@ -99,8 +99,8 @@ json_t *ls_references(Ls *ls, const json_t *params, LsError *err) {
 
 json_t *ls_highlight(Ls *ls, const json_t *params, LsError *err) {
   At at;
-  if (!at_params(ls, params, &at, err)) return NULL;
-  const Occ *o = occ_at(at.an, at.offset);
+  if (!ls_at_params(ls, params, &at, err)) return NULL;
+  const Occ *o = ls_occ_at(at.an, at.offset);
   json_t *out = json_array();
   for (uint32_t i = 0; o && o->sym && i < at.an->occs.n; i++) {
     const Occ *x = &at.an->occs.at[i];

@@ -6,14 +6,14 @@
 static bool may_rename(Ls *ls, const At *at, const Occ *o, Place *out,
                        LsError *err) {
   if (!o || !o->sym) {
-    fail(err, E_FAILED, "there is no name here");
+    ls_fail(err, E_FAILED, "there is no name here");
   } else if (o->sym->kind == SY_BUILTIN) {
-    fail(err, E_FAILED, "builtin functions cannot be renamed");
+    ls_fail(err, E_FAILED, "builtin functions cannot be renamed");
   } else {
-    *out = place_of(ls, at->an, o->sym);
-    if (!out->path) fail(err, E_FAILED, "there is no name here");
-    else if (is_library(out->path))
-      fail(err, E_FAILED, "names of the standard library cannot be renamed");
+    *out = ls_place_of(ls, at->an, o->sym);
+    if (!out->path) ls_fail(err, E_FAILED, "there is no name here");
+    else if (ls_is_library(out->path))
+      ls_fail(err, E_FAILED, "names of the standard library cannot be renamed");
   }
   return err->code == 0;
 }
@@ -21,8 +21,8 @@ static bool may_rename(Ls *ls, const At *at, const Occ *o, Place *out,
 json_t *ls_prepare_rename(Ls *ls, const json_t *params, LsError *err) {
   At at;
   Place place;
-  if (!at_params(ls, params, &at, err)) return NULL;
-  const Occ *o = occ_at(at.an, at.offset);
+  if (!ls_at_params(ls, params, &at, err)) return NULL;
+  const Occ *o = ls_occ_at(at.an, at.offset);
   if (!may_rename(ls, &at, o, &place, err)) return NULL;
   return json_pack("{s:o, s:o}", "range",
                    js_range(&at.doc->text, ls->enc, o->lo, o->hi),
@@ -69,18 +69,18 @@ static bool bound_by_name(const Analysis *an, const Sym *s) {
 
 static bool edits_in(Ls *ls, Doc *d, Place want, const char *name,
                      json_t *changes, LsError *err) {
-  Analysis *an = analysis_of(ls, d);
-  const char *uri = an ? uri_of_path(ls, d->path) : NULL;
+  Analysis *an = ls_analysis_of(ls, d);
+  const char *uri = an ? ls_uri_of_path(ls, d->path) : NULL;
   json_t *edits = json_array();
   for (uint32_t i = 0; uri && i < an->occs.n; i++) {
     const Occ *o = &an->occs.at[i];
-    Place p = o->sym ? place_of(ls, an, o->sym) : (Place){0};
+    Place p = o->sym ? ls_place_of(ls, an, o->sym) : (Place){0};
     if (!p.path || p.path != want.path || p.lo != want.lo) continue;
     // `import m as x`: uses of x keep it.
     if (o->hi - o->lo != want.hi - want.lo) continue;
-    if (clashes(an, o->sym, name)) fail(err, E_FAILED, "that name is taken");
+    if (clashes(an, o->sym, name)) ls_fail(err, E_FAILED, "that name is taken");
     if (bound_by_name(an, o->sym))
-      fail(err, E_FAILED, "a call takes this index by its name");
+      ls_fail(err, E_FAILED, "a call takes this index by its name");
     if (err->code) break;
     json_array_append_new(edits,
                           json_pack("{s:o, s:s}", "range",
@@ -98,7 +98,7 @@ static json_t *versioned(Ls *ls, json_t *changes) {
   const char *uri;
   json_t *edits;
   json_object_foreach(changes, uri, edits) {
-    Doc *d = doc_find(ls, path_of_uri(ls, uri));
+    Doc *d = ls_doc_find(ls, ls_path_of_uri(ls, uri));
     json_t *id = json_pack("{s:s}", "uri", uri);
     json_object_set_new(id, "version",
                         d && d->open ? json_integer(d->version) : json_null());
@@ -113,17 +113,17 @@ json_t *ls_rename(Ls *ls, const json_t *params, LsError *err) {
   At at;
   Place place;
   const char *name = js_get_str(params, "newName");
-  if (!at_params(ls, params, &at, err)) return NULL;
-  const Occ *o = occ_at(at.an, at.offset);
+  if (!ls_at_params(ls, params, &at, err)) return NULL;
+  const Occ *o = ls_occ_at(at.an, at.offset);
   if (!may_rename(ls, &at, o, &place, err)) return NULL;
   if (!name || !is_name(ls, name))
-    return fail(err, E_PARAMS, "that is no name");
-  bool local = is_local(o->sym);
+    return ls_fail(err, E_PARAMS, "that is no name");
+  bool local = ls_is_local(o->sym);
   json_t *changes = json_object();
   DocList docs = {0};
   if (local) vec_push(&ls->scratch, &docs, at.doc);
-  else workspace_docs(ls, &docs);
-  Doc *own = doc_of(ls, place.path);
+  else ls_workspace_docs(ls, &docs);
+  Doc *own = ls_doc_of(ls, place.path);
   bool has_own = local;
   for (uint32_t i = 0; i < docs.n; i++) has_own |= docs.at[i] == own;
   if (own && !has_own) vec_push(&ls->scratch, &docs, own);

@@ -76,8 +76,8 @@ json_t *js_pos(Pos p) {
 }
 
 json_t *js_range(const Lines *l, Encoding enc, uint32_t lo, uint32_t hi) {
-  return json_pack("{s:o, s:o}", "start", js_pos(pos_at(l, enc, lo)), "end",
-                   js_pos(pos_at(l, enc, hi)));
+  return json_pack("{s:o, s:o}", "start", js_pos(ls_pos_at(l, enc, lo)), "end",
+                   js_pos(ls_pos_at(l, enc, hi)));
 }
 
 static bool read_uint(const json_t *o, const char *key, uint32_t *out) {
@@ -94,7 +94,7 @@ bool js_read_pos(const json_t *o, Pos *out) {
 }
 
 // ---------------------------------------------------------------- out
-void send_json(Ls *ls, json_t *message) {
+void ls_send_json(Ls *ls, json_t *message) {
   char *body = json_dumps(message, JSON_COMPACT);
   json_decref(message);
   if (!body) return;
@@ -106,42 +106,42 @@ void send_json(Ls *ls, json_t *message) {
   ls->host.send(ls->host.data, b.at, b.n);
 }
 
-void notify(Ls *ls, const char *method, json_t *params) {
-  send_json(ls, json_pack("{s:s, s:s, s:o}", "jsonrpc", "2.0", "method", method,
-                          "params", params));
+void ls_notify(Ls *ls, const char *method, json_t *params) {
+  ls_send_json(ls, json_pack("{s:s, s:s, s:o}", "jsonrpc", "2.0", "method",
+                             method, "params", params));
 }
 
-void request(Ls *ls, const char *method, json_t *params) {
-  send_json(ls, json_pack("{s:s, s:I, s:s, s:o*}", "jsonrpc", "2.0", "id",
-                          (json_int_t)++ls->requests, "method", method,
-                          "params", params));
+void ls_request(Ls *ls, const char *method, json_t *params) {
+  ls_send_json(ls, json_pack("{s:s, s:I, s:s, s:o*}", "jsonrpc", "2.0", "id",
+                             (json_int_t)++ls->requests, "method", method,
+                             "params", params));
 }
 
-void reply(Ls *ls, const json_t *id, json_t *result) {
+void ls_reply(Ls *ls, const json_t *id, json_t *result) {
   if (!result) result = json_null();
-  send_json(ls, json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", id,
-                          "result", result));
+  ls_send_json(ls, json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", id,
+                             "result", result));
 }
 
-void reply_error(Ls *ls, const json_t *id, int code, const char *text) {
+void ls_reply_error(Ls *ls, const json_t *id, int code, const char *text) {
   json_t *e =
       json_pack("{s:i, s:o}", "code", code, "message", js_str(ls, text));
   json_t *m = json_pack("{s:s, s:o}", "jsonrpc", "2.0", "error", e);
   json_object_set_new(m, "id", id ? json_incref((json_t *)id) : json_null());
-  send_json(ls, m);
+  ls_send_json(ls, m);
 }
 
-void log_message(Ls *ls, const char *fmt, ...) {
+void ls_log_message(Ls *ls, const char *fmt, ...) {
   char text[512];
   va_list ap;
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
-  notify(ls, "window/logMessage",
-         json_pack("{s:i, s:o}", "type", 2, "message", js_str(ls, text)));
+  ls_notify(ls, "window/logMessage",
+            json_pack("{s:i, s:o}", "type", 2, "message", js_str(ls, text)));
 }
 
-json_t *fail(LsError *err, int code, const char *text) {
+json_t *ls_fail(LsError *err, int code, const char *text) {
   *err = (LsError){code, text};
   return NULL;
 }
@@ -156,9 +156,9 @@ static const Method *find_method(const char *name) {
 static bool allowed(const Ls *ls, const Method *m, LsError *err) {
   if (m && m->kind == ANY && ls->state != LS_SHUTDOWN) return true;
   if (m && strcmp(m->name, "exit") == 0) return true;
-  if (ls->state == LS_NEW) fail(err, E_NOT_INIT, "not initialized");
-  else if (ls->state != LS_READY) fail(err, E_INVALID_REQUEST, "shut down");
-  else if (!m) fail(err, E_NO_METHOD, "no such method");
+  if (ls->state == LS_NEW) ls_fail(err, E_NOT_INIT, "not initialized");
+  else if (ls->state != LS_READY) ls_fail(err, E_INVALID_REQUEST, "shut down");
+  else if (!m) ls_fail(err, E_NO_METHOD, "no such method");
   return err->code == 0;
 }
 
@@ -173,20 +173,21 @@ static void call(Ls *ls, const json_t *msg, const char *name) {
   LsError err = {0};
   json_t *result = NULL;
   if (id && !json_is_integer(id) && !json_is_string(id)) {
-    reply_error(ls, NULL, E_INVALID_REQUEST, "an id is a number or a string");
+    ls_reply_error(ls, NULL, E_INVALID_REQUEST,
+                   "an id is a number or a string");
     return;
   }
   if (!id && (!m || !allowed(ls, m, &err))) return;
-  if (id && m && m->kind == NOTE) fail(&err, E_NO_METHOD, "a notification");
+  if (id && m && m->kind == NOTE) ls_fail(&err, E_NO_METHOD, "a notification");
   if (!params_ok(params) && !json_is_null(params))
-    fail(&err, E_PARAMS, "params are an object");
+    ls_fail(&err, E_PARAMS, "params are an object");
   ls->id = id;
   ls->later = false;
   if (!err.code && allowed(ls, m, &err)) result = m->run(ls, params, &err);
   ls->id = NULL;
   if (!id || ls->later) json_decref(result);
-  else if (err.code) reply_error(ls, id, err.code, err.text);
-  else reply(ls, id, result);
+  else if (err.code) ls_reply_error(ls, id, err.code, err.text);
+  else ls_reply(ls, id, result);
 }
 
 static void handle(Ls *ls, const json_t *msg) {
@@ -195,9 +196,9 @@ static void handle(Ls *ls, const json_t *msg) {
     call(ls, msg, method);
   } else if (!json_is_object(msg) || (!json_object_get(msg, "result") &&
                                       !json_object_get(msg, "error"))) {
-    reply_error(ls, NULL, E_INVALID_REQUEST, "neither method nor result");
+    ls_reply_error(ls, NULL, E_INVALID_REQUEST, "neither method nor result");
   }
-  drop_retired(ls);
+  ls_drop_retired(ls);
   ArenaMark none = {0};
   arena_reset(&ls->scratch, none);
 }
@@ -211,7 +212,7 @@ static bool is_cancel(const json_t *m) {
 json_t *ls_cancel(Ls *ls, const json_t *params, LsError *err) {
   const json_t *id = json_object_get(params, "id");
   (void)err;
-  if (id) children_cancel(ls, id);
+  if (id) ls_children_cancel(ls, id);
   return NULL;
 }
 
@@ -233,17 +234,17 @@ void ls_work(Ls *ls) {
     json_t *m = ls->queue.at[i];
     ls->queue.at[i] = NULL;
     if (skip)
-      reply_error(ls, json_object_get(m, "id"), E_CANCELLED, "cancelled");
+      ls_reply_error(ls, json_object_get(m, "id"), E_CANCELLED, "cancelled");
     else if (ls->state != LS_EXITED) handle(ls, m);
     json_decref(m);
   }
   ls->queue.n = 0;
-  if (ls->state == LS_READY) publish_all(ls);
+  if (ls->state == LS_READY) ls_publish_all(ls);
 }
 
 // ---------------------------------------------------------------- in
 static void give_up(Ls *ls, const char *why) {
-  reply_error(ls, NULL, E_PARSE, why);
+  ls_reply_error(ls, NULL, E_PARSE, why);
   ls->state = LS_EXITED;
   ls->code = 1;
 }
@@ -268,7 +269,7 @@ static void take(Ls *ls, const char *body, size_t n) {
   json_error_t e;
   json_t *m = json_loadb(body, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &e);
   if (!m) {
-    reply_error(ls, NULL, E_PARSE, e.text);
+    ls_reply_error(ls, NULL, E_PARSE, e.text);
     return;
   }
   // A batch is not part of the protocol.

@@ -62,8 +62,9 @@ static uint32_t mods_of(const Analysis *an, const Occ *o) {
   if (s->kind == SY_INDEX && s->role == IX_KEY) m |= bit(B_REDUCED);
   if (s->kind == SY_INDEX && s->role == IX_PARALLEL) m |= bit(B_PARALLEL);
   if (s->kind == SY_LET || s->kind == SY_DIM) m |= bit(B_READONLY);
-  const Source *src = s->decl ? s->decl->unit->source : source_of(an, s->span);
-  if (s->kind == SY_BUILTIN || (src && is_library(src->path)))
+  const Source *src =
+      s->decl ? s->decl->unit->source : ls_source_of(an, s->span);
+  if (s->kind == SY_BUILTIN || (src && ls_is_library(src->path)))
     m |= bit(B_LIBRARY);
   return m;
 }
@@ -128,8 +129,8 @@ static void encode(Ls *ls, Analysis *an, const Doc *d, uint32_t lo, uint32_t hi,
   for (uint32_t i = 0; i < toks.n; i++) {
     const Tok *t = &toks.at[i];
     if (t->hi <= lo || t->lo >= hi) continue;
-    Pos p = pos_at(&d->text, ls->enc, t->lo);
-    Pos e = pos_at(&d->text, ls->enc, t->hi);
+    Pos p = ls_pos_at(&d->text, ls->enc, t->lo);
+    Pos e = ls_pos_at(&d->text, ls->enc, t->hi);
     if (e.line != p.line || e.col <= p.col) continue;
     uint32_t five[] = {p.line - last.line,
                        p.line == last.line ? p.col - last.col : p.col,
@@ -165,8 +166,8 @@ static json_t *whole(Ls *ls, Doc *d, const Data *data) {
 }
 
 json_t *ls_tokens_full(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = doc_of_params(ls, params, err);
-  Analysis *an = d ? analysis_of(ls, d) : NULL;
+  Doc *d = ls_doc_of_params(ls, params, err);
+  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
   Data data = {0};
   if (!an) return NULL;
   encode(ls, an, d, 0, d->text.len, &data);
@@ -174,16 +175,16 @@ json_t *ls_tokens_full(Ls *ls, const json_t *params, LsError *err) {
 }
 
 json_t *ls_tokens_range(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = doc_of_params(ls, params, err);
-  Analysis *an = d ? analysis_of(ls, d) : NULL;
+  Doc *d = ls_doc_of_params(ls, params, err);
+  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
   Data data = {0};
   Pos from, to;
   if (!an) return NULL;
   if (!js_read_pos(js_path(params, "range.start"), &from) ||
       !js_read_pos(js_path(params, "range.end"), &to))
-    return fail(err, E_PARAMS, "no range");
-  encode(ls, an, d, offset_at(&d->text, ls->enc, from),
-         offset_at(&d->text, ls->enc, to), &data);
+    return ls_fail(err, E_PARAMS, "no range");
+  encode(ls, an, d, ls_offset_at(&d->text, ls->enc, from),
+         ls_offset_at(&d->text, ls->enc, to), &data);
   return json_pack("{s:o}", "data", numbers(data.at, data.n));
 }
 
@@ -205,8 +206,8 @@ static json_t *difference(Ls *ls, Doc *d, const Data *data) {
 }
 
 json_t *ls_tokens_delta(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = doc_of_params(ls, params, err);
-  Analysis *an = d ? analysis_of(ls, d) : NULL;
+  Doc *d = ls_doc_of_params(ls, params, err);
+  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
   const char *id = js_get_str(params, "previousResultId");
   Data data = {0};
   if (!an) return NULL;

@@ -29,10 +29,10 @@ typedef struct Pos {
   uint32_t line, col;  // 0-based, col in units of the encoding
 } Pos;
 
-Lines lines_of(Arena *a, const char *text, uint32_t len);
-Pos pos_at(const Lines *l, Encoding enc, uint32_t offset);
+Lines ls_lines_of(Arena *a, const char *text, uint32_t len);
+Pos ls_pos_at(const Lines *l, Encoding enc, uint32_t offset);
 // Past the end of a line: its end; past the last line: the end of the text.
-uint32_t offset_at(const Lines *l, Encoding enc, Pos p);
+uint32_t ls_offset_at(const Lines *l, Encoding enc, Pos p);
 
 // ---------------------------------------------------------------- analyses
 typedef enum OccKind { OCC_READ, OCC_WRITE, OCC_DEF } OccKind;
@@ -142,13 +142,13 @@ struct Ls {
 
 // ---------------------------------------------------------------- rpc.c
 typedef json_t *MethodFn(Ls *ls, const json_t *params, LsError *err);
-json_t *fail(LsError *err, int code, const char *text);    // NULL
-void send_json(Ls *ls, json_t *message);                   // takes it
-void notify(Ls *ls, const char *method, json_t *params);   // takes it
-void request(Ls *ls, const char *method, json_t *params);  // takes it
-void reply(Ls *ls, const json_t *id, json_t *result);      // takes result
-void reply_error(Ls *ls, const json_t *id, int code, const char *text);
-void log_message(Ls *ls, const char *fmt, ...)
+json_t *ls_fail(LsError *err, int code, const char *text);    // NULL
+void ls_send_json(Ls *ls, json_t *message);                   // takes it
+void ls_notify(Ls *ls, const char *method, json_t *params);   // takes it
+void ls_request(Ls *ls, const char *method, json_t *params);  // takes it
+void ls_reply(Ls *ls, const json_t *id, json_t *result);      // takes result
+void ls_reply_error(Ls *ls, const json_t *id, int code, const char *text);
+void ls_log_message(Ls *ls, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 // A JSON string; bytes that are no UTF-8 become U+FFFD.
 json_t *js_text(Ls *ls, const char *s, size_t n);
@@ -162,53 +162,53 @@ json_t *js_range(const Lines *l, Encoding enc, uint32_t lo, uint32_t hi);
 bool js_read_pos(const json_t *o, Pos *out);
 
 // ---------------------------------------------------------------- uri.c
-const char *path_of_uri(Ls *ls, const char *uri);  // interned, or NULL
-const char *uri_of_path(Ls *ls, const char *path);
-bool is_library(const char *path);  // std/..
+const char *ls_path_of_uri(Ls *ls, const char *uri);  // interned, or NULL
+const char *ls_uri_of_path(Ls *ls, const char *path);
+bool ls_is_library(const char *path);  // std/..
 // The explanation of a diagnostic as a file, or NULL.
-const char *uri_of_page(Ls *ls, DiagId id);
+const char *ls_uri_of_page(Ls *ls, DiagId id);
 
 // ---------------------------------------------------------------- docs.c
-Doc *doc_find(Ls *ls, const char *path);  // open or known; or NULL
-Doc *doc_of(Ls *ls, const char *path);    // made if it can be read
-Doc *doc_of_params(Ls *ls, const json_t *params, LsError *err);
-void doc_free(Doc *d);
-uint64_t path_stamp(Ls *ls, const char *path);  // 0: no such file
+Doc *ls_doc_find(Ls *ls, const char *path);  // open or known; or NULL
+Doc *ls_doc_of(Ls *ls, const char *path);    // made if it can be read
+Doc *ls_doc_of_params(Ls *ls, const json_t *params, LsError *err);
+void ls_doc_free(Doc *d);
+uint64_t ls_path_stamp(Ls *ls, const char *path);  // 0: no such file
 // Every file of the workspace, and the open ones.
 typedef Vec(Doc *) DocList;
-void workspace_docs(Ls *ls, DocList *out);
-void library_docs(Ls *ls, DocList *out);
+void ls_workspace_docs(Ls *ls, DocList *out);
+void ls_library_docs(Ls *ls, DocList *out);
 
 // ---------------------------------------------------------------- analysis.c
-Analysis *analysis_of(Ls *ls, Doc *d);  // fresh; NULL: no memory
-Analysis *analysis_make(Ls *ls, const char *path, const char *text,
-                        uint32_t len, bool check);
-ReadFileFn read_open;  // of a Ls
-void analysis_free(Analysis *an);
-void drop_retired(Ls *ls);
-bool analysis_fresh(Ls *ls, const Analysis *an);
-const Source *source_of(const Analysis *an, Span s);
-const Lines *lines_of_source(Analysis *an, uint32_t id);
+Analysis *ls_analysis_of(Ls *ls, Doc *d);  // fresh; NULL: no memory
+Analysis *ls_analysis_make(Ls *ls, const char *path, const char *text,
+                           uint32_t len, bool check);
+ReadFileFn ls_read_open;  // of a Ls
+void ls_analysis_free(Analysis *an);
+void ls_drop_retired(Ls *ls);
+bool ls_analysis_fresh(Ls *ls, const Analysis *an);
+const Source *ls_source_of(const Analysis *an, Span s);
+const Lines *ls_lines_of_source(Analysis *an, uint32_t id);
 
 // ---------------------------------------------------------------- index.c
-void index_unit(Analysis *an);
-const Occ *occ_at(const Analysis *an, uint32_t offset);
-const Decl *decl_at(const Unit *u, uint32_t offset);
+void ls_index_unit(Analysis *an);
+const Occ *ls_occ_at(const Analysis *an, uint32_t offset);
+const Decl *ls_decl_at(const Unit *u, uint32_t offset);
 // The innermost expression and those around it, outermost first.
 typedef Vec(const Expr *) ExprPath;
-void exprs_at(const Analysis *an, Arena *a, uint32_t offset, ExprPath *out);
+void ls_exprs_at(const Analysis *an, Arena *a, uint32_t offset, ExprPath *out);
 // Calls fn with the direct parts of e.
 typedef void ExprFn(void *data, const Expr *e);
-void expr_parts(const Expr *e, ExprFn *fn, void *data);
+void ls_expr_parts(const Expr *e, ExprFn *fn, void *data);
 
 // Where a name is declared, over files.
 typedef struct Place {
   const char *path;  // NULL: nowhere
   uint32_t lo, hi;
 } Place;
-Place place_of(Ls *ls, const Analysis *an, const Sym *s);
+Place ls_place_of(Ls *ls, const Analysis *an, const Sym *s);
 // Only its own file can name it.
-bool is_local(const Sym *s);
+bool ls_is_local(const Sym *s);
 json_t *js_location(Ls *ls, Analysis *an, Span s);
 
 // A request about a place in a document.
@@ -217,27 +217,27 @@ typedef struct At {
   Analysis *an;
   uint32_t offset;
 } At;
-bool at_params(Ls *ls, const json_t *params, At *out, LsError *err);
+bool ls_at_params(Ls *ls, const json_t *params, At *out, LsError *err);
 
 // ---------------------------------------------------------------- texts
 // describe.c: "tensor bf16[B, H, S, D]", "let s: f32", docs.
-void describe_type(const Decl *d, const Ty *t, Buf *out);
-void describe_vary(const Decl *d, uint64_t vary, Buf *out);
-void describe_sym(Ls *ls, const Analysis *an, const Sym *s, Buf *out);
-void describe_head(const Unit *u, const Decl *d, Buf *out);
-const char *decl_word(const Decl *d);
-const char *role_text(IndexRole r);
-bool docs_of_word(const char *word, const char **doc);
+void ls_describe_type(const Decl *d, const Ty *t, Buf *out);
+void ls_describe_vary(const Decl *d, uint64_t vary, Buf *out);
+void ls_describe_sym(Ls *ls, const Analysis *an, const Sym *s, Buf *out);
+void ls_describe_head(const Unit *u, const Decl *d, Buf *out);
+const char *ls_decl_word(const Decl *d);
+const char *ls_role_text(IndexRole r);
+bool ls_docs_of_word(const char *word, const char **doc);
 
 // diagnostics.c
-void publish_all(Ls *ls);
-json_t *diagnostics_of(Ls *ls, Doc *d);
+void ls_publish_all(Ls *ls);
+json_t *ls_diagnostics_of(Ls *ls, Doc *d);
 json_t *js_diag(Ls *ls, Analysis *an, const Diag *g);
-bool diag_shown(const Analysis *an, const Diag *g);
+bool ls_diag_shown(const Analysis *an, const Diag *g);
 
 // command.c
-void children_free(Ls *ls);
-void children_cancel(Ls *ls, const json_t *id);
+void ls_children_free(Ls *ls);
+void ls_children_cancel(Ls *ls, const json_t *id);
 void child_forget(Ls *ls, const char *token);
 
 #define METHOD(name, fn, kind) MethodFn ls_##fn;

@@ -52,7 +52,7 @@ static bool find_call(Ls *ls, const Doc *d, const FeTokens *t, uint32_t offset,
 }
 
 static const Sym *callee(const Analysis *an, const Doc *d, FeToken t) {
-  const Occ *o = occ_at(an, t.lo);
+  const Occ *o = ls_occ_at(an, t.lo);
   if (o && o->sym && o->lo == t.lo) return o->sym;
   size_t n = t.hi - t.lo;
   const char *s = d->text.text + t.lo;
@@ -68,9 +68,9 @@ static const Sym *callee(const Analysis *an, const Doc *d, FeToken t) {
 // A builtin that no whole statement of the file mentions.
 static const Builtin *builtin_named(const Doc *d, FeToken t) {
   for (int i = 0; i < BI_COUNT; i++)
-    if (strlen(builtins[i].name) == t.hi - t.lo &&
-        !memcmp(builtins[i].name, d->text.text + t.lo, t.hi - t.lo))
-      return &builtins[i];
+    if (strlen(fe_builtins[i].name) == t.hi - t.lo &&
+        !memcmp(fe_builtins[i].name, d->text.text + t.lo, t.hi - t.lo))
+      return &fe_builtins[i];
   return NULL;
 }
 
@@ -79,9 +79,9 @@ static json_t *parameter(Ls *ls, Buf *label, const char *text, size_t n) {
   buf_add(label, text, n);
   if (!ls->client.label_offsets)
     return json_pack("{s:o}", "label", js_text(ls, text, n));
-  Lines l = lines_of(&ls->scratch, label->at, label->n);
-  return json_pack("{s:[i,i]}", "label", (int)pos_at(&l, ls->enc, lo).col,
-                   (int)pos_at(&l, ls->enc, label->n).col);
+  Lines l = ls_lines_of(&ls->scratch, label->at, label->n);
+  return json_pack("{s:[i,i]}", "label", (int)ls_pos_at(&l, ls->enc, lo).col,
+                   (int)ls_pos_at(&l, ls->enc, label->n).col);
 }
 
 // The parameter that a position or name means.
@@ -100,7 +100,7 @@ static json_t *of_decl(Ls *ls, const Decl *d, const Open *o, int *at) {
   Buf b = {.arena = &ls->scratch};
   const char *text = d->unit->source->text;
   json_t *params = json_array();
-  buf_printf(&b, "%s %s(", decl_word(d), d->name);
+  buf_printf(&b, "%s %s(", ls_decl_word(d), d->name);
   for (uint32_t i = 0; i < d->params.n; i++) {
     Span s = d->params.at[i].span;
     if (i) buf_str(&b, ", ");
@@ -152,12 +152,12 @@ json_t *ls_signature(Ls *ls, const json_t *params, LsError *err) {
   Open o = {0};
   FeTokens toks = {0};
   int active_param = 0;
-  if (!at_params(ls, params, &at, err)) return NULL;
+  if (!ls_at_params(ls, params, &at, err)) return NULL;
   fe_tokens(&at.an->cx, at.an->unit->source, &ls->scratch, &toks);
   if (!find_call(ls, at.doc, &toks, at.offset, &o)) return NULL;
   const Sym *s = callee(at.an, at.doc, toks.at[o.callee]);
   json_t *sig = NULL;
-  const Builtin *b = s ? s->kind == SY_BUILTIN ? &builtins[s->builtin] : NULL
+  const Builtin *b = s ? s->kind == SY_BUILTIN ? &fe_builtins[s->builtin] : NULL
                        : builtin_named(at.doc, toks.at[o.callee]);
   if (s && s->kind == SY_DECL && s->decl)
     sig = of_decl(ls, s->decl, &o, &active_param);

@@ -4,7 +4,8 @@
 // ---------------------------------------------------------------- folds
 static void fold(Ls *ls, const Doc *d, uint32_t lo, uint32_t hi,
                  const char *kind, json_t *out) {
-  Pos a = pos_at(&d->text, ls->enc, lo), b = pos_at(&d->text, ls->enc, hi);
+  Pos a = ls_pos_at(&d->text, ls->enc, lo),
+      b = ls_pos_at(&d->text, ls->enc, hi);
   if (b.line <= a.line) return;
   json_t *f =
       json_pack("{s:i, s:i}", "startLine", (int)a.line, "endLine", (int)b.line);
@@ -25,11 +26,11 @@ static void fold_stmts(Ls *ls, const Doc *d, Stmt *const *at, uint32_t n,
 static void fold_comments(Ls *ls, const Doc *d, const Unit *u, json_t *out) {
   for (uint32_t i = 0; i < u->trivia.n;) {
     uint32_t j = i + 1;
-    Pos p = pos_at(&d->text, ls->enc, u->trivia.at[i].span.lo);
+    Pos p = ls_pos_at(&d->text, ls->enc, u->trivia.at[i].span.lo);
     for (uint32_t line = p.line + 1; j < u->trivia.n; j++, line++) {
       const Trivia *t = &u->trivia.at[j];
       if (t->kind != TR_COMMENT ||
-          pos_at(&d->text, ls->enc, t->span.lo).line != line)
+          ls_pos_at(&d->text, ls->enc, t->span.lo).line != line)
         break;
     }
     if (u->trivia.at[i].kind == TR_COMMENT && j > i + 1)
@@ -51,8 +52,8 @@ static void fold_imports(Ls *ls, const Doc *d, const Unit *u, json_t *out) {
 }
 
 json_t *ls_folding(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = doc_of_params(ls, params, err);
-  Analysis *an = d ? analysis_of(ls, d) : NULL;
+  Doc *d = ls_doc_of_params(ls, params, err);
+  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
   if (!an) return NULL;
   json_t *out = json_array();
   for (uint32_t i = 0; i < an->unit->decls.n; i++) {
@@ -91,14 +92,14 @@ static json_t *selection_at(Ls *ls, Doc *d, Analysis *an, uint32_t offset) {
   Grow g = {.a = &ls->scratch};
   ExprPath path = {0};
   grow(&g, (Span){0, 0, d->text.len});
-  const Decl *x = decl_at(an->unit, offset);
+  const Decl *x = ls_decl_at(an->unit, offset);
   if (x) {
     grow(&g, x->span);
     grow_stmts(&g, x->body.at, x->body.n, offset);
   }
-  exprs_at(an, &ls->scratch, offset, &path);
+  ls_exprs_at(an, &ls->scratch, offset, &path);
   for (uint32_t i = 0; i < path.n; i++) grow(&g, path.at[i]->span);
-  const Occ *o = occ_at(an, offset);
+  const Occ *o = ls_occ_at(an, offset);
   if (o) grow(&g, (Span){0, o->lo, o->hi});
   json_t *out = NULL;
   for (uint32_t i = 0; i < g.at.n; i++) {
@@ -112,8 +113,8 @@ static json_t *selection_at(Ls *ls, Doc *d, Analysis *an, uint32_t offset) {
 }
 
 json_t *ls_selection(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = doc_of_params(ls, params, err);
-  Analysis *an = d ? analysis_of(ls, d) : NULL;
+  Doc *d = ls_doc_of_params(ls, params, err);
+  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
   const json_t *list = json_object_get(params, "positions");
   if (!an) return NULL;
   json_t *out = json_array();
@@ -121,25 +122,26 @@ json_t *ls_selection(Ls *ls, const json_t *params, LsError *err) {
     Pos p;
     if (!js_read_pos(json_array_get(list, i), &p)) {
       json_decref(out);
-      return fail(err, E_PARAMS, "no position");
+      return ls_fail(err, E_PARAMS, "no position");
     }
-    json_array_append_new(out, selection_at(ls, d, an,
-                                            offset_at(&d->text, ls->enc, p)));
+    json_array_append_new(out,
+                          selection_at(ls, d, an,
+                                       ls_offset_at(&d->text, ls->enc, p)));
   }
   return out;
 }
 
 // ---------------------------------------------------------------- links
 json_t *ls_document_link(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = doc_of_params(ls, params, err);
-  Analysis *an = d ? analysis_of(ls, d) : NULL;
+  Doc *d = ls_doc_of_params(ls, params, err);
+  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
   if (!an) return NULL;
   json_t *out = json_array();
   for (uint32_t i = 0; i < an->unit->decls.n; i++) {
     const Decl *x = an->unit->decls.at[i];
     if (x->kind != DE_IMPORT || !x->imported || !x->path.n) continue;
     const char *path = intern(&ls->names, x->imported->source->path);
-    const char *uri = uri_of_path(ls, path);
+    const char *uri = ls_uri_of_path(ls, path);
     if (!uri) continue;
     json_array_append_new(
         out, json_pack("{s:o, s:o, s:o}", "range",

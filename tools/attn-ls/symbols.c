@@ -78,7 +78,7 @@ static json_t *outline(const Outline *o, const Decl *d) {
   json_t *children = json_array();
   params(o, d, children);
   names(o, d->body.at, d->body.n, children);
-  const char *detail = d->kind == DE_SCHEDULE ? d->target : decl_word(d);
+  const char *detail = d->kind == DE_SCHEDULE ? d->target : ls_decl_word(d);
   return symbol(o, d->name ? d->name : "", detail, kind_of(d), d->span,
                 d->name_span, children);
 }
@@ -92,8 +92,8 @@ static json_t *flat(Ls *ls, const Doc *d, const Decl *x) {
 }
 
 json_t *ls_document_symbol(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = doc_of_params(ls, params, err);
-  Analysis *an = d ? analysis_of(ls, d) : NULL;
+  Doc *d = ls_doc_of_params(ls, params, err);
+  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
   json_t *out = json_array();
   Outline o = {ls, d ? &d->text : NULL};
   for (uint32_t i = 0; an && i < an->unit->decls.n; i++) {
@@ -120,8 +120,8 @@ static bool matches(const char *name, const char *query) {
 }
 
 static void symbols_in(Ls *ls, Doc *d, const char *query, json_t *out) {
-  Analysis *an = analysis_of(ls, d);
-  const char *uri = an ? uri_of_path(ls, d->path) : NULL;
+  Analysis *an = ls_analysis_of(ls, d);
+  const char *uri = an ? ls_uri_of_path(ls, d->path) : NULL;
   for (uint32_t i = 0; uri && i < an->unit->decls.n; i++) {
     const Decl *x = an->unit->decls.at[i];
     if (!x->name || x->kind < DE_LET || x->kind > DE_RECURRENT ||
@@ -139,10 +139,10 @@ static void symbols_in(Ls *ls, Doc *d, const char *query, json_t *out) {
 
 json_t *ls_workspace_symbol(Ls *ls, const json_t *params, LsError *err) {
   const char *query = js_get_str(params, "query");
-  if (!query) return fail(err, E_PARAMS, "no query");
+  if (!query) return ls_fail(err, E_PARAMS, "no query");
   DocList docs = {0};
-  workspace_docs(ls, &docs);
-  library_docs(ls, &docs);
+  ls_workspace_docs(ls, &docs);
+  ls_library_docs(ls, &docs);
   json_t *out = json_array();
   for (uint32_t i = 0; i < docs.n; i++) symbols_in(ls, docs.at[i], query, out);
   return out;

@@ -17,7 +17,7 @@ static int hex(char c) {
   return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-bool is_library(const char *path) {
+bool ls_is_library(const char *path) {
   return strncmp(path, "std/", 4) == 0;
 }
 
@@ -37,7 +37,7 @@ static const char *library_key(Ls *ls, const char *path) {
   return fe_stdlib(key, NULL) ? key : NULL;
 }
 
-const char *path_of_uri(Ls *ls, const char *uri) {
+const char *ls_path_of_uri(Ls *ls, const char *uri) {
   if (!uri || !*uri) return NULL;
   bool file = strncmp(uri, "file://", 7) == 0;
   const char *s = file ? uri + 7 : uri;
@@ -92,7 +92,7 @@ static const char *file_uri(Ls *ls, const char *path) {
   return b.at;
 }
 
-const char *uri_of_page(Ls *ls, DiagId id) {
+const char *ls_uri_of_page(Ls *ls, DiagId id) {
   const char *text = diag_page(id);
   if (!text || !ls->host.cache_dir || ls->host.no_files) return NULL;
   char *path = arena_printf(&ls->scratch, "%s/diag/%s.md", ls->host.cache_dir,
@@ -101,10 +101,10 @@ const char *uri_of_page(Ls *ls, DiagId id) {
   return there ? file_uri(ls, path) : NULL;
 }
 
-const char *uri_of_path(Ls *ls, const char *path) {
-  Doc *d = doc_find(ls, path);
+const char *ls_uri_of_path(Ls *ls, const char *path) {
+  Doc *d = ls_doc_find(ls, path);
   if (d && d->open) return d->uri;
-  if (is_library(path)) {
+  if (ls_is_library(path)) {
     const char *at = unpack(ls, path);
     if (!at) return NULL;
     path = at;

@@ -27,7 +27,7 @@ static double call(const DimTab *t, const int64_t *dims, const Expr *e,
                    bool *ok) {
   int b = e->sym && e->sym->kind == SY_BUILTIN ? e->sym->builtin : BI_COUNT;
   bool one = b < BI_COUNT && e->args.n == 1 &&
-             (builtins[b].kind == BK_MATH || b == BI_abs);
+             (fe_builtins[b].kind == BK_MATH || b == BI_abs);
   if (!one) *ok = false;
   if (!*ok) return 0;
   double x = eval(t, dims, e->args.at[0].value, ok);

@@ -50,8 +50,9 @@ static bool generator(const Eval *v, const Expr *e, Gen *out) {
   int next = 0;
   for (uint32_t i = 0; i < e->args.n; i++) {
     const Arg *a = &e->args.at[i];
-    int at = a->kind == ARG_NAMED ? position(builtins[s->builtin].sig, a->name)
-                                  : next++;
+    int at = a->kind == ARG_NAMED
+                 ? position(fe_builtins[s->builtin].sig, a->name)
+                 : next++;
     if (!drv_eval(v->block->dims, NULL, a->value, &x)) return false;
     if (a->kind == ARG_NAMED && strcmp(a->name, "seed") == 0)
       out->seed = (uint64_t)x;
