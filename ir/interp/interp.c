@@ -525,7 +525,7 @@ static bool run_phase(Interp *in, const Func *f) {
   if (!setup(in)) return false;
   if (in->m->level == LV_FRAG) {
     interp_fail(in, NULL,
-                "level frag is not executed: pass legal makes mach of it");
+                "level frag is not executed: pass bufferize_gpu makes mach of it");
     return false;
   }
   if (in->m->level == LV_MACH && target_is_gpu(in->m->target))
