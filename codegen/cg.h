@@ -73,7 +73,7 @@ LLVMTypeRef cg_like(const Cg *g, LLVMTypeRef shape, LLVMTypeRef elem);
 LLVMValueRef cg_intrinsic(Cg *g, const char *name, LLVMTypeRef over,
                           LLVMValueRef *args, uint32_t n);
 
-// ---- casts (cast.c), math (math.c), ops (ops.c), functions (func.c) ----------
+// ---- casts (cast.c), math (codegen/math/f32.c), ops (ops.c), functions (func.c) ----------
 LLVMValueRef cg_cast(Cg *g, LLVMValueRef v, DType from, DType to);
 // exp2, exp, log2, log, tanh, sigmoid, softplus, erf, sin, cos, pow of f32/f64
 // scalars and vectors, as branch-free code.

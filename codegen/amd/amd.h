@@ -11,7 +11,7 @@ typedef struct LdsPlace {
   V row, col, at;  // i32; byte in the slot
 } LdsPlace;
 
-// ---- amdlds.c
+// ---- lds.c
 LdsPlace amd_place(Gpu *n, Tile s, const Type *t, V row, V col);
 // Pointer to the element that many rows and columns behind; bits of the sums
 // must not carry.
@@ -22,7 +22,7 @@ V amd_at(Gpu *n, const LdsPlace *p, uint32_t row, uint32_t col);
 void amd_apart(Gpu *n, V access, const char *kind);
 bool amd_store_tile(Gpu *n, Tile s, const Type *t, const Frag *f);
 
-// ---- amdmem.c, amdmma.c
+// ---- mem.c, mma.c
 CgExpr amd_dense(Gpu *n);
 extern GpuEmit amd_gload, amd_gstore, amd_cp_async;
 bool amd_mma(Gpu *n, const Product *p, Frag *r);

@@ -2,8 +2,8 @@
 // and at most one coordinate of rows and one of columns. They are accesses of
 // buffers: offsets of 32 bits from a base that is the same for all threads; out
 // of range they read 0 and write nothing, without branch or comparison. All
-// else is done as on every GPU (gpumem.c). Boxes that are copied to shared
-// memory directly are the same accesses, without registers.
+// else is done as on every GPU (codegen/gpu/mem.c). Boxes that are copied to
+// shared memory directly are the same accesses, without registers.
 #include "codegen/amd/amd.h"
 
 enum {

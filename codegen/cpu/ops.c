@@ -531,7 +531,7 @@ static LLVMValueRef emit_dpbf16(Cg *g, const Op *op) {
 }
 
 // ---------------------------------------------------------------- table
-// Functions without an entry are math.c's.
+// Functions without an entry are codegen/math/f32.c's.
 static Emit *const table[OP_COUNT] = {
     [OP_CONST] = emit_const,     [OP_DIM] = emit_dim,
     [OP_GIVEN] = emit_given,     [OP_ADD] = emit_add,

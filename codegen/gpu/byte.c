@@ -7,7 +7,7 @@
 // Targets with instructions for it have a hook, GpuVendor.widen.
 //
 // And as operands of 8-bit products: gfx942's are FNUZ, whose bits mean half of
-// what OCP's do; products have what they lack (amdmma.c).
+// what OCP's do; products have what they lack (codegen/amd/mma.c).
 #include "codegen/gpu/gpu.h"
 
 enum { TOP = 36000 };  // 1.875 * TOP is inf in f16, 1.75 * TOP is not

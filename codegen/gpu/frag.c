@@ -264,7 +264,7 @@ V gpu_coord(Gpu *n, const FragMap *m, uint32_t axis, uint32_t reg) {
 static Frag coordinates(Gpu *n, const Op *op, bool again) {
   Frag r = gpu_new(n, gpu_res_type(n, op));
   uint32_t axis = (uint32_t)ir_attr_i(op, AT_POS, 0);
-  bool read = n->vendor->thread_again && ir_attr_i(op, AT_ANEW, 0) &&
+  bool read = n->vendor->thread_again && ir_attr_i(op, AT_REMAT, 0) &&
               n->grp.threads == n->out->threads;
   V id = read ? n->vendor->thread_again(n) : n->grp.tid;
   V part =

@@ -177,7 +177,7 @@ struct GpuVendor {
 };
 extern const GpuVendor nv_vendor, amd_vendor;
 
-// ---- small helpers (gpuutil.c)
+// ---- small helpers (util.c)
 V gpu_i32(Gpu *n, int64_t v);
 V gpu_i64(Gpu *n, int64_t v);
 LLVMTypeRef gpu_i32t(Gpu *n);
@@ -192,7 +192,7 @@ V gpu_asm_pure(Gpu *n, LLVMTypeRef ret, const char *text,
                const char *constraints, V *args, uint32_t count);
 V gpu_add(Gpu *n, V a, V b);
 // Few registers are to be kept, where all threads are one group. Where a load
-// alone has most of them the kernel has this attribute (gpuorder.c).
+// alone has most of them the kernel has this attribute (order.c).
 #define GPU_LEAN "attn-lean"
 #define GPU_FEW "attn-few-registers"
 bool gpu_lean(const Gpu *n);
@@ -210,14 +210,14 @@ V gpu_shuffle(Gpu *n, V x, uint32_t lanes);      // the value of lane ^ lanes
 LLVMBasicBlockRef gpu_if(Gpu *n, V c);
 void gpu_end(Gpu *n, LLVMBasicBlockRef end);
 
-void gpu_order(Cg *g);  // gpuorder.c
+void gpu_order(Cg *g);  // order.c
 const Type *gpu_arg_type(const Gpu *n, const Op *op, uint32_t i);
 const Type *gpu_res_type(const Gpu *n, const Op *op);
 V gpu_arg(const Gpu *n, const Op *op, uint32_t i);
 Frag *gpu_frag(Gpu *n, Value v);
 Tile gpu_tile(Gpu *n, Value v);
 
-// ---- fragments (gpufrag.c)
+// ---- fragments (frag.c)
 Frag gpu_new(Gpu *n, const Type *t);  // no words yet: n and w are set up
 V gpu_elem(Gpu *n, const Frag *f, uint32_t reg);
 // Makes the words of f of its elements.
@@ -229,7 +229,7 @@ void gpu_define(Gpu *n, Value v, Frag f);
 uint32_t gpu_slice_reg(const FragMap *tile, const FragMap *slice, uint32_t axis,
                        uint32_t reg);
 V gpu_join(Gpu *n, RKind k, V x, V y);
-// A scan along rows that four threads have (gpuscan.c): whether it is one.
+// A scan along rows that four threads have (scan.c): whether it is one.
 bool gpu_scans_in_quads(const Func *f, const Op *op, uint32_t threads);
 void gpu_scan_in_quads(Gpu *n, const Op *op);
 V gpu_identity(Gpu *n, RKind k, DType t);
@@ -238,7 +238,7 @@ V gpu_coord(Gpu *n, const FragMap *m, uint32_t axis, uint32_t reg);
 // The coordinates of op once more, of which LLVM does not know that they are.
 Frag gpu_coordinates_again(Gpu *n, const Op *op);
 void gpu_elementwise(Gpu *n, const Op *op);
-// 8-bit floats as 16-bit ones, by words (gpubyte.c). False: not by words.
+// 8-bit floats as 16-bit ones, by words (byte.c). False: not by words.
 bool gpu_widen(Gpu *n, const Frag *x, Frag *r);
 extern GpuEmit gpu_foperand;
 // The pair of f16 x, exact in bf16, as bf16; the same of two f32.
@@ -250,8 +250,8 @@ V gpu_tanh_small(Gpu *n, V x);
 V gpu_tanh_approx(Gpu *n, V x);
 // 1 / x with a relative error below 2^-bits.
 V gpu_reciprocal(Gpu *n, V x, int64_t bits);
-V gpu_math(Gpu *n, OpCode op, V x);  // gpumath.c: NULL: the CPU's code
-// Masks as words (gpubits.c). False: not by words. A comparison of coordinates
+V gpu_math(Gpu *n, OpCode op, V x);  // math.c: NULL: the CPU's code
+// Masks as words (bits.c). False: not by words. A comparison of coordinates
 // of columns with a limit; of values of rows and columns; two masks.
 bool gpu_bits_of_limit(Gpu *n, const Op *op, Frag *r);
 bool gpu_bits_of_table(Gpu *n, const Op *op, Frag *r);
@@ -264,7 +264,7 @@ void gpu_bits_of_equal(Gpu *n, const V *x, uint32_t count, Value rows, Frag *r);
 extern GpuEmit gpu_const, gpu_splat, gpu_coordinates, gpu_bcast, gpu_fcols,
     gpu_freduce, gpu_fcombine, gpu_fscan, gpu_relayout, gpu_vote, gpu_exceeds;
 
-// ---- memory (gpumem.c, gpuloose.c, gpushared.c, gpucopy.c; nvtma.c)
+// ---- memory (mem.c, loose.c, shared.c, copy.c; codegen/nv/tma.c)
 // A tile of distances; false: it is none.
 bool gpu_load_loose(Gpu *n, const Op *op, const FragMap *m, V *e);
 V gpu_shared(Gpu *n, V byte);  // pointer to shared memory
@@ -312,7 +312,7 @@ extern GpuEmit nv_tma_load, nv_tma_store, nv_tma_commit, nv_tma_wait,
     nv_mbar_wait, nv_mbar_arrive, nv_mbar_expect, nv_bar_sync, nv_bar_arrive,
     nv_fence_async;
 
-// ---- products (gpumma.c; nvmma.c, nvwgmma.c)
+// ---- products (mma.c; codegen/nv/mma.c, codegen/nv/wgmma.c)
 bool nv_mma_sync(Gpu *n, const Product *p, Frag *r);
 void nv_mma_sum(Gpu *n, const Product *p, uint32_t products, bool fresh,
                 Frag *r);
@@ -320,10 +320,10 @@ bool nv_load_a(Gpu *n, Tile s, const Type *t, bool trans, const Type *ft,
                Frag *f);
 extern GpuEmit gpu_mma, nv_wgmma, nv_wg_fence, nv_wg_commit, nv_wg_wait;
 
-extern GpuEmit nv_ftrinv;  // nvtri.c
+extern GpuEmit nv_ftrinv;  // codegen/nv/tri.c
 
-// ---- kernels (gpukernel.c), control flow (gpucontrol.c; nvroles.c), dispatch
-// (gpuop.c)
+// ---- kernels (kernel.c), control flow (control.c; codegen/nv/roles.c), dispatch
+// (op.c)
 void gpu_kernel(Gpu *n, const char *symbol);
 void gpu_region(Gpu *n, const Region *r);
 void gpu_string_attr(Gpu *n, unsigned at, const char *k, const char *v);

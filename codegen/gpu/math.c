@@ -1,5 +1,5 @@
 // Functions of f32 that the hardware computes. Others are the CPU's branch-free
-// code (math.c). All flush denormals. Bounds: docs/codegen.md.
+// code (codegen/math/f32.c). All flush denormals. Bounds: docs/codegen.md.
 #include "codegen/gpu/gpu.h"
 
 #define LOG2E 1.4426950408889634

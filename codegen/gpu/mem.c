@@ -52,7 +52,7 @@ static Part part_of(Gpu *n, const Access *a, uint32_t axis, V index) {
 static bool is_again(const Gpu *n, const Op *op, const Op *coord) {
   if (!coord || coord->code != OP_COORD || !n->vendor->anew) return false;
   bool store = op->code == OP_GSTORE, alone = n->grp.threads == n->out->threads;
-  if (ir_attr_i(coord, AT_ANEW, 0) && (alone || !store)) return true;
+  if (ir_attr_i(coord, AT_REMAT, 0) && (alone || !store)) return true;
   return store && (gpu_lean(n) || ir_attr_i(ir_launch(n->f), AT_LEANER, 0));
 }
 

@@ -64,7 +64,7 @@ static void nv_claim(Gpu *n, const Op *op) {
 }
 
 static void nv_cta(Gpu *n, const Op *op) {
-  bool read = n->vendor->cta_again && ir_attr_i(op, AT_ANEW, 0);
+  bool read = n->vendor->cta_again && ir_attr_i(op, AT_REMAT, 0);
   n->g->val[op->res[0]] = read ? n->vendor->cta_again(n) : n->vendor->cta(n);
 }
 static void nv_nctas(Gpu *n, const Op *op) {

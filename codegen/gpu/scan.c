@@ -9,7 +9,7 @@
 //
 // Sums are over what lies between two columns here too, in another order. That
 // is the layout `acc` of NVIDIA's products; a scan of columns, or of another
-// layout, goes through shared memory (gpushared.c).
+// layout, goes through shared memory (shared.c).
 #include "codegen/gpu/gpu.h"
 
 enum { QUAD = 4, PAIR = 2, EIGHT = QUAD * PAIR };

@@ -1,5 +1,5 @@
 // Short names for LLVM arithmetic on scalars and vectors alike, for the files
-// that write formulas (cast.c, math.c, math64.c).
+// that write formulas (cast.c, f32.c, f64.c).
 #ifndef ATTNC_CODEGEN_MATH_EMIT_H
 #define ATTNC_CODEGEN_MATH_EMIT_H
 

@@ -1,4 +1,4 @@
-// The functions of math.c for f64, plainer: series instead of fitted
+// The functions of f32.c for f64, plainer: series instead of fitted
 // polynomials, f64 is the exception. Bounds: exp2, exp 1.5 ulp (results below
 // 2^-1022: absolute 2^-1022), log 1, log2 0.6, sigmoid, softplus, tanh,
 // erf 3.5, sin, cos 2.6, pow 2 ulp. Here also: the reduction of huge angles.
@@ -28,7 +28,7 @@ static const double inverse_factorial[] = {1,
                                            1.0 / 479001600,
                                            1.0 / 6227020800};
 
-static V scale(Cg *g, V p, V z, V f) {  // as in math.c
+static V scale(Cg *g, V p, V z, V f) {  // as in f32.c
   V r = e_iadd(g, e_as(g, p, DT_I64), e_shl(g, e_as(g, z, DT_I64), 52));
   return cg_mad(g, f, e_f(g, f, 0), e_as(g, r, DT_F64));
 }

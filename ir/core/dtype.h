@@ -30,7 +30,7 @@ double dtype_round(DType t, double v);
 double dtype_load(DType t, const void *p);
 // v, truncated; what lies behind the ends of i64 is its end, NaN is 0.
 int64_t dtype_int(double v);
-// v, or a number beside it; what rounds to 2^63, where i64 begins anew, is the
+// v, or a number beside it; what rounds to 2^63, where i64 begins remat, is the
 // largest below: dtype_int gives INT64_MAX back.
 double dtype_number(int64_t v);
 void dtype_store(DType t, void *p, double v);

@@ -335,7 +335,7 @@ double interp_eval(Interp *in, Value v) {
     in->failed = true;
     return NAN;
   }
-  if (info->def && info->def->code == OP_PASS && info->def->parent->parent)
+  if (info->def && info->def->code == OP_KREDUCE && info->def->parent->parent)
     return nested_pass(in, info->def) ? tb->at[at] : NAN;
   if (!info->def || info->def->nres != 1 || info->def->nregions) {
     interp_fail(in, info->def, "a value is used before it is computed");
@@ -429,7 +429,7 @@ static bool run_effect(Interp *in, const Op *op) {
     return true;
   }
   case OP_RECUR: return run_recur(in, op);
-  case OP_PASS: return interp_pass(in, op);
+  case OP_KREDUCE: return interp_pass(in, op);
   case OP_AFFINE: return interp_affine(in, op);
   case OP_MAXPLUS: return interp_maxplus(in, op);
   default: return true;
@@ -524,8 +524,9 @@ static bool run_phase(Interp *in, const Func *f) {
   memset(in->ndomain, 0, sizeof in->ndomain);
   if (!setup(in)) return false;
   if (in->m->level == LV_FRAG) {
-    interp_fail(in, NULL,
-                "level frag is not executed: pass bufferize_gpu makes mach of it");
+    interp_fail(
+        in, NULL,
+        "level frag is not executed: pass bufferize_gpu makes mach of it");
     return false;
   }
   if (in->m->level == LV_MACH && target_is_gpu(in->m->target))

@@ -1,5 +1,5 @@
-// Private to the interpreter (interp.c, interpstream.c, interpaffine.c,
-// interptile.c, interpmach.c).
+// Private to the interpreter (interp.c, stream.c, affine.c,
+// tile.c, mach.c).
 #ifndef ATTNC_IR_INTERP_INTERP_H
 #define ATTNC_IR_INTERP_INTERP_H
 

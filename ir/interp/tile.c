@@ -361,12 +361,12 @@ static void execute(Exec *x, const Op *op) {
   case OP_ALL_OF: quantify(x, op); return;
   case OP_FOR: loop(x, op); return;
   case OP_IF: branch(x, op); return;
-  case OP_OWN:
-  case OP_MINE:  // one group has all rows
+  case OP_GROUP_BOUND:
+  case OP_GROUP_SELECT:  // one group has all rows
     define(x, op->res[0])->at[0] = get0(x, op->args[0]);
     return;
   case OP_YIELD:
-  case OP_SKIP: return;
+  case OP_GROUP_SKIP: return;
   default: each_element(x, op);
   }
 }

@@ -7,7 +7,7 @@
 // turns), so each run is one of the schedules that barriers allow; what is
 // copied asynchronously arrives as late as it may, or at any time before.
 // Registers are per lane, as layouts.def spreads fragments, and products read
-// them by the formulas of the instructions (wavemma.c), which do not come from
+// them by the formulas of the instructions (mma.c), which do not come from
 // layouts.def: a layout that is wrong gives wrong numbers here too.
 //
 // Not modelled: caches, bank conflicts, registers' number, what the code

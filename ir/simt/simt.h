@@ -150,7 +150,7 @@ struct WaveRun {
 
 typedef bool WaveFn(Wave *w, const Op *op);  // false: try again later
 
-// wave.c: values
+// simt.c: values
 static inline Interp *wave_in(const Wave *w) {
   return w->cta->x->in;
 }
@@ -172,7 +172,7 @@ static inline bool wave_first(const Wave *w) {
 uint32_t simt_slice_reg(const FragMap *tile, const FragMap *slice, uint32_t pos,
                         uint32_t reg);
 
-// wavefrag.c: fn for all n waves of the group, when the last of them is here.
+// frag.c: fn for all n waves of the group, when the last of them is here.
 typedef void WaveAllFn(Wave *first, uint32_t n, const Op *op);
 bool simt_together(Wave *w, const Op *op, WaveAllFn *fn);
 // A fragment of n waves as a table, rows first; slices have one row or column.
@@ -182,7 +182,7 @@ typedef struct Dense {
 } Dense;
 Dense simt_dense(Wave *w, uint32_t n, Value v);
 
-// waveorder.c: who may touch what. All take the byte of an element.
+// order.c: who may touch what. All take the byte of an element.
 double simt_read(Wave *w, const Op *op, DType t, uint32_t byte, bool async);
 void simt_write(Wave *w, const Op *op, DType t, uint32_t byte, double v);
 // A copy to that element starts; it arrives, written by `agent`.
@@ -197,7 +197,7 @@ bool simt_barrier(Wave *w, Barrier *b, uint32_t threads, uint32_t mine,
 bool simt_ready(const Wave *w);  // waits for nothing any more
 void simt_complete(Mbar *b);     // the phase, if all are there
 
-// wavecopy.c: byte of an element where the copy engine and wgmma see it.
+// copy.c: byte of an element where the copy engine and wgmma see it.
 uint32_t simt_engine_offset(const Type *t, uint32_t row, uint32_t col);
 // The copy engine does one of its fetches.
 void simt_engine(Cta *c, uint32_t i);

@@ -672,7 +672,7 @@ static CheckFn *const checks[OP_COUNT] = {
     [OP_MAXPLUS] = check_maxplus, [OP_RENAMED] = check_renamed,
     [OP_TRINV] = check_trinv,     [OP_FOR] = check_for,
     [OP_IF] = check_if,           [OP_WHILE] = check_while,
-    [OP_PASS] = check_pass,
+    [OP_KREDUCE] = check_pass,
 };
 
 bool verify_op(Verifier *v, const Op *op) {

@@ -1,7 +1,7 @@
 // Private to ir/: the verifier's parts. verify.c walks modules, regions and
-// definitions; verify_op.c has the rules of single ops, for levels frag and
-// mach with verify_mach.c (the CPU), verify_frag.c (values of GPUs) and
-// verify_gpu.c (their memory and order).
+// definitions; op.c has the rules of single ops, for levels frag and
+// mach with mach.c (the CPU), frag.c (values of GPUs) and
+// gpu.c (their memory and order).
 #ifndef ATTNC_IR_VERIFY_VERIFY_H
 #define ATTNC_IR_VERIFY_VERIFY_H
 

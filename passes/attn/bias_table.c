@@ -1,5 +1,5 @@
-// gaps: what scores have for the distance of a row and a key is made once for
-// each distance, in a phase in front of the program, and read from memory.
+// bias_table: what scores have for the distance of a row and a key is made once
+// for each distance, in a phase in front of the program, and read from memory.
 //
 //   before  func @p(.., %table) {
 //             %n = sub(%q, %k)      %at = .. log(cast(max(%n, %c))) ..
@@ -14,11 +14,12 @@
 // A tile of 64 x 64 pairs has 127 distances, a program of S rows and keys 2 S:
 // what has logarithms or is looked up in a table takes most of a program's time
 // and code if each pair makes it. Registers of a thread are a constant number
-// of distances apart, so that a pair costs a load without address arithmetic.
-// Distances that tiles have beyond the axes' ends are made too. Left are terms
-// that are cheaper (a slope times the distance; decays, which are factors of
-// rows and columns). Not where rows are few (PassOpt.decode). Level attn,
-// behind ahead. Run cse, dce afterwards. Tests: test/passes/bias_table.
+// of distances group_bounds, so that a pair costs a load without address
+// arithmetic. Distances that tiles have beyond the axes' ends are made too.
+// Left are terms that are cheaper (a slope times the distance; decays, which
+// are factors of rows and columns). Not where rows are few (PassOpt.decode).
+// Level attn, behind materialize. Run cse, dce afterwards. Tests:
+// test/passes/bias_table.
 #include "ir/facts.h"
 #include "passes/support/cost.h"
 #include "passes/pass.h"

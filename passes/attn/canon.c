@@ -128,7 +128,7 @@ static Value fold(Canon *c, OpCode op, const Value *args, uint32_t n) {
         ir_type(c->f, args[i])->dtype != t)
       return 0;
   if (op_info(op)->infer == INF_BOOL) t = DT_BOOL;
-  else if (!dtype_is_float(t)) return 0;  // sums of integers: canonint.c
+  else if (!dtype_is_float(t)) return 0;  // sums of integers: canon_int.c
   double r = eval_op(op, v);
   return canon_num(c, t, dtype_is_float(t) ? dtype_round(t, r) : r);
 }

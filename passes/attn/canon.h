@@ -1,5 +1,5 @@
 // Private to pass canon. Files: canon.c (the pass, constants, casts),
-// canonrule.c (rules.def), canonint.c (integers, comparisons), canonsum.c
+// canon_rule.c (rules.def), canon_int.c (integers, comparisons), canon_sum.c
 // (reductions and dots).
 #ifndef ATTNC_PASSES_ATTN_CANON_H
 #define ATTNC_PASSES_ATTN_CANON_H

@@ -1,5 +1,6 @@
-// ahead: operands of products that are computed of a key, or of a row, are
-// made in a phase of their own, once, and not by every task that reads them.
+// materialize: operands of products that are computed of a key, or of a row,
+// are made in a phase of their own, once, and not by every task that reads
+// them.
 //
 //   before  func @p(%K, ..) { %y = cast(mul(cast(load(%K, %b, %g, %k, %d)), ..))
 //                             %s = dot(%x, %y) .. }

@@ -38,7 +38,8 @@ typedef struct Ahead {
 // Would v, an operand of dot, be made ahead? Fills in the rest of m.
 bool materialize_is_wanted(Ahead *a, const Op *dot, Made *m);
 
-// Terms of scores that keys have become operands of products (aheadterms.c).
+// Terms of scores that keys have become operands of products
+// (materialize_terms.c).
 void materialize_terms(Ahead *a);
 
 #endif

@@ -1,5 +1,6 @@
 // Terms of a score that are read once a key (a gate, a bias of keys, a mask
-// that is added) become an operand of one more product, which ahead makes:
+// that is added) become an operand of one more product, which materialize
+// makes:
 //
 //   before  %s = mul(%c, dot(%q, %k))
 //           %x = sub(add(%s, %f), load(%F, %b, %h, %k))      %f of a row

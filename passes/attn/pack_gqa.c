@@ -1,4 +1,4 @@
-// rows: queries and the heads that share keys become one axis of rows.
+// pack_gqa: queries and the heads that share keys become one axis of rows.
 //
 //   before  axes(h par Hq, q par Sq)       %g = floordiv(%h, R)
 //           load(%K, %g, %k, ..)           load(%Q, %h, %q, ..)

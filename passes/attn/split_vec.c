@@ -1,4 +1,4 @@
-// columns: vectors that are too long for a task's sums are cut into parts,
+// split_vec: vectors that are too long for a task's sums are cut into parts,
 // which are tasks of their own.
 //
 //   before  axes(b par B, k key Sk, d vec 512)

@@ -1,4 +1,4 @@
-// stab: textbook exponentials become safe.
+// stabilize: textbook exponentials become safe.
 //
 //   %e = exp(%s)                             %m = reduce(%s) {kind = max, ..}
 //   %l = reduce(%e) {kind = sum, ..}   ->    %e = exp(sub(%s, %m))

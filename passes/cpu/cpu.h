@@ -6,14 +6,14 @@
 // share the loops inside. A *form* is a value in scratch. Everything else is
 // *inline*: evaluated where it is used, at the current point of the loops.
 //
-// Files: assign.c entry, assignregion.c regions and loops of the tile level,
-// assignplan.c facts of values, assignsched.c stages and nests, assignnest.c
-// their loops, assigndot.c register blocks, assignsolve.c triangular inverses,
-// assignpiece.c ranges of constant conditions, assignlimit.c keys that no lane
-// sees, assignband.c values by distance, assigndirect.c operands in place,
-// assigncross.c loads across the lanes, assigncmp.c comparisons of coordinates,
-// assigneval.c values at a point,
-// assignmem.c tensors, assignform.c scratch, assignemit.c ops.
+// Files: lower_cpu.c entry, region.c regions and loops of the tile level,
+// plan.c facts of values, sched.c stages and nests, nest.c
+// their loops, dot.c register blocks, solve.c triangular inverses,
+// piece.c ranges of constant conditions, limit.c keys that no lane
+// sees, band.c values by distance, direct.c operands in place,
+// cross.c loads across the lanes, cmp.c comparisons of coordinates,
+// eval.c values at a point,
+// mem.c tensors, form.c scratch, emit.c ops.
 // Ownership: all of it lives in Ctx.scratch until the pass ends; mach ops in
 // the module's arena.
 #ifndef ATTNC_PASSES_CPU_CPU_H

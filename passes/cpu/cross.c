@@ -149,7 +149,7 @@ static void turn_near(Square *s, Value first, bool only) {
     else cpu_vst(as, s->part, part_at(s, l[i]), v[i], 0);
 }
 
-// Rows that are COST_TURN_ROWS apart, the other stages.
+// Rows that are COST_TURN_ROWS group_bounds, the other stages.
 static void turn_far(Square *s, Value first) {
   Assign *as = s->as;
   uint32_t n = as->lanes / COST_TURN_ROWS;

@@ -1,5 +1,5 @@
-// assign: tile -> mach for the CPU. Gives tiles memory and loops, vectors and
-// register blocks.
+// lower_cpu: tile -> mach for the CPU. Gives tiles memory and loops, vectors
+// and register blocks.
 //
 //   before  %s = dot(%q, %k) {over = [d]} : f32{q:128,k:64}
 //           %m = reduce(%s) {kind = max, over = [k]} : f32{q:128}
@@ -10,7 +10,7 @@
 // axis where a value has it, else the last axis of what is computed. Work that
 // shares lanes shares a loop over panels, so that what passes from one op to
 // the next stays in registers or in the first-level cache. docs/cpu-schedule.md
-// has the measurements, assign.h the words. Tests: test/passes/lower_cpu.
+// has the measurements, cpu.h the words. Tests: test/passes/lower_cpu.
 #include "passes/cpu/cpu.h"
 #include "passes/support/rebuild.h"
 

@@ -1,4 +1,4 @@
-// legal: frag -> mach: tiles that are values get buffers and barriers.
+// bufferize_gpu: frag -> mach: tiles that are values get buffers and barriers.
 //
 //   before  %k = sfill(%K, %b, %g, %k0, %zero) {tile = [2, 3]} : smem<..>
 //           %s = mma(%q, %k, %none) : frag<64x128xf32,acc>
@@ -21,8 +21,8 @@
 // Groups that share a task become a role: they copy what depends on the group
 // each into its own slot, and the first one copies the rest.
 //
-// Needs: lower_gpu. What warps, stage and direct have made stays as it is.
-// Tests: test/passes/bufferize_gpu.
+// Needs: lower_gpu. What warp_specialize, pipeline_loop and lds_dma have made
+// stays as it is. Tests: test/passes/bufferize_gpu.
 #include "ir/layout.h"
 #include "ir/target.h"
 #include "passes/support/fill.h"
@@ -380,7 +380,8 @@ static bool has_tiles(const Region *r) {
   return find_op(r, OP_SFILL) || find_op(r, OP_SPUT);
 }
 
-// The role that warps has left tiles in: its instances are on their own.
+// The role that warp_specialize has left tiles in: its instances are on their
+// own.
 static bool find_role(Legal *l) {
   const Op *roles = find_op(l->f->body, OP_ROLES);
   for (uint32_t i = 0; roles && i < roles->nregions; i++) {
@@ -427,8 +428,8 @@ static void same_bounds(Func *f, Region *r) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++) same_bounds(f, op->regions[i]);
-    if (op->code == OP_OWN) ir_replace_uses(f, op->res[0], op->args[0]);
-    if (op->code == OP_OWN || op->code == OP_SKIP) ir_erase(op);
+    if (op->code == OP_GROUP_BOUND) ir_replace_uses(f, op->res[0], op->args[0]);
+    if (op->code == OP_GROUP_BOUND || op->code == OP_GROUP_SKIP) ir_erase(op);
   }
 }
 
@@ -438,7 +439,7 @@ static void choose_own(Func *f, const Op *group, Region *r) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++)
       choose_own(f, group, op->regions[i]);
-    if (op->code != OP_MINE) continue;
+    if (op->code != OP_GROUP_SELECT) continue;
     Builder b = {.fn = f, .region = r, .before = op, .span = op->span};
     Value x = op->args[0];
     for (uint32_t i = 1; group && i < op->nargs; i++) {

@@ -1,5 +1,5 @@
-// once: what is read of a shared tile twice is read once, where far more lives
-// at once than a thread has registers.
+// cse_smem: what is read of a shared tile twice is read once, where far more
+// lives at once than a thread has registers.
 //
 //   %x = sload(%k)                        %x = sload(%k)
 //   %p = exp2(%x)                  ->     %p = exp2(%x)

@@ -50,7 +50,7 @@ static Value eval_own(Place *p, const Op *op) {
   if (p->failed) return 0;
   Builder *b = lower_at(p, lower_depth(p, op->res[0]));
   DType dt = lower_dtype_of(p, op->res[0]);
-  return ir_2(b, OP_OWN, lower_cast(b, dt, x), lower_cast(b, dt, y));
+  return ir_2(b, OP_GROUP_BOUND, lower_cast(b, dt, x), lower_cast(b, dt, y));
 }
 
 // Operands that say of themselves that they are uniform, one behind the other:
@@ -66,7 +66,7 @@ static Value eval_mine(Place *p, const Op *op) {
   for (uint32_t i = 0; i < op->nargs; i++) x[i] = lower_cast(b, DT_I32, x[i]);
   for (uint32_t i = 0; i < op->nargs; i++)
     x[i] = lower_op(b, OP_UNIFORM, &x[i], 1, t, NULL, 0);
-  return lower_op(b, OP_MINE, x, op->nargs, t, NULL, 0);
+  return lower_op(b, OP_GROUP_SELECT, x, op->nargs, t, NULL, 0);
 }
 
 // ---------------------------------------------------------------- elementwise
@@ -168,8 +168,8 @@ static Value eval_side(Place *p, const Op *op, Role r) {
   case OP_CONST: return eval_const(p, b, op, &full);
   case OP_DIM: return eval_dim(p, b, op);
   case OP_GIVEN: return eval_given(p, b, op);
-  case OP_OWN: return eval_own(p, op);
-  case OP_MINE: return eval_mine(p, op);
+  case OP_GROUP_BOUND: return eval_own(p, op);
+  case OP_GROUP_SELECT: return eval_mine(p, op);
   case OP_RENAMED: return eval_renamed(p, b, op, full, r);
   case OP_ORIGIN: return lower_origin(p, op);
   case OP_IOTA: return lower_coord(p, b, t.axis[0], r);

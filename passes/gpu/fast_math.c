@@ -1,4 +1,4 @@
-// approx: functions of tiles cost what their use needs.
+// fast_math: functions of tiles cost what their use needs.
 //
 //   %x = div(mul(%s, splat(%a)), splat(%c))     %x = mul(%s, splat(%a * (1 / %c)))
 //

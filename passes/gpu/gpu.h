@@ -9,10 +9,10 @@
 // carries) is made once, where it stands; the others are made on demand, in
 // the outermost loop that has their operands.
 //
-// Files: place.c entry and regions, placeplan.c order, sizes, ranges,
-// placeeval.c values, placedot.c products, placemem.c tensors and tiles in
-// shared memory, placeemit.c types and ops, placetask.c where a task is,
-// placeshare.c tasks of several heads' rows.
+// Files: lower_gpu.c entry and regions, plan.c order, sizes, ranges,
+// eval.c values, dot.c products, mem.c tensors and tiles in
+// shared memory, emit.c types and ops, task.c where a task is,
+// share.c tasks of several heads' rows.
 // Ownership: all of it lives in Ctx.scratch until the pass ends; mach ops in
 // the module's arena.
 #ifndef ATTNC_PASSES_GPU_GPU_H
@@ -50,7 +50,7 @@ typedef struct Parts {
   uint32_t row, col;  // axes of the tile in shared memory
 } Parts;
 
-// Groups that have blocks of rows of several heads (placeshare.c).
+// Groups that have blocks of rows of several heads (share.c).
 typedef struct PlaceShare {
   bool on;
   uint32_t axis;          // of the heads

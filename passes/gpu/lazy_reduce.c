@@ -1,4 +1,5 @@
-// parts: what a loop sums up stays in parts, one per thread, until it ends.
+// lazy_reduce: what a loop sums up stays in parts, one per thread, until it
+// ends.
 //
 //   %l = for(.., %zero) ({                 %l' = for(.., %zero') ({
 //     ^(.., %l1: f32{acc.0}):                ^(.., %l1: f32{acc.0p}):

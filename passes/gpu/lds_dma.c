@@ -1,4 +1,4 @@
-// direct: where loads can go to shared memory directly (column `direct` of
+// lds_dma: where loads can go to shared memory directly (column `direct` of
 // targets.def), tiles that a loop only copies lie in rings of two slots and are
 // copied a step ahead: no registers, no stores, one barrier a step.
 //

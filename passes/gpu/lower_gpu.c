@@ -1,4 +1,4 @@
-// place: tile -> frag, for GPUs: tiles become fragments over the
+// lower_gpu: tile -> frag, for GPUs: tiles become fragments over the
 // threads of a group of four warps, operands of products shared tiles, and
 // products run on the matrix units. Everything is synchronous.
 //
@@ -12,7 +12,7 @@
 //
 // Coordinates and extents become i32 where their ranges allow it. A task is
 // what a CTA computes; the rows of the grid's tiled axis are shared by
-// `groups` instances of 128 threads. place.h has the words, docs/gpu/place.md
+// `groups` instances of 128 threads. gpu.h has the words, docs/gpu/place.md
 // the form. Needs: level tile. Tests: test/passes/lower_gpu.
 #include "passes/support/cost.h"
 #include "passes/support/relief.h"
@@ -138,7 +138,7 @@ static void place_skip(Place *p, const Op *op) {
   if (p->failed) return;
   Builder *b = lower_at(p, (int)p->scopes.n - 1);
   n = lower_cast(b, DT_I32, n);
-  ir_op(b, OP_SKIP, &n, 1, NULL, 0, NULL, 0, 0);
+  ir_op(b, OP_GROUP_SKIP, &n, 1, NULL, 0, NULL, 0, 0);
 }
 
 void lower_region(Place *p, const Region *r) {
@@ -146,7 +146,7 @@ void lower_region(Place *p, const Region *r) {
     case OP_FOR: place_for(p, op); break;
     case OP_IF: place_if(p, op); break;
     case OP_STORE: lower_store(p, op); break;
-    case OP_SKIP: place_skip(p, op); break;
+    case OP_GROUP_SKIP: place_skip(p, op); break;
     case OP_YIELD: break;
     default:
       if (lower_rooted(p, op)) lower_root(p, op);

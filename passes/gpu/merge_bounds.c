@@ -1,4 +1,4 @@
-// bounds: several bounds of one coordinate become one comparison.
+// merge_bounds: several bounds of one coordinate become one comparison.
 //
 //   %a = bcast(lt(%col, splat(%S)))             %n = sub(%S, 1)
 //   %b = le(bcast(%col), bcast(%row))           %u = min(%row, splat(%n))
@@ -21,7 +21,7 @@
 typedef struct Bounds {
   Func *f;
   Builder b;
-  bool near;  // see tilelimit.c; columns are compared as they are
+  bool near;  // see passes/tile/limit.c; columns are compared as they are
 } Bounds;
 
 // lo <= col <= hi, or col < hi; lo, hi: scalars, values of rows, or 0 for none.

@@ -1,5 +1,5 @@
-// fetch: tiles that a loop loads into registers and puts into shared memory are
-// loaded a step ahead: the loads of the next step arrive while this one
+// prefetch: tiles that a loop loads into registers and puts into shared memory
+// are loaded a step ahead: the loads of the next step arrive while this one
 // computes.
 //
 //   for(%lo, %hi, %s, ..) ({              %x0 = gload(%K, .. %lo ..)

@@ -1,4 +1,4 @@
-// lift: terms of a score that a row has in common leave its tile.
+// reassoc_bias: terms of a score that a row has in common leave its tile.
 //
 //   %x = add(mul(splat(%c), %s), mul(splat(%a), cast(sub(%k, %q))))
 //   %m = freduce(%x) {kind = max, pos = 1}

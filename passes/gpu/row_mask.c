@@ -1,4 +1,4 @@
-// byrow: a mask that is the same in all columns is applied to rows.
+// row_mask: a mask that is the same in all columns is applied to rows.
 //
 //   %x = select(bcast(%on), %s, -inf)    %e = exceeds(%s, select(%on, %l, most))
 //   %e = exceeds(%x, %l)                 %m, %z = if(%e) ({
@@ -74,7 +74,8 @@ static bool is_question(const ByRow *r, const Op *op) {
          ir_count_uses(r->f, op->res[0]) == 1;
 }
 
-// Its uses are what guard leaves: a question, maxima in the branch, exponents.
+// Its uses are what lazy_rescale leaves: a question, maxima in the branch,
+// exponents.
 static bool is_guarded(ByRow *r) {
   r->ask = r->branch = r->power = NULL;
   for (Op *op = r->select->next; op; op = op->next) {

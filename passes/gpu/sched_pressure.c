@@ -1,4 +1,5 @@
-// early: what joins the results of loops is done as soon as they are there.
+// sched_pressure: what joins the results of loops is done as soon as they are
+// there.
 //
 //   %a = for(..) ({ .. })                  %a = for(..) ({ .. })
 //   %b = for(..) ({ .. })                  %b = for(..) ({ .. })

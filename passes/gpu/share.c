@@ -4,18 +4,18 @@
 //   %q = origin() {axis = q}               %p = block of 64 rows, head for each
 //   %h = origin() {axis = h}         ->         of three (block, head) that
 //   %g = floordiv(%h, %n)                       follow one another
-//   load(%Q, %h, %q + ..)                  %q = mine(%q0, %q1 - 64, %q2 - 128)
-//   load(%K, %g, ..)                       %h = mine(%h0, %h1, %h2)
+//   load(%Q, %h, %q + ..)                  %q = group_select(%q0, %q1 - 64, %q2 - 128)
+//   load(%K, %g, ..)                       %h = group_select(%h0, %h1, %h2)
 //
 // Heads that share keys see the same of them where no mask is the heads' own.
-// Groups of warps with bounds of their own (tileown.c) then do as many steps,
-// and need the same tiles, if they have the same rows of several heads, not
-// rows that follow one another: the heads' blocks are counted together, block
-// by block, and a task has as many as it has groups. What a head has of its own
-// (queries, results, tables) follows from the group's coordinates; keys must
-// not depend on them. Where no keys are shared (%n is 1) a task has the blocks
-// that it had. Heads behind the last one are the last one again: the same is
-// computed and stored twice.
+// Groups of warps with bounds of their own (passes/tile/group_bounds.c) then do
+// as many steps, and need the same tiles, if they have the same rows of several
+// heads, not rows that follow one another: the heads' blocks are counted
+// together, block by block, and a task has as many as it has groups. What a
+// head has of its own (queries, results, tables) follows from the group's
+// coordinates; keys must not depend on them. Where no keys are shared (%n is 1)
+// a task has the blocks that it had. Heads behind the last one are the last one
+// again: the same is computed and stored twice.
 //
 // Done where the bounds of each group were read for that group's coordinates
 // (`origin() {row}`), so that none is of the whole tile.
@@ -63,7 +63,7 @@ static bool is_own(Share *s, Value v) {
   }
   if (is_shared(p, s->axis, v, &each) && each == p->share.each) return false;
   bool own = is_origin(p, v, s->axis) || is_origin(p, v, (uint32_t)p->lane);
-  uint32_t n = op->code == OP_OWN ? 1 : op->nargs;
+  uint32_t n = op->code == OP_GROUP_BOUND ? 1 : op->nargs;
   for (uint32_t i = 0; i < n && !own; i++) own = is_own(s, op->args[i]);
   return s->own[v] = own;
 }
@@ -189,7 +189,7 @@ static Value mine(Place *p, Builder *b, const Value *v) {
   Type t = type_scalar(DT_I32);
   for (uint32_t g = 0; g < p->groups; g++)
     x[g] = lower_op(b, OP_UNIFORM, &v[g], 1, t, NULL, 0);
-  return lower_op(b, OP_MINE, x, p->groups, t, NULL, 0);
+  return lower_op(b, OP_GROUP_SELECT, x, p->groups, t, NULL, 0);
 }
 
 static void set_shared(void *data, Op *op) {

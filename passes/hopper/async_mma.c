@@ -1,5 +1,5 @@
-// defer: a product starts when its operands are there, and is waited for where
-// it is needed.
+// async_mma: a product starts when its operands are there, and is waited for
+// where it is needed.
 //
 //   %r = freduce(%x)                      wg_fence()
 //   %p = mma(%q, %k)                      %w = wgmma(%q, %k)
@@ -9,10 +9,10 @@
 //                                         %p = wg_wait(%w) {pending = 0}
 //                                         %y = mul(%p, %e)
 //
-// For chunks of recurrences, whose products stage leaves alone: they depend on
-// each other, but not on all that stands between them. An accumulator that
-// something behind uses too stays synchronous. Level frag; sm_90a,
-// programs for which warps has rings. Needs: lower_gpu. Tests:
+// For chunks of recurrences, whose products pipeline_loop leaves alone: they
+// depend on each other, but not on all that stands between them. An accumulator
+// that something behind uses too stays synchronous. Level frag; sm_90a,
+// programs for which warp_specialize has rings. Needs: lower_gpu. Tests:
 // test/passes/async_mma/.
 #include "ir/layout.h"
 #include "ir/target.h"

@@ -1,5 +1,5 @@
-// guard: rows look for a new maximum only where a score exceeds what the old
-// one allows.
+// lazy_rescale: rows look for a new maximum only where a score exceeds what the
+// old one allows.
 //
 //   %t = freduce(%s) {kind = max}        %l = add(%m, splat(8 / c))
 //   %x = max(%m, %t)                     %any = exceeds(%s, %l)
@@ -457,8 +457,7 @@ static void loops(Ctx *cx, Func *f, const GpuFacts *gpu, Region *r) {
 }
 
 bool pass_lazy_rescale(Ctx *cx, Module *m, const PassOpt *opt) {
-  (void)opt;
-  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  const Target *t = opt->target;
   for (uint32_t i = 0; t && i < m->funcs.n; i++)
     loops(cx, m->funcs.at[i], &t->gpu, m->funcs.at[i]->body);
   return true;

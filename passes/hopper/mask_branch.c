@@ -1,5 +1,5 @@
-// single: a loop that is bound by its products masks in a branch, and pass peel
-// leaves it one.
+// mask_branch: a loop that is bound by its products masks in a branch, and pass
+// peel leaves it one.
 //
 //   for(..) ({                            for(..) ({
 //     ^(%i, ..):                            ^(%i, ..):
@@ -369,8 +369,7 @@ static void region(Ctx *cx, Func *f, const GpuFacts *gpu, Region *r) {
 }
 
 bool pass_mask_branch(Ctx *cx, Module *m, const PassOpt *opt) {
-  (void)opt;
-  const Target *t = m->target ? target_by_name(m->target) : NULL;
+  const Target *t = opt->target;
   for (uint32_t i = 0; t && i < m->funcs.n; i++)
     region(cx, m->funcs.at[i], &t->gpu, m->funcs.at[i]->body);
   return true;

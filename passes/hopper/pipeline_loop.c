@@ -1,5 +1,6 @@
-// stage: products become asynchronous, and a loop over keys is rotated so that
-// the tensor cores always have a product to do while the scalar units work.
+// pipeline_loop: products become asynchronous, and a loop over keys is rotated
+// so that the tensor cores always have a product to do while the scalar units
+// work.
 //
 //   for(%lo, %hi, %s, %m, %acc) ({              %S = wgmma(%q, K(%lo)), wait
 //     ^(%i, %m1, %a1):                          %m', %p, %x = softmax(%S, %m)
@@ -18,8 +19,8 @@
 // of a step runs while the products of the step before are added up
 // (intra-warpgroup overlap of FlashAttention-3, arXiv 2407.08608, section 3.2,
 // for any row function). Loops without both kinds are left alone, and programs
-// for which warps has no rings. Level frag; sm_90a. Needs: lower_gpu. Tests:
-// test/passes/pipeline_loop/.
+// for which warp_specialize has no rings. Level frag; sm_90a. Needs: lower_gpu.
+// Tests: test/passes/pipeline_loop/.
 #include "passes/support/full_tiles.h"
 #include "passes/hopper/rings.h"
 

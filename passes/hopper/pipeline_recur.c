@@ -1,5 +1,5 @@
-// advance: products of a loop that do not wait for what it carries are made a
-// step ahead.
+// pipeline_recur: products of a loop that do not wait for what it carries are
+// made a step ahead.
 //
 //   for(%lo, %hi, %s, %m) ({              %v0 = sfill(%V, %lo)  %t0 = ..
 //     ^(%i, %state):                      %e0 = mma(%v0, %t0)
@@ -20,8 +20,8 @@
 // registers would not do. Tiles behind the last step are not used; outside of
 // the tensor they are 0. The product may stand in a branch of the loop's body;
 // the other branch hands on what it was given. Level frag; sm_90a, programs for
-// which warps has rings. Needs: lower_gpu; runs before prefetch. Tests:
-// test/passes/pipeline_recur.
+// which warp_specialize has rings. Needs: lower_gpu; runs before prefetch.
+// Tests: test/passes/pipeline_recur.
 #include "passes/support/cost.h"
 #include "passes/hopper/rings.h"
 

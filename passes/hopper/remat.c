@@ -1,4 +1,4 @@
-// lean: values live shorter, in code that is to keep few registers.
+// remat: values live shorter, in code that is to keep few registers.
 //
 //   before  launch() {threads = 128}
 //           %u = gload(%U, %h, %d)
@@ -17,20 +17,20 @@
 //
 // The driver asks for it where the hardware's compiler spills, a kernel each
 // (tools/driver/gpu/fit.c): it takes instructions. Chunks that are not whole
-// are rare: what only they need is made there, of numbers that are made anew,
+// are rare: what only they need is made there, of numbers that are made remat,
 // or the compilers would make it in front of the loop, and keep it. So are
 // coordinates of what the loop has left, and of what a chunk stores whose
 // threads load its tiles themselves (passes/hopper/spill_chunks.c), and at the
 // last levels numbers that addresses in the loop are made of. At the very last
 // such numbers are found again of the task's, and rows of what is stored of the
 // thread's, which are read again (`anew`):
-//   %g = uniform(mod(task() {anew = true}, %n))
+//   %g = uniform(mod(task() {remat = true}, %n))
 // What costs whole chunks nothing is done for every program with steps: what
 // only the rare branch needs goes there; of sequences whose ends memory has,
 // numbers are made anew there and behind the loop; what a task loads for the
 // next one has coordinates of its own, and so has what single steps store
 // behind their loop:
-//   %c = coord() {anew = true}  gstore(%S, %s, %h, %r, %c)
+//   %c = coord() {remat = true}  gstore(%S, %s, %h, %r, %c)
 // Code generation has an order that keeps less, and reads what threads hand
 // round from shared memory for each use. Level frag; NVIDIA, programs with
 // steps; others have the attribute `lean` alone, at its level, and behind it
@@ -100,7 +100,7 @@ static Value again(Func *f, Op *at, Value v, bool threads) {
   if (!op || ir_type(f, v)->kind != TK_FRAG) return v;
   const Type t = *ir_type(f, v);
   if (threads && op->code == OP_COORD && ir_attr_i(op, AT_POS, 0) == AXIS_ROW) {
-    const IrAttr attrs[2] = {*ir_attr(op, AT_POS), attr_i(AT_ANEW, 1)};
+    const IrAttr attrs[2] = {*ir_attr(op, AT_POS), attr_i(AT_REMAT, 1)};
     return ir_op(&b, OP_COORD, NULL, 0, attrs, 2, &t, 1, 0)->res[0];
   }
   if (op->code != OP_ADD && op->code != OP_SPLAT) return v;
@@ -159,7 +159,7 @@ static Value found(Builder *b, Value v) {
   if (op->code == OP_CONST || op->code == OP_DIM) return v;
   for (uint32_t i = 0; i < op->nargs; i++) args[i] = found(b, op->args[i]);
   const Type t = *ir_type(b->fn, v);
-  const IrAttr again = attr_i(AT_ANEW, 1);
+  const IrAttr again = attr_i(AT_REMAT, 1);
   bool task = op->code == OP_TASK;
   return ir_op(b, op->code, args, op->nargs, task ? &again : op->attrs,
                task ? 1 : op->nattrs, &t, 1, 0)
@@ -208,7 +208,7 @@ static void renew_coords(Func *f, Op *op, const Region *r) {
     if (!coord || coord->code != OP_COORD ||
         (r && !ir_defined_outside(f, op->args[i], r)))
       continue;
-    const IrAttr attrs[2] = {*ir_attr(coord, AT_POS), attr_i(AT_ANEW, 1)};
+    const IrAttr attrs[2] = {*ir_attr(coord, AT_POS), attr_i(AT_REMAT, 1)};
     const Type t = *ir_type(f, op->args[i]);
     op->args[i] = ir_op(&b, OP_COORD, NULL, 0, attrs, 2, &t, 1, 0)->res[0];
   }

@@ -1,4 +1,4 @@
-// ramp: what grows with the column takes no registers.
+// remat_column: what grows with the column takes no registers.
 //
 //   %c = mul(cast(coord() {pos = 1}), splat(%a))     outside of the loop
 //   %t = fma(%s, splat(%x), bcast(%c))
@@ -11,9 +11,10 @@
 // for each register, so %m is one instruction with an immediate operand: as
 // many as before, but no register for each column through the loop. Where a
 // maximum is asked in between (steps that mask, branches), columns are made
-// anew, of a scalar that LLVM does not know to be the same in all steps.
+// remat, of a scalar that LLVM does not know to be the same in all steps.
 // Done where a loop has the first form. Level frag; sm_90a. Runs
-// behind guard. Run cse, dce afterwards. Tests: test/passes/remat_column/.
+// behind lazy_rescale. Run cse, dce afterwards. Tests:
+// test/passes/remat_column/.
 #include "passes/pass.h"
 
 typedef struct Ramp {

@@ -44,9 +44,9 @@ int64_t hop_rings_carried(const Func *f, const Region *r) {
 
 static void mark_grouped(Rings *w, const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
-    bool g = op->code == OP_GROUP || op->code == OP_MINE;
+    bool g = op->code == OP_GROUP || op->code == OP_GROUP_SELECT;
     for (uint32_t i = 0; i < op->nargs; i++) g = g || w->grouped[op->args[i]];
-    g = g && op->code != OP_OWN;
+    g = g && op->code != OP_GROUP_BOUND;
     for (uint32_t i = 0; i < op->nres; i++) w->grouped[op->res[i]] = g;
     for (uint32_t i = 0; i < op->nregions; i++) mark_grouped(w, op->regions[i]);
   }
@@ -121,7 +121,7 @@ static void want_region(Rings *w, const Region *r) {
     else if (op->code == OP_WHILE) want_while(w, op);
     else if (op->code == OP_SFILL)
       for (uint32_t i = 1; i < fill_args(op); i++) want_parts(w, op->args[i]);
-    else if (hop_rings_wanted(w, op) || op->code == OP_MINE)
+    else if (hop_rings_wanted(w, op) || op->code == OP_GROUP_SELECT)
       for (uint32_t i = 0; i < op->nargs; i++) want(w, op->args[i]);
   }
 }
@@ -244,7 +244,7 @@ static void find_rings(Rings *w, const Region *r) {
 
 // ---------------------------------------------------------------- own bounds
 uint32_t hop_rings_own(const Rings *w, const Op *op, uint32_t *end) {
-  bool own = op->code == OP_OWN;
+  bool own = op->code == OP_GROUP_BOUND;
   *end = own && !w->apart ? 1 : op->nargs;
   return own && w->apart;
 }
@@ -259,7 +259,7 @@ typedef struct Steps {
 
 static void find_skips(Steps *s, const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
-    if (op->code == OP_SKIP && s->n++ < 2) s->skip[s->n - 1] = op;
+    if (op->code == OP_GROUP_SKIP && s->n++ < 2) s->skip[s->n - 1] = op;
     for (uint32_t i = 0; i < op->nregions; i++) find_skips(s, op->regions[i]);
   }
 }
@@ -292,7 +292,7 @@ static bool is_read(const Func *f, Value v) {
 
 static bool reads_bounds(const Func *f, const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
-    for (uint32_t i = 0; op->code == OP_MINE && i < op->nargs; i++)
+    for (uint32_t i = 0; op->code == OP_GROUP_SELECT && i < op->nargs; i++)
       if (is_read(f, op->args[i])) return true;
     for (uint32_t i = 0; i < op->nregions; i++)
       if (reads_bounds(f, op->regions[i])) return true;
@@ -493,9 +493,9 @@ static int64_t live_at(const Rings *w, const Op *at) {
   return n;
 }
 
-// Tiles that legal will make room for: those of one type that do not live at
-// the same time share it, within a region; `alike`: those of loops next to each
-// other too, copies of one.
+// Tiles that bufferize_gpu will make room for: those of one type that do not
+// live at the same time share it, within a region; `alike`: those of loops next
+// to each other too, copies of one.
 static int64_t computed(const Rings *w, const Region *r, bool alike) {
   int64_t sum = 0, within = 0;
   for (const Op *op = r->first; op; op = op->next) {
@@ -676,7 +676,7 @@ bool hop_rings_last(const Rings *w, const Op *fill) {
 // ---------------------------------------------------------------- tasks
 // What the producer has computed of a task and consumers need is handed over
 // if it is dear: a quotient by what is no constant, or read from memory. All
-// threads would make it anew, when tensor cores have nothing to do.
+// threads would make it remat, when tensor cores have nothing to do.
 typedef struct Facts {
   Rings *w;
   const Region *body;  // of the loop over tasks

@@ -54,7 +54,7 @@ typedef struct Rings {
   bool changed, fails;
 } Rings;
 
-// Finds what is kept for that loop over tasks (kept.c).
+// Finds what is kept for that loop over tasks (rings_scalars.c).
 void hop_rings_keep(Rings *w, const Op *loop);
 // False if the tiles wanted depend on fragments, or the rings do not fit into
 // shared memory.

@@ -1,4 +1,4 @@
-// flight: products stay in flight as long as nothing needs them.
+// sched_waits: products stay in flight as long as nothing needs them.
 //
 //   %x = wgmma(%q, %k)  wg_commit()          %y = wgmma(%p, %v)  wg_commit()
 //   %y = wgmma(%p, %v)  wg_commit()          %z = wgmma(%r, %v, %y)  wg_commit()
@@ -13,7 +13,7 @@
 // * A wait leaves in flight what was committed later.
 // * What a turn of a loop has left is read before the next one's first product.
 //
-// defer makes the products asynchronous one by one; this looks at them
+// async_mma makes the products asynchronous one by one; this looks at them
 // together. Level frag; sm_90a, programs with steps. Needs: async_mma.
 // Tests: test/passes/sched_waits/.
 #include "passes/hopper/rings.h"

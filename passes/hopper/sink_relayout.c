@@ -1,4 +1,5 @@
-// thin: what is computed of a slice is computed before threads hand it round.
+// sink_relayout: what is computed of a slice is computed before threads hand it
+// round.
 //
 //   %c = relayout(%r) : frag<64xf32,acc.1>      %p = sigmoid(%r) : frag<64xf32,acc.0>
 //   %s = sigmoid(%c)                       ->   %s = relayout(%p) : frag<64xf32,acc.1>

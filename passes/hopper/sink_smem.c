@@ -1,4 +1,4 @@
-// settle: what the chunks of a recurrence need for a moment is made at that
+// sink_smem: what the chunks of a recurrence need for a moment is made at that
 // moment.
 //
 //   %x = sload(%v)                        %h = uniform(%g)

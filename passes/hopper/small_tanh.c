@@ -1,4 +1,5 @@
-// cap: capped scores are polynomials where they are small beside the cap.
+// small_tanh: capped scores are polynomials where they are small beside the
+// cap.
 //
 //   %x = mul(%s, splat(%c))               %big = exceeds(%s, %hi, %lo)
 //   %t = tanh(%x)                         %m, %r, .., %e = if(%big) ({
@@ -159,7 +160,7 @@ static bool is_exponent(Cap *x, Op *op) {
   return x->k && known;
 }
 
-// Its uses are what guard leaves: a question, maxima in the branch, the
+// Its uses are what lazy_rescale leaves: a question, maxima in the branch, the
 // exponent.
 static bool is_guarded(Cap *x) {
   Value t = x->tanh->res[0];

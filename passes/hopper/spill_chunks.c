@@ -1,5 +1,5 @@
-// stow: what a recurrence needs again later does not wait in registers, where
-// the threads that compute load their tiles themselves.
+// spill_chunks: what a recurrence needs again later does not wait in registers,
+// where the threads that compute load their tiles themselves.
 //
 //   for(.., %s) {                         for(.., %s) {
 //     %x = gload(%Q)                        %a = cast(%s)  %t = sput(%a) ..

@@ -1,5 +1,5 @@
-// shelve: what a loop over keys does not need does not wait in registers, where
-// the threads that compute load their tiles themselves.
+// spill_smem: what a loop over keys does not need does not wait in registers,
+// where the threads that compute load their tiles themselves.
 //
 //   %l = gload(%lam, %h)                  %s = sput(%y)
 //   for(..) { .. }                        for(..) { .. }
@@ -9,7 +9,7 @@
 //
 // A tile that a loop leaves alone waits in shared memory (results of the loops
 // before, which are joined with its own), and a number is loaded behind it.
-// Rows of what is stored are made anew, of numbers made anew and of the
+// Rows of what is stored are made remat, of numbers made anew and of the
 // thread's number, which is read again (`anew`); columns are those of the loads
 // between. At the last level threads may have a few registers less (launch,
 // `registers`): ptxas then loads less ahead, and spills less. Level frag;

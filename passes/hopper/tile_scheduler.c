@@ -1,4 +1,4 @@
-// tasks: order of a kernel's tasks, and CTAs that do many of them.
+// tile_scheduler: order of a kernel's tasks, and CTAs that do many of them.
 //
 //   launch() {threads = 256}               launch() {threads = 256, ctas = "persistent"}
 //   %t = task()                            %c = cta(), %n = ntasks(), %g = nctas()
@@ -20,11 +20,11 @@
 // last. Where arithmetic says what rows see only as many do as have all of that
 // in the L2 cache (H200, 128 heads of 2048 rows, windows of 1024, D 128: 10 %
 // less time). Tasks whose loops have bounds that vary are claimed one by one: a
-// while loop that ends with claim(), if warps will have a producer to do so;
-// else one CTA does one task, and only the order changes. The order gives a
-// task's head and row: a producer does not find them again by quotients. Not in
-// recurrences: ptxas then spills. Level frag. Needs: lower_gpu. Tests:
-// test/passes/tile_scheduler/.
+// while loop that ends with claim(), if warp_specialize will have a producer to
+// do so; else one CTA does one task, and only the order changes. The order
+// gives a task's head and row: a producer does not find them again by
+// quotients. Not in recurrences: ptxas then spills. Level frag. Needs:
+// lower_gpu. Tests: test/passes/tile_scheduler/.
 #include "ir/pressure.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
@@ -70,7 +70,7 @@ static Value two(Tasks *t, OpCode c, Value x, Value y) {
 // A bound of a loop over keys, for the rows of all groups.
 static Value of_all(const Tasks *t, Value bound) {
   const Op *own = ir_def(t->f, bound);
-  return own && own->code == OP_OWN ? own->args[0] : bound;
+  return own && own->code == OP_GROUP_BOUND ? own->args[0] : bound;
 }
 
 static void vary(Tasks *t, const Region *r) {

@@ -1,5 +1,5 @@
-// strips: what each step of a loop over keys reads of memory for its columns is
-// copied to shared memory, by the producer, steps ahead.
+// tma_columns: what each step of a loop over keys reads of memory for its
+// columns is copied to shared memory, by the producer, steps ahead.
 //
 //   %k = sfill(%K, %b, %g, %i, %z) {tile = [2, 3]}
 //   %s = wgmma(%q, %k)
@@ -221,7 +221,7 @@ static void put_fill(const Strips *s, Strip *x) {
 
 // ---------------------------------------------------------------- readers
 // What is made of the columns op by op and has no value for each row: each
-// reader makes it anew, so that nothing lives from one to the next.
+// reader makes it remat, so that nothing lives from one to the next.
 typedef struct Remake {
   const Strips *s;
   const Strip *x;

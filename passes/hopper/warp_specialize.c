@@ -1,5 +1,5 @@
-// warps: warp specialization. One warp loads shared tiles by TMA into rings,
-// the other warpgroups compute.
+// warp_specialize: warp specialization. One warp loads shared tiles by TMA into
+// rings, the other warpgroups compute.
 //
 //   launch() {threads = 256}               launch() {threads = 384}
 //   ..                                     %r = salloc() : smem<2x..>
@@ -154,7 +154,7 @@ static Value part(Role *r, Builder *b, ValueMap *m, Value v) {
   const Op *op = ir_def(r->w->f, v);
   if (!r->w->grouped[v] || vmap_get(m, v) != v)
     return vmap_get(m, v) != v ? vmap_get(m, v) : get(r, v);
-  if (op->code == OP_MINE) return mine_of_group(r, b, op);
+  if (op->code == OP_GROUP_SELECT) return mine_of_group(r, b, op);
   Value *args = NEWN(r->w->arena, Value, op->nargs);
   for (uint32_t i = 0; i < op->nargs; i++) args[i] = part(r, b, m, op->args[i]);
   Op *made = ir_op(b, op->code, args, op->nargs, op->attrs, op->nattrs,
@@ -250,7 +250,7 @@ static Value uniform(Builder *b, Value v) {
 // The facts v[0], v[1], .. are all operands of op, a `mine`, and of nothing
 // else.
 static bool takes_all(const Op *op, const Value *v, uint32_t n) {
-  if (op->code != OP_MINE || op->nargs > n) return false;
+  if (op->code != OP_GROUP_SELECT || op->nargs > n) return false;
   for (uint32_t i = 0; i < op->nargs; i++)
     if (op->args[i] != v[i]) return false;
   for (const Op *o = op->parent->first; o; o = o->next)
@@ -816,8 +816,8 @@ static bool leaves_at(const Role *r, const Op *op) {
 
 static bool skipped(const Role *r, const Op *op) {
   if (op == r->w->behind) return true;
-  if (op->code == OP_SKIP) return r->producer || !r->w->apart;
-  if (op->code == OP_MINE && r->producer) return true;
+  if (op->code == OP_GROUP_SKIP) return r->producer || !r->w->apart;
+  if (op->code == OP_GROUP_SELECT && r->producer) return true;
   if (op->code == OP_LAUNCH) return true;
   if (op->code == OP_CLAIM) return false;
   if (!r->producer) return op->nres && r->w->spare && r->w->spare[op->res[0]];
@@ -847,8 +847,9 @@ static void copy_op(Role *r, const Op *op, Builder *b, Live *live) {
   else if (op->code == OP_CLAIM)
     receive(r, b, (uint32_t)r->w->claims, op->res, 1);
   else if (is_fact(r, op)) fact(r, b, op);
-  else if (op->code == OP_OWN || op->code == OP_MINE) take_mine(r, b, op);
-  else if (op->code == OP_SKIP) leave(r, b, op);
+  else if (op->code == OP_GROUP_BOUND || op->code == OP_GROUP_SELECT)
+    take_mine(r, b, op);
+  else if (op->code == OP_GROUP_SKIP) leave(r, b, op);
   else if (op->code == OP_WHILE) copy_while(r, op, b);
   else if (can_drain(r, op, &d)) drain(r, b, &d);
   else if (op->code == OP_FOR && (r->producer || hop_rings_has_fill(op)))
@@ -919,7 +920,7 @@ static void specialize(Rings *w, bool leanest) {
   if (w->occupancy > 1)
     ir_set_attr(w->f, made, attr_i(AT_OCCUPANCY, w->occupancy));
   ir_del_attr(made, AT_GROUPS);
-  if (w->apart) ir_set_attr(w->f, made, attr_i(AT_APART, 1));
+  if (w->apart) ir_set_attr(w->f, made, attr_i(AT_GROUP_BOUNDS, 1));
   for (uint32_t i = 0; i < w->nrings; i++) make_ring(w, &b, &w->rings[i]);
   Value tiles = w->drains && w->lent < 0 ? drain_tile(w, &b) : 0;
   int64_t teams[] = {HW_GROUP_THREADS, HW_GROUP_THREADS * w->groups};

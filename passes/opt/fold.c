@@ -151,8 +151,8 @@ static bool in_order(const Fold *x, const Op *t, Value b, const Op *s, Value a,
 }
 
 static bool is_choice(const Op *op) {
-  return op && (op->code == OP_SELECT || op->code == OP_OWN ||
-                op->code == OP_MINE || op->code == OP_UNIFORM);
+  return op && (op->code == OP_SELECT || op->code == OP_GROUP_BOUND ||
+                op->code == OP_GROUP_SELECT || op->code == OP_UNIFORM);
 }
 
 // All that op may be are at least v, or at most v.

@@ -8,9 +8,9 @@
 //             {axis = t, over = [d], writes = [-2], reads = [1], decay = true}
 //           store(%O, %o, ..)
 //
-// Needs: level stream. The step is executed symbolically (chunkalg.c), its
-// decay brought to logarithms (chunklog.c) and its reads to versions of the
-// state (chunknorm.c). A recurrence that has no normal form stays a `recur`;
+// Needs: level stream. The step is executed symbolically (chunk_alg.c), its
+// decay brought to logarithms (chunk_log.c) and its reads to versions of the
+// state (chunk_norm.c). A recurrence that has no normal form stays a `recur`;
 // a remark says why. Tests: test/passes/chunk.
 #include "passes/stream/chunk.h"
 

@@ -92,7 +92,7 @@ typedef struct Chunk {
 // Fails with a reason; false.
 bool chunk_fail(Chunk *c, const Op *at, const char *reason);
 
-// ------------------------------------------------------------- chunkalg.c
+// ------------------------------------------------------------- chunk_alg.c
 // The state whose axes are row and col of the value, or of all states.
 bool chunk_is_row(const Chunk *c, uint32_t axis);
 bool chunk_is_col(const Chunk *c, uint32_t axis);
@@ -102,19 +102,19 @@ const Mat *chunk_mat(Chunk *c, int state, Value g, const Write *const *w,
 // The meaning of op for operands of which at least one is no FREE.
 SymValue chunk_op(Chunk *c, const Op *op, const SymValue *x);
 
-// ------------------------------------------------------------- chunklog.c
+// ------------------------------------------------------------- chunk_log.c
 // log2 of v > 0, 0 if v is not known to be positive.
 Value chunk_log_of(Chunk *c, Value v);
 
-// ------------------------------------------------------------- chunkmax.c
+// ------------------------------------------------------------- chunk_max.c
 // Walks scalar state s for itself.
 bool chunk_max_state(Chunk *c, uint32_t s);
 
-// ------------------------------------------------------------ chunksums.c
+// ------------------------------------------------------------ chunk_sums.c
 // Sums over an axis as long as `row` become sums over that.
 void chunk_sums(Func *f, uint32_t row);
 
-// ----------------------------------------------------------- chunknorm.c
+// ----------------------------------------------------------- chunk_norm.c
 // Brings the states' matrices into the normal form.
 bool chunk_norm_states(Chunk *c);
 // Makes sure that materializing l will find its reads.

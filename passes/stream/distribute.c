@@ -1,5 +1,5 @@
-// aside: states that another state needs, or all columns of it, are walked in
-// phases of their own.
+// distribute: states that another state needs, or all columns of it, are walked
+// in phases of their own.
 //
 //   before  func @p(.., %n0 inout, ..) axes(b, h, t step, d vec, v vec) {
 //             %m, %mt = maxplus(%m0, ..)       : f32{b,h}, f32{b,h,t}

@@ -170,7 +170,7 @@ static Value argument(Exp2 *x, Builder *b, Value arg) {
 static void rewrite_exps(Exp2 *x, Region *r) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    for (uint32_t i = 0; i < op->nregions && op->code != OP_PASS; i++)
+    for (uint32_t i = 0; i < op->nregions && op->code != OP_KREDUCE; i++)
       rewrite_exps(x, op->regions[i]);
     if (op->code != OP_EXP || !is_f32(x, op->res[0])) continue;
     Builder b = before(x, op);
@@ -254,7 +254,7 @@ static void run_pass(Exp2 *x, Op *pass) {
 }
 
 static void visit(void *data, Op *op) {
-  if (op->code == OP_PASS) run_pass(data, op);
+  if (op->code == OP_KREDUCE) run_pass(data, op);
 }
 
 bool pass_exp2(Ctx *cx, Module *m, const PassOpt *opt) {

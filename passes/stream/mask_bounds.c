@@ -1,8 +1,8 @@
-// mask: stream -> stream. Gives each `pass` with a domain the loop bounds and
-// the tile test that follow from its predicate.
+// mask_bounds: stream -> stream. Gives each `pass` with a domain the loop
+// bounds and the tile test that follow from its predicate.
 //
-//   before  pass() {axis = k} ({ %p = le(%k, %q) yield(%p) }, ..)
-//   after   pass() {axis = k, box = [q]} ({ .. }, .., {
+//   before  kreduce() {axis = k} ({ %p = le(%k, %q) yield(%p) }, ..)
+//   after   kreduce() {axis = k, box = [q]} ({ .. }, .., {
 //             ^(%lo: i64, %hi: i64):        # rows lo .. hi
 //             yield(0, %hi + 1, 0, %lo + 1) # any keys, unmasked keys
 //           })
@@ -603,7 +603,7 @@ static void mask_pass(Ctx *cx, Func *f, Op *pass) {
 
 static void find_passes(void *data, Op *op) {
   void **d = data;
-  if (op->code == OP_PASS) mask_pass(d[0], d[1], op);
+  if (op->code == OP_KREDUCE) mask_pass(d[0], d[1], op);
 }
 
 bool pass_mask_bounds(Ctx *cx, Module *m, const PassOpt *opt) {

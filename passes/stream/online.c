@@ -1,6 +1,6 @@
 // online: derives the streaming form of every row.
 //
-//   %m = reduce(%s) {kind = max, over = [k]}       %m, %l, %o = pass() {
+//   %m = reduce(%s) {kind = max, over = [k]}       %m, %l, %o = kreduce() {
 //   %e = exp(sub(%s, %m))                      ->    kinds = [max, sum, sum],
 //   %l = reduce(%e) {kind = sum, over = [k]}         axis = k, gauge = [0], ..
 //   %o = dot(divk(%e, %l), %v) {over = [k]}        } ({..}, {..}, {..})
@@ -232,7 +232,7 @@ static bool moved(const Online *o, const Op *op) {
 static void drop_dead(Online *o) {
   Marks m = {.f = o->f, .live.arena = o->arena};
   for (Op *op = o->region->first; op; op = op->next)
-    if (!(op_info(op->code)->flags & OPF_PURE) && op->code != OP_PASS &&
+    if (!(op_info(op->code)->flags & OPF_PURE) && op->code != OP_KREDUCE &&
         !moved(o, op))
       mark(&m, op);
   uint64_t x;
@@ -245,7 +245,7 @@ static void drop_dead(Online *o) {
 // What still varies with a key outside of the passes has no place to go.
 static void check_keyed(Online *o) {
   for (const Op *op = o->region->first; op; op = op->next) {
-    if (op_info(op->code)->flags & OPF_PURE || op->code == OP_PASS) continue;
+    if (op_info(op->code)->flags & OPF_PURE || op->code == OP_KREDUCE) continue;
     for (uint32_t i = 0; i < op->nargs; i++) {
       if (!keyed(o, op->args[i])) continue;
       online_fail(o, op,

@@ -1,6 +1,6 @@
 // Private to the online pass: what its parts share. online.c finds the
-// reductions, onlineplan.c separates them and groups them into passes,
-// onlinefill.c proves gauges and fill values, onlineemit.c writes stream IR.
+// reductions, online_plan.c separates them and groups them into passes,
+// online_fill.c proves gauges and fill values, online_emit.c writes stream IR.
 #ifndef ATTNC_PASSES_STREAM_ONLINE_H
 #define ATTNC_PASSES_STREAM_ONLINE_H
 
@@ -93,12 +93,12 @@ bool online_own_key(const Online *o, uint32_t axis);
 void online_fail(Online *o, const Op *at, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-// onlineplan.c: levels, terms and groups of all reductions.
+// online_plan.c: levels, terms and groups of all reductions.
 bool online_plan(Online *o);
-// onlinefill.c: gauges, scores, fill and guards of a group.
+// online_fill.c: gauges, scores, fill and guards of a group.
 void online_gauges(Online *o);
 void online_fill(Online *o, Group *g);
-// onlineemit.c: adds an accumulator that tells an empty domain, if needed;
+// online_emit.c: adds an accumulator that tells an empty domain, if needed;
 // writes the pass of a group and its finalization.
 void online_add_some(Online *o, Group *g);
 bool online_emit(Online *o, Group *g);

@@ -150,7 +150,8 @@ static Value clone_keyed(Emit *e, Value v) {
   Value have = vmap_get(&e->keyed, v);
   if (have != v) return have;
   if (!op || !type_has_axis(type_of(e, v), e->g->axis)) return v;
-  if (!(op_info(op->code)->flags & OPF_PURE) && op->code != OP_PASS) return v;
+  if (!(op_info(op->code)->flags & OPF_PURE) && op->code != OP_KREDUCE)
+    return v;
   Value r;
   const Red *red = online_red(o, v);
   if (red && !red->scan) {
@@ -637,7 +638,7 @@ static void make_pass(Online *o, Group *g) {
   for (uint32_t i = 0; i < g->accs.n; i++)
     types[i] = acc_type(o, g, &g->accs.at[i]);
   o->b.span = g->reds.n ? g->reds.at[0]->op->span : NOWHERE;
-  g->pass = ir_op(&o->b, OP_PASS, NULL, 0, attr, n, types, g->accs.n, 3);
+  g->pass = ir_op(&o->b, OP_KREDUCE, NULL, 0, attr, n, types, g->accs.n, 3);
   for (uint32_t i = 0; i < g->accs.n; i++)
     known(o, g->pass->res[i], acc_hint(o, &g->accs.at[i]));
 }

@@ -1,13 +1,17 @@
-// frame: weights of any size are rounded to a narrow type relative to their
+// row_scale: weights of any size are rounded to a narrow type relative to their
 // row's largest.
 //
-//   %l, %o = pass() {kinds = [sum, sum]} (..         %m, %l, %p = pass() {kinds = [max, sum, sum],
-//     %x = dot(%w, %v) {over = [k], to = f16}            gauge = [0]} (..
-//     yield(%s, %x)                                      %x = dot(cast(%w / base(%m1)), %v)
-//   ..                                          ->       yield(abs(%w), %s, %x)
-//     yield(1, 1))                                     ..
-//                                                        yield(1, 1, base(%m2) / base(%m3)))
-//                                                    %o = mul(%p, base(%m))
+//   before  %l, %o = kreduce() {kinds = [sum, sum]} (..
+//             %x = dot(%w, %v) {over = [k], to = f16}
+//             yield(%s, %x)
+//           ..
+//             yield(1, 1))
+//   after   %m, %l, %p = kreduce() {kinds = [max, sum, sum], gauge = [0]} (..
+//             %x = dot(cast(%w / base(%m1)), %v)
+//             yield(abs(%w), %s, %x)
+//           ..
+//             yield(1, 1, base(%m2) / base(%m3)))
+//           %o = mul(%p, base(%m))
 //
 //   base(m) = max(m * 2^-7, 2^-100)
 //
@@ -15,9 +19,9 @@
 // f16 or too small, and pass online leaves them f32: then they are three parts,
 // values two (passes/gpu/dot.c), five products for one, and tiles are small. A
 // row's largest weight so far is a gauge: it stays while weights exceed it by
-// no more than 2^8 (tileloop.c), so quotients are at most 2^15, and what is
-// 2^-21 of the largest weight has all of its bits. Quotients are made by
-// products with the special unit's reciprocal, a last bit or two away.
+// no more than 2^8 (passes/tile/loop.c), so quotients are at most 2^15, and
+// what is 2^-21 of the largest weight has all of its bits. Quotients are made
+// by products with the special unit's reciprocal, a last bit or two away.
 //
 // For sm_90a; `to` is what pass online says weights were rounded to.
 // Needs: online. Tests: test/passes/row_scale/.
@@ -127,7 +131,7 @@ static Op *with_gauge(Frame *x, Type type) {
                .before = old,
                .span = old->span};
   Op *op =
-      ir_op(&b, OP_PASS, NULL, 0, old->attrs, old->nattrs, types, n + 1, 3);
+      ir_op(&b, OP_KREDUCE, NULL, 0, old->attrs, old->nattrs, types, n + 1, 3);
   ir_set_attr(x->f, op, attr_list(AT_KINDS, kinds, n + 1));
   ir_set_attr(x->f, op, attr_list(AT_GAUGE, gauge, 1));
   if (ir_attr(old, AT_GUARD)) shift(x, op, ir_attr(old, AT_GUARD));
@@ -237,10 +241,10 @@ static void forget(void *data, Op *op) {
 static void visit(Frame *x, Region *r) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    for (uint32_t i = 0; i < op->nregions && op->code != OP_PASS; i++)
+    for (uint32_t i = 0; i < op->nregions && op->code != OP_KREDUCE; i++)
       visit(x, op->regions[i]);
     *x = (Frame){.cx = x->cx, .f = x->f, .pass = op};
-    if (op->code == OP_PASS && wants(x)) put_in_frame(x);
+    if (op->code == OP_KREDUCE && wants(x)) put_in_frame(x);
   }
 }
 

@@ -1,4 +1,5 @@
-// sign: the sign of a scale goes from the scores to the vectors of the query.
+// scale_sign: the sign of a scale goes from the scores to the vectors of the
+// query.
 //
 //   %a = dot(%q, %k) {over = [d]}          %n = lt(%c, 0.0)
 //   %s = mul(%c, %a)                       %f = select(%n, neg(%q), %q)
@@ -123,7 +124,7 @@ static void try_score(Sign *x, Value score) {
 
 static void visit(void *data, Op *op) {
   Sign *x = data;
-  if (op->code != OP_PASS) return;
+  if (op->code != OP_KREDUCE) return;
   const IrAttr *kinds = ir_attr(op, AT_KINDS);
   x->pass = op;
   x->axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);

@@ -1,6 +1,7 @@
-// gauge: a constant reference instead of a maximum, where scores are bounded.
+// static_max: a constant reference instead of a maximum, where scores are
+// bounded.
 //
-//   %m, %l, %o = pass() {kinds = [max, sum, sum],        %l, %o = pass()
+//   %m, %l, %o = kreduce() {kinds = [max, sum, sum],        %l, %o = kreduce()
 //       gauge = [0]} (.., exp(sub(%s, ref(%m1))), ..) ->   (.., exp(sub(%s, 50.0)), ..)
 //
 // The result does not depend on the value of a gauge, so any number will do
@@ -246,7 +247,7 @@ static void fix(Gauge *g, Op *pass, uint32_t i, double v) {
 // ---------------------------------------------------------------- the pass
 static void visit(void *data, Op *op) {
   Gauge *g = data;
-  if (op->code != OP_PASS) return;
+  if (op->code != OP_KREDUCE) return;
   for (uint32_t i = op->nres; i-- > 0 && op->nres > 1;) {
     if (!lists(op, AT_GAUGE, i)) continue;
     if (ir_attr(op, AT_KINDS)->list[i] != RK_MAX) continue;

@@ -225,7 +225,7 @@ static Abs of_elem(AbsMap *m, const Op *op, Value v) {
 static Abs unreplaced(AbsMap *m, const Op *op, Value v) {
   if (op->code == OP_REDUCE)
     return reduced(m, (RKind)ir_attr_i(op, AT_KIND, RK_SUM), v);
-  for (uint32_t i = 0; op->code == OP_PASS && i < op->nres; i++)
+  for (uint32_t i = 0; op->code == OP_KREDUCE && i < op->nres; i++)
     if (op->res[i] == v)
       return reduced(m, (RKind)ir_attr(op, AT_KINDS)->list[i], v);
   return absval_finite(range_of(m->ranges, v));

@@ -203,9 +203,9 @@ static Range range_op(Ranges *r, const Op *op, Value v) {
     return range_add(p, range_of(r, op->args[2]));
   }
   case OP_DOT: return op->nargs == 2 ? range_two(r, op) : all_reals;
-  case OP_PASS: return range_pass(r, op, v);
-  case OP_OWN:
-  case OP_MINE: {
+  case OP_KREDUCE: return range_pass(r, op, v);
+  case OP_GROUP_BOUND:
+  case OP_GROUP_SELECT: {
     Range all = range_of(r, op->args[0]);
     for (uint32_t i = 1; i < op->nargs; i++)
       all = hull(all, range_of(r, op->args[i]));

@@ -1,5 +1,5 @@
-// join: what a column adds to a product, itself a product with ones, becomes
-// one more block of the first product's summed axis.
+// bias_mma: what a column adds to a product, itself a product with ones,
+// becomes one more block of the first product's summed axis.
 //
 //   %s = dot(%q, %k) {over = [d]} : f32{q:64,k:64}
 //   %p = load(%P, %b, %i, %c) : bf16{k:64,c:8}

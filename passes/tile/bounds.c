@@ -1,6 +1,6 @@
 // What a mask's tables say of whole tiles, found once, in a phase of its own.
 //
-//   before  pass() {axis = k, box = [q], sparse = true} (.., {bounds}, {classify})
+//   before  kreduce() {axis = k, box = [q], sparse = true} (.., {bounds}, {classify})
 //   after   func @p.bounds(.., %bounds: tensor<i32[Q', 4]> shared) grid(tile:1) {
 //             for c of the bounds, 128 tiles of keys at a time {
 //               %lo = spans of the tables over these tiles, classify
@@ -72,7 +72,7 @@ typedef struct Found {
 
 static void look(void *data, Op *op) {
   Found *d = data;
-  if (op->code == OP_PASS && d->p->ntested < MAX_TESTED &&
+  if (op->code == OP_KREDUCE && d->p->ntested < MAX_TESTED &&
       tile_bounds_wanted(d->cx, d->f, op))
     d->p->tested[d->p->ntested++] = op;
 }

@@ -8,7 +8,7 @@
 //   S = 2 ** G_C S + (b * 2 ** (G_C - G_s))^T E
 //
 // In bf16 E is decayed to the chunk's end before it is rounded, once for O and
-// S. As in tilematrix.c vectors are multiplied as they lie in memory and their
+// S. As in matrix.c vectors are multiplied as they lie in memory and their
 // factors taken off. T and what the chunk takes from the state do not depend
 // on it: the pass `outline_chunks` finds them beforehand. Keys that repeat make
 // writes of changing sign whose sum is small: where T and E are multiplied,

@@ -2,11 +2,11 @@
 // or three groups of 64, and a mask lets the rows of one see fewer keys.
 //
 //   before  for(%lo, %hi, 80, ..) {reverse} (..)
-//   after   %a = own(%lo, mine(%lo0, %lo1, %lo2))
-//           %b = own(%hi, mine(%hi0, %hi1, %hi2))
-//           skip(%n)                           # steps behind those of a group
+//   after   %a = group_bound(%lo, group_select(%lo0, %lo1, %lo2))
+//           %b = group_bound(%hi, group_select(%hi0, %hi1, %hi2))
+//           group_skip(%n)                           # steps behind those of a group
 //           for(%a, %b, 80, ..) {reverse} (..)
-//           skip(%m)                           # and in front of them
+//           group_skip(%m)                           # and in front of them
 //
 // Who copies tiles for all groups takes the first operands of `own`; a group
 // takes its own, and gives back unread what others need (pass
@@ -30,7 +30,7 @@ typedef struct Loops {
 static void count(void *data, Op *op) {
   Loops *d = data;
   d->steps |= op->code == OP_AFFINE;
-  if (op->code != OP_PASS) return;
+  if (op->code != OP_KREDUCE) return;
   d->n++;
   d->pass = op;
 }
@@ -99,7 +99,7 @@ static Value steps(Builder *b, Value lo, Value hi, int64_t step) {
 }
 
 static Value mine(Builder *b, const Value *v, uint32_t n) {
-  return ir_op(b, OP_MINE, v, n, NULL, 0, NULL, 1, 0)->res[0];
+  return ir_op(b, OP_GROUP_SELECT, v, n, NULL, 0, NULL, 1, 0)->res[0];
 }
 
 static Value handed(Builder *b, Value v) {
@@ -133,11 +133,11 @@ void tile_own_bounds(Builder *b, Range *all, const Range *of, int64_t step,
   Value least = ir_2(b, OP_MIN, ir_2(b, OP_ADD, from, int_(b, step)), to);
   lo = ir_3(b, OP_SELECT, none, from, lo);
   hi = ir_3(b, OP_SELECT, none, least, hi);
-  all->base = ir_2(b, OP_OWN, all->base, lo);
-  all->hi = ir_2(b, OP_OWN, all->hi, hi);
+  all->base = ir_2(b, OP_GROUP_BOUND, all->base, lo);
+  all->hi = ir_2(b, OP_GROUP_BOUND, all->hi, hi);
   if (!all->no_full) {
-    all->f0 = ir_2(b, OP_OWN, all->f0, of->f0);
-    all->f1 = ir_2(b, OP_OWN, all->f1, of->f1);
+    all->f0 = ir_2(b, OP_GROUP_BOUND, all->f0, of->f0);
+    all->f1 = ir_2(b, OP_GROUP_BOUND, all->f1, of->f1);
   }
   skipped[0] = steps(b, from, lo, step);
   skipped[1] =
@@ -145,5 +145,5 @@ void tile_own_bounds(Builder *b, Range *all, const Range *of, int64_t step,
 }
 
 void tile_own_skip(Builder *b, Value n) {
-  ir_op(b, OP_SKIP, &n, 1, NULL, 0, NULL, 0, 0);
+  ir_op(b, OP_GROUP_SKIP, &n, 1, NULL, 0, NULL, 0, 0);
 }

@@ -1,5 +1,5 @@
 // Parts of a recurrence whose writes erase (part of the pass `tile`; the tasks
-// are those of tileparts.c).
+// are those of parts.c).
 //
 //   func @p.states(.., %M: tensor<f32[P, .., D, Dv + D]> shared)
 //       grid(.., v:64, part:1)             the axis v is D columns longer

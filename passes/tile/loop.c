@@ -833,7 +833,7 @@ static Range own_interval(KeyLoop *l, Builder *b, const ValueMap *pre) {
   uint32_t n = tile_own_groups(&l->t->plan);
   for (uint32_t g = 0; g < n; g++)
     rows[g] = ir_const_i(b, DT_I64, g * l->t->plan.own_rows);
-  l->row = ir_op(b, OP_MINE, rows, n, NULL, 0, NULL, 1, 0)->res[0];
+  l->row = ir_op(b, OP_GROUP_SELECT, rows, n, NULL, 0, NULL, 1, 0)->res[0];
   tile_ranges(l, b, pre, r);
   l->row = 0;
   return r[0];

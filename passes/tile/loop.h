@@ -1,4 +1,4 @@
-// A key loop being made: what tileloop.c and tilebounds.c share.
+// A key loop being made: what loop.c and bounds.c share.
 #ifndef ATTNC_PASSES_TILE_LOOP_H
 #define ATTNC_PASSES_TILE_LOOP_H
 
@@ -46,18 +46,18 @@ uint32_t tile_ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
 uint32_t tile_map_box(KeyLoop *l, Builder *b, const Region *r, ValueMap *m);
 // v of the stream in the body being made, with all that it is made of.
 Value tile_need(KeyLoop *l, Builder *b, Value v, ValueMap *m);
-// The mask of the keys k0 + iota, by limits where it can be (tilelimit.c).
+// The mask of the keys k0 + iota, by limits where it can be (limit.c).
 void tile_limits(KeyLoop *l, Builder *b, Value k0, Value iota, ValueMap *m);
 // Coordinates and mask of the tile of keys from k0.
 void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m);
-// The intervals that a phase before has found, if it has (tilebounds.c): the
+// The intervals that a phase before has found, if it has (bounds.c): the
 // tiles are not tested then. How many, or 0. Where groups have their own
 // bounds those of the executing one go to *mine.
 uint32_t tile_bounds_read(KeyLoop *l, Builder *b, Range *out, Range *mine);
 // Whether full tiles of l are those of which each row sees all keys or none.
 bool tile_bounds_by_rows(KeyLoop *l);
 
-// Groups of a tile's rows that have bounds of their own, or 0 (tileown.c).
+// Groups of a tile's rows that have bounds of their own, or 0 (group_bounds.c).
 uint32_t tile_own_groups(const TilePlan *p);
 // The executing group's of n intervals.
 Range tile_own_range(Builder *b, const Range *of, uint32_t n);

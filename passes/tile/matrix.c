@@ -8,7 +8,7 @@
 // For states with columns. Operands that are computed are rounded to the
 // inputs' 16-bit type, as weights are; sums of decays are differences then,
 // which is far more exact than that. Programs of f32 keep the sums of
-// tilestep.c, and so does a decay per row on a CPU. On sm_90a a state without
+// step.c, and so does a decay per row on a CPU. On sm_90a a state without
 // columns, a normalizer, has sums of P's rows and of the keys in place of the
 // products with w:
 //

@@ -14,7 +14,7 @@
 // 100 registers more than a walk. Maxima that no state of their function waits
 // for are found at once there in any case, and steps that are left make a chunk
 // too: those behind the last do nothing. Parts of the steps compose as steps do
-// (tileparts.c).
+// (parts.c).
 #include "passes/tile/step.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-// hoist: what a chunk of a recurrence has that does not depend on the state is
-// found before, for all chunks at once.
+// outline_chunks: what a chunk of a recurrence has that does not depend on the
+// state is found before, for all chunks at once.
 //
 //   before  func @p(..) grid(b:1, v:64) {
 //             for(%c0 = 0, .., 64, %S) {
@@ -20,7 +20,7 @@
 // or where many tasks would find the same products. What crosses is the last
 // that does not depend on the state: tiles as they are multiplied (of f32 three
 // 16-bit parts each), factors of steps, numbers. The phase that finds the
-// states of parts (tileparts.c) takes what it needs from the same tensors. A
+// states of parts (parts.c) takes what it needs from the same tensors. A
 // chunk that is not whole, or not done at once, is found too, and not used.
 // With decays per row what is little is handed over first, and of f32 products
 // of steps last. Level tile, GPU targets with TMA and AMD. Needs: tile. Tests:

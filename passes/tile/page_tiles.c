@@ -1,4 +1,4 @@
-// pages: a tile of keys that lies in one page has one entry of its table.
+// page_tiles: a tile of keys that lies in one page has one entry of its table.
 //
 //   before  %i = add(%k0, iota())          %k0, of a loop, is a multiple of 16
 //           %p = load(%pt, floordiv(%i, 64))

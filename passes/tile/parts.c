@@ -18,9 +18,9 @@
 // of it, so the first phase has no tasks if there is one part only. Where that
 // leaves multiprocessors idle it finds pieces of parts (2 of 2 parts, say). The
 // number of parts is a function of the shape and the target. For recurrences of
-// tilematrix.c, and for running maxima alone, m' = max(m + a, b): a part adds
-// the sum of its a and makes it at least what it made of nothing (tilemax.c).
-// tilelinear.c has those whose writes erase.
+// matrix.c, and for running maxima alone, m' = max(m + a, b): a part adds
+// the sum of its a and makes it at least what it made of nothing (max.c).
+// linear.c has those whose writes erase.
 #include "passes/support/cost.h"
 #include "passes/tile/step.h"
 

@@ -26,7 +26,7 @@ static bool has_key_axis(const Func *f, const Type *t) {
 
 static void count(void *data, Op *op) {
   Reuse *r = data;
-  if (op->code == OP_PASS) r->has_pass = true;
+  if (op->code == OP_KREDUCE) r->has_pass = true;
   if (op->nres != 1) return;
   const Type *t = ir_type(r->f, op->res[0]);
   if (t->kind != TK_ELEM) return;
@@ -45,7 +45,7 @@ static bool has_recur(const Region *r) {
 }
 
 // Maxima alone: chunks of one head's steps are tiles where they are found at
-// once (tilemax.c).
+// once (max.c).
 static bool has_steps(const Func *f, const Target *tg) {
   bool maxima = false;
   for (const Op *op = f->body->first; op; op = op->next)
@@ -179,7 +179,7 @@ static void measure_work(Footprint *p, const Op *op) {
 static void measure(void *data, Op *op) {
   Footprint *p = data;
   measure_work(p, op);
-  if (op->code != OP_LOAD && op->code != OP_PASS) return;
+  if (op->code != OP_LOAD && op->code != OP_KREDUCE) return;
   if (op->code == OP_LOAD && counted(p, op)) return;
   for (uint32_t i = 0; i < op->nres; i++) {
     const Type *t = ir_type(p->f, op->res[i]);
@@ -505,7 +505,7 @@ static bool used_behind(const Op *op, Value v) {
 // Is op a pass, or does it make a vector of what one has left?
 static bool of_pass(const Func *f, const Map *left, const Op *op) {
   uint64_t x;
-  bool any = op->code == OP_PASS;
+  bool any = op->code == OP_KREDUCE;
   for (uint32_t i = 0; i < op->nargs && !op->nregions; i++)
     any |= map_get(left, op->args[i], &x);
   return any && (op->nres != 1 || vec_elements(f, ir_type(f, op->res[0])) > 1);
@@ -571,7 +571,7 @@ static void measure_tiles(void *data, Op *op) {
   note_bias(s, op);
   bool keys = op->nres == 1 && has_key_axis(s->f, ir_type(s->f, op->res[0]));
   s->scans |= op->code == OP_SCAN && keys;
-  if (op->code == OP_PASS) {
+  if (op->code == OP_KREDUCE) {
     int64_t weights = weights_of(s, op);
     if (weights > s->weights) s->weights = weights;
     int64_t n = sums_of(s->f, op) + kept_through(s->f, op, s->seen.arena);
@@ -631,10 +631,10 @@ static bool excludes_keys(const Shared *s, Value v) {
 
 static void note_shared(void *data, Op *op) {
   Shared *s = data;
-  if (op->code == OP_PASS)
+  if (op->code == OP_KREDUCE)
     s->ok &=
         !ir_attr_i(op, AT_SPARSE, 0) || tile_bounds_wanted(s->cx, s->f, op);
-  if (op->code == OP_PASS) {
+  if (op->code == OP_KREDUCE) {
     s->excludes = excludes_keys(s, op->regions[0]->last->args[0]);
     s->select = ir_attr_i(op, AT_FILL, FILL_SELECT) == FILL_SELECT;
   }
@@ -649,7 +649,7 @@ static void note_shared(void *data, Op *op) {
 // for each thread.
 static void note_work(void *data, Op *op) {
   bool *map = data;
-  *map &= op->code != OP_DOT && op->code != OP_PASS;
+  *map &= op->code != OP_DOT && op->code != OP_KREDUCE;
 }
 
 static int64_t map_rows(const Func *f) {
@@ -698,7 +698,7 @@ static int64_t regs_of(const Tiles *s, int64_t k) {
   int64_t scores = s->scores > 1 ? s->scores : 1;
   int64_t weights = s->weights > 1 ? s->weights : 1;
   // Scores are asked behind a ramp, which stays (passes/hopper/lazy_rescale.c,
-  // ramp.c).
+  // passes/hopper/remat_column.c).
   bool kept = s->bias || (s->ramp && has_products(s, COST_PRODUCTS_TWICE));
   int64_t bias = kept || s->pairs ? k / 4 : 0;
   int64_t edges = masks_beside_functions(s) ? k / 8 : 0;

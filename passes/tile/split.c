@@ -34,7 +34,7 @@ typedef struct Found {
 static void look(void *data, Op *op) {
   Found *f = data;
   f->recur |= op->code == OP_RECUR;
-  if (op->code != OP_PASS) return;
+  if (op->code != OP_KREDUCE) return;
   f->n++;
   f->pass = op;
 }

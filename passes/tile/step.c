@@ -1,4 +1,4 @@
-// The equations of one chunk of a recurrence (see tilechunk.c).
+// The equations of one chunk of a recurrence (see chunk.c).
 #include "passes/support/cost.h"
 #include "passes/tile/step.h"
 
@@ -58,8 +58,8 @@ static bool tiles_fit(const Steps *s, int64_t side) {
   return n + COST_STEP_SMEM <= (int64_t)tg->gpu.smem;
 }
 
-// Where several writes a step erase and rows decay apart, the triangular system
-// and the scaled sides cost a CPU more than the steps do.
+// Where several writes a step erase and rows decay group_bounds, the triangular
+// system and the scaled sides cost a CPU more than the steps do.
 static bool steps_are_faster(const Steps *s) {
   const Func *f = s->t->from;
   for (uint32_t i = 0; i < s->n; i++) {

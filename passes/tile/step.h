@@ -1,4 +1,4 @@
-// Recurrences in chunks: shared by tilechunk.c (loops) and tilestep.c (the
+// Recurrences in chunks: shared by chunk.c (loops) and step.c (the
 // equations of one chunk).
 #ifndef ATTNC_PASSES_TILE_STEP_H
 #define ATTNC_PASSES_TILE_STEP_H
@@ -77,7 +77,7 @@ Op *tile_step_loop(Builder *b, Value lo, Value hi, Value step, uint32_t n,
 // Maximum i before the step at hand; it is raised by it.
 void tile_step_max(Steps *s, Builder *b, uint32_t i, Value *m_now, ValueMap *m);
 // The running maxima before each step of the chunk, along every side; those
-// behind it (tilemax.c).
+// behind it (max.c).
 void tile_step_maxima(Steps *s, Builder *b, Value base, const ValueMap *pre,
                       Value *state);
 // Where there are no other states: they are found at once, what is left behind
@@ -117,7 +117,7 @@ Value tile_step_prepare(Steps *s, Builder *b, uint32_t i);
 Value tile_step_chunk(Steps *s, Builder *b, uint32_t i, Value state,
                       Value *read);
 
-// The same where the chunk's products suit matrix units (tilematrix.c).
+// The same where the chunk's products suit matrix units (matrix.c).
 bool tile_matrix_fits(const Steps *s, uint32_t i);
 // A state without columns that has one decay a step and from which nothing is
 // erased.
@@ -150,7 +150,7 @@ Value tile_matrix_write_scaled(Steps *s, Builder *b, uint32_t i, Side *side,
                                Vector x, Value f);
 Value tile_matrix_half_decayed(Steps *s, Builder *b, uint32_t i, Value state);
 
-// The same where writes erase (tileerase.c).
+// The same where writes erase (erase.c).
 bool tile_erase_fits(const Steps *s, uint32_t i);
 bool tile_erase_suits(const Func *f, const Affine *a, const TilePlan *p,
                       const Target *tg);

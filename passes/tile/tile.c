@@ -1,7 +1,7 @@
 // tile: stream -> tile. Cuts the parallel axes into tasks and each `pass` into
 // loops over key tiles.
 //
-//   before  %m, %l = pass() {kinds = [max, sum], axis = k} ({domain}, {local},
+//   before  %m, %l = kreduce() {kinds = [max, sum], axis = k} ({domain}, {local},
 //             {correct}, {bounds})
 //   after   for(%lo, %flo, 64, ..) { masked body }    keys partly masked
 //           for(%flo, %fhi, 64, ..) { body }          no mask at all
@@ -10,8 +10,8 @@
 // Needs: level stream, `merge_bounds` regions of `mask_bounds` where there are
 // domains (a pass without one is one masked loop). The common part is here:
 // axes become coordinates (origin + iota), a parallel domain becomes the mask
-// of the stores, `recur` becomes a sequential loop. tileloop.c makes the key
-// loops, tileplan.c chooses sizes. Tests: test/passes/tile.
+// of the stores, `recur` becomes a sequential loop. loop.c makes the key
+// loops, plan.c chooses sizes. Tests: test/passes/tile.
 #include "passes/support/cost.h"
 #include "passes/tile/tile.h"
 
@@ -316,7 +316,7 @@ bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
     return true;
   case OP_DOMAIN: tile_domain(t, b, op, m); return true;
   case OP_STORE: return tile_store(t, b, op, m);
-  case OP_PASS: return tile_pass(t, b, op, m);
+  case OP_KREDUCE: return tile_pass(t, b, op, m);
   case OP_RECUR: return tile_recur(t, b, op, m);
   case OP_AFFINE:
   case OP_MAXPLUS: return tile_affine(t, b, op, m);

@@ -65,11 +65,11 @@ typedef struct Tiler {
 typedef struct Tiled {
   const Func *from;
   Func *to;
-  Value *own;  // tilework.c: its workspaces that `from` has not
+  Value *own;  // work.c: its workspaces that `from` has not
 } Tiled;
 
 // Gives the phases of a program, in their order, workspaces in one order
-// (tilework.c).
+// (work.c).
 void tile_work_share(Arena *a, Tiled *all, uint32_t n);
 
 // The parallel axis that is cut into tiles, or -1.
@@ -77,7 +77,7 @@ int tile_lane(const Func *f);
 // Chooses the lane axis and the tile sizes of f; remarks why.
 TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt);
 
-// Splitting the keys of a pass among tasks (tilesplit.c): decides about it,
+// Splitting the keys of a pass among tasks (split.c): decides about it,
 // makes the workspace, cuts the keys, stores and joins partial accumulators.
 void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
 void tile_split_params(Tiler *t);
@@ -89,20 +89,20 @@ void tile_split_keys(Tiler *t, Builder *b, Value first, Value last, Value *lo,
 void tile_split_store(Tiler *t, Builder *b, const Op *op, const Value *acc);
 void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                      Value *acc);
-// Bounds of the keys that depend on tables (tilebounds.c): which passes have
+// Bounds of the keys that depend on tables (bounds.c): which passes have
 // them found beforehand, the workspace, the phase that finds them.
 bool tile_bounds_wanted(Ctx *cx, const Func *f, const Op *pass);
 void tile_bounds_plan(Ctx *cx, const Func *f, TilePlan *p);
 void tile_bounds_params(Tiler *t);
 void tile_bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m);
-// Whether each group of a tile's rows has its own bounds (tileown.c).
+// Whether each group of a tile's rows has its own bounds (group_bounds.c).
 void tile_own_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
 // What such bounds would be made of.
 typedef enum OwnKind { OWN_NONE, OWN_ARITHMETIC, OWN_TABLES } OwnKind;
 OwnKind tile_own_kind(Ctx *cx, const Func *f, int lane);
 // Rows that an entry of the workspace of bounds is of.
 int64_t tile_bounds_rows(const TilePlan *p);
-// Splitting the steps of a recurrence (tileparts.c), in the same way.
+// Splitting the steps of a recurrence (parts.c), in the same way.
 void tile_parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
 void tile_parts_params(Tiler *t);
 void tile_parts_open(Tiler *t, Builder *b);
@@ -114,7 +114,7 @@ void tile_parts_store(Tiler *t, Builder *b, Value state, Value decay);
 Op *tile_parts_copy(Tiler *t, Builder *b);
 void tile_parts_store_first(Tiler *t, Builder *b, Value first);
 Op *tile_parts_join(Tiler *t, Builder *b, Type type);
-// Where writes erase (tilelinear.c): the parts, of those wanted; an axis of the
+// Where writes erase (linear.c): the parts, of those wanted; an axis of the
 // states; where a task's steps stop; its first state; what is written, made of
 // a vector; ..
 Dim tile_linear_parts(DimTab *d, Dim tasks, Dim maps, Dim most, int64_t room);
@@ -151,11 +151,11 @@ bool tile_region(Tiler *t, Builder *b, const Region *r, ValueMap *m);
 // Whether gauge i of a pass may be kept, where factors allow it, though it is
 // -inf (tilelazy.c).
 bool tile_keeps_empty(const Tiler *t, const Op *pass, uint32_t i);
-// A `pass` as loops over key tiles (tileloop.c).
+// A `pass` as loops over key tiles (loop.c).
 bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m);
 
 // An `affine`, those over the same axis behind it, and what is stored of
-// their reads, as a loop over chunks (tilechunk.c).
+// their reads, as a loop over chunks (chunk.c).
 bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m);
 ValueMap tile_map_copy(Tiler *t, const ValueMap *m);
 Value tile_const(Builder *b, Type type, double v);

@@ -1,5 +1,6 @@
-// Every function of math.c and math64.c, run through the JIT on every level of
-// this machine, against libm in double (f32) or long double (f64).
+// Every function of codegen/math/f32.c and codegen/math/f64.c, run through the
+// JIT on every level of this machine, against libm in double (f32) or long
+// double (f64).
 //   STRIDE=n: every n-th float (odd), default is quick; SHOW=1: the errors
 #include "test/unit/cg-run.h"
 

@@ -155,7 +155,7 @@ typedef struct Find {
 
 static void find(void *data, Op *op) {
   Find *w = data;
-  const Region *r = op->code == OP_PASS ? bounds_of(op) : NULL;
+  const Region *r = op->code == OP_KREDUCE ? bounds_of(op) : NULL;
   if (!r || w->found) return;
   Bounds b = {w->f, op, (DimTab *)&w->m->dims, r};
   Buf out = {.arena = &w->cx->session};

@@ -9,7 +9,7 @@ typedef struct Pick {
   Buf choices;  // the options of each of the first few
 } Pick;
 
-enum { MOST_NAMED = 8 };
+enum { MAX_NAMED = 8 };
 
 static const struct Stage {
   const char *name;
@@ -63,7 +63,7 @@ static bool add_choices(Ctx *cx, Decl *prog, const DrvTargets *targets,
                   .n = width,
                   .target = targets->at[k]};
       if (!p->count) p->one = r;
-      if (p->count++ < MOST_NAMED) name_choice(&r, &p->choices);
+      if (p->count++ < MAX_NAMED) name_choice(&r, &p->choices);
     }
   return n > 0;
 }
@@ -79,8 +79,8 @@ static bool only_one(Ctx *cx, Pick *p, const char *stage, const char *targets) {
   for (char *s = strtok_r(p->choices.at, "\n", &save); s;
        s = strtok_r(NULL, "\n", &save))
     diag_note(cx, d, NOWHERE, "%s", s);
-  if (p->count > MOST_NAMED)
-    diag_note(cx, d, NOWHERE, "and %u more", p->count - MOST_NAMED);
+  if (p->count > MAX_NAMED)
+    diag_note(cx, d, NOWHERE, "and %u more", p->count - MAX_NAMED);
   return false;
 }
 

@@ -19,7 +19,8 @@
 // groups, whose steps are half as long as those of three, gain nothing by that
 // where tasks are of one size, or where a step does more than products and
 // functions of the same time (biases, caps, other head dims); windows' tasks
-// are of one size to them, but gain. Measured on an H200 (docs/lab/2026-11-groups.md).
+// are of one size to them, but gain. Measured on an H200
+// (docs/lab/2026-11-groups.md).
 #include "ir/target.h"
 #include "passes/support/balance.h"
 #include "passes/support/cost.h"
@@ -89,7 +90,7 @@ static void look(void *data, Op *op) {
   Body *b = data;
   b->even &= op->code != OP_CLAIM;
   b->columns |= op->code == OP_FSCAN;
-  b->apart |= op->code == OP_LAUNCH && ir_attr_i(op, AT_APART, 0);
+  b->apart |= op->code == OP_LAUNCH && ir_attr_i(op, AT_GROUP_BOUNDS, 0);
   b->told |= op->code == OP_GLOAD && is_shared(b->f, op->args[0]) &&
              ir_type(b->f, op->res[0])->kind == TK_ELEM;
   if (op->code == OP_FOR) look_at_loop(b, op);
