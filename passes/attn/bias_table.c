@@ -23,7 +23,7 @@
 #include "ir/facts.h"
 #include "passes/support/cost.h"
 #include "passes/pass.h"
-#include "passes/tile/tile.h"
+#include "passes/support/lane.h"
 
 // Distances beyond the axes' ends: no tile has as many rows or keys. A row of
 // the phase's vectors.
@@ -281,7 +281,7 @@ static bool find(Gaps *g) {
 }
 
 static void run(Ctx *cx, Func *f, Funcs *out) {
-  int row = f->axes.n < 64 ? tile_lane(f) : -1;
+  int row = f->axes.n < 64 ? lane_axis(f) : -1;
   Gaps g = {.cx = cx, .f = f, .row = (uint32_t)row};
   uint32_t made = 0;
   for (const Op *op = f->body->first; op; op = op->next)

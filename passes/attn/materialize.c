@@ -24,7 +24,7 @@
 #include "ir/target.h"
 #include "passes/support/cost.h"
 #include "passes/support/groups.h"
-#include "passes/tile/tile.h"
+#include "passes/support/lane.h"
 
 // A phase being written.
 typedef struct Phase {
@@ -227,7 +227,7 @@ bool materialize_is_wanted(Ahead *a, const Op *dot, Made *m) {
   if (!find_axes(a, m) || !sources(a, m->v, &m->from)) return false;
   if (role_of(a, m->row) == AX_KEY) each_condition(a, m, see_excluded, &some);
   const Op *op = ir_def(a->f, m->v);
-  bool packed = op->code == OP_LOAD && tile_packed(a->f, op, m->row);
+  bool packed = op->code == OP_LOAD && lane_packed(a->f, op, m->row);
   bool copies = a->cleans && dtype_is_float16(ir_type(a->f, m->v)->dtype);
   if (is_copy(a, m) && (!copies || packed || !some || !sums_keys(a, dot)))
     return false;
@@ -503,7 +503,7 @@ typedef Vec(Func *) Funcs;
 static void run(Ctx *cx, Func *f, const GpuFacts *gpu, bool cleans,
                 Funcs *out) {
   Ahead a = {.cx = cx, .f = f, .gpu = gpu, .cleans = cleans};
-  int lane = f->axes.n < 64 ? tile_lane(f) : -1;
+  int lane = f->axes.n < 64 ? lane_axis(f) : -1;
   a.lane = (uint32_t)lane;
   if (lane >= 0 && cleans) materialize_terms(&a);
   bool some = lane >= 0 && find_operands(&a);

@@ -7,7 +7,6 @@
 // with i + j < 3 count, smallest first: what is dropped is below 2^-24.
 #include "passes/support/cost.h"
 #include "passes/gpu/gpu.h"
-#include "passes/hopper/rings.h"
 
 #include <assert.h>
 

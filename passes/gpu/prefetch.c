@@ -33,7 +33,7 @@
 #include "passes/gpu/prefetch.h"
 
 #include "passes/support/relief.h"
-#include "passes/hopper/rings.h"
+#include "passes/support/loops.h"
 
 typedef struct Fetch {
   Func *f;
@@ -105,7 +105,7 @@ static void find(Fetch *x) {
 static bool is_rare(const Func *f, const Op *load) {
   Value v = load->res[0];
   for (const Op *op = load->next; op; op = op->next) {
-    const Op *chunk = op->code == OP_FOR ? hop_rings_chunk(op) : NULL;
+    const Op *chunk = op->code == OP_FOR ? loop_chunk(op) : NULL;
     if (chunk && ir_uses_in(chunk->regions[1], v) == ir_count_uses(f, v))
       return true;
   }
@@ -302,7 +302,7 @@ static void region(Func *f, Region *r, Arena *a, bool slices, bool lean) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++)
       region(f, op->regions[i], a, slices, lean);
-    if (op->code != OP_FOR || (slices && !hop_rings_has_fill(op))) continue;
+    if (op->code != OP_FOR || (slices && !loop_has_fill(op))) continue;
     Fetch x = {.f = f, .a = a, .loop = op, .lean = lean};
     if (!slices) find(&x);
     x.tiles = x.loads.n;

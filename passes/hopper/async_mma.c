@@ -109,7 +109,7 @@ static void region(Func *f, Region *r) {
 
 static bool has_chunks(const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
-    if (op->code == OP_FOR && hop_rings_chunk(op)) return true;
+    if (op->code == OP_FOR && loop_chunk(op)) return true;
     for (uint32_t i = 0; i < op->nregions; i++)
       if (has_chunks(op->regions[i])) return true;
   }

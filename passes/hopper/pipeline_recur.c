@@ -248,7 +248,7 @@ static void region(Func *f, Region *r, Arena *a) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i], a);
-    if (op->code != OP_FOR || !op->nres || !hop_rings_has_fill(op) ||
+    if (op->code != OP_FOR || !op->nres || !loop_has_fill(op) ||
         ir_attr_i(op, AT_REVERSE, 0))
       continue;
     Advance x = {.f = f, .a = a, .loop = op, .in = products_of(op)};

@@ -124,15 +124,14 @@ static void loops(Func *f, Region *r, int64_t level) {
   for (Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++) loops(f, op->regions[i], level);
     if (op->code != OP_FOR || !op->nres) continue;
-    const Op *chunk = hop_rings_chunk(op);
+    const Op *chunk = loop_chunk(op);
     Region *body = op->regions[0], *rare = chunk ? chunk->regions[1] : NULL;
-    if (!rare && !hop_rings_has_fill(op)) continue;
+    if (!rare && !loop_has_fill(op)) continue;
     if (rare) sink(f, op, rare);
     if (rare) renew(f, rare, rare, true);
-    if (relief_stows(level, hop_rings_has_fill(op)))
-      renew(f, body, body, false);
+    if (relief_stows(level, loop_has_fill(op))) renew(f, body, body, false);
     hop_remat_stores(f, op->next, threads);
-    if (!hop_rings_has_fill(op))
+    if (!loop_has_fill(op))
       hop_remat_stores(f, chunk->regions[0]->first, threads);
   }
 }
@@ -192,7 +191,7 @@ static bool is_loaded(const Func *f, Value v) {
 
 // Of sequences whose ends memory has: they have more numbers than others.
 static void chunks(Func *f, Op *loop) {
-  const Op *chunk = hop_rings_chunk(loop);
+  const Op *chunk = loop_chunk(loop);
   Region *rare = chunk ? chunk->regions[1] : NULL;
   if (rare) sink(f, loop, rare);
   if (!rare || !is_loaded(f, loop->args[1])) return;
@@ -228,7 +227,7 @@ static void ahead(Func *f, Op *loop) {
 static void cheap(Func *f, Region *r) {
   for (Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++) cheap(f, op->regions[i]);
-    if (op->code != OP_FOR || !op->nres || !hop_rings_has_fill(op)) continue;
+    if (op->code != OP_FOR || !op->nres || !loop_has_fill(op)) continue;
     ahead(f, op);
     chunks(f, op);
   }
@@ -240,7 +239,7 @@ static void crowded(Func *f) {
   bool behind = false;
   if (ir_attr_i(f->body->first, AT_OCCUPANCY, 1) < 2) return;
   for (const Op *op = f->body->first; op; op = op->next)
-    if (hop_rings_has_fill(op)) return;
+    if (loop_has_fill(op)) return;
   for (Op *op = f->body->first; op; op = op->next) {
     if (behind && op->code == OP_GSTORE) renew_coords(f, op, NULL);
     behind |= op->code == OP_FOR;

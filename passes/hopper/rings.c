@@ -8,22 +8,6 @@
 #include "passes/hopper/drain.h"
 #include "passes/support/fill.h"
 
-bool hop_rings_has_fill(const Op *op) {
-  if (op->code == OP_SFILL) return true;
-  for (uint32_t i = 0; i < op->nregions; i++)
-    for (const Op *o = op->regions[i]->first; o; o = o->next)
-      if (hop_rings_has_fill(o)) return true;
-  return false;
-}
-
-Op *hop_rings_chunk(const Op *loop) {
-  for (Op *op = loop->regions[0]->first; op; op = op->next)
-    for (const Op *in = op->code == OP_IF ? op->regions[1]->first : NULL; in;
-         in = in->next)
-      if (in->code == OP_FOR) return op;
-  return NULL;
-}
-
 int64_t hop_rings_carried(const Func *f, const Region *r) {
   int64_t most = 0;
   for (const Op *op = r->first; op; op = op->next) {
@@ -73,7 +57,7 @@ bool hop_rings_wanted(const Rings *w, const Op *op) {
 
 static void want_for(Rings *w, const Op *op) {
   const Region *r = op->regions[0];
-  if (!hop_rings_has_fill(op) && !hop_rings_wanted(w, op)) return;
+  if (!loop_has_fill(op) && !hop_rings_wanted(w, op)) return;
   for (uint32_t i = 0; i < 3; i++) want_same(w, op->args[i]);
   for (uint32_t i = 0; i < op->nres; i++) {
     if (w->wanted[op->res[i]]) want(w, r->params.at[1 + i]);
@@ -92,7 +76,7 @@ static void want_while(Rings *w, const Op *op) {
 }
 
 static void want_if(Rings *w, const Op *op) {
-  if (!hop_rings_has_fill(op) && !hop_rings_wanted(w, op)) return;
+  if (!loop_has_fill(op) && !hop_rings_wanted(w, op)) return;
   want_same(w, op->args[0]);
   for (uint32_t i = 0; i < op->nres; i++)
     for (uint32_t k = 0; k < 2 && w->wanted[op->res[i]]; k++)
@@ -271,7 +255,7 @@ static void check_fills(const Rings *w, Steps *s, const Region *r, bool inside,
     if (op == s->skip[0]) inside = true;
     if (op == s->skip[1]) inside = false;
     bool loop = op->code == OP_FOR && inside;
-    if (op->nregions && looped && hop_rings_has_fill(op)) s->ok = false;
+    if (op->nregions && looped && loop_has_fill(op)) s->ok = false;
     for (uint32_t i = 0; i < op->nregions; i++)
       check_fills(w, s, op->regions[i], inside, looped || loop);
     if (op->code != OP_SFILL) continue;
@@ -710,7 +694,7 @@ static bool is_search(const Rings *w, const Op *op) {
   bool scalar = op->code == OP_FOR && hop_rings_wanted(w, op);
   for (uint32_t i = 0; i < op->nres; i++)
     scalar = scalar && ir_type(w->f, op->res[i])->kind == TK_ELEM;
-  return scalar && !hop_rings_has_fill(op);
+  return scalar && !loop_has_fill(op);
 }
 
 static void need_region(Facts *s, const Region *r) {
@@ -727,7 +711,7 @@ static void need_region(Facts *s, const Region *r) {
 
 static const Op *task_loop(const Rings *w) {
   for (const Op *op = w->body->first; op; op = op->next)
-    if (is_task_loop(w->f, op) && hop_rings_has_fill(op)) return op;
+    if (is_task_loop(w->f, op) && loop_has_fill(op)) return op;
   return NULL;
 }
 
@@ -778,7 +762,7 @@ static void find_early(Rings *w, const Op *loop) {
   const Op *claim = NULL;
   for (const Op *op = loop->regions[0]->last; op; op = op->prev) {
     if (op->code == OP_CLAIM) claim = op;
-    if (op->nregions && hop_rings_has_fill(op)) return;
+    if (op->nregions && loop_has_fill(op)) return;
     if (op->code != OP_SFILL || !claim) continue;
     w->early = op;
     return;

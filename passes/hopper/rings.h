@@ -6,6 +6,7 @@
 #include "ir/target.h"
 #include "passes/hopper/drain.h"
 #include "passes/pass.h"
+#include "passes/support/loops.h"
 
 enum { MAX_RINGS = 16, MAX_FACTS = 32 };
 
@@ -59,10 +60,6 @@ void hop_rings_keep(Rings *w, const Op *loop);
 // False if the tiles wanted depend on fragments, or the rings do not fit into
 // shared memory.
 bool hop_rings_plan(Rings *w, Func *f, const Target *t);
-bool hop_rings_has_fill(const Op *op);
-// The branch of a loop over chunks: a whole chunk, or its steps one by one;
-// NULL if there is none.
-Op *hop_rings_chunk(const Op *loop);
 // Registers of a thread that the loops of r carry in fragments.
 int64_t hop_rings_carried(const Func *f, const Region *r);
 // The producer needs a result of op.

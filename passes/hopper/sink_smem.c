@@ -182,7 +182,7 @@ static void renew_loops(Func *f, Region *r, bool late) {
     for (uint32_t i = 0; i < op->nregions; i++) {
       Region *body = op->regions[i];
       renew_loops(f, body, late);
-      if (op->code == OP_FOR && op->nres && hop_rings_has_fill(op))
+      if (op->code == OP_FOR && op->nres && loop_has_fill(op))
         renew(f, body, body, late ? NULL : body->first);
     }
 }
@@ -212,8 +212,7 @@ static void await_loops(Func *f, Arena *a, Region *r) {
   for (Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++)
       await_loops(f, a, op->regions[i]);
-    if (op->code == OP_FOR && op->nres && hop_rings_has_fill(op))
-      await(f, a, op);
+    if (op->code == OP_FOR && op->nres && loop_has_fill(op)) await(f, a, op);
   }
 }
 

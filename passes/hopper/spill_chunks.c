@@ -436,13 +436,13 @@ static bool has_loop(const Region *r) {
 
 static void loops(Func *f, Region *r, int64_t level, Arena *a) {
   for (Op *op = r->first; op; op = op->next) {
-    Op *either = op->code == OP_FOR && op->nres ? hop_rings_chunk(op) : NULL;
+    Op *either = op->code == OP_FOR && op->nres ? loop_chunk(op) : NULL;
     Region *chunk = either ? either->regions[0] : NULL;
     for (uint32_t i = 0; i < op->nregions && !chunk; i++)
       loops(f, op->regions[i], level, a);
     if (!chunk) continue;
     Region *body = op->regions[0];
-    bool copied = hop_rings_has_fill(op), all = relief_stows(level, copied);
+    bool copied = loop_has_fill(op), all = relief_stows(level, copied);
     if (copied) {
       if (all && stow_operands(f, body)) sink(f, chunk, is_of_parts);
       continue;

@@ -70,7 +70,7 @@ static void loads_late(Func *f, Op *loop) {
 // ---------------------------------------------------------------- all
 static bool has_fill(const Func *f) {
   for (const Op *op = f->body->first; op; op = op->next)
-    if (hop_rings_has_fill(op)) return true;
+    if (loop_has_fill(op)) return true;
   return false;
 }
 

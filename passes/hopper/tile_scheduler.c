@@ -80,7 +80,7 @@ static void vary(Tasks *t, const Region *r) {
     for (uint32_t i = 0; i < op->nargs; i++) v = v || t->varies[op->args[i]];
     if (op->code == OP_FOR)
       t->uneven = t->uneven || t->varies[op->args[0]] || t->varies[op->args[1]];
-    if (op->code == OP_FOR && hop_rings_has_fill(op) && !t->narrow) {
+    if (op->code == OP_FOR && loop_has_fill(op) && !t->narrow) {
       t->narrow = t->varies[of_all(t, op->args[0])];
       t->loop = op;
     }

@@ -463,7 +463,7 @@ static void before_op(Role *r, Builder *b, Live *live, const Op *op) {
 }
 
 static const Op *find_behind(const Op *op, OpCode c) {
-  while (op && op->code != c && !hop_rings_has_fill(op)) op = op->next;
+  while (op && op->code != c && !loop_has_fill(op)) op = op->next;
   return op && op->code == c ? op : NULL;
 }
 
@@ -821,7 +821,7 @@ static bool skipped(const Role *r, const Op *op) {
   if (op->code == OP_LAUNCH) return true;
   if (op->code == OP_CLAIM) return false;
   if (!r->producer) return op->nres && r->w->spare && r->w->spare[op->res[0]];
-  return !hop_rings_wanted(r->w, op) && !hop_rings_has_fill(op);
+  return !hop_rings_wanted(r->w, op) && !loop_has_fill(op);
 }
 
 static bool can_drain(const Role *r, const Op *op, Drain *d) {
@@ -852,10 +852,10 @@ static void copy_op(Role *r, const Op *op, Builder *b, Live *live) {
   else if (op->code == OP_GROUP_SKIP) leave(r, b, op);
   else if (op->code == OP_WHILE) copy_while(r, op, b);
   else if (can_drain(r, op, &d)) drain(r, b, &d);
-  else if (op->code == OP_FOR && (r->producer || hop_rings_has_fill(op)))
+  else if (op->code == OP_FOR && (r->producer || loop_has_fill(op)))
     copy_for(r, op, b);
   else if (op->code == OP_IF &&
-           (r->producer || hop_rings_has_fill(op) || has_drain(r, op)))
+           (r->producer || loop_has_fill(op) || has_drain(r, op)))
     copy_if(r, op, b, live);
   else ir_clone(b, r->w->f, op, &r->map, NULL);
 }

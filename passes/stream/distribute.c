@@ -28,7 +28,8 @@
 // Needs: chunk. Tests: test/passes/distribute.
 #include "ir/target.h"
 #include "passes/support/rebuild.h"
-#include "passes/tile/step.h"
+#include "passes/pass.h"
+#include "passes/support/lane.h"
 
 enum { MAX_ASIDE = 8 };
 
@@ -150,7 +151,7 @@ static bool find_maxima(Aside *a, const PassOpt *opt) {
   for (const Op *op = a->f->body->first; op; op = op->next) {
     Affine x;
     if (op->code == OP_AFFINE && affine_parts(op, &x))
-      narrow |= tile_step_narrow(a->f, &x) != DT_NONE;
+      narrow |= lane_narrow(a->f, &x) != DT_NONE;
   }
   return narrow && opt->target->gpu.hopper && find_halves(a);
 }
@@ -158,11 +159,11 @@ static bool find_maxima(Aside *a, const PassOpt *opt) {
 // Columns that only such stores keep in one task.
 static bool find_columns(Aside *a) {
   for (uint32_t i = 0; i < a->f->axes.n; i++)
-    if (tile_divides(a->f, i, true)) return false;
+    if (lane_divides(a->f, i, true)) return false;
   for (uint32_t i = a->f->axes.n; i-- > 0;) {
     a->lane = i;
     a->n = 0;
-    if (tile_divides(a->f, i, false) && find_halves(a)) return true;
+    if (lane_divides(a->f, i, false) && find_halves(a)) return true;
   }
   return false;
 }

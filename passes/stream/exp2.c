@@ -18,7 +18,7 @@
 // test/passes/exp2/.
 #include "passes/pass.h"
 #include "passes/support/range.h"
-#include "passes/tile/tile.h"
+#include "passes/support/lane.h"
 
 #include <math.h>
 
@@ -264,7 +264,7 @@ bool pass_exp2(Ctx *cx, Module *m, const PassOpt *opt) {
               .f = m->funcs.at[i],
               .arena = &cx->scratch,
               .wide.arena = &cx->scratch,
-              .lane = tile_lane(m->funcs.at[i])};
+              .lane = lane_axis(m->funcs.at[i])};
     range_init(&x.ranges, x.f, x.arena);
     ir_walk(x.f->body, visit, &x);
   }

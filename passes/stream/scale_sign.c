@@ -24,7 +24,8 @@
 // test/passes/scale_sign/.
 #include "ir/facts.h"
 #include "passes/support/range.h"
-#include "passes/tile/tile.h"
+#include "passes/pass.h"
+#include "passes/support/lane.h"
 
 typedef struct Sign {
   Func *f;
@@ -136,7 +137,7 @@ bool pass_scale_sign(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Sign x = {.f = m->funcs.at[i]};
-    x.lane = tile_lane(x.f);
+    x.lane = lane_axis(x.f);
     range_init(&x.ranges, x.f, &cx->scratch);
     ir_walk(x.f->body, visit, &x);
   }

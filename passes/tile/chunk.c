@@ -382,7 +382,7 @@ static Value end_of(Steps *s, Builder *b, ValueMap *m) {
 static DType narrow_type(const Steps *s) {
   DType t = DT_NONE;
   for (uint32_t i = 0; i < s->n && t == DT_NONE; i++)
-    t = tile_step_narrow(s->t->from, &s->affine[i]);
+    t = lane_narrow(s->t->from, &s->affine[i]);
   if (s->t->gpu) return t;
   bool erases = false;
   for (uint32_t i = 0; i < s->n; i++) erases |= tile_step_erases(&s->affine[i]);

@@ -168,7 +168,7 @@ static void join(Tiler *t, Builder *b, Value part, const Rows *from,
                  const Rows *to, Value *state) {
   Affine a;
   affine_parts(t->plan.walk, &a);
-  Steps n = {.t = t, .narrow = tile_step_narrow(t->from, &a)};
+  Steps n = {.t = t, .narrow = lane_narrow(t->from, &a)};
   Value column = t->coord[t->plan.lane];
   Pair y[MAX_PIECES];
   Value slot = behind(b, part);

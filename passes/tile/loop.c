@@ -80,7 +80,7 @@ static bool feeds(const KeyLoop *l, Value v, Value of, bool score) {
 static bool stays(KeyLoop *l, const Op *op) {
   if (!l->t->gpu || l->fill == FILL_SELECT) return false;
   if (tile_is_made(l->t->from, op)) return true;
-  if (tile_packed(l->t->from, op, l->axis)) return true;
+  if (lane_packed(l->t->from, op, l->axis)) return true;
   for (uint32_t i = 0; i < l->n; i++) {
     Value v = tile_yield(l->local)->args[i];
     if (feeds(l, op->res[0], v, l->fill != FILL_NEGINF)) return false;

@@ -154,7 +154,7 @@ static bool has_room(const Func *f, const Target *tg, TilePlan *p, Work *w) {
   w->room = tg->gpu.sms * (two ? 2 : 1);
   int64_t few = p->lane < 0 ? COST_MAXIMA_CHUNKS : COST_WALK_FEW_PARTS;
   w->fewest = p->linear ? COST_WALK_LINEAR_STEPS : few * w->chunk;
-  return tile_step_narrow(f, &w->a) != DT_NONE && rows <= 2 * COST_WALK_ROWS;
+  return lane_narrow(f, &w->a) != DT_NONE && rows <= 2 * COST_WALK_ROWS;
 }
 
 static void cut(const Func *f, TilePlan *p, const Work *w) {

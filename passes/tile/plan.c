@@ -1,48 +1,12 @@
 // Tile sizes of a program: which parallel axis is cut into tiles (its lanes),
 // and how many keys one iteration of a key loop covers.
-//
-// The lane axis is the parallel axis that lets the most key data be reused: a
-// load that varies with a key axis but not with axis x is shared by all lanes
-// when x is the lane axis. Ties go to the axis declared last. Sizes are the
-// measured optimum of docs/cpu-schedule.md, shrunk to short extents.
+// The lane axis is support/lane.c's. Sizes are the measured optimum of
+// docs/cpu-schedule.md, shrunk to short extents.
 #include "ir/facts.h"
 #include "ir/target.h"
 #include "passes/support/balance.h"
 #include "passes/support/cost.h"
 #include "passes/tile/tile.h"
-
-typedef struct Reuse {
-  const Func *f;
-  bool has_pass;
-  uint32_t shared[64];  // per axis: key loads that do not vary with it
-  uint32_t varies[64];  // per axis: values that vary with it
-} Reuse;
-
-static bool has_key_axis(const Func *f, const Type *t) {
-  for (uint32_t i = 0; i < t->n; i++)
-    if (f->axes.at[t->axis[i]].role == AX_KEY) return true;
-  return false;
-}
-
-static void count(void *data, Op *op) {
-  Reuse *r = data;
-  if (op->code == OP_KREDUCE) r->has_pass = true;
-  if (op->nres != 1) return;
-  const Type *t = ir_type(r->f, op->res[0]);
-  if (t->kind != TK_ELEM) return;
-  bool key_load = op->code == OP_LOAD && has_key_axis(r->f, t);
-  for (uint32_t a = 0; a < r->f->axes.n; a++) {
-    bool has = type_has_axis(t, a);
-    r->varies[a] += has;
-    r->shared[a] += key_load && !has;
-  }
-}
-
-static bool has_recur(const Region *r) {
-  for (const Op *op = r->first; op; op = op->next)
-    if (op->code == OP_RECUR || op->code == OP_AFFINE) return true;
-  return false;
-}
 
 // Maxima alone: chunks of one head's steps are tiles where they are found at
 // once (max.c).
@@ -50,74 +14,13 @@ static bool has_steps(const Func *f, const Target *tg) {
   bool maxima = false;
   for (const Op *op = f->body->first; op; op = op->next)
     maxima |= op->code == OP_MAXPLUS;
-  return has_recur(f->body) || (maxima && tg->gpu.hopper);
-}
-
-static int64_t extent_bound(const Func *f, uint32_t axis) {
-  int64_t lo, hi;
-  dim_bounds(&f->mod->dims, f->axes.at[axis].extent, &lo, &hi);
-  return hi;
-}
-
-// Columns of states: a vector axis that is neither summed over nor the rows of
-// a state is as good as a parallel one.
-typedef struct Columns {
-  const Func *f;
-  bool stores;     // count
-  bool whole[64];  // per axis: something needs all of it in one task
-} Columns;
-
-static void need_whole(Columns *c, const IrAttr *axes) {
-  for (uint32_t i = 0; axes && i < axes->n; i++) c->whole[axes->list[i]] = true;
-}
-
-// Tasks that write the same would race with those that read it.
-static void see_columns(void *data, Op *op) {
-  Columns *c = data;
-  need_whole(c, ir_attr(op, AT_OVER));
-  if (op->code == OP_SCAN) c->whole[ir_attr_i(op, AT_AXIS, 0)] = true;
-  for (uint32_t a = 0; op->code == OP_STORE && a < c->f->axes.n; a++) {
-    bool has = false;
-    for (uint32_t i = 2; i < op->nargs; i++)
-      has |= type_has_axis(ir_type(c->f, op->args[i]), a);
-    c->whole[a] |= c->stores && !has;
-  }
-}
-
-bool tile_divides(const Func *f, uint32_t axis, bool stores) {
-  Columns c = {.f = f, .stores = stores};
-  int64_t n;
-  ir_walk(f->body, see_columns, &c);
-  const Axis *x = &f->axes.at[axis];
-  return x->role == AX_VEC && !c.whole[axis] &&
-         dim_is_const(&f->mod->dims, x->extent, &n) && n >= COST_SHORT_AXIS;
+  return lane_walks(f->body) || (maxima && tg->gpu.hopper);
 }
 
 static int column_axis(const Func *f) {
   int best = -1;
   for (uint32_t a = 0; a < f->axes.n && a < 64; a++)
-    if (tile_divides(f, a, true)) best = (int)a;
-  return best;
-}
-
-int tile_lane(const Func *f) {
-  if (has_recur(f->body)) return -1;
-  Reuse r = {.f = f};
-  ir_walk(f->body, count, &r);
-  int best = -1;
-  for (uint32_t a = 0; a < f->axes.n && a < 64; a++) {
-    if (f->axes.at[a].role != AX_PAR || !r.varies[a]) continue;
-    if (best < 0) {
-      best = (int)a;
-      continue;
-    }
-    bool short_a = extent_bound(f, a) < COST_SHORT_AXIS;
-    bool short_b = extent_bound(f, (uint32_t)best) < COST_SHORT_AXIS;
-    bool better = r.shared[a] >= r.shared[best];
-    // A long axis with as much reuse beats a short one.
-    if (r.shared[a] == r.shared[best] && short_a != short_b) better = short_b;
-    if (better) best = (int)a;
-  }
+    if (lane_divides(f, a, true)) best = (int)a;
   return best;
 }
 
@@ -168,7 +71,7 @@ static void measure_work(Footprint *p, const Op *op) {
   Type all = dot ? type_union(ir_type(p->f, op->args[0]),
                               ir_type(p->f, op->args[1]), DT_F32)
                  : *t;
-  if (!has_key_axis(p->f, &all)) return;
+  if (!lane_has_key(p->f, &all)) return;
   int64_t n = vec_elements(p->f, &all);
   if (dot && type_has_axis(&all, (uint32_t)p->lane)) p->products += n;
   if (!dot && n > 1 && !type_has_axis(&all, (uint32_t)p->lane))
@@ -185,7 +88,7 @@ static void measure(void *data, Op *op) {
     const Type *t = ir_type(p->f, op->res[i]);
     int64_t n = vec_elements(p->f, t);
     if (n == 1) continue;
-    if (op->code == OP_LOAD && has_key_axis(p->f, t)) p->per_key += n;
+    if (op->code == OP_LOAD && lane_has_key(p->f, t)) p->per_key += n;
     else if (type_has_axis(t, (uint32_t)p->lane)) p->per_lane += n;
   }
 }
@@ -276,7 +179,7 @@ static bool steps_by_one(const Func *f, Value idx) {
   if (!op || op->code == OP_INDEX) return true;
   if (op->code != OP_ADD && op->code != OP_SUB) return false;
   const Type *x = ir_type(f, op->args[0]), *y = ir_type(f, op->args[1]);
-  bool keys_x = has_key_axis(f, x), keys_y = has_key_axis(f, y);
+  bool keys_x = lane_has_key(f, x), keys_y = lane_has_key(f, y);
   if (keys_x && keys_y) return false;
   return !keys_y ? steps_by_one(f, op->args[0])
                  : op->code == OP_ADD && steps_by_one(f, op->args[1]);
@@ -296,7 +199,7 @@ static int64_t page_of(const Func *f, Value idx) {
   const Op *op = ir_def(f, idx);
   double page;
   int64_t all = 0;
-  if (!op || !has_key_axis(f, ir_type(f, idx))) return 0;
+  if (!op || !lane_has_key(f, ir_type(f, idx))) return 0;
   if ((op->code == OP_FLOORDIV || op->code == OP_MOD) &&
       ir_const_value(f, op->args[1], &page) && page >= 1)
     return (int64_t)page;
@@ -309,7 +212,7 @@ static int64_t page_of(const Func *f, Value idx) {
 static bool has_slot(const Func *f, Value idx, bool part) {
   const Op *op = ir_def(f, idx);
   bool any =
-      op && part && op->code == OP_MOD && has_key_axis(f, ir_type(f, idx));
+      op && part && op->code == OP_MOD && lane_has_key(f, ir_type(f, idx));
   for (uint32_t i = 0; op && i < op->nargs && !any; i++)
     any = op->code != OP_MOD && has_slot(f, op->args[i], true);
   return any;
@@ -331,14 +234,14 @@ static void measure_operand(Tiles *s, Value v, DType other) {
   uint64_t known;
   if (n == 1 || map_get(&s->seen, v, &known)) return;
   map_put(&s->seen, v, 1);
-  bool key = has_key_axis(s->f, t);
+  bool key = lane_has_key(s->f, t);
   *(key ? &s->key_bytes : &s->row_bytes) += n * operand_bytes(t->dtype, other);
   int size = dtype_size(t->dtype);
   bool copied = op && op->code == OP_LOAD &&
                 (size == 2 || (size == 1 && s->staged)) &&
                 operand_bytes(t->dtype, other) == 2;
   for (uint32_t i = 1; copied && i < op->nargs; i++)
-    if (has_key_axis(s->f, ir_type(s->f, op->args[i])))
+    if (lane_has_key(s->f, ir_type(s->f, op->args[i])))
       copied = is_copied(s, op->args[i]);
   if (key && !copied && n > s->made) s->made = n;
 }
@@ -397,7 +300,7 @@ static Value bias_of(const Tiles *s, const Op *op) {
   bool product[2];
   for (uint32_t i = 0; i < 2; i++) {
     Map seen = {.arena = s->seen.arena};
-    if (!has_key_axis(s->f, ir_type(s->f, op->args[i]))) return 0;
+    if (!lane_has_key(s->f, ir_type(s->f, op->args[i]))) return 0;
     product[i] = has_product(s, op->args[i], &seen);
   }
   return product[0] != product[1] ? op->args[product[0]] : 0;
@@ -406,7 +309,7 @@ static Value bias_of(const Tiles *s, const Op *op) {
 // Does v grow with the key's coordinate, in steps that all rows have in common?
 static bool is_ramp(const Tiles *s, Value v) {
   const Op *op = ir_def(s->f, v);
-  if (!has_key_axis(s->f, ir_type(s->f, v))) return true;
+  if (!lane_has_key(s->f, ir_type(s->f, v))) return true;
   switch (op ? op->code : OP_YIELD) {
   case OP_INDEX: return true;
   case OP_CAST: return is_ramp(s, op->args[0]);
@@ -415,7 +318,7 @@ static bool is_ramp(const Tiles *s, Value v) {
   case OP_MUL:
     for (uint32_t i = 0; i < 2; i++) {
       const Type *by = ir_type(s->f, op->args[i]);
-      if (!has_key_axis(s->f, by) && !type_has_axis(by, (uint32_t)s->lane))
+      if (!lane_has_key(s->f, by) && !type_has_axis(by, (uint32_t)s->lane))
         return is_ramp(s, op->args[1 - i]);
     }
     return false;
@@ -428,13 +331,13 @@ static bool is_ramp(const Tiles *s, Value v) {
 // pairs have for their distance (passes/attn/bias_table.c).
 static bool is_read(const Tiles *s, Value v) {
   const Op *op = ir_def(s->f, v);
-  if (!has_key_axis(s->f, ir_type(s->f, v))) return true;
+  if (!lane_has_key(s->f, ir_type(s->f, v))) return true;
   if (!op || op->nregions || op->code == OP_INDEX) return false;
   if (op->code == OP_LOAD && ir_attr_i(op, AT_LOOSE, 0)) return true;
   if (op->code == OP_LOAD) {
     bool ok = s->strips && op->nargs > 2;
     for (uint32_t i = 1; i < op->nargs; i++)
-      if (has_key_axis(s->f, ir_type(s->f, op->args[i])))
+      if (lane_has_key(s->f, ir_type(s->f, op->args[i])))
         ok &= steps_by_one(s->f, op->args[i]);
     return ok;
   }
@@ -447,7 +350,7 @@ static bool is_read(const Tiles *s, Value v) {
 static bool is_loaded(const Tiles *s, Value v) {
   const Op *op = ir_def(s->f, v);
   const Type *t = ir_type(s->f, v);
-  if (!op || !has_key_axis(s->f, t) || !type_has_axis(t, (uint32_t)s->lane))
+  if (!op || !lane_has_key(s->f, t) || !type_has_axis(t, (uint32_t)s->lane))
     return false;
   if (op->code == OP_LOAD) return !ir_attr_i(op, AT_LOOSE, 0);
   for (uint32_t i = 0; i < op->nargs && !op->nregions; i++)
@@ -471,7 +374,7 @@ static void note_bias(Tiles *s, const Op *op) {
 static void note_products(Tiles *s, const Op *op) {
   Type all = type_union(ir_type(s->f, op->args[0]), ir_type(s->f, op->args[1]),
                         DT_F32);
-  if (has_key_axis(s->f, &all) && type_has_axis(&all, (uint32_t)s->lane))
+  if (lane_has_key(s->f, &all) && type_has_axis(&all, (uint32_t)s->lane))
     s->products += vec_elements(s->f, &all);
 }
 
@@ -480,7 +383,7 @@ static void note_pair(Tiles *s, const Op *op) {
   if (op->nres != 1 || s->lane < 0) return;
   const Type *t = ir_type(s->f, op->res[0]);
   bool pair = t->kind == TK_ELEM && t->dtype == DT_F32 &&
-              has_key_axis(s->f, t) && type_has_axis(t, (uint32_t)s->lane) &&
+              lane_has_key(s->f, t) && type_has_axis(t, (uint32_t)s->lane) &&
               vec_elements(s->f, t) == 1;
   if (!pair) return;
   s->functions += op_is_function(op->code);
@@ -536,11 +439,11 @@ typedef struct Weights {
 static void note_weights(void *data, Op *op) {
   Weights *w = data;
   uint64_t known;
-  if (op->code != OP_DOT || has_key_axis(w->s->f, ir_type(w->s->f, op->res[0])))
+  if (op->code != OP_DOT || lane_has_key(w->s->f, ir_type(w->s->f, op->res[0])))
     return;
   for (uint32_t i = 0; i < 2; i++) {
     const Type *t = ir_type(w->s->f, op->args[i]);
-    if (!has_key_axis(w->s->f, t) || !type_has_axis(t, (uint32_t)w->s->lane) ||
+    if (!lane_has_key(w->s->f, t) || !type_has_axis(t, (uint32_t)w->s->lane) ||
         map_get(&w->seen, op->args[i], &known))
       continue;
     map_put(&w->seen, op->args[i], 1);
@@ -569,7 +472,7 @@ static bool is_joined(const Func *f, const Op *dot, int lane) {
 static void measure_tiles(void *data, Op *op) {
   Tiles *s = data;
   note_bias(s, op);
-  bool keys = op->nres == 1 && has_key_axis(s->f, ir_type(s->f, op->res[0]));
+  bool keys = op->nres == 1 && lane_has_key(s->f, ir_type(s->f, op->res[0]));
   s->scans |= op->code == OP_SCAN && keys;
   if (op->code == OP_KREDUCE) {
     int64_t weights = weights_of(s, op);
@@ -587,7 +490,7 @@ static void measure_tiles(void *data, Op *op) {
     return;
   }
   if (op->code == OP_DOT)
-    s->scores += has_key_axis(s->f, ir_type(s->f, op->res[0]));
+    s->scores += lane_has_key(s->f, ir_type(s->f, op->res[0]));
   for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
     measure_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype);
 }
@@ -611,12 +514,12 @@ static void note_operand(Shared *s, Value v, DType other, bool sum) {
   if (op && tile_is_made(s->f, op) && !s->select) clean = false;
   for (uint32_t i = 0; clean && i < t->n; i++)
     if (s->f->axes.at[t->axis[i]].role == AX_KEY && !s->select)
-      clean = !op || op->code != OP_LOAD || !tile_packed(s->f, op, t->axis[i]);
+      clean = !op || op->code != OP_LOAD || !lane_packed(s->f, op, t->axis[i]);
   s->ok &= !clean;
   s->ok &= op && op->code == OP_LOAD && dtype_size(t->dtype) == 2 &&
            operand_bytes(t->dtype, other) == 2;
   for (uint32_t i = 1; s->ok && i < op->nargs; i++)
-    if (has_key_axis(s->f, ir_type(s->f, op->args[i])))
+    if (lane_has_key(s->f, ir_type(s->f, op->args[i])))
       s->ok = steps_by_one(s->f, op->args[i]);
 }
 
@@ -626,7 +529,7 @@ static bool excludes_keys(const Shared *s, Value v) {
   const Type *t = ir_type(s->f, v);
   if (op && op->code == OP_AND)
     return excludes_keys(s, op->args[0]) || excludes_keys(s, op->args[1]);
-  return has_key_axis(s->f, t) && !type_has_axis(t, s->lane);
+  return lane_has_key(s->f, t) && !type_has_axis(t, s->lane);
 }
 
 static void note_shared(void *data, Op *op) {
@@ -639,7 +542,7 @@ static void note_shared(void *data, Op *op) {
     s->select = ir_attr_i(op, AT_FILL, FILL_SELECT) == FILL_SELECT;
   }
   bool sum =
-      op->code == OP_DOT && !has_key_axis(s->f, ir_type(s->f, op->res[0]));
+      op->code == OP_DOT && !lane_has_key(s->f, ir_type(s->f, op->res[0]));
   if (op->code == OP_DOT && is_joined(s->f, op, (int)s->lane)) return;
   for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
     note_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype, sum);
@@ -860,7 +763,7 @@ static Tiles measured(Ctx *cx, const Func *f, const Target *tg,
 // The driver asks for more room where ptxas spills (tools/driver/gpu/fit.c).
 static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
                          const PassOpt *opt) {
-  TilePlan p = {.lane = tile_lane(f), .tile_k = COST_GPU_KEYS};
+  TilePlan p = {.lane = lane_axis(f), .tile_k = COST_GPU_KEYS};
   if (has_steps(f, tg)) {
     p.lane = column_axis(f);
     p.tile_q = p.lane < 0 ? 1 : HW_GROUP_ROWS;
@@ -918,7 +821,7 @@ TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
     as_asked(cx, f, opt, &g);
     return g;
   }
-  TilePlan p = {.lane = tile_lane(f),
+  TilePlan p = {.lane = lane_axis(f),
                 .tile_q = tg->tile_q,
                 .tile_k = tg->tile_k,
                 .chunk = opt->chunk};
@@ -931,7 +834,7 @@ TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
     return p;
   }
   fit_cache(cx, f, tg, &p);
-  int64_t hi = extent_bound(f, (uint32_t)p.lane), lanes = tg->lanes;
+  int64_t hi = lane_extent(f, (uint32_t)p.lane), lanes = tg->lanes;
   if (hi < p.tile_q) {
     p.tile_q = hi < lanes ? lanes : (hi + lanes - 1) / lanes * lanes;
     ctx_remark(cx, "%s: tile %s:%lld, the whole extent in full vectors",

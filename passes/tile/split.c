@@ -120,7 +120,7 @@ static bool is_told(const Func *f, const Op *pass) {
   const Region *r = pass->nregions > BOUNDS ? pass->regions[BOUNDS] : NULL;
   bool told = false;
   for (uint32_t i = 0; r && r->last && i < r->last->nargs; i++)
-    told |= tile_from_memory(f, r->last->args[i]);
+    told |= lane_from_memory(f, r->last->args[i]);
   return told;
 }
 

@@ -20,28 +20,6 @@ static bool can_chunk(const Affine *a) {
   return true;
 }
 
-static DType loaded_type(const Func *f, Value v) {
-  const Op *op = ir_def(f, v);
-  DType t = ir_type(f, v)->dtype;
-  if (!op || op->code == OP_DOT || op->code == OP_REDUCE) return DT_NONE;
-  if (op->code == OP_LOAD) return t == DT_BF16 || t == DT_F16 ? t : DT_NONE;
-  for (uint32_t i = 0; i < op->nargs; i++) {
-    if (ir_type(f, op->args[i])->kind != TK_ELEM) continue;
-    t = loaded_type(f, op->args[i]);
-    if (t != DT_NONE) return t;
-  }
-  return DT_NONE;
-}
-
-DType tile_step_narrow(const Func *f, const Affine *a) {
-  DType t = DT_NONE;
-  for (uint32_t k = 0; k < a->nwrites && t == DT_NONE; k++) {
-    t = loaded_type(f, a->write[k].b);
-    if (t == DT_NONE) t = loaded_type(f, a->write[k].w);
-  }
-  return t;
-}
-
 // Do the operands of a chunk's products fit into shared memory? f32 has three
 // parts (passes/gpu/dot.c).
 static bool tiles_fit(const Steps *s, int64_t side) {

@@ -105,8 +105,6 @@ Run tile_step_run(Steps *s, Builder *b, uint32_t i, Side *side);
 Value tile_step_pair(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
                      Sees k);
 Value tile_step_sees(Builder *b, const Side *x, const Side *y, Sees k);
-// The 16-bit type of what goes into a state: that of a vector from memory.
-DType tile_step_narrow(const Func *f, const Affine *a);
 // Steps of a chunk for these recurrences.
 int64_t tile_step_choose(const Steps *s);
 // What is the same in all chunks, in front of the loop.

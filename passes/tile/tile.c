@@ -242,27 +242,6 @@ static void tile_domain(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   if (rows && op->parent == t->from->body) skip_rows(t, b);
 }
 
-bool tile_from_memory(const Func *f, Value v) {
-  const Op *op = ir_def(f, v);
-  bool read = op && (op->code == OP_LOAD || op->code == OP_SPAN_MIN ||
-                     op->code == OP_SPAN_MAX);
-  for (uint32_t i = 0; op && !read && i < op->nargs; i++)
-    read = tile_from_memory(f, op->args[i]);
-  return read;
-}
-
-bool tile_packed(const Func *f, const Op *load, uint32_t axis) {
-  for (uint32_t i = 1; i < load->nargs; i++) {
-    const Op *op = ir_def(f, load->args[i]);
-    if (!type_has_axis(ir_type(f, load->args[i]), axis)) continue;
-    if (!op || op->code != OP_ADD) return false;
-    bool x = type_has_axis(ir_type(f, op->args[0]), axis);
-    const Op *key = ir_def(f, op->args[!x]);
-    return key && key->code == OP_INDEX && tile_from_memory(f, op->args[x]);
-  }
-  return false;
-}
-
 bool tile_is_made(const Func *f, const Op *load) {
   for (uint32_t i = 0; load->code == OP_LOAD && i < f->params.n; i++)
     if (f->params.at[i].v == load->args[0])

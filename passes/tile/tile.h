@@ -3,6 +3,7 @@
 #define ATTNC_PASSES_TILE_TILE_H
 
 #include "passes/pass.h"
+#include "passes/support/lane.h"
 
 enum { MAX_TESTED = 4 };
 
@@ -72,8 +73,6 @@ typedef struct Tiled {
 // (work.c).
 void tile_work_share(Arena *a, Tiled *all, uint32_t n);
 
-// The parallel axis that is cut into tiles, or -1.
-int tile_lane(const Func *f);
 // Chooses the lane axis and the tile sizes of f; remarks why.
 TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt);
 
@@ -135,14 +134,6 @@ Value tile_scaled(Builder *b, Value acc, Value factor);
 Type tile_type(const Tiler *t, const Type *s);
 // Clones one op at b. The map goes from values of `from` to those of `to`.
 bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m);
-// v is made of something that memory has.
-bool tile_from_memory(const Func *f, Value v);
-// The load reads rows at an offset that memory gives: those of one sequence of
-// many, one behind the other.
-bool tile_packed(const Func *f, const Op *load, uint32_t axis);
-// Columns of states along that axis may be in several tasks; stores: those that
-// all tasks would do forbid it.
-bool tile_divides(const Func *f, uint32_t axis, bool stores);
 // The load reads what a phase before has made (pass `materialize`): zeros for
 // keys that no row sees.
 bool tile_is_made(const Func *f, const Op *load);

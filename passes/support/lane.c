@@ -1,0 +1,148 @@
+// Which axes of a program its tiles have.
+//
+// The lane axis is the parallel axis that lets the most key data be reused: a
+// load that varies with a key axis but not with axis x is shared by all lanes
+// when x is the lane axis. Ties go to the axis declared last.
+#include "passes/support/lane.h"
+
+#include "passes/support/cost.h"
+
+bool lane_has_key(const Func *f, const Type *t) {
+  for (uint32_t i = 0; i < t->n; i++)
+    if (f->axes.at[t->axis[i]].role == AX_KEY) return true;
+  return false;
+}
+
+bool lane_walks(const Region *r) {
+  for (const Op *op = r->first; op; op = op->next)
+    if (op->code == OP_RECUR || op->code == OP_AFFINE) return true;
+  return false;
+}
+
+int64_t lane_extent(const Func *f, uint32_t axis) {
+  int64_t lo, hi;
+  dim_bounds(&f->mod->dims, f->axes.at[axis].extent, &lo, &hi);
+  return hi;
+}
+
+// ---------------------------------------------------------------- the lane
+typedef struct Reuse {
+  const Func *f;
+  bool has_pass;
+  uint32_t shared[64];  // per axis: key loads that do not vary with it
+  uint32_t varies[64];  // per axis: values that vary with it
+} Reuse;
+
+static void count(void *data, Op *op) {
+  Reuse *r = data;
+  if (op->code == OP_KREDUCE) r->has_pass = true;
+  if (op->nres != 1) return;
+  const Type *t = ir_type(r->f, op->res[0]);
+  if (t->kind != TK_ELEM) return;
+  bool key_load = op->code == OP_LOAD && lane_has_key(r->f, t);
+  for (uint32_t a = 0; a < r->f->axes.n; a++) {
+    bool has = type_has_axis(t, a);
+    r->varies[a] += has;
+    r->shared[a] += key_load && !has;
+  }
+}
+
+int lane_axis(const Func *f) {
+  if (lane_walks(f->body)) return -1;
+  Reuse r = {.f = f};
+  ir_walk(f->body, count, &r);
+  int best = -1;
+  for (uint32_t a = 0; a < f->axes.n && a < 64; a++) {
+    if (f->axes.at[a].role != AX_PAR || !r.varies[a]) continue;
+    if (best < 0) {
+      best = (int)a;
+      continue;
+    }
+    bool short_a = lane_extent(f, a) < COST_SHORT_AXIS;
+    bool short_b = lane_extent(f, (uint32_t)best) < COST_SHORT_AXIS;
+    bool better = r.shared[a] >= r.shared[best];
+    // A long axis with as much reuse beats a short one.
+    if (r.shared[a] == r.shared[best] && short_a != short_b) better = short_b;
+    if (better) best = (int)a;
+  }
+  return best;
+}
+
+// ---------------------------------------------------------------- columns
+// Columns of states: a vector axis that is neither summed over nor the rows of
+// a state is as good as a parallel one.
+typedef struct Columns {
+  const Func *f;
+  bool stores;     // count
+  bool whole[64];  // per axis: something needs all of it in one task
+} Columns;
+
+static void need_whole(Columns *c, const IrAttr *axes) {
+  for (uint32_t i = 0; axes && i < axes->n; i++) c->whole[axes->list[i]] = true;
+}
+
+// Tasks that write the same would race with those that read it.
+static void see_columns(void *data, Op *op) {
+  Columns *c = data;
+  need_whole(c, ir_attr(op, AT_OVER));
+  if (op->code == OP_SCAN) c->whole[ir_attr_i(op, AT_AXIS, 0)] = true;
+  for (uint32_t a = 0; op->code == OP_STORE && a < c->f->axes.n; a++) {
+    bool has = false;
+    for (uint32_t i = 2; i < op->nargs; i++)
+      has |= type_has_axis(ir_type(c->f, op->args[i]), a);
+    c->whole[a] |= c->stores && !has;
+  }
+}
+
+bool lane_divides(const Func *f, uint32_t axis, bool stores) {
+  Columns c = {.f = f, .stores = stores};
+  int64_t n;
+  ir_walk(f->body, see_columns, &c);
+  const Axis *x = &f->axes.at[axis];
+  return x->role == AX_VEC && !c.whole[axis] &&
+         dim_is_const(&f->mod->dims, x->extent, &n) && n >= COST_SHORT_AXIS;
+}
+
+// ---------------------------------------------------------------- memory
+bool lane_from_memory(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  bool read = op && (op->code == OP_LOAD || op->code == OP_SPAN_MIN ||
+                     op->code == OP_SPAN_MAX);
+  for (uint32_t i = 0; op && !read && i < op->nargs; i++)
+    read = lane_from_memory(f, op->args[i]);
+  return read;
+}
+
+bool lane_packed(const Func *f, const Op *load, uint32_t axis) {
+  for (uint32_t i = 1; i < load->nargs; i++) {
+    const Op *op = ir_def(f, load->args[i]);
+    if (!type_has_axis(ir_type(f, load->args[i]), axis)) continue;
+    if (!op || op->code != OP_ADD) return false;
+    bool x = type_has_axis(ir_type(f, op->args[0]), axis);
+    const Op *key = ir_def(f, op->args[!x]);
+    return key && key->code == OP_INDEX && lane_from_memory(f, op->args[x]);
+  }
+  return false;
+}
+
+static DType loaded_type(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  DType t = ir_type(f, v)->dtype;
+  if (!op || op->code == OP_DOT || op->code == OP_REDUCE) return DT_NONE;
+  if (op->code == OP_LOAD) return t == DT_BF16 || t == DT_F16 ? t : DT_NONE;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    if (ir_type(f, op->args[i])->kind != TK_ELEM) continue;
+    t = loaded_type(f, op->args[i]);
+    if (t != DT_NONE) return t;
+  }
+  return DT_NONE;
+}
+
+DType lane_narrow(const Func *f, const Affine *a) {
+  DType t = DT_NONE;
+  for (uint32_t k = 0; k < a->nwrites && t == DT_NONE; k++) {
+    t = loaded_type(f, a->write[k].b);
+    if (t == DT_NONE) t = loaded_type(f, a->write[k].w);
+  }
+  return t;
+}

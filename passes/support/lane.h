@@ -1,0 +1,26 @@
+// Which axes of a program its tiles have, asked before there are tiles.
+#ifndef ATTNC_PASSES_SUPPORT_LANE_H
+#define ATTNC_PASSES_SUPPORT_LANE_H
+
+#include "ir/affine.h"
+
+// The parallel axis that is cut into tiles, or -1.
+int lane_axis(const Func *f);
+// Columns of states along that axis may be in several tasks; stores: those that
+// all tasks would do forbid it.
+bool lane_divides(const Func *f, uint32_t axis, bool stores);
+// v is made of something that memory has.
+bool lane_from_memory(const Func *f, Value v);
+// The load reads rows at an offset that memory gives: those of one sequence of
+// many, one behind the other.
+bool lane_packed(const Func *f, const Op *load, uint32_t axis);
+// The 16-bit type of what goes into a state: that of a vector from memory.
+DType lane_narrow(const Func *f, const Affine *a);
+// Does t vary with a key axis?
+bool lane_has_key(const Func *f, const Type *t);
+// Has the region a recurrence?
+bool lane_walks(const Region *r);
+// The largest extent that an axis may have.
+int64_t lane_extent(const Func *f, uint32_t axis);
+
+#endif
