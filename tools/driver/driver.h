@@ -34,7 +34,7 @@ typedef struct DrvOptions {
   bool group, few;                // the kernels of groups of heads, of few rows
                                   // (docs/cpu-schedule.md)
   int64_t spare_regs, spare_smem, most_groups, relief;  // as of PassOpt
-  bool strided;                                       // the same
+  bool strided;                                         // the same
   bool first;     // no second code for tensors that one does not take
   bool assembly;  // AMD: the text of it too
   uint32_t jobs;  // threads of the compiler, 0: one per CPU

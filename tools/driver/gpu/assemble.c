@@ -108,10 +108,11 @@ static bool run(Yard *y, Parts *parts) {
 
 // ---------------------------------------------------------------- parts
 // Where a recurrence spills pass remat mostly helps, and ptxas's other levels
-// mostly do not but for lean code with products (docs/lab/2026-11-registers.md): else
-// they come last. Single steps give up a CTA for what is more than a few bytes.
-// Of chunks that spilled more lean code mostly needs a lower level too; so does
-// what few rows have whose sums leave no room for a second CTA.
+// mostly do not but for lean code with products
+// (docs/lab/2026-11-registers.md): else they come last. Single steps give up a
+// CTA for what is more than a few bytes. Of chunks that spilled more lean code
+// mostly needs a lower level too; so does what few rows have whose sums leave
+// no room for a second CTA.
 static CgLevels levels(const Built *b, uint32_t i) {
   CgLevels l = drv_own_flaws(&b->leaning, i);
   const CgKernelRecord *k = &b->kernels.at[i];
