@@ -28,9 +28,9 @@ double oracle_num(const Val *v) {
 }
 
 uint64_t oracle_key(const Frame *f, const void *node, uint64_t vary) {
-  uint64_t h = intern_hash(&node, sizeof node, 1);
+  uint64_t h = map_hash(&node, sizeof node, 1);
   for (uint32_t i = 0; i < f->d->indices.n && i < 64; i++)
-    if (vary >> i & 1) h = intern_hash(&f->idx[i], sizeof(int64_t), h + i);
+    if (vary >> i & 1) h = map_hash(&f->idx[i], sizeof(int64_t), h + i);
   return h;
 }
 

@@ -31,7 +31,7 @@ TokenClass token_class(int kind) {
 }
 
 static uint32_t first_slot(const char *s, uint32_t n) {
-  return (uint32_t)intern_hash(s, n, 0) & 255;
+  return (uint32_t)map_hash(s, n, 0) & 255;
 }
 
 void fe_tokens_init(Parse *p) {

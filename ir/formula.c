@@ -63,7 +63,7 @@ static uint32_t two(Formula *f, OpCode c, uint32_t x, uint32_t y) {
 
 static uint32_t number(Formula *f, double sign) {
   char *end;
-  double v = dtype_read(f->p, &end);
+  double v = buf_read_double(f->p, &end);
   assert(end != f->p && "a number");
   f->p = end;
   return f->to->number(f->to->data, sign * v);

@@ -107,7 +107,7 @@ static uint32_t section_symbol(Elf *e, uint32_t section) {
 
 // A name has one symbol; a definition takes the place of a reference.
 static uint32_t global(Elf *e, const char *name, Elf64_Sym sym) {
-  uint64_t key = intern_hash(name, strlen(name), 0), i = 0;
+  uint64_t key = map_hash(name, strlen(name), 0), i = 0;
   bool hidden = ELF64_ST_VISIBILITY(sym.st_other) == STV_HIDDEN, found;
   while ((found = map_get(&e->globals, key, &i)) &&
          strcmp(e->symbols.at[i].name, name) != 0)

@@ -50,7 +50,7 @@ void buf_printf(Buf *b, const char *fmt, ...) {
   va_end(again);
 }
 
-double dtype_read(const char *s, char **end) {
+double buf_read_double(const char *s, char **end) {
   locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
   double v = strtod_l(s, end, c);
   freelocale(c);

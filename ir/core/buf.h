@@ -20,7 +20,7 @@ void buf_printf(Buf *b, const char *fmt, ...)
 // 'e', or is inf, -inf, nan.
 void buf_double(Buf *b, double v);
 // strtod in the C locale, whatever the process has set; its inverse.
-double dtype_read(const char *s, char **end);
+double buf_read_double(const char *s, char **end);
 // s as a quoted JSON string.
 void buf_json(Buf *b, const char *s, size_t n);
 

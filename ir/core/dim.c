@@ -56,7 +56,7 @@ uint32_t dim_add_sym(DimTab *t, const char *name, DimKind kind) {
 
 static Dim intern_expr(DimTab *t, DimExpr e) {
   int64_t key[4] = {e.op, e.value, e.a, e.b};
-  uint64_t h = intern_hash(key, sizeof key, 0), id;
+  uint64_t h = map_hash(key, sizeof key, 0), id;
   for (; map_get(&t->index, h, &id); h++) {
     const DimExpr *o = &t->exprs.at[id];
     if (o->op == e.op && o->value == e.value && o->a == e.a && o->b == e.b)

@@ -6,7 +6,7 @@
 
 static const char **find(const char **slot, uint32_t cap, const char *s,
                          size_t n) {
-  uint32_t i = (uint32_t)intern_hash(s, n, 0) & (cap - 1);
+  uint32_t i = (uint32_t)map_hash(s, n, 0) & (cap - 1);
   while (slot[i] && (strnlen(slot[i], n + 1) != n || memcmp(slot[i], s, n)))
     i = (i + 1) & (cap - 1);
   return &slot[i];

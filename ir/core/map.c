@@ -11,7 +11,7 @@ static uint64_t mix(uint64_t x) {
   return x ^ (x >> 33);
 }
 
-uint64_t intern_hash(const void *p, size_t n, uint64_t seed) {
+uint64_t map_hash(const void *p, size_t n, uint64_t seed) {
   const unsigned char *s = p;
   uint64_t h = mix(seed ^ (n * 0x9e3779b97f4a7c15ull));
   for (; n >= 8; n -= 8, s += 8) {

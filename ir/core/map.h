@@ -15,6 +15,6 @@ typedef struct Map {
 
 void map_put(Map *m, uint64_t key, uint64_t val);  // replaces
 bool map_get(const Map *m, uint64_t key, uint64_t *val);
-uint64_t intern_hash(const void *p, size_t n, uint64_t seed);
+uint64_t map_hash(const void *p, size_t n, uint64_t seed);
 
 #endif

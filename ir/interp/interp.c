@@ -530,7 +530,7 @@ static bool run_phase(Interp *in, const Func *f) {
     return false;
   }
   if (in->m->level == LV_MACH && target_is_gpu(in->m->target))
-    return interp_wave(in);
+    return simt_interp(in);
   return in->m->level == LV_MACH   ? interp_mach(in)
          : in->m->level == LV_TILE ? interp_tile(in)
                                    : run_function(in);

@@ -58,6 +58,6 @@ bool interp_offset(const InterpTensor *t, const int64_t *idx, int64_t *off,
                    int *bad_axis);
 bool interp_tile(Interp *in);
 bool interp_mach(Interp *in);
-bool interp_wave(Interp *in);
+bool simt_interp(Interp *in);
 
 #endif

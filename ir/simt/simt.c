@@ -447,7 +447,7 @@ static int64_t count_tasks(const Interp *in) {
   return n;
 }
 
-bool interp_wave(Interp *in) {
+bool simt_interp(Interp *in) {
   const Op *op = ir_launch(in->f);
   const Target *t = target_by_name(in->m->target);
   WaveRun x = {.in = in,

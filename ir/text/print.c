@@ -23,7 +23,7 @@ typedef struct Namer {
 typedef void EachValue(Namer *n, Value v);
 
 static uint64_t key_of(const char *s) {
-  return intern_hash(s, strlen(s), 0);
+  return map_hash(s, strlen(s), 0);
 }
 
 static void count_value(Namer *n, Value v) {

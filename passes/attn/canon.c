@@ -27,8 +27,8 @@ static uint64_t attr_hash(const IrAttr *a, uint64_t h) {
   uint64_t f;
   memcpy(&f, &a->f, sizeof f);
   uint64_t key[] = {a->id, (uint64_t)a->i, f, (uintptr_t)a->s, a->n};
-  h = intern_hash(key, sizeof key, h);
-  return a->n ? intern_hash(a->list, a->n * sizeof *a->list, h) : h;
+  h = map_hash(key, sizeof key, h);
+  return a->n ? map_hash(a->list, a->n * sizeof *a->list, h) : h;
 }
 
 static bool attr_same(const IrAttr *a, const IrAttr *b) {
@@ -60,10 +60,10 @@ static bool same_op(const Canon *c, const Op *op, OpCode code,
 
 Value canon_emit(Canon *c, OpCode op, const Value *args, uint32_t n,
                  const IrAttr *attrs, uint32_t nattrs, const Type *type) {
-  uint64_t h = intern_hash(args, n * sizeof *args, op), known, all = 0;
+  uint64_t h = map_hash(args, n * sizeof *args, op), known, all = 0;
   for (uint32_t i = 0; i < nattrs; i++) all += attr_hash(&attrs[i], 7);
   h += all;
-  if (type) h = intern_hash(&type->dtype, sizeof type->dtype, h);
+  if (type) h = map_hash(&type->dtype, sizeof type->dtype, h);
   if (map_get(&c->known, h, &known)) {
     const ValueInfo *info = ir_info(c->f, (Value)known);
     if (same_op(c, info->def, op, args, n, attrs, nattrs, type) &&

@@ -50,13 +50,13 @@ static bool local_only(OpCode c) {
 
 static uint64_t hash_attr(const IrAttr *a, uint64_t h) {
   uint64_t w[3] = {a->id, (uint64_t)a->i, (uint64_t)(uintptr_t)a->s};
-  h = intern_hash(w, sizeof w, h);
-  h = intern_hash(&a->f, sizeof a->f, h);
-  return a->n ? intern_hash(a->list, a->n * sizeof *a->list, h) : h;
+  h = map_hash(w, sizeof w, h);
+  h = map_hash(&a->f, sizeof a->f, h);
+  return a->n ? map_hash(a->list, a->n * sizeof *a->list, h) : h;
 }
 
 static uint64_t hash_op(const Op *op) {
-  uint64_t h = intern_hash(op->args, op->nargs * sizeof *op->args, op->code);
+  uint64_t h = map_hash(op->args, op->nargs * sizeof *op->args, op->code);
   for (uint32_t i = 0; i < op->nattrs; i++) h = hash_attr(&op->attrs[i], h);
   return h;
 }

@@ -37,7 +37,7 @@ void probe_put(Map *m, Value v, double x) {
 
 double probe_random(const Probe *p, uint64_t a, uint64_t b) {
   uint64_t key[] = {a, b};
-  uint64_t h = intern_hash(key, sizeof key, p->seed);
+  uint64_t h = map_hash(key, sizeof key, p->seed);
   return (double)(h >> 11) * 0x1p-53 * 3 - 1.5;
 }
 
@@ -63,11 +63,11 @@ static double opaque(Probe *p, const Op *op, Value v) {
     const Type *t = ir_type(p->f, op->args[i]);
     uint64_t b = t->kind == TK_TENSOR ? op->args[i]
                                       : bits_of(probe_value(p, op->args[i]));
-    h = intern_hash(&b, sizeof b, h);
+    h = map_hash(&b, sizeof b, h);
   }
   const Type *t = ir_type(p->f, v);
   bool named = op->nargs == 0 || op->nres != 1;
-  return source(p, named ? v : op->code, intern_hash(&h, sizeof h, where(p, t)),
+  return source(p, named ? v : op->code, map_hash(&h, sizeof h, where(p, t)),
                 t->dtype);
 }
 

@@ -14,9 +14,9 @@ void sym_init(Sym *s, Arena *a) {
 // ---------------------------------------------------------------- interning
 static uint64_t node_hash(const ExNode *n, uint64_t seed) {
   uint64_t h = seed + n->kind * 64ull + n->code * 1024ull;
-  h = intern_hash(&n->leaf, sizeof n->leaf, h);
-  h = intern_hash(&n->c, sizeof n->c, h);
-  return intern_hash(n->kid, n->n * sizeof *n->kid, h);
+  h = map_hash(&n->leaf, sizeof n->leaf, h);
+  h = map_hash(&n->c, sizeof n->c, h);
+  return map_hash(n->kid, n->n * sizeof *n->kid, h);
 }
 
 static bool node_eq(const ExNode *a, const ExNode *b) {

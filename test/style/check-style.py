@@ -9,13 +9,74 @@ import sys
 root, build = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 problems = []
 
-# Folder -> prefixes of the quoted and llvm-c includes it may use.
+# Folder -> beginnings of the quoted and llvm-c includes its files may use; a
+# folder in it has its own row or that of the folder above. Arrows go one way:
+# what all of a folder share stands at its top or in support, core, math.
+IR = ["ir/"]
+PASS = ["ir/", "passes/pass.h", "passes/support/"]
+CODE = ["ir/", "runtime/attn_abi.h", "llvm-c/", "codegen/cg.h",
+        "codegen/codegen.h"]
 MAY = {
-    "ir": ["ir/"],
+    "ir/core": ["ir/core/", "ir/diag.def", "ir/dtype.def"],
+    "ir": [r"ir/\w+\.", "ir/core/"],
+    "ir/text": [r"ir/\w+\.", "ir/core/", "ir/text/"],
+    "ir/verify": [r"ir/\w+\.", "ir/core/", "ir/text/", "ir/verify/"],
+    "ir/interp": [r"ir/\w+\.", "ir/core/", "ir/interp/"],
+    "ir/simt": [r"ir/\w+\.", "ir/core/", "ir/interp/", "ir/simt/"],
     "frontend": ["frontend/", "ir/"],
-    "passes": ["passes/", "ir/"],
-    "codegen": ["codegen/", "ir/", "runtime/attn_abi.h", "llvm-c/"],
+    "passes": [r"passes/\w+\.", *PASS],
+    "passes/support": PASS,
+    "passes/opt": PASS,
+    "passes/attn": ["passes/attn/", *PASS],
+    "passes/stream": ["passes/stream/", *PASS],
+    "passes/tile": ["passes/tile/", *PASS],
+    "passes/cpu": ["passes/cpu/", *PASS],
+    "passes/gpu": ["passes/gpu/", *PASS],
+    "passes/hopper": ["passes/hopper/", "passes/gpu/gpu.h", *PASS],
+    "codegen": CODE,
+    "codegen/math": ["codegen/math/", *CODE],
+    "codegen/cpu": ["codegen/cpu/", "codegen/math/", *CODE],
+    "codegen/gpu": ["codegen/gpu/", "codegen/math/", *CODE],
+    "codegen/nv": ["codegen/nv/", "codegen/gpu/", "codegen/object/tool.h",
+                   *CODE],
+    "codegen/amd": ["codegen/amd/", "codegen/gpu/", "codegen/object/tool.h",
+                    *CODE],
+    "codegen/object": ["codegen/object/", *CODE],
     "runtime": ["runtime/", "attn"],
+}
+# Names that cross files tell where they stand: they begin with a word of their
+# folder, or with their file's.
+WORDS = {
+    "ir": "ir type attr op vmap smem frag",
+    "ir/core": "diag out",
+    "ir/text": "ir parse op attr level rkind word print",
+    "ir/verify": "ir verify",
+    "ir/interp": "ir interp",
+    "ir/simt": "simt",
+    "frontend": "fe ck low ex st ty val de oracle scan scope guess token layout"
+                " dim diag span type attn",
+    "passes": "pass",
+    "passes/support": "",
+    "passes/opt": "pass",
+    "passes/attn": "pass canon materialize",
+    "passes/stream": "pass online chunk",
+    "passes/tile": "pass tile",
+    "passes/cpu": "pass cpu",
+    "passes/gpu": "pass lower prefetch",
+    "passes/hopper": "pass hop",
+    "codegen": "cg",
+    "codegen/math": "cg",
+    "codegen/cpu": "cg",
+    "codegen/gpu": "gpu cg",
+    "codegen/nv": "nv cg",
+    "codegen/amd": "amd cg",
+    "codegen/object": "cg",
+    "tools/plan": "plan drv",
+    "tools/attn-ls": "ls js",
+    "tools/driver": "drv",
+    "tools/driver/compile": "drv",
+    "tools/driver/gpu": "drv",
+    "tools/driver/run": "drv gen",
 }
 # Calls that only tools may make: a library neither prints nor ends a process.
 BANNED = re.compile(r"(?<![\w>.])(exit|abort|printf|puts|putchar|perror)\s*\(")
@@ -46,7 +107,8 @@ def check_file(folder, path):
     for inc in re.findall(r'^#include ["<]([^">]+/[^">]+|attn\w*\.h)[">]',
                           text, re.M):
         system = inc.startswith(("sys/", "sanitizer/", "linux/", "arpa/"))
-        if not system and not inc.startswith(tuple(MAY[folder])):
+        may = MAY.get(str(name.parent), MAY[folder])
+        if not system and not re.match("|".join(may), inc):
             problems.append(f"{name}: may not include {inc}")
     for n, line in enumerate(strip(text).split("\n"), 1):
         if m := BANNED.search(line):
@@ -131,6 +193,26 @@ def check_state(library):
                 problems.append(f"{library.name}: writable global {m[3]}")
 
 
+def check_names(obj):
+    """An object's exported names begin with a word of WORDS, or their file's."""
+    m = re.search(r"([^/]+)/CMakeFiles/([\w-]+)\.dir/(.+)\.c\.o$", str(obj))
+    source = pathlib.Path(m[1], m[3])
+    words = WORDS.get(str(source.parent))
+    if words is None:
+        return
+    words = [*words.split(), source.name, source.name.split("_")[0].rstrip("s")]
+    out = subprocess.run(["nm", "-g", "--defined-only", str(obj)],
+                         capture_output=True, text=True).stdout
+    for name in re.findall(r"^\w+ \w (\S+)$", out, re.M):
+        if name.startswith("__") or name in ANY_NAME:
+            continue
+        if not re.match(r"(%s)(_|$)" % "|".join(map(re.escape, words)), name):
+            problems.append(f"{source}.c: exports {name}, which begins with "
+                            f"none of: {' '.join(words[:-1])}")
+
+
+# Functions whose names others prescribe.
+ANY_NAME = {"attn_lex"}
 # The lazily made default context of the runtime.
 ALLOWED_STATE = {"shared"}
 
@@ -149,5 +231,8 @@ for name in ["ir", "frontend", "passes", "codegen", "attn", "plan", "ls"]:
     lib = build / f"lib/lib{name}.a"
     if lib.exists():
         check_state(lib)
+for folder in ["ir", "frontend", "passes", "codegen", "tools"]:
+    for obj in sorted((build / folder).rglob("*.c.o")):
+        check_names(obj)
 print("\n".join(problems) or "in style")
 sys.exit(bool(problems))

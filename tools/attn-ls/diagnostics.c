@@ -134,8 +134,8 @@ static json_t *report(Ls *ls, Doc *d, const char *previous) {
   char *text = json_dumps(items, JSON_COMPACT);
   char id[32];
   snprintf(id, sizeof id, "%016llx",
-           (unsigned long long)intern_hash(text ? text : "",
-                                           text ? strlen(text) : 0, 1));
+           (unsigned long long)map_hash(text ? text : "",
+                                        text ? strlen(text) : 0, 1));
   free(text);
   if (previous && strcmp(previous, id) == 0) {
     json_decref(items);

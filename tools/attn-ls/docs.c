@@ -97,7 +97,7 @@ uint64_t ls_path_stamp(Ls *ls, const char *path) {
     return 0;
   uint64_t t[] = {(uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec,
                   (uint64_t)st.st_size};
-  return intern_hash(t, sizeof t, 0) >> 1 | 1;
+  return map_hash(t, sizeof t, 0) >> 1 | 1;
 }
 
 // A closed file's text, read again when it changed on disk.

@@ -39,7 +39,7 @@ static bool set_scalars(Session *s, DrvCall *c) {
     char *end;
     if (!split(s, s->cli->set.at[i], "NAME=NUMBER", &name, &value))
       return false;
-    double v = dtype_read(value, &end);
+    double v = buf_read_double(value, &end);
     if (*end || end == value) {
       diag_add(&s->cx, DIAG_bad_pair, NOWHERE, s->cli->set.at[i],
                "NAME=NUMBER");

@@ -159,7 +159,7 @@ static bool set_number(Cli *cli, const Opt *o, const char *value) {
   double d = 0;
   bool ok = false;
   if (o->kind == INT) ok = to_int(value, &i);
-  else d = dtype_read(value, &end), ok = *value && !*end && d > 0;
+  else d = buf_read_double(value, &end), ok = *value && !*end && d > 0;
   if (!ok) {
     usage_error(cli, "option '%s' needs a %s number, not '%s'", o->name,
                 o->kind == INT ? "whole" : "positive", value);

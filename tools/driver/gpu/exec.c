@@ -29,7 +29,7 @@ static bool runs(const DrvGpu *g, const Target *t) {
   return t->gpu.hopper ? g->version == cc : g->version >= cc;
 }
 
-OnGpu *on_gpu_open(Ctx *cx, const Target *t) {
+OnGpu *drv_on_gpu_open(Ctx *cx, const Target *t) {
   OnGpu *g = NEW(&cx->session, OnGpu);
   const char *why = NULL;
   if (!drv_gpu_open(&g->gpu, t->gpu.vendor == VENDOR_AMD, 0))
@@ -49,7 +49,7 @@ static void drop_data(OnGpu *g) {
   g->n = 0;
 }
 
-void on_gpu_close(OnGpu *g) {
+void drv_on_gpu_close(OnGpu *g) {
   if (!g) return;
   drop_data(g);
   drv_gpu_close(&g->gpu);
@@ -153,8 +153,8 @@ static bool call(DrvCall *c, OnGpu *g, const attn_program *prog) {
   return attn_call(prog, g->args, &s, &e) == ATTN_OK || failed(c, e.text);
 }
 
-bool on_gpu_launch(DrvCall *c, OnGpu *g, const attn_program *prog,
-                   const Packed *p) {
+bool drv_on_gpu_launch(DrvCall *c, OnGpu *g, const attn_program *prog,
+                       const Packed *p) {
   if (!g->args) g->args = arena_alloc(&c->cx->session, prog->args_size);
   if (!make_room(c, g, p) || !upload(c, g, p)) return false;
   put_args(g, prog, p);
@@ -162,7 +162,8 @@ bool on_gpu_launch(DrvCall *c, OnGpu *g, const attn_program *prog,
          device(c, g, drv_gpu_wait(&g->gpu)) && download(c, g, p);
 }
 
-bool on_gpu_time(DrvCall *c, OnGpu *g, const attn_program *prog, double *s) {
+bool drv_on_gpu_time(DrvCall *c, OnGpu *g, const attn_program *prog,
+                     double *s) {
   return device(c, g, drv_gpu_mark(&g->gpu, 0)) && call(c, g, prog) &&
          device(c, g, drv_gpu_mark(&g->gpu, 1)) &&
          device(c, g, drv_gpu_seconds(&g->gpu, s));

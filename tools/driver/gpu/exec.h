@@ -15,10 +15,10 @@ typedef struct Packed {
 
 typedef struct OnGpu OnGpu;
 // The first device, if it runs code for t; NULL with a diagnostic.
-OnGpu *on_gpu_open(Ctx *cx, const Target *t);
-void on_gpu_close(OnGpu *g);
-bool on_gpu_launch(DrvCall *c, OnGpu *g, const attn_program *prog,
-                   const Packed *p);
-bool on_gpu_time(DrvCall *c, OnGpu *g, const attn_program *prog, double *s);
+OnGpu *drv_on_gpu_open(Ctx *cx, const Target *t);
+void drv_on_gpu_close(OnGpu *g);
+bool drv_on_gpu_launch(DrvCall *c, OnGpu *g, const attn_program *prog,
+                       const Packed *p);
+bool drv_on_gpu_time(DrvCall *c, OnGpu *g, const attn_program *prog, double *s);
 
 #endif

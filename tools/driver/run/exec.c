@@ -47,7 +47,7 @@ DrvCode *drv_load(DrvCall *c, const Target *t, const DrvOptions *opt) {
   CgProgram p;
   Buf obj = {.arena = &cx->session};
   DrvOptions fit = *opt;
-  OnGpu *gpu = t->kind == TARGET_GPU ? on_gpu_open(cx, t) : NULL;
+  OnGpu *gpu = t->kind == TARGET_GPU ? drv_on_gpu_open(cx, t) : NULL;
   if (t->kind == TARGET_GPU && !gpu) return NULL;
   if (!drv_choose(c, &binds, &n) || !drv_fit(c, binds, n, t, &fit, &p) ||
       !cg_compile(cx, &p, 1, CG_OBJECT, &obj))
@@ -66,7 +66,7 @@ DrvCode *drv_load(DrvCall *c, const Target *t, const DrvOptions *opt) {
 
 void drv_unload(DrvCode *code) {
   if (!code) return;
-  on_gpu_close(code->gpu);
+  drv_on_gpu_close(code->gpu);
   cg_jit_drop(code->jit);
 }
 
@@ -130,7 +130,7 @@ bool drv_launch(DrvCall *c, const DrvCode *code, struct attn_ctx *rt) {
   attn_stream stream = {.ctx = rt, .kind = ATTN_CPU};
   if (!drv_complete(c)) return false;
   pack(c, code->prog, &p);
-  if (code->gpu) return on_gpu_launch(c, code->gpu, code->prog, &p);
+  if (code->gpu) return drv_on_gpu_launch(c, code->gpu, code->prog, &p);
   if (attn_launch(code->prog, p.ptrs, p.scalars, &stream, &e) == ATTN_OK)
     return true;
   diag_add(c->cx, DIAG_launch, NOWHERE, c->prog->name, e.text);
@@ -144,7 +144,7 @@ static double seconds(void) {
 }
 
 bool drv_time(DrvCall *c, const DrvCode *code, struct attn_ctx *rt, double *s) {
-  if (code->gpu) return on_gpu_time(c, code->gpu, code->prog, s);
+  if (code->gpu) return drv_on_gpu_time(c, code->gpu, code->prog, s);
   double start = seconds();
   bool ok = drv_launch(c, code, rt);
   *s = seconds() - start;

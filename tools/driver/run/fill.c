@@ -21,7 +21,7 @@ bool drv_parse_gen(Ctx *cx, const char *text, DrvGen *out) {
   int i = 0;
   while (*p && *p != ')') {
     char *end;
-    double v = dtype_read(p, &end);
+    double v = buf_read_double(p, &end);
     if (end == p || i == gen_max_args(kind)) return false;
     out->gen.arg[i++] = v;
     for (p = end; *p == ',' || isspace((unsigned char)*p); p++) {}

@@ -4,8 +4,7 @@
 
 #include <math.h>
 
-void philox4x32_10(const uint32_t ctr[4], const uint32_t key[2],
-                   uint32_t out[4]) {
+void rng_philox(const uint32_t ctr[4], const uint32_t key[2], uint32_t out[4]) {
   uint32_t a = ctr[0], b = ctr[1], c = ctr[2], d = ctr[3];
   uint32_t k0 = key[0], k1 = key[1];
   for (int round = 0; round < 10; round++) {
@@ -30,7 +29,7 @@ static uint64_t hash(const char *s) {
 static void load(Rng *r, uint64_t block) {
   const uint32_t ctr[4] = {(uint32_t)block, (uint32_t)(block >> 32), r->name[0],
                            r->name[1]};
-  philox4x32_10(ctr, r->key, r->out);
+  rng_philox(ctr, r->key, r->out);
   r->block = block;
 }
 

@@ -7,8 +7,7 @@
 #include <stdint.h>
 
 // One block: counter and key to four random words.
-void philox4x32_10(const uint32_t ctr[4], const uint32_t key[2],
-                   uint32_t out[4]);
+void rng_philox(const uint32_t ctr[4], const uint32_t key[2], uint32_t out[4]);
 
 typedef struct Rng {
   uint32_t key[2];   // seed
