@@ -215,6 +215,10 @@ Op *ir_op(Builder *b, OpCode c, const Value *args, uint32_t nargs,
   return op;
 }
 
+Op *ir_bare(Builder *b, OpCode c) {
+  return ir_op(b, c, NULL, 0, NULL, 0, NULL, 0, 0);
+}
+
 static Value plain(Builder *b, OpCode c, const Value *args, uint32_t n) {
   return ir_op(b, c, args, n, NULL, 0, NULL, 1, 0)->res[0];
 }
@@ -246,6 +250,10 @@ Value ir_const_i(Builder *b, DType t, int64_t v) {
   return constant(b, OP_CONST, attr_i(AT_IVALUE, v), t);
 }
 
+Value ir_int(Builder *b, int64_t v) {
+  return ir_const_i(b, DT_I64, v);
+}
+
 Value ir_dim(Builder *b, Dim d) {
   return constant(b, OP_DIM, attr_i(AT_DIM, d), DT_I64);
 }
@@ -267,6 +275,13 @@ Value ir_load(Builder *b, Value tensor, const Value *idx, uint32_t n) {
   assert(n <= MAX_AXES);
   if (n) memcpy(args + 1, idx, n * sizeof *idx);
   return plain(b, OP_LOAD, args, n + 1);
+}
+
+void ir_store(Builder *b, Value tensor, Value x, const Value *idx, uint32_t n) {
+  Value args[2 + MAX_AXES] = {tensor, x};
+  assert(n <= MAX_AXES);
+  if (n) memcpy(args + 2, idx, n * sizeof *idx);
+  ir_op(b, OP_STORE, args, n + 2, NULL, 0, NULL, 0, 0);
 }
 
 Value ir_reduce(Builder *b, RKind k, Value x, const uint32_t *over,

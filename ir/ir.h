@@ -291,16 +291,20 @@ typedef struct Builder {
 Op *ir_op(Builder *b, OpCode c, const Value *args, uint32_t nargs,
           const IrAttr *attrs, uint32_t nattrs, const Type *types,
           uint32_t nres, uint32_t nregions);
+// An op that is its code alone: a barrier, a fence.
+Op *ir_bare(Builder *b, OpCode c);
 // Ops with inferred type and no attributes.
 Value ir_1(Builder *b, OpCode c, Value x);
 Value ir_2(Builder *b, OpCode c, Value x, Value y);
 Value ir_3(Builder *b, OpCode c, Value x, Value y, Value z);
 Value ir_const_f(Builder *b, DType t, double v);
 Value ir_const_i(Builder *b, DType t, int64_t v);  // integers and bool
+Value ir_int(Builder *b, int64_t v);               // of type i64
 Value ir_dim(Builder *b, Dim d);
 Value ir_index(Builder *b, uint32_t axis);
 Value ir_cast(Builder *b, DType to, Value x);  // x itself if equal
 Value ir_load(Builder *b, Value tensor, const Value *idx, uint32_t n);
+void ir_store(Builder *b, Value tensor, Value x, const Value *idx, uint32_t n);
 Value ir_reduce(Builder *b, RKind k, Value x, const uint32_t *over, uint32_t n);
 Value ir_dot(Builder *b, Value x, Value y, const uint32_t *over, uint32_t n);
 void ir_yield(Builder *b, const Value *v, uint32_t n);

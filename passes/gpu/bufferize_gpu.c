@@ -68,10 +68,6 @@ static Builder in_front(Legal *l, Op *op) {
                    .span = op->span};
 }
 
-static void bare(Builder *b, OpCode c) {
-  ir_op(b, c, NULL, 0, NULL, 0, NULL, 0, 0);
-}
-
 static Buffer *buffer_of(Legal *l, Value v) {
   uint32_t i = l->buf_of[v];
   return i ? &l->bufs.at[i - 1] : NULL;
@@ -146,7 +142,7 @@ static void new_buffer(Legal *l, Value v) {
 static void barrier(Legal *l, Op *op) {
   Builder b = in_front(l, op);
   IrAttr all = attr_i(AT_THREADS, l->threads);
-  if (l->instances == 1 || l->alone) bare(&b, OP_GSYNC);
+  if (l->instances == 1 || l->alone) ir_bare(&b, OP_GSYNC);
   else ir_op(&b, OP_BAR_SYNC, &l->id, 1, &all, 1, NULL, 0, 0);
   for (uint32_t i = 0; i < l->bufs.n; i++)
     l->bufs.at[i].written = l->bufs.at[i].read = false;
@@ -223,7 +219,7 @@ static void make_copy(Legal *l, Op *op) {
   ir_op(&c, OP_CP_ASYNC, args, fill_args(op) + 1, at, fill_attrs(op, at), NULL,
         0, 0);
   if (c.region != b.region) ir_yield(&c, NULL, 0);
-  bare(&b, OP_CP_COMMIT);
+  ir_bare(&b, OP_CP_COMMIT);
   x->group = ++l->groups;
   x->sign = fill_sign(op);
 }
@@ -248,7 +244,7 @@ static void make_store(Legal *l, Op *op) {
     // One fence for stores that stand together.
     Op *put = op->prev, *fence = put->prev;
     if (fence && fence->code == OP_FENCE_ASYNC) ir_erase(fence);
-    bare(&b, OP_FENCE_ASYNC);
+    ir_bare(&b, OP_FENCE_ASYNC);
   }
   x->written = true;
 }

@@ -178,10 +178,6 @@ static void make_rings(Direct *x) {
 }
 
 // ---------------------------------------------------------------- the new loop
-static void bare(Builder *b, OpCode c) {
-  ir_op(b, c, NULL, 0, NULL, 0, NULL, 0, 0);
-}
-
 static void wait(Builder *b) {
   IrAttr none = attr_i(AT_PENDING, 0);
   ir_op(b, OP_CP_WAIT, NULL, 0, &none, 1, NULL, 0, 0);
@@ -212,7 +208,7 @@ static void copy(const Direct *x, Builder *b, const Op *loop, const Copy *c,
 static void copy_all(const Direct *x, Builder *b, const Op *loop,
                      const Copies *all, Value at, Value slot) {
   for (uint32_t i = 0; i < all->n; i++) copy(x, b, loop, &all->at[i], at, slot);
-  bare(b, OP_CP_COMMIT);
+  ir_bare(b, OP_CP_COMMIT);
 }
 
 static bool moved(const Copies *all, const Op *op) {
@@ -232,7 +228,7 @@ static void fill_body(const Direct *x, const Op *loop, const Copies *all,
   }
   Value at = ir_region_param(to, type_scalar(DT_I32), "at");
   wait(&b);
-  bare(&b, OP_GSYNC);
+  ir_bare(&b, OP_GSYNC);
   Value other = ir_2(&b, OP_SUB, ir_const_i(&b, DT_I32, 1), at);
   copy_all(x, &b, loop, all, prefetch_next(&b, loop, to->params.at[0]), other);
   for (uint32_t i = 0; i < all->n; i++)
@@ -258,7 +254,7 @@ static void rewrite(Direct *x, Op *loop, const Copies *all) {
     types[i] = *ir_type(x->f, loop->res[i]);
   types[loop->nres] = type_scalar(DT_I32);
   Value zero = args[loop->nargs] = ir_const_i(&b, DT_I32, 0);
-  if (x->used || loop->parent != x->f->body) bare(&b, OP_GSYNC);
+  if (x->used || loop->parent != x->f->body) ir_bare(&b, OP_GSYNC);
   x->used = true;
   copy_all(x, &b, loop, all, prefetch_first(&b, loop), zero);
   Op *made = ir_op(&b, OP_FOR, args, loop->nargs + 1, loop->attrs, loop->nattrs,

@@ -135,8 +135,7 @@ void lower_store(Place *p, const Op *op) {
     n--;
   }
   if (in) args[n++] = lower_as(b, in, btile);
-  if (is_inout(p, op->args[0]))
-    ir_op(b, OP_GSYNC, NULL, 0, NULL, 0, NULL, 0, 0);
+  if (is_inout(p, op->args[0])) ir_bare(b, OP_GSYNC);
   IrAttr at = attr_i(AT_MASKED, 1);
   ir_op(b, OP_GSTORE, args, n, &at, in != 0, NULL, 0, 0);
 }
@@ -495,10 +494,10 @@ static bool steers(const Place *p, const Op *op) {
          !ir_is_stored(p->g->body, op->args[0]);
 }
 
-static void to_front(Region *r, const Op *op) {
+static void to_front(Region *r, Op *op) {
   Op *first = r->first;
   if (first->code == OP_LAUNCH) first = first->next;
-  if (op != first) ir_move_before((Op *)op, first);
+  if (op != first) ir_move_before(op, first);
 }
 
 // Moves op up, behind what makes the last of its operands.

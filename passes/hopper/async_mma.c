@@ -83,11 +83,11 @@ static void start(Func *f, Op *op) {
   Builder b = {.fn = f, .region = op->parent, .before = op, .span = op->span};
   const Type t = *ir_type(f, op->res[0]);
   IrAttr none = attr_i(AT_PENDING, 0);
-  ir_op(&b, OP_WG_FENCE, NULL, 0, NULL, 0, NULL, 0, 0);
+  ir_bare(&b, OP_WG_FENCE);
   Value v =
       ir_op(&b, OP_WGMMA, op->args, op->nargs, op->attrs, op->nattrs, &t, 1, 0)
           ->res[0];
-  ir_op(&b, OP_WG_COMMIT, NULL, 0, NULL, 0, NULL, 0, 0);
+  ir_bare(&b, OP_WG_COMMIT);
   Op *user = op->next;
   while (user && user->next && !ir_mentions(user, op->res[0]))
     user = user->next;

@@ -179,10 +179,6 @@ static Value need(Copy *c, Value v) {
   return vmap_get(&c->map, v);
 }
 
-static Op *op0(Builder *b, OpCode code) {
-  return ir_op(b, code, NULL, 0, NULL, 0, NULL, 0, 0);
-}
-
 static Value product(Builder *b, const Op *mma, Value x, Value y, Value c) {
   Value args[3] = {x, y, c};
   const Type t = *ir_type(b->fn, mma->res[0]);
@@ -203,13 +199,13 @@ static void issue_ahead(Copy *c, Value *v) {
   Stage *s = c->s;
   for (uint32_t i = 0; i < s->nahead; i++)
     for (uint32_t j = 0; j < 2; j++) need(c, s->ahead[i]->args[j]);
-  op0(c->b, OP_WG_FENCE);
+  ir_bare(c->b, OP_WG_FENCE);
   for (uint32_t i = 0; i < s->nahead; i++) {
     const Op *m = s->ahead[i];
     Value onto = s->onto[i] ? v[s->onto[i] - 1] : 0;
     v[i] = product(c->b, m, need(c, m->args[0]), need(c, m->args[1]), onto);
   }
-  op0(c->b, OP_WG_COMMIT);
+  ir_bare(c->b, OP_WG_COMMIT);
 }
 
 // Waits for the products ahead, of a chain for the last one.
@@ -231,12 +227,12 @@ static void wait_ahead(Copy *c, Value *v, int64_t pending) {
 static void issue_behind(Copy *c, const Value *p, const Value *acc, Value *v) {
   Stage *s = c->s;
   for (uint32_t i = 0; i < s->nbehind; i++) need(c, s->behind[i].mma->args[1]);
-  op0(c->b, OP_WG_FENCE);
+  ir_bare(c->b, OP_WG_FENCE);
   for (uint32_t i = 0; i < s->nbehind; i++) {
     const Op *m = s->behind[i].mma;
     v[i] = product(c->b, m, p[i], need(c, m->args[1]), acc[i]);
   }
-  op0(c->b, OP_WG_COMMIT);
+  ir_bare(c->b, OP_WG_COMMIT);
 }
 
 static bool is_product(const Stage *s, const Op *op) {

@@ -155,7 +155,7 @@ static void loads_apart(Func *f, Region *r, Is *ends) {
     put |= ends(f, op) || op->nregions;
     if (!put || !is_load(f, op)) continue;
     Builder b = {.fn = f, .region = r, .before = op, .span = op->span};
-    ir_op(&b, OP_GSYNC, NULL, 0, NULL, 0, NULL, 0, 0);
+    ir_bare(&b, OP_GSYNC);
     put = false;
   }
 }

@@ -377,10 +377,6 @@ static const Op *last_reader(const Role *r, const Op *fill, const Op *op) {
   return last;
 }
 
-static void bare(Builder *b, OpCode c) {
-  ir_op(b, c, NULL, 0, NULL, 0, NULL, 0, 0);
-}
-
 static void stores_done(Builder *b) {
   IrAttr none = attr_i(AT_PENDING, 0);
   ir_op(b, OP_TMA_WAIT, NULL, 0, &none, 1, NULL, 0, 0);
@@ -422,7 +418,7 @@ static void give_back_late(Role *r, Builder *b, uint32_t k, Value n) {
   Op *branch = ir_op(b, OP_IF, &some, 1, NULL, 0, NULL, 0, 2);
   Builder in = {.fn = r->w->f, .region = branch->regions[0], .span = b->span};
   stores_done(&in);
-  bare(&in, OP_GSYNC);
+  ir_bare(&in, OP_GSYNC);
   Value before = ir_2(&in, OP_SUB, n, i32(&in, 1));
   Value block = (int)k == r->w->turns ? block_of(r, &in, before) : r->group;
   before = ir_2(&in, OP_MOD, before, i32(&in, ring->stages));
@@ -542,7 +538,7 @@ static void store_box(Role *r, Builder *b, const Drain *d, Value from,
   int64_t axes[] = {d->trans ? d->col : d->row, d->trans ? d->row : d->col};
   IrAttr tile = attr_list(AT_TILE, axes, 2);
   ir_op(&in, OP_TMA_STORE, args, n + 2, &tile, 1, NULL, 0, 0);
-  bare(&in, OP_TMA_COMMIT);
+  ir_bare(&in, OP_TMA_COMMIT);
   ir_yield(&in, NULL, 0);
   in.region = branch->regions[1];
   ir_yield(&in, NULL, 0);
@@ -572,10 +568,10 @@ static void drain(Role *r, Builder *b, const Drain *d) {
     Value put[] = {slot, d->trans ? x : columns(r, b, x, &tile, at)};
     IrAttr trans = attr_i(AT_TRANS, 1);
     stores_done(b);
-    bare(b, OP_GSYNC);
+    ir_bare(b, OP_GSYNC);
     ir_op(b, OP_SSTORE, put, 2, &trans, d->trans, NULL, 0, 0);
-    bare(b, OP_FENCE_ASYNC);
-    bare(b, OP_GSYNC);
+    ir_bare(b, OP_FENCE_ASYNC);
+    ir_bare(b, OP_GSYNC);
     store_box(r, b, d, slot, at);
   }
   r->drained = true;
@@ -888,7 +884,7 @@ static void copy_region(Role *r, const Region *from, Builder *b,
     r->lent = 0;
     if (is_late(r, live.at[i].fill)) continue;
     if (r->drained) stores_done(b);
-    if (r->drained) bare(b, OP_GSYNC);
+    if (r->drained) ir_bare(b, OP_GSYNC);
     give_back(r, b, &live.at[i]);
   }
 }

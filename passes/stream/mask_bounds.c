@@ -79,9 +79,6 @@ static Value copy(Masker *m, Value v) {
 static Value op2(Masker *m, OpCode c, Value x, Value y) {
   return ir_2(&m->b, c, x, y);
 }
-static Value int_(Masker *m, int64_t v) {
-  return ir_const_i(&m->b, DT_I64, v);
-}
 static Value pick(Masker *m, Value c, Value x, Value y) {
   return ir_3(&m->b, OP_SELECT, c, x, y);
 }
@@ -106,7 +103,7 @@ static bool positive_const(const Masker *m, Value v, int64_t *c) {
 static Value divisor(Masker *m, Value v) {
   int64_t lo, hi;
   const Op *op = ir_def(m->f, v);
-  if (positive_const(m, v, &lo)) return int_(m, lo);
+  if (positive_const(m, v, &lo)) return ir_int(&m->b, lo);
   if (!op || op->code != OP_DIM) return 0;
   Dim d = (Dim)ir_attr_i(op, AT_DIM, 0);
   dim_bounds(&m->f->mod->dims, d, &lo, &hi);
@@ -117,13 +114,14 @@ static Interval mod_interval(Masker *m, Interval x, Value n) {
   Value same =
       op2(m, OP_EQ, op2(m, OP_FLOORDIV, x.lo, n), op2(m, OP_FLOORDIV, x.hi, n));
   Interval r = {.ok = true};
-  r.lo = pick(m, same, op2(m, OP_MOD, x.lo, n), int_(m, 0));
-  r.hi = pick(m, same, op2(m, OP_MOD, x.hi, n), op2(m, OP_SUB, n, int_(m, 1)));
+  r.lo = pick(m, same, op2(m, OP_MOD, x.lo, n), ir_int(&m->b, 0));
+  r.hi = pick(m, same, op2(m, OP_MOD, x.hi, n),
+              op2(m, OP_SUB, n, ir_int(&m->b, 1)));
   return r;
 }
 
 static Interval abs_interval(Masker *m, Interval x) {
-  Value zero = int_(m, 0);
+  Value zero = ir_int(&m->b, 0);
   Value up = op2(m, OP_MAX, x.lo, op2(m, OP_SUB, zero, x.hi));
   Interval r = {.ok = true};
   r.lo = op2(m, OP_MAX, up, zero);
@@ -132,7 +130,7 @@ static Interval abs_interval(Masker *m, Interval x) {
 }
 
 static Interval scaled(Masker *m, Interval x, int64_t c) {
-  Value n = int_(m, c);
+  Value n = ir_int(&m->b, c);
   Value a = op2(m, OP_MUL, x.lo, n), b = op2(m, OP_MUL, x.hi, n);
   return c >= 0 ? (Interval){a, b, true} : (Interval){b, a, true};
 }
@@ -289,7 +287,7 @@ static Affine difference(Masker *m, Value x, Value y) {
 
 // Interval of the part of a without the key.
 static Interval rest_interval(Masker *m, const Affine *a) {
-  Value k = int_(m, a->konst);
+  Value k = ir_int(&m->b, a->konst);
   Interval r = {k, k, a->ok};
   for (uint32_t i = 0; i < a->n && r.ok; i++) {
     if (!a->coef[i]) continue;
@@ -324,14 +322,15 @@ static void clamp_below(Masker *m, Value *at, Value v) {
 
 // c * k + e <= 0 with e in [lo, hi] over the box.
 static void bound_le(Masker *m, Bounds *b, int64_t c, Interval e) {
-  Value one = int_(m, 1), zero = int_(m, 0), n = int_(m, c > 0 ? c : -c);
+  Value one = ir_int(&m->b, 1), zero = ir_int(&m->b, 0),
+        n = ir_int(&m->b, c > 0 ? c : -c);
   if (c > 0) {  // k <= floor(-e / c)
     Value any = op2(m, OP_FLOORDIV, op2(m, OP_SUB, zero, e.lo), n);
     Value full = op2(m, OP_FLOORDIV, op2(m, OP_SUB, zero, e.hi), n);
     clamp_above(m, &b->any_hi, op2(m, OP_ADD, any, one));
     clamp_above(m, &b->full_hi, op2(m, OP_ADD, full, one));
   } else if (c < 0) {  // k >= ceil(e / -c)
-    Value up = int_(m, -c - 1);
+    Value up = ir_int(&m->b, -c - 1);
     clamp_below(m, &b->any_lo,
                 op2(m, OP_FLOORDIV, op2(m, OP_ADD, e.lo, up), n));
     clamp_below(m, &b->full_lo,
@@ -347,7 +346,7 @@ static bool bound_atom(Masker *m, Bounds *b, Value atom, bool neg) {
   const Op *op = ir_def(m->f, atom);
   double d;
   if (ir_const_value(m->f, atom, &d)) {
-    if ((d != 0) == neg) b->any_hi = b->full_hi = int_(m, 0);
+    if ((d != 0) == neg) b->any_hi = b->full_hi = ir_int(&m->b, 0);
     return true;
   }
   if (!op || (op->code != OP_LE && op->code != OP_LT && op->code != OP_EQ))
@@ -418,7 +417,7 @@ static Kleene judge_cmp(Masker *m, const Op *op) {
     if (e.ok) e.hi = op2(m, OP_ADD, e.hi, k.hi);
   }
   if (!e.ok) return (Kleene){0, 0};
-  Value z = int_(m, 0);
+  Value z = ir_int(&m->b, 0);
   if (op->code == OP_LE || op->code == OP_LT)
     return (Kleene){op2(m, op->code, e.lo, z), op2(m, op->code, e.hi, z)};
   Kleene eq = {op2(m, OP_AND, op2(m, OP_LE, e.lo, z), op2(m, OP_LE, z, e.hi)),
@@ -516,7 +515,7 @@ static uint32_t make_bounds(Masker *m, Region *r, const Conj *c, uint32_t *of) {
   begin_region(m, r, false);
   Bounds b[MAX_CONJ];
   uint32_t opaque = 0;
-  Value zero = int_(m, 0);
+  Value zero = ir_int(&m->b, 0);
   Value extent = ir_dim(&m->b, m->f->axes.at[m->key].extent);
   for (uint32_t i = 0; i < n; i++) {
     b[i] = (Bounds){zero, extent, zero, extent, true};
@@ -542,9 +541,9 @@ static bool make_classify(Masker *m, Region *r) {
   begin_region(m, r, true);
   const Op *y = m->pass->regions[0]->last;
   Kleene k = judge(m, y->args[0]);
-  Value one = int_(m, 1);
-  Value v = k.must ? pick(m, k.must, int_(m, 2), one) : one;
-  if (k.may) v = pick(m, k.may, v, int_(m, 0));
+  Value one = ir_int(&m->b, 1);
+  Value v = k.must ? pick(m, k.must, ir_int(&m->b, 2), one) : one;
+  if (k.may) v = pick(m, k.may, v, ir_int(&m->b, 0));
   ir_yield(&m->b, &v, 1);
   return k.may || k.must;
 }

@@ -17,17 +17,13 @@ Value fill_sign(const Op *op) {
   return n < op->nargs ? op->args[n] : 0;
 }
 
-static void bare(Builder *b, OpCode c) {
-  ir_op(b, c, NULL, 0, NULL, 0, NULL, 0, 0);
-}
-
 void fill_flip(Builder *b, const Target *t, Value tile, Value sign) {
   Op *branch = ir_op(b, OP_IF, &sign, 1, NULL, 0, NULL, 0, 2);
   Builder in = {.fn = b->fn, .region = branch->regions[0], .span = b->span};
-  bare(&in, OP_GSYNC);  // all have waited
+  ir_bare(&in, OP_GSYNC);  // all have waited
   ir_op(&in, OP_SFLIP, &tile, 1, NULL, 0, NULL, 0, 0);
-  if (t->gpu.hopper) bare(&in, OP_FENCE_ASYNC);
-  bare(&in, OP_GSYNC);
+  if (t->gpu.hopper) ir_bare(&in, OP_FENCE_ASYNC);
+  ir_bare(&in, OP_GSYNC);
   ir_yield(&in, NULL, 0);
   in.region = branch->regions[1];
   ir_yield(&in, NULL, 0);

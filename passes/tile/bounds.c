@@ -138,10 +138,6 @@ static void origin_of(Builder *b, const Op *pass, int64_t row, Value *origin) {
   }
 }
 
-static Value int_(Builder *b, int64_t v) {
-  return ir_const_i(b, DT_I64, v);
-}
-
 static bool has_places(const Region *r) {
   for (const Op *op = r->first; op; op = op->next)
     if (op->code == OP_MOD) return true;
@@ -152,8 +148,8 @@ static bool has_places(const Region *r) {
 // none is the end of the keys: an interval that begins there has no tile.
 static Value whole_tiles(const KeyLoop *l, Builder *b, Value base) {
   if (!has_places(l->op->regions[1])) return base;
-  Value step = int_(b, l->t->plan.tile_k);
-  Value up = ir_2(b, OP_ADD, base, int_(b, l->t->plan.tile_k - 1));
+  Value step = ir_int(b, l->t->plan.tile_k);
+  Value up = ir_2(b, OP_ADD, base, ir_int(b, l->t->plan.tile_k - 1));
   return ir_2(b, OP_MUL, ir_2(b, OP_FLOORDIV, up, step), step);
 }
 
@@ -162,7 +158,7 @@ static Range read_range(Builder *b, Value tensor, Value *at, uint32_t last,
                         uint32_t k) {
   Value v[NUMBERS];
   for (uint32_t j = 0; j < NUMBERS; j++) {
-    at[last] = int_(b, NUMBERS * k + j);
+    at[last] = ir_int(b, NUMBERS * k + j);
     v[j] = ir_load(b, tensor, at, last + 1);
     ir_set_attr(b->fn, ir_def(b->fn, v[j]), attr_i(AT_INBOUNDS, 1));
   }
@@ -303,7 +299,7 @@ static bool is_inside(const KeyLoop *l, const Op *op) {
 static Value longest_of(Scan *s, Builder *b, const Op *op, Value lo, Value hi) {
   if (spanned(s->l, op) == (int)s->l->axis) return s->step;
   Value n = over(b, RK_MAX, ir_2(b, OP_SUB, hi, lo));
-  return ir_2(b, OP_ADD, n, int_(b, 1));
+  return ir_2(b, OP_ADD, n, ir_int(b, 1));
 }
 
 // The extremes that are looked for among entries lo .. hi of a table.
@@ -358,7 +354,7 @@ static void span_loop(Scan *s, Builder *b, const Look *x, const ValueMap *m,
                       Value longest, Value *y) {
   Type all = type_union(ir_type(b->fn, x->lo), ir_type(b->fn, x->hi), x->dtype);
   Type types[] = {all, all};
-  Value args[] = {int_(b, 0), longest, int_(b, entries(s->l->t)), 0, 0};
+  Value args[] = {ir_int(b, 0), longest, ir_int(b, entries(s->l->t)), 0, 0};
   double none = (double)(x->dtype == DT_I64 ? INT64_MAX / 2 : INT32_MAX);
   for (uint32_t k = 0; k < x->n; k++)
     args[3 + k] = tile_const(b, all, x->kind[k] == RK_MAX ? -none : none);
@@ -491,7 +487,7 @@ static Value row_entries(Scan *s, Builder *b, const Op *op, const Halves *h,
 
 static void find_mid(Scan *s, Builder *b, const ValueMap *m, Halves *h) {
   const Region *r = s->l->classify;
-  Value past = ir_2(b, OP_ADD, h->hi, int_(b, 1));
+  Value past = ir_2(b, OP_ADD, h->hi, ir_int(b, 1));
   h->mid = past;
   for (const Op *op = r->first; op != r->last; op = op->next) {
     if (!is_of_rows(s, op)) continue;
@@ -509,7 +505,7 @@ static Value judge_half(Scan *s, Builder *b, const Halves *h, bool upper,
   const Region *r = l->classify;
   const IrAttr *box = ir_attr(l->op, AT_BOX);
   Value from = upper ? ir_2(b, OP_MIN, h->mid, h->hi) : h->lo;
-  Value to = upper ? h->hi : ir_2(b, OP_SUB, h->mid, int_(b, 1));
+  Value to = upper ? h->hi : ir_2(b, OP_SUB, h->mid, ir_int(b, 1));
   for (uint32_t i = 0; i < box->n; i++) {
     if (box->list[i] != l->t->plan.lane) continue;
     vmap_put(m, r->params.at[2 * i], from);
@@ -550,19 +546,19 @@ static Judged judge_halves(Scan *s, Builder *b, const ValueMap *keys) {
   find_mid(s, b, &m[0], &h);
   Value lower = judge_half(s, b, &h, false, keys, &m[0]);
   Value upper = judge_half(s, b, &h, true, keys, &m[1]);
-  Value zero = int_(b, 0), two = int_(b, 2);
+  Value zero = ir_int(b, 0), two = ir_int(b, 2);
   Value both = ir_2(b, OP_EQ, upper, two), none = ir_2(b, OP_EQ, upper, zero);
   return (Judged){ir_2(b, OP_OR, ir_2(b, OP_NE, lower, zero),
                        ir_1(b, OP_NOT, none)),
                   ir_2(b, OP_AND, ir_2(b, OP_EQ, lower, two),
                        ir_2(b, OP_OR, both, none)),
-                  pick(b, both, int_(b, 1), zero)};
+                  pick(b, both, ir_int(b, 1), zero)};
 }
 
 static Judged judge_block(Scan *s, Builder *b, ValueMap *m) {
   Value cls = want(s, b, tile_yield(s->l->classify)->args[0], m);
-  return (Judged){ir_2(b, OP_NE, cls, int_(b, 0)),
-                  ir_2(b, OP_EQ, cls, int_(b, 2)), int_(b, 1)};
+  return (Judged){ir_2(b, OP_NE, cls, ir_int(b, 0)),
+                  ir_2(b, OP_EQ, cls, ir_int(b, 2)), ir_int(b, 1)};
 }
 
 // Judged together: tiles from %c on.
@@ -571,8 +567,8 @@ static void judge_many(Scan *s, Builder *b, Value c, const ValueMap *pre,
   KeyLoop *l = s->l;
   Value at = ir_2(b, OP_MUL, iota(s, b, s->tile, tiles(l->t)), s->step);
   at = ir_2(b, OP_ADD, c, at);
-  Value end = ir_2(b, OP_ADD, at, s->step), one = int_(b, 1);
-  Value in = ir_2(b, OP_LT, at, s->r->hi), zero = int_(b, 0);
+  Value end = ir_2(b, OP_ADD, at, s->step), one = ir_int(b, 1);
+  Value in = ir_2(b, OP_LT, at, s->r->hi), zero = ir_int(b, 0);
   // Behind the bounds all read the first tile: lines of the cache are what
   // costs.
   Value from = pick(b, in, at, zero), to = ir_2(b, OP_ADD, from, s->step);
@@ -593,7 +589,7 @@ static void judge_many(Scan *s, Builder *b, Value c, const ValueMap *pre,
   k->v[HI] = ir_2(b, OP_MAX, k->v[HI], past);
   // The run that ends with the last full tile begins behind a gap. Its end is
   // twice the coordinate and whether both halves see it, as in all of the run.
-  Value two = int_(b, 2),
+  Value two = ir_int(b, 2),
         code = ir_2(b, OP_ADD, ir_2(b, OP_MUL, end, two), j.both);
   Value f1 = over(b, RK_MAX, pick(b, full, code, zero));
   Value both = ir_2(b, OP_MOD, f1, two);
@@ -642,8 +638,9 @@ static Runs scan(Scan *s, Builder *b, const ValueMap *in_front) {
   ValueMap pre =
       s->apart ? tile_map_copy(s->l->t, in_front) : common(s, b, in_front);
   const Range *r = s->r;
-  Value step = many ? int_(b, tiles(s->l->t) * s->l->t->plan.tile_k) : s->step;
-  Value none = many ? ir_2(b, OP_MUL, r->base, int_(b, 2)) : r->base;
+  Value step =
+      many ? ir_int(b, tiles(s->l->t) * s->l->t->plan.tile_k) : s->step;
+  Value none = many ? ir_2(b, OP_MUL, r->base, ir_int(b, 2)) : r->base;
   Value args[3 + NUMBERS] = {r->base, r->hi,   step, r->hi,
                              r->base, r->base, none};
   Type types[NUMBERS];
@@ -658,7 +655,7 @@ static Runs scan(Scan *s, Builder *b, const ValueMap *in_front) {
   (many ? judge_many : judge_one)(s, &in, c, &pre, &k);
   ir_yield(&in, k.v, NUMBERS);
   for (uint32_t i = 0; i < NUMBERS; i++) k.v[i] = loop->res[i];
-  if (many) k.v[F1] = ir_2(b, OP_FLOORDIV, k.v[F1], int_(b, 2));
+  if (many) k.v[F1] = ir_2(b, OP_FLOORDIV, k.v[F1], ir_int(b, 2));
   // No key: lo is the end, hi the start. Groups that see none leave the least
   // and the most of those that do as they are.
   if (!s->l->t->plan.own_rows) k.v[LO] = ir_2(b, OP_MIN, k.v[LO], k.v[HI]);
@@ -677,7 +674,7 @@ static void open_tasks(Tiler *t, Builder *b, const Op *pass) {
     vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){grid, 1}));
     IrAttr at = {.id = AT_AXIS, .i = grid};
     Value x = ir_op(b, OP_ORIGIN, NULL, 0, &at, 1, &i64, 1, 0)->res[0];
-    if (lane) x = ir_2(b, OP_MUL, x, int_(b, t->plan.tile_q));
+    if (lane) x = ir_2(b, OP_MUL, x, ir_int(b, t->plan.tile_q));
     t->origin[a] = t->coord[a] = x;
     if (!lane) continue;
     Dim n = dim_const(&t->to->mod->dims, t->plan.tile_q);
@@ -695,7 +692,7 @@ void tile_bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m) {
   KeyLoop l = tile_key_loop(t, pass);
   Range r[MAX_RANGES];
   uint32_t n = tile_ranges(&l, b, m, r), of = intervals(pass);
-  Scan s = {.l = &l, .step = int_(b, t->plan.tile_k)};
+  Scan s = {.l = &l, .step = ir_int(b, t->plan.tile_k)};
   s.tile = ir_axis(t->to, "tiles", AX_VEC, dim_const(d, tiles(t)));
   s.entry = ir_axis(t->to, "entries", AX_VEC, dim_const(d, entries(t)));
   s.extent = ir_dim(b, t->from->axes.at[l.axis].extent);
@@ -707,10 +704,10 @@ void tile_bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m) {
     s.r = &r[i];
     if (i < n) k = scan(&s, b, m);
     else
-      for (uint32_t j = 0; j < NUMBERS; j++) k.v[j] = int_(b, 0);
+      for (uint32_t j = 0; j < NUMBERS; j++) k.v[j] = ir_int(b, 0);
     for (uint32_t j = 0; j < NUMBERS; j++) {
       args[1] = ir_cast(b, DT_I32, k.v[j]);
-      args[last] = int_(b, NUMBERS * i + j);
+      args[last] = ir_int(b, NUMBERS * i + j);
       ir_op(b, OP_STORE, args, last + 1, NULL, 0, NULL, 0, 0);
     }
   }

@@ -84,18 +84,14 @@ int64_t tile_bounds_rows(const TilePlan *p) {
   return p->own_rows ? p->own_rows : p->tile_q;
 }
 
-static Value int_(Builder *b, int64_t v) {
-  return ir_const_i(b, DT_I64, v);
-}
-
 uint32_t tile_own_groups(const TilePlan *p) {
   return p->own_rows ? (uint32_t)(p->tile_q / p->own_rows) : 0;
 }
 
 // Steps from lo on that cover everything below hi.
 static Value steps(Builder *b, Value lo, Value hi, int64_t step) {
-  Value n = ir_2(b, OP_ADD, ir_2(b, OP_SUB, hi, lo), int_(b, step - 1));
-  return ir_2(b, OP_FLOORDIV, n, int_(b, step));
+  Value n = ir_2(b, OP_ADD, ir_2(b, OP_SUB, hi, lo), ir_int(b, step - 1));
+  return ir_2(b, OP_FLOORDIV, n, ir_int(b, step));
 }
 
 static Value mine(Builder *b, const Value *v, uint32_t n) {
@@ -130,7 +126,7 @@ void tile_own_bounds(Builder *b, Range *all, const Range *of, int64_t step,
   Value hi = all->no_full ? of->hi : ir_2(b, OP_MAX, of->hi, of->f1);
   hi = ir_2(b, OP_MIN, hi, to);
   Value none = ir_2(b, OP_LE, hi, lo);
-  Value least = ir_2(b, OP_MIN, ir_2(b, OP_ADD, from, int_(b, step)), to);
+  Value least = ir_2(b, OP_MIN, ir_2(b, OP_ADD, from, ir_int(b, step)), to);
   lo = ir_3(b, OP_SELECT, none, from, lo);
   hi = ir_3(b, OP_SELECT, none, least, hi);
   all->base = ir_2(b, OP_GROUP_BOUND, all->base, lo);
