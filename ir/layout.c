@@ -160,6 +160,15 @@ void frag_find(const FragMap *m, const uint32_t at[2], uint32_t *thread,
   *reg = digits(m->reg, m->nreg, at);
 }
 
+uint32_t frag_slice_reg(const FragMap *tile, const FragMap *slice,
+                        uint32_t axis, uint32_t reg) {
+  uint32_t at[2], thread, r;
+  frag_at(tile, reg, 0, at);
+  at[1 - axis] = 0;
+  frag_find(slice, at, &thread, &r);
+  return r;
+}
+
 Type frag_slice(const Type *t, uint32_t pos, bool partial) {
   Type s = *t;
   s.slice = pos ? SLICE_COL : SLICE_ROW;

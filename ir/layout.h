@@ -35,6 +35,11 @@ void frag_at(const FragMap *m, uint32_t reg, uint32_t thread, uint32_t at[2]);
 // element.
 void frag_find(const FragMap *m, const uint32_t at[2], uint32_t *thread,
                uint32_t *reg);
+// The register of the slice of axis `axis` that holds what register `reg` of
+// the tile needs: in thread 0, and so in all, as code is the same for all
+// threads.
+uint32_t frag_slice_reg(const FragMap *tile, const FragMap *slice,
+                        uint32_t axis, uint32_t reg);
 
 // Type of the slice of t along axis `pos` (it varies with that axis).
 Type frag_slice(const Type *t, uint32_t pos, bool partial);

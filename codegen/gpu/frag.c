@@ -285,22 +285,13 @@ Frag gpu_coordinates_again(Gpu *n, const Op *op) {
   return coordinates(n, op, true);
 }
 
-uint32_t gpu_slice_reg(const FragMap *tile, const FragMap *slice, uint32_t axis,
-                       uint32_t reg) {
-  uint32_t at[2], thread, r;
-  frag_at(tile, reg, 0, at);
-  at[1 - axis] = 0;
-  frag_find(slice, at, &thread, &r);
-  return r;
-}
-
 void gpu_bcast(Gpu *n, const Op *op) {
   const Frag *s = gpu_frag(n, op->args[0]);
   uint32_t axis = gpu_arg_type(n, op, 0)->slice == SLICE_COL;
   Frag r = gpu_new(n, gpu_res_type(n, op));
   V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
   for (uint32_t i = 0; i < r.map.regs; i++)
-    e[i] = gpu_elem(n, s, gpu_slice_reg(&r.map, &s->map, axis, i));
+    e[i] = gpu_elem(n, s, frag_slice_reg(&r.map, &s->map, axis, i));
   gpu_pack(n, &r, e);
   gpu_define(n, op->res[0], r);
 }
@@ -520,7 +511,7 @@ void gpu_freduce(Gpu *n, const Op *op) {
   Frag r = gpu_new(n, t);
   V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
   for (uint32_t i = 0; i < x->map.regs; i++) {
-    uint32_t at = gpu_slice_reg(&x->map, &r.map, keep, i);
+    uint32_t at = frag_slice_reg(&x->map, &r.map, keep, i);
     V v = gpu_elem(n, x, i);
     e[at] = e[at] ? gpu_join(n, k, e[at], v) : v;
   }
@@ -564,7 +555,7 @@ static V beyond(Gpu *n, const Op *op, uint32_t arg) {
   bool above = arg == 1;
   const char *name = above ? "llvm.smax" : "llvm.umax";
   for (uint32_t i = 0; i < x->map.regs; i++) {
-    uint32_t at = gpu_slice_reg(&x->map, &limit->map, 0, i);
+    uint32_t at = frag_slice_reg(&x->map, &limit->map, 0, i);
     V a[2] = {most[at], LLVMBuildBitCast(g->b, gpu_elem(n, x, i), i32, "")};
     most[at] = a[0] ? gpu_call_over(n, name, i32, a, 2) : a[1];
   }

@@ -224,10 +224,6 @@ V gpu_elem(Gpu *n, const Frag *f, uint32_t reg);
 void gpu_pack(Gpu *n, Frag *f, V *elems);
 void gpu_define(Gpu *n, Value v, Frag f);
 // x joined with y by a reduction's kind.
-// The register of the slice that holds what register `reg` of the tile needs:
-// in thread 0, and so in all.
-uint32_t gpu_slice_reg(const FragMap *tile, const FragMap *slice, uint32_t axis,
-                       uint32_t reg);
 V gpu_join(Gpu *n, RKind k, V x, V y);
 // A scan along rows that four threads have (scan.c): whether it is one.
 bool gpu_scans_in_quads(const Func *f, const Op *op, uint32_t threads);

@@ -104,7 +104,7 @@ static V carry_of(Gpu *n, const Op *op, const FragMap *m, uint32_t i) {
   if (op->nargs == 1) return NULL;
   if (ir_type(n->f, op->args[1])->kind != TK_FRAG) return gpu_arg(n, op, 1);
   const Frag *c = gpu_frag(n, op->args[1]);
-  return gpu_elem(n, c, gpu_slice_reg(m, &c->map, AXIS_ROW, i));
+  return gpu_elem(n, c, frag_slice_reg(m, &c->map, AXIS_ROW, i));
 }
 
 void gpu_scan_in_quads(Gpu *n, const Op *op) {

@@ -80,16 +80,6 @@ static bool coord(Wave *w, const Op *op) {
   return true;
 }
 
-// In thread 0, and so in all: code is the same for all threads.
-uint32_t simt_slice_reg(const FragMap *tile, const FragMap *slice, uint32_t pos,
-                        uint32_t reg) {
-  uint32_t at[2], thread, r;
-  frag_at(tile, reg, 0, at);
-  at[1 - pos] = 0;
-  frag_find(slice, at, &thread, &r);
-  return r;
-}
-
 static bool bcast(Wave *w, const Op *op) {
   const Type *t = simt_type(w, op->args[0]);
   const FragMap *s = simt_map(w, op->args[0], t);
@@ -98,7 +88,7 @@ static bool bcast(Wave *w, const Op *op) {
   WaveVal *r = simt_define(w, op->res[0]);
   uint32_t lanes = w->cta->x->lanes;
   for (uint32_t i = 0; i < r->regs; i++) {
-    uint32_t from = simt_slice_reg(m, s, t->slice == SLICE_COL, i);
+    uint32_t from = frag_slice_reg(m, s, t->slice == SLICE_COL, i);
     memcpy(r->at + i * lanes, x->at + from * lanes, lanes * sizeof *r->at);
   }
   return true;
@@ -201,7 +191,7 @@ static void own_part(Wave *w, const Op *op) {
   bool seen[4096] = {0};
   assert(s->regs <= 4096);
   for (uint32_t i = 0; i < x->regs; i++) {
-    uint32_t to = simt_slice_reg(m, s, 1 - pos, i);
+    uint32_t to = frag_slice_reg(m, s, 1 - pos, i);
     for (uint32_t l = 0; l < lanes; l++) {
       double v = x->at[i * lanes + l], *at = &r->at[to * lanes + l];
       *at = seen[to] ? rounded(t->dtype, eval_reduce(k, *at, v)) : v;
@@ -307,7 +297,7 @@ static bool beyond(Wave *w, const Op *op, uint32_t i) {
   bool any = false;
   for (uint32_t r = 0; r < x->regs; r++)
     for (uint32_t l = 0; l < lanes; l++) {
-      double most = limit->at[simt_slice_reg(m, s, 0, r) * lanes + l];
+      double most = limit->at[frag_slice_reg(m, s, 0, r) * lanes + l];
       any |= !(most >= 0) || !(sign * x->at[r * lanes + l] <= most);
     }
   return any;

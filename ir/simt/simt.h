@@ -168,9 +168,6 @@ static inline uint32_t wave_thread(const Wave *w, uint32_t lane) {
 static inline bool wave_first(const Wave *w) {
   return w->id == w->grp->first;
 }
-// Register of a slice that goes with register `reg` of a tile.
-uint32_t simt_slice_reg(const FragMap *tile, const FragMap *slice, uint32_t pos,
-                        uint32_t reg);
 
 // frag.c: fn for all n waves of the group, when the last of them is here.
 typedef void WaveAllFn(Wave *first, uint32_t n, const Op *op);
