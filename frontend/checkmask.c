@@ -112,15 +112,11 @@ static Range hull(__int128 a, __int128 b, __int128 c, __int128 d) {
   return (Range){near_end(lo), near_end(hi)};
 }
 
-static int64_t floor_div(int64_t a, int64_t b) {
-  return a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
-
 static Range divide(Range a, Range b) {
   if (!known(b) || b.lo < 1) return unknown;
   Range r = unknown;
-  if (a.lo != INT64_MIN) r.lo = floor_div(a.lo, a.lo < 0 ? b.lo : b.hi);
-  if (a.hi != INT64_MAX) r.hi = floor_div(a.hi, a.hi < 0 ? b.hi : b.lo);
+  if (a.lo != INT64_MIN) r.lo = dim_floordiv(a.lo, a.lo < 0 ? b.lo : b.hi);
+  if (a.hi != INT64_MAX) r.hi = dim_floordiv(a.hi, a.hi < 0 ? b.hi : b.lo);
   return r;
 }
 

@@ -70,7 +70,7 @@ static bool arithmetic(BinOp op, int64_t a, int64_t b, int64_t *out) {
   case BO_FLOORDIV:
   case BO_MOD: {
     if (b <= 0) return false;
-    int64_t q = a / b - (a % b < 0);
+    int64_t q = dim_floordiv(a, b);
     *out = op == BO_MOD ? a - q * b : q;
     return true;
   }

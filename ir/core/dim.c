@@ -118,12 +118,8 @@ static bool mul_ok(int64_t a, int64_t b, int64_t *r) {
   return !__builtin_mul_overflow(a, b, r) && fits(*r);
 }
 
-static int64_t floordiv(int64_t a, int64_t b) {  // b > 0
-  return a / b - (a % b < 0);
-}
-
 static int64_t floormod(int64_t a, int64_t b) {
-  return a - b * floordiv(a, b);
+  return a - b * dim_floordiv(a, b);
 }
 
 // The constant term sorts last.
@@ -313,8 +309,8 @@ static Range range(const DimTab *t, Dim d);
 static Range range_div(Range a, Range b) {
   if (b.lo < 1) b.lo = 1;
   if (b.hi < b.lo) b.hi = b.lo;
-  return hull4(floordiv(a.lo, b.lo), floordiv(a.lo, b.hi), floordiv(a.hi, b.lo),
-               floordiv(a.hi, b.hi));
+  return hull4(dim_floordiv(a.lo, b.lo), dim_floordiv(a.lo, b.hi),
+               dim_floordiv(a.hi, b.lo), dim_floordiv(a.hi, b.hi));
 }
 
 static Range range_mod(Range a, Range b) {
@@ -403,13 +399,14 @@ static Dim div_const(DimTab *t, Dim a, int64_t c) {
   int64_t g = c;
   for (uint32_t i = 0; i < p.n; i++) {
     Term x = p.t[i];
-    int64_t q = x.c % c == 0 || !x.mono ? floordiv(x.c, c) : 0;
+    int64_t q = x.c % c == 0 || !x.mono ? dim_floordiv(x.c, c) : 0;
     if (q) poly_add(t, &whole, (Term){q, x.mono});
     x.c -= q * c;
     poly_add(t, &rest, x);
     if (x.mono && x.c) g = gcd(g, x.c);
   }
-  for (uint32_t i = 0; i < rest.n; i++) rest.t[i].c = floordiv(rest.t[i].c, g);
+  for (uint32_t i = 0; i < rest.n; i++)
+    rest.t[i].c = dim_floordiv(rest.t[i].c, g);
   if (rest.n && rest.t[rest.n - 1].c == 0) rest.n--;
   c /= g;
   Dim y = from_poly(t, &rest), w = from_poly(t, &whole);
@@ -552,7 +549,7 @@ static bool eval_bin(DimOp op, int64_t a, int64_t b, int64_t *v) {
   case DIM_MUL: return !__builtin_mul_overflow(a, b, v);
   case DIM_FLOORDIV:
     if (b <= 0) return false;
-    *v = floordiv(a, b);
+    *v = dim_floordiv(a, b);
     return true;
   case DIM_MOD:
     if (b <= 0) return false;

@@ -76,6 +76,11 @@ Dim dim_bin(DimTab *t, DimOp op, Dim a, Dim b);
 Dim dim_sub(DimTab *t, Dim a, Dim b);
 Dim dim_ceildiv(DimTab *t, Dim a, int64_t b);
 
+// floor(a / b), b > 0: what DIM_FLOORDIV says of numbers.
+static inline int64_t dim_floordiv(int64_t a, int64_t b) {
+  return a / b - (a % b < 0);
+}
+
 bool dim_is_const(const DimTab *t, Dim d, int64_t *v);
 void dim_bounds(const DimTab *t, Dim d, int64_t *lo, int64_t *hi);
 // Largest known divisor of d (>= 1).

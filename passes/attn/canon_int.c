@@ -189,7 +189,7 @@ static Range op_range(const Canon *c, const Op *op, int depth) {
   case OP_FLOORDIV:
     a = range(c, op->args[0], depth);
     if (!const_int(c, op->args[1], &k) || k <= 0 || !bounded(a)) return unknown;
-    return (Range){a.lo / k - (a.lo % k < 0), a.hi / k - (a.hi % k < 0)};
+    return (Range){dim_floordiv(a.lo, k), dim_floordiv(a.hi, k)};
   case OP_MIN:
   case OP_MAX:
   case OP_SELECT: break;

@@ -157,10 +157,6 @@ Value cpu_1(Assign *as, OpCode c, Value x) {
   return ir_1(&as->b, c, x);
 }
 
-static int64_t floor_div(int64_t a, int64_t b) {
-  return a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
-
 static bool fold(OpCode c, int64_t a, int64_t b, int64_t *r) {
   switch (c) {
   case OP_ADD: return !__builtin_add_overflow(a, b, r);
@@ -170,11 +166,11 @@ static bool fold(OpCode c, int64_t a, int64_t b, int64_t *r) {
   case OP_MAX: *r = a > b ? a : b; return true;
   case OP_FLOORDIV:
     if (b <= 0) return false;
-    *r = floor_div(a, b);
+    *r = dim_floordiv(a, b);
     return true;
   case OP_MOD:
     if (b <= 0) return false;
-    *r = a - b * floor_div(a, b);
+    *r = a - b * dim_floordiv(a, b);
     return true;
   default: return false;
   }
@@ -213,7 +209,7 @@ static Value quotient(Assign *as, Value x, int64_t c) {
   if (q || !op || op->code != OP_ADD || !cpu_is_int(as, op->args[1], &n))
     return q;
   q = exact(as, op->args[0], c);
-  return q ? cpu_2(as, OP_ADD, q, cpu_int(as, floor_div(n, c))) : 0;
+  return q ? cpu_2(as, OP_ADD, q, cpu_int(as, dim_floordiv(n, c))) : 0;
 }
 
 bool cpu_is_bool(const Assign *as, Value v, bool *b) {
