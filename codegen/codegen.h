@@ -92,21 +92,20 @@ typedef struct CgDevice {
 typedef struct CgProgram {
   const char *name, *prefix;  // symbols are <prefix>_<name>
   const char *doc;            // for the header, or NULL
-  const DimTab *dims;         // symbols in the order of the descriptor
-  const CgParam *params;      // tensors and scalars in declaration order
+  DimTab *dims;               // symbols in the order of the descriptor
+  CgParam *params;            // tensors and scalars in declaration order
   uint32_t nparams;
   const CgExpr *checks;  // `where`: each must hold
   uint32_t nchecks;
-  const CgVariant *variants;  // of equal levels, the first that holds is taken
+  CgVariant *variants;  // of equal levels, the first that holds is taken
   uint32_t nvariants;
-  const CgDevice *devices;  // of a target, the first that holds is taken
+  CgDevice *devices;  // of a target, the first that holds is taken
   uint32_t ndevices;
 } CgProgram;
 
 // The signature of f: no checks, no defaults, and, if f is at level mach, one
 // variant. Lives in the session arena and refers to m.
-CgProgram cg_program_of(Ctx *cx, const Module *m, const Func *f,
-                        const char *prefix);
+CgProgram cg_program_of(Ctx *cx, Module *m, const Func *f, const char *prefix);
 // d (of t) as an expression, in the session arena.
 CgExpr cg_expr_dim(Ctx *cx, const DimTab *t, Dim d);
 // a op b

@@ -52,7 +52,7 @@ static const char usage[] =
 
 // One program with storage for its parameters.
 typedef struct Bound {
-  const Module *m;
+  Module *m;
   const Func *f;
   InterpTensor args[64];
   int64_t dims[64];

@@ -127,8 +127,7 @@ CgExpr cg_expr_bin(Ctx *cx, CgExpr a, attn_xop op, CgExpr b) {
 }
 
 // ---------------------------------------------------------------- signatures
-CgProgram cg_program_of(Ctx *cx, const Module *m, const Func *f,
-                        const char *prefix) {
+CgProgram cg_program_of(Ctx *cx, Module *m, const Func *f, const char *prefix) {
   Arena *a = &cx->session;
   CgParam *p = NEWN(a, CgParam, f->params.n + 1);
   uint32_t n = 0;

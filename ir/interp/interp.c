@@ -57,8 +57,7 @@ Table *interp_table(Interp *in, Value v) {
   return tb;
 }
 
-static void forget(void *data, Op *op) {
-  Interp *in = data;
+static void forget(Interp *in, const Op *op) {
   for (uint32_t i = 0; i < op->nres; i++) {
     Table *t = &in->table[op->res[i]];
     if (t->at) memset(t->known, 0, t->n);
@@ -66,7 +65,11 @@ static void forget(void *data, Op *op) {
 }
 
 void interp_forget(Interp *in, const Region *r) {
-  ir_walk((Region *)(uintptr_t)r, forget, in);
+  for (const Op *op = r->first; op; op = op->next) {
+    forget(in, op);
+    for (uint32_t i = 0; i < op->nregions; i++)
+      interp_forget(in, op->regions[i]);
+  }
 }
 
 // ---------------------------------------------------------------- points

@@ -217,7 +217,7 @@ static void renew_coords(Func *f, Op *op, const Region *r) {
 static void ahead(Func *f, Op *loop) {
   const Op *most = ir_def(f, loop->args[1]), *y = loop->regions[0]->last;
   for (uint32_t i = 0; most && most->code == OP_NTASKS && i < y->nargs; i++) {
-    Op *load = (Op *)ir_def(f, y->args[i]);
+    Op *load = ir_def(f, y->args[i]);
     if (load && load->code == OP_GLOAD && load->parent == y->parent)
       renew_coords(f, load, y->parent);
   }

@@ -383,7 +383,7 @@ static void share(Func *f, Op *launch, const Target *target, Arena *a,
 
 static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt,
                 int64_t lean) {
-  const Op *launch = f->body->first;
+  Op *launch = f->body->first;
   if (!launch || launch->code != OP_LAUNCH || !f->grid.n) return;
   Tasks t = {.f = f, .target = target};
   t.varies = NEWN(&cx->scratch, bool, f->values.n);
@@ -392,7 +392,7 @@ static void run(Ctx *cx, Func *f, const Target *target, const PassOpt *opt,
   Rings rings;
   if (ir_has_steps(f) && !hop_rings_plan(&rings, f, target)) {
     int64_t slack = opt->chunk == 1 ? COST_SHORT_STEP_SLACK : COST_STEP_SLACK;
-    share(f, (Op *)launch, target, &cx->scratch, slack, lean);
+    share(f, launch, target, &cx->scratch, slack, lean);
     return;
   }
   bool produced = t.uneven && hop_rings_plan(&rings, f, target);

@@ -30,11 +30,11 @@ typedef struct PlanWork {
   const char *functions;  // exp and the like
   const char *bytes;      // every array once
 } PlanWork;
-bool plan_work(Ctx *cx, const Module *attn, const char *prog, PlanWork *out);
+bool plan_work(Ctx *cx, Module *attn, const char *prog, PlanWork *out);
 
 // "any 0 .. min(Sk, q_hi + 1), unmasked 0 .. q_lo + 1" of the first pass with
 // a domain at level stream, NULL if it is not closed-form arithmetic.
-const char *plan_bounds(Ctx *cx, const Module *stream, const char *prog);
+const char *plan_bounds(Ctx *cx, Module *stream, const char *prog);
 
 // The remarks from number `from` on, each once, without "online: @name:".
 void plan_remarks(const Ctx *cx, uint32_t from, const char *prefix, Buf *out);

@@ -43,10 +43,10 @@ static const char *text(Ctx *cx, const DimTab *t, Dim d) {
   return b.at;
 }
 
-bool plan_work(Ctx *cx, const Module *attn, const char *prog, PlanWork *out) {
+bool plan_work(Ctx *cx, Module *attn, const char *prog, PlanWork *out) {
   const Func *f = ir_find(attn, prog);
   if (!f) return false;
-  DimTab *t = (DimTab *)&attn->dims;
+  DimTab *t = &attn->dims;
   Count c = {f, t, dim_const(t, 0), dim_const(t, 0)};
   ir_walk(f->body, count_op, &c);
   Dim bytes = dim_const(t, 0);
@@ -148,7 +148,7 @@ static const Region *bounds_of(const Op *pass) {
 
 typedef struct Find {
   Ctx *cx;
-  const Module *m;
+  Module *m;
   const Func *f;
   const char *found;
 } Find;
@@ -157,7 +157,7 @@ static void find(void *data, Op *op) {
   Find *w = data;
   const Region *r = op->code == OP_KREDUCE ? bounds_of(op) : NULL;
   if (!r || w->found) return;
-  Bounds b = {w->f, op, (DimTab *)&w->m->dims, r};
+  Bounds b = {w->f, op, &w->m->dims, r};
   Buf out = {.arena = &w->cx->session};
   for (uint32_t i = 0; i + 3 < r->last->nargs; i += 4) {
     Dim d[4];
@@ -175,7 +175,7 @@ static void find(void *data, Op *op) {
   w->found = out.at;
 }
 
-const char *plan_bounds(Ctx *cx, const Module *stream, const char *prog) {
+const char *plan_bounds(Ctx *cx, Module *stream, const char *prog) {
   const Func *f = ir_find(stream, prog);
   Find w = {cx, stream, f, NULL};
   if (f) ir_walk(f->body, find, &w);

@@ -119,14 +119,14 @@ static bool signature(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
   *out = cg_program_of(cx, m, f, opt->prefix);
   out->doc = prog->doc;
   // The parameters just made, not yet shared with anybody.
-  defaults(prog, (CgParam *)out->params, out->nparams);
+  defaults(prog, out->params, out->nparams);
   return drv_where(cx, prog, &m->dims, out);
 }
 
 // D == 64 and Dv == 64
 static CgExpr when(Ctx *cx, const CgProgram *p, const FeBind *binds,
                    uint32_t n) {
-  DimTab *t = (DimTab *)p->dims;
+  DimTab *t = p->dims;
   CgExpr all = {0};
   for (uint32_t i = 0; i < n; i++) {
     uint32_t sym;
@@ -187,7 +187,7 @@ static CgExpr when_most(Ctx *cx, DimTab *t, CgExpr when, Dim d, int64_t most) {
 
 static CgExpr when_few(Ctx *cx, const CgProgram *p, CgExpr when,
                        const char *name, int64_t most) {
-  DimTab *t = (DimTab *)p->dims;
+  DimTab *t = p->dims;
   uint32_t sym;
   if (!dim_find_sym(t, name, &sym)) return when;
   return when_most(cx, t, when, dim_sym(t, sym), most);
@@ -265,14 +265,14 @@ static bool add_few(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
   few.few = group.group = true;
   p->nvariants = last;
   if (!add_variant(cx, prog, binds, n, t, &few, false, p)) return false;
-  DimTab *dims = (DimTab *)p->dims;
+  DimTab *dims = p->dims;
   Dim rows = drv_rows(p, dims);
-  CgVariant *all = (CgVariant *)p->variants;
+  CgVariant *all = p->variants;
   if (rows)
     all[last].when = when_most(cx, dims, all[last].when, rows, COST_CPU_FEW);
   if (drv_grouped(dims, rows)) {
     if (!add_variant(cx, prog, binds, n, t, &group, false, p)) return false;
-    all = (CgVariant *)p->variants;
+    all = p->variants;
     last++;
     all[last].when = when_few(cx, p, all[last].when, queries, COST_FEW_QUERIES);
   }
@@ -314,7 +314,7 @@ void drv_fit_gpu(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
 // few rows, those of one group of warps.
 static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
   const Recipe *r = &whole->recipe;
-  DimTab *dims = (DimTab *)p->dims;
+  DimTab *dims = p->dims;
   CgDevice d;
   if (!is_decode(r->prog) || r->opt.few || !r->target->gpu.hopper) return false;
   *few = (Built){.recipe = *r, .program = whole->program};

@@ -335,7 +335,7 @@ bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
                   uint32_t n) {
   Yard y = {.cx = cx, .opt = opt};
   if (!n) return true;
-  CgDevice *dev = (CgDevice *)p->devices + (p->ndevices - n);
+  CgDevice *dev = p->devices + (p->ndevices - n);
   if (!assemble(&y, dev, built, NULL, n)) return false;
   CgBytes *tried = NEWN(&cx->session, CgBytes, n);
   for (uint32_t i = 0; i < n; i++) tried[i] = code_of(&dev[i]);

@@ -112,7 +112,7 @@ static void add(Ctx *cx, CgProgram *p, CgDevice d) {
 
 void drv_prepend_device(Ctx *cx, CgProgram *p, CgDevice d) {
   add(cx, p, d);
-  CgDevice *all = (CgDevice *)p->devices;
+  CgDevice *all = p->devices;
   all[p->ndevices - 1] = all[p->ndevices - 2];
   all[p->ndevices - 2] = d;
 }
