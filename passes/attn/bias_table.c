@@ -24,6 +24,7 @@
 #include "passes/support/cost.h"
 #include "passes/pass.h"
 #include "passes/support/lane.h"
+#include "passes/support/outline.h"
 
 // Distances beyond the axes' ends: no tile has as many rows or keys. A row of
 // the phase's vectors.
@@ -53,31 +54,12 @@ typedef struct Phase {
 // ---------------------------------------------------------------- pattern
 static Kind kind_of(Gaps *g, Value v);
 
-static bool is_input(const Func *f, Value v) {
-  for (uint32_t i = 0; i < f->params.n; i++)
-    if (f->params.at[i].v == v)
-      return f->params.at[i].role == PR_IN || f->params.at[i].role == PR_SCALAR;
-  return false;
-}
-
 static bool has_row(const Gaps *g, Value v) {
   return type_has_axis(ir_type(g->f, v), g->row);
 }
 
 static bool has_key(const Gaps *g, Value v) {
   return type_has_axis(ir_type(g->f, v), g->key);
-}
-
-static bool can_repeat(const Op *op) {
-  switch (op->code) {
-  case OP_LOAD:
-  case OP_CONST:
-  case OP_DIM:
-  case OP_GIVEN:
-  case OP_CAST:
-  case OP_INDEX: return true;
-  default: return op_info(op->code)->flags & OPF_ELEM && op->nres == 1;
-  }
 }
 
 // v = n[0] * row + n[1] * key + what both do not vary with.
@@ -111,9 +93,9 @@ static Kind find_kind(Gaps *g, Value v) {
   const Type *t = ir_type(g->f, v);
   int n[2];
   bool both = has_row(g, v) && has_key(g, v);
-  if (!op) return is_input(g->f, v) ? COMMON : OTHER;
+  if (!op) return outline_is_input(g->f, v) ? COMMON : OTHER;
   if (both && is_linear(g, v, n)) return n[0] + n[1] ? OTHER : GAP;
-  if (!can_repeat(op) || !is_plain(g, t) ||
+  if (!outline_can_repeat(op) || !is_plain(g, t) ||
       both != (has_row(g, v) || has_key(g, v)))
     return OTHER;
   for (uint32_t i = 0; i < op->nargs; i++)
@@ -194,12 +176,7 @@ static Value first_gap(const Gaps *g, Builder *b) {
 static void open_phase(Phase *p, Func *made) {
   const Func *f = p->g->f;
   uint32_t axis[MAX_AXES], n = others(p->g, axis);
-  for (uint32_t i = 0; i < f->params.n; i++) {
-    const FuncParam *x = &f->params.at[i];
-    const ValueInfo *v = ir_info(f, x->v);
-    vmap_put(&p->map, x->v, ir_param(made, v->hint, x->role, v->type));
-    made->params.at[i].nograd = x->nograd;
-  }
+  outline_params(&p->map, f, made);
   for (uint32_t i = 0; i < n; i++)
     p->axis[axis[i]] = ir_axis(made, f->axes.at[axis[i]].name, AX_PAR,
                                f->axes.at[axis[i]].extent);
@@ -215,22 +192,16 @@ static void open_phase(Phase *p, Func *made) {
 }
 
 static Func *make_phase(const Gaps *g, uint32_t number) {
-  Module *m = g->f->mod;
-  const char *name = arena_printf(m->arena, number ? "%s.gaps%u" : "%s.gaps",
-                                  g->f->name, number);
-  Func *made = ir_func(m, FK_PROGRAM, intern(&g->cx->names, name));
-  m->funcs.n--;  // the caller puts it where it belongs
-  made->span = g->f->span;
+  Func *made = outline_func(g->f, "gaps", number, false);
   Phase p = {.g = g,
-             .map = {.arena = m->arena},
+             .map = {.arena = g->f->mod->arena},
              .b = {.fn = made, .region = made->body, .span = g->f->span}};
   open_phase(&p, made);
   uint32_t axis[MAX_AXES], n = others(g, axis);
-  Value args[MAX_AXES + 3] = {vmap_get(&p.map, g->tensor), copy(&p, g->root)};
-  for (uint32_t i = 0; i < n; i++)
-    args[2 + i] = ir_index(&p.b, p.axis[axis[i]]);
-  args[2 + n] = p.at;
-  ir_op(&p.b, OP_STORE, args, n + 3, NULL, 0, NULL, 0, 0);
+  Value x = copy(&p, g->root), at[MAX_AXES];
+  for (uint32_t i = 0; i < n; i++) at[i] = ir_index(&p.b, p.axis[axis[i]]);
+  at[n] = p.at;
+  ir_store(&p.b, vmap_get(&p.map, g->tensor), x, at, n + 1);
   return made;
 }
 
@@ -246,18 +217,12 @@ static void add_tensor(Gaps *g) {
   for (uint32_t i = 0; i < n; i++) shape[i] = g->f->axes.at[axis[i]].extent;
   shape[n] = dim_bin(d, DIM_MUL, g->parts, dim_const(d, COST_GAPS_VECTOR));
   const char *hint = ir_info(g->f, g->root)->hint;
-  const char *name =
-      arena_printf(g->f->mod->arena, "%s.gaps", hint ? hint : "term");
-  g->tensor = ir_param(g->f, intern(&g->cx->names, name), PR_SHARED,
-                       type_tensor(DT_F32, n + 1, shape));
+  g->tensor = outline_tensor(g->f, hint ? hint : "term", "gaps",
+                             type_tensor(DT_F32, n + 1, shape));
 }
 
 static void read_table(const Gaps *g) {
-  const Op *def = ir_def(g->f, g->root);
-  Builder b = {.fn = g->f,
-               .region = g->f->body,
-               .before = def->next,
-               .span = def->span};
+  Builder b = outline_behind(g->f, g->root);
   uint32_t axis[MAX_AXES], n = others(g, axis);
   Value at[MAX_AXES];
   for (uint32_t i = 0; i < n; i++) at[i] = ir_index(&b, axis[i]);
@@ -271,8 +236,6 @@ static void read_table(const Gaps *g) {
              g->f->name);
 }
 
-typedef Vec(Func *) Funcs;
-
 static bool find(Gaps *g) {
   g->kind = NEWN(&g->cx->scratch, Kind, g->f->values.n);
   g->root = 0;
@@ -280,7 +243,8 @@ static bool find(Gaps *g) {
   return g->root != 0;
 }
 
-static void run(Ctx *cx, Func *f, Funcs *out) {
+// Returns the number of phases that it puts in front of f.
+static uint32_t run(Ctx *cx, Func *f) {
   int row = f->axes.n < 64 ? lane_axis(f) : -1;
   Gaps g = {.cx = cx, .f = f, .row = (uint32_t)row};
   uint32_t made = 0;
@@ -291,18 +255,15 @@ static void run(Ctx *cx, Func *f, Funcs *out) {
     g.key = a;
     while (find(&g)) {
       add_tensor(&g);
-      vec_push(f->mod->arena, out, make_phase(&g, made++));
+      outline_put(make_phase(&g, made++), f);
       read_table(&g);
     }
   }
-  vec_push(f->mod->arena, out, f);
+  return made;
 }
 
 bool pass_bias_table(Ctx *cx, Module *m, const PassOpt *opt) {
-  Funcs out = {0};
   if (opt->decode) return true;
-  for (uint32_t i = 0; i < m->funcs.n; i++) run(cx, m->funcs.at[i], &out);
-  m->funcs.n = 0;
-  for (uint32_t i = 0; i < out.n; i++) vec_push(m->arena, &m->funcs, out.at[i]);
+  for (uint32_t i = 0; i < m->funcs.n; i++) i += run(cx, m->funcs.at[i]);
   return true;
 }

@@ -25,6 +25,7 @@
 #include "passes/support/cost.h"
 #include "passes/support/groups.h"
 #include "passes/support/lane.h"
+#include "passes/support/outline.h"
 
 // A phase being written.
 typedef struct Phase {
@@ -50,13 +51,6 @@ static AxisRole role_of(const Ahead *a, uint32_t axis) {
 }
 
 // ---------------------------------------------------------------- sources
-static bool is_input(const Func *f, Value v) {
-  for (uint32_t i = 0; i < f->params.n; i++)
-    if (f->params.at[i].v == v)
-      return f->params.at[i].role == PR_IN || f->params.at[i].role == PR_SCALAR;
-  return false;
-}
-
 // The sum over a vector is part of a row; a sum over keys is not.
 static bool within_row(const Ahead *a, const Op *op) {
   const IrAttr *over = ir_attr(op, AT_OVER);
@@ -66,17 +60,7 @@ static bool within_row(const Ahead *a, const Op *op) {
 }
 
 static bool can_repeat(const Ahead *a, const Op *op) {
-  const OpInfo *info = op_info(op->code);
-  switch (op->code) {
-  case OP_LOAD:
-  case OP_CONST:
-  case OP_DIM:
-  case OP_GIVEN:
-  case OP_CAST:
-  case OP_INDEX: return true;
-  case OP_REDUCE: return within_row(a, op);
-  default: return (info->flags & OPF_ELEM) && op->nres == 1;
-  }
+  return op->code == OP_REDUCE ? within_row(a, op) : outline_can_repeat(op);
 }
 
 // Adds what v is made of. False: of more than inputs and coordinates.
@@ -86,7 +70,7 @@ static bool gather(const Ahead *a, Value v, From *from, Map *seen) {
   uint32_t axis;
   if (map_get(seen, v, &known)) return true;
   map_put(seen, v, 1);
-  if (!op) return is_input(a->f, v);
+  if (!op) return outline_is_input(a->f, v);
   if (!can_repeat(a, op)) return false;
   Dim size;
   if (group_of(a->f, v, &axis, &size) && !from->group[axis]) {
@@ -280,10 +264,7 @@ static void add_widened(Ahead *a, Op *dot, uint32_t side) {
   Value known = known_cast(a, v, t);
   if (known) dot->args[side] = known;
   if (known || !def || a->n == MAX_MADE) return;
-  Builder b = {.fn = a->f,
-               .region = a->f->body,
-               .before = def->next,
-               .span = def->span};
+  Builder b = outline_behind(a->f, v);
   Made m = {.v = ir_cast(&b, t, v)};
   if (materialize_is_wanted(a, dot, &m)) {
     dot->args[side] = m.v;
@@ -375,10 +356,8 @@ static bool add_tensor(Ahead *a, Made *m) {
   uint32_t n = axes_of(a, m, axis);
   if (n > MAX_AXES) return false;
   for (uint32_t i = 0; i < n; i++) shape[i] = extent_of(a, m, axis[i]);
-  const char *name =
-      arena_printf(a->f->mod->arena, "%s.made", name_of(a->f, m->v));
-  m->tensor = ir_param(a->f, intern(&a->cx->names, name), PR_SHARED,
-                       type_tensor(ir_type(a->f, m->v)->dtype, n, shape));
+  Type t = type_tensor(ir_type(a->f, m->v)->dtype, n, shape);
+  m->tensor = outline_tensor(a->f, name_of(a->f, m->v), "made", t);
   return true;
 }
 
@@ -433,9 +412,9 @@ static void store_copy(Ahead *a, Phase *p, Made *m) {
   Keep k = {p, copy(p, m->v)};
   if (role_of(a, m->row) == AX_KEY && !m->table)
     each_condition(a, m, keep_seen, &k);
-  Value args[MAX_AXES + 2] = {vmap_get(&p->map, m->tensor), k.v};
-  uint32_t n = coordinates(a, m, &p->b, p, args + 2);
-  ir_op(&p->b, OP_STORE, args, n + 2, NULL, 0, NULL, 0, 0);
+  Value at[MAX_AXES];
+  uint32_t n = coordinates(a, m, &p->b, p, at);
+  ir_store(&p->b, vmap_get(&p->map, m->tensor), k.v, at, n);
 }
 
 static void open_phase(Phase *p, const Made *m, Func *g) {
@@ -443,12 +422,7 @@ static void open_phase(Phase *p, const Made *m, Func *g) {
   uint32_t axis[64], n = axes_of(p->a, m, axis);
   p->map = (ValueMap){.arena = f->mod->arena};
   p->b = (Builder){.fn = g, .region = g->body, .span = f->span};
-  for (uint32_t i = 0; i < f->params.n; i++) {
-    const FuncParam *x = &f->params.at[i];
-    const ValueInfo *v = ir_info(f, x->v);
-    vmap_put(&p->map, x->v, ir_param(g, v->hint, x->role, v->type));
-    g->params.at[i].nograd = x->nograd;
-  }
+  outline_params(&p->map, f, g);
   for (uint32_t i = 0; i + 1 < n; i++)
     p->axis[axis[i]] = ir_axis(g, f->axes.at[axis[i]].name, AX_PAR,
                                extent_of(p->a, m, axis[i]));
@@ -462,13 +436,7 @@ static void open_phase(Phase *p, const Made *m, Func *g) {
 }
 
 static Func *make_phase(Ahead *a, uint32_t first) {
-  Module *m = a->f->mod;
-  const char *name =
-      first ? arena_printf(m->arena, "%s.made%u", a->f->name, first)
-            : arena_printf(m->arena, "%s.made", a->f->name);
-  Func *g = ir_func(m, FK_PROGRAM, intern(&a->cx->names, name));
-  m->funcs.n--;  // the caller puts it where it belongs
-  g->span = a->f->span;
+  Func *g = outline_func(a->f, "made", first, false);
   Phase p = {.a = a, .tables = !a->made[first].table};
   open_phase(&p, &a->made[first], g);
   for (uint32_t i = first; i < a->n; i++) {
@@ -485,11 +453,7 @@ static Func *make_phase(Ahead *a, uint32_t first) {
 
 // The program reads the copy.
 static void read_copy(Ahead *a, const Made *m) {
-  Op *def = ir_def(a->f, m->v);
-  Builder b = {.fn = a->f,
-               .region = a->f->body,
-               .before = def->next,
-               .span = def->span};
+  Builder b = outline_behind(a->f, m->v);
   Value at[MAX_AXES];
   uint32_t n = coordinates(a, m, &b, NULL, at);
   Value x = ir_load(&b, m->tensor, at, n);
@@ -498,34 +462,32 @@ static void read_copy(Ahead *a, const Made *m) {
              name_of(a->f, m->v));
 }
 
-typedef Vec(Func *) Funcs;
-
-static void run(Ctx *cx, Func *f, const GpuFacts *gpu, bool cleans,
-                Funcs *out) {
+// Returns the number of phases that it puts in front of f.
+static uint32_t run(Ctx *cx, Func *f, const GpuFacts *gpu, bool cleans) {
   Ahead a = {.cx = cx, .f = f, .gpu = gpu, .cleans = cleans};
   int lane = f->axes.n < 64 ? lane_axis(f) : -1;
   a.lane = (uint32_t)lane;
   if (lane >= 0 && cleans) materialize_terms(&a);
   bool some = lane >= 0 && find_operands(&a);
+  uint32_t phases = 0;
   for (uint32_t i = 0; some && i < a.n; i++)
     if (!add_tensor(&a, &a.made[i])) a.n = i;
   for (int table = 1; table >= 0; table--)
     for (uint32_t i = 0; some && i < a.n; i++)
-      if (a.made[i].phase == i && a.made[i].table == table)
-        vec_push(f->mod->arena, out, make_phase(&a, i));
+      if (a.made[i].phase == i && a.made[i].table == table) {
+        outline_put(make_phase(&a, i), f);
+        phases++;
+      }
   for (uint32_t i = 0; some && i < a.n; i++)
     if (!a.made[i].table) read_copy(&a, &a.made[i]);
-  vec_push(f->mod->arena, out, f);
+  return phases;
 }
 
 bool pass_materialize(Ctx *cx, Module *m, const PassOpt *opt) {
-  Funcs out = {0};
   if (opt->decode) return true;
   // Where copies go through registers they are cleaned there.
   bool cleans = opt->target->gpu.vendor != VENDOR_AMD;
   for (uint32_t i = 0; i < m->funcs.n; i++)
-    run(cx, m->funcs.at[i], &opt->target->gpu, cleans, &out);
-  m->funcs.n = 0;
-  for (uint32_t i = 0; i < out.n; i++) vec_push(m->arena, &m->funcs, out.at[i]);
+    i += run(cx, m->funcs.at[i], &opt->target->gpu, cleans);
   return true;
 }

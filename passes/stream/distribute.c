@@ -27,6 +27,7 @@
 // for single steps, whose tasks are many already. Level stream, sm_90a and AMD.
 // Needs: chunk. Tests: test/passes/distribute.
 #include "ir/target.h"
+#include "passes/support/outline.h"
 #include "passes/support/rebuild.h"
 #include "passes/pass.h"
 #include "passes/support/lane.h"
@@ -170,15 +171,13 @@ static bool find_columns(Aside *a) {
 
 // ---------------------------------------------------------------- the phase
 static void add_tensor(Aside *a, uint32_t i) {
-  Module *m = a->f->mod;
   const Type *t = ir_type(a->f, a->v[i]);
   const char *hint = ir_info(a->f, a->v[i])->hint;
   Dim shape[MAX_AXES];
   for (uint32_t k = 0; k < t->n; k++)
     shape[k] = a->f->axes.at[t->axis[k]].extent;
-  const char *name = arena_printf(m->arena, "%s.aside", hint ? hint : "state");
-  a->tensor[i] = ir_param(a->f, intern(&a->cx->names, name), PR_SHARED,
-                          type_tensor(t->dtype, t->n, shape));
+  a->tensor[i] = outline_tensor(a->f, hint ? hint : "state", "aside",
+                                type_tensor(t->dtype, t->n, shape));
 }
 
 // The coordinates of v from at[0] on.
@@ -217,25 +216,19 @@ static bool in_phase(const Aside *a, const Op *op, const bool *needed) {
 
 static Func *make_phase(const Aside *a) {
   const bool *needed = find_needed(a);
-  Module *m = a->f->mod;
-  Func *g = rebuild_signature(m, a->f);
   const char *what = a->which == MAXIMA ? "maxima" : "aside";
-  g->name =
-      intern(&a->cx->names, arena_printf(m->arena, "%s.%s", a->f->name, what));
-  ValueMap map = {.arena = m->arena};
+  Func *g = outline_func(a->f, what, 0, true);
+  ValueMap map = {.arena = g->mod->arena};
   Builder b = {.fn = g, .region = g->body, .span = a->f->span};
-  for (uint32_t i = 0; i < a->f->params.n; i++)
-    vmap_put(&map, a->f->params.at[i].v, g->params.at[i].v);
+  outline_params(&map, a->f, g);
   for (const Op *op = a->f->body->first; op; op = op->next) {
     b.span = op->span;
     if (in_phase(a, op, needed)) ir_clone(&b, a->f, op, &map, NULL);
   }
   for (uint32_t i = 0; i < a->n; i++) {
-    const Type *t = ir_type(a->f, a->v[i]);
-    Value args[MAX_AXES + 2] = {vmap_get(&map, a->tensor[i]),
-                                vmap_get(&map, a->v[i])};
-    uint32_t n = place(&b, t, args + 2);
-    ir_op(&b, OP_STORE, args, n + 2, NULL, 0, NULL, 0, 0);
+    Value at[MAX_AXES];
+    uint32_t n = place(&b, ir_type(a->f, a->v[i]), at);
+    ir_store(&b, vmap_get(&map, a->tensor[i]), vmap_get(&map, a->v[i]), at, n);
   }
   rebuild_trim(g);
   return g;
@@ -265,23 +258,23 @@ static void remark(const Aside *a) {
                a->f->name, a->f->axes.at[a->lane].name);
 }
 
+// Returns whether it puts a phase in front of f.
+static bool run(Ctx *cx, Func *f, Which w, const PassOpt *opt) {
+  Aside a = {.cx = cx, .f = f, .which = w};
+  if (f->axes.n > 64 ||
+      !(w == MAXIMA ? find_maxima(&a, opt) : find_columns(&a)))
+    return false;
+  for (uint32_t k = 0; k < a.n; k++) add_tensor(&a, k);
+  outline_put(make_phase(&a), f);
+  rebuild_func(f, in_program, &a);
+  remark(&a);
+  return true;
+}
+
 bool pass_distribute(Ctx *cx, Module *m, const PassOpt *opt) {
-  Vec(Func *) out = {0};
-  for (uint32_t i = 0; i < m->funcs.n; i++) {
-    Func *f = m->funcs.at[i];
-    for (Which w = MAXIMA; w <= COLUMNS && opt->chunk != 1; w++) {
-      Aside a = {.cx = cx, .f = f, .which = w};
-      if (f->axes.n > 64 ||
-          !(w == MAXIMA ? find_maxima(&a, opt) : find_columns(&a)))
-        continue;
-      for (uint32_t k = 0; k < a.n; k++) add_tensor(&a, k);
-      vec_push(m->arena, &out, make_phase(&a));
-      rebuild_func(f, in_program, &a);
-      remark(&a);
-    }
-    vec_push(m->arena, &out, f);
-  }
-  m->funcs.n = 0;
-  for (uint32_t i = 0; i < out.n; i++) vec_push(m->arena, &m->funcs, out.at[i]);
+  if (opt->chunk == 1) return true;
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    for (Which w = MAXIMA; w <= COLUMNS; w++)
+      i += run(cx, m->funcs.at[i], w, opt);
   return true;
 }

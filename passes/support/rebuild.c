@@ -95,20 +95,25 @@ void rebuild_trim(Func *f) {
 }
 
 // ---------------------------------------------------------------- signatures
-Func *rebuild_signature(Module *m, const Func *f) {
+Func *rebuild_params(Module *m, const Func *f) {
   Func *g = ir_func(m, f->kind, f->name);
   m->funcs.n--;
   g->span = f->span;
-  for (uint32_t i = 0; i < f->axes.n; i++)
-    ir_axis(g, f->axes.at[i].name, f->axes.at[i].role, f->axes.at[i].extent);
-  for (uint32_t i = 0; i < f->grid.n; i++)
-    vec_push(m->arena, &g->grid, f->grid.at[i]);
   for (uint32_t i = 0; i < f->params.n; i++) {
     const FuncParam *p = &f->params.at[i];
     const ValueInfo *v = ir_info(f, p->v);
     ir_param(g, v->hint, p->role, v->type);
     g->params.at[i].nograd = p->nograd;
   }
+  return g;
+}
+
+Func *rebuild_signature(Module *m, const Func *f) {
+  Func *g = rebuild_params(m, f);
+  for (uint32_t i = 0; i < f->axes.n; i++)
+    ir_axis(g, f->axes.at[i].name, f->axes.at[i].role, f->axes.at[i].extent);
+  for (uint32_t i = 0; i < f->grid.n; i++)
+    vec_push(m->arena, &g->grid, f->grid.at[i]);
   return g;
 }
 

@@ -26,6 +26,8 @@ void rebuild_put(Rebuild *r, Value from, Value to);
 // A function without a body that has f's name, axes, grid and parameters; it
 // is not in m's list: the caller puts it where f stood.
 Func *rebuild_signature(Module *m, const Func *f);
+// The same without axes and grid.
+Func *rebuild_params(Module *m, const Func *f);
 // At most 64 axes, of which one is tiled; else a diagnostic about `who`.
 bool rebuild_one_tiled(Ctx *cx, const Func *f, const char *who);
 // Drops the last axes as long as nothing varies with them.

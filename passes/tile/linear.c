@@ -126,9 +126,9 @@ static Value get(const Tiler *t, Builder *b, Value slot, Value row,
 }
 
 static void put(const Tiler *t, Builder *b, Value v, Value slot, Value row) {
-  Value args[MAX_AXES + 2] = {t->partial[0], v};
-  uint32_t n = 2 + place(t, slot, row, t->coord[t->plan.lane], args + 2);
-  ir_op(b, OP_STORE, args, n, NULL, 0, NULL, 0, 0);
+  Value at[MAX_AXES];
+  uint32_t n = place(t, slot, row, t->coord[t->plan.lane], at);
+  ir_store(b, t->partial[0], v, at, n);
 }
 
 static Value behind(Builder *b, Value part) {

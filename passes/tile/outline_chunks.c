@@ -28,7 +28,7 @@
 #include "ir/target.h"
 #include "passes/support/cost.h"
 #include "passes/pass.h"
-#include "passes/support/rebuild.h"
+#include "passes/support/outline.h"
 
 #include <assert.h>
 
@@ -355,24 +355,22 @@ static Value rest_of(Builder *b, Value x, Value part) {
 }
 
 static void hand_over(Copy *c, Builder *b, const Cut *cut) {
-  Value x = copied(c, b, cut->v), args[MAX_AXES + 2];
+  Value x = copied(c, b, cut->v), at[MAX_AXES];
   const Type *t = ir_type(c->a->f, cut->v);
   if (t->dtype == DT_BOOL)
     x = ir_3(b, OP_SELECT, x, ir_const_i(b, DT_I32, 1),
              ir_const_i(b, DT_I32, 0));
-  uint32_t n = place(c->a, b, t, c->c0, args + 2);
+  uint32_t n = place(c->a, b, t, c->c0, at);
   for (uint32_t i = 0; i < cut->parts; i++) {
-    args[0] = cut->there[i];
-    args[1] = cut->parts > 1 ? ir_cast(b, DT_BF16, x) : x;
-    ir_op(b, OP_STORE, args, 2 + n, NULL, 0, NULL, 0, 0);
-    if (i + 1 < cut->parts) x = rest_of(b, x, args[1]);
+    Value part = cut->parts > 1 ? ir_cast(b, DT_BF16, x) : x;
+    ir_store(b, cut->there[i], part, at, n);
+    if (i + 1 < cut->parts) x = rest_of(b, x, part);
   }
 }
 
 static Copy copy_of(Hoist *a, Func *g, Value c0) {
   Copy c = {.a = a, .map = {.arena = a->m->arena}, .c0 = c0};
-  for (uint32_t i = 0; i < a->f->params.n && i < g->params.n; i++)
-    vmap_put(&c.map, a->f->params.at[i].v, g->params.at[i].v);
+  outline_params(&c.map, a->f, g);
   vmap_put(&c.map, a->loop->regions[0]->params.at[0], c0);
   return c;
 }
@@ -397,9 +395,7 @@ static void copy_cuts(Copy *c, Func *g, uint32_t from, uint32_t to) {
 }
 
 static Value phase(Hoist *a) {
-  const char *name = arena_printf(a->m->arena, "%s.chunks", a->f->name);
   Func *g = a->g;
-  g->name = intern(&a->cx->names, name);
   g->axes.at[a->lane].role = AX_VEC;
   g->grid.n = 0;
   for (uint32_t i = 0; i < a->npar; i++)
@@ -570,7 +566,7 @@ static void copy_all(Users *u, Func *g, Value c0) {
 
 static Func *hoist(Users *u) {
   Hoist *a = u->at[0];
-  a->g = rebuild_signature(a->m, a->f);
+  a->g = outline_func(a->f, "chunks", 0, true);
   workspace(u);
   copy_all(u, a->g, phase(a));
   for (uint32_t k = 0; k < u->n; k++)
@@ -609,10 +605,7 @@ bool pass_outline_chunks(Ctx *cx, Module *m, const PassOpt *opt) {
     if (is_part(m, i) || !find_users(cx, m, opt->target, i, &u)) continue;
     made[first_user(&u, old, i)] = hoist(&u);
   }
-  m->funcs.n = 0;
-  for (uint32_t i = 0; i < n; i++) {
-    if (made[i]) vec_push(m->arena, &m->funcs, made[i]);
-    vec_push(m->arena, &m->funcs, old[i]);
-  }
+  for (uint32_t i = 0; i < n; i++)
+    if (made[i]) outline_put(made[i], old[i]);
   return true;
 }

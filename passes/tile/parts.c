@@ -303,9 +303,9 @@ void tile_parts_bounds(const Tiler *t, Builder *b, Value end, Value *lo,
 }
 
 static void put(Tiler *t, Builder *b, What which, Value v, Value part) {
-  Value args[MAX_AXES + 4] = {t->partial[which], v};
-  uint32_t n = 2 + place(t, which, part, args + 2);
-  ir_op(b, OP_STORE, args, n, NULL, 0, NULL, 0, 0);
+  Value at[MAX_AXES];
+  uint32_t n = place(t, which, part, at);
+  ir_store(b, t->partial[which], v, at, n);
 }
 
 void tile_parts_store(Tiler *t, Builder *b, Value state, Value decay) {

@@ -18,6 +18,7 @@
 // correct its accumulators join two of them (docs/ir.md, `pass`).
 #include "ir/target.h"
 #include "passes/support/cost.h"
+#include "passes/support/outline.h"
 #include "passes/tile/tile.h"
 
 #include <assert.h>
@@ -200,10 +201,9 @@ void tile_split_params(Tiler *t) {
     Dim shape[MAX_AXES] = {stored_parts(t)};
     for (uint32_t k = 0; k < v->type.n; k++)
       shape[k + 1] = t->from->axes.at[v->type.axis[k]].extent;
-    const char *name =
-        arena_printf(&t->cx->session, "%s.part", v->hint ? v->hint : "acc");
-    t->partial[i] = ir_param(t->to, intern(&t->cx->names, name), PR_SHARED,
-                             type_tensor(v->type.dtype, v->type.n + 1, shape));
+    t->partial[i] =
+        outline_tensor(t->to, v->hint ? v->hint : "acc", "part",
+                       type_tensor(v->type.dtype, v->type.n + 1, shape));
   }
 }
 

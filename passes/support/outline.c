@@ -1,0 +1,65 @@
+// Phases in front of a program.
+#include "passes/support/outline.h"
+
+#include "passes/support/rebuild.h"
+
+#include <assert.h>
+
+bool outline_is_input(const Func *f, Value v) {
+  for (uint32_t i = 0; i < f->params.n; i++)
+    if (f->params.at[i].v == v)
+      return f->params.at[i].role == PR_IN || f->params.at[i].role == PR_SCALAR;
+  return false;
+}
+
+bool outline_can_repeat(const Op *op) {
+  switch (op->code) {
+  case OP_LOAD:
+  case OP_CONST:
+  case OP_DIM:
+  case OP_GIVEN:
+  case OP_CAST:
+  case OP_INDEX: return true;
+  default: return (op_info(op->code)->flags & OPF_ELEM) && op->nres == 1;
+  }
+}
+
+Value outline_tensor(Func *f, const char *of, const char *what, Type t) {
+  const char *name = arena_printf(f->mod->arena, "%s.%s", of, what);
+  return ir_param(f, intern(&f->mod->cx->names, name), PR_SHARED, t);
+}
+
+Func *outline_func(const Func *f, const char *what, uint32_t number,
+                   bool axes) {
+  Module *m = f->mod;
+  Func *g = axes ? rebuild_signature(m, f) : rebuild_params(m, f);
+  const char *name =
+      number ? arena_printf(m->arena, "%s.%s%u", f->name, what, number)
+             : arena_printf(m->arena, "%s.%s", f->name, what);
+  g->name = intern(&m->cx->names, name);
+  return g;
+}
+
+void outline_params(ValueMap *map, const Func *f, const Func *g) {
+  for (uint32_t i = 0; i < f->params.n && i < g->params.n; i++)
+    vmap_put(map, f->params.at[i].v, g->params.at[i].v);
+}
+
+Builder outline_behind(Func *f, Value v) {
+  const Op *def = ir_def(f, v);
+  return (Builder){.fn = f,
+                   .region = def->parent,
+                   .before = def->next,
+                   .span = def->span};
+}
+
+void outline_put(Func *g, const Func *f) {
+  Module *m = f->mod;
+  vec_push(m->arena, &m->funcs, g);
+  uint32_t i = m->funcs.n - 1;
+  do {
+    assert(i && "f is not in its module's list");
+    m->funcs.at[i] = m->funcs.at[i - 1];
+  } while (m->funcs.at[--i] != f);
+  m->funcs.at[i] = g;
+}

@@ -1,0 +1,36 @@
+// Phases in front of a program: what a phase makes is stored in a shared
+// tensor, which is a parameter of both, and the program loads it.
+//
+//   before  func @p(%x) { %v = f(%x)  .. %v .. }
+//   after   func @p.made(%x, %v.made: tensor<..> shared) {
+//             %v = f(%x)  store(%v.made, %v, ..) }
+//           func @p(%x, %v.made: .. shared) { %v = load(%v.made, ..)  .. }
+//
+// A pass finds v, adds the tensor, opens the phase, copies what v is made of
+// into it, stores, puts the phase in front of the program and has the program
+// read.
+#ifndef ATTNC_PASSES_SUPPORT_OUTLINE_H
+#define ATTNC_PASSES_SUPPORT_OUTLINE_H
+
+#include "ir/ir.h"
+
+// Is v an input of f, which a phase too has?
+bool outline_is_input(const Func *f, Value v);
+// Can a phase do op again: is it a load, a coordinate, a number, or
+// elementwise?
+bool outline_can_repeat(const Op *op);
+
+// The shared tensor "of.what", a new parameter of f.
+Value outline_tensor(Func *f, const char *of, const char *what, Type t);
+// A function without a body that has f's parameters, and `axes`: its axes and
+// grid. Its name is "f.what", with the number if that is not 0. It is not in
+// the module's list (outline_put).
+Func *outline_func(const Func *f, const char *what, uint32_t number, bool axes);
+// Maps f's parameters to those of its phase g.
+void outline_params(ValueMap *map, const Func *f, const Func *g);
+// A builder behind what defines v in f.
+Builder outline_behind(Func *f, Value v);
+// g goes in front of f, behind the phases that are there.
+void outline_put(Func *g, const Func *f);
+
+#endif
