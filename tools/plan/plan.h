@@ -23,6 +23,14 @@ void drv_print_options(const Decl *prog, const Target *target, Level from,
 // Do the options or a schedule block say which tiles to take?
 bool drv_tiles_asked(const Decl *prog, const Target *t, const DrvOptions *opt);
 
+// What an op at level attn costs at each point of `axes`, which its operands
+// have: floating-point operations of products, calls of exp and the like.
+typedef struct PlanOp {
+  uint64_t axes;
+  int products, functions;
+} PlanOp;
+PlanOp plan_op(const Func *f, const Op *op);
+
 // Operations and bytes of a program as expressions of its dims; every key
 // counts, also those that a domain hides.
 typedef struct PlanWork {

@@ -11,14 +11,15 @@ typedef struct Count {
   Dim products, functions;
 } Count;
 
-static uint64_t axes_of(const Func *f, const Op *op) {
-  uint64_t s = 0;
+PlanOp plan_op(const Func *f, const Op *op) {
+  PlanOp r = {.products = op->code == OP_DOT ? 2 : 0,
+              .functions = op_is_function(op->code)};
   for (uint32_t i = 0; i < op->nargs; i++) {
     const Type *t = ir_type(f, op->args[i]);
     for (uint32_t k = 0; t->kind == TK_ELEM && k < t->n; k++)
-      s |= (uint64_t)1 << t->axis[k];
+      r.axes |= (uint64_t)1 << t->axis[k];
   }
-  return s;
+  return r;
 }
 
 static Dim points(const Count *c, uint64_t axes, int64_t times) {
@@ -30,11 +31,13 @@ static Dim points(const Count *c, uint64_t axes, int64_t times) {
 
 static void count_op(void *data, Op *op) {
   Count *c = data;
-  uint64_t axes = axes_of(c->f, op);
-  if (op->code == OP_DOT)
-    c->products = dim_bin(c->t, DIM_ADD, c->products, points(c, axes, 2));
-  if (op_is_function(op->code))
-    c->functions = dim_bin(c->t, DIM_ADD, c->functions, points(c, axes, 1));
+  PlanOp x = plan_op(c->f, op);
+  if (x.products)
+    c->products =
+        dim_bin(c->t, DIM_ADD, c->products, points(c, x.axes, x.products));
+  if (x.functions)
+    c->functions =
+        dim_bin(c->t, DIM_ADD, c->functions, points(c, x.axes, x.functions));
 }
 
 static const char *text(Ctx *cx, const DimTab *t, Dim d) {

@@ -2,9 +2,9 @@
 // their domain holds: 4 * D * visible pairs for softmax attention.
 #include "tools/driver/run/cost.h"
 
-#include "ir/facts.h"
 #include "tools/driver/compile/compile.h"
 #include "tools/driver/run/forms.h"
+#include "tools/plan/plan.h"
 
 #include <math.h>
 #include <string.h>
@@ -261,16 +261,6 @@ static double elements(const Count *c, uint64_t axes) {
   return n;
 }
 
-static uint64_t axes_of(const Count *c, const Op *op) {
-  uint64_t s = 0;
-  for (uint32_t i = 0; i < op->nargs; i++) {
-    const Type *t = ir_type(c->f, op->args[i]);
-    for (uint32_t k = 0; t->kind == TK_ELEM && k < t->n; k++)
-      s |= (uint64_t)1 << t->axis[k];
-  }
-  return s;
-}
-
 static uint32_t vectors(const Count *c, uint64_t axes) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < c->f->axes.n; i++)
@@ -279,7 +269,6 @@ static uint32_t vectors(const Count *c, uint64_t axes) {
 }
 
 static void count_dot(Count *c, const Op *op, double n) {
-  c->out->products += 2 * n;
   if (n <= c->largest) return;
   c->largest = n;
   c->out->product = ir_type(c->f, op->args[0])->dtype;
@@ -287,21 +276,23 @@ static void count_dot(Count *c, const Op *op, double n) {
 
 static void count_touched(void *data, Op *op) {
   Count *c = data;
-  if (op->code == OP_DOT) c->out->touched += 2 * elements(c, axes_of(c, op));
+  PlanOp x = plan_op(c->f, op);
+  c->out->touched += x.products * elements(c, x.axes);
 }
 
 static void count_op(void *data, Op *op) {
   Count *c = data;
-  uint64_t axes = axes_of(c, op);
-  double n = elements(c, axes);
-  if (op_is_function(op->code)) c->out->functions += n;
+  PlanOp x = plan_op(c->f, op);
+  double n = elements(c, x.axes);
+  c->out->products += x.products * n;
+  c->out->functions += x.functions * n;
   switch (op->code) {
   case OP_DOT: count_dot(c, op, n); break;
   case OP_ADD:
   case OP_SUB:
   case OP_MUL:
   case OP_DIV:
-    if (vectors(c, axes) >= 2) c->out->updates += n;
+    if (vectors(c, x.axes) >= 2) c->out->updates += n;
     break;
   default: break;
   }
