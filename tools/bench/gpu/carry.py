@@ -1,4 +1,5 @@
 """What a folder of benchmarks takes along to a machine with a GPU."""
+import argparse
 import os
 import shutil
 
@@ -14,3 +15,22 @@ def runtime(attnc, to):
     shutil.copytree(os.path.join(TOP, "tools/python/attn"),
                     os.path.join(to, "attn"), dirs_exist_ok=True,
                     ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def options(doc, out, passes):
+    """Of a script that prepares a folder here and measures in it there."""
+    ap = argparse.ArgumentParser(description=doc.split("\n")[0])
+    ap.add_argument("--prep")
+    ap.add_argument("--attnc", default=os.path.join(TOP, "build/bin/attnc"))
+    ap.add_argument("--target", default="sm_90a")
+    ap.add_argument("--filter", default="")
+    ap.add_argument("--out", default=out)
+    ap.add_argument("--passes", type=int, default=passes)
+    return ap
+
+
+def script(a, file):
+    """The script itself, with all that it needs to run in the folder."""
+    runtime(a.attnc, a.prep)
+    for f in (file, __file__):
+        shutil.copy(os.path.abspath(f), a.prep)

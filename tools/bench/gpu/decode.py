@@ -12,15 +12,15 @@ or pages, through scaled_dot_product_attention. Some heads are compared with
 f64; outputs are filled with NaN first and two launches must be equal bit by
 bit. The order of the contenders rotates. GB/s count keys and values once.
 --cpu tries the script on a few short caches without a GPU."""
-import argparse
 import json
 import math
 import os
-import shutil
 import statistics
 import subprocess
 import sys
 import time
+
+import carry
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
@@ -40,7 +40,6 @@ PAGE = {"paged": 16, "mla": 64}
 
 # ---------------------------------------------------------------- preparing
 def prepare(a):
-    import carry
     os.makedirs(a.prep, exist_ok=True)
     for name, (file, program, dims) in LIBRARIES.items():
         cmd = [a.attnc, os.path.join(TOP, "stdlib/attention", file), "--fn",
@@ -49,8 +48,7 @@ def prepare(a):
         for d in dims:
             cmd += ["-D", d]
         subprocess.run(cmd, check=True)
-    carry.runtime(a.attnc, a.prep)
-    shutil.copy(os.path.abspath(__file__), a.prep)
+    carry.script(a, __file__)
     print(f"{len(LIBRARIES)} libraries in {a.prep}")
 
 
@@ -205,13 +203,7 @@ def is_wrong(info):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    ap.add_argument("--prep")
-    ap.add_argument("--attnc", default=os.path.join(TOP, "build/bin/attnc"))
-    ap.add_argument("--target", default="sm_90a")
-    ap.add_argument("--filter", default="")
-    ap.add_argument("--out", default="decode.json")
-    ap.add_argument("--passes", type=int, default=3)
+    ap = carry.options(__doc__, "decode.json", 3)
     ap.add_argument("--ms", type=int, default=40)
     ap.add_argument("--cpu", action="store_true")
     a = ap.parse_args()

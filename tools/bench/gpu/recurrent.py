@@ -17,11 +17,12 @@ import argparse
 import concurrent.futures
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
 import time
+
+import carry
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
@@ -61,13 +62,11 @@ def build(a, program, d, v):
 
 
 def prepare(a):
-    import carry
     os.makedirs(a.prep, exist_ok=True)
     todo = sorted({(c[1], c[5], c[6]) for c in CASES if a.filter in c[0]})
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         good = sum(pool.map(lambda x: build(a, *x), todo))
-    carry.runtime(a.attnc, a.prep)
-    shutil.copy(os.path.abspath(__file__), a.prep)
+    carry.script(a, __file__)
     print(f"{good} of {len(todo)} libraries in {a.prep}")
     return good != len(todo)
 
@@ -304,13 +303,7 @@ def copy_bandwidth(torch):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    ap.add_argument("--prep")
-    ap.add_argument("--attnc", default=os.path.join(TOP, "build/bin/attnc"))
-    ap.add_argument("--target", default="sm_90a")
-    ap.add_argument("--filter", default="")
-    ap.add_argument("--out", default="recurrent.json")
-    ap.add_argument("--passes", type=int, default=5)
+    ap = carry.options(__doc__, "recurrent.json", 5)
     ap.add_argument("--no-peers", action="store_true")
     ap.add_argument("--cache", default="")
     ap.add_argument("--share", help=argparse.SUPPRESS)
