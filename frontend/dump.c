@@ -322,13 +322,24 @@ static void signature(Dump *d, const Decl *t) {
   }
 }
 
+const char *fe_decl_word(DeclKind k) {
+  static const char *const words[] = {[DE_ERROR] = "error",
+                                      [DE_IMPORT] = "import",
+                                      [DE_LET] = "let",
+                                      [DE_FN] = "fn",
+                                      [DE_MASK] = "mask",
+                                      [DE_MOD] = "mod",
+                                      [DE_ROW] = "row",
+                                      [DE_ATTENTION] = "attention",
+                                      [DE_RECURRENT] = "recurrent",
+                                      [DE_SCHEDULE] = "schedule",
+                                      [DE_CHECK] = "check"};
+  return words[k];
+}
+
 static void decl(Dump *d, const Decl *t) {
-  static const char *const heads[] = {"error",    "import",    "let",
-                                      "fn",       "mask",      "mod",
-                                      "row",      "attention", "recurrent",
-                                      "schedule", "check"};
   d->decl = t;
-  buf_printf(d->out, "(%s", heads[t->kind]);
+  buf_printf(d->out, "(%s", fe_decl_word(t->kind));
   if (t->kind == DE_IMPORT) import(d, t);
   else if (t->name && t->kind != DE_CHECK) buf_printf(d->out, " %s", t->name);
   if (t->kind == DE_CHECK) {

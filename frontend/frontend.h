@@ -44,6 +44,10 @@ bool fe_format(Ctx *cx, const Unit *unit, Buf *out);
 // S-expression of the tree (types included once checked).
 void fe_dump(const Unit *unit, Buf *out);
 
+// The word that such a declaration begins with: "mask"; "error" of what is
+// none.
+const char *fe_decl_word(DeclKind k);
+
 // The tokens of a text, comments aside (Unit.trivia has those), for editors.
 typedef enum FeTokenKind {
   FE_OTHER,  // what is no token

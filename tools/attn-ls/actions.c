@@ -78,10 +78,7 @@ static void fix_all(Ls *ls, Analysis *an, const Doc *d, json_t *out) {
 json_t *ls_code_action(Ls *ls, const json_t *params, LsError *err) {
   Doc *d = ls_doc_of_params(ls, params, err);
   Pos from, to;
-  if (!d) return NULL;
-  if (!js_read_pos(js_path(params, "range.start"), &from) ||
-      !js_read_pos(js_path(params, "range.end"), &to))
-    return ls_fail(err, E_PARAMS, "no range");
+  if (!d || !ls_range_of_params(params, &from, &to, err)) return NULL;
   Analysis *an = ls_analysis_of(ls, d);
   json_t *out = json_array();
   uint32_t lo = ls_offset_at(&d->text, ls->enc, from);

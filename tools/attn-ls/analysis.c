@@ -117,6 +117,12 @@ Analysis *ls_analysis_of(Ls *ls, Doc *d) {
   return d->an->unit ? d->an : NULL;
 }
 
+Analysis *ls_analysis_of_params(Ls *ls, const json_t *params, Doc **d,
+                                LsError *err) {
+  *d = ls_doc_of_params(ls, params, err);
+  return *d ? ls_analysis_of(ls, *d) : NULL;
+}
+
 const Source *ls_source_of(const Analysis *an, Span s) {
   return s.src < an->cx.sources.n ? an->cx.sources.at[s.src] : NULL;
 }

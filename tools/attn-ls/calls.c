@@ -16,7 +16,7 @@ static json_t *item_of(Ls *ls, const Decl *d) {
                    program ? 5
                    : test  ? 24
                            : 12,
-                   "detail", ls_decl_word(d), "uri", uri, "range",
+                   "detail", fe_decl_word(d->kind), "uri", uri, "range",
                    js_range(&l, ls->enc, d->span.lo, d->span.hi),
                    "selectionRange", js_range(&l, ls->enc, at.lo, at.hi),
                    "data", "path", path, "at", (int)d->name_span.lo);

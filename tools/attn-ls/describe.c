@@ -54,20 +54,6 @@ const char *ls_role_text(IndexRole r) {
   return text[r];
 }
 
-const char *ls_decl_word(const Decl *d) {
-  static const char *const words[] = {[DE_IMPORT] = "import",
-                                      [DE_LET] = "let",
-                                      [DE_FN] = "fn",
-                                      [DE_MASK] = "mask",
-                                      [DE_MOD] = "mod",
-                                      [DE_ROW] = "row",
-                                      [DE_ATTENTION] = "attention",
-                                      [DE_RECURRENT] = "recurrent",
-                                      [DE_SCHEDULE] = "schedule",
-                                      [DE_CHECK] = "check"};
-  return d->kind == DE_ERROR ? "" : words[d->kind];
-}
-
 // ---------------------------------------------------------------- source
 static void source_text(const Unit *u, Span s, Buf *out) {
   if (s.src == u->source->id && s.hi <= u->source->len)

@@ -129,6 +129,15 @@ Doc *ls_doc_of_params(Ls *ls, const json_t *params, LsError *err) {
   return d;
 }
 
+bool ls_range_of_params(const json_t *params, Pos *from, Pos *to,
+                        LsError *err) {
+  if (js_read_pos(js_path(params, "range.start"), from) &&
+      js_read_pos(js_path(params, "range.end"), to))
+    return true;
+  ls_fail(err, E_PARAMS, "no range");
+  return false;
+}
+
 void ls_doc_free(Doc *d) {
   if (d->an) ls_analysis_free(d->an);
   d->an = NULL;

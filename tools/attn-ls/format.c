@@ -89,9 +89,6 @@ json_t *ls_formatting(Ls *ls, const json_t *params, LsError *err) {
 json_t *ls_range_formatting(Ls *ls, const json_t *params, LsError *err) {
   Doc *d = ls_doc_of_params(ls, params, err);
   Pos from, to;
-  if (!d) return NULL;
-  if (!js_read_pos(js_path(params, "range.start"), &from) ||
-      !js_read_pos(js_path(params, "range.end"), &to))
-    return ls_fail(err, E_PARAMS, "no range");
+  if (!d || !ls_range_of_params(params, &from, &to, err)) return NULL;
   return format(ls, d, from.line, to.line, err);
 }

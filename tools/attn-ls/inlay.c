@@ -57,13 +57,10 @@ static void bound_hint(Hints *h, const Expr *e) {
 }
 
 json_t *ls_inlay(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = ls_doc_of_params(ls, params, err);
-  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
+  Doc *d;
+  Analysis *an = ls_analysis_of_params(ls, params, &d, err);
   Pos from, to;
-  if (!an) return NULL;
-  if (!js_read_pos(js_path(params, "range.start"), &from) ||
-      !js_read_pos(js_path(params, "range.end"), &to))
-    return ls_fail(err, E_PARAMS, "no range");
+  if (!an || !ls_range_of_params(params, &from, &to, err)) return NULL;
   Hints h = {ls, d, ls_offset_at(&d->text, ls->enc, from),
              ls_offset_at(&d->text, ls->enc, to), json_array()};
   for (uint32_t i = 0; i < an->occs.n; i++) {

@@ -18,8 +18,8 @@ json_t *ls_code_lens(Ls *ls, const json_t *params, LsError *err) {
   static const char *const stages[][2] = {
       {"stream IR", "stream"}, {"tile IR", "tile"}, {"fragment IR", "frag"},
       {"machine IR", "mach"},  {"assembly", "asm"}, {"PTX", "ptx"}};
-  Doc *d = ls_doc_of_params(ls, params, err);
-  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
+  Doc *d;
+  Analysis *an = ls_analysis_of_params(ls, params, &d, err);
   if (!an) return NULL;
   json_t *out = json_array();
   for (uint32_t i = 0; i < an->unit->decls.n; i++) {

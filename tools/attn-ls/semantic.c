@@ -166,8 +166,8 @@ static json_t *whole(Ls *ls, Doc *d, const Data *data) {
 }
 
 json_t *ls_tokens_full(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = ls_doc_of_params(ls, params, err);
-  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
+  Doc *d;
+  Analysis *an = ls_analysis_of_params(ls, params, &d, err);
   Data data = {0};
   if (!an) return NULL;
   encode(ls, an, d, 0, d->text.len, &data);
@@ -175,14 +175,11 @@ json_t *ls_tokens_full(Ls *ls, const json_t *params, LsError *err) {
 }
 
 json_t *ls_tokens_range(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = ls_doc_of_params(ls, params, err);
-  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
+  Doc *d;
+  Analysis *an = ls_analysis_of_params(ls, params, &d, err);
   Data data = {0};
   Pos from, to;
-  if (!an) return NULL;
-  if (!js_read_pos(js_path(params, "range.start"), &from) ||
-      !js_read_pos(js_path(params, "range.end"), &to))
-    return ls_fail(err, E_PARAMS, "no range");
+  if (!an || !ls_range_of_params(params, &from, &to, err)) return NULL;
   encode(ls, an, d, ls_offset_at(&d->text, ls->enc, from),
          ls_offset_at(&d->text, ls->enc, to), &data);
   return json_pack("{s:o}", "data", numbers(data.at, data.n));
@@ -206,8 +203,8 @@ static json_t *difference(Ls *ls, Doc *d, const Data *data) {
 }
 
 json_t *ls_tokens_delta(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = ls_doc_of_params(ls, params, err);
-  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
+  Doc *d;
+  Analysis *an = ls_analysis_of_params(ls, params, &d, err);
   const char *id = js_get_str(params, "previousResultId");
   Data data = {0};
   if (!an) return NULL;

@@ -172,6 +172,8 @@ const char *ls_uri_of_page(Ls *ls, DiagId id);
 Doc *ls_doc_find(Ls *ls, const char *path);  // open or known; or NULL
 Doc *ls_doc_of(Ls *ls, const char *path);    // made if it can be read
 Doc *ls_doc_of_params(Ls *ls, const json_t *params, LsError *err);
+// The range that is asked about; false with an error.
+bool ls_range_of_params(const json_t *params, Pos *from, Pos *to, LsError *err);
 void ls_doc_free(Doc *d);
 uint64_t ls_path_stamp(Ls *ls, const char *path);  // 0: no such file
 // Every file of the workspace, and the open ones.
@@ -181,6 +183,9 @@ void ls_library_docs(Ls *ls, DocList *out);
 
 // ---------------------------------------------------------------- analysis.c
 Analysis *ls_analysis_of(Ls *ls, Doc *d);  // fresh; NULL: no memory
+// Of the document that is asked about, which is *d, or NULL: there is none.
+Analysis *ls_analysis_of_params(Ls *ls, const json_t *params, Doc **d,
+                                LsError *err);
 Analysis *ls_analysis_make(Ls *ls, const char *path, const char *text,
                            uint32_t len, bool check);
 ReadFileFn ls_read_open;  // of a Ls
@@ -225,7 +230,6 @@ void ls_describe_type(const Decl *d, const Ty *t, Buf *out);
 void ls_describe_vary(const Decl *d, uint64_t vary, Buf *out);
 void ls_describe_sym(Ls *ls, const Analysis *an, const Sym *s, Buf *out);
 void ls_describe_head(const Unit *u, const Decl *d, Buf *out);
-const char *ls_decl_word(const Decl *d);
 const char *ls_role_text(IndexRole r);
 bool ls_docs_of_word(const char *word, const char **doc);
 

@@ -100,7 +100,7 @@ static json_t *of_decl(Ls *ls, const Decl *d, const Open *o, int *at) {
   Buf b = {.arena = &ls->scratch};
   const char *text = d->unit->source->text;
   json_t *params = json_array();
-  buf_printf(&b, "%s %s(", ls_decl_word(d), d->name);
+  buf_printf(&b, "%s %s(", fe_decl_word(d->kind), d->name);
   for (uint32_t i = 0; i < d->params.n; i++) {
     Span s = d->params.at[i].span;
     if (i) buf_str(&b, ", ");

@@ -52,8 +52,8 @@ static void fold_imports(Ls *ls, const Doc *d, const Unit *u, json_t *out) {
 }
 
 json_t *ls_folding(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = ls_doc_of_params(ls, params, err);
-  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
+  Doc *d;
+  Analysis *an = ls_analysis_of_params(ls, params, &d, err);
   if (!an) return NULL;
   json_t *out = json_array();
   for (uint32_t i = 0; i < an->unit->decls.n; i++) {
@@ -113,8 +113,8 @@ static json_t *selection_at(Ls *ls, Doc *d, Analysis *an, uint32_t offset) {
 }
 
 json_t *ls_selection(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = ls_doc_of_params(ls, params, err);
-  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
+  Doc *d;
+  Analysis *an = ls_analysis_of_params(ls, params, &d, err);
   const json_t *list = json_object_get(params, "positions");
   if (!an) return NULL;
   json_t *out = json_array();
@@ -133,8 +133,8 @@ json_t *ls_selection(Ls *ls, const json_t *params, LsError *err) {
 
 // ---------------------------------------------------------------- links
 json_t *ls_document_link(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = ls_doc_of_params(ls, params, err);
-  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
+  Doc *d;
+  Analysis *an = ls_analysis_of_params(ls, params, &d, err);
   if (!an) return NULL;
   json_t *out = json_array();
   for (uint32_t i = 0; i < an->unit->decls.n; i++) {

@@ -78,7 +78,8 @@ static json_t *outline(const Outline *o, const Decl *d) {
   json_t *children = json_array();
   params(o, d, children);
   names(o, d->body.at, d->body.n, children);
-  const char *detail = d->kind == DE_SCHEDULE ? d->target : ls_decl_word(d);
+  const char *detail =
+      d->kind == DE_SCHEDULE ? d->target : fe_decl_word(d->kind);
   return symbol(o, d->name ? d->name : "", detail, kind_of(d), d->span,
                 d->name_span, children);
 }
@@ -92,8 +93,8 @@ static json_t *flat(Ls *ls, const Doc *d, const Decl *x) {
 }
 
 json_t *ls_document_symbol(Ls *ls, const json_t *params, LsError *err) {
-  Doc *d = ls_doc_of_params(ls, params, err);
-  Analysis *an = d ? ls_analysis_of(ls, d) : NULL;
+  Doc *d;
+  Analysis *an = ls_analysis_of_params(ls, params, &d, err);
   json_t *out = json_array();
   Outline o = {ls, d ? &d->text : NULL};
   for (uint32_t i = 0; an && i < an->unit->decls.n; i++) {

@@ -1,19 +1,14 @@
 // attnc doc: the declarations of a file as Markdown, with their doc comments.
 #include "tools/attnc/attnc.h"
 
-static const char *const kinds[] = {
-    [DE_LET] = "let",
-    [DE_FN] = "fn",
-    [DE_MASK] = "mask",
-    [DE_MOD] = "mod",
-    [DE_ROW] = "row",
-    [DE_ATTENTION] = "attention",
-    [DE_RECURRENT] = "recurrent",
-};
-
 static bool documented(const Decl *d) {
-  return d->kind != DE_ERROR &&
-         (size_t)d->kind < sizeof kinds / sizeof *kinds && kinds[d->kind];
+  switch (d->kind) {
+  case DE_ERROR:
+  case DE_IMPORT:
+  case DE_SCHEDULE:
+  case DE_CHECK: return false;
+  default: return true;
+  }
 }
 
 // Where a declaration's head ends: at its body or its '='.
@@ -82,7 +77,7 @@ static void params(const Unit *u, const Decl *d, Buf *out) {
 }
 
 static void declaration(const Unit *u, const Decl *d, Buf *out) {
-  buf_printf(out, "## %s `%s`\n\n", kinds[d->kind], d->name);
+  buf_printf(out, "## %s `%s`\n\n", fe_decl_word(d->kind), d->name);
   doc_text(d->doc, out);
   head(u, d, out);
   params(u, d, out);
