@@ -264,6 +264,15 @@ Value ir_index(Builder *b, uint32_t axis) {
   return ir_op(b, OP_INDEX, NULL, 0, &attr, 1, NULL, 1, 0)->res[0];
 }
 
+Value ir_origin(Builder *b, uint32_t axis) {
+  return constant(b, OP_ORIGIN, attr_i(AT_AXIS, axis), DT_I64);
+}
+
+Value ir_iota(Builder *b, uint32_t axis, Dim size) {
+  Type t = type_with(type_scalar(DT_I64), axis, size);
+  return ir_op(b, OP_IOTA, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
+}
+
 Value ir_cast(Builder *b, DType to, Value x) {
   if (ir_type(b->fn, x)->dtype == to) return x;
   IrAttr attr = attr_i(AT_TO, to);

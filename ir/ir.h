@@ -302,6 +302,10 @@ Value ir_const_i(Builder *b, DType t, int64_t v);  // integers and bool
 Value ir_int(Builder *b, int64_t v);               // of type i64
 Value ir_dim(Builder *b, Dim d);
 Value ir_index(Builder *b, uint32_t axis);
+// Level tile: the first coordinate of the task's tile; 0 .. size - 1 along
+// axis.
+Value ir_origin(Builder *b, uint32_t axis);
+Value ir_iota(Builder *b, uint32_t axis, Dim size);
 Value ir_cast(Builder *b, DType to, Value x);  // x itself if equal
 Value ir_load(Builder *b, Value tensor, const Value *idx, uint32_t n);
 void ir_store(Builder *b, Value tensor, Value x, const Value *idx, uint32_t n);

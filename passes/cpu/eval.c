@@ -35,9 +35,7 @@ static Value eval_iota(Assign *as, const Op *op, uint32_t c) {
 }
 
 static Value eval_origin(Assign *as, const Op *op) {
-  Type t = type_scalar(DT_I64);
-  IrAttr at = attr_i(AT_AXIS, ir_attr_i(op, AT_AXIS, 0));
-  return ir_op(&as->top, OP_ORIGIN, NULL, 0, &at, 1, &t, 1, 0)->res[0];
+  return ir_origin(&as->top, (uint32_t)ir_attr_i(op, AT_AXIS, 0));
 }
 
 // The smallest (largest) element of a tensor over an index range.

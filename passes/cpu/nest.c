@@ -49,9 +49,7 @@ static Value inside_axis(Assign *as, Dim tile, int64_t unit) {
   for (uint32_t i = 0; i < as->nends; i++)
     if (as->ends[i].unit == unit) return as->ends[i].v;
   Builder *b = &as->top;
-  Type t = type_scalar(DT_I64);
-  IrAttr at = attr_i(AT_AXIS, as->par);
-  Value o = ir_op(b, OP_ORIGIN, NULL, 0, &at, 1, &t, 1, 0)->res[0];
+  Value o = ir_origin(b, as->par);
   Value left = ir_2(b, OP_SUB, ir_dim(b, extent), o);
   left = ir_2(b, OP_ADD, left, cpu_int(as, unit - 1));
   left = ir_2(b, OP_FLOORDIV, left, cpu_int(as, unit));

@@ -237,8 +237,7 @@ typedef struct Scan {
 
 static Value iota(Scan *s, Builder *b, uint32_t axis, int64_t n) {
   Dim d = dim_const(&s->l->t->to->mod->dims, n);
-  Type t = type_with(type_scalar(DT_I64), axis, d);
-  return ir_op(b, OP_IOTA, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
+  return ir_iota(b, axis, d);
 }
 
 static int64_t tiles(const Tiler *t) {
@@ -666,21 +665,17 @@ static Runs scan(Scan *s, Builder *b, const ValueMap *in_front) {
 // Coordinates of the axes that the mask varies with.
 static void open_tasks(Tiler *t, Builder *b, const Op *pass) {
   const IrAttr *box = ir_attr(pass, AT_BOX);
-  Type i64 = type_scalar(DT_I64);
   for (uint32_t i = 0; i < box->n; i++) {
     uint32_t a = (uint32_t)box->list[i], grid = a;
     bool lane = (int)a == t->plan.lane;
     if (lane) grid = ir_axis(t->to, "tile", AX_PAR, tiles_of(t, a));
     vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){grid, 1}));
-    IrAttr at = {.id = AT_AXIS, .i = grid};
-    Value x = ir_op(b, OP_ORIGIN, NULL, 0, &at, 1, &i64, 1, 0)->res[0];
+    Value x = ir_origin(b, grid);
     if (lane) x = ir_2(b, OP_MUL, x, ir_int(b, t->plan.tile_q));
     t->origin[a] = t->coord[a] = x;
     if (!lane) continue;
     Dim n = dim_const(&t->to->mod->dims, t->plan.tile_q);
-    Type rows = type_with(i64, a, n);
-    Value i0 = ir_op(b, OP_IOTA, NULL, 0, NULL, 0, &rows, 1, 0)->res[0];
-    t->coord[a] = ir_2(b, OP_ADD, x, i0);
+    t->coord[a] = ir_2(b, OP_ADD, x, ir_iota(b, a, n));
   }
 }
 

@@ -168,8 +168,7 @@ static void walk_steps(Steps *s, Builder *b, Value lo, Value hi,
 Side tile_step_side(Steps *s, Builder *b, uint32_t axis, uint32_t each) {
   Side x = {.axis = axis, .each = each};
   x.size = dim_const(&b->fn->mod->dims, s->chunk * each);
-  Type type = type_with(type_scalar(DT_I64), axis, x.size);
-  x.at = ir_op(b, OP_IOTA, NULL, 0, NULL, 0, &type, 1, 0)->res[0];
+  x.at = ir_iota(b, axis, x.size);
   x.step = x.at;
   if (each == 1) return x;
   Value n = ir_const_i(b, DT_I64, each);

@@ -37,10 +37,6 @@ static Dim rows(const Tiler *t) {
   return t->from->axes.at[row_of(t)].extent;
 }
 
-static Value number(Builder *b, int64_t n) {
-  return ir_const_i(b, DT_I64, n);
-}
-
 // As many parts as the states of all but the last, and the maps of all but
 // that and the first, have room at a time. From three on, else one.
 Dim tile_linear_parts(DimTab *d, Dim tasks, Dim maps, Dim most, int64_t room) {
@@ -87,7 +83,7 @@ Value tile_linear_written(const Tiler *t, Builder *b, Value w, Value vector) {
 }
 
 static Value is_first(const Tiler *t, Builder *b) {
-  return ir_2(b, OP_EQ, t->part, number(b, 0));
+  return ir_2(b, OP_EQ, t->part, ir_int(b, 0));
 }
 
 // Columns of the first part's map are not wanted.
@@ -132,7 +128,7 @@ static void put(const Tiler *t, Builder *b, Value v, Value slot, Value row) {
 }
 
 static Value behind(Builder *b, Value part) {
-  return ir_2(b, OP_ADD, part, number(b, 1));
+  return ir_2(b, OP_ADD, part, ir_int(b, 1));
 }
 
 void tile_linear_store(const Tiler *t, Builder *b, Value state) {
@@ -155,10 +151,9 @@ static Rows open_rows(Tiler *t, Builder *b) {
   Rows r = {.n = all % COST_JOIN_ROWS ? 1 : (uint32_t)(all / COST_JOIN_ROWS)};
   Dim size = dim_const(d, all / r.n);
   r.axis = ir_axis(t->to, "row", AX_VEC, size);
-  Type index = type_with(type_scalar(DT_I64), r.axis, size);
-  Value x = ir_op(b, OP_IOTA, NULL, 0, NULL, 0, &index, 1, 0)->res[0];
+  Value x = ir_iota(b, r.axis, size);
   for (uint32_t i = 0; i < r.n; i++)
-    r.at[i] = i ? ir_2(b, OP_ADD, x, number(b, all / r.n * i)) : x;
+    r.at[i] = i ? ir_2(b, OP_ADD, x, ir_int(b, all / r.n * i)) : x;
   return r;
 }
 
@@ -198,7 +193,7 @@ void tile_linear_joins(Tiler *t, Builder *b) {
   DimTab *d = &t->to->mod->dims;
   Rows x = open_rows(t, b), y = open_rows(t, b);
   Dim last = dim_bin(d, DIM_ADD, t->plan.parts, dim_const(d, -1));
-  Value args[3 + MAX_PIECES] = {number(b, 1), ir_dim(b, last), number(b, 1)};
+  Value args[3 + MAX_PIECES] = {ir_int(b, 1), ir_dim(b, last), ir_int(b, 1)};
   Type type[MAX_PIECES];
   for (uint32_t i = 0; i < x.n; i++) {
     args[3 + i] = get(t, b, args[0], x.at[i], t->coord[t->plan.lane]);
@@ -219,7 +214,7 @@ void tile_linear_joins(Tiler *t, Builder *b) {
 // only: with several the last may write the first state back, in place, before
 // the first part has read it.
 Op *tile_linear_begin(const Tiler *t, Builder *b, Type type) {
-  Value several = ir_2(b, OP_LT, number(b, 1), ir_dim(b, t->plan.parts));
+  Value several = ir_2(b, OP_LT, ir_int(b, 1), ir_dim(b, t->plan.parts));
   Op *br = ir_op(b, OP_IF, &several, 1, NULL, 0, &type, 1, 2);
   Builder in = {.fn = b->fn, .region = br->regions[0], .span = b->span};
   Value s = get(t, &in, t->part, t->coord[row_of(t)], t->coord[t->plan.lane]);

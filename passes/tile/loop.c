@@ -340,9 +340,8 @@ static void make_mask(KeyLoop *l, Builder *b, Value key, ValueMap *m) {
 
 void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m) {
   Tiler *t = l->t;
-  Type kt = type_with(type_scalar(DT_I64), l->axis,
-                      dim_const(&t->to->mod->dims, t->plan.tile_k));
-  Value iota = ir_op(b, OP_IOTA, NULL, 0, NULL, 0, &kt, 1, 0)->res[0];
+  Dim size = dim_const(&t->to->mod->dims, t->plan.tile_k);
+  Value iota = ir_iota(b, l->axis, size);
   Value key = ir_2(b, OP_ADD, k0, iota);
   t->coord[l->axis] = key;
   l->masked = masked;

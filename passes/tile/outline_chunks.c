@@ -301,32 +301,21 @@ static Type tensor_of(const Hoist *a, const Cut *c, const Type *t) {
   return type_tensor(kept_as(c, t), n, shape);
 }
 
-static Value origin(Builder *b, uint32_t axis) {
-  Type i64 = type_scalar(DT_I64);
-  IrAttr at = {.id = AT_AXIS, .i = axis};
-  return ir_op(b, OP_ORIGIN, NULL, 0, &at, 1, &i64, 1, 0)->res[0];
-}
-
-static Value iota(Builder *b, uint32_t axis, Dim size) {
-  Type t = type_with(type_scalar(DT_I64), axis, size);
-  return ir_op(b, OP_IOTA, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
-}
-
 // Indices of a cut's tile of the chunk that begins at step c0.
 static uint32_t place(const Hoist *a, Builder *b, const Type *t, Value c0,
                       Value *at) {
   uint32_t n = 0, k = t->n ? long_axis(a, t) : 0;
   int64_t rows = 1;
-  for (uint32_t i = 0; i < a->npar; i++) at[n++] = origin(b, a->par[i]);
+  for (uint32_t i = 0; i < a->npar; i++) at[n++] = ir_origin(b, a->par[i]);
   if (t->n) dim_is_const(&a->m->dims, t->size[k], &rows);
   Value first = c0;
   if (rows != a->chunk) {
     first = ir_2(b, OP_FLOORDIV, c0, ir_const_i(b, DT_I64, a->chunk));
     first = ir_2(b, OP_MUL, first, ir_const_i(b, DT_I64, rows));
   }
-  if (t->n) first = ir_2(b, OP_ADD, first, iota(b, t->axis[k], t->size[k]));
+  if (t->n) first = ir_2(b, OP_ADD, first, ir_iota(b, t->axis[k], t->size[k]));
   at[n++] = first;
-  if (t->n > 1) at[n++] = iota(b, t->axis[1 - k], t->size[1 - k]);
+  if (t->n > 1) at[n++] = ir_iota(b, t->axis[1 - k], t->size[1 - k]);
   return n;
 }
 
@@ -403,7 +392,8 @@ static Value phase(Hoist *a) {
   uint32_t axis = ir_axis(g, "chunk", AX_PAR, chunks(a));
   vec_push(a->m->arena, &g->grid, ((GridDim){axis, 1}));
   Builder b = {.fn = g, .region = g->body, .span = a->f->span};
-  return ir_2(&b, OP_MUL, origin(&b, axis), ir_const_i(&b, DT_I64, a->chunk));
+  return ir_2(&b, OP_MUL, ir_origin(&b, axis),
+              ir_const_i(&b, DT_I64, a->chunk));
 }
 
 // ---------------------------------------------------------------- the program

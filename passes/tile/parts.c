@@ -274,9 +274,7 @@ void tile_parts_open(Tiler *t, Builder *b) {
   if (t->share == SHARE_JOINS) n = some_joins(t);
   uint32_t a = ir_axis(t->to, "part", AX_PAR, n);
   vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){a, 1}));
-  Type i64 = type_scalar(DT_I64);
-  IrAttr at = {.id = AT_AXIS, .i = a};
-  t->part = ir_op(b, OP_ORIGIN, NULL, 0, &at, 1, &i64, 1, 0)->res[0];
+  t->part = ir_origin(b, a);
   if (!states)
     t->last = ir_2(b, OP_EQ, ir_2(b, OP_ADD, t->part, ir_const_i(b, DT_I64, 1)),
                    ir_dim(b, t->plan.parts));

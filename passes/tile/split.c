@@ -224,9 +224,7 @@ void tile_split_open(Tiler *t, Builder *b) {
                        part ? t->plan.parts : several_parts(t));
   vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){a, 1}));
   if (!part) return;
-  Type i64 = type_scalar(DT_I64);
-  IrAttr at = {.id = AT_AXIS, .i = a};
-  t->part = ir_op(b, OP_ORIGIN, NULL, 0, &at, 1, &i64, 1, 0)->res[0];
+  t->part = ir_origin(b, a);
   int64_t n;
   if (!dim_is_const(d, t->plan.parts, &n))
     t->whole =

@@ -69,8 +69,7 @@ Type tile_type(const Tiler *t, const Type *s) {
 }
 
 static Value iota(Tiler *t, Builder *b, uint32_t axis) {
-  Type type = type_with(type_scalar(DT_I64), axis, axis_size(t, axis));
-  return ir_op(b, OP_IOTA, NULL, 0, NULL, 0, &type, 1, 0)->res[0];
+  return ir_iota(b, axis, axis_size(t, axis));
 }
 
 // Coordinates of the parallel and vector axes, once at the top of the task.
@@ -79,12 +78,9 @@ static void make_coords(Tiler *t, Builder *b) {
     AxisRole role = role_of(t, a);
     if (role == AX_VEC) t->coord[a] = iota(t, b, a);
     if (role != AX_PAR) continue;
-    Type i64 = type_scalar(DT_I64);
-    IrAttr at = {.id = AT_AXIS, .i = a};
-    Op *op = ir_op(b, OP_ORIGIN, NULL, 0, &at, 1, &i64, 1, 0);
-    t->origin[a] = t->coord[a] = op->res[0];
+    t->origin[a] = t->coord[a] = ir_origin(b, a);
     if ((int)a == t->plan.lane)
-      t->coord[a] = ir_2(b, OP_ADD, op->res[0], iota(t, b, a));
+      t->coord[a] = ir_2(b, OP_ADD, t->origin[a], iota(t, b, a));
   }
 }
 
