@@ -133,24 +133,30 @@ void tile_step_max(Steps *s, Builder *b, uint32_t i, Value *m_now,
   *m_now = ir_2(b, OP_MAX, x, tile_step_value(s, b, op->args[2], m));
 }
 
-Op *tile_step_loop(Builder *b, Value lo, Value hi, Value step, uint32_t n,
-                   const Value *all, const Type *type, const char *hint,
-                   Value *old) {
-  Value args[3 + 4 * MAX_WALK] = {lo, hi, step};
-  for (uint32_t i = 0; i < n; i++) args[i + 3] = all[i];
-  Op *loop = ir_op(b, OP_FOR, args, n + 3, NULL, 0, type, n, 1);
-  ir_region_param(loop->regions[0], type_scalar(DT_I64), hint);
+Op *tile_step_loop(Builder *b, const StepLoop *l, Value *old) {
+  Value args[3 + 4 * MAX_WALK] = {l->lo, l->hi, l->step};
+  uint32_t n = l->n;
+  for (uint32_t i = 0; i < n; i++) args[i + 3] = l->all[i];
+  Op *loop = ir_op(b, OP_FOR, args, n + 3, NULL, 0, l->type, n, 1);
+  ir_region_param(loop->regions[0], type_scalar(DT_I64), l->hint);
   for (uint32_t i = 0; i < n; i++)
-    old[i] = ir_region_param(loop->regions[0], type[i], "state");
+    old[i] = ir_region_param(loop->regions[0], l->type[i], "state");
   return loop;
+}
+
+// A loop that carries all that the walk does.
+static Op *walk_loop(Steps *s, Builder *b, StepLoop l, Value *old) {
+  l.n = carried(s);
+  l.type = s->type;
+  return tile_step_loop(b, &l, old);
 }
 
 // Steps lo .. hi, one after the other.
 static void walk_steps(Steps *s, Builder *b, Value lo, Value hi,
                        const ValueMap *pre, Value *state) {
   Value old[2 * MAX_WALK];
-  Op *loop = tile_step_loop(b, lo, hi, ir_const_i(b, DT_I64, 1), carried(s),
-                            state, s->type, "t", old);
+  StepLoop l = {lo, hi, ir_const_i(b, DT_I64, 1), "t", .all = state};
+  Op *loop = walk_loop(s, b, l, old);
   Region *body = loop->regions[0];
   Builder in = {.fn = b->fn, .region = body, .span = b->span};
   ValueMap m = tile_map_copy(s->t, pre);
@@ -260,9 +266,9 @@ static void maxima_turn(Steps *s, Builder *b, Value base, const ValueMap *pre,
 static void walk_chunks(Steps *s, Builder *b, const ValueMap *pre,
                         Value *state) {
   Value old[2 * MAX_WALK];
-  Op *loop =
-      tile_step_loop(b, s->from, s->stop, ir_const_i(b, DT_I64, s->chunk),
-                     carried(s), state, s->type, "c0", old);
+  Value step = ir_const_i(b, DT_I64, s->chunk);
+  StepLoop l = {s->from, s->stop, step, "c0", .all = state};
+  Op *loop = walk_loop(s, b, l, old);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
   (tile_max_fit(s) ? maxima_turn : turn)(s, &in, in.region->params.at[0], pre,
                                          old);
@@ -332,9 +338,9 @@ static void walk_part(Steps *s, Builder *b, const ValueMap *pre) {
     copy_first(s, b, pre);
     all[0] = tile_linear_first(s->t, b, first_state(s, b, pre));
   }
-  Op *loop =
-      tile_step_loop(b, s->from, s->stop, ir_const_i(b, DT_I64, s->chunk),
-                     linear ? 1 : 2, all, type, "c0", old);
+  Value step = ir_const_i(b, DT_I64, s->chunk);
+  StepLoop l = {s->from, s->stop, step, "c0", linear ? 1 : 2, all, type};
+  Op *loop = tile_step_loop(b, &l, old);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
   Value base = in.region->params.at[0];
   if (s->n) old[0] = part_chunk(s, &in, base, pre, old[0]);

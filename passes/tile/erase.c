@@ -79,9 +79,8 @@ static bool has_course(const Steps *s, uint32_t i) {
 static Value inverse(Steps *s, Builder *b, uint32_t i, bool before) {
   Vector x = reader(s, b, i, &s->cols, s->affine[i].write[0].a, before);
   Vector y = writer(s, b, i, &s->rows);
-  Value l = tile_matrix_seen(s, b, i, &s->cols, x, &s->rows, y,
-                             before ? SEES_BEFORE : SEES_EARLIER);
-  l = times(b, l, x.f);
+  Sight sight = {&s->cols, &s->rows, before ? SEES_BEFORE : SEES_EARLIER, 0};
+  Value l = times(b, tile_matrix_seen(s, b, i, &sight, x, y), x.f);
   IrAttr at = attr_axes(b->fn->mod->arena, AT_AXES,
                         (uint32_t[]){s->cols.axis, s->rows.axis}, 2);
   return ir_op(b, OP_TRINV, &l, 1, &at, 1, NULL, 1, 0)->res[0];
@@ -157,12 +156,22 @@ static Value solved(Steps *s, Builder *b, uint32_t i, Value state) {
 typedef struct Read {
   Vector q;
   bool before;
+  Sight at;
   Value found;
 } Read;
 
+// What a chunk writes along the vectors y: e, and as the sum of two values.
+typedef struct Writes {
+  Value e;
+  Pair pair;
+  Vector y;
+} Writes;
+
 static Read open_read(Steps *s, Builder *b, uint32_t i, const AffineRead *r,
                       Value state) {
-  Read x = {.before = r->from == AFFINE_PRE};
+  Read x = {.before = r->from == AFFINE_PRE, .at = {.x = &s->rows}};
+  x.at.y = &s->cols;
+  x.at.sees = x.before ? SEES_BEFORE : r->from > 0 ? SEES_SELF : SEES_EARLIER;
   x.q = reader(s, b, i, &s->rows, r->q, x.before);
   x.found = tile_step_dot(s, b, x.q.v, state, 0, s->affine[i].row);
   return x;
@@ -185,43 +194,43 @@ static Value written(Steps *s, Builder *b, uint32_t i, Value e) {
 
 // P of that. Where all keys are one its rows have one value, so that rounding
 // it is as wrong for all writes, and their small sum right.
-static Value seen_at_end(Steps *s, Builder *b, uint32_t i, Vector q, Value upto,
-                         Vector y, Sees sees) {
-  Value p = tile_step_dot(s, b, q.v, y.v, 0, s->affine[i].row);
+static Value seen_at_end(Steps *s, Builder *b, uint32_t i, const Read *x,
+                         Value upto, Vector y) {
+  Value p = tile_step_dot(s, b, x->q.v, y.v, 0, s->affine[i].row);
   Value most = ir_2(b, OP_SUB, tile_matrix_course(s, b, i, &s->cols).upto,
                     ir_const_f(b, DT_F32, COST_ERASE_SPAN));
   Value end = ir_2(b, OP_MAX, s->decay[i].total, most);
   Value rest =
-      ir_3(b, OP_SELECT, tile_step_sees(b, &s->rows, &s->cols, sees),
-           ir_2(b, OP_SUB, upto, end), ir_const_f(b, DT_F32, -INFINITY));
+      ir_3(b, OP_SELECT, tile_step_sees(b, &x->at), ir_2(b, OP_SUB, upto, end),
+           ir_const_f(b, DT_F32, -INFINITY));
   return times(b, ir_2(b, OP_MUL, p, ir_1(b, OP_EXP2, rest)), y.f);
 }
 
-static Value read_one(Steps *s, Builder *b, uint32_t i, const AffineRead *r,
-                      const Read *x, Vector y, Pair e) {
-  Sees sees = x->before ? SEES_BEFORE : r->from > 0 ? SEES_SELF : SEES_EARLIER;
+static Value read_one(Steps *s, Builder *b, uint32_t i, const Read *x,
+                      const Writes *w) {
   Value o = x->found, p, upto = 0;
   if (has_course(s, i)) {
     Course c = tile_matrix_course(s, b, i, &s->rows);
     upto = x->before ? c.before : c.upto;
     o = ir_2(b, OP_MUL, o, ir_1(b, OP_EXP2, upto));
   }
-  if (is_at_end(s, i)) p = seen_at_end(s, b, i, x->q, upto, y, sees);
-  else p = tile_matrix_seen(s, b, i, &s->rows, x->q, &s->cols, y, sees);
+  if (is_at_end(s, i)) p = seen_at_end(s, b, i, x, upto, w->y);
+  else p = tile_matrix_seen(s, b, i, &x->at, x->q, w->y);
   if (upto && !is_at_end(s, i)) {
     // Where all keys are one, P without a decay is as wrong everywhere.
     Pair two = tile_erase_split(s, b, p);
-    o = tile_step_dot(s, b, two.lo, e.hi, o, s->cols.axis);
+    o = tile_step_dot(s, b, two.lo, w->pair.hi, o, s->cols.axis);
     p = two.hi;
   }
-  return times(b, pair_dot(s, b, e, p, o, s->cols.axis), x->q.f);
+  return times(b, pair_dot(s, b, w->pair, p, o, s->cols.axis), x->q.f);
 }
 
 // The state behind the chunk, of what it writes.
-static Value next_state(Steps *s, Builder *b, uint32_t i, Value state, Value e,
-                        Pair p, Vector y) {
+static Value next_state(Steps *s, Builder *b, uint32_t i, Value state,
+                        const Writes *w) {
   const Decay *d = &s->decay[i];
-  Value f = y.f;
+  Pair p = w->pair;
+  Value f = w->y.f;
   if (has_course(s, i)) {
     state = ir_2(b, OP_MUL, state, ir_1(b, OP_EXP2, d->total));
     if (!is_at_end(s, i)) {
@@ -229,8 +238,8 @@ static Value next_state(Steps *s, Builder *b, uint32_t i, Value state, Value e,
       f = f ? ir_2(b, OP_MUL, f, left) : left;
     }
   }
-  if (f) p = tile_erase_split(s, b, times(b, e, f));
-  state = pair_dot(s, b, p, y.v, state, s->cols.axis);
+  if (f) p = tile_erase_split(s, b, times(b, w->e, f));
+  state = pair_dot(s, b, p, w->y.v, state, s->cols.axis);
   return d->vector ? tile_matrix_half_decayed(s, b, i, state) : state;
 }
 
@@ -243,10 +252,10 @@ Value tile_erase_chunk(Steps *s, Builder *b, uint32_t i, Value state,
   Read x[AFFINE_MAX];
   for (uint32_t k = 0; read && k < a->nreads; k++)
     x[k] = open_read(s, b, i, &a->read[k], state);
-  e = written(s, b, i, e);
-  Pair p = tile_erase_split(s, b, e);
-  Vector y = writer(s, b, i, &s->cols);
+  Writes w = {.e = written(s, b, i, e)};
+  w.pair = tile_erase_split(s, b, w.e);
+  w.y = writer(s, b, i, &s->cols);
   for (uint32_t k = 0; read && k < a->nreads; k++)
-    read[k] = read_one(s, b, i, &a->read[k], &x[k], y, p);
-  return next_state(s, b, i, state, e, p, y);
+    read[k] = read_one(s, b, i, &x[k], &w);
+  return next_state(s, b, i, state, &w);
 }

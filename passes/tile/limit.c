@@ -16,6 +16,7 @@ typedef struct Limits {
   Value above, below;  // first key that is too large; least key; or 0
   bool far[3];         // by side: made of what may be far from all keys
   Value rest;          // what else must hold, or 0
+  ValueMap *m;         // of the loop body
 } Limits;
 
 static bool has_key(const KeyLoop *l, Value v) {
@@ -95,7 +96,7 @@ static Value joined(Builder *b, OpCode code, Value x, Value y) {
 
 // v <= r, or r <= v, becomes a limit of the key.
 static void isolate(KeyLoop *l, Builder *b, Value v, Value r, bool less,
-                    ValueMap *m, Limits *n) {
+                    Limits *n) {
   const Op *op = ir_def(l->t->from, v);
   if (op->code == OP_INDEX) {
     Value one = ir_const_i(b, DT_I64, 1);
@@ -103,16 +104,16 @@ static void isolate(KeyLoop *l, Builder *b, Value v, Value r, bool less,
     else n->below = joined(b, OP_MAX, n->below, r);
   } else if (op->code == OP_NEG) {
     r = ir_1(b, OP_NEG, r);
-    isolate(l, b, op->args[0], r, !less, m, n);
+    isolate(l, b, op->args[0], r, !less, n);
   } else if (has_key(l, op->args[0])) {
     OpCode back = op->code == OP_ADD ? OP_SUB : OP_ADD;
-    r = ir_2(b, back, r, tile_need(l, b, op->args[1], m));
-    isolate(l, b, op->args[0], r, less, m, n);
+    r = ir_2(b, back, r, tile_need(l, b, op->args[1], n->m));
+    isolate(l, b, op->args[0], r, less, n);
   } else {
-    Value x = tile_need(l, b, op->args[0], m);
+    Value x = tile_need(l, b, op->args[0], n->m);
     bool sub = op->code == OP_SUB;
     r = sub ? ir_2(b, OP_SUB, x, r) : ir_2(b, OP_SUB, r, x);
-    isolate(l, b, op->args[1], r, less != sub, m, n);
+    isolate(l, b, op->args[1], r, less != sub, n);
   }
 }
 
@@ -120,14 +121,13 @@ static bool far_from_keys(const KeyLoop *l, const Op *op) {
   return l->t->near && !(is_near(l, op->args[0]) && is_near(l, op->args[1]));
 }
 
-static void limit(KeyLoop *l, Builder *b, Value p, ValueMap *m, Limits *n);
+static void limit(KeyLoop *l, Builder *b, Value p, Limits *n);
 
 // Either of two limits on one side: the one that lets more through.
-static void either(KeyLoop *l, Builder *b, const Op *op, ValueMap *m,
-                   Limits *n) {
-  Limits x = {0}, y = {0};
-  limit(l, b, op->args[0], m, &x);
-  limit(l, b, op->args[1], m, &y);
+static void either(KeyLoop *l, Builder *b, const Op *op, Limits *n) {
+  Limits x = {.m = n->m}, y = {.m = n->m};
+  limit(l, b, op->args[0], &x);
+  limit(l, b, op->args[1], &y);
   if (x.above)
     n->above = joined(b, OP_MIN, n->above, ir_2(b, OP_MAX, x.above, y.above));
   else
@@ -135,30 +135,30 @@ static void either(KeyLoop *l, Builder *b, const Op *op, ValueMap *m,
   for (int i = 0; i < 3; i++) n->far[i] |= x.far[i] || y.far[i];
 }
 
-static void limit(KeyLoop *l, Builder *b, Value p, ValueMap *m, Limits *n) {
+static void limit(KeyLoop *l, Builder *b, Value p, Limits *n) {
   const Op *op = ir_def(l->t->from, p);
   if (op && op->code == OP_AND && op->parent == l->domain) {
-    limit(l, b, op->args[0], m, n);
-    limit(l, b, op->args[1], m, n);
+    limit(l, b, op->args[0], n);
+    limit(l, b, op->args[1], n);
   } else if (is_limit(l, op)) {
     bool less = has_key(l, op->args[0]);
-    Value r = tile_need(l, b, op->args[less], m),
+    Value r = tile_need(l, b, op->args[less], n->m),
           one = ir_const_i(b, DT_I64, 1);
     if (op->code == OP_LT) r = ir_2(b, less ? OP_SUB : OP_ADD, r, one);
     n->far[side_of(l, p)] |= far_from_keys(l, op);
-    isolate(l, b, op->args[!less], r, less, m, n);
+    isolate(l, b, op->args[!less], r, less, n);
   } else if (l->t->near && side_of(l, p)) {
-    either(l, b, op, m, n);
+    either(l, b, op, n);
   } else {
-    Value v = tile_need(l, b, p, m);
+    Value v = tile_need(l, b, p, n->m);
     n->rest = n->rest ? ir_2(b, OP_AND, n->rest, v) : v;
   }
 }
 
 void tile_limits(KeyLoop *l, Builder *b, Value k0, Value iota, ValueMap *m) {
   Value extent = ir_dim(b, l->t->from->axes.at[l->axis].extent);
-  Limits n = {.above = extent};
-  if (!l->whole) limit(l, b, tile_yield(l->domain)->args[0], m, &n);
+  Limits n = {.above = extent, .m = m};
+  if (!l->whole) limit(l, b, tile_yield(l->domain)->args[0], &n);
   if (n.far[SIDE_ABOVE])
     n.above = ir_2(b, OP_MAX, n.above, ir_const_i(b, DT_I64, 0));
   if (n.far[SIDE_BELOW])

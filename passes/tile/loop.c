@@ -431,13 +431,21 @@ static Value hold_gauge(KeyLoop *l, Builder *b, uint32_t i, ValueMap *cm,
   return taken;
 }
 
-// One tile of keys from k0: new accumulators from old ones. ok: whether all
-// products may be taken, 0: they may.
-static void tile_of_keys(KeyLoop *l, Builder *b, Value k0, bool masked,
-                         Value ok, const ValueMap *pre, const Value *old,
-                         Value *out) {
-  ValueMap m = tile_map_copy(l->t, pre), cm = tile_map_copy(l->t, pre);
-  tile_open(l, b, k0, masked, &m);
+// A tile of keys: new accumulators from old ones.
+typedef struct KeyTile {
+  const ValueMap *pre;  // values in front of the loop
+  Value k0;             // its first key
+  const Value *old;
+  Value *out;
+} KeyTile;
+
+// ok: whether all products may be taken, 0: they may.
+static void tile_of_keys(KeyLoop *l, Builder *b, const KeyTile *x, bool masked,
+                         Value ok) {
+  const Value *old = x->old;
+  Value *out = x->out;
+  ValueMap m = tile_map_copy(l->t, x->pre), cm = tile_map_copy(l->t, x->pre);
+  tile_open(l, b, x->k0, masked, &m);
   l->keep = ok ? ir_2(b, OP_OR, ok, l->mask) : 0;
   for (uint32_t i = 0; i < l->n; i++) {
     vmap_put(&cm, l->correct->params.at[i], old[i]);
@@ -521,11 +529,10 @@ static Value visible_or_full(KeyLoop *l, Builder *b, Value k0,
   return br->res[0];
 }
 
-static void body(KeyLoop *l, Builder *b, Value k0, bool masked,
-                 const ValueMap *pre, const Value *old, Value *out) {
+static void body(KeyLoop *l, Builder *b, const KeyTile *x, bool masked) {
   bool look = masked && l->careful;
-  Value ok = look ? visible_or_full(l, b, k0, pre) : 0;
-  tile_of_keys(l, b, k0, masked, ok, pre, old, out);
+  Value ok = look ? visible_or_full(l, b, x->k0, x->pre) : 0;
+  tile_of_keys(l, b, x, masked, ok);
 }
 
 // ---------------------------------------------------------------- loops
@@ -593,23 +600,23 @@ static Value occupied(KeyLoop *l, Builder *b, Value k0, const ValueMap *pre) {
 typedef enum TestStage { TEST_BOUNDS, TEST_PREDICATE, TEST_DONE } TestStage;
 
 // A masked body behind the tests that may skip the tile.
-static void tested_body(KeyLoop *l, Builder *b, Value k0, TestStage stage,
-                        const ValueMap *pre, const Value *old, Value *out) {
+static void tested_body(KeyLoop *l, Builder *b, const KeyTile *x,
+                        TestStage stage) {
   if (stage == TEST_BOUNDS && !l->classify) stage = TEST_PREDICATE;
   if (stage == TEST_PREDICATE && !l->sparse) stage = TEST_DONE;
   if (stage == TEST_DONE) {
-    body(l, b, k0, true, pre, old, out);
+    body(l, b, x, true);
     return;
   }
-  Value some = stage == TEST_BOUNDS ? classified(l, b, k0, pre)
-                                    : occupied(l, b, k0, pre);
+  Value some = stage == TEST_BOUNDS ? classified(l, b, x->k0, x->pre)
+                                    : occupied(l, b, x->k0, x->pre);
   Op *br = ir_op(b, OP_IF, &some, 1, NULL, 0, l->types, l->n, 2);
   Builder in = {.fn = b->fn, .region = br->regions[0], .span = b->span};
-  tested_body(l, &in, k0, stage + 1, pre, old, out);
-  ir_yield(&in, out, l->n);
+  tested_body(l, &in, x, stage + 1);
+  ir_yield(&in, x->out, l->n);
   Builder skip = {.fn = b->fn, .region = br->regions[1], .span = b->span};
-  ir_yield(&skip, old, l->n);
-  for (uint32_t i = 0; i < l->n; i++) out[i] = br->res[i];
+  ir_yield(&skip, x->old, l->n);
+  for (uint32_t i = 0; i < l->n; i++) x->out[i] = br->res[i];
 }
 
 // On a GPU the first step is the one that is set up at length, so it may as
@@ -618,18 +625,24 @@ static bool goes_back(const KeyLoop *l) {
   return l->order == ORDER_REVERSE || (l->t->gpu && l->order == ORDER_ANY);
 }
 
+typedef struct Count {
+  Value lo, hi;
+  int64_t step;
+  const char *hint;
+} Count;
+
 // A loop that carries the accumulators; its arguments go to old.
-static Op *carrying(KeyLoop *l, Builder *b, Value lo, Value hi, int64_t step,
-                    const char *hint, const Value *acc, Value *old) {
+static Op *carrying(KeyLoop *l, Builder *b, Count c, const Value *acc,
+                    Value *old) {
   Value *args = NEWN(&l->t->cx->session, Value, l->n + 3);
-  args[0] = lo;
-  args[1] = hi;
-  args[2] = ir_const_i(b, DT_I64, step);
+  args[0] = c.lo;
+  args[1] = c.hi;
+  args[2] = ir_const_i(b, DT_I64, c.step);
   for (uint32_t i = 0; i < l->n; i++) args[i + 3] = acc[i];
   IrAttr rev = {.id = AT_REVERSE, .i = 1};
   Op *f =
       ir_op(b, OP_FOR, args, l->n + 3, &rev, goes_back(l), l->types, l->n, 1);
-  ir_region_param(f->regions[0], type_scalar(DT_I64), hint);
+  ir_region_param(f->regions[0], type_scalar(DT_I64), c.hint);
   for (uint32_t i = 0; i < l->n; i++)
     old[i] = ir_region_param(f->regions[0], l->types[i],
                              ir_info(l->t->from, l->op->res[i])->hint);
@@ -655,20 +668,22 @@ static void loop(KeyLoop *l, Builder *b, const Range *r, const ValueMap *pre,
   bool as_is = r->no_full || r->covers;
   Value hi = as_is ? r->hi : ir_2(b, OP_MAX, r->hi, r->f1);
   l->rows = l->by_rows ? seeing_rows(l, b, r->f0, pre) : 0;
-  Op *f = carrying(l, b, r->base, hi, l->t->plan.tile_k, "k0", acc, old);
+  Count c = {r->base, hi, l->t->plan.tile_k, "k0"};
+  Op *f = carrying(l, b, c, acc, old);
   Region *in_loop = f->regions[0];
   Value k0 = in_loop->params.at[0];
+  KeyTile tile = {pre, k0, old, out};
   Builder in = {.fn = b->fn, .region = in_loop, .span = b->span};
   int64_t divisor =
       dim_divisor(&b->fn->mod->dims, l->t->from->axes.at[l->axis].extent);
   l->full = 0;
   if (l->whole && divisor % l->t->plan.tile_k == 0) {
-    body(l, &in, k0, false, pre, old, out);
+    body(l, &in, &tile, false);
   } else {
     if (!r->no_full)
       l->full = ir_2(&in, OP_AND, ir_2(&in, OP_LE, r->f0, k0),
                      ir_2(&in, OP_LT, k0, r->f1));
-    tested_body(l, &in, k0, TEST_BOUNDS, pre, old, out);
+    tested_body(l, &in, &tile, TEST_BOUNDS);
   }
   ir_yield(&in, out, l->n);
   for (uint32_t i = 0; i < l->n; i++) acc[i] = f->res[i];
@@ -711,8 +726,10 @@ static void all_loops(KeyLoop *l, Builder *b, const Range *r, uint32_t n,
     return;
   }
   Value *in_acc = NEWN(pre->arena, Value, l->n + 1);
-  Op *f = carrying(l, b, ir_const_i(b, DT_I64, 0), ir_const_i(b, DT_I64, n), 1,
-                   "part", acc, in_acc);
+  Count c = {.step = 1, .hint = "part"};
+  c.hi = ir_const_i(b, DT_I64, n);
+  c.lo = ir_const_i(b, DT_I64, 0);
+  Op *f = carrying(l, b, c, acc, in_acc);
   Builder in = {.fn = b->fn, .region = f->regions[0], .span = b->span};
   Range x = range_at(&in, r, n, f->regions[0]->params.at[0]);
   loop(l, &in, &x, pre, in_acc);

@@ -77,34 +77,32 @@ Value tile_matrix_decay(Builder *b, Value g) {
 }
 
 // 2 ** (decay from a step of y to one of x), 0 where that is not seen.
-static Value pair(Steps *s, Builder *b, uint32_t i, Side *x, Side *y, Sees k) {
-  if (!s->narrow || s->decay[i].fixed) return tile_step_pair(s, b, i, x, y, k);
-  Course cx = course(s, b, i, x), cy = course(s, b, i, y);
-  Value e = ir_2(b, OP_SUB, k == SEES_BEFORE ? cx.before : cx.upto, cy.upto);
+static Value pair(Steps *s, Builder *b, uint32_t i, const Sight *at) {
+  if (!s->narrow || s->decay[i].fixed) return tile_step_pair(s, b, i, at);
+  Course cx = course(s, b, i, at->x), cy = course(s, b, i, at->y);
+  Value upto = at->sees == SEES_BEFORE ? cx.before : cx.upto;
+  Value e = ir_2(b, OP_SUB, upto, cy.upto);
   Value none = ir_const_f(b, DT_F32, -INFINITY);
-  e = ir_3(b, OP_SELECT, tile_step_sees(b, x, y, k), e, none);
+  e = ir_3(b, OP_SELECT, tile_step_sees(b, at), e, none);
   return ir_1(b, OP_EXP2, e);
 }
 
-// What vectors v along x see of vectors w along y, but for v's factor.
-static Value seen(Steps *s, Builder *b, uint32_t i, Side *x, Vector v, Side *y,
-                  Vector w, Value f, Sees k) {
-  Value p = tile_step_dot(s, b, v.v, w.v, 0, s->affine[i].row);
+// What vectors v along x see of vectors w along y, but for their factors.
+static Value seen(Steps *s, Builder *b, uint32_t i, const Sight *at, Value v,
+                  Value w) {
+  Value p = tile_step_dot(s, b, v, w, 0, s->affine[i].row);
   if (s->decay[i].has && !s->decay[i].vector)
-    p = ir_2(b, OP_MUL, p, pair(s, b, i, x, y, k));
-  else
-    p = ir_3(b, OP_SELECT, tile_step_sees(b, x, y, k), p,
-             ir_const_f(b, DT_F32, 0));
-  f = times(b, w.f, f);
-  return f ? ir_2(b, OP_MUL, p, f) : p;
+    return ir_2(b, OP_MUL, p, pair(s, b, i, at));
+  Value zero = ir_const_f(b, DT_F32, 0);
+  return ir_3(b, OP_SELECT, tile_step_sees(b, at), p, zero);
 }
 
-// What vectors v along x see of the state before the chunk, but for v's factor.
-static Value from_state(Steps *s, Builder *b, uint32_t i, Side *x, Vector v,
-                        Value state, bool before) {
+// What rows' vectors v see of the state before the chunk, but for v's factor.
+static Value from_state(Steps *s, Builder *b, uint32_t i, Vector v, Value state,
+                        bool before) {
   Value o = tile_step_dot(s, b, v.v, state, 0, s->affine[i].row);
   if (!s->decay[i].has || s->decay[i].vector) return o;
-  Course c = course(s, b, i, x);
+  Course c = course(s, b, i, &s->rows);
   Value f = ir_1(b, OP_EXP2, before ? c.before : c.upto);
   return ir_2(b, OP_MUL, o, f);
 }
@@ -173,10 +171,13 @@ static Value read_one(Steps *s, Builder *b, uint32_t i, uint32_t r, Value state,
   Vector q = vector(s, b, &s->rows, a->read[r].q, a->row);
   if (s->decay[i].vector)
     q.v = tile_matrix_read_scaled(s, b, i, &s->rows, q.v, before);
-  Value o = from_state(s, b, i, &s->rows, q, state, before);
+  Value o = from_state(s, b, i, q, state, before);
   for (uint32_t k = 0; k < w->n; k++) {
-    Sees sees = before ? SEES_BEFORE : (int)k < from ? SEES_SELF : SEES_EARLIER;
-    Value p = seen(s, b, i, &s->rows, q, &s->cols, w->b[k], w->w[k].f, sees);
+    Sight at = {&s->rows, &s->cols, (int)k < from ? SEES_SELF : SEES_EARLIER,
+                0};
+    if (before) at.sees = SEES_BEFORE;
+    Value p = seen(s, b, i, &at, q.v, w->b[k].v);
+    p = times(b, p, times(b, w->b[k].f, w->w[k].f));
     if (w->w[k].v) o = tile_step_dot(s, b, p, w->w[k].v, o, s->cols.axis);
     else o = plus(b, o, ir_reduce(b, RK_SUM, p, &s->cols.axis, 1));
   }
@@ -301,7 +302,7 @@ Course tile_matrix_course(Steps *s, Builder *b, uint32_t i, Side *side) {
   return course(s, b, i, side);
 }
 
-Value tile_matrix_seen(Steps *s, Builder *b, uint32_t i, Side *x, Vector v,
-                       Side *y, Vector w, Sees k) {
-  return seen(s, b, i, x, v, y, w, 0, k);
+Value tile_matrix_seen(Steps *s, Builder *b, uint32_t i, const Sight *at,
+                       Vector v, Vector w) {
+  return times(b, seen(s, b, i, at, v.v, w.v), w.f);
 }

@@ -47,9 +47,11 @@ static void walk_maxima(Steps *s, Builder *b, Value base, const ValueMap *pre,
       type[n] = type_with(type[i], side[k]->axis, side[k]->size);
       all[n] = tile_const(b, type[n], 0);
     }
-  Op *loop = tile_step_loop(b, ir_const_i(b, DT_I64, 0),
-                            ir_const_i(b, DT_I64, s->chunk),
-                            ir_const_i(b, DT_I64, 1), n, all, type, "j", old);
+  StepLoop l = {.hint = "j", .n = n, .all = all, .type = type};
+  l.step = ir_const_i(b, DT_I64, 1);
+  l.hi = ir_const_i(b, DT_I64, s->chunk);
+  l.lo = ir_const_i(b, DT_I64, 0);
+  Op *loop = tile_step_loop(b, &l, old);
   Builder in = {.fn = b->fn, .region = loop->regions[0], .span = b->span};
   Value j = in.region->params.at[0];
   ValueMap m = tile_map_copy(s->t, pre);

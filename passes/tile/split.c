@@ -276,6 +276,7 @@ typedef struct Join {
   Tiler *t;
   const Op *op;
   const Region *correct;
+  Value parts;  // how many
 } Join;
 
 // Clones what v needs of the `correct` region.
@@ -316,12 +317,13 @@ static void join(Join *j, Builder *b, const Value *old, const Value *part,
 }
 
 // Accumulators of part p; of one behind the last, those of no keys.
-static void load_part(Tiler *t, Builder *b, const Op *op, Value p, Value parts,
-                      const Value *none, Value *part) {
-  Value there = none ? ir_2(b, OP_LT, p, parts) : 0;
+static void load_part(const Join *j, Builder *b, Value p, const Value *none,
+                      Value *part) {
+  Tiler *t = j->t;
+  Value there = none ? ir_2(b, OP_LT, p, j->parts) : 0;
   if (none)
-    p = ir_2(b, OP_MIN, p, ir_2(b, OP_SUB, parts, ir_const_i(b, DT_I64, 1)));
-  for (uint32_t i = 0; i < op->nres; i++) {
+    p = ir_2(b, OP_MIN, p, ir_2(b, OP_SUB, j->parts, ir_const_i(b, DT_I64, 1)));
+  for (uint32_t i = 0; i < j->op->nres; i++) {
     Value at[MAX_AXES + 2];
     uint32_t k = place(t, i, p, at);
     part[i] = ir_load(b, t->partial[i], at, k);
@@ -334,14 +336,14 @@ static void load_part(Tiler *t, Builder *b, const Op *op, Value p, Value parts,
 // A GPU's loads wait for each other unless several parts are asked for at once.
 void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                      Value *acc) {
-  Join j = {t, op, op->regions[2]};
+  Join j = {.t = t, .op = op, .correct = op->regions[2]};
   uint32_t n = op->nres, turns = t->gpu ? COST_JOIN_TOGETHER : 1;
   Value *args = NEWN(m->arena, Value, 3 * n + 3), *old = args + n + 3;
   Value *part = NEWN(m->arena, Value, n * turns + 1);
   Value *none = NEWN(m->arena, Value, n + 1);
   Type *types = NEWN(m->arena, Type, n + 1);
   args[0] = ir_const_i(b, DT_I64, 0);
-  args[1] = ir_dim(b, t->plan.parts);
+  args[1] = j.parts = ir_dim(b, t->plan.parts);
   args[2] = ir_const_i(b, DT_I64, turns);
   for (uint32_t i = 0; i < n; i++) {
     types[i] = *ir_type(b->fn, acc[i]);
@@ -355,7 +357,7 @@ void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
     old[i] = ir_region_param(r, types[i], ir_info(t->from, op->res[i])->hint);
   for (uint32_t u = 0; u < turns; u++) {
     Value at = u ? ir_2(&in, OP_ADD, p, ir_const_i(&in, DT_I64, u)) : p;
-    load_part(t, &in, op, at, args[1], u ? none : NULL, part + u * n);
+    load_part(&j, &in, at, u ? none : NULL, part + u * n);
   }
   for (uint32_t u = 0; u < turns; u++) {
     join(&j, &in, old, part + u * n, m, acc);

@@ -176,13 +176,12 @@ static Value pair_exponent(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
   return tile_step_scan(b, g, x->axis, DIR_PREFIX, before);
 }
 
-// Does an element of x see one of y? `from`: the version that it reads, a
-// constant or a value per element of x; writes of its own step count to there.
-static Value sees_mask(Builder *b, const Side *x, const Side *y, Sees k,
-                       Value from) {
-  if (!from) return ir_2(b, k == SEES_SELF ? OP_LE : OP_LT, y->step, x->step);
+Value tile_step_sees(Builder *b, const Sight *at) {
+  const Side *x = at->x, *y = at->y;
+  bool self = at->sees == SEES_SELF;
+  if (!at->from) return ir_2(b, self ? OP_LE : OP_LT, y->step, x->step);
   Value same = ir_2(b, OP_EQ, y->step, x->step);
-  same = ir_2(b, OP_AND, same, ir_2(b, OP_LT, y->slot, from));
+  same = ir_2(b, OP_AND, same, ir_2(b, OP_LT, y->slot, at->from));
   return ir_2(b, OP_OR, same, ir_2(b, OP_LT, y->step, x->step));
 }
 
@@ -223,23 +222,13 @@ static Value set_anchor(Steps *s, Builder *b, uint32_t i) {
   return ir_op(b, OP_ALL_OF, &ok, 1, NULL, 0, &t, 1, 0)->res[0];
 }
 
-// 2 ** (decay from a column to a row), 0 where the row does not see it.
-static Value pair_factor(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
-                         Sees k, Value from) {
-  bool steps = x == &s->rows && y == &s->cols && !from;
-  if (steps && s->decay[i].pair[k]) return s->decay[i].pair[k];
-  Value e = pair_exponent(s, b, i, x, y, k == SEES_BEFORE);
+Value tile_step_pair(Steps *s, Builder *b, uint32_t i, const Sight *at) {
+  bool steps = at->x == &s->rows && at->y == &s->cols && !at->from;
+  Value known = s->decay[i].pair[at->sees];
+  if (steps && known) return known;
+  Value e = pair_exponent(s, b, i, at->x, at->y, at->sees == SEES_BEFORE);
   Value none = ir_const_f(b, DT_F32, -INFINITY);
-  return exp2_of(b, ir_3(b, OP_SELECT, sees_mask(b, x, y, k, from), e, none));
-}
-
-Value tile_step_pair(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
-                     Sees k) {
-  return pair_factor(s, b, i, x, y, k, 0);
-}
-
-Value tile_step_sees(Builder *b, const Side *x, const Side *y, Sees k) {
-  return sees_mask(b, x, y, k, 0);
+  return exp2_of(b, ir_3(b, OP_SELECT, tile_step_sees(b, at), e, none));
 }
 
 static void open_wide(Steps *s, Builder *b, uint32_t i) {
@@ -281,8 +270,10 @@ void tile_step_constants(Steps *s, Builder *b, ValueMap *m) {
     Value g = tile_step_value(s, b, a->decay, m);
     d->total = steps_of(b, g, ir_const_i(b, DT_I64, s->chunk));
     // A GPU has no registers for these.
-    for (int k = 0; k < 3 && !d->vector && !s->t->gpu; k++)
-      d->pair[k] = pair_factor(s, b, i, &s->rows, &s->cols, (Sees)k, 0);
+    for (int k = 0; k < 3 && !d->vector && !s->t->gpu; k++) {
+      Sight at = {&s->rows, &s->cols, (Sees)k, 0};
+      d->pair[k] = tile_step_pair(s, b, i, &at);
+    }
   }
 }
 
@@ -311,18 +302,19 @@ static Value col_scale(Steps *s, Builder *b, uint32_t i, Side *y) {
 }
 
 // What vectors v along x see of vectors w along y: a tile {x, y}.
-static Value seen(Steps *s, Builder *b, uint32_t i, Side *x, Value v, Side *y,
-                  Value w, Sees k, Value from) {
+static Value seen(Steps *s, Builder *b, uint32_t i, const Sight *at, Value v,
+                  Value w) {
   const Decay *d = &s->decay[i];
   if (d->vector) {
-    v = ir_2(b, OP_MUL, v, row_scale(s, b, i, x, k == SEES_BEFORE));
-    w = ir_2(b, OP_MUL, w, col_scale(s, b, i, y));
+    bool before = at->sees == SEES_BEFORE;
+    v = ir_2(b, OP_MUL, v, row_scale(s, b, i, at->x, before));
+    w = ir_2(b, OP_MUL, w, col_scale(s, b, i, at->y));
   }
   Value p = tile_step_dot(s, b, v, w, 0, s->affine[i].row);
-  p = tile_step_spread(b, tile_step_spread(b, p, x), y);
+  p = tile_step_spread(b, tile_step_spread(b, p, at->x), at->y);
   if (d->has && !d->vector)
-    return ir_2(b, OP_MUL, p, pair_factor(s, b, i, x, y, k, from));
-  return ir_3(b, OP_SELECT, sees_mask(b, x, y, k, from), p, zero_f(b));
+    return ir_2(b, OP_MUL, p, tile_step_pair(s, b, i, at));
+  return ir_3(b, OP_SELECT, tile_step_sees(b, at), p, zero_f(b));
 }
 
 // v along x, decayed since the start of the chunk.
@@ -390,14 +382,14 @@ static Value solved(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
   const Affine *a = &s->affine[i];
   bool before = a->write[0].from == AFFINE_PRE;
   // Without its own step's decay: later writes of a step have none.
-  Sees k = before ? SEES_BEFORE : SEES_EARLIER;
+  Sight at = {.x = y, .y = x, .sees = before ? SEES_BEFORE : SEES_EARLIER};
   Value erase = written(s, b, i, y, PART_A);
   // Rows of L are along y, so that its inverse ends there.
-  Value l = seen(s, b, i, y, erase, x, written(s, b, i, x, PART_B), k,
-                 version_of(s, b, i, y));
-  IrAttr at =
+  at.from = version_of(s, b, i, y);
+  Value l = seen(s, b, i, &at, erase, written(s, b, i, x, PART_B));
+  IrAttr axes =
       attr_axes(b->fn->mod->arena, AT_AXES, (uint32_t[]){y->axis, x->axis}, 2);
-  Value inv = ir_op(b, OP_TRINV, &l, 1, &at, 1, NULL, 1, 0)->res[0];
+  Value inv = ir_op(b, OP_TRINV, &l, 1, &axes, 1, NULL, 1, 0)->res[0];
   Value r = since_start(s, b, i, x, written(s, b, i, x, PART_A), before);
   r = tile_step_dot(s, b, r, state, 0, a->row);
   r = ir_2(b, OP_SUB, written(s, b, i, x, PART_W), r);
@@ -436,13 +428,14 @@ static Value read_chunk(Steps *s, Builder *b, uint32_t i, uint32_t r,
   int from = a->read[r].from;
   Value q = tile_step_along(s, b, &s->rows, a->read[r].q), o = 0;
   for (uint32_t k = 0; k < w->n; k++) {
-    Sees sees = from == AFFINE_PRE ? SEES_BEFORE
-                : (int)k < from    ? SEES_SELF
-                                   : SEES_EARLIER;
-    Value some = 0;  // it sees a part of the writes of its own step
+    Sight at = {.x = &s->rows, .y = w->side};
+    at.sees = from == AFFINE_PRE ? SEES_BEFORE
+              : (int)k < from    ? SEES_SELF
+                                 : SEES_EARLIER;
+    // It sees a part of the writes of its own step.
     if (w->side->each > 1 && from > 0 && from < (int)a->nwrites)
-      some = ir_const_i(b, DT_I64, from);
-    Value p = seen(s, b, i, &s->rows, q, w->side, w->b[k], sees, some);
+      at.from = ir_const_i(b, DT_I64, from);
+    Value p = seen(s, b, i, &at, q, w->b[k]);
     o = tile_step_dot(s, b, p, w->e[k], o, w->side->axis);
   }
   q = tile_step_spread(b, q, &s->rows);

@@ -70,10 +70,15 @@ void tile_step_open(Steps *s, Builder *b, Side *side, Value base,
 
 // The number of step j of the walk in the sequence.
 Value tile_step_coordinate(const Steps *s, Builder *b, Value j);
-// A loop that carries `all` values; its arguments go to `old`.
-Op *tile_step_loop(Builder *b, Value lo, Value hi, Value step, uint32_t n,
-                   const Value *all, const Type *type, const char *hint,
-                   Value *old);
+// A loop that carries values; its arguments go to `old`.
+typedef struct StepLoop {
+  Value lo, hi, step;
+  const char *hint;  // of the number that it counts
+  uint32_t n;        // values that it carries
+  const Value *all;
+  const Type *type;
+} StepLoop;
+Op *tile_step_loop(Builder *b, const StepLoop *l, Value *old);
 // Maximum i before the step at hand; it is raised by it.
 void tile_step_max(Steps *s, Builder *b, uint32_t i, Value *m_now, ValueMap *m);
 // The running maxima before each step of the chunk, along every side; those
@@ -93,6 +98,14 @@ void tile_max_part(Steps *s, Builder *b, Value base, const ValueMap *pre,
 bool tile_step_erases(const Affine *a);
 // Which writes a reading element sees. BEFORE: without its own step's decay.
 typedef enum Sees { SEES_SELF, SEES_EARLIER, SEES_BEFORE } Sees;
+// What elements of x, which read, see of y's, which are writes.
+typedef struct Sight {
+  Side *x, *y;
+  Sees sees;
+  // The version that is read, a constant or a value per element of x: writes of
+  // its own step count to there; 0: as `sees` says.
+  Value from;
+} Sight;
 
 Value tile_step_spread(Builder *b, Value v, const Side *side);
 Value tile_step_scan(Builder *b, Value v, uint32_t axis, ScanDir dir,
@@ -102,9 +115,9 @@ Value tile_step_dot(const Steps *s, Builder *b, Value x, Value y, Value plus,
 // The decay of each element of a side, as log2.
 Value tile_step_own_decay(Steps *s, Builder *b, uint32_t i, Side *side);
 Run tile_step_run(Steps *s, Builder *b, uint32_t i, Side *side);
-Value tile_step_pair(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
-                     Sees k);
-Value tile_step_sees(Builder *b, const Side *x, const Side *y, Sees k);
+// 2 ** (decay from a write to what reads), 0 where that does not see it.
+Value tile_step_pair(Steps *s, Builder *b, uint32_t i, const Sight *at);
+Value tile_step_sees(Builder *b, const Sight *at);
 // Steps of a chunk for these recurrences.
 int64_t tile_step_choose(const Steps *s);
 // What is the same in all chunks, in front of the loop.
@@ -137,8 +150,8 @@ Vector tile_matrix_vector(Steps *s, Builder *b, Side *side, Value v,
                           uint32_t axis);
 Course tile_matrix_course(Steps *s, Builder *b, uint32_t i, Side *side);
 // What vectors v along x see of vectors w along y, but for v's factor.
-Value tile_matrix_seen(Steps *s, Builder *b, uint32_t i, Side *x, Vector v,
-                       Side *y, Vector w, Sees k);
+Value tile_matrix_seen(Steps *s, Builder *b, uint32_t i, const Sight *at,
+                       Vector v, Vector w);
 // A decay per row: vectors that read, scaled relative to the middle of the
 // chunk's decay; vectors that are written, with both factors; half of the
 // chunk's decay of a state.

@@ -352,8 +352,9 @@ static const char *name_of(Module *m, const Func *f, TileShare share,
 }
 
 // The function of f that does `share`; which: of the passes tested.
-static Func *tile_func(Ctx *cx, Module *m, Func *f, const TilePlan *plan,
-                       TileShare share, uint32_t which, const PassOpt *opt) {
+static Func *tile_func(Ctx *cx, Func *f, const TilePlan *plan, TileShare share,
+                       uint32_t which, const PassOpt *opt) {
+  Module *m = f->mod;
   bool gpu = opt->target->kind == TARGET_GPU;
   Tiler t = {.cx = cx,
              .from = f,
@@ -413,7 +414,7 @@ static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
   share[n++] = plan.split ? SHARE_PART : SHARE_ALL;
   if (plan.split) share[n++] = SHARE_COMBINE;
   for (uint32_t i = 0; i < n; i++) {
-    Func *g = tile_func(cx, m, f, &plan, share[i], i, opt);
+    Func *g = tile_func(cx, f, &plan, share[i], i, opt);
     if (!g) return false;
     vec_push(m->arena, out, ((Tiled){.from = f, .to = g}));
   }
