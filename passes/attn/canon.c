@@ -45,32 +45,33 @@ static bool visible(const Region *r, const Region *in) {
   return false;
 }
 
-static bool same_op(const Canon *c, const Op *op, OpCode code,
-                    const Value *args, uint32_t n, const IrAttr *attrs,
-                    uint32_t nattrs, const Type *type) {
-  if (!op || op->code != code || op->nargs != n || op->nattrs != nattrs)
+static bool same_op(const Canon *c, const Op *op, const CanonOp *x) {
+  if (!op || op->code != x->code || op->nargs != x->nargs ||
+      op->nattrs != x->nattrs)
     return false;
-  if (n && memcmp(op->args, args, n * sizeof *args)) return false;
-  for (uint32_t i = 0; i < nattrs; i++) {
-    const IrAttr *a = canon_attr(attrs, nattrs, op->attrs[i].id);
+  if (x->nargs && memcmp(op->args, x->args, x->nargs * sizeof *x->args))
+    return false;
+  for (uint32_t i = 0; i < x->nattrs; i++) {
+    const IrAttr *a = canon_attr(x->attrs, x->nattrs, op->attrs[i].id);
     if (!a || !attr_same(&op->attrs[i], a)) return false;
   }
-  return !type || type_eq(type, ir_type(c->f, op->res[0]));
+  return !x->type || type_eq(x->type, ir_type(c->f, op->res[0]));
 }
 
-Value canon_emit(Canon *c, OpCode op, const Value *args, uint32_t n,
-                 const IrAttr *attrs, uint32_t nattrs, const Type *type) {
-  uint64_t h = map_hash(args, n * sizeof *args, op), known, all = 0;
-  for (uint32_t i = 0; i < nattrs; i++) all += attr_hash(&attrs[i], 7);
+Value canon_emit(Canon *c, CanonOp x) {
+  uint64_t h = map_hash(x.args, x.nargs * sizeof *x.args, x.code), known;
+  uint64_t all = 0;
+  for (uint32_t i = 0; i < x.nattrs; i++) all += attr_hash(&x.attrs[i], 7);
   h += all;
-  if (type) h = map_hash(&type->dtype, sizeof type->dtype, h);
+  if (x.type) h = map_hash(&x.type->dtype, sizeof x.type->dtype, h);
   if (map_get(&c->known, h, &known)) {
     const ValueInfo *info = ir_info(c->f, (Value)known);
-    if (same_op(c, info->def, op, args, n, attrs, nattrs, type) &&
-        visible(info->region, c->b->region))
+    if (same_op(c, info->def, &x) && visible(info->region, c->b->region))
       return (Value)known;
   }
-  Value v = ir_op(c->b, op, args, n, attrs, nattrs, type, 1, 0)->res[0];
+  Value v =
+      ir_op(c->b, x.code, x.args, x.nargs, x.attrs, x.nattrs, x.type, 1, 0)
+          ->res[0];
   map_put(&c->known, h, v);
   return v;
 }
@@ -83,7 +84,7 @@ const IrAttr *canon_attr(const IrAttr *attrs, uint32_t n, AttrId id) {
 
 static Value constant(Canon *c, IrAttr attr, DType t) {
   Type type = type_scalar(t);
-  return canon_emit(c, OP_CONST, NULL, 0, &attr, 1, &type);
+  return canon_emit(c, (CanonOp){OP_CONST, NULL, 0, &attr, 1, &type});
 }
 
 Value canon_int(Canon *c, int64_t v) {
@@ -192,7 +193,9 @@ static Value special(Canon *c, OpCode op, const Value *args, uint32_t n,
   case OP_SCAN:
     a = canon_attr(attrs, nattrs, AT_AXIS);
     in = canon_spread(c, args[0], (uint32_t)a->i);
-    return in == args[0] ? 0 : canon_emit(c, op, &in, 1, attrs, nattrs, NULL);
+    return in == args[0]
+               ? 0
+               : canon_emit(c, (CanonOp){op, &in, 1, attrs, nattrs, NULL});
   default: return 0;
   }
 }
@@ -215,7 +218,7 @@ Value canon_make(Canon *c, OpCode op, const Value *args, uint32_t n,
   if ((r = canon_integer(c, op, args, n))) return r;
   if ((r = special(c, op, args, n, attrs, nattrs))) return r;
   if ((r = canon_rule(c, op, args, n))) return r;
-  return canon_emit(c, op, args, n, attrs, nattrs, NULL);
+  return canon_emit(c, (CanonOp){op, args, n, attrs, nattrs, NULL});
 }
 
 // A predicate that always holds says nothing.
@@ -241,7 +244,8 @@ static bool visit(Rebuild *r, const Op *op) {
       dim_is_const(&c->m->dims, (Dim)ir_attr_i(op, AT_DIM, 0), &k))
     v = canon_int(c, k);
   else if (op->code == OP_CONST || op->code == OP_DIM || op->code == OP_GIVEN)
-    v = canon_emit(c, op->code, args, op->nargs, op->attrs, op->nattrs, t);
+    v = canon_emit(c, (CanonOp){op->code, args, op->nargs, op->attrs,
+                                op->nattrs, t});
   else if (info->infer == INF_GIVEN) return false;
   else v = canon_make(c, op->code, args, op->nargs, op->attrs, op->nattrs);
   rebuild_put(r, op->res[0], v);

@@ -40,9 +40,18 @@ Value canon_make(Canon *c, OpCode op, const Value *args, uint32_t n,
                  const IrAttr *attrs, uint32_t nattrs);
 Value canon_1(Canon *c, OpCode op, Value x);
 Value canon_2(Canon *c, OpCode op, Value x, Value y);
-// The op as it is, or an equal one from before. `type` for GIVEN ops.
-Value canon_emit(Canon *c, OpCode op, const Value *args, uint32_t n,
-                 const IrAttr *attrs, uint32_t nattrs, const Type *type);
+// An op that is to be: the fields of one.
+typedef struct CanonOp {
+  OpCode code;
+  const Value *args;
+  uint32_t nargs;
+  const IrAttr *attrs;
+  uint32_t nattrs;
+  const Type *type;  // of GIVEN ops
+} CanonOp;
+
+// The op as it is, or an equal one from before.
+Value canon_emit(Canon *c, CanonOp op);
 Value canon_num(Canon *c, DType t, double v);  // any dtype
 Value canon_int(Canon *c, int64_t v);
 Value canon_bool(Canon *c, bool v);

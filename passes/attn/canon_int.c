@@ -96,12 +96,12 @@ static Value dim_value(Canon *c, Dim d) {
   if (dim_is_const(dims(c), d, &k)) return canon_int(c, k);
   IrAttr attr = attr_i(AT_DIM, d);
   Type t = type_scalar(DT_I64);
-  return canon_emit(c, OP_DIM, NULL, 0, &attr, 1, &t);
+  return canon_emit(c, (CanonOp){OP_DIM, NULL, 0, &attr, 1, &t});
 }
 
 static Value op2(Canon *c, OpCode op, Value x, Value y) {
   Value args[] = {x, y};
-  return canon_emit(c, op, args, 2, NULL, 0, NULL);
+  return canon_emit(c, (CanonOp){.code = op, .args = args, .nargs = 2});
 }
 
 static Value scaled(Canon *c, Value v, int64_t k) {

@@ -40,7 +40,7 @@ Value canon_dot(Canon *c, const Value *args, const IrAttr *attrs, uint32_t n) {
              : ir_cover(c->b, in[0], c->domains.of[axis] & ~axes_of(c, in[1]));
   }
   if (in[0] == args[0] && in[1] == args[1]) return 0;
-  return canon_emit(c, OP_DOT, in, 2, attrs, n, NULL);
+  return canon_emit(c, (CanonOp){OP_DOT, in, 2, attrs, n, NULL});
 }
 
 // ---------------------------------------------------------------- products
@@ -125,7 +125,7 @@ static Value constant_over(Canon *c, RKind k, Value x, uint32_t axis,
   if (k != RK_SUM) return x;
   IrAttr attr = attr_i(AT_DIM, a->extent);
   Type t = type_scalar(DT_I64);
-  Value n = canon_emit(c, OP_DIM, NULL, 0, &attr, 1, &t);
+  Value n = canon_emit(c, (CanonOp){OP_DIM, NULL, 0, &attr, 1, &t});
   if (dim_is_const(&c->m->dims, a->extent, &lo)) n = canon_int(c, lo);
   n = canon_cast(c, n, ir_type(c->f, x)->dtype);
   *times = *times ? canon_2(c, OP_MUL, *times, n) : n;

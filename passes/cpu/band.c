@@ -134,8 +134,7 @@ static void fill(Band *b, Value v) {
   n = (n + as->lanes - 1) / as->lanes * as->lanes;
   Value p = room(b, v, n);
   uint32_t mark = cpu_scope_open(as);
-  Loop l = cpu_loop_open(as, cpu_int(as, 0), cpu_int(as, n), as->lanes, NULL, 0,
-                         "diag");
+  Loop l = cpu_loop_upto(as, cpu_int(as, n), as->lanes, "diag");
   as->stamp++;
   forget(b, v);
   as->pt.cols = 1;

@@ -195,9 +195,15 @@ typedef struct Loop {
   uint32_t n;
   Value *vals;  // carried: region arguments, then after the loop results
 } Loop;
-// vals: initial values (scalars, vectors); replaced by the loop's arguments.
-Loop cpu_loop_open(Assign *as, Value lo, Value hi, int64_t step, Value *vals,
-                   uint32_t n, const char *hint);
+typedef struct LoopCount {
+  Value lo, hi;
+  int64_t step;
+  const char *hint;  // the name of its variable
+} LoopCount;
+// vals: n initial values (scalars, vectors); replaced by the loop's arguments.
+Loop cpu_loop_open(Assign *as, LoopCount c, Value *vals, uint32_t n);
+// Of i = 0 up to n in steps.
+Loop cpu_loop_upto(Assign *as, Value n, int64_t step, const char *hint);
 // vals: what the body yields; replaced by the results.
 void cpu_loop_close(Assign *as, Loop *l, Value *vals);
 

@@ -174,14 +174,13 @@ static void square(Square *s) {
   Assign *as = s->as;
   locate(s);
   bool only = as->lanes <= COST_TURN_ROWS;
-  Value zero = cpu_int(as, 0), n = cpu_int(as, as->lanes);
+  Value n = cpu_int(as, as->lanes);
   if (!only) s->part = scratch(as, cpu_cross_dtype(mty(as, s->base)->dtype));
-  Loop near = cpu_loop_open(as, zero, n, COST_TURN_ROWS, NULL, 0, "row");
+  Loop near = cpu_loop_upto(as, n, COST_TURN_ROWS, "row");
   turn_near(s, near.iv, only);
   cpu_loop_close(as, &near, NULL);
   if (!only) {
-    Loop far =
-        cpu_loop_open(as, zero, cpu_int(as, COST_TURN_ROWS), 1, NULL, 0, "row");
+    Loop far = cpu_loop_upto(as, cpu_int(as, COST_TURN_ROWS), 1, "row");
     turn_far(s, far.iv);
     cpu_loop_close(as, &far, NULL);
   }
@@ -192,11 +191,11 @@ static void blocks(Assign *as, Root *r, uint32_t axis) {
   Dim size = cpu_axis_size_in(as, r->v, axis);
   Value lo = cpu_limit_lo(as, axis), n = cpu_int(as, as->lanes);
   lo = cpu_2(as, OP_MUL, cpu_2(as, OP_FLOORDIV, lo, n), n);
-  Loop l = cpu_loop_open(as, lo, cpu_limit_hi(as, axis, size), as->lanes, NULL,
-                         0, as->f->axes.at[axis].name);
+  LoopCount count = {lo, cpu_limit_hi(as, axis, size), as->lanes,
+                     as->f->axes.at[axis].name};
+  Loop l = cpu_loop_open(as, count, NULL, 0);
   // A loop, not copies: shuffles are many.
-  Loop c = cpu_loop_open(as, cpu_int(as, 0), cpu_int(as, as->pt.width),
-                         as->lanes, NULL, 0, "lane");
+  Loop c = cpu_loop_upto(as, cpu_int(as, as->pt.width), as->lanes, "lane");
   Square s = {.as = as, .r = r, .axis = axis, .x = l.iv, .first = c.iv};
   square(&s);
   cpu_loop_close(as, &c, NULL);
@@ -211,8 +210,9 @@ static void outer(Assign *as, Root *r, uint32_t axis, AxisSet rest) {
   }
   uint32_t a = (uint32_t)__builtin_ctzll(rest);
   Dim size = cpu_axis_size_in(as, r->v, a);
-  Loop l = cpu_loop_open(as, cpu_limit_lo(as, a), cpu_limit_hi(as, a, size), 1,
-                         NULL, 0, as->f->axes.at[a].name);
+  Value hi = cpu_limit_hi(as, a, size), lo = cpu_limit_lo(as, a);
+  LoopCount count = {lo, hi, 1, as->f->axes.at[a].name};
+  Loop l = cpu_loop_open(as, count, NULL, 0);
   as->pt.idx[a] = l.iv;
   outer(as, r, axis, rest & (rest - 1));
   cpu_loop_close(as, &l, NULL);

@@ -154,8 +154,8 @@ static void contract(Block *b, AxisSet over, Value *acc) {
   bool dp = b->r->dp;
   Value lo = dp ? cpu_limit_lo2(as, a) : cpu_limit_lo(as, a);
   Value hi = dp ? cpu_limit_hi2(as, a, n) : cpu_limit_hi(as, a, n);
-  Loop l = cpu_loop_open(as, lo, hi, 1, acc, b->rows * as->pt.cols,
-                         as->f->axes.at[a].name);
+  LoopCount count = {lo, hi, 1, as->f->axes.at[a].name};
+  Loop l = cpu_loop_open(as, count, acc, b->rows * as->pt.cols);
   as->pt.idx[a] = dp ? cpu_2(as, OP_MUL, l.iv, cpu_int(as, 2)) : l.iv;
   if (!(over & (over - 1))) ask(b, a, l.iv);
   contract(b, over & (over - 1), acc);
@@ -188,8 +188,8 @@ static void block(Block *b) {
 
 static void blocks(Block *b, Value lo, Value hi, uint32_t rows) {
   Assign *as = b->as;
-  Loop l =
-      cpu_loop_open(as, lo, hi, rows, NULL, 0, as->f->axes.at[b->axis].name);
+  LoopCount count = {lo, hi, rows, as->f->axes.at[b->axis].name};
+  Loop l = cpu_loop_open(as, count, NULL, 0);
   b->first = l.iv;
   b->rows = rows;
   block(b);
@@ -236,8 +236,8 @@ static void outer(Block *b, AxisSet rest, Dim size) {
     return;
   }
   uint32_t a = (uint32_t)__builtin_ctzll(rest);
-  Loop l = cpu_loop_open(as, cpu_int(as, 0), cpu_dim(as, size_of(as, b->r, a)),
-                         1, NULL, 0, as->f->axes.at[a].name);
+  Value n = cpu_dim(as, size_of(as, b->r, a));
+  Loop l = cpu_loop_upto(as, n, 1, as->f->axes.at[a].name);
   as->pt.idx[a] = l.iv;
   outer(b, rest & (rest - 1), size);
   cpu_loop_close(as, &l, NULL);
@@ -294,8 +294,7 @@ static void turn_loops(Assign *as, Root *r, AxisSet rest) {
   Dim n = cpu_axis_size_in(as, r->v, a);
   bool pair = r->dst->pair == (int)a;
   if (pair) n = dim_ceildiv(&as->m->dims, n, 2);
-  Loop l = cpu_loop_open(as, cpu_int(as, 0), cpu_dim(as, n), 1, NULL, 0,
-                         as->f->axes.at[a].name);
+  Loop l = cpu_loop_upto(as, cpu_dim(as, n), 1, as->f->axes.at[a].name);
   as->pt.idx[a] = pair ? cpu_2(as, OP_MUL, l.iv, cpu_int(as, 2)) : l.iv;
   turn_loops(as, r, rest & ~((AxisSet)1 << a));
   cpu_loop_close(as, &l, NULL);

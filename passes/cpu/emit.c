@@ -384,22 +384,25 @@ static bool runs_once(const Assign *as, Value lo, Value hi, int64_t step) {
          b - a <= step;
 }
 
-Loop cpu_loop_open(Assign *as, Value lo, Value hi, int64_t step, Value *vals,
-                   uint32_t n, const char *hint) {
-  Loop l = {.outer = as->b, .mark = cpu_scope_open(as), .n = n, .iv = lo};
-  if (runs_once(as, lo, hi, step)) return l;
+Loop cpu_loop_upto(Assign *as, Value n, int64_t step, const char *hint) {
+  return cpu_loop_open(as, (LoopCount){cpu_int(as, 0), n, step, hint}, NULL, 0);
+}
+
+Loop cpu_loop_open(Assign *as, LoopCount c, Value *vals, uint32_t n) {
+  Loop l = {.outer = as->b, .mark = cpu_scope_open(as), .n = n, .iv = c.lo};
+  if (runs_once(as, c.lo, c.hi, c.step)) return l;
   Value *args = NEWN(as->arena, Value, n + 3);
   Type *types = NEWN(as->arena, Type, n + 1);
-  args[0] = lo;
-  args[1] = hi;
-  args[2] = cpu_int(as, step);
+  args[0] = c.lo;
+  args[1] = c.hi;
+  args[2] = cpu_int(as, c.step);
   for (uint32_t i = 0; i < n; i++) {
     args[i + 3] = vals[i];
     types[i] = *mty(as, vals[i]);
   }
   l.op = ir_op(&as->b, OP_FOR, args, n + 3, NULL, 0, types, n, 1);
   Region *r = l.op->regions[0];
-  l.iv = ir_region_param(r, type_scalar(DT_I64), hint);
+  l.iv = ir_region_param(r, type_scalar(DT_I64), c.hint);
   for (uint32_t i = 0; i < n; i++)
     vals[i] = ir_region_param(r, types[i], "acc");
   as->b.region = r;

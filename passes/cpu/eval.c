@@ -57,7 +57,7 @@ static Value eval_span(Assign *as, const Op *op) {
   DType dt = cpu_reg_dtype(ir_type(as->f, t)->dtype);
   Value acc = cpu_identity(as, k, dt);
   Value base = cpu_padd(as, cpu_tensor(as, OP_TPTR, t, -1), off);
-  Loop l = cpu_loop_open(as, lo, hi, 1, &acc, 1, "i");
+  Loop l = cpu_loop_open(as, (LoopCount){lo, hi, 1, "i"}, &acc, 1);
   Value at = cpu_2(as, OP_MUL, l.iv, cpu_tensor(as, OP_TSTRIDE, t, rank - 1));
   acc = cpu_combine(as, k, acc, cpu_cast(as, dt, cpu_ld(as, base, at)));
   cpu_loop_close(as, &l, &acc);

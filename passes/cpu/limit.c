@@ -178,8 +178,9 @@ static Value stage_mask(Assign *as, Root *const *r, uint32_t n, uint32_t axis) {
 static Value any_in_block(Assign *as, Value mask, uint32_t axis, Value lo,
                           uint32_t unit, Form *keep) {
   Value all = cpu_vec(as, cpu_bool(as, false));
-  Loop l =
-      cpu_loop_open(as, cpu_int(as, 0), cpu_int(as, unit), 1, &all, 1, "i");
+  LoopCount count = {.hi = cpu_int(as, unit), .step = 1, .hint = "i"};
+  count.lo = cpu_int(as, 0);
+  Loop l = cpu_loop_open(as, count, &all, 1);
   as->pt.idx[axis] = cpu_2(as, OP_ADD, lo, l.iv);
   for (uint32_t c = 0; c < as->pt.cols; c++) {
     Value x = cpu_vec(as, cpu_eval_as(as, mask, c, DT_BOOL));
@@ -202,8 +203,8 @@ static void scan_blocks(Assign *as, Value mask, uint32_t axis, int64_t size,
   cpu_hoist(as, mask);
   v[0] = cpu_int(as, size);
   v[1] = cpu_int(as, 0);
-  Loop l = cpu_loop_open(as, cpu_int(as, 0), cpu_int(as, size), unit, v, 2,
-                         as->f->axes.at[axis].name);
+  LoopCount count = {v[1], v[0], unit, as->f->axes.at[axis].name};
+  Loop l = cpu_loop_open(as, count, v, 2);
   Value any = any_in_block(as, mask, axis, l.iv, unit, keep);
   Value end = cpu_2(as, OP_ADD, l.iv, cpu_int(as, unit));
   v[0] = cpu_select(as, any, cpu_2(as, OP_MIN, v[0], l.iv), v[0]);

@@ -94,9 +94,14 @@ bool cpu_index_below(const Assign *as, Value v, Dim n) {
   return false;
 }
 
-// Checks 0 <= index < n, where b and k are its affine parts, or x its lanes.
-static void check(Assign *as, Access *a, Value v, Dim n, Value x, Value b,
-                  Value k) {
+// An index: lanes b + k * i, or x.
+typedef struct Index {
+  Value b, k, x;
+} Index;
+
+// Checks 0 <= v < n, of which `at` is what the lanes have.
+static void check(Assign *as, Access *a, Value v, Dim n, const Index *at) {
+  Value x = at->x, b = at->b, k = at->k;
   bool low = cpu_is_nonneg(as, v), high = cpu_index_below(as, v, n);
   int64_t unit = 0;
   if (low && high) {
@@ -134,21 +139,22 @@ static Access access(Assign *as, const Op *op, uint32_t first, uint32_t c) {
   Value off = cpu_int(as, 0);
   bool checked = !ir_attr_i(op, AT_INBOUNDS, 0) && op != as->dense;
   for (uint32_t i = 0; i < type->n; i++) {
-    Value v = op->args[first + i], b = 0, k = 0, x = 0;
+    Value v = op->args[first + i];
+    Index at = {0};
     Value s = cpu_tensor(as, OP_TSTRIDE, t, (int)i);
     bool lane = lane_in(as, v);
     a.lanes |= lane;
     if (cpu_affine_in_lane(as, v)) {
-      affine(as, v, c, &b, &k);
-      off = cpu_2(as, OP_ADD, off, cpu_2(as, OP_MUL, b, s));
-      a.step = cpu_2(as, OP_ADD, a.step, cpu_2(as, OP_MUL, k, s));
+      affine(as, v, c, &at.b, &at.k);
+      off = cpu_2(as, OP_ADD, off, cpu_2(as, OP_MUL, at.b, s));
+      a.step = cpu_2(as, OP_ADD, a.step, cpu_2(as, OP_MUL, at.k, s));
       a.unit |= lane && i + 1 == type->n;
     } else {
-      x = cpu_vec(as, cpu_eval_as(as, v, c, DT_I64));
-      Value o = cpu_2(as, OP_MUL, x, s);
+      at.x = cpu_vec(as, cpu_eval_as(as, v, c, DT_I64));
+      Value o = cpu_2(as, OP_MUL, at.x, s);
       a.index = a.index ? cpu_2(as, OP_ADD, a.index, o) : o;
     }
-    if (checked) check(as, &a, v, type->size[i], x, b, k);
+    if (checked) check(as, &a, v, type->size[i], &at);
     else a.pad |= lane;
   }
   a.base = cpu_padd(as, cpu_tensor(as, OP_TPTR, t, -1), off);

@@ -67,7 +67,7 @@ static Loop panel_open(Assign *as, const Pieces *p, uint32_t piece) {
                   ? inside_axis(as, as->pt.lane_size, as->pt.width)
                   : 0;
   if (end) hi = end;
-  Loop l = cpu_loop_open(as, lo, hi, 1, NULL, 0, "panel");
+  Loop l = cpu_loop_open(as, (LoopCount){lo, hi, 1, "panel"}, NULL, 0);
   as->pt.panel = l.iv;
   as->pt.x0 = cpu_2(as, OP_MUL, l.iv, cpu_int(as, as->pt.width));
   as->pt.bound = true;
@@ -150,8 +150,8 @@ static void each_result(Assign *as, Root *r, EachFn *fn) {
   const Type *t = ir_type(as->f, r->v);
   Loop l[MAX_AXES];
   for (uint32_t i = 0; i < t->n; i++) {
-    l[i] = cpu_loop_open(as, cpu_int(as, 0), cpu_dim(as, t->size[i]), 1, NULL,
-                         0, as->f->axes.at[t->axis[i]].name);
+    Value n = cpu_dim(as, t->size[i]);
+    l[i] = cpu_loop_upto(as, n, 1, as->f->axes.at[t->axis[i]].name);
     as->pt.idx[t->axis[i]] = l[i].iv;
   }
   fn(as, r);
@@ -410,8 +410,8 @@ static void loop_piece(Nest *n, uint32_t level, const Pieces *p, uint32_t i) {
                   ? inside_axis(as, size, 1)
                   : 0;
   if (end) hi = end;
-  Loop l = cpu_loop_open(as, lo, hi, 1, n->acc, red ? n->nacc : 0,
-                         as->f->axes.at[a].name);
+  LoopCount count = {lo, hi, 1, as->f->axes.at[a].name};
+  Loop l = cpu_loop_open(as, count, n->acc, red ? n->nacc : 0);
   if (n->reverse && red && l.op) {
     IrAttr rev = attr_i(AT_REVERSE, 1);
     ir_set_attr(as->g, l.op, rev);

@@ -26,7 +26,7 @@ static void columns(Solve *s, int64_t from, uint32_t count) {
   Assign *as = s->as;
   uint32_t lanes = as->lanes;
   Value zero = cpu_int(as, 0), acc[MAX_ACC], one = cpu_float(as, s->dt, 1);
-  Loop rows = cpu_loop_open(as, zero, cpu_int(as, s->n), 1, NULL, 0, "i");
+  Loop rows = cpu_loop_upto(as, cpu_int(as, s->n), 1, "i");
   Value i = rows.iv, at = cpu_2(as, OP_MUL, i, s->lrow);
   for (uint32_t c = 0; c < count; c++) {
     Value k = cpu_int(as, from + (int64_t)c * lanes);
@@ -35,7 +35,7 @@ static void columns(Solve *s, int64_t from, uint32_t count) {
     acc[c] = cpu_select(as, here, cpu_vec(as, one),
                         cpu_vec(as, cpu_float(as, s->dt, 0)));
   }
-  Loop sum = cpu_loop_open(as, zero, i, 1, acc, count, "j");
+  Loop sum = cpu_loop_open(as, (LoopCount){zero, i, 1, "j"}, acc, count);
   Value l = cpu_ld(as, s->l, cpu_2(as, OP_ADD, at, sum.iv));
   l = cpu_vec(as, cpu_1(as, OP_NEG, l));
   Value row = cpu_2(as, OP_MUL, sum.iv, s->xrow), next[MAX_ACC];

@@ -250,16 +250,6 @@ static Value start(Place *p, const Op *op, Type *t) {
   return p->failed ? 0 : lower_as(b, c, *t);
 }
 
-static Value mma(Builder *b, Value x, Value y, Value c, Type t, bool trans,
-                 bool transa) {
-  Value args[] = {x, y, c};
-  IrAttr at[2];
-  uint32_t n = 0;
-  if (trans) at[n++] = attr_i(AT_TRANS, 1);
-  if (transa) at[n++] = attr_i(AT_TRANSA, 1);
-  return lower_op(b, OP_MMA, args, c ? 3 : 2, t, at, n);
-}
-
 void lower_dot(Place *p, const Op *op) {
   Product d;
   if (!is_product(p, op, &d)) {
@@ -275,9 +265,15 @@ void lower_dot(Place *p, const Op *op) {
   if (p->failed) return;
   Builder *b = lower_at(p, (int)p->scopes.n - 1);
   b->span = op->span;
+  IrAttr at[2];
+  uint32_t n = 0;
+  if (y.row == d.r) at[n++] = attr_i(AT_TRANS, 1);
+  if (x.row == d.r) at[n++] = attr_i(AT_TRANSA, 1);
   for (uint32_t s = d.na + d.nb - 1; s-- > 0;)
-    for (uint32_t i = 0; i < d.na; i++)
-      if (s < HW_F32_PARTS && s >= i && s - i < d.nb)
-        c = mma(b, x.part[i], y.part[s - i], c, t, y.row == d.r, x.row == d.r);
+    for (uint32_t i = 0; i < d.na; i++) {
+      if (s >= HW_F32_PARTS || s < i || s - i >= d.nb) continue;
+      Value args[] = {x.part[i], y.part[s - i], c};
+      c = lower_op(b, OP_MMA, args, c ? 3 : 2, t, at, n);
+    }
   p->memo[op->res[0]][0] = c;
 }

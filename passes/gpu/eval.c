@@ -235,8 +235,9 @@ View lower_one(const View *v, Role r) {
   return w;
 }
 
-static Value reduce_along(Place *p, Builder *b, Value x, View *v, RKind k,
-                          int axis, Role r) {
+static Value reduce_along(Place *p, Value x, View *v, RKind k, int axis,
+                          Role r) {
+  Builder *b = lower_at(p, (int)p->scopes.n - 1);
   bool row = axis == v->row && (v->col >= 0 || r % 2 == ROLE_ROW);
   View one = lower_one(v, r);
   Value in = lower_inside(p, b, &one, row, !row);
@@ -261,12 +262,12 @@ static Value reduce_along(Place *p, Builder *b, Value x, View *v, RKind k,
 
 // Reduces x, a tile or slice with the axes of v, over `over`. The role of what
 // is left, if it is a slice, goes to *r.
-static Value reduce_over(Place *p, Builder *b, Value x, View v, RKind k,
-                         const IrAttr *over, Role *r) {
+static Value reduce_over(Place *p, Value x, View v, RKind k, const IrAttr *over,
+                         Role *r) {
   for (uint32_t i = 0; i < over->n; i++) {
     int axis = (int)over->list[i];
     Role left = v.col < 0 ? *r : 2 * v.frag + (axis == v.row);
-    x = reduce_along(p, b, x, &v, k, axis, *r);
+    x = reduce_along(p, x, &v, k, axis, *r);
     *r = left;
   }
   return x;
@@ -296,7 +297,7 @@ static void root_reduce(Place *p, const Op *op) {
   Builder *b = lower_at(p, (int)p->scopes.n - 1);
   x = lower_cast(b, work_dtype(lower_dtype(b, x)), x);
   RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
-  x = reduce_over(p, b, x, v, k, ir_attr(op, AT_OVER), &r);
+  x = reduce_over(p, x, v, k, ir_attr(op, AT_OVER), &r);
   keep(p, op->res[0], x, r);
 }
 
@@ -321,7 +322,7 @@ void lower_slow_dot(Place *p, const Op *op) {
   Builder *b = lower_at(p, (int)p->scopes.n - 1);
   DType dt = work_dtype(ir_type(p->f, op->res[0])->dtype);
   x = lower_2(b, OP_MUL, lower_cast(b, dt, x), lower_cast(b, dt, y));
-  x = reduce_over(p, b, x, v, RK_SUM, ir_attr(op, AT_OVER), &r);
+  x = reduce_over(p, x, v, RK_SUM, ir_attr(op, AT_OVER), &r);
   if (op->nargs == 3) x = lower_2(b, OP_ADD, lower_eval(p, op->args[2], r), x);
   if (!p->failed) keep(p, op->res[0], x, r);
 }
