@@ -90,9 +90,13 @@ void cg_fn_attr(Cg *g, LLVMValueRef f, const char *enum_attr);
 // take a vector of pointers, or one and the distance of the lanes in elements;
 // value: what to store.
 typedef enum CgAccess { CG_LOAD, CG_STORE, CG_GATHER, CG_SCATTER } CgAccess;
-LLVMValueRef cg_masked(Cg *g, CgAccess what, LLVMTypeRef type, DType elem,
-                       LLVMValueRef pointer, LLVMValueRef step,
-                       LLVMValueRef mask, LLVMValueRef value);
+typedef struct CgMasked {
+  CgAccess what;
+  LLVMTypeRef type;
+  DType elem;
+  LLVMValueRef pointer, step, mask, value;
+} CgMasked;
+LLVMValueRef cg_masked(Cg *g, const CgMasked *a);
 LLVMValueRef cg_iota(Cg *g, LLVMTypeRef vec);
 void cg_op(Cg *g, const Op *op);
 bool cg_control(Cg *g, const Op *op);    // for if origin alloc

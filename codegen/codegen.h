@@ -202,13 +202,19 @@ typedef struct CgLevels {
   bool lower;
 } CgLevels;
 
+// What ptxas makes and says.
+typedef struct CgAssembled {
+  Buf *cubin;
+  CgKernels *kernels;
+  Buf *log;
+} CgAssembled;
 // Assembles PTX for target t and appends the cubin. Registers and spills of
 // the kernels (may be NULL: at ptxas's own level of register usage) are filled
 // in; `log` (may be NULL) gets what ptxas wrote. False with a diagnostic if
 // there is no ptxas or it fails. Other levels are tried where `when` (NULL:
 // always) does not say that they do not help.
 bool cg_ptxas(Ctx *cx, const Target *t, CgBytes ptx, const CgLevels *when,
-              Buf *cubin, CgKernels *kernels, Buf *log);
+              const CgAssembled *out);
 // PTX of several kernels with one of them alone, for ptxas a program of its
 // own: it compiles each kernel as if there were no others. In the session
 // arena.

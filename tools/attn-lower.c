@@ -90,9 +90,8 @@ static bool code(Ctx *cx, const char *emit, const Module *m, Buf *out) {
   bool info = !strcmp(emit, "info");
   if (!info || cg_ptxas_path(cx)) {
     const Target *t = target_by_name(m->target);
-    if (!cg_ptxas(cx, t, (CgBytes){ptx.at, ptx.n}, NULL, info ? &cubin : out,
-                  &all, &log))
-      return false;
+    CgAssembled made = {info ? &cubin : out, &all, &log};
+    if (!cg_ptxas(cx, t, (CgBytes){ptx.at, ptx.n}, NULL, &made)) return false;
   }
   for (uint32_t i = 0; info && i < all.n; i++) put_kernel(&all.at[i], out);
   if (info) buf_add(out, log.at, log.n);

@@ -109,18 +109,17 @@ static bool native(const Cg *g, const Kind *k, unsigned lanes, uint64_t size) {
   return g->has.masked && size >= 4 && !k->wide;
 }
 
-LLVMValueRef cg_masked(Cg *g, CgAccess what, LLVMTypeRef type, DType elem,
-                       LLVMValueRef pointer, LLVMValueRef step,
-                       LLVMValueRef mask, LLVMValueRef value) {
+LLVMValueRef cg_masked(Cg *g, const CgMasked *a) {
   LLVMTypeRef i1 = LLVMInt1TypeInContext(g->lc);
-  Access x = {&kinds[what],
-              type,
-              value,
-              pointer,
-              step,
-              mask,
-              (uint64_t)dtype_size(elem)};
-  if (!mask) x.mask = LLVMConstAllOnes(cg_like(g, type, i1));
-  if (native(g, x.kind, LLVMGetVectorSize(type), x.align)) return call(g, &x);
-  return outlined(g, &x, !mask);
+  Access x = {&kinds[a->what],
+              a->type,
+              a->value,
+              a->pointer,
+              a->step,
+              a->mask,
+              (uint64_t)dtype_size(a->elem)};
+  if (!x.mask) x.mask = LLVMConstAllOnes(cg_like(g, a->type, i1));
+  if (native(g, x.kind, LLVMGetVectorSize(a->type), x.align))
+    return call(g, &x);
+  return outlined(g, &x, !a->mask);
 }

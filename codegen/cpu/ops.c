@@ -365,7 +365,8 @@ static LLVMValueRef emit_vld(Cg *g, const Op *op) {
     v = LLVMBuildLoad2(B, lt, p, "");
     LLVMSetAlignment(v, (unsigned)dtype_size(t->dtype));
   } else {
-    v = cg_masked(g, CG_LOAD, lt, t->dtype, p, NULL, arg(g, op, 2), NULL);
+    CgMasked a = {CG_LOAD, lt, t->dtype, p, .mask = arg(g, op, 2)};
+    v = cg_masked(g, &a);
   }
   return from_memory(g, v, t->dtype);
 }
@@ -378,7 +379,9 @@ static LLVMValueRef emit_vst(Cg *g, const Op *op) {
     LLVMSetAlignment(s, (unsigned)dtype_size(t->dtype));
     return NULL;
   }
-  cg_masked(g, CG_STORE, cg_of(v), t->dtype, p, NULL, arg(g, op, 3), v);
+  CgMasked a = {CG_STORE, cg_of(v), t->dtype, p, .value = v};
+  a.mask = arg(g, op, 3);
+  cg_masked(g, &a);
   return NULL;
 }
 
@@ -403,11 +406,16 @@ static LLVMValueRef scattered(Cg *g, const Op *op, LLVMTypeRef lt, DType t,
                               LLVMValueRef mask, LLVMValueRef value) {
   CgAccess what = value ? CG_SCATTER : CG_GATHER;
   Value from, step = step_of(g, op->args[1], &from);
-  if (!step)
-    return cg_masked(g, what, lt, t, address(g, op), NULL, mask, value);
+  CgMasked a = {what, lt, t, .mask = mask, .value = value};
+  if (!step) {
+    a.pointer = address(g, op);
+    return cg_masked(g, &a);
+  }
   LLVMValueRef p = arg(g, op, 0), i = from ? g->val[from] : NULL;
   if (i) p = LLVMBuildGEP2(B, cg_memory(g, t), p, &i, 1, "");
-  return cg_masked(g, what, lt, t, p, g->val[step], mask, value);
+  a.pointer = p;
+  a.step = g->val[step];
+  return cg_masked(g, &a);
 }
 
 static LLVMValueRef emit_vgather(Cg *g, const Op *op) {

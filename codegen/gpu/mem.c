@@ -248,23 +248,21 @@ static V column_load(Gpu *n, const Access *a, uint32_t axis, DType t, V col) {
   return LLVMBuildZExt(g->b, x, gpu_i32t(n), "");
 }
 
-// What this thread loads as number i of its share. Where shares are more than
-// there is, the last threads load the last column again.
-static V shared_load(Gpu *n, const Access *a, uint32_t axis, DType t, V row,
-                     uint32_t regs, uint32_t i) {
+// The column that this thread loads as number i of its share. Where shares are
+// more than there is, the last threads load the last column again.
+static V shared_column(Gpu *n, V row, uint32_t regs, uint32_t i) {
   Cg *g = n->g;
   uint32_t share = share_of(regs);
   if (share % PAIR == 0 && share * ROWS == regs) {
     V col = gpu_mul(n, row, (int64_t)(share / PAIR) * ROWS);
     col = gpu_add(n, col, gpu_i32(n, i / PAIR * ROWS + i % PAIR));
-    return column_load(n, a, axis, t, col);
+    return col;
   }
   V of[2] = {gpu_add(n, gpu_mul(n, row, share), gpu_i32(n, i)),
              gpu_i32(n, regs - 1)};
   V reg = gpu_call_over(n, "llvm.smin", gpu_i32t(n), of, 2);
   V col = gpu_mul(n, e_shr(g, reg, 1), ROWS);
-  return column_load(n, a, axis, t,
-                     gpu_add(n, col, e_and(g, reg, gpu_i32(n, PAIR - 1))));
+  return gpu_add(n, col, e_and(g, reg, gpu_i32(n, PAIR - 1)));
 }
 
 // Columns that are only compared with values of rows become words of bits: lane
@@ -297,7 +295,7 @@ static void load_columns(Gpu *n, const Access *a, uint32_t axis, DType t,
   V lane = n->grp.lane, x[MOST_SHARE];
   V row = e_shr(g, lane, 2), pos = e_and(g, lane, gpu_i32(n, ROW_THREADS - 1));
   for (uint32_t i = 0; i < share; i++)
-    x[i] = shared_load(n, a, axis, t, row, regs, i);
+    x[i] = column_load(n, a, axis, t, shared_column(n, row, regs, i));
   for (uint32_t j = 0; j < regs; j++) {
     uint32_t rest = j / share * ROW_THREADS;
     FromLane from = {gpu_add(n, pos, gpu_i32(n, rest)), ROW_THREADS - 1, rest};

@@ -146,8 +146,14 @@ static const Target *target_of(Ctx *cx, const Module *m) {
   return NULL;
 }
 
-static bool make(Ctx *cx, const Module *m, const char *prefix, CgEmit what,
-                 const CgKernels *known, Buf *out, CgKernels *all) {
+// What is made of a module; known: as of cg_gpu_flawed, or NULL.
+typedef struct Wanted {
+  const char *prefix;
+  CgEmit what;
+  const CgKernels *known;
+} Wanted;
+
+static bool make(Ctx *cx, const Module *m, Wanted w, Buf *out, CgKernels *all) {
   CgKernels own = {0};
   const Target *t = target_of(cx, m);
   LLVMTargetMachineRef tm = t ? machine(cx, t) : NULL;
@@ -158,8 +164,8 @@ static bool make(Ctx *cx, const Module *m, const char *prefix, CgEmit what,
           .lc = LLVMContextCreate(),
           .has = {.fma = true, .floor = true, .f16 = true, .flush = true}};
   begin(&g, tm);
-  kernels(&g, m, prefix, known, all ? all : &own);
-  bool ok = !g.failed && finish(&g, tm, what, out);
+  kernels(&g, m, w.prefix, w.known, all ? all : &own);
+  bool ok = !g.failed && finish(&g, tm, w.what, out);
   cg_end(&g, tm);
   if (out->arena != &cx->scratch) arena_reset(&cx->scratch, mark);
   return ok;
@@ -167,10 +173,10 @@ static bool make(Ctx *cx, const Module *m, const char *prefix, CgEmit what,
 
 bool cg_gpu(Ctx *cx, const Module *m, const char *prefix, CgEmit what, Buf *out,
             CgKernels *all) {
-  return make(cx, m, prefix, what, NULL, out, all);
+  return make(cx, m, (Wanted){prefix, what, NULL}, out, all);
 }
 
 bool cg_gpu_flawed(Ctx *cx, const Module *m, const char *prefix,
                    const CgKernels *known, Buf *out, CgKernels *all) {
-  return make(cx, m, prefix, CG_ASM, known, out, all);
+  return make(cx, m, (Wanted){prefix, CG_ASM, known}, out, all);
 }

@@ -23,16 +23,20 @@ V gpu_call(Gpu *n, const char *name, V *args, uint32_t count) {
   return cg_intrinsic(n->g, name, NULL, args, count);
 }
 
-static V inline_asm(Gpu *n, LLVMTypeRef ret, const char *text, const char *cons,
-                    V *args, uint32_t count, bool effects) {
+typedef struct Asm {
+  const char *text, *cons;
+  bool effects;
+} Asm;
+
+static V inline_asm(Gpu *n, LLVMTypeRef ret, Asm s, V *args, uint32_t count) {
   Cg *g = n->g;
   LLVMTypeRef *types = NEWN(&g->cx->scratch, LLVMTypeRef, count + 1);
   for (uint32_t i = 0; i < count; i++) types[i] = cg_of(args[i]);
   LLVMTypeRef t = LLVMFunctionType(ret, types, count, 0);
-  V a = LLVMGetInlineAsm(t, text, strlen(text), cons, strlen(cons), effects, 0,
-                         LLVMInlineAsmDialectATT, 0);
+  V a = LLVMGetInlineAsm(t, s.text, strlen(s.text), s.cons, strlen(s.cons),
+                         s.effects, 0, LLVMInlineAsmDialectATT, 0);
   V call = LLVMBuildCall2(g->b, t, a, args, count, "");
-  if (!effects) return call;
+  if (!s.effects) return call;
   // Convergent: not duplicated, not moved into or out of branches.
   unsigned id = LLVMGetEnumAttributeKindForName("convergent", 10);
   LLVMAddCallSiteAttribute(call, LLVMAttributeFunctionIndex,
@@ -42,12 +46,12 @@ static V inline_asm(Gpu *n, LLVMTypeRef ret, const char *text, const char *cons,
 
 V gpu_asm(Gpu *n, LLVMTypeRef ret, const char *text, const char *cons, V *args,
           uint32_t count) {
-  return inline_asm(n, ret, text, cons, args, count, true);
+  return inline_asm(n, ret, (Asm){text, cons, true}, args, count);
 }
 
 V gpu_asm_pure(Gpu *n, LLVMTypeRef ret, const char *text, const char *cons,
                V *args, uint32_t count) {
-  return inline_asm(n, ret, text, cons, args, count, false);
+  return inline_asm(n, ret, (Asm){text, cons, false}, args, count);
 }
 
 V gpu_add(Gpu *n, V a, V b) {

@@ -98,28 +98,35 @@ static void read_log(CgKernels *all, char *text) {
 }
 
 // ---------------------------------------------------------------- once
-static bool read_run(Ctx *cx, const char *tool, int rc, Files f, Buf *cubin,
-                     CgKernels *all, Buf *log) {
-  Buf text = {.arena = &cx->session};
+// A ptxas, and the target that it is to make code for.
+typedef struct Assembler {
+  Ctx *cx;
+  const char *tool;
+  const Target *target;
+} Assembler;
+
+static bool read_run(const Assembler *a, int rc, Files f,
+                     const CgAssembled *out) {
+  Buf text = {.arena = &a->cx->session};
   bool ok = tool_read(f.log, &text);
   buf_char(&text, 0);
   if (rc != 0 || !ok) {
-    diag_add(cx, DIAG_cg_failed, NOWHERE, tool,
+    diag_add(a->cx, DIAG_cg_failed, NOWHERE, a->tool,
              text.n > 1 ? text.at : "cannot run");
     return false;
   }
-  buf_add(log, text.at, text.n - 1);
-  if (all) read_log(all, text.at);
-  return tool_read(f.cubin, cubin);
+  buf_add(out->log, text.at, text.n - 1);
+  if (out->kernels) read_log(out->kernels, text.at);
+  return tool_read(f.cubin, out->cubin);
 }
 
-static bool assemble(Ctx *cx, const char *tool, const Target *t, CgBytes ptx,
-                     uint32_t level, Buf *cubin, CgKernels *all, Buf *log) {
+static bool assemble(const Assembler *a, CgBytes ptx, uint32_t level,
+                     const CgAssembled *out) {
   Files f = {tool_file(), tool_file(), tool_file()};
   bool ok = f.ptx >= 0 && f.cubin >= 0 && f.log >= 0 &&
             tool_write(f.ptx, ptx.at, ptx.n);
-  if (!ok) diag_add(cx, DIAG_cg_failed, NOWHERE, "ptxas", strerror(errno));
-  ok = ok && read_run(cx, tool, run(cx, tool, t, level, f), f, cubin, all, log);
+  if (!ok) diag_add(a->cx, DIAG_cg_failed, NOWHERE, "ptxas", strerror(errno));
+  ok = ok && read_run(a, run(a->cx, a->tool, a->target, level, f), f, out);
   if (f.ptx >= 0) close(f.ptx);
   if (f.cubin >= 0) close(f.cubin);
   if (f.log >= 0) close(f.log);
@@ -226,27 +233,26 @@ static CgKernels anew(Ctx *cx, const CgKernels *all, uint32_t level) {
 }
 
 // Flaws of a run that leaves no diagnostics.
-static uint64_t flaws_at(Ctx *cx, const char *tool, const Target *t,
-                         CgBytes ptx, uint32_t level, Buf *code, CgKernels *own,
-                         Buf *text) {
-  uint32_t diags = cx->diags.n, errors = cx->nerrors;
-  bool ok = assemble(cx, tool, t, ptx, level, code, own, text);
-  cx->diags.n = diags;
-  cx->nerrors = errors;
-  return ok ? cg_flaws(own) : UINT64_MAX;
+static uint64_t flaws_at(const Assembler *a, CgBytes ptx, uint32_t level,
+                         const CgAssembled *out) {
+  uint32_t diags = a->cx->diags.n, errors = a->cx->nerrors;
+  bool ok = assemble(a, ptx, level, out);
+  a->cx->diags.n = diags;
+  a->cx->nerrors = errors;
+  return ok ? cg_flaws(out->kernels) : UINT64_MAX;
 }
 
 // The flaws at this level. Runs that are not better leave no trace.
-static uint64_t try_level(Ctx *cx, const char *tool, const Target *t,
-                          CgBytes ptx, uint32_t level, Buf *cubin,
-                          CgKernels *all, Buf *log) {
-  Buf code = {.arena = &cx->session}, text = {.arena = &cx->session};
-  CgKernels own = anew(cx, all, level);
-  uint64_t flaws = flaws_at(cx, tool, t, ptx, level, &code, &own, &text);
+static uint64_t try_level(const Assembler *a, CgBytes ptx, uint32_t level,
+                          const CgAssembled *out) {
+  CgKernels *all = out->kernels, own = anew(a->cx, all, level);
+  Buf code = {.arena = &a->cx->session}, text = code;
+  CgAssembled made = {&code, &own, &text};
+  uint64_t flaws = flaws_at(a, ptx, level, &made);
   if (flaws >= cg_flaws(all)) return flaws;
   memcpy(all->at, own.at, all->n * sizeof *all->at);
-  *cubin = code;
-  *log = text;
+  *out->cubin = code;
+  *out->log = text;
   return flaws;
 }
 
@@ -275,15 +281,16 @@ static uint64_t worst(const CgKernels *all) {
   return most;
 }
 
-static void try_levels(Ctx *cx, const char *tool, const Target *t, CgBytes ptx,
-                       Buf *cubin, CgKernels *all, Buf *log) {
+static void try_levels(const Assembler *a, CgBytes ptx,
+                       const CgAssembled *out) {
+  const CgKernels *all = out->kernels;
   uint64_t had = cg_flaws(all);
   if (!had || worst(all) > MOST) return;
   for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
-    if (try_level(cx, tool, t, ptx, levels[i], cubin, all, log) <= had) break;
+    if (try_level(a, ptx, levels[i], out) <= had) break;
   if (cg_flaws(all) <= SOME) return;
-  CgBytes less = capped(cx, ptx);
-  if (less.n) try_level(cx, tool, t, less, 0, cubin, all, log);
+  CgBytes less = capped(a->cx, ptx);
+  if (less.n) try_level(a, less, 0, out);
 }
 
 // ---------------------------------------------------------------- entry
@@ -298,36 +305,39 @@ static bool may_help(const CgLevels *when, uint64_t flaws) {
   return !when || flaws < when->below;
 }
 
+static void deliver(const CgAssembled *made, const CgAssembled *out) {
+  const Buf *said = made->log;
+  buf_add(out->cubin, made->cubin->at, made->cubin->n);
+  if (out->log && said->n) buf_add(out->log, said->at, said->n);
+}
+
 // At the lower level, if it leaves no flaws.
-static bool at_lower(Ctx *cx, const char *tool, const Target *t, CgBytes ptx,
-                     Buf *cubin, CgKernels *all, Buf *log) {
-  Buf code = {.arena = &cx->session}, said = {.arena = &cx->session};
-  CgKernels own = anew(cx, all, levels[0]);
-  if (flaws_at(cx, tool, t, ptx, levels[0], &code, &own, &said)) return false;
+static bool at_lower(const Assembler *a, CgBytes ptx, const CgAssembled *out) {
+  CgKernels *all = out->kernels, own = anew(a->cx, all, levels[0]);
+  Buf code = {.arena = &a->cx->session}, said = code;
+  CgAssembled made = {&code, &own, &said};
+  if (flaws_at(a, ptx, levels[0], &made)) return false;
   memcpy(all->at, own.at, all->n * sizeof *all->at);
   note_own(all);
-  buf_add(cubin, code.at, code.n);
-  if (log && said.n) buf_add(log, said.at, said.n);
+  deliver(&made, out);
   return true;
 }
 
 bool cg_ptxas(Ctx *cx, const Target *t, CgBytes text, const CgLevels *when,
-              Buf *cubin, CgKernels *all, Buf *log) {
-  const char *tool = cg_ptxas_path(cx);
-  Buf code = {.arena = &cx->session}, said = {.arena = &cx->session};
-  if (!tool) {
+              const CgAssembled *out) {
+  Assembler a = {cx, cg_ptxas_path(cx), t};
+  CgKernels *all = out->kernels;
+  Buf code = {.arena = &cx->session}, said = code;
+  CgAssembled made = {&code, all, &said};
+  if (!a.tool) {
     diag_add(cx, DIAG_cg_failed, NOWHERE, "ptxas",
              "not found (ATTNC_PTXAS, PATH, /usr/local/cuda/bin)");
     return false;
   }
-  if (all && when && when->lower &&
-      at_lower(cx, tool, t, text, cubin, all, log))
-    return true;
-  if (!assemble(cx, tool, t, text, 0, &code, all, &said)) return false;
+  if (all && when && when->lower && at_lower(&a, text, out)) return true;
+  if (!assemble(&a, text, 0, &made)) return false;
   if (all) note_own(all);
-  if (all && may_help(when, cg_flaws(all)))
-    try_levels(cx, tool, t, text, &code, all, &said);
-  buf_add(cubin, code.at, code.n);
-  if (log && said.n) buf_add(log, said.at, said.n);
+  if (all && may_help(when, cg_flaws(all))) try_levels(&a, text, &made);
+  deliver(&made, out);
   return true;
 }

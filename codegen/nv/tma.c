@@ -35,11 +35,14 @@ uint32_t nv_map_of(Gpu *n, const Op *op) {
   return n->out->maps.n - 1;
 }
 
-// Calls fn for each box of the tile: coordinates, innermost first.
+// Calls fn for each box of the tile that argument k is: coordinates, from
+// argument lo on, innermost first.
 typedef void BoxFn(Gpu *n, V shared, V map, V *coords, uint32_t rank, V bar);
 
-static void each_box(Gpu *n, const Op *op, uint32_t lo, Tile s,
-                     const Type *tile, V bar, BoxFn *fn) {
+static void each_box(Gpu *n, const Op *op, uint32_t k, uint32_t lo, V bar,
+                     BoxFn *fn) {
+  const Type *tile = gpu_arg_type(n, op, k);
+  Tile s = gpu_tile(n, op->args[k]);
   uint32_t id = nv_map_of(n, op);
   CgMapRecord m = n->out->maps.at[id];
   uint32_t panel = smem_panel_bytes(tile);
@@ -107,16 +110,14 @@ V nv_mbar_at(Gpu *n, const Op *op, uint32_t i) {
 void nv_tma_load(Gpu *n, const Op *op) {
   bool one = n->grp.threads == 1;
   LLVMBasicBlockRef end = one ? NULL : gpu_if(n, n->grp.first);
-  each_box(n, op, 4, gpu_tile(n, op->args[0]), gpu_arg_type(n, op, 0),
-           nv_mbar_at(n, op, 1), load_box);
+  each_box(n, op, 0, 4, nv_mbar_at(n, op, 1), load_box);
   if (!one) gpu_end(n, end);
 }
 
 void nv_tma_store(Gpu *n, const Op *op) {
   bool one = n->grp.threads == 1;
   LLVMBasicBlockRef end = one ? NULL : gpu_if(n, n->grp.first);
-  each_box(n, op, 2, gpu_tile(n, op->args[1]), gpu_arg_type(n, op, 1), NULL,
-           store_box);
+  each_box(n, op, 1, 2, NULL, store_box);
   if (!one) gpu_end(n, end);
 }
 

@@ -101,8 +101,9 @@ static bool emit_ast(Session *s, const Unit *u) {
 
 static bool emit_ir(Session *s, Job *j) {
   Buf out = {.arena = &s->cx.session};
-  return drv_emit_ir(&s->cx, j->progs, j->n, (Level)j->stage->which, &j->opt,
-                     &out) &&
+  DrvProgs progs = {j->progs, j->n};
+  Level to = (Level)j->stage->which;
+  return drv_emit_ir(&s->cx, progs, to, &j->opt, &out) &&
          session_put(s, s->cli->output, &out);
 }
 
@@ -116,7 +117,8 @@ static bool emit_code(Session *s, Job *j) {
     usage_error(s->cli, "an object does not go to a terminal; use -o");
     return false;
   }
-  return drv_compile(&s->cx, j->progs, j->n, what, &j->opt, &out, &header) &&
+  return drv_compile(&s->cx, (DrvProgs){j->progs, j->n}, what, &j->opt, &out,
+                     &header) &&
          session_put(s, s->cli->output, what == DRV_HEADER ? &header : &out);
 }
 
@@ -128,8 +130,8 @@ static bool emit_object(Session *s, Job *j) {
   Cli *cli = s->cli;
   Buf out = {.arena = &s->cx.session}, header = out;
   const char *path = output_path(s);
-  if (!drv_compile(&s->cx, j->progs, j->n, DRV_OBJECT, &j->opt, &out,
-                   cli->header ? &header : NULL))
+  if (!drv_compile(&s->cx, (DrvProgs){j->progs, j->n}, DRV_OBJECT, &j->opt,
+                   &out, cli->header ? &header : NULL))
     return false;
   bool ok = cli->shared ? drv_link_shared(&s->cx, &out, path)
                         : session_put(s, path, &out);

@@ -170,25 +170,25 @@ static bool explain_code(Session *s, Bench *b) {
 static bool explain_one(Session *s, const Unit *u, Decl *prog, void *data) {
   (void)data;
   Bench b = {.threads = 1};
-  FeBind *binds;
-  uint32_t n, remarks = s->cx.remarks.n;
+  DrvSpec spec;
+  uint32_t remarks = s->cx.remarks.n;
   bool ok = bench_prepare(s, &b, u, prog) &&
             drv_cost(&b.call, &b.opt, NULL, &b.cost) &&
-            drv_choose(&b.call, &binds, &n);
+            drv_choose(&b.call, &spec);
   bench_done(&b);
   if (!ok) return false;
   Device device = {.n = 0};
   bool gpu = b.target->kind == TARGET_GPU;
   if (gpu) {
-    drv_fit_gpu(&b.call, binds, n, b.target, &b.opt);
+    drv_fit_gpu(&b.call, spec, b.target, &b.opt);
     device.n =
         drv_kernels(&b.call, b.target, &b.opt, device.kernel, MAX_KERNELS);
     if (!device.n) return false;
   }
   CgProgram fit;
-  if (!gpu && !drv_fit(&b.call, binds, n, b.target, &b.opt, &fit)) return false;
+  if (!gpu && !drv_fit(&b.call, spec, b.target, &b.opt, &fit)) return false;
   remarks = gpu ? remarks : s->cx.remarks.n;
-  Module *tiles = drv_lower(&s->cx, prog, binds, n, b.target, LV_TILE, &b.opt);
+  Module *tiles = drv_lower(&s->cx, spec, b.target, LV_TILE, &b.opt);
   if (!tiles) return false;
   printf("%s\n", inputs_title(&b.call));
   print_remarks(s, remarks);

@@ -101,6 +101,19 @@ typedef struct DrvCall {
   const DrvWatch *watch;  // of the oracle, or NULL
 } DrvCall;
 
+// A program with dims and dtypes chosen.
+typedef struct DrvSpec {
+  Decl *prog;
+  const FeBind *binds;
+  uint32_t n;
+} DrvSpec;
+
+// Programs of a unit that are compiled together.
+typedef struct DrvProgs {
+  Decl **at;
+  uint32_t n;
+} DrvProgs;
+
 bool drv_call(Ctx *cx, Decl *prog, DrvCall *out);
 DrvArg *drv_arg(DrvCall *c, const char *name);  // NULL: a diagnostic
 bool drv_set_dim(DrvCall *c, const char *name, int64_t v, const char *from);
@@ -135,7 +148,7 @@ bool drv_ragged(DrvCall *c);
 // Allocates the outputs; every dim must be known.
 bool drv_outputs(DrvCall *c);
 // The const dims and dtypes of the call as one specialization.
-bool drv_choose(DrvCall *c, FeBind **binds, uint32_t *n);
+bool drv_choose(DrvCall *c, DrvSpec *out);
 // Physical extent, -1 if not known yet.
 int64_t drv_extent(const DrvCall *c, const DrvArg *a, uint32_t axis);
 void *drv_alloc(Ctx *cx, NpyArray *x);
@@ -164,11 +177,11 @@ double drv_tolerance(const DrvCall *c);
 // ---------------------------------------------------------------- compiling
 // A program for one specialization at a level. target: a CPU row; NULL below
 // LV_TILE.
-Module *drv_lower(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
-                  const Target *target, Level to, const DrvOptions *opt);
+Module *drv_lower(Ctx *cx, DrvSpec s, const Target *target, Level to,
+                  const DrvOptions *opt);
 // The text of programs at an IR level, separated by "# -----" lines.
-bool drv_emit_ir(Ctx *cx, Decl **progs, uint32_t n, Level to,
-                 const DrvOptions *opt, Buf *out);
+bool drv_emit_ir(Ctx *cx, DrvProgs progs, Level to, const DrvOptions *opt,
+                 Buf *out);
 
 typedef enum DrvStage {
   DRV_LLVM,
@@ -184,8 +197,8 @@ typedef enum DrvStage {
 // Code of all programs for all targets and specializations; of the stages of a
 // GPU, that of the only one. `header` may be NULL; `out` is not touched for
 // DRV_HEADER.
-bool drv_compile(Ctx *cx, Decl **progs, uint32_t n, DrvStage what,
-                 const DrvOptions *opt, Buf *out, Buf *header);
+bool drv_compile(Ctx *cx, DrvProgs progs, DrvStage what, const DrvOptions *opt,
+                 Buf *out, Buf *header);
 
 // A number that needs no run: dims (NULL: none are known), constants, builtin
 // functions. False if e is more than that.

@@ -62,8 +62,8 @@ static Module *lower(Facts *f, Decl *d, bool dims, const Target *t, Level to) {
   uint32_t n = fe_specializations(&f->cx, d, NULL, 0, &binds, &width);
   if (!n) return NULL;
   DrvOptions opt = {0};
-  return drv_lower(&f->cx, d, binds, dims ? width : only_types(binds, width), t,
-                   to, &opt);
+  DrvSpec s = {d, binds, dims ? width : only_types(binds, width)};
+  return drv_lower(&f->cx, s, t, to, &opt);
 }
 
 // The best level of this machine that the table knows.

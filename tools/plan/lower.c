@@ -104,10 +104,10 @@ void drv_print_options(const Decl *prog, const Target *target, Level from,
   pass_print_options(&run, rest, out);
 }
 
-Module *drv_lower(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
-                  const Target *target, Level to, const DrvOptions *opt) {
-  Module *m = drv_lower_attn(cx, prog, binds, n);
-  PipelineOpt run = {.pass = pass_options(prog, target, opt),
+Module *drv_lower(Ctx *cx, DrvSpec s, const Target *target, Level to,
+                  const DrvOptions *opt) {
+  Module *m = drv_lower_attn(cx, s.prog, s.binds, s.n);
+  PipelineOpt run = {.pass = pass_options(s.prog, target, opt),
                      .verify_each = opt->verify_each,
                      .print_after_all = opt->print_after_all,
                      .time = opt->time_passes,

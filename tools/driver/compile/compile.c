@@ -54,7 +54,7 @@ static bool emit_program(Ctx *cx, Decl *prog, const Target *t, Level to,
     uint32_t kept = bound_for(to, opt, b, width);
     if (last && same_binds(last, b, kept)) continue;
     last = b;
-    Module *m = drv_lower(cx, prog, b, kept, t, to, opt);
+    Module *m = drv_lower(cx, (DrvSpec){prog, b, kept}, t, to, opt);
     if (!m) return false;
     title(prog, b, kept, out);
     drv_print_options(prog, t, to, opt, out);
@@ -63,17 +63,17 @@ static bool emit_program(Ctx *cx, Decl *prog, const Target *t, Level to,
   return n > 0;
 }
 
-bool drv_emit_ir(Ctx *cx, Decl **progs, uint32_t n, Level to,
-                 const DrvOptions *opt, Buf *out) {
+bool drv_emit_ir(Ctx *cx, DrvProgs progs, Level to, const DrvOptions *opt,
+                 Buf *out) {
   const char *name = opt->targets ? opt->targets : "cpu";
   DrvTargets targets = {0};
   bool ok = true;
   if (!drv_targets(cx, name, &targets)) return false;
   // `cpu` alone shows the lowest level, whatever machine this is.
   uint32_t nt = strcmp(name, "cpu") == 0 || to == LV_ATTN ? 1 : targets.n;
-  for (uint32_t i = 0; i < n && ok; i++)
+  for (uint32_t i = 0; i < progs.n && ok; i++)
     for (uint32_t k = 0; k < nt && ok; k++)
-      ok = emit_program(cx, progs[i], targets.at[k], to, opt, out);
+      ok = emit_program(cx, progs.at[i], targets.at[k], to, opt, out);
   return ok;
 }
 
@@ -106,12 +106,13 @@ static const char *name_of(Ctx *cx, const Decl *prog, const FeBind *binds,
   return intern(&cx->names, b.at);
 }
 
-static bool signature(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
-                      const DrvOptions *opt, CgProgram *out) {
-  FeBind *types = NEWN(&cx->session, FeBind, n + 1);
+static bool signature(Ctx *cx, DrvSpec s, const DrvOptions *opt,
+                      CgProgram *out) {
+  Decl *prog = s.prog;
+  FeBind *types = NEWN(&cx->session, FeBind, s.n + 1);
   uint32_t nt = 0;
-  for (uint32_t i = 0; i < n; i++)
-    if (binds[i].dtype != DT_NONE) types[nt++] = binds[i];
+  for (uint32_t i = 0; i < s.n; i++)
+    if (s.binds[i].dtype != DT_NONE) types[nt++] = s.binds[i];
   Module *m = drv_lower_attn(cx, prog, types, nt);
   Func *f = m ? ir_find(m, prog->name) : NULL;
   if (!f) return false;
@@ -124,16 +125,15 @@ static bool signature(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
 }
 
 // D == 64 and Dv == 64
-static CgExpr when(Ctx *cx, const CgProgram *p, const FeBind *binds,
-                   uint32_t n) {
-  DimTab *t = p->dims;
+static CgExpr when(Ctx *cx, const CgProgram *p, DrvSpec s) {
+  DimTab *t = (DimTab *)p->dims;
   CgExpr all = {0};
-  for (uint32_t i = 0; i < n; i++) {
+  for (uint32_t i = 0; i < s.n; i++) {
+    const FeBind *b = &s.binds[i];
     uint32_t sym;
-    if (binds[i].dtype != DT_NONE || !dim_find_sym(t, binds[i].name, &sym))
-      continue;
+    if (b->dtype != DT_NONE || !dim_find_sym(t, b->name, &sym)) continue;
     CgExpr have = cg_expr_dim(cx, t, dim_sym(t, sym));
-    CgExpr want = cg_expr_dim(cx, t, dim_const(t, binds[i].value));
+    CgExpr want = cg_expr_dim(cx, t, dim_const(t, b->value));
     CgExpr one = cg_expr_bin(cx, have, ATTN_X_EQ, want);
     all = all.n ? cg_expr_bin(cx, all, ATTN_X_AND, one) : one;
   }
@@ -228,51 +228,49 @@ static bool adds_nothing(Ctx *cx, const Module *before, const Module *m) {
          strcmp(text, text_of(cx, before)) == 0;
 }
 
-Module *drv_lower_mach(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
-                       const Target *t, const DrvOptions *opt,
-                       const char *name) {
-  Module *m = drv_lower(cx, prog, binds, n, t, LV_MACH, opt);
-  if (m && strcmp(name, prog->name) != 0) rename_func(m, prog->name, name);
+Module *drv_lower_mach(Ctx *cx, DrvSpec s, const Target *t,
+                       const DrvOptions *opt, const char *name) {
+  Module *m = drv_lower(cx, s, t, LV_MACH, opt);
+  if (m && strcmp(name, s.prog->name) != 0) rename_func(m, s.prog->name, name);
   return m;
 }
 
 // again: the variant before is the same specialization for another level. A
 // level whose code would be that one's is left out.
-static bool add_variant(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
-                        const Target *t, const DrvOptions *opt, bool again,
-                        CgProgram *p) {
-  Module *m = drv_lower_mach(cx, prog, binds, n, t, opt, p->name);
+static bool add_variant(Ctx *cx, DrvSpec s, const Target *t,
+                        const DrvOptions *opt, bool again, CgProgram *p) {
+  Module *m = drv_lower_mach(cx, s, t, opt, p->name);
   if (!m) return false;
   if (p->nvariants && again &&
       adds_nothing(cx, p->variants[p->nvariants - 1].mod, m))
     return true;
   CgVariant *all = NEWN(&cx->session, CgVariant, p->nvariants + 1);
   if (p->nvariants) memcpy(all, p->variants, sizeof *all * p->nvariants);
-  all[p->nvariants++] = (CgVariant){m, when(cx, p, binds, n)};
+  all[p->nvariants++] = (CgVariant){m, when(cx, p, s)};
   p->variants = all;
   return true;
 }
 
 // Of a program for decoding: in front of the variant just made, its kernel for
 // groups of heads, if it has groups, and in front of that the one for few rows.
-static bool add_few(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
-                    const Target *t, const DrvOptions *opt, CgProgram *p) {
-  const char *queries = is_decode(prog) ? drv_queries(p) : NULL;
+static bool add_few(Ctx *cx, DrvSpec s, const Target *t, const DrvOptions *opt,
+                    CgProgram *p) {
+  const char *queries = is_decode(s.prog) ? drv_queries(p) : NULL;
   uint32_t last = p->nvariants - 1;
   if (!queries || strcmp(p->variants[last].mod->target, t->name)) return true;
   CgVariant whole = p->variants[last];
   DrvOptions few = *opt, group = *opt;
   few.few = group.group = true;
   p->nvariants = last;
-  if (!add_variant(cx, prog, binds, n, t, &few, false, p)) return false;
-  DimTab *dims = p->dims;
+  if (!add_variant(cx, s, t, &few, false, p)) return false;
+  DimTab *dims = (DimTab *)p->dims;
   Dim rows = drv_rows(p, dims);
   CgVariant *all = p->variants;
   if (rows)
     all[last].when = when_most(cx, dims, all[last].when, rows, COST_CPU_FEW);
   if (drv_grouped(dims, rows)) {
-    if (!add_variant(cx, prog, binds, n, t, &group, false, p)) return false;
-    all = p->variants;
+    if (!add_variant(cx, s, t, &group, false, p)) return false;
+    all = (CgVariant *)p->variants;
     last++;
     all[last].when = when_few(cx, p, all[last].when, queries, COST_FEW_QUERIES);
   }
@@ -294,15 +292,14 @@ static Dim warps_rows(const Module *m, const Decl *prog, const char *name,
   return keys ? rows_of(f, to) : DIM_NONE;
 }
 
-void drv_fit_gpu(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
-                 DrvOptions *opt) {
+void drv_fit_gpu(DrvCall *c, DrvSpec s, const Target *t, DrvOptions *opt) {
   DrvOptions few = *opt;
   few.few = true;
   int64_t have;
   if (!t->gpu.hopper || c->prog->kind != DE_ATTENTION) return;
   Ctx *cx = c->cx;
   DiagMark mark = diag_mark(cx);
-  Module *m = drv_lower(cx, c->prog, binds, n, t, LV_TILE, &few);
+  Module *m = drv_lower(cx, s, t, LV_TILE, &few);
   diag_forget(cx, mark);
   DimTab *dims = c->prog->dims;
   Dim rows = warps_rows(m, c->prog, c->prog->name, dims);
@@ -316,12 +313,13 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
   const Recipe *r = &whole->recipe;
   DimTab *dims = p->dims;
   CgDevice d;
-  if (!is_decode(r->prog) || r->opt.few || !r->target->gpu.hopper) return false;
+  if (!is_decode(r->spec.prog) || r->opt.few || !r->target->gpu.hopper)
+    return false;
   *few = (Built){.recipe = *r, .program = whole->program};
   few->recipe.opt.few = true;
   DiagMark mark = diag_mark(cx);
   Dim rows = drv_make_device(cx, p, few, &d)
-                 ? warps_rows(few->mod, r->prog, p->name, dims)
+                 ? warps_rows(few->mod, r->spec.prog, p->name, dims)
                  : DIM_NONE;
   if (!rows || drv_same_text(d.text, p->devices[p->ndevices - 1].text)) {
     diag_forget(cx, mark);
@@ -335,11 +333,11 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
 
 // The same for a GPU; code is assembled when all variants are there. Code that
 // some tensors are not made for is followed by one that takes any.
-static bool add_gpu(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
-                    const Target *t, const DrvOptions *opt, uint32_t number,
-                    CgProgram *p, Builts *built) {
-  Built b = {.recipe = {prog, binds, n, t, when(cx, p, binds, n), *opt},
-             .program = number};
+static bool add_gpu(Ctx *cx, const Recipe *r, uint32_t number, CgProgram *p,
+                    Builts *built) {
+  const DrvOptions *opt = &r->opt;
+  Built b = {.recipe = *r, .program = number};
+  b.recipe.when = when(cx, p, r->spec);
   if (!drv_add_device(cx, p, &b)) return false;
   Built few;
   if (!opt->first && add_decode(cx, p, &b, &few))
@@ -385,22 +383,21 @@ static bool add_steps(Ctx *cx, const DrvOptions *opt, CgProgram *p,
   return true;
 }
 
-bool drv_device_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
-                        const Target *target, const DrvOptions *opt,
-                        CgProgram *out, Builts *built) {
-  return signature(cx, prog, binds, n, opt, out) &&
-         add_gpu(cx, prog, binds, n, target, opt, 0, out, built) &&
+bool drv_device_program(Ctx *cx, DrvSpec s, const Target *target,
+                        const DrvOptions *opt, CgProgram *out, Builts *built) {
+  Recipe r = {.spec = s, .target = target, .opt = *opt};
+  return signature(cx, s, opt, out) && add_gpu(cx, &r, 0, out, built) &&
          drv_assemble(cx, opt, out, built->at, built->n);
 }
 
-bool drv_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
-                 const Target *target, const DrvOptions *opt, CgProgram *out) {
+bool drv_program(Ctx *cx, DrvSpec s, const Target *target,
+                 const DrvOptions *opt, CgProgram *out) {
   Builts built = {0};
   if (target->kind == TARGET_GPU)
-    return drv_device_program(cx, prog, binds, n, target, opt, out, &built) &&
+    return drv_device_program(cx, s, target, opt, out, &built) &&
            !diag_has_bug(cx);
-  return signature(cx, prog, binds, n, opt, out) &&
-         add_variant(cx, prog, binds, n, target, opt, false, out);
+  return signature(cx, s, opt, out) &&
+         add_variant(cx, s, target, opt, false, out);
 }
 
 static CgProgram *find_program(CgPrograms *all, uint32_t from,
@@ -410,18 +407,17 @@ static CgProgram *find_program(CgPrograms *all, uint32_t from,
   return NULL;
 }
 
-static bool add_target(Ctx *cx, Decl *prog, const FeBind *b, uint32_t width,
-                       const DrvTargets *targets, uint32_t k,
-                       const DrvOptions *opt, CgProgram *p, uint32_t number,
-                       Builts *built) {
-  const Target *t = targets->at[k];
+// again: as of add_variant; number: that of p.
+static bool add_target(Ctx *cx, const Recipe *r, bool again, uint32_t number,
+                       CgProgram *p, Builts *built) {
+  const Target *t = r->target;
   if (t->kind != TARGET_GPU)
-    return add_variant(cx, prog, b, width, t, opt, k > 0, p) &&
-           add_few(cx, prog, b, width, t, opt, p);
+    return add_variant(cx, r->spec, t, &r->opt, again, p) &&
+           add_few(cx, r->spec, t, &r->opt, p);
   uint32_t last = built->n;
-  if (!add_gpu(cx, prog, b, width, t, opt, number, p, built)) return false;
+  if (!add_gpu(cx, r, number, p, built)) return false;
   Built whole = built->at[last], steps;
-  if (!add_steps(cx, opt, p, &whole, &steps)) return true;
+  if (!add_steps(cx, &r->opt, p, &whole, &steps)) return true;
   built->at[last] = steps;
   vec_push(&cx->session, built, whole);
   return true;
@@ -451,28 +447,29 @@ bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
   uint32_t n =
       fe_specializations(cx, prog, opt->fixed.at, opt->fixed.n, &binds, &width);
   for (uint32_t i = 0; i < n; i++) {
-    const FeBind *b = binds + (size_t)i * width;
-    CgProgram *p = find_program(out, from, name_of(cx, prog, b, width));
+    Recipe r = {.spec = {prog, binds + (size_t)i * width, width}, .opt = *opt};
+    const char *name = name_of(cx, prog, r.spec.binds, width);
+    CgProgram *p = find_program(out, from, name);
     if (!p) {
       CgProgram fresh;
-      if (!signature(cx, prog, b, width, opt, &fresh)) return false;
+      if (!signature(cx, r.spec, opt, &fresh)) return false;
       vec_push(&cx->session, out, fresh);
       p = &out->at[out->n - 1];
     }
-    for (uint32_t k = 0; k < targets->n; k++)
-      if (!add_target(cx, prog, b, width, targets, k, opt, p,
-                      (uint32_t)(p - out->at), &built))
-        return false;
+    uint32_t number = (uint32_t)(p - out->at);
+    for (uint32_t k = 0; k < targets->n; k++) {
+      r.target = targets->at[k];
+      if (!add_target(cx, &r, k > 0, number, p, &built)) return false;
+    }
   }
   return n > 0 && assemble_all(cx, opt, out, from, &built) && !diag_has_bug(cx);
 }
 
 // ---------------------------------------------------------------- all programs
-static bool collect(Ctx *cx, Decl **progs, uint32_t n,
-                    const DrvTargets *targets, const DrvOptions *opt,
-                    CgPrograms *all) {
-  for (uint32_t i = 0; i < n; i++)
-    if (!drv_programs(cx, progs[i], targets, opt, all)) return false;
+static bool collect(Ctx *cx, DrvProgs progs, const DrvTargets *targets,
+                    const DrvOptions *opt, CgPrograms *all) {
+  for (uint32_t i = 0; i < progs.n; i++)
+    if (!drv_programs(cx, progs.at[i], targets, opt, all)) return false;
   return true;
 }
 
@@ -487,8 +484,8 @@ static bool emit_container(Ctx *cx, const CgPrograms *all,
   return false;
 }
 
-bool drv_compile(Ctx *cx, Decl **progs, uint32_t n, DrvStage what,
-                 const DrvOptions *opt, Buf *out, Buf *header) {
+bool drv_compile(Ctx *cx, DrvProgs progs, DrvStage what, const DrvOptions *opt,
+                 Buf *out, Buf *header) {
   static const CgEmit emits[] = {[DRV_LLVM] = CG_LLVM,
                                  [DRV_ASM] = CG_ASM,
                                  [DRV_OBJECT] = CG_OBJECT};
@@ -496,8 +493,8 @@ bool drv_compile(Ctx *cx, Decl **progs, uint32_t n, DrvStage what,
   DrvTargets targets = {0};
   if (!drv_targets(cx, opt->targets, &targets)) return false;
   if (drv_is_gpu_stage(&targets, what))
-    return drv_emit_gpu(cx, progs, n, &targets, what, opt, out);
-  if (!collect(cx, progs, n, &targets, opt, &all)) return false;
+    return drv_emit_gpu(cx, progs, &targets, what, opt, out);
+  if (!collect(cx, progs, &targets, opt, &all)) return false;
   if (what == DRV_CONTAINER) return emit_container(cx, &all, opt, out);
   if (header && !cg_header(cx, all.at, all.n, opt->prefix, header))
     return false;

@@ -21,19 +21,17 @@ Dim drv_rows(const CgProgram *p, DimTab *to);
 // Are they more than the queries?
 bool drv_grouped(const DimTab *t, Dim rows);
 // The same on a GPU, where rows of one group of warps are few: sets opt->few.
-void drv_fit_gpu(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
-                 DrvOptions *opt);
+void drv_fit_gpu(DrvCall *c, DrvSpec s, const Target *t, DrvOptions *opt);
 // The program for the shape of a call: sets opt->few or opt->group if it is
 // one of those kernels.
-bool drv_fit(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
-             DrvOptions *opt, CgProgram *p);
+bool drv_fit(DrvCall *c, DrvSpec s, const Target *t, DrvOptions *opt,
+             CgProgram *p);
 // The same for one specialization and target.
-bool drv_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
-                 const Target *target, const DrvOptions *opt, CgProgram *out);
+bool drv_program(Ctx *cx, DrvSpec s, const Target *target,
+                 const DrvOptions *opt, CgProgram *out);
 
 // To level mach, with the program's functions called `name`.
-Module *drv_lower_mach(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
-                       const Target *t, const DrvOptions *opt,
-                       const char *name);
+Module *drv_lower_mach(Ctx *cx, DrvSpec s, const Target *t,
+                       const DrvOptions *opt, const char *name);
 
 #endif

@@ -53,9 +53,9 @@ static void *work(void *data) {
     if (i >= w->crew->parts->n) return NULL;
     Part *p = w->crew->parts->at[i];
     CgKernels one = {.at = &p->kernel, .n = 1};
+    CgAssembled out = {&p->out, &one, &p->said};
     p->out = p->said = (Buf){.arena = &w->cx.session};
-    p->ok = cg_ptxas(&w->cx, p->target, p->ptx, &p->levels, &p->out, &one,
-                     &p->said);
+    p->ok = cg_ptxas(&w->cx, p->target, p->ptx, &p->levels, &out);
   }
 }
 
@@ -87,7 +87,8 @@ static CgBytes keep(Ctx *cx, const Buf *b) {
 // Diagnostics are those of the first that failed, made again.
 static bool take(Ctx *cx, Part *p) {
   Buf unused = {.arena = &cx->session};
-  if (!p->ok) return cg_ptxas(cx, p->target, p->ptx, NULL, &unused, NULL, NULL);
+  CgAssembled out = {.cubin = &unused};
+  if (!p->ok) return cg_ptxas(cx, p->target, p->ptx, NULL, &out);
   p->cubin = keep(cx, &p->out);
   p->log = keep(cx, &p->said);
   p->done = true;
@@ -278,11 +279,11 @@ static bool other_levels(Yard *y, const Built *b, Built *out) {
 
 // A try with fewer registers, other levels or smaller tiles; false: none is
 // left.
-static bool next_try(Yard *y, const CgProgram *p, const CgDevice *dev,
-                     Built *of, CgBytes tried, Built *b, CgDevice *d) {
-  if (drv_leaner(y->cx, p, of, dev, tried, b, d)) return true;
-  *d = *dev;
-  return other_levels(y, of, b) || drv_smaller_tiles(y->cx, p, of, tried, b, d);
+static bool next_try(Yard *y, const CgProgram *p, const Flawed *of, Built *b,
+                     CgDevice *d) {
+  if (drv_leaner(y->cx, p, of, b, d)) return true;
+  *d = *of->device;
+  return other_levels(y, of->built, b) || drv_smaller_tiles(y->cx, p, of, b, d);
 }
 
 // Those with flaws once more; the better code stays. False if nothing is left
@@ -294,11 +295,13 @@ static bool improve(Yard *y, const CgProgram *p, CgDevice *dev, Built *built,
   CgDevice *d = NEWN(&cx->session, CgDevice, n);
   const CgKernels **than = NEWN(&cx->session, const CgKernels *, n);
   uint32_t *which = NEWN(&cx->session, uint32_t, n), m = 0;
-  for (uint32_t i = 0; i < n; i++)
+  for (uint32_t i = 0; i < n; i++) {
+    Flawed of = {&built[i], &dev[i], tried[i]};
     if (tried[i].n && cg_flaws(&built[i].kernels) &&
-        next_try(y, p, &dev[i], &built[i], tried[i], &b[m], &d[m]))
+        next_try(y, p, &of, &b[m], &d[m]))
       than[m] = &built[i].kernels, which[m++] = i;
     else tried[i].n = 0;
+  }
   if (!m || !assemble(y, d, b, than, m)) return false;
   for (uint32_t k = 0; k < m; k++) {
     uint32_t i = which[k];

@@ -207,8 +207,7 @@ bool drv_needs_strided(const Built *b) {
 
 static bool lower(Ctx *cx, const CgProgram *p, Built *b) {
   const Recipe *r = &b->recipe;
-  b->mod =
-      drv_lower_mach(cx, r->prog, r->binds, r->n, r->target, &r->opt, p->name);
+  b->mod = drv_lower_mach(cx, r->spec, r->target, &r->opt, p->name);
   b->kernels = (CgKernels){0};
   return b->mod != NULL;
 }
@@ -306,14 +305,12 @@ static size_t code_bytes(const CgDevice *d) {
 
 uint32_t drv_kernels(DrvCall *c, const Target *t, DrvOptions *opt,
                      DrvKernel *out, uint32_t max) {
-  FeBind *binds;
-  uint32_t n;
+  DrvSpec s;
   CgProgram p;
   Builts all = {0};
   DrvOptions first = *opt;
   first.first = true;
-  if (!drv_choose(c, &binds, &n) ||
-      !drv_device_program(c->cx, c->prog, binds, n, t, &first, &p, &all))
+  if (!drv_choose(c, &s) || !drv_device_program(c->cx, s, t, &first, &p, &all))
     return 0;
   Built b = all.at[0];
   for (uint32_t i = 0; i < b.kernels.n && i < max; i++) {

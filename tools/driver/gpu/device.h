@@ -11,9 +11,7 @@
 
 // What a variant is made of.
 typedef struct Recipe {
-  Decl *prog;
-  const FeBind *binds;
-  uint32_t n;
+  DrvSpec spec;
   const Target *target;
   CgExpr when;  // it may be called
   DrvOptions opt;
@@ -45,6 +43,13 @@ typedef struct Built {
 } Built;
 typedef Vec(Built) Builts;
 
+// Code that better is looked for: its device, and the last text that was tried.
+typedef struct Flawed {
+  Built *built;
+  CgDevice *device;
+  CgBytes last;
+} Flawed;
+
 bool drv_is_amd(const Built *b);
 bool drv_same_text(CgBytes a, CgBytes b);
 // What needs no local memory says so.
@@ -73,18 +78,18 @@ bool drv_flawed_text(Ctx *cx, const CgProgram *p, const Built *known,
                      const CgDevice *of, Built *b, CgDevice *out);
 // The roles and tiles of a kernel as text (kernel.c).
 void drv_describe(Ctx *cx, const CgKernelRecord *r, DrvKernel *out);
-// A recipe like that of *b for code that keeps fewer registers in kernels with
-// flaws, and its code, unlike its own (`of`) and the last that was tried; then
+// A recipe like that of `of` for code that keeps fewer registers in kernels
+// with flaws, and its code, unlike its own and the last that was tried; then
 // with the best of all that was tried.
-bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, const CgDevice *of,
-                CgBytes last, Built *out, CgDevice *dev);
+bool drv_leaner(Ctx *cx, const CgProgram *p, const Flawed *of, Built *out,
+                CgDevice *dev);
 // Notes what b, once assembled, spills.
 void drv_note_lean(Leaning *all, const Built *b);
 // The flaws of kernel i at ptxas's own level of register usage so far.
 CgLevels drv_own_flaws(const Leaning *all, uint32_t i);
 // The same with smaller tiles.
-bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b,
-                       CgBytes text, Built *out, CgDevice *dev);
+bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Flawed *of,
+                       Built *out, CgDevice *dev);
 // Machine code for the last n devices of p; built are theirs (assemble.c).
 // Without a ptxas nothing happens.
 bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
@@ -92,14 +97,13 @@ bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
 
 // drv_program for one specialization and a GPU, with what is known of its
 // devices.
-bool drv_device_program(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n,
-                        const Target *target, const DrvOptions *opt,
-                        CgProgram *out, Builts *built);
+bool drv_device_program(Ctx *cx, DrvSpec s, const Target *target,
+                        const DrvOptions *opt, CgProgram *out, Builts *built);
 
 // Is the stage one of a GPU's code? llvm and asm are if all targets are GPUs.
 bool drv_is_gpu_stage(const DrvTargets *targets, DrvStage what);
 // Appends it, of the only variant; an error if there are several.
-bool drv_emit_gpu(Ctx *cx, Decl **progs, uint32_t n, const DrvTargets *targets,
+bool drv_emit_gpu(Ctx *cx, DrvProgs progs, const DrvTargets *targets,
                   DrvStage what, const DrvOptions *opt, Buf *out);
 
 #endif

@@ -40,9 +40,9 @@ bool drv_is_gpu_stage(const DrvTargets *targets, DrvStage what) {
 // --fn gqa --dim T=bf16,D=64 --target sm_90a
 static void name_choice(const Recipe *r, Buf *out) {
   if (out->n) buf_char(out, '\n');
-  buf_printf(out, "--fn %s", r->prog->name);
-  for (uint32_t i = 0; i < r->n; i++) {
-    const FeBind *b = &r->binds[i];
+  buf_printf(out, "--fn %s", r->spec.prog->name);
+  for (uint32_t i = 0; i < r->spec.n; i++) {
+    const FeBind *b = &r->spec.binds[i];
     buf_printf(out, "%s%s=", i ? "," : " --dim ", b->name);
     if (b->dtype != DT_NONE) buf_str(out, dtype_name(b->dtype));
     else buf_printf(out, "%lld", (long long)b->value);
@@ -58,9 +58,7 @@ static bool add_choices(Ctx *cx, Decl *prog, const DrvTargets *targets,
   for (uint32_t i = 0; i < n; i++)
     for (uint32_t k = 0; k < targets->n; k++) {
       if (!has_stage(targets->at[k], what)) continue;
-      Recipe r = {.prog = prog,
-                  .binds = binds + (size_t)i * width,
-                  .n = width,
+      Recipe r = {.spec = {prog, binds + (size_t)i * width, width},
                   .target = targets->at[k]};
       if (!p->count) p->one = r;
       if (p->count++ < MAX_NAMED) name_choice(&r, &p->choices);
@@ -117,11 +115,11 @@ static bool put_device(Ctx *cx, DrvStage what, const Built *b,
   return true;
 }
 
-bool drv_emit_gpu(Ctx *cx, Decl **progs, uint32_t n, const DrvTargets *targets,
+bool drv_emit_gpu(Ctx *cx, DrvProgs progs, const DrvTargets *targets,
                   DrvStage what, const DrvOptions *opt, Buf *out) {
   Pick pick = {.choices.arena = &cx->session};
-  for (uint32_t i = 0; i < n; i++)
-    if (!add_choices(cx, progs[i], targets, what, opt, &pick)) return false;
+  for (uint32_t i = 0; i < progs.n; i++)
+    if (!add_choices(cx, progs.at[i], targets, what, opt, &pick)) return false;
   if (!only_one(cx, &pick, stages[what].name, opt->targets)) return false;
   const Recipe *r = &pick.one;
   DrvOptions o = *opt;
@@ -129,7 +127,6 @@ bool drv_emit_gpu(Ctx *cx, Decl **progs, uint32_t n, const DrvTargets *targets,
   o.assembly = what == DRV_AMDGCN || what == DRV_ASM;
   CgProgram p;
   Builts built = {0};
-  return drv_device_program(cx, r->prog, r->binds, r->n, r->target, &o, &p,
-                            &built) &&
+  return drv_device_program(cx, r->spec, r->target, &o, &p, &built) &&
          put_device(cx, what, &built.at[0], &p.devices[0], out);
 }

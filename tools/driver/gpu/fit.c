@@ -22,7 +22,7 @@ static bool no_room(const Ctx *cx) {
 
 bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
   const Recipe *r = &b->recipe;
-  bool asked = drv_tiles_asked(r->prog, r->target, &r->opt);
+  bool asked = drv_tiles_asked(r->spec.prog, r->target, &r->opt);
   DiagMark mark = diag_mark(cx);
   for (int i = 0;; i++) {
     if (drv_device_text(cx, p, b, out)) return true;
@@ -46,8 +46,7 @@ static int64_t registers_for(const Built *b, bool again) {
 // Whether the recipe's tiles are those of b, or of the last try for it.
 static bool is_known(Ctx *cx, const CgProgram *p, const Recipe *r,
                      const Built *b) {
-  const Module *m = drv_lower_mach(cx, r->prog, r->binds, r->n, r->target,
-                                   &r->opt, p->name),
+  const Module *m = drv_lower_mach(cx, r->spec, r->target, &r->opt, p->name),
                *have[] = {b->mod, b->tried};
   Buf text = {.arena = &cx->session};
   if (!m) return false;
@@ -118,18 +117,19 @@ static bool next_lean(const Built *b, int64_t *lean) {
   return l->ntried < COST_LEAN_TRIES;
 }
 
-bool drv_leaner(Ctx *cx, const CgProgram *p, Built *b, const CgDevice *of,
-                CgBytes last, Built *out, CgDevice *dev) {
+bool drv_leaner(Ctx *cx, const CgProgram *p, const Flawed *of, Built *out,
+                CgDevice *dev) {
+  Built *b = of->built;
   int64_t lean;
   if (b->recipe.target->gpu.vendor == VENDOR_AMD) return false;
   DiagMark mark = diag_mark(cx);
   while (next_lean(b, &lean)) {
     *out = *b;
     out->recipe.opt.relief = lean;
-    if (!drv_flawed_text(cx, p, b, of, out, dev))
+    if (!drv_flawed_text(cx, p, b, of->device, out, dev))
       b->leaning.ntried = COST_LEAN_TRIES;
-    else if (!drv_same_text(dev->text, of->text) &&
-             !drv_same_text(dev->text, last)) {
+    else if (!drv_same_text(dev->text, of->device->text) &&
+             !drv_same_text(dev->text, of->last)) {
       cx->remarks.n = mark.remarks;
       ctx_remark(cx, "%s: code that keeps fewer registers", p->name);
       return true;
@@ -149,10 +149,11 @@ static bool one_less(const Built *b, Recipe *r) {
   return true;
 }
 
-bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b,
-                       CgBytes text, Built *out, CgDevice *dev) {
+bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Flawed *of,
+                       Built *out, CgDevice *dev) {
+  const Built *b = of->built;
   const Recipe *r = &b->recipe;
-  if (drv_tiles_asked(r->prog, r->target, &r->opt)) return false;
+  if (drv_tiles_asked(r->spec.prog, r->target, &r->opt)) return false;
   DiagMark mark = diag_mark(cx);
   *out = (Built){.recipe = *r,
                  .program = b->program,
@@ -179,7 +180,7 @@ bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b,
                  "free: %s",
                  p->name, (long long)*spare, flaw);
     if (!drv_device_text(cx, p, out, dev)) break;
-    if (!drv_same_text(dev->text, text)) return true;
+    if (!drv_same_text(dev->text, of->last)) return true;
   }
   diag_forget(cx, mark);
   return false;

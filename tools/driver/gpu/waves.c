@@ -174,7 +174,7 @@ static int64_t groups_of(const Built *b) {
   const CgKernelRecord *k =
       b->kernels.n ? &b->kernels.at[b->kernels.n - 1] : NULL;
   if (!k || !r->target->gpu.hopper || r->opt.most_groups ||
-      drv_tiles_asked(r->prog, r->target, &r->opt))
+      drv_tiles_asked(r->spec.prog, r->target, &r->opt))
     return 0;
   int64_t groups = k->threads / HW_GROUP_THREADS - 1;
   return groups > LEAST ? groups : 0;

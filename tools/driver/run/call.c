@@ -225,7 +225,7 @@ bool drv_set_scalar(DrvCall *c, DrvArg *a, double v) {
   return true;
 }
 
-bool drv_choose(DrvCall *c, FeBind **binds, uint32_t *n) {
+bool drv_choose(DrvCall *c, DrvSpec *out) {
   DrvBinds fixed = {0};
   const DimTab *t = c->prog->dims;
   for (uint32_t i = 0; i < t->syms.n; i++) {
@@ -237,5 +237,10 @@ bool drv_choose(DrvCall *c, FeBind **binds, uint32_t *n) {
     FeBind b = {c->prog->generics.at[i].name, 0, c->types[i]};
     if (c->types[i] != DT_NONE) vec_push(&c->cx->session, &fixed, b);
   }
-  return fe_specializations(c->cx, c->prog, fixed.at, fixed.n, binds, n) > 0;
+  FeBind *binds;
+  uint32_t width;
+  if (!fe_specializations(c->cx, c->prog, fixed.at, fixed.n, &binds, &width))
+    return false;
+  *out = (DrvSpec){c->prog, binds, width};
+  return true;
 }

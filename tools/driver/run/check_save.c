@@ -25,13 +25,11 @@ static const char *path_of(const Saver *s, const char *file) {
 
 static bool save_code(Saver *s) {
   const DrvChecker *k = s->k;
-  FeBind *binds;
-  uint32_t n;
+  DrvSpec spec;
   CgProgram p;
   Buf object = {.arena = &k->cx->session};
   DrvOptions fit = *k->opt;
-  if (!drv_choose(s->c, &binds, &n) ||
-      !drv_fit(s->c, binds, n, k->target, &fit, &p) ||
+  if (!drv_choose(s->c, &spec) || !drv_fit(s->c, spec, k->target, &fit, &p) ||
       !cg_compile(k->cx, &p, 1, CG_OBJECT, &object))
     return false;
   const char *file = arena_printf(&k->cx->session, "%s.so", k->name);

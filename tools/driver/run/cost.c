@@ -299,14 +299,13 @@ static void count_op(void *data, Op *op) {
 }
 
 // The axis whose coordinates the pass `tile` makes lanes of.
-static int lane_axis(DrvCall *c, const FeBind *binds, uint32_t n,
-                     const DrvOptions *opt, const Target *target,
-                     const Func *f) {
+static int lane_axis(DrvCall *c, DrvSpec s, const DrvOptions *opt,
+                     const Target *target, const Func *f) {
   uint32_t remarks = c->cx->remarks.n;
   DrvOptions quiet = *opt;
   quiet.print_after_all = quiet.time_passes = false;
   quiet.dump_dir = NULL;
-  Module *m = drv_lower(c->cx, c->prog, binds, n, target, LV_TILE, &quiet);
+  Module *m = drv_lower(c->cx, s, target, LV_TILE, &quiet);
   const Func *g = m ? ir_find(m, c->prog->name) : NULL;
   c->cx->remarks.n = remarks;
   for (uint32_t i = 0; g && i < g->grid.n; i++) {
@@ -320,16 +319,15 @@ static int lane_axis(DrvCall *c, const FeBind *binds, uint32_t n,
 bool drv_cost(DrvCall *c, const DrvOptions *opt, const Target *target,
               DrvCost *out) {
   Ctx *cx = c->cx;
-  FeBind *binds;
-  uint32_t n;
+  DrvSpec s;
   *out = (DrvCost){.product = DT_F32};
-  if (!drv_choose(c, &binds, &n)) return false;
-  Module *m = drv_lower(cx, c->prog, binds, n, NULL, LV_ATTN, opt);
+  if (!drv_choose(c, &s)) return false;
+  Module *m = drv_lower(cx, s, NULL, LV_ATTN, opt);
   Func *f = m ? ir_find(m, c->prog->name) : NULL;
   if (!f) return false;
   Count k = {.call = c, .m = m, .f = f, .out = out, .lane = -1};
   if (target) {
-    k.lane = lane_axis(c, binds, n, opt, target, f);
+    k.lane = lane_axis(c, s, opt, target, f);
     bool gpu = target->kind == TARGET_GPU;  // whose tiles vary
     k.tile_q = gpu ? 128 : target->tile_q;
     k.tile_k = gpu ? 128 : target->tile_k;

@@ -16,13 +16,13 @@ struct DrvCode {
   OnGpu *gpu;  // NULL: the CPU
 };
 
-bool drv_fit(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
-             DrvOptions *opt, CgProgram *p) {
+bool drv_fit(DrvCall *c, DrvSpec s, const Target *t, DrvOptions *opt,
+             CgProgram *p) {
   if (t->kind == TARGET_GPU) {
-    drv_fit_gpu(c, binds, n, t, opt);
-    return drv_program(c->cx, c->prog, binds, n, t, opt, p);
+    drv_fit_gpu(c, s, t, opt);
+    return drv_program(c->cx, s, t, opt, p);
   }
-  if (!drv_program(c->cx, c->prog, binds, n, t, opt, p)) return false;
+  if (!drv_program(c->cx, s, t, opt, p)) return false;
   const char *queries = drv_queries(p);
   uint32_t sym;
   int64_t n_rows;
@@ -30,26 +30,25 @@ bool drv_fit(DrvCall *c, const FeBind *binds, uint32_t n, const Target *t,
       !c->known[sym] || c->dims[sym] > COST_FEW_QUERIES)
     return true;
   opt->group = true;
-  if (!drv_program(c->cx, c->prog, binds, n, t, opt, p)) return false;
+  if (!drv_program(c->cx, s, t, opt, p)) return false;
   DimTab *dims = c->prog->dims;
   Dim rows = drv_rows(p, dims);
   opt->few =
       rows && dim_eval(dims, rows, c->dims, &n_rows) && n_rows <= COST_CPU_FEW;
   opt->group &= !opt->few && drv_grouped(dims, rows);
   if (!opt->few) return true;
-  return drv_program(c->cx, c->prog, binds, n, t, opt, p);
+  return drv_program(c->cx, s, t, opt, p);
 }
 
 DrvCode *drv_load(DrvCall *c, const Target *t, const DrvOptions *opt) {
   Ctx *cx = c->cx;
-  FeBind *binds;
-  uint32_t n;
+  DrvSpec s;
   CgProgram p;
   Buf obj = {.arena = &cx->session};
   DrvOptions fit = *opt;
   OnGpu *gpu = t->kind == TARGET_GPU ? drv_on_gpu_open(cx, t) : NULL;
   if (t->kind == TARGET_GPU && !gpu) return NULL;
-  if (!drv_choose(c, &binds, &n) || !drv_fit(c, binds, n, t, &fit, &p) ||
+  if (!drv_choose(c, &s) || !drv_fit(c, s, t, &fit, &p) ||
       !cg_compile(cx, &p, 1, CG_OBJECT, &obj))
     return NULL;
   DrvCode *code = NEW(&cx->session, DrvCode);

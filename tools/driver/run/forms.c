@@ -64,14 +64,13 @@ const int64_t *drv_module_dims(const DrvCall *c, const Module *m,
 bool drv_interpret(DrvCall *c, Level level, const DrvOptions *opt,
                    const char **skip) {
   Ctx *cx = c->cx;
-  FeBind *binds;
-  uint32_t n;
+  DrvSpec s;
   if (oracle_cost(c->prog, c->dims) > TOO_MUCH) {
     *skip = "too large for the interpreter";
     return false;
   }
-  if (!drv_choose(c, &binds, &n)) return false;
-  Module *m = drv_lower(cx, c->prog, binds, n, NULL, level, opt);
+  if (!drv_choose(c, &s)) return false;
+  Module *m = drv_lower(cx, s, NULL, level, opt);
   const Func *f = m ? ir_find(m, c->prog->name) : NULL;
   if (!f) return false;
   InterpTensor *args = NEWN(&cx->session, InterpTensor, c->nargs + 1);
