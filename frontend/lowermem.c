@@ -160,21 +160,29 @@ static void shifted(Fx *x, Access *a, uint32_t pos, Value extent) {
   a->valid = a->valid ? ir_2(b, OP_AND, a->valid, in) : in;
 }
 
-// Coordinates of base axes; base has the dims of `ty`, the result those of
-// `left`.
-static Access access_of(Fx *x, const Ty *ty, const Item *items, uint32_t n,
-                        const Ty *left, const Val *like, Span at) {
+// s[items].
+typedef struct Indexed {
+  const Sym *s;
+  const Item *items;
+  uint32_t n;
+  Span at;
+} Indexed;
+
+// Coordinates of base axes; the result has the dims of `left`.
+static Access access_of(Fx *x, const Indexed *of, const Ty *left,
+                        const Val *like) {
+  const Ty *ty = &of->s->ty;
   Access a = {.like = like};
   uint64_t used = 0;
   uint32_t pos = 0;
-  for (uint32_t i = 0; i < n; i++) {
-    const Item *it = &items[i];
+  for (uint32_t i = 0; i < of->n; i++) {
+    const Item *it = &of->items[i];
     if (it->new_axis) {
       keep_axis(&a, left->shape[a.shape.rank], NO_AXIS);
     } else if (it->kind == ITEM_EXPR) {
       a.idx[pos] = low_i64(x, low_expr(x, it->lo));
       if (it->shifted)
-        shifted(x, &a, pos, low_dim_value(x, ty->shape[pos], at).v);
+        shifted(x, &a, pos, low_dim_value(x, ty->shape[pos], of->at).v);
       pos++;
     } else {
       Dim d = plain_slice(it) ? ty->shape[pos] : left->shape[a.shape.rank];
@@ -193,7 +201,7 @@ Val low_tensor(Fx *x, const Sym *s, const Item *items, uint32_t n, const Ty *ty,
     low_error(x->low, at, "'%s' has no value here", s->name);
     return val_fail(x);
   }
-  Access a = access_of(x, &s->ty, items, n, ty, NULL, at);
+  Access a = access_of(x, &(Indexed){s, items, n, at}, ty, NULL);
   Value phys[MAX_RANK], entry = 0;
   uint32_t k = physical(x, p, a.idx, phys, &entry);
   Val v = a.shape;
@@ -216,7 +224,7 @@ void low_store(Fx *x, const Sym *s, const Item *items, uint32_t n, Val v,
   const Param *p = param_of(x, s);
   uint32_t left_over = n < s->ty.rank ? s->ty.rank - n : 0;
   const Val *like = v.rank == left_over ? &v : NULL;
-  Access a = access_of(x, &s->ty, items, n, &s->ty, like, at);
+  Access a = access_of(x, &(Indexed){s, items, n, at}, &s->ty, like);
   Value tensor = tensor_of(x, s), args[MAX_RANK + 3] = {tensor}, entry = 0;
   Val in[2] = {a.shape, v}, shape;
   if (v.rank) {

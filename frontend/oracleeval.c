@@ -390,12 +390,17 @@ typedef struct Axis1 {
   bool fresh;           // an added axis of extent 1
 } Axis1;
 
+typedef struct Axes {
+  Axis1 at[2 * MAX_RANK];
+  uint32_t n;
+} Axes;
+
 // Items of x[..] over the base's axes. False: reads 0 (shifted step).
 static bool make_axes(Oracle *o, Frame *f, const Expr *e, const int64_t *shape,
-                      uint32_t rank, Axis1 *ax, uint32_t *n) {
+                      uint32_t rank, Axes *ax) {
   uint32_t axis = 0;
-  *n = 0;
-  for (uint32_t i = 0; i < e->items.n && *n < 2 * MAX_RANK; i++) {
+  ax->n = 0;
+  for (uint32_t i = 0; i < e->items.n && ax->n < 2 * MAX_RANK; i++) {
     const Item *it = &e->items.at[i];
     Axis1 a = {0};
     if (it->new_axis) {
@@ -413,17 +418,18 @@ static bool make_axes(Oracle *o, Frame *f, const Expr *e, const int64_t *shape,
       axis++;
       if (a.n <= 0) a = (Axis1){.lo = a.lo, .n = -1};
     }
-    ax[(*n)++] = a;
+    ax->at[ax->n++] = a;
   }
-  for (; axis < rank && *n < 2 * MAX_RANK; axis++)
-    ax[(*n)++] = (Axis1){.lo = 0, .n = shape[axis] ? shape[axis] : -1};
+  for (; axis < rank && ax->n < 2 * MAX_RANK; axis++)
+    ax->at[ax->n++] = (Axis1){.lo = 0, .n = shape[axis] ? shape[axis] : -1};
   return true;
 }
 
-static Val *result_of_axes(Oracle *o, const Axis1 *ax, uint32_t n) {
+static Val *result_of_axes(Oracle *o, const Axes *axes) {
+  const Axis1 *ax = axes->at;
   int64_t shape[MAX_RANK] = {0};
   uint32_t rank = 0;
-  for (uint32_t i = 0; i < n; i++) {
+  for (uint32_t i = 0; i < axes->n; i++) {
     if (ax[i].fresh) shape[rank++] = 1;
     else if (ax[i].n) shape[rank++] = ax[i].n < 0 ? 0 : ax[i].n;
   }
@@ -431,10 +437,11 @@ static Val *result_of_axes(Oracle *o, const Axis1 *ax, uint32_t n) {
 }
 
 // Base coordinates of result element i.
-static void base_coords(const Axis1 *ax, uint32_t n, int64_t i, int64_t *at) {
+static void base_coords(const Axes *axes, int64_t i, int64_t *at) {
+  const Axis1 *ax = axes->at;
   uint32_t axis = 0;
-  for (uint32_t k = 0; k < n; k++) axis += !ax[k].fresh;
-  for (uint32_t k = n; k-- > 0;) {
+  for (uint32_t k = 0; k < axes->n; k++) axis += !ax[k].fresh;
+  for (uint32_t k = axes->n; k-- > 0;) {
     if (ax[k].fresh) continue;
     axis--;
     at[axis] = ax[k].lo;
@@ -454,7 +461,7 @@ static Val *eval_index(Oracle *o, Frame *f, const Expr *e) {
   const Sym *p = f->caller ? NULL : tensor_param(e->a);
   int64_t shape[MAX_RANK] = {0}, at[2 * MAX_RANK] = {0};
   Val *base = NULL;
-  uint32_t rank = e->a->ty.rank, n;
+  uint32_t rank = e->a->ty.rank;
   if (p) {
     for (uint32_t i = 0; i < rank; i++)
       shape[i] = oracle_dim(o, f, e->a->ty.shape[i], NULL);
@@ -463,11 +470,11 @@ static Val *eval_index(Oracle *o, Frame *f, const Expr *e) {
     rank = base->rank;
     memcpy(shape, base->shape, sizeof shape);
   }
-  Axis1 ax[2 * MAX_RANK];
-  bool inside = make_axes(o, f, e, shape, rank, ax, &n);
-  Val *r = result_of_axes(o, ax, n);
+  Axes ax;
+  bool inside = make_axes(o, f, e, shape, rank, &ax);
+  Val *r = result_of_axes(o, &ax);
   for (int64_t i = 0; inside && i < r->n && !o->failed; i++) {
-    base_coords(ax, n, i, at);
+    base_coords(&ax, i, at);
     if (p) {
       r->at[i] = oracle_read(o, f, p, at, e->span);
       continue;

@@ -210,53 +210,49 @@ static CudaDevice *known_primary(GpuDevice *known, int ordinal) {
   return NULL;
 }
 
-// Makes the device's primary context current; its first use retains it.
+// Makes the device's primary context current; its first use retains it. d: the
+// device but for its context.
 static int enter_primary(attn_ctx *cx, const Cuda *cu, GpuDevice *known,
-                         int ordinal, int dev, GpuDevice **out, GpuScope *scope,
-                         attn_error *err) {
-  CudaDevice *have = known_primary(known, ordinal);
+                         CudaDevice d, GpuScope *scope, attn_error *err) {
+  CudaDevice *have = known_primary(known, d.base.ordinal);
   void *ctx = have ? have->ctx : NULL;
-  CuResult r = have ? CU_OK : cu->retain(&ctx, dev);
+  CuResult r = have ? CU_OK : cu->retain(&ctx, d.dev);
   if (r) return failed(cu, r, "cuDevicePrimaryCtxRetain", err);
   r = cu->push(ctx);
   int rc = r ? failed(cu, r, "cuCtxPushCurrent", err) : ATTN_OK;
   scope->pushed = !r;
-  if (have) *out = &have->base;
-  else if (!rc)
-    rc = make_device(cx, cu,
-                     (CudaDevice){.base = {.id = context_id(cu, ctx),
-                                           .ordinal = ordinal},
-                                  .ctx = ctx,
-                                  .dev = dev,
-                                  .primary = true},
-                     out, err);
+  if (have) {
+    scope->dev = &have->base;
+  } else if (!rc) {
+    d.base.id = context_id(cu, ctx);
+    d.ctx = ctx;
+    d.primary = true;
+    rc = make_device(cx, cu, d, &scope->dev, err);
+  }
   if (rc && scope->pushed) cu->pop(&ctx);
-  if (rc && !have) cu->release(dev);
+  if (rc && !have) cu->release(d.dev);
   return rc;
 }
 
 // The calling thread's context if it is of this device, as a stream belongs to
 // the context it was made in; else the device's primary one.
 static int cuda_enter(attn_ctx *cx, void *state, GpuDevice *known, int ordinal,
-                      GpuDevice **out, GpuScope *scope, attn_error *err) {
+                      GpuScope *scope, attn_error *err) {
   const Cuda *cu = state;
   void *ctx = NULL;
-  int dev = -1, here = -1;
-  *scope = (GpuScope){false, 0};
-  CuResult r = cu->device(&dev, ordinal);
+  int here = -1;
+  CudaDevice d = {.base.ordinal = ordinal, .dev = -1};
+  *scope = (GpuScope){0};
+  CuResult r = cu->device(&d.dev, ordinal);
   if (r) return failed(cu, r, "cuDeviceGet", err);
   r = cu->current(&ctx);
   if (r) return failed(cu, r, "cuCtxGetCurrent", err);
-  if (!ctx || cu->current_device(&here) != CU_OK || here != dev)
-    return enter_primary(cx, cu, known, ordinal, dev, out, scope, err);
-  uint64_t id = context_id(cu, ctx);
-  *out = known_context(known, id, ordinal);
-  return *out ? ATTN_OK
-              : make_device(cx, cu,
-                            (CudaDevice){.base = {.id = id, .ordinal = ordinal},
-                                         .ctx = ctx,
-                                         .dev = dev},
-                            out, err);
+  if (!ctx || cu->current_device(&here) != CU_OK || here != d.dev)
+    return enter_primary(cx, cu, known, d, scope, err);
+  d.base.id = context_id(cu, ctx);
+  d.ctx = ctx;
+  scope->dev = known_context(known, d.base.id, ordinal);
+  return scope->dev ? ATTN_OK : make_device(cx, cu, d, &scope->dev, err);
 }
 
 static void cuda_leave(void *state, GpuScope scope) {

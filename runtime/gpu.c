@@ -714,17 +714,17 @@ static int check_extents(const attn_program *prog, const Solved *s,
   return ATTN_OK;
 }
 
-static int enter(attn_ctx *cx, Gpu *g, int ordinal, GpuDevice **d,
-                 GpuScope *scope, attn_error *err) {
+static int enter(attn_ctx *cx, Gpu *g, int ordinal, GpuScope *scope,
+                 attn_error *err) {
   pthread_mutex_lock(&g->lock);
   int rc = open_driver(cx, g, err);
-  if (!rc)
-    rc = g->driver->enter(cx, g->state, g->devices, ordinal, d, scope, err);
+  if (!rc) rc = g->driver->enter(cx, g->state, g->devices, ordinal, scope, err);
   bool fresh = !rc;
-  for (GpuDevice *k = g->devices; k && fresh; k = k->next) fresh = k != *d;
+  for (GpuDevice *k = g->devices; k && fresh; k = k->next)
+    fresh = k != scope->dev;
   if (fresh) {
-    (*d)->next = g->devices;
-    g->devices = *d;
+    scope->dev->next = g->devices;
+    g->devices = scope->dev;
   }
   pthread_mutex_unlock(&g->lock);
   return rc;
@@ -746,13 +746,12 @@ int rt_gpu_launch(attn_ctx *cx, int kind, int ordinal, const attn_program *prog,
   if (!set)
     return rt_fail(err, ATTN_E_MEMORY, "no memory for the driver's state");
   Gpu *g = &set->of[i];
-  GpuDevice *d;
   GpuProgram *p;
   GpuScope scope;
   int rc = check_extents(prog, c->solved, err);
-  if (!rc) rc = enter(cx, g, ordinal, &d, &scope, err);
+  if (!rc) rc = enter(cx, g, ordinal, &scope, err);
   if (rc) return rc;
-  rc = find_program(cx, g, d, prog, &p, err);
+  rc = find_program(cx, g, scope.dev, prog, &p, err);
   if (!rc) rc = run_program(cx, g, p, c, err);
   g->driver->leave(g->state, scope);
   return rc;

@@ -51,9 +51,10 @@ typedef struct GpuLaunch {
   bool early;  // may start while the kernel in front of it ends
 } GpuLaunch;
 
-typedef struct GpuScope {  // what leave() puts back
-  bool pushed;
-  int before;  // device
+typedef struct GpuScope {  // from enter() to leave()
+  GpuDevice *dev;          // that is current
+  bool pushed;             // leave() puts back
+  int before;              // this device
 } GpuScope;
 
 // What a vendor's driver offers. Functions with an err return an attn_code.
@@ -64,9 +65,9 @@ typedef struct GpuDriver {
   int (*open)(attn_ctx *cx, void *state, attn_error *err);
   void (*close)(void *state);  // the process's library stays
   // The device of a stream, current in the calling thread until leave().
-  // *dev: one of `known`, or a new one, not yet linked.
+  // scope->dev: one of `known`, or a new one, not yet linked.
   int (*enter)(attn_ctx *cx, void *state, GpuDevice *known, int ordinal,
-               GpuDevice **dev, GpuScope *scope, attn_error *err);
+               GpuScope *scope, attn_error *err);
   void (*leave)(void *state, GpuScope scope);
   void (*drop)(attn_ctx *cx, void *state, GpuDevice *dev);
   // How well code for a target suits: 0 not at all. text: compiled by the

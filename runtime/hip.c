@@ -191,9 +191,9 @@ static int check_ordinal(const Hip *hip, int ordinal, attn_error *err) {
 
 // A thread has a current device; a device has one context.
 static int hip_enter(attn_ctx *cx, void *state, GpuDevice *known, int ordinal,
-                     GpuDevice **out, GpuScope *scope, attn_error *err) {
+                     GpuScope *scope, attn_error *err) {
   const Hip *hip = state;
-  *scope = (GpuScope){false, 0};
+  *scope = (GpuScope){0};
   while (known && known->ordinal != ordinal) known = known->next;
   int rc = known ? ATTN_OK : check_ordinal(hip, ordinal, err);
   if (rc) return rc;
@@ -204,8 +204,8 @@ static int hip_enter(attn_ctx *cx, void *state, GpuDevice *known, int ordinal,
     if (r) return failed(hip, r, "hipSetDevice", err);
     scope->pushed = true;
   }
-  *out = known;
-  rc = known ? ATTN_OK : make_device(cx, hip, ordinal, out, err);
+  scope->dev = known;
+  rc = known ? ATTN_OK : make_device(cx, hip, ordinal, &scope->dev, err);
   if (rc) hip_leave(state, *scope);
   return rc;
 }

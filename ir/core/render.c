@@ -134,15 +134,21 @@ static Window window_of(const View *v, const char *s, uint32_t n, uint32_t lo) {
   return w;
 }
 
-static void put_marked_line(View *v, const char *s, uint32_t n, uint32_t line,
-                            uint32_t lo, uint32_t hi, const char *mark,
+// A line of text and what of it is marked.
+typedef struct Marked {
+  const char *text;
+  uint32_t n, line, lo, hi;
+} Marked;
+
+static void put_marked_line(View *v, const Marked *m, const char *mark,
                             const char *color) {
-  const char *dots = "...";
+  const char *dots = "...", *s = m->text;
+  uint32_t n = m->n, lo = m->lo, hi = m->hi;
   if (lo > n) lo = n;
   if (hi > n) hi = n;
   Window w = window_of(v, s, n, lo);
   if (hi > w.hi) hi = w.hi;
-  put_margin(v, line);
+  put_margin(v, m->line);
   buf_char(v->out, n ? ' ' : '\n');
   if (n) {
     if (w.lo) buf_str(v->out, dots);
@@ -175,7 +181,7 @@ static void put_snippet(View *v, Span s, const char *color) {
   put_arrow(v, src, at);
   put_margin(v, 0);
   buf_char(v->out, '\n');
-  put_marked_line(v, text, n, at.line, lo, hi, "^", color);
+  put_marked_line(v, &(Marked){text, n, at.line, lo, hi}, "^", color);
 }
 
 // --- fix-its ---------------------------------------------------------------
@@ -198,8 +204,8 @@ static void put_fix(View *v, const FixIt *f) {
   uint32_t added = (uint32_t)strlen(f->text);
   put_margin(v, 0);
   buf_char(v->out, '\n');
-  put_marked_line(v, b.at, b.n, at.line, lo, lo + added, added ? "+" : "-",
-                  v->c.help);
+  Marked line = {b.at, b.n, at.line, lo, lo + added};
+  put_marked_line(v, &line, added ? "+" : "-", v->c.help);
   arena_reset(&v->cx->scratch, m);
 }
 

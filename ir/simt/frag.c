@@ -148,8 +148,10 @@ static bool alone_or_together(Wave *w, const Op *op, const FragMap *m,
 
 // ---------------------------------------------------------------- reductions
 // Joins x[reg of each wave][lane] over the threads that hold parts along axis.
-static void combine(Wave *w, uint32_t n, RKind k, DType t, const FragMap *m,
+static void combine(Wave *w, uint32_t n, const Op *op, const FragMap *m,
                     uint32_t axis, double **x) {
+  RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
+  DType t = simt_type(w, op->res[0])->dtype;
   uint32_t lanes = w->cta->x->lanes, all = n * lanes, unit = 1;
   double old[MAX_LANES * MAX_WAVES];
   for (uint32_t i = 0; i < m->nthr; i++) {
@@ -167,15 +169,14 @@ static void combine(Wave *w, uint32_t n, RKind k, DType t, const FragMap *m,
   }
 }
 
-static void combine_regs(Wave *w, uint32_t n, const Op *op, Value v,
-                         const FragMap *m, uint32_t axis) {
-  RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
-  DType t = simt_type(w, v)->dtype;
+static void combine_regs(Wave *w, uint32_t n, const Op *op, const FragMap *m,
+                         uint32_t axis) {
+  Value v = op->res[0];
   uint32_t lanes = w->cta->x->lanes;
   double *x[MAX_WAVES];
   for (uint32_t r = 0; r < w->val[v].regs; r++) {
     for (uint32_t i = 0; i < n; i++) x[i] = w[i].val[v].at + r * lanes;
-    combine(w, n, k, t, m, axis, x);
+    combine(w, n, op, m, axis, x);
   }
 }
 
@@ -203,7 +204,7 @@ static void own_part(Wave *w, const Op *op) {
 static void reduce_tiles(Wave *w, uint32_t n, const Op *op) {
   const FragMap *m = simt_map(w, op->args[0], NULL);
   for (uint32_t i = 0; i < n; i++) own_part(&w[i], op);
-  combine_regs(w, n, op, op->res[0], m, (uint32_t)ir_attr_i(op, AT_POS, 0));
+  combine_regs(w, n, op, m, (uint32_t)ir_attr_i(op, AT_POS, 0));
 }
 
 static void reduce_slices(Wave *w, uint32_t n, const Op *op) {
@@ -220,7 +221,7 @@ static void reduce_slices(Wave *w, uint32_t n, const Op *op) {
       for (uint32_t l = 0; l < lanes; l++)
         sum[i][l] = rounded(t, eval_reduce(k, sum[i][l], x->at[r * lanes + l]));
   }
-  combine(w, n, k, t, m, (uint32_t)ir_attr_i(op, AT_POS, 0), at);
+  combine(w, n, op, m, (uint32_t)ir_attr_i(op, AT_POS, 0), at);
   for (uint32_t i = 0; i < n; i++) simt_set(&w[i], op->res[0], sum[i][0]);
 }
 
@@ -260,7 +261,7 @@ static void combine_parts(Wave *w, uint32_t n, const Op *op) {
     WaveVal *r = simt_define(&w[i], op->res[0]);
     memcpy(r->at, x->at, r->regs * w->cta->x->lanes * sizeof *r->at);
   }
-  combine_regs(w, n, op, op->res[0], &m, lost_axis(w, op));
+  combine_regs(w, n, op, &m, lost_axis(w, op));
 }
 
 static bool join_parts(Wave *w, const Op *op) {

@@ -79,24 +79,37 @@ static bool slot(Wave *w, const Op *op) {
   return true;
 }
 
-static uint32_t place(Wave *w, const Type *tile, Value s, const FragMap *m,
-                      uint32_t reg, uint32_t lane, bool trans) {
+// A tile that op moves, and the fragment whose elements it has.
+typedef struct Tile {
+  const Type *type;
+  uint32_t base;
+  const FragMap *map;
+  bool trans;
+} Tile;
+
+static Tile tile_of(Wave *w, const Op *op, const FragMap *m) {
+  return (Tile){.type = simt_type(w, op->args[0]),
+                .base = w->val[op->args[0]].base,
+                .map = m,
+                .trans = ir_attr_i(op, AT_TRANS, 0)};
+}
+
+static uint32_t place(const Wave *w, const Tile *t, uint32_t reg,
+                      uint32_t lane) {
   uint32_t at[2];
-  frag_at(m, reg, wave_thread(w, lane), at);
-  return w->val[s].base + smem_offset(tile, at[trans], at[!trans]);
+  frag_at(t->map, reg, wave_thread(w, lane), at);
+  return t->base + smem_offset(t->type, at[t->trans], at[!t->trans]);
 }
 
 static bool sload(Wave *w, const Op *op) {
-  const Type *t = simt_type(w, op->args[0]);
   const FragMap *m = simt_map(w, op->res[0], simt_type(w, op->res[0]));
   WaveVal *r = simt_define(w, op->res[0]);
   uint32_t lanes = w->cta->x->lanes;
-  bool trans = ir_attr_i(op, AT_TRANS, 0);
+  Tile t = tile_of(w, op, m);
   for (uint32_t i = 0; i < r->regs; i++)
     for (uint32_t l = 0; l < lanes; l++)
       r->at[i * lanes + l] =
-          simt_read(w, op, t->dtype, place(w, t, op->args[0], m, i, l, trans),
-                    false);
+          simt_read(w, op, t.type->dtype, place(w, &t, i, l), false);
   return true;
 }
 
@@ -110,15 +123,14 @@ static bool is_copy(Wave *w, const FragMap *m, uint32_t reg, uint32_t lane) {
 }
 
 static bool sstore(Wave *w, const Op *op) {
-  const Type *t = simt_type(w, op->args[0]);
   const FragMap *m = simt_map(w, op->args[1], simt_type(w, op->args[1]));
   const WaveVal *x = simt_val(w, op->args[1]);
   uint32_t lanes = w->cta->x->lanes;
-  bool trans = ir_attr_i(op, AT_TRANS, 0);
+  Tile t = tile_of(w, op, m);
   for (uint32_t i = 0; i < x->regs; i++)
     for (uint32_t l = 0; l < lanes; l++)
       if (!is_copy(w, m, i, l))
-        simt_write(w, op, t->dtype, place(w, t, op->args[0], m, i, l, trans),
+        simt_write(w, op, t.type->dtype, place(w, &t, i, l),
                    x->at[i * lanes + l]);
   return true;
 }

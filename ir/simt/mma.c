@@ -263,6 +263,7 @@ static void by_instructions(Wave *w, const Instr *in, const Product *p,
 typedef struct Slots {
   uint32_t run, groups;  // neighbours in a lane; lanes that share a row
   uint32_t n;            // a lane's elements of a row
+  uint32_t at;           // the first that an instruction takes
   bool halves;           // sums of RDNA3: lane l ^ 16 has the others
 } Slots;
 
@@ -298,13 +299,13 @@ static uint32_t key_of(const Slots *s, uint32_t group, uint32_t slot) {
 
 // The program's a of row block i: the instruction's B.
 static void load_left(Wave *w, const Instr *in, const Product *p,
-                      const Slots *s, uint32_t i, uint32_t slot0, Operands *o) {
+                      const Slots *s, uint32_t i, Operands *o) {
   uint32_t lanes = w->cta->x->lanes, at[2];
   const FragMap *m = simt_map(w, p->op->res[0], p->ct);
   const WaveVal *x = p->a.at ? NULL : simt_val(w, p->op->args[0]);
   for (uint32_t l = 0; l < lanes; l++)
     for (uint32_t e = 0; e < in->b_regs; e++) {
-      uint32_t slot = slot0 + e, key = key_of(s, l / in->n, slot), from = l;
+      uint32_t slot = s->at + e, key = key_of(s, l / in->n, slot), from = l;
       uint32_t reg = i * s->n + slot;
       if (s->halves) {
         reg = (i * p->k + key) / 2;
@@ -320,12 +321,11 @@ static void load_left(Wave *w, const Instr *in, const Product *p,
 }
 
 static void load_right(Wave *w, const Instr *in, const Product *p,
-                       const Slots *s, uint32_t n0, uint32_t slot0,
-                       Operands *o) {
+                       const Slots *s, uint32_t n0, Operands *o) {
   for (uint32_t l = 0; l < w->cta->x->lanes; l++)
     for (uint32_t e = 0; e < in->a_regs; e++)
       o->a[l][e] =
-          stored(&p->b, p->tb, n0 + l % in->m, key_of(s, l / in->m, slot0 + e));
+          stored(&p->b, p->tb, n0 + l % in->m, key_of(s, l / in->m, s->at + e));
 }
 
 static void by_amd(Wave *w, const Instr *in, const Product *p, WaveVal *r) {
@@ -335,9 +335,9 @@ static void by_amd(Wave *w, const Instr *in, const Product *p, WaveVal *r) {
   for (uint32_t b = 0; b < r->regs / in->c_regs; b++) {
     double *c = r->at + b * in->c_regs * lanes;
     move_c(w, in, c, &o, false);
-    for (uint32_t slot = 0; slot < s.n; slot += in->a_regs) {
-      load_left(w, in, p, &s, b / cols, slot, &o);
-      load_right(w, in, p, &s, b % cols * in->m, slot, &o);
+    for (s.at = 0; s.at < s.n; s.at += in->a_regs) {
+      load_left(w, in, p, &s, b / cols, &o);
+      load_right(w, in, p, &s, b % cols * in->m, &o);
       execute(in, lanes, &o);
     }
     move_c(w, in, c, &o, true);

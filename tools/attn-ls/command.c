@@ -249,11 +249,20 @@ static void first_variant(Ls *ls, Doc *d, const char *name, Args *a) {
   }
 }
 
-static void command_line(Ls *ls, const Row *row, Doc *d, const char *file,
-                         const char *name, const char *stage, Args *a) {
+// What is asked: of the program `name` of d, whose text is in `file`.
+typedef struct Order {
+  const Row *row;
+  Doc *d;
+  const char *file, *name, *stage;
+} Order;
+
+static void command_line(Ls *ls, const Order *o, Args *a) {
+  const Row *row = o->row;
+  const Doc *d = o->d;
+  const char *stage = o->stage;
   arg(ls, a, ls->host.attnc);
   if (row->verb) arg(ls, a, row->verb);
-  arg(ls, a, file);
+  arg(ls, a, o->file);
   if (stage) {
     arg(ls, a, arena_printf(&ls->scratch, "--emit=%s", stage));
     arg(ls, a, "-o");
@@ -261,10 +270,10 @@ static void command_line(Ls *ls, const Row *row, Doc *d, const char *file,
     const char *target = find_stage(stage)->target;
     if (target) arg(ls, a, "--target");
     if (target) arg(ls, a, target);
-    if (strcmp(stage, "ptx") == 0) first_variant(ls, d, name, a);
+    if (strcmp(stage, "ptx") == 0) first_variant(ls, o->d, o->name, a);
   }
   arg(ls, a, row->pick);
-  arg(ls, a, name);
+  arg(ls, a, o->name);
   arg(ls, a, "--color=never");
   arg(ls, a, "-q");
   const char *slash = strrchr(d->path, '/');
@@ -319,7 +328,7 @@ json_t *ls_execute(Ls *ls, const json_t *params, LsError *err) {
   if (!out_write(file, d->text.text, d->text.len))
     return ls_fail(err, E_FAILED, "the cache cannot be written");
   Args args = {0};
-  command_line(ls, row, d, file, name, stage, &args);
+  command_line(ls, &(Order){row, d, file, name, stage}, &args);
   Child *c = new_child(ls, file, view);
   c->pid = start(&args, &c->fd);
   vec_push(&ls->arena, &ls->children, c);

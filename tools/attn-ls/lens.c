@@ -1,17 +1,20 @@
 // Code lenses: run a check, show what the compiler makes of a program.
 #include "tools/attn-ls/server.h"
 
-static void lens(Ls *ls, const Doc *d, const Decl *x, const char *title,
-                 const char *command, const char *stage, json_t *out) {
+typedef struct Lens {
+  const char *title, *command, *stage;
+} Lens;
+
+static void add_lens(Ls *ls, const Doc *d, const Decl *x, Lens l, json_t *out) {
   json_t *args = json_pack("[o, o]", js_str(ls, d->uri ? d->uri : d->path),
                            js_str(ls, x->name));
-  if (stage) json_array_append_new(args, json_string(stage));
+  if (l.stage) json_array_append_new(args, json_string(l.stage));
   json_array_append_new(out,
                         json_pack("{s:o, s:{s:s, s:s, s:o}}", "range",
                                   js_range(&d->text, ls->enc, x->name_span.lo,
                                            x->name_span.hi),
-                                  "command", "title", title, "command", command,
-                                  "arguments", args));
+                                  "command", "title", l.title, "command",
+                                  l.command, "arguments", args));
 }
 
 json_t *ls_code_lens(Ls *ls, const json_t *params, LsError *err) {
@@ -24,11 +27,14 @@ json_t *ls_code_lens(Ls *ls, const json_t *params, LsError *err) {
   json_t *out = json_array();
   for (uint32_t i = 0; i < an->unit->decls.n; i++) {
     const Decl *x = an->unit->decls.at[i];
-    if (x->kind == DE_CHECK) lens(ls, d, x, "run", "attn.check", NULL, out);
+    if (x->kind == DE_CHECK)
+      add_lens(ls, d, x, (Lens){"run", "attn.check", NULL}, out);
     if (x->kind != DE_ATTENTION && x->kind != DE_RECURRENT) continue;
-    lens(ls, d, x, "explain", "attn.explain", NULL, out);
-    for (size_t k = 0; k < sizeof stages / sizeof *stages; k++)
-      lens(ls, d, x, stages[k][0], "attn.show", stages[k][1], out);
+    add_lens(ls, d, x, (Lens){"explain", "attn.explain", NULL}, out);
+    for (size_t k = 0; k < sizeof stages / sizeof *stages; k++) {
+      Lens l = {stages[k][0], "attn.show", stages[k][1]};
+      add_lens(ls, d, x, l, out);
+    }
   }
   return out;
 }

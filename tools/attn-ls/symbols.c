@@ -29,8 +29,16 @@ typedef struct Outline {
   const Lines *l;
 } Outline;
 
-static json_t *symbol(const Outline *o, const char *name, const char *detail,
-                      int kind, Span all, Span at, json_t *children) {
+// A name, all that it stands for, and where it is itself.
+typedef struct Named {
+  const char *name;
+  Span all, at;
+} Named;
+
+static json_t *symbol(const Outline *o, Named x, const char *detail, int kind,
+                      json_t *children) {
+  const char *name = x.name;
+  Span all = x.all, at = x.at;
   if (at.lo < all.lo || at.hi > all.hi) at = all;
   json_t *s =
       json_pack("{s:o, s:i, s:o, s:o}", "name",
@@ -50,8 +58,9 @@ static void params(const Outline *o, const Decl *d, json_t *out) {
         i < d->params.n ? &d->params.at[i] : &d->outs.at[i - d->params.n];
     Buf b = {.arena = &o->ls->scratch};
     buf_add(&b, o->l->text + p->span.lo, p->span.hi - p->span.lo);
-    json_array_append_new(out, symbol(o, p->name, b.at, K_FIELD, p->span,
-                                      p->name_span, NULL));
+    json_array_append_new(out,
+                          symbol(o, (Named){p->name, p->span, p->name_span},
+                                 b.at, K_FIELD, NULL));
   }
 }
 
@@ -62,13 +71,13 @@ static void names(const Outline *o, Stmt *const *at, uint32_t n, json_t *out) {
       const NameRef *r = &s->names.at[k];
       if (!r->name || !strcmp(r->name, "_")) continue;
       int kind = s->kind == ST_STATE ? K_FIELD : K_VARIABLE;
-      json_array_append_new(out, symbol(o, r->name, NULL, kind, s->span,
-                                        r->span, NULL));
+      json_array_append_new(out, symbol(o, (Named){r->name, s->span, r->span},
+                                        NULL, kind, NULL));
     }
     for (uint32_t k = 0; k < s->indices.n; k++) {
       const NameRef *r = &s->indices.at[k].name;
-      json_array_append_new(out, symbol(o, r->name, "index", K_TYPE, r->span,
-                                        r->span, NULL));
+      json_array_append_new(out, symbol(o, (Named){r->name, r->span, r->span},
+                                        "index", K_TYPE, NULL));
     }
     names(o, s->body.at, s->body.n, out);
   }
@@ -78,10 +87,9 @@ static json_t *outline(const Outline *o, const Decl *d) {
   json_t *children = json_array();
   params(o, d, children);
   names(o, d->body.at, d->body.n, children);
-  const char *detail =
-      d->kind == DE_SCHEDULE ? d->target : fe_decl_word(d->kind);
-  return symbol(o, d->name ? d->name : "", detail, kind_of(d), d->span,
-                d->name_span, children);
+  const char *detail = d->kind == DE_SCHEDULE ? d->target : ls_decl_word(d);
+  Named x = {d->name ? d->name : "", d->span, d->name_span};
+  return symbol(o, x, detail, kind_of(d), children);
 }
 
 // Clients that know no trees get the declarations alone.

@@ -149,15 +149,14 @@ static double cpu_seconds(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-bool measure(Session *s, DrvCall *c, const DrvCode *code, struct attn_ctx *rt,
-             double *seconds, double *cpu, uint32_t n) {
+bool measure(Session *s, Launch l, double *seconds, double *cpu, uint32_t n) {
   Progress p = progress_start(s->cli, "measuring");
   for (uint32_t i = 0; i < n; i++) {
     double start = cpu_seconds();
-    if (!drv_time(c, code, rt, &seconds[i])) return false;
+    if (!drv_time(l.call, l.code, l.rt, &seconds[i])) return false;
     double spent = cpu_seconds() - start;
     if (cpu && (!i || spent < *cpu)) *cpu = spent;
-    progress_at(&p, i, n, c->prog->name);
+    progress_at(&p, i, n, l.call->prog->name);
   }
   progress_end(&p);
   return true;

@@ -13,10 +13,15 @@ bool inputs_ready(Session *s, DrvCall *c, const DrvGens *gens, bool random);
 // "gqa  B=1 Hq=8 ..", for titles.
 const char *inputs_title(const DrvCall *c);
 
+// What is launched, and where.
+typedef struct Launch {
+  DrvCall *call;
+  const DrvCode *code;
+  struct attn_ctx *rt;
+} Launch;
 // Seconds of each of n launches; *cpu (or NULL): the least CPU time of one.
 // False with a diagnostic.
-bool measure(Session *s, DrvCall *c, const DrvCode *code, struct attn_ctx *rt,
-             double *seconds, double *cpu, uint32_t n);
+bool measure(Session *s, Launch l, double *seconds, double *cpu, uint32_t n);
 // The number of runs that --runs or half a second allow.
 uint32_t measure_runs(const Cli *cli, double first);
 double median(double *v, uint32_t n);  // sorts v

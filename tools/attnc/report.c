@@ -52,14 +52,15 @@ bool bench_run(Session *s, Bench *b) {
   b->code_bytes = drv_code_bytes(code);
   // Warm-up: threads start, caches and clocks settle.
   double first = 0, spent = 0;
+  Launch l = {&b->call, code, b->rt};
   bool ok = drv_launch(&b->call, code, b->rt);
   for (int i = 0; i < 50 && ok && spent < 0.05; i++) {
-    ok = measure(s, &b->call, code, b->rt, &first, NULL, 1);
+    ok = measure(s, l, &first, NULL, 1);
     spent += first;
   }
   b->runs = measure_runs(s->cli, first);
   double *t = NEWN(&s->cx.session, double, b->runs);
-  ok = ok && measure(s, &b->call, code, b->rt, t, &b->cpu, b->runs);
+  ok = ok && measure(s, l, t, &b->cpu, b->runs);
   drv_unload(code);
   if (!ok) return false;
   b->mid = median(t, b->runs);

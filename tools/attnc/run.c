@@ -50,10 +50,11 @@ static bool check_outputs(Session *s, Run *r) {
 // ---------------------------------------------------------------- timing
 static bool print_time(Session *s, Run *r) {
   double first;
-  if (!measure(s, &r->call, r->code, r->rt, &first, NULL, 1)) return false;
+  Launch l = {&r->call, r->code, r->rt};
+  if (!measure(s, l, &first, NULL, 1)) return false;
   uint32_t n = measure_runs(s->cli, first);
   double *t = NEWN(&s->cx.session, double, n);
-  if (!measure(s, &r->call, r->code, r->rt, t, NULL, n)) return false;
+  if (!measure(s, l, t, NULL, n)) return false;
   double mid = median(t, n);
   printf("time: median %.3f ms, min %.3f ms over %u runs (%s; compiled in "
          "%.0f ms)\n",
