@@ -245,7 +245,9 @@ static Value clean_operand(KeyLoop *l, Builder *b, Value from, Value v,
 
 // A dot whose result is the accumulator's type takes it as third operand.
 static Value add_dot(KeyLoop *l, Builder *b, const Op *dot, ValueMap *m,
-                     Value acc, bool guard, const Type *type) {
+                     Value acc, uint32_t i) {
+  bool guard = listed(l->op, AT_GUARD, i);
+  const Type *type = &l->types[i];
   Value x = tile_need(l, b, dot->args[0], m),
         y = tile_need(l, b, dot->args[1], m);
   IrAttr over = *ir_attr(dot, AT_OVER);
@@ -305,7 +307,7 @@ static Value update(KeyLoop *l, Builder *b, uint32_t i, ValueMap *m,
   Value acc = old;
   if (!tile_is_const(f, factor, 1))
     acc = tile_scaled(b, old, tile_need(l, b, factor, cm));
-  if (dot) return add_dot(l, b, dot, m, acc, guard, &l->types[i]);
+  if (dot) return add_dot(l, b, dot, m, acc, i);
   return tile_combine(b, k, acc, term);
 }
 

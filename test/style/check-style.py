@@ -181,6 +181,54 @@ def check_numbers(path):
                             " of machines in ir/targets.def")
 
 
+# ---------------------------------------------------------------- functions
+# A definition begins at column 0, has `) {` behind its parameters, and ends
+# with `}` at column 0, as clang-format writes it. A parameter that is a pointer
+# to a function is one.
+DEFINITION = re.compile(r"^[A-Za-z_][^\n;{}=()]*?(\w+)\(([^;{}]*?)\)\s*\{(.*)$",
+                        re.M)
+LINES, PARAMS = 60, 6
+# An op is a code, operands, attributes, types and counts of them: functions
+# that make any op take what it consists of.
+MANY = {
+    "ir_op": "makes an op of all that it consists of",
+    "op_make": "the same without results and regions, in front of another",
+    "cpu_op": "ir_op of one result, in the pass lower_cpu",
+    "lower_op": "ir_op of one result, in the pass lower_gpu",
+}
+
+
+def parameters(text):
+    depth, n = 0, 1
+    for c in text:
+        depth += (c == "(") - (c == ")")
+        n += c == "," and depth == 0
+    return 0 if text.strip() in ("", "void") else n
+
+
+def functions_of(text):
+    """Line, name, parameters and lines of the functions that text defines."""
+    for m in DEFINITION.finditer(text):
+        if m[1].isupper():  # a macro: of a vendor's API, or of vector kernels
+            continue
+        whole = m[3].rstrip().endswith("}")
+        end = m.end() if whole else text.find("\n}", m.end())
+        line = text.count("\n", 0, m.start()) + 1
+        yield line, m[1], parameters(m[2]), text.count("\n", m.start(), end) + (
+            1 if whole else 2)
+
+
+def check_functions(path):
+    name = path.relative_to(root)
+    for line, f, params, lines in functions_of(strip(path.read_text())):
+        if lines > LINES:
+            problems.append(f"{name}:{line}: {f} has {lines} lines, at most "
+                            f"{LINES}")
+        if params > PARAMS and f not in MANY:
+            problems.append(f"{name}:{line}: {f} has {params} parameters, at "
+                            f"most {PARAMS}: hold what travels together")
+
+
 def check_state(library):
     """No symbol in a writable section, relocated constants aside."""
     out = subprocess.run(["objdump", "-t", str(library)], capture_output=True,
@@ -219,6 +267,10 @@ ALLOWED_STATE = {"shared"}
 for folder in ["ir", "frontend", "passes", "codegen", "runtime", "tools"]:
     for path in sorted((root / folder).rglob("*.[chly]")):
         check_file(folder, path)
+for folder in ["ir", "frontend", "passes", "codegen", "runtime", "tools",
+               "test/unit"]:
+    for path in sorted((root / folder).rglob("*.[chly]")):
+        check_functions(path)
 for folder in ["docs", "passes", "tools"]:
     for path in sorted((root / folder).rglob("*.md")):
         check_page(path)

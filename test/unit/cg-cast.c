@@ -130,8 +130,17 @@ static bool same(DType from, DType to, const void *in, const void *out,
   return memcmp(&top, out, (size_t)dtype_size(to)) == 0;
 }
 
-static void check(const Code *c, const char *target, DType from, DType to,
-                  int lanes, void *in, void *out) {
+// What is converted: `in` to `out`, so many at a time.
+typedef struct Cast {
+  DType from, to;
+  int lanes;
+  void *in, *out;
+} Cast;
+
+static void check(const Code *c, const char *target, Cast x) {
+  DType from = x.from, to = x.to;
+  int lanes = x.lanes;
+  void *in = x.in, *out = x.out;
   char name[48];
   snprintf(name, sizeof name, "%s_%s_%d", dtype_name(from), dtype_name(to),
            lanes);
@@ -155,7 +164,7 @@ static void test(const Code *c, const char *target) {
     fill(f, in);
     for (DType t = 0; t < DT_COUNT; t++)
       for (int l = 0; f != t && l <= 16; l += 16)
-        check(c, target, f, t, l, in, out);
+        check(c, target, (Cast){f, t, l, in, out});
   }
   free(in);
   free(out);

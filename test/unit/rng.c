@@ -58,9 +58,7 @@ static void moments(void) {
   EXPECT(rng_int(&r, 3, INT64_MIN, INT64_MAX) < INT64_MAX);
 }
 
-static void fill(Arena *a, GenKind k, double x, double y, DType t, int64_t n,
-                 void *out) {
-  Gen g = {k, {x, y}, 3};
+static void fill(Arena *a, Gen g, DType t, int64_t n, void *out) {
   EXPECT(gen_check(&g, n) == NULL);
   gen_fill(a, &g, "x", t, n, out);
 }
@@ -68,34 +66,34 @@ static void fill(Arena *a, GenKind k, double x, double y, DType t, int64_t n,
 static void generators(Arena *a) {
   int64_t v[100], seen[100] = {0};
   float f[100];
-  fill(a, GK_OFFSETS, 50, NAN, DT_I64, 100, v);
+  fill(a, (Gen){GK_OFFSETS, {50, NAN}, 3}, DT_I64, 100, v);
   EXPECT(v[0] == 0 && v[99] == 50);
   for (int i = 1; i < 100; i++) EXPECT(v[i - 1] <= v[i]);
-  fill(a, GK_OFFSETS, 0, NAN, DT_I64, 1, v);
+  fill(a, (Gen){GK_OFFSETS, {0, NAN}, 3}, DT_I64, 1, v);
   EXPECT(v[0] == 0);
-  fill(a, GK_OFFSETS, 2, 9, DT_I64, 100, v);
+  fill(a, (Gen){GK_OFFSETS, {2, 9}, 3}, DT_I64, 100, v);
   EXPECT(v[0] == 0 && v[1] == 9);
   for (int i = 1; i < 100; i++)
     EXPECT(v[i] - v[i - 1] >= 2 && v[i] - v[i - 1] <= 9);
-  fill(a, GK_DOCS, 4, 0, DT_I64, 100, v);
+  fill(a, (Gen){GK_DOCS, {4, 0}, 3}, DT_I64, 100, v);
   EXPECT(v[0] == 0 && v[99] >= 12 && v[99] < 99);
   for (int i = 1; i < 100; i++)
     EXPECT(v[i] == v[i - 1] || v[i] == v[i - 1] + 1);
-  fill(a, GK_PERM, 0, 0, DT_I64, 100, v);
+  fill(a, (Gen){GK_PERM, {0, 0}, 3}, DT_I64, 100, v);
   for (int i = 0; i < 100; i++) seen[v[i]]++;
   for (int i = 0; i < 100; i++) EXPECT(seen[i] == 1);
-  fill(a, GK_LENGTHS, 0, 9, DT_I64, 100, v);
+  fill(a, (Gen){GK_LENGTHS, {0, 9}, 3}, DT_I64, 100, v);
   EXPECT(v[0] == 9);
   for (int i = 0; i < 100; i++) EXPECT(v[i] >= 0 && v[i] <= 9);
-  fill(a, GK_IOTA, 2, 0.5, DT_F32, 100, f);
+  fill(a, (Gen){GK_IOTA, {2, 0.5}, 3}, DT_F32, 100, f);
   EXPECT(f[0] == 2 && f[3] == 3.5f);
-  fill(a, GK_CONST, INFINITY, 0, DT_F32, 100, f);
+  fill(a, (Gen){GK_CONST, {INFINITY, 0}, 3}, DT_F32, 100, f);
   EXPECT(isinf(f[99]));
-  fill(a, GK_UNIFORM, -1, 1, DT_F32, 100, f);
+  fill(a, (Gen){GK_UNIFORM, {-1, 1}, 3}, DT_F32, 100, f);
   for (int i = 0; i < 100; i++) EXPECT(f[i] >= -1 && f[i] <= 1);
-  fill(a, GK_NORMAL, 0, 1, DT_F32, 0, NULL);
+  fill(a, (Gen){GK_NORMAL, {0, 1}, 3}, DT_F32, 0, NULL);
   int whole = 0;
-  fill(a, GK_BROKEN, 5, 0, DT_F32, 100, f);
+  fill(a, (Gen){GK_BROKEN, {5, 0}, 3}, DT_F32, 100, f);
   for (int i = 0; i < 100; i++) whole += isfinite(f[i]) != 0;
   EXPECT(whole >= 60 && whole < 95);
 }
