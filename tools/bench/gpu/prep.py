@@ -66,7 +66,7 @@ def main():
     bin_dir = os.path.dirname(a.attnc)
     shutil.copy(os.path.join(bin_dir, "gpu-run"), a.out)
     carry.runtime(a.attnc, a.out)
-    for f in ("run.py", "ab.py", "cases.py", "plot.py"):
+    for f in ("run.py", "ab.py", "beside.py", "cases.py", "plot.py"):
         shutil.copy(os.path.join(HERE, f), a.out)
     with open(os.path.join(a.out, "manifest.json"), "w") as f:
         json.dump({"target": a.target, "libraries": made}, f, indent=1)
