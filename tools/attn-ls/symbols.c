@@ -87,7 +87,8 @@ static json_t *outline(const Outline *o, const Decl *d) {
   json_t *children = json_array();
   params(o, d, children);
   names(o, d->body.at, d->body.n, children);
-  const char *detail = d->kind == DE_SCHEDULE ? d->target : ls_decl_word(d);
+  const char *detail =
+      d->kind == DE_SCHEDULE ? d->target : fe_decl_word(d->kind);
   Named x = {d->name ? d->name : "", d->span, d->name_span};
   return symbol(o, x, detail, kind_of(d), children);
 }

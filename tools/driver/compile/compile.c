@@ -126,7 +126,7 @@ static bool signature(Ctx *cx, DrvSpec s, const DrvOptions *opt,
 
 // D == 64 and Dv == 64
 static CgExpr when(Ctx *cx, const CgProgram *p, DrvSpec s) {
-  DimTab *t = (DimTab *)p->dims;
+  DimTab *t = p->dims;
   CgExpr all = {0};
   for (uint32_t i = 0; i < s.n; i++) {
     const FeBind *b = &s.binds[i];
@@ -263,14 +263,14 @@ static bool add_few(Ctx *cx, DrvSpec s, const Target *t, const DrvOptions *opt,
   few.few = group.group = true;
   p->nvariants = last;
   if (!add_variant(cx, s, t, &few, false, p)) return false;
-  DimTab *dims = (DimTab *)p->dims;
+  DimTab *dims = p->dims;
   Dim rows = drv_rows(p, dims);
   CgVariant *all = p->variants;
   if (rows)
     all[last].when = when_most(cx, dims, all[last].when, rows, COST_CPU_FEW);
   if (drv_grouped(dims, rows)) {
     if (!add_variant(cx, s, t, &group, false, p)) return false;
-    all = (CgVariant *)p->variants;
+    all = p->variants;
     last++;
     all[last].when = when_few(cx, p, all[last].when, queries, COST_FEW_QUERIES);
   }
