@@ -143,7 +143,7 @@ static int64_t products_of(const Ahead *a, const Op *dot) {
 
 // One more block of a product is hidden where a pair's products do not take
 // twice the time of its exponential: an eighth of those of D 64, but not the
-// sixteenth of D 128's, which nothing hides (docs/gpu.md).
+// sixteenth of D 128's, which nothing hides (docs/lab/2026-11-biases.md).
 static bool pays(const Ahead *a) {
   int64_t n = 0;
   for (const Op *op = a->f->body->first; op; op = op->next)

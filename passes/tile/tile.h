@@ -140,7 +140,7 @@ bool tile_is_made(const Func *f, const Op *load);
 // All ops of a region but its yield.
 bool tile_region(Tiler *t, Builder *b, const Region *r, ValueMap *m);
 // Whether gauge i of a pass may be kept, where factors allow it, though it is
-// -inf (tilelazy.c).
+// -inf (lazy.c).
 bool tile_keeps_empty(const Tiler *t, const Op *pass, uint32_t i);
 // A `pass` as loops over key tiles (loop.c).
 bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m);
