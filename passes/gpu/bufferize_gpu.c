@@ -196,10 +196,9 @@ static void settle(Legal *l, Op *op) {
     }
 }
 
-static void before_read(Legal *l, Op *op, Buffer *x) {
+static void before_read(Legal *l, Op *op, const Buffer *x) {
   if (x->group) wait_for(l, op, x->group);
   if (x->written) barrier(l, op);
-  x->read = true;
 }
 
 static void before_write(Legal *l, Op *op, const Buffer *x) {
@@ -249,11 +248,16 @@ static void make_store(Legal *l, Op *op) {
   x->written = true;
 }
 
+// Reads begin behind the last barrier that one of the operands needs.
 static void read_operands(Legal *l, Op *op) {
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    const Buffer *x = buffer_of(l, op->args[i]);
+    if (x) before_read(l, op, x);
+  }
   for (uint32_t i = 0; i < op->nargs; i++) {
     Buffer *x = buffer_of(l, op->args[i]);
     if (!x) continue;
-    before_read(l, op, x);
+    x->read = true;
     op->args[i] = x->v;
   }
 }
@@ -297,6 +301,29 @@ static void mark_read(void *data, Op *op) {
   }
 }
 
+static bool *reads(const Legal *l) {
+  bool *read = NEWN(l->arena, bool, l->bufs.n);
+  for (uint32_t i = 0; i < l->bufs.n; i++) read[i] = l->bufs.at[i].read;
+  return read;
+}
+
+static void region(Legal *l, Region *r);
+
+// Each region begins with what is read in front of op. Behind op that is still
+// so where a region was not run, and what a region reads at its end is too.
+static void regions(Legal *l, const Op *op) {
+  bool loop = op->code == OP_FOR || op->code == OP_WHILE;
+  const bool *before = reads(l);
+  bool *after = reads(l);
+  for (uint32_t i = 0; i < op->nregions; i++) {
+    for (uint32_t k = 0; k < l->bufs.n; k++) l->bufs.at[k].read = before[k];
+    if (loop) ir_walk(op->regions[i], mark_read, l);
+    region(l, op->regions[i]);
+    for (uint32_t k = 0; k < l->bufs.n; k++) after[k] |= l->bufs.at[k].read;
+  }
+  for (uint32_t k = 0; k < l->bufs.n; k++) l->bufs.at[k].read = after[k];
+}
+
 static void region(Legal *l, Region *r) {
   Op *next;
   for (Op *op = r->first; op; op = next) {
@@ -305,13 +332,7 @@ static void region(Legal *l, Region *r) {
       // Nothing is in flight at the border of a region.
       drain(l, op);
       settle(l, op);
-      for (uint32_t i = 0; i < op->nregions; i++) {
-        bool loop = op->code == OP_FOR || op->code == OP_WHILE;
-        if (loop) ir_walk(op->regions[i], mark_read, l);
-        region(l, op->regions[i]);
-      }
-      for (uint32_t i = 0; i < op->nregions; i++)
-        ir_walk(op->regions[i], mark_read, l);
+      regions(l, op);
       continue;
     }
     if (op->code == OP_YIELD) drain(l, op);
