@@ -169,6 +169,14 @@ uint32_t frag_slice_reg(const FragMap *tile, const FragMap *slice,
   return r;
 }
 
+bool frag_adds_in_parts(const Type *t, uint32_t threads, uint32_t pos) {
+  FragMap m;
+  if (frag_map(t, threads, &m)) return false;
+  for (uint32_t i = 0; !pos && i < m.nthr; i++)
+    if (m.thr[i].axis == AXIS_NONE) return false;
+  return true;
+}
+
 Type frag_slice(const Type *t, uint32_t pos, bool partial) {
   Type s = *t;
   s.slice = pos ? SLICE_COL : SLICE_ROW;

@@ -41,6 +41,10 @@ void frag_find(const FragMap *m, const uint32_t at[2], uint32_t *thread,
 uint32_t frag_slice_reg(const FragMap *tile, const FragMap *slice,
                         uint32_t axis, uint32_t reg);
 
+// May sums over that axis of such fragments stay in parts (freduce)? Threads
+// that hold the same rows would count them twice.
+bool frag_adds_in_parts(const Type *t, uint32_t threads, uint32_t pos);
+
 // Type of the slice of t along axis `pos` (it varies with that axis).
 Type frag_slice(const Type *t, uint32_t pos, bool partial);
 // Result of an elementwise op on both: partial if one is; kind TK_NONE if the

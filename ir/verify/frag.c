@@ -75,12 +75,10 @@ static bool check_freduce(Verifier *v, const Op *op) {
             slice_of(r, x, 1 - (uint32_t)pos, r->partial);
   if (!ok) return wrong_result(v, op);
   // fcombine could not tell parts from copies.
-  FragMap m;
-  frag_map(x, ir_group_threads(v->f, op), &m);
-  for (uint32_t i = 0; r->partial && !pos && i < m.nthr; i++)
-    if (m.thr[i].axis == AXIS_NONE)
-      return verify_fail(v, op, "partial, but threads hold the same elements");
-  return true;
+  ok = !r->partial ||
+       frag_adds_in_parts(x, ir_group_threads(v->f, op), (uint32_t)pos);
+  return ok ||
+         verify_fail(v, op, "partial, but threads hold the same elements");
 }
 
 static bool check_fcombine(Verifier *v, const Op *op) {

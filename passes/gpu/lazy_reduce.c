@@ -11,7 +11,8 @@
 //                                          %l = fcombine(%l') {kind = sum}
 //
 // Saves the exchange between threads in each step; the factor %x is the same
-// in all threads of a row. Sums, with or without a factor, and `any`.
+// in all threads of a row. Sums, with or without a factor, and `any`; not where
+// threads hold the same elements, as of tiles with fewer rows than warps have.
 // Level frag. Needs: lower_gpu. Tests: test/passes/lazy_reduce/.
 #include "passes/pass.h"
 
@@ -50,7 +51,10 @@ static bool is_reduce(Parts *p, Value v) {
   if (!op || op->code != OP_FREDUCE || !once(p->f, v)) return false;
   if ((RKind)ir_attr_i(op, AT_KIND, RK_SUM) != p->kind) return false;
   p->reduce = op;
-  return op->parent == p->join->parent;
+  return op->parent == p->join->parent &&
+         frag_adds_in_parts(ir_type(p->f, op->args[0]),
+                            ir_group_threads(p->f, op),
+                            (uint32_t)ir_attr_i(op, AT_POS, 0));
 }
 
 // v is the carried value or that value times a factor.
