@@ -87,10 +87,20 @@ static bool gather(const Ahead *a, Value v, From *from, Map *seen) {
   return true;
 }
 
+// Axes that are summed inside v are none of v's.
+static uint64_t summed(const Ahead *a, Value v) {
+  const Type *t = ir_type(a->f, v);
+  uint64_t axes = 0;
+  for (uint32_t i = 0; t->kind == TK_ELEM && i < a->f->axes.n; i++)
+    if (role_of(a, i) == AX_VEC && !type_has_axis(t, i)) axes |= bit(i);
+  return axes;
+}
+
 static bool sources(const Ahead *a, Value v, From *from) {
   Map seen = {.arena = &a->cx->scratch};
   *from = (From){0};
   if (!gather(a, v, from, &seen)) return false;
+  from->plain &= ~summed(a, v);
   from->grouped &= ~from->plain;
   return true;
 }
