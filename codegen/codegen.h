@@ -166,7 +166,7 @@ typedef struct CgKernelRecord {
   bool serialized;   // ptxas made the products synchronous
   uint32_t warning;  // number of ptxas's first C75xx, or 0
   uint32_t level;    // of register usage; 0: ptxas's own
-  uint64_t own_flaws;  // at ptxas's own level
+  uint32_t runs;     // of ptxas, for this kernel
 } CgKernelRecord;
 
 typedef Vec(CgKernelRecord) CgKernels;
@@ -193,28 +193,24 @@ bool cg_gpu_flawed(Ctx *cx, const Module *m, const char *prefix,
 // The assembler: $ATTNC_PTXAS, else `ptxas` of PATH, else that of
 // /usr/local/cuda. NULL if there is none.
 const char *cg_ptxas_path(Ctx *cx);
-// Code with `below` flaws or more at ptxas's own level of register usage, or as
-// many as other code of the kernel had, has no fewer at its others. `lower`:
-// what has no flaws at a lower level is not assembled at its own.
-typedef struct CgLevels {
-  uint64_t below, known[8];
-  uint32_t nknown;
-  bool lower;
-} CgLevels;
-
 // What ptxas makes and says.
 typedef struct CgAssembled {
   Buf *cubin;
   CgKernels *kernels;
   Buf *log;
 } CgAssembled;
-// Assembles PTX for target t and appends the cubin. Registers and spills of
-// the kernels (may be NULL: at ptxas's own level of register usage) are filled
-// in; `log` (may be NULL) gets what ptxas wrote. False with a diagnostic if
-// there is no ptxas or it fails. Other levels are tried where `when` (NULL:
-// always) does not say that they do not help.
-bool cg_ptxas(Ctx *cx, const Target *t, CgBytes ptx, const CgLevels *when,
+// Assembles PTX for target t and appends the cubin. level: of register usage;
+// 0: ptxas's own, which is one of 5. Below 5 it finds cheap values again rather
+// than keep them, above it keeps more; what lies on the same side makes the
+// same code. Registers and spills of the kernels (may be NULL) are filled in;
+// `log` (may be NULL) gets what ptxas wrote. False with a diagnostic if there
+// is no ptxas or it fails.
+bool cg_ptxas(Ctx *cx, const Target *t, CgBytes ptx, uint32_t level,
               const CgAssembled *out);
+// ptx with at most so many registers of a thread where a kernel may have all,
+// in place of the CTAs that are to fit; in the session arena. Empty: there is
+// none.
+CgBytes cg_ptx_capped(Ctx *cx, CgBytes ptx, uint32_t registers);
 // PTX of several kernels with one of them alone, for ptxas a program of its
 // own: it compiles each kernel as if there were no others. In the session
 // arena.

@@ -91,7 +91,7 @@ static bool code(Ctx *cx, const char *emit, const Module *m, Buf *out) {
   if (!info || cg_ptxas_path(cx)) {
     const Target *t = target_by_name(m->target);
     CgAssembled made = {info ? &cubin : out, &all, &log};
-    if (!cg_ptxas(cx, t, (CgBytes){ptx.at, ptx.n}, NULL, &made)) return false;
+    if (!cg_ptxas(cx, t, (CgBytes){ptx.at, ptx.n}, 0, &made)) return false;
   }
   for (uint32_t i = 0; info && i < all.n; i++) put_kernel(&all.at[i], out);
   if (info) buf_add(out, log.at, log.n);

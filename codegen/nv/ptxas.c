@@ -1,9 +1,5 @@
 // ptxas, found at run time and run as a program: PTX in, machine code out. Its
-// log tells registers, spills and the warnings that make a kernel slow. Where a
-// few registers are spilled it runs again with other levels of register usage,
-// then with fewer registers, and the code with the fewest flaws stays:
-//   before  ptxas -v: 8 bytes spill stores, 8 bytes spill loads
-//   after   ptxas -v --register-usage-level 3: 0 bytes spill stores, 0 ..
+// log tells registers, spills and the warnings that make a kernel slow.
 #include "codegen/cg.h"
 #include "codegen/codegen.h"
 #include "codegen/object/tool.h"
@@ -23,7 +19,6 @@ typedef struct Files {
   int ptx, cubin, log;
 } Files;
 
-// At level 0 ptxas has its own, which is one of 5.
 static int run(Ctx *cx, const char *tool, const Target *t, uint32_t level,
                Files f) {
   Arena *a = &cx->session;
@@ -208,136 +203,38 @@ uint64_t cg_flaws(const CgKernels *all) {
   return sum;
 }
 
-// Below 5 ptxas finds cheap values again rather than keep them, above it keeps
-// more; what lies on the same side makes the same code. Above only helps where
-// below is worse, and neither where a kernel spills more than MOST.
-enum { MOST = 256 };
-static const uint32_t levels[] = {3, 7};
-
-// Asked to do with fewer registers than it may have, ptxas moves less ahead of
-// where it is needed, and may so spill less. That costs time too, more than
-// SOME bytes do (docs/lab/2026-11-registers.md).
-enum { CAP = 224, SOME = 64 };
-
-// The kernels as they were before this run.
-static CgKernels anew(Ctx *cx, const CgKernels *all, uint32_t level) {
-  CgKernels own = {.at = NEWN(&cx->session, CgKernelRecord, all->n + 1),
-                   .n = all->n};
-  for (uint32_t i = 0; i < all->n; i++) {
-    own.at[i] = all->at[i];
-    own.at[i].level = level;
-    own.at[i].serialized = false;
-    own.at[i].warning = 0;
-  }
-  return own;
-}
-
-// Flaws of a run that leaves no diagnostics.
-static uint64_t flaws_at(const Assembler *a, CgBytes ptx, uint32_t level,
-                         const CgAssembled *out) {
-  uint32_t diags = a->cx->diags.n, errors = a->cx->nerrors;
-  bool ok = assemble(a, ptx, level, out);
-  a->cx->diags.n = diags;
-  a->cx->nerrors = errors;
-  return ok ? cg_flaws(out->kernels) : UINT64_MAX;
-}
-
-// The flaws at this level. Runs that are not better leave no trace.
-static uint64_t try_level(const Assembler *a, CgBytes ptx, uint32_t level,
-                          const CgAssembled *out) {
-  CgKernels *all = out->kernels, own = anew(a->cx, all, level);
-  Buf code = {.arena = &a->cx->session}, text = code;
-  CgAssembled made = {&code, &own, &text};
-  uint64_t flaws = flaws_at(a, ptx, level, &made);
-  if (flaws >= cg_flaws(all)) return flaws;
-  memcpy(all->at, own.at, all->n * sizeof *all->at);
-  *out->cubin = code;
-  *out->log = text;
-  return flaws;
-}
-
-// The program with at most CAP registers of a thread where a kernel may have
-// all, in place of the CTAs that are to fit (PTX ISA, performance-tuning
-// directives); empty where there is none. Roles share out what a launch gives.
-static CgBytes capped(Ctx *cx, CgBytes ptx) {
+// ---------------------------------------------------------------- entry
+// PTX ISA, performance-tuning directives. Roles share out what a launch gives.
+CgBytes cg_ptx_capped(Ctx *cx, CgBytes ptx, uint32_t registers) {
   static const char free_of[] = ".minnctapersm 1\n";
   Buf out = {.arena = &cx->session};
   const char *from = arena_strndup(&cx->session, ptx.at, ptx.n), *at;
   if (strstr(from, "setmaxnreg")) return (CgBytes){0};
   for (; (at = strstr(from, free_of)); from = at + sizeof free_of - 1) {
     buf_add(&out, from, (size_t)(at - from));
-    buf_printf(&out, ".maxnreg %u\n", CAP);
+    buf_printf(&out, ".maxnreg %u\n", registers);
   }
   if (out.n) buf_str(&out, from);
   return (CgBytes){out.at, out.n};
 }
 
-static uint64_t worst(const CgKernels *all) {
-  uint64_t most = 0;
-  for (uint32_t i = 0; i < all->n; i++) {
-    uint64_t n = cg_kernel_flaws(&all->at[i]);
-    if (n > most) most = n;
-  }
-  return most;
-}
-
-static void try_levels(const Assembler *a, CgBytes ptx,
-                       const CgAssembled *out) {
-  const CgKernels *all = out->kernels;
-  uint64_t had = cg_flaws(all);
-  if (!had || worst(all) > MOST) return;
-  for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
-    if (try_level(a, ptx, levels[i], out) <= had) break;
-  if (cg_flaws(all) <= SOME) return;
-  CgBytes less = capped(a->cx, ptx);
-  if (less.n) try_level(a, less, 0, out);
-}
-
-// ---------------------------------------------------------------- entry
-static void note_own(CgKernels *all) {
-  for (uint32_t i = 0; i < all->n; i++)
-    all->at[i].own_flaws = cg_kernel_flaws(&all->at[i]);
-}
-
-static bool may_help(const CgLevels *when, uint64_t flaws) {
-  for (uint32_t i = 0; when && i < when->nknown; i++)
-    if (when->known[i] == flaws) return false;
-  return !when || flaws < when->below;
-}
-
-static void deliver(const CgAssembled *made, const CgAssembled *out) {
-  const Buf *said = made->log;
-  buf_add(out->cubin, made->cubin->at, made->cubin->n);
-  if (out->log && said->n) buf_add(out->log, said->at, said->n);
-}
-
-// At the lower level, if it leaves no flaws.
-static bool at_lower(const Assembler *a, CgBytes ptx, const CgAssembled *out) {
-  CgKernels *all = out->kernels, own = anew(a->cx, all, levels[0]);
-  Buf code = {.arena = &a->cx->session}, said = code;
-  CgAssembled made = {&code, &own, &said};
-  if (flaws_at(a, ptx, levels[0], &made)) return false;
-  memcpy(all->at, own.at, all->n * sizeof *all->at);
-  note_own(all);
-  deliver(&made, out);
-  return true;
-}
-
-bool cg_ptxas(Ctx *cx, const Target *t, CgBytes text, const CgLevels *when,
+bool cg_ptxas(Ctx *cx, const Target *t, CgBytes ptx, uint32_t level,
               const CgAssembled *out) {
   Assembler a = {cx, cg_ptxas_path(cx), t};
-  CgKernels *all = out->kernels;
-  Buf code = {.arena = &cx->session}, said = code;
-  CgAssembled made = {&code, all, &said};
+  Buf said = {.arena = &cx->session};
+  CgAssembled made = {out->cubin, out->kernels, &said};
   if (!a.tool) {
     diag_add(cx, DIAG_cg_failed, NOWHERE, "ptxas",
              "not found (ATTNC_PTXAS, PATH, /usr/local/cuda/bin)");
     return false;
   }
-  if (all && when && when->lower && at_lower(&a, text, out)) return true;
-  if (!assemble(&a, text, 0, &made)) return false;
-  if (all) note_own(all);
-  if (all && may_help(when, cg_flaws(all))) try_levels(&a, text, &made);
-  deliver(&made, out);
+  for (uint32_t i = 0; out->kernels && i < out->kernels->n; i++) {
+    CgKernelRecord *k = &out->kernels->at[i];
+    k->level = level;
+    k->serialized = false;
+    k->warning = 0;
+  }
+  if (!assemble(&a, ptx, level, &made)) return false;
+  if (out->log) buf_add(out->log, said.at, said.n);
   return true;
 }

@@ -1,14 +1,12 @@
 // Relief of register pressure: what is done for a kernel in which ptxas spills,
-// in this order. `relief` of a launch is what the driver asks for
-// (tools/driver/gpu/fit.c); passes behind lower_gpu decide by it alone.
+// each with what stands above it. `relief` of a launch is what the driver asks
+// for (tools/driver/gpu/remedy.c); passes behind lower_gpu decide by it alone.
 //
 //   always        cse_smem         two reads are one, where far more lives than a
 //                                  thread has (COST_READ_ONCE_PRESS)
 //                 sched_pressure   what joins loops' results stands before the next
 //                 sink_smem        what a chunk needs for a moment is made there
 //                 remat            recurrences: what costs whole chunks nothing
-//   ptxas         its levels of register usage, 3 and 7 (codegen/nv/ptxas.c); of
-//                                  recurrences behind remat
 //   RELIEF_FREE   remat            launch attribute `lean`: code generation's order
 //   RELIEF_REMAT  remat            recurrences: values live shorter, `leaner`
 //                 spill_chunks     and parts of operands wait in shared memory

@@ -1,11 +1,13 @@
 // PTX to machine code, kernel by kernel. Each kernel of a variant is for ptxas
 // a program of its own, and what it says of a text holds as long as the program
-// is compiled: where a kernel spills, only that kernel is assembled again, with
-// fewer registers kept or with smaller tiles, and each has the level of
-// register usage that is best for it. Kernels are assembled at the same time.
+// is compiled: where a kernel spills, only that kernel is assembled again, as
+// other code or at another level of register usage (remedy.c), and the best of
+// its tries stays. Kernels are assembled at the same time.
 //   variant  main, main_chunks, main_states     ptxas
 //   round 1  three texts                        chunks spills 36 bytes
 //   round 2  main_chunks, other code            nothing
+#include "ir/layout.h"
+#include "ir/pressure.h"
 #include "passes/support/cost.h"
 #include "tools/driver/gpu/device.h"
 
@@ -17,7 +19,7 @@
 struct Part {
   const Target *target;
   CgBytes ptx;            // the kernel alone
-  CgLevels levels;        // where others than ptxas's own may help
+  uint32_t level;         // of register usage
   CgKernelRecord kernel;  // registers, spills and warnings, once `done`
   CgBytes cubin, log;
   bool done, ok, told;
@@ -55,7 +57,7 @@ static void *work(void *data) {
     CgKernels one = {.at = &p->kernel, .n = 1};
     CgAssembled out = {&p->out, &one, &p->said};
     p->out = p->said = (Buf){.arena = &w->cx.session};
-    p->ok = cg_ptxas(&w->cx, p->target, p->ptx, &p->levels, &out);
+    p->ok = cg_ptxas(&w->cx, p->target, p->ptx, p->level, &out);
   }
 }
 
@@ -88,7 +90,7 @@ static CgBytes keep(Ctx *cx, const Buf *b) {
 static bool take(Ctx *cx, Part *p) {
   Buf unused = {.arena = &cx->session};
   CgAssembled out = {.cubin = &unused};
-  if (!p->ok) return cg_ptxas(cx, p->target, p->ptx, NULL, &out);
+  if (!p->ok) return cg_ptxas(cx, p->target, p->ptx, p->level, &out);
   p->cubin = keep(cx, &p->out);
   p->log = keep(cx, &p->said);
   p->done = true;
@@ -108,41 +110,26 @@ static bool run(Yard *y, Parts *parts) {
 }
 
 // ---------------------------------------------------------------- parts
-// Where a recurrence spills pass remat mostly helps, and ptxas's other levels
-// mostly do not but for lean code with products
-// (docs/lab/2026-11-registers.md): else they come last. Single steps give up a
-// CTA for what is more than a few bytes. Of chunks that spilled more lean code
-// mostly needs a lower level too; so does what few rows have whose sums leave
-// no room for a second CTA.
-static CgLevels levels(const Built *b, uint32_t i) {
-  CgLevels l = drv_own_flaws(&b->leaning, i);
-  const CgKernelRecord *k = &b->kernels.at[i];
-  const Func *f = k->func;
-  bool alone = k->once && k->counter && k->occupancy == 1;
-  if (!ir_has_steps(f)) return (CgLevels){.below = UINT64_MAX, .lower = alone};
-  bool walks = !ir_has_products(f), later = !l.nknown || walks;
-  if (later && b->leaning.ntried < COST_LEAN_TRIES)
-    l.below = walks ? COST_LEAN_STEP_BYTES : 0;
-  if (l.nknown == 1 && !walks)
-    l.lower = l.known[0] >= COST_LEAN_LOWER_LEAST &&
-              l.known[0] <= COST_LEAN_LOWER_MOST;
-  return l;
-}
-
-static Part *part_of(Yard *y, const Built *b, const CgDevice *d, uint32_t i) {
+// Kernel i of b as t says; NULL: its registers are not one number.
+static Part *part_of(Yard *y, const Built *b, const CgDevice *d, uint32_t i,
+                     const DrvTry *t) {
   Arena *a = &y->cx->session;
   CgBytes text = {d->text.at, d->text.n - 1};
   if (b->kernels.n > 1)
     text = cg_ptx_kernel(y->cx, text, b->kernels.at[i].symbol);
-  for (uint32_t k = 0; k < y->all.n; k++)
-    if (y->all.at[k]->target == b->recipe.target &&
-        drv_same_text(y->all.at[k]->ptx, text))
-      return y->all.at[k];
+  if (t->registers) text = cg_ptx_capped(y->cx, text, t->registers);
+  if (!text.n) return NULL;
+  for (uint32_t k = 0; k < y->all.n; k++) {
+    Part *p = y->all.at[k];
+    if (p->target == b->recipe.target && p->level == t->level &&
+        drv_same_text(p->ptx, text))
+      return p;
+  }
   Part *p = NEW(a, Part);
   *p = (Part){.target = b->recipe.target,
               .ptx = text,
-              .kernel = b->kernels.at[i],
-              .levels = levels(b, i)};
+              .level = t->level,
+              .kernel = b->kernels.at[i]};
   vec_push(a, &y->all, p);
   return p;
 }
@@ -172,21 +159,15 @@ static void note(Ctx *cx, Built *b) {
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     Part *p = b->parts[i];
     CgKernelRecord *k = &b->kernels.at[i];
-    if (!p->done) continue;
+    if (!p || !p->done) continue;
     if (!p->told) remark(cx, b, p);
     k->registers = p->kernel.registers;
     k->spill_bytes = p->kernel.spill_bytes;
     k->serialized = p->kernel.serialized;
     k->warning = p->kernel.warning;
     k->level = p->kernel.level;
-    k->own_flaws = p->kernel.own_flaws;
+    k->runs = b->courses ? b->courses[i].runs : 1;
   }
-}
-
-static bool is_complete(const Built *b) {
-  for (uint32_t i = 0; i < b->kernels.n; i++)
-    if (!b->parts[i]->done) return false;
-  return true;
 }
 
 static void deliver(Ctx *cx, const Built *b, CgDevice *d) {
@@ -204,119 +185,253 @@ static bool is_done(Ctx *cx, const Built *b) {
   return drv_is_amd(b) || !cg_ptxas_path(cx);
 }
 
-static bool has_flaw(const CgKernels *all, const char *symbol) {
-  for (uint32_t i = 0; i < all->n; i++)
-    if (strcmp(all->at[i].symbol, symbol) == 0 && cg_kernel_flaws(&all->at[i]))
-      return true;
-  return false;
-}
-
 static void want(Yard *y, Parts *list, Part *p) {
   for (uint32_t i = 0; i < list->n; i++)
     if (list->at[i] == p) return;
-  if (!p->done) vec_push(&y->cx->session, list, p);
+  if (p && !p->done) vec_push(&y->cx->session, list, p);
 }
 
-// The kernels of b that are still to be assembled. than: those of the code that
-// b is to be better than, or NULL; first: only what has flaws there.
-static void wanted(Yard *y, const Built *b, const CgKernels *than, bool first,
-                   Parts *list) {
-  if (than && !first && cg_flaws(&b->kernels) >= cg_flaws(than)) return;
-  for (uint32_t i = 0; i < b->kernels.n; i++)
-    if (!first || !than || has_flaw(than, b->kernels.at[i].symbol))
-      want(y, list, b->parts[i]);
+static DrvTry first_try(const Built *b, uint32_t i) {
+  return (DrvTry){.relief = relief_asked(b->recipe.opt.relief, i),
+                  .level = drv_first_level(&b->kernels.at[i])};
 }
 
-// than[i]: kernels of the code that built[i] is to be better than. Those with
-// flaws come first: they may have as many again.
-static bool assemble(Yard *y, CgDevice *dev, Built *built,
-                     const CgKernels *const *than, uint32_t n) {
-  Ctx *cx = y->cx;
+// All kernels of b as its text has them.
+static void want_first(Yard *y, Built *b, const CgDevice *d, Parts *list) {
+  uint32_t n = b->kernels.n;
+  if (!b->courses) b->courses = NEWN(&y->cx->session, Course, n + 1);
+  b->parts = NEWN(&y->cx->session, Part *, n + 1);
+  for (uint32_t i = 0; i < n; i++) {
+    DrvTry t = first_try(b, i);
+    b->parts[i] = part_of(y, b, d, i, &t);
+    want(y, list, b->parts[i]);
+  }
+}
+
+static void note_first(Built *b) {
+  for (uint32_t i = 0; i < b->kernels.n; i++) {
+    DrvTry t = first_try(b, i);
+    t.flaws = cg_kernel_flaws(&b->parts[i]->kernel);
+    drv_note_try(&b->courses[i], t, true);
+  }
+}
+
+// Of the n variants of dev and built.
+static bool assemble_first(Yard *y, CgDevice *dev, Built *built, uint32_t n) {
+  Parts list = {0};
+  for (uint32_t i = 0; i < n; i++)
+    if (!is_done(y->cx, &built[i])) want_first(y, &built[i], &dev[i], &list);
+  if (!run(y, &list)) return false;
   for (uint32_t i = 0; i < n; i++) {
     Built *b = &built[i];
-    b->parts = NULL;
-    if (is_done(cx, b)) continue;
-    b->parts = NEWN(&cx->session, Part *, b->kernels.n + 1);
-    for (uint32_t k = 0; k < b->kernels.n; k++)
-      b->parts[k] = part_of(y, b, &dev[i], k);
+    if (!b->parts) continue;
+    note_first(b);
+    note(y->cx, b);
+    deliver(y->cx, b, &dev[i]);
   }
-  for (int first = 1; first >= 0; first--) {
-    Parts list = {0};
-    for (uint32_t i = 0; i < n; i++)
-      if (built[i].parts)
-        wanted(y, &built[i], than ? than[i] : NULL, first, &list);
-    if (!run(y, &list)) return false;
-    for (uint32_t i = 0; i < n; i++)
-      if (built[i].parts) note(cx, &built[i]);
-  }
-  for (uint32_t i = 0; i < n; i++)
-    if (built[i].parts && is_complete(&built[i]))
-      deliver(cx, &built[i], &dev[i]);
   return true;
 }
 
-// ---------------------------------------------------------------- rounds
+// ---------------------------------------------------------------- tries
+typedef struct Made {
+  Built b;
+  CgDevice d;
+} Made;
+
+// b, whose device is `of`, as its kernels' tries `now` say: other code where
+// those with flaws want it.
+static bool remake(Yard *y, const CgProgram *p, const Built *b,
+                   const CgDevice *of, const DrvTry *now, Made *made) {
+  Built *out = &made->b;
+  CgDevice *dev = &made->d;
+  uint32_t n = b->kernels.n;
+  *out = *b;
+  out->recipe.opt.relief = 0;
+  for (uint32_t i = 0; i < n && i < RELIEF_FUNCS; i++)
+    out->recipe.opt.relief |= now[i].relief << (RELIEF_BITS * i);
+  *dev = *of;
+  if (out->recipe.opt.relief != b->recipe.opt.relief) {
+    if (!drv_flawed_text(y->cx, p, b, of, out, dev)) return false;
+  } else {
+    out->kernels.at = NEWN(&y->cx->session, CgKernelRecord, n + 1);
+    memcpy(out->kernels.at, b->kernels.at, n * sizeof *b->kernels.at);
+  }
+  out->parts = NEWN(&y->cx->session, Part *, n + 1);
+  for (uint32_t i = 0; i < n; i++)
+    out->parts[i] = part_of(y, out, dev, i, &now[i]);
+  return true;
+}
+
+// The tries of kernels that have one left, in `now`, and of the others the
+// best. False: none has.
+static bool next_tries(const Built *b, DrvTry *now) {
+  bool any = false;
+  for (uint32_t i = 0; i < b->kernels.n; i++) {
+    now[i] = *drv_best_try(&b->courses[i]);
+    if (now[i].flaws)
+      any |= drv_next_try(&b->courses[i], b->kernels.at[i].func, &now[i]);
+  }
+  return any;
+}
+
+// Whether code of a loop over keys that leaves something in shared memory frees
+// as many registers as the best so far spills: else it is no use.
+static bool frees(Ctx *cx, const Built *b, const Built *made, uint32_t i,
+                  const DrvTry *t) {
+  const Func *f = made->kernels.at[i].func, *first = b->kernels.at[i].func;
+  if (t->relief < RELIEF_REMAT || ir_has_steps(f)) return true;
+  uint32_t had = ir_pressure(first, &cx->session).regs;
+  uint32_t has = ir_pressure(f, &cx->session).regs;
+  uint64_t freed = had > has ? had - has : 0;
+  return freed &&
+         freed * COST_FIT_PER_REG >= drv_best_try(&b->courses[i])->flaws;
+}
+
+// Notes the tries `now` of the kernels of `made`, whose courses are b's. False:
+// some is still to be assembled. run: they were.
+static bool note_tries(Ctx *cx, const Built *b, const Built *made,
+                       const DrvTry *now, bool run) {
+  bool all = true;
+  for (uint32_t i = 0; i < b->kernels.n; i++) {
+    const Part *p = made->parts[i];
+    DrvTry t = now[i];
+    if (drv_known_try(&b->courses[i], &t)) continue;
+    bool none = !run && (!p || !frees(cx, b, made, i, &t));
+    t.flaws = none ? UINT64_MAX : cg_kernel_flaws(&p->kernel);
+    if (none || p->done) drv_note_try(&b->courses[i], t, run);
+    else all = false;
+  }
+  return all;
+}
+
+// What a round makes for a variant: `made` NULL, nothing is left to try.
+typedef struct Pending {
+  DrvTry *now;
+  Made *made;
+} Pending;
+
+// A round for variant b: wants what its kernels' next tries need. Tries whose
+// code is that of others are known at once.
+static bool want_tries(Yard *y, const CgProgram *p, const Built *b,
+                       const CgDevice *d, Pending *out, Parts *list) {
+  DiagMark mark = diag_mark(y->cx);
+  out->now = NEWN(&y->cx->session, DrvTry, b->kernels.n + 1);
+  while (next_tries(b, out->now)) {
+    Made *made = NEW(&y->cx->session, Made);
+    if (!remake(y, p, b, d, out->now, made)) break;
+    y->cx->remarks.n = mark.remarks;
+    if (note_tries(y->cx, b, &made->b, out->now, false)) continue;
+    for (uint32_t i = 0; i < b->kernels.n; i++) want(y, list, made->b.parts[i]);
+    out->made = made;
+    return true;
+  }
+  diag_forget(y->cx, mark);
+  return false;
+}
+
+// Every variant's next tries at once. False: nothing is left, or it failed.
+static bool try_round(Yard *y, const CgProgram *p, const CgDevice *dev,
+                      Built *built, uint32_t n) {
+  Pending *all = NEWN(&y->cx->session, Pending, n + 1);
+  Parts list = {0};
+  bool any = false;
+  for (uint32_t i = 0; i < n; i++)
+    if (built[i].parts && cg_flaws(&built[i].kernels))
+      any |= want_tries(y, p, &built[i], &dev[i], &all[i], &list);
+  if (!any || !run(y, &list)) return false;
+  for (uint32_t i = 0; i < n; i++) {
+    if (!all[i].made) continue;
+    note_tries(y->cx, &built[i], &all[i].made->b, all[i].now, true);
+    note(y->cx, &all[i].made->b);
+  }
+  return true;
+}
+
+static bool same_try(const DrvTry *a, const DrvTry *b) {
+  return a->relief == b->relief && a->level == b->level &&
+         a->registers == b->registers;
+}
+
+// The best of each kernel's tries.
+static bool take_best(Yard *y, const CgProgram *p, CgDevice *dev, Built *b) {
+  DrvTry *now = NEWN(&y->cx->session, DrvTry, b->kernels.n + 1);
+  Parts list = {0};
+  Made made;
+  bool other = false;
+  for (uint32_t i = 0; i < b->kernels.n; i++) {
+    now[i] = *drv_best_try(&b->courses[i]);
+    other |= b->courses[i].n && !same_try(&now[i], &b->courses[i].at[0]);
+  }
+  DiagMark mark = diag_mark(y->cx);
+  if (!other || !remake(y, p, b, dev, now, &made)) return true;
+  y->cx->remarks.n = mark.remarks;
+  for (uint32_t i = 0; i < b->kernels.n; i++) want(y, &list, made.b.parts[i]);
+  if (!run(y, &list)) return false;
+  note(y->cx, &made.b);
+  deliver(y->cx, &made.b, &made.d);
+  *b = made.b;
+  *dev = made.d;
+  return true;
+}
+
+static bool improve(Yard *y, const CgProgram *p, CgDevice *dev, Built *built,
+                    uint32_t n) {
+  while (try_round(y, p, dev, built, n)) {}
+  for (uint32_t i = 0; i < n && !y->cx->nerrors; i++)
+    if (built[i].parts && cg_flaws(&built[i].kernels) &&
+        !take_best(y, p, &dev[i], &built[i]))
+      return false;
+  return !y->cx->nerrors;
+}
+
+// ---------------------------------------------------------------- tiles
+static bool has_runs(const Built *b) {
+  for (uint32_t i = 0; b->parts && i < b->kernels.n; i++)
+    if (cg_kernel_flaws(&b->kernels.at[i]) &&
+        b->courses[i].runs >= COST_PTXAS_RUNS)
+      return false;
+  return true;
+}
+
+// Other tiles have other kernels, for which ptxas has run as often.
+static Course *courses_of(Ctx *cx, const Built *b, const Built *tiles) {
+  Course *all = NEWN(&cx->session, Course, tiles->kernels.n + 1);
+  for (uint32_t i = 0; b->courses && i < tiles->kernels.n; i++)
+    all[i].runs = i < b->kernels.n ? b->courses[i].runs : 0;
+  return all;
+}
+
 static CgBytes code_of(const CgDevice *d) {
   return d->text.n ? d->text : d->binary;
 }
 
-// b once more, with ptxas's other levels where these were left for later.
-static bool other_levels(Yard *y, const Built *b, Built *out) {
-  bool any = false;
-  for (uint32_t i = 0; b->parts && i < b->kernels.n; i++) {
-    Part *p = b->parts[i];
-    if (p->levels.below == UINT64_MAX || !cg_kernel_flaws(&p->kernel)) continue;
-    p->levels.below = UINT64_MAX;
-    p->done = p->told = false;
-    any = true;
-  }
-  if (!any) return false;
-  *out = *b;
-  out->kernels.at = NEWN(&y->cx->session, CgKernelRecord, b->kernels.n);
-  memcpy(out->kernels.at, b->kernels.at, b->kernels.n * sizeof *b->kernels.at);
-  return true;
+// The better of b and what other tiles made.
+static void choose(Built *b, CgDevice *d, const Built *tiles,
+                   const CgDevice *dev) {
+  b->freed = tiles->freed;
+  b->tried = tiles->mod;
+  for (uint32_t i = 0; b->courses && i < b->kernels.n; i++)
+    if (i < tiles->kernels.n) b->courses[i].runs = tiles->courses[i].runs;
+  if (cg_flaws(&tiles->kernels) >= cg_flaws(&b->kernels)) return;
+  *b = *tiles;
+  *d = *dev;
 }
 
-// A try with fewer registers, other levels or smaller tiles; false: none is
-// left.
-static bool next_try(Yard *y, const CgProgram *p, const Flawed *of, Built *b,
-                     CgDevice *d) {
-  if (drv_leaner(y->cx, p, of, b, d)) return true;
-  *d = *of->device;
-  return other_levels(y, of->built, b) || drv_smaller_tiles(y->cx, p, of, b, d);
-}
-
-// Those with flaws once more; the better code stays. False if nothing is left
-// to try.
-static bool improve(Yard *y, const CgProgram *p, CgDevice *dev, Built *built,
-                    CgBytes *tried, uint32_t n) {
-  Ctx *cx = y->cx;
-  Built *b = NEWN(&cx->session, Built, n);
-  CgDevice *d = NEWN(&cx->session, CgDevice, n);
-  const CgKernels **than = NEWN(&cx->session, const CgKernels *, n);
-  uint32_t *which = NEWN(&cx->session, uint32_t, n), m = 0;
-  for (uint32_t i = 0; i < n; i++) {
-    Flawed of = {&built[i], &dev[i], tried[i]};
-    if (tried[i].n && cg_flaws(&built[i].kernels) &&
-        next_try(y, p, &of, &b[m], &d[m]))
-      than[m] = &built[i].kernels, which[m++] = i;
-    else tried[i].n = 0;
-  }
-  if (!m || !assemble(y, d, b, than, m)) return false;
-  for (uint32_t k = 0; k < m; k++) {
-    uint32_t i = which[k];
-    bool better = cg_flaws(&b[k].kernels) < cg_flaws(&built[i].kernels);
-    // What other tiles spill says nothing of these.
-    bool tiles = b[k].freed != built[i].freed ||
-                 b[k].recipe.opt.most_groups != built[i].recipe.opt.most_groups;
-    Leaning leaning = tiles && !better ? built[i].leaning : b[k].leaning;
-    if (!tiles || better) drv_note_lean(&leaning, &b[k]);
-    tried[i] = code_of(&d[k]);
-    built[i].freed = b[k].freed;
-    if (tiles) built[i].tried = b[k].mod;
-    if (better) dev[i] = d[k];
-    if (better) built[i] = b[k];
-    built[i].leaning = leaning;
+// While variant b has flaws, and there are tries left.
+static bool smaller_tiles(Yard *y, const CgProgram *p, CgDevice *dev,
+                          Built *b) {
+  CgBytes last = code_of(dev);
+  for (uint32_t t = 0; t < COST_ASSEMBLE_ROUNDS; t++) {
+    Built tiles;
+    CgDevice d;
+    if (!cg_flaws(&b->kernels) || !has_runs(b) ||
+        !drv_smaller_tiles(y->cx, p, b, last, &tiles, &d))
+      break;
+    last = code_of(&d);
+    tiles.courses = courses_of(y->cx, b, &tiles);
+    if (!assemble_first(y, &d, &tiles, 1) || !improve(y, p, &d, &tiles, 1))
+      return false;
+    choose(b, dev, &tiles, &d);
   }
   return true;
 }
@@ -339,12 +454,10 @@ bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
   Yard y = {.cx = cx, .opt = opt};
   if (!n) return true;
   CgDevice *dev = p->devices + (p->ndevices - n);
-  if (!assemble(&y, dev, built, NULL, n)) return false;
-  CgBytes *tried = NEWN(&cx->session, CgBytes, n);
-  for (uint32_t i = 0; i < n; i++) tried[i] = code_of(&dev[i]);
-  for (uint32_t i = 0; i < n; i++) drv_note_lean(&built[i].leaning, &built[i]);
-  for (int round = 0; round < COST_ASSEMBLE_ROUNDS && cx->nerrors == 0; round++)
-    if (!improve(&y, p, dev, built, tried, n)) break;
+  if (!assemble_first(&y, dev, built, n) || !improve(&y, p, dev, built, n))
+    return false;
+  for (uint32_t i = 0; i < n; i++)
+    if (!smaller_tiles(&y, p, &dev[i], &built[i])) return false;
   for (uint32_t i = 0; i < n; i++) remark_flaws(cx, &built[i]);
   return cx->nerrors == 0;
 }

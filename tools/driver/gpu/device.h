@@ -4,8 +4,8 @@
 #ifndef ATTNC_DRIVER_GPU_DEVICE_H
 #define ATTNC_DRIVER_GPU_DEVICE_H
 
-#include "passes/support/cost.h"
 #include "passes/pass.h"
+#include "passes/support/cost.h"
 #include "passes/support/relief.h"
 #include "tools/driver/compile/compile.h"
 
@@ -17,15 +17,20 @@ typedef struct Recipe {
   DrvOptions opt;
 } Recipe;
 
-// Code that keeps fewer registers: what each kernel spills at each level that
-// was tried, and the recipes' options (fit.c).
-typedef struct Leaning {
-  uint64_t flaws[RELIEF_FUNCS][RELIEF_LEVELS];
-  uint64_t own[RELIEF_FUNCS][RELIEF_LEVELS];  // at ptxas's own level
-  bool known[RELIEF_FUNCS][RELIEF_LEVELS];
-  int64_t tried[COST_LEAN_TRIES];
-  uint32_t ntried;
-} Leaning;
+// Code of a kernel, how ptxas is asked for it, and what it left: spilled bytes,
+// serialized products (cg_kernel_flaws).
+typedef struct DrvTry {
+  int64_t relief;
+  uint32_t level, registers;  // registers: of a thread at most; 0: as it says
+  uint64_t flaws;
+} DrvTry;
+
+// What was tried for a kernel, the first code first (remedy.c). Code that is
+// that of another try is known without a run.
+typedef struct Course {
+  DrvTry at[COST_PTXAS_CODES];
+  uint32_t n, runs;
+} Course;
 
 // A kernel as text for ptxas, and what it makes of it (assemble.c).
 typedef struct Part Part;
@@ -37,18 +42,11 @@ typedef struct Built {
   uint32_t program;     // whose variant it is, by number
   int64_t freed;        // spare_regs of the last try (fit.c)
   const Module *tried;  // what it made, or NULL
-  Leaning leaning;
-  CgKernels kernels;  // one for each phase
-  Part **parts;       // of the kernels, or NULL
+  CgKernels kernels;    // one for each phase
+  Part **parts;         // of the kernels, or NULL
+  Course *courses;      // of the kernels, or NULL
 } Built;
 typedef Vec(Built) Builts;
-
-// Code that better is looked for: its device, and the last text that was tried.
-typedef struct Flawed {
-  Built *built;
-  CgDevice *device;
-  CgBytes last;
-} Flawed;
 
 bool drv_is_amd(const Built *b);
 bool drv_same_text(CgBytes a, CgBytes b);
@@ -78,18 +76,17 @@ bool drv_flawed_text(Ctx *cx, const CgProgram *p, const Built *known,
                      const CgDevice *of, Built *b, CgDevice *out);
 // The roles and tiles of a kernel as text (kernel.c).
 void drv_describe(Ctx *cx, const CgKernelRecord *r, DrvKernel *out);
-// A recipe like that of `of` for code that keeps fewer registers in kernels
-// with flaws, and its code, unlike its own and the last that was tried; then
-// with the best of all that was tried.
-bool drv_leaner(Ctx *cx, const CgProgram *p, const Flawed *of, Built *out,
-                CgDevice *dev);
-// Notes what b, once assembled, spills.
-void drv_note_lean(Leaning *all, const Built *b);
-// The flaws of kernel i at ptxas's own level of register usage so far.
-CgLevels drv_own_flaws(const Leaning *all, uint32_t i);
-// The same with smaller tiles.
-bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Flawed *of,
-                       Built *out, CgDevice *dev);
+// The level of register usage of a kernel's first run.
+uint32_t drv_first_level(const CgKernelRecord *k);
+// The next try for a kernel, whose code f is; false: none is left, or worth it.
+bool drv_next_try(const Course *c, const Func *f, DrvTry *next);
+// The best; the one with code and levels of t, or NULL.
+const DrvTry *drv_best_try(const Course *c);
+const DrvTry *drv_known_try(const Course *c, const DrvTry *t);
+void drv_note_try(Course *c, DrvTry t, bool run);
+// A recipe like that of b with smaller tiles, and its code, unlike `last`.
+bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b,
+                       CgBytes last, Built *out, CgDevice *dev);
 // Machine code for the last n devices of p; built are theirs (assemble.c).
 // Without a ptxas nothing happens.
 bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,

@@ -1,0 +1,126 @@
+// What is tried for a kernel in which ptxas spills registers, or whose products
+// it makes synchronous. A kernel has COST_PTXAS_RUNS runs of ptxas, so each try
+// is the one that most often left nothing where the runs before left so much
+// (docs/lab/2026-11-registers.md, "Three runs"): other code of the kernel
+// (passes/support/relief.h), which frees registers by what it makes again or
+// leaves in shared memory, another of ptxas's levels of register usage, or less
+// registers, which keeps it from loading ahead. What no row helps gets smaller
+// tiles (fit.c).
+//   chunks     100 bytes     lean code at level 3
+//                8 bytes     operands wait in shared memory
+#include "ir/layout.h"
+#include "passes/support/cost.h"
+#include "tools/driver/gpu/device.h"
+
+// Kernels by what they loop over.
+enum {
+  KEYS = 1,    // no steps
+  CHUNKS = 2,  // steps, many at a time by products
+  STEPS = 4,   // one at a time
+};
+
+// What ptxas's lower level did of code that it has also seen at its own.
+typedef enum Lower { ANY, BETTER, WORSE } Lower;
+
+typedef struct Remedy {
+  int kinds;
+  uint32_t runs;         // had
+  uint64_t least, most;  // flaws of the best of them
+  Lower lower;
+  int64_t relief;
+  uint32_t level, registers;
+} Remedy;
+
+// ptxas's own level of register usage, and others; the relief of the best try;
+// registers of a thread where it may have 255: ptxas then moves less ahead of
+// where it is needed.
+enum {
+  OWN = 0,
+  LOW = COST_PTXAS_LOWER,
+  HIGH = COST_PTXAS_HIGHER,
+  CAP = COST_PTXAS_CAP,
+  BEST = -1,
+};
+
+// The first that holds, and is not known, is tried.
+static const Remedy remedies[] = {
+    {KEYS, 1, 1, 256, ANY, RELIEF_NONE, LOW, 0},
+    {KEYS, 1, 1, 256, ANY, RELIEF_NONE, OWN, 0},
+    {KEYS, 1, 257, UINT64_MAX, ANY, RELIEF_FREE, OWN, 0},
+    {KEYS, 2, 1, UINT64_MAX, BETTER, RELIEF_REMAT, LOW, 0},
+    {KEYS, 2, 1, 64, WORSE, RELIEF_NONE, HIGH, 0},
+    {KEYS, 2, 1, 256, ANY, RELIEF_REMAT, OWN, 0},
+    {KEYS, 2, 65, 256, ANY, BEST, OWN, CAP},
+    {KEYS, 2, 1, 256, ANY, RELIEF_FREE, OWN, 0},
+    {CHUNKS, 1, 1, 47, ANY, RELIEF_REMAT, OWN, 0},
+    {CHUNKS, 1, 48, 700, ANY, RELIEF_REMAT, LOW, 0},
+    {CHUNKS, 1, 701, UINT64_MAX, ANY, RELIEF_LOADS, LOW, 0},
+    {CHUNKS, 2, 1, 47, ANY, RELIEF_REMAT, LOW, 0},
+    {CHUNKS, 2, 1, UINT64_MAX, ANY, RELIEF_LOADS, LOW, 0},
+    {CHUNKS, 2, 1, UINT64_MAX, ANY, RELIEF_TASK, OWN, 0},
+    {STEPS, 1, 1, 256, ANY, RELIEF_REMAT, OWN, 0},
+    {STEPS, 1, 1, UINT64_MAX, ANY, RELIEF_LOADS, OWN, 0},
+    {STEPS, 2, 1, UINT64_MAX, ANY, RELIEF_LOADS, OWN, 0},
+};
+
+static int kind_of(const Func *f) {
+  if (!ir_has_steps(f)) return KEYS;
+  return ir_has_products(f) ? CHUNKS : STEPS;
+}
+
+// Few rows whose sums leave no room for a second CTA mostly need the lower
+// level.
+uint32_t drv_first_level(const CgKernelRecord *k) {
+  bool alone = k->once && k->counter && k->occupancy == 1;
+  return alone && !ir_has_steps(k->func) ? LOW : OWN;
+}
+
+const DrvTry *drv_known_try(const Course *c, const DrvTry *t) {
+  for (uint32_t i = 0; i < c->n; i++)
+    if (c->at[i].relief == t->relief && c->at[i].level == t->level &&
+        c->at[i].registers == t->registers)
+      return &c->at[i];
+  return NULL;
+}
+
+static Lower lower_of(const Course *c) {
+  for (uint32_t i = 0; i < c->n; i++) {
+    const DrvTry *own = &c->at[i];
+    DrvTry t = {.relief = own->relief, .level = LOW};
+    const DrvTry *low = drv_known_try(c, &t);
+    if (!own->level && low) return low->flaws < own->flaws ? BETTER : WORSE;
+  }
+  return ANY;
+}
+
+const DrvTry *drv_best_try(const Course *c) {
+  const DrvTry *best = &c->at[0];
+  for (uint32_t i = 1; i < c->n; i++)
+    if (c->at[i].flaws < best->flaws) best = &c->at[i];
+  return best;
+}
+
+static bool holds(const Remedy *r, const Course *c, int kind, uint64_t flaws) {
+  return (r->kinds & kind) && r->runs == c->runs && flaws >= r->least &&
+         flaws <= r->most && (r->lower == ANY || r->lower == lower_of(c));
+}
+
+bool drv_next_try(const Course *c, const Func *f, DrvTry *next) {
+  const DrvTry *best = drv_best_try(c);
+  if (c->runs >= COST_PTXAS_RUNS || c->n == COST_PTXAS_CODES) return false;
+  for (size_t i = 0; i < sizeof remedies / sizeof *remedies; i++) {
+    const Remedy *r = &remedies[i];
+    DrvTry t = {.relief = r->relief == BEST ? best->relief : r->relief,
+                .level = r->level,
+                .registers = r->registers};
+    if (!holds(r, c, kind_of(f), best->flaws) || drv_known_try(c, &t)) continue;
+    *next = t;
+    return true;
+  }
+  return false;
+}
+
+void drv_note_try(Course *c, DrvTry t, bool run) {
+  if (c->n < COST_PTXAS_CODES) c->at[c->n++] = t;
+  c->runs += run;
+}
