@@ -1,8 +1,12 @@
 // Which axes of a program its tiles have.
 //
-// The lane axis is the parallel axis that lets the most key data be reused: a
-// load that varies with a key axis but not with axis x is shared by all lanes
-// when x is the lane axis. Ties go to the axis declared last.
+// The lane axis makes products of matrices: one operand of a product over
+// vectors varies with it, the other does not. An axis that both operands of one
+// have (a batch axis) is no lane where another is there: the product would have
+// three axes. Then what counts is the work of those products, and the bytes of
+// keys that are reused: a load that varies with a key axis but not with axis x
+// is shared by all lanes when x is the lane axis. Ties go to the axis declared
+// last. Numbers of keys that are no vectors count where nothing is multiplied.
 #include "passes/support/lane.h"
 
 #include "passes/support/cost.h"
@@ -28,14 +32,45 @@ int64_t lane_extent(const Func *f, uint32_t axis) {
 // ---------------------------------------------------------------- the lane
 typedef struct Reuse {
   const Func *f;
-  bool has_pass;
-  uint32_t shared[64];  // per axis: key loads that do not vary with it
+  bool batch[64];       // per axis: both operands of a product have it
+  int64_t work[64];     // per axis: of a key, in products it makes
+  int64_t shared[64];   // per axis: bytes of a key that do not vary with it
+  int64_t numbers[64];  // the same of those that are no vectors
   uint32_t varies[64];  // per axis: values that vary with it
 } Reuse;
 
+int64_t lane_elements(const Func *f, const Type *t) {
+  int64_t n = 1, v;
+  for (uint32_t i = 0; i < t->n; i++) {
+    const Axis *a = &f->axes.at[t->axis[i]];
+    if (a->role == AX_VEC)
+      n *= dim_is_const(&f->mod->dims, a->extent, &v) ? v : COST_UNKNOWN_VEC;
+  }
+  return n;
+}
+
+static bool has_vec(const Func *f, const Type *t) {
+  for (uint32_t i = 0; i < t->n; i++)
+    if (f->axes.at[t->axis[i]].role == AX_VEC) return true;
+  return false;
+}
+
+static void count_product(Reuse *r, const Op *op) {
+  const Type *x = ir_type(r->f, op->args[0]), *y = ir_type(r->f, op->args[1]);
+  Type all = type_union(x, y, DT_F32);
+  if (!lane_has_key(r->f, &all) || !has_vec(r->f, &all)) return;
+  for (uint32_t i = 0; i < all.n; i++) {
+    uint32_t a = all.axis[i];
+    bool both = type_has_axis(x, a) && type_has_axis(y, a);
+    if (r->f->axes.at[a].role != AX_PAR) continue;
+    r->batch[a] |= both;
+    if (!both) r->work[a] += lane_elements(r->f, &all);
+  }
+}
+
 static void count(void *data, Op *op) {
   Reuse *r = data;
-  if (op->code == OP_KREDUCE) r->has_pass = true;
+  if (op->code == OP_DOT) count_product(r, op);
   if (op->nres != 1) return;
   const Type *t = ir_type(r->f, op->res[0]);
   if (t->kind != TK_ELEM) return;
@@ -43,8 +78,23 @@ static void count(void *data, Op *op) {
   for (uint32_t a = 0; a < r->f->axes.n; a++) {
     bool has = type_has_axis(t, a);
     r->varies[a] += has;
-    r->shared[a] += key_load && !has;
+    int64_t *bytes = has_vec(r->f, t) ? r->shared : r->numbers;
+    if (key_load && !has)
+      bytes[a] += lane_elements(r->f, t) * dtype_size(t->dtype);
   }
+}
+
+// Is axis a the better lane, of two that are declared in this order?
+static bool is_better(const Reuse *r, uint32_t a, uint32_t best) {
+  if (r->batch[a] != r->batch[best]) return r->batch[best];
+  if (r->work[a] != r->work[best]) return r->work[a] > r->work[best];
+  if (r->shared[a] != r->shared[best]) return r->shared[a] > r->shared[best];
+  if (!r->work[a] && r->numbers[a] != r->numbers[best])
+    return r->numbers[a] > r->numbers[best];
+  // A long axis with as much reuse beats a short one.
+  bool short_a = lane_extent(r->f, a) < COST_SHORT_AXIS;
+  bool short_b = lane_extent(r->f, best) < COST_SHORT_AXIS;
+  return short_a == short_b || short_b;
 }
 
 int lane_axis(const Func *f) {
@@ -52,19 +102,10 @@ int lane_axis(const Func *f) {
   Reuse r = {.f = f};
   ir_walk(f->body, count, &r);
   int best = -1;
-  for (uint32_t a = 0; a < f->axes.n && a < 64; a++) {
-    if (f->axes.at[a].role != AX_PAR || !r.varies[a]) continue;
-    if (best < 0) {
+  for (uint32_t a = 0; a < f->axes.n && a < 64; a++)
+    if (f->axes.at[a].role == AX_PAR && r.varies[a] &&
+        (best < 0 || is_better(&r, a, (uint32_t)best)))
       best = (int)a;
-      continue;
-    }
-    bool short_a = lane_extent(f, a) < COST_SHORT_AXIS;
-    bool short_b = lane_extent(f, (uint32_t)best) < COST_SHORT_AXIS;
-    bool better = r.shared[a] >= r.shared[best];
-    // A long axis with as much reuse beats a short one.
-    if (r.shared[a] == r.shared[best] && short_a != short_b) better = short_b;
-    if (better) best = (int)a;
-  }
   return best;
 }
 

@@ -18,6 +18,8 @@ bool lane_packed(const Func *f, const Op *load, uint32_t axis);
 DType lane_narrow(const Func *f, const Affine *a);
 // Does t vary with a key axis?
 bool lane_has_key(const Func *f, const Type *t);
+// Elements of the vector axes of t.
+int64_t lane_elements(const Func *f, const Type *t);
 // Has the region a recurrence?
 bool lane_walks(const Region *r);
 // The largest extent that an axis may have.

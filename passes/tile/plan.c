@@ -38,16 +38,6 @@ typedef struct Footprint {
   uint32_t nloads;
 } Footprint;
 
-static int64_t vec_elements(const Func *f, const Type *t) {
-  int64_t n = 1, v;
-  for (uint32_t i = 0; i < t->n; i++) {
-    const Axis *a = &f->axes.at[t->axis[i]];
-    if (a->role != AX_VEC) continue;
-    n *= dim_is_const(&f->mod->dims, a->extent, &v) ? v : COST_UNKNOWN_VEC;
-  }
-  return n;
-}
-
 // Is the same tensor counted already, along the same axes?
 static bool counted(Footprint *p, const Op *op) {
   for (uint32_t i = 0; i < p->nloads; i++)
@@ -72,7 +62,7 @@ static void measure_work(Footprint *p, const Op *op) {
                               ir_type(p->f, op->args[1]), DT_F32)
                  : *t;
   if (!lane_has_key(p->f, &all)) return;
-  int64_t n = vec_elements(p->f, &all);
+  int64_t n = lane_elements(p->f, &all);
   if (dot && type_has_axis(&all, (uint32_t)p->lane)) p->products += n;
   if (!dot && n > 1 && !type_has_axis(&all, (uint32_t)p->lane))
     p->prologue += n * op_cost(op);
@@ -86,7 +76,7 @@ static void measure(void *data, Op *op) {
   if (op->code == OP_LOAD && counted(p, op)) return;
   for (uint32_t i = 0; i < op->nres; i++) {
     const Type *t = ir_type(p->f, op->res[i]);
-    int64_t n = vec_elements(p->f, t);
+    int64_t n = lane_elements(p->f, t);
     if (n == 1) continue;
     if (op->code == OP_LOAD && lane_has_key(p->f, t)) p->per_key += n;
     else if (type_has_axis(t, (uint32_t)p->lane)) p->per_lane += n;
@@ -230,7 +220,7 @@ static bool is_copied(Tiles *s, Value idx) {
 static void measure_operand(Tiles *s, Value v, DType other) {
   const Type *t = ir_type(s->f, v);
   const Op *op = ir_def(s->f, v);
-  int64_t n = vec_elements(s->f, t);
+  int64_t n = lane_elements(s->f, t);
   uint64_t known;
   if (n == 1 || map_get(&s->seen, v, &known)) return;
   map_put(&s->seen, v, 1);
@@ -375,7 +365,7 @@ static void note_products(Tiles *s, const Op *op) {
   Type all = type_union(ir_type(s->f, op->args[0]), ir_type(s->f, op->args[1]),
                         DT_F32);
   if (lane_has_key(s->f, &all) && type_has_axis(&all, (uint32_t)s->lane))
-    s->products += vec_elements(s->f, &all);
+    s->products += lane_elements(s->f, &all);
 }
 
 // What a pair has besides its products.
@@ -384,7 +374,7 @@ static void note_pair(Tiles *s, const Op *op) {
   const Type *t = ir_type(s->f, op->res[0]);
   bool pair = t->kind == TK_ELEM && t->dtype == DT_F32 &&
               lane_has_key(s->f, t) && type_has_axis(t, (uint32_t)s->lane) &&
-              vec_elements(s->f, t) == 1;
+              lane_elements(s->f, t) == 1;
   if (!pair) return;
   s->functions += op_is_function(op->code);
   s->held |= op->code == OP_LOAD || op->code == OP_SCAN;
@@ -393,7 +383,7 @@ static void note_pair(Tiles *s, const Op *op) {
 static int64_t sums_of(const Func *f, const Op *op) {
   int64_t all = 0;
   for (uint32_t i = 0; i < op->nres; i++) {
-    int64_t n = vec_elements(f, ir_type(f, op->res[i]));
+    int64_t n = lane_elements(f, ir_type(f, op->res[i]));
     if (n > 1) all += n;
   }
   return all;
@@ -411,7 +401,7 @@ static bool of_pass(const Func *f, const Map *left, const Op *op) {
   bool any = op->code == OP_KREDUCE;
   for (uint32_t i = 0; i < op->nargs && !op->nregions; i++)
     any |= map_get(left, op->args[i], &x);
-  return any && (op->nres != 1 || vec_elements(f, ir_type(f, op->res[0])) > 1);
+  return any && (op->nres != 1 || lane_elements(f, ir_type(f, op->res[0])) > 1);
 }
 
 // What earlier passes have left is kept through this one
@@ -421,7 +411,7 @@ static int64_t kept_through(const Func *f, const Op *pass, Arena *a) {
   int64_t all = 0;
   for (const Op *op = pass->parent->first; op != pass; op = op->next)
     for (uint32_t i = 0; of_pass(f, &left, op) && i < op->nres; i++) {
-      int64_t n = vec_elements(f, ir_type(f, op->res[i]));
+      int64_t n = lane_elements(f, ir_type(f, op->res[i]));
       if (n <= 1) continue;
       map_put(&left, op->res[i], 1);
       if (used_behind(pass, op->res[i])) all += n;
@@ -561,7 +551,7 @@ static int64_t map_rows(const Func *f) {
   ir_walk(f->body, note_work, &map);
   for (const Op *op = f->body->first; op && map; op = op->next)
     if (op->code == OP_STORE) {
-      int64_t of = vec_elements(f, ir_type(f, op->args[1]));
+      int64_t of = lane_elements(f, ir_type(f, op->args[1]));
       n = of > n ? of : n;
     }
   while (rows < COST_MAP_MOST_ROWS && 2 * rows * n <= COST_MAP_ELEMENTS)
