@@ -279,3 +279,8 @@ uint32_t ir_group_threads(const Func *f, const Op *op) {
   }
   return cta;
 }
+
+bool frag_is_group_product(const Type *c, DType t, uint32_t depth) {
+  return c->ext[0] % 64 == 0 && c->ext[1] % 8 == 0 &&
+         depth * (uint32_t)dtype_size(t) % 32 == 0;
+}

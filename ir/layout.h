@@ -44,6 +44,9 @@ uint32_t frag_slice_reg(const FragMap *tile, const FragMap *slice,
 // May sums over that axis of such fragments stay in parts (freduce)? Threads
 // that hold the same rows would count them twice.
 bool frag_adds_in_parts(const Type *t, uint32_t threads, uint32_t pos);
+// Can products of a warpgroup (wgmma) have sums of type c, of operands of type
+// t, `depth` elements deep? Rows are 64s, columns 8s, steps 32 bytes.
+bool frag_is_group_product(const Type *c, DType t, uint32_t depth);
 
 // Type of the slice of t along axis `pos` (it varies with that axis).
 Type frag_slice(const Type *t, uint32_t pos, bool partial);

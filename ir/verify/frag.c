@@ -323,7 +323,7 @@ static bool check_wgmma(Verifier *v, const Op *op) {
     return verify_fail(v, op, "no such product of %s", dtype_name(a->dtype));
   if (turned && size != 2)
     return verify_fail(v, op, "only 16-bit operands can be transposed");
-  if (c->ext[0] % 64 || c->ext[1] % 8 || k * (uint32_t)size % 32)
+  if (!frag_is_group_product(c, a->dtype, k))
     return verify_fail(v, op, "rows are 64s, columns 8s, k steps 32 bytes");
   if (b->layout == LY_ROW || a->layout == LY_ROW)
     return verify_fail(v, op, "shared operands are swizzled");

@@ -22,6 +22,7 @@
 // for which warp_specialize has no rings. Level frag; sm_90a. Needs: lower_gpu.
 // Tests: test/passes/pipeline_loop/.
 #include "passes/support/full_tiles.h"
+#include "ir/layout.h"
 #include "passes/hopper/rings.h"
 
 enum { MAX_PRODUCTS = 8 };
@@ -128,6 +129,13 @@ static bool is_streamed(const Stage *s, const Op *mma) {
   return true;
 }
 
+// Few rows or columns are multiplied by warps.
+static bool is_group_product(const Stage *s, const Op *mma) {
+  const Type *a = ir_type(s->f, mma->args[0]), *c = ir_type(s->f, mma->res[0]);
+  uint32_t depth = a->ext[ir_attr_i(mma, AT_TRANSA, 0) ? 0 : 1];
+  return frag_is_group_product(c, a->dtype, depth);
+}
+
 // The product ahead, by number from 1, to which alone op adds; 0: none.
 static uint32_t added_to(const Stage *s, const Op *op) {
   for (uint32_t i = 0; op->nargs > 2 && i < s->nahead; i++)
@@ -141,7 +149,7 @@ static bool classify(Stage *s) {
   for (Op *op = s->body->first; op; op = op->next) {
     if (op->code != OP_MMA) continue;
     if (s->nahead == MAX_PRODUCTS || s->nbehind == MAX_PRODUCTS) return false;
-    if (!is_streamed(s, op)) return false;
+    if (!is_streamed(s, op) || !is_group_product(s, op)) return false;
     uint32_t onto = added_to(s, op);
     if (!op_carried(s, op) && (onto || starts_at_zero(s, op))) {
       s->onto[s->nahead] = onto;

@@ -153,14 +153,27 @@ static Value whole_tiles(const KeyLoop *l, Builder *b, Value base) {
   return ir_2(b, OP_MUL, ir_2(b, OP_FLOORDIV, up, step), step);
 }
 
-// Interval k of the tile of queries whose numbers are at `at`.
-static Range read_range(Builder *b, Value tensor, Value *at, uint32_t last,
-                        uint32_t k) {
+// Tasks of packed rows may be tiles behind the last (passes/gpu/task.c).
+static bool has_all_tiles(const Tiler *t) {
+  const DimTab *d = &t->from->mod->dims;
+  const DimExpr *e = &d->exprs.at[t->from->axes.at[t->plan.lane].extent];
+  return e->op != DIM_SYM || d->syms.at[e->value].kind != DIM_RAGGED;
+}
+
+// Where interval k of a tile of queries begins, with its other numbers behind.
+typedef struct Entry {
+  Value tensor, *at;
+  uint32_t last;  // index
+  bool inside;    // for sure
+} Entry;
+
+static Range read_range(Builder *b, const Entry *e, uint32_t k) {
   Value v[NUMBERS];
   for (uint32_t j = 0; j < NUMBERS; j++) {
-    at[last] = ir_int(b, NUMBERS * k + j);
-    v[j] = ir_load(b, tensor, at, last + 1);
-    ir_set_attr(b->fn, ir_def(b->fn, v[j]), attr_i(AT_INBOUNDS, 1));
+    e->at[e->last] = ir_int(b, NUMBERS * k + j);
+    v[j] = ir_load(b, e->tensor, e->at, e->last + 1);
+    if (e->inside)
+      ir_set_attr(b->fn, ir_def(b->fn, v[j]), attr_i(AT_INBOUNDS, 1));
   }
   return (Range){.base = v[0], .hi = v[1], .f0 = v[2], .f1 = v[3]};
 }
@@ -196,7 +209,8 @@ static Range read_groups(KeyLoop *l, Builder *b, Value tensor, Range *mine) {
     Value in = g ? ir_2(b, OP_LT, origin[t->plan.lane], end) : 0;
     if (g) at[lane] = pick(b, in, at[lane], first);
     else first = at[lane];
-    of[g] = read_range(b, tensor, at, last, 0);
+    Entry e = {tensor, at, last, has_all_tiles(t)};
+    of[g] = read_range(b, &e, 0);
     if (g) of[g].hi = pick(b, in, of[g].hi, ir_const_i(b, DT_I32, 0));
     all.base = g ? ir_2(b, OP_MIN, all.base, of[g].base) : of[g].base;
     all.hi = g ? ir_2(b, OP_MAX, all.hi, of[g].hi) : of[g].hi;
@@ -216,8 +230,9 @@ uint32_t tile_bounds_read(KeyLoop *l, Builder *b, Range *r, Range *mine) {
   Value at[MAX_AXES];
   if (t->plan.own_rows) r[0] = read_groups(l, b, t->tested[i], mine);
   uint32_t last = t->plan.own_rows ? 0 : place(t, b, l->op, t->origin, at);
+  Entry e = {t->tested[i], at, last, has_all_tiles(t)};
   for (uint32_t k = 0; k < n && !t->plan.own_rows; k++)
-    r[k] = read_range(b, t->tested[i], at, last, k);
+    r[k] = read_range(b, &e, k);
   for (uint32_t k = 0; k < n; k++) in_range(l, b, &r[k]);
   l->by_rows = tile_bounds_by_rows(l);
   l->classify = NULL;
