@@ -342,6 +342,22 @@ static void renamed(Exec *x, const Op *op) {
   if (!x->in->failed) memcpy(to->at, from->at, to->n * sizeof *to->at);
 }
 
+static void row(Exec *x, const Op *op) {
+  const Type *t = ir_type(x->in->f, op->res[0]);
+  uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+  Tile *r = define(x, op->res[0]);
+  int64_t c[64] = {0}, i = (int64_t)get0(x, op->args[1]);
+  if (i < 0 || i >= size_of_axis(x, op, axis)) {
+    interp_fail(x->in, op, "no such row");
+    return;
+  }
+  for (uint64_t k = 0; k < r->n; k++) {
+    coords(t, r, k, c);
+    c[axis] = i;
+    r->at[k] = get(x, op->args[0], c);
+  }
+}
+
 static void execute(Exec *x, const Op *op) {
   switch (op->code) {
   case OP_CONST:
@@ -353,6 +369,7 @@ static void execute(Exec *x, const Op *op) {
   case OP_DOT: reduction(x, op); return;
   case OP_SCAN: scan(x, op); return;
   case OP_RENAMED: renamed(x, op); return;
+  case OP_ROW: row(x, op); return;
   case OP_TRINV: inverse(x, op); return;
   case OP_STORE: store(x, op); return;
   case OP_SPAN_MIN:

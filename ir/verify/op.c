@@ -350,6 +350,15 @@ static bool check_span(Verifier *v, const Op *op) {
   return verify_fail(v, op, "tensor and result must be integers");
 }
 
+static bool check_row(Verifier *v, const Op *op) {
+  uint32_t axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+  const Type *t = arg_type(v, op, 0);
+  if (!type_has_axis(t, axis))
+    return verify_fail(v, op, "operand 0 does not vary with the axis");
+  Type rest = type_without(*t, axis);
+  return check_result_type(v, op, &rest);
+}
+
 static bool check_trinv(Verifier *v, const Op *op) {
   const IrAttr *axes = ir_attr(op, AT_AXES);
   const Type *t = arg_type(v, op, 0);
@@ -670,9 +679,9 @@ static CheckFn *const checks[OP_COUNT] = {
     [OP_ORIGIN] = check_origin,   [OP_IOTA] = check_iota,
     [OP_RECUR] = check_recur,     [OP_AFFINE] = check_affine,
     [OP_MAXPLUS] = check_maxplus, [OP_RENAMED] = check_renamed,
-    [OP_TRINV] = check_trinv,     [OP_FOR] = check_for,
-    [OP_IF] = check_if,           [OP_WHILE] = check_while,
-    [OP_KREDUCE] = check_pass,
+    [OP_ROW] = check_row,         [OP_TRINV] = check_trinv,
+    [OP_FOR] = check_for,         [OP_IF] = check_if,
+    [OP_WHILE] = check_while,     [OP_KREDUCE] = check_pass,
 };
 
 bool verify_op(Verifier *v, const Op *op) {

@@ -301,6 +301,32 @@ static void root_reduce(Place *p, const Op *op) {
   keep(p, op->res[0], x, r);
 }
 
+// The part of a tile or slice at a coordinate: the sum of what is there alone.
+static void root_row(Place *p, const Op *op) {
+  View v;
+  const Type *t = ir_type(p->f, op->args[0]);
+  if (!lower_view(p, t, NULL, &v)) {
+    lower_refuse(p, op, "a row of a value with three tiled axes");
+    return;
+  }
+  int64_t axis = ir_attr_i(op, AT_AXIS, 0);
+  Role r = lower_home(p, t);
+  Value x = lower_eval(p, op->args[0], r), i = lower_scalar(p, op->args[1]);
+  if (p->failed) return;
+  Builder *b = lower_at(p, (int)p->scopes.n - 1);
+  DType dt = lower_dtype(b, x), wide = dt == DT_BOOL ? dt : work_dtype(dt);
+  x = lower_cast(b, wide, x);
+  Type index = *ir_type(b->fn, x);
+  index.dtype = DT_I32;
+  Role along = v.col < 0 ? r : 2 * v.frag + (axis == v.col);
+  Value at = lower_as(b, lower_coord(p, b, (uint32_t)axis, along), index);
+  Value there = ir_2(b, OP_EQ, at, lower_as(b, lower_index(b, i), index));
+  x = lower_select(b, there, x, lower_like(b, x, 0));
+  IrAttr over = attr_list(AT_OVER, &axis, 1);
+  x = reduce_over(p, x, v, one_of(wide), &over, &r);
+  keep(p, op->res[0], lower_cast(b, dt, x), r);
+}
+
 // A product that no matrix unit takes: multiply, then add up.
 void lower_slow_dot(Place *p, const Op *op) {
   View v;
@@ -468,6 +494,7 @@ void lower_root(Place *p, Op *op) {
   case OP_ANY_OF:
   case OP_ALL_OF: root_vote(p, op); return;
   case OP_DOT: lower_dot(p, op); return;
+  case OP_ROW: root_row(p, op); return;
   case OP_TRINV: lower_trinv(p, op); return;
   case OP_SPAN_MIN:
   case OP_SPAN_MAX: root_span(p, op); return;

@@ -68,7 +68,7 @@ Role lower_role(const View *v, const Type *t) {
 // ---------------------------------------------------------------- sizes
 static void note_reduce(void *data, Op *op) {
   bool *map = data;
-  *map &= op->code != OP_REDUCE;
+  *map &= op->code != OP_REDUCE && op->code != OP_ROW;
 }
 
 static void note_loops(void *data, Op *op) {
@@ -246,6 +246,7 @@ bool lower_rooted(const Place *p, const Op *op) {
   case OP_IF:
   case OP_SPAN_MIN:
   case OP_SPAN_MAX:
+  case OP_ROW:
   case OP_TRINV: return true;
   case OP_LOAD:  // what is written too is read where it stands
     for (uint32_t i = 0; i < p->f->params.n; i++)

@@ -16,7 +16,8 @@
 // that are walked. There the iota of an axis is the loop's number, constants
 // lose the axis, loads and elementwise ops are made again; sums that are wide
 // themselves are loops again, or by then have become products of matrices. What
-// is made whole (results of products, loops, scans) is read at a coordinate.
+// is made whole (results of products, loops, scans) is read at a coordinate, by
+// `row`.
 // What does not vary with a loop is made in front of it. Stores and votes of
 // wide values are loops over one of their axes.
 //
@@ -174,18 +175,14 @@ static bool is_narrow_float(DType t) {
   return dtype_is_float(t) && dtype_size(t) < 4;
 }
 
-// x, a whole tile, at coordinate i of the axis: the sum of what is there.
+// x, a whole tile, at coordinate i of the axis.
 static Value row(Builder *b, Value x, uint32_t axis, Value i) {
-  Type t = *ir_type(b->fn, x);
-  if (!type_has_axis(&t, axis)) return x;
-  Value all = ir_iota(b, axis, t.size[type_axis_at(&t, axis)]);
-  Value there = ir_2(b, OP_EQ, all, i);
-  if (t.dtype == DT_BOOL)
-    return ir_reduce(b, RK_ANY, ir_2(b, OP_AND, there, x), &axis, 1);
-  if (is_narrow_float(t.dtype)) x = ir_cast(b, DT_F32, x);
-  Type one = type_scalar(ir_type(b->fn, x)->dtype);
-  x = ir_3(b, OP_SELECT, there, x, constant(b, one, 0));
-  return ir_cast(b, t.dtype, ir_reduce(b, RK_SUM, x, &axis, 1));
+  const Type *t = ir_type(b->fn, x);
+  if (!type_has_axis(t, axis)) return x;
+  Type rest = type_without(*t, axis);
+  Value args[] = {x, i};
+  IrAttr at = attr_i(AT_AXIS, axis);
+  return ir_op(b, OP_ROW, args, 2, &at, 1, &rest, 1, 0)->res[0];
 }
 
 static Value whole_at(Slice *s, At *at, Value v) {
