@@ -253,7 +253,7 @@ static uint32_t run(Ctx *cx, Func *f) {
   for (uint32_t a = 0; row >= 0 && a < f->axes.n; a++) {
     if (f->axes.at[a].role != AX_KEY) continue;
     g.key = a;
-    while (find(&g)) {
+    while (outline_count(f) < MAX_FRONT && find(&g)) {
       add_tensor(&g);
       outline_put(make_phase(&g, made++), f);
       read_table(&g);

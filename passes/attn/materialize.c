@@ -15,8 +15,9 @@
 // that no row sees are zeros in the copy, so that padded keys need no cleaning
 // in each task; where copies go through registers (AMD) they are cleaned there,
 // and only what is computed is made. Elsewhere 8-bit floats become 16-bit ones,
-// exactly. Not where rows are few (PassOpt.decode): reading the keys once is
-// best then. Level attn, behind inline and canon. Tests:
+// exactly. Where rows are few (PassOpt.decode) each key is read once, which is
+// best in place: there only the tables of functions that heads have in common
+// are made. Level attn, behind inline and canon. Tests:
 // test/passes/materialize.
 #include "passes/attn/materialize.h"
 
@@ -25,7 +26,6 @@
 #include "passes/support/cost.h"
 #include "passes/support/groups.h"
 #include "passes/support/lane.h"
-#include "passes/support/outline.h"
 
 // A phase being written.
 typedef struct Phase {
@@ -247,11 +247,18 @@ static const Made *made_of(const Ahead *a, Value v) {
   return NULL;
 }
 
-static void add_made(Ahead *a, Made m) {
+// False: there is no room for it, or for a phase more.
+static bool add_made(Ahead *a, Made m) {
+  uint32_t phases = 0;
   m.phase = a->n;
-  for (uint32_t i = a->n; i-- > 0;)
+  for (uint32_t i = a->n; i-- > 0;) {
     if (same_axes(&a->made[i], &m)) m.phase = a->made[i].phase;
+    phases += a->made[i].phase == i;
+  }
+  if (a->n == MAX_MADE || (m.phase == a->n && phases == MAX_MADE_PHASES))
+    return false;
   a->made[a->n++] = m;
+  return true;
 }
 
 // The cast of v to type t that is made already; 0: none.
@@ -273,15 +280,12 @@ static void add_widened(Ahead *a, Op *dot, uint32_t side) {
   DType t = other == DT_F16 ? DT_F16 : DT_BF16;
   Value known = known_cast(a, v, t);
   if (known) dot->args[side] = known;
-  if (known || !def || a->n == MAX_MADE) return;
+  if (known || !def) return;
   Builder b = outline_behind(a->f, v);
   Made m = {.v = ir_cast(&b, t, v)};
-  if (materialize_is_wanted(a, dot, &m)) {
+  if (materialize_is_wanted(a, dot, &m) && add_made(a, m))
     dot->args[side] = m.v;
-    add_made(a, m);
-  } else {
-    ir_erase(ir_def(a->f, m.v));
-  }
+  else ir_erase(ir_def(a->f, m.v));
 }
 
 static void add_operand(Ahead *a, Op *dot, uint32_t side) {
@@ -289,8 +293,7 @@ static void add_operand(Ahead *a, Op *dot, uint32_t side) {
   DType t = ir_type(a->f, m.v)->dtype;
   bool eight = dtype_is_float(t) && dtype_size(t) == 1;
   if (eight && a->cleans) add_widened(a, dot, side);
-  else if (a->n < MAX_MADE && !made_of(a, m.v) &&
-           materialize_is_wanted(a, dot, &m))
+  else if (!made_of(a, m.v) && materialize_is_wanted(a, dot, &m))
     add_made(a, m);
 }
 
@@ -309,11 +312,19 @@ static void find_tables(Ahead *a, const Made *of, Value v, Map *seen) {
       sources(a, v, &m.from) &&
       count(m.from.plain | m.from.grouped) <
           count(of->from.plain | of->from.grouped)) {
-    if (a->n < MAX_MADE && !made_of(a, v)) add_made(a, m);
+    if (!made_of(a, v)) add_made(a, m);
     return;
   }
   for (uint32_t i = 0; i < op->nargs; i++)
     find_tables(a, of, op->args[i], seen);
+}
+
+// Of an operand that is computed in place.
+static void tables_in_place(Ahead *a, const Op *dot, uint32_t side) {
+  Made m = {.v = dot->args[side]};
+  Map seen = {.arena = &a->cx->scratch};
+  if (find_axes(a, &m) && sources(a, m.v, &m.from))
+    find_tables(a, &m, m.v, &seen);
 }
 
 static bool find_operands(Ahead *a) {
@@ -321,10 +332,11 @@ static bool find_operands(Ahead *a) {
     if (op->nregions || op->code == OP_CALL) return false;
   for (Op *op = a->f->body->first; op; op = op->next)
     for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
-      add_operand(a, op, i);
+      if (a->once) tables_in_place(a, op, i);
+      else add_operand(a, op, i);
   for (uint32_t i = 0, n = a->n; i < n; i++) {
     Map seen = {.arena = &a->cx->scratch};
-    find_tables(a, &a->made[i], a->made[i].v, &seen);
+    if (!a->made[i].table) find_tables(a, &a->made[i], a->made[i].v, &seen);
   }
   return a->n > 0;
 }
@@ -469,15 +481,20 @@ static void read_copy(Ahead *a, const Made *m) {
   Value x = ir_load(&b, m->tensor, at, n);
   ir_replace_uses(a->f, m->v, x);
   ctx_remark(a->cx, "%s: %s is made ahead, once, in memory", a->f->name,
-             name_of(a->f, m->v));
+             m->table ? "a table" : name_of(a->f, m->v));
 }
 
 // Returns the number of phases that it puts in front of f.
-static uint32_t run(Ctx *cx, Func *f, const GpuFacts *gpu, bool cleans) {
-  Ahead a = {.cx = cx, .f = f, .gpu = gpu, .cleans = cleans};
+static uint32_t run(Ctx *cx, Func *f, const PassOpt *opt) {
+  // Where copies go through registers they are cleaned there.
+  Ahead a = {.cx = cx,
+             .f = f,
+             .gpu = &opt->target->gpu,
+             .cleans = opt->target->gpu.vendor != VENDOR_AMD,
+             .once = opt->decode};
   int lane = f->axes.n < 64 ? lane_axis(f) : -1;
   a.lane = (uint32_t)lane;
-  if (lane >= 0 && cleans) materialize_terms(&a);
+  if (lane >= 0 && a.cleans && !a.once) materialize_terms(&a);
   bool some = lane >= 0 && find_operands(&a);
   uint32_t phases = 0;
   for (uint32_t i = 0; some && i < a.n; i++)
@@ -489,15 +506,11 @@ static uint32_t run(Ctx *cx, Func *f, const GpuFacts *gpu, bool cleans) {
         phases++;
       }
   for (uint32_t i = 0; some && i < a.n; i++)
-    if (!a.made[i].table) read_copy(&a, &a.made[i]);
+    if (!a.made[i].table || a.once) read_copy(&a, &a.made[i]);
   return phases;
 }
 
 bool pass_materialize(Ctx *cx, Module *m, const PassOpt *opt) {
-  if (opt->decode) return true;
-  // Where copies go through registers they are cleaned there.
-  bool cleans = opt->target->gpu.vendor != VENDOR_AMD;
-  for (uint32_t i = 0; i < m->funcs.n; i++)
-    i += run(cx, m->funcs.at[i], &opt->target->gpu, cleans);
+  for (uint32_t i = 0; i < m->funcs.n; i++) i += run(cx, m->funcs.at[i], opt);
   return true;
 }

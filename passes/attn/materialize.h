@@ -4,8 +4,10 @@
 
 #include "ir/target.h"
 #include "passes/pass.h"
+#include "passes/support/outline.h"
 
-enum { MAX_MADE = 16 };
+// Copies of a program, and phases that make them: one is left for another pass.
+enum { MAX_MADE = 16, MAX_MADE_PHASES = MAX_FRONT - 1 };
 
 // What a value is made of: coordinates that are used as they are, and those of
 // which only the quotient by a group's size is.
@@ -31,6 +33,7 @@ typedef struct Ahead {
   uint32_t lane;
   bool cleans;  // copies too are made, if only to clean or to
                 // widen them
+  bool once;    // each key is read once: only tables are made
   Made made[MAX_MADE];
   uint32_t n;
 } Ahead;

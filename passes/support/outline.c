@@ -53,6 +53,14 @@ Builder outline_behind(Func *f, Value v) {
                    .span = def->span};
 }
 
+uint32_t outline_count(const Func *f) {
+  const Module *m = f->mod;
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    n += m->funcs.at[i] != f && ir_is_phase(m->funcs.at[i], f->name);
+  return n;
+}
+
 void outline_put(Func *g, const Func *f) {
   Module *m = f->mod;
   vec_push(m->arena, &m->funcs, g);

@@ -30,6 +30,11 @@ Func *outline_func(const Func *f, const char *what, uint32_t number, bool axes);
 void outline_params(ValueMap *map, const Func *f, const Func *g);
 // A builder behind what defines v in f.
 Builder outline_behind(Func *f, Value v);
+// Phases that a program has beside itself, of ATTN_MAX_PHASES: one is left for
+// what joins parts of the keys.
+enum { MAX_FRONT = 6 };
+// Phases in front of f.
+uint32_t outline_count(const Func *f);
 // g goes in front of f, behind the phases that are there.
 void outline_put(Func *g, const Func *f);
 
