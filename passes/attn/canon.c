@@ -10,7 +10,8 @@
 //
 // Why: passes after it see one form of equal things. The body is rebuilt op by
 // op: each op is created from simplified operands, as a constant, an existing
-// value, what a rule of rules.def says, or itself (equal pure ops once).
+// value, what a rule of rules.def says, or itself (equal pure ops once). Sums
+// then take the axis along which what they add up is there (canon_axes.c).
 // Reals: only what rules.def marks changes roundings; sums of products are
 // exact products summed in f32 as before. Tests: test/passes/canon.
 #include "passes/attn/canon.h"
@@ -31,7 +32,7 @@ static uint64_t attr_hash(const IrAttr *a, uint64_t h) {
   return a->n ? map_hash(a->list, a->n * sizeof *a->list, h) : h;
 }
 
-static bool attr_same(const IrAttr *a, const IrAttr *b) {
+bool canon_attr_same(const IrAttr *a, const IrAttr *b) {
   return a->id == b->id && a->i == b->i &&
          memcmp(&a->f, &b->f, sizeof a->f) == 0 && a->s == b->s &&
          a->n == b->n &&
@@ -53,7 +54,7 @@ static bool same_op(const Canon *c, const Op *op, const CanonOp *x) {
     return false;
   for (uint32_t i = 0; i < x->nattrs; i++) {
     const IrAttr *a = canon_attr(x->attrs, x->nattrs, op->attrs[i].id);
-    if (!a || !attr_same(&op->attrs[i], a)) return false;
+    if (!a || !canon_attr_same(&op->attrs[i], a)) return false;
   }
   return !x->type || type_eq(x->type, ir_type(c->f, op->res[0]));
 }
@@ -261,6 +262,7 @@ bool pass_canon(Ctx *cx, Module *m, const PassOpt *opt) {
     c.known = (Map){.arena = m->arena};
     c.domains = (DomainAxes){0};
     rebuild_func(c.f, visit, &c);
+    canon_axes(&c);
   }
   return true;
 }

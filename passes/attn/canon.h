@@ -1,6 +1,6 @@
 // Private to pass canon. Files: canon.c (the pass, constants, casts),
 // canon_rule.c (rules.def), canon_int.c (integers, comparisons), canon_sum.c
-// (reductions and dots).
+// (reductions and dots), canon_axes.c (axes that sums have of their own).
 #ifndef ATTNC_PASSES_ATTN_CANON_H
 #define ATTNC_PASSES_ATTN_CANON_H
 
@@ -59,6 +59,7 @@ Value canon_cast(Canon *c, Value x, DType t);
 // x as the first operand of a reduction over that axis.
 Value canon_spread(Canon *c, Value x, uint32_t axis);
 bool canon_exact(DType from, DType to);  // every value survives the cast
+bool canon_attr_same(const IrAttr *a, const IrAttr *b);
 const IrAttr *canon_attr(const IrAttr *attrs, uint32_t n, AttrId id);
 
 // Each returns 0 where it has nothing to say.
@@ -67,5 +68,8 @@ Value canon_rule(Canon *c, OpCode op, const Value *args, uint32_t n);
 Value canon_integer(Canon *c, OpCode op, const Value *args, uint32_t n);
 Value canon_reduce(Canon *c, Value x, const IrAttr *attrs, uint32_t n);
 Value canon_dot(Canon *c, const Value *args, const IrAttr *attrs, uint32_t n);
+
+// Behind all that: sums of the function take axes that others have.
+void canon_axes(Canon *c);
 
 #endif
