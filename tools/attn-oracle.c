@@ -4,16 +4,31 @@
 //
 //   attn-oracle f.attn --dim=B=2,Sq=5 --in=cu=offsets(0,4) --passes=inline
 //   attn-oracle f.attn --dim=T=bf16 --target=sm_80 --runs=5     by waves
+//   attn-oracle f.attn --target=sm_80 --target=gfx942 --condition=0.002
+//       each in a process of its own, beside one run of the oracle; tolerances
+//       follow from what inputs that are wrong by 0.002 change
 #include "frontend/oracle.h"
 #include "ir/layout.h"
 #include "passes/pass.h"
 #include "tools/driver/run/gen.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-enum { MAX_ARGS = 64, MAX_DIMS = 64, MAX_PROGRAMS = 64 };
+enum {
+  MAX_ARGS = 64,
+  MAX_DIMS = 64,
+  MAX_PROGRAMS = 64,
+  MAX_TARGETS = 16,
+  MAX_DRAWS = 8
+};
+// What inputs that are wrong by --condition change, times this, is allowed; and
+// programs that would need more than the second number are not judged.
+static const double CONDITION_MARGIN = 4, ILL = 0.1;
 
 static const char usage[] =
     "usage: attn-oracle FILE.attn [options]\n"
@@ -22,20 +37,24 @@ static const char usage[] =
     "  --in=NAME=GEN(a,b) input generator (see attn-run)\n"
     "  --passes=a,b       after lowering (default inline,canon,cse,dce;\n"
     "                     with --target: its pipeline)\n"
-    "  --target=NAME --tile-q=N --tile-k=N   for the passes\n"
+    "  --target=NAME --tile-q=N --tile-k=N   for the passes; several targets:\n"
+    "                     each runs in a process of its own\n"
+    "  --condition=U      also allow 4 times what inputs wrong by U change\n"
+    "  --limit=SECONDS    for each of several targets\n"
     "  --mutant           GPUs: fragments lie wrongly; that must be noticed\n"
     "  --runs=N --seed=N --tol=X --round --print    as attn-run\n"
     "  -I DIR\n";
 
 typedef struct Options {
   const char *file, *fn, *passes;
-  const Target *target;
+  const Target *target, *targets[MAX_TARGETS];
+  uint32_t ntargets, limit;
   int64_t tile_q, tile_k;
   const char *dims[MAX_DIMS], *ins[MAX_ARGS];
   uint32_t ndims, nins;
   int runs;
   uint64_t seed;
-  double tol;
+  double tol, condition;
   bool round, print, mutant;
 } Options;
 
@@ -47,7 +66,8 @@ typedef struct Run {
   uint64_t seed;
   int64_t dims[MAX_DIMS];  // of the module
   InterpTensor args[MAX_ARGS];
-  void *want[MAX_ARGS];  // outputs of the oracle
+  void *want[MAX_ARGS];    // outputs of the oracle
+  double allow[MAX_ARGS];  // for each output, or 0: --tol
 } Run;
 
 // ---------------------------------------------------------------- options
@@ -67,8 +87,11 @@ static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (starts(argv[i], "--in=", &v) && o->nins < MAX_ARGS)
       o->ins[o->nins++] = v;
     else if (starts(argv[i], "--passes=", &v)) o->passes = v;
-    else if (starts(argv[i], "--target=", &v) && target_by_name(v))
-      o->target = target_by_name(v);
+    else if (starts(argv[i], "--target=", &v) && target_by_name(v) &&
+             o->ntargets < MAX_TARGETS)
+      o->target = o->targets[o->ntargets++] = target_by_name(v);
+    else if (starts(argv[i], "--condition=", &v)) o->condition = atof(v);
+    else if (starts(argv[i], "--limit=", &v)) o->limit = (uint32_t)atoi(v);
     else if (starts(argv[i], "--tile-q=", &v)) o->tile_q = atoll(v);
     else if (starts(argv[i], "--tile-k=", &v)) o->tile_k = atoll(v);
     else if (!strcmp(argv[i], "--mutant")) o->mutant = true;
@@ -82,10 +105,6 @@ static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (argv[i][0] == '-') return false;
     else o->file = argv[i];
   }
-  if (!o->passes)
-    o->passes = o->target
-                    ? pass_pipeline(&cx->session, o->target, LV_ATTN, LV_MACH)
-                    : "inline,canon,cse,dce";
   return o->file != NULL;
 }
 
@@ -272,9 +291,9 @@ static bool compare(const Run *r) {
       for (int64_t k = 0; k < count(t); k++)
         printf("%s[%lld] %.9g %.9g\n", name, (long long)k,
                at(t->dtype, t->data, k), at(t->dtype, r->want[i], k));
-    double e = error(t, r->want[i]);
-    if (e <= r->o->tol) continue;
-    printf("%s: %s differs: %.3g > %.3g\n", r->d->name, name, e, r->o->tol);
+    double e = error(t, r->want[i]), tol = fmax(r->o->tol, r->allow[i]);
+    if (e <= tol) continue;
+    printf("%s: %s differs: %.3g > %.3g\n", r->d->name, name, e, tol);
     ok = false;
   }
   return ok;
@@ -288,22 +307,37 @@ static const char *wrong_map(const Type *t, uint32_t threads, FragMap *out) {
   return err;
 }
 
-static bool run_once(Run *r) {
+static bool bind(Run *r) {
   bind_dims(r);
   bool ok = bind_ragged(r);
   for (uint32_t i = 0; i < r->f->params.n && ok; i++)
     ok = r->args[i].data || bind_arg(r, i);
-  if (!ok) {
+  if (!ok)
     fprintf(stderr, "attn-oracle: inputs of '%s' cannot be made\n", r->d->name);
-    return false;
-  }
+  return ok;
+}
+
+// `known`: a run whose outputs of the oracle are these, or NULL.
+static bool run_once(Run *r, const Run *known) {
   InterpOpt opt = {.round = r->o->round,
                    .seed = r->seed,
                    .poison = true,
                    .map = r->o->mutant ? wrong_map : NULL};
-  if (!run_oracle(r)) return false;
+  if (!bind(r)) return false;
+  if (known) {
+    memcpy(r->want, known->want, sizeof r->want);
+    memcpy(r->allow, known->allow, sizeof r->allow);
+  } else if (!run_oracle(r)) {
+    return false;
+  }
   return ir_interp(r->cx, r->f->mod, r->f->name, r->args, r->dims, &opt) &&
          compare(r);
+}
+
+static const char *passes_of(Ctx *cx, const Options *o) {
+  if (o->passes) return o->passes;
+  return o->target ? pass_pipeline(&cx->session, o->target, LV_ATTN, LV_MACH)
+                   : "inline,canon,cse,dce";
 }
 
 static Module *lower(Ctx *cx, const Options *o, const Decl *d) {
@@ -325,20 +359,151 @@ static Module *lower(Ctx *cx, const Options *o, const Decl *d) {
                              .tile_k = o->tile_k},
                     .verify_each = true};
   if (!m || !ir_verify(cx, m)) return NULL;
-  return pass_run(cx, m, o->passes, &po) ? m : NULL;
+  return pass_run(cx, m, passes_of(cx, o), &po) ? m : NULL;
 }
 
-static bool run_program(Ctx *cx, const Options *o, const Decl *d) {
+static Run *new_run(Ctx *cx, const Options *o, const Decl *d, Module *m,
+                    int i) {
+  Run *r = NEW(&cx->session, Run);
+  *r = (Run){.cx = cx, .o = o, .d = d, .f = ir_find(m, d->name)};
+  r->seed = o->seed + (uint64_t)i;
+  return r;
+}
+
+static bool run_program(Ctx *cx, const Options *o, const Decl *d,
+                        Run *const *known) {
   Module *m = lower(cx, o, d);
-  if (!m) return false;
-  for (int i = 0; i < o->runs; i++) {
-    Run *r = NEW(&cx->session, Run);
-    *r = (Run){.cx = cx, .o = o, .d = d, .f = ir_find(m, d->name)};
-    r->seed = o->seed + (uint64_t)i;
-    if (!run_once(r)) return false;
+  for (int i = 0; m && i < o->runs; i++)
+    if (!run_once(new_run(cx, o, d, m, i), known ? known[i] : NULL))
+      return false;
+  if (m) printf("%s: same\n", d->name);
+  return m != NULL;
+}
+
+// ---------------------------------------------------------------- several
+// Floats of inputs become f64 and wrong by up to u of themselves.
+static void disturb(Run *r, double u) {
+  for (uint32_t i = 0; i < r->f->params.n; i++) {
+    InterpTensor *t = &r->args[i];
+    ParamRole role = r->f->params.at[i].role;
+    if (!t->data || role != PR_IN || !dtype_is_float(t->dtype)) continue;
+    int64_t n = count(t);
+    double *x = storage(r, DT_F64, n), *by = storage(r, DT_F64, n);
+    Gen g = gen_default(GK_UNIFORM);
+    g.seed = r->seed;
+    g.arg[0] = -u, g.arg[1] = u;
+    gen_fill(&r->cx->scratch, &g, "condition", DT_F64, n, by);
+    for (int64_t k = 0; k < n; k++)
+      x[k] = at(t->dtype, t->data, k) * (1 + by[k]);
+    t->data = x;
+    t->dtype = DT_F64;
   }
-  printf("%s: same\n", d->name);
+}
+
+// How often inputs are disturbed: one draw tells little of few outputs.
+static int draws(const Run *r) {
+  int64_t n = 0;
+  for (uint32_t i = 0; i < r->f->params.n; i++)
+    if (r->want[i] && r->f->params.at[i].role != PR_IN) n += count(&r->args[i]);
+  return n > 64 ? 1 : n > 16 ? 3 : MAX_DRAWS;
+}
+
+// The largest differences that one more draw of disturbed inputs shows.
+static bool disturbed(const Run *whole, int draw, double *most) {
+  Run *r = NEW(&whole->cx->session, Run);
+  *r = *whole;
+  r->seed += 1000 * (uint64_t)draw;
+  InterpOpt opt = {.seed = r->seed};
+  disturb(r, r->o->condition);
+  for (uint32_t i = 0; i < r->f->params.n; i++)
+    if (r->f->params.at[i].role == PR_INOUT) {
+      int64_t n = count(&r->args[i]), size = dtype_size(r->args[i].dtype);
+      void *copy = storage(r, r->args[i].dtype, n);
+      r->args[i].data = memcpy(copy, r->args[i].data, (size_t)(n * size));
+    }
+  if (!ir_interp(r->cx, r->f->mod, r->f->name, r->args, r->dims, &opt))
+    return false;
+  for (uint32_t i = 0; i < r->f->params.n; i++)
+    if (r->f->params.at[i].role != PR_IN && r->want[i])
+      most[i] = fmax(most[i], error(&r->args[i], r->want[i]));
   return true;
+}
+
+// What outputs may differ by. False for a program that is ill conditioned.
+static bool condition(Run *r) {
+  double most[MAX_ARGS] = {0};
+  for (int k = 0, n = draws(r); k < n; k++)
+    if (!disturbed(r, k, most)) return false;
+  for (uint32_t i = 0; i < r->f->params.n; i++) {
+    ParamRole role = r->f->params.at[i].role;
+    const char *name = ir_info(r->f, r->f->params.at[i].v)->hint;
+    if (role != PR_OUT && role != PR_INOUT) continue;
+    r->allow[i] = CONDITION_MARGIN * most[i];
+    printf("%s: %s may differ by %.3g\n", r->d->name, name,
+           fmax(r->o->tol, r->allow[i]));
+    if (!(r->allow[i] > ILL)) continue;
+    printf("%s: ill conditioned\n", r->d->name);
+    return false;
+  }
+  return true;
+}
+
+// Runs of the oracle, with tolerances.
+static Run **references(Ctx *cx, const Options *o, const Decl *d) {
+  Options plain = *o;
+  plain.target = NULL;
+  plain.passes = NULL;
+  Module *m = lower(cx, &plain, d);
+  Run **all = NEWN(&cx->session, Run *, (size_t)o->runs + 1);
+  for (int i = 0; m && i < o->runs; i++) {
+    all[i] = new_run(cx, o, d, m, i);
+    if (!bind(all[i]) || !run_oracle(all[i]) ||
+        (o->condition > 0 && !condition(all[i])))
+      return NULL;
+  }
+  return m ? all : NULL;
+}
+
+static int show_errors(Ctx *cx) {
+  Buf out = {.arena = &cx->session};
+  if (cx->nerrors) diag_render(cx, (DiagStyle){.ascii = true}, &out);
+  if (out.n) fputs(out.at, stdout);
+  return cx->nerrors ? 1 : 0;
+}
+
+// One target in a process of its own, so that an assert that fails there ends
+// nothing else.
+static bool run_apart(Ctx *cx, const Options *o, const Decl *d,
+                      Run *const *known) {
+  int status = 0;
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(o->limit);
+    bool ok = run_program(cx, o, d, known);
+    ok = show_errors(cx) == 0 && ok;
+    fflush(NULL);
+    _exit(ok ? 0 : 1);
+  }
+  if (child < 0 || waitpid(child, &status, 0) < 0) return false;
+  bool ended = WIFSIGNALED(status), ok = !ended && WEXITSTATUS(status) == 0;
+  if (ended)
+    printf("%s: %s\n", d->name,
+           WTERMSIG(status) == SIGALRM ? "takes too long" : "crashed");
+  printf("%s for %s: %s\n", d->name, o->target->name, ok ? "right" : "fails");
+  return ok;
+}
+
+static bool run_all(Ctx *cx, const Options *o, const Decl *d) {
+  if (o->ntargets < 2 && o->condition == 0) return run_program(cx, o, d, NULL);
+  Run **known = references(cx, o, d);
+  bool ok = known != NULL;
+  for (uint32_t i = 0; known && i < o->ntargets; i++) {
+    Options one = *o;
+    one.target = o->targets[i];
+    ok = run_apart(cx, &one, d, known) && ok;
+  }
+  return ok;
 }
 
 static int run(Ctx *cx, const Options *o) {
@@ -349,7 +514,7 @@ static int run(Ctx *cx, const Options *o) {
   uint32_t n = ok ? fe_programs(unit, all, MAX_PROGRAMS) : 0;
   for (uint32_t i = 0; i < n; i++)
     if (!o->fn || strcmp(o->fn, all[i]->name) == 0)
-      ok = run_program(cx, o, all[i]) && ok;
+      ok = run_all(cx, o, all[i]) && ok;
   return ok ? 0 : 1;
 }
 
