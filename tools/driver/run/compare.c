@@ -8,14 +8,21 @@ static double load(const NpyArray *x, int64_t i) {
   return dtype_load(x->dtype, (const char *)x->data + i * size);
 }
 
-static double rms_of(const double *v, int64_t n) {
+// A result can be no nearer than its type has numbers: beyond the largest one
+// of f16 the right result is inf.
+static double rounded(DType t, double v) {
+  return dtype_is_float(t) ? dtype_round(t, v) : v;
+}
+
+static double rms_of(DType t, const double *v, int64_t n) {
   double sq = 0;
   int64_t finite = 0;
-  for (int64_t i = 0; i < n; i++)
-    if (isfinite(v[i])) {
-      sq += v[i] * v[i];
-      finite++;
-    }
+  for (int64_t i = 0; i < n; i++) {
+    double x = rounded(t, v[i]);
+    if (!isfinite(x)) continue;
+    sq += x * x;
+    finite++;
+  }
   return finite ? sqrt(sq / (double)finite) : 0;
 }
 
@@ -26,10 +33,10 @@ static bool same_nonfinite(double a, double b) {
 DrvError drv_compare(const NpyArray *x, const double *want, const int64_t *at,
                      int64_t n) {
   DrvError e = {.n = n};
-  double scale = rms_of(want, n), sq = 0;
+  double scale = rms_of(x->dtype, want, n), sq = 0;
   for (int64_t i = 0; i < n; i++) {
     int64_t where = at ? at[i] : i;
-    double a = load(x, where), b = want[i];
+    double a = load(x, where), b = rounded(x->dtype, want[i]);
     if (!isfinite(a) || !isfinite(b)) {
       if (same_nonfinite(a, b)) continue;
       if (!e.nonfinite++) e.at = where, e.got = a, e.want = b;
