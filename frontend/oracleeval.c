@@ -121,8 +121,18 @@ static double lane_at(const Lane *l, const Val *shape, int64_t i) {
   return l->v->at[off];
 }
 
+// The left side of & and | that decides alone: the right one may have an index
+// that is out of range.
+static bool decides(const Expr *e, const Val *left) {
+  if (e->ty.rank || left->rank) return false;
+  bool holds = oracle_num(left) != 0;
+  return (e->op == BO_AND && !holds) || (e->op == BO_OR && holds);
+}
+
 static Val *eval_binary(Oracle *o, Frame *f, const Expr *e) {
-  Val *a = oracle_eval(o, f, e->a), *b = oracle_eval(o, f, e->b);
+  Val *a = oracle_eval(o, f, e->a);
+  if (!o->failed && decides(e, a)) return oracle_scalar(o, e->op == BO_OR);
+  Val *b = oracle_eval(o, f, e->b);
   if (!a->rank && !b->rank) {
     double x = oracle_num(a), y = oracle_num(b);
     if (e->op == BO_DIV && y == 0 && empty_row(o, f, e, 0))
