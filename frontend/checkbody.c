@@ -109,7 +109,13 @@ static void domain_depends(Check *c, const Sym *s) {
     const Sym *x = c->decl->indices.at[i];
     if (!(rest & index_bit(x)) || x->role == IX_PARALLEL) continue;
     if (c->roles_unsure) return;
-    diag_add(c->cx, DIAG_domain_keys, s->domain->span, s->name, x->name);
+    Diag *d =
+        diag_add(c->cx, DIAG_domain_keys, s->domain->span, s->name, x->name);
+    Span at = s->domain->span;
+    const Source *src = c->cx->sources.at[at.src];
+    diag_note(c->cx, d, NOWHERE,
+              "without the domain, sum(%s: select(%.*s, .., 0.0)) is the same",
+              s->name, (int)(at.hi - at.lo), src->text + at.lo);
     return;
   }
 }
@@ -143,9 +149,23 @@ static void index_decl(Check *c, IndexDecl *x) {
   if (s->domain) check_domain(c, s);
 }
 
+// Is the index's domain more than its extent, in a step? It holds for the whole
+// program, and so stands before its steps.
+static bool is_late_domain(const Check *c, const IndexDecl *x) {
+  const DimTab *t = c->dims;
+  const Sym *s = x->name.sym;
+  if (!c->step || !s) return false;
+  for (uint32_t i = 0; i < t->syms.n; i++)
+    if (t->syms.at[i].kind == DIM_RAGGED && dim_uses(t, s->dim, i)) return true;
+  return x->domain != NULL;
+}
+
 static void index_stmt(Check *c, Stmt *s) {
-  if (c->step) misplaced(c, s, "index", "before the step");
-  for (uint32_t i = 0; i < s->indices.n; i++) index_decl(c, &s->indices.at[i]);
+  for (uint32_t i = 0; i < s->indices.n; i++) {
+    index_decl(c, &s->indices.at[i]);
+    if (is_late_domain(c, &s->indices.at[i]))
+      misplaced(c, s, "an index with a domain", "before the step");
+  }
 }
 
 // --- outputs ---------------------------------------------------------------

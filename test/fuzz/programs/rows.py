@@ -100,6 +100,6 @@ def row_function(p, r):
     p.function("row damped(s: row f32, a: f32) -> (row f32, f32) {\n"
                "  let w = sigmoid(s) * exp(-abs(a) * s * s * 0.1);\n"
                "  let n = sum(w) + 0.3;\n  return w / n, n;\n}\n")
-    p.body.append(f"let (p, n) = damped({p.s}, {row_scalar(p, r)});")
-    p.extra("Norm", "n") if "packed" not in p.words else None
+    p.body.append(f"let (p, total) = damped({p.s}, {row_scalar(p, r)});")
+    p.extra("Norm", "total") if "packed" not in p.words else None
     return "p"
