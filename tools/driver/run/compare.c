@@ -8,8 +8,9 @@ static double load(const NpyArray *x, int64_t i) {
   return dtype_load(x->dtype, (const char *)x->data + i * size);
 }
 
-// A result can be no nearer than its type has numbers: beyond the largest one
-// of f16 the right result is inf.
+// What a type makes of the reference: beyond the largest f16 it is inf. A
+// result that is equal to it is right; how far others are is told from the
+// reference.
 static double rounded(DType t, double v) {
   return dtype_is_float(t) ? dtype_round(t, v) : v;
 }
@@ -36,13 +37,14 @@ DrvError drv_compare(const NpyArray *x, const double *want, const int64_t *at,
   double scale = rms_of(x->dtype, want, n), sq = 0;
   for (int64_t i = 0; i < n; i++) {
     int64_t where = at ? at[i] : i;
-    double a = load(x, where), b = rounded(x->dtype, want[i]);
-    if (!isfinite(a) || !isfinite(b)) {
+    double a = load(x, where), b = want[i], near = rounded(x->dtype, b);
+    if (!isfinite(a) || !isfinite(near)) {
+      b = near;
       if (same_nonfinite(a, b)) continue;
       if (!e.nonfinite++) e.at = where, e.got = a, e.want = b;
       continue;
     }
-    double d = fabs(a - b), base = fabs(b) + scale;
+    double d = a == near ? 0 : fabs(a - b), base = fabs(b) + scale;
     double rel = d == 0 ? 0 : base > 0 ? d / base : INFINITY;
     sq += d * d;
     if (d > e.max_abs) e.max_abs = d;
