@@ -16,6 +16,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,7 +41,7 @@ static const char usage[] =
     "  --target=NAME --tile-q=N --tile-k=N   for the passes; several targets:\n"
     "                     each runs in a process of its own\n"
     "  --condition=U      also allow 4 times what inputs wrong by U change\n"
-    "  --limit=SECONDS    for each of several targets\n"
+    "  --limit=SECONDS    of the processor, for each of several targets\n"
     "  --mutant           GPUs: fragments lie wrongly; that must be noticed\n"
     "  --runs=N --seed=N --tol=X --round --print    as attn-run\n"
     "  -I DIR\n";
@@ -479,7 +480,8 @@ static bool run_apart(Ctx *cx, const Options *o, const Decl *d,
   fflush(NULL);
   pid_t child = fork();
   if (child == 0) {
-    alarm(o->limit);
+    struct rlimit seconds = {o->limit, o->limit + 1};
+    if (o->limit) setrlimit(RLIMIT_CPU, &seconds);
     bool ok = run_program(cx, o, d, known);
     ok = show_errors(cx) == 0 && ok;
     fflush(NULL);
@@ -489,7 +491,7 @@ static bool run_apart(Ctx *cx, const Options *o, const Decl *d,
   bool ended = WIFSIGNALED(status), ok = !ended && WEXITSTATUS(status) == 0;
   if (ended)
     printf("%s: %s\n", d->name,
-           WTERMSIG(status) == SIGALRM ? "takes too long" : "crashed");
+           WTERMSIG(status) == SIGXCPU ? "takes too long" : "crashed");
   printf("%s for %s: %s\n", d->name, o->target->name, ok ? "right" : "fails");
   return ok;
 }

@@ -101,7 +101,7 @@ class Net:
                f"--condition={UNIT[spec.dtype]}", f"--limit={self.limit}",
                f"--seed={spec.seed}", *p.options(),
                *(f"--target={t}" for t in targets)]
-        rc, said = run(cmd, (len(targets) + 2) * self.limit)
+        rc, said = run(cmd, 5 * (len(targets) + 2) * self.limit)
         self.split(res, targets, rc, said)
         if cpu and "not judged" not in res.said:
             self.on_cpu(res, p, path, said)
@@ -124,7 +124,7 @@ class Net:
         allowed = [float(x) for x in re.findall(r"may differ by (\S+)", said)]
         tol = max([FLOOR[res.spec.dtype], *allowed])
         rc, text = run(["attn-numeric", path, "--runs=1", f"--tol={tol}",
-                        f"--seed={res.spec.seed}", *p.options()], 2 * self.limit)
+                        f"--seed={res.spec.seed}", *p.options()], 5 * self.limit)
         res.said[CPU] = text
         res.outcome[CPU] = ("right" if rc == 0 else "slow" if rc is None else
                             "crash" if rc < 0 else outcome(text))
