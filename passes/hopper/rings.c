@@ -746,11 +746,15 @@ static void find_facts(Rings *w, const Op *loop) {
   Facts s = {w, loop->regions[0], NEWN(w->arena, bool, w->f->values.n),
              NEWN(w->arena, bool, w->f->values.n)};
   uint32_t n = 0;
+  bool late = false;
   need_region(&s, s.body);
   for (const Op *op = s.body->first; op; op = op->next) {
+    late |= n && op->nregions && loop_has_fill(op);
     if (op->nres != 1 || !s.fact[op->res[0]]) continue;
-    if (n < MAX_FACTS) w->fact[n] = op->res[0];
-    n++;
+    // Consumers wait for all facts where they need the first: the producer must
+    // not fill a loop's tiles in between, which they are to empty.
+    if (late) s.fact[op->res[0]] = false;
+    else if (n++ < MAX_FACTS) w->fact[n - 1] = op->res[0];
   }
   w->nfacts = n <= MAX_FACTS ? n : 0;
   if (w->nfacts) find_spare(&s);
