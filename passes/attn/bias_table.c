@@ -264,6 +264,8 @@ static uint32_t run(Ctx *cx, Func *f) {
 
 bool pass_bias_table(Ctx *cx, Module *m, const PassOpt *opt) {
   if (opt->decode) return true;
-  for (uint32_t i = 0; i < m->funcs.n; i++) i += run(cx, m->funcs.at[i]);
+  uint32_t axis;
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    if (!lane_lacks(m->funcs.at[i], &axis)) i += run(cx, m->funcs.at[i]);
   return true;
 }

@@ -511,6 +511,8 @@ static uint32_t run(Ctx *cx, Func *f, const PassOpt *opt) {
 }
 
 bool pass_materialize(Ctx *cx, Module *m, const PassOpt *opt) {
-  for (uint32_t i = 0; i < m->funcs.n; i++) i += run(cx, m->funcs.at[i], opt);
+  uint32_t axis;
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    if (!lane_lacks(m->funcs.at[i], &axis)) i += run(cx, m->funcs.at[i], opt);
   return true;
 }

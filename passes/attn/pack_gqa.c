@@ -9,10 +9,18 @@
 // For kernels of few queries (PassOpt.group, few): the group's heads read each
 // key once and fill lanes that one query leaves empty. Done where what is read
 // along a key axis wants h by its group only, and q not at all, or not by
-// itself. Level attn, behind inline and canon: no regions but the body's.
-// Tests: test/passes/pack_gqa.
+// itself.
+//
+// For GPUs, where no axis makes products of matrices (a decode without an axis
+// of queries, `dot(Q[b, h], K[b, k, h])`), there is first an axis of one row:
+// the group's heads are its rows, or, where keys have no groups, the row is
+// added to h in what is read without keys and in what is stored.
+//
+// Level attn, behind inline and canon: no regions but the body's. Tests:
+// test/passes/pack_gqa.
 #include "ir/infer.h"
 #include "passes/support/groups.h"
+#include "passes/support/lane.h"
 #include "passes/pass.h"
 
 typedef struct Rows {
@@ -131,10 +139,130 @@ static void fold(Rows *r, Dim size) {
   ir_erase(old_q);
 }
 
+// ---------------------------------------------------------------- a row
+// What v is made of is of the keys, the same for all rows.
+static void note_keys(const Func *f, Value v, Map *keys) {
+  const Op *op = ir_def(f, v);
+  uint64_t known;
+  if (!op || map_get(keys, v, &known)) return;
+  map_put(keys, v, 1);
+  for (uint32_t i = 0; i < op->nargs; i++) note_keys(f, op->args[i], keys);
+}
+
+static bool has_vec(const Func *f, const Type *t) {
+  for (uint32_t i = 0; i < t->n; i++)
+    if (f->axes.at[t->axis[i]].role == AX_VEC) return true;
+  return false;
+}
+
+static void find_keys(const Func *f, Map *keys) {
+  for (const Op *op = f->body->first; op; op = op->next)
+    for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++) {
+      const Type *t = ir_type(f, op->args[i]);
+      if (has_key(f, t) && has_vec(f, t)) note_keys(f, op->args[i], keys);
+    }
+}
+
+// The operand of op that row is to be added to: an index that has axis h, or 0.
+static uint32_t row_operand(const Rows *r, const Op *op, const Map *keys) {
+  uint64_t known;
+  uint32_t from = op->code == OP_STORE ? 2 : 1;
+  if (op->code != OP_LOAD && op->code != OP_STORE) return 0;
+  if (op->code == OP_LOAD) {
+    const Type *t = ir_type(r->f, op->res[0]);
+    if (has_key(r->f, t) || !dtype_is_float(t->dtype) ||
+        map_get(keys, op->res[0], &known))
+      return 0;
+  }
+  for (uint32_t i = from; i < op->nargs; i++) {
+    const Type *t = ir_type(r->f, op->args[i]);
+    if (t->kind == TK_ELEM && t->dtype != DT_BOOL && type_has_axis(t, r->h))
+      return i;
+  }
+  return 0;
+}
+
+static bool flat(const Func *f) {
+  for (const Op *op = f->body->first; op; op = op->next)
+    if (op->nregions || op->code == OP_CALL) return false;
+  return true;
+}
+
+// Does a vector without a key get the row, and all that is stored?
+static bool takes_row(const Rows *r, const Map *keys) {
+  bool some = false;
+  for (const Op *op = r->f->body->first; op; op = op->next) {
+    bool takes = row_operand(r, op, keys) != 0;
+    if (op->code == OP_STORE && !takes) return false;
+    some |= op->code == OP_LOAD && takes &&
+            has_vec(r->f, ir_type(r->f, op->res[0]));
+  }
+  return some;
+}
+
+static void spread_row(Rows *r, Value row, const Map *keys) {
+  for (Op *op = r->f->body->first; op; op = op->next) {
+    uint32_t at = row_operand(r, op, keys);
+    if (!at) continue;
+    Builder b = {.fn = r->f,
+                 .region = r->f->body,
+                 .before = op,
+                 .span = op->span};
+    op->args[at] = ir_2(&b, OP_ADD, op->args[at], row);
+  }
+}
+
+// Tiles have more rows than there are: those are not stored.
+static void bound_rows(Func *f, uint32_t axis) {
+  Op *index = index_of(f, axis);
+  Builder b = {.fn = f,
+               .region = f->body,
+               .before = index->next,
+               .span = f->span};
+  Value n = ir_dim(&b, f->axes.at[axis].extent);
+  Value in = ir_2(&b, OP_LT, index->res[0], n);
+  IrAttr at = attr_i(AT_AXIS, axis);
+  ir_op(&b, OP_DOMAIN, &in, 1, &at, 1, NULL, 0, 0);
+}
+
+// An axis of one row, where no axis makes products of matrices: the group's
+// heads are its rows, if keys have groups.
+static bool add_row(Rows *r) {
+  Func *f = r->f;
+  Map keys = {.arena = f->mod->arena};
+  if (!flat(f) || f->axes.n >= 64 || !lane_lacks(f, &r->h)) return false;
+  find_keys(f, &keys);
+  if (!takes_row(r, &keys)) return false;
+  uint32_t h = r->h;
+  Builder b = {.fn = f,
+               .region = f->body,
+               .before = f->body->first,
+               .span = f->span};
+  uint32_t axis = ir_axis(f, "row", AX_PAR, dim_const(&f->mod->dims, 1));
+  Value row = ir_index(&b, axis);
+  Dim size;
+  if (find(r) && r->q == axis && group_dim(f, r->size, &size)) {
+    fold(r, size);
+  } else {
+    r->h = h;
+    spread_row(r, row, &keys);
+  }
+  retype(f);
+  bound_rows(f, axis);
+  return true;
+}
+
 bool pass_pack_gqa(Ctx *cx, Module *m, const PassOpt *opt) {
-  for (uint32_t i = 0; i < m->funcs.n && (opt->few || opt->group); i++) {
+  bool gpu = opt->target->kind == TARGET_GPU;
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
     Rows r = {.f = m->funcs.at[i]};
     Dim size;
+    if (gpu && add_row(&r)) {
+      ctx_remark(cx, "%s: no axis makes products of matrices: a row is added",
+                 r.f->name);
+      continue;
+    }
+    if (!opt->few && !opt->group) continue;
     if (!find(&r) || !group_dim(r.f, r.size, &size)) continue;
     fold(&r, size);
     retype(r.f);

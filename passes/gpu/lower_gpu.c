@@ -15,6 +15,7 @@
 // `groups` instances of 128 threads. gpu.h has the words, docs/gpu/place.md
 // the form. Needs: level tile. Tests: test/passes/lower_gpu.
 #include "passes/support/cost.h"
+#include "passes/support/lane.h"
 #include "passes/support/relief.h"
 #include "passes/gpu/gpu.h"
 #include "passes/support/rebuild.h"
@@ -162,7 +163,8 @@ static void place_launch(Place *p, Builder *b) {
   // Many warps of a small task: another CTA's hide what they wait for.
   else if (p->paired) at[n++] = attr_i(AT_OCCUPANCY, 2);
   if (p->dense) at[n++] = attr_i(AT_DENSE, 1);
-  if (p->once) at[n++] = attr_i(AT_ONCE, 1);
+  bool few = p->target->gpu.hopper && lane_few(p->f, p->lane);
+  if (p->once || few) at[n++] = attr_i(AT_ONCE, 1);
   if (p->mixed) at[n++] = attr_i(AT_MIXED, 1);
   if (p->groups > 1) at[n++] = attr_list(AT_GROUPS, &size, 1);
   ir_op(b, OP_LAUNCH, NULL, 0, at, n, NULL, 0, 0);

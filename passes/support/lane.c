@@ -9,6 +9,7 @@
 // last. Numbers of keys that are no vectors count where nothing is multiplied.
 #include "passes/support/lane.h"
 
+#include "ir/target.h"
 #include "passes/support/cost.h"
 
 bool lane_has_key(const Func *f, const Type *t) {
@@ -97,16 +98,41 @@ static bool is_better(const Reuse *r, uint32_t a, uint32_t best) {
   return short_a == short_b || short_b;
 }
 
-int lane_axis(const Func *f) {
-  if (lane_walks(f->body)) return -1;
-  Reuse r = {.f = f};
-  ir_walk(f->body, count, &r);
+static int best_axis(Reuse *r) {
+  if (lane_walks(r->f->body)) return -1;
+  ir_walk(r->f->body, count, r);
   int best = -1;
-  for (uint32_t a = 0; a < f->axes.n && a < 64; a++)
-    if (f->axes.at[a].role == AX_PAR && r.varies[a] &&
-        (best < 0 || is_better(&r, a, (uint32_t)best)))
+  for (uint32_t a = 0; a < r->f->axes.n && a < 64; a++)
+    if (r->f->axes.at[a].role == AX_PAR && r->varies[a] &&
+        (best < 0 || is_better(r, a, (uint32_t)best)))
       best = (int)a;
   return best;
+}
+
+int lane_axis(const Func *f) {
+  Reuse r = {.f = f};
+  return best_axis(&r);
+}
+
+bool lane_lacks(const Func *f, uint32_t *axis) {
+  Reuse r = {.f = f};
+  int best = best_axis(&r);
+  *axis = (uint32_t)best;
+  return best >= 0 && r.batch[best];
+}
+
+bool lane_few(const Func *f, int lane) {
+  bool keys = false;
+  for (uint32_t a = 0; a < f->axes.n; a++) keys |= f->axes.at[a].role == AX_KEY;
+  if (lane < 0 || !keys || lane_walks(f->body)) return false;
+  const DimTab *d = &f->mod->dims;
+  Dim rows = f->axes.at[lane].extent;
+  const DimExpr *e = &d->exprs.at[rows];
+  int64_t n;
+  if (dim_is_const(d, rows, &n)) return n <= HW_GROUP_ROWS;
+  // A group's heads (support/groups.c).
+  return e->op == DIM_MAX && (d->exprs.at[e->a].op == DIM_FLOORDIV ||
+                              d->exprs.at[e->b].op == DIM_FLOORDIV);
 }
 
 // ---------------------------------------------------------------- columns

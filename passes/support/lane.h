@@ -6,6 +6,12 @@
 
 // The parallel axis that is cut into tiles, or -1.
 int lane_axis(const Func *f);
+// No axis makes products of matrices: the best is one that both operands of a
+// product have.
+bool lane_lacks(const Func *f, uint32_t *axis);
+// Tasks have few rows along that lane whatever the shape: those of one group of
+// warps, or the heads that share keys.
+bool lane_few(const Func *f, int lane);
 // Columns of states along that axis may be in several tasks; stores: those that
 // all tasks would do forbid it.
 bool lane_divides(const Func *f, uint32_t axis, bool stores);

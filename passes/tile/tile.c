@@ -401,6 +401,9 @@ static bool splits(const PassOpt *opt) {
 static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
                      AllTiled *out) {
   bool gpu = opt->target->kind == TARGET_GPU;
+  PassOpt rows = *opt;
+  rows.few |= gpu && lane_few(f, lane_axis(f));
+  opt = &rows;
   TilePlan plan = tile_plan(cx, f, opt);
   if (gpu) tile_bounds_plan(cx, f, &plan);
   if (gpu) tile_parts_plan(cx, f, opt, &plan);
