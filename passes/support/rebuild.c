@@ -41,11 +41,15 @@ static void region(Rebuild *r, const Region *from, Region *to) {
     Value v = ir_region_param(to, *ir_type(r->f, old), hint);
     vmap_put(&r->map, old, v);
   }
+  rebuild_ops(r, from);
+  r->b = outer;
+}
+
+void rebuild_ops(Rebuild *r, const Region *from) {
   for (const Op *op = from->first; op; op = op->next) {
     r->b.span = op->span;
     if (!r->visit(r, op)) again(r, op);
   }
-  r->b = outer;
 }
 
 void rebuild_func(Func *f, RebuildFn *visit, void *data) {

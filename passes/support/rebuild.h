@@ -22,6 +22,8 @@ struct Rebuild {
 void rebuild_func(Func *f, RebuildFn *visit, void *data);
 // The new values of op's operands, in the module's arena.
 Value *rebuild_args(Rebuild *r, const Op *op);
+// The ops of `from` again, where the builder is; its parameters are mapped.
+void rebuild_ops(Rebuild *r, const Region *from);
 void rebuild_put(Rebuild *r, Value from, Value to);
 // A function without a body that has f's name, axes, grid and parameters; it
 // is not in m's list: the caller puts it where f stood.
