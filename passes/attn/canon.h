@@ -1,6 +1,7 @@
 // Private to pass canon. Files: canon.c (the pass, constants, casts),
-// canon_rule.c (rules.def), canon_int.c (integers, comparisons), canon_sum.c
-// (reductions and dots), canon_axes.c (axes that sums have of their own).
+// canon_rule.c (rules.def), canon_int.c (integers, comparisons), canon_limit.c
+// (comparisons of quotients), canon_sum.c (reductions and dots), canon_axes.c
+// (axes that sums have of their own).
 #ifndef ATTNC_PASSES_ATTN_CANON_H
 #define ATTNC_PASSES_ATTN_CANON_H
 
@@ -62,10 +63,31 @@ bool canon_exact(DType from, DType to);  // every value survives the cast
 bool canon_attr_same(const IrAttr *a, const IrAttr *b);
 const IrAttr *canon_attr(const IrAttr *attrs, uint32_t n, AttrId id);
 
+// A sum of integers: c1*v1 + .. + dim.
+enum { MAX_TERMS = 8 };
+
+typedef struct CanonTerm {
+  Value v;
+  int64_t c;
+} CanonTerm;
+
+typedef struct CanonLin {
+  Dim dim;  // symbolic and constant part
+  uint32_t n;
+  CanonTerm t[MAX_TERMS];
+} CanonLin;
+
+// x - y, or x where y is 0; false if it is no such sum.
+bool canon_lin(const Canon *c, Value x, Value y, CanonLin *out);
+Value canon_lin_value(Canon *c, const CanonLin *l);
+// What an integer can be, INT64_MIN and INT64_MAX where nothing is known.
+void canon_bounds(const Canon *c, Value v, int64_t *lo, int64_t *hi);
+
 // Each returns 0 where it has nothing to say.
 bool canon_load_rules(Canon *c);
 Value canon_rule(Canon *c, OpCode op, const Value *args, uint32_t n);
 Value canon_integer(Canon *c, OpCode op, const Value *args, uint32_t n);
+Value canon_limits(Canon *c, OpCode op, const Value *args);
 Value canon_reduce(Canon *c, Value x, const IrAttr *attrs, uint32_t n);
 Value canon_dot(Canon *c, const Value *args, const IrAttr *attrs, uint32_t n);
 

@@ -3,18 +3,10 @@
 // axes decide become constants.
 #include "passes/attn/canon.h"
 
-enum { MAX_TERMS = 8, MAX_DEPTH = 24 };
+enum { MAX_DEPTH = 24 };
 
-typedef struct Term {
-  Value v;
-  int64_t c;
-} Term;
-
-typedef struct Lin {
-  Dim dim;  // symbolic and constant part
-  uint32_t n;
-  Term t[MAX_TERMS];
-} Lin;
+typedef CanonTerm Term;
+typedef CanonLin Lin;
 
 static DimTab *dims(const Canon *c) {
   return &c->m->dims;
@@ -265,6 +257,21 @@ static Range lin_range(const Canon *c, const Lin *l, int depth) {
   return r;
 }
 
+bool canon_lin(const Canon *c, Value x, Value y, CanonLin *out) {
+  *out = (Lin){.dim = dim_const(dims(c), 0)};
+  return lin(c, x, 1, out, 0) && (!y || lin(c, y, -1, out, 0));
+}
+
+Value canon_lin_value(Canon *c, const CanonLin *l) {
+  return lin_value(c, l);
+}
+
+void canon_bounds(const Canon *c, Value v, int64_t *lo, int64_t *hi) {
+  Range r = range(c, v, 0);
+  *lo = r.lo > -DIM_UNBOUNDED ? r.lo : INT64_MIN;
+  *hi = r.hi < DIM_UNBOUNDED ? r.hi : INT64_MAX;
+}
+
 // ---------------------------------------------------------------- division
 // l = k * *quot + *rest, each term in one of them.
 static bool split(const Canon *c, const Lin *l, int64_t k, Lin *quot,
@@ -382,7 +389,9 @@ Value canon_integer(Canon *c, OpCode op, const Value *args, uint32_t n) {
   case OP_LT:
   case OP_LE:
   case OP_EQ:
-  case OP_NE: return compare(c, op, args);
+  case OP_NE:
+    r = compare(c, op, args);
+    return r ? r : canon_limits(c, op, args);
   case OP_ADD:
   case OP_SUB:
   case OP_NEG: return sum(c, op, args);

@@ -153,6 +153,24 @@ static Interval load_interval(Masker *m, const Op *op) {
   return r;
 }
 
+// x op n for an n of any sign that is the same everywhere: op is monotone.
+static Interval by_ends(Masker *m, OpCode c, Interval x, Value n) {
+  if (ir_type(m->f, n)->dtype != DT_I64) n = ir_cast(&m->b, DT_I64, n);
+  Value a = op2(m, c, x.lo, n), b = op2(m, c, x.hi, n);
+  return (Interval){op2(m, OP_MIN, a, b), op2(m, OP_MAX, a, b), true};
+}
+
+static Interval product_interval(Masker *m, const Op *op, Interval x) {
+  int64_t d;
+  if (ir_const_whole(m->f, op->args[1], &d) && x.ok) return scaled(m, x, d);
+  Interval y = interval(m, op->args[1]);
+  if (ir_const_whole(m->f, op->args[0], &d) && y.ok) return scaled(m, y, d);
+  if (!x.ok || !y.ok) return unknown;
+  if (!varies(m, op->args[1])) return by_ends(m, OP_MUL, x, y.lo);
+  if (!varies(m, op->args[0])) return by_ends(m, OP_MUL, y, x.lo);
+  return unknown;
+}
+
 static Interval arith_interval(Masker *m, const Op *op) {
   Interval x = interval(m, op->args[0]);
   if (op->code == OP_NEG && x.ok) return scaled(m, x, -1);
@@ -160,18 +178,14 @@ static Interval arith_interval(Masker *m, const Op *op) {
   if (op->nargs < 2) return unknown;
   if (op->code == OP_FLOORDIV || op->code == OP_MOD) {
     Value n = x.ok ? divisor(m, op->args[1]) : 0;
+    if (!n && x.ok && op->code == OP_FLOORDIV && !varies(m, op->args[1]))
+      return by_ends(m, op->code, x, copy(m, op->args[1]));
     if (!n) return unknown;
     if (op->code == OP_MOD) return mod_interval(m, x, n);
     return (Interval){op2(m, OP_FLOORDIV, x.lo, n),
                       op2(m, OP_FLOORDIV, x.hi, n), true};
   }
-  if (op->code == OP_MUL) {
-    int64_t d;
-    if (ir_const_whole(m->f, op->args[1], &d) && x.ok) return scaled(m, x, d);
-    Interval y = interval(m, op->args[1]);
-    if (ir_const_whole(m->f, op->args[0], &d) && y.ok) return scaled(m, y, d);
-    return unknown;
-  }
+  if (op->code == OP_MUL) return product_interval(m, op, x);
   Interval y = interval(m, op->args[1]);
   if (!x.ok || !y.ok) return unknown;
   OpCode c2 = op->code;
@@ -208,6 +222,10 @@ static Interval interval(Masker *m, Value v) {
   case OP_SELECT: {
     Interval a = interval(m, op->args[1]), b = interval(m, op->args[2]);
     if (!a.ok || !b.ok) return unknown;
+    if (!varies(m, op->args[0])) {
+      Value c = copy(m, op->args[0]);
+      return (Interval){pick(m, c, a.lo, b.lo), pick(m, c, a.hi, b.hi), true};
+    }
     return (Interval){op2(m, OP_MIN, a.lo, b.lo), op2(m, OP_MAX, a.hi, b.hi),
                       true};
   }
