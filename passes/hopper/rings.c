@@ -134,14 +134,39 @@ static bool same_box(const Op *a, const Op *b) {
   return x->n == y->n;
 }
 
+static bool same_tiles(const Rings *w, const Op *a, const Op *b) {
+  return a->args[0] == b->args[0] && fill_grouped(w, a) == fill_grouped(w, b) &&
+         type_eq(ir_type(w->f, a->res[0]), ir_type(w->f, b->res[0])) &&
+         same_box(a, b);
+}
+
+static bool has_fill_like(const Rings *w, const Region *r, const Op *fill) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code == OP_SFILL && same_tiles(w, op, fill)) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (has_fill_like(w, op->regions[i], fill)) return true;
+  }
+  return false;
+}
+
+// Is the tile of fill read in a loop behind it that fills the same tiles?
+// Slots are given back in the order in which they were filled: it has a ring of
+// its own, or the loop would wait for its slot for ever.
+static bool is_held(const Rings *w, const Op *fill) {
+  for (const Op *op = fill->next; op; op = op->next)
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (ir_mentions(op, fill->res[0]) &&
+          has_fill_like(w, op->regions[i], fill))
+        return true;
+  return false;
+}
+
 int hop_rings_of(const Rings *w, const Op *op) {
   if (op->code == OP_CLAIM) return w->claims;
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
-    if (r->site && r->site->args[0] == op->args[0] &&
-        r->own == fill_grouped(w, op) &&
-        type_eq(ir_type(w->f, r->site->res[0]), ir_type(w->f, op->res[0])) &&
-        same_box(r->site, op))
+    if (r->site && same_tiles(w, r->site, op) &&
+        is_held(w, r->site) == is_held(w, op))
       return (int)i;
   }
   return -1;
