@@ -334,10 +334,37 @@ typedef struct Solve {
   bool ok;
 } Solve;
 
+// The same dim, if the symbol i is a multiple of n.
+static bool equal_if_multiple(DimTab *t, Dim a, Dim b, uint32_t i, int64_t n) {
+  int64_t was = t->syms.at[i].divisor;
+  t->syms.at[i].divisor = was / gcd(was, n) * n;
+  Dim *same = NEWN(t->arena, Dim, t->syms.n);
+  for (uint32_t k = 0; k < t->syms.n; k++) same[k] = dim_sym(t, k);
+  bool equal = dim_subst(t, t, a, same) == dim_subst(t, t, b, same);
+  t->syms.at[i].divisor = was;
+  return equal;
+}
+
+// Says which multiple of a symbol makes two dims one: halves of vectors that
+// are joined again are as long as the vector only if that is even.
+static void advise_multiple(Check *c, Diag *d, Dim a, Dim b) {
+  enum { MOST = 16 };
+  DimTab *t = c->dims;
+  for (uint32_t i = 0; i < t->syms.n; i++)
+    for (int64_t n = 2; n <= MOST; n++)
+      if (equal_if_multiple(t, a, b, i, n)) {
+        diag_note(c->cx, d, NOWHERE, "they are equal `where %s %% %lld == 0`",
+                  t->syms.at[i].name, (long long)n);
+        return;
+      }
+}
+
 static void conflict(Solve *s, const Expr *arg, uint32_t sym, Dim got) {
   const char *name = s->callee->dims->syms.at[sym].name;
-  diag_add(s->c->cx, DIAG_dim_conflict, arg->span, name, s->callee->name,
-           dim_text(s->c, s->map[sym]), dim_text(s->c, got));
+  Diag *d =
+      diag_add(s->c->cx, DIAG_dim_conflict, arg->span, name, s->callee->name,
+               dim_text(s->c, s->map[sym]), dim_text(s->c, got));
+  advise_multiple(s->c, d, s->map[sym], got);
   s->ok = false;
 }
 

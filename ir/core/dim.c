@@ -175,7 +175,27 @@ static bool poly_add(const DimTab *t, Poly *p, Term x) {
   return true;
 }
 
-static Dim from_poly(DimTab *t, const Poly *p) {
+// A term c * (y // k) as c / k * y, if k divides c and all that y can be.
+static bool undo_quotient(DimTab *t, Poly *p, uint32_t i) {
+  Term x = p->t[i];
+  const DimExpr *e = x.mono == DIM_NONE ? NULL : expr(t, x.mono);
+  int64_t k;
+  if (!e || e->op != DIM_FLOORDIV || !dim_is_const(t, e->b, &k)) return false;
+  if (k <= 0 || x.c % k || dim_divisor(t, e->a) % k) return false;
+  Poly y, r = *p;
+  to_poly(t, e->a, &y);
+  r.n--;
+  memmove(&r.t[i], &r.t[i + 1], (r.n - i) * sizeof(Term));
+  for (uint32_t j = 0; j < y.n; j++) {
+    Term z = y.t[j];
+    if (!mul_ok(z.c, x.c / k, &z.c) || !poly_add(t, &r, z)) return false;
+  }
+  *p = r;
+  return true;
+}
+
+static Dim from_poly(DimTab *t, Poly *p) {
+  for (uint32_t i = 0; i < p->n;) i = undo_quotient(t, p, i) ? 0 : i + 1;
   Dim sum = DIM_NONE;
   for (uint32_t i = 0; i < p->n; i++) {
     Term x = p->t[i];
@@ -252,7 +272,13 @@ static int64_t gcd(int64_t a, int64_t b) {
   return a;
 }
 
+// Whether the values listed are all that there are.
+static bool is_closed(const DimSym *s) {
+  return s->values.n && !s->open;
+}
+
 static int64_t spec_divisor(const DimSym *s) {
+  if (!is_closed(s)) return s->divisor;
   int64_t g = 0;
   for (uint32_t i = 0; i < s->values.n; i++) g = gcd(g, s->values.at[i]);
   return g > 1 && g % s->divisor == 0 ? g : s->divisor;
@@ -341,7 +367,7 @@ static Range range(const DimTab *t, Dim d) {
   if (e->op == DIM_CONST) return (Range){e->value, e->value};
   if (e->op != DIM_SYM) return range_bin(e->op, range(t, e->a), range(t, e->b));
   const DimSym *s = &t->syms.at[e->value];
-  if (!s->values.n) return (Range){s->lo, s->hi};
+  if (!is_closed(s)) return (Range){s->lo, s->hi};
   return (Range){max2(s->lo, s->values.at[0]),
                  min2(s->hi, s->values.at[s->values.n - 1])};
 }

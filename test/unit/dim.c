@@ -75,6 +75,10 @@ static void facts(DimTab *t) {
   t->syms.at[d].hi = 256;
   reads(t, "(D + 3) % 8", "3");
   reads(t, "D // 512", "0");
+  reads(t, "2 * (D // 2)", "D");
+  reads(t, "D // 4 + Sq + 3 * (D // 4)", "Sq + D");
+  reads(t, "2 * ((D + 2 * Sq) // 2) - D", "2 * Sq");
+  reads(t, "32 * (D // 32)", "32 * (D // 32)");
   int64_t lo, hi, v;
   Dim e = parse(t, "2 * D - 1");
   dim_bounds(t, e, &lo, &hi);
