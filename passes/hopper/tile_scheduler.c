@@ -180,7 +180,7 @@ static bool copied(Tasks *t, const Nth *of, ValueMap *m, Value v) {
   if (!(info->flags & OPF_PURE) || op->nregions || op->nres != 1) return false;
   Value known = decoded(t, op, of);
   if (known) {
-    vmap_put(m, v, known);
+    vmap_put(m, v, ir_cast(&t->b, ir_type(t->f, v)->dtype, known));
     return true;
   }
   for (uint32_t i = 0; i < op->nargs; i++)
@@ -189,7 +189,8 @@ static bool copied(Tasks *t, const Nth *of, ValueMap *m, Value v) {
   return true;
 }
 
-// Keys that the last rows of a head see; 0: tables say that.
+// Keys that the last rows of a head see, i32; 0: tables say that. Bounds are
+// i64 where a sequence is as long as the product of two dims.
 static Value band(Tasks *t, Value rows) {
   ValueMap m = {.arena = t->f->mod->arena};
   Value lo = of_all(t, t->loop->args[0]), hi = of_all(t, t->loop->args[1]);
@@ -198,7 +199,9 @@ static Value band(Tasks *t, Value rows) {
   vmap_put(&m, t->task, last);
   if (!copied(t, &of, &m, lo) || !copied(t, &of, &m, hi)) return 0;
   Value n = two(t, OP_SUB, vmap_get(&m, hi), vmap_get(&m, lo));
-  return two(t, OP_MAX, n, i32(t, 1));
+  if (ir_type(t->f, n)->dtype == DT_I64)
+    n = two(t, OP_MIN, n, ir_const_i(&t->b, DT_I64, INT32_MAX));
+  return two(t, OP_MAX, ir_cast(&t->b, DT_I32, n), i32(t, 1));
 }
 
 // Heads that take turns: what their rows see, beside what the rows of all tasks
