@@ -120,14 +120,15 @@ static void fold(Rows *r, Dim size) {
   Axis *h = &f->axes.at[r->h], *q = &f->axes.at[r->q];
   Op *old_h = index_of(f, r->h), *old_q = index_of(f, r->q);
   h->extent = group_count(d, h->extent, size);
+  bool one = q->extent == dim_const(d, 1);
   q->extent = dim_bin(d, DIM_MUL, q->extent, size);
   Builder b = {.fn = f,
                .region = f->body,
                .before = f->body->first,
                .span = old_h->span};
   Value n = ir_dim(&b, size), group = ir_index(&b, r->h);
-  Value row = ir_index(&b, r->q), part = ir_2(&b, OP_MOD, row, n);
-  Value query = ir_2(&b, OP_FLOORDIV, row, n);
+  Value row = ir_index(&b, r->q), part = one ? row : ir_2(&b, OP_MOD, row, n);
+  Value query = one ? ir_const_i(&b, DT_I64, 0) : ir_2(&b, OP_FLOORDIV, row, n);
   Value head = ir_2(&b, OP_ADD, ir_2(&b, OP_MUL, group, n), part);
   for (Op *op = f->body->first; op; op = op->next)
     if (op->code == OP_FLOORDIV && op->args[0] == r->index &&

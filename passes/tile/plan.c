@@ -494,6 +494,13 @@ typedef struct Shared {
   bool select;    // and selects terms, not scores
 } Shared;
 
+// Are an operand's rows of a step boxes of its tensor, one behind the other or
+// in pages (passes/tile/page_tiles.c)?
+static bool is_in_boxes(const Func *f, Value idx) {
+  int64_t page = page_of(f, idx);
+  return steps_by_one(f, idx) || (page && page % (2 * HW_BLOCK) == 0);
+}
+
 // Operands that all rows have in common can be copied from memory as they are.
 // Those of keys that no row sees are cleaned, unless they are a neighbour's.
 static void note_operand(Shared *s, Value v, DType other, bool sum) {
@@ -510,7 +517,7 @@ static void note_operand(Shared *s, Value v, DType other, bool sum) {
            operand_bytes(t->dtype, other) == 2;
   for (uint32_t i = 1; s->ok && i < op->nargs; i++)
     if (lane_has_key(s->f, ir_type(s->f, op->args[i])))
-      s->ok = steps_by_one(s->f, op->args[i]);
+      s->ok = is_in_boxes(s->f, op->args[i]);
 }
 
 // Does the domain exclude keys for all rows? Their data are cleaned then.
@@ -622,6 +629,14 @@ static int64_t thread_regs(int64_t groups) {
   return groups > 1 ? n : n - COST_ONE_GROUP_REGS;
 }
 
+// Keys in pages are boxes of their tensor if a tile lies in one page, or, where
+// the copy engine has them, has several whole ones (passes/tile/page_tiles.c).
+static bool in_boxes(const Target *tg, const Tiles *s, int64_t keys) {
+  bool pieces = tg->gpu.hopper && !s->mixed && s->page >= COST_PAGE_LEAST &&
+                keys / s->page <= COST_PAGES_MOST;
+  return s->page % keys == 0 || (pieces && keys % s->page == 0);
+}
+
 static bool fits(const Tiles *s, const Target *tg, const PassOpt *opt,
                  int64_t groups, int64_t k) {
   int64_t rows = groups * HW_GROUP_ROWS,
@@ -629,6 +644,7 @@ static bool fits(const Tiles *s, const Target *tg, const PassOpt *opt,
   int64_t bytes = rows * s->row_bytes + 2 * k * key_bytes + COST_STREAM_SMEM;
   return bytes + opt->spare_smem <= (int64_t)tg->gpu.smem &&
          regs_of(s, k) + opt->spare_regs <= thread_regs(groups) &&
+         (!s->page || in_boxes(tg, s, k)) &&
          (groups <= 2 || !s->own || is_deep(s, tg, rows, k));
 }
 
@@ -670,6 +686,14 @@ static int64_t most_keys(const Tiles *s, int64_t groups) {
   return few ? HW_GROUP_ROWS : COST_GPU_KEYS;
 }
 
+// A tile's size by what is used of it: idle rows take time, and are none of it.
+static int64_t used(const Tiles *s, int64_t rows) {
+  int64_t all = lane_extent(s->f, (uint32_t)s->lane);
+  if (all > COST_MOST_ROWS_COUNTED) return rows;
+  int64_t mean = all / ((all + rows - 1) / rows);
+  return mean * mean / rows;
+}
+
 // Rows and keys of the largest step that two or three warpgroups hold: keys
 // and values twice, as they stream, queries once. False: not even the least.
 static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
@@ -679,10 +703,11 @@ static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
   for (int64_t groups = least; groups <= most; groups++)
     for (int64_t k = 2 * HW_BLOCK; k <= most_keys(s, groups); k += HW_BLOCK) {
       int64_t rows = groups * HW_GROUP_ROWS;
-      if (!fits(s, tg, opt, groups, k)) break;
-      if (rows * k * worth(groups, k) <= best) continue;
+      if (!fits(s, tg, opt, groups, k)) continue;
+      int64_t gain = used(s, rows) * k * worth(groups, k);
+      if (gain <= best) continue;
       if (groups > 2 && s->narrow && !s->own && best && k < p->tile_k) continue;
-      best = rows * k * worth(groups, k);
+      best = gain;
       p->tile_q = rows;
       p->tile_k = k;
     }
@@ -721,16 +746,10 @@ static int64_t keys_that_fit(const Tiles *s, const Target *tg,
   return n;
 }
 
-// Keys in pages are boxes of their tensor if a tile lies in one page, or, where
-// the copy engine has them, has several whole ones (passes/tile/page_tiles.c).
-static bool in_boxes(const Target *tg, const Tiles *s, int64_t keys) {
-  bool pieces = tg->gpu.hopper && !s->mixed && s->page >= COST_PAGE_LEAST &&
-                keys / s->page <= COST_PAGES_MOST;
-  return s->page % keys == 0 || (pieces && keys % s->page == 0);
-}
-
-static Tiles measured(Ctx *cx, const Func *f, const Target *tg,
-                      const PassOpt *opt, int lane) {
+// streams: keys of a step are chosen to be boxes.
+static Tiles measured(Ctx *cx, const Func *f, const PassOpt *opt, int lane,
+                      bool streams) {
+  const Target *tg = opt->target;
   bool amd = tg->gpu.vendor == VENDOR_AMD;
   for (bool boxes = !amd;; boxes = false) {
     Tiles s = {.f = f,
@@ -742,7 +761,8 @@ static Tiles measured(Ctx *cx, const Func *f, const Target *tg,
                .gpu = &tg->gpu,
                .own = amd ? OWN_NONE : tile_own_kind(cx, f, lane)};
     ir_walk(f->body, measure_tiles, &s);
-    if (!boxes || !s.page) return s;
+    bool chosen = streams && s.page % (2 * HW_BLOCK) == 0;
+    if (!boxes || !s.page || chosen) return s;
     if (in_boxes(tg, &s, keys_that_fit(&s, tg, opt))) return s;
   }
 }
@@ -770,12 +790,12 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
   p.tile_q = gpu_rows(cx, f, tg, p.lane);
   // AMD: two workgroups share a CU; K and V wait in registers too.
   bool amd = tg->gpu.vendor == VENDOR_AMD;
-  Tiles s = measured(cx, f, tg, opt, p.lane);
+  bool shared = !amd && p.tile_q > HW_GROUP_ROWS;
+  Tiles s = measured(cx, f, opt, p.lane, shared);
   int64_t sums = s.sums / 2, need;
   int64_t room = tg->gpu.smem / (amd ? 2 : 1);
   if (amd) s.row_bytes = 0;
-  bool streams =
-      !amd && p.tile_q > HW_GROUP_ROWS && stream_plan(&s, tg, opt, &p);
+  bool streams = shared && stream_plan(&s, tg, opt, &p);
   if (!amd && !streams && opt->spare_regs) p.tile_q = HW_GROUP_ROWS;
   if (!streams) p.tile_k = keys_that_fit(&s, tg, opt);
   for (;;) {
