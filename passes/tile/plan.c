@@ -144,6 +144,7 @@ typedef struct Tiles {
   bool ramp;            // or such that grow with the column's number
   bool pairs;           // or such that a pair has in memory
   bool scans;           // scores are summed along the columns
+  bool walked;          // a pair has a sum that is no product of matrices
   int64_t products;     // elements of vectors that a pair multiplies
   int64_t functions;    // of a pair: exponentials and the like
   bool held;            // pairs have values of memory, or of pairs before
@@ -380,6 +381,24 @@ static void note_pair(Tiles *s, const Op *op) {
   s->held |= op->code == OP_LOAD || op->code == OP_SCAN;
 }
 
+static bool is_pair(const Tiles *s, Value v) {
+  const Type *t = ir_type(s->f, v);
+  return lane_has_key(s->f, t) && type_has_axis(t, (uint32_t)s->lane);
+}
+
+// Sums for a row and a key of what has further axes: passes/gpu/slice.c walks
+// one of them, and holds the sums, and a term for each.
+static void note_walked(Tiles *s, const Op *op) {
+  bool pass = op->code == OP_KREDUCE;
+  if (s->lane < 0 || !op->nres ||
+      (op->code != OP_DOT && op->code != OP_REDUCE && !pass))
+    return;
+  if (!is_pair(s, op->res[0])) return;
+  s->walked |= pass;
+  for (uint32_t i = 0; i < op->nargs && i < 2; i++)
+    s->walked |= is_pair(s, op->args[i]);
+}
+
 static int64_t sums_of(const Func *f, const Op *op) {
   int64_t all = 0;
   for (uint32_t i = 0; i < op->nres; i++) {
@@ -475,6 +494,7 @@ static void measure_tiles(void *data, Op *op) {
   }
   if (op->code == OP_DOT) note_products(s, op);
   note_pair(s, op);
+  note_walked(s, op);
   if (op->code == OP_DOT && is_joined(s->f, op, s->lane)) {
     s->block_bytes += BLOCK_BYTES;
     return;
@@ -603,6 +623,7 @@ static int64_t regs_of(const Tiles *s, int64_t k) {
   int64_t bias = kept || s->pairs ? k / 4 : 0;
   int64_t edges = masks_beside_functions(s) ? k / 8 : 0;
   if (s->scans) scores++;
+  if (s->walked) scores += COST_WALKED_TILES;
   return scores * k / 2 + weights * k / 4 + bias + edges + s->sums / 2 +
          k * s->made / 64 + COST_TILE_OTHER_REGS;
 }
@@ -738,10 +759,13 @@ static int64_t keys_that_fit(const Tiles *s, const Target *tg,
   bool decode = tg->gpu.hopper && (opt->few || opt->decode);
   int64_t n = amd ? tg->gpu.wave : decode ? HW_GROUP_ROWS : COST_GPU_KEYS;
   // Scores, their 16-bit copy; a few values per element that is computed.
-  int64_t least = opt->spare_regs || s->made ? HW_BLOCK : 2 * HW_BLOCK;
+  bool more = opt->spare_regs || s->made || s->walked;
+  int64_t least = more ? HW_BLOCK : 2 * HW_BLOCK;
   if (amd) least = tg->gpu.cols;
-  while (n > least && s->sums / 2 + n * 3 / 4 + n * s->made / 64 >
-                          COST_TILE_REGS - opt->spare_regs)
+  int64_t walked = s->walked ? COST_WALKED_TILES_WAITED : 0;
+  while (n > least &&
+         s->sums / 2 + n * (3 + 2 * walked) / 4 + n * s->made / 64 >
+             COST_TILE_REGS - opt->spare_regs)
     n /= 2;
   return n;
 }
