@@ -853,8 +853,20 @@ static bool some_ride(const Rings *w) {
   return false;
 }
 
+// Tiles of the next task, which there is no room for beside blocks.
+static bool give_up_next(Rings *w) {
+  for (uint32_t i = w->nrings; i-- > 0;) {
+    Ring *r = &w->rings[i];
+    if (!r->site || r->strip || r->streams || r->stages <= r->fills) continue;
+    r->stages /= 2;
+    return true;
+  }
+  return false;
+}
+
 // Room for blocks, without which there is no product: that of stores, where a
-// slot can be lent to them; else a stage of what a step reads last.
+// slot can be lent to them; else a stage of what a step reads last; else that
+// of the next task's tiles.
 static bool make_room(Rings *w) {
   int lent = w->drains && w->lent < 0 ? lender(w) : -1;
   if (lent >= 0) {
@@ -867,7 +879,7 @@ static bool make_room(Rings *w) {
     r->stages--;
     return true;
   }
-  return false;
+  return give_up_next(w);
 }
 
 // Strips have as many stages as tiles have, in what all else leaves: 640 bytes

@@ -25,7 +25,8 @@
 // too.
 //
 // A program whose tiles depend on computed fragments, or whose rings do not
-// fit, stays as it is. Where tasks may be short, groups take their blocks of
+// fit, stays as it is, but that no one claims tasks for all: its CTAs take
+// every so many of them. Where tasks may be short, groups take their blocks of
 // rows in turn, and what a task needs is waited for as late as can be. Register
 // counts: FlashAttention-3 (arXiv 2407.08608).
 // Level frag; sm_90a. Needs: lower_gpu. Tests: test/passes/warp_specialize/.
@@ -932,6 +933,21 @@ static void specialize(Rings *w, bool leanest) {
   role(w, roles->regions[1], false, tiles);
 }
 
+// claim() is one thread's work: without a producer the next task is as many
+// behind as there are CTAs.
+static void take_turns(Func *f, Region *r) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++) take_turns(f, op->regions[i]);
+    if (op->code != OP_CLAIM) continue;
+    Builder b = {.fn = f, .region = r, .before = op, .span = op->span};
+    Type i = type_scalar(DT_I32);
+    Value all = ir_op(&b, OP_NCTAS, NULL, 0, NULL, 0, &i, 1, 0)->res[0];
+    ir_replace_uses(f, op->res[0], ir_2(&b, OP_ADD, r->params.at[0], all));
+    ir_erase(op);
+  }
+}
+
 bool pass_warp_specialize(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   (void)cx;
@@ -940,5 +956,6 @@ bool pass_warp_specialize(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n; i++)
     if (hop_rings_plan(&w, m->funcs.at[i], t))
       specialize(&w, relief_of(m->funcs.at[i]) >= RELIEF_LOADS);
+    else take_turns(m->funcs.at[i], m->funcs.at[i]->body);
   return true;
 }
