@@ -13,7 +13,7 @@
 // The program then copies tiles as they are: a hardware's fast way for norms
 // and rotations of queries and keys, and for keys in pages. Values of keys
 // that no row sees are zeros in the copy, so that padded keys need no cleaning
-// in each task; where copies go through registers (AMD) they are cleaned there,
+// in each task; without TMA copies are cleaned on their way to shared memory,
 // and only what is computed is made. Elsewhere 8-bit floats become 16-bit ones,
 // exactly. Where rows are few (PassOpt.decode) each key is read once, which is
 // best in place: there only the tables of functions that heads have in common
@@ -490,7 +490,7 @@ static uint32_t run(Ctx *cx, Func *f, const PassOpt *opt) {
   Ahead a = {.cx = cx,
              .f = f,
              .gpu = &opt->target->gpu,
-             .cleans = opt->target->gpu.vendor != VENDOR_AMD,
+             .cleans = opt->target->gpu.hopper,
              .once = opt->decode};
   int lane = f->axes.n < 64 ? lane_axis(f) : -1;
   a.lane = (uint32_t)lane;
