@@ -15,10 +15,16 @@
 // that no row sees are zeros in the copy, so that padded keys need no cleaning
 // in each task; without TMA copies are cleaned on their way to shared memory,
 // and only what is computed is made. Elsewhere 8-bit floats become 16-bit ones,
-// exactly. Where rows are few (PassOpt.decode) each key is read once, which is
-// best in place: there only the tables of functions that heads have in common
-// are made. Level attn, behind inline and canon. Tests:
-// test/passes/materialize.
+// exactly.
+//
+// What is made so is what costs more to make again at each use than to store
+// and to read (materialize_cost.c), and what there is room for: copies take at
+// most a share of the bytes that the program's tensors have
+// (PassOpt.workspace), those first that save most for their bytes. Where rows
+// are few (PassOpt.decode) each key is read once: operands stay in place.
+// Functions of positions, as rotations have them, are the same for all heads;
+// they are tables, by the same comparison, of operands in place too. Level
+// attn, behind inline and canon. Tests: test/passes/materialize.
 #include "passes/attn/materialize.h"
 
 #include "ir/facts.h"
@@ -209,13 +215,6 @@ static bool sums_keys(const Ahead *a, const Op *dot) {
   return false;
 }
 
-// Numbers of a row, not elements of a vector in memory.
-static bool is_parts(const Ahead *a, const Made *m) {
-  int64_t n;
-  Dim extent = a->f->axes.at[m->vec].extent;
-  return dim_is_const(&a->f->mod->dims, extent, &n) && n <= COST_AHEAD_COLUMNS;
-}
-
 bool materialize_is_wanted(Ahead *a, const Op *dot, Made *m) {
   bool some = false;
   if (!find_axes(a, m) || !sources(a, m->v, &m->from)) return false;
@@ -226,13 +225,21 @@ bool materialize_is_wanted(Ahead *a, const Op *dot, Made *m) {
   if (is_copy(a, m) && (!copies || packed || !some || !sums_keys(a, dot)))
     return false;
   uint64_t tile = bit(m->row) | bit(m->vec);
-  // A copy with more axes than the tensor is longer: keys that each query
-  // selects are. Parts of a number are not much.
-  uint64_t all = m->from.plain | m->from.grouped;
-  if (is_parts(a, m)) all &= ~bit(m->vec);
-  if (count(all) > m->from.rank) return false;
-  return (m->from.plain & tile) == tile && !packed &&
-         (!some || each_condition(a, m, can_clean, NULL));
+  if ((m->from.plain & tile) != tile || packed ||
+      (some && !each_condition(a, m, can_clean, NULL)))
+    return false;
+  m->gain = materialize_gain(a, m);
+  return m->gain > 0;
+}
+
+static const char *name_of(const Func *f, Value v) {
+  const Op *op = ir_def(f, v);
+  while (op && !ir_info(f, v)->hint &&
+         (op->code == OP_CAST || op->code == OP_LOAD)) {
+    v = op->args[0];
+    op = ir_def(f, v);
+  }
+  return ir_info(f, v)->hint ? ir_info(f, v)->hint : "operand";
 }
 
 static bool same_axes(const Made *x, const Made *y) {
@@ -247,18 +254,69 @@ static const Made *made_of(const Ahead *a, Value v) {
   return NULL;
 }
 
-// False: there is no room for it, or for a phase more.
 static bool add_made(Ahead *a, Made m) {
-  uint32_t phases = 0;
-  m.phase = a->n;
-  for (uint32_t i = a->n; i-- > 0;) {
-    if (same_axes(&a->made[i], &m)) m.phase = a->made[i].phase;
-    phases += a->made[i].phase == i;
-  }
-  if (a->n == MAX_MADE || (m.phase == a->n && phases == MAX_MADE_PHASES))
-    return false;
+  if (a->n == MAX_MADE) return false;
   a->made[a->n++] = m;
   return true;
+}
+
+// The first of the first n with m's axes, or n.
+static uint32_t phase_of(const Ahead *a, const Made *m, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    if (same_axes(&a->made[i], m)) return i;
+  return n;
+}
+
+static bool has_phase(const Ahead *a, const bool *taken, const Made *m) {
+  for (uint32_t i = 0; i < a->n; i++)
+    if (taken[i] && same_axes(&a->made[i], m)) return true;
+  return false;
+}
+
+// Does what has m's axes save more than a launch?
+static bool pays(const Ahead *a, const Made *m) {
+  double gain = 0;
+  for (uint32_t i = 0; i < a->n; i++)
+    if (same_axes(&a->made[i], m)) gain += a->made[i].gain;
+  return gain > materialize_launch();
+}
+
+// The candidate that saves most for its bytes, or n.
+static uint32_t best_of(const Ahead *a, const bool *seen) {
+  uint32_t best = a->n;
+  double most = 0;
+  for (uint32_t i = 0; i < a->n; i++) {
+    double x = a->made[i].gain / materialize_bytes(a, &a->made[i]);
+    if (seen[i] || (best < a->n && x <= most)) continue;
+    best = i;
+    most = x;
+  }
+  return best;
+}
+
+// Keeps those from `first` on that there is room for, and for their phases.
+static void choose(Ahead *a, uint32_t first) {
+  bool taken[MAX_MADE] = {false}, seen[MAX_MADE] = {false};
+  uint32_t n = first;
+  for (uint32_t i = 0; i < first; i++) taken[i] = seen[i] = true;
+  for (uint32_t i; (i = best_of(a, seen)) < a->n;) {
+    const Made *m = &a->made[i];
+    double bytes = materialize_bytes(a, m);
+    bool known = has_phase(a, taken, m), worth = pays(a, m);
+    seen[i] = true;
+    taken[i] =
+        worth && bytes <= a->room && (known || a->phases < MAX_MADE_PHASES);
+    if (taken[i]) a->room -= bytes;
+    a->phases += taken[i] && !known;
+    if (worth && !taken[i])
+      ctx_remark(a->cx, "%s: %s is computed in place: there is no room for it",
+                 a->f->name, name_of(a->f, m->v));
+  }
+  for (uint32_t i = first; i < a->n; i++)
+    if (taken[i]) a->made[n++] = a->made[i];
+  a->n = n;
+  for (uint32_t i = first; i < n; i++)
+    a->made[i].phase = phase_of(a, &a->made[i], i);
 }
 
 // The cast of v to type t that is made already; 0: none.
@@ -292,7 +350,7 @@ static void add_operand(Ahead *a, Op *dot, uint32_t side) {
   Made m = {.v = dot->args[side]};
   DType t = ir_type(a->f, m.v)->dtype;
   bool eight = dtype_is_float(t) && dtype_size(t) == 1;
-  if (eight && a->cleans) add_widened(a, dot, side);
+  if (eight && a->cleans && !a->once) add_widened(a, dot, side);
   else if (!made_of(a, m.v) && materialize_is_wanted(a, dot, &m))
     add_made(a, m);
 }
@@ -312,19 +370,20 @@ static void find_tables(Ahead *a, const Made *of, Value v, Map *seen) {
       sources(a, v, &m.from) &&
       count(m.from.plain | m.from.grouped) <
           count(of->from.plain | of->from.grouped)) {
-    if (!made_of(a, v)) add_made(a, m);
+    m.gain = materialize_table_gain(a, &m, of);
+    if (m.gain > 0 && !made_of(a, v)) add_made(a, m);
     return;
   }
   for (uint32_t i = 0; i < op->nargs; i++)
     find_tables(a, of, op->args[i], seen);
 }
 
-// Of an operand that is computed in place.
-static void tables_in_place(Ahead *a, const Op *dot, uint32_t side) {
-  Made m = {.v = dot->args[side]};
+// Of an operand that is computed in place, for each use.
+static void tables_in_place(Ahead *a, Value v) {
+  Made m = {.v = v, .again = true};
   Map seen = {.arena = &a->cx->scratch};
-  if (find_axes(a, &m) && sources(a, m.v, &m.from))
-    find_tables(a, &m, m.v, &seen);
+  if (!made_of(a, v) && find_axes(a, &m) && sources(a, v, &m.from))
+    find_tables(a, &m, v, &seen);
 }
 
 static bool find_operands(Ahead *a) {
@@ -332,17 +391,22 @@ static bool find_operands(Ahead *a) {
     if (op->nregions || op->code == OP_CALL) return false;
   for (Op *op = a->f->body->first; op; op = op->next)
     for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
-      if (a->once) tables_in_place(a, op, i);
-      else add_operand(a, op, i);
-  for (uint32_t i = 0, n = a->n; i < n; i++) {
+      add_operand(a, op, i);
+  choose(a, 0);
+  uint32_t n = a->n;
+  for (uint32_t i = 0; i < n; i++) {
     Map seen = {.arena = &a->cx->scratch};
-    if (!a->made[i].table) find_tables(a, &a->made[i], a->made[i].v, &seen);
+    find_tables(a, &a->made[i], a->made[i].v, &seen);
   }
+  for (Op *op = a->f->body->first; op; op = op->next)
+    for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
+      tables_in_place(a, op->args[i]);
+  choose(a, n);
   return a->n > 0;
 }
 
 // ---------------------------------------------------------------- the phase
-static Dim extent_of(const Ahead *a, const Made *m, uint32_t axis) {
+Dim materialize_extent(const Ahead *a, const Made *m, uint32_t axis) {
   DimTab *d = &a->f->mod->dims;
   Dim e = a->f->axes.at[axis].extent, size;
   uint32_t same;
@@ -362,22 +426,12 @@ static uint32_t axes_of(const Ahead *a, const Made *m, uint32_t *out) {
   return n;
 }
 
-static const char *name_of(const Func *f, Value v) {
-  const Op *op = ir_def(f, v);
-  while (op && !ir_info(f, v)->hint &&
-         (op->code == OP_CAST || op->code == OP_LOAD)) {
-    v = op->args[0];
-    op = ir_def(f, v);
-  }
-  return ir_info(f, v)->hint ? ir_info(f, v)->hint : "operand";
-}
-
 static bool add_tensor(Ahead *a, Made *m) {
   uint32_t axis[64];
   Dim shape[MAX_AXES];
   uint32_t n = axes_of(a, m, axis);
   if (n > MAX_AXES) return false;
-  for (uint32_t i = 0; i < n; i++) shape[i] = extent_of(a, m, axis[i]);
+  for (uint32_t i = 0; i < n; i++) shape[i] = materialize_extent(a, m, axis[i]);
   Type t = type_tensor(ir_type(a->f, m->v)->dtype, n, shape);
   m->tensor = outline_tensor(a->f, name_of(a->f, m->v), "made", t);
   return true;
@@ -447,7 +501,7 @@ static void open_phase(Phase *p, const Made *m, Func *g) {
   outline_params(&p->map, f, g);
   for (uint32_t i = 0; i + 1 < n; i++)
     p->axis[axis[i]] = ir_axis(g, f->axes.at[axis[i]].name, AX_PAR,
-                               extent_of(p->a, m, axis[i]));
+                               materialize_extent(p->a, m, axis[i]));
   for (uint32_t i = 0; i < f->axes.n; i++)
     if (f->axes.at[i].role == AX_VEC)
       p->axis[i] = ir_axis(g, f->axes.at[i].name, AX_VEC, f->axes.at[i].extent);
@@ -494,6 +548,8 @@ static uint32_t run(Ctx *cx, Func *f, const PassOpt *opt) {
              .once = opt->decode};
   int lane = f->axes.n < 64 ? lane_axis(f) : -1;
   a.lane = (uint32_t)lane;
+  materialize_sizes(&a);
+  a.room = materialize_room(&a, opt->workspace);
   if (lane >= 0 && a.cleans && !a.once) materialize_terms(&a);
   bool some = lane >= 0 && find_operands(&a);
   uint32_t phases = 0;
@@ -505,8 +561,7 @@ static uint32_t run(Ctx *cx, Func *f, const PassOpt *opt) {
         outline_put(make_phase(&a, i), f);
         phases++;
       }
-  for (uint32_t i = 0; some && i < a.n; i++)
-    if (!a.made[i].table || a.once) read_copy(&a, &a.made[i]);
+  for (uint32_t i = 0; some && i < a.n; i++) read_copy(&a, &a.made[i]);
   return phases;
 }
 

@@ -23,6 +23,8 @@ typedef struct Made {
   uint32_t row, vec;  // the axes of its tiles
   uint32_t phase;     // the first of Made with its axes
   bool table;         // functions that operands are made of
+  bool again;         // an operand in place: made again at each use
+  double gain;        // seconds, by what is known of it here
   Value tensor;
 } Made;
 
@@ -31,15 +33,31 @@ typedef struct Ahead {
   Func *f;
   const GpuFacts *gpu;
   uint32_t lane;
-  bool cleans;  // copies too are made, if only to clean or to
-                // widen them
-  bool once;    // each key is read once: only tables are made
+  bool cleans;   // copies too are made, if only to clean or to
+                 // widen them
+  bool once;     // rows are few: each key is read once
+  int64_t *sym;  // usual values of the dims' symbols
+  double room;   // bytes that copies may take
   Made made[MAX_MADE];
-  uint32_t n;
+  uint32_t n, phases;
 } Ahead;
 
 // Would v, an operand of dot, be made ahead? Fills in the rest of m.
 bool materialize_is_wanted(Ahead *a, const Op *dot, Made *m);
+
+// The extent of that axis of m: the number of groups, where m is of groups.
+Dim materialize_extent(const Ahead *a, const Made *m, uint32_t axis);
+
+// What it costs (materialize_cost.c): usual sizes of what is open; bytes of m
+// in memory; seconds of a launch; those that m saves where it is made ahead,
+// and a table that `of` is made with, but for the launch; bytes that copies may
+// take, percent of the program's tensors, 0: as many as is usual.
+void materialize_sizes(Ahead *a);
+double materialize_bytes(const Ahead *a, const Made *m);
+double materialize_launch(void);
+double materialize_gain(const Ahead *a, const Made *m);
+double materialize_table_gain(const Ahead *a, const Made *m, const Made *of);
+double materialize_room(const Ahead *a, int64_t percent);
 
 // Terms of scores that keys have become operands of products
 // (materialize_terms.c).

@@ -244,7 +244,8 @@ static void rewrite(Ahead *a, Op *root, Sum *s) {
   ir_info(a->f, p)->hint = intern(&a->cx->names, "terms");
   Value added = ir_dot(&b, ir_const_f(&b, DT_BF16, 1), p, &axis, 1);
   Made m = {.v = p};
-  if (!materialize_is_wanted(a, ir_def(a->f, added), &m)) {
+  if (!materialize_is_wanted(a, ir_def(a->f, added), &m) ||
+      m.gain < materialize_launch()) {
     undo(a, root->prev, before);
     return;
   }

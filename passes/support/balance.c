@@ -62,17 +62,27 @@ Balance balance_pair(int64_t elements_of) {
                           [UNIT_FUNCTIONS] = 1}};
 }
 
-// Bytes that device memory gives a multiprocessor in a clock: the clock is that
-// of tflops.
+// Clocks of a second: those that tflops are of.
+static double clock_of(const GpuFacts *g) {
+  return g->tflops * 1e12 / ((double)g->flops * g->sms);
+}
+
+// Bytes that device memory gives a multiprocessor in a clock.
 static double bytes_a_clock(const GpuFacts *g) {
-  double clock = g->tflops * 1e12 / ((double)g->flops * g->sms);
-  return g->bandwidth * 1e9 / g->sms / clock;
+  return g->bandwidth * 1e9 / g->sms / clock_of(g);
 }
 
 double balance_clocks(const Balance *b, const GpuFacts *gpu, BalanceUnit unit) {
   double rate[UNIT_COUNT] = {gpu->flops, gpu->special, gpu->lanes,
                              bytes_a_clock(gpu)};
   return (double)b->of[unit] / rate[unit];
+}
+
+double balance_seconds(const Balance *b, const GpuFacts *gpu) {
+  double clocks = 0;
+  for (BalanceUnit u = UNIT_PRODUCTS; u < UNIT_COUNT; u++)
+    clocks += balance_clocks(b, gpu, u);
+  return clocks / (clock_of(gpu) * gpu->sms);
 }
 
 BalanceUnit balance_bound(const Balance *b, const GpuFacts *gpu) {

@@ -37,6 +37,8 @@ uint64_t balance_code(const Func *f, const Region *r);
 
 // Clocks of a multiprocessor of that kind.
 double balance_clocks(const Balance *b, const GpuFacts *gpu, BalanceUnit unit);
+// Seconds of the whole device, one unit after the other.
+double balance_seconds(const Balance *b, const GpuFacts *gpu);
 // The unit that takes most.
 BalanceUnit balance_bound(const Balance *b, const GpuFacts *gpu);
 // Do products take at least `times` the clocks of functions?
