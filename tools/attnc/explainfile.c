@@ -27,6 +27,37 @@ static void print_arrays(Session *s, const DrvCall *c) {
   printf("\n");
 }
 
+// The value of d in this call, or -1: it has a symbol that the call has not.
+static double value_of(const DimTab *t, Dim d, const DrvCall *c, Arena *a) {
+  int64_t *sym = NEWN(a, int64_t, t->syms.n + 1), v;
+  for (uint32_t i = 0; i < t->syms.n; i++) {
+    uint32_t at;
+    bool known = dim_find_sym(c->prog->dims, t->syms.at[i].name, &at);
+    if (known) sym[i] = c->dims[at];
+    else if (dim_uses(t, d, i)) return -1;
+  }
+  return dim_eval(t, d, sym, &v) ? (double)v : -1;
+}
+
+// What phases hand on: copies of operands, tables, bounds.
+static void print_workspace(Session *s, const Module *m, const DrvCall *c) {
+  const Func *f = m->funcs.n ? m->funcs.at[m->funcs.n - 1] : NULL;
+  uint32_t n = 0;
+  for (uint32_t i = 0; f && i < f->params.n; i++) {
+    const FuncParam *p = &f->params.at[i];
+    const Type *t = ir_type(f, p->v);
+    double bytes = dtype_size(t->dtype);
+    if (p->role != PR_SHARED) continue;
+    for (uint32_t k = 0; k < t->n && bytes >= 0; k++) {
+      double v = value_of(&m->dims, t->size[k], c, &s->cx.session);
+      bytes = v < 0 ? v : bytes * v;
+    }
+    printf("%s%s %s", n++ ? ", " : "  workspace ", ir_info(f, p->v)->hint,
+           bytes < 0 ? "unknown" : scaled(&s->cx.session, bytes, "B"));
+  }
+  if (n) printf("\n");
+}
+
 static void print_plan(Session *s, const Module *m, const char *name) {
   Buf b = {.arena = &s->cx.session};
   plan_tiles(m, name, &b);
@@ -195,6 +226,7 @@ static bool explain_one(Session *s, const Unit *u, Decl *prog, void *data) {
   print_keys(s, &b.cost);
   print_work(s, &b.cost);
   print_arrays(s, &b.call);
+  print_workspace(s, tiles, &b.call);
   print_plan(s, tiles, prog->name);
   if (b.opt.few) printf("  kernel   that of few rows\n");
   if (b.opt.group) printf("  kernel   that of groups of heads\n");

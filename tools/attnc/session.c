@@ -233,6 +233,7 @@ bool session_options(Session *s, DrvOptions *out) {
                       .tile_q = c->tile_q,
                       .tile_k = c->tile_k,
                       .chunk = c->chunk,
+                      .workspace = c->workspace,
                       .jobs = (uint32_t)c->jobs,
                       .verify_each = c->verify_each,
                       .print_after_all = c->print_after_all,

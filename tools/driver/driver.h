@@ -34,6 +34,7 @@ typedef struct DrvOptions {
   bool group, few;                // the kernels of groups of heads, of few rows
                                   // (docs/cpu-schedule.md)
   int64_t spare_regs, spare_smem, most_groups, relief;  // as of PassOpt
+  int64_t workspace;                                    // the same
   bool strided;                                         // the same
   bool first;     // no second code for tensors that one does not take
   bool assembly;  // AMD: the text of it too

@@ -40,6 +40,7 @@ static PassOpt pass_options(const Decl *prog, const Target *t,
                .spare_smem = opt->spare_smem,
                .most_groups = opt->most_groups,
                .relief = opt->relief,
+               .workspace = opt->workspace,
                .strided = opt->strided};
   const Unit *u = prog->unit;
   for (uint32_t i = 0; i < u->decls.n; i++) {
