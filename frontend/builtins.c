@@ -9,7 +9,7 @@ const Builtin fe_builtins[BI_COUNT] = {
 
 OpCode fe_builtin_op(int id) {
   switch (id) {
-#define FUNCTION(name, op, value, sig, doc) \
+#define FUNCTION(name, op, value, slope, sig, doc) \
   case BI_##name: return OP_##op;
 #include "frontend/builtins.def"
   case BI_abs: return OP_ABS;

@@ -11,19 +11,19 @@ static const Param *out_param(const Oracle *o, const Sym *s) {
                            : &o->prog->params.at[s->param];
 }
 
-static OracleArg *out_arg(Oracle *o, const Sym *s) {
-  uint32_t at = s->param + (s->kind == SY_OUT ? o->prog->params.n : 0);
-  return &o->args[at];
+static uint32_t out_arg(const Oracle *o, const Sym *s) {
+  return s->param + (s->kind == SY_OUT ? o->prog->params.n : 0);
 }
 
 // Writes v at the leading coordinates; a scalar fills the axes that are left.
 static void write_out(Oracle *o, Frame *f, const Sym *s, const int64_t *lead,
                       uint32_t n, const Val *v) {
-  OracleArg *a = out_arg(o, s);
+  uint32_t arg = out_arg(o, s);
+  const OracleArg *a = &o->args[arg];
   const Param *p = out_param(o, s);
   int64_t at[MAX_RANK] = {0}, shape[MAX_RANK], total = 1, off;
   uint32_t rank = p->type->shape.n;
-  if (!a->data) return;
+  if (!a->data && !o->lanes) return;
   memcpy(at, lead, sizeof(int64_t) * n);
   for (uint32_t k = n; k < rank; k++) {
     shape[k] = oracle_dim(o, f, s->ty.shape[k], NULL);
@@ -35,9 +35,12 @@ static void write_out(Oracle *o, Frame *f, const Sym *s, const int64_t *lead,
       at[k] = rest % shape[k];
       rest /= shape[k];
     }
-    if (oracle_place(o, p, a, at, &off))
+    if (!oracle_place(o, p, a, at, &off)) continue;
+    int64_t from = v->n == 1 ? 0 : i;
+    if (o->lanes) oracle_weigh(o, arg, off, v, from);
+    else
       dtype_store(a->dtype, (char *)a->data + off * dtype_size(a->dtype),
-                  v->at[v->n == 1 ? 0 : i]);
+                  v->at[from]);
   }
 }
 
@@ -66,7 +69,11 @@ static Val *spread(Oracle *o, Frame *f, const Sym *s, const Val *v) {
   for (uint32_t i = 0; i < s->ty.rank; i++)
     shape[i] = oracle_dim(o, f, s->ty.shape[i], NULL);
   Val *r = oracle_array(o, s->ty.rank, shape);
-  for (int64_t i = 0; i < r->n; i++) r->at[i] = v->at[v->n == 1 ? 0 : i];
+  for (int64_t i = 0; i < r->n; i++) {
+    int64_t from = v->n == 1 ? 0 : i;
+    r->at[i] = v->at[from];
+    oracle_flow(o, r, i, v, from, 1);
+  }
   return r;
 }
 
@@ -145,7 +152,7 @@ static void write_back(Oracle *o, Frame *f) {
 }
 
 // ---------------------------------------------------------------- points
-static bool inside(Oracle *o, Frame *f) {
+bool oracle_inside(Oracle *o, Frame *f) {
   for (uint32_t i = 0; i < f->d->indices.n; i++) {
     const Sym *s = f->d->indices.at[i];
     if (s->role != IX_PARALLEL) continue;
@@ -156,16 +163,20 @@ static bool inside(Oracle *o, Frame *f) {
   return true;
 }
 
-// Everything at one point of the parallel indices.
-static void run_point(Oracle *o, const int64_t *dims, const int64_t *coord) {
-  ArenaMark mark = arena_mark(&o->arena);
+Frame *oracle_at(Oracle *o, const int64_t *dims, const int64_t *coord) {
   Frame *f = oracle_frame(o, o->prog, NULL, NULL);
-  o->states = (Map){.arena = &o->arena};
   memcpy(f->dims, dims, sizeof(int64_t) * o->prog->dims->syms.n);
   uint32_t at = 0;
   for (uint32_t i = 0; i < o->prog->indices.n; i++)
     if (o->prog->indices.at[i]->role == IX_PARALLEL) f->idx[i] = coord[at++];
-  if (inside(o, f)) {
+  return f;
+}
+
+void oracle_point(Oracle *o, const int64_t *dims, const int64_t *coord) {
+  ArenaMark mark = arena_mark(&o->arena);
+  Frame *f = oracle_at(o, dims, coord);
+  o->states = (Map){.arena = &o->arena};
+  if (oracle_inside(o, f)) {
     run_stmts(o, f, (const Stmt *const *)o->prog->body.at, o->prog->body.n);
     if (!o->failed) write_back(o, f);
   }
@@ -187,12 +198,13 @@ static bool extents(const Decl *d, const int64_t *dims, Extents *e) {
   return true;
 }
 
-static void run_all(Oracle *o, const int64_t *dims, const Extents *e) {
+static void walk_all(Oracle *o, const int64_t *dims, const Extents *e,
+                     OracleVisit visit) {
   int64_t c[64] = {0};
   for (uint32_t i = 0; i < e->n; i++)
     if (e->at[i] <= 0) return;
   for (;;) {
-    run_point(o, dims, c);
+    visit(o, dims, c);
     if (o->failed) return;
     uint32_t k = e->n;
     while (k > 0 && ++c[k - 1] == e->at[k - 1]) c[--k] = 0;
@@ -200,21 +212,26 @@ static void run_all(Oracle *o, const int64_t *dims, const Extents *e) {
   }
 }
 
+bool oracle_walk(Oracle *o, const int64_t *dims, const OraclePoints *points,
+                 OracleVisit visit) {
+  Extents e;
+  if (!extents(o->prog, dims, &e)) return false;
+  o->arena.oom = o->cx->session.oom;
+  o->arena.oom_data = o->cx->session.oom_data;
+  if (!points || o->prog->kind == DE_RECURRENT) {
+    walk_all(o, dims, &e, visit);
+  } else {
+    for (uint64_t i = 0; i < points->n && !o->failed; i++)
+      visit(o, dims, points->at + i * e.n);
+  }
+  arena_drop(&o->arena);
+  return !o->failed;
+}
+
 bool oracle_run(Ctx *cx, const Decl *prog, OracleArg *args, const int64_t *dims,
                 const OraclePoints *points) {
   Oracle o = {.cx = cx, .args = args, .prog = prog};
-  o.arena.oom = cx->session.oom;
-  o.arena.oom_data = cx->session.oom_data;
-  Extents e;
-  if (!extents(prog, dims, &e)) return false;
-  if (!points || prog->kind == DE_RECURRENT) {
-    run_all(&o, dims, &e);
-  } else {
-    for (uint64_t i = 0; i < points->n && !o.failed; i++)
-      run_point(&o, dims, points->at + i * e.n);
-  }
-  arena_drop(&o.arena);
-  return !o.failed;
+  return oracle_walk(&o, dims, points, oracle_point);
 }
 
 double oracle_cost(const Decl *prog, const int64_t *dims) {

@@ -29,6 +29,30 @@ typedef struct OraclePoints {
 bool oracle_run(Ctx *cx, const Decl *prog, OracleArg *args, const int64_t *dims,
                 const OraclePoints *points);
 
+// A direction in the space of the float inputs: element `at` (physical
+// coordinates) of one, or the whole of it along a number for each element,
+// laid out as the argument's data is.
+typedef struct OracleSeed {
+  uint32_t arg;
+  int64_t at[MAX_RANK];
+  const double *along;
+} OracleSeed;
+
+// The derivative of sum(weights * outputs) in each of n directions. What the
+// evaluated points contribute is added to `slopes`.
+typedef struct OracleSlopes {
+  const double *const *weights;  // per argument, as its data lies; NULL: zero
+  const OracleSeed *seeds;
+  uint64_t n;
+  double *slopes;
+} OracleSlopes;
+
+// By dual numbers; outputs are not written (their data may be NULL). points as
+// in oracle_run. Points at which no element of a seed is read are left out.
+bool oracle_slopes(Ctx *cx, const Decl *prog, OracleArg *args,
+                   const int64_t *dims, const OraclePoints *points,
+                   const OracleSlopes *want);
+
 // A builtin of kind MATH, or `abs`, at x (BuiltinId); an operator of two
 // numbers (BinOp), NaN if it has none.
 double oracle_function(int builtin, double x);

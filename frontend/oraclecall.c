@@ -58,12 +58,11 @@ bool oracle_place(Oracle *o, const Param *p, const OracleArg *a,
   return true;
 }
 
-double oracle_read(Oracle *o, Frame *f, const Sym *s, const int64_t *at,
-                   Span span) {
+void oracle_read(Oracle *o, const Sym *s, const int64_t *at, Span span, Val *r,
+                 int64_t i) {
   const OracleArg *a = &o->args[s->param];
   const Param *p = &o->prog->params.at[s->param];
   int64_t off;
-  (void)f;
   if (!oracle_place(o, p, a, at, &off)) {
     uint32_t bad = 0;
     while (bad + 1 < p->type->shape.n && at[bad] >= 0 && bad < a->rank &&
@@ -73,10 +72,11 @@ double oracle_read(Oracle *o, Frame *f, const Sym *s, const int64_t *at,
       diag_add(o->cx, DIAG_interp_range, span, (long long)at[bad], (int)bad,
                p->name, (long long)a->shape[bad]);
     o->failed = true;
-    return NAN;
+    return;
   }
-  return dtype_load(a->dtype,
-                    (const char *)a->data + off * dtype_size(a->dtype));
+  r->at[i] =
+      dtype_load(a->dtype, (const char *)a->data + off * dtype_size(a->dtype));
+  oracle_seed(o, s->param, off, r, i);
 }
 
 // ---------------------------------------------------------------- dims
@@ -165,7 +165,7 @@ static Val *whole_tensor(Oracle *o, Frame *f, const Sym *s) {
       at[k] = rest % shape[k];
       rest /= shape[k];
     }
-    v->at[i] = oracle_read(o, f, s, at, s->span);
+    oracle_read(o, s, at, s->span, v, i);
   }
   return v;
 }
@@ -173,9 +173,13 @@ static Val *whole_tensor(Oracle *o, Frame *f, const Sym *s) {
 static Val *program_param(Oracle *o, Frame *f, const Sym *s) {
   const OracleArg *a = &o->args[s->param];
   if (s->ty.rank) return whole_tensor(o, f, s);
-  if (a->given) return oracle_scalar(o, a->scalar);
   const Expr *d = f->d->params.at[s->param].deflt;
-  return d ? oracle_eval(o, f, d) : oracle_scalar(o, NAN);
+  double v = a->given ? a->scalar
+             : d      ? oracle_num(oracle_eval(o, f, d))
+                      : (double)NAN;
+  Val *r = oracle_scalar(o, v);
+  oracle_seed(o, s->param, 0, r, 0);
+  return r;
 }
 
 Val *oracle_param(Oracle *o, Frame *f, const Sym *s) {

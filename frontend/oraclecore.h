@@ -1,17 +1,25 @@
-// Private to the oracle (oracle.c, oracleeval.c, oraclecall.c).
+// Private to the oracle (oracle.c, oracleeval.c, oraclecall.c, oracledual.c).
 #ifndef ATTNC_FRONTEND_ORACLECORE_H
 #define ATTNC_FRONTEND_ORACLECORE_H
 
 #include "frontend/check.h"
 #include "frontend/oracle.h"
 
-// A number or a dense array of them, row-major.
+// A number or a dense array of them, row-major. With them, where tangents are
+// asked for, their derivatives in the directions of the walk: Oracle.lanes
+// numbers for each; NULL: all zero.
 typedef struct Val {
   uint32_t rank;
   int64_t shape[MAX_RANK];
   int64_t n;
-  double *at;
+  double *at, *dx;
 } Val;
+
+// An element of one.
+typedef struct At {
+  const Val *v;
+  int64_t i;
+} At;
 
 typedef struct Oracle Oracle;
 
@@ -40,6 +48,10 @@ struct Oracle {
   Map states;  // SY_STATE symbol -> Val *
   bool failed;
   uint32_t depth;
+  uint32_t lanes;         // directions of this walk, 0: values only
+  const uint64_t *seeds;  // the seed of each
+  const OracleSlopes *dual;
+  bool share_ties;  // @ties(all)
 };
 
 Val *oracle_scalar(Oracle *o, double v);
@@ -55,12 +67,41 @@ Val *oracle_param(Oracle *o, Frame *f, const Sym *s);
 Val *oracle_let(Oracle *o, Frame *f, const Sym *s);
 int64_t oracle_dim(Oracle *o, Frame *f, Dim d, const Sym *batch);
 const Keys *oracle_keys(Oracle *o, Frame *f, const Sym *index);
-// Element of a tensor parameter of the program by logical coordinates.
-double oracle_read(Oracle *o, Frame *f, const Sym *param, const int64_t *at,
-                   Span span);
+// Element of a tensor parameter of the program by logical coordinates, to
+// element i of r.
+void oracle_read(Oracle *o, const Sym *param, const int64_t *at, Span span,
+                 Val *r, int64_t i);
 bool oracle_place(Oracle *o, const Param *p, const OracleArg *a,
                   const int64_t *at, int64_t *off);
 uint64_t oracle_key(const Frame *f, const void *node, uint64_t vary);
 Frame *oracle_frame(Oracle *o, const Decl *d, Frame *caller, const Expr *call);
+// Calls visit at the points, or at all if they are NULL, until one fails.
+typedef void (*OracleVisit)(Oracle *, const int64_t *dims,
+                            const int64_t *coord);
+bool oracle_walk(Oracle *o, const int64_t *dims, const OraclePoints *points,
+                 OracleVisit visit);
+// Evaluates everything at one point of the parallel indices.
+void oracle_point(Oracle *o, const int64_t *dims, const int64_t *coord);
+Frame *oracle_at(Oracle *o, const int64_t *dims, const int64_t *coord);
+bool oracle_inside(Oracle *o, Frame *f);  // of the domains of its indices
+
+// --- tangents (oracledual.c); nothing where there are no lanes
+// Adds slope times the tangents of x at xi to those of r at ri.
+void oracle_flow(Oracle *o, Val *r, int64_t ri, const Val *x, int64_t xi,
+                 double slope);
+// Those of all x go to r from ri on.
+void oracle_carry(Oracle *o, Val *r, int64_t ri, const Val *x);
+// r[i] is op of a and b.
+void oracle_flow2(Oracle *o, int op, Val *r, int64_t i, At a, At b);
+// r is the largest or least of the n values x.
+void oracle_flow_most(Oracle *o, Val *r, Val *const *x, int64_t n);
+// r[i] is x or y, the larger or the less.
+void oracle_flow_either(Oracle *o, Val *r, int64_t i, At x, At y);
+// r[i] was read from element `off` of an argument.
+void oracle_seed(Oracle *o, uint32_t arg, int64_t off, Val *r, int64_t i);
+// Element `off` of an output receives v[i].
+void oracle_weigh(Oracle *o, uint32_t arg, int64_t off, const Val *v,
+                  int64_t i);
+double oracle_slope(int builtin, double x);
 
 #endif

@@ -78,11 +78,22 @@ static double softplus(double x) {
 
 double oracle_function(int builtin, double x) {
   switch (builtin) {
-#define FUNCTION(name, op, value, sig, doc) \
+#define FUNCTION(name, op, value, slope, sig, doc) \
   case BI_##name: return value;
 #include "frontend/builtins.def"
   case BI_silu: return x / (1 + exp(-x));
   case BI_abs: return fabs(x);
+  default: return NAN;
+  }
+}
+
+double oracle_slope(int builtin, double x) {
+  switch (builtin) {
+#define FUNCTION(name, op, value, slope, sig, doc) \
+  case BI_##name: return slope;
+#include "frontend/builtins.def"
+  case BI_silu: return sigmoid(x) * (1 + x * sigmoid(-x));
+  case BI_abs: return (x > 0) - (x < 0);
   default: return NAN;
   }
 }
@@ -109,8 +120,8 @@ static Lane lane(Frame *f, const Val *v, const Ty *from, const Ty *to) {
   return l;
 }
 
-static double lane_at(const Lane *l, const Val *shape, int64_t i) {
-  if (!l->v->rank) return l->v->at[0];
+static int64_t lane_at(const Lane *l, const Val *shape, int64_t i) {
+  if (!l->v->rank) return 0;
   int64_t c[MAX_RANK], off = 0;
   for (uint32_t k = shape->rank; k-- > 0;) {
     c[k] = i % shape->shape[k];
@@ -118,7 +129,14 @@ static double lane_at(const Lane *l, const Val *shape, int64_t i) {
   }
   for (uint32_t k = 0; k < l->v->rank; k++)
     off = off * l->v->shape[k] + (l->v->shape[k] == 1 ? 0 : c[l->map[k]]);
-  return l->v->at[off];
+  return off;
+}
+
+// r[i] is what l has there.
+static void take(Oracle *o, Val *r, int64_t i, const Lane *l) {
+  int64_t from = lane_at(l, r, i);
+  r->at[i] = l->v->at[from];
+  oracle_flow(o, r, i, l->v, from, 1);
 }
 
 // The left side of & and | that decides alone: the right one may have an index
@@ -133,20 +151,17 @@ static Val *eval_binary(Oracle *o, Frame *f, const Expr *e) {
   Val *a = oracle_eval(o, f, e->a);
   if (!o->failed && decides(e, a)) return oracle_scalar(o, e->op == BO_OR);
   Val *b = oracle_eval(o, f, e->b);
-  if (!a->rank && !b->rank) {
-    double x = oracle_num(a), y = oracle_num(b);
-    if (e->op == BO_DIV && y == 0 && empty_row(o, f, e, 0))
-      return oracle_scalar(o, 0);
-    return oracle_scalar(o, oracle_binary(e->op, x, y));
-  }
-  Val *r = new_of(o, f, &e->ty);
+  bool plain = !a->rank && !b->rank;
+  Val *r = plain ? oracle_array(o, 0, NULL) : new_of(o, f, &e->ty);
   Lane x = lane(f, a, &e->a->ty, &e->ty), y = lane(f, b, &e->b->ty, &e->ty);
   int empty = -1;
   for (int64_t i = 0; i < r->n; i++) {
-    double p = lane_at(&x, r, i), q = lane_at(&y, r, i);
+    int64_t ai = lane_at(&x, r, i), bi = lane_at(&y, r, i);
+    double p = a->at[ai], q = b->at[bi];
     if (e->op == BO_DIV && q == 0 && empty < 0) empty = empty_row(o, f, e, 0);
-    r->at[i] =
-        e->op == BO_DIV && q == 0 && empty > 0 ? 0 : oracle_binary(e->op, p, q);
+    if (e->op == BO_DIV && q == 0 && empty > 0) continue;
+    r->at[i] = oracle_binary(e->op, p, q);
+    oracle_flow2(o, e->op, r, i, (At){a, ai}, (At){b, bi});
   }
   return r;
 }
@@ -161,14 +176,25 @@ static Val *eval_matmul(Oracle *o, Frame *f, const Expr *e) {
   Val *r = oracle_array(o, rank, a->rank == 2 ? shape : shape + 1);
   for (int64_t i = 0; i < m; i++)
     for (int64_t t = 0; t < k; t++)
-      for (int64_t j = 0; j < n; j++)
-        r->at[i * n + j] += a->at[i * k + t] * b->at[t * n + j];
+      for (int64_t j = 0; j < n; j++) {
+        int64_t at = i * n + j, ai = i * k + t, bi = t * n + j;
+        r->at[at] += a->at[ai] * b->at[bi];
+        oracle_flow2(o, BO_MUL, r, at, (At){a, ai}, (At){b, bi});
+      }
   return r;
 }
 
-static Val *map1(Oracle *o, const Val *x, double (*fn)(int, double), int op) {
+// A function of one number with its derivative.
+typedef struct Fn1 {
+  double (*value)(int, double), (*slope)(int, double);
+} Fn1;
+
+static Val *map1(Oracle *o, const Val *x, Fn1 fn, int op) {
   Val *r = oracle_array(o, x->rank, x->shape);
-  for (int64_t i = 0; i < x->n; i++) r->at[i] = fn(op, x->at[i]);
+  for (int64_t i = 0; i < x->n; i++) {
+    r->at[i] = fn.value(op, x->at[i]);
+    if (x->dx) oracle_flow(o, r, i, x, i, fn.slope(op, x->at[i]));
+  }
   return r;
 }
 
@@ -176,11 +202,26 @@ static double negate(int op, double x) {
   return op == UO_NEG ? -x : x == 0;
 }
 
+static double negate_slope(int op, double x) {
+  (void)x;
+  return op == UO_NEG ? -1 : 0;
+}
+
 // Arithmetic is exact, so that f32 rounds nothing; narrower types do.
 static double convert(int dtype, double x) {
   bool wide = dtype == DT_F64 || dtype == DT_F32 || dtype == DT_TF32;
   return wide ? x : dtype_round((DType)dtype, x);
 }
+
+// Rounding passes derivatives on as they are; integers have none.
+static double convert_slope(int dtype, double x) {
+  (void)x;
+  return dtype_is_float((DType)dtype);
+}
+
+static const Fn1 negation = {negate, negate_slope},
+                 conversion = {convert, convert_slope},
+                 function = {oracle_function, oracle_slope};
 
 static Val *eval_chain(Oracle *o, Frame *f, const Expr *e) {
   for (uint32_t i = 0; i < e->ops.n; i++) {
@@ -201,7 +242,7 @@ static Val *choose(Oracle *o, Frame *f, const Expr *e, const Expr *c,
     if (v->rank == e->ty.rank) return v;
     Val *r = new_of(o, f, &e->ty);
     Lane l = lane(f, v, &side->ty, &e->ty);
-    for (int64_t i = 0; i < r->n; i++) r->at[i] = lane_at(&l, r, i);
+    for (int64_t i = 0; i < r->n; i++) take(o, r, i, &l);
     return r;
   }
   Val *r = new_of(o, f, &e->ty);
@@ -209,8 +250,7 @@ static Val *choose(Oracle *o, Frame *f, const Expr *e, const Expr *c,
   Lane lc = lane(f, cv, &c->ty, &e->ty), lx = lane(f, x, &a->ty, &e->ty),
        ly = lane(f, y, &b->ty, &e->ty);
   for (int64_t i = 0; i < r->n; i++)
-    r->at[i] =
-        lane_at(&lc, r, i) != 0 ? lane_at(&lx, r, i) : lane_at(&ly, r, i);
+    take(o, r, i, cv->at[lane_at(&lc, r, i)] != 0 ? &lx : &ly);
   return r;
 }
 
@@ -232,6 +272,11 @@ static uint32_t operands(const Expr *e) {
   return n;
 }
 
+static void scale_tangents(const Oracle *o, Val *r, int64_t i, double by) {
+  for (uint32_t l = 0; r->dx && l < o->lanes; l++)
+    r->dx[i * o->lanes + l] *= by;
+}
+
 static Val *accumulate(Oracle *o, Val *acc, const Val *x, int b) {
   if (!acc) {
     acc = oracle_array(o, x->rank, x->shape);
@@ -244,13 +289,20 @@ static Val *accumulate(Oracle *o, Val *acc, const Val *x, int b) {
   for (int64_t i = 0; i < acc->n && i < x->n; i++) {
     double *a = &acc->at[i], v = x->at[i];
     switch (b) {
-    case BI_prod: *a *= v; break;
+    case BI_prod:
+      scale_tangents(o, acc, i, v);
+      oracle_flow(o, acc, i, x, i, *a);
+      *a *= v;
+      break;
     case BI_max: *a = nan_max(*a, v); break;
     case BI_min: *a = nan_min(*a, v); break;
     case BI_any: *a = *a != 0 || v != 0; break;
     case BI_all: *a = *a != 0 && v != 0; break;
     case BI_count: *a += v != 0; break;
-    default: *a += v; break;
+    default:
+      *a += v;
+      oracle_flow(o, acc, i, x, i, 1);
+      break;
     }
   }
   return acc;
@@ -262,12 +314,15 @@ static Val *eval_reduce(Oracle *o, Frame *f, const Expr *e) {
   const Expr *x = operand(e, 0);
   const Keys *keys = oracle_keys(o, f, e->binder);
   int64_t saved = f->idx[at];
-  Val *acc = NULL;
+  Val *acc = NULL, **all = NEWN(&o->arena, Val *, keys->n + 1);
   for (int64_t i = 0; i < keys->n && !o->failed; i++) {
     f->idx[at] = keys->at[i];
-    acc = accumulate(o, acc, oracle_eval(o, f, x), b);
+    all[i] = oracle_eval(o, f, x);
+    acc = accumulate(o, acc, all[i], b);
   }
   f->idx[at] = saved;
+  if (acc && !o->failed && (b == BI_max || b == BI_min))
+    oracle_flow_most(o, acc, all, keys->n);
   if (!acc) {  // empty: the identity in the operand's shape
     Val *zero = new_of(o, f, &e->ty);
     acc = accumulate(o, NULL, zero, b);
@@ -277,8 +332,10 @@ static Val *eval_reduce(Oracle *o, Frame *f, const Expr *e) {
                                             : 0;
     for (int64_t i = 0; i < acc->n; i++) acc->at[i] = id;
   }
-  for (int64_t i = 0; b == BI_mean && keys->n && i < acc->n; i++)
+  for (int64_t i = 0; b == BI_mean && keys->n && i < acc->n; i++) {
     acc->at[i] /= (double)keys->n;
+    scale_tangents(o, acc, i, 1 / (double)keys->n);
+  }
   return acc;
 }
 
@@ -302,6 +359,8 @@ static Val *eval_scan(Oracle *o, Frame *f, const Expr *e) {
       Val *next = oracle_array(o, x->rank, x->shape);
       for (int64_t j = 0; j < x->n; j++)
         next->at[j] = (run ? run->at[j] : 0) + x->at[j];
+      if (run) oracle_carry(o, next, 0, run);
+      oracle_carry(o, next, 0, x);
       Val *before = run ? run : oracle_array(o, x->rank, x->shape);
       row[i] = fe_exclusive(e) ? before : next;
       run = next;
@@ -322,6 +381,7 @@ static Val *eval_vec(Oracle *o, Frame *f, const Expr *e) {
     f->idx[at] = i;
     Val *x = oracle_eval(o, f, operand(e, 0));
     memcpy(r->at + i * x->n, x->at, sizeof(double) * (size_t)x->n);
+    oracle_carry(o, r, i * x->n, x);
   }
   f->idx[at] = saved;
   return r;
@@ -333,6 +393,7 @@ static Val *eval_concat(Oracle *o, Frame *f, const Expr *e) {
   for (uint32_t i = 0; i < operands(e); i++) {
     Val *x = oracle_eval(o, f, operand(e, i));
     memcpy(r->at + at, x->at, sizeof(double) * (size_t)x->n);
+    oracle_carry(o, r, at, x);
     at += x->n;
   }
   return r;
@@ -341,9 +402,12 @@ static Val *eval_concat(Oracle *o, Frame *f, const Expr *e) {
 static Val *eval_dot(Oracle *o, Frame *f, const Expr *e) {
   Val *a = oracle_eval(o, f, operand(e, 0));
   Val *b = oracle_eval(o, f, operand(e, 1));
-  double s = 0;
-  for (int64_t i = 0; i < a->n && i < b->n; i++) s += a->at[i] * b->at[i];
-  return oracle_scalar(o, s);
+  Val *r = oracle_scalar(o, 0);
+  for (int64_t i = 0; i < a->n && i < b->n; i++) {
+    r->at[0] += a->at[i] * b->at[i];
+    oracle_flow2(o, BO_MUL, r, 0, (At){a, i}, (At){b, i});
+  }
+  return r;
 }
 
 static Val *eval_outer(Oracle *o, Frame *f, const Expr *e) {
@@ -352,8 +416,10 @@ static Val *eval_outer(Oracle *o, Frame *f, const Expr *e) {
   int64_t shape[2] = {a->n, b->n};
   Val *r = oracle_array(o, 2, shape);
   for (int64_t i = 0; i < a->n; i++)
-    for (int64_t j = 0; j < b->n; j++)
+    for (int64_t j = 0; j < b->n; j++) {
       r->at[i * b->n + j] = a->at[i] * b->at[j];
+      oracle_flow2(o, BO_MUL, r, i * b->n + j, (At){a, i}, (At){b, j});
+    }
   return r;
 }
 
@@ -367,12 +433,21 @@ static Val *eval_many(Oracle *o, Frame *f, const Expr *e) {
     Lane l = lane(f, v, &x->ty, &e->ty);
     bool low = b == BI_min || (b == BI_clamp && k == 2);
     for (int64_t i = 0; i < next->n; i++) {
-      double y = lane_at(&l, next, i);
+      int64_t from = lane_at(&l, next, i);
+      double y = v->at[from];
       next->at[i] = !r ? y : low ? nan_min(r->at[i], y) : nan_max(r->at[i], y);
+      if (r) oracle_flow_either(o, next, i, (At){r, i}, (At){v, from});
+      else oracle_flow(o, next, i, v, from, 1);
     }
     r = next;
   }
   return r ? r : oracle_scalar(o, NAN);
+}
+
+static Val *without_tangents(Oracle *o, const Val *x) {
+  Val *r = oracle_array(o, x->rank, x->shape);
+  memcpy(r->at, x->at, sizeof(double) * (size_t)x->n);
+  return r;
 }
 
 static Val *eval_builtin(Oracle *o, Frame *f, const Expr *e) {
@@ -385,13 +460,13 @@ static Val *eval_builtin(Oracle *o, Frame *f, const Expr *e) {
   case BK_CONCAT: return eval_concat(o, f, e);
   case BK_DOT: return eval_dot(o, f, e);
   case BK_OUTER: return eval_outer(o, f, e);
-  case BK_STOP: return oracle_eval(o, f, operand(e, 0));
+  case BK_STOP: return without_tangents(o, oracle_eval(o, f, operand(e, 0)));
   case BK_SELECT:
     return choose(o, f, e, operand(e, 0), operand(e, 1), operand(e, 2));
   default: break;
   }
   if (b == BI_clamp) return eval_many(o, f, e);
-  return map1(o, oracle_eval(o, f, operand(e, 0)), oracle_function, b);
+  return map1(o, oracle_eval(o, f, operand(e, 0)), function, b);
 }
 
 // ---------------------------------------------------------------- indexing
@@ -486,7 +561,7 @@ static Val *eval_index(Oracle *o, Frame *f, const Expr *e) {
   for (int64_t i = 0; inside && i < r->n && !o->failed; i++) {
     base_coords(&ax, i, at);
     if (p) {
-      r->at[i] = oracle_read(o, f, p, at, e->span);
+      oracle_read(o, p, at, e->span, r, i);
       continue;
     }
     int64_t off = 0;
@@ -500,6 +575,7 @@ static Val *eval_index(Oracle *o, Frame *f, const Expr *e) {
       off = off * shape[k] + at[k];
     }
     r->at[i] = base->at[off];
+    oracle_flow(o, r, i, base, off, 1);
   }
   return r;
 }
@@ -540,12 +616,13 @@ Val *oracle_eval(Oracle *o, Frame *f, const Expr *e) {
   case EX_INF: return oracle_scalar(o, INFINITY);
   case EX_NAME:
   case EX_MEMBER: return eval_name(o, f, e);
-  case EX_UNARY: return map1(o, oracle_eval(o, f, e->a), negate, e->op);
+  case EX_UNARY: return map1(o, oracle_eval(o, f, e->a), negation, e->op);
   case EX_BINARY:
     return e->op == BO_MATMUL ? eval_matmul(o, f, e) : eval_binary(o, f, e);
   case EX_CHAIN: return eval_chain(o, f, e);
   case EX_INDEX: return eval_index(o, f, e);
-  case EX_CAST: return map1(o, oracle_eval(o, f, e->a), convert, (int)e->dtype);
+  case EX_CAST:
+    return map1(o, oracle_eval(o, f, e->a), conversion, (int)e->dtype);
   case EX_IF: return choose(o, f, e, e->a, e->b, e->c);
   case EX_CALL:
   case EX_PIPE:

@@ -7,6 +7,8 @@
 //   attn-oracle f.attn --target=sm_80 --target=gfx942 --condition=0.002
 //       each in a process of its own, beside one run of the oracle; tolerances
 //       follow from what inputs that are wrong by 0.002 change
+//   attn-oracle f.attn --grad=Q,K      gradients by dual numbers, printed
+//   attn-oracle f.attn --grad=Q,K --fd       compared with differences
 #include "frontend/oracle.h"
 #include "ir/layout.h"
 #include "passes/pass.h"
@@ -43,11 +45,14 @@ static const char usage[] =
     "  --condition=U      also allow 4 times what inputs wrong by U change\n"
     "  --limit=SECONDS    of the processor, for each of several targets\n"
     "  --mutant           GPUs: fragments lie wrongly; that must be noticed\n"
+    "  --grad[=Q,K]       print the oracle's gradients, all elements\n"
+    "  --fd               with --grad: compare some elements and a direction\n"
+    "                     with central differences of the oracle\n"
     "  --runs=N --seed=N --tol=X --round --print    as attn-run\n"
     "  -I DIR\n";
 
 typedef struct Options {
-  const char *file, *fn, *passes;
+  const char *file, *fn, *passes, *grad;
   const Target *target, *targets[MAX_TARGETS];
   uint32_t ntargets, limit;
   int64_t tile_q, tile_k;
@@ -56,7 +61,7 @@ typedef struct Options {
   int runs;
   uint64_t seed;
   double tol, condition;
-  bool round, print, mutant;
+  bool round, print, mutant, fd;
 } Options;
 
 typedef struct Run {
@@ -96,6 +101,9 @@ static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (starts(argv[i], "--tile-q=", &v)) o->tile_q = atoll(v);
     else if (starts(argv[i], "--tile-k=", &v)) o->tile_k = atoll(v);
     else if (!strcmp(argv[i], "--mutant")) o->mutant = true;
+    else if (starts(argv[i], "--grad=", &v)) o->grad = v;
+    else if (!strcmp(argv[i], "--grad")) o->grad = "";
+    else if (!strcmp(argv[i], "--fd")) o->fd = true;
     else if (starts(argv[i], "--runs=", &v)) o->runs = atoi(v);
     else if (starts(argv[i], "--seed=", &v)) o->seed = strtoull(v, NULL, 0);
     else if (starts(argv[i], "--tol=", &v)) o->tol = atof(v);
@@ -232,9 +240,8 @@ static bool bind_ragged(Run *r) {
 }
 
 // ---------------------------------------------------------------- running
-static bool run_oracle(Run *r) {
-  OracleArg *args = NEWN(&r->cx->session, OracleArg, MAX_ARGS);
-  int64_t dims[MAX_DIMS] = {0};
+// The module's dims as the program has them.
+static void oracle_dims(const Run *r, int64_t *dims) {
   const DimTab *t = r->d->dims, *m = &r->f->mod->dims;
   for (uint32_t i = 0; i < t->syms.n && i < MAX_DIMS; i++) {
     uint32_t s;
@@ -243,6 +250,12 @@ static bool run_oracle(Run *r) {
     else if (v) dims[i] = atoll(v);
     else dims[i] = t->syms.at[i].values.n ? t->syms.at[i].values.at[0] : 3;
   }
+}
+
+static bool run_oracle(Run *r) {
+  OracleArg *args = NEWN(&r->cx->session, OracleArg, MAX_ARGS);
+  int64_t dims[MAX_DIMS] = {0};
+  oracle_dims(r, dims);
   for (uint32_t i = 0; i < r->f->params.n; i++) {
     const InterpTensor *from = &r->args[i];
     int64_t n = count(from);
@@ -465,6 +478,185 @@ static Run **references(Ctx *cx, const Options *o, const Decl *d) {
   return m ? all : NULL;
 }
 
+// ---------------------------------------------------------------- gradients
+enum { MAX_SEEDS = 1 << 16 };
+static const double FD_STEP = 1e-5, FD_TOLERANCE = 1e-6;
+
+// A run whose floats are f64, with weights of the outputs.
+typedef struct Grad {
+  Run *r;
+  OracleArg args[MAX_ARGS];
+  int64_t dims[MAX_DIMS];
+  const double *weights[MAX_ARGS];
+  uint64_t n;
+  OracleSeed *seeds;
+  double *slopes;
+} Grad;
+
+static double *random_like(const Run *r, const InterpTensor *t,
+                           const char *name, uint64_t seed) {
+  Gen g = gen_default(GK_NORMAL);
+  g.seed = seed;
+  double *x = storage((Run *)r, DT_F64, count(t));
+  gen_fill(&r->cx->scratch, &g, name, DT_F64, count(t), x);
+  return x;
+}
+
+static Grad *new_grad(Run *r) {
+  Grad *g = NEW(&r->cx->session, Grad);
+  g->r = r;
+  oracle_dims(r, g->dims);
+  disturb(r, 0);
+  for (uint32_t i = 0; i < r->f->params.n; i++) {
+    const InterpTensor *t = &r->args[i];
+    OracleArg *a = &g->args[i];
+    *a = (OracleArg){.dtype = t->dtype,
+                     .rank = t->rank,
+                     .data = t->data,
+                     .scalar = t->scalar,
+                     .given = t->given};
+    memcpy(a->shape, t->shape, sizeof a->shape);
+    memcpy(a->stride, t->stride, sizeof a->stride);
+    if (r->f->params.at[i].role == PR_OUT && t->dtype == DT_F64)
+      g->weights[i] = random_like(r, t, "weights", r->seed + i);
+  }
+  g->seeds = NEWN(&r->cx->session, OracleSeed, MAX_SEEDS);
+  return g;
+}
+
+static void add_element(Grad *g, uint32_t arg, int64_t i) {
+  const InterpTensor *t = &g->r->args[arg];
+  if (g->n == MAX_SEEDS) return;
+  OracleSeed *s = &g->seeds[g->n++];
+  s->arg = arg;
+  for (uint32_t k = t->rank; k-- > 0;) {
+    s->at[k] = i % t->shape[k];
+    i /= t->shape[k];
+  }
+}
+
+// All elements; or the corners, some between them, and one direction.
+static void add_seeds(Grad *g, uint32_t arg) {
+  const InterpTensor *t = &g->r->args[arg];
+  int64_t n = count(t), step = !g->r->o->fd || n < 8 ? 1 : n / 7;
+  for (int64_t i = 0; i < n; i += step) add_element(g, arg, i);
+  if (!g->r->o->fd || !t->rank) return;
+  add_element(g, arg, n - 1);
+  if (g->n == MAX_SEEDS) return;
+  g->seeds[g->n++] =
+      (OracleSeed){.arg = arg,
+                   .along = random_like(g->r, t, "along", g->r->seed)};
+}
+
+// Whether the gradient of an input was asked for.
+static bool wanted(const Run *r, uint32_t i) {
+  const FuncParam *p = &r->f->params.at[i];
+  const char *name = ir_info(r->f, p->v)->hint, *list = r->o->grad;
+  size_t n = strlen(name);
+  if (p->role != PR_IN || p->nograd || !dtype_is_float(r->args[i].dtype))
+    return false;
+  for (const char *q = list; q; q = strchr(q, ',')) {
+    q += *q == ',';
+    if (!strncmp(q, name, n) && (q[n] == ',' || !q[n])) return true;
+  }
+  return !*list;
+}
+
+static void add_inputs(Grad *g) {
+  for (uint32_t i = 0; i < g->r->f->params.n; i++)
+    if (wanted(g->r, i)) add_seeds(g, i);
+  g->slopes = NEWN(&g->r->cx->session, double, g->n + 1);
+}
+
+static bool dual_slopes(Grad *g) {
+  OracleSlopes want = {g->weights, g->seeds, g->n, g->slopes};
+  return oracle_slopes(g->r->cx, g->r->d, g->args, g->dims, NULL, &want);
+}
+
+// The outputs where the seed's input has moved by `by`.
+static bool moved(const Grad *g, const OracleSeed *s, double by, double **out) {
+  Run *r = g->r;
+  OracleArg args[MAX_ARGS];
+  memcpy(args, g->args, sizeof args);
+  OracleArg *a = &args[s->arg];
+  int64_t off = 0, n = count(&r->args[s->arg]);
+  double *x = storage(r, DT_F64, n);
+  if (a->rank) memcpy(x, a->data, sizeof(double) * (size_t)n);
+  for (uint32_t k = 0; k < a->rank; k++) off += s->at[k] * a->stride[k];
+  for (int64_t i = 0; i < n; i++)
+    x[i] += by * (s->along ? s->along[i] : i == off);
+  a->scalar += by;
+  if (a->rank) a->data = x;
+  for (uint32_t i = 0; i < r->f->params.n; i++)
+    if (g->weights[i])
+      args[i].data = out[i] = storage(r, DT_F64, count(&r->args[i]));
+  return oracle_run(r->cx, r->d, args, g->dims, NULL);
+}
+
+// By differences of fourth order.
+static bool difference(const Grad *g, const OracleSeed *s, double *slope) {
+  static const double at[4] = {1, -1, 2, -2},
+                      by[4] = {8 / 12., -8 / 12., -1 / 12., 1 / 12.};
+  double *out[4][MAX_ARGS];
+  *slope = 0;
+  for (int k = 0; k < 4; k++)
+    if (!moved(g, s, at[k] * FD_STEP, out[k])) return false;
+  for (uint32_t i = 0; i < g->r->f->params.n; i++)
+    for (int64_t e = 0; g->weights[i] && e < count(&g->r->args[i]); e++) {
+      double d = 0, first = out[0][i][e];
+      if (isinf(first) && out[1][i][e] == first) continue;  // it stays there
+      for (int k = 0; k < 4; k++) d += by[k] * out[k][i][e];
+      *slope += g->weights[i][e] * d / FD_STEP;
+    }
+  return true;
+}
+
+static bool compare_slopes(const Grad *g) {
+  double sq = 0, tol = fmax(g->r->o->tol, FD_TOLERANCE);
+  bool ok = true;
+  for (uint64_t i = 0; i < g->n; i++)
+    if (isfinite(g->slopes[i])) sq += g->slopes[i] * g->slopes[i];
+  double rms = sqrt(sq / (double)(g->n ? g->n : 1));
+  for (uint64_t i = 0; i < g->n && ok; i++) {
+    const OracleSeed *s = &g->seeds[i];
+    double d;
+    if (!difference(g, s, &d)) return false;
+    ok = fabs(d - g->slopes[i]) <= tol * (fabs(d) + rms) ||
+         (isnan(d) && isnan(g->slopes[i]));
+    if (!ok)
+      printf("%s: %s: dual %.9g, differences %.9g\n", g->r->d->name,
+             ir_info(g->r->f, g->r->f->params.at[s->arg].v)->hint, g->slopes[i],
+             d);
+  }
+  if (ok)
+    printf("%s: %llu slopes agree, rms %.3g\n", g->r->d->name,
+           (unsigned long long)g->n, rms);
+  return ok;
+}
+
+static void print_slopes(const Grad *g) {
+  for (uint64_t i = 0; i < g->n; i++) {
+    const OracleSeed *s = &g->seeds[i];
+    printf("g_%s[", ir_info(g->r->f, g->r->f->params.at[s->arg].v)->hint);
+    for (uint32_t k = 0; k < g->args[s->arg].rank; k++)
+      printf("%s%lld", k ? ", " : "", (long long)s->at[k]);
+    printf("] %.9g\n", g->slopes[i]);
+  }
+}
+
+static bool run_grad(Ctx *cx, const Options *o, const Decl *d) {
+  Module *m = lower(cx, o, d);
+  for (int i = 0; m && i < o->runs; i++) {
+    Run *r = new_run(cx, o, d, m, i);
+    Grad *g = bind(r) ? new_grad(r) : NULL;
+    if (g) add_inputs(g);
+    if (!g || !dual_slopes(g)) return false;
+    if (!o->fd) print_slopes(g);
+    else if (!compare_slopes(g)) return false;
+  }
+  return m != NULL;
+}
+
 static int show_errors(Ctx *cx) {
   Buf out = {.arena = &cx->session};
   if (cx->nerrors) diag_render(cx, (DiagStyle){.ascii = true}, &out);
@@ -497,6 +689,7 @@ static bool run_apart(Ctx *cx, const Options *o, const Decl *d,
 }
 
 static bool run_all(Ctx *cx, const Options *o, const Decl *d) {
+  if (o->grad) return run_grad(cx, o, d);
   if (o->ntargets < 2 && o->condition == 0) return run_program(cx, o, d, NULL);
   Run **known = references(cx, o, d);
   bool ok = known != NULL;
