@@ -46,7 +46,7 @@ static const Target gpus[] = {
            .lanes = sums_of_f32}},
 #define GPU(target, number, is_hopper, eight, smem_bytes, own_bytes, \
             registers, at_once, multiprocessors, kib, gbs, tf, clock, \
-            functions, sums_of_f32, llvm, llvm_features) \
+            functions, sums_of_f32, llvm, llvm_features, any) \
   {.name = target, \
    .kind = TARGET_GPU, \
    .isa = target, \
@@ -72,7 +72,8 @@ static const Target gpus[] = {
            .tflops = tf, \
            .flops = clock, \
            .special = functions, \
-           .lanes = sums_of_f32}},
+           .lanes = sums_of_f32, \
+           .general = any}},
 #include "ir/targets.def"
 };
 

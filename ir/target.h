@@ -37,6 +37,7 @@ typedef struct GpuFacts {
   uint32_t tflops;      // dense bf16 products, f32 sums
   uint32_t flops;       // of a multiprocessor in a clock: the same;
   uint32_t special, lanes;  // special functions, sums of f32
+  const char *general;      // target whose code takes any tensor, or NULL
 } GpuFacts;
 
 typedef struct Target {

@@ -44,6 +44,8 @@ static const char usage[] =
     "                     each runs in a process of its own\n"
     "  --condition=U      also allow 4 times what inputs wrong by U change\n"
     "  --limit=SECONDS    of the processor, for each of several targets\n"
+    "  --strided          tensors have gaps between all elements, which the\n"
+    "                     code takes\n"
     "  --mutant           GPUs: fragments lie wrongly; that must be noticed\n"
     "  --grad[=Q,K]       print the oracle's gradients, all elements\n"
     "  --fd               with --grad: compare some elements and a direction\n"
@@ -61,7 +63,7 @@ typedef struct Options {
   int runs;
   uint64_t seed;
   double tol, condition;
-  bool round, print, mutant, fd;
+  bool round, print, mutant, strided, fd;
 } Options;
 
 typedef struct Run {
@@ -104,6 +106,7 @@ static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (starts(argv[i], "--grad=", &v)) o->grad = v;
     else if (!strcmp(argv[i], "--grad")) o->grad = "";
     else if (!strcmp(argv[i], "--fd")) o->fd = true;
+    else if (!strcmp(argv[i], "--strided")) o->strided = true;
     else if (starts(argv[i], "--runs=", &v)) o->runs = atoi(v);
     else if (starts(argv[i], "--seed=", &v)) o->seed = strtoull(v, NULL, 0);
     else if (starts(argv[i], "--tol=", &v)) o->tol = atof(v);
@@ -175,8 +178,26 @@ static int64_t count(const InterpTensor *t) {
   return n;
 }
 
+// Elements from one of a tensor to the next.
+static int64_t gap(const Options *o) {
+  return o->strided ? 3 : 1;
+}
+
+static size_t bytes_of(const Run *r, DType t, int64_t n) {
+  return (size_t)(n * gap(r->o)) * (size_t)dtype_size(t);
+}
+
 static void *storage(Run *r, DType t, int64_t n) {
-  return arena_alloc(&r->cx->session, (size_t)(n + 1) * (size_t)dtype_size(t));
+  return arena_alloc(&r->cx->session, bytes_of(r, t, n) + 16);
+}
+
+// From one after the other to where they belong.
+static void spread(const Run *r, const InterpTensor *t, int64_t n) {
+  size_t size = (size_t)dtype_size(t->dtype);
+  char *data = t->data;
+  for (int64_t i = n; r->o->strided && i-- > 0;)
+    memmove(data + (size_t)(i * gap(r->o)) * size, data + (size_t)i * size,
+            size);
 }
 
 // Outputs are f64, so that only their values are compared.
@@ -197,7 +218,7 @@ static bool bind_arg(Run *r, uint32_t i) {
   for (uint32_t k = t->rank; k-- > 0;) {
     if (!dim_eval(&r->f->mod->dims, v->type.size[k], r->dims, &t->shape[k]))
       return false;
-    t->stride[k] = n;
+    t->stride[k] = n * gap(r->o);
     n *= t->shape[k];
   }
   if (p->role == PR_OUT && dtype_is_float(t->dtype)) t->dtype = DT_F64;
@@ -205,6 +226,7 @@ static bool bind_arg(Run *r, uint32_t i) {
   t->data = storage(r, t->dtype, n);
   if (p->role != PR_OUT)
     gen_fill(&r->cx->scratch, &g, name, t->dtype, n, t->data);
+  if (p->role != PR_OUT) spread(r, t, n);
   return true;
 }
 
@@ -229,12 +251,13 @@ static bool bind_ragged(Run *r) {
     bool offsets = dim_find_sym(t, intern(&r->cx->names, name), &total);
     int64_t n = count(len), most = 0;
     for (int64_t k = 0; k + offsets < n; k++) {
-      double l = at(len->dtype, len->data, k + offsets);
-      if (offsets) l -= at(len->dtype, len->data, k);
+      double l = at(len->dtype, len->data, (k + offsets) * gap(r->o));
+      if (offsets) l -= at(len->dtype, len->data, k * gap(r->o));
       if ((int64_t)l > most) most = (int64_t)l;
     }
     if (!dim_option(r->o, s->name)) r->dims[i] = most;
-    if (offsets) r->dims[total] = (int64_t)at(len->dtype, len->data, n - 1);
+    if (offsets)
+      r->dims[total] = (int64_t)at(len->dtype, len->data, (n - 1) * gap(r->o));
   }
   return true;
 }
@@ -268,24 +291,23 @@ static bool run_oracle(Run *r) {
     if (!from->data) continue;
     bool shared = r->f->params.at[i].role == PR_IN;
     args[i].data = shared ? from->data : storage(r, from->dtype, n);
-    if (!shared)
-      memcpy(args[i].data, from->data,
-             (size_t)n * (size_t)dtype_size(from->dtype));
+    if (!shared) memcpy(args[i].data, from->data, bytes_of(r, from->dtype, n));
     r->want[i] = args[i].data;
   }
   return oracle_run(r->cx, r->d, args, dims, NULL);
 }
 
-static double error(const InterpTensor *x, const void *want) {
+static double error(const InterpTensor *x, const void *want, int64_t step) {
   int64_t n = count(x);
   double sq = 0, worst = 0;
   for (int64_t i = 0; i < n; i++) {
-    double v = at(x->dtype, want, i);
+    double v = at(x->dtype, want, i * step);
     if (isfinite(v)) sq += v * v;
   }
   double rms = n ? sqrt(sq / (double)n) : 0;
   for (int64_t i = 0; i < n; i++) {
-    double a = at(x->dtype, x->data, i), b = at(x->dtype, want, i);
+    double a = at(x->dtype, x->data, i * step);
+    double b = at(x->dtype, want, i * step);
     if (a == b || (isnan(a) && isnan(b))) continue;
     if (!isfinite(a) || !isfinite(b)) return (double)INFINITY;
     double scale = fabs(b) + rms;
@@ -304,8 +326,10 @@ static bool compare(const Run *r) {
     if (r->o->print)
       for (int64_t k = 0; k < count(t); k++)
         printf("%s[%lld] %.9g %.9g\n", name, (long long)k,
-               at(t->dtype, t->data, k), at(t->dtype, r->want[i], k));
-    double e = error(t, r->want[i]), tol = fmax(r->o->tol, r->allow[i]);
+               at(t->dtype, t->data, k * gap(r->o)),
+               at(t->dtype, r->want[i], k * gap(r->o)));
+    double e = error(t, r->want[i], gap(r->o));
+    double tol = fmax(r->o->tol, r->allow[i]);
     if (e <= tol) continue;
     printf("%s: %s differs: %.3g > %.3g\n", r->d->name, name, e, tol);
     ok = false;
@@ -370,7 +394,8 @@ static Module *lower(Ctx *cx, const Options *o, const Decl *d) {
   Module *m = fe_lower(cx, d, binds, n);
   PipelineOpt po = {.pass = {.target = o->target,
                              .tile_q = o->tile_q,
-                             .tile_k = o->tile_k},
+                             .tile_k = o->tile_k,
+                             .strided = o->strided},
                     .verify_each = true};
   if (!m || !ir_verify(cx, m)) return NULL;
   return pass_run(cx, m, passes_of(cx, o), &po) ? m : NULL;
@@ -403,12 +428,12 @@ static void disturb(Run *r, double u) {
     if (!t->data || role != PR_IN || !dtype_is_float(t->dtype)) continue;
     int64_t n = count(t);
     double *x = storage(r, DT_F64, n), *by = storage(r, DT_F64, n);
-    Gen g = gen_default(GK_UNIFORM);
-    g.seed = r->seed;
-    g.arg[0] = -u, g.arg[1] = u;
-    gen_fill(&r->cx->scratch, &g, "condition", DT_F64, n, by);
-    for (int64_t k = 0; k < n; k++)
-      x[k] = at(t->dtype, t->data, k) * (1 + by[k]);
+    Gen gen = gen_default(GK_UNIFORM);
+    gen.seed = r->seed;
+    gen.arg[0] = -u, gen.arg[1] = u;
+    gen_fill(&r->cx->scratch, &gen, "condition", DT_F64, n, by);
+    for (int64_t k = 0, g = gap(r->o); k < n; k++)
+      x[k * g] = at(t->dtype, t->data, k * g) * (1 + by[k]);
     t->data = x;
     t->dtype = DT_F64;
   }
@@ -431,15 +456,16 @@ static bool disturbed(const Run *whole, int draw, double *most) {
   disturb(r, r->o->condition);
   for (uint32_t i = 0; i < r->f->params.n; i++)
     if (r->f->params.at[i].role == PR_INOUT) {
-      int64_t n = count(&r->args[i]), size = dtype_size(r->args[i].dtype);
-      void *copy = storage(r, r->args[i].dtype, n);
-      r->args[i].data = memcpy(copy, r->args[i].data, (size_t)(n * size));
+      int64_t n = count(&r->args[i]);
+      DType t = r->args[i].dtype;
+      void *copy = storage(r, t, n);
+      r->args[i].data = memcpy(copy, r->args[i].data, bytes_of(r, t, n));
     }
   if (!ir_interp(r->cx, r->f->mod, r->f->name, r->args, r->dims, &opt))
     return false;
   for (uint32_t i = 0; i < r->f->params.n; i++)
     if (r->f->params.at[i].role != PR_IN && r->want[i])
-      most[i] = fmax(most[i], error(&r->args[i], r->want[i]));
+      most[i] = fmax(most[i], error(&r->args[i], r->want[i], gap(r->o)));
   return true;
 }
 

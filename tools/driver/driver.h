@@ -36,7 +36,9 @@ typedef struct DrvOptions {
   int64_t spare_regs, spare_smem, most_groups, relief;  // as of PassOpt
   int64_t workspace;                                    // the same
   bool strided;                                         // the same
-  bool first;     // no second code for tensors that one does not take
+  bool general;   // code of the target's `general`, for any tensors
+  bool dense;     // tensors are dense, at multiples of 16 bytes
+  bool first;     // no other code for tensors that one does not take
   bool assembly;  // AMD: the text of it too
   uint32_t jobs;  // threads of the compiler, 0: one per CPU
   bool verify_each, print_after_all, time_passes;

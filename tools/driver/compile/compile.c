@@ -230,6 +230,7 @@ static bool adds_nothing(Ctx *cx, const Module *before, const Module *m) {
 
 Module *drv_lower_mach(Ctx *cx, DrvSpec s, const Target *t,
                        const DrvOptions *opt, const char *name) {
+  if (opt->general) t = target_by_name(t->gpu.general);
   Module *m = drv_lower(cx, s, t, LV_MACH, opt);
   if (m && strcmp(name, s.prog->name) != 0) rename_func(m, s.prog->name, name);
   return m;
@@ -331,29 +332,6 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
   return true;
 }
 
-// The same for a GPU; code is assembled when all variants are there. Code that
-// some tensors are not made for is followed by one that takes any.
-static bool add_gpu(Ctx *cx, const Recipe *r, uint32_t number, CgProgram *p,
-                    Builts *built) {
-  const DrvOptions *opt = &r->opt;
-  Built b = {.recipe = *r, .program = number};
-  b.recipe.when = when(cx, p, r->spec);
-  if (!drv_add_device(cx, p, &b)) return false;
-  Built few;
-  if (!opt->first && add_decode(cx, p, &b, &few))
-    vec_push(&cx->session, built, few);
-  if (!opt->first && drv_few_tasks(cx, p, &b, &few))
-    vec_push(&cx->session, built, few);
-  vec_push(&cx->session, built, b);
-  if (opt->first || !drv_needs_strided(&b)) return true;
-  Built any = {.recipe = b.recipe, .program = number};
-  any.recipe.opt = *opt;
-  any.recipe.opt.strided = true;
-  if (!drv_add_device(cx, p, &any)) return false;
-  vec_push(&cx->session, built, any);
-  return true;
-}
-
 // The axis of a recurrence whose steps make chunks, 0: none.
 static const char *chunked(const Built *b) {
   const Module *m = b->mod;
@@ -383,11 +361,83 @@ static bool add_steps(Ctx *cx, const DrvOptions *opt, CgProgram *p,
   return true;
 }
 
+// The same for a GPU; code is assembled when all variants are there. What is
+// for all calls comes last.
+static bool add_fast(Ctx *cx, const Recipe *r, uint32_t number, bool steps,
+                     CgProgram *p, Builts *built) {
+  const DrvOptions *opt = &r->opt;
+  Built b = {.recipe = *r, .program = number}, few;
+  b.recipe.when = when(cx, p, r->spec);
+  if (!drv_add_device(cx, p, &b)) return false;
+  if (!opt->first && add_decode(cx, p, &b, &few))
+    vec_push(&cx->session, built, few);
+  if (!opt->first && drv_few_tasks(cx, p, &b, &few))
+    vec_push(&cx->session, built, few);
+  if (steps && add_steps(cx, opt, p, &b, &few))
+    vec_push(&cx->session, built, few);
+  vec_push(&cx->session, built, b);
+  return true;
+}
+
+static bool add_strided(Ctx *cx, const Built *of, CgProgram *p, Builts *built) {
+  Built any = {.recipe = of->recipe, .program = of->program};
+  any.recipe.opt.strided = true;
+  if (!drv_add_device(cx, p, &any)) return false;
+  vec_push(&cx->session, built, any);
+  return true;
+}
+
+// Code that takes any tensor is no reason to try ptxas more than once; nor is
+// the lack of it one to have no code at all.
+static bool add_general(Ctx *cx, const Built *of, CgProgram *p, Builts *built) {
+  Built any = {.recipe = of->recipe, .program = of->program};
+  any.recipe.opt.strided = any.recipe.opt.general = true;
+  DiagMark mark = diag_mark(cx);
+  if (!drv_add_device(cx, p, &any)) {
+    if (diag_has_bug(cx)) return false;
+    diag_forget(cx, mark);
+    ctx_remark(cx, "%s for %s: no code for tensors of any strides", p->name,
+               of->recipe.target->name);
+    return true;
+  }
+  cx->remarks.n = mark.remarks;
+  ctx_remark(cx, "%s for %s: a body for tensors of any strides, as for %s",
+             p->name, of->recipe.target->name, of->recipe.target->gpu.general);
+  any.courses = NEWN(&cx->session, Course, any.kernels.n + 1);
+  for (uint32_t i = 0; i < any.kernels.n; i++)
+    any.courses[i].runs = COST_PTXAS_RUNS - 1;
+  vec_push(&cx->session, built, any);
+  return true;
+}
+
+// Code that some tensors are not made for is followed by one that takes more,
+// and by one that takes any.
+static bool add_gpu(Ctx *cx, const Recipe *r, uint32_t number, bool steps,
+                    CgProgram *p, Builts *built) {
+  if (!add_fast(cx, r, number, steps, p, built)) return false;
+  Built b = built->at[built->n - 1];
+  if (r->opt.first) return true;
+  if (drv_needs_strided(&b) && !add_strided(cx, &b, p, built)) return false;
+  return !drv_needs_general(&b) || add_general(cx, &b, p, built);
+}
+
+// drv_assemble; machine code that is there for want of a map needs no text
+// beside it: the target is one kind of machine.
+static bool assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
+                     uint32_t n) {
+  CgDevice *dev = p->devices + (p->ndevices - n);
+  if (!drv_assemble(cx, opt, p, built, n)) return false;
+  for (uint32_t i = 0; i < n; i++)
+    if (built[i].recipe.opt.general && (dev[i].binary.n || dev[i].parts))
+      dev[i].text = (CgBytes){0};
+  return true;
+}
+
 bool drv_device_program(Ctx *cx, DrvSpec s, const Target *target,
                         const DrvOptions *opt, CgProgram *out, Builts *built) {
   Recipe r = {.spec = s, .target = target, .opt = *opt};
-  return signature(cx, s, opt, out) && add_gpu(cx, &r, 0, out, built) &&
-         drv_assemble(cx, opt, out, built->at, built->n);
+  return signature(cx, s, opt, out) && add_gpu(cx, &r, 0, false, out, built) &&
+         assemble(cx, opt, out, built->at, built->n);
 }
 
 bool drv_program(Ctx *cx, DrvSpec s, const Target *target,
@@ -414,13 +464,7 @@ static bool add_target(Ctx *cx, const Recipe *r, bool again, uint32_t number,
   if (t->kind != TARGET_GPU)
     return add_variant(cx, r->spec, t, &r->opt, again, p) &&
            add_few(cx, r->spec, t, &r->opt, p);
-  uint32_t last = built->n;
-  if (!add_gpu(cx, r, number, p, built)) return false;
-  Built whole = built->at[last], steps;
-  if (!add_steps(cx, &r->opt, p, &whole, &steps)) return true;
-  built->at[last] = steps;
-  vec_push(&cx->session, built, whole);
-  return true;
+  return add_gpu(cx, r, number, true, p, built);
 }
 
 // Devices of the programs from number `from` on; built are theirs, in order.
@@ -433,7 +477,7 @@ static bool assemble_all(Ctx *cx, const DrvOptions *opt, CgPrograms *all,
     Built *own = NEWN(&cx->session, Built, p->ndevices);
     for (uint32_t k = 0; k < built->n; k++)
       if (built->at[k].program == i) own[at++] = built->at[k];
-    if (!drv_assemble(cx, opt, p, own, at)) return false;
+    if (!assemble(cx, opt, p, own, at)) return false;
     at = 0;
   }
   return true;

@@ -30,7 +30,8 @@ bool drv_fit(DrvCall *c, DrvSpec s, const Target *t, DrvOptions *opt,
 bool drv_program(Ctx *cx, DrvSpec s, const Target *target,
                  const DrvOptions *opt, CgProgram *out);
 
-// To level mach, with the program's functions called `name`.
+// To level mach, with the program's functions called `name`; of opt->general,
+// for the target that t names there.
 Module *drv_lower_mach(Ctx *cx, DrvSpec s, const Target *t,
                        const DrvOptions *opt, const char *name);
 

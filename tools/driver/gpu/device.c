@@ -1,6 +1,7 @@
 // From modules of GPUs to the device variants of a program.
 #include "ir/target.h"
 #include "tools/driver/gpu/device.h"
+#include "tools/plan/plan.h"
 
 // ---------------------------------------------------------------- kernels
 
@@ -203,6 +204,28 @@ bool drv_needs_strided(const Built *b) {
   for (uint32_t i = 0; i < b->kernels.n; i++)
     if (b->kernels.at[i].when.n || has_strips(&b->kernels.at[i])) return true;
   return false;
+}
+
+// Is every tensor that r describes one that a map can be made of? What phases
+// hand on always is; `dense`: rows are, at multiples of 16 bytes.
+static bool always_maps(const Func *f, const CgMapRecord *r, bool dense) {
+  const FuncParam *p = &f->params.at[param_of(f, r->tensor)];
+  const Type *t = ir_type(f, p->v);
+  if (p->role == PR_SHARED) return true;
+  int64_t row = dim_divisor(&f->mod->dims, t->size[r->axis[0]]);
+  return dense && row * (int64_t)dtype_size(t->dtype) % HW_SMEM_WORDS == 0;
+}
+
+bool drv_needs_general(const Built *b) {
+  const Recipe *r = &b->recipe;
+  bool needs = false;
+  bool dense = drv_dense_asked(r->spec.prog, r->target, &r->opt);
+  for (uint32_t i = 0; i < b->kernels.n; i++) {
+    const CgKernelRecord *k = &b->kernels.at[i];
+    for (uint32_t n = 0; n < k->maps.n; n++)
+      needs |= !always_maps(k->func, &k->maps.at[n], dense);
+  }
+  return needs && r->target->gpu.general;
 }
 
 static bool lower(Ctx *cx, const CgProgram *p, Built *b) {

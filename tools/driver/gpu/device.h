@@ -54,6 +54,9 @@ bool drv_same_text(CgBytes a, CgBytes b);
 void drv_note_local(const Built *b, CgPhase *phases);
 // Whether there are tensors that the code of b does not take.
 bool drv_needs_strided(const Built *b);
+// Whether there are tensors that no such code takes, on a target that has a
+// general one.
+bool drv_needs_general(const Built *b);
 // Appends a device made by the recipe of *b to p.
 bool drv_add_device(Ctx *cx, CgProgram *p, Built *b);
 // Puts d in front of the last device of p: it is taken where it holds.

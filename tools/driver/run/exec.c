@@ -46,6 +46,7 @@ DrvCode *drv_load(DrvCall *c, const Target *t, const DrvOptions *opt) {
   CgProgram p;
   Buf obj = {.arena = &cx->session};
   DrvOptions fit = *opt;
+  fit.dense = true;  // as every array here is
   OnGpu *gpu = t->kind == TARGET_GPU ? drv_on_gpu_open(cx, t) : NULL;
   if (t->kind == TARGET_GPU && !gpu) return NULL;
   if (!drv_choose(c, &s) || !drv_fit(c, s, t, &fit, &p) ||
