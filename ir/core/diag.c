@@ -57,7 +57,8 @@ Diag *diag_add(Ctx *cx, DiagId id, Span at, ...) {
   va_start(ap, at);
   d->text = format(&cx->session, rows[id].text, ap);
   va_end(ap);
-  bool keep = true;
+  bool keep = d->sev == SEV_ERROR || !cx->silent[id] || cx->strict[id];
+  if (cx->strict[id]) d->sev = SEV_ERROR;
   if (d->sev == SEV_ERROR) keep = cx->nerrors++ < cx->max_errors;
   if (keep) vec_push(&cx->session, &cx->diags, d);
   return d;
@@ -104,4 +105,15 @@ void diag_forget(Ctx *cx, DiagMark since) {
   cx->diags.n = kept;
   cx->nerrors = since.errors + kept - since.diags;
   cx->remarks.n = since.remarks;
+}
+
+Diag *diag_error_since(const Ctx *cx, DiagMark since) {
+  for (uint32_t i = since.diags; i < cx->diags.n; i++)
+    if (cx->diags.at[i]->sev == SEV_ERROR) return cx->diags.at[i];
+  return NULL;
+}
+
+void diag_again(Ctx *cx, Diag *d) {
+  cx->nerrors += d->sev == SEV_ERROR;
+  vec_push(&cx->session, &cx->diags, d);
 }

@@ -65,6 +65,9 @@ typedef struct DiagMark {
 } DiagMark;
 DiagMark diag_mark(const Ctx *cx);
 void diag_forget(Ctx *cx, DiagMark since);
+// The first error since then, or NULL; adds one that was forgotten.
+Diag *diag_error_since(const Ctx *cx, DiagMark since);
+void diag_again(Ctx *cx, Diag *d);
 
 typedef struct DiagStyle {
   bool color;

@@ -92,13 +92,33 @@ static void open_session(Session *s) {
   if (std && *std) vec_push(&s->cx.session, &s->cx.include_dirs, std);
 }
 
+// False: there is no such warning.
+static bool set_warnings(const Cli *cli, const Strings *names, bool *flags) {
+  for (uint32_t i = 0; i < names->n; i++) {
+    const char *name = names->at[i];
+    bool all = strcmp(name, "all") == 0, found = all;
+    for (int id = 0; id < DIAG_COUNT; id++) {
+      bool own = strcmp(diag_name((DiagId)id), name) == 0 ||
+                 strcmp(diag_code((DiagId)id), name) == 0;
+      if (diag_severity((DiagId)id) != SEV_WARNING || !(all || own)) continue;
+      flags[id] = found = true;
+    }
+    if (found) continue;
+    usage_error(cli, "no warning is named '%s'", name);
+    return false;
+  }
+  return true;
+}
+
 int session_run(Cli *cli, SessionFn *body, void *data) {
   Session *s = NEW(&cli->arena, Session);
   volatile int rc = EXIT_ENV;
   s->cli = cli;
   if (setjmp(s->no_memory) == 0) {
     open_session(s);
-    int got = body(s, data);
+    bool known = set_warnings(cli, &cli->werror, s->cx.strict) &&
+                 set_warnings(cli, &cli->wno, s->cx.silent);
+    int got = known ? body(s, data) : EXIT_USAGE;
     if (s->log.n) fwrite(s->log.at, 1, s->log.n, stderr);
     print_diags(s);
     rc = exit_code(s, got);

@@ -483,6 +483,50 @@ static bool assemble_all(Ctx *cx, const DrvOptions *opt, CgPrograms *all,
   return true;
 }
 
+// A target that fails leaves p as it was.
+static bool try_target(Ctx *cx, const Recipe *r, bool again, uint32_t number,
+                       CgProgram *p, Builts *built) {
+  CgProgram was = *p;
+  uint32_t n = built->n;
+  if (add_target(cx, r, again, number, p, built)) return true;
+  *p = was;
+  built->n = n;
+  return false;
+}
+
+// Levels of one CPU fail alike.
+static bool said_before(Diag *const *why, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    if (why[i] && strcmp(why[i]->text, why[n]->text) == 0) return true;
+  return false;
+}
+
+// Targets whose code cannot be made are left out where others have code.
+static bool add_targets(Ctx *cx, Recipe *r, const DrvTargets *targets,
+                        uint32_t number, CgProgram *p, Builts *built) {
+  Diag **why = NEWN(&cx->session, Diag *, targets->n + 1);
+  uint32_t made = 0;
+  for (uint32_t k = 0; k < targets->n; k++) {
+    DiagMark mark = diag_mark(cx);
+    r->target = targets->at[k];
+    if (try_target(cx, r, made > 0, number, p, built)) {
+      made++;
+      continue;
+    }
+    why[k] = diag_error_since(cx, mark);
+    if (!why[k] || diag_has_bug(cx)) return false;
+    diag_forget(cx, mark);
+  }
+  for (uint32_t k = 0; k < targets->n; k++) {
+    if (!why[k]) continue;
+    if (!made && !said_before(why, k)) diag_again(cx, why[k]);
+    if (made)
+      diag_add(cx, DIAG_target_left_out, why[k]->span, p->name,
+               targets->at[k]->name, why[k]->text);
+  }
+  return made > 0;
+}
+
 bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
                   const DrvOptions *opt, CgPrograms *out) {
   FeBind *binds;
@@ -501,12 +545,9 @@ bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
       p = &out->at[out->n - 1];
     }
     uint32_t number = (uint32_t)(p - out->at);
-    for (uint32_t k = 0; k < targets->n; k++) {
-      r.target = targets->at[k];
-      if (!add_target(cx, &r, k > 0, number, p, &built)) return false;
-    }
+    if (!add_targets(cx, &r, targets, number, p, &built)) return false;
   }
-  return n > 0 && assemble_all(cx, opt, out, from, &built) && !diag_has_bug(cx);
+  return n > 0 && assemble_all(cx, opt, out, from, &built) && !cx->nerrors;
 }
 
 // ---------------------------------------------------------------- all programs
