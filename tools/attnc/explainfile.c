@@ -138,13 +138,14 @@ static void print_kernel(Session *s, const DrvKernel *k) {
     return;
   }
   printf("%s of machine code\n", scaled(a, (double)k->code_bytes, "B"));
-  printf("  ptxas    %u registers a thread at launch, %s spilled%s%s\n",
+  printf("  ptxas    %u registers a thread at launch, %s spilled%s%s, "
+         "%u run%s\n",
          k->registers, scaled(a, k->spill_bytes, "B"),
          k->serialized ? ", products serialized"
          : k->warning  ? arena_printf(a, ", warning C%u", k->warning)
                        : "",
-         k->level ? arena_printf(a, ", register usage level %u", k->level)
-                  : "");
+         k->level ? arena_printf(a, ", register usage level %u", k->level) : "",
+         k->runs, k->runs == 1 ? "" : "s");
 }
 
 // Functions (exp2, ..) a second, at the clock that tflops is of.

@@ -230,6 +230,7 @@ typedef struct DrvKernel {
   bool serialized;   // products wait for each other
   uint32_t warning;  // number of ptxas's first C75xx, or 0
   uint32_t level;    // of ptxas's register usage; 0: its own
+  uint32_t runs;     // of ptxas for it
   size_t text_bytes, code_bytes;
   const char *roles, *tiles;  // as text
 } DrvKernel;

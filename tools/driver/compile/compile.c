@@ -427,6 +427,7 @@ static bool assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
                      uint32_t n) {
   CgDevice *dev = p->devices + (p->ndevices - n);
   if (!drv_assemble(cx, opt, p, built, n)) return false;
+  if (n && !built[0].recipe.opt.first) drv_warn_slow(cx, p, built, n);
   for (uint32_t i = 0; i < n; i++)
     if (built[i].recipe.opt.general && (dev[i].binary.n || dev[i].parts))
       dev[i].text = (CgBytes){0};

@@ -348,6 +348,7 @@ uint32_t drv_kernels(DrvCall *c, const Target *t, DrvOptions *opt,
                          .serialized = k->serialized,
                          .warning = k->warning,
                          .level = k->level,
+                         .runs = k->runs,
                          .text_bytes = p.devices[0].text.n,
                          .code_bytes = code_bytes(&p.devices[0])};
     drv_describe(c->cx, k, &out[i]);

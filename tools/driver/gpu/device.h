@@ -90,6 +90,8 @@ void drv_note_try(Course *c, DrvTry t, bool run);
 // A recipe like that of b with smaller tiles, and its code, unlike `last`.
 bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b,
                        CgBytes last, Built *out, CgDevice *dev);
+// Tells the user of kernels that are slow (slow.c).
+void drv_warn_slow(Ctx *cx, const CgProgram *p, const Built *built, uint32_t n);
 // Machine code for the last n devices of p; built are theirs (assemble.c).
 // Without a ptxas nothing happens.
 bool drv_assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
