@@ -62,16 +62,18 @@ static PassOpt pass_options(const Decl *prog, const Target *t,
   return o;
 }
 
-bool drv_dense_asked(const Decl *prog, const Target *t, const DrvOptions *opt) {
+DrvDense drv_dense_asked(const Decl *prog, const Target *t,
+                         const DrvOptions *opt) {
   const Unit *u = prog->unit;
-  bool dense = opt->dense;
+  DrvDense dense = opt->dense ? DENSE_ON : DENSE_OPEN;
   for (uint32_t i = 0; i < u->decls.n; i++) {
     const Decl *s = u->decls.at[i];
     if (!schedules(s, prog) || !for_target(s->target, t)) continue;
     for (uint32_t k = 0; k < s->settings.n; k++)
       if (strcmp(s->settings.at[k].name, "dense") == 0 &&
           s->settings.at[k].value->kind == EX_NAME)
-        dense = strcmp(s->settings.at[k].value->name, "on") == 0;
+        dense = strcmp(s->settings.at[k].value->name, "on") == 0 ? DENSE_ON
+                                                                 : DENSE_OFF;
   }
   return dense;
 }

@@ -23,8 +23,11 @@ void drv_print_options(const Decl *prog, const Target *target, Level from,
 // Do the options or a schedule block say which tiles to take?
 bool drv_tiles_asked(const Decl *prog, const Target *t, const DrvOptions *opt);
 
-// Do they promise tensors that are dense, at multiples of 16 bytes?
-bool drv_dense_asked(const Decl *prog, const Target *t, const DrvOptions *opt);
+// Do they promise tensors that are dense, at multiples of 16 bytes? OFF: they
+// say that others are as usual.
+typedef enum DrvDense { DENSE_OPEN, DENSE_ON, DENSE_OFF } DrvDense;
+DrvDense drv_dense_asked(const Decl *prog, const Target *t,
+                         const DrvOptions *opt);
 
 // What an op at level attn costs at each point of `axes`, which its operands
 // have: floating-point operations of products, calls of exp and the like.

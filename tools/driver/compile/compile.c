@@ -314,7 +314,8 @@ static bool add_decode(Ctx *cx, CgProgram *p, const Built *whole, Built *few) {
   const Recipe *r = &whole->recipe;
   DimTab *dims = p->dims;
   CgDevice d;
-  if (!is_decode(r->spec.prog) || r->opt.few || !r->target->gpu.hopper)
+  if (!is_decode(r->spec.prog) || r->opt.few || r->opt.general ||
+      !r->target->gpu.hopper)
     return false;
   *few = (Built){.recipe = *r, .program = whole->program};
   few->recipe.opt.few = true;
@@ -361,6 +362,28 @@ static bool add_steps(Ctx *cx, const DrvOptions *opt, CgProgram *p,
   return true;
 }
 
+// The device of *b, which stands before what others take. If that could take no
+// dense tensors it is general code.
+static bool add_first(Ctx *cx, CgProgram *p, Built *b) {
+  if (!drv_add_device(cx, p, b)) return false;
+  if (!drv_takes_no_dense(b, NULL)) return true;
+  Built any = {.recipe = b->recipe, .program = b->program};
+  CgDevice d;
+  any.recipe.opt.strided = any.recipe.opt.general = true;
+  any.recipe.opt.few = false;
+  DiagMark mark = diag_mark(cx);
+  if (!drv_make_device(cx, p, &any, &d)) {
+    if (diag_has_bug(cx)) return false;
+    diag_forget(cx, mark);
+    return true;
+  }
+  ctx_remark(cx, "%s for %s: code for tensors of any strides alone, as for %s",
+             p->name, b->recipe.target->name, b->recipe.target->gpu.general);
+  drv_replace_device(p, d);
+  *b = any;
+  return true;
+}
+
 // The same for a GPU; code is assembled when all variants are there. What is
 // for all calls comes last.
 static bool add_fast(Ctx *cx, const Recipe *r, uint32_t number, bool steps,
@@ -368,7 +391,7 @@ static bool add_fast(Ctx *cx, const Recipe *r, uint32_t number, bool steps,
   const DrvOptions *opt = &r->opt;
   Built b = {.recipe = *r, .program = number}, few;
   b.recipe.when = when(cx, p, r->spec);
-  if (!drv_add_device(cx, p, &b)) return false;
+  if (!add_first(cx, p, &b)) return false;
   if (!opt->first && add_decode(cx, p, &b, &few))
     vec_push(&cx->session, built, few);
   if (!opt->first && drv_few_tasks(cx, p, &b, &few))
@@ -387,11 +410,16 @@ static bool add_strided(Ctx *cx, const Built *of, CgProgram *p, Builts *built) {
   return true;
 }
 
-// Code that takes any tensor is no reason to try ptxas more than once; nor is
-// the lack of it one to have no code at all.
+// Code that takes any tensor, behind what most calls take. Its machine code
+// would take as long to make as all others': it is text of smaller tiles, for
+// the driver's compiler; with `dense = off` ptxas makes it, in one run. That
+// there is none is no reason to have no code at all.
 static bool add_general(Ctx *cx, const Built *of, CgProgram *p, Builts *built) {
   Built any = {.recipe = of->recipe, .program = of->program};
-  any.recipe.opt.strided = any.recipe.opt.general = true;
+  Recipe *r = &any.recipe;
+  r->opt.strided = r->opt.general = r->spare = true;
+  r->opt.spare_regs += COST_SPARE_BODY_REGS;
+  r->text = drv_dense_asked(r->spec.prog, r->target, &r->opt) != DENSE_OFF;
   DiagMark mark = diag_mark(cx);
   if (!drv_add_device(cx, p, &any)) {
     if (diag_has_bug(cx)) return false;
@@ -416,7 +444,7 @@ static bool add_gpu(Ctx *cx, const Recipe *r, uint32_t number, bool steps,
                     CgProgram *p, Builts *built) {
   if (!add_fast(cx, r, number, steps, p, built)) return false;
   Built b = built->at[built->n - 1];
-  if (r->opt.first) return true;
+  if (r->opt.first || b.recipe.opt.general) return true;
   if (drv_needs_strided(&b) && !add_strided(cx, &b, p, built)) return false;
   return !drv_needs_general(&b) || add_general(cx, &b, p, built);
 }

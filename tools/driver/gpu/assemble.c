@@ -182,7 +182,7 @@ static void deliver(Ctx *cx, const Built *b, CgDevice *d) {
 // ---------------------------------------------------------------- variants
 // AMD's is linked already; without a ptxas PTX is all there is.
 static bool is_done(Ctx *cx, const Built *b) {
-  return drv_is_amd(b) || !cg_ptxas_path(cx);
+  return drv_is_amd(b) || b->recipe.text || !cg_ptxas_path(cx);
 }
 
 static void want(Yard *y, Parts *list, Part *p) {

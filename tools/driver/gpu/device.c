@@ -118,6 +118,11 @@ void drv_prepend_device(Ctx *cx, CgProgram *p, CgDevice d) {
   all[p->ndevices - 2] = d;
 }
 
+void drv_replace_device(CgProgram *p, CgDevice d) {
+  CgDevice *all = p->devices;
+  all[p->ndevices - 1] = d;
+}
+
 static bool same_blocks(Ctx *cx, const CgProgram *p, const Module *m,
                         const CgKernels *all) {
   for (uint32_t i = 0; i < all->n; i++) {
@@ -219,13 +224,36 @@ static bool always_maps(const Func *f, const CgMapRecord *r, bool dense) {
 bool drv_needs_general(const Built *b) {
   const Recipe *r = &b->recipe;
   bool needs = false;
-  bool dense = drv_dense_asked(r->spec.prog, r->target, &r->opt);
+  bool dense = drv_dense_asked(r->spec.prog, r->target, &r->opt) == DENSE_ON;
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     const CgKernelRecord *k = &b->kernels.at[i];
     for (uint32_t n = 0; n < k->maps.n; n++)
       needs |= !always_maps(k->func, &k->maps.at[n], dense);
   }
   return needs && r->target->gpu.general;
+}
+
+static bool is_odd(const Func *f, const FuncParam *p, const CgMapRecord *r) {
+  const Type *t = ir_type(f, p->v);
+  int64_t row;
+  return p->role != PR_SHARED && r->rank > 1 &&
+         dim_is_const(&f->mod->dims, t->size[r->axis[0]], &row) &&
+         row * (int64_t)dtype_size(t->dtype) % HW_SMEM_WORDS != 0;
+}
+
+bool drv_takes_no_dense(const Built *b, const FuncParam **which) {
+  if (!b->recipe.target->gpu.general) return false;
+  for (uint32_t i = 0; i < b->kernels.n; i++) {
+    const CgKernelRecord *k = &b->kernels.at[i];
+    for (uint32_t n = 0; n < k->maps.n; n++) {
+      const CgMapRecord *r = &k->maps.at[n];
+      const FuncParam *p = &k->func->params.at[param_of(k->func, r->tensor)];
+      if (!is_odd(k->func, p, r)) continue;
+      if (which) *which = p;
+      return true;
+    }
+  }
+  return false;
 }
 
 static bool lower(Ctx *cx, const CgProgram *p, Built *b) {

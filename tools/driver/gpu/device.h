@@ -15,6 +15,8 @@ typedef struct Recipe {
   const Target *target;
   CgExpr when;  // it may be called
   DrvOptions opt;
+  bool spare;  // for tensors that what stands before it does not take
+  bool text;   // without machine code: the driver's compiler makes it
 } Recipe;
 
 // Code of a kernel, how ptxas is asked for it, and what it left: spilled bytes,
@@ -54,11 +56,15 @@ bool drv_same_text(CgBytes a, CgBytes b);
 void drv_note_local(const Built *b, CgPhase *phases);
 // Whether there are tensors that the code of b does not take.
 bool drv_needs_strided(const Built *b);
-// Whether there are tensors that no such code takes, on a target that has a
-// general one.
+// On a target that has general code, whether there are tensors that no such
+// code takes; whether no dense ones are taken, as their rows are no multiples
+// of 16 bytes: `which`, if not NULL, is one of them.
 bool drv_needs_general(const Built *b);
+bool drv_takes_no_dense(const Built *b, const FuncParam **which);
 // Appends a device made by the recipe of *b to p.
 bool drv_add_device(Ctx *cx, CgProgram *p, Built *b);
+// Puts d in the place of the last device of p.
+void drv_replace_device(CgProgram *p, CgDevice d);
 // Puts d in front of the last device of p: it is taken where it holds.
 void drv_prepend_device(Ctx *cx, CgProgram *p, CgDevice d);
 // A body of the program of *whole, the last device of p, for few tasks, in

@@ -67,7 +67,7 @@ bool drv_same_text(CgBytes a, CgBytes b) {
 // Four groups of warps leave a thread the fewest registers: first one less.
 static bool one_less(const Built *b, Recipe *r) {
   const CgKernelRecord *k = &b->kernels.at[b->kernels.n - 1];
-  if (!r->target->gpu.hopper || r->opt.most_groups ||
+  if (!r->target->gpu.hopper || r->opt.general || r->opt.most_groups ||
       k->threads <= HW_MOST_GROUPS * HW_GROUP_THREADS)
     return false;
   r->opt.most_groups = HW_MOST_GROUPS - 1;

@@ -42,7 +42,7 @@ static bool is_silent(const Recipe *r) {
   const Decl *prog = r->spec.prog;
   for (uint32_t i = 0; i < prog->attrs.n; i++)
     if (strcmp(prog->attrs.at[i].name, "slow") == 0) return true;
-  return r->opt.general;
+  return r->spare;
 }
 
 static bool find_cause(Ctx *cx, const Built *b, Cause *out) {

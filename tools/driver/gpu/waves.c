@@ -173,7 +173,7 @@ static int64_t groups_of(const Built *b) {
   const Recipe *r = &b->recipe;
   const CgKernelRecord *k =
       b->kernels.n ? &b->kernels.at[b->kernels.n - 1] : NULL;
-  if (!k || !r->target->gpu.hopper || r->opt.most_groups ||
+  if (!k || !r->target->gpu.hopper || r->opt.general || r->opt.most_groups ||
       drv_tiles_asked(r->spec.prog, r->target, &r->opt))
     return 0;
   int64_t groups = k->threads / HW_GROUP_THREADS - 1;
