@@ -44,8 +44,10 @@ static const char usage[] =
     "                     each runs in a process of its own\n"
     "  --condition=U      also allow 4 times what inputs wrong by U change\n"
     "  --limit=SECONDS    of the processor, for each of several targets\n"
-    "  --strided          tensors have gaps between all elements, which the\n"
-    "                     code takes\n"
+    "  --strides=HOW      of tensors, which the code takes any of: gaps\n"
+    "                     between all elements, back (gaps, and elements lie\n"
+    "                     in front of the first), same (gaps, and along one\n"
+    "                     axis of a float input all are one: stride 0)\n"
     "  --mutant           GPUs: fragments lie wrongly; that must be noticed\n"
     "  --grad[=Q,K]       print the oracle's gradients, all elements\n"
     "  --fd               with --grad: compare some elements and a direction\n"
@@ -63,7 +65,8 @@ typedef struct Options {
   int runs;
   uint64_t seed;
   double tol, condition;
-  bool round, print, mutant, strided, fd;
+  bool round, print, mutant, strided, same, fd;
+  int64_t step;  // elements from one of a tensor to the next
 } Options;
 
 typedef struct Run {
@@ -85,8 +88,17 @@ static bool starts(const char *s, const char *p, const char **rest) {
   return strncmp(s, p, n) == 0;
 }
 
+static bool read_strides(const char *how, Options *o) {
+  bool back = !strcmp(how, "back");
+  o->same = !strcmp(how, "same");
+  o->strided = back || o->same || !strcmp(how, "gaps");
+  o->step = back ? -3 : 3;
+  return o->strided;
+}
+
 static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
-  *o = (Options){.runs = 1, .seed = 1, .tol = 1e-9};
+  bool ok = true;
+  *o = (Options){.runs = 1, .seed = 1, .tol = 1e-9, .step = 1};
   for (int i = 1; i < argc; i++) {
     const char *v;
     if (starts(argv[i], "--fn=", &v)) o->fn = v;
@@ -106,7 +118,7 @@ static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (starts(argv[i], "--grad=", &v)) o->grad = v;
     else if (!strcmp(argv[i], "--grad")) o->grad = "";
     else if (!strcmp(argv[i], "--fd")) o->fd = true;
-    else if (!strcmp(argv[i], "--strided")) o->strided = true;
+    else if (starts(argv[i], "--strides=", &v)) ok &= read_strides(v, o);
     else if (starts(argv[i], "--runs=", &v)) o->runs = atoi(v);
     else if (starts(argv[i], "--seed=", &v)) o->seed = strtoull(v, NULL, 0);
     else if (starts(argv[i], "--tol=", &v)) o->tol = atof(v);
@@ -117,7 +129,7 @@ static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (argv[i][0] == '-') return false;
     else o->file = argv[i];
   }
-  return o->file != NULL;
+  return ok && o->file != NULL;
 }
 
 // What --dim says of name, or NULL.
@@ -178,26 +190,35 @@ static int64_t count(const InterpTensor *t) {
   return n;
 }
 
-// Elements from one of a tensor to the next.
-static int64_t gap(const Options *o) {
-  return o->strided ? 3 : 1;
+static size_t bytes_of(const Run *r, DType t, int64_t n) {
+  int64_t step = r->o->step;
+  return (size_t)(n * (step < 0 ? -step : step)) * (size_t)dtype_size(t);
 }
 
-static size_t bytes_of(const Run *r, DType t, int64_t n) {
-  return (size_t)(n * gap(r->o)) * (size_t)dtype_size(t);
+// From the first byte of n elements to element 0.
+static size_t start_of(const Run *r, DType t, int64_t n) {
+  return r->o->step < 0 && n ? bytes_of(r, t, n - 1) : 0;
 }
 
 static void *storage(Run *r, DType t, int64_t n) {
-  return arena_alloc(&r->cx->session, bytes_of(r, t, n) + 16);
+  char *data = arena_alloc(&r->cx->session, bytes_of(r, t, n) + 16);
+  return data + start_of(r, t, n);
 }
 
-// From one after the other to where they belong.
-static void spread(const Run *r, const InterpTensor *t, int64_t n) {
-  size_t size = (size_t)dtype_size(t->dtype);
-  char *data = t->data;
-  for (int64_t i = n; r->o->strided && i-- > 0;)
-    memmove(data + (size_t)(i * gap(r->o)) * size, data + (size_t)i * size,
-            size);
+static void *copy_of(Run *r, DType t, int64_t n, const void *data) {
+  char *to = storage(r, t, n);
+  size_t start = start_of(r, t, n);
+  memcpy(to - start, (const char *)data - start, bytes_of(r, t, n));
+  return to;
+}
+
+// Puts dense values where they belong.
+static void spread(const Run *r, const InterpTensor *t, int64_t n,
+                   const char *dense) {
+  int64_t size = dtype_size(t->dtype);
+  for (int64_t i = 0; i < n; i++)
+    memcpy((char *)t->data + i * r->o->step * size, dense + i * size,
+           (size_t)size);
 }
 
 // Outputs are f64, so that only their values are compared.
@@ -218,15 +239,19 @@ static bool bind_arg(Run *r, uint32_t i) {
   for (uint32_t k = t->rank; k-- > 0;) {
     if (!dim_eval(&r->f->mod->dims, v->type.size[k], r->dims, &t->shape[k]))
       return false;
-    t->stride[k] = n * gap(r->o);
+    t->stride[k] = n * r->o->step;
     n *= t->shape[k];
   }
   if (p->role == PR_OUT && dtype_is_float(t->dtype)) t->dtype = DT_F64;
   if (n < 0 || n > 1 << 24 || gen_check(&g, n)) return false;
   t->data = storage(r, t->dtype, n);
-  if (p->role != PR_OUT)
-    gen_fill(&r->cx->scratch, &g, name, t->dtype, n, t->data);
-  if (p->role != PR_OUT) spread(r, t, n);
+  if (p->role == PR_OUT) return true;
+  char *dense =
+      arena_alloc(&r->cx->session, (size_t)(n + 1) * dtype_size(t->dtype));
+  gen_fill(&r->cx->scratch, &g, name, t->dtype, n, dense);
+  spread(r, t, n, dense);
+  if (r->o->same && p->role == PR_IN && t->rank && dtype_is_float(t->dtype))
+    t->stride[i % t->rank] = 0;
   return true;
 }
 
@@ -249,15 +274,15 @@ static bool bind_ragged(Run *r) {
     uint32_t total;
     char *name = arena_printf(&r->cx->session, "%s_total", s->name);
     bool offsets = dim_find_sym(t, intern(&r->cx->names, name), &total);
-    int64_t n = count(len), most = 0;
+    int64_t n = count(len), most = 0, step = r->o->step;
     for (int64_t k = 0; k + offsets < n; k++) {
-      double l = at(len->dtype, len->data, (k + offsets) * gap(r->o));
-      if (offsets) l -= at(len->dtype, len->data, k * gap(r->o));
+      double l = at(len->dtype, len->data, (k + offsets) * step);
+      if (offsets) l -= at(len->dtype, len->data, k * step);
       if ((int64_t)l > most) most = (int64_t)l;
     }
     if (!dim_option(r->o, s->name)) r->dims[i] = most;
     if (offsets)
-      r->dims[total] = (int64_t)at(len->dtype, len->data, (n - 1) * gap(r->o));
+      r->dims[total] = (int64_t)at(len->dtype, len->data, (n - 1) * step);
   }
   return true;
 }
@@ -290,8 +315,7 @@ static bool run_oracle(Run *r) {
     memcpy(args[i].stride, from->stride, sizeof args[i].stride);
     if (!from->data) continue;
     bool shared = r->f->params.at[i].role == PR_IN;
-    args[i].data = shared ? from->data : storage(r, from->dtype, n);
-    if (!shared) memcpy(args[i].data, from->data, bytes_of(r, from->dtype, n));
+    args[i].data = shared ? from->data : copy_of(r, from->dtype, n, from->data);
     r->want[i] = args[i].data;
   }
   return oracle_run(r->cx, r->d, args, dims, NULL);
@@ -326,9 +350,9 @@ static bool compare(const Run *r) {
     if (r->o->print)
       for (int64_t k = 0; k < count(t); k++)
         printf("%s[%lld] %.9g %.9g\n", name, (long long)k,
-               at(t->dtype, t->data, k * gap(r->o)),
-               at(t->dtype, r->want[i], k * gap(r->o)));
-    double e = error(t, r->want[i], gap(r->o));
+               at(t->dtype, t->data, k * r->o->step),
+               at(t->dtype, r->want[i], k * r->o->step));
+    double e = error(t, r->want[i], r->o->step);
     double tol = fmax(r->o->tol, r->allow[i]);
     if (e <= tol) continue;
     printf("%s: %s differs: %.3g > %.3g\n", r->d->name, name, e, tol);
@@ -427,12 +451,13 @@ static void disturb(Run *r, double u) {
     ParamRole role = r->f->params.at[i].role;
     if (!t->data || role != PR_IN || !dtype_is_float(t->dtype)) continue;
     int64_t n = count(t);
-    double *x = storage(r, DT_F64, n), *by = storage(r, DT_F64, n);
+    double *x = storage(r, DT_F64, n);
+    double *by = NEWN(&r->cx->session, double, n + 1);
     Gen gen = gen_default(GK_UNIFORM);
     gen.seed = r->seed;
     gen.arg[0] = -u, gen.arg[1] = u;
     gen_fill(&r->cx->scratch, &gen, "condition", DT_F64, n, by);
-    for (int64_t k = 0, g = gap(r->o); k < n; k++)
+    for (int64_t k = 0, g = r->o->step; k < n; k++)
       x[k * g] = at(t->dtype, t->data, k * g) * (1 + by[k]);
     t->data = x;
     t->dtype = DT_F64;
@@ -458,14 +483,13 @@ static bool disturbed(const Run *whole, int draw, double *most) {
     if (r->f->params.at[i].role == PR_INOUT) {
       int64_t n = count(&r->args[i]);
       DType t = r->args[i].dtype;
-      void *copy = storage(r, t, n);
-      r->args[i].data = memcpy(copy, r->args[i].data, bytes_of(r, t, n));
+      r->args[i].data = copy_of(r, t, n, r->args[i].data);
     }
   if (!ir_interp(r->cx, r->f->mod, r->f->name, r->args, r->dims, &opt))
     return false;
   for (uint32_t i = 0; i < r->f->params.n; i++)
     if (r->f->params.at[i].role != PR_IN && r->want[i])
-      most[i] = fmax(most[i], error(&r->args[i], r->want[i], gap(r->o)));
+      most[i] = fmax(most[i], error(&r->args[i], r->want[i], r->o->step));
   return true;
 }
 

@@ -226,12 +226,30 @@ static void choices(void) {
   a.x.stride[0] = 1;
   a.x.stride[1] = 64;
   EXPECT(!strcmp(chosen(&a, ATTN_OK), "plain"));
+  // The other way around, by rows and by columns; all columns one.
+  a = arguments(5, 64);
+  a.x.data = data + 4 * 128;
+  a.x.stride[0] = -64;
+  EXPECT(!strcmp(chosen(&a, ATTN_OK), "plain"));
+  a = arguments(5, 64);
+  a.x.data = data + 126;
+  a.x.stride[1] = -1;
+  EXPECT(!strcmp(chosen(&a, ATTN_OK), "plain"));
+  a = arguments(5, 64);
+  a.x.stride[1] = 0;
+  EXPECT(!strcmp(chosen(&a, ATTN_OK), "plain"));
+  // All rows one have a map if the driver makes it.
+  a = arguments(5, 64);
+  a.x.stride[0] = 0;
+  unsigned n = mock->encodes;
+  EXPECT(!strcmp(chosen(&a, ATTN_OK), "fast") &&
+         mock->map[n % 16].stride[0] == 0);
   // Extents of 1 may have any stride; empty tensors have maps of a blank page.
   a = arguments(1, 64);
   a.x.stride[0] = 3;
   EXPECT(!strcmp(chosen(&a, ATTN_OK), "fast"));
   a = arguments(3, 0);
-  unsigned n = mock->encodes;
+  n = mock->encodes;
   EXPECT(!strcmp(chosen(&a, ATTN_OK), "fast"));
   EXPECT(mock->map[n % 16].extent[0] == 1 && mock->map[n % 16].data != data);
   // No tasks, no launch.
