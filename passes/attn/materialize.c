@@ -46,12 +46,6 @@ static uint64_t bit(uint32_t axis) {
   return (uint64_t)1 << axis;
 }
 
-static uint32_t count(uint64_t axes) {
-  uint32_t n = 0;
-  for (; axes; axes &= axes - 1) n++;
-  return n;
-}
-
 static AxisRole role_of(const Ahead *a, uint32_t axis) {
   return a->f->axes.at[axis].role;
 }
@@ -102,7 +96,7 @@ static uint64_t summed(const Ahead *a, Value v) {
   return axes;
 }
 
-static bool sources(const Ahead *a, Value v, From *from) {
+bool materialize_sources(const Ahead *a, Value v, From *from) {
   Map seen = {.arena = &a->cx->scratch};
   *from = (From){0};
   if (!gather(a, v, from, &seen)) return false;
@@ -149,7 +143,7 @@ static bool can_clean(Ahead *a, Value cond, Made *m, void *data) {
   From c;
   (void)data;
   if (!excludes(a, cond, m)) return true;
-  if (!sources(a, cond, &c)) return false;
+  if (!materialize_sources(a, cond, &c)) return false;
   uint64_t all = m->from.plain | m->from.grouped;
   return !((c.plain | c.grouped) & ~all) && !(c.plain & m->from.grouped) &&
          !(c.grouped & m->from.plain);
@@ -217,7 +211,7 @@ static bool sums_keys(const Ahead *a, const Op *dot) {
 
 bool materialize_is_wanted(Ahead *a, const Op *dot, Made *m) {
   bool some = false;
-  if (!find_axes(a, m) || !sources(a, m->v, &m->from)) return false;
+  if (!find_axes(a, m) || !materialize_sources(a, m->v, &m->from)) return false;
   if (role_of(a, m->row) == AX_KEY) each_condition(a, m, see_excluded, &some);
   const Op *op = ir_def(a->f, m->v);
   bool packed = op->code == OP_LOAD && lane_packed(a->f, op, m->row);
@@ -232,32 +226,48 @@ bool materialize_is_wanted(Ahead *a, const Op *dot, Made *m) {
   return m->gain > 0;
 }
 
-static const char *name_of(const Func *f, Value v) {
+static const char *name_of(const Func *f, const Made *m) {
+  Value v = m->v;
   const Op *op = ir_def(f, v);
   while (op && !ir_info(f, v)->hint &&
          (op->code == OP_CAST || op->code == OP_LOAD)) {
     v = op->args[0];
     op = ir_def(f, v);
   }
-  return ir_info(f, v)->hint ? ir_info(f, v)->hint : "operand";
+  if (ir_info(f, v)->hint) return ir_info(f, v)->hint;
+  return m->table ? op_info(op->code)->name : "operand";
 }
 
 static bool same_axes(const Made *x, const Made *y) {
-  if (x->table != y->table) return false;
+  if (x->table != y->table || x->cols != y->cols) return false;
   uint64_t p = x->from.plain & ~bit(x->vec), q = y->from.plain & ~bit(y->vec);
   return x->row == y->row && p == q && x->from.grouped == y->from.grouped;
 }
 
-static const Made *made_of(const Ahead *a, Value v) {
+const Made *materialize_made(const Ahead *a, Value v, const Read **read) {
   for (uint32_t i = 0; i < a->n; i++)
-    if (a->made[i].v == v) return &a->made[i];
+    for (uint32_t k = 0; k < a->made[i].nreads; k++) {
+      *read = &a->made[i].read[k];
+      if ((*read)->v == v) return &a->made[i];
+    }
   return NULL;
 }
 
-static bool add_made(Ahead *a, Made m) {
+static bool is_made(const Ahead *a, Value v) {
+  const Read *read;
+  return materialize_made(a, v, &read);
+}
+
+bool materialize_add(Ahead *a, const Made *m) {
   if (a->n == MAX_MADE) return false;
-  a->made[a->n++] = m;
+  a->made[a->n++] = *m;
   return true;
+}
+
+static bool add_made(Ahead *a, Made m) {
+  m.read[0] = (Read){m.v, m.row, 0};
+  m.nreads = 1;
+  return materialize_add(a, &m);
 }
 
 // The first of the first n with m's axes, or n.
@@ -310,7 +320,7 @@ static void choose(Ahead *a, uint32_t first) {
     a->phases += taken[i] && !known;
     if (worth && !taken[i])
       ctx_remark(a->cx, "%s: %s is computed in place: there is no room for it",
-                 a->f->name, name_of(a->f, m->v));
+                 a->f->name, name_of(a->f, m));
   }
   for (uint32_t i = first; i < a->n; i++)
     if (taken[i]) a->made[n++] = a->made[i];
@@ -351,39 +361,16 @@ static void add_operand(Ahead *a, Op *dot, uint32_t side) {
   DType t = ir_type(a->f, m.v)->dtype;
   bool eight = dtype_is_float(t) && dtype_size(t) == 1;
   if (eight && a->cleans && !a->once) add_widened(a, dot, side);
-  else if (!made_of(a, m.v) && materialize_is_wanted(a, dot, &m))
+  else if (!is_made(a, m.v) && materialize_is_wanted(a, dot, &m))
     add_made(a, m);
-}
-
-// ---------------------------------------------------------------- tables
-// Functions of positions, as rotations have them, are the same for all heads:
-// they are made once, in a phase before the operands'.
-static void find_tables(Ahead *a, const Made *of, Value v, Map *seen) {
-  const Op *op = ir_def(a->f, v);
-  const Type *t = ir_type(a->f, v);
-  Made m = {.v = v, .row = of->row, .vec = of->vec, .table = true};
-  uint64_t known;
-  if (!op || t->kind != TK_ELEM || map_get(seen, v, &known)) return;
-  map_put(seen, v, 1);
-  if (op_is_function(op->code) && type_has_axis(t, of->row) &&
-      type_has_axis(t, of->vec) && t->dtype == DT_F32 &&
-      sources(a, v, &m.from) &&
-      count(m.from.plain | m.from.grouped) <
-          count(of->from.plain | of->from.grouped)) {
-    m.gain = materialize_table_gain(a, &m, of);
-    if (m.gain > 0 && !made_of(a, v)) add_made(a, m);
-    return;
-  }
-  for (uint32_t i = 0; i < op->nargs; i++)
-    find_tables(a, of, op->args[i], seen);
 }
 
 // Of an operand that is computed in place, for each use.
 static void tables_in_place(Ahead *a, Value v) {
   Made m = {.v = v, .again = true};
   Map seen = {.arena = &a->cx->scratch};
-  if (!made_of(a, v) && find_axes(a, &m) && sources(a, v, &m.from))
-    find_tables(a, &m, v, &seen);
+  if (!is_made(a, v) && find_axes(a, &m) && materialize_sources(a, v, &m.from))
+    materialize_tables(a, &m, v, &seen);
 }
 
 static bool find_operands(Ahead *a) {
@@ -396,7 +383,7 @@ static bool find_operands(Ahead *a) {
   uint32_t n = a->n;
   for (uint32_t i = 0; i < n; i++) {
     Map seen = {.arena = &a->cx->scratch};
-    find_tables(a, &a->made[i], a->made[i].v, &seen);
+    materialize_tables(a, &a->made[i], a->made[i].v, &seen);
   }
   for (Op *op = a->f->body->first; op; op = op->next)
     for (uint32_t i = 0; op->code == OP_DOT && i < 2; i++)
@@ -410,6 +397,7 @@ Dim materialize_extent(const Ahead *a, const Made *m, uint32_t axis) {
   DimTab *d = &a->f->mod->dims;
   Dim e = a->f->axes.at[axis].extent, size;
   uint32_t same;
+  if (axis == m->vec && m->cols) return dim_const(d, m->cols);
   if (!(m->from.grouped & bit(axis))) return e;
   bool ok = group_of(a->f, m->from.group[axis], &same, &size);
   return ok ? group_count(d, e, size) : e;
@@ -433,31 +421,40 @@ static bool add_tensor(Ahead *a, Made *m) {
   if (n > MAX_AXES) return false;
   for (uint32_t i = 0; i < n; i++) shape[i] = materialize_extent(a, m, axis[i]);
   Type t = type_tensor(ir_type(a->f, m->v)->dtype, n, shape);
-  m->tensor = outline_tensor(a->f, name_of(a->f, m->v), "made", t);
+  m->tensor = outline_tensor(a->f, name_of(a->f, m), "made", t);
   return true;
 }
 
-// The coordinates of the copy, in the phase or in the program.
-static uint32_t coordinates(const Ahead *a, const Made *m, Builder *b, Phase *p,
-                            Value *out) {
+// The coordinates of the copy, in the phase or in the program: those of a read,
+// or of what is stored.
+static uint32_t coordinates(const Ahead *a, const Made *m, const Read *read,
+                            Builder *b, Phase *p, Value *out) {
   uint32_t axis[64], n = axes_of(a, m, axis);
   for (uint32_t i = 0; i < n; i++) {
     bool group = m->from.grouped & bit(axis[i]);
     Value v = m->from.group[axis[i]];
-    out[i] = !group ? ir_index(b, p ? p->axis[axis[i]] : axis[i])
+    uint32_t at = read && axis[i] == m->row ? read->row : axis[i];
+    out[i] = !group ? ir_index(b, p ? p->axis[at] : at)
              : p    ? vmap_get(&p->map, v)
                     : v;
   }
+  int64_t all;
+  Dim e = a->f->axes.at[m->vec].extent;
+  bool part = read && m->cols &&
+              !(dim_is_const(&a->f->mod->dims, e, &all) && all == m->cols);
+  if (part)
+    out[n - 1] = ir_2(b, OP_MOD, out[n - 1], ir_const_i(b, DT_I64, m->cols));
   return n;
 }
 
 static Value copy(Phase *p, Value v) {
   if (v < p->map.n && p->map.to[v]) return p->map.to[v];
   const Op *op = ir_def(p->a->f, v);
-  const Made *table = p->tables ? made_of(p->a, v) : NULL;
+  const Read *read = NULL;
+  const Made *table = p->tables ? materialize_made(p->a, v, &read) : NULL;
   if (table && table->table) {
     Value at[MAX_AXES];
-    uint32_t n = coordinates(p->a, table, &p->b, p, at);
+    uint32_t n = coordinates(p->a, table, read, &p->b, p, at);
     Value x = ir_load(&p->b, vmap_get(&p->map, table->tensor), at, n);
     vmap_put(&p->map, v, x);
     return x;
@@ -489,7 +486,7 @@ static void store_copy(Ahead *a, Phase *p, Made *m) {
   if (role_of(a, m->row) == AX_KEY && !m->table)
     each_condition(a, m, keep_seen, &k);
   Value at[MAX_AXES];
-  uint32_t n = coordinates(a, m, &p->b, p, at);
+  uint32_t n = coordinates(a, m, NULL, &p->b, p, at);
   ir_store(&p->b, vmap_get(&p->map, m->tensor), k.v, at, n);
 }
 
@@ -504,7 +501,8 @@ static void open_phase(Phase *p, const Made *m, Func *g) {
                                materialize_extent(p->a, m, axis[i]));
   for (uint32_t i = 0; i < f->axes.n; i++)
     if (f->axes.at[i].role == AX_VEC)
-      p->axis[i] = ir_axis(g, f->axes.at[i].name, AX_VEC, f->axes.at[i].extent);
+      p->axis[i] = ir_axis(g, f->axes.at[i].name, AX_VEC,
+                           materialize_extent(p->a, m, i));
   for (uint32_t i = 0; i + 1 < n; i++)
     if (m->from.grouped & bit(axis[i]))
       vmap_put(&p->map, m->from.group[axis[i]],
@@ -528,14 +526,18 @@ static Func *make_phase(Ahead *a, uint32_t first) {
 }
 
 // The program reads the copy.
-static void read_copy(Ahead *a, const Made *m) {
-  Builder b = outline_behind(a->f, m->v);
+static void read_copy(Ahead *a, const Made *m, const Read *read) {
+  Builder b = outline_behind(a->f, read->v);
   Value at[MAX_AXES];
-  uint32_t n = coordinates(a, m, &b, NULL, at);
+  uint32_t n = coordinates(a, m, read, &b, NULL, at);
   Value x = ir_load(&b, m->tensor, at, n);
-  ir_replace_uses(a->f, m->v, x);
-  ctx_remark(a->cx, "%s: %s is made ahead, once, in memory", a->f->name,
-             m->table ? "a table" : name_of(a->f, m->v));
+  ir_replace_uses(a->f, read->v, x);
+}
+
+static void read_copies(Ahead *a, const Made *m) {
+  for (uint32_t i = 0; i < m->nreads; i++) read_copy(a, m, &m->read[i]);
+  ctx_remark(a->cx, "%s: %s%s is made ahead, once, in memory", a->f->name,
+             m->table ? "a table of " : "", name_of(a->f, m));
 }
 
 // Returns the number of phases that it puts in front of f.
@@ -561,7 +563,7 @@ static uint32_t run(Ctx *cx, Func *f, const PassOpt *opt) {
         outline_put(make_phase(&a, i), f);
         phases++;
       }
-  for (uint32_t i = 0; some && i < a.n; i++) read_copy(&a, &a.made[i]);
+  for (uint32_t i = 0; some && i < a.n; i++) read_copies(&a, &a.made[i]);
   return phases;
 }
 

@@ -7,7 +7,7 @@
 #include "passes/support/outline.h"
 
 // Copies of a program, and phases that make them: one is left for another pass.
-enum { MAX_MADE = 16, MAX_MADE_PHASES = MAX_FRONT - 1 };
+enum { MAX_MADE = 16, MAX_MADE_PHASES = MAX_FRONT - 1, MAX_READS = 8 };
 
 // What a value is made of: coordinates that are used as they are, and those of
 // which only the quotient by a group's size is.
@@ -17,14 +17,25 @@ typedef struct From {
   uint32_t rank;            // largest of the tensors that are read
 } From;
 
+// A value of the program that is read of what is made: its row's axis, and how
+// many columns it lies behind it.
+typedef struct Read {
+  Value v;
+  uint32_t row;
+  int64_t shift;
+} Read;
+
 typedef struct Made {
   Value v;
   From from;
   uint32_t row, vec;  // the axes of its tiles
   uint32_t phase;     // the first of Made with its axes
   bool table;         // functions that operands are made of
-  bool again;         // an operand in place: made again at each use
-  double gain;        // seconds, by what is known of it here
+  int64_t cols;       // columns of a table, read at the remainder; 0: all
+  Read read[MAX_READS];
+  uint32_t nreads;
+  bool again;   // an operand in place: made again at each use
+  double gain;  // seconds, by what is known of it here
   Value tensor;
 } Made;
 
@@ -44,6 +55,16 @@ typedef struct Ahead {
 
 // Would v, an operand of dot, be made ahead? Fills in the rest of m.
 bool materialize_is_wanted(Ahead *a, const Op *dot, Made *m);
+
+// What v is made of. False: of more than inputs and coordinates.
+bool materialize_sources(const Ahead *a, Value v, From *from);
+// What v is read of, and as which of its reads; NULL: it is not made.
+const Made *materialize_made(const Ahead *a, Value v, const Read **read);
+// False: there are too many.
+bool materialize_add(Ahead *a, const Made *m);
+
+// Tables for v, a part of an operand that is made (materialize_tables.c).
+void materialize_tables(Ahead *a, const Made *of, Value v, Map *seen);
 
 // The extent of that axis of m: the number of groups, where m is of groups.
 Dim materialize_extent(const Ahead *a, const Made *m, uint32_t axis);
