@@ -7,8 +7,9 @@
 //
 // Functions of vectors have axes of their own: a norm of a rotation computes
 // the rotation along the norm's axis for its sum, and along the result's for
-// the result. Taken where a function would be computed twice; `cse` finds the
-// equal ops.
+// the result; that of a sum over keys sums up values along its own axis and
+// keeps both. Taken where a function or a sum would be computed twice; `cse`
+// finds the equal ops.
 #include "passes/attn/canon.h"
 
 #include "ir/facts.h"
@@ -60,6 +61,12 @@ static bool has_axis(const Func *f, Value v, uint32_t axis) {
   return t->kind == TK_ELEM && type_has_axis(t, axis);
 }
 
+// Functions, and sums: those over keys would be computed twice.
+static bool is_dear(const Op *op) {
+  return op_is_function(op->code) || op->code == OP_REDUCE ||
+         op->code == OP_DOT;
+}
+
 // What v is along the other axis, if it is there. Sets `fails` where v cannot
 // be computed along it.
 static Value twin(Twins *t, Value v) {
@@ -78,7 +85,7 @@ static Value twin(Twins *t, Value v) {
   }
   if (op->code == OP_INDEX) x = find_index(t);
   else if (all) x = find(t, op, args);
-  t->found += x && op_is_function(op->code);
+  t->found += x && is_dear(op);
   map_put(&t->seen, v, x);
   return x;
 }
