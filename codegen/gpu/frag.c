@@ -187,6 +187,7 @@ void gpu_elementwise(Gpu *n, const Op *op) {
     g->val[op->res[0]] = quotient(n, op, element(n, op, 1));
     return;
   }
+  if (gpu_wave_tile(n, op)) return;
   Frag r = gpu_new(n, t);
   bool cast = op->code == OP_CAST;
   const Frag *from = cast ? gpu_frag(n, op->args[0]) : NULL;

@@ -246,6 +246,8 @@ V gpu_tanh_small(Gpu *n, V x);
 V gpu_tanh_approx(Gpu *n, V x);
 // 1 / x with a relative error below 2^-bits.
 V gpu_reciprocal(Gpu *n, V x, int64_t bits);
+// sin and cos of a tile (wave.c). False: none of both.
+bool gpu_wave_tile(Gpu *n, const Op *op);
 V gpu_math(Gpu *n, OpCode op, V x);  // math.c: NULL: the CPU's code
 // Masks as words (bits.c). False: not by words. A comparison of coordinates
 // of columns with a limit; of values of rows and columns; two masks.

@@ -110,5 +110,8 @@ SinCos cg_octant(Cg *g, V n, V sine, V cosi);
 // The functions for f64; the same set as cg_math.
 V cg_math64(Cg *g, OpCode op, V x, V y);
 SinCos cg_wave64(Cg *g, V x);
+// Of f32: of any angle, or of |x| <= cg_wave_limit without a branch.
+SinCos cg_wave32(Cg *g, V x, bool any);
+double cg_wave_limit(const Cg *g);
 
 #endif

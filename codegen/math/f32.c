@@ -259,8 +259,12 @@ SinCos cg_octant(Cg *g, V n, V sine, V cosi) {
                   octant(g, e_iadd(g, n, e_i(g, n, 1)), sine, cosi)};
 }
 
+double cg_wave_limit(const Cg *g) {
+  return g->has.fma ? 0x1p19 : 0x1p13;
+}
+
 // From the octant: n = round(x * 2 / pi), r = x - n * pi / 2.
-static SinCos wave(Cg *g, V x) {
+SinCos cg_wave32(Cg *g, V x, bool any) {
   static const double ps[] = {-0x1.555546p-3, 0x1.11072ep-7, -0x1.993f6ep-13};
   static const double pc[] = {1, -0.5, 0x1.55554ap-5, -0x1.6c0c26p-10,
                               0x1.99e78ap-16};
@@ -272,7 +276,7 @@ static SinCos wave(Cg *g, V x) {
   V n = e_as(g, z, DT_I32), k = e_sub(g, z, e_f(g, x, MAGIC)), r = x;
   for (int i = 0; i < 3; i++)
     r = cg_mad(g, k, e_f(g, x, half_pi[g->has.fma][i]), r);
-  r = cg_angle(g, x, r, &n, g->has.fma ? 0x1p19 : 0x1p13);
+  if (any) r = cg_angle(g, x, r, &n, cg_wave_limit(g));
   V s = e_mul(g, r, r);
   V sine = cg_mad(g, e_mul(g, cg_poly(g, s, ps, 3), s), r, r);
   V cosi = cg_poly(g, s, pc, 5);
@@ -281,10 +285,10 @@ static SinCos wave(Cg *g, V x) {
 
 // What is not used is dropped.
 static V sin_32(Cg *g, V x) {
-  return wave(g, x).sine;
+  return cg_wave32(g, x, true).sine;
 }
 static V cos_32(Cg *g, V x) {
-  return wave(g, x).cosine;
+  return cg_wave32(g, x, true).cosine;
 }
 
 // ---------------------------------------------------------------- dispatch
@@ -323,7 +327,7 @@ static bool is_long(OpCode op) {
 
 // {sin(x), cos(x)}: most of the work is the octant of the angle.
 static void return_wave(Cg *g, V x) {
-  SinCos w = is_double(x) ? cg_wave64(g, x) : wave(g, x);
+  SinCos w = is_double(x) ? cg_wave64(g, x) : cg_wave32(g, x, true);
   V both[2] = {w.sine, w.cosine};
   LLVMBuildAggregateRet(g->b, both, 2);
 }
