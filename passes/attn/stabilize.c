@@ -115,13 +115,22 @@ static bool invariant(Stab *s, const Ops *set, const Ops *logs) {
 }
 
 // ---------------------------------------------------------------- rewriting
-// The reference: the largest exponent of the row.
+static uint32_t key_axes(const Func *f, Value v, uint32_t *out) {
+  const Type *t = ir_type(f, v);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < t->n; i++)
+    if (f->axes.at[t->axis[i]].role == AX_KEY) out[n++] = t->axis[i];
+  return n;
+}
+
+// The reference: the largest exponent of the row. That of a part of its keys
+// would be no common factor.
 static Value reference(Stab *s, Builder *b, const Ops *set) {
   Value m = 0;
   for (uint32_t i = 0; i < set->n; i++) {
     Value x = set->at[i]->args[0];
-    if (type_has_axis(ir_type(s->f, x), s->axis))
-      x = ir_reduce(b, RK_MAX, x, &s->axis, 1);
+    uint32_t over[MAX_AXES], n = key_axes(s->f, x, over);
+    if (n) x = ir_reduce(b, RK_MAX, x, over, n);
     m = m ? ir_2(b, OP_MAX, m, x) : x;
   }
   return m;
