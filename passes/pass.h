@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 // The values of options.def, by kind.
+typedef const char *PassTEXT;
 typedef const Target *PassTARGET;
 typedef int64_t PassINT;
 typedef int64_t PassBITS;

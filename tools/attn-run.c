@@ -7,32 +7,13 @@
 #include "codegen/codegen.h"
 #include "ir/ir.h"
 #include "passes/pass.h"
+#include "tools/attn-run/run.h"
 #include "tools/driver/run/gen.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct Input {
-  const char *name;
-  Gen gen;
-} Input;
-
-typedef struct Options {
-  const char *file, *other, *fn, *passes;
-  const Target *target;
-  const char *dims[64];
-  uint32_t ndims, ninputs;
-  Input inputs[64];
-  uint64_t seed;
-  int runs;
-  double tol;
-  bool round, print, jit;
-  int64_t tile_q, tile_k, chunk;
-  int split_k;
-  bool few;
-} Options;
 
 static const char usage[] =
     "usage: attn-run FILE.tir [OTHER.tir] [options]\n"
@@ -48,15 +29,9 @@ static const char usage[] =
     "                     implies --round, default tol 1e-5\n"
     "  --round            round as the dtypes do (default: all in f64)\n"
     "  --tile-q=N --tile-k=N --split-k=N --few --target=T\n"
+    "  --fd               compare @P_grad with differences of @P (after the\n"
+    "                     passes), in f64; default tol 1e-5\n"
     "  --print            print the outputs\n";
-
-// One program with storage for its parameters.
-typedef struct Bound {
-  Module *m;
-  const Func *f;
-  InterpTensor args[64];
-  int64_t dims[64];
-} Bound;
 
 static bool starts(const char *s, const char *p, const char **rest) {
   size_t n = strlen(p);
@@ -105,18 +80,19 @@ static bool parse_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (!strcmp(argv[i], "--round")) o->round = true;
     else if (!strcmp(argv[i], "--print")) o->print = true;
     else if (!strcmp(argv[i], "--jit")) o->jit = true;
+    else if (!strcmp(argv[i], "--fd")) o->fd = true;
     else if (argv[i][0] == '-' && argv[i][1]) return false;
     else if (!o->file) o->file = argv[i];
     else if (!o->other) o->other = argv[i];
     else return false;
   }
-  if (o->tol < 0) o->tol = o->jit ? 1e-5 : 1e-9;
+  if (o->tol < 0) o->tol = o->jit || o->fd ? 1e-5 : 1e-9;
   o->round |= o->jit;
   return o->file != NULL;
 }
 
 // Without a name: the first that is no phase of another.
-static const Func *pick(const Module *m, const char *name) {
+const Func *run_pick(const Module *m, const char *name) {
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     const Func *f = m->funcs.at[i];
     bool ok = name ? !strcmp(f->name, name) : !strchr(f->name, '.');
@@ -171,6 +147,7 @@ static bool bind_args(Ctx *cx, Bound *b, const Options *o, uint64_t seed) {
     InterpTensor *t = &b->args[i];
     if (p->role == PR_SHARED) break;
     *t = (InterpTensor){.dtype = v->type.dtype, .given = true};
+    if (o->fd && dtype_is_float(t->dtype)) t->dtype = DT_F64;
     const char *name = v->hint ? v->hint : "";
     Gen g = generator(o, name, t->dtype, seed);
     if (v->type.kind != TK_TENSOR) {
@@ -197,7 +174,7 @@ static bool bind_args(Ctx *cx, Bound *b, const Options *o, uint64_t seed) {
   return true;
 }
 
-static int64_t count(const InterpTensor *t) {
+int64_t run_count(const InterpTensor *t) {
   int64_t n = 1;
   for (uint32_t i = 0; i < t->rank; i++) n *= t->shape[i];
   return n;
@@ -209,7 +186,7 @@ static double at(const InterpTensor *t, int64_t i) {
 
 // Largest error over tol's norm; inf where finiteness differs.
 static double error(const InterpTensor *x, const InterpTensor *y) {
-  int64_t n = count(x);
+  int64_t n = run_count(x);
   double sq = 0, worst = 0;
   for (int64_t i = 0; i < n; i++) {
     double v = at(x, i);
@@ -235,7 +212,7 @@ static void print_outputs(const Bound *b) {
     const InterpTensor *t = &b->args[i];
     if (r != PR_OUT && r != PR_INOUT) continue;
     printf("%s:", ir_info(b->f, b->f->params.at[i].v)->hint);
-    for (int64_t k = 0; k < count(t); k++) printf(" %.6g", at(t, k));
+    for (int64_t k = 0; k < run_count(t); k++) printf(" %.6g", at(t, k));
     printf("\n");
   }
 }
@@ -286,7 +263,8 @@ static bool launch(Bound *b, const attn_program *p) {
     memcpy(t[nt].stride, x->stride, sizeof x->stride);
     // What is not written stays NaN, as in the interpreter.
     if (b->f->params.at[i].role == PR_OUT)
-      memset(x->data, 0xff, (size_t)count(x) * (size_t)dtype_size(x->dtype));
+      memset(x->data, 0xff,
+             (size_t)run_count(x) * (size_t)dtype_size(x->dtype));
     tensors[nt] = &t[nt];
     nt++;
   }
@@ -307,18 +285,21 @@ static bool run_jit(Ctx *cx, Bound *b) {
   return ok;
 }
 
-static bool run_one(Ctx *cx, Module *m, const Options *o, uint64_t seed,
-                    bool jit, Bound *b) {
-  *b = (Bound){.m = m, .f = pick(m, o->fn)};
-  if (!b->f || b->f->params.n > 64 || m->dims.syms.n > 64) {
+bool run_bind(Ctx *cx, Bound *b, const Options *o, uint64_t seed) {
+  if (!b->f || b->f->params.n > 64 || b->m->dims.syms.n > 64) {
     fprintf(stderr, "attn-run: no such program\n");
     return false;
   }
   bind_dims(b, o);
-  if (!bind_args(cx, b, o, seed)) {
-    fprintf(stderr, "attn-run: inputs cannot be made\n");
-    return false;
-  }
+  if (bind_args(cx, b, o, seed)) return true;
+  fprintf(stderr, "attn-run: inputs cannot be made\n");
+  return false;
+}
+
+static bool run_one(Ctx *cx, Module *m, const Options *o, uint64_t seed,
+                    bool jit, Bound *b) {
+  *b = (Bound){.m = m, .f = run_pick(m, o->fn)};
+  if (!run_bind(cx, b, o, seed)) return false;
   if (jit) return run_jit(cx, b);
   InterpOpt opt = {.round = o->round, .seed = seed, .poison = true};
   return ir_interp(cx, m, b->f->name, b->args, b->dims, &opt);
@@ -326,6 +307,13 @@ static bool run_one(Ctx *cx, Module *m, const Options *o, uint64_t seed,
 
 static bool to_mach(Ctx *cx, Module *m, const PipelineOpt *po) {
   return m->level != LV_FRAG || pass_run(cx, m, "bufferize_gpu", po);
+}
+
+static int fd(Ctx *cx, Module *m, const Options *o) {
+  for (int r = 0; r < o->runs; r++)
+    if (!run_fd(cx, m, o, o->seed + (uint64_t)r)) return 1;
+  printf("same: %d run%s\n", o->runs, o->runs == 1 ? "" : "s");
+  return 0;
 }
 
 static int execute(Ctx *cx, const Options *o) {
@@ -345,6 +333,7 @@ static int execute(Ctx *cx, const Options *o) {
                     .verify_each = true,
                     .log = &log};
   if (o->passes && !pass_run(cx, m2, o->passes, &po)) return 1;
+  if (o->fd) return fd(cx, m2 ? m2 : m, o);
   if (!to_mach(cx, m, &po) || (m2 && !to_mach(cx, m2, &po))) return 1;
   for (int r = 0; r < o->runs; r++) {
     static const Bound none;

@@ -1,0 +1,181 @@
+// State shared by the files of the pass `grad`.
+//
+// The pass works on a graph of its own: values of the program and of its
+// adjoints as functions of the program's axes, equal ones made once. Whether
+// an axis is outside of a kernel or summed in it is decided when kernels are
+// written. Ids of nodes ascend from operands to results.
+#ifndef ATTNC_PASSES_ATTN_GRAD_H
+#define ATTNC_PASSES_ATTN_GRAD_H
+
+#include "passes/pass.h"
+
+typedef uint32_t Gid;  // id in Grad.nodes; 0 = none
+
+// Terms of a sum of products, factors of a product, gradients, kernels: more
+// are left as they are, or refused.
+enum { MAX_TERMS = 12, MAX_FACTORS = 10, MAX_GRADS = 64, MAX_KERNELS = 8 };
+
+typedef enum GradFrom {
+  GF_INPUT,
+  GF_OUTPUT,     // of the program, read by its gradient
+  GF_COTANGENT,  // d_O
+  GF_SAVED,      // what the program stores for its gradient
+  GF_MADE,       // workspace
+} GradFrom;
+
+typedef struct GradTensor {
+  const char *name;
+  GradFrom from;
+  Type type;    // a scalar's: TK_ELEM
+  Value param;  // of the program, or 0
+  bool wanted;  // its gradient is
+  bool read;    // a kernel reads it
+} GradTensor;
+
+typedef struct GradNode {
+  OpCode code;
+  DType dtype;
+  uint64_t axes;    // it varies with these
+  uint64_t over;    // reduce, scan: summed; divk: the key axis
+  uint64_t points;  // reduce: the points' axes, with the domains'
+  int64_t attr;     // const, dim, index, kind of reduce, direction of scan
+  double value;     // const
+  uint32_t tensor;  // load, given
+  uint32_t n;
+  Gid *arg;
+  const char *hint;
+  Span span;
+} GradNode;
+
+// An output of the program, or a gradient: v at these indices.
+typedef struct GradStore {
+  uint32_t tensor;
+  Gid v;
+  Gid index[8];
+  uint32_t n;
+  Span span;
+} GradStore;
+
+// An axis of the program; grouped ones (`h // r`) are two here.
+typedef struct GradAxis {
+  Axis axis;
+  uint32_t of;     // of the program's
+  Dim inner;       // of a group: its size; else DIM_NONE
+  uint32_t other;  // of a group: the axis within it
+} GradAxis;
+
+typedef struct GradTerm {
+  double c;
+  uint32_t nrow, nkey;
+  struct GradFactor {
+    Gid node;
+    int power;
+  } row[MAX_FACTORS], key[MAX_FACTORS];
+} GradTerm;
+
+typedef struct GradTerms {
+  uint32_t n;
+  GradTerm at[MAX_TERMS];
+} GradTerms;
+
+// sum over `over` of the key factors = v * row factors / c
+typedef struct GradKnown {
+  GradTerm term;
+  uint64_t over;
+  Gid v;
+} GradKnown;
+
+typedef struct GradKernel {
+  uint64_t outer, inner;  // axes of tasks, axes that are summed
+  bool rows;              // it makes what others read
+  const char *name;
+  uint32_t n;
+  GradStore store[MAX_GRADS];
+} GradKernel;
+
+// A node that a kernel reads from a tensor, or that is another node.
+typedef struct GradRead {
+  Gid node;
+  uint32_t tensor;  // 0: none
+  Gid as;
+} GradRead;
+
+typedef struct Grad {
+  Ctx *cx;
+  Arena *arena;
+  Module *m;
+  Func *f;
+  const PassOpt *opt;
+  Vec(GradAxis) axes;
+  Vec(GradTensor) tensors;  // [0] unused
+  Vec(GradNode) nodes;      // [0] unused
+  Map index;                // hash -> Gid
+  Value *of;                // by Gid: the value of the program, or 0
+  Gid *node;                // by Value of the program
+  uint32_t forward;         // nodes of the program have smaller ids
+  Gid domain[64];           // by axis
+  Vec(GradStore) outs;
+  Vec(GradStore) grads;
+  Gid *adjoint;  // by Gid
+  bool *active;  // by Gid: an input with a gradient is in it
+  Vec(GradKnown) known;
+  Map folded;  // exp(a - (m + log l)) -> exp(a - m)
+  Vec(GradRead) reads;
+  GradKernel kernel[MAX_KERNELS];
+  uint32_t nkernels;
+} Grad;
+
+static inline uint64_t grad_bit(uint32_t axis) {
+  return (uint64_t)1 << axis;
+}
+static inline const GradNode *grad_at(const Grad *g, Gid x) {
+  return &g->nodes.at[x];
+}
+// That place, or the program's if it is not known.
+static inline Span grad_span(const Grad *g, Span s) {
+  return span_known(s) ? s : g->f->span;
+}
+uint64_t grad_role(const Grad *g, AxisRole r);  // the axes of that role
+
+// ---- grad_graph.c
+Gid grad_put(Grad *g, GradNode n, const Gid *args);
+Gid grad_num(Grad *g, double v);  // f32
+Gid grad_int(Grad *g, int64_t v);
+Gid grad_index(Grad *g, uint32_t axis);
+// Elementwise; floats of at least f32; 0, 1 and equal operands are folded.
+Gid grad_op(Grad *g, OpCode c, const Gid *args, uint32_t n);
+Gid grad_1(Grad *g, OpCode c, Gid x);
+Gid grad_2(Grad *g, OpCode c, Gid x, Gid y);
+Gid grad_3(Grad *g, OpCode c, Gid x, Gid y, Gid z);
+// x / y, but 0 where y is.
+Gid grad_ratio(Grad *g, Gid x, Gid y);
+Gid grad_sum(Grad *g, Gid x, uint64_t over, uint64_t points);
+Gid grad_load(Grad *g, uint32_t tensor, const Gid *index, uint32_t n);
+bool grad_is_number(const Grad *g, Gid x, double v);
+uint32_t grad_tensor(Grad *g, GradTensor t);
+
+// ---- grad_import.c
+// The program as a graph. False: it has what has no gradient.
+bool grad_import(Grad *g);
+// The coordinates of memory with these axes, and its shape, as the program has
+// them: groups are whole again.
+uint32_t grad_coordinates(Grad *g, uint64_t axes, Gid *index, Dim *shape);
+
+// ---- grad_sums.c
+void grad_learn(Grad *g);
+// The sum of x over key axes without a loop over keys; 0: it needs one.
+Gid grad_rewrite(Grad *g, Gid x, uint64_t over, uint64_t points);
+// x with the factors of its terms in front, quotients in exponents.
+Gid grad_factored(Grad *g, Gid x);
+
+// ---- grad_rules.c
+bool grad_reverse(Grad *g);
+
+// ---- grad_kernels.c
+bool grad_plan(Grad *g);
+
+// ---- grad_emit.c
+void grad_save(Grad *g);
+void grad_write(Grad *g);
+
+#endif

@@ -1,0 +1,360 @@
+// grad, part 6: kernels as functions of level attn. Axes that are outside
+// become parallel ones, those that are summed key axes; each condition of a
+// domain goes to the innermost key axis that it varies with.
+#include "passes/attn/grad.h"
+#include "passes/support/outline.h"
+
+#include <assert.h>
+
+typedef struct Emit {
+  Grad *g;
+  const GradKernel *k;  // NULL: the program itself
+  Builder b;
+  Value *memo;        // by Gid
+  Value *tensor;      // by tensor
+  uint32_t at[64];    // by axis: that of the function
+  uint64_t used;      // axes that it has
+  uint64_t need[64];  // by axis: those that its domain varies with
+} Emit;
+
+static Value emit(Emit *e, Gid x);
+
+// ---------------------------------------------------------------- operands
+static Value as_float(Emit *e, Value v, DType t) {
+  return ir_cast(&e->b, t, v);
+}
+
+static void operands(Emit *e, const GradNode *n, Value *out) {
+  DType t = n->dtype;
+  if (op_info(n->code)->infer == INF_BOOL) {
+    t = DT_BOOL;
+    for (uint32_t i = 0; i < n->n; i++) {
+      DType a = grad_at(e->g, n->arg[i])->dtype;
+      if (dtype_is_float(a) &&
+          (!dtype_is_float(t) || dtype_size(a) > dtype_size(t)))
+        t = a;
+    }
+  }
+  for (uint32_t i = 0; i < n->n; i++) {
+    out[i] = emit(e, n->arg[i]);
+    DType a = ir_type(e->b.fn, out[i])->dtype;
+    if (dtype_is_float(t) && dtype_is_float(a) && n->code != OP_CAST)
+      out[i] = as_float(e, out[i], t);
+  }
+}
+
+// A quotient that is 0 where its divisor is.
+static Value emit_ratio(Emit *e, const Value *a) {
+  Builder *b = &e->b;
+  DType t = ir_type(b->fn, a[1])->dtype;
+  Value zero = ir_const_f(b, t, 0), none = ir_2(b, OP_EQ, a[1], zero);
+  Value y = ir_2(b, OP_DIV, a[0],
+                 ir_3(b, OP_SELECT, none, ir_const_f(b, t, 1), a[1]));
+  return ir_3(b, OP_SELECT, none, zero, y);
+}
+
+static Value emit_op(Emit *e, const GradNode *n) {
+  Value a[4];
+  assert(n->n <= 4);
+  operands(e, n, a);
+  IrAttr to = attr_i(AT_TO, n->dtype);
+  if (n->code == OP_DIVK) return emit_ratio(e, a);
+  bool cast = n->code == OP_CAST;
+  return ir_op(&e->b, n->code, a, n->n, &to, cast, NULL, 1, 0)->res[0];
+}
+
+// ---------------------------------------------------------------- leaves
+static Value emit_load(Emit *e, uint32_t tensor, const Gid *index, uint32_t n) {
+  Value at[8];
+  for (uint32_t i = 0; i < n; i++) at[i] = emit(e, index[i]);
+  Value t = e->tensor[tensor];
+  return ir_type(e->b.fn, t)->kind == TK_TENSOR ? ir_load(&e->b, t, at, n) : t;
+}
+
+static Value emit_leaf(Emit *e, const GradNode *n) {
+  Builder *b = &e->b;
+  switch (n->code) {
+  case OP_CONST:
+    return dtype_is_float(n->dtype) ? ir_const_f(b, n->dtype, n->value)
+                                    : ir_const_i(b, n->dtype, n->attr);
+  case OP_DIM: return ir_dim(b, (Dim)n->attr);
+  case OP_INDEX: return ir_index(b, e->at[n->attr]);
+  case OP_GIVEN: {
+    Type t = type_scalar(DT_BOOL);
+    Value *v = &e->tensor[n->tensor];
+    return ir_op(b, OP_GIVEN, v, 1, NULL, 0, &t, 1, 0)->res[0];
+  }
+  case OP_LOAD: return emit_load(e, n->tensor, n->arg, n->n);
+  default: return 0;
+  }
+}
+
+// ---------------------------------------------------------------- sums
+static uint64_t axes_of(const Emit *e, Value v) {
+  const Type *t = ir_type(e->b.fn, v);
+  uint64_t all = 0;
+  for (uint32_t i = 0; i < e->g->axes.n; i++)
+    if ((e->used & grad_bit(i)) && type_has_axis(t, e->at[i]))
+      all |= grad_bit(i);
+  return all;
+}
+
+// v, made to vary with these axes.
+static Value widen(Emit *e, Value v, uint64_t axes) {
+  Builder *b = &e->b;
+  DType t = ir_type(b->fn, v)->dtype;
+  uint64_t lacks = axes & ~axes_of(e, v);
+  for (uint32_t i = 0; i < e->g->axes.n; i++) {
+    if (!(lacks & grad_bit(i))) continue;
+    Value x = ir_cast(b, t, ir_index(b, e->at[i]));
+    v = ir_2(b, OP_ADD, v, ir_2(b, OP_MUL, ir_const_f(b, t, 0), x));
+  }
+  return v;
+}
+
+static bool is_key(const Emit *e, uint32_t axis) {
+  return e->b.fn->axes.at[e->at[axis]].role == AX_KEY;
+}
+
+// The axes to sum, one by one: vectors, then keys from the innermost.
+static uint32_t order_of(const Emit *e, uint64_t over, uint32_t *out) {
+  uint32_t n = 0;
+  for (int keys = 0; keys < 2; keys++)
+    for (uint32_t i = e->g->axes.n; i-- > 0;)
+      if ((over & grad_bit(i)) && is_key(e, i) == keys) out[n++] = i;
+  return n;
+}
+
+static bool is_narrow(DType t) {
+  return t == DT_BF16 || t == DT_F16;
+}
+
+// A computed operand beside one of 16 bits is rounded to that, as in the
+// program.
+static Value dot(Emit *e, Value x, Value y, uint32_t axis) {
+  Builder *b = &e->b;
+  DType tx = ir_type(b->fn, x)->dtype, ty = ir_type(b->fn, y)->dtype;
+  if (is_narrow(tx) && ty == DT_F32) y = ir_cast(b, tx, y);
+  if (is_narrow(ty) && tx == DT_F32) x = ir_cast(b, ty, x);
+  uint64_t both = axes_of(e, x) | axes_of(e, y), domain = e->need[axis];
+  bool key = is_key(e, axis);
+  if (key && (domain & ~axes_of(e, x)) && !(domain & ~axes_of(e, y))) {
+    Value swap = x;
+    x = y, y = swap;
+  }
+  if (key && (domain & both & ~axes_of(e, x))) x = widen(e, x, domain & both);
+  return ir_dot(b, x, y, &e->at[axis], 1);
+}
+
+static bool varies(const Emit *e, Value v, uint32_t axis) {
+  return type_has_axis(ir_type(e->b.fn, v), e->at[axis]);
+}
+
+static Value emit_sum(Emit *e, const GradNode *n) {
+  Grad *g = e->g;
+  uint32_t over[64], count = order_of(e, n->over, over), done = 0;
+  const GradNode p = *grad_at(g, n->arg[0]);
+  Value v = 0;
+  if (n->attr == RK_SUM && p.code == OP_MUL && !e->memo[n->arg[0]]) {
+    Value x = emit(e, p.arg[0]), y = emit(e, p.arg[1]);
+    if (varies(e, x, over[0]) && varies(e, y, over[0]))
+      v = dot(e, x, y, over[0]), done = 1;
+  }
+  if (!v) v = as_float(e, emit(e, n->arg[0]), n->dtype);
+  for (uint32_t i = done; i < count; i++) {
+    uint64_t axes = grad_bit(over[i]);
+    if (is_key(e, over[i])) axes |= e->need[over[i]] & e->used;
+    v = widen(e, v, axes);
+    v = ir_reduce(&e->b, (RKind)n->attr, v, &e->at[over[i]], 1);
+  }
+  return v;
+}
+
+// ---------------------------------------------------------------- nodes
+static bool stores(const Emit *e, uint32_t tensor) {
+  for (uint32_t i = 0; e->k && i < e->k->n; i++)
+    if (e->k->store[i].tensor == tensor &&
+        e->g->tensors.at[tensor].from == GF_MADE)
+      return true;
+  return false;
+}
+
+static Value emit_read(Emit *e, const GradRead *r) {
+  Grad *g = e->g;
+  const GradTensor t = g->tensors.at[r->tensor];
+  Gid index[8];
+  Dim shape[8];
+  uint32_t n = grad_coordinates(g, grad_at(g, r->node)->axes, index, shape);
+  Value v = emit_load(e, r->tensor, index, n);
+  bool row = !(grad_at(g, r->node)->axes & grad_role(g, AX_VEC));
+  return t.from == GF_OUTPUT && row ? ir_1(&e->b, OP_REF, v) : v;
+}
+
+static Value emit(Emit *e, Gid x) {
+  Grad *g = e->g;
+  if (e->memo[x]) return e->memo[x];
+  for (uint32_t i = 0; e->k && i < g->reads.n; i++)
+    if (g->reads.at[i].node == x && !stores(e, g->reads.at[i].tensor))
+      return e->memo[x] = emit_read(e, &g->reads.at[i]);
+  const GradNode n = *grad_at(g, x);
+  Value v = emit_leaf(e, &n);
+  if (!v) v = n.code == OP_REDUCE ? emit_sum(e, &n) : emit_op(e, &n);
+  return e->memo[x] = v;
+}
+
+static Emit emitter(Grad *g, const GradKernel *k, Func *f) {
+  Emit e = {.g = g, .k = k};
+  e.b = (Builder){.fn = f, .region = f->body, .span = g->f->span};
+  e.memo = NEWN(g->arena, Value, g->nodes.n + 4096);
+  e.tensor = NEWN(g->arena, Value, g->tensors.n);
+  return e;
+}
+
+// ---------------------------------------------------------------- the program
+// The program stores what its gradient reads of it.
+void grad_save(Grad *g) {
+  Emit e = emitter(g, NULL, g->f);
+  memcpy(e.memo, g->of, g->forward * sizeof *g->of);
+  for (uint32_t i = 0; i < g->axes.n; i++) {
+    e.at[i] = g->axes.at[i].of;
+    if (!g->axes.at[i].inner) e.used |= grad_bit(i);
+  }
+  for (uint32_t i = 1; i < g->tensors.n; i++)
+    if (g->tensors.at[i].param) e.tensor[i] = g->tensors.at[i].param;
+  for (uint32_t i = 0; i < g->reads.n; i++) {
+    const GradRead r = g->reads.at[i];
+    const GradTensor t = g->tensors.at[r.tensor];
+    if (t.from != GF_SAVED) continue;
+    Value out = ir_param(g->f, t.name, PR_OUT, t.type), at[8];
+    Value v = ir_1(&e.b, OP_REF, as_float(&e, emit(&e, r.node), DT_F32));
+    const Type *type = ir_type(g->f, v);
+    for (uint32_t k = 0; k < type->n; k++)
+      at[k] = ir_index(&e.b, type->axis[k]);
+    ir_store(&e.b, out, v, at, type->n);
+  }
+}
+
+// ---------------------------------------------------------------- parameters
+static Type gradient_type(const GradTensor *t) {
+  Type type = t->type;
+  if (dtype_size(type.dtype) == 1) type.dtype = DT_BF16;
+  return type;
+}
+
+static void put_param(Emit *e, uint32_t tensor) {
+  const GradTensor *t = &e->g->tensors.at[tensor];
+  ParamRole r = t->from == GF_MADE          ? PR_SHARED
+                : t->type.kind != TK_TENSOR ? PR_SCALAR
+                                            : PR_IN;
+  e->tensor[tensor] = ir_param(e->b.fn, t->name, r, t->type);
+}
+
+static void put_params(Emit *e, GradFrom from) {
+  for (uint32_t i = 1; i < e->g->tensors.n; i++)
+    if (e->g->tensors.at[i].from == from && e->g->tensors.at[i].read)
+      put_param(e, i);
+}
+
+// All phases have the same; out: the gradients, by tensor.
+static void parameters(Emit *e, Value *out) {
+  Grad *g = e->g;
+  put_params(e, GF_INPUT);
+  put_params(e, GF_OUTPUT);
+  put_params(e, GF_SAVED);
+  put_params(e, GF_COTANGENT);
+  for (uint32_t i = 1; i < g->tensors.n; i++) {
+    const GradTensor *t = &g->tensors.at[i];
+    if (!t->wanted) continue;
+    const char *name = arena_printf(g->m->arena, "g_%s", t->name);
+    out[i] = ir_param(e->b.fn, intern(&g->cx->names, name), PR_OUT,
+                      gradient_type(t));
+  }
+  put_params(e, GF_MADE);
+}
+
+// ---------------------------------------------------------------- axes
+static void touch(Emit *e, Gid x) {
+  Grad *g = e->g;
+  if (e->memo[x]) return;
+  e->memo[x] = 1;
+  const GradNode *n = grad_at(g, x);
+  e->used |= n->axes;
+  for (uint32_t i = 0; i < g->reads.n; i++)
+    if (g->reads.at[i].node == x && !stores(e, g->reads.at[i].tensor)) return;
+  e->used |= n->over | n->points;
+  for (uint32_t i = 0; i < n->n; i++) touch(e, grad_at(g, x)->arg[i]);
+}
+
+static void put_axes(Emit *e) {
+  Grad *g = e->g;
+  static const AxisRole roles[] = {AX_PAR, AX_KEY, AX_VEC};
+  for (uint32_t i = 0; i < e->k->n; i++) {
+    touch(e, e->k->store[i].v);
+    for (uint32_t j = 0; j < e->k->store[i].n; j++)
+      touch(e, e->k->store[i].index[j]);
+  }
+  memset(e->memo, 0, g->nodes.n * sizeof *e->memo);
+  for (uint32_t r = 0; r < 3; r++)
+    for (uint32_t i = 0; i < g->axes.n; i++) {
+      const Axis *a = &g->axes.at[i].axis;
+      bool vec = a->role == AX_VEC, outer = e->k->outer & grad_bit(i);
+      AxisRole is = vec ? AX_VEC : outer ? AX_PAR : AX_KEY;
+      if ((e->used & grad_bit(i)) && is == roles[r])
+        e->at[i] = ir_axis(e->b.fn, a->name, is, a->extent);
+    }
+}
+
+// ---------------------------------------------------------------- domains
+static void put_condition(Emit *e, Gid c, uint32_t of) {
+  Grad *g = e->g;
+  const GradNode n = *grad_at(g, c);
+  if (n.code == OP_AND) {
+    put_condition(e, n.arg[0], of);
+    put_condition(e, n.arg[1], of);
+    return;
+  }
+  if (n.axes & ~e->used) return;
+  uint32_t to = of;
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if ((n.axes & grad_bit(i)) && is_key(e, i)) to = i;
+  Value v = emit(e, c);
+  IrAttr axis = attr_i(AT_AXIS, e->at[to]);
+  ir_op(&e->b, OP_DOMAIN, &v, 1, &axis, 1, NULL, 0, 0);
+  e->need[to] |= n.axes;
+}
+
+static void put_domains(Emit *e) {
+  Grad *g = e->g;
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if (g->domain[i] && (e->used & grad_bit(i)))
+      put_condition(e, g->domain[i], i);
+}
+
+// ---------------------------------------------------------------- all
+static void write_kernel(Grad *g, const GradKernel *k, const char *name) {
+  Func *f = ir_func(g->m, FK_PROGRAM, name);
+  f->span = g->f->span;
+  Emit e = emitter(g, k, f);
+  Value *out = NEWN(g->arena, Value, g->tensors.n);
+  parameters(&e, out);
+  put_axes(&e);
+  put_domains(&e);
+  for (uint32_t i = 0; i < k->n; i++) {
+    const GradStore *s = &k->store[i];
+    Value t = out[s->tensor] ? out[s->tensor] : e.tensor[s->tensor], at[8];
+    if (g->tensors.at[s->tensor].from == GF_MADE) t = e.tensor[s->tensor];
+    Value v = as_float(&e, emit(&e, s->v), ir_type(f, t)->dtype);
+    for (uint32_t j = 0; j < s->n; j++) at[j] = emit(&e, s->index[j]);
+    ir_store(&e.b, t, v, at, s->n);
+  }
+}
+
+void grad_write(Grad *g) {
+  const char *p = arena_printf(g->m->arena, "%s_grad", g->f->name);
+  for (uint32_t i = 0; i < g->nkernels; i++) {
+    bool last = i + 1 == g->nkernels;
+    const char *name =
+        last ? p : arena_printf(g->m->arena, "%s.%s", p, g->kernel[i].name);
+    write_kernel(g, &g->kernel[i], intern(&g->cx->names, name));
+  }
+}

@@ -1,0 +1,241 @@
+// grad, part 1: the graph. Equal nodes are made once; zeros, ones and signs are
+// folded as nodes are made.
+#include "passes/attn/grad.h"
+
+#include <assert.h>
+
+uint64_t grad_role(const Grad *g, AxisRole r) {
+  uint64_t all = 0;
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if (g->axes.at[i].axis.role == r) all |= grad_bit(i);
+  return all;
+}
+
+// ---------------------------------------------------------------- nodes
+typedef struct NodeKey {
+  uint64_t code, dtype, axes, over, points, attr, tensor, value, n;
+} NodeKey;
+
+static uint64_t hash_of(const GradNode *n, const Gid *args, uint64_t seed) {
+  NodeKey k = {n->code,           n->dtype,  n->axes, n->over, n->points,
+               (uint64_t)n->attr, n->tensor, 0,       n->n};
+  memcpy(&k.value, &n->value, sizeof k.value);
+  return map_hash(args, n->n * sizeof *args, map_hash(&k, sizeof k, seed));
+}
+
+static bool same(const GradNode *a, const GradNode *b, const Gid *args) {
+  return a->code == b->code && a->dtype == b->dtype && a->axes == b->axes &&
+         a->over == b->over && a->points == b->points && a->attr == b->attr &&
+         a->tensor == b->tensor && a->n == b->n &&
+         memcmp(&a->value, &b->value, sizeof a->value) == 0 &&
+         (!a->n || memcmp(a->arg, args, a->n * sizeof *args) == 0);
+}
+
+Gid grad_put(Grad *g, GradNode n, const Gid *args) {
+  uint64_t known;
+  for (uint64_t seed = 0;; seed++) {
+    uint64_t h = hash_of(&n, args, seed);
+    if (!map_get(&g->index, h, &known)) {
+      n.arg = NEWN(g->arena, Gid, n.n + 1);
+      if (n.n) memcpy(n.arg, args, n.n * sizeof *args);
+      vec_push(g->arena, &g->nodes, n);
+      map_put(&g->index, h, g->nodes.n - 1);
+      return g->nodes.n - 1;
+    }
+    if (same(grad_at(g, (Gid)known), &n, args)) return (Gid)known;
+  }
+}
+
+uint32_t grad_tensor(Grad *g, GradTensor t) {
+  vec_push(g->arena, &g->tensors, t);
+  return g->tensors.n - 1;
+}
+
+// ---------------------------------------------------------------- leaves
+Gid grad_num(Grad *g, double v) {
+  return grad_put(g, (GradNode){.code = OP_CONST, .dtype = DT_F32, .value = v},
+                  NULL);
+}
+
+Gid grad_int(Grad *g, int64_t v) {
+  return grad_put(g, (GradNode){.code = OP_CONST, .dtype = DT_I64, .attr = v},
+                  NULL);
+}
+
+Gid grad_index(Grad *g, uint32_t axis) {
+  return grad_put(g,
+                  (GradNode){.code = OP_INDEX,
+                             .dtype = DT_I64,
+                             .axes = grad_bit(axis),
+                             .attr = axis},
+                  NULL);
+}
+
+static uint64_t axes_of(const Grad *g, const Gid *args, uint32_t n) {
+  uint64_t all = 0;
+  for (uint32_t i = 0; i < n; i++) all |= grad_at(g, args[i])->axes;
+  return all;
+}
+
+Gid grad_load(Grad *g, uint32_t tensor, const Gid *index, uint32_t n) {
+  return grad_put(g,
+                  (GradNode){.code = OP_LOAD,
+                             .dtype = g->tensors.at[tensor].type.dtype,
+                             .axes = axes_of(g, index, n),
+                             .tensor = tensor,
+                             .n = n},
+                  index);
+}
+
+bool grad_is_number(const Grad *g, Gid x, double v) {
+  const GradNode *n = grad_at(g, x);
+  return n->code == OP_CONST && dtype_is_float(n->dtype) && n->value == v;
+}
+
+// ---------------------------------------------------------------- operations
+static bool is_float(const Grad *g, Gid x) {
+  return dtype_is_float(grad_at(g, x)->dtype);
+}
+
+static DType wide(const Grad *g, const Gid *args, uint32_t n) {
+  DType t = grad_at(g, args[0])->dtype;
+  for (uint32_t i = 0; i < n; i++) {
+    DType a = grad_at(g, args[i])->dtype;
+    if (dtype_is_float(a) && !dtype_is_float(t)) t = a;
+    if (a == DT_F64) return DT_F64;
+  }
+  return dtype_is_float(t) ? DT_F32 : DT_I64;
+}
+
+// The value of x op y for what is left as it is, else 0.
+static Gid fold_mul(Grad *g, Gid x, Gid y) {
+  for (uint32_t i = 0; i < 2; i++) {
+    Gid a = i ? y : x, b = i ? x : y;
+    if (grad_is_number(g, a, 0)) return grad_num(g, 0);
+    if (grad_is_number(g, a, 1)) return b;
+    if (grad_is_number(g, a, -1)) return grad_1(g, OP_NEG, b);
+  }
+  const GradNode *a = grad_at(g, x), *b = grad_at(g, y);
+  if (a->code == OP_CONST && b->code == OP_CONST)
+    return grad_num(g, a->value * b->value);
+  if (a->code == OP_NEG)
+    return grad_1(g, OP_NEG, grad_2(g, OP_MUL, a->arg[0], y));
+  if (b->code == OP_NEG)
+    return grad_1(g, OP_NEG, grad_2(g, OP_MUL, x, b->arg[0]));
+  return 0;
+}
+
+static Gid fold_add(Grad *g, Gid x, Gid y) {
+  if (grad_is_number(g, x, 0)) return y;
+  if (grad_is_number(g, y, 0)) return x;
+  const GradNode *a = grad_at(g, x), *b = grad_at(g, y);
+  if (b->code == OP_NEG) return grad_2(g, OP_SUB, x, b->arg[0]);
+  if (a->code == OP_NEG) return grad_2(g, OP_SUB, y, a->arg[0]);
+  return 0;
+}
+
+static Gid fold_sub(Grad *g, Gid x, Gid y) {
+  const GradNode *b = grad_at(g, y);
+  if (grad_is_number(g, y, 0)) return x;
+  if (x == y) return grad_num(g, 0);
+  if (grad_is_number(g, x, 0)) return grad_1(g, OP_NEG, y);
+  if (b->code == OP_NEG) return grad_2(g, OP_ADD, x, b->arg[0]);
+  return 0;
+}
+
+static Gid fold_neg(Grad *g, Gid x) {
+  const GradNode *a = grad_at(g, x);
+  if (a->code == OP_NEG) return a->arg[0];
+  if (a->code == OP_CONST) return grad_num(g, -a->value);
+  if (a->code == OP_SUB) return grad_2(g, OP_SUB, a->arg[1], a->arg[0]);
+  return 0;
+}
+
+static Gid fold(Grad *g, OpCode c, const Gid *a) {
+  switch (c) {
+  case OP_ADD: return fold_add(g, a[0], a[1]);
+  case OP_SUB: return fold_sub(g, a[0], a[1]);
+  case OP_MUL: return fold_mul(g, a[0], a[1]);
+  case OP_NEG: return fold_neg(g, a[0]);
+  case OP_DIV:
+  case OP_DIVK:
+    if (grad_is_number(g, a[0], 0)) return a[0];
+    return grad_is_number(g, a[1], 1) ? a[0] : 0;
+  case OP_SELECT: return a[1] == a[2] ? a[1] : 0;
+  default: return 0;
+  }
+}
+
+Gid grad_op(Grad *g, OpCode c, const Gid *args, uint32_t n) {
+  bool boolean = op_info(c)->infer == INF_BOOL, sel = c == OP_SELECT;
+  Gid known = is_float(g, args[n - 1]) ? fold(g, c, args) : 0;
+  Gid turned[2];
+  if (known) return known;
+  if (n == 2 && (op_info(c)->flags & OPF_COMM) && args[0] > args[1]) {
+    turned[0] = args[1], turned[1] = args[0];
+    args = turned;
+  }
+  GradNode x = {.code = c,
+                .dtype = boolean ? DT_BOOL : wide(g, args + sel, n - sel),
+                .axes = axes_of(g, args, n),
+                .n = n};
+  return grad_put(g, x, args);
+}
+
+Gid grad_1(Grad *g, OpCode c, Gid x) {
+  return grad_op(g, c, &x, 1);
+}
+
+Gid grad_2(Grad *g, OpCode c, Gid x, Gid y) {
+  return grad_op(g, c, (Gid[]){x, y}, 2);
+}
+
+Gid grad_3(Grad *g, OpCode c, Gid x, Gid y, Gid z) {
+  return grad_op(g, c, (Gid[]){x, y, z}, 3);
+}
+
+Gid grad_ratio(Grad *g, Gid x, Gid y) {
+  return grad_op(g, OP_DIVK, (Gid[]){x, y}, 2);
+}
+
+// The factors of x as three products: what does not vary with `over`, what is
+// no vector, and vectors; 0: there are none.
+static void split(Grad *g, Gid x, uint64_t over, Gid out[3]) {
+  const GradNode n = *grad_at(g, x);
+  if (n.code == OP_NEG) {
+    split(g, n.arg[0], over, out);
+    out[0] = grad_1(g, OP_NEG, out[0] ? out[0] : grad_num(g, 1));
+    return;
+  }
+  if (n.code == OP_MUL) {
+    split(g, n.arg[0], over, out);
+    split(g, n.arg[1], over, out);
+    return;
+  }
+  uint64_t vecs = grad_role(g, AX_VEC) & ~over;
+  Gid *to = &out[!(n.axes & over) ? 0 : n.axes & vecs ? 2 : 1];
+  *to = *to ? grad_2(g, OP_MUL, *to, x) : x;
+}
+
+static Gid reduce(Grad *g, Gid x, uint64_t over, uint64_t points) {
+  GradNode n = {.code = OP_REDUCE,
+                .dtype = grad_at(g, x)->dtype == DT_F64 ? DT_F64 : DT_F32,
+                .axes = points & ~over,
+                .over = over,
+                .points = points,
+                .attr = RK_SUM,
+                .n = 1};
+  return grad_put(g, n, &x);
+}
+
+Gid grad_sum(Grad *g, Gid x, uint64_t over, uint64_t points) {
+  Gid part[3] = {0};
+  if (!over || grad_is_number(g, x, 0)) return x;
+  split(g, x, over, part);
+  Gid in = part[1] && part[2] ? grad_2(g, OP_MUL, part[1], part[2])
+                              : part[1] + part[2];
+  if (!in) return reduce(g, x, over, points);
+  if (!part[0]) return reduce(g, in, over, points);
+  uint64_t lost = grad_at(g, x)->axes & ~grad_at(g, in)->axes;
+  return grad_2(g, OP_MUL, part[0], reduce(g, in, over, points & ~lost));
+}

@@ -1,0 +1,307 @@
+// grad, part 2: a program as a graph. Axes that it uses in groups, `h // r`,
+// become two, so that what the heads of a group have in common (their keys) is
+// differentiated once for the group and not for each head.
+#include "passes/attn/grad.h"
+#include "passes/support/groups.h"
+
+typedef struct Import {
+  Grad *g;
+  uint32_t tensor[64];  // by parameter
+} Import;
+
+// ---------------------------------------------------------------- axes
+// x of max(1, x), as sizes of groups are written.
+static Dim at_least_one(const DimTab *d, Dim x) {
+  const DimExpr *e = &d->exprs.at[x];
+  if (e->op != DIM_MAX) return x;
+  return d->exprs.at[e->a].op == DIM_CONST ? e->b : e->a;
+}
+
+// How many groups of that size an axis has, if it has no other coordinates;
+// else DIM_NONE. Those of H // G heads are the G that tensors have.
+static Dim groups_of(Grad *g, Dim extent, Dim size) {
+  DimTab *d = &g->m->dims;
+  int64_t rest;
+  if (dim_is_const(d, dim_bin(d, DIM_MOD, extent, size), &rest) && !rest)
+    return group_count(d, extent, size);
+  const DimExpr *e = &d->exprs.at[at_least_one(d, size)];
+  bool all = e->op == DIM_FLOORDIV && at_least_one(d, e->a) == extent;
+  return all ? at_least_one(d, e->b) : DIM_NONE;
+}
+
+// The size of the groups of an axis, or DIM_NONE.
+static Dim group_size(Grad *g, uint32_t axis) {
+  Dim found = DIM_NONE, size;
+  uint32_t of;
+  for (Op *op = g->f->body->first; op; op = op->next) {
+    if (op->nres != 1 || !group_of(g->f, op->res[0], &of, &size)) continue;
+    if (of != axis || (found && found != size)) continue;
+    if (groups_of(g, g->f->axes.at[axis].extent, size)) found = size;
+  }
+  return found;
+}
+
+static void put_axis(Grad *g, uint32_t of, const char *suffix, Dim extent) {
+  const Axis *a = &g->f->axes.at[of];
+  const char *name = arena_printf(g->m->arena, "%s%s", a->name, suffix);
+  GradAxis x = {.of = of,
+                .axis = {intern(&g->cx->names, name), a->role, extent}};
+  vec_push(g->arena, &g->axes, x);
+}
+
+static bool import_axes(Grad *g) {
+  for (uint32_t i = 0; i < g->f->axes.n; i++) {
+    Dim e = g->f->axes.at[i].extent, size = group_size(g, i);
+    if (!size) put_axis(g, i, "", e);
+    else {
+      put_axis(g, i, "_g", groups_of(g, e, size));
+      put_axis(g, i, "_j", size);
+      g->axes.at[g->axes.n - 2].inner = size;
+      g->axes.at[g->axes.n - 2].other = g->axes.n - 1;
+    }
+  }
+  return g->axes.n <= 64;
+}
+
+// The first axis of the graph that stands for the program's.
+static uint32_t first_of(const Grad *g, uint32_t of) {
+  uint32_t i = 0;
+  while (g->axes.at[i].of != of) i++;
+  return i;
+}
+
+static uint64_t bits_of(const Grad *g, uint32_t of) {
+  uint64_t all = 0;
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if (g->axes.at[i].of == of) all |= grad_bit(i);
+  return all;
+}
+
+static uint64_t summed_axes(const Grad *g, const IrAttr *a) {
+  uint64_t all = 0;
+  for (uint32_t i = 0; i < a->n; i++) all |= bits_of(g, (uint32_t)a->list[i]);
+  return all;
+}
+
+static Gid dim_node(Grad *g, Dim d) {
+  int64_t v;
+  if (dim_is_const(&g->m->dims, d, &v)) return grad_int(g, v);
+  return grad_put(
+      g, (GradNode){.code = OP_DIM, .dtype = DT_I64, .attr = (int64_t)d}, NULL);
+}
+
+// The coordinate along the program's axis.
+static Gid index_node(Grad *g, uint32_t of) {
+  uint32_t i = first_of(g, of);
+  const GradAxis *a = &g->axes.at[i];
+  Gid x = grad_index(g, i);
+  if (!a->inner) return x;
+  uint32_t other = a->other;
+  x = grad_2(g, OP_MUL, x, dim_node(g, a->inner));
+  return grad_2(g, OP_ADD, x, grad_index(g, other));
+}
+
+uint32_t grad_coordinates(Grad *g, uint64_t axes, Gid *index, Dim *shape) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < g->axes.n; i++) {
+    if (!(axes & grad_bit(i))) continue;
+    uint32_t of = g->axes.at[i].of;
+    bool whole = g->axes.at[i].inner && (axes & grad_bit(g->axes.at[i].other));
+    index[n] = whole ? index_node(g, of) : grad_index(g, i);
+    shape[n++] = whole ? g->f->axes.at[of].extent : g->axes.at[i].axis.extent;
+    if (whole) axes &= ~grad_bit(g->axes.at[i].other);
+  }
+  return n;
+}
+
+// ---------------------------------------------------------------- ops
+static Gid node_of(Import *m, Value v) {
+  Grad *g = m->g;
+  if (g->node[v]) return g->node[v];
+  for (uint32_t i = 0; i < g->f->params.n; i++)
+    if (g->f->params.at[i].v == v)
+      g->node[v] = grad_load(g, m->tensor[i], NULL, 0);
+  return g->node[v];
+}
+
+static uint32_t tensor_of(const Import *m, Value v) {
+  const Func *f = m->g->f;
+  for (uint32_t i = 0; i < f->params.n; i++)
+    if (f->params.at[i].v == v) return m->tensor[i];
+  return 0;
+}
+
+static uint64_t domain_axes(const Grad *g, uint64_t keys) {
+  uint64_t all = keys;
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if ((keys & grad_bit(i)) && g->domain[i])
+      all |= grad_at(g, g->domain[i])->axes;
+  return all;
+}
+
+static bool refuse(const Import *m, const Op *op, const char *what) {
+  Span at = grad_span(m->g, op->span);
+  diag_add(m->g->cx, DIAG_grad_through, at, what, m->g->f->name);
+  return false;
+}
+
+static bool import_reduce(Import *m, const Op *op, const Gid *a, GradNode *n) {
+  Grad *g = m->g;
+  n->over = summed_axes(g, ir_attr(op, AT_OVER));
+  n->attr = op->code == OP_DOT ? RK_SUM : ir_attr_i(op, AT_KIND, RK_SUM);
+  n->n = 1;
+  n->code = OP_REDUCE;
+  Gid x = a[0];
+  if (op->code == OP_DOT) {
+    // the exact product
+    GradNode p = {.code = OP_MUL, .dtype = n->dtype, .n = 2};
+    Gid turned[2] = {a[a[0] > a[1]], a[a[0] <= a[1]]};
+    p.axes = grad_at(g, a[0])->axes | grad_at(g, a[1])->axes;
+    x = grad_put(g, p, turned);
+  }
+  n->points = grad_at(g, x)->axes | domain_axes(g, n->over);
+  n->axes = n->points & ~n->over;
+  g->node[op->res[0]] = grad_put(g, *n, &x);
+  return true;
+}
+
+static bool import_store(Import *m, const Op *op) {
+  Grad *g = m->g;
+  GradStore s = {.tensor = tensor_of(m, op->args[0]),
+                 .v = node_of(m, op->args[1]),
+                 .span = op->span};
+  if (ir_attr_i(op, AT_MASKED, 0)) return refuse(m, op, "a masked store");
+  if (g->f->params.n && g->tensors.at[s.tensor].from != GF_OUTPUT)
+    return refuse(m, op, "an `inout` tensor");
+  for (uint32_t i = 2; i < op->nargs; i++)
+    s.index[s.n++] = node_of(m, op->args[i]);
+  vec_push(g->arena, &g->outs, s);
+  return true;
+}
+
+static void import_domain(Import *m, const Op *op) {
+  Grad *g = m->g;
+  uint32_t axis = first_of(g, (uint32_t)ir_attr_i(op, AT_AXIS, 0));
+  Gid c = node_of(m, op->args[0]);
+  if (g->domain[axis]) c = grad_2(g, OP_AND, g->domain[axis], c);
+  g->domain[axis] = c;
+}
+
+// `h // r` of the axis that was split.
+static Gid group_node(Grad *g, Value v) {
+  uint32_t of;
+  Dim size;
+  if (!group_of(g->f, v, &of, &size)) return 0;
+  uint32_t i = first_of(g, of);
+  return g->axes.at[i].inner == size ? grad_index(g, i) : 0;
+}
+
+static bool import_other(Import *m, const Op *op, const Gid *a, GradNode *n) {
+  Grad *g = m->g;
+  Gid *to = &g->node[op->res[0]], turned[2];
+  uint32_t first = op->code == OP_LOAD;
+  if (op->code == OP_GIVEN) n->tensor = tensor_of(m, op->args[0]), n->n = 0;
+  if (op->code == OP_INDEX)
+    return (*to = index_node(g, (uint32_t)ir_attr_i(op, AT_AXIS, 0))) != 0;
+  if (op->code == OP_DIM)
+    return (*to = dim_node(g, (Dim)ir_attr_i(op, AT_DIM, 0))) != 0;
+  if (op->code == OP_CONST) {
+    const IrAttr *v = ir_attr(op, AT_VALUE);
+    if (v) n->value = v->f;
+    else n->attr = ir_attr_i(op, AT_IVALUE, 0);
+  }
+  if (op->code == OP_DIVK)
+    n->over = bits_of(g, (uint32_t)ir_attr_i(op, AT_AXIS, 0));
+  if (op->code == OP_LOAD) n->tensor = tensor_of(m, op->args[0]), n->n--;
+  if (op->code == OP_SCAN) return refuse(m, op, "a running sum");
+  for (uint32_t i = 0; i < n->n; i++) n->axes |= grad_at(g, a[i])->axes;
+  if (n->n == 2 && !first && (op_info(op->code)->flags & OPF_COMM) &&
+      a[0] > a[1]) {
+    turned[0] = a[1], turned[1] = a[0];
+    a = turned;
+  }
+  Gid group = op->code == OP_FLOORDIV ? group_node(g, op->res[0]) : 0;
+  *to = group ? group : grad_put(g, *n, a);
+  return true;
+}
+
+static bool known(const Op *op) {
+  switch (op->code) {
+  case OP_CONST:
+  case OP_DIM:
+  case OP_GIVEN:
+  case OP_INDEX:
+  case OP_LOAD:
+  case OP_SCAN: return true;
+  default: return (op_info(op->code)->flags & OPF_ELEM) && op->nres == 1;
+  }
+}
+
+static bool import_op(Import *m, const Op *op) {
+  Grad *g = m->g;
+  Gid a[10] = {0};
+  uint32_t first = op->code == OP_LOAD || op->code == OP_GIVEN;
+  if (op->code == OP_DOMAIN) return import_domain(m, op), true;
+  if (op->code == OP_ASSUME) return true;
+  if (op->code == OP_STORE) return import_store(m, op);
+  bool sum = op->code == OP_REDUCE || op->code == OP_DOT;
+  if (op->nregions || (!sum && !known(op))) {
+    bool recurrent = op->code == OP_RECUR;
+    if (!recurrent) return refuse(m, op, op_info(op->code)->name);
+    diag_add(g->cx, DIAG_grad_recurrent, op->span, g->f->name);
+    return false;
+  }
+  for (uint32_t i = first; i < op->nargs; i++)
+    a[i - first] = node_of(m, op->args[i]);
+  GradNode n = {.code = op->code,
+                .dtype = ir_type(g->f, op->res[0])->dtype,
+                .hint = ir_info(g->f, op->res[0])->hint,
+                .n = op->nargs,
+                .span = op->span};
+  if (!(sum ? import_reduce : import_other)(m, op, a, &n)) return false;
+  Gid x = g->node[op->res[0]];
+  while (g->nodes.n >= 1 && x >= g->forward) g->forward = x + 1;
+  return true;
+}
+
+// ---------------------------------------------------------------- all
+static bool named(const char *list, const char *name) {
+  size_t n = strlen(name);
+  for (const char *p = list; p && *p; p += strcspn(p, ","), p += *p == ',')
+    if (strncmp(p, name, n) == 0 && (!p[n] || p[n] == ',')) return true;
+  return false;
+}
+
+static bool import_params(Import *m) {
+  Grad *g = m->g;
+  if (g->f->params.n > 64) return false;
+  for (uint32_t i = 0; i < g->f->params.n; i++) {
+    const FuncParam *p = &g->f->params.at[i];
+    GradTensor t = {.name = ir_info(g->f, p->v)->hint,
+                    .from = p->role == PR_OUT ? GF_OUTPUT : GF_INPUT,
+                    .type = *ir_type(g->f, p->v),
+                    .param = p->v};
+    bool in = p->role == PR_IN || p->role == PR_SCALAR;
+    t.wanted = in && !p->nograd && dtype_is_float(t.type.dtype) &&
+               (!g->opt->grad || named(g->opt->grad, t.name));
+    t.read = t.from == GF_INPUT;
+    m->tensor[i] = grad_tensor(g, t);
+    if (p->role == PR_INOUT) {
+      diag_add(g->cx, DIAG_grad_inout, g->f->span, t.name);
+      return false;
+    }
+  }
+  return true;
+}
+
+bool grad_import(Grad *g) {
+  Import m = {.g = g};
+  if (!import_axes(g) || !import_params(&m)) return false;
+  for (const Op *op = g->f->body->first; op; op = op->next)
+    if (!import_op(&m, op)) return false;
+  g->forward = g->nodes.n;
+  g->of = NEWN(g->arena, Value, g->forward);
+  for (Value v = 1; v < g->f->values.n; v++)
+    if (g->node[v] && !g->of[g->node[v]]) g->of[g->node[v]] = v;
+  return true;
+}

@@ -1,0 +1,183 @@
+// grad, part 4: reverse mode on the graph. Each node, from the last to the
+// first, hands its adjoint to its operands, by the derivatives of ops.def; what
+// an operand does not vary with is summed, over the points of the domains.
+#include "ir/facts.h"
+#include "ir/formula.h"
+#include "passes/attn/grad.h"
+#include "passes/support/probe.h"
+
+typedef struct Reverse {
+  Grad *g;
+  uint64_t keys;
+} Reverse;
+
+// ---------------------------------------------------------------- activity
+static bool carries(const Grad *g, const GradNode *n) {
+  if (!dtype_is_float(n->dtype)) return false;
+  if (n->code == OP_STOP_GRAD || n->code == OP_FLOOR) return false;
+  if (n->code == OP_LOAD) return g->tensors.at[n->tensor].wanted;
+  for (uint32_t i = 0; i < n->n; i++)
+    if (g->active[n->arg[i]]) return true;
+  return false;
+}
+
+static void find_active(Grad *g) {
+  g->active = NEWN(g->arena, bool, g->forward);
+  for (Gid x = 1; x < g->forward; x++) g->active[x] = carries(g, grad_at(g, x));
+}
+
+// ---------------------------------------------------------------- sums
+// c, a function of these points, flows to x.
+static void give(Reverse *r, Gid x, Gid c, uint64_t points) {
+  Grad *g = r->g;
+  if (!g->active[x] || grad_is_number(g, c, 0)) return;
+  uint64_t over = points & ~grad_at(g, x)->axes, keys = over & r->keys;
+  Gid y = keys ? grad_rewrite(g, c, keys, points) : 0;
+  if (y) {
+    c = y;
+    over &= ~keys, points &= ~keys;
+  }
+  c = grad_sum(g, c, over, points);
+  g->adjoint[x] = g->adjoint[x] ? grad_2(g, OP_ADD, g->adjoint[x], c) : c;
+}
+
+// ---------------------------------------------------------------- rules
+static uint32_t read_number(void *data, double v) {
+  return grad_num(data, v);
+}
+
+static uint32_t read_op(void *data, OpCode c, const uint32_t *args,
+                        uint32_t n) {
+  return grad_op(data, c, args, n);
+}
+
+static bool refuse(Reverse *r, const GradNode *n, const char *what) {
+  Span at = grad_span(r->g, n->span);
+  diag_add(r->g->cx, DIAG_grad_through, at, what, r->g->f->name);
+  return false;
+}
+
+// By the row of ops.def: one derivative for each operand.
+static bool rule_elementwise(Reverse *r, Gid x, const GradNode *n, Gid a) {
+  Grad *g = r->g;
+  const char *text = op_facts(n->code)->grad;
+  if (!text) return refuse(r, n, op_info(n->code)->name);
+  FormulaTo to = {g, read_number, read_op};
+  Gid args[3] = {0}, d[FORMULA_RESULTS];
+  for (uint32_t i = 0; i < n->n; i++) args[i] = n->arg[i];
+  uint32_t count = formula_read(text, &to, args, x, d);
+  for (uint32_t i = 0; i < count; i++)
+    if (g->active[n->arg[i]])
+      give(r, n->arg[i], grad_2(g, OP_MUL, a, d[i]), n->axes);
+  return true;
+}
+
+static void rule_mul(Reverse *r, const GradNode *n, Gid a) {
+  Grad *g = r->g;
+  for (uint32_t i = 0; i < 2; i++)
+    if (g->active[n->arg[i]]) {
+      Gid other = grad_factored(g, n->arg[!i]);
+      give(r, n->arg[i], grad_2(g, OP_MUL, a, other), n->axes);
+    }
+}
+
+static void rule_div(Reverse *r, Gid x, const GradNode *n, Gid a) {
+  Grad *g = r->g;
+  Gid b = n->arg[1];
+  Gid q = n->code == OP_DIV ? grad_2(g, OP_DIV, a, b) : grad_ratio(g, a, b);
+  give(r, n->arg[0], q, n->axes);
+  if (!g->active[b]) return;
+  Gid y = grad_2(g, OP_MUL, a, x);
+  q = n->code == OP_DIV ? grad_2(g, OP_DIV, y, b) : grad_ratio(g, y, b);
+  give(r, b, grad_1(g, OP_NEG, q), n->axes);
+}
+
+static void rule_select(Reverse *r, const GradNode *n, Gid a) {
+  Grad *g = r->g;
+  Gid zero = grad_num(g, 0);
+  give(r, n->arg[1], grad_3(g, OP_SELECT, n->arg[0], a, zero), n->axes);
+  give(r, n->arg[2], grad_3(g, OP_SELECT, n->arg[0], zero, a), n->axes);
+}
+
+// ---------------------------------------------------------------- reductions
+// Does no output depend on x, as no softmax does on its maximum?
+static bool is_gauge(Grad *g, Gid x) {
+  uint32_t seen = 0;
+  for (uint32_t i = 0; i < PROBE_TRIALS; i++) {
+    Probe a, b;
+    double by = probe_pair(&a, &b, g->f, g->arena, i);
+    probe_put(&b.shift, g->of[x], by);
+    if (!probe_same(&a, &b, g->f->body)) return false;
+    seen += a.compared > 0;
+  }
+  return seen >= PROBE_TRIALS / 2;
+}
+
+// All that are largest get an equal part.
+static void rule_extreme(Reverse *r, Gid x, const GradNode *n, Gid a) {
+  Grad *g = r->g;
+  Gid y = n->arg[0], hit = grad_2(g, OP_EQ, y, x);
+  Gid one = grad_3(g, OP_SELECT, hit, grad_num(g, 1), grad_num(g, 0));
+  Gid count = grad_sum(g, one, n->over, n->points);
+  give(r, y, grad_2(g, OP_MUL, one, grad_ratio(g, a, count)), n->points);
+}
+
+static bool rule_reduce(Reverse *r, Gid x, const GradNode *n, Gid a) {
+  bool extreme = n->attr == RK_MAX || n->attr == RK_MIN;
+  if (n->attr == RK_SUM) give(r, n->arg[0], a, n->points);
+  else if (extreme && is_gauge(r->g, x)) return true;
+  else if (extreme) rule_extreme(r, x, n, a);
+  else
+    return refuse(r, n,
+                  arena_printf(&r->g->cx->session, "`%s`",
+                               rkind_name((RKind)n->attr)));
+  return true;
+}
+
+static void rule_load(Reverse *r, const GradNode *n, Gid a) {
+  Grad *g = r->g;
+  GradStore s = {.tensor = n->tensor, .v = a, .n = n->n, .span = n->span};
+  for (uint32_t i = 0; i < n->n; i++) s.index[i] = n->arg[i];
+  vec_push(g->arena, &g->grads, s);
+}
+
+static bool rule(Reverse *r, Gid x) {
+  const GradNode n = *grad_at(r->g, x);
+  Gid a = grad_factored(r->g, r->g->adjoint[x]);
+  switch (n.code) {
+  case OP_LOAD: return rule_load(r, &n, a), true;
+  case OP_MUL: return rule_mul(r, &n, a), true;
+  case OP_DIV:
+  case OP_DIVK: return rule_div(r, x, &n, a), true;
+  case OP_SELECT: return rule_select(r, &n, a), true;
+  case OP_REDUCE: return rule_reduce(r, x, &n, a);
+  default: return rule_elementwise(r, x, &n, a);
+  }
+}
+
+// ---------------------------------------------------------------- all
+// The cotangent of an output, as a tensor of the gradient.
+static void seed(Reverse *r, const GradStore *s) {
+  Grad *g = r->g;
+  const GradTensor o = g->tensors.at[s->tensor];
+  if (!g->active[s->v]) return;
+  const char *name = arena_printf(g->m->arena, "d_%s", o.name);
+  GradTensor d = {.name = intern(&g->cx->names, name),
+                  .from = GF_COTANGENT,
+                  .read = true,
+                  .type = o.type};
+  uint64_t points = 0;
+  for (uint32_t i = 0; i < s->n; i++) points |= grad_at(g, s->index[i])->axes;
+  Gid c = grad_load(g, grad_tensor(g, d), s->index, s->n);
+  give(r, s->v, c, points);
+}
+
+bool grad_reverse(Grad *g) {
+  Reverse r = {.g = g, .keys = grad_role(g, AX_KEY)};
+  find_active(g);
+  g->adjoint = NEWN(g->arena, Gid, g->forward);
+  for (uint32_t i = 0; i < g->outs.n; i++) seed(&r, &g->outs.at[i]);
+  for (Gid x = g->forward; x-- > 1;)
+    if (g->adjoint[x] && !rule(&r, x)) return false;
+  return true;
+}
