@@ -31,6 +31,8 @@ static const char usage[] =
     "  --tile-q=N --tile-k=N --split-k=N --few --target=T\n"
     "  --fd               compare @P_grad with differences of @P (after the\n"
     "                     passes), in f64; default tol 1e-5\n"
+    "  --unread           with --fd: where no point reads an input, its gradient\n"
+    "                     need not be written\n"
     "  --print            print the outputs\n";
 
 static bool starts(const char *s, const char *p, const char **rest) {
@@ -81,6 +83,7 @@ static bool parse_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (!strcmp(argv[i], "--print")) o->print = true;
     else if (!strcmp(argv[i], "--jit")) o->jit = true;
     else if (!strcmp(argv[i], "--fd")) o->fd = true;
+    else if (!strcmp(argv[i], "--unread")) o->unread = true;
     else if (argv[i][0] == '-' && argv[i][1]) return false;
     else if (!o->file) o->file = argv[i];
     else if (!o->other) o->other = argv[i];

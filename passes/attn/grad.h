@@ -13,7 +13,13 @@ typedef uint32_t Gid;  // id in Grad.nodes; 0 = none
 
 // Terms of a sum of products, factors of a product, gradients, kernels: more
 // are left as they are, or refused.
-enum { MAX_TERMS = 12, MAX_FACTORS = 10, MAX_GRADS = 64, MAX_KERNELS = 8 };
+enum {
+  MAX_TERMS = 12,
+  MAX_FACTORS = 10,
+  MAX_GRADS = 64,
+  MAX_KERNELS = 8,
+  MAX_GRAD_AXES = 60,
+};
 
 typedef enum GradFrom {
   GF_INPUT,
@@ -53,6 +59,7 @@ typedef struct GradStore {
   Gid v;
   Gid index[8];
   uint32_t n;
+  bool physical;  // rows of sequences in one tensor, or pages: not all of it
   Span span;
 } GradStore;
 
@@ -88,16 +95,18 @@ typedef struct GradKnown {
 typedef struct GradKernel {
   uint64_t outer, inner;  // axes of tasks, axes that are summed
   bool rows;              // it makes what others read
+  bool physical;          // what the domains exclude is not stored
   const char *name;
   uint32_t n;
   GradStore store[MAX_GRADS];
 } GradKernel;
 
-// A node that a kernel reads from a tensor, or that is another node.
+// A node that kernels read from a tensor.
 typedef struct GradRead {
   Gid node;
-  uint32_t tensor;  // 0: none
-  Gid as;
+  uint32_t tensor;
+  Gid index[8];
+  uint32_t n;
 } GradRead;
 
 typedef struct Grad {
@@ -154,6 +163,9 @@ Gid grad_load(Grad *g, uint32_t tensor, const Gid *index, uint32_t n);
 bool grad_is_number(const Grad *g, Gid x, double v);
 uint32_t grad_tensor(Grad *g, GradTensor t);
 
+// These axes and those that the domains of keys among them vary with.
+uint64_t grad_points(const Grad *g, uint64_t axes);
+
 // ---- grad_import.c
 // The program as a graph. False: it has what has no gradient.
 bool grad_import(Grad *g);
@@ -170,6 +182,12 @@ Gid grad_factored(Grad *g, Gid x);
 
 // ---- grad_rules.c
 bool grad_reverse(Grad *g);
+
+// ---- grad_maps.c
+// The axes of the store's indices.
+uint64_t grad_store_axes(const Grad *g, const GradStore *s);
+// Every index of a gradient becomes an axis; one store for each index map.
+bool grad_maps(Grad *g);
 
 // ---- grad_kernels.c
 bool grad_plan(Grad *g);

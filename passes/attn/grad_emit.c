@@ -15,6 +15,8 @@ typedef struct Emit {
   uint32_t at[64];    // by axis: that of the function
   uint64_t used;      // axes that it has
   uint64_t need[64];  // by axis: those that its domain varies with
+  Vec(Gid) fold;      // conditions on several key axes
+  Value keep;         // of points that are stored; 0: all
 } Emit;
 
 static Value emit(Emit *e, Gid x);
@@ -150,17 +152,49 @@ static bool varies(const Emit *e, Value v, uint32_t axis) {
   return type_has_axis(ir_type(e->b.fn, v), e->at[axis]);
 }
 
+static bool stores(const Emit *e, uint32_t tensor) {
+  for (uint32_t i = 0; e->k && i < e->k->n; i++)
+    if (e->k->store[i].tensor == tensor &&
+        e->g->tensors.at[tensor].from == GF_MADE)
+      return true;
+  return false;
+}
+
+// How the kernel reads x from memory, or NULL.
+static const GradRead *read_of(const Emit *e, Gid x) {
+  const Grad *g = e->g;
+  for (uint32_t i = 0; e->k && i < g->reads.n; i++)
+    if (g->reads.at[i].node == x && !stores(e, g->reads.at[i].tensor))
+      return &g->reads.at[i];
+  return NULL;
+}
+
+// x, but 0 where a condition on several key axes excludes the point.
+static Value folded(Emit *e, const GradNode *n, Value x) {
+  Builder *b = &e->b;
+  for (uint32_t i = 0; i < e->fold.n; i++) {
+    uint64_t axes = grad_at(e->g, e->fold.at[i])->axes;
+    if ((axes & ~n->points) || !(axes & n->over)) continue;
+    Value zero = ir_const_f(b, ir_type(b->fn, x)->dtype, 0);
+    x = ir_3(b, OP_SELECT, emit(e, e->fold.at[i]), x, zero);
+  }
+  return x;
+}
+
 static Value emit_sum(Emit *e, const GradNode *n) {
   Grad *g = e->g;
   uint32_t over[64], count = order_of(e, n->over, over), done = 0;
   const GradNode p = *grad_at(g, n->arg[0]);
   Value v = 0;
-  if (n->attr == RK_SUM && p.code == OP_MUL && !e->memo[n->arg[0]]) {
+  if (n->attr == RK_SUM && p.code == OP_MUL && !e->memo[n->arg[0]] &&
+      !read_of(e, n->arg[0])) {
     Value x = emit(e, p.arg[0]), y = emit(e, p.arg[1]);
+    bool first = ir_type(e->b.fn, x)->n <= ir_type(e->b.fn, y)->n;
+    *(first ? &x : &y) = folded(e, n, first ? x : y);
     if (varies(e, x, over[0]) && varies(e, y, over[0]))
       v = dot(e, x, y, over[0]), done = 1;
   }
-  if (!v) v = as_float(e, emit(e, n->arg[0]), n->dtype);
+  if (!v) v = folded(e, n, as_float(e, emit(e, n->arg[0]), n->dtype));
   for (uint32_t i = done; i < count; i++) {
     uint64_t axes = grad_bit(over[i]);
     if (is_key(e, over[i])) axes |= e->need[over[i]] & e->used;
@@ -171,21 +205,10 @@ static Value emit_sum(Emit *e, const GradNode *n) {
 }
 
 // ---------------------------------------------------------------- nodes
-static bool stores(const Emit *e, uint32_t tensor) {
-  for (uint32_t i = 0; e->k && i < e->k->n; i++)
-    if (e->k->store[i].tensor == tensor &&
-        e->g->tensors.at[tensor].from == GF_MADE)
-      return true;
-  return false;
-}
-
 static Value emit_read(Emit *e, const GradRead *r) {
   Grad *g = e->g;
   const GradTensor t = g->tensors.at[r->tensor];
-  Gid index[8];
-  Dim shape[8];
-  uint32_t n = grad_coordinates(g, grad_at(g, r->node)->axes, index, shape);
-  Value v = emit_load(e, r->tensor, index, n);
+  Value v = emit_load(e, r->tensor, r->index, r->n);
   bool row = !(grad_at(g, r->node)->axes & grad_role(g, AX_VEC));
   return t.from == GF_OUTPUT && row ? ir_1(&e->b, OP_REF, v) : v;
 }
@@ -193,9 +216,8 @@ static Value emit_read(Emit *e, const GradRead *r) {
 static Value emit(Emit *e, Gid x) {
   Grad *g = e->g;
   if (e->memo[x]) return e->memo[x];
-  for (uint32_t i = 0; e->k && i < g->reads.n; i++)
-    if (g->reads.at[i].node == x && !stores(e, g->reads.at[i].tensor))
-      return e->memo[x] = emit_read(e, &g->reads.at[i]);
+  const GradRead *r = read_of(e, x);
+  if (r) return e->memo[x] = emit_read(e, r);
   const GradNode n = *grad_at(g, x);
   Value v = emit_leaf(e, &n);
   if (!v) v = n.code == OP_REDUCE ? emit_sum(e, &n) : emit_op(e, &n);
@@ -217,7 +239,7 @@ void grad_save(Grad *g) {
   memcpy(e.memo, g->of, g->forward * sizeof *g->of);
   for (uint32_t i = 0; i < g->axes.n; i++) {
     e.at[i] = g->axes.at[i].of;
-    if (!g->axes.at[i].inner) e.used |= grad_bit(i);
+    if (e.at[i] != UINT32_MAX && !g->axes.at[i].inner) e.used |= grad_bit(i);
   }
   for (uint32_t i = 1; i < g->tensors.n; i++)
     if (g->tensors.at[i].param) e.tensor[i] = g->tensors.at[i].param;
@@ -235,8 +257,10 @@ void grad_save(Grad *g) {
 }
 
 // ---------------------------------------------------------------- parameters
-static Type gradient_type(const GradTensor *t) {
-  Type type = t->type;
+static Type gradient_type(Grad *g, const GradTensor *t) {
+  Dim one = dim_const(&g->m->dims, 1);
+  Type type =
+      t->type.kind == TK_TENSOR ? t->type : type_tensor(t->type.dtype, 1, &one);
   if (dtype_size(type.dtype) == 1) type.dtype = DT_BF16;
   return type;
 }
@@ -267,7 +291,7 @@ static void parameters(Emit *e, Value *out) {
     if (!t->wanted) continue;
     const char *name = arena_printf(g->m->arena, "g_%s", t->name);
     out[i] = ir_param(e->b.fn, intern(&g->cx->names, name), PR_OUT,
-                      gradient_type(t));
+                      gradient_type(g, t));
   }
   put_params(e, GF_MADE);
 }
@@ -279,8 +303,7 @@ static void touch(Emit *e, Gid x) {
   e->memo[x] = 1;
   const GradNode *n = grad_at(g, x);
   e->used |= n->axes;
-  for (uint32_t i = 0; i < g->reads.n; i++)
-    if (g->reads.at[i].node == x && !stores(e, g->reads.at[i].tensor)) return;
+  if (read_of(e, x)) return;
   e->used |= n->over | n->points;
   for (uint32_t i = 0; i < n->n; i++) touch(e, grad_at(g, x)->arg[i]);
 }
@@ -305,6 +328,27 @@ static void put_axes(Emit *e) {
 }
 
 // ---------------------------------------------------------------- domains
+// The innermost key axis of the kernel, or `of`.
+static uint32_t innermost(const Emit *e, uint32_t of) {
+  for (uint32_t i = 0; i < e->g->axes.n; i++)
+    if ((e->used & grad_bit(i)) && is_key(e, i)) of = i;
+  return of;
+}
+
+// Points that a condition of parallel axes excludes have no keys, and what
+// they store is 0; rows of sequences in one tensor are left as they are.
+static void put_domain(Emit *e, Gid c, uint32_t to, bool inner) {
+  Value v = emit(e, c);
+  if (!inner && !e->k->physical) {
+    e->keep = e->keep ? ir_2(&e->b, OP_AND, e->keep, v) : v;
+    to = innermost(e, to);
+    if (!is_key(e, to)) return;
+  }
+  IrAttr axis = attr_i(AT_AXIS, e->at[to]);
+  ir_op(&e->b, OP_DOMAIN, &v, 1, &axis, 1, NULL, 0, 0);
+  e->need[to] |= grad_at(e->g, c)->axes;
+}
+
 static void put_condition(Emit *e, Gid c, uint32_t of) {
   Grad *g = e->g;
   const GradNode n = *grad_at(g, c);
@@ -314,13 +358,11 @@ static void put_condition(Emit *e, Gid c, uint32_t of) {
     return;
   }
   if (n.axes & ~e->used) return;
-  uint32_t to = of;
+  uint32_t to = of, inner = 0;
   for (uint32_t i = 0; i < g->axes.n; i++)
-    if ((n.axes & grad_bit(i)) && is_key(e, i)) to = i;
-  Value v = emit(e, c);
-  IrAttr axis = attr_i(AT_AXIS, e->at[to]);
-  ir_op(&e->b, OP_DOMAIN, &v, 1, &axis, 1, NULL, 0, 0);
-  e->need[to] |= n.axes;
+    if ((n.axes & grad_bit(i)) && is_key(e, i)) to = i, inner++;
+  if (inner > 1) vec_push(g->arena, &e->fold, c);
+  else put_domain(e, c, to, inner);
 }
 
 static void put_domains(Emit *e) {
@@ -331,6 +373,29 @@ static void put_domains(Emit *e) {
 }
 
 // ---------------------------------------------------------------- all
+static void store(Emit *e, const GradStore *s, Value t) {
+  Builder *b = &e->b;
+  DType type = ir_type(b->fn, t)->dtype;
+  Value at[10], v = as_float(e, emit(e, s->v), type);
+  uint32_t n = 0;
+  for (; n < s->n; n++) at[n] = emit(e, s->index[n]);
+  if (!n) at[n++] = ir_int(b, 0);
+  if (!e->keep) {
+    ir_store(b, t, v, at, n);
+    return;
+  }
+  if (!s->physical) {
+    v = ir_3(b, OP_SELECT, e->keep, v, ir_const_f(b, type, 0));
+    ir_store(b, t, v, at, n);
+    return;
+  }
+  Value args[12] = {t, v};
+  for (uint32_t i = 0; i < n; i++) args[i + 2] = at[i];
+  args[n + 2] = e->keep;
+  IrAttr masked = {.id = AT_MASKED, .i = 1};
+  ir_op(b, OP_STORE, args, n + 3, &masked, 1, NULL, 0, 0);
+}
+
 static void write_kernel(Grad *g, const GradKernel *k, const char *name) {
   Func *f = ir_func(g->m, FK_PROGRAM, name);
   f->span = g->f->span;
@@ -341,11 +406,9 @@ static void write_kernel(Grad *g, const GradKernel *k, const char *name) {
   put_domains(&e);
   for (uint32_t i = 0; i < k->n; i++) {
     const GradStore *s = &k->store[i];
-    Value t = out[s->tensor] ? out[s->tensor] : e.tensor[s->tensor], at[8];
+    Value t = out[s->tensor] ? out[s->tensor] : e.tensor[s->tensor];
     if (g->tensors.at[s->tensor].from == GF_MADE) t = e.tensor[s->tensor];
-    Value v = as_float(&e, emit(&e, s->v), ir_type(f, t)->dtype);
-    for (uint32_t j = 0; j < s->n; j++) at[j] = emit(&e, s->index[j]);
-    ir_store(&e.b, t, v, at, s->n);
+    store(&e, s, t);
   }
 }
 

@@ -11,6 +11,14 @@ uint64_t grad_role(const Grad *g, AxisRole r) {
   return all;
 }
 
+uint64_t grad_points(const Grad *g, uint64_t axes) {
+  uint64_t all = axes;
+  for (uint32_t i = 0; i < g->axes.n && i < 64; i++)
+    if ((axes & grad_bit(i)) && g->domain[i])
+      all |= grad_at(g, g->domain[i])->axes;
+  return all;
+}
+
 // ---------------------------------------------------------------- nodes
 typedef struct NodeKey {
   uint64_t code, dtype, axes, over, points, attr, tensor, value, n;
@@ -198,13 +206,22 @@ Gid grad_ratio(Grad *g, Gid x, Gid y) {
   return grad_op(g, OP_DIVK, (Gid[]){x, y}, 2);
 }
 
-// The factors of x as three products: what does not vary with `over`, what is
-// no vector, and vectors; 0: there are none.
-static void split(Grad *g, Gid x, uint64_t over, Gid out[3]) {
+// The factors of x: what does not vary with `over`, what is no vector, vectors;
+// as products. The last: a sum that is a factor. 0: there are none.
+typedef enum Part { OUTSIDE, WEIGHTS, VECTORS, INNER_SUM, PARTS } Part;
+
+static bool is_sum(const Grad *g, Gid x) {
+  const GradNode *n = grad_at(g, x);
+  return x >= g->forward && n->code == OP_REDUCE && n->attr == RK_SUM &&
+         !(n->over & grad_role(g, AX_VEC));
+}
+
+static void split(Grad *g, Gid x, uint64_t over, Gid out[PARTS]) {
   const GradNode n = *grad_at(g, x);
   if (n.code == OP_NEG) {
     split(g, n.arg[0], over, out);
-    out[0] = grad_1(g, OP_NEG, out[0] ? out[0] : grad_num(g, 1));
+    Gid *to = &out[OUTSIDE];
+    *to = grad_1(g, OP_NEG, *to ? *to : grad_num(g, 1));
     return;
   }
   if (n.code == OP_MUL) {
@@ -213,8 +230,9 @@ static void split(Grad *g, Gid x, uint64_t over, Gid out[3]) {
     return;
   }
   uint64_t vecs = grad_role(g, AX_VEC) & ~over;
-  Gid *to = &out[!(n.axes & over) ? 0 : n.axes & vecs ? 2 : 1];
-  *to = *to ? grad_2(g, OP_MUL, *to, x) : x;
+  Part part = !(n.axes & over) ? OUTSIDE : n.axes & vecs ? VECTORS : WEIGHTS;
+  if (part && !out[INNER_SUM] && is_sum(g, x)) part = INNER_SUM;
+  out[part] = out[part] ? grad_2(g, OP_MUL, out[part], x) : x;
 }
 
 static Gid reduce(Grad *g, Gid x, uint64_t over, uint64_t points) {
@@ -228,14 +246,27 @@ static Gid reduce(Grad *g, Gid x, uint64_t over, uint64_t points) {
   return grad_put(g, n, &x);
 }
 
+// x * y, where there are both.
+static Gid both(Grad *g, Gid x, Gid y) {
+  return x && y ? grad_2(g, OP_MUL, x, y) : x + y;
+}
+
 Gid grad_sum(Grad *g, Gid x, uint64_t over, uint64_t points) {
-  Gid part[3] = {0};
+  Gid part[PARTS] = {0};
   if (!over || grad_is_number(g, x, 0)) return x;
   split(g, x, over, part);
-  Gid in = part[1] && part[2] ? grad_2(g, OP_MUL, part[1], part[2])
-                              : part[1] + part[2];
+  uint64_t lost = grad_at(g, x)->axes;
+  if (part[INNER_SUM]) {
+    const GradNode n = *grad_at(g, part[INNER_SUM]);
+    over |= n.over, points |= n.points;
+    Gid in[PARTS] = {0};
+    split(g, n.arg[0], over, in);
+    for (uint32_t i = 0; i < INNER_SUM; i++) part[i] = both(g, part[i], in[i]);
+    part[VECTORS] = both(g, part[VECTORS], in[INNER_SUM]);
+  }
+  Gid in = both(g, part[WEIGHTS], part[VECTORS]);
   if (!in) return reduce(g, x, over, points);
-  if (!part[0]) return reduce(g, in, over, points);
-  uint64_t lost = grad_at(g, x)->axes & ~grad_at(g, in)->axes;
-  return grad_2(g, OP_MUL, part[0], reduce(g, in, over, points & ~lost));
+  lost &= ~grad_at(g, in)->axes & ~over;
+  if (!part[OUTSIDE]) return reduce(g, in, over, points);
+  return grad_2(g, OP_MUL, part[OUTSIDE], reduce(g, in, over, points & ~lost));
 }

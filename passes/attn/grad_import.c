@@ -131,14 +131,6 @@ static uint32_t tensor_of(const Import *m, Value v) {
   return 0;
 }
 
-static uint64_t domain_axes(const Grad *g, uint64_t keys) {
-  uint64_t all = keys;
-  for (uint32_t i = 0; i < g->axes.n; i++)
-    if ((keys & grad_bit(i)) && g->domain[i])
-      all |= grad_at(g, g->domain[i])->axes;
-  return all;
-}
-
 static bool refuse(const Import *m, const Op *op, const char *what) {
   Span at = grad_span(m->g, op->span);
   diag_add(m->g->cx, DIAG_grad_through, at, what, m->g->f->name);
@@ -159,7 +151,7 @@ static bool import_reduce(Import *m, const Op *op, const Gid *a, GradNode *n) {
     p.axes = grad_at(g, a[0])->axes | grad_at(g, a[1])->axes;
     x = grad_put(g, p, turned);
   }
-  n->points = grad_at(g, x)->axes | domain_axes(g, n->over);
+  n->points = grad_at(g, x)->axes | grad_points(g, n->over);
   n->axes = n->points & ~n->over;
   g->node[op->res[0]] = grad_put(g, *n, &x);
   return true;

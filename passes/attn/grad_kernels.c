@@ -7,10 +7,11 @@
 typedef struct Plan {
   Grad *g;
   uint64_t keys, vecs;
-  bool *summed;     // by Gid: a sum over keys is in it
-  bool *cotangent;  // by Gid: a cotangent is in it
-  bool *seen;       // by Gid: visited in a walk
-  uint32_t n;       // nodes that these know
+  bool *summed;          // by Gid: a sum over keys is in it
+  bool *cotangent;       // by Gid: a cotangent is in it
+  bool *seen;            // by Gid: visited in a walk
+  uint32_t n;            // nodes that these know
+  Vec(GradStore) parts;  // to workspace
 } Plan;
 
 static bool loads_cotangent(const Grad *g, const GradNode *n) {
@@ -88,24 +89,27 @@ static void need(Plan *p, Gid x);
 
 // What a row of the gradient takes of the program's sums over keys.
 static void need_of_row(Plan *p, Gid x) {
-  const GradNode *n = grad_at(p->g, x);
-  bool own = x >= p->g->forward || !p->summed[x];
-  if (n->axes & p->keys) return;
-  if (!own && dtype_is_float(n->dtype)) need(p, x);
-  for (uint32_t i = 0; own && i < n->n; i++) need_of_row(p, n->arg[i]);
+  const GradNode n = *grad_at(p->g, x);
+  bool row = x < p->g->forward && p->summed[x] && !(n.axes & p->keys);
+  if (row && dtype_is_float(n.dtype)) need(p, x);
+  for (uint32_t i = 0; !row && i < n.n; i++) need_of_row(p, n.arg[i]);
 }
 
 static void need(Plan *p, Gid x) {
   Grad *g = p->g;
   if (read_of(g, x)) return;
   GradRead r = {.node = x};
+  Dim shape[8];
+  r.n = grad_coordinates(g, grad_at(g, x)->axes, r.index, shape);
   if (p->cotangent[x]) {
     r.tensor = row_tensor(g, x, GF_MADE);
     for (uint32_t i = 0; i < grad_at(g, x)->n; i++)
       need_of_row(p, grad_at(g, x)->arg[i]);
   } else if (!output_of(g, x)) r.tensor = row_tensor(g, x, GF_SAVED);
   else {
-    r.tensor = g->outs.at[output_of(g, x) - 1].tensor;
+    const GradStore *o = &g->outs.at[output_of(g, x) - 1];
+    r.tensor = o->tensor, r.n = o->n;
+    memcpy(r.index, o->index, sizeof r.index);
     g->tensors.at[r.tensor].read = true;
   }
   vec_push(g->arena, &g->reads, r);
@@ -114,9 +118,10 @@ static void need(Plan *p, Gid x) {
 // Is x, a value without key axes, read from memory where points need it?
 static bool is_row(const Plan *p, Gid x) {
   const GradNode *n = grad_at(p->g, x);
-  if (!dtype_is_float(n->dtype) || (n->axes & (p->keys | p->vecs)))
+  if (!dtype_is_float(n->dtype) || (n->axes & p->keys) || n->code == OP_LOAD)
     return false;
-  return n->code != OP_LOAD && (p->summed[x] || p->cotangent[x]);
+  if (n->axes & p->vecs) return x < p->g->forward && sums_keys(p, n);
+  return p->summed[x] || p->cotangent[x];
 }
 
 // Below the sums of a kernel: rows that its points need.
@@ -126,26 +131,132 @@ static void need_below(Plan *p, Gid x) {
   p->seen[x] = true;
   if (is_row(p, x)) need(p, x);
   else
-    for (uint32_t i = 0; i < n->n; i++) need_below(p, n->arg[i]);
+    for (uint32_t i = 0; i < n->n; i++) need_below(p, grad_at(p->g, x)->arg[i]);
+}
+
+// Is x the kernel's own sum?
+static bool is_top(const Plan *p, Gid x) {
+  const GradNode *n = grad_at(p->g, x);
+  return x >= p->g->forward && n->code == OP_REDUCE && (n->over & ~p->vecs);
 }
 
 // Above them: x itself is made by the kernel.
 static void need_above(Plan *p, Gid x) {
-  const Grad *g = p->g;
-  const GradNode *n = grad_at(g, x);
-  bool own = x >= g->forward;
-  if (own && n->code == OP_REDUCE && (n->over & ~p->vecs)) {
-    need_below(p, n->arg[0]);
-    return;
-  }
-  if (!own || (n->axes & p->keys)) {
-    need_below(p, x);
-    return;
-  }
-  for (uint32_t i = 0; i < n->n; i++) need_above(p, n->arg[i]);
+  const GradNode n = *grad_at(p->g, x);
+  if (is_top(p, x)) need_below(p, n.arg[0]);
+  else if (x < p->g->forward || (n.axes & p->keys)) need_below(p, x);
+  else
+    for (uint32_t i = 0; i < n.n; i++) need_above(p, n.arg[i]);
 }
 
-// ---------------------------------------------------------------- legality
+// ---------------------------------------------------------------- workspace
+static bool refuse_map(Grad *g, const GradStore *s, const char *why) {
+  diag_add(g->cx, DIAG_grad_map, grad_span(g, s->span),
+           g->tensors.at[s->tensor].name, why);
+  return false;
+}
+
+// A new tensor of the gradient for values with these axes.
+static uint32_t made(Grad *g, const char *of, Type type) {
+  const char *name = arena_printf(g->m->arena, "%s.part%u", of, g->tensors.n);
+  GradTensor t = {.name = intern(&g->cx->names, name),
+                  .from = GF_MADE,
+                  .read = true,
+                  .type = type};
+  t.type.dtype = DT_F32;
+  return grad_tensor(g, t);
+}
+
+// v is stored by the kernel that has these axes outside; returns its load.
+static Gid store_part(Plan *p, const GradStore *of, Gid v, uint64_t axes) {
+  Grad *g = p->g;
+  Dim shape[8];
+  GradStore s = {.v = v, .span = of->span};
+  s.n = grad_coordinates(g, axes, s.index, shape);
+  s.tensor =
+      made(g, g->tensors.at[of->tensor].name, type_tensor(DT_F32, s.n, shape));
+  vec_push(g->arena, &p->parts, s);
+  return grad_load(g, s.tensor, s.index, s.n);
+}
+
+// ---------------------------------------------------------------- sums of all
+// The axes outside of the kernel that takes a part of the sum x, of a gradient
+// with `outer`: those of another gradient's, of keys if there is one.
+static uint64_t part_axes(const Plan *p, const GradNode *x, uint64_t outer) {
+  const Grad *g = p->g;
+  uint64_t best = 0, all = outer | (x->over & ~p->vecs);
+  for (uint32_t i = 0; i < g->grads.n; i++) {
+    uint64_t o = grad_store_axes(g, &g->grads.at[i]) & ~p->vecs;
+    if ((o & ~all) || (outer & ~o) || o == outer || o == all) continue;
+    if (!best || (o & p->keys)) best = o;
+  }
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if ((outer & grad_bit(i)) && g->axes.at[i].of == UINT32_MAX) return best;
+  return best ? best : all & ~p->keys;
+}
+
+// v, with sums over keys and rows in two steps.
+static Gid in_parts(Plan *p, const GradStore *s, Gid v) {
+  Grad *g = p->g;
+  const GradNode n = *grad_at(g, v);
+  uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
+  if (v < g->forward || (n.axes & p->keys & ~outer)) return v;
+  if (is_top(p, v)) {
+    bool all = (n.over & p->keys) && (n.over & ~p->keys & ~p->vecs);
+    uint64_t to = all ? part_axes(p, &n, outer) : 0;
+    if (!to) return v;
+    Gid part = grad_sum(g, n.arg[0], n.over & ~to, n.points);
+    Gid x = store_part(p, s, part, to | grad_at(g, part)->axes);
+    return grad_sum(g, x, n.over & to, grad_at(g, x)->axes | (n.over & to));
+  }
+  Gid arg[4];
+  if (!n.n || n.n > 4 || n.code == OP_LOAD) return v;
+  for (uint32_t i = 0; i < n.n; i++) arg[i] = in_parts(p, s, n.arg[i]);
+  return grad_put(g, n, arg);
+}
+
+// ---------------------------------------------------------------- one tensor
+static uint32_t count(uint64_t axes) {
+  uint32_t n = 0;
+  for (; axes; axes &= axes - 1) n++;
+  return n;
+}
+
+// The store of a tensor that adds the others': it has the fewest key axes.
+static uint32_t last_of(const Plan *p, uint32_t tensor) {
+  const Grad *g = p->g;
+  uint32_t best = UINT32_MAX, least = 65;
+  for (uint32_t i = 0; i < g->grads.n; i++) {
+    const GradStore *s = &g->grads.at[i];
+    uint32_t n = count(grad_store_axes(g, s) & p->keys);
+    if (s->tensor == tensor && n < least) best = i, least = n;
+  }
+  return best;
+}
+
+// A tensor that is loaded in different ways: the gradients but one are parts.
+static bool join(Plan *p) {
+  Grad *g = p->g;
+  for (uint32_t i = 0; i < g->grads.n; i++) {
+    GradStore *s = &g->grads.at[i];
+    uint32_t last = last_of(p, s->tensor);
+    GradStore *to = &g->grads.at[last];
+    if (last == i) continue;
+    if (s->physical != to->physical ||
+        grad_store_axes(g, s) == grad_store_axes(g, to))
+      return refuse_map(g, s, "it is loaded with different index maps");
+    GradStore part = *s;
+    part.tensor =
+        made(g, g->tensors.at[s->tensor].name, g->tensors.at[s->tensor].type);
+    Gid x = grad_load(g, part.tensor, to->index, to->n);
+    to->v = grad_2(g, OP_ADD, to->v, x);
+    vec_push(g->arena, &p->parts, part);
+    g->grads.at[i--] = g->grads.at[--g->grads.n];
+  }
+  return true;
+}
+
+// ---------------------------------------------------------------- kernels
 // The axes that are summed in x, as far as its kernel does it.
 static uint64_t inner_of(Plan *p, Gid x) {
   const GradNode *n = grad_at(p->g, x);
@@ -153,65 +264,31 @@ static uint64_t inner_of(Plan *p, Gid x) {
   if (p->seen[x] || read_of(p->g, x)) return 0;
   p->seen[x] = true;
   if (n->code == OP_REDUCE) all = n->over;
-  for (uint32_t i = 0; i < n->n; i++) all |= inner_of(p, n->arg[i]);
+  for (uint32_t i = 0; i < n->n; i++)
+    all |= inner_of(p, grad_at(p->g, x)->arg[i]);
   return all & ~p->vecs;
 }
 
-static uint64_t inner_axes(Plan *p, Gid x) {
-  memset(p->seen, 0, p->n * sizeof *p->seen);
-  return inner_of(p, x);
-}
-
-// ---------------------------------------------------------------- index maps
-// Every element of the tensor is one point's: an index is an axis that is as
-// long as the tensor there.
-static bool is_whole(const Grad *g, const GradStore *s) {
-  const GradTensor *t = &g->tensors.at[s->tensor];
-  uint64_t used = 0;
-  for (uint32_t i = 0; i < s->n; i++) {
-    const GradNode *x = grad_at(g, s->index[i]);
-    Gid index[8];
-    Dim shape[8];
-    uint32_t n = grad_coordinates((Grad *)(uintptr_t)g, x->axes, index, shape);
-    if (n != 1 || index[0] != s->index[i] || shape[0] != t->type.size[i] ||
-        (used & x->axes))
-      return false;
-    used |= x->axes;
-  }
-  return true;
-}
-
-static bool refuse_map(Grad *g, const GradStore *s, const char *why) {
-  diag_add(g->cx, DIAG_grad_map, grad_span(g, s->span),
-           g->tensors.at[s->tensor].name, why);
-  return false;
-}
-
-// ---------------------------------------------------------------- kernels
 static GradKernel *kernel_of(Grad *g, uint64_t outer, bool rows) {
   for (uint32_t i = 0; i < g->nkernels; i++)
     if (g->kernel[i].outer == outer && g->kernel[i].rows == rows)
       return &g->kernel[i];
   if (g->nkernels == MAX_KERNELS) return NULL;
-  g->kernel[g->nkernels] = (GradKernel){.outer = outer, .rows = rows};
+  g->kernel[g->nkernels] =
+      (GradKernel){.outer = outer, .rows = rows, .physical = true};
   return &g->kernel[g->nkernels++];
 }
 
-static uint64_t store_axes(const Grad *g, const GradStore *s) {
-  uint64_t all = 0;
-  for (uint32_t i = 0; i < s->n; i++) all |= grad_at(g, s->index[i])->axes;
-  return all;
-}
-
-static bool put_store(Plan *p, const GradStore *s) {
+static bool put_store(Plan *p, const GradStore *s, bool rows) {
   Grad *g = p->g;
-  uint64_t outer = store_axes(g, s) & ~p->vecs;
-  bool rows = g->tensors.at[s->tensor].from == GF_MADE;
+  uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   GradKernel *k = kernel_of(g, outer, rows);
   if (!k || k->n == MAX_GRADS) return refuse_map(g, s, "too many kernels");
-  uint64_t inner = inner_axes(p, s->v);
+  memset(p->seen, 0, p->n * sizeof *p->seen);
+  uint64_t inner = inner_of(p, s->v);
   if (inner & outer) return refuse_map(g, s, "a sum over an axis of its own");
   k->inner |= inner;
+  k->physical &= s->physical;
   k->store[k->n++] = *s;
   return true;
 }
@@ -226,9 +303,62 @@ static bool put_rows(Plan *p) {
     Dim shape[8];
     s.n = grad_coordinates(g, grad_at(g, r.node)->axes, s.index, shape);
     g->reads.at[i].node = 0;  // it is made here
-    bool ok = put_store(p, &s);
+    bool ok = put_store(p, &s, true);
     g->reads.at[i].node = r.node;
     if (!ok) return false;
+  }
+  return true;
+}
+
+static bool put_all(Plan *p) {
+  Grad *g = p->g;
+  if (!put_rows(p)) return false;
+  for (uint32_t i = 0; i < p->parts.n; i++)
+    if (!put_store(p, &p->parts.at[i], false)) return false;
+  for (uint32_t i = 0; i < g->grads.n; i++)
+    if (!put_store(p, &g->grads.at[i], false)) return false;
+  return true;
+}
+
+// ---------------------------------------------------------------- order
+static bool loads(const Plan *p, Gid x, uint32_t tensor) {
+  const GradNode *n = grad_at(p->g, x);
+  if (p->seen[x]) return false;
+  p->seen[x] = true;
+  if (n->code == OP_LOAD && n->tensor == tensor) return true;
+  const GradRead *r = read_of((Grad *)(uintptr_t)p->g, x);
+  if (r) return r->tensor == tensor;
+  for (uint32_t i = 0; i < n->n; i++)
+    if (loads(p, n->arg[i], tensor)) return true;
+  return false;
+}
+
+// Does kernel a read what b stores?
+static bool reads_of(const Plan *p, const GradKernel *a, const GradKernel *b) {
+  for (uint32_t i = 0; i < b->n; i++) {
+    if (p->g->tensors.at[b->store[i].tensor].from != GF_MADE) continue;
+    memset(p->seen, 0, p->n * sizeof *p->seen);
+    for (uint32_t k = 0; k < a->n; k++)
+      if (loads(p, a->store[k].v, b->store[i].tensor)) return true;
+  }
+  return false;
+}
+
+// Kernels in the order in which they need each other. False: there is none.
+static bool sort(const Plan *p) {
+  Grad *g = p->g;
+  for (uint32_t i = 0; i < g->nkernels; i++) {
+    uint32_t next = i;
+    for (; next < g->nkernels; next++) {
+      bool ready = true;
+      for (uint32_t k = i; k < g->nkernels; k++)
+        ready &= k == next || !reads_of(p, &g->kernel[next], &g->kernel[k]);
+      if (ready) break;
+    }
+    if (next == g->nkernels) return false;
+    GradKernel first = g->kernel[next];
+    for (; next > i; next--) g->kernel[next] = g->kernel[next - 1];
+    g->kernel[i] = first;
   }
   return true;
 }
@@ -237,23 +367,27 @@ static void name_kernels(Grad *g) {
   for (uint32_t i = 0; i < g->nkernels; i++) {
     GradKernel *k = &g->kernel[i];
     bool keys = k->outer & grad_role(g, AX_KEY);
-    k->name = k->rows ? "rows" : keys ? "keys" : "queries";
+    const char *name = k->rows ? "rows" : keys ? "keys" : "queries";
+    uint32_t same = 0;
+    for (uint32_t j = 0; j < i; j++)
+      same += strncmp(g->kernel[j].name, name, strlen(name)) == 0;
+    k->name = same ? arena_printf(g->m->arena, "%s%u", name, same) : name;
   }
 }
 
 bool grad_plan(Grad *g) {
   Plan p = {.g = g, .keys = grad_role(g, AX_KEY), .vecs = grad_role(g, AX_VEC)};
-  mark(&p);
-  for (uint32_t i = 0; i < g->grads.n; i++) {
-    if (!is_whole(g, &g->grads.at[i]))
-      return refuse_map(g, &g->grads.at[i], "its index map");
-    memset(p.seen, 0, p.n * sizeof *p.seen);
-    need_above(&p, g->grads.at[i].v);
-  }
-  mark(&p);
-  if (!put_rows(&p)) return false;
   for (uint32_t i = 0; i < g->grads.n; i++)
-    if (!put_store(&p, &g->grads.at[i])) return false;
+    g->grads.at[i].v = in_parts(&p, &g->grads.at[i], g->grads.at[i].v);
+  if (!join(&p)) return false;
+  mark(&p);
+  for (uint32_t i = 0; i < p.parts.n; i++) need_above(&p, p.parts.at[i].v);
+  for (uint32_t i = 0; i < g->grads.n; i++) need_above(&p, g->grads.at[i].v);
+  mark(&p);
+  if (!put_all(&p)) return false;
+  mark(&p);
+  if (!g->nkernels || !sort(&p))
+    return refuse_map(g, &g->grads.at[0], "its kernels have no order");
   name_kernels(g);
   return true;
 }

@@ -20,7 +20,7 @@ typedef struct Options {
   uint64_t seed;
   int runs;
   double tol;
-  bool round, print, jit, fd;
+  bool round, print, jit, fd, unread;
   int64_t tile_q, tile_k, chunk;
   int split_k;
   bool few;

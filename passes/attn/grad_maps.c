@@ -1,0 +1,172 @@
+// grad, part 5: from adds to equations. A load's gradient is added, for each of
+// its points, to the element that the point reads. Where an index is an axis as
+// long as the tensor, the element is that coordinate's and the others are
+// summed. Any other index becomes an axis of the gradient's own: its elements
+// sum those points whose index they are.
+#include "passes/attn/grad.h"
+
+typedef struct Maps {
+  Grad *g;
+  uint64_t keys, vecs;
+} Maps;
+
+uint64_t grad_store_axes(const Grad *g, const GradStore *s) {
+  uint64_t all = 0;
+  for (uint32_t i = 0; i < s->n; i++) all |= grad_at(g, s->index[i])->axes;
+  return all;
+}
+
+// ---------------------------------------------------------------- indices
+// The coordinate of one axis (a group's two count as one) that is as long.
+static bool is_plain(Grad *g, Gid x, Dim size, uint64_t used) {
+  uint64_t axes = grad_at(g, x)->axes;
+  Gid index[8];
+  Dim shape[8];
+  return axes && !(used & axes) &&
+         grad_coordinates(g, axes, index, shape) == 1 && index[0] == x &&
+         shape[0] == size;
+}
+
+static bool reads_memory(const Grad *g, Gid x) {
+  const GradNode *n = grad_at(g, x);
+  if (n->code == OP_LOAD) return true;
+  for (uint32_t i = 0; i < n->n; i++)
+    if (reads_memory(g, n->arg[i])) return true;
+  return false;
+}
+
+// `base[b] + k`: rows of one sequence behind those of another.
+static bool is_segment(Grad *g, Gid x, uint64_t used) {
+  const GradNode n = *grad_at(g, x);
+  if (n.code != OP_ADD) return false;
+  for (uint32_t i = 0; i < 2; i++) {
+    const GradNode *a = grad_at(g, n.arg[i]), *b = grad_at(g, n.arg[!i]);
+    if (a->code == OP_INDEX && !(a->axes & (used | b->axes)) &&
+        reads_memory(g, n.arg[!i]))
+      return true;
+  }
+  return false;
+}
+
+// `t[b, k // n], k % n`: keys in pages, each of one sequence.
+static bool is_page(Grad *g, const GradStore *s, uint32_t i) {
+  if (i + 1 >= s->n) return false;
+  const GradNode at = *grad_at(g, s->index[i + 1]);
+  const GradNode *page = grad_at(g, s->index[i]);
+  while (page->code == OP_CAST) page = grad_at(g, page->arg[0]);
+  if (at.code != OP_MOD || page->code != OP_LOAD || !page->n) return false;
+  const GradNode *entry = grad_at(g, page->arg[page->n - 1]);
+  return entry->code == OP_FLOORDIV && entry->arg[0] == at.arg[0] &&
+         entry->arg[1] == at.arg[1] && grad_at(g, at.arg[0])->code == OP_INDEX;
+}
+
+// ---------------------------------------------------------------- other maps
+static uint32_t own_axis(Grad *g, const char *of, uint32_t i, Dim extent,
+                         AxisRole role) {
+  const char *name = arena_printf(g->m->arena, "%s_%u", of, i);
+  GradAxis a = {.of = UINT32_MAX,
+                .axis = {intern(&g->cx->names, name), role, extent}};
+  vec_push(g->arena, &g->axes, a);
+  return g->axes.n - 1;
+}
+
+// The axis of an index that is no axis: as the pass named it for others of this
+// tensor.
+static uint32_t axis_for(Maps *m, const GradStore *s, uint32_t i) {
+  Grad *g = m->g;
+  const GradTensor *t = &g->tensors.at[s->tensor];
+  bool vec = grad_at(g, s->index[i])->axes & m->vecs;
+  const char *name = arena_printf(&g->cx->scratch, "%s_%u", t->name, i);
+  for (uint32_t a = 0; a < g->axes.n; a++)
+    if (strcmp(g->axes.at[a].axis.name, name) == 0) return a;
+  return own_axis(g, t->name, i, t->type.size[i], vec ? AX_VEC : AX_PAR);
+}
+
+static bool fits(const Grad *g) {
+  return g->axes.n < MAX_GRAD_AXES;
+}
+
+// s->v becomes the sum of those points at which `same` holds. Sums that v is
+// are part of it.
+static void sum_where(Maps *m, GradStore *s, Gid same, uint64_t points) {
+  Grad *g = m->g;
+  Gid factor = grad_num(g, 1), x = s->v;
+  for (;;) {
+    const GradNode n = *grad_at(g, x);
+    bool second = n.code == OP_MUL && grad_at(g, n.arg[1])->code == OP_REDUCE;
+    bool first = n.code == OP_MUL && grad_at(g, n.arg[0])->code == OP_REDUCE;
+    if (n.code == OP_NEG) factor = grad_1(g, OP_NEG, factor), x = n.arg[0];
+    else if (first || second) {
+      factor = grad_2(g, OP_MUL, factor, n.arg[!second]);
+      x = n.arg[second];
+    } else break;
+  }
+  const GradNode n = *grad_at(g, x);
+  uint64_t over = points & ~grad_store_axes(g, s);
+  if (n.code == OP_REDUCE && n.attr == RK_SUM && !(n.over & m->vecs) && over) {
+    over |= n.over, points |= n.points, x = n.arg[0];
+    x = grad_2(g, OP_MUL, factor, x);
+  } else x = s->v;
+  x = grad_3(g, OP_SELECT, same, x, grad_num(g, 0));
+  s->v = grad_sum(g, x, over, points | grad_at(g, x)->axes);
+}
+
+// Each index of s is an axis.
+static bool make_whole(Maps *m, GradStore *s) {
+  Grad *g = m->g;
+  uint64_t used = 0, points = grad_store_axes(g, s);
+  Gid same = 0;
+  bool whole = true;
+  for (uint32_t i = 0; i < s->n && fits(g); i++) {
+    Gid x = s->index[i];
+    uint64_t axes = grad_at(g, x)->axes;
+    if (is_page(g, s, i)) {
+      used |= grad_at(g, s->index[++i])->axes | axes;
+      s->physical = true;
+    } else if (is_plain(g, x, g->tensors.at[s->tensor].type.size[i], used))
+      used |= axes;
+    else if (is_segment(g, x, used)) used |= axes, s->physical = true;
+    else {
+      s->index[i] = grad_index(g, axis_for(m, s, i));
+      Gid eq = grad_2(g, OP_EQ, x, s->index[i]);
+      same = same ? grad_2(g, OP_AND, same, eq) : eq;
+      whole = false;
+    }
+  }
+  if (whole) return true;
+  sum_where(m, s, same, points);
+  return fits(g);
+}
+
+// ---------------------------------------------------------------- several
+static bool same_index(const GradStore *a, const GradStore *b) {
+  return a->tensor == b->tensor && a->n == b->n &&
+         memcmp(a->index, b->index, a->n * sizeof *a->index) == 0;
+}
+
+// Gradients of one tensor at the same index are one.
+static void merge(Grad *g) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < g->grads.n; i++) {
+    uint32_t k = 0;
+    while (k < n && !same_index(&g->grads.at[k], &g->grads.at[i])) k++;
+    GradStore *to = &g->grads.at[k];
+    if (k == n) g->grads.at[n++] = g->grads.at[i];
+    else to->v = grad_2(g, OP_ADD, to->v, g->grads.at[i].v);
+  }
+  g->grads.n = n;
+}
+
+bool grad_maps(Grad *g) {
+  Maps m = {g, grad_role(g, AX_KEY), grad_role(g, AX_VEC)};
+  merge(g);
+  for (uint32_t i = 0; i < g->grads.n; i++) {
+    GradStore *s = &g->grads.at[i];
+    if (make_whole(&m, s)) continue;
+    diag_add(g->cx, DIAG_grad_map, grad_span(g, s->span),
+             g->tensors.at[s->tensor].name, "too many axes");
+    return false;
+  }
+  merge(g);
+  return true;
+}
