@@ -284,6 +284,14 @@ typedef struct CheckStmt {
   Expr *got, *want, *tol;  // CK_EXPECT
 } CheckStmt;
 
+// A program that pass grad makes of another: its gradient, or itself with
+// outputs more.
+typedef struct Derived {
+  Decl *of;
+  const char *inputs;  // "Q,K" whose gradients; "": of all floats
+  bool gradient;
+} Derived;
+
 struct Decl {
   DeclKind kind;
   Span span;
@@ -316,6 +324,9 @@ struct Decl {
   Sym *key;            // row functions: the implicit key index
   Vec(Ty) results;     // result types of fn, row, mod, mask
   bool checked, failed;
+
+  // driver
+  const Derived *derived;  // made of another program; NULL: as written
 };
 
 // ---------------------------------------------------------------- symbols

@@ -45,6 +45,7 @@ typedef struct OracleSlopes {
   const OracleSeed *seeds;
   uint64_t n;
   double *slopes;
+  bool *read;  // by seed: set where the program loads it; or NULL
 } OracleSlopes;
 
 // By dual numbers; outputs are not written (their data may be NULL). points as
@@ -52,6 +53,14 @@ typedef struct OracleSlopes {
 bool oracle_slopes(Ctx *cx, const Decl *prog, OracleArg *args,
                    const int64_t *dims, const OraclePoints *points,
                    const OracleSlopes *want);
+
+// How often a seed may be read at the points: what oracle_slopes takes is about
+// this many walks of a point, divided by ORACLE_LANES, and more for what lanes
+// cost.
+enum { ORACLE_LANES = 16 };
+uint64_t oracle_reads(Ctx *cx, const Decl *prog, OracleArg *args,
+                      const int64_t *dims, const OraclePoints *points,
+                      const OracleSlopes *want);
 
 // A builtin of kind MATH, or `abs`, at x (BuiltinId); an operator of two
 // numbers (BinOp), NaN if it has none.

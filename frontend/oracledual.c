@@ -7,8 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_LANES = 16 };
-
 // ---------------------------------------------------------------- rules
 // A tangent of zero stays zero whatever the slope: a value that a direction
 // does not change has no derivative there, even beside a pole.
@@ -95,6 +93,7 @@ void oracle_seed(Oracle *o, uint32_t arg, int64_t off, Val *r, int64_t i) {
     double t =
         s->along ? s->along[off] : off == offset_of(&o->args[arg], s->at);
     if (t == 0) continue;
+    if (o->dual->read) o->dual->read[o->seeds[l]] = true;
     if (!r->dx) r->dx = NEWN(&o->arena, double, (size_t)(r->n + 1) * o->lanes);
     r->dx[i * o->lanes + l] = t;
   }
@@ -125,6 +124,7 @@ typedef struct Dual {
   uint64_t parallel;
   Vec(Use) uses;
   uint64_t *todo;  // seeds of the point
+  uint64_t reads;
 } Dual;
 
 static void find_uses(Dual *d, const Expr *e);
@@ -257,7 +257,7 @@ static void visit(Oracle *o, const int64_t *dims, const int64_t *coord) {
   uint64_t n = seeds_of(d, dims, coord);
   for (uint64_t i = 0; i < n && !o->failed; i += o->lanes) {
     o->seeds = d->todo + i;
-    o->lanes = n - i < MAX_LANES ? (uint32_t)(n - i) : MAX_LANES;
+    o->lanes = n - i < ORACLE_LANES ? (uint32_t)(n - i) : ORACLE_LANES;
     oracle_point(o, dims, coord);
   }
 }
@@ -272,10 +272,13 @@ static bool shares_ties(const Decl *prog) {
   return false;
 }
 
-bool oracle_slopes(Ctx *cx, const Decl *prog, OracleArg *args,
-                   const int64_t *dims, const OraclePoints *points,
-                   const OracleSlopes *want) {
-  ArenaMark mark = arena_mark(&cx->scratch);
+static void count_reads(Oracle *o, const int64_t *dims, const int64_t *coord) {
+  Dual *d = (Dual *)o;
+  d->reads += seeds_of(d, dims, coord);
+}
+
+static Dual prepare(Ctx *cx, const Decl *prog, OracleArg *args,
+                    const OracleSlopes *want) {
   Dual d = {.o = {.cx = cx,
                   .args = args,
                   .prog = prog,
@@ -286,6 +289,24 @@ bool oracle_slopes(Ctx *cx, const Decl *prog, OracleArg *args,
       d.parallel |= (uint64_t)1 << i;
   d.todo = NEWN(&cx->scratch, uint64_t, want->n + 1);
   find_in_stmts(&d, (const Stmt *const *)prog->body.at, prog->body.n);
+  return d;
+}
+
+uint64_t oracle_reads(Ctx *cx, const Decl *prog, OracleArg *args,
+                      const int64_t *dims, const OraclePoints *points,
+                      const OracleSlopes *want) {
+  ArenaMark mark = arena_mark(&cx->scratch);
+  Dual d = prepare(cx, prog, args, want);
+  oracle_walk(&d.o, dims, points, count_reads);
+  arena_reset(&cx->scratch, mark);
+  return d.reads;
+}
+
+bool oracle_slopes(Ctx *cx, const Decl *prog, OracleArg *args,
+                   const int64_t *dims, const OraclePoints *points,
+                   const OracleSlopes *want) {
+  ArenaMark mark = arena_mark(&cx->scratch);
+  Dual d = prepare(cx, prog, args, want);
   bool ok = oracle_walk(&d.o, dims, points, visit);
   arena_reset(&cx->scratch, mark);
   return ok;

@@ -9,10 +9,13 @@
 //       follow from what inputs that are wrong by 0.002 change
 //   attn-oracle f.attn --grad=Q,K      gradients by dual numbers, printed
 //   attn-oracle f.attn --grad=Q,K --fd       compared with differences
-#include "frontend/oracle.h"
+//   attn-oracle f.attn --grad=Q,K --target=sm_80   those of the compiled one
+#include "tools/attn-oracle/run.h"
+
 #include "ir/layout.h"
 #include "passes/pass.h"
 #include "tools/driver/run/gen.h"
+#include "tools/plan/plan.h"
 
 #include <math.h>
 #include <signal.h>
@@ -22,13 +25,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum {
-  MAX_ARGS = 64,
-  MAX_DIMS = 64,
-  MAX_PROGRAMS = 64,
-  MAX_TARGETS = 16,
-  MAX_DRAWS = 8
-};
+enum { MAX_PROGRAMS = 64, MAX_DRAWS = 8 };
 // What inputs that are wrong by --condition change, times this, is allowed; and
 // programs that would need more than the second number are not judged.
 static const double CONDITION_MARGIN = 4, ILL = 0.1;
@@ -51,35 +48,10 @@ static const char usage[] =
     "  --mutant           GPUs: fragments lie wrongly; that must be noticed\n"
     "  --grad[=Q,K]       print the oracle's gradients, all elements\n"
     "  --fd               with --grad: compare some elements and a direction\n"
-    "                     with central differences of the oracle\n"
+    "                     with central differences of the oracle; with\n"
+    "                     --target or --passes: the gradient's code with it\n"
     "  --runs=N --seed=N --tol=X --round --print    as attn-run\n"
     "  -I DIR\n";
-
-typedef struct Options {
-  const char *file, *fn, *passes, *grad;
-  const Target *target, *targets[MAX_TARGETS];
-  uint32_t ntargets, limit;
-  int64_t tile_q, tile_k;
-  const char *dims[MAX_DIMS], *ins[MAX_ARGS];
-  uint32_t ndims, nins;
-  int runs;
-  uint64_t seed;
-  double tol, condition;
-  bool round, print, mutant, strided, same, fd;
-  int64_t step;  // elements from one of a tensor to the next
-} Options;
-
-typedef struct Run {
-  Ctx *cx;
-  const Options *o;
-  const Decl *d;
-  const Func *f;
-  uint64_t seed;
-  int64_t dims[MAX_DIMS];  // of the module
-  InterpTensor args[MAX_ARGS];
-  void *want[MAX_ARGS];    // outputs of the oracle
-  double allow[MAX_ARGS];  // for each output, or 0: --tol
-} Run;
 
 // ---------------------------------------------------------------- options
 static bool starts(const char *s, const char *p, const char **rest) {
@@ -129,7 +101,8 @@ static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (argv[i][0] == '-') return false;
     else o->file = argv[i];
   }
-  return ok && o->file != NULL;
+  // Gradients are of dense tensors.
+  return ok && o->file != NULL && !(o->grad && o->strided);
 }
 
 // What --dim says of name, or NULL.
@@ -180,11 +153,11 @@ static void bind_dims(Run *r) {
   }
 }
 
-static double at(DType t, const void *data, int64_t i) {
+double run_at(DType t, const void *data, int64_t i) {
   return dtype_load(t, (const char *)data + i * dtype_size(t));
 }
 
-static int64_t count(const InterpTensor *t) {
+int64_t run_count(const InterpTensor *t) {
   int64_t n = 1;
   for (uint32_t i = 0; i < t->rank; i++) n *= t->shape[i];
   return n;
@@ -200,13 +173,13 @@ static size_t start_of(const Run *r, DType t, int64_t n) {
   return r->o->step < 0 && n ? bytes_of(r, t, n - 1) : 0;
 }
 
-static void *storage(Run *r, DType t, int64_t n) {
+void *run_storage(Run *r, DType t, int64_t n) {
   char *data = arena_alloc(&r->cx->session, bytes_of(r, t, n) + 16);
   return data + start_of(r, t, n);
 }
 
 static void *copy_of(Run *r, DType t, int64_t n, const void *data) {
-  char *to = storage(r, t, n);
+  char *to = run_storage(r, t, n);
   size_t start = start_of(r, t, n);
   memcpy(to - start, (const char *)data - start, bytes_of(r, t, n));
   return to;
@@ -244,7 +217,7 @@ static bool bind_arg(Run *r, uint32_t i) {
   }
   if (p->role == PR_OUT && dtype_is_float(t->dtype)) t->dtype = DT_F64;
   if (n < 0 || n > 1 << 24 || gen_check(&g, n)) return false;
-  t->data = storage(r, t->dtype, n);
+  t->data = run_storage(r, t->dtype, n);
   if (p->role == PR_OUT) return true;
   char *dense =
       arena_alloc(&r->cx->session, (size_t)(n + 1) * dtype_size(t->dtype));
@@ -255,7 +228,7 @@ static bool bind_arg(Run *r, uint32_t i) {
   return true;
 }
 
-static int find_arg(const Run *r, const char *name) {
+int run_find_arg(const Run *r, const char *name) {
   for (uint32_t i = 0; i < r->f->params.n; i++)
     if (strcmp(ir_info(r->f, r->f->params.at[i].v)->hint, name) == 0)
       return (int)i;
@@ -267,29 +240,29 @@ static bool bind_ragged(Run *r) {
   const DimTab *t = &r->f->mod->dims;
   for (uint32_t i = 0; i < t->syms.n; i++) {
     const DimSym *s = &t->syms.at[i];
-    int by = s->kind == DIM_RAGGED ? find_arg(r, s->by) : -1;
+    int by = s->kind == DIM_RAGGED ? run_find_arg(r, s->by) : -1;
     if (by < 0) continue;
     if (!bind_arg(r, (uint32_t)by)) return false;
     InterpTensor *len = &r->args[by];
     uint32_t total;
     char *name = arena_printf(&r->cx->session, "%s_total", s->name);
     bool offsets = dim_find_sym(t, intern(&r->cx->names, name), &total);
-    int64_t n = count(len), most = 0, step = r->o->step;
+    int64_t n = run_count(len), most = 0, step = r->o->step;
     for (int64_t k = 0; k + offsets < n; k++) {
-      double l = at(len->dtype, len->data, (k + offsets) * step);
-      if (offsets) l -= at(len->dtype, len->data, k * step);
+      double l = run_at(len->dtype, len->data, (k + offsets) * step);
+      if (offsets) l -= run_at(len->dtype, len->data, k * step);
       if ((int64_t)l > most) most = (int64_t)l;
     }
     if (!dim_option(r->o, s->name)) r->dims[i] = most;
     if (offsets)
-      r->dims[total] = (int64_t)at(len->dtype, len->data, (n - 1) * step);
+      r->dims[total] = (int64_t)run_at(len->dtype, len->data, (n - 1) * step);
   }
   return true;
 }
 
 // ---------------------------------------------------------------- running
 // The module's dims as the program has them.
-static void oracle_dims(const Run *r, int64_t *dims) {
+void run_dims(const Run *r, int64_t *dims) {
   const DimTab *t = r->d->dims, *m = &r->f->mod->dims;
   for (uint32_t i = 0; i < t->syms.n && i < MAX_DIMS; i++) {
     uint32_t s;
@@ -303,10 +276,10 @@ static void oracle_dims(const Run *r, int64_t *dims) {
 static bool run_oracle(Run *r) {
   OracleArg *args = NEWN(&r->cx->session, OracleArg, MAX_ARGS);
   int64_t dims[MAX_DIMS] = {0};
-  oracle_dims(r, dims);
+  run_dims(r, dims);
   for (uint32_t i = 0; i < r->f->params.n; i++) {
     const InterpTensor *from = &r->args[i];
-    int64_t n = count(from);
+    int64_t n = run_count(from);
     args[i] = (OracleArg){.dtype = from->dtype,
                           .rank = from->rank,
                           .scalar = from->scalar,
@@ -321,17 +294,17 @@ static bool run_oracle(Run *r) {
   return oracle_run(r->cx, r->d, args, dims, NULL);
 }
 
-static double error(const InterpTensor *x, const void *want, int64_t step) {
-  int64_t n = count(x);
+double run_error(const InterpTensor *x, const void *want, int64_t step) {
+  int64_t n = run_count(x);
   double sq = 0, worst = 0;
   for (int64_t i = 0; i < n; i++) {
-    double v = at(x->dtype, want, i * step);
+    double v = run_at(x->dtype, want, i * step);
     if (isfinite(v)) sq += v * v;
   }
   double rms = n ? sqrt(sq / (double)n) : 0;
   for (int64_t i = 0; i < n; i++) {
-    double a = at(x->dtype, x->data, i * step);
-    double b = at(x->dtype, want, i * step);
+    double a = run_at(x->dtype, x->data, i * step);
+    double b = run_at(x->dtype, want, i * step);
     if (a == b || (isnan(a) && isnan(b))) continue;
     if (!isfinite(a) || !isfinite(b)) return (double)INFINITY;
     double scale = fabs(b) + rms;
@@ -348,11 +321,11 @@ static bool compare(const Run *r) {
     const char *name = ir_info(r->f, r->f->params.at[i].v)->hint;
     if (role != PR_OUT && role != PR_INOUT) continue;
     if (r->o->print)
-      for (int64_t k = 0; k < count(t); k++)
+      for (int64_t k = 0; k < run_count(t); k++)
         printf("%s[%lld] %.9g %.9g\n", name, (long long)k,
-               at(t->dtype, t->data, k * r->o->step),
-               at(t->dtype, r->want[i], k * r->o->step));
-    double e = error(t, r->want[i], r->o->step);
+               run_at(t->dtype, t->data, k * r->o->step),
+               run_at(t->dtype, r->want[i], k * r->o->step));
+    double e = run_error(t, r->want[i], r->o->step);
     double tol = fmax(r->o->tol, r->allow[i]);
     if (e <= tol) continue;
     printf("%s: %s differs: %.3g > %.3g\n", r->d->name, name, e, tol);
@@ -369,7 +342,7 @@ static const char *wrong_map(const Type *t, uint32_t threads, FragMap *out) {
   return err;
 }
 
-static bool bind(Run *r) {
+bool run_bind(Run *r) {
   bind_dims(r);
   bool ok = bind_ragged(r);
   for (uint32_t i = 0; i < r->f->params.n && ok; i++)
@@ -380,20 +353,23 @@ static bool bind(Run *r) {
 }
 
 // `known`: a run whose outputs of the oracle are these, or NULL.
-static bool run_once(Run *r, const Run *known) {
+bool run_interp(Run *r) {
   InterpOpt opt = {.round = r->o->round,
                    .seed = r->seed,
                    .poison = true,
                    .map = r->o->mutant ? wrong_map : NULL};
-  if (!bind(r)) return false;
+  return ir_interp(r->cx, r->f->mod, r->f->name, r->args, r->dims, &opt);
+}
+
+static bool run_once(Run *r, const Run *known) {
+  if (!run_bind(r)) return false;
   if (known) {
     memcpy(r->want, known->want, sizeof r->want);
     memcpy(r->allow, known->allow, sizeof r->allow);
   } else if (!run_oracle(r)) {
     return false;
   }
-  return ir_interp(r->cx, r->f->mod, r->f->name, r->args, r->dims, &opt) &&
-         compare(r);
+  return run_interp(r) && compare(r);
 }
 
 static const char *passes_of(Ctx *cx, const Options *o) {
@@ -402,7 +378,7 @@ static const char *passes_of(Ctx *cx, const Options *o) {
                    : "inline,canon,cse,dce";
 }
 
-static Module *lower(Ctx *cx, const Options *o, const Decl *d) {
+Module *run_lower(Ctx *cx, const Options *o, const Decl *d) {
   FeBind binds[MAX_DIMS];
   uint32_t n = 0;
   for (uint32_t i = 0; i < d->generics.n && n < MAX_DIMS; i++) {
@@ -415,7 +391,8 @@ static Module *lower(Ctx *cx, const Options *o, const Decl *d) {
     dtype_by_name(v, (uint32_t)strcspn(v, ","), &b->dtype);
     n++;
   }
-  Module *m = fe_lower(cx, d, binds, n);
+  Module *m = fe_lower(cx, d->derived ? d->derived->of : d, binds, n);
+  if (m) m = plan_derive(cx, d, m);
   PipelineOpt po = {.pass = {.target = o->target,
                              .tile_q = o->tile_q,
                              .tile_k = o->tile_k,
@@ -425,8 +402,7 @@ static Module *lower(Ctx *cx, const Options *o, const Decl *d) {
   return pass_run(cx, m, passes_of(cx, o), &po) ? m : NULL;
 }
 
-static Run *new_run(Ctx *cx, const Options *o, const Decl *d, Module *m,
-                    int i) {
+Run *run_new(Ctx *cx, const Options *o, const Decl *d, Module *m, int i) {
   Run *r = NEW(&cx->session, Run);
   *r = (Run){.cx = cx, .o = o, .d = d, .f = ir_find(m, d->name)};
   r->seed = o->seed + (uint64_t)i;
@@ -435,9 +411,9 @@ static Run *new_run(Ctx *cx, const Options *o, const Decl *d, Module *m,
 
 static bool run_program(Ctx *cx, const Options *o, const Decl *d,
                         Run *const *known) {
-  Module *m = lower(cx, o, d);
+  Module *m = run_lower(cx, o, d);
   for (int i = 0; m && i < o->runs; i++)
-    if (!run_once(new_run(cx, o, d, m, i), known ? known[i] : NULL))
+    if (!run_once(run_new(cx, o, d, m, i), known ? known[i] : NULL))
       return false;
   if (m) printf("%s: same\n", d->name);
   return m != NULL;
@@ -445,20 +421,20 @@ static bool run_program(Ctx *cx, const Options *o, const Decl *d,
 
 // ---------------------------------------------------------------- several
 // Floats of inputs become f64 and wrong by up to u of themselves.
-static void disturb(Run *r, double u) {
+void run_disturb(Run *r, double u) {
   for (uint32_t i = 0; i < r->f->params.n; i++) {
     InterpTensor *t = &r->args[i];
     ParamRole role = r->f->params.at[i].role;
     if (!t->data || role != PR_IN || !dtype_is_float(t->dtype)) continue;
-    int64_t n = count(t);
-    double *x = storage(r, DT_F64, n);
+    int64_t n = run_count(t);
+    double *x = run_storage(r, DT_F64, n);
     double *by = NEWN(&r->cx->session, double, n + 1);
     Gen gen = gen_default(GK_UNIFORM);
     gen.seed = r->seed;
     gen.arg[0] = -u, gen.arg[1] = u;
     gen_fill(&r->cx->scratch, &gen, "condition", DT_F64, n, by);
     for (int64_t k = 0, g = r->o->step; k < n; k++)
-      x[k * g] = at(t->dtype, t->data, k * g) * (1 + by[k]);
+      x[k * g] = run_at(t->dtype, t->data, k * g) * (1 + by[k]);
     t->data = x;
     t->dtype = DT_F64;
   }
@@ -468,7 +444,8 @@ static void disturb(Run *r, double u) {
 static int draws(const Run *r) {
   int64_t n = 0;
   for (uint32_t i = 0; i < r->f->params.n; i++)
-    if (r->want[i] && r->f->params.at[i].role != PR_IN) n += count(&r->args[i]);
+    if (r->want[i] && r->f->params.at[i].role != PR_IN)
+      n += run_count(&r->args[i]);
   return n > 64 ? 1 : n > 16 ? 3 : MAX_DRAWS;
 }
 
@@ -478,10 +455,10 @@ static bool disturbed(const Run *whole, int draw, double *most) {
   *r = *whole;
   r->seed += 1000 * (uint64_t)draw;
   InterpOpt opt = {.seed = r->seed};
-  disturb(r, r->o->condition);
+  run_disturb(r, r->o->condition);
   for (uint32_t i = 0; i < r->f->params.n; i++)
     if (r->f->params.at[i].role == PR_INOUT) {
-      int64_t n = count(&r->args[i]);
+      int64_t n = run_count(&r->args[i]);
       DType t = r->args[i].dtype;
       r->args[i].data = copy_of(r, t, n, r->args[i].data);
     }
@@ -489,7 +466,7 @@ static bool disturbed(const Run *whole, int draw, double *most) {
     return false;
   for (uint32_t i = 0; i < r->f->params.n; i++)
     if (r->f->params.at[i].role != PR_IN && r->want[i])
-      most[i] = fmax(most[i], error(&r->args[i], r->want[i], r->o->step));
+      most[i] = fmax(most[i], run_error(&r->args[i], r->want[i], r->o->step));
   return true;
 }
 
@@ -517,194 +494,15 @@ static Run **references(Ctx *cx, const Options *o, const Decl *d) {
   Options plain = *o;
   plain.target = NULL;
   plain.passes = NULL;
-  Module *m = lower(cx, &plain, d);
+  Module *m = run_lower(cx, &plain, d);
   Run **all = NEWN(&cx->session, Run *, (size_t)o->runs + 1);
   for (int i = 0; m && i < o->runs; i++) {
-    all[i] = new_run(cx, o, d, m, i);
-    if (!bind(all[i]) || !run_oracle(all[i]) ||
+    all[i] = run_new(cx, o, d, m, i);
+    if (!run_bind(all[i]) || !run_oracle(all[i]) ||
         (o->condition > 0 && !condition(all[i])))
       return NULL;
   }
   return m ? all : NULL;
-}
-
-// ---------------------------------------------------------------- gradients
-enum { MAX_SEEDS = 1 << 16 };
-static const double FD_STEP = 1e-5, FD_TOLERANCE = 1e-6;
-
-// A run whose floats are f64, with weights of the outputs.
-typedef struct Grad {
-  Run *r;
-  OracleArg args[MAX_ARGS];
-  int64_t dims[MAX_DIMS];
-  const double *weights[MAX_ARGS];
-  uint64_t n;
-  OracleSeed *seeds;
-  double *slopes;
-} Grad;
-
-static double *random_like(const Run *r, const InterpTensor *t,
-                           const char *name, uint64_t seed) {
-  Gen g = gen_default(GK_NORMAL);
-  g.seed = seed;
-  double *x = storage((Run *)r, DT_F64, count(t));
-  gen_fill(&r->cx->scratch, &g, name, DT_F64, count(t), x);
-  return x;
-}
-
-static Grad *new_grad(Run *r) {
-  Grad *g = NEW(&r->cx->session, Grad);
-  g->r = r;
-  oracle_dims(r, g->dims);
-  disturb(r, 0);
-  for (uint32_t i = 0; i < r->f->params.n; i++) {
-    const InterpTensor *t = &r->args[i];
-    OracleArg *a = &g->args[i];
-    *a = (OracleArg){.dtype = t->dtype,
-                     .rank = t->rank,
-                     .data = t->data,
-                     .scalar = t->scalar,
-                     .given = t->given};
-    memcpy(a->shape, t->shape, sizeof a->shape);
-    memcpy(a->stride, t->stride, sizeof a->stride);
-    if (r->f->params.at[i].role == PR_OUT && t->dtype == DT_F64)
-      g->weights[i] = random_like(r, t, "weights", r->seed + i);
-  }
-  g->seeds = NEWN(&r->cx->session, OracleSeed, MAX_SEEDS);
-  return g;
-}
-
-static void add_element(Grad *g, uint32_t arg, int64_t i) {
-  const InterpTensor *t = &g->r->args[arg];
-  if (g->n == MAX_SEEDS) return;
-  OracleSeed *s = &g->seeds[g->n++];
-  s->arg = arg;
-  for (uint32_t k = t->rank; k-- > 0;) {
-    s->at[k] = i % t->shape[k];
-    i /= t->shape[k];
-  }
-}
-
-// All elements; or the corners, some between them, and one direction.
-static void add_seeds(Grad *g, uint32_t arg) {
-  const InterpTensor *t = &g->r->args[arg];
-  int64_t n = count(t), step = !g->r->o->fd || n < 8 ? 1 : n / 7;
-  for (int64_t i = 0; i < n; i += step) add_element(g, arg, i);
-  if (!g->r->o->fd || !t->rank) return;
-  add_element(g, arg, n - 1);
-  if (g->n == MAX_SEEDS) return;
-  g->seeds[g->n++] =
-      (OracleSeed){.arg = arg,
-                   .along = random_like(g->r, t, "along", g->r->seed)};
-}
-
-// Whether the gradient of an input was asked for.
-static bool wanted(const Run *r, uint32_t i) {
-  const FuncParam *p = &r->f->params.at[i];
-  const char *name = ir_info(r->f, p->v)->hint, *list = r->o->grad;
-  size_t n = strlen(name);
-  if (p->role != PR_IN || p->nograd || !dtype_is_float(r->args[i].dtype))
-    return false;
-  for (const char *q = list; q; q = strchr(q, ',')) {
-    q += *q == ',';
-    if (!strncmp(q, name, n) && (q[n] == ',' || !q[n])) return true;
-  }
-  return !*list;
-}
-
-static void add_inputs(Grad *g) {
-  for (uint32_t i = 0; i < g->r->f->params.n; i++)
-    if (wanted(g->r, i)) add_seeds(g, i);
-  g->slopes = NEWN(&g->r->cx->session, double, g->n + 1);
-}
-
-static bool dual_slopes(Grad *g) {
-  OracleSlopes want = {g->weights, g->seeds, g->n, g->slopes};
-  return oracle_slopes(g->r->cx, g->r->d, g->args, g->dims, NULL, &want);
-}
-
-// The outputs where the seed's input has moved by `by`.
-static bool moved(const Grad *g, const OracleSeed *s, double by, double **out) {
-  Run *r = g->r;
-  OracleArg args[MAX_ARGS];
-  memcpy(args, g->args, sizeof args);
-  OracleArg *a = &args[s->arg];
-  int64_t off = 0, n = count(&r->args[s->arg]);
-  double *x = storage(r, DT_F64, n);
-  if (a->rank) memcpy(x, a->data, sizeof(double) * (size_t)n);
-  for (uint32_t k = 0; k < a->rank; k++) off += s->at[k] * a->stride[k];
-  for (int64_t i = 0; i < n; i++)
-    x[i] += by * (s->along ? s->along[i] : i == off);
-  a->scalar += by;
-  if (a->rank) a->data = x;
-  for (uint32_t i = 0; i < r->f->params.n; i++)
-    if (g->weights[i])
-      args[i].data = out[i] = storage(r, DT_F64, count(&r->args[i]));
-  return oracle_run(r->cx, r->d, args, g->dims, NULL);
-}
-
-// By differences of fourth order.
-static bool difference(const Grad *g, const OracleSeed *s, double *slope) {
-  static const double at[4] = {1, -1, 2, -2},
-                      by[4] = {8 / 12., -8 / 12., -1 / 12., 1 / 12.};
-  double *out[4][MAX_ARGS];
-  *slope = 0;
-  for (int k = 0; k < 4; k++)
-    if (!moved(g, s, at[k] * FD_STEP, out[k])) return false;
-  for (uint32_t i = 0; i < g->r->f->params.n; i++)
-    for (int64_t e = 0; g->weights[i] && e < count(&g->r->args[i]); e++) {
-      double d = 0, first = out[0][i][e];
-      if (isinf(first) && out[1][i][e] == first) continue;  // it stays there
-      for (int k = 0; k < 4; k++) d += by[k] * out[k][i][e];
-      *slope += g->weights[i][e] * d / FD_STEP;
-    }
-  return true;
-}
-
-static bool compare_slopes(const Grad *g) {
-  double sq = 0, tol = fmax(g->r->o->tol, FD_TOLERANCE);
-  bool ok = true;
-  for (uint64_t i = 0; i < g->n; i++)
-    if (isfinite(g->slopes[i])) sq += g->slopes[i] * g->slopes[i];
-  double rms = sqrt(sq / (double)(g->n ? g->n : 1));
-  for (uint64_t i = 0; i < g->n && ok; i++) {
-    const OracleSeed *s = &g->seeds[i];
-    double d;
-    if (!difference(g, s, &d)) return false;
-    ok = fabs(d - g->slopes[i]) <= tol * (fabs(d) + rms) ||
-         (isnan(d) && isnan(g->slopes[i]));
-    if (!ok)
-      printf("%s: %s: dual %.9g, differences %.9g\n", g->r->d->name,
-             ir_info(g->r->f, g->r->f->params.at[s->arg].v)->hint, g->slopes[i],
-             d);
-  }
-  if (ok)
-    printf("%s: %llu slopes agree, rms %.3g\n", g->r->d->name,
-           (unsigned long long)g->n, rms);
-  return ok;
-}
-
-static void print_slopes(const Grad *g) {
-  for (uint64_t i = 0; i < g->n; i++) {
-    const OracleSeed *s = &g->seeds[i];
-    printf("g_%s[", ir_info(g->r->f, g->r->f->params.at[s->arg].v)->hint);
-    for (uint32_t k = 0; k < g->args[s->arg].rank; k++)
-      printf("%s%lld", k ? ", " : "", (long long)s->at[k]);
-    printf("] %.9g\n", g->slopes[i]);
-  }
-}
-
-static bool run_grad(Ctx *cx, const Options *o, const Decl *d) {
-  Module *m = lower(cx, o, d);
-  for (int i = 0; m && i < o->runs; i++) {
-    Run *r = new_run(cx, o, d, m, i);
-    Grad *g = bind(r) ? new_grad(r) : NULL;
-    if (g) add_inputs(g);
-    if (!g || !dual_slopes(g)) return false;
-    if (!o->fd) print_slopes(g);
-    else if (!compare_slopes(g)) return false;
-  }
-  return m != NULL;
 }
 
 static int show_errors(Ctx *cx) {

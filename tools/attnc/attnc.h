@@ -36,6 +36,7 @@ typedef struct Command {
 typedef bool OptFLAG;
 typedef const char *OptSTR;
 typedef const char *OptCHOICE;  // NULL: not given
+typedef const char *OptMAYBE;   // NULL: not given; "": without a value
 typedef int64_t OptINT;         // 0: not given
 typedef double OptFLOAT;        // 0: not given
 typedef Strings OptLIST;

@@ -1,5 +1,10 @@
 // attnc bench: time, speed over visible keys, share of what the machine can.
+// With --grad: of the gradient.
 #include "tools/attnc/report.h"
+
+// Products of a gradient of attention, for those of its program: five for two.
+// So rates compare with what others report, whatever is computed again.
+static const double GRADIENT_WORK = 2.5;
 
 static void print_text(Session *s, const Bench *b) {
   Arena *a = &s->cx.session;
@@ -65,11 +70,36 @@ static void print_json(Session *s, const Bench *b) {
   session_put(s, NULL, &o);
 }
 
+// What b measures from here on is the gradient, after one run of the program.
+static bool turn_to_gradient(Session *s, Bench *b) {
+  Arena *a = &s->cx.session;
+  DrvCall *call = NEW(a, DrvCall);
+  DrvGrads *g = NEW(a, DrvGrads);
+  uint64_t seed = s->cli->seed ? (uint64_t)s->cli->seed : 1;
+  *call = b->call;
+  if (!drv_grads(call, s->cli->grad, seed, g) ||
+      !inputs_cotangents(s, &g->backward))
+    return false;
+  DrvCode *code = drv_load(&g->forward, b->target, &b->opt);
+  bool ok = code && drv_launch(&g->forward, code, b->rt);
+  drv_unload(code);
+  b->call = g->backward;
+  b->cost.products *= GRADIENT_WORK;
+  b->cost.updates *= GRADIENT_WORK;
+  b->cost.touched *= GRADIENT_WORK;
+  b->cost.bytes = 0;
+  for (uint32_t i = 0; i < b->call.nargs; i++)
+    b->cost.bytes +=
+        (double)b->call.args[i].array.count * dtype_size(b->call.args[i].dtype);
+  return ok;
+}
+
 static bool bench_one(Session *s, const Unit *u, Decl *prog, void *data) {
   (void)data;
   Bench b = {.threads = 1};
   bool ok = bench_prepare(s, &b, u, prog) &&
-            drv_cost(&b.call, &b.opt, b.target, &b.cost) && bench_run(s, &b);
+            drv_cost(&b.call, &b.opt, b.target, &b.cost) &&
+            (!s->cli->grad || turn_to_gradient(s, &b)) && bench_run(s, &b);
   bench_done(&b);
   if (!ok) return false;
   b.peak = drv_peak(b.target, b.cost.product, b.threads);

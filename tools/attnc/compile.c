@@ -140,6 +140,22 @@ static bool emit_object(Session *s, Job *j) {
 }
 
 // ---------------------------------------------------------------- command
+// Each program as it is for its gradient, and that behind it.
+static bool with_gradients(Session *s, Job *j) {
+  Decl *all[DRV_MAX_PROGRAMS];
+  uint32_t n = 0;
+  if (!s->cli->grad) return true;
+  for (uint32_t i = 0; i < j->n && n + 2 <= DRV_MAX_PROGRAMS; i++) {
+    DrvGradient g;
+    if (!drv_gradient(&s->cx, j->progs[i], s->cli->grad, &g)) return false;
+    all[n++] = g.forward;
+    all[n++] = g.backward;
+  }
+  memcpy(j->progs, all, sizeof *all * n);
+  j->n = n;
+  return true;
+}
+
 static int compile(Session *s, void *data) {
   Job *j = data;
   Source *src = session_read(s, s->cli->inputs.at[0]);
@@ -156,7 +172,7 @@ static int compile(Session *s, void *data) {
   j->n = session_programs(s, u, j->progs, DRV_MAX_PROGRAMS);
   if (!j->n && !s->cli->fn)
     diag_add(&s->cx, DIAG_no_programs, NOWHERE, src->path);
-  if (!j->n) return EXIT_OK;
+  if (!j->n || !with_gradients(s, j)) return EXIT_OK;
   Busy *busy = busy_start(s->cli, "compiling");
   if (j->stage) emit_stage(s, j);
   else emit_object(s, j);

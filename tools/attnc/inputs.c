@@ -81,25 +81,47 @@ static bool meant_as_generator(Session *s, const char *name,
   return true;
 }
 
-static bool set_inputs(Session *s, DrvCall *c, DrvGens *gens) {
-  for (uint32_t i = 0; i < s->cli->in.n; i++) {
-    const char *pair = s->cli->in.at[i], *name, *value;
-    DrvGen g;
-    if (!split(s, pair, "NAME=FILE.npy", &name, &value)) return false;
-    DrvArg *a = drv_arg(c, name);
-    if (!a) return false;
-    if (drv_parse_gen(&s->cx, pair, &g)) {
-      g.name = a->param->name;
-      vec_push(&s->cx.session, gens, g);
-    } else if (a->out) {
-      diag_add(&s->cx, DIAG_data_name, NOWHERE, name, "the inputs");
-      return false;
-    } else if (meant_as_generator(s, name, value) ||
-               !read_array(s, c, a, value)) {
-      return false;
-    }
+static bool set_input(Session *s, DrvCall *c, const char *pair, DrvGens *gens) {
+  const char *name, *value;
+  DrvGen g;
+  if (!split(s, pair, "NAME=FILE.npy", &name, &value)) return false;
+  DrvArg *a = drv_arg(c, name);
+  if (!a) return false;
+  if (drv_parse_gen(&s->cx, pair, &g)) {
+    g.name = a->param->name;
+    vec_push(&s->cx.session, gens, g);
+    return true;
   }
+  if (!a->out)
+    return !meant_as_generator(s, name, value) && read_array(s, c, a, value);
+  diag_add(&s->cx, DIAG_data_name, NOWHERE, name, "the inputs");
+  return false;
+}
+
+// With --grad: d_O=.. is for the gradient.
+static bool is_cotangent(const Session *s, const char *pair) {
+  return s->cli->grad && strncmp(pair, "d_", 2) == 0;
+}
+
+static bool set_inputs(Session *s, DrvCall *c, DrvGens *gens) {
+  for (uint32_t i = 0; i < s->cli->in.n; i++)
+    if (!is_cotangent(s, s->cli->in.at[i]) &&
+        !set_input(s, c, s->cli->in.at[i], gens))
+      return false;
   return true;
+}
+
+bool inputs_cotangents(Session *s, DrvCall *backward) {
+  DrvGens gens = {0};
+  for (uint32_t i = 0; i < s->cli->in.n; i++) {
+    const char *pair = s->cli->in.at[i];
+    uint32_t n = gens.n;
+    if (!is_cotangent(s, pair)) continue;
+    if (!set_input(s, backward, pair, &gens)) return false;
+    if (gens.n > n) drv_arg(backward, gens.at[n].name)->array.data = NULL;
+  }
+  uint64_t seed = s->cli->seed ? (uint64_t)s->cli->seed : 1;
+  return drv_solve(backward) && drv_fill_given(backward, &gens, seed);
 }
 
 bool inputs_given(Session *s, DrvCall *c, DrvGens *gens) {

@@ -11,6 +11,8 @@ bool inputs_given(Session *s, DrvCall *c, DrvGens *gens);
 // outputs.
 bool inputs_ready(Session *s, DrvCall *c, const DrvGens *gens, bool random);
 // "gqa  B=1 Hq=8 ..", for titles.
+// --in d_O=.. for the gradient (--grad).
+bool inputs_cotangents(Session *s, DrvCall *backward);
 const char *inputs_title(const DrvCall *c);
 
 // What is launched, and where.

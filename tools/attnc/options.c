@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-typedef enum OptKind { FLAG, STR, CHOICE, INT, FLOAT, LIST } OptKind;
+typedef enum OptKind { FLAG, STR, MAYBE, CHOICE, INT, FLOAT, LIST } OptKind;
 
 typedef struct Opt {
   const char *name, *alias;
@@ -182,7 +182,8 @@ static bool set_opt(Cli *cli, const Opt *o, const char *value) {
     }
     *(const char **)field = value;
     return true;
-  case STR: *(const char **)field = value; return true;
+  case STR:
+  case MAYBE: *(const char **)field = value; return true;
   case LIST: vec_push(&cli->arena, (Strings *)field, value); return true;
   case INT:
   case FLOAT: break;
@@ -203,6 +204,7 @@ static bool parse_opt(Cli *cli, int argc, char **argv, int *at) {
     usage_error(cli, "option '%s' takes no value", o->name);
     return false;
   }
+  if (o->kind == MAYBE && !value) value = "";
   if (o->kind != FLAG && !value) {
     if (*at + 1 == argc) {
       usage_error(cli, "option '%s' needs a value (%s)", o->name, o->value);
@@ -222,8 +224,9 @@ static const Opt *misplaced(const Cli *cli) {
   static const char zero[sizeof(Strings)];
   static const size_t size[] = {
       [FLAG] = sizeof(bool),     [STR] = sizeof(char *),
-      [CHOICE] = sizeof(char *), [INT] = sizeof(int64_t),
-      [FLOAT] = sizeof(double),  [LIST] = sizeof(Strings),
+      [CHOICE] = sizeof(char *), [MAYBE] = sizeof(char *),
+      [INT] = sizeof(int64_t),   [FLOAT] = sizeof(double),
+      [LIST] = sizeof(Strings),
   };
   for (uint32_t i = 0; i < NOPTS; i++) {
     const char *field = (const char *)cli + opts[i].at;
@@ -291,8 +294,10 @@ static void help_opt(const Opt *o, FILE *f) {
   const char *eq = o->value[0] ? o->kind == STR ? " " : "=" : "";
   if (strlen(o->name) == 2) eq = o->value[0] ? " " : "";
   if (o->kind == LIST) eq = " ";
-  snprintf(left, sizeof left, "%s%s%s%s%s", o->name, o->alias[0] ? ", " : "",
-           o->alias, eq, o->value);
+  bool maybe = o->kind == MAYBE;
+  if (maybe) eq = "[=";
+  snprintf(left, sizeof left, "%s%s%s%s%s%s", o->name, o->alias[0] ? ", " : "",
+           o->alias, eq, o->value, maybe ? "]" : "");
   fprintf(f, "  %-26s %s%s\n", left,
           strlen(left) > 26 ? "\n                             " : "", o->help);
 }

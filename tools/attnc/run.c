@@ -1,5 +1,5 @@
 // attnc run: one program on arrays.
-#include "tools/attnc/inputs.h"
+#include "tools/attnc/gradient.h"
 
 #include "runtime/attn.h"
 
@@ -66,6 +66,7 @@ static bool print_time(Session *s, Run *r) {
 // ---------------------------------------------------------------- verifying
 static const char *place(Session *s, const DrvVerdict *v) {
   Buf b = {.arena = &s->cx.session};
+  if (v->error.at < 0) return "a direction";
   int64_t at = v->error.at, index[NPY_MAX_RANK];
   const NpyArray *x = &v->arg->array;
   for (int i = x->rank - 1; i >= 0; i--) {
@@ -79,7 +80,7 @@ static const char *place(Session *s, const DrvVerdict *v) {
   return b.at;
 }
 
-static void print_verdict(Session *s, const DrvVerdict *v, double tol) {
+void run_print_verdict(Session *s, const DrvVerdict *v, double tol) {
   const DrvError *e = &v->error;
   bool ok = drv_within(e, tol);
   printf("%s %s: max abs error %.3g, rms %.3g, relative %.3g (tolerance %.3g)",
@@ -111,7 +112,7 @@ static int verify(Session *s, Run *r, const DrvSaved *saved) {
     printf("the oracle evaluated %llu points of the output\n",
            (unsigned long long)ref.points);
   for (uint32_t i = 0; i < n; i++) {
-    print_verdict(s, &v[i], tol);
+    run_print_verdict(s, &v[i], tol);
     ok = ok && drv_within(&v[i].error, tol);
   }
   return ok ? EXIT_OK : EXIT_DIAG;
@@ -163,6 +164,7 @@ static int run(Session *s, void *data) {
 }
 
 int command_run(Cli *cli) {
+  if (cli->grad) return session_run(cli, run_gradient, NULL);
   Run *r = NEW(&cli->arena, Run);
   return session_run(cli, run, r);
 }

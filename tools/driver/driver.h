@@ -104,6 +104,14 @@ typedef struct DrvCall {
   const DrvWatch *watch;  // of the oracle, or NULL
 } DrvCall;
 
+// What pass grad makes of a program, as programs that are compiled and called
+// like others: the program with the outputs that its gradient reads more
+// (save_lse), and its gradient: inputs, outputs, save_*, cotangents d_O, and
+// gradients g_Q as outputs.
+typedef struct DrvGradient {
+  Decl *forward, *backward;
+} DrvGradient;
+
 // A program with dims and dtypes chosen.
 typedef struct DrvSpec {
   Decl *prog;
@@ -118,6 +126,8 @@ typedef struct DrvProgs {
 } DrvProgs;
 
 bool drv_call(Ctx *cx, Decl *prog, DrvCall *out);
+// inputs: "Q,K" whose gradients; "": of all tensors of floats but nograd ones.
+bool drv_gradient(Ctx *cx, Decl *prog, const char *inputs, DrvGradient *out);
 DrvArg *drv_arg(DrvCall *c, const char *name);  // NULL: a diagnostic
 bool drv_set_dim(DrvCall *c, const char *name, int64_t v, const char *from);
 bool drv_set_dtype(DrvCall *c, const char *generic, DType t);
@@ -263,7 +273,9 @@ typedef struct DrvReference {
 // Operations above which only 256 random points and the corners are evaluated.
 #define DRV_SAMPLE_ABOVE 1e10
 
-bool drv_is_written(double want);  // by the program, says the oracle
+// Marks what the oracle did not evaluate or the program does not write.
+double drv_unwritten(void);
+bool drv_is_written(double want);
 
 // Copies of the inout arrays, which a launch overwrites.
 typedef struct DrvSaved {
@@ -275,6 +287,41 @@ void drv_restore(DrvCall *c, const DrvSaved *s);
 // Evaluates the call with the oracle, from the saved inout arrays.
 bool drv_reference(DrvCall *c, const DrvSaved *s, double sample_above,
                    uint64_t seed, DrvReference *out);
+// --- gradients
+// A call of a program with those of what pass grad makes of it. Arrays of the
+// same name are the same.
+typedef struct DrvGrads {
+  DrvCall *of;
+  DrvCall forward, backward;
+} DrvGrads;
+
+// Cotangents are normal(0, 1) of the seed. Inputs as of drv_gradient.
+bool drv_grads(DrvCall *c, const char *inputs, uint64_t seed, DrvGrads *out);
+
+// A gradient along a random direction: the sum of its elements times `along`.
+typedef struct DrvAlong {
+  uint32_t arg;  // of backward
+  const double *along;
+  double slope;
+} DrvAlong;
+
+typedef struct DrvGradReference {
+  double **want;  // by argument of backward; NULL for inputs
+  bool sampled;   // some elements, and directions
+  uint64_t elements;
+  DrvAlong *along;
+  uint32_t nalong;
+} DrvGradReference;
+
+// By the oracle's dual numbers. work: walks of a point times its operations
+// above which elements are sampled.
+#define DRV_GRAD_ABOVE 3e7
+bool drv_grad_reference(DrvGrads *g, double work, uint64_t seed,
+                        DrvGradReference *out);
+// The array against the elements and directions of it that were evaluated.
+DrvError drv_compare_grad(const DrvGrads *g, const DrvGradReference *r,
+                          uint32_t arg);
+
 // Compares the arrays of the call with it; one verdict per output. Returns
 // their number.
 uint32_t drv_verdicts(const DrvCall *c, const DrvReference *r, DrvVerdict *out,

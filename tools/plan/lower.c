@@ -91,8 +91,10 @@ static bool has_dtypes(const Decl *prog) {
 }
 
 Module *drv_lower_attn(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n) {
-  if (has_dtypes(prog) && !fe_retype(cx, prog, binds, n)) return NULL;
-  return fe_lower(cx, prog, binds, n);
+  Decl *source = prog->derived ? prog->derived->of : prog;
+  if (has_dtypes(source) && !fe_retype(cx, source, binds, n)) return NULL;
+  Module *m = fe_lower(cx, source, binds, n);
+  return m ? plan_derive(cx, prog, m) : NULL;
 }
 
 // The program's name; phases have more behind a dot.

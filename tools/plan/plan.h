@@ -8,6 +8,10 @@
 // To level attn, without passes.
 Module *drv_lower_attn(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n);
 
+// What pass grad leaves of m, at level attn: the program that `prog` stands
+// for. m itself, where it is as written.
+Module *plan_derive(Ctx *cx, const Decl *prog, Module *m);
+
 // Is m, that `passes` made with these options, valid? Codegen takes no module
 // that was not asked.
 typedef struct PassOpt PassOpt;

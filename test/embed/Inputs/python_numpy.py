@@ -129,6 +129,41 @@ for twice in (attn.load(box).twice, attn.loads(data)["twice"]):
            np.ones((2, 3), "f4"))
 raises(attn.FormatError, "truncated", attn.loads, data[:-1])
 
+# Gradients: what they read is kept on request; some or all, cotangents that
+# are missing are zero.
+GRADIENTS = os.path.join(HERE, "../../driver/Inputs/gradients.attn")
+pair = attn.compile(GRADIENTS, dims={"T": "f32"}, options=["--grad"])
+plain, masked = pair.plain_f32, pair.masked_f32
+x, y, z, w = rng.standard_normal((4, 1, 2, 6, 16), "f4")
+o1 = plain(x, y, z)
+o2, saved = plain(x, y, z, save=True)
+assert (o1 == o2).all() and "save_lse" in saved.arrays
+g = plain.grad(saved, d_O=w)
+for name, mine in zip("QKV", g):
+    assert (plain.grad(saved, d_O=w, want=name) == mine).all()
+one, two = plain.grad(saved, d_O=w, want=("V", "Q"))
+assert (one == g[2]).all() and (two == g[0]).all()
+step = 1e-2
+for arg, mine in enumerate(g):
+    ends = []
+    for s in (step, -step):
+        moved = [x, y, z]
+        moved[arg] = moved[arg] + s * w
+        ends.append(plain(*moved).astype("f8"))
+    slope = ((ends[0] - ends[1]) * w).sum() / (2 * step)
+    assert abs(slope - (mine * w).sum()) < 1e-3 * (abs(slope) + 1)
+(o3, _), saved = masked(x, y, z, save=True, scale=0.5)
+assert saved.scalars == {"scale": 0.5}
+none = masked.grad(saved)
+assert not any(a.any() for a in none)
+part = masked.grad(saved, d_LSE=w[..., 0].copy())
+assert part[0].any() and not part[2].any()
+raises(attn.ArgumentError, "no gradient of 'P'", plain.grad, saved, want="P")
+raises(attn.ArgumentError, "save=True", plain.grad, o1)
+raises(attn.ArgumentError, "the gradient reads it", masked, x, y, z, save=True,
+       LSE=None)
+raises(attn.UnsupportedError, "--grad", gqa, q, k, v, save=True)
+
 # many threads at once
 with concurrent.futures.ThreadPoolExecutor(8) as pool:
     for x in pool.map(lambda i: gqa(q, k, v)[0], range(64)):

@@ -66,4 +66,46 @@ if hasattr(torch, "compile") and sys.argv[1:] == ["compile"]:
     f = torch.compile(lambda q, k, v: torch.ops.demo.gqa(q * 2, k, v)[0] + 1,
                       fullgraph=True)
     assert (f(q, k, v) - (reference(q * 2, k, v) + 1)).abs().max() < 1e-5
+
+# With its gradient: beside PyTorch's own.
+pair = attn.compile(os.path.join(HERE, "../../driver/Inputs/gradients.attn"),
+                    dims={"T": "f32"}, options=["--grad"])
+
+
+def formula(q, k, v, masked):
+    s = q @ k.transpose(-1, -2) / 4
+    if masked:
+        s = s.masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf)
+    return s.softmax(-1) @ v, s.logsumexp(-1)
+
+
+for name in ("plain", "masked"):
+    masked = name == "masked"
+    op = attn.torch.register(pair[name + "_f32"], "demo::" + name)
+    q, k, v = (torch.randn(2, 3, 9, 16, requires_grad=True) for _ in range(3))
+
+    def o_of(*args):
+        return op(*args)[0] if masked else op(*args)
+
+    losses = [(lambda o: o.sum(), 0), (lambda o: (o * o).sum(), 0)]
+    if masked:
+        losses.append((lambda o: (o * o).sum(), 1))
+    for loss, at in losses:
+        inputs = (q, k) if at else (q, k, v)
+        mine = op(q, k, v)[at] if masked else op(q, k, v)
+        got = torch.autograd.grad(loss(mine), inputs)
+        want = torch.autograd.grad(loss(formula(q, k, v, masked)[at]), inputs)
+        assert all((a - b).abs().max() < 1e-4 for a, b in zip(got, want))
+    some, = torch.autograd.grad(o_of(q, k.detach(), v.detach()).sum(), q)
+    all_, = torch.autograd.grad(o_of(q, k, v).sum(), q)
+    assert torch.equal(some, all_)
+    with torch.no_grad():
+        assert not o_of(q, k, v).requires_grad
+    try:
+        g, = torch.autograd.grad((o_of(q, k, v) ** 2).sum(), q,
+                                 create_graph=True)
+        g.sum().backward()
+        raise AssertionError("differentiated twice")
+    except RuntimeError:
+        pass
 print("all good: PyTorch", torch.__version__)

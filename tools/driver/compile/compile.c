@@ -95,7 +95,8 @@ static void defaults(const Decl *prog, CgParam *p, uint32_t n) {
 static const char *name_of(Ctx *cx, const Decl *prog, const FeBind *binds,
                            uint32_t n) {
   Buf b = {.arena = &cx->session};
-  buf_str(&b, prog->name);
+  const Derived *of = prog->derived;
+  buf_str(&b, of ? of->of->name : prog->name);
   for (uint32_t i = 0; i < n; i++) {
     if (binds[i].dtype == DT_NONE) continue;
     for (uint32_t k = 0; k < prog->generics.n; k++)
@@ -103,6 +104,7 @@ static const char *name_of(Ctx *cx, const Decl *prog, const FeBind *binds,
           prog->generics.at[k].dtypes.n > 1)
         buf_printf(&b, "_%s", dtype_name(binds[i].dtype));
   }
+  if (of && of->gradient) buf_str(&b, "_grad");
   return intern(&cx->names, b.at);
 }
 

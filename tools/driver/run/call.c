@@ -30,12 +30,20 @@ static int generic_at(const Decl *d, const char *name) {
   return -1;
 }
 
+// A gradient of 8-bit floats has 16 bits.
+static DType held(const DrvCall *c, const DrvArg *a, DType t) {
+  const Derived *d = c->prog->derived;
+  bool gradient = d && d->gradient && a->out;
+  return gradient && dtype_size(t) == 1 ? DT_BF16 : t;
+}
+
 static DrvArg make_arg(const DrvCall *c, const Param *p, bool out) {
   DrvArg a = {.param = p, .out = out};
   int g = generic_at(c->prog, p->type->generic);
   a.dtype = g < 0 ? p->sym->ty.dtype : DT_NONE;
   if (g >= 0 && c->prog->generics.at[g].dtypes.n == 1)
     a.dtype = c->prog->generics.at[g].dtypes.at[0];
+  a.dtype = held(c, &a, a.dtype);
   a.scalar = p->sym->ty.rank == 0 && !out;
   physical(&a);
   return a;
@@ -92,7 +100,7 @@ static void choose_dtype(DrvCall *c, int g, DType t) {
   c->types[g] = t;
   for (uint32_t i = 0; i < c->nargs; i++)
     if (generic_at(c->prog, c->args[i].param->type->generic) == g)
-      c->args[i].dtype = t;
+      c->args[i].dtype = held(c, &c->args[i], t);
 }
 
 void drv_first_dtype(DrvCall *c, DrvArg *a) {

@@ -2,6 +2,7 @@
 // |x - ref| <= tol * (|ref| + rms(ref)).
 //   expect f(Q, K) ~= reference tol 1e-3     compiled code against the oracle
 //   expect f(Q, K) ~= g(Q, K) tol 1e-3       compiled code against itself
+//   expect grad(f, Q) ~= reference tol 1e-3  its gradient against dual numbers
 //   expect online(f) ~= direct(f) tol 1e-6   IR stream against attn, in f64
 #include "tools/driver/run/checks.h"
 
@@ -211,6 +212,63 @@ static bool run_form(Eval *v, const Expr *e, Side *out) {
   return true;
 }
 
+// ---------------------------------------------------------------- gradients
+// "Q,K" of grad(f, Q, K).
+static const char *inputs_of(const Eval *v, const Expr *e) {
+  Buf b = {.arena = &v->k->cx->session};
+  for (uint32_t i = 1; i < e->args.n; i++)
+    buf_printf(&b, "%s%s", i > 1 ? "," : "", e->args.at[i].value->name);
+  return b.at;
+}
+
+static void gradients(const Eval *v, const Expr *e, const DrvGrads *g,
+                      const DrvGradReference *ref, Side *out) {
+  Arena *a = &v->k->cx->session;
+  uint32_t n = e->args.n;
+  NpyArray *arrays = NEWN(a, NpyArray, n);
+  uint32_t *arg = NEWN(a, uint32_t, n);
+  *out = (Side){.array = arrays, .grads = g, .arg = arg, .grad_ref = ref};
+  out->name = NEWN(a, const char *, n);
+  for (uint32_t i = 1; i < n; i++) {
+    const char *name = arena_printf(a, "g_%s", e->args.at[i].value->name);
+    for (uint32_t k = 0; k < g->backward.nargs; k++) {
+      const DrvArg *x = &g->backward.args[k];
+      if (!x->out || strcmp(x->param->name, name)) continue;
+      arg[out->n] = k;
+      arrays[out->n] = x->array;
+      out->name[out->n++] = name;
+    }
+  }
+}
+
+// The program and its gradient run; and what the oracle says, if `ref`.
+static bool run_grad(Eval *v, const Expr *e, Side *got, Side *ref) {
+  Arena *a = &v->k->cx->session;
+  const Expr *name = e->args.at[0].value;
+  DrvCall *c = NEW(a, DrvCall);
+  DrvGrads *g = NEW(a, DrvGrads);
+  DrvGradReference *r = NEW(a, DrvGradReference);
+  if (v->k->save) {
+    v->skip = "not saved: a gradient";
+    return false;
+  }
+  if (!name->sym || name->sym->kind != SY_DECL) return false;
+  if (!make_call(v, name, name->sym->decl, c) ||
+      !drv_grads(c, inputs_of(v, e), v->k->seed, g) ||
+      !launch(v, &g->forward) || !launch(v, &g->backward))
+    return false;
+  gradients(v, e, g, NULL, got);
+  if (!ref) return true;
+  if (!drv_grad_reference(g, DRV_GRAD_ABOVE, v->k->seed, r)) return false;
+  gradients(v, e, g, r, ref);
+  return true;
+}
+
+static bool is_grad(const Expr *e) {
+  return e->kind == EX_CALL && e->sym && e->sym->kind == SY_BUILTIN &&
+         e->sym->builtin == BI_grad;
+}
+
 static bool side_of(Eval *v, const Expr *e, Side *out) {
   const Expr *call = call_of(e);
   *out = (Side){0};
@@ -219,7 +277,7 @@ static bool side_of(Eval *v, const Expr *e, Side *out) {
     switch (call->sym->builtin) {
     case BI_online:
     case BI_direct: return run_form(v, call, out);
-    case BI_grad: v->skip = "gradients are not there yet"; return false;
+    case BI_grad: return run_grad(v, call, out, NULL);
     default: break;
     }
   }
@@ -235,6 +293,8 @@ static double load(const NpyArray *x, int64_t i) {
 static DrvError against(const Eval *v, const Side *got, const Side *want,
                         uint32_t i) {
   const NpyArray *x = &got->array[i];
+  if (want->grad_ref)
+    return drv_compare_grad(want->grads, want->grad_ref, want->arg[i]);
   if (want->ref) return drv_compare_written(v->k->cx, x, want->want[i]);
   double *ref = NEWN(&v->k->cx->session, double, x->count + 1);
   for (int64_t k = 0; k < x->count; k++)
@@ -260,7 +320,10 @@ static void compare(const Eval *v, const Side *got, const Side *want,
     buf_printf(&b, "%s%s %.2g", i ? ", " : "", got->name[i], e.rel);
     if (e.nonfinite)
       buf_printf(&b, " (%lld differ in inf or NaN)", (long long)e.nonfinite);
-    if (!drv_within(&e, tol))
+    if (!drv_within(&e, tol) && e.at < 0)
+      buf_printf(&b, " (along a direction: %.9g, expected %.9g)", e.got,
+                 e.want);
+    else if (!drv_within(&e, tol))
       buf_printf(&b, " (element %lld: %.9g, expected %.9g)", (long long)e.at,
                  e.got, e.want);
   }
@@ -268,6 +331,10 @@ static void compare(const Eval *v, const Side *got, const Side *want,
   if (want->ref && want->ref->sampled)
     buf_printf(&b, "; %llu sampled points",
                (unsigned long long)want->ref->points);
+  if (want->grad_ref && want->grad_ref->sampled)
+    buf_printf(&b, "; %llu sampled elements, %u directions",
+               (unsigned long long)want->grad_ref->elements,
+               want->grad_ref->nalong);
   out->detail = b.at;
 }
 
@@ -299,10 +366,9 @@ DrvExpect drv_expect(const DrvChecker *k, const Decl *block,
     ok = false;
   }
   const Expr *first = call_of(s->got);
-  bool grad = first->kind == EX_CALL && first->sym &&
-              first->sym->kind == SY_BUILTIN && first->sym->builtin == BI_grad;
-  if (grad) v.skip = "gradients are not there yet";
-  else if (ok && k->save && !reference) v.skip = "not saved: no reference";
+  if (ok && k->save && !reference) v.skip = "not saved: no reference";
+  else if (ok && reference && is_grad(first))
+    ok = run_grad(&v, first, &got, &want);
   else if (ok && reference) ok = run_call(&v, s->got, &got, &want);
   else if (ok) ok = side_of(&v, s->got, &got) && side_of(&v, s->want, &want);
   if (v.skip && k->cx->nerrors == errors) {

@@ -36,7 +36,10 @@ typedef struct DrvSide {
   double **want;  // set for a reference: values, unwritten left out
   const DrvReference *ref;
   const DrvCall *call;
-  double scalar;  // n == 0
+  double scalar;          // n == 0
+  const DrvGrads *grads;  // set for gradients, each that of argument arg[i],
+  const uint32_t *arg;    // and where they are the oracle's:
+  const DrvGradReference *grad_ref;
 } DrvSide;
 
 // Evaluates s, an `expect` of the block. Never fails: what goes wrong is the

@@ -107,7 +107,8 @@ static bool holds_lengths(const DrvCall *c, const DrvArg *a, uint32_t *sym) {
 static bool is_table(const DrvCall *c, const DrvArg *a) {
   for (uint32_t i = 0; i < c->nargs; i++) {
     const Layout *l = c->args[i].param->layout;
-    if (l && l->kind == LAY_PAGED && l->table == a->param->sym) return true;
+    if (l && l->kind == LAY_PAGED && l->table->name == a->param->name)
+      return true;
   }
   return false;
 }

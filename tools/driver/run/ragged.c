@@ -17,7 +17,8 @@ static int64_t element(const NpyArray *x, int64_t i) {
 static bool holds_offsets(const DrvCall *c, const DrvArg *by) {
   for (uint32_t i = 0; i < c->nargs; i++) {
     const Layout *l = c->args[i].param->layout;
-    if (l && l->kind == LAY_RAGGED && l->by == by->param->sym) return true;
+    if (l && l->kind == LAY_RAGGED && l->by->name == by->param->name)
+      return true;
   }
   const DimExpr *e = by->rank ? &c->prog->dims->exprs.at[by->axis[0].dim] : 0;
   return e && e->op == DIM_ADD;

@@ -37,7 +37,7 @@ static int64_t blocks(const DrvCall *c, const DrvArg *a) {
   int64_t n = 1;
   for (uint32_t i = 0; i < c->nargs; i++) {
     const DrvArg *t = &c->args[i];
-    if (t->param->sym != table) continue;
+    if (t->param->name != table->name) continue;
     for (uint32_t k = 0; k < t->rank; k++) {
       int64_t v = drv_extent(c, t, k);
       if (v < 0) return -1;

@@ -10,7 +10,7 @@
 Needs libattn and, for `compile`, attnc; nothing else is imported."""
 from ._compile import cache_dir, compile
 from ._library import Library, load, loads
-from ._program import Launch, Param, Program
+from ._program import Gradient, Launch, Param, Program, Saved
 from ._runtime import runtime, threads
 from .errors import (AbiError, AlignError, ArgumentError, CompileError,
                      ConstraintError, DeviceError, DimError, DtypeError,
@@ -21,8 +21,9 @@ from .errors import (AbiError, AlignError, ArgumentError, CompileError,
 __version__ = "0.1.0"
 __all__ = ["AbiError", "AlignError", "ArgumentError", "CompileError",
            "ConstraintError", "DeviceError", "DimError", "DtypeError",
-           "Error", "FileError", "FormatError", "InternalError", "Launch", "Library",
-           "NullError", "OutOfMemoryError", "Param", "Program", "RankError",
+           "Error", "FileError", "FormatError", "Gradient", "InternalError", "Launch",
+           "Library",
+           "NullError", "OutOfMemoryError", "Param", "Program", "RankError", "Saved",
            "ShapeError", "StrideError", "UnsupportedError", "cache_dir",
            "compile", "load", "loads", "runtime", "threads"]
 

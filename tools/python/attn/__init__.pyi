@@ -42,6 +42,19 @@ class Launch:
     outputs: Any
     def __call__(self, stream: int | None = None) -> Any: ...
 
+class Saved:
+    arrays: dict[str, Any]
+    scalars: dict[str, Any]
+
+class Gradient:
+    program: Program
+    backward: Program
+    inputs: list[str]
+    cotangents: list[str]
+    def __call__(self, saved: Saved, want: str | Sequence[str] | None = None,
+                 stream: int | None = None, workspace: Any = None,
+                 **named: Any) -> Any: ...
+
 class Program:
     name: str
     symbol: str
@@ -50,8 +63,11 @@ class Program:
     def signature(self) -> str: ...
     @property
     def dims(self) -> list[str]: ...
+    @property
+    def grad(self) -> Gradient: ...
     def __call__(self, *args: Any, out: Any = None, stream: int | None = None,
-                 workspace: Any = None, **named: Any) -> Any: ...
+                 workspace: Any = None, save: bool = False,
+                 **named: Any) -> Any: ...
     def prepare(self, *args: Any, out: Any = None, workspace: Any = None,
                 **named: Any) -> Launch: ...
     def output_shapes(self, shapes: Mapping[str, Sequence[int]]

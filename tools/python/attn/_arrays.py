@@ -6,6 +6,7 @@ A kind has
   view(x)       View
   address(x)    of its first element
   empty(shape, dtype, like)   a new array beside `like`
+  zeros(shape, dtype, like)   zeros to read, of one element and strides 0
   stream(device)              the current stream's handle, None: the default
 """
 import ctypes as C
@@ -82,6 +83,13 @@ class NumpyKind:
         return numpy.empty(shape, kind)
 
     @staticmethod
+    def zeros(shape, dtype, like):
+        import numpy
+        x = NumpyKind.empty((), dtype, like)
+        x[()] = 0
+        return numpy.broadcast_to(x, shape)
+
+    @staticmethod
     def stream(device):
         return None
 
@@ -135,6 +143,9 @@ class TorchKind:
 
     def empty(self, shape, dtype, like):
         return like.new_empty(shape, dtype=self.own[dtype])
+
+    def zeros(self, shape, dtype, like):
+        return like.new_zeros((), dtype=self.own[dtype]).expand(shape)
 
 
 # ---- DLPack
@@ -201,6 +212,11 @@ class DlpackKind:
             raise errors.ArgumentError("outputs on a device of a library that "
                                        "is not known here: pass them")
         return NumpyKind.empty(shape, dtype, None)
+
+    @staticmethod
+    def zeros(shape, dtype, like):
+        DlpackKind.empty((), dtype, like)
+        return NumpyKind.zeros(shape, dtype, None)
 
     @staticmethod
     def stream(device):

@@ -27,7 +27,7 @@ class Plan:
         f = _program._Frame(self.program, self.plan.template)
         fields = {i: field for field, i in f.data}
         p = self.program
-        f.fields = tuple(fields[i] for i in p._tensors)
+        f.fields = tuple(fields[i] for i in p._tensors if i not in p._saves)
         if self.gpu:
             f.stream.kind, f.stream.device = self.plan.device
         f.ref = f.stream_ref if self.gpu else None
@@ -66,7 +66,7 @@ def make(program, kind, slow):
     """The function, or None where the program is of no usual form."""
     p = program
     lead = [i for i in p._inputs if p.params[i].kind != _abi.SCALAR]
-    tensors = [i for i in p._tensors]
+    tensors = [i for i in p._tensors if i not in p._saves]
     plain = all(p.params[i].kind == _abi.IN and not p.params[i].optional
                 for i in lead) and p._inputs[:len(lead)] == lead
     if not plain or not lead or not p._outputs:

@@ -40,6 +40,10 @@ class Library:
         for p in programs:
             self._by_name.setdefault(p.name, p)
             self._by_name.setdefault(p.symbol, p)
+        for p in programs:
+            backward = self._by_name.get(p.name + "_grad")
+            if backward:
+                p._link(backward)
 
     def __getitem__(self, name):
         try:

@@ -93,6 +93,7 @@ class Program:
     uint16 and f8 uint8 in NumPy. Outputs are made like the inputs, or given by
     name or by `out` (one array, or a tuple in their order); `NAME=None` for an
     output that is not wanted, whose place in the result is then left out.
+    With save=True the result is (outputs, saved), where `saved` is for `grad`.
     `stream` is a raw stream handle where the library of the arrays has no
     current one; `workspace` an array of bytes on the device instead of one made
     by the call. Errors are exceptions of the package, with the names of the
@@ -120,6 +121,7 @@ class Program:
         self._scalars = [i for i, p in enumerate(self.params)
                          if p.kind == _abi.SCALAR]
         self._blank = [None] * len(self.params)
+        self._saves, self._grad = [], None
         must = [k for k, i in enumerate(self._inputs)
                 if not self.params[i].optional]
         self._needed = must[-1] + 1 if must else 0
@@ -152,6 +154,27 @@ class Program:
         return [self._desc.dims[i].name.decode()
                 for i in range(self._desc.ndims)]
 
+    # ---- gradients
+
+    def _link(self, backward):
+        """backward is the gradient of this program. What it reads beside
+        inputs and outputs is made on request only."""
+        self._grad = Gradient(self, backward)
+        have = set(backward._names)
+        self._saves = [i for i in self._outputs if self._names[i] in have and
+                       self._names[i].startswith("save_")]
+        self._outputs = [i for i in self._outputs if i not in self._saves]
+        for i in self._saves:
+            self._blank[i] = _NOT_WANTED
+
+    @property
+    def grad(self):
+        """The Gradient of a program compiled with `attnc --grad`."""
+        if self._grad is None:
+            raise errors.UnsupportedError(
+                f"{self.name} has no gradient: compile it with --grad")
+        return self._grad
+
     # ---- shapes
 
     def output_shapes(self, shapes):
@@ -159,7 +182,7 @@ class Program:
         dims = _shapes.solve(self._axes, self._fixed,
                              [shapes.get(n) for n in self._names])
         return {self._names[i]: self._output_shape(i, dims)
-                for i in self._outputs}
+                for i in self._outputs + self._saves}
 
     def _output_shape(self, i, dims):
         shape = []
@@ -182,7 +205,8 @@ class Program:
             return self._fast(*args)
         return self._slow(*args, **named)
 
-    def _slow(self, *args, out=None, stream=None, workspace=None, **named):
+    def _slow(self, *args, out=None, stream=None, workspace=None, save=False,
+              **named):
         if named or out is not None or len(args) < self._needed or \
                 len(args) > len(self._inputs):
             values = self._bind(args, out, named)
@@ -190,6 +214,8 @@ class Program:
             values = self._blank.copy()
             for i, v in zip(self._inputs, args):
                 values[i] = v
+        if save:
+            self._want_saves(values)
         lead = values[self._tensors[0]]
         if lead is None or lead is _NOT_WANTED:
             lead = self._lead(values)
@@ -213,7 +239,19 @@ class Program:
         if self._call(self._at, frame.args, ref, frame.error_ref):
             raise errors.from_info(frame.error, self._names)
         plan.frames.append(frame)
+        if save:
+            return self._result(values), Saved(self._grad, values)
         return self._result(values)
+
+    def _want_saves(self, values):
+        self.grad
+        for i in self._saves:
+            if values[i] is _NOT_WANTED:
+                values[i] = None
+        for name in self._grad._reads:
+            if values[self._index[name]] is _NOT_WANTED:
+                raise errors.ArgumentError(
+                    f"argument '{name}': the gradient reads it", name)
 
     def prepare(self, *args, out=None, workspace=None, **named):
         """A Launch: the same call as often as wanted, on the same arrays, at
@@ -264,7 +302,7 @@ class Program:
 
     def _bind(self, args, out, named):
         """Values by parameter."""
-        values = [None] * len(self.params)
+        values = self._blank.copy()
         if len(args) > len(self._inputs):
             raise errors.ArgumentError(
                 f"{self.name}() takes {len(self._inputs)} inputs, got "
@@ -284,7 +322,7 @@ class Program:
                 raise errors.ArgumentError(
                     f"{self.name}() has no parameter '{name}': "
                     + ", ".join(self._names))
-            if values[i] is not None:
+            if values[i] is not None and values[i] is not _NOT_WANTED:
                 raise errors.ArgumentError(f"'{name}' is given twice", name)
             dropped = v is None and self.params[i].kind == _abi.OUT
             values[i] = _NOT_WANTED if dropped else v
@@ -330,7 +368,7 @@ class Program:
         return plan
 
     def _missing_outputs(self, at, values, shapes):
-        todo = [i for i in self._outputs if values[i] is None]
+        todo = [i for i in self._outputs + self._saves if values[i] is None]
         if not todo:
             return []
         dims = _shapes.solve(self._axes, self._fixed, shapes)
@@ -416,6 +454,77 @@ class Program:
         values = self._bind(args, named.pop("out", None), named)
         self._lead(values)
         return self._plan(None, values).workspace
+
+
+class Saved:
+    """What a gradient reads of a call: `arrays` by name, `scalars`."""
+
+    def __init__(self, gradient, values):
+        p = gradient.program
+        self.arrays, self.scalars = {}, {}
+        for name in gradient.backward._names:
+            i = p._index.get(name)
+            if i is None or values[i] is None or values[i] is _NOT_WANTED:
+                continue
+            scalar = p.params[i].kind == _abi.SCALAR
+            (self.scalars if scalar else self.arrays)[name] = values[i]
+
+
+class Gradient:
+    """The gradient of a program:
+
+        o, saved = p(q, k, v, save=True)
+        g_q, g_k = p.grad(saved, d_O=g, want=("Q", "K"))
+
+    Gradients are in the order of the program's inputs, or in that of `want`;
+    one alone is no tuple. A cotangent that is not given is zero. `backward` is the program that computes it."""
+
+    def __init__(self, program, backward):
+        self.program, self.backward = program, backward
+        self.inputs = [backward._names[i][2:] for i in backward._outputs]
+        self.cotangents = [n for n in backward._names if n.startswith("d_")
+                           and program._index.get(n) is None]
+        self._reads = [n for n in backward._names if n in program._index and
+                       program.params[program._index[n]].kind == _abi.OUT]
+
+    def __repr__(self):
+        return f"<attn gradient of {self.program.name} for " + \
+            ", ".join(self.inputs) + ">"
+
+    def __call__(self, saved, want=None, stream=None, workspace=None, **named):
+        if not isinstance(saved, Saved):
+            raise errors.ArgumentError(
+                f"the gradient of {self.program.name} takes what a call with "
+                "save=True returned")
+        want = self.inputs if want is None else \
+            [want] if isinstance(want, str) else list(want)
+        for n in want:
+            if n not in self.inputs:
+                raise errors.ArgumentError(
+                    f"{self.program.name} has no gradient of '{n}', but of "
+                    + ", ".join(self.inputs), n)
+        for n in self.inputs:
+            if n not in want:
+                named["g_" + n] = None
+        if any(named.get(n) is None for n in self.cotangents):
+            self._zeros(saved, named)
+        made = self.backward(stream=stream, workspace=workspace,
+                             **saved.arrays, **saved.scalars, **named)
+        if len(want) < 2:
+            return made
+        order = dict(zip([n for n in self.inputs if n in want], made))
+        return tuple(order[n] for n in want)
+
+    def _zeros(self, saved, named):
+        """Cotangents that are missing, of the outputs' shapes."""
+        p, like = self.program, next(iter(saved.arrays.values()))
+        shapes = p.output_shapes({n: _arrays.kind_of(x).view(x).shape
+                                  for n, x in saved.arrays.items()})
+        for n in self.cotangents:
+            if named.get(n) is None:
+                dtype = p.params[p._index[n[2:]]].dtype
+                named[n] = _arrays.kind_of(like).zeros(shapes[n[2:]], dtype,
+                                                       like)
 
 
 def _device(d):

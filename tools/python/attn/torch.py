@@ -7,7 +7,7 @@ from . import _abi, _program, errors
 _libraries = {}
 
 
-def _schema(program):
+def _schema(program, saves=0):
     """gqa(Tensor Q, Tensor K, float? scale=None) -> (Tensor, Tensor)"""
     parts, alias, late = [], ord("a"), False
     for i in program._inputs:
@@ -27,7 +27,7 @@ def _schema(program):
             if late and "*" not in parts:
                 parts.append("*")
             parts.append(f"Tensor {p.name}")
-    n = len(program._outputs)
+    n = len(program._outputs) + saves
     result = "()" if not n else "Tensor" if n == 1 else \
         "(" + ", ".join(["Tensor"] * n) + ")"
     return f"({', '.join(parts)}) -> {result}"
@@ -43,13 +43,15 @@ def _library(space):
     return _libraries[space]
 
 
-def _fake(program):
+def _fake(program, saves=False):
     names = [program._names[i] for i in program._inputs]
+    indices = program._outputs + (program._saves if saves else [])
 
     def fake(*args, **named):
         values = dict(zip(names, args), **named)
         for n, v in values.items():
-            if getattr(v, "requires_grad", False) and torch.is_grad_enabled():
+            if getattr(v, "requires_grad", False) and torch.is_grad_enabled() \
+                    and program._grad is None:
                 raise errors.UnsupportedError(
                     f"argument '{n}': it requires a gradient, and "
                     f"{program.name} has none", n)
@@ -57,11 +59,9 @@ def _fake(program):
         shapes = {n: v.shape for n, v in values.items()
                   if isinstance(v, torch.Tensor)}
         made = program.output_shapes(shapes)
-        types = {program._names[i]: program.params[i].dtype
-                 for i in program._outputs}
-        outs = tuple(torch.empty(s, dtype=_TYPES[types[n]],
-                                 device=like.device)
-                     for n, s in made.items())
+        types = {program._names[i]: program.params[i].dtype for i in indices}
+        outs = tuple(torch.empty(made[n], dtype=_TYPES[t], device=like.device)
+                     for n, t in types.items())
         return outs[0] if len(outs) == 1 else outs or None
 
     return fake
@@ -73,14 +73,195 @@ _TYPES = {i: getattr(torch, n) for i, n in enumerate(
      "uint8", "bool"]) if hasattr(torch, n)}
 
 
+def _define(lib, op, schema):
+    tags = {}
+    if hasattr(torch, "Tag") and hasattr(torch.Tag, "needs_fixed_stride_order"):
+        tags = {"tags": (torch.Tag.needs_fixed_stride_order,)}
+    try:
+        lib.define(op + schema, **tags)
+    except TypeError:  # before tags
+        lib.define(op + schema)
+
+
+def _implement(lib, space, op, kernel, fake):
+    for key in ("CPU", "CUDA"):
+        lib.impl(op, kernel, key)
+    register_fake = getattr(torch.library, "register_fake", None)
+    if register_fake:
+        register_fake(f"{space}::{op}", fake, lib=lib)
+    else:
+        lib.impl(op, fake, "Meta")
+
+
+# ---- gradients
+#
+# Three operators beside the program's own: `op_run` is the program, `op_fwd`
+# has what its gradient reads as outputs more and is differentiable, `op_bwd`
+# is the gradient. `op` is one of the first two.
+
+class _Gradients:
+    def __init__(self, program, lib, space, op):
+        self.program, self.lib, self.space, self.op = program, lib, space, op
+        self.gradient = program.grad
+        self.backward = self.gradient.backward
+        p = program
+        self.inputs = [p._names[i] for i in p._inputs]
+        self.outputs = [p._names[i] for i in p._outputs]
+        self.saves = [p._names[i] for i in p._saves]
+
+    def overload(self, end=""):
+        return getattr(getattr(torch.ops, self.space), self.op + end).default
+
+    def forward(self, *args, **named):
+        result, saved = self.program(*args, save=True, **named)
+        outs = result if isinstance(result, tuple) else (result,)
+        return outs + tuple(saved.arrays[n] for n in self.saves)
+
+    def reads(self, inputs, outs):
+        """What the backward pass takes, by name: tensors, and the rest."""
+        have = dict(zip(self.inputs, inputs))
+        have.update(zip(self.outputs + self.saves, outs))
+        return {n: have[n] for n in self.backward._names
+                if have.get(n) is not None}
+
+    def gradients(self, want, **values):
+        """Those of the inputs whose bit is set, in their order."""
+        names = [n for i, n in enumerate(self.gradient.inputs) if want >> i & 1]
+        for n in self.gradient.inputs:
+            if n not in names:
+                values["g_" + n] = None
+        made = self.backward(**values)
+        return list(made) if isinstance(made, tuple) else [made]
+
+    def fake_gradients(self, want, **values):
+        return [torch.empty_like(values[n], dtype=_TYPES[
+            self.backward.params[self.backward._index["g_" + n]].dtype])
+            for i, n in enumerate(self.gradient.inputs) if want >> i & 1]
+
+    def bwd_schema(self):
+        inputs = _schema(self.backward).partition(" -> ")[0][1:-1]
+        parts = [p for p in inputs.split(", ") if p != "*"]
+        return f"(int want, *, {', '.join(parts)}) -> Tensor[]"
+
+    def differentiate(self, reads, needs, cotangents):
+        """Gradients in the order of the program's inputs; None: not wanted."""
+        want, found = 0, [None] * len(self.inputs)
+        wanted = []
+        for i, n in enumerate(self.gradient.inputs):
+            at = self.inputs.index(n)
+            if needs[at]:
+                want |= 1 << i
+                wanted.append(at)
+        for at, n in enumerate(self.inputs):
+            t = reads.get(n)
+            if needs[at] and at not in wanted and isinstance(t, torch.Tensor):
+                raise errors.UnsupportedError(
+                    f"{self.program.name} has no gradient of '{n}', but of "
+                    + ", ".join(self.gradient.inputs), n)
+        if want:
+            given = {"d_" + n: c for n, c in zip(self.outputs, cotangents)
+                     if "d_" + n in self.gradient.cotangents}
+            made = self.overload("_bwd")(want, **reads, **given)
+            for at, g in zip(wanted, made):
+                found[at] = g
+        return found
+
+    def define(self):
+        p, lib, space = self.program, self.lib, self.space
+        _define(lib, self.op + "_run", _schema(p))
+        _define(lib, self.op + "_fwd", _schema(p, len(self.saves)))
+        _define(lib, self.op + "_bwd", self.bwd_schema())
+        _implement(lib, space, self.op + "_run", p.__call__, _fake(p))
+        _implement(lib, space, self.op + "_fwd", self.forward, _fake(p, True))
+        _implement(lib, space, self.op + "_bwd", self.gradients,
+                   self.fake_gradients)
+        self.autograd()
+
+        def either(*args, **named):
+            values = args + tuple(named.values())
+            if not torch.is_grad_enabled() or not any(
+                    getattr(v, "requires_grad", False) for v in values):
+                return self.overload("_run")(*args, **named)
+            made = self.overload("_fwd")(*args, **named)
+            return made[0] if len(self.outputs) == 1 \
+                else tuple(made[:len(self.outputs)])
+
+        lib.impl(self.op, either, "CompositeImplicitAutograd")
+
+    def autograd(self):
+        if hasattr(torch.library, "register_autograd"):
+            self.autograd_of_library()
+        else:
+            self.autograd_by_function()
+
+    def positional(self, args, named):
+        return list(args) + [named.get(n) for n in self.inputs[len(args):]]
+
+    def keep(self, ctx, inputs, outs):
+        reads = self.reads(inputs, outs)
+        tensors = {n: v for n, v in reads.items()
+                   if isinstance(v, torch.Tensor)}
+        ctx.names, ctx.tensor_names = list(reads), list(tensors)
+        ctx.others = {n: v for n, v in reads.items() if n not in tensors}
+        ctx.save_for_backward(*tensors.values())
+
+    def kept(self, ctx):
+        return dict(zip(ctx.tensor_names, ctx.saved_tensors), **ctx.others)
+
+    def autograd_of_library(self):
+        def setup(ctx, inputs, keyword_only_inputs=None, output=None):
+            named = keyword_only_inputs or {}
+            self.keep(ctx, self.positional(inputs, named), output)
+            ctx.needs = [isinstance(v, torch.Tensor) and v.requires_grad
+                         for v in self.positional(inputs, named)]
+
+        def backward(ctx, *cotangents):
+            return tuple(self.differentiate(self.kept(ctx), ctx.needs,
+                                            cotangents))
+
+        def twice(ctx, *cotangents):
+            raise errors.UnsupportedError(
+                f"second derivatives of {self.program.name} are not compiled")
+
+        for end, run, prepare in (("_fwd", backward, setup),
+                                  ("_bwd", twice, None)):
+            torch.library.register_autograd(
+                f"{self.space}::{self.op}{end}", run, setup_context=prepare,
+                lib=self.lib)
+
+    def autograd_by_function(self):
+        own = self
+
+        class Function(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, *inputs):
+                outs = own.forward(*inputs)
+                own.keep(ctx, inputs, outs)
+                ctx.mark_non_differentiable(*outs[len(own.outputs):])
+                return outs
+
+            @staticmethod
+            @torch.autograd.function.once_differentiable
+            def backward(ctx, *cotangents):
+                return tuple(own.differentiate(
+                    own.kept(ctx), ctx.needs_input_grad, cotangents))
+
+        def apply(*args, **named):
+            return Function.apply(*own.positional(args, named))
+
+        for key in ("AutogradCPU", "AutogradCUDA"):
+            self.lib.impl(self.op + "_fwd", apply, key)
+
+
 def register(program, name=None):
     """Makes torch.ops.NAMESPACE.OP of a program and returns its one overload.
 
     name: "namespace::op"; default attn:: and the program's symbol. Outputs are
     new tensors; `inout` parameters are changed in place. The operator runs on
     the CPU and on CUDA devices, on the current stream, works under
-    torch.compile without graph breaks and inside CUDA graphs. It has no
-    gradient: inputs that require one raise UnsupportedError outside of
+    torch.compile without graph breaks and inside CUDA graphs. A program that
+    was compiled with --grad is differentiable once. Others have no gradient:
+    inputs that require one raise UnsupportedError outside of
     torch.no_grad()."""
     if not isinstance(program, _program.Program):
         raise errors.ArgumentError("register() takes a program of a Library")
@@ -89,20 +270,12 @@ def register(program, name=None):
     if not op:
         raise errors.ArgumentError(f"'{name}' is not of the form space::name")
     lib = _library(space)
-    tags = {}
-    if hasattr(torch, "Tag") and hasattr(torch.Tag, "needs_fixed_stride_order"):
-        tags = {"tags": (torch.Tag.needs_fixed_stride_order,)}
     try:
-        lib.define(op + _schema(program), **tags)
-    except TypeError:  # before tags
-        lib.define(op + _schema(program))
+        _define(lib, op, _schema(program))
     except RuntimeError as e:
         raise errors.ArgumentError(f"{name}: {e}") from None
-    for key in ("CPU", "CUDA"):
-        lib.impl(op, program.__call__, key)
-    fake = getattr(torch.library, "register_fake", None)
-    if fake:
-        fake(name, _fake(program), lib=lib)
+    if program._grad is None:
+        _implement(lib, space, op, program.__call__, _fake(program))
     else:
-        lib.impl(op, _fake(program), "Meta")
+        _Gradients(program, lib, space, op).define()
     return getattr(getattr(torch.ops, space), op).default

@@ -1,0 +1,306 @@
+// Gradients: dual numbers of the oracle, printed, compared with differences, or
+// with what the passes make of the program.
+#include "tools/attn-oracle/run.h"
+
+#include "passes/pass.h"
+#include "tools/driver/run/gen.h"
+#include "tools/plan/plan.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { MAX_SEEDS = 1 << 16 };
+static const double FD_STEP = 1e-5, FD_TOLERANCE = 1e-6;
+
+// A run whose floats are f64, with weights of the outputs.
+typedef struct Grad {
+  Run *r;
+  OracleArg args[MAX_ARGS];
+  int64_t dims[MAX_DIMS];
+  const double *weights[MAX_ARGS];
+  uint64_t n;
+  OracleSeed *seeds;
+  double *slopes;
+  bool *read;
+} Grad;
+
+// Rounded to type t, as a cotangent is.
+static double *rounded(double *x, int64_t n, DType t) {
+  for (int64_t i = 0; i < n; i++) x[i] = dtype_round(t, x[i]);
+  return x;
+}
+
+static double *random_like(const Run *r, const InterpTensor *t,
+                           const char *name, uint64_t seed) {
+  Gen g = gen_default(GK_NORMAL);
+  g.seed = seed;
+  double *x = run_storage((Run *)r, DT_F64, run_count(t));
+  gen_fill(&r->cx->scratch, &g, name, DT_F64, run_count(t), x);
+  return x;
+}
+
+static Grad *new_grad(Run *r) {
+  Grad *g = NEW(&r->cx->session, Grad);
+  g->r = r;
+  run_dims(r, g->dims);
+  run_disturb(r, 0);
+  for (uint32_t i = 0; i < r->f->params.n; i++) {
+    const InterpTensor *t = &r->args[i];
+    OracleArg *a = &g->args[i];
+    *a = (OracleArg){.dtype = t->dtype,
+                     .rank = t->rank,
+                     .data = t->data,
+                     .scalar = t->scalar,
+                     .given = t->given};
+    memcpy(a->shape, t->shape, sizeof a->shape);
+    memcpy(a->stride, t->stride, sizeof a->stride);
+    if (r->f->params.at[i].role == PR_OUT && t->dtype == DT_F64)
+      g->weights[i] =
+          rounded(random_like(r, t, "weights", r->seed + i), run_count(t),
+                  ir_type(r->f, r->f->params.at[i].v)->dtype);
+  }
+  g->seeds = NEWN(&r->cx->session, OracleSeed, MAX_SEEDS);
+  return g;
+}
+
+static void add_element(Grad *g, uint32_t arg, int64_t i) {
+  const InterpTensor *t = &g->r->args[arg];
+  if (g->n == MAX_SEEDS) return;
+  OracleSeed *s = &g->seeds[g->n++];
+  s->arg = arg;
+  for (uint32_t k = t->rank; k-- > 0;) {
+    s->at[k] = i % t->shape[k];
+    i /= t->shape[k];
+  }
+}
+
+// All elements; or the corners, some between them, and one direction.
+static void add_seeds(Grad *g, uint32_t arg) {
+  const InterpTensor *t = &g->r->args[arg];
+  int64_t n = run_count(t), step = !g->r->o->fd || n < 8 ? 1 : n / 7;
+  for (int64_t i = 0; i < n; i += step) add_element(g, arg, i);
+  if (!g->r->o->fd || !t->rank) return;
+  add_element(g, arg, n - 1);
+  if (g->n == MAX_SEEDS) return;
+  g->seeds[g->n++] =
+      (OracleSeed){.arg = arg,
+                   .along = random_like(g->r, t, "along", g->r->seed)};
+}
+
+// Whether the gradient of an input was asked for.
+static bool wanted(const Run *r, uint32_t i) {
+  const FuncParam *p = &r->f->params.at[i];
+  const char *name = ir_info(r->f, p->v)->hint, *list = r->o->grad;
+  size_t n = strlen(name);
+  if (p->role != PR_IN || p->nograd || !dtype_is_float(r->args[i].dtype))
+    return false;
+  for (const char *q = list; q; q = strchr(q, ',')) {
+    q += *q == ',';
+    if (!strncmp(q, name, n) && (q[n] == ',' || !q[n])) return true;
+  }
+  return !*list;
+}
+
+static void add_inputs(Grad *g) {
+  for (uint32_t i = 0; i < g->r->f->params.n; i++)
+    if (wanted(g->r, i)) add_seeds(g, i);
+  g->slopes = NEWN(&g->r->cx->session, double, g->n + 1);
+  g->read = NEWN(&g->r->cx->session, bool, g->n + 1);
+}
+
+static bool dual_slopes(Grad *g) {
+  OracleSlopes want = {.weights = g->weights,
+                       .seeds = g->seeds,
+                       .n = g->n,
+                       .slopes = g->slopes,
+                       .read = g->read};
+  return oracle_slopes(g->r->cx, g->r->d, g->args, g->dims, NULL, &want);
+}
+
+// The outputs where the seed's input has moved by `by`.
+static bool moved(const Grad *g, const OracleSeed *s, double by, double **out) {
+  Run *r = g->r;
+  OracleArg args[MAX_ARGS];
+  memcpy(args, g->args, sizeof args);
+  OracleArg *a = &args[s->arg];
+  int64_t off = 0, n = run_count(&r->args[s->arg]);
+  double *x = run_storage(r, DT_F64, n);
+  if (a->rank) memcpy(x, a->data, sizeof(double) * (size_t)n);
+  for (uint32_t k = 0; k < a->rank; k++) off += s->at[k] * a->stride[k];
+  for (int64_t i = 0; i < n; i++)
+    x[i] += by * (s->along ? s->along[i] : i == off);
+  a->scalar += by;
+  if (a->rank) a->data = x;
+  for (uint32_t i = 0; i < r->f->params.n; i++)
+    if (g->weights[i])
+      args[i].data = out[i] = run_storage(r, DT_F64, run_count(&r->args[i]));
+  return oracle_run(r->cx, r->d, args, g->dims, NULL);
+}
+
+// By differences of fourth order.
+static bool difference(const Grad *g, const OracleSeed *s, double *slope) {
+  static const double at[4] = {1, -1, 2, -2},
+                      by[4] = {8 / 12., -8 / 12., -1 / 12., 1 / 12.};
+  double *out[4][MAX_ARGS];
+  *slope = 0;
+  for (int k = 0; k < 4; k++)
+    if (!moved(g, s, at[k] * FD_STEP, out[k])) return false;
+  for (uint32_t i = 0; i < g->r->f->params.n; i++)
+    for (int64_t e = 0; g->weights[i] && e < run_count(&g->r->args[i]); e++) {
+      double d = 0, first = out[0][i][e];
+      if (isinf(first) && out[1][i][e] == first) continue;  // it stays there
+      for (int k = 0; k < 4; k++) d += by[k] * out[k][i][e];
+      *slope += g->weights[i][e] * d / FD_STEP;
+    }
+  return true;
+}
+
+static bool compare_slopes(const Grad *g) {
+  double sq = 0, tol = fmax(g->r->o->tol, FD_TOLERANCE);
+  bool ok = true;
+  for (uint64_t i = 0; i < g->n; i++)
+    if (isfinite(g->slopes[i])) sq += g->slopes[i] * g->slopes[i];
+  double rms = sqrt(sq / (double)(g->n ? g->n : 1));
+  for (uint64_t i = 0; i < g->n && ok; i++) {
+    const OracleSeed *s = &g->seeds[i];
+    double d;
+    if (!difference(g, s, &d)) return false;
+    ok = fabs(d - g->slopes[i]) <= tol * (fabs(d) + rms) ||
+         (isnan(d) && isnan(g->slopes[i]));
+    if (!ok)
+      printf("%s: %s: dual %.9g, differences %.9g\n", g->r->d->name,
+             ir_info(g->r->f, g->r->f->params.at[s->arg].v)->hint, g->slopes[i],
+             d);
+  }
+  if (ok)
+    printf("%s: %llu slopes agree, rms %.3g\n", g->r->d->name,
+           (unsigned long long)g->n, rms);
+  return ok;
+}
+
+static void print_slopes(const Grad *g) {
+  for (uint64_t i = 0; i < g->n; i++) {
+    const OracleSeed *s = &g->seeds[i];
+    printf("g_%s[", ir_info(g->r->f, g->r->f->params.at[s->arg].v)->hint);
+    for (uint32_t k = 0; k < g->args[s->arg].rank; k++)
+      printf("%s%lld", k ? ", " : "", (long long)s->at[k]);
+    printf("] %.9g\n", g->slopes[i]);
+  }
+}
+
+// ---------------------------------------------------------------- code
+// "Q,K": tensors whose elements are seeds.
+static const char *seeded(const Grad *g) {
+  Buf b = {.arena = &g->r->cx->session};
+  int last = -1;
+  for (uint64_t i = 0; i < g->n; i++) {
+    const OracleSeed *s = &g->seeds[i];
+    if ((int)s->arg == last || !g->args[s->arg].rank) continue;
+    last = (int)s->arg;
+    buf_printf(&b, "%s%s", b.n ? "," : "",
+               ir_info(g->r->f, g->r->f->params.at[s->arg].v)->hint);
+  }
+  return b.n ? b.at : "";
+}
+
+static Run *part(const Grad *g, bool gradient) {
+  Ctx *cx = g->r->cx;
+  Decl *d = NEW(&cx->session, Decl);
+  Derived *how = NEW(&cx->session, Derived);
+  *d = *g->r->d;
+  *how = (Derived){(Decl *)g->r->d, seeded(g), gradient};
+  d->derived = how;
+  if (gradient)
+    d->name =
+        intern(&cx->names, arena_printf(&cx->session, "%s_grad", d->name));
+  Module *m = run_lower(cx, g->r->o, d);
+  Run *r = m ? run_new(cx, g->r->o, d, m, 0) : NULL;
+  if (r) r->seed = g->r->seed;
+  return r && r->f && run_bind(r) ? r : NULL;
+}
+
+static void copy(InterpTensor *to, DType t, const void *from) {
+  for (int64_t i = 0; i < run_count(to); i++)
+    dtype_store(to->dtype, (char *)to->data + i * dtype_size(to->dtype),
+                run_at(t, from, i));
+}
+
+// What the gradient reads beside inputs, which are the same by their names.
+static void connect(const Grad *g, const Run *f, Run *b) {
+  for (uint32_t i = 0; i < b->f->params.n; i++) {
+    const char *name = ir_info(b->f, b->f->params.at[i].v)->hint;
+    int out = run_find_arg(f, name), cot = -1;
+    if (out < 0 && !strncmp(name, "d_", 2)) cot = run_find_arg(g->r, name + 2);
+    if (out >= 0 && f->f->params.at[out].role == PR_OUT)
+      copy(&b->args[i], f->args[out].dtype, f->args[out].data);
+    if (cot >= 0 && g->weights[cot]) copy(&b->args[i], DT_F64, g->weights[cot]);
+  }
+}
+
+// Where lengths or pages leave a part of a tensor unused, no gradient is
+// written there.
+static bool may_be_padding(const Run *r, uint32_t arg) {
+  const Param *p = &r->d->params.at[arg];
+  if (p->layout && p->layout->kind == LAY_PAGED) return true;
+  for (uint32_t i = 0; i < p->sym->ty.rank; i++) {
+    const DimExpr *e = &r->d->dims->exprs.at[p->sym->ty.shape[i]];
+    if (e->op == DIM_SYM && r->d->dims->syms.at[e->value].kind == DIM_RAGGED)
+      return true;
+  }
+  return false;
+}
+
+// The gradient of input `arg` in b.
+static bool compare_gradient(const Grad *g, const Run *b, uint32_t arg) {
+  const Run *r = g->r;
+  const char *name = ir_info(r->f, r->f->params.at[arg].v)->hint;
+  int at = run_find_arg(b, arena_printf(&r->cx->session, "g_%s", name));
+  if (at < 0) return true;
+  const InterpTensor *t = &b->args[at];
+  double *want = run_storage((Run *)r, DT_F64, run_count(t));
+  bool padding = may_be_padding(r, arg);
+  for (uint64_t i = 0, k = 0; i < g->n; i++) {
+    if (g->seeds[i].arg != arg) continue;
+    want[k] = g->slopes[i];
+    if (padding && !g->read[i]) want[k] = run_at(t->dtype, t->data, (int64_t)k);
+    k++;
+  }
+  for (int64_t k = 0; r->o->print && k < run_count(t); k++)
+    printf("g_%s[%lld] %.9g %.9g\n", name, (long long)k,
+           run_at(t->dtype, t->data, k), want[k]);
+  double e = run_error(t, want, 1);
+  if (e <= r->o->tol) return true;
+  printf("%s: g_%s differs: %.3g > %.3g\n", r->d->name, name, e, r->o->tol);
+  return false;
+}
+
+static bool compare_code(const Grad *g) {
+  Run *f = part(g, false), *b = f && run_interp(f) ? part(g, true) : NULL;
+  if (!b) return false;
+  connect(g, f, b);
+  if (!run_interp(b)) return false;
+  bool ok = true;
+  for (uint32_t i = 0; i < g->r->f->params.n; i++)
+    if (wanted(g->r, i) && g->args[i].rank)
+      ok = compare_gradient(g, b, i) && ok;
+  if (ok) printf("%s: same gradients\n", g->r->d->name);
+  return ok;
+}
+
+bool run_grad(Ctx *cx, const Options *o, const Decl *d) {
+  Options plain = *o;
+  plain.target = NULL;
+  plain.passes = NULL;
+  Module *m = run_lower(cx, &plain, d);
+  for (int i = 0; m && i < o->runs; i++) {
+    Run *r = run_new(cx, o, d, m, i);
+    Grad *g = run_bind(r) ? new_grad(r) : NULL;
+    if (g) add_inputs(g);
+    if (!g || !dual_slopes(g)) return false;
+    if (o->fd && !compare_slopes(g)) return false;
+    bool code = o->target || o->passes;
+    if (code && !compare_code(g)) return false;
+    if (!o->fd && !code) print_slopes(g);
+  }
+  return m != NULL;
+}

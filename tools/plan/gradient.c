@@ -1,0 +1,155 @@
+// Programs that pass grad makes of others, as declarations: whatever compiles
+// and calls a program takes them like one that was written. Their parameters
+// are those of the pass's functions, which name inputs and outputs of the
+// program as it does.
+#include "tools/plan/plan.h"
+
+#include "passes/pass.h"
+
+static const char passes[] = "inline,canon,cse,dce,grad,canon,cse,dce";
+
+static void keep_phases(Module *m, const char *name) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    if (ir_is_phase(m->funcs.at[i], name)) m->funcs.at[n++] = m->funcs.at[i];
+  m->funcs.n = n;
+}
+
+static bool run_grad(Ctx *cx, Module *m, const char *inputs) {
+  Buf log = {.arena = &cx->session};
+  PipelineOpt opt = {.pass = {.target = target_by_name("cpu"),
+                              .split_k = -1,
+                              .grad = *inputs ? inputs : NULL},
+                     .log = &log};
+  return pass_run(cx, m, passes, &opt);
+}
+
+Module *plan_derive(Ctx *cx, const Decl *prog, Module *m) {
+  if (!prog->derived) return m;
+  if (!run_grad(cx, m, prog->derived->inputs)) return NULL;
+  keep_phases(m, prog->name);
+  return m;
+}
+
+// ---------------------------------------------------------------- parameters
+typedef struct Make {
+  Ctx *cx;
+  const Decl *of;
+  Decl *to;
+} Make;
+
+static const Param *find(const Decl *d, const char *name) {
+  for (uint32_t i = 0; i < d->params.n; i++)
+    if (d->params.at[i].name == name) return &d->params.at[i];
+  for (uint32_t i = 0; i < d->outs.n; i++)
+    if (d->outs.at[i].name == name) return &d->outs.at[i];
+  return NULL;
+}
+
+// What d_O and g_Q are like: the parameter behind the prefix.
+static const Param *model(const Make *k, const char *name) {
+  const Param *p = find(k->of, name);
+  if (p || (strncmp(name, "d_", 2) && strncmp(name, "g_", 2))) return p;
+  return find(k->of, intern(&k->cx->names, name + 2));
+}
+
+// The function's parameter as the program would write its type.
+static Ty type_of(const Make *k, const Func *f, const Type *t) {
+  Ty ty = {.kind = TY_VALUE, .dtype = t->dtype};
+  const DimTab *from = &f->mod->dims;
+  Dim *none = NEWN(&k->cx->session, Dim, from->syms.n + 1);
+  ty.rank = t->kind == TK_TENSOR ? (uint8_t)t->n : 0;
+  for (uint32_t i = 0; i < ty.rank; i++)
+    ty.shape[i] = dim_subst(from, k->to->dims, t->size[i], none);
+  return ty;
+}
+
+static void add_param(const Make *k, const Func *f, const FuncParam *q) {
+  Arena *a = &k->cx->session;
+  const ValueInfo *v = ir_info(f, q->v);
+  bool out = q->role == PR_OUT;
+  const char *name = intern(&k->cx->names, v->hint);
+  const Param *as = model(k, name);
+  Param p = as ? *as : (Param){.span = k->of->span, .name_span = k->of->span};
+  Sym *s = NEW(a, Sym);
+  *s = as ? *as->sym : (Sym){.span = k->of->span, .owner = k->to};
+  // A scalar's gradient has one element; the layout of others is their
+  // parameter's.
+  bool scalar = as && !as->sym->ty.rank && out;
+  if (!as || scalar) {
+    s->ty = type_of(k, f, &v->type);
+    p.layout = NULL;
+    p.type = NEW(a, TypeExpr);
+    *p.type = (TypeExpr){.span = k->of->span, .dtype = s->ty.dtype};
+  }
+  if (out) p.qual = PQ_NONE, p.deflt = NULL;
+  s->name = p.name = name;
+  s->kind = out ? SY_OUT : SY_PARAM;
+  s->param = out ? k->to->outs.n : k->to->params.n;
+  p.sym = s;
+  if (out) vec_push(a, &k->to->outs, p);
+  else vec_push(a, &k->to->params, p);
+}
+
+// ---------------------------------------------------------------- programs
+static Decl *derived(Ctx *cx, Decl *prog, const char *inputs, bool gradient) {
+  Arena *a = &cx->session;
+  Decl *d = NEW(a, Decl);
+  Derived *how = NEW(a, Derived);
+  *how = (Derived){prog, inputs, gradient};
+  *d = *prog;
+  d->derived = how;
+  if (gradient)
+    d->doc = arena_printf(a,
+                          "The gradient of %s: g_X of input X, for cotangents "
+                          "d_O of output O.",
+                          prog->name);
+  if (gradient)
+    d->name = intern(&cx->names, arena_printf(a, "%s_grad", prog->name));
+  d->params.at = d->outs.at = NULL;
+  d->params.n = d->outs.n = d->params.cap = d->outs.cap = 0;
+  return d;
+}
+
+// One choice of the dtype generics: parameters are the same for all.
+static uint32_t first_types(Ctx *cx, const Decl *prog, FeBind **out) {
+  uint32_t n = 0;
+  *out = NEWN(&cx->session, FeBind, prog->generics.n + 1);
+  for (uint32_t i = 0; i < prog->generics.n; i++) {
+    const Generic *g = &prog->generics.at[i];
+    if (g->kind == GEN_DTYPE && g->dtypes.n)
+      (*out)[n++] = (FeBind){g->name, 0, g->dtypes.at[0]};
+  }
+  return n;
+}
+
+static Decl *make(Ctx *cx, Decl *prog, const char *inputs, bool gradient) {
+  FeBind *types;
+  uint32_t n = first_types(cx, prog, &types);
+  Make k = {cx, prog, derived(cx, prog, inputs, gradient)};
+  Module *m = drv_lower_attn(cx, k.to, types, n);
+  const Func *f = m ? ir_find(m, k.to->name) : NULL;
+  if (!f) return NULL;
+  for (uint32_t i = 0; i < f->params.n; i++)
+    if (f->params.at[i].role != PR_SHARED) add_param(&k, f, &f->params.at[i]);
+  return k.to;
+}
+
+static const char *all_inputs(Ctx *cx, const Decl *prog) {
+  Buf b = {.arena = &cx->session};
+  for (uint32_t i = 0; i < prog->params.n; i++) {
+    const Param *p = &prog->params.at[i];
+    if (!p->sym->ty.rank || p->qual != PQ_NONE ||
+        !dtype_is_float(p->sym->ty.dtype))
+      continue;
+    buf_printf(&b, "%s%s", b.n ? "," : "", p->name);
+  }
+  return b.n ? b.at : "";
+}
+
+bool drv_gradient(Ctx *cx, Decl *prog, const char *inputs, DrvGradient *out) {
+  if (!*inputs) inputs = all_inputs(cx, prog);
+  out->forward = make(cx, prog, inputs, false);
+  out->backward = out->forward ? make(cx, prog, inputs, true) : NULL;
+  return out->backward != NULL;
+}
