@@ -104,6 +104,16 @@ typedef struct Device {
   uint32_t n;
 } Device;
 
+static void print_path(const DrvKernel *k) {
+  const DrvClocks *c = &k->clocks;
+  printf("  path     %s tensors: %s\n", k->body, k->path);
+  if (c->products + c->functions + c->arithmetic <= 0) return;
+  printf(
+      "  step     %.4g clocks of products, %.4g of exp and the like, %.4g of "
+      "other arithmetic, by the model\n",
+      c->products, c->functions, c->arithmetic);
+}
+
 // On AMD a multiprocessor is a compute unit of 4 SIMDs, of 2 where waves have
 // 32 lanes.
 static void print_workgroup(Session *s, const GpuFacts *g, const DrvKernel *k) {
@@ -181,9 +191,11 @@ static void print_device_bound(Session *s, const Bench *b) {
 
 static void print_device(Session *s, const Bench *b, const Device *d) {
   const GpuFacts *g = &b->target->gpu;
-  for (uint32_t i = 0; i < d->n; i++)
+  for (uint32_t i = 0; i < d->n; i++) {
     if (g->vendor == VENDOR_AMD) print_workgroup(s, g, &d->kernel[i]);
     else print_kernel(s, &d->kernel[i]);
+    print_path(&d->kernel[i]);
+  }
   print_device_bound(s, b);
 }
 
@@ -197,6 +209,54 @@ static bool explain_code(Session *s, Bench *b) {
   drv_unload(code);
   print_bound(s, b);
   return true;
+}
+
+// ---------------------------------------------------------------- JSON
+static void put_text(Buf *o, const char *key, const char *text) {
+  buf_printf(o, ",\"%s\":", key);
+  buf_json(o, text, strlen(text));
+}
+
+static void put_kernel(Buf *o, const DrvKernel *k) {
+  const DrvClocks *c = &k->clocks;
+  buf_str(o, "{\"symbol\":");
+  buf_json(o, k->symbol, strlen(k->symbol));
+  put_text(o, "tensors", k->body);
+  put_text(o, "path", k->path);
+  put_text(o, "roles", k->roles);
+  put_text(o, "tiles", k->tiles);
+  buf_printf(o,
+             ",\"threads\":%u,\"shared_bytes\":%u,\"per_multiprocessor\":%u,"
+             "\"registers\":%u,\"spill_bytes\":%u,\"serialized\":%s,"
+             "\"warning\":%u,\"assembler_runs\":%u,\"code_bytes\":%zu",
+             k->threads, k->shared_bytes, k->per_sm, k->registers,
+             k->spill_bytes, k->serialized ? "true" : "false", k->warning,
+             k->runs, k->code_bytes);
+  buf_printf(o,
+             ",\"step_clocks\":{\"products\":%.6g,\"functions\":%.6g,"
+             "\"arithmetic\":%.6g}}",
+             c->products, c->functions, c->arithmetic);
+}
+
+static void print_json(Session *s, const Bench *b, const Device *d) {
+  Buf o = {.arena = &s->cx.session};
+  const DimTab *t = b->call.prog->dims;
+  const DrvCost *c = &b->cost;
+  buf_printf(&o, "{\"program\":\"%s\",\"dims\":{", b->call.prog->name);
+  for (uint32_t i = 0; i < t->syms.n; i++)
+    buf_printf(&o, "%s\"%s\":%lld", i ? "," : "", t->syms.at[i].name,
+               (long long)b->call.dims[i]);
+  buf_printf(&o,
+             "},\"target\":\"%s\",\"product_flop\":%.17g,"
+             "\"state_flop\":%.17g,\"functions\":%.17g,\"bytes\":%.17g,"
+             "\"kernels\":[",
+             b->target->name, c->products, c->updates, c->functions, c->bytes);
+  for (uint32_t i = 0; i < d->n; i++) {
+    buf_str(&o, i ? ",\n " : "");
+    put_kernel(&o, &d->kernel[i]);
+  }
+  buf_str(&o, "]}\n");
+  session_put(s, NULL, &o);
 }
 
 static bool explain_one(Session *s, const Unit *u, Decl *prog, void *data) {
@@ -222,6 +282,10 @@ static bool explain_one(Session *s, const Unit *u, Decl *prog, void *data) {
   remarks = gpu ? remarks : s->cx.remarks.n;
   Module *tiles = drv_lower(&s->cx, spec, b.target, LV_TILE, &b.opt);
   if (!tiles) return false;
+  if (s->cli->json) {
+    print_json(s, &b, &device);
+    return true;
+  }
   printf("%s\n", inputs_title(&b.call));
   print_remarks(s, remarks);
   print_keys(s, &b.cost);

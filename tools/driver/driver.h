@@ -230,6 +230,13 @@ size_t drv_code_bytes(const DrvCode *code);
 int64_t drv_scratch(DrvCall *c, const DrvCode *code);
 // Whether every input has a value.
 bool drv_complete(const DrvCall *c);
+// Clocks of a multiprocessor for a step of the loop that takes most, by unit
+// (passes/support/balance.h): of the innermost loops those with products of
+// matrices, else any. 0: there is none.
+typedef struct DrvClocks {
+  double products, functions, arithmetic;
+} DrvClocks;
+
 // What a GPU kernel takes; needs no device.
 typedef struct DrvKernel {
   const char *symbol;
@@ -243,6 +250,9 @@ typedef struct DrvKernel {
   uint32_t runs;     // of ptxas for it
   size_t text_bytes, code_bytes;
   const char *roles, *tiles;  // as text
+  const char *body;           // tensors that it takes: "dense" or "any"
+  const char *path;           // how it multiplies, how it copies
+  DrvClocks clocks;
 } DrvKernel;
 // Of the one specialization that a call needs. 0 with diagnostics. What was
 // chosen for it goes to *opt.

@@ -368,9 +368,10 @@ static bool add_steps(Ctx *cx, const DrvOptions *opt, CgProgram *p,
 // dense tensors it is general code.
 static bool add_first(Ctx *cx, CgProgram *p, Built *b) {
   if (!drv_add_device(cx, p, b)) return false;
-  if (!drv_takes_no_dense(b, NULL)) return true;
   Built any = {.recipe = b->recipe, .program = b->program};
   CgDevice d;
+  any.recipe.odd = drv_odd_rows(b);
+  if (!any.recipe.odd) return true;
   any.recipe.opt.strided = any.recipe.opt.general = true;
   any.recipe.opt.few = false;
   DiagMark mark = diag_mark(cx);

@@ -233,6 +233,18 @@ bool drv_needs_general(const Built *b) {
   return needs && r->target->gpu.general;
 }
 
+// Whether no kernel has a map of a tensor of the caller's.
+static bool takes_any(const Built *b) {
+  for (uint32_t i = 0; i < b->kernels.n; i++) {
+    const CgKernelRecord *k = &b->kernels.at[i];
+    for (uint32_t n = 0; n < k->maps.n; n++) {
+      uint32_t at = param_of(k->func, k->maps.at[n].tensor);
+      if (k->func->params.at[at].role != PR_SHARED) return false;
+    }
+  }
+  return true;
+}
+
 static bool is_odd(const Func *f, const FuncParam *p, const CgMapRecord *r) {
   const Type *t = ir_type(f, p->v);
   int64_t row;
@@ -241,19 +253,26 @@ static bool is_odd(const Func *f, const FuncParam *p, const CgMapRecord *r) {
          row * (int64_t)dtype_size(t->dtype) % HW_SMEM_WORDS != 0;
 }
 
-bool drv_takes_no_dense(const Built *b, const FuncParam **which) {
-  if (!b->recipe.target->gpu.general) return false;
+static const Param *param_named(const Decl *prog, const char *name) {
+  for (uint32_t i = 0; i < prog->params.n; i++)
+    if (strcmp(prog->params.at[i].name, name) == 0) return &prog->params.at[i];
+  for (uint32_t i = 0; i < prog->outs.n; i++)
+    if (strcmp(prog->outs.at[i].name, name) == 0) return &prog->outs.at[i];
+  return NULL;
+}
+
+const Param *drv_odd_rows(const Built *b) {
+  if (!b->recipe.target->gpu.general) return NULL;
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     const CgKernelRecord *k = &b->kernels.at[i];
     for (uint32_t n = 0; n < k->maps.n; n++) {
       const CgMapRecord *r = &k->maps.at[n];
       const FuncParam *p = &k->func->params.at[param_of(k->func, r->tensor)];
-      if (!is_odd(k->func, p, r)) continue;
-      if (which) *which = p;
-      return true;
+      if (is_odd(k->func, p, r))
+        return param_named(b->recipe.spec.prog, ir_info(k->func, p->v)->hint);
     }
   }
-  return false;
+  return NULL;
 }
 
 static bool lower(Ctx *cx, const CgProgram *p, Built *b) {
@@ -379,8 +398,15 @@ uint32_t drv_kernels(DrvCall *c, const Target *t, DrvOptions *opt,
                          .runs = k->runs,
                          .text_bytes = p.devices[0].text.n,
                          .code_bytes = code_bytes(&p.devices[0])};
+    out[i].body = takes_any(&b) ? "any" : "dense";
     drv_describe(c->cx, k, &out[i]);
   }
+  if (!b.recipe.opt.general && drv_needs_general(&b))
+    ctx_remark(c->cx,
+               "%s: objects have a body for tensors of any strides as well, of "
+               "the passes for %s",
+               c->prog->name, t->gpu.general);
+  drv_warn_slow(c->cx, &p, &b, 1);
   // The remark about a second body.
   Built few;
   drv_few_tasks(c->cx, &p, &b, &few);

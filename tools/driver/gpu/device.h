@@ -15,8 +15,9 @@ typedef struct Recipe {
   const Target *target;
   CgExpr when;  // it may be called
   DrvOptions opt;
-  bool spare;  // for tensors that what stands before it does not take
-  bool text;   // without machine code: the driver's compiler makes it
+  bool spare;        // for tensors that what stands before it does not take
+  bool text;         // without machine code: the driver's compiler makes it
+  const Param *odd;  // why there is no faster code: its rows
 } Recipe;
 
 // Code of a kernel, how ptxas is asked for it, and what it left: spilled bytes,
@@ -57,10 +58,10 @@ void drv_note_local(const Built *b, CgPhase *phases);
 // Whether there are tensors that the code of b does not take.
 bool drv_needs_strided(const Built *b);
 // On a target that has general code, whether there are tensors that no such
-// code takes; whether no dense ones are taken, as their rows are no multiples
-// of 16 bytes: `which`, if not NULL, is one of them.
+// code takes; a parameter of the program that is never taken if it is dense, as
+// its rows are no multiples of 16 bytes, or NULL.
 bool drv_needs_general(const Built *b);
-bool drv_takes_no_dense(const Built *b, const FuncParam **which);
+const Param *drv_odd_rows(const Built *b);
 // Appends a device made by the recipe of *b to p.
 bool drv_add_device(Ctx *cx, CgProgram *p, Built *b);
 // Puts d in the place of the last device of p.

@@ -1,6 +1,8 @@
-// What a GPU kernel is made of, read from its text at level mach: roles, and
-// the tiles in shared memory with the tensors that they are copied from.
+// What a GPU kernel is made of, read from its text at level mach: roles, the
+// tiles in shared memory with the tensors that they are copied from, what
+// multiplies and what copies, and the clocks of its longest step.
 #include "ir/target.h"
+#include "passes/support/balance.h"
 #include "tools/driver/gpu/device.h"
 
 #include "ir/layout.h"
@@ -94,8 +96,87 @@ static const char *roles_text(Ctx *cx, const Func *f, uint32_t threads) {
   return b.at;
 }
 
+// ---------------------------------------------------------------- path
+typedef struct Path {
+  bool wgmma, mma, tma, async;
+} Path;
+
+static void see_op(void *data, Op *op) {
+  Path *p = data;
+  p->wgmma |= op->code == OP_WGMMA;
+  p->mma |= op->code == OP_MMA;
+  p->tma |= op->code == OP_TMA_LOAD || op->code == OP_TMA_STORE;
+  p->async |= op->code == OP_CP_ASYNC;
+}
+
+static const char *path_text(Ctx *cx, const Func *f) {
+  Path p = {0};
+  ir_walk(f->body, see_op, &p);
+  return arena_printf(&cx->session, "%s, tiles by %s",
+                      p.wgmma ? "products by wgmma"
+                      : p.mma ? "products by matrix instructions"
+                              : "no products of matrices",
+                      p.tma     ? "the copy engine"
+                      : p.async ? "asynchronous copies"
+                                : "loads");
+}
+
+// ---------------------------------------------------------------- clocks
+typedef struct Steps {
+  const Func *f;
+  const GpuFacts *gpu;
+  bool products;  // some loop has them
+  double most;
+  DrvClocks *out;
+} Steps;
+
+typedef struct Step {
+  const Func *f;
+  Balance work;
+  bool inner, outer;  // a loop in it; one with products
+} Step;
+
+static bool multiplies(const Op *loop) {
+  Path p = {0};
+  ir_walk(loop->regions[0], see_op, &p);
+  return p.wgmma || p.mma;
+}
+
+static void add_step(void *data, Op *op) {
+  Step *s = data;
+  balance_add(&s->work, s->f, op);
+  if (op->code != OP_FOR) return;
+  s->inner = true;
+  s->outer |= multiplies(op);
+}
+
+// The innermost loop with products; where none has any, the innermost.
+static void see_loop(void *data, Op *op) {
+  Steps *s = data;
+  Step step = {.f = s->f};
+  if (op->code != OP_FOR) return;
+  ir_walk(op->regions[0], add_step, &step);
+  bool products = multiplies(op);
+  if (step.outer || (!products && (step.inner || s->products))) return;
+  DrvClocks c = {balance_clocks(&step.work, s->gpu, UNIT_PRODUCTS),
+                 balance_clocks(&step.work, s->gpu, UNIT_FUNCTIONS),
+                 balance_clocks(&step.work, s->gpu, UNIT_ARITHMETIC)};
+  double all = c.products + c.functions + c.arithmetic;
+  if (products == s->products && all <= s->most) return;
+  s->products = products;
+  s->most = all;
+  *s->out = c;
+}
+
+static void count_clocks(const Func *f, DrvClocks *out) {
+  Steps s = {.f = f, .gpu = &target_by_name(f->mod->target)->gpu, .out = out};
+  ir_walk(f->body, see_loop, &s);
+}
+
 void drv_describe(Ctx *cx, const CgKernelRecord *r, DrvKernel *out) {
   Kernel k = {.f = r->func};
+  out->path = path_text(cx, r->func);
+  count_clocks(r->func, &out->clocks);
   find_tiles(&k);
   out->tiles = tiles_text(cx, &k);
   out->roles = roles_text(cx, r->func, r->threads);

@@ -1,7 +1,8 @@
 // Warning slow_kernel: what keeps a GPU's code from the speed of its machine,
 // once a program and target, with the place in the source and what would help.
-// The body for tensors of any strides is not looked at: it is not what a call
-// mostly takes.
+// A body for tensors of any strides behind a faster one is not looked at: it is
+// not what a call mostly takes.
+#include "ir/layout.h"
 #include "ir/pressure.h"
 #include "passes/support/cost.h"
 #include "tools/driver/gpu/device.h"
@@ -12,6 +13,76 @@ typedef struct Cause {
   const char *what, *help;
   Span span;
 } Cause;
+
+// ---------------------------------------------------------------- walks
+typedef struct Walk {
+  const Func *f;
+  bool products;     // of matrices, in the loop
+  const Op *factor;  // a product that is added to its sums
+  const Op *found;   // the loop
+} Walk;
+
+static bool is_tile(const Func *f, Value v) {
+  const Type *t = ir_type(f, v);
+  return t->kind == TK_FRAG && t->slice == SLICE_NONE;
+}
+
+static void see_product(void *data, Op *op) {
+  Walk *w = data;
+  w->products |= op->code == OP_MMA || op->code == OP_WGMMA;
+  if (op->code == OP_FMA && is_tile(w->f, op->res[0])) w->factor = op;
+  for (uint32_t i = 0; op->code == OP_ADD && i < 2; i++) {
+    const Op *by = ir_def(w->f, op->args[i]);
+    if (by && by->code == OP_MUL && is_tile(w->f, op->res[0])) w->factor = by;
+  }
+}
+
+// At least as many turns as a matrix instruction multiplies at a time.
+static bool is_long(const Func *f, const Op *loop) {
+  double from, to, step;
+  if (!ir_const_value(f, loop->args[2], &step) || step != 1) return false;
+  if (!ir_const_value(f, loop->args[0], &from) ||
+      !ir_const_value(f, loop->args[1], &to))
+    return true;
+  return to - from >= HW_BLOCK;
+}
+
+static void see_loop(void *data, Op *op) {
+  Walk *w = data;
+  if (w->found || op->code != OP_FOR || !is_long(w->f, op)) return;
+  bool tile = false;
+  for (uint32_t i = 0; i < op->nres; i++) tile |= is_tile(w->f, op->res[i]);
+  Walk in = {.f = w->f};
+  if (tile) ir_walk(op->regions[0], see_product, &in);
+  if (in.factor && !in.products) w->found = op;
+}
+
+// A sum over coordinates, one a turn, of products for each pair of a tile.
+static bool is_walked(const CgKernelRecord *k, Cause *out) {
+  Walk w = {.f = k->func};
+  if (ir_has_steps(k->func)) return false;
+  ir_walk(k->func->body, see_loop, &w);
+  if (!w.found) return false;
+  *out = (Cause){"a product is summed element by element, not by matrix "
+                 "instructions",
+                 "they take factors that vary with one axis of the tile each: "
+                 "a sum of such products, or a gather behind a product",
+                 w.found->span};
+  return true;
+}
+
+// ---------------------------------------------------------------- rows
+static bool is_odd(Ctx *cx, const Recipe *r, Cause *out) {
+  if (!r->odd) return false;
+  out->what = arena_printf(&cx->session,
+                           "rows of '%s' are no multiples of 16 bytes, which "
+                           "its copies take: it has code as for %s",
+                           r->odd->name, r->target->gpu.general);
+  out->help = "a head dim that is a multiple of 8 (of 4 in f32, of 16 in 8 "
+              "bits), filled with zeros";
+  out->span = r->odd->name_span;
+  return true;
+}
 
 // ---------------------------------------------------------------- ptxas
 static bool is_spilled(Ctx *cx, const CgKernelRecord *k, Cause *out) {
@@ -48,9 +119,10 @@ static bool is_silent(const Recipe *r) {
 static bool find_cause(Ctx *cx, const Built *b, Cause *out) {
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     const CgKernelRecord *k = &b->kernels.at[i];
-    if (is_spilled(cx, k, out) || is_serial(cx, k, out)) return true;
+    if (is_walked(k, out) || is_spilled(cx, k, out) || is_serial(cx, k, out))
+      return true;
   }
-  return false;
+  return is_odd(cx, &b->recipe, out);
 }
 
 void drv_warn_slow(Ctx *cx, const CgProgram *p, const Built *built,
