@@ -44,7 +44,7 @@ typedef struct GradNode {
   uint64_t axes;    // it varies with these
   uint64_t over;    // reduce, scan: summed; divk: the key axis
   uint64_t points;  // reduce: the points' axes, with the domains'
-  int64_t attr;     // const, dim, index, kind of reduce, direction of scan
+  int64_t attr;     // const, dim, index, kind of reduce; select: grad_path
   double value;     // const
   uint32_t tensor;  // load, given
   uint32_t n;
@@ -125,8 +125,9 @@ typedef struct Grad {
   Gid domain[64];           // by axis
   Vec(GradStore) outs;
   Vec(GradStore) grads;
-  Gid *adjoint;  // by Gid
-  bool *active;  // by Gid: an input with a gradient is in it
+  Gid *adjoint;   // by Gid
+  bool *guarded;  // by Gid of the program: on sides of selects only
+  bool *active;   // by Gid: an input with a gradient is in it
   Vec(GradKnown) known;
   Map folded;  // exp(a - (m + log l)) -> exp(a - m)
   Vec(GradRead) reads;
@@ -160,6 +161,10 @@ Gid grad_3(Grad *g, OpCode c, Gid x, Gid y, Gid z);
 Gid grad_ratio(Grad *g, Gid x, Gid y);
 Gid grad_sum(Grad *g, Gid x, uint64_t over, uint64_t points);
 Gid grad_load(Grad *g, uint32_t tensor, const Gid *index, uint32_t n);
+// select(c, x, y), one of which is 0: what flows to a side of a select.
+Gid grad_path(Grad *g, Gid c, Gid x, Gid y);
+// Has x what is evaluated on one side of a select only?
+bool grad_is_unsafe(const Grad *g, Gid x);
 bool grad_is_number(const Grad *g, Gid x, double v);
 uint32_t grad_tensor(Grad *g, GradTensor t);
 

@@ -159,7 +159,39 @@ static Gid fold_neg(Grad *g, Gid x) {
   return 0;
 }
 
+// Where x is not evaluated but on one side of a select, neither is what is
+// made of it: `select(c, a, 0) * x` is `select(c, a * x, 0)`.
+static Gid fold_path(Grad *g, OpCode c, Gid x, Gid y) {
+  const GradNode n = *grad_at(g, x);
+  if (n.code != OP_SELECT || !n.attr || !grad_is_unsafe(g, y)) return 0;
+  bool second = grad_is_number(g, n.arg[1], 0);
+  Gid in = grad_2(g, c, n.arg[1 + second], y), zero = grad_num(g, 0);
+  return grad_path(g, n.arg[0], second ? zero : in, second ? in : zero);
+}
+
+Gid grad_path(Grad *g, Gid c, Gid x, Gid y) {
+  if (grad_is_number(g, x, 0) && grad_is_number(g, y, 0)) return x;
+  Gid args[3] = {c, x, y};
+  GradNode n = {.code = OP_SELECT, .dtype = wide(g, args + 1, 2), .n = 3};
+  n.axes = axes_of(g, args, 3);
+  n.attr = 1;
+  return grad_put(g, n, args);
+}
+
+bool grad_is_unsafe(const Grad *g, Gid x) {
+  const GradNode *n = grad_at(g, x);
+  if (x < g->forward) return g->guarded && g->guarded[x];
+  if (n->code == OP_SELECT) return grad_is_unsafe(g, n->arg[0]);
+  for (uint32_t i = 0; i < n->n; i++)
+    if (grad_is_unsafe(g, n->arg[i])) return true;
+  return false;
+}
+
 static Gid fold(Grad *g, OpCode c, const Gid *a) {
+  bool product = c == OP_MUL || c == OP_DIV || c == OP_DIVK;
+  Gid path = product ? fold_path(g, c, a[0], a[1]) : 0;
+  if (!path && c == OP_MUL) path = fold_path(g, c, a[1], a[0]);
+  if (path) return path;
   switch (c) {
   case OP_ADD: return fold_add(g, a[0], a[1]);
   case OP_SUB: return fold_sub(g, a[0], a[1]);

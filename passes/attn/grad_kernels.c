@@ -195,23 +195,39 @@ static uint64_t part_axes(const Plan *p, const GradNode *x, uint64_t outer) {
   return best ? best : all & ~p->keys;
 }
 
-// v, with sums over keys and rows in two steps.
-static Gid in_parts(Plan *p, const GradStore *s, Gid v) {
+// v is needed where cond holds, and where the select's side is taken.
+static Gid side_of(Grad *g, Gid cond, const GradNode *select, uint32_t side) {
+  if (select->code != OP_SELECT || !select->attr || !side) return cond;
+  Gid c = select->arg[0];
+  if (side == 2) c = grad_1(g, OP_NOT, c);
+  return cond ? grad_2(g, OP_AND, cond, c) : c;
+}
+
+// The kernel of the part that is a sum over keys and rows; v in two steps.
+static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   Grad *g = p->g;
   const GradNode n = *grad_at(g, v);
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
-  if (v < g->forward || (n.axes & p->keys & ~outer)) return v;
-  if (is_top(p, v)) {
-    bool all = (n.over & p->keys) && (n.over & ~p->keys & ~p->vecs);
-    uint64_t to = all ? part_axes(p, &n, outer) : 0;
-    if (!to) return v;
-    Gid part = grad_sum(g, n.arg[0], n.over & ~to, n.points);
-    Gid x = store_part(p, s, part, to | grad_at(g, part)->axes);
-    return grad_sum(g, x, n.over & to, grad_at(g, x)->axes | (n.over & to));
-  }
+  bool all = (n.over & p->keys) && (n.over & ~p->keys & ~p->vecs);
+  uint64_t to = all ? part_axes(p, &n, outer) : 0;
+  if (!to) return v;
+  Gid part = grad_sum(g, n.arg[0], n.over & ~to, n.points);
+  if (cond) part = grad_path(g, cond, part, grad_num(g, 0));
+  Gid x = store_part(p, s, part, to | grad_at(g, part)->axes);
+  return grad_sum(g, x, n.over & to, grad_at(g, x)->axes | (n.over & to));
+}
+
+// v, with sums over keys and rows in two steps.
+static Gid in_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
+  Grad *g = p->g;
+  const GradNode n = *grad_at(g, v);
+  uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   Gid arg[4];
+  if (v < g->forward || (n.axes & p->keys & ~outer)) return v;
+  if (is_top(p, v)) return sum_of_parts(p, s, v, cond);
   if (!n.n || n.n > 4 || n.code == OP_LOAD) return v;
-  for (uint32_t i = 0; i < n.n; i++) arg[i] = in_parts(p, s, n.arg[i]);
+  for (uint32_t i = 0; i < n.n; i++)
+    arg[i] = in_parts(p, s, n.arg[i], side_of(g, cond, &n, i));
   return grad_put(g, n, arg);
 }
 
@@ -378,7 +394,7 @@ static void name_kernels(Grad *g) {
 bool grad_plan(Grad *g) {
   Plan p = {.g = g, .keys = grad_role(g, AX_KEY), .vecs = grad_role(g, AX_VEC)};
   for (uint32_t i = 0; i < g->grads.n; i++)
-    g->grads.at[i].v = in_parts(&p, &g->grads.at[i], g->grads.at[i].v);
+    g->grads.at[i].v = in_parts(&p, &g->grads.at[i], g->grads.at[i].v, 0);
   if (!join(&p)) return false;
   mark(&p);
   for (uint32_t i = 0; i < p.parts.n; i++) need_above(&p, p.parts.at[i].v);

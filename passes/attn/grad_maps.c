@@ -86,6 +86,87 @@ static bool fits(const Grad *g) {
   return g->axes.n < MAX_GRAD_AXES;
 }
 
+// ---------------------------------------------------------------- shifts
+typedef struct Swap {
+  Grad *g;
+  uint32_t axis, by;  // coordinates along axis become `to`, of axis by
+  Gid to;
+  Map done;
+} Swap;
+
+// x at the other coordinate.
+static Gid swapped(Swap *w, Gid x) {
+  Grad *g = w->g;
+  GradNode n = *grad_at(g, x);
+  uint64_t known, bit = grad_bit(w->axis);
+  if (!(n.axes & bit)) return x;
+  if (n.code == OP_INDEX) return w->to;
+  if (map_get(&w->done, x, &known)) return (Gid)known;
+  Gid *args = NEWN(g->arena, Gid, n.n);
+  for (uint32_t i = 0; i < n.n; i++) args[i] = swapped(w, n.arg[i]);
+  n.axes = (n.axes & ~bit) | grad_bit(w->by);
+  if (n.points & bit) n.points = (n.points & ~bit) | grad_bit(w->by);
+  Gid y = grad_put(g, n, args);
+  map_put(&w->done, x, y);
+  return y;
+}
+
+// x is `d + c`, d along a vector's axis: its axis; c may be 0.
+static bool is_shift(const Maps *m, Gid x, uint32_t *axis, Gid *c) {
+  const Grad *g = m->g;
+  const GradNode *n = grad_at(g, x);
+  *c = 0;
+  for (uint32_t i = 0; i < 2 && n->code == OP_ADD; i++)
+    if (grad_at(g, n->arg[i])->code == OP_INDEX &&
+        !grad_at(g, n->arg[!i])->axes)
+      *c = n->arg[!i], n = grad_at(g, n->arg[i]);
+  if (n->code == OP_SUB && grad_at(g, n->arg[0])->code == OP_INDEX &&
+      !grad_at(g, n->arg[1])->axes)
+    *c = x, n = grad_at(g, n->arg[0]);
+  *axis = (uint32_t)n->attr;
+  return n->code == OP_INDEX && (n->axes & m->vecs);
+}
+
+// The axis that the tensor's other loads have there, or one of its own.
+static uint32_t axis_like(Maps *m, const GradStore *s, uint32_t i) {
+  Grad *g = m->g;
+  for (uint32_t k = 0; k < g->grads.n; k++) {
+    const GradStore *o = &g->grads.at[k];
+    const GradNode *n = grad_at(g, o->index[i]);
+    if (o->tensor == s->tensor && n->code == OP_INDEX && (n->axes & m->vecs) &&
+        g->axes.at[n->attr].axis.extent ==
+            g->tensors.at[s->tensor].type.size[i])
+      return (uint32_t)n->attr;
+  }
+  return axis_for(m, s, i);
+}
+
+// The part of a vector that another load has in full, or shifted: the element
+// of coordinate r is that of r - c, where there is one.
+static bool shift(Maps *m, GradStore *s, uint32_t i) {
+  Grad *g = m->g;
+  uint32_t axis;
+  Gid c;
+  if (!is_shift(m, s->index[i], &axis, &c)) return false;
+  Dim extent = g->axes.at[axis].axis.extent;
+  for (uint32_t k = 0; k < s->n; k++)
+    if (k != i && (grad_at(g, s->index[k])->axes & grad_bit(axis)))
+      return false;
+  bool minus = c == s->index[i];
+  uint32_t by = axis_like(m, s, i);
+  Gid r = grad_index(g, by), to = r;
+  if (minus) to = grad_2(g, OP_ADD, r, grad_at(g, c)->arg[1]);
+  else if (c) to = grad_2(g, OP_SUB, r, c);
+  Swap w = {.g = g, .axis = axis, .by = by, .to = to};
+  w.done.arena = g->arena;
+  GradNode end = {.code = OP_DIM, .dtype = DT_I64, .attr = (int64_t)extent};
+  Gid ok = grad_2(g, OP_LT, to, grad_put(g, end, NULL));
+  if (c) ok = grad_2(g, OP_AND, ok, grad_2(g, OP_LE, grad_int(g, 0), to));
+  s->v = grad_path(g, ok, swapped(&w, s->v), grad_num(g, 0));
+  s->index[i] = r;
+  return true;
+}
+
 // s->v becomes the sum of those points at which `same` holds. Sums that v is
 // are part of it.
 static void sum_where(Maps *m, GradStore *s, Gid same, uint64_t points) {
@@ -114,18 +195,20 @@ static void sum_where(Maps *m, GradStore *s, Gid same, uint64_t points) {
 // Each index of s is an axis.
 static bool make_whole(Maps *m, GradStore *s) {
   Grad *g = m->g;
-  uint64_t used = 0, points = grad_store_axes(g, s);
+  uint64_t used = 0, points = 0;
   Gid same = 0;
   bool whole = true;
   for (uint32_t i = 0; i < s->n && fits(g); i++) {
     Gid x = s->index[i];
     uint64_t axes = grad_at(g, x)->axes;
+    points |= axes;
     if (is_page(g, s, i)) {
       used |= grad_at(g, s->index[++i])->axes | axes;
       s->physical = true;
     } else if (is_plain(g, x, g->tensors.at[s->tensor].type.size[i], used))
       used |= axes;
     else if (is_segment(g, x, used)) used |= axes, s->physical = true;
+    else if (shift(m, s, i)) used |= grad_at(g, s->index[i])->axes;
     else {
       s->index[i] = grad_index(g, axis_for(m, s, i));
       Gid eq = grad_2(g, OP_EQ, x, s->index[i]);
@@ -134,6 +217,7 @@ static bool make_whole(Maps *m, GradStore *s) {
     }
   }
   if (whole) return true;
+  points = grad_at(g, s->v)->axes | grad_at(g, same)->axes;
   sum_where(m, s, same, points);
   return fits(g);
 }
@@ -157,6 +241,24 @@ static void merge(Grad *g) {
   g->grads.n = n;
 }
 
+// No output depends on the input.
+static void put_zero(Maps *m, uint32_t tensor) {
+  Grad *g = m->g;
+  const GradTensor t = g->tensors.at[tensor];
+  GradStore s = {.tensor = tensor, .v = grad_num(g, 0), .span = g->f->span};
+  s.n = t.type.kind == TK_TENSOR ? t.type.n : 0;
+  for (uint32_t i = 0; i < s.n; i++)
+    s.index[i] = grad_index(g, own_axis(g, t.name, i, t.type.size[i], AX_PAR));
+  vec_push(g->arena, &g->grads, s);
+  diag_add(g->cx, DIAG_grad_zero, g->f->span, t.name);
+}
+
+static bool has_gradient(const Grad *g, uint32_t tensor) {
+  for (uint32_t i = 0; i < g->grads.n; i++)
+    if (g->grads.at[i].tensor == tensor) return true;
+  return false;
+}
+
 bool grad_maps(Grad *g) {
   Maps m = {g, grad_role(g, AX_KEY), grad_role(g, AX_VEC)};
   merge(g);
@@ -168,5 +270,7 @@ bool grad_maps(Grad *g) {
     return false;
   }
   merge(g);
-  return true;
+  for (uint32_t i = 1, n = g->tensors.n; i < n; i++)
+    if (g->tensors.at[i].wanted && !has_gradient(g, i)) put_zero(&m, i);
+  return fits(g);
 }

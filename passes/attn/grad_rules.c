@@ -26,6 +26,29 @@ static void find_active(Grad *g) {
   for (Gid x = 1; x < g->forward; x++) g->active[x] = carries(g, grad_at(g, x));
 }
 
+// What outputs, domains and conditions need whatever the conditions are.
+static void reach(Grad *g, Gid x) {
+  const GradNode *n = grad_at(g, x);
+  if (!g->guarded[x]) return;
+  g->guarded[x] = false;
+  uint32_t some = n->code == OP_SELECT ? 1 : n->n;
+  for (uint32_t i = 0; i < some; i++) reach(g, n->arg[i]);
+}
+
+static void find_guarded(Grad *g) {
+  g->guarded = NEWN(g->arena, bool, g->forward);
+  memset(g->guarded, true, g->forward);
+  for (uint32_t i = 0; i < g->outs.n; i++) {
+    reach(g, g->outs.at[i].v);
+    for (uint32_t k = 0; k < g->outs.at[i].n; k++)
+      reach(g, g->outs.at[i].index[k]);
+  }
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if (g->domain[i]) reach(g, g->domain[i]);
+  for (Gid x = 1; x < g->forward; x++)
+    if (!grad_at(g, x)->n) g->guarded[x] = false;
+}
+
 // ---------------------------------------------------------------- sums
 // c, a function of these points, flows to x.
 static void give(Reverse *r, Gid x, Gid c, uint64_t points) {
@@ -95,8 +118,8 @@ static void rule_div(Reverse *r, Gid x, const GradNode *n, Gid a) {
 static void rule_select(Reverse *r, const GradNode *n, Gid a) {
   Grad *g = r->g;
   Gid zero = grad_num(g, 0);
-  give(r, n->arg[1], grad_3(g, OP_SELECT, n->arg[0], a, zero), n->axes);
-  give(r, n->arg[2], grad_3(g, OP_SELECT, n->arg[0], zero, a), n->axes);
+  give(r, n->arg[1], grad_path(g, n->arg[0], a, zero), n->axes);
+  give(r, n->arg[2], grad_path(g, n->arg[0], zero, a), n->axes);
 }
 
 // ---------------------------------------------------------------- reductions
@@ -175,6 +198,7 @@ static void seed(Reverse *r, const GradStore *s) {
 bool grad_reverse(Grad *g) {
   Reverse r = {.g = g, .keys = grad_role(g, AX_KEY)};
   find_active(g);
+  find_guarded(g);
   g->adjoint = NEWN(g->arena, Gid, g->forward);
   for (uint32_t i = 0; i < g->outs.n; i++) seed(&r, &g->outs.at[i]);
   for (Gid x = g->forward; x-- > 1;)

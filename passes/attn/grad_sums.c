@@ -382,6 +382,10 @@ static GradTerm common_of(const GradTerms *t) {
 Gid grad_factored(Grad *g, Gid x) {
   uint64_t keys = grad_at(g, x)->axes & grad_role(g, AX_KEY);
   if (!keys || (grad_at(g, x)->axes & grad_role(g, AX_VEC))) return x;
+  const GradNode n = *grad_at(g, x);
+  if (n.code == OP_SELECT && n.attr)
+    return grad_path(g, n.arg[0], grad_factored(g, n.arg[1]),
+                     grad_factored(g, n.arg[2]));
   GradTerms *t = terms_of(g, x, keys), *flat = NEW(g->arena, GradTerms);
   for (uint32_t i = 0; i < t->n; i++)
     if (!unfold_rows(g, &t->at[i], flat)) return x;
