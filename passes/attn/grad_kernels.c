@@ -195,6 +195,20 @@ static uint64_t part_axes(const Plan *p, const GradNode *x, uint64_t outer) {
   return best ? best : all & ~p->keys;
 }
 
+// Axes of the heads within a group.
+static uint64_t within_groups(const Grad *g) {
+  uint64_t all = 0;
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if (g->axes.at[i].inner) all |= grad_bit(g->axes.at[i].other);
+  return all;
+}
+
+// A task of a GPU walks one axis: the heads of a group are tasks of their own,
+// and another kernel adds what they made.
+static bool is_gpu(const Grad *g) {
+  return g->opt->target->kind == TARGET_GPU;
+}
+
 // v is needed where cond holds, and where the select's side is taken.
 static Gid side_of(Grad *g, Gid cond, const GradNode *select, uint32_t side) {
   if (select->code != OP_SELECT || !select->attr || !side) return cond;
@@ -209,7 +223,10 @@ static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   const GradNode n = *grad_at(g, v);
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   bool all = (n.over & p->keys) && (n.over & ~p->keys & ~p->vecs);
+  uint64_t heads = n.over & within_groups(g);
   uint64_t to = all ? part_axes(p, &n, outer) : 0;
+  if (!all && heads && (n.over & ~heads & ~p->vecs) && is_gpu(g))
+    to = outer | heads;
   if (!to) return v;
   Gid part = grad_sum(g, n.arg[0], n.over & ~to, n.points);
   if (cond) part = grad_path(g, cond, part, grad_num(g, 0));
