@@ -126,7 +126,8 @@ static Type place_type(const Place *p, DType dt, const View *v, Role r) {
 }
 
 static Value eval_elementwise(Place *p, const Op *op, const View *v, Role r) {
-  Value x[3];
+  Value x[3], quotient;
+  if (lower_quotient(p, op, v, r, &quotient)) return quotient;
   assert(op->nargs <= 3);
   for (uint32_t i = 0; i < op->nargs; i++) {
     const Type *t = ir_type(p->f, op->args[i]);

@@ -10,8 +10,8 @@
 // the outermost loop that has their operands.
 //
 // Files: lower_gpu.c entry and regions, plan.c order, sizes, ranges,
-// eval.c values, dot.c products, mem.c tensors and tiles in
-// shared memory, emit.c types and ops, task.c where a task is,
+// eval.c values, quotient.c quotients of tiles, dot.c products, mem.c tensors
+// and tiles in shared memory, emit.c types and ops, task.c where a task is,
 // share.c tasks of several heads' rows.
 // Ownership: all of it lives in Ctx.scratch until the pass ends; mach ops in
 // the module's arena.
@@ -146,6 +146,8 @@ Value lower_inside(Place *p, Builder *b, const View *v, bool row, bool col);
 // Value v of f, in that role if it is a slice.
 Value lower_eval(Place *p, Value v, Role r);
 Value lower_scalar(Place *p, Value v);
+// op, if it is a quotient or remainder that is better taken in parts: *y.
+bool lower_quotient(Place *p, const Op *op, const View *v, Role r, Value *y);
 // Emits a rooted op at the innermost scope.
 void lower_root(Place *p, Op *op);
 void lower_set(Place *p, Value v, Value x);

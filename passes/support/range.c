@@ -151,8 +151,18 @@ static Range range_pass(Ranges *r, const Op *op, Value v) {
   return all_reals;
 }
 
-// Divisors are not 0.
+// Nearer to 0 than the divisor. By 0 it is the dividend, where the divisor may
+// be negative.
+static Range range_mod(Range a, Range b) {
+  if (b.lo >= 0) return (Range){0, b.hi};
+  return hull(b.hi >= 0 ? a : (Range){0, 0},
+              (Range){b.lo + 1, fmax(b.hi - 1, 0)});
+}
+
+// Divisors are not 0, which of negative ones gives some number.
 static Range range_floordiv(Range a, Range b) {
+  double far = fmax(fabs(a.lo), fabs(a.hi)) + 1;
+  if (b.lo < 0) return (Range){-far, far};
   double least = fmax(b.lo, 1);
   Range most = {floor(a.lo / least), floor(a.hi / least)};
   double lo = a.lo < 0 ? -1 : 0, hi = a.hi < 0 ? -1 : 0;
@@ -179,8 +189,8 @@ static Range range_two(Ranges *r, const Op *op) {
   case OP_DIVK: return hull(range_mul(a, range_inverse(b)), (Range){0, 0});
   case OP_MIN: return (Range){fmin(a.lo, b.lo), fmin(a.hi, b.hi)};
   case OP_MAX: return (Range){fmax(a.lo, b.lo), fmax(a.hi, b.hi)};
-  case OP_MOD: return b.lo >= 0 ? (Range){0, b.hi} : all_reals;
-  case OP_FLOORDIV: return b.lo >= 0 ? range_floordiv(a, b) : all_reals;
+  case OP_MOD: return range_mod(a, b);
+  case OP_FLOORDIV: return range_floordiv(a, b);
   case OP_POW: return range_pow(r->f, op, a);
   default: return unit;  // comparisons and logic
   }
