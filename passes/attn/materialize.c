@@ -63,6 +63,14 @@ static bool can_repeat(const Ahead *a, const Op *op) {
   return op->code == OP_REDUCE ? within_row(a, op) : outline_can_repeat(op);
 }
 
+// What phases in front have made is there too.
+static bool is_input(const Func *f, Value v) {
+  for (uint32_t i = 0; i < f->params.n; i++)
+    if (f->params.at[i].v == v && f->params.at[i].role == PR_SHARED)
+      return true;
+  return outline_is_input(f, v);
+}
+
 // Adds what v is made of. False: of more than inputs and coordinates.
 static bool gather(const Ahead *a, Value v, From *from, Map *seen) {
   const Op *op = ir_def(a->f, v);
@@ -70,7 +78,7 @@ static bool gather(const Ahead *a, Value v, From *from, Map *seen) {
   uint32_t axis;
   if (map_get(seen, v, &known)) return true;
   map_put(seen, v, 1);
-  if (!op) return outline_is_input(a->f, v);
+  if (!op) return is_input(a->f, v);
   if (!can_repeat(a, op)) return false;
   Dim size;
   if (group_of(a->f, v, &axis, &size) && !from->group[axis]) {
@@ -545,6 +553,7 @@ static uint32_t run(Ctx *cx, Func *f, const PassOpt *opt) {
   // Where copies go through registers they are cleaned there.
   Ahead a = {.cx = cx,
              .f = f,
+             .phases = outline_count(f) + outline_behind_of(f),
              .gpu = &opt->target->gpu,
              .cleans = opt->target->gpu.hopper,
              .once = opt->decode};

@@ -9,8 +9,9 @@
 // A group of warps holds 256 sums of a row in its registers beside the scores.
 // Each part makes the weights anew: that costs the products with the keys
 // again, and less than spilled sums do. What does not vary with the vector is
-// stored by the first part. For GPUs; level attn, behind inline and canon.
-// Tests: test/passes/split_vec/.
+// stored by the first part. Where rows are multiplied by a matrix and there are
+// no keys, parts have few columns: the matrix takes shared memory. For GPUs;
+// level attn, behind inline and canon. Tests: test/passes/split_vec/.
 #include "ir/infer.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
@@ -59,13 +60,30 @@ static int64_t longest(const Func *f) {
   return most;
 }
 
+static bool has_keys(const Func *f) {
+  for (uint32_t i = 0; i < f->axes.n; i++)
+    if (f->axes.at[i].role == AX_KEY) return true;
+  return false;
+}
+
+// Is x that of the columns of a matrix in memory, by which rows are multiplied?
+static bool of_matrix(const Func *f, uint32_t x) {
+  bool some = false;
+  for (const Op *op = f->body->first; op && !has_keys(f); op = op->next)
+    some |= op->code == OP_DOT && type_has_axis(ir_type(f, op->res[0]), x) &&
+            type_has_axis(ir_type(f, op->args[0]), x) !=
+                type_has_axis(ir_type(f, op->args[1]), x);
+  return some;
+}
+
 // The parts of axis x, 0: it stays whole.
 static int64_t parts_of(const Func *f, uint32_t x) {
   // Long keys are split into parts where they are read (passes/gpu/dot.c), an
   // eighth of them in a thread's registers.
   bool keys = longest(f) > COST_COLUMNS_LONG;
   int64_t n, most = keys ? COST_COLUMNS_LEAST : COST_COLUMNS_MOST;
-  bool sums = false;
+  bool sums = of_matrix(f, x);
+  if (sums) most = COST_COLUMNS_MATRIX;
   if (f->axes.at[x].role != AX_VEC ||
       !dim_is_const(&f->mod->dims, f->axes.at[x].extent, &n) || n <= most)
     return 0;

@@ -61,6 +61,14 @@ uint32_t outline_count(const Func *f) {
   return n;
 }
 
+uint32_t outline_behind_of(const Func *f) {
+  const Module *m = f->mod;
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    n += m->funcs.at[i] != f && ir_is_phase(f, m->funcs.at[i]->name);
+  return n;
+}
+
 void outline_put(Func *g, const Func *f) {
   Module *m = f->mod;
   vec_push(m->arena, &m->funcs, g);

@@ -33,8 +33,9 @@ Builder outline_behind(Func *f, Value v);
 // Phases that a program has beside itself, of ATTN_MAX_PHASES: one is left for
 // what joins parts of the keys.
 enum { MAX_FRONT = 6 };
-// Phases in front of f.
+// Phases in front of f, and functions that f is itself a phase of.
 uint32_t outline_count(const Func *f);
+uint32_t outline_behind_of(const Func *f);
 // g goes in front of f, behind the phases that are there.
 void outline_put(Func *g, const Func *f);
 
