@@ -84,7 +84,6 @@ static bool is_scaled(const Epilogue *e, Value v) {
 // no registers more.
 static bool gather_factor(Epilogue *e, Value v) {
   if (!e->sums[v]) return gather(e, v);
-  e->mixes = true;
   return is_scaled(e, v) ? add_sum(e, v) : gather(e, v);
 }
 
@@ -99,9 +98,11 @@ static bool gather(Epilogue *e, Value v) {
   if (over_role(e->f, op, AX_KEY)) return add_sum(e, v);
   bool adds = over_role(e->f, op, AX_VEC);
   if (!adds && !outline_can_repeat(op)) return false;
+  // A product with one vector is a sum, not one with a matrix.
+  bool matrix = op->code == OP_DOT && lane_elements(e->f, ir_type(e->f, v)) > 1;
+  e->mixes |= matrix && e->sums[v];
   for (uint32_t i = 0; i < op->nargs; i++)
-    if (op->code == OP_DOT ? !gather_factor(e, op->args[i])
-                           : !gather(e, op->args[i]))
+    if (matrix ? !gather_factor(e, op->args[i]) : !gather(e, op->args[i]))
       return false;
   return true;
 }

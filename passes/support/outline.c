@@ -24,9 +24,30 @@ bool outline_can_repeat(const Op *op) {
   }
 }
 
+// A new parameter of f, number `at`.
+static void insert_shared(Func *f, const char *name, Type t, uint32_t at) {
+  ir_param(f, name, PR_SHARED, t);
+  FuncParam last = f->params.at[f->params.n - 1];
+  for (uint32_t i = f->params.n - 1; i > at; i--)
+    f->params.at[i] = f->params.at[i - 1];
+  f->params.at[at] = last;
+}
+
+// Workspaces lie in the order of parameters: what f has, functions behind it
+// have at the same place.
 Value outline_tensor(Func *f, const char *of, const char *what, Type t) {
-  const char *name = arena_printf(f->mod->arena, "%s.%s", of, what);
-  return ir_param(f, intern(&f->mod->cx->names, name), PR_SHARED, t);
+  const Module *m = f->mod;
+  const char *name =
+      intern(&m->cx->names, arena_printf(f->mod->arena, "%s.%s", of, what));
+  const Func *last = f;
+  uint32_t at = 0;
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    if (ir_is_phase(f, m->funcs.at[i]->name)) last = m->funcs.at[i];
+  while (m->funcs.at[at] != f) at++;
+  for (uint32_t i = at + 1; i < m->funcs.n; i++)
+    if (ir_is_phase(m->funcs.at[i], last->name))
+      insert_shared(m->funcs.at[i], name, t, f->params.n);
+  return ir_param(f, name, PR_SHARED, t);
 }
 
 Func *outline_func(const Func *f, const char *what, uint32_t number,

@@ -20,7 +20,8 @@ bool outline_is_input(const Func *f, Value v);
 // elementwise?
 bool outline_can_repeat(const Op *op);
 
-// The shared tensor "of.what", a new parameter of f.
+// The shared tensor "of.what", a new parameter of f, and of functions behind f
+// that it is a phase of.
 Value outline_tensor(Func *f, const char *of, const char *what, Type t);
 // A function without a body that has f's parameters, and `axes`: its axes and
 // grid. Its name is "f.what", with the number if that is not 0. It is not in
