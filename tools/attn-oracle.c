@@ -392,7 +392,7 @@ Module *run_lower(Ctx *cx, const Options *o, const Decl *d) {
     n++;
   }
   Module *m = fe_lower(cx, d->derived ? d->derived->of : d, binds, n);
-  if (m) m = plan_derive(cx, d, m);
+  if (m) m = plan_derive(cx, d, m, o->target);
   PipelineOpt po = {.pass = {.target = o->target,
                              .tile_q = o->tile_q,
                              .tile_k = o->tile_k,

@@ -15,18 +15,20 @@ static void keep_phases(Module *m, const char *name) {
   m->funcs.n = n;
 }
 
-static bool run_grad(Ctx *cx, Module *m, const char *inputs) {
+static bool run_grad(Ctx *cx, Module *m, const char *inputs,
+                     const Target *target) {
   Buf log = {.arena = &cx->session};
-  PipelineOpt opt = {.pass = {.target = target_by_name("cpu"),
+  PipelineOpt opt = {.pass = {.target = target ? target : target_by_name("cpu"),
                               .split_k = -1,
                               .grad = *inputs ? inputs : NULL},
                      .log = &log};
   return pass_run(cx, m, passes, &opt);
 }
 
-Module *plan_derive(Ctx *cx, const Decl *prog, Module *m) {
+Module *plan_derive(Ctx *cx, const Decl *prog, Module *m,
+                    const Target *target) {
   if (!prog->derived) return m;
-  if (!run_grad(cx, m, prog->derived->inputs)) return NULL;
+  if (!run_grad(cx, m, prog->derived->inputs, target)) return NULL;
   keep_phases(m, prog->name);
   return m;
 }
@@ -127,7 +129,7 @@ static Decl *make(Ctx *cx, Decl *prog, const char *inputs, bool gradient) {
   FeBind *types;
   uint32_t n = first_types(cx, prog, &types);
   Make k = {cx, prog, derived(cx, prog, inputs, gradient)};
-  Module *m = drv_lower_attn(cx, k.to, types, n);
+  Module *m = drv_lower_attn(cx, (DrvSpec){k.to, types, n}, NULL);
   const Func *f = m ? ir_find(m, k.to->name) : NULL;
   if (!f) return NULL;
   for (uint32_t i = 0; i < f->params.n; i++)

@@ -90,11 +90,11 @@ static bool has_dtypes(const Decl *prog) {
   return false;
 }
 
-Module *drv_lower_attn(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n) {
-  Decl *source = prog->derived ? prog->derived->of : prog;
-  if (has_dtypes(source) && !fe_retype(cx, source, binds, n)) return NULL;
-  Module *m = fe_lower(cx, source, binds, n);
-  return m ? plan_derive(cx, prog, m) : NULL;
+Module *drv_lower_attn(Ctx *cx, DrvSpec s, const Target *target) {
+  Decl *source = s.prog->derived ? s.prog->derived->of : s.prog;
+  if (has_dtypes(source) && !fe_retype(cx, source, s.binds, s.n)) return NULL;
+  Module *m = fe_lower(cx, source, s.binds, s.n);
+  return m ? plan_derive(cx, s.prog, m, target) : NULL;
 }
 
 // The program's name; phases have more behind a dot.
@@ -125,7 +125,7 @@ void drv_print_options(const Decl *prog, const Target *target, Level from,
 
 Module *drv_lower(Ctx *cx, DrvSpec s, const Target *target, Level to,
                   const DrvOptions *opt) {
-  Module *m = drv_lower_attn(cx, s.prog, s.binds, s.n);
+  Module *m = drv_lower_attn(cx, s, target);
   PipelineOpt run = {.pass = pass_options(s.prog, target, opt),
                      .verify_each = opt->verify_each,
                      .print_after_all = opt->print_after_all,

@@ -5,12 +5,13 @@
 
 #include "tools/driver/driver.h"
 
-// To level attn, without passes.
-Module *drv_lower_attn(Ctx *cx, Decl *prog, const FeBind *binds, uint32_t n);
+// To level attn, without passes. The target (NULL: a CPU) chooses the phases of
+// a gradient.
+Module *drv_lower_attn(Ctx *cx, DrvSpec s, const Target *target);
 
 // What pass grad leaves of m, at level attn: the program that `prog` stands
 // for. m itself, where it is as written.
-Module *plan_derive(Ctx *cx, const Decl *prog, Module *m);
+Module *plan_derive(Ctx *cx, const Decl *prog, Module *m, const Target *target);
 
 // Is m, that `passes` made with these options, valid? Codegen takes no module
 // that was not asked.

@@ -115,7 +115,7 @@ static bool signature(Ctx *cx, DrvSpec s, const DrvOptions *opt,
   uint32_t nt = 0;
   for (uint32_t i = 0; i < s.n; i++)
     if (s.binds[i].dtype != DT_NONE) types[nt++] = s.binds[i];
-  Module *m = drv_lower_attn(cx, prog, types, nt);
+  Module *m = drv_lower_attn(cx, (DrvSpec){prog, types, nt}, NULL);
   Func *f = m ? ir_find(m, prog->name) : NULL;
   if (!f) return false;
   f->name = name_of(cx, prog, types, nt);
