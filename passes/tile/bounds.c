@@ -57,7 +57,6 @@ static bool is_closed(const Func *f, Value v, uint32_t key, Map *seen) {
 bool tile_bounds_wanted(Ctx *cx, const Func *f, const Op *pass) {
   const IrAttr *box = ir_attr(pass, AT_BOX);
   if (!ir_attr_i(pass, AT_SPARSE, 0) || pass->nregions < 4 || !box ||
-      f->axes.at[ir_attr_i(pass, AT_AXIS, 0)].role == AX_STEP ||
       box->n + 1 >= MAX_AXES || !pass->regions[3]->last)
     return false;
   Map seen = {.arena = &cx->scratch};

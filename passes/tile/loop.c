@@ -179,11 +179,6 @@ static void clone_on_demand(KeyLoop *l, Builder *b, const Op *op, ValueMap *m) {
   if (masks_scan(l, op))
     vmap_put(m, op->args[0], keep_if(b, l->mask, vmap_get(m, op->args[0]), 0));
   if (span_of_one(l, b, op, m)) return;
-  if (l->outer && op->code == OP_SCAN &&
-      ir_attr_i(op, AT_AXIS, -1) == (int64_t)l->axis) {
-    vmap_put(m, op->res[0], tile_outer_scan(b, op, m));
-    return;
-  }
   bool ok = tile_op(l->t, b, op, m);
   assert(ok);
   (void)ok;
@@ -305,14 +300,13 @@ static Value update(KeyLoop *l, Builder *b, uint32_t i, ValueMap *m,
   bool guard = listed(l->op, AT_GUARD, i);
   const Op *dot = inner_of(l, i, OP_DOT), *red = inner_of(l, i, OP_REDUCE);
   Value term = 0;
-  if (red && !l->outer)
+  if (red)
     term = reduce_term(l, b, red->args[0], m,
                        (RKind)ir_attr_i(red, AT_KIND, RK_SUM), guard);
-  else if (!dot && !l->outer) term = reduce_term(l, b, yield, m, k, guard);
+  else if (!dot) term = reduce_term(l, b, yield, m, k, guard);
   Value acc = old;
   if (!tile_is_const(f, factor, 1))
     acc = tile_scaled(b, old, tile_need(l, b, factor, cm));
-  if (l->outer) return tile_outer_update(l, b, i, m, acc, old);
   if (dot) return add_dot(l, b, dot, m, acc, i);
   return tile_combine(b, k, acc, term);
 }
@@ -348,11 +342,6 @@ static void make_mask(KeyLoop *l, Builder *b, Value key, ValueMap *m) {
 
 void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m) {
   Tiler *t = l->t;
-  if (l->outer) {
-    t->coord[l->axis] = k0;
-    l->masked = masked;
-    return;
-  }
   Dim size = dim_const(&t->to->mod->dims, t->plan.tile_k);
   Value iota = ir_iota(b, l->axis, size);
   Value key = ir_2(b, OP_ADD, k0, iota);
@@ -460,7 +449,6 @@ static void tile_of_keys(KeyLoop *l, Builder *b, const KeyTile *x, bool masked,
   ValueMap m = tile_map_copy(l->t, x->pre), cm = tile_map_copy(l->t, x->pre);
   tile_open(l, b, x->k0, masked, &m);
   l->keep = ok ? ir_2(b, OP_OR, ok, l->mask) : 0;
-  if (l->outer) tile_outer_start(l, old);
   for (uint32_t i = 0; i < l->n; i++) {
     vmap_put(&cm, l->correct->params.at[i], old[i]);
     bool scan = listed(l->op, AT_SCANS, i);
@@ -613,27 +601,6 @@ static Value occupied(KeyLoop *l, Builder *b, Value k0, const ValueMap *pre) {
 
 typedef enum TestStage { TEST_BOUNDS, TEST_PREDICATE, TEST_DONE } TestStage;
 
-// Rows that see full tiles see the first key of these.
-static Value seeing_rows(KeyLoop *l, Builder *b, Value first,
-                         const ValueMap *pre) {
-  ValueMap m = tile_map_copy(l->t, pre);
-  l->t->coord[l->axis] = first;
-  l->masked = false;
-  Value v = tile_need(l, b, tile_yield(l->domain)->args[0], &m);
-  l->t->coord[l->axis] = 0;
-  return v;
-}
-
-static void body_if(KeyLoop *l, Builder *b, const KeyTile *x, Value some,
-                    TestStage next);
-
-// One key without a tile. A mask that rows have in common skips it.
-static void one_key(KeyLoop *l, Builder *b, const KeyTile *x) {
-  l->mask = seeing_rows(l, b, x->k0, x->pre);
-  if (ir_type(b->fn, l->mask)->n) body(l, b, x, true);
-  else body_if(l, b, x, l->mask, TEST_DONE);
-}
-
 // A masked body behind the tests that may skip the tile.
 static void tested_body(KeyLoop *l, Builder *b, const KeyTile *x,
                         TestStage stage) {
@@ -645,15 +612,9 @@ static void tested_body(KeyLoop *l, Builder *b, const KeyTile *x,
   }
   Value some = stage == TEST_BOUNDS ? classified(l, b, x->k0, x->pre)
                                     : occupied(l, b, x->k0, x->pre);
-  body_if(l, b, x, some, stage + 1);
-}
-
-static void body_if(KeyLoop *l, Builder *b, const KeyTile *x, Value some,
-                    TestStage next) {
   Op *br = ir_op(b, OP_IF, &some, 1, NULL, 0, l->types, l->n, 2);
   Builder in = {.fn = b->fn, .region = br->regions[0], .span = b->span};
-  if (l->outer) body(l, &in, x, false);
-  else tested_body(l, &in, x, next);
+  tested_body(l, &in, x, stage + 1);
   ir_yield(&in, x->out, l->n);
   Builder skip = {.fn = b->fn, .region = br->regions[1], .span = b->span};
   ir_yield(&skip, x->old, l->n);
@@ -690,6 +651,17 @@ static Op *carrying(KeyLoop *l, Builder *b, Count c, const Value *acc,
   return f;
 }
 
+// Rows that see full tiles see the first key of these.
+static Value seeing_rows(KeyLoop *l, Builder *b, Value first,
+                         const ValueMap *pre) {
+  ValueMap m = tile_map_copy(l->t, pre);
+  l->t->coord[l->axis] = first;
+  l->masked = false;
+  Value v = tile_need(l, b, tile_yield(l->domain)->args[0], &m);
+  l->t->coord[l->axis] = 0;
+  return v;
+}
+
 // The key tiles of one interval.
 static void loop(KeyLoop *l, Builder *b, const Range *r, const ValueMap *pre,
                  Value *acc) {
@@ -698,7 +670,7 @@ static void loop(KeyLoop *l, Builder *b, const Range *r, const ValueMap *pre,
   bool as_is = r->no_full || r->covers;
   Value hi = as_is ? r->hi : ir_2(b, OP_MAX, r->hi, r->f1);
   l->rows = l->by_rows ? seeing_rows(l, b, r->f0, pre) : 0;
-  Count c = {r->base, hi, l->step, "k0"};
+  Count c = {r->base, hi, l->t->plan.tile_k, "k0"};
   Op *f = carrying(l, b, c, acc, old);
   Region *in_loop = f->regions[0];
   Value k0 = in_loop->params.at[0];
@@ -707,10 +679,8 @@ static void loop(KeyLoop *l, Builder *b, const Range *r, const ValueMap *pre,
   int64_t divisor =
       dim_divisor(&b->fn->mod->dims, l->t->from->axes.at[l->axis].extent);
   l->full = 0;
-  if (l->whole && divisor % l->step == 0) {
+  if (l->whole && divisor % l->t->plan.tile_k == 0) {
     body(l, &in, &tile, false);
-  } else if (l->outer) {
-    one_key(l, &in, &tile);
   } else {
     if (!r->no_full)
       l->full = ir_2(&in, OP_AND, ir_2(&in, OP_LE, r->f0, k0),
@@ -770,14 +740,12 @@ static void all_loops(KeyLoop *l, Builder *b, const Range *r, uint32_t n,
 }
 
 static Value tile_floor(KeyLoop *l, Builder *b, Value v) {
-  if (l->outer) return v;
-  Value bk = ir_const_i(b, DT_I64, l->step);
+  Value bk = ir_const_i(b, DT_I64, l->t->plan.tile_k);
   return ir_2(b, OP_MUL, ir_2(b, OP_FLOORDIV, v, bk), bk);
 }
 
 static Value tile_ceil(KeyLoop *l, Builder *b, Value v) {
-  if (l->outer) return v;
-  Value up = ir_const_i(b, DT_I64, l->step - 1);
+  Value up = ir_const_i(b, DT_I64, l->t->plan.tile_k - 1);
   return tile_floor(l, b, ir_2(b, OP_ADD, v, up));
 }
 
@@ -843,8 +811,6 @@ uint32_t tile_ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
 KeyLoop tile_key_loop(Tiler *t, const Op *op) {
   KeyLoop l = {.t = t, .op = op};
   l.axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
-  l.outer = t->plan.outer >> l.axis & 1;
-  l.step = l.outer ? 1 : t->plan.tile_k;
   l.n = op->nres;
   l.kinds = ir_attr(op, AT_KINDS);
   l.fill = (FillKind)ir_attr_i(op, AT_FILL, FILL_SELECT);
@@ -859,7 +825,7 @@ KeyLoop tile_key_loop(Tiler *t, const Op *op) {
   if (l.classify && !l.classify->last) l.classify = NULL;
   Value pred = tile_yield(l.domain)->args[0];
   l.whole = tile_is_const(t->from, pred, 1);
-  if (!l.whole && !l.outer && t->careful && t->plan.lane >= 0 &&
+  if (!l.whole && t->careful && t->plan.lane >= 0 &&
       type_has_axis(ir_type(t->from, pred), (uint32_t)t->plan.lane))
     for (uint32_t i = 0; i < l.n; i++)
       l.careful = l.careful || shared_operand(&l, i);
@@ -896,12 +862,9 @@ bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   l.types = NEWN(m->arena, Type, l.n + 1);
   Value *acc = NEWN(m->arena, Value, l.n + 1);
   for (uint32_t i = 0; i < l.n; i++) {
-    uint64_t start = 0;
     l.types[i] = tile_type(t, ir_type(t->from, op->res[i]));
     RKind k = (RKind)l.kinds->list[i];
     acc[i] = tile_const(b, l.types[i], eval_identity(k, l.types[i].dtype));
-    map_get(&t->start, op->res[i], &start);
-    if (start) acc[i] = (Value)start;
   }
   bool split = t->share != SHARE_ALL && op == t->plan.split;
   if (split && t->share == SHARE_COMBINE) {

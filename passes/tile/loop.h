@@ -9,14 +9,12 @@ typedef struct KeyLoop {
   const Op *op;   // the pass
   uint32_t axis;  // its key axis
   uint32_t n;     // accumulators
-  int64_t step;   // keys of a turn
   const IrAttr *kinds;
   FillKind fill;
   PassOrder order;
   const Region *domain, *local, *correct, *bounds, *classify;
   bool whole;    // the domain is `const true`
   bool sparse;   // tiles are tested one by one
-  bool outer;    // keys have no tile: they are walked one by one (outer.c)
   bool careful;  // see `visible`
   Type *types;   // of the accumulators, as tiles
   // of the loop body being made
@@ -58,14 +56,6 @@ void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m);
 uint32_t tile_bounds_read(KeyLoop *l, Builder *b, Range *out, Range *mine);
 // Whether full tiles of l are those of which each row sees all keys or none.
 bool tile_bounds_by_rows(KeyLoop *l);
-
-// Of a pass whose axis has no tile (outer.c): what passes inside begin with,
-// given its accumulators; accumulator i, which is `old` or that with its factor
-// (acc), after a key; a running sum.
-void tile_outer_start(KeyLoop *l, const Value *old);
-Value tile_outer_update(KeyLoop *l, Builder *b, uint32_t i, ValueMap *m,
-                        Value acc, Value old);
-Value tile_outer_scan(Builder *b, const Op *op, const ValueMap *m);
 
 // Groups of a tile's rows that have bounds of their own, or 0 (group_bounds.c).
 uint32_t tile_own_groups(const TilePlan *p);

@@ -318,8 +318,6 @@ static void copy_axes(Tiler *t) {
     const Axis *a = &t->from->axes.at[i];
     AxisRole role = role_of(t, i);
     Dim n = t->share == SHARE_STATES ? tile_linear_extent(t, i) : a->extent;
-    // No tile has it: its loop is no loop over steps or tiles of keys.
-    if (t->plan.outer >> i & 1) role = AX_VEC;
     uint32_t id = ir_axis(t->to, a->name, role, n);
     assert(id == i);
     (void)id;
@@ -365,8 +363,7 @@ static Func *tile_func(Ctx *cx, Func *f, const TilePlan *plan, TileShare share,
              .share = share,
              .gpu = gpu,
              .near = opt->target->gpu.hopper,
-             .careful = !opt->finite && !gpu,
-             .start.arena = &cx->session};
+             .careful = !opt->finite && !gpu};
   if (share == SHARE_COMBINE) tile_split_joiners(&t);
   if (share == SHARE_JOINS) t.plan.tile_q = COST_JOIN_COLUMNS;
   const char *name = name_of(m, f, share, which);
@@ -407,9 +404,7 @@ static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
   PassOpt rows = *opt;
   rows.few |= gpu && lane_few(f, lane_axis(f));
   opt = &rows;
-  uint64_t outer = tile_outer_axes(f);
   TilePlan plan = tile_plan(cx, f, opt);
-  plan.outer = outer;
   if (gpu) tile_bounds_plan(cx, f, &plan);
   if (gpu) tile_parts_plan(cx, f, opt, &plan);
   if (!gpu || splits(opt)) tile_split_plan(cx, f, opt, &plan);

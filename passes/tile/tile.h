@@ -25,7 +25,6 @@ typedef struct TilePlan {
   const Op *tested[MAX_TESTED];  // passes whose bounds a phase before finds
   uint32_t ntested;
   int64_t own_rows;  // rows of a group that has bounds of its own, or 0
-  uint64_t outer;    // key axes without a tile (outer.c), a bit each
 } TilePlan;
 
 // What a function of a split program does.
@@ -61,7 +60,6 @@ typedef struct Tiler {
   Value last;      // bool, the task has the last part of the steps; or 0
   Value *partial;  // workspace of each accumulator of the split pass
   Value tested[MAX_TESTED];  // workspace: bounds of the keys
-  Map start;  // result of a pass of `from` -> what it begins with
 } Tiler;
 
 // A function of level tile and the stream function that it was made of.
@@ -146,9 +144,6 @@ bool tile_region(Tiler *t, Builder *b, const Region *r, ValueMap *m);
 bool tile_keeps_empty(const Tiler *t, const Op *pass, uint32_t i);
 // A `pass` as loops over key tiles (loop.c).
 bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m);
-// Axes of passes that have passes inside (outer.c) become those of steps: they
-// have no tile. A bit each.
-uint64_t tile_outer_axes(Func *f);
 
 // An `affine`, those over the same axis behind it, and what is stored of
 // their reads, as a loop over chunks (chunk.c).

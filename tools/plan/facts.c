@@ -34,23 +34,17 @@ void plan_remarks(const Ctx *cx, uint32_t from, const char *prefix, Buf *out) {
   }
 }
 
-// A loop over keys without a tile holds the one over those with.
-static void plan_loops(const Func *f, const Region *r, Buf *out) {
-  double step;
-  for (const Op *op = r->first; op; op = op->next) {
-    if (op->code != OP_FOR || !ir_const_value(f, op->args[2], &step)) continue;
-    buf_printf(out, ", loop by %g", step);
-    if (step == 1) plan_loops(f, op->regions[0], out);
-  }
-}
-
 void plan_tiles(const Module *tile, const char *prog, Buf *out) {
   const Func *f = ir_find(tile, prog);
   for (uint32_t i = 0; f && i < f->grid.n; i++)
     buf_printf(out, "%s%s:%lld", i ? " " : "",
                f->axes.at[f->grid.at[i].axis].name,
                (long long)f->grid.at[i].tile);
-  if (f) plan_loops(f, f->body, out);
+  for (const Op *op = f ? f->body->first : NULL; op; op = op->next) {
+    double step;
+    if (op->code == OP_FOR && ir_const_value(f, op->args[2], &step))
+      buf_printf(out, ", loop by %g", step);
+  }
 }
 
 // ---------------------------------------------------------------- programs
