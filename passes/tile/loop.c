@@ -172,7 +172,28 @@ static bool span_of_one(KeyLoop *l, Builder *b, const Op *op, ValueMap *m) {
   return true;
 }
 
+// Makes in front of a pass inside what it takes from around.
+typedef struct Captured {
+  KeyLoop *l;
+  Builder *b;
+  ValueMap *m;
+} Captured;
+
+static void make_captured(void *data, Op *op) {
+  Captured *c = data;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    Value v = op->args[i];
+    const Op *def = ir_def(c->l->t->from, v);
+    bool ready = def && !def->nregions && !tile_waits(c->l->t, v);
+    if (ready && (def->parent == c->l->local || !def->parent->parent))
+      tile_need(c->l, c->b, v, c->m);
+  }
+}
+
 static void clone_on_demand(KeyLoop *l, Builder *b, const Op *op, ValueMap *m) {
+  Captured captured = {l, b, m};
+  for (uint32_t i = 0; op->code == OP_KREDUCE && i < op->nregions; i++)
+    ir_walk(op->regions[i], make_captured, &captured);
   for (uint32_t i = 0; i < op->nargs; i++)
     if (ir_type(l->t->from, op->args[i])->kind == TK_ELEM)
       tile_need(l, b, op->args[i], m);
@@ -213,11 +234,12 @@ static void hoist(KeyLoop *l, Builder *b, const Region *r, ValueMap *m) {
 // ---------------------------------------------------------------- one body
 // The term of a uniform value over a whole tile of keys.
 static Value repeat_uniform(KeyLoop *l, Builder *b, RKind k, Value v) {
+  if (l->step == 1) return v;
   Type t = type_scalar(ir_type(b->fn, v)->dtype);
   if (k == RK_SUM || k == RK_COUNT)
-    return ir_2(b, OP_MUL, v, tile_const(b, t, (double)l->t->plan.tile_k));
+    return ir_2(b, OP_MUL, v, tile_const(b, t, (double)l->step));
   if (k != RK_PROD) return v;
-  Value n = tile_const(b, t, (double)l->t->plan.tile_k);
+  Value n = tile_const(b, t, (double)l->step);
   return ir_2(b, OP_POW, v, n);
 }
 
@@ -271,6 +293,20 @@ static Value add_dot(KeyLoop *l, Builder *b, const Op *dot, ValueMap *m,
   return same ? sum : ir_2(b, OP_ADD, acc, sum);
 }
 
+// The product of one key: nothing is summed over its axis.
+static Value dot_term(KeyLoop *l, Builder *b, const Op *dot, ValueMap *m,
+                      DType t) {
+  Value x = tile_need(l, b, dot->args[0], m),
+        y = tile_need(l, b, dot->args[1], m);
+  uint32_t rest[MAX_AXES], n = 0;
+  const IrAttr *over = ir_attr(dot, AT_OVER);
+  for (uint32_t i = 0; i < over->n; i++)
+    if (over->list[i] != l->axis) rest[n++] = (uint32_t)over->list[i];
+  Value term = n ? ir_dot(b, x, y, rest, n)
+                 : ir_2(b, OP_MUL, ir_cast(b, t, x), ir_cast(b, t, y));
+  return l->masked ? keep_if(b, l->mask, term, 0) : term;
+}
+
 static Value reduce_term(KeyLoop *l, Builder *b, Value from, ValueMap *m,
                          RKind k, bool guard) {
   Value v = tile_need(l, b, from, m);
@@ -290,6 +326,41 @@ static const Op *inner_of(const KeyLoop *l, uint32_t i, OpCode code) {
   return inner && over_key(l, def) ? def : NULL;
 }
 
+static uint32_t uses_of(const Region *r, Value v) {
+  uint32_t n = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nargs; i++) n += op->args[i] == v;
+    for (uint32_t i = 0; i < op->nregions; i++) n += uses_of(op->regions[i], v);
+  }
+  return n;
+}
+
+// Is accumulator i what a pass inside adds up, for all keys of l? Then that
+// one goes on with it, instead of beginning with nothing: one sum, not two.
+static bool continued(const KeyLoop *l, uint32_t i) {
+  const Func *f = l->t->from;
+  Value v = tile_yield(l->local)->args[i];
+  const Op *in = ir_def(f, v);
+  if (!in || in->code != OP_KREDUCE || in->parent != l->local) return false;
+  if (l->step != 1 || l->masked || uses_of(l->local, v) != 1) return false;
+  uint32_t r = 0;
+  while (in->res[r] != v) r++;
+  return ir_attr(in, AT_KINDS)->list[r] == l->kinds->list[i] &&
+         tile_is_const(f, tile_yield(in->regions[2])->args[r], 1) &&
+         tile_is_const(f, tile_yield(l->correct)->args[i], 1);
+}
+
+// What the accumulators of a pass begin with.
+static Value begin(const Tiler *t, Builder *b, const KeyLoop *in, uint32_t r) {
+  const KeyLoop *l = t->around;
+  for (uint32_t i = 0; l && l->local == in->op->parent && i < l->n; i++)
+    if (tile_yield(l->local)->args[i] == in->op->res[r] && continued(l, i))
+      return l->old[i];
+  const Type *type = &in->types[r];
+  RKind k = (RKind)in->kinds->list[r];
+  return tile_const(b, *type, eval_identity(k, type->dtype));
+}
+
 // Accumulator i after this tile.
 static Value update(KeyLoop *l, Builder *b, uint32_t i, ValueMap *m,
                     ValueMap *cm, Value old) {
@@ -300,7 +371,11 @@ static Value update(KeyLoop *l, Builder *b, uint32_t i, ValueMap *m,
   bool guard = listed(l->op, AT_GUARD, i);
   const Op *dot = inner_of(l, i, OP_DOT), *red = inner_of(l, i, OP_REDUCE);
   Value term = 0;
-  if (red)
+  if (continued(l, i)) return tile_need(l, b, yield, m);
+  if (dot && l->step == 1) {
+    term = dot_term(l, b, dot, m, l->types[i].dtype);
+    dot = NULL;
+  } else if (red)
     term = reduce_term(l, b, red->args[0], m,
                        (RKind)ir_attr_i(red, AT_KIND, RK_SUM), guard);
   else if (!dot) term = reduce_term(l, b, yield, m, k, guard);
@@ -334,7 +409,8 @@ static void split_mask(KeyLoop *l, Builder *b, Value p, ValueMap *m) {
 // The predicate of this tile's keys, and its part shared by all lanes.
 static void make_mask(KeyLoop *l, Builder *b, Value key, ValueMap *m) {
   Value extent = ir_dim(b, l->t->from->axes.at[l->axis].extent);
-  l->kmask = ir_2(b, OP_LT, key, extent);
+  l->kmask =
+      l->step == 1 ? ir_const_i(b, DT_BOOL, 1) : ir_2(b, OP_LT, key, extent);
   l->mask = l->kmask;
   l->extent_only = true;
   if (!l->whole) split_mask(l, b, tile_yield(l->domain)->args[0], m);
@@ -342,16 +418,17 @@ static void make_mask(KeyLoop *l, Builder *b, Value key, ValueMap *m) {
 
 void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m) {
   Tiler *t = l->t;
-  Dim size = dim_const(&t->to->mod->dims, t->plan.tile_k);
-  Value iota = ir_iota(b, l->axis, size);
-  Value key = ir_2(b, OP_ADD, k0, iota);
+  bool tiled = l->step > 1;
+  Dim size = dim_const(&t->to->mod->dims, l->step);
+  Value iota = tiled ? ir_iota(b, l->axis, size) : 0;
+  Value key = tiled ? ir_2(b, OP_ADD, k0, iota) : k0;
   t->coord[l->axis] = key;
   l->masked = masked;
   if (!masked) return;
   make_mask(l, b, key, m);
   bool was = l->masked;
   l->masked = false;  // loads of the predicate itself are read as they are
-  if (t->gpu) tile_limits(l, b, k0, iota, m);
+  if (t->gpu && tiled) tile_limits(l, b, k0, iota, m);
   l->masked = was;
   if (!l->full) return;
   l->kmask = ir_2(b, OP_OR, l->full, l->kmask);
@@ -447,6 +524,9 @@ static void tile_of_keys(KeyLoop *l, Builder *b, const KeyTile *x, bool masked,
   const Value *old = x->old;
   Value *out = x->out;
   ValueMap m = tile_map_copy(l->t, x->pre), cm = tile_map_copy(l->t, x->pre);
+  const KeyLoop *around = l->t->around;
+  l->t->around = l;
+  l->old = old;
   tile_open(l, b, x->k0, masked, &m);
   l->keep = ok ? ir_2(b, OP_OR, ok, l->mask) : 0;
   for (uint32_t i = 0; i < l->n; i++) {
@@ -458,6 +538,7 @@ static void tile_of_keys(KeyLoop *l, Builder *b, const KeyTile *x, bool masked,
     if (!scan) vmap_put(&m, l->local->params.at[i], out[i]);
     vmap_put(&cm, l->correct->params.at[l->n + i], out[i]);
   }
+  l->t->around = around;
   l->t->coord[l->axis] = 0;
 }
 
@@ -564,7 +645,7 @@ static Value classified(KeyLoop *l, Builder *b, Value k0, const ValueMap *pre) {
   Tiler *t = l->t;
   ValueMap m = tile_map_copy(t, pre);
   uint32_t at = tile_map_box(l, b, l->classify, &m);
-  Value end = ir_2(b, OP_ADD, k0, ir_const_i(b, DT_I64, t->plan.tile_k));
+  Value end = ir_2(b, OP_ADD, k0, ir_const_i(b, DT_I64, l->step));
   Value extent = ir_dim(b, t->from->axes.at[l->axis].extent);
   Value last = ir_2(b, OP_MIN, end, extent);
   last = ir_2(b, OP_SUB, last, ir_const_i(b, DT_I64, 1));
@@ -588,7 +669,9 @@ static Value occupied(KeyLoop *l, Builder *b, Value k0, const ValueMap *pre) {
   if (br) in.region = br->regions[1], in.before = NULL;
   l->full = 0;
   tile_open(l, &in, k0, true, &m);
-  Value v = ir_op(&in, OP_ANY_OF, &l->mask, 1, NULL, 0, &t, 1, 0)->res[0];
+  Value v = l->mask;
+  if (ir_type(b->fn, v)->n)
+    v = ir_op(&in, OP_ANY_OF, &v, 1, NULL, 0, &t, 1, 0)->res[0];
   l->t->coord[l->axis] = 0;
   l->full = full;
   if (!br) return v;
@@ -670,7 +753,7 @@ static void loop(KeyLoop *l, Builder *b, const Range *r, const ValueMap *pre,
   bool as_is = r->no_full || r->covers;
   Value hi = as_is ? r->hi : ir_2(b, OP_MAX, r->hi, r->f1);
   l->rows = l->by_rows ? seeing_rows(l, b, r->f0, pre) : 0;
-  Count c = {r->base, hi, l->t->plan.tile_k, "k0"};
+  Count c = {r->base, hi, l->step, "k0"};
   Op *f = carrying(l, b, c, acc, old);
   Region *in_loop = f->regions[0];
   Value k0 = in_loop->params.at[0];
@@ -679,7 +762,7 @@ static void loop(KeyLoop *l, Builder *b, const Range *r, const ValueMap *pre,
   int64_t divisor =
       dim_divisor(&b->fn->mod->dims, l->t->from->axes.at[l->axis].extent);
   l->full = 0;
-  if (l->whole && divisor % l->t->plan.tile_k == 0) {
+  if (l->whole && divisor % l->step == 0) {
     body(l, &in, &tile, false);
   } else {
     if (!r->no_full)
@@ -715,7 +798,7 @@ static void own_loop(KeyLoop *l, Builder *b, const Range *all,
   Range r = *all;
   Value skipped[2];
   bool back = goes_back(l);
-  tile_own_bounds(b, &r, mine, l->t->plan.tile_k, skipped);
+  tile_own_bounds(b, &r, mine, l->step, skipped);
   tile_own_skip(b, skipped[back]);
   loop(l, b, &r, pre, acc);
   tile_own_skip(b, skipped[!back]);
@@ -740,12 +823,12 @@ static void all_loops(KeyLoop *l, Builder *b, const Range *r, uint32_t n,
 }
 
 static Value tile_floor(KeyLoop *l, Builder *b, Value v) {
-  Value bk = ir_const_i(b, DT_I64, l->t->plan.tile_k);
+  Value bk = ir_const_i(b, DT_I64, l->step);
   return ir_2(b, OP_MUL, ir_2(b, OP_FLOORDIV, v, bk), bk);
 }
 
 static Value tile_ceil(KeyLoop *l, Builder *b, Value v) {
-  Value up = ir_const_i(b, DT_I64, l->t->plan.tile_k - 1);
+  Value up = ir_const_i(b, DT_I64, l->step - 1);
   return tile_floor(l, b, ir_2(b, OP_ADD, v, up));
 }
 
@@ -811,6 +894,8 @@ uint32_t tile_ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
 KeyLoop tile_key_loop(Tiler *t, const Op *op) {
   KeyLoop l = {.t = t, .op = op};
   l.axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+  bool tiled = t->from->axes.at[l.axis].role == AX_KEY;
+  l.step = tiled ? t->plan.tile_k : 1;
   l.n = op->nres;
   l.kinds = ir_attr(op, AT_KINDS);
   l.fill = (FillKind)ir_attr_i(op, AT_FILL, FILL_SELECT);
@@ -825,7 +910,7 @@ KeyLoop tile_key_loop(Tiler *t, const Op *op) {
   if (l.classify && !l.classify->last) l.classify = NULL;
   Value pred = tile_yield(l.domain)->args[0];
   l.whole = tile_is_const(t->from, pred, 1);
-  if (!l.whole && t->careful && t->plan.lane >= 0 &&
+  if (tiled && !l.whole && t->careful && t->plan.lane >= 0 &&
       type_has_axis(ir_type(t->from, pred), (uint32_t)t->plan.lane))
     for (uint32_t i = 0; i < l.n; i++)
       l.careful = l.careful || shared_operand(&l, i);
@@ -863,8 +948,7 @@ bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   Value *acc = NEWN(m->arena, Value, l.n + 1);
   for (uint32_t i = 0; i < l.n; i++) {
     l.types[i] = tile_type(t, ir_type(t->from, op->res[i]));
-    RKind k = (RKind)l.kinds->list[i];
-    acc[i] = tile_const(b, l.types[i], eval_identity(k, l.types[i].dtype));
+    acc[i] = begin(t, b, &l, i);
   }
   bool split = t->share != SHARE_ALL && op == t->plan.split;
   if (split && t->share == SHARE_COMBINE) {

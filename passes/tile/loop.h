@@ -8,6 +8,7 @@ typedef struct KeyLoop {
   Tiler *t;
   const Op *op;   // the pass
   uint32_t axis;  // its key axis
+  int64_t step;   // keys of an iteration; 1: the axis has no tile (outer.c)
   uint32_t n;     // accumulators
   const IrAttr *kinds;
   FillKind fill;
@@ -18,6 +19,7 @@ typedef struct KeyLoop {
   bool careful;  // see `visible`
   Type *types;   // of the accumulators, as tiles
   // of the loop body being made
+  const Value *old;  // the accumulators in front of it
   bool masked;
   Value full;  // bool: every key of the tile is seen; 0: unknown
   Value rows;  // bool{q}: the rows that see full tiles; 0: all

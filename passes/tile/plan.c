@@ -399,12 +399,24 @@ static void note_walked(Tiles *s, const Op *op) {
     s->walked |= is_pair(s, op->args[i]);
 }
 
+// Vectors that a pass adds up; those of a pass inside are the same (loop.c).
 static int64_t sums_of(const Func *f, const Op *op) {
   int64_t all = 0;
+  const Region *local = op->regions[1];
   for (uint32_t i = 0; i < op->nres; i++) {
     int64_t n = lane_elements(f, ir_type(f, op->res[i]));
-    if (n > 1) all += n;
+    const Op *in = ir_def(f, local->last->args[i]);
+    bool same = in && in->code == OP_KREDUCE && in->parent == local;
+    if (n > 1 && !same) all += n;
   }
+  return all;
+}
+
+// What the passes around have added up.
+static int64_t sums_around(const Func *f, const Op *op) {
+  int64_t all = 0;
+  for (op = op->parent->parent; op; op = op->parent->parent)
+    if (op->code == OP_KREDUCE) all += sums_of(f, op);
   return all;
 }
 
@@ -486,7 +498,8 @@ static void measure_tiles(void *data, Op *op) {
   if (op->code == OP_KREDUCE) {
     int64_t weights = weights_of(s, op);
     if (weights > s->weights) s->weights = weights;
-    int64_t n = sums_of(s->f, op) + kept_through(s->f, op, s->seen.arena);
+    int64_t n = sums_of(s->f, op) + sums_around(s->f, op) +
+                kept_through(s->f, op, s->seen.arena);
     // AMD's tiles are measured for what all streams take.
     if (s->staged) s->sums += sums_of(s->f, op);
     else if (n > s->sums) s->sums = n;

@@ -253,9 +253,7 @@ static bool tile_constant(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   return true;
 }
 
-// True if v varies with a key or step axis whose loop is not open: whoever
-// opens the loop clones it on demand.
-static bool waits(const Tiler *t, Value v) {
+bool tile_waits(const Tiler *t, Value v) {
   const Type *r = ir_type(t->from, v);
   for (uint32_t a = 0; r->kind == TK_ELEM && a < r->n; a++) {
     AxisRole role = t->from->axes.at[r->axis[a]].role;
@@ -269,9 +267,9 @@ static bool waits_for_loop(const Tiler *t, const Op *op) {
   if (op->code == OP_AFFINE || op->code == OP_MAXPLUS)
     return t->walked[ir_attr_i(op, AT_AXIS, 0)];
   for (uint32_t i = 0; op->code == OP_STORE && i < op->nargs; i++)
-    if (waits(t, op->args[i])) return true;
+    if (tile_waits(t, op->args[i])) return true;
   for (uint32_t i = 0; i < op->nres; i++)
-    if (waits(t, op->res[i])) return true;
+    if (tile_waits(t, op->res[i])) return true;
   return false;
 }
 
@@ -316,7 +314,7 @@ bool tile_region(Tiler *t, Builder *b, const Region *r, ValueMap *m) {
 static void copy_axes(Tiler *t) {
   for (uint32_t i = 0; i < t->from->axes.n; i++) {
     const Axis *a = &t->from->axes.at[i];
-    AxisRole role = role_of(t, i);
+    AxisRole role = t->plan.outer >> i & 1 ? AX_KEY : role_of(t, i);
     Dim n = t->share == SHARE_STATES ? tile_linear_extent(t, i) : a->extent;
     uint32_t id = ir_axis(t->to, a->name, role, n);
     assert(id == i);
@@ -401,10 +399,12 @@ static bool splits(const PassOpt *opt) {
 static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
                      AllTiled *out) {
   bool gpu = opt->target->kind == TARGET_GPU;
+  uint64_t outer = tile_outer(f);
   PassOpt rows = *opt;
   rows.few |= gpu && lane_few(f, lane_axis(f));
   opt = &rows;
   TilePlan plan = tile_plan(cx, f, opt);
+  plan.outer = outer;
   if (gpu) tile_bounds_plan(cx, f, &plan);
   if (gpu) tile_parts_plan(cx, f, opt, &plan);
   if (!gpu || splits(opt)) tile_split_plan(cx, f, opt, &plan);

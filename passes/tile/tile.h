@@ -25,6 +25,7 @@ typedef struct TilePlan {
   const Op *tested[MAX_TESTED];  // passes whose bounds a phase before finds
   uint32_t ntested;
   int64_t own_rows;  // rows of a group that has bounds of its own, or 0
+  uint64_t outer;    // key axes without a tile (outer.c)
 } TilePlan;
 
 // What a function of a split program does.
@@ -59,7 +60,8 @@ typedef struct Tiler {
   Value whole;     // SHARE_PART: bool, there is one part; 0: never
   Value last;      // bool, the task has the last part of the steps; or 0
   Value *partial;  // workspace of each accumulator of the split pass
-  Value tested[MAX_TESTED];  // workspace: bounds of the keys
+  Value tested[MAX_TESTED];      // workspace: bounds of the keys
+  const struct KeyLoop *around;  // whose body is being made, or NULL
 } Tiler;
 
 // A function of level tile and the stream function that it was made of.
@@ -73,6 +75,9 @@ typedef struct Tiled {
 // (work.c).
 void tile_work_share(Arena *a, Tiled *all, uint32_t n);
 
+// Makes key axes that need no tile axes of steps, for this pass; which
+// (outer.c).
+uint64_t tile_outer(Func *f);
 // Chooses the lane axis and the tile sizes of f; remarks why.
 TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt);
 
@@ -137,6 +142,9 @@ bool tile_op(Tiler *t, Builder *b, const Op *op, ValueMap *m);
 // The load reads what a phase before has made (pass `materialize`): zeros for
 // keys that no row sees.
 bool tile_is_made(const Func *f, const Op *load);
+// Does v vary with a key or step axis whose loop is not open? Whoever opens it
+// clones v on demand.
+bool tile_waits(const Tiler *t, Value v);
 // All ops of a region but its yield.
 bool tile_region(Tiler *t, Builder *b, const Region *r, ValueMap *m);
 // Whether gauge i of a pass may be kept, where factors allow it, though it is

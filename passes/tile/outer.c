@@ -1,0 +1,50 @@
+// Key axes without a tile, of the pass `tile`.
+//
+//   sum(j: sum(q: p * dO[b, h * r + j, q]))     heads that share keys
+//
+// A pass whose keys hold another pass goes through them one at a time, so that
+// what the inner one has keeps two axes: its rows and its own keys. Its
+// accumulators are the inner one's where it only adds them up (loop.c). But an
+// axis that makes products of matrices, as keys of a softmax whose scores are
+// sums, has its tile; pass `slice` sees to the rest.
+// Tests: test/passes/tile/outer.tir, test/wave/grouped-gradients.test.
+#include "passes/tile/tile.h"
+
+typedef struct Outer {
+  const Func *f;
+  uint64_t holds;     // axes of passes that hold a pass
+  uint64_t products;  // axes that products of matrices are summed over
+} Outer;
+
+static bool has_own(const Type *x, const Type *y) {
+  for (uint32_t i = 0; i < x->n; i++)
+    if (!type_has_axis(y, x->axis[i])) return true;
+  return false;
+}
+
+static void find_pass(void *data, Op *op) {
+  bool *any = data;
+  *any |= op->code == OP_KREDUCE;
+}
+
+static void note(void *data, Op *op) {
+  Outer *o = data;
+  bool inside = false;
+  for (uint32_t i = 0; op->code == OP_KREDUCE && i < op->nregions; i++)
+    ir_walk(op->regions[i], find_pass, &inside);
+  if (inside) o->holds |= (uint64_t)1 << ir_attr_i(op, AT_AXIS, 0);
+  if (op->code != OP_DOT) return;
+  const Type *x = ir_type(o->f, op->args[0]), *y = ir_type(o->f, op->args[1]);
+  const IrAttr *over = ir_attr(op, AT_OVER);
+  for (uint32_t i = 0; i < over->n && has_own(x, y) && has_own(y, x); i++)
+    o->products |= (uint64_t)1 << over->list[i];
+}
+
+uint64_t tile_outer(Func *f) {
+  Outer o = {.f = f};
+  ir_walk(f->body, note, &o);
+  uint64_t outer = o.holds & ~o.products;
+  for (uint32_t a = 0; a < f->axes.n; a++)
+    if (outer >> a & 1) f->axes.at[a].role = AX_STEP;
+  return outer;
+}
