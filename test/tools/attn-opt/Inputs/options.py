@@ -14,7 +14,7 @@ def run(*args):
                           text=True)
 
 
-rows = re.findall(r'^OPTION\("([\w-]+)", \w+, (\w+), "(\w*)"',
+rows = re.findall(r'^OPTION\("([\w-]+)", \w+, (\w+), "([\w,]*)"',
                   (root / "passes/options.def").read_text(), re.M)
 own = re.findall(r'^ {4}\{"([\w-]+)", "([\w,]*)"',
                  (root / "tools/attn-opt.c").read_text(), re.M)
@@ -25,7 +25,7 @@ assert shown == want and len(want) > 25, shown ^ want
 
 # Each with a value, alone and all together; the reproducer reads as it was given.
 given = {"TARGET": "sm_90a", "INT": "3", "BITS": str((1 << 60) - 1),
-         "AUTO": "auto", "FLAG": ""}
+         "AUTO": "auto", "FLAG": "", "TEXT": "A,B"}
 args = [f"--{n}" + ("=" + given[k] if v else "") for n, k, v in rows]
 for arg in args:
     assert run(module, "--passes=cse", arg).returncode == 0, arg
