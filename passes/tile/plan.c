@@ -523,6 +523,7 @@ typedef struct Shared {
   const Func *f;
   uint32_t lane;
   bool ok;
+  bool keys;      // there are some
   bool excludes;  // the pass leaves out keys for all rows
   bool select;    // and selects terms, not scores
 } Shared;
@@ -568,6 +569,7 @@ static void note_shared(void *data, Op *op) {
     s->ok &=
         !ir_attr_i(op, AT_SPARSE, 0) || tile_bounds_wanted(s->cx, s->f, op);
   if (op->code == OP_KREDUCE) {
+    s->keys = true;
     s->excludes = excludes_keys(s, op->regions[0]->last->args[0]);
     s->select = ir_attr_i(op, AT_FILL, FILL_SELECT) == FILL_SELECT;
   }
@@ -608,7 +610,7 @@ static int64_t gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane) {
               .ok = tg->gpu.hopper && lane >= 0};
   if (s.ok) ir_walk(f->body, note_shared, &s);
   if (tg->gpu.vendor == VENDOR_AMD) return HW_GROUP_WARPS * tg->gpu.rows;
-  return s.ok ? 2 * HW_GROUP_ROWS : HW_GROUP_ROWS;
+  return s.ok && s.keys ? 2 * HW_GROUP_ROWS : HW_GROUP_ROWS;
 }
 
 // Do products take so many times what a pair's exponential takes?
