@@ -58,14 +58,11 @@ static DrvArg *output(GradPair *p, const char *name) {
 
 static bool write_outputs(Session *s, GradPair *p, bool write) {
   for (uint32_t i = 0; i < s->cli->out.n; i++) {
-    const char *pair = s->cli->out.at[i], *eq = strchr(pair, '=');
-    if (!eq || !eq[1]) {
-      diag_add(&s->cx, DIAG_bad_pair, NOWHERE, pair, "NAME=FILE.npy");
+    const char *name, *file;
+    if (!inputs_pair(s, s->cli->out.at[i], "NAME=FILE.npy", &name, &file))
       return false;
-    }
-    char *name = arena_strndup(&s->cx.session, pair, (size_t)(eq - pair));
     DrvArg *a = output(p, name);
-    if (!a || (write && !npy_write(&s->cx, eq + 1, &a->array))) return false;
+    if (!a || (write && !npy_write(&s->cx, file, &a->array))) return false;
   }
   return true;
 }

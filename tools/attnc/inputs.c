@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 // ---------------------------------------------------------------- given
-static bool split(Session *s, const char *pair, const char *form,
-                  const char **name, const char **value) {
+bool inputs_pair(Session *s, const char *pair, const char *form,
+                 const char **name, const char **value) {
   const char *eq = strchr(pair, '=');
   if (!eq || eq == pair || !eq[1]) {
     diag_add(&s->cx, DIAG_bad_pair, NOWHERE, pair, form);
@@ -37,7 +37,7 @@ static bool set_scalars(Session *s, DrvCall *c) {
   for (uint32_t i = 0; i < s->cli->set.n; i++) {
     const char *name, *value;
     char *end;
-    if (!split(s, s->cli->set.at[i], "NAME=NUMBER", &name, &value))
+    if (!inputs_pair(s, s->cli->set.at[i], "NAME=NUMBER", &name, &value))
       return false;
     double v = buf_read_double(value, &end);
     if (*end || end == value) {
@@ -84,7 +84,7 @@ static bool meant_as_generator(Session *s, const char *name,
 static bool set_input(Session *s, DrvCall *c, const char *pair, DrvGens *gens) {
   const char *name, *value;
   DrvGen g;
-  if (!split(s, pair, "NAME=FILE.npy", &name, &value)) return false;
+  if (!inputs_pair(s, pair, "NAME=FILE.npy", &name, &value)) return false;
   DrvArg *a = drv_arg(c, name);
   if (!a) return false;
   if (drv_parse_gen(&s->cx, pair, &g)) {

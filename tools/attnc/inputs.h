@@ -10,9 +10,12 @@ bool inputs_given(Session *s, DrvCall *c, DrvGens *gens);
 // Makes up the rest (random), or demands that nothing is missing; then the
 // outputs.
 bool inputs_ready(Session *s, DrvCall *c, const DrvGens *gens, bool random);
-// "gqa  B=1 Hq=8 ..", for titles.
 // --in d_O=.. for the gradient (--grad).
 bool inputs_cotangents(Session *s, DrvCall *backward);
+// Both sides of NAME=VALUE. False with a diagnostic that shows `form`.
+bool inputs_pair(Session *s, const char *pair, const char *form,
+                 const char **name, const char **value);
+// "gqa  B=1 Hq=8 ..", for titles.
 const char *inputs_title(const DrvCall *c);
 
 // What is launched, and where.

@@ -20,19 +20,16 @@ typedef struct Run {
 // ---------------------------------------------------------------- outputs
 static bool write_outputs(Session *s, Run *r) {
   for (uint32_t i = 0; i < s->cli->out.n; i++) {
-    const char *pair = s->cli->out.at[i], *eq = strchr(pair, '=');
-    if (!eq || !eq[1]) {
-      diag_add(&s->cx, DIAG_bad_pair, NOWHERE, pair, "NAME=FILE.npy");
+    const char *name, *file;
+    if (!inputs_pair(s, s->cli->out.at[i], "NAME=FILE.npy", &name, &file))
       return false;
-    }
-    char *name = arena_strndup(&s->cx.session, pair, (size_t)(eq - pair));
     DrvArg *a = drv_arg(&r->call, name);
     if (!a) return false;
     if (a->scalar || (!a->out && a->param->qual != PQ_INOUT)) {
       diag_add(&s->cx, DIAG_data_name, NOWHERE, name, "the outputs");
       return false;
     }
-    if (!npy_write(&s->cx, eq + 1, &a->array)) return false;
+    if (!npy_write(&s->cx, file, &a->array)) return false;
   }
   return true;
 }

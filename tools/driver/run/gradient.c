@@ -117,18 +117,8 @@ static void oracle_args(Seeds *s) {
   s->weights = NEWN(a, const double *, c->nargs + 1);
   for (uint32_t i = 0; i < c->nargs; i++) {
     const DrvArg *x = &c->args[i];
-    OracleArg *o = &s->args[i];
-    *o = (OracleArg){.dtype = x->dtype,
-                     .rank = (uint32_t)x->array.rank,
-                     .data = x->out ? NULL : x->array.data,
-                     .scalar = x->value,
-                     .given = x->given};
-    int64_t stride = 1;
-    for (int k = x->array.rank - 1; k >= 0; k--) {
-      o->shape[k] = x->array.shape[k];
-      o->stride[k] = stride;
-      stride *= x->array.shape[k];
-    }
+    s->args[i] = points_arg(x);
+    if (x->out) s->args[i].data = NULL;
     const char *name = arena_printf(a, "d_%s", x->param->name);
     const DrvArg *d = x->out ? arg_named(&s->g->backward, name) : NULL;
     if (!d) continue;

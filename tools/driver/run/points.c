@@ -16,6 +16,21 @@ static int64_t count(const Points *p) {
   return n;
 }
 
+OracleArg points_arg(const DrvArg *a) {
+  OracleArg o = {.dtype = a->dtype,
+                 .rank = (uint32_t)a->array.rank,
+                 .data = a->array.data,
+                 .scalar = a->value,
+                 .given = a->given};
+  int64_t stride = 1;
+  for (int k = a->array.rank - 1; k >= 0; k--) {
+    o.shape[k] = a->array.shape[k];
+    o.stride[k] = stride;
+    stride *= a->array.shape[k];
+  }
+  return o;
+}
+
 bool points_all(const DrvCall *c, Points *out) {
   *out = (Points){0};
   for (uint32_t i = 0; i < c->prog->indices.n; i++) {

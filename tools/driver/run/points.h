@@ -14,6 +14,8 @@ typedef struct Points {
   int64_t n;
 } Points;
 
+// An argument as the oracle takes it, dense.
+OracleArg points_arg(const DrvArg *a);
 // All of them. False: there are none, or no such indices.
 bool points_all(const DrvCall *c, Points *out);
 // The corners and some at random instead.

@@ -51,17 +51,7 @@ void drv_restore(DrvCall *c, const DrvSaved *s) {
 static void make_arg(DrvCall *c, uint32_t i, const DrvSaved *s, OracleArg *o,
                      double **want) {
   DrvArg *a = &c->args[i];
-  *o = (OracleArg){.dtype = a->dtype,
-                   .rank = (uint32_t)a->array.rank,
-                   .data = a->array.data,
-                   .scalar = a->value,
-                   .given = a->given};
-  int64_t stride = 1;
-  for (int k = a->array.rank - 1; k >= 0; k--) {
-    o->shape[k] = a->array.shape[k];
-    o->stride[k] = stride;
-    stride *= a->array.shape[k];
-  }
+  *o = points_arg(a);
   if (a->scalar || (!a->out && !is_inout(a)) || !a->array.data) return;
   drv_room(c->cx, sizeof(double) * (size_t)(a->array.count + 1));
   double *d = NEWN(&c->cx->session, double, a->array.count + 1);
