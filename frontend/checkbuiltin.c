@@ -119,6 +119,23 @@ static void fix_binder(Check *c, Diag *d, const Expr *e, uint64_t vary) {
   }
 }
 
+// Several key indices are reduced together as one: its points are the pairs.
+static void note_pairs(Check *c, Diag *d, uint64_t vary) {
+  const Sym *outer = NULL, *inner = NULL;
+  for (uint32_t i = 0; i < c->decl->indices.n; i++) {
+    const Sym *s = c->decl->indices.at[i];
+    if (s->role != IX_KEY || !(vary & index_bit(s))) continue;
+    outer = inner;
+    inner = s;
+  }
+  if (!outer) return;
+  const char *y = outer->name, *x = inner->name, *n = dim_text(c, inner->dim);
+  diag_note(c->cx, d, NOWHERE,
+            "both are reduced as one index over the pairs: `index %s%s in "
+            "(%s) * (%s)`, `let %s = %s%s // (%s)`, `let %s = %s%s %% (%s)`",
+            y, x, dim_text(c, outer->dim), n, y, y, x, n, x, y, x, n);
+}
+
 Sym *ck_find_binder(Check *c, Expr *e, uint64_t vary, const char *what) {
   uint32_t keys, vecs;
   if (!c->decl) return NULL;
@@ -130,6 +147,7 @@ Sym *ck_find_binder(Check *c, Expr *e, uint64_t vary, const char *what) {
   if (c->roles_unsure) return NULL;
   if (keys || vecs) {
     d = diag_add(c->cx, DIAG_many_keys, e->span, what);
+    note_pairs(c, d, vary);
   } else if (is_function(c->decl) && c->decl->kind != DE_ROW) {
     d = diag_add(c->cx, DIAG_reduction_in_fn, e->span, what, c->decl->name);
     return NULL;
