@@ -154,7 +154,7 @@ static void index_decl(Check *c, IndexDecl *x) {
 static bool is_late_domain(const Check *c, const IndexDecl *x) {
   const DimTab *t = c->dims;
   const Sym *s = x->name.sym;
-  if (!c->step || !s) return false;
+  if (!c->step || !s || s->dim == DIM_NONE) return false;
   for (uint32_t i = 0; i < t->syms.n; i++)
     if (t->syms.at[i].kind == DIM_RAGGED && dim_uses(t, s->dim, i)) return true;
   return x->domain != NULL;
