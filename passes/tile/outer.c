@@ -6,14 +6,14 @@
 // what the inner one has keeps two axes: its rows and its own keys. Its
 // accumulators are the inner one's where it only adds them up (loop.c). But an
 // axis that makes products of matrices, as keys of a softmax whose scores are
-// sums, has its tile; pass `slice` sees to the rest.
+// sums, or along which sums run, has its tile; pass `slice` sees to the rest.
 // Tests: test/passes/tile/outer.tir, test/wave/grouped-gradients.test.
 #include "passes/tile/tile.h"
 
 typedef struct Outer {
   const Func *f;
-  uint64_t holds;     // axes of passes that hold a pass
-  uint64_t products;  // axes that products of matrices are summed over
+  uint64_t holds;  // axes of passes that hold a pass
+  uint64_t tiled;  // axes of sums of products of matrices, and of running sums
 } Outer;
 
 static bool has_own(const Type *x, const Type *y) {
@@ -33,17 +33,18 @@ static void note(void *data, Op *op) {
   for (uint32_t i = 0; op->code == OP_KREDUCE && i < op->nregions; i++)
     ir_walk(op->regions[i], find_pass, &inside);
   if (inside) o->holds |= (uint64_t)1 << ir_attr_i(op, AT_AXIS, 0);
+  if (op->code == OP_SCAN) o->tiled |= (uint64_t)1 << ir_attr_i(op, AT_AXIS, 0);
   if (op->code != OP_DOT) return;
   const Type *x = ir_type(o->f, op->args[0]), *y = ir_type(o->f, op->args[1]);
   const IrAttr *over = ir_attr(op, AT_OVER);
   for (uint32_t i = 0; i < over->n && has_own(x, y) && has_own(y, x); i++)
-    o->products |= (uint64_t)1 << over->list[i];
+    o->tiled |= (uint64_t)1 << over->list[i];
 }
 
 uint64_t tile_outer(Func *f) {
   Outer o = {.f = f};
   ir_walk(f->body, note, &o);
-  uint64_t outer = o.holds & ~o.products;
+  uint64_t outer = o.holds & ~o.tiled;
   for (uint32_t a = 0; a < f->axes.n; a++)
     if (outer >> a & 1) f->axes.at[a].role = AX_STEP;
   return outer;
