@@ -59,7 +59,7 @@ static void load_params(Gpu *n) {
 // ---------------------------------------------------------------- shared memory
 static void place_tiles(Gpu *n, bool swizzled) {
   for (const Op *op = n->f->body->first; op; op = op->next) {
-    if (op->code != OP_SALLOC) continue;
+    if (op->code != OP_SALLOC || op->nargs) continue;
     const Type *t = gpu_res_type(n, op);
     if ((t->layout != LY_ROW) != swizzled) continue;
     uint32_t align = swizzled ? 1024 : 16;
@@ -67,6 +67,13 @@ static void place_tiles(Gpu *n, bool swizzled) {
     n->tile[op->res[0]].base = n->shared;
     n->shared += smem_bytes(t);
   }
+}
+
+// Those in the memory of others.
+static void place_shared_tiles(Gpu *n) {
+  for (const Op *op = n->f->body->first; op; op = op->next)
+    if (op->code == OP_SALLOC && op->nargs)
+      n->tile[op->res[0]].base = n->tile[op->args[0]].base;
 }
 
 static void place_barriers(Gpu *n) {
@@ -166,6 +173,7 @@ static void need_of(void *data, Op *op) {
 static void place_shared(Gpu *n, const Need *w) {
   place_tiles(n, true);
   place_tiles(n, false);
+  place_shared_tiles(n);
   place_barriers(n);
   n->scratch_at = (n->shared + 15) / 16 * 16;
   n->stay_at = (w->scratch + 15) / 16 * 16;

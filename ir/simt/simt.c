@@ -368,13 +368,17 @@ static void place_shared(Cta *c) {
     const Type *t = ir_type(f, op->res[0]);
     if ((uint32_t)dtype_size(t->dtype) < c->grain)
       c->grain = (uint32_t)dtype_size(t->dtype);
-    at[n++] = op->res[0];
+    if (!op->nargs) at[n++] = op->res[0];
   }
   for (uint32_t i = 0; i < n; i++) {
     for (uint32_t w = 0; w < c->nwaves; w++)
       c->wave[w].val[at[i]].base = c->bytes;
     c->bytes += (smem_bytes(ir_type(f, at[i])) + 1023) / 1024 * 1024;
   }
+  for (const Op *op = f->body->first; op; op = op->next)
+    for (uint32_t w = 0; w < c->nwaves && op->code == OP_SALLOC && op->nargs;
+         w++)
+      c->wave[w].val[op->res[0]].base = c->wave[w].val[op->args[0]].base;
   c->smem = arena_alloc(c->x->arena, c->bytes + 8);
   c->cell = NEWN(c->x->arena, Cell, c->bytes / c->grain + 1);
   c->read = NEWN(c->x->arena, uint32_t,

@@ -98,7 +98,14 @@ static bool check_salloc(Verifier *v, const Op *op) {
   if (op->parent != v->f->body)
     return verify_fail(v, op, "stands inside a region");
   TypeKind want = op->code == OP_MBAR ? TK_MBAR : TK_SMEM;
-  return res_type(v, op)->kind == want || wrong_result(v, op);
+  if (res_type(v, op)->kind != want) return wrong_result(v, op);
+  if (!op->nargs) return true;
+  const Op *memory = ir_def(v->f, op->args[0]);
+  bool swizzled = res_type(v, op)->layout != LY_ROW;
+  bool ok = memory && memory->code == OP_SALLOC && !memory->nargs &&
+            smem_bytes(res_type(v, op)) <= smem_bytes(arg_type(v, op, 0)) &&
+            swizzled == (arg_type(v, op, 0)->layout != LY_ROW);
+  return ok || wrong_operand(v, op, 0);
 }
 
 static bool check_slot(Verifier *v, const Op *op) {

@@ -11,7 +11,13 @@
 //           gsync()
 //           %s = mma(%q, %k, %none)
 //
-// Tiles of one type that do not live at the same time share a buffer. Copies
+// Tiles of one type that do not live at the same time share a buffer; where
+// there is too little memory for that, of any types:
+//
+//   %a = salloc() : smem<64x128xbf16,sw128>     a tile's, the largest
+//   %b = salloc(%a) : smem<64x96xbf16,turned>   another's, in the same memory
+//
+// Copies
 // start as early as their coordinates are known, in the order of the program:
 // the values of a step arrive while its scores are computed. A walk in program
 // order knows which buffers are written, in flight, or read since the last
@@ -32,6 +38,8 @@
 
 typedef struct Buffer {
   Value v;         // its salloc, or this group's slot of it
+  Value now;       // of its sallocs, that of what was copied last
+  Op *largest;     // without slots: the salloc of its memory
   bool own;        // each group has its own
   uint32_t until;  // number of the last op that reads what it holds
   bool written;    // by sstore since the last barrier
@@ -40,12 +48,19 @@ typedef struct Buffer {
   Value sign;      // of what is copied, or 0
 } Buffer;
 
+typedef struct Moved {
+  Op *op, *next;  // what stood behind it
+} Moved;
+
 typedef struct Legal {
   Ctx *cx;
   Func *f;
   Arena *arena;
   const Target *target;
   Vec(Buffer) bufs;
+  Vec(Moved) early;  // copies, in the order in which they were moved
+  bool any_type;     // tiles of several types share a buffer
+  Value *tile;       // per value: the salloc that holds it, or its slot
   uint32_t *buf_of;  // per value: number of its buffer + 1
   uint32_t *from;    // per value: number of the op that defines it
   uint32_t *until;   // per value: of the last that uses it
@@ -120,22 +135,59 @@ static Value new_slots(Legal *l, Type t, bool own) {
   return ir_op(&in, OP_SLOT, args, 2, NULL, 0, &t, 1, 0)->res[0];
 }
 
+// o is of the memory of `of` from now on.
+static void place_in(Legal *l, Op *o, Value of) {
+  o->args = NEWN(&l->cx->session, Value, 1);
+  o->args[0] = of;
+  o->nargs = 1;
+}
+
+// The memory of x as a tile of type t: a salloc of its own in that memory, or,
+// if it is larger, one in whose memory those that there are lie.
+static Value as_type(Legal *l, Buffer *x, Type t) {
+  Value s = new_slots(l, t, false), have = x->largest->res[0];
+  Op *op = ir_def(l->f, s);
+  if (smem_bytes(&t) <= smem_bytes(ir_type(l->f, have))) {
+    ir_move_before(op, x->largest->next);
+    place_in(l, op, have);
+    return s;
+  }
+  for (Op *o = l->f->body->first; o; o = o->next)
+    if (o->code == OP_SALLOC && o->nargs && o->args[0] == have) o->args[0] = s;
+  place_in(l, x->largest, s);
+  x->largest = op;
+  return s;
+}
+
+// Whether v may take x's memory, of which nothing is needed any more.
+static bool may_take(const Legal *l, const Buffer *x, Value v) {
+  const Type *have = ir_type(l->f, x->v), *t = ir_type(l->f, v);
+  if (x->until >= l->from[v] || x->own != l->grouped[v]) return false;
+  if (type_eq(have, t)) return true;
+  bool swizzled = have->layout != LY_ROW;
+  return l->any_type && !x->own && swizzled == (t->layout != LY_ROW);
+}
+
+static void put_in(Legal *l, uint32_t i, Value v) {
+  Buffer *x = &l->bufs.at[i];
+  x->until = l->until[v];
+  l->tile[v] = x->v;
+  l->buf_of[v] = l->buf_of[x->v] = i + 1;
+}
+
 static void new_buffer(Legal *l, Value v) {
   const Type *t = ir_type(l->f, v);
   for (uint32_t i = 0; i < l->bufs.n; i++) {
     Buffer *x = &l->bufs.at[i];
-    if (x->until >= l->from[v] || !type_eq(ir_type(l->f, x->v), t) ||
-        x->own != l->grouped[v])
-      continue;
-    x->until = l->until[v];
-    l->buf_of[v] = i + 1;
+    if (!may_take(l, x, v)) continue;
+    if (!type_eq(ir_type(l->f, x->v), t)) x->v = as_type(l, x, *t);
+    put_in(l, i, v);
     return;
   }
-  Buffer n = {.v = new_slots(l, *t, l->grouped[v]),
-              .own = l->grouped[v],
-              .until = l->until[v]};
+  Buffer n = {.v = new_slots(l, *t, l->grouped[v]), .own = l->grouped[v]};
+  if (!n.own) n.largest = ir_def(l->f, n.v);
   vec_push(l->arena, &l->bufs, n);
-  l->buf_of[v] = l->bufs.n;
+  put_in(l, l->bufs.n - 1, v);
 }
 
 // ---------------------------------------------------------------- barriers
@@ -161,7 +213,7 @@ static Builder only_first(Legal *l, Builder *b, const Buffer *x) {
 
 static void flip(Legal *l, Builder *b, const Buffer *x) {
   Builder in = only_first(l, b, x);
-  fill_flip(&in, l->target, x->v, x->sign);
+  fill_flip(&in, l->target, x->now, x->sign);
   if (in.region != b->region) ir_yield(&in, NULL, 0);
 }
 
@@ -211,7 +263,7 @@ static void make_copy(Legal *l, Op *op) {
   before_write(l, op, x);
   Builder b = in_front(l, op);
   Value *args = NEWN(l->arena, Value, op->nargs + 1);
-  args[0] = x->v;
+  args[0] = x->now = l->tile[op->res[0]];
   for (uint32_t i = 0; i < op->nargs; i++) args[i + 1] = op->args[i];
   Builder c = only_first(l, &b, x);
   IrAttr at[FILL_ATTRS];
@@ -237,7 +289,7 @@ static void make_store(Legal *l, Op *op) {
   Buffer *x = buffer_of(l, op->res[0]);
   before_write(l, op, x);
   Builder b = in_front(l, op);
-  Value args[] = {x->v, op->args[0]};
+  Value args[] = {l->tile[op->res[0]], op->args[0]};
   ir_op(&b, OP_SSTORE, args, 2, NULL, 0, NULL, 0, 0);
   if (read_by(l->f->body, op->res[0], OP_WGMMA)) {
     // One fence for stores that stand together.
@@ -258,7 +310,7 @@ static void read_operands(Legal *l, Op *op) {
     Buffer *x = buffer_of(l, op->args[i]);
     if (!x) continue;
     x->read = true;
-    op->args[i] = x->v;
+    op->args[i] = l->tile[op->args[i]];
   }
 }
 
@@ -268,9 +320,10 @@ static void end_reads(Legal *l, const Op *wait) {
   for (uint32_t i = 0; i < wait->nargs; i++) {
     const Op *p = ir_def(l->f, wait->args[i]);
     while (p && p->code == OP_WGMMA) {
-      for (uint32_t k = 0; k < l->bufs.n; k++)
-        if (l->bufs.at[k].v == p->args[0] || l->bufs.at[k].v == p->args[1])
-          l->bufs.at[k].read = true;
+      for (uint32_t k = 0; k < 2; k++) {
+        Buffer *x = buffer_of(l, p->args[k]);
+        if (x) x->read = true;
+      }
       p = p->nargs > 2 ? ir_def(l->f, p->args[2]) : NULL;
     }
   }
@@ -289,8 +342,14 @@ static void start_early(Legal *l, Region *r) {
         if (ir_def(l->f, op->args[i]) == o || o->code == OP_LAUNCH ||
             o->code == OP_SLOT || o->code == OP_SALLOC || o->code == OP_SFILL)
           after = o;
+    vec_push(l->arena, &l->early, ((Moved){op, next}));
     ir_move_before(op, after ? after->next : r->first);
   }
+}
+
+static void start_in_order(Legal *l) {
+  for (uint32_t i = l->early.n; i--;)
+    ir_move_before(l->early.at[i].op, l->early.at[i].next);
 }
 
 static void mark_read(void *data, Op *op) {
@@ -335,6 +394,7 @@ static void region(Legal *l, Region *r) {
       regions(l, op);
       continue;
     }
+    if (op->code == OP_SALLOC) continue;
     if (op->code == OP_YIELD) drain(l, op);
     read_operands(l, op);
     if (op->code == OP_WG_WAIT) end_reads(l, op);
@@ -357,12 +417,17 @@ static void find_tiles(void *data, Op *op) {
 }
 
 // ---------------------------------------------------------------- function
-static bool fits(Legal *l) {
+static uint64_t needed(const Legal *l) {
   uint64_t need = 0;
   for (const Op *op = l->f->body->first; op; op = op->next)
-    if (op->code == OP_SALLOC)
+    if (op->code == OP_SALLOC && !op->nargs)
       need += (smem_bytes(ir_type(l->f, op->res[0])) + HW_SMEM_ALIGN - 1) /
               HW_SMEM_ALIGN * HW_SMEM_ALIGN;
+  return need;
+}
+
+static bool fits(const Legal *l) {
+  uint64_t need = needed(l);
   if (need <= l->target->gpu.smem) return true;
   diag_add(l->cx, DIAG_pass_unsupported, l->f->span,
            arena_printf(&l->cx->session,
@@ -371,6 +436,31 @@ static bool fits(Legal *l) {
                         (unsigned long long)need, l->target->name,
                         l->target->gpu.smem));
   return false;
+}
+
+static void find_buffers(Legal *l) {
+  uint32_t n = l->f->values.n;
+  memset(l->until, 0, n * sizeof *l->until);
+  l->bufs.n = l->nops = 0;
+  number(l, l->f->body);
+  ir_walk(l->f->body, find_tiles, l);
+}
+
+// Copies that begin where they stand, into memory that tiles of any types
+// share, if there is too little of it otherwise.
+static void choose_buffers(Legal *l) {
+  all_early(l, l->f->body);
+  find_buffers(l);
+  bool own = false;
+  for (uint32_t i = 0; i < l->bufs.n; i++) own |= l->bufs.at[i].own;
+  if (own || needed(l) <= l->target->gpu.smem) return;
+  for (uint32_t i = 0; i < l->bufs.n; i++) {
+    l->buf_of[l->bufs.at[i].v] = 0;
+    ir_erase(l->bufs.at[i].largest);
+  }
+  start_in_order(l);
+  l->any_type = true;
+  find_buffers(l);
 }
 
 static void mark_grouped(Legal *l, const Region *r) {
@@ -473,6 +563,7 @@ static bool legal_func(Ctx *cx, Func *f, const Target *t) {
   // Buffers are new values: room for one per value there is.
   uint32_t n = 2 * f->values.n + 64;
   l.buf_of = NEWN(l.arena, uint32_t, n);
+  l.tile = NEWN(l.arena, Value, n);
   l.from = NEWN(l.arena, uint32_t, n);
   l.until = NEWN(l.arena, uint32_t, n);
   l.grouped = NEWN(l.arena, bool, n);
@@ -480,9 +571,7 @@ static bool legal_func(Ctx *cx, Func *f, const Target *t) {
   choose_own(f, find_op(f->body, OP_GROUP), f->body);
   make_role(&l);
   mark_grouped(&l, f->body);
-  all_early(&l, f->body);
-  number(&l, f->body);
-  ir_walk(f->body, find_tiles, &l);
+  choose_buffers(&l);
   if (!l.bufs.n) return true;
   region(&l, f->body);
   return fits(&l);
