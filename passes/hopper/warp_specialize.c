@@ -355,9 +355,26 @@ static const Op *used_up(const Role *r, const Op *op) {
   return last;
 }
 
+static bool rides(const Role *r, Value v) {
+  const Op *fill = ir_def(r->w->f, v);
+  return fill && fill->code == OP_SFILL &&
+         r->w->rings[hop_rings_of(r->w, fill)].rides;
+}
+
+// The last product that adds to this one what rides on its tile: the two are
+// given back as one.
+static const Op *with_riders(const Role *r, const Op *use) {
+  for (const Op *op = use->next; op; op = op->next)
+    if (op->code == OP_MMA && op->nargs > 2 && op->args[2] == use->res[0] &&
+        rides(r, op->args[1]))
+      use = op;
+  return use;
+}
+
 // Where a product, or what adds to it, is waited for.
 static const Op *done(const Role *r, const Op *use) {
   if (use->code == OP_SLOAD) return used_up(r, use);
+  if (use->code == OP_MMA) return with_riders(r, use);
   if (use->code != OP_WGMMA) return use;
   Value v = use->res[0];
   for (const Op *op = use->next; op; op = op->next) {
