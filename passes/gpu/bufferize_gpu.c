@@ -352,6 +352,48 @@ static void start_in_order(Legal *l) {
     ir_move_before(l->early.at[i].op, l->early.at[i].next);
 }
 
+// Tiles of fragments are put where they are first read.
+static void put_late(Region *r) {
+  Op *prev;
+  for (Op *op = r->last; op; op = prev) {
+    prev = op->prev;
+    for (uint32_t i = 0; i < op->nregions; i++) put_late(op->regions[i]);
+    Op *use = op->code == OP_SPUT ? ir_first_use(op->next, op->res[0]) : NULL;
+    if (use) ir_move_before(op, use);
+  }
+}
+
+// The same inside of loops behind op, each time anew: fragments stay in
+// registers.
+static void put_within(Legal *l, Op *op, const Op *put) {
+  Value v = put->res[0];
+  for (Op *use = ir_first_use(op, v); use; use = ir_first_use(use->next, v)) {
+    for (uint32_t i = 0; i < use->nregions; i++) {
+      Op *in = ir_first_use(use->regions[i]->first, v);
+      put_within(l, in, put);
+      in = ir_first_use(in, v);
+      if (!in) continue;
+      Builder b = {.fn = l->f,
+                   .region = in->parent,
+                   .before = in,
+                   .span = put->span};
+      ValueMap map = {.arena = l->arena};
+      Op *again = ir_clone(&b, l->f, put, &map, NULL);
+      ir_replace_from(in, v, again->res[0]);
+    }
+  }
+}
+
+static void put_in_loops(Legal *l, Region *r) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++) put_in_loops(l, op->regions[i]);
+    if (op->code != OP_SPUT) continue;
+    put_within(l, next, op);
+    if (!ir_count_uses(l->f, op->res[0])) ir_erase(op);
+  }
+}
+
 static void mark_read(void *data, Op *op) {
   Legal *l = data;
   for (uint32_t i = 0; i < op->nargs; i++) {
@@ -438,31 +480,6 @@ static bool fits(const Legal *l) {
   return false;
 }
 
-static void find_buffers(Legal *l) {
-  uint32_t n = l->f->values.n;
-  memset(l->until, 0, n * sizeof *l->until);
-  l->bufs.n = l->nops = 0;
-  number(l, l->f->body);
-  ir_walk(l->f->body, find_tiles, l);
-}
-
-// Copies that begin where they stand, into memory that tiles of any types
-// share, if there is too little of it otherwise.
-static void choose_buffers(Legal *l) {
-  all_early(l, l->f->body);
-  find_buffers(l);
-  bool own = false;
-  for (uint32_t i = 0; i < l->bufs.n; i++) own |= l->bufs.at[i].own;
-  if (own || needed(l) <= l->target->gpu.smem) return;
-  for (uint32_t i = 0; i < l->bufs.n; i++) {
-    l->buf_of[l->bufs.at[i].v] = 0;
-    ir_erase(l->bufs.at[i].largest);
-  }
-  start_in_order(l);
-  l->any_type = true;
-  find_buffers(l);
-}
-
 static void mark_grouped(Legal *l, const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
     bool g = l->alone || (op->code == OP_SPUT && l->instances > 1);
@@ -470,6 +487,60 @@ static void mark_grouped(Legal *l, const Region *r) {
     for (uint32_t i = 0; i < op->nres; i++) l->grouped[op->res[i]] = g;
     for (uint32_t i = 0; i < op->nregions; i++) mark_grouped(l, op->regions[i]);
   }
+}
+
+static void erase_buffers(Legal *l) {
+  for (uint32_t i = 0; i < l->bufs.n; i++) {
+    Op *largest = l->bufs.at[i].largest;
+    for (Op *op = l->f->body->first, *next; op; op = next) {
+      next = op->next;
+      bool in = op->code == OP_SALLOC && op->nargs;
+      if (in && op->args[0] == largest->res[0]) ir_erase(op);
+    }
+    ir_erase(largest);
+  }
+}
+
+// Buffers are new values: there is room for one per value.
+static void find_buffers(Legal *l) {
+  uint32_t n = 2 * l->f->values.n + 64;
+  l->buf_of = NEWN(l->arena, uint32_t, n);
+  l->tile = NEWN(l->arena, Value, n);
+  l->from = NEWN(l->arena, uint32_t, n);
+  l->until = NEWN(l->arena, uint32_t, n);
+  l->grouped = NEWN(l->arena, bool, n);
+  l->bufs.n = l->nops = 0;
+  if (l->share) l->grouped[l->wg] = true;
+  mark_grouped(l, l->f->body);
+  number(l, l->f->body);
+  ir_walk(l->f->body, find_tiles, l);
+}
+
+// Do they fit, or must they stay as they are?
+static bool settled(const Legal *l) {
+  for (uint32_t i = 0; i < l->bufs.n; i++)
+    if (l->bufs.at[i].own) return true;
+  return needed(l) <= l->target->gpu.smem;
+}
+
+// If there is too little memory, copies begin where they stand and fragments
+// are put where they are read, into memory that tiles of any types share; then
+// those that loops read are put in each step.
+static void choose_buffers(Legal *l) {
+  all_early(l, l->f->body);
+  find_buffers(l);
+  if (settled(l)) return;
+  erase_buffers(l);
+  start_in_order(l);
+  put_late(l->f->body);
+  l->any_type = true;
+  find_buffers(l);
+  if (settled(l)) return;
+  erase_buffers(l);
+  l->f->mod->level = LV_FRAG;
+  put_in_loops(l, l->f->body);
+  l->f->mod->level = LV_MACH;
+  find_buffers(l);
 }
 
 static Op *find_op(const Region *r, OpCode c) {
@@ -527,7 +598,6 @@ static void make_role(Legal *l) {
   ir_replace_uses(l->f, group->res[0], l->wg);
   ir_erase(group);
   ir_del_attr(l->f->body->first, AT_GROUPS);
-  l->grouped[l->wg] = true;
 }
 
 // Groups that are not on their own take the bounds of all rows.
@@ -560,17 +630,9 @@ static void choose_own(Func *f, const Op *group, Region *r) {
 
 static bool legal_func(Ctx *cx, Func *f, const Target *t) {
   Legal l = {.cx = cx, .f = f, .arena = &cx->scratch, .target = t};
-  // Buffers are new values: room for one per value there is.
-  uint32_t n = 2 * f->values.n + 64;
-  l.buf_of = NEWN(l.arena, uint32_t, n);
-  l.tile = NEWN(l.arena, Value, n);
-  l.from = NEWN(l.arena, uint32_t, n);
-  l.until = NEWN(l.arena, uint32_t, n);
-  l.grouped = NEWN(l.arena, bool, n);
   same_bounds(f, f->body);
   choose_own(f, find_op(f->body, OP_GROUP), f->body);
   make_role(&l);
-  mark_grouped(&l, f->body);
   choose_buffers(&l);
   if (!l.bufs.n) return true;
   region(&l, f->body);

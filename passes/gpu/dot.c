@@ -269,10 +269,11 @@ void lower_dot(Place *p, const Op *op) {
   uint32_t n = 0;
   if (y.row == d.r) at[n++] = attr_i(AT_TRANS, 1);
   if (x.row == d.r) at[n++] = attr_i(AT_TRANSA, 1);
-  for (uint32_t s = d.na + d.nb - 1; s-- > 0;)
-    for (uint32_t i = 0; i < d.na; i++) {
-      if (s >= HW_F32_PARTS || s < i || s - i >= d.nb) continue;
-      Value args[] = {x.part[i], y.part[s - i], c};
+  // Each part of the right operand is read by products that stand together.
+  for (uint32_t k = d.nb; k-- > 0;)
+    for (uint32_t i = d.na; i-- > 0;) {
+      if (i + k >= HW_F32_PARTS) continue;
+      Value args[] = {x.part[i], y.part[k], c};
       c = lower_op(b, OP_MMA, args, c ? 3 : 2, t, at, n);
     }
   p->memo[op->res[0]][0] = c;
