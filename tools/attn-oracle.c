@@ -372,45 +372,51 @@ static bool run_once(Run *r, const Run *known) {
   return run_interp(r) && compare(r);
 }
 
-static const char *passes_of(Ctx *cx, const Options *o) {
-  if (o->passes) return o->passes;
-  return o->target ? pass_pipeline(&cx->session, o->target, LV_ATTN, LV_MACH)
-                   : "inline,canon,cse,dce";
-}
-
-Module *run_lower(Ctx *cx, const Options *o, const Decl *d) {
-  FeBind binds[MAX_DIMS];
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < d->generics.n && n < MAX_DIMS; i++) {
+// What --dim says of consts and types; of others the least, for a target, whose
+// code needs all.
+static DrvSpec bind(Ctx *cx, const Options *o, Decl *d, FeBind *binds) {
+  DrvSpec s = {d, binds, 0};
+  for (uint32_t i = 0; i < d->generics.n && s.n < MAX_DIMS; i++) {
     const char *name = d->generics.at[i].name, *v = dim_option(o, name);
-    FeBind *b = &binds[n];
+    FeBind *b = &binds[s.n];
     if (!v || (d->generics.at[i].kind != GEN_CONST &&
                d->generics.at[i].kind != GEN_DTYPE))
       continue;
     *b = (FeBind){.name = name, .value = atoll(v), .dtype = DT_NONE};
     dtype_by_name(v, (uint32_t)strcspn(v, ","), &b->dtype);
-    n++;
+    s.n++;
   }
-  Module *m = fe_lower(cx, d->derived ? d->derived->of : d, binds, n);
-  if (m) m = plan_derive(cx, d, m, o->target);
-  PipelineOpt po = {.pass = {.target = o->target,
-                             .tile_q = o->tile_q,
-                             .tile_k = o->tile_k,
-                             .strided = o->strided},
-                    .verify_each = true};
-  if (!m || !ir_verify(cx, m)) return NULL;
-  return pass_run(cx, m, passes_of(cx, o), &po) ? m : NULL;
+  FeBind *least;
+  uint32_t width;
+  if (o->target && fe_specializations(cx, d, binds, s.n, &least, &width))
+    s = (DrvSpec){d, least, width};
+  return s;
 }
 
-Run *run_new(Ctx *cx, const Options *o, const Decl *d, Module *m, int i) {
+Module *run_lower(Ctx *cx, const Options *o, Decl *d) {
+  FeBind binds[MAX_DIMS];
+  DrvSpec s = bind(cx, o, d, binds);
+  DrvOptions opt = {.tile_q = o->tile_q,
+                    .tile_k = o->tile_k,
+                    .strided = o->strided,
+                    .verify_each = true};
+  if (o->target && !o->passes) return plan_fit(cx, s, o->target, &opt);
+  Module *m = drv_lower_attn(cx, s, o->target);
+  PipelineOpt po = {.pass = {.target = o->target, .strided = o->strided},
+                    .verify_each = true};
+  const char *passes = o->passes ? o->passes : "inline,canon,cse,dce";
+  if (!m || !ir_verify(cx, m)) return NULL;
+  return pass_run(cx, m, passes, &po) ? m : NULL;
+}
+
+Run *run_new(Ctx *cx, const Options *o, Decl *d, Module *m, int i) {
   Run *r = NEW(&cx->session, Run);
   *r = (Run){.cx = cx, .o = o, .d = d, .f = ir_find(m, d->name)};
   r->seed = o->seed + (uint64_t)i;
   return r;
 }
 
-static bool run_program(Ctx *cx, const Options *o, const Decl *d,
-                        Run *const *known) {
+static bool run_program(Ctx *cx, const Options *o, Decl *d, Run *const *known) {
   Module *m = run_lower(cx, o, d);
   for (int i = 0; m && i < o->runs; i++)
     if (!run_once(run_new(cx, o, d, m, i), known ? known[i] : NULL))
@@ -490,7 +496,7 @@ static bool condition(Run *r) {
 }
 
 // Runs of the oracle, with tolerances.
-static Run **references(Ctx *cx, const Options *o, const Decl *d) {
+static Run **references(Ctx *cx, const Options *o, Decl *d) {
   Options plain = *o;
   plain.target = NULL;
   plain.passes = NULL;
@@ -514,8 +520,7 @@ static int show_errors(Ctx *cx) {
 
 // One target in a process of its own, so that an assert that fails there ends
 // nothing else.
-static bool run_apart(Ctx *cx, const Options *o, const Decl *d,
-                      Run *const *known) {
+static bool run_apart(Ctx *cx, const Options *o, Decl *d, Run *const *known) {
   int status = 0;
   fflush(NULL);
   pid_t child = fork();
@@ -536,7 +541,7 @@ static bool run_apart(Ctx *cx, const Options *o, const Decl *d,
   return ok;
 }
 
-static bool run_all(Ctx *cx, const Options *o, const Decl *d) {
+static bool run_all(Ctx *cx, const Options *o, Decl *d) {
   if (o->grad) return run_grad(cx, o, d);
   if (o->ntargets < 2 && o->condition == 0) return run_program(cx, o, d, NULL);
   Run **known = references(cx, o, d);

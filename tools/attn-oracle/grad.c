@@ -287,7 +287,7 @@ static bool compare_code(const Grad *g) {
   return ok;
 }
 
-bool run_grad(Ctx *cx, const Options *o, const Decl *d) {
+bool run_grad(Ctx *cx, const Options *o, Decl *d) {
   Options plain = *o;
   plain.target = NULL;
   plain.passes = NULL;

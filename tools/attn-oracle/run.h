@@ -48,12 +48,12 @@ void run_disturb(Run *r, double u);
 // step: elements from one to the next.
 double run_error(const InterpTensor *x, const void *want, int64_t step);
 // To the level that the options' passes end at.
-Module *run_lower(Ctx *cx, const Options *o, const Decl *d);
-Run *run_new(Ctx *cx, const Options *o, const Decl *d, Module *m, int i);
+Module *run_lower(Ctx *cx, const Options *o, Decl *d);
+Run *run_new(Ctx *cx, const Options *o, Decl *d, Module *m, int i);
 // The interpreter, on the run's arguments.
 bool run_interp(Run *r);
 
 // ---- grad.c
-bool run_grad(Ctx *cx, const Options *o, const Decl *d);
+bool run_grad(Ctx *cx, const Options *o, Decl *d);
 
 #endif

@@ -3,7 +3,9 @@
 #include "tools/plan/plan.h"
 
 #include "frontend/check.h"
+#include "ir/target.h"
 #include "passes/pass.h"
+#include "passes/support/cost.h"
 
 // ---------------------------------------------------------------- schedules
 // `schedule P for "cpu"` holds for every level, "cpu:x86-64-v4" for one.
@@ -146,4 +148,32 @@ Module *drv_lower(Ctx *cx, DrvSpec s, const Target *target, Level to,
               "programs of a CPU go from level tile to mach; "
               "frag is a level of GPU targets");
   return NULL;
+}
+
+// ---------------------------------------------------------------- that fit
+bool plan_no_room(const Ctx *cx) {
+  if (!cx->diags.n) return false;
+  DiagId id = cx->diags.at[cx->diags.n - 1]->id;
+  return id == DIAG_pass_unsupported || id == DIAG_cg_input;
+}
+
+void plan_spare_smem(Ctx *cx, const char *name, const Target *target,
+                     DrvOptions *opt) {
+  opt->spare_smem += target->gpu.smem / COST_FIT_SMEM_STEPS;
+  ctx_remark(cx,
+             "%s: tiles that leave %lld KiB of shared memory free: code "
+             "for %s needs it",
+             name, (long long)(opt->spare_smem / 1024), target->name);
+}
+
+Module *plan_fit(Ctx *cx, DrvSpec s, const Target *target, DrvOptions *opt) {
+  bool asked =
+      target->kind != TARGET_GPU || drv_tiles_asked(s.prog, target, opt);
+  DiagMark mark = diag_mark(cx);
+  for (int i = 1;; i++) {
+    Module *m = drv_lower(cx, s, target, LV_MACH, opt);
+    if (m || asked || i == COST_FIT_SMEM_STEPS || !plan_no_room(cx)) return m;
+    diag_forget(cx, mark);
+    plan_spare_smem(cx, s.prog->name, target, opt);
+  }
 }

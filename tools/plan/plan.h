@@ -13,6 +13,16 @@ Module *drv_lower_attn(Ctx *cx, DrvSpec s, const Target *target);
 // for. m itself, where it is as written.
 Module *plan_derive(Ctx *cx, const Decl *prog, Module *m, const Target *target);
 
+// To level mach. Where, on a GPU, the tiles need more shared memory than there
+// is, with tiles that leave more of it free: opt->spare_smem says how much. Not
+// where tiles were asked for.
+Module *plan_fit(Ctx *cx, DrvSpec s, const Target *target, DrvOptions *opt);
+// Did the last diagnostic come from too little room?
+bool plan_no_room(const Ctx *cx);
+// Opts for tiles that leave more shared memory free, told in a remark.
+void plan_spare_smem(Ctx *cx, const char *name, const Target *target,
+                     DrvOptions *opt);
+
 // Is m, that `passes` made with these options, valid? Codegen takes no module
 // that was not asked.
 typedef struct PassOpt PassOpt;

@@ -44,6 +44,21 @@ static void title(const Decl *prog, const FeBind *binds, uint32_t n, Buf *out) {
   buf_char(out, '\n');
 }
 
+// A module of level `to` on the way to code, whose tiles fit.
+static Module *staged(Ctx *cx, DrvSpec s, const Target *t, Level to,
+                      DrvOptions *opt) {
+  if (!t || t->kind != TARGET_GPU || to < LV_TILE)
+    return drv_lower(cx, s, t, to, opt);
+  if (to == LV_MACH) return plan_fit(cx, s, t, opt);
+  DrvOptions quiet = *opt;
+  quiet.print_after_all = quiet.time_passes = false;
+  quiet.dump_dir = NULL;
+  DiagMark mark = diag_mark(cx);
+  if (plan_fit(cx, s, t, &quiet)) opt->spare_smem = quiet.spare_smem;
+  else if (!diag_has_bug(cx)) diag_forget(cx, mark);
+  return drv_lower(cx, s, t, to, opt);
+}
+
 static bool emit_program(Ctx *cx, Decl *prog, const Target *t, Level to,
                          const DrvOptions *opt, Buf *out) {
   FeBind *binds, *last = NULL;
@@ -54,10 +69,11 @@ static bool emit_program(Ctx *cx, Decl *prog, const Target *t, Level to,
     uint32_t kept = bound_for(to, opt, b, width);
     if (last && same_binds(last, b, kept)) continue;
     last = b;
-    Module *m = drv_lower(cx, (DrvSpec){prog, b, kept}, t, to, opt);
+    DrvOptions fit = *opt;
+    Module *m = staged(cx, (DrvSpec){prog, b, kept}, t, to, &fit);
     if (!m) return false;
     title(prog, b, kept, out);
-    drv_print_options(prog, t, to, opt, out);
+    drv_print_options(prog, t, to, &fit, out);
     ir_print(m, out);
   }
   return n > 0;

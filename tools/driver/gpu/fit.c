@@ -12,26 +12,16 @@
 
 #include <string.h>
 
-// The last diagnostic may come from too little shared memory.
-static bool no_room(const Ctx *cx) {
-  if (!cx->diags.n) return false;
-  DiagId id = cx->diags.at[cx->diags.n - 1]->id;
-  return id == DIAG_pass_unsupported || id == DIAG_cg_input;
-}
-
 bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
   const Recipe *r = &b->recipe;
   bool asked = drv_tiles_asked(r->spec.prog, r->target, &r->opt);
   DiagMark mark = diag_mark(cx);
   for (int i = 0;; i++) {
     if (drv_device_text(cx, p, b, out)) return true;
-    if (asked || i + 1 == COST_FIT_SMEM_STEPS || !no_room(cx)) return false;
+    if (asked || i + 1 == COST_FIT_SMEM_STEPS || !plan_no_room(cx))
+      return false;
     diag_forget(cx, mark);
-    b->recipe.opt.spare_smem += r->target->gpu.smem / COST_FIT_SMEM_STEPS;
-    ctx_remark(cx,
-               "%s: tiles that leave %lld KiB of shared memory free: code "
-               "for %s needs it",
-               p->name, (long long)(r->opt.spare_smem / 1024), r->target->name);
+    plan_spare_smem(cx, p->name, r->target, &b->recipe.opt);
   }
 }
 
