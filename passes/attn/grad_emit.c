@@ -5,6 +5,7 @@
 #include "passes/support/outline.h"
 
 #include <assert.h>
+#include <math.h>
 
 typedef struct Emit {
   Grad *g;
@@ -101,6 +102,14 @@ static uint64_t axes_of(const Emit *e, Value v) {
   return all;
 }
 
+// Of an integer the least and the largest for infinities.
+static Value number(Builder *b, DType t, double v) {
+  if (dtype_is_float(t)) return ir_const_f(b, t, v);
+  int64_t most = t == DT_I64 ? INT64_MAX : INT32_MAX;
+  int64_t i = isfinite(v) ? (int64_t)v : v < 0 ? -most : most;
+  return ir_const_i(b, t, i);
+}
+
 // v, made to vary with these axes.
 static Value widen(Emit *e, Value v, uint64_t axes) {
   Builder *b = &e->b;
@@ -108,8 +117,13 @@ static Value widen(Emit *e, Value v, uint64_t axes) {
   uint64_t lacks = axes & ~axes_of(e, v);
   for (uint32_t i = 0; i < e->g->axes.n; i++) {
     if (!(lacks & grad_bit(i))) continue;
-    Value x = ir_cast(b, t, ir_index(b, e->at[i]));
-    v = ir_2(b, OP_ADD, v, ir_2(b, OP_MUL, ir_const_f(b, t, 0), x));
+    Value x = ir_index(b, e->at[i]);
+    if (t == DT_BOOL) {
+      v = ir_2(b, OP_OR, v, ir_2(b, OP_LT, x, ir_int(b, 0)));
+      continue;
+    }
+    x = ir_cast(b, t, x);
+    v = ir_2(b, OP_ADD, v, ir_2(b, OP_MUL, number(b, t, 0), x));
   }
   return v;
 }
@@ -169,14 +183,25 @@ static const GradRead *read_of(const Emit *e, Gid x) {
   return NULL;
 }
 
-// x, but 0 where a condition on several key axes excludes the point.
+// What changes no reduction of that kind.
+static Value neutral(Builder *b, const GradNode *n, DType t) {
+  switch ((RKind)n->attr) {
+  case RK_MAX: return number(b, t, -INFINITY);
+  case RK_MIN: return number(b, t, INFINITY);
+  case RK_PROD:
+  case RK_ALL: return number(b, t, 1);
+  default: return number(b, t, 0);
+  }
+}
+
+// x, but of no effect where a condition on several key axes excludes the point.
 static Value folded(Emit *e, const GradNode *n, Value x) {
   Builder *b = &e->b;
   for (uint32_t i = 0; i < e->fold.n; i++) {
     uint64_t axes = grad_at(e->g, e->fold.at[i])->axes;
     if ((axes & ~n->points) || !(axes & n->over)) continue;
-    Value zero = ir_const_f(b, ir_type(b->fn, x)->dtype, 0);
-    x = ir_3(b, OP_SELECT, emit(e, e->fold.at[i]), x, zero);
+    Value none = neutral(b, n, ir_type(b->fn, x)->dtype);
+    x = ir_3(b, OP_SELECT, emit(e, e->fold.at[i]), x, none);
   }
   return x;
 }

@@ -120,7 +120,8 @@ static bool is_row(const Plan *p, Gid x) {
   const GradNode *n = grad_at(p->g, x);
   if (!dtype_is_float(n->dtype) || (n->axes & p->keys) || n->code == OP_LOAD)
     return false;
-  if (n->axes & p->vecs) return x < p->g->forward && sums_keys(p, n);
+  bool forward = x < p->g->forward || n->attr == RK_MIN;
+  if (n->axes & p->vecs) return forward && sums_keys(p, n);
   return p->summed[x] || p->cotangent[x];
 }
 

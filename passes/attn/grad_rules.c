@@ -6,6 +6,8 @@
 #include "passes/attn/grad.h"
 #include "passes/support/probe.h"
 
+#include <math.h>
+
 typedef struct Reverse {
   Grad *g;
   uint64_t keys;
@@ -137,7 +139,7 @@ static bool is_gauge(Grad *g, Gid x) {
 }
 
 // All that are largest get an equal part.
-static void rule_extreme(Reverse *r, Gid x, const GradNode *n, Gid a) {
+static void share(Reverse *r, Gid x, const GradNode *n, Gid a) {
   Grad *g = r->g;
   Gid y = n->arg[0], hit = grad_2(g, OP_EQ, y, x);
   Gid one = grad_3(g, OP_SELECT, hit, grad_num(g, 1), grad_num(g, 0));
@@ -145,11 +147,55 @@ static void rule_extreme(Reverse *r, Gid x, const GradNode *n, Gid a) {
   give(r, y, grad_2(g, OP_MUL, one, grad_ratio(g, a, count)), n->points);
 }
 
+// The index of an axis as a float, as rows are kept.
+static Gid coordinate(Grad *g, uint32_t axis) {
+  GradNode n = {.code = OP_CAST,
+                .dtype = DT_F32,
+                .axes = grad_bit(axis),
+                .n = 1};
+  Gid index = grad_index(g, axis);
+  return grad_put(g, n, &index);
+}
+
+// The least of x over the axes that n sums.
+static Gid least(Grad *g, Gid x, const GradNode *n) {
+  GradNode min = {.code = OP_REDUCE,
+                  .dtype = DT_F32,
+                  .axes = n->points & ~n->over,
+                  .over = n->over,
+                  .points = n->points,
+                  .attr = RK_MIN,
+                  .n = 1,
+                  .hint = "first"};
+  return grad_put(g, min, &x);
+}
+
+// The first that is largest gets it. Where that is found whoever found the
+// maximum: others, who make the values again, may round them differently.
+static bool rule_extreme(Reverse *r, Gid x, const GradNode *n, Gid a) {
+  Grad *g = r->g;
+  Gid hit = grad_2(g, OP_EQ, n->arg[0], x), is = 0;
+  if (g->opt->share_ties && (n->over & r->keys))
+    return refuse(r, n, "a maximum with @ties(all) over the keys");
+  if (g->opt->share_ties) return share(r, x, n, a), true;
+  for (uint32_t i = 0; i < g->axes.n; i++) {
+    if (!(n->over & grad_bit(i))) continue;
+    Gid at = coordinate(g, i), none = grad_num(g, INFINITY);
+    Gid first = least(g, grad_3(g, OP_SELECT, hit, at, none), n);
+    Gid here = grad_2(g, OP_EQ, at, first);
+    hit = grad_2(g, OP_AND, hit, here);
+    is = is ? grad_2(g, OP_AND, is, here) : here;
+  }
+  Gid zero = grad_num(g, 0);
+  give(r, n->arg[0], grad_path(g, is, a, zero), n->points);
+  return true;
+}
+
 static bool rule_reduce(Reverse *r, Gid x, const GradNode *n, Gid a) {
   bool extreme = n->attr == RK_MAX || n->attr == RK_MIN;
   if (n->attr == RK_SUM) give(r, n->arg[0], a, n->points);
   else if (extreme && is_gauge(r->g, x)) return true;
-  else if (extreme) rule_extreme(r, x, n, a);
+  else if (extreme) return rule_extreme(r, x, n, a);
   else
     return refuse(r, n,
                   arena_printf(&r->g->cx->session, "`%s`",

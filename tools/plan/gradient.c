@@ -15,11 +15,23 @@ static void keep_phases(Module *m, const char *name) {
   m->funcs.n = n;
 }
 
-static bool run_grad(Ctx *cx, Module *m, const char *inputs,
+static bool shares_ties(const Decl *prog) {
+  for (uint32_t i = 0; i < prog->attrs.n; i++) {
+    const Attr *a = &prog->attrs.at[i];
+    if (strcmp(a->name, "ties") || !a->args.n) continue;
+    const Expr *v = a->args.at[0].value;
+    return v->kind == EX_NAME && !strcmp(v->name, "all");
+  }
+  return false;
+}
+
+static bool run_grad(Ctx *cx, Module *m, const Decl *prog,
                      const Target *target) {
+  const char *inputs = prog->derived->inputs;
   Buf log = {.arena = &cx->session};
   PipelineOpt opt = {.pass = {.target = target ? target : target_by_name("cpu"),
                               .split_k = -1,
+                              .share_ties = shares_ties(prog->derived->of),
                               .grad = *inputs ? inputs : NULL},
                      .log = &log};
   return pass_run(cx, m, passes, &opt);
@@ -28,7 +40,7 @@ static bool run_grad(Ctx *cx, Module *m, const char *inputs,
 Module *plan_derive(Ctx *cx, const Decl *prog, Module *m,
                     const Target *target) {
   if (!prog->derived) return m;
-  if (!run_grad(cx, m, prog->derived->inputs, target)) return NULL;
+  if (!run_grad(cx, m, prog, target)) return NULL;
   keep_phases(m, prog->name);
   return m;
 }
