@@ -187,9 +187,9 @@ static void code(Check *c, Decl *d) {
   d->results.n = 0;
   c->roles_unsure = false;
   signature(c, d);
-  unused_dims(c, d);
   if (is_program(d)) ck_program_body(c, d);
   else ck_function_body(c, d);
+  unused_dims(c, d);
   unused_params(c, d);
   bool imported = c->ses->open.n > 1;
   if (c->cx->nerrors == c->errors && !imported) ck_normalizers(c, d);

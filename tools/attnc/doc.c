@@ -101,9 +101,21 @@ static void file_text(const Unit *u, Buf *out) {
   }
 }
 
+// A file, or a module of the standard library as it is imported: std.masks.
+static Source *source_of(Session *s, const char *name) {
+  if (strchr(name, '/') || !strchr(name, '.') || strcmp(name, "-") == 0)
+    return session_read(s, name);
+  char *path = arena_printf(&s->cx.session, "%s.attn", name);
+  for (size_t i = 0; i < strlen(name); i++)
+    if (path[i] == '.') path[i] = '/';
+  uint32_t len;
+  const char *text = fe_stdlib(path, &len);
+  return text ? ctx_add_source(&s->cx, path, text, len) : session_read(s, name);
+}
+
 static int document(Session *s, void *data) {
   (void)data;
-  Source *src = session_read(s, s->cli->inputs.at[0]);
+  Source *src = source_of(s, s->cli->inputs.at[0]);
   Unit *u = src ? fe_parse(&s->cx, src) : NULL;
   if (!u || !u->syntax_ok) return EXIT_OK;
   Buf out = {.arena = &s->cx.session};
