@@ -4,7 +4,7 @@
 
 static bool matches(const Func *f, const Op *loop, const Op *op,
                     FullTiles *out) {
-  if (op->code != OP_AND) return false;
+  if (op->code != OP_AND || ir_type(f, op->res[0])->n) return false;
   const Region *r = loop->regions[0];
   Value i = r->params.at[0];
   for (uint32_t k = 0; k < 2; k++) {
