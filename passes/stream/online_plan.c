@@ -245,6 +245,17 @@ static bool is_vector(const Func *f, const Type *t) {
   return false;
 }
 
+// Three terms are moments: a square less what is subtracted from each, which
+// cancels as the square of a mean does against a variance. Inputs of 16 bits
+// are rounded by more than that; floats of 32 bits deserve a second walk.
+static bool moments(const Online *o, const Sep *s) {
+  for (uint32_t i = 0; i < o->f->params.n; i++) {
+    DType t = ir_type(o->f, o->f->params.at[i].v)->dtype;
+    if (dtype_is_float(t) && dtype_size(t) < dtype_size(DT_F32)) return false;
+  }
+  return s->n > 2;
+}
+
 // Sums: F, or A * B of a dot, as terms. 0 on success, else what failed.
 static Ex sum_terms(Try *t, const Red *r, Cands *out) {
   Online *o = t->o;
@@ -252,6 +263,7 @@ static Ex sum_terms(Try *t, const Red *r, Cands *out) {
   Ex a = to_ex(t, r->op->args[0]), b = 0;
   Sep sa = sep_of(s, a), sb = {.ok = true, .n = 1};
   if (!sa.ok) return sa.why;
+  if (moments(o, &sa)) return a;
   if (r->dot) {
     b = to_ex(t, r->op->args[1]);
     sb = sep_of(s, b);
