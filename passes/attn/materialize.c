@@ -59,8 +59,21 @@ static bool within_row(const Ahead *a, const Op *op) {
   return true;
 }
 
+// Of two vectors of one row, as the square of its length is: no product of
+// matrices.
+bool materialize_is_inner(const Ahead *a, const Op *op) {
+  if (op->code != OP_DOT || op->nargs != 2 || !within_row(a, op)) return false;
+  const Type *x = ir_type(a->f, op->args[0]), *y = ir_type(a->f, op->args[1]);
+  if (x->n != y->n) return false;
+  for (uint32_t i = 0; i < x->n; i++)
+    if (!type_has_axis(y, x->axis[i])) return false;
+  return true;
+}
+
 static bool can_repeat(const Ahead *a, const Op *op) {
-  return op->code == OP_REDUCE ? within_row(a, op) : outline_can_repeat(op);
+  return op->code == OP_REDUCE
+             ? within_row(a, op)
+             : materialize_is_inner(a, op) || outline_can_repeat(op);
 }
 
 // What phases in front have made is there too.
@@ -455,6 +468,19 @@ static uint32_t coordinates(const Ahead *a, const Made *m, const Read *read,
   return n;
 }
 
+// An inner product as a sum: the phase then has no products of matrices.
+static void copy_inner(Phase *p, const Op *op) {
+  Builder *b = &p->b;
+  uint32_t over[MAX_AXES];
+  const IrAttr *at = ir_attr(op, AT_OVER);
+  DType t = ir_type(p->a->f, op->res[0])->dtype;
+  for (uint32_t i = 0; i < at->n; i++) over[i] = p->axis[at->list[i]];
+  Value x = ir_cast(b, t, vmap_get(&p->map, op->args[0]));
+  Value y = ir_cast(b, t, vmap_get(&p->map, op->args[1]));
+  Value sum = ir_reduce(b, RK_SUM, ir_2(b, OP_MUL, x, y), over, at->n);
+  vmap_put(&p->map, op->res[0], sum);
+}
+
 static Value copy(Phase *p, Value v) {
   if (v < p->map.n && p->map.to[v]) return p->map.to[v];
   const Op *op = ir_def(p->a->f, v);
@@ -470,7 +496,8 @@ static Value copy(Phase *p, Value v) {
   for (uint32_t i = 0; i < op->nargs; i++)
     if (ir_type(p->a->f, op->args[i])->kind == TK_ELEM) copy(p, op->args[i]);
   p->b.span = op->span;
-  ir_clone(&p->b, p->a->f, op, &p->map, p->axis);
+  if (materialize_is_inner(p->a, op)) copy_inner(p, op);
+  else ir_clone(&p->b, p->a->f, op, &p->map, p->axis);
   return vmap_get(&p->map, v);
 }
 

@@ -53,6 +53,9 @@ typedef struct Ahead {
   uint32_t n, phases;
 } Ahead;
 
+// Is op the sum of products of two vectors of one row?
+bool materialize_is_inner(const Ahead *a, const Op *op);
+
 // Would v, an operand of dot, be made ahead? Fills in the rest of m.
 bool materialize_is_wanted(Ahead *a, const Op *dot, Made *m);
 

@@ -82,6 +82,7 @@ static uint64_t all_of(const Made *m) {
 static double slots_of(const Op *op) {
   if (op->code == OP_LOAD) return COST_AHEAD_LOAD;
   if (op->code == OP_REDUCE) return 1;
+  if (op->code == OP_DOT) return op_facts(OP_FMA)->slots;
   const OpFacts *x = op_facts(op->code);
   bool slow = op_is_function(op->code) && !x->special;
   return x->slots + (slow ? COST_AHEAD_SLOW : 0);
@@ -94,7 +95,8 @@ static double work(const Ahead *a, const Made *m, Value v, Map *seen) {
   if (!op || ir_type(a->f, v)->kind != TK_ELEM || map_get(seen, v, &known))
     return 0;
   map_put(seen, v, 1);
-  const Type *t = ir_type(a->f, op->code == OP_REDUCE ? op->args[0] : v);
+  bool sum = op->code == OP_REDUCE || materialize_is_inner(a, op);
+  const Type *t = ir_type(a->f, sum ? op->args[0] : v);
   double n = slots_of(op) * points(a, m, axes_of(t));
   for (uint32_t i = 0; i < op->nargs; i++) n += work(a, m, op->args[i], seen);
   return n;
