@@ -1,5 +1,6 @@
 // The rules of single ops of GPU programs that are about memory, order and
 // roles. docs/gpu/ir.md says what they mean.
+#include "ir/target.h"
 #include "ir/verify/rule.h"
 
 // ---------------------------------------------------------------- structure
@@ -70,8 +71,8 @@ bool verify_box(Verifier *v, const Op *op, uint32_t at, const Type *tile) {
 static bool check_tma(Verifier *v, const Op *op, uint32_t at,
                       const Type *tile) {
   if (!verify_box(v, op, at, tile)) return false;
-  if (arg_type(v, op, at)->n > 5)
-    return verify_fail(v, op, "the tensor has more than 5 axes");
+  if (arg_type(v, op, at)->n > HW_MAP_AXES)
+    return verify_fail(v, op, "the tensor has more than %d axes", HW_MAP_AXES);
   if (tile->layout == LY_ROW && tile->ext[1] > 256)
     return verify_fail(v, op, "the box has more than 256 columns");
   return true;

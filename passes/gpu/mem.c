@@ -250,6 +250,7 @@ static bool find_box(Place *p, const Op *op, Box *box) {
     box->axis[n++] = x->axis[0];
   }
   if (n != 2 || t->n != 2 || box->axis[0] == box->axis[1]) return false;
+  if (p->target->gpu.hopper && op->nargs - 1 > HW_MAP_AXES) return false;
   if (pieces &&
       (slots != 1 || box_size(p, box->axis[0]) != box->pieces * box->rows))
     return false;

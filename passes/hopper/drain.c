@@ -24,7 +24,8 @@ bool hop_drain_of(const Func *f, const Op *op, Drain *out) {
   const Type *t = ir_type(f, op->args[1]), *to = ir_type(f, op->args[0]);
   if (t->kind != TK_FRAG || t->slice != SLICE_NONE || t->layout != LY_ACC)
     return false;
-  if (dtype_size(t->dtype) != 2 || t->dtype != to->dtype) return false;
+  if (dtype_size(t->dtype) != 2 || t->dtype != to->dtype || to->n > HW_MAP_AXES)
+    return false;
   *out = (Drain){.op = op,
                  .tile = lower_smem_type(t->dtype, t->ext[0], t->ext[1])};
   bool row = false, col = false;

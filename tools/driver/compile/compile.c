@@ -381,12 +381,13 @@ static bool add_steps(Ctx *cx, const DrvOptions *opt, CgProgram *p,
 }
 
 // The device of *b, which stands before what others take. If that could take no
-// dense tensors it is general code.
+// dense tensors, or no copies of tiles, it is general code.
 static bool add_first(Ctx *cx, CgProgram *p, Built *b) {
   if (!drv_add_device(cx, p, b)) return false;
   Built any = {.recipe = b->recipe, .program = b->program};
   CgDevice d;
-  any.recipe.odd = drv_odd_rows(b);
+  any.recipe.odd = drv_many_axes(&b->recipe);
+  if (!any.recipe.odd) any.recipe.odd = drv_odd_rows(b);
   if (!any.recipe.odd) return true;
   any.recipe.opt.strided = any.recipe.opt.general = true;
   any.recipe.opt.few = false;

@@ -261,6 +261,17 @@ static const Param *param_named(const Decl *prog, const char *name) {
   return NULL;
 }
 
+const Param *drv_many_axes(const Recipe *r) {
+  const Decl *d = r->spec.prog;
+  if (!r->target->gpu.general) return NULL;
+  for (uint32_t i = 0; i < d->params.n + d->outs.n; i++) {
+    const Param *p =
+        i < d->params.n ? &d->params.at[i] : &d->outs.at[i - d->params.n];
+    if (p->sym->ty.rank > HW_MAP_AXES) return p;
+  }
+  return NULL;
+}
+
 const Param *drv_odd_rows(const Built *b) {
   if (!b->recipe.target->gpu.general) return NULL;
   for (uint32_t i = 0; i < b->kernels.n; i++) {

@@ -17,7 +17,7 @@ typedef struct Recipe {
   DrvOptions opt;
   bool spare;        // for tensors that what stands before it does not take
   bool text;         // without machine code: the driver's compiler makes it
-  const Param *odd;  // why there is no faster code: its rows
+  const Param *odd;  // why there is no faster code: its rows, or axes
 } Recipe;
 
 // Code of a kernel, how ptxas is asked for it, and what it left: spilled bytes,
@@ -62,6 +62,8 @@ bool drv_needs_strided(const Built *b);
 // its rows are no multiples of 16 bytes, or NULL.
 bool drv_needs_general(const Built *b);
 const Param *drv_odd_rows(const Built *b);
+// A tensor that has more axes than the copy engine takes, or NULL.
+const Param *drv_many_axes(const Recipe *r);
 // Appends a device made by the recipe of *b to p.
 bool drv_add_device(Ctx *cx, CgProgram *p, Built *b);
 // Puts d in the place of the last device of p.

@@ -74,13 +74,21 @@ static bool is_walked(const CgKernelRecord *k, Cause *out) {
 // ---------------------------------------------------------------- rows
 static bool is_odd(Ctx *cx, const Recipe *r, Cause *out) {
   if (!r->odd) return false;
+  out->span = r->odd->name_span;
+  if (drv_many_axes(r)) {
+    out->what = arena_printf(&cx->session,
+                             "'%s' has more axes than the %d that its copies "
+                             "take: it has code as for %s",
+                             r->odd->name, HW_MAP_AXES, r->target->gpu.general);
+    out->help = "axes that lie behind one another in memory as one axis";
+    return true;
+  }
   out->what = arena_printf(&cx->session,
                            "rows of '%s' are no multiples of 16 bytes, which "
                            "its copies take: it has code as for %s",
                            r->odd->name, r->target->gpu.general);
   out->help = "a head dim that is a multiple of 8 (of 4 in f32, of 16 in 8 "
               "bits), filled with zeros";
-  out->span = r->odd->name_span;
   return true;
 }
 
