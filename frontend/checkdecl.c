@@ -126,8 +126,12 @@ static void unused_dims(Check *c, const Decl *d) {
     const Generic *g = &d->generics.at[i];
     uint32_t sym;
     if (g->kind == GEN_DTYPE || !dim_find_sym(d->dims, g->name, &sym)) continue;
-    if (in_types(d, sym) || (g->kind == GEN_CONST && g->sym->nuses)) continue;
-    diag_add(c->cx, DIAG_unused_dim, g->span, g->name);
+    bool used = g->kind == GEN_CONST && g->sym->nuses;
+    if (in_types(d, sym) || (used && g->values.n < 2)) continue;
+    Diag *x = diag_add(c->cx, DIAG_unused_dim, g->span, g->name);
+    if (used)
+      diag_note(c->cx, x, NOWHERE, "code for one of its values: --dim %s=N",
+                g->name);
   }
 }
 

@@ -124,6 +124,21 @@ static const char *name_of(Ctx *cx, const Decl *prog, const FeBind *binds,
   return intern(&cx->names, b.at);
 }
 
+// Consts that the user fixed have that value alone: one that stands in no type
+// is told by no argument.
+static void narrow(DimTab *t, const FeBind *fixed, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t at;
+    if (fixed[i].dtype != DT_NONE || !dim_find_sym(t, fixed[i].name, &at))
+      continue;
+    DimSym *s = &t->syms.at[at];
+    if (s->kind != DIM_SPEC) continue;
+    s->lo = s->hi = fixed[i].value;
+    memset(&s->values, 0, sizeof s->values);
+    vec_push(t->arena, &s->values, fixed[i].value);
+  }
+}
+
 static bool signature(Ctx *cx, DrvSpec s, const DrvOptions *opt,
                       CgProgram *out) {
   Decl *prog = s.prog;
@@ -135,6 +150,7 @@ static bool signature(Ctx *cx, DrvSpec s, const DrvOptions *opt,
   Func *f = m ? ir_find(m, prog->name) : NULL;
   if (!f) return false;
   f->name = name_of(cx, prog, types, nt);
+  narrow(&m->dims, opt->fixed.at, opt->fixed.n);
   *out = cg_program_of(cx, m, f, opt->prefix);
   out->doc = prog->doc;
   // The parameters just made, not yet shared with anybody.
@@ -482,10 +498,17 @@ static bool assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
   return true;
 }
 
+// The signature of a program of one specialization.
+static bool sole(Ctx *cx, DrvSpec s, const DrvOptions *opt, CgProgram *out) {
+  if (!signature(cx, s, opt, out)) return false;
+  narrow(out->dims, s.binds, s.n);
+  return true;
+}
+
 bool drv_device_program(Ctx *cx, DrvSpec s, const Target *target,
                         const DrvOptions *opt, CgProgram *out, Builts *built) {
   Recipe r = {.spec = s, .target = target, .opt = *opt};
-  return signature(cx, s, opt, out) && add_gpu(cx, &r, 0, false, out, built) &&
+  return sole(cx, s, opt, out) && add_gpu(cx, &r, 0, false, out, built) &&
          assemble(cx, opt, out, built->at, built->n);
 }
 
@@ -495,8 +518,7 @@ bool drv_program(Ctx *cx, DrvSpec s, const Target *target,
   if (target->kind == TARGET_GPU)
     return drv_device_program(cx, s, target, opt, out, &built) &&
            !diag_has_bug(cx);
-  return signature(cx, s, opt, out) &&
-         add_variant(cx, s, target, opt, false, out);
+  return sole(cx, s, opt, out) && add_variant(cx, s, target, opt, false, out);
 }
 
 static CgProgram *find_program(CgPrograms *all, uint32_t from,
