@@ -133,6 +133,13 @@ static bool find_cause(Ctx *cx, const Built *b, Cause *out) {
   return is_odd(cx, &b->recipe, out);
 }
 
+// What stands in a file that the program imports is nothing that its reader can
+// change: the program is meant.
+static Span place_of(const Recipe *r, Span s) {
+  const Decl *prog = r->spec.prog;
+  return s.src == prog->unit->source->id ? s : prog->name_span;
+}
+
 void drv_warn_slow(Ctx *cx, const CgProgram *p, const Built *built,
                    uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
@@ -143,8 +150,8 @@ void drv_warn_slow(Ctx *cx, const CgProgram *p, const Built *built,
       told |= built[k].recipe.target == r->target &&
               !is_silent(&built[k].recipe) && find_cause(cx, &built[k], &c);
     if (told || is_silent(r) || !find_cause(cx, &built[i], &c)) continue;
-    Diag *d = diag_add(cx, DIAG_slow_kernel, c.span, p->name, r->target->name,
-                       c.what);
+    Diag *d = diag_add(cx, DIAG_slow_kernel, place_of(r, c.span), p->name,
+                       r->target->name, c.what);
     diag_note(cx, d, NOWHERE, "%s", c.help);
     diag_note(cx, d, NOWHERE, "`@slow` on the program says that it may be");
   }
