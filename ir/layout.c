@@ -254,6 +254,11 @@ const char *smem_error(const Type *t) {
   return NULL;
 }
 
+uint32_t smem_skew_bytes(const Type *result) {
+  return result->ext[0] * (result->ext[1] + SKEW_MORE) *
+         (uint32_t)dtype_size(result->dtype);
+}
+
 // ---------------------------------------------------------------- groups
 const Op *ir_launch(const Func *f) {
   const Op *op = f->body->first;

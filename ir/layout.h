@@ -67,6 +67,11 @@ uint32_t smem_turned_mask(const Type *t);
 // NULL, or what is wrong with the type.
 const char *smem_error(const Type *t);
 
+// Shared memory of a group for `skew`: a row of a warp has the columns of the
+// operand that some row of the warp needs, all begin at a multiple of 8.
+enum { SKEW_ROWS = 16, SKEW_MORE = 24 };
+uint32_t smem_skew_bytes(const Type *result);
+
 // Threads that execute op together: an instance of its role, else the CTA.
 // 0: the function has no launch.
 uint32_t ir_group_threads(const Func *f, const Op *op);

@@ -64,7 +64,8 @@ typedef struct Gpu {
   uint64_t scalars_at, given_at, dims_at, ntasks_at, workspace_at, counter_at,
       maps_at;
   uint32_t shared;   // bytes of the program's shared memory
-  uint32_t scratch;  // code generation's own, behind it
+  uint32_t scratch;  // code generation's own, behind it: of each group,
+  uint32_t outside;  // and (1) of code outside of roles
   uint32_t scratch_at, pin_at;
   uint32_t stay_at;   // in a group's scratch: of the next slice that stays
   uint32_t barriers;  // named barriers given to groups
@@ -319,6 +320,7 @@ bool nv_load_a(Gpu *n, Tile s, const Type *t, bool trans, const Type *ft,
 extern GpuEmit gpu_mma, nv_wgmma, nv_wg_fence, nv_wg_commit, nv_wg_wait;
 
 extern GpuEmit nv_ftrinv;  // codegen/nv/tri.c
+extern GpuEmit nv_skew;    // codegen/nv/skew.c
 
 // ---- kernels (kernel.c), control flow (control.c; codegen/nv/roles.c), dispatch
 // (op.c)

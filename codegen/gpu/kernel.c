@@ -98,8 +98,9 @@ typedef struct Need {
   const Func *f;
   const GpuFacts *gpu;
   uint32_t scratch, stay, instances;
-  uint32_t pins;   // threads that may pin
-  const Op *wide;  // what cannot be printed
+  uint32_t outside;  // 1: code that no role has needs some
+  uint32_t pins;     // threads that may pin
+  const Op *wide;    // what cannot be printed
 } Need;
 
 // Whether threads of several warps hold parts along an axis.
@@ -136,6 +137,12 @@ static uint32_t team_threads(const Func *f, const Op *op) {
   return (uint32_t)ir_attr_i(ir_launch(f), AT_THREADS, 0);
 }
 
+static bool in_role(const Op *op) {
+  for (const Region *r = op->parent; r && r->parent; r = r->parent->parent)
+    if (r->parent->code == OP_ROLES) return true;
+  return false;
+}
+
 static uint32_t most(uint32_t a, uint32_t b) {
   return a > b ? a : b;
 }
@@ -148,6 +155,7 @@ static void need_of(void *data, Op *op) {
   bool scan = op->code == OP_FSCAN && !gpu_scans_in_quads(w->f, op, threads);
   if (scan) bytes = tile_bytes(x);
   if (op->code == OP_RELAYOUT) bytes = gpu_relayouts_bytes(w->f, op);
+  if (op->code == OP_SKEW) bytes = smem_skew_bytes(ir_type(w->f, op->res[0]));
   if (op->code == OP_RELAYOUT) w->stay += gpu_stay_bytes(w->f, op);
   if (scan) bytes += 8 * (x->ext[0] + x->ext[1]);
   if (op->code == OP_MMA && x->kind == TK_FRAG &&
@@ -157,6 +165,7 @@ static void need_of(void *data, Op *op) {
        ir_type(w->f, op->res[0])->ext[1] % w->gpu->cols))
     bytes = tile_bytes(x);
   if (bytes > w->scratch) w->scratch = bytes;
+  if (bytes && !in_role(op)) w->outside = 1;
   if (op->code == OP_PIN) w->pins = most(w->pins, team_threads(w->f, op));
   bool warp = threads == 1 || threads == 32;
   if ((op->code == OP_WGMMA && threads != 128) ||
@@ -178,7 +187,8 @@ static void place_shared(Gpu *n, const Need *w) {
   n->scratch_at = (n->shared + 15) / 16 * 16;
   n->stay_at = (w->scratch + 15) / 16 * 16;
   n->scratch = n->stay_at + w->stay;
-  n->pin_at = n->scratch_at + n->scratch * (1 + w->instances);
+  n->outside = w->outside;
+  n->pin_at = n->scratch_at + n->scratch * (w->outside + w->instances);
   n->out->shared_bytes = n->pin_at + 4 * w->pins;
 }
 

@@ -90,8 +90,9 @@ void gpu_gsync(Gpu *n, const Op *op) {
 V gpu_scratch(Gpu *n, uint32_t bytes) {
   assert(bytes <= n->scratch);
   (void)bytes;
-  V at = gpu_i32(n, n->scratch_at +
-                        (n->grp.team ? 1 + n->barriers : 0) * n->scratch);
+  V at =
+      gpu_i32(n, n->scratch_at +
+                     (n->grp.team ? n->outside + n->barriers : 0) * n->scratch);
   if (n->grp.instances > 1)
     at = gpu_add(n, at, gpu_mul(n, n->grp.instance, n->scratch));
   return at;

@@ -405,6 +405,7 @@ static GpuEmit *const ops[OP_COUNT] = {
     [OP_WG_COMMIT] = nv_wg_commit,
     [OP_WG_WAIT] = nv_wg_wait,
     [OP_FTRINV] = nv_ftrinv,
+    [OP_SKEW] = nv_skew,
 };
 
 // select(a & b, x, y) would become two selections; ptxas makes one comparison

@@ -358,6 +358,21 @@ static void row(Exec *x, const Op *op) {
   }
 }
 
+static void skew(Exec *x, const Op *op) {
+  const Type *a = ir_type(x->in->f, op->args[0]),
+             *t = ir_type(x->in->f, op->res[0]);
+  uint32_t c = type_has_axis(a, t->axis[1]);
+  uint32_t same = t->axis[c], other = t->axis[!c];
+  uint32_t diagonal = a->axis[a->axis[0] == same];
+  int64_t sign = ir_attr_i(op, AT_REVERSE, 0) ? -1 : 1, at[64] = {0};
+  Tile *r = define(x, op->res[0]);
+  for (uint64_t k = 0; k < r->n; k++) {
+    coords(t, r, k, at);
+    at[diagonal] = ir_attr_i(op, AT_POS, 0) + sign * (at[other] - at[same]);
+    r->at[k] = get(x, op->args[0], at);
+  }
+}
+
 static void execute(Exec *x, const Op *op) {
   switch (op->code) {
   case OP_CONST:
@@ -370,6 +385,7 @@ static void execute(Exec *x, const Op *op) {
   case OP_SCAN: scan(x, op); return;
   case OP_RENAMED: renamed(x, op); return;
   case OP_ROW: row(x, op); return;
+  case OP_SKEW: skew(x, op); return;
   case OP_TRINV: inverse(x, op); return;
   case OP_STORE: store(x, op); return;
   case OP_SPAN_MIN:

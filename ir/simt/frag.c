@@ -425,6 +425,24 @@ static bool invert(Wave *w, const Op *op) {
   return true;
 }
 
+// Rows lie in one wave each.
+static bool skew(Wave *w, const Op *op) {
+  Arena *a = &wave_in(w)->cx->scratch;
+  ArenaMark mark = arena_mark(a);
+  const Type *t = simt_type(w, op->res[0]);
+  Dense d = simt_dense(w, 1, op->args[0]);
+  Dense x = {t->ext[0], t->ext[1], NEWN(a, double, t->ext[0] * t->ext[1])};
+  int64_t pos = ir_attr_i(op, AT_POS, 0);
+  int sign = ir_attr_i(op, AT_REVERSE, 0) ? -1 : 1;
+  for (uint32_t i = 0; i < x.rows; i++)
+    for (uint32_t j = 0; j < x.cols; j++)
+      x.at[i * x.cols + j] =
+          d.at[i * d.cols + pos + sign * ((int64_t)j - (int64_t)i)];
+  spread(w, 1, op->res[0], x);
+  arena_reset(a, mark);
+  return true;
+}
+
 WaveFn *simt_frag_fn(OpCode c) {
   static WaveFn *const fn[OP_COUNT] = {
       [OP_CONST] = constant,      [OP_DIM] = constant,
@@ -435,6 +453,7 @@ WaveFn *simt_frag_fn(OpCode c) {
       [OP_VOTE] = vote,           [OP_EXCEEDS] = exceeds,
       [OP_FCOLS] = columns,       [OP_RELAYOUT] = relayout,
       [OP_FTRINV] = invert,       [OP_FOPERAND] = operand,
+      [OP_SKEW] = skew,
   };
   if (fn[c]) return fn[c];
   return op_info(c)->flags & OPF_ELEM ? elementwise : NULL;

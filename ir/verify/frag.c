@@ -125,6 +125,21 @@ static bool check_fcols(Verifier *v, const Op *op) {
   return ok || wrong_result(v, op);
 }
 
+static bool check_skew(Verifier *v, const Op *op) {
+  const Type *x = arg_type(v, op, 0), *r = res_type(v, op);
+  enum { BLOCK = 8 };  // columns that begin together
+  Type want = *x;
+  want.ext[1] = r->ext[1];
+  uint32_t rows = SKEW_ROWS * (ir_group_threads(v->f, op) / 32);
+  if (!is_whole(x) || x->layout != LY_ACC || x->dtype != DT_F32 ||
+      x->ext[0] != rows)
+    return wrong_operand(v, op, 0);
+  if (!type_eq(r, &want) || r->ext[1] % BLOCK) return wrong_result(v, op);
+  bool ok = (ir_attr_i(op, AT_POS, 0) + 1) % BLOCK == 0 &&
+            skew_inside(op, x->ext[0], r->ext[1], x->ext[1]);
+  return ok || verify_fail(v, op, "a diagonal lies outside of the operand");
+}
+
 static bool check_ftrinv(Verifier *v, const Op *op) {
   const Type *x = arg_type(v, op, 0);
   uint32_t rows = 16 * (ir_group_threads(v->f, op) / 32);
@@ -350,11 +365,11 @@ static CheckFn *const checks[OP_COUNT] = {
     [OP_FSCAN] = check_fscan,     [OP_RELAYOUT] = check_relayout,
     [OP_VOTE] = check_vote,       [OP_FCOLS] = check_fcols,
     [OP_EXCEEDS] = check_exceeds, [OP_FOPERAND] = check_foperand,
-    [OP_FTRINV] = check_ftrinv,   [OP_GLOAD] = check_gload,
-    [OP_GSTORE] = check_gstore,   [OP_SFILL] = check_sfill,
-    [OP_SPUT] = check_sput,       [OP_SLOAD] = check_sload,
-    [OP_MMA] = check_mma,         [OP_WGMMA] = check_wgmma,
-    [OP_WG_WAIT] = check_wait,
+    [OP_SKEW] = check_skew,       [OP_FTRINV] = check_ftrinv,
+    [OP_GLOAD] = check_gload,     [OP_GSTORE] = check_gstore,
+    [OP_SFILL] = check_sfill,     [OP_SPUT] = check_sput,
+    [OP_SLOAD] = check_sload,     [OP_MMA] = check_mma,
+    [OP_WGMMA] = check_wgmma,     [OP_WG_WAIT] = check_wait,
 };
 
 // Fragments of a type that the threads of the group cannot hold.

@@ -382,6 +382,25 @@ static bool check_renamed(Verifier *v, const Op *op) {
                      "the result is not the operand with one other axis");
 }
 
+// Axes of tiles: the one that both have, the operand's other, the result's.
+static bool check_skew(Verifier *v, const Op *op) {
+  const Type *a = arg_type(v, op, 0), *t = res_type(v, op, 0);
+  if (a->kind != TK_ELEM) return true;
+  bool ok = t->kind == TK_ELEM && a->dtype == t->dtype && a->n == 2 &&
+            t->n == 2 &&
+            type_has_axis(a, t->axis[0]) != type_has_axis(a, t->axis[1]);
+  if (!ok)
+    return verify_fail(v, op, "not two tiles that have one axis in common");
+  uint32_t c = type_has_axis(a, t->axis[1]), r = a->axis[0] == t->axis[c];
+  int64_t size[3];
+  Dim dims[] = {t->size[c], t->size[!c], a->size[r]};
+  for (uint32_t i = 0; i < 3; i++)
+    if (!dim_is_const(&v->m->dims, dims[i], &size[i]))
+      return verify_fail(v, op, "the size of a tile is no known constant");
+  return skew_inside(op, size[0], size[1], size[2]) ||
+         verify_fail(v, op, "a diagonal lies outside of the operand");
+}
+
 // The tile's row that it is of.
 static bool check_origin(Verifier *v, const Op *op) {
   int64_t row = ir_attr_i(op, AT_ROW, 0), most = 0;
@@ -679,9 +698,10 @@ static CheckFn *const checks[OP_COUNT] = {
     [OP_ORIGIN] = check_origin,   [OP_IOTA] = check_iota,
     [OP_RECUR] = check_recur,     [OP_AFFINE] = check_affine,
     [OP_MAXPLUS] = check_maxplus, [OP_RENAMED] = check_renamed,
-    [OP_ROW] = check_row,         [OP_TRINV] = check_trinv,
-    [OP_FOR] = check_for,         [OP_IF] = check_if,
-    [OP_WHILE] = check_while,     [OP_KREDUCE] = check_pass,
+    [OP_SKEW] = check_skew,       [OP_ROW] = check_row,
+    [OP_TRINV] = check_trinv,     [OP_FOR] = check_for,
+    [OP_IF] = check_if,           [OP_WHILE] = check_while,
+    [OP_KREDUCE] = check_pass,
 };
 
 bool verify_op(Verifier *v, const Op *op) {

@@ -125,12 +125,19 @@ Value lower_select(Builder *b, Value c, Value x, Value y) {
 }
 
 // ---------------------------------------------------------------- coordinates
+Value lower_moved(Place *p, Builder *b, uint32_t axis) {
+  if (p->groups == 1 || !p->moves[axis]) return 0;
+  if (p->moves[axis] > 0) return p->group;
+  Value last = lower_int(b, (p->groups - 1) * p->rows);
+  return ir_2(b, OP_SUB, last, p->group);
+}
+
 Value lower_coord(Place *p, Builder *b, uint32_t axis, Role r) {
   IrAttr at = attr_i(AT_POS, r % 2);
   Value x = lower_op(b, OP_COORD, NULL, 0, lower_slice_type(p, DT_I32, axis, r),
                      &at, 1);
-  if ((int)axis != p->lane || p->groups == 1) return x;
-  return lower_2(b, OP_ADD, x, p->group);
+  Value by = lower_moved(p, b, axis);
+  return by ? lower_2(b, OP_ADD, x, by) : x;
 }
 
 static Value below(Place *p, Builder *b, int axis, Dim size, Role r) {

@@ -328,6 +328,21 @@ static void root_row(Place *p, const Op *op) {
   keep(p, op->res[0], lower_cast(b, dt, x), r);
 }
 
+// Rows of the operand are those of the group, and begin with its diagonals.
+static void root_skew(Place *p, const Op *op) {
+  View v;
+  Value x = lower_eval(p, op->args[0], ROLE_ROW);
+  if (p->failed) return;
+  Builder *b = lower_at(p, (int)p->scopes.n - 1);
+  lower_view(p, ir_type(p->f, op->res[0]), NULL, &v);
+  int64_t pos = ir_attr_i(op, AT_POS, 0);
+  bool back = ir_attr_i(op, AT_REVERSE, 0) != 0;
+  if (!back) pos -= (p->groups - 1) * p->rows;
+  IrAttr at[] = {attr_i(AT_POS, pos), attr_i(AT_REVERSE, 1)};
+  p->memo[op->res[0]][0] =
+      lower_op(b, OP_SKEW, &x, 1, lower_type(p, DT_F32, &v), at, 1 + back);
+}
+
 // A product that no matrix unit takes: multiply, then add up.
 void lower_slow_dot(Place *p, const Op *op) {
   View v;
@@ -496,6 +511,7 @@ void lower_root(Place *p, Op *op) {
   case OP_ALL_OF: root_vote(p, op); return;
   case OP_DOT: lower_dot(p, op); return;
   case OP_ROW: root_row(p, op); return;
+  case OP_SKEW: root_skew(p, op); return;
   case OP_TRINV: lower_trinv(p, op); return;
   case OP_SPAN_MIN:
   case OP_SPAN_MAX: root_span(p, op); return;

@@ -91,10 +91,12 @@ typedef struct Place {
                              // scalars: [0]
   Parts *smem;               // per value of f: in shared memory
   Parts *frag;               // per value of f: as fragments
-  bool *boxed;    // per value of f: a load that products want as a box
-  int *depth;     // per value of f: scope it can be made in, -1: unknown
-  Value *origin;  // per axis: first coordinate of the task
-  Value group;    // group() * rows
+  bool *boxed;       // per value of f: a load that products want as a box
+  int *depth;        // per value of f: scope it can be made in, -1: unknown
+  Value *origin;     // per axis: first coordinate of the task
+  int8_t moves[64];  // per axis: the group begins behind the task's first by
+                     // the rows in front (1), by those behind (-1)
+  Value group;       // group() * rows
   PlaceShare share;
   Vec(Scope) scopes;
   bool failed;  // a diagnostic was given
@@ -132,6 +134,8 @@ Value lower_cast(Builder *b, DType to, Value x);
 Value lower_select(Builder *b, Value c, Value x, Value y);
 bool lower_is_frag(const Builder *b, Value v);
 DType lower_dtype(const Builder *b, Value v);
+// Coordinate 0 of the group less that of the task along the axis; 0: the same.
+Value lower_moved(Place *p, Builder *b, uint32_t axis);
 // The type of a value with those axes: scalar, slice or tile.
 Type lower_type(const Place *p, DType dt, const View *v);
 Type lower_slice_type(const Place *p, DType dt, uint32_t axis, Role r);

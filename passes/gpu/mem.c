@@ -333,8 +333,8 @@ static Value fill(Place *p, Value v, Parts *out) {
     } else {
       args[i] = 0;
       unit_steps(p, op->args[i], x->axis[0], &args[i], true);
-      if ((int)x->axis[0] == p->lane && p->groups > 1)
-        args[i] = args[i] ? lower_2(b, OP_ADD, args[i], p->group) : p->group;
+      Value by = lower_moved(p, b, x->axis[0]);
+      if (by) args[i] = args[i] ? lower_2(b, OP_ADD, args[i], by) : by;
       if (!args[i]) args[i] = lower_int(b, 0);
     }
     if (p->failed) return 0;

@@ -149,7 +149,7 @@ static void plan_sizes(Place *p) {
 bool lower_padded(const Place *p, uint32_t axis, Dim size, Role r) {
   int64_t n;
   if (!dim_is_const(&p->m->dims, size, &n)) return true;
-  if ((int)axis == p->lane) n /= p->groups;
+  if (p->moves[axis]) n -= (p->groups - 1) * p->rows;
   return p->wide[axis][r % 2] != n;
 }
 
@@ -247,6 +247,7 @@ bool lower_rooted(const Place *p, const Op *op) {
   case OP_SPAN_MIN:
   case OP_SPAN_MAX:
   case OP_ROW:
+  case OP_SKEW:
   case OP_TRINV: return true;
   case OP_LOAD:  // what is written too is read where it stands
     for (uint32_t i = 0; i < p->f->params.n; i++)
@@ -430,6 +431,18 @@ static void note_sharing(void *data, Op *op) {
         !type_has_axis(ir_type(s->p->f, op->args[0]), (uint32_t)s->p->lane);
 }
 
+// Diagonals of a tile's rows: a group has those of its own.
+static void note_band(void *data, Op *op) {
+  Place *p = data;
+  if (op->code != OP_SKEW) return;
+  const Type *x = ir_type(p->f, op->args[0]), *t = ir_type(p->f, op->res[0]);
+  uint32_t at = type_has_axis(t, x->axis[0]), axis = x->axis[at];
+  bool back = ir_attr_i(op, AT_REVERSE, 0) != 0;
+  if ((int)x->axis[!at] != p->lane || p->moves[axis]) return;
+  p->moves[axis] = back ? 1 : -1;
+  p->wide[axis][ROLE_COL] -= (p->groups - 1) * p->rows;
+}
+
 // Rows are shared by groups where all that they have in common is copied from
 // memory, and where they are multiplied at all.
 static void plan_groups(Place *p, int64_t tile) {
@@ -439,6 +452,8 @@ static void plan_groups(Place *p, int64_t tile) {
   if (!s.ok) return;
   p->groups = (uint32_t)(tile / p->rows);
   p->wide[p->lane][ROLE_ROW] = p->rows;
+  p->moves[p->lane] = 1;
+  ir_walk(p->f->body, note_band, p);
 }
 
 typedef struct Rows {

@@ -568,6 +568,22 @@ static bool exchanges(const Func *f, const Region *r) {
   return false;
 }
 
+// What code generation needs to exchange columns within warps, of all groups.
+static int64_t skewed(const Rings *w, const Region *r) {
+  int64_t most = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    int64_t n = op->code == OP_SKEW
+                    ? smem_skew_bytes(ir_type(w->f, op->res[0])) * w->groups
+                    : 0;
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      int64_t in = skewed(w, op->regions[i]);
+      n = in > n ? in : n;
+    }
+    most = n > most ? n : most;
+  }
+  return most;
+}
+
 static bool is_product(const Op *op) {
   return op && (op->code == OP_MMA || op->code == OP_WGMMA);
 }
@@ -594,6 +610,13 @@ static void one_stage(Rings *w) {
     if (w->rings[i].streams) w->rings[i].stages /= 2;
 }
 
+// Tiles of a step that each group has for itself are large; the next step's
+// follow when its product has read them.
+static void one_own(Rings *w) {
+  for (uint32_t i = 0; i < w->nrings; i++)
+    if (w->rings[i].streams && w->rings[i].own) w->rings[i].stages /= 2;
+}
+
 static bool rings_fit(Rings *w) {
   int64_t room = (int64_t)w->target->gpu.smem - COST_RING_BARRIERS;
   int64_t half = room / 2 - COST_RING_EXCHANGE -
@@ -603,7 +626,9 @@ static bool rings_fit(Rings *w) {
   for (uint32_t i = 0; i < w->nrings; i++)
     w->rings[i].stages *= w->rings[i].fills;
   bool steps = ir_has_steps(w->f) && in_parts(w->f, w->f->body);
+  room -= skewed(w, w->f->body);
   if (bytes_of(w) > room && steps) one_stage(w);
+  if (bytes_of(w) > room) one_own(w);
   if (bytes_of(w) > room) return false;
   if (w->occupancy < 2)
     room -= computed(w, w->f->body, false) +
@@ -823,7 +848,8 @@ static bool has_strips(const Rings *w) {
 static int64_t all_bytes(const Rings *w) {
   const int64_t word = sizeof(int32_t);
   bool joins = exchanges(w->f, w->f->body);
-  int64_t sum = computed(w, w->f->body, false) + bytes_of(w);
+  int64_t sum =
+      computed(w, w->f->body, false) + bytes_of(w) + skewed(w, w->f->body);
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
     uint32_t words = r->stages;

@@ -3,13 +3,16 @@
 // The lane axis makes products of matrices: one operand of a product over
 // vectors varies with it, the other does not. An axis that both operands of one
 // have (a batch axis) is no lane where another is there: the product would have
-// three axes. Then what counts is the work of those products, and the bytes of
-// keys that are reused: a load that varies with a key axis but not with axis x
-// is shared by all lanes when x is the lane axis. Ties go to the axis declared
-// last. Numbers of keys that are no vectors count where nothing is multiplied.
+// three axes; rows of a table for differences are a band of matrices instead
+// (passes/tile/band_mma.c). Then what counts is the work of products, and bytes
+// of keys that are reused: a load that varies with a key axis but not with axis
+// x is shared by all lanes when x is the lane axis. Ties go to the axis
+// declared last. Numbers of keys that are no vectors count where nothing is
+// multiplied.
 #include "passes/support/lane.h"
 
 #include "ir/target.h"
+#include "passes/support/band.h"
 #include "passes/support/cost.h"
 
 bool lane_has_key(const Func *f, const Type *t) {
@@ -60,9 +63,12 @@ static void count_product(Reuse *r, const Op *op) {
   const Type *x = ir_type(r->f, op->args[0]), *y = ir_type(r->f, op->args[1]);
   Type all = type_union(x, y, DT_F32);
   if (!lane_has_key(r->f, &all) || !has_vec(r->f, &all)) return;
+  Band b;
+  bool band = band_of(r->f, op, &b);
   for (uint32_t i = 0; i < all.n; i++) {
     uint32_t a = all.axis[i];
-    bool both = type_has_axis(x, a) && type_has_axis(y, a);
+    bool diagonal = band && (a == b.same || a == b.other);
+    bool both = !diagonal && type_has_axis(x, a) && type_has_axis(y, a);
     if (r->f->axes.at[a].role != AX_PAR) continue;
     r->batch[a] |= both;
     if (!both) r->work[a] += lane_elements(r->f, &all);

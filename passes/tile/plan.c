@@ -3,8 +3,10 @@
 // The lane axis is support/lane.c's. Sizes are the measured optimum of
 // docs/cpu-schedule.md, shrunk to short extents.
 #include "ir/facts.h"
+#include "ir/layout.h"
 #include "ir/target.h"
 #include "passes/support/balance.h"
+#include "passes/support/band.h"
 #include "passes/support/cost.h"
 #include "passes/tile/tile.h"
 
@@ -145,6 +147,8 @@ typedef struct Tiles {
   bool pairs;           // or such that a pair has in memory
   bool scans;           // scores are summed along the columns
   bool walked;          // a pair has a sum that is no product of matrices
+  int64_t bands;        // products with a row of a table for each difference,
+  int64_t band_bytes;   // and what these rows have
   int64_t products;     // elements of vectors that a pair multiplies
   int64_t functions;    // of a pair: exponentials and the like
   bool held;            // pairs have values of memory, or of pairs before
@@ -386,6 +390,23 @@ static bool is_pair(const Tiles *s, Value v) {
   return lane_has_key(s->f, t) && type_has_axis(t, (uint32_t)s->lane);
 }
 
+// Rows of a table for differences that are multiplied as a band of matrices
+// (passes/tile/band_mma.c).
+static bool is_band(const Tiles *s, const Op *op, Band *b) {
+  return !s->staged && band_of(s->f, op, b) && (int)b->same == s->lane &&
+         dtype_is_float16(ir_type(s->f, op->args[0])->dtype) &&
+         dtype_is_float16(ir_type(s->f, op->args[1])->dtype);
+}
+
+static void note_bands(Tiles *s, const Op *op) {
+  Band b;
+  if (!is_band(s, op, &b)) return;
+  const Type *t = ir_type(s->f, op->args[b.table]);
+  s->bands++;
+  s->band_bytes += lane_elements(s->f, t) * dtype_size(t->dtype);
+  map_put(&s->seen, op->args[b.table], 1);
+}
+
 // Sums for a row and a key of what has further axes: passes/gpu/slice.c walks
 // one of them, and holds the sums, and a term for each.
 static void note_walked(Tiles *s, const Op *op) {
@@ -393,7 +414,8 @@ static void note_walked(Tiles *s, const Op *op) {
   if (s->lane < 0 || !op->nres ||
       (op->code != OP_DOT && op->code != OP_REDUCE && !pass))
     return;
-  if (!is_pair(s, op->res[0])) return;
+  Band b;
+  if (!is_pair(s, op->res[0]) || is_band(s, op, &b)) return;
   s->walked |= pass;
   for (uint32_t i = 0; i < op->nargs && i < 2; i++)
     s->walked |= is_pair(s, op->args[i]);
@@ -508,6 +530,7 @@ static void measure_tiles(void *data, Op *op) {
   if (op->code == OP_DOT) note_products(s, op);
   note_pair(s, op);
   note_walked(s, op);
+  note_bands(s, op);
   if (op->code == OP_DOT && is_joined(s->f, op, s->lane)) {
     s->block_bytes += BLOCK_BYTES;
     return;
@@ -625,6 +648,11 @@ static bool masks_beside_functions(const Tiles *s) {
   return s->narrow && s->functions > 1;
 }
 
+// Of a product's diagonals those beyond as many as keys.
+static int64_t gaps_of(const Tiles *s) {
+  return s->bands ? HW_GROUP_ROWS / 2 : 0;
+}
+
 // Registers of a thread with k keys: f32 scores, their sums along a row if
 // there are such, 16-bit weights, sums, two columns of eight of what is added
 // to them or half of what pairs add, which is read while products are made;
@@ -639,8 +667,8 @@ static int64_t regs_of(const Tiles *s, int64_t k) {
   int64_t edges = masks_beside_functions(s) ? k / 8 : 0;
   if (s->scans) scores++;
   if (s->walked) scores += COST_WALKED_TILES;
-  return scores * k / 2 + weights * k / 4 + bias + edges + s->sums / 2 +
-         k * s->made / 64 + COST_TILE_OTHER_REGS;
+  return gaps_of(s) + scores * k / 2 + weights * k / 4 + bias + edges +
+         s->sums / 2 + k * s->made / 64 + COST_TILE_OTHER_REGS;
 }
 
 // Three warpgroups wait less, and ask less for maxima
@@ -673,11 +701,19 @@ static bool in_boxes(const Target *tg, const Tiles *s, int64_t keys) {
   return s->page % keys == 0 || (pieces && keys % s->page == 0);
 }
 
+// Bytes of a group for rows of differences, and for the numbers of diagonals.
+static int64_t bands_of(const Tiles *s, int64_t k) {
+  const int64_t word = sizeof(float);
+  int64_t moved = HW_GROUP_ROWS * (k + SKEW_MORE) * word;
+  return s->bands ? (HW_GROUP_ROWS + k) * s->band_bytes + moved : 0;
+}
+
 static bool fits(const Tiles *s, const Target *tg, const PassOpt *opt,
                  int64_t groups, int64_t k) {
   int64_t rows = groups * HW_GROUP_ROWS,
           key_bytes = s->key_bytes + s->block_bytes;
-  int64_t bytes = rows * s->row_bytes + 2 * k * key_bytes + COST_STREAM_SMEM;
+  int64_t bytes = rows * s->row_bytes + 2 * k * key_bytes + COST_STREAM_SMEM +
+                  groups * bands_of(s, k);
   return bytes + opt->spare_smem <= (int64_t)tg->gpu.smem &&
          regs_of(s, k) + opt->spare_regs <= thread_regs(groups) &&
          (!s->page || in_boxes(tg, s, k)) &&
@@ -778,9 +814,10 @@ static int64_t keys_that_fit(const Tiles *s, const Target *tg,
   int64_t least = more ? HW_BLOCK : 2 * HW_BLOCK;
   if (amd) least = tg->gpu.cols;
   int64_t walked = s->walked ? COST_WALKED_TILES_WAITED : 0;
-  while (n > least &&
-         s->sums / 2 + n * (3 + 2 * walked) / 4 + n * s->made / 64 >
-             COST_TILE_REGS - opt->spare_regs)
+  while (n > least && s->sums / 2 + n * (3 + 2 * walked) / 4 +
+                              n * s->made / 64 + gaps_of(s) +
+                              (s->bands ? n / 2 : 0) >
+                          COST_TILE_REGS - opt->spare_regs)
     n /= 2;
   return n;
 }
@@ -839,6 +876,8 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
   if (!streams) p.tile_k = keys_that_fit(&s, tg, opt);
   for (;;) {
     need = p.tile_q * s.row_bytes + p.tile_k * s.key_bytes;
+    need +=
+        (p.tile_q + HW_GROUP_ROWS - 1) / HW_GROUP_ROWS * bands_of(&s, p.tile_k);
     if (need + (amd ? 0 : COST_SPARE_SMEM) + opt->spare_smem <= room) break;
     if (p.tile_k > HW_BLOCK) p.tile_k /= 2;
     else if (p.tile_q > HW_BLOCK) p.tile_q /= 2;
