@@ -98,10 +98,30 @@ static bool amd(const Place *p) {
   return p->target->gpu.vendor == VENDOR_AMD;
 }
 
+static uint32_t common(uint32_t a, uint32_t b) {
+  while (a) {
+    uint32_t r = b % a;
+    b = a;
+    a = r;
+  }
+  return b;
+}
+
 static uint32_t least_rows(const Place *p, int64_t n) {
   uint32_t rows = p->target->gpu.rows;
   while (rows < n) rows *= 2;
   return rows;
+}
+
+// Columns that threads share evenly: rows of pieces, of which a thread has as
+// few as may be (layout lin: what divides both the pieces and the threads is
+// along a row). 65 columns are 16 pieces, one a thread, not 9 of one thread.
+static uint32_t even_pieces(const Place *p, int64_t n) {
+  uint32_t threads = p->warps * p->target->gpu.wave;
+  uint32_t least = round_up(n, COST_PIECE) / COST_PIECE, best = least;
+  for (uint32_t c = least; c < 2 * least; c++)
+    if (c / common(c, threads) < best / common(best, threads)) best = c;
+  return best * COST_PIECE;
 }
 
 static void note_size(Place *p, uint32_t axis, Dim size) {
@@ -119,7 +139,7 @@ static void note_size(Place *p, uint32_t axis, Dim size) {
   p->wide[axis][ROLE_ROW] =
       round_up(n, (key || amd(p)) && n <= p->rows / 2 ? least_rows(p, n)
                                                       : p->rows);
-  p->wide[axis][ROLE_COL] = round_up(n, p->map ? COST_PIECE : p->cols);
+  p->wide[axis][ROLE_COL] = p->map ? even_pieces(p, n) : round_up(n, p->cols);
 }
 
 static void count_type(Count *c, const Type *t) {

@@ -12,8 +12,10 @@
 // multiples of the step from %lo (pass tile sees to that), so the three loops
 // visit the same coordinates in the same order. A loop that is empty whatever
 // the arguments is left out, one that branches on %full (pass mask_branch) is
-// left alone. Works from level tile on. Needs: fold afterwards. Tests:
-// test/passes/peel/.
+// left alone, and one with long text stays one loop, whose steps all mask.
+// Works from level tile on. Needs: fold afterwards. Tests: test/passes/peel/.
+#include "passes/support/balance.h"
+#include "passes/support/cost.h"
 #include "passes/support/full_tiles.h"
 #include "passes/pass.h"
 
@@ -62,6 +64,12 @@ static void copy(Peel *p, Value lo, Value hi, bool full, Value *init) {
   }
 }
 
+// Then a mask is little of a step, and two more copies are most of what an
+// assembler has to do.
+static bool is_long(const Peel *p) {
+  return balance_text(p->f, p->loop->regions[0]) > COST_PEEL_CODE;
+}
+
 static void peel(Peel *p) {
   Op *loop = p->loop;
   Value lo = loop->args[0], hi = loop->args[1];
@@ -74,9 +82,13 @@ static void peel(Peel *p) {
   Value *v = NEWN(p->f->mod->arena, Value, loop->nres);
   for (uint32_t i = 0; i < loop->nres; i++) v[i] = loop->args[3 + i];
   bool back = ir_attr_i(loop, AT_REVERSE, 0) != 0;
-  copy(p, back ? b : lo, back ? hi : a, false, v);
-  copy(p, a, b, true, v);
-  copy(p, back ? lo : b, back ? a : hi, false, v);
+  if (is_long(p)) {
+    copy(p, lo, hi, false, v);
+  } else {
+    copy(p, back ? b : lo, back ? hi : a, false, v);
+    copy(p, a, b, true, v);
+    copy(p, back ? lo : b, back ? a : hi, false, v);
+  }
   for (uint32_t i = 0; i < loop->nres; i++)
     ir_replace_uses(p->f, loop->res[i], v[i]);
   ir_erase(loop);

@@ -2,6 +2,7 @@
 #include "passes/support/balance.h"
 
 #include "ir/layout.h"
+#include "passes/support/cost.h"
 
 // What an element of an op takes: special functions, and instructions where its
 // code is long.
@@ -55,6 +56,62 @@ uint64_t balance_code(const Func *f, const Region *r) {
     if (op->nres == 1)
       n += elements(ir_type(f, op->res[0])) * balance_instrs(op->code);
   return n / HW_GROUP_THREADS;
+}
+
+// ---------------------------------------------------------------- text
+// Elements of a tile at level tile or frag; 1: a number.
+static uint64_t spread(const Func *f, const Type *t) {
+  uint64_t n = 1;
+  int64_t size;
+  if (t->kind == TK_FRAG && t->slice == SLICE_NONE) return elements(t);
+  for (uint32_t i = 0; t->kind == TK_ELEM && i < t->n; i++)
+    if (t->size[i] && dim_is_const(&f->mod->dims, t->size[i], &size))
+      n *= (uint64_t)size;
+  return n;
+}
+
+// One, or those of parts (passes/gpu/dot.c).
+static uint64_t products_of(const Func *f, const Op *op) {
+  uint64_t most = 1, parts = HW_F32_PARTS;
+  for (uint32_t i = 0; i < 2; i++) {
+    const Type *t = ir_type(f, op->args[i]);
+    if (t->kind == TK_ELEM && dtype_size(t->dtype) > 2)
+      most = parts * (parts + 1) / 2;
+  }
+  return most;
+}
+
+// Rows times columns times the summed axis, in instructions of a warp.
+static uint64_t text_of_product(const Func *f, const Op *op) {
+  const Type *a = ir_type(f, op->args[0]), *b = ir_type(f, op->args[1]);
+  uint64_t n;
+  if (op->code == OP_DOT) {
+    Type all = type_union(a, b, DT_F32);
+    n = spread(f, &all) * products_of(f, op);
+  } else {
+    n = elements(ir_type(f, op->res[0])) * a->ext[1];
+  }
+  return n / (HW_GROUP_WARPS * HW_WARP_PRODUCTS);
+}
+
+static uint64_t text_of(const Func *f, const Op *op) {
+  if (op->nres != 1 || op->code == OP_WGMMA) return 1;
+  uint64_t n = spread(f, ir_type(f, op->res[0]));
+  uint64_t each = balance_instrs(op->code);
+  if (op->code == OP_MMA || (op->code == OP_DOT && n > 1))
+    return 1 + text_of_product(f, op);
+  if (op->code == OP_GLOAD || op->code == OP_LOAD) each = COST_LOAD_CODE;
+  return 1 + n * each / HW_GROUP_THREADS;
+}
+
+uint64_t balance_text(const Func *f, const Region *r) {
+  uint64_t n = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    n += text_of(f, op);
+    for (uint32_t i = 0; i < op->nregions; i++)
+      n += balance_text(f, op->regions[i]);
+  }
+  return n;
 }
 
 Balance balance_pair(int64_t elements_of) {

@@ -34,6 +34,9 @@ Balance balance_pair(int64_t elements);
 
 // Instructions of a thread for the whole tiles of r, which a group shares.
 uint64_t balance_code(const Func *f, const Region *r);
+// Instructions of a thread for all of r and of the regions in it, products and
+// loads too, level tile or frag: how long its text is, roughly.
+uint64_t balance_text(const Func *f, const Region *r);
 
 // Clocks of a multiprocessor of that kind.
 double balance_clocks(const Balance *b, const GpuFacts *gpu, BalanceUnit unit);
