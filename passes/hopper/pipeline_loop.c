@@ -202,11 +202,42 @@ static void wait(Builder *b, Value *v, uint32_t n, int64_t pending) {
   for (uint32_t i = 0; i < n; i++) v[i] = op->res[i];
 }
 
+// A shared tile that only products behind read: it is filled a step later.
+static bool is_behinds(const Stage *s, const Op *op) {
+  uint32_t uses = 0;
+  if (op->code != OP_SFILL) return false;
+  for (uint32_t i = 0; i < s->nbehind; i++)
+    uses += s->behind[i].mma->args[1] == op->res[0];
+  return uses == ir_count_uses(s->f, op->res[0]);
+}
+
+// The only fill of the body that reads its tensor.
+static bool is_alone(const Stage *s, const Op *fill) {
+  for (const Op *op = s->body->first; op; op = op->next)
+    if (op != fill && op->code == OP_SFILL && op->args[0] == fill->args[0])
+      return false;
+  return true;
+}
+
+// Tiles that others read beside the products behind are filled for both: the
+// producer of warp_specialize copies them once.
+static void mark_visits(Copy *c, int64_t visit) {
+  Stage *s = c->s;
+  for (uint32_t i = 0; i < s->nbehind; i++) {
+    Value v = s->behind[i].mma->args[1];
+    const Op *fill = ir_def(s->f, v);
+    if (in_body(s, fill) && fill->code == OP_SFILL && !is_behinds(s, fill) &&
+        is_alone(s, fill))
+      ir_set_attr(s->f, ir_def(s->f, need(c, v)), attr_i(AT_VISIT, visit));
+  }
+}
+
 // Issues the products ahead for the copy's coordinate.
 static void issue_ahead(Copy *c, Value *v) {
   Stage *s = c->s;
   for (uint32_t i = 0; i < s->nahead; i++)
     for (uint32_t j = 0; j < 2; j++) need(c, s->ahead[i]->args[j]);
+  mark_visits(c, 1);
   ir_bare(c->b, OP_WG_FENCE);
   for (uint32_t i = 0; i < s->nahead; i++) {
     const Op *m = s->ahead[i];
@@ -235,6 +266,7 @@ static void wait_ahead(Copy *c, Value *v, int64_t pending) {
 static void issue_behind(Copy *c, const Value *p, const Value *acc, Value *v) {
   Stage *s = c->s;
   for (uint32_t i = 0; i < s->nbehind; i++) need(c, s->behind[i].mma->args[1]);
+  mark_visits(c, 2);
   ir_bare(c->b, OP_WG_FENCE);
   for (uint32_t i = 0; i < s->nbehind; i++) {
     const Op *m = s->behind[i].mma;
@@ -253,15 +285,6 @@ static bool is_product(const Stage *s, const Op *op) {
 
 static bool made(const Copy *c, const Op *op) {
   return op->nres && vmap_get(&c->map, op->res[0]) != op->res[0];
-}
-
-// A shared tile that only products behind read: it is filled a step later.
-static bool is_behinds(const Stage *s, const Op *op) {
-  uint32_t uses = 0;
-  if (op->code != OP_SFILL) return false;
-  for (uint32_t i = 0; i < s->nbehind; i++)
-    uses += s->behind[i].mma->args[1] == op->res[0];
-  return uses == ir_count_uses(s->f, op->res[0]);
 }
 
 // Rows and columns that depend on the coordinate alone are asked for while the

@@ -134,6 +134,10 @@ static bool same_box(const Op *a, const Op *b) {
   return x->n == y->n;
 }
 
+static int64_t visit_of(const Op *fill) {
+  return ir_attr_i(fill, AT_VISIT, 0);
+}
+
 static bool same_tiles(const Rings *w, const Op *a, const Op *b) {
   return a->args[0] == b->args[0] && fill_grouped(w, a) == fill_grouped(w, b) &&
          type_eq(ir_type(w->f, a->res[0]), ir_type(w->f, b->res[0])) &&
@@ -166,6 +170,7 @@ int hop_rings_of(const Rings *w, const Op *op) {
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
     if (r->site && same_tiles(w, r->site, op) &&
+        visit_of(r->site) == visit_of(op) &&
         is_held(w, r->site) == is_held(w, op))
       return (int)i;
   }
@@ -240,7 +245,11 @@ static void find_rings(Rings *w, const Region *r) {
     if (at < 0) at = (int)w->nrings++;
     Ring *ring = &w->rings[at];
     if (!ring->site)
-      *ring = (Ring){.site = op, .own = fill_grouped(w, op), .stages = 1};
+      *ring = (Ring){.site = op,
+                     .own = fill_grouped(w, op),
+                     .with = -1,
+                     .visits = -1,
+                     .stages = 1};
     if (streams(w, op)) {
       ring->stages = 2;
       ring->streams = true;
@@ -249,6 +258,20 @@ static void find_rings(Rings *w, const Region *r) {
     ring->strip = ir_type(w->f, op->res[0])->ext[0] == 1 || ring->rides;
     if (++fills[at] > ring->fills) ring->fills = fills[at];
   }
+}
+
+// Tiles that are read again a step later stay until then.
+static void find_visits(Rings *w) {
+  for (uint32_t k = 0; k < w->nrings; k++)
+    for (uint32_t l = 0; l < w->nrings; l++) {
+      const Op *first = w->rings[l].site, *again = w->rings[k].site;
+      if (visit_of(again) != 2 || visit_of(first) != 1 ||
+          !same_tiles(w, first, again))
+        continue;
+      w->rings[k].visits = (int)l;
+      w->rings[l].kept = true;
+      w->rings[l].stages += w->rings[l].fills;
+    }
 }
 
 // ---------------------------------------------------------------- own bounds
@@ -333,6 +356,7 @@ static void find_turns(Rings *w) {
 }
 
 static int64_t ring_bytes(const Rings *w, const Ring *r) {
+  if (r->visits >= 0) return 0;
   return (int64_t)smem_bytes(ir_type(w->f, r->site->res[0])) * r->stages *
          (r->own ? w->groups : 1);
 }
@@ -442,17 +466,19 @@ static void grow(Rings *w, int64_t room) {
     for (uint32_t i = 0; i < w->nrings; i++) {
       Ring *r = &w->rings[i];
       bool key = streams(w, r->site);
-      if (r->strip) continue;
+      if (r->strip || r->visits >= 0) continue;
       if (key != (turn == 1) || (!key && !in_tasks(w, r->site))) continue;
       r->stages *= 2;  // slots are counted modulo a power of two
-      if (bytes_of(w) > room) r->stages /= 2;
+      if (bytes_of(w) <= room) continue;
+      r->stages = r->stages / 2 + r->kept;
+      if (bytes_of(w) > room) r->stages -= r->kept;
     }
 }
 
 // Groups that are on their own can be some steps apart.
 static bool is_deep(const Rings *w) {
   for (uint32_t i = 0; i < w->nrings; i++)
-    if (w->rings[i].streams && !w->rings[i].strip &&
+    if (w->rings[i].streams && !w->rings[i].strip && w->rings[i].visits < 0 &&
         w->rings[i].stages < COST_RING_DEEP)
       return false;
   return true;
@@ -824,7 +850,8 @@ static void find_early(Rings *w, const Op *loop) {
 }
 
 static int word_ring(Rings *w) {
-  w->rings[w->nrings] = (Ring){.stages = COST_RING_TASKS};
+  w->rings[w->nrings] =
+      (Ring){.with = -1, .visits = -1, .stages = COST_RING_TASKS};
   return (int)w->nrings++;
 }
 
@@ -856,7 +883,8 @@ static int64_t all_bytes(const Rings *w) {
     if ((int)i == w->facts) words = words * w->nfacts + w->nkept;
     if (r->strip) sum += ring_bytes(w, r);
     if (!r->site) sum += word * words + HW_SMEM_WORDS;
-    sum += 2 * HW_BARRIER_BYTES * r->stages * (r->own ? w->groups : 1);
+    if (r->visits < 0)
+      sum += 2 * HW_BARRIER_BYTES * r->stages * (r->own ? w->groups : 1);
   }
   return sum + (joins ? COST_RING_EXCHANGE
                       : word * HW_GROUP_THREADS * (int64_t)w->groups);
@@ -866,7 +894,8 @@ static void set_strips(Rings *w) {
   uint32_t stages = 0;
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
-    if (!r->strip && r->streams && (!stages || r->stages < stages))
+    if (!r->strip && r->streams && r->visits < 0 &&
+        (!stages || r->stages < stages))
       stages = r->stages;
   }
   for (uint32_t i = 0; i < w->nrings; i++)
@@ -901,7 +930,8 @@ static bool make_room(Rings *w) {
   }
   for (uint32_t i = w->nrings; i-- > 0;) {
     Ring *r = &w->rings[i];
-    if (!r->site || r->strip || !r->streams || r->stages <= 2) continue;
+    if (!r->site || r->strip || !r->streams || r->visits >= 0 || r->stages <= 2)
+      continue;
     r->stages--;
     return true;
   }
@@ -917,6 +947,12 @@ static bool strips_fit(Rings *w) {
   while (more && all_bytes(w) > (int64_t)w->target->gpu.smem)
     more = make_room(w);
   return all_bytes(w) <= (int64_t)w->target->gpu.smem;
+}
+
+static void end_visits(Rings *w) {
+  for (uint32_t i = 0; i < w->nrings; i++)
+    if (w->rings[i].visits >= 0)
+      w->rings[i].stages = w->rings[w->rings[i].visits].stages;
 }
 
 bool hop_rings_plan(Rings *w, Func *f, const Target *t) {
@@ -935,6 +971,7 @@ bool hop_rings_plan(Rings *w, Func *f, const Target *t) {
   analyse(w);
   find_rings(w, f->body);
   if (w->fails || !w->nrings) return false;
+  find_visits(w);
   w->apart = are_apart(w);
   if (w->brief) find_turns(w);
   if (!rings_fit(w)) return false;
@@ -942,5 +979,6 @@ bool hop_rings_plan(Rings *w, Func *f, const Target *t) {
   share_counts(w);
   if (!strips_fit(w)) return false;
   join_strips(w);
+  end_visits(w);
   return true;
 }

@@ -21,6 +21,8 @@ typedef struct Ring {
   bool rides;      // a block that adds to the product of the tile filled in
                    // front of it, much larger: both go back at once
   int with;        // ring of tiles whose barrier tells that it is there, -1
+  int visits;      // ring whose tiles these fills find again, in order, -1
+  bool kept;       // some ring does: they give the tiles back
   uint32_t stages;
   uint32_t count;  // the ring that has been filled as often at any time
   Value smem, full, empty;  // the buffers (warps)

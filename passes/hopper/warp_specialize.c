@@ -22,7 +22,8 @@
 // alone, while the consumers still work on the task before. The sign of a tile
 // (attr flip) is the readers' work. A strip (passes/hopper/tma_columns.c) comes
 // on the barrier of the tile filled in front of it, which expects its bytes
-// too.
+// too. Tiles that are filled again a step later (attr visit, pipeline_loop) are
+// copied once; the last of both readers gives them back.
 //
 // A program whose tiles depend on computed fragments, or whose rings do not
 // fit, stays as it is, but that no one claims tasks for all: its CTAs take
@@ -46,6 +47,11 @@ static Value barrier(Builder *b, uint32_t n, int64_t count) {
 }
 
 static void make_ring(Rings *w, Builder *b, Ring *r) {
+  const Ring *first = r->visits >= 0 ? &w->rings[r->visits] : NULL;
+  if (first) {
+    r->smem = first->smem, r->empty = first->empty;
+    return;
+  }
   uint32_t slots = r->stages * (r->own ? w->groups : 1);
   uint32_t readers = r->own ? 1 : w->groups;
   bool facts = w->facts >= 0 && r == &w->rings[w->facts];
@@ -206,6 +212,7 @@ static void is_group(Role *r, Builder *b, const Region *body, ValueMap *m,
 
 static void produce(Role *r, Builder *b, const Op *op) {
   uint32_t k = (uint32_t)hop_rings_of(r->w, op);
+  if (r->w->rings[k].visits >= 0) return;
   Turn t = turn_of(r, b, k);
   for (uint32_t g = 0; g < (r->w->rings[k].own ? r->w->groups : 1); g++) {
     ValueMap m = {.arena = r->w->arena};
@@ -515,7 +522,7 @@ static Tile consume(Role *r, Builder *b, const Op *op) {
   if (!r->w->brief) returned(r, b, &tile);
   Turn t = turn_of(r, b, k);
   tile.slot = own_slot(b, ring, r->block, t.slot);
-  tile.parity = ring->with < 0 ? t.parity : 0;
+  tile.parity = ring->with < 0 && ring->visits < 0 ? t.parity : 0;
   if ((int)k == r->w->lent) r->lent = tile.slot;
   if (at_once) arrived(r, b, &tile);
   vmap_put(&r->map, op->res[0], slot_of(r->w, b, ring, tile.slot));
@@ -525,7 +532,7 @@ static Tile consume(Role *r, Builder *b, const Op *op) {
 }
 
 static void give_back(const Role *r, Builder *b, const Tile *t) {
-  if (r->w->rings[t->ring].rides) return;
+  if (r->w->rings[t->ring].rides || r->w->rings[t->ring].kept) return;
   Value done = t->pinned ? get(r, t->pinned) : 0;
   if (done) ir_op(b, OP_PIN, &done, 1, NULL, 0, NULL, 0, 0);
   arrive(b, r->w->rings[t->ring].empty, t->slot, NULL);
@@ -632,6 +639,15 @@ static bool keeps(const Role *r, Value v) {
   return !r->producer || r->w->wanted[v];
 }
 
+// Counts that a role carries through op: a producer has none of tiles that are
+// only found again.
+static uint32_t counts_in(const Role *r, const Op *op) {
+  uint32_t set = rings_in(r->w, op);
+  for (uint32_t k = 0; k < r->w->nrings && r->producer; k++)
+    if (r->w->rings[k].visits >= 0) set &= ~(1u << k);
+  return set;
+}
+
 // The values that a copy of op carries: kept ones of its own, then fills.
 typedef struct Carried {
   uint32_t n, own, rings;
@@ -640,7 +656,7 @@ typedef struct Carried {
 } Carried;
 
 static Carried carried_of(const Role *r, const Op *op) {
-  Carried c = {.rings = rings_in(r->w, op)};
+  Carried c = {.rings = counts_in(r, op)};
   for (uint32_t i = 0; i < op->nres; i++) {
     Value v = op->res[i];
     bool keep = keeps(r, v);
@@ -750,7 +766,7 @@ static void read_numbers(Role *r, Builder *b) {
 
 // A loop over tasks carries nothing of its own.
 static void copy_while(Role *r, const Op *op, Builder *b) {
-  Carried c = {.rings = rings_in(r->w, op), .n = 1};
+  Carried c = {.rings = counts_in(r, op), .n = 1};
   Func *f = r->w->f;
   Value args[MAX_RINGS + 4] = {get(r, op->args[0]), get(r, op->args[1])};
   uint32_t n = 1 + put_fills(r, &c, args + 2);
@@ -808,6 +824,7 @@ static void leave(Role *r, Builder *b, const Op *op) {
   take_fills(r, &c, args);
   for (uint32_t k = 0; k < w->nrings; k++) {
     if (!w->rings[k].streams) continue;
+    if (w->rings[k].visits >= 0) continue;
     Turn t = turn_of(r, &in, k);
     if (w->rings[k].with < 0) wait_for(&in, w->rings[k].full, t.slot, t.parity);
     if (!w->rings[k].rides) arrive(&in, w->rings[k].empty, t.slot, NULL);
