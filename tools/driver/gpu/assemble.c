@@ -417,6 +417,13 @@ static void choose(Built *b, CgDevice *d, const Built *tiles,
   *d = *dev;
 }
 
+// What is for kernels that have no smaller tiles.
+static bool last_tries(Yard *y, const CgProgram *p, CgDevice *dev, Built *b) {
+  for (uint32_t i = 0; b->courses && i < b->kernels.n; i++)
+    b->courses[i].last = true;
+  return improve(y, p, dev, b, 1);
+}
+
 // While variant b has flaws, and there are tries left.
 static bool smaller_tiles(Yard *y, const CgProgram *p, CgDevice *dev,
                           Built *b) {
@@ -424,9 +431,9 @@ static bool smaller_tiles(Yard *y, const CgProgram *p, CgDevice *dev,
   for (uint32_t t = 0; t < COST_ASSEMBLE_ROUNDS; t++) {
     Built tiles;
     CgDevice d;
-    if (!cg_flaws(&b->kernels) || !has_runs(b) ||
-        !drv_smaller_tiles(y->cx, p, b, last, &tiles, &d))
-      break;
+    if (!cg_flaws(&b->kernels) || !has_runs(b)) break;
+    if (!drv_smaller_tiles(y->cx, p, b, last, &tiles, &d))
+      return y->cx->nerrors == 0 && last_tries(y, p, dev, b);
     last = code_of(&d);
     tiles.courses = courses_of(y->cx, b, &tiles);
     if (!assemble_first(y, &d, &tiles, 1) || !improve(y, p, &d, &tiles, 1))

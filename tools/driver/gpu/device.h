@@ -33,6 +33,7 @@ typedef struct DrvTry {
 typedef struct Course {
   DrvTry at[COST_PTXAS_CODES];
   uint32_t n, runs;
+  bool last;  // there are no smaller tiles
 } Course;
 
 // A kernel as text for ptxas, and what it makes of it (assemble.c).

@@ -5,7 +5,7 @@
 // (passes/support/relief.h), which frees registers by what it makes again or
 // leaves in shared memory, another of ptxas's levels of register usage, or less
 // registers, which keeps it from loading ahead. What no row helps gets smaller
-// tiles (fit.c).
+// tiles (fit.c), and what has none the rows of LAST.
 //   chunks     100 bytes     lean code at level 3
 //                8 bytes     operands wait in shared memory
 #include "ir/layout.h"
@@ -14,9 +14,12 @@
 
 // Kernels by what they loop over.
 enum {
-  KEYS = 1,    // no steps
-  CHUNKS = 2,  // steps, many at a time by products
-  STEPS = 4,   // one at a time
+  ROLES = 1,  // no steps; threads that load keys, and threads that compute
+  ALONE = 2,  // no steps; all threads do all
+  KEYS = ROLES | ALONE,
+  CHUNKS = ALONE << 1,  // steps, many at a time by products
+  STEPS = CHUNKS << 1,  // one at a time
+  LAST = STEPS << 1,    // loops over keys that have no smaller tiles
 };
 
 // What ptxas's lower level did of code that it has also seen at its own.
@@ -44,14 +47,16 @@ enum {
 
 // The first that holds, and is not known, is tried.
 static const Remedy remedies[] = {
-    {KEYS, 1, 1, 256, ANY, RELIEF_NONE, LOW, 0},
+    {ALONE, 1, 1, 128, ANY, RELIEF_NONE, LOW, 0},
+    {ROLES | LAST, 1, 1, 256, ANY, RELIEF_NONE, LOW, 0},
     {KEYS, 1, 1, 256, ANY, RELIEF_NONE, OWN, 0},
-    {KEYS, 1, 257, UINT64_MAX, ANY, RELIEF_FREE, OWN, 0},
+    {LAST, 1, 257, UINT64_MAX, ANY, RELIEF_FREE, OWN, 0},
+    {LAST, 2, 1, 64, ANY, BEST, OWN, CAP},
     {KEYS, 2, 1, UINT64_MAX, BETTER, RELIEF_REMAT, LOW, 0},
-    {KEYS, 2, 1, 64, WORSE, RELIEF_NONE, HIGH, 0},
+    {ROLES | LAST, 2, 1, 64, WORSE, RELIEF_NONE, HIGH, 0},
     {KEYS, 2, 1, 256, ANY, RELIEF_REMAT, OWN, 0},
-    {KEYS, 2, 65, 256, ANY, BEST, OWN, CAP},
-    {KEYS, 2, 1, 256, ANY, RELIEF_FREE, OWN, 0},
+    {ROLES | LAST, 2, 65, 256, ANY, BEST, OWN, CAP},
+    {ROLES | LAST, 2, 1, 256, ANY, RELIEF_FREE, OWN, 0},
     {CHUNKS, 1, 1, 47, ANY, RELIEF_REMAT, OWN, 0},
     {CHUNKS, 1, 48, 700, ANY, RELIEF_REMAT, LOW, 0},
     {CHUNKS, 1, 701, UINT64_MAX, ANY, RELIEF_LOADS, LOW, 0},
@@ -63,9 +68,13 @@ static const Remedy remedies[] = {
     {STEPS, 2, 1, UINT64_MAX, ANY, RELIEF_LOADS, OWN, 0},
 };
 
-static int kind_of(const Func *f) {
-  if (!ir_has_steps(f)) return KEYS;
-  return ir_has_products(f) ? CHUNKS : STEPS;
+static bool has_roles(const Func *f) {
+  return f->body->last && f->body->last->code == OP_ROLES;
+}
+
+static int kind_of(const Course *c, const Func *f) {
+  if (ir_has_steps(f)) return ir_has_products(f) ? CHUNKS : STEPS;
+  return (has_roles(f) ? ROLES : ALONE) | (c->last ? LAST : 0);
 }
 
 // Few rows whose sums leave no room for a second CTA mostly need the lower
@@ -113,7 +122,8 @@ bool drv_next_try(const Course *c, const Func *f, DrvTry *next) {
     DrvTry t = {.relief = r->relief == BEST ? best->relief : r->relief,
                 .level = r->level,
                 .registers = r->registers};
-    if (!holds(r, c, kind_of(f), best->flaws) || drv_known_try(c, &t)) continue;
+    if (!holds(r, c, kind_of(c, f), best->flaws) || drv_known_try(c, &t))
+      continue;
     *next = t;
     return true;
   }
