@@ -124,18 +124,26 @@ static const char *name_of(Ctx *cx, const Decl *prog, const FeBind *binds,
   return intern(&cx->names, b.at);
 }
 
-// Consts that the user fixed have that value alone: one that stands in no type
-// is told by no argument.
-static void narrow(DimTab *t, const FeBind *fixed, uint32_t n) {
+static bool in_types(const CgProgram *p, uint32_t sym) {
+  for (uint32_t i = 0; i < p->nparams; i++)
+    for (uint32_t k = 0; k < p->params[i].type.n; k++)
+      if (dim_uses(p->dims, p->params[i].type.size[k], sym)) return true;
+  return false;
+}
+
+// Consts in no type, which no argument tells, have the value that the code is
+// for.
+static void narrow(CgProgram *p, const FeBind *fixed, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     uint32_t at;
-    if (fixed[i].dtype != DT_NONE || !dim_find_sym(t, fixed[i].name, &at))
+    if (fixed[i].dtype != DT_NONE ||
+        !dim_find_sym(p->dims, fixed[i].name, &at) || in_types(p, at))
       continue;
-    DimSym *s = &t->syms.at[at];
+    DimSym *s = &p->dims->syms.at[at];
     if (s->kind != DIM_SPEC) continue;
     s->lo = s->hi = fixed[i].value;
     memset(&s->values, 0, sizeof s->values);
-    vec_push(t->arena, &s->values, fixed[i].value);
+    vec_push(p->dims->arena, &s->values, fixed[i].value);
   }
 }
 
@@ -150,9 +158,9 @@ static bool signature(Ctx *cx, DrvSpec s, const DrvOptions *opt,
   Func *f = m ? ir_find(m, prog->name) : NULL;
   if (!f) return false;
   f->name = name_of(cx, prog, types, nt);
-  narrow(&m->dims, opt->fixed.at, opt->fixed.n);
   *out = cg_program_of(cx, m, f, opt->prefix);
   out->doc = prog->doc;
+  narrow(out, opt->fixed.at, opt->fixed.n);
   // The parameters just made, not yet shared with anybody.
   defaults(prog, out->params, out->nparams);
   return drv_where(cx, prog, &m->dims, out);
@@ -501,7 +509,7 @@ static bool assemble(Ctx *cx, const DrvOptions *opt, CgProgram *p, Built *built,
 // The signature of a program of one specialization.
 static bool sole(Ctx *cx, DrvSpec s, const DrvOptions *opt, CgProgram *out) {
   if (!signature(cx, s, opt, out)) return false;
-  narrow(out->dims, s.binds, s.n);
+  narrow(out, s.binds, s.n);
   return true;
 }
 
