@@ -16,13 +16,17 @@
 // and code if each pair makes it. Registers of a thread are a constant number
 // of distances group_bounds, so that a pair costs a load without address
 // arithmetic. Distances that tiles have beyond the axes' ends are made too.
+// The same for rows of a table that a product takes for a function of the
+// distance, as where all beyond some share a row: 16-bit vectors, of which
+// band_mma then makes a band of matrices (NVIDIA).
 // Left are terms that are cheaper (a slope times the distance; decays, which
 // are factors of rows and columns). Not where rows are few (PassOpt.decode).
 // Level attn, behind materialize. Run cse, dce afterwards. Tests:
 // test/passes/bias_table.
 #include "ir/facts.h"
-#include "passes/support/cost.h"
 #include "passes/pass.h"
+#include "passes/support/band.h"
+#include "passes/support/cost.h"
 #include "passes/support/lane.h"
 #include "passes/support/outline.h"
 
@@ -35,9 +39,11 @@ typedef enum Kind { UNKNOWN, COMMON, GAP, OTHER } Kind;
 typedef struct Gaps {
   Ctx *cx;
   Func *f;
+  bool lacks;         // no axis makes products of matrices
   uint32_t row, key;  // axes
   Kind *kind;         // by value
-  Value root;         // that is made of distances alone
+  const Target *target;
+  Value root;  // that is made of distances alone
   Value tensor;
   Dim parts;  // vectors of distances
 } Gaps;
@@ -81,11 +87,22 @@ static bool is_linear(Gaps *g, Value v, int n[2]) {
   return true;
 }
 
+static bool is_vec(const Gaps *g, uint32_t axis) {
+  return g->f->axes.at[axis].role == AX_VEC;
+}
+
 static bool is_plain(const Gaps *g, const Type *t) {
   for (uint32_t i = 0; i < t->n; i++)
-    if (g->f->axes.at[t->axis[i]].role != AX_PAR && t->axis[i] != g->key)
+    if (g->f->axes.at[t->axis[i]].role != AX_PAR && !is_vec(g, t->axis[i]) &&
+        t->axis[i] != g->key)
       return false;
   return true;
+}
+
+static uint32_t count_vec(const Gaps *g, const Type *t) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < t->n; i++) n += is_vec(g, t->axis[i]);
+  return n;
 }
 
 static Kind find_kind(Gaps *g, Value v) {
@@ -119,6 +136,26 @@ static bool is_dear(Gaps *g, Value v) {
   return false;
 }
 
+// A row of a table of 16-bit numbers, which a product over them takes for each
+// distance, by an index that is none.
+static bool is_row_of_table(Gaps *g, const Op *op, Value v) {
+  const Op *load = ir_def(g->f, v);
+  const Type *t = ir_type(g->f, v);
+  Band b;
+  if (op->code != OP_DOT || !load || load->code != OP_LOAD ||
+      !dtype_is_float16(t->dtype) || count_vec(g, t) != 1 ||
+      band_of(g->f, op, &b) || g->target->kind != TARGET_GPU ||
+      g->target->gpu.vendor == VENDOR_AMD)
+    return false;
+  const Type *x = ir_type(g->f, op->args[op->args[0] == v]);
+  return type_has_axis(x, g->row) && !type_has_axis(x, g->key) &&
+         dtype_is_float16(x->dtype);
+}
+
+static bool is_number(const Gaps *g, const Type *t) {
+  return t->dtype == DT_F32 && !count_vec(g, t) && !g->lacks;
+}
+
 static void find_root(void *data, Op *op) {
   Gaps *g = data;
   bool inside = op->nres == 1 && ir_type(g->f, op->res[0])->kind == TK_ELEM &&
@@ -126,20 +163,35 @@ static void find_root(void *data, Op *op) {
   for (uint32_t i = 0; i < op->nargs && !g->root && !inside; i++) {
     Value v = op->args[i];
     const Type *t = ir_type(g->f, v);
-    if (t->kind == TK_ELEM && t->dtype == DT_F32 && has_row(g, v) &&
-        has_key(g, v) && t->n <= MAX_AXES && kind_of(g, v) == GAP &&
-        is_dear(g, v))
+    if (t->kind == TK_ELEM && has_row(g, v) && has_key(g, v) &&
+        (is_number(g, t) || is_row_of_table(g, op, v)) && t->n <= MAX_AXES &&
+        kind_of(g, v) == GAP && is_dear(g, v))
       g->root = v;
   }
 }
 
 // ---------------------------------------------------------------- the phase
-// Axes of the root beside row and key.
-static uint32_t others(const Gaps *g, uint32_t *out) {
+// Axes of the root beside row and key, in front of the distance and behind it.
+static uint32_t others(const Gaps *g, uint32_t *out, bool behind) {
   const Type *t = ir_type(g->f, g->root);
   uint32_t n = 0;
   for (uint32_t i = 0; i < t->n; i++)
-    if (t->axis[i] != g->row && t->axis[i] != g->key) out[n++] = t->axis[i];
+    if (t->axis[i] != g->row && t->axis[i] != g->key &&
+        is_vec(g, t->axis[i]) == behind)
+      out[n++] = t->axis[i];
+  return n;
+}
+
+// All indices of the table.
+static uint32_t indices(const Gaps *g, Builder *b, const uint32_t *to, Value at,
+                        Value *out) {
+  uint32_t axis[MAX_AXES], n = 0;
+  for (int behind = 0; behind < 2; behind++) {
+    uint32_t all = others(g, axis, behind);
+    if (behind) out[n++] = at;
+    for (uint32_t i = 0; i < all; i++)
+      out[n++] = ir_index(b, to ? to[axis[i]] : axis[i]);
+  }
   return n;
 }
 
@@ -173,22 +225,29 @@ static Value first_gap(const Gaps *g, Builder *b) {
                 dim_bin(d, DIM_ADD, keys, dim_const(d, COST_GAPS_BEYOND - 1)));
 }
 
-static void open_phase(Phase *p, Func *made) {
+static void open_axes(Phase *p, Func *made, bool behind) {
   const Func *f = p->g->f;
-  uint32_t axis[MAX_AXES], n = others(p->g, axis);
-  outline_params(&p->map, f, made);
-  for (uint32_t i = 0; i < n; i++)
-    p->axis[axis[i]] = ir_axis(made, f->axes.at[axis[i]].name, AX_PAR,
-                               f->axes.at[axis[i]].extent);
-  uint32_t gap = ir_axis(made, "gap", AX_PAR, p->g->parts);
-  uint32_t of =
-      ir_axis(made, "of", AX_VEC, dim_const(&f->mod->dims, COST_GAPS_VECTOR));
+  uint32_t axis[MAX_AXES], n = others(p->g, axis, behind);
+  for (uint32_t i = 0; i < n; i++) {
+    const Axis *a = &f->axes.at[axis[i]];
+    p->axis[axis[i]] = ir_axis(made, a->name, a->role, a->extent);
+  }
+}
+
+// Distances: vectors of them, or, where each has a vector, one by one.
+static Value open_gaps(Phase *p, Func *made) {
+  DimTab *d = &made->mod->dims;
   Builder *b = &p->b;
-  p->at = ir_2(b, OP_ADD,
-               ir_2(b, OP_MUL, ir_index(b, gap),
-                    ir_const_i(b, DT_I64, COST_GAPS_VECTOR)),
-               ir_index(b, of));
-  p->gap = ir_2(b, OP_SUB, p->at, first_gap(p->g, b));
+  Dim each = dim_const(d, COST_GAPS_VECTOR);
+  if (count_vec(p->g, ir_type(p->g->f, p->g->root)))
+    return ir_index(b, ir_axis(made, "gap", AX_PAR,
+                               dim_bin(d, DIM_MUL, p->g->parts, each)));
+  uint32_t gap = ir_axis(made, "gap", AX_PAR, p->g->parts);
+  uint32_t of = ir_axis(made, "of", AX_VEC, each);
+  return ir_2(b, OP_ADD,
+              ir_2(b, OP_MUL, ir_index(b, gap),
+                   ir_const_i(b, DT_I64, COST_GAPS_VECTOR)),
+              ir_index(b, of));
 }
 
 static Func *make_phase(const Gaps *g, uint32_t number) {
@@ -196,40 +255,48 @@ static Func *make_phase(const Gaps *g, uint32_t number) {
   Phase p = {.g = g,
              .map = {.arena = g->f->mod->arena},
              .b = {.fn = made, .region = made->body, .span = g->f->span}};
-  open_phase(&p, made);
-  uint32_t axis[MAX_AXES], n = others(g, axis);
+  outline_params(&p.map, g->f, made);
+  open_axes(&p, made, false);
+  p.at = open_gaps(&p, made);
+  open_axes(&p, made, true);
+  p.gap = ir_2(&p.b, OP_SUB, p.at, first_gap(g, &p.b));
   Value x = copy(&p, g->root), at[MAX_AXES];
-  for (uint32_t i = 0; i < n; i++) at[i] = ir_index(&p.b, p.axis[axis[i]]);
-  at[n] = p.at;
-  ir_store(&p.b, vmap_get(&p.map, g->tensor), x, at, n + 1);
+  uint32_t n = indices(g, &p.b, p.axis, p.at, at);
+  ir_store(&p.b, vmap_get(&p.map, g->tensor), x, at, n);
   return made;
 }
 
 // ---------------------------------------------------------------- the program
 static void add_tensor(Gaps *g) {
   DimTab *d = &g->f->mod->dims;
-  uint32_t axis[MAX_AXES], n = others(g, axis);
+  const Type *t = ir_type(g->f, g->root);
+  uint32_t axis[MAX_AXES], rank = 0;
   Dim shape[MAX_AXES];
   Dim all = dim_bin(d, DIM_ADD, g->f->axes.at[g->row].extent,
                     g->f->axes.at[g->key].extent);
   all = dim_bin(d, DIM_ADD, all, dim_const(d, 2 * COST_GAPS_BEYOND));
   g->parts = dim_ceildiv(d, all, COST_GAPS_VECTOR);
-  for (uint32_t i = 0; i < n; i++) shape[i] = g->f->axes.at[axis[i]].extent;
-  shape[n] = dim_bin(d, DIM_MUL, g->parts, dim_const(d, COST_GAPS_VECTOR));
+  for (int behind = 0; behind < 2; behind++) {
+    uint32_t n = others(g, axis, behind);
+    if (behind)
+      shape[rank++] =
+          dim_bin(d, DIM_MUL, g->parts, dim_const(d, COST_GAPS_VECTOR));
+    for (uint32_t i = 0; i < n; i++)
+      shape[rank++] = g->f->axes.at[axis[i]].extent;
+  }
   const char *hint = ir_info(g->f, g->root)->hint;
   g->tensor = outline_tensor(g->f, hint ? hint : "term", "gaps",
-                             type_tensor(DT_F32, n + 1, shape));
+                             type_tensor(t->dtype, rank, shape));
 }
 
 static void read_table(const Gaps *g) {
   Builder b = outline_behind(g->f, g->root);
-  uint32_t axis[MAX_AXES], n = others(g, axis);
   Value at[MAX_AXES];
-  for (uint32_t i = 0; i < n; i++) at[i] = ir_index(&b, axis[i]);
   Value gap = ir_2(&b, OP_SUB, ir_index(&b, g->row), ir_index(&b, g->key));
-  at[n] = ir_2(&b, OP_ADD, gap, first_gap(g, &b));
-  Value x = ir_load(&b, g->tensor, at, n + 1);
-  ir_set_attr(g->f, ir_def(g->f, x), attr_i(AT_LOOSE, 1));
+  gap = ir_2(&b, OP_ADD, gap, first_gap(g, &b));
+  Value x = ir_load(&b, g->tensor, at, indices(g, &b, NULL, gap, at));
+  if (!count_vec(g, ir_type(g->f, g->root)))
+    ir_set_attr(g->f, ir_def(g->f, x), attr_i(AT_LOOSE, 1));
   ir_replace_uses(g->f, g->root, x);
   ctx_remark(g->cx,
              "%s: a term of the distance is made ahead, once for each distance",
@@ -239,14 +306,16 @@ static void read_table(const Gaps *g) {
 static bool find(Gaps *g) {
   g->kind = NEWN(&g->cx->scratch, Kind, g->f->values.n);
   g->root = 0;
+  uint32_t axis;
+  g->lacks = lane_lacks(g->f, &axis);
   for (Op *op = g->f->body->first; op; op = op->next) find_root(g, op);
   return g->root != 0;
 }
 
 // Returns the number of phases that it puts in front of f.
-static uint32_t run(Ctx *cx, Func *f) {
+static uint32_t run(Ctx *cx, Func *f, const Target *target) {
   int row = f->axes.n < 64 ? lane_axis(f) : -1;
-  Gaps g = {.cx = cx, .f = f, .row = (uint32_t)row};
+  Gaps g = {.cx = cx, .f = f, .target = target, .row = (uint32_t)row};
   uint32_t made = 0;
   for (const Op *op = f->body->first; op; op = op->next)
     if (op->nregions || op->code == OP_CALL) row = -1;
@@ -264,8 +333,7 @@ static uint32_t run(Ctx *cx, Func *f) {
 
 bool pass_bias_table(Ctx *cx, Module *m, const PassOpt *opt) {
   if (opt->decode) return true;
-  uint32_t axis;
   for (uint32_t i = 0; i < m->funcs.n; i++)
-    if (!lane_lacks(m->funcs.at[i], &axis)) i += run(cx, m->funcs.at[i]);
+    i += run(cx, m->funcs.at[i], opt->target);
   return true;
 }

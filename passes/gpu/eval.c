@@ -126,8 +126,8 @@ static Type place_type(const Place *p, DType dt, const View *v, Role r) {
 }
 
 static Value eval_elementwise(Place *p, const Op *op, const View *v, Role r) {
-  Value x[3], quotient;
-  if (lower_quotient(p, op, v, r, &quotient)) return quotient;
+  Value x[3], y;
+  if (lower_quotient(p, op, v, r, &y) || lower_clamp(p, op, v, r, &y)) return y;
   assert(op->nargs <= 3);
   for (uint32_t i = 0; i < op->nargs; i++) {
     const Type *t = ir_type(p->f, op->args[i]);
@@ -139,7 +139,7 @@ static Value eval_elementwise(Place *p, const Op *op, const View *v, Role r) {
   DType dt = lower_dtype_of(p, op->res[0]);
   Type t = place_type(p, dt, v, r);
   if (op->code == OP_CAST) return eval_cast(p, b, op, &t, x[0]);
-  Value y = elementwise(p, b, op, &t, x);
+  y = elementwise(p, b, op, &t, x);
   return dt == DT_I32 ? lower_cast(b, dt, y) : y;
 }
 

@@ -10,11 +10,11 @@
 // the outermost loop that has their operands.
 //
 // Files: lower_gpu.c entry and regions, plan.c order, sizes, ranges,
-// eval.c values, quotient.c quotients of tiles, dot.c products, mem.c tensors
-// and tiles in shared memory, emit.c types and ops, task.c where a task is,
-// share.c tasks of several heads' rows.
-// Ownership: all of it lives in Ctx.scratch until the pass ends; mach ops in
-// the module's arena.
+// eval.c values, quotient.c quotients of tiles, clamp.c clamped sums, dot.c
+// products, mem.c tensors and tiles in shared memory, emit.c types and ops,
+// task.c where a task is, share.c tasks of several heads' rows. Ownership: all
+// of it lives in Ctx.scratch until the pass ends; mach ops in the module's
+// arena.
 #ifndef ATTNC_PASSES_GPU_GPU_H
 #define ATTNC_PASSES_GPU_GPU_H
 
@@ -152,6 +152,8 @@ Value lower_eval(Place *p, Value v, Role r);
 Value lower_scalar(Place *p, Value v);
 // op, if it is a quotient or remainder that is better taken in parts: *y.
 bool lower_quotient(Place *p, const Op *op, const View *v, Role r, Value *y);
+// op, if it is a clamped sum that fits 32 bits where the sum does not: *y.
+bool lower_clamp(Place *p, const Op *op, const View *v, Role r, Value *y);
 // Emits a rooted op at the innermost scope.
 void lower_root(Place *p, Op *op);
 void lower_set(Place *p, Value v, Value x);

@@ -173,12 +173,28 @@ static Range range_floordiv(Range a, Range b) {
   return hull(most, (Range){lo, hi});
 }
 
+// Remainders of one divisor have its sign, and are nearer to 0.
+static Range range_difference(Ranges *r, const Op *op) {
+  const Op *x = ir_def(r->f, op->args[0]), *y = ir_def(r->f, op->args[1]);
+  Range d =
+      range_add(range_of(r, op->args[0]), range_neg(range_of(r, op->args[1])));
+  if (!x || !y || x->code != OP_MOD || y->code != OP_MOD ||
+      x->args[1] != y->args[1])
+    return d;
+  Range b = range_of(r, x->args[1]);
+  double most = fmax(fmax(-b.lo, b.hi) - 1, 0);
+  Range none =
+      range_add(range_of(r, x->args[0]), range_neg(range_of(r, y->args[0])));
+  Range by = hull((Range){-most, most}, b.lo < 0 ? none : (Range){0, 0});
+  return (Range){fmax(d.lo, by.lo), fmin(d.hi, by.hi)};
+}
+
 static Range range_two(Ranges *r, const Op *op) {
   Range a = range_of(r, op->args[0]), b = range_of(r, op->args[1]);
   bool same = op->args[0] == op->args[1];
   switch (op->code) {
   case OP_ADD: return range_add(a, b);
-  case OP_SUB: return range_add(a, range_neg(b));
+  case OP_SUB: return range_difference(r, op);
   case OP_MUL:
   case OP_DOT: {
     Range m = same ? range_unary(OP_ABS, a) : a;
