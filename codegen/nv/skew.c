@@ -79,7 +79,57 @@ static void write(const Skew *s, const Frag *x) {
   }
 }
 
+// Turned: row j of the operand is column j of the result. All warps write where
+// the numbers of their rows are in it, a row of 4 words more than a multiple of
+// 32, and read their own rows.
+enum { TURNED_MORE = 4 };
+
+static void write_turned(const Skew *s, const Op *op, const Frag *x,
+                         uint32_t rows) {
+  Gpu *n = s->n;
+  bool back = ir_attr_i(op, AT_REVERSE, 0) != 0;
+  int64_t pos = ir_attr_i(op, AT_POS, 0);
+  for (uint32_t k = 0; k < x->map.regs; k++) {
+    V j = gpu_add(n, s->row, gpu_i32(n, row_part(k)));
+    V r = gpu_add(n, s->col, gpu_i32(n, col_part(k) - pos));
+    V i = back ? e_isub(n->g, j, r) : gpu_add(n, j, r);
+    V at = gpu_add(n, gpu_mul(n, i, s->pitch), j);
+    V byte = gpu_add(n, s->at, gpu_mul(n, at, WORD));
+    V inside = e_icmp(n->g, LLVMIntULT, i, gpu_i32(n, rows));
+    LLVMBasicBlockRef end = gpu_if(n, inside);
+    LLVMBuildStore(n->g->b, gpu_elem(n, x, k), gpu_shared(n, byte));
+    gpu_end(n, end);
+  }
+}
+
+static void skew_turned(Gpu *n, const Op *op) {
+  const Type *t = gpu_res_type(n, op);
+  LLVMTypeRef f32 = LLVMFloatTypeInContext(n->g->lc);
+  Skew s = skew_of(n, op);
+  s.pitch = t->ext[1] + TURNED_MORE;
+  s.row = gpu_add(n, s.row, gpu_mul(n, n->grp.warp, SKEW_ROWS));
+  s.at = gpu_scratch(n, smem_skew_bytes(t));
+  gpu_sync(n);
+  write_turned(&s, op, gpu_frag(n, op->args[0]), t->ext[0]);
+  gpu_sync(n);
+  Frag r = gpu_new(n, t);
+  V *e = NEWN(&n->g->cx->scratch, V, r.map.regs);
+  V at = gpu_add(n, gpu_mul(n, s.row, s.pitch), s.col);
+  at = gpu_add(n, s.at, gpu_mul(n, at, WORD));
+  for (uint32_t k = 0; k < r.map.regs; k++) {
+    V byte = gpu_add(n, at,
+                     gpu_i32(n, (row_part(k) * s.pitch + col_part(k)) * WORD));
+    e[k] = LLVMBuildLoad2(n->g->b, f32, gpu_shared(n, byte), "");
+  }
+  gpu_pack(n, &r, e);
+  gpu_define(n, op->res[0], r);
+}
+
 void nv_skew(Gpu *n, const Op *op) {
+  if (ir_attr_i(op, AT_TRANS, 0)) {
+    skew_turned(n, op);
+    return;
+  }
   Skew s = skew_of(n, op);
   bool back = ir_attr_i(op, AT_REVERSE, 0) != 0;
   LLVMTypeRef f32 = LLVMFloatTypeInContext(n->g->lc);

@@ -425,21 +425,28 @@ static bool invert(Wave *w, const Op *op) {
   return true;
 }
 
-// Rows lie in one wave each.
-static bool skew(Wave *w, const Op *op) {
+// Rows lie in one wave each; turned, columns are of all.
+static void skew_all(Wave *w, uint32_t n, const Op *op) {
   Arena *a = &wave_in(w)->cx->scratch;
   ArenaMark mark = arena_mark(a);
   const Type *t = simt_type(w, op->res[0]);
-  Dense d = simt_dense(w, 1, op->args[0]);
+  Dense d = simt_dense(w, n, op->args[0]);
   Dense x = {t->ext[0], t->ext[1], NEWN(a, double, t->ext[0] * t->ext[1])};
   int64_t pos = ir_attr_i(op, AT_POS, 0);
+  bool turned = ir_attr_i(op, AT_TRANS, 0) != 0;
   int sign = ir_attr_i(op, AT_REVERSE, 0) ? -1 : 1;
   for (uint32_t i = 0; i < x.rows; i++)
-    for (uint32_t j = 0; j < x.cols; j++)
-      x.at[i * x.cols + j] =
-          d.at[i * d.cols + pos + sign * ((int64_t)j - (int64_t)i)];
-  spread(w, 1, op->res[0], x);
+    for (uint32_t j = 0; j < x.cols; j++) {
+      int64_t same = turned ? j : i, other = turned ? i : j;
+      x.at[i * x.cols + j] = d.at[same * d.cols + pos + sign * (other - same)];
+    }
+  spread(w, n, op->res[0], x);
   arena_reset(a, mark);
+}
+
+static bool skew(Wave *w, const Op *op) {
+  if (ir_attr_i(op, AT_TRANS, 0)) return simt_together(w, op, skew_all);
+  skew_all(w, 1, op);
   return true;
 }
 

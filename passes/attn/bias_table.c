@@ -148,7 +148,7 @@ static bool is_row_of_table(Gaps *g, const Op *op, Value v) {
       g->target->gpu.vendor == VENDOR_AMD)
     return false;
   const Type *x = ir_type(g->f, op->args[op->args[0] == v]);
-  return type_has_axis(x, g->row) && !type_has_axis(x, g->key) &&
+  return type_has_axis(x, g->row) != type_has_axis(x, g->key) &&
          dtype_is_float16(x->dtype);
 }
 

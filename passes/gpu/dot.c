@@ -111,12 +111,30 @@ static void widen_rows(Place *p, Value v, DType t, uint32_t parts) {
   p->wide[w.row][ROLE_COL] = p->wide[w.row][ROLE_ROW];
 }
 
+typedef struct Skewed {
+  Value v;
+  bool some;
+} Skewed;
+
+static void find_skew(void *data, Op *op) {
+  Skewed *s = data;
+  s->some |= op->code == OP_SKEW && op->args[0] == s->v;
+}
+
+// Columns of the product are diagonals, each group's own.
+static bool is_skewed(const Place *p, const Op *op) {
+  Skewed s = {.v = op->res[0]};
+  ir_walk(p->f->body, find_skew, &s);
+  return s.some;
+}
+
 bool lower_plan_dot(Place *p, const Op *op) {
   Product d;
   if (!is_product(p, op, &d)) return false;
   widen_rows(p, d.b, d.u, d.nb);
   widen_rows(p, d.a, d.t, d.na);
-  return d.nb == 1 && lower_is_box(p, d.b, d.u) && (int)d.m == p->lane &&
+  return d.nb == 1 && lower_is_box(p, d.b, d.u) &&
+         ((int)d.m == p->lane || is_skewed(p, op)) &&
          (d.na == 1 || !lower_is_box(p, d.a, ir_type(p->f, d.a)->dtype));
 }
 

@@ -337,10 +337,14 @@ static void root_skew(Place *p, const Op *op) {
   lower_view(p, ir_type(p->f, op->res[0]), NULL, &v);
   int64_t pos = ir_attr_i(op, AT_POS, 0);
   bool back = ir_attr_i(op, AT_REVERSE, 0) != 0;
-  if (!back) pos -= (p->groups - 1) * p->rows;
-  IrAttr at[] = {attr_i(AT_POS, pos), attr_i(AT_REVERSE, 1)};
+  bool turned = !type_has_axis(ir_type(p->f, op->args[0]), (uint32_t)v.row);
+  if (back == turned) pos -= (p->groups - 1) * p->rows;
+  IrAttr at[3] = {attr_i(AT_POS, pos)};
+  uint32_t n = 1;
+  if (back) at[n++] = attr_i(AT_REVERSE, 1);
+  if (turned) at[n++] = attr_i(AT_TRANS, 1);
   p->memo[op->res[0]][0] =
-      lower_op(b, OP_SKEW, &x, 1, lower_type(p, DT_F32, &v), at, 1 + back);
+      lower_op(b, OP_SKEW, &x, 1, lower_type(p, DT_F32, &v), at, n);
 }
 
 // A product that no matrix unit takes: multiply, then add up.

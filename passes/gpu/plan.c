@@ -458,8 +458,9 @@ static void note_band(void *data, Op *op) {
   const Type *x = ir_type(p->f, op->args[0]), *t = ir_type(p->f, op->res[0]);
   uint32_t at = type_has_axis(t, x->axis[0]), axis = x->axis[at];
   bool back = ir_attr_i(op, AT_REVERSE, 0) != 0;
-  if ((int)x->axis[!at] != p->lane || p->moves[axis]) return;
-  p->moves[axis] = back ? 1 : -1;
+  bool same = (int)x->axis[!at] == p->lane;
+  if (p->moves[axis] || !type_has_axis(t, (uint32_t)p->lane)) return;
+  p->moves[axis] = same == back ? 1 : -1;
   p->wide[axis][ROLE_COL] -= (p->groups - 1) * p->rows;
 }
 

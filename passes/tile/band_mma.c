@@ -11,9 +11,10 @@
 //
 // Each group of 64 rows multiplies the diagonals of its own rows (lower_gpu),
 // one and a half times as much as the product of scores for 128 keys, twice for
-// 64. Where the operand is one of keys, or tiles are not whole groups', the
-// product is left to slice, which multiplies element by element. Level tile;
-// NVIDIA. Run cse and dce afterwards. Tests: test/passes/band_mma/.
+// 64. The vectors may be those of keys, of which a tile has 64 then. Where
+// tiles are not whole groups' the product is left to slice, which multiplies
+// element by element. Level tile; NVIDIA. Run cse and dce afterwards. Tests:
+// test/passes/band_mma/.
 #include "ir/target.h"
 #include "passes/pass.h"
 #include "passes/support/band.h"
@@ -45,13 +46,14 @@ static bool suits(Gap *g) {
   const Type *t = ir_type(g->f, g->dot->res[0]);
   const Type *x = ir_type(g->f, g->dot->args[1 - g->band.table]);
   const Type *r = ir_type(g->f, g->load->res[0]);
+  bool of_rows = g->f->axes.at[g->band.other].role == AX_KEY;
   return t->n == 2 && t->dtype == DT_F32 && x->n == 2 && r->n == 3 &&
          ir_type(g->f, g->load->args[g->band.pos])->n == 2 &&
          dtype_is_float16(x->dtype) && dtype_is_float16(r->dtype) &&
          size_of(g, t, g->band.same, &g->same) &&
          size_of(g, t, g->band.other, &g->other) &&
-         g->f->axes.at[g->band.other].role == AX_KEY &&
-         g->same % HW_GROUP_ROWS == 0 && g->other % HW_BLOCK == 0;
+         (of_rows ? g->same : g->other) % HW_GROUP_ROWS == 0 &&
+         (of_rows ? g->other % HW_BLOCK == 0 : g->same == HW_GROUP_ROWS);
 }
 
 // The rows of the table from the least difference of the tile on.

@@ -149,6 +149,7 @@ typedef struct Tiles {
   bool walked;          // a pair has a sum that is no product of matrices
   int64_t bands;        // products with a row of a table for each difference,
   int64_t band_bytes;   // and what these rows have
+  bool of_keys;         // some are of the keys' vectors
   int64_t products;     // elements of vectors that a pair multiplies
   int64_t functions;    // of a pair: exponentials and the like
   bool held;            // pairs have values of memory, or of pairs before
@@ -393,7 +394,8 @@ static bool is_pair(const Tiles *s, Value v) {
 // Rows of a table for differences that are multiplied as a band of matrices
 // (passes/tile/band_mma.c).
 static bool is_band(const Tiles *s, const Op *op, Band *b) {
-  return !s->staged && band_of(s->f, op, b) && (int)b->same == s->lane &&
+  return !s->staged && band_of(s->f, op, b) &&
+         ((int)b->same == s->lane || (int)b->other == s->lane) &&
          dtype_is_float16(ir_type(s->f, op->args[0])->dtype) &&
          dtype_is_float16(ir_type(s->f, op->args[1])->dtype);
 }
@@ -403,6 +405,7 @@ static void note_bands(Tiles *s, const Op *op) {
   if (!is_band(s, op, &b)) return;
   const Type *t = ir_type(s->f, op->args[b.table]);
   s->bands++;
+  s->of_keys |= (int)b.same != s->lane;
   s->band_bytes += lane_elements(s->f, t) * dtype_size(t->dtype);
   map_put(&s->seen, op->args[b.table], 1);
 }
@@ -717,6 +720,7 @@ static bool fits(const Tiles *s, const Target *tg, const PassOpt *opt,
   return bytes + opt->spare_smem <= (int64_t)tg->gpu.smem &&
          regs_of(s, k) + opt->spare_regs <= thread_regs(groups) &&
          (!s->page || in_boxes(tg, s, k)) &&
+         (!s->of_keys || k == HW_GROUP_ROWS) &&
          (groups <= 2 || !s->own || is_deep(s, tg, rows, k));
 }
 
