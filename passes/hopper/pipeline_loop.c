@@ -359,6 +359,15 @@ static State yielded(Copy *c, const Value *acc) {
   return st;
 }
 
+// What v, an operand of a product, is rounded from; 0: nothing.
+static Value wide_of(const Stage *s, Value v) {
+  const Op *op = ir_def(s->f, v);
+  double k;
+  if (op && op->code == OP_SELECT && ir_const_value(s->f, op->args[2], &k))
+    op = ir_def(s->f, op->args[1]);
+  return op && op->code == OP_CAST ? op->args[0] : 0;
+}
+
 static bool is_row(const Func *f, Value v, bool partial) {
   const Type *t = ir_type(f, v);
   return t->kind == TK_FRAG && t->slice != SLICE_NONE && t->dtype == DT_F32 &&
@@ -375,9 +384,10 @@ static void pin(Copy *c, const State *st) {
   for (int parts = 1; parts >= 0 && !n; parts--)
     for (uint32_t i = 0; i < own && n < MAX_AXES; i++)
       if (is_row(c->s->f, st->v[i], parts)) v[n++] = st->v[i];
-  for (uint32_t i = 0; i < c->s->nbehind && own + i < st->n && !n; i++) {
-    const Op *narrow = ir_def(c->s->f, c->s->behind[i].mma->args[0]);
-    if (narrow && narrow->code == OP_CAST) v[n++] = need(c, narrow->args[0]);
+  bool rows = n > 0;
+  for (uint32_t i = 0; i < c->s->nbehind && !rows; i++) {
+    Value wide = wide_of(c->s, c->s->behind[i].mma->args[0]);
+    if (wide) v[n++] = need(c, wide);
   }
   if (n) ir_op(c->b, OP_PIN, v, n, NULL, 0, NULL, 0, 0);
 }

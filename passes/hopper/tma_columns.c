@@ -117,7 +117,7 @@ static Op *keys_of(const Strips *s, const Op *load, const Origin *o) {
   for (Op *op = load->prev; op; op = op->prev) {
     int ring = op->code == OP_SFILL ? hop_rings_of(s->rings, op) : -1;
     if (ring < 0 || !s->rings->rings[ring].streams ||
-        (s->ring >= 0 && ring != s->ring))
+        s->rings->rings[ring].strip || (s->ring >= 0 && ring != s->ring))
       continue;
     for (uint32_t i = 1; i < op->nargs; i++)
       for (uint32_t k = 0; k < o->n; k++)
@@ -136,18 +136,21 @@ static bool yields_one(const Op *op, const bool *made) {
   return false;
 }
 
-// Is a number of each row made of what is loaded? A strip goes back behind
-// that.
-static bool ends_in_rows(const Strips *s, const Op *load) {
+// Is a number of each row made of what is loaded, or what the products behind
+// are pinned in front of? A strip goes back behind that. In front of the steps
+// it may cost more.
+static bool ends_well(const Strips *s, const Op *load) {
+  const Op *around = load->parent->parent;
+  if (!around || around->code != OP_FOR || !around->nres) return true;
   bool *made = NEWN(s->arena, bool, s->f->values.n);
   made[load->res[0]] = true;
   for (const Op *op = load->next; op; op = op->next) {
     bool of = yields_one(op, made);
     for (uint32_t i = 0; i < op->nargs; i++) of |= made[op->args[i]];
     for (uint32_t i = 0; i < op->nres; i++) made[op->res[i]] = of;
-    if (of && op->code == OP_FREDUCE &&
-        ir_type(s->f, op->res[0])->slice == SLICE_ROW)
-      return true;
+    bool row =
+        op->code == OP_FREDUCE && ir_type(s->f, op->res[0])->slice == SLICE_ROW;
+    if (of && (row || op->code == OP_PIN)) return true;
   }
   return false;
 }
@@ -165,7 +168,7 @@ static void find(void *data, Op *op) {
     if (i != at && !can_make(s, op->args[i])) s->ok = false;
   for (uint32_t i = 0; i < o.n; i++)
     if (!can_make(s, o.of[i])) s->ok = false;
-  if (s->n == MAX_STRIPS || !s->ok || !ends_in_rows(s, op)) {
+  if (s->n == MAX_STRIPS || !s->ok || !ends_well(s, op)) {
     s->ok = false;
     return;
   }
