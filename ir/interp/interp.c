@@ -157,8 +157,6 @@ static double eval_load(Interp *in, const Op *op) {
 static void run_store(Interp *in, void *data) {
   const Op *op = data;
   bool masked = ir_attr_i(op, AT_MASKED, 0);
-  for (uint32_t a = 0; a < in->f->axes.n; a++)
-    if (in->f->axes.at[a].role == AX_PAR && !interp_in_domain(in, a)) return;
   if (masked && interp_eval(in, op->args[op->nargs - 1]) == 0) return;
   InterpTensor *t = tensor(in, op->args[0]);
   if (!t->data) return;
