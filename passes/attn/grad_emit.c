@@ -15,6 +15,7 @@ typedef struct Emit {
   Value *tensor;      // by tensor
   uint32_t at[64];    // by axis: that of the function
   uint64_t used;      // axes that it has
+  uint64_t stored;    // axes of what it stores and its sums, not of domains
   uint64_t need[64];  // by axis: those that its domain varies with
   Vec(Gid) fold;      // conditions on several key axes
   Value keep;         // of points that are stored; 0: all
@@ -333,14 +334,34 @@ static void touch(Emit *e, Gid x) {
   for (uint32_t i = 0; i < n->n; i++) touch(e, grad_at(g, x)->arg[i]);
 }
 
-static void put_axes(Emit *e) {
-  Grad *g = e->g;
-  static const AxisRole roles[] = {AX_PAR, AX_KEY, AX_VEC};
+// The terms of condition c that the kernel can tell: what they sum is used.
+static void touch_condition(Emit *e, Gid c) {
+  const GradNode n = *grad_at(e->g, c);
+  if (n.code == OP_AND)
+    for (uint32_t i = 0; i < 2; i++) touch_condition(e, n.arg[i]);
+  else if (!(n.axes & ~e->used)) touch(e, c);
+}
+
+static void touch_all(Emit *e) {
+  const Grad *g = e->g;
   for (uint32_t i = 0; i < e->k->n; i++) {
     touch(e, e->k->store[i].v);
     for (uint32_t j = 0; j < e->k->store[i].n; j++)
       touch(e, e->k->store[i].index[j]);
   }
+  e->stored = e->used;
+  for (uint64_t before = 0; before != e->used;) {
+    before = e->used;
+    for (uint32_t i = 0; i < g->axes.n; i++)
+      if (g->domain[i] && (e->used & grad_bit(i)))
+        touch_condition(e, g->domain[i]);
+  }
+}
+
+static void put_axes(Emit *e) {
+  Grad *g = e->g;
+  static const AxisRole roles[] = {AX_PAR, AX_KEY, AX_VEC};
+  touch_all(e);
   memset(e->memo, 0, g->nodes.n * sizeof *e->memo);
   for (uint32_t r = 0; r < 3; r++)
     for (uint32_t i = 0; i < g->axes.n; i++) {
@@ -353,10 +374,10 @@ static void put_axes(Emit *e) {
 }
 
 // ---------------------------------------------------------------- domains
-// The innermost key axis of the kernel, or `of`.
+// The innermost key axis of the kernel that no domain alone sums, or `of`.
 static uint32_t innermost(const Emit *e, uint32_t of) {
   for (uint32_t i = 0; i < e->g->axes.n; i++)
-    if ((e->used & grad_bit(i)) && is_key(e, i)) of = i;
+    if ((e->stored & grad_bit(i)) && is_key(e, i)) of = i;
   return of;
 }
 
