@@ -264,6 +264,45 @@ static bool named(const char *list, const char *name) {
   return false;
 }
 
+// Are the first n letters of `name` an input whose gradient is made?
+static bool is_wanted(const Grad *g, const char *name, size_t n) {
+  for (uint32_t i = 1; i < g->tensors.n; i++) {
+    const GradTensor *t = &g->tensors.at[i];
+    if (t->wanted && strlen(t->name) == n && !strncmp(t->name, name, n))
+      return true;
+  }
+  return false;
+}
+
+static bool refuse_name(Grad *g, const char *name) {
+  Span at = g->f->span;
+  for (uint32_t i = 0; i < g->f->params.n; i++) {
+    const FuncParam *p = &g->f->params.at[i];
+    if (p->role == PR_OUT || strcmp(ir_info(g->f, p->v)->hint, name)) continue;
+    diag_add(g->cx, DIAG_grad_integer, at, name,
+             p->nograd ? "it is nograd" : "it is not a float");
+    return false;
+  }
+  diag_add(g->cx, DIAG_grad_input, at, g->f->name);
+  return false;
+}
+
+// Each name that is asked for is an input that has a gradient; some input has.
+static bool check_names(Grad *g) {
+  bool any = false;
+  for (uint32_t i = 1; i < g->tensors.n; i++) any |= g->tensors.at[i].wanted;
+  for (const char *p = g->opt->grad; p && *p;) {
+    size_t n = strcspn(p, ",");
+    if (!is_wanted(g, p, n))
+      return refuse_name(g, arena_printf(g->m->arena, "%.*s", (int)n, p));
+    p += n + (p[n] == ',');
+  }
+  if (any) return true;
+  diag_add(g->cx, DIAG_grad_integer, g->f->span, g->f->name,
+           "it has no input of floats");
+  return false;
+}
+
 static bool import_params(Import *m) {
   Grad *g = m->g;
   if (g->f->params.n > 64) return false;
@@ -283,7 +322,7 @@ static bool import_params(Import *m) {
       return false;
     }
   }
-  return true;
+  return check_names(g);
 }
 
 bool grad_import(Grad *g) {
