@@ -108,4 +108,28 @@ for name in ("plain", "masked"):
         raise AssertionError("differentiated twice")
     except RuntimeError:
         pass
+# Autocast casts to the types that the program has; the casts have gradients.
+half = attn.compile(os.path.join(HERE, "../../driver/Inputs/gradients.attn"),
+                    fn="plain", dims={"T": "bf16"}, options=["--grad"])
+op = attn.torch.register(half.plain_bf16, "demo::half")
+q, k, v = (torch.randn(2, 3, 9, 16, requires_grad=True) for _ in range(3))
+try:
+    op(q, k, v)
+    raise AssertionError("f32 for bf16")
+except attn.Error as e:
+    assert e.arg == "Q"
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    o = op(q, k, V=v.bfloat16())
+    mixed = torch.nn.functional.linear(o, torch.ones(16, 16))
+assert o.dtype == mixed.dtype == torch.bfloat16
+assert torch.equal(o, op(*(x.bfloat16() for x in (q, k, v))))
+got = torch.autograd.grad(o.float().square().sum(), (q, k, v))
+want = torch.autograd.grad(formula(q, k, v, False)[0].square().sum(),
+                           (q, k, v))
+assert all(a.dtype == torch.float32 and (a - b).abs().max() < 0.1
+           for a, b in zip(got, want))
+op = attn.torch.register(pair.plain_f32, "demo::single")
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    assert op(q.bfloat16(), k, v).dtype == torch.float32
+
 print("all good: PyTorch", torch.__version__)

@@ -93,6 +93,39 @@ def _implement(lib, space, op, kernel, fake):
         lib.impl(op, fake, "Meta")
 
 
+# ---- autocast
+#
+# A program has the types it was compiled for. So each tensor of floats is cast
+# to its parameter's, as autocast casts what F.scaled_dot_product_attention
+# gets; autograd sees the casts.
+
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def _autocast(program, lib, space, op):
+    inputs = [program.params[i] for i in program._inputs]
+    types = {p.name: _TYPES.get(p.dtype) for p in inputs
+             if p.kind == _abi.IN}
+
+    def cast(name, v):
+        to = types.get(name)
+        if isinstance(v, torch.Tensor) and v.dtype in _FLOATS \
+                and to in _FLOATS:
+            return v.to(to)
+        return v
+
+    def kernel(device):
+        def run(*args, **named):
+            with torch.autocast(device, enabled=False):
+                return getattr(getattr(torch.ops, space), op).default(
+                    *(cast(p.name, v) for p, v in zip(inputs, args)),
+                    **{n: cast(n, v) for n, v in named.items()})
+        return run
+
+    for device, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
+        lib.impl(op, kernel(device), key)
+
+
 # ---- gradients
 #
 # Three operators beside the program's own: `op_run` is the program, `op_fwd`
@@ -259,7 +292,8 @@ def register(program, name=None):
     name: "namespace::op"; default attn:: and the program's symbol. Outputs are
     new tensors; `inout` parameters are changed in place. The operator runs on
     the CPU and on CUDA devices, on the current stream, works under
-    torch.compile without graph breaks and inside CUDA graphs. A program that
+    torch.compile without graph breaks and inside CUDA graphs. Under autocast
+    tensors of floats are cast to the types of the parameters. A program that
     was compiled with --grad is differentiable once. Others have no gradient:
     inputs that require one raise UnsupportedError outside of
     torch.no_grad()."""
@@ -278,4 +312,5 @@ def register(program, name=None):
         _implement(lib, space, op, program.__call__, _fake(program))
     else:
         _Gradients(program, lib, space, op).define()
+    _autocast(program, lib, space, op)
     return getattr(getattr(torch.ops, space), op).default
