@@ -1,5 +1,6 @@
 // attnc explain FILE: what the passes decided, operations, memory, tiles, and
-// the time that the machine's limits allow.
+// the time that the machine's limits allow. With --grad: of the program with
+// what its gradient reads, and of the gradient.
 #include "tools/attnc/report.h"
 #include "tools/driver/compile/compile.h"
 #include "tools/plan/plan.h"
@@ -39,29 +40,71 @@ static double value_of(const DimTab *t, Dim d, const DrvCall *c, Arena *a) {
   return dim_eval(t, d, sym, &v) ? (double)v : -1;
 }
 
+// What the phases hand on in p, or -1.
+static double workspace_of(Session *s, const Module *m, const Func *f,
+                           const FuncParam *p, const DrvCall *c) {
+  const Type *t = ir_type(f, p->v);
+  double bytes = dtype_size(t->dtype);
+  for (uint32_t k = 0; k < t->n && bytes >= 0; k++) {
+    double v = value_of(&m->dims, t->size[k], c, &s->cx.session);
+    bytes = v < 0 ? v : bytes * v;
+  }
+  return bytes;
+}
+
+static const Func *last_phase(const Module *m) {
+  return m->funcs.n ? m->funcs.at[m->funcs.n - 1] : NULL;
+}
+
 // What phases hand on: copies of operands, tables, bounds.
 static void print_workspace(Session *s, const Module *m, const DrvCall *c) {
-  const Func *f = m->funcs.n ? m->funcs.at[m->funcs.n - 1] : NULL;
+  const Func *f = last_phase(m);
   uint32_t n = 0;
   for (uint32_t i = 0; f && i < f->params.n; i++) {
     const FuncParam *p = &f->params.at[i];
-    const Type *t = ir_type(f, p->v);
-    double bytes = dtype_size(t->dtype);
     if (p->role != PR_SHARED) continue;
-    for (uint32_t k = 0; k < t->n && bytes >= 0; k++) {
-      double v = value_of(&m->dims, t->size[k], c, &s->cx.session);
-      bytes = v < 0 ? v : bytes * v;
-    }
+    double bytes = workspace_of(s, m, f, p, c);
     printf("%s%s %s", n++ ? ", " : "  workspace ", ir_info(f, p->v)->hint,
            bytes < 0 ? "unknown" : scaled(&s->cx.session, bytes, "B"));
   }
   if (n) printf("\n");
 }
 
+typedef struct Stored {
+  Value tensor;
+  bool found;
+} Stored;
+
+static void find_store(void *data, Op *op) {
+  Stored *s = data;
+  s->found = s->found || (op->code == OP_STORE && op->args[0] == s->tensor);
+}
+
+static void print_stores(const Func *f) {
+  const char *between = "; makes ";
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    Stored s = {.tensor = f->params.at[i].v};
+    ir_walk(f->body, find_store, &s);
+    if (!s.found) continue;
+    printf("%s%s", between, ir_info(f, s.tensor)->hint);
+    between = " ";
+  }
+}
+
+// A line for each phase; what it makes, where there are several.
 static void print_plan(Session *s, const Module *m, const char *name) {
-  Buf b = {.arena = &s->cx.session};
-  plan_tiles(m, name, &b);
-  printf("  tiles    %s\n", b.at ? b.at : "");
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->funcs.n; i++)
+    n += ir_is_phase(m->funcs.at[i], name);
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    const Func *f = m->funcs.at[i];
+    Buf b = {.arena = &s->cx.session};
+    if (!ir_is_phase(f, name)) continue;
+    plan_tiles(m, f->name, &b);
+    printf("  tiles    %s", b.at ? b.at : "");
+    if (n > 1) print_stores(f);
+    printf("\n");
+  }
 }
 
 static void print_remarks(Session *s, uint32_t from) {
@@ -97,7 +140,7 @@ static void print_work(Session *s, const DrvCost *c) {
 }
 
 // ---------------------------------------------------------------- GPUs
-enum { MAX_KERNELS = 8 };
+enum { MAX_KERNELS = 16 };
 
 typedef struct Device {
   DrvKernel kernel[MAX_KERNELS];
@@ -238,7 +281,37 @@ static void put_kernel(Buf *o, const DrvKernel *k) {
              c->products, c->functions, c->arithmetic);
 }
 
-static void print_json(Session *s, const Bench *b, const Device *d) {
+// ,"key":[{"name":"Q","bytes":64},..]: null where that is not known.
+static void put_sized(Buf *o, uint32_t n, const char *name, double bytes) {
+  buf_str(o, n ? "," : "");
+  buf_str(o, "{\"name\":");
+  buf_json(o, name, strlen(name));
+  if (bytes < 0) buf_str(o, ",\"bytes\":null}");
+  else buf_printf(o, ",\"bytes\":%.17g}", bytes);
+}
+
+static void put_memory(Session *s, const Module *m, const DrvCall *c, Buf *o) {
+  const Func *f = last_phase(m);
+  uint32_t n = 0;
+  buf_str(o, ",\"arrays\":[");
+  for (uint32_t i = 0; i < c->nargs; i++) {
+    const DrvArg *a = &c->args[i];
+    if (a->scalar) continue;
+    put_sized(o, n++, a->param->name,
+              (double)a->array.count * dtype_size(a->dtype));
+  }
+  buf_str(o, "],\"workspace\":[");
+  n = 0;
+  for (uint32_t i = 0; f && i < f->params.n; i++) {
+    const FuncParam *p = &f->params.at[i];
+    if (p->role != PR_SHARED) continue;
+    put_sized(o, n++, ir_info(f, p->v)->hint, workspace_of(s, m, f, p, c));
+  }
+  buf_str(o, "]");
+}
+
+static void print_json(Session *s, const Bench *b, const Module *tiles,
+                       const Device *d) {
   Buf o = {.arena = &s->cx.session};
   const DimTab *t = b->call.prog->dims;
   const DrvCost *c = &b->cost;
@@ -248,9 +321,10 @@ static void print_json(Session *s, const Bench *b, const Device *d) {
                (long long)b->call.dims[i]);
   buf_printf(&o,
              "},\"target\":\"%s\",\"product_flop\":%.17g,"
-             "\"state_flop\":%.17g,\"functions\":%.17g,\"bytes\":%.17g,"
-             "\"kernels\":[",
+             "\"state_flop\":%.17g,\"functions\":%.17g,\"bytes\":%.17g",
              b->target->name, c->products, c->updates, c->functions, c->bytes);
+  put_memory(s, tiles, &b->call, &o);
+  buf_str(&o, ",\"kernels\":[");
   for (uint32_t i = 0; i < d->n; i++) {
     buf_str(&o, i ? ",\n " : "");
     put_kernel(&o, &d->kernel[i]);
@@ -259,45 +333,67 @@ static void print_json(Session *s, const Bench *b, const Device *d) {
   session_put(s, NULL, &o);
 }
 
-static bool explain_one(Session *s, const Unit *u, Decl *prog, void *data) {
-  (void)data;
-  Bench b = {.threads = 1};
+static void print_text(Session *s, const Bench *b, const Module *tiles,
+                       uint32_t remarks) {
+  printf("%s\n", inputs_title(&b->call));
+  print_remarks(s, remarks);
+  print_keys(s, &b->cost);
+  print_work(s, &b->cost);
+  print_arrays(s, &b->call);
+  print_workspace(s, tiles, &b->call);
+  print_plan(s, tiles, b->call.prog->name);
+  if (b->opt.few) printf("  kernel   that of few rows\n");
+  if (b->opt.group) printf("  kernel   that of groups of heads\n");
+}
+
+static bool explain_call(Session *s, Bench *b) {
   DrvSpec spec;
   uint32_t remarks = s->cx.remarks.n;
-  bool ok = bench_prepare(s, &b, u, prog) &&
-            drv_cost(&b.call, &b.opt, NULL, &b.cost) &&
-            drv_choose(&b.call, &spec);
-  bench_done(&b);
-  if (!ok) return false;
+  if (!drv_cost(&b->call, &b->opt, NULL, &b->cost) ||
+      !drv_choose(&b->call, &spec))
+    return false;
   Device device = {.n = 0};
-  bool gpu = b.target->kind == TARGET_GPU;
+  bool gpu = b->target->kind == TARGET_GPU;
   if (gpu) {
-    drv_fit_gpu(&b.call, spec, b.target, &b.opt);
+    drv_fit_gpu(&b->call, spec, b->target, &b->opt);
     device.n =
-        drv_kernels(&b.call, b.target, &b.opt, device.kernel, MAX_KERNELS);
+        drv_kernels(&b->call, b->target, &b->opt, device.kernel, MAX_KERNELS);
     if (!device.n) return false;
   }
   CgProgram fit;
-  if (!gpu && !drv_fit(&b.call, spec, b.target, &b.opt, &fit)) return false;
+  if (!gpu && !drv_fit(&b->call, spec, b->target, &b->opt, &fit)) return false;
   remarks = gpu ? remarks : s->cx.remarks.n;
-  Module *tiles = drv_lower(&s->cx, spec, b.target, LV_TILE, &b.opt);
+  Module *tiles = drv_lower(&s->cx, spec, b->target, LV_TILE, &b->opt);
   if (!tiles) return false;
   if (s->cli->json) {
-    print_json(s, &b, &device);
+    print_json(s, b, tiles, &device);
     return true;
   }
-  printf("%s\n", inputs_title(&b.call));
-  print_remarks(s, remarks);
-  print_keys(s, &b.cost);
-  print_work(s, &b.cost);
-  print_arrays(s, &b.call);
-  print_workspace(s, tiles, &b.call);
-  print_plan(s, tiles, prog->name);
-  if (b.opt.few) printf("  kernel   that of few rows\n");
-  if (b.opt.group) printf("  kernel   that of groups of heads\n");
-  if (!gpu) return explain_code(s, &b);
-  print_device(s, &b, &device);
+  print_text(s, b, tiles, remarks);
+  if (!gpu) return explain_code(s, b);
+  print_device(s, b, &device);
   return true;
+}
+
+static bool explain_gradient(Session *s, Bench *b) {
+  DrvGrads *g = NEW(&s->cx.session, DrvGrads);
+  DrvCall call = b->call;
+  DrvOptions opt = b->opt;
+  if (!drv_grads(&call, s->cli->grad, 1, g)) return false;
+  b->call = g->forward;
+  if (!explain_call(s, b)) return false;
+  b->call = g->backward;
+  b->opt = opt;  // without what the program chose
+  return explain_call(s, b);
+}
+
+static bool explain_one(Session *s, const Unit *u, Decl *prog, void *data) {
+  (void)data;
+  Bench b = {.threads = 1};
+  bool ok = bench_prepare(s, &b, u, prog);
+  bench_done(&b);
+  if (!ok) return false;
+  return s->cli->grad ? explain_gradient(s, &b) : explain_call(s, &b);
 }
 
 int explain_file(Session *s, void *data) {

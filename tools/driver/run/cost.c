@@ -22,6 +22,7 @@ typedef struct Count {
   Func *f;
   const int64_t *dims;
   double share[64];  // visible (touched) share of each axis
+  uint32_t first;    // of out->keys: those of f
   uint32_t axis[DRV_MAX_KEYS];
   int lane;  // the axis that is tiled, -1: none
   int64_t tile_q, tile_k;
@@ -43,9 +44,19 @@ typedef struct Slice {
   bool odd;  // something that cannot be copied
 } Slice;
 
+// What a phase before makes is not there yet.
+static bool is_made(const Func *f, Value v) {
+  for (uint32_t i = 0; i < f->params.n; i++)
+    if (f->params.at[i].v == v) return f->params.at[i].role == PR_SHARED;
+  return false;
+}
+
 static void slice(const Func *f, Arena *a, Value v, Slice *s) {
   const Op *op = ir_def(f, v);
-  if (!op) return;
+  if (!op) {
+    s->odd = s->odd || is_made(f, v);
+    return;
+  }
   for (uint32_t i = 0; i < s->ops.n; i++)
     if (s->ops.at[i] == op) return;
   if (op->nregions) s->odd = true;
@@ -66,6 +77,7 @@ static void copy_params(Func *to, const Func *from, ValueMap *map) {
     const FuncParam *p = &from->params.at[i];
     const ValueInfo *v = ir_info(from, p->v);
     ParamRole role = p->role == PR_SCALAR ? PR_SCALAR : PR_IN;
+    if (p->role == PR_SHARED) continue;
     vmap_put(map, p->v, ir_param(to, v->hint, role, v->type));
   }
 }
@@ -247,7 +259,7 @@ static bool domains(Count *c) {
 
 static void set_shares(Count *c, bool touched) {
   for (uint32_t i = 0; i < 64; i++) c->share[i] = 1;
-  for (uint32_t i = 0; i < c->out->nkeys; i++) {
+  for (uint32_t i = c->first; i < c->out->nkeys; i++) {
     const DrvKeys *k = &c->out->keys[i];
     c->share[c->axis[i] & 63] *= touched ? k->touched : k->visible;
   }
@@ -306,7 +318,7 @@ static int lane_axis(DrvCall *c, DrvSpec s, const DrvOptions *opt,
   quiet.print_after_all = quiet.time_passes = false;
   quiet.dump_dir = NULL;
   Module *m = drv_lower(c->cx, s, target, LV_TILE, &quiet);
-  const Func *g = m ? ir_find(m, c->prog->name) : NULL;
+  const Func *g = m ? ir_find(m, f->name) : NULL;
   c->cx->remarks.n = remarks;
   for (uint32_t i = 0; g && i < g->grid.n; i++) {
     const char *name = g->axes.at[g->grid.at[i].axis].name;
@@ -316,33 +328,47 @@ static int lane_axis(DrvCall *c, DrvSpec s, const DrvOptions *opt,
   return -1;
 }
 
-bool drv_cost(DrvCall *c, const DrvOptions *opt, const Target *target,
-              DrvCost *out) {
-  Ctx *cx = c->cx;
-  DrvSpec s;
-  *out = (DrvCost){.product = DT_F32};
-  if (!drv_choose(c, &s)) return false;
-  Module *m = drv_lower(cx, s, NULL, LV_ATTN, opt);
-  Func *f = m ? ir_find(m, c->prog->name) : NULL;
-  if (!f) return false;
-  Count k = {.call = c, .m = m, .f = f, .out = out, .lane = -1};
-  if (target) {
-    k.lane = lane_axis(c, s, opt, target, f);
-    bool gpu = target->kind == TARGET_GPU;  // whose tiles vary
-    k.tile_q = gpu ? 128 : target->tile_q;
-    k.tile_k = gpu ? 128 : target->tile_k;
-  }
-  k.dims = drv_module_dims(c, m, f);
-  if (!domains(&k)) return false;
-  set_shares(&k, true);
-  ir_walk(f->body, count_touched, &k);
-  set_shares(&k, false);
-  ir_walk(f->body, count_op, &k);
+// Adds what f does; a gradient is several functions.
+static bool count_phase(Count *k, Func *f) {
+  k->f = f;
+  k->first = k->out->nkeys;
+  k->dims = drv_module_dims(k->call, k->m, f);
+  if (!domains(k)) return false;
+  set_shares(k, true);
+  ir_walk(f->body, count_touched, k);
+  set_shares(k, false);
+  ir_walk(f->body, count_op, k);
+  return true;
+}
+
+static void count_arrays(const DrvCall *c, DrvCost *out) {
   for (uint32_t i = 0; i < c->nargs; i++) {
     const DrvArg *a = &c->args[i];
     if (!a->scalar)
       out->bytes += (double)a->array.count * dtype_size(a->dtype) *
                     (a->param->qual == PQ_INOUT ? 2 : 1);
   }
+}
+
+bool drv_cost(DrvCall *c, const DrvOptions *opt, const Target *target,
+              DrvCost *out) {
+  DrvSpec s;
+  *out = (DrvCost){.product = DT_F32};
+  if (!drv_choose(c, &s)) return false;
+  Module *m = drv_lower(c->cx, s, NULL, LV_ATTN, opt);
+  if (!m) return false;
+  Count k = {.call = c, .m = m, .out = out, .lane = -1};
+  if (target) {
+    bool gpu = target->kind == TARGET_GPU;  // whose tiles vary
+    k.tile_q = gpu ? 128 : target->tile_q;
+    k.tile_k = gpu ? 128 : target->tile_k;
+  }
+  for (uint32_t i = 0, n = m->funcs.n; i < n; i++) {
+    Func *f = m->funcs.at[i];
+    if (!ir_is_phase(f, c->prog->name)) continue;
+    if (target) k.lane = lane_axis(c, s, opt, target, f);
+    if (!count_phase(&k, f)) return false;
+  }
+  count_arrays(c, out);
   return true;
 }
