@@ -132,4 +132,16 @@ op = attn.torch.register(pair.plain_f32, "demo::single")
 with torch.autocast("cpu", dtype=torch.bfloat16):
     assert op(q.bfloat16(), k, v).dtype == torch.float32
 
+# In f64, where differences of the operator itself are a reference.
+wide = attn.compile(os.path.join(HERE, "f64.attn"), options=["--grad"]).wide
+op = attn.torch.register(wide, "demo::wide")
+x = [torch.randn(2, 5, 8, dtype=torch.float64, requires_grad=True)
+     for _ in range(3)]
+assert torch.autograd.gradcheck(op, x)
+# A cotangent with strides 0 is that of ones.
+one, = torch.autograd.grad(op(*x), x[0],
+                           torch.ones((), dtype=x[0].dtype).expand(2, 5, 8))
+all_, = torch.autograd.grad(op(*x), x[0], torch.ones(2, 5, 8).double())
+assert torch.equal(one, all_)
+
 print("all good: PyTorch", torch.__version__)
