@@ -313,6 +313,16 @@ static GradKernel *kernel_of(Grad *g, uint64_t outer, bool rows) {
   return &g->kernel[g->nkernels++];
 }
 
+// The axes that conditions of these axes sum, but vectors'.
+static uint64_t summed_by_domains(Plan *p, uint64_t axes) {
+  uint64_t all = 0;
+  memset(p->seen, 0, p->n * sizeof *p->seen);
+  for (uint32_t i = 0; i < p->g->axes.n; i++)
+    if ((axes & grad_bit(i)) && p->g->domain[i])
+      all |= inner_of(p, p->g->domain[i]);
+  return all;
+}
+
 static bool put_store(Plan *p, const GradStore *s, bool rows) {
   Grad *g = p->g;
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
@@ -320,7 +330,9 @@ static bool put_store(Plan *p, const GradStore *s, bool rows) {
   if (!k || k->n == MAX_GRADS) return refuse_map(g, s, "too many kernels");
   memset(p->seen, 0, p->n * sizeof *p->seen);
   uint64_t inner = inner_of(p, s->v);
-  if (inner & outer) return refuse_map(g, s, "a sum over an axis of its own");
+  uint64_t tests = summed_by_domains(p, inner | outer);
+  if ((inner & outer) || (tests & (inner | outer)))
+    return refuse_map(g, s, "a sum over an axis of its own");
   k->inner |= inner;
   k->physical &= s->physical;
   k->store[k->n++] = *s;
