@@ -82,6 +82,10 @@ def formula(q, k, v, masked):
 for name in ("plain", "masked"):
     masked = name == "masked"
     op = attn.torch.register(pair[name + "_f32"], "demo::" + name)
+    # PyTorch's register_autograd takes no tensors that have a name only.
+    for end in ("_fwd", "_bwd"):
+        schema = getattr(torch.ops.demo, name + end).default._schema
+        assert not any(x.kwarg_only for x in schema.arguments)
     q, k, v = (torch.randn(2, 3, 9, 16, requires_grad=True) for _ in range(3))
 
     def o_of(*args):

@@ -7,30 +7,47 @@ from . import _abi, _program, errors
 _libraries = {}
 
 
-def _schema(program, saves=0):
-    """gqa(Tensor Q, Tensor K, float? scale=None) -> (Tensor, Tensor)"""
-    parts, alias, late = [], ord("a"), False
+def _parameters(program):
+    """Of each input its name, its place in a schema, and whether it has a
+    default there."""
+    parts, alias = [], ord("a")
     for i in program._inputs:
         p = program.params[i]
         if p.kind == _abi.SCALAR:
             kind = "float" if p.dtype < _abi.DTYPES.index("i64") else "int"
-            parts.append(f"{kind}? {p.name}=None")
-            late = True
+            parts.append((p.name, f"{kind}? {p.name}=None", True))
         elif p.kind == _abi.INOUT:
-            parts.append(f"Tensor({chr(alias)}!) {p.name}")
+            parts.append((p.name, f"Tensor({chr(alias)}!) {p.name}", False))
             alias += 1
         elif p.optional:
-            parts.append(f"Tensor? {p.name}=None")
-            late = True
+            parts.append((p.name, f"Tensor? {p.name}=None", True))
         else:
-            # A parameter without default behind one with: by name only.
-            if late and "*" not in parts:
-                parts.append("*")
-            parts.append(f"Tensor {p.name}")
-    n = len(program._outputs) + saves
-    result = "()" if not n else "Tensor" if n == 1 else \
+            parts.append((p.name, f"Tensor {p.name}", False))
+    return parts
+
+
+def _results(n):
+    return "()" if not n else "Tensor" if n == 1 else \
         "(" + ", ".join(["Tensor"] * n) + ")"
-    return f"({', '.join(parts)}) -> {result}"
+
+
+def _schema(program):
+    """gqa(Tensor Q, Tensor K, float? scale=None) -> (Tensor, Tensor)"""
+    parts, late = [], False
+    for _, text, default in _parameters(program):
+        # A parameter without default behind one with: by name only.
+        if late and not default and "*" not in parts:
+            parts.append("*")
+        parts.append(text)
+        late = late or default
+    return f"({', '.join(parts)}) -> {_results(len(program._outputs))}"
+
+
+def _by_place(program):
+    """Names and schema of the inputs without any that has a name only, which
+    operators with a gradient of their own may not have: defaults come last."""
+    parts = sorted(_parameters(program), key=lambda p: p[2])
+    return [p[0] for p in parts], ", ".join(p[1] for p in parts)
 
 
 def _library(space):
@@ -43,9 +60,10 @@ def _library(space):
     return _libraries[space]
 
 
-def _fake(program, saves=False):
-    names = [program._names[i] for i in program._inputs]
-    indices = program._outputs + (program._saves if saves else [])
+def _fake(program, names=None):
+    """names: of the arguments, of an operator that returns what is saved."""
+    indices = program._outputs + (program._saves if names else [])
+    names = names or [program._names[i] for i in program._inputs]
 
     def fake(*args, **named):
         values = dict(zip(names, args), **named)
@@ -141,12 +159,15 @@ class _Gradients:
         self.inputs = [p._names[i] for i in p._inputs]
         self.outputs = [p._names[i] for i in p._outputs]
         self.saves = [p._names[i] for i in p._saves]
+        self.fwd_names, self.fwd_inputs = _by_place(p)
+        self.bwd_names, self.bwd_inputs = _by_place(self.backward)
 
     def overload(self, end=""):
         return getattr(getattr(torch.ops, self.space), self.op + end).default
 
     def forward(self, *args, **named):
-        result, saved = self.program(*args, save=True, **named)
+        named.update(zip(self.fwd_names, args))
+        result, saved = self.program(save=True, **named)
         outs = result if isinstance(result, tuple) else (result,)
         return outs + tuple(saved.arrays[n] for n in self.saves)
 
@@ -157,8 +178,9 @@ class _Gradients:
         return {n: have[n] for n in self.backward._names
                 if have.get(n) is not None}
 
-    def gradients(self, want, **values):
+    def gradients(self, want, *args, **values):
         """Those of the inputs whose bit is set, in their order."""
+        values.update(zip(self.bwd_names, args))
         names = [n for i, n in enumerate(self.gradient.inputs) if want >> i & 1]
         for n in self.gradient.inputs:
             if n not in names:
@@ -166,15 +188,11 @@ class _Gradients:
         made = self.backward(**values)
         return list(made) if isinstance(made, tuple) else [made]
 
-    def fake_gradients(self, want, **values):
+    def fake_gradients(self, want, *args, **values):
+        values.update(zip(self.bwd_names, args))
         return [torch.empty_like(values[n], dtype=_TYPES[
             self.backward.params[self.backward._index["g_" + n]].dtype])
             for i, n in enumerate(self.gradient.inputs) if want >> i & 1]
-
-    def bwd_schema(self):
-        inputs = _schema(self.backward).partition(" -> ")[0][1:-1]
-        parts = [p for p in inputs.split(", ") if p != "*"]
-        return f"(int want, *, {', '.join(parts)}) -> Tensor[]"
 
     def differentiate(self, reads, needs, cotangents):
         """Gradients in the order of the program's inputs; None: not wanted."""
@@ -202,10 +220,13 @@ class _Gradients:
     def define(self):
         p, lib, space = self.program, self.lib, self.space
         _define(lib, self.op + "_run", _schema(p))
-        _define(lib, self.op + "_fwd", _schema(p, len(self.saves)))
-        _define(lib, self.op + "_bwd", self.bwd_schema())
+        made = _results(len(self.outputs) + len(self.saves))
+        _define(lib, self.op + "_fwd", f"({self.fwd_inputs}) -> {made}")
+        _define(lib, self.op + "_bwd",
+                f"(int want, {self.bwd_inputs}) -> Tensor[]")
         _implement(lib, space, self.op + "_run", p.__call__, _fake(p))
-        _implement(lib, space, self.op + "_fwd", self.forward, _fake(p, True))
+        _implement(lib, space, self.op + "_fwd", self.forward,
+                   _fake(p, self.fwd_names))
         _implement(lib, space, self.op + "_bwd", self.gradients,
                    self.fake_gradients)
         self.autograd()
@@ -215,7 +236,8 @@ class _Gradients:
             if not torch.is_grad_enabled() or not any(
                     getattr(v, "requires_grad", False) for v in values):
                 return self.overload("_run")(*args, **named)
-            made = self.overload("_fwd")(*args, **named)
+            named.update(zip(self.inputs, args))
+            made = self.overload("_fwd")(**named)
             return made[0] if len(self.outputs) == 1 \
                 else tuple(made[:len(self.outputs)])
 
@@ -227,8 +249,10 @@ class _Gradients:
         else:
             self.autograd_by_function()
 
-    def positional(self, args, named):
-        return list(args) + [named.get(n) for n in self.inputs[len(args):]]
+    def in_order(self, args, named):
+        """The program's inputs, of the arguments of op_fwd."""
+        have = dict(zip(self.fwd_names, args), **named)
+        return [have.get(n) for n in self.inputs]
 
     def keep(self, ctx, inputs, outs):
         reads = self.reads(inputs, outs)
@@ -242,15 +266,16 @@ class _Gradients:
         return dict(zip(ctx.tensor_names, ctx.saved_tensors), **ctx.others)
 
     def autograd_of_library(self):
-        def setup(ctx, inputs, keyword_only_inputs=None, output=None):
-            named = keyword_only_inputs or {}
-            self.keep(ctx, self.positional(inputs, named), output)
+        def setup(ctx, inputs, output):
+            values = self.in_order(inputs, {})
+            self.keep(ctx, values, output)
             ctx.needs = [isinstance(v, torch.Tensor) and v.requires_grad
-                         for v in self.positional(inputs, named)]
+                         for v in values]
 
         def backward(ctx, *cotangents):
-            return tuple(self.differentiate(self.kept(ctx), ctx.needs,
-                                            cotangents))
+            found = self.differentiate(self.kept(ctx), ctx.needs, cotangents)
+            found = dict(zip(self.inputs, found))
+            return tuple(found[n] for n in self.fwd_names)
 
         def twice(ctx, *cotangents):
             raise errors.UnsupportedError(
@@ -280,7 +305,7 @@ class _Gradients:
                     own.kept(ctx), ctx.needs_input_grad, cotangents))
 
         def apply(*args, **named):
-            return Function.apply(*own.positional(args, named))
+            return Function.apply(*own.in_order(args, named))
 
         for key in ("AutogradCPU", "AutogradCUDA"):
             self.lib.impl(self.op + "_fwd", apply, key)
