@@ -68,9 +68,22 @@ static Value emit_op(Emit *e, const GradNode *n) {
 }
 
 // ---------------------------------------------------------------- leaves
+// A coordinate that a condition on several key axes keeps inside of a tensor,
+// as that of a row of packed sequences: 0 where the condition excludes the
+// point.
+static Value coordinate(Emit *e, Gid index) {
+  Value v = emit(e, index);
+  for (uint32_t i = 0; i < e->fold.n; i++) {
+    Gid c = e->fold.at[i];
+    if (grad_at(e->g, c)->axes & ~grad_at(e->g, index)->axes) continue;
+    v = ir_3(&e->b, OP_SELECT, emit(e, c), v, ir_int(&e->b, 0));
+  }
+  return v;
+}
+
 static Value emit_load(Emit *e, uint32_t tensor, const Gid *index, uint32_t n) {
   Value at[8];
-  for (uint32_t i = 0; i < n; i++) at[i] = emit(e, index[i]);
+  for (uint32_t i = 0; i < n; i++) at[i] = coordinate(e, index[i]);
   Value t = e->tensor[tensor];
   return ir_type(e->b.fn, t)->kind == TK_TENSOR ? ir_load(&e->b, t, at, n) : t;
 }
@@ -215,8 +228,7 @@ static Value emit_sum(Emit *e, const GradNode *n) {
   if (n->attr == RK_SUM && p.code == OP_MUL && !e->memo[n->arg[0]] &&
       !read_of(e, n->arg[0])) {
     Value x = emit(e, p.arg[0]), y = emit(e, p.arg[1]);
-    bool first = ir_type(e->b.fn, x)->n <= ir_type(e->b.fn, y)->n;
-    *(first ? &x : &y) = folded(e, n, first ? x : y);
+    x = folded(e, n, x), y = folded(e, n, y);
     if (varies(e, x, over[0]) && varies(e, y, over[0]))
       v = dot(e, x, y, over[0]), done = 1;
   }
