@@ -140,7 +140,8 @@ static bool emit_object(Session *s, Job *j) {
 }
 
 // ---------------------------------------------------------------- command
-// Each program as it is for its gradient, and that behind it.
+// Each program as it is for its gradient, and that behind it; that alone where
+// --fn names it.
 static bool with_gradients(Session *s, Job *j) {
   Decl *all[DRV_MAX_PROGRAMS];
   uint32_t n = 0;
@@ -148,7 +149,8 @@ static bool with_gradients(Session *s, Job *j) {
   for (uint32_t i = 0; i < j->n && n + 2 <= DRV_MAX_PROGRAMS; i++) {
     DrvGradient g;
     if (!drv_gradient(&s->cx, j->progs[i], s->cli->grad, &g)) return false;
-    all[n++] = g.forward;
+    bool alone = s->cli->fn && strcmp(s->cli->fn, g.backward->name) == 0;
+    if (!alone) all[n++] = g.forward;
     all[n++] = g.backward;
   }
   memcpy(j->progs, all, sizeof *all * n);

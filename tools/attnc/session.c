@@ -163,12 +163,23 @@ static Diag *no_such_program(Session *s, Decl **progs, uint32_t n) {
   return d;
 }
 
+// The program whose gradient --fn names: NAME_grad, with --grad.
+static Decl *of_gradient(Session *s, const Unit *unit) {
+  static const char end[] = "_grad";
+  size_t n = strlen(s->cli->fn), less = sizeof end - 1;
+  if (!s->cli->grad || n <= less || strcmp(s->cli->fn + n - less, end) != 0)
+    return NULL;
+  return fe_program(unit, arena_strndup(&s->cx.session, s->cli->fn,
+                                        (uint32_t)(n - less)));
+}
+
 uint32_t session_programs(Session *s, const Unit *unit, Decl **out,
                           uint32_t max) {
   uint32_t n = fe_programs(unit, out, max);
   if (n > max) n = max;
   if (!s->cli->fn) return n;
   Decl *d = fe_program(unit, s->cli->fn);
+  if (!d) d = of_gradient(s, unit);
   if (!d) {
     no_such_program(s, out, n);
     return 0;
