@@ -3,6 +3,7 @@
 #include "ir/target.h"
 #include "passes/support/cost.h"
 #include "passes/gpu/gpu.h"
+#include "passes/support/lane.h"
 
 #include <assert.h>
 #include <math.h>
@@ -68,19 +69,25 @@ Role lower_role(const View *v, const Type *t) {
 // ---------------------------------------------------------------- sizes
 static void note_reduce(void *data, Op *op) {
   bool *map = data;
-  *map &= op->code != OP_REDUCE && op->code != OP_ROW;
+  *map &= op->code != OP_REDUCE && op->code != OP_DOT && op->code != OP_ROW;
 }
 
+typedef struct Maps {
+  const Func *f;
+  bool all;
+} Maps;
+
 static void note_loops(void *data, Op *op) {
-  bool *map = data;
-  *map &= op->code != OP_DOT && op->code != OP_SCAN;
-  if (op->code == OP_FOR) ir_walk(op->regions[0], note_reduce, map);
+  Maps *m = data;
+  bool product = op->code == OP_DOT && !lane_is_inner(m->f, op);
+  m->all &= !product && op->code != OP_SCAN;
+  if (op->code == OP_FOR) ir_walk(op->regions[0], note_reduce, &m->all);
 }
 
 static bool is_map(const Place *p) {
-  bool map = p->lane >= 0;
-  ir_walk(p->f->body, note_loops, &map);
-  return map;
+  Maps m = {.f = p->f, .all = p->lane >= 0};
+  ir_walk(p->f->body, note_loops, &m);
+  return m.all;
 }
 
 typedef struct Count {

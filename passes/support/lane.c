@@ -53,6 +53,13 @@ int64_t lane_elements(const Func *f, const Type *t) {
   return n;
 }
 
+bool lane_is_inner(const Func *f, const Op *dot) {
+  const Type *x = ir_type(f, dot->args[0]), *y = ir_type(f, dot->args[1]);
+  bool same = x->n == y->n;
+  for (uint32_t i = 0; i < x->n; i++) same &= type_has_axis(y, x->axis[i]);
+  return same;
+}
+
 static bool has_vec(const Func *f, const Type *t) {
   for (uint32_t i = 0; i < t->n; i++)
     if (f->axes.at[t->axis[i]].role == AX_VEC) return true;

@@ -4,6 +4,10 @@
 
 #include "ir/affine.h"
 
+// A dot of vectors row by row, as a product of the elements and their sum: each
+// axis of one operand is the other's as well.
+bool lane_is_inner(const Func *f, const Op *dot);
+
 // The parallel axis that is cut into tiles, or -1.
 int lane_axis(const Func *f);
 // No axis makes products of matrices: the best is one that both operands of a

@@ -8,6 +8,7 @@
 #include "passes/support/balance.h"
 #include "passes/support/band.h"
 #include "passes/support/cost.h"
+#include "passes/support/relief.h"
 #include "passes/tile/tile.h"
 
 // Maxima alone: chunks of one head's steps are tiles where they are found at
@@ -606,25 +607,31 @@ static void note_shared(void *data, Op *op) {
     note_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype, sum);
 }
 
-// Rows of vectors that are neither multiplied nor added up over keys: a piece
-// for each thread.
+// Rows of vectors that are not multiplied by others nor added up over keys: a
+// piece for each thread, of what is stored or summed up along a row.
+typedef struct Rows {
+  const Func *f;
+  bool map;
+  int64_t elements;  // of a row
+} Rows;
+
 static void note_work(void *data, Op *op) {
-  bool *map = data;
-  *map &= op->code != OP_DOT && op->code != OP_KREDUCE;
+  Rows *r = data;
+  bool inner = op->code == OP_DOT && lane_is_inner(r->f, op);
+  r->map &= inner || (op->code != OP_DOT && op->code != OP_KREDUCE);
+  if (!inner && op->code != OP_STORE) return;
+  int64_t n = lane_elements(r->f, ir_type(r->f, op->args[!inner]));
+  if (n > r->elements) r->elements = n;
 }
 
 static int64_t map_rows(const Func *f) {
-  bool map = true;
-  int64_t n = 1, rows = COST_MAP_LEAST_ROWS;
-  ir_walk(f->body, note_work, &map);
-  for (const Op *op = f->body->first; op && map; op = op->next)
-    if (op->code == OP_STORE) {
-      int64_t of = lane_elements(f, ir_type(f, op->args[1]));
-      n = of > n ? of : n;
-    }
-  while (rows < COST_MAP_MOST_ROWS && 2 * rows * n <= COST_MAP_ELEMENTS)
+  int64_t rows = COST_MAP_LEAST_ROWS;
+  Rows r = {.f = f, .map = true, .elements = 1};
+  ir_walk(f->body, note_work, &r);
+  while (rows < COST_MAP_MOST_ROWS &&
+         2 * rows * r.elements <= COST_MAP_ELEMENTS)
     rows *= 2;
-  return map && n > 1 ? rows : 0;
+  return r.map && r.elements > 1 ? rows : 0;
 }
 
 // Two groups of warps share a task's keys where their tiles are copied; few
@@ -908,7 +915,9 @@ static void as_asked(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
 TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
   const Target *tg = opt->target;
   if (tg->kind == TARGET_GPU) {
-    TilePlan g = gpu_plan(cx, f, tg, opt);
+    PassOpt own = *opt;
+    own.spare_regs = relief_spare(opt, f);
+    TilePlan g = gpu_plan(cx, f, tg, &own);
     g.chunk = opt->chunk;
     as_asked(cx, f, opt, &g);
     return g;
