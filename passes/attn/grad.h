@@ -96,6 +96,7 @@ typedef struct GradKernel {
   uint64_t outer, inner;  // axes of tasks, axes that are summed
   bool rows;              // it makes what others read
   bool physical;          // what the domains exclude is not stored
+  int64_t sums;           // registers of a thread for its sums, on GPUs
   const char *name;
   uint32_t n;
   GradStore store[MAX_GRADS];

@@ -3,6 +3,7 @@
 // all others are summed in it. What kernels need of a row is made before, or
 // stored by the program, or read from its outputs.
 #include "passes/attn/grad.h"
+#include "passes/support/cost.h"
 
 typedef struct Plan {
   Grad *g;
@@ -196,16 +197,6 @@ static uint64_t part_axes(const Plan *p, const GradNode *x, uint64_t outer) {
   return best ? best : all & ~p->keys;
 }
 
-// Axes of the heads within a group.
-static uint64_t within_groups(const Grad *g) {
-  uint64_t all = 0;
-  for (uint32_t i = 0; i < g->axes.n; i++)
-    if (g->axes.at[i].inner) all |= grad_bit(g->axes.at[i].other);
-  return all;
-}
-
-// A task of a GPU walks one axis: the heads of a group are tasks of their own,
-// and another kernel adds what they made.
 static bool is_gpu(const Grad *g) {
   return g->opt->target->kind == TARGET_GPU;
 }
@@ -224,10 +215,7 @@ static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   const GradNode n = *grad_at(g, v);
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   bool all = (n.over & p->keys) && (n.over & ~p->keys & ~p->vecs);
-  uint64_t heads = n.over & within_groups(g);
   uint64_t to = all ? part_axes(p, &n, outer) : 0;
-  if (!all && heads && (n.over & ~heads & ~p->vecs) && is_gpu(g))
-    to = outer | heads;
   if (!to) return v;
   Gid part = grad_sum(g, n.arg[0], n.over & ~to, n.points);
   if (cond) part = grad_path(g, cond, part, grad_num(g, 0));
@@ -303,13 +291,39 @@ static uint64_t inner_of(Plan *p, Gid x) {
   return all & ~p->vecs;
 }
 
-static GradKernel *kernel_of(Grad *g, uint64_t outer, bool rows) {
-  for (uint32_t i = 0; i < g->nkernels; i++)
-    if (g->kernel[i].outer == outer && g->kernel[i].rows == rows)
-      return &g->kernel[i];
+// Registers of a thread of a GPU that hold the sums of s: a group of threads
+// has the rows of a tile, each with all columns.
+static int64_t sums_of(const Plan *p, const GradStore *s) {
+  const Grad *g = p->g;
+  int64_t n = is_gpu(g) ? HW_GROUP_ROWS : 0, lo, hi;
+  uint64_t axes = grad_at(g, s->v)->axes & p->vecs;
+  for (uint32_t i = 0; i < g->axes.n; i++) {
+    if (!(axes & grad_bit(i))) continue;
+    dim_bounds(&g->m->dims, g->axes.at[i].axis.extent, &lo, &hi);
+    n *= lo == hi ? lo : 0;
+  }
+  return n / HW_GROUP_THREADS;
+}
+
+// The kernel that s is stored by: all gradients with these axes outside, unless
+// their sums are more than registers hold beside scores. Then their points are
+// made in several kernels.
+static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows) {
+  Grad *g = p->g;
+  uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
+  int64_t sums = sums_of(p, s);
+  for (uint32_t i = 0; i < g->nkernels; i++) {
+    GradKernel *k = &g->kernel[i];
+    if (k->outer != outer || k->rows != rows || k->n == MAX_GRADS) continue;
+    if (k->sums && k->sums + sums > COST_GRAD_SUMS) continue;
+    k->sums += sums;
+    return k;
+  }
   if (g->nkernels == MAX_KERNELS) return NULL;
-  g->kernel[g->nkernels] =
-      (GradKernel){.outer = outer, .rows = rows, .physical = true};
+  g->kernel[g->nkernels] = (GradKernel){.outer = outer,
+                                        .rows = rows,
+                                        .physical = true,
+                                        .sums = sums};
   return &g->kernel[g->nkernels++];
 }
 
@@ -326,8 +340,8 @@ static uint64_t summed_by_domains(Plan *p, uint64_t axes) {
 static bool put_store(Plan *p, const GradStore *s, bool rows) {
   Grad *g = p->g;
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
-  GradKernel *k = kernel_of(g, outer, rows);
-  if (!k || k->n == MAX_GRADS) return refuse_map(g, s, "too many kernels");
+  GradKernel *k = kernel_of(p, s, rows);
+  if (!k) return refuse_map(g, s, "too many kernels");
   memset(p->seen, 0, p->n * sizeof *p->seen);
   uint64_t inner = inner_of(p, s->v);
   uint64_t tests = summed_by_domains(p, inner | outer);

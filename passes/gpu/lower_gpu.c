@@ -189,7 +189,9 @@ static bool is_scarce(const Target *t, const PassOpt *opt) {
 }
 
 static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
-                        const PassOpt *opt) {
+                        const PassOpt *all) {
+  PassOpt own = *all, *opt = &own;
+  own.spare_regs = relief_spare(all, f);
   Place p = {.cx = cx,
              .m = m,
              .f = f,

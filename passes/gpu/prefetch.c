@@ -315,13 +315,13 @@ bool pass_prefetch(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   const Target *t = opt->target;
   bool amd = t->gpu.vendor == VENDOR_AMD;
-  // The last registers there are to be had on RDNA.
-  if (amd && t->gpu.wave == 32 && opt->spare_regs >= COST_LAST_REGS)
-    return true;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     int64_t level = relief_of(f);
-    if (level == RELIEF_TASK) continue;
+    // The last registers there are to be had on RDNA.
+    bool last =
+        amd && t->gpu.wave == 32 && relief_spare(opt, f) >= COST_LAST_REGS;
+    if (level == RELIEF_TASK || last) continue;
     if (amd || ir_has_steps(f))
       region(f, f->body, m->arena, !amd, level > RELIEF_FREE);
   }

@@ -8,6 +8,14 @@ int64_t relief_asked(int64_t all, uint32_t func) {
   return func < RELIEF_FUNCS ? (all >> (RELIEF_BITS * func)) & mask : 0;
 }
 
+int64_t relief_spare(const PassOpt *opt, const Func *f) {
+  bool asked = !opt->spare_funcs;
+  for (uint32_t i = 0; i < f->mod->funcs.n && i < 64; i++)
+    if (f->mod->funcs.at[i]->name == f->name)
+      asked |= (uint64_t)opt->spare_funcs >> i & 1;
+  return asked ? opt->spare_regs : 0;
+}
+
 int64_t relief_of(const Func *f) {
   const Op *launch = ir_launch(f);
   return launch ? ir_attr_i(launch, AT_RELIEF, RELIEF_NONE) : RELIEF_NONE;

@@ -23,6 +23,7 @@
 #define ATTNC_PASSES_SUPPORT_RELIEF_H
 
 #include "ir/ir.h"
+#include "passes/pass.h"
 
 // PassOpt.relief has RELIEF_BITS for each function.
 enum {
@@ -39,6 +40,8 @@ enum {
 
 // What PassOpt.relief asks for function number `func` of a module.
 int64_t relief_asked(int64_t all, uint32_t func);
+// PassOpt.spare_regs as far as it is asked of f, a function of its module.
+int64_t relief_spare(const PassOpt *opt, const Func *f);
 // What the text of f says: RELIEF_NONE without a launch, or its attribute.
 int64_t relief_of(const Func *f);
 // Gives the launch of f the attribute; nothing where it has none, or level is

@@ -463,6 +463,7 @@ static bool add_general(Ctx *cx, const Built *of, CgProgram *p, Builts *built) {
   Recipe *r = &any.recipe;
   r->opt.strided = r->opt.general = r->spare = true;
   r->opt.spare_regs += COST_SPARE_BODY_REGS;
+  r->opt.spare_funcs = 0;
   r->text = drv_dense_asked(r->spec.prog, r->target, &r->opt) != DENSE_OFF;
   DiagMark mark = diag_mark(cx);
   if (!drv_add_device(cx, p, &any)) {

@@ -64,6 +64,14 @@ static bool one_less(const Built *b, Recipe *r) {
   return true;
 }
 
+// The functions whose kernels have flaws, a bit each; the others' tiles stay.
+static int64_t flawed(const Built *b) {
+  uint64_t all = 0;
+  for (uint32_t i = 0; i < b->kernels.n && i < 64; i++)
+    if (cg_kernel_flaws(&b->kernels.at[i])) all |= (uint64_t)1 << i;
+  return (int64_t)all;
+}
+
 bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b,
                        CgBytes last, Built *out, CgDevice *dev) {
   const Recipe *r = &b->recipe;
@@ -71,6 +79,7 @@ bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b,
   DiagMark mark = diag_mark(cx);
   *out = (Built){.recipe = *r, .program = b->program, .freed = b->freed};
   int64_t *spare = &out->recipe.opt.spare_regs;
+  out->recipe.opt.spare_funcs |= flawed(b);
   bool amd = r->target->gpu.vendor == VENDOR_AMD;
   for (int i = 0; i < (amd ? 3 : 1) * COST_FIT_TRIES; i++) {
     bool less = !i && one_less(b, &out->recipe);
