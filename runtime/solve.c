@@ -409,12 +409,15 @@ static int64_t most_slots(const Solve *s) {
   return most;
 }
 
+// Lengths are at most what the program declares; no one looks whether they are.
 static void bound_ragged(Solve *s) {
   for (uint32_t i = 0; i < s->prog->ndims; i++) {
-    if (s->prog->dims[i].kind != ATTN_DIM_RAGGED || s->out->known[i]) continue;
+    const attn_dim_desc *d = &s->prog->dims[i];
+    if (d->kind != ATTN_DIM_RAGGED || s->out->known[i]) continue;
     int64_t n = total_length(s, i);
-    s->out->dims[i] = n >= 0 ? n : most_slots(s);
-    s->out->known[i] = s->out->dims[i] >= 0;
+    if (n < 0) n = most_slots(s);
+    s->out->dims[i] = n > d->hi ? d->hi : n;
+    s->out->known[i] = n >= 0;
   }
 }
 

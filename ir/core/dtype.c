@@ -65,8 +65,36 @@ static double round_even(double x) {
   return fmod(lo, 2) == 0 ? lo : lo + 1;
 }
 
+// A number of a float of 64 bits in parts: sign, exponent, the bits behind the
+// point.
+enum { F64_BITS = 52, F64_BIAS = 1023, F64_EXPONENTS = 2047 };
+
+static int exponent_of(uint64_t bits) {
+  return (int)(bits >> F64_BITS & F64_EXPONENTS) - F64_BIAS;
+}
+
+static uint64_t bits_of(double v) {
+  uint64_t bits;
+  memcpy(&bits, &v, sizeof bits);
+  return bits;
+}
+
+// v rounded, to even, if it is as far from the least exponent of the type as
+// from the largest.
+static bool round_inside(const Small *f, int mant, double v, double *out) {
+  uint64_t bits = bits_of(v);
+  int e = exponent_of(bits), drop = F64_BITS - (mant - 1);
+  if (e < f->emin || e >= exponent_of(bits_of(f->top))) return false;
+  bits += ((uint64_t)1 << (drop - 1)) - 1 + (bits >> drop & 1);
+  bits &= ~(((uint64_t)1 << drop) - 1);
+  memcpy(out, &bits, sizeof bits);
+  return true;
+}
+
 static double round_small(DType t, double v) {
   const Small *f = small_of(t);
+  double inside;
+  if (round_inside(f, rows[t].mant, v, &inside)) return inside;
   if (isnan(v) || v == 0) return v;
   if (isinf(v)) return t == DT_F8E4M3 ? copysign(NAN, v) : v;
   int e;
@@ -117,12 +145,11 @@ static uint64_t encode_small(DType t, double v) {
     return sign | ones | (t == DT_F8E4M3 ? 7u : 1ull << (mbits - 1));
   if (isinf(v)) return sign | ones;
   if (v == 0) return sign;
-  int e;
-  frexp(v, &e);
-  if (e - 1 < f->emin)  // subnormal: units of the smallest step
+  uint64_t bits = bits_of(v);
+  int e = exponent_of(bits);
+  if (e < f->emin)  // subnormal: units of the smallest step
     return sign | (uint64_t)ldexp(fabs(v), mbits - f->emin);
-  uint64_t m = (uint64_t)ldexp(fabs(v), mbits - (e - 1));
-  uint64_t biased = (uint64_t)(e - f->emin);
+  uint64_t m = bits >> (F64_BITS - mbits), biased = (uint64_t)(e - f->emin + 1);
   return sign | (biased << mbits) | (m & ((1ull << mbits) - 1));
 }
 

@@ -1,6 +1,7 @@
 // Dims from shapes, and every way in which a call can be wrong.
 #include "expect.h"
 #include "runtime/attn_abi.h"
+#include "runtime/rt.h"
 
 #include <string.h>
 
@@ -274,6 +275,40 @@ static void ragged_lengths(void) {
   fails(&c, ATTN_E_DIM, 2, 0, "entry 1 is -1: a length is negative");
 }
 
+// A device's lengths are not read: what they may be at most counts.
+static void ragged_on_devices(void) {
+  static int32_t offs[] = {0, 3, 3, 10, 12, 20};
+  enum { TOTAL = NDIMS };
+  attn_param_desc ps[6];
+  attn_dim_desc ds[NDIMS + 1];
+  int64_t total[] = {ATTN_X_DIM, TOTAL, ATTN_X_END}, all[64];
+  uint32_t n = sizeof code / sizeof *code;
+  memcpy(ps, params, sizeof ps);
+  memcpy(ds, dims, sizeof dims);
+  memcpy(all, code, sizeof code);
+  memcpy(all + n, total, sizeof total);
+  ds[DIM_L] = (attn_dim_desc){"L", 0, 100, 1, ATTN_DIM_RAGGED, ATTN_NONE, 2, 1};
+  ds[TOTAL] = (attn_dim_desc){"L_total",    0,         INT64_MAX, 1,
+                              ATTN_DIM_DYN, ATTN_NONE, ATTN_NONE, 0};
+  ps[1].axis[0] = n;
+  attn_program p = good;
+  p.params = ps;
+  p.dims = ds;
+  p.ndims = NDIMS + 1;
+  p.code = all;
+  p.ncode = n + 3;
+  Call c = call();
+  c.offs.data = offs;
+  attn_tensor *t[] = {&c.q, &c.k, &c.offs, &c.o, &c.n};
+  attn_scalar s = {.i64 = 7};
+  Solved out;
+  EXPECT(rt_solve(&p, t, &s, true, &out, &c.err) == ATTN_OK);
+  EXPECT(out.dims[TOTAL] == 99 && out.dims[DIM_L] == 99);
+  ds[DIM_L].hi = 8;
+  EXPECT(rt_solve(&p, t, &s, true, &out, &c.err) == ATTN_OK);
+  EXPECT(out.dims[TOTAL] == 99 && out.dims[DIM_L] == 8);
+}
+
 static void names(void) {
   for (int i = -1; i <= ATTN_E_COUNT; i++) EXPECT(attn_code_text(i)[0] != 0);
   for (int i = 0; i < ATTN_DTYPE_COUNT; i++)
@@ -288,6 +323,7 @@ int main(void) {
   wrong_programs();
   padded_ragged();
   ragged_lengths();
+  ragged_on_devices();
   names();
   return verdict();
 }

@@ -389,7 +389,7 @@ static bool explain_gradient(Session *s, Bench *b) {
 
 static bool explain_one(Session *s, const Unit *u, Decl *prog, void *data) {
   (void)data;
-  Bench b = {.threads = 1};
+  Bench b = {.threads = 1, .hollow = true};
   bool ok = bench_prepare(s, &b, u, prog);
   bench_done(&b);
   if (!ok) return false;

@@ -40,7 +40,7 @@ bool bench_prepare(Session *s, Bench *b, const Unit *u, Decl *prog) {
   return open_runtime(s, b) &&
          (b->target = drv_host_target(&s->cx, s->cli->target)) &&
          session_options(s, &b->opt) && drv_call(&s->cx, prog, &b->call) &&
-         inputs_given(s, &b->call, &b->gens) &&
+         (b->call.hollow = b->hollow, inputs_given(s, &b->call, &b->gens)) &&
          inputs_ready(s, &b->call, &b->gens, true);
 }
 

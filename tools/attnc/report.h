@@ -21,6 +21,7 @@ typedef struct Bench {
   int64_t compile_ns;
   size_t code_bytes;
   double peak, sgemm;  // operations a second; 0: not measured
+  bool hollow;         // no one computes: what domains read has values alone
 } Bench;
 
 // The program with arrays for it.

@@ -103,6 +103,7 @@ typedef struct DrvCall {
   int64_t *total;         // by symbol: all sequences together; -1 unknown
   DType *types;           // by generic of prog
   const DrvWatch *watch;  // of the oracle, or NULL
+  bool hollow;  // floats that are made up have no values: no one computes
 } DrvCall;
 
 // What pass grad makes of a program, as programs that are compiled and called

@@ -166,7 +166,9 @@ static bool fill_array(DrvCall *c, DrvArg *a, const Gen *g,
     a->array.data = NULL;
     return false;
   }
-  gen_fill(&c->cx->scratch, g, stream, a->dtype, a->array.count, a->array.data);
+  if (!c->hollow || !dtype_is_float(a->dtype))
+    gen_fill(&c->cx->scratch, g, stream, a->dtype, a->array.count,
+             a->array.data);
   return true;
 }
 

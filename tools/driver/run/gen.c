@@ -5,8 +5,10 @@
 #include "tools/driver/run/rng.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct Fill {
   const Gen *g;
@@ -182,6 +184,34 @@ const char *gen_check(const Gen *g, int64_t n) {
   }
 }
 
+// Elements from .. to - 1 of an array, by a thread: each depends on its number
+// alone.
+typedef struct Share {
+  Fill f;
+  DType type;
+  int64_t from, to;
+  char *out;
+  pthread_t thread;
+  bool started;
+} Share;
+
+static void *fill_share(void *data) {
+  Share *s = data;
+  Element *element = kinds[s->f.g->kind].element;
+  int64_t size = dtype_size(s->type);
+  for (int64_t i = s->from; i < s->to; i++)
+    dtype_store(s->type, s->out + i * size, element(&s->f, i));
+  return NULL;
+}
+
+// Threads that n elements are worth.
+static int64_t shares_for(int64_t n) {
+  enum { EACH = 1 << 15, MOST = 64 };
+  int64_t cpus = sysconf(_SC_NPROCESSORS_ONLN), all = 1 + n / EACH;
+  if (cpus > MOST) cpus = MOST;
+  return cpus < 1 ? 1 : all < cpus ? all : cpus;
+}
+
 void gen_fill(Arena *scratch, const Gen *g, const char *name, DType t,
               int64_t n, void *out) {
   Fill f = {.g = g, .n = n};
@@ -191,8 +221,19 @@ void gen_fill(Arena *scratch, const Gen *g, const char *name, DType t,
     f.all = NEWN(scratch, int64_t, n);
     kinds[g->kind].whole(&f);
   }
-  char *at = out;
-  for (int64_t i = 0; i < n; i++, at += dtype_size(t))
-    dtype_store(t, at, kinds[g->kind].element(&f, i));
+  int64_t shares = shares_for(n);
+  Share *s = NEWN(scratch, Share, shares);
+  for (int64_t i = 0; i < shares; i++) {
+    s[i] = (Share){.f = f,
+                   .type = t,
+                   .from = n / shares * i,
+                   .to = i + 1 < shares ? n / shares * (i + 1) : n,
+                   .out = out};
+    s[i].started = i && !pthread_create(&s[i].thread, NULL, fill_share, &s[i]);
+  }
+  for (int64_t i = 0; i < shares; i++)
+    if (!s[i].started) fill_share(&s[i]);
+  for (int64_t i = 0; i < shares; i++)
+    if (s[i].started) pthread_join(s[i].thread, NULL);
   arena_reset(scratch, mark);
 }

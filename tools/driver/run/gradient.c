@@ -25,6 +25,7 @@ static bool like(const DrvCall *c, Decl *prog, DrvCall *out) {
   memcpy(out->total, c->total, sizeof *c->total * n);
   memcpy((void *)out->from, c->from, sizeof *c->from * n);
   out->watch = c->watch;
+  out->hollow = c->hollow;
   for (uint32_t i = 0; i < prog->generics.n; i++)
     if (c->types[i] != DT_NONE &&
         !drv_set_dtype(out, prog->generics.at[i].name, c->types[i]))
@@ -45,6 +46,7 @@ static bool cotangent(DrvCall *c, DrvArg *a, uint64_t seed) {
   g.seed = seed;
   a->origin = gen_name(g.kind);
   if (!drv_alloc(c->cx, &a->array)) return false;
+  if (c->hollow) return true;
   gen_fill(&c->cx->scratch, &g, a->param->name, a->dtype, a->array.count,
            a->array.data);
   return true;

@@ -109,8 +109,12 @@ static double logarithm(double x) {
     m *= 2;
     e--;
   }
+  static const double odd[] = {1.0 / 23, 1.0 / 21, 1.0 / 19, 1.0 / 17,
+                               1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9,
+                               1.0 / 7,  1.0 / 5,  1.0 / 3,  1.0};
   double s = (m - 1) / (m + 1), sum = 0;
-  for (int k = 23; k > 0; k -= 2) sum = sum * s * s + 1.0 / k;
+  for (uint32_t k = 0; k < sizeof odd / sizeof *odd; k++)
+    sum = sum * s * s + odd[k];
   return 2 * s * sum + e * 0.69314718055994531;
 }
 
