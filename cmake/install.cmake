@@ -1,12 +1,12 @@
 # What users of programs need, and the compiler: cmake --install build, or
 # Debian packages by cpack -G DEB in the build folder.
-#   attnc         the compiler and the language server
+#   attnc         the compiler, its passes one by one, the language server
 #   libattn0      the shared runtime
 #   libattn-dev   headers, the static runtime, pkg-config and CMake packages
 #   python3-attn  the Python package
 include(CMakePackageConfigHelpers)
 
-install(TARGETS attnc attn-ls RUNTIME COMPONENT compiler)
+install(TARGETS attnc attn-ls attn-opt RUNTIME COMPONENT compiler)
 install(TARGETS attn_shared EXPORT attnc
         LIBRARY COMPONENT runtime NAMELINK_COMPONENT dev)
 install(TARGETS attn EXPORT attnc ARCHIVE COMPONENT dev)

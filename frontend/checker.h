@@ -173,6 +173,8 @@ void ck_check_builtin(Check *c, Expr *e, Sym *sym);
 // --- import.c
 // The unit of an import, parsed and checked. NULL if reported.
 Unit *fe_import_unit(Check *c, const Decl *import);
+// std/masks.attn as std.masks
+const char *ck_module_of(Check *c, const char *path);
 
 // --- checkunit.c
 bool ck_unit(Session *ses, Unit *unit);

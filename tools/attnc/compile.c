@@ -1,5 +1,7 @@
 // attnc FILE: an object, a shared library, or one stage of the way there.
 #include "tools/attnc/attnc.h"
+
+#include "ir/core/guess.h"
 #include "tools/driver/compile/link.h"
 
 #include <unistd.h>
@@ -35,7 +37,7 @@ static const struct Stage *find_stage(const Cli *cli) {
     words[i] = stages[i].name;
     if (strcmp(cli->emit, words[i]) == 0) return &stages[i];
   }
-  const char *near = nearest(cli->emit, words, NSTAGES);
+  const char *near = guess_among(cli->emit, words, NSTAGES);
   if (near)
     usage_error(cli, "no stage '%s', did you mean '%s'?", cli->emit, near);
   else usage_error(cli, "no stage '%s'", cli->emit);
@@ -176,6 +178,8 @@ static int compile(Session *s, void *data) {
     diag_add(&s->cx, DIAG_no_programs, NOWHERE, src->path);
   if (!j->n || !with_gradients(s, j)) return EXIT_OK;
   Busy *busy = busy_start(s->cli, "compiling");
+  DrvSteps steps = {busy_step, busy};
+  j->opt.steps = &steps;
   if (j->stage) emit_stage(s, j);
   else emit_object(s, j);
   busy_end(busy);
