@@ -37,9 +37,11 @@ typedef struct Check {
   uint32_t errors;      // cx->nerrors when decl was begun
   const FeBind *binds;  // dtype generics bound by fe_retype
   uint32_t nbinds;
-  Sym *step;     // inside a step: its index
-  bool stepped;  // a step was seen
-  int repeats;   // open repeat blocks
+  Sym *step;             // inside a step: its index
+  bool stepped;          // a step was seen
+  int repeats;           // open repeat blocks
+  uint64_t guarded;      // bits of indices that conditions around depend on
+  const Sym *declaring;  // the index whose domain is checked, or NULL
   bool in_body;
   Stmt *returned;      // the return statement
   bool in_check;       // programs may be called
@@ -108,6 +110,10 @@ void ck_wrong_type(Check *c, const Expr *e, const char *want);
 // An item of an output's target that is no parallel index.
 void ck_bad_target(Check *c, Item *it, const char *output);
 void ck_undeclared_index(Check *c, const char *name, Span at);
+
+// --- checkextent.c
+// An index as an item of e, at an axis of that extent.
+void ck_index_extent(Check *c, const Expr *e, const Item *it, Dim axis);
 
 // --- checkcall.c
 void ck_call(Check *c, Expr *e);

@@ -70,7 +70,8 @@ static bool offer_import(Check *c, Diag *d, const char *name) {
     at = (Span){last->span.src, last->span.hi, last->span.hi};
     line = arena_printf(c->a, ", %s", name);
   }
-  diag_fix(c->cx, d, at, line, "import it: import %s { %s }", module, name);
+  diag_fix(c->cx, d, at, line, "import it: import %s { %s }", module, name)
+      ->sure = true;
   return true;
 }
 
@@ -383,10 +384,20 @@ static bool binary_type(Check *c, Expr *e, Ty *out) {
   }
 }
 
+// What is evaluated only where the condition holds, or only where it does not.
+static bool guarded(Check *c, const Expr *condition, Expr *e) {
+  uint64_t outer = c->guarded;
+  c->guarded |= condition->vary;
+  bool ok = ck_single(c, e);
+  c->guarded = outer;
+  return ok;
+}
+
 static void binary(Check *c, Expr *e) {
   Ty out;
   bool ok = ck_single(c, e->a);
-  ok = ck_single(c, e->b) && ok;
+  bool guards = e->op == BO_AND || e->op == BO_OR;
+  ok = (guards ? guarded(c, e->a, e->b) : ck_single(c, e->b)) && ok;
   Expr *both[] = {e->a, e->b};
   ok = ok && binary_type(c, e, &out) &&
        (e->op == BO_MATMUL || ty_unify_shape(c, both, 2, &out));
@@ -430,7 +441,9 @@ static void conditional(Check *c, Expr *e) {
   Expr *all[] = {e->a, e->b, e->c};
   bool ok = true;
   Ty out;
-  for (int i = 0; i < 3; i++) ok = ck_single(c, all[i]) && ok;
+  ok = ck_single(c, e->a);
+  ok = guarded(c, e->a, e->b) && ok;
+  ok = guarded(c, e->a, e->c) && ok;
   if (ok && !ty_is_bool(&e->a->ty)) {
     ck_wrong_type(c, e->a, "a bool");
     ok = false;
@@ -501,28 +514,6 @@ static bool is_shifted(const Check *c, const Expr *e) {
   return x->kind == EX_NAME && x->sym == c->step && n->ty.weak;
 }
 
-// a <= b is known: equal, by bounds, or a is a part of b as in D // 2.
-static bool fits_in(const DimTab *t, Dim a, Dim b) {
-  if (fe_dims_equal(t, a, b)) return true;
-  DimExpr e = t->exprs.at[a];
-  if (e.op == DIM_FLOORDIV && fits_in(t, e.a, b)) return true;
-  if (e.op == DIM_MIN && (fits_in(t, e.a, b) || fits_in(t, e.b, b)))
-    return true;
-  int64_t lo, hi, b_lo, b_hi;
-  dim_bounds(t, a, &lo, &hi);
-  dim_bounds(t, b, &b_lo, &b_hi);
-  return hi <= b_lo;
-}
-
-static void check_extent(Check *c, const Expr *e, const Item *it, Dim axis) {
-  const Expr *x = it->lo;
-  if (x->kind != EX_NAME || !x->sym || x->sym->kind != SY_INDEX) return;
-  Dim extent = x->sym->dim;
-  if (extent == DIM_NONE || fits_in(c->dims, extent, axis)) return;
-  diag_add(c->cx, DIAG_index_extent, x->span, x->name, dim_text(c, extent),
-           fe_span_text(c, e->a->span), dim_text(c, axis));
-}
-
 static bool item_expr(Check *c, Expr *e, Item *it, Dim axis) {
   if (unknown_index(c, it->lo)) {
     ck_fail(it->lo);
@@ -549,7 +540,7 @@ static bool item_expr(Check *c, Expr *e, Item *it, Dim axis) {
     }
   }
   it->shifted = is_shifted(c, it->lo);
-  check_extent(c, e, it, axis);
+  ck_index_extent(c, e, it, axis);
   return true;
 }
 

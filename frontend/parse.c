@@ -355,7 +355,8 @@ static void report(Parse *p, const int *kinds, int n) {
                      expected(p, kinds, n), found(p, t));
   bool ends = t.kind == TK_RBRACE || t.kind == TK_END ||
               line_between(p, p->prev_end, t.at.lo);
-  if (semi && ends) diag_fix(p->cx, d, fe_span_of(p, gap), ";", "insert ';'");
+  if (semi && ends)
+    diag_fix(p->cx, d, fe_span_of(p, gap), ";", "insert ';'")->sure = true;
   offer_keyword(p, d, kinds, n);
   note_open(p, d, kinds, n);
   note_habits(p, d, kinds, n);
