@@ -55,6 +55,8 @@ const Command *command_by_name(const char *name);
 // False: a usage error, already printed.
 bool cli_parse(Cli *cli, int argc, char **argv);
 void cli_help(const Cli *cli, FILE *f);
+// manual.c: what --print asks for. False if it asks for nothing.
+bool cli_manual(const Cli *cli, FILE *f);
 // Prints "attnc: <text>" and the hint to use --help; returns EXIT_USAGE.
 int usage_error(const Cli *cli, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -200,7 +200,8 @@ static const Opt *misplaced(const Cli *cli) {
 }
 
 static bool complete(const Cli *cli) {
-  if (cli->help || cli->version || cli->print_targets) return true;
+  if (cli->help || cli->version || cli->print_targets || cli->print)
+    return true;
   const Command *c = cli->cmd;
   const Opt *o = misplaced(cli);
   bool many = cli->inputs.n > c->max, few = cli->inputs.n < c->min;

@@ -21,6 +21,7 @@ enum { DRV_MAX_PROGRAMS = 256 };
 // ---------------------------------------------------------------- units
 // Parses and checks. NULL if there were errors.
 Unit *drv_unit(Ctx *cx, Source *src);
+const char *drv_version(void);  // "0.2.0"
 void drv_print_version(FILE *f);
 
 // ---------------------------------------------------------------- options

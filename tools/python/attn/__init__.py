@@ -23,7 +23,7 @@ from .errors import (AbiError, AlignError, ArgumentError, CompileError,
                      OutOfMemoryError, RankError, ShapeError, StrideError,
                      UnsupportedError)
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["AbiError", "AlignError", "ArgumentError", "Choice", "CompileError",
            "ConstraintError", "DeviceError", "DimError", "DtypeError",
            "Error", "FileError", "FormatError", "Gradient", "InternalError", "Launch",
