@@ -86,6 +86,7 @@ static const struct {
         {"130", "check was interrupted"},
 },
   variables[] = {
+      {"ATTNC_CACHE", "the folder of compiled objects; empty: none is kept"},
       {"ATTNC_STDLIB", "a folder that is looked in for imports"},
       {"ATTNC_PTXAS", "the assembler of NVIDIA's code"},
       {"NO_COLOR, CLICOLOR_FORCE", "diagnostics without and with colours"},
