@@ -93,6 +93,9 @@ bool fe_align(const DimTab *t, const Ty *from, const Ty *to,
 // (D // 2 and D - D // 2). Two dims D and E are never equal.
 bool fe_dims_equal(const DimTab *t, Dim a, Dim b);
 
+// Does a parameter or an output have the dim in its type?
+bool fe_dim_in_types(const Decl *d, uint32_t sym);
+
 // The dim that a checked extent or slice end stands for.
 Dim fe_dim_of(const Decl *d, const Expr *e);
 

@@ -16,6 +16,25 @@ static Dim given_dim(Check *c, const char *name) {
   return s->dim;
 }
 
+static void no_value(Check *c, const Expr *e, const DimSym *d, const Decl *p) {
+  Diag *g = diag_add(c->cx, DIAG_check_dim, e->span, d->name, p->name);
+  for (uint32_t i = 0; i < e->args.n; i++)
+    if (e->args.at[i].kind == ARG_NAMED &&
+        strcmp(e->args.at[i].name, d->name) == 0)
+      diag_note(c->cx, g, e->args.at[i].name_span,
+                "a dim is no parameter: `dims %s = %s;` gives it", d->name,
+                fe_span_text(c, e->args.at[i].value->span));
+  Guess near = guess_start(d->name);
+  for (uint32_t i = 0; i < c->scope->syms.n; i++)
+    if (c->scope->syms.at[i]->kind == SY_DIM)
+      guess_try(&near, c->scope->syms.at[i]->name);
+  const Sym *s =
+      near.best ? scope_here(c->scope, intern(&c->cx->names, near.best)) : NULL;
+  if (s)
+    diag_fix(c->cx, g, s->span, d->name, "did you mean '%s' for '%s'?", d->name,
+             s->name);
+}
+
 // A ragged dim counts with its longest entry.
 static bool solve_sym(Check *c, const Expr *e, const Decl *p, uint32_t i,
                       int64_t *v) {
@@ -24,7 +43,7 @@ static bool solve_sym(Check *c, const Expr *e, const Decl *p, uint32_t i,
   if (here == DIM_NONE && d->values.n == 1)
     here = dim_const(c->dims, d->values.at[0]);
   if (here == DIM_NONE || !dim_is_const(c->dims, here, v)) {
-    diag_add(c->cx, DIAG_check_dim, e->span, d->name, p->name);
+    no_value(c, e, d, p);
     return false;
   }
   if (d->values.n && !dim_takes(d, *v)) {

@@ -146,7 +146,9 @@ static void index_decl(Check *c, IndexDecl *x) {
     return;
   }
   s->domain = x->domain;
+  c->declaring = s;
   if (s->domain) check_domain(c, s);
+  c->declaring = NULL;
 }
 
 // Is the index's domain more than its extent, in a step? It holds for the whole
@@ -198,6 +200,38 @@ static bool target_items(Check *c, Stmt *s, const Ty *out, uint64_t *mask) {
   return ok;
 }
 
+static bool varies(const Expr *e, const Sym *x) {
+  return e->vary & index_bit(x);
+}
+
+// The operand that is to be reduced over x: of sums, products and quotients the
+// one side that varies with it.
+//   p * V[b, k] / sum(k: p)    p * V[b, k]
+static const Expr *to_reduce(const Expr *e, const Sym *x) {
+  for (;;) {
+    bool linear = e->kind == EX_BINARY &&
+                  (e->op == BO_ADD || e->op == BO_SUB || e->op == BO_MUL);
+    bool quotient = e->kind == EX_BINARY && e->op == BO_DIV;
+    if (e->kind == EX_UNARY && e->op != UO_NOT) e = e->a;
+    else if ((linear || quotient) && !varies(e->b, x)) e = e->a;
+    else if (linear && !varies(e->a, x)) e = e->b;
+    else return e;
+  }
+}
+
+static void value_varies(Check *c, const Stmt *s, const Sym *x) {
+  const Expr *at = to_reduce(s->expr, x);
+  const char *f = x->role == IX_KEY ? "sum" : "vec";
+  Diag *d =
+      diag_add(c->cx, DIAG_value_varies, at->span, s->target.name, x->name);
+  diag_note(c->cx, d, x->span, "index %s is declared here", x->name);
+  diag_fix(c->cx, d, at->span,
+           arena_printf(c->a, "%s(%s: %s)", f, x->name,
+                        fe_span_text(c, at->span)),
+           x->role == IX_KEY ? "reduce over %s" : "make a vector over %s",
+           x->name);
+}
+
 // The value may vary with the indices of the target only.
 static bool covered(Check *c, Stmt *s, uint64_t mask) {
   uint64_t rest = s->expr->vary & ~mask;
@@ -207,15 +241,7 @@ static bool covered(Check *c, Stmt *s, uint64_t mask) {
     const Sym *x = c->decl->indices.at[i];
     if (!(rest & index_bit(x))) continue;
     if (x->role == IX_KEY || x->role == IX_VEC) {
-      Diag *d = diag_add(c->cx, DIAG_value_varies, s->expr->span,
-                         s->target.name, x->name);
-      diag_note(c->cx, d, x->span, "index %s is declared here", x->name);
-      const char *f = x->role == IX_KEY ? "sum" : "vec";
-      diag_fix(c->cx, d, s->expr->span,
-               arena_printf(c->a, "%s(%s: %s)", f, x->name,
-                            fe_span_text(c, s->expr->span)),
-               x->role == IX_KEY ? "reduce over %s" : "make a vector over %s",
-               x->name);
+      value_varies(c, s, x);
     } else {
       diag_add(c->cx, DIAG_output_cover, s->target.span, s->target.name,
                x->name);

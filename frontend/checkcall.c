@@ -128,6 +128,36 @@ static void bind_args(Call *k) {
   }
 }
 
+// In the domain of an index: what the parameter may be. Where that index is
+// itself one of the parameters, the other is the query, of which a program of
+// one query has none; it stands at the last key.
+static const char *meant_index(const Call *k, const Param *p) {
+  const Sym *x = k->c->declaring;
+  if (!x) return NULL;
+  int own = find_param(k->callee, x->name);
+  bool is_own = own >= 0 && !k->callee->params.at[own].type;
+  if (!is_own) return arena_printf(k->c->a, "%s = %s", p->name, x->name);
+  if (x->dim == DIM_NONE) return NULL;
+  return arena_printf(k->c->a, "%s = %s - 1", p->name, dim_text(k->c, x->dim));
+}
+
+static void offer_index(const Call *k, Diag *d, const Param *p) {
+  Check *c = k->c;
+  const char *arg = meant_index(k, p), *text = fe_span_text(c, k->e->span);
+  const char *open = strchr(text, '(');
+  diag_note(c->cx, d, NOWHERE,
+            "declare `index %s in ..`, or give the call its place, `%s = ..`",
+            p->name, p->name);
+  if (!arg || k->e->kind == EX_PIPE) return;
+  int n = open ? (int)(open - text) : (int)strlen(text);
+  const char *rest = open ? open + 1 : ")";
+  while (*rest == ' ') rest++;
+  diag_fix(c->cx, d, k->e->span,
+           arena_printf(c->a, "%.*s(%s%s%s", n, text, arg,
+                        *rest == ')' ? "" : ", ", rest),
+           "give it: %s", arg);
+}
+
 static void default_index(Call *k, int i) {
   const Param *p = &k->callee->params.at[i];
   Sym *s = scope_find(k->c->scope, p->name);
@@ -139,6 +169,7 @@ static void default_index(Call *k, int i) {
   Diag *d = diag_add(k->c->cx, DIAG_index_unbound, k->e->span, p->name,
                      k->callee->name, p->name);
   diag_note(k->c->cx, d, p->name_span, "the index parameter");
+  offer_index(k, d, p);
   k->ok = false;
 }
 

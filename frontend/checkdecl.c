@@ -110,7 +110,7 @@ static void defaults(Check *c, Decl *d) {
 
 // --- unused and misspelled names -------------------------------------------
 
-static bool in_types(const Decl *d, uint32_t sym) {
+bool fe_dim_in_types(const Decl *d, uint32_t sym) {
   for (uint32_t i = 0; i < d->params.n + d->outs.n; i++) {
     const Param *p =
         i < d->params.n ? &d->params.at[i] : &d->outs.at[i - d->params.n];
@@ -127,10 +127,15 @@ static void unused_dims(Check *c, const Decl *d) {
     uint32_t sym;
     if (g->kind == GEN_DTYPE || !dim_find_sym(d->dims, g->name, &sym)) continue;
     bool used = g->kind == GEN_CONST && g->sym->nuses;
-    if (in_types(d, sym) || (used && g->values.n < 2)) continue;
+    if (fe_dim_in_types(d, sym) || (used && g->values.n < 2)) continue;
     Diag *x = diag_add(c->cx, DIAG_unused_dim, g->span, g->name);
     if (used)
       diag_note(c->cx, x, NOWHERE, "code for one of its values: --dim %s=N",
+                g->name);
+    else if (g->sym->nuses)
+      diag_note(c->cx, x, NOWHERE,
+                "make it a scalar: take it out of <..> and add a parameter, "
+                "`%s: i32`",
                 g->name);
   }
 }

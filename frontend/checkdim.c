@@ -76,13 +76,23 @@ static void declare_dims(Check *c, const Expr *e) {
   for (uint32_t i = 0; i < e->args.n; i++) declare_dims(c, e->args.at[i].value);
 }
 
+static void not_dim(Check *c, const Expr *e) {
+  Diag *d = diag_add(c->cx, DIAG_not_dim, e->span);
+  const Sym *s = e->kind == EX_NAME ? e->sym : NULL;
+  if (!s || s->kind != SY_PARAM) return;
+  diag_note(c->cx, d, s->span,
+            "'%s' is a value: lengths are dims, `%s` or `%s: const` in <..>, "
+            "not parameters",
+            s->name, s->name, s->name);
+}
+
 Dim ck_dim(Check *c, Expr *e, bool implicit) {
   if (implicit) declare_dims(c, e);
   if (!ck_single(c, e)) return DIM_NONE;
   Dim d = ty_is_int(&e->ty) && e->ty.weak ? dim_of(c->dims, e) : DIM_NONE;
   if (d == DIM_NONE && e->kind == EX_INT)
     diag_add(c->cx, DIAG_dim_range, e->span, (long long)e->ival);
-  else if (d == DIM_NONE) diag_add(c->cx, DIAG_not_dim, e->span);
+  else if (d == DIM_NONE) not_dim(c, e);
   return d;
 }
 

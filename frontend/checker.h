@@ -37,9 +37,11 @@ typedef struct Check {
   uint32_t errors;      // cx->nerrors when decl was begun
   const FeBind *binds;  // dtype generics bound by fe_retype
   uint32_t nbinds;
-  Sym *step;     // inside a step: its index
-  bool stepped;  // a step was seen
-  int repeats;   // open repeat blocks
+  Sym *step;             // inside a step: its index
+  bool stepped;          // a step was seen
+  int repeats;           // open repeat blocks
+  uint64_t guarded;      // bits of indices that conditions around depend on
+  const Sym *declaring;  // the index whose domain is checked, or NULL
   bool in_body;
   Stmt *returned;      // the return statement
   bool in_check;       // programs may be called
@@ -109,6 +111,10 @@ void ck_wrong_type(Check *c, const Expr *e, const char *want);
 void ck_bad_target(Check *c, Item *it, const char *output);
 void ck_undeclared_index(Check *c, const char *name, Span at);
 
+// --- checkextent.c
+// An index as an item of e, at an axis of that extent.
+void ck_index_extent(Check *c, const Expr *e, const Item *it, Dim axis);
+
 // --- checkcall.c
 void ck_call(Check *c, Expr *e);
 void ck_named_call(Check *c, Expr *e, Sym *sym);  // EX_NAME of a mask
@@ -173,6 +179,8 @@ void ck_check_builtin(Check *c, Expr *e, Sym *sym);
 // --- import.c
 // The unit of an import, parsed and checked. NULL if reported.
 Unit *fe_import_unit(Check *c, const Decl *import);
+// std/masks.attn as std.masks
+const char *ck_module_of(Check *c, const char *path);
 
 // --- checkunit.c
 bool ck_unit(Session *ses, Unit *unit);

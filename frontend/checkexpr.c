@@ -36,17 +36,69 @@ const char *ck_kind(const Sym *s) {
   return decls[s->decl->kind];
 }
 
+static bool is_module(const Decl *d, const char *module) {
+  for (uint32_t i = 0; i < d->path.n; i++) {
+    size_t n = strlen(d->path.at[i].name);
+    char end = i + 1 < d->path.n ? '.' : 0;
+    if (strncmp(module, d->path.at[i].name, n) != 0 || module[n] != end)
+      return false;
+    module += n + 1;
+  }
+  return d->path.n > 0;
+}
+
+// The last name that is imported from a module, or NULL.
+static const NameRef *imported_from(const Check *c, const char *module) {
+  const Unit *u = c->unit;
+  for (uint32_t i = 0; i < u->decls.n; i++) {
+    const Decl *d = u->decls.at[i];
+    if (d->kind == DE_IMPORT && d->names.n && is_module(d, module))
+      return &d->names.at[d->names.n - 1];
+  }
+  return NULL;
+}
+
 // A function of the library that was not imported.
 static bool offer_import(Check *c, Diag *d, const char *name) {
   const char *path = fe_stdlib_with(name);
   if (!path || !c->unit->source) return false;
-  char *module = arena_strdup(c->a, path);
-  *strrchr(module, '.') = 0;
-  for (char *s = module; *s; s++)
-    if (*s == '/') *s = '.';
+  const char *module = ck_module_of(c, path);
+  const NameRef *last = imported_from(c, module);
+  Span at = {c->unit->source->id, 0, 0};
   const char *line = arena_printf(c->a, "import %s { %s }\n", module, name);
-  diag_fix(c->cx, d, (Span){c->unit->source->id, 0, 0}, line,
-           "import it: import %s { %s }", module, name);
+  if (last) {
+    at = (Span){last->span.src, last->span.hi, last->span.hi};
+    line = arena_printf(c->a, ", %s", name);
+  }
+  diag_fix(c->cx, d, at, line, "import it: import %s { %s }", module, name)
+      ->sure = true;
+  return true;
+}
+
+// A name of the library that is nearer than any in scope.
+static bool guess_library(Check *c, Guess *g, const char **module) {
+  bool any = false;
+  for (FeLibrary at = {0}; fe_stdlib_next(&at);) {
+    const char *name = arena_strndup(c->a, at.name, at.n);
+    guess_try(g, name);
+    if (g->best != name) continue;
+    *module = ck_module_of(c, at.path);
+    any = true;
+  }
+  return any;
+}
+
+// Names in scope, then those of the library, which are to be imported.
+static bool offer_names(Check *c, Diag *d, const char *name, Span at) {
+  Guess g = guess_start(name);
+  const char *module = NULL;
+  guess_scope(&g, c->scope);
+  bool library = guess_library(c, &g, &module);
+  if (!g.best) return false;
+  diag_fix(c->cx, d, at, g.best, "did you mean '%s'?", g.best);
+  if (library)
+    diag_note(c->cx, d, NOWHERE, "'%s' is in the library: import %s { %s }",
+              g.best, module, g.best);
   return true;
 }
 
@@ -68,10 +120,9 @@ Sym *ck_lookup(Check *c, const char *name, Span at) {
   if (!c->unit->syntax_ok) return NULL;
   Diag *d = diag_add(c->cx, DIAG_unknown_name, at, name);
   if (offer_import(c, d, name)) return NULL;
-  Guess g = guess_start(name);
-  if (c->cx->nerrors <= c->cx->max_errors) guess_scope(&g, c->scope);
-  if (g.best) diag_fix(c->cx, d, at, g.best, "did you mean '%s'?", g.best);
-  else if (c->in_input) list_generators(c, d);
+  bool near =
+      c->cx->nerrors <= c->cx->max_errors && offer_names(c, d, name, at);
+  if (!near && c->in_input) list_generators(c, d);
   return NULL;
 }
 
@@ -333,10 +384,20 @@ static bool binary_type(Check *c, Expr *e, Ty *out) {
   }
 }
 
+// What is evaluated only where the condition holds, or only where it does not.
+static bool guarded(Check *c, const Expr *condition, Expr *e) {
+  uint64_t outer = c->guarded;
+  c->guarded |= condition->vary;
+  bool ok = ck_single(c, e);
+  c->guarded = outer;
+  return ok;
+}
+
 static void binary(Check *c, Expr *e) {
   Ty out;
   bool ok = ck_single(c, e->a);
-  ok = ck_single(c, e->b) && ok;
+  bool guards = e->op == BO_AND || e->op == BO_OR;
+  ok = (guards ? guarded(c, e->a, e->b) : ck_single(c, e->b)) && ok;
   Expr *both[] = {e->a, e->b};
   ok = ok && binary_type(c, e, &out) &&
        (e->op == BO_MATMUL || ty_unify_shape(c, both, 2, &out));
@@ -380,7 +441,9 @@ static void conditional(Check *c, Expr *e) {
   Expr *all[] = {e->a, e->b, e->c};
   bool ok = true;
   Ty out;
-  for (int i = 0; i < 3; i++) ok = ck_single(c, all[i]) && ok;
+  ok = ck_single(c, e->a);
+  ok = guarded(c, e->a, e->b) && ok;
+  ok = guarded(c, e->a, e->c) && ok;
   if (ok && !ty_is_bool(&e->a->ty)) {
     ck_wrong_type(c, e->a, "a bool");
     ok = false;
@@ -451,28 +514,6 @@ static bool is_shifted(const Check *c, const Expr *e) {
   return x->kind == EX_NAME && x->sym == c->step && n->ty.weak;
 }
 
-// a <= b is known: equal, by bounds, or a is a part of b as in D // 2.
-static bool fits_in(const DimTab *t, Dim a, Dim b) {
-  if (fe_dims_equal(t, a, b)) return true;
-  DimExpr e = t->exprs.at[a];
-  if (e.op == DIM_FLOORDIV && fits_in(t, e.a, b)) return true;
-  if (e.op == DIM_MIN && (fits_in(t, e.a, b) || fits_in(t, e.b, b)))
-    return true;
-  int64_t lo, hi, b_lo, b_hi;
-  dim_bounds(t, a, &lo, &hi);
-  dim_bounds(t, b, &b_lo, &b_hi);
-  return hi <= b_lo;
-}
-
-static void check_extent(Check *c, const Expr *e, const Item *it, Dim axis) {
-  const Expr *x = it->lo;
-  if (x->kind != EX_NAME || !x->sym || x->sym->kind != SY_INDEX) return;
-  Dim extent = x->sym->dim;
-  if (extent == DIM_NONE || fits_in(c->dims, extent, axis)) return;
-  diag_add(c->cx, DIAG_index_extent, x->span, x->name, dim_text(c, extent),
-           fe_span_text(c, e->a->span), dim_text(c, axis));
-}
-
 static bool item_expr(Check *c, Expr *e, Item *it, Dim axis) {
   if (unknown_index(c, it->lo)) {
     ck_fail(it->lo);
@@ -499,7 +540,7 @@ static bool item_expr(Check *c, Expr *e, Item *it, Dim axis) {
     }
   }
   it->shifted = is_shifted(c, it->lo);
-  check_extent(c, e, it, axis);
+  ck_index_extent(c, e, it, axis);
   return true;
 }
 

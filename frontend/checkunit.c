@@ -54,7 +54,11 @@ static void missing(Check *c, const Decl *d, const NameRef *n) {
   for (uint32_t i = 0; i < d->imported->decls.n; i++)
     if (d->imported->decls.at[i]->sym)
       guess_try(&guess, d->imported->decls.at[i]->name);
-  if (guess.best)
+  const char *path = fe_stdlib_with(n->name);
+  if (path)
+    diag_note(c->cx, g, NOWHERE, "'%s' of the library has it: import %s { %s }",
+              path, ck_module_of(c, path), n->name);
+  else if (guess.best)
     diag_fix(c->cx, g, n->span, guess.best, "did you mean '%s'?", guess.best);
 }
 

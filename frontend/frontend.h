@@ -68,7 +68,17 @@ void fe_tokens(Ctx *cx, const Source *src, Arena *a, FeTokens *out);
 
 // Embedded stdlib: "std/rows.attn" -> text, or NULL.
 const char *fe_stdlib(const char *path, uint32_t *len);
+// The i-th embedded file, NULL behind the last.
+const char *fe_stdlib_path(uint32_t i);
 // The path of the embedded file of functions that declares `name`, or NULL.
 const char *fe_stdlib_with(const char *name);
+// All functions of these files, from {0} on.
+typedef struct FeLibrary {
+  const char *path;
+  const char *name;  // n letters of the file's text
+  size_t n;
+  uint32_t file;
+} FeLibrary;
+bool fe_stdlib_next(FeLibrary *at);
 
 #endif

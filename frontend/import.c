@@ -72,6 +72,27 @@ static bool find(Check *c, const char *file, Found *f) {
   return try_stdlib(c, file, f);
 }
 
+// std/masks.attn as std.masks
+const char *ck_module_of(Check *c, const char *path) {
+  char *module = arena_strdup(c->a, path);
+  *strrchr(module, '.') = 0;
+  for (char *s = module; *s; s++)
+    if (*s == '/') *s = '.';
+  return module;
+}
+
+// A file of the library whose name is near.
+static void offer_module(Check *c, Diag *g, const Decl *d, const char *file) {
+  Guess guess = guess_start(file);
+  for (uint32_t i = 0; fe_stdlib_path(i); i++)
+    guess_try(&guess, fe_stdlib_path(i));
+  if (!guess.best) return;
+  Span at = d->path.at[0].span;
+  at.hi = d->path.at[d->path.n - 1].span.hi;
+  const char *module = ck_module_of(c, guess.best);
+  diag_fix(c->cx, g, at, module, "did you mean '%s'?", module);
+}
+
 static void not_found(Check *c, const Decl *d, const char *file) {
   Diag *g = diag_add(c->cx, DIAG_import_missing, d->path.at[0].span, file);
   diag_note(c->cx, g, NOWHERE, "looked for '%s'", beside(c, file));
@@ -81,6 +102,7 @@ static void not_found(Check *c, const Decl *d, const char *file) {
               join(c, dir, strlen(dir), file));
   }
   diag_note(c->cx, g, NOWHERE, "and in the standard library");
+  offer_module(c, g, d, file);
 }
 
 // What is no error in an imported file is its own business: warnings of the

@@ -8,6 +8,7 @@
 #include "frontend/parse.h"
 
 #include "frontend/parser.tab.h"
+#include "ir/core/guess.h"
 
 int attn_lex(Value *v, Loc *at, Parse *p);
 
@@ -310,6 +311,41 @@ static void note_habits(Parse *p, Diag *d, const int *kinds, int n) {
               "is written sum(k: ..)");
 }
 
+static void guess_words(Guess *g, const int *kinds, int n) {
+  for (int i = 0; i < n; i++) {
+    TokenClass cls = token_class(kinds[i]);
+    if (cls == TC_WORD || cls == TC_SOFT) guess_try(g, token_text(kinds[i]));
+  }
+}
+
+static bool offer_word(Parse *p, Diag *d, Loc at, const int *kinds, int n) {
+  Guess g = guess_start(
+      arena_strndup(&p->cx->scratch, p->src->text + at.lo, at.hi - at.lo));
+  guess_words(&g, kinds, n);
+  if (!g.best) return false;
+  diag_fix(p->cx, d, fe_span_of(p, at), g.best, "did you mean '%s'?", g.best);
+  return true;
+}
+
+static int length_of(const int *set) {
+  int n = 0;
+  while (set[n]) n++;
+  return n;
+}
+
+// A misspelled word: it is where one was wanted, or it was read as a name that
+// begins a statement and another name follows.
+static void offer_keyword(Parse *p, Diag *d, const int *kinds, int n) {
+  Token t = p->last, first = p->before;
+  if (t.kind != TK_IDENT && token_class(t.kind) != TC_SOFT) return;
+  if (t.kind == TK_IDENT && offer_word(p, d, t.at, kinds, n)) return;
+  if (first.kind != TK_IDENT || first.at.hi > t.at.lo ||
+      line_between(p, first.at.hi, t.at.lo))
+    return;
+  const int *set = p->blocks ? stmt_words : decl_words;
+  offer_word(p, d, first.at, set, length_of(set));
+}
+
 static void report(Parse *p, const int *kinds, int n) {
   Token t = p->last;
   Loc at = t.at, gap = {p->prev_end, p->prev_end};
@@ -319,7 +355,9 @@ static void report(Parse *p, const int *kinds, int n) {
                      expected(p, kinds, n), found(p, t));
   bool ends = t.kind == TK_RBRACE || t.kind == TK_END ||
               line_between(p, p->prev_end, t.at.lo);
-  if (semi && ends) diag_fix(p->cx, d, fe_span_of(p, gap), ";", "insert ';'");
+  if (semi && ends)
+    diag_fix(p->cx, d, fe_span_of(p, gap), ";", "insert ';'")->sure = true;
+  offer_keyword(p, d, kinds, n);
   note_open(p, d, kinds, n);
   note_habits(p, d, kinds, n);
 }

@@ -54,50 +54,6 @@ Scope *scope_builtins(Ctx *cx) {
   return s;
 }
 
-// --- misspellings ----------------------------------------------------------
-
-enum { LONGEST = 63 };
-
-static uint32_t min3(uint32_t a, uint32_t b, uint32_t c) {
-  uint32_t m = a < b ? a : b;
-  return m < c ? m : c;
-}
-
-static char lower(char c) {
-  return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
-// Edit distance; a change of case counts as nothing.
-static uint32_t distance(const char *a, size_t n, const char *b, size_t m) {
-  uint32_t row[LONGEST + 1];
-  for (uint32_t j = 0; j <= m; j++) row[j] = j;
-  for (uint32_t i = 1; i <= n; i++) {
-    uint32_t diagonal = row[0];
-    row[0] = i;
-    for (uint32_t j = 1; j <= m; j++) {
-      uint32_t change = diagonal + (lower(a[i - 1]) != lower(b[j - 1]));
-      diagonal = row[j];
-      row[j] = min3(row[j] + 1, row[j - 1] + 1, change);
-    }
-  }
-  return row[m];
-}
-
-// A third of the letters may be wrong: one-letter names have no neighbours.
-Guess guess_start(const char *want) {
-  size_t n = strlen(want);
-  return (Guess){want, NULL, (uint32_t)(n < 3 ? 0 : (n + 1) / 3) + 1};
-}
-
-void guess_try(Guess *g, const char *name) {
-  size_t n = strlen(g->want), m = strlen(name);
-  if (name == g->want || n > LONGEST || m > LONGEST) return;
-  uint32_t d = distance(g->want, n, name, m);
-  if (d >= g->dist) return;
-  g->dist = d;
-  g->best = name;
-}
-
 void guess_scope(Guess *g, const Scope *s) {
   for (; s; s = s->up)
     for (uint32_t i = 0; i < s->syms.n; i++) guess_try(g, s->syms.at[i]->name);

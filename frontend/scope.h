@@ -3,6 +3,7 @@
 #define ATTNC_FRONTEND_SCOPE_H
 
 #include "frontend/ast.h"
+#include "ir/core/guess.h"
 
 typedef struct Scope {
   struct Scope *up;
@@ -17,13 +18,6 @@ void scope_add(Arena *a, Scope *s, Sym *sym);
 // One symbol per row of builtins.def.
 Scope *scope_builtins(Ctx *cx);
 
-// The best of several names for what may be a misspelling of `want`.
-typedef struct Guess {
-  const char *want, *best;
-  uint32_t dist;
-} Guess;
-Guess guess_start(const char *want);
-void guess_try(Guess *g, const char *name);
 void guess_scope(Guess *g, const Scope *s);
 
 #endif

@@ -12,28 +12,44 @@ const char *fe_stdlib(const char *path, uint32_t *len) {
   return NULL;
 }
 
-// Does a line of the text begin with `word name`?
-static bool declares(const char *text, const char *word, const char *name) {
-  size_t nw = strlen(word), nn = strlen(name);
-  for (const char *s = text; s; s = strchr(s, '\n')) {
-    s += *s == '\n';
-    if (strncmp(s, word, nw) != 0 || s[nw] != ' ') continue;
-    const char *end = s + nw + 1 + nn;
-    if (strncmp(s + nw + 1, name, nn) == 0 && (*end == '(' || *end == '<'))
-      return true;
+// A declaration of functions at the start of a line: its name, NULL if it is
+// none.
+static const char *declared(const char *line, size_t *n) {
+  static const char *const words[] = {"row ", "mask ", "mod ", "fn "};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    size_t w = strlen(words[i]);
+    if (strncmp(line, words[i], w) != 0) continue;
+    *n = strcspn(line + w, "(<= \n");
+    return line + w;
+  }
+  return NULL;
+}
+
+bool fe_stdlib_next(FeLibrary *at) {
+  const EmbedFile *f = stdlib_files + at->file;
+  const char *line = at->name ? strchr(at->name, '\n') : f->text;
+  for (; f->path; f++, at->file++, line = f->text) {
+    const char *in = strchr(f->path, '/');
+    bool functions = in && !strchr(in + 1, '/');  // programs are in folders
+    for (; functions && line; line = strchr(line, '\n')) {
+      line += *line == '\n';
+      at->name = declared(line, &at->n);
+      at->path = f->path;
+      if (at->name) return true;
+    }
   }
   return false;
 }
 
 const char *fe_stdlib_with(const char *name) {
-  static const char *const words[] = {"row", "mask", "mod", "fn"};
-  for (const EmbedFile *f = stdlib_files; f->path; f++) {
-    const char *in = strchr(f->path, '/');
-    if (!in || strchr(in + 1, '/')) continue;  // programs are in folders
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-      if (declares(f->text, words[i], name)) return f->path;
-  }
+  for (FeLibrary at = {0}; fe_stdlib_next(&at);)
+    if (strlen(name) == at.n && memcmp(at.name, name, at.n) == 0)
+      return at.path;
   return NULL;
+}
+
+const char *fe_stdlib_path(uint32_t i) {
+  return stdlib_files[i].path;
 }
 
 const char *diag_page(DiagId id) {

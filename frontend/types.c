@@ -240,10 +240,10 @@ bool ty_unify_shape(Check *c, Expr *const *at, uint32_t n, Ty *out) {
 
 // --- conversions -----------------------------------------------------------
 
-static void fix_cast(Check *c, Diag *d, const Expr *e, const char *to) {
-  diag_fix(c->cx, d, e->span,
-           arena_printf(c->a, "%s(%s)", to, fe_span_text(c, e->span)),
-           "convert with %s(..)", to);
+static FixIt *fix_cast(Check *c, Diag *d, const Expr *e, const char *to) {
+  return diag_fix(c->cx, d, e->span,
+                  arena_printf(c->a, "%s(%s)", to, fe_span_text(c, e->span)),
+                  "convert with %s(..)", to);
 }
 
 void ck_wrong_type(Check *c, const Expr *e, const char *want) {
@@ -263,7 +263,7 @@ bool ck_as_float(Check *c, Expr *e) {
   if (ty_is_int(&e->ty)) {
     if (e->ty.weak) return true;
     Diag *d = diag_add(c->cx, DIAG_int_as_float, e->span);
-    fix_cast(c, d, e, "f32");
+    fix_cast(c, d, e, "f32")->sure = true;
   } else {
     ck_wrong_type(c, e, "a float");
   }

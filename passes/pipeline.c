@@ -142,6 +142,7 @@ static bool dump(const Run *r, const PassInfo *p, const char *rest) {
   ir_print(r->m, &text);
   const char *path = arena_printf(&r->cx->session, "%s/%02u-%s.tir",
                                   opt->dump_dir, r->at, p->name);
+  out_folder(opt->dump_dir);
   return write_file(r->cx, path, &text);
 }
 

@@ -21,6 +21,7 @@ bin_dirs = [
 config.environment["PATH"] = os.pathsep.join(bin_dirs)
 config.environment["FILECHECK_OPTS"] = "--enable-var-scope"
 config.environment["LC_ALL"] = "C"
+config.environment["ATTNC_CACHE"] = ""  # tests compile what they test
 
 config.substitutions += [
     ("%src_root", config.source_root),

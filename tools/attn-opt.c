@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { EXIT_OK, EXIT_DIAG, EXIT_USAGE, EXIT_INTERNAL = 70 };
 
@@ -256,7 +255,7 @@ static int run_file(Ctx *cx, const Options *o) {
     show(stderr, &err);
     return EXIT_DIAG;
   }
-  if (o->run.dump_dir) mkdir(o->run.dump_dir, 0777);
+  if (o->run.dump_dir) out_folder(o->run.dump_dir);
   int rc = run_parts(o, s, &out);
   if (rc && o->output) return rc;
   if (write_output(o->output, &out)) return rc;

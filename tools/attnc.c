@@ -62,6 +62,7 @@ static int run(Cli *cli, int argc, char **argv) {
   if (cli->help) cli_help(cli, stdout);
   else if (cli->version) drv_print_version(stdout);
   else if (cli->print_targets) print_targets();
+  else if (cli_manual(cli, stdout)) return EXIT_OK;
   else return cli->cmd->run(cli);
   return EXIT_OK;
 }

@@ -72,14 +72,15 @@ void diag_note(Ctx *cx, Diag *d, Span at, const char *fmt, ...) {
   vec_push(&cx->session, &d->notes, note);
 }
 
-void diag_fix(Ctx *cx, Diag *d, Span at, const char *text, const char *fmt,
-              ...) {
+FixIt *diag_fix(Ctx *cx, Diag *d, Span at, const char *text, const char *fmt,
+                ...) {
   va_list ap;
   va_start(ap, fmt);
   FixIt fix = {at, arena_strdup(&cx->session, text),
-               format(&cx->session, fmt, ap)};
+               format(&cx->session, fmt, ap), false};
   va_end(ap);
   vec_push(&cx->session, &d->fixes, fix);
+  return &d->fixes.at[d->fixes.n - 1];
 }
 
 // ---------------------------------------------------------------- trying

@@ -26,6 +26,7 @@ typedef struct FixIt {
   Span span;          // text to replace; lo == hi inserts
   const char *text;   // replacement
   const char *title;  // "declare `g`"
+  bool sure;          // what was meant, without doubt: may be applied unseen
 } FixIt;
 
 typedef struct Diag {
@@ -44,8 +45,9 @@ typedef struct Ctx Ctx;
 Diag *diag_add(Ctx *cx, DiagId id, Span at, ...);
 void diag_note(Ctx *cx, Diag *d, Span at, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-void diag_fix(Ctx *cx, Diag *d, Span at, const char *text, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
+// A guess; the result may be made sure, until another is added.
+FixIt *diag_fix(Ctx *cx, Diag *d, Span at, const char *text, const char *fmt,
+                ...) __attribute__((format(printf, 5, 6)));
 
 const char *diag_code(DiagId id);  // "A0012"
 const char *diag_name(DiagId id);  // "unknown_name"

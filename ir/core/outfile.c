@@ -144,3 +144,15 @@ bool out_write(const char *path, const void *bytes, size_t n) {
   OutFile o;
   return out_open(&o, path, 0666) && out_close(&o, out_put(&o, bytes, n));
 }
+
+void out_folder(const char *path) {
+  char part[PATH_MAX];
+  size_t n = strlen(path);
+  if (!n || n >= sizeof part) return;
+  for (size_t i = 1; i <= n; i++) {
+    if (path[i] && path[i] != '/') continue;
+    memcpy(part, path, i);
+    part[i] = 0;
+    mkdir(part, 0777);
+  }
+}

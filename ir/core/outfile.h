@@ -30,4 +30,8 @@ bool out_close(OutFile *o, bool keep);
 // All three.
 bool out_write(const char *path, const void *bytes, size_t n);
 
+// Makes the folder and those it lies in; what fails shows when a file is
+// written there.
+void out_folder(const char *path);
+
 #endif

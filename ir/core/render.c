@@ -317,6 +317,7 @@ static void json_diag(Ctx *cx, const Diag *d, Buf *out) {
     buf_char(out, ',');
     json_text(out, "text", d->fixes.at[i].text);
     json_span(cx, out, d->fixes.at[i].span);
+    buf_printf(out, ",\"sure\":%s", d->fixes.at[i].sure ? "true" : "false");
     buf_char(out, '}');
   }
   buf_str(out, "]}\n");

@@ -256,75 +256,6 @@ static void check_keyed(Online *o) {
   }
 }
 
-// ---------------------------------------------------------------- remarks
-static const char *shown(const Online *o, Ex e) {
-  Buf b = {.arena = o->arena};
-  sym_print(&o->sym, o->f, e, &b);
-  return b.at;
-}
-
-// Its name in the program, or the output that it is stored to.
-static const char *name_of(const Online *o, const Red *r) {
-  const char *h = ir_info(o->f, r->res)->hint;
-  for (const Op *op = o->f->body->first; op && !h; op = op->next) {
-    if (op->code != OP_STORE) continue;
-    const Op *v = ir_def(o->f, op->args[1]);
-    while (v && v->code == OP_CAST) v = ir_def(o->f, v->args[0]);
-    if (v && v->nres && v->res[0] == r->res)
-      h = ir_info(o->f, op->args[0])->hint;
-  }
-  return h ? h : arena_printf(o->arena, "%%%u", r->res);
-}
-
-static void remark_term(const Online *o, const Red *r, const Term *t) {
-  const Acc *a = &r->group->accs.at[t->acc];
-  Buf b = {.arena = o->arena};
-  buf_printf(&b, "%s of %s", rkind_name(a->kind), shown(o, a->local));
-  if (a->other) buf_printf(&b, " . %s", shown(o, a->other));
-  if (!sym_is_const(&o->sym, a->rolling, 1))
-    buf_printf(&b, ", in the frame %s", shown(o, a->rolling));
-  if (!sym_is_const(&o->sym, t->late, 1))
-    buf_printf(&b, ", times %s at the end", shown(o, t->late));
-  ctx_remark(o->cx, "online: @%s:   %s: %s", o->f->name, name_of(o, r), b.at);
-}
-
-static void remark_group(const Online *o, const Group *g, uint32_t number) {
-  static const char *const fills[] = {"-inf", "0", "select"};
-  Buf b = {.arena = o->arena};
-  buf_str(&b, "");
-  for (uint32_t i = 0; i < g->accs.n; i++) {
-    if (!g->accs.at[i].gauge) continue;
-    Value v = g->accs.at[i].src->res[0];
-    const char *h = ir_info(o->f, v)->hint;
-    if (h) buf_printf(&b, "%s%s", b.n ? ", " : "", h);
-    else buf_printf(&b, "%s%%%u", b.n ? ", " : "", v);
-  }
-  ctx_remark(o->cx,
-             "online: @%s: pass %u over %s: %u accumulator%s, gauge %s, "
-             "fill %s",
-             o->f->name, number, o->f->axes.at[g->axis].name, g->accs.n,
-             g->accs.n == 1 ? "" : "s", b.n ? b.at : "none", fills[g->fill]);
-  for (uint32_t i = 0; i < g->scans.n; i++)
-    ctx_remark(o->cx, "online: @%s:   %s: running sum of %s", o->f->name,
-               name_of(o, g->scans.at[i].red),
-               shown(o, g->accs.at[g->scans.at[i].acc].local));
-  for (uint32_t i = 0; i < g->reds.n; i++) {
-    const Red *r = g->reds.at[i];
-    for (uint32_t j = 0; j < r->terms.n; j++)
-      remark_term(o, r, &r->terms.at[j]);
-    if (r->kind == RK_SUM && r->terms.n > 1)
-      ctx_remark(o->cx,
-                 "online: @%s:   %s is a sum of %u terms, which lose "
-                 "digits where they cancel",
-                 o->f->name, name_of(o, r), r->terms.n);
-    if (r->why && r->why_level < r->level)
-      ctx_remark(o->cx,
-                 "online: @%s:   %s needs a later pass: not separable: "
-                 "%s",
-                 o->f->name, name_of(o, r), shown(o, r->why));
-  }
-}
-
 // ---------------------------------------------------------------- the pass
 static bool run_region(Ctx *cx, Func *f, Region *r, bool frames) {
   Online o = {.cx = cx,
@@ -332,7 +263,8 @@ static bool run_region(Ctx *cx, Func *f, Region *r, bool frames) {
               .f = f,
               .region = r,
               .frames = frames};
-  o.by_value.arena = o.origin.arena = o.some.arena = o.inverse.arena = o.arena;
+  o.by_value.arena = o.origin.arena = o.some.arena = o.arena;
+  o.inverse.arena = o.shown.arena = o.arena;
   sym_init(&o.sym, o.arena);
   range_init(&o.ranges, f, o.arena);
   Op *end = r->last;
@@ -348,7 +280,7 @@ static bool run_region(Ctx *cx, Func *f, Region *r, bool frames) {
   for (uint32_t i = 0; i < o.groups.n; i++) {
     online_fill(&o, o.groups.at[i]);
     online_add_some(&o, o.groups.at[i]);
-    remark_group(&o, o.groups.at[i], i + 1);
+    online_remark(&o, o.groups.at[i], i + 1);
     if (!online_emit(&o, o.groups.at[i])) return false;
   }
   online_lower_divk(&o);

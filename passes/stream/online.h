@@ -79,6 +79,7 @@ typedef struct Online {
   Map origin;   // Ex -> Value it was made from
   Map some;     // axis | outer << 8 -> bool value: domain not empty
   Map inverse;  // Value -> its guarded inverse
+  Map shown;    // Value without a name -> the letter it has in remarks
   bool frames;  // pass row_scale may follow
   Builder b;    // writes at the end of the region, before its end op
   bool failed;
@@ -102,6 +103,8 @@ void online_fill(Online *o, Group *g);
 // writes the pass of a group and its finalization.
 void online_add_some(Online *o, Group *g);
 bool online_emit(Online *o, Group *g);
+// online_remark.c: what was decided for a group, in the program's words.
+void online_remark(Online *o, const Group *g, uint32_t number);
 // Expands what is left of divk, guarded by the emptiness of the domain.
 void online_lower_divk(Online *o);
 

@@ -86,8 +86,12 @@ Ex sym_old(Sym *s, Ex e);
 // Value of e at the leaves given by fn.
 typedef double SymLeafFn(void *data, const ExNode *leaf);
 double sym_eval(const Sym *s, Ex e, SymLeafFn *fn, void *data);
-// "exp(s - m)"; leaves by their hint in f.
-void sym_print(const Sym *s, const Func *f, Ex e, Buf *out);
+// "exp(s - m)"; leaves by their name, "%12" where that is NULL.
+typedef struct SymNames {
+  const char *(*name)(void *data, Value v);
+  void *data;
+} SymNames;
+void sym_print(const Sym *s, const SymNames *f, Ex e, Buf *out);
 
 // Value of an elementwise op in doubles; bools are 0 and 1. False for ops that
 // are not elementwise.

@@ -37,14 +37,15 @@ double sym_eval(const Sym *s, Ex e, SymLeafFn *fn, void *data) {
 }
 
 // ---------------------------------------------------------------- text
-static void print_leaf(const Func *f, const ExNode *n, Buf *out) {
-  const char *hint = f ? ir_info(f, n->leaf)->hint : NULL;
-  if (hint) buf_str(out, hint);
+static void print_leaf(const SymNames *f, const ExNode *n, Buf *out) {
+  const char *name = f ? f->name(f->data, n->leaf) : NULL;
+  if (name) buf_str(out, name);
   else buf_printf(out, "%%%u", n->leaf);
   if (n->code == LEAF_OLD) buf_str(out, ".old");
 }
 
-static void print_sum(const Sym *s, const Func *f, const ExNode *n, Buf *out) {
+static void print_sum(const Sym *s, const SymNames *f, const ExNode *n,
+                      Buf *out) {
   buf_char(out, '(');
   for (uint32_t i = 0; i < n->n; i++) {
     bool minus = sym_coef(s, n->kid[i]) < 0;
@@ -68,7 +69,7 @@ static void print_sum(const Sym *s, const Func *f, const ExNode *n, Buf *out) {
   buf_char(out, ')');
 }
 
-static void print_args(const Sym *s, const Func *f, const ExNode *n,
+static void print_args(const Sym *s, const SymNames *f, const ExNode *n,
                        const char *name, const char *between, Buf *out) {
   if (name) buf_printf(out, "%s(", name);
   bool minus = n->kind == EX_MUL && sym_is_const(s, n->kid[0], -1);
@@ -80,7 +81,7 @@ static void print_args(const Sym *s, const Func *f, const ExNode *n,
   if (name) buf_char(out, ')');
 }
 
-void sym_print(const Sym *s, const Func *f, Ex e, Buf *out) {
+void sym_print(const Sym *s, const SymNames *f, Ex e, Buf *out) {
   const ExNode *n = sym_at(s, e);
   switch ((ExKind)n->kind) {
   case EX_CONST: buf_printf(out, "%g", n->c); break;

@@ -14,7 +14,7 @@ for file in files:
     shutil.copy(file, folder)
 for block in re.findall(r"^```[a-z]+\n(.*?)^```$", page.read_text(),
                         re.M | re.S):
-    name = re.match(r"(?:#|//|/\*) ([\w.]+\.\w+)(?: \*/)?\n", block)
+    name = re.match(r"(?:#|//|/\*) ([\w.]+\.\w+)(?: \*/|: .*)?\n", block)
     if name:
         pathlib.Path(folder, name[1]).write_text(block)
 bad = count = 0

@@ -43,19 +43,20 @@ static void quick_fixes(Ls *ls, Analysis *an, const Doc *d, uint32_t lo,
       json_t *a = json_pack("{s:o, s:s, s:[o], s:b, s:o}", "title",
                             js_str(ls, f->title), "kind", "quickfix",
                             "diagnostics", js_diag(ls, an, g), "isPreferred",
-                            g->fixes.n == 1, "edit", workspace_edit(d, edits));
+                            f->sure, "edit", workspace_edit(d, edits));
       json_array_append_new(out, a);
     }
   }
 }
 
-// The only fix of each diagnostic, where they do not overlap.
+// What is meant without doubt, where they do not overlap: nobody looks at each.
 static void fix_all(Ls *ls, Analysis *an, const Doc *d, json_t *out) {
   json_t *edits = json_array();
   Vec(FixIt) taken = {0};
   for (uint32_t i = 0; i < an->cx.diags.n; i++) {
     const Diag *g = an->cx.diags.at[i];
-    if (g->fixes.n != 1 || !ls_diag_shown(an, g)) continue;
+    if (g->fixes.n != 1 || !g->fixes.at[0].sure || !ls_diag_shown(an, g))
+      continue;
     const FixIt *f = &g->fixes.at[0];
     bool clash = !here(an, f);
     for (uint32_t k = 0; k < taken.n; k++)
@@ -70,7 +71,7 @@ static void fix_all(Ls *ls, Analysis *an, const Doc *d, json_t *out) {
     return;
   }
   json_array_append_new(out, json_pack("{s:s, s:s, s:o}", "title",
-                                       "Fix all that has one fix", "kind",
+                                       "Fix what is certain", "kind",
                                        "source.fixAll", "edit",
                                        workspace_edit(d, edits)));
 }

@@ -55,8 +55,8 @@ const Command *command_by_name(const char *name);
 // False: a usage error, already printed.
 bool cli_parse(Cli *cli, int argc, char **argv);
 void cli_help(const Cli *cli, FILE *f);
-// The candidate nearest to s, or NULL if none is near.
-const char *nearest(const char *s, const char *const *words, uint32_t n);
+// manual.c: what --print asks for. False if it asks for nothing.
+bool cli_manual(const Cli *cli, FILE *f);
 // Prints "attnc: <text>" and the hint to use --help; returns EXIT_USAGE.
 int usage_error(const Cli *cli, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -112,10 +112,16 @@ void progress_end(Progress *p);
 void progress_watch(void *progress, int64_t done, int64_t of);
 int64_t now_ns(void);
 
-// The same for what does not tell how far it is: elapsed seconds, from a
-// thread of its own.
+// The same for what does not return in time: elapsed seconds, from a thread of
+// its own. NULL, which all take, where nothing is shown.
 typedef struct Busy Busy;
 Busy *busy_start(const Cli *cli, const char *what);
+// What it is at, from now on.
+void busy_say(Busy *b, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+// A Busy as a DrvSteps's function.
+void busy_step(void *busy, const char *what, uint32_t done, uint32_t of);
+void busy_hide(Busy *b);  // before other lines are printed
 void busy_end(Busy *b);
 
 // ---- one file each

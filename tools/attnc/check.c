@@ -1,15 +1,27 @@
 // attnc check: the check blocks of files, a line per expectation.
 #include "tools/attnc/attnc.h"
+#include "tools/attnc/files.h"
 #include "tools/driver/run/checks.h"
 
+#include "ir/core/guess.h"
 #include "runtime/attn.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+enum { EXIT_INTERRUPTED = 130 };  // as shells say it
 
 typedef struct Checks {
   const char *path;
-  uint32_t count[3];  // by DrvOutcome
-  uint32_t blocks;
-  uint32_t named;  // expectations of the file, for names
+  uint32_t at, files;      // which of them
+  atomic_uint outcome[3];  // by DrvOutcome
+  uint32_t named;          // expectations of the file, for names
+  bool mentioned;          // a file has the program of --fn
+  Guess title;             // nearest to --filter, of all blocks
   attn_ctx *rt;
+  Busy *busy;
 } Checks;
 
 static bool selected(const Cli *cli, const Decl *d) {
@@ -29,7 +41,6 @@ static void print(const DrvExpect *e) {
 
 static void run_block(Session *s, const DrvChecker *k, const Decl *d,
                       Checks *c) {
-  c->blocks++;
   for (uint32_t i = 0; i < d->checks.n; i++) {
     const CheckStmt *x = &d->checks.at[i];
     if (x->kind != CK_EXPECT) continue;
@@ -44,7 +55,8 @@ static void run_block(Session *s, const DrvChecker *k, const Decl *d,
     own.name = arena_printf(&s->cx.session, "%s-%u",
                             path_stem(&s->cx.session, c->path), ++c->named);
     e = drv_expect(&own, d, x);
-    c->count[e.outcome]++;
+    atomic_fetch_add(&c->outcome[e.outcome], 1);
+    busy_hide(c->busy);
     print(&e);
   }
 }
@@ -55,48 +67,130 @@ static uint32_t count_blocks(const Cli *cli, const Unit *u) {
   return n;
 }
 
+static void run_blocks(Session *s, const DrvChecker *k, const Unit *u,
+                       Checks *c) {
+  uint32_t n = count_blocks(s->cli, u), done = 0;
+  for (uint32_t i = 0; i < u->decls.n; i++) {
+    const Decl *d = u->decls.at[i];
+    if (d->kind == DE_CHECK && s->cli->filter)
+      guess_try(&c->title, arena_strdup(&s->cli->arena, d->name));
+    if (!selected(s->cli, d)) continue;
+    busy_say(c->busy, "file %u of %u, check %u of %u: %s", c->at, c->files,
+             ++done, n, d->name);
+    run_block(s, k, d, c);
+  }
+}
+
 static int check_file(Session *s, void *data) {
   Checks *c = data;
   DrvOptions opt;
   Unit *u = session_unit(s, c->path);
   const Target *t = u ? drv_host_target(&s->cx, s->cli->target) : NULL;
   if (!t || !session_options(s, &opt)) {
-    c->count[DRV_FAILED]++;
-    return EXIT_DIAG;
+    atomic_fetch_add(&c->outcome[DRV_FAILED], 1);
+    busy_hide(c->busy);
+    return EXIT_OK;
   }
+  if (s->cli->fn && fe_program(u, s->cli->fn)) c->mentioned = true;
   DrvChecker k = {.cx = &s->cx,
                   .target = t,
                   .opt = &opt,
                   .seed = s->cli->seed ? (uint64_t)s->cli->seed : 1,
                   .rt = c->rt,
                   .save = s->cli->save};
-  Progress p = progress_start(s->cli, "check");
-  uint32_t n = count_blocks(s->cli, u), done = 0;
-  for (uint32_t i = 0; i < u->decls.n; i++) {
-    if (!selected(s->cli, u->decls.at[i])) continue;
-    progress_at(&p, done++, n, u->decls.at[i]->name);
-    progress_end(&p);
-    run_block(s, &k, u->decls.at[i], c);
-  }
+  run_blocks(s, &k, u, c);
+  busy_hide(c->busy);
   return EXIT_OK;
 }
 
-int command_check(Cli *cli) {
-  Checks all = {0};
-  attn_ctx_options o = {.size = sizeof o, .threads = (int32_t)cli->threads};
-  int worst = EXIT_OK;
-  if (cli->threads) all.rt = attn_ctx_create(&o, NULL);
-  for (uint32_t i = 0; i < cli->inputs.n; i++) {
-    all.path = cli->inputs.at[i];
-    all.named = 0;
-    if (cli->inputs.n > 1) printf("%s\n", all.path);
-    int rc = session_run(cli, check_file, &all);
-    if (rc > worst) worst = rc;
+// ---------------------------------------------------------------- the end
+static void summary(Checks *c) {
+  printf("%u passed, %u failed", atomic_load(&c->outcome[DRV_PASSED]),
+         atomic_load(&c->outcome[DRV_FAILED]));
+  uint32_t skipped = atomic_load(&c->outcome[DRV_SKIPPED]);
+  if (skipped) printf(", %u skipped", skipped);
+}
+
+// Ctrl-C: what was found until then.
+static void *interrupted(void *data) {
+  Checks *c = data;
+  sigset_t set;
+  int sig;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  if (sigwait(&set, &sig) != 0) return NULL;
+  busy_hide(c->busy);
+  summary(c);
+  printf(", interrupted in file %u of %u\n", c->at, c->files);
+  fflush(stdout);
+  _exit(EXIT_INTERRUPTED);
+}
+
+// Threads made from now on leave Ctrl-C to the one that waits for it.
+static void watch_keys(Checks *c) {
+  pthread_t thread;
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0) return;
+  if (pthread_create(&thread, NULL, interrupted, c) == 0)
+    pthread_detach(thread);
+  else pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+// Nothing ran: is what was asked for not there?
+static int no_checks(Session *s, void *data) {
+  const Checks *c = data;
+  const Cli *cli = s->cli;
+  Arena *a = &s->cx.session;
+  if (cli->fn && !c->mentioned) {
+    diag_add(&s->cx, DIAG_no_program, NOWHERE, cli->fn);
+    return EXIT_OK;
   }
-  if (all.rt) attn_ctx_destroy(all.rt);
-  printf("%u passed, %u failed", all.count[DRV_PASSED], all.count[DRV_FAILED]);
-  if (all.count[DRV_SKIPPED]) printf(", %u skipped", all.count[DRV_SKIPPED]);
+  const char *why = c->files ? "the files have no check blocks"
+                             : "the folders have no .attn file";
+  if (c->files == 1) why = arena_printf(a, "'%s' has no check block", c->path);
+  if (cli->fn) why = arena_printf(a, "no expectation mentions '%s'", cli->fn);
+  if (cli->filter)
+    why = arena_printf(a, "no check's title contains '%s'", cli->filter);
+  Diag *d = diag_add(&s->cx, DIAG_no_checks, NOWHERE, why);
+  if (c->title.best)
+    diag_note(&s->cx, d, NOWHERE, "did you mean '%s'?", c->title.best);
+  return EXIT_OK;
+}
+
+static int finish(Cli *cli, Checks *c, int worst) {
+  uint32_t ran = 0;
+  for (int i = 0; i < 3; i++) ran += atomic_load(&c->outcome[i]);
+  summary(c);
   printf("\n");
   if (worst) return worst;
-  return all.count[DRV_FAILED] ? EXIT_DIAG : EXIT_OK;
+  if (!ran) return session_run(cli, no_checks, c);
+  return atomic_load(&c->outcome[DRV_FAILED]) ? EXIT_DIAG : EXIT_OK;
+}
+
+int command_check(Cli *cli) {
+  Checks *all = NEW(&cli->arena, Checks);
+  attn_ctx_options o = {.size = sizeof o, .threads = (int32_t)cli->threads};
+  int worst = EXIT_OK;
+  Strings files = {0};
+  if (!files_of(cli, &files)) return EXIT_ENV;
+  all->files = files.n;
+  all->title = guess_start(cli->filter ? cli->filter : "");
+  watch_keys(all);
+  if (cli->threads) all->rt = attn_ctx_create(&o, NULL);
+  all->busy = busy_start(cli, "check");
+  for (uint32_t i = 0; i < files.n; i++) {
+    all->path = files.at[i];
+    all->at = i + 1;
+    all->named = 0;
+    busy_hide(all->busy);
+    if (files.n > 1) printf("%s\n", all->path);
+    int rc = session_run(cli, check_file, all);
+    if (rc > worst) worst = rc;
+  }
+  busy_end(all->busy);
+  all->busy = NULL;
+  if (all->rt) attn_ctx_destroy(all->rt);
+  return finish(cli, all, worst);
 }

@@ -1,5 +1,7 @@
 // attnc FILE: an object, a shared library, or one stage of the way there.
-#include "tools/attnc/attnc.h"
+#include "tools/attnc/cache.h"
+
+#include "ir/core/guess.h"
 #include "tools/driver/compile/link.h"
 
 #include <unistd.h>
@@ -35,7 +37,7 @@ static const struct Stage *find_stage(const Cli *cli) {
     words[i] = stages[i].name;
     if (strcmp(cli->emit, words[i]) == 0) return &stages[i];
   }
-  const char *near = nearest(cli->emit, words, NSTAGES);
+  const char *near = guess_among(cli->emit, words, NSTAGES);
   if (near)
     usage_error(cli, "no stage '%s', did you mean '%s'?", cli->emit, near);
   else usage_error(cli, "no stage '%s'", cli->emit);
@@ -107,6 +109,17 @@ static bool emit_ir(Session *s, Job *j) {
          session_put(s, s->cli->output, &out);
 }
 
+// Compiles, or finds what was compiled of the same.
+static bool made(Session *s, Job *j, DrvStage what, Buf *out, Buf *header) {
+  Cache c = cache_open(s);
+  if (cache_get(s, &c, out, header)) return true;
+  if (!drv_compile(&s->cx, (DrvProgs){j->progs, j->n}, what, &j->opt, out,
+                   header))
+    return false;
+  cache_put(s, &c, out, header);
+  return true;
+}
+
 static bool emit_code(Session *s, Job *j) {
   Buf out = {.arena = &s->cx.session}, header = out;
   DrvStage what = (DrvStage)j->stage->which;
@@ -117,8 +130,7 @@ static bool emit_code(Session *s, Job *j) {
     usage_error(s->cli, "an object does not go to a terminal; use -o");
     return false;
   }
-  return drv_compile(&s->cx, (DrvProgs){j->progs, j->n}, what, &j->opt, &out,
-                     &header) &&
+  return made(s, j, what, &out, &header) &&
          session_put(s, s->cli->output, what == DRV_HEADER ? &header : &out);
 }
 
@@ -130,9 +142,7 @@ static bool emit_object(Session *s, Job *j) {
   Cli *cli = s->cli;
   Buf out = {.arena = &s->cx.session}, header = out;
   const char *path = output_path(s);
-  if (!drv_compile(&s->cx, (DrvProgs){j->progs, j->n}, DRV_OBJECT, &j->opt,
-                   &out, cli->header ? &header : NULL))
-    return false;
+  if (!made(s, j, DRV_OBJECT, &out, cli->header ? &header : NULL)) return false;
   bool ok = cli->shared ? drv_link_shared(&s->cx, &out, path)
                         : session_put(s, path, &out);
   if (ok && cli->header) ok = session_put(s, cli->header, &header);
@@ -176,6 +186,8 @@ static int compile(Session *s, void *data) {
     diag_add(&s->cx, DIAG_no_programs, NOWHERE, src->path);
   if (!j->n || !with_gradients(s, j)) return EXIT_OK;
   Busy *busy = busy_start(s->cli, "compiling");
+  DrvSteps steps = {busy_step, busy};
+  j->opt.steps = &steps;
   if (j->stage) emit_stage(s, j);
   else emit_object(s, j);
   busy_end(busy);

@@ -49,7 +49,12 @@ static int explain_code(DiagId id) {
 int command_explain(Cli *cli) {
   DiagId id;
   if (cli->list) return list_codes();
-  if (!cli->inputs.n) return usage_error(cli, "no input file and no code");
+  if (!cli->inputs.n)
+    return usage_error(cli,
+                       "explain what? 'attnc explain FILE.attn' tells what the "
+                       "compiler decided for a program and what it costs, "
+                       "'attnc explain A0100' what a diagnostic means; --list "
+                       "shows them all");
   const char *what = cli->inputs.at[0];
   if (find_code(what, &id)) return explain_code(id);
   if (looks_like_code(what))

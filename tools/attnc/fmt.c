@@ -1,5 +1,5 @@
 // attnc fmt: canonical text, in place; --check only asks.
-#include "tools/attnc/attnc.h"
+#include "tools/attnc/files.h"
 
 typedef struct Fmt {
   const char *path;
@@ -26,8 +26,10 @@ static int format(Session *s, void *data) {
 
 int command_fmt(Cli *cli) {
   int worst = EXIT_OK;
-  for (uint32_t i = 0; i < cli->inputs.n; i++) {
-    Fmt f = {cli->inputs.at[i]};
+  Strings files = {0};
+  if (!files_of(cli, &files)) return EXIT_ENV;
+  for (uint32_t i = 0; i < files.n; i++) {
+    Fmt f = {files.at[i]};
     int rc = session_run(cli, format, &f);
     if (rc > worst) worst = rc;
   }

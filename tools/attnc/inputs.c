@@ -130,11 +130,14 @@ bool inputs_given(Session *s, DrvCall *c, DrvGens *gens) {
 
 bool inputs_ready(Session *s, DrvCall *c, const DrvGens *gens, bool random) {
   uint64_t seed = s->cli->seed ? (uint64_t)s->cli->seed : 1;
+  Busy *busy = busy_start(s->cli, "making inputs");
   bool ok = random
                 ? drv_fill(c, gens, seed)
                 : drv_solve(c) && (!gens->n || drv_fill_given(c, gens, seed)) &&
                       drv_ragged(c);
-  return ok && drv_complete(c) && drv_outputs(c);
+  ok = ok && drv_complete(c) && drv_outputs(c);
+  busy_end(busy);
+  return ok;
 }
 
 const char *inputs_title(const DrvCall *c) {
@@ -144,6 +147,9 @@ const char *inputs_title(const DrvCall *c) {
   for (uint32_t i = 0; i < t->syms.n; i++)
     if (c->known[i])
       buf_printf(&b, " %s=%lld", t->syms.at[i].name, (long long)c->dims[i]);
+  for (uint32_t i = 0; i < c->nargs; i++)  // those that were made up
+    if (c->args[i].scalar && c->args[i].origin)
+      buf_printf(&b, " %s=%.4g", c->args[i].param->name, c->args[i].value);
   return b.at;
 }
 

@@ -1,6 +1,8 @@
 // The option table: parsing, --help, suggestions.
 #include "tools/attnc/attnc.h"
 
+#include "ir/core/guess.h"
+
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -51,45 +53,6 @@ int usage_error(const Cli *cli, const char *fmt, ...) {
   return EXIT_USAGE;
 }
 
-// ---------------------------------------------------------------- suggestions
-enum { MAX_WORD = 40 };
-
-static uint32_t min3(uint32_t a, uint32_t b, uint32_t c) {
-  uint32_t m = a < b ? a : b;
-  return m < c ? m : c;
-}
-
-// Edit distance, MAX_WORD if one of them is long.
-static uint32_t distance(const char *a, const char *b) {
-  uint32_t na = (uint32_t)strlen(a), nb = (uint32_t)strlen(b);
-  uint32_t row[MAX_WORD + 1];
-  if (na > MAX_WORD || nb > MAX_WORD) return MAX_WORD;
-  for (uint32_t j = 0; j <= nb; j++) row[j] = j;
-  for (uint32_t i = 1; i <= na; i++) {
-    uint32_t diag = row[0];
-    row[0] = i;
-    for (uint32_t j = 1; j <= nb; j++) {
-      uint32_t up = row[j];
-      row[j] = min3(up + 1, row[j - 1] + 1, diag + (a[i - 1] != b[j - 1]));
-      diag = up;
-    }
-  }
-  return row[nb];
-}
-
-const char *nearest(const char *s, const char *const *words, uint32_t n) {
-  const char *best = NULL;
-  uint32_t least = (uint32_t)strlen(s) / 3 + 2;
-  for (uint32_t i = 0; i < n; i++) {
-    uint32_t d = distance(s, words[i]);
-    if (d < least) {
-      least = d;
-      best = words[i];
-    }
-  }
-  return best;
-}
-
 // ---------------------------------------------------------------- parsing
 static bool applies(const Opt *o, const Command *c) {
   return o->commands[0] == '*' || strchr(o->commands, c->letter);
@@ -133,7 +96,7 @@ static bool unknown_option(const Cli *cli, const char *arg) {
     if (opts[i].alias[0]) words[n++] = opts[i].alias;
   }
   char *name = arena_strndup(&((Cli *)cli)->arena, arg, strcspn(arg, "="));
-  const char *near = nearest(name, words, n);
+  const char *near = guess_among(name, words, n);
   if (near)
     usage_error(cli, "unknown option '%s', did you mean '%s'?", name, near);
   else usage_error(cli, "unknown option '%s'", name);
@@ -237,7 +200,8 @@ static const Opt *misplaced(const Cli *cli) {
 }
 
 static bool complete(const Cli *cli) {
-  if (cli->help || cli->version || cli->print_targets) return true;
+  if (cli->help || cli->version || cli->print_targets || cli->print)
+    return true;
   const Command *c = cli->cmd;
   const Opt *o = misplaced(cli);
   bool many = cli->inputs.n > c->max, few = cli->inputs.n < c->min;
@@ -254,7 +218,7 @@ static bool misspelled(const Cli *cli) {
   const char *words[NCOMMANDS];
   for (uint32_t i = 0; i < NCOMMANDS; i++) words[i] = commands[i].name;
   const char *word = cli->inputs.at[0];
-  const char *near = nearest(word, words, NCOMMANDS);
+  const char *near = guess_among(word, words, NCOMMANDS);
   if (strcmp(word, "-") == 0) return false;
   if (near)
     usage_error(cli, "unknown command '%s', did you mean '%s'?", word, near);

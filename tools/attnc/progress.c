@@ -2,6 +2,7 @@
 #include "tools/attnc/attnc.h"
 
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -44,8 +45,9 @@ struct Busy {
   pthread_t thread;
   pthread_mutex_t lock;
   pthread_cond_t wake;
-  bool done;
+  bool done, shown;
   const char *what;
+  char at[96];  // "kernel 3 of 12"
 };
 
 static void *tick(void *data) {
@@ -58,10 +60,11 @@ static void *tick(void *data) {
     t.tv_sec++;
     while (!b->done && pthread_cond_timedwait(&b->wake, &b->lock, &t) == 0) {}
     if (b->done) break;
-    fprintf(stderr, "\r\033[K%s, %d s", b->what, ++seconds);
+    fprintf(stderr, "\r\033[K%s%s%s, %d s", b->what, b->at[0] ? ": " : "",
+            b->at, ++seconds);
+    b->shown = true;
   }
   pthread_mutex_unlock(&b->lock);
-  if (seconds) fputs("\r\033[K", stderr);
   return NULL;
 }
 
@@ -77,6 +80,28 @@ Busy *busy_start(const Cli *cli, const char *what) {
   return NULL;
 }
 
+void busy_say(Busy *b, const char *fmt, ...) {
+  va_list ap;
+  if (!b) return;
+  va_start(ap, fmt);
+  pthread_mutex_lock(&b->lock);
+  vsnprintf(b->at, sizeof b->at, fmt, ap);
+  pthread_mutex_unlock(&b->lock);
+  va_end(ap);
+}
+
+void busy_step(void *busy, const char *what, uint32_t done, uint32_t of) {
+  busy_say(busy, "%s %u of %u", what, done, of);
+}
+
+void busy_hide(Busy *b) {
+  if (!b) return;
+  pthread_mutex_lock(&b->lock);
+  if (b->shown) fputs("\r\033[K", stderr);
+  b->shown = false;
+  pthread_mutex_unlock(&b->lock);
+}
+
 void busy_end(Busy *b) {
   if (!b) return;
   pthread_mutex_lock(&b->lock);
@@ -84,6 +109,7 @@ void busy_end(Busy *b) {
   pthread_cond_signal(&b->wake);
   pthread_mutex_unlock(&b->lock);
   pthread_join(b->thread, NULL);
+  busy_hide(b);
   pthread_mutex_destroy(&b->lock);
   pthread_cond_destroy(&b->wake);
   free(b);

@@ -135,14 +135,19 @@ static bool prepare(Session *s, Run *r) {
 static int execute(Session *s, Run *r) {
   DrvSaved saved = drv_save(&r->call);
   int rc = EXIT_OK;
+  int64_t start = now_ns();
   if (!drv_launch(&r->call, r->code, r->rt)) return EXIT_DIAG;
+  int64_t took = now_ns() - start;
   if (!write_outputs(s, r)) return rc;
   if (s->cli->verify || s->cli->verify_all) rc = verify(s, r, &saved);
   if (s->cli->time && !print_time(s, r)) return EXIT_DIAG;
   if (!s->cli->verify && !s->cli->verify_all && !s->cli->time &&
       !s->cli->out.n && !s->cli->quiet)
-    fprintf(stderr, "ran %s (no --out, --time or --verify: nothing to show)\n",
-            inputs_title(&r->call));
+    fprintf(stderr,
+            "ran %s in %.3g ms, compiled in %.0f ms; --time measures more than "
+            "a first call, --verify compares, --out writes\n",
+            inputs_title(&r->call), (double)took / 1e6,
+            (double)r->compile_ns / 1e6);
   return rc;
 }
 

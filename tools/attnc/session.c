@@ -1,6 +1,8 @@
 // A session: one Ctx, its diagnostics, its exit code.
 #include "tools/attnc/attnc.h"
 
+#include "ir/core/guess.h"
+
 #include "ir/core/outfile.h"
 
 #include <ctype.h>
@@ -46,27 +48,33 @@ static void print_diags(Session *s) {
   put(stderr, &b);
 }
 
-// Errors of the machine rather than of the program.
-static bool is_environment(DiagId id) {
-  switch (id) {
-  case DIAG_cannot_write:
-  case DIAG_no_tool:
-  case DIAG_no_device: return true;
-  default: return false;
-  }
+// What other exit codes than that of a diagnostic stand for.
+static const struct {
+  DiagId id;
+  int code;
+} codes[] = {
+    {DIAG_cannot_write, EXIT_ENV},  {DIAG_no_tool, EXIT_ENV},
+    {DIAG_no_device, EXIT_ENV},     {DIAG_not_here, EXIT_ENV},
+    {DIAG_bad_target, EXIT_USAGE},  {DIAG_no_code, EXIT_USAGE},
+    {DIAG_no_stage, EXIT_USAGE},    {DIAG_many_kernels, EXIT_USAGE},
+    {DIAG_no_program, EXIT_USAGE},  {DIAG_which_program, EXIT_USAGE},
+    {DIAG_no_such_dim, EXIT_USAGE}, {DIAG_data_name, EXIT_USAGE},
+    {DIAG_bad_pair, EXIT_USAGE},
+};
+
+static int code_of(const Diag *d) {
+  if (d->id == DIAG_cannot_read && !span_known(d->span)) return EXIT_ENV;
+  for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+    if (codes[i].id == d->id) return codes[i].code;
+  return EXIT_DIAG;
 }
 
+// The first error decides.
 static int exit_code(const Session *s, int rc) {
   if (diag_has_bug(&s->cx)) return EXIT_INTERNAL;
-  if (!s->cx.nerrors) return rc;
-  if (rc) return rc;
-  for (uint32_t i = 0; i < s->cx.diags.n; i++) {
-    const Diag *d = s->cx.diags.at[i];
-    if (d->sev != SEV_ERROR) continue;
-    bool unread = d->id == DIAG_cannot_read && !span_known(d->span);
-    return unread || is_environment(d->id) ? EXIT_ENV : EXIT_DIAG;
-  }
-  return EXIT_DIAG;
+  for (uint32_t i = 0; !rc && i < s->cx.diags.n; i++)
+    if (s->cx.diags.at[i]->sev == SEV_ERROR) rc = code_of(s->cx.diags.at[i]);
+  return rc || !s->cx.nerrors ? rc : EXIT_DIAG;
 }
 
 // ---------------------------------------------------------------- running
@@ -158,7 +166,7 @@ static Diag *no_such_program(Session *s, Decl **progs, uint32_t n) {
   const char *words[DRV_MAX_PROGRAMS];
   for (uint32_t i = 0; i < n; i++) words[i] = progs[i]->name;
   Diag *d = diag_add(cx, DIAG_no_program, NOWHERE, s->cli->fn);
-  const char *near = nearest(s->cli->fn, words, n);
+  const char *near = guess_among(s->cli->fn, words, n);
   if (near) diag_note(cx, d, NOWHERE, "did you mean '%s'?", near);
   return d;
 }

@@ -21,10 +21,18 @@ enum { DRV_MAX_PROGRAMS = 256 };
 // ---------------------------------------------------------------- units
 // Parses and checks. NULL if there were errors.
 Unit *drv_unit(Ctx *cx, Source *src);
+const char *drv_version(void);  // "0.2.0"
 void drv_print_version(FILE *f);
 
 // ---------------------------------------------------------------- options
 typedef Vec(FeBind) DrvBinds;
+
+// Called now and then of what a compilation is made of: the done-th of `of`
+// kernels, by the thread that compiles.
+typedef struct DrvSteps {
+  void (*at)(void *data, const char *what, uint32_t done, uint32_t of);
+  void *data;
+} DrvSteps;
 
 typedef struct DrvOptions {
   const char *targets;            // "cpu,cpu:x86-64-v3"; NULL: cpu
@@ -44,8 +52,14 @@ typedef struct DrvOptions {
   uint32_t jobs;  // threads of the compiler, 0: one per CPU
   bool verify_each, print_after_all, time_passes;
   const char *dump_dir;
-  Buf *log;  // what the passes print, or NULL
+  Buf *log;               // what the passes print, or NULL
+  const DrvSteps *steps;  // or NULL
 } DrvOptions;
+
+static inline void drv_step(const DrvOptions *opt, const char *what,
+                            uint32_t done, uint32_t of) {
+  if (opt->steps) opt->steps->at(opt->steps->data, what, done, of);
+}
 
 // "D=128,B=1" or a single pair, appended.
 bool drv_parse_dims(Ctx *cx, const char *text, DrvBinds *out);

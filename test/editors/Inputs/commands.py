@@ -64,5 +64,5 @@ print("cancelled", e.get("code"))
 
 # A child that never ends is ended with the server.
 print("exit", c.close())
-print("left", os.listdir(folder + "/cache/attnc/0.1.0/view").count(
+print("left", os.listdir(folder + "/cache/attnc/0.2.0/view").count(
     "unsaved.attn"))

@@ -42,7 +42,7 @@ print("symbols", [s["name"] for s in c.request(
 
 lib = place(1, 19)["uri"]
 path = lib[7:]
-print("library", lib.endswith("/cache/attnc/0.1.0/std/rows.attn"),
+print("library", lib.endswith("/cache/attnc/0.2.0/std/rows.attn"),
       oct(os.stat(path).st_mode & 0o777))
 c.open(lib, open(path).read())
 c.settle()

@@ -1,5 +1,6 @@
 """The package with PyTorch on the CPU: tensors, and an operator."""
 import os
+import pickle
 import sys
 
 import torch
@@ -57,11 +58,7 @@ try:
     raise AssertionError("no error")
 except attn.ShapeError as e:
     assert e.arg == "V"
-try:
-    attn.torch.register(lib.gqa, "demo::gqa")
-    raise AssertionError("registered twice")
-except attn.ArgumentError:
-    pass
+assert attn.torch.register(lib.gqa, "demo::gqa") is op  # twice
 if hasattr(torch, "compile") and sys.argv[1:] == ["compile"]:
     f = torch.compile(lambda q, k, v: torch.ops.demo.gqa(q * 2, k, v)[0] + 1,
                       fullgraph=True)
@@ -147,5 +144,66 @@ one, = torch.autograd.grad(op(*x), x[0],
                            torch.ones((), dtype=x[0].dtype).expand(2, 5, 8))
 all_, = torch.autograd.grad(op(*x), x[0], torch.ones(2, 5, 8).double())
 assert torch.equal(one, all_)
+
+# Other derivatives: an error, never zeros.
+try:
+    import functorch
+except ImportError:
+    functorch = None
+plain = attn.compile(os.path.join(HERE, "f64.attn")).wide
+alone = attn.torch.register(plain, "demo::wide_alone")
+y = [v.detach() for v in x]
+ahead = torch.autograd.forward_ad
+
+
+def forward_mode(f):
+    with ahead.dual_level():
+        f(ahead.make_dual(y[0], torch.ones_like(y[0])), *y[1:])
+
+
+for f in (op, alone):
+    refused = [lambda: forward_mode(f)]
+    if functorch:
+        refused += [lambda: functorch.grad(lambda a: f(a, *y[1:]).sum())(y[0]),
+                    lambda: functorch.jvp(lambda a: f(a, *y[1:]), (y[0],),
+                                          (y[0],))]
+    for call in refused:
+        try:
+            call()
+            raise AssertionError("no error")
+        except (attn.UnsupportedError, RuntimeError) as e:
+            assert "no error" not in str(e)
+assert torch.equal(alone(*y), op(*y))
+assert attn.torch.register(plain, "demo::wide_alone") is alone
+try:
+    attn.torch.register(wide, "demo::wide_alone")
+    raise AssertionError("no error")
+except attn.ArgumentError as e:
+    assert "another name" in str(e)
+try:
+    plain(y[0].to("meta"), *y[1:])
+    raise AssertionError("no error")
+except attn.UnsupportedError as e:
+    assert "attn.torch.register" in str(e)
+
+# A file as a function: types of elements, gradients, another process.
+GQA = os.path.join(HERE, "../../../stdlib/attention/gqa.attn")
+f = attn.torch.function(GQA, dims={"D": 64, "Dv": 64})
+q, k, v = (torch.randn(1, h, 9, 64) for h in (4, 2, 2))
+o, _ = f(q, k, v)
+low, _ = f(*(t.bfloat16() for t in (q, k, v)))
+assert low.dtype == torch.bfloat16 and (low - o).abs().max() < 0.1
+leaf = q.clone().requires_grad_()
+f(leaf, k, v)[0].sum().backward()
+assert leaf.grad.abs().sum() > 0
+assert torch.equal(pickle.loads(pickle.dumps(f))(q, k, v)[0], o)
+for bad, kind in ((lambda: f(q.double(), k.double(), v.double()),
+                   attn.DtypeError), (lambda: f(), attn.NullError),
+                  (lambda: attn.torch.function("no.attn"), attn.FileError)):
+    try:
+        bad()
+        raise AssertionError("no error")
+    except kind:
+        pass
 
 print("all good: PyTorch", torch.__version__)

@@ -616,6 +616,7 @@ bool drv_programs(Ctx *cx, Decl *prog, const DrvTargets *targets,
       fe_specializations(cx, prog, opt->fixed.at, opt->fixed.n, &binds, &width);
   for (uint32_t i = 0; i < n; i++) {
     Recipe r = {.spec = {prog, binds + (size_t)i * width, width}, .opt = *opt};
+    drv_step(opt, "variant", i + 1, n);
     const char *name = name_of(cx, prog, r.spec.binds, width);
     CgProgram *p = find_program(out, from, name);
     if (!p) {

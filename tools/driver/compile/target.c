@@ -1,4 +1,5 @@
 // Lists of targets, and the level of this machine.
+#include "ir/core/guess.h"
 #include "runtime/attn_abi.h"
 #include "tools/driver/driver.h"
 
@@ -43,9 +44,16 @@ static const Target *row(Ctx *cx, const char *name) {
   Diag *d = diag_add(cx, is_device(name) ? DIAG_no_code : DIAG_bad_target,
                      NOWHERE, name);
   Buf b = {.arena = &cx->session};
-  for (uint32_t i = 0; i < n; i++)
+  Guess g = guess_start(name);
+  for (uint32_t i = 0; i < n; i++) {
     buf_printf(&b, "%s %s", i ? "," : "", all[i].name);
-  for (uint32_t i = 0; i < ngpus; i++) buf_printf(&b, ", %s", gpus[i].name);
+    guess_try(&g, all[i].name);
+  }
+  for (uint32_t i = 0; i < ngpus; i++) {
+    buf_printf(&b, ", %s", gpus[i].name);
+    guess_try(&g, gpus[i].name);
+  }
+  if (g.best) diag_note(cx, d, NOWHERE, "did you mean '%s'?", g.best);
   diag_note(cx, d, NOWHERE, "targets: cpu,%s", b.at);
   return NULL;
 }

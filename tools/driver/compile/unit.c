@@ -10,6 +10,10 @@ Unit *drv_unit(Ctx *cx, Source *src) {
   return fe_check(cx, u) ? u : NULL;
 }
 
+const char *drv_version(void) {
+  return DRV_VERSION;
+}
+
 void drv_print_version(FILE *f) {
   unsigned major, minor, patch;
   LLVMGetVersion(&major, &minor, &patch);

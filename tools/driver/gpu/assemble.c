@@ -38,11 +38,13 @@ typedef Vec(Part *) Parts;
 // ---------------------------------------------------------------- crew
 typedef struct Crew {
   Parts *parts;
+  const DrvOptions *opt;
   atomic_uint next;
 } Crew;
 
 typedef struct Worker {
   Crew *crew;
+  bool own;  // of the thread that compiles
   Ctx cx;
   pthread_t thread;
   bool started;
@@ -53,6 +55,7 @@ static void *work(void *data) {
   for (;;) {
     uint32_t i = atomic_fetch_add(&w->crew->next, 1);
     if (i >= w->crew->parts->n) return NULL;
+    if (w->own) drv_step(w->crew->opt, "kernel", i + 1, w->crew->parts->n);
     Part *p = w->crew->parts->at[i];
     CgKernels one = {.at = &p->kernel, .n = 1};
     CgAssembled out = {&p->out, &one, &p->said};
@@ -71,6 +74,7 @@ static uint32_t crew_size(const DrvOptions *opt, uint32_t n) {
 static void start(uint32_t threads, Crew *crew, Worker *w) {
   for (uint32_t i = 0; i < threads; i++) {
     w[i].crew = crew;
+    w[i].own = i == 0;
     ctx_init(&w[i].cx);
     w[i].started = i && !pthread_create(&w[i].thread, NULL, work, &w[i]);
   }
@@ -98,7 +102,7 @@ static bool take(Ctx *cx, Part *p) {
 }
 
 static bool run(Yard *y, Parts *parts) {
-  Crew crew = {.parts = parts};
+  Crew crew = {.parts = parts, .opt = y->opt};
   uint32_t threads = crew_size(y->opt, parts->n);
   Worker *w = NEWN(&y->cx->session, Worker, threads + 1);
   bool ok = true;

@@ -1,5 +1,6 @@
 // A program's arguments: what their arrays look like in memory, and setting
 // them.
+#include "ir/core/guess.h"
 #include "tools/driver/driver.h"
 
 #include <math.h>
@@ -70,6 +71,15 @@ bool drv_call(Ctx *cx, Decl *prog, DrvCall *out) {
   return true;
 }
 
+// A parameter or dim whose name is near; `d` for D.
+static void offer(const DrvCall *c, Diag *d, const char *name) {
+  Guess g = guess_start(name);
+  for (uint32_t i = 0; i < c->nargs; i++) guess_try(&g, c->args[i].param->name);
+  for (uint32_t i = 0; i < c->prog->generics.n; i++)
+    guess_try(&g, c->prog->generics.at[i].name);
+  if (g.best) diag_note(c->cx, d, NOWHERE, "did you mean '%s'?", g.best);
+}
+
 DrvArg *drv_arg(DrvCall *c, const char *name) {
   for (uint32_t i = 0; i < c->nargs; i++)
     if (strcmp(c->args[i].param->name, name) == 0) return &c->args[i];
@@ -78,6 +88,7 @@ DrvArg *drv_arg(DrvCall *c, const char *name) {
   for (uint32_t i = 0; i < c->nargs; i++)
     buf_printf(&b, "%s%s", i ? ", " : "", c->args[i].param->name);
   diag_note(c->cx, d, NOWHERE, "it has: %s", b.at);
+  offer(c, d, name);
   return NULL;
 }
 
@@ -86,7 +97,8 @@ bool drv_set_dim(DrvCall *c, const char *name, int64_t v, const char *from) {
   uint32_t sym;
   const char *known = intern(&c->cx->names, name);
   if (!dim_find_sym(c->prog->dims, known, &sym)) {
-    diag_add(c->cx, DIAG_data_name, NOWHERE, name, c->prog->name);
+    offer(c, diag_add(c->cx, DIAG_data_name, NOWHERE, name, c->prog->name),
+          name);
     return false;
   }
   c->dims[sym] = v;
@@ -115,7 +127,9 @@ bool drv_has_dtype(const Decl *prog, const char *generic) {
 bool drv_set_dtype(DrvCall *c, const char *generic, DType t) {
   int g = generic_at(c->prog, intern(&c->cx->names, generic));
   if (g >= 0) choose_dtype(c, g, t);
-  else diag_add(c->cx, DIAG_data_name, NOWHERE, generic, c->prog->name);
+  else
+    offer(c, diag_add(c->cx, DIAG_data_name, NOWHERE, generic, c->prog->name),
+          generic);
   return g >= 0;
 }
 

@@ -7,7 +7,7 @@
 
 #include <errno.h>
 #include <math.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct Saver {
   const DrvChecker *k;
@@ -83,7 +83,8 @@ static bool write_line(Saver *s) {
 bool drv_save_check(const DrvChecker *k, DrvCall *c, const DrvSaved *saved,
                     const DrvSide *want, double tol) {
   Saver s = {k, c, {.arena = &k->cx->session}};
-  if (mkdir(k->save, 0777) != 0 && errno != EEXIST) {
+  out_folder(k->save);
+  if (access(k->save, W_OK) != 0) {
     diag_add(k->cx, DIAG_cannot_write, NOWHERE, k->save, strerror(errno));
     return false;
   }

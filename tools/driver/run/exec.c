@@ -1,5 +1,6 @@
 // Running a program on host arrays: one specialization, one target, the
 // object's own bytes loaded into this process.
+#include "frontend/check.h"
 #include "passes/support/cost.h"
 #include "tools/driver/compile/compile.h"
 #include "tools/driver/gpu/exec.h"
@@ -94,6 +95,29 @@ static attn_scalar make_scalar(const DrvArg *a, const attn_param_desc *p) {
 }
 
 // A scalar must be given unless it has a default.
+// The code finds its dims in shapes.
+static bool every_dim(const DrvCall *c) {
+  for (uint32_t i = 0; i < c->prog->generics.n; i++) {
+    const Generic *g = &c->prog->generics.at[i];
+    uint32_t sym;
+    if (g->kind == GEN_DTYPE || g->kind == GEN_CONST ||
+        !dim_find_sym(c->prog->dims, g->name, &sym) ||
+        fe_dim_in_types(c->prog, sym))
+      continue;
+    Diag *d = diag_add(c->cx, DIAG_launch, NOWHERE, c->prog->name,
+                       arena_printf(&c->cx->session,
+                                    "dim '%s' occurs in no type, so that no "
+                                    "argument gives its value",
+                                    g->name));
+    diag_note(c->cx, d, g->span,
+              "make it a scalar: take it out of <..> and add a parameter, "
+              "`%s: i32`",
+              g->name);
+    return false;
+  }
+  return true;
+}
+
 bool drv_complete(const DrvCall *c) {
   for (uint32_t i = 0; i < c->nargs; i++) {
     const DrvArg *a = &c->args[i];
@@ -105,7 +129,7 @@ bool drv_complete(const DrvCall *c) {
              a->scalar ? "0.5" : "FILE.npy");
     return false;
   }
-  return true;
+  return every_dim(c);
 }
 
 static void pack(const DrvCall *c, const attn_program *prog, Packed *p) {

@@ -2,12 +2,17 @@
 
     import attn
     lib = attn.compile("gqa.attn", dims={"T": "f32", "D": 64, "Dv": 64})
-    o = lib.gqa(q, k, v)           # NumPy arrays, PyTorch tensors, DLPack
+    o, lse = lib.gqa(q, k, v)      # NumPy arrays, PyTorch tensors, DLPack
 
     lib = attn.load("gqa.so")      # made by attnc --shared
 
-`attn.torch.register(lib.gqa)` makes an operator of PyTorch, for torch.compile.
+Without dims a library has gqa_bf16, gqa_f32, ..; lib.gqa takes the one that the
+arrays' types ask for. `attn.torch.register(lib.gqa_f32)` makes an operator of
+PyTorch, for torch.compile; `attn.torch.function("gqa.attn")` is a function that
+compiles at its first call.
+
 Needs libattn and, for `compile`, attnc; nothing else is imported."""
+from ._choice import Choice
 from ._compile import cache_dir, compile
 from ._library import Library, load, loads
 from ._program import Gradient, Launch, Param, Program, Saved
@@ -18,8 +23,8 @@ from .errors import (AbiError, AlignError, ArgumentError, CompileError,
                      OutOfMemoryError, RankError, ShapeError, StrideError,
                      UnsupportedError)
 
-__version__ = "0.1.0"
-__all__ = ["AbiError", "AlignError", "ArgumentError", "CompileError",
+__version__ = "0.2.0"
+__all__ = ["AbiError", "AlignError", "ArgumentError", "Choice", "CompileError",
            "ConstraintError", "DeviceError", "DimError", "DtypeError",
            "Error", "FileError", "FormatError", "Gradient", "InternalError", "Launch",
            "Library",

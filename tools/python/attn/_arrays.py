@@ -4,6 +4,7 @@ speaks DLPack. One class for each; `kind_of` picks it.
 A kind has
   key(x)        hashable: equal keys, equal views but for the address
   view(x)       View
+  dtypes(x)     the attn_dtype it may stand for, the first is its own
   address(x)    of its first element
   empty(shape, dtype, like)   a new array beside `like`
   zeros(shape, dtype, like)   zeros to read, of one element and strides 0
@@ -51,6 +52,10 @@ class NumpyKind:
     name = "NumPy"
 
     @staticmethod
+    def dtypes(x):
+        return dtypes_of(x.dtype.name, bits=True)
+
+    @staticmethod
     def key(x):
         return x.shape, x.strides, x.dtype, x.flags.writeable
 
@@ -94,6 +99,10 @@ class NumpyKind:
         return None
 
 
+_TRACED = ("FakeTensor", "FunctionalTensor", "GradTrackingTensor",
+           "BatchedTensor")
+
+
 class TorchKind:
     name = "PyTorch"
 
@@ -113,6 +122,11 @@ class TorchKind:
         self.stream = raw or (
             lambda i: torch.cuda.current_stream(i).cuda_stream)
 
+    def dtypes(self, x):
+        if x.dtype not in self.types:
+            raise errors.DtypeError(f"element type {x.dtype} is not supported")
+        return self.types[x.dtype]
+
     def key(self, x):
         return (x.shape, x.stride(), x.dtype, x.device,
                 x.requires_grad and self.recording())
@@ -127,11 +141,14 @@ class TorchKind:
             raise errors.UnsupportedError(
                 "it requires a gradient, and programs have none: call under "
                 "torch.no_grad(), or detach it")
-        if x.dtype not in self.types:
-            raise errors.DtypeError(f"element type {x.dtype} is not supported")
+        self.dtypes(x)
         if x.layout != self.torch.strided:
             raise errors.StrideError(f"layout {x.layout} is not supported")
         kind = x.device.type
+        if kind == "meta" or type(x).__name__ in _TRACED:
+            raise errors.UnsupportedError(
+                "it has no data, as under torch.compile: a program can be "
+                "traced once it is an operator, attn.torch.register(program)")
         if kind not in ("cpu", "cuda"):
             raise errors.UnsupportedError(f"device {x.device}")
         if x.is_conj() or getattr(x, "is_neg", lambda: False)():
@@ -172,6 +189,10 @@ _DL_DEVICES = {1: _abi.CPU, 2: _abi.CUDA, 3: _abi.CPU, 10: _abi.HIP,
 
 class DlpackKind:
     name = "DLPack"
+
+    @staticmethod
+    def dtypes(x):
+        return DlpackKind.view(x).dtypes
 
     @staticmethod
     def key(x):

@@ -12,6 +12,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 
 from . import _library, _runtime, errors
@@ -30,12 +31,15 @@ def cache_dir():
 
 
 def find_attnc():
-    """$ATTNC, else a build tree's, else that of PATH."""
+    """$ATTNC, else a build tree's, else that beside this Python (a wheel's),
+    else that of PATH."""
     named = os.environ.get("ATTNC")
     if named:
         return named
     built = _runtime.HERE.parent.parent.parent / "build/bin/attnc"
-    found = str(built) if built.exists() else shutil.which("attnc")
+    script = pathlib.Path(sysconfig.get_path("scripts"), "attnc")
+    here = [str(p) for p in (built, script) if p.exists()]
+    found = here[0] if here else shutil.which("attnc")
     if not found:
         raise errors.FileError("attnc is not found; ATTNC may name it")
     return found

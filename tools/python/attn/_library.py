@@ -3,7 +3,7 @@ import ctypes as C
 import os
 import struct
 
-from . import _abi, _program, _runtime, errors
+from . import _abi, _choice, _program, _runtime, errors
 
 _SUFFIX = "_program"
 
@@ -32,10 +32,15 @@ def _exported(path):
 
 
 class Library:
-    """The programs of one file: lib["gqa"], lib.gqa, or all in lib.programs."""
+    """The programs of one file: lib["gqa"], lib.gqa, or all in lib.programs.
 
-    def __init__(self, path, programs):
-        self.path, self.programs = path, programs
+    A program with dtype generics is one program for each choice, `gqa_bf16`;
+    its own name is the one there is, or a Choice that goes by the arrays'
+    types. Libraries and programs can be pickled: they are loaded again, from
+    the same file."""
+
+    def __init__(self, path, programs, data=None):
+        self.path, self.programs, self._data = path, programs, data
         self._by_name = {}
         for p in programs:
             self._by_name.setdefault(p.name, p)
@@ -44,6 +49,22 @@ class Library:
             backward = self._by_name.get(p.name + "_grad")
             if backward:
                 p._link(backward)
+        self._choices()
+
+    def _choices(self):
+        families = {}
+        for p in self.programs:
+            p._library = self
+            base = _choice.base_of(p.name)
+            if base and base not in self._by_name:
+                families.setdefault(base, []).append(p)
+        for base, programs in families.items():
+            self._by_name[base] = programs[0] if len(programs) == 1 \
+                else _choice.Choice(base, programs)
+
+    def __reduce__(self):
+        return (loads, (self._data,)) if self._data is not None \
+            else (load, (os.path.abspath(self.path),))
 
     def __getitem__(self, name):
         try:
@@ -124,4 +145,4 @@ def loads(data):
     rt, error = _runtime.runtime(), _abi.ErrorInfo()
     keep = bytes(data)
     m = rt.attn_module_load(None, keep, len(keep), C.byref(error))
-    return Library("<bytes>", _programs_of(rt, m, error, keep))
+    return Library("<bytes>", _programs_of(rt, m, error, keep), keep)

@@ -134,8 +134,12 @@ class Program:
         self._rt.attn_args_init(
             self._at, C.addressof(C.c_char.from_buffer(template)))
         self._template = bytes(template)
+        self._library = None  # that it is of
         self.__name__ = self.name
         self.__doc__ = self.signature
+
+    def __reduce__(self):
+        return _again, (self._library, self.symbol)
 
     def __repr__(self):
         return f"<attn program {self.signature}>"
@@ -454,6 +458,10 @@ class Program:
         values = self._bind(args, named.pop("out", None), named)
         self._lead(values)
         return self._plan(None, values).workspace
+
+
+def _again(library, symbol):
+    return library[symbol]
 
 
 class Saved:

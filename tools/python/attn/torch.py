@@ -1,10 +1,14 @@
 """PyTorch operators: a program under a name of torch.ops, with a kernel that
 computes shapes only, so that torch.compile and export can trace through it."""
+import os
+import threading
+
 import torch
 
-from . import _abi, _program, errors
+from . import _abi, _choice, _compile, _program, errors
 
 _libraries = {}
+_registered = {}  # name -> Program
 
 
 def _parameters(program):
@@ -109,6 +113,48 @@ def _implement(lib, space, op, kernel, fake):
         register_fake(f"{space}::{op}", fake, lib=lib)
     else:
         lib.impl(op, fake, "Meta")
+
+
+# ---- derivatives that there are none of
+#
+# An operator without a kernel for autograd would be a constant to it: torch.func
+# and forward mode would get zeros. So each has one, which refuses.
+
+def _tangent(v):
+    return torch.autograd.forward_ad.unpack_dual(v).tangent is not None
+
+
+def _refuse(program, named, reverse):
+    """named: (name, value) of the arguments; reverse: nor is there the usual
+    gradient."""
+    for n, v in named:
+        if not isinstance(v, torch.Tensor):
+            continue
+        if reverse and v.requires_grad and torch.is_grad_enabled():
+            raise errors.UnsupportedError(
+                f"argument '{n}': it requires a gradient, and {program.name} "
+                "has none: compile it with --grad, or call under "
+                "torch.no_grad()", n)
+        if _tangent(v):
+            raise errors.UnsupportedError(
+                f"argument '{n}': {program.name} has no derivative in forward "
+                "mode (jvp)", n)
+
+
+def _guard(program, lib, space, op):
+    names = [program._names[i] for i in program._inputs]
+
+    def run(*args, **named):
+        _refuse(program, [*zip(names, args), *named.items()], True)
+        # Not `with`, which PyTorch 1 has not for it.
+        below = torch._C._AutoDispatchBelowAutograd()
+        try:
+            return getattr(getattr(torch.ops, space), op).default(
+                *args, **named)
+        finally:
+            del below
+
+    lib.impl(op, run, "Autograd")
 
 
 # ---- autocast
@@ -233,6 +279,7 @@ class _Gradients:
 
         def either(*args, **named):
             values = args + tuple(named.values())
+            _refuse(p, [*zip(self.inputs, args), *named.items()], False)
             if not torch.is_grad_enabled() or not any(
                     getattr(v, "requires_grad", False) for v in values):
                 return self.overload("_run")(*args, **named)
@@ -321,21 +368,134 @@ def register(program, name=None):
     tensors of floats are cast to the types of the parameters. A program that
     was compiled with --grad is differentiable once. Others have no gradient:
     inputs that require one raise UnsupportedError outside of
-    torch.no_grad()."""
+    torch.no_grad(). Forward mode (jvp) is an error. To register a program again
+    under its name changes nothing."""
+    if isinstance(program, _choice.Choice):
+        raise errors.ArgumentError(
+            f"an operator is of one program; {program.name} is "
+            + ", ".join(p.name for p in program.programs))
     if not isinstance(program, _program.Program):
         raise errors.ArgumentError("register() takes a program of a Library")
     name = name or "attn::" + program.symbol
     space, _, op = name.partition("::")
     if not op:
         raise errors.ArgumentError(f"'{name}' is not of the form space::name")
+    old = _registered.get(name)
+    if old is not None and old is not program:
+        raise errors.ArgumentError(
+            f"{name} is registered, for {old.symbol} of {old._library.path}: "
+            f"give {program.symbol} of {program._library.path} another name")
+    if old is not None:
+        return getattr(getattr(torch.ops, space), op).default
     lib = _library(space)
     try:
         _define(lib, op, _schema(program))
     except RuntimeError as e:
         raise errors.ArgumentError(f"{name}: {e}") from None
+    _registered[name] = program
     if program._grad is None:
         _implement(lib, space, op, program.__call__, _fake(program))
+        _guard(program, lib, space, op)
     else:
         _Gradients(program, lib, space, op).define()
     _autocast(program, lib, space, op)
     return getattr(getattr(torch.ops, space), op).default
+
+
+# ---- from a file to a function
+
+def _target_of(device):
+    """attnc's name for a device."""
+    if device.type == "cpu":
+        return "cpu"
+    if getattr(torch.version, "hip", None):
+        arch = torch.cuda.get_device_properties(device).gcnArchName
+        return "cpu," + arch.split(":")[0]
+    major = torch.cuda.get_device_capability(device)[0]
+    return "cpu,sm_90a" if major == 9 else "cpu,sm_80"
+
+
+class Function:
+    """A program of a file as a function of tensors; made by function()."""
+
+    def __init__(self, path, fn, dims, target, options, include):
+        self.path, self.fn, self.dims = path, fn, dict(dims or {})
+        self.target, self.options = target, tuple(options)
+        self.include = tuple(include)
+        self.__name__ = self.__qualname__ = fn or \
+            os.path.splitext(os.path.basename(path))[0]
+        self._lock = threading.Lock()
+        self._made = {}  # (target, with gradient) -> Choice or Program
+        self._ops = {}   # Program -> operator
+
+    def __reduce__(self):
+        return Function, (self.path, self.fn, self.dims, self.target,
+                          self.options, self.include)
+
+    def __repr__(self):
+        return f"<attn function {self.__name__} of {self.path}>"
+
+    def compile(self, device="cpu", grad=False):
+        """The Program, or the Choice by types of elements, for a device."""
+        key = self.target or _target_of(torch.device(device)), bool(grad)
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = self._compile(*key)
+            return self._made[key]
+
+    def _compile(self, target, grad):
+        options = self.options + (("--grad",) if grad else ())
+        lib = _compile.compile(self.path, target=target, dims=self.dims,
+                               fn=self.fn, options=options,
+                               include=self.include)
+        if self.fn:
+            return lib[self.fn]
+        names = {_choice.base_of(p.name) or p.name for p in lib
+                 if not p.name.endswith("_grad")}
+        if len(names) != 1:
+            raise errors.ArgumentError(
+                f"{self.path} has several programs, fn= names one of them: "
+                + ", ".join(sorted(names)))
+        return lib[names.pop()]
+
+    def operator(self, *args, **named):
+        """The operator that a call with these tensors runs."""
+        tensors = [v for v in (*args, *named.values())
+                   if isinstance(v, torch.Tensor)]
+        if not tensors:
+            raise errors.NullError(f"{self.__name__}() got no tensor")
+        grad = torch.is_grad_enabled() and any(
+            t.requires_grad for t in tensors)
+        program = self.compile(tensors[0].device, grad)
+        if isinstance(program, _choice.Choice):
+            with torch.no_grad():
+                program = program.of(*args, **named)
+        op = self._ops.get(program)
+        if op is None:
+            with self._lock:
+                name = f"attn_function::{program.name}_{len(_registered)}"
+                op = self._ops.setdefault(program, None) or \
+                    register(program, name)
+                self._ops[program] = op
+        return op
+
+    def __call__(self, *args, **named):
+        return self.operator(*args, **named)(*args, **named)
+
+
+def function(path, fn=None, *, dims=None, target=None, options=(),
+             include=()):
+    """A .attn file as a function of tensors:
+
+        attention = attn.torch.function("gqa.attn")
+        o, lse = attention(q, k, v)
+
+    It is compiled at the first call on a kind of device, with its gradient where
+    a tensor requires one, and kept on disk (attn.cache_dir()): later processes
+    load it, and several may start at once. The arrays' types choose among the
+    program's dtypes. fn: the program, where there are several; dims, target,
+    options, include: as of attn.compile(). The function can be pickled."""
+    path = os.path.abspath(os.fspath(path))
+    if not os.path.exists(path):
+        raise errors.FileError(f"{path}: no such file")
+    return Function(path, fn, dims, target, options, include)

@@ -1,5 +1,18 @@
+from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any
 
-from . import Program
+from . import Choice, Program
+
+class Function:
+    def __call__(self, *args: Any, **named: Any) -> Any: ...
+    def operator(self, *args: Any, **named: Any) -> Any: ...
+    def compile(self, device: Any = "cpu", grad: bool = False
+                ) -> Program | Choice: ...
 
 def register(program: Program, name: str | None = None) -> Any: ...
+def function(path: str | PathLike[str], fn: str | None = None, *,
+             dims: Mapping[str, object] | None = None,
+             target: str | Sequence[str] | None = None,
+             options: Sequence[str] = (),
+             include: Sequence[str | PathLike[str]] = ()) -> Function: ...
