@@ -19,19 +19,21 @@
 // The same for rows of a table that a product takes for a function of the
 // distance, as where all beyond some share a row: 16-bit vectors, of which
 // band_mma then makes a band of matrices (NVIDIA).
-// Left are terms that are cheaper (a slope times the distance; decays, which
-// are factors of rows and columns). Not where rows are few (PassOpt.decode).
-// Level attn, behind materialize. Run cse, dce afterwards. Tests:
+// A distance may be two: of quotients and of remainders by one number, as of
+// the rows and columns of an image that positions count (bias_digits.c). What a
+// mask says of these is in the table too: a number that hides the pair. Left
+// are terms that are cheaper (a slope times the distance; decays, which are
+// factors of rows and columns). Not where rows are few (PassOpt.decode). Level
+// attn, behind materialize. Run cse, dce afterwards. Tests:
 // test/passes/bias_table.
 #include "ir/facts.h"
+#include "passes/attn/bias_table.h"
 #include "passes/pass.h"
 #include "passes/support/band.h"
 #include "passes/support/cost.h"
+#include "passes/support/hides.h"
 #include "passes/support/lane.h"
 #include "passes/support/outline.h"
-
-// Distances beyond the axes' ends: no tile has as many rows or keys. A row of
-// the phase's vectors.
 
 // What a value is made of, beside inputs.
 typedef enum Kind { UNKNOWN, COMMON, GAP, OTHER } Kind;
@@ -41,9 +43,11 @@ typedef struct Gaps {
   Func *f;
   bool lacks;         // no axis makes products of matrices
   uint32_t row, key;  // axes
+  Value by;           // distances are of quotients and remainders by it, or 0
   Kind *kind;         // by value
   const Target *target;
-  Value root;  // that is made of distances alone
+  Value root;   // that is made of distances alone
+  Value hides;  // the domain's part that is too, or 0
   Value tensor;
   Dim parts;  // vectors of distances
 } Gaps;
@@ -54,7 +58,8 @@ typedef struct Phase {
   Builder b;
   ValueMap map;
   uint32_t axis[64];  // of f: in the phase
-  Value at, gap;      // number of the distance, and what it is
+  Value at;           // number of the distance
+  Apart gap;          // what it is
 } Phase;
 
 // ---------------------------------------------------------------- pattern
@@ -68,23 +73,54 @@ static bool has_key(const Gaps *g, Value v) {
   return type_has_axis(ir_type(g->f, v), g->key);
 }
 
-// v = n[0] * row + n[1] * key + what both do not vary with.
-static bool is_linear(Gaps *g, Value v, int n[2]) {
+// How often a row's or a key's coordinate, quotient and remainder are in a sum.
+typedef struct Times {
+  int row[DIGITS], key[DIGITS];
+} Times;
+
+// The coordinate of row or key that v is, its quotient or its remainder by
+// g->by, or -1.
+static int digit_of(const Gaps *g, Value v) {
   const Op *op = ir_def(g->f, v);
-  int x[2], y[2];
-  n[0] = n[1] = 0;
+  if (!op || op->code == OP_INDEX) return op ? DIGIT_ALL : -1;
+  if ((op->code != OP_FLOORDIV && op->code != OP_MOD) || !g->by ||
+      op->args[1] != g->by)
+    return -1;
+  const Op *of = ir_def(g->f, op->args[0]);
+  if (!of || of->code != OP_INDEX) return -1;
+  return op->code == OP_MOD ? DIGIT_REST : DIGIT_QUOT;
+}
+
+// v is such coordinates, added and subtracted, and what does not vary with row
+// and key.
+static bool is_linear(Gaps *g, Value v, Times *n) {
+  const Op *op = ir_def(g->f, v);
+  Times x, y;
+  *n = (Times){{0}, {0}};
   if (!has_row(g, v) && !has_key(g, v)) return kind_of(g, v) == COMMON;
   if (!op || dtype_is_float(ir_type(g->f, v)->dtype)) return false;
-  if (op->code == OP_INDEX) {
-    n[has_row(g, v) ? 0 : 1] = 1;
+  int digit = digit_of(g, v);
+  if (digit >= 0) {
+    (has_row(g, v) ? n->row : n->key)[digit] = 1;
     return true;
   }
   if ((op->code != OP_ADD && op->code != OP_SUB) ||
-      !is_linear(g, op->args[0], x) || !is_linear(g, op->args[1], y))
+      !is_linear(g, op->args[0], &x) || !is_linear(g, op->args[1], &y))
     return false;
-  for (uint32_t i = 0; i < 2; i++)
-    n[i] = op->code == OP_ADD ? x[i] + y[i] : x[i] - y[i];
+  int sign = op->code == OP_ADD ? 1 : -1;
+  for (uint32_t i = 0; i < DIGITS; i++) {
+    n->row[i] = x.row[i] + sign * y.row[i];
+    n->key[i] = x.key[i] + sign * y.key[i];
+  }
   return true;
+}
+
+static bool is_distance(Gaps *g, Value v, bool *linear) {
+  Times n;
+  *linear = is_linear(g, v, &n);
+  for (uint32_t i = 0; *linear && i < DIGITS; i++)
+    if (n.row[i] + n.key[i]) return false;
+  return *linear;
 }
 
 static bool is_vec(const Gaps *g, uint32_t axis) {
@@ -108,10 +144,10 @@ static uint32_t count_vec(const Gaps *g, const Type *t) {
 static Kind find_kind(Gaps *g, Value v) {
   const Op *op = ir_def(g->f, v);
   const Type *t = ir_type(g->f, v);
-  int n[2];
-  bool both = has_row(g, v) && has_key(g, v);
+  bool both = has_row(g, v) && has_key(g, v), linear;
   if (!op) return outline_is_input(g->f, v) ? COMMON : OTHER;
-  if (both && is_linear(g, v, n)) return n[0] + n[1] ? OTHER : GAP;
+  if (both && is_distance(g, v, &linear)) return GAP;
+  if (both && linear) return OTHER;
   if (!outline_can_repeat(op) || !is_plain(g, t) ||
       both != (has_row(g, v) || has_key(g, v)))
     return OTHER;
@@ -142,7 +178,7 @@ static bool is_row_of_table(Gaps *g, const Op *op, Value v) {
   const Op *load = ir_def(g->f, v);
   const Type *t = ir_type(g->f, v);
   Band b;
-  if (op->code != OP_DOT || !load || load->code != OP_LOAD ||
+  if (op->code != OP_DOT || !load || load->code != OP_LOAD || g->by ||
       !dtype_is_float16(t->dtype) || count_vec(g, t) != 1 ||
       band_of(g->f, op, &b) || g->target->kind != TARGET_GPU ||
       g->target->gpu.vendor == VENDOR_AMD)
@@ -167,6 +203,30 @@ static void find_root(void *data, Op *op) {
         (is_number(g, t) || is_row_of_table(g, op, v)) && t->n <= MAX_AXES &&
         kind_of(g, v) == GAP && is_dear(g, v))
       g->root = v;
+  }
+}
+
+// ---------------------------------------------------------------- the mask
+// Parts of the domain that are made of distances are said to be told by the
+// table (passes/tile/loop.c); the others stay.
+static void tell(Gaps *g, Builder *b, Value v) {
+  Op *op = ir_def(g->f, v);
+  if (op && op->code == OP_AND) {
+    tell(g, b, op->args[0]);
+    tell(g, b, op->args[1]);
+  } else if (op && !ir_attr(op, AT_NOTE) && kind_of(g, v) == GAP) {
+    ir_set_attr(g->f, op, attr_s(AT_NOTE, intern(&g->cx->names, HIDES_NOTE)));
+    g->hides = g->hides ? ir_2(b, OP_AND, g->hides, v) : v;
+  }
+}
+
+// One table tells, of two distances: one is a comparison of limits.
+static void tell_mask(Gaps *g) {
+  g->hides = 0;
+  for (Op *op = g->f->body->first; op && g->by; op = op->next) {
+    if (op->code != OP_DOMAIN || ir_attr_i(op, AT_AXIS, -1) != g->key) continue;
+    Builder b = outline_behind(g->f, op->args[0]);
+    tell(g, &b, op->args[0]);
   }
 }
 
@@ -195,19 +255,27 @@ static uint32_t indices(const Gaps *g, Builder *b, const uint32_t *to, Value at,
   return n;
 }
 
+// Keys are at 0, rows at the distance.
+static Value coordinate(Phase *p, Value v) {
+  int digit = digit_of(p->g, v);
+  if (digit < 0) return 0;
+  if (has_row(p->g, v)) return p->gap.of[digit];
+  if (has_key(p->g, v)) return ir_const_i(&p->b, DT_I64, 0);
+  const Op *op = ir_def(p->g->f, v);
+  return digit == DIGIT_ALL
+             ? ir_index(&p->b, p->axis[ir_attr_i(op, AT_AXIS, 0)])
+             : 0;
+}
+
 static Value copy(Phase *p, Value v) {
   const Func *f = p->g->f;
   const Op *op = ir_def(f, v);
   if (v < p->map.n && p->map.to[v]) return p->map.to[v];
-  Value args[MAX_AXES + 1] = {0}, x;
-  for (uint32_t i = 0; i < op->nargs; i++) args[i] = copy(p, op->args[i]);
-  uint32_t axis =
-      op->code == OP_INDEX ? (uint32_t)ir_attr_i(op, AT_AXIS, 0) : 0;
+  Value args[MAX_AXES + 1] = {0}, x = coordinate(p, v);
+  for (uint32_t i = 0; !x && i < op->nargs; i++) args[i] = copy(p, op->args[i]);
   p->b.span = op->span;
-  if (op->code == OP_INDEX)
-    x = axis == p->g->row   ? p->gap
-        : axis == p->g->key ? ir_const_i(&p->b, DT_I64, 0)
-                            : ir_index(&p->b, p->axis[axis]);
+  if (x)
+    ;
   else if (op->code == OP_LOAD)
     x = ir_load(&p->b, args[0], args + 1, op->nargs - 1);
   else
@@ -218,11 +286,16 @@ static Value copy(Phase *p, Value v) {
   return x;
 }
 
+static Extents extents(const Gaps *g) {
+  return (Extents){g->f->axes.at[g->row].extent, g->f->axes.at[g->key].extent};
+}
+
 static Value first_gap(const Gaps *g, Builder *b) {
   DimTab *d = &g->f->mod->dims;
-  Dim keys = g->f->axes.at[g->key].extent;
-  return ir_dim(b,
-                dim_bin(d, DIM_ADD, keys, dim_const(d, COST_GAPS_BEYOND - 1)));
+  Extents e = extents(g);
+  if (g->by) return ir_dim(b, bias_digits_first(d, e));
+  return ir_dim(b, dim_bin(d, DIM_ADD, e.keys,
+                           dim_const(d, COST_GAPS_BEYOND - 1)));
 }
 
 static void open_axes(Phase *p, Func *made, bool behind) {
@@ -250,6 +323,14 @@ static Value open_gaps(Phase *p, Func *made) {
               ir_index(b, of));
 }
 
+static Value hidden(Phase *p, Value x) {
+  Builder *b = &p->b;
+  Value hide = ir_const_f(b, DT_F32, HIDES_PAIR);
+  Value near = ir_const_f(b, DT_F32, HIDES_BESIDE);
+  x = ir_3(b, OP_SELECT, ir_2(b, OP_EQ, x, hide), near, x);
+  return ir_3(b, OP_SELECT, copy(p, p->g->hides), x, hide);
+}
+
 static Func *make_phase(const Gaps *g, uint32_t number) {
   Func *made = outline_func(g->f, "gaps", number, false);
   Phase p = {.g = g,
@@ -259,8 +340,12 @@ static Func *make_phase(const Gaps *g, uint32_t number) {
   open_axes(&p, made, false);
   p.at = open_gaps(&p, made);
   open_axes(&p, made, true);
-  p.gap = ir_2(&p.b, OP_SUB, p.at, first_gap(g, &p.b));
+  p.gap.of[DIGIT_ALL] = ir_2(&p.b, OP_SUB, p.at, first_gap(g, &p.b));
+  if (g->by)
+    p.gap = bias_digits_apart(&p.b, p.gap.of[DIGIT_ALL], copy(&p, g->by),
+                              extents(g));
   Value x = copy(&p, g->root), at[MAX_AXES];
+  if (g->hides) x = hidden(&p, x);
   uint32_t n = indices(g, &p.b, p.axis, p.at, at);
   ir_store(&p.b, vmap_get(&p.map, g->tensor), x, at, n);
   return made;
@@ -272,9 +357,10 @@ static void add_tensor(Gaps *g) {
   const Type *t = ir_type(g->f, g->root);
   uint32_t axis[MAX_AXES], rank = 0;
   Dim shape[MAX_AXES];
-  Dim all = dim_bin(d, DIM_ADD, g->f->axes.at[g->row].extent,
-                    g->f->axes.at[g->key].extent);
-  all = dim_bin(d, DIM_ADD, all, dim_const(d, 2 * COST_GAPS_BEYOND));
+  Extents e = extents(g);
+  Dim all = dim_bin(d, DIM_ADD, dim_bin(d, DIM_ADD, e.rows, e.keys),
+                    dim_const(d, 2 * COST_GAPS_BEYOND));
+  if (g->by) all = bias_digits_count(d, e);
   g->parts = dim_ceildiv(d, all, COST_GAPS_VECTOR);
   for (int behind = 0; behind < 2; behind++) {
     uint32_t n = others(g, axis, behind);
@@ -292,11 +378,19 @@ static void add_tensor(Gaps *g) {
 static void read_table(const Gaps *g) {
   Builder b = outline_behind(g->f, g->root);
   Value at[MAX_AXES];
-  Value gap = ir_2(&b, OP_SUB, ir_index(&b, g->row), ir_index(&b, g->key));
+  Value row = ir_index(&b, g->row), key = ir_index(&b, g->key);
+  if (g->by) {
+    row = bias_digits_of(&b, row, g->by, extents(g));
+    key = bias_digits_of(&b, key, g->by, extents(g));
+  }
+  Value gap = ir_2(&b, OP_SUB, row, key);
   gap = ir_2(&b, OP_ADD, gap, first_gap(g, &b));
   Value x = ir_load(&b, g->tensor, at, indices(g, &b, NULL, gap, at));
+  Op *load = ir_def(g->f, x);
+  if (g->by) ir_set_attr(g->f, load, attr_i(AT_INBOUNDS, 1));
+  if (g->hides) ir_set_attr(g->f, load, attr_i(AT_HIDES, 1));
   if (!count_vec(g, ir_type(g->f, g->root)))
-    ir_set_attr(g->f, ir_def(g->f, x), attr_i(AT_LOOSE, 1));
+    ir_set_attr(g->f, load, attr_i(AT_LOOSE, 1));
   ir_replace_uses(g->f, g->root, x);
   ctx_remark(g->cx,
              "%s: a term of the distance is made ahead, once for each distance",
@@ -308,8 +402,36 @@ static bool find(Gaps *g) {
   g->root = 0;
   uint32_t axis;
   g->lacks = lane_lacks(g->f, &axis);
+  if (g->by &&
+      (ir_type(g->f, g->by)->dtype != DT_I64 || kind_of(g, g->by) != COMMON))
+    return false;
   for (Op *op = g->f->body->first; op; op = op->next) find_root(g, op);
   return g->root != 0;
+}
+
+// A number that coordinates of row or key are divided by, behind the op `last`.
+static Value next_divisor(Gaps *g, const Op **last) {
+  const Op *op = *last ? (*last)->next : g->f->body->first;
+  for (; op; op = op->next) {
+    const Op *of = op->nargs ? ir_def(g->f, op->args[0]) : NULL;
+    if ((op->code != OP_FLOORDIV && op->code != OP_MOD) || !of ||
+        of->code != OP_INDEX || ir_type(g->f, op->args[1])->n ||
+        !(has_row(g, op->args[0]) || has_key(g, op->args[0])))
+      continue;
+    *last = op;
+    return op->args[1];
+  }
+  return 0;
+}
+
+static uint32_t make_tables(Gaps *g, uint32_t made) {
+  while (outline_count(g->f) < MAX_FRONT && find(g)) {
+    tell_mask(g);
+    add_tensor(g);
+    outline_put(make_phase(g, made++), g->f);
+    read_table(g);
+  }
+  return made;
 }
 
 // Returns the number of phases that it puts in front of f.
@@ -322,11 +444,10 @@ static uint32_t run(Ctx *cx, Func *f, const Target *target) {
   for (uint32_t a = 0; row >= 0 && a < f->axes.n; a++) {
     if (f->axes.at[a].role != AX_KEY) continue;
     g.key = a;
-    while (outline_count(f) < MAX_FRONT && find(&g)) {
-      add_tensor(&g);
-      outline_put(make_phase(&g, made++), f);
-      read_table(&g);
-    }
+    g.by = 0;
+    made = make_tables(&g, made);
+    const Op *at = NULL;
+    while ((g.by = next_divisor(&g, &at))) made = make_tables(&g, made);
   }
   return made;
 }

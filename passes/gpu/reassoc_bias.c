@@ -194,6 +194,28 @@ static void split_score(Lift *x, Value v) {
   ir_replace_uses(x->f, v, sum);
 }
 
+// A score that is a product and what is read for its distance: one rounding.
+static void join_term(Lift *x, Value v) {
+  Op *add = ir_def(x->f, v);
+  if (!add || add->code != OP_ADD || !is_tile(x, v, DT_F32)) return;
+  for (uint32_t i = 0; i < 2; i++) {
+    const Op *mul = ir_def(x->f, add->args[i]);
+    const Op *term = ir_def(x->f, add->args[1 - i]);
+    while (term && term->code == OP_SELECT) term = ir_def(x->f, term->args[1]);
+    if (!mul || mul->code != OP_MUL || !term || term->code != OP_GLOAD ||
+        !ir_attr_i(term, AT_LOOSE, 0) || ir_count_uses(x->f, add->args[i]) != 1)
+      continue;
+    x->b = (Builder){.fn = x->f,
+                     .region = add->parent,
+                     .before = add,
+                     .span = add->span};
+    ir_replace_uses(x->f, v,
+                    ir_3(&x->b, OP_FMA, mul->args[0], mul->args[1],
+                         add->args[1 - i]));
+    return;
+  }
+}
+
 static bool is_infinite(const Lift *x, Value v) {
   const Op *op = ir_def(x->f, v);
   double k;
@@ -363,7 +385,10 @@ bool pass_reassoc_bias(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Lift x = {.f = m->funcs.at[i], .arena = &cx->scratch};
     ir_walk(x.f->body, find_score, &x);
-    for (uint32_t k = 0; k < x.scores.n; k++) split_score(&x, x.scores.at[k]);
+    for (uint32_t k = 0; k < x.scores.n; k++) {
+      join_term(&x, x.scores.at[k]);
+      split_score(&x, x.scores.at[k]);
+    }
     if (x.scores.n) ir_walk(x.f->body, rewrite, &x);
     ir_walk(x.f->body, find_cast, &x);
     if (x.parts) continue;

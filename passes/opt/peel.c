@@ -24,6 +24,7 @@ typedef struct Peel {
   Builder b;  // before the loop
   Op *loop;
   FullTiles full;
+  bool hopper;  // products take no threads
 } Peel;
 
 static Value add2(Builder *b, OpCode c, Value x, Value y) {
@@ -64,10 +65,23 @@ static void copy(Peel *p, Value lo, Value hi, bool full, Value *init) {
   }
 }
 
+// The shape of masks in the loop, or NULL.
+static const Type *mask_of(const Func *f, const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    const Type *t = op->nres == 1 ? ir_type(f, op->res[0]) : NULL;
+    bool tile = t && (t->kind == TK_FRAG ? t->slice == SLICE_NONE : t->n > 1);
+    if (tile && t->dtype == DT_BOOL) return t;
+  }
+  return NULL;
+}
+
 // Then a mask is little of a step, and two more copies are most of what an
 // assembler has to do.
 static bool is_long(const Peel *p) {
-  return balance_text(p->f, p->loop->regions[0]) > COST_PEEL_CODE;
+  const Region *r = p->loop->regions[0];
+  if (balance_text(p->f, r) > COST_PEEL_CODE) return true;
+  const Type *mask = p->hopper ? mask_of(p->f, r) : NULL;
+  return mask && balance_pairs(p->f, r, mask) > COST_PEEL_PAIRS;
 }
 
 static void peel(Peel *p) {
@@ -95,11 +109,12 @@ static void peel(Peel *p) {
 }
 
 // Inner loops first: copies of their parents then have them peeled.
-static void region(Func *f, Region *r) {
+static void region(Func *f, Region *r, bool hopper) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i]);
-    Peel p = {.f = f, .loop = op};
+    for (uint32_t i = 0; i < op->nregions; i++)
+      region(f, op->regions[i], hopper);
+    Peel p = {.f = f, .loop = op, .hopper = hopper};
     if (op->code == OP_FOR && full_tiles(f, op, &p.full) &&
         !full_tiles_branch(op, p.full.value))
       peel(&p);
@@ -108,8 +123,9 @@ static void region(Func *f, Region *r) {
 
 bool pass_peel(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
-  (void)opt;
+  const Target *t = opt->target;
+  bool hopper = t && t->kind == TARGET_GPU && t->gpu.hopper;
   for (uint32_t i = 0; i < m->funcs.n; i++)
-    region(m->funcs.at[i], m->funcs.at[i]->body);
+    region(m->funcs.at[i], m->funcs.at[i]->body, hopper);
   return true;
 }

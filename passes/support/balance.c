@@ -104,6 +104,25 @@ static uint64_t text_of(const Func *f, const Op *op) {
   return 1 + n * each / HW_GROUP_THREADS;
 }
 
+// Is v a tile of as many rows and columns as t?
+static bool is_as_large(const Func *f, Value v, const Type *t) {
+  Type x = *ir_type(f, v);
+  x.dtype = t->dtype;
+  return type_eq(&x, t);
+}
+
+uint64_t balance_pairs(const Func *f, const Region *r, const Type *t) {
+  uint64_t n = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    bool pairs = op->nres == 1 && op->code != OP_MMA && op->code != OP_DOT &&
+                 is_as_large(f, op->res[0], t);
+    if (pairs) n += text_of(f, op);
+    for (uint32_t i = 0; i < op->nregions; i++)
+      n += balance_pairs(f, op->regions[i], t);
+  }
+  return n;
+}
+
 uint64_t balance_text(const Func *f, const Region *r) {
   uint64_t n = 0;
   for (const Op *op = r->first; op; op = op->next) {

@@ -37,6 +37,8 @@ uint64_t balance_code(const Func *f, const Region *r);
 // Instructions of a thread for all of r and of the regions in it, products and
 // loads too, level tile or frag: how long its text is, roughly.
 uint64_t balance_text(const Func *f, const Region *r);
+// The same of what makes tiles of t's rows and columns, without products.
+uint64_t balance_pairs(const Func *f, const Region *r, const Type *t);
 
 // Clocks of a multiprocessor of that kind.
 double balance_clocks(const Balance *b, const GpuFacts *gpu, BalanceUnit unit);

@@ -700,6 +700,7 @@ void tile_bounds_body(Tiler *t, Builder *b, uint32_t which, ValueMap *m) {
   t->plan.tile_q = tile_bounds_rows(&t->plan);
   open_tasks(t, b, pass);
   KeyLoop l = tile_key_loop(t, pass);
+  l.judged = true;
   Range r[MAX_RANGES];
   uint32_t n = tile_ranges(&l, b, m, r), of = intervals(pass);
   Scan s = {.l = &l, .step = ir_int(b, t->plan.tile_k)};

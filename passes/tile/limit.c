@@ -8,14 +8,16 @@
 //
 // What is made of arguments or memory may lie anywhere. Such a limit is moved
 // to where keys are, which changes nothing that is compared with it, and makes
-// it an integer of 32 bits.
-// Tests: test/passes/tile/limits.tir, limits-far.tir.
+// it an integer of 32 bits. What a table tells that scores read is not
+// compared. Tests: test/passes/tile/limits.tir, limits-far.tir.
+#include "passes/support/hides.h"
 #include "passes/tile/loop.h"
 
 typedef struct Limits {
   Value above, below;  // first key that is too large; least key; or 0
   bool far[3];         // by side: made of what may be far from all keys
   Value rest;          // what else must hold, or 0
+  const Op *told;      // the load of a table that tells what else, or NULL
   ValueMap *m;         // of the loop body
 } Limits;
 
@@ -149,10 +151,22 @@ static void limit(KeyLoop *l, Builder *b, Value p, Limits *n) {
     isolate(l, b, op->args[!less], r, less, n);
   } else if (l->t->near && side_of(l, p)) {
     either(l, b, op, n);
+  } else if (tile_told(l, p)) {
+    n->told = tile_told(l, p);
   } else {
     Value v = tile_need(l, b, p, n->m);
     n->rest = n->rest ? ir_2(b, OP_AND, n->rest, v) : v;
   }
+}
+
+// What limits hide has the table's number for it too, so that an element has
+// one comparison.
+static void tell(KeyLoop *l, Builder *b, const Op *load, ValueMap *m) {
+  Value x = tile_need(l, b, load->res[0], m);
+  Value hide = tile_const(b, type_scalar(DT_F32), HIDES_PAIR);
+  x = ir_3(b, OP_SELECT, l->mask, x, hide);
+  vmap_put(m, load->res[0], x);
+  l->mask = ir_2(b, OP_NE, x, hide);
 }
 
 void tile_limits(KeyLoop *l, Builder *b, Value k0, Value iota, ValueMap *m) {
@@ -170,5 +184,6 @@ void tile_limits(KeyLoop *l, Builder *b, Value k0, Value iota, ValueMap *m) {
     at = ir_2(b, OP_SUB, n.below, k0);
     l->mask = ir_2(b, OP_AND, l->mask, ir_2(b, OP_LE, at, iota));
   }
+  if (n.told) tell(l, b, n.told, m);
   if (n.rest) l->mask = ir_2(b, OP_AND, l->mask, n.rest);
 }

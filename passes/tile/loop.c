@@ -6,6 +6,7 @@
 // Values are cloned on demand, accumulator by accumulator, so that term i sees
 // the accumulators j < i after this tile, as docs/ir.md defines a pass.
 #include "passes/support/cost.h"
+#include "passes/support/hides.h"
 #include "passes/tile/loop.h"
 
 #include "ir/eval.h"
@@ -386,6 +387,17 @@ static Value update(KeyLoop *l, Builder *b, uint32_t i, ValueMap *m,
   return tile_combine(b, k, acc, term);
 }
 
+// Scores read a table that has a number of its own where keys are hidden.
+const Op *tile_told(const KeyLoop *l, Value p) {
+  const Op *def = ir_def(l->t->from, p);
+  bool told = def && !l->judged && is_noted(def, HIDES_NOTE);
+  for (const Op *op = l->local->first; told && op; op = op->next)
+    if (op->code == OP_LOAD && ir_attr_i(op, AT_HIDES, 0) &&
+        type_has_axis(ir_type(l->t->from, op->res[0]), l->axis))
+      return op;
+  return NULL;
+}
+
 // Conjuncts that do not vary with the lanes go to kmask too.
 static void split_mask(KeyLoop *l, Builder *b, Value p, ValueMap *m) {
   const Op *def = ir_def(l->t->from, p);
@@ -668,7 +680,9 @@ static Value occupied(KeyLoop *l, Builder *b, Value k0, const ValueMap *pre) {
   Builder in = *b;
   if (br) in.region = br->regions[1], in.before = NULL;
   l->full = 0;
+  l->judged = true;
   tile_open(l, &in, k0, true, &m);
+  l->judged = false;
   Value v = l->mask;
   if (ir_type(b->fn, v)->n)
     v = ir_op(&in, OP_ANY_OF, &v, 1, NULL, 0, &t, 1, 0)->res[0];

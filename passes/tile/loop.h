@@ -17,6 +17,7 @@ typedef struct KeyLoop {
   bool whole;    // the domain is `const true`
   bool sparse;   // tiles are tested one by one
   bool careful;  // see `visible`
+  bool judged;   // tiles are only asked for the mask
   Type *types;   // of the accumulators, as tiles
   // of the loop body being made
   const Value *old;  // the accumulators in front of it
@@ -48,6 +49,9 @@ uint32_t tile_ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
 uint32_t tile_map_box(KeyLoop *l, Builder *b, const Region *r, ValueMap *m);
 // v of the stream in the body being made, with all that it is made of.
 Value tile_need(KeyLoop *l, Builder *b, Value v, ValueMap *m);
+// The load of a table that tells whether p, a part of the domain, holds
+// (bias_table), or NULL.
+const Op *tile_told(const KeyLoop *l, Value p);
 // The mask of the keys k0 + iota, by limits where it can be (limit.c).
 void tile_limits(KeyLoop *l, Builder *b, Value k0, Value iota, ValueMap *m);
 // Coordinates and mask of the tile of keys from k0.

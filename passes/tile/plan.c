@@ -146,6 +146,7 @@ typedef struct Tiles {
   bool bias;            // scores have terms of the columns
   bool ramp;            // or such that grow with the column's number
   bool pairs;           // or such that a pair has in memory
+  bool told;            // and that tells whether it is hidden
   bool scans;           // scores are summed along the columns
   bool walked;          // a pair has a sum that is no product of matrices
   int64_t bands;        // products with a row of a table for each difference,
@@ -323,14 +324,21 @@ static bool is_ramp(const Tiles *s, Value v) {
   }
 }
 
+// What pairs have for their distance (passes/attn/bias_table.c), elements of a
+// thread a constant apart.
+static bool is_even(const Op *op) {
+  return op->code == OP_LOAD && ir_attr_i(op, AT_LOOSE, 0) &&
+         !ir_attr_i(op, AT_INBOUNDS, 0);
+}
+
 // Is all of v that keys have read of memory, elements one behind the other?
-// Then steps read it where they need it (passes/hopper/tma_columns.c), as what
-// pairs have for their distance (passes/attn/bias_table.c).
+// Then steps read it where they need it (passes/hopper/tma_columns.c), as they
+// do what is even.
 static bool is_read(const Tiles *s, Value v) {
   const Op *op = ir_def(s->f, v);
   if (!lane_has_key(s->f, ir_type(s->f, v))) return true;
   if (!op || op->nregions || op->code == OP_INDEX) return false;
-  if (op->code == OP_LOAD && ir_attr_i(op, AT_LOOSE, 0)) return true;
+  if (is_even(op)) return true;
   if (op->code == OP_LOAD) {
     bool ok = s->strips && op->nargs > 2;
     for (uint32_t i = 1; i < op->nargs; i++)
@@ -349,7 +357,7 @@ static bool is_loaded(const Tiles *s, Value v) {
   const Type *t = ir_type(s->f, v);
   if (!op || !lane_has_key(s->f, t) || !type_has_axis(t, (uint32_t)s->lane))
     return false;
-  if (op->code == OP_LOAD) return !ir_attr_i(op, AT_LOOSE, 0);
+  if (op->code == OP_LOAD) return !is_even(op);
   for (uint32_t i = 0; i < op->nargs && !op->nregions; i++)
     if (ir_type(s->f, op->args[i])->kind == TK_ELEM &&
         is_loaded(s, op->args[i]))
@@ -357,11 +365,24 @@ static bool is_loaded(const Tiles *s, Value v) {
   return false;
 }
 
+// Is v, or a number that it is made of, one that hides what a mask does?
+static bool is_told(const Tiles *s, Value v) {
+  const Op *op = ir_def(s->f, v);
+  if (!op || op->nregions || !lane_has_key(s->f, ir_type(s->f, v)))
+    return false;
+  bool told = op->code == OP_LOAD && ir_attr_i(op, AT_HIDES, 0);
+  for (uint32_t i = 0; i < op->nargs && !told; i++)
+    told =
+        ir_type(s->f, op->args[i])->kind == TK_ELEM && is_told(s, op->args[i]);
+  return told;
+}
+
 static void note_bias(Tiles *s, const Op *op) {
   Value v = bias_of(s, op);
   if (v && type_has_axis(ir_type(s->f, v), (uint32_t)s->lane) &&
       is_loaded(s, v))
     s->pairs = true;
+  s->told |= v && is_told(s, v);
   if (!v || is_read(s, v)) return;
   if (is_ramp(s, v)) s->ramp = true;
   else s->bias = true;
@@ -665,15 +686,16 @@ static int64_t gaps_of(const Tiles *s) {
 
 // Registers of a thread with k keys: f32 scores, their sums along a row if
 // there are such, 16-bit weights, sums, two columns of eight of what is added
-// to them or half of what pairs add, which is read while products are made;
-// masks of two sides beside a cap.
+// to them or half of what pairs add, which is read while products are made, or
+// all of it, where the mask is made of it then; masks of two sides beside a
+// cap.
 static int64_t regs_of(const Tiles *s, int64_t k) {
   int64_t scores = s->scores > 1 ? s->scores : 1;
   int64_t weights = s->weights > 1 ? s->weights : 1;
   // Scores are asked behind a ramp, which stays (passes/hopper/lazy_rescale.c,
   // passes/hopper/remat_column.c).
   bool kept = s->bias || (s->ramp && has_products(s, COST_PRODUCTS_TWICE));
-  int64_t bias = kept || s->pairs ? k / 4 : 0;
+  int64_t bias = s->told ? k / 2 : kept || s->pairs ? k / 4 : 0;
   int64_t edges = masks_beside_functions(s) ? k / 8 : 0;
   if (s->scans) scores++;
   if (s->walked) scores += COST_WALKED_TILES;
