@@ -250,7 +250,7 @@ typedef struct Layout {
   Vec(Arg) args;       // paged(table = t, page = 64), ragged(S, by=c)
   // checker
   Sym *table;              // LAY_PAGED: page table parameter
-  int64_t page;            // LAY_PAGED: keys a page
+  Dim page;                // LAY_PAGED: keys a page, of const dims
   Sym *by;                 // LAY_RAGGED: offsets (B + 1) or lengths (B)
   int axis;                // ragged or paged axis of the declared shape
   int batch_axis;          // axis the physical array drops / renames

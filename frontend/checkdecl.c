@@ -117,6 +117,9 @@ bool fe_dim_in_types(const Decl *d, uint32_t sym) {
     if (!p->sym) continue;
     for (int k = 0; k < p->sym->ty.rank; k++)
       if (dim_uses(d->dims, p->sym->ty.shape[k], sym)) return true;
+    if (p->layout && p->layout->page != DIM_NONE &&
+        dim_uses(d->dims, p->layout->page, sym))
+      return true;
   }
   return false;
 }

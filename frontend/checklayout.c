@@ -137,6 +137,21 @@ static bool ragged_axes(Check *c, const Decl *d, const Param *p) {
   return false;
 }
 
+// A number, or const dims: each specialization has one.
+static Dim page_dim(Check *c, Expr *page) {
+  Dim d = ck_dim(c, page, false);
+  int64_t lo, hi;
+  if (d == DIM_NONE) return d;
+  for (uint32_t i = 0; i < c->dims->syms.n; i++)
+    if (dim_uses(c->dims, d, i) && c->dims->syms.at[i].kind != DIM_SPEC) {
+      diag_add(c->cx, DIAG_not_constant, page->span);
+      return DIM_NONE;
+    }
+  dim_bounds(c->dims, d, &lo, &hi);
+  if (lo < 1) diag_add(c->cx, DIAG_dim_range, page->span, (long long)lo);
+  return lo < 1 ? DIM_NONE : d;
+}
+
 static void paged(Check *c, const Decl *d, const Param *p) {
   static const char *const names[] = {"table", "page", NULL};
   Layout *l = p->layout;
@@ -150,8 +165,7 @@ static void paged(Check *c, const Decl *d, const Param *p) {
   if (l->table && (!ty_is_int(&l->table->ty) || l->table->ty.rank != 2))
     diag_add(c->cx, DIAG_page_table, table->span, l->table->name,
              ty_text(c, &l->table->ty));
-  if (ck_const_int(c, page, &l->page) && l->page < 1)
-    diag_add(c->cx, DIAG_dim_range, page->span, (long long)l->page);
+  l->page = page_dim(c, page);
   ragged_axes(c, d, p);
 }
 

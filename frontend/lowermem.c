@@ -50,7 +50,7 @@ Type low_param_type(Fx *x, const Param *p, DType t) {
     }
     if (l && l->kind == LAY_PAGED) {
       if (i == l->batch_axis) d = new_sym(x, p->name, "blocks");
-      if (i == l->axis) d = dim_const(&x->low->m->dims, l->page);
+      if (i == l->axis) d = low_dim(x, l->page);
     }
     shape[n++] = d;
   }
@@ -105,7 +105,7 @@ static uint32_t physical(Fx *x, const Param *p, const Value *idx, Value *out,
         v = ir_2(b, OP_ADD, load_i64(x, l->by, &idx[l->batch_axis], 1), v);
     }
     if (l && l->kind == LAY_PAGED) {
-      Value page = ir_const_i(b, DT_I64, l->page), k0 = idx[l->axis];
+      Value page = ir_dim(b, low_dim(x, l->page)), k0 = idx[l->axis];
       if (batch) {
         Value at[] = {v, ir_2(b, OP_FLOORDIV, k0, page)};
         *entry = load_i64(x, l->table, at, 2);

@@ -40,13 +40,13 @@ bool oracle_place(Oracle *o, const Param *p, const OracleArg *a,
     }
     if (kind == LAY_PAGED && ax == l->batch_axis) {
       const OracleArg *t = &o->args[l->table->param];
-      int64_t slot = at[l->axis] / l->page;
+      int64_t slot = at[l->axis] / a->shape[l->axis];
       if (slot >= t->shape[1]) return false;
       int64_t e = at[i] * t->stride[0] + slot * t->stride[1];
       c[n] = (int64_t)dtype_load(t->dtype, (const char *)t->data +
                                                e * dtype_size(t->dtype));
     }
-    if (kind == LAY_PAGED && ax == l->axis) c[n] = at[i] % l->page;
+    if (kind == LAY_PAGED && ax == l->axis) c[n] = at[i] % a->shape[i];
     n++;
   }
   *off = 0;

@@ -75,15 +75,13 @@ const Target *drv_host_target(Ctx *cx, const char *name);
 // Extent of an axis of the physical array.
 typedef enum DrvAxisKind {
   DRV_DIM,     // a dim expression of the program
-  DRV_PAGE,    // a constant: keys of a page
   DRV_TOTAL,   // all sequences of a ragged dim, end to end
   DRV_BLOCKS,  // blocks of a paged array
 } DrvAxisKind;
 
 typedef struct DrvAxis {
   DrvAxisKind kind;
-  Dim dim;         // DRV_DIM; DRV_TOTAL: the ragged dim
-  int64_t extent;  // DRV_PAGE
+  Dim dim;  // DRV_DIM; DRV_TOTAL: the ragged dim
 } DrvAxis;
 
 typedef struct DrvArg {

@@ -11,14 +11,14 @@ static void physical(DrvArg *a) {
   const Layout *l = a->param->layout;
   for (int i = 0; i < ty->rank; i++) {
     bool ordered = l && l->kind == LAY_ORDER;
-    DrvAxis x = {DRV_DIM, ty->shape[ordered ? l->perm[i] : i], 0};
+    DrvAxis x = {DRV_DIM, ty->shape[ordered ? l->perm[i] : i]};
     if (l && l->kind == LAY_RAGGED) {
       if (i == l->batch_axis) continue;
       if (i == l->axis) x.kind = DRV_TOTAL;
     }
     if (l && l->kind == LAY_PAGED) {
       if (i == l->batch_axis) x.kind = DRV_BLOCKS;
-      if (i == l->axis) x = (DrvAxis){DRV_PAGE, DIM_NONE, l->page};
+      if (i == l->axis) x.dim = l->page;
     }
     a->axis[a->rank++] = x;
   }

@@ -70,8 +70,10 @@ static int64_t pages(const DrvCall *c, Dim d) {
     uint32_t at = (uint32_t)l->axis;
     const DimExpr *e =
         &c->prog->dims->exprs.at[c->args[i].param->sym->ty.shape[at]];
-    if (l->table->ty.shape[1] == d && e->op == DIM_SYM && c->known[e->value])
-      return (c->dims[e->value] + l->page - 1) / l->page;
+    int64_t page;
+    if (l->table->ty.shape[1] == d && e->op == DIM_SYM && c->known[e->value] &&
+        dim_eval(c->prog->dims, l->page, c->dims, &page))
+      return (c->dims[e->value] + page - 1) / page;
   }
   return 0;
 }

@@ -54,7 +54,6 @@ int64_t drv_extent(const DrvCall *c, const DrvArg *a, uint32_t axis) {
   uint32_t sym;
   switch (x->kind) {
   case DRV_DIM: return value_of(c, x->dim, &v) ? v : -1;
-  case DRV_PAGE: return x->extent;
   case DRV_TOTAL: return plain_sym(c, x->dim, &sym) ? c->total[sym] : -1;
   case DRV_BLOCKS: return blocks(c, a);
   }
@@ -130,7 +129,7 @@ static bool mismatch(DrvCall *c, const DrvArg *a, uint32_t i, int64_t want) {
   Buf b = {.arena = &c->cx->session};
   uint32_t sym;
   if (x->kind == DRV_DIM) dim_print(c->prog->dims, x->dim, &b);
-  else buf_str(&b, x->kind == DRV_PAGE ? "page" : "total");
+  else buf_str(&b, "total");
   Diag *d = diag_add(c->cx, DIAG_data_shape, NOWHERE, a->param->name, (int)i,
                      (long long)a->array.shape[i], b.at, (long long)want);
   if (x->kind == DRV_DIM && plain_sym(c, x->dim, &sym) && c->from[sym])
@@ -178,7 +177,7 @@ static bool missing_dim(DrvCall *c, const DrvArg *a, uint32_t axis) {
   uint32_t sym = 0;
   const DrvAxis *x = &a->axis[axis];
   const char *name = "?";
-  if (x->kind != DRV_PAGE && x->kind != DRV_BLOCKS) {
+  if (x->kind != DRV_BLOCKS) {
     bool one = x->kind == DRV_DIM ? unknowns(c, x->dim, &sym) > 0
                                   : plain_sym(c, x->dim, &sym);
     if (one) name = c->prog->dims->syms.at[sym].name;
