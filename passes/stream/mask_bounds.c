@@ -12,8 +12,10 @@
 // 1: other atoms over coordinates and integer tables are judged per tile in
 // Kleene logic on intervals (`classify`). Tier 2: what neither understands
 // marks the pass `sparse`, and tiles are tested by evaluating the predicate.
-// All of it is sound: never a needed key outside `any`, never a masked key in
-// `full`. Needs: level stream. Tests: test/passes/mask_bounds.
+// Of few rows (PassOpt.few) memory that decides no more keys than there are
+// rows is not asked: those tiles are masked. All of it is sound: never a needed
+// key outside `any`, never a masked key in `full`. Needs: level stream. Tests:
+// test/passes/mask_bounds.
 #include "passes/pass.h"
 
 #include <assert.h>
@@ -566,6 +568,81 @@ static bool make_classify(Masker *m, Region *r) {
   return k.may || k.must;
 }
 
+// ---------------------------------------------------------------- tails
+// The atom as c * k + e <= 0; !ok: it is none, or e varies with the key.
+static Affine atom_of(Masker *m, Value atom, bool neg) {
+  const Op *op = ir_def(m->f, atom);
+  Affine a = {.ok = false};
+  if (!op || (op->code != OP_LE && op->code != OP_LT)) return a;
+  a = neg ? difference(m, op->args[1], op->args[0])
+          : difference(m, op->args[0], op->args[1]);
+  a.ok = a.ok && key_free(m, &a);
+  if ((op->code == OP_LT) != neg) a.konst++;
+  return a;
+}
+
+static void add_atom(Masker *m, Conj *c, Value atom, bool neg) {
+  const Op *op = ir_def(m->f, atom);
+  if (op && op->code == OP_AND && !neg) {
+    add_atom(m, c, op->args[0], false);
+    add_atom(m, c, op->args[1], false);
+  } else if (c->n < MAX_ATOMS && atom_of(m, atom, neg).ok) {
+    c->neg[c->n] = neg;
+    c->atom[c->n++] = atom;
+  }
+}
+
+// Is v a dim that the rows are as many as, or a multiple of?
+static bool is_rows(const Masker *m, Value v) {
+  const DimTab *t = &m->f->mod->dims;
+  const Op *op = ir_def(m->f, v);
+  for (uint32_t i = 0; op && op->code == OP_DIM && i < m->nbox; i++) {
+    Dim all = m->f->axes.at[m->box[i]].extent;
+    Dim one = (Dim)ir_attr_i(op, AT_DIM, 0);
+    const DimExpr *e = &t->exprs.at[all];
+    if (all == one || (e->op == DIM_MUL && (e->a == one || e->b == one)))
+      return true;
+  }
+  return false;
+}
+
+// Do the atoms leave no more keys than there are rows? Of k <= -x and y <= k
+// these are 1 - x - y.
+static bool is_short(Masker *m, const Conj *c) {
+  for (uint32_t i = 0; i < c->n; i++)
+    for (uint32_t j = 0; j < c->n; j++) {
+      Affine x = atom_of(m, c->atom[i], c->neg[i]);
+      Affine y = atom_of(m, c->atom[j], c->neg[j]);
+      if (x.key != 1 || y.key != -1) continue;
+      for (uint32_t k = 0; k < y.n; k++) add_term(&x, y.term[k], y.coef[k]);
+      uint32_t rows = 0, others = 0;
+      for (uint32_t k = 0; k < x.n; k++) {
+        bool dim = x.coef[k] == -1 && is_rows(m, x.term[k]);
+        rows += dim;
+        others += x.coef[k] && !dim;
+      }
+      if (x.ok && rows == 1 && !others && x.konst + y.konst >= 1) return true;
+    }
+  return false;
+}
+
+// Has memory a say on few keys alone: beside atoms (`with`) that leave no more
+// of them than there are rows? As in `k < n | see[q, k - n]`, where n keys lie
+// in front of as many as there are queries.
+static bool tails(Masker *m, Value p, const Conj *with) {
+  const Op *op = ir_def(m->f, p);
+  double c;
+  if (ir_const_value(m->f, p, &c) || atom_of(m, p, false).ok) return true;
+  if (!op || (op->code != OP_AND && op->code != OP_OR))
+    return is_short(m, with);
+  for (uint32_t i = 0; i < 2; i++) {
+    Conj more = *with;
+    add_atom(m, &more, op->args[1 - i], op->code == OP_OR);
+    if (!tails(m, op->args[i], &more)) return false;
+  }
+  return true;
+}
+
 static void find_box(Masker *m) {
   const Type *t = ir_type(m->f, m->pass->regions[0]->last->args[0]);
   for (uint32_t i = 0; i < t->n && m->nbox < MAX_BOX; i++)
@@ -585,7 +662,7 @@ static void add_regions(Masker *m, Region *bounds, Region *classify) {
   ir_set_attr(m->f, p, attr_axes(a, AT_BOX, m->box, m->nbox));
 }
 
-static void mask_pass(Ctx *cx, Func *f, Op *pass) {
+static void mask_pass(Ctx *cx, Func *f, Op *pass, bool few) {
   Masker m = {.cx = cx, .f = f, .pass = pass};
   m.key = (uint32_t)ir_attr_i(pass, AT_AXIS, 0);
   Value p = pass->regions[0]->last->args[0];
@@ -601,7 +678,8 @@ static void mask_pass(Ctx *cx, Func *f, Op *pass) {
     n = 1;
   }
   opaque = make_bounds(&m, bounds, conj, &n);
-  bool told = true;
+  bool told = true, tail = few && opaque && tails(&m, p, &(Conj){0});
+  if (tail) opaque = 0;
   if (opaque) {
     classify = ir_region(f, pass);
     told = make_classify(&m, classify);
@@ -613,20 +691,21 @@ static void mask_pass(Ctx *cx, Func *f, Op *pass) {
   }
   ctx_remark(cx, "%s: keys %s: %u interval%s in closed form%s", f->name,
              f->axes.at[m.key].name, n, n == 1 ? "" : "s",
-             !opaque ? ", no memory"
-             : told  ? ", tiles tested by intervals"
-                     : ", tiles tested by the predicate");
+             tail      ? ", memory says something of the last keys alone"
+             : !opaque ? ", no memory"
+             : told    ? ", tiles tested by intervals"
+                       : ", tiles tested by the predicate");
 }
 
 static void find_passes(void *data, Op *op) {
   void **d = data;
-  if (op->code == OP_KREDUCE) mask_pass(d[0], d[1], op);
+  const PassOpt *opt = d[2];
+  if (op->code == OP_KREDUCE) mask_pass(d[0], d[1], op, opt->few);
 }
 
 bool pass_mask_bounds(Ctx *cx, Module *m, const PassOpt *opt) {
-  (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
-    void *d[] = {cx, m->funcs.at[i]};
+    void *d[] = {cx, m->funcs.at[i], (void *)(uintptr_t)opt};
     ir_walk(m->funcs.at[i]->body, find_passes, d);
   }
   return true;

@@ -82,6 +82,23 @@ static void copy_params(Func *to, const Func *from, ValueMap *map) {
   }
 }
 
+// A copy of a load. Of keys behind a sequence's end its index may be none of
+// the tensor's: the domain excludes them whatever is read.
+static void copy_load(Builder *b, const Func *f, const Op *op, ValueMap *map) {
+  const Type *t = ir_type(f, op->args[0]);
+  Value was[MAX_AXES];
+  for (uint32_t i = 1; i < op->nargs; i++) {
+    Value x = was[i - 1] = vmap_get(map, op->args[i]);
+    Dim last = dim_sub(&b->fn->mod->dims, t->size[i - 1],
+                       dim_const(&b->fn->mod->dims, 1));
+    x = ir_2(b, OP_MIN, ir_cast(b, DT_I64, x), ir_dim(b, last));
+    vmap_put(map, op->args[i], ir_2(b, OP_MAX, x, ir_int(b, 0)));
+  }
+  ir_clone(b, f, op, map, NULL);
+  for (uint32_t i = 1; i < op->nargs; i++)
+    vmap_put(map, op->args[i], was[i - 1]);
+}
+
 static void build_probe(Value p, const Slice *s, int64_t rows, const Count *c,
                         Probe *out) {
   Module *m = c->m;
@@ -100,10 +117,9 @@ static void build_probe(Value p, const Slice *s, int64_t rows, const Count *c,
   Value row = ir_index(&b, axis);
   for (uint32_t i = 0; i < s->ops.n; i++) {
     const Op *op = s->ops.at[i];
-    if (op->code != OP_INDEX) {
-      ir_clone(&b, f, op, &map, NULL);
-      continue;
-    }
+    if (op->code == OP_LOAD) copy_load(&b, f, op, &map);
+    else if (op->code != OP_INDEX) ir_clone(&b, f, op, &map, NULL);
+    if (op->code != OP_INDEX) continue;
     uint32_t k = 0;
     while (out->axis[k] != (uint32_t)ir_attr_i(op, AT_AXIS, 0)) k++;
     Value idx[2] = {row, ir_const_i(&b, DT_I64, k)};
