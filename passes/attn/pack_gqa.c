@@ -7,9 +7,8 @@
 //           load(%K, %h, %k, ..)           load(%Q, %j, %t, ..)
 //
 // For kernels of few queries (PassOpt.group, few): the group's heads read each
-// key once and fill lanes that one query leaves empty. Done where what is read
-// along a key axis wants h by its group only, and q not at all, or not by
-// itself.
+// key once and fill lanes that one query leaves empty. Done where vectors of
+// keys want h by its group only, and q not at all, or not by itself.
 //
 // For GPUs, where no axis makes products of matrices (a decode without an axis
 // of queries, `dot(Q[b, h], K[b, k, h])`), there is first an axis of one row:
@@ -49,20 +48,35 @@ static bool wants(const Rows *r, Value v) {
   return false;
 }
 
+static bool has_vec(const Func *f, const Type *t) {
+  for (uint32_t i = 0; i < t->n; i++)
+    if (f->axes.at[t->axis[i]].role == AX_VEC) return true;
+  return false;
+}
+
 static bool key_load(const Func *f, const Op *op) {
   return op->code == OP_LOAD && has_key(f, ir_type(f, op->res[0])) &&
          ir_type(f, op->res[0])->n > 1;
 }
 
-// Are the keys shared by the group, and by the queries?
+// Are there vectors of keys?
+static bool has_vectors(const Func *f) {
+  for (const Op *op = f->body->first; op; op = op->next)
+    if (key_load(f, op) && has_vec(f, ir_type(f, op->res[0]))) return true;
+  return false;
+}
+
+// Are the keys shared by the group, and by the queries? Beside vectors of keys
+// what is read of pairs, masks and biases, is read for each row anyway.
 static bool shared(const Rows *r) {
-  bool some = false;
+  bool some = false, vectors = has_vectors(r->f);
   for (const Op *op = r->f->body->first; op; op = op->next) {
     if (op->nregions || op->code == OP_CALL) return false;
     if (!key_load(r->f, op)) continue;
-    if (type_has_axis(ir_type(r->f, op->res[0]), r->q)) return false;
-    if (wants(r, op->res[0])) return false;
-    some |= type_has_axis(ir_type(r->f, op->res[0]), r->h);
+    const Type *t = ir_type(r->f, op->res[0]);
+    if (vectors && !has_vec(r->f, t)) continue;
+    if (type_has_axis(t, r->q) || wants(r, op->res[0])) return false;
+    some |= type_has_axis(t, r->h);
   }
   return some;
 }
@@ -148,12 +162,6 @@ static void note_keys(const Func *f, Value v, Map *keys) {
   if (!op || map_get(keys, v, &known)) return;
   map_put(keys, v, 1);
   for (uint32_t i = 0; i < op->nargs; i++) note_keys(f, op->args[i], keys);
-}
-
-static bool has_vec(const Func *f, const Type *t) {
-  for (uint32_t i = 0; i < t->n; i++)
-    if (f->axes.at[t->axis[i]].role == AX_VEC) return true;
-  return false;
 }
 
 static void find_keys(const Func *f, Map *keys) {
