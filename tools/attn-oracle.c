@@ -47,6 +47,7 @@ static const char usage[] =
     "                     axis of a float input all are one: stride 0)\n"
     "  --mutant           GPUs: fragments lie wrongly; that must be noticed\n"
     "  --grad[=Q,K]       print the oracle's gradients, all elements\n"
+    "  --elements=N       with --grad: of N elements of each input\n"
     "  --fd               with --grad: compare some elements and a direction\n"
     "                     with central differences of the oracle; with\n"
     "                     --target or --passes: the gradient's code with it\n"
@@ -89,6 +90,7 @@ static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (!strcmp(argv[i], "--mutant")) o->mutant = true;
     else if (starts(argv[i], "--grad=", &v)) o->grad = v;
     else if (!strcmp(argv[i], "--grad")) o->grad = "";
+    else if (starts(argv[i], "--elements=", &v)) o->elements = atoll(v);
     else if (!strcmp(argv[i], "--fd")) o->fd = true;
     else if (starts(argv[i], "--strides=", &v)) ok &= read_strides(v, o);
     else if (starts(argv[i], "--runs=", &v)) o->runs = atoi(v);
@@ -518,16 +520,15 @@ static int show_errors(Ctx *cx) {
   return cx->nerrors ? 1 : 0;
 }
 
-// One target in a process of its own, so that an assert that fails there ends
-// nothing else.
-static bool run_apart(Ctx *cx, const Options *o, Decl *d, Run *const *known) {
+bool run_apart(Ctx *cx, const Options *o, const Decl *d,
+               bool (*f)(const Options *, void *), void *data) {
   int status = 0;
   fflush(NULL);
   pid_t child = fork();
   if (child == 0) {
     struct rlimit seconds = {o->limit, o->limit + 1};
     if (o->limit) setrlimit(RLIMIT_CPU, &seconds);
-    bool ok = run_program(cx, o, d, known);
+    bool ok = f(o, data);
     ok = show_errors(cx) == 0 && ok;
     fflush(NULL);
     _exit(ok ? 0 : 1);
@@ -541,15 +542,26 @@ static bool run_apart(Ctx *cx, const Options *o, Decl *d, Run *const *known) {
   return ok;
 }
 
+typedef struct Known {
+  Ctx *cx;
+  Decl *d;
+  Run **runs;
+} Known;
+
+static bool beside(const Options *o, void *data) {
+  const Known *k = data;
+  return run_program(k->cx, o, k->d, k->runs);
+}
+
 static bool run_all(Ctx *cx, const Options *o, Decl *d) {
   if (o->grad) return run_grad(cx, o, d);
   if (o->ntargets < 2 && o->condition == 0) return run_program(cx, o, d, NULL);
-  Run **known = references(cx, o, d);
-  bool ok = known != NULL;
-  for (uint32_t i = 0; known && i < o->ntargets; i++) {
+  Known known = {cx, d, references(cx, o, d)};
+  bool ok = known.runs != NULL;
+  for (uint32_t i = 0; known.runs && i < o->ntargets; i++) {
     Options one = *o;
     one.target = o->targets[i];
-    ok = run_apart(cx, &one, d, known) && ok;
+    ok = run_apart(cx, &one, d, beside, &known) && ok;
   }
   return ok;
 }

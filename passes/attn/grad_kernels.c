@@ -12,6 +12,7 @@ typedef struct Plan {
   bool *cotangent;       // by Gid: a cotangent is in it
   bool *seen;            // by Gid: visited in a walk
   uint32_t n;            // nodes that these know
+  bool whole;            // in_parts stores each sum as it is
   Vec(GradStore) parts;  // to workspace
 } Plan;
 
@@ -209,13 +210,18 @@ static Gid side_of(Grad *g, Gid cond, const GradNode *select, uint32_t side) {
   return cond ? grad_2(g, OP_AND, cond, c) : c;
 }
 
-// The kernel of the part that is a sum over keys and rows; v in two steps.
+// The kernel of the part that is a sum over keys and rows; v in two steps. Or v
+// is a part.
 static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   Grad *g = p->g;
   const GradNode n = *grad_at(g, v);
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   bool all = (n.over & p->keys) && (n.over & ~p->keys & ~p->vecs);
   uint64_t to = all ? part_axes(p, &n, outer) : 0;
+  if (p->whole) {
+    if (cond) v = grad_path(g, cond, v, grad_num(g, 0));
+    return store_part(p, s, v, grad_at(g, v)->axes);
+  }
   if (!to) return v;
   Gid part = grad_sum(g, n.arg[0], n.over & ~to, n.points);
   if (cond) part = grad_path(g, cond, part, grad_num(g, 0));
@@ -256,6 +262,16 @@ static uint32_t last_of(const Plan *p, uint32_t tensor) {
   return best;
 }
 
+// A kernel reads nothing that it stores: its points are made in any order. What
+// s sums is then made beside the part that it adds, and s of both.
+static void apart(Plan *p, GradStore *s, const GradStore *part) {
+  uint64_t other = grad_store_axes(p->g, s) ^ grad_store_axes(p->g, part);
+  if (other & ~p->vecs) return;
+  p->whole = true;
+  s->v = in_parts(p, s, s->v, 0);
+  p->whole = false;
+}
+
 // A tensor that is loaded in different ways: the gradients but one are parts.
 static bool join(Plan *p) {
   Grad *g = p->g;
@@ -271,6 +287,7 @@ static bool join(Plan *p) {
     part.tensor =
         made(g, g->tensors.at[s->tensor].name, g->tensors.at[s->tensor].type);
     Gid x = grad_load(g, part.tensor, to->index, to->n);
+    apart(p, to, &part);
     to->v = grad_2(g, OP_ADD, to->v, x);
     vec_push(g->arena, &p->parts, part);
     g->grads.at[i--] = g->grads.at[--g->grads.n];
@@ -305,6 +322,48 @@ static int64_t sums_of(const Plan *p, const GradStore *s) {
   return n / HW_GROUP_THREADS;
 }
 
+static bool loads(const Plan *p, Gid x, uint32_t tensor) {
+  const GradNode *n = grad_at(p->g, x);
+  if (p->seen[x]) return false;
+  p->seen[x] = true;
+  if (n->code == OP_LOAD && n->tensor == tensor) return true;
+  const GradRead *r = read_of(p->g, x);
+  if (r) return r->tensor == tensor;
+  for (uint32_t i = 0; i < n->n; i++)
+    if (loads(p, n->arg[i], tensor)) return true;
+  return false;
+}
+
+// Does s read the tensor? A row that it makes is no read.
+static bool reads(const Plan *p, const GradStore *s, uint32_t tensor) {
+  const GradNode *n = grad_at(p->g, s->v);
+  const GradRead *r = read_of(p->g, s->v);
+  if (p->g->tensors.at[tensor].from != GF_MADE) return false;
+  memset(p->seen, 0, p->n * sizeof *p->seen);
+  if (!r || r->tensor != s->tensor) return loads(p, s->v, tensor);
+  for (uint32_t i = 0; i < n->n; i++)
+    if (loads(p, n->arg[i], tensor)) return true;
+  return false;
+}
+
+static bool reads_from(const Plan *p, const GradStore *s, const GradKernel *k) {
+  for (uint32_t i = 0; i < k->n; i++)
+    if (reads(p, s, k->store[i].tensor)) return true;
+  return false;
+}
+
+// Is kernel k to run before s is made?
+static bool is_behind(const Plan *p, const GradStore *s, const GradKernel *k) {
+  if (reads_from(p, s, k)) return true;
+  for (uint32_t i = 0; i < p->g->nkernels; i++) {
+    const GradKernel *other = &p->g->kernel[i];
+    if (other == k || !reads_from(p, s, other)) continue;
+    for (uint32_t j = 0; j < other->n; j++)
+      if (is_behind(p, &other->store[j], k)) return true;
+  }
+  return false;
+}
+
 // The kernel that s is stored by: all gradients with these axes outside, unless
 // their sums are more than registers hold beside scores. Then their points are
 // made in several kernels.
@@ -316,6 +375,7 @@ static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows) {
     GradKernel *k = &g->kernel[i];
     if (k->outer != outer || k->rows != rows || k->n == MAX_GRADS) continue;
     if (k->sums && k->sums + sums > COST_GRAD_SUMS) continue;
+    if (is_behind(p, s, k)) continue;
     k->sums += sums;
     return k;
   }
@@ -353,54 +413,76 @@ static bool put_store(Plan *p, const GradStore *s, bool rows) {
   return true;
 }
 
+// What is to be stored, and by which kernel: a row's read, or UINT32_MAX.
+typedef struct Todo {
+  GradStore s;
+  uint32_t read;
+  bool done;
+} Todo;
+
 // Rows of the gradient that kernels read are made by kernels too.
-static bool put_rows(Plan *p) {
+static Todo row_of(Grad *g, uint32_t read) {
+  GradRead r = g->reads.at[read];
+  Todo t = {.s = {.tensor = r.tensor, .v = r.node, .span = g->f->span},
+            .read = read};
+  Dim shape[8];
+  t.s.n = grad_coordinates(g, grad_at(g, r.node)->axes, t.s.index, shape);
+  return t;
+}
+
+static bool put_row(Plan *p, const Todo *t) {
+  GradRead *r = &p->g->reads.at[t->read];
+  r->node = 0;  // it is made here
+  bool ok = put_store(p, &t->s, true);
+  r->node = t->s.v;
+  return ok;
+}
+
+static uint32_t list_all(Plan *p, Todo *all) {
   Grad *g = p->g;
-  for (uint32_t i = 0; i < g->reads.n; i++) {
-    GradRead r = g->reads.at[i];
-    if (g->tensors.at[r.tensor].from != GF_MADE) continue;
-    GradStore s = {.tensor = r.tensor, .v = r.node, .span = g->f->span};
-    Dim shape[8];
-    s.n = grad_coordinates(g, grad_at(g, r.node)->axes, s.index, shape);
-    g->reads.at[i].node = 0;  // it is made here
-    bool ok = put_store(p, &s, true);
-    g->reads.at[i].node = r.node;
-    if (!ok) return false;
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < g->reads.n; i++)
+    if (g->tensors.at[g->reads.at[i].tensor].from == GF_MADE)
+      all[n++] = row_of(g, i);
+  for (uint32_t i = 0; i < p->parts.n; i++)
+    all[n++] = (Todo){.s = p->parts.at[i], .read = UINT32_MAX};
+  for (uint32_t i = 0; i < g->grads.n; i++)
+    all[n++] = (Todo){.s = g->grads.at[i], .read = UINT32_MAX};
+  return n;
+}
+
+// The first whose reads are all stored, or n.
+static uint32_t next_of(const Plan *p, const Todo *all, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    bool ready = !all[i].done;
+    for (uint32_t k = 0; k < n && ready; k++)
+      ready = all[k].done || k == i || !reads(p, &all[i].s, all[k].s.tensor);
+    if (ready) return i;
   }
-  return true;
+  return n;
 }
 
 static bool put_all(Plan *p) {
   Grad *g = p->g;
-  if (!put_rows(p)) return false;
-  for (uint32_t i = 0; i < p->parts.n; i++)
-    if (!put_store(p, &p->parts.at[i], false)) return false;
-  for (uint32_t i = 0; i < g->grads.n; i++)
-    if (!put_store(p, &g->grads.at[i], false)) return false;
+  Todo *all = NEWN(g->arena, Todo, g->reads.n + p->parts.n + g->grads.n + 1);
+  uint32_t n = list_all(p, all);
+  for (uint32_t done = 0; done < n; done++) {
+    uint32_t i = next_of(p, all, n);
+    if (i == n)
+      return refuse_map(g, &g->grads.at[0], "its kernels have no order");
+    bool row = all[i].read != UINT32_MAX;
+    if (!(row ? put_row(p, &all[i]) : put_store(p, &all[i].s, false)))
+      return false;
+    all[i].done = true;
+  }
   return true;
 }
 
 // ---------------------------------------------------------------- order
-static bool loads(const Plan *p, Gid x, uint32_t tensor) {
-  const GradNode *n = grad_at(p->g, x);
-  if (p->seen[x]) return false;
-  p->seen[x] = true;
-  if (n->code == OP_LOAD && n->tensor == tensor) return true;
-  const GradRead *r = read_of((Grad *)(uintptr_t)p->g, x);
-  if (r) return r->tensor == tensor;
-  for (uint32_t i = 0; i < n->n; i++)
-    if (loads(p, n->arg[i], tensor)) return true;
-  return false;
-}
-
 // Does kernel a read what b stores?
 static bool reads_of(const Plan *p, const GradKernel *a, const GradKernel *b) {
-  for (uint32_t i = 0; i < b->n; i++) {
-    if (p->g->tensors.at[b->store[i].tensor].from != GF_MADE) continue;
-    memset(p->seen, 0, p->n * sizeof *p->seen);
-    for (uint32_t k = 0; k < a->n; k++)
-      if (loads(p, a->store[k].v, b->store[i].tensor)) return true;
-  }
+  for (uint32_t k = 0; k < a->n; k++)
+    if (reads_from(p, &a->store[k], b)) return true;
   return false;
 }
 

@@ -49,7 +49,9 @@ bool pass_lower_cpu(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     ArenaMark mark = arena_mark(&cx->scratch);
     if (!rebuild_one_tiled(cx, m->funcs.at[i], "the CPU takes")) return false;
-    m->funcs.at[i] = assign_func(cx, m, m->funcs.at[i], t);
+    // Not in one statement: what makes a function may move the vector.
+    Func *g = assign_func(cx, m, m->funcs.at[i], t);
+    m->funcs.at[i] = g;
     arena_reset(&cx->scratch, mark);
   }
   return true;

@@ -80,6 +80,7 @@ class Net:
         self.dir.mkdir(parents=True, exist_ok=True)
         self.targets = [t for t in opt["targets"].split(",") if t]
         self.limit = int(opt["limit"])
+        self.outcome = outcome      # of what a run said
 
     def spec(self, seed):
         without = opt_list(self.opt["without"])
@@ -113,11 +114,11 @@ class Net:
             parts[m[1]] = (m[2] == "right", said[at:m.start()])
             at = m.end()
         if rc is None or (not parts and targets) or rc not in (0, 1):
-            word = "slow" if rc is None else outcome(said)
+            word = "slow" if rc is None else self.outcome(said)
             res.said["not judged"] = said
             res.outcome.update({t: word for t in [*targets, CPU]})
         for t, (right, text) in parts.items():
-            res.outcome[t] = "right" if right else outcome(text)
+            res.outcome[t] = "right" if right else self.outcome(text)
             res.said[t] = text
 
     def on_cpu(self, res, p, path, said):
@@ -127,7 +128,7 @@ class Net:
                         f"--seed={res.spec.seed}", *p.options()], 5 * self.limit)
         res.said[CPU] = text
         res.outcome[CPU] = ("right" if rc == 0 else "slow" if rc is None else
-                            "crash" if rc < 0 else outcome(text))
+                            "crash" if rc < 0 else self.outcome(text))
 
     def one(self, seed):
         spec = self.spec(seed)
@@ -181,21 +182,21 @@ def opt_list(text):
     return tuple(x for x in text.split(",") if x)
 
 
-def options(args):
+def options(args, usage=__doc__):
     opt = {"seeds": "1..100", "steps": False, "targets": TARGETS, "type": "",
            "dir": "/tmp/net", "without": "", "j": "2", "work": "500000",
            "full": False, "reduce": False, "cpu": True, "limit": "20",
            "tsv": "", "report": "", "quiet": False, "refused": "0"}
     for a in args:
-        key, _, value = a.lstrip("-").partition("=")
+        key, given, value = a.lstrip("-").partition("=")
         if a.startswith("-j"):
             key, value = "j", a[2:]
         if key == "no-cpu":
             opt["cpu"] = False
         elif key not in opt:
-            sys.exit(f"net.py: unknown option {a}\n{__doc__}")
+            sys.exit(f"net.py: unknown option {a}\n{usage}")
         else:
-            opt[key] = value or True
+            opt[key] = value if given else True
     return opt
 
 
@@ -232,9 +233,9 @@ def describe(net, sig, runs, out):
     out("\n".join("    > " + x for x in said.strip().split("\n")[:6]))
 
 
-def main():
-    opt = options(sys.argv[1:])
-    net = Net(opt)
+def report(kind, opt):
+    """Runs the seeds through a net of a kind, and tells what became of them."""
+    net = kind(opt)
     lo, _, hi = opt["seeds"].partition("..")
     seeds, start, results = range(int(lo), int(hi or lo) + 1), time.time(), []
     with concurrent.futures.ThreadPoolExecutor(int(opt["j"])) as pool:
@@ -279,4 +280,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(Net, options(sys.argv[1:])))

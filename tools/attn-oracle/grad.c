@@ -1,5 +1,8 @@
 // Gradients: dual numbers of the oracle, printed, compared with differences, or
-// with what the passes make of the program.
+// with what the passes make of the program. With --condition, what they may
+// differ by follows from what inputs and cotangents that are wrong by as much
+// change; and a gradient whose terms cancel, so that its reference is rounding,
+// is judged beside those of other inputs.
 #include "tools/attn-oracle/run.h"
 
 #include "passes/pass.h"
@@ -11,6 +14,10 @@
 
 enum { MAX_SEEDS = 1 << 16 };
 static const double FD_STEP = 1e-5, FD_TOLERANCE = 1e-6;
+// As for values, see attn-oracle.c.
+static const double CONDITION_MARGIN = 4, ILL = 0.3;
+// The largest of many roundings beside their mean.
+static const double FLOOR_MARGIN = 16;
 
 // A run whose floats are f64, with weights of the outputs.
 typedef struct Grad {
@@ -22,6 +29,7 @@ typedef struct Grad {
   OracleSeed *seeds;
   double *slopes;
   bool *read;
+  double allow[MAX_ARGS], floor[MAX_ARGS];  // of each input's gradient
 } Grad;
 
 // Rounded to type t, as a cotangent is.
@@ -39,11 +47,23 @@ static double *random_like(const Run *r, const InterpTensor *t,
   return x;
 }
 
-static Grad *new_grad(Run *r) {
+// Each wrong by up to u of itself.
+static double *disturbed(const Run *r, double *x, int64_t n, double u) {
+  double *by = NEWN(&r->cx->session, double, n + 1);
+  Gen g = gen_default(GK_UNIFORM);
+  g.seed = r->seed;
+  g.arg[0] = -u, g.arg[1] = u;
+  gen_fill(&r->cx->scratch, &g, "weights", DT_F64, n, by);
+  for (int64_t i = 0; i < n; i++) x[i] *= 1 + by[i];
+  return x;
+}
+
+// u: what inputs and weights are wrong by.
+static Grad *new_grad(Run *r, double u) {
   Grad *g = NEW(&r->cx->session, Grad);
   g->r = r;
   run_dims(r, g->dims);
-  run_disturb(r, 0);
+  run_disturb(r, u);
   for (uint32_t i = 0; i < r->f->params.n; i++) {
     const InterpTensor *t = &r->args[i];
     OracleArg *a = &g->args[i];
@@ -56,8 +76,11 @@ static Grad *new_grad(Run *r) {
     memcpy(a->stride, t->stride, sizeof a->stride);
     if (r->f->params.at[i].role == PR_OUT && t->dtype == DT_F64)
       g->weights[i] =
-          rounded(random_like(r, t, "weights", r->seed + i), run_count(t),
-                  ir_type(r->f, r->f->params.at[i].v)->dtype);
+          disturbed(r,
+                    rounded(random_like(r, t, "weights", r->seed + i),
+                            run_count(t),
+                            ir_type(r->f, r->f->params.at[i].v)->dtype),
+                    run_count(t), u);
   }
   g->seeds = NEWN(&r->cx->session, OracleSeed, MAX_SEEDS);
   return g;
@@ -74,10 +97,16 @@ static void add_element(Grad *g, uint32_t arg, int64_t i) {
   }
 }
 
+// From one element that is looked at to the next.
+static int64_t step_of(const Options *o, int64_t n) {
+  int64_t most = o->fd ? 7 : o->elements;
+  return most <= 0 || n <= most ? 1 : n / most;
+}
+
 // All elements; or the corners, some between them, and one direction.
 static void add_seeds(Grad *g, uint32_t arg) {
   const InterpTensor *t = &g->r->args[arg];
-  int64_t n = run_count(t), step = !g->r->o->fd || n < 8 ? 1 : n / 7;
+  int64_t n = run_count(t), step = step_of(g->r->o, n);
   for (int64_t i = 0; i < n; i += step) add_element(g, arg, i);
   if (!g->r->o->fd || !t->rank) return;
   add_element(g, arg, n - 1);
@@ -250,6 +279,41 @@ static bool may_be_padding(const Run *r, uint32_t arg) {
   return false;
 }
 
+// What a gradient of input `arg` is compared with: elements at the seeds.
+typedef struct Reference {
+  int64_t *at;
+  double *want;
+  int64_t n;
+  double rms;
+} Reference;
+
+static Reference reference(const Grad *g, uint32_t arg) {
+  const InterpTensor *t = &g->r->args[arg];
+  Arena *a = &g->r->cx->session;
+  Reference ref = {NEWN(a, int64_t, g->n + 1), NEWN(a, double, g->n + 1), 0, 0};
+  bool padding = may_be_padding(g->r, arg);
+  double sq = 0;
+  for (uint64_t i = 0; i < g->n; i++) {
+    const OracleSeed *s = &g->seeds[i];
+    if (s->arg != arg || s->along || (padding && !g->read[i])) continue;
+    int64_t at = 0;
+    for (uint32_t k = 0; k < t->rank; k++) at = at * t->shape[k] + s->at[k];
+    ref.at[ref.n] = at;
+    ref.want[ref.n++] = g->slopes[i];
+    if (isfinite(g->slopes[i])) sq += g->slopes[i] * g->slopes[i];
+  }
+  ref.rms = ref.n ? sqrt(sq / (double)ref.n) : 0;
+  return ref;
+}
+
+// |x - want| of one element, beside what it may be.
+static double error_of(double x, double want, double rms, double floor) {
+  if (x == want || (isnan(x) && isnan(want))) return 0;
+  if (!isfinite(x) || !isfinite(want)) return (double)INFINITY;
+  double scale = fabs(want) + rms, d = fmax(fabs(x - want) - floor, 0);
+  return d == 0 ? 0 : d / (scale > 0 ? scale : 1);
+}
+
 // The gradient of input `arg` in b.
 static bool compare_gradient(const Grad *g, const Run *b, uint32_t arg) {
   const Run *r = g->r;
@@ -257,21 +321,71 @@ static bool compare_gradient(const Grad *g, const Run *b, uint32_t arg) {
   int at = run_find_arg(b, arena_printf(&r->cx->session, "g_%s", name));
   if (at < 0) return true;
   const InterpTensor *t = &b->args[at];
-  double *want = run_storage((Run *)r, DT_F64, run_count(t));
-  bool padding = may_be_padding(r, arg);
-  for (uint64_t i = 0, k = 0; i < g->n; i++) {
-    if (g->seeds[i].arg != arg) continue;
-    want[k] = g->slopes[i];
-    if (padding && !g->read[i]) want[k] = run_at(t->dtype, t->data, (int64_t)k);
-    k++;
+  Reference ref = reference(g, arg);
+  double e = 0, tol = fmax(r->o->tol, g->allow[arg]);
+  for (int64_t k = 0; k < ref.n; k++) {
+    double x = run_at(t->dtype, t->data, ref.at[k]);
+    e = fmax(e, error_of(x, ref.want[k], ref.rms, g->floor[arg]));
+    if (r->o->print)
+      printf("g_%s[%lld] %.9g %.9g\n", name, (long long)ref.at[k], x,
+             ref.want[k]);
   }
-  for (int64_t k = 0; r->o->print && k < run_count(t); k++)
-    printf("g_%s[%lld] %.9g %.9g\n", name, (long long)k,
-           run_at(t->dtype, t->data, k), want[k]);
-  double e = run_error(t, want, 1);
-  if (e <= r->o->tol) return true;
-  printf("%s: g_%s differs: %.3g > %.3g\n", r->d->name, name, e, r->o->tol);
+  if (e <= tol) return true;
+  printf("%s: g_%s differs: %.3g > %.3g\n", r->d->name, name, e, tol);
   return false;
+}
+
+// ---------------------------------------------------------------- condition
+static double norm_of(const InterpTensor *t) {
+  double sq = 0;
+  for (int64_t i = 0; i < run_count(t); i++) {
+    double x = run_at(t->dtype, t->data, i);
+    if (isfinite(x)) sq += x * x;
+  }
+  return sqrt(sq);
+}
+
+// What roundings of the values that cotangents weigh come to, divided among
+// the elements of each input: gradients are no better where their terms cancel.
+static bool set_floors(Grad *g, double u) {
+  double *out[MAX_ARGS] = {0}, most = 0;
+  if (!g->n || !moved(g, &g->seeds[0], 0, out)) return g->n == 0;
+  for (uint32_t i = 0; i < g->r->f->params.n; i++) {
+    int64_t n = out[i] ? run_count(&g->r->args[i]) : 0;
+    double sq = 0, w = 0;
+    for (int64_t e = 0; e < n; e++) {
+      if (isfinite(out[i][e])) sq += out[i][e] * out[i][e];
+      w += g->weights[i][e] * g->weights[i][e];
+    }
+    most = fmax(most, sqrt(sq * w));
+  }
+  for (uint32_t i = 0; i < g->r->f->params.n; i++) {
+    if (!wanted(g->r, i) || !g->args[i].rank) continue;
+    double n = (double)run_count(&g->r->args[i]);
+    double norm = norm_of(&g->r->args[i]);
+    g->floor[i] = FLOOR_MARGIN * u * most / (norm > 0 ? norm : 1) / sqrt(n + 1);
+  }
+  return true;
+}
+
+// What gradients may differ by. False for a program that is ill conditioned.
+static bool set_condition(Grad *g, const Grad *wrong) {
+  bool ok = true;
+  if (!set_floors(g, g->r->o->condition)) return false;
+  for (uint32_t i = 0; i < g->r->f->params.n; i++) {
+    if (!wanted(g->r, i) || !g->args[i].rank) continue;
+    Reference a = reference(g, i), b = reference(wrong, i);
+    double e = 0;
+    for (int64_t k = 0; k < a.n; k++)
+      e = fmax(e, error_of(b.want[k], a.want[k], a.rms, g->floor[i]));
+    g->allow[i] = CONDITION_MARGIN * e;
+    printf("%s: g_%s may differ by %.3g, or %.3g\n", g->r->d->name,
+           ir_info(g->r->f, g->r->f->params.at[i].v)->hint,
+           fmax(g->r->o->tol, g->allow[i]), g->floor[i]);
+    ok &= g->allow[i] <= ILL;
+  }
+  if (!ok) printf("%s: ill conditioned\n", g->r->d->name);
+  return ok;
 }
 
 static bool compare_code(const Grad *g) {
@@ -287,20 +401,49 @@ static bool compare_code(const Grad *g) {
   return ok;
 }
 
-bool run_grad(Ctx *cx, const Options *o, Decl *d) {
+// The oracle's gradients of run i, inputs and weights wrong by u.
+static Grad *slopes_of(Ctx *cx, const Options *o, Decl *d, int i, double u) {
   Options plain = *o;
   plain.target = NULL;
   plain.passes = NULL;
   Module *m = run_lower(cx, &plain, d);
-  for (int i = 0; m && i < o->runs; i++) {
-    Run *r = run_new(cx, o, d, m, i);
-    Grad *g = run_bind(r) ? new_grad(r) : NULL;
-    if (g) add_inputs(g);
-    if (!g || !dual_slopes(g)) return false;
-    if (o->fd && !compare_slopes(g)) return false;
-    bool code = o->target || o->passes;
-    if (code && !compare_code(g)) return false;
-    if (!o->fd && !code) print_slopes(g);
+  Run *r = m ? run_new(cx, o, d, m, i) : NULL;
+  Grad *g = r && run_bind(r) ? new_grad(r, u) : NULL;
+  if (g) add_inputs(g);
+  return g && dual_slopes(g) ? g : NULL;
+}
+
+static bool on_target(const Options *o, void *data) {
+  Grad *g = data;
+  g->r->o = o;
+  return compare_code(g);
+}
+
+static bool on_targets(Ctx *cx, Grad *g) {
+  const Options *o = g->r->o;
+  bool ok = true;
+  for (uint32_t i = 0; i < o->ntargets; i++) {
+    Options one = *o;
+    one.target = o->targets[i];
+    ok = run_apart(cx, &one, g->r->d, on_target, g) && ok;
   }
-  return m != NULL;
+  g->r->o = o;
+  return ok;
+}
+
+bool run_grad(Ctx *cx, const Options *o, Decl *d) {
+  for (int i = 0; i < o->runs; i++) {
+    Grad *g = slopes_of(cx, o, d, i, 0);
+    if (!g || (o->fd && !compare_slopes(g))) return false;
+    if (o->condition > 0) {
+      Grad *wrong = slopes_of(cx, o, d, i, o->condition);
+      if (!wrong || !set_condition(g, wrong)) return false;
+    }
+    bool apart = o->ntargets > 1 || o->condition > 0;
+    bool code = o->target || o->passes;
+    if (apart && !on_targets(cx, g)) return false;
+    if ((!apart || o->passes) && code && !compare_code(g)) return false;
+    if (!o->fd && !code && !apart) print_slopes(g);
+  }
+  return true;
 }

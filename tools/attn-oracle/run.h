@@ -19,7 +19,8 @@ typedef struct Options {
   uint64_t seed;
   double tol, condition;
   bool round, print, mutant, strided, same, fd;
-  int64_t step;  // elements from one of a tensor to the next
+  int64_t elements;  // of each gradient that are looked at, or 0: all
+  int64_t step;      // elements from one of a tensor to the next
 } Options;
 
 typedef struct Run {
@@ -52,6 +53,10 @@ Module *run_lower(Ctx *cx, const Options *o, Decl *d);
 Run *run_new(Ctx *cx, const Options *o, Decl *d, Module *m, int i);
 // The interpreter, on the run's arguments.
 bool run_interp(Run *r);
+// One target in a process of its own, so that an assert that fails there ends
+// nothing else.
+bool run_apart(Ctx *cx, const Options *o, const Decl *d,
+               bool (*f)(const Options *, void *), void *data);
 
 // ---- grad.c
 bool run_grad(Ctx *cx, const Options *o, Decl *d);
