@@ -1,4 +1,4 @@
-// grad, part 5: the gradients as kernels. A gradient is a value of the points
+// grad, part 7: the gradients as kernels. A gradient is a value of the points
 // that its input is loaded at; the axes of these are outside in its kernel and
 // all others are summed in it. What kernels need of a row is made before, or
 // stored by the program, or read from its outputs.
@@ -11,9 +11,14 @@ typedef struct Plan {
   bool *summed;          // by Gid: a sum over keys is in it
   bool *cotangent;       // by Gid: a cotangent is in it
   bool *seen;            // by Gid: visited in a walk
+  uint32_t *level;       // by Gid: 1 + kernels until it can be read, or 0
   uint32_t n;            // nodes that these know
   Vec(GradStore) parts;  // to workspace
 } Plan;
+
+static bool is_made(OpCode c) {
+  return c == GRAD_RESULT || c == GRAD_MADE;
+}
 
 static bool loads_cotangent(const Grad *g, const GradNode *n) {
   return n->code == OP_LOAD && g->tensors.at[n->tensor].from == GF_COTANGENT;
@@ -29,6 +34,7 @@ static void mark(Plan *p) {
   p->summed = NEWN(g->arena, bool, p->n);
   p->cotangent = NEWN(g->arena, bool, p->n);
   p->seen = NEWN(g->arena, bool, p->n);
+  p->level = NEWN(g->arena, uint32_t, p->n);
   for (Gid x = 1; x < p->n; x++) {
     const GradNode *n = grad_at(g, x);
     p->summed[x] = sums_keys(p, n);
@@ -52,6 +58,7 @@ static uint32_t output_of(const Grad *g, Gid x) {
   for (uint32_t i = 0; i < g->outs.n; i++) {
     const GradStore *s = &g->outs.at[i];
     Gid v = s->v;
+    if (g->tensors.at[s->tensor].inout) continue;
     while (grad_at(g, v)->code == OP_CAST && v != x) v = grad_at(g, v)->arg[0];
     if (v == x) return i + 1;
   }
@@ -86,20 +93,57 @@ static uint32_t row_tensor(Grad *g, Gid x, GradFrom from) {
   return grad_tensor(g, t);
 }
 
+GradRead *grad_read(Grad *g, Gid x) {
+  Dim shape[8];
+  if (read_of(g, x)) return read_of(g, x);
+  GradRead r = {.node = x, .tensor = row_tensor(g, x, GF_MADE)};
+  r.n = grad_coordinates(g, grad_at(g, x)->axes, r.index, shape);
+  vec_push(g->arena, &g->reads, r);
+  return read_of(g, x);
+}
+
 static void need(Plan *p, Gid x);
 
 // What a row of the gradient takes of the program's sums over keys.
 static void need_of_row(Plan *p, Gid x) {
   const GradNode n = *grad_at(p->g, x);
   bool row = x < p->g->forward && p->summed[x] && !(n.axes & p->keys);
-  if (row && dtype_is_float(n.dtype)) need(p, x);
-  for (uint32_t i = 0; !row && i < n.n; i++) need_of_row(p, n.arg[i]);
+  if (is_made(n.code) || (row && dtype_is_float(n.dtype))) {
+    need(p, x);
+    return;
+  }
+  for (uint32_t i = 0; i < n.n; i++) need_of_row(p, n.arg[i]);
+}
+
+static void need_below(Plan *p, Gid x);
+static void need_above(Plan *p, Gid x);
+
+// What the steps of a walk need.
+static void need_of_walk(Plan *p, Gid walk) {
+  const GradNode n = *grad_at(p->g, walk);
+  if (p->seen[walk]) return;
+  p->seen[walk] = true;
+  for (uint32_t i = 0; i < n.n; i++) need_below(p, n.arg[i]);
+}
+
+// What recurrences and other kernels make is made for whoever asks.
+static void need_made(Plan *p, Gid x) {
+  const GradNode n = *grad_at(p->g, x);
+  GradRead *r = grad_read(p->g, x);
+  if (r->asked) return;
+  r->asked = true;
+  if (n.code == GRAD_RESULT) need_of_walk(p, n.arg[0]);
+  else need_above(p, n.arg[0]);
 }
 
 static void need(Plan *p, Gid x) {
   Grad *g = p->g;
+  if (is_made(grad_at(g, x)->code)) {
+    need_made(p, x);
+    return;
+  }
   if (read_of(g, x)) return;
-  GradRead r = {.node = x};
+  GradRead r = {.node = x, .asked = true};
   Dim shape[8];
   r.n = grad_coordinates(g, grad_at(g, x)->axes, r.index, shape);
   if (p->cotangent[x]) {
@@ -121,9 +165,18 @@ static bool is_row(const Plan *p, Gid x) {
   const GradNode *n = grad_at(p->g, x);
   if (!dtype_is_float(n->dtype) || (n->axes & p->keys) || n->code == OP_LOAD)
     return false;
+  if (is_made(n->code)) return true;
   bool forward = x < p->g->forward || n->attr == RK_MIN;
   if (n->axes & p->vecs) return forward && sums_keys(p, n);
   return p->summed[x] || p->cotangent[x];
+}
+
+// What a load reads that the gradient makes.
+static void need_load(Plan *p, const GradNode *n) {
+  Grad *g = p->g;
+  if (n->code != OP_LOAD || g->tensors.at[n->tensor].from != GF_MADE) return;
+  for (uint32_t i = 0; i < g->reads.n; i++)
+    if (g->reads.at[i].tensor == n->tensor) need(p, g->reads.at[i].node);
 }
 
 // Below the sums of a kernel: rows that its points need.
@@ -131,6 +184,7 @@ static void need_below(Plan *p, Gid x) {
   const GradNode *n = grad_at(p->g, x);
   if (p->seen[x]) return;
   p->seen[x] = true;
+  need_load(p, n);
   if (is_row(p, x)) need(p, x);
   else
     for (uint32_t i = 0; i < n->n; i++) need_below(p, grad_at(p->g, x)->arg[i]);
@@ -145,7 +199,9 @@ static bool is_top(const Plan *p, Gid x) {
 // Above them: x itself is made by the kernel.
 static void need_above(Plan *p, Gid x) {
   const GradNode n = *grad_at(p->g, x);
-  if (is_top(p, x)) need_below(p, n.arg[0]);
+  need_load(p, &n);
+  if (is_made(n.code)) need(p, x);
+  else if (is_top(p, x)) need_below(p, n.arg[0]);
   else if (x < p->g->forward || (n.axes & p->keys)) need_below(p, x);
   else
     for (uint32_t i = 0; i < n.n; i++) need_above(p, n.arg[i]);
@@ -230,6 +286,7 @@ static Gid in_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   Gid arg[4];
   if (v < g->forward || (n.axes & p->keys & ~outer)) return v;
+  if (is_made(n.code)) return v;
   if (is_top(p, v)) return sum_of_parts(p, s, v, cond);
   if (!n.n || n.n > 4 || n.code == OP_LOAD) return v;
   for (uint32_t i = 0; i < n.n; i++)
@@ -305,6 +362,43 @@ static int64_t sums_of(const Plan *p, const GradStore *s) {
   return n / HW_GROUP_THREADS;
 }
 
+static uint32_t level_of(Plan *p, Gid x);
+
+// How many kernels have run, one behind the other, before x can be made.
+static uint32_t level_to_make(Plan *p, Gid x) {
+  const GradNode n = *grad_at(p->g, x);
+  uint32_t most = 0;
+  for (uint32_t i = 0; i < n.n; i++) {
+    uint32_t l = level_of(p, n.arg[i]);
+    most = l > most ? l : most;
+  }
+  return most;
+}
+
+// The same until x can be read.
+static uint32_t level_of(Plan *p, Gid x) {
+  Grad *g = p->g;
+  const GradNode n = *grad_at(g, x);
+  if (p->level[x]) return p->level[x] - 1;
+  const GradRead *r = read_of(g, x);
+  bool made = r && g->tensors.at[r->tensor].from == GF_MADE;
+  uint32_t l = !r || made ? level_to_make(p, x) + made : 0;
+  for (uint32_t i = 0; n.code == OP_LOAD && i < g->reads.n; i++)
+    if (g->reads.at[i].tensor == n.tensor) {
+      uint32_t of = level_of(p, g->reads.at[i].node);
+      l = of > l ? of : l;
+    }
+  p->level[x] = l + 1;
+  return l;
+}
+
+// A gradient, which no kernel reads, is stored by whichever comes last.
+static uint32_t level_of_store(Plan *p, const GradStore *s) {
+  bool made = p->g->tensors.at[s->tensor].from == GF_MADE;
+  if (!p->g->walks.n) return 0;
+  return made ? level_to_make(p, s->v) : UINT32_MAX;
+}
+
 // The kernel that s is stored by: all gradients with these axes outside, unless
 // their sums are more than registers hold beside scores. Then their points are
 // made in several kernels.
@@ -312,9 +406,11 @@ static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows) {
   Grad *g = p->g;
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   int64_t sums = sums_of(p, s);
+  uint32_t level = level_of_store(p, s);
   for (uint32_t i = 0; i < g->nkernels; i++) {
     GradKernel *k = &g->kernel[i];
     if (k->outer != outer || k->rows != rows || k->n == MAX_GRADS) continue;
+    if (k->walk || k->level != level) continue;
     if (k->sums && k->sums + sums > COST_GRAD_SUMS) continue;
     k->sums += sums;
     return k;
@@ -323,6 +419,7 @@ static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows) {
   g->kernel[g->nkernels] = (GradKernel){.outer = outer,
                                         .rows = rows,
                                         .physical = true,
+                                        .level = level,
                                         .sums = sums};
   return &g->kernel[g->nkernels++];
 }
@@ -353,17 +450,40 @@ static bool put_store(Plan *p, const GradStore *s, bool rows) {
   return true;
 }
 
+// A result of a recurrence is stored by that.
+static bool put_result(Plan *p, const GradStore *s) {
+  Grad *g = p->g;
+  const GradNode n = *grad_at(g, grad_at(g, s->v)->arg[0]);
+  Gid walk = grad_at(g, s->v)->arg[0];
+  uint32_t i = 0;
+  while (i < g->nkernels && g->kernel[i].walk != walk) i++;
+  if (i == MAX_KERNELS) return refuse_map(g, s, "too many kernels");
+  GradKernel *k = &g->kernel[i];
+  if (i == g->nkernels) {
+    g->nkernels++;
+    *k = (GradKernel){.outer = n.axes & ~p->vecs, .walk = walk};
+    memset(p->seen, 0, p->n * sizeof *p->seen);
+    for (uint32_t j = 0; j < n.n; j++) k->inner |= inner_of(p, n.arg[j]);
+  }
+  if (k->n == MAX_GRADS) return refuse_map(g, s, "too many kernels");
+  if (k->inner) return refuse_map(g, s, "a step has sums of its own");
+  k->store[k->n++] = *s;
+  return true;
+}
+
 // Rows of the gradient that kernels read are made by kernels too.
 static bool put_rows(Plan *p) {
   Grad *g = p->g;
   for (uint32_t i = 0; i < g->reads.n; i++) {
     GradRead r = g->reads.at[i];
-    if (g->tensors.at[r.tensor].from != GF_MADE) continue;
+    if (g->tensors.at[r.tensor].from != GF_MADE || !r.asked) continue;
     GradStore s = {.tensor = r.tensor, .v = r.node, .span = g->f->span};
     Dim shape[8];
     s.n = grad_coordinates(g, grad_at(g, r.node)->axes, s.index, shape);
+    level_of(p, r.node);
     g->reads.at[i].node = 0;  // it is made here
-    bool ok = put_store(p, &s, true);
+    bool walk = grad_at(g, r.node)->code == GRAD_RESULT;
+    bool ok = walk ? put_result(p, &s) : put_store(p, &s, true);
     g->reads.at[i].node = r.node;
     if (!ok) return false;
   }
@@ -386,8 +506,18 @@ static bool loads(const Plan *p, Gid x, uint32_t tensor) {
   if (p->seen[x]) return false;
   p->seen[x] = true;
   if (n->code == OP_LOAD && n->tensor == tensor) return true;
-  const GradRead *r = read_of((Grad *)(uintptr_t)p->g, x);
+  const GradRead *r = read_of(p->g, x);
   if (r) return r->tensor == tensor;
+  for (uint32_t i = 0; i < n->n; i++)
+    if (loads(p, n->arg[i], tensor)) return true;
+  return false;
+}
+
+// Does a kernel that stores this read the tensor?
+static bool store_loads(const Plan *p, const GradStore *s, uint32_t tensor) {
+  const GradNode *n = grad_at(p->g, s->v);
+  const GradRead *r = read_of(p->g, s->v);
+  if (!r || r->tensor != s->tensor) return loads(p, s->v, tensor);
   for (uint32_t i = 0; i < n->n; i++)
     if (loads(p, n->arg[i], tensor)) return true;
   return false;
@@ -396,10 +526,12 @@ static bool loads(const Plan *p, Gid x, uint32_t tensor) {
 // Does kernel a read what b stores?
 static bool reads_of(const Plan *p, const GradKernel *a, const GradKernel *b) {
   for (uint32_t i = 0; i < b->n; i++) {
-    if (p->g->tensors.at[b->store[i].tensor].from != GF_MADE) continue;
+    uint32_t tensor = b->store[i].tensor;
+    if (p->g->tensors.at[tensor].from != GF_MADE) continue;
     memset(p->seen, 0, p->n * sizeof *p->seen);
-    for (uint32_t k = 0; k < a->n; k++)
-      if (loads(p, a->store[k].v, b->store[i].tensor)) return true;
+    if (a->walk && loads(p, a->walk, tensor)) return true;
+    for (uint32_t k = 0; !a->walk && k < a->n; k++)
+      if (store_loads(p, &a->store[k], tensor)) return true;
   }
   return false;
 }
@@ -427,7 +559,12 @@ static void name_kernels(Grad *g) {
   for (uint32_t i = 0; i < g->nkernels; i++) {
     GradKernel *k = &g->kernel[i];
     bool keys = k->outer & grad_role(g, AX_KEY);
-    const char *name = k->rows ? "rows" : keys ? "keys" : "queries";
+    bool points = !grad_role(g, AX_KEY);
+    const char *name = k->walk   ? "steps"
+                       : k->rows ? "rows"
+                       : keys    ? "keys"
+                       : points  ? "points"
+                                 : "queries";
     uint32_t same = 0;
     for (uint32_t j = 0; j < i; j++)
       same += strncmp(g->kernel[j].name, name, strlen(name)) == 0;
