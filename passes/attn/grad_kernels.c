@@ -490,13 +490,28 @@ static bool put_rows(Plan *p) {
   return true;
 }
 
+// Is the gradient what a recurrence reads at each of its points? Then that
+// stores it.
+static bool is_result(const Plan *p, const GradStore *s) {
+  const Grad *g = p->g;
+  const GradNode n = *grad_at(g, s->v);
+  if (n.code != GRAD_RESULT || (grad_store_axes(g, s) & ~n.axes)) return false;
+  const GradWalk *w = &g->walks.at[grad_at(g, n.arg[0])->attr];
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if ((n.axes & grad_bit(i)) && i != w->axis && g->domain[i]) return false;
+  return true;
+}
+
 static bool put_all(Plan *p) {
   Grad *g = p->g;
   if (!put_rows(p)) return false;
   for (uint32_t i = 0; i < p->parts.n; i++)
     if (!put_store(p, &p->parts.at[i], false)) return false;
-  for (uint32_t i = 0; i < g->grads.n; i++)
-    if (!put_store(p, &g->grads.at[i], false)) return false;
+  for (uint32_t i = 0; i < g->grads.n; i++) {
+    const GradStore *s = &g->grads.at[i];
+    if (!(is_result(p, s) ? put_result(p, s) : put_store(p, s, false)))
+      return false;
+  }
   return true;
 }
 
@@ -579,7 +594,11 @@ bool grad_plan(Grad *g) {
   if (!join(&p)) return false;
   mark(&p);
   for (uint32_t i = 0; i < p.parts.n; i++) need_above(&p, p.parts.at[i].v);
-  for (uint32_t i = 0; i < g->grads.n; i++) need_above(&p, g->grads.at[i].v);
+  for (uint32_t i = 0; i < g->grads.n; i++) {
+    const GradStore *s = &g->grads.at[i];
+    if (is_result(&p, s)) need_of_walk(&p, grad_at(g, s->v)->arg[0]);
+    else need_above(&p, s->v);
+  }
   mark(&p);
   if (!put_all(&p)) return false;
   mark(&p);
