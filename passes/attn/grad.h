@@ -76,6 +76,7 @@ typedef struct GradWalk {
   GradItem item[MAX_ITEMS];
   Gid node;
   Gid *result;  // of the program's: by number
+  const char *name;
   Span span;
 } GradWalk;
 

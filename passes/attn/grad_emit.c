@@ -356,8 +356,33 @@ static void touch_all(Emit *e) {
   }
 }
 
-static uint32_t walk_axis(const Emit *e) {
-  return e->g->walks.at[grad_at(e->g, e->k->walk)->attr].axis;
+// Does the kernel walk along that axis? Then it knows where that ends.
+static bool is_walked(const Emit *e, uint32_t axis) {
+  const Grad *g = e->g;
+  Gid walk = e->k->walk;
+  return walk && g->walks.at[grad_at(g, walk)->attr].axis == axis;
+}
+
+static AxisRole role_of(const Emit *e, uint32_t axis) {
+  bool outer = e->k->outer & grad_bit(axis);
+  if (is_walked(e, axis)) return AX_STEP;
+  if (e->g->axes.at[axis].axis.role == AX_VEC) return AX_VEC;
+  return outer ? AX_PAR : e->k->walk ? AX_VEC : AX_KEY;
+}
+
+// What the reads of a walk contract: rows of the state, as tiles have them.
+static uint64_t rows_of(const Emit *e) {
+  const Grad *g = e->g;
+  if (!e->k->walk) return 0;
+  const GradWalk *w = &g->walks.at[grad_at(g, e->k->walk)->attr];
+  for (uint32_t i = 0; i < w->n; i++)
+    if (w->item[i].kind == GI_READ && w->item[i].over) return w->item[i].over;
+  return w->row;
+}
+
+static void put_axis(Emit *e, uint32_t axis, AxisRole role) {
+  const Axis *a = &e->g->axes.at[axis].axis;
+  e->at[axis] = ir_axis(e->b.fn, a->name, role, a->extent);
 }
 
 static void put_axes(Emit *e) {
@@ -365,15 +390,15 @@ static void put_axes(Emit *e) {
   static const AxisRole roles[] = {AX_PAR, AX_STEP, AX_KEY, AX_VEC};
   touch_all(e);
   memset(e->memo, 0, g->nodes.n * sizeof *e->memo);
-  for (uint32_t r = 0; r < 4; r++)
-    for (uint32_t i = 0; i < g->axes.n; i++) {
-      const Axis *a = &g->axes.at[i].axis;
-      bool vec = a->role == AX_VEC, outer = e->k->outer & grad_bit(i);
-      bool step = e->k->walk && i == walk_axis(e);
-      AxisRole is = step ? AX_STEP : vec ? AX_VEC : outer ? AX_PAR : AX_KEY;
-      if ((e->used & grad_bit(i)) && is == roles[r])
-        e->at[i] = ir_axis(e->b.fn, a->name, is, a->extent);
-    }
+  uint64_t first = rows_of(e) & e->used;
+  for (uint32_t r = 0; r < 4; r++) {
+    for (uint32_t i = 0; i < g->axes.n; i++)
+      if ((first & grad_bit(i)) && role_of(e, i) == roles[r])
+        put_axis(e, i, roles[r]);
+    for (uint32_t i = 0; i < g->axes.n; i++)
+      if ((e->used & ~first & grad_bit(i)) && role_of(e, i) == roles[r])
+        put_axis(e, i, roles[r]);
+  }
 }
 
 // ---------------------------------------------------------------- domains
@@ -412,11 +437,6 @@ static void put_condition(Emit *e, Gid c, uint32_t of) {
     if ((n.axes & grad_bit(i)) && is_key(e, i)) to = i, inner++;
   if (inner > 1) vec_push(g->arena, &e->fold, c);
   else put_domain(e, c, to, inner);
-}
-
-// A walk knows where it ends.
-static bool is_walked(const Emit *e, uint32_t axis) {
-  return e->k->walk && axis == walk_axis(e);
 }
 
 static void put_domains(Emit *e) {

@@ -19,7 +19,14 @@
 //
 // Nothing is subtracted, and no exponent is that of anything else than a decay
 // between two steps: strong decays are as exact as weak ones. Of a decay that
-// rows have in common the sum over the rows is taken inside.
+// rows have in common the sum over the rows is taken inside, and what flows
+// from one step to another is the same for all decays that it crosses:
+//
+//   phi_t = sum over i >= t of (U_i + sum over j < t of F_ij)
+//           + sum over j < t of V_j + W
+//
+//   F_ij = 2 ** (decays behind j, to i) (x_i . b_j) X_ij
+//   U_i = 2 ** (decays up to i) x_i . Y_i,  V_j = 2 ** (decays behind j) b_j . Z_j
 #include "passes/attn/grad_walk.h"
 #include "passes/support/cost.h"
 
@@ -35,6 +42,7 @@ typedef struct Gates {
   uint32_t chunk;  // axes: of chunks; of steps in one: that of the decay, of
   uint32_t at, use, write, sum;  // reads, of writes, of decays that are summed
   GradWalk forth, back;          // states, cotangents, from chunk to chunk
+  GradWalk sums;                 // decays behind each step of the chunk
   Gid state;
   uint32_t use_read[MAX_ITEMS], write_read[MAX_ITEMS], both;  // results
 } Gates;
@@ -236,44 +244,60 @@ static Gid cross(const Gates *x, uint32_t i, uint32_t k) {
     Gid b = vector_of_write(x, k), q = vector_of_use(x, i);
     v = product(g, v, sum(g, product(g, q, b), x->w->row));
   }
-  return made(g, v, "cross");
+  return x->rows ? made(g, v, "cross") : v;
 }
 
 // Of a chunk's result, for each step in it.
 static Gid border(const Gates *x, const GradWalk *w, uint32_t k, Gid f,
                   uint32_t local) {
   uint64_t axes = (w->state & ~x->w->col) | grad_bit(local);
-  Gid v = by_rows(x, grad_walk_read(x->g, w, k, axes), f);
-  return x->rows ? v : made(x->g, v, "border");
+  return by_rows(x, grad_walk_read(x->g, w, k, axes), f);
 }
 
+static Gid both_borders(const Gates *x) {
+  uint64_t axes = x->w->state & ~x->w->col;
+  return grad_walk_read(x->g, &x->back, x->both, axes);
+}
+
+// Is step a in front of b, in the order of the walk?
+static Gid is_before(const Gates *x, uint32_t a, uint32_t b) {
+  Gid i = at(x, a), k = at(x, b);
+  bool back = x->w->reverse;
+  return grad_2(x->g, OP_LT, back ? k : i, back ? i : k);
+}
+
+// Does read i of step `use` read what is behind the decay of step `at`?
+static Gid is_behind(const Gates *x, uint32_t i) {
+  Gid before = is_before(x, x->use, x->at);
+  return is_early(x, i) ? is_before(x, x->at, x->use)
+                        : grad_1(x->g, OP_NOT, before);
+}
+
+static Gid count(Grad *g, Gid c) {
+  return if_else_0(g, c, grad_num(g, 1));
+}
+
+// ---------------------------------------------------------------- each row
 // B: where write k goes, at the decay.
 static Gid write_factor(const Gates *x, uint32_t k) {
   Grad *g = x->g;
-  Gid l = at(x, x->write), t = at(x, x->at);
-  bool back = x->w->reverse;
   Gid b = decays(x, BEHIND, x->write, TO, x->at);
-  if (x->rows) b = product(g, b, vector_of_write(x, k));
-  return if_else_0(g, grad_2(g, OP_LT, back ? t : l, back ? l : t), b);
+  b = product(g, b, vector_of_write(x, k));
+  return if_else_0(g, is_before(x, x->write, x->at), b);
 }
 
 // R: what reads the decayed.
 static Gid use_factor(const Gates *x, uint32_t i) {
-  Grad *g = x->g;
-  Gid l = at(x, x->use), t = at(x, x->at);
-  bool back = x->w->reverse, early = is_early(x, i);
-  Gid r = decays(x, BEHIND, x->at, early ? BEFORE : TO, x->use);
-  if (x->rows) r = product(g, r, vector_of_use(x, i));
-  Gid in = grad_2(g, early ? OP_LT : OP_LE, back ? l : t, back ? t : l);
-  return if_else_0(g, in, r);
+  Gid r = decays(x, BEHIND, x->at, is_early(x, i) ? BEFORE : TO, x->use);
+  r = product(x->g, r, vector_of_use(x, i));
+  return if_else_0(x->g, is_behind(x, i), r);
 }
 
 // What flows over the decay to read i of the chunk's steps.
 static Gid to_use(const Gates *x, uint32_t i) {
   Grad *g = x->g;
   Gid before = decays(x, FROM_FIRST, 0, TO, x->at);
-  Gid f = vector_of_use(x, i);
-  Gid all = border(x, &x->forth, x->use_read[i], f, x->use);
+  Gid all = border(x, &x->forth, x->use_read[i], 0, x->use);
   all = product(g, before, all);
   for (uint32_t k = 0; k < x->w->n; k++)
     if (writes(x, k)) {
@@ -286,23 +310,90 @@ static Gid to_use(const Gates *x, uint32_t i) {
 // What flows over the decay and out of the chunk.
 static Gid to_end(const Gates *x) {
   Grad *g = x->g;
-  Gid sd = grad_walk_read(g, &x->back, x->both, x->w->state & ~x->w->col);
-  if (!x->rows) sd = made(g, sum(g, sd, x->w->row), "border");
-  Gid all = product(g, decays(x, FROM_FIRST, 0, TO, x->at), sd);
+  Gid before = decays(x, FROM_FIRST, 0, TO, x->at);
+  Gid all = product(g, before, both_borders(x));
   for (uint32_t k = 0; k < x->w->n; k++)
     if (writes(x, k)) {
-      Gid z = border(x, &x->back, x->write_read[k], vector_of_write(x, k),
-                     x->write);
+      Gid z = border(x, &x->back, x->write_read[k], 0, x->write);
       z = product(g, z, write_factor(x, k));
       all = plus(g, all, sum(g, z, grad_bit(x->write)));
     }
   return product(g, decays(x, BEHIND, x->at, TO_LAST, 0), all);
 }
 
+// ---------------------------------------------------------------- in common
+// For each step of the sequence the decays behind each step of its chunk, up to
+// it: the first read is in front of its own decay, the second behind.
+static void walk_sums(Gates *x) {
+  Grad *g = x->g;
+  GradWalk *w = &x->sums;
+  Gid decay = x->w->item[x->decay].x, one = grad_num(g, 1);
+  Gid t = at(x, x->w->axis), size = size_node(x);
+  Gid local = grad_2(g, OP_MOD, t, size), j = at(x, x->write);
+  bool back = x->w->reverse;
+  Gid first = back ? grad_2(g, OP_SUB, size, grad_int(g, 1)) : grad_int(g, 0);
+  Gid anew = grad_2(g, OP_EQ, local, first);
+  anew = grad_3(g, OP_SELECT, anew, grad_num(g, -INFINITY), grad_num(g, 0));
+  Gid before = grad_2(g, OP_LT, back ? local : j, back ? j : local);
+  *w = grad_walk_like(x->w, x->w->reverse, 0);
+  w->name = "decays";
+  w->state = (w->state & ~(w->row | w->col)) | grad_bit(x->write);
+  Gid by = grad_2(g, OP_MAX, decay, grad_num(g, -COST_GRAD_LEAST_DECAY));
+  grad_walk_put(w, (GradItem){GI_DECAY, anew, 0, 0, 0});
+  grad_walk_put(w, (GradItem){GI_READ, one, 0, 0, 0});
+  grad_walk_put(w, (GradItem){GI_WRITE, count(g, before), by, 0, 0});
+  grad_walk_put(w, (GradItem){GI_READ, one, 0, 0, 0});
+  grad_walk_close(g, w);
+}
+
+// F: what flows from write k to read i.
+static Gid flow(const Gates *x, uint32_t i, uint32_t k) {
+  Grad *g = x->g;
+  Gid d = grad_walk_read(g, &x->sums, is_early(x, i) ? 1 : 2, x->sums.state);
+  d = grad_1(g, OP_EXP2, moved(x, d, x->use));
+  Gid f = product(g, d, cross(x, i, k));
+  f = if_else_0(g, is_before(x, x->write, x->use), f);
+  return made(g, f, "flow");
+}
+
+// All that flows over the decay to read i.
+static Gid flows_to_use(const Gates *x, uint32_t i) {
+  Grad *g = x->g;
+  Gid all = border(x, &x->forth, x->use_read[i], vector_of_use(x, i), x->use);
+  Until until = is_early(x, i) ? BEFORE : TO;
+  all = product(g, all, decays(x, FROM_FIRST, 0, until, x->use));
+  all = made(g, all, "flow");
+  Gid before = count(g, is_before(x, x->write, x->at));
+  for (uint32_t k = 0; k < x->w->n; k++)
+    if (writes(x, k)) {
+      Gid f = product(g, before, flow(x, i, k));
+      all = plus(g, all, sum(g, f, grad_bit(x->write)));
+    }
+  return sum(g, if_else_0(g, is_behind(x, i), all), grad_bit(x->use));
+}
+
+static Gid flows_to_end(const Gates *x) {
+  Grad *g = x->g;
+  Gid whole = decays(x, FROM_FIRST, 0, TO_LAST, 0);
+  Gid all = product(g, whole, sum(g, both_borders(x), x->w->row));
+  Gid before = count(g, is_before(x, x->write, x->at));
+  all = made(g, all, "flow");
+  for (uint32_t k = 0; k < x->w->n; k++)
+    if (writes(x, k)) {
+      Gid z = border(x, &x->back, x->write_read[k], vector_of_write(x, k),
+                     x->write);
+      z = product(g, z, decays(x, BEHIND, x->write, TO_LAST, 0));
+      z = product(g, before, made(g, z, "flow"));
+      all = plus(g, all, sum(g, z, grad_bit(x->write)));
+    }
+  return all;
+}
+
 static Gid phi(const Gates *x) {
-  Gid all = to_end(x);
+  Gid all = x->rows ? to_end(x) : flows_to_end(x);
   for (uint32_t i = 0; i < x->w->n; i++)
-    if (used_by(x, i)) all = plus(x->g, all, to_use(x, i));
+    if (used_by(x, i))
+      all = plus(x->g, all, x->rows ? to_use(x, i) : flows_to_use(x, i));
   return made(x->g, all, "decay");
 }
 
@@ -317,7 +408,7 @@ static void put_axes(Gates *x) {
   x->chunk =
       grad_axis(g, "chunk", AX_PAR, dim_bin(d, DIM_FLOORDIV, up, x->size));
   x->at = grad_axis(g, "at", AX_PAR, x->size);
-  x->use = grad_axis(g, "use", AX_VEC, x->size);
+  x->use = grad_axis(g, "use", x->rows ? AX_VEC : AX_PAR, x->size);
   x->write = grad_axis(g, "write", AX_VEC, x->size);
   x->sum = grad_axis(g, "sum", AX_VEC, x->size);
 }
@@ -339,6 +430,7 @@ static void gate(GradAdjoint *a, uint32_t i) {
   put_axes(x);
   walk_states(x);
   walk_cotangents(x);
+  if (!x->rows) walk_sums(x);
   Gid d = product(g, grad_num(g, M_LN2), by_step(x, phi(x)));
   uint64_t points = grad_at(g, d)->axes | grad_bit(a->w->axis);
   grad_give(g, log2_decay, d, points);

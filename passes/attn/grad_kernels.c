@@ -41,7 +41,7 @@ static void mark(Plan *p) {
     p->cotangent[x] = loads_cotangent(g, n);
     for (uint32_t i = 0; i < n->n; i++) {
       p->summed[x] |= p->summed[n->arg[i]];
-      p->cotangent[x] |= p->cotangent[n->arg[i]];
+      p->cotangent[x] |= p->cotangent[n->arg[i]] && !is_made(n->code);
     }
   }
 }

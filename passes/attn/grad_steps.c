@@ -107,6 +107,7 @@ void grad_emit_walk(Emit *e) {
   IrAttr at[2] = {attr_i(AT_AXIS, e->at[w.axis]), attr_i(AT_REVERSE, 1)};
   Op *op = ir_op(&e->b, OP_RECUR, &init, 1, at, w.reverse ? 2 : 1, &type, 1, 1);
   Region *r = op->regions[0];
+  ir_info(outer.fn, op->res[0])->hint = w.name;
   e->b = (Builder){.fn = outer.fn, .region = r, .span = outer.span};
   body(&s, ir_region_param(r, type, "state"));
   e->b = outer;

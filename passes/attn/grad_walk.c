@@ -159,6 +159,7 @@ static void put_form(FromAffine *f, const Op *op) {
   Grad *g = f->g;
   GradWalk *w = &f->w;
   w->span = op->span;
+  w->name = "states";
   while (!(grad_bits_of(g, f->a.axis) & grad_bit(w->axis))) w->axis++;
   w->reverse = f->a.reverse;
   w->state = axes_of_type(g, ir_type(g->f, op->res[0]));
@@ -198,6 +199,7 @@ GradWalk grad_walk_like(const GradWalk *w, bool reverse, Gid init) {
                     .col = w->col,
                     .init = init,
                     .limit = w->limit,
+                    .name = reverse == w->reverse ? "states" : "cotangents",
                     .span = w->span};
 }
 
