@@ -218,7 +218,7 @@ bool oracle_walk(Oracle *o, const int64_t *dims, const OraclePoints *points,
   if (!extents(o->prog, dims, &e)) return false;
   o->arena.oom = o->cx->session.oom;
   o->arena.oom_data = o->cx->session.oom_data;
-  if (!points || o->prog->kind == DE_RECURRENT) {
+  if (!points) {
     walk_all(o, dims, &e, visit);
   } else {
     for (uint64_t i = 0; i < points->n && !o->failed; i++)
@@ -234,6 +234,24 @@ bool oracle_run(Ctx *cx, const Decl *prog, OracleArg *args, const int64_t *dims,
   return oracle_walk(&o, dims, points, oracle_point);
 }
 
+// Elements of the states, each of which a step goes through.
+static double state_elements(const Decl *prog, const int64_t *dims) {
+  double all = 0;
+  for (uint32_t i = 0; i < prog->body.n; i++) {
+    const Stmt *s = prog->body.at[i];
+    double elements = 1;
+    if (s->kind != ST_STATE) continue;
+    const Ty *t = &s->names.at[0].sym->ty;
+    for (uint32_t k = 0; k < t->rank; k++) {
+      int64_t n = 1;
+      dim_eval(prog->dims, t->shape[k], dims, &n);
+      elements *= (double)n;
+    }
+    all += elements;
+  }
+  return all;
+}
+
 double oracle_cost(const Decl *prog, const int64_t *dims) {
   double points = 1, work = 1;
   for (uint32_t i = 0; i < prog->indices.n; i++) {
@@ -243,7 +261,7 @@ double oracle_cost(const Decl *prog, const int64_t *dims) {
     if (s->role == IX_PARALLEL || s->role == IX_STEP) points *= (double)n;
     if (s->role == IX_KEY) work += (double)n;
   }
-  double widest = 1;
+  double widest = fmax(1, state_elements(prog, dims));
   for (uint32_t i = 0; i < prog->params.n; i++) {
     const Ty *t = &prog->params.at[i].sym->ty;
     int64_t n = 1;

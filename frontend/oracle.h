@@ -17,7 +17,7 @@ typedef struct OracleArg {
 } OracleArg;
 
 // Parallel coordinates to evaluate, n tuples of Decl.indices with role
-// IX_PARALLEL in their order. Recurrent programs ignore it.
+// IX_PARALLEL in their order. Of a recurrent program each is a whole sequence.
 typedef struct OraclePoints {
   const int64_t *at;
   uint64_t n;

@@ -17,9 +17,19 @@ enum {
   MAX_TERMS = 12,
   MAX_FACTORS = 10,
   MAX_GRADS = 64,
-  MAX_KERNELS = 8,
+  MAX_KERNELS = 32,
   MAX_GRAD_AXES = 60,
+  MAX_ITEMS = 64,  // of a walk
 };
+
+// Nodes that are no ops of the program. Of recurrences: a walk (GradWalk
+// `attr`; its operands are all that the items have), and result `attr` of one:
+// 0 is the last state, others are reads in their order, as functions of the
+// step.
+#define GRAD_WALK OP_RECUR
+#define GRAD_RESULT OP_YIELD
+// Its operand, which a kernel of its own makes.
+#define GRAD_MADE OP_ASSUME
 
 typedef enum GradFrom {
   GF_INPUT,
@@ -36,7 +46,39 @@ typedef struct GradTensor {
   Value param;  // of the program, or 0
   bool wanted;  // its gradient is
   bool read;    // a kernel reads it
+  bool inout;   // an output in place of an input: it is never read
 } GradTensor;
+
+// What a step of a walk does to its state S, in order.
+typedef enum GradItemKind {
+  GI_DECAY,  // S = 2 ** x S
+  GI_READ,   // a result: the sum over `over` of x S
+  GI_WRITE,  // S = S + the sum over `over` of x (w - result `less`)
+  GI_MAX,    // S = max(S + x, w)
+} GradItemKind;
+
+typedef struct GradItem {
+  GradItemKind kind;
+  Gid x, w;       // w: 0: none
+  uint32_t less;  // 0: none
+  uint64_t over;
+} GradItem;
+
+// A recurrence along an axis.
+typedef struct GradWalk {
+  uint32_t axis;
+  bool reverse;
+  uint64_t state;     // axes of the state
+  uint64_t row, col;  // of these: what the program's reads contract; others
+  Gid init;           // before the first step; 0: zero
+  Gid limit;          // steps at this coordinate and behind do nothing, or 0
+  uint32_t n, nreads;
+  GradItem item[MAX_ITEMS];
+  Gid node;
+  Gid *result;  // of the program's: by number
+  const char *name;
+  Span span;
+} GradWalk;
 
 typedef struct GradNode {
   OpCode code;
@@ -59,6 +101,7 @@ typedef struct GradStore {
   Gid v;
   Gid index[8];
   uint32_t n;
+  Gid mask;       // of an output: where it is stored; 0: everywhere
   bool physical;  // rows of sequences in one tensor, or pages: not all of it
   Span span;
 } GradStore;
@@ -97,6 +140,8 @@ typedef struct GradKernel {
   bool rows;              // it makes what others read
   bool physical;          // what the domains exclude is not stored
   int64_t sums;           // registers of a thread for its sums, on GPUs
+  Gid walk;               // it is that recurrence, or 0
+  uint32_t level;         // of programs with recurrences: kernels before it
   const char *name;
   uint32_t n;
   GradStore store[MAX_GRADS];
@@ -106,6 +151,7 @@ typedef struct GradKernel {
 typedef struct GradRead {
   Gid node;
   uint32_t tensor;
+  bool asked;  // by a kernel; else only its tensor is known
   Gid index[8];
   uint32_t n;
 } GradRead;
@@ -132,6 +178,7 @@ typedef struct Grad {
   Vec(GradKnown) known;
   Map folded;  // exp(a - (m + log l)) -> exp(a - m)
   Vec(GradRead) reads;
+  Vec(GradWalk) walks;
   GradKernel kernel[MAX_KERNELS];
   uint32_t nkernels;
 } Grad;
@@ -179,6 +226,23 @@ bool grad_import(Grad *g);
 // them: groups are whole again.
 uint32_t grad_coordinates(Grad *g, uint64_t axes, Gid *index, Dim *shape);
 
+// Axes of the program's as axes of the graph.
+uint64_t grad_bits_of(const Grad *g, uint32_t of);
+
+// How x, a result or what is made, is read from memory.
+GradRead *grad_read(Grad *g, Gid x);
+// x with `to` for the coordinate along an axis.
+Gid grad_moved(Grad *g, Gid x, uint32_t axis, Gid to);
+// A new axis of the gradient's.
+uint32_t grad_axis(Grad *g, const char *name, AxisRole role, Dim extent);
+
+// ---- grad_walk.c
+// The op `affine` or `maxplus` as a walk; `node` gives the node of a value.
+bool grad_import_walk(Grad *g, const Op *op, Gid (*node)(void *, Value),
+                      void *data);
+// Adjoints of results become those of operands.
+bool grad_reverse_walk(Grad *g, const GradWalk *w);
+
 // ---- grad_sums.c
 void grad_learn(Grad *g);
 // The sum of x over key axes without a loop over keys; 0: it needs one.
@@ -188,6 +252,8 @@ Gid grad_factored(Grad *g, Gid x);
 
 // ---- grad_rules.c
 bool grad_reverse(Grad *g);
+// c, a function of these points, flows to x.
+void grad_give(Grad *g, Gid x, Gid c, uint64_t points);
 
 // ---- grad_maps.c
 // The axes of the store's indices.

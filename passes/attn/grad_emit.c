@@ -1,27 +1,11 @@
-// grad, part 6: kernels as functions of level attn. Axes that are outside
+// grad, part 8: kernels as functions of level attn. Axes that are outside
 // become parallel ones, those that are summed key axes; each condition of a
 // domain goes to the innermost key axis that it varies with.
-#include "passes/attn/grad.h"
+#include "passes/attn/grad_emit.h"
 #include "passes/support/outline.h"
 
 #include <assert.h>
 #include <math.h>
-
-typedef struct Emit {
-  Grad *g;
-  const GradKernel *k;  // NULL: the program itself
-  Builder b;
-  Value *memo;        // by Gid
-  Value *tensor;      // by tensor
-  uint32_t at[64];    // by axis: that of the function
-  uint64_t used;      // axes that it has
-  uint64_t stored;    // axes of what it stores and its sums, not of domains
-  uint64_t need[64];  // by axis: those that its domain varies with
-  Vec(Gid) fold;      // conditions on several key axes
-  Value keep;         // of points that are stored; 0: all
-} Emit;
-
-static Value emit(Emit *e, Gid x);
 
 // ---------------------------------------------------------------- operands
 static Value as_float(Emit *e, Value v, DType t) {
@@ -40,7 +24,7 @@ static void operands(Emit *e, const GradNode *n, Value *out) {
     }
   }
   for (uint32_t i = 0; i < n->n; i++) {
-    out[i] = emit(e, n->arg[i]);
+    out[i] = grad_emit(e, n->arg[i]);
     DType a = ir_type(e->b.fn, out[i])->dtype;
     if (dtype_is_float(t) && dtype_is_float(a) && n->code != OP_CAST)
       out[i] = as_float(e, out[i], t);
@@ -72,11 +56,11 @@ static Value emit_op(Emit *e, const GradNode *n) {
 // as that of a row of packed sequences: 0 where the condition excludes the
 // point.
 static Value coordinate(Emit *e, Gid index) {
-  Value v = emit(e, index);
+  Value v = grad_emit(e, index);
   for (uint32_t i = 0; i < e->fold.n; i++) {
     Gid c = e->fold.at[i];
     if (grad_at(e->g, c)->axes & ~grad_at(e->g, index)->axes) continue;
-    v = ir_3(&e->b, OP_SELECT, emit(e, c), v, ir_int(&e->b, 0));
+    v = ir_3(&e->b, OP_SELECT, grad_emit(e, c), v, ir_int(&e->b, 0));
   }
   return v;
 }
@@ -124,8 +108,7 @@ static Value number(Builder *b, DType t, double v) {
   return ir_const_i(b, t, i);
 }
 
-// v, made to vary with these axes.
-static Value widen(Emit *e, Value v, uint64_t axes) {
+Value grad_widen(Emit *e, Value v, uint64_t axes) {
   Builder *b = &e->b;
   DType t = ir_type(b->fn, v)->dtype;
   uint64_t lacks = axes & ~axes_of(e, v);
@@ -172,7 +155,8 @@ static Value dot(Emit *e, Value x, Value y, uint32_t axis) {
     Value swap = x;
     x = y, y = swap;
   }
-  if (key && (domain & both & ~axes_of(e, x))) x = widen(e, x, domain & both);
+  if (key && (domain & both & ~axes_of(e, x)))
+    x = grad_widen(e, x, domain & both);
   return ir_dot(b, x, y, &e->at[axis], 1);
 }
 
@@ -215,7 +199,7 @@ static Value folded(Emit *e, const GradNode *n, Value x) {
     uint64_t axes = grad_at(e->g, e->fold.at[i])->axes;
     if ((axes & ~n->points) || !(axes & n->over)) continue;
     Value none = neutral(b, n, ir_type(b->fn, x)->dtype);
-    x = ir_3(b, OP_SELECT, emit(e, e->fold.at[i]), x, none);
+    x = ir_3(b, OP_SELECT, grad_emit(e, e->fold.at[i]), x, none);
   }
   return x;
 }
@@ -227,16 +211,16 @@ static Value emit_sum(Emit *e, const GradNode *n) {
   Value v = 0;
   if (n->attr == RK_SUM && p.code == OP_MUL && !e->memo[n->arg[0]] &&
       !read_of(e, n->arg[0])) {
-    Value x = emit(e, p.arg[0]), y = emit(e, p.arg[1]);
+    Value x = grad_emit(e, p.arg[0]), y = grad_emit(e, p.arg[1]);
     x = folded(e, n, x), y = folded(e, n, y);
     if (varies(e, x, over[0]) && varies(e, y, over[0]))
       v = dot(e, x, y, over[0]), done = 1;
   }
-  if (!v) v = folded(e, n, as_float(e, emit(e, n->arg[0]), n->dtype));
+  if (!v) v = folded(e, n, as_float(e, grad_emit(e, n->arg[0]), n->dtype));
   for (uint32_t i = done; i < count; i++) {
     uint64_t axes = grad_bit(over[i]);
     if (is_key(e, over[i])) axes |= e->need[over[i]] & e->used;
-    v = widen(e, v, axes);
+    v = grad_widen(e, v, axes);
     v = ir_reduce(&e->b, (RKind)n->attr, v, &e->at[over[i]], 1);
   }
   return v;
@@ -251,12 +235,13 @@ static Value emit_read(Emit *e, const GradRead *r) {
   return t.from == GF_OUTPUT && row ? ir_1(&e->b, OP_REF, v) : v;
 }
 
-static Value emit(Emit *e, Gid x) {
+Value grad_emit(Emit *e, Gid x) {
   Grad *g = e->g;
   if (e->memo[x]) return e->memo[x];
   const GradRead *r = read_of(e, x);
   if (r) return e->memo[x] = emit_read(e, r);
   const GradNode n = *grad_at(g, x);
+  if (n.code == GRAD_MADE) return e->memo[x] = grad_emit(e, n.arg[0]);
   Value v = emit_leaf(e, &n);
   if (!v) v = n.code == OP_REDUCE ? emit_sum(e, &n) : emit_op(e, &n);
   return e->memo[x] = v;
@@ -286,7 +271,7 @@ void grad_save(Grad *g) {
     const GradTensor t = g->tensors.at[r.tensor];
     if (t.from != GF_SAVED) continue;
     Value out = ir_param(g->f, t.name, PR_OUT, t.type), at[8];
-    Value v = ir_1(&e.b, OP_REF, as_float(&e, emit(&e, r.node), DT_F32));
+    Value v = ir_1(&e.b, OP_REF, as_float(&e, grad_emit(&e, r.node), DT_F32));
     const Type *type = ir_type(g->f, v);
     for (uint32_t k = 0; k < type->n; k++)
       at[k] = ir_index(&e.b, type->axis[k]);
@@ -317,9 +302,10 @@ static void put_params(Emit *e, GradFrom from) {
       put_param(e, i);
 }
 
-// All phases have the same; out: the gradients, by tensor.
-static void parameters(Emit *e, Value *out) {
+// All phases have the same.
+static void parameters(Emit *e) {
   Grad *g = e->g;
+  e->out = NEWN(g->arena, Value, g->tensors.n);
   put_params(e, GF_INPUT);
   put_params(e, GF_OUTPUT);
   put_params(e, GF_SAVED);
@@ -328,8 +314,8 @@ static void parameters(Emit *e, Value *out) {
     const GradTensor *t = &g->tensors.at[i];
     if (!t->wanted) continue;
     const char *name = arena_printf(g->m->arena, "g_%s", t->name);
-    out[i] = ir_param(e->b.fn, intern(&g->cx->names, name), PR_OUT,
-                      gradient_type(g, t));
+    e->out[i] = ir_param(e->b.fn, intern(&g->cx->names, name), PR_OUT,
+                         gradient_type(g, t));
   }
   put_params(e, GF_MADE);
 }
@@ -370,19 +356,49 @@ static void touch_all(Emit *e) {
   }
 }
 
+// Does the kernel walk along that axis? Then it knows where that ends.
+static bool is_walked(const Emit *e, uint32_t axis) {
+  const Grad *g = e->g;
+  Gid walk = e->k->walk;
+  return walk && g->walks.at[grad_at(g, walk)->attr].axis == axis;
+}
+
+static AxisRole role_of(const Emit *e, uint32_t axis) {
+  bool outer = e->k->outer & grad_bit(axis);
+  if (is_walked(e, axis)) return AX_STEP;
+  if (e->g->axes.at[axis].axis.role == AX_VEC) return AX_VEC;
+  return outer ? AX_PAR : e->k->walk ? AX_VEC : AX_KEY;
+}
+
+// What the reads of a walk contract: rows of the state, as tiles have them.
+static uint64_t rows_of(const Emit *e) {
+  const Grad *g = e->g;
+  if (!e->k->walk) return 0;
+  const GradWalk *w = &g->walks.at[grad_at(g, e->k->walk)->attr];
+  for (uint32_t i = 0; i < w->n; i++)
+    if (w->item[i].kind == GI_READ && w->item[i].over) return w->item[i].over;
+  return w->row;
+}
+
+static void put_axis(Emit *e, uint32_t axis, AxisRole role) {
+  const Axis *a = &e->g->axes.at[axis].axis;
+  e->at[axis] = ir_axis(e->b.fn, a->name, role, a->extent);
+}
+
 static void put_axes(Emit *e) {
   Grad *g = e->g;
-  static const AxisRole roles[] = {AX_PAR, AX_KEY, AX_VEC};
+  static const AxisRole roles[] = {AX_PAR, AX_STEP, AX_KEY, AX_VEC};
   touch_all(e);
   memset(e->memo, 0, g->nodes.n * sizeof *e->memo);
-  for (uint32_t r = 0; r < 3; r++)
-    for (uint32_t i = 0; i < g->axes.n; i++) {
-      const Axis *a = &g->axes.at[i].axis;
-      bool vec = a->role == AX_VEC, outer = e->k->outer & grad_bit(i);
-      AxisRole is = vec ? AX_VEC : outer ? AX_PAR : AX_KEY;
-      if ((e->used & grad_bit(i)) && is == roles[r])
-        e->at[i] = ir_axis(e->b.fn, a->name, is, a->extent);
-    }
+  uint64_t first = rows_of(e) & e->used;
+  for (uint32_t r = 0; r < 4; r++) {
+    for (uint32_t i = 0; i < g->axes.n; i++)
+      if ((first & grad_bit(i)) && role_of(e, i) == roles[r])
+        put_axis(e, i, roles[r]);
+    for (uint32_t i = 0; i < g->axes.n; i++)
+      if ((e->used & ~first & grad_bit(i)) && role_of(e, i) == roles[r])
+        put_axis(e, i, roles[r]);
+  }
 }
 
 // ---------------------------------------------------------------- domains
@@ -396,7 +412,7 @@ static uint32_t innermost(const Emit *e, uint32_t of) {
 // Points that a condition of parallel axes excludes have no keys, and what
 // they store is 0; rows of sequences in one tensor are left as they are.
 static void put_domain(Emit *e, Gid c, uint32_t to, bool inner) {
-  Value v = emit(e, c);
+  Value v = grad_emit(e, c);
   if (!inner && !e->k->physical) {
     e->keep = e->keep ? ir_2(&e->b, OP_AND, e->keep, v) : v;
     to = innermost(e, to);
@@ -426,17 +442,24 @@ static void put_condition(Emit *e, Gid c, uint32_t of) {
 static void put_domains(Emit *e) {
   Grad *g = e->g;
   for (uint32_t i = 0; i < g->axes.n; i++)
-    if (g->domain[i] && (e->used & grad_bit(i)))
+    if (g->domain[i] && (e->used & grad_bit(i)) && !is_walked(e, i))
       put_condition(e, g->domain[i], i);
 }
 
 // ---------------------------------------------------------------- all
-static void store(Emit *e, const GradStore *s, Value t) {
+static Value target_of(const Emit *e, const GradStore *s) {
+  bool made = e->g->tensors.at[s->tensor].from == GF_MADE;
+  Value out = made ? 0 : e->out[s->tensor];
+  return out ? out : e->tensor[s->tensor];
+}
+
+void grad_emit_store(Emit *e, const GradStore *s, Value v) {
   Builder *b = &e->b;
+  Value at[10], t = target_of(e, s);
   DType type = ir_type(b->fn, t)->dtype;
-  Value at[10], v = as_float(e, emit(e, s->v), type);
   uint32_t n = 0;
-  for (; n < s->n; n++) at[n] = emit(e, s->index[n]);
+  v = as_float(e, v, type);
+  for (; n < s->n; n++) at[n] = grad_emit(e, s->index[n]);
   if (!n) at[n++] = ir_int(b, 0);
   if (!e->keep) {
     ir_store(b, t, v, at, n);
@@ -458,16 +481,12 @@ static void write_kernel(Grad *g, const GradKernel *k, const char *name) {
   Func *f = ir_func(g->m, FK_PROGRAM, name);
   f->span = g->f->span;
   Emit e = emitter(g, k, f);
-  Value *out = NEWN(g->arena, Value, g->tensors.n);
-  parameters(&e, out);
+  parameters(&e);
   put_axes(&e);
   put_domains(&e);
-  for (uint32_t i = 0; i < k->n; i++) {
-    const GradStore *s = &k->store[i];
-    Value t = out[s->tensor] ? out[s->tensor] : e.tensor[s->tensor];
-    if (g->tensors.at[s->tensor].from == GF_MADE) t = e.tensor[s->tensor];
-    store(&e, s, t);
-  }
+  if (k->walk) grad_emit_walk(&e);
+  for (uint32_t i = 0; !k->walk && i < k->n; i++)
+    grad_emit_store(&e, &k->store[i], grad_emit(&e, k->store[i].v));
 }
 
 void grad_write(Grad *g) {

@@ -7,6 +7,7 @@
 typedef struct Import {
   Grad *g;
   uint32_t tensor[64];  // by parameter
+  uint32_t out[64];     // that an `inout` one becomes
 } Import;
 
 // ---------------------------------------------------------------- axes
@@ -70,7 +71,7 @@ static uint32_t first_of(const Grad *g, uint32_t of) {
   return i;
 }
 
-static uint64_t bits_of(const Grad *g, uint32_t of) {
+uint64_t grad_bits_of(const Grad *g, uint32_t of) {
   uint64_t all = 0;
   for (uint32_t i = 0; i < g->axes.n; i++)
     if (g->axes.at[i].of == of) all |= grad_bit(i);
@@ -79,7 +80,8 @@ static uint64_t bits_of(const Grad *g, uint32_t of) {
 
 static uint64_t summed_axes(const Grad *g, const IrAttr *a) {
   uint64_t all = 0;
-  for (uint32_t i = 0; i < a->n; i++) all |= bits_of(g, (uint32_t)a->list[i]);
+  for (uint32_t i = 0; i < a->n; i++)
+    all |= grad_bits_of(g, (uint32_t)a->list[i]);
   return all;
 }
 
@@ -131,6 +133,14 @@ static uint32_t tensor_of(const Import *m, Value v) {
   return 0;
 }
 
+// What is stored to v.
+static uint32_t stored_of(const Import *m, Value v) {
+  const Func *f = m->g->f;
+  for (uint32_t i = 0; i < f->params.n; i++)
+    if (f->params.at[i].v == v) return m->out[i] ? m->out[i] : m->tensor[i];
+  return 0;
+}
+
 static bool refuse(const Import *m, const Op *op, const char *what) {
   Span at = grad_span(m->g, op->span);
   diag_add(m->g->cx, DIAG_grad_through, at, what, m->g->f->name);
@@ -157,18 +167,16 @@ static bool import_reduce(Import *m, const Op *op, const Gid *a, GradNode *n) {
   return true;
 }
 
-static bool import_store(Import *m, const Op *op) {
+static void import_store(Import *m, const Op *op) {
   Grad *g = m->g;
-  GradStore s = {.tensor = tensor_of(m, op->args[0]),
+  GradStore s = {.tensor = stored_of(m, op->args[0]),
                  .v = node_of(m, op->args[1]),
                  .span = op->span};
-  if (ir_attr_i(op, AT_MASKED, 0)) return refuse(m, op, "a masked store");
-  if (g->f->params.n && g->tensors.at[s.tensor].from != GF_OUTPUT)
-    return refuse(m, op, "an `inout` tensor");
-  for (uint32_t i = 2; i < op->nargs; i++)
+  uint32_t masked = ir_attr_i(op, AT_MASKED, 0) != 0;
+  for (uint32_t i = 2; i + masked < op->nargs; i++)
     s.index[s.n++] = node_of(m, op->args[i]);
+  if (masked) s.mask = node_of(m, op->args[op->nargs - 1]);
   vec_push(g->arena, &g->outs, s);
-  return true;
 }
 
 static void import_domain(Import *m, const Op *op) {
@@ -203,7 +211,7 @@ static bool import_other(Import *m, const Op *op, const Gid *a, GradNode *n) {
     else n->attr = ir_attr_i(op, AT_IVALUE, 0);
   }
   if (op->code == OP_DIVK)
-    n->over = bits_of(g, (uint32_t)ir_attr_i(op, AT_AXIS, 0));
+    n->over = grad_bits_of(g, (uint32_t)ir_attr_i(op, AT_AXIS, 0));
   if (op->code == OP_LOAD) n->tensor = tensor_of(m, op->args[0]), n->n--;
   if (op->code == OP_SCAN) return refuse(m, op, "a running sum");
   for (uint32_t i = 0; i < n->n; i++) n->axes |= grad_at(g, a[i])->axes;
@@ -229,19 +237,32 @@ static bool known(const Op *op) {
   }
 }
 
+static Gid operand(void *data, Value v) {
+  return node_of(data, v);
+}
+
+// Pass `chunk` left it as it is, and why.
+static bool refuse_recurrence(const Import *m, const Op *op) {
+  Ctx *cx = m->g->cx;
+  const IrAttr *why = ir_attr(op, AT_NOTE);
+  Diag *d = diag_add(cx, DIAG_grad_recurrent, op->span, m->g->f->name);
+  if (why) diag_note(cx, d, NOWHERE, "%s", why->s);
+  return false;
+}
+
 static bool import_op(Import *m, const Op *op) {
   Grad *g = m->g;
   Gid a[10] = {0};
   uint32_t first = op->code == OP_LOAD || op->code == OP_GIVEN;
   if (op->code == OP_DOMAIN) return import_domain(m, op), true;
   if (op->code == OP_ASSUME) return true;
-  if (op->code == OP_STORE) return import_store(m, op);
+  if (op->code == OP_STORE) return import_store(m, op), true;
+  if (op->code == OP_AFFINE || op->code == OP_MAXPLUS)
+    return grad_import_walk(g, op, operand, m);
   bool sum = op->code == OP_REDUCE || op->code == OP_DOT;
   if (op->nregions || (!sum && !known(op))) {
-    bool recurrent = op->code == OP_RECUR;
-    if (!recurrent) return refuse(m, op, op_info(op->code)->name);
-    diag_add(g->cx, DIAG_grad_recurrent, op->span, g->f->name);
-    return false;
+    return op->code == OP_RECUR ? refuse_recurrence(m, op)
+                                : refuse(m, op, op_info(op->code)->name);
   }
   for (uint32_t i = first; i < op->nargs; i++)
     a[i - first] = node_of(m, op->args[i]);
@@ -312,15 +333,16 @@ static bool import_params(Import *m) {
                     .from = p->role == PR_OUT ? GF_OUTPUT : GF_INPUT,
                     .type = *ir_type(g->f, p->v),
                     .param = p->v};
-    bool in = p->role == PR_IN || p->role == PR_SCALAR;
+    bool both = p->role == PR_INOUT;
+    bool in = p->role == PR_IN || p->role == PR_SCALAR || both;
     t.wanted = in && !p->nograd && dtype_is_float(t.type.dtype) &&
                (!g->opt->grad || named(g->opt->grad, t.name));
     t.read = t.from == GF_INPUT;
     m->tensor[i] = grad_tensor(g, t);
-    if (p->role == PR_INOUT) {
-      diag_add(g->cx, DIAG_grad_inout, g->f->span, t.name);
-      return false;
-    }
+    if (!both) continue;
+    t.from = GF_OUTPUT;
+    t.wanted = t.read = false, t.inout = true;
+    m->out[i] = grad_tensor(g, t);
   }
   return check_names(g);
 }

@@ -1,4 +1,4 @@
-// grad, part 5: the gradients as kernels. A gradient is a value of the points
+// grad, part 7: the gradients as kernels. A gradient is a value of the points
 // that its input is loaded at; the axes of these are outside in its kernel and
 // all others are summed in it. What kernels need of a row is made before, or
 // stored by the program, or read from its outputs.
@@ -11,10 +11,15 @@ typedef struct Plan {
   bool *summed;          // by Gid: a sum over keys is in it
   bool *cotangent;       // by Gid: a cotangent is in it
   bool *seen;            // by Gid: visited in a walk
+  uint32_t *level;       // by Gid: 1 + kernels until it can be read, or 0
   uint32_t n;            // nodes that these know
   bool whole;            // in_parts stores each sum as it is
   Vec(GradStore) parts;  // to workspace
 } Plan;
+
+static bool is_made(OpCode c) {
+  return c == GRAD_RESULT || c == GRAD_MADE;
+}
 
 static bool loads_cotangent(const Grad *g, const GradNode *n) {
   return n->code == OP_LOAD && g->tensors.at[n->tensor].from == GF_COTANGENT;
@@ -30,13 +35,14 @@ static void mark(Plan *p) {
   p->summed = NEWN(g->arena, bool, p->n);
   p->cotangent = NEWN(g->arena, bool, p->n);
   p->seen = NEWN(g->arena, bool, p->n);
+  p->level = NEWN(g->arena, uint32_t, p->n);
   for (Gid x = 1; x < p->n; x++) {
     const GradNode *n = grad_at(g, x);
     p->summed[x] = sums_keys(p, n);
     p->cotangent[x] = loads_cotangent(g, n);
     for (uint32_t i = 0; i < n->n; i++) {
       p->summed[x] |= p->summed[n->arg[i]];
-      p->cotangent[x] |= p->cotangent[n->arg[i]];
+      p->cotangent[x] |= p->cotangent[n->arg[i]] && !is_made(n->code);
     }
   }
 }
@@ -53,6 +59,7 @@ static uint32_t output_of(const Grad *g, Gid x) {
   for (uint32_t i = 0; i < g->outs.n; i++) {
     const GradStore *s = &g->outs.at[i];
     Gid v = s->v;
+    if (g->tensors.at[s->tensor].inout) continue;
     while (grad_at(g, v)->code == OP_CAST && v != x) v = grad_at(g, v)->arg[0];
     if (v == x) return i + 1;
   }
@@ -87,20 +94,57 @@ static uint32_t row_tensor(Grad *g, Gid x, GradFrom from) {
   return grad_tensor(g, t);
 }
 
+GradRead *grad_read(Grad *g, Gid x) {
+  Dim shape[8];
+  if (read_of(g, x)) return read_of(g, x);
+  GradRead r = {.node = x, .tensor = row_tensor(g, x, GF_MADE)};
+  r.n = grad_coordinates(g, grad_at(g, x)->axes, r.index, shape);
+  vec_push(g->arena, &g->reads, r);
+  return read_of(g, x);
+}
+
 static void need(Plan *p, Gid x);
 
 // What a row of the gradient takes of the program's sums over keys.
 static void need_of_row(Plan *p, Gid x) {
   const GradNode n = *grad_at(p->g, x);
   bool row = x < p->g->forward && p->summed[x] && !(n.axes & p->keys);
-  if (row && dtype_is_float(n.dtype)) need(p, x);
-  for (uint32_t i = 0; !row && i < n.n; i++) need_of_row(p, n.arg[i]);
+  if (is_made(n.code) || (row && dtype_is_float(n.dtype))) {
+    need(p, x);
+    return;
+  }
+  for (uint32_t i = 0; i < n.n; i++) need_of_row(p, n.arg[i]);
+}
+
+static void need_below(Plan *p, Gid x);
+static void need_above(Plan *p, Gid x);
+
+// What the steps of a walk need.
+static void need_of_walk(Plan *p, Gid walk) {
+  const GradNode n = *grad_at(p->g, walk);
+  if (p->seen[walk]) return;
+  p->seen[walk] = true;
+  for (uint32_t i = 0; i < n.n; i++) need_below(p, n.arg[i]);
+}
+
+// What recurrences and other kernels make is made for whoever asks.
+static void need_made(Plan *p, Gid x) {
+  const GradNode n = *grad_at(p->g, x);
+  GradRead *r = grad_read(p->g, x);
+  if (r->asked) return;
+  r->asked = true;
+  if (n.code == GRAD_RESULT) need_of_walk(p, n.arg[0]);
+  else need_above(p, n.arg[0]);
 }
 
 static void need(Plan *p, Gid x) {
   Grad *g = p->g;
+  if (is_made(grad_at(g, x)->code)) {
+    need_made(p, x);
+    return;
+  }
   if (read_of(g, x)) return;
-  GradRead r = {.node = x};
+  GradRead r = {.node = x, .asked = true};
   Dim shape[8];
   r.n = grad_coordinates(g, grad_at(g, x)->axes, r.index, shape);
   if (p->cotangent[x]) {
@@ -122,9 +166,18 @@ static bool is_row(const Plan *p, Gid x) {
   const GradNode *n = grad_at(p->g, x);
   if (!dtype_is_float(n->dtype) || (n->axes & p->keys) || n->code == OP_LOAD)
     return false;
+  if (is_made(n->code)) return true;
   bool forward = x < p->g->forward || n->attr == RK_MIN;
   if (n->axes & p->vecs) return forward && sums_keys(p, n);
   return p->summed[x] || p->cotangent[x];
+}
+
+// What a load reads that the gradient makes.
+static void need_load(Plan *p, const GradNode *n) {
+  Grad *g = p->g;
+  if (n->code != OP_LOAD || g->tensors.at[n->tensor].from != GF_MADE) return;
+  for (uint32_t i = 0; i < g->reads.n; i++)
+    if (g->reads.at[i].tensor == n->tensor) need(p, g->reads.at[i].node);
 }
 
 // Below the sums of a kernel: rows that its points need.
@@ -132,6 +185,7 @@ static void need_below(Plan *p, Gid x) {
   const GradNode *n = grad_at(p->g, x);
   if (p->seen[x]) return;
   p->seen[x] = true;
+  need_load(p, n);
   if (is_row(p, x)) need(p, x);
   else
     for (uint32_t i = 0; i < n->n; i++) need_below(p, grad_at(p->g, x)->arg[i]);
@@ -146,7 +200,9 @@ static bool is_top(const Plan *p, Gid x) {
 // Above them: x itself is made by the kernel.
 static void need_above(Plan *p, Gid x) {
   const GradNode n = *grad_at(p->g, x);
-  if (is_top(p, x)) need_below(p, n.arg[0]);
+  need_load(p, &n);
+  if (is_made(n.code)) need(p, x);
+  else if (is_top(p, x)) need_below(p, n.arg[0]);
   else if (x < p->g->forward || (n.axes & p->keys)) need_below(p, x);
   else
     for (uint32_t i = 0; i < n.n; i++) need_above(p, n.arg[i]);
@@ -236,6 +292,7 @@ static Gid in_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   Gid arg[4];
   if (v < g->forward || (n.axes & p->keys & ~outer)) return v;
+  if (is_made(n.code)) return v;
   if (is_top(p, v)) return sum_of_parts(p, s, v, cond);
   if (!n.n || n.n > 4 || n.code == OP_LOAD) return v;
   for (uint32_t i = 0; i < n.n; i++)
@@ -352,16 +409,55 @@ static bool reads_from(const Plan *p, const GradStore *s, const GradKernel *k) {
   return false;
 }
 
-// Is kernel k to run before s is made?
-static bool is_behind(const Plan *p, const GradStore *s, const GradKernel *k) {
+// Is kernel k to run before s is made? seen: kernels that were looked at.
+static bool is_behind(const Plan *p, const GradStore *s, const GradKernel *k,
+                      uint64_t *seen) {
   if (reads_from(p, s, k)) return true;
   for (uint32_t i = 0; i < p->g->nkernels; i++) {
     const GradKernel *other = &p->g->kernel[i];
-    if (other == k || !reads_from(p, s, other)) continue;
+    if (other == k || (*seen >> i & 1) || !reads_from(p, s, other)) continue;
+    *seen |= grad_bit(i);
     for (uint32_t j = 0; j < other->n; j++)
-      if (is_behind(p, &other->store[j], k)) return true;
+      if (is_behind(p, &other->store[j], k, seen)) return true;
   }
   return false;
+}
+
+static uint32_t level_of(Plan *p, Gid x);
+
+// How many kernels have run, one behind the other, before x can be made.
+static uint32_t level_to_make(Plan *p, Gid x) {
+  const GradNode n = *grad_at(p->g, x);
+  uint32_t most = 0;
+  for (uint32_t i = 0; i < n.n; i++) {
+    uint32_t l = level_of(p, n.arg[i]);
+    most = l > most ? l : most;
+  }
+  return most;
+}
+
+// The same until x can be read.
+static uint32_t level_of(Plan *p, Gid x) {
+  Grad *g = p->g;
+  const GradNode n = *grad_at(g, x);
+  if (p->level[x]) return p->level[x] - 1;
+  const GradRead *r = read_of(g, x);
+  bool made = r && g->tensors.at[r->tensor].from == GF_MADE;
+  uint32_t l = !r || made ? level_to_make(p, x) + made : 0;
+  for (uint32_t i = 0; n.code == OP_LOAD && i < g->reads.n; i++)
+    if (g->reads.at[i].tensor == n.tensor) {
+      uint32_t of = level_of(p, g->reads.at[i].node);
+      l = of > l ? of : l;
+    }
+  p->level[x] = l + 1;
+  return l;
+}
+
+// A gradient, which no kernel reads, is stored by whichever comes last.
+static uint32_t level_of_store(Plan *p, const GradStore *s) {
+  bool made = p->g->tensors.at[s->tensor].from == GF_MADE;
+  if (!p->g->walks.n) return 0;
+  return made ? level_to_make(p, s->v) : UINT32_MAX;
 }
 
 // The kernel that s is stored by: all gradients with these axes outside, unless
@@ -371,11 +467,14 @@ static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows) {
   Grad *g = p->g;
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   int64_t sums = sums_of(p, s);
+  uint32_t level = level_of_store(p, s);
   for (uint32_t i = 0; i < g->nkernels; i++) {
     GradKernel *k = &g->kernel[i];
     if (k->outer != outer || k->rows != rows || k->n == MAX_GRADS) continue;
+    if (k->walk || k->level != level) continue;
+    uint64_t seen = 0;
     if (k->sums && k->sums + sums > COST_GRAD_SUMS) continue;
-    if (is_behind(p, s, k)) continue;
+    if (is_behind(p, s, k, &seen)) continue;
     k->sums += sums;
     return k;
   }
@@ -383,6 +482,7 @@ static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows) {
   g->kernel[g->nkernels] = (GradKernel){.outer = outer,
                                         .rows = rows,
                                         .physical = true,
+                                        .level = level,
                                         .sums = sums};
   return &g->kernel[g->nkernels++];
 }
@@ -413,6 +513,27 @@ static bool put_store(Plan *p, const GradStore *s, bool rows) {
   return true;
 }
 
+// A result of a recurrence is stored by that.
+static bool put_result(Plan *p, const GradStore *s) {
+  Grad *g = p->g;
+  const GradNode n = *grad_at(g, grad_at(g, s->v)->arg[0]);
+  Gid walk = grad_at(g, s->v)->arg[0];
+  uint32_t i = 0;
+  while (i < g->nkernels && g->kernel[i].walk != walk) i++;
+  if (i == MAX_KERNELS) return refuse_map(g, s, "too many kernels");
+  GradKernel *k = &g->kernel[i];
+  if (i == g->nkernels) {
+    g->nkernels++;
+    *k = (GradKernel){.outer = n.axes & ~p->vecs, .walk = walk};
+    memset(p->seen, 0, p->n * sizeof *p->seen);
+    for (uint32_t j = 0; j < n.n; j++) k->inner |= inner_of(p, n.arg[j]);
+  }
+  if (k->n == MAX_GRADS) return refuse_map(g, s, "too many kernels");
+  if (k->inner) return refuse_map(g, s, "a step has sums of its own");
+  k->store[k->n++] = *s;
+  return true;
+}
+
 // What is to be stored, and by which kernel: a row's read, or UINT32_MAX.
 typedef struct Todo {
   GradStore s;
@@ -432,9 +553,11 @@ static Todo row_of(Grad *g, uint32_t read) {
 
 static bool put_row(Plan *p, const Todo *t) {
   GradRead *r = &p->g->reads.at[t->read];
+  bool walk = grad_at(p->g, r->node)->code == GRAD_RESULT;
+  level_of(p, r->node);
   r->node = 0;  // it is made here
-  bool ok = put_store(p, &t->s, true);
-  r->node = t->s.v;
+  bool ok = walk ? put_result(p, &t->s) : put_store(p, &t->s, true);
+  p->g->reads.at[t->read].node = t->s.v;
   return ok;
 }
 
@@ -442,7 +565,8 @@ static uint32_t list_all(Plan *p, Todo *all) {
   Grad *g = p->g;
   uint32_t n = 0;
   for (uint32_t i = 0; i < g->reads.n; i++)
-    if (g->tensors.at[g->reads.at[i].tensor].from == GF_MADE)
+    if (g->reads.at[i].asked &&
+        g->tensors.at[g->reads.at[i].tensor].from == GF_MADE)
       all[n++] = row_of(g, i);
   for (uint32_t i = 0; i < p->parts.n; i++)
     all[n++] = (Todo){.s = p->parts.at[i], .read = UINT32_MAX};
@@ -462,6 +586,24 @@ static uint32_t next_of(const Plan *p, const Todo *all, uint32_t n) {
   return n;
 }
 
+// Is the gradient what a recurrence reads at each of its points? Then that
+// stores it.
+static bool is_result(const Plan *p, const GradStore *s) {
+  const Grad *g = p->g;
+  const GradNode n = *grad_at(g, s->v);
+  if (n.code != GRAD_RESULT || (grad_store_axes(g, s) & ~n.axes)) return false;
+  const GradWalk *w = &g->walks.at[grad_at(g, n.arg[0])->attr];
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if ((n.axes & grad_bit(i)) && i != w->axis && g->domain[i]) return false;
+  return true;
+}
+
+static bool put(Plan *p, const Todo *t) {
+  if (t->read != UINT32_MAX) return put_row(p, t);
+  return is_result(p, &t->s) ? put_result(p, &t->s)
+                             : put_store(p, &t->s, false);
+}
+
 static bool put_all(Plan *p) {
   Grad *g = p->g;
   Todo *all = NEWN(g->arena, Todo, g->reads.n + p->parts.n + g->grads.n + 1);
@@ -470,9 +612,7 @@ static bool put_all(Plan *p) {
     uint32_t i = next_of(p, all, n);
     if (i == n)
       return refuse_map(g, &g->grads.at[0], "its kernels have no order");
-    bool row = all[i].read != UINT32_MAX;
-    if (!(row ? put_row(p, &all[i]) : put_store(p, &all[i].s, false)))
-      return false;
+    if (!put(p, &all[i])) return false;
     all[i].done = true;
   }
   return true;
@@ -509,7 +649,12 @@ static void name_kernels(Grad *g) {
   for (uint32_t i = 0; i < g->nkernels; i++) {
     GradKernel *k = &g->kernel[i];
     bool keys = k->outer & grad_role(g, AX_KEY);
-    const char *name = k->rows ? "rows" : keys ? "keys" : "queries";
+    bool points = !grad_role(g, AX_KEY);
+    const char *name = k->walk   ? "steps"
+                       : k->rows ? "rows"
+                       : keys    ? "keys"
+                       : points  ? "points"
+                                 : "queries";
     uint32_t same = 0;
     for (uint32_t j = 0; j < i; j++)
       same += strncmp(g->kernel[j].name, name, strlen(name)) == 0;
@@ -524,7 +669,11 @@ bool grad_plan(Grad *g) {
   if (!join(&p)) return false;
   mark(&p);
   for (uint32_t i = 0; i < p.parts.n; i++) need_above(&p, p.parts.at[i].v);
-  for (uint32_t i = 0; i < g->grads.n; i++) need_above(&p, g->grads.at[i].v);
+  for (uint32_t i = 0; i < g->grads.n; i++) {
+    const GradStore *s = &g->grads.at[i];
+    if (is_result(&p, s)) need_of_walk(&p, grad_at(g, s->v)->arg[0]);
+    else need_above(&p, s->v);
+  }
   mark(&p);
   if (!put_all(&p)) return false;
   mark(&p);

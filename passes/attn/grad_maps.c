@@ -1,4 +1,4 @@
-// grad, part 5: from adds to equations. A load's gradient is added, for each of
+// grad, part 6: from adds to equations. A load's gradient is added, for each of
 // its points, to the element that the point reads. Where an index is an axis as
 // long as the tensor, the element is that coordinate's and the others are
 // summed. Any other index becomes an axis of the gradient's own: its elements
@@ -61,13 +61,17 @@ static bool is_page(Grad *g, const GradStore *s, uint32_t i) {
 }
 
 // ---------------------------------------------------------------- other maps
-static uint32_t own_axis(Grad *g, const char *of, uint32_t i, Dim extent,
-                         AxisRole role) {
-  const char *name = arena_printf(g->m->arena, "%s_%u", of, i);
+uint32_t grad_axis(Grad *g, const char *name, AxisRole role, Dim extent) {
   GradAxis a = {.of = UINT32_MAX,
                 .axis = {intern(&g->cx->names, name), role, extent}};
   vec_push(g->arena, &g->axes, a);
   return g->axes.n - 1;
+}
+
+static uint32_t own_axis(Grad *g, const char *of, uint32_t i, Dim extent,
+                         AxisRole role) {
+  const char *name = arena_printf(g->m->arena, "%s_%u", of, i);
+  return grad_axis(g, name, role, extent);
 }
 
 // The axis of an index that is no axis: as the pass named it for others of this
@@ -89,7 +93,7 @@ static bool fits(const Grad *g) {
 // ---------------------------------------------------------------- shifts
 typedef struct Swap {
   Grad *g;
-  uint32_t axis, by;  // coordinates along axis become `to`, of axis by
+  uint32_t axis;  // coordinates along it become `to`
   Gid to;
   Map done;
 } Swap;
@@ -98,17 +102,32 @@ typedef struct Swap {
 static Gid swapped(Swap *w, Gid x) {
   Grad *g = w->g;
   GradNode n = *grad_at(g, x);
-  uint64_t known, bit = grad_bit(w->axis);
+  uint64_t known, bit = grad_bit(w->axis), by = grad_at(g, w->to)->axes;
   if (!(n.axes & bit)) return x;
   if (n.code == OP_INDEX) return w->to;
   if (map_get(&w->done, x, &known)) return (Gid)known;
+  if (n.code == GRAD_RESULT || n.code == GRAD_MADE) {
+    const GradRead r = *grad_read(g, x);
+    n = (GradNode){.code = OP_LOAD,
+                   .dtype = DT_F32,
+                   .axes = n.axes,
+                   .tensor = r.tensor,
+                   .n = r.n,
+                   .arg = (Gid *)r.index};
+  }
   Gid *args = NEWN(g->arena, Gid, n.n);
   for (uint32_t i = 0; i < n.n; i++) args[i] = swapped(w, n.arg[i]);
-  n.axes = (n.axes & ~bit) | grad_bit(w->by);
-  if (n.points & bit) n.points = (n.points & ~bit) | grad_bit(w->by);
+  n.axes = (n.axes & ~bit) | by;
+  if (n.points & bit) n.points = (n.points & ~bit) | by;
   Gid y = grad_put(g, n, args);
   map_put(&w->done, x, y);
   return y;
+}
+
+Gid grad_moved(Grad *g, Gid x, uint32_t axis, Gid to) {
+  Swap w = {.g = g, .axis = axis, .to = to};
+  w.done.arena = g->arena;
+  return swapped(&w, x);
 }
 
 // x is `d + c`, d along a vector's axis: its axis; c may be 0.
@@ -157,12 +176,10 @@ static bool shift(Maps *m, GradStore *s, uint32_t i) {
   Gid r = grad_index(g, by), to = r;
   if (minus) to = grad_2(g, OP_ADD, r, grad_at(g, c)->arg[1]);
   else if (c) to = grad_2(g, OP_SUB, r, c);
-  Swap w = {.g = g, .axis = axis, .by = by, .to = to};
-  w.done.arena = g->arena;
   GradNode end = {.code = OP_DIM, .dtype = DT_I64, .attr = (int64_t)extent};
   Gid ok = grad_2(g, OP_LT, to, grad_put(g, end, NULL));
   if (c) ok = grad_2(g, OP_AND, ok, grad_2(g, OP_LE, grad_int(g, 0), to));
-  s->v = grad_path(g, ok, swapped(&w, s->v), grad_num(g, 0));
+  s->v = grad_path(g, ok, grad_moved(g, s->v, axis, to), grad_num(g, 0));
   s->index[i] = r;
   return true;
 }

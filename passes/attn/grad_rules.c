@@ -42,6 +42,7 @@ static void find_guarded(Grad *g) {
   memset(g->guarded, true, g->forward);
   for (uint32_t i = 0; i < g->outs.n; i++) {
     reach(g, g->outs.at[i].v);
+    if (g->outs.at[i].mask) reach(g, g->outs.at[i].mask);
     for (uint32_t k = 0; k < g->outs.at[i].n; k++)
       reach(g, g->outs.at[i].index[k]);
   }
@@ -52,11 +53,10 @@ static void find_guarded(Grad *g) {
 }
 
 // ---------------------------------------------------------------- sums
-// c, a function of these points, flows to x.
-static void give(Reverse *r, Gid x, Gid c, uint64_t points) {
-  Grad *g = r->g;
+void grad_give(Grad *g, Gid x, Gid c, uint64_t points) {
   if (!g->active[x] || grad_is_number(g, c, 0)) return;
-  uint64_t over = points & ~grad_at(g, x)->axes, keys = over & r->keys;
+  uint64_t over = points & ~grad_at(g, x)->axes;
+  uint64_t keys = over & grad_role(g, AX_KEY);
   Gid y = keys ? grad_rewrite(g, c, keys, points) : 0;
   if (y) {
     c = y;
@@ -64,6 +64,10 @@ static void give(Reverse *r, Gid x, Gid c, uint64_t points) {
   }
   c = grad_sum(g, c, over, points);
   g->adjoint[x] = g->adjoint[x] ? grad_2(g, OP_ADD, g->adjoint[x], c) : c;
+}
+
+static void give(Reverse *r, Gid x, Gid c, uint64_t points) {
+  grad_give(r->g, x, c, points);
 }
 
 // ---------------------------------------------------------------- rules
@@ -213,8 +217,20 @@ static void rule_load(Reverse *r, const GradNode *n, Gid a) {
   vec_push(g->arena, &g->grads, s);
 }
 
+// Of a walk's results nothing is done before all have their adjoints.
+static bool rule_walk(Reverse *r, Gid x, const GradNode *n) {
+  Grad *g = r->g;
+  if (n->code == GRAD_WALK) {
+    const GradWalk w = g->walks.at[n->attr];
+    return grad_reverse_walk(g, &w);
+  }
+  g->adjoint[n->arg[0]] = x;
+  return true;
+}
+
 static bool rule(Reverse *r, Gid x) {
   const GradNode n = *grad_at(r->g, x);
+  if (n.code == GRAD_WALK || n.code == GRAD_RESULT) return rule_walk(r, x, &n);
   Gid a = grad_factored(r->g, r->g->adjoint[x]);
   switch (n.code) {
   case OP_LOAD: return rule_load(r, &n, a), true;
@@ -228,6 +244,13 @@ static bool rule(Reverse *r, Gid x) {
 }
 
 // ---------------------------------------------------------------- all
+// Does a domain leave out what the mask does?
+static bool excludes(const Grad *g, Gid mask) {
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if (g->domain[i] == mask) return true;
+  return false;
+}
+
 // The cotangent of an output, as a tensor of the gradient.
 static void seed(Reverse *r, const GradStore *s) {
   Grad *g = r->g;
@@ -240,7 +263,10 @@ static void seed(Reverse *r, const GradStore *s) {
                   .type = o.type};
   uint64_t points = 0;
   for (uint32_t i = 0; i < s->n; i++) points |= grad_at(g, s->index[i])->axes;
+  if (s->mask) points |= grad_at(g, s->mask)->axes;
   Gid c = grad_load(g, grad_tensor(g, d), s->index, s->n);
+  if (s->mask && !excludes(g, s->mask))
+    c = grad_path(g, s->mask, c, grad_num(g, 0));
   give(r, s->v, c, points);
 }
 

@@ -58,12 +58,37 @@ static double *disturbed(const Run *r, double *x, int64_t n, double u) {
   return x;
 }
 
+static bool is_output(const Run *r, uint32_t i) {
+  ParamRole role = r->f->params.at[i].role;
+  return role == PR_OUT || role == PR_INOUT;
+}
+
+// The values of t as f64.
+static double *as_f64(Run *r, const InterpTensor *t) {
+  int64_t n = run_count(t);
+  double *x = run_storage(r, DT_F64, n);
+  for (int64_t k = 0; k < n; k++) x[k] = run_at(t->dtype, t->data, k);
+  return x;
+}
+
+// `inout` tensors of floats are f64 as inputs are.
+static void widen_inouts(Run *r) {
+  for (uint32_t i = 0; i < r->f->params.n; i++) {
+    InterpTensor *t = &r->args[i];
+    if (r->f->params.at[i].role != PR_INOUT || !dtype_is_float(t->dtype))
+      continue;
+    t->data = as_f64(r, t);
+    t->dtype = DT_F64;
+  }
+}
+
 // u: what inputs and weights are wrong by.
 static Grad *new_grad(Run *r, double u) {
   Grad *g = NEW(&r->cx->session, Grad);
   g->r = r;
   run_dims(r, g->dims);
   run_disturb(r, u);
+  widen_inouts(r);
   for (uint32_t i = 0; i < r->f->params.n; i++) {
     const InterpTensor *t = &r->args[i];
     OracleArg *a = &g->args[i];
@@ -74,7 +99,7 @@ static Grad *new_grad(Run *r, double u) {
                      .given = t->given};
     memcpy(a->shape, t->shape, sizeof a->shape);
     memcpy(a->stride, t->stride, sizeof a->stride);
-    if (r->f->params.at[i].role == PR_OUT && t->dtype == DT_F64)
+    if (is_output(r, i) && t->dtype == DT_F64)
       g->weights[i] =
           disturbed(r,
                     rounded(random_like(r, t, "weights", r->seed + i),
@@ -121,7 +146,8 @@ static bool wanted(const Run *r, uint32_t i) {
   const FuncParam *p = &r->f->params.at[i];
   const char *name = ir_info(r->f, p->v)->hint, *list = r->o->grad;
   size_t n = strlen(name);
-  if (p->role != PR_IN || p->nograd || !dtype_is_float(r->args[i].dtype))
+  if ((p->role != PR_IN && p->role != PR_INOUT) || p->nograd ||
+      !dtype_is_float(r->args[i].dtype))
     return false;
   for (const char *q = list; q; q = strchr(q, ',')) {
     q += *q == ',';
@@ -160,9 +186,13 @@ static bool moved(const Grad *g, const OracleSeed *s, double by, double **out) {
     x[i] += by * (s->along ? s->along[i] : i == off);
   a->scalar += by;
   if (a->rank) a->data = x;
-  for (uint32_t i = 0; i < r->f->params.n; i++)
-    if (g->weights[i])
-      args[i].data = out[i] = run_storage(r, DT_F64, run_count(&r->args[i]));
+  for (uint32_t i = 0; i < r->f->params.n; i++) {
+    if (!g->weights[i]) continue;
+    int64_t count = run_count(&r->args[i]);
+    out[i] = run_storage(r, DT_F64, count);
+    memcpy(out[i], args[i].data, sizeof(double) * (size_t)count);
+    args[i].data = out[i];
+  }
   return oracle_run(r->cx, r->d, args, g->dims, NULL);
 }
 

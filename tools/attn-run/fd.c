@@ -14,6 +14,8 @@ typedef struct Fd {
   Ctx *cx;
   const Options *o;
   Bound p, g;  // the program, its gradient
+  // Of the program's `inout` tensors: before and behind its run.
+  double *was[64], *last[64];
 } Fd;
 
 static InterpTensor *find(Bound *b, const char *name) {
@@ -32,17 +34,47 @@ static bool execute(Fd *x, Bound *b) {
   return ok;
 }
 
+static bool is_inout(const Fd *x, uint32_t i) {
+  return x->p.f->params.at[i].role == PR_INOUT && x->p.args[i].data;
+}
+
+static void keep_inouts(Fd *x) {
+  for (uint32_t i = 0; i < x->p.f->params.n; i++) {
+    size_t n = (size_t)run_count(&x->p.args[i]);
+    if (!is_inout(x, i)) continue;
+    x->was[i] = NEWN(&x->cx->session, double, n + 1);
+    x->last[i] = NEWN(&x->cx->session, double, n + 1);
+  }
+}
+
+// The program, and back to the inputs that it had; what its `inout` tensors
+// became is `last`.
+static bool execute_program(Fd *x) {
+  for (uint32_t i = 0; i < x->p.f->params.n; i++)
+    if (is_inout(x, i))
+      memcpy(x->was[i], x->p.args[i].data,
+             sizeof(double) * (size_t)run_count(&x->p.args[i]));
+  if (!execute(x, &x->p)) return false;
+  for (uint32_t i = 0; i < x->p.f->params.n; i++) {
+    if (!is_inout(x, i)) continue;
+    size_t n = sizeof(double) * (size_t)run_count(&x->p.args[i]);
+    memcpy(x->last[i], x->p.args[i].data, n);
+    memcpy(x->p.args[i].data, x->was[i], n);
+  }
+  return true;
+}
+
 // Sum of the outputs times their cotangents.
 static bool loss(Fd *x, double *out) {
-  if (!execute(x, &x->p)) return false;
+  if (!execute_program(x)) return false;
   *out = 0;
   for (uint32_t i = 0; i < x->p.f->params.n; i++) {
     const FuncParam *q = &x->p.f->params.at[i];
     char name[256];
     snprintf(name, sizeof name, "d_%s", ir_info(x->p.f, q->v)->hint);
     const InterpTensor *d = find(&x->g, name), *y = &x->p.args[i];
-    if (q->role != PR_OUT || !d) continue;
-    const double *c = d->data, *v = y->data;
+    if ((q->role != PR_OUT && q->role != PR_INOUT) || !d) continue;
+    const double *c = d->data, *v = is_inout(x, i) ? x->last[i] : y->data;
     for (int64_t k = 0; k < run_count(y); k++)
       if (isfinite(v[k])) *out += c[k] * v[k];
   }
@@ -101,7 +133,8 @@ bool run_fd(Ctx *cx, Module *m, const Options *o, uint64_t seed) {
   if (!run_bind(cx, &x.p, o, seed) || !run_bind(cx, &x.g, o, seed))
     return false;
   share(&x);
-  if (!execute(&x, &x.p) || !execute(&x, &x.g)) return false;
+  keep_inouts(&x);
+  if (!execute_program(&x) || !execute(&x, &x.g)) return false;
   for (uint32_t i = 0; i < x.g.f->params.n; i++) {
     const char *out = ir_info(x.g.f, x.g.f->params.at[i].v)->hint;
     bool of = x.g.f->params.at[i].role == PR_OUT && !strncmp(out, "g_", 2);

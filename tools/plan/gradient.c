@@ -6,7 +6,7 @@
 
 #include "passes/pass.h"
 
-static const char passes[] = "inline,canon,cse,dce,grad,canon,cse,dce";
+static const char passes[] = "inline,canon,cse,dce,chunk,grad,canon,cse,dce";
 
 static void keep_phases(Module *m, const char *name) {
   uint32_t n = 0;
@@ -40,6 +40,9 @@ static bool run_grad(Ctx *cx, Module *m, const Decl *prog,
 Module *plan_derive(Ctx *cx, const Decl *prog, Module *m,
                     const Target *target) {
   if (!prog->derived) return m;
+  // A recurrence keeps nothing for its gradient: it stays as it is.
+  bool same = !prog->derived->gradient && prog->kind == DE_RECURRENT;
+  if (same) return m;
   if (!run_grad(cx, m, prog, target)) return NULL;
   keep_phases(m, prog->name);
   return m;
@@ -125,10 +128,15 @@ static Decl *derived(Ctx *cx, Decl *prog, const char *inputs, bool gradient) {
   return d;
 }
 
-// One choice of the dtype generics: parameters are the same for all.
-static uint32_t first_types(Ctx *cx, const Decl *prog, FeBind **out) {
-  uint32_t n = 0;
-  *out = NEWN(&cx->session, FeBind, prog->generics.n + 1);
+// One choice of the dtype generics: parameters are the same for all. The step
+// of a recurrence may have a known form for known dims only.
+static uint32_t first_choice(Ctx *cx, const Decl *prog, FeBind **out) {
+  uint32_t n = 0, dims = prog->kind == DE_RECURRENT ? prog->dims->syms.n : 0;
+  *out = NEWN(&cx->session, FeBind, prog->generics.n + dims + 1);
+  for (uint32_t i = 0; i < dims; i++) {
+    const DimSym *s = &prog->dims->syms.at[i];
+    if (s->values.n) (*out)[n++] = (FeBind){s->name, s->values.at[0], DT_NONE};
+  }
   for (uint32_t i = 0; i < prog->generics.n; i++) {
     const Generic *g = &prog->generics.at[i];
     if (g->kind == GEN_DTYPE && g->dtypes.n)
@@ -138,10 +146,10 @@ static uint32_t first_types(Ctx *cx, const Decl *prog, FeBind **out) {
 }
 
 static Decl *make(Ctx *cx, Decl *prog, const char *inputs, bool gradient) {
-  FeBind *types;
-  uint32_t n = first_types(cx, prog, &types);
+  FeBind *choice;
+  uint32_t n = first_choice(cx, prog, &choice);
   Make k = {cx, prog, derived(cx, prog, inputs, gradient)};
-  Module *m = drv_lower_attn(cx, (DrvSpec){k.to, types, n}, NULL);
+  Module *m = drv_lower_attn(cx, (DrvSpec){k.to, choice, n}, NULL);
   const Func *f = m ? ir_find(m, k.to->name) : NULL;
   if (!f) return NULL;
   for (uint32_t i = 0; i < f->params.n; i++)
@@ -153,7 +161,7 @@ static const char *all_inputs(Ctx *cx, const Decl *prog) {
   Buf b = {.arena = &cx->session};
   for (uint32_t i = 0; i < prog->params.n; i++) {
     const Param *p = &prog->params.at[i];
-    if (!p->sym->ty.rank || p->qual != PQ_NONE ||
+    if (!p->sym->ty.rank || (p->qual != PQ_NONE && p->qual != PQ_INOUT) ||
         !dtype_is_float(p->sym->ty.dtype))
       continue;
     buf_printf(&b, "%s%s", b.n ? "," : "", p->name);

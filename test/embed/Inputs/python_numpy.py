@@ -190,4 +190,26 @@ for damaged, text in ((made, "{"), (library, "no library")):
     aside.replace(damaged)
     assert (attn.compile(top).up(np.ones(3, "f4")) == 3).all()
     assert damaged.read_bytes() != text.encode()
+
+# A recurrence overwrites its state; its gradient takes what that was.
+lib = attn.compile(
+    pathlib.Path(__file__).parents[3] / "stdlib/recurrent/linear.attn",
+    fn="linear", dims={"T": "f32", "D": 64, "Dv": 64}, options=["--grad"])
+linear = lib.linear_f32
+rng = np.random.default_rng(0)
+q, k, v, d_o = rng.standard_normal((4, 1, 2, 10, 64)).astype("f4")
+first, d_s = rng.standard_normal((2, 1, 2, 64, 64)).astype("f4")
+state = first.copy()
+_, saved = linear(q, k, v, state, save=True)
+g_v, g_s = linear.grad(saved, d_O=d_o, d_S0=d_s, want=("V", "S0"))
+
+
+def loss(x, start):
+    s = start.copy()
+    return (linear(q, k, x, s) * d_o).sum() + (s * d_s).sum()
+
+
+for got, by, slope in ((g_v, k, loss(v + k, first) - loss(v - k, first)),
+                       (g_s, d_s, loss(v, first + d_s) - loss(v, first - d_s))):
+    assert abs((got * by).sum() - slope / 2) < 1e-3 * abs(slope)
 print("all good")

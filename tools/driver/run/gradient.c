@@ -52,11 +52,22 @@ static bool cotangent(DrvCall *c, DrvArg *a, uint64_t seed) {
   return true;
 }
 
+// The program overwrites its `inout` arrays; its gradient reads what they were.
+static bool take_copy(DrvCall *c, DrvArg *to, const DrvArg *from) {
+  take(to, from);
+  if (!drv_alloc(c->cx, &to->array)) return false;
+  memcpy(to->array.data, from->array.data,
+         (size_t)from->array.count * (size_t)dtype_size(from->dtype));
+  return true;
+}
+
 // An input of the gradient: of the call, or one of the program's outputs.
 static bool fill(DrvGrads *g, DrvArg *a, uint64_t seed) {
   const char *name = a->param->name;
   const DrvArg *from = arg_named(g->of, name);
   if (!from || from->out) from = arg_named(&g->forward, name);
+  if (from && from->param->qual == PQ_INOUT)
+    return take_copy(&g->backward, a, from);
   if (from) {
     take(a, from);
     return true;
@@ -121,8 +132,13 @@ static void oracle_args(Seeds *s) {
     const DrvArg *x = &c->args[i];
     s->args[i] = points_arg(x);
     if (x->out) s->args[i].data = NULL;
+    const DrvArg *old = x->param->qual == PQ_INOUT
+                            ? arg_named(&s->g->backward, x->param->name)
+                            : NULL;
+    if (old) s->args[i] = points_arg(old);
     const char *name = arena_printf(a, "d_%s", x->param->name);
-    const DrvArg *d = x->out ? arg_named(&s->g->backward, name) : NULL;
+    bool out = x->out || x->param->qual == PQ_INOUT;
+    const DrvArg *d = out ? arg_named(&s->g->backward, name) : NULL;
     if (!d) continue;
     double *w = NEWN(a, double, d->array.count + 1);
     for (int64_t k = 0; k < d->array.count; k++) w[k] = load(&d->array, k);

@@ -88,6 +88,10 @@ class NumpyKind:
         return numpy.empty(shape, kind)
 
     @staticmethod
+    def copy(x):
+        return x.copy()
+
+    @staticmethod
     def zeros(shape, dtype, like):
         import numpy
         x = NumpyKind.empty((), dtype, like)
@@ -161,6 +165,9 @@ class TorchKind:
     def empty(self, shape, dtype, like):
         return like.new_empty(shape, dtype=self.own[dtype])
 
+    def copy(self, x):
+        return x.detach().clone()
+
     def zeros(self, shape, dtype, like):
         return like.new_zeros((), dtype=self.own[dtype]).expand(shape)
 
@@ -233,6 +240,13 @@ class DlpackKind:
             raise errors.ArgumentError("outputs on a device of a library that "
                                        "is not known here: pass them")
         return NumpyKind.empty(shape, dtype, None)
+
+    @staticmethod
+    def copy(x):
+        raise errors.ArgumentError(
+            "the gradient reads what the program overwrites, and arrays of a "
+            "library that is not known here are not copied: use NumPy or "
+            "PyTorch")
 
     @staticmethod
     def zeros(shape, dtype, like):

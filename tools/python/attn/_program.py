@@ -232,6 +232,7 @@ class Program:
         plan = self._plans.get(key) or self._plan(key, values)
         for i, shape, dtype in plan.outputs:
             values[i] = kind.empty(shape, dtype, lead)
+        first = self._grad.first(values, kind) if save else None
         try:
             frame = plan.frames.pop()
         except IndexError:
@@ -244,7 +245,7 @@ class Program:
             raise errors.from_info(frame.error, self._names)
         plan.frames.append(frame)
         if save:
-            return self._result(values), Saved(self._grad, values)
+            return self._result(values), Saved(self._grad, values, first)
         return self._result(values)
 
     def _want_saves(self, values):
@@ -465,10 +466,12 @@ def _again(library, symbol):
 
 
 class Saved:
-    """What a gradient reads of a call: `arrays` by name, `scalars`."""
+    """What a gradient reads of a call: `arrays` by name, `scalars`. Of arrays
+    that the call overwrites these are copies of what they were, `first`."""
 
-    def __init__(self, gradient, values):
+    def __init__(self, gradient, values, first):
         p = gradient.program
+        values = [first.get(i, v) for i, v in enumerate(values)]
         self.arrays, self.scalars = {}, {}
         for name in gradient.backward._names:
             i = p._index.get(name)
@@ -492,8 +495,16 @@ class Gradient:
         self.inputs = [backward._names[i][2:] for i in backward._outputs]
         self.cotangents = [n for n in backward._names if n.startswith("d_")
                            and program._index.get(n) is None]
-        self._reads = [n for n in backward._names if n in program._index and
-                       program.params[program._index[n]].kind == _abi.OUT]
+        have = [n for n in backward._names if n in program._index]
+        kinds = {n: program.params[program._index[n]].kind for n in have}
+        self._reads = [n for n in have if kinds[n] == _abi.OUT]
+        self._overwritten = [program._index[n] for n in have
+                             if kinds[n] == _abi.INOUT]
+
+    def first(self, values, kind):
+        """Copies of what the program overwrites and the gradient reads."""
+        return {i: kind.copy(values[i]) for i in self._overwritten
+                if values[i] is not None and values[i] is not _NOT_WANTED}
 
     def __repr__(self):
         return f"<attn gradient of {self.program.name} for " + \
@@ -528,6 +539,8 @@ class Gradient:
         p, like = self.program, next(iter(saved.arrays.values()))
         shapes = p.output_shapes({n: _arrays.kind_of(x).view(x).shape
                                   for n, x in saved.arrays.items()})
+        shapes.update({n: _arrays.kind_of(x).view(x).shape
+                       for n, x in saved.arrays.items() if n not in shapes})
         for n in self.cotangents:
             if named.get(n) is None:
                 dtype = p.params[p._index[n[2:]]].dtype

@@ -73,10 +73,10 @@ def _fake(program, names=None):
         values = dict(zip(names, args), **named)
         for n, v in values.items():
             if getattr(v, "requires_grad", False) and torch.is_grad_enabled() \
-                    and program._grad is None:
+                    and not _differentiable(program):
                 raise errors.UnsupportedError(
                     f"argument '{n}': it requires a gradient, and "
-                    f"{program.name} has none", n)
+                    f"{program.name} {_why(program)}", n)
         like = next(v for v in values.values() if isinstance(v, torch.Tensor))
         shapes = {n: v.shape for n, v in values.items()
                   if isinstance(v, torch.Tensor)}
@@ -120,6 +120,21 @@ def _implement(lib, space, op, kernel, fake):
 # An operator without a kernel for autograd would be a constant to it: torch.func
 # and forward mode would get zeros. So each has one, which refuses.
 
+def _differentiable(program):
+    """An operator that overwrites an argument, as a recurrence its state, has
+    no derivative for autograd: its gradient takes what the argument was."""
+    return program._grad is not None and not program._grad._overwritten
+
+
+def _why(program):
+    if program._grad is None:
+        return "has none: compile it with --grad, or call under " \
+            "torch.no_grad()"
+    names = ", ".join(program._names[i] for i in program._grad._overwritten)
+    return f"overwrites {names}: call it with save=True and {program.name}" \
+        ".grad, or under torch.no_grad()"
+
+
 def _tangent(v):
     return torch.autograd.forward_ad.unpack_dual(v).tangent is not None
 
@@ -133,8 +148,7 @@ def _refuse(program, named, reverse):
         if reverse and v.requires_grad and torch.is_grad_enabled():
             raise errors.UnsupportedError(
                 f"argument '{n}': it requires a gradient, and {program.name} "
-                "has none: compile it with --grad, or call under "
-                "torch.no_grad()", n)
+                + _why(program), n)
         if _tangent(v):
             raise errors.UnsupportedError(
                 f"argument '{n}': {program.name} has no derivative in forward "
@@ -393,7 +407,7 @@ def register(program, name=None):
     except RuntimeError as e:
         raise errors.ArgumentError(f"{name}: {e}") from None
     _registered[name] = program
-    if program._grad is None:
+    if not _differentiable(program):
         _implement(lib, space, op, program.__call__, _fake(program))
         _guard(program, lib, space, op)
     else:

@@ -1,0 +1,444 @@
+// grad, part 5: gradients of decays. With S the state behind the decay of step
+// t and D the cotangent of all its uses, the decay's logarithm has the gradient
+//
+//   phi_t = sum over the columns of S D
+//
+// for each row. S and D are walked in opposite directions; both are kept at the
+// borders of chunks, and phi is the sum of what flows from in front of the
+// decay to behind it, of a chunk's writes and the state in front of the chunk
+// to its reads and the cotangent behind it:
+//
+//   phi_t = sum over i of R_ti (sum over j of X_ij B_tj + A_t Y_i)
+//           + C_t (sum over j of B_tj Z_j + A_t SD)
+//
+//   R_ti = 2 ** (decays behind t, to i) x_i     x: what a read at i >= t reads by
+//   B_tj = 2 ** (decays behind j, to t) b_j     b: where a write at j < t goes
+//   X_ij = y_i . e_j                            y: its cotangent; e: what it is
+//   Y_i = S y_i,  Z_j = D e_j,  SD = sum of S D     S, D: at the chunk's borders
+//   A_t, C_t = 2 ** (decays of the chunk up to t, behind t)
+//
+// Nothing is subtracted, and no exponent is that of anything else than a decay
+// between two steps: strong decays are as exact as weak ones. Of a decay that
+// rows have in common the sum over the rows is taken inside, and what flows
+// from one step to another is the same for all decays that it crosses:
+//
+//   phi_t = sum over i >= t of (U_i + sum over j < t of F_ij)
+//           + sum over j < t of V_j + W
+//
+//   F_ij = 2 ** (decays behind j, to i) (x_i . b_j) X_ij
+//   U_i = 2 ** (decays up to i) x_i . Y_i,  V_j = 2 ** (decays behind j) b_j . Z_j
+#include "passes/attn/grad_walk.h"
+#include "passes/support/cost.h"
+
+#include <math.h>
+
+typedef struct Gates {
+  Grad *g;
+  GradAdjoint *a;
+  const GradWalk *w;
+  uint32_t decay;  // the item
+  bool rows;       // each row has its own
+  Dim size;        // of a chunk
+  uint32_t chunk;  // axes: of chunks; of steps in one: that of the decay, of
+  uint32_t at, use, write, sum;  // reads, of writes, of decays that are summed
+  GradWalk forth, back;          // states, cotangents, from chunk to chunk
+  GradWalk sums;                 // decays behind each step of the chunk
+  Gid state;
+  uint32_t use_read[MAX_ITEMS], write_read[MAX_ITEMS], both;  // results
+} Gates;
+
+// ---------------------------------------------------------------- steps
+static Gid at(const Gates *x, uint32_t axis) {
+  return grad_index(x->g, axis);
+}
+
+static Gid size_node(const Gates *x) {
+  int64_t n = 0;
+  dim_is_const(&x->g->m->dims, x->size, &n);
+  return grad_int(x->g, n);
+}
+
+// Step number `local` of the chunk.
+static Gid step_at(const Gates *x, uint32_t local) {
+  Gid first = grad_2(x->g, OP_MUL, at(x, x->chunk), size_node(x));
+  return grad_2(x->g, OP_ADD, first, at(x, local));
+}
+
+static Gid end_of(const Gates *x) {
+  Grad *g = x->g;
+  Dim n = g->axes.at[x->w->axis].axis.extent;
+  GradNode dim = {.code = OP_DIM, .dtype = DT_I64, .attr = (int64_t)n};
+  Gid end = grad_put(g, dim, NULL);
+  return x->w->limit ? grad_2(g, OP_MIN, end, x->w->limit) : end;
+}
+
+static Gid is_step(const Gates *x, uint32_t local) {
+  return grad_2(x->g, OP_LT, step_at(x, local), end_of(x));
+}
+
+static Gid if_else_0(Grad *g, Gid c, Gid v) {
+  return grad_3(g, OP_SELECT, c, v, grad_num(g, 0));
+}
+
+// v at step `local` of the chunk, 0 where there is none.
+static Gid moved(const Gates *x, Gid v, uint32_t local) {
+  v = grad_moved(x->g, v, x->w->axis, step_at(x, local));
+  return if_else_0(x->g, is_step(x, local), v);
+}
+
+static Gid sum(Grad *g, Gid v, uint64_t over) {
+  return grad_sum(g, v, over, grad_at(g, v)->axes | over);
+}
+
+static Gid product(Grad *g, Gid v, Gid w) {
+  return grad_2(g, OP_MUL, v, w);
+}
+
+static Gid plus(Grad *g, Gid v, Gid w) {
+  return v && w ? grad_2(g, OP_ADD, v, w) : v + w;
+}
+
+// ---------------------------------------------------------------- decays
+// Before which coordinate, or behind which, decays are summed.
+typedef enum Bound { FROM_FIRST, BEHIND } Bound;
+typedef enum Until { TO_LAST, TO, BEFORE } Until;
+
+// The decays of the chunk's steps behind `lo`, up to `hi`, as a factor. In the
+// order of the walk.
+static Gid decays(const Gates *x, Bound from, uint32_t lo, Until until,
+                  uint32_t hi) {
+  Grad *g = x->g;
+  bool back = x->w->reverse;
+  Gid s = at(x, x->sum), in = 0;
+  if (from == BEHIND) {
+    Gid l = at(x, lo);
+    in = grad_2(g, OP_LT, back ? s : l, back ? l : s);
+  }
+  if (until != TO_LAST) {
+    Gid h = at(x, hi);
+    OpCode c = until == TO ? OP_LE : OP_LT;
+    Gid to = grad_2(g, c, back ? h : s, back ? s : h);
+    in = in ? grad_2(g, OP_AND, in, to) : to;
+  }
+  Gid least = grad_num(g, -COST_GRAD_LEAST_DECAY);
+  Gid d = moved(x, x->w->item[x->decay].x, x->sum);
+  d = grad_2(g, OP_MAX, d, least);
+  Gid one = in ? if_else_0(g, in, grad_num(g, 1)) : grad_num(g, 1);
+  Gid all = sum(g, product(g, one, d), grad_bit(x->sum));
+  return grad_1(g, OP_EXP2, all);
+}
+
+// ---------------------------------------------------------------- flows
+// Does item i read the state in front of the decay?
+static bool is_early(const Gates *x, uint32_t i) {
+  return i < x->decay;
+}
+
+static Gid used_by(const Gates *x, uint32_t i) {
+  return x->w->item[i].kind == GI_READ ? grad_read_by(x->a, i) : 0;
+}
+
+static bool writes(const Gates *x, uint32_t i) {
+  return x->w->item[i].kind == GI_WRITE;
+}
+
+// State and axes of a walk over chunks.
+static GradWalk over_chunks(const Gates *x, bool reverse, Gid init) {
+  GradWalk w = grad_walk_like(x->w, reverse, init);
+  w.axis = x->chunk;
+  w.limit = 0;
+  return w;
+}
+
+static void put_decay(const Gates *x, GradWalk *w) {
+  GradItem item = {GI_DECAY, .x = 0};
+  Gid all = moved(x, x->w->item[x->decay].x, x->sum);
+  item.x = sum(x->g, all, grad_bit(x->sum));
+  grad_walk_put(w, item);
+}
+
+// The states at the chunks' first steps: themselves, and read by cotangents.
+static void walk_states(Gates *x) {
+  Grad *g = x->g;
+  GradWalk *w = &x->forth;
+  *w = over_chunks(x, x->w->reverse, x->w->init);
+  grad_walk_put(w, (GradItem){GI_READ, .x = grad_num(g, 1)});
+  for (uint32_t i = 0; i < x->w->n; i++) {
+    Gid y = used_by(x, i);
+    if (!y) continue;
+    GradItem item = {GI_READ, .x = moved(x, y, x->use), .over = x->w->col};
+    grad_walk_put(w, item);
+    x->use_read[i] = w->nreads;
+  }
+  put_decay(x, w);
+  for (uint32_t i = 0; i < x->w->n; i++) {
+    if (!writes(x, i)) continue;
+    Gid b = moved(x, x->w->item[i].x, x->write);
+    b = product(g, b, decays(x, BEHIND, x->write, TO_LAST, 0));
+    Gid e = moved(x, grad_written(x->a, i), x->write);
+    grad_walk_put(w, (GradItem){GI_WRITE, b, e, 0, grad_bit(x->write)});
+  }
+  grad_walk_close(g, w);
+  x->state = grad_walk_read(g, w, 1, w->state);
+}
+
+// The cotangents behind the chunks' last steps, read by what was written and by
+// the states.
+static void walk_cotangents(Gates *x) {
+  Grad *g = x->g;
+  GradWalk *w = &x->back;
+  *w = over_chunks(x, !x->w->reverse, x->a->mirror.init);
+  for (uint32_t i = 0; i < x->w->n; i++) {
+    if (!writes(x, i)) continue;
+    Gid e = moved(x, grad_written(x->a, i), x->write);
+    grad_walk_put(w, (GradItem){GI_READ, .x = e, .over = x->w->col});
+    x->write_read[i] = w->nreads;
+  }
+  grad_walk_put(w, (GradItem){GI_READ, .x = x->state, .over = x->w->col});
+  x->both = w->nreads;
+  put_decay(x, w);
+  for (uint32_t i = 0; i < x->w->n; i++) {
+    Gid y = used_by(x, i);
+    if (!y) continue;
+    Until until = is_early(x, i) ? BEFORE : TO;
+    Gid v = moved(x, x->w->item[i].x, x->use);
+    v = product(g, v, decays(x, FROM_FIRST, 0, until, x->use));
+    y = moved(x, y, x->use);
+    grad_walk_put(w, (GradItem){GI_WRITE, v, y, 0, grad_bit(x->use)});
+  }
+  grad_walk_close(g, w);
+}
+
+// ---------------------------------------------------------------- phi
+static Gid made(Grad *g, Gid v, const char *name) {
+  GradNode n = {.code = GRAD_MADE,
+                .dtype = DT_F32,
+                .axes = grad_at(g, v)->axes,
+                .hint = name,
+                .n = 1};
+  return grad_put(g, n, &v);
+}
+
+// v for each row, times the vector f along the rows; their sum if the rows have
+// a decay in common.
+static Gid by_rows(const Gates *x, Gid v, Gid f) {
+  if (x->rows) return v;
+  return sum(x->g, product(x->g, f, v), x->w->row);
+}
+
+static Gid vector_of_use(const Gates *x, uint32_t i) {
+  return moved(x, x->w->item[i].x, x->use);
+}
+
+static Gid vector_of_write(const Gates *x, uint32_t i) {
+  return moved(x, x->w->item[i].x, x->write);
+}
+
+// What write k of each step gives read i of each.
+static Gid cross(const Gates *x, uint32_t i, uint32_t k) {
+  Grad *g = x->g;
+  Gid y = moved(x, used_by(x, i), x->use);
+  Gid e = moved(x, grad_written(x->a, k), x->write);
+  Gid v = sum(g, product(g, y, e), x->w->col);
+  if (!x->rows) {
+    Gid b = vector_of_write(x, k), q = vector_of_use(x, i);
+    v = product(g, v, sum(g, product(g, q, b), x->w->row));
+  }
+  return x->rows ? made(g, v, "cross") : v;
+}
+
+// Of a chunk's result, for each step in it.
+static Gid border(const Gates *x, const GradWalk *w, uint32_t k, Gid f,
+                  uint32_t local) {
+  uint64_t axes = (w->state & ~x->w->col) | grad_bit(local);
+  return by_rows(x, grad_walk_read(x->g, w, k, axes), f);
+}
+
+static Gid both_borders(const Gates *x) {
+  uint64_t axes = x->w->state & ~x->w->col;
+  return grad_walk_read(x->g, &x->back, x->both, axes);
+}
+
+// Is step a in front of b, in the order of the walk?
+static Gid is_before(const Gates *x, uint32_t a, uint32_t b) {
+  Gid i = at(x, a), k = at(x, b);
+  bool back = x->w->reverse;
+  return grad_2(x->g, OP_LT, back ? k : i, back ? i : k);
+}
+
+// Does read i of step `use` read what is behind the decay of step `at`?
+static Gid is_behind(const Gates *x, uint32_t i) {
+  Gid before = is_before(x, x->use, x->at);
+  return is_early(x, i) ? is_before(x, x->at, x->use)
+                        : grad_1(x->g, OP_NOT, before);
+}
+
+static Gid count(Grad *g, Gid c) {
+  return if_else_0(g, c, grad_num(g, 1));
+}
+
+// ---------------------------------------------------------------- each row
+// B: where write k goes, at the decay.
+static Gid write_factor(const Gates *x, uint32_t k) {
+  Grad *g = x->g;
+  Gid b = decays(x, BEHIND, x->write, TO, x->at);
+  b = product(g, b, vector_of_write(x, k));
+  return if_else_0(g, is_before(x, x->write, x->at), b);
+}
+
+// R: what reads the decayed.
+static Gid use_factor(const Gates *x, uint32_t i) {
+  Gid r = decays(x, BEHIND, x->at, is_early(x, i) ? BEFORE : TO, x->use);
+  r = product(x->g, r, vector_of_use(x, i));
+  return if_else_0(x->g, is_behind(x, i), r);
+}
+
+// What flows over the decay to read i of the chunk's steps.
+static Gid to_use(const Gates *x, uint32_t i) {
+  Grad *g = x->g;
+  Gid before = decays(x, FROM_FIRST, 0, TO, x->at);
+  Gid all = border(x, &x->forth, x->use_read[i], 0, x->use);
+  all = product(g, before, all);
+  for (uint32_t k = 0; k < x->w->n; k++)
+    if (writes(x, k)) {
+      Gid c = product(g, cross(x, i, k), write_factor(x, k));
+      all = plus(g, all, sum(g, c, grad_bit(x->write)));
+    }
+  return sum(g, product(g, use_factor(x, i), all), grad_bit(x->use));
+}
+
+// What flows over the decay and out of the chunk.
+static Gid to_end(const Gates *x) {
+  Grad *g = x->g;
+  Gid before = decays(x, FROM_FIRST, 0, TO, x->at);
+  Gid all = product(g, before, both_borders(x));
+  for (uint32_t k = 0; k < x->w->n; k++)
+    if (writes(x, k)) {
+      Gid z = border(x, &x->back, x->write_read[k], 0, x->write);
+      z = product(g, z, write_factor(x, k));
+      all = plus(g, all, sum(g, z, grad_bit(x->write)));
+    }
+  return product(g, decays(x, BEHIND, x->at, TO_LAST, 0), all);
+}
+
+// ---------------------------------------------------------------- in common
+// For each step of the sequence the decays behind each step of its chunk, up to
+// it: the first read is in front of its own decay, the second behind.
+static void walk_sums(Gates *x) {
+  Grad *g = x->g;
+  GradWalk *w = &x->sums;
+  Gid decay = x->w->item[x->decay].x, one = grad_num(g, 1);
+  Gid t = at(x, x->w->axis), size = size_node(x);
+  Gid local = grad_2(g, OP_MOD, t, size), j = at(x, x->write);
+  bool back = x->w->reverse;
+  Gid first = back ? grad_2(g, OP_SUB, size, grad_int(g, 1)) : grad_int(g, 0);
+  Gid anew = grad_2(g, OP_EQ, local, first);
+  anew = grad_3(g, OP_SELECT, anew, grad_num(g, -INFINITY), grad_num(g, 0));
+  Gid before = grad_2(g, OP_LT, back ? local : j, back ? j : local);
+  *w = grad_walk_like(x->w, x->w->reverse, 0);
+  w->name = "decays";
+  w->state = (w->state & ~(w->row | w->col)) | grad_bit(x->write);
+  Gid by = grad_2(g, OP_MAX, decay, grad_num(g, -COST_GRAD_LEAST_DECAY));
+  grad_walk_put(w, (GradItem){GI_DECAY, anew, 0, 0, 0});
+  grad_walk_put(w, (GradItem){GI_READ, one, 0, 0, 0});
+  grad_walk_put(w, (GradItem){GI_WRITE, count(g, before), by, 0, 0});
+  grad_walk_put(w, (GradItem){GI_READ, one, 0, 0, 0});
+  grad_walk_close(g, w);
+}
+
+// F: what flows from write k to read i.
+static Gid flow(const Gates *x, uint32_t i, uint32_t k) {
+  Grad *g = x->g;
+  Gid d = grad_walk_read(g, &x->sums, is_early(x, i) ? 1 : 2, x->sums.state);
+  d = grad_1(g, OP_EXP2, moved(x, d, x->use));
+  Gid f = product(g, d, cross(x, i, k));
+  f = if_else_0(g, is_before(x, x->write, x->use), f);
+  return made(g, f, "flow");
+}
+
+// All that flows over the decay to read i.
+static Gid flows_to_use(const Gates *x, uint32_t i) {
+  Grad *g = x->g;
+  Gid all = border(x, &x->forth, x->use_read[i], vector_of_use(x, i), x->use);
+  Until until = is_early(x, i) ? BEFORE : TO;
+  all = product(g, all, decays(x, FROM_FIRST, 0, until, x->use));
+  all = made(g, all, "flow");
+  Gid before = count(g, is_before(x, x->write, x->at));
+  for (uint32_t k = 0; k < x->w->n; k++)
+    if (writes(x, k)) {
+      Gid f = product(g, before, flow(x, i, k));
+      all = plus(g, all, sum(g, f, grad_bit(x->write)));
+    }
+  return sum(g, if_else_0(g, is_behind(x, i), all), grad_bit(x->use));
+}
+
+static Gid flows_to_end(const Gates *x) {
+  Grad *g = x->g;
+  Gid whole = decays(x, FROM_FIRST, 0, TO_LAST, 0);
+  Gid all = product(g, whole, sum(g, both_borders(x), x->w->row));
+  Gid before = count(g, is_before(x, x->write, x->at));
+  all = made(g, all, "flow");
+  for (uint32_t k = 0; k < x->w->n; k++)
+    if (writes(x, k)) {
+      Gid z = border(x, &x->back, x->write_read[k], vector_of_write(x, k),
+                     x->write);
+      z = product(g, z, decays(x, BEHIND, x->write, TO_LAST, 0));
+      z = product(g, before, made(g, z, "flow"));
+      all = plus(g, all, sum(g, z, grad_bit(x->write)));
+    }
+  return all;
+}
+
+static Gid phi(const Gates *x) {
+  Gid all = x->rows ? to_end(x) : flows_to_end(x);
+  for (uint32_t i = 0; i < x->w->n; i++)
+    if (used_by(x, i))
+      all = plus(x->g, all, x->rows ? to_use(x, i) : flows_to_use(x, i));
+  return made(x->g, all, "decay");
+}
+
+// ---------------------------------------------------------------- all
+static void put_axes(Gates *x) {
+  Grad *g = x->g;
+  DimTab *d = &g->m->dims;
+  int64_t steps = x->rows ? COST_GRAD_ROW_CHUNK : COST_GRAD_CHUNK;
+  Dim n = g->axes.at[x->w->axis].axis.extent;
+  x->size = dim_const(d, steps);
+  Dim up = dim_bin(d, DIM_ADD, n, dim_const(d, steps - 1));
+  x->chunk =
+      grad_axis(g, "chunk", AX_PAR, dim_bin(d, DIM_FLOORDIV, up, x->size));
+  x->at = grad_axis(g, "at", AX_PAR, x->size);
+  x->use = grad_axis(g, "use", x->rows ? AX_VEC : AX_PAR, x->size);
+  x->write = grad_axis(g, "write", AX_VEC, x->size);
+  x->sum = grad_axis(g, "sum", AX_VEC, x->size);
+}
+
+// phi as a function of the step.
+static Gid by_step(const Gates *x, Gid v) {
+  Grad *g = x->g;
+  Gid t = at(x, x->w->axis), size = size_node(x);
+  v = grad_moved(g, v, x->chunk, grad_2(g, OP_FLOORDIV, t, size));
+  return grad_moved(g, v, x->at, grad_2(g, OP_MOD, t, size));
+}
+
+static void gate(GradAdjoint *a, uint32_t i) {
+  Grad *g = a->g;
+  Gates *x = NEW(g->arena, Gates);
+  Gid log2_decay = a->w->item[i].x;
+  *x = (Gates){.g = g, .a = a, .w = a->w, .decay = i};
+  x->rows = grad_at(g, log2_decay)->axes & a->w->row;
+  put_axes(x);
+  walk_states(x);
+  walk_cotangents(x);
+  if (!x->rows) walk_sums(x);
+  Gid d = product(g, grad_num(g, M_LN2), by_step(x, phi(x)));
+  uint64_t points = grad_at(g, d)->axes | grad_bit(a->w->axis);
+  grad_give(g, log2_decay, d, points);
+}
+
+bool grad_gates(GradAdjoint *a) {
+  for (uint32_t i = 0; i < a->w->n; i++)
+    if (a->w->item[i].kind == GI_DECAY && a->g->active[a->w->item[i].x])
+      gate(a, i);
+  return true;
+}

@@ -1,0 +1,115 @@
+// grad, part 9: a kernel that is a recurrence: its walk as a `recur`, of which
+// pass `chunk` finds the form that is computed in chunks.
+#include "passes/attn/grad_emit.h"
+
+typedef struct Steps {
+  Emit *e;
+  const GradWalk *w;
+  Value read[MAX_ITEMS + 1];  // by result
+  uint32_t nreads;
+} Steps;
+
+static Value as_f32(Emit *e, Value v) {
+  return ir_cast(&e->b, DT_F32, v);
+}
+
+// The axes of the function for these of the graph.
+static uint32_t axes_of(const Emit *e, uint64_t axes, uint32_t *out) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < e->g->axes.n; i++)
+    if (axes & grad_bit(i)) out[n++] = e->at[i];
+  return n;
+}
+
+static Type state_type(const Emit *e, uint64_t axes) {
+  uint32_t at[64], n = axes_of(e, axes, at);
+  Type t = type_scalar(DT_F32);
+  for (uint32_t i = 0; i < n; i++) t = type_with(t, at[i], DIM_NONE);
+  return t;
+}
+
+// The product of x and y, summed over these axes.
+static Value product(Emit *e, Value x, Value y, uint64_t over) {
+  uint32_t at[64], n = axes_of(e, over, at);
+  if (!n) return ir_2(&e->b, OP_MUL, as_f32(e, x), as_f32(e, y));
+  return ir_dot(&e->b, grad_widen(e, x, over), grad_widen(e, y, over), at, n);
+}
+
+static Value written(Steps *s, const GradItem *item) {
+  Builder *b = &s->e->b;
+  Value w = item->w ? as_f32(s->e, grad_emit(s->e, item->w)) : 0;
+  if (!item->less) return w;
+  Value old = s->read[item->less];
+  return w ? ir_2(b, OP_SUB, w, old) : ir_1(b, OP_NEG, old);
+}
+
+static Value step(Steps *s, Value state, const GradItem *item) {
+  Emit *e = s->e;
+  Value x = grad_emit(e, item->x);
+  switch (item->kind) {
+  case GI_DECAY:
+    x = ir_1(&e->b, OP_EXP2, as_f32(e, x));
+    return ir_2(&e->b, OP_MUL, x, state);
+  case GI_READ:
+    s->read[++s->nreads] = product(e, x, state, item->over);
+    return state;
+  case GI_MAX:
+    x = ir_2(&e->b, OP_ADD, state, as_f32(e, x));
+    return ir_2(&e->b, OP_MAX, x, as_f32(e, grad_emit(e, item->w)));
+  case GI_WRITE: break;
+  }
+  Value add = product(e, x, written(s, item), item->over);
+  return ir_2(&e->b, OP_ADD, state, add);
+}
+
+static uint32_t result_of(const Emit *e, const GradStore *s) {
+  return (uint32_t)grad_at(e->g, s->v)->attr;
+}
+
+// The stores of reads, or of the last state.
+static void stores(Steps *s, bool last, Value state) {
+  Emit *e = s->e;
+  for (uint32_t i = 0; i < e->k->n; i++) {
+    GradStore to = e->k->store[i];
+    uint32_t k = result_of(e, &to);
+    to.physical = true;  // behind the end nothing is stored
+    if (!k == last) grad_emit_store(e, &to, last ? state : s->read[k]);
+  }
+}
+
+static void body(Steps *s, Value state) {
+  Emit *e = s->e;
+  const GradWalk *w = s->w;
+  Value next = state, valid = 0;
+  if (w->limit) {
+    Value t = ir_index(&e->b, e->at[w->axis]);
+    valid = ir_2(&e->b, OP_LT, t, grad_emit(e, w->limit));
+  }
+  for (uint32_t i = 0; i < w->n; i++) next = step(s, next, &w->item[i]);
+  Value keep = e->keep;
+  e->keep = valid;
+  stores(s, false, 0);
+  e->keep = keep;
+  if (valid) next = ir_3(&e->b, OP_SELECT, valid, next, state);
+  ir_yield(&e->b, &next, 1);
+}
+
+void grad_emit_walk(Emit *e) {
+  const GradWalk w = e->g->walks.at[grad_at(e->g, e->k->walk)->attr];
+  Steps s = {.e = e, .w = &w};
+  Builder outer = e->b;
+  Type type = state_type(e, w.state);
+  Value init =
+      w.init ? as_f32(e, grad_emit(e, w.init)) : ir_const_f(&e->b, DT_F32, 0);
+  for (uint32_t i = 0; i < e->k->n; i++)
+    for (uint32_t k = 0; k < e->k->store[i].n; k++)
+      if (!result_of(e, &e->k->store[i])) grad_emit(e, e->k->store[i].index[k]);
+  IrAttr at[2] = {attr_i(AT_AXIS, e->at[w.axis]), attr_i(AT_REVERSE, 1)};
+  Op *op = ir_op(&e->b, OP_RECUR, &init, 1, at, w.reverse ? 2 : 1, &type, 1, 1);
+  Region *r = op->regions[0];
+  ir_info(outer.fn, op->res[0])->hint = w.name;
+  e->b = (Builder){.fn = outer.fn, .region = r, .span = outer.span};
+  body(&s, ir_region_param(r, type, "state"));
+  e->b = outer;
+  stores(&s, true, op->res[0]);
+}

@@ -1,0 +1,32 @@
+// Recurrences in the pass `grad`: a walk, and what its adjoint consists of.
+#ifndef ATTNC_PASSES_ATTN_GRAD_WALK_H
+#define ATTNC_PASSES_ATTN_GRAD_WALK_H
+
+#include "passes/attn/grad.h"
+
+typedef struct GradAdjoint {
+  Grad *g;
+  const GradWalk *w;
+  GradWalk mirror;                 // rows contracted, other direction
+  GradWalk turned, turned_mirror;  // columns contracted
+  uint32_t read[MAX_ITEMS];        // by item: its result
+  uint32_t z[MAX_ITEMS];           // by write: that of `mirror`
+  uint32_t eraser[MAX_ITEMS];      // by read: 1 + the write that takes it off
+} GradAdjoint;
+
+// ---- grad_walk.c
+// A walk along the axis of another, with its kind of state.
+GradWalk grad_walk_like(const GradWalk *w, bool reverse, Gid init);
+bool grad_walk_put(GradWalk *w, GradItem item);  // false: there are too many
+void grad_walk_close(Grad *g, GradWalk *w);
+// Result k, with these axes and the walk's.
+Gid grad_walk_read(Grad *g, const GradWalk *w, uint32_t k, uint64_t axes);
+// What item i wrote: w, less what it erased.
+Gid grad_written(const GradAdjoint *a, uint32_t i);
+// The cotangent of all that comes of read i, or 0.
+Gid grad_read_by(const GradAdjoint *a, uint32_t i);
+
+// ---- grad_gates.c
+bool grad_gates(GradAdjoint *a);
+
+#endif
