@@ -15,6 +15,7 @@ typedef enum BuiltinKind {
   BK_NUM,
   BK_SELECT,
   BK_STOP,
+  BK_RANDOM,
   BK_DOT,
   BK_OUTER,
   BK_VEC,

@@ -217,6 +217,17 @@ static bool selection(Check *c, const Args *a, Ty *out) {
   return ty_unify_shape(c, a->at, a->n, out);
 }
 
+// Of integers.
+static bool random_number(Check *c, const Args *a, Ty *out) {
+  for (uint32_t i = 0; i < a->n; i++) {
+    if (ty_is_int(&a->at[i]->ty)) continue;
+    ck_wrong_type(c, a->at[i], "an integer");
+    return false;
+  }
+  *out = ty_scalar(DT_F32, false);
+  return ty_unify_shape(c, a->at, a->n, out);
+}
+
 static bool vectors(Check *c, Expr *e, const Builtin *b, const Args *a) {
   const Ty *x = &a->at[0]->ty, *y = &a->at[1]->ty;
   if (!ck_as_float(c, a->at[0]) || !ck_as_float(c, a->at[1])) return false;
@@ -346,6 +357,7 @@ static bool family(Check *c, Expr *e, const Builtin *b, Args *a, Ty *out,
   case BK_NUM: return elementwise(c, a, out);
   case BK_SELECT: return selection(c, a, out);
   case BK_STOP: *out = a->at[0]->ty; return true;
+  case BK_RANDOM: return random_number(c, a, out);
   case BK_DOT:
   case BK_OUTER: return dot(c, e, b, a, out);
   case BK_VEC:

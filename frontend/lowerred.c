@@ -223,6 +223,23 @@ static Val clamp(Fx *x, Val *v) {
   return val_op(x, OP_MIN, hi, 2);
 }
 
+// The words of the seed, then the indices: the last one last, those that are
+// not there 0.
+static Val random_number(Fx *x, Val *v, uint32_t n) {
+  enum { WORDS = 2 };
+  Val in[ELEM_ARGS], half = val_int(x, INT64_C(1) << 32);
+  for (uint32_t i = 0; i < n; i++) v[i] = val_cast(x, v[i], DT_I64);
+  in[0] = v[0];
+  in[1] = low_binary(x, BO_FLOORDIV, v[0], half);
+  for (uint32_t i = WORDS; i < ELEM_ARGS; i++) {
+    uint32_t missing = ELEM_ARGS - WORDS - (n - 1);
+    in[i] = i < WORDS + missing ? val_int(x, 0) : v[i - WORDS - missing + 1];
+  }
+  Val r = val_op(x, OP_RANDOM, in, ELEM_ARGS);
+  r.weak = false;
+  return r;
+}
+
 Val low_select(Fx *x, Val *v) {
   if (low_dtype_of(x, v[1]) != low_dtype_of(x, v[2]) || v[1].weak)
     join_all(x, v + 1, 2);
@@ -240,6 +257,7 @@ static Val simple(Fx *x, const Expr *e, int id) {
   case BI_clamp: return clamp(x, v);
   case BI_select: return low_select(x, v);
   case BI_stop_grad: return val_op(x, OP_STOP_GRAD, v, 1);
+  case BI_random: return random_number(x, v, n);
   case BI_dot: return low_matmul(x, v[0], v[1], e->span);
   case BI_outer: return low_outer(x, v[0], v[1]);
   case BI_max: return extremum(x, OP_MAX, v, n);

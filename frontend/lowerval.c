@@ -183,12 +183,11 @@ static bool is_dynamic(const Fx *x, Value v) {
 static Value narrow(Fx *x, Value v, DType t) {
   const Op *op = ir_def(x->f, v);
   double c;
-  Value args[3];
+  Value args[ELEM_ARGS];
   if (ir_type(x->f, v)->dtype != DT_F64) return ir_cast(&x->b, t, v);
   if (ir_const_value(x->f, v, &c))
     return ir_const_f(&x->b, t, dtype_round(t, c));
   if (op->code == OP_CAST) return ir_cast(&x->b, t, op->args[0]);
-  assert(op->nargs <= 3);
   for (uint32_t i = 0; i < op->nargs; i++)
     args[i] = ir_type(x->f, op->args[i])->dtype == DT_F64
                   ? narrow(x, op->args[i], t)
@@ -244,9 +243,9 @@ Value low_i64(Fx *x, Val v) {
 }
 
 Val val_op(Fx *x, OpCode c, const Val *v, uint32_t n) {
-  Val in[4], shape;
-  Value args[4];
-  assert(n <= 4);
+  Val in[ELEM_ARGS], shape;
+  Value args[ELEM_ARGS];
+  assert(n <= ELEM_ARGS);
   bool weak = true;
   for (uint32_t i = 0; i < n; i++) {
     in[i] = v[i];

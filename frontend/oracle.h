@@ -67,6 +67,11 @@ uint64_t oracle_reads(Ctx *cx, const Decl *prog, OracleArg *args,
 double oracle_function(int builtin, double x);
 double oracle_binary(int op, double a, double b);
 
+// Builtin `random` of a seed and n indices, x[0] to x[n]; a block of Philox.
+double oracle_random(const double *x, uint32_t n);
+void oracle_philox(const uint32_t counter[4], const uint32_t key[2],
+                   uint32_t out[4]);
+
 // Scalar operations that a full run takes, roughly (saturating).
 double oracle_cost(const Decl *prog, const int64_t *dims);
 

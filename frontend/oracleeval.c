@@ -444,6 +444,23 @@ static Val *eval_many(Oracle *o, Frame *f, const Expr *e) {
   return r ? r : oracle_scalar(o, NAN);
 }
 
+static Val *eval_random(Oracle *o, Frame *f, const Expr *e) {
+  enum { MOST = 5 };
+  uint32_t n = operands(e);
+  Lane at[MOST];
+  Val *r = new_of(o, f, &e->ty);
+  for (uint32_t k = 0; k < n; k++) {
+    const Expr *x = operand(e, k);
+    at[k] = lane(f, oracle_eval(o, f, x), &x->ty, &e->ty);
+  }
+  for (int64_t i = 0; i < r->n; i++) {
+    double x[MOST];
+    for (uint32_t k = 0; k < n; k++) x[k] = at[k].v->at[lane_at(&at[k], r, i)];
+    r->at[i] = oracle_random(x, n - 1);
+  }
+  return r;
+}
+
 static Val *without_tangents(Oracle *o, const Val *x) {
   Val *r = oracle_array(o, x->rank, x->shape);
   memcpy(r->at, x->at, sizeof(double) * (size_t)x->n);
@@ -461,6 +478,7 @@ static Val *eval_builtin(Oracle *o, Frame *f, const Expr *e) {
   case BK_DOT: return eval_dot(o, f, e);
   case BK_OUTER: return eval_outer(o, f, e);
   case BK_STOP: return without_tangents(o, oracle_eval(o, f, operand(e, 0)));
+  case BK_RANDOM: return eval_random(o, f, e);
   case BK_SELECT:
     return choose(o, f, e, operand(e, 0), operand(e, 1), operand(e, 2));
   default: break;

@@ -1,6 +1,8 @@
 // Elementwise ops on single numbers: the column `value` of ops.def.
 #include "ir/eval.h"
 
+#include "ir/core/philox.h"
+
 #include <math.h>
 
 static double floor_div(double a, double b) {
@@ -26,12 +28,21 @@ static double sigmoid(double x) {
   return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
 }
 
+// Integers count modulo 2^32.
+static double philox_uniform(const double *x) {
+  uint32_t in[ELEM_ARGS], out[4];
+  for (int i = 0; i < ELEM_ARGS; i++) in[i] = (uint32_t)dtype_int(x[i]);
+  const uint32_t counter[4] = {in[5] >> 2, in[4], in[3], in[2]};
+  philox(counter, in, out);
+  return (out[in[5] & 3] >> 8) * 0x1p-24;
+}
+
 double eval_op(OpCode op, const double *x) {
   switch (op) {
 #define ELEM(name, id, levels, n, infer, flags, class, value, doc, ...) \
   case OP_##id: { \
     const double a = x[0], b = n > 1 ? x[1] : 0, c = n > 2 ? x[2] : 0; \
-    (void)b, (void)c; \
+    (void)a, (void)b, (void)c; \
     return value; \
   }
 #include "ir/ops.def"

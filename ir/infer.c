@@ -114,6 +114,7 @@ const char *infer_type(const Func *f, const Op *op, Type *out) {
   case INF_SEL:
     return union_from(f, op, 0, ir_type(f, op->args[1])->dtype, out);
   case INF_CAST: return infer_cast(f, op, out);
+  case INF_REAL: return union_from(f, op, 0, DT_F32, out);
   case INF_RED:
     err = union_from(f, op, 0, first, out);
     return err ? err : drop_over(op, out);

@@ -218,6 +218,7 @@ typedef enum Infer {
   INF_BOOL,
   INF_SEL,
   INF_CAST,
+  INF_REAL,
   INF_RED,
   INF_DOT,
   INF_LOAD,
@@ -226,6 +227,7 @@ typedef enum Infer {
   INF_NONE,
 } Infer;
 enum { OPF_PURE = 1, OPF_COMM = 2, OPF_ELEM = 4, OPF_TERM = 8 };
+enum { ELEM_ARGS = 6 };  // most operands of an elementwise op
 
 // Where an op may stand: a level, at level mach the kind of target, at level
 // frag any function or one whose schedule is made.

@@ -273,6 +273,10 @@ static V step(Gpu *n, V i) {
   return gpu_asm(n, cg_of(i), "", "=s,0", &i, 1);
 }
 
+static V anew(Gpu *n, V x) {
+  return gpu_asm_pure(n, cg_of(x), "", "=v,0", &x, 1);
+}
+
 // What is read or joined.
 static void scalar(Gpu *n, const Op *op, GpuEmit *emit) {
   emit(n, op);
@@ -316,6 +320,7 @@ const GpuVendor amd_vendor = {
     .cta = cta,
     .ctas = ctas,
     .step = step,
+    .anew = anew,
     .exchange = exchange,
     .first_lane = first_lane,
     .uniform = first_lane,

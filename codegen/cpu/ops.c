@@ -1,6 +1,7 @@
 // mach ops as LLVM instructions, one small function per kind, found by a
 // table. Masks and layouts were decided before: nothing is chosen here.
 #include "codegen/math/emit.h"
+#include "codegen/math/random.h"
 
 #include "ir/facts.h"
 
@@ -566,7 +567,7 @@ static Emit *const table[OP_COUNT] = {
     [OP_VMASK] = emit_vmask,     [OP_VREDUCE] = emit_vreduce,
     [OP_EXTRACT] = emit_extract, [OP_INSERT] = emit_insert,
     [OP_PACK2] = emit_pack2,     [OP_DPBF16] = emit_dpbf16,
-    [OP_VSWAP] = emit_vswap,
+    [OP_VSWAP] = emit_vswap,     [OP_RANDOM] = cg_random,
 };
 
 void cg_op(Cg *g, const Op *op) {

@@ -162,7 +162,7 @@ struct GpuVendor {
   bool (*store_tile)(Gpu *n, Tile s, const Type *t, const Frag *f);
   // The same where rows of the tile are columns of the fragment; may be NULL.
   bool (*store_turned)(Gpu *n, Tile s, const Type *t, const Frag *f);
-  // The same i64 or i32, of which nobody knows so; NULL: not needed.
+  // The same i64 or i32 of a lane, of which nobody knows so.
   V (*anew)(Gpu *n, V x);
   // The same f32, which is made here and nowhere else; NULL: not needed.
   V (*hold)(Gpu *n, V x);
@@ -249,6 +249,7 @@ V gpu_tanh_approx(Gpu *n, V x);
 V gpu_reciprocal(Gpu *n, V x, int64_t bits);
 // sin and cos of a tile (wave.c). False: none of both.
 bool gpu_wave_tile(Gpu *n, const Op *op);
+extern GpuEmit gpu_random;           // random.c
 V gpu_math(Gpu *n, OpCode op, V x);  // math.c: NULL: the CPU's code
 // Masks as words (bits.c). False: not by words. A comparison of coordinates
 // of columns with a limit; of values of rows and columns; two masks.

@@ -100,6 +100,7 @@ static GpuEmit *const table[OP_COUNT] = {
     [OP_TSHAPE] = nv_tshape,
     [OP_TSTRIDE] = nv_tshape,
     [OP_SPLAT] = gpu_splat,
+    [OP_RANDOM] = gpu_random,
     [OP_FOR] = gpu_for,
     [OP_IF] = gpu_branch,
     [OP_WHILE] = gpu_while,

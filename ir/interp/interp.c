@@ -269,15 +269,14 @@ static double eval_span(Interp *in, const Op *op) {
 }
 
 static double eval_elementwise(Interp *in, const Op *op) {
-  double x[3] = {0};
+  double x[ELEM_ARGS] = {0};
   x[0] = interp_eval(in, op->args[0]);
   if (op->code == OP_SELECT)
     return interp_eval(in, op->args[x[0] != 0 ? 1 : 2]);
   // What the left side decides does not need the right one.
   if (op->code == OP_AND && x[0] == 0) return 0;
   if (op->code == OP_OR && x[0] != 0) return 1;
-  for (uint32_t i = 1; i < op->nargs && i < 3; i++)
-    x[i] = interp_eval(in, op->args[i]);
+  for (uint32_t i = 1; i < op->nargs; i++) x[i] = interp_eval(in, op->args[i]);
   if (op->code == OP_DIVK && x[1] == 0 &&
       domain_empty(in, (uint32_t)ir_attr_i(op, AT_AXIS, 0)))
     return 0;

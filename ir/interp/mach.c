@@ -216,8 +216,8 @@ static void elementwise(Mach *x, const Op *op) {
   Val *r = define(x, op->res[0]);
   DType to = type_of(x, op->res[0])->dtype;
   for (uint32_t l = 0; l < r->n; l++) {
-    double a[3] = {0};
-    for (uint32_t i = 0; i < op->nargs && i < 3; i++)
+    double a[ELEM_ARGS] = {0};
+    for (uint32_t i = 0; i < op->nargs; i++)
       a[i] = get(x, op->args[i])->lane[l].v;
     double v = op->code == OP_CAST ? cast(x, op, a[0]) : eval_op(op->code, a);
     r->lane[l].v = rounded(x, to, v);

@@ -94,9 +94,8 @@ static double element(Exec *x, const Op *op, const int64_t *c) {
     double v = get(x, op->args[0], c);
     return dtype_is_float(to) && !in->opt->round ? v : dtype_round(to, v);
   }
-  double a[3] = {0};
-  for (uint32_t i = 0; i < op->nargs && i < 3; i++)
-    a[i] = get(x, op->args[i], c);
+  double a[ELEM_ARGS] = {0};
+  for (uint32_t i = 0; i < op->nargs; i++) a[i] = get(x, op->args[i], c);
   return eval_op(op->code, a);
 }
 

@@ -42,14 +42,13 @@ static bool splat(Wave *w, const Op *op) {
 
 static bool elementwise(Wave *w, const Op *op) {
   DType to = simt_type(w, op->res[0])->dtype;
-  const WaveVal *a[3];
+  const WaveVal *a[ELEM_ARGS];
   WaveVal *r = simt_define(w, op->res[0]);
   uint32_t n = r->regs ? r->regs * w->cta->x->lanes : 1;
-  for (uint32_t k = 0; k < op->nargs && k < 3; k++)
-    a[k] = simt_val(w, op->args[k]);
+  for (uint32_t k = 0; k < op->nargs; k++) a[k] = simt_val(w, op->args[k]);
   for (uint32_t i = 0; i < n; i++) {
-    double x[3] = {0};
-    for (uint32_t k = 0; k < op->nargs && k < 3; k++)
+    double x[ELEM_ARGS] = {0};
+    for (uint32_t k = 0; k < op->nargs; k++)
       x[k] = a[k]->at[a[k]->regs ? i : 0];
     r->at[i] = rounded(to, eval_op(op->code, x));
   }

@@ -42,8 +42,8 @@ static Value emit_ratio(Emit *e, const Value *a) {
 }
 
 static Value emit_op(Emit *e, const GradNode *n) {
-  Value a[4];
-  assert(n->n <= 4);
+  Value a[ELEM_ARGS];
+  assert(n->n <= ELEM_ARGS);
   operands(e, n, a);
   IrAttr to = attr_i(AT_TO, n->dtype);
   if (n->code == OP_DIVK) return emit_ratio(e, a);

@@ -144,6 +144,17 @@ static bool decided(Assign *as, const Op *op) {
   return false;
 }
 
+static Value eval_random(Assign *as, const Op *op, uint32_t c) {
+  Value x[ELEM_ARGS];
+  bool lanes = false;
+  for (uint32_t i = 0; i < op->nargs; i++) {
+    x[i] = cpu_eval_as(as, op->args[i], c, DT_I64);
+    lanes = lanes || is_vec(as, x[i]);
+  }
+  for (uint32_t i = 0; lanes && i < op->nargs; i++) x[i] = cpu_vec(as, x[i]);
+  return ir_op(&as->b, OP_RANDOM, x, op->nargs, NULL, 0, NULL, 1, 0)->res[0];
+}
+
 static Value eval_op(Assign *as, const Op *op, uint32_t c) {
   if (decided(as, op)) return cpu_bool(as, true);
   switch (op->code) {
@@ -153,6 +164,7 @@ static Value eval_op(Assign *as, const Op *op, uint32_t c) {
   case OP_ORIGIN: return eval_origin(as, op);
   case OP_GIVEN: return cpu_tensor(as, OP_GIVEN, op->args[0], -1);
   case OP_LOAD: return cpu_tensor_load(as, op, c);
+  case OP_RANDOM: return eval_random(as, op, c);
   case OP_SPAN_MIN:
   case OP_SPAN_MAX: return eval_span(as, op);
   case OP_CAST: {

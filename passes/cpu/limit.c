@@ -74,8 +74,8 @@ static bool off_value(const Limit *l, Value v, int depth, double *out) {
     return true;
   }
   if (!(op_info(op->code)->flags & OPF_ELEM) || op->nargs == 0) return false;
-  double x[3] = {0};
-  bool all = op->code != OP_SELECT && op->nargs <= 3;
+  double x[ELEM_ARGS] = {0};
+  bool all = op->code != OP_SELECT;
   for (uint32_t i = 0; all && i < op->nargs; i++)
     all = off_value(l, op->args[i], depth, &x[i]);
   if (!all) return op->nargs > 1 && absorbs(l, op, depth, out);

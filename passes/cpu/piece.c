@@ -24,10 +24,10 @@ static bool value_at(const Assign *as, Value v, int64_t x, int depth,
     *out = (double)x;
     return true;
   }
-  if (op->code == OP_CAST || op->nargs == 0 || op->nargs > 3 ||
+  if (op->code == OP_CAST || op->nargs == 0 ||
       !(op_info(op->code)->flags & OPF_ELEM))
     return false;
-  double a[3];
+  double a[ELEM_ARGS];
   for (uint32_t i = 0; i < op->nargs; i++)
     if (!value_at(as, op->args[i], x, depth + 1, &a[i])) return false;
   *out = eval_op(op->code, a);

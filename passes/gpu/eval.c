@@ -4,6 +4,7 @@
 
 #include "ir/eval.h"
 #include "ir/layout.h"
+#include "ir/multiple.h"
 
 #include <assert.h>
 #include <math.h>
@@ -118,6 +119,28 @@ static Value eval_cast(Place *p, Builder *b, const Op *op, const Type *t,
   return lower_cast(b, to, lower_as(b, x, at));
 }
 
+// Is v a multiple of 4 and the coordinates of a tile?
+static bool is_aligned(const Place *p, Value v) {
+  const Op *op = ir_def(p->f, v);
+  if (!op || op->code != OP_ADD) return op && op->code == OP_IOTA;
+  for (uint32_t i = 0; i < 2; i++)
+    if (ir_multiple(p->f, op->args[i]) % 4 == 0 &&
+        is_aligned(p, op->args[1 - i]))
+      return true;
+  return false;
+}
+
+// Integers count modulo 2^32: 32 bits are enough.
+static Value eval_random(Place *p, Builder *b, const Op *op, const Type *t,
+                         Value *x) {
+  Type word = *t;
+  IrAttr aligned = attr_i(AT_ALIGNED, 1);
+  word.dtype = DT_I32;
+  for (uint32_t i = 0; i < op->nargs; i++) x[i] = lower_as(b, x[i], word);
+  return lower_op(b, OP_RANDOM, x, op->nargs, *t, &aligned,
+                  is_aligned(p, op->args[op->nargs - 1]));
+}
+
 // The type of a value of that view, a slice in that role.
 static Type place_type(const Place *p, DType dt, const View *v, Role r) {
   bool slice = v->row >= 0 && v->col < 0;
@@ -126,9 +149,8 @@ static Type place_type(const Place *p, DType dt, const View *v, Role r) {
 }
 
 static Value eval_elementwise(Place *p, const Op *op, const View *v, Role r) {
-  Value x[3], y;
+  Value x[ELEM_ARGS], y;
   if (lower_quotient(p, op, v, r, &y) || lower_clamp(p, op, v, r, &y)) return y;
-  assert(op->nargs <= 3);
   for (uint32_t i = 0; i < op->nargs; i++) {
     const Type *t = ir_type(p->f, op->args[i]);
     x[i] = lower_eval(p, op->args[i], v->col < 0 ? r : lower_role(v, t));
@@ -139,6 +161,7 @@ static Value eval_elementwise(Place *p, const Op *op, const View *v, Role r) {
   DType dt = lower_dtype_of(p, op->res[0]);
   Type t = place_type(p, dt, v, r);
   if (op->code == OP_CAST) return eval_cast(p, b, op, &t, x[0]);
+  if (op->code == OP_RANDOM) return eval_random(p, b, op, &t, x);
   y = elementwise(p, b, op, &t, x);
   return dt == DT_I32 ? lower_cast(b, dt, y) : y;
 }

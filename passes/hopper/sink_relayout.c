@@ -93,8 +93,8 @@ static const Type *layout(const Thin *x, const Op *op) {
 }
 
 static void thin(Thin *x, Op *op) {
-  Value args[3], v = op->nres == 1 ? op->res[0] : 0;
-  if (!v || !(op_info(op->code)->flags & OPF_ELEM) || op->nargs > 3 ||
+  Value args[ELEM_ARGS], v = op->nres == 1 ? op->res[0] : 0;
+  if (!v || !(op_info(op->code)->flags & OPF_ELEM) ||
       ir_type(x->f, v)->kind != TK_FRAG || ir_type(x->f, v)->dtype != DT_F32)
     return;
   const Type *t = layout(x, op);

@@ -248,10 +248,10 @@ static bool exact(double v) {
 
 // Integers and bools only. Wrapping of i32 is left to the machine.
 static Value evaluate(Fold *x, const Op *op) {
-  double in[3];
+  double in[ELEM_ARGS];
   DType t = dtype_of(x, op->res[0]);
   if (!(op_info(op->code)->flags & OPF_ELEM) || !op->nargs) return 0;
-  if (op->nargs > 3 || op->code == OP_CAST || dtype_is_float(t)) return 0;
+  if (op->code == OP_CAST || dtype_is_float(t)) return 0;
   for (uint32_t i = 0; i < op->nargs; i++) {
     int64_t k;
     if (!is_int(x, op->args[i], &k) || !exact((double)k)) return 0;

@@ -303,7 +303,7 @@ static Value emit_exp(Emit *e, const ExNode *n) {
 }
 
 static Value emit_op(Emit *e, const ExNode *n) {
-  Value a[3] = {0}, sibling = 0;
+  Value a[ELEM_ARGS] = {0}, sibling = 0;
   for (uint32_t i = 0; i < n->n; i++) {
     if (sym_at(&e->o->sym, n->kid[i])->kind == EX_CONST) continue;
     a[i] = emit(e, n->kid[i]);

@@ -85,7 +85,7 @@ static Abs of_ex(const Sym *s, AbsMap *m, Ex e) {
   const ExNode *n = sym_at(s, e);
   if (n->kind == EX_CONST) return absval_exactly(n->c);
   if (n->kind == EX_LEAF) return of_leaf(m, n);
-  Abs r = of_ex(s, m, n->kid[0]), a[3] = {r};
+  Abs r = of_ex(s, m, n->kid[0]), a[ELEM_ARGS] = {r};
   if (n->kind == EX_CAST) return r;
   if (n->kind == EX_EXP) return absval_op(OP_EXP, a, 1);
   if (n->kind == EX_POW) {
@@ -96,7 +96,7 @@ static Abs of_ex(const Sym *s, AbsMap *m, Ex e) {
   OpCode fold = n->kind == EX_MUL ? OP_MUL : OP_ADD;
   for (uint32_t i = 1; i < n->n; i++) {
     Abs x = of_ex(s, m, n->kid[i]);
-    if (n->kind == EX_OP) a[i < 3 ? i : 2] = x;
+    if (n->kind == EX_OP) a[i] = x;
     else r = absval_op(fold, (Abs[]){r, x}, 2);
   }
   return n->kind == EX_OP ? absval_op((OpCode)n->code, a, n->n) : r;

@@ -111,13 +111,12 @@ static Value inverse_of(Online *o, const Op *divk) {
 
 static Ex op_to_ex(Try *t, const Op *op) {
   Sym *s = &t->o->sym;
-  Ex kid[3];
+  Ex kid[ELEM_ARGS];
   if (op->code == OP_DIVK && !depends(t, op->args[1]) &&
       !type_has_axis(ir_type(t->o->f, op->args[1]), t->red->axis))
     return sym_mul2(s, to_ex(t, op->args[0]),
                     leaf(t, inverse_of(t->o, op), false));
-  for (uint32_t i = 0; i < op->nargs && i < 3; i++)
-    kid[i] = to_ex(t, op->args[i]);
+  for (uint32_t i = 0; i < op->nargs; i++) kid[i] = to_ex(t, op->args[i]);
   if (op->code == OP_CAST)
     return sym_cast(s, (DType)ir_attr_i(op, AT_TO, DT_F32), kid[0]);
   // Inside a reduction its domain is not empty: divk is a division there.

@@ -166,6 +166,14 @@ static Abs binary(OpCode code, Abs a, Abs b) {
   }
 }
 
+// Of more operands: the facts' range, of finite ones.
+static Abs many(OpCode code, const Abs *a, uint32_t n) {
+  const OpFacts *f = op_facts(code);
+  bool known = f->range.lo < f->range.hi;
+  for (uint32_t i = 0; i < n; i++) known = known && bounded(a[i]);
+  return known ? (Abs){.lo = f->range.lo, .hi = f->range.hi} : anything;
+}
+
 Abs absval_op(OpCode code, const Abs *a, uint32_t n) {
   if (code == OP_NOT) return sum(absval_exactly(1), negate(a[0]));
   if (code == OP_SELECT) {
@@ -176,7 +184,7 @@ Abs absval_op(OpCode code, const Abs *a, uint32_t n) {
   if (code == OP_FMA) return sum(product(a[0], a[1]), a[2]);
   return n == 1   ? unary(code, a[0])
          : n == 2 ? binary(code, a[0], a[1])
-                  : anything;
+                  : many(code, a, n);
 }
 
 // ---------------------------------------------------------------- IR values
@@ -212,7 +220,7 @@ static Abs reduced(const AbsMap *m, RKind k, Value v) {
 }
 
 static Abs of_elem(AbsMap *m, const Op *op, Value v) {
-  Abs a[3];
+  Abs a[ELEM_ARGS];
   DType t = ir_type(m->f, v)->dtype;
   for (uint32_t i = 0; i < op->nargs; i++) a[i] = entry(m, op->args[i]).abs;
   if (op->code != OP_CAST || bounded(a[0]))
@@ -247,8 +255,7 @@ static Abs of_op(AbsMap *m, const Op *op, Value v, bool replaced) {
   if (op->code == OP_CONST && ir_const_value(m->f, v, &c))
     return absval_exactly(c);
   bool elem = (op_info(op->code)->flags & OPF_ELEM) && op->nargs;
-  if (!elem || op->nargs > 3)
-    return replaced ? opaque(m, op) : unreplaced(m, op, v);
+  if (!elem) return replaced ? opaque(m, op) : unreplaced(m, op, v);
   Abs r = of_elem(m, op, v);
   if (replaced) return r;
   Range bound = range_of(m->ranges, v);

@@ -120,7 +120,7 @@ static double scan(Probe *p, const Op *op) {
 }
 
 static double probe_op(Probe *p, const Op *op, Value v) {
-  double a[3], r;
+  double a[ELEM_ARGS], r;
   switch (op->code) {
   case OP_CONST: return ir_const_value(p->f, v, &r) ? r : NAN;
   case OP_DIM:
@@ -138,7 +138,7 @@ static double probe_op(Probe *p, const Op *op, Value v) {
   default: break;
   }
   bool elem = (op_info(op->code)->flags & OPF_ELEM) != 0;
-  if (!elem || op->nargs == 0 || op->nargs > 3) return opaque(p, op, v);
+  if (!elem || op->nargs == 0) return opaque(p, op, v);
   if (op->code == OP_SELECT) {
     bool c = probe_value(p, op->args[0]) != 0;
     return probe_value(p, op->args[c ? 1 : 2]);

@@ -71,10 +71,15 @@ static Range magnitude(Range a) {
                  fmax(fabs(a.lo), fabs(a.hi))};
 }
 
+static Range range_facts(OpCode code) {
+  const OpFacts *f = op_facts(code);
+  return f->range.lo < f->range.hi ? (Range){f->range.lo, f->range.hi}
+                                   : all_reals;
+}
+
 // Of an op that moves one way with its operand, or with its size.
 static Range range_shape(OpCode code, const OpFacts *f, Range a) {
-  Range all =
-      f->range.lo < f->range.hi ? (Range){f->range.lo, f->range.hi} : all_reals;
+  Range all = range_facts(code);
   bool partial = f->domain.lo < f->domain.hi;
   if (f->shape == FS_NONE || (partial && a.hi <= f->domain.lo)) return all;
   if (partial) a = (Range){fmax(a.lo, f->domain.lo), fmin(a.hi, f->domain.hi)};
@@ -243,7 +248,7 @@ static Range range_op(Ranges *r, const Op *op, Value v) {
   }
   if (!(op_info(op->code)->flags & OPF_ELEM)) return all_reals;
   if (op->nargs == 1) return range_unary(op->code, range_of(r, op->args[0]));
-  return op->nargs == 2 ? range_two(r, op) : all_reals;
+  return op->nargs == 2 ? range_two(r, op) : range_facts(op->code);
 }
 
 Range range_of(Ranges *r, Value v) {

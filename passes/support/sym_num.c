@@ -14,7 +14,7 @@ bool sym_num_op(OpCode code, const double *a, double *r) {
 
 double sym_eval(const Sym *s, Ex e, SymLeafFn *fn, void *data) {
   const ExNode *n = sym_at(s, e);
-  double r = 0, a[3] = {0};
+  double r = 0, a[ELEM_ARGS] = {0};
   switch ((ExKind)n->kind) {
   case EX_CONST: return n->c;
   case EX_LEAF: return fn(data, n);
@@ -29,8 +29,7 @@ double sym_eval(const Sym *s, Ex e, SymLeafFn *fn, void *data) {
   case EX_EXP: return exp(sym_eval(s, n->kid[0], fn, data));
   case EX_CAST: return sym_eval(s, n->kid[0], fn, data);
   case EX_OP:
-    for (uint32_t i = 0; i < n->n && i < 3; i++)
-      a[i] = sym_eval(s, n->kid[i], fn, data);
+    for (uint32_t i = 0; i < n->n; i++) a[i] = sym_eval(s, n->kid[i], fn, data);
     return sym_num_op((OpCode)n->code, a, &r) ? r : NAN;
   }
   return NAN;

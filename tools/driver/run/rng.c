@@ -2,22 +2,9 @@
 // fixes: the C library's log differs from host to host in the last bit.
 #include "tools/driver/run/rng.h"
 
-#include <math.h>
+#include "ir/core/philox.h"
 
-void rng_philox(const uint32_t ctr[4], const uint32_t key[2], uint32_t out[4]) {
-  uint32_t a = ctr[0], b = ctr[1], c = ctr[2], d = ctr[3];
-  uint32_t k0 = key[0], k1 = key[1];
-  for (int round = 0; round < 10; round++) {
-    uint64_t p = (uint64_t)0xD2511F53 * a, q = (uint64_t)0xCD9E8D57 * c;
-    a = (uint32_t)(q >> 32) ^ b ^ k0;
-    b = (uint32_t)q;
-    c = (uint32_t)(p >> 32) ^ d ^ k1;
-    d = (uint32_t)p;
-    k0 += 0x9E3779B9;
-    k1 += 0xBB67AE85;
-  }
-  out[0] = a, out[1] = b, out[2] = c, out[3] = d;
-}
+#include <math.h>
 
 // FNV-1a.
 static uint64_t hash(const char *s) {
@@ -29,7 +16,7 @@ static uint64_t hash(const char *s) {
 static void load(Rng *r, uint64_t block) {
   const uint32_t ctr[4] = {(uint32_t)block, (uint32_t)(block >> 32), r->name[0],
                            r->name[1]};
-  rng_philox(ctr, r->key, r->out);
+  philox(ctr, r->key, r->out);
   r->block = block;
 }
 

@@ -1,13 +1,10 @@
-// Philox4x32-10 (Salmon et al., SC 2011): a counter-based generator. Value i of
-// a stream depends on (seed, name, i) only, and the arithmetic is the same on
-// every host, so arrays made from it are too.
+// Random streams of Philox4x32-10 (ir/core/philox.h). Value i of a stream
+// depends on (seed, name, i) only, and the arithmetic is the same on every
+// host, so arrays made from it are too.
 #ifndef ATTNC_DRIVER_RUN_RNG_H
 #define ATTNC_DRIVER_RUN_RNG_H
 
 #include <stdint.h>
-
-// One block: counter and key to four random words.
-void rng_philox(const uint32_t ctr[4], const uint32_t key[2], uint32_t out[4]);
 
 typedef struct Rng {
   uint32_t key[2];   // seed

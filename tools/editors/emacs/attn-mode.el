@@ -32,7 +32,7 @@
 (defconst attn-builtins
   '("exp" "exp2" "log" "log2" "sqrt" "rsqrt" "tanh" "sigmoid" "softplus"
     "relu" "silu" "erf" "sin" "cos" "cosh" "sinh" "atan" "log1p" "expm1" "gelu"
-    "floor" "abs" "clamp" "select" "stop_grad"
+    "floor" "abs" "clamp" "select" "stop_grad" "random"
     "dot" "outer" "vec" "concat" "sum" "prod" "max" "min" "mean" "any" "all"
     "count" "cumsum" "suffix_sum"))
 

@@ -12,7 +12,7 @@ syntax keyword attnConst true false inf
 syntax keyword attnType f64 f32 tf32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 u32 u16 u8 bool int
 syntax keyword attnBuiltin exp exp2 log log2 sqrt rsqrt tanh sigmoid softplus relu silu erf sin cos
 syntax keyword attnBuiltin cosh sinh atan log1p expm1 gelu
-syntax keyword attnBuiltin floor abs clamp select stop_grad dot outer vec concat sum prod max min
+syntax keyword attnBuiltin floor abs clamp select stop_grad random dot outer vec concat sum prod max min
 syntax keyword attnBuiltin mean any all count cumsum suffix_sum
 syntax match attnNumber "\<\d\+\>"
 syntax match attnNumber "\<0[xX]\x\+\>"
