@@ -76,7 +76,8 @@ static void grid(Buf *b, const Axes *v, Arena *a) {
   for (double x = v->lo_x; x <= v->hi_x * 1.01; x *= 4) {
     buf_printf(b, "<path class=\"grid\" d=\"M%.5g %.5g V%.5g\"/>\n", at_x(v, x),
                v->top, v->top + SIDE);
-    text(b, at_x(v, x), v->top + SIDE + 18, "middle", arena_printf(a, "%g", x));
+    text(b, at_x(v, x), v->top + SIDE + 18, "middle",
+         arena_printf(a, "%.3g", x));
   }
   for (double y = v->lo_y; y <= v->hi_y * 1.01; y *= 10) {
     buf_printf(b, "<path class=\"grid\" d=\"M%d %.5g H%d\"/>\n", LEFT,
