@@ -100,8 +100,8 @@ static bool every_dim(const DrvCall *c) {
   for (uint32_t i = 0; i < c->prog->generics.n; i++) {
     const Generic *g = &c->prog->generics.at[i];
     uint32_t sym;
-    if (g->kind == GEN_DTYPE || g->kind == GEN_CONST || !g->sym->nuses ||
-        !dim_find_sym(c->prog->dims, g->name, &sym) ||
+    if (g->kind == GEN_DTYPE || g->kind == GEN_CONST || !g->sym ||
+        !g->sym->nuses || !dim_find_sym(c->prog->dims, g->name, &sym) ||
         fe_dim_in_types(c->prog, sym))
       continue;
     Diag *d = diag_add(c->cx, DIAG_launch, NOWHERE, c->prog->name,
