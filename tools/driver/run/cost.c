@@ -54,7 +54,7 @@ static int64_t tiles_along(const Count *c, uint32_t axis) {
 // the last among them. Returns the share of all points that is in the tile.
 static double tile_points(const Count *c, const Probe *p, const double *x,
                           int64_t *at) {
-  int64_t lo[64], size[64];
+  int64_t lo[64] = {0}, size[64] = {0};
   double share = 1;
   for (uint32_t k = 0; k < p->n; k++) {
     int64_t ext = (int64_t)probe_extent(c, p->axis[k]),
