@@ -292,6 +292,14 @@ typedef struct Derived {
   bool gradient;
 } Derived;
 
+// In a function: an index that may pass the end of an axis, as far as dims
+// tell. A call knows more.
+typedef struct ExtentNeed {
+  Span span;
+  const char *index, *tensor;
+  Dim extent, axis;  // of the function
+} ExtentNeed;
+
 struct Decl {
   DeclKind kind;
   Span span;
@@ -319,10 +327,11 @@ struct Decl {
   // checker
   Unit *unit;  // the unit it stands in
   Sym *sym;
-  DimTab *dims;        // dims of this declaration's generics
-  Vec(Sym *) indices;  // index symbols in order, bit = index_id
-  Sym *key;            // row functions: the implicit key index
-  Vec(Ty) results;     // result types of fn, row, mod, mask
+  DimTab *dims;           // dims of this declaration's generics
+  Vec(Sym *) indices;     // index symbols in order, bit = index_id
+  Sym *key;               // row functions: the implicit key index
+  Vec(Ty) results;        // result types of fn, row, mod, mask
+  Vec(ExtentNeed) needs;  // checker, of functions: tested at each call
   bool checked, failed;
 
   // driver

@@ -282,7 +282,8 @@ void ck_bind(Check *c, Expr *e, Decl *callee) {
   if (k.ok) defaults(&k);
   if (k.ok) convert(&k);
   bool sound = ck_decl(c, callee) && callee->results.n;
-  if (k.ok && sound) k.ok = ck_solve(c, e, callee);
+  if (k.ok && sound)
+    k.ok = ck_solve(c, e, callee) && ck_call_extents(c, e, callee);
   if (k.ok && sound && callee->kind == DE_ROW) find_key(&k);
   if (k.ok && sound) results(&k);
   else ck_fail(e);

@@ -197,6 +197,7 @@ static void signature(Check *c, Decl *d) {
 static void code(Check *c, Decl *d) {
   d->indices.n = 0;
   d->results.n = 0;
+  d->needs.n = 0;
   c->roles_unsure = false;
   signature(c, d);
   if (is_program(d)) ck_program_body(c, d);

@@ -114,6 +114,9 @@ void ck_undeclared_index(Check *c, const char *name, Span at);
 // --- checkextent.c
 // An index as an item of e, at an axis of that extent.
 void ck_index_extent(Check *c, const Expr *e, const Item *it, Dim axis);
+// What could not be told in a function, with the dims of a call of it. False if
+// reported.
+bool ck_call_extents(Check *c, const Expr *call, const Decl *callee);
 
 // --- checkcall.c
 void ck_call(Check *c, Expr *e);

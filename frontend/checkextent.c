@@ -4,6 +4,8 @@
 //   index k in Sk;  V: f32[B, Sk, D]    V[b, k]              fits
 //   index k in Sk where k < n;  V: f32[n]   V[k]             its domain
 //   if k < n then V[k] else 0.0                              a condition
+// What a function cannot tell, since its dims are those of its arguments, each
+// call of it does.
 #include "frontend/checker.h"
 
 // a <= b is known: equal, by bounds, or a is a part of b as in D // 2.
@@ -72,6 +74,11 @@ static bool by_constraint(const Question *q) {
   return false;
 }
 
+static Diag *past_the_end(Check *c, const ExtentNeed *n, Span at) {
+  return diag_add(c->cx, DIAG_index_extent, at, n->index,
+                  dim_text(c, n->extent), n->tensor, dim_text(c, n->axis));
+}
+
 void ck_index_extent(Check *c, const Expr *e, const Item *it, Dim axis) {
   const Expr *x = it->lo;
   if (x->kind != EX_NAME || !x->sym || x->sym->kind != SY_INDEX) return;
@@ -81,10 +88,14 @@ void ck_index_extent(Check *c, const Expr *e, const Item *it, Dim axis) {
     return;
   if (by_constraint(&q) || (x->sym->domain && holds(&q, x->sym->domain)))
     return;
-  Diag *d = diag_add(c->cx, DIAG_index_extent, x->span, x->name,
-                     dim_text(c, q.extent), fe_span_text(c, e->a->span),
-                     dim_text(c, axis));
   const Sym *tensor = e->a->kind == EX_NAME ? e->a->sym : NULL;
+  ExtentNeed n = {x->span, x->name, fe_span_text(c, e->a->span), q.extent,
+                  axis};
+  if (c->decl && is_function(c->decl)) {
+    vec_push(c->a, &c->decl->needs, n);
+    return;
+  }
+  Diag *d = past_the_end(c, &n, x->span);
   if (tensor && span_known(tensor->span))
     diag_note(c->cx, d, tensor->span, "'%s' has the shape %s", tensor->name,
               fe_shape_text(c, &e->a->ty));
@@ -92,4 +103,22 @@ void ck_index_extent(Check *c, const Expr *e, const Item *it, Dim axis) {
             "if no call passes the end, say so: `where %s <= %s` behind the "
             "outputs, or an expression, `%s + 0`",
             dim_text(c, q.extent), dim_text(c, axis), x->name);
+}
+
+bool ck_call_extents(Check *c, const Expr *call, const Decl *callee) {
+  for (uint32_t i = 0; i < callee->needs.n; i++) {
+    ExtentNeed n = callee->needs.at[i];
+    n.extent = dim_subst(callee->dims, c->dims, n.extent, call->dims);
+    n.axis = dim_subst(callee->dims, c->dims, n.axis, call->dims);
+    Question q = {c, NULL, n.extent, n.axis};
+    if (fits_in(c->dims, n.extent, n.axis) || by_constraint(&q)) continue;
+    if (c->decl && is_function(c->decl)) {
+      vec_push(c->a, &c->decl->needs, n);
+      continue;
+    }
+    Diag *d = past_the_end(c, &n, call->span);
+    diag_note(c->cx, d, n.span, "there, in '%s'", callee->name);
+    return false;
+  }
+  return true;
 }

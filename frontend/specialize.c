@@ -240,6 +240,10 @@ static void no_such_dim(const Spec *s, const char *name) {
   const DimTab *t = s->decl->dims;
   Diag *d = diag_add(s->cx, DIAG_no_such_dim, s->decl->name_span, s->decl->name,
                      name);
+  for (uint32_t k = 0; k < s->decl->params.n; k++)
+    if (!strcmp(s->decl->params.at[k].name, name))
+      diag_note(s->cx, d, s->decl->params.at[k].name_span,
+                "it is a parameter: a call gives its value");
   Guess g = guess_start(name);
   for (uint32_t k = 0; k < t->syms.n; k++) guess_try(&g, t->syms.at[k].name);
   if (g.best) diag_note(s->cx, d, NOWHERE, "did you mean '%s'?", g.best);

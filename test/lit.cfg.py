@@ -42,9 +42,9 @@ if os.path.exists(mach_run):  # REQUIRES: x86-64-v4
     config.available_features.update(r.partition(":")[2] for r in rows)
 if all(map(shutil.which, ["qemu-aarch64", "aarch64-linux-gnu-gcc"])):
     config.available_features.add("qemu-aarch64")
-for editor in ["nvim", "emacs", "node"]:
-    if shutil.which(editor):
-        config.available_features.add(editor)
+for program in ["nvim", "emacs", "node", "man", "lintian"]:
+    if shutil.which(program):
+        config.available_features.add(program)
 ptxas = [os.environ.get("ATTNC_PTXAS"), shutil.which("ptxas"),
          "/usr/local/cuda/bin/ptxas"]
 if any(p and os.access(p, os.X_OK) for p in ptxas):

@@ -3,7 +3,6 @@
 #include "tools/attnc/files.h"
 #include "tools/driver/run/checks.h"
 
-#include "ir/core/guess.h"
 #include "runtime/attn.h"
 
 #include <pthread.h>
@@ -11,7 +10,10 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-enum { EXIT_INTERRUPTED = 130 };  // as shells say it
+enum {
+  EXIT_INTERRUPTED = 130,  // as shells say it
+  MAX_TITLES = 8,          // that are listed
+};
 
 typedef struct Checks {
   const char *path;
@@ -19,7 +21,7 @@ typedef struct Checks {
   atomic_uint outcome[3];  // by DrvOutcome
   uint32_t named;          // expectations of the file, for names
   bool mentioned;          // a file has the program of --fn
-  Guess title;             // nearest to --filter, of all blocks
+  Strings titles;          // of all blocks, with --filter
   attn_ctx *rt;
   Busy *busy;
 } Checks;
@@ -73,7 +75,8 @@ static void run_blocks(Session *s, const DrvChecker *k, const Unit *u,
   for (uint32_t i = 0; i < u->decls.n; i++) {
     const Decl *d = u->decls.at[i];
     if (d->kind == DE_CHECK && s->cli->filter)
-      guess_try(&c->title, arena_strdup(&s->cli->arena, d->name));
+      vec_push(&s->cli->arena, &c->titles,
+               arena_strdup(&s->cli->arena, d->name));
     if (!selected(s->cli, d)) continue;
     busy_say(c->busy, "file %u of %u, check %u of %u: %s", c->at, c->files,
              ++done, n, d->name);
@@ -154,8 +157,12 @@ static int no_checks(Session *s, void *data) {
   if (cli->filter)
     why = arena_printf(a, "no check's title contains '%s'", cli->filter);
   Diag *d = diag_add(&s->cx, DIAG_no_checks, NOWHERE, why);
-  if (c->title.best)
-    diag_note(&s->cx, d, NOWHERE, "did you mean '%s'?", c->title.best);
+  Buf b = {.arena = a};
+  for (uint32_t i = 0; i < c->titles.n && i < MAX_TITLES; i++)
+    buf_printf(&b, "%s'%s'", i ? ", " : "", c->titles.at[i]);
+  if (c->titles.n)
+    diag_note(&s->cx, d, NOWHERE, "there are %s%s", b.at,
+              c->titles.n > MAX_TITLES ? ", .." : "");
   return EXIT_OK;
 }
 
@@ -176,7 +183,6 @@ int command_check(Cli *cli) {
   Strings files = {0};
   if (!files_of(cli, &files)) return EXIT_ENV;
   all->files = files.n;
-  all->title = guess_start(cli->filter ? cli->filter : "");
   watch_keys(all);
   if (cli->threads) all->rt = attn_ctx_create(&o, NULL);
   all->busy = busy_start(cli, "check");

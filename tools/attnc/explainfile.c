@@ -346,6 +346,27 @@ static void print_text(Session *s, const Bench *b, const Module *tiles,
   if (b->opt.group) printf("  kernel   that of groups of heads\n");
 }
 
+// Its bounds are those of print_bound and print_device_bound.
+static Roof roof_of(const Bench *b) {
+  bool gpu = b->target->kind == TARGET_GPU;
+  double flop = b->cost.products + b->cost.updates;
+  return (Roof){.peak =
+                    drv_peak(b->target, b->cost.product, gpu ? 1 : b->threads),
+                .memory = gpu ? b->target->gpu.bandwidth * 1e9
+                              : drv_bandwidth(b->threads),
+                .work = flop / b->cost.bytes};
+}
+
+static bool draw(Session *s, Bench *b) {
+  DrvMap *maps = NEWN(&s->cx.session, DrvMap, DRV_MAX_KEYS);
+  Buf out = {.arena = &s->cx.session};
+  uint32_t n = drv_maps(&b->call, &b->opt, b->target, maps, DRV_MAX_KEYS);
+  if (s->cx.nerrors) return false;
+  Roof roof = roof_of(b);
+  svg_picture(s, b, maps, n, &roof, &out);
+  return session_put(s, *s->cli->svg ? s->cli->svg : NULL, &out);
+}
+
 static bool explain_call(Session *s, Bench *b) {
   DrvSpec spec;
   uint32_t remarks = s->cx.remarks.n;
@@ -360,6 +381,8 @@ static bool explain_call(Session *s, Bench *b) {
         drv_kernels(&b->call, b->target, &b->opt, device.kernel, MAX_KERNELS);
     if (!device.n) return false;
   }
+  if (s->cli->svg && !draw(s, b)) return false;
+  if (s->cli->svg && !*s->cli->svg) return true;
   CgProgram fit;
   if (!gpu && !drv_fit(&b->call, spec, b->target, &b->opt, &fit)) return false;
   remarks = gpu ? remarks : s->cx.remarks.n;
@@ -396,7 +419,19 @@ static bool explain_one(Session *s, const Unit *u, Decl *prog, void *data) {
   return s->cli->grad ? explain_gradient(s, &b) : explain_call(s, &b);
 }
 
+// A picture is of one program.
+static int draw_one(Session *s) {
+  Unit *u = session_unit(s, s->cli->inputs.at[0]);
+  Decl *prog = u ? session_program(s, u) : NULL;
+  if (s->cli->grad && prog)
+    usage_error(s->cli, "--svg and --grad exclude each other");
+  if (s->cli->grad && prog) return EXIT_USAGE;
+  if (prog) explain_one(s, u, prog, NULL);
+  return EXIT_OK;
+}
+
 int explain_file(Session *s, void *data) {
+  if (s->cli->svg) return draw_one(s);
   session_each(s, explain_one, data);
   return EXIT_OK;
 }

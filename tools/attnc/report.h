@@ -36,6 +36,14 @@ double bench_rate(const Bench *b);
 // The same where every pair of a touched tile counts.
 double bench_touched_rate(const Bench *b);
 
+// What the machine can, and the program's operations a byte; 0: not known.
+typedef struct Roof {
+  double peak, memory, work;
+} Roof;
+// svg.c: the picture of a call.
+void svg_picture(Session *s, const Bench *b, const DrvMap *maps, uint32_t n,
+                 const Roof *roof, Buf *out);
+
 SessionFn explain_file;
 
 #endif

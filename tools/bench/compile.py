@@ -47,7 +47,7 @@ def measure(a, work, path, name, dims):
     cmd = [a.attnc, path, "--fn", name, "--target", a.target, "-o", out]
     for d in dims:
         cmd += ["-D", d]
-    env = {p: dict(os.environ, ATTNC_PTXAS=p) for p in ("/none", work + "/ptxas")}
+    env = {p: dict(os.environ, ATTNC_PTXAS=p, ATTNC_CACHE="") for p in ("/none", work + "/ptxas")}
     none, ptxas = env.values()
     # Where inputs have bodies of their own an object has all.
     one = cpu_ms(cmd + ["--emit=cubin"], ptxas) is not None

@@ -10,7 +10,7 @@ old=$(realpath "$1") new=$(realpath "$2")
 shift 2
 root=$(cd "$(dirname "$0")/../.." && pwd)
 [ $# -gt 0 ] || set -- "$root"/stdlib/{attention,recurrent}/*.attn "$root"/tools/bench/gpu/*.attn
-export TARGETS=${TARGETS:-cpu,sm_90a,sm_80,gfx942,gfx1100} ATTNC_PTXAS=none
+export TARGETS=${TARGETS:-cpu,sm_90a,sm_80,gfx942,gfx1100} ATTNC_PTXAS=none ATTNC_CACHE=
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export old new work

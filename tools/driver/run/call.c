@@ -71,8 +71,25 @@ bool drv_call(Ctx *cx, Decl *prog, DrvCall *out) {
   return true;
 }
 
+// A dim is no parameter, nor a parameter a dim: which option gives it.
+static bool is_other_kind(const DrvCall *c, Diag *d, const char *name) {
+  uint32_t sym;
+  for (uint32_t i = 0; i < c->nargs; i++) {
+    const DrvArg *a = &c->args[i];
+    if (strcmp(a->param->name, name) != 0) continue;
+    diag_note(c->cx, d, a->param->name_span, "a parameter is given by %s %s=..",
+              a->scalar ? "--set" : "--in", name);
+    return true;
+  }
+  if (!dim_find_sym(c->prog->dims, intern(&c->cx->names, name), &sym))
+    return false;
+  diag_note(c->cx, d, NOWHERE, "a dim is given by --dim %s=..", name);
+  return true;
+}
+
 // A parameter or dim whose name is near; `d` for D.
 static void offer(const DrvCall *c, Diag *d, const char *name) {
+  if (is_other_kind(c, d, name)) return;
   Guess g = guess_start(name);
   for (uint32_t i = 0; i < c->nargs; i++) guess_try(&g, c->args[i].param->name);
   for (uint32_t i = 0; i < c->prog->generics.n; i++)

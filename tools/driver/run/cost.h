@@ -33,6 +33,24 @@ typedef struct DrvCost {
 bool drv_cost(DrvCall *c, const DrvOptions *opt, const Target *target,
               DrvCost *out);
 
+// A key's domain by tiles of rows and keys, where all other coordinates are 0.
+// A cell is a tile, or several where there are very many. What a cell is is
+// found by trying some of its rows with its keys.
+typedef enum DrvCell { DRV_SKIPPED, DRV_PARTIAL, DRV_FULL } DrvCell;
+enum { DRV_MAP_CELLS = 48 };  // along an axis, at most
+
+typedef struct DrvMap {
+  const char *row, *key;  // names of the indices
+  int64_t rows, keys;     // extents
+  int64_t cell_rows, cell_keys;
+  uint32_t down, across;                        // cells
+  uint8_t cell[DRV_MAP_CELLS * DRV_MAP_CELLS];  // DrvCell, row by row
+} DrvMap;
+// Of each key of the program; returns how many, 0 with a diagnostic if
+// something failed.
+uint32_t drv_maps(DrvCall *c, const DrvOptions *opt, const Target *target,
+                  DrvMap *out, uint32_t max);
+
 // Floating-point operations a second of multiply-adds that touch registers
 // only, on n threads, with the instructions of that target for products of t.
 double drv_peak(const Target *target, DType t, int threads);

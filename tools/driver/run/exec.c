@@ -95,13 +95,13 @@ static attn_scalar make_scalar(const DrvArg *a, const attn_param_desc *p) {
 }
 
 // A scalar must be given unless it has a default.
-// The code finds its dims in shapes.
+// The code finds the dims that it uses in shapes.
 static bool every_dim(const DrvCall *c) {
   for (uint32_t i = 0; i < c->prog->generics.n; i++) {
     const Generic *g = &c->prog->generics.at[i];
     uint32_t sym;
-    if (g->kind == GEN_DTYPE || g->kind == GEN_CONST ||
-        !dim_find_sym(c->prog->dims, g->name, &sym) ||
+    if (g->kind == GEN_DTYPE || g->kind == GEN_CONST || !g->sym ||
+        !g->sym->nuses || !dim_find_sym(c->prog->dims, g->name, &sym) ||
         fe_dim_in_types(c->prog, sym))
       continue;
     Diag *d = diag_add(c->cx, DIAG_launch, NOWHERE, c->prog->name,

@@ -98,7 +98,8 @@ def _run(attnc, path, text, opts, work):
     cmd = [attnc, "-" if path is None else path, "--shared", "-o", lib,
            "-MD", "-MF", os.path.join(work, "out.d"), *opts]
     done = subprocess.run(cmd, input=text if path is None else None,
-                          capture_output=True, text=True)
+                          capture_output=True, text=True,
+                          env={**os.environ, "ATTNC_CACHE": ""})
     if done.returncode == 1 or done.returncode == 2:
         raise errors.CompileError(done.stderr.strip())
     if done.returncode:
