@@ -98,7 +98,7 @@ def compile_one(a, seed):
     times.write_text("")
     d.seconds, rc, said = run(
         [a.attnc, path, "--target", a.target, "--remarks", "--time-passes",
-         "-o", work / f"p{seed}.o"], dict(os.environ, ATTNC_PTXAS=str(wrapper)),
+         "-o", work / f"p{seed}.o"], dict(os.environ, ATTNC_PTXAS=str(wrapper), ATTNC_CACHE=""),
         work / f"log{seed}")
     if rc:
         d.failed = next((x for x in said.split("\n") if "error" in x), f"ends with {rc}")
