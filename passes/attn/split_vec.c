@@ -6,12 +6,16 @@
 //   after   axes(b par B, k key Sk, d vec 256, part par 2)
 //           %d = add(mul(index() {axis = part}, 256), index() {axis = d})
 //
-// A group of warps holds 256 sums of a row in its registers beside the scores.
-// Each part makes the weights anew: that costs the products with the keys
-// again, and less than spilled sums do. What does not vary with the vector is
-// stored by the first part. Where rows are multiplied by a matrix and there are
-// no keys, parts have few columns: the matrix takes shared memory. For GPUs;
-// level attn, behind inline and canon. Tests: test/passes/split_vec/.
+// An axis that scores sum too, as that of keys and values of one length, is
+// first two: values and what is made of them get one of their own. Of a length
+// that no parts of whole blocks divide, the last part is shorter. A group of
+// warps holds 256 sums of a row in its registers beside the scores. Each part
+// makes the weights anew: that costs the products with the keys again, and less
+// than spilled sums do. What does not vary with the vector is stored by the
+// first part. A program that adds up more than one such vector has parts of
+// half a length (PassOpt.columns). Where rows are multiplied by a matrix and
+// there are no keys, parts have few columns: the matrix takes shared memory.
+// For GPUs; level attn, behind inline and canon. Tests: test/passes/split_vec/.
 #include "ir/infer.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
@@ -76,21 +80,106 @@ static bool of_matrix(const Func *f, uint32_t x) {
   return some;
 }
 
+// ---------------------------------------------------------------- own axis
+static bool is_sum(const Func *f, const Op *op, uint32_t x) {
+  return over_keys(f, op) && type_has_axis(ir_type(f, op->res[0]), x);
+}
+
+// Marks what is made of sums over keys along x. False: some of it has no x, as
+// a norm of the vector.
+static bool mark_sums(const Func *f, uint32_t x, bool *made) {
+  for (const Op *op = f->body->first; op; op = op->next) {
+    bool some = op->nres == 1 && is_sum(f, op, x);
+    for (uint32_t i = 0; i < op->nargs && !some; i++) some = made[op->args[i]];
+    if (!some || op->code == OP_STORE) continue;
+    if (op->nres != 1 || op->nregions || op->code == OP_SCAN ||
+        !type_has_axis(ir_type(f, op->res[0]), x))
+      return false;
+    made[op->res[0]] = true;
+  }
+  return true;
+}
+
+typedef struct Own {
+  Func *f;
+  Builder b;
+  ValueMap map;
+  uint32_t x, own;
+} Own;
+
+// v along the new axis.
+static Value moved(Own *o, Value v) {
+  const Op *op = ir_def(o->f, v);
+  Type t = *ir_type(o->f, v);
+  if (!op || t.kind != TK_ELEM || !type_has_axis(&t, o->x)) return v;
+  if (v < o->map.n && o->map.to[v]) return o->map.to[v];
+  Value args[MAX_AXES + 4], y;
+  uint32_t n = op->nargs;
+  for (uint32_t i = 0; i < n; i++) args[i] = moved(o, op->args[i]);
+  for (uint32_t i = 0; i < t.n; i++)
+    if (t.axis[i] == o->x) t.axis[i] = o->own;
+  y = op->code == OP_INDEX
+          ? ir_index(&o->b, o->own)
+          : ir_op(&o->b, op->code, args, n, op->attrs, op->nattrs, &t, 1, 0)
+                ->res[0];
+  vmap_put(&o->map, v, y);
+  return y;
+}
+
+// The axis of outputs along x: a new one where scores sum x, -1: they are no
+// vectors of their own.
+static int own_axis(Ctx *cx, Func *f, uint32_t x) {
+  bool *made = NEWN(&cx->scratch, bool, f->values.n);
+  if (is_free(f, x)) return (int)x;
+  if (!mark_sums(f, x, made)) return -1;
+  const Axis a = f->axes.at[x];
+  Own o = {.f = f,
+           .map = {.arena = f->mod->arena},
+           .x = x,
+           .own = ir_axis(f, "out", AX_VEC, a.extent)};
+  for (Op *op = f->body->first; op; op = op->next) {
+    bool some = false;
+    for (uint32_t i = 0; i < op->nargs; i++) some |= made[op->args[i]];
+    if (op->code != OP_STORE || !some) continue;
+    o.b = (Builder){.fn = f, .region = f->body, .before = op, .span = op->span};
+    for (uint32_t i = 0; i < op->nargs; i++)
+      op->args[i] = moved(&o, op->args[i]);
+  }
+  return is_free(f, o.own) ? (int)o.own : -1;
+}
+
+// ---------------------------------------------------------------- parts
+// So many parts of one size.
+typedef struct Parts {
+  int64_t n, size;
+} Parts;
+
+// Parts of whole blocks, all alike if there are not twice as many.
+static Parts cut(int64_t n, int64_t most) {
+  int64_t least = (n + most - 1) / most;
+  for (int64_t p = least; p <= 2 * least; p++)
+    if (n % (p * HW_BLOCK) == 0) return (Parts){p, n / p};
+  int64_t size = (n + least - 1) / least;
+  return (Parts){least, (size + HW_BLOCK - 1) / HW_BLOCK * HW_BLOCK};
+}
+
 // The parts of axis x, 0: it stays whole.
-static int64_t parts_of(const Func *f, uint32_t x) {
+static Parts parts_of(const Func *f, uint32_t x, const PassOpt *opt) {
   // Long keys are split into parts where they are read (passes/gpu/dot.c), an
   // eighth of them in a thread's registers.
   bool keys = longest(f) > COST_COLUMNS_LONG;
   int64_t n, most = keys ? COST_COLUMNS_LEAST : COST_COLUMNS_MOST;
+  if (opt->columns && opt->columns < most) most = opt->columns;
   bool sums = of_matrix(f, x);
   if (sums) most = COST_COLUMNS_MATRIX;
   if (f->axes.at[x].role != AX_VEC ||
       !dim_is_const(&f->mod->dims, f->axes.at[x].extent, &n) || n <= most)
-    return 0;
+    return (Parts){0, 0};
   for (const Op *op = f->body->first; op; op = op->next)
-    sums |= over_keys(f, op) && type_has_axis(ir_type(f, op->res[0]), x);
-  int64_t parts = (n + most - 1) / most;
-  return sums && n % (parts * HW_BLOCK) == 0 && is_free(f, x) ? parts : 0;
+    sums |= is_sum(f, op, x);
+  Parts p = cut(n, most);
+  bool whole = p.n * p.size == n || has_keys(f);
+  return sums && whole ? p : (Parts){0, 0};
 }
 
 static void split_index(Func *f, uint32_t x, uint32_t part, int64_t size) {
@@ -115,18 +204,31 @@ static void retype(Func *f) {
   }
 }
 
-// The first part stores what all parts have.
-static void mask_stores(Func *f, uint32_t part) {
+// What a store of a part holds for: the first part alone has what all parts
+// have; a shorter last one ends with the vector. 0: all of it.
+static Value holds(Builder *b, const Op *op, uint32_t x, uint32_t part,
+                   int64_t end) {
+  const Func *f = b->fn;
+  bool varies = false;
+  for (uint32_t i = 1; i < op->nargs; i++)
+    varies |= type_has_axis(ir_type(f, op->args[i]), part);
+  Value p = varies && !end ? 0 : ir_index(b, part);
+  if (!varies) return ir_2(b, OP_EQ, p, ir_const_i(b, DT_I64, 0));
+  if (!end) return 0;
+  int64_t size;
+  dim_is_const(&f->mod->dims, f->axes.at[x].extent, &size);
+  Value at = ir_2(b, OP_MUL, p, ir_const_i(b, DT_I64, size));
+  at = ir_2(b, OP_ADD, at, ir_index(b, x));
+  return ir_2(b, OP_LT, at, ir_const_i(b, DT_I64, end));
+}
+
+static void mask_stores(Func *f, uint32_t x, uint32_t part, int64_t end) {
   for (Op *op = f->body->first, *next; op; op = next) {
     next = op->next;
     if (op->code != OP_STORE) continue;
-    bool varies = false;
-    for (uint32_t i = 1; i < op->nargs; i++)
-      varies |= type_has_axis(ir_type(f, op->args[i]), part);
-    if (varies) continue;
     Builder b = {.fn = f, .region = f->body, .before = op, .span = op->span};
-    Value first =
-        ir_2(&b, OP_EQ, ir_index(&b, part), ir_const_i(&b, DT_I64, 0));
+    Value first = holds(&b, op, x, part, end);
+    if (!first) continue;
     Value args[MAX_AXES + 4];
     uint32_t n = op->nargs;
     for (uint32_t i = 0; i < n; i++) args[i] = op->args[i];
@@ -139,22 +241,26 @@ static void mask_stores(Func *f, uint32_t part) {
   }
 }
 
+static void split(Ctx *cx, Func *f, uint32_t x, Parts p) {
+  DimTab *d = &f->mod->dims;
+  int64_t all = 0;
+  dim_is_const(d, f->axes.at[x].extent, &all);
+  uint32_t part = ir_axis(f, "part", AX_PAR, dim_const(d, p.n));
+  f->axes.at[x].extent = dim_const(d, p.size);
+  split_index(f, x, part, p.size);
+  retype(f);
+  mask_stores(f, x, part, all < p.n * p.size ? all : 0);
+  ctx_remark(cx, "%s: sums along %s in %lld parts", f->name, f->axes.at[x].name,
+             (long long)p.n);
+}
+
 bool pass_split_vec(Ctx *cx, Module *m, const PassOpt *opt) {
-  (void)opt;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
     for (uint32_t x = 0, n = f->axes.n; x < n; x++) {
-      int64_t parts = parts_of(f, x), size;
-      if (!parts) continue;
-      dim_is_const(&m->dims, f->axes.at[x].extent, &size);
-      size /= parts;
-      uint32_t part = ir_axis(f, "part", AX_PAR, dim_const(&m->dims, parts));
-      f->axes.at[x].extent = dim_const(&m->dims, size);
-      split_index(f, x, part, size);
-      retype(f);
-      mask_stores(f, part);
-      ctx_remark(cx, "%s: sums along %s in %lld parts", f->name,
-                 f->axes.at[x].name, (long long)parts);
+      Parts p = parts_of(f, x, opt);
+      int at = p.n ? own_axis(cx, f, x) : -1;
+      if (at >= 0) split(cx, f, (uint32_t)at, p);
     }
   }
   return true;

@@ -95,6 +95,13 @@ static bool is_inout(const Place *p, Value tensor) {
   return false;
 }
 
+// Is one of them a value of rows, the other one of columns?
+static bool across(const Builder *b, Value x, Value y) {
+  const Type *s = ir_type(b->fn, x), *t = ir_type(b->fn, y);
+  return s->kind == TK_FRAG && t->kind == TK_FRAG && s->slice != SLICE_NONE &&
+         t->slice != SLICE_NONE && s->slice != t->slice;
+}
+
 void lower_store(Place *p, const Op *op) {
   Type all = *ir_type(p->f, op->args[1]);
   for (uint32_t i = 2; i < op->nargs; i++)
@@ -131,6 +138,7 @@ void lower_store(Place *p, const Op *op) {
     // The mask is no index.
     Value m =
         lower_eval(p, op->args[n - 1], index_role(p, &v, op->args[n - 1], r));
+    if (in && across(b, m, in)) m = lower_as(b, m, btile);
     in = in ? lower_2(b, OP_AND, m, in) : m;
     n--;
   }

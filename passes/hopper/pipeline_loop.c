@@ -46,6 +46,8 @@ typedef struct Stage {
   Behind behind[MAX_PRODUCTS];
   bool *carried;  // by value: depends on carried values
   bool *late;     // by value: depends on a product of the step
+  bool *words;    // by value: an operand of a product behind, or made of it
+  bool sums;      // rows carry sums of these words
   bool brief;     // tasks are short: nothing is beside their first product
 } Stage;
 
@@ -297,11 +299,13 @@ static void fetch(Copy *c) {
       need(c, op->res[0]);
 }
 
-// Everything but the products; operands of products are cloned where needed.
+// Everything but the products; operands of products are cloned where needed,
+// and so are sums of words that a product is still reading.
 static void rest(Copy *c) {
   const Op *last = c->s->body->last;
   for (Op *op = c->s->body->first; op != last; op = op->next) {
     if (is_product(c->s, op) || made(c, op) || is_behinds(c->s, op)) continue;
+    if (c->s->sums && op->nres && c->s->words[op->res[0]]) continue;
     ir_clone(c->b, c->s->f, op, &c->map, NULL);
   }
 }
@@ -374,13 +378,35 @@ static bool is_row(const Func *f, Value v, bool partial) {
          t->partial == partial;
 }
 
+// Words of 16 bits that rows are summed of, as where the reference is constant:
+// they are made behind the wait for the product that reads those of the step
+// before, and their sums with them.
+static void find_words(Stage *s) {
+  const Op *yield = s->body->last;
+  s->words = NEWN(s->arena, bool, s->f->values.n);
+  for (const Op *op = s->body->first; op != yield; op = op->next) {
+    bool made = false;
+    for (uint32_t i = 0; i < s->nbehind && op->nres; i++)
+      made |= s->behind[i].mma->args[0] == op->res[0] && op->code == OP_CAST;
+    for (uint32_t i = 0; i < op->nargs && !is_product(s, op); i++)
+      made |= s->words[op->args[i]];
+    if (made && (op->nregions || op->nres != 1)) return;
+    if (made) s->words[op->res[0]] = true;
+  }
+  for (uint32_t i = 0; i < yield->nargs; i++) {
+    bool row = is_row(s->f, yield->args[i], true) ||
+               is_row(s->f, yield->args[i], false);
+    s->sums |= row && s->words[yield->args[i]];
+  }
+}
+
 // What must be done before the products behind are waited for: the sums of
 // threads, which need all that was computed; else whatever rows carry; else
 // what operands of the products to come are rounded from (they are made after
 // the wait: their registers are being read).
 static void pin(Copy *c, const State *st) {
   Value v[MAX_AXES];
-  uint32_t n = 0, own = st->n - c->s->nbehind;
+  uint32_t n = 0, own = st ? st->n - c->s->nbehind : 0;
   for (int parts = 1; parts >= 0 && !n; parts--)
     for (uint32_t i = 0; i < own && n < MAX_AXES; i++)
       if (is_row(c->s->f, st->v[i], parts)) v[n++] = st->v[i];
@@ -460,9 +486,11 @@ static void step(Stage *s, Region *r, const State *in, Value i, bool back) {
   wait_ahead(&c, v, 1);
   rest(&c);
   for (uint32_t k = 0; k < s->nbehind; k++) acc[k] = o[k];
-  State next = yielded(&c, acc);
-  pin(&c, &next);
+  State next = {0};
+  if (!s->sums) next = yielded(&c, acc);
+  pin(&c, s->sums ? NULL : &next);
   wait(&b, acc, s->nbehind, 0);
+  if (s->sums) next = yielded(&c, acc);
   for (uint32_t k = 0; k < s->nbehind; k++)
     next.v[s->behind[k].at] = scaled(&c, &s->behind[k], acc[k]);
   ir_yield(&b, next.v, next.n);
@@ -535,6 +563,7 @@ static void take_results(const Stage *s, const Value *v) {
 // a step: all its keys are masked. Unless it has no masks, or reads where it
 // must not, or is one interval of several: another one may see those keys.
 static void rotate(Stage *s) {
+  find_words(s);
   Op *loop = s->loop;
   Builder b = {.fn = s->f,
                .region = loop->parent,

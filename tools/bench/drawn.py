@@ -3,10 +3,11 @@
 
     tools/bench/drawn.py [--seeds LO..HI] [-T DTYPE] [--target sm_90a] [-jN]
                          [--steps N] [--attnc PATH] [--worst N] [--dir DIR]
-                         [--tsv FILE] [--check]
+                         [--tsv FILE] [--first] [--check]
 
 Programs are those of test/fuzz/programs, every Nth (--steps, 5) a recurrence,
-each compiled to an object for one target with ptxas. Time is CPU time (user and
+each compiled to an object for one target with ptxas, or, with --first, to the
+machine code of its first body alone. Time is CPU time (user and
 system): of the passes (--time-passes), of ptxas, and of what is left, LLVM and
 the driver. Prints the median, the 95th of a hundred and the most, how many runs
 of ptxas a kernel has, and the share of programs whose kernels spill nothing;
@@ -44,7 +45,8 @@ class Drawn:
     seconds: float = 0      # CPU, all of it
     passes: float = 0
     ptxas: float = 0
-    runs: int = 0           # most of a kernel
+    runs: int = 0           # most of a kernel, of all its bodies
+    bodies: int = 1
     spilled: int = 0        # bytes of a thread, most of a kernel
     told: bool = False      # by A0970
     tiles: str = ""
@@ -98,7 +100,8 @@ def compile_one(a, seed):
     times.write_text("")
     d.seconds, rc, said = run(
         [a.attnc, path, "--target", a.target, "--remarks", "--time-passes",
-         "-o", work / f"p{seed}.o"], dict(os.environ, ATTNC_PTXAS=str(wrapper)),
+         *["--emit=cubin"] * a.first, "-o", work / f"p{seed}.o"],
+        dict(os.environ, ATTNC_PTXAS=str(wrapper), ATTNC_CACHE=""),
         work / f"log{seed}")
     if rc:
         d.failed = next((x for x in said.split("\n") if "error" in x), f"ends with {rc}")
@@ -109,6 +112,7 @@ def compile_one(a, seed):
                   for x in line.split())
     runs, d.spilled = kept(said)
     d.runs, d.told = max(runs.values(), default=0), "A0970" in said
+    d.bodies += len(re.findall(": a second body|: a body for tensors", said))
     d.tiles = "; ".join(re.findall(r": tiles of (\S+ rows(?: x \S+ keys)?)", said))
     return d
 
@@ -126,16 +130,17 @@ def report(a, all_):
     at = {"median": times[len(times) // 2], "most": times[-1],
           "95": times[min(len(times) * 95 // 100, len(times) - 1)]}
     dry = sum(d.spilled == 0 for d in ok)
-    quiet = [d for d in ok if d.spilled > BARS["told"] and not d.told]
+    quiet = [d for d in ok
+             if d.spilled > BARS["told"] and not d.told and not a.first]
     slow = sum(d.seconds > BARS["most"] for d in ok)
     print(f"{len(ok)} programs: CPU time median {at['median']:.2f} s, 95 of 100 "
           f"{at['95']:.2f}, most {at['most']:.2f}, {slow} above {BARS['most']}")
     for name in ("passes", "rest", "ptxas"):
         total = sum(getattr(d, name) for d in ok)
         print(f"  {name:7s} {share(total, sum(times)):>5s} of it")
-    most = max(d.runs for d in ok)
-    print(f"runs of ptxas a kernel: most {most}, one in "
-          f"{share(sum(d.runs == 1 for d in ok), len(ok))} of the programs")
+    most = max(-(-d.runs // d.bodies) for d in ok)
+    print(f"runs of ptxas a kernel and body: most {most}, one in "
+          f"{share(sum(d.runs <= d.bodies for d in ok), len(ok))} of the programs")
     print(f"without spills {share(dry, len(ok))}, above {BARS['told']} bytes "
           f"{sum(d.spilled > BARS['told'] for d in ok)}, of these not told {len(quiet)}")
     worst(a, ok)
@@ -172,6 +177,7 @@ def main():
     ap.add_argument("--worst", type=int, default=10)
     ap.add_argument("--dir", default="", help="keep what is made there")
     ap.add_argument("--tsv", default="")
+    ap.add_argument("--first", action="store_true")
     ap.add_argument("--check", action="store_true", help="fail beyond the bars")
     a = ap.parse_args()
     a.ptxas = os.environ.get("ATTNC_PTXAS") or shutil.which("ptxas") or USUAL

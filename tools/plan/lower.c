@@ -3,6 +3,8 @@
 #include "tools/plan/plan.h"
 
 #include "frontend/check.h"
+#include "ir/layout.h"
+#include "ir/pressure.h"
 #include "ir/target.h"
 #include "passes/pass.h"
 #include "passes/support/cost.h"
@@ -126,8 +128,8 @@ void drv_print_options(const Decl *prog, const Target *target, Level from,
   pass_print_options(&run, rest, out);
 }
 
-Module *drv_lower(Ctx *cx, DrvSpec s, const Target *target, Level to,
-                  const DrvOptions *opt) {
+static Module *lower_to(Ctx *cx, DrvSpec s, const Target *target, Level to,
+                        const DrvOptions *opt, int64_t columns) {
   Module *m = drv_lower_attn(cx, s, target);
   PipelineOpt run = {.pass = pass_options(s.prog, target, opt),
                      .verify_each = opt->verify_each,
@@ -136,6 +138,7 @@ Module *drv_lower(Ctx *cx, DrvSpec s, const Target *target, Level to,
                      .dump_dir = opt->dump_dir,
                      .log = opt->log};
   Buf unused = {.arena = &cx->session};
+  run.pass.columns = columns;
   if (!run.log) run.log = &unused;
   const char *passes =
       pass_pipeline(&cx->session, run.pass.target, LV_ATTN, to);
@@ -149,6 +152,61 @@ Module *drv_lower(Ctx *cx, DrvSpec s, const Target *target, Level to,
               "programs of a CPU go from level tile to mach; "
               "frag is a level of GPU targets");
   return NULL;
+}
+
+// ---------------------------------------------------------------- long sums
+typedef struct Carried {
+  const Func *f;
+  uint32_t threads, most;
+} Carried;
+
+// Registers of a thread that sums carried through a loop take.
+static void count_carried(void *data, Op *op) {
+  Carried *c = data;
+  uint32_t n = 0;
+  for (uint32_t i = 0; op->code == OP_FOR && i < op->nres; i++) {
+    const Type *t = ir_type(c->f, op->res[i]);
+    if (t->kind == TK_FRAG && t->slice == SLICE_NONE && t->dtype == DT_F32)
+      n += pressure_of(t, c->threads);
+  }
+  c->most = n > c->most ? n : c->most;
+}
+
+// The most of a program's loops over keys.
+static uint32_t carried(const Module *m) {
+  Carried c = {0};
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    c.f = m->funcs.at[i];
+    const Op *last = c.f->body->last;
+    bool roles = last && last->code == OP_ROLES;
+    int64_t all = ir_attr_i(ir_launch(c.f), AT_THREADS, HW_GROUP_THREADS);
+    c.threads = roles ? HW_GROUP_THREADS : (uint32_t)all;
+    if (!ir_has_steps(c.f)) ir_walk(c.f->body, count_carried, &c);
+  }
+  return c.most;
+}
+
+// What a row adds up is known once its passes have been found: weights that are
+// centred have two sums of values. Where a thread cannot carry so many, tasks
+// have parts of the vectors, if that helps.
+Module *drv_lower(Ctx *cx, DrvSpec s, const Target *target, Level to,
+                  const DrvOptions *opt) {
+  uint32_t from = cx->remarks.n;
+  Module *m = lower_to(cx, s, target, to, opt, 0);
+  bool asks = m && to >= LV_FRAG && target && target->kind == TARGET_GPU &&
+              target->gpu.vendor != VENDOR_AMD;
+  uint32_t sums = asks ? carried(m) : 0, told = cx->remarks.n;
+  if (sums <= COST_CARRIED_SUMS) return m;
+  Module *parts = lower_to(cx, s, target, to, opt, COST_COLUMNS_MOST / 2);
+  if (!parts || carried(parts) >= sums) {
+    cx->remarks.n = told;
+    return parts ? m : NULL;
+  }
+  uint32_t n = cx->remarks.n - told;
+  memmove(cx->remarks.at + from, cx->remarks.at + told,
+          n * sizeof *cx->remarks.at);
+  cx->remarks.n = from + n;
+  return parts;
 }
 
 // ---------------------------------------------------------------- that fit

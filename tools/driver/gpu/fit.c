@@ -1,9 +1,12 @@
 // Tiles that fit. The passes choose tiles by a model of registers and shared
 // memory; what the code really needs is known when it is made. Where it needs
 // more than there is, the program is lowered again with tiles that leave more
-// of it free: for shared memory until the code fits, for registers where ptxas
-// spills, or serializes products, and nothing else helps (remedy.c). Tiles that
-// were asked for are taken as they are.
+// of it free: for shared memory until the code fits, for registers where far
+// too much lives at once (ir/pressure.h), and where ptxas spills, or serializes
+// products, and nothing else helps (remedy.c). Tiles that were asked for are
+// taken as they are.
+#include "ir/layout.h"
+#include "ir/pressure.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
 #include "tools/driver/gpu/device.h"
@@ -12,7 +15,56 @@
 
 #include <string.h>
 
+// ---------------------------------------------------------------- too large
+// Registers that the threads which compute have.
+static uint32_t has_registers(const Func *f) {
+  const Op *last = f->body->last;
+  const IrAttr *regs =
+      last && last->code == OP_ROLES ? ir_attr(last, AT_TEAMREGS) : NULL;
+  return regs && regs->n ? (uint32_t)regs->list[regs->n - 1] : HW_THREAD_REGS;
+}
+
+// Those that a loop over keys takes beyond, at most: of what lives at once.
+static uint32_t lacks_registers(Ctx *cx, const Module *m) {
+  uint32_t most = 0;
+  for (uint32_t i = 0; m && i < m->funcs.n; i++) {
+    const Func *f = m->funcs.at[i];
+    uint32_t has = has_registers(f);
+    uint32_t n = ir_has_steps(f) ? 0 : ir_pressure(f, &cx->session).regs;
+    if (n > has && n - has > most) most = n - has;
+  }
+  return most;
+}
+
+// Tiles of which far more lives at once than threads have are not even tried:
+// ptxas has taken long for each, and spilled kilobytes.
+static void leave_too_large(Ctx *cx, const CgProgram *p, Built *b) {
+  Recipe less = b->recipe;
+  if (drv_is_amd(b) || less.opt.spare_regs ||
+      drv_tiles_asked(less.spec.prog, less.target, &less.opt))
+    return;
+  DiagMark mark = diag_mark(cx);
+  DrvOptions quiet = less.opt;
+  quiet.print_after_all = quiet.time_passes = false;
+  quiet.dump_dir = NULL;
+  const Module *m = drv_lower_mach(cx, less.spec, less.target, &quiet, p->name);
+  uint32_t lack = lacks_registers(cx, m);
+  if (lack > COST_FIT_TOO_LARGE) {
+    quiet.spare_regs = less.opt.spare_regs = COST_FIT_MOST;
+    m = drv_lower_mach(cx, less.spec, less.target, &quiet, p->name);
+  }
+  diag_forget(cx, mark);
+  if (lack <= COST_FIT_TOO_LARGE || lacks_registers(cx, m) >= lack) return;
+  ctx_remark(cx,
+             "%s: smaller tiles, which leave %d registers of a thread free: "
+             "%u more than there are would live at once",
+             p->name, COST_FIT_MOST, lack);
+  b->recipe = less;
+  b->freed = COST_FIT_MOST;
+}
+
 bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
+  if (b->recipe.target->gpu.vendor != VENDOR_AMD) leave_too_large(cx, p, b);
   const Recipe *r = &b->recipe;
   bool asked = drv_tiles_asked(r->spec.prog, r->target, &r->opt);
   DiagMark mark = diag_mark(cx);
@@ -65,8 +117,20 @@ static bool one_less(const Built *b, Recipe *r) {
 }
 
 // The functions whose kernels have flaws, a bit each; the others' tiles stay.
-static int64_t flawed(const Built *b) {
+// 0, all of them, where tiles have made phases too, as of bounds: functions
+// have other numbers where tiles are chosen.
+static int64_t flawed(Ctx *cx, const Built *b) {
+  DiagMark mark = diag_mark(cx);
+  const Recipe *r = &b->recipe;
+  DrvOptions quiet = r->opt;
+  quiet.print_after_all = quiet.time_passes = false;
+  quiet.dump_dir = NULL;
+  const Target *t =
+      quiet.general ? target_by_name(r->target->gpu.general) : r->target;
+  const Module *m = drv_lower(cx, r->spec, t, LV_STREAM, &quiet);
+  diag_forget(cx, mark);
   uint64_t all = 0;
+  if (!m || m->funcs.n != b->kernels.n) return 0;
   for (uint32_t i = 0; i < b->kernels.n && i < 64; i++)
     if (cg_kernel_flaws(&b->kernels.at[i])) all |= (uint64_t)1 << i;
   return (int64_t)all;
@@ -79,7 +143,9 @@ bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b,
   DiagMark mark = diag_mark(cx);
   *out = (Built){.recipe = *r, .program = b->program, .freed = b->freed};
   int64_t *spare = &out->recipe.opt.spare_regs;
-  out->recipe.opt.spare_funcs |= flawed(b);
+  int64_t funcs = flawed(cx, b);
+  if (funcs) out->recipe.opt.spare_funcs |= funcs;
+  else out->recipe.opt.spare_funcs = 0;
   bool amd = r->target->gpu.vendor == VENDOR_AMD;
   for (int i = 0; i < (amd ? 3 : 1) * COST_FIT_TRIES; i++) {
     bool less = !i && one_less(b, &out->recipe);
