@@ -266,10 +266,12 @@ void grad_save(Grad *g) {
   }
   for (uint32_t i = 1; i < g->tensors.n; i++)
     if (g->tensors.at[i].param) e.tensor[i] = g->tensors.at[i].param;
-  for (uint32_t i = 0; i < g->reads.n; i++) {
-    const GradRead r = g->reads.at[i];
-    const GradTensor t = g->tensors.at[r.tensor];
+  for (uint32_t i = 1; i < g->tensors.n; i++) {
+    const GradTensor t = g->tensors.at[i];
     if (t.from != GF_SAVED) continue;
+    uint32_t by = 0;
+    while (g->reads.at[by].tensor != i) by++;
+    const GradRead r = g->reads.at[by];
     Value out = ir_param(g->f, t.name, PR_OUT, t.type), at[8];
     Value v = ir_1(&e.b, OP_REF, as_float(&e, grad_emit(&e, r.node), DT_F32));
     const Type *type = ir_type(g->f, v);

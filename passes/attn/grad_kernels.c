@@ -76,18 +76,25 @@ static const char *name_of(Grad *g, Gid x) {
   return "row";
 }
 
-// A tensor of rows for x; equal names are numbered.
-static uint32_t row_tensor(Grad *g, Gid x, GradFrom from) {
-  Gid index[8];
-  Dim shape[8];
-  uint32_t n = grad_coordinates(g, grad_at(g, x)->axes, index, shape), same = 0;
+// The name of a tensor of rows for x behind the first n; equal names are
+// numbered.
+static const char *tensor_name(Grad *g, Gid x, GradFrom from, uint32_t n) {
+  uint32_t same = 0;
   const char *name = name_of(g, x);
   name = from == GF_SAVED ? arena_printf(g->m->arena, "save_%s", name)
                           : arena_printf(g->m->arena, "%s.made", name);
-  for (uint32_t i = 1; i < g->tensors.n; i++)
+  for (uint32_t i = 1; i < n; i++)
     same += strncmp(g->tensors.at[i].name, name, strlen(name)) == 0;
   if (same) name = arena_printf(g->m->arena, "%s%u", name, same);
-  GradTensor t = {.name = intern(&g->cx->names, name),
+  return intern(&g->cx->names, name);
+}
+
+// A tensor of rows for x.
+static uint32_t row_tensor(Grad *g, Gid x, GradFrom from) {
+  Gid index[8];
+  Dim shape[8];
+  uint32_t n = grad_coordinates(g, grad_at(g, x)->axes, index, shape);
+  GradTensor t = {.name = tensor_name(g, x, from, g->tensors.n),
                   .from = from,
                   .read = true,
                   .type = type_tensor(DT_F32, n, shape)};
@@ -662,6 +669,31 @@ static void name_kernels(Grad *g) {
   }
 }
 
+static bool is_saved(const Grad *g, const GradRead *r) {
+  return g->tensors.at[r->tensor].from == GF_SAVED;
+}
+
+// Saved rows are in the order of the program, whatever asks for them first:
+// what is known of dims changes neither the program's outputs nor their names.
+static void order_saved(Grad *g) {
+  for (uint32_t i = 0; i < g->reads.n; i++)
+    for (uint32_t j = 0; j < g->reads.n; j++) {
+      GradRead *a = &g->reads.at[i], *b = &g->reads.at[j];
+      bool turned = a->node < b->node && a->tensor > b->tensor;
+      if (!turned || !is_saved(g, a) || !is_saved(g, b)) continue;
+      GradTensor *x = &g->tensors.at[a->tensor], *y = &g->tensors.at[b->tensor];
+      GradTensor t = *x;
+      uint32_t at = a->tensor;
+      *x = *y, *y = t;
+      a->tensor = b->tensor, b->tensor = at;
+    }
+  for (uint32_t i = 1; i < g->tensors.n; i++)
+    for (uint32_t j = 0; j < g->reads.n; j++)
+      if (g->reads.at[j].tensor == i && is_saved(g, &g->reads.at[j]))
+        g->tensors.at[i].name =
+            tensor_name(g, g->reads.at[j].node, GF_SAVED, i);
+}
+
 bool grad_plan(Grad *g) {
   Plan p = {.g = g, .keys = grad_role(g, AX_KEY), .vecs = grad_role(g, AX_VEC)};
   for (uint32_t i = 0; i < g->grads.n; i++)
@@ -674,6 +706,7 @@ bool grad_plan(Grad *g) {
     if (is_result(&p, s)) need_of_walk(&p, grad_at(g, s->v)->arg[0]);
     else need_above(&p, s->v);
   }
+  order_saved(g);
   mark(&p);
   if (!put_all(&p)) return false;
   mark(&p);

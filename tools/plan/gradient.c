@@ -37,6 +37,24 @@ static bool run_grad(Ctx *cx, Module *m, const Decl *prog,
   return pass_run(cx, m, passes, &opt);
 }
 
+// Has the module's program the parameters that prog declares, by name and in
+// order? Calls are laid out by the declaration; before it is made there are
+// none.
+static bool as_declared(const Module *m, const Decl *prog) {
+  const Func *f = ir_find(m, prog->name);
+  uint32_t n = 0, all = prog->params.n + prog->outs.n;
+  for (uint32_t i = 0; f && i < f->params.n; i++) {
+    const FuncParam *p = &f->params.at[i];
+    if (p->role == PR_SHARED) continue;
+    const Param *as = n < prog->params.n ? &prog->params.at[n]
+                      : n < all          ? &prog->outs.at[n - prog->params.n]
+                                         : NULL;
+    if (!as || strcmp(as->name, ir_info(f, p->v)->hint) != 0) return !all;
+    n++;
+  }
+  return n == all;
+}
+
 Module *plan_derive(Ctx *cx, const Decl *prog, Module *m,
                     const Target *target) {
   if (!prog->derived) return m;
@@ -45,7 +63,10 @@ Module *plan_derive(Ctx *cx, const Decl *prog, Module *m,
   if (same) return m;
   if (!run_grad(cx, m, prog, target)) return NULL;
   keep_phases(m, prog->name);
-  return m;
+  if (as_declared(m, prog)) return m;
+  diag_add(cx, DIAG_ir_broken, prog->name_span, prog->name,
+           target ? target->name : "cpu");
+  return NULL;
 }
 
 // ---------------------------------------------------------------- parameters
