@@ -290,6 +290,7 @@ typedef struct Derived {
   Decl *of;
   const char *inputs;  // "Q,K" whose gradients; "": of all floats
   bool gradient;
+  bool declared;  // it has the parameters of what is made
 } Derived;
 
 // In a function: an index that may pass the end of an axis, as far as dims

@@ -267,7 +267,9 @@ static Run *part(const Grad *g, bool gradient) {
   Decl *d = NEW(&cx->session, Decl);
   Derived *how = NEW(&cx->session, Derived);
   *d = *g->r->d;
-  *how = (Derived){(Decl *)g->r->d, seeded(g), gradient};
+  *how = (Derived){.of = (Decl *)g->r->d,
+                   .inputs = seeded(g),
+                   .gradient = gradient};
   d->derived = how;
   if (gradient)
     d->name =

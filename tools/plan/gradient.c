@@ -38,18 +38,18 @@ static bool run_grad(Ctx *cx, Module *m, const Decl *prog,
 }
 
 // Has the module's program the parameters that prog declares, by name and in
-// order? Calls are laid out by the declaration; before it is made there are
-// none.
+// order? Calls are laid out by the declaration.
 static bool as_declared(const Module *m, const Decl *prog) {
   const Func *f = ir_find(m, prog->name);
   uint32_t n = 0, all = prog->params.n + prog->outs.n;
+  if (!prog->derived->declared) return true;
   for (uint32_t i = 0; f && i < f->params.n; i++) {
     const FuncParam *p = &f->params.at[i];
     if (p->role == PR_SHARED) continue;
     const Param *as = n < prog->params.n ? &prog->params.at[n]
                       : n < all          ? &prog->outs.at[n - prog->params.n]
                                          : NULL;
-    if (!as || strcmp(as->name, ir_info(f, p->v)->hint) != 0) return !all;
+    if (!as || strcmp(as->name, ir_info(f, p->v)->hint) != 0) return false;
     n++;
   }
   return n == all;
@@ -134,7 +134,7 @@ static Decl *derived(Ctx *cx, Decl *prog, const char *inputs, bool gradient) {
   Arena *a = &cx->session;
   Decl *d = NEW(a, Decl);
   Derived *how = NEW(a, Derived);
-  *how = (Derived){prog, inputs, gradient};
+  *how = (Derived){.of = prog, .inputs = inputs, .gradient = gradient};
   *d = *prog;
   d->derived = how;
   if (gradient)
@@ -175,6 +175,10 @@ static Decl *make(Ctx *cx, Decl *prog, const char *inputs, bool gradient) {
   if (!f) return NULL;
   for (uint32_t i = 0; i < f->params.n; i++)
     if (f->params.at[i].role != PR_SHARED) add_param(&k, f, &f->params.at[i]);
+  Derived *how = NEW(&cx->session, Derived);
+  *how = *k.to->derived;
+  how->declared = true;
+  k.to->derived = how;
   return k.to;
 }
 
