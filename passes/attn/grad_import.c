@@ -147,6 +147,42 @@ static bool refuse(const Import *m, const Op *op, const char *what) {
   return false;
 }
 
+// Is x 0 times a coordinate?
+static bool is_nothing(const Grad *g, Gid x) {
+  const GradNode *n = grad_at(g, x);
+  for (uint32_t i = 0; n->code == OP_MUL && i < 2; i++) {
+    const GradNode *k = grad_at(g, n->arg[1 - i]);
+    if (grad_is_number(g, n->arg[i], 0) && k->code == OP_CAST &&
+        grad_at(g, k->arg[0])->code == OP_INDEX)
+      return true;
+  }
+  return false;
+}
+
+// x, without what makes it vary with an axis but changes nothing.
+static Gid narrow(const Grad *g, Gid x) {
+  const GradNode *n = grad_at(g, x);
+  for (uint32_t i = 0; n->code == OP_ADD && i < 2; i++)
+    if (is_nothing(g, n->arg[i])) return n->arg[1 - i];
+  return x;
+}
+
+// The sum of x over axes without a condition that it does not vary with: no row
+// that would be saved.
+static Gid counted(Grad *g, Gid x, uint64_t over) {
+  x = narrow(g, x);
+  if (grad_at(g, x)->axes & over) return 0;
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if ((over & grad_bit(i)) && g->domain[i]) return 0;
+  for (uint32_t i = 0; i < g->axes.n; i++) {
+    if (!(over & grad_bit(i))) continue;
+    GradNode cast = {.code = OP_CAST, .dtype = grad_at(g, x)->dtype, .n = 1};
+    Gid n = dim_node(g, g->axes.at[i].axis.extent);
+    x = grad_2(g, OP_MUL, x, grad_put(g, cast, &n));
+  }
+  return x;
+}
+
 static bool import_reduce(Import *m, const Op *op, const Gid *a, GradNode *n) {
   Grad *g = m->g;
   n->over = summed_axes(g, ir_attr(op, AT_OVER));
@@ -161,6 +197,10 @@ static bool import_reduce(Import *m, const Op *op, const Gid *a, GradNode *n) {
     p.axes = grad_at(g, a[0])->axes | grad_at(g, a[1])->axes;
     x = grad_put(g, p, turned);
   }
+  bool plain = n->attr == RK_SUM && dtype_is_float(n->dtype) &&
+               dtype_is_float(grad_at(g, x)->dtype);
+  g->node[op->res[0]] = plain ? counted(g, x, n->over) : 0;
+  if (g->node[op->res[0]]) return true;
   n->points = grad_at(g, x)->axes | grad_points(g, n->over);
   n->axes = n->points & ~n->over;
   g->node[op->res[0]] = grad_put(g, *n, &x);
