@@ -106,14 +106,15 @@ static Gid swapped(Swap *w, Gid x) {
   if (!(n.axes & bit)) return x;
   if (n.code == OP_INDEX) return w->to;
   if (map_get(&w->done, x, &known)) return (Gid)known;
+  GradRead r;  // what n reads, as long as n is used
   if (n.code == GRAD_RESULT || n.code == GRAD_MADE) {
-    const GradRead r = *grad_read(g, x);
+    r = *grad_read(g, x);
     n = (GradNode){.code = OP_LOAD,
                    .dtype = DT_F32,
                    .axes = n.axes,
                    .tensor = r.tensor,
                    .n = r.n,
-                   .arg = (Gid *)r.index};
+                   .arg = r.index};
   }
   Gid *args = NEWN(g->arena, Gid, n.n);
   for (uint32_t i = 0; i < n.n; i++) args[i] = swapped(w, n.arg[i]);
