@@ -141,7 +141,6 @@ typedef struct GradKernel {
   bool physical;          // what the domains exclude is not stored
   int64_t sums;           // registers of a thread for its sums, on GPUs
   Gid walk;               // it is that recurrence, or 0
-  uint32_t level;         // of programs with recurrences: kernels before it
   const char *name;
   uint32_t n;
   GradStore store[MAX_GRADS];

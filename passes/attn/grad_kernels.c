@@ -11,7 +11,6 @@ typedef struct Plan {
   bool *summed;          // by Gid: a sum over keys is in it
   bool *cotangent;       // by Gid: a cotangent is in it
   bool *seen;            // by Gid: visited in a walk
-  uint32_t *level;       // by Gid: 1 + kernels until it can be read, or 0
   uint32_t n;            // nodes that these know
   bool whole;            // in_parts stores each sum as it is
   Vec(GradStore) parts;  // to workspace
@@ -35,7 +34,6 @@ static void mark(Plan *p) {
   p->summed = NEWN(g->arena, bool, p->n);
   p->cotangent = NEWN(g->arena, bool, p->n);
   p->seen = NEWN(g->arena, bool, p->n);
-  p->level = NEWN(g->arena, uint32_t, p->n);
   for (Gid x = 1; x < p->n; x++) {
     const GradNode *n = grad_at(g, x);
     p->summed[x] = sums_keys(p, n);
@@ -430,43 +428,6 @@ static bool is_behind(const Plan *p, const GradStore *s, const GradKernel *k,
   return false;
 }
 
-static uint32_t level_of(Plan *p, Gid x);
-
-// How many kernels have run, one behind the other, before x can be made.
-static uint32_t level_to_make(Plan *p, Gid x) {
-  const GradNode n = *grad_at(p->g, x);
-  uint32_t most = 0;
-  for (uint32_t i = 0; i < n.n; i++) {
-    uint32_t l = level_of(p, n.arg[i]);
-    most = l > most ? l : most;
-  }
-  return most;
-}
-
-// The same until x can be read.
-static uint32_t level_of(Plan *p, Gid x) {
-  Grad *g = p->g;
-  const GradNode n = *grad_at(g, x);
-  if (p->level[x]) return p->level[x] - 1;
-  const GradRead *r = read_of(g, x);
-  bool made = r && g->tensors.at[r->tensor].from == GF_MADE;
-  uint32_t l = !r || made ? level_to_make(p, x) + made : 0;
-  for (uint32_t i = 0; n.code == OP_LOAD && i < g->reads.n; i++)
-    if (g->reads.at[i].tensor == n.tensor) {
-      uint32_t of = level_of(p, g->reads.at[i].node);
-      l = of > l ? of : l;
-    }
-  p->level[x] = l + 1;
-  return l;
-}
-
-// A gradient, which no kernel reads, is stored by whichever comes last.
-static uint32_t level_of_store(Plan *p, const GradStore *s) {
-  bool made = p->g->tensors.at[s->tensor].from == GF_MADE;
-  if (!p->g->walks.n) return 0;
-  return made ? level_to_make(p, s->v) : UINT32_MAX;
-}
-
 // The kernel that s is stored by: all gradients with these axes outside, unless
 // their sums are more than registers hold beside scores. Then their points are
 // made in several kernels.
@@ -474,11 +435,10 @@ static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows) {
   Grad *g = p->g;
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   int64_t sums = sums_of(p, s);
-  uint32_t level = level_of_store(p, s);
   for (uint32_t i = 0; i < g->nkernels; i++) {
     GradKernel *k = &g->kernel[i];
     if (k->outer != outer || k->rows != rows || k->n == MAX_GRADS) continue;
-    if (k->walk || k->level != level) continue;
+    if (k->walk) continue;
     uint64_t seen = 0;
     if (k->sums && k->sums + sums > COST_GRAD_SUMS) continue;
     if (is_behind(p, s, k, &seen)) continue;
@@ -489,7 +449,6 @@ static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows) {
   g->kernel[g->nkernels] = (GradKernel){.outer = outer,
                                         .rows = rows,
                                         .physical = true,
-                                        .level = level,
                                         .sums = sums};
   return &g->kernel[g->nkernels++];
 }
@@ -561,7 +520,6 @@ static Todo row_of(Grad *g, uint32_t read) {
 static bool put_row(Plan *p, const Todo *t) {
   GradRead *r = &p->g->reads.at[t->read];
   bool walk = grad_at(p->g, r->node)->code == GRAD_RESULT;
-  level_of(p, r->node);
   r->node = 0;  // it is made here
   bool ok = walk ? put_result(p, &t->s) : put_store(p, &t->s, true);
   p->g->reads.at[t->read].node = t->s.v;
