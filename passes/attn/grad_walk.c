@@ -273,6 +273,18 @@ static bool wants(const GradAdjoint *a, GradItemKind kind) {
   return false;
 }
 
+// The operands of the walk's items have what t reads for them, `read` by item,
+// 0: nothing.
+static void give_reads(GradAdjoint *a, GradWalk *t, const uint32_t *read) {
+  const GradWalk *w = a->w;
+  grad_walk_close(a->g, t);
+  for (uint32_t i = 0; i < w->n; i++) {
+    if (!read[i]) continue;
+    Gid dx = read_of(a->g, t, read[i], w->col);
+    grad_give(a->g, w->item[i].x, dx, grad_at(a->g, dx)->axes);
+  }
+}
+
 // The states again, contracted over the columns by cotangents of reads.
 static void walk_turned(GradAdjoint *a) {
   const GradWalk *w = a->w;
@@ -292,12 +304,7 @@ static void walk_turned(GradAdjoint *a) {
     }
     if (item.x) grad_walk_put(t, item);
   }
-  grad_walk_close(a->g, t);
-  for (uint32_t i = 0; i < w->n; i++) {
-    if (!read[i]) continue;
-    Gid dx = read_of(a->g, t, read[i], w->col);
-    grad_give(a->g, w->item[i].x, dx, grad_at(a->g, dx)->axes);
-  }
+  give_reads(a, t, read);
 }
 
 // The cotangents again, contracted over the columns by what was written.
@@ -318,12 +325,7 @@ static void walk_turned_back(GradAdjoint *a) {
     }
     if (item.x) grad_walk_put(t, item);
   }
-  grad_walk_close(a->g, t);
-  for (uint32_t i = 0; i < w->n; i++) {
-    if (!read[i]) continue;
-    Gid db = read_of(a->g, t, read[i], w->col);
-    grad_give(a->g, w->item[i].x, db, grad_at(a->g, db)->axes);
-  }
+  give_reads(a, t, read);
 }
 
 static void give_written(GradAdjoint *a) {

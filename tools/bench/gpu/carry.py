@@ -1,5 +1,6 @@
 """What a folder of benchmarks takes along to a machine with a GPU."""
 import argparse
+import json
 import os
 import shutil
 
@@ -34,3 +35,12 @@ def script(a, file):
     runtime(a.attnc, a.prep)
     for f in (file, __file__):
         shutil.copy(os.path.abspath(f), a.prep)
+
+
+def verdict(a, rows):
+    """Writes rows of case, error, same; 1 if one of them is wrong."""
+    with open(a.out, "w") as f:
+        json.dump(rows, f, indent=1)
+    wrong = [r["case"] for r in rows if not r["same"] or not r["error"] < 1e-2]
+    print(f"{len(rows)} cases, wrong: " + (", ".join(wrong) or "none"))
+    return 1 if wrong else 0

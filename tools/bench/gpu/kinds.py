@@ -10,7 +10,6 @@ products in all tiles of 128 x 128 that have a visible pair; its share is its
 FLOP a second over those of `plain` (causal) or `full` at the same shape.
 Outputs are filled with NaN first, some rows are compared with f64, and two
 launches must be the same bits. --cpu tries the script on short sequences."""
-import json
 import math
 import os
 import statistics
@@ -299,11 +298,7 @@ def main():
     todo = {n: decoding(torch, n, dev, c) for n in DECODES}
     rows += measure(a, torch, dev, "b%d_h%d_%d_s%d" % c, todo,
                     lambda n: "decode_row")
-    with open(a.out, "w") as f:
-        json.dump(rows, f, indent=1)
-    wrong = [r["case"] for r in rows if not r["same"] or not r["error"] < 1e-2]
-    print(f"{len(rows)} cases, wrong: " + (", ".join(wrong) or "none"))
-    return 1 if wrong else 0
+    return carry.verdict(a, rows)
 
 
 if __name__ == "__main__":

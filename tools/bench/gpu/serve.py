@@ -8,7 +8,6 @@
 machine with an NVIDIA GPU and PyTorch. Keys lie in pages of 16 in random order,
 lengths are random between half of the longest and that. Some sequences are
 compared with f64; the rate is that of the keys' bytes."""
-import json
 import math
 import os
 import subprocess
@@ -116,11 +115,7 @@ def main():
             rows.append(measure(a, torch, "cuda", name, B, S, n))
             print(" ".join(f"{k} {v:.4g}" if isinstance(v, float) else str(v)
                            for k, v in rows[-1].items()), flush=True)
-    with open(a.out, "w") as f:
-        json.dump(rows, f, indent=1)
-    wrong = [r["case"] for r in rows if not r["same"] or not r["error"] < 1e-2]
-    print(f"{len(rows)} cases, wrong: " + (", ".join(wrong) or "none"))
-    return 1 if wrong else 0
+    return carry.verdict(a, rows)
 
 
 if __name__ == "__main__":
