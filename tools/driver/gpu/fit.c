@@ -3,8 +3,8 @@
 // more than there is, the program is lowered again with tiles that leave more
 // of it free: for shared memory until the code fits, for registers where far
 // too much lives at once (ir/pressure.h), and, of the kernels concerned, where
-// ptxas spills, or serializes products, and nothing else helps (remedy.c). Tiles
-// that were asked for are taken as they are.
+// ptxas spills, or serializes products, and nothing else helps (remedy.c).
+// Tiles that were asked for are taken as they are.
 #include "ir/layout.h"
 #include "ir/pressure.h"
 #include "ir/target.h"
