@@ -3,11 +3,13 @@
 
     tools/bench/gpu/generated.py --prep DIR [--attnc PATH] [--target sm_90a]
                                  [--count 300] [--seed 1] [--steps 60] [--jobs N]
+                                 [--here]
     python3 DIR/generated.py [--jobs N] [--filter TEXT]
 
 --prep draws programs (test/fuzz/programs), of which `--steps` are recurrences,
 compiles them, and writes code, inputs and references into DIR/programs.tar.xz:
-what `attnc check --save` makes of a check block. Tolerances follow from each
+what `attnc check --save` makes of a check block. With --here they stay files and
+are run at once: for a machine that has attnc and the GPU. Tolerances follow from each
 program's condition (attn-oracle). What the target refuses is counted and left out.
 There, on the machine with the GPU, each program is a run of gpu-run, with two
 launches that must be the same bits. Needs no PyTorch."""
@@ -82,7 +84,7 @@ def prepare_one(a, seed, steps):
 
 
 def prepare(a):
-    a.prep = pathlib.Path(a.prep)
+    a.prep = pathlib.Path(a.prep).resolve()
     (a.prep / "programs").mkdir(parents=True, exist_ok=True)
     todo = [(a.seed + i, i < a.steps) for i in range(a.count)]
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
@@ -90,10 +92,12 @@ def prepare(a):
     left = [(n, why) for n, why in made if why]
     for name, why in left:
         print(f"{name}: {why}"[:160])
+    shutil.copy(a.attnc.parent / "gpu-run", a.prep)
+    if a.here:
+        return run_all(a, a.prep / "programs", len(left))
     with tarfile.open(a.prep / "programs.tar.xz", "w:xz", preset=6) as tar:
         tar.add(a.prep / "programs", "programs")
     shutil.rmtree(a.prep / "programs")
-    shutil.copy(a.attnc.parent / "gpu-run", a.prep)
     shutil.copy(__file__, a.prep)
     size = sum(f.stat().st_size for f in a.prep.iterdir()) / 2 ** 20
     print(f"{len(made) - len(left)} programs, {len(left)} left out, {size:.1f} MiB")
@@ -102,7 +106,8 @@ def prepare(a):
 # ---------------------------------------------------------------- running
 def run_one(args):
     folder, path, more = args
-    cmd = [HERE / "gpu-run", *path.read_text().split(), "--repeat", "1", *more]
+    cmd = [folder.parent / "gpu-run", *path.read_text().split(), "--repeat", "1",
+           *more]
     try:
         done = subprocess.run(cmd, capture_output=True, text=True, cwd=folder,
                               timeout=60)
@@ -113,26 +118,32 @@ def run_one(args):
     return path.stem, done.returncode, wrong[0] if wrong else ""
 
 
-def measure(a):
+def run_all(a, folder, refused=0):
+    """gpu-run on each program of a folder; 1 if one is wrong."""
     start, bad = time.time(), 0
+    more = ["--cpu"] if a.cpu else []
+    todo = [(folder, f, more) for f in sorted(folder.glob("*.args"))
+            if a.filter in f.stem]
+    with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
+        for n, (name, rc, text) in enumerate(pool.map(run_one, todo), 1):
+            bad += rc != 0
+            if rc:
+                first = (folder / name.rsplit("-", 1)[0]).with_suffix(".attn")
+                print(f"FAIL({rc}) {name}: {text[:200]}\n{first.read_text()}")
+            if n % 50 == 0:
+                print(f"{n} of {len(todo)}, {bad} failed, "
+                      f"{time.time() - start:.0f} s", flush=True)
+    print(f"{len(todo) - bad} passed, {bad} failed, {refused} left out, "
+          f"{time.time() - start:.0f} s")
+    return 1 if bad or not todo else 0
+
+
+def measure(a):
     with tempfile.TemporaryDirectory() as tmp:
         with tarfile.open(HERE / "programs.tar.xz") as tar:
             tar.extractall(tmp)
-        folder = pathlib.Path(tmp, "programs")
-        more = ["--cpu"] if a.cpu else []
-        todo = [(folder, f, more) for f in sorted(folder.glob("*.args"))
-                if a.filter in f.stem]
-        with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-            for n, (name, rc, text) in enumerate(pool.map(run_one, todo), 1):
-                bad += rc != 0
-                if rc:
-                    first = (folder / name.rsplit("-", 1)[0]).with_suffix(".attn")
-                    print(f"FAIL({rc}) {name}: {text[:200]}\n{first.read_text()}")
-                if n % 50 == 0:
-                    print(f"{n} of {len(todo)}, {bad} failed, "
-                          f"{time.time() - start:.0f} s", flush=True)
-    print(f"{len(todo) - bad} passed, {bad} failed, {time.time() - start:.0f} s")
-    return 1 if bad or not todo else 0
+        shutil.copy(HERE / "gpu-run", tmp)
+        return run_all(a, pathlib.Path(tmp, "programs"))
 
 
 def main():
@@ -144,6 +155,8 @@ def main():
     ap.add_argument("--steps", type=int, default=60, help="recurrences of them")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--filter", default="")
+    ap.add_argument("--here", action="store_true",
+                    help="with --prep: run them too, on this machine")
     ap.add_argument("--cpu", action="store_true", help="of code for a CPU")
     ap.add_argument("--jobs", type=int, default=2)
     a = ap.parse_args()
