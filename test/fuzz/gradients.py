@@ -8,6 +8,8 @@ and cotangents that are wrong by a rounding change. A gradient whose terms
 cancel has a reference that is rounding; it is judged beside the gradients of
 the other inputs. The CPU's code is that of `attnc run --grad`, which draws its
 inputs itself; that of GPUs runs in the wave interpreter (attn-oracle --grad).
+--run=TARGET runs code for that target by `attnc run` instead of the CPU's: on
+the card of this machine.
 
 Outcomes: right; refused, with the diagnostic (A0523, A0527, ..); ill; others as
 those of net.py, and all are failures. --refused=N allows N refused programs.
@@ -63,7 +65,8 @@ class GradientNet(net.Net):
             r"(g_\w+) may differ by (\S+), or (\S+)", said)}
         rc, text = net.run(
             ["attnc", "run", path, "--fn", "p", "--grad", "--random", "--verify",
-             f"--seed={res.spec.seed}", *run_options(p)], 5 * self.limit)
+             "--target", self.opt["run"], f"--seed={res.spec.seed}",
+             *run_options(p)], 5 * self.limit)
         res.said[net.CPU] = text
         bad = re.findall(r"^FAIL (g_\w+): max abs error (\S+), rms \S+, "
                          r"relative (\S+) ", text, re.M)

@@ -186,7 +186,7 @@ def options(args, usage=__doc__):
     opt = {"seeds": "1..100", "steps": False, "targets": TARGETS, "type": "",
            "dir": "/tmp/net", "without": "", "j": "2", "work": "500000",
            "full": False, "reduce": False, "cpu": True, "limit": "20",
-           "tsv": "", "report": "", "quiet": False, "refused": "0"}
+           "tsv": "", "report": "", "quiet": False, "refused": "0", "run": CPU}
     for a in args:
         key, given, value = a.lstrip("-").partition("=")
         if a.startswith("-j"):
