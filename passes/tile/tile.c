@@ -166,11 +166,12 @@ static void store_rows(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
 }
 
 // The only mask is that of the lane axis, and the value is a tile.
-static bool stores_rows(const Tiler *t, const Op *op, const ValueMap *m) {
+static bool stores_rows(const Tiler *t, const Op *op, const ValueMap *m,
+                        Value ends) {
   uint32_t n = 0;
   for (uint32_t a = 0; a < t->from->axes.n; a++) n += t->keep[a] != 0;
   return t->rows && n == 1 && !t->whole && !t->last &&
-         !ir_attr_i(op, AT_MASKED, 0) &&
+         !ir_attr_i(op, AT_MASKED, 0) && !ends &&
          ir_type(t->to, vmap_get(m, op->args[1]))->n == 2;
 }
 
@@ -190,13 +191,15 @@ static bool tile_store(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   if (t->share == SHARE_PART && !t->whole) return true;
   if (t->share == SHARE_STATES) return true;
   if (!demand(t, b, op, m)) return false;
-  if (stores_rows(t, op, m)) {
+  Value ends = tile_row_ends(t, b, op);
+  if (stores_rows(t, op, m, ends)) {
     store_rows(t, b, op, m);
     return true;
   }
   Value *args = NEWN(m->arena, Value, op->nargs + 1);
   for (uint32_t i = 0; i < op->nargs; i++) args[i] = vmap_get(m, op->args[i]);
   Value mask = masked && op->args[n] != t->holds ? args[n] : 0;
+  if (ends) mask = mask ? ir_2(b, OP_AND, mask, ends) : ends;
   if (t->whole) mask = mask ? ir_2(b, OP_AND, mask, t->whole) : t->whole;
   if (t->last && !by_step(t, op))
     mask = mask ? ir_2(b, OP_AND, mask, t->last) : t->last;

@@ -106,6 +106,9 @@ typedef enum OwnKind { OWN_NONE, OWN_ARITHMETIC, OWN_TABLES } OwnKind;
 OwnKind tile_own_kind(Ctx *cx, const Func *f, int lane);
 // Rows that an entry of the workspace of bounds is of.
 int64_t tile_bounds_rows(const TilePlan *p);
+// Which rows a store may write, where the tensor's own range does not tell
+// (ends.c); 0: all of them.
+Value tile_row_ends(Tiler *t, Builder *b, const Op *op);
 // Splitting the steps of a recurrence (parts.c), in the same way.
 void tile_parts_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p);
 void tile_parts_params(Tiler *t);
