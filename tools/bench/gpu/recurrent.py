@@ -2,8 +2,9 @@
 """Recurrences beside flash-linear-attention, in one process on the same inputs.
 
     tools/bench/gpu/recurrent.py --prep DIR [--attnc PATH] [--target sm_90a]
+                                 [--filter TEXT] [--grad]
     python3 DIR/recurrent.py [--filter TEXT] [--out FILE] [--passes N]
-                             [--no-peers] [--cache DIR]
+                             [--no-peers] [--cache DIR] [--grad]
 
 --prep compiles recurrent.attn into DIR; the rest runs there, on a machine with
 an NVIDIA GPU and PyTorch. A package `fla` beside the script or installed is
@@ -12,7 +13,13 @@ the first head of the first 256 steps. The order of the contenders rotates.
 fla tries many variants of each kernel, which takes minutes of one core:
 --cache compiles all of them into DIR first, by many processes, each its share.
 Then fla chooses among all of them by time, alone on the machine, as ever.
-What the bars ask for is printed with each case and counted at the end."""
+What the bars ask for is printed with each case and counted at the end.
+
+--grad compiles and measures gradients: the forward and the backward pass
+apart, errors of each gradient against f64 autograd over steps of a shorter
+call, two launches bit by bit, and the time that the bytes of arguments take at
+a copy's bandwidth; --kernels the time of each kernel too. --cpu tries that part
+of the script itself."""
 import argparse
 import concurrent.futures
 import json
@@ -47,14 +54,23 @@ CASES += [(f"{p}-one-key-beta{n}", p, 1, 16, 4096, 128, 128)
 # 4.3 TB/s and how many of them, milliseconds, share of a copy's bandwidth.
 RATIO, FLOORS, TIMES, SHORT, SHARE, ERROR = 1.5, {
     "retention-d256_512": 0.12, "simple_gla-d128_64": 0.23}, 2.5, 0.06, 0.75, 5e-3
+# Of gradients: milliseconds of a backward pass, and errors.
+BACKWARD, GRAD_ERROR = {"retention": 1.5, "simple_gla": 1.6, "gla": 1.0,
+                        "deltanet": 1.0, "gated_delta": 0.9}, 1.5e-2
 
 
 # ---------------------------------------------------------------- preparing
+def cases(a):
+    """Gradients are those of whole sequences."""
+    return [c for c in CASES if a.filter in c[0] and
+            not (a.grad and (c[4] < 2048 or "one-key" in c[0]))]
+
+
 def build(a, program, d, v):
     lib = os.path.join(a.prep, f"{program}_{d}_{v}.so")
     cmd = [a.attnc, os.path.join(HERE, "recurrent.attn"), "--fn", program,
            "--shared", "--target", a.target, "-o", lib, "-D", "T=bf16", "-D",
-           f"D={d}", "-D", f"Dv={v}"]
+           f"D={d}", "-D", f"Dv={v}"] + ["--grad"] * a.grad
     done = subprocess.run(cmd, capture_output=True, text=True)
     if done.returncode:
         print(f"{program}: {done.stderr.strip()[:300]}", file=sys.stderr)
@@ -63,7 +79,7 @@ def build(a, program, d, v):
 
 def prepare(a):
     os.makedirs(a.prep, exist_ok=True)
-    todo = sorted({(c[1], c[5], c[6]) for c in CASES if a.filter in c[0]})
+    todo = sorted({(c[1], c[5], c[6]) for c in cases(a)})
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         good = sum(pool.map(lambda x: build(a, *x), todo))
     carry.script(a, __file__)
@@ -72,12 +88,12 @@ def prepare(a):
 
 
 # ---------------------------------------------------------------- inputs
-def inputs(c, torch):
+def inputs(c, torch, dev="cuda"):
     _, p, B, H, S, D, Dv = c
-    g = torch.Generator(device="cuda").manual_seed(1)
+    g = torch.Generator(device=dev).manual_seed(1)
 
     def rand(*shape):
-        return torch.randn(*shape, device="cuda", generator=g)
+        return torch.randn(*shape, device=dev, generator=g)
 
     def rows(d, unit):
         x = rand(B, S, H, d)
@@ -90,7 +106,7 @@ def inputs(c, torch):
          "S0": rand(B, H, D, Dv) * 0.1}
     sig = torch.nn.functional.logsigmoid
     if p == "retention":
-        heads = torch.arange(H, device="cuda", dtype=torch.float32)
+        heads = torch.arange(H, device=dev, dtype=torch.float32)
         m["loggamma"] = torch.log(1 - torch.exp2(-5 - heads))
     if p == "gla":
         m["g"] = (sig(rand(B, S, H, D)) / 16).transpose(1, 2)
@@ -105,25 +121,34 @@ def inputs(c, torch):
     return m
 
 
+def head(m):
+    """The first sequence and head of all inputs, in f64."""
+    return {x: (t[0] if x == "loggamma" else t[0, 0]).double()
+            for x, t in m.items()}
+
+
+def steps(m, p, n, torch):
+    """n outputs of a head, and the last state."""
+    M, out = m["S0"], []
+    for t in range(n):
+        q, k, v = (m[x][t] for x in "QKV")
+        if p == "retention":
+            M = torch.exp(m["loggamma"]) * M
+        elif p == "gla":
+            M = torch.exp(m["g"][t])[:, None] * M
+        elif "g" in m:
+            M = torch.exp(m["g"][t]) * M
+        if "beta" in m:
+            v = m["beta"][t] * (v - k @ M)
+        M = M + torch.outer(k, v)
+        out.append(q.shape[0] ** -0.5 * (q @ M))
+    return torch.stack(out), M
+
+
 def reference(c, m, torch):
     """O of the first sequence and head, by steps."""
-    _, p, B, H, S, D, Dv = c
-    n = S if "one-key" in c[0] else min(S, 256)
-    M = m["S0"][0, 0].double()
-    out = []
-    for t in range(n):
-        q, k, v = (m[x][0, 0, t].double() for x in "QKV")
-        if p == "retention":
-            M = torch.exp(m["loggamma"][0]) * M
-        elif p == "gla":
-            M = torch.exp(m["g"][0, 0, t])[:, None] * M
-        elif "g" in m:
-            M = torch.exp(m["g"][0, 0, t]) * M
-        if "beta" in m:
-            v = m["beta"][0, 0, t] * (v - k @ M)
-        M = M + torch.outer(k, v)
-        out.append(D ** -0.5 * (q @ M))
-    return torch.stack(out)
+    n = c[4] if "one-key" in c[0] else min(c[4], 256)
+    return steps(head(m), c[1], n, torch)[0]
 
 
 # ---------------------------------------------------------------- contenders
@@ -177,6 +202,148 @@ def fla(c, m, torch):
         return lambda: chunk_delta_rule(q, k, v, t["beta"], **more)[0]
     from fla.ops.gated_delta_rule import chunk_gated_delta_rule
     return lambda: chunk_gated_delta_rule(q, k, v, t["g"], t["beta"], **more)[0]
+
+
+# ---------------------------------------------------------------- gradients
+def cotangents(c, m, torch, dev):
+    _, _, B, H, S, _, Dv = c
+    g = torch.Generator(device=dev).manual_seed(2)
+    out = torch.randn(B, S, H, Dv, device=dev, generator=g).bfloat16()
+    return {"d_O": out.transpose(1, 2),
+            "d_S0": torch.randn(m["S0"].shape, device=dev, generator=g) * 0.1}
+
+
+def our_gradient(c, m, torch):
+    """The launches of both passes, and the gradients by input."""
+    import attn
+    _, p, B, H, S, D, Dv = c
+    prog = attn.load(os.path.join(HERE, f"{p}_{D}_{Dv}.so"))[p]
+    back = prog.grad.backward
+    grads = {"g_" + x: torch.full_like(t, float("nan"))
+             for x, t in m.items() if "g_" + x in back._names}
+    have = dict(m, O=torch.empty_like(m["d_O"]), **grads)
+    state = dict(have, S0=m["S0"].clone())
+    forward = prog.prepare(**{n: state[n] for n in prog._names if n in state})
+    backward = back.prepare(**{n: have[n] for n in back._names if n in have})
+    return forward, backward, {n[2:]: t for n, t in grads.items()}
+
+
+def fla_gradient(c, m, torch):
+    """As above; heads are behind steps there."""
+    leaves = {x: t.detach().requires_grad_() for x, t in m.items()
+              if not x.startswith("d_") and x != "loggamma"}
+    call = fla(c, dict(m, **leaves), torch)
+    d = m["d_O"].transpose(1, 2).contiguous()
+    out = call()
+
+    def backward():
+        return torch.autograd.grad(out, list(leaves.values()), d,
+                                   retain_graph=True, allow_unused=True)
+
+    def forward():
+        with torch.no_grad():
+            return call()
+
+    return forward, backward, {}
+
+
+def gradient_errors(c, torch, dev):
+    """Of a call with two heads, whose last chunk is not whole."""
+    c = (c[0], c[1], 1, 2, 100 if dev == "cpu" else 777, c[5], c[6])
+    m = inputs(c, torch, dev)
+    m.update(cotangents(c, m, torch, dev))
+    forward, backward, grads = our_gradient(c, m, torch)
+    forward()
+    backward()
+    first = head({x: t for x, t in m.items() if not x.startswith("d_")})
+    for t in first.values():
+        t.requires_grad_()
+    out, last = steps(first, c[1], c[4], torch)
+    d = head({x: t for x, t in m.items() if x.startswith("d_")})
+    ((out * d["d_O"]).sum() + (last * d["d_S0"]).sum()).backward()
+    found = {}
+    for x, got in grads.items():
+        got = (got[0] if x == "loggamma" else got[0, 0]).double()
+        e = ((got - first[x].grad).norm() / first[x].grad.norm()).item()
+        found[x] = float(f"{e:.3g}") if e == e else float("inf")
+    return found
+
+
+def repeats(backward, grads, torch):
+    """Are two launches equal, bit by bit?"""
+    backward()
+    once = {x: t.clone() for x, t in grads.items()}
+    backward()
+    return all(torch.equal(t, once[x]) for x, t in grads.items())
+
+
+def kernel_times(run, torch):
+    """Microseconds of each kernel of a launch, by name."""
+    from torch.profiler import ProfilerActivity, profile
+    with profile(activities=[ProfilerActivity.CUDA]) as prof:
+        run()
+        torch.cuda.synchronize()
+    found = {}
+    for e in prof.events():
+        found[e.name] = found.get(e.name, 0) + e.device_time
+    return {k: round(v, 1) for k, v in found.items() if v}
+
+
+def rotate(runs, passes, time_of):
+    """Medians of the runs' times, in orders that rotate."""
+    times, names = {k: [] for k in runs}, list(runs)
+    for i in range(passes if names else 0):
+        at = i % len(names)
+        for k in names[at:] + names[:at]:
+            time.sleep(0.05)
+            times[k].append(time_of(runs[k]))
+    return {k: round(statistics.median(v), 4) for k, v in times.items()}
+
+
+def measure_gradient(a, c, copy, torch):
+    dev, row, runs = "cpu" if a.cpu else "cuda", {"case": c[0]}, {}
+    makers = {"ours": our_gradient, "fla": fla_gradient}
+    if a.no_peers:
+        del makers["fla"]
+    if a.cpu:
+        c = c[:2] + (1, 2, 200) + c[5:]
+    m = inputs(c, torch, dev)
+    m.update(cotangents(c, m, torch, dev))
+    for name, make in makers.items():
+        try:
+            forward, backward, grads = make(c, m, torch)
+            if name == "ours":
+                row["errors"] = gradient_errors(c, torch, dev)
+                row["same"] = repeats(backward, grads, torch)
+                if a.kernels:
+                    row["kernels_us"] = kernel_times(backward, torch)
+                size = sum(t.numel() * t.element_size() for t in
+                           list(m.values()) + list(grads.values()))
+            runs[name + "_forward"], runs[name + "_backward"] = forward, backward
+        except Exception as e:
+            row[name + "_failed"] = f"{type(e).__name__}: {str(e)[:200]}"
+    time_of = host_time if a.cpu else lambda run: graph_time(run, torch)
+    for k, v in rotate(runs, a.passes, time_of).items():
+        row[k + "_ms"] = v
+    if "ours_backward_ms" in row:
+        ms = row["ours_backward_ms"]
+        row["to_forward"] = round(ms / row["ours_forward_ms"], 2)
+        row["to_bytes"] = round(ms / (size / copy * 1e-6), 2) if copy else 0
+        if "fla_backward_ms" in row:
+            row["ratio"] = round(row["fla_backward_ms"] / ms, 2)
+    return row
+
+
+def gradient_bars(c, row):
+    if "ours_backward_ms" not in row:
+        return [("runs", False)]
+    out = [(f"errors <= {GRAD_ERROR}",
+            all(e <= GRAD_ERROR for e in row["errors"].values())),
+           ("two launches are equal", row["same"])]
+    if c[2] == 1:
+        most = BACKWARD[c[1]]
+        out.append((f"<= {most} ms", row["ours_backward_ms"] <= most))
+    return out
 
 
 # ---------------------------------------------------------------- compiling
@@ -244,6 +411,12 @@ def graph_time(run, torch, ms=25):
     return a.elapsed_time(b) / n
 
 
+def host_time(run):
+    begin = time.perf_counter()
+    run()
+    return (time.perf_counter() - begin) * 1e3
+
+
 def measure(c, passes, peers, torch):
     m, row = inputs(c, torch), {"case": c[0]}
     want, runs = reference(c, m, torch), {}
@@ -261,15 +434,8 @@ def measure(c, passes, peers, torch):
             runs[name] = run
         except Exception as e:
             row[name + "_failed"] = f"{type(e).__name__}: {str(e)[:200]}"
-    times = {k: [] for k in runs}
-    for i in range(passes):
-        order = list(runs)[i % len(runs):] + list(runs)[:i % len(runs)] \
-            if runs else []
-        for k in order:
-            time.sleep(0.05)
-            times[k].append(graph_time(runs[k], torch))
-    for k, v in times.items():
-        row[k + "_ms"] = round(statistics.median(v), 4)
+    for k, v in rotate(runs, passes, lambda r: graph_time(r, torch)).items():
+        row[k + "_ms"] = v
     if c[4] == 1 and "ours_ms" in row:
         row["GB/s"] = round(8e-6 * m["S0"].numel() / row["ours_ms"])
     if "fla_ms" in row and "ours_ms" in row:
@@ -305,6 +471,9 @@ def copy_bandwidth(torch):
 def main():
     ap = carry.options(__doc__, "recurrent.json", 5)
     ap.add_argument("--no-peers", action="store_true")
+    ap.add_argument("--grad", action="store_true")
+    ap.add_argument("--kernels", action="store_true")
+    ap.add_argument("--cpu", action="store_true")
     ap.add_argument("--cache", default="")
     ap.add_argument("--share", help=argparse.SUPPRESS)
     ap.add_argument("--deadline", type=float, default=1e9)
@@ -314,20 +483,24 @@ def main():
     if a.cache:
         a.cache = os.environ["TRITON_CACHE_DIR"] = os.path.abspath(a.cache)
     import torch
-    chosen = [c for c in CASES if a.filter in c[0]]
+    chosen = cases(a)
     if a.share:
         return compile_share(a.share, chosen, torch)
     start = time.time()
-    if a.cache and not a.no_peers:
+    if a.cache and not a.no_peers and not a.grad:
         compile_peers(a, chosen)
-    copy, missed = round(copy_bandwidth(torch)), []
+    copy, missed = 0 if a.cpu else round(copy_bandwidth(torch)), []
     rows = [{"case": "copy", "GB/s": copy}]
     print(rows[0], flush=True)
     for c in chosen:
         if time.time() - start > a.deadline:
             continue
-        rows.append(measure(c, a.passes, not a.no_peers, torch))
-        kept = bars(c, rows[-1], copy)
+        if a.grad:
+            rows.append(measure_gradient(a, c, copy, torch))
+            kept = gradient_bars(c, rows[-1])
+        else:
+            rows.append(measure(c, a.passes, not a.no_peers, torch))
+            kept = bars(c, rows[-1], copy)
         rows[-1]["bars"] = {t: "kept" if ok else "missed" for t, ok in kept}
         missed += [f"{c[0]}: {t}" for t, ok in kept if not ok]
         print(json.dumps(rows[-1]), flush=True)
