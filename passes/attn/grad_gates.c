@@ -322,24 +322,21 @@ static Gid to_end(const Gates *x) {
 }
 
 // ---------------------------------------------------------------- in common
-// For each step of the sequence the decays behind each step of its chunk, up to
-// it: the first read is in front of its own decay, the second behind.
+// For each step of a chunk the decays behind each step of it, up to that: the
+// first read is in front of its own decay, the second behind.
 static void walk_sums(Gates *x) {
   Grad *g = x->g;
   GradWalk *w = &x->sums;
-  Gid decay = x->w->item[x->decay].x, one = grad_num(g, 1);
-  Gid t = at(x, x->w->axis), size = size_node(x);
-  Gid local = grad_2(g, OP_MOD, t, size), j = at(x, x->write);
-  bool back = x->w->reverse;
-  Gid first = back ? grad_2(g, OP_SUB, size, grad_int(g, 1)) : grad_int(g, 0);
-  Gid anew = grad_2(g, OP_EQ, local, first);
-  anew = grad_3(g, OP_SELECT, anew, grad_num(g, -INFINITY), grad_num(g, 0));
-  Gid before = grad_2(g, OP_LT, back ? local : j, back ? j : local);
+  Gid one = grad_num(g, 1);
+  Gid before = is_before(x, x->write, x->use);
   *w = grad_walk_like(x->w, x->w->reverse, 0);
+  w->axis = x->use;
+  w->limit = 0;
   w->name = "decays";
-  w->state = (w->state & ~(w->row | w->col)) | grad_bit(x->write);
-  Gid by = grad_2(g, OP_MAX, decay, grad_num(g, -COST_GRAD_LEAST_DECAY));
-  grad_walk_put(w, (GradItem){GI_DECAY, anew, 0, 0, 0});
+  w->state &= ~(w->row | w->col);
+  w->state |= grad_bit(x->write) | grad_bit(x->chunk);
+  Gid by = moved(x, x->w->item[x->decay].x, x->use);
+  by = grad_2(g, OP_MAX, by, grad_num(g, -COST_GRAD_LEAST_DECAY));
   grad_walk_put(w, (GradItem){GI_READ, one, 0, 0, 0});
   grad_walk_put(w, (GradItem){GI_WRITE, count(g, before), by, 0, 0});
   grad_walk_put(w, (GradItem){GI_READ, one, 0, 0, 0});
@@ -350,7 +347,7 @@ static void walk_sums(Gates *x) {
 static Gid flow(const Gates *x, uint32_t i, uint32_t k) {
   Grad *g = x->g;
   Gid d = grad_walk_read(g, &x->sums, is_early(x, i) ? 1 : 2, x->sums.state);
-  d = grad_1(g, OP_EXP2, moved(x, d, x->use));
+  d = grad_1(g, OP_EXP2, d);
   Gid f = product(g, d, cross(x, i, k));
   f = if_else_0(g, is_before(x, x->write, x->use), f);
   return made(g, f, "flow");
