@@ -7,6 +7,10 @@
 //   O = ((q b^T) * 2 ** (G_t - G_s)) E + (q * 2 ** G) S
 //   S = 2 ** G_C S + (b * 2 ** (G_C - G_s))^T E
 //
+// Writes beside the one that erases are plain, w of b: the erasure takes off
+// what they wrote, w - P_a W for w with P_a as P of a, and reads and the state
+// get them as they are.
+//
 // In bf16 E is decayed to the chunk's end before it is rounded, once for O and
 // S. As in matrix.c vectors are multiplied as they lie in memory and their
 // factors taken off. T and what the chunk takes from the state do not depend
@@ -20,22 +24,40 @@
 
 #include <math.h>
 
-// Of a chunk's decay as log2 what is a factor of what it writes.
-
 static bool has_axis(const Func *f, Value v, uint32_t axis) {
   return type_has_axis(ir_type(f, v), axis);
+}
+
+// The write that erases.
+static const AffineWrite *eraser(const Affine *a) {
+  const AffineWrite *w = a->write;
+  while (!w->a) w++;
+  return w;
+}
+
+static bool one_erases(const Affine *a) {
+  uint32_t n = 0;
+  for (uint32_t k = 0; k < a->nwrites; k++) n += a->write[k].a != 0;
+  return n == 1;
+}
+
+bool tile_erase_only(const Func *f, const AffineWrite *w) {
+  double k;
+  return w->a && ir_const_value(f, w->w, &k) && k == 0;
 }
 
 bool tile_erase_suits(const Func *f, const Affine *a, const TilePlan *p,
                       const Target *tg) {
   int col = p->lane;
-  const AffineWrite *w = &a->write[0];
-  if (!tile_step_erases(a) || tg->gpu.vendor != VENDOR_NVIDIA ||
-      a->nwrites > 1 || col < 0 || (p->chunk && p->chunk != COST_GPU_CHUNK))
+  if (!one_erases(a) || tg->gpu.vendor != VENDOR_NVIDIA || col < 0 ||
+      (p->chunk && p->chunk != COST_GPU_CHUNK))
     return false;
-  if (!has_axis(f, w->b, a->row) || !has_axis(f, w->a, a->row) ||
-      !has_axis(f, w->w, (uint32_t)col))
-    return false;
+  for (uint32_t k = 0; k < a->nwrites; k++) {
+    const AffineWrite *w = &a->write[k];
+    if (!has_axis(f, w->b, a->row) || (w->a && !has_axis(f, w->a, a->row)) ||
+        (!has_axis(f, w->w, (uint32_t)col) && !tile_erase_only(f, w)))
+      return false;
+  }
   for (uint32_t k = 0; k < a->nreads; k++)
     if (!has_axis(f, a->read[k].q, a->row)) return false;
   return true;
@@ -61,9 +83,9 @@ static Vector reader(Steps *s, Builder *b, uint32_t i, Side *side, Value v,
   return x;
 }
 
-static Vector writer(Steps *s, Builder *b, uint32_t i, Side *side) {
-  const Affine *a = &s->affine[i];
-  Vector x = tile_matrix_vector(s, b, side, a->write[0].b, a->row);
+static Vector writer(Steps *s, Builder *b, uint32_t i, Side *side,
+                     const AffineWrite *w) {
+  Vector x = tile_matrix_vector(s, b, side, w->b, s->affine[i].row);
   if (!s->decay[i].vector) return x;
   return (Vector){.v = tile_matrix_write_scaled(s, b, i, side, x, 0)};
 }
@@ -77,8 +99,9 @@ static bool has_course(const Steps *s, uint32_t i) {
 // T, its rows along the columns' side: what it makes of values along the rows'
 // side is along the columns'.
 static Value inverse(Steps *s, Builder *b, uint32_t i, bool before) {
-  Vector x = reader(s, b, i, &s->cols, s->affine[i].write[0].a, before);
-  Vector y = writer(s, b, i, &s->rows);
+  const AffineWrite *w = eraser(&s->affine[i]);
+  Vector x = reader(s, b, i, &s->cols, w->a, before);
+  Vector y = writer(s, b, i, &s->rows, w);
   Sight sight = {&s->cols, &s->rows, before ? SEES_BEFORE : SEES_EARLIER, 0};
   Value l = times(b, tile_matrix_seen(s, b, i, &sight, x, y), x.f);
   IrAttr at = attr_axes(b->fn->mod->arena, AT_AXES,
@@ -104,8 +127,7 @@ static Value pair_dot(const Steps *s, Builder *b, Pair x, Value y, Value plus,
 
 // -T (a * 2 ** G): what the chunk's writes take from each row of the state.
 static Value taken(Steps *s, Builder *b, uint32_t i, Value t, bool before) {
-  const Affine *a = &s->affine[i];
-  Vector x = reader(s, b, i, &s->rows, a->write[0].a, before);
+  Vector x = reader(s, b, i, &s->rows, eraser(&s->affine[i])->a, before);
   t = times(b, t, x.f);
   if (has_course(s, i)) {
     Course c = tile_matrix_course(s, b, i, &s->rows);
@@ -133,17 +155,71 @@ const char *tile_erase_parts(const Steps *s) {
                "that repeat make the same errors again";
 }
 
+// What a plain write writes, along the columns' side; of a part's map nothing.
+static Vector plain(Steps *s, Builder *b, const AffineWrite *w) {
+  uint32_t col = (uint32_t)s->t->plan.lane;
+  Vector x = tile_matrix_vector(s, b, &s->cols, w->w, col);
+  x.v = tile_linear_written(s->t, b, x.v, x.v);
+  return x;
+}
+
+static Sees sees_write(const AffineWrite *w, const Affine *a, int from) {
+  return from == AFFINE_PRE    ? SEES_BEFORE
+         : w - a->write < from ? SEES_SELF
+                               : SEES_EARLIER;
+}
+
+// What vectors q, of the rows' side, see of a plain write, but for their
+// factor.
+static Value seen_plain(Steps *s, Builder *b, uint32_t i, Value q,
+                        const AffineWrite *w, int from) {
+  Sight at = {.x = &s->rows, .y = &s->cols};
+  at.sees = sees_write(w, &s->affine[i], from);
+  Vector y = writer(s, b, i, &s->cols, w), x = {.v = q};
+  return tile_matrix_seen(s, b, i, &at, x, y);
+}
+
+// What the erasure takes off of the chunk's plain writes, along the rows' side;
+// 0: there are none.
+static Value taken_plain(Steps *s, Builder *b, uint32_t i) {
+  const Affine *a = &s->affine[i];
+  const AffineWrite *e = eraser(a);
+  Vector x = reader(s, b, i, &s->rows, e->a, e->from == AFFINE_PRE);
+  Value sum = 0;
+  for (uint32_t k = 0; k < a->nwrites; k++) {
+    if (a->write[k].a) continue;
+    Vector y = plain(s, b, &a->write[k]);
+    Value p = seen_plain(s, b, i, x.v, &a->write[k], e->from);
+    Pair two = tile_erase_split(s, b, times(b, p, y.f));
+    sum = pair_dot(s, b, two, y.v, sum, s->cols.axis);
+  }
+  return sum ? times(b, sum, x.f) : 0;
+}
+
+// T w, less T of that.
+static Value own(Steps *s, Builder *b, uint32_t i, Value t) {
+  const AffineWrite *w = eraser(&s->affine[i]);
+  Value e = 0, less = taken_plain(s, b, i);
+  if (!tile_erase_only(s->t->from, w)) {
+    Vector y =
+        tile_matrix_vector(s, b, &s->rows, w->w, (uint32_t)s->t->plan.lane);
+    Pair p = tile_erase_split(s, b, times(b, t, y.f));
+    e = pair_dot(s, b, p, y.v, 0, s->rows.axis);
+    e = tile_linear_written(s->t, b, e, y.v);
+  }
+  if (!less) return e;
+  Pair p = tile_erase_split(s, b, t);
+  Pair r = tile_erase_split(s, b, ir_1(b, OP_NEG, less));
+  e = tile_step_dot(s, b, p.hi, r.lo, e, s->rows.axis);
+  return pair_dot(s, b, p, r.hi, e, s->rows.axis);
+}
+
 // E, along the columns' side.
 static Value solved(Steps *s, Builder *b, uint32_t i, Value state) {
   const Affine *a = &s->affine[i];
-  const AffineWrite *w = &a->write[0];
-  bool before = w->from == AFFINE_PRE;
+  bool before = eraser(a)->from == AFFINE_PRE;
   Value t = inverse(s, b, i, before);
-  Vector y =
-      tile_matrix_vector(s, b, &s->rows, w->w, (uint32_t)s->t->plan.lane);
-  Pair p = tile_erase_split(s, b, times(b, t, y.f));
-  Value e = pair_dot(s, b, p, y.v, 0, s->rows.axis);
-  e = tile_linear_written(s->t, b, e, y.v);
+  Value e = own(s, b, i, t);
   Pair from = tile_erase_split(s, b, taken(s, b, i, t, before));
   if (!keeps_errors(s, i)) return pair_dot(s, b, from, state, e, a->row);
   Pair of = tile_erase_split(s, b, state);
@@ -155,6 +231,7 @@ static Value solved(Steps *s, Builder *b, uint32_t i, Value state) {
 // A read: its vectors, and what they find of the state before the chunk.
 typedef struct Read {
   Vector q;
+  int from;
   bool before;
   Sight at;
   Value found;
@@ -169,9 +246,10 @@ typedef struct Writes {
 
 static Read open_read(Steps *s, Builder *b, uint32_t i, const AffineRead *r,
                       Value state) {
-  Read x = {.before = r->from == AFFINE_PRE, .at = {.x = &s->rows}};
-  x.at.y = &s->cols;
-  x.at.sees = x.before ? SEES_BEFORE : r->from > 0 ? SEES_SELF : SEES_EARLIER;
+  const Affine *a = &s->affine[i];
+  Read x = {.from = r->from, .before = r->from == AFFINE_PRE};
+  x.at = (Sight){.x = &s->rows, .y = &s->cols};
+  x.at.sees = sees_write(eraser(a), a, r->from);
   x.q = reader(s, b, i, &s->rows, r->q, x.before);
   x.found = tile_step_dot(s, b, x.q.v, state, 0, s->affine[i].row);
   return x;
@@ -208,6 +286,7 @@ static Value seen_at_end(Steps *s, Builder *b, uint32_t i, const Read *x,
 
 static Value read_one(Steps *s, Builder *b, uint32_t i, const Read *x,
                       const Writes *w) {
+  const Affine *a = &s->affine[i];
   Value o = x->found, p, upto = 0;
   if (has_course(s, i)) {
     Course c = tile_matrix_course(s, b, i, &s->rows);
@@ -222,7 +301,32 @@ static Value read_one(Steps *s, Builder *b, uint32_t i, const Read *x,
     o = tile_step_dot(s, b, two.lo, w->pair.hi, o, s->cols.axis);
     p = two.hi;
   }
-  return times(b, pair_dot(s, b, w->pair, p, o, s->cols.axis), x->q.f);
+  o = pair_dot(s, b, w->pair, p, o, s->cols.axis);
+  for (uint32_t k = 0; k < a->nwrites; k++) {
+    if (a->write[k].a) continue;
+    Vector y = plain(s, b, &a->write[k]);
+    p = seen_plain(s, b, i, x->q.v, &a->write[k], x->from);
+    o = tile_step_dot(s, b, times(b, p, y.f), y.v, o, s->cols.axis);
+  }
+  return times(b, o, x->q.f);
+}
+
+// The state with what the plain writes leave at the end of the chunk.
+static Value with_plain(Steps *s, Builder *b, uint32_t i, Value state) {
+  const Affine *a = &s->affine[i];
+  Value left = 0;
+  if (has_course(s, i))
+    left = ir_1(b, OP_EXP2, tile_matrix_course(s, b, i, &s->cols).rest);
+  for (uint32_t k = 0; k < a->nwrites; k++) {
+    if (a->write[k].a) continue;
+    Vector w = plain(s, b, &a->write[k]);
+    Vector x = writer(s, b, i, &s->cols, &a->write[k]);
+    Value f = times(b, x.f ? x.f : w.f, x.f ? w.f : 0);
+    if (left) f = times(b, left, f);
+    Value e = f ? ir_2(b, OP_MUL, ir_cast(b, DT_F32, w.v), f) : w.v;
+    state = tile_step_dot(s, b, e, x.v, state, s->cols.axis);
+  }
+  return state;
 }
 
 // The state behind the chunk, of what it writes.
@@ -240,6 +344,7 @@ static Value next_state(Steps *s, Builder *b, uint32_t i, Value state,
   }
   if (f) p = tile_erase_split(s, b, times(b, w->e, f));
   state = pair_dot(s, b, p, w->y.v, state, s->cols.axis);
+  state = with_plain(s, b, i, state);
   return d->vector ? tile_matrix_half_decayed(s, b, i, state) : state;
 }
 
@@ -254,7 +359,7 @@ Value tile_erase_chunk(Steps *s, Builder *b, uint32_t i, Value state,
     x[k] = open_read(s, b, i, &a->read[k], state);
   Writes w = {.e = written(s, b, i, e)};
   w.pair = tile_erase_split(s, b, w.e);
-  w.y = writer(s, b, i, &s->cols);
+  w.y = writer(s, b, i, &s->cols, eraser(a));
   for (uint32_t k = 0; read && k < a->nreads; k++)
     read[k] = read_one(s, b, i, &x[k], &w);
   return next_state(s, b, i, state, &w);

@@ -57,7 +57,8 @@ static bool splits(const Func *f, const Op *op, const TilePlan *p,
   if (!type_has_axis(ir_type(f, op->res[0]), (uint32_t)lane)) return false;
   for (uint32_t k = 0; k < a.nwrites; k++)
     if (!type_has_axis(ir_type(f, a.write[k].b), a.row) ||
-        !type_has_axis(ir_type(f, a.write[k].w), (uint32_t)lane))
+        (!type_has_axis(ir_type(f, a.write[k].w), (uint32_t)lane) &&
+         !tile_erase_only(f, &a.write[k])))
       return false;
   for (uint32_t k = 0; k < a.nreads; k++)
     if (!type_has_axis(ir_type(f, a.read[k].q), a.row)) return false;

@@ -51,9 +51,9 @@ static bool steps_are_faster(const Steps *s) {
 
 int64_t tile_step_choose(const Steps *s) {
   for (uint32_t i = 0; i < s->n; i++)
-    if (!can_chunk(&s->affine[i]) ||
-        (s->t->gpu && tile_step_erases(&s->affine[i]) &&
-         !tile_erase_fits(s, i)))
+    if (!tile_erase_fits(s, i) &&
+        (!can_chunk(&s->affine[i]) ||
+         (s->t->gpu && tile_step_erases(&s->affine[i]))))
       return 1;
   const TilePlan *p = &s->t->plan;
   if (!s->t->gpu)

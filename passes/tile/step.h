@@ -163,6 +163,8 @@ Value tile_matrix_half_decayed(Steps *s, Builder *b, uint32_t i, Value state);
 
 // The same where writes erase (erase.c).
 bool tile_erase_fits(const Steps *s, uint32_t i);
+// It writes nothing in place of what it erases.
+bool tile_erase_only(const Func *f, const AffineWrite *w);
 bool tile_erase_suits(const Func *f, const Affine *a, const TilePlan *p,
                       const Target *tg);
 // Two values of the narrow type whose sum has twice its bits.
