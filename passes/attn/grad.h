@@ -72,6 +72,7 @@ typedef struct GradWalk {
   uint64_t row, col;  // of these: what the program's reads contract; others
   Gid init;           // before the first step; 0: zero
   Gid limit;          // steps at this coordinate and behind do nothing, or 0
+  DType narrow;       // operands of products are rounded to it; 0: they are not
   uint32_t n, nreads;
   GradItem item[MAX_ITEMS];
   Gid node;
@@ -195,6 +196,7 @@ static inline Span grad_span(const Grad *g, Span s) {
 uint64_t grad_role(const Grad *g, AxisRole r);  // the axes of that role
 
 // ---- grad_graph.c
+DType grad_vectors(const Grad *g, Gid x);
 Gid grad_put(Grad *g, GradNode n, const Gid *args);
 Gid grad_num(Grad *g, double v);  // f32
 Gid grad_int(Grad *g, int64_t v);

@@ -39,6 +39,7 @@ typedef struct Gates {
   uint32_t decay;  // the item
   bool rows;       // each row has its own
   Dim size;        // of a chunk
+  DType narrow;    // operands of products are rounded to it; 0: they are not
   uint32_t chunk;  // axes: of chunks; of steps in one: that of the decay, of
   uint32_t at, use, write, sum;  // reads, of writes, of decays that are summed
   GradWalk forth, back;          // states, cotangents, from chunk to chunk
@@ -147,6 +148,7 @@ static GradWalk over_chunks(const Gates *x, bool reverse, Gid init) {
   GradWalk w = grad_walk_like(x->w, reverse, init);
   w.axis = x->chunk;
   w.limit = 0;
+  w.narrow = x->narrow;
   return w;
 }
 
@@ -219,6 +221,19 @@ static Gid made(Grad *g, Gid v, const char *name) {
   return grad_put(g, n, &v);
 }
 
+// An operand of a product of matrices.
+static Gid operand(const Gates *x, Gid v) {
+  GradNode n = {.code = OP_CAST,
+                .dtype = x->narrow,
+                .axes = grad_at(x->g, v)->axes,
+                .n = 1};
+  return x->narrow ? grad_put(x->g, n, &v) : v;
+}
+
+static Gid dot(const Gates *x, Gid v, Gid w, uint64_t over) {
+  return sum(x->g, product(x->g, operand(x, v), operand(x, w)), over);
+}
+
 // v for each row, times the vector f along the rows; their sum if the rows have
 // a decay in common.
 static Gid by_rows(const Gates *x, Gid v, Gid f) {
@@ -239,10 +254,10 @@ static Gid cross(const Gates *x, uint32_t i, uint32_t k) {
   Grad *g = x->g;
   Gid y = moved(x, used_by(x, i), x->use);
   Gid e = moved(x, grad_written(x->a, k), x->write);
-  Gid v = sum(g, product(g, y, e), x->w->col);
+  Gid v = dot(x, y, e, x->w->col);
   if (!x->rows) {
     Gid b = vector_of_write(x, k), q = vector_of_use(x, i);
-    v = product(g, v, sum(g, product(g, q, b), x->w->row));
+    v = product(g, v, dot(x, q, b, x->w->row));
   }
   return x->rows ? made(g, v, "cross") : v;
 }
@@ -363,8 +378,8 @@ static Gid flows_to_use(const Gates *x, uint32_t i) {
   Gid before = count(g, is_before(x, x->write, x->at));
   for (uint32_t k = 0; k < x->w->n; k++)
     if (writes(x, k)) {
-      Gid f = product(g, before, flow(x, i, k));
-      all = plus(g, all, sum(g, f, grad_bit(x->write)));
+      Gid f = dot(x, before, flow(x, i, k), grad_bit(x->write));
+      all = plus(g, all, f);
     }
   return sum(g, if_else_0(g, is_behind(x, i), all), grad_bit(x->use));
 }
@@ -424,6 +439,8 @@ static void gate(GradAdjoint *a, uint32_t i) {
   Gid log2_decay = a->w->item[i].x;
   *x = (Gates){.g = g, .a = a, .w = a->w, .decay = i};
   x->rows = grad_at(g, log2_decay)->axes & a->w->row;
+  DType vectors = grad_vectors(g, a->w->node);
+  x->narrow = vectors == DT_BF16 ? vectors : 0;
   put_axes(x);
   walk_states(x);
   walk_cotangents(x);

@@ -19,6 +19,21 @@ uint64_t grad_points(const Grad *g, uint64_t axes) {
   return all;
 }
 
+// The type of 16-bit vectors among what x is made of, or none.
+DType grad_vectors(const Grad *g, Gid x) {
+  bool *in = NEWN(g->arena, bool, x + 1);
+  uint64_t vec = grad_role(g, AX_VEC);
+  in[x] = true;
+  for (Gid i = x; i > 0; i--) {
+    const GradNode *n = grad_at(g, i);
+    if (!in[i]) continue;
+    if (n->code == OP_LOAD && (n->axes & vec) && dtype_size(n->dtype) == 2)
+      return n->dtype;
+    for (uint32_t k = 0; k < n->n; k++) in[n->arg[k]] = true;
+  }
+  return DT_NONE;
+}
+
 // ---------------------------------------------------------------- nodes
 typedef struct NodeKey {
   uint64_t code, dtype, axes, over, points, attr, tensor, value, n;

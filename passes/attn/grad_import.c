@@ -103,10 +103,18 @@ static Gid index_node(Grad *g, uint32_t of) {
   return grad_2(g, OP_ADD, x, grad_index(g, other));
 }
 
+// Axes of constant extents come last: tiles are whole pieces of memory.
+static bool is_fixed(const Grad *g, uint32_t axis) {
+  int64_t n;
+  return dim_is_const(&g->m->dims, g->axes.at[axis].axis.extent, &n);
+}
+
 uint32_t grad_coordinates(Grad *g, uint64_t axes, Gid *index, Dim *shape) {
   uint32_t n = 0;
-  for (uint32_t i = 0; i < g->axes.n; i++) {
-    if (!(axes & grad_bit(i))) continue;
+  for (uint32_t turn = 0; turn < 2 * g->axes.n; turn++) {
+    uint32_t i = turn % g->axes.n;
+    if (!(axes & grad_bit(i)) || is_fixed(g, i) != (turn >= g->axes.n))
+      continue;
     uint32_t of = g->axes.at[i].of;
     bool whole = g->axes.at[i].inner && (axes & grad_bit(g->axes.at[i].other));
     index[n] = whole ? index_node(g, of) : grad_index(g, i);

@@ -87,6 +87,14 @@ static const char *tensor_name(Grad *g, Gid x, GradFrom from, uint32_t n) {
   return intern(&g->cx->names, name);
 }
 
+// Vectors that recurrences make are multiplied as the program's vectors are, in
+// its type: bf16, which has an f32's exponents.
+static DType made_type(const Grad *g, Gid x) {
+  const GradNode *n = grad_at(g, x);
+  bool vector = n->code == GRAD_RESULT && (n->axes & grad_role(g, AX_VEC));
+  return vector && grad_vectors(g, n->arg[0]) == DT_BF16 ? DT_BF16 : DT_F32;
+}
+
 // A tensor of rows for x.
 static uint32_t row_tensor(Grad *g, Gid x, GradFrom from) {
   Gid index[8];
@@ -95,7 +103,7 @@ static uint32_t row_tensor(Grad *g, Gid x, GradFrom from) {
   GradTensor t = {.name = tensor_name(g, x, from, g->tensors.n),
                   .from = from,
                   .read = true,
-                  .type = type_tensor(DT_F32, n, shape)};
+                  .type = type_tensor(made_type(g, x), n, shape)};
   return grad_tensor(g, t);
 }
 

@@ -29,9 +29,14 @@ static Type state_type(const Emit *e, uint64_t axes) {
 }
 
 // The product of x and y, summed over these axes.
-static Value product(Emit *e, Value x, Value y, uint64_t over) {
+static Value product(const Steps *s, Value x, Value y, uint64_t over) {
+  Emit *e = s->e;
   uint32_t at[64], n = axes_of(e, over, at);
   if (!n) return ir_2(&e->b, OP_MUL, as_f32(e, x), as_f32(e, y));
+  if (s->w->narrow) {
+    x = ir_cast(&e->b, s->w->narrow, x);
+    y = ir_cast(&e->b, s->w->narrow, y);
+  }
   return ir_dot(&e->b, grad_widen(e, x, over), grad_widen(e, y, over), at, n);
 }
 
@@ -51,14 +56,14 @@ static Value step(Steps *s, Value state, const GradItem *item) {
     x = ir_1(&e->b, OP_EXP2, as_f32(e, x));
     return ir_2(&e->b, OP_MUL, x, state);
   case GI_READ:
-    s->read[++s->nreads] = product(e, x, state, item->over);
+    s->read[++s->nreads] = product(s, x, state, item->over);
     return state;
   case GI_MAX:
     x = ir_2(&e->b, OP_ADD, state, as_f32(e, x));
     return ir_2(&e->b, OP_MAX, x, as_f32(e, grad_emit(e, item->w)));
   case GI_WRITE: break;
   }
-  Value add = product(e, x, written(s, item), item->over);
+  Value add = product(s, x, written(s, item), item->over);
   return ir_2(&e->b, OP_ADD, state, add);
 }
 

@@ -33,20 +33,23 @@ static void insert_shared(Func *f, const char *name, Type t, uint32_t at) {
   f->params.at[at] = last;
 }
 
-// Workspaces lie in the order of parameters: what f has, functions behind it
-// have at the same place.
-Value outline_tensor(Func *f, const char *of, const char *what, Type t) {
+void outline_share(const Func *f, const char *name, Type t, uint32_t at) {
   const Module *m = f->mod;
-  const char *name =
-      intern(&m->cx->names, arena_printf(f->mod->arena, "%s.%s", of, what));
   const Func *last = f;
-  uint32_t at = 0;
-  for (uint32_t i = 0; i < m->funcs.n; i++)
-    if (ir_is_phase(f, m->funcs.at[i]->name)) last = m->funcs.at[i];
-  while (m->funcs.at[at] != f) at++;
-  for (uint32_t i = at + 1; i < m->funcs.n; i++)
+  uint32_t i = 0;
+  for (uint32_t k = 0; k < m->funcs.n; k++)
+    if (ir_is_phase(f, m->funcs.at[k]->name)) last = m->funcs.at[k];
+  while (m->funcs.at[i] != f) i++;
+  while (++i < m->funcs.n)
     if (ir_is_phase(m->funcs.at[i], last->name))
-      insert_shared(m->funcs.at[i], name, t, f->params.n);
+      insert_shared(m->funcs.at[i], name, t, at);
+}
+
+Value outline_tensor(Func *f, const char *of, const char *what, Type t) {
+  Ctx *cx = f->mod->cx;
+  const char *name =
+      intern(&cx->names, arena_printf(f->mod->arena, "%s.%s", of, what));
+  outline_share(f, name, t, f->params.n);
   return ir_param(f, name, PR_SHARED, t);
 }
 

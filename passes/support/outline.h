@@ -20,6 +20,9 @@ bool outline_is_input(const Func *f, Value v);
 // elementwise?
 bool outline_can_repeat(const Op *op);
 
+// Workspaces lie in the order of parameters: what f has, functions behind it of
+// the same program have at the same place. Gives them that one, number `at`.
+void outline_share(const Func *f, const char *name, Type t, uint32_t at);
 // The shared tensor "of.what", a new parameter of f, and of functions behind f
 // that it is a phase of.
 Value outline_tensor(Func *f, const char *of, const char *what, Type t);

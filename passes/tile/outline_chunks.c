@@ -480,6 +480,7 @@ static void workspace_of(Users *u, uint32_t k, uint32_t i, uint32_t n) {
     for (uint32_t m = 0; m < h->ncuts && !k; m++)
       if (h->cut[m].same == (int)i) h->cut[m].tensor[n] = v;
   }
+  outline_share(first->f, "made", t, first->f->params.n - 1);
 }
 
 // All functions have all tensors, in one order.
@@ -569,10 +570,14 @@ static Func *hoist(Users *u) {
   return a->g;
 }
 
-// A phase of a program that comes behind it.
-static bool is_part(const Module *m, uint32_t i) {
-  for (uint32_t k = i + 1; k < m->funcs.n; k++)
-    if (ir_is_phase(m->funcs.at[i], m->funcs.at[k]->name)) return true;
+// A phase that comes in front of what it is of and takes from the same tensors.
+// Those of gradients are recurrences of their own.
+static bool is_part(Ctx *cx, Module *m, const Target *t, uint32_t i) {
+  for (uint32_t k = i + 1; k < m->funcs.n; k++) {
+    if (!ir_is_phase(m->funcs.at[i], m->funcs.at[k]->name)) continue;
+    const Hoist *a = user(cx, m, t, m->funcs.at[k]);
+    if (a && worth(a)) return true;
+  }
   return false;
 }
 
@@ -592,7 +597,9 @@ bool pass_outline_chunks(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < n; i++) {
     Users u;
     old[i] = m->funcs.at[i];
-    if (is_part(m, i) || !find_users(cx, m, opt->target, i, &u)) continue;
+    if (is_part(cx, m, opt->target, i) ||
+        !find_users(cx, m, opt->target, i, &u))
+      continue;
     made[first_user(&u, old, i)] = hoist(&u);
   }
   for (uint32_t i = 0; i < n; i++)
