@@ -72,6 +72,7 @@ typedef struct GradWalk {
   uint64_t row, col;  // of these: what the program's reads contract; others
   Gid init;           // before the first step; 0: zero
   Gid limit;          // steps at this coordinate and behind do nothing, or 0
+  bool exact;         // its results are kept in f32
   DType narrow;       // operands of products are rounded to it; 0: they are not
   uint32_t n, nreads;
   GradItem item[MAX_ITEMS];

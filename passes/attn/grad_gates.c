@@ -27,6 +27,14 @@
 //
 //   F_ij = 2 ** (decays behind j, to i) (x_i . b_j) X_ij
 //   U_i = 2 ** (decays up to i) x_i . Y_i,  V_j = 2 ** (decays behind j) b_j . Z_j
+//
+// Where rows have their own, in programs of bf16, what flows over the decays of
+// a chunk is walked along them, for all chunks and reads at once:
+//
+//   U = 2 ** (decay of t) U;  phi_t = sum over i of R_ti U_i;  U_i = U_i + X_it b_t
+//   V = 2 ** (decay of t) V;  phi_t = phi_t + C_t V;           V = V + b_t Z_t
+//
+// from U = Y, V = SD; exponents of R are differences of sums of a chunk then.
 #include "passes/attn/grad_walk.h"
 #include "passes/support/cost.h"
 
@@ -336,28 +344,102 @@ static Gid to_end(const Gates *x) {
   return product(g, decays(x, BEHIND, x->at, TO_LAST, 0), all);
 }
 
-// ---------------------------------------------------------------- in common
-// For each step of a chunk the decays behind each step of it, up to that: the
-// first read is in front of its own decay, the second behind.
+// ---------------------------------------------------------------- along a chunk
+// A walk along the steps of each chunk.
+static GradWalk in_chunks(const Gates *x, uint32_t axis, Gid init) {
+  GradWalk w = grad_walk_like(x->w, x->w->reverse, init);
+  w.axis = axis;
+  w.limit = 0;
+  w.exact = true;
+  w.state = (w.state & ~(w.row | w.col)) | grad_bit(x->chunk);
+  return w;
+}
+
+// For each step of a chunk the decays of the chunk up to it, of each row; or
+// those behind each step of it. The first read is in front of its own decay,
+// the second behind.
 static void walk_sums(Gates *x) {
   Grad *g = x->g;
   GradWalk *w = &x->sums;
   Gid one = grad_num(g, 1);
-  Gid before = is_before(x, x->write, x->use);
-  *w = grad_walk_like(x->w, x->w->reverse, 0);
-  w->axis = x->use;
-  w->limit = 0;
+  *w = in_chunks(x, x->use, 0);
   w->name = "decays";
-  w->state &= ~(w->row | w->col);
-  w->state |= grad_bit(x->write) | grad_bit(x->chunk);
+  w->state |= x->rows ? x->w->row : grad_bit(x->write);
+  Gid part = x->rows ? one : count(g, is_before(x, x->write, x->use));
   Gid by = moved(x, x->w->item[x->decay].x, x->use);
   by = grad_2(g, OP_MAX, by, grad_num(g, -COST_GRAD_LEAST_DECAY));
   grad_walk_put(w, (GradItem){GI_READ, one, 0, 0, 0});
-  grad_walk_put(w, (GradItem){GI_WRITE, count(g, before), by, 0, 0});
+  grad_walk_put(w, (GradItem){GI_WRITE, part, by, 0, 0});
   grad_walk_put(w, (GradItem){GI_READ, one, 0, 0, 0});
   grad_walk_close(g, w);
 }
 
+// ---------------------------------------------------------------- rows, walked
+static Gid own_decay(const Gates *x) {
+  return moved(x, x->w->item[x->decay].x, x->at);
+}
+
+// The decays of a chunk up to step `local`.
+static Gid upto(const Gates *x, uint32_t local, bool before) {
+  Gid d = grad_walk_read(x->g, &x->sums, before ? 1 : 2, x->sums.state);
+  return local == x->use ? d : grad_moved(x->g, d, x->use, at(x, local));
+}
+
+// R: what read i of step `use` reads the state behind step `at` by.
+static Gid walked_factor(const Gates *x, uint32_t i) {
+  Grad *g = x->g;
+  Gid until = upto(x, x->use, is_early(x, i)), from = upto(x, x->at, false);
+  Gid r = grad_1(g, OP_EXP2, grad_2(g, OP_SUB, until, from));
+  r = product(g, r, vector_of_use(x, i));
+  return if_else_0(g, is_behind(x, i), r);
+}
+
+// What flows over the decays to read i.
+static Gid walked_to_use(const Gates *x, uint32_t i) {
+  Grad *g = x->g;
+  Gid init = border(x, &x->forth, x->use_read[i], 0, x->use);
+  GradWalk w = in_chunks(x, x->at, init);
+  w.name = "flows";
+  w.row = grad_bit(x->use);
+  w.col = x->w->row;
+  w.state |= w.row | w.col;
+  grad_walk_put(&w, (GradItem){GI_DECAY, own_decay(x), 0, 0, 0});
+  grad_walk_put(&w, (GradItem){GI_READ, walked_factor(x, i), 0, 0, w.row});
+  for (uint32_t k = 0; k < x->w->n; k++) {
+    if (!writes(x, k)) continue;
+    Gid c = grad_moved(g, cross(x, i, k), x->write, at(x, x->at));
+    Gid b = moved(x, x->w->item[k].x, x->at);
+    grad_walk_put(&w, (GradItem){GI_WRITE, c, b, 0, 0});
+  }
+  grad_walk_close(g, &w);
+  return grad_walk_read(g, &w, 1, w.state & ~w.row);
+}
+
+// What flows over the decays and out of the chunk.
+static Gid walked_to_end(const Gates *x) {
+  Grad *g = x->g;
+  GradWalk w = in_chunks(x, x->at, both_borders(x));
+  w.name = "flows";
+  w.state |= x->w->row;
+  w.col = x->w->row, w.row = 0;
+  grad_walk_put(&w, (GradItem){GI_DECAY, own_decay(x), 0, 0, 0});
+  grad_walk_put(&w, (GradItem){GI_READ, grad_num(g, 1), 0, 0, 0});
+  for (uint32_t k = 0; k < x->w->n; k++) {
+    if (!writes(x, k)) continue;
+    Gid z = border(x, &x->back, x->write_read[k], 0, x->write);
+    z = grad_moved(g, z, x->write, at(x, x->at));
+    Gid b = moved(x, x->w->item[k].x, x->at);
+    grad_walk_put(&w, (GradItem){GI_WRITE, b, z, 0, 0});
+  }
+  grad_walk_close(g, &w);
+  Gid all = moved(x, x->w->item[x->decay].x, x->sum);
+  all = sum(g, all, grad_bit(x->sum));
+  Gid left = grad_2(g, OP_SUB, all, upto(x, x->at, false));
+  return product(g, grad_1(g, OP_EXP2, left),
+                 grad_walk_read(g, &w, 1, w.state));
+}
+
+// ---------------------------------------------------------------- in common
 // F: what flows from write k to read i.
 static Gid flow(const Gates *x, uint32_t i, uint32_t k) {
   Grad *g = x->g;
@@ -401,11 +483,19 @@ static Gid flows_to_end(const Gates *x) {
   return all;
 }
 
+typedef struct Flows {
+  Gid (*to_end)(const Gates *x);
+  Gid (*to_use)(const Gates *x, uint32_t i);
+} Flows;
+
 static Gid phi(const Gates *x) {
-  Gid all = x->rows ? to_end(x) : flows_to_end(x);
+  static const Flows one = {flows_to_end, flows_to_use},
+                     each = {to_end, to_use},
+                     walked = {walked_to_end, walked_to_use};
+  const Flows *f = !x->rows ? &one : x->narrow ? &walked : &each;
+  Gid all = f->to_end(x);
   for (uint32_t i = 0; i < x->w->n; i++)
-    if (used_by(x, i))
-      all = plus(x->g, all, x->rows ? to_use(x, i) : flows_to_use(x, i));
+    if (used_by(x, i)) all = plus(x->g, all, f->to_use(x, i));
   return made(x->g, all, "decay");
 }
 
@@ -414,13 +504,14 @@ static void put_axes(Gates *x) {
   Grad *g = x->g;
   DimTab *d = &g->m->dims;
   int64_t steps = x->rows ? COST_GRAD_ROW_CHUNK : COST_GRAD_CHUNK;
+  bool apart = x->rows && !x->narrow;
   Dim n = g->axes.at[x->w->axis].axis.extent;
   x->size = dim_const(d, steps);
   Dim up = dim_bin(d, DIM_ADD, n, dim_const(d, steps - 1));
   x->chunk =
       grad_axis(g, "chunk", AX_PAR, dim_bin(d, DIM_FLOORDIV, up, x->size));
   x->at = grad_axis(g, "at", AX_PAR, x->size);
-  x->use = grad_axis(g, "use", x->rows ? AX_VEC : AX_PAR, x->size);
+  x->use = grad_axis(g, "use", apart ? AX_VEC : AX_PAR, x->size);
   x->write = grad_axis(g, "write", AX_VEC, x->size);
   x->sum = grad_axis(g, "sum", AX_VEC, x->size);
 }
@@ -444,7 +535,7 @@ static void gate(GradAdjoint *a, uint32_t i) {
   put_axes(x);
   walk_states(x);
   walk_cotangents(x);
-  if (!x->rows) walk_sums(x);
+  if (!x->rows || x->narrow) walk_sums(x);
   Gid d = product(g, grad_num(g, M_LN2), by_step(x, phi(x)));
   uint64_t points = grad_at(g, d)->axes | grad_bit(a->w->axis);
   grad_give(g, log2_decay, d, points);

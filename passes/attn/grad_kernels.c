@@ -91,8 +91,10 @@ static const char *tensor_name(Grad *g, Gid x, GradFrom from, uint32_t n) {
 // its type: bf16, which has an f32's exponents.
 static DType made_type(const Grad *g, Gid x) {
   const GradNode *n = grad_at(g, x);
-  bool vector = n->code == GRAD_RESULT && (n->axes & grad_role(g, AX_VEC));
-  return vector && grad_vectors(g, n->arg[0]) == DT_BF16 ? DT_BF16 : DT_F32;
+  if (n->code != GRAD_RESULT || !(n->axes & grad_role(g, AX_VEC)))
+    return DT_F32;
+  const GradWalk *w = &g->walks.at[grad_at(g, n->arg[0])->attr];
+  return !w->exact && grad_vectors(g, n->arg[0]) == DT_BF16 ? DT_BF16 : DT_F32;
 }
 
 // A tensor of rows for x.
@@ -487,6 +489,15 @@ static bool put_store(Plan *p, const GradStore *s, bool rows) {
   return true;
 }
 
+// The axes that reads of a walk contract.
+static uint64_t read_over(const Grad *g, Gid walk) {
+  const GradWalk *w = &g->walks.at[grad_at(g, walk)->attr];
+  uint64_t all = 0;
+  for (uint32_t i = 0; i < w->n; i++)
+    if (w->item[i].kind == GI_READ) all |= w->item[i].over;
+  return all;
+}
+
 // A result of a recurrence is stored by that.
 static bool put_result(Plan *p, const GradStore *s) {
   Grad *g = p->g;
@@ -498,7 +509,8 @@ static bool put_result(Plan *p, const GradStore *s) {
   GradKernel *k = &g->kernel[i];
   if (i == g->nkernels) {
     g->nkernels++;
-    *k = (GradKernel){.outer = n.axes & ~p->vecs, .walk = walk};
+    *k = (GradKernel){.outer = n.axes & ~p->vecs & ~read_over(g, walk),
+                      .walk = walk};
     memset(p->seen, 0, p->n * sizeof *p->seen);
     for (uint32_t j = 0; j < n.n; j++) k->inner |= inner_of(p, n.arg[j]);
   }

@@ -28,11 +28,26 @@ static Type state_type(const Emit *e, uint64_t axes) {
   return t;
 }
 
+// Does x vary with what is left of a state y?
+static bool is_each(const Emit *e, Value x, Value y, uint64_t over) {
+  const Func *f = e->b.fn;
+  const Type *t = ir_type(f, y);
+  bool some = false;
+  for (uint32_t i = 0; i < e->g->axes.n; i++)
+    some |= !(over & grad_bit(i)) && f->axes.at[e->at[i]].role == AX_VEC &&
+            type_has_axis(ir_type(f, x), e->at[i]) &&
+            type_has_axis(t, e->at[i]);
+  return some;
+}
+
 // The product of x and y, summed over these axes.
 static Value product(const Steps *s, Value x, Value y, uint64_t over) {
   Emit *e = s->e;
   uint32_t at[64], n = axes_of(e, over, at);
   if (!n) return ir_2(&e->b, OP_MUL, as_f32(e, x), as_f32(e, y));
+  if (is_each(e, x, y, over))
+    return ir_reduce(&e->b, RK_SUM, ir_2(&e->b, OP_MUL, as_f32(e, x), y), at,
+                     n);
   if (s->w->narrow) {
     x = ir_cast(&e->b, s->w->narrow, x);
     y = ir_cast(&e->b, s->w->narrow, y);
