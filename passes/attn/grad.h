@@ -197,6 +197,8 @@ static inline Span grad_span(const Grad *g, Span s) {
 uint64_t grad_role(const Grad *g, AxisRole r);  // the axes of that role
 
 // ---- grad_graph.c
+// The type of 16-bit vectors among what x is made of. None where a running
+// maximum is: what flows through that takes off most of what gates get.
 DType grad_vectors(const Grad *g, Gid x);
 Gid grad_put(Grad *g, GradNode n, const Gid *args);
 Gid grad_num(Grad *g, double v);  // f32

@@ -19,19 +19,28 @@ uint64_t grad_points(const Grad *g, uint64_t axes) {
   return all;
 }
 
-// The type of 16-bit vectors among what x is made of, or none.
+static bool is_maximum(const Grad *g, const GradNode *n) {
+  if (n->code != GRAD_WALK) return false;
+  const GradWalk *w = &g->walks.at[n->attr];
+  for (uint32_t i = 0; i < w->n; i++)
+    if (w->item[i].kind == GI_MAX) return true;
+  return false;
+}
+
 DType grad_vectors(const Grad *g, Gid x) {
   bool *in = NEWN(g->arena, bool, x + 1);
   uint64_t vec = grad_role(g, AX_VEC);
+  DType found = DT_NONE;
   in[x] = true;
   for (Gid i = x; i > 0; i--) {
     const GradNode *n = grad_at(g, i);
     if (!in[i]) continue;
+    if (is_maximum(g, n)) return DT_NONE;
     if (n->code == OP_LOAD && (n->axes & vec) && dtype_size(n->dtype) == 2)
-      return n->dtype;
+      found = n->dtype;
     for (uint32_t k = 0; k < n->n; k++) in[n->arg[k]] = true;
   }
-  return DT_NONE;
+  return found;
 }
 
 // ---------------------------------------------------------------- nodes
