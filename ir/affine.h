@@ -1,6 +1,6 @@
 // The op `affine`: a recurrence in normal form, taken apart.
 //
-//   S' = diag(2 ** decay) S;  for each write:  S' = S' + b (w - R^T a)^T
+//   S' = diag(2 ** decay) S, or S diag(2 ** decay);  for each write:  S' = S' + b (w - R^T a)^T
 //   read = S'^T q
 //
 // R and the S' of a read are versions of the state: AFFINE_PRE is the state
@@ -26,7 +26,7 @@ typedef struct AffineRead {
 typedef struct Affine {
   uint32_t axis, row;  // step axis, axis of the state that is contracted
   Value state;         // before the first step
-  Value decay;         // log2 of the factor of each row, or 0
+  Value decay;         // log2 of the factor of each row or column, or 0
   Value limit;         // steps at this coordinate and behind do nothing, or 0
   bool falling;        // the decay is known to be <= 0
   bool reverse;

@@ -499,7 +499,9 @@ static bool affine_vectors(Verifier *v, const Op *op, const Affine *a) {
   for (uint32_t i = 0; i < s->n; i++)
     if (s->axis[i] != a->row && v->f->axes.at[s->axis[i]].role == AX_VEC)
       col = s->axis[i];
-  if (a->decay && !affine_operand(v, op, a->decay, s, col, "the decay"))
+  bool rows = a->decay && type_has_axis(ir_type(v->f, a->decay), a->row);
+  if (a->decay &&
+      !affine_operand(v, op, a->decay, s, rows ? col : none, "the decay"))
     return false;
   for (uint32_t i = 0; i < a->nwrites; i++) {
     const AffineWrite *w = &a->write[i];

@@ -331,6 +331,8 @@ static void emit_state(Chunk *c, Builder *b, uint32_t s) {
 static const char *decay_name(const Chunk *c, const State *s) {
   if (!s->affine.decay) return "no decay";
   const Type *t = ir_type(c->f, s->affine.decay);
+  if (s->col >= 0 && type_has_axis(t, (uint32_t)s->col))
+    return "a decay per column";
   if (type_has_axis(t, s->affine.row))
     return s->affine.falling ? "a decay per row"
                              : "a decay per row, not known "

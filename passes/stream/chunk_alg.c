@@ -217,7 +217,11 @@ static SymValue lin_times(Chunk *c, const Op *op, const Lin *l, Value x) {
 
 static SymValue mat_times(Chunk *c, const Op *op, const Mat *m, Value x) {
   Span2 s = span_of(c, x);
-  if (s == BOTH || (s == COLS && m->state >= 0))
+  // Gradients are derived of decays of rows.
+  bool cols = s == COLS && c->f->mod->level != LV_ATTN &&
+              !(m->g && span_of(c, m->g) & ROWS);
+  if (s == BOTH || (s == COLS && m->state >= 0 && !cols) ||
+      (s == ROWS && m->g && span_of(c, m->g) & COLS))
     return late(op, "the state is scaled by something else than a decay of "
                     "its rows");
   const Mat *y =

@@ -35,6 +35,15 @@ static Value sum(Builder *b, Value x, Value y) {
   return !x ? y : !y ? x : ir_2(b, OP_ADD, x, y);
 }
 
+// A decay of columns is none of what reads along the rows.
+static bool folds(Chunk *c, const Place *p) {
+  const Type *t = p->fold ? ir_type(c->f, p->fold) : NULL;
+  for (uint32_t i = 0; t && i < t->n; i++)
+    if (chunk_is_col(c, t->axis[i]))
+      return chunk_fail(c, c->recur, "a read in front of a decay of columns");
+  return true;
+}
+
 static Value folded(Chunk *c, Value a, Value fold) {
   return fold ? product(&c->b, ir_1(&c->b, OP_EXP2, fold), a) : a;
 }
@@ -68,7 +77,7 @@ static bool norm_write(Chunk *c, uint32_t s, uint32_t i, AffineWrite *to) {
       return chunk_fail(c, c->recur,
                         "an update reads two versions of the "
                         "state");
-    if (!add_skipped(c, t, &p, &to->w)) return false;
+    if (!folds(c, &p) || !add_skipped(c, t, &p, &to->w)) return false;
     Value a = product(&c->b, t->c, folded(c, t->a, p.fold));
     to->a = sum(&c->b, to->a, times(c, a, -t->k));
     to->from = p.from;
@@ -114,6 +123,7 @@ static bool want_term(Chunk *c, const Term *t) {
   if (wanted(c, t)) return true;
   Affine *a = &c->state[t->of->state].affine;
   Place p = place_of(c, t->of);
+  if (!folds(c, &p)) return false;
   if (a->nreads == AFFINE_MAX)
     return chunk_fail(c, c->recur, "too many reads of one state");
   AffineRead r = {folded(c, t->a, p.fold), p.from};

@@ -19,6 +19,9 @@
 // with a matrix of halves:
 //
 //   D_t = G_t - G_C / 2 = sum of h_ts g_s,  h = 1/2 where s <= t, else -1/2
+// A decay per column is in the values in place of the vectors: w and what was
+// read, P (w * 2 ** -D) + q T, are scaled.
+//
 //   P = (q * 2 ** D) (b * 2 ** -D)^T        T = 2 ** (G_C / 2) S
 //   O = P w + (q * 2 ** D) T                S = 2 ** (G_C / 2) (T + (b 2 ** -D)^T w)
 #include "passes/support/cost.h"
@@ -169,7 +172,7 @@ static Value read_one(Steps *s, Builder *b, uint32_t i, uint32_t r, Value state,
   int from = a->read[r].from;
   bool before = from == AFFINE_PRE;
   Vector q = vector(s, b, &s->rows, a->read[r].q, a->row);
-  if (s->decay[i].vector)
+  if (s->decay[i].vector && !s->decay[i].columns)
     q.v = tile_matrix_read_scaled(s, b, i, &s->rows, q.v, before);
   Value o = from_state(s, b, i, q, state, before);
   for (uint32_t k = 0; k < w->n; k++) {
@@ -181,6 +184,8 @@ static Value read_one(Steps *s, Builder *b, uint32_t i, uint32_t r, Value state,
     if (w->w[k].v) o = tile_step_dot(s, b, p, w->w[k].v, o, s->cols.axis);
     else o = plus(b, o, ir_reduce(b, RK_SUM, p, &s->cols.axis, 1));
   }
+  if (s->decay[i].columns)
+    o = tile_matrix_read_scaled(s, b, i, &s->rows, o, before);
   return q.f ? ir_2(b, OP_MUL, o, q.f) : o;
 }
 
@@ -246,6 +251,9 @@ bool tile_matrix_fits(const Steps *s, uint32_t i) {
   int col = column(s, i);
   bool rows = a->decay && type_has_axis(ir_type(f, a->decay), a->row);
   if (!s->t->gpu && (rows || s->narrow == DT_NONE)) return false;
+  int each = tile_step_column(s, i);
+  if (each >= 0 && (!s->t->gpu || s->narrow == DT_NONE || each != col))
+    return false;
   if (tile_step_erases(a) || col < 0 || (rows && s->narrow == DT_NONE) ||
       !type_has_axis(&s->type[i], (uint32_t)col))
     return false;
@@ -269,6 +277,12 @@ static Written written(Steps *s, Builder *b, uint32_t i) {
     w.w[k] = bare ? (Vector){.f = factor(s, b, &s->cols, a->write[k].w)}
                   : vector(s, b, &s->cols, a->write[k].w, col);
     if (!s->decay[i].vector) continue;
+    if (s->decay[i].columns) {
+      w.w[k] = (Vector){
+          .v = tile_matrix_write_scaled(s, b, i, &s->cols, w.w[k], w.b[k].f)};
+      w.b[k].f = 0;
+      continue;
+    }
     w.b[k] = (Vector){
         .v = tile_matrix_write_scaled(s, b, i, &s->cols, w.b[k], w.w[k].f)};
     w.w[k].f = 0;

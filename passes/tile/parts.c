@@ -212,13 +212,12 @@ static Dim slots(const Tiler *t) {
 
 typedef enum What { STATES, DECAYS } What;
 
-// Decays have no columns, and rows only if each has its own.
+// Decays have rows or columns only if each has its own.
 static bool varies(const Tiler *t, What which, uint32_t axis) {
   Affine a;
   if (which == STATES || t->from->axes.at[axis].role == AX_PAR) return true;
   affine_parts(t->plan.walk, &a);
-  return a.decay && axis == a.row &&
-         type_has_axis(ir_type(t->from, a.decay), axis);
+  return a.decay && type_has_axis(ir_type(t->from, a.decay), axis);
 }
 
 // The coordinates of the task's state or decays behind a part's.

@@ -13,6 +13,20 @@ bool tile_step_erases(const Affine *a) {
   return false;
 }
 
+int tile_step_column(const Steps *s, uint32_t i) {
+  const Affine *a = &s->affine[i];
+  const Type *t = a->decay ? ir_type(s->t->from, a->decay) : NULL;
+  for (uint32_t k = 0; t && k < t->n; k++)
+    if (t->axis[k] != a->row && t->axis[k] != s->axis &&
+        s->t->from->axes.at[t->axis[k]].role != AX_PAR)
+      return (int)t->axis[k];
+  return s->t->plan.lane >= 0 && t &&
+                 type_has_axis(t, (uint32_t)s->t->plan.lane) &&
+                 (uint32_t)s->t->plan.lane != a->row
+             ? s->t->plan.lane
+             : -1;
+}
+
 // Of several writes in one step only the first may read the state before it.
 static bool can_chunk(const Affine *a) {
   for (uint32_t i = 1; i < a->nwrites; i++)
@@ -50,6 +64,8 @@ static bool steps_are_faster(const Steps *s) {
 }
 
 int64_t tile_step_choose(const Steps *s) {
+  for (uint32_t i = 0; i < s->n; i++)
+    if (tile_step_column(s, i) >= 0 && !tile_matrix_fits(s, i)) return 1;
   for (uint32_t i = 0; i < s->n; i++)
     if (!tile_erase_fits(s, i) &&
         (!can_chunk(&s->affine[i]) ||
@@ -193,7 +209,9 @@ static Value largest(Builder *b, const Side *x, RKind k, Value v) {
 // No course goes further than the whole decay and what growth adds to it.
 static Value growth(Steps *s, Builder *b, uint32_t i) {
   Value g = tile_step_own_decay(s, b, i, &s->rows);
-  g = ir_reduce(b, RK_MAX, g, (uint32_t[]){s->affine[i].row, s->rows.axis}, 2);
+  int col = tile_step_column(s, i);
+  uint32_t each = col < 0 ? s->affine[i].row : (uint32_t)col;
+  g = ir_reduce(b, RK_MAX, g, (uint32_t[]){each, s->rows.axis}, 2);
   g = ir_2(b, OP_MAX, g, zero_f(b));
   return ir_2(b, OP_MUL, g, ir_const_f(b, DT_F32, 2.0 * (double)s->chunk));
 }
@@ -246,7 +264,7 @@ static void open_wide(Steps *s, Builder *b, uint32_t i) {
 static void open_sums(Steps *s, Builder *b, uint32_t i) {
   const Affine *a = &s->affine[i];
   bool rows = a->decay && type_has_axis(ir_type(s->t->from, a->decay), a->row);
-  if (!rows || s->sums.each ||
+  if ((!rows && tile_step_column(s, i) < 0) || s->sums.each ||
       (!tile_matrix_fits(s, i) && !tile_erase_fits(s, i)))
     return;
   const Axis *x = &s->t->from->axes.at[s->axis];
@@ -264,7 +282,9 @@ void tile_step_constants(Steps *s, Builder *b, ValueMap *m) {
     const Type *t = ir_type(s->t->from, a->decay);
     *d = (Decay){.has = true,
                  .vector = type_has_axis(t, a->row),
+                 .columns = tile_step_column(s, i) >= 0,
                  .fixed = !type_has_axis(t, s->axis) && !s->wide[i][0].each};
+    d->vector |= d->columns;
     if (!d->fixed) continue;
     s->rows.map = s->cols.map = *m;
     Value g = tile_step_value(s, b, a->decay, m);

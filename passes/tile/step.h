@@ -32,6 +32,7 @@ typedef struct Run {
 
 typedef struct Decay {
   bool has, fixed, vector;  // fixed: the same in every step
+  bool columns;             // vector: each column has its own, not each row
   Value total;              // of the whole chunk
   Value anchor;             // vector: the middle of its course, per row
   Run run[2];               // along rows and cols, of the current chunk
@@ -96,6 +97,8 @@ void tile_max_part(Steps *s, Builder *b, Value base, const ValueMap *pre,
                    Value *least, Value *sum);
 
 bool tile_step_erases(const Affine *a);
+// The axis of columns that decay each for itself, or -1.
+int tile_step_column(const Steps *s, uint32_t i);
 // Which writes a reading element sees. BEFORE: without its own step's decay.
 typedef enum Sees { SEES_SELF, SEES_EARLIER, SEES_BEFORE } Sees;
 // What elements of x, which read, see of y's, which are writes.
@@ -155,6 +158,7 @@ Value tile_matrix_seen(Steps *s, Builder *b, uint32_t i, const Sight *at,
 // A decay per row: vectors that read, scaled relative to the middle of the
 // chunk's decay; vectors that are written, with both factors; half of the
 // chunk's decay of a state.
+// With a decay per column what is written and what was read are scaled so.
 Value tile_matrix_read_scaled(Steps *s, Builder *b, uint32_t i, Side *side,
                               Value q, bool before);
 Value tile_matrix_write_scaled(Steps *s, Builder *b, uint32_t i, Side *side,
