@@ -206,4 +206,48 @@ for bad, kind in ((lambda: f(q.double(), k.double(), v.double()),
     except kind:
         pass
 
+# A recurrence whose state comes in and goes out: the first stays as it is.
+GLA = os.path.join(HERE, "../../../stdlib/recurrent/simple_gla.attn")
+lib = attn.compile(GLA, dims={"T": "f32", "D": 64, "Dv": 64},
+                   options=["--grad"])
+gla = lib.simple_gla_f32
+over = attn.torch.register(gla, "my::gla")
+pure = torch.ops.my.gla_states
+
+
+def by_steps(Q, K, V, g, S0):
+    M, out = S0, []
+    for t in range(Q.shape[2]):
+        M = torch.exp(g[:, :, t, None, None]) * M \
+            + K[:, :, t, :, None] * V[:, :, t, None, :]
+        out.append((Q[:, :, t, :, None] * M).sum(-2) / 8)
+    return torch.stack(out, 2), M
+
+
+m = {"Q": torch.randn(2, 3, 70, 64), "K": torch.randn(2, 3, 70, 64) / 8,
+     "V": torch.randn(2, 3, 70, 64), "g": -torch.rand(2, 3, 70),
+     "S0": torch.randn(2, 3, 64, 64)}
+m = {n: t.requires_grad_() for n, t in m.items()}
+first = m["S0"].detach().clone()
+found = []
+for f in (lambda: pure(**m), lambda: by_steps(**m)):
+    o, last = f()
+    (o.sin().sum() + last.cos().sum()).backward()
+    found.append([o, last] + [t.grad for t in m.values()])
+    for t in m.values():
+        t.grad = None
+for x, y in zip(*found):
+    assert (x - y).norm() < 1e-4 * y.norm()
+assert torch.equal(m["S0"], first)
+with torch.no_grad():
+    o, last = pure(**m)
+    here = m["S0"].clone()
+    assert torch.equal(over(m["Q"], m["K"], m["V"], m["g"], here), o)
+    assert torch.equal(here, last)
+try:
+    over(**m)
+    raise AssertionError("no error")
+except attn.UnsupportedError as e:
+    assert "_states" in str(e)
+
 print("all good: PyTorch", torch.__version__)

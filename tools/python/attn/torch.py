@@ -1,6 +1,7 @@
 """PyTorch operators: a program under a name of torch.ops, with a kernel that
 computes shapes only, so that torch.compile and export can trace through it."""
 import os
+import re
 import threading
 
 import torch
@@ -35,8 +36,10 @@ def _results(n):
         "(" + ", ".join(["Tensor"] * n) + ")"
 
 
-def _schema(program):
-    """gqa(Tensor Q, Tensor K, float? scale=None) -> (Tensor, Tensor)"""
+def _schema(program, more=0):
+    """gqa(Tensor Q, Tensor K, float? scale=None) -> (Tensor, Tensor)
+
+    more: results behind the outputs."""
     parts, late = [], False
     for _, text, default in _parameters(program):
         # A parameter without default behind one with: by name only.
@@ -44,7 +47,12 @@ def _schema(program):
             parts.append("*")
         parts.append(text)
         late = late or default
-    return f"({', '.join(parts)}) -> {_results(len(program._outputs))}"
+    return f"({', '.join(parts)}) -> {_results(len(program._outputs) + more)}"
+
+
+def _pure(schema):
+    """Without the marks of what is overwritten."""
+    return re.sub(r"\(\w!\)", "", schema)
 
 
 def _by_place(program):
@@ -66,14 +74,15 @@ def _library(space):
 
 def _fake(program, names=None):
     """names: of the arguments, of an operator that returns what is saved."""
-    indices = program._outputs + (program._saves if names else [])
+    saves = names is not None
+    indices = program._outputs + (program._saves if saves else [])
     names = names or [program._names[i] for i in program._inputs]
 
     def fake(*args, **named):
         values = dict(zip(names, args), **named)
         for n, v in values.items():
             if getattr(v, "requires_grad", False) and torch.is_grad_enabled() \
-                    and not _differentiable(program):
+                    and not saves and not _differentiable(program):
                 raise errors.UnsupportedError(
                     f"argument '{n}': it requires a gradient, and "
                     f"{program.name} {_why(program)}", n)
@@ -131,8 +140,9 @@ def _why(program):
         return "has none: compile it with --grad, or call under " \
             "torch.no_grad()"
     names = ", ".join(program._names[i] for i in program._grad._overwritten)
-    return f"overwrites {names}: call it with save=True and {program.name}" \
-        ".grad, or under torch.no_grad()"
+    return f"overwrites {names}: call its operator with _states behind the " \
+        f"name, or it with save=True and {program.name}.grad, or under " \
+        "torch.no_grad()"
 
 
 def _tangent(v):
@@ -209,6 +219,9 @@ def _autocast(program, lib, space, op):
 # Three operators beside the program's own: `op_run` is the program, `op_fwd`
 # has what its gradient reads as outputs more and is differentiable, `op_bwd`
 # is the gradient. `op` is one of the first two.
+#
+# Of a program that overwrites its states `op_states` is `op` here: it leaves
+# them as they are, and returns the last ones behind the outputs.
 
 class _Gradients:
     def __init__(self, program, lib, space, op):
@@ -219,6 +232,8 @@ class _Gradients:
         self.inputs = [p._names[i] for i in p._inputs]
         self.outputs = [p._names[i] for i in p._outputs]
         self.saves = [p._names[i] for i in p._saves]
+        self.states = [p._names[i] for i in p._grad._overwritten]
+        self.results = self.outputs + self.states
         self.fwd_names, self.fwd_inputs = _by_place(p)
         self.bwd_names, self.bwd_inputs = _by_place(self.backward)
 
@@ -227,14 +242,26 @@ class _Gradients:
 
     def forward(self, *args, **named):
         named.update(zip(self.fwd_names, args))
+        for n in self.states:
+            named[n] = named[n].clone()
         result, saved = self.program(save=True, **named)
         outs = result if isinstance(result, tuple) else (result,)
-        return outs + tuple(saved.arrays[n] for n in self.saves)
+        return (outs + tuple(named[n] for n in self.states)
+                + tuple(saved.arrays[n] for n in self.saves))
+
+    def fake_forward(self, *args, **named):
+        made = _fake(self.program, self.fwd_names)(*args, **named)
+        made = made if isinstance(made, tuple) else (made,)
+        named.update(zip(self.fwd_names, args))
+        n = len(self.outputs)
+        return (made[:n] + tuple(torch.empty_like(named[s])
+                                 for s in self.states) + made[n:])
 
     def reads(self, inputs, outs):
         """What the backward pass takes, by name: tensors, and the rest."""
-        have = dict(zip(self.inputs, inputs))
-        have.update(zip(self.outputs + self.saves, outs))
+        have = dict(zip(self.outputs, outs))
+        have.update(zip(self.saves, outs[len(self.results):]))
+        have.update(zip(self.inputs, inputs))
         return {n: have[n] for n in self.backward._names
                 if have.get(n) is not None}
 
@@ -270,7 +297,7 @@ class _Gradients:
                     f"{self.program.name} has no gradient of '{n}', but of "
                     + ", ".join(self.gradient.inputs), n)
         if want:
-            given = {"d_" + n: c for n, c in zip(self.outputs, cotangents)
+            given = {"d_" + n: c for n, c in zip(self.results, cotangents)
                      if "d_" + n in self.gradient.cotangents}
             made = self.overload("_bwd")(want, **reads, **given)
             for at, g in zip(wanted, made):
@@ -279,28 +306,32 @@ class _Gradients:
 
     def define(self):
         p, lib, space = self.program, self.lib, self.space
-        _define(lib, self.op + "_run", _schema(p))
-        made = _results(len(self.outputs) + len(self.saves))
-        _define(lib, self.op + "_fwd", f"({self.fwd_inputs}) -> {made}")
+        made = _results(len(self.results) + len(self.saves))
+        _define(lib, self.op + "_fwd", _pure(f"({self.fwd_inputs}) -> {made}"))
         _define(lib, self.op + "_bwd",
                 f"(int want, {self.bwd_inputs}) -> Tensor[]")
-        _implement(lib, space, self.op + "_run", p.__call__, _fake(p))
         _implement(lib, space, self.op + "_fwd", self.forward,
-                   _fake(p, self.fwd_names))
+                   self.fake_forward)
         _implement(lib, space, self.op + "_bwd", self.gradients,
                    self.fake_gradients)
         self.autograd()
+        if self.states:
+            _define(lib, self.op, _pure(_schema(p, len(self.states))))
+        else:
+            _define(lib, self.op + "_run", _schema(p))
+            _implement(lib, space, self.op + "_run", p.__call__, _fake(p))
 
         def either(*args, **named):
             values = args + tuple(named.values())
             _refuse(p, [*zip(self.inputs, args), *named.items()], False)
-            if not torch.is_grad_enabled() or not any(
-                    getattr(v, "requires_grad", False) for v in values):
+            plain = not torch.is_grad_enabled() or not any(
+                getattr(v, "requires_grad", False) for v in values)
+            if plain and not self.states:
                 return self.overload("_run")(*args, **named)
             named.update(zip(self.inputs, args))
             made = self.overload("_fwd")(**named)
-            return made[0] if len(self.outputs) == 1 \
-                else tuple(made[:len(self.outputs)])
+            return made[0] if len(self.results) == 1 \
+                else tuple(made[:len(self.results)])
 
         lib.impl(self.op, either, "CompositeImplicitAutograd")
 
@@ -356,7 +387,7 @@ class _Gradients:
             def forward(ctx, *inputs):
                 outs = own.forward(*inputs)
                 own.keep(ctx, inputs, outs)
-                ctx.mark_non_differentiable(*outs[len(own.outputs):])
+                ctx.mark_non_differentiable(*outs[len(own.results):])
                 return outs
 
             @staticmethod
@@ -380,7 +411,9 @@ def register(program, name=None):
     the CPU and on CUDA devices, on the current stream, works under
     torch.compile without graph breaks and inside CUDA graphs. Under autocast
     tensors of floats are cast to the types of the parameters. A program that
-    was compiled with --grad is differentiable once. Others have no gradient:
+    was compiled with --grad is differentiable once. If it overwrites states,
+    OP_states is: that leaves them as they are and returns the last ones behind
+    the outputs. Others have no gradient:
     inputs that require one raise UnsupportedError outside of
     torch.no_grad(). Forward mode (jvp) is an error. To register a program again
     under its name changes nothing."""
@@ -413,6 +446,9 @@ def register(program, name=None):
     else:
         _Gradients(program, lib, space, op).define()
     _autocast(program, lib, space, op)
+    if program._grad is not None and program._grad._overwritten:
+        _Gradients(program, lib, space, op + "_states").define()
+        _autocast(program, lib, space, op + "_states")
     return getattr(getattr(torch.ops, space), op).default
 
 
