@@ -176,6 +176,10 @@ Side tile_step_side(Steps *s, Builder *b, uint32_t axis, uint32_t each) {
   x.size = dim_const(&b->fn->mod->dims, s->chunk * each);
   x.at = ir_iota(b, axis, x.size);
   x.step = x.at;
+  if (s->ascends && s->reverse) {
+    Value last = ir_const_i(b, DT_I64, s->chunk - 1);
+    x.step = ir_2(b, OP_SUB, last, x.at);
+  }
   if (each == 1) return x;
   Value n = ir_const_i(b, DT_I64, each);
   x.step = ir_2(b, OP_FLOORDIV, x.at, n);
@@ -185,7 +189,12 @@ Side tile_step_side(Steps *s, Builder *b, uint32_t axis, uint32_t each) {
 
 void tile_step_open(Steps *s, Builder *b, Side *side, Value base,
                     const ValueMap *pre) {
-  side->coord = tile_step_coordinate(s, b, ir_2(b, OP_ADD, base, side->step));
+  if (s->ascends && s->reverse) {
+    Value top = ir_2(b, OP_ADD, base, ir_const_i(b, DT_I64, s->chunk));
+    side->coord = ir_2(b, OP_ADD, ir_2(b, OP_SUB, s->end, top), side->at);
+  } else {
+    side->coord = tile_step_coordinate(s, b, ir_2(b, OP_ADD, base, side->step));
+  }
   side->map = tile_map_copy(s->t, pre);
 }
 
@@ -394,6 +403,13 @@ static DType narrow_type(const Steps *s) {
   return s->t->target->dpbf16 && t == DT_BF16 && !erases ? t : DT_NONE;
 }
 
+// Systems are solved from the first row on, and maxima found in that order.
+static bool can_ascend(const Steps *s) {
+  for (uint32_t i = 0; i < s->n; i++)
+    if (tile_step_erases(&s->affine[i])) return false;
+  return !s->nmax;
+}
+
 bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   Steps s = {.t = t, .first = op, .narrow = DT_NONE};
   s.axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
@@ -404,6 +420,7 @@ bool tile_affine(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
   }
   s.narrow = narrow_type(&s);
   s.chunk = tile_step_choose(&s);
+  s.ascends = can_ascend(&s);
   const Axis *a = &t->from->axes.at[s.axis];
   if (s.chunk > 1)
     ctx_remark(t->cx, "%s: chunks of %lld steps, what is left step by step",

@@ -128,6 +128,14 @@ Value tile_step_scan(Builder *b, Value v, uint32_t axis, ScanDir dir,
   return ir_op(b, OP_SCAN, &v, 1, a, exclusive ? 4 : 3, NULL, 1, 0)->res[0];
 }
 
+// In the order of the walk.
+static Value scan(const Steps *s, Builder *b, Value v, uint32_t axis,
+                  ScanDir dir, bool exclusive) {
+  ScanDir back = dir == DIR_PREFIX ? DIR_SUFFIX : DIR_PREFIX;
+  bool turned = s->ascends && s->reverse;
+  return tile_step_scan(b, v, axis, turned ? back : dir, exclusive);
+}
+
 static Value zero_f(Builder *b) {
   return ir_const_f(b, DT_F32, 0);
 }
@@ -169,9 +177,9 @@ Run tile_step_run(Steps *s, Builder *b, uint32_t i, Side *side) {
     return r;
   }
   r.own = tile_step_own_decay(s, b, i, side);
-  r.upto = tile_step_scan(b, r.own, side->axis, DIR_PREFIX, false);
-  r.before = tile_step_scan(b, r.own, side->axis, DIR_PREFIX, true);
-  r.rest = tile_step_scan(b, r.own, side->axis, DIR_SUFFIX, true);
+  r.upto = scan(s, b, r.own, side->axis, DIR_PREFIX, false);
+  r.before = scan(s, b, r.own, side->axis, DIR_PREFIX, true);
+  r.rest = scan(s, b, r.own, side->axis, DIR_SUFFIX, true);
   return r;
 }
 
@@ -189,7 +197,7 @@ static Value pair_exponent(Steps *s, Builder *b, uint32_t i, Side *x, Side *y,
                             : ir_2(b, OP_LT, y->step, x->step);
   Value g =
       ir_3(b, OP_SELECT, later, tile_step_own_decay(s, b, i, x), zero_f(b));
-  return tile_step_scan(b, g, x->axis, DIR_PREFIX, before);
+  return scan(s, b, g, x->axis, DIR_PREFIX, before);
 }
 
 Value tile_step_sees(Builder *b, const Sight *at) {

@@ -19,7 +19,8 @@ typedef struct Side {
   Dim size;
   ValueMap map;          // values of the current chunk along the axis
   Value coord;           // steps they belong to, in the sequence
-  Value at, step, slot;  // numbers in the chunk: element, its step, its write
+  Value at, step, slot;  // numbers in the chunk: element, its step in the walk,
+                         // its write
 } Side;
 
 // The decay of one state along a side of the chunk, as log2.
@@ -45,6 +46,7 @@ typedef struct Steps {
   uint32_t axis;    // of the steps
   int64_t chunk;
   bool reverse;
+  bool ascends;      // elements of a chunk lie as in memory, in reverse too
   DType narrow;      // 16-bit type of operands that are computed, or none
   Value end;         // steps to do
   Value from, stop;  // those of the task
