@@ -30,6 +30,8 @@ config.substitutions += [
     ("%examples", os.path.join(config.source_root, "test/parse/examples")),
     ("%cc", config.cc),
     ("%python", "/usr/bin/python3"),
+    # One that may have more than Debian's packages.
+    ("%ml_python", os.environ.get("ATTN_PYTHON", "/usr/bin/python3")),
 ]
 
 for tool in sorted(os.listdir(bin_dirs[0])) if os.path.isdir(bin_dirs[0]) else []:
