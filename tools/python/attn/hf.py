@@ -27,6 +27,7 @@ class Mask:
     """What a query may see. Of tensors a program takes as they are:
     pos    i32[B]  place of the first query among the keys
     lo, hi i32[B]  keys that are no padding, None: all
+    keep   bool[B, S]  the same where it is no range, or nothing is known of it
     doc    i32[B, S]  sequences packed in one row
     and of numbers: causal, left (a window's keys, 0: all), right, chunk."""
 
@@ -34,7 +35,7 @@ class Mask:
 
     def __init__(self, pos, **fields):
         self.pos = pos
-        self.lo = self.hi = self.doc = None
+        self.lo = self.hi = self.keep = self.doc = None
         self.causal, self.left, self.right, self.chunk = False, 0, -1, 0
         self.__dict__.update(fields)
 
@@ -104,12 +105,10 @@ def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0,
     from transformers import masking_utils
     if isinstance(attention_mask, Mask):
         return attention_mask
-    found, made = {}, None
+    found = {}
     if not use_vmap and _read(mask_function, found):
-        made = _mask(found, batch_size, kv_length, q_offset, kv_offset,
+        return _mask(found, batch_size, kv_length, q_offset, kv_offset,
                      attention_mask, device)
-    if made is not None:
-        return made
     return masking_utils.sdpa_mask(
         batch_size=batch_size, q_length=q_length, kv_length=kv_length,
         q_offset=q_offset, kv_offset=kv_offset, mask_function=mask_function,
@@ -137,10 +136,11 @@ def _mask(found, batch, keys, q_offset, kv_offset, padding, device):
     keep = torch.nn.functional.pad(
         padding.bool(), (0, max(0, kv_offset + keys - padding.shape[1])))
     keep = keep[:, kv_offset:kv_offset + keys]
-    ends = _range(keep)
+    # A trace may not look at what is in a tensor.
+    ends = None if torch.compiler.is_compiling() else _range(keep)
     if ends is None:
-        return None
-    if bool((ends[0] > 0).any() or (ends[1] < keys).any()):
+        made.keep = keep.contiguous()
+    elif bool((ends[0] > 0).any() or (ends[1] < keys).any()):
         made.lo, made.hi = ends
     return made
 
@@ -157,6 +157,7 @@ class Variant(typing.NamedTuple):
     right: bool = False
     chunk: bool = False
     padding: bool = False
+    keep: bool = False
     doc: bool = False
     given: str = ""       # "bool", or the type of a bias
     heads: bool = False   # the given mask differs among heads
@@ -175,6 +176,7 @@ _PARTS = (
      "(k + origin[b]) // chunk == (q + pos[b] + origin[b]) // chunk", ""),
     ("padding", "nograd lo: i32[B], nograd hi: i32[B]",
      "lo[b] <= k & k < hi[b]", ""),
+    ("keep", "nograd keep: bool[B, Sk]", "keep[b, k]", ""),
     ("doc", "nograd doc: i32[B, Sk]", "doc[b, q] == doc[b, k]", ""),
     ("softcap", "nograd cap: f32", "", " |> softcap(cap)"),
     ("sink", "sink: f32[Hq]", "", ""),
@@ -231,11 +233,30 @@ _FEW = 64  # rows of one head of keys
 
 
 @functools.lru_cache(maxsize=None)
-def program(v):
-    """A variant as a function of tensors, compiled when it is called."""
+def operator(v, device, grad):
+    """The name, of torch.ops.attn_hf, of a variant's program on a kind of device,
+    with its gradient or without."""
+    from . import _choice
     from . import torch as own
-    return own.function(source=source(v), dims={"T": v.dtype, "D": v.d,
-                                                "Dv": v.dv})
+    made = own.function(source=source(v), dims={
+        "T": v.dtype, "D": v.d, "Dv": v.dv}).compile(device, grad)
+    if isinstance(made, _choice.Choice):
+        made = made.programs[0]
+    name = f"{operator_name(v)}_{device.partition(':')[0]}{'_grad' * grad}"
+    own.register(made, "attn_hf::" + name)
+    return name
+
+
+def operator_name(v):
+    """What differs from the plainest variant, as a name."""
+    return "_".join(["attention", v.dtype, str(v.d), str(v.dv)] + [
+        n if x is True else x for n, x in zip(v._fields[3:], v[3:]) if x])
+
+
+def constant_operator(device, grad, **fields):
+    """The same of a Variant's fields, for torch.compile: a name is a constant to
+    it, and what makes it is not traced."""
+    return operator(Variant(**fields), device, grad)
 
 
 # ---- the attention function
@@ -280,7 +301,7 @@ def _seen(m, query, key):
         return fields, {"allowed" if flat else "bias": m}
     fields = {"causal": m.causal, "window": m.left > 0, "right": m.right >= 0,
               "chunk": m.chunk > 0, "padding": m.lo is not None,
-              "doc": m.doc is not None}
+              "keep": m.keep is not None, "doc": m.doc is not None}
     args = {}
     if m.causal or m.left or m.right >= 0 or m.chunk:
         args["pos"] = m.pos
@@ -292,6 +313,8 @@ def _seen(m, query, key):
         args.update(chunk=m.chunk, origin=m.origin)
     if m.lo is not None:
         args.update(lo=m.lo, hi=m.hi)
+    if m.keep is not None:
+        args["keep"] = m.keep
     if m.doc is not None:
         args["doc"] = m.doc
     return fields, args
@@ -329,6 +352,7 @@ def attention(module, query, key, value, attention_mask, scaling=None,
               s_aux=None, **named):
     """The attention function of register(): queries [B, H, Sq, D], keys and
     values [B, Hk, Sk, D]; gives [B, Sq, H, D] and None."""
+    import torch
     _refuse(named)
     dtype = _DTYPES.get(str(query.dtype))
     if dtype is None:
@@ -340,10 +364,16 @@ def attention(module, query, key, value, attention_mask, scaling=None,
     fields, args = _seen(m, query, key)
     more, extra = _extras(softcap, s_aux, dropout)
     rows = query.shape[2] * (query.shape[1] // key.shape[1])
-    v = Variant(dtype, query.shape[3], value.shape[3], **fields, **more,
-                few=rows <= _FEW and not query.requires_grad)
     scale = query.shape[3] ** -0.5 if scaling is None else float(scaling)
-    return program(v)(query, key, value, scale=scale, **args, **extra), None
+    grad = torch.is_grad_enabled() and any(
+        t.requires_grad for t in (query, key, value, *args.values(),
+                                  *extra.values())
+        if isinstance(t, torch.Tensor))
+    name = constant_operator(
+        str(query.device), grad, dtype=dtype, d=query.shape[3],
+        dv=value.shape[3], few=rows <= _FEW and not grad, **fields, **more)
+    run = getattr(torch.ops.attn_hf, name).default
+    return run(query, key, value, scale=scale, **args, **extra), None
 
 
 def register(name="attnc"):
@@ -354,6 +384,9 @@ def register(name="attnc"):
         raise errors.UnsupportedError(
             f"attn.hf needs transformers 5 or later, and PyTorch: {e}"
         ) from None
+    import torch
+    # What it gives depends on nothing that a trace does not know.
+    torch.compiler.assume_constant_result(constant_operator)
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, mask)
     return name
