@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define MAX_BYTES ((int64_t)1 << 30)
+#define PRUNE_EACH 32  // files that are kept: there may be tens of thousands
 static const char magic[] = "attnc cache 1\n", ending[] = ".attnc";
 
 static const char *folder_of(Arena *a) {
@@ -211,7 +212,8 @@ void cache_put(Session *s, const Cache *c, const Buf *out, const Buf *header) {
   h.hash = hash_of(b.at + sizeof h, b.n - sizeof h);
   memcpy(b.at, &h, sizeof h);
   out_folder(c->folder);
-  if (out_write(c->path, b.at, b.n)) prune(s, c->folder);
+  if (out_write(c->path, b.at, b.n) && h.hash % PRUNE_EACH == 0)
+    prune(s, c->folder);
 }
 
 // ---------------------------------------------------------------- calls
