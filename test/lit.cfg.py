@@ -30,6 +30,8 @@ config.substitutions += [
     ("%examples", os.path.join(config.source_root, "test/parse/examples")),
     ("%cc", config.cc),
     ("%python", "/usr/bin/python3"),
+    # One that may have more than Debian's packages.
+    ("%ml_python", os.environ.get("ATTN_PYTHON", "/usr/bin/python3")),
 ]
 
 for tool in sorted(os.listdir(bin_dirs[0])) if os.path.isdir(bin_dirs[0]) else []:
@@ -42,6 +44,10 @@ if os.path.exists(mach_run):  # REQUIRES: x86-64-v4
     config.available_features.update(r.partition(":")[2] for r in rows)
 if all(map(shutil.which, ["qemu-aarch64", "aarch64-linux-gnu-gcc"])):
     config.available_features.add("qemu-aarch64")
+# Debian's modules of Python.
+if all(os.path.isdir(os.path.join("/usr/lib/python3/dist-packages", m))
+       for m in ("sphinx", "myst_parser")):
+    config.available_features.add("sphinx")
 for program in ["nvim", "emacs", "node", "man", "lintian"]:
     if shutil.which(program):
         config.available_features.add(program)

@@ -10,9 +10,10 @@ static void print_text(Session *s, const Bench *b) {
   Arena *a = &s->cx.session;
   double rate = bench_rate(b);
   printf("%s\n", inputs_title(&b->call));
-  printf("  code    %s, %d thread%s, %s, compiled in %.0f ms\n",
-         b->target->name, b->threads, b->threads == 1 ? "" : "s",
-         scaled(a, (double)b->code_bytes, "B"), (double)b->compile_ns / 1e6);
+  printf("  code    %s, %d thread%s, %s, %s in %.0f ms\n", b->target->name,
+         b->threads, b->threads == 1 ? "" : "s",
+         scaled(a, (double)b->code_bytes, "B"), b->found ? "found" : "compiled",
+         (double)b->compile_ns / 1e6);
   printf("  time    median %.3f ms, min %.3f ms over %u runs\n", b->mid * 1e3,
          b->best * 1e3, b->runs);
   printf("  work    %s", scaled(a, b->cost.products, "FLOP in products"));
@@ -47,9 +48,9 @@ static void print_json(Session *s, const Bench *b) {
   buf_printf(&o,
              "},\"target\":\"%s\",\"threads\":%d,\"runs\":%u,"
              "\"median_s\":%.9g,\"min_s\":%.9g,\"cpu_s\":%.9g,"
-             "\"compile_s\":%.6g,",
+             "\"compile_s\":%.6g,\"found\":%s,",
              b->target->name, b->threads, b->runs, b->mid, b->best, b->cpu,
-             (double)b->compile_ns * 1e-9);
+             (double)b->compile_ns * 1e-9, b->found ? "true" : "false");
   buf_printf(
       &o,
       "\"product_flop\":%.17g,\"state_flop\":%.17g,\"bytes\":%.17g,"

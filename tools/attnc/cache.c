@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define MAX_BYTES ((int64_t)1 << 30)
+#define PRUNE_EACH 32  // files that are kept: there may be tens of thousands
 static const char magic[] = "attnc cache 1\n", ending[] = ".attnc";
 
 static const char *folder_of(Arena *a) {
@@ -80,7 +81,7 @@ static void put_file(Buf *b, const char *path) {
              (long long)st.st_mtim.tv_sec, (long long)st.st_mtim.tv_nsec);
 }
 
-static void put_key(Session *s, Buf *b) {
+static void put_compiler(Session *s, Buf *b) {
   char self[4096];
   ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
   self[n < 0 ? 0 : n] = 0;
@@ -88,14 +89,22 @@ static void put_key(Session *s, Buf *b) {
   put_file(b, self);
   put_file(b, cg_ptxas_path(&s->cx));
   put_file(b, cg_lld_path(&s->cx));
-  put_options(b, s->cli);
-  if (s->cli->header) buf_str(b, "header\n");
-  buf_printf(b, "prefix %s\n", path_stem(b->arena, s->cli->inputs.at[0]));
+}
+
+static void put_sources(Session *s, Buf *b) {
   for (uint32_t i = 0; i < s->cx.sources.n; i++) {
     const Source *src = s->cx.sources.at[i];
     buf_printf(b, "source %s %u\n", path_stem(b->arena, src->path), src->len);
     buf_add(b, src->text, src->len);
   }
+}
+
+static void put_key(Session *s, Buf *b) {
+  put_compiler(s, b);
+  put_options(b, s->cli);
+  if (s->cli->header) buf_str(b, "header\n");
+  buf_printf(b, "prefix %s\n", path_stem(b->arena, s->cli->inputs.at[0]));
+  put_sources(s, b);
 }
 
 // Whether something is to be printed that a file does not have.
@@ -104,17 +113,26 @@ static bool is_shown(const Cli *c) {
          c->dump_dir;
 }
 
-Cache cache_open(Session *s) {
+static Cache cache_of(Session *s) {
   Cache c = {.key.arena = &s->cx.session, .said = s->cx.diags.n};
-  if (s->cli->no_cache || is_shown(s->cli)) return c;
-  c.folder = folder_of(&s->cx.session);
+  if (!s->cli->no_cache && !is_shown(s->cli))
+    c.folder = folder_of(&s->cx.session);
+  return c;
+}
+
+static void name_of(Session *s, Cache *c) {
+  c->path = arena_printf(&s->cx.session, "%s/%016llx%016llx%s", c->folder,
+                         (unsigned long long)map_hash(c->key.at, c->key.n, 0),
+                         (unsigned long long)map_hash(c->key.at, c->key.n,
+                                                      0x9e3779b97f4a7c15),
+                         ending);
+}
+
+Cache cache_open(Session *s) {
+  Cache c = cache_of(s);
   if (!c.folder) return c;
   put_key(s, &c.key);
-  c.path = arena_printf(&s->cx.session, "%s/%016llx%016llx%s", c.folder,
-                        (unsigned long long)map_hash(c.key.at, c.key.n, 0),
-                        (unsigned long long)map_hash(c.key.at, c.key.n,
-                                                     0x9e3779b97f4a7c15),
-                        ending);
+  name_of(s, &c);
   return c;
 }
 
@@ -194,5 +212,38 @@ void cache_put(Session *s, const Cache *c, const Buf *out, const Buf *header) {
   h.hash = hash_of(b.at + sizeof h, b.n - sizeof h);
   memcpy(b.at, &h, sizeof h);
   out_folder(c->folder);
-  if (out_write(c->path, b.at, b.n)) prune(s, c->folder);
+  if (out_write(c->path, b.at, b.n) && h.hash % PRUNE_EACH == 0)
+    prune(s, c->folder);
+}
+
+// ---------------------------------------------------------------- calls
+typedef struct CallStore {
+  DrvStore store;
+  Session *s;
+  Cache now;  // of the object that was looked for last
+} CallStore;
+
+static bool call_get(void *data, const Buf *key, Buf *out) {
+  CallStore *k = data;
+  k->now = cache_of(k->s);
+  put_compiler(k->s, &k->now.key);
+  put_sources(k->s, &k->now.key);
+  buf_str(&k->now.key, "call\n");
+  buf_add(&k->now.key, key->at, key->n);
+  name_of(k->s, &k->now);
+  return cache_get(k->s, &k->now, out, NULL);
+}
+
+static void call_put(void *data, const Buf *key, const Buf *bytes) {
+  CallStore *k = data;
+  (void)key;
+  cache_put(k->s, &k->now, bytes, NULL);
+}
+
+const DrvStore *cache_store(Session *s) {
+  if (!cache_of(s).folder) return NULL;
+  CallStore *k = NEW(&s->cx.session, CallStore);
+  k->s = s;
+  k->store = (DrvStore){call_get, call_put, k};
+  return &k->store;
 }

@@ -18,4 +18,7 @@ Cache cache_open(Session *s);
 bool cache_get(Session *s, const Cache *c, Buf *out, Buf *header);
 void cache_put(Session *s, const Cache *c, const Buf *out, const Buf *header);
 
+// Objects of calls (drv_load) in the same folder; NULL: nothing is kept.
+const DrvStore *cache_store(Session *s);
+
 #endif

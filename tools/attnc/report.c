@@ -50,6 +50,7 @@ bool bench_run(Session *s, Bench *b) {
   b->compile_ns = now_ns() - start;
   if (!code) return false;
   b->code_bytes = drv_code_bytes(code);
+  b->found = drv_code_found(code);
   // Warm-up: threads start, caches and clocks settle.
   double first = 0, spent = 0;
   Launch l = {&b->call, code, b->rt};

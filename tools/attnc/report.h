@@ -19,6 +19,7 @@ typedef struct Bench {
   double cpu;        // the least of all threads together in a run
   uint32_t runs;
   int64_t compile_ns;
+  bool found;  // compiled before
   size_t code_bytes;
   double peak, sgemm;  // operations a second; 0: not measured
   bool hollow;         // no one computes: what domains read has values alone

@@ -53,9 +53,10 @@ static bool print_time(Session *s, Run *r) {
   double *t = NEWN(&s->cx.session, double, n);
   if (!measure(s, l, t, NULL, n)) return false;
   double mid = median(t, n);
-  printf("time: median %.3f ms, min %.3f ms over %u runs (%s; compiled in "
+  printf("time: median %.3f ms, min %.3f ms over %u runs (%s; %s in "
          "%.0f ms)\n",
          mid * 1e3, t[0] * 1e3, n, drv_code_target(r->code),
+         drv_code_found(r->code) ? "found" : "compiled",
          (double)r->compile_ns / 1e6);
   return true;
 }
@@ -144,9 +145,10 @@ static int execute(Session *s, Run *r) {
   if (!s->cli->verify && !s->cli->verify_all && !s->cli->time &&
       !s->cli->out.n && !s->cli->quiet)
     fprintf(stderr,
-            "ran %s in %.3g ms, compiled in %.0f ms; --time measures more than "
+            "ran %s in %.3g ms, %s in %.0f ms; --time measures more than "
             "a first call, --verify compares, --out writes\n",
             inputs_title(&r->call), (double)took / 1e6,
+            drv_code_found(r->code) ? "found" : "compiled",
             (double)r->compile_ns / 1e6);
   return rc;
 }

@@ -1,5 +1,5 @@
 // A session: one Ctx, its diagnostics, its exit code.
-#include "tools/attnc/attnc.h"
+#include "tools/attnc/cache.h"
 
 #include "ir/core/guess.h"
 
@@ -278,7 +278,8 @@ bool session_options(Session *s, DrvOptions *out) {
                       .print_after_all = c->print_after_all,
                       .time_passes = c->time_passes,
                       .dump_dir = c->dump_dir,
-                      .log = &s->log};
+                      .log = &s->log,
+                      .store = cache_store(s)};
   for (uint32_t i = 0; i < c->dims.n; i++)
     if (!drv_parse_dims(&s->cx, c->dims.at[i], &out->fixed)) return false;
   return true;

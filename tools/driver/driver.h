@@ -34,6 +34,13 @@ typedef struct DrvSteps {
   void *data;
 } DrvSteps;
 
+// Where objects of calls are kept: bytes by key.
+typedef struct DrvStore {
+  bool (*get)(void *data, const Buf *key, Buf *out);
+  void (*put)(void *data, const Buf *key, const Buf *bytes);
+  void *data;
+} DrvStore;
+
 typedef struct DrvOptions {
   const char *targets;            // "cpu,cpu:x86-64-v3"; NULL: cpu
   DrvBinds fixed;                 // dims given by the user
@@ -54,6 +61,7 @@ typedef struct DrvOptions {
   const char *dump_dir;
   Buf *log;               // what the passes print, or NULL
   const DrvSteps *steps;  // or NULL
+  const DrvStore *store;  // of drv_load, or NULL
 } DrvOptions;
 
 static inline void drv_step(const DrvOptions *opt, const char *what,
@@ -240,6 +248,7 @@ DrvCode *drv_load(DrvCall *c, const Target *t, const DrvOptions *opt);
 void drv_unload(DrvCode *code);
 const char *drv_code_target(const DrvCode *code);
 size_t drv_code_bytes(const DrvCode *code);
+bool drv_code_found(const DrvCode *code);  // compiled before
 // Bytes of scratch a thread needs for this call.
 int64_t drv_scratch(DrvCall *c, const DrvCode *code);
 // Whether every input has a value.

@@ -4,6 +4,7 @@
 #include "passes/support/cost.h"
 #include "tools/driver/compile/compile.h"
 #include "tools/driver/gpu/exec.h"
+#include "tools/driver/run/store.h"
 
 #include "runtime/attn_abi.h"
 
@@ -14,6 +15,7 @@ struct DrvCode {
   const attn_program *prog;
   const Target *target;
   size_t bytes;
+  bool found;  // compiled before
   OnGpu *gpu;  // NULL: the CPU
 };
 
@@ -44,22 +46,20 @@ bool drv_fit(DrvCall *c, DrvSpec s, const Target *t, DrvOptions *opt,
 DrvCode *drv_load(DrvCall *c, const Target *t, const DrvOptions *opt) {
   Ctx *cx = c->cx;
   DrvSpec s;
-  CgProgram p;
-  Buf obj = {.arena = &cx->session};
+  DrvObject obj;
   DrvOptions fit = *opt;
   fit.dense = true;  // as every array here is
   OnGpu *gpu = t->kind == TARGET_GPU ? drv_on_gpu_open(cx, t) : NULL;
   if (t->kind == TARGET_GPU && !gpu) return NULL;
-  if (!drv_choose(c, &s) || !drv_fit(c, s, t, &fit, &p) ||
-      !cg_compile(cx, &p, 1, CG_OBJECT, &obj))
-    return NULL;
+  if (!drv_choose(c, &s) || !drv_object(c, s, t, &fit, &obj)) return NULL;
   DrvCode *code = NEW(&cx->session, DrvCode);
   code->gpu = gpu;
   code->target = t;
   code->bytes = obj.n;
+  code->found = obj.found;
   code->jit = cg_jit_load(cx, obj.at, obj.n);
   if (!code->jit) return NULL;
-  code->prog = cg_jit_program(code->jit, p.prefix, p.name);
+  code->prog = cg_jit_program(code->jit, obj.prefix, obj.name);
   if (code->prog) return code;
   drv_unload(code);
   return NULL;
@@ -199,4 +199,7 @@ const char *drv_code_target(const DrvCode *code) {
 }
 size_t drv_code_bytes(const DrvCode *code) {
   return code->bytes;
+}
+bool drv_code_found(const DrvCode *code) {
+  return code->found;
 }

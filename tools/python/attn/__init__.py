@@ -9,7 +9,9 @@
 Without dims a library has gqa_bf16, gqa_f32, ..; lib.gqa takes the one that the
 arrays' types ask for. `attn.torch.register(lib.gqa_f32)` makes an operator of
 PyTorch, for torch.compile; `attn.torch.function("gqa.attn")` is a function that
-compiles at its first call.
+compiles at its first call; `attn.hf.register()` gives Hugging Face's transformers
+attention of compiled programs, and `attn.jax.function(lib.gqa)` is a function of
+JAX arrays.
 
 Needs libattn and, for `compile`, attnc; nothing else is imported."""
 from ._choice import Choice
@@ -34,7 +36,7 @@ __all__ = ["AbiError", "AlignError", "ArgumentError", "Choice", "CompileError",
 
 
 def __getattr__(name):
-    if name == "torch":  # imported at first use: it needs PyTorch
+    if name in ("torch", "hf", "jax"):  # imported at first use
         import importlib
         return importlib.import_module(".torch", __name__)
     raise AttributeError(f"module 'attn' has no attribute '{name}'")

@@ -468,22 +468,22 @@ def _target_of(device):
 class Function:
     """A program of a file as a function of tensors; made by function()."""
 
-    def __init__(self, path, fn, dims, target, options, include):
+    def __init__(self, path, fn, dims, target, options, include, source=None):
         self.path, self.fn, self.dims = path, fn, dict(dims or {})
         self.target, self.options = target, tuple(options)
-        self.include = tuple(include)
-        self.__name__ = self.__qualname__ = fn or \
-            os.path.splitext(os.path.basename(path))[0]
+        self.include, self.source = tuple(include), source
+        self.__name__ = self.__qualname__ = fn or (
+            os.path.splitext(os.path.basename(path))[0] if path else "source")
         self._lock = threading.Lock()
         self._made = {}  # (target, with gradient) -> Choice or Program
         self._ops = {}   # Program -> operator
 
     def __reduce__(self):
         return Function, (self.path, self.fn, self.dims, self.target,
-                          self.options, self.include)
+                          self.options, self.include, self.source)
 
     def __repr__(self):
-        return f"<attn function {self.__name__} of {self.path}>"
+        return f"<attn function {self.__name__} of {self.path or 'a text'}>"
 
     def compile(self, device="cpu", grad=False):
         """The Program, or the Choice by types of elements, for a device."""
@@ -495,8 +495,8 @@ class Function:
 
     def _compile(self, target, grad):
         options = self.options + (("--grad",) if grad else ())
-        lib = _compile.compile(self.path, target=target, dims=self.dims,
-                               fn=self.fn, options=options,
+        lib = _compile.compile(self.path, source=self.source, target=target,
+                               dims=self.dims, fn=self.fn, options=options,
                                include=self.include)
         if self.fn:
             return lib[self.fn]
@@ -504,7 +504,8 @@ class Function:
                  if not p.name.endswith("_grad")}
         if len(names) != 1:
             raise errors.ArgumentError(
-                f"{self.path} has several programs, fn= names one of them: "
+                f"{self.path or 'source'} has several programs, fn= names one "
+                "of them: "
                 + ", ".join(sorted(names)))
         return lib[names.pop()]
 
@@ -533,9 +534,9 @@ class Function:
         return self.operator(*args, **named)(*args, **named)
 
 
-def function(path, fn=None, *, dims=None, target=None, options=(),
-             include=()):
-    """A .attn file as a function of tensors:
+def function(path=None, fn=None, *, source=None, dims=None, target=None,
+             options=(), include=()):
+    """A .attn file, or `source`, as a function of tensors:
 
         attention = attn.torch.function("gqa.attn")
         o, lse = attention(q, k, v)
@@ -545,7 +546,10 @@ def function(path, fn=None, *, dims=None, target=None, options=(),
     load it, and several may start at once. The arrays' types choose among the
     program's dtypes. fn: the program, where there are several; dims, target,
     options, include: as of attn.compile(). The function can be pickled."""
-    path = os.path.abspath(os.fspath(path))
-    if not os.path.exists(path):
-        raise errors.FileError(f"{path}: no such file")
-    return Function(path, fn, dims, target, options, include)
+    if (path is None) == (source is None):
+        raise errors.ArgumentError("either a path or source=")
+    if path is not None:
+        path = os.path.abspath(os.fspath(path))
+        if not os.path.exists(path):
+            raise errors.FileError(f"{path}: no such file")
+    return Function(path, fn, dims, target, options, include, source)

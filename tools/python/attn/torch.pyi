@@ -11,7 +11,8 @@ class Function:
                 ) -> Program | Choice: ...
 
 def register(program: Program, name: str | None = None) -> Any: ...
-def function(path: str | PathLike[str], fn: str | None = None, *,
+def function(path: str | PathLike[str] | None = None,
+             fn: str | None = None, *, source: str | None = None,
              dims: Mapping[str, object] | None = None,
              target: str | Sequence[str] | None = None,
              options: Sequence[str] = (),
