@@ -285,7 +285,7 @@ void nv_wgmma(Gpu *n, const Op *op) {
   const Type *ct = gpu_res_type(n, op);
   uint32_t k = at->ext[c.ta ? 0 : 1];
   c.steps = k * (uint32_t)dtype_size(at->dtype) / 32;
-  c.b = desc_of(n, gpu_tile(n, op->args[1]), bt, c.tb);
+  c.b = desc_of(n, gpu_operand_b(n, op), bt, c.tb);
   if (!regs) c.a = desc_of(n, gpu_tile(n, op->args[0]), at, c.ta);
   if (!c.fresh) memcpy(r.w, gpu_frag(n, op->args[2])->w, r.n * sizeof *r.w);
   if (!c.fresh && copies_sum(n->f, op)) copy_words(n, &r);

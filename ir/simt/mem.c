@@ -148,6 +148,21 @@ static bool sflip(Wave *w, const Op *op) {
   return true;
 }
 
+// Rows from operand 1 on, 16 bytes a thread.
+static bool sclean(Wave *w, const Op *op) {
+  const Type *t = simt_type(w, op->args[0]);
+  double from = simt_scalar(w, op->args[1]);
+  uint32_t lanes = w->cta->x->lanes, i = 0;
+  uint32_t size = (uint32_t)dtype_size(t->dtype), most = 16 / size;
+  for (uint32_t r = from > 0 ? (uint32_t)from : 0; r < t->ext[0]; r++)
+    for (uint32_t c = 0; c < t->ext[1]; c++, i++) {
+      if (i / most % w->grp->threads / lanes != w->id - w->grp->first) continue;
+      simt_write(w, op, t->dtype,
+                 w->val[op->args[0]].base + smem_offset(t, r, c), 0);
+    }
+  return true;
+}
+
 static uint32_t scalar_place(Wave *w, const Op *op) {
   const Type *t = simt_type(w, op->args[0]);
   double i = simt_scalar(w, op->args[1]);
@@ -181,8 +196,8 @@ WaveFn *simt_mem_fn(OpCode c) {
   static WaveFn *const fn[OP_COUNT] = {
       [OP_GLOAD] = gload,   [OP_GSTORE] = gstore, [OP_SALLOC] = placed,
       [OP_MBAR] = placed,   [OP_SLOT] = slot,     [OP_SLOAD] = sload,
-      [OP_SSTORE] = sstore, [OP_SFLIP] = sflip,   [OP_SGET] = sget,
-      [OP_SSET] = sset,
+      [OP_SSTORE] = sstore, [OP_SFLIP] = sflip,   [OP_SCLEAN] = sclean,
+      [OP_SGET] = sget,     [OP_SSET] = sset,
   };
   return fn[c];
 }

@@ -319,9 +319,11 @@ static bool check_mma(Verifier *v, const Op *op) {
   bool acc = is_whole(c) && c->layout == gpu->acc && c->dtype == DT_F32;
   if (!acc) return wrong_result(v, op);
   if (a->ext[ta ? 1 : 0] != c->ext[0]) return wrong_operand(v, op, 0);
-  if (b->ext[trans ? 1 : 0] != c->ext[1] ||
+  uint32_t n = b->ext[trans ? 1 : 0];
+  if ((op->nargs > 3 ? n < c->ext[1] : n != c->ext[1]) ||
       b->ext[trans ? 0 : 1] != a->ext[ta ? 0 : 1])
     return wrong_operand(v, op, 1);
+  if (op->nargs > 3 && b->layout == LY_ROW) return wrong_operand(v, op, 1);
   if (op->nargs > 2 && !type_eq(arg_type(v, op, 2), c))
     return wrong_operand(v, op, 2);
   return check_spans(v, op, a->ext[ta ? 0 : 1], c->ext[1]);

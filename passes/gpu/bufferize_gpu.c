@@ -45,7 +45,8 @@ typedef struct Buffer {
   bool written;    // by sstore since the last barrier
   bool read;       // since the last barrier
   uint32_t group;  // of copies in flight, counted from 1; 0: none
-  Value sign;      // of what is copied, or 0
+  const Op *fill;  // of what is copied,
+  Value by;        // and what it is changed by, or 0
 } Buffer;
 
 typedef struct Moved {
@@ -211,9 +212,10 @@ static Builder only_first(Legal *l, Builder *b, const Buffer *x) {
   return other;
 }
 
-static void flip(Legal *l, Builder *b, const Buffer *x) {
+static void mend(Legal *l, Builder *b, const Buffer *x) {
   Builder in = only_first(l, b, x);
-  fill_flip(&in, l->target, x->now, x->sign);
+  FillGroups own = {.proxies = l->target->gpu.hopper};
+  fill_mend(&in, x->fill, x->now, x->by, &own);
   if (in.region != b->region) ir_yield(&in, NULL, 0);
 }
 
@@ -227,7 +229,7 @@ static void wait_for(Legal *l, Op *op, uint32_t group) {
     if (x->group && x->group <= group) {
       x->group = 0;
       x->written = true;  // this thread's part: others see it behind a barrier
-      if (x->sign) flip(l, &b, x);
+      if (x->by) mend(l, &b, x);
     }
   }
 }
@@ -272,7 +274,8 @@ static void make_copy(Legal *l, Op *op) {
   if (c.region != b.region) ir_yield(&c, NULL, 0);
   ir_bare(&b, OP_CP_COMMIT);
   x->group = ++l->groups;
-  x->sign = fill_sign(op);
+  x->fill = op;
+  x->by = fill_by(op);
 }
 
 static bool read_by(const Region *r, Value v, OpCode c) {

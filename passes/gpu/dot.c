@@ -268,6 +268,11 @@ static Value start(Place *p, const Op *op, Type *t) {
   return p->failed ? 0 : lower_as(b, c, *t);
 }
 
+static Value zeros(Builder *b, Type t) {
+  IrAttr zero = attr_f(AT_VALUE, 0);
+  return lower_op(b, OP_CONST, NULL, 0, t, &zero, 1);
+}
+
 void lower_dot(Place *p, const Op *op) {
   Product d;
   if (!is_product(p, op, &d)) {
@@ -291,8 +296,9 @@ void lower_dot(Place *p, const Op *op) {
   for (uint32_t k = d.nb; k-- > 0;)
     for (uint32_t i = d.na; i-- > 0;) {
       if (i + k >= HW_F32_PARTS) continue;
-      Value args[] = {x.part[i], y.part[k], c};
-      c = lower_op(b, OP_MMA, args, c ? 3 : 2, t, at, n);
+      if (y.from && !c) c = zeros(b, t);
+      Value args[] = {x.part[i], y.part[k], c, y.from};
+      c = lower_op(b, OP_MMA, args, y.from ? 4 : c ? 3 : 2, t, at, n);
     }
   p->memo[op->res[0]][0] = c;
 }

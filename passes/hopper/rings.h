@@ -54,6 +54,7 @@ typedef struct Rings {
   bool brief;        // and these are read from memory: tasks may be short
   const Op *behind;  // then: `skip` of what groups leave unread at last
   int turns;         // and the ring of the groups' own tiles, -1: none
+  bool mends;        // groups change a tile that they share
   bool changed, fails;
 } Rings;
 

@@ -458,9 +458,14 @@ static void arrived(Role *r, Builder *b, Tile *t) {
   t->parity = 0;
 }
 
-static void turn_sign(Role *r, Builder *b, const Op *fill) {
-  Value sign = fill_sign(fill);
-  if (sign) fill_flip(b, r->w->target, get(r, fill->res[0]), get(r, sign));
+// What groups share is changed by the first of them.
+static void mend(Role *r, Builder *b, const Op *fill) {
+  if (!fill_mended(fill)) return;
+  bool shared = r->w->groups > 1 && !r->w->rings[hop_rings_of(r->w, fill)].own;
+  FillGroups all = {.group = shared ? r->group : 0,
+                    .threads = HW_GROUP_THREADS * r->w->groups,
+                    .proxies = true};
+  fill_mend(b, fill, get(r, fill->res[0]), get(r, fill_by(fill)), &all);
 }
 
 static void returned(Role *r, Builder *b, Tile *t) {
@@ -477,7 +482,7 @@ static void before_op(Role *r, Builder *b, Live *live, const Op *op) {
     Tile *t = &live->at[i];
     if (t->parity && (end || fill || ir_mentions(op, t->fill->res[0]))) {
       arrived(r, b, t);
-      turn_sign(r, b, t->fill);
+      mend(r, b, t->fill);
     }
     if (end || op->nregions || op->code == OP_WG_WAIT) returned(r, b, t);
   }
@@ -526,7 +531,7 @@ static Tile consume(Role *r, Builder *b, const Op *op) {
   if ((int)k == r->w->lent) r->lent = tile.slot;
   if (at_once) arrived(r, b, &tile);
   vmap_put(&r->map, op->res[0], slot_of(r->w, b, ring, tile.slot));
-  if (at_once) turn_sign(r, b, op);
+  if (at_once) mend(r, b, op);
   filled(r, b, k, op);
   return tile;
 }
