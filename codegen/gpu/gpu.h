@@ -27,7 +27,8 @@ typedef struct Frag {
 // A slot of shared memory: constant bytes plus `var` units of 16 bytes.
 typedef struct Tile {
   uint32_t base;
-  V var;  // i32 or NULL
+  V var;   // i32 or NULL
+  V flip;  // bits of a byte's address to change, or NULL
 } Tile;
 
 // The threads that execute an op together.

@@ -20,6 +20,7 @@ V gpu_tile_at(Gpu *n, Tile t, uint32_t byte) {
 V gpu_tile_byte(Gpu *n, Tile s, V byte) {
   V at = gpu_add(n, byte, gpu_i32(n, s.base));
   if (s.var) at = gpu_add(n, at, gpu_mul(n, s.var, 16));
+  if (s.flip) at = LLVMBuildXor(n->g->b, at, s.flip, "");
   return gpu_shared(n, at);
 }
 
@@ -209,11 +210,30 @@ static void store_turned(Gpu *n, Tile s, const Type *t, const Frag *f) {
   }
 }
 
+// The tile from column `from` on, a multiple of the fragment's columns, which
+// are a part of a panel or whole ones: within a panel these columns are other
+// bits of the address.
+static Tile from_column(Gpu *n, Tile s, const Type *t, V from) {
+  uint32_t panel = smem_panel_bytes(t), size = (uint32_t)dtype_size(t->dtype);
+  V cols = gpu_i32(n, panel / size);
+  from = LLVMBuildIntCast2(n->g->b, from, gpu_i32t(n), 1, "");
+  V side = LLVMBuildUDiv(n->g->b, from, cols, "");
+  V in = LLVMBuildURem(n->g->b, from, cols, "");
+  s.var = gpu_add(n, s.var, gpu_mul(n, side, t->ext[0] * panel / 16));
+  s.flip = gpu_mul(n, in, size);
+  return s;
+}
+
 void gpu_sstore(Gpu *n, const Op *op) {
   Tile s = gpu_tile(n, op->args[0]);
+  Type t = *gpu_arg_type(n, op, 0);
   const Frag *f = gpu_frag(n, op->args[1]);
-  if (ir_attr_i(op, AT_TRANS, 0)) store_turned(n, s, gpu_arg_type(n, op, 0), f);
-  else gpu_store_frag(n, s, gpu_arg_type(n, op, 0), f);
+  if (op->nargs > 2) {
+    s = from_column(n, s, &t, gpu_arg(n, op, 2));
+    t.ext[1] = gpu_arg_type(n, op, 1)->ext[1];
+  }
+  if (ir_attr_i(op, AT_TRANS, 0)) store_turned(n, s, &t, f);
+  else gpu_store_frag(n, s, &t, f);
 }
 
 // 16 bytes at a time: it is the same in every layout.

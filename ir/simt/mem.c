@@ -85,6 +85,7 @@ typedef struct Tile {
   uint32_t base;
   const FragMap *map;
   bool trans;
+  uint32_t col;  // first one of the fragment's
 } Tile;
 
 static Tile tile_of(Wave *w, const Op *op, const FragMap *m) {
@@ -98,7 +99,7 @@ static uint32_t place(const Wave *w, const Tile *t, uint32_t reg,
                       uint32_t lane) {
   uint32_t at[2];
   frag_at(t->map, reg, wave_thread(w, lane), at);
-  return t->base + smem_offset(t->type, at[t->trans], at[!t->trans]);
+  return t->base + smem_offset(t->type, at[t->trans], t->col + at[!t->trans]);
 }
 
 static bool sload(Wave *w, const Op *op) {
@@ -127,6 +128,7 @@ static bool sstore(Wave *w, const Op *op) {
   const WaveVal *x = simt_val(w, op->args[1]);
   uint32_t lanes = w->cta->x->lanes;
   Tile t = tile_of(w, op, m);
+  if (op->nargs > 2) t.col = (uint32_t)simt_scalar(w, op->args[2]);
   for (uint32_t i = 0; i < x->regs; i++)
     for (uint32_t l = 0; l < lanes; l++)
       if (!is_copy(w, m, i, l))

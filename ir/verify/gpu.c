@@ -135,9 +135,14 @@ static bool check_scalar(Verifier *v, const Op *op) {
 }
 
 static bool check_sstore(Verifier *v, const Op *op) {
-  bool ok =
-      fills(arg_type(v, op, 1), arg_type(v, op, 0), ir_attr_i(op, AT_TRANS, 0));
-  return ok || wrong_operand(v, op, 1);
+  const Type *s = arg_type(v, op, 0), *x = arg_type(v, op, 1);
+  bool trans = ir_attr_i(op, AT_TRANS, 0);
+  bool rows = trans && is_tile(s) && x->kind == TK_FRAG &&
+              x->slice == SLICE_ROW && s->ext[0] == 1 &&
+              s->ext[1] == x->ext[0] && s->dtype == x->dtype;
+  Type part = *s;
+  if (op->nargs > 2 && !trans) part.ext[1] = x->ext[1];
+  return rows || fills(x, &part, trans) || wrong_operand(v, op, 1);
 }
 
 // ---------------------------------------------------------------- all

@@ -115,3 +115,63 @@ Value lower_first_column(Place *p, Value v) {
   Value step = lower_int(b, c.step);
   return ir_2(b, OP_ADD, ir_2(b, OP_MUL, p->origin[c.part], step), at);
 }
+
+// ---------------------------------------------------------------- scores
+typedef struct Spread {
+  Place *p;
+  uint32_t key;
+  bool ok;
+} Spread;
+
+// What is reduced along the keys must be a number of each row, or whether any
+// key has something.
+static void note_spread(void *data, Op *op) {
+  Spread *s = data;
+  const Func *f = s->p->f;
+  const Type *t = op->nargs ? ir_type(f, op->args[0]) : NULL;
+  bool has = t && t->kind == TK_ELEM && type_has_axis(t, s->key);
+  switch (op->code) {
+  case OP_REDUCE:
+    if (has)
+      s->ok &= t->n == 1 ? t->dtype == DT_BOOL : dtype_is_float(t->dtype);
+    break;
+  case OP_DOT:
+    if (type_has_axis(ir_type(f, op->res[0]), s->key))
+      s->ok &= s->p->taken[op->args[1]] || ir_def(f, op->args[1]);
+    else if (has) s->ok &= s->p->taken[op->args[1]] != 0;
+    break;
+  case OP_ANY_OF:
+  case OP_ALL_OF:
+  case OP_SCAN:
+  case OP_ROW:
+  case OP_SKEW:
+  case OP_TRINV:
+  case OP_FOR:
+  case OP_IF:
+  case OP_SPAN_MIN:
+  case OP_SPAN_MAX: s->ok &= !has; break;
+  default: break;
+  }
+  for (uint32_t i = 0; op->nregions && i < op->nres; i++)
+    s->ok &= !type_has_axis(ir_type(f, op->res[i]), s->key);
+}
+
+void lower_plan_spread(Place *p) {
+  for (uint32_t a = 0; a < p->f->axes.n; a++) {
+    Spread s = {.p = p, .key = a, .ok = true};
+    uint32_t part = p->wide[a][ROLE_COL] / p->groups;
+    if (p->f->axes.at[a].role != AX_KEY || part % (2 * HW_BLOCK) ||
+        part * p->groups != p->wide[a][ROLE_COL])
+      continue;
+    ir_walk(p->f->body, note_spread, &s);
+    if (!s.ok || p->spread >= 0) continue;
+    p->spread = (int)a;
+    p->wide[a][ROLE_COL] = part;
+  }
+}
+
+Value lower_joined(Place *p, Builder *b, Value x, uint32_t axis, RKind k) {
+  IrAttr kind = {.id = AT_KIND, .i = k};
+  if ((int)axis != p->spread) return x;
+  return lower_op(b, OP_GJOIN, &x, 1, *ir_type(p->g, x), &kind, 1);
+}

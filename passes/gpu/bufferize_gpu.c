@@ -31,6 +31,7 @@
 // stays as it is. Tests: test/passes/bufferize_gpu.
 #include "ir/layout.h"
 #include "ir/target.h"
+#include "passes/gpu/exchange.h"
 #include "passes/support/fill.h"
 #include "passes/pass.h"
 
@@ -636,6 +637,8 @@ static bool legal_func(Ctx *cx, Func *f, const Target *t) {
   same_bounds(f, f->body);
   choose_own(f, find_op(f->body, OP_GROUP), f->body);
   make_role(&l);
+  Op *roles = find_op(f->body, OP_ROLES);
+  if (roles) gpu_lower_exchanges(f, roles);
   choose_buffers(&l);
   if (!l.bufs.n) return true;
   region(&l, f->body);

@@ -268,6 +268,14 @@ static Value start(Place *p, const Op *op, Type *t) {
   return p->failed ? 0 : lower_as(b, c, *t);
 }
 
+// The weights of all groups' keys.
+static Value exchanged(Place *p, Value x) {
+  Builder *b = lower_at(p, (int)p->scopes.n - 1);
+  const Type *t = ir_type(p->g, x);
+  Type all = lower_smem_type(t->dtype, t->ext[0], t->ext[1] * p->groups);
+  return lower_op(b, OP_EXCHANGE, &x, 1, all, NULL, 0);
+}
+
 static Value zeros(Builder *b, Type t) {
   IrAttr zero = attr_f(AT_VALUE, 0);
   return lower_op(b, OP_CONST, NULL, 0, t, &zero, 1);
@@ -281,6 +289,7 @@ void lower_dot(Place *p, const Op *op) {
   }
   Parts x = left_operand(p, &d);
   if (p->failed) return;
+  if ((int)d.r == p->spread) x.part[0] = exchanged(p, x.part[0]);
   Parts y = lower_smem(p, d.b, d.u, d.nb, d.r);
   if (p->failed) return;
   Type t;
@@ -288,6 +297,7 @@ void lower_dot(Place *p, const Op *op) {
   if (p->failed) return;
   Builder *b = lower_at(p, (int)p->scopes.n - 1);
   b->span = op->span;
+  if ((int)d.n == p->spread) y.from = p->scored;
   IrAttr at[2];
   uint32_t n = 0;
   if (y.row == d.r) at[n++] = attr_i(AT_TRANS, 1);

@@ -861,6 +861,12 @@ static Tiles measured(Ctx *cx, const Func *f, const PassOpt *opt,
   }
 }
 
+// What groups tell each other of a step: weights, and a number of each row.
+static int64_t exchanged(const TilePlan *p, int64_t groups) {
+  const int64_t half = 2, word = sizeof(float);
+  return p->tile_q * (p->tile_k * half + 2 * groups * word);
+}
+
 // Few rows whose sums are longer than a group's registers: each group of a task
 // has the sums of some columns, and all have the keys' tiles in common. Tasks
 // of some columns each would read the keys as often.
@@ -879,7 +885,8 @@ static bool columns_plan(Ctx *cx, const Func *f, const PassOpt *opt,
   for (p->tile_k = HW_GROUP_ROWS;
        suits && !s.made && !s.walked && !s.bands && p->tile_k >= 2 * HW_BLOCK;
        p->tile_k /= 2) {
-    int64_t need = p->tile_q * s.row_bytes + 2 * p->tile_k * s.key_bytes;
+    int64_t need = p->tile_q * s.row_bytes + 2 * p->tile_k * s.key_bytes +
+                   exchanged(p, groups);
     if (need + COST_STREAM_SMEM + opt->spare_smem > (int64_t)tg->gpu.smem ||
         regs_of(&s, p->tile_k) + opt->spare_regs > regs ||
         (s.page && !in_boxes(tg, &s, p->tile_k)))
