@@ -163,8 +163,8 @@ static Parts cut(int64_t n, int64_t most) {
   return (Parts){least, (size + HW_BLOCK - 1) / HW_BLOCK * HW_BLOCK};
 }
 
-// The parts of few rows' sums are groups' on sm_90a, which read them of one tile
-// (passes/gpu/boxes.c): whole panels of 16-bit columns.
+// The parts of few rows' sums are groups' on sm_90a, which read them of one
+// tile (passes/gpu/boxes.c): whole panels of 16-bit columns.
 static Parts whole_panels(Parts p, int64_t n, int64_t most,
                           const PassOpt *opt) {
   bool groups = opt->target && opt->target->gpu.hopper &&

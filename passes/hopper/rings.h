@@ -13,19 +13,23 @@ enum { MAX_RINGS = 16, MAX_FACTS = 32 };
 // sfills of one tensor with one box share a ring, so that copies of a loop's
 // body go on where the last one stopped.
 typedef struct Ring {
-  const Op *site;  // one of its sfills; NULL: words for each task
-  bool own;        // slots for each group
-  uint32_t fills;  // most fills in one body of a loop
-  bool streams;    // filled in a loop that is not over tasks
-  bool strip;      // one row; or it rides
-  bool rides;      // a block that adds to the product of the tile filled in
-                   // front of it, much larger: both go back at once
-  int with;        // ring of tiles whose barrier tells that it is there, -1
-  int visits;      // ring whose tiles these fills find again, in order, -1
-  bool kept;       // some ring does: they give the tiles back
+  const Op *site;   // one of its sfills; NULL: words for each task
+  bool own;         // slots for each group
+  uint32_t fills;   // most fills in one body of a loop
+  bool streams;     // filled in a loop that is not over tasks
+  bool strip;       // one row; or it rides
+  bool rides;       // a block that adds to the product of the tile filled in
+                    // front of it, much larger: both go back at once
+  int with;         // ring of tiles whose barrier tells that it is there, -1
+  int visits;       // ring whose tiles these fills find again, in order, -1
+  bool kept;        // some ring does: they give the tiles back
+  uint32_t panels;  // with a barrier each: products begin with the first that
+                    // has come; 1: tiles are there at once
+  bool cuts;        // is multiplied by such panels
   uint32_t stages;
   uint32_t count;  // the ring that has been filled as often at any time
   Value smem, full, empty;  // the buffers (warps)
+  Value cut;                // its panels as tiles
 } Ring;
 
 typedef struct Rings {

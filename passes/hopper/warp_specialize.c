@@ -46,6 +46,14 @@ static Value barrier(Builder *b, uint32_t n, int64_t count) {
   return ir_op(b, OP_MBAR, NULL, 0, &at, 1, &t, 1, 0)->res[0];
 }
 
+// The memory of a tile, or of a ring of tiles, as a ring of its panels.
+static Value as_panels(Builder *b, Value smem) {
+  Type t = *ir_type(b->fn, smem);
+  t.ext[2] *= t.ext[1] / HW_PANEL;
+  t.ext[1] = HW_PANEL;
+  return ir_op(b, OP_SALLOC, &smem, 1, NULL, 0, &t, 1, 0)->res[0];
+}
+
 static void make_ring(Rings *w, Builder *b, Ring *r) {
   const Ring *first = r->visits >= 0 ? &w->rings[r->visits] : NULL;
   if (first) {
@@ -60,7 +68,9 @@ static void make_ring(Rings *w, Builder *b, Ring *r) {
   if (r->site) t = *ir_type(w->f, r->site->res[0]);
   if (r->site) t.ext[2] = slots;
   r->smem = ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
-  r->full = r->with >= 0 ? w->rings[r->with].full : barrier(b, slots, 1);
+  r->full =
+      r->with >= 0 ? w->rings[r->with].full : barrier(b, slots * r->panels, 1);
+  if (r->panels > 1 || r->cuts) r->cut = as_panels(b, r->smem);
   uint32_t arrivals = r->site ? HW_GROUP_WARPS : HW_GROUP_THREADS;  // (receive)
   r->empty = r->rides ? 0 : barrier(b, slots, arrivals * readers);
 }
@@ -180,6 +190,38 @@ static int64_t bytes_with(const Rings *w, const Op *fill) {
   return n;
 }
 
+static Value panel_of(Builder *b, Value panels, Value at) {
+  Value args[] = {panels, at};
+  Type t = *ir_type(b->fn, panels);
+  t.ext[2] = 1;
+  return ir_op(b, OP_SLOT, args, 2, NULL, 0, &t, 1, 0)->res[0];
+}
+
+// Panel i of a tile in slot `at`.
+static Value panel_at(Builder *b, const Ring *ring, Value at, uint32_t i) {
+  return ir_2(b, OP_ADD, ir_2(b, OP_MUL, at, i32(b, ring->panels)), i32(b, i));
+}
+
+// Each panel of a tile has its barrier.
+static void load_panels(Role *r, Builder *b, const Op *op, const Ring *ring,
+                        Value *args, uint32_t n) {
+  Value at = args[2];
+  uint32_t col = 4 + (uint32_t)ir_attr(op, AT_TILE)->list[1];
+  Value first = args[col];
+  IrAttr how[FILL_ATTRS];
+  uint32_t nhow = fill_attrs(op, how);
+  int64_t all = smem_bytes(ir_type(r->w->f, op->res[0]));
+  IrAttr bytes = attr_i(AT_BYTES, all / ring->panels);
+  for (uint32_t i = 0; i < ring->panels; i++) {
+    Value bar[] = {ring->full, panel_at(b, ring, at, i)};
+    ir_op(b, OP_MBAR_EXPECT, bar, 2, &bytes, 1, NULL, 0, 0);
+    args[0] = panel_of(b, ring->cut, bar[1]);
+    args[2] = bar[1];
+    args[col] = ir_2(b, OP_ADD, first, i32(b, (int64_t)i * HW_PANEL));
+    ir_op(b, OP_TMA_LOAD, args, n + 3, how, nhow, NULL, 0, 0);
+  }
+}
+
 static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
                       ValueMap *m) {
   Ring *ring = &r->w->rings[hop_rings_of(r->w, op)];
@@ -189,7 +231,8 @@ static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
     wait_for(b, ring->empty, at, ir_2(b, OP_SUB, i32(b, 1), t.parity));
   IrAttr bytes = attr_i(AT_BYTES, bytes_with(r->w, op));
   Value bar[] = {ring->full, at};
-  if (ring->with < 0) ir_op(b, OP_MBAR_EXPECT, bar, 2, &bytes, 1, NULL, 0, 0);
+  if (ring->with < 0 && ring->panels == 1)
+    ir_op(b, OP_MBAR_EXPECT, bar, 2, &bytes, 1, NULL, 0, 0);
   uint32_t n = fill_args(op);
   Value *args = NEWN(r->w->arena, Value, n + 3);
   args[0] = slot_of(r->w, b, ring, at);
@@ -197,6 +240,10 @@ static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
   args[2] = at;
   args[3] = op->args[0];
   for (uint32_t i = 1; i < n; i++) args[3 + i] = part(r, b, m, op->args[i]);
+  if (ring->panels > 1) {
+    load_panels(r, b, op, ring, args, n);
+    return;
+  }
   IrAttr how[FILL_ATTRS];
   ir_op(b, OP_TMA_LOAD, args, n + 3, how, fill_attrs(op, how), NULL, 0, 0);
 }
@@ -454,8 +501,42 @@ static void give_back_late(Role *r, Builder *b, uint32_t k, Value n) {
 }
 
 static void arrived(Role *r, Builder *b, Tile *t) {
-  if (t->parity) wait_for(b, r->w->rings[t->ring].full, t->slot, t->parity);
+  const Ring *ring = &r->w->rings[t->ring];
+  for (uint32_t i = 0; t->parity && i < ring->panels; i++)
+    wait_for(b, ring->full,
+             ring->panels > 1 ? panel_at(b, ring, t->slot, i) : t->slot,
+             t->parity);
   t->parity = 0;
+}
+
+// A product of a tile that comes panel by panel: it begins with the first.
+static void multiply_panels(Role *r, Builder *b, const Op *op, Tile *t) {
+  const Ring *ring = &r->w->rings[t->ring];
+  const Type type = *ir_type(r->w->f, op->res[0]);
+  const Op *left = ir_def(r->w->f, get(r, op->args[0]));
+  const Ring *rows =
+      &r->w->rings[hop_rings_of(r->w, ir_def(r->w->f, op->args[0]))];
+  Value c = get(r, op->args[2]);
+  for (uint32_t i = 0; i < ring->panels; i++) {
+    Value at = panel_at(b, ring, t->slot, i);
+    wait_for(b, ring->full, at, t->parity);
+    Value x = ir_2(b, OP_MUL, left->args[1], i32(b, ring->panels));
+    x = panel_of(b, rows->cut, ir_2(b, OP_ADD, x, i32(b, i)));
+    Value args[] = {x, panel_of(b, ring->cut, at), c, get(r, op->args[3])};
+    ir_bare(b, OP_WG_FENCE);
+    c = ir_op(b, OP_WGMMA, args, 4, op->attrs, op->nattrs, &type, 1, 0)->res[0];
+  }
+  t->parity = 0;
+  vmap_put(&r->map, op->res[0], c);
+}
+
+// The tile that op multiplies panel by panel, if it has not been waited for.
+static Tile *by_panels(Role *r, Live *live, const Op *op) {
+  for (uint32_t i = 0; op->code == OP_WGMMA && i < live->n; i++)
+    if (live->at[i].parity && live->at[i].fill->res[0] == op->args[1] &&
+        r->w->rings[live->at[i].ring].panels > 1)
+      return &live->at[i];
+  return NULL;
 }
 
 // What groups share is changed by the first of them.
@@ -480,7 +561,8 @@ static void before_op(Role *r, Builder *b, Live *live, const Op *op) {
   bool end = op_info(op->code)->flags & OPF_TERM, fill = op->code == OP_SFILL;
   for (uint32_t i = 0; i < live->n; i++) {
     Tile *t = &live->at[i];
-    if (t->parity && (end || fill || ir_mentions(op, t->fill->res[0]))) {
+    bool now = end || fill || ir_mentions(op, t->fill->res[0]);
+    if (t->parity && now && by_panels(r, live, op) != t) {
       arrived(r, b, t);
       mend(r, b, t->fill);
     }
@@ -522,7 +604,8 @@ static Tile consume(Role *r, Builder *b, const Op *op) {
   if (last && ir_type(r->w->f, op->res[0])->ext[0] == 1)
     last = end_of_strip(r, &tile, last);
   tile.until = last ? last : op;
-  bool at_once = ring->streams || !last || !r->w->brief;
+  bool panels = ring->panels > 1 && fill_stays(r->w->f, op, fill_by(op));
+  bool at_once = !panels && (ring->streams || !last || !r->w->brief);
   if (is_late(r, op)) tile.before = r->fills[ring->count];
   if (!r->w->brief) returned(r, b, &tile);
   Turn t = turn_of(r, b, k);
@@ -876,8 +959,10 @@ static bool has_drain(const Role *r, const Op *op) {
 
 static void copy_op(Role *r, const Op *op, Builder *b, Live *live) {
   Drain d;
+  Tile *panels = by_panels(r, live, op);
   b->span = op->span;
-  if (op->code == OP_GROUP && !r->producer)
+  if (panels) multiply_panels(r, b, op, panels);
+  else if (op->code == OP_GROUP && !r->producer)
     vmap_put(&r->map, op->res[0], r->block);
   else if (op->code == OP_CLAIM && r->producer) claim(r, b, op);
   else if (op->code == OP_CLAIM)

@@ -24,14 +24,20 @@ Value fill_by(const Op *op) {
   return fill_mended(op) ? op->args[op->nargs - 1] : 0;
 }
 
+bool fill_stays(const Func *f, const Op *op, Value by) {
+  double rows;
+  if (!fill_mended(op)) return true;
+  const Op *cast = ir_def(f, by);
+  Value n = cast && cast->code == OP_CAST ? cast->args[0] : by;
+  return !flips(op) && ir_const_value(f, n, &rows) &&
+         rows >= (double)ir_type(f, op->res[0])->ext[0];
+}
+
 // Whether anything is to be done; 0: no.
 static Value condition(Builder *b, const Op *fill, Value by) {
-  double rows;
   int64_t all = ir_type(b->fn, fill->res[0])->ext[0];
   if (flips(fill)) return by;
-  const Op *cast = ir_def(b->fn, by);
-  Value n0 = cast && cast->code == OP_CAST ? cast->args[0] : by;
-  if (ir_const_value(b->fn, n0, &rows) && rows >= (double)all) return 0;
+  if (fill_stays(b->fn, fill, by)) return 0;
   Value n = ir_const_i(b, ir_type(b->fn, by)->dtype, all);
   return ir_2(b, OP_LT, by, n);
 }

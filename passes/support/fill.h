@@ -13,6 +13,8 @@ uint32_t fill_attrs(const Op *op, IrAttr *out);
 // Is it changed when it is there? By that operand, or 0.
 bool fill_mended(const Op *op);
 Value fill_by(const Op *op);
+// Is nothing changed, whatever `by` says otherwise?
+bool fill_stays(const Func *f, const Op *op, Value by);
 
 // Who waits for the tile: one group, or several, of which the first changes it.
 typedef struct FillGroups {

@@ -115,9 +115,12 @@ static int64_t wave_of(const Func *f, const Op *pass, const Target *t) {
   return t->gpu.sms * (row_elements(f, pass) <= COST_SPLIT_SUMS ? TWO : 1);
 }
 
-// Does memory tell what keys a task has?
-static bool is_told(const Func *f, const Op *pass) {
+// Does memory tell what keys a task has, and is what a part stores short beside
+// them? Groups with columns of their own store 64 rows of two vectors and more:
+// as much as several steps read.
+static bool is_told(const Func *f, const Op *pass, const TilePlan *p) {
   enum { BOUNDS = 3 };
+  if (p->part >= 0) return false;
   const Region *r = pass->nregions > BOUNDS ? pass->regions[BOUNDS] : NULL;
   bool told = false;
   for (uint32_t i = 0; r && r->last && i < r->last->nargs; i++)
@@ -147,7 +150,8 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   } else {
     Dim have = at_least_one(d, tasks(f, p));
     Dim want =
-        gpu ? gpu_parts(d, wave_of(f, in.pass, tg), have, is_told(f, in.pass))
+        gpu ? gpu_parts(d, wave_of(f, in.pass, tg), have,
+                        is_told(f, in.pass, p))
             : dim_bin(d, DIM_FLOORDIV, dim_const(d, COST_TASKS_ENOUGH), have);
     Dim most = dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, fewest));
     p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
