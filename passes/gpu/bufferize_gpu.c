@@ -638,7 +638,7 @@ static bool legal_func(Ctx *cx, Func *f, const Target *t) {
   choose_own(f, find_op(f->body, OP_GROUP), f->body);
   make_role(&l);
   Op *roles = find_op(f->body, OP_ROLES);
-  if (roles) gpu_lower_exchanges(f, roles);
+  if (roles) exchange_lower(f, roles);
   choose_buffers(&l);
   if (!l.bufs.n) return true;
   region(&l, f->body);

@@ -146,19 +146,19 @@ static void region(Exchange *x, Region *r, uint32_t depth) {
   }
 }
 
-bool gpu_exchanges(const Region *r) {
+bool exchange_some(const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
     if (is_one(op)) return true;
     for (uint32_t i = 0; i < op->nregions; i++)
-      if (gpu_exchanges(op->regions[i])) return true;
+      if (exchange_some(op->regions[i])) return true;
   }
   return false;
 }
 
-void gpu_lower_exchanges(Func *f, Op *roles) {
+void exchange_lower(Func *f, Op *roles) {
   for (uint32_t i = 0; i < roles->nregions; i++) {
     Region *r = roles->regions[i];
-    if (!gpu_exchanges(r)) continue;
+    if (!exchange_some(r)) continue;
     Exchange x = {.f = f, .wg = r->params.at[0]};
     x.groups = (uint32_t)(ir_attr(roles, AT_TEAMS)->list[i] / HW_GROUP_THREADS);
     region(&x, r, 0);

@@ -4,8 +4,8 @@
 
 #include "ir/ir.h"
 
-bool gpu_exchanges(const Region *r);
+bool exchange_some(const Region *r);
 // Gives those in the roles memory and barriers.
-void gpu_lower_exchanges(Func *f, Op *roles);
+void exchange_lower(Func *f, Op *roles);
 
 #endif

@@ -67,6 +67,20 @@ void hop_rings_keep(Rings *w, const Op *loop);
 // False if the tiles wanted depend on fragments, or the rings do not fit into
 // shared memory.
 bool hop_rings_plan(Rings *w, Func *f, const Target *t);
+// Makes the buffers and barriers of a ring; shared tiles for stores
+// (rings_make.c).
+void hop_rings_make(Rings *w, Builder *b, Ring *r);
+Value hop_rings_drain_tile(const Rings *w, Builder *b);
+// The tile in slot `at`; bytes of a tile and of the strips that come with it.
+Value hop_rings_slot(const Rings *w, Builder *b, const Ring *ring, Value at);
+int64_t hop_rings_bytes(const Rings *w, const Op *fill);
+// Number i of the panels of the tile in slot `at`; the panel of that number.
+Value hop_rings_panel(Builder *b, const Ring *ring, Value at, uint32_t i);
+Value hop_rings_panel_of(Builder *b, Value panels, Value at);
+// Without a producer the next task is as many behind as there are CTAs.
+void hop_rings_take_turns(Func *f, Region *r);
+// Finds rings whose tiles products read panel by panel (rings_panels.c).
+void hop_rings_panels(Rings *w);
 // Registers of a thread that the loops of r carry in fragments.
 int64_t hop_rings_carried(const Func *f, const Region *r);
 // The producer needs a result of op.
