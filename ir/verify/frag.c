@@ -285,7 +285,7 @@ static bool check_sload(Verifier *v, const Op *op) {
 static bool check_exchange(Verifier *v, const Op *op) {
   const Type *x = arg_type(v, op, 0), *s = res_type(v, op);
   bool ok = is_tile(s) && is_whole(x) && s->dtype == x->dtype &&
-            s->ext[0] == x->ext[0] && s->ext[1] % x->ext[1] == 0 &&
+            s->ext[0] == x->ext[0] && s->ext[1] == x->ext[1] &&
             s->layout != LY_ROW;
   return ok || wrong_result(v, op);
 }
@@ -346,8 +346,10 @@ static bool check_mma(Verifier *v, const Op *op) {
   if (a->ext[ta ? 1 : 0] != c->ext[0]) return wrong_operand(v, op, 0);
   uint32_t n = b->ext[trans ? 1 : 0];
   if ((op->nargs > 3 ? n < c->ext[1] : n != c->ext[1]) ||
-      b->ext[trans ? 0 : 1] != a->ext[ta ? 0 : 1])
+      (op->nargs > 4 && trans ? b->ext[0] < a->ext[ta ? 0 : 1]
+                              : b->ext[trans ? 0 : 1] != a->ext[ta ? 0 : 1]))
     return wrong_operand(v, op, 1);
+  if (op->nargs > 4 && !trans) return wrong_operand(v, op, 4);
   if (op->nargs > 3 && b->layout == LY_ROW) return wrong_operand(v, op, 1);
   if (op->nargs > 2 && !type_eq(arg_type(v, op, 2), c))
     return wrong_operand(v, op, 2);

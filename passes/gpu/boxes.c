@@ -160,8 +160,8 @@ void lower_plan_spread(Place *p) {
   for (uint32_t a = 0; a < p->f->axes.n; a++) {
     Spread s = {.p = p, .key = a, .ok = true};
     uint32_t part = p->wide[a][ROLE_COL] / p->groups;
-    if (p->f->axes.at[a].role != AX_KEY || part % (2 * HW_BLOCK) ||
-        part * p->groups != p->wide[a][ROLE_COL])
+    if (p->groups != 2 || p->f->axes.at[a].role != AX_KEY ||
+        part % (2 * HW_BLOCK) || part * p->groups != p->wide[a][ROLE_COL])
       continue;
     ir_walk(p->f->body, note_spread, &s);
     if (!s.ok || p->spread >= 0) continue;

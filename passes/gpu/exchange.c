@@ -3,9 +3,13 @@
 //   %y = gjoin(%x) {kind = max}        sstore(slot(%a, %wg), %x) {trans}
 //                                 ->   bar_sync(1)
 //                                      %y = max(sload(slot(%a, 0)), ..)
-//   %t = exchange(%p)                  sstore(%b, %p, %wg * columns)
-//                                      fence_async(), bar_sync(1)
+//   %t = exchange(%p)                  sstore(slot(%b, %wg), %p)
+//   ..                                 fence_async()
+//   mma(%t, ..)                        ..
+//                                      bar_sync(1)
+//                                      mma(slot(%b, 1 - %wg), ..)
 //
+// An exchange is waited for where its tile is read.
 // A buffer is written again when all have read it: between two ops with one
 // buffer stands the barrier of another, as each has its own in a region, and
 // those of loops have others than those around. A region with a single one has
@@ -99,8 +103,8 @@ static void put(Exchange *x, Builder *b, const Op *op, Value all) {
   IrAttr trans = attr_i(AT_TRANS, 1);
   Value args[] = {all, op->args[0], x->wg};
   if (op->code == OP_EXCHANGE) {
-    args[2] = ir_2(b, OP_MUL, x->wg, i32(b, t->ext[1]));
-    ir_op(b, OP_SSTORE, args, 3, NULL, 0, NULL, 0, 0);
+    args[0] = slot(b, all, x->wg, *ir_type(x->f, op->res[0]));
+    ir_op(b, OP_SSTORE, args, 2, NULL, 0, NULL, 0, 0);
     ir_bare(b, OP_FENCE_ASYNC);
   } else if (t->kind == TK_ELEM) {
     Value set[] = {all, x->wg, ir_cast(b, DT_I32, op->args[0])};
@@ -113,9 +117,22 @@ static void put(Exchange *x, Builder *b, const Op *op, Value all) {
   }
 }
 
+// The other group's tile.
+static Value other(const Exchange *x, Builder *b, const Op *op, Value all) {
+  Value at = ir_2(b, OP_SUB, i32(b, 1), x->wg);
+  return slot(b, all, at, *ir_type(x->f, op->res[0]));
+}
+
+// Nothing stands between a fence and its product.
+static Op *in_front(Op *use) {
+  return use->prev && use->prev->code == OP_WG_FENCE ? use->prev : use;
+}
+
 static Type memory_of(const Exchange *x, const Op *op) {
   const Type *t = ir_type(x->f, op->res[0]);
-  if (op->code == OP_EXCHANGE) return *t;
+  Type tiles = *t;
+  tiles.ext[2] = x->groups;
+  if (op->code == OP_EXCHANGE) return tiles;
   if (t->kind == TK_ELEM) return type_smem(DT_I32, 1, 1, 4, LY_ROW);
   return type_smem(t->dtype, x->groups, 1, t->ext[0], LY_ROW);
 }
@@ -129,8 +146,11 @@ static void lower(Exchange *x, Op *op, uint32_t depth, uint32_t number,
   Value all = buffer(x, memory_of(x, op), depth, number);
   if (single) barrier(x, &b);
   put(x, &b, op, all);
+  Op *use = op->code == OP_EXCHANGE ? ir_first_use(op, op->res[0]) : NULL;
+  if (use) b.before = in_front(use);
   barrier(x, &b);
-  Value y = op->code == OP_EXCHANGE ? all : joined(x, &b, op, all);
+  Value y =
+      op->code == OP_EXCHANGE ? other(x, &b, op, all) : joined(x, &b, op, all);
   ir_replace_uses(x->f, op->res[0], y);
   ir_erase(op);
 }
