@@ -75,24 +75,34 @@ static Value slot(Builder *b, Value all, Value i, Type t) {
   return ir_op(b, OP_SLOT, args, 2, NULL, 0, &t, 1, 0)->res[0];
 }
 
-// All groups join what all have in one order.
-static Value joined(Exchange *x, Builder *b, const Op *op, Value all) {
-  RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
+// What a group has put into the buffer.
+static Value read(const Exchange *x, Builder *b, const Op *op, Value all,
+                  Value group) {
   const Type t = *ir_type(x->f, op->res[0]);
   Type one = *ir_type(x->f, all), word = type_scalar(DT_I32);
   IrAttr trans = attr_i(AT_TRANS, 1);
-  Value y = 0;
+  if (t.kind == TK_ELEM) {
+    Value args[] = {all, group};
+    Value z = ir_op(b, OP_SGET, args, 2, NULL, 0, &word, 1, 0)->res[0];
+    z = ir_op(b, OP_UNIFORM, &z, 1, NULL, 0, &word, 1, 0)->res[0];
+    return ir_2(b, OP_NE, z, i32(b, 0));
+  }
   one.ext[2] = 1;
+  Value from = slot(b, all, group, one);
+  return ir_op(b, OP_SLOAD, &from, 1, &trans, 1, &t, 1, 0)->res[0];
+}
+
+// The same in all groups: of two each joins its own with the other's, more join
+// what all have in one order.
+static Value joined(const Exchange *x, Builder *b, const Op *op, Value all) {
+  RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
+  Value y = 0;
+  if (x->groups == 2) {
+    Value other = ir_2(b, OP_SUB, i32(b, 1), x->wg);
+    return combine(b, k, op->args[0], read(x, b, op, all, other));
+  }
   for (uint32_t g = 0; g < x->groups; g++) {
-    Value z, args[] = {all, i32(b, g)};
-    if (t.kind == TK_ELEM) {
-      z = ir_op(b, OP_SGET, args, 2, NULL, 0, &word, 1, 0)->res[0];
-      z = ir_op(b, OP_UNIFORM, &z, 1, NULL, 0, &word, 1, 0)->res[0];
-      z = ir_2(b, OP_NE, z, i32(b, 0));
-    } else {
-      Value from = slot(b, all, args[1], one);
-      z = ir_op(b, OP_SLOAD, &from, 1, &trans, 1, &t, 1, 0)->res[0];
-    }
+    Value z = read(x, b, op, all, i32(b, g));
     y = y ? combine(b, k, y, z) : z;
   }
   return y;
