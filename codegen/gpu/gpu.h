@@ -27,7 +27,8 @@ typedef struct Frag {
 // A slot of shared memory: constant bytes plus `var` units of 16 bytes.
 typedef struct Tile {
   uint32_t base;
-  V var;  // i32 or NULL
+  V var;   // i32 or NULL
+  V flip;  // bits of a byte's address to change, or NULL
 } Tile;
 
 // The threads that execute an op together.
@@ -306,8 +307,10 @@ V gpu_global(Gpu *n, V address);
 // True in one of the threads that hold the same elements; NULL: each has its
 // own.
 V gpu_owner(Gpu *n, const FragMap *m);
+// The right operand of a product, where that begins.
+Tile gpu_operand_b(Gpu *n, const Op *op);
 extern GpuEmit gpu_gload, gpu_gstore, gpu_sget, gpu_sset, gpu_sload, gpu_sstore,
-    gpu_sflip, gpu_slot, gpu_gsync, gpu_cp_async;
+    gpu_sflip, gpu_sclean, gpu_slot, gpu_gsync, gpu_cp_async;
 extern GpuEmit nv_tma_load, nv_tma_store, nv_tma_commit, nv_tma_wait,
     nv_mbar_wait, nv_mbar_arrive, nv_mbar_expect, nv_bar_sync, nv_bar_arrive,
     nv_fence_async;

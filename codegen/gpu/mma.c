@@ -116,7 +116,7 @@ static Product product_of(Gpu *n, const Op *op) {
   p.k = p.at->ext[p.ta ? 0 : 1];
   p.rows = n->grp.threads / n->gpu.wave * n->gpu.rows;
   if (n->vendor->repeats && p.ct->ext[0] < p.rows) p.rows = p.ct->ext[0];
-  p.b = gpu_tile(n, op->args[1]);
+  p.b = gpu_operand_b(n, op);
   if (p.at->kind == TK_FRAG) p.areg = gpu_frag(n, op->args[0]);
   else p.a = gpu_tile(n, op->args[0]);
   return p;

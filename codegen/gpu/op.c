@@ -135,6 +135,7 @@ static GpuEmit *const table[OP_COUNT] = {
     [OP_GSYNC] = gpu_gsync,
     [OP_MMA] = gpu_mma,
     [OP_SFLIP] = gpu_sflip,
+    [OP_SCLEAN] = gpu_sclean,
 };
 
 void gpu_op(Gpu *n, const Op *op) {

@@ -20,6 +20,7 @@ V gpu_tile_at(Gpu *n, Tile t, uint32_t byte) {
 V gpu_tile_byte(Gpu *n, Tile s, V byte) {
   V at = gpu_add(n, byte, gpu_i32(n, s.base));
   if (s.var) at = gpu_add(n, at, gpu_mul(n, s.var, 16));
+  if (s.flip) at = LLVMBuildXor(n->g->b, at, s.flip, "");
   return gpu_shared(n, at);
 }
 
@@ -209,11 +210,30 @@ static void store_turned(Gpu *n, Tile s, const Type *t, const Frag *f) {
   }
 }
 
+// The tile from column `from` on, a multiple of the fragment's columns, which
+// are a part of a panel or whole ones: within a panel these columns are other
+// bits of the address.
+static Tile from_column(Gpu *n, Tile s, const Type *t, V from) {
+  uint32_t panel = smem_panel_bytes(t), size = (uint32_t)dtype_size(t->dtype);
+  V cols = gpu_i32(n, panel / size);
+  from = LLVMBuildIntCast2(n->g->b, from, gpu_i32t(n), 1, "");
+  V side = LLVMBuildUDiv(n->g->b, from, cols, "");
+  V in = LLVMBuildURem(n->g->b, from, cols, "");
+  s.var = gpu_add(n, s.var, gpu_mul(n, side, t->ext[0] * panel / 16));
+  s.flip = gpu_mul(n, in, size);
+  return s;
+}
+
 void gpu_sstore(Gpu *n, const Op *op) {
   Tile s = gpu_tile(n, op->args[0]);
+  Type t = *gpu_arg_type(n, op, 0);
   const Frag *f = gpu_frag(n, op->args[1]);
-  if (ir_attr_i(op, AT_TRANS, 0)) store_turned(n, s, gpu_arg_type(n, op, 0), f);
-  else gpu_store_frag(n, s, gpu_arg_type(n, op, 0), f);
+  if (op->nargs > 2) {
+    s = from_column(n, s, &t, gpu_arg(n, op, 2));
+    t.ext[1] = gpu_arg_type(n, op, 1)->ext[1];
+  }
+  if (ir_attr_i(op, AT_TRANS, 0)) store_turned(n, s, &t, f);
+  else gpu_store_frag(n, s, &t, f);
 }
 
 // 16 bytes at a time: it is the same in every layout.
@@ -238,6 +258,62 @@ void gpu_sflip(Gpu *n, const Op *op) {
   V bytes = gpu_i32(n, smem_slot_bytes(gpu_arg_type(n, op, 0)));
   LLVMBuildCondBr(g->b, e_icmp(g, LLVMIntULT, next, bytes), body, done);
   LLVMPositionBuilderAtEnd(g->b, done);
+}
+
+// Byte of chunk i of those of a tile's rows from `from` on: a row's chunks are
+// its own, whatever their order.
+static V chunk_of_rows(Gpu *n, const Type *t, V from, V i) {
+  Cg *g = n->g;
+  uint32_t panel = smem_panel_bytes(t), each = panel / 16;
+  uint32_t all = smem_slot_bytes(t) / t->ext[0] / 16;
+  V count = gpu_i32(n, all), in = gpu_i32(n, each);
+  V row = gpu_add(n, from, LLVMBuildUDiv(g->b, i, count, ""));
+  V c = LLVMBuildURem(g->b, i, count, "");
+  V side = LLVMBuildUDiv(g->b, c, in, "");
+  V at = gpu_mul(n, side, (int64_t)t->ext[0] * panel);
+  at = gpu_add(n, at, gpu_mul(n, row, panel));
+  return gpu_add(n, at, gpu_mul(n, LLVMBuildURem(g->b, c, in, ""), 16));
+}
+
+void gpu_sclean(Gpu *n, const Op *op) {
+  Cg *g = n->g;
+  const Type *t = gpu_arg_type(n, op, 0);
+  LLVMTypeRef i32 = gpu_i32t(n), vec = LLVMVectorType(i32, 4);
+  V from = LLVMBuildIntCast2(g->b, gpu_arg(n, op, 1), i32, 1, "");
+  V rows = LLVMBuildSub(g->b, gpu_i32(n, t->ext[0]), from, "");
+  V all = gpu_mul(n, rows, smem_slot_bytes(t) / t->ext[0] / 16);
+  V first = n->grp.tid;
+  LLVMBasicBlockRef in = LLVMGetInsertBlock(g->b), head = cg_block(g, "rows");
+  LLVMBasicBlockRef body = cg_block(g, "clean"), done = cg_block(g, "cleaned");
+  LLVMBuildBr(g->b, head);
+  LLVMPositionBuilderAtEnd(g->b, head);
+  V i = LLVMBuildPhi(g->b, i32, "");
+  LLVMAddIncoming(i, &first, &in, 1);
+  LLVMBuildCondBr(g->b, e_icmp(g, LLVMIntSLT, i, all), body, done);
+  LLVMPositionBuilderAtEnd(g->b, body);
+  V p =
+      gpu_tile_byte(n, gpu_tile(n, op->args[0]), chunk_of_rows(n, t, from, i));
+  LLVMSetAlignment(LLVMBuildStore(g->b, LLVMConstNull(vec), p), 16);
+  V next = gpu_add(n, i, gpu_i32(n, n->grp.threads));
+  LLVMAddIncoming(i, &next, &body, 1);
+  LLVMBuildBr(g->b, head);
+  LLVMPositionBuilderAtEnd(g->b, done);
+}
+
+// The tile from the first column, or row, on that a product takes of it: that
+// of a panel, or of eight rows; of a turned one from a row on, too.
+Tile gpu_operand_b(Gpu *n, const Op *op) {
+  Tile s = gpu_tile(n, op->args[1]);
+  if (op->nargs < 4) return s;
+  const Type *t = gpu_arg_type(n, op, 1);
+  V from = LLVMBuildIntCast2(n->g->b, gpu_arg(n, op, 3), gpu_i32t(n), 1, "");
+  uint32_t panel = smem_panel_bytes(t), size = (uint32_t)dtype_size(t->dtype);
+  uint32_t units = ir_attr_i(op, AT_TRANS, 0) ? t->ext[0] * size : panel;
+  s.var = gpu_add(n, s.var, gpu_mul(n, from, units / 16));
+  if (op->nargs < 5) return s;
+  V k = LLVMBuildIntCast2(n->g->b, gpu_arg(n, op, 4), gpu_i32t(n), 1, "");
+  s.var = gpu_add(n, s.var, gpu_mul(n, k, panel / 16));
+  return s;
 }
 
 static V scalar_at(Gpu *n, const Op *op) {

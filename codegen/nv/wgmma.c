@@ -271,13 +271,20 @@ static V *hide_constants(Gpu *n, const Op *op, const Frag *a) {
   return w;
 }
 
+// Does the product add to zeros?
+static bool begins(const Gpu *n, const Op *op) {
+  double k;
+  return op->nargs == 2 ||
+         (op->nargs > 3 && ir_const_value(n->f, op->args[2], &k) && k == 0);
+}
+
 // ---------------------------------------------------------------- ops
 void nv_wgmma(Gpu *n, const Op *op) {
   const Type *at = gpu_arg_type(n, op, 0), *bt = gpu_arg_type(n, op, 1);
   bool regs = at->kind == TK_FRAG;
   Chain c = {.at = at,
              .bt = bt,
-             .fresh = op->nargs == 2,
+             .fresh = begins(n, op),
              .tb = ir_attr_i(op, AT_TRANS, 0),
              .ta = ir_attr_i(op, AT_TRANSA, 0),
              .spans = ir_attr(op, AT_SPANS)};
@@ -285,7 +292,7 @@ void nv_wgmma(Gpu *n, const Op *op) {
   const Type *ct = gpu_res_type(n, op);
   uint32_t k = at->ext[c.ta ? 0 : 1];
   c.steps = k * (uint32_t)dtype_size(at->dtype) / 32;
-  c.b = desc_of(n, gpu_tile(n, op->args[1]), bt, c.tb);
+  c.b = desc_of(n, gpu_operand_b(n, op), bt, c.tb);
   if (!regs) c.a = desc_of(n, gpu_tile(n, op->args[0]), at, c.ta);
   if (!c.fresh) memcpy(r.w, gpu_frag(n, op->args[2])->w, r.n * sizeof *r.w);
   if (!c.fresh && copies_sum(n->f, op)) copy_words(n, &r);

@@ -85,6 +85,7 @@ typedef struct Tile {
   uint32_t base;
   const FragMap *map;
   bool trans;
+  uint32_t col;  // first one of the fragment's
 } Tile;
 
 static Tile tile_of(Wave *w, const Op *op, const FragMap *m) {
@@ -98,7 +99,7 @@ static uint32_t place(const Wave *w, const Tile *t, uint32_t reg,
                       uint32_t lane) {
   uint32_t at[2];
   frag_at(t->map, reg, wave_thread(w, lane), at);
-  return t->base + smem_offset(t->type, at[t->trans], at[!t->trans]);
+  return t->base + smem_offset(t->type, at[t->trans], t->col + at[!t->trans]);
 }
 
 static bool sload(Wave *w, const Op *op) {
@@ -127,6 +128,7 @@ static bool sstore(Wave *w, const Op *op) {
   const WaveVal *x = simt_val(w, op->args[1]);
   uint32_t lanes = w->cta->x->lanes;
   Tile t = tile_of(w, op, m);
+  if (op->nargs > 2) t.col = (uint32_t)simt_scalar(w, op->args[2]);
   for (uint32_t i = 0; i < x->regs; i++)
     for (uint32_t l = 0; l < lanes; l++)
       if (!is_copy(w, m, i, l))
@@ -145,6 +147,21 @@ static bool sflip(Wave *w, const Op *op) {
     uint32_t at = w->val[op->args[0]].base + b;
     simt_write(w, op, t->dtype, at, -simt_read(w, op, t->dtype, at, false));
   }
+  return true;
+}
+
+// Rows from operand 1 on, 16 bytes a thread.
+static bool sclean(Wave *w, const Op *op) {
+  const Type *t = simt_type(w, op->args[0]);
+  double from = simt_scalar(w, op->args[1]);
+  uint32_t lanes = w->cta->x->lanes, i = 0;
+  uint32_t size = (uint32_t)dtype_size(t->dtype), most = 16 / size;
+  for (uint32_t r = from > 0 ? (uint32_t)from : 0; r < t->ext[0]; r++)
+    for (uint32_t c = 0; c < t->ext[1]; c++, i++) {
+      if (i / most % w->grp->threads / lanes != w->id - w->grp->first) continue;
+      simt_write(w, op, t->dtype,
+                 w->val[op->args[0]].base + smem_offset(t, r, c), 0);
+    }
   return true;
 }
 
@@ -181,8 +198,8 @@ WaveFn *simt_mem_fn(OpCode c) {
   static WaveFn *const fn[OP_COUNT] = {
       [OP_GLOAD] = gload,   [OP_GSTORE] = gstore, [OP_SALLOC] = placed,
       [OP_MBAR] = placed,   [OP_SLOT] = slot,     [OP_SLOAD] = sload,
-      [OP_SSTORE] = sstore, [OP_SFLIP] = sflip,   [OP_SGET] = sget,
-      [OP_SSET] = sset,
+      [OP_SSTORE] = sstore, [OP_SFLIP] = sflip,   [OP_SCLEAN] = sclean,
+      [OP_SGET] = sget,     [OP_SSET] = sset,
   };
   return fn[c];
 }

@@ -148,6 +148,8 @@ typedef struct Product {
   bool ta, tb, async;
   Dense a, b;        // as stored; a.at NULL: registers
   uint32_t k, rows;  // rows of all waves together
+  uint32_t from;     // of b: its first column, or row
+  uint32_t from_k;   // and the first that is summed
 } Product;
 
 // All of a shared tile, read by this wave.
@@ -164,6 +166,15 @@ static Dense tile(Wave *w, const Op *op, Value v, bool async) {
   return d;
 }
 
+// The first of b's columns or rows.
+static uint32_t first_of(Wave *w, const Op *op) {
+  return op->nargs > 3 ? (uint32_t)simt_scalar(w, op->args[3]) : 0;
+}
+
+static uint32_t first_k(Wave *w, const Op *op) {
+  return op->nargs > 4 ? (uint32_t)simt_scalar(w, op->args[4]) : 0;
+}
+
 static double stored(const Dense *d, bool turned, uint32_t i, uint32_t k) {
   return turned ? d->at[k * d->cols + i] : d->at[i * d->cols + k];
 }
@@ -177,6 +188,8 @@ static Product product_of(Wave *w, const Op *op) {
                .tb = ir_attr_i(op, AT_TRANS, 0),
                .async = op->code == OP_WGMMA};
   p.k = p.at->ext[p.ta ? 0 : 1];
+  p.from = first_of(w, op);
+  p.from_k = first_k(w, op);
   p.rows = 16 * w->grp->waves;
   return p;
 }
@@ -220,7 +233,8 @@ static void load_b(Wave *w, const Instr *in, const Product *p, uint32_t n0,
   for (uint32_t l = 0; l < w->cta->x->lanes; l++)
     for (uint32_t e = 0; e < in->b_regs; e++) {
       in->b(l, e, at);
-      o->b[l][e] = stored(&p->b, p->tb, n0 + at[0], s * in->k + at[1]);
+      o->b[l][e] = stored(&p->b, p->tb, p->from + n0 + at[0],
+                          p->from_k + s * in->k + at[1]);
     }
 }
 

@@ -264,6 +264,12 @@ static bool check_sput(Verifier *v, const Op *op) {
   return ok || wrong_result(v, op);
 }
 
+// A tile of one row has a column for each of a slice's rows.
+static bool is_rows_of(const Type *x, const Type *s) {
+  return x->kind == TK_FRAG && x->slice == SLICE_ROW && !x->partial &&
+         s->ext[0] == 1 && s->ext[1] == x->ext[0];
+}
+
 static bool check_sload(Verifier *v, const Op *op) {
   const Type *s = arg_type(v, op, 0), *x = res_type(v, op);
   bool flip = ir_attr_i(op, AT_TRANS, 0);
@@ -271,7 +277,26 @@ static bool check_sload(Verifier *v, const Op *op) {
   bool row = !flip && is_tile(s) && s->dtype == x->dtype &&
              x->kind == TK_FRAG && x->slice == SLICE_COL && !x->partial &&
              s->ext[0] == 1 && s->ext[1] >= x->ext[0];
-  return row || fills(x, s, flip) || wrong_result(v, op);
+  // Or, turned, the rows of one.
+  bool col = flip && is_tile(s) && s->dtype == x->dtype && is_rows_of(x, s);
+  return row || col || fills(x, s, flip) || wrong_result(v, op);
+}
+
+static bool check_exchange(Verifier *v, const Op *op) {
+  const Type *x = arg_type(v, op, 0), *s = res_type(v, op);
+  bool ok = is_tile(s) && is_whole(x) && s->dtype == x->dtype &&
+            s->ext[0] == x->ext[0] && s->ext[1] == x->ext[1] &&
+            s->layout != LY_ROW;
+  return ok || wrong_result(v, op);
+}
+
+static bool check_gjoin(Verifier *v, const Op *op) {
+  const Type *x = arg_type(v, op, 0);
+  bool ok = x->kind == TK_ELEM ? x->dtype == DT_BOOL && !x->n
+                               : x->kind == TK_FRAG && x->dtype == DT_F32 &&
+                                     x->slice == SLICE_ROW && !x->partial;
+  if (!ok) return wrong_operand(v, op, 0);
+  return type_eq(x, res_type(v, op)) || wrong_result(v, op);
 }
 
 // ---------------------------------------------------------------- products
@@ -319,9 +344,13 @@ static bool check_mma(Verifier *v, const Op *op) {
   bool acc = is_whole(c) && c->layout == gpu->acc && c->dtype == DT_F32;
   if (!acc) return wrong_result(v, op);
   if (a->ext[ta ? 1 : 0] != c->ext[0]) return wrong_operand(v, op, 0);
-  if (b->ext[trans ? 1 : 0] != c->ext[1] ||
-      b->ext[trans ? 0 : 1] != a->ext[ta ? 0 : 1])
+  uint32_t n = b->ext[trans ? 1 : 0];
+  if ((op->nargs > 3 ? n < c->ext[1] : n != c->ext[1]) ||
+      (op->nargs > 4 && trans ? b->ext[0] < a->ext[ta ? 0 : 1]
+                              : b->ext[trans ? 0 : 1] != a->ext[ta ? 0 : 1]))
     return wrong_operand(v, op, 1);
+  if (op->nargs > 4 && !trans) return wrong_operand(v, op, 4);
+  if (op->nargs > 3 && b->layout == LY_ROW) return wrong_operand(v, op, 1);
   if (op->nargs > 2 && !type_eq(arg_type(v, op, 2), c))
     return wrong_operand(v, op, 2);
   return check_spans(v, op, a->ext[ta ? 0 : 1], c->ext[1]);
@@ -362,18 +391,19 @@ static bool check_wait(Verifier *v, const Op *op) {
 typedef bool CheckFn(Verifier *v, const Op *op);
 
 static CheckFn *const checks[OP_COUNT] = {
-    [OP_LAUNCH] = check_launch,   [OP_SPLAT] = check_splat,
-    [OP_COORD] = check_coord,     [OP_COORD_THREAD] = check_coord,
-    [OP_COORD_REG] = check_coord, [OP_BCAST] = check_bcast,
-    [OP_FREDUCE] = check_freduce, [OP_FCOMBINE] = check_fcombine,
-    [OP_FSCAN] = check_fscan,     [OP_RELAYOUT] = check_relayout,
-    [OP_VOTE] = check_vote,       [OP_FCOLS] = check_fcols,
-    [OP_EXCEEDS] = check_exceeds, [OP_FOPERAND] = check_foperand,
-    [OP_SKEW] = check_skew,       [OP_FTRINV] = check_ftrinv,
-    [OP_GLOAD] = check_gload,     [OP_GSTORE] = check_gstore,
-    [OP_SFILL] = check_sfill,     [OP_SPUT] = check_sput,
-    [OP_SLOAD] = check_sload,     [OP_MMA] = check_mma,
-    [OP_WGMMA] = check_wgmma,     [OP_WG_WAIT] = check_wait,
+    [OP_LAUNCH] = check_launch,     [OP_SPLAT] = check_splat,
+    [OP_COORD] = check_coord,       [OP_COORD_THREAD] = check_coord,
+    [OP_COORD_REG] = check_coord,   [OP_BCAST] = check_bcast,
+    [OP_FREDUCE] = check_freduce,   [OP_FCOMBINE] = check_fcombine,
+    [OP_FSCAN] = check_fscan,       [OP_RELAYOUT] = check_relayout,
+    [OP_VOTE] = check_vote,         [OP_FCOLS] = check_fcols,
+    [OP_EXCEEDS] = check_exceeds,   [OP_FOPERAND] = check_foperand,
+    [OP_SKEW] = check_skew,         [OP_FTRINV] = check_ftrinv,
+    [OP_GLOAD] = check_gload,       [OP_GSTORE] = check_gstore,
+    [OP_SFILL] = check_sfill,       [OP_SPUT] = check_sput,
+    [OP_EXCHANGE] = check_exchange, [OP_GJOIN] = check_gjoin,
+    [OP_SLOAD] = check_sload,       [OP_MMA] = check_mma,
+    [OP_WGMMA] = check_wgmma,       [OP_WG_WAIT] = check_wait,
 };
 
 // Fragments of a type that the threads of the group cannot hold.

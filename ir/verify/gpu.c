@@ -51,9 +51,12 @@ static bool check_pieces(Verifier *v, const Op *op, const Type *t,
 bool verify_box(Verifier *v, const Op *op, uint32_t at, const Type *tile) {
   const Type *t = arg_type(v, op, at);
   const IrAttr *axes = ir_attr(op, AT_TILE);
-  bool flip = op->code == OP_SFILL && ir_attr_i(op, AT_FLIP, 0);
+  bool fill = op->code == OP_SFILL;
+  bool flip = fill && ir_attr_i(op, AT_FLIP, 0);
+  bool clean = fill && ir_attr_i(op, AT_CLEAN, 0);
   uint32_t more = ir_pieces(op) - 1;
-  if (op->nargs != at + 1 + t->n + flip + more && op->code != OP_TMA_STORE)
+  if (op->nargs != at + 1 + t->n + flip + clean + more &&
+      op->code != OP_TMA_STORE)
     return verify_fail(v, op, "needs one index per axis of the tensor");
   if (!is_tile(tile) || tile->dtype != t->dtype)
     return verify_fail(v, op, "the tile must be one slot of the tensor's type");
@@ -81,6 +84,10 @@ static bool check_tma(Verifier *v, const Op *op, uint32_t at,
 static bool check_sflip(Verifier *v, const Op *op) {
   const Type *t = arg_type(v, op, 0);
   return (is_tile(t) && dtype_is_float16(t->dtype)) || wrong_operand(v, op, 0);
+}
+
+static bool check_sclean(Verifier *v, const Op *op) {
+  return is_tile(arg_type(v, op, 0)) || wrong_operand(v, op, 0);
 }
 
 static bool check_cp_async(Verifier *v, const Op *op) {
@@ -128,21 +135,26 @@ static bool check_scalar(Verifier *v, const Op *op) {
 }
 
 static bool check_sstore(Verifier *v, const Op *op) {
-  bool ok =
-      fills(arg_type(v, op, 1), arg_type(v, op, 0), ir_attr_i(op, AT_TRANS, 0));
-  return ok || wrong_operand(v, op, 1);
+  const Type *s = arg_type(v, op, 0), *x = arg_type(v, op, 1);
+  bool trans = ir_attr_i(op, AT_TRANS, 0);
+  bool rows = trans && is_tile(s) && x->kind == TK_FRAG &&
+              x->slice == SLICE_ROW && s->ext[0] == 1 &&
+              s->ext[1] == x->ext[0] && s->dtype == x->dtype;
+  Type part = *s;
+  if (op->nargs > 2 && !trans) part.ext[1] = x->ext[1];
+  return rows || fills(x, &part, trans) || wrong_operand(v, op, 1);
 }
 
 // ---------------------------------------------------------------- all
 typedef bool CheckFn(Verifier *v, const Op *op);
 
 static CheckFn *const checks[OP_COUNT] = {
-    [OP_ROLES] = check_roles,         [OP_SFLIP] = check_sflip,
-    [OP_SALLOC] = check_salloc,       [OP_MBAR] = check_salloc,
-    [OP_SLOT] = check_slot,           [OP_SGET] = check_scalar,
-    [OP_SSET] = check_scalar,         [OP_SSTORE] = check_sstore,
-    [OP_CP_ASYNC] = check_cp_async,   [OP_TMA_LOAD] = check_tma_load,
-    [OP_TMA_STORE] = check_tma_store,
+    [OP_ROLES] = check_roles,       [OP_SFLIP] = check_sflip,
+    [OP_SCLEAN] = check_sclean,     [OP_SALLOC] = check_salloc,
+    [OP_MBAR] = check_salloc,       [OP_SLOT] = check_slot,
+    [OP_SGET] = check_scalar,       [OP_SSET] = check_scalar,
+    [OP_SSTORE] = check_sstore,     [OP_CP_ASYNC] = check_cp_async,
+    [OP_TMA_LOAD] = check_tma_load, [OP_TMA_STORE] = check_tma_store,
 };
 
 // Who writes operand 0, or takes a slot of it, has memory: a tile of level frag
@@ -150,7 +162,8 @@ static CheckFn *const checks[OP_COUNT] = {
 static bool is_memory(Verifier *v, const Op *op) {
   bool writes = op->code == OP_CP_ASYNC || op->code == OP_TMA_LOAD ||
                 op->code == OP_SSTORE || op->code == OP_SSET ||
-                op->code == OP_SFLIP || op->code == OP_SLOT;
+                op->code == OP_SFLIP || op->code == OP_SCLEAN ||
+                op->code == OP_SLOT;
   const Op *def = writes ? ir_def(v->f, op->args[0]) : NULL;
   if (!def || (def->code != OP_SFILL && def->code != OP_SPUT)) return true;
   return verify_fail(v, op, "operand 0 is a value, not memory");

@@ -163,6 +163,18 @@ static Parts cut(int64_t n, int64_t most) {
   return (Parts){least, (size + HW_BLOCK - 1) / HW_BLOCK * HW_BLOCK};
 }
 
+// The parts of few rows' sums are groups' on sm_90a, which read them of one
+// tile (passes/gpu/boxes.c): whole panels of 16-bit columns.
+static Parts whole_panels(Parts p, int64_t n, int64_t most,
+                          const PassOpt *opt) {
+  bool groups = opt->target && opt->target->gpu.hopper &&
+                (opt->few || opt->decode) && p.n <= HW_MOST_GROUPS;
+  int64_t size = (n + p.n - 1) / p.n;
+  size = (size + HW_PANEL - 1) / HW_PANEL * HW_PANEL;
+  return groups && size <= most && size * (p.n - 1) < n ? (Parts){p.n, size}
+                                                        : p;
+}
+
 // The parts of axis x, 0: it stays whole.
 static Parts parts_of(const Func *f, uint32_t x, const PassOpt *opt) {
   // Long keys are split into parts where they are read (passes/gpu/dot.c), an
@@ -178,6 +190,7 @@ static Parts parts_of(const Func *f, uint32_t x, const PassOpt *opt) {
   for (const Op *op = f->body->first; op; op = op->next)
     sums |= is_sum(f, op, x);
   Parts p = cut(n, most);
+  if (has_keys(f)) p = whole_panels(p, n, most, opt);
   bool whole = p.n * p.size == n || has_keys(f);
   return sums && whole ? p : (Parts){0, 0};
 }

@@ -31,6 +31,7 @@
 // stays as it is. Tests: test/passes/bufferize_gpu.
 #include "ir/layout.h"
 #include "ir/target.h"
+#include "passes/gpu/exchange.h"
 #include "passes/support/fill.h"
 #include "passes/pass.h"
 
@@ -45,7 +46,8 @@ typedef struct Buffer {
   bool written;    // by sstore since the last barrier
   bool read;       // since the last barrier
   uint32_t group;  // of copies in flight, counted from 1; 0: none
-  Value sign;      // of what is copied, or 0
+  const Op *fill;  // of what is copied,
+  Value by;        // and what it is changed by, or 0
 } Buffer;
 
 typedef struct Moved {
@@ -211,9 +213,10 @@ static Builder only_first(Legal *l, Builder *b, const Buffer *x) {
   return other;
 }
 
-static void flip(Legal *l, Builder *b, const Buffer *x) {
+static void mend(Legal *l, Builder *b, const Buffer *x) {
   Builder in = only_first(l, b, x);
-  fill_flip(&in, l->target, x->now, x->sign);
+  FillGroups own = {.proxies = l->target->gpu.hopper};
+  fill_mend(&in, x->fill, x->now, x->by, &own);
   if (in.region != b->region) ir_yield(&in, NULL, 0);
 }
 
@@ -227,7 +230,7 @@ static void wait_for(Legal *l, Op *op, uint32_t group) {
     if (x->group && x->group <= group) {
       x->group = 0;
       x->written = true;  // this thread's part: others see it behind a barrier
-      if (x->sign) flip(l, &b, x);
+      if (x->by) mend(l, &b, x);
     }
   }
 }
@@ -272,7 +275,8 @@ static void make_copy(Legal *l, Op *op) {
   if (c.region != b.region) ir_yield(&c, NULL, 0);
   ir_bare(&b, OP_CP_COMMIT);
   x->group = ++l->groups;
-  x->sign = fill_sign(op);
+  x->fill = op;
+  x->by = fill_by(op);
 }
 
 static bool read_by(const Region *r, Value v, OpCode c) {
@@ -633,6 +637,8 @@ static bool legal_func(Ctx *cx, Func *f, const Target *t) {
   same_bounds(f, f->body);
   choose_own(f, find_op(f->body, OP_GROUP), f->body);
   make_role(&l);
+  Op *roles = find_op(f->body, OP_ROLES);
+  if (roles) exchange_lower(f, roles);
   choose_buffers(&l);
   if (!l.bufs.n) return true;
   region(&l, f->body);

@@ -48,6 +48,7 @@ typedef struct Parts {
   uint32_t n;  // 0: not made
   Value part[HW_F32_PARTS];
   uint32_t row, col;  // axes of the tile in shared memory
+  Value from;         // its first column that counts, 0: all do
 } Parts;
 
 // Groups that have blocks of rows of several heads (share.c).
@@ -69,6 +70,8 @@ typedef struct Place {
   Func *f;              // tile level
   Func *g;              // mach
   int lane;             // tiled grid axis, or -1
+  int part;             // axis of which each group has a coordinate, or -1
+  int spread;           // axis of keys of which groups score a part each, or -1
   uint32_t rows, cols;  // of a tile that all warps share; columns come in
                         // multiples of it
   bool map;             // there are no products: rows may be few
@@ -92,11 +95,14 @@ typedef struct Place {
   Parts *smem;               // per value of f: in shared memory
   Parts *frag;               // per value of f: as fragments
   bool *boxed;       // per value of f: a load that products want as a box
+  Value *taken;      // an operand: the load whose box has its columns, or 0
+  Value *shown;      // such a load: the mask of its rows that are not 0, or 0
   int *depth;        // per value of f: scope it can be made in, -1: unknown
   Value *origin;     // per axis: first coordinate of the task
   int8_t moves[64];  // per axis: the group begins behind the task's first by
                      // the rows in front (1), by those behind (-1)
   Value group;       // group() * rows
+  Value scored;      // first of the keys of a step that the group scores
   PlaceShare share;
   Vec(Scope) scopes;
   bool failed;  // a diagnostic was given
@@ -202,6 +208,20 @@ bool lower_in_parts(Place *p, Value v, DType t, Value *part);
 
 // Scalars are loaded as soon as their indices are known, all together.
 void lower_early(Place *p, Region *r);
+// Finds operands that are columns of a box which others read too, or which
+// groups have parts of (boxes.c).
+void lower_plan_taken(Place *p, const Op *dot);
+// Decides whether such groups score a part of a step's keys each.
+void lower_plan_spread(Place *p);
+// x of each group, reduced along that axis, joined with those of all.
+Value lower_joined(Place *p, Builder *b, Value x, uint32_t axis, RKind k);
+// The first of the operand's columns in that box.
+Value lower_first_column(Place *p, Value v);
+// How many of a box's first rows the mask shows, an i32.
+Value lower_rows_shown(Place *p, Value mask, uint32_t rows);
+// v is the axis' coordinate plus scalars: their sum goes to *origin (0: none).
+bool lower_unit_steps(Place *p, Value v, uint32_t axis, Value *origin,
+                      bool emit);
 // Slices of columns that only a loop reads are loaded there, each time.
 void lower_late(Place *p, Region *r);
 // Stores right behind what they store, so that it does not wait in registers.

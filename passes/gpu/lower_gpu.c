@@ -171,6 +171,13 @@ static void place_launch(Place *p, Builder *b) {
   lower_origins(p, b);
   if (p->groups == 1) return;
   Value g = lower_op(b, OP_GROUP, NULL, 0, type_scalar(DT_I32), NULL, 0);
+  if (p->part >= 0) {
+    p->origin[p->part] = g;
+    if (p->spread >= 0)
+      p->scored =
+          ir_2(b, OP_MUL, g, lower_int(b, p->wide[p->spread][ROLE_COL]));
+    return;
+  }
   p->group = ir_2(b, OP_MUL, g, lower_int(b, p->wide[p->lane][ROLE_ROW]));
 }
 
@@ -207,6 +214,8 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
   p.smem = NEWN(p.arena, Parts, n);
   p.frag = NEWN(p.arena, Parts, n);
   p.boxed = NEWN(p.arena, bool, n);
+  p.taken = NEWN(p.arena, Value, n);
+  p.shown = NEWN(p.arena, Value, n);
   p.depth = NEWN(p.arena, int, n);
   for (uint32_t i = 0; i < n; i++) p.depth[i] = -1;
   p.origin = NEWN(p.arena, Value, f->axes.n + 1);

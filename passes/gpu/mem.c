@@ -1,5 +1,6 @@
 // Tensors: loads and stores of fragments, boxes copied to shared memory, and
 // operands of products.
+#include "passes/support/columns.h"
 #include "passes/support/cost.h"
 #include "passes/gpu/gpu.h"
 
@@ -149,9 +150,8 @@ void lower_store(Place *p, const Op *op) {
 }
 
 // ---------------------------------------------------------------- boxes
-// v is iota of the axis plus scalars: their sum goes to *origin (0: none).
-static bool unit_steps(Place *p, Value v, uint32_t axis, Value *origin,
-                       bool emit) {
+bool lower_unit_steps(Place *p, Value v, uint32_t axis, Value *origin,
+                      bool emit) {
   const Op *op = ir_def(p->f, v);
   if (!op || ir_type(p->f, v)->n != 1 || ir_type(p->f, v)->axis[0] != axis)
     return false;
@@ -163,7 +163,7 @@ static bool unit_steps(Place *p, Value v, uint32_t axis, Value *origin,
   for (uint32_t i = 0; i < 2; i++) {
     Value s = op->args[1 - i];
     if (ir_type(p->f, s)->n || (op->code == OP_SUB && i)) continue;
-    if (!unit_steps(p, op->args[i], axis, origin, emit)) return false;
+    if (!lower_unit_steps(p, op->args[i], axis, origin, emit)) return false;
     if (!emit) return true;
     Value x = index_value(p, s, ROLE_ROW);
     if (p->failed) return false;
@@ -177,7 +177,8 @@ static bool unit_steps(Place *p, Value v, uint32_t axis, Value *origin,
 }
 
 static uint32_t box_size(const Place *p, uint32_t axis) {
-  return p->wide[axis][(int)axis == p->lane ? ROLE_ROW : ROLE_COL];
+  uint32_t n = p->wide[axis][(int)axis == p->lane ? ROLE_ROW : ROLE_COL];
+  return (int)axis == p->spread ? n * p->groups : n;
 }
 
 // Positions of the tensor's axes along which the box lies, in ascending order.
@@ -252,7 +253,7 @@ static bool find_box(Place *p, const Op *op, Box *box) {
                 is_slot(p, op->args[i], box);
     slots += slot;
     if (slot && n) return false;  // pieces are rows
-    if (!slot && !unit_steps(p, op->args[i], x->axis[0], &o, false))
+    if (!slot && !lower_unit_steps(p, op->args[i], x->axis[0], &o, false))
       return false;
     box->pos[n] = (int)i - 1;
     box->axis[n++] = x->axis[0];
@@ -286,6 +287,7 @@ static Value unflipped(const Place *p, Value v, Value *sign) {
 // Of a tile with a sign each group has its own: one changes it in place.
 bool lower_is_box(Place *p, Value v, DType t) {
   Value sign;
+  if (p->taken[v]) return ir_type(p->f, v)->dtype == t;
   v = unflipped(p, v, &sign);
   const Op *op = ir_def(p->f, v);
   if (sign && p->lane >= 0 &&
@@ -318,6 +320,11 @@ bool lower_in_parts(Place *p, Value v, DType t, Value *part) {
   return i + 1 == HW_F32_PARTS && part[i];
 }
 
+// The load of a part, whose box has the columns of all parts.
+static bool is_of_parts(const Place *p, const Op *load, Columns *c) {
+  return p->part >= 0 && columns_of(p->f, load, c) && c->part == p->part;
+}
+
 static Value fill(Place *p, Value v, Parts *out) {
   Value sign;
   int depth = lower_depth(p, v);
@@ -340,7 +347,7 @@ static Value fill(Place *p, Value v, Parts *out) {
       args[i] = lower_int(b, 0);
     } else {
       args[i] = 0;
-      unit_steps(p, op->args[i], x->axis[0], &args[i], true);
+      lower_unit_steps(p, op->args[i], x->axis[0], &args[i], true);
       Value by = lower_moved(p, b, x->axis[0]);
       if (by) args[i] = args[i] ? lower_2(b, OP_ADD, args[i], by) : by;
       if (!args[i]) args[i] = lower_int(b, 0);
@@ -350,18 +357,26 @@ static Value fill(Place *p, Value v, Parts *out) {
   b->span = op->span;
   int64_t pos[] = {box.pos[0], box.pos[1]},
           pieces[] = {box.piece_pos, box.pieces};
-  IrAttr at[] = {attr_list(AT_TILE, pos, 2), {0}};
+  IrAttr at[3] = {attr_list(AT_TILE, pos, 2)};
   uint32_t nattrs = 1;
   for (uint32_t i = 1; i < box.pieces && !p->failed; i++)
     args[n++] = index_value(p, box.piece[i], ROLE_ROW);
-  if (box.pieces > 1) at[nattrs++] = attr_list(AT_PIECES, pieces, 2);
-  else if (sign) at[nattrs++] = attr_i(AT_FLIP, 1);
-  if (sign) args[n++] = lower_scalar(p, sign);
-  if (p->failed) return 0;
   out->row = box.axis[0];
   out->col = box.axis[1];
-  Type t = lower_smem_type(ir_type(p->f, v)->dtype, box_size(p, out->row),
-                           box_size(p, out->col));
+  uint32_t rows = box_size(p, out->row), cols = box_size(p, out->col);
+  Columns c;
+  if (is_of_parts(p, op, &c)) {
+    args[c.pos] = lower_int(b, c.at);
+    cols = (uint32_t)columns_all(p->f, &c);
+  }
+  Value mask = p->shown[v];
+  if (sign) at[nattrs++] = attr_i(AT_FLIP, 1);
+  else if (mask) at[nattrs++] = attr_i(AT_CLEAN, 1);
+  if (box.pieces > 1) at[nattrs++] = attr_list(AT_PIECES, pieces, 2);
+  if (sign) args[n++] = lower_scalar(p, sign);
+  else if (mask) args[n++] = lower_rows_shown(p, mask, rows);
+  if (p->failed) return 0;
+  Type t = lower_smem_type(ir_type(p->f, v)->dtype, rows, cols);
   return lower_op(b, OP_SFILL, args, n, t, at, nattrs);
 }
 
@@ -469,6 +484,15 @@ Parts lower_smem(Place *p, Value v, DType t, uint32_t parts, uint32_t over) {
   Parts *s = &p->smem[v];
   if (s->n == parts && ir_type(p->g, s->part[0])->dtype == t) return *s;
   Value own[HW_F32_PARTS] = {v};
+  if (p->taken[v]) {
+    Value box = p->taken[v];
+    p->taken[v] = 0;
+    Parts all = lower_smem(p, box, t, parts, over);
+    p->taken[v] = box;
+    if (p->failed) return all;
+    all.from = lower_first_column(p, v);
+    return *s = all;
+  }
   if ((parts == 1 && lower_is_box(p, v, t) && !lower_staged(p)) ||
       (parts == HW_F32_PARTS && lower_in_parts(p, v, t, own))) {
     for (uint32_t i = 0; i < parts; i++) s->part[i] = fill(p, own[i], s);

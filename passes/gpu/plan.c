@@ -177,6 +177,7 @@ bool lower_padded(const Place *p, uint32_t axis, Dim size, Role r) {
   int64_t n;
   if (!dim_is_const(&p->m->dims, size, &n)) return true;
   if (p->moves[axis]) n -= (p->groups - 1) * p->rows;
+  if ((int)axis == p->spread && r % 2 == ROLE_COL) n /= p->groups;
   return p->wide[axis][r % 2] != n;
 }
 
@@ -536,9 +537,27 @@ static void note_renamed(void *data, Op *op) {
   join_widths(p->wide[x->axis[from]], p->wide[y->axis[to]]);
 }
 
+// Groups have the parts of an axis, if the tasks' rows are those of one group.
+static void note_part(void *data, Op *op) {
+  Place *p = data;
+  int64_t n = 0;
+  if (op->code != OP_ORIGIN || !ir_attr_i(op, AT_EACH, 0) || p->map) return;
+  uint32_t a = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
+  dim_is_const(&p->m->dims, p->f->axes.at[a].extent, &n);
+  if (!p->target->gpu.hopper || p->lane < 0 ||
+      p->wide[p->lane][ROLE_ROW] != p->rows || n < 2 || n > HW_MOST_GROUPS)
+    return;
+  p->part = (int)a;
+  p->groups = (uint32_t)n;
+}
+
+static void note_taken(void *data, Op *op) {
+  if (op->code == OP_DOT) lower_plan_taken(data, op);
+}
+
 void lower_plan(Place *p) {
   int64_t tile = 1;
-  p->lane = -1;
+  p->lane = p->part = p->spread = -1;
   p->cols = p->target->gpu.cols;
   p->groups = 1;
   for (uint32_t i = 0; i < p->f->grid.n; i++)
@@ -552,7 +571,10 @@ void lower_plan(Place *p) {
   p->map = is_map(p);
   plan_sizes(p);
   if (p->failed) return;
-  plan_groups(p, tile);
+  ir_walk(p->f->body, note_part, p);
+  ir_walk(p->f->body, note_taken, p);
+  if (p->part < 0) plan_groups(p, tile);
+  else lower_plan_spread(p);
   ir_walk(p->f->body, note_renamed, p);
   ir_walk(p->f->body, note_lin, p);
   if (p->map) {

@@ -148,6 +148,15 @@ static void slots_in_grid(Place *p, const Packed *k, int64_t tile) {
   p->g->grid.n = at;
 }
 
+// Groups of one task have the parts.
+static void leave_grid(Place *p) {
+  uint32_t at = 0;
+  for (uint32_t i = 0; i < p->g->grid.n; i++)
+    if ((int)p->g->grid.at[i].axis != p->part)
+      p->g->grid.at[at++] = p->g->grid.at[i];
+  p->g->grid.n = at;
+}
+
 static int64_t lane_tile(const Place *p) {
   for (uint32_t i = 0; i < p->f->grid.n; i++)
     if ((int)p->f->grid.at[i].axis == p->lane) return p->f->grid.at[i].tile;
@@ -159,8 +168,9 @@ static int64_t lane_tile(const Place *p) {
 void lower_origins(Place *p, Builder *b) {
   Packed k;
   bool packed = packed_lane(p, &k);
+  if (p->part >= 0) leave_grid(p);
   if (packed) slots_in_grid(p, &k, lane_tile(p));
-  else lower_plan_share(p);
+  else if (p->part < 0) lower_plan_share(p);
   Value t = lower_op(b, OP_TASK, NULL, 0, type_scalar(DT_I32), NULL, 0);
   Value added[2] = {0};
   for (uint32_t i = p->g->grid.n; i-- > 0;) {

@@ -17,6 +17,7 @@
 #include "ir/layout.h"
 #include "ir/target.h"
 #include "passes/hopper/rings.h"
+#include "passes/hopper/scaled.h"
 
 static bool is_swizzled(const Type *t) {
   return t->kind == TK_SMEM && t->layout != LY_ROW;
@@ -67,7 +68,7 @@ static bool reads_carried(const Func *f, const Op *op) {
 static void hoist(const Func *f, Op *op) {
   Op *at = op;
   for (Op *o = op->prev; o; o = o->prev) {
-    if (o->nregions || o->code == OP_WG_FENCE) break;
+    if (o->nregions || o->code == OP_WG_FENCE || o->code == OP_EXCHANGE) break;
     bool mine =
         reads_carried(f, o) || (op->nargs > 2 && ir_mentions(o, op->args[2]));
     for (uint32_t i = 0; i < op->nargs; i++)
@@ -88,6 +89,14 @@ static void start(Func *f, Op *op) {
       ir_op(&b, OP_WGMMA, op->args, op->nargs, op->attrs, op->nattrs, &t, 1, 0)
           ->res[0];
   ir_bare(&b, OP_WG_COMMIT);
+  // A product that alone adds to this one goes on in flight.
+  Op *more = ir_first_use(op->next, op->res[0]);
+  if (op->nargs > 4 && more && more->code == OP_MMA && more->nargs > 4 &&
+      more->args[2] == op->res[0] && ir_count_uses(f, op->res[0]) == 1) {
+    more->args[2] = v;
+    ir_erase(op);
+    return;
+  }
   Op *user = op->next;
   while (user && user->next && !ir_mentions(user, op->res[0]))
     user = user->next;
@@ -97,11 +106,29 @@ static void start(Func *f, Op *op) {
   ir_erase(op);
 }
 
+// What a product adds to is a sum times a factor that is mostly 1: warps whose
+// rows all have that do not multiply. Of groups with columns of their own.
+static void scale_late(Func *f, Op *op) {
+  Op *mul = op->nargs > 3 ? ir_def(f, op->args[2]) : NULL;
+  if (!mul || mul->code != OP_MUL || mul->parent != op->parent ||
+      ir_count_uses(f, mul->res[0]) != 1)
+    return;
+  for (uint32_t i = 0; i < 2; i++) {
+    Value some = hop_unless_one(f, mul->args[i]);
+    if (!some) continue;
+    Builder b = {.fn = f, .region = op->parent, .before = op, .span = op->span};
+    op->args[2] = hop_scaled(&b, mul->args[!i], mul->args[i], some);
+    ir_erase(mul);
+    return;
+  }
+}
+
 static void region(Func *f, Region *r) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
     for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i]);
     if (op->code != OP_MMA || !suits(f, op)) continue;
+    scale_late(f, op);
     hoist(f, op);
     start(f, op);
   }
@@ -126,13 +153,25 @@ static bool is_group(const Func *f, const Target *t) {
          hop_rings_carried(f, f->body) && !has_chunks(f->body);
 }
 
+// Groups with columns of their own (passes/gpu/boxes.c): loops over keys whose
+// steps do not overlap.
+static bool has_columns(const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (op->code == OP_MMA && op->nargs > 3) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (has_columns(op->regions[i])) return true;
+  }
+  return false;
+}
+
 bool pass_async_mma(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   const Target *t = opt->target;
   Rings rings;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     Func *f = m->funcs.at[i];
-    if (ir_has_steps(f) && (is_group(f, t) || hop_rings_plan(&rings, f, t)))
+    if ((ir_has_steps(f) || has_columns(f->body)) &&
+        (is_group(f, t) || hop_rings_plan(&rings, f, t)))
       region(f, f->body);
   }
   return true;

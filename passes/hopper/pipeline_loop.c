@@ -24,6 +24,7 @@
 #include "passes/support/full_tiles.h"
 #include "ir/layout.h"
 #include "passes/hopper/rings.h"
+#include "passes/hopper/scaled.h"
 
 enum { MAX_PRODUCTS = 8 };
 
@@ -152,6 +153,9 @@ static bool classify(Stage *s) {
     if (op->code != OP_MMA) continue;
     if (s->nahead == MAX_PRODUCTS || s->nbehind == MAX_PRODUCTS) return false;
     if (!is_streamed(s, op) || !is_group_product(s, op)) return false;
+    // Groups with columns of their own need a tile of keys until the end of its
+    // step: another step's would have no room. They fill each other's gaps.
+    if (op->nargs > 3) return false;
     uint32_t onto = added_to(s, op);
     if (!op_carried(s, op) && (onto || starts_at_zero(s, op))) {
       s->onto[s->nahead] = onto;
@@ -310,35 +314,14 @@ static void rest(Copy *c) {
   }
 }
 
-// The condition under which factor v, bcast(select(%c, .., 1)), is not 1.
-static Value unless_one(const Stage *s, Value v) {
-  const Op *op = ir_def(s->f, v);
-  if (op && op->code == OP_BCAST) op = ir_def(s->f, op->args[0]);
-  double k;
-  bool lazy = op && op->code == OP_SELECT &&
-              ir_const_value(s->f, op->args[2], &k) && k == 1;
-  return lazy ? op->args[0] : 0;
-}
-
 // Warps whose rows all have the factor 1 do not multiply.
 static Value scaled(Copy *c, const Behind *b, Value v) {
   if (!b->scale) return v;
-  Func *f = c->s->f;
   uint32_t at = b->scale->args[0] == c->s->body->params.at[1 + b->at];
-  Value old = b->scale->args[at], x = need(c, old),
-        some = unless_one(c->s, old);
+  Value old = b->scale->args[at], x = need(c, old);
+  Value some = hop_unless_one(c->s->f, old);
   if (!some) return ir_2(c->b, OP_MUL, v, x);
-  some = need(c, some);
-  IrAttr how[] = {{.id = AT_KIND, .i = RK_ANY}, attr_i(AT_WARP, 1)};
-  Type bit = type_scalar(DT_BOOL);
-  some = ir_op(c->b, OP_VOTE, &some, 1, how, 2, &bit, 1, 0)->res[0];
-  Op *branch = ir_op(c->b, OP_IF, &some, 1, NULL, 0, ir_type(f, v), 1, 2);
-  Builder in = {.fn = f, .region = branch->regions[0], .span = c->b->span};
-  Value y = ir_2(&in, OP_MUL, v, x);
-  ir_yield(&in, &y, 1);
-  in.region = branch->regions[1];
-  ir_yield(&in, &v, 1);
-  return branch->res[0];
+  return hop_scaled(c->b, v, x, need(c, some));
 }
 
 // ---------------------------------------------------------------- the loop

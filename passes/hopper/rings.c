@@ -8,24 +8,6 @@
 #include "passes/hopper/drain.h"
 #include "passes/support/fill.h"
 
-int64_t hop_rings_carried(const Func *f, const Region *r) {
-  int64_t most = 0;
-  for (const Op *op = r->first; op; op = op->next) {
-    int64_t n = 0;
-    for (uint32_t i = 0; op->code == OP_FOR && i < op->nres; i++) {
-      const Type *t = ir_type(f, op->res[i]);
-      if (t->kind == TK_FRAG && t->slice == SLICE_NONE)
-        n += (int64_t)t->ext[0] * t->ext[1] / HW_GROUP_THREADS;
-    }
-    for (uint32_t i = 0; i < op->nregions; i++) {
-      int64_t in = hop_rings_carried(f, op->regions[i]);
-      if (in > n) n = in;
-    }
-    if (n > most) most = n;
-  }
-  return most;
-}
-
 static void mark_grouped(Rings *w, const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
     bool g = op->code == OP_GROUP || op->code == OP_GROUP_SELECT;
@@ -235,9 +217,9 @@ static void find_rings(Rings *w, const Region *r) {
     for (uint32_t i = 0; i < op->nregions; i++) find_rings(w, op->regions[i]);
     if (op->code != OP_SFILL) continue;
     int at = hop_rings_of(w, op);
-    // What groups share has one owner of its sign: legal's first group.
+    // What groups share they change together: not where they are apart.
     bool shared = w->groups > 1 && !fill_grouped(w, op);
-    if (shared && fill_sign(op)) w->fails = true;
+    w->mends |= shared && fill_mended(op);
     if (at < 0 && w->nrings == MAX_RINGS) {
       w->fails = true;
       return;
@@ -794,9 +776,30 @@ static const Op *task_loop(const Rings *w) {
 static void mark_used(const Rings *w, bool *used, const Op *op) {
   uint32_t end, i = hop_rings_own(w, op, &end);
   for (; i < end; i++) used[op->args[i]] = true;
-  for (i = 0; i < op->nregions; i++)
-    for (const Op *o = op->regions[i]->first; o; o = o->next)
-      mark_used(w, used, o);
+}
+
+static void mark_all(Rings *w, bool *used, const Op *op);
+
+// Scalars read in loops of which only the producer makes anything.
+static void mark_region(Rings *w, bool *used, const Region *r) {
+  for (const Op *op = r->last; op; op = op->prev) {
+    bool read = op->code == OP_GLOAD || op->code == OP_UNIFORM;
+    bool scalar = op->nres == 1 && ir_type(w->f, op->res[0])->kind == TK_ELEM;
+    bool plain = op_info(op->code)->flags & OPF_PURE && !op->nregions;
+    if (op->code == OP_SFILL) {
+      if (fill_mended(op)) used[fill_by(op)] = true;
+    } else if (scalar && (read || plain) && !used[op->res[0]]) {
+      w->spare[op->res[0]] = true;
+    } else {
+      mark_all(w, used, op);
+    }
+  }
+}
+
+static void mark_all(Rings *w, bool *used, const Op *op) {
+  for (uint32_t i = 0; i < op->nregions; i++)
+    mark_region(w, used, op->regions[i]);
+  mark_used(w, used, op);
 }
 
 // What only facts are made of is left to the producer: dce removes no loads.
@@ -814,7 +817,7 @@ static void find_spare(Facts *s) {
     if (!needed && (plain || op->code == OP_GLOAD || op->code == OP_UNIFORM ||
                     is_search(w, op)))
       w->spare[op->res[0]] = true;
-    else mark_used(w, used, op);
+    else mark_all(w, used, op);
   }
 }
 
@@ -973,12 +976,14 @@ bool hop_rings_plan(Rings *w, Func *f, const Target *t) {
   if (w->fails || !w->nrings) return false;
   find_visits(w);
   w->apart = are_apart(w);
+  if (w->apart && w->mends) return false;
   if (w->brief) find_turns(w);
   if (!rings_fit(w)) return false;
   plan_tasks(w);
   share_counts(w);
   if (!strips_fit(w)) return false;
   join_strips(w);
+  hop_rings_panels(w);
   end_visits(w);
   return true;
 }

@@ -13,19 +13,23 @@ enum { MAX_RINGS = 16, MAX_FACTS = 32 };
 // sfills of one tensor with one box share a ring, so that copies of a loop's
 // body go on where the last one stopped.
 typedef struct Ring {
-  const Op *site;  // one of its sfills; NULL: words for each task
-  bool own;        // slots for each group
-  uint32_t fills;  // most fills in one body of a loop
-  bool streams;    // filled in a loop that is not over tasks
-  bool strip;      // one row; or it rides
-  bool rides;      // a block that adds to the product of the tile filled in
-                   // front of it, much larger: both go back at once
-  int with;        // ring of tiles whose barrier tells that it is there, -1
-  int visits;      // ring whose tiles these fills find again, in order, -1
-  bool kept;       // some ring does: they give the tiles back
+  const Op *site;   // one of its sfills; NULL: words for each task
+  bool own;         // slots for each group
+  uint32_t fills;   // most fills in one body of a loop
+  bool streams;     // filled in a loop that is not over tasks
+  bool strip;       // one row; or it rides
+  bool rides;       // a block that adds to the product of the tile filled in
+                    // front of it, much larger: both go back at once
+  int with;         // ring of tiles whose barrier tells that it is there, -1
+  int visits;       // ring whose tiles these fills find again, in order, -1
+  bool kept;        // some ring does: they give the tiles back
+  uint32_t panels;  // with a barrier each: products begin with the first that
+                    // has come; 1: tiles are there at once
+  bool cuts;        // is multiplied by such panels
   uint32_t stages;
   uint32_t count;  // the ring that has been filled as often at any time
   Value smem, full, empty;  // the buffers (warps)
+  Value cut;                // its panels as tiles
 } Ring;
 
 typedef struct Rings {
@@ -54,6 +58,7 @@ typedef struct Rings {
   bool brief;        // and these are read from memory: tasks may be short
   const Op *behind;  // then: `skip` of what groups leave unread at last
   int turns;         // and the ring of the groups' own tiles, -1: none
+  bool mends;        // groups change a tile that they share
   bool changed, fails;
 } Rings;
 
@@ -62,6 +67,20 @@ void hop_rings_keep(Rings *w, const Op *loop);
 // False if the tiles wanted depend on fragments, or the rings do not fit into
 // shared memory.
 bool hop_rings_plan(Rings *w, Func *f, const Target *t);
+// Makes the buffers and barriers of a ring; shared tiles for stores
+// (rings_make.c).
+void hop_rings_make(Rings *w, Builder *b, Ring *r);
+Value hop_rings_drain_tile(const Rings *w, Builder *b);
+// The tile in slot `at`; bytes of a tile and of the strips that come with it.
+Value hop_rings_slot(const Rings *w, Builder *b, const Ring *ring, Value at);
+int64_t hop_rings_bytes(const Rings *w, const Op *fill);
+// Number i of the panels of the tile in slot `at`; the panel of that number.
+Value hop_rings_panel(Builder *b, const Ring *ring, Value at, uint32_t i);
+Value hop_rings_panel_of(Builder *b, Value panels, Value at);
+// Without a producer the next task is as many behind as there are CTAs.
+void hop_rings_take_turns(Func *f, Region *r);
+// Finds rings whose tiles products read panel by panel (rings_panels.c).
+void hop_rings_panels(Rings *w);
 // Registers of a thread that the loops of r carry in fragments.
 int64_t hop_rings_carried(const Func *f, const Region *r);
 // The producer needs a result of op.

@@ -52,3 +52,22 @@ void hop_rings_keep(Rings *w, const Op *loop) {
     }
   if (w->nkept <= COST_KEPT_FEW && w->groups <= COST_KEPT_GROUPS) w->nkept = 0;
 }
+
+// ---------------------------------------------------------------- registers
+int64_t hop_rings_carried(const Func *f, const Region *r) {
+  int64_t most = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    int64_t n = 0;
+    for (uint32_t i = 0; op->code == OP_FOR && i < op->nres; i++) {
+      const Type *t = ir_type(f, op->res[i]);
+      if (t->kind == TK_FRAG && t->slice == SLICE_NONE)
+        n += (int64_t)t->ext[0] * t->ext[1] / HW_GROUP_THREADS;
+    }
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      int64_t in = hop_rings_carried(f, op->regions[i]);
+      if (in > n) n = in;
+    }
+    if (n > most) most = n;
+  }
+  return most;
+}

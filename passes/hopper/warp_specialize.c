@@ -32,44 +32,11 @@
 // counts: FlashAttention-3 (arXiv 2407.08608).
 // Level frag; sm_90a. Needs: lower_gpu. Tests: test/passes/warp_specialize/.
 #include "ir/layout.h"
-#include "ir/target.h"
-#include "passes/hopper/drain.h"
 #include "passes/support/fill.h"
 #include "passes/support/relief.h"
 #include "passes/hopper/rings.h"
 
 #include <assert.h>
-
-static Value barrier(Builder *b, uint32_t n, int64_t count) {
-  IrAttr at = attr_i(AT_ARRIVALS, count);
-  Type t = type_mbar(n);
-  return ir_op(b, OP_MBAR, NULL, 0, &at, 1, &t, 1, 0)->res[0];
-}
-
-static void make_ring(Rings *w, Builder *b, Ring *r) {
-  const Ring *first = r->visits >= 0 ? &w->rings[r->visits] : NULL;
-  if (first) {
-    r->smem = first->smem, r->empty = first->empty;
-    return;
-  }
-  uint32_t slots = r->stages * (r->own ? w->groups : 1);
-  uint32_t readers = r->own ? 1 : w->groups;
-  bool facts = w->facts >= 0 && r == &w->rings[w->facts];
-  uint32_t words = facts ? slots * w->nfacts + w->nkept : slots;
-  Type t = type_smem(DT_I32, 1, 1, (words + 3) / 4 * 4, LY_ROW);
-  if (r->site) t = *ir_type(w->f, r->site->res[0]);
-  if (r->site) t.ext[2] = slots;
-  r->smem = ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
-  r->full = r->with >= 0 ? w->rings[r->with].full : barrier(b, slots, 1);
-  uint32_t arrivals = r->site ? HW_GROUP_WARPS : HW_GROUP_THREADS;  // (receive)
-  r->empty = r->rides ? 0 : barrier(b, slots, arrivals * readers);
-}
-
-static Value drain_tile(const Rings *w, Builder *b) {
-  Type t = w->drain;
-  t.ext[2] = w->groups;
-  return ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
-}
 
 // ---------------------------------------------------------------- roles
 // One role's copy of the program. fills[i] counts those of ring i so far.
@@ -126,13 +93,6 @@ static void arrive(Builder *b, Value bar, Value slot, const IrAttr *each) {
   ir_op(b, OP_MBAR_ARRIVE, args, 2, each, each != NULL, NULL, 0, 0);
 }
 
-static Value slot_of(const Rings *w, Builder *b, const Ring *ring, Value at) {
-  Value args[] = {ring->smem, at};
-  return ir_op(b, OP_SLOT, args, 2, NULL, 0, ir_type(w->f, ring->site->res[0]),
-               1, 0)
-      ->res[0];
-}
-
 // Word i of n in a slot.
 static Value word_at(Builder *b, Value slot, uint32_t i, uint32_t n) {
   if (n == 1) return slot;
@@ -170,14 +130,24 @@ static Value part(Role *r, Builder *b, ValueMap *m, Value v) {
   return made->res[0];
 }
 
-// Bytes of a tile and of the strips that come with it.
-static int64_t bytes_with(const Rings *w, const Op *fill) {
-  int ring = hop_rings_of(w, fill);
-  int64_t n = smem_bytes(ir_type(w->f, fill->res[0]));
-  for (uint32_t i = 0; i < w->nrings; i++)
-    if (w->rings[i].with == ring)
-      n += smem_bytes(ir_type(w->f, w->rings[i].site->res[0]));
-  return n;
+// Each panel of a tile has its barrier.
+static void load_panels(Role *r, Builder *b, const Op *op, const Ring *ring,
+                        Value *args, uint32_t n) {
+  Value at = args[2];
+  uint32_t col = 4 + (uint32_t)ir_attr(op, AT_TILE)->list[1];
+  Value first = args[col];
+  IrAttr how[FILL_ATTRS];
+  uint32_t nhow = fill_attrs(op, how);
+  int64_t all = smem_bytes(ir_type(r->w->f, op->res[0]));
+  IrAttr bytes = attr_i(AT_BYTES, all / ring->panels);
+  for (uint32_t i = 0; i < ring->panels; i++) {
+    Value bar[] = {ring->full, hop_rings_panel(b, ring, at, i)};
+    ir_op(b, OP_MBAR_EXPECT, bar, 2, &bytes, 1, NULL, 0, 0);
+    args[0] = hop_rings_panel_of(b, ring->cut, bar[1]);
+    args[2] = bar[1];
+    args[col] = ir_2(b, OP_ADD, first, i32(b, (int64_t)i * HW_PANEL));
+    ir_op(b, OP_TMA_LOAD, args, n + 3, how, nhow, NULL, 0, 0);
+  }
 }
 
 static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
@@ -187,16 +157,21 @@ static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
   if (g) at = ir_2(b, OP_ADD, at, i32(b, g * ring->stages));
   if (!ring->rides)
     wait_for(b, ring->empty, at, ir_2(b, OP_SUB, i32(b, 1), t.parity));
-  IrAttr bytes = attr_i(AT_BYTES, bytes_with(r->w, op));
+  IrAttr bytes = attr_i(AT_BYTES, hop_rings_bytes(r->w, op));
   Value bar[] = {ring->full, at};
-  if (ring->with < 0) ir_op(b, OP_MBAR_EXPECT, bar, 2, &bytes, 1, NULL, 0, 0);
+  if (ring->with < 0 && ring->panels == 1)
+    ir_op(b, OP_MBAR_EXPECT, bar, 2, &bytes, 1, NULL, 0, 0);
   uint32_t n = fill_args(op);
   Value *args = NEWN(r->w->arena, Value, n + 3);
-  args[0] = slot_of(r->w, b, ring, at);
+  args[0] = hop_rings_slot(r->w, b, ring, at);
   args[1] = ring->full;
   args[2] = at;
   args[3] = op->args[0];
   for (uint32_t i = 1; i < n; i++) args[3 + i] = part(r, b, m, op->args[i]);
+  if (ring->panels > 1) {
+    load_panels(r, b, op, ring, args, n);
+    return;
+  }
   IrAttr how[FILL_ATTRS];
   ir_op(b, OP_TMA_LOAD, args, n + 3, how, fill_attrs(op, how), NULL, 0, 0);
 }
@@ -454,13 +429,53 @@ static void give_back_late(Role *r, Builder *b, uint32_t k, Value n) {
 }
 
 static void arrived(Role *r, Builder *b, Tile *t) {
-  if (t->parity) wait_for(b, r->w->rings[t->ring].full, t->slot, t->parity);
+  const Ring *ring = &r->w->rings[t->ring];
+  for (uint32_t i = 0; t->parity && i < ring->panels; i++)
+    wait_for(b, ring->full,
+             ring->panels > 1 ? hop_rings_panel(b, ring, t->slot, i) : t->slot,
+             t->parity);
   t->parity = 0;
 }
 
-static void turn_sign(Role *r, Builder *b, const Op *fill) {
-  Value sign = fill_sign(fill);
-  if (sign) fill_flip(b, r->w->target, get(r, fill->res[0]), get(r, sign));
+// A product of a tile that comes panel by panel: it begins with the first.
+static void multiply_panels(Role *r, Builder *b, const Op *op, Tile *t) {
+  const Ring *ring = &r->w->rings[t->ring];
+  const Type type = *ir_type(r->w->f, op->res[0]);
+  const Op *left = ir_def(r->w->f, get(r, op->args[0]));
+  const Ring *rows =
+      &r->w->rings[hop_rings_of(r->w, ir_def(r->w->f, op->args[0]))];
+  Value c = get(r, op->args[2]);
+  for (uint32_t i = 0; i < ring->panels; i++) {
+    Value at = hop_rings_panel(b, ring, t->slot, i);
+    wait_for(b, ring->full, at, t->parity);
+    Value x = ir_2(b, OP_MUL, left->args[1], i32(b, ring->panels));
+    x = hop_rings_panel_of(b, rows->cut, ir_2(b, OP_ADD, x, i32(b, i)));
+    Value args[] = {x, hop_rings_panel_of(b, ring->cut, at), c,
+                    get(r, op->args[3])};
+    ir_bare(b, OP_WG_FENCE);
+    c = ir_op(b, OP_WGMMA, args, 4, op->attrs, op->nattrs, &type, 1, 0)->res[0];
+  }
+  t->parity = 0;
+  vmap_put(&r->map, op->res[0], c);
+}
+
+// The tile that op multiplies panel by panel, if it has not been waited for.
+static Tile *by_panels(Role *r, Live *live, const Op *op) {
+  for (uint32_t i = 0; op->code == OP_WGMMA && i < live->n; i++)
+    if (live->at[i].parity && live->at[i].fill->res[0] == op->args[1] &&
+        r->w->rings[live->at[i].ring].panels > 1)
+      return &live->at[i];
+  return NULL;
+}
+
+// What groups share is changed by the first of them.
+static void mend(Role *r, Builder *b, const Op *fill) {
+  if (!fill_mended(fill)) return;
+  bool shared = r->w->groups > 1 && !r->w->rings[hop_rings_of(r->w, fill)].own;
+  FillGroups all = {.group = shared ? r->group : 0,
+                    .threads = HW_GROUP_THREADS * r->w->groups,
+                    .proxies = true};
+  fill_mend(b, fill, get(r, fill->res[0]), get(r, fill_by(fill)), &all);
 }
 
 static void returned(Role *r, Builder *b, Tile *t) {
@@ -475,9 +490,10 @@ static void before_op(Role *r, Builder *b, Live *live, const Op *op) {
   bool end = op_info(op->code)->flags & OPF_TERM, fill = op->code == OP_SFILL;
   for (uint32_t i = 0; i < live->n; i++) {
     Tile *t = &live->at[i];
-    if (t->parity && (end || fill || ir_mentions(op, t->fill->res[0]))) {
+    bool now = end || fill || ir_mentions(op, t->fill->res[0]);
+    if (t->parity && now && by_panels(r, live, op) != t) {
       arrived(r, b, t);
-      turn_sign(r, b, t->fill);
+      mend(r, b, t->fill);
     }
     if (end || op->nregions || op->code == OP_WG_WAIT) returned(r, b, t);
   }
@@ -517,7 +533,8 @@ static Tile consume(Role *r, Builder *b, const Op *op) {
   if (last && ir_type(r->w->f, op->res[0])->ext[0] == 1)
     last = end_of_strip(r, &tile, last);
   tile.until = last ? last : op;
-  bool at_once = ring->streams || !last || !r->w->brief;
+  bool panels = ring->panels > 1 && fill_stays(r->w->f, op, fill_by(op));
+  bool at_once = !panels && (ring->streams || !last || !r->w->brief);
   if (is_late(r, op)) tile.before = r->fills[ring->count];
   if (!r->w->brief) returned(r, b, &tile);
   Turn t = turn_of(r, b, k);
@@ -525,8 +542,8 @@ static Tile consume(Role *r, Builder *b, const Op *op) {
   tile.parity = ring->with < 0 && ring->visits < 0 ? t.parity : 0;
   if ((int)k == r->w->lent) r->lent = tile.slot;
   if (at_once) arrived(r, b, &tile);
-  vmap_put(&r->map, op->res[0], slot_of(r->w, b, ring, tile.slot));
-  if (at_once) turn_sign(r, b, op);
+  vmap_put(&r->map, op->res[0], hop_rings_slot(r->w, b, ring, tile.slot));
+  if (at_once) mend(r, b, op);
   filled(r, b, k, op);
   return tile;
 }
@@ -871,8 +888,10 @@ static bool has_drain(const Role *r, const Op *op) {
 
 static void copy_op(Role *r, const Op *op, Builder *b, Live *live) {
   Drain d;
+  Tile *panels = by_panels(r, live, op);
   b->span = op->span;
-  if (op->code == OP_GROUP && !r->producer)
+  if (panels) multiply_panels(r, b, op, panels);
+  else if (op->code == OP_GROUP && !r->producer)
     vmap_put(&r->map, op->res[0], r->block);
   else if (op->code == OP_CLAIM && r->producer) claim(r, b, op);
   else if (op->code == OP_CLAIM)
@@ -952,8 +971,8 @@ static void specialize(Rings *w, bool leanest) {
     ir_set_attr(w->f, made, attr_i(AT_OCCUPANCY, w->occupancy));
   ir_del_attr(made, AT_GROUPS);
   if (w->apart) ir_set_attr(w->f, made, attr_i(AT_GROUP_BOUNDS, 1));
-  for (uint32_t i = 0; i < w->nrings; i++) make_ring(w, &b, &w->rings[i]);
-  Value tiles = w->drains && w->lent < 0 ? drain_tile(w, &b) : 0;
+  for (uint32_t i = 0; i < w->nrings; i++) hop_rings_make(w, &b, &w->rings[i]);
+  Value tiles = w->drains && w->lent < 0 ? hop_rings_drain_tile(w, &b) : 0;
   int64_t teams[] = {HW_GROUP_THREADS, HW_GROUP_THREADS * w->groups};
   int64_t groups[] = {1, HW_GROUP_THREADS};
   bool shared = w->occupancy > 1;
@@ -967,21 +986,6 @@ static void specialize(Rings *w, bool leanest) {
   role(w, roles->regions[1], false, tiles);
 }
 
-// claim() is one thread's work: without a producer the next task is as many
-// behind as there are CTAs.
-static void take_turns(Func *f, Region *r) {
-  for (Op *op = r->first, *next; op; op = next) {
-    next = op->next;
-    for (uint32_t i = 0; i < op->nregions; i++) take_turns(f, op->regions[i]);
-    if (op->code != OP_CLAIM) continue;
-    Builder b = {.fn = f, .region = r, .before = op, .span = op->span};
-    Type i = type_scalar(DT_I32);
-    Value all = ir_op(&b, OP_NCTAS, NULL, 0, NULL, 0, &i, 1, 0)->res[0];
-    ir_replace_uses(f, op->res[0], ir_2(&b, OP_ADD, r->params.at[0], all));
-    ir_erase(op);
-  }
-}
-
 bool pass_warp_specialize(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)opt;
   (void)cx;
@@ -990,6 +994,6 @@ bool pass_warp_specialize(Ctx *cx, Module *m, const PassOpt *opt) {
   for (uint32_t i = 0; i < m->funcs.n; i++)
     if (hop_rings_plan(&w, m->funcs.at[i], t))
       specialize(&w, relief_of(m->funcs.at[i]) >= RELIEF_LOADS);
-    else take_turns(m->funcs.at[i], m->funcs.at[i]->body);
+    else hop_rings_take_turns(m->funcs.at[i], m->funcs.at[i]->body);
   return true;
 }

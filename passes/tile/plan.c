@@ -7,6 +7,7 @@
 #include "ir/target.h"
 #include "passes/support/balance.h"
 #include "passes/support/band.h"
+#include "passes/support/columns.h"
 #include "passes/support/cost.h"
 #include "passes/support/relief.h"
 #include "passes/tile/tile.h"
@@ -139,6 +140,7 @@ typedef struct Tiles {
   const GpuFacts *gpu;
   Map seen;      // operands that are counted
   int64_t sums;  // f32 of a row
+  int part;      // axis of parts whose sums groups have, or -1
   int64_t row_bytes, key_bytes;
   int64_t made;         // elements of a key that are computed
   int64_t scores;       // products that have a value per key
@@ -225,10 +227,18 @@ static bool is_copied(Tiles *s, Value idx) {
   return s->boxes;
 }
 
+// Elements of a key that groups with columns of their own have in common: none
+// where the columns are another operand's.
+static int64_t all_columns(const Tiles *s, const Op *op, int64_t n) {
+  Columns c;
+  if (s->part < 0 || !op || !columns_of(s->f, op, &c)) return n;
+  return columns_host(s->f, op, &c) ? 0 : columns_all(s->f, &c);
+}
+
 static void measure_operand(Tiles *s, Value v, DType other) {
   const Type *t = ir_type(s->f, v);
   const Op *op = ir_def(s->f, v);
-  int64_t n = lane_elements(s->f, t);
+  int64_t n = all_columns(s, op, lane_elements(s->f, t));
   uint64_t known;
   if (n == 1 || map_get(&s->seen, v, &known)) return;
   map_put(&s->seen, v, 1);
@@ -628,33 +638,6 @@ static void note_shared(void *data, Op *op) {
     note_operand(s, op->args[i], ir_type(s->f, op->args[1 - i])->dtype, sum);
 }
 
-// Rows of vectors that are not multiplied by others nor added up over keys: a
-// piece for each thread, of what is stored or summed up along a row.
-typedef struct Rows {
-  const Func *f;
-  bool map;
-  int64_t elements;  // of a row
-} Rows;
-
-static void note_work(void *data, Op *op) {
-  Rows *r = data;
-  bool inner = op->code == OP_DOT && lane_is_inner(r->f, op);
-  r->map &= inner || (op->code != OP_DOT && op->code != OP_KREDUCE);
-  if (!inner && op->code != OP_STORE) return;
-  int64_t n = lane_elements(r->f, ir_type(r->f, op->args[!inner]));
-  if (n > r->elements) r->elements = n;
-}
-
-static int64_t map_rows(const Func *f) {
-  int64_t rows = COST_MAP_LEAST_ROWS;
-  Rows r = {.f = f, .map = true, .elements = 1};
-  ir_walk(f->body, note_work, &r);
-  while (rows < COST_MAP_MOST_ROWS &&
-         2 * rows * r.elements <= COST_MAP_ELEMENTS)
-    rows *= 2;
-  return r.map && r.elements > 1 ? rows : 0;
-}
-
 // Two groups of warps share a task's keys where their tiles are copied; few
 // rows are one group's.
 static int64_t gpu_rows(Ctx *cx, const Func *f, const Target *tg, int lane) {
@@ -856,9 +839,10 @@ static int64_t keys_that_fit(const Tiles *s, const Target *tg,
 }
 
 // streams: keys of a step are chosen to be boxes.
-static Tiles measured(Ctx *cx, const Func *f, const PassOpt *opt, int lane,
-                      bool streams) {
+static Tiles measured(Ctx *cx, const Func *f, const PassOpt *opt,
+                      const TilePlan *p, bool streams) {
   const Target *tg = opt->target;
+  int lane = p->lane;
   bool amd = tg->gpu.vendor == VENDOR_AMD;
   for (bool boxes = !amd;; boxes = false) {
     Tiles s = {.f = f,
@@ -867,6 +851,7 @@ static Tiles measured(Ctx *cx, const Func *f, const PassOpt *opt, int lane,
                .strips = tg->gpu.hopper && !opt->strided,
                .boxes = boxes,
                .lane = lane,
+               .part = p->part,
                .gpu = &tg->gpu,
                .own = amd ? OWN_NONE : tile_own_kind(cx, f, lane)};
     ir_walk(f->body, measure_tiles, &s);
@@ -876,13 +861,52 @@ static Tiles measured(Ctx *cx, const Func *f, const PassOpt *opt, int lane,
   }
 }
 
+// What groups tell each other of a step: weights, and a number of each row.
+static int64_t exchanged(const TilePlan *p, int64_t groups) {
+  const int64_t half = 2, word = sizeof(float);
+  return p->tile_q * (p->tile_k * half + 2 * groups * word);
+}
+
+// Few rows whose sums are longer than a group's registers: each group of a task
+// has the sums of some columns, and all have the keys' tiles in common. Tasks
+// of some columns each would read the keys as often.
+static bool columns_plan(Ctx *cx, const Func *f, const PassOpt *opt,
+                         TilePlan *p) {
+  const Target *tg = opt->target;
+  bool few = tg->gpu.hopper && (opt->few || opt->decode) && p->lane >= 0;
+  int64_t groups = 0;
+  p->part = few && !opt->strided ? columns_part(f) : -1;
+  if (p->part < 0) return false;
+  dim_is_const(&f->mod->dims, f->axes.at[p->part].extent, &groups);
+  Tiles s = measured(cx, f, opt, p, true);
+  bool suits = columns_suit(f, (uint32_t)p->lane);
+  int64_t regs = target_team((uint32_t)groups, 0)->computes;
+  p->tile_q = HW_GROUP_ROWS;
+  for (p->tile_k = HW_GROUP_ROWS;
+       suits && !s.made && !s.walked && !s.bands && p->tile_k >= 2 * HW_BLOCK;
+       p->tile_k /= 2) {
+    int64_t need = p->tile_q * s.row_bytes + 2 * p->tile_k * s.key_bytes +
+                   exchanged(p, groups);
+    if (need + COST_STREAM_SMEM + opt->spare_smem > (int64_t)tg->gpu.smem ||
+        regs_of(&s, p->tile_k) + opt->spare_regs > regs ||
+        (s.page && !in_boxes(tg, &s, p->tile_k)))
+      continue;
+    ctx_remark(cx, "%s: %lld groups have columns of the sums each", f->name,
+               (long long)groups);
+    return true;
+  }
+  p->part = -1;
+  p->tile_k = COST_GPU_KEYS;
+  return false;
+}
+
 // Rows are those of one group of warps; fewer, at the price of slow products,
 // where nothing else fits. Keys: while the scores and their 16-bit copy fit
 // beside the sums in a thread's registers, and the tiles into shared memory.
 // The driver asks for more room where ptxas spills (tools/driver/gpu/fit.c).
 static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
                          const PassOpt *opt) {
-  TilePlan p = {.lane = lane_axis(f), .tile_k = COST_GPU_KEYS};
+  TilePlan p = {.lane = lane_axis(f), .part = -1, .tile_k = COST_GPU_KEYS};
   if (has_steps(f, tg)) {
     p.lane = column_axis(f);
     p.tile_q = p.lane < 0 ? 1 : HW_GROUP_ROWS;
@@ -892,15 +916,16 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
                           : "tasks have 64 columns of the states each");
     return p;
   }
-  if (p.lane >= 0 && (p.tile_q = map_rows(f))) {
+  if (p.lane >= 0 && (p.tile_q = tile_map_rows(f))) {
     ctx_remark(cx, "%s: tiles of %lld rows", f->name, (long long)p.tile_q);
     return p;
   }
+  if (columns_plan(cx, f, opt, &p)) return p;
   p.tile_q = gpu_rows(cx, f, tg, p.lane);
   // AMD: two workgroups share a CU; K and V wait in registers too.
   bool amd = tg->gpu.vendor == VENDOR_AMD;
   bool shared = !amd && p.tile_q > HW_GROUP_ROWS;
-  Tiles s = measured(cx, f, opt, p.lane, shared);
+  Tiles s = measured(cx, f, opt, &p, shared);
   int64_t sums = s.sums / 2, need;
   int64_t room = tg->gpu.smem / (amd ? 2 : 1);
   if (amd) s.row_bytes = 0;
@@ -945,6 +970,7 @@ TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt) {
     return g;
   }
   TilePlan p = {.lane = lane_axis(f),
+                .part = -1,
                 .tile_q = tg->tile_q,
                 .tile_k = tg->tile_k,
                 .chunk = opt->chunk};

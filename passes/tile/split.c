@@ -58,7 +58,7 @@ static Dim tasks(const Func *f, const TilePlan *p) {
   DimTab *d = &f->mod->dims;
   Dim n = dim_const(d, 1);
   for (uint32_t a = 0; a < f->axes.n; a++) {
-    if (f->axes.at[a].role != AX_PAR) continue;
+    if (f->axes.at[a].role != AX_PAR || (int)a == p->part) continue;
     Dim e = f->axes.at[a].extent;
     if ((int)a == p->lane) e = dim_ceildiv(d, e, p->tile_q);
     n = dim_bin(d, DIM_MUL, n, e);
@@ -115,9 +115,12 @@ static int64_t wave_of(const Func *f, const Op *pass, const Target *t) {
   return t->gpu.sms * (row_elements(f, pass) <= COST_SPLIT_SUMS ? TWO : 1);
 }
 
-// Does memory tell what keys a task has?
-static bool is_told(const Func *f, const Op *pass) {
+// Does memory tell what keys a task has, and is what a part stores short beside
+// them? Groups with columns of their own store 64 rows of two vectors and more:
+// as much as several steps read.
+static bool is_told(const Func *f, const Op *pass, const TilePlan *p) {
   enum { BOUNDS = 3 };
+  if (p->part >= 0) return false;
   const Region *r = pass->nregions > BOUNDS ? pass->regions[BOUNDS] : NULL;
   bool told = false;
   for (uint32_t i = 0; r && r->last && i < r->last->nargs; i++)
@@ -147,7 +150,8 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   } else {
     Dim have = at_least_one(d, tasks(f, p));
     Dim want =
-        gpu ? gpu_parts(d, wave_of(f, in.pass, tg), have, is_told(f, in.pass))
+        gpu ? gpu_parts(d, wave_of(f, in.pass, tg), have,
+                        is_told(f, in.pass, p))
             : dim_bin(d, DIM_FLOORDIV, dim_const(d, COST_TASKS_ENOUGH), have);
     Dim most = dim_bin(d, DIM_FLOORDIV, keys, dim_const(d, fewest));
     p->parts = at_least_one(d, dim_bin(d, DIM_MIN, want, most));
@@ -193,14 +197,27 @@ static Dim stored_parts(const Tiler *t) {
   return dim_bin(d, DIM_MUL, t->plan.parts, several_parts(t));
 }
 
+// The axes of an accumulator as memory has them: parts of a vector lie one
+// behind the other.
+static uint32_t stored_axes(const Tiler *t, uint32_t i, uint32_t *axes) {
+  const Type *s = ir_type(t->from, t->plan.split->res[i]);
+  uint32_t n = 0;
+  for (int vec = 0; vec < 2; vec++)
+    for (uint32_t k = 0; k < s->n; k++)
+      if ((t->from->axes.at[s->axis[k]].role == AX_VEC) == vec)
+        axes[n++] = s->axis[k];
+  return n;
+}
+
 void tile_split_params(Tiler *t) {
   const Op *op = t->plan.split;
   t->partial = NEWN(t->to->mod->arena, Value, op->nres + 1);
   for (uint32_t i = 0; i < op->nres; i++) {
     const ValueInfo *v = ir_info(t->from, op->res[i]);
     Dim shape[MAX_AXES] = {stored_parts(t)};
-    for (uint32_t k = 0; k < v->type.n; k++)
-      shape[k + 1] = t->from->axes.at[v->type.axis[k]].extent;
+    uint32_t axes[MAX_AXES], n = stored_axes(t, i, axes);
+    for (uint32_t k = 0; k < n; k++)
+      shape[k + 1] = t->from->axes.at[axes[k]].extent;
     t->partial[i] =
         outline_tensor(t->to, v->hint ? v->hint : "acc", "part",
                        type_tensor(v->type.dtype, v->type.n + 1, shape));
@@ -209,10 +226,10 @@ void tile_split_params(Tiler *t) {
 
 // Its accumulator i at a part, at the coordinates of the task.
 static uint32_t place(const Tiler *t, uint32_t i, Value part, Value *at) {
-  const Type *s = ir_type(t->from, t->plan.split->res[i]);
+  uint32_t axes[MAX_AXES], n = stored_axes(t, i, axes);
   at[0] = part;
-  for (uint32_t k = 0; k < s->n; k++) at[k + 1] = t->coord[s->axis[k]];
-  return s->n + 1;
+  for (uint32_t k = 0; k < n; k++) at[k + 1] = t->coord[axes[k]];
+  return n + 1;
 }
 
 // ---------------------------------------------------------------- tasks

@@ -79,6 +79,8 @@ static void make_coords(Tiler *t, Builder *b) {
     if (role == AX_VEC) t->coord[a] = iota(t, b, a);
     if (role != AX_PAR) continue;
     t->origin[a] = t->coord[a] = ir_origin(b, a);
+    if ((int)a == t->plan.part && t->share != SHARE_COMBINE)
+      ir_set_attr(t->to, ir_def(t->to, t->origin[a]), attr_i(AT_EACH, 1));
     if ((int)a == t->plan.lane)
       t->coord[a] = ir_2(b, OP_ADD, t->origin[a], iota(t, b, a));
   }

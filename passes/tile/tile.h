@@ -24,6 +24,7 @@ typedef struct TilePlan {
   bool linear;      // what a part makes of a state is a matrix
   const Op *tested[MAX_TESTED];  // passes whose bounds a phase before finds
   uint32_t ntested;
+  int part;  // axis of a vector's parts, which groups of one task have, or -1
   int64_t own_rows;  // rows of a group that has bounds of its own, or 0
   uint64_t outer;    // key axes without a tile (outer.c)
 } TilePlan;
@@ -79,6 +80,9 @@ void tile_work_share(Arena *a, Tiled *all, uint32_t n);
 // (outer.c).
 uint64_t tile_outer(Func *f);
 // Chooses the lane axis and the tile sizes of f; remarks why.
+// Rows of a GPU's tile of a program that multiplies no matrices and has no
+// keys, 0: it does (map.c).
+int64_t tile_map_rows(const Func *f);
 TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt);
 
 // Splitting the keys of a pass among tasks (split.c): decides about it,

@@ -22,9 +22,18 @@ typedef struct Kernel {
   uint32_t n;
 } Kernel;
 
+// The panels of a ring's tiles, each a slot: the same tiles.
+static bool is_cut(const Kernel *k, const Op *op) {
+  if (op->code != OP_SALLOC || !op->nargs) return false;
+  const Type *x = ir_type(k->f, op->res[0]), *y = ir_type(k->f, op->args[0]);
+  return x->dtype == y->dtype && x->layout == y->layout &&
+         x->ext[0] == y->ext[0] && x->ext[1] < y->ext[1] &&
+         smem_bytes(x) == smem_bytes(y);
+}
+
 static TileName *tile_of(Kernel *k, Value v) {
   const Op *op = ir_def(k->f, v);
-  while (op && op->code == OP_SLOT) {
+  while (op && (op->code == OP_SLOT || is_cut(k, op))) {
     v = op->args[0];
     op = ir_def(k->f, v);
   }
@@ -47,7 +56,7 @@ static void name_tile(void *data, Op *op) {
 
 static void find_tiles(Kernel *k) {
   for (const Op *op = k->f->body->first; op; op = op->next)
-    if (op->code == OP_SALLOC && k->n < MAX_TILES &&
+    if (op->code == OP_SALLOC && !is_cut(k, op) && k->n < MAX_TILES &&
         smem_bytes(ir_type(k->f, op->res[0])) >= HW_SMEM_ALIGN)
       k->tile[k->n++] = (TileName){.smem = op->res[0]};
   ir_walk(k->f->body, name_tile, k);

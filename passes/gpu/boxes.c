@@ -1,0 +1,177 @@
+// Boxes of which products take columns.
+//
+//   %k = load(%C, %b, %i, %d)          %k = sfill(%C, %b, %i0, %zero, %n) {clean}
+//   %v = load(%C, %b, %i, %d512)         : smem<64x576xbf16,sw128>
+//   %w = select(%seen, %v, 0)     ->   mma(%q, %k)
+//   dot(%q, %k) .. dot(%p, %w)         mma(%p, %k, %c, %first) {trans}
+//
+// Where an operand has columns of a tile that another operand copies, the same
+// rows of the same tensor, one tile serves both. Where groups have parts of the
+// columns of sums, one tile has those of all of them. Rows that a mask hides
+// from all rows of scores are zeros in the tile, if they are its last.
+#include "passes/support/columns.h"
+#include "passes/gpu/gpu.h"
+
+// x of select(mask, x, 0).
+static Value uncleaned(const Place *p, Value v, Value *mask) {
+  const Op *op = ir_def(p->f, v);
+  double zero;
+  bool clean = op && op->code == OP_SELECT && ir_type(p->f, op->args[0])->n &&
+               ir_const_value(p->f, op->args[2], &zero) && zero == 0;
+  *mask = clean ? op->args[0] : 0;
+  return clean ? op->args[1] : v;
+}
+
+// Does the mask show the first rows only, of any number?
+static bool shows_first(Place *p, Value mask) {
+  const Op *op = ir_def(p->f, mask);
+  const Type *t = ir_type(p->f, mask);
+  double one;
+  Value o;
+  if (ir_const_value(p->f, mask, &one)) return one != 0;
+  if (!op || t->n != 1) return false;
+  if (op->code == OP_AND)
+    return shows_first(p, op->args[0]) && shows_first(p, op->args[1]);
+  if (op->code == OP_OR)
+    return !ir_type(p->f, op->args[0])->n && shows_first(p, op->args[1]);
+  return (op->code == OP_LT || op->code == OP_LE) &&
+         !ir_type(p->f, op->args[1])->n &&
+         lower_unit_steps(p, op->args[0], t->axis[0], &o, false);
+}
+
+static Value wide(Builder *b, Value x) {
+  return lower_cast(b, DT_I64, x);
+}
+
+static Value shown(Place *p, Builder *b, Value mask, Value all) {
+  const Op *op = ir_def(p->f, mask);
+  if (ir_const_value(p->f, mask, &(double){0})) return all;
+  if (op->code == OP_OR) {
+    Value is = lower_scalar(p, op->args[0]);
+    Value n = p->failed ? 0 : shown(p, b, op->args[1], all);
+    return p->failed ? 0 : ir_3(b, OP_SELECT, is, all, n);
+  }
+  if (op->code == OP_AND) {
+    Value x = shown(p, b, op->args[0], all);
+    Value y = p->failed ? 0 : shown(p, b, op->args[1], all);
+    return p->failed ? 0 : ir_2(b, OP_MIN, x, y);
+  }
+  Value end = lower_scalar(p, op->args[1]), first = 0;
+  if (p->failed) return 0;
+  lower_unit_steps(p, op->args[0], ir_type(p->f, mask)->axis[0], &first, true);
+  if (p->failed) return 0;
+  Value n = wide(b, end);
+  if (first) n = ir_2(b, OP_SUB, n, wide(b, first));
+  if (op->code == OP_LE) n = ir_2(b, OP_ADD, n, ir_const_i(b, DT_I64, 1));
+  return n;
+}
+
+Value lower_rows_shown(Place *p, Value mask, uint32_t rows) {
+  Builder *b = lower_at(p, lower_depth(p, mask));
+  Value all = ir_const_i(b, DT_I64, rows), n = shown(p, b, mask, all);
+  if (p->failed) return 0;
+  n = ir_2(b, OP_MAX, ir_2(b, OP_MIN, n, all), ir_const_i(b, DT_I64, 0));
+  return lower_cast(b, DT_I32, n);
+}
+
+static void plan_operand(Place *p, Value v, uint32_t key) {
+  Value mask, x = uncleaned(p, v, &mask);
+  const Op *load = ir_def(p->f, x);
+  Columns c;
+  if (!load || load->code != OP_LOAD || !columns_of(p->f, load, &c)) return;
+  const Op *host = columns_host(p->f, load, &c);
+  bool parts = p->part >= 0 && c.part == p->part;
+  if (!host && parts && c.step % HW_PANEL == 0) host = load;
+  DType t = ir_type(p->f, x)->dtype;
+  if (!host || dtype_size(t) != 2 || !type_has_axis(ir_type(p->f, x), key) ||
+      !lower_is_box(p, host->res[0], t) || (mask && !shows_first(p, mask)))
+    return;
+  p->taken[v] = host->res[0];
+  if (mask) p->shown[host->res[0]] = mask;
+}
+
+// Sums over keys, of few rows: others have a ring of tiles each
+// (passes/hopper/pipeline_loop.c).
+void lower_plan_taken(Place *p, const Op *dot) {
+  const IrAttr *over = ir_attr(dot, AT_OVER);
+  if (p->part < 0 || over->n != 1) return;
+  uint32_t key = (uint32_t)over->list[0];
+  if (p->f->axes.at[key].role != AX_KEY) return;
+  for (uint32_t i = 0; i < 2; i++)
+    if (!type_has_axis(ir_type(p->f, dot->args[i]), (uint32_t)p->lane))
+      plan_operand(p, dot->args[i], key);
+}
+
+Value lower_first_column(Place *p, Value v) {
+  Value mask;
+  const Op *load = ir_def(p->f, uncleaned(p, v, &mask));
+  const Op *host = ir_def(p->f, p->taken[v] ? p->taken[v] : load->res[0]);
+  Columns c, h = {0};
+  columns_of(p->f, load, &c);
+  if (host != load) columns_of(p->f, host, &h);
+  Builder *b = lower_at(p, 0);
+  Value at = lower_int(b, host == load ? 0 : c.at - h.at);
+  if (c.part < 0) return at;
+  Value step = lower_int(b, c.step);
+  return ir_2(b, OP_ADD, ir_2(b, OP_MUL, p->origin[c.part], step), at);
+}
+
+// ---------------------------------------------------------------- scores
+typedef struct Spread {
+  Place *p;
+  uint32_t key;
+  bool ok;
+} Spread;
+
+// What is reduced along the keys must be a number of each row, or whether any
+// key has something.
+static void note_spread(void *data, Op *op) {
+  Spread *s = data;
+  const Func *f = s->p->f;
+  const Type *t = op->nargs ? ir_type(f, op->args[0]) : NULL;
+  bool has = t && t->kind == TK_ELEM && type_has_axis(t, s->key);
+  switch (op->code) {
+  case OP_REDUCE:
+    if (has)
+      s->ok &= t->n == 1 ? t->dtype == DT_BOOL : dtype_is_float(t->dtype);
+    break;
+  case OP_DOT:
+    if (type_has_axis(ir_type(f, op->res[0]), s->key))
+      s->ok &= s->p->taken[op->args[1]] || ir_def(f, op->args[1]);
+    else if (has) s->ok &= s->p->taken[op->args[1]] != 0;
+    break;
+  case OP_ANY_OF:
+  case OP_ALL_OF:
+  case OP_SCAN:
+  case OP_ROW:
+  case OP_SKEW:
+  case OP_TRINV:
+  case OP_FOR:
+  case OP_IF:
+  case OP_SPAN_MIN:
+  case OP_SPAN_MAX: s->ok &= !has; break;
+  default: break;
+  }
+  for (uint32_t i = 0; op->nregions && i < op->nres; i++)
+    s->ok &= !type_has_axis(ir_type(f, op->res[i]), s->key);
+}
+
+void lower_plan_spread(Place *p) {
+  for (uint32_t a = 0; a < p->f->axes.n; a++) {
+    Spread s = {.p = p, .key = a, .ok = true};
+    uint32_t part = p->wide[a][ROLE_COL] / p->groups;
+    if (p->groups != 2 || p->f->axes.at[a].role != AX_KEY ||
+        part % (2 * HW_BLOCK) || part * p->groups != p->wide[a][ROLE_COL])
+      continue;
+    ir_walk(p->f->body, note_spread, &s);
+    if (!s.ok || p->spread >= 0) continue;
+    p->spread = (int)a;
+    p->wide[a][ROLE_COL] = part;
+  }
+}
+
+Value lower_joined(Place *p, Builder *b, Value x, uint32_t axis, RKind k) {
+  IrAttr kind = {.id = AT_KIND, .i = k};
+  if ((int)axis != p->spread) return x;
+  return lower_op(b, OP_GJOIN, &x, 1, *ir_type(p->g, x), &kind, 1);
+}

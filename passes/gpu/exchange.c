@@ -1,0 +1,196 @@
+// What groups of one task tell each other: memory and barriers for it.
+//
+//   %y = gjoin(%x) {kind = max}        sstore(slot(%a, %wg), %x) {trans}
+//                                 ->   bar_sync(1)
+//                                      %y = max(sload(slot(%a, 0)), ..)
+//   %t = exchange(%p)                  sstore(slot(%b, %wg), %p)
+//   ..                                 fence_async()
+//   mma(%t, ..)                        ..
+//                                      bar_sync(1)
+//                                      mma(slot(%b, 1 - %wg), ..)
+//
+// An exchange is waited for where its tile is read.
+// A buffer is written again when all have read it: between two ops with one
+// buffer stands the barrier of another, as each has its own in a region, and
+// those of loops have others than those around. A region with a single one has
+// a second barrier in front of it.
+#include "passes/gpu/exchange.h"
+
+#include "ir/target.h"
+
+enum { MAX_BUFFERS = 16 };
+
+typedef struct Shared {
+  Type type;
+  uint32_t depth, number;  // of the region, of the op in it
+  Value v;
+} Shared;
+
+typedef struct Exchange {
+  Func *f;
+  Value wg;
+  uint32_t groups;
+  Shared all[MAX_BUFFERS];
+  uint32_t n;
+} Exchange;
+
+static bool is_one(const Op *op) {
+  return op->code == OP_EXCHANGE || op->code == OP_GJOIN;
+}
+
+static Value i32(Builder *b, int64_t n) {
+  return ir_const_i(b, DT_I32, n);
+}
+
+static Value buffer(Exchange *x, Type t, uint32_t depth, uint32_t number) {
+  for (uint32_t i = 0; i < x->n; i++)
+    if (type_eq(&x->all[i].type, &t) && x->all[i].depth == depth &&
+        x->all[i].number == number)
+      return x->all[i].v;
+  Builder b = {.fn = x->f,
+               .region = x->f->body,
+               .before = x->f->body->first->next,
+               .span = x->f->span};
+  Value v = ir_op(&b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
+  if (x->n < MAX_BUFFERS) x->all[x->n++] = (Shared){t, depth, number, v};
+  return v;
+}
+
+static void barrier(const Exchange *x, Builder *b) {
+  IrAttr at = attr_i(AT_THREADS, (int64_t)x->groups * HW_GROUP_THREADS);
+  Value id = i32(b, HW_TASK_BARRIER);
+  ir_op(b, OP_BAR_SYNC, &id, 1, &at, 1, NULL, 0, 0);
+}
+
+static Value combine(Builder *b, RKind k, Value x, Value y) {
+  static const OpCode code[] = {[RK_SUM] = OP_ADD,  [RK_PROD] = OP_MUL,
+                                [RK_MAX] = OP_MAX,  [RK_MIN] = OP_MIN,
+                                [RK_ANY] = OP_OR,   [RK_ALL] = OP_AND,
+                                [RK_COUNT] = OP_ADD};
+  return ir_2(b, code[k], x, y);
+}
+
+static Value slot(Builder *b, Value all, Value i, Type t) {
+  Value args[] = {all, i};
+  return ir_op(b, OP_SLOT, args, 2, NULL, 0, &t, 1, 0)->res[0];
+}
+
+// What a group has put into the buffer.
+static Value read(const Exchange *x, Builder *b, const Op *op, Value all,
+                  Value group) {
+  const Type t = *ir_type(x->f, op->res[0]);
+  Type one = *ir_type(x->f, all), word = type_scalar(DT_I32);
+  IrAttr trans = attr_i(AT_TRANS, 1);
+  if (t.kind == TK_ELEM) {
+    Value args[] = {all, group};
+    Value z = ir_op(b, OP_SGET, args, 2, NULL, 0, &word, 1, 0)->res[0];
+    z = ir_op(b, OP_UNIFORM, &z, 1, NULL, 0, &word, 1, 0)->res[0];
+    return ir_2(b, OP_NE, z, i32(b, 0));
+  }
+  one.ext[2] = 1;
+  Value from = slot(b, all, group, one);
+  return ir_op(b, OP_SLOAD, &from, 1, &trans, 1, &t, 1, 0)->res[0];
+}
+
+// The same in all groups: of two each joins its own with the other's, more join
+// what all have in one order.
+static Value joined(const Exchange *x, Builder *b, const Op *op, Value all) {
+  RKind k = (RKind)ir_attr_i(op, AT_KIND, RK_SUM);
+  Value y = 0;
+  if (x->groups == 2) {
+    Value other = ir_2(b, OP_SUB, i32(b, 1), x->wg);
+    return combine(b, k, op->args[0], read(x, b, op, all, other));
+  }
+  for (uint32_t g = 0; g < x->groups; g++) {
+    Value z = read(x, b, op, all, i32(b, g));
+    y = y ? combine(b, k, y, z) : z;
+  }
+  return y;
+}
+
+static void put(Exchange *x, Builder *b, const Op *op, Value all) {
+  const Type *t = ir_type(x->f, op->args[0]);
+  IrAttr trans = attr_i(AT_TRANS, 1);
+  Value args[] = {all, op->args[0], x->wg};
+  if (op->code == OP_EXCHANGE) {
+    args[0] = slot(b, all, x->wg, *ir_type(x->f, op->res[0]));
+    ir_op(b, OP_SSTORE, args, 2, NULL, 0, NULL, 0, 0);
+    ir_bare(b, OP_FENCE_ASYNC);
+  } else if (t->kind == TK_ELEM) {
+    Value set[] = {all, x->wg, ir_cast(b, DT_I32, op->args[0])};
+    ir_op(b, OP_SSET, set, 3, NULL, 0, NULL, 0, 0);
+  } else {
+    Type one = *ir_type(x->f, all);
+    one.ext[2] = 1;
+    args[0] = slot(b, all, x->wg, one);
+    ir_op(b, OP_SSTORE, args, 2, &trans, 1, NULL, 0, 0);
+  }
+}
+
+// The other group's tile.
+static Value other(const Exchange *x, Builder *b, const Op *op, Value all) {
+  Value at = ir_2(b, OP_SUB, i32(b, 1), x->wg);
+  return slot(b, all, at, *ir_type(x->f, op->res[0]));
+}
+
+// Nothing stands between a fence and its product.
+static Op *in_front(Op *use) {
+  return use->prev && use->prev->code == OP_WG_FENCE ? use->prev : use;
+}
+
+static Type memory_of(const Exchange *x, const Op *op) {
+  const Type *t = ir_type(x->f, op->res[0]);
+  Type tiles = *t;
+  tiles.ext[2] = x->groups;
+  if (op->code == OP_EXCHANGE) return tiles;
+  if (t->kind == TK_ELEM) return type_smem(DT_I32, 1, 1, 4, LY_ROW);
+  return type_smem(t->dtype, x->groups, 1, t->ext[0], LY_ROW);
+}
+
+static void lower(Exchange *x, Op *op, uint32_t depth, uint32_t number,
+                  bool single) {
+  Builder b = {.fn = x->f,
+               .region = op->parent,
+               .before = op,
+               .span = op->span};
+  Value all = buffer(x, memory_of(x, op), depth, number);
+  if (single) barrier(x, &b);
+  put(x, &b, op, all);
+  Op *use = op->code == OP_EXCHANGE ? ir_first_use(op, op->res[0]) : NULL;
+  if (use) b.before = in_front(use);
+  barrier(x, &b);
+  Value y =
+      op->code == OP_EXCHANGE ? other(x, &b, op, all) : joined(x, &b, op, all);
+  ir_replace_uses(x->f, op->res[0], y);
+  ir_erase(op);
+}
+
+static void region(Exchange *x, Region *r, uint32_t depth) {
+  uint32_t n = 0, at = 0;
+  for (const Op *op = r->first; op; op = op->next) n += is_one(op);
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      region(x, op->regions[i], depth + 1);
+    if (is_one(op)) lower(x, op, depth, at++, n == 1);
+  }
+}
+
+bool exchange_some(const Region *r) {
+  for (const Op *op = r->first; op; op = op->next) {
+    if (is_one(op)) return true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      if (exchange_some(op->regions[i])) return true;
+  }
+  return false;
+}
+
+void exchange_lower(Func *f, Op *roles) {
+  for (uint32_t i = 0; i < roles->nregions; i++) {
+    Region *r = roles->regions[i];
+    if (!exchange_some(r)) continue;
+    Exchange x = {.f = f, .wg = r->params.at[0]};
+    x.groups = (uint32_t)(ir_attr(roles, AT_TEAMS)->list[i] / HW_GROUP_THREADS);
+    region(&x, r, 0);
+  }
+}
