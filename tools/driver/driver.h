@@ -88,6 +88,7 @@ typedef struct DrvArg {
   const Param *param;
   bool out;  // an output; inout parameters are not
   bool scalar;
+  bool absent;    // passed without data, whatever `array` has
   DType dtype;    // DT_NONE: an undecided dtype generic
   uint32_t rank;  // physical
   DrvAxis axis[NPY_MAX_RANK];
@@ -142,6 +143,8 @@ typedef struct DrvProgs {
 bool drv_call(Ctx *cx, Decl *prog, DrvCall *out);
 // inputs: "Q,K" whose gradients; "": of all tensors of floats but nograd ones.
 bool drv_gradient(Ctx *cx, Decl *prog, const char *inputs, DrvGradient *out);
+// Is the parameter of prog, a gradient, the cotangent of an output?
+bool drv_is_cotangent(const Decl *prog, const char *name);
 DrvArg *drv_arg(DrvCall *c, const char *name);  // NULL: a diagnostic
 bool drv_set_dim(DrvCall *c, const char *name, int64_t v, const char *from);
 bool drv_set_dtype(DrvCall *c, const char *generic, DType t);

@@ -91,6 +91,12 @@ static const Param *model(const Make *k, const char *name) {
   return find(k->of, intern(&k->cx->names, name + 2));
 }
 
+bool drv_is_cotangent(const Decl *prog, const char *name) {
+  const Derived *how = prog->derived;
+  return how && how->gradient && strncmp(name, "d_", 2) == 0 &&
+         !find(how->of, name);
+}
+
 // The function's parameter as the program would write its type.
 static Ty type_of(const Make *k, const Func *f, const Type *t) {
   Ty ty = {.kind = TY_VALUE, .dtype = t->dtype};

@@ -107,6 +107,12 @@ static void defaults(const Decl *prog, CgParam *p, uint32_t n) {
   }
 }
 
+// Cotangents d_O of outputs O count as zeros where they are missing.
+static void mark_cotangents(const Decl *prog, CgParam *p, uint32_t n) {
+  for (uint32_t i = 0; i < n && i < prog->params.n; i++)
+    p[i].optional = drv_is_cotangent(prog, prog->params.at[i].name);
+}
+
 // A name of its own for each choice of dtypes: program_bf16.
 static const char *name_of(Ctx *cx, const Decl *prog, const FeBind *binds,
                            uint32_t n) {
@@ -163,6 +169,7 @@ static bool signature(Ctx *cx, DrvSpec s, const DrvOptions *opt,
   narrow(out, opt->fixed.at, opt->fixed.n);
   // The parameters just made, not yet shared with anybody.
   defaults(prog, out->params, out->nparams);
+  mark_cotangents(prog, out->params, out->nparams);
   return drv_where(cx, prog, &m->dims, out);
 }
 
