@@ -87,6 +87,11 @@ static const char *tensor_name(Grad *g, Gid x, GradFrom from, uint32_t n) {
   return intern(&g->cx->names, name);
 }
 
+// How x is kept: f64 in f64, all else in f32.
+static DType kept(const Grad *g, Gid x) {
+  return grad_at(g, x)->dtype == DT_F64 ? DT_F64 : DT_F32;
+}
+
 // A tensor of rows for x.
 static uint32_t row_tensor(Grad *g, Gid x, GradFrom from) {
   Gid index[8];
@@ -95,7 +100,7 @@ static uint32_t row_tensor(Grad *g, Gid x, GradFrom from) {
   GradTensor t = {.name = tensor_name(g, x, from, g->tensors.n),
                   .from = from,
                   .read = true,
-                  .type = type_tensor(DT_F32, n, shape)};
+                  .type = type_tensor(kept(g, x), n, shape)};
   return grad_tensor(g, t);
 }
 
@@ -220,14 +225,14 @@ static bool refuse_map(Grad *g, const GradStore *s, const char *why) {
   return false;
 }
 
-// A new tensor of the gradient for values with these axes.
-static uint32_t made(Grad *g, const char *of, Type type) {
+// A new tensor of the gradient for v, or parts of it.
+static uint32_t made(Grad *g, const char *of, Type type, Gid v) {
   const char *name = arena_printf(g->m->arena, "%s.part%u", of, g->tensors.n);
   GradTensor t = {.name = intern(&g->cx->names, name),
                   .from = GF_MADE,
                   .read = true,
                   .type = type};
-  t.type.dtype = DT_F32;
+  t.type.dtype = kept(g, v);
   return grad_tensor(g, t);
 }
 
@@ -237,8 +242,8 @@ static Gid store_part(Plan *p, const GradStore *of, Gid v, uint64_t axes) {
   Dim shape[8];
   GradStore s = {.v = v, .span = of->span};
   s.n = grad_coordinates(g, axes, s.index, shape);
-  s.tensor =
-      made(g, g->tensors.at[of->tensor].name, type_tensor(DT_F32, s.n, shape));
+  s.tensor = made(g, g->tensors.at[of->tensor].name,
+                  type_tensor(DT_F32, s.n, shape), v);
   vec_push(g->arena, &p->parts, s);
   return grad_load(g, s.tensor, s.index, s.n);
 }
@@ -346,8 +351,8 @@ static bool join(Plan *p) {
         grad_store_axes(g, s) == grad_store_axes(g, to))
       return refuse_map(g, s, "it is loaded with different index maps");
     GradStore part = *s;
-    part.tensor =
-        made(g, g->tensors.at[s->tensor].name, g->tensors.at[s->tensor].type);
+    part.tensor = made(g, g->tensors.at[s->tensor].name,
+                       g->tensors.at[s->tensor].type, s->v);
     Gid x = grad_load(g, part.tensor, to->index, to->n);
     apart(p, to, &part);
     to->v = grad_2(g, OP_ADD, to->v, x);

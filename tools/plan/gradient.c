@@ -172,15 +172,55 @@ static uint32_t first_choice(Ctx *cx, const Decl *prog, FeBind **out) {
   return n;
 }
 
+// The programs of this choice of dtypes; NULL: a diagnostic.
+static const Func *derive(Ctx *cx, Decl *d, const FeBind *choice, uint32_t n) {
+  Module *m = drv_lower_attn(cx, (DrvSpec){d, choice, n}, NULL);
+  return m ? ir_find(m, d->name) : NULL;
+}
+
+static bool has_dtype(const Decl *prog, const char *generic, DType t) {
+  for (uint32_t i = 0; i < prog->generics.n; i++) {
+    const Generic *g = &prog->generics.at[i];
+    for (uint32_t k = 0; g->name == generic && k < g->dtypes.n; k++)
+      if (g->dtypes.at[k] == t && g->dtypes.n > 1) return true;
+  }
+  return false;
+}
+
+// What is kept in f64 where a generic is f64, and else in f32, has its name.
+static bool name_wide(const Make *k, FeBind *choice, uint32_t n, Param *all,
+                      uint32_t count) {
+  for (uint32_t i = 0; i < n; i++) {
+    DType first = choice[i].dtype;
+    if (first == DT_NONE || first == DT_F64 ||
+        !has_dtype(k->of, choice[i].name, DT_F64))
+      continue;
+    choice[i].dtype = DT_F64;
+    const Func *f = derive(k->cx, k->to, choice, n);
+    choice[i].dtype = first;
+    if (!f) return false;
+    for (uint32_t p = 0; p < f->params.n; p++) {
+      const ValueInfo *v = ir_info(f, f->params.at[p].v);
+      for (uint32_t q = 0; q < count; q++)
+        if (!strcmp(all[q].name, v->hint) && v->type.dtype == DT_F64 &&
+            all[q].type->dtype == DT_F32)
+          all[q].type->generic = choice[i].name;
+    }
+  }
+  return true;
+}
+
 static Decl *make(Ctx *cx, Decl *prog, const char *inputs, bool gradient) {
   FeBind *choice;
   uint32_t n = first_choice(cx, prog, &choice);
   Make k = {cx, prog, derived(cx, prog, inputs, gradient)};
-  Module *m = drv_lower_attn(cx, (DrvSpec){k.to, choice, n}, NULL);
-  const Func *f = m ? ir_find(m, k.to->name) : NULL;
+  const Func *f = derive(cx, k.to, choice, n);
   if (!f) return NULL;
   for (uint32_t i = 0; i < f->params.n; i++)
     if (f->params.at[i].role != PR_SHARED) add_param(&k, f, &f->params.at[i]);
+  if (!name_wide(&k, choice, n, k.to->params.at, k.to->params.n) ||
+      !name_wide(&k, choice, n, k.to->outs.at, k.to->outs.n))
+    return NULL;
   Derived *how = NEW(&cx->session, Derived);
   *how = *k.to->derived;
   how->declared = true;
