@@ -113,7 +113,10 @@ uint32_t grad_coordinates(Grad *g, uint64_t axes, Gid *index, Dim *shape) {
     shape[n++] = whole ? g->f->axes.at[of].extent : g->axes.at[i].axis.extent;
     if (whole) axes &= ~grad_bit(g->axes.at[i].other);
   }
-  return n;
+  if (n) return n;
+  index[0] = grad_int(g, 0);
+  shape[0] = dim_const(&g->m->dims, 1);
+  return 1;
 }
 
 // ---------------------------------------------------------------- ops

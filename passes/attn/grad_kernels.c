@@ -20,8 +20,11 @@ static bool is_made(OpCode c) {
   return c == GRAD_RESULT || c == GRAD_MADE;
 }
 
+// A cotangent, or what the gradient made: the program cannot keep it.
 static bool loads_cotangent(const Grad *g, const GradNode *n) {
-  return n->code == OP_LOAD && g->tensors.at[n->tensor].from == GF_COTANGENT;
+  if (n->code != OP_LOAD) return false;
+  GradFrom from = g->tensors.at[n->tensor].from;
+  return from == GF_COTANGENT || from == GF_MADE;
 }
 
 static bool sums_keys(const Plan *p, const GradNode *n) {
@@ -52,12 +55,13 @@ static GradRead *read_of(Grad *g, Gid x) {
   return NULL;
 }
 
-// The output that has the value x, or 0.
+// The output that has the value x, and nothing else's coordinates; or 0.
 static uint32_t output_of(const Grad *g, Gid x) {
   for (uint32_t i = 0; i < g->outs.n; i++) {
     const GradStore *s = &g->outs.at[i];
     Gid v = s->v;
     if (g->tensors.at[s->tensor].inout) continue;
+    if (grad_store_axes(g, s) & ~grad_at(g, x)->axes) continue;
     while (grad_at(g, v)->code == OP_CAST && v != x) v = grad_at(g, v)->arg[0];
     if (v == x) return i + 1;
   }
