@@ -35,7 +35,8 @@ static int generic_at(const Decl *d, const char *name) {
 // f32.
 static DType held(const DrvCall *c, const DrvArg *a, DType t) {
   const Derived *d = c->prog->derived;
-  bool gradient = d && d->gradient && a->out;
+  bool gradient =
+      (d && d->gradient && a->out) || drv_is_tangent(c->prog, a->param->name);
   DType least = a->param->type->dtype;
   if (a->param->type->generic && least != DT_NONE)
     return t == DT_F64 ? t : least;

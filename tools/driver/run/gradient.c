@@ -220,8 +220,11 @@ static bool evaluate(Ctx *cx, const DrvCall *c, const OraclePoints *at,
                      void *data, int worker) {
   Work *w = data;
   const Seeds *s = w->s;
-  OracleSlopes want = {s->weights, s->all.at, s->all.n, w->slopes[worker],
-                       w->read[worker]};
+  OracleSlopes want = {.weights = s->weights,
+                       .seeds = s->all.at,
+                       .n = s->all.n,
+                       .slopes = w->slopes[worker],
+                       .read = w->read[worker]};
   return oracle_slopes(cx, c->prog, s->args, c->dims, at, &want);
 }
 
