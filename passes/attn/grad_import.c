@@ -347,7 +347,11 @@ static bool refuse_name(Grad *g, const char *name) {
              p->nograd ? "it is nograd" : "it is not a float");
     return false;
   }
-  diag_add(g->cx, DIAG_grad_input, at, g->f->name);
+  Diag *d = diag_add(g->cx, DIAG_grad_input, at, g->f->name);
+  if (*name >= '0' && *name <= '9')
+    diag_note(g->cx, d, NOWHERE,
+              "there are no second derivatives: a gradient is several kernels "
+              "that hand rows to each other, and this takes a program of one");
   return false;
 }
 
