@@ -41,7 +41,7 @@ typedef struct CgParam {
   const char *name;
   ParamRole role;   // IN OUT INOUT SCALAR
   Type type;        // tensor over the program's dims, or scalar
-  bool optional;    // tensor IN or INOUT that may be missing
+  bool optional;    // tensor IN that counts as zeros where it is missing
   CgDefault def;    // of a scalar
   double f;         // value of a float's default
   int64_t i;        // value of an integer's or bool's
@@ -70,6 +70,7 @@ typedef struct CgPhase {
   uint32_t threads, shared_bytes;
   attn_gpu_ctas ctas;
   uint32_t flags;  // attn_gpu_flag
+  uint64_t makes;  // ir_made
   const attn_gpu_map *maps;
   const CgPlace *places;  // of the maps, or NULL
   uint32_t nmaps;

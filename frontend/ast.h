@@ -284,12 +284,13 @@ typedef struct CheckStmt {
   Expr *got, *want, *tol;  // CK_EXPECT
 } CheckStmt;
 
-// A program that pass grad makes of another: its gradient, or itself with
-// outputs more.
+// A program that pass grad makes of another, its gradient or itself with
+// outputs more; or that pass jvp makes, its derivative in a direction.
 typedef struct Derived {
   Decl *of;
-  const char *inputs;  // "Q,K" whose gradients; "": of all floats
+  const char *inputs;  // "Q,K" whose gradients, tangents; "": of all floats
   bool gradient;
+  bool tangent;
   bool declared;  // it has the parameters of what is made
 } Derived;
 

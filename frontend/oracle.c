@@ -51,8 +51,33 @@ static uint32_t lead_coords(Oracle *o, Frame *f, const Stmt *s, int64_t *at) {
   return n;
 }
 
+// Is there a point in front of this one, along an index of the program?
+static bool has_before(Oracle *o, Frame *f, uint32_t i) {
+  const Sym *s = f->d->indices.at[i];
+  int64_t at = f->idx[i];
+  bool found = at > 0 && !s->domain;
+  for (int64_t k = 0; k < at && !found && !o->failed; k++) {
+    f->idx[i] = k;
+    found = oracle_num(oracle_eval(o, f, s->domain)) != 0;
+  }
+  f->idx[i] = at;
+  return found;
+}
+
+// Of the points that write the same element, the first.
+static bool is_first(Oracle *o, Frame *f, const Stmt *s) {
+  uint64_t vary = 0;
+  for (uint32_t i = 0; i < s->items.n; i++) vary |= s->items.at[i].lo->vary;
+  for (uint32_t i = 0; i < f->d->indices.n; i++)
+    if (f->d->indices.at[i]->role == IX_PARALLEL && !(vary >> i & 1) &&
+        has_before(o, f, i))
+      return false;
+  return true;
+}
+
 static void assign_out(Oracle *o, Frame *f, const Stmt *s) {
   int64_t at[MAX_RANK] = {0};
+  if (o->lanes && !is_first(o, f, s)) return;
   uint32_t n = lead_coords(o, f, s, at);
   Val *v = oracle_eval(o, f, s->expr);
   if (!o->failed) write_out(o, f, s->target.sym, at, n, v);

@@ -46,6 +46,9 @@ typedef struct OracleSlopes {
   uint64_t n;
   double *slopes;
   bool *read;  // by seed: set where the program loads it; or NULL
+  // Or, per argument, where the sum of the derivatives of each element in all
+  // directions goes; weights and slopes are not used.
+  double *const *tangents;
 } OracleSlopes;
 
 // By dual numbers; outputs are not written (their data may be NULL). points as

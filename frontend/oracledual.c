@@ -101,8 +101,12 @@ void oracle_seed(Oracle *o, uint32_t arg, int64_t off, Val *r, int64_t i) {
 
 void oracle_weigh(Oracle *o, uint32_t arg, int64_t off, const Val *v,
                   int64_t i) {
-  const double *w = o->dual->weights[arg];
-  if (!w || !v->dx) return;
+  if (!v->dx) return;
+  double *to = o->dual->tangents ? o->dual->tangents[arg] : NULL;
+  for (uint32_t l = 0; to && l < o->lanes; l++)
+    to[off] += v->dx[i * o->lanes + l];
+  const double *w = o->dual->weights ? o->dual->weights[arg] : NULL;
+  if (!w) return;
   for (uint32_t l = 0; l < o->lanes; l++) {
     double t = v->dx[i * o->lanes + l];
     if (t != 0) o->dual->slopes[o->seeds[l]] += w[off] * t;

@@ -43,7 +43,8 @@ extern "C" {
   "\x7f" \
   "ATN" /* 4 bytes */
 #define ATTN_CONTAINER_MAJOR 1
-#define ATTN_CONTAINER_MINOR 2 /* 1: ATTN_SEC_PROGRAM; 2: ATTN_GPU_OWN */
+/* 1: ATTN_SEC_PROGRAM; 2: ATTN_GPU_OWN; 3: attn_gpu_phase.makes */
+#define ATTN_CONTAINER_MINOR 3
 
 typedef struct attn_container_header {
   uint8_t magic[4];
@@ -169,6 +170,9 @@ typedef struct attn_gpu_phase {
   uint32_t block_bytes;  /* of the parameter block: a check */
   uint32_t map, nmaps;
   uint32_t code; /* section number, if ATTN_GPU_OWN; else 0 */
+  /* Bit i of the two: it writes tensor i, and no more than such tensors. It is
+   * left out where all have NULL data; 0: it always runs. */
+  uint32_t makes[2];
 } attn_gpu_phase;
 
 /* How boxes of a tensor are copied to and from shared memory. Axis i of the
@@ -305,10 +309,12 @@ typedef enum attn_param_kind {
 } attn_param_kind;
 
 typedef enum attn_param_flag {
-  ATTN_PARAM_OPTIONAL = 1, /* an IN or INOUT tensor that may have NULL data */
   /* The default is computed by the kernel: a scalar that holds the bits of
    * `def` counts as not given. */
-  ATTN_PARAM_COMPUTED = 2
+  ATTN_PARAM_COMPUTED = 2,
+  /* An IN tensor that counts as zeros where its data is NULL: kernels then get
+   * one zero with strides 0. Runtimes from before it refuse NULL. */
+  ATTN_PARAM_OPTIONAL = 4
 } attn_param_flag;
 
 typedef struct attn_param_desc {
@@ -419,7 +425,7 @@ ATTN_SIZE_(attn_section, 24);
 ATTN_SIZE_(attn_entry, 16);
 ATTN_SIZE_(attn_kernels_header, 64);
 ATTN_SIZE_(attn_gpu_variant, 32);
-ATTN_SIZE_(attn_gpu_phase, 36);
+ATTN_SIZE_(attn_gpu_phase, 44);
 ATTN_SIZE_(attn_gpu_map, 64);
 ATTN_SIZE_(attn_scalar, 8);
 ATTN_SIZE_(attn_kargs, 48);

@@ -369,10 +369,15 @@ static void put_word(Block *b, uint64_t x) {
   put(b, &x, sizeof x);
 }
 
-static void put_tensor(Block *b, const attn_tensor *t, uint32_t rank) {
+static bool is_zeros(const attn_tensor *t) {
+  return t->data == (const void *)rt_zero;
+}
+
+static void put_tensor(Block *b, const attn_tensor *t, uint32_t rank,
+                       const GpuDevice *dev) {
   attn_tensor none = {.data = NULL};
   if (!t->data) t = &none;
-  put_word(b, (uintptr_t)t->data);
+  put_word(b, is_zeros(t) ? (uintptr_t)dev->blank : (uintptr_t)t->data);
   put(b, t->shape, rank * sizeof *t->shape);
   put(b, t->stride, rank * sizeof *t->stride);
 }
@@ -386,14 +391,15 @@ static void put_dims(Block *b, const GpuVariant *v, const Solved *s) {
       put_word(b, (uint64_t)s->dims[list[i]]);
 }
 
-static void put_params(Block *b, const GpuVariant *v, const GpuCall *c) {
+static void put_params(Block *b, const GpuVariant *v, const GpuCall *c,
+                       const GpuDevice *dev) {
   uint32_t nt = 0;
   b->n = 0;
   b->full = false;
   for (uint32_t i = 0; i < v->view.nparams; i++) {
     const attn_param_desc *d = &v->view.params[i];
     if (d->kind != ATTN_PARAM_SCALAR)
-      put_tensor(b, c->solved->tensors[nt++], d->rank);
+      put_tensor(b, c->solved->tensors[nt++], d->rank, dev);
   }
   put(b, c->scalars, c->solved->env.nscalars * sizeof *c->scalars);
   put_word(b, c->given);
@@ -469,7 +475,8 @@ static bool is_output(const attn_program *p, uint32_t tensor) {
   return false;
 }
 
-// An empty tensor's map shows one element of the blank page, a zero.
+// The map of an empty tensor, or of one that counts as zeros, shows one element
+// of the blank page, a zero: what lies outside of a map is read as 0.
 static void empty_map(const GpuDevice *d, bool output, GpuMap *m) {
   m->data = d->blank + (output ? GPU_BLANK : 0);
   for (uint32_t i = 0; i < m->rank; i++) {
@@ -488,6 +495,11 @@ static bool describe(const GpuDevice *d, const attn_gpu_map *r,
                 .rank = r->rank,
                 .swizzle = r->swizzle};
   if (t->rank != r->rank) return false;
+  if (is_zeros(t)) {
+    for (uint32_t i = 0; i < r->rank; i++) m->box[i] = r->box[i];
+    empty_map(d, false, m);
+    return true;
+  }
   for (uint32_t i = 0; i < r->rank; i++) {
     uint32_t k = r->axis[i];
     bool one = t->shape[k] <= 1;  // its stride says nothing
@@ -625,6 +637,15 @@ static int run_phase(const Job *j, uint32_t i, Step *st, bool behind,
   return j->g->driver->launch(j->g->state, &l, c->stream, err);
 }
 
+// Does anybody want what the phase makes?
+static bool wanted(const Job *j, const attn_gpu_phase *p) {
+  const Solved *s = j->call->solved;
+  uint64_t makes = p->makes[0] | (uint64_t)p->makes[1] << 32;
+  for (uint32_t i = 0; i < s->env.ntensors && i < 64; i++)
+    if ((makes >> i & 1) && s->tensors[i]->data) return true;
+  return !makes;
+}
+
 // Adds the phase's maps to the block, which has the parameters. ATTN_E_STRIDE:
 // a tensor cannot have its map.
 static int prepare(const Job *j, uint32_t i, Step *st, attn_error *err) {
@@ -632,6 +653,7 @@ static int prepare(const Job *j, uint32_t i, Step *st, attn_error *err) {
   if (!value(j, p->ntasks, &st->ntasks) || st->ntasks < 0 ||
       st->ntasks > INT32_MAX)
     return rt_fail(err, ATTN_E_MEMORY, "the problem is too large");
+  if (!wanted(j, p)) st->ntasks = 0;
   if (!st->ntasks) return ATTN_OK;
   if (!put_maps(&st->block, j, p))
     return rt_fail(err, ATTN_E_STRIDE,
@@ -653,7 +675,7 @@ static int run_variant(attn_ctx *cx, Job *j, GpuProgram *p, attn_error *err) {
   Block params;
   uint32_t n = j->v->rec->nphases;
   int rc = evaluate(cx, j, err);
-  put_params(&params, j->v, j->call);
+  put_params(&params, j->v, j->call, j->dev);
   for (uint32_t i = 0; !rc && i < n; i++) {
     copy_params(&st[i].block, &params);
     rc = prepare(j, i, &st[i], err);

@@ -198,12 +198,14 @@ int rt_ragged(const Env *env, uint32_t dim, int64_t limit, int64_t *max,
 // Solves and checks; dims has ATTN_MAX_DIMS entries. A ragged dim without a
 // padded axis becomes the greatest length, or -1, and stays unknown in known.
 // Also fills tensors (ATTN_MAX_PARAMS): those given with NULL pointers
-// replaced.
+// replaced, absent ones that count as zeros by rt_zero with strides 0.
+extern const char rt_zero[64];
 typedef struct Solved {
   int64_t dims[ATTN_MAX_DIMS];
   bool known[ATTN_MAX_DIMS];
   const attn_tensor *tensors[ATTN_MAX_PARAMS];
-  Env env;  // over the above
+  Env env;                             // over the above
+  attn_tensor zeros[ATTN_MAX_PARAMS];  // those that tensors has for absent ones
 } Solved;
 
 // device: the data is not in host memory, so lengths are not read.

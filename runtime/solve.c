@@ -5,6 +5,7 @@
 #include "rt.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,6 +22,7 @@ typedef struct Solve {
 } Solve;
 
 static const attn_tensor absent;
+_Alignas(64) const char rt_zero[64];
 
 // A tensor of which neither data nor shape is given.
 static bool skipped(const attn_tensor *t) {
@@ -421,12 +423,49 @@ static void bound_ragged(Solve *s) {
   }
 }
 
+// ---- absent tensors that count as zeros
+
+// What bounds no index: an extent that nothing says.
+enum { ANY_EXTENT = 1 << 28 };
+
+static attn_tensor zeros(const Solve *s, const attn_param_desc *d,
+                         const attn_tensor *given) {
+  attn_tensor t = {.data = (void *)(uintptr_t)rt_zero,
+                   .dtype = d->dtype,
+                   .rank = d->rank};
+  bool shaped = !skipped(given);
+  for (int k = 0; k < d->rank; k++) {
+    int64_t n = ANY_EXTENT;
+    if (shaped) n = given->shape[k];
+    else if (d->axis[k] != ATTN_NONE &&
+             rt_expr_eval(&s->out->env, d->axis[k], &n) != EX_OK)
+      n = ANY_EXTENT;
+    t.shape[k] = n;
+  }
+  return t;
+}
+
+static void put_zeros(Solve *s) {
+  const attn_program *p = s->prog;
+  uint32_t nt = 0;
+  for (uint32_t i = 0; i < p->nparams; i++) {
+    const attn_param_desc *d = &p->params[i];
+    if (d->kind == ATTN_PARAM_SCALAR) continue;
+    if ((d->flags & ATTN_PARAM_OPTIONAL) && d->kind == ATTN_PARAM_IN &&
+        !s->args[i]->data) {
+      s->out->zeros[nt] = zeros(s, d, s->args[i]);
+      s->out->tensors[nt] = &s->out->zeros[nt];
+    }
+    nt++;
+  }
+}
+
 int rt_solve(const attn_program *prog, attn_tensor *const *tensors,
              const attn_scalar *scalars, bool device, Solved *out,
              attn_error *err) {
   int rc = check_program(prog, err);
   if (rc) return rc;
-  *out = (Solved){0};
+  memset(out, 0, offsetof(Solved, zeros));
   Solve s = {.prog = prog, .err = err, .out = out};
   rc = gather(&s, tensors, scalars);
   for (uint32_t i = 0; !rc && i < prog->nparams; i++)
@@ -438,5 +477,6 @@ int rt_solve(const attn_program *prog, attn_tensor *const *tensors,
   if (!rc) rc = check_shapes(&s);
   if (!rc && device) bound_ragged(&s);
   else if (!rc) rc = solve_ragged(&s);
+  if (!rc) put_zeros(&s);
   return rc ? rc : check_constraints(&s);
 }

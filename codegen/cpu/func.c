@@ -369,6 +369,21 @@ static LLVMValueRef scratch_bytes(Cg *g, const Region *r) {
   return sum;
 }
 
+// n, or 0 where all outputs that the function makes have NULL data.
+static LLVMValueRef if_wanted(Cg *g, LLVMValueRef n) {
+  uint64_t made = ir_made(g->fn);
+  LLVMValueRef any = NULL, zero = cg_i64(g, 0);
+  for (uint32_t i = 0; i < 64; i++) {
+    if (!(made >> i & 1)) continue;
+    LLVMValueRef at = cg_field(g, tensor_arg(g, i), offsetof(attn_tensor, data),
+                               LLVMInt64TypeInContext(g->lc));
+    any = any ? LLVMBuildOr(g->b, any, at, "") : at;
+  }
+  if (!any) return n;
+  any = LLVMBuildICmp(g->b, LLVMIntNE, any, zero, "");
+  return LLVMBuildSelect(g->b, any, n, zero, "");
+}
+
 typedef enum Counted { TASKS, SCRATCH, SHARED } Counted;
 
 static LLVMValueRef counted(Cg *g, Counted what) {
@@ -377,6 +392,7 @@ static LLVMValueRef counted(Cg *g, Counted what) {
   LLVMValueRef n = cg_i64(g, what == TASKS);
   for (uint32_t i = 0; what == TASKS && i < f->grid.n; i++)
     n = LLVMBuildMul(g->b, n, grid_count(g, &f->grid.at[i]), "");
+  if (what == TASKS) n = if_wanted(g, n);
   for (uint32_t i = 0; what == SHARED && i < f->params.n; i++)
     if (f->params.at[i].role == PR_SHARED)
       n = LLVMBuildAdd(g->b, n, shared_bytes(g, ir_type(f, f->params.at[i].v)),

@@ -37,7 +37,7 @@ static void describe(const CgProgram *p, const CgParam *q, Buf *out) {
   if (q->type.kind == TK_TENSOR) {
     buf_printf(out, "%s, ", roles[q->role]);
     shape(p, &q->type, out);
-    if (q->optional) buf_str(out, ", may be missing");
+    if (q->optional) buf_str(out, "; NULL data: zeros");
     if (q->role == PR_OUT) buf_str(out, "; NULL data: not wanted");
     return;
   }

@@ -129,7 +129,9 @@ static bool add_phase(Records *r, const Unit *u, uint32_t number) {
                       .block_bytes = bytes,
                       .map = r->maps.n,
                       .nmaps = p->nmaps,
-                      .code = own ? u->part[number] : 0};
+                      .code = own ? u->part[number] : 0,
+                      .makes = {(uint32_t)p->makes,
+                                (uint32_t)(p->makes >> 32)}};
   vec_push(r->box->a, &r->phases, x);
   for (uint32_t i = 0; i < p->nmaps; i++)
     vec_push(r->box->a, &r->maps, map_of(r, u, p, i));

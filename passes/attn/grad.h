@@ -227,7 +227,7 @@ uint64_t grad_points(const Grad *g, uint64_t axes);
 // The program as a graph. False: it has what has no gradient.
 bool grad_import(Grad *g);
 // The coordinates of memory with these axes, and its shape, as the program has
-// them: groups are whole again.
+// them: groups are whole again. Without axes it has one element.
 uint32_t grad_coordinates(Grad *g, uint64_t axes, Gid *index, Dim *shape);
 
 // Axes of the program's as axes of the graph.

@@ -12,6 +12,12 @@ static Value as_float(Emit *e, Value v, DType t) {
   return ir_cast(&e->b, t, v);
 }
 
+// A number of the gradient's own has all digits that its use has.
+static bool is_wide_number(const Emit *e, Gid x, DType t) {
+  return t == DT_F64 && x >= e->g->forward &&
+         grad_at(e->g, x)->code == OP_CONST;
+}
+
 static void operands(Emit *e, const GradNode *n, Value *out) {
   DType t = n->dtype;
   if (op_info(n->code)->infer == INF_BOOL) {
@@ -24,6 +30,10 @@ static void operands(Emit *e, const GradNode *n, Value *out) {
     }
   }
   for (uint32_t i = 0; i < n->n; i++) {
+    if (is_wide_number(e, n->arg[i], t)) {
+      out[i] = ir_const_f(&e->b, t, grad_at(e->g, n->arg[i])->value);
+      continue;
+    }
     out[i] = grad_emit(e, n->arg[i]);
     DType a = ir_type(e->b.fn, out[i])->dtype;
     if (dtype_is_float(t) && dtype_is_float(a) && n->code != OP_CAST)
@@ -273,19 +283,21 @@ void grad_save(Grad *g) {
     while (g->reads.at[by].tensor != i) by++;
     const GradRead r = g->reads.at[by];
     Value out = ir_param(g->f, t.name, PR_OUT, t.type), at[8];
-    Value v = ir_1(&e.b, OP_REF, as_float(&e, grad_emit(&e, r.node), DT_F32));
+    Value v =
+        ir_1(&e.b, OP_REF, as_float(&e, grad_emit(&e, r.node), t.type.dtype));
     const Type *type = ir_type(g->f, v);
     for (uint32_t k = 0; k < type->n; k++)
       at[k] = ir_index(&e.b, type->axis[k]);
-    ir_store(&e.b, out, v, at, type->n);
+    if (!type->n) at[0] = ir_int(&e.b, 0);
+    ir_store(&e.b, out, v, at, type->n ? type->n : 1);
   }
 }
 
 // ---------------------------------------------------------------- parameters
 static Type gradient_type(Grad *g, const GradTensor *t) {
   Dim one = dim_const(&g->m->dims, 1);
-  Type type =
-      t->type.kind == TK_TENSOR ? t->type : type_tensor(t->type.dtype, 1, &one);
+  DType wide = t->type.dtype == DT_F64 ? DT_F64 : DT_F32;
+  Type type = t->type.kind == TK_TENSOR ? t->type : type_tensor(wide, 1, &one);
   if (dtype_size(type.dtype) == 1) type.dtype = DT_BF16;
   return type;
 }

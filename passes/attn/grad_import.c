@@ -121,7 +121,10 @@ uint32_t grad_coordinates(Grad *g, uint64_t axes, Gid *index, Dim *shape) {
     shape[n++] = whole ? g->f->axes.at[of].extent : g->axes.at[i].axis.extent;
     if (whole) axes &= ~grad_bit(g->axes.at[i].other);
   }
-  return n;
+  if (n) return n;
+  index[0] = grad_int(g, 0);
+  shape[0] = dim_const(&g->m->dims, 1);
+  return 1;
 }
 
 // ---------------------------------------------------------------- ops
@@ -352,7 +355,11 @@ static bool refuse_name(Grad *g, const char *name) {
              p->nograd ? "it is nograd" : "it is not a float");
     return false;
   }
-  diag_add(g->cx, DIAG_grad_input, at, g->f->name);
+  Diag *d = diag_add(g->cx, DIAG_grad_input, at, g->f->name);
+  if (*name >= '0' && *name <= '9')
+    diag_note(g->cx, d, NOWHERE,
+              "there are no second derivatives: a gradient is several kernels "
+              "that hand rows to each other, and this takes a program of one");
   return false;
 }
 

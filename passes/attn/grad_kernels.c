@@ -20,8 +20,11 @@ static bool is_made(OpCode c) {
   return c == GRAD_RESULT || c == GRAD_MADE;
 }
 
+// A cotangent, or what the gradient made: the program cannot keep it.
 static bool loads_cotangent(const Grad *g, const GradNode *n) {
-  return n->code == OP_LOAD && g->tensors.at[n->tensor].from == GF_COTANGENT;
+  if (n->code != OP_LOAD) return false;
+  GradFrom from = g->tensors.at[n->tensor].from;
+  return from == GF_COTANGENT || from == GF_MADE;
 }
 
 static bool sums_keys(const Plan *p, const GradNode *n) {
@@ -52,12 +55,13 @@ static GradRead *read_of(Grad *g, Gid x) {
   return NULL;
 }
 
-// The output that has the value x, or 0.
+// The output that has the value x, and nothing else's coordinates; or 0.
 static uint32_t output_of(const Grad *g, Gid x) {
   for (uint32_t i = 0; i < g->outs.n; i++) {
     const GradStore *s = &g->outs.at[i];
     Gid v = s->v;
     if (g->tensors.at[s->tensor].inout) continue;
+    if (grad_store_axes(g, s) & ~grad_at(g, x)->axes) continue;
     while (grad_at(g, v)->code == OP_CAST && v != x) v = grad_at(g, v)->arg[0];
     if (v == x) return i + 1;
   }
@@ -87,14 +91,19 @@ static const char *tensor_name(Grad *g, Gid x, GradFrom from, uint32_t n) {
   return intern(&g->cx->names, name);
 }
 
+// How x is kept: f64 in f64, all else in f32.
+static DType kept(const Grad *g, Gid x) {
+  return grad_at(g, x)->dtype == DT_F64 ? DT_F64 : DT_F32;
+}
+
 // Vectors that recurrences make are multiplied as the program's vectors are, in
 // its type: bf16, which has an f32's exponents.
 static DType made_type(const Grad *g, Gid x) {
   const GradNode *n = grad_at(g, x);
   if (n->code != GRAD_RESULT || !(n->axes & grad_role(g, AX_VEC)))
-    return DT_F32;
+    return kept(g, x);
   const GradWalk *w = &g->walks.at[grad_at(g, n->arg[0])->attr];
-  return !w->exact && grad_vectors(g, n->arg[0]) == DT_BF16 ? DT_BF16 : DT_F32;
+  return !w->exact && grad_vectors(g, n->arg[0]) == DT_BF16 ? DT_BF16 : kept(g, x);
 }
 
 // A tensor of rows for x.
@@ -230,14 +239,14 @@ static bool refuse_map(Grad *g, const GradStore *s, const char *why) {
   return false;
 }
 
-// A new tensor of the gradient for values with these axes.
-static uint32_t made(Grad *g, const char *of, Type type) {
+// A new tensor of the gradient for v, or parts of it.
+static uint32_t made(Grad *g, const char *of, Type type, Gid v) {
   const char *name = arena_printf(g->m->arena, "%s.part%u", of, g->tensors.n);
   GradTensor t = {.name = intern(&g->cx->names, name),
                   .from = GF_MADE,
                   .read = true,
                   .type = type};
-  t.type.dtype = DT_F32;
+  t.type.dtype = kept(g, v);
   return grad_tensor(g, t);
 }
 
@@ -247,8 +256,8 @@ static Gid store_part(Plan *p, const GradStore *of, Gid v, uint64_t axes) {
   Dim shape[8];
   GradStore s = {.v = v, .span = of->span};
   s.n = grad_coordinates(g, axes, s.index, shape);
-  s.tensor =
-      made(g, g->tensors.at[of->tensor].name, type_tensor(DT_F32, s.n, shape));
+  s.tensor = made(g, g->tensors.at[of->tensor].name,
+                  type_tensor(DT_F32, s.n, shape), v);
   vec_push(g->arena, &p->parts, s);
   return grad_load(g, s.tensor, s.index, s.n);
 }
@@ -356,8 +365,8 @@ static bool join(Plan *p) {
         grad_store_axes(g, s) == grad_store_axes(g, to))
       return refuse_map(g, s, "it is loaded with different index maps");
     GradStore part = *s;
-    part.tensor =
-        made(g, g->tensors.at[s->tensor].name, g->tensors.at[s->tensor].type);
+    part.tensor = made(g, g->tensors.at[s->tensor].name,
+                       g->tensors.at[s->tensor].type, s->v);
     Gid x = grad_load(g, part.tensor, to->index, to->n);
     apart(p, to, &part);
     to->v = grad_2(g, OP_ADD, to->v, x);

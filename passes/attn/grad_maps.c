@@ -110,7 +110,7 @@ static Gid swapped(Swap *w, Gid x) {
   if (n.code == GRAD_RESULT || n.code == GRAD_MADE) {
     r = *grad_read(g, x);
     n = (GradNode){.code = OP_LOAD,
-                   .dtype = DT_F32,
+                   .dtype = g->tensors.at[r.tensor].type.dtype,
                    .axes = n.axes,
                    .tensor = r.tensor,
                    .n = r.n,

@@ -4,7 +4,7 @@
 #include "ir/facts.h"
 #include "ir/formula.h"
 #include "passes/attn/grad.h"
-#include "passes/support/probe.h"
+#include "passes/support/gauge.h"
 
 #include <math.h>
 
@@ -129,20 +129,8 @@ static void rule_select(Reverse *r, const GradNode *n, Gid a) {
 }
 
 // ---------------------------------------------------------------- reductions
-// Does no output depend on x, as no softmax does on its maximum? The probe
-// shifts all points alike: that says nothing of what differs between keys.
 static bool is_gauge(Grad *g, Gid x) {
-  uint32_t seen = 0;
-  uint64_t inside = grad_role(g, AX_KEY) | grad_role(g, AX_VEC);
-  if (grad_at(g, x)->axes & inside) return false;
-  for (uint32_t i = 0; i < PROBE_TRIALS; i++) {
-    Probe a, b;
-    double by = probe_pair(&a, &b, g->f, g->arena, i);
-    probe_put(&b.shift, g->of[x], by);
-    if (!probe_same(&a, &b, g->f->body)) return false;
-    seen += a.compared > 0;
-  }
-  return seen >= PROBE_TRIALS / 2;
+  return gauge_is(g->f, g->arena, g->of[x]);
 }
 
 // All that are largest get an equal part.

@@ -67,7 +67,8 @@ static const CgPhase split[] = {{.name = "part",
                                 {.name = "join",
                                  .ntasks = {rows, 2},
                                  .threads = 256,
-                                 .flags = ATTN_GPU_WAITS}};
+                                 .flags = ATTN_GPU_WAITS,
+                                 .makes = 6}};
 static const CgPhase plain = {.name = "plain",
                               .ntasks = {rows, 2},
                               .threads = 64,
@@ -320,6 +321,37 @@ static void pieces(void) {
   mock->local = 0;
 }
 
+// An input that counts as zeros is one zero of the device, with strides 0; a
+// map shows it alone. Phases whose outputs nobody wants are left out.
+static void absent(void) {
+  attn_param_desc p[4];
+  attn_program whole = prog;
+  attn_error e;
+  memcpy(p, params, sizeof p);
+  p[0].flags = ATTN_PARAM_OPTIONAL;
+  Args a = arguments(9, 64);
+  a.x = (attn_tensor){0};
+  mock->block_bytes = 0;
+  EXPECT(once(&a, &e) == ATTN_E_NULL && e.arg == 0);
+  prog.params = p;
+  unsigned n = mock->encodes, launches = mock->launches;
+  EXPECT(once(&a, &e) == ATTN_OK && mock->launches == launches + 2);
+  const MockMap *m = &mock->map[n % 16];
+  EXPECT(m->extent[0] == 1 && m->extent[1] == 1 && m->data);
+  a = arguments(5, 64);
+  a.x.data = NULL;  // its shape may be given; `fast` is for strides of 1
+  mock->block_bytes = 192;
+  EXPECT(once(&a, &e) == ATTN_OK && !strcmp(mock->last.symbol, "plain"));
+  EXPECT(word(0) == (uintptr_t)m->data && word(1) == 5 && word(2) == 64);
+  EXPECT(word(3) == 0 && word(4) == 0);
+  a = arguments(9, 64);
+  a.y.data = NULL;
+  launches = mock->launches;
+  EXPECT(!strcmp(chosen(&a, ATTN_OK), "part"));
+  EXPECT(mock->launches == launches + 1);
+  prog = whole;
+}
+
 // ---- contexts, counters
 
 static void counters(void) {
@@ -432,6 +464,7 @@ int main(int argc, char **argv) {
   devices();
   workspace();
   pieces();
+  absent();
   counters();
   failures_of_calls();
   drivers(argv[2]);

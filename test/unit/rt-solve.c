@@ -180,6 +180,27 @@ static void wrong_tensors(void) {
   EXPECT(solve(&c) == ATTN_OK);
 }
 
+// Inputs that count as zeros may be missing, if their dims are known.
+static void absent(void) {
+  Call c = call();
+  attn_program p = good;
+  attn_param_desc ps[6];
+  memcpy(ps, params, sizeof ps);
+  p.params = ps;
+  c.prog = &p;
+  c.q = (attn_tensor){0};
+  fails(&c, ATTN_E_NULL, 0, -1, "'Q' has no data");
+  ps[0].flags = ATTN_PARAM_OPTIONAL;
+  EXPECT(solve(&c) == ATTN_OK && c.dims[1] == 16 && c.dims[2] == 6);
+  c.q = dense(ATTN_F32, 3, 16, 5, 64);
+  c.q.data = NULL;
+  fails(&c, ATTN_E_SHAPE, 4, 1, "expected Hq = 5 as in 'Q'");
+  c = call();
+  c.prog = &p;
+  c.q = c.o = c.n = (attn_tensor){0};
+  fails(&c, ATTN_E_DIM, -1, -1, "dim S is not determined");
+}
+
 static void wrong_shapes(void) {
   Call c = call();
   c.o.shape[1] = 5;
@@ -319,6 +340,7 @@ static void names(void) {
 int main(void) {
   solved();
   wrong_tensors();
+  absent();
   wrong_shapes();
   wrong_programs();
   padded_ragged();

@@ -150,18 +150,30 @@ static bool emit_object(Session *s, Job *j) {
 }
 
 // ---------------------------------------------------------------- command
-// Each program as it is for its gradient, and that behind it; that alone where
-// --fn names it.
-static bool with_gradients(Session *s, Job *j) {
+// prog, as it is for its gradient, its gradient, and its derivative in a
+// direction; one of them alone where --fn names it. 0: a diagnostic.
+static uint32_t derivatives(Session *s, Decl *prog, Decl **out) {
+  const Cli *cli = s->cli;
+  DrvGradient g = {prog, NULL};
+  uint32_t n = 0;
+  if (cli->grad && !drv_gradient(&s->cx, prog, cli->grad, &g)) return 0;
+  out[n++] = g.forward;
+  if (cli->grad) out[n++] = g.backward;
+  if (cli->jvp && !(out[n++] = drv_jvp(&s->cx, prog, cli->jvp))) return 0;
+  for (uint32_t i = 1; cli->fn && i < n; i++)
+    if (strcmp(cli->fn, out[i]->name) == 0) return out[0] = out[i], 1;
+  return n;
+}
+
+// Each program with those that are derived of it.
+static bool with_derivatives(Session *s, Job *j) {
   Decl *all[DRV_MAX_PROGRAMS];
   uint32_t n = 0;
-  if (!s->cli->grad) return true;
-  for (uint32_t i = 0; i < j->n && n + 2 <= DRV_MAX_PROGRAMS; i++) {
-    DrvGradient g;
-    if (!drv_gradient(&s->cx, j->progs[i], s->cli->grad, &g)) return false;
-    bool alone = s->cli->fn && strcmp(s->cli->fn, g.backward->name) == 0;
-    if (!alone) all[n++] = g.forward;
-    all[n++] = g.backward;
+  if (!s->cli->grad && !s->cli->jvp) return true;
+  for (uint32_t i = 0; i < j->n && n + 3 <= DRV_MAX_PROGRAMS; i++) {
+    uint32_t more = derivatives(s, j->progs[i], all + n);
+    if (!more) return false;
+    n += more;
   }
   memcpy(j->progs, all, sizeof *all * n);
   j->n = n;
@@ -184,7 +196,7 @@ static int compile(Session *s, void *data) {
   j->n = session_programs(s, u, j->progs, DRV_MAX_PROGRAMS);
   if (!j->n && !s->cli->fn)
     diag_add(&s->cx, DIAG_no_programs, NOWHERE, src->path);
-  if (!j->n || !with_gradients(s, j)) return EXIT_OK;
+  if (!j->n || !with_derivatives(s, j)) return EXIT_OK;
   Busy *busy = busy_start(s->cli, "compiling");
   DrvSteps steps = {busy_step, busy};
   j->opt.steps = &steps;

@@ -98,9 +98,27 @@ static bool set_input(Session *s, DrvCall *c, const char *pair, DrvGens *gens) {
   return false;
 }
 
-// With --grad: d_O=.. is for the gradient.
+// With --grad: d_O=.. and g_Q=.. are for the gradient.
 static bool is_cotangent(const Session *s, const char *pair) {
-  return s->cli->grad && strncmp(pair, "d_", 2) == 0;
+  bool grad = strncmp(pair, "d_", 2) == 0 || strncmp(pair, "g_", 2) == 0;
+  return s->cli->grad && grad;
+}
+
+// d_O=none, g_Q=none: it is passed without data.
+static bool is_none(const char *pair) {
+  const char *eq = strchr(pair, '=');
+  return eq && strcmp(eq + 1, "none") == 0;
+}
+
+static bool set_none(Session *s, DrvCall *backward, const char *pair) {
+  char *name = arena_strndup(&s->cx.session, pair, strcspn(pair, "="));
+  DrvArg *a = drv_arg(backward, name);
+  if (!a) return false;
+  a->absent = a->out || drv_is_cotangent(backward->prog, name);
+  if (!a->absent)
+    diag_add(&s->cx, DIAG_data_name, NOWHERE, name,
+             "the cotangents and gradients");
+  return a->absent;
 }
 
 static bool set_inputs(Session *s, DrvCall *c, DrvGens *gens) {
@@ -117,6 +135,10 @@ bool inputs_cotangents(Session *s, DrvCall *backward) {
     const char *pair = s->cli->in.at[i];
     uint32_t n = gens.n;
     if (!is_cotangent(s, pair)) continue;
+    if (is_none(pair)) {
+      if (!set_none(s, backward, pair)) return false;
+      continue;
+    }
     if (!set_input(s, backward, pair, &gens)) return false;
     if (gens.n > n) drv_arg(backward, gens.at[n].name)->array.data = NULL;
   }

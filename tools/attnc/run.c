@@ -121,6 +121,7 @@ static bool prepare(Session *s, Run *r) {
   const Target *t = drv_host_target(&s->cx, s->cli->target);
   Unit *u = session_unit(s, s->cli->inputs.at[0]);
   Decl *prog = u && t ? session_program(s, u) : NULL;
+  if (prog && s->cli->jvp) prog = drv_jvp(&s->cx, prog, s->cli->jvp);
   if (!prog || !session_options(s, &r->opt) ||
       !drv_call(&s->cx, prog, &r->call) || !check_outputs(s, r) ||
       !inputs_given(s, &r->call, &r->gens) ||
@@ -168,6 +169,8 @@ static int run(Session *s, void *data) {
 }
 
 int command_run(Cli *cli) {
+  if (cli->grad && cli->jvp)
+    return usage_error(cli, "--grad and --jvp exclude each other");
   if (cli->grad) return session_run(cli, run_gradient, NULL);
   Run *r = NEW(&cli->arena, Run);
   return session_run(cli, run, r);

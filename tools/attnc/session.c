@@ -171,14 +171,19 @@ static Diag *no_such_program(Session *s, Decl **progs, uint32_t n) {
   return d;
 }
 
-// The program whose gradient --fn names: NAME_grad, with --grad.
-static Decl *of_gradient(Session *s, const Unit *unit) {
-  static const char end[] = "_grad";
-  size_t n = strlen(s->cli->fn), less = sizeof end - 1;
-  if (!s->cli->grad || n <= less || strcmp(s->cli->fn + n - less, end) != 0)
-    return NULL;
+// The program of whose name --fn is, with that end.
+static Decl *without(Session *s, const Unit *unit, const char *end) {
+  size_t n = strlen(s->cli->fn), less = strlen(end);
+  if (n <= less || strcmp(s->cli->fn + n - less, end) != 0) return NULL;
   return fe_program(unit, arena_strndup(&s->cx.session, s->cli->fn,
                                         (uint32_t)(n - less)));
+}
+
+// The program whose derivative --fn names: NAME_grad with --grad, NAME_jvp with
+// --jvp.
+static Decl *of_derivative(Session *s, const Unit *unit) {
+  Decl *d = s->cli->grad ? without(s, unit, "_grad") : NULL;
+  return d || !s->cli->jvp ? d : without(s, unit, "_jvp");
 }
 
 uint32_t session_programs(Session *s, const Unit *unit, Decl **out,
@@ -187,7 +192,7 @@ uint32_t session_programs(Session *s, const Unit *unit, Decl **out,
   if (n > max) n = max;
   if (!s->cli->fn) return n;
   Decl *d = fe_program(unit, s->cli->fn);
-  if (!d) d = of_gradient(s, unit);
+  if (!d) d = of_derivative(s, unit);
   if (!d) {
     no_such_program(s, out, n);
     return 0;

@@ -96,6 +96,7 @@ typedef struct DrvArg {
   const Param *param;
   bool out;  // an output; inout parameters are not
   bool scalar;
+  bool absent;    // passed without data, whatever `array` has
   DType dtype;    // DT_NONE: an undecided dtype generic
   uint32_t rank;  // physical
   DrvAxis axis[NPY_MAX_RANK];
@@ -150,6 +151,14 @@ typedef struct DrvProgs {
 bool drv_call(Ctx *cx, Decl *prog, DrvCall *out);
 // inputs: "Q,K" whose gradients; "": of all tensors of floats but nograd ones.
 bool drv_gradient(Ctx *cx, Decl *prog, const char *inputs, DrvGradient *out);
+// What pass jvp makes of a program: its inputs, tangents t_Q of those named;
+// its outputs, and their tangents t_O. NULL: a diagnostic.
+Decl *drv_jvp(Ctx *cx, Decl *prog, const char *inputs);
+// Is the parameter of prog, what drv_jvp made, a tangent?
+bool drv_is_tangent(const Decl *prog, const char *name);
+// An input of prog that counts as zero where it is missing: the cotangent of an
+// output, or a tangent.
+bool drv_is_cotangent(const Decl *prog, const char *name);
 DrvArg *drv_arg(DrvCall *c, const char *name);  // NULL: a diagnostic
 bool drv_set_dim(DrvCall *c, const char *name, int64_t v, const char *from);
 bool drv_set_dtype(DrvCall *c, const char *generic, DType t);

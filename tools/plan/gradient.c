@@ -7,6 +7,7 @@
 #include "passes/pass.h"
 
 static const char passes[] = "inline,canon,cse,dce,chunk,grad,canon,cse,dce";
+static const char forward[] = "inline,canon,cse,dce,jvp,canon,cse,dce";
 
 static void keep_phases(Module *m, const char *name) {
   uint32_t n = 0;
@@ -32,9 +33,10 @@ static bool run_grad(Ctx *cx, Module *m, const Decl *prog,
   PipelineOpt opt = {.pass = {.target = target ? target : target_by_name("cpu"),
                               .split_k = -1,
                               .share_ties = shares_ties(prog->derived->of),
-                              .grad = *inputs ? inputs : NULL},
+                              .grad = *inputs ? inputs : NULL,
+                              .jvp = *inputs ? inputs : NULL},
                      .log = &log};
-  return pass_run(cx, m, passes, &opt);
+  return pass_run(cx, m, prog->derived->tangent ? forward : passes, &opt);
 }
 
 // Has the module's program the parameters that prog declares, by name and in
@@ -59,7 +61,8 @@ Module *plan_derive(Ctx *cx, const Decl *prog, Module *m,
                     const Target *target) {
   if (!prog->derived) return m;
   // A recurrence keeps nothing for its gradient: it stays as it is.
-  bool same = !prog->derived->gradient && prog->kind == DE_RECURRENT;
+  bool same = !prog->derived->gradient && !prog->derived->tangent &&
+              prog->kind == DE_RECURRENT;
   if (same) return m;
   if (!run_grad(cx, m, prog, target)) return NULL;
   keep_phases(m, prog->name);
@@ -84,11 +87,24 @@ static const Param *find(const Decl *d, const char *name) {
   return NULL;
 }
 
-// What d_O and g_Q are like: the parameter behind the prefix.
+// What d_O, g_Q and t_Q are like: the parameter behind the prefix.
 static const Param *model(const Make *k, const char *name) {
   const Param *p = find(k->of, name);
-  if (p || (strncmp(name, "d_", 2) && strncmp(name, "g_", 2))) return p;
+  if (p || !strchr("dgt", *name) || name[1] != '_') return p;
   return find(k->of, intern(&k->cx->names, name + 2));
+}
+
+bool drv_is_cotangent(const Decl *prog, const char *name) {
+  const Derived *how = prog->derived;
+  bool is = how && ((how->gradient && strncmp(name, "d_", 2) == 0) ||
+                    drv_is_tangent(prog, name));
+  return is && !find(how->of, name);
+}
+
+bool drv_is_tangent(const Decl *prog, const char *name) {
+  const Derived *how = prog->derived;
+  return how && how->tangent && strncmp(name, "t_", 2) == 0 &&
+         !find(how->of, name);
 }
 
 // The function's parameter as the program would write its type.
@@ -120,7 +136,7 @@ static void add_param(const Make *k, const Func *f, const FuncParam *q) {
     p.type = NEW(a, TypeExpr);
     *p.type = (TypeExpr){.span = k->of->span, .dtype = s->ty.dtype};
   }
-  if (out) p.qual = PQ_NONE, p.deflt = NULL;
+  if (out || drv_is_tangent(k->to, name)) p.qual = PQ_NONE, p.deflt = NULL;
   s->name = p.name = name;
   s->kind = out ? SY_OUT : SY_PARAM;
   s->param = out ? k->to->outs.n : k->to->params.n;
@@ -130,20 +146,26 @@ static void add_param(const Make *k, const Func *f, const FuncParam *q) {
 }
 
 // ---------------------------------------------------------------- programs
-static Decl *derived(Ctx *cx, Decl *prog, const char *inputs, bool gradient) {
+static Decl *derived(Ctx *cx, Decl *prog, Derived kind) {
   Arena *a = &cx->session;
   Decl *d = NEW(a, Decl);
   Derived *how = NEW(a, Derived);
-  *how = (Derived){.of = prog, .inputs = inputs, .gradient = gradient};
+  *how = kind;
+  how->of = prog;
   *d = *prog;
   d->derived = how;
-  if (gradient)
+  if (kind.gradient)
     d->doc = arena_printf(a,
                           "The gradient of %s: g_X of input X, for cotangents "
                           "d_O of output O.",
                           prog->name);
-  if (gradient)
-    d->name = intern(&cx->names, arena_printf(a, "%s_grad", prog->name));
+  if (kind.tangent)
+    d->doc = arena_printf(a,
+                          "%s and its derivative in a direction: t_O of output "
+                          "O, for tangents t_X of input X.",
+                          prog->name);
+  const char *end = kind.gradient ? "_grad" : kind.tangent ? "_jvp" : "";
+  d->name = intern(&cx->names, arena_printf(a, "%s%s", prog->name, end));
   d->params.at = d->outs.at = NULL;
   d->params.n = d->outs.n = d->params.cap = d->outs.cap = 0;
   return d;
@@ -166,15 +188,55 @@ static uint32_t first_choice(Ctx *cx, const Decl *prog, FeBind **out) {
   return n;
 }
 
-static Decl *make(Ctx *cx, Decl *prog, const char *inputs, bool gradient) {
+// The programs of this choice of dtypes; NULL: a diagnostic.
+static const Func *derive(Ctx *cx, Decl *d, const FeBind *choice, uint32_t n) {
+  Module *m = drv_lower_attn(cx, (DrvSpec){d, choice, n}, NULL);
+  return m ? ir_find(m, d->name) : NULL;
+}
+
+static bool has_dtype(const Decl *prog, const char *generic, DType t) {
+  for (uint32_t i = 0; i < prog->generics.n; i++) {
+    const Generic *g = &prog->generics.at[i];
+    for (uint32_t k = 0; g->name == generic && k < g->dtypes.n; k++)
+      if (g->dtypes.at[k] == t && g->dtypes.n > 1) return true;
+  }
+  return false;
+}
+
+// What is kept in f64 where a generic is f64, and else in f32, has its name.
+static bool name_wide(const Make *k, FeBind *choice, uint32_t n, Param *all,
+                      uint32_t count) {
+  for (uint32_t i = 0; i < n; i++) {
+    DType first = choice[i].dtype;
+    if (first == DT_NONE || first == DT_F64 ||
+        !has_dtype(k->of, choice[i].name, DT_F64))
+      continue;
+    choice[i].dtype = DT_F64;
+    const Func *f = derive(k->cx, k->to, choice, n);
+    choice[i].dtype = first;
+    if (!f) return false;
+    for (uint32_t p = 0; p < f->params.n; p++) {
+      const ValueInfo *v = ir_info(f, f->params.at[p].v);
+      for (uint32_t q = 0; q < count; q++)
+        if (!strcmp(all[q].name, v->hint) && v->type.dtype == DT_F64 &&
+            all[q].type->dtype == DT_F32)
+          all[q].type->generic = choice[i].name;
+    }
+  }
+  return true;
+}
+
+static Decl *make(Ctx *cx, Decl *prog, Derived kind) {
   FeBind *choice;
   uint32_t n = first_choice(cx, prog, &choice);
-  Make k = {cx, prog, derived(cx, prog, inputs, gradient)};
-  Module *m = drv_lower_attn(cx, (DrvSpec){k.to, choice, n}, NULL);
-  const Func *f = m ? ir_find(m, k.to->name) : NULL;
+  Make k = {cx, prog, derived(cx, prog, kind)};
+  const Func *f = derive(cx, k.to, choice, n);
   if (!f) return NULL;
   for (uint32_t i = 0; i < f->params.n; i++)
     if (f->params.at[i].role != PR_SHARED) add_param(&k, f, &f->params.at[i]);
+  if (!name_wide(&k, choice, n, k.to->params.at, k.to->params.n) ||
+      !name_wide(&k, choice, n, k.to->outs.at, k.to->outs.n))
+    return NULL;
   Derived *how = NEW(&cx->session, Derived);
   *how = *k.to->derived;
   how->declared = true;
@@ -196,7 +258,14 @@ static const char *all_inputs(Ctx *cx, const Decl *prog) {
 
 bool drv_gradient(Ctx *cx, Decl *prog, const char *inputs, DrvGradient *out) {
   if (!*inputs) inputs = all_inputs(cx, prog);
-  out->forward = make(cx, prog, inputs, false);
-  out->backward = out->forward ? make(cx, prog, inputs, true) : NULL;
+  Derived kind = {.inputs = inputs};
+  out->forward = make(cx, prog, kind);
+  kind.gradient = true;
+  out->backward = out->forward ? make(cx, prog, kind) : NULL;
   return out->backward != NULL;
+}
+
+Decl *drv_jvp(Ctx *cx, Decl *prog, const char *inputs) {
+  if (!*inputs) inputs = all_inputs(cx, prog);
+  return make(cx, prog, (Derived){.inputs = inputs, .tangent = true});
 }

@@ -158,6 +158,8 @@ none = masked.grad(saved)
 assert not any(a.any() for a in none)
 part = masked.grad(saved, d_LSE=w[..., 0].copy())
 assert part[0].any() and not part[2].any()
+whole = masked.grad(saved, d_O=np.zeros_like(w), d_LSE=w[..., 0].copy())
+assert all((a == b).all() for a, b in zip(part, whole))
 raises(attn.ArgumentError, "no gradient of 'P'", plain.grad, saved, want="P")
 raises(attn.ArgumentError, "save=True", plain.grad, o1)
 raises(attn.ArgumentError, "the gradient reads it", masked, x, y, z, save=True,

@@ -107,6 +107,14 @@ static void defaults(const Decl *prog, CgParam *p, uint32_t n) {
   }
 }
 
+// Cotangents d_O of outputs O and tangents of inputs count as zeros where they
+// are missing.
+static void mark_cotangents(const Decl *prog, CgParam *p, uint32_t n) {
+  for (uint32_t i = 0; i < n && i < prog->params.n; i++)
+    p[i].optional = p[i].type.kind == TK_TENSOR &&
+                    drv_is_cotangent(prog, prog->params.at[i].name);
+}
+
 // A name of its own for each choice of dtypes: program_bf16.
 static const char *name_of(Ctx *cx, const Decl *prog, const FeBind *binds,
                            uint32_t n) {
@@ -121,6 +129,7 @@ static const char *name_of(Ctx *cx, const Decl *prog, const FeBind *binds,
         buf_printf(&b, "_%s", dtype_name(binds[i].dtype));
   }
   if (of && of->gradient) buf_str(&b, "_grad");
+  if (of && of->tangent) buf_str(&b, "_jvp");
   return intern(&cx->names, b.at);
 }
 
@@ -163,6 +172,7 @@ static bool signature(Ctx *cx, DrvSpec s, const DrvOptions *opt,
   narrow(out, opt->fixed.at, opt->fixed.n);
   // The parameters just made, not yet shared with anybody.
   defaults(prog, out->params, out->nparams);
+  mark_cotangents(prog, out->params, out->nparams);
   return drv_where(cx, prog, &m->dims, out);
 }
 

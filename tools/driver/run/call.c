@@ -31,10 +31,15 @@ static int generic_at(const Decl *d, const char *name) {
   return -1;
 }
 
-// A gradient of 8-bit floats has 16 bits.
+// A gradient of 8-bit floats has 16 bits; what is kept of f64 is f64, of others
+// f32.
 static DType held(const DrvCall *c, const DrvArg *a, DType t) {
   const Derived *d = c->prog->derived;
-  bool gradient = d && d->gradient && a->out;
+  bool gradient =
+      (d && d->gradient && a->out) || drv_is_tangent(c->prog, a->param->name);
+  DType least = a->param->type->dtype;
+  if (a->param->type->generic && least != DT_NONE)
+    return t == DT_F64 ? t : least;
   return gradient && dtype_size(t) == 1 ? DT_BF16 : t;
 }
 
@@ -42,8 +47,10 @@ static DrvArg make_arg(const DrvCall *c, const Param *p, bool out) {
   DrvArg a = {.param = p, .out = out};
   int g = generic_at(c->prog, p->type->generic);
   a.dtype = g < 0 ? p->sym->ty.dtype : DT_NONE;
-  if (g >= 0 && c->prog->generics.at[g].dtypes.n == 1)
-    a.dtype = c->prog->generics.at[g].dtypes.at[0];
+  if (g >= 0)
+    a.dtype = c->prog->generics.at[g].dtypes.n == 1
+                  ? c->prog->generics.at[g].dtypes.at[0]
+                  : DT_NONE;
   a.dtype = held(c, &a, a.dtype);
   a.scalar = p->sym->ty.rank == 0 && !out;
   physical(&a);

@@ -171,11 +171,15 @@ static void outputs(const Eval *v, const DrvCall *c, const Expr *member,
   }
 }
 
-static bool launch(const Eval *v, DrvCall *c) {
-  DrvCode *code = drv_load(c, v->k->target, v->k->opt);
+static bool launch_on(const Eval *v, DrvCall *c, const Target *target) {
+  DrvCode *code = target ? drv_load(c, target, v->k->opt) : NULL;
   bool ok = code && drv_launch(c, code, v->k->rt);
   drv_unload(code);
   return ok;
+}
+
+static bool launch(const Eval *v, DrvCall *c) {
+  return launch_on(v, c, v->k->target);
 }
 
 // Compiled and run; and what the oracle says of it, if `ref`.
@@ -229,6 +233,7 @@ static void gradients(const Eval *v, const Expr *e, const DrvGrads *g,
   uint32_t *arg = NEWN(a, uint32_t, n);
   *out = (Side){.array = arrays, .grads = g, .arg = arg, .grad_ref = ref};
   out->name = NEWN(a, const char *, n);
+  out->want = NEWN(a, double *, n);
   for (uint32_t i = 1; i < n; i++) {
     const char *name = arena_printf(a, "g_%s", e->args.at[i].value->name);
     for (uint32_t k = 0; k < g->backward.nargs; k++) {
@@ -236,9 +241,25 @@ static void gradients(const Eval *v, const Expr *e, const DrvGrads *g,
       if (!x->out || strcmp(x->param->name, name)) continue;
       arg[out->n] = k;
       arrays[out->n] = x->array;
+      if (ref) out->want[out->n] = ref->want[k];
       out->name[out->n++] = name;
     }
   }
+}
+
+// The gradient for another machine; here its program runs, which makes what it
+// reads.
+static bool save_grad(Eval *v, const Expr *e, DrvGrads *g) {
+  DrvGradReference r;
+  Side want;
+  const Target *here = drv_host_target(v->k->cx, NULL);
+  if (!launch_on(v, &g->forward, here) ||
+      !drv_grad_reference(g, DRV_SAMPLE_ABOVE, v->k->seed, &r))
+    return false;
+  v->skip = r.sampled ? "not saved: too many elements" : "saved";
+  gradients(v, e, g, &r, &want);
+  DrvSaved none = drv_save(&g->backward);
+  return r.sampled || drv_save_check(v->k, &g->backward, &none, &want, v->tol);
 }
 
 // The program and its gradient run; and what the oracle says, if `ref`.
@@ -248,15 +269,12 @@ static bool run_grad(Eval *v, const Expr *e, Side *got, Side *ref) {
   DrvCall *c = NEW(a, DrvCall);
   DrvGrads *g = NEW(a, DrvGrads);
   DrvGradReference *r = NEW(a, DrvGradReference);
-  if (v->k->save) {
-    v->skip = "not saved: a gradient";
-    return false;
-  }
   if (!name->sym || name->sym->kind != SY_DECL) return false;
   if (!make_call(v, name, name->sym->decl, c) ||
-      !drv_grads(c, inputs_of(v, e), v->k->seed, g) ||
-      !launch(v, &g->forward) || !launch(v, &g->backward))
+      !drv_grads(c, inputs_of(v, e), v->k->seed, g))
     return false;
+  if (v->k->save) return save_grad(v, e, g);
+  if (!launch(v, &g->forward) || !launch(v, &g->backward)) return false;
   gradients(v, e, g, NULL, got);
   if (!ref) return true;
   if (!drv_grad_reference(g, DRV_GRAD_ABOVE, v->k->seed, r)) return false;

@@ -140,6 +140,7 @@ static void pack(const DrvCall *c, const attn_program *prog, Packed *p) {
       continue;
     }
     make_tensor(&c->args[i], &p->tensors[nt]);
+    if (c->args[i].absent) p->tensors[nt].data = NULL;
     p->read[nt] = !c->args[i].out;
     p->written[nt] = c->args[i].out || c->args[i].param->qual == PQ_INOUT;
     p->ptrs[nt] = &p->tensors[nt];

@@ -139,17 +139,17 @@ static void oracle_args(Seeds *s) {
     const char *name = arena_printf(a, "d_%s", x->param->name);
     bool out = x->out || x->param->qual == PQ_INOUT;
     const DrvArg *d = out ? arg_named(&s->g->backward, name) : NULL;
-    if (!d) continue;
+    if (!d || d->absent) continue;
     double *w = NEWN(a, double, d->array.count + 1);
     for (int64_t k = 0; k < d->array.count; k++) w[k] = load(&d->array, k);
     s->weights[i] = w;
   }
 }
 
-// The parameter whose gradient argument i of backward is.
+// The parameter whose gradient argument i of backward is, if it is made.
 static int source_of(const DrvGrads *g, uint32_t i) {
   const DrvArg *a = &g->backward.args[i];
-  for (uint32_t k = 0; a->out && k < g->of->nargs; k++)
+  for (uint32_t k = 0; a->out && !a->absent && k < g->of->nargs; k++)
     if (!strcmp(g->of->args[k].param->name, a->param->name + 2)) return (int)k;
   return -1;
 }
@@ -220,8 +220,11 @@ static bool evaluate(Ctx *cx, const DrvCall *c, const OraclePoints *at,
                      void *data, int worker) {
   Work *w = data;
   const Seeds *s = w->s;
-  OracleSlopes want = {s->weights, s->all.at, s->all.n, w->slopes[worker],
-                       w->read[worker]};
+  OracleSlopes want = {.weights = s->weights,
+                       .seeds = s->all.at,
+                       .n = s->all.n,
+                       .slopes = w->slopes[worker],
+                       .read = w->read[worker]};
   return oracle_slopes(cx, c->prog, s->args, c->dims, at, &want);
 }
 

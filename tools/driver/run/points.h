@@ -27,4 +27,8 @@ typedef bool PointsRun(Ctx *cx, const DrvCall *c, const OraclePoints *at,
                        void *data, int worker);
 bool points_each(const DrvCall *c, const Points *p, PointsRun *run, void *data);
 
+// drv_reference of a program that drv_jvp made.
+bool drv_tangent_reference(DrvCall *c, double sample_above, uint64_t seed,
+                           DrvReference *out);
+
 #endif

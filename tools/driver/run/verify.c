@@ -78,6 +78,8 @@ static bool evaluate(Ctx *cx, const DrvCall *c, const OraclePoints *at,
 bool drv_reference(DrvCall *c, const DrvSaved *s, double sample_above,
                    uint64_t seed, DrvReference *out) {
   Arena *a = &c->cx->session;
+  if (c->prog->derived && c->prog->derived->tangent)
+    return drv_tangent_reference(c, sample_above, seed, out);
   OracleArg *args = NEWN(a, OracleArg, c->nargs + 1);
   *out = (DrvReference){.want = NEWN(a, double *, c->nargs + 1)};
   for (uint32_t i = 0; i < c->nargs; i++)

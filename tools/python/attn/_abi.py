@@ -10,7 +10,7 @@ DTYPES = ("f64", "f32", "tf32", "bf16", "f16", "f8e4m3", "f8e5m2", "i64",
 SIZES = (8, 4, 4, 2, 2, 1, 1, 8, 4, 2, 1, 4, 2, 1, 1)
 TF32, F32 = 2, 1
 IN, OUT, INOUT, SCALAR = range(4)
-OPTIONAL, COMPUTED = 1, 2
+COMPUTED, OPTIONAL = 2, 4
 CPU, CUDA, HIP, AUTO = 0, 1, 2, 15
 
 

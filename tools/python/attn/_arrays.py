@@ -7,7 +7,6 @@ A kind has
   dtypes(x)     the attn_dtype it may stand for, the first is its own
   address(x)    of its first element
   empty(shape, dtype, like)   a new array beside `like`
-  zeros(shape, dtype, like)   zeros to read, of one element and strides 0
   stream(device)              the current stream's handle, None: the default
 """
 import ctypes as C
@@ -92,13 +91,6 @@ class NumpyKind:
         return x.copy()
 
     @staticmethod
-    def zeros(shape, dtype, like):
-        import numpy
-        x = NumpyKind.empty((), dtype, like)
-        x[()] = 0
-        return numpy.broadcast_to(x, shape)
-
-    @staticmethod
     def stream(device):
         return None
 
@@ -167,9 +159,6 @@ class TorchKind:
 
     def copy(self, x):
         return x.detach().clone()
-
-    def zeros(self, shape, dtype, like):
-        return like.new_zeros((), dtype=self.own[dtype]).expand(shape)
 
 
 # ---- DLPack
@@ -247,11 +236,6 @@ class DlpackKind:
             "the gradient reads what the program overwrites, and arrays of a "
             "library that is not known here are not copied: use NumPy or "
             "PyTorch")
-
-    @staticmethod
-    def zeros(shape, dtype, like):
-        DlpackKind.empty((), dtype, like)
-        return NumpyKind.zeros(shape, dtype, None)
 
     @staticmethod
     def stream(device):

@@ -488,7 +488,8 @@ class Gradient:
         g_q, g_k = p.grad(saved, d_O=g, want=("Q", "K"))
 
     Gradients are in the order of the program's inputs, or in that of `want`;
-    one alone is no tuple. A cotangent that is not given is zero. `backward` is the program that computes it."""
+    one alone is no tuple. A cotangent that is not given is zero. `backward` is
+    the program that computes it."""
 
     def __init__(self, program, backward):
         self.program, self.backward = program, backward
@@ -525,27 +526,12 @@ class Gradient:
         for n in self.inputs:
             if n not in want:
                 named["g_" + n] = None
-        if any(named.get(n) is None for n in self.cotangents):
-            self._zeros(saved, named)
         made = self.backward(stream=stream, workspace=workspace,
                              **saved.arrays, **saved.scalars, **named)
         if len(want) < 2:
             return made
         order = dict(zip([n for n in self.inputs if n in want], made))
         return tuple(order[n] for n in want)
-
-    def _zeros(self, saved, named):
-        """Cotangents that are missing, of the outputs' shapes."""
-        p, like = self.program, next(iter(saved.arrays.values()))
-        shapes = p.output_shapes({n: _arrays.kind_of(x).view(x).shape
-                                  for n, x in saved.arrays.items()})
-        shapes.update({n: _arrays.kind_of(x).view(x).shape
-                       for n, x in saved.arrays.items() if n not in shapes})
-        for n in self.cotangents:
-            if named.get(n) is None:
-                dtype = p.params[p._index[n[2:]]].dtype
-                named[n] = _arrays.kind_of(like).zeros(shapes[n[2:]], dtype,
-                                                       like)
 
 
 def _device(d):

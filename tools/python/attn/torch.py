@@ -350,6 +350,7 @@ class _Gradients:
         reads = self.reads(inputs, outs)
         tensors = {n: v for n, v in reads.items()
                    if isinstance(v, torch.Tensor)}
+        ctx.set_materialize_grads(False)  # cotangents may be missing
         ctx.names, ctx.tensor_names = list(reads), list(tensors)
         ctx.others = {n: v for n, v in reads.items() if n not in tensors}
         ctx.save_for_backward(*tensors.values())
