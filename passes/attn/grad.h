@@ -31,6 +31,9 @@ enum {
 // Its operand, which a kernel of its own makes.
 #define GRAD_MADE OP_ASSUME
 
+// Attribute of a running sum (OP_SCAN), which kernels of its own make too.
+enum { GRAD_SCAN_SUFFIX = 1, GRAD_SCAN_EXCLUSIVE = 2 };
+
 typedef enum GradFrom {
   GF_INPUT,
   GF_OUTPUT,     // of the program, read by its gradient
@@ -86,7 +89,8 @@ typedef struct GradNode {
   uint64_t axes;    // it varies with these
   uint64_t over;    // reduce, scan: summed; divk: the key axis
   uint64_t points;  // reduce: the points' axes, with the domains'
-  int64_t attr;     // const, dim, index, kind of reduce; select: grad_path
+  int64_t attr;     // const, dim, index, kind of reduce, of scan; select:
+                    // grad_path
   double value;     // const
   uint32_t tensor;  // load, given
   uint32_t n;
@@ -169,6 +173,7 @@ typedef struct Grad {
   Gid *node;                // by Value of the program
   uint32_t forward;         // nodes of the program have smaller ids
   Gid domain[64];           // by axis
+  Map scans;                // by OP_SCAN: grad_scan_value
   Vec(GradStore) outs;
   Vec(GradStore) grads;
   Gid *adjoint;   // by Gid
@@ -241,6 +246,14 @@ bool grad_import_walk(Grad *g, const Op *op, Gid (*node)(void *, Value),
                       void *data);
 // Adjoints of results become those of operands.
 bool grad_reverse_walk(Grad *g, const GradWalk *w);
+
+// ---- grad_scan.c
+// The running sum of x along like.over, by like.attr.
+Gid grad_scan(Grad *g, Gid x, GradNode like);
+// The same of the other direction: what flows to the operand of `n`.
+Gid grad_scan_back(Grad *g, Gid x, GradNode n);
+// What the kernel that makes a running sum stores.
+Gid grad_scan_value(Grad *g, Gid scan);
 
 // ---- grad_sums.c
 void grad_learn(Grad *g);

@@ -275,9 +275,10 @@ void grad_save(Grad *g) {
     Value out = ir_param(g->f, t.name, PR_OUT, t.type), at[8];
     Value v = ir_1(&e.b, OP_REF, as_float(&e, grad_emit(&e, r.node), DT_F32));
     const Type *type = ir_type(g->f, v);
-    for (uint32_t k = 0; k < type->n; k++)
-      at[k] = ir_index(&e.b, type->axis[k]);
-    ir_store(&e.b, out, v, at, type->n);
+    uint32_t n = 0;
+    for (; n < type->n; n++) at[n] = ir_index(&e.b, type->axis[n]);
+    if (!n) at[n++] = ir_int(&e.b, 0);
+    ir_store(&e.b, out, v, at, n);
   }
 }
 

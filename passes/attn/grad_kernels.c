@@ -17,7 +17,7 @@ typedef struct Plan {
 } Plan;
 
 static bool is_made(OpCode c) {
-  return c == GRAD_RESULT || c == GRAD_MADE;
+  return c == GRAD_RESULT || c == GRAD_MADE || c == OP_SCAN;
 }
 
 static bool loads_cotangent(const Grad *g, const GradNode *n) {
@@ -40,7 +40,8 @@ static void mark(Plan *p) {
     p->cotangent[x] = loads_cotangent(g, n);
     for (uint32_t i = 0; i < n->n; i++) {
       p->summed[x] |= p->summed[n->arg[i]];
-      p->cotangent[x] |= p->cotangent[n->arg[i]] && !is_made(n->code);
+      p->cotangent[x] |=
+          p->cotangent[n->arg[i]] && (!is_made(n->code) || n->code == OP_SCAN);
     }
   }
 }
@@ -87,11 +88,20 @@ static const char *tensor_name(Grad *g, Gid x, GradFrom from, uint32_t n) {
   return intern(&g->cx->names, name);
 }
 
+// Where x is in a tensor of rows: at its coordinates, or it is one number.
+static uint32_t row_index(Grad *g, Gid x, Gid *index, Dim *shape) {
+  uint32_t n = grad_coordinates(g, grad_at(g, x)->axes, index, shape);
+  if (n) return n;
+  index[0] = grad_int(g, 0);
+  shape[0] = dim_const(&g->m->dims, 1);
+  return 1;
+}
+
 // A tensor of rows for x.
 static uint32_t row_tensor(Grad *g, Gid x, GradFrom from) {
   Gid index[8];
   Dim shape[8];
-  uint32_t n = grad_coordinates(g, grad_at(g, x)->axes, index, shape);
+  uint32_t n = row_index(g, x, index, shape);
   GradTensor t = {.name = tensor_name(g, x, from, g->tensors.n),
                   .from = from,
                   .read = true,
@@ -103,9 +113,24 @@ GradRead *grad_read(Grad *g, Gid x) {
   Dim shape[8];
   if (read_of(g, x)) return read_of(g, x);
   GradRead r = {.node = x, .tensor = row_tensor(g, x, GF_MADE)};
-  r.n = grad_coordinates(g, grad_at(g, x)->axes, r.index, shape);
+  r.n = row_index(g, x, r.index, shape);
   vec_push(g->arena, &g->reads, r);
   return read_of(g, x);
+}
+
+// What the kernel that makes x stores.
+static Gid value_of(const Grad *g, Gid x) {
+  uint64_t known = x;
+  if (grad_at(g, x)->code == GRAD_MADE) return grad_at(g, x)->arg[0];
+  if (grad_at(g, x)->code == OP_SCAN) map_get(&g->scans, x, &known);
+  return (Gid)known;
+}
+
+// Running sums, as sums.
+static void make_scans(Grad *g) {
+  for (Gid x = 1, n = g->nodes.n; x < n; x++)
+    if (grad_at(g, x)->code == OP_SCAN)
+      map_put(&g->scans, x, grad_scan_value(g, x));
 }
 
 static void need(Plan *p, Gid x);
@@ -139,7 +164,7 @@ static void need_made(Plan *p, Gid x) {
   if (r->asked) return;
   r->asked = true;
   if (n.code == GRAD_RESULT) need_of_walk(p, n.arg[0]);
-  else need_above(p, n.arg[0]);
+  else need_above(p, value_of(p->g, x));
 }
 
 static void need(Plan *p, Gid x) {
@@ -151,7 +176,7 @@ static void need(Plan *p, Gid x) {
   if (read_of(g, x)) return;
   GradRead r = {.node = x, .asked = true};
   Dim shape[8];
-  r.n = grad_coordinates(g, grad_at(g, x)->axes, r.index, shape);
+  r.n = row_index(g, x, r.index, shape);
   if (p->cotangent[x]) {
     r.tensor = row_tensor(g, x, GF_MADE);
     for (uint32_t i = 0; i < grad_at(g, x)->n; i++)
@@ -169,9 +194,9 @@ static void need(Plan *p, Gid x) {
 // Is x, a value without key axes, read from memory where points need it?
 static bool is_row(const Plan *p, Gid x) {
   const GradNode *n = grad_at(p->g, x);
+  if (is_made(n->code)) return true;
   if (!dtype_is_float(n->dtype) || (n->axes & p->keys) || n->code == OP_LOAD)
     return false;
-  if (is_made(n->code)) return true;
   bool forward = x < p->g->forward || n->attr == RK_MIN;
   if (n->axes & p->vecs) return forward && sums_keys(p, n);
   return p->summed[x] || p->cotangent[x];
@@ -463,13 +488,60 @@ static uint64_t summed_by_domains(Plan *p, uint64_t axes) {
   return all;
 }
 
+// The axes that are summed in what s stores.
+static uint64_t summed_in(Plan *p, const GradStore *s) {
+  memset(p->seen, 0, p->n * sizeof *p->seen);
+  return inner_of(p, s->v);
+}
+
+// Do domains of other axes vary with it?
+static bool bounds_others(const Grad *g, uint32_t axis) {
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if (i != axis && g->domain[i] &&
+        (grad_at(g, g->domain[i])->axes & grad_bit(axis)))
+      return true;
+  return false;
+}
+
+// Another axis like this one.
+static uint32_t twin_of(Grad *g, uint32_t axis) {
+  const Axis a = g->axes.at[axis].axis;
+  const char *name = arena_printf(&g->cx->scratch, "%s_out", a.name);
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if (g->axes.at[i].of == UINT32_MAX &&
+        !strcmp(g->axes.at[i].axis.name, name))
+      return i;
+  return grad_axis(g, name, a.role, a.extent);
+}
+
+// s has that outside.
+static void use_twin(Grad *g, GradStore *s, uint32_t axis) {
+  uint32_t twin = twin_of(g, axis);
+  Gid to = grad_index(g, twin);
+  if (g->domain[axis])
+    g->domain[twin] = grad_moved(g, g->domain[axis], axis, to);
+  s->v = grad_moved(g, s->v, axis, to);
+  for (uint32_t i = 0; i < s->n; i++)
+    s->index[i] = grad_moved(g, s->index[i], axis, to);
+}
+
+// An axis that is outside and summed too, as that of a bias's row where scores
+// sum the row, is two axes.
+static void tell_apart(Plan *p, GradStore *s) {
+  Grad *g = p->g;
+  uint64_t outer = grad_store_axes(g, s) & ~p->vecs, in = summed_in(p, s);
+  uint64_t both = outer & (in | summed_by_domains(p, in | outer));
+  for (uint32_t i = 0; both >> i; i++)
+    if ((both >> i & 1) && !bounds_others(g, i) && g->axes.n < MAX_GRAD_AXES)
+      use_twin(g, s, i);
+}
+
 static bool put_store(Plan *p, const GradStore *s, bool rows) {
   Grad *g = p->g;
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   GradKernel *k = kernel_of(p, s, rows);
   if (!k) return refuse_map(g, s, "too many kernels");
-  memset(p->seen, 0, p->n * sizeof *p->seen);
-  uint64_t inner = inner_of(p, s->v);
+  uint64_t inner = summed_in(p, s);
   uint64_t tests = summed_by_domains(p, inner | outer);
   if ((inner & outer) || (tests & (inner | outer)))
     return refuse_map(g, s, "a sum over an axis of its own");
@@ -510,19 +582,23 @@ typedef struct Todo {
 // Rows of the gradient that kernels read are made by kernels too.
 static Todo row_of(Grad *g, uint32_t read) {
   GradRead r = g->reads.at[read];
-  Todo t = {.s = {.tensor = r.tensor, .v = r.node, .span = g->f->span},
+  bool scan = grad_at(g, r.node)->code == OP_SCAN;
+  Todo t = {.s = {.tensor = r.tensor,
+                  .v = scan ? value_of(g, r.node) : r.node,
+                  .span = g->f->span},
             .read = read};
   Dim shape[8];
-  t.s.n = grad_coordinates(g, grad_at(g, r.node)->axes, t.s.index, shape);
+  t.s.n = row_index(g, r.node, t.s.index, shape);
   return t;
 }
 
 static bool put_row(Plan *p, const Todo *t) {
   GradRead *r = &p->g->reads.at[t->read];
-  bool walk = grad_at(p->g, r->node)->code == GRAD_RESULT;
+  Gid node = r->node;
+  bool walk = grad_at(p->g, node)->code == GRAD_RESULT;
   r->node = 0;  // it is made here
   bool ok = walk ? put_result(p, &t->s) : put_store(p, &t->s, true);
-  p->g->reads.at[t->read].node = t->s.v;
+  p->g->reads.at[t->read].node = node;
   return ok;
 }
 
@@ -569,10 +645,24 @@ static bool put(Plan *p, const Todo *t) {
                              : put_store(p, &t->s, false);
 }
 
+static void tell_all_apart(Plan *p, Todo *all, uint32_t n) {
+  Grad *g = p->g;
+  for (uint32_t i = 0; i < n; i++) {
+    bool row = all[i].read != UINT32_MAX;
+    if (grad_at(g, all[i].s.v)->code == GRAD_RESULT) continue;
+    Gid node = row ? g->reads.at[all[i].read].node : 0;
+    if (row) g->reads.at[all[i].read].node = 0;  // it is made here
+    tell_apart(p, &all[i].s);
+    if (row) g->reads.at[all[i].read].node = node;
+    mark(p);
+  }
+}
+
 static bool put_all(Plan *p) {
   Grad *g = p->g;
   Todo *all = NEWN(g->arena, Todo, g->reads.n + p->parts.n + g->grads.n + 1);
   uint32_t n = list_all(p, all);
+  tell_all_apart(p, all, n);
   for (uint32_t done = 0; done < n; done++) {
     uint32_t i = next_of(p, all, n);
     if (i == n)
@@ -631,20 +721,27 @@ static bool is_saved(const Grad *g, const GradRead *r) {
   return g->tensors.at[r->tensor].from == GF_SAVED;
 }
 
+// Exchanges the tensors of two saved rows. False: they are in order.
+static bool turn_saved(Grad *g, GradRead *a, GradRead *b) {
+  if (a->node >= b->node || a->tensor <= b->tensor) return false;
+  if (!is_saved(g, a) || !is_saved(g, b)) return false;
+  GradTensor *x = &g->tensors.at[a->tensor], *y = &g->tensors.at[b->tensor];
+  GradTensor t = *x;
+  uint32_t at = a->tensor;
+  *x = *y, *y = t;
+  a->tensor = b->tensor, b->tensor = at;
+  return true;
+}
+
 // Saved rows are in the order of the program, whatever asks for them first:
 // what is known of dims changes neither the program's outputs nor their names.
 static void order_saved(Grad *g) {
-  for (uint32_t i = 0; i < g->reads.n; i++)
-    for (uint32_t j = 0; j < g->reads.n; j++) {
-      GradRead *a = &g->reads.at[i], *b = &g->reads.at[j];
-      bool turned = a->node < b->node && a->tensor > b->tensor;
-      if (!turned || !is_saved(g, a) || !is_saved(g, b)) continue;
-      GradTensor *x = &g->tensors.at[a->tensor], *y = &g->tensors.at[b->tensor];
-      GradTensor t = *x;
-      uint32_t at = a->tensor;
-      *x = *y, *y = t;
-      a->tensor = b->tensor, b->tensor = at;
-    }
+  for (bool turned = true; turned;) {
+    turned = false;
+    for (uint32_t i = 0; i < g->reads.n; i++)
+      for (uint32_t j = 0; j < g->reads.n; j++)
+        turned |= turn_saved(g, &g->reads.at[i], &g->reads.at[j]);
+  }
   for (uint32_t i = 1; i < g->tensors.n; i++)
     for (uint32_t j = 0; j < g->reads.n; j++)
       if (g->reads.at[j].tensor == i && is_saved(g, &g->reads.at[j]))
@@ -657,6 +754,7 @@ bool grad_plan(Grad *g) {
   for (uint32_t i = 0; i < g->grads.n; i++)
     g->grads.at[i].v = in_parts(&p, &g->grads.at[i], g->grads.at[i].v, 0);
   if (!join(&p)) return false;
+  make_scans(g);
   mark(&p);
   for (uint32_t i = 0; i < p.parts.n; i++) need_above(&p, p.parts.at[i].v);
   for (uint32_t i = 0; i < g->grads.n; i++) {

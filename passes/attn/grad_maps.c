@@ -95,8 +95,18 @@ typedef struct Swap {
   Grad *g;
   uint32_t axis;  // coordinates along it become `to`
   Gid to;
+  uint64_t vecs;
   Map done;
 } Swap;
+
+// Is x read from memory, by whoever needs it or by kernels that are planned?
+static bool is_read(const Grad *g, Gid x) {
+  OpCode c = grad_at(g, x)->code;
+  if (c == GRAD_RESULT || c == GRAD_MADE || c == OP_SCAN) return true;
+  for (uint32_t i = 0; i < g->reads.n; i++)
+    if (g->reads.at[i].node == x && g->reads.at[i].asked) return true;
+  return false;
+}
 
 // x at the other coordinate.
 static Gid swapped(Swap *w, Gid x) {
@@ -107,10 +117,12 @@ static Gid swapped(Swap *w, Gid x) {
   if (n.code == OP_INDEX) return w->to;
   if (map_get(&w->done, x, &known)) return (Gid)known;
   GradRead r;  // what n reads, as long as n is used
-  if (n.code == GRAD_RESULT || n.code == GRAD_MADE) {
+  bool output = false;
+  if (is_read(g, x)) {
     r = *grad_read(g, x);
+    output = g->tensors.at[r.tensor].from == GF_OUTPUT && !(n.axes & w->vecs);
     n = (GradNode){.code = OP_LOAD,
-                   .dtype = DT_F32,
+                   .dtype = g->tensors.at[r.tensor].type.dtype,
                    .axes = n.axes,
                    .tensor = r.tensor,
                    .n = r.n,
@@ -121,12 +133,13 @@ static Gid swapped(Swap *w, Gid x) {
   n.axes = (n.axes & ~bit) | by;
   if (n.points & bit) n.points = (n.points & ~bit) | by;
   Gid y = grad_put(g, n, args);
+  if (output) y = grad_1(g, OP_REF, y);
   map_put(&w->done, x, y);
   return y;
 }
 
 Gid grad_moved(Grad *g, Gid x, uint32_t axis, Gid to) {
-  Swap w = {.g = g, .axis = axis, .to = to};
+  Swap w = {g, axis, to, .vecs = grad_role(g, AX_VEC)};
   w.done.arena = g->arena;
   return swapped(&w, x);
 }
