@@ -412,11 +412,11 @@ static uint32_t innermost(const Emit *e, uint32_t of) {
   return of;
 }
 
-// Points that a condition of parallel axes excludes have no keys, and what
-// they store is 0; rows of sequences in one tensor are left as they are.
-static void put_domain(Emit *e, Gid c, uint32_t to, bool inner) {
+// Points outside of a parallel axis's domain have no keys, and what they store
+// is 0; rows of sequences in one tensor are left as they are.
+static void put_domain(Emit *e, Gid c, uint32_t of, uint32_t to) {
   Value v = grad_emit(e, c);
-  if (!inner && !e->k->physical) {
+  if (!is_key(e, of) && to == of && !e->k->physical) {
     e->keep = e->keep ? ir_2(&e->b, OP_AND, e->keep, v) : v;
     to = innermost(e, to);
     if (!is_key(e, to)) return;
@@ -439,7 +439,7 @@ static void put_condition(Emit *e, Gid c, uint32_t of) {
   for (uint32_t i = 0; i < g->axes.n; i++)
     if ((n.axes & grad_bit(i)) && is_key(e, i)) to = i, inner++;
   if (inner > 1) vec_push(g->arena, &e->fold, c);
-  else put_domain(e, c, to, inner);
+  else put_domain(e, c, of, to);
 }
 
 static void put_domains(Emit *e) {

@@ -269,7 +269,7 @@ static bool import_other(Import *m, const Op *op, const Gid *a, GradNode *n) {
 static bool import_scan(Import *m, const Op *op, const Gid *a, GradNode *n) {
   Grad *g = m->g;
   if (ir_attr_i(op, AT_KIND, RK_SUM) != RK_SUM || op->nargs != 1)
-    return refuse(m, op, op_info(op->code)->name);
+    return refuse(m, op, "a running maximum, minimum or product");
   bool suffix = ir_attr_i(op, AT_DIR, DIR_PREFIX) == DIR_SUFFIX;
   n->over = grad_bits_of(g, (uint32_t)ir_attr_i(op, AT_AXIS, 0));
   n->attr = (suffix ? GRAD_SCAN_SUFFIX : 0) |

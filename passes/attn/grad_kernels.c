@@ -135,10 +135,13 @@ static void make_scans(Grad *g) {
 
 static void need(Plan *p, Gid x);
 
-// What a row of the gradient takes of the program's sums over keys.
+// What a row of the gradient takes of the program's sums over keys. Which key
+// has a maximum, and others that are made of the program's values alone, are
+// for the program to find: scores that are made again are rounded differently.
 static void need_of_row(Plan *p, Gid x) {
   const GradNode n = *grad_at(p->g, x);
-  bool row = x < p->g->forward && p->summed[x] && !(n.axes & p->keys);
+  bool own = sums_keys(p, &n) && !p->cotangent[x];
+  bool row = (x < p->g->forward || own) && p->summed[x] && !(n.axes & p->keys);
   if (is_made(n.code) || (row && dtype_is_float(n.dtype))) {
     need(p, x);
     return;

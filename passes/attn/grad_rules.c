@@ -132,7 +132,7 @@ static void rule_select(Reverse *r, const GradNode *n, Gid a) {
 // Does no output depend on x, as no softmax does on its maximum? The probe
 // shifts all points alike: that says nothing of what differs between keys.
 static bool is_gauge(Grad *g, Gid x) {
-  uint32_t seen = 0;
+  ProbeSeen seen = {0};
   uint64_t inside = grad_role(g, AX_KEY) | grad_role(g, AX_VEC);
   if (grad_at(g, x)->axes & inside) return false;
   for (uint32_t i = 0; i < PROBE_TRIALS; i++) {
@@ -140,9 +140,9 @@ static bool is_gauge(Grad *g, Gid x) {
     double by = probe_pair(&a, &b, g->f, g->arena, i);
     probe_put(&b.shift, g->of[x], by);
     if (!probe_same(&a, &b, g->f->body)) return false;
-    seen += a.compared > 0;
+    probe_note(&seen, &a);
   }
-  return seen >= PROBE_TRIALS / 2;
+  return probe_shown(&seen);
 }
 
 // All that are largest get an equal part.

@@ -2,7 +2,8 @@
 // sum of the other direction. A kernel that has keys outside cannot run along
 // them, so each running sum is made before whoever reads it, by blocks:
 //
-//   x.made[k]                                 what is summed
+//   x.made[k]                                 what is summed; 0 outside of the
+//                                             domain
 //   block.made[j]  = sum over i of x[j n + i]
 //   before.made[j] = sum over blocks in front of j
 //   scan.made[k]   = before[k // n] + sum over i, up to k, of x[(k // n) n + i]
@@ -59,10 +60,10 @@ static void put_axes(Scan *s) {
   s->in = axis_of(s, "in", AX_VEC, size);
 }
 
-static Gid made(Grad *g, Gid v, const char *name) {
+static Gid made(Grad *g, Gid v, uint64_t axes, const char *name) {
   GradNode n = {.code = GRAD_MADE,
                 .dtype = DT_F32,
-                .axes = grad_at(g, v)->axes,
+                .axes = axes,
                 .hint = name,
                 .n = 1};
   return grad_put(g, n, &v);
@@ -91,8 +92,7 @@ static Gid sum_of_block(const Scan *s, Gid first, Gid to) {
   GradNode end = {.code = OP_DIM,
                   .dtype = DT_I64,
                   .attr = (int64_t)g->axes.at[s->axis].axis.extent};
-  Gid v = grad_moved(g, s->x, s->axis, at), in = g->domain[s->axis];
-  if (in) v = if_else_0(g, grad_moved(g, in, s->axis, at), v);
+  Gid v = grad_moved(g, s->x, s->axis, at);
   Gid ok = grad_2(g, OP_LT, at, grad_put(g, end, NULL));
   if (to) {
     bool open = s->n->attr & GRAD_SCAN_EXCLUSIVE;
@@ -106,13 +106,15 @@ Gid grad_scan_value(Grad *g, Gid scan) {
   Scan s = {.g = g, .n = &n};
   while (!(n.over & grad_bit(s.axis))) s.axis++;
   put_axes(&s);
-  s.x = made(g, n.arg[0], "x");
+  s.x = made(g, n.arg[0], n.axes, "x");
   Gid size = grad_int(g, COST_GRAD_SCAN), k = grad_index(g, s.axis);
   Gid j = grad_index(g, s.block), front = grad_index(g, s.other);
-  Gid block = made(g, sum_of_block(&s, grad_2(g, OP_MUL, j, size), 0), "block");
+  Gid block = sum_of_block(&s, grad_2(g, OP_MUL, j, size), 0);
+  block = made(g, block, grad_at(g, block)->axes, "block");
   Gid others = grad_moved(g, block, s.block, front);
   others = if_else_0(g, is_summed(&s, front, j, true), others);
-  Gid before = made(g, sum(g, others, s.other), "before");
+  Gid before = sum(g, others, s.other);
+  before = made(g, before, grad_at(g, before)->axes, "before");
   Gid of = grad_2(g, OP_FLOORDIV, k, size);
   Gid here = sum_of_block(&s, grad_2(g, OP_MUL, of, size), k);
   return grad_2(g, OP_ADD, grad_moved(g, before, s.block, of), here);
