@@ -235,10 +235,14 @@ uint64_t grad_bits_of(const Grad *g, uint32_t of);
 
 // How x, a result or what is made, is read from memory.
 GradRead *grad_read(Grad *g, Gid x);
-// x with `to` for the coordinate along an axis.
+// x with `to` for the coordinate along an axis. What x sums over axes of `to`
+// is summed over others like them.
 Gid grad_moved(Grad *g, Gid x, uint32_t axis, Gid to);
 // A new axis of the gradient's.
 uint32_t grad_axis(Grad *g, const char *name, AxisRole role, Dim extent);
+
+// Another axis like this one, with its domain.
+uint32_t grad_twin(Grad *g, uint32_t axis, const char *suffix);
 
 // ---- grad_walk.c
 // The op `affine` or `maxplus` as a walk; `node` gives the node of a value.

@@ -328,6 +328,9 @@ static Gid in_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   if (is_made(n.code)) return v;
   if (is_top(p, v)) return sum_of_parts(p, s, v, cond);
   if (!n.n || n.n > 4 || n.code == OP_LOAD) return v;
+  // what a sum's coordinate is, no condition on the axis outside of it says
+  if (cond && n.code == OP_REDUCE && (grad_at(g, cond)->axes & n.over))
+    cond = 0;
   for (uint32_t i = 0; i < n.n; i++)
     arg[i] = in_parts(p, s, n.arg[i], side_of(g, cond, &n, i));
   return grad_put(g, n, arg);
@@ -506,23 +509,9 @@ static bool bounds_others(const Grad *g, uint32_t axis) {
   return false;
 }
 
-// Another axis like this one.
-static uint32_t twin_of(Grad *g, uint32_t axis) {
-  const Axis a = g->axes.at[axis].axis;
-  const char *name = arena_printf(&g->cx->scratch, "%s_out", a.name);
-  for (uint32_t i = 0; i < g->axes.n; i++)
-    if (g->axes.at[i].of == UINT32_MAX &&
-        !strcmp(g->axes.at[i].axis.name, name))
-      return i;
-  return grad_axis(g, name, a.role, a.extent);
-}
-
-// s has that outside.
+// s has another axis like this one outside.
 static void use_twin(Grad *g, GradStore *s, uint32_t axis) {
-  uint32_t twin = twin_of(g, axis);
-  Gid to = grad_index(g, twin);
-  if (g->domain[axis])
-    g->domain[twin] = grad_moved(g, g->domain[axis], axis, to);
+  Gid to = grad_index(g, grad_twin(g, axis, "out"));
   s->v = grad_moved(g, s->v, axis, to);
   for (uint32_t i = 0; i < s->n; i++)
     s->index[i] = grad_moved(g, s->index[i], axis, to);
@@ -535,8 +524,7 @@ static void tell_apart(Plan *p, GradStore *s) {
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs, in = summed_in(p, s);
   uint64_t both = outer & (in | summed_by_domains(p, in | outer));
   for (uint32_t i = 0; both >> i; i++)
-    if ((both >> i & 1) && !bounds_others(g, i) && g->axes.n < MAX_GRAD_AXES)
-      use_twin(g, s, i);
+    if ((both >> i & 1) && !bounds_others(g, i)) use_twin(g, s, i);
 }
 
 static bool put_store(Plan *p, const GradStore *s, bool rows) {
@@ -666,6 +654,8 @@ static bool put_all(Plan *p) {
   Todo *all = NEWN(g->arena, Todo, g->reads.n + p->parts.n + g->grads.n + 1);
   uint32_t n = list_all(p, all);
   tell_all_apart(p, all, n);
+  if (g->axes.n > MAX_GRAD_AXES)
+    return refuse_map(g, &g->grads.at[0], "too many axes");
   for (uint32_t done = 0; done < n; done++) {
     uint32_t i = next_of(p, all, n);
     if (i == n)

@@ -108,6 +108,21 @@ static bool is_read(const Grad *g, Gid x) {
   return false;
 }
 
+// The sum n, over others than the axes of `to`.
+static GradNode apart(Swap *w, GradNode n, uint64_t by) {
+  Grad *g = w->g;
+  for (uint32_t i = 0; n.code == OP_REDUCE && i < g->axes.n; i++) {
+    if (!(n.over & by & grad_bit(i))) continue;
+    uint32_t twin = grad_twin(g, i, "in");
+    Gid *arg = NEW(g->arena, Gid);
+    *arg = grad_moved(g, n.arg[0], i, grad_index(g, twin));
+    n.arg = arg;
+    n.over ^= grad_bit(i) | grad_bit(twin);
+    n.points = (n.points & ~grad_bit(i)) | grad_bit(twin);
+  }
+  return n;
+}
+
 // x at the other coordinate.
 static Gid swapped(Swap *w, Gid x) {
   Grad *g = w->g;
@@ -128,6 +143,7 @@ static Gid swapped(Swap *w, Gid x) {
                    .n = r.n,
                    .arg = r.index};
   }
+  n = apart(w, n, by);
   Gid *args = NEWN(g->arena, Gid, n.n);
   for (uint32_t i = 0; i < n.n; i++) args[i] = swapped(w, n.arg[i]);
   n.axes = (n.axes & ~bit) | by;
@@ -136,6 +152,19 @@ static Gid swapped(Swap *w, Gid x) {
   if (output) y = grad_1(g, OP_REF, y);
   map_put(&w->done, x, y);
   return y;
+}
+
+uint32_t grad_twin(Grad *g, uint32_t axis, const char *suffix) {
+  const Axis a = g->axes.at[axis].axis;
+  const char *name = arena_printf(&g->cx->scratch, "%s_%s", a.name, suffix);
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if (g->axes.at[i].of == UINT32_MAX &&
+        !strcmp(g->axes.at[i].axis.name, name))
+      return i;
+  uint32_t twin = grad_axis(g, name, a.role, a.extent);
+  if (g->domain[axis])
+    g->domain[twin] = grad_moved(g, g->domain[axis], axis, grad_index(g, twin));
+  return twin;
 }
 
 Gid grad_moved(Grad *g, Gid x, uint32_t axis, Gid to) {
