@@ -10,6 +10,7 @@ typedef struct Plan {
   uint64_t keys, vecs;
   bool *summed;          // by Gid: a sum over keys is in it
   bool *cotangent;       // by Gid: a cotangent is in it
+  bool *made;            // by Gid: what the gradient stores is
   bool *seen;            // by Gid: visited in a walk
   uint32_t n;            // nodes that these know
   bool whole;            // in_parts stores each sum as it is
@@ -33,13 +34,16 @@ static void mark(Plan *p) {
   p->n = g->nodes.n;
   p->summed = NEWN(g->arena, bool, p->n);
   p->cotangent = NEWN(g->arena, bool, p->n);
+  p->made = NEWN(g->arena, bool, p->n);
   p->seen = NEWN(g->arena, bool, p->n);
   for (Gid x = 1; x < p->n; x++) {
     const GradNode *n = grad_at(g, x);
     p->summed[x] = sums_keys(p, n);
     p->cotangent[x] = loads_cotangent(g, n);
+    p->made[x] = n->code == OP_LOAD && g->tensors.at[n->tensor].from == GF_MADE;
     for (uint32_t i = 0; i < n->n; i++) {
       p->summed[x] |= p->summed[n->arg[i]];
+      p->made[x] |= p->made[n->arg[i]];
       p->cotangent[x] |=
           p->cotangent[n->arg[i]] && (!is_made(n->code) || n->code == OP_SCAN);
     }
@@ -140,7 +144,7 @@ static void need(Plan *p, Gid x);
 // for the program to find: scores that are made again are rounded differently.
 static void need_of_row(Plan *p, Gid x) {
   const GradNode n = *grad_at(p->g, x);
-  bool own = sums_keys(p, &n) && !p->cotangent[x];
+  bool own = sums_keys(p, &n) && !p->cotangent[x] && !p->made[x];
   bool row = (x < p->g->forward || own) && p->summed[x] && !(n.axes & p->keys);
   if (is_made(n.code) || (row && dtype_is_float(n.dtype))) {
     need(p, x);
@@ -180,7 +184,7 @@ static void need(Plan *p, Gid x) {
   GradRead r = {.node = x, .asked = true};
   Dim shape[8];
   r.n = row_index(g, x, r.index, shape);
-  if (p->cotangent[x]) {
+  if (p->cotangent[x] || p->made[x]) {
     r.tensor = row_tensor(g, x, GF_MADE);
     for (uint32_t i = 0; i < grad_at(g, x)->n; i++)
       need_of_row(p, grad_at(g, x)->arg[i]);
