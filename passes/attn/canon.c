@@ -229,6 +229,14 @@ static bool vacuous(Rebuild *r, const Op *op) {
          ir_const_value(r->f, vmap_get(&r->map, op->args[0]), &v) && v != 0;
 }
 
+// Has the dim one value, bound or the only one that the program allows?
+static bool is_known_dim(const Canon *c, const Op *op, int64_t *k) {
+  int64_t hi;
+  if (op->code != OP_DIM) return false;
+  dim_bounds(&c->m->dims, (Dim)ir_attr_i(op, AT_DIM, 0), k, &hi);
+  return *k == hi;
+}
+
 static bool visit(Rebuild *r, const Op *op) {
   Canon *c = r->data;
   c->b = &r->b;
@@ -241,9 +249,7 @@ static bool visit(Rebuild *r, const Op *op) {
   Value *args = rebuild_args(r, op), v;
   const Type *t = ir_type(r->f, op->res[0]);
   int64_t k;
-  if (op->code == OP_DIM &&
-      dim_is_const(&c->m->dims, (Dim)ir_attr_i(op, AT_DIM, 0), &k))
-    v = canon_int(c, k);
+  if (is_known_dim(c, op, &k)) v = canon_int(c, k);
   else if (op->code == OP_CONST || op->code == OP_DIM || op->code == OP_GIVEN)
     v = canon_emit(c, (CanonOp){op->code, args, op->nargs, op->attrs,
                                 op->nattrs, t});

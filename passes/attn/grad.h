@@ -31,6 +31,9 @@ enum {
 // Its operand, which a kernel of its own makes.
 #define GRAD_MADE OP_ASSUME
 
+// Attribute of a running sum (OP_SCAN), which kernels of its own make too.
+enum { GRAD_SCAN_SUFFIX = 1, GRAD_SCAN_EXCLUSIVE = 2 };
+
 typedef enum GradFrom {
   GF_INPUT,
   GF_OUTPUT,     // of the program, read by its gradient
@@ -88,7 +91,8 @@ typedef struct GradNode {
   uint64_t axes;    // it varies with these
   uint64_t over;    // reduce, scan: summed; divk: the key axis
   uint64_t points;  // reduce: the points' axes, with the domains'
-  int64_t attr;     // const, dim, index, kind of reduce; select: grad_path
+  int64_t attr;     // const, dim, index, kind of reduce, of scan; select:
+                    // grad_path
   double value;     // const
   uint32_t tensor;  // load, given
   uint32_t n;
@@ -171,6 +175,7 @@ typedef struct Grad {
   Gid *node;                // by Value of the program
   uint32_t forward;         // nodes of the program have smaller ids
   Gid domain[64];           // by axis
+  Map scans;                // by OP_SCAN: grad_scan_value
   Vec(GradStore) outs;
   Vec(GradStore) grads;
   Gid *adjoint;   // by Gid
@@ -235,10 +240,14 @@ uint64_t grad_bits_of(const Grad *g, uint32_t of);
 
 // How x, a result or what is made, is read from memory.
 GradRead *grad_read(Grad *g, Gid x);
-// x with `to` for the coordinate along an axis.
+// x with `to` for the coordinate along an axis. What x sums over axes of `to`
+// is summed over others like them.
 Gid grad_moved(Grad *g, Gid x, uint32_t axis, Gid to);
 // A new axis of the gradient's.
 uint32_t grad_axis(Grad *g, const char *name, AxisRole role, Dim extent);
+
+// Another axis like this one, with its domain.
+uint32_t grad_twin(Grad *g, uint32_t axis, const char *suffix);
 
 // ---- grad_walk.c
 // The op `affine` or `maxplus` as a walk; `node` gives the node of a value.
@@ -246,6 +255,14 @@ bool grad_import_walk(Grad *g, const Op *op, Gid (*node)(void *, Value),
                       void *data);
 // Adjoints of results become those of operands.
 bool grad_reverse_walk(Grad *g, const GradWalk *w);
+
+// ---- grad_scan.c
+// The running sum of x along like.over, by like.attr.
+Gid grad_scan(Grad *g, Gid x, GradNode like);
+// The same of the other direction: what flows to the operand of `n`.
+Gid grad_scan_back(Grad *g, Gid x, GradNode n);
+// What the kernel that makes a running sum stores.
+Gid grad_scan_value(Grad *g, Gid scan);
 
 // ---- grad_sums.c
 void grad_learn(Grad *g);

@@ -286,10 +286,10 @@ void grad_save(Grad *g) {
     Value v =
         ir_1(&e.b, OP_REF, as_float(&e, grad_emit(&e, r.node), t.type.dtype));
     const Type *type = ir_type(g->f, v);
-    for (uint32_t k = 0; k < type->n; k++)
-      at[k] = ir_index(&e.b, type->axis[k]);
-    if (!type->n) at[0] = ir_int(&e.b, 0);
-    ir_store(&e.b, out, v, at, type->n ? type->n : 1);
+    uint32_t n = 0;
+    for (; n < type->n; n++) at[n] = ir_index(&e.b, type->axis[n]);
+    if (!n) at[n++] = ir_int(&e.b, 0);
+    ir_store(&e.b, out, v, at, n);
   }
 }
 
@@ -423,11 +423,11 @@ static uint32_t innermost(const Emit *e, uint32_t of) {
   return of;
 }
 
-// Points that a condition of parallel axes excludes have no keys, and what
-// they store is 0; rows of sequences in one tensor are left as they are.
-static void put_domain(Emit *e, Gid c, uint32_t to, bool inner) {
+// Points outside of a parallel axis's domain have no keys, and what they store
+// is 0; rows of sequences in one tensor are left as they are.
+static void put_domain(Emit *e, Gid c, uint32_t of, uint32_t to) {
   Value v = grad_emit(e, c);
-  if (!inner && !e->k->physical) {
+  if (!is_key(e, of) && to == of && !e->k->physical) {
     e->keep = e->keep ? ir_2(&e->b, OP_AND, e->keep, v) : v;
     to = innermost(e, to);
     if (!is_key(e, to)) return;
@@ -450,7 +450,7 @@ static void put_condition(Emit *e, Gid c, uint32_t of) {
   for (uint32_t i = 0; i < g->axes.n; i++)
     if ((n.axes & grad_bit(i)) && is_key(e, i)) to = i, inner++;
   if (inner > 1) vec_push(g->arena, &e->fold, c);
-  else put_domain(e, c, to, inner);
+  else put_domain(e, c, of, to);
 }
 
 static void put_domains(Emit *e) {

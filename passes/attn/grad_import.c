@@ -35,6 +35,8 @@ static Dim group_size(Grad *g, uint32_t axis) {
   Dim found = DIM_NONE, size;
   uint32_t of;
   for (Op *op = g->f->body->first; op; op = op->next) {
+    if (op->code == OP_SCAN && ir_attr_i(op, AT_AXIS, 0) == axis)
+      return DIM_NONE;
     if (op->nres != 1 || !group_of(g->f, op->res[0], &of, &size)) continue;
     if (of != axis || (found && found != size)) continue;
     if (groups_of(g, g->f->axes.at[axis].extent, size)) found = size;
@@ -264,7 +266,6 @@ static bool import_other(Import *m, const Op *op, const Gid *a, GradNode *n) {
   if (op->code == OP_DIVK)
     n->over = grad_bits_of(g, (uint32_t)ir_attr_i(op, AT_AXIS, 0));
   if (op->code == OP_LOAD) n->tensor = tensor_of(m, op->args[0]), n->n--;
-  if (op->code == OP_SCAN) return refuse(m, op, "a running sum");
   for (uint32_t i = 0; i < n->n; i++) n->axes |= grad_at(g, a[i])->axes;
   if (n->n == 2 && !first && (op_info(op->code)->flags & OPF_COMM) &&
       a[0] > a[1]) {
@@ -273,6 +274,18 @@ static bool import_other(Import *m, const Op *op, const Gid *a, GradNode *n) {
   }
   Gid group = op->code == OP_FLOORDIV ? group_node(g, op->res[0]) : 0;
   *to = group ? group : grad_put(g, *n, a);
+  return true;
+}
+
+static bool import_scan(Import *m, const Op *op, const Gid *a, GradNode *n) {
+  Grad *g = m->g;
+  if (ir_attr_i(op, AT_KIND, RK_SUM) != RK_SUM || op->nargs != 1)
+    return refuse(m, op, "a running maximum, minimum or product");
+  bool suffix = ir_attr_i(op, AT_DIR, DIR_PREFIX) == DIR_SUFFIX;
+  n->over = grad_bits_of(g, (uint32_t)ir_attr_i(op, AT_AXIS, 0));
+  n->attr = (suffix ? GRAD_SCAN_SUFFIX : 0) |
+            (ir_attr_i(op, AT_EXCLUSIVE, 0) ? GRAD_SCAN_EXCLUSIVE : 0);
+  g->node[op->res[0]] = grad_scan(g, a[0], *n);
   return true;
 }
 
@@ -322,7 +335,9 @@ static bool import_op(Import *m, const Op *op) {
                 .hint = ir_info(g->f, op->res[0])->hint,
                 .n = op->nargs,
                 .span = op->span};
-  if (!(sum ? import_reduce : import_other)(m, op, a, &n)) return false;
+  bool scan = op->code == OP_SCAN;
+  if (!(sum ? import_reduce : scan ? import_scan : import_other)(m, op, a, &n))
+    return false;
   Gid x = g->node[op->res[0]];
   while (g->nodes.n >= 1 && x >= g->forward) g->forward = x + 1;
   return true;

@@ -10,6 +10,7 @@ typedef struct Plan {
   uint64_t keys, vecs;
   bool *summed;          // by Gid: a sum over keys is in it
   bool *cotangent;       // by Gid: a cotangent is in it
+  bool *made;            // by Gid: what the gradient stores is
   bool *seen;            // by Gid: visited in a walk
   uint32_t n;            // nodes that these know
   bool whole;            // in_parts stores each sum as it is
@@ -17,7 +18,7 @@ typedef struct Plan {
 } Plan;
 
 static bool is_made(OpCode c) {
-  return c == GRAD_RESULT || c == GRAD_MADE;
+  return c == GRAD_RESULT || c == GRAD_MADE || c == OP_SCAN;
 }
 
 // A cotangent, or what the gradient made: the program cannot keep it.
@@ -36,14 +37,18 @@ static void mark(Plan *p) {
   p->n = g->nodes.n;
   p->summed = NEWN(g->arena, bool, p->n);
   p->cotangent = NEWN(g->arena, bool, p->n);
+  p->made = NEWN(g->arena, bool, p->n);
   p->seen = NEWN(g->arena, bool, p->n);
   for (Gid x = 1; x < p->n; x++) {
     const GradNode *n = grad_at(g, x);
     p->summed[x] = sums_keys(p, n);
     p->cotangent[x] = loads_cotangent(g, n);
+    p->made[x] = n->code == OP_LOAD && g->tensors.at[n->tensor].from == GF_MADE;
     for (uint32_t i = 0; i < n->n; i++) {
       p->summed[x] |= p->summed[n->arg[i]];
-      p->cotangent[x] |= p->cotangent[n->arg[i]] && !is_made(n->code);
+      p->made[x] |= p->made[n->arg[i]];
+      p->cotangent[x] |=
+          p->cotangent[n->arg[i]] && (!is_made(n->code) || n->code == OP_SCAN);
     }
   }
 }
@@ -103,14 +108,24 @@ static DType made_type(const Grad *g, Gid x) {
   if (n->code != GRAD_RESULT || !(n->axes & grad_role(g, AX_VEC)))
     return kept(g, x);
   const GradWalk *w = &g->walks.at[grad_at(g, n->arg[0])->attr];
-  return !w->exact && grad_vectors(g, n->arg[0]) == DT_BF16 ? DT_BF16 : kept(g, x);
+  return !w->exact && grad_vectors(g, n->arg[0]) == DT_BF16 ? DT_BF16
+                                                            : kept(g, x);
+}
+
+// Where x is in a tensor of rows: at its coordinates, or it is one number.
+static uint32_t row_index(Grad *g, Gid x, Gid *index, Dim *shape) {
+  uint32_t n = grad_coordinates(g, grad_at(g, x)->axes, index, shape);
+  if (n) return n;
+  index[0] = grad_int(g, 0);
+  shape[0] = dim_const(&g->m->dims, 1);
+  return 1;
 }
 
 // A tensor of rows for x.
 static uint32_t row_tensor(Grad *g, Gid x, GradFrom from) {
   Gid index[8];
   Dim shape[8];
-  uint32_t n = grad_coordinates(g, grad_at(g, x)->axes, index, shape);
+  uint32_t n = row_index(g, x, index, shape);
   GradTensor t = {.name = tensor_name(g, x, from, g->tensors.n),
                   .from = from,
                   .read = true,
@@ -122,17 +137,35 @@ GradRead *grad_read(Grad *g, Gid x) {
   Dim shape[8];
   if (read_of(g, x)) return read_of(g, x);
   GradRead r = {.node = x, .tensor = row_tensor(g, x, GF_MADE)};
-  r.n = grad_coordinates(g, grad_at(g, x)->axes, r.index, shape);
+  r.n = row_index(g, x, r.index, shape);
   vec_push(g->arena, &g->reads, r);
   return read_of(g, x);
 }
 
+// What the kernel that makes x stores.
+static Gid value_of(const Grad *g, Gid x) {
+  uint64_t known = x;
+  if (grad_at(g, x)->code == GRAD_MADE) return grad_at(g, x)->arg[0];
+  if (grad_at(g, x)->code == OP_SCAN) map_get(&g->scans, x, &known);
+  return (Gid)known;
+}
+
+// Running sums, as sums.
+static void make_scans(Grad *g) {
+  for (Gid x = 1, n = g->nodes.n; x < n; x++)
+    if (grad_at(g, x)->code == OP_SCAN)
+      map_put(&g->scans, x, grad_scan_value(g, x));
+}
+
 static void need(Plan *p, Gid x);
 
-// What a row of the gradient takes of the program's sums over keys.
+// What a row of the gradient takes of the program's sums over keys. Which key
+// has a maximum, and others that are made of the program's values alone, are
+// for the program to find: scores that are made again are rounded differently.
 static void need_of_row(Plan *p, Gid x) {
   const GradNode n = *grad_at(p->g, x);
-  bool row = x < p->g->forward && p->summed[x] && !(n.axes & p->keys);
+  bool own = sums_keys(p, &n) && !p->cotangent[x] && !p->made[x];
+  bool row = (x < p->g->forward || own) && p->summed[x] && !(n.axes & p->keys);
   if (is_made(n.code) || (row && dtype_is_float(n.dtype))) {
     need(p, x);
     return;
@@ -158,7 +191,7 @@ static void need_made(Plan *p, Gid x) {
   if (r->asked) return;
   r->asked = true;
   if (n.code == GRAD_RESULT) need_of_walk(p, n.arg[0]);
-  else need_above(p, n.arg[0]);
+  else need_above(p, value_of(p->g, x));
 }
 
 static void need(Plan *p, Gid x) {
@@ -170,8 +203,8 @@ static void need(Plan *p, Gid x) {
   if (read_of(g, x)) return;
   GradRead r = {.node = x, .asked = true};
   Dim shape[8];
-  r.n = grad_coordinates(g, grad_at(g, x)->axes, r.index, shape);
-  if (p->cotangent[x]) {
+  r.n = row_index(g, x, r.index, shape);
+  if (p->cotangent[x] || p->made[x]) {
     r.tensor = row_tensor(g, x, GF_MADE);
     for (uint32_t i = 0; i < grad_at(g, x)->n; i++)
       need_of_row(p, grad_at(g, x)->arg[i]);
@@ -188,9 +221,9 @@ static void need(Plan *p, Gid x) {
 // Is x, a value without key axes, read from memory where points need it?
 static bool is_row(const Plan *p, Gid x) {
   const GradNode *n = grad_at(p->g, x);
+  if (is_made(n->code)) return true;
   if (!dtype_is_float(n->dtype) || (n->axes & p->keys) || n->code == OP_LOAD)
     return false;
-  if (is_made(n->code)) return true;
   bool forward = x < p->g->forward || n->attr == RK_MIN;
   if (n->axes & p->vecs) return forward && sums_keys(p, n);
   return p->summed[x] || p->cotangent[x];
@@ -319,6 +352,9 @@ static Gid in_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   if (is_made(n.code)) return v;
   if (is_top(p, v)) return sum_of_parts(p, s, v, cond);
   if (!n.n || n.n > 4 || n.code == OP_LOAD) return v;
+  // what a sum's coordinate is, no condition on the axis outside of it says
+  if (cond && n.code == OP_REDUCE && (grad_at(g, cond)->axes & n.over))
+    cond = 0;
   for (uint32_t i = 0; i < n.n; i++)
     arg[i] = in_parts(p, s, n.arg[i], side_of(g, cond, &n, i));
   return grad_put(g, n, arg);
@@ -482,13 +518,45 @@ static uint64_t summed_by_domains(Plan *p, uint64_t axes) {
   return all;
 }
 
+// The axes that are summed in what s stores.
+static uint64_t summed_in(Plan *p, const GradStore *s) {
+  memset(p->seen, 0, p->n * sizeof *p->seen);
+  return inner_of(p, s->v);
+}
+
+// Do domains of other axes vary with it?
+static bool bounds_others(const Grad *g, uint32_t axis) {
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if (i != axis && g->domain[i] &&
+        (grad_at(g, g->domain[i])->axes & grad_bit(axis)))
+      return true;
+  return false;
+}
+
+// s has another axis like this one outside.
+static void use_twin(Grad *g, GradStore *s, uint32_t axis) {
+  Gid to = grad_index(g, grad_twin(g, axis, "out"));
+  s->v = grad_moved(g, s->v, axis, to);
+  for (uint32_t i = 0; i < s->n; i++)
+    s->index[i] = grad_moved(g, s->index[i], axis, to);
+}
+
+// An axis that is outside and summed too, as that of a bias's row where scores
+// sum the row, is two axes.
+static void tell_apart(Plan *p, GradStore *s) {
+  Grad *g = p->g;
+  uint64_t outer = grad_store_axes(g, s) & ~p->vecs, in = summed_in(p, s);
+  uint64_t both = outer & (in | summed_by_domains(p, in | outer));
+  for (uint32_t i = 0; both >> i; i++)
+    if ((both >> i & 1) && !bounds_others(g, i)) use_twin(g, s, i);
+}
+
 static bool put_store(Plan *p, const GradStore *s, bool rows) {
   Grad *g = p->g;
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   GradKernel *k = kernel_of(p, s, rows);
   if (!k) return refuse_map(g, s, "too many kernels");
-  memset(p->seen, 0, p->n * sizeof *p->seen);
-  uint64_t inner = inner_of(p, s->v);
+  uint64_t inner = summed_in(p, s);
   uint64_t tests = summed_by_domains(p, inner | outer);
   if ((inner & outer) || (tests & (inner | outer)))
     return refuse_map(g, s, "a sum over an axis of its own");
@@ -539,19 +607,23 @@ typedef struct Todo {
 // Rows of the gradient that kernels read are made by kernels too.
 static Todo row_of(Grad *g, uint32_t read) {
   GradRead r = g->reads.at[read];
-  Todo t = {.s = {.tensor = r.tensor, .v = r.node, .span = g->f->span},
+  bool scan = grad_at(g, r.node)->code == OP_SCAN;
+  Todo t = {.s = {.tensor = r.tensor,
+                  .v = scan ? value_of(g, r.node) : r.node,
+                  .span = g->f->span},
             .read = read};
   Dim shape[8];
-  t.s.n = grad_coordinates(g, grad_at(g, r.node)->axes, t.s.index, shape);
+  t.s.n = row_index(g, r.node, t.s.index, shape);
   return t;
 }
 
 static bool put_row(Plan *p, const Todo *t) {
   GradRead *r = &p->g->reads.at[t->read];
-  bool walk = grad_at(p->g, r->node)->code == GRAD_RESULT;
+  Gid node = r->node;
+  bool walk = grad_at(p->g, node)->code == GRAD_RESULT;
   r->node = 0;  // it is made here
   bool ok = walk ? put_result(p, &t->s) : put_store(p, &t->s, true);
-  p->g->reads.at[t->read].node = t->s.v;
+  p->g->reads.at[t->read].node = node;
   return ok;
 }
 
@@ -598,10 +670,26 @@ static bool put(Plan *p, const Todo *t) {
                              : put_store(p, &t->s, false);
 }
 
+static void tell_all_apart(Plan *p, Todo *all, uint32_t n) {
+  Grad *g = p->g;
+  for (uint32_t i = 0; i < n; i++) {
+    bool row = all[i].read != UINT32_MAX;
+    if (grad_at(g, all[i].s.v)->code == GRAD_RESULT) continue;
+    Gid node = row ? g->reads.at[all[i].read].node : 0;
+    if (row) g->reads.at[all[i].read].node = 0;  // it is made here
+    tell_apart(p, &all[i].s);
+    if (row) g->reads.at[all[i].read].node = node;
+    mark(p);
+  }
+}
+
 static bool put_all(Plan *p) {
   Grad *g = p->g;
   Todo *all = NEWN(g->arena, Todo, g->reads.n + p->parts.n + g->grads.n + 1);
   uint32_t n = list_all(p, all);
+  tell_all_apart(p, all, n);
+  if (g->axes.n > MAX_GRAD_AXES)
+    return refuse_map(g, &g->grads.at[0], "too many axes");
   for (uint32_t done = 0; done < n; done++) {
     uint32_t i = next_of(p, all, n);
     if (i == n)
@@ -660,20 +748,27 @@ static bool is_saved(const Grad *g, const GradRead *r) {
   return g->tensors.at[r->tensor].from == GF_SAVED;
 }
 
+// Exchanges the tensors of two saved rows. False: they are in order.
+static bool turn_saved(Grad *g, GradRead *a, GradRead *b) {
+  if (a->node >= b->node || a->tensor <= b->tensor) return false;
+  if (!is_saved(g, a) || !is_saved(g, b)) return false;
+  GradTensor *x = &g->tensors.at[a->tensor], *y = &g->tensors.at[b->tensor];
+  GradTensor t = *x;
+  uint32_t at = a->tensor;
+  *x = *y, *y = t;
+  a->tensor = b->tensor, b->tensor = at;
+  return true;
+}
+
 // Saved rows are in the order of the program, whatever asks for them first:
 // what is known of dims changes neither the program's outputs nor their names.
 static void order_saved(Grad *g) {
-  for (uint32_t i = 0; i < g->reads.n; i++)
-    for (uint32_t j = 0; j < g->reads.n; j++) {
-      GradRead *a = &g->reads.at[i], *b = &g->reads.at[j];
-      bool turned = a->node < b->node && a->tensor > b->tensor;
-      if (!turned || !is_saved(g, a) || !is_saved(g, b)) continue;
-      GradTensor *x = &g->tensors.at[a->tensor], *y = &g->tensors.at[b->tensor];
-      GradTensor t = *x;
-      uint32_t at = a->tensor;
-      *x = *y, *y = t;
-      a->tensor = b->tensor, b->tensor = at;
-    }
+  for (bool turned = true; turned;) {
+    turned = false;
+    for (uint32_t i = 0; i < g->reads.n; i++)
+      for (uint32_t j = 0; j < g->reads.n; j++)
+        turned |= turn_saved(g, &g->reads.at[i], &g->reads.at[j]);
+  }
   for (uint32_t i = 1; i < g->tensors.n; i++)
     for (uint32_t j = 0; j < g->reads.n; j++)
       if (g->reads.at[j].tensor == i && is_saved(g, &g->reads.at[j]))
@@ -686,6 +781,7 @@ bool grad_plan(Grad *g) {
   for (uint32_t i = 0; i < g->grads.n; i++)
     g->grads.at[i].v = in_parts(&p, &g->grads.at[i], g->grads.at[i].v, 0);
   if (!join(&p)) return false;
+  make_scans(g);
   mark(&p);
   for (uint32_t i = 0; i < p.parts.n; i++) need_above(&p, p.parts.at[i].v);
   for (uint32_t i = 0; i < g->grads.n; i++) {

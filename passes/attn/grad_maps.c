@@ -95,8 +95,33 @@ typedef struct Swap {
   Grad *g;
   uint32_t axis;  // coordinates along it become `to`
   Gid to;
+  uint64_t vecs;
   Map done;
 } Swap;
+
+// Is x read from memory, by whoever needs it or by kernels that are planned?
+static bool is_read(const Grad *g, Gid x) {
+  OpCode c = grad_at(g, x)->code;
+  if (c == GRAD_RESULT || c == GRAD_MADE || c == OP_SCAN) return true;
+  for (uint32_t i = 0; i < g->reads.n; i++)
+    if (g->reads.at[i].node == x && g->reads.at[i].asked) return true;
+  return false;
+}
+
+// The sum n, over others than the axes of `to`.
+static GradNode apart(Swap *w, GradNode n, uint64_t by) {
+  Grad *g = w->g;
+  for (uint32_t i = 0; n.code == OP_REDUCE && i < g->axes.n; i++) {
+    if (!(n.over & by & grad_bit(i))) continue;
+    uint32_t twin = grad_twin(g, i, "in");
+    Gid *arg = NEW(g->arena, Gid);
+    *arg = grad_moved(g, n.arg[0], i, grad_index(g, twin));
+    n.arg = arg;
+    n.over ^= grad_bit(i) | grad_bit(twin);
+    n.points = (n.points & ~grad_bit(i)) | grad_bit(twin);
+  }
+  return n;
+}
 
 // x at the other coordinate.
 static Gid swapped(Swap *w, Gid x) {
@@ -107,8 +132,10 @@ static Gid swapped(Swap *w, Gid x) {
   if (n.code == OP_INDEX) return w->to;
   if (map_get(&w->done, x, &known)) return (Gid)known;
   GradRead r;  // what n reads, as long as n is used
-  if (n.code == GRAD_RESULT || n.code == GRAD_MADE) {
+  bool output = false;
+  if (is_read(g, x)) {
     r = *grad_read(g, x);
+    output = g->tensors.at[r.tensor].from == GF_OUTPUT && !(n.axes & w->vecs);
     n = (GradNode){.code = OP_LOAD,
                    .dtype = g->tensors.at[r.tensor].type.dtype,
                    .axes = n.axes,
@@ -116,17 +143,32 @@ static Gid swapped(Swap *w, Gid x) {
                    .n = r.n,
                    .arg = r.index};
   }
+  n = apart(w, n, by);
   Gid *args = NEWN(g->arena, Gid, n.n);
   for (uint32_t i = 0; i < n.n; i++) args[i] = swapped(w, n.arg[i]);
   n.axes = (n.axes & ~bit) | by;
   if (n.points & bit) n.points = (n.points & ~bit) | by;
   Gid y = grad_put(g, n, args);
+  if (output) y = grad_1(g, OP_REF, y);
   map_put(&w->done, x, y);
   return y;
 }
 
+uint32_t grad_twin(Grad *g, uint32_t axis, const char *suffix) {
+  const Axis a = g->axes.at[axis].axis;
+  const char *name = arena_printf(&g->cx->scratch, "%s_%s", a.name, suffix);
+  for (uint32_t i = 0; i < g->axes.n; i++)
+    if (g->axes.at[i].of == UINT32_MAX &&
+        !strcmp(g->axes.at[i].axis.name, name))
+      return i;
+  uint32_t twin = grad_axis(g, name, a.role, a.extent);
+  if (g->domain[axis])
+    g->domain[twin] = grad_moved(g, g->domain[axis], axis, grad_index(g, twin));
+  return twin;
+}
+
 Gid grad_moved(Grad *g, Gid x, uint32_t axis, Gid to) {
-  Swap w = {.g = g, .axis = axis, .to = to};
+  Swap w = {g, axis, to, .vecs = grad_role(g, AX_VEC)};
   w.done.arena = g->arena;
   return swapped(&w, x);
 }

@@ -186,11 +186,30 @@ static bool rule_extreme(Reverse *r, Gid x, const GradNode *n, Gid a) {
   return true;
 }
 
+// Of a product over the points each factor gets the product of the others: the
+// whole without it, or what is left without a factor that is 0.
+static void rule_product(Reverse *r, Gid x, const GradNode *n, Gid a) {
+  Grad *g = r->g;
+  Gid v = n->arg[0], zero = grad_num(g, 0), one = grad_num(g, 1);
+  Gid is = grad_2(g, OP_EQ, v, zero);
+  GradNode rest = *n;
+  Gid factor = grad_3(g, OP_SELECT, is, one, v);
+  rest.hint = "product";
+  Gid others = grad_put(g, rest, &factor);
+  Gid none = grad_3(g, OP_SELECT, is, one, zero);
+  Gid zeros = grad_sum(g, none, n->over, n->points);
+  Gid only = grad_2(g, OP_LE, zeros, grad_num(g, 1.5));
+  Gid where = grad_3(g, OP_SELECT, only, others, zero);
+  Gid d = grad_3(g, OP_SELECT, is, where, grad_2(g, OP_DIV, x, factor));
+  give(r, v, grad_2(g, OP_MUL, a, d), n->points);
+}
+
 static bool rule_reduce(Reverse *r, Gid x, const GradNode *n, Gid a) {
   bool extreme = n->attr == RK_MAX || n->attr == RK_MIN;
   if (n->attr == RK_SUM) give(r, n->arg[0], a, n->points);
   else if (extreme && is_gauge(r->g, x)) return true;
   else if (extreme) return rule_extreme(r, x, n, a);
+  else if (n->attr == RK_PROD) rule_product(r, x, n, a);
   else
     return refuse(r, n,
                   arena_printf(&r->g->cx->session, "`%s`",
@@ -227,6 +246,8 @@ static bool rule(Reverse *r, Gid x) {
   case OP_DIVK: return rule_div(r, x, &n, a), true;
   case OP_SELECT: return rule_select(r, &n, a), true;
   case OP_REDUCE: return rule_reduce(r, x, &n, a);
+  case OP_SCAN:
+    return give(r, n.arg[0], grad_scan_back(r->g, a, n), n.points), true;
   default: return rule_elementwise(r, x, &n, a);
   }
 }

@@ -102,16 +102,16 @@ static void find_logs(Stab *s, const Ops *set, Ops *out) {
 }
 
 static bool invariant(Stab *s, const Ops *set, const Ops *logs) {
-  uint32_t seen = 0;
+  ProbeSeen seen = {0};
   for (uint64_t k = 0; k < PROBE_TRIALS; k++) {
     Probe a, b;
     double t = trial(s, set, &a, &b, k);
     for (uint32_t j = 0; j < logs->n; j++)
       probe_put(&b.shift, logs->at[j]->res[0], -t);
     if (!probe_same(&a, &b, s->f->body)) return false;
-    seen += a.compared > 0;
+    probe_note(&seen, &a);
   }
-  return seen >= PROBE_TRIALS / 2;
+  return probe_shown(&seen);
 }
 
 // ---------------------------------------------------------------- rewriting

@@ -9,15 +9,15 @@
 
 // ---------------------------------------------------------------- gauges
 static bool is_gauge(Online *o, const Red *r) {
-  uint32_t seen = 0;
+  ProbeSeen seen = {0};
   for (uint32_t i = 0; i < PROBE_TRIALS; i++) {
     Probe a, b;
     double by = probe_pair(&a, &b, o->f, o->arena, i);
     probe_put(&b.shift, r->res, by);
     if (!probe_same(&a, &b, o->region)) return false;
-    seen += a.compared > 0;
+    probe_note(&seen, &a);
   }
-  return seen >= PROBE_TRIALS / 2;
+  return probe_shown(&seen);
 }
 
 void online_gauges(Online *o) {

@@ -576,6 +576,31 @@ static uint32_t nesting(uint64_t outer) {
   return n;
 }
 
+// Is a group behind the first i, of the same level, nested in group j?
+static bool has_nested(const Online *o, uint32_t i, uint32_t j) {
+  const Group *g = o->groups.at[j];
+  for (; i < o->groups.n; i++) {
+    const Group *p = o->groups.at[i];
+    if (i != j && p->level == g->level && (p->outer >> g->axis & 1))
+      return true;
+  }
+  return false;
+}
+
+// What is nested in a pass comes first, though it be in fewer than the pass: a
+// sum over keys for each query and key, in one for each head and query.
+static void put_nested_first(Online *o) {
+  for (uint32_t i = 0; i < o->groups.n; i++) {
+    uint32_t j = i;
+    while (j < o->groups.n && has_nested(o, i, j)) j++;
+    if (j == o->groups.n || o->groups.at[j]->level != o->groups.at[i]->level)
+      continue;
+    Group *g = o->groups.at[j];
+    for (; j > i; j--) o->groups.at[j] = o->groups.at[j - 1];
+    o->groups.at[i] = g;
+  }
+}
+
 // By level; at one level the passes nested in others first.
 static void sort_groups(Online *o) {
   for (uint32_t i = 1; i < o->groups.n; i++) {
@@ -589,6 +614,7 @@ static void sort_groups(Online *o) {
     }
     o->groups.at[j] = g;
   }
+  put_nested_first(o);
 }
 
 bool online_plan(Online *o) {

@@ -5,7 +5,7 @@
 
 bool gauge_is(const Func *f, Arena *a, Value v) {
   const Type *t = ir_type(f, v);
-  uint32_t seen = 0;
+  ProbeSeen seen = {0};
   for (uint32_t i = 0; i < t->n; i++) {
     AxisRole r = f->axes.at[t->axis[i]].role;
     if (r == AX_KEY || r == AX_VEC) return false;
@@ -15,7 +15,7 @@ bool gauge_is(const Func *f, Arena *a, Value v) {
     double by = probe_pair(&x, &y, f, a, i);
     probe_put(&y.shift, v, by);
     if (!probe_same(&x, &y, f->body)) return false;
-    seen += x.compared > 0;
+    probe_note(&seen, &x);
   }
-  return seen >= PROBE_TRIALS / 2;
+  return probe_shown(&seen);
 }

@@ -182,12 +182,27 @@ bool probe_same(Probe *a, Probe *b, const Region *r) {
       if (ir_type(a->f, op->args[i])->kind == TK_TENSOR) continue;
       if (is_keyed(a->f, op->args[i])) return false;
       double x = probe_value(a, op->args[i]), y = probe_value(b, op->args[i]);
+      uint64_t bit = (uint64_t)1 << a->n++ % 64;
       if ((isnan(x) && isnan(y)) || (isinf(x) && x == y)) continue;
       if (!close_enough(x, y)) return false;
-      a->compared += op->code != OP_STORE || i == 1;  // indices do not count
+      if (op->code == OP_STORE && i != 1) continue;  // indices do not count
+      double k;
+      bool zero = x == 0 && y == 0 && !ir_const_value(a->f, op->args[i], &k);
+      *(zero ? &a->zero : &a->told) |= bit;
+      a->compared++;
     }
     for (uint32_t i = 0; i < op->nregions; i++)
       if (!probe_same(a, b, op->regions[i])) return false;
   }
   return true;
+}
+
+void probe_note(ProbeSeen *s, const Probe *a) {
+  s->trials += a->compared > 0;
+  s->zero |= a->zero;
+  s->told |= a->told;
+}
+
+bool probe_shown(const ProbeSeen *s) {
+  return s->trials >= PROBE_TRIALS / 2 && !(s->zero & ~s->told);
 }

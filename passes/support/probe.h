@@ -12,13 +12,21 @@ enum { PROBE_KEYS = 4, PROBE_TRIALS = 48 };
 typedef struct Probe {
   const Func *f;
   uint64_t seed;
-  double size;        // of float sources: they are in [-1.5, 1.5) * size
-  Map memo;           // (value, coordinates) -> bits of the double
-  Map force;          // Value -> bits: the value is this
-  Map shift, scale;   // Value -> bits: added to, multiplied with its value
-  uint8_t at[32];     // coordinate by axis
-  uint32_t compared;  // numbers that probe_same found equal
+  double size;          // of float sources: they are in [-1.5, 1.5) * size
+  Map memo;             // (value, coordinates) -> bits of the double
+  Map force;            // Value -> bits: the value is this
+  Map shift, scale;     // Value -> bits: added to, multiplied with its value
+  uint8_t at[32];       // coordinate by axis
+  uint32_t compared;    // numbers that probe_same found equal
+  uint32_t n;           // operands of effects that it saw
+  uint64_t zero, told;  // by such an operand: it was 0 in both, another number
 } Probe;
+
+// What trials said of each operand of an effect.
+typedef struct ProbeSeen {
+  uint32_t trials;      // that said something
+  uint64_t zero, told;  // operands that were 0, another number, in some
+} ProbeSeen;
 
 void probe_init(Probe *p, const Func *f, Arena *a, uint64_t seed);
 // Two equal probes for trial i < PROBE_TRIALS of a test: seeds and sizes differ
@@ -34,5 +42,10 @@ double probe_random(const Probe *p, uint64_t a, uint64_t b);
 // they are the same in a and b (one of them changed by force, shift, scale).
 // NaN or the same infinity in both says nothing; a->compared counts the rest.
 bool probe_same(Probe *a, Probe *b, const Region *r);
+// Notes a trial. At its points the value of a key that a row names is met by no
+// key: what is 0 in all trials was not tested.
+void probe_note(ProbeSeen *s, const Probe *a);
+// Have the trials shown that nothing depends on what was changed?
+bool probe_shown(const ProbeSeen *s);
 
 #endif
