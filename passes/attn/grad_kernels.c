@@ -21,11 +21,8 @@ static bool is_made(OpCode c) {
   return c == GRAD_RESULT || c == GRAD_MADE || c == OP_SCAN;
 }
 
-// A cotangent, or what the gradient made: the program cannot keep it.
-static bool loads_cotangent(const Grad *g, const GradNode *n) {
-  if (n->code != OP_LOAD) return false;
-  GradFrom from = g->tensors.at[n->tensor].from;
-  return from == GF_COTANGENT || from == GF_MADE;
+static bool loads_from(const Grad *g, const GradNode *n, GradFrom from) {
+  return n->code == OP_LOAD && g->tensors.at[n->tensor].from == from;
 }
 
 static bool sums_keys(const Plan *p, const GradNode *n) {
@@ -42,8 +39,8 @@ static void mark(Plan *p) {
   for (Gid x = 1; x < p->n; x++) {
     const GradNode *n = grad_at(g, x);
     p->summed[x] = sums_keys(p, n);
-    p->cotangent[x] = loads_cotangent(g, n);
-    p->made[x] = n->code == OP_LOAD && g->tensors.at[n->tensor].from == GF_MADE;
+    p->cotangent[x] = loads_from(g, n, GF_COTANGENT);
+    p->made[x] = loads_from(g, n, GF_MADE);
     for (uint32_t i = 0; i < n->n; i++) {
       p->summed[x] |= p->summed[n->arg[i]];
       p->made[x] |= p->made[n->arg[i]];
