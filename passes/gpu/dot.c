@@ -111,6 +111,13 @@ static void widen_rows(Place *p, Value v, DType t, uint32_t parts) {
   p->wide[w.row][ROLE_COL] = p->wide[w.row][ROLE_ROW];
 }
 
+// Columns of a left operand that lies turned are the product's rows.
+static void widen_turned(Place *p, const Product *d) {
+  View w;
+  lower_view(p, ir_type(p->f, d->a), NULL, &w);
+  if (w.row == (int)d->r) p->wide[d->m][ROLE_COL] = p->wide[d->m][ROLE_ROW];
+}
+
 typedef struct Skewed {
   Value v;
   bool some;
@@ -131,6 +138,7 @@ static bool is_skewed(const Place *p, const Op *op) {
 bool lower_plan_dot(Place *p, const Op *op) {
   Product d;
   if (!is_product(p, op, &d)) return false;
+  widen_turned(p, &d);
   widen_rows(p, d.b, d.u, d.nb);
   widen_rows(p, d.a, d.t, d.na);
   return d.nb == 1 && lower_is_box(p, d.b, d.u) &&
