@@ -209,6 +209,7 @@ Gid grad_put(Grad *g, GradNode n, const Gid *args);
 Gid grad_num(Grad *g, double v);  // f32
 Gid grad_int(Grad *g, int64_t v);
 Gid grad_index(Grad *g, uint32_t axis);
+Gid grad_dim(Grad *g, Dim d);  // its value, i64
 // Elementwise; floats of at least f32; 0, 1 and equal operands are folded.
 Gid grad_op(Grad *g, OpCode c, const Gid *args, uint32_t n);
 Gid grad_1(Grad *g, OpCode c, Gid x);
@@ -217,6 +218,12 @@ Gid grad_3(Grad *g, OpCode c, Gid x, Gid y, Gid z);
 // x / y, but 0 where y is.
 Gid grad_ratio(Grad *g, Gid x, Gid y);
 Gid grad_sum(Grad *g, Gid x, uint64_t over, uint64_t points);
+// The sum of x at all its points along these axes.
+Gid grad_sum_all(Grad *g, Gid x, uint64_t over);
+// x where c holds, else 0.
+Gid grad_or_0(Grad *g, Gid c, Gid x);
+// x, made by a kernel of its own, at these axes.
+Gid grad_made(Grad *g, Gid x, uint64_t axes, const char *name);
 Gid grad_load(Grad *g, uint32_t tensor, const Gid *index, uint32_t n);
 // select(c, x, y), one of which is 0: what flows to a side of a select.
 Gid grad_path(Grad *g, Gid c, Gid x, Gid y);

@@ -75,9 +75,7 @@ static Gid step_at(const Gates *x, uint32_t local) {
 
 static Gid end_of(const Gates *x) {
   Grad *g = x->g;
-  Dim n = g->axes.at[x->w->axis].axis.extent;
-  GradNode dim = {.code = OP_DIM, .dtype = DT_I64, .attr = (int64_t)n};
-  Gid end = grad_put(g, dim, NULL);
+  Gid end = grad_dim(g, g->axes.at[x->w->axis].axis.extent);
   return x->w->limit ? grad_2(g, OP_MIN, end, x->w->limit) : end;
 }
 
@@ -85,18 +83,10 @@ static Gid is_step(const Gates *x, uint32_t local) {
   return grad_2(x->g, OP_LT, step_at(x, local), end_of(x));
 }
 
-static Gid if_else_0(Grad *g, Gid c, Gid v) {
-  return grad_3(g, OP_SELECT, c, v, grad_num(g, 0));
-}
-
 // v at step `local` of the chunk, 0 where there is none.
 static Gid moved(const Gates *x, Gid v, uint32_t local) {
   v = grad_moved(x->g, v, x->w->axis, step_at(x, local));
-  return if_else_0(x->g, is_step(x, local), v);
-}
-
-static Gid sum(Grad *g, Gid v, uint64_t over) {
-  return grad_sum(g, v, over, grad_at(g, v)->axes | over);
+  return grad_or_0(x->g, is_step(x, local), v);
 }
 
 static Gid product(Grad *g, Gid v, Gid w) {
@@ -132,8 +122,8 @@ static Gid decays(const Gates *x, Bound from, uint32_t lo, Until until,
   Gid least = grad_num(g, -COST_GRAD_LEAST_DECAY);
   Gid d = moved(x, x->w->item[x->decay].x, x->sum);
   d = grad_2(g, OP_MAX, d, least);
-  Gid one = in ? if_else_0(g, in, grad_num(g, 1)) : grad_num(g, 1);
-  Gid all = sum(g, product(g, one, d), grad_bit(x->sum));
+  Gid one = in ? grad_or_0(g, in, grad_num(g, 1)) : grad_num(g, 1);
+  Gid all = grad_sum_all(g, product(g, one, d), grad_bit(x->sum));
   return grad_1(g, OP_EXP2, all);
 }
 
@@ -163,7 +153,7 @@ static GradWalk over_chunks(const Gates *x, bool reverse, Gid init) {
 static void put_decay(const Gates *x, GradWalk *w) {
   GradItem item = {GI_DECAY, .x = 0};
   Gid all = moved(x, x->w->item[x->decay].x, x->sum);
-  item.x = sum(x->g, all, grad_bit(x->sum));
+  item.x = grad_sum_all(x->g, all, grad_bit(x->sum));
   grad_walk_put(w, item);
 }
 
@@ -221,12 +211,7 @@ static void walk_cotangents(Gates *x) {
 
 // ---------------------------------------------------------------- phi
 static Gid made(Grad *g, Gid v, const char *name) {
-  GradNode n = {.code = GRAD_MADE,
-                .dtype = DT_F32,
-                .axes = grad_at(g, v)->axes,
-                .hint = name,
-                .n = 1};
-  return grad_put(g, n, &v);
+  return grad_made(g, v, grad_at(g, v)->axes, name);
 }
 
 // An operand of a product of matrices.
@@ -239,14 +224,14 @@ static Gid operand(const Gates *x, Gid v) {
 }
 
 static Gid dot(const Gates *x, Gid v, Gid w, uint64_t over) {
-  return sum(x->g, product(x->g, operand(x, v), operand(x, w)), over);
+  return grad_sum_all(x->g, product(x->g, operand(x, v), operand(x, w)), over);
 }
 
 // v for each row, times the vector f along the rows; their sum if the rows have
 // a decay in common.
 static Gid by_rows(const Gates *x, Gid v, Gid f) {
   if (x->rows) return v;
-  return sum(x->g, product(x->g, f, v), x->w->row);
+  return grad_sum_all(x->g, product(x->g, f, v), x->w->row);
 }
 
 static Gid vector_of_use(const Gates *x, uint32_t i) {
@@ -297,7 +282,7 @@ static Gid is_behind(const Gates *x, uint32_t i) {
 }
 
 static Gid count(Grad *g, Gid c) {
-  return if_else_0(g, c, grad_num(g, 1));
+  return grad_or_0(g, c, grad_num(g, 1));
 }
 
 // ---------------------------------------------------------------- each row
@@ -306,14 +291,14 @@ static Gid write_factor(const Gates *x, uint32_t k) {
   Grad *g = x->g;
   Gid b = decays(x, BEHIND, x->write, TO, x->at);
   b = product(g, b, vector_of_write(x, k));
-  return if_else_0(g, is_before(x, x->write, x->at), b);
+  return grad_or_0(g, is_before(x, x->write, x->at), b);
 }
 
 // R: what reads the decayed.
 static Gid use_factor(const Gates *x, uint32_t i) {
   Gid r = decays(x, BEHIND, x->at, is_early(x, i) ? BEFORE : TO, x->use);
   r = product(x->g, r, vector_of_use(x, i));
-  return if_else_0(x->g, is_behind(x, i), r);
+  return grad_or_0(x->g, is_behind(x, i), r);
 }
 
 // What flows over the decay to read i of the chunk's steps.
@@ -325,9 +310,9 @@ static Gid to_use(const Gates *x, uint32_t i) {
   for (uint32_t k = 0; k < x->w->n; k++)
     if (writes(x, k)) {
       Gid c = product(g, cross(x, i, k), write_factor(x, k));
-      all = plus(g, all, sum(g, c, grad_bit(x->write)));
+      all = plus(g, all, grad_sum_all(g, c, grad_bit(x->write)));
     }
-  return sum(g, product(g, use_factor(x, i), all), grad_bit(x->use));
+  return grad_sum_all(g, product(g, use_factor(x, i), all), grad_bit(x->use));
 }
 
 // What flows over the decay and out of the chunk.
@@ -339,7 +324,7 @@ static Gid to_end(const Gates *x) {
     if (writes(x, k)) {
       Gid z = border(x, &x->back, x->write_read[k], 0, x->write);
       z = product(g, z, write_factor(x, k));
-      all = plus(g, all, sum(g, z, grad_bit(x->write)));
+      all = plus(g, all, grad_sum_all(g, z, grad_bit(x->write)));
     }
   return product(g, decays(x, BEHIND, x->at, TO_LAST, 0), all);
 }
@@ -391,7 +376,7 @@ static Gid walked_factor(const Gates *x, uint32_t i) {
   Gid until = upto(x, x->use, is_early(x, i)), from = upto(x, x->at, false);
   Gid r = grad_1(g, OP_EXP2, grad_2(g, OP_SUB, until, from));
   r = product(g, r, vector_of_use(x, i));
-  return if_else_0(g, is_behind(x, i), r);
+  return grad_or_0(g, is_behind(x, i), r);
 }
 
 // What flows over the decays to read i.
@@ -433,7 +418,7 @@ static Gid walked_to_end(const Gates *x) {
   }
   grad_walk_close(g, &w);
   Gid all = moved(x, x->w->item[x->decay].x, x->sum);
-  all = sum(g, all, grad_bit(x->sum));
+  all = grad_sum_all(g, all, grad_bit(x->sum));
   Gid left = grad_2(g, OP_SUB, all, upto(x, x->at, false));
   return product(g, grad_1(g, OP_EXP2, left),
                  grad_walk_read(g, &w, 1, w.state));
@@ -446,7 +431,7 @@ static Gid flow(const Gates *x, uint32_t i, uint32_t k) {
   Gid d = grad_walk_read(g, &x->sums, is_early(x, i) ? 1 : 2, x->sums.state);
   d = grad_1(g, OP_EXP2, d);
   Gid f = product(g, d, cross(x, i, k));
-  f = if_else_0(g, is_before(x, x->write, x->use), f);
+  f = grad_or_0(g, is_before(x, x->write, x->use), f);
   return made(g, f, "flow");
 }
 
@@ -463,13 +448,13 @@ static Gid flows_to_use(const Gates *x, uint32_t i) {
       Gid f = dot(x, before, flow(x, i, k), grad_bit(x->write));
       all = plus(g, all, f);
     }
-  return sum(g, if_else_0(g, is_behind(x, i), all), grad_bit(x->use));
+  return grad_sum_all(g, grad_or_0(g, is_behind(x, i), all), grad_bit(x->use));
 }
 
 static Gid flows_to_end(const Gates *x) {
   Grad *g = x->g;
   Gid whole = decays(x, FROM_FIRST, 0, TO_LAST, 0);
-  Gid all = product(g, whole, sum(g, both_borders(x), x->w->row));
+  Gid all = product(g, whole, grad_sum_all(g, both_borders(x), x->w->row));
   Gid before = count(g, is_before(x, x->write, x->at));
   all = made(g, all, "flow");
   for (uint32_t k = 0; k < x->w->n; k++)
@@ -478,7 +463,7 @@ static Gid flows_to_end(const Gates *x) {
                      x->write);
       z = product(g, z, decays(x, BEHIND, x->write, TO_LAST, 0));
       z = product(g, before, made(g, z, "flow"));
-      all = plus(g, all, sum(g, z, grad_bit(x->write)));
+      all = plus(g, all, grad_sum_all(g, z, grad_bit(x->write)));
     }
   return all;
 }

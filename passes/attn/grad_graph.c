@@ -103,6 +103,20 @@ Gid grad_index(Grad *g, uint32_t axis) {
                   NULL);
 }
 
+Gid grad_dim(Grad *g, Dim d) {
+  GradNode n = {.code = OP_DIM, .dtype = DT_I64, .attr = (int64_t)d};
+  return grad_put(g, n, NULL);
+}
+
+Gid grad_made(Grad *g, Gid x, uint64_t axes, const char *name) {
+  GradNode n = {.code = GRAD_MADE,
+                .dtype = DT_F32,
+                .axes = axes,
+                .hint = name,
+                .n = 1};
+  return grad_put(g, n, &x);
+}
+
 static uint64_t axes_of(const Grad *g, const Gid *args, uint32_t n) {
   uint64_t all = 0;
   for (uint32_t i = 0; i < n; i++) all |= grad_at(g, args[i])->axes;
@@ -325,4 +339,12 @@ Gid grad_sum(Grad *g, Gid x, uint64_t over, uint64_t points) {
   lost &= ~grad_at(g, in)->axes & ~over;
   if (!part[OUTSIDE]) return reduce(g, in, over, points);
   return grad_2(g, OP_MUL, part[OUTSIDE], reduce(g, in, over, points & ~lost));
+}
+
+Gid grad_sum_all(Grad *g, Gid x, uint64_t over) {
+  return grad_sum(g, x, over, grad_at(g, x)->axes | over);
+}
+
+Gid grad_or_0(Grad *g, Gid c, Gid x) {
+  return grad_3(g, OP_SELECT, c, x, grad_num(g, 0));
 }

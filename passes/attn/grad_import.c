@@ -90,8 +90,7 @@ static uint64_t summed_axes(const Grad *g, const IrAttr *a) {
 static Gid dim_node(Grad *g, Dim d) {
   int64_t v;
   if (dim_is_const(&g->m->dims, d, &v)) return grad_int(g, v);
-  return grad_put(
-      g, (GradNode){.code = OP_DIM, .dtype = DT_I64, .attr = (int64_t)d}, NULL);
+  return grad_dim(g, d);
 }
 
 // The coordinate along the program's axis.

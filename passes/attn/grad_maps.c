@@ -219,8 +219,8 @@ static bool shift(Maps *m, GradStore *s, uint32_t i) {
   Gid r = grad_index(g, by), to = r;
   if (minus) to = grad_2(g, OP_ADD, r, grad_at(g, c)->arg[1]);
   else if (c) to = grad_2(g, OP_SUB, r, c);
-  GradNode end = {.code = OP_DIM, .dtype = DT_I64, .attr = (int64_t)extent};
-  Gid ok = grad_2(g, OP_LT, to, grad_put(g, end, NULL));
+  Gid end = grad_dim(g, extent);
+  Gid ok = grad_2(g, OP_LT, to, end);
   if (c) ok = grad_2(g, OP_AND, ok, grad_2(g, OP_LE, grad_int(g, 0), to));
   s->v = grad_path(g, ok, grad_moved(g, s->v, axis, to), grad_num(g, 0));
   s->index[i] = r;

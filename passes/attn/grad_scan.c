@@ -60,24 +60,6 @@ static void put_axes(Scan *s) {
   s->in = axis_of(s, "in", AX_VEC, size);
 }
 
-static Gid made(Grad *g, Gid v, uint64_t axes, const char *name) {
-  GradNode n = {.code = GRAD_MADE,
-                .dtype = DT_F32,
-                .axes = axes,
-                .hint = name,
-                .n = 1};
-  return grad_put(g, n, &v);
-}
-
-static Gid if_else_0(Grad *g, Gid c, Gid v) {
-  return grad_3(g, OP_SELECT, c, v, grad_num(g, 0));
-}
-
-static Gid sum(Grad *g, Gid v, uint32_t axis) {
-  uint64_t over = grad_bit(axis);
-  return grad_sum(g, v, over, grad_at(g, v)->axes | over);
-}
-
 // Does the sum at coordinate `to` have what is at `from`?
 static Gid is_summed(const Scan *s, Gid from, Gid to, bool open) {
   bool suffix = s->n->attr & GRAD_SCAN_SUFFIX;
@@ -89,16 +71,14 @@ static Gid is_summed(const Scan *s, Gid from, Gid to, bool open) {
 static Gid sum_of_block(const Scan *s, Gid first, Gid to) {
   Grad *g = s->g;
   Gid at = grad_2(g, OP_ADD, first, grad_index(g, s->in));
-  GradNode end = {.code = OP_DIM,
-                  .dtype = DT_I64,
-                  .attr = (int64_t)g->axes.at[s->axis].axis.extent};
+  Gid end = grad_dim(g, g->axes.at[s->axis].axis.extent);
   Gid v = grad_moved(g, s->x, s->axis, at);
-  Gid ok = grad_2(g, OP_LT, at, grad_put(g, end, NULL));
+  Gid ok = grad_2(g, OP_LT, at, end);
   if (to) {
     bool open = s->n->attr & GRAD_SCAN_EXCLUSIVE;
     ok = grad_2(g, OP_AND, ok, is_summed(s, at, to, open));
   }
-  return sum(g, if_else_0(g, ok, v), s->in);
+  return grad_sum_all(g, grad_or_0(g, ok, v), grad_bit(s->in));
 }
 
 Gid grad_scan_value(Grad *g, Gid scan) {
@@ -106,15 +86,15 @@ Gid grad_scan_value(Grad *g, Gid scan) {
   Scan s = {.g = g, .n = &n};
   while (!(n.over & grad_bit(s.axis))) s.axis++;
   put_axes(&s);
-  s.x = made(g, n.arg[0], n.axes, "x");
+  s.x = grad_made(g, n.arg[0], n.axes, "x");
   Gid size = grad_int(g, COST_GRAD_SCAN), k = grad_index(g, s.axis);
   Gid j = grad_index(g, s.block), front = grad_index(g, s.other);
   Gid block = sum_of_block(&s, grad_2(g, OP_MUL, j, size), 0);
-  block = made(g, block, grad_at(g, block)->axes, "block");
+  block = grad_made(g, block, grad_at(g, block)->axes, "block");
   Gid others = grad_moved(g, block, s.block, front);
-  others = if_else_0(g, is_summed(&s, front, j, true), others);
-  Gid before = sum(g, others, s.other);
-  before = made(g, before, grad_at(g, before)->axes, "before");
+  others = grad_or_0(g, is_summed(&s, front, j, true), others);
+  Gid before = grad_sum_all(g, others, grad_bit(s.other));
+  before = grad_made(g, before, grad_at(g, before)->axes, "before");
   Gid of = grad_2(g, OP_FLOORDIV, k, size);
   Gid here = sum_of_block(&s, grad_2(g, OP_MUL, of, size), k);
   return grad_2(g, OP_ADD, grad_moved(g, before, s.block, of), here);
