@@ -12,11 +12,10 @@
 #include "passes/support/columns.h"
 #include "passes/gpu/gpu.h"
 
-// x of select(mask, x, 0).
-static Value uncleaned(const Place *p, Value v, Value *mask) {
+Value lower_uncleaned(const Place *p, Value v, Value *mask) {
   const Op *op = ir_def(p->f, v);
   double zero;
-  bool clean = op && op->code == OP_SELECT && ir_type(p->f, op->args[0])->n &&
+  bool clean = op && op->code == OP_SELECT &&
                ir_const_value(p->f, op->args[2], &zero) && zero == 0;
   *mask = clean ? op->args[0] : 0;
   return clean ? op->args[1] : v;
@@ -75,7 +74,7 @@ Value lower_rows_shown(Place *p, Value mask, uint32_t rows) {
 }
 
 static void plan_operand(Place *p, Value v, uint32_t key) {
-  Value mask, x = uncleaned(p, v, &mask);
+  Value mask, x = lower_uncleaned(p, v, &mask);
   const Op *load = ir_def(p->f, x);
   Columns c;
   if (!load || load->code != OP_LOAD || !columns_of(p->f, load, &c)) return;
@@ -104,7 +103,7 @@ void lower_plan_taken(Place *p, const Op *dot) {
 
 Value lower_first_column(Place *p, Value v) {
   Value mask;
-  const Op *load = ir_def(p->f, uncleaned(p, v, &mask));
+  const Op *load = ir_def(p->f, lower_uncleaned(p, v, &mask));
   const Op *host = ir_def(p->f, p->taken[v] ? p->taken[v] : load->res[0]);
   Columns c, h = {0};
   columns_of(p->f, load, &c);

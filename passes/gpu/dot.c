@@ -146,17 +146,10 @@ bool lower_plan_dot(Place *p, const Op *op) {
          (d.na == 1 || !lower_is_box(p, d.a, ir_type(p->f, d.a)->dtype));
 }
 
-// x of select(mask, x, 0), where hidden keys are cleaned, else v itself.
-static Value uncleaned(const Place *p, Value v) {
-  const Op *op = ir_def(p->f, v);
-  double zero;
-  bool clean = op && op->code == OP_SELECT && p->target->gpu.hopper &&
-               ir_const_value(p->f, op->args[2], &zero) && zero == 0;
-  return clean ? op->args[1] : v;
-}
-
 static void plan_box(Place *p, Value v, DType t) {
-  v = uncleaned(p, v);
+  // Hopper cleans hidden keys in the tile.
+  Value mask, x = lower_uncleaned(p, v, &mask);
+  if (p->target->gpu.hopper) v = x;
   if (lower_is_box(p, v, t)) p->boxed[v] = true;
 }
 

@@ -217,6 +217,8 @@ void lower_plan_spread(Place *p);
 Value lower_joined(Place *p, Builder *b, Value x, uint32_t axis, RKind k);
 // The first of the operand's columns in that box.
 Value lower_first_column(Place *p, Value v);
+// x of select(mask, x, 0), where hidden keys are cleaned; else v and no mask.
+Value lower_uncleaned(const Place *p, Value v, Value *mask);
 // How many of a box's first rows the mask shows, an i32.
 Value lower_rows_shown(Place *p, Value mask, uint32_t rows);
 // v is the axis' coordinate plus scalars: their sum goes to *origin (0: none).
