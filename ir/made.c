@@ -83,19 +83,23 @@ static bool same_program(const Func *a, const Func *b) {
   return strcspn(b->name, ".") == n && strncmp(a->name, b->name, n) == 0;
 }
 
+// From the last phase to the first: each adds what those behind it make of its
+// workspace.
 uint64_t ir_made(const Func *f) {
-  Made m = {.f = f};
   const Module *mod = f->mod;
-  bool behind = false;
-  ir_walk(f->body, visit, &m);
-  for (uint32_t i = 0; i < mod->funcs.n && !m.other; i++) {
-    const Func *g = mod->funcs.at[i];
-    if (behind && same_program(f, g) && takes(g, &m)) {
-      uint64_t bits = ir_made(g);
-      m.bits |= bits;
-      m.other = !bits;
+  uint32_t n = mod->funcs.n;
+  Made *all = NEWN(mod->arena, Made, n);
+  for (uint32_t i = n; i-- > 0;) {
+    Made *m = &all[i];
+    m->f = mod->funcs.at[i];
+    if (!same_program(f, m->f)) continue;
+    ir_walk(m->f->body, visit, m);
+    for (uint32_t k = i + 1; k < n && !m->other; k++) {
+      if (!same_program(f, all[k].f) || !takes(all[k].f, m)) continue;
+      m->bits |= all[k].bits;
+      m->other = all[k].other || !all[k].bits;
     }
-    behind |= g == f;
+    if (m->f == f) return m->other ? 0 : m->bits;
   }
-  return m.other ? 0 : m.bits;
+  return 0;
 }
