@@ -19,6 +19,7 @@ static const char usage[] =
     "  --set NAME=V         value of a scalar\n"
     "  --out NAME=FILE      write this output as .npy\n"
     "  --ref NAME=FILE      compare this output with a .npy file\n"
+    "  --sparse             a --ref's elements that are NaN are not compared\n"
     "  --verify             compare every output with the CPU code\n"
     "  --repeat N           launch N more times, results must be equal\n"
     "  --tol T              tolerance (default: by element type)\n"
@@ -37,7 +38,7 @@ static const struct option longs[] = {
     {"tol", 1, NULL, 't'},    {"seed", 1, NULL, 'e'},
     {"runs", 1, NULL, 'n'},   {"device", 1, NULL, 'd'},
     {"cpu", 0, NULL, 'c'},    {"amd", 0, NULL, 'a'},
-    {NULL, 0, NULL, 0}};
+    {"sparse", 0, NULL, 'p'}, {NULL, 0, NULL, 0}};
 
 static bool parse(Run *r, int argc, char **argv) {
   for (int c; (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
@@ -46,6 +47,7 @@ static bool parse(Run *r, int argc, char **argv) {
     case 'v': r->verify = true; break;
     case 'c': r->cpu = true; break;
     case 'a': r->amd = true; break;
+    case 'p': r->sparse = true; break;
     case 'R': r->repeat = strtol(optarg, NULL, 10); break;
     case 't': r->tol = strtod(optarg, NULL); break;
     case 'e': r->seed = strtoull(optarg, NULL, 10); break;

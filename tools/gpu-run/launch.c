@@ -166,12 +166,28 @@ static double default_tol(const Run *r) {
   return r->tol >= 0 ? r->tol : t;
 }
 
+// Elements of `want` that are compared: without `sparse` all.
+static int64_t compared(const Run *r, double *want, int64_t *at, int64_t n) {
+  int64_t k = 0;
+  for (int64_t i = 0; i < n; i++) {
+    if (r->sparse && isnan(want[i])) continue;
+    at[k] = i;
+    want[k++] = want[i];
+  }
+  return k;
+}
+
 static bool compare(const Run *r, const Array *a, const void *ref, DType type) {
   double *want = malloc(sizeof *want * (size_t)(a->host.count + 1));
+  int64_t *at = malloc(sizeof *at * (size_t)(a->host.count + 1));
   NpyArray got = a->host;
   double tol = default_tol(r), norm = 0, diff = 0;
   int size = dtype_size(type), own = dtype_size(got.dtype);
-  if (!want) return run_error("no memory");
+  if (!want || !at) {
+    free(want);
+    free(at);
+    return run_error("no memory");
+  }
   got.data = a->first;
   for (int64_t i = 0; i < got.count; i++) {
     want[i] = dtype_load(type, (const char *)ref + i * size);
@@ -180,8 +196,10 @@ static bool compare(const Run *r, const Array *a, const void *ref, DType type) {
     norm += want[i] * want[i];
     diff += (x - want[i]) * (x - want[i]);
   }
-  DrvError e = drv_compare(&got, want, NULL, got.count);
+  int64_t n = compared(r, want, at, got.count);
+  DrvError e = drv_compare(&got, want, at, n);
   free(want);
+  free(at);
   bool ok = drv_within(&e, tol);
   printf("%s %s: relative %.3g (tolerance %.3g), norm %.3g, max abs %.3g",
          ok ? "ok  " : "FAIL", a->desc->name, e.rel, tol,

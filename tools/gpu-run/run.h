@@ -23,7 +23,7 @@ typedef struct Array {
 typedef struct Run {
   Ctx cx;
   Vec(RunSetting) settings;
-  bool verify, cpu, amd;
+  bool verify, cpu, amd, sparse;
   double tol;
   uint64_t seed;
   long runs, repeat;

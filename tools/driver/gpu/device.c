@@ -246,10 +246,9 @@ static bool takes_any(const Built *b) {
   return true;
 }
 
-static bool is_odd(const Func *f, const FuncParam *p, const CgMapRecord *r) {
-  const Type *t = ir_type(f, p->v);
+static bool is_odd(const Func *f, const Type *t, const CgMapRecord *r) {
   int64_t row;
-  return p->role != PR_SHARED && r->rank > 1 &&
+  return r->rank > 1 &&
          dim_is_const(&f->mod->dims, t->size[r->axis[0]], &row) &&
          row * (int64_t)dtype_size(t->dtype) % HW_SMEM_WORDS != 0;
 }
@@ -273,15 +272,28 @@ const Param *drv_many_axes(const Recipe *r) {
   return NULL;
 }
 
+// Rows that phases hand on are as long as those of an argument.
+static const Param *named_odd(const Built *b, const Func *f, uint32_t size) {
+  for (uint32_t i = 0; i < f->params.n; i++) {
+    const FuncParam *p = &f->params.at[i];
+    const Type *t = ir_type(f, p->v);
+    if (p->role == PR_SHARED || !t->n || t->size[t->n - 1] != size) continue;
+    return param_named(b->recipe.spec.prog, ir_info(f, p->v)->hint);
+  }
+  return &b->recipe.spec.prog->params.at[0];
+}
+
 const Param *drv_odd_rows(const Built *b) {
   if (!b->recipe.target->gpu.general) return NULL;
   for (uint32_t i = 0; i < b->kernels.n; i++) {
     const CgKernelRecord *k = &b->kernels.at[i];
     for (uint32_t n = 0; n < k->maps.n; n++) {
       const CgMapRecord *r = &k->maps.at[n];
-      const FuncParam *p = &k->func->params.at[param_of(k->func, r->tensor)];
-      if (is_odd(k->func, p, r))
-        return param_named(b->recipe.spec.prog, ir_info(k->func, p->v)->hint);
+      const Func *f = k->func;
+      const Type *t = ir_type(f, f->params.at[param_of(f, r->tensor)].v);
+      const Param *p =
+          is_odd(f, t, r) ? named_odd(b, f, t->size[r->axis[0]]) : NULL;
+      if (p) return p;
     }
   }
   return NULL;
