@@ -4,6 +4,8 @@
 // as the hardware's, on address bits.
 #include "ir/simt/simt.h"
 
+enum { CHUNK = 16 };  // bytes that a copy moves at once
+
 // ---------------------------------------------------------------- boxes
 // at: indices, then those of pieces behind the first along axis `along`.
 typedef struct Box {
@@ -50,6 +52,14 @@ static void indices(Wave *w, const Op *op, uint32_t lo, uint32_t n,
     at[i] = (int64_t)simt_scalar(w, op->args[lo + i]);
 }
 
+// Copies are of chunks of 16 bytes: those of an H100 end a kernel that asks for
+// a box at other columns.
+static void check_begin(Wave *w, const Op *op, DType t, const int64_t *at) {
+  int64_t col = at[ir_attr(op, AT_TILE)->list[1]];
+  if (col * dtype_size(t) % CHUNK != 0)
+    simt_fail(w, op, "a box that begins inside 16 bytes of a row");
+}
+
 // ---------------------------------------------------------------- cp.async
 // Which of two copies arrives last is not known.
 static bool is_under_way(const Wave *w, uint32_t base, uint32_t bytes) {
@@ -65,7 +75,8 @@ static bool cp_async(Wave *w, const Op *op) {
   indices(w, op, 2, simt_type(w, op->args[1])->n, at);
   Box b = box_of(wave_in(w), op, op->args[1], t->ext[0], at);
   uint32_t lanes = w->cta->x->lanes,
-           elems = 16 / (uint32_t)dtype_size(t->dtype);
+           elems = CHUNK / (uint32_t)dtype_size(t->dtype);
+  check_begin(w, op, t->dtype, at);
   uint32_t per_row = t->ext[1] / elems, base = w->val[op->args[0]].base;
   if (is_under_way(w, base, smem_slot_bytes(t)))
     simt_fail(w, op, "another copy to the tile has not arrived");
@@ -131,6 +142,7 @@ static bool tma_load(Wave *w, const Op *op) {
              .base = w->val[op->args[0]].base,
              .bar = w->val[op->args[1]].base + (uint32_t)slot};
   indices(w, op, 4, simt_type(w, f.tensor)->n, f.at);
+  check_begin(w, op, t->dtype, f.at);
   for (uint32_t r = 0; r < t->ext[0]; r++)
     for (uint32_t c = 0; c < t->ext[1]; c++)
       simt_begin(w, op, f.base + simt_engine_offset(t, r, c), true);
@@ -163,6 +175,7 @@ static bool tma_store(Wave *w, const Op *op) {
             .op = op,
             .group = w->store_group};
   indices(w, op, 2, simt_type(w, op->args[0])->n, h.at);
+  check_begin(w, op, t->dtype, h.at);
   for (uint32_t r = 0; r < t->ext[0]; r++)
     for (uint32_t c = 0; c < t->ext[1]; c++)
       simt_read(w, op, t->dtype, h.base + simt_engine_offset(t, r, c), true);

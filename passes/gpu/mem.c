@@ -1,5 +1,6 @@
 // Tensors: loads and stores of fragments, boxes copied to shared memory, and
 // operands of products.
+#include "ir/multiple.h"
 #include "passes/support/columns.h"
 #include "passes/support/cost.h"
 #include "passes/gpu/gpu.h"
@@ -239,6 +240,26 @@ static uint32_t find_pieces(const Place *p, const Op *op, Box *box) {
   return 0;
 }
 
+// The largest power of two known to divide where an index begins that
+// lower_unit_steps takes.
+static int64_t multiple_of_first(const Place *p, Value v) {
+  const Op *op = ir_def(p->f, v);
+  if (op->code == OP_IOTA) return MULTIPLE_MOST;
+  bool left = ir_type(p->f, op->args[0])->n != 0;
+  int64_t s = ir_multiple(p->f, op->args[left]);
+  int64_t rest = multiple_of_first(p, op->args[!left]);
+  return s < rest ? s : rest;
+}
+
+// Copies begin at a multiple of 16 bytes: on an H100 a box at other columns is
+// an illegal instruction.
+static bool begins_whole(const Place *p, const Op *op, const Box *box) {
+  uint32_t last = op->nargs - 1;
+  int64_t size = (int64_t)dtype_size(ir_type(p->f, op->res[0])->dtype);
+  return box->pos[1] + 1 != (int)last || lower_staged(p) ||
+         multiple_of_first(p, op->args[last]) * size % HW_SMEM_WORDS == 0;
+}
+
 static bool find_box(Place *p, const Op *op, Box *box) {
   const Type *t = ir_type(p->f, op->res[0]);
   uint32_t n = 0, pieces = find_pieces(p, op, box), slots = 0;
@@ -260,6 +281,7 @@ static bool find_box(Place *p, const Op *op, Box *box) {
   }
   if (n != 2 || t->n != 2 || box->axis[0] == box->axis[1]) return false;
   if (p->target->gpu.hopper && op->nargs - 1 > HW_MAP_AXES) return false;
+  if (!begins_whole(p, op, box)) return false;
   if (pieces &&
       (slots != 1 || box_size(p, box->axis[0]) != box->pieces * box->rows))
     return false;
