@@ -53,6 +53,7 @@ static double term(Interp *in, Run *r) {
 
 static double scaled(Interp *in, Run *r, double old) {
   RKind k = (RKind)r->kinds->list[r->i];
+  if (k == RK_ANY || k == RK_ALL) return old;
   if (old == 0 && k == RK_SUM) return old;
   return old * interp_eval(in, r->correct->last->args[r->i]);
 }
@@ -63,8 +64,7 @@ static void update_point(Interp *in, void *data) {
   uint64_t at = interp_at(in, t);
   RKind k = (RKind)r->kinds->list[r->i];
   double old = r->acc[r->i].at[at];
-  bool factor = k == RK_SUM || k == RK_PROD || k == RK_COUNT;
-  double x = factor ? scaled(in, r, old) : old;
+  double x = scaled(in, r, old);
   // Terms of `count` are counted inside term().
   double t2 = term(in, r);
   double y = k == RK_COUNT ? x + t2 : eval_reduce(k, x, t2);
@@ -127,8 +127,7 @@ static void join_point(Interp *in, void *data) {
   Run *r = j->r;
   uint64_t at = interp_at(in, ir_type(in->f, r->op->res[r->i]));
   RKind k = (RKind)r->kinds->list[r->i];
-  double x = j->part[r->i].at[at];
-  if (k == RK_SUM || k == RK_PROD || k == RK_COUNT) x = scaled(in, r, x);
+  double x = scaled(in, r, j->part[r->i].at[at]);
   double *to = &j->into[r->i].at[at];
   *to = k == RK_COUNT ? *to + x : eval_reduce(k, *to, x);
 }
@@ -137,8 +136,7 @@ static void join_point(Interp *in, void *data) {
 static Table *combine(Interp *in, Run *r, const Table *a, const Table *b) {
   Table *c = identities(in, r);
   const Table *parts[2] = {a, b};
-  // Frames first: accumulators of max kind join without factors, and a later
-  // factor may use the joined ones before it.
+  // Frames first: a factor may use the joined accumulators before its own.
   for (r->i = 0; r->i < r->n; r->i++) {
     for (int p = 0; p < 2; p++) {
       interp_forget(in, r->correct);

@@ -64,6 +64,7 @@ static Value common(Approx *x, Value v) {
 }
 
 static Value spread(Approx *x, Value v, Value like) {
+  if (type_of(x, like)->kind != TK_FRAG) return v;
   return ir_op(&x->b, OP_SPLAT, &v, 1, NULL, 0, type_of(x, like), 1, 0)->res[0];
 }
 

@@ -188,6 +188,8 @@ Value lower_index(Builder *b, Value x);
 Value lower_load(Place *p, Builder *b, const Op *op, const View *v, Type t,
                  Role r);
 Value lower_reload(Place *p, Value v, const View *w, Type t);
+// The axes of a store's value, its indices and its mask.
+Type lower_stored(const Place *p, const Op *op);
 void lower_store(Place *p, const Op *op);
 // A box of its tensor that becomes an operand of type t: it is of that type or,
 // where copies go through registers, of 8-bit floats.

@@ -104,10 +104,25 @@ static bool across(const Builder *b, Value x, Value y) {
          t->slice != SLICE_NONE && s->slice != t->slice;
 }
 
-void lower_store(Place *p, const Op *op) {
+// An index has the shape of what is stored where only the mask has an axis: a
+// part of a vector that stores a number of the whole.
+static void spread_index(Builder *b, Value *at, uint32_t n, Type tile) {
+  if (tile.kind != TK_FRAG) return;
+  for (uint32_t i = 0; i < n; i++)
+    if (lower_is_frag(b, at[i])) return;
+  tile.dtype = ir_type(b->fn, at[0])->dtype;
+  at[0] = lower_as(b, at[0], tile);
+}
+
+Type lower_stored(const Place *p, const Op *op) {
   Type all = *ir_type(p->f, op->args[1]);
   for (uint32_t i = 2; i < op->nargs; i++)
     all = type_union(&all, ir_type(p->f, op->args[i]), all.dtype);
+  return all;
+}
+
+void lower_store(Place *p, const Op *op) {
+  Type all = lower_stored(p, op);
   View v;
   if (!lower_view(p, &all, NULL, &v)) {
     lower_refuse(p, op, "a store of a value with three tiled axes");
@@ -144,6 +159,7 @@ void lower_store(Place *p, const Op *op) {
     in = in ? lower_2(b, OP_AND, m, in) : m;
     n--;
   }
+  spread_index(b, args + 2, n - 2, tile);
   if (in) args[n++] = lower_as(b, in, btile);
   if (is_inout(p, op->args[0])) ir_bare(b, OP_GSYNC);
   IrAttr at = attr_i(AT_MASKED, 1);

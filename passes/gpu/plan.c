@@ -131,6 +131,13 @@ static uint32_t even_pieces(const Place *p, int64_t n) {
   return best * COST_PIECE;
 }
 
+// Rows of a task without products that its threads share evenly.
+static uint32_t even_rows(const Place *p, int64_t n) {
+  uint32_t threads = p->warps * p->target->gpu.wave, rows = 1;
+  while (rows < n && rows < threads) rows *= 2;
+  return rows < n ? round_up(n, threads) : rows;
+}
+
 static void note_size(Place *p, uint32_t axis, Dim size) {
   int64_t n;
   if (!dim_is_const(&p->m->dims, size, &n) || n > 1 << 20) {
@@ -140,7 +147,7 @@ static void note_size(Place *p, uint32_t axis, Dim size) {
   // Products have whole groups' rows; tiles that were cut may be shorter.
   bool key = p->f->axes.at[axis].role == AX_KEY || (int)axis == p->lane;
   if (p->map && (int)axis == p->lane) {
-    p->wide[axis][ROLE_ROW] = p->wide[axis][ROLE_COL] = (uint32_t)n;
+    p->wide[axis][ROLE_ROW] = p->wide[axis][ROLE_COL] = even_rows(p, n);
     return;
   }
   p->wide[axis][ROLE_ROW] =
@@ -382,7 +389,8 @@ static void note_box(void *data, Op *op) {
   if (op->nres == 1 && is_streamed(p, op)) p->boxed[op->res[0]] = true;
 }
 
-// Programs without products: tiles come from memory and go there.
+// Programs without products: tiles come from memory and go there. What is
+// stored of each row may be a value of columns alone.
 static void note_map(void *data, Op *op) {
   Place *p = data;
   View w;
@@ -390,6 +398,9 @@ static void note_map(void *data, Op *op) {
     if (ir_type(p->f, op->res[i])->n == 2 &&
         lower_view(p, ir_type(p->f, op->res[i]), NULL, &w))
       lower_set_lin(p, &w, LY_LIN);
+  if (op->code != OP_STORE) return;
+  Type all = lower_stored(p, op);
+  if (all.n == 2 && lower_view(p, &all, NULL, &w)) lower_set_lin(p, &w, LY_LIN);
 }
 
 // So what rows and columns have is theirs of such tiles.

@@ -1,6 +1,7 @@
 // Private to the online pass: what its parts share. online.c finds the
 // reductions, online_plan.c separates them and groups them into passes,
-// online_fill.c proves gauges and fill values, online_emit.c writes stream IR.
+// online_first.c knows the first key that has a maximum, online_fill.c proves
+// gauges and fill values, online_emit.c writes stream IR.
 #ifndef ATTNC_PASSES_STREAM_ONLINE_H
 #define ATTNC_PASSES_STREAM_ONLINE_H
 
@@ -18,6 +19,7 @@ typedef struct Acc {
   bool scan;      // carries the running total of a scan
   bool gauge;
   bool guarded;  // needs its own select on the domain
+  uint32_t of;   // 1 + the maximum whose first coordinate it is, or 0
 } Acc;
 
 // sum_i accumulator_i * late_i is one reduction's value.
@@ -47,6 +49,7 @@ struct Red {
   Group *group;  // NULL for scans
   Vec(Term) terms;
   Ex plus;  // max, min: added to the accumulator, or 0
+  Red *of;  // the maximum of which it is the first coordinate, or NULL
   Ex why;   // what did not separate from earlier reductions, or 0
   uint32_t why_level;
   Value final;  // its value after the pass
@@ -96,6 +99,11 @@ void online_fail(Online *o, const Op *at, const char *fmt, ...)
 
 // online_plan.c: levels, terms and groups of all reductions.
 bool online_plan(Online *o);
+// online_first.c: the extreme whose first coordinate r is, and the coordinate;
+// the term and the factor of such an accumulator.
+Red *online_first_of(const Online *o, const Red *r, Value *at);
+Value online_first_term(Builder *b, Value x, Value extreme, Value at);
+Value online_first_factor(Builder *b, Value old, Value now);
 // online_fill.c: gauges, scores, fill and guards of a group.
 void online_gauges(Online *o);
 void online_fill(Online *o, Group *g);

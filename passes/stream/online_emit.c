@@ -386,6 +386,7 @@ static Type term_axes(Online *o, const Group *g, const Acc *a) {
   uint32_t n = online_domain(o, g->axis, pred, 16);
   for (uint32_t i = 0; i < n; i++) add_axes(&t, ir_type(o->f, pred[i]));
   if (!a->local) return t;
+  if (a->of) return term_axes(o, g, &g->accs.at[a->of - 1]);
   axes_of(o, a->local, &t);
   if (a->other) axes_of(o, a->other, &t);
   else if (sym_at(&o->sym, a->local)->kind == EX_CONST && a->src)
@@ -476,10 +477,18 @@ static Value emit_dot(Emit *e, const Acc *a, Type *axes) {
   return dot->res[0];
 }
 
+static Value emit_first(Emit *e, const Acc *a) {
+  const Acc *d = &e->g->accs.at[a->of - 1];
+  Value x = ir_cast(&e->b, acc_dtype(e->o, d), emit(e, d->local));
+  Value at = emit(e, a->local);
+  return online_first_term(&e->b, x, e->now[a->of - 1], at);
+}
+
 static Value emit_term(Emit *e, const Acc *a) {
   Online *o = e->o;
   Type axes = term_axes(o, e->g, a);
   if (a->other) return emit_dot(e, a, &axes);
+  if (a->of) return emit_first(e, a);
   axes.dtype = acc_dtype(o, a);
   if (!a->local) return const_typed(&e->b, 1, axes);
   const ExNode *n = sym_at(&o->sym, a->local);
@@ -550,7 +559,10 @@ static void emit_correct(Online *o, Group *g) {
   Value *factor = NEWN(o->arena, Value, g->accs.n), one = 0;
   for (uint32_t i = 0; i < g->accs.n; i++) {
     Ex h = g->accs.at[i].rolling;
-    if (!h || sym_is_const(s, h, 1)) {
+    uint32_t of = g->accs.at[i].of;
+    if (of) {
+      factor[i] = online_first_factor(&e.b, e.old[of - 1], e.now[of - 1]);
+    } else if (!h || sym_is_const(s, h, 1)) {
       if (!one) one = known(o, ir_const_f(&e.b, DT_F32, 1), "one");
       factor[i] = one;
     } else {
@@ -565,7 +577,7 @@ static void emit_correct(Online *o, Group *g) {
 static bool late_may_fail(Online *o, const Group *g) {
   for (uint32_t i = 0; i < g->reds.n; i++) {
     const Red *r = g->reds.at[i];
-    if (r->plus) return true;
+    if (r->plus && !r->of) return true;
     for (uint32_t j = 0; j < r->terms.n; j++)
       if (sym_has(&o->sym, r->terms.at[j].late, EF_D)) return true;
   }

@@ -63,6 +63,7 @@ static void pool_leaves(Pool *p, Ex e) {
 
 static void pool_fill(Pool *p) {
   for (uint32_t i = 0; i < p->g->accs.n; i++) {
+    if (p->g->accs.at[i].of) continue;
     pool_leaves(p, p->g->accs.at[i].local);
     if (p->g->accs.at[i].other) pool_leaves(p, p->g->accs.at[i].other);
   }
@@ -116,6 +117,7 @@ static uint64_t covered(Online *o, const Group *g, const Value *score,
     absval_put(&m, score[i], absval_exactly(fill));
   for (uint32_t i = 0; i < g->accs.n && i < 64; i++) {
     const Acc *a = &g->accs.at[i];
+    if (a->of) continue;  // a hidden key may have the fill that all have
     Abs x = of_ex(&o->sym, &m, a->local);
     if (absval_is(x, eval_identity(a->kind, DT_F64))) ok |= 1ull << i;
   }

@@ -389,8 +389,8 @@ static uint32_t acc_for(Online *o, Group *g, const Red *r, const Cand *c) {
   for (uint32_t i = 0; i < g->accs.n; i++) {
     const Acc *a = &g->accs.at[i];
     bool bare = !c->other && sym_at(&o->sym, c->g)->kind == EX_CONST;
-    if (a->kind == r->kind && a->local == c->g && a->other == c->other &&
-        a->rolling == c->rolling &&
+    if (!a->of && a->kind == r->kind && a->local == c->g &&
+        a->other == c->other && a->rolling == c->rolling &&
         (!bare || !a->src ||
          type_eq(ir_type(o->f, a->src->res[0]), ir_type(o->f, r->res))))
       return i;
@@ -414,7 +414,30 @@ static void place(Online *o, Red *r, const Cands *c) {
   }
 }
 
+// In the pass of the maximum, behind it.
+static bool place_first(Online *o, Red *r) {
+  Value at;
+  Red *d = online_first_of(o, r, &at);
+  if (!d) return false;
+  Sym *s = &o->sym;
+  Ex one = sym_const(s, 1);
+  Acc a = {.kind = RK_MIN,
+           .local = sym_leaf(s, LEAF_KEY, at, true),
+           .rolling = one,
+           .src = r->op,
+           .of = d->terms.at[0].acc + 1};
+  Group *g = r->group = d->group;
+  r->of = d;
+  r->level = d->level;
+  r->plus = sym_const(s, -1);
+  vec_push(o->arena, &r->terms, ((Term){g->accs.n, one}));
+  vec_push(o->arena, &g->reds, r);
+  vec_push(o->arena, &g->accs, a);
+  return true;
+}
+
 static void plan_red(Online *o, Red *r) {
+  if (place_first(o, r)) return;
   r->level = first_level(o, r);
   for (;; r->level++) {
     Arena *a = o->arena;
@@ -553,6 +576,8 @@ static void scans_first(Online *o, Group *g) {
         sorted[at++] = g->accs.at[i];
       }
   memcpy(g->accs.at, sorted, n * sizeof *sorted);
+  for (uint32_t i = 0; i < n; i++)
+    if (g->accs.at[i].of) g->accs.at[i].of = to[g->accs.at[i].of - 1] + 1;
   for (uint32_t i = 0; i < g->scans.n; i++)
     g->scans.at[i].acc = to[g->scans.at[i].acc];
   for (uint32_t i = 0; i < g->reds.n; i++)

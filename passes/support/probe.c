@@ -119,6 +119,40 @@ static double scan(Probe *p, const Op *op) {
   return r;
 }
 
+static bool is_keyed(const Func *f, Value v) {
+  const Type *t = ir_type(f, v);
+  for (uint32_t i = 0; t->kind == TK_ELEM && i < t->n; i++)
+    if (f->axes.at[t->axis[i]].role == AX_KEY) return true;
+  return false;
+}
+
+// A float that a row compares with a key's coordinate names a key, as any
+// number in range would: which one is a function of it. x is that of the
+// operand `key`, y the other's.
+static bool names_key(const Probe *p, Value key, Value row, double x,
+                      double y) {
+  return is_keyed(p->f, key) && !is_keyed(p->f, row) && x == floor(x) &&
+         isfinite(y) && y != floor(y);
+}
+
+static bool is_named(const Probe *p, Value key, double name) {
+  const Type *t = ir_type(p->f, key);
+  for (uint32_t i = 0; i < t->n; i++) {
+    uint64_t b[] = {bits_of(name), i};
+    if (p->f->axes.at[t->axis[i]].role == AX_KEY &&
+        p->at[t->axis[i]] != map_hash(b, sizeof b, p->seed) % PROBE_KEYS)
+      return false;
+  }
+  return true;
+}
+
+static bool probe_equal(const Probe *p, const Op *op, const double *a) {
+  for (uint32_t i = 0; i < 2; i++)
+    if (names_key(p, op->args[i], op->args[1 - i], a[i], a[1 - i]))
+      return is_named(p, op->args[i], a[1 - i]);
+  return a[0] == a[1];
+}
+
 static double probe_op(Probe *p, const Op *op, Value v) {
   double a[ELEM_ARGS], r;
   switch (op->code) {
@@ -144,6 +178,8 @@ static double probe_op(Probe *p, const Op *op, Value v) {
     return probe_value(p, op->args[c ? 1 : 2]);
   }
   for (uint32_t i = 0; i < op->nargs; i++) a[i] = probe_value(p, op->args[i]);
+  if (op->code == OP_EQ) return probe_equal(p, op, a);
+  if (op->code == OP_NE) return !probe_equal(p, op, a);
   if (!sym_num_op(op->code, a, &r)) return opaque(p, op, v);
   if (op->code == OP_CAST && !dtype_is_float(ir_type(p->f, v)->dtype))
     r = trunc(r);
@@ -165,13 +201,6 @@ double probe_value(Probe *p, Value v) {
 
 static bool close_enough(double a, double b) {
   return a == b || fabs(a - b) <= 1e-9 * fmax(1, fmax(fabs(a), fabs(b)));
-}
-
-static bool is_keyed(const Func *f, Value v) {
-  const Type *t = ir_type(f, v);
-  for (uint32_t i = 0; t->kind == TK_ELEM && i < t->n; i++)
-    if (f->axes.at[t->axis[i]].role == AX_KEY) return true;
-  return false;
 }
 
 bool probe_same(Probe *a, Probe *b, const Region *r) {

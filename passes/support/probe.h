@@ -1,7 +1,8 @@
 // Values of the IR at random points, in doubles: tests whether two forms of a
 // program agree. Key axes get PROBE_KEYS coordinates, all in their domains;
 // every other axis gets one, so that a vector is a number. Loads and other
-// sources are fixed random functions of the seed and of their operands.
+// sources are fixed random functions of the seed and of their operands; a row's
+// float that is compared with the coordinate of a key is that of one of them.
 #ifndef ATTNC_PASSES_SUPPORT_PROBE_H
 #define ATTNC_PASSES_SUPPORT_PROBE_H
 
@@ -42,8 +43,8 @@ double probe_random(const Probe *p, uint64_t a, uint64_t b);
 // they are the same in a and b (one of them changed by force, shift, scale).
 // NaN or the same infinity in both says nothing; a->compared counts the rest.
 bool probe_same(Probe *a, Probe *b, const Region *r);
-// Notes a trial. At its points the value of a key that a row names is met by no
-// key: what is 0 in all trials was not tested.
+// Notes a trial. What is 0 in all trials was not tested: what it depends on was
+// met at none of their points.
 void probe_note(ProbeSeen *s, const Probe *a);
 // Have the trials shown that nothing depends on what was changed?
 bool probe_shown(const ProbeSeen *s);
