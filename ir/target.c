@@ -78,7 +78,8 @@ static const Target gpus[] = {
 };
 
 static const GpuTeam teams[] = {
-#define TEAM(groups, level, loads, computes) {groups, level, loads, computes},
+#define TEAM(groups, level, loads, makes, computes) \
+  {groups, level, loads, makes, computes},
 #include "ir/targets.def"
 };
 

@@ -62,10 +62,11 @@ enum {
 #include "ir/targets.def"
 };
 
-// Registers of a thread that loads and of one that computes; rows TEAM(..).
+// Registers of a thread that loads, of one that makes tiles and of one that
+// computes; rows TEAM(..).
 typedef struct GpuTeam {
   uint32_t groups, level;
-  int64_t loads, computes;
+  int64_t loads, makes, computes;
 } GpuTeam;
 
 // The row of so many groups that compute, 1 .. HW_MOST_GROUPS, and that level.

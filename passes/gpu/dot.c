@@ -158,6 +158,7 @@ void lower_plan_boxes(Place *p, const Op *op) {
   if (lower_staged(p) || !is_product(p, op, &d)) return;
   if (d.na == 1) plan_box(p, d.a, d.t);
   if (d.nb == 1) plan_box(p, d.b, d.u);
+  if (d.nb == 1 && !lower_comes_as(p, d.b, d.u)) lower_plan_made(p, d.b);
 }
 
 // The left operand from memory stays in registers where the target has a

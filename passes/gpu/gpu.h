@@ -171,6 +171,8 @@ void lower_dot(Place *p, const Op *op);
 // other operand is copied from memory.
 bool lower_plan_dot(Place *p, const Op *op);
 void lower_plan_boxes(Place *p, const Op *op);
+// Marks the boxes that a right operand is computed of (made.c).
+void lower_plan_made(Place *p, Value v);
 // First with `lin`, for all products, then without.
 void lower_plan_layout(Place *p, const Op *op, bool lin);
 void lower_set_lin(Place *p, const View *v, LayoutId l);

@@ -37,6 +37,7 @@ typedef struct Behind {
 
 typedef struct Stage {
   Func *f;
+  const Rings *rings;
   Arena *arena;
   Op *loop;
   Region *body;
@@ -49,6 +50,7 @@ typedef struct Stage {
   bool *late;     // by value: depends on a product of the step
   bool *words;    // by value: an operand of a product behind, or made of it
   bool sums;      // rows carry sums of these words
+  bool *later;    // by value: of tiles that products behind alone read
   bool brief;     // tasks are short: nothing is beside their first product
 } Stage;
 
@@ -120,14 +122,19 @@ static bool find_behind(const Stage *s, Op *mma, Behind *b) {
          !s->carried[mma->args[1]];
 }
 
-// The operands lie in registers or in tiles copied from memory. A computed tile
-// (sput) gets its buffer from legal, which knows products as finished ops: it
-// would lend the buffer on while an asynchronous product still reads it.
+// The operands lie in registers, in tiles copied from memory or in such that a
+// group of their own computes. Any other computed tile (sput) gets its buffer
+// from bufferize_gpu, which knows products as finished ops: it would lend the
+// buffer on while an asynchronous product still reads it. One that is put in
+// front of the loop stays until its end. Where tiles are made, shared memory is
+// what steps wait for, and each warp of four would read them for itself.
 static bool is_streamed(const Stage *s, const Op *mma) {
   for (uint32_t i = 0; i < 2; i++) {
     const Op *def = ir_def(s->f, mma->args[i]);
     if (ir_type(s->f, mma->args[i])->kind != TK_SMEM) continue;
-    if (!def || def->code != OP_SFILL) return false;
+    bool before = def && def->code == OP_SPUT && def->parent != s->body;
+    if (before && s->rings->makes) continue;
+    if (!def || !hop_rings_fills(s->rings, def)) return false;
   }
   return true;
 }
@@ -208,13 +215,32 @@ static void wait(Builder *b, Value *v, uint32_t n, int64_t pending) {
   for (uint32_t i = 0; i < n; i++) v[i] = op->res[i];
 }
 
+static uint32_t uses_behind(const Stage *s, Value v) {
+  uint32_t uses = 0;
+  for (uint32_t i = 0; i < s->nbehind; i++)
+    uses += s->behind[i].mma->args[1] == v;
+  return uses;
+}
+
 // A shared tile that only products behind read: it is filled a step later.
 static bool is_behinds(const Stage *s, const Op *op) {
-  uint32_t uses = 0;
-  if (op->code != OP_SFILL) return false;
-  for (uint32_t i = 0; i < s->nbehind; i++)
-    uses += s->behind[i].mma->args[1] == op->res[0];
-  return uses == ir_count_uses(s->f, op->res[0]);
+  return hop_rings_fills(s->rings, op) &&
+         uses_behind(s, op->res[0]) == ir_count_uses(s->f, op->res[0]);
+}
+
+// And what only such a tile is computed of.
+static void find_later(Stage *s) {
+  s->later = NEWN(s->arena, bool, s->f->values.n);
+  for (const Op *op = s->body->last; op; op = op->prev) {
+    if (op->nres != 1 || op->nregions) continue;
+    uint32_t uses = uses_behind(s, op->res[0]);
+    bool tile = uses > 0;
+    for (const Op *o = op->next; o && s->rings->makes; o = o->next)
+      for (uint32_t i = 0; i < o->nargs && o->nres == 1; i++)
+        uses += o->args[i] == op->res[0] && s->later[o->res[0]];
+    s->later[op->res[0]] = uses && uses == ir_count_uses(s->f, op->res[0]) &&
+                           (!tile || is_behinds(s, op));
+  }
 }
 
 // The only fill of the body that reads its tensor.
@@ -308,7 +334,8 @@ static void fetch(Copy *c) {
 static void rest(Copy *c) {
   const Op *last = c->s->body->last;
   for (Op *op = c->s->body->first; op != last; op = op->next) {
-    if (is_product(c->s, op) || made(c, op) || is_behinds(c->s, op)) continue;
+    if (is_product(c->s, op) || made(c, op)) continue;
+    if (op->nres && c->s->later[op->res[0]]) continue;
     if (c->s->sums && op->nres && c->s->words[op->res[0]]) continue;
     ir_clone(c->b, c->s->f, op, &c->map, NULL);
   }
@@ -547,6 +574,7 @@ static void take_results(const Stage *s, const Value *v) {
 // must not, or is one interval of several: another one may see those keys.
 static void rotate(Stage *s) {
   find_words(s);
+  find_later(s);
   Op *loop = s->loop;
   Builder b = {.fn = s->f,
                .region = loop->parent,
@@ -571,17 +599,18 @@ static void rotate(Stage *s) {
   take_results(s, cond->res);
 }
 
-static void region(Func *f, Region *r, bool brief) {
+static void region(const Rings *w, Region *r) {
+  Func *f = w->f;
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    for (uint32_t i = 0; i < op->nregions; i++)
-      region(f, op->regions[i], brief);
+    for (uint32_t i = 0; i < op->nregions; i++) region(w, op->regions[i]);
     if (op->code != OP_FOR) continue;
     Stage s = {.f = f,
+               .rings = w,
                .arena = f->mod->arena,
                .loop = op,
                .body = op->regions[0],
-               .brief = brief};
+               .brief = w->brief};
     if (classify(&s)) rotate(&s);
   }
 }
@@ -592,6 +621,6 @@ bool pass_pipeline_loop(Ctx *cx, Module *m, const PassOpt *opt) {
   Rings rings;
   for (uint32_t i = 0; i < m->funcs.n; i++)
     if (hop_rings_plan(&rings, m->funcs.at[i], t))
-      region(m->funcs.at[i], m->funcs.at[i]->body, rings.brief);
+      region(&rings, m->funcs.at[i]->body);
   return true;
 }

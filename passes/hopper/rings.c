@@ -1,106 +1,11 @@
-// Rings of shared tiles. The producer runs the scalar part of a program that
-// says which tiles are wanted: loops, their bounds, coordinates; `wanted` is
-// that part, found backwards from the sfills.
+// Rings of shared tiles: which there are, how many stages they have, what is
+// handed over with them.
 #include "passes/support/cost.h"
 #include "passes/hopper/rings.h"
 
 #include "ir/layout.h"
 #include "passes/hopper/drain.h"
 #include "passes/support/fill.h"
-
-static void mark_grouped(Rings *w, const Region *r) {
-  for (const Op *op = r->first; op; op = op->next) {
-    bool g = op->code == OP_GROUP || op->code == OP_GROUP_SELECT;
-    for (uint32_t i = 0; i < op->nargs; i++) g = g || w->grouped[op->args[i]];
-    g = g && op->code != OP_GROUP_BOUND;
-    for (uint32_t i = 0; i < op->nres; i++) w->grouped[op->res[i]] = g;
-    for (uint32_t i = 0; i < op->nregions; i++) mark_grouped(w, op->regions[i]);
-  }
-}
-
-static void want(Rings *w, Value v) {
-  if (w->wanted[v] || w->grouped[v]) return;
-  if (ir_type(w->f, v)->kind == TK_TENSOR) return;
-  if (ir_type(w->f, v)->kind != TK_ELEM) w->fails = true;
-  w->wanted[v] = w->changed = true;
-}
-
-// Loops and branches are the same for all groups.
-static void want_same(Rings *w, Value v) {
-  if (w->grouped[v]) w->fails = true;
-  want(w, v);
-}
-
-bool hop_rings_wanted(const Rings *w, const Op *op) {
-  for (uint32_t i = 0; i < op->nres; i++)
-    if (w->wanted[op->res[i]]) return true;
-  return false;
-}
-
-static void want_for(Rings *w, const Op *op) {
-  const Region *r = op->regions[0];
-  if (!loop_has_fill(op) && !hop_rings_wanted(w, op)) return;
-  for (uint32_t i = 0; i < 3; i++) want_same(w, op->args[i]);
-  for (uint32_t i = 0; i < op->nres; i++) {
-    if (w->wanted[op->res[i]]) want(w, r->params.at[1 + i]);
-    if (!w->wanted[r->params.at[1 + i]]) continue;
-    want_same(w, op->args[3 + i]);
-    want_same(w, r->last->args[i]);
-  }
-}
-
-// A loop over tasks: bound, first.
-static void want_while(Rings *w, const Op *op) {
-  if (op->nres != 1) w->fails = true;
-  want_same(w, op->args[0]);
-  want_same(w, op->args[1]);
-  want_same(w, op->regions[0]->last->args[0]);
-}
-
-static void want_if(Rings *w, const Op *op) {
-  if (!loop_has_fill(op) && !hop_rings_wanted(w, op)) return;
-  want_same(w, op->args[0]);
-  for (uint32_t i = 0; i < op->nres; i++)
-    for (uint32_t k = 0; k < 2 && w->wanted[op->res[i]]; k++)
-      want_same(w, op->regions[k]->last->args[i]);
-}
-
-// What a coordinate of one group's tile is made of.
-static void want_parts(Rings *w, Value v) {
-  const Op *op = ir_def(w->f, v);
-  if (!w->grouped[v]) {
-    want(w, v);
-    return;
-  }
-  if (!op || op->nregions) {
-    w->fails = true;
-    return;
-  }
-  for (uint32_t i = 0; i < op->nargs; i++) want_parts(w, op->args[i]);
-}
-
-static void want_region(Rings *w, const Region *r) {
-  for (const Op *op = r->last; op; op = op->prev) {
-    for (uint32_t i = 0; i < op->nregions; i++) want_region(w, op->regions[i]);
-    if (op->code == OP_FOR) want_for(w, op);
-    else if (op->code == OP_IF) want_if(w, op);
-    else if (op->code == OP_WHILE) want_while(w, op);
-    else if (op->code == OP_SFILL)
-      for (uint32_t i = 1; i < fill_args(op); i++) want_parts(w, op->args[i]);
-    else if (hop_rings_wanted(w, op) || op->code == OP_GROUP_SELECT)
-      for (uint32_t i = 0; i < op->nargs; i++) want(w, op->args[i]);
-  }
-}
-
-static void analyse(Rings *w) {
-  w->wanted = NEWN(w->arena, bool, w->f->values.n);
-  w->grouped = NEWN(w->arena, bool, w->f->values.n);
-  mark_grouped(w, w->f->body);
-  do {
-    w->changed = false;
-    want_region(w, w->f->body);
-  } while (w->changed && !w->fails);
-}
 
 // ---------------------------------------------------------------- rings
 static bool fill_grouped(const Rings *w, const Op *op) {
@@ -147,13 +52,20 @@ static bool is_held(const Rings *w, const Op *fill) {
   return false;
 }
 
+static bool same_made(const Rings *w, const Op *a, const Op *b) {
+  return w->source[a->res[0]] == w->source[b->res[0]] &&
+         type_eq(ir_type(w->f, a->res[0]), ir_type(w->f, b->res[0]));
+}
+
 int hop_rings_of(const Rings *w, const Op *op) {
   if (op->code == OP_CLAIM) return w->claims;
   for (uint32_t i = 0; i < w->nrings; i++) {
     const Ring *r = &w->rings[i];
-    if (r->site && same_tiles(w, r->site, op) &&
-        visit_of(r->site) == visit_of(op) &&
-        is_held(w, r->site) == is_held(w, op))
+    if (!r->site || r->site->code != op->code) continue;
+    if (r->made
+            ? same_made(w, r->site, op)
+            : same_tiles(w, r->site, op) && visit_of(r->site) == visit_of(op) &&
+                  is_held(w, r->site) == is_held(w, op))
       return (int)i;
   }
   return -1;
@@ -215,10 +127,11 @@ static void find_rings(Rings *w, const Region *r) {
   uint32_t fills[MAX_RINGS] = {0};
   for (const Op *op = r->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->nregions; i++) find_rings(w, op->regions[i]);
-    if (op->code != OP_SFILL) continue;
+    if (!hop_rings_fills(w, op)) continue;
+    bool made = op->code == OP_SPUT;
     int at = hop_rings_of(w, op);
     // What groups share they change together: not where they are apart.
-    bool shared = w->groups > 1 && !fill_grouped(w, op);
+    bool shared = !made && w->groups > 1 && !fill_grouped(w, op);
     w->mends |= shared && fill_mended(op);
     if (at < 0 && w->nrings == MAX_RINGS) {
       w->fails = true;
@@ -228,15 +141,18 @@ static void find_rings(Rings *w, const Region *r) {
     Ring *ring = &w->rings[at];
     if (!ring->site)
       *ring = (Ring){.site = op,
-                     .own = fill_grouped(w, op),
+                     .raw = w->makes && w->only[op->res[0]],
+                     .made = made,
+                     .own = !made && fill_grouped(w, op),
                      .with = -1,
                      .visits = -1,
                      .stages = 1};
+    w->mixed |= ring->raw != (w->makes && w->only[op->res[0]]);
     if (streams(w, op)) {
-      ring->stages = 2;
+      ring->stages = made ? 1 : 2;
       ring->streams = true;
     }
-    ring->rides = ring->streams && is_block(w, op);
+    ring->rides = !made && ring->streams && is_block(w, op);
     ring->strip = ir_type(w->f, op->res[0])->ext[0] == 1 || ring->rides;
     if (++fills[at] > ring->fills) ring->fills = fills[at];
   }
@@ -442,14 +358,17 @@ bool hop_rings_drains(const Rings *w, const Drain *d) {
   return hop_rings_holds(&w->drain, &part);
 }
 
-// More stages, as far as there is room.
+// More stages, as far as there is room. Tiles that are computed are there soon,
+// once they have been copied.
 static void grow(Rings *w, int64_t room) {
-  for (int turn = 0; turn < 2; turn++)
+  for (int turn = 0; turn < 3; turn++)
     for (uint32_t i = 0; i < w->nrings; i++) {
       Ring *r = &w->rings[i];
       bool key = streams(w, r->site);
       if (r->strip || r->visits >= 0) continue;
-      if (key != (turn == 1) || (!key && !in_tasks(w, r->site))) continue;
+      if (r->made != (turn == 2)) continue;
+      if (turn < 2 && (key != (turn == 1) || (!key && !in_tasks(w, r->site))))
+        continue;
       r->stages *= 2;  // slots are counted modulo a power of two
       if (bytes_of(w) <= room) continue;
       r->stages = r->stages / 2 + r->kept;
@@ -500,7 +419,7 @@ static void use_room(Rings *w, int64_t room) {
 static int64_t live_at(const Rings *w, const Op *at) {
   int64_t n = 0;
   for (const Op *op = at->parent->first; op != at; op = op->next) {
-    if (op->code != OP_SPUT ||
+    if (op->code != OP_SPUT || hop_rings_made(w, op) ||
         !type_eq(ir_type(w->f, op->res[0]), ir_type(w->f, at->res[0])))
       continue;
     const Op *end = last_read(w, op, op->res[0]);
@@ -520,11 +439,11 @@ static int64_t computed(const Rings *w, const Region *r, bool alike) {
       int64_t n = computed(w, op->regions[i], alike);
       within = !alike ? within + n : n > within ? n : within;
     }
-    if (op->code != OP_SPUT) continue;
+    if (op->code != OP_SPUT || hop_rings_made(w, op)) continue;
     // The first that has so many beside it pays for one more.
     int64_t beside = live_at(w, op), most = -1;
     for (const Op *o = r->first; o != op; o = o->next)
-      if (o->code == OP_SPUT &&
+      if (o->code == OP_SPUT && !hop_rings_made(w, o) &&
           type_eq(ir_type(w->f, o->res[0]), ir_type(w->f, op->res[0]))) {
         int64_t n = live_at(w, o);
         most = n > most ? n : most;
@@ -629,7 +548,7 @@ static bool rings_fit(Rings *w) {
   int64_t room = (int64_t)w->target->gpu.smem - COST_RING_BARRIERS;
   int64_t half = room / 2 - COST_RING_EXCHANGE -
                  computed(w, w->f->body, !ir_has_steps(w->f));
-  w->occupancy = can_share(w) && bytes_of(w) <= half ? 2 : 1;
+  w->occupancy = !w->makes && can_share(w) && bytes_of(w) <= half ? 2 : 1;
   if (w->occupancy == 2) room = half;
   for (uint32_t i = 0; i < w->nrings; i++)
     w->rings[i].stages *= w->rings[i].fills;
@@ -647,7 +566,7 @@ static bool rings_fit(Rings *w) {
 
 // ---------------------------------------------------------------- counts
 static bool fills_ring(const Rings *w, const Op *op, uint32_t k) {
-  if (op->code == OP_SFILL) return (uint32_t)hop_rings_of(w, op) == k;
+  if (hop_rings_fills(w, op)) return (uint32_t)hop_rings_of(w, op) == k;
   for (uint32_t i = 0; i < op->nregions; i++)
     for (const Op *o = op->regions[i]->first; o; o = o->next)
       if (fills_ring(w, o, k)) return true;
@@ -661,7 +580,7 @@ static bool filled_together(const Rings *w, const Region *r, uint32_t k,
   uint32_t nk = 0, nl = 0;
   for (const Op *op = r->first; op; op = op->next) {
     bool some = fills_ring(w, op, k) || fills_ring(w, op, l);
-    if (op->code == OP_SFILL) {
+    if (hop_rings_fills(w, op)) {
       nk += fills_ring(w, op, k);
       nl += fills_ring(w, op, l);
     }
@@ -678,7 +597,7 @@ static int tiles_of(const Rings *w, uint32_t k) {
   while (op && op->code != OP_SFILL) op = op->prev;
   int l = op ? hop_rings_of(w, op) : -1;
   return l >= 0 && l < (int)k && !w->rings[l].own && !w->rings[l].strip &&
-                 w->rings[l].stages == w->rings[k].stages &&
+                 !w->rings[l].raw && w->rings[l].stages == w->rings[k].stages &&
                  filled_together(w, w->body, k, (uint32_t)l)
              ? l
              : -1;
@@ -709,7 +628,7 @@ static void share_counts(Rings *w) {
 bool hop_rings_last(const Rings *w, const Op *fill) {
   int ring = hop_rings_of(w, fill);
   for (const Op *op = fill->next; op; op = op->next) {
-    int k = op->code == OP_SFILL ? hop_rings_of(w, op) : ring;
+    int k = hop_rings_fills(w, op) ? hop_rings_of(w, op) : ring;
     if (k != ring && w->rings[k].count == w->rings[ring].count) return false;
   }
   return true;
@@ -958,6 +877,12 @@ static void end_visits(Rings *w) {
       w->rings[i].stages = w->rings[w->rings[i].visits].stages;
 }
 
+static void no_maker(Rings *w) {
+  w->makes = w->mixed = w->mends = w->fails = false;
+  w->nrings = 0;
+  find_rings(w, w->body);
+}
+
 bool hop_rings_plan(Rings *w, Func *f, const Target *t) {
   const Op *launch = f->body->first;
   *w = (Rings){.f = f,
@@ -971,11 +896,13 @@ bool hop_rings_plan(Rings *w, Func *f, const Target *t) {
   if (!t->gpu.hopper || !launch || launch->code != OP_LAUNCH) return false;
   w->groups = (uint32_t)ir_attr_i(launch, AT_THREADS, 0) / HW_GROUP_THREADS;
   if (w->groups < 1 || w->groups > HW_MOST_GROUPS) return false;
-  analyse(w);
+  hop_rings_analyse(w);
+  hop_rings_making(w);
   find_rings(w, f->body);
+  if (w->mixed) no_maker(w);
   if (w->fails || !w->nrings) return false;
   find_visits(w);
-  w->apart = are_apart(w);
+  w->apart = !w->makes && are_apart(w);
   if (w->apart && w->mends) return false;
   if (w->brief) find_turns(w);
   if (!rings_fit(w)) return false;

@@ -13,7 +13,9 @@ enum { MAX_RINGS = 16, MAX_FACTS = 32 };
 // sfills of one tensor with one box share a ring, so that copies of a loop's
 // body go on where the last one stopped.
 typedef struct Ring {
-  const Op *site;   // one of its sfills; NULL: words for each task
+  const Op *site;   // one of its sfills or sputs; NULL: words for each task
+  bool raw;         // tiles that the maker reads
+  bool made;        // tiles that it computes: sputs
   bool own;         // slots for each group
   uint32_t fills;   // most fills in one body of a loop
   bool streams;     // filled in a loop that is not over tasks
@@ -54,6 +56,12 @@ typedef struct Rings {
   int lent;          // ring whose slot serves as that tile, -1: own room
   bool *wanted;      // by value: the producer needs it
   bool *grouped;     // by value: depends on group()
+  bool makes;        // a group computes tiles of copied ones (rings_made.c)
+  Value *source;     // by value, a sput: the tensor that it is made of, or 0
+  bool *making;      // by value: the maker needs it
+  bool *only;        // and nobody else
+  bool tiles;        // such values are looked for
+  bool mixed;        // tiles of one ring are read by it and by others
   bool apart;        // groups take what `own` gives them
   bool brief;        // and these are read from memory: tasks may be short
   const Op *behind;  // then: `skip` of what groups leave unread at last
@@ -62,6 +70,16 @@ typedef struct Rings {
   bool changed, fails;
 } Rings;
 
+// Finds what the producer does, and of what groups have each their own
+// (rings_wanted.c).
+void hop_rings_analyse(Rings *w);
+// What the maker does; whether there is one, and what it has for itself
+// (rings_made.c).
+void hop_rings_want_made(Rings *w);
+void hop_rings_making(Rings *w);
+// Is op a sput of the maker's? Or any that a ring's tile begins with?
+bool hop_rings_made(const Rings *w, const Op *op);
+bool hop_rings_fills(const Rings *w, const Op *op);
 // Finds what is kept for that loop over tasks (rings_scalars.c).
 void hop_rings_keep(Rings *w, const Op *loop);
 // False if the tiles wanted depend on fragments, or the rings do not fit into

@@ -27,15 +27,17 @@ void hop_rings_make(Rings *w, Builder *b, Ring *r) {
     return;
   }
   uint32_t slots = r->stages * (r->own ? w->groups : 1);
-  uint32_t readers = r->own ? 1 : w->groups;
+  uint32_t readers = r->own || r->raw ? 1 : w->groups;
+  if (!r->site) readers += w->makes;
   bool facts = w->facts >= 0 && r == &w->rings[w->facts];
   uint32_t words = facts ? slots * w->nfacts + w->nkept : slots;
   Type t = type_smem(DT_I32, 1, 1, (words + 3) / 4 * 4, LY_ROW);
   if (r->site) t = *ir_type(w->f, r->site->res[0]);
   if (r->site) t.ext[2] = slots;
   r->smem = ir_op(b, OP_SALLOC, NULL, 0, NULL, 0, &t, 1, 0)->res[0];
-  r->full =
-      r->with >= 0 ? w->rings[r->with].full : barrier(b, slots * r->panels, 1);
+  uint32_t writers = r->made ? HW_GROUP_WARPS : 1;
+  r->full = r->with >= 0 ? w->rings[r->with].full
+                         : barrier(b, slots * r->panels, writers);
   if (r->panels > 1 || r->cuts) r->cut = as_panels(b, r->smem);
   uint32_t arrivals = r->site ? HW_GROUP_WARPS : HW_GROUP_THREADS;  // (receive)
   r->empty = r->rides ? 0 : barrier(b, slots, arrivals * readers);

@@ -35,9 +35,10 @@ static void find_panels(Rings *w, const Region *r) {
 void hop_rings_panels(Rings *w) {
   for (uint32_t i = 0; i < w->nrings; i++) {
     Ring *r = &w->rings[i];
-    r->panels = r->site && !r->own && r->visits < 0 && !r->kept && !w->apart
-                    ? ir_type(w->f, r->site->res[0])->ext[1] / HW_PANEL
-                    : 1;
+    r->panels =
+        r->site && !r->made && !r->own && r->visits < 0 && !r->kept && !w->apart
+            ? ir_type(w->f, r->site->res[0])->ext[1] / HW_PANEL
+            : 1;
   }
   find_panels(w, w->body);
   for (uint32_t i = 0; i < w->nrings; i++)

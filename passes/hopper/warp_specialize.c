@@ -23,7 +23,9 @@
 // (attr flip) is the readers' work. A strip (passes/hopper/tma_columns.c) comes
 // on the barrier of the tile filled in front of it, which expects its bytes
 // too. Tiles that are filled again a step later (attr visit, pipeline_loop) are
-// copied once; the last of both readers gives them back.
+// copied once; the last of both readers gives them back. Between the two roles
+// there may be a third, a group that computes tiles of copied ones
+// (rings_made.c).
 //
 // A program whose tiles depend on computed fragments, or whose rings do not
 // fit, stays as it is, but that no one claims tasks for all: its CTAs take
@@ -34,65 +36,17 @@
 #include "ir/layout.h"
 #include "passes/support/fill.h"
 #include "passes/support/relief.h"
-#include "passes/hopper/rings.h"
+#include "passes/hopper/roles.h"
 
 #include <assert.h>
-
-// ---------------------------------------------------------------- roles
-// One role's copy of the program. fills[i] counts those of ring i so far.
-typedef struct Role {
-  Rings *w;
-  bool producer;
-  Value group;  // consumers
-  Value block;  // of the tile's rows that the group has in this task
-  Value drain;  // consumers: shared tiles for stores, or 0
-  Value lent;   // slot of ring w->lent that the group has, or 0
-  bool drained;
-  ValueMap map;
-  Value fills[MAX_RINGS + 2];
-  uint32_t known;   // facts of this task that have been handed over
-  uint32_t filled;  // the group whose tile the producer fills
-} Role;
 
 static Value i32(Builder *b, int64_t v) {
   return ir_const_i(b, DT_I32, v);
 }
 
-static Value get(const Role *r, Value v) {
-  return vmap_get(&r->map, v);
-}
+typedef enum RoleKind { LOADS, MAKES, COMPUTES } RoleKind;
 
-// The slot of ring k's next fill within its stages, and the parity of the
-// ring's turn.
-typedef struct Turn {
-  Value slot, parity;
-} Turn;
-
-static Turn turn_of(Role *r, Builder *b, uint32_t k) {
-  int64_t stages = r->w->rings[k].stages;
-  Value n = r->fills[r->w->rings[k].count], two = i32(b, 2);
-  if (stages == 1) return (Turn){i32(b, 0), ir_2(b, OP_MOD, n, two)};
-  Value s = i32(b, stages);
-  return (Turn){ir_2(b, OP_MOD, n, s),
-                ir_2(b, OP_MOD, ir_2(b, OP_FLOORDIV, n, s), two)};
-}
-
-static void filled(Role *r, Builder *b, uint32_t k, const Op *fill) {
-  if (fill && !hop_rings_last(r->w, fill)) return;
-  k = r->w->rings[k].count;
-  r->fills[k] = ir_2(b, OP_ADD, r->fills[k], i32(b, 1));
-}
-
-static void wait_for(Builder *b, Value bar, Value slot, Value parity) {
-  Value args[] = {bar, slot, parity};
-  ir_op(b, OP_MBAR_WAIT, args, 3, NULL, 0, NULL, 0, 0);
-}
-
-static void arrive(Builder *b, Value bar, Value slot, const IrAttr *each) {
-  Value args[] = {bar, slot};
-  ir_op(b, OP_MBAR_ARRIVE, args, 2, each, each != NULL, NULL, 0, 0);
-}
-
+// ---------------------------------------------------------------- producer
 // Word i of n in a slot.
 static Value word_at(Builder *b, Value slot, uint32_t i, uint32_t n) {
   if (n == 1) return slot;
@@ -106,7 +60,7 @@ static Value mine_of_group(Role *r, Builder *b, const Op *op) {
   Value v = op->args[r->filled < op->nargs ? r->filled : 0];
   uint32_t i = 0;
   while (i < w->nfacts && w->fact[i] != v) i++;
-  if (i == w->nfacts) return get(r, v);
+  if (i == w->nfacts) return hop_role_value(r, v);
   const Ring *ring = &w->rings[w->facts];
   Value n = r->fills[ring->count];
   if (!r->known) n = ir_2(b, OP_SUB, n, i32(b, 1));
@@ -120,7 +74,7 @@ static Value mine_of_group(Role *r, Builder *b, const Op *op) {
 static Value part(Role *r, Builder *b, ValueMap *m, Value v) {
   const Op *op = ir_def(r->w->f, v);
   if (!r->w->grouped[v] || vmap_get(m, v) != v)
-    return vmap_get(m, v) != v ? vmap_get(m, v) : get(r, v);
+    return vmap_get(m, v) != v ? vmap_get(m, v) : hop_role_value(r, v);
   if (op->code == OP_GROUP_SELECT) return mine_of_group(r, b, op);
   Value *args = NEWN(r->w->arena, Value, op->nargs);
   for (uint32_t i = 0; i < op->nargs; i++) args[i] = part(r, b, m, op->args[i]);
@@ -156,7 +110,7 @@ static void load_tile(Role *r, Builder *b, const Op *op, Turn t, int64_t g,
   Value at = t.slot;
   if (g) at = ir_2(b, OP_ADD, at, i32(b, g * ring->stages));
   if (!ring->rides)
-    wait_for(b, ring->empty, at, ir_2(b, OP_SUB, i32(b, 1), t.parity));
+    hop_role_wait(b, ring->empty, at, ir_2(b, OP_SUB, i32(b, 1), t.parity));
   IrAttr bytes = attr_i(AT_BYTES, hop_rings_bytes(r->w, op));
   Value bar[] = {ring->full, at};
   if (ring->with < 0 && ring->panels == 1)
@@ -188,32 +142,32 @@ static void is_group(Role *r, Builder *b, const Region *body, ValueMap *m,
 static void produce(Role *r, Builder *b, const Op *op) {
   uint32_t k = (uint32_t)hop_rings_of(r->w, op);
   if (r->w->rings[k].visits >= 0) return;
-  Turn t = turn_of(r, b, k);
+  Turn t = hop_role_turn(r, b, k);
   for (uint32_t g = 0; g < (r->w->rings[k].own ? r->w->groups : 1); g++) {
     ValueMap m = {.arena = r->w->arena};
     r->filled = g;
     if (r->w->rings[k].own) is_group(r, b, r->w->body, &m, g);
     load_tile(r, b, op, t, g, &m);
   }
-  filled(r, b, k, op);
+  hop_role_filled(r, b, k, op);
 }
 
 // A value that the producer hands over: number `at` of n.
 static void publish(Role *r, Builder *b, uint32_t k, Value v, uint32_t at,
                     uint32_t n) {
   const Ring *ring = &r->w->rings[k];
-  Turn t = turn_of(r, b, k);
+  Turn t = hop_role_turn(r, b, k);
   if (!at)
-    wait_for(b, ring->empty, t.slot, ir_2(b, OP_SUB, i32(b, 1), t.parity));
-  Value set[] = {ring->smem, word_at(b, t.slot, at, n), get(r, v)};
+    hop_role_wait(b, ring->empty, t.slot, ir_2(b, OP_SUB, i32(b, 1), t.parity));
+  Value set[] = {ring->smem, word_at(b, t.slot, at, n), hop_role_value(r, v)};
   ir_op(b, OP_SSET, set, 3, NULL, 0, NULL, 0, 0);
   if (at + 1 < n) return;
-  arrive(b, ring->full, t.slot, NULL);
-  filled(r, b, k, NULL);
+  hop_role_arrive(b, ring->full, t.slot, NULL);
+  hop_role_filled(r, b, k, NULL);
 }
 
 static void claim(Role *r, Builder *b, const Op *op) {
-  if (get(r, op->res[0]) != op->res[0]) return;  // done early
+  if (hop_role_value(r, op->res[0]) != op->res[0]) return;  // done early
   ir_clone(b, r->w->f, op, &r->map, NULL);
   publish(r, b, (uint32_t)r->w->claims, op->res[0], 0, 1);
 }
@@ -251,9 +205,9 @@ static const Op *mine_of(const Role *r, const Value *v, uint32_t n) {
 static void receive(Role *r, Builder *b, uint32_t k, const Value *v,
                     uint32_t n) {
   const Ring *ring = &r->w->rings[k];
-  Turn t = turn_of(r, b, k);
+  Turn t = hop_role_turn(r, b, k);
   Type word = type_scalar(DT_I32);
-  wait_for(b, ring->full, t.slot, t.parity);
+  hop_role_wait(b, ring->full, t.slot, t.parity);
   for (uint32_t i = 0; i < n; i++) {
     Value at[] = {ring->smem, word_at(b, t.slot, i, n)};
     const Op *mine = mine_of(r, v + i, n - i);
@@ -265,19 +219,19 @@ static void receive(Role *r, Builder *b, uint32_t k, const Value *v,
   }
   // The words are the producer's again when every thread has read them.
   IrAttr each = attr_i(AT_EACH, 1);
-  arrive(b, ring->empty, t.slot, &each);
-  filled(r, b, k, NULL);
+  hop_role_arrive(b, ring->empty, t.slot, &each);
+  hop_role_filled(r, b, k, NULL);
 }
 
 // What the group needs of op, if it has not been handed over.
 static void take_mine(Role *r, Builder *b, const Op *op) {
-  if (get(r, op->res[0]) != op->res[0]) return;
+  if (hop_role_value(r, op->res[0]) != op->res[0]) return;
   uint32_t end, i = hop_rings_own(r->w, op, &end);
   if (r->producer) i = 0, end = 1;
-  Value x = get(r, op->args[end - 1]);
+  Value x = hop_role_value(r, op->args[end - 1]);
   for (uint32_t k = end - 1; k-- > i;) {
     Value is = ir_2(b, OP_EQ, r->block, i32(b, k - i));
-    x = ir_3(b, OP_SELECT, is, get(r, op->args[k]), x);
+    x = ir_3(b, OP_SELECT, is, hop_role_value(r, op->args[k]), x);
   }
   vmap_put(&r->map, op->res[0], x);
 }
@@ -355,6 +309,7 @@ static const Op *with_riders(const Role *r, const Op *use) {
 
 // Where a product, or what adds to it, is waited for.
 static const Op *done(const Role *r, const Op *use) {
+  if (r->maker) return hop_role_next_made(r, use);
   if (use->code == OP_SLOAD) return used_up(r, use);
   if (use->code == OP_MMA) return with_riders(r, use);
   if (use->code != OP_WGMMA) return use;
@@ -375,11 +330,6 @@ static const Op *last_reader(const Role *r, const Op *fill, const Op *op) {
     if (ir_mentions(op, fill->res[0]) && (!last || after(done(r, op), last)))
       last = done(r, op);
   return last;
-}
-
-static void stores_done(Builder *b) {
-  IrAttr none = attr_i(AT_PENDING, 0);
-  ir_op(b, OP_TMA_WAIT, NULL, 0, &none, 1, NULL, 0, 0);
 }
 
 // A slot that is lent to stores is given back by the next task: the stores have
@@ -417,12 +367,12 @@ static void give_back_late(Role *r, Builder *b, uint32_t k, Value n) {
   Value some = ir_2(b, OP_LT, i32(b, 0), n);
   Op *branch = ir_op(b, OP_IF, &some, 1, NULL, 0, NULL, 0, 2);
   Builder in = {.fn = r->w->f, .region = branch->regions[0], .span = b->span};
-  stores_done(&in);
+  hop_role_stores_done(&in);
   ir_bare(&in, OP_GSYNC);
   Value before = ir_2(&in, OP_SUB, n, i32(&in, 1));
   Value block = (int)k == r->w->turns ? block_of(r, &in, before) : r->group;
   before = ir_2(&in, OP_MOD, before, i32(&in, ring->stages));
-  arrive(&in, ring->empty, own_slot(&in, ring, block, before), NULL);
+  hop_role_arrive(&in, ring->empty, own_slot(&in, ring, block, before), NULL);
   ir_yield(&in, NULL, 0);
   in.region = branch->regions[1];
   ir_yield(&in, NULL, 0);
@@ -431,9 +381,10 @@ static void give_back_late(Role *r, Builder *b, uint32_t k, Value n) {
 static void arrived(Role *r, Builder *b, Tile *t) {
   const Ring *ring = &r->w->rings[t->ring];
   for (uint32_t i = 0; t->parity && i < ring->panels; i++)
-    wait_for(b, ring->full,
-             ring->panels > 1 ? hop_rings_panel(b, ring, t->slot, i) : t->slot,
-             t->parity);
+    hop_role_wait(b, ring->full,
+                  ring->panels > 1 ? hop_rings_panel(b, ring, t->slot, i)
+                                   : t->slot,
+                  t->parity);
   t->parity = 0;
 }
 
@@ -441,17 +392,17 @@ static void arrived(Role *r, Builder *b, Tile *t) {
 static void multiply_panels(Role *r, Builder *b, const Op *op, Tile *t) {
   const Ring *ring = &r->w->rings[t->ring];
   const Type type = *ir_type(r->w->f, op->res[0]);
-  const Op *left = ir_def(r->w->f, get(r, op->args[0]));
+  const Op *left = ir_def(r->w->f, hop_role_value(r, op->args[0]));
   const Ring *rows =
       &r->w->rings[hop_rings_of(r->w, ir_def(r->w->f, op->args[0]))];
-  Value c = get(r, op->args[2]);
+  Value c = hop_role_value(r, op->args[2]);
   for (uint32_t i = 0; i < ring->panels; i++) {
     Value at = hop_rings_panel(b, ring, t->slot, i);
-    wait_for(b, ring->full, at, t->parity);
+    hop_role_wait(b, ring->full, at, t->parity);
     Value x = ir_2(b, OP_MUL, left->args[1], i32(b, ring->panels));
     x = hop_rings_panel_of(b, rows->cut, ir_2(b, OP_ADD, x, i32(b, i)));
     Value args[] = {x, hop_rings_panel_of(b, ring->cut, at), c,
-                    get(r, op->args[3])};
+                    hop_role_value(r, op->args[3])};
     ir_bare(b, OP_WG_FENCE);
     c = ir_op(b, OP_WGMMA, args, 4, op->attrs, op->nattrs, &type, 1, 0)->res[0];
   }
@@ -475,7 +426,8 @@ static void mend(Role *r, Builder *b, const Op *fill) {
   FillGroups all = {.group = shared ? r->group : 0,
                     .threads = HW_GROUP_THREADS * r->w->groups,
                     .proxies = true};
-  fill_mend(b, fill, get(r, fill->res[0]), get(r, fill_by(fill)), &all);
+  fill_mend(b, fill, hop_role_value(r, fill->res[0]),
+            hop_role_value(r, fill_by(fill)), &all);
 }
 
 static void returned(Role *r, Builder *b, Tile *t) {
@@ -537,86 +489,23 @@ static Tile consume(Role *r, Builder *b, const Op *op) {
   bool at_once = !panels && (ring->streams || !last || !r->w->brief);
   if (is_late(r, op)) tile.before = r->fills[ring->count];
   if (!r->w->brief) returned(r, b, &tile);
-  Turn t = turn_of(r, b, k);
+  Turn t = hop_role_turn(r, b, k);
   tile.slot = own_slot(b, ring, r->block, t.slot);
   tile.parity = ring->with < 0 && ring->visits < 0 ? t.parity : 0;
   if ((int)k == r->w->lent) r->lent = tile.slot;
   if (at_once) arrived(r, b, &tile);
+  if (r->maker) hop_role_await_slot(r, b, hop_role_next_made(r, op));
   vmap_put(&r->map, op->res[0], hop_rings_slot(r->w, b, ring, tile.slot));
   if (at_once) mend(r, b, op);
-  filled(r, b, k, op);
+  hop_role_filled(r, b, k, op);
   return tile;
 }
 
 static void give_back(const Role *r, Builder *b, const Tile *t) {
   if (r->w->rings[t->ring].rides || r->w->rings[t->ring].kept) return;
-  Value done = t->pinned ? get(r, t->pinned) : 0;
+  Value done = t->pinned ? hop_role_value(r, t->pinned) : 0;
   if (done) ir_op(b, OP_PIN, &done, 1, NULL, 0, NULL, 0, 0);
-  arrive(b, r->w->rings[t->ring].empty, t->slot, NULL);
-}
-
-// ---------------------------------------------------------------- stores
-static Value sum_of(const Role *r, Builder *b, const Value *v, uint32_t n) {
-  Value s = n ? get(r, v[0]) : i32(b, 0);
-  for (uint32_t i = 1; i < n; i++) s = ir_2(b, OP_ADD, s, get(r, v[i]));
-  return s;
-}
-
-// The box of tile `from`, which has the fragment's columns from `at` on, goes
-// to the tensor, if that is wanted.
-static void store_box(Role *r, Builder *b, const Drain *d, Value from,
-                      uint32_t at) {
-  const Op *op = d->op;
-  Type bit = type_scalar(DT_BOOL);
-  Value args[MAX_AXES + 2] = {op->args[0], from};
-  uint32_t n = op->nargs - 2;
-  for (uint32_t i = 0; i < n; i++) args[2 + i] = get(r, op->args[2 + i]);
-  args[2 + d->row] = sum_of(r, b, d->rows, d->nrow);
-  args[2 + d->col] = sum_of(r, b, d->cols, d->ncol);
-  if (at) args[2 + d->col] = ir_2(b, OP_ADD, args[2 + d->col], i32(b, at));
-  Value wanted = ir_op(b, OP_GIVEN, args, 1, NULL, 0, &bit, 1, 0)->res[0];
-  Op *branch = ir_op(b, OP_IF, &wanted, 1, NULL, 0, NULL, 0, 2);
-  Builder in = {.fn = r->w->f, .region = branch->regions[0], .span = b->span};
-  int64_t axes[] = {d->trans ? d->col : d->row, d->trans ? d->row : d->col};
-  IrAttr tile = attr_list(AT_TILE, axes, 2);
-  ir_op(&in, OP_TMA_STORE, args, n + 2, &tile, 1, NULL, 0, 0);
-  ir_bare(&in, OP_TMA_COMMIT);
-  ir_yield(&in, NULL, 0);
-  in.region = branch->regions[1];
-  ir_yield(&in, NULL, 0);
-}
-
-// The columns from `at` on, as many as the shared tile has.
-static Value columns(const Role *r, Builder *b, Value x, const Type *tile,
-                     uint32_t at) {
-  Type t = *ir_type(r->w->f, x);
-  IrAttr pos = attr_i(AT_POS, at);
-  if (t.ext[1] == tile->ext[1]) return x;
-  t.ext[1] = tile->ext[1];
-  return ir_op(b, OP_FCOLS, &x, 1, &pos, 1, &t, 1, 0)->res[0];
-}
-
-// Through the group's shared tile, when the store before has left it; part by
-// part where that has fewer columns.
-static void drain(Role *r, Builder *b, const Drain *d) {
-  Value own[] = {r->drain, r->group};
-  Value lent[] = {r->lent ? r->w->rings[r->w->lent].smem : 0, r->lent};
-  Value *from = r->lent ? lent : own, x = get(r, d->op->args[1]);
-  Type tile = d->tile;
-  if (!d->trans && tile.ext[1] > r->w->drain.ext[1])
-    tile.ext[1] = r->w->drain.ext[1];
-  for (uint32_t at = 0; at < d->tile.ext[1]; at += tile.ext[1]) {
-    Value slot = ir_op(b, OP_SLOT, from, 2, NULL, 0, &tile, 1, 0)->res[0];
-    Value put[] = {slot, d->trans ? x : columns(r, b, x, &tile, at)};
-    IrAttr trans = attr_i(AT_TRANS, 1);
-    stores_done(b);
-    ir_bare(b, OP_GSYNC);
-    ir_op(b, OP_SSTORE, put, 2, &trans, d->trans, NULL, 0, 0);
-    ir_bare(b, OP_FENCE_ASYNC);
-    ir_bare(b, OP_GSYNC);
-    store_box(r, b, d, slot, at);
-  }
-  r->drained = true;
+  hop_role_arrive(b, r->w->rings[t->ring].empty, t->slot, NULL);
 }
 
 // ---------------------------------------------------------------- structure
@@ -640,7 +529,7 @@ static Live handed_to(const Role *r, Live *live, const Op *op) {
 
 // Rings that are filled inside op.
 static uint32_t rings_in(const Rings *w, const Op *op) {
-  if (op->code == OP_SFILL || op->code == OP_CLAIM)
+  if (hop_rings_fills(w, op) || op->code == OP_CLAIM)
     return 1u << w->rings[hop_rings_of(w, op)].count;
   uint32_t set = 0;
   if (w->nfacts && op->nregions &&
@@ -653,15 +542,24 @@ static uint32_t rings_in(const Rings *w, const Op *op) {
 }
 
 static bool keeps(const Role *r, Value v) {
+  if (r->maker) return r->w->making[v];
   return !r->producer || r->w->wanted[v];
 }
 
-// Counts that a role carries through op: a producer has none of tiles that are
-// only found again.
+// Has this role something to do with a ring? A producer fills what is copied,
+// but not what is only found again.
+static bool counts(const Role *r, const Ring *ring) {
+  if (!ring->site) return true;
+  if (r->producer) return !ring->made && ring->visits < 0;
+  return r->maker ? ring->raw || ring->made : !ring->raw;
+}
+
+// Counts that a role carries through op.
 static uint32_t counts_in(const Role *r, const Op *op) {
   uint32_t set = rings_in(r->w, op);
-  for (uint32_t k = 0; k < r->w->nrings && r->producer; k++)
-    if (r->w->rings[k].visits >= 0) set &= ~(1u << k);
+  for (uint32_t k = 0; k < r->w->nrings; k++)
+    if (!counts(r, &r->w->rings[k]) && r->w->rings[k].count == k)
+      set &= ~(1u << k);
   return set;
 }
 
@@ -713,7 +611,7 @@ static void yield_of(Role *r, const Carried *c, const Region *from,
                      Builder *b) {
   Value *v = NEWN(r->w->arena, Value, c->n);
   for (uint32_t i = 0; i < c->own; i++)
-    v[i] = get(r, from->last->args[c->at[i]]);
+    v[i] = hop_role_value(r, from->last->args[c->at[i]]);
   put_fills(r, c, v + c->own);
   ir_yield(b, v, c->n);
 }
@@ -732,9 +630,9 @@ static void copy_for(Role *r, const Op *op, Builder *b) {
   Carried c = carried_of(r, op);
   Func *f = r->w->f;
   Value *args = NEWN(r->w->arena, Value, 3 + c.n);
-  for (uint32_t i = 0; i < 3; i++) args[i] = get(r, op->args[i]);
+  for (uint32_t i = 0; i < 3; i++) args[i] = hop_role_value(r, op->args[i]);
   for (uint32_t i = 0; i < c.own; i++)
-    args[3 + i] = get(r, op->args[3 + c.at[i]]);
+    args[3 + i] = hop_role_value(r, op->args[3 + c.at[i]]);
   put_fills(r, &c, args + 3 + c.own);
   Op *made =
       ir_op(b, OP_FOR, args, 3 + c.n, op->attrs, op->nattrs, c.types, c.n, 1);
@@ -765,7 +663,7 @@ static Value kept_at(Role *r, Builder *b, uint32_t i, Value *at) {
 
 static void keep_numbers(Role *r, Builder *b) {
   for (uint32_t i = 0; i < r->w->nkept && r->producer; i++) {
-    Value set[3] = {0, 0, get(r, r->w->kept[i])};
+    Value set[3] = {0, 0, hop_role_value(r, r->w->kept[i])};
     kept_at(r, b, i, set);
     ir_op(b, OP_SSET, set, 3, NULL, 0, NULL, 0, 0);
   }
@@ -785,7 +683,8 @@ static void read_numbers(Role *r, Builder *b) {
 static void copy_while(Role *r, const Op *op, Builder *b) {
   Carried c = {.rings = counts_in(r, op), .n = 1};
   Func *f = r->w->f;
-  Value args[MAX_RINGS + 4] = {get(r, op->args[0]), get(r, op->args[1])};
+  Value args[MAX_RINGS + 4] = {hop_role_value(r, op->args[0]),
+                               hop_role_value(r, op->args[1])};
   uint32_t n = 1 + put_fills(r, &c, args + 2);
   for (uint32_t i = 0; i < n; i++) c.types[i] = type_scalar(DT_I32);
   keep_numbers(r, b);
@@ -802,7 +701,7 @@ static void copy_while(Role *r, const Op *op, Builder *b) {
   read_numbers(r, &inner);
   take_turn(r, &inner);
   copy_region(r, op->regions[0], &inner, NULL);
-  next[0] = get(r, op->regions[0]->last->args[0]);
+  next[0] = hop_role_value(r, op->regions[0]->last->args[0]);
   put_fills(r, &c, next + 1);
   ir_yield(&inner, next, n);
   take_fills(r, &c, made->res + 1);
@@ -811,7 +710,7 @@ static void copy_while(Role *r, const Op *op, Builder *b) {
 static void copy_if(Role *r, const Op *op, Builder *b, Live *live) {
   Live in_it = handed_to(r, live, op);
   Carried c = carried_of(r, op);
-  Value cond = get(r, op->args[0]), start[MAX_RINGS + 2];
+  Value cond = hop_role_value(r, op->args[0]), start[MAX_RINGS + 2];
   Op *made = ir_op(b, OP_IF, &cond, 1, op->attrs, op->nattrs, c.types, c.n, 2);
   put_fills(r, &c, start);
   for (uint32_t i = 0; i < 2; i++) {
@@ -827,7 +726,8 @@ static void copy_if(Role *r, const Op *op, Builder *b, Live *live) {
 static void leave(Role *r, Builder *b, const Op *op) {
   Rings *w = r->w;
   Carried c = {.n = 0};
-  Value args[3 + MAX_RINGS] = {i32(b, 0), get(r, op->args[0]), i32(b, 1)};
+  Value args[3 + MAX_RINGS] = {i32(b, 0), hop_role_value(r, op->args[0]),
+                               i32(b, 1)};
   for (uint32_t k = 0; k < w->nrings; k++)
     if (w->rings[k].streams) c.rings |= 1u << w->rings[k].count;
   uint32_t n = put_fills(r, &c, args + 3);
@@ -842,12 +742,14 @@ static void leave(Role *r, Builder *b, const Op *op) {
   for (uint32_t k = 0; k < w->nrings; k++) {
     if (!w->rings[k].streams) continue;
     if (w->rings[k].visits >= 0) continue;
-    Turn t = turn_of(r, &in, k);
-    if (w->rings[k].with < 0) wait_for(&in, w->rings[k].full, t.slot, t.parity);
-    if (!w->rings[k].rides) arrive(&in, w->rings[k].empty, t.slot, NULL);
+    Turn t = hop_role_turn(r, &in, k);
+    if (w->rings[k].with < 0)
+      hop_role_wait(&in, w->rings[k].full, t.slot, t.parity);
+    if (!w->rings[k].rides)
+      hop_role_arrive(&in, w->rings[k].empty, t.slot, NULL);
   }
   for (uint32_t k = 0; k < w->nrings; k++)
-    if (c.rings >> k & 1) filled(r, &in, k, NULL);
+    if (c.rings >> k & 1) hop_role_filled(r, &in, k, NULL);
   put_fills(r, &c, args);
   ir_yield(&in, args, n);
   take_fills(r, &c, loop->res);
@@ -862,33 +764,31 @@ static bool leaves_at(const Role *r, const Op *op) {
   return op->code == OP_CLAIM || !op->next;
 }
 
+// What only the maker needs, or of all but the tasks only what it does.
+static bool is_others(const Role *r, const Op *op) {
+  if (r->producer || !r->w->makes) return false;
+  if (!r->maker) return op->nres && r->w->only[op->res[0]];
+  bool own = is_fact(r, op) || loop_has_fill(op);
+  for (uint32_t i = 0; i < op->nres; i++) own |= r->w->making[op->res[i]];
+  return !own;
+}
+
 static bool skipped(const Role *r, const Op *op) {
   if (op == r->w->behind) return true;
   if (op->code == OP_GROUP_SKIP) return r->producer || !r->w->apart;
   if (op->code == OP_GROUP_SELECT && r->producer) return true;
   if (op->code == OP_LAUNCH) return true;
   if (op->code == OP_CLAIM) return false;
+  if (is_others(r, op)) return true;
+  if (r->maker) return false;
   if (!r->producer) return op->nres && r->w->spare && r->w->spare[op->res[0]];
   return !hop_rings_wanted(r->w, op) && !loop_has_fill(op);
-}
-
-static bool can_drain(const Role *r, const Op *op, Drain *d) {
-  return !r->producer && (r->drain || r->lent) &&
-         hop_drain_of(r->w->f, op, d) && hop_rings_drains(r->w, d);
-}
-
-static bool has_drain(const Role *r, const Op *op) {
-  Drain d;
-  if (can_drain(r, op, &d)) return true;
-  for (uint32_t i = 0; i < op->nregions; i++)
-    for (const Op *o = op->regions[i]->first; o; o = o->next)
-      if (has_drain(r, o)) return true;
-  return false;
 }
 
 static void copy_op(Role *r, const Op *op, Builder *b, Live *live) {
   Drain d;
   Tile *panels = by_panels(r, live, op);
+  bool all = r->producer || r->maker;
   b->span = op->span;
   if (panels) multiply_panels(r, b, op, panels);
   else if (op->code == OP_GROUP && !r->producer)
@@ -901,11 +801,10 @@ static void copy_op(Role *r, const Op *op, Builder *b, Live *live) {
     take_mine(r, b, op);
   else if (op->code == OP_GROUP_SKIP) leave(r, b, op);
   else if (op->code == OP_WHILE) copy_while(r, op, b);
-  else if (can_drain(r, op, &d)) drain(r, b, &d);
-  else if (op->code == OP_FOR && (r->producer || loop_has_fill(op)))
-    copy_for(r, op, b);
+  else if (hop_role_can_drain(r, op, &d)) hop_role_drain(r, b, &d);
+  else if (op->code == OP_FOR && (all || loop_has_fill(op))) copy_for(r, op, b);
   else if (op->code == OP_IF &&
-           (r->producer || loop_has_fill(op) || has_drain(r, op)))
+           (all || loop_has_fill(op) || hop_role_has_drain(r, op)))
     copy_if(r, op, b, live);
   else ir_clone(b, r->w->f, op, &r->map, NULL);
 }
@@ -926,9 +825,12 @@ static void copy_region(Role *r, const Region *from, Builder *b,
     if (leaves_at(r, op)) leave(r, b, r->w->behind);
     before_op(r, b, &live, op);
     if (!end && op->code == OP_SFILL && r->producer) produce(r, b, op);
-    else if (!end && op->code == OP_SFILL)
+    else if (!end && hop_rings_fills(r->w, op) && hop_role_reads(r, op))
       live.at[live.n++] = consume(r, b, op);
-    else if (!end && !skipped(r, op)) copy_op(r, op, b, &live);
+    else if (!end && r->maker && hop_rings_made(r->w, op))
+      hop_role_make(r, b, op);
+    else if (!end && !hop_rings_fills(r->w, op) && !skipped(r, op))
+      copy_op(r, op, b, &live);
     assert(live.n < 2 * MAX_RINGS);
     Live done = handed_to(r, &live, op);
     for (uint32_t i = 0; i < done.n; i++) give_back(r, b, &done.at[i]);
@@ -937,24 +839,50 @@ static void copy_region(Role *r, const Region *from, Builder *b,
   for (uint32_t i = 0; i < live.n; i++) {
     r->lent = 0;
     if (is_late(r, live.at[i].fill)) continue;
-    if (r->drained) stores_done(b);
+    if (r->drained) hop_role_stores_done(b);
     if (r->drained) ir_bare(b, OP_GSYNC);
     give_back(r, b, &live.at[i]);
   }
 }
 
-static void role(Rings *w, Region *to, bool producer, Value drain) {
+static void role(Rings *w, Region *to, RoleKind kind, Value drain) {
   Role r = {.w = w,
-            .producer = producer,
+            .producer = kind == LOADS,
+            .maker = kind == MAKES,
             .drain = drain,
             .map = {.arena = w->arena}};
-  if (!producer)
+  if (kind == COMPUTES)
     r.block = r.group = ir_region_param(to, type_scalar(DT_I32), "wg");
   Builder b = {.fn = w->f, .region = to, .span = NOWHERE};
   for (uint32_t k = 0; k < w->nrings; k++) r.fills[k] = i32(&b, 0);
   copy_region(&r, w->body, &b, NULL);
-  if (r.drained) stores_done(&b);
+  if (r.drained) hop_role_stores_done(&b);
   ir_yield(&b, NULL, 0);
+}
+
+typedef struct Team {
+  RoleKind kind;
+  int64_t threads, group, regs;
+} Team;
+
+static void roles(Rings *w, Builder *b, bool leanest, Value tiles) {
+  const int64_t group = HW_GROUP_THREADS, all = group * w->groups;
+  uint32_t level = w->occupancy > 1 ? 1 + leanest : 0, n = 2 + w->makes;
+  if (w->makes) level = 3;
+  const GpuTeam *regs = target_team(w->groups, level);
+  Team t[] = {{LOADS, group, 1, regs->loads},
+              {MAKES, group, group, regs->makes},
+              {COMPUTES, all, group, regs->computes}};
+  int64_t teams[3], groups[3], each[3];
+  if (!w->makes) t[1] = t[2];
+  for (uint32_t i = 0; i < n; i++)
+    teams[i] = t[i].threads, groups[i] = t[i].group, each[i] = t[i].regs;
+  IrAttr list[] = {attr_list(AT_TEAMS, teams, n),
+                   attr_list(AT_GROUPS, groups, n),
+                   attr_list(AT_TEAMREGS, each, n)};
+  Op *op = ir_op(b, OP_ROLES, NULL, 0, list, 3, NULL, 0, n);
+  for (uint32_t i = 0; i < n; i++)
+    role(w, op->regions[i], t[i].kind, t[i].kind == COMPUTES ? tiles : 0);
 }
 
 static void specialize(Rings *w, bool leanest) {
@@ -963,7 +891,7 @@ static void specialize(Rings *w, bool leanest) {
   for (uint32_t i = 0; i < w->f->params.n; i++)
     ir_info(w->f, w->f->params.at[i].v)->region = w->f->body;
   Builder b = {.fn = w->f, .region = w->f->body, .span = launch->span};
-  int64_t all = HW_GROUP_THREADS * (1 + w->groups);
+  int64_t all = HW_GROUP_THREADS * (1 + w->makes + w->groups);
   Op *made =
       ir_op(&b, OP_LAUNCH, NULL, 0, launch->attrs, launch->nattrs, NULL, 0, 0);
   ir_set_attr(w->f, made, attr_i(AT_THREADS, all));
@@ -973,17 +901,7 @@ static void specialize(Rings *w, bool leanest) {
   if (w->apart) ir_set_attr(w->f, made, attr_i(AT_GROUP_BOUNDS, 1));
   for (uint32_t i = 0; i < w->nrings; i++) hop_rings_make(w, &b, &w->rings[i]);
   Value tiles = w->drains && w->lent < 0 ? hop_rings_drain_tile(w, &b) : 0;
-  int64_t teams[] = {HW_GROUP_THREADS, HW_GROUP_THREADS * w->groups};
-  int64_t groups[] = {1, HW_GROUP_THREADS};
-  bool shared = w->occupancy > 1;
-  const GpuTeam *regs = target_team(w->groups, shared ? 1 + leanest : 0);
-  int64_t each[] = {regs->loads, regs->computes};
-  IrAttr list[] = {attr_list(AT_TEAMS, teams, 2),
-                   attr_list(AT_GROUPS, groups, 2),
-                   attr_list(AT_TEAMREGS, each, 2)};
-  Op *roles = ir_op(&b, OP_ROLES, NULL, 0, list, 3, NULL, 0, 2);
-  role(w, roles->regions[0], true, 0);
-  role(w, roles->regions[1], false, tiles);
+  roles(w, &b, leanest, tiles);
 }
 
 bool pass_warp_specialize(Ctx *cx, Module *m, const PassOpt *opt) {

@@ -10,6 +10,7 @@
 #include "passes/support/columns.h"
 #include "passes/support/cost.h"
 #include "passes/support/relief.h"
+#include "passes/tile/copied.h"
 #include "passes/tile/tile.h"
 
 // Maxima alone: chunks of one head's steps are tiles where they are found at
@@ -162,6 +163,8 @@ typedef struct Tiles {
   bool boxes;           // tiles lie in one page (passes/tile/page_tiles.c)
   bool mixed;           // pages and slots in them are one coordinate
   bool staged;          // what is copied goes through registers
+  bool once;            // keys are read once: a group computes tiles of copies
+                        // (passes/hopper/rings_made.c)
   bool strips;          // what columns have is read where it is needed
   int lane;
   bool narrow;  // both ends of the keys move with the rows
@@ -173,57 +176,13 @@ static int64_t operand_bytes(DType t, DType other) {
   return dtype_size(t) <= 2 ? 2 : t == DT_TF32 ? 4 : 6;
 }
 
-// Is idx a coordinate of one axis plus scalars?
-static bool steps_by_one(const Func *f, Value idx) {
-  const Op *op = ir_def(f, idx);
-  if (!op || op->code == OP_INDEX) return true;
-  if (op->code != OP_ADD && op->code != OP_SUB) return false;
-  const Type *x = ir_type(f, op->args[0]), *y = ir_type(f, op->args[1]);
-  bool keys_x = lane_has_key(f, x), keys_y = lane_has_key(f, y);
-  if (keys_x && keys_y) return false;
-  return !keys_y ? steps_by_one(f, op->args[0])
-                 : op->code == OP_ADD && steps_by_one(f, op->args[1]);
-}
-
-static int64_t common(int64_t a, int64_t b) {
-  while (a) {
-    int64_t r = b % a;
-    b = a;
-    a = r;
-  }
-  return b;
-}
-
-// The largest size that divides all pages an index of keys is made of, 0: none.
-static int64_t page_of(const Func *f, Value idx) {
-  const Op *op = ir_def(f, idx);
-  double page;
-  int64_t all = 0;
-  if (!op || !lane_has_key(f, ir_type(f, idx))) return 0;
-  if ((op->code == OP_FLOORDIV || op->code == OP_MOD) &&
-      ir_const_value(f, op->args[1], &page) && page >= 1)
-    return (int64_t)page;
-  for (uint32_t i = 0; i < op->nargs; i++)
-    all = common(all, page_of(f, op->args[i]));
-  return all;
-}
-
-// Is what is left of a division a part of idx, not all of it?
-static bool has_slot(const Func *f, Value idx, bool part) {
-  const Op *op = ir_def(f, idx);
-  bool any =
-      op && part && op->code == OP_MOD && lane_has_key(f, ir_type(f, idx));
-  for (uint32_t i = 0; op && i < op->nargs && !any; i++)
-    any = op->code != OP_MOD && has_slot(f, op->args[i], true);
-  return any;
-}
-
-static bool is_copied(Tiles *s, Value idx) {
-  if (steps_by_one(s->f, idx)) return true;
-  int64_t page = page_of(s->f, idx);
+static bool is_copied(void *data, Value idx) {
+  Tiles *s = data;
+  if (tile_steps_by_one(s->f, idx)) return true;
+  int64_t page = tile_page_of(s->f, idx);
   if (!page) return false;
-  s->mixed |= has_slot(s->f, idx, false);
-  s->page = common(s->page, page);
+  s->mixed |= tile_has_slot(s->f, idx, false);
+  s->page = tile_common(s->page, page);
   return s->boxes;
 }
 
@@ -251,7 +210,10 @@ static void measure_operand(Tiles *s, Value v, DType other) {
   for (uint32_t i = 1; copied && i < op->nargs; i++)
     if (lane_has_key(s->f, ir_type(s->f, op->args[i])))
       copied = is_copied(s, op->args[i]);
-  if (key && !copied && n > s->made) s->made = n;
+  Copied of = {.f = s->f, .copied = is_copied, .data = s};
+  int64_t raw = key && !copied && s->once ? tile_made_of(&of, v) : 0;
+  s->key_bytes += raw;
+  if (key && !copied && !raw && n > s->made) s->made = n;
 }
 
 static bool made_of(const Func *f, Value v, Value of, Map *seen) {
@@ -353,7 +315,7 @@ static bool is_read(const Tiles *s, Value v) {
     bool ok = s->strips && op->nargs > 2;
     for (uint32_t i = 1; i < op->nargs; i++)
       if (lane_has_key(s->f, ir_type(s->f, op->args[i])))
-        ok &= steps_by_one(s->f, op->args[i]);
+        ok &= tile_steps_by_one(s->f, op->args[i]);
     return ok;
   }
   for (uint32_t i = 0; i < op->nargs; i++)
@@ -589,8 +551,8 @@ typedef struct Shared {
 // Are an operand's rows of a step boxes of its tensor, one behind the other or
 // in pages (passes/tile/page_tiles.c)?
 static bool is_in_boxes(const Func *f, Value idx) {
-  int64_t page = page_of(f, idx);
-  return steps_by_one(f, idx) || (page && page % (2 * HW_BLOCK) == 0);
+  int64_t page = tile_page_of(f, idx);
+  return tile_steps_by_one(f, idx) || (page && page % (2 * HW_BLOCK) == 0);
 }
 
 // Operands that all rows have in common can be copied from memory as they are.
@@ -848,6 +810,7 @@ static Tiles measured(Ctx *cx, const Func *f, const PassOpt *opt,
     Tiles s = {.f = f,
                .seen = {.arena = &cx->scratch},
                .staged = amd,
+               .once = tg->gpu.hopper && (opt->few || opt->decode),
                .strips = tg->gpu.hopper && !opt->strided,
                .boxes = boxes,
                .lane = lane,

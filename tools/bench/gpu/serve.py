@@ -16,8 +16,9 @@ import sys
 import carry
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PROGRAMS = ("packed", "bounded", "tree")
+PROGRAMS = ("packed", "bounded", "tree", "eight", "tokens")
 HQ, HK, D, PAGE, DRAFTS = 32, 8, 128, 16, 8
+NARROW = {"eight": (), "tokens": (PAGE,)}   # programs of 8-bit caches
 # sequences, longest, queries of each
 CASES = ((64, 1024, 1), (64, 8192, 1), (32, 8192, 4), (1, 32768, 1))
 
@@ -34,22 +35,34 @@ def prepare(a):
 
 
 class Cache:
-    def __init__(self, torch, B, S, dev):
+    """Keys and values in pages; of 8 bits with scales of heads, or of each slot."""
+    def __init__(self, torch, name, B, S, dev):
         pages = -(-S // PAGE)
-        self.torch, self.dev = torch, dev
+        self.torch, self.dev, self.scales = torch, dev, {}
         self.pt = torch.randperm(B * pages, device=dev).int().view(B, pages)
         self.K, self.V = (torch.randn(B * pages, PAGE, HK, D, device=dev,
                                       dtype=torch.bfloat16) for _ in "KV")
+        if name in NARROW:
+            slots = ((B * pages,) + NARROW[name]) if NARROW[name] else ()
+            self.K, self.V = (x.to(torch.float8_e4m3fn) for x in (self.K, self.V))
+            self.scales = {s: torch.rand(*slots, HK, device=dev) + 0.5
+                           for s in ("kscale", "vscale")}
         self.len = torch.randint(max(S // 2, DRAFTS), S + 1, (B,), device=dev,
                                  dtype=torch.int32)
 
     def bytes(self):
-        return int(self.len.sum()) * HK * D * 2 * 2
+        scales = sum(4 * HK for s in self.scales.values() if s.ndim > 1)
+        each = 2 * HK * D * self.K.element_size() + scales
+        return int(self.len.sum()) * each
 
     def sequence(self, b):
         n, at = int(self.len[b]), self.pt[b].long()
-        return (x[at].flatten(0, 1)[:n].double().repeat_interleave(
-            HQ // HK, 1) for x in (self.K, self.V))
+        for x, name in ((self.K, "kscale"), (self.V, "vscale")):
+            s, kind, bits = self.scales.get(name), x.dtype, self.torch.uint8
+            x = (x.view(bits)[at].view(kind) if s is not None else x[at]).double()
+            if s is not None:
+                x = x * (s if s.ndim == 1 else s[at])[..., None].double()
+            yield x.flatten(0, 1)[:n].repeat_interleave(HQ // HK, 1)
 
     def reference(self, b, q, see):
         torch, (k, v) = self.torch, self.sequence(b)
@@ -68,7 +81,7 @@ def call(torch, name, c, B, rows):
     q = torch.randn(B, rows, HQ, D, device=c.dev, dtype=torch.bfloat16)
     out = torch.full_like(q, math.nan)
     see = torch.ones(B, rows, rows, device=c.dev).tril().bool()
-    have = {"K": c.K, "V": c.V, "len": c.len, "pt": c.pt}
+    have = {"K": c.K, "V": c.V, "len": c.len, "pt": c.pt, **c.scales}
     if name == "tree":
         see = torch.rand(see.shape, device=c.dev) < 0.5
         see |= torch.eye(rows, device=c.dev).bool()
@@ -81,7 +94,7 @@ def call(torch, name, c, B, rows):
 
 def measure(a, torch, dev, name, B, S, rows):
     from triton.testing import do_bench
-    c = Cache(torch, B, S, dev)
+    c = Cache(torch, name, B, S, dev)
     run, q, out, see = call(torch, name, c, B, rows)
     run()
     torch.cuda.synchronize()

@@ -21,7 +21,9 @@ static uint32_t has_registers(const Func *f) {
   const Op *last = f->body->last;
   const IrAttr *regs =
       last && last->code == OP_ROLES ? ir_attr(last, AT_TEAMREGS) : NULL;
-  return regs && regs->n ? (uint32_t)regs->list[regs->n - 1] : HW_THREAD_REGS;
+  for (uint32_t i = 0; regs && i < last->nregions; i++)
+    if (last->regions[i]->params.n) return (uint32_t)regs->list[i];
+  return HW_THREAD_REGS;
 }
 
 // Those that a loop over keys takes beyond, at most: of what lives at once.

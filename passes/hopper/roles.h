@@ -1,0 +1,55 @@
+// One role's copy of a program (warp_specialize.c): its values, and how far it
+// is in each ring.
+#ifndef ATTNC_PASSES_HOPPER_ROLES_H
+#define ATTNC_PASSES_HOPPER_ROLES_H
+
+#include "passes/hopper/rings.h"
+
+// fills[i] counts those of ring i so far.
+typedef struct Role {
+  Rings *w;
+  bool producer, maker;  // neither: consumers
+  const Op *awaited;     // maker: the tile whose slot is free
+  Value group;           // consumers
+  Value block;           // of the tile's rows that the group has in this task
+  Value drain;           // consumers: shared tiles for stores, or 0
+  Value lent;            // slot of ring w->lent that the group has, or 0
+  bool drained;
+  ValueMap map;
+  Value fills[MAX_RINGS + 2];
+  uint32_t known;   // facts of this task that have been handed over
+  uint32_t filled;  // the group whose tile the producer fills
+} Role;
+
+Value hop_role_value(const Role *r, Value v);
+
+// The slot of ring k's next fill within its stages, and the parity of the
+// ring's turn.
+typedef struct Turn {
+  Value slot, parity;
+} Turn;
+
+Turn hop_role_turn(Role *r, Builder *b, uint32_t k);
+// Behind a fill of ring k.
+void hop_role_filled(Role *r, Builder *b, uint32_t k, const Op *fill);
+void hop_role_wait(Builder *b, Value bar, Value slot, Value parity);
+void hop_role_arrive(Builder *b, Value bar, Value slot, const IrAttr *each);
+void hop_role_stores_done(Builder *b);
+
+// The maker (roles_make.c). The next tile that is made behind op, or op: all
+// that was read for the tile has become it by then.
+const Op *hop_role_next_made(const Role *r, const Op *op);
+// In front of what a tile is read for: between reads and stores of words there
+// is then nothing that keeps them all in registers.
+void hop_role_await_slot(Role *r, Builder *b, const Op *put);
+void hop_role_make(Role *r, Builder *b, const Op *op);
+// Is op, which a ring's tile begins with, one that this role reads?
+bool hop_role_reads(const Role *r, const Op *op);
+
+// Stores of consumers through shared tiles (roles_store.c).
+bool hop_role_can_drain(const Role *r, const Op *op, Drain *d);
+// It, or something in it.
+bool hop_role_has_drain(const Role *r, const Op *op);
+void hop_role_drain(Role *r, Builder *b, const Drain *d);
+
+#endif

@@ -1,0 +1,41 @@
+// The group that computes tiles of tiles that are copied (rings_made.c).
+#include "passes/hopper/roles.h"
+
+static Value i32(Builder *b, int64_t v) {
+  return ir_const_i(b, DT_I32, v);
+}
+
+const Op *hop_role_next_made(const Role *r, const Op *op) {
+  const Op *put = op;
+  while (put && !hop_rings_made(r->w, put)) put = put->next;
+  return put ? put : op;
+}
+
+void hop_role_await_slot(Role *r, Builder *b, const Op *put) {
+  if (put == r->awaited || !hop_rings_made(r->w, put)) return;
+  uint32_t k = (uint32_t)hop_rings_of(r->w, put);
+  Turn t = hop_role_turn(r, b, k);
+  hop_role_wait(b, r->w->rings[k].empty, t.slot,
+                ir_2(b, OP_SUB, i32(b, 1), t.parity));
+  r->awaited = put;
+}
+
+void hop_role_make(Role *r, Builder *b, const Op *op) {
+  uint32_t k = (uint32_t)hop_rings_of(r->w, op);
+  Ring *ring = &r->w->rings[k];
+  hop_role_await_slot(r, b, op);
+  Turn t = hop_role_turn(r, b, k);
+  Value put[] = {hop_rings_slot(r->w, b, ring, t.slot),
+                 hop_role_value(r, op->args[0])};
+  ir_op(b, OP_SSTORE, put, 2, NULL, 0, NULL, 0, 0);
+  ir_bare(b, OP_FENCE_ASYNC);
+  ir_bare(b, OP_GSYNC);
+  hop_role_arrive(b, ring->full, t.slot, NULL);
+  hop_role_filled(r, b, k, op);
+  r->awaited = NULL;
+}
+
+bool hop_role_reads(const Role *r, const Op *op) {
+  const Ring *ring = &r->w->rings[hop_rings_of(r->w, op)];
+  return !r->producer && ring->raw == r->maker && !(r->maker && ring->made);
+}

@@ -1,0 +1,85 @@
+// Stores of consumers as boxes: from registers through shared tiles.
+#include "passes/hopper/roles.h"
+
+static Value i32(Builder *b, int64_t v) {
+  return ir_const_i(b, DT_I32, v);
+}
+
+static Value sum_of(const Role *r, Builder *b, const Value *v, uint32_t n) {
+  Value s = n ? hop_role_value(r, v[0]) : i32(b, 0);
+  for (uint32_t i = 1; i < n; i++)
+    s = ir_2(b, OP_ADD, s, hop_role_value(r, v[i]));
+  return s;
+}
+
+// The box of tile `from`, which has the fragment's columns from `at` on, goes
+// to the tensor, if that is wanted.
+static void store_box(Role *r, Builder *b, const Drain *d, Value from,
+                      uint32_t at) {
+  const Op *op = d->op;
+  Type bit = type_scalar(DT_BOOL);
+  Value args[MAX_AXES + 2] = {op->args[0], from};
+  uint32_t n = op->nargs - 2;
+  for (uint32_t i = 0; i < n; i++)
+    args[2 + i] = hop_role_value(r, op->args[2 + i]);
+  args[2 + d->row] = sum_of(r, b, d->rows, d->nrow);
+  args[2 + d->col] = sum_of(r, b, d->cols, d->ncol);
+  if (at) args[2 + d->col] = ir_2(b, OP_ADD, args[2 + d->col], i32(b, at));
+  Value wanted = ir_op(b, OP_GIVEN, args, 1, NULL, 0, &bit, 1, 0)->res[0];
+  Op *branch = ir_op(b, OP_IF, &wanted, 1, NULL, 0, NULL, 0, 2);
+  Builder in = {.fn = r->w->f, .region = branch->regions[0], .span = b->span};
+  int64_t axes[] = {d->trans ? d->col : d->row, d->trans ? d->row : d->col};
+  IrAttr tile = attr_list(AT_TILE, axes, 2);
+  ir_op(&in, OP_TMA_STORE, args, n + 2, &tile, 1, NULL, 0, 0);
+  ir_bare(&in, OP_TMA_COMMIT);
+  ir_yield(&in, NULL, 0);
+  in.region = branch->regions[1];
+  ir_yield(&in, NULL, 0);
+}
+
+// The columns from `at` on, as many as the shared tile has.
+static Value columns(const Role *r, Builder *b, Value x, const Type *tile,
+                     uint32_t at) {
+  Type t = *ir_type(r->w->f, x);
+  IrAttr pos = attr_i(AT_POS, at);
+  if (t.ext[1] == tile->ext[1]) return x;
+  t.ext[1] = tile->ext[1];
+  return ir_op(b, OP_FCOLS, &x, 1, &pos, 1, &t, 1, 0)->res[0];
+}
+
+// Through the group's shared tile, when the store before has left it; part by
+// part where that has fewer columns.
+void hop_role_drain(Role *r, Builder *b, const Drain *d) {
+  Value own[] = {r->drain, r->group};
+  Value lent[] = {r->lent ? r->w->rings[r->w->lent].smem : 0, r->lent};
+  Value *from = r->lent ? lent : own, x = hop_role_value(r, d->op->args[1]);
+  Type tile = d->tile;
+  if (!d->trans && tile.ext[1] > r->w->drain.ext[1])
+    tile.ext[1] = r->w->drain.ext[1];
+  for (uint32_t at = 0; at < d->tile.ext[1]; at += tile.ext[1]) {
+    Value slot = ir_op(b, OP_SLOT, from, 2, NULL, 0, &tile, 1, 0)->res[0];
+    Value put[] = {slot, d->trans ? x : columns(r, b, x, &tile, at)};
+    IrAttr trans = attr_i(AT_TRANS, 1);
+    hop_role_stores_done(b);
+    ir_bare(b, OP_GSYNC);
+    ir_op(b, OP_SSTORE, put, 2, &trans, d->trans, NULL, 0, 0);
+    ir_bare(b, OP_FENCE_ASYNC);
+    ir_bare(b, OP_GSYNC);
+    store_box(r, b, d, slot, at);
+  }
+  r->drained = true;
+}
+
+bool hop_role_can_drain(const Role *r, const Op *op, Drain *d) {
+  return !r->producer && !r->maker && (r->drain || r->lent) &&
+         hop_drain_of(r->w->f, op, d) && hop_rings_drains(r->w, d);
+}
+
+bool hop_role_has_drain(const Role *r, const Op *op) {
+  Drain d;
+  if (hop_role_can_drain(r, op, &d)) return true;
+  for (uint32_t i = 0; i < op->nregions; i++)
+    for (const Op *o = op->regions[i]->first; o; o = o->next)
+      if (hop_role_has_drain(r, o)) return true;
+  return false;
+}
