@@ -504,7 +504,8 @@ enum { BLOCK_BYTES = 2 * HW_BLOCK };
 
 static bool is_joined(const Func *f, const Op *dot, int lane) {
   double k;
-  return lane >= 0 && !type_has_axis(ir_type(f, dot->res[0]), (uint32_t)lane) &&
+  const Type *t = ir_type(f, dot->res[0]);
+  return lane >= 0 && lane_has_key(f, t) && !type_has_axis(t, (uint32_t)lane) &&
          (ir_const_value(f, dot->args[0], &k) ||
           ir_const_value(f, dot->args[1], &k));
 }

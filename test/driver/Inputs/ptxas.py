@@ -1,6 +1,6 @@
 # Stands in for ptxas: `ptxas -v -arch A [--register-usage-level L] -o OUT IN`.
-# Kernels of 640 threads, or that multiply by 128 or more keys at a time, spill, those that multiply
-# by 112 are serialized, by 96 fenced again, those by 64 spill except at level 7. Kernels that
+# Kernels that multiply by 128 or more keys at a time spill, those of 640 threads, or that multiply
+# by 112, are serialized, by 96 fenced again, those by 64 spill except at level 7. Kernels that
 # multiply by mma.sync spill unless they may have at most 224 registers.
 import re
 import sys
@@ -15,14 +15,14 @@ if "mma.sync" in ptx:
     widest = 64
     levels = {"5": 0 if ".maxnreg 224" in ptx else 36, "3": 36, "7": 36}
 for name in re.findall(r"\.entry (\w+)", ptx):
-    n = 160 if widest >= 128 or ".reqntid 640" in ptx else levels[level] if widest == 64 else 0
+    n = 160 if widest >= 128 else 0 if ".reqntid 640" in ptx else levels[level] if widest == 64 else 0
     print(f"ptxas info    : Compiling entry function '{name}' for 'sm_90a'")
     print(f"    {n} bytes stack frame, {n} bytes spill stores, "
           f"{n} bytes spill loads")
     most = re.search(r"\.maxnreg (\d+)", ptx)
     print(f"ptxas info    : Used {most[1] if most else 168} registers, "
           "used 16 barriers")
-    if widest == 112:
+    if widest == 112 or ".reqntid 640" in ptx:
         print("ptxas info    : (C7512) Potential Performance Loss: "
               "wgmma.mma_async instructions are serialized due to "
               f"insufficient register resources for the function '{name}'")

@@ -87,13 +87,10 @@ static int64_t registers_for(const Built *b, bool again) {
   return n < least ? least : n > COST_FIT_MOST ? COST_FIT_MOST : n;
 }
 
-// Whether the recipe's tiles are those of b, or of the last try for it.
-static bool is_known(Ctx *cx, const CgProgram *p, const Recipe *r,
-                     const Built *b) {
-  const Module *m = drv_lower_mach(cx, r->spec, r->target, &r->opt, p->name),
-               *have[] = {b->mod, b->tried};
+// Is m what b is made of, or the last try for it?
+static bool is_known(Ctx *cx, const Module *m, const Built *b) {
+  const Module *have[] = {b->mod, b->tried};
   Buf text = {.arena = &cx->session};
-  if (!m) return false;
   ir_print(m, &text);
   for (int i = 0; i < 2; i++) {
     Buf other = {.arena = &cx->session};
@@ -102,6 +99,37 @@ static bool is_known(Ctx *cx, const CgProgram *p, const Recipe *r,
       return true;
   }
   return false;
+}
+
+// ---------------------------------------------------------------- room
+// What lives at once beside what threads have, in the loop over keys of a
+// module that has the least room.
+typedef struct Need {
+  uint64_t lives, has;
+} Need;
+
+static bool is_fuller(Need x, Need y) {
+  return x.lives * y.has > y.lives * x.has;
+}
+
+static Need fullest(Ctx *cx, const Module *m) {
+  Need most = {0, 1};
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    const Func *f = m->funcs.at[i];
+    if (ir_has_steps(f)) continue;
+    Need x = {ir_pressure(f, &cx->session).regs, has_registers(f)};
+    if (is_fuller(x, most)) most = x;
+  }
+  return most;
+}
+
+// What ptxas needed for a register that lives in b, it needs in other tiles
+// too: those in which it would spill as well are not tried.
+static bool has_room(Ctx *cx, Need need, const Built *b) {
+  uint64_t flaws = cg_flaws(&b->kernels);
+  Need had = fullest(cx, b->mod);
+  had.has += flaws / COST_FIT_SPILLED;
+  return drv_is_amd(b) || flaws >= CG_SERIAL || !is_fuller(need, had);
 }
 
 bool drv_same_text(CgBytes a, CgBytes b) {
@@ -138,32 +166,56 @@ static int64_t flawed(Ctx *cx, const Built *b) {
   return (int64_t)all;
 }
 
+static void remark_smaller(Ctx *cx, const CgProgram *p, const Built *b,
+                           const Built *out) {
+  bool serial = cg_flaws(&b->kernels) >= CG_SERIAL;
+  bool less =
+      !b->freed && out->recipe.opt.most_groups != b->recipe.opt.most_groups;
+  ctx_remark(cx,
+             "%s: %ssmaller tiles, which leave %lld registers of a thread "
+             "free: %s",
+             p->name, less ? "three groups of warps instead of four, " : "",
+             (long long)out->freed,
+             serial ? "products are serialized" : "registers are spilled");
+}
+
+// The next tiles for b: other ones, in which no more lives than threads have by
+// what ptxas made of b; else those in which least does. *i: tries so far.
+static bool next_tiles(Ctx *cx, const CgProgram *p, const Built *b, Built *out,
+                       int *i) {
+  bool amd = drv_is_amd(b), any = false;
+  Built best;
+  Need least = {1, 0};
+  for (; *i < (amd ? 3 : 1) * COST_FIT_TRIES; ++*i) {
+    Recipe *r = &out->recipe;
+    if (!*i) one_less(b, r);
+    out->freed += registers_for(b, amd && *i);
+    r->opt.spare_regs = out->freed;
+    const Module *m = drv_lower_mach(cx, r->spec, r->target, &r->opt, p->name);
+    if (m && is_known(cx, m, b)) continue;
+    Need need = m ? fullest(cx, m) : (Need){0, 1};
+    if (is_fuller(least, need)) best = *out, least = need;
+    any = true;
+    if (!has_room(cx, need, b)) continue;
+    ++*i;
+    return true;
+  }
+  if (any) *out = best;
+  return any;
+}
+
 bool drv_smaller_tiles(Ctx *cx, const CgProgram *p, const Built *b,
                        CgBytes last, Built *out, CgDevice *dev) {
   const Recipe *r = &b->recipe;
   if (drv_tiles_asked(r->spec.prog, r->target, &r->opt)) return false;
   DiagMark mark = diag_mark(cx);
   *out = (Built){.recipe = *r, .program = b->program, .freed = b->freed};
-  int64_t *spare = &out->recipe.opt.spare_regs;
   int64_t funcs = flawed(cx, b);
   if (funcs) out->recipe.opt.spare_funcs |= funcs;
   else out->recipe.opt.spare_funcs = 0;
-  bool amd = r->target->gpu.vendor == VENDOR_AMD;
-  for (int i = 0; i < (amd ? 3 : 1) * COST_FIT_TRIES; i++) {
-    bool less = !i && one_less(b, &out->recipe);
-    out->freed += registers_for(b, amd && i);
-    *spare = out->freed;
+  for (int i = 0; next_tiles(cx, p, b, out, &i);) {
     cx->remarks.n = mark.remarks;
-    if (is_known(cx, p, &out->recipe, b)) continue;
-    cx->remarks.n = mark.remarks;
-    bool serial = cg_flaws(&b->kernels) >= CG_SERIAL;
-    const char *flaw =
-        serial ? "products are serialized" : "registers are spilled";
-    ctx_remark(cx,
-               "%s: %ssmaller tiles, which leave %lld registers of a thread "
-               "free: %s",
-               p->name, less ? "three groups of warps instead of four, " : "",
-               (long long)*spare, flaw);
+    remark_smaller(cx, p, b, out);
     if (!drv_device_text(cx, p, out, dev)) break;
     if (!drv_same_text(dev->text, last)) return true;
   }
