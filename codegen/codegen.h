@@ -93,6 +93,7 @@ typedef struct CgDevice {
 typedef struct CgProgram {
   const char *name, *prefix;  // symbols are <prefix>_<name>
   const char *doc;            // for the header, or NULL
+  Span at;                    // in the source
   DimTab *dims;               // symbols in the order of the descriptor
   CgParam *params;            // tensors and scalars in declaration order
   uint32_t nparams;

@@ -13,7 +13,6 @@
 #include "tools/attn-ls/ls.h"
 
 #include <jansson.h>
-#include <setjmp.h>
 
 // ---------------------------------------------------------------- texts
 typedef enum Encoding { ENC_UTF16, ENC_UTF8, ENC_UTF32 } Encoding;
