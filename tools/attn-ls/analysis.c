@@ -85,6 +85,7 @@ Analysis *ls_analysis_make(Ls *ls, const char *path, const char *text,
                            uint32_t len, bool check) {
   Ctx cx;
   ctx_init(&cx);
+  cx.session = cx.scratch = ls_arena(ls);
   Analysis *an = NEW(&cx.session, Analysis);
   an->cx = cx;
   an->cx.names.arena = &an->cx.session;

@@ -297,7 +297,7 @@ static void command_line(Ls *ls, const Order *o, Args *a) {
 }
 
 static Child *new_child(Ls *ls, const char *file, const char *view) {
-  Arena a = {0};
+  Arena a = ls_arena(ls);
   Child *c = NEW(&a, Child);
   c->id = json_incref((json_t *)ls->id);
   c->until = now_ms() + SECONDS * 1000;
