@@ -93,6 +93,7 @@ typedef struct CgDevice {
 typedef struct CgProgram {
   const char *name, *prefix;  // symbols are <prefix>_<name>
   const char *doc;            // for the header, or NULL
+  Span at;                    // in the source
   DimTab *dims;               // symbols in the order of the descriptor
   CgParam *params;            // tensors and scalars in declaration order
   uint32_t nparams;
@@ -241,6 +242,9 @@ void cg_jit_drop(CgJit *j);
 // ours: exhausted registers in inline code and the like). For main functions;
 // fn must not return if the process shall not exit with code 1.
 void cg_on_fatal(void (*fn)(const char *reason));
+// Whom LLVM calls, from whatever it is in, where memory runs out; must not
+// return.
+void cg_on_no_memory(void (*fn)(void));
 // The names of the rows of targets.def that this machine can run, the best
 // first.
 uint32_t cg_host_targets(const char **names, uint32_t max);

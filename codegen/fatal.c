@@ -5,10 +5,38 @@
 #include "codegen/codegen.h"
 
 #include <llvm-c/ErrorHandling.h>
+#include <string.h>
 
 void cg_on_fatal(void (*fn)(const char *reason)) {
   LLVMResetFatalErrorHandler();
   if (fn) LLVMInstallFatalErrorHandler(fn);
+}
+
+// The C interface has no hook for memory that runs out: these are taken by
+// their names of C++, where they are there. What they are given must not
+// return.
+typedef void NewHandler(void);
+typedef void BadAlloc(void *data, const char *reason, bool crash);
+extern NewHandler *
+set_new_handler(NewHandler *fn) __asm__("_ZSt15set_new_handlerPFvvE")
+    __attribute__((weak));
+extern void install_bad_alloc(BadAlloc *fn, void *data) __asm__(
+    "_ZN4llvm31install_bad_alloc_error_handlerEPFvPvPKcbES0_")
+    __attribute__((weak));
+
+static void on_bad_alloc(void *fn, const char *reason, bool crash) {
+  void (*no_memory)(void);
+  (void)reason;
+  (void)crash;
+  memcpy(&no_memory, &fn, sizeof no_memory);
+  no_memory();
+}
+
+void cg_on_no_memory(void (*fn)(void)) {
+  void *data;
+  memcpy(&data, &fn, sizeof data);
+  if (set_new_handler) set_new_handler(fn);
+  if (install_bad_alloc) install_bad_alloc(on_bad_alloc, data);
 }
 
 void cg_fail(Ctx *cx, const char *what, char *message) {

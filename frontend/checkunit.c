@@ -121,5 +121,8 @@ bool fe_check(Ctx *cx, Unit *unit) {
   Session ses = {.cx = cx, .builtins = scope_builtins(cx)};
   Loaded root = {unit->source->path, unit};
   vec_push(&cx->session, &ses.units, root);
-  return ck_unit(&ses, unit);
+  work_begin(cx);
+  bool ok = ck_unit(&ses, unit);
+  work_end(cx);
+  return ok;
 }

@@ -510,10 +510,13 @@ bool fe_format(Ctx *cx, const Unit *unit, Buf *out) {
   ArenaMark m = arena_mark(&cx->scratch);
   Buf b = {.arena = &cx->scratch};
   Fmt f = {.cx = cx, .src = unit->source, .out = &b, .block_start = true};
+  work_begin(cx);
+  work_say(cx, "formatting '%s'", unit->source->path);
   read_tokens(&f);
   mark_generics(&f);
   mark_depths(&f);
   if (f.n) put_file(&f);
+  work_end(cx);
   if (b.n) buf_char(&b, '\n');
   buf_add(out, b.at, b.n);
   arena_reset(&cx->scratch, m);

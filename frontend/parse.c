@@ -402,9 +402,12 @@ Unit *fe_parse(Ctx *cx, Source *src) {
   *p = (Parse){.cx = cx, .a = &cx->session, .src = src, .unit = u};
   p->resumed_at = UINT32_MAX;
   u->source = src;
+  work_begin(cx);
+  work_say(cx, "parsing '%s'", src->path);
   fe_tokens_init(p);
   run(p);
   fe_unit_docs(p);
+  work_end(cx);
   u->syntax_ok = cx->nerrors == before;
   arena_reset(&cx->scratch, m);
   return u;

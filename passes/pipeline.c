@@ -156,6 +156,7 @@ static bool run_one(Run *r, const PassInfo *p, const char *rest) {
   ArenaMark mark = arena_mark(&r->cx->scratch);
   PassOpt opt = r->opt->pass;
   opt.target = target_of(r->m, opt.target);
+  work_say(r->cx, "pass %s for %s", p->name, opt.target->name);
   bool ok = p->run(r->cx, r->m, &opt);
   arena_reset(&r->cx->scratch, mark);
   r->at++;

@@ -2,6 +2,7 @@
 // LLVM; views of machine code run `attnc` as a child.
 #include "tools/attn-ls/ls.h"
 
+#include <jansson.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -46,6 +47,19 @@ static const char *cache(char *buf, size_t size) {
     snprintf(buf, size, "%s/.cache/attnc/" LS_VERSION, home);
   else return NULL;
   return buf;
+}
+
+static void no_memory(void *data) {
+  static const char text[] = "attn-ls: out of memory\n";
+  (void)data;
+  (void)!write(STDERR_FILENO, text, sizeof text - 1);
+  _exit(3);
+}
+
+static void *need(size_t n) {
+  void *p = malloc(n);
+  if (!p) no_memory(NULL);
+  return p;
 }
 
 // Reads what is there; false at the end of the input.
@@ -94,7 +108,9 @@ int main(int argc, char **argv) {
   LsHost host = {.send = send_all,
                  .attnc = attnc_command(exe, sizeof exe),
                  .cache_dir = cache(dir, sizeof dir),
-                 .stdlib_dir = lib && *lib ? lib : NULL};
+                 .stdlib_dir = lib && *lib ? lib : NULL,
+                 .no_memory = no_memory};
+  json_set_alloc_funcs(need, free);
   Ls *ls = ls_new(&host);
   int code = serve(ls);
   ls_free(ls);

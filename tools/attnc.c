@@ -39,6 +39,18 @@ static void llvm_error(const char *reason) {
   internal_error(0);
 }
 
+// LLVM and C++ cannot go on without memory.
+static void no_memory(void) {
+  static const char text[] = "attnc: out of memory\n";
+  (void)!write(STDERR_FILENO, text, sizeof text - 1);
+  _exit(EXIT_ENV);
+}
+
+static void no_memory_of(void *arena) {
+  (void)arena;
+  no_memory();
+}
+
 static void print_targets(void) {
   uint32_t n;
   const Target *t = target_list(&n);
@@ -96,13 +108,14 @@ static void keep_memory(void) {
 }
 
 int main(int argc, char **argv) {
-  Cli cli = {0};
+  Cli cli = {.arena = {.oom = no_memory_of}};
   keep_memory();
   fill_streams();
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // too long a file is an error of write
   catch_faults();
   cg_on_fatal(llvm_error);
+  cg_on_no_memory(no_memory);
   int rc = printed(run(&cli, argc, argv));
   arena_drop(&cli.arena);
   return rc;

@@ -60,7 +60,7 @@ static bool link_object(Ctx *cx, const char *tool, int object, Buf *out,
                   "-",
                   arena_printf(&cx->session, "/proc/self/fd/%d", object),
                   NULL};
-  int rc = tool_run(args, code, log);
+  int rc = tool_run(cx, args, code, log);
   if (rc == 0) return tool_read(code, out);
   tool_read(log, &text);
   buf_char(&text, 0);
@@ -76,6 +76,7 @@ bool cg_lld(Ctx *cx, const char *object, size_t n, Buf *out, CgKernels *all) {
              "not found (ATTNC_LLD, ld.lld-22 in PATH, /usr/lib/llvm-22/bin)");
     return false;
   }
+  work_say(cx, "%s", tool);
   int in = tool_file(), code = tool_file(), log = tool_file();
   bool ok = in >= 0 && code >= 0 && log >= 0 && tool_write(in, object, n);
   if (!ok) diag_add(cx, DIAG_cg_failed, NOWHERE, "ld.lld", strerror(errno));

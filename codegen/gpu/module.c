@@ -158,6 +158,7 @@ static bool make(Ctx *cx, const Module *m, Wanted w, Buf *out, CgKernels *all) {
   const Target *t = target_of(cx, m);
   LLVMTargetMachineRef tm = t ? machine(cx, t) : NULL;
   if (!tm) return false;
+  work_say(cx, "code for %s by LLVM", t->name);
   ArenaMark mark = arena_mark(&cx->scratch);
   Cg g = {.cx = cx,
           .target = t,

@@ -29,7 +29,7 @@ static int run(Ctx *cx, const char *tool, const Target *t, uint32_t level,
   args[n++] = "-o";
   args[n++] = arena_printf(a, "/proc/self/fd/%d", f.cubin);
   args[n++] = arena_printf(a, "/proc/self/fd/%d", f.ptx);
-  return tool_run(args, f.log, f.log);
+  return tool_run(cx, args, f.log, f.log);
 }
 
 // ---------------------------------------------------------------- log
@@ -234,6 +234,8 @@ bool cg_ptxas(Ctx *cx, const Target *t, CgBytes ptx, uint32_t level,
     k->serialized = false;
     k->warning = 0;
   }
+  work_say(cx, "ptxas for %s%s%s", t->name, made.kernels ? ": " : "",
+           made.kernels ? made.kernels->at[0].symbol : "");
   if (!assemble(&a, ptx, level, &made)) return false;
   if (out->log) buf_add(out->log, said.at, said.n);
   return true;

@@ -158,6 +158,8 @@ static bool emit(Cg *g, LLVMTargetMachineRef tm, const Job *j, Buf *out) {
 static bool compile(Ctx *cx, const Job *j, Buf *out) {
   LLVMTargetMachineRef tm = cg_machine(cx, j->triple);
   if (!tm) return false;
+  if (j->n) work_place(cx, j->progs[j->prog].at);
+  work_say(cx, "machine code by LLVM");
   ArenaMark mark = arena_mark(&cx->scratch);
   Cg g = {.cx = cx, .share = j->share, .lc = LLVMContextCreate()};
   LLVMContextSetDiscardValueNames(g.lc, 0);
@@ -185,17 +187,25 @@ typedef struct Worker {
   Ctx cx;  // owns the bytes of its parts
   pthread_t thread;
   bool started;
+  bool full;  // memory ran out
 } Worker;
 
-static void *work(void *data) {
+static void take_jobs(void *data) {
   Worker *w = data;
   Crew *c = w->crew;
   for (;;) {
     uint32_t i = atomic_fetch_add(&c->next, 1);
-    if (i >= c->n) return NULL;
+    if (i >= c->n) return;
     Buf b = {.arena = &w->cx.session};
     if (compile(&w->cx, &c->jobs[i], &b)) c->parts[i] = b;
   }
+}
+
+static void *work(void *data) {
+  Worker *w = data;
+  w->full = !ctx_try(&w->cx, take_jobs, w);
+  work_rest(&w->cx);
+  return NULL;
 }
 
 // Diagnostics are those of the first job that fails, made again in cx.
@@ -221,16 +231,20 @@ static bool in_parts(Ctx *cx, const Job *jobs, uint32_t n, uint32_t threads,
   ArenaMark mark = arena_mark(&cx->scratch);
   Crew c = {.jobs = jobs, .n = n, .parts = NEWN(&cx->scratch, Buf, n)};
   Worker *w = NEWN(&cx->scratch, Worker, threads);
+  work_rest(cx);
   for (uint32_t i = 0; i < threads; i++) {
     w[i].crew = &c;
-    ctx_init(&w[i].cx);
+    ctx_init_helper(&w[i].cx, cx);
     w[i].started = i && !pthread_create(&w[i].thread, NULL, work, &w[i]);
   }
   work(&w[0]);
   for (uint32_t i = 0; i < threads; i++)
     if (w[i].started) pthread_join(w[i].thread, NULL);
-  bool ok = gather(cx, &c, out);
+  bool full = false, ok;
+  for (uint32_t i = 0; i < threads; i++) full |= w[i].full;
+  ok = !full && gather(cx, &c, out);
   for (uint32_t i = 0; i < threads; i++) ctx_drop(&w[i].cx);
+  if (full) ctx_no_memory(cx);
   if (out->arena != &cx->scratch) arena_reset(&cx->scratch, mark);
   return ok;
 }

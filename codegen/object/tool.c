@@ -1,10 +1,15 @@
 // Programs that are found at run time and run.
 #include "codegen/object/tool.h"
 
+#include "ir/core/watch.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -62,17 +67,30 @@ bool tool_read(int fd, Buf *out) {
   }
 }
 
-static void child(char *const *args, int out, int err) {
-  dup2(out, 1);
-  dup2(err, 2);
-  execv(args[0], args);
-  _exit(127);
+// Ends with the thread that waits for it, however that ends, and takes no more
+// memory than a compilation may.
+static void bind(pid_t parent, int64_t memory) {
+  struct rlimit most = {(rlim_t)memory, (rlim_t)memory};
+  sigset_t none;
+  sigemptyset(&none);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(127);  // it ended before that
+  if (memory) setrlimit(RLIMIT_AS, &most);
+  signal(SIGPIPE, SIG_DFL);
+  sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-int tool_run(char *const *args, int out, int err) {
+int tool_run(Ctx *cx, char *const *args, int out, int err) {
   int status = 0;
-  pid_t pid = fork();
-  if (pid == 0) child(args, out, err);
+  int64_t memory = cx->watch ? cx->watch->memory : 0;
+  pid_t self = getpid(), pid = fork();
+  if (pid == 0) {
+    bind(self, memory);
+    dup2(out, 1);
+    dup2(err, 2);
+    execv(args[0], args);
+    _exit(127);
+  }
   if (pid < 0) return -1;
   while (waitpid(pid, &status, 0) < 0)
     if (errno != EINTR) return -1;

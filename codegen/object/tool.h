@@ -15,7 +15,8 @@ int tool_file(void);
 bool tool_write(int fd, const char *p, size_t n);
 bool tool_read(int fd, Buf *out);
 // Runs the program args[0] with its standard output and errors in these files;
-// its exit code, -1: it could not run or was ended.
-int tool_run(char *const *args, int out, int err);
+// its exit code, -1: it could not run or was ended. It is killed if the calling
+// thread ends.
+int tool_run(Ctx *cx, char *const *args, int out, int err);
 
 #endif

@@ -3,6 +3,8 @@
 // followed by a red zone, so that overruns inside a block are found too.
 #include "ir/core/arena.h"
 
+#include "ir/core/watch.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +29,12 @@
 #define SHOW(p, n) ((void)(p), (void)(n))
 #endif
 
-enum { ALIGN = 16, FIRST_BLOCK = 16 * 1024, LAST_BLOCK = 4 * 1024 * 1024 };
+enum {
+  ALIGN = 16,
+  FIRST_BLOCK = 16 * 1024,
+  LAST_BLOCK = 4 * 1024 * 1024,
+  LOOK_EACH = 64,  // pieces handed out between two looks at the clock
+};
 
 struct ArenaBlock {
   ArenaBlock *below;
@@ -59,6 +66,8 @@ void *arena_alloc(Arena *a, size_t n) {
   size_t need = ((n + ALIGN - 1) & ~(size_t)(ALIGN - 1)) + RED_ZONE;
   if (need == 0) need = ALIGN;
   if (a->limit && need > a->limit - a->used) out_of_memory(a);
+  if (a->until && ++a->asked % LOOK_EACH == 0 && watch_now() > a->until)
+    out_of_memory(a);
   ArenaBlock *b = a->top;
   if (!b || b->cap - b->at < need) b = push_block(a, need);
   char *p = b->mem + b->at;

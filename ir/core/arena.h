@@ -12,8 +12,10 @@ typedef struct Arena {
   ArenaBlock *top;      // newest block
   size_t used;          // bytes handed out over all blocks
   size_t limit;         // bytes allowed, 0 = no limit
-  void (*oom)(void *);  // called when memory or the limit runs out; must not
-  void *oom_data;       // return (longjmp to the border)
+  int64_t until;        // no memory from then on, as watch_now counts; 0: ever
+  uint32_t asked;       // how often there was some
+  void (*oom)(void *);  // called when memory, the limit or the time runs out;
+  void *oom_data;       // must not return (longjmp to the border)
 } Arena;
 
 typedef struct ArenaMark {

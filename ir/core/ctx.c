@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,12 +50,55 @@ void ctx_init(Ctx *cx) {
   cx->names.arena = &cx->session;
 }
 
+void ctx_init_helper(Ctx *cx, const Ctx *of) {
+  ctx_init(cx);
+  cx->session.limit = of->session.limit;
+  cx->scratch.limit = of->scratch.limit;
+  cx->sources = of->sources;
+  cx->sources.cap = cx->sources.n;  // one that is added goes elsewhere
+  cx->watch = of->watch;
+}
+
 void ctx_drop(Ctx *cx) {
+  work_leave(cx);
   arena_drop(&cx->scratch);
   arena_drop(&cx->session);
   *cx = (Ctx){0};
 }
 
+// ---------------------------------------------------------------- memory
+static void leave(void *border) {
+  longjmp(*(jmp_buf *)border, 1);
+}
+
+bool ctx_try(Ctx *cx, void (*body)(void *data), void *data) {
+  jmp_buf border;
+  Arena *both[] = {&cx->session, &cx->scratch};
+  struct {
+    void (*oom)(void *);
+    void *data;
+  } was[2];
+  for (int i = 0; i < 2; i++) {
+    was[i].oom = both[i]->oom;
+    was[i].data = both[i]->oom_data;
+    both[i]->oom = leave;
+    both[i]->oom_data = &border;
+  }
+  bool enough = setjmp(border) == 0;
+  if (enough) body(data);
+  for (int i = 0; i < 2; i++) {
+    both[i]->oom = was[i].oom;
+    both[i]->oom_data = was[i].data;
+  }
+  return enough;
+}
+
+void ctx_no_memory(Ctx *cx) {
+  if (cx->session.oom) cx->session.oom(cx->session.oom_data);
+  __builtin_trap();
+}
+
+// ---------------------------------------------------------------- sources
 static void index_lines(Arena *a, Source *s) {
   uint32_t n = 1;
   for (uint32_t i = 0; i < s->len; i++) n += s->text[i] == '\n';

@@ -9,6 +9,7 @@
 #include "ir/core/map.h"
 #include "ir/core/src.h"
 #include "ir/core/vec.h"
+#include "ir/core/work.h"
 
 // How a session reads files. Returns malloc-free memory in `a`, or NULL with
 // errno set. The default reads the file system.
@@ -30,11 +31,21 @@ struct Ctx {
   void *read_file_data;
 
   Vec(const char *) remarks;  // one-line explanations by passes (attnc explain)
+
+  Watch *watch;   // who looks after this session; NULL: nobody
+  WorkLine line;  // what it is at
 };
 
 // Every Ctx starts with ctx_init and ends with ctx_drop.
 void ctx_init(Ctx *cx);
 void ctx_drop(Ctx *cx);
+// The same for a thread that helps `of`: its limits, and who looks after it.
+void ctx_init_helper(Ctx *cx, const Ctx *of);
+// Runs body. False: memory ran out in it, and what it made in cx is only there
+// to be dropped. Arenas that had a hook have it again.
+bool ctx_try(Ctx *cx, void (*body)(void *data), void *data);
+// What an arena does where memory runs out; for what a helper ran out of.
+_Noreturn void ctx_no_memory(Ctx *cx);
 // Adds text (copied) as a source file. NULL with a diagnostic if too large.
 Source *ctx_add_source(Ctx *cx, const char *path, const char *text, size_t len);
 // Reads a file through cx->read_file. NULL with a diagnostic if unreadable.

@@ -77,17 +77,43 @@ static bool open_direct(OutFile *o, int fd) {
   return o->fd >= 0 || fail(o, errno);
 }
 
-// A name that nobody else has, in threads or processes, as O_EXCL says.
-static bool open_beside(OutFile *o) {
+// A name that nobody else has, in threads or processes, as `take` says with
+// EEXIST.
+static bool name_beside(OutFile *o, bool (*take)(OutFile *o)) {
   char name[64];
   for (int i = 0; i < MAX_NAMES; i++) {
     snprintf(name, sizeof name, ".attn-%ld-%d.tmp", (long)getpid(), i);
     if (!beside(o->path, name, o->temp)) return fail(o, ENAMETOOLONG);
-    o->fd = open(o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, o->mode);
-    if (o->fd >= 0) return true;
+    if (take(o)) return true;
     if (errno != EEXIST) break;
   }
   return fail(o, errno);
+}
+
+static bool create(OutFile *o) {
+  o->fd = open(o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, o->mode);
+  return o->fd >= 0;
+}
+
+static bool open_beside(OutFile *o) {
+  return name_beside(o, create);
+}
+
+static bool give_name(OutFile *o) {
+  char fd[64];
+  snprintf(fd, sizeof fd, "/proc/self/fd/%d", o->fd);
+  return linkat(AT_FDCWD, fd, AT_FDCWD, o->temp, AT_SYMLINK_FOLLOW) == 0;
+}
+
+// Where the folder's file system has files without a name, which go with the
+// process; they get a name when they are whole.
+static bool open_nameless(OutFile *o) {
+  char dir[PATH_MAX];
+  if (access("/proc/self/fd", X_OK) != 0 || !beside(o->path, ".", dir))
+    return false;
+  o->fd = open(dir, O_WRONLY | O_TMPFILE | O_CLOEXEC, o->mode);
+  o->nameless = o->fd >= 0;
+  return o->nameless;
 }
 
 static bool open_place(OutFile *o, int fd, mode_t mode) {
@@ -98,7 +124,7 @@ static bool open_place(OutFile *o, int fd, mode_t mode) {
   if (there && access(o->path, W_OK) != 0) return fail(o, errno);
   o->keeps_mode = there;
   o->mode = there ? st.st_mode & 0777 : mode;
-  return open_beside(o);
+  return open_nameless(o) || open_beside(o);
 }
 
 bool out_open(OutFile *o, const char *path, mode_t mode) {
@@ -126,16 +152,20 @@ bool out_put(OutFile *o, const void *bytes, size_t n) {
   return !o->error;
 }
 
-static bool place(OutFile *o) {
-  if (o->keeps_mode && chmod(o->temp, o->mode) != 0) return fail(o, errno);
-  return rename(o->temp, o->path) == 0 || fail(o, errno);
+// Has it, whole, a name of its own beside the old file?
+static bool named(OutFile *o) {
+  if (o->keeps_mode && fchmod(o->fd, o->mode) != 0) return fail(o, errno);
+  return !o->nameless || name_beside(o, give_name);
 }
 
 bool out_close(OutFile *o, bool keep) {
   bool direct = strcmp(o->temp, o->path) == 0;
+  bool left = !direct && !o->nameless;  // something to remove
+  if (keep && !o->error && !direct) left |= named(o);
   if (close(o->fd) != 0) fail(o, errno);
-  bool placed = keep && !o->error && (direct || place(o));
-  if (!placed && !direct) unlink(o->temp);
+  bool placed = keep && !o->error &&
+                (direct || rename(o->temp, o->path) == 0 || fail(o, errno));
+  if (left && !placed) unlink(o->temp);
   errno = o->error;
   return placed;
 }

@@ -1,7 +1,8 @@
 // Files that are written whole or not at all: a new file beside the old one,
-// renamed over it at the end. The old file's mode is kept, symbolic links are
-// followed. Pipes, terminals and descriptors (/dev/stdout, /dev/fd/3) are
-// written directly.
+// renamed over it at the end. Where the file system can, it has no name before
+// that: a process that is killed leaves nothing. The old file's mode is kept,
+// symbolic links are followed. Pipes, terminals and descriptors (/dev/stdout,
+// /dev/fd/3) are written directly.
 //
 // Failures leave errno and the old file; every opened OutFile is closed by
 // out_close, which also removes what was written of a file that failed.
@@ -18,6 +19,7 @@ typedef struct OutFile {
   int error;  // errno of the first failure
   mode_t mode;
   bool keeps_mode;      // whatever the umask says: of a file that was there
+  bool nameless;        // until it is whole
   char path[PATH_MAX];  // what is replaced: the end of all links
   char temp[PATH_MAX];  // where other programs may write; path if direct
 } OutFile;

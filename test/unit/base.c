@@ -1,5 +1,6 @@
 // The base layer: arenas, vectors, names, maps, positions, element types.
 #include "ir/core/ctx.h"
+#include "ir/core/watch.h"
 #include "ir/core/dtype.h"
 #include <math.h>
 #include <stdio.h>
@@ -83,12 +84,66 @@ static void dtypes(void) {
   EXPECT(!dtype_by_name("bf1", 3, &t));
 }
 
+// ---------------------------------------------------------------- limits
+static void fill(void *cx) {
+  for (;;) arena_alloc(&((Ctx *)cx)->session, 1 << 16);
+}
+
+static void nothing(void *cx) {
+  (void)cx;
+}
+
+static void limits(void) {
+  Ctx cx;
+  ctx_init(&cx);
+  cx.session.limit = 1 << 20;
+  EXPECT(!ctx_try(&cx, fill, &cx) && ctx_try(&cx, nothing, &cx));
+  EXPECT(!cx.session.oom);
+  cx.session.limit = 0;
+  cx.session.until = watch_now() + 1000000;
+  EXPECT(!ctx_try(&cx, fill, &cx));
+  ctx_drop(&cx);
+}
+
+// Two sessions that one looks after.
+static void lines(void) {
+  Watch w;
+  Ctx a, b;
+  watch_init(&w);
+  ctx_init(&a);
+  a.watch = &w;
+  Source *src = ctx_add_source(&a, "a", "text", 4);
+  ctx_init_helper(&b, &a);
+  work_begin(&a);
+  work_variant(&a);
+  work_begin(&a);
+  work_variant(&a);
+  work_end(&a);
+  EXPECT(w.depth == 1 && w.variants == 2 && !watch_longest(&w));
+  work_place(&b, (Span){src->id, 1, 2});
+  work_say(&b, "%s", "first");
+  work_say(&a, "second");
+  const WorkLine *l = watch_longest(&w);
+  EXPECT(l == &b.line && l->source == src && strcmp(l->what, "first") == 0);
+  work_rest(&b);
+  EXPECT(watch_longest(&w) == &a.line);
+  work_end(&a);
+  EXPECT(!w.depth && !watch_longest(&w));
+  ctx_drop(&a);
+  EXPECT(w.first == &b.line);
+  ctx_drop(&b);
+  EXPECT(!w.first);
+  watch_drop(&w);
+}
+
 int main(void) {
   Ctx cx;
   ctx_init(&cx);
   containers(&cx);
   text(&cx);
   dtypes();
+  limits();
+  lines();
   ctx_drop(&cx);
   puts(failures ? "FAILED" : "all good");
   return failures != 0;

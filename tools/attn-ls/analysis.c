@@ -3,9 +3,11 @@
 // of an edit cannot differ from that of a fresh start.
 #include "tools/attn-ls/server.h"
 
+#include "ir/core/watch.h"
+
 #include <errno.h>
 
-enum { MEMORY = 1 << 30, MAX_ERRORS = 1000 };
+enum { MEMORY = 1 << 30, SECONDS = 10, MAX_ERRORS = 1000 };
 
 typedef struct Reader {
   Ls *ls;
@@ -35,42 +37,55 @@ static const char *read_doc(void *data, Arena *a, const char *path,
   return ls_read_open(r->ls, a, key, len);
 }
 
-typedef struct Guard {
-  jmp_buf out;
-} Guard;
+// ---------------------------------------------------------------- border
+typedef struct Check {
+  Analysis *an;
+  const char *path, *text;
+  uint32_t len;
+  bool check;
+} Check;
 
-static void no_memory(void *guard) {
-  longjmp(((Guard *)guard)->out, 1);
+static void read_and_check(void *data) {
+  Check *c = data;
+  Ctx *cx = &c->an->cx;
+  Source *src = ctx_add_source(cx, c->path, c->text, c->len);
+  Unit *u = src ? fe_parse(cx, src) : NULL;
+  if (u && c->check) fe_check(cx, u);
+  c->an->unit = u;
+  if (u) ls_index_unit(c->an);
 }
 
-static void read_and_check(Analysis *an, const char *path, const char *text,
-                           uint32_t len, bool check) {
-  Guard guard;
-  Arena *both[] = {&an->cx.session, &an->cx.scratch};
+static void set_limits(Ctx *cx, size_t memory, int64_t until) {
+  Arena *both[] = {&cx->session, &cx->scratch};
   for (int i = 0; i < 2; i++) {
-    both[i]->limit = MEMORY;
-    both[i]->oom = no_memory;
-    both[i]->oom_data = &guard;
+    both[i]->limit = memory;
+    both[i]->until = until;
   }
-  if (setjmp(guard.out)) {
-    an->unit = NULL;
-  } else {
-    Source *src = ctx_add_source(&an->cx, path, text, len);
-    Unit *u = src ? fe_parse(&an->cx, src) : NULL;
-    if (u && check) fe_check(&an->cx, u);
-    an->unit = u;
-    if (u) ls_index_unit(an);
-  }
-  for (int i = 0; i < 2; i++) {
-    both[i]->limit = 0;
-    both[i]->oom = NULL;
-  }
+}
+
+// Without a tree, but with a diagnostic, of what is beyond the limits.
+static void check_within(Check *c) {
+  Ctx *cx = &c->an->cx;
+  int64_t until = watch_now() + (int64_t)SECONDS * 1000000000;
+  set_limits(cx, MEMORY, until);
+  bool enough = ctx_try(cx, read_and_check, c);
+  set_limits(cx, 0, 0);
+  if (enough) return;
+  c->an->unit = NULL;
+  Span at = {0, 0, 0};
+  if (!cx->sources.n) at = NOWHERE;
+  if (watch_now() >= until)
+    diag_add(cx, DIAG_too_long, at, (double)SECONDS, "checking the file");
+  else
+    diag_add(cx, DIAG_too_much_memory, at, (long long)MEMORY >> 20,
+             "checking the file");
 }
 
 Analysis *ls_analysis_make(Ls *ls, const char *path, const char *text,
                            uint32_t len, bool check) {
   Ctx cx;
   ctx_init(&cx);
+  cx.session = cx.scratch = ls_arena(ls);
   Analysis *an = NEW(&cx.session, Analysis);
   an->cx = cx;
   an->cx.names.arena = &an->cx.session;
@@ -82,7 +97,7 @@ Analysis *ls_analysis_make(Ls *ls, const char *path, const char *text,
   an->cx.read_file_data = &r;
   for (uint32_t i = 0; i < ls->roots.n; i++)
     vec_push(&an->cx.session, &an->cx.include_dirs, ls->roots.at[i]);
-  read_and_check(an, path, text, len, check);
+  check_within(&(Check){an, path, text, len, check});
   an->cx.read_file_data = NULL;
   return an;
 }

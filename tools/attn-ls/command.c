@@ -14,7 +14,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SECONDS = 60, MEMORY_MIB = 4096, MAX_OUTPUT = 8 << 20 };
+enum {
+  SECONDS = 60,
+  COMPILING = 50,             // of these: beyond them attnc says what it was at
+  CPU_SECONDS = 4 * SECONDS,  // of all its threads
+  MEMORY_MIB = 4096,
+  MAX_OUTPUT = 8 << 20,
+};
 
 struct Child {
   pid_t pid;
@@ -83,7 +89,7 @@ static void arg(Ls *ls, Args *a, const char *s) {
 }
 
 static void limits(void) {
-  struct rlimit cpu = {SECONDS, SECONDS};
+  struct rlimit cpu = {CPU_SECONDS, CPU_SECONDS};
   struct rlimit mem = {(rlim_t)MEMORY_MIB << 20, (rlim_t)MEMORY_MIB << 20};
   setrlimit(RLIMIT_CPU, &cpu);
   setrlimit(RLIMIT_AS, &mem);
@@ -274,6 +280,7 @@ static void command_line(Ls *ls, const Order *o, Args *a) {
   }
   arg(ls, a, row->pick);
   arg(ls, a, o->name);
+  arg(ls, a, arena_printf(&ls->scratch, "--max-seconds=%d", COMPILING));
   arg(ls, a, "--color=never");
   arg(ls, a, "-q");
   const char *slash = strrchr(d->path, '/');
@@ -290,7 +297,7 @@ static void command_line(Ls *ls, const Order *o, Args *a) {
 }
 
 static Child *new_child(Ls *ls, const char *file, const char *view) {
-  Arena a = {0};
+  Arena a = ls_arena(ls);
   Child *c = NEW(&a, Child);
   c->id = json_incref((json_t *)ls->id);
   c->until = now_ms() + SECONDS * 1000;

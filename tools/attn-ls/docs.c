@@ -70,7 +70,7 @@ Doc *ls_doc_find(Ls *ls, const char *path) {
 }
 
 static void set_text(Ls *ls, Doc *d, const char *text, size_t len) {
-  Arena fresh = {0};
+  Arena fresh = ls_arena(ls);
   char *copy = arena_strndup(&fresh, text, len);
   d->text = ls_lines_of(&fresh, copy, (uint32_t)len);
   vec_push(&ls->arena, &ls->old_texts, d->store);
@@ -82,6 +82,7 @@ static Doc *add_doc(Ls *ls, const char *path) {
   Doc *d = ls_doc_find(ls, path);
   if (d) return d;
   d = NEW(&ls->arena, Doc);
+  d->tokens_store = ls_arena(ls);
   d->path = path;
   vec_push(&ls->arena, &ls->docs, d);
   map_put(&ls->by_path, key_of(path), (uint64_t)(uintptr_t)d);
@@ -111,6 +112,7 @@ Doc *ls_doc_of(Ls *ls, const char *path) {
   const char *text = ls_is_library(path) ? fe_stdlib(path, &n) : NULL;
   Ctx cx;
   ctx_init(&cx);
+  cx.session = cx.scratch = ls_arena(ls);
   if (!ls_is_library(path)) text = cx.read_file(NULL, &cx.session, path, &n);
   if (text) {
     d = add_doc(ls, path);

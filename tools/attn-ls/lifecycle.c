@@ -2,13 +2,18 @@
 #include "tools/attn-ls/server.h"
 
 Ls *ls_new(const LsHost *host) {
-  Arena a = {0};
+  Arena empty = {.oom = host->no_memory, .oom_data = host->data}, a = empty;
   Ls *ls = NEW(&a, Ls);
   ls->host = *host;
   ls->arena = a;
+  ls->scratch = ls->inbox = empty;
   ls->names.arena = &ls->arena;
   ls->by_path.arena = &ls->arena;
   return ls;
+}
+
+Arena ls_arena(const Ls *ls) {
+  return (Arena){.oom = ls->host.no_memory, .oom_data = ls->host.data};
 }
 
 void ls_free(Ls *ls) {

@@ -17,6 +17,7 @@ typedef struct LsHost {
   const char *cache_dir;   // where read-only files are put; NULL: nowhere
   const char *stdlib_dir;  // files of the library, or NULL
   bool no_files;           // never looks at the file system
+  void (*no_memory)(void *data);  // must not return; NULL: a trap
 } LsHost;
 
 // The strings of `host` must outlive the server. Freed with ls_free.

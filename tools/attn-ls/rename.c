@@ -36,6 +36,7 @@ static bool is_name(Ls *ls, const char *s) {
   size_t n = strlen(s);
   if (!n || n > 1024) return false;
   ctx_init(&cx);
+  cx.session = cx.scratch = ls_arena(ls);
   fe_tokens(&cx, ctx_add_source(&cx, "name", s, n), &ls->scratch, &toks);
   ctx_drop(&cx);
   return toks.n == 1 && toks.at[0].lo == 0 && toks.at[0].hi == n &&

@@ -302,7 +302,7 @@ static bool next_message(Ls *ls) {
 static void make_room(Ls *ls, size_t n) {
   if (ls->nin + n + 1 <= ls->cap) return;
   size_t left = ls->nin - ls->at, cap = 2 * (left + n + 1);
-  Arena fresh = {0};
+  Arena fresh = ls_arena(ls);
   char *to = arena_alloc(&fresh, cap);
   if (left) memcpy(to, ls->in + ls->at, left);
   arena_drop(&ls->inbox);

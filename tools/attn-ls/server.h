@@ -13,7 +13,6 @@
 #include "tools/attn-ls/ls.h"
 
 #include <jansson.h>
-#include <setjmp.h>
 
 // ---------------------------------------------------------------- texts
 typedef enum Encoding { ENC_UTF16, ENC_UTF8, ENC_UTF32 } Encoding;
@@ -29,6 +28,8 @@ typedef struct Pos {
   uint32_t line, col;  // 0-based, col in units of the encoding
 } Pos;
 
+// An empty one that tells the host where memory runs out.
+Arena ls_arena(const Ls *ls);
 Lines ls_lines_of(Arena *a, const char *text, uint32_t len);
 Pos ls_pos_at(const Lines *l, Encoding enc, uint32_t offset);
 // Past the end of a line: its end; past the last line: the end of the text.

@@ -6,8 +6,10 @@
 #ifndef ATTNC_ATTNC_H
 #define ATTNC_ATTNC_H
 
+#include "ir/core/watch.h"
 #include "tools/driver/driver.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
 
@@ -62,11 +64,19 @@ int usage_error(const Cli *cli, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
 // ---- session.c
+typedef struct Limit {
+  pthread_t thread;
+  bool on, done;
+} Limit;
+
 typedef struct Session {
   Cli *cli;
   Ctx cx;
   Buf log;            // what the passes print: modules, times
+  DiagStyle style;    // of diagnostics for people
   jmp_buf no_memory;  // where arenas go when memory runs out
+  Watch watch;        // what limit.c looks at
+  Limit limit;
 } Session;
 
 // Runs body in a session of its own: prints its diagnostics, turns them and
@@ -74,6 +84,8 @@ typedef struct Session {
 typedef int SessionFn(Session *s, void *data);
 int session_run(Cli *cli, SessionFn *body, void *data);
 
+// The diagnostics of cx, to standard error.
+void session_print(const Session *s, Ctx *cx);
 // Reads a file named by the user; "-" is standard input.
 Source *session_read(Session *s, const char *path);
 // Reads, parses and checks. NULL with diagnostics.
@@ -96,6 +108,15 @@ const char *path_stem(Arena *a, const char *path);
 
 // What all commands that compile share.
 bool session_options(Session *s, DrvOptions *out);
+
+// ---- limit.c: ends the process where a compilation takes too long or too much.
+// False: no thread could be made for it.
+bool limit_start(Session *s);
+void limit_end(Session *s);
+// MiB.
+int64_t limit_memory(const Cli *cli);
+// Prints which limit was met at what.
+void limit_tell(const Session *s, DiagId id);
 
 // ---- progress.c: one line on standard error for what takes long. Nothing if
 // it is not a terminal, or with --quiet.

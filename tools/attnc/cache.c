@@ -57,12 +57,11 @@ static void put_LIST(Buf *b, const char *name, const OptLIST *v) {
 
 // Every option, but for where results go and how they are told.
 static void put_options(Buf *b, const Cli *cli) {
-  static const char *const other[] = {"-o",           "--header",
-                                      "--jobs",       "-MD",
-                                      "-MF",          "--error-format",
-                                      "--color",      "--shared",
-                                      "--quiet",      "--Werror",
-                                      "--max-memory", "-I"};
+  static const char *const other[] = {
+      "-o",      "--header",       "--jobs",       "-MD",
+      "-MF",     "--error-format", "--color",      "--shared",
+      "--quiet", "--Werror",       "--max-memory", "--max-seconds",
+      "-I"};
 #define OPT(name, alias, field, kind, value, commands, help) \
   { \
     bool matters = true; \

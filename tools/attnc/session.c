@@ -40,11 +40,11 @@ static void put(FILE *f, const Buf *b) {
   if (b->n) fwrite(b->at, 1, b->n, f);
 }
 
-static void print_diags(Session *s) {
-  Buf b = {.arena = &s->cx.session};
+void session_print(const Session *s, Ctx *cx) {
+  Buf b = {.arena = &cx->session};
   const char *format = s->cli->error_format;
-  if (format && strcmp(format, "json") == 0) diag_render_json(&s->cx, &b);
-  else diag_render(&s->cx, style_of(s->cli), &b);
+  if (format && strcmp(format, "json") == 0) diag_render_json(cx, &b);
+  else diag_render(cx, s->style, &b);
   put(stderr, &b);
 }
 
@@ -84,8 +84,7 @@ static void no_memory(void *data) {
 }
 
 static void open_session(Session *s) {
-  int64_t mib = s->cli->max_memory ? s->cli->max_memory : 4096;
-  ctx_init(&s->cx);
+  int64_t mib = limit_memory(s->cli);
   s->log.arena = &s->cx.session;
   Arena *arenas[] = {&s->cx.session, &s->cx.scratch};
   for (int i = 0; i < 2; i++) {
@@ -118,23 +117,37 @@ static bool set_warnings(const Cli *cli, const Strings *names, bool *flags) {
   return true;
 }
 
+// Memory ran out somewhere in the session.
+static void tell_no_memory(Session *s) {
+  pthread_mutex_lock(&s->watch.lock);
+  limit_tell(s, DIAG_too_much_memory);
+  pthread_mutex_unlock(&s->watch.lock);
+}
+
 int session_run(Cli *cli, SessionFn *body, void *data) {
   Session *s = NEW(&cli->arena, Session);
   volatile int rc = EXIT_ENV;
   s->cli = cli;
+  s->style = style_of(cli);
+  ctx_init(&s->cx);
+  if (!limit_start(s)) {
+    fprintf(stderr, "attnc: no thread can be made: %s\n", strerror(EAGAIN));
+    limit_end(s);
+    return EXIT_ENV;
+  }
   if (setjmp(s->no_memory) == 0) {
     open_session(s);
     bool known = set_warnings(cli, &cli->werror, s->cx.strict) &&
                  set_warnings(cli, &cli->wno, s->cx.silent);
     int got = known ? body(s, data) : EXIT_USAGE;
     if (s->log.n) fwrite(s->log.at, 1, s->log.n, stderr);
-    print_diags(s);
+    session_print(s, &s->cx);
     rc = exit_code(s, got);
   } else {
-    fprintf(stderr, "attnc: out of memory (--max-memory is %lld MiB)\n",
-            (long long)(cli->max_memory ? cli->max_memory : 4096));
+    tell_no_memory(s);
   }
   ctx_drop(&s->cx);
+  limit_end(s);
   return rc;
 }
 

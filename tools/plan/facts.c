@@ -6,16 +6,15 @@
 #include "tools/plan/facts.h"
 
 #include "frontend/check.h"
+#include "ir/core/watch.h"
 #include "tools/plan/plan.h"
 
 #include <math.h>
-#include <setjmp.h>
 
-enum { MEMORY = 1 << 29, PICTURE = 24 };
+enum { MEMORY = 1 << 29, SECONDS = 10, PICTURE = 24 };
 
 typedef struct Facts {
   Ctx cx;
-  jmp_buf out;
   Unit *unit;
   const char *name;
   Buf *text;
@@ -298,10 +297,6 @@ static void about_mask_picture(Facts *f, const Decl *d) {
 }
 
 // ---------------------------------------------------------------- border
-static void no_memory(void *jump) {
-  longjmp(*(jmp_buf *)jump, 1);
-}
-
 static void tell(Facts *f) {
   for (uint32_t i = 0; i < f->unit->decls.n; i++) {
     Decl *d = f->unit->decls.at[i];
@@ -318,8 +313,7 @@ static void open_session(Facts *f, const FactsReader *r) {
   Arena *both[] = {&f->cx.session, &f->cx.scratch};
   for (int i = 0; i < 2; i++) {
     both[i]->limit = MEMORY;
-    both[i]->oom = no_memory;
-    both[i]->oom_data = &f->out;
+    both[i]->until = watch_now() + (int64_t)SECONDS * 1000000000;
   }
   for (uint32_t i = 0; i < r->ndirs; i++)
     vec_push(&f->cx.session, &f->cx.include_dirs, r->dirs[i]);
@@ -328,14 +322,25 @@ static void open_session(Facts *f, const FactsReader *r) {
   f->cx.read_file_data = r->data;
 }
 
+typedef struct Text {
+  Facts *f;
+  const char *path, *text;
+  uint32_t len;
+} Text;
+
+static void read_and_tell(void *data) {
+  const Text *t = data;
+  Facts *f = t->f;
+  Source *src = ctx_add_source(&f->cx, t->path, t->text, t->len);
+  f->unit = src ? fe_parse(&f->cx, src) : NULL;
+  if (f->unit && f->unit->syntax_ok && fe_check(&f->cx, f->unit)) tell(f);
+}
+
 void facts_of(const FactsReader *r, const char *path, const char *text,
               uint32_t len, const char *name, Buf *out) {
   Facts f = {.name = name, .text = out};
   open_session(&f, r);
-  if (!setjmp(f.out)) {
-    Source *src = ctx_add_source(&f.cx, path, text, len);
-    f.unit = src ? fe_parse(&f.cx, src) : NULL;
-    if (f.unit && f.unit->syntax_ok && fe_check(&f.cx, f.unit)) tell(&f);
-  }
+  if (!ctx_try(&f.cx, read_and_tell, &(Text){&f, path, text, len}))
+    buf_str(out, "what it takes is beyond the editor's limits: ask attnc\n");
   ctx_drop(&f.cx);
 }

@@ -95,11 +95,20 @@ static bool has_dtypes(const Decl *prog) {
   return false;
 }
 
-Module *drv_lower_attn(Ctx *cx, DrvSpec s, const Target *target) {
+static Module *lower_attn(Ctx *cx, DrvSpec s, const Target *target) {
+  work_place(cx, s.prog->name_span);
+  work_say(cx, "lowering '%s'", s.prog->name);
   Decl *source = s.prog->derived ? s.prog->derived->of : s.prog;
   if (has_dtypes(source) && !fe_retype(cx, source, s.binds, s.n)) return NULL;
   Module *m = fe_lower(cx, source, s.binds, s.n);
   return m ? plan_derive(cx, s.prog, m, target) : NULL;
+}
+
+Module *drv_lower_attn(Ctx *cx, DrvSpec s, const Target *target) {
+  work_begin(cx);
+  Module *m = lower_attn(cx, s, target);
+  work_end(cx);
+  return m;
 }
 
 // The program's name; phases have more behind a dot.
@@ -189,8 +198,8 @@ static uint32_t carried(const Module *m) {
 // What a row adds up is known once its passes have been found: weights that are
 // centred have two sums of values. Where a thread cannot carry so many, tasks
 // have parts of the vectors, if that helps.
-Module *drv_lower(Ctx *cx, DrvSpec s, const Target *target, Level to,
-                  const DrvOptions *opt) {
+static Module *lower(Ctx *cx, DrvSpec s, const Target *target, Level to,
+                     const DrvOptions *opt) {
   uint32_t from = cx->remarks.n;
   Module *m = lower_to(cx, s, target, to, opt, 0);
   bool asks = m && to >= LV_FRAG && target && target->kind == TARGET_GPU &&
@@ -207,6 +216,14 @@ Module *drv_lower(Ctx *cx, DrvSpec s, const Target *target, Level to,
           n * sizeof *cx->remarks.at);
   cx->remarks.n = from + n;
   return parts;
+}
+
+Module *drv_lower(Ctx *cx, DrvSpec s, const Target *target, Level to,
+                  const DrvOptions *opt) {
+  work_begin(cx);
+  Module *m = lower(cx, s, target, to, opt);
+  work_end(cx);
+  return m;
 }
 
 // ---------------------------------------------------------------- that fit

@@ -70,6 +70,7 @@ static bool emit_program(Ctx *cx, Decl *prog, const Target *t, Level to,
     if (last && same_binds(last, b, kept)) continue;
     last = b;
     DrvOptions fit = *opt;
+    work_variant(cx);
     Module *m = staged(cx, (DrvSpec){prog, b, kept}, t, to, &fit);
     if (!m) return false;
     title(prog, b, kept, out);
@@ -79,8 +80,8 @@ static bool emit_program(Ctx *cx, Decl *prog, const Target *t, Level to,
   return n > 0;
 }
 
-bool drv_emit_ir(Ctx *cx, DrvProgs progs, Level to, const DrvOptions *opt,
-                 Buf *out) {
+static bool emit_ir(Ctx *cx, DrvProgs progs, Level to, const DrvOptions *opt,
+                    Buf *out) {
   const char *name = opt->targets ? opt->targets : "cpu";
   DrvTargets targets = {0};
   bool ok = true;
@@ -90,6 +91,14 @@ bool drv_emit_ir(Ctx *cx, DrvProgs progs, Level to, const DrvOptions *opt,
   for (uint32_t i = 0; i < progs.n && ok; i++)
     for (uint32_t k = 0; k < nt && ok; k++)
       ok = emit_program(cx, progs.at[i], targets.at[k], to, opt, out);
+  return ok;
+}
+
+bool drv_emit_ir(Ctx *cx, DrvProgs progs, Level to, const DrvOptions *opt,
+                 Buf *out) {
+  work_begin(cx);
+  bool ok = emit_ir(cx, progs, to, opt, out);
+  work_end(cx);
   return ok;
 }
 
@@ -169,6 +178,7 @@ static bool signature(Ctx *cx, DrvSpec s, const DrvOptions *opt,
   f->name = name_of(cx, prog, types, nt);
   *out = cg_program_of(cx, m, f, opt->prefix);
   out->doc = prog->doc;
+  out->at = prog->name_span;
   narrow(out, opt->fixed.at, opt->fixed.n);
   // The parameters just made, not yet shared with anybody.
   defaults(prog, out->params, out->nparams);
@@ -599,6 +609,7 @@ static bool add_targets(Ctx *cx, Recipe *r, const DrvTargets *targets,
   for (uint32_t k = 0; k < targets->n; k++) {
     DiagMark mark = diag_mark(cx);
     r->target = targets->at[k];
+    work_variant(cx);
     if (try_target(cx, r, made > 0, number, p, built)) {
       made++;
       continue;
@@ -660,8 +671,8 @@ static bool emit_container(Ctx *cx, const CgPrograms *all,
   return false;
 }
 
-bool drv_compile(Ctx *cx, DrvProgs progs, DrvStage what, const DrvOptions *opt,
-                 Buf *out, Buf *header) {
+static bool compile(Ctx *cx, DrvProgs progs, DrvStage what,
+                    const DrvOptions *opt, Buf *out, Buf *header) {
   static const CgEmit emits[] = {[DRV_LLVM] = CG_LLVM,
                                  [DRV_ASM] = CG_ASM,
                                  [DRV_OBJECT] = CG_OBJECT};
@@ -676,4 +687,12 @@ bool drv_compile(Ctx *cx, DrvProgs progs, DrvStage what, const DrvOptions *opt,
     return false;
   return what == DRV_HEADER ||
          cg_compile_on(cx, opt->jobs, all.at, all.n, emits[what], out);
+}
+
+bool drv_compile(Ctx *cx, DrvProgs progs, DrvStage what, const DrvOptions *opt,
+                 Buf *out, Buf *header) {
+  work_begin(cx);
+  bool ok = compile(cx, progs, what, opt, out, header);
+  work_end(cx);
+  return ok;
 }

@@ -1,17 +1,13 @@
-// Shared libraries: the object goes to a temporary file and through ld.lld,
-// or the C compiler.
+// Shared libraries: the object goes through ld.lld, or the C compiler, in files
+// that have no names, and then to its place.
 #include "tools/driver/compile/link.h"
 
+#include "codegen/object/tool.h"
 #include "ir/core/outfile.h"
 
 #include <errno.h>
-#include <spawn.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 const char *const drv_linkers[] = {"ld.lld", "ld.lld-22", NULL};
 const char *const drv_cc[] = {"cc", "gcc", "clang", NULL};
@@ -39,59 +35,56 @@ const char *drv_find_tool(Arena *a, const char *const *names) {
 }
 
 // ---------------------------------------------------------------- running
-static bool run(Ctx *cx, const char *const *argv) {
-  pid_t pid;
-  int status = 0;
-  int err =
-      posix_spawn(&pid, argv[0], NULL, NULL, (char *const *)argv, environ);
-  if (err) {
-    diag_add(cx, DIAG_tool_failed, NOWHERE, argv[0], strerror(err));
-    return false;
-  }
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
-  diag_add(cx, DIAG_tool_failed, NOWHERE, argv[0],
-           WIFEXITED(status)
-               ? arena_printf(&cx->session, "exit code %d", WEXITSTATUS(status))
-               : "killed by a signal");
+static bool run(Ctx *cx, char *const *args, int out) {
+  work_say(cx, "%s", args[0]);
+  int rc = tool_run(cx, args, out, STDERR_FILENO);
+  if (rc == 0) return true;
+  diag_add(cx, DIAG_tool_failed, NOWHERE, args[0],
+           rc > 0 ? arena_printf(&cx->session, "exit code %d", rc)
+                  : "it could not run, or was ended");
   return false;
 }
 
-static bool write_temp(Ctx *cx, const Buf *object, char *path) {
-  int fd = mkstemps(path, 2);
-  FILE *f = fd < 0 ? NULL : fdopen(fd, "wb");
-  bool ok = f && fwrite(object->at, 1, object->n, f) == object->n;
-  if (f && fclose(f) != 0) ok = false;
-  if (!ok) diag_add(cx, DIAG_cannot_write, NOWHERE, path, strerror(errno));
-  return ok;
+// Of the object in the file `in`, into the file `out`.
+static bool link_files(Ctx *cx, int in, int out) {
+  Arena *a = &cx->session;
+  char *ld = (char *)drv_find_tool(a, drv_linkers);
+  char *cc = ld ? NULL : (char *)drv_find_tool(a, drv_cc);
+  char *from = arena_printf(a, "/proc/self/fd/%d", in);
+  char *to = arena_printf(a, "/proc/self/fd/%d", out);
+  char *const with_ld[] = {ld,   "-shared",     "--build-id=none",
+                           "-z", "noexecstack", "-o",
+                           "-",  from,          NULL};
+  char *const with_cc[] = {cc,   "-shared", "-Wl,--build-id=none", "-o", to,
+                           from, NULL};
+  if (ld || cc) return run(cx, ld ? with_ld : with_cc, out);
+  diag_add(cx, DIAG_no_tool, NOWHERE, "ld.lld or cc", "--shared");
+  return false;
+}
+
+static bool put(Ctx *cx, const char *path, const Buf *library) {
+  OutFile o;
+  if (out_open(&o, path, 0777) &&
+      out_close(&o, out_put(&o, library->at, library->n)))
+    return true;
+  diag_add(cx, DIAG_cannot_write, NOWHERE, path, strerror(errno));
+  return false;
 }
 
 // References to libattn stay open: the application brings it.
 bool drv_link_shared(Ctx *cx, const Buf *object, const char *path) {
-  const char *dir = getenv("TMPDIR");
-  char *tmp = arena_printf(&cx->session, "%s/attnc-XXXXXX.o",
-                           dir && *dir ? dir : "/tmp");
-  const char *ld = drv_find_tool(&cx->session, drv_linkers);
-  const char *cc = ld ? NULL : drv_find_tool(&cx->session, drv_cc);
-  if (!ld && !cc) {
-    diag_add(cx, DIAG_no_tool, NOWHERE, "ld.lld or cc", "--shared");
-    return false;
+  Buf library = {.arena = &cx->session};
+  int in = tool_file(), out = tool_file();
+  bool ok = in >= 0 && out >= 0 && tool_write(in, object->at, object->n);
+  if (!ok)
+    diag_add(cx, DIAG_cannot_write, NOWHERE, "a temporary file",
+             strerror(errno));
+  ok = ok && link_files(cx, in, out);
+  if (ok && !tool_read(out, &library)) {
+    diag_add(cx, DIAG_tool_failed, NOWHERE, "the linker", strerror(errno));
+    ok = false;
   }
-  OutFile out;
-  if (!out_open(&out, path, 0666)) {
-    diag_add(cx, DIAG_cannot_write, NOWHERE, path, strerror(errno));
-    return false;
-  }
-  if (!write_temp(cx, object, tmp)) return out_close(&out, false);
-  const char *const with_ld[] = {ld,       "-shared",     "--build-id=none",
-                                 "-z",     "noexecstack", "-o",
-                                 out.temp, tmp,           NULL};
-  const char *const with_cc[] = {cc,   "-shared", "-Wl,--build-id=none",
-                                 "-o", out.temp,  tmp,
-                                 NULL};
-  bool linked = run(cx, ld ? with_ld : with_cc);
-  unlink(tmp);
-  if (out_close(&out, linked)) return true;
-  if (linked) diag_add(cx, DIAG_cannot_write, NOWHERE, path, strerror(errno));
-  return false;
+  if (in >= 0) close(in);
+  if (out >= 0) close(out);
+  return ok && put(cx, path, &library);
 }

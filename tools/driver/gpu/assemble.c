@@ -18,6 +18,7 @@
 
 struct Part {
   const Target *target;
+  Span at;                // of the program
   CgBytes ptx;            // the kernel alone
   uint32_t level;         // of register usage
   CgKernelRecord kernel;  // registers, spills and warnings, once `done`
@@ -48,20 +49,29 @@ typedef struct Worker {
   Ctx cx;
   pthread_t thread;
   bool started;
+  bool full;  // memory ran out
 } Worker;
 
-static void *work(void *data) {
+static void take_parts(void *data) {
   Worker *w = data;
   for (;;) {
     uint32_t i = atomic_fetch_add(&w->crew->next, 1);
-    if (i >= w->crew->parts->n) return NULL;
+    if (i >= w->crew->parts->n) return;
     if (w->own) drv_step(w->crew->opt, "kernel", i + 1, w->crew->parts->n);
     Part *p = w->crew->parts->at[i];
     CgKernels one = {.at = &p->kernel, .n = 1};
     CgAssembled out = {&p->out, &one, &p->said};
     p->out = p->said = (Buf){.arena = &w->cx.session};
+    work_place(&w->cx, p->at);
     p->ok = cg_ptxas(&w->cx, p->target, p->ptx, p->level, &out);
   }
+}
+
+static void *work(void *data) {
+  Worker *w = data;
+  w->full = !ctx_try(&w->cx, take_parts, w);
+  work_rest(&w->cx);
+  return NULL;
 }
 
 static uint32_t crew_size(const DrvOptions *opt, uint32_t n) {
@@ -71,11 +81,12 @@ static uint32_t crew_size(const DrvOptions *opt, uint32_t n) {
   return most < n ? most : n;
 }
 
-static void start(uint32_t threads, Crew *crew, Worker *w) {
+static void start(Ctx *cx, uint32_t threads, Crew *crew, Worker *w) {
+  work_rest(cx);
   for (uint32_t i = 0; i < threads; i++) {
     w[i].crew = crew;
     w[i].own = i == 0;
-    ctx_init(&w[i].cx);
+    ctx_init_helper(&w[i].cx, cx);
     w[i].started = i && !pthread_create(&w[i].thread, NULL, work, &w[i]);
   }
   work(&w[0]);
@@ -105,11 +116,14 @@ static bool run(Yard *y, Parts *parts) {
   Crew crew = {.parts = parts, .opt = y->opt};
   uint32_t threads = crew_size(y->opt, parts->n);
   Worker *w = NEWN(&y->cx->session, Worker, threads + 1);
-  bool ok = true;
+  bool full = false, ok;
   if (!parts->n) return true;
-  start(threads, &crew, w);
+  start(y->cx, threads, &crew, w);
+  for (uint32_t i = 0; i < threads; i++) full |= w[i].full;
+  ok = !full;
   for (uint32_t i = 0; i < parts->n && ok; i++) ok = take(y->cx, parts->at[i]);
   for (uint32_t i = 0; i < threads; i++) ctx_drop(&w[i].cx);
+  if (full) ctx_no_memory(y->cx);
   return ok;
 }
 
@@ -131,6 +145,7 @@ static Part *part_of(Yard *y, const Built *b, const CgDevice *d, uint32_t i,
   }
   Part *p = NEW(a, Part);
   *p = (Part){.target = b->recipe.target,
+              .at = b->recipe.spec.prog->name_span,
               .ptx = text,
               .level = t->level,
               .kernel = b->kernels.at[i]};

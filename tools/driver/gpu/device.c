@@ -397,8 +397,8 @@ static size_t code_bytes(const CgDevice *d) {
   return n;
 }
 
-uint32_t drv_kernels(DrvCall *c, const Target *t, DrvOptions *opt,
-                     DrvKernel *out, uint32_t max) {
+static uint32_t kernels(DrvCall *c, const Target *t, DrvOptions *opt,
+                        DrvKernel *out, uint32_t max) {
   DrvSpec s;
   CgProgram p;
   Builts all = {0};
@@ -436,4 +436,12 @@ uint32_t drv_kernels(DrvCall *c, const Target *t, DrvOptions *opt,
   drv_few_tasks(c->cx, &p, &b, &few);
   *opt = b.recipe.opt;
   return b.kernels.n < max ? b.kernels.n : max;
+}
+
+uint32_t drv_kernels(DrvCall *c, const Target *t, DrvOptions *opt,
+                     DrvKernel *out, uint32_t max) {
+  work_begin(c->cx);
+  uint32_t n = kernels(c, t, opt, out, max);
+  work_end(c->cx);
+  return n;
 }

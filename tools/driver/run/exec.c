@@ -43,7 +43,7 @@ bool drv_fit(DrvCall *c, DrvSpec s, const Target *t, DrvOptions *opt,
   return drv_program(c->cx, s, t, opt, p);
 }
 
-DrvCode *drv_load(DrvCall *c, const Target *t, const DrvOptions *opt) {
+static DrvCode *load(DrvCall *c, const Target *t, const DrvOptions *opt) {
   Ctx *cx = c->cx;
   DrvSpec s;
   DrvObject obj;
@@ -63,6 +63,13 @@ DrvCode *drv_load(DrvCall *c, const Target *t, const DrvOptions *opt) {
   if (code->prog) return code;
   drv_unload(code);
   return NULL;
+}
+
+DrvCode *drv_load(DrvCall *c, const Target *t, const DrvOptions *opt) {
+  work_begin(c->cx);
+  DrvCode *code = load(c, t, opt);
+  work_end(c->cx);
+  return code;
 }
 
 void drv_unload(DrvCode *code) {

@@ -75,6 +75,7 @@ typedef struct Worker {
   Ctx cx;
   pthread_t id;
   int number;
+  bool full;              // memory ran out
   const DrvWatch *watch;  // of the calling thread only
 } Worker;
 
@@ -91,7 +92,7 @@ static void chunk_points(const Job *j, int64_t first, int64_t n, int64_t *at) {
   }
 }
 
-static void *run_worker(void *data) {
+static void take_points(void *data) {
   Worker *w = data;
   Job *j = w->job;
   int64_t at[CHUNK * 64], all = j->points->n;
@@ -105,6 +106,12 @@ static void *run_worker(void *data) {
       atomic_store(&j->failed, true);
     if (w->watch) w->watch->at(w->watch->data, first, all);
   }
+}
+
+static void *run_worker(void *data) {
+  Worker *w = data;
+  w->full = !ctx_try(&w->cx, take_points, w);
+  if (w->full) atomic_store(&w->job->failed, true);
   return NULL;
 }
 
@@ -129,7 +136,7 @@ bool points_each(const DrvCall *c, const Points *p, PointsRun *run,
   if (n > POINTS_MAX_WORKERS) n = POINTS_MAX_WORKERS;
   Worker *w = NEWN(&cx->session, Worker, n);
   for (int i = 0; i < n; i++) {
-    ctx_init(&w[i].cx);
+    ctx_init_helper(&w[i].cx, cx);
     w[i].job = j;
     w[i].number = i;
   }
@@ -139,10 +146,12 @@ bool points_each(const DrvCall *c, const Points *p, PointsRun *run,
   w[0].watch = c->watch;
   run_worker(&w[0]);
   for (int i = 1; i < started; i++) pthread_join(w[i].id, NULL);
-  bool ok = !atomic_load(&j->failed);
+  bool ok = !atomic_load(&j->failed), full = false;
   for (int i = 0; i < n; i++) {
+    full |= w[i].full;
     if (!ok && cx->nerrors == 0) report(cx, &w[i].cx);
     ctx_drop(&w[i].cx);
   }
+  if (full) ctx_no_memory(cx);
   return ok;
 }
