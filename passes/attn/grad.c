@@ -26,7 +26,9 @@ static bool run(Ctx *cx, Module *m, Func *f, const PassOpt *opt) {
   g.node = NEWN(g.arena, Gid, f->values.n);
   if (!grad_import(&g)) return false;
   grad_learn(&g);
-  if (!grad_reverse(&g) || !grad_maps(&g) || !grad_plan(&g)) return false;
+  if (!grad_reverse(&g)) return false;
+  grad_flow(&g);
+  if (!grad_maps(&g) || !grad_plan(&g)) return false;
   grad_save(&g);
   grad_write(&g);
   return true;

@@ -143,7 +143,7 @@ typedef struct GradKnown {
 
 typedef struct GradKernel {
   uint64_t outer, inner;  // axes of tasks, axes that are summed
-  bool rows;              // it makes what others read
+  bool rows;              // it makes what others read alone
   bool physical;          // what the domains exclude is not stored
   int64_t sums;           // registers of a thread for its sums, on GPUs
   Gid walk;               // it is that recurrence, or 0
@@ -282,6 +282,10 @@ Gid grad_factored(Grad *g, Gid x);
 bool grad_reverse(Grad *g);
 // c, a function of these points, flows to x.
 void grad_give(Grad *g, Gid x, Gid c, uint64_t points);
+
+// ---- grad_flow.c
+// What flows to vectors that are loaded at several coordinates is made apart.
+void grad_flow(Grad *g);
 
 // ---- grad_maps.c
 // The axes of the store's indices.

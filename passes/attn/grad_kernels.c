@@ -308,6 +308,14 @@ static uint64_t part_axes(const Plan *p, const GradNode *x, uint64_t outer) {
   return best ? best : all & ~p->keys;
 }
 
+// The axes of rows that a sum over nothing else has outside in a first step,
+// where its kernel has none: all but the last.
+static uint64_t rows_apart(const Plan *p, uint64_t over) {
+  uint64_t rows = over & ~p->vecs, last = rows;
+  while (last & (last - 1)) last &= last - 1;
+  return (over & p->keys) ? 0 : rows & ~last;
+}
+
 static bool is_gpu(const Grad *g) {
   return g->opt->target->kind == TARGET_GPU;
 }
@@ -327,7 +335,9 @@ static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   const GradNode n = *grad_at(g, v);
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   bool all = (n.over & p->keys) && (n.over & ~p->keys & ~p->vecs);
-  uint64_t to = all ? part_axes(p, &n, outer) : 0;
+  uint64_t to = all     ? part_axes(p, &n, outer)
+                : outer ? 0
+                        : rows_apart(p, n.over);
   if (p->whole) {
     if (cond) v = grad_path(g, cond, v, grad_num(g, 0));
     return store_part(p, s, v, grad_at(g, v)->axes);
@@ -483,13 +493,15 @@ static bool is_behind(const Plan *p, const GradStore *s, const GradKernel *k,
 // The kernel that s is stored by: all gradients with these axes outside, unless
 // their sums are more than registers hold beside scores. Then their points are
 // made in several kernels.
-static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows) {
+static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows,
+                             uint64_t inner) {
   Grad *g = p->g;
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   int64_t sums = sums_of(p, s);
   for (uint32_t i = 0; i < g->nkernels; i++) {
     GradKernel *k = &g->kernel[i];
-    if (k->outer != outer || k->rows != rows || k->n == MAX_GRADS) continue;
+    bool alike = k->rows == rows || (inner && k->inner == inner);
+    if (k->outer != outer || !alike || k->n == MAX_GRADS) continue;
     if (k->walk) continue;
     uint64_t seen = 0;
     if (k->sums && k->sums + sums > COST_GRAD_SUMS) continue;
@@ -551,13 +563,14 @@ static void tell_apart(Plan *p, GradStore *s) {
 static bool put_store(Plan *p, const GradStore *s, bool rows) {
   Grad *g = p->g;
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
-  GradKernel *k = kernel_of(p, s, rows);
-  if (!k) return refuse_map(g, s, "too many kernels");
   uint64_t inner = summed_in(p, s);
+  GradKernel *k = kernel_of(p, s, rows, inner);
+  if (!k) return refuse_map(g, s, "too many kernels");
   uint64_t tests = summed_by_domains(p, inner | outer);
   if ((inner & outer) || (tests & (inner | outer)))
     return refuse_map(g, s, "a sum over an axis of its own");
   k->inner |= inner;
+  k->rows &= rows;
   k->physical &= s->physical;
   k->store[k->n++] = *s;
   return true;
