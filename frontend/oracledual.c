@@ -14,7 +14,7 @@ static void flow(Oracle *o, Val *r, int64_t ri, const double *x, double slope) {
   uint32_t n = o->lanes;
   if (!r->dx) r->dx = NEWN(&o->arena, double, (size_t)(r->n + 1) * n);
   for (uint32_t l = 0; l < n; l++)
-    if (x[l] != 0) r->dx[ri * n + l] += slope * x[l];
+    if (x[l] != 0) r->dx[ri * n + l] += oracle_round(o, slope * x[l]);
 }
 
 void oracle_flow(Oracle *o, Val *r, int64_t ri, const Val *x, int64_t xi,
@@ -69,7 +69,8 @@ static void flow_most(Oracle *o, Val *r, int64_t e, Val *const *x, int64_t n) {
 }
 
 void oracle_flow_most(Oracle *o, Val *r, Val *const *x, int64_t n) {
-  for (int64_t e = 0; o->lanes && e < r->n; e++) flow_most(o, r, e, x, n);
+  if (!o->lanes || o->dual->still) return;
+  for (int64_t e = 0; e < r->n; e++) flow_most(o, r, e, x, n);
 }
 
 void oracle_flow_either(Oracle *o, Val *r, int64_t i, At x, At y) {
