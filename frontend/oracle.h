@@ -53,7 +53,6 @@ typedef struct OracleSlopes {
   // this part of itself: other ones with each draw.
   double rounding;
   uint64_t draw;
-  bool still;  // the largest and the least over an index have no derivative
 } OracleSlopes;
 
 // By dual numbers; outputs are not written (their data may be NULL). points as

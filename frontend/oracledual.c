@@ -69,8 +69,7 @@ static void flow_most(Oracle *o, Val *r, int64_t e, Val *const *x, int64_t n) {
 }
 
 void oracle_flow_most(Oracle *o, Val *r, Val *const *x, int64_t n) {
-  if (!o->lanes || o->dual->still) return;
-  for (int64_t e = 0; e < r->n; e++) flow_most(o, r, e, x, n);
+  for (int64_t e = 0; o->lanes && e < r->n; e++) flow_most(o, r, e, x, n);
 }
 
 void oracle_flow_either(Oracle *o, Val *r, int64_t i, At x, At y) {

@@ -19,10 +19,9 @@ static const double CONDITION_MARGIN = 4, ILL = 0.3;
 // A value is rounded when it is made, and when it is an operand.
 static const double ROUNDING_MARGIN = 2;
 // Terms that cancel leave what each was rounded by, and code's are others than
-// the oracle's: it rounds a product's sum where these round its factors.
+// the oracle's, which may cancel twice: in a softmax and in its maximum, which
+// has no gradient in code.
 static const double CANCEL_MARGIN = 8;
-// The derivatives of gauges cancel to within f64's roundings.
-static const double GAUGE = 1e-9;
 // How often all is disturbed: a score that is so near a bend is beyond it in
 // some.
 enum { DRAWS = 6 };
@@ -186,8 +185,7 @@ static bool dual_slopes(Grad *g) {
                        .slopes = g->slopes,
                        .read = g->read,
                        .rounding = g->rounding,
-                       .draw = (uint64_t)g->draw,
-                       .still = g->still};
+                       .draw = (uint64_t)g->draw};
   return oracle_slopes(g->r->cx, g->r->d, g->args, g->dims, NULL, &want);
 }
 
@@ -449,23 +447,6 @@ static double most_of(const Grad *g, Grad *const *wrong, uint32_t arg,
   return e;
 }
 
-// Whether derivatives of maxima change nothing, as those of gauges, which code
-// leaves out: else they would cancel what code's roundings come to.
-static bool are_gauges(Grad *g) {
-  double *known = g->slopes;
-  bool same = true;
-  g->slopes = NEWN(&g->r->cx->session, double, g->n + 1);
-  g->still = true;
-  if (!dual_slopes(g)) return false;
-  for (uint64_t i = 0; i < g->n; i++) {
-    double most = fmax(fabs(known[i]), g->scale[g->seeds[i].arg]);
-    same &= !(fabs(g->slopes[i] - known[i]) > GAUGE * most);
-  }
-  g->slopes = known;
-  g->still = false;
-  return same;
-}
-
 // What gradients may differ by. False for a program that is ill conditioned.
 static bool set_condition(Grad *g, Grad *const *wrong) {
   bool ok = true;
@@ -474,8 +455,9 @@ static bool set_condition(Grad *g, Grad *const *wrong) {
     g->allow[i] = most_of(g, wrong, i, &g->floor[i]);
     bool cancels = g->allow[i] > ILL || reference(g, i).rms == 0;
     if (cancels) {
+      double least = ROUNDING_MARGIN * g->r->o->condition * g->scale[i];
       g->allow[i] = 0;
-      g->floor[i] *= CANCEL_MARGIN;
+      g->floor[i] = CANCEL_MARGIN * fmax(g->floor[i], least);
     }
     printf("%s: g_%s may differ by %.3g, or %.3g\n", g->r->d->name,
            ir_info(g->r->f, g->r->f->params.at[i].v)->hint,
@@ -500,9 +482,8 @@ static bool compare_code(const Grad *g) {
 }
 
 // The oracle's gradients of run i; of a draw inputs, weights and values are
-// wrong. still: maxima have no derivative.
-static Grad *slopes_of(Ctx *cx, const Options *o, Decl *d, int i, int draw,
-                       bool still) {
+// wrong.
+static Grad *slopes_of(Ctx *cx, const Options *o, Decl *d, int i, int draw) {
   double u = draw ? CONDITION_MARGIN * o->condition : 0;
   Options plain = *o;
   plain.target = NULL;
@@ -513,7 +494,6 @@ static Grad *slopes_of(Ctx *cx, const Options *o, Decl *d, int i, int draw,
   if (!g) return NULL;
   add_inputs(g);
   if (draw) g->rounding = ROUNDING_MARGIN * o->condition;
-  g->still = still;
   return dual_slopes(g) ? g : NULL;
 }
 
@@ -521,9 +501,8 @@ static Grad *slopes_of(Ctx *cx, const Options *o, Decl *d, int i, int draw,
 static bool condition(Ctx *cx, const Options *o, Decl *d, int i, Grad *g) {
   Grad *wrong[DRAWS];
   if (!set_scales(g)) return false;
-  bool still = are_gauges(g);
   for (int k = 0; k < DRAWS; k++)
-    if (!(wrong[k] = slopes_of(cx, o, d, i, k + 1, still))) return false;
+    if (!(wrong[k] = slopes_of(cx, o, d, i, k + 1))) return false;
   return set_condition(g, wrong);
 }
 
@@ -547,7 +526,7 @@ static bool on_targets(Ctx *cx, Grad *g) {
 
 bool run_grad(Ctx *cx, const Options *o, Decl *d) {
   for (int i = 0; i < o->runs; i++) {
-    Grad *g = slopes_of(cx, o, d, i, 0, false);
+    Grad *g = slopes_of(cx, o, d, i, 0);
     if (!g || (o->fd && !compare_slopes(g))) return false;
     if (o->condition > 0 && !condition(cx, o, d, i, g)) return false;
     bool apart = o->ntargets > 1 || o->condition > 0;
