@@ -49,6 +49,10 @@ typedef struct OracleSlopes {
   // Or, per argument, where the sum of the derivatives of each element in all
   // directions goes; weights and slopes are not used.
   double *const *tangents;
+  // Every value, operand and contribution to a derivative is wrong by up to
+  // this part of itself: other ones with each draw.
+  double rounding;
+  uint64_t draw;
 } OracleSlopes;
 
 // By dual numbers; outputs are not written (their data may be NULL). points as

@@ -1,4 +1,5 @@
-// Private to the oracle (oracle.c, oracleeval.c, oraclecall.c, oracledual.c).
+// Private to the oracle (oracle.c, oracleeval.c, oraclecall.c, oracledual.c,
+// oraclenoise.c).
 #ifndef ATTNC_FRONTEND_ORACLECORE_H
 #define ATTNC_FRONTEND_ORACLECORE_H
 
@@ -51,7 +52,8 @@ struct Oracle {
   uint32_t lanes;         // directions of this walk, 0: values only
   const uint64_t *seeds;  // the seed of each
   const OracleSlopes *dual;
-  bool share_ties;  // @ties(all)
+  bool share_ties;   // @ties(all)
+  uint64_t rounded;  // numbers that were
 };
 
 Val *oracle_scalar(Oracle *o, double v);
@@ -103,5 +105,10 @@ void oracle_seed(Oracle *o, uint32_t arg, int64_t off, Val *r, int64_t i);
 void oracle_weigh(Oracle *o, uint32_t arg, int64_t off, const Val *v,
                   int64_t i);
 double oracle_slope(int builtin, double x);
+
+// --- roundings, as OracleSlopes.rounding says (oraclenoise.c)
+double oracle_round(Oracle *o, double x);
+// Those of v, which was just made for e.
+void oracle_round_made(Oracle *o, const Expr *e, Val *v);
 
 #endif

@@ -14,7 +14,7 @@ static void flow(Oracle *o, Val *r, int64_t ri, const double *x, double slope) {
   uint32_t n = o->lanes;
   if (!r->dx) r->dx = NEWN(&o->arena, double, (size_t)(r->n + 1) * n);
   for (uint32_t l = 0; l < n; l++)
-    if (x[l] != 0) r->dx[ri * n + l] += slope * x[l];
+    if (x[l] != 0) r->dx[ri * n + l] += oracle_round(o, slope * x[l]);
 }
 
 void oracle_flow(Oracle *o, Val *r, int64_t ri, const Val *x, int64_t xi,

@@ -158,6 +158,10 @@ static Val *eval_binary(Oracle *o, Frame *f, const Expr *e) {
   for (int64_t i = 0; i < r->n; i++) {
     int64_t ai = lane_at(&x, r, i), bi = lane_at(&y, r, i);
     double p = a->at[ai], q = b->at[bi];
+    if (dtype_is_float(e->ty.dtype)) {
+      p = oracle_round(o, p);
+      q = oracle_round(o, q);
+    }
     if (e->op == BO_DIV && q == 0 && empty < 0) empty = empty_row(o, f, e, 0);
     if (e->op == BO_DIV && q == 0 && empty > 0) continue;
     r->at[i] = oracle_binary(e->op, p, q);
@@ -625,8 +629,7 @@ Val *oracle_nothing(Oracle *o, const Expr *e) {
   return v;
 }
 
-Val *oracle_eval(Oracle *o, Frame *f, const Expr *e) {
-  if (o->failed) return oracle_nothing(o, e);
+static Val *eval(Oracle *o, Frame *f, const Expr *e) {
   switch (e->kind) {
   case EX_INT:
   case EX_BOOL: return oracle_scalar(o, (double)e->ival);
@@ -648,6 +651,13 @@ Val *oracle_eval(Oracle *o, Frame *f, const Expr *e) {
                                       : oracle_call(o, f, e, 0);
   default: return oracle_scalar(o, NAN);
   }
+}
+
+Val *oracle_eval(Oracle *o, Frame *f, const Expr *e) {
+  if (o->failed) return oracle_nothing(o, e);
+  Val *v = eval(o, f, e);
+  oracle_round_made(o, e, v);
+  return v;
 }
 
 // ---------------------------------------------------------------- empty rows

@@ -113,7 +113,7 @@ ATTN_API uint64_t attn_container_hash(const void *bytes, size_t n);
 
 #define ATTN_MAX_BLOCK 4096 /* bytes of a parameter block */
 #define ATTN_MAX_MAPS 16    /* maps of a phase */
-#define ATTN_MAX_PHASES 32  /* phases of a variant */
+#define ATTN_MAX_PHASES 48  /* phases of a variant */
 #define ATTN_MAP_RANK 5     /* axes of a map */
 #define ATTN_MAP_BYTES 128  /* a CUtensorMap */
 

@@ -141,8 +141,10 @@ static void fill(Band *b, Value v) {
   as->pt.width = as->lanes;
   as->pt.x0 = cpu_2(as, OP_ADD, was.x0, l.iv);
   as->pt.idx[b->axis] = cpu_int(as, b->keys - 1);
+  as->diag = l.iv;
   Value x = cpu_vec(as, cpu_eval_as(as, v, 0, stored(as, v)));
   cpu_vst(as, p, l.iv, x, 0);
+  as->diag = 0;
   as->pt.idx[b->axis] = 0;
   cpu_loop_close(as, &l, NULL);
   cpu_scope_close(as, mark);
@@ -202,11 +204,13 @@ void cpu_band_clear(Assign *as) {
   for (Value v = 1; v < as->f->values.n; v++) as->band[v] = 0;
 }
 
-// Vector c of v at the open key.
+// Vector c of v at the open key, or at the diagonal that a band of it is filled
+// at: its panel begins there.
 Value cpu_band_load(Assign *as, Value v, uint32_t c) {
   AxisSet axes = cpu_axes_of(as, v) & ~((AxisSet)1 << as->pt.lane);
   Value k = as->pt.idx[__builtin_ctzll(axes)];
   int64_t first = as->band_last[v] + (int64_t)c * as->lanes;
   Value at = cpu_2(as, OP_SUB, cpu_int(as, first), k);
+  if (as->diag) at = cpu_2(as, OP_ADD, at, as->diag);
   return cpu_vld(as, as->band[v], at, 0);
 }

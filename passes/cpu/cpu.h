@@ -132,6 +132,7 @@ typedef struct Assign {
   Value *want_old;     // known, and what lies there before, or 0
   Value *band;         // per value of f: its band in this panel, or 0
   int64_t *band_last;  // and the last key of its tile
+  Value diag;          // where the band that is filled is, or 0
   Map memo;            // (value, column) -> mach value
   Vec(Undo) undo;
   Map known;  // (op, operands) -> i64 or bool made in an open scope
