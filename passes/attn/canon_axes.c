@@ -9,10 +9,12 @@
 // the rotation along the norm's axis for its sum, and along the result's for
 // the result; that of a sum over keys sums up values along its own axis and
 // keeps both. Taken where a function or a sum would be computed twice; `cse`
-// finds the equal ops.
+// finds the equal ops. Not of chunks (support/pieces.c): tiles along either
+// axis are the same there, and what is there is in a good order.
 #include "passes/attn/canon.h"
 
 #include "ir/facts.h"
+#include "passes/support/pieces.h"
 
 typedef struct Twins {
   const Func *f;
@@ -136,6 +138,7 @@ static bool is_like(const Func *f, uint32_t a, uint32_t b) {
 
 void canon_axes(Canon *c) {
   Func *f = c->f;
+  if (pieces_of_chunk(f)) return;
   for (Op *op = f->body->first, *next; op && f->axes.n <= 64; op = next) {
     next = op->next;
     const IrAttr *over = op->code == OP_REDUCE ? ir_attr(op, AT_OVER) : NULL;

@@ -28,8 +28,9 @@ enum {
 // step.
 #define GRAD_WALK OP_RECUR
 #define GRAD_RESULT OP_YIELD
-// Its operand, which a kernel of its own makes.
+// Its operand, which a kernel of its own makes; `attr`: 1 + its GradView, or 0.
 #define GRAD_MADE OP_ASSUME
+enum { GRAD_NARROW = -1 };  // in place of a view: its vectors have 16 bits
 
 // Attribute of a running sum (OP_SCAN), which kernels of its own make too.
 enum { GRAD_SCAN_SUFFIX = 1, GRAD_SCAN_EXCLUSIVE = 2 };
@@ -107,7 +108,9 @@ typedef struct GradStore {
   Gid v;
   Gid index[8];
   uint32_t n;
-  Gid mask;       // of an output: where it is stored; 0: everywhere
+  Gid mask;       // where it is stored; 0: everywhere
+  uint32_t rank;  // among those of a chunk: 1, ..; of others 0
+  Gid first;      // made before v, or 0
   bool physical;  // rows of sequences in one tensor, or pages: not all of it
   Span span;
 } GradStore;
@@ -152,6 +155,15 @@ typedef struct GradKernel {
   GradStore store[MAX_GRADS];
 } GradKernel;
 
+// How what a kernel of chunks makes is a function of the step: at step `local`
+// of a chunk, of so many.
+typedef struct GradView {
+  uint32_t axis, chunk, local;
+  int64_t steps;
+  uint32_t rank;  // stores are in this order
+  Gid first;      // made before it: of what it adds to, or what leaves little
+} GradView;
+
 // A node that kernels read from a tensor.
 typedef struct GradRead {
   Gid node;
@@ -185,6 +197,8 @@ typedef struct Grad {
   Map folded;  // exp(a - (m + log l)) -> exp(a - m)
   Vec(GradRead) reads;
   Vec(GradWalk) walks;
+  Vec(GradView) views;  // by attr - 1 of what is made
+  uint64_t local;       // axes of steps in a chunk
   GradKernel kernel[MAX_KERNELS];
   uint32_t nkernels;
 } Grad;
@@ -292,6 +306,10 @@ void grad_flow(Grad *g);
 uint64_t grad_store_axes(const Grad *g, const GradStore *s);
 // Every index of a gradient becomes an axis; one store for each index map.
 bool grad_maps(Grad *g);
+
+// ---- grad_views.c
+// Gradients that have a point for each step become stores by chunks.
+void grad_store_chunks(Grad *g);
 
 // ---- grad_kernels.c
 bool grad_plan(Grad *g);

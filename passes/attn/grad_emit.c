@@ -475,18 +475,23 @@ void grad_emit_store(Emit *e, const GradStore *s, Value v) {
   v = as_float(e, v, type);
   for (; n < s->n; n++) at[n] = grad_emit(e, s->index[n]);
   if (!n) at[n++] = ir_int(b, 0);
-  if (!e->keep) {
+  Value keep = e->keep;
+  if (s->mask) {
+    Value some = grad_emit(e, s->mask);
+    keep = keep ? ir_2(b, OP_AND, keep, some) : some;
+  }
+  if (!keep) {
     ir_store(b, t, v, at, n);
     return;
   }
-  if (!s->physical) {
-    v = ir_3(b, OP_SELECT, e->keep, v, ir_const_f(b, type, 0));
+  if (!s->physical && !s->mask) {
+    v = ir_3(b, OP_SELECT, keep, v, ir_const_f(b, type, 0));
     ir_store(b, t, v, at, n);
     return;
   }
   Value args[12] = {t, v};
   for (uint32_t i = 0; i < n; i++) args[i + 2] = at[i];
-  args[n + 2] = e->keep;
+  args[n + 2] = keep;
   IrAttr masked = {.id = AT_MASKED, .i = 1};
   ir_op(b, OP_STORE, args, n + 3, &masked, 1, NULL, 0, 0);
 }
@@ -499,8 +504,10 @@ static void write_kernel(Grad *g, const GradKernel *k, const char *name) {
   put_axes(&e);
   put_domains(&e);
   if (k->walk) grad_emit_walk(&e);
-  for (uint32_t i = 0; !k->walk && i < k->n; i++)
+  for (uint32_t i = 0; !k->walk && i < k->n; i++) {
+    if (k->store[i].first) grad_emit(&e, k->store[i].first);
     grad_emit_store(&e, &k->store[i], grad_emit(&e, k->store[i].v));
+  }
 }
 
 void grad_write(Grad *g) {

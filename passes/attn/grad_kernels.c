@@ -102,6 +102,8 @@ static DType kept(const Grad *g, Gid x) {
 // its type: bf16, which has an f32's exponents.
 static DType made_type(const Grad *g, Gid x) {
   const GradNode *n = grad_at(g, x);
+  if (n->code == GRAD_MADE && n->attr)
+    return n->axes & grad_role(g, AX_VEC) & ~g->local ? DT_BF16 : kept(g, x);
   if (n->code != GRAD_RESULT || !(n->axes & grad_role(g, AX_VEC)))
     return kept(g, x);
   const GradWalk *w = &g->walks.at[grad_at(g, n->arg[0])->attr];
@@ -438,6 +440,7 @@ static int64_t sums_of(const Plan *p, const GradStore *s) {
   const Grad *g = p->g;
   int64_t n = is_gpu(g) ? HW_GROUP_ROWS : 0, lo, hi;
   uint64_t axes = grad_at(g, s->v)->axes & p->vecs;
+  if (axes & g->local) return 0;  // they are made one behind the other
   for (uint32_t i = 0; i < g->axes.n; i++) {
     if (!(axes & grad_bit(i))) continue;
     dim_bounds(&g->m->dims, g->axes.at[i].axis.extent, &lo, &hi);
@@ -560,6 +563,14 @@ static void tell_apart(Plan *p, GradStore *s) {
     if ((both >> i & 1) && !bounds_others(g, i)) use_twin(g, s, i);
 }
 
+// Stores of a chunk are in the order that leaves the least in registers.
+static void insert(GradKernel *k, const GradStore *s) {
+  uint32_t to = k->n++;
+  for (; to > 0 && k->store[to - 1].rank > s->rank; to--)
+    k->store[to] = k->store[to - 1];
+  k->store[to] = *s;
+}
+
 static bool put_store(Plan *p, const GradStore *s, bool rows) {
   Grad *g = p->g;
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
@@ -572,7 +583,7 @@ static bool put_store(Plan *p, const GradStore *s, bool rows) {
   k->inner |= inner;
   k->rows &= rows;
   k->physical &= s->physical;
-  k->store[k->n++] = *s;
+  insert(k, s);
   return true;
 }
 
@@ -787,6 +798,7 @@ static void order_saved(Grad *g) {
 }
 
 bool grad_plan(Grad *g) {
+  grad_store_chunks(g);
   Plan p = {.g = g, .keys = grad_role(g, AX_KEY), .vecs = grad_role(g, AX_VEC)};
   for (uint32_t i = 0; i < g->grads.n; i++)
     g->grads.at[i].v = in_parts(&p, &g->grads.at[i], g->grads.at[i].v, 0);

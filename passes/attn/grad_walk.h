@@ -26,6 +26,12 @@ Gid grad_written(const GradAdjoint *a, uint32_t i);
 // The cotangent of all that comes of read i, or 0.
 Gid grad_read_by(const GradAdjoint *a, uint32_t i);
 
+// ---- grad_chunks.c
+// The adjoint in chunks, but what the walk of cotangents gives where writes
+// erase.
+bool grad_chunks_fit(const GradAdjoint *a);
+bool grad_chunks(GradAdjoint *a, bool erases);
+
 // ---- grad_gates.c
 bool grad_gates(GradAdjoint *a);
 

@@ -19,6 +19,7 @@
 #include "ir/infer.h"
 #include "ir/target.h"
 #include "passes/support/cost.h"
+#include "passes/support/pieces.h"
 #include "passes/pass.h"
 
 static bool over_keys(const Func *f, const Op *op) {
@@ -73,7 +74,8 @@ static bool has_keys(const Func *f) {
 // Is x that of the columns of a matrix in memory, by which rows are multiplied?
 static bool of_matrix(const Func *f, uint32_t x) {
   bool some = false;
-  for (const Op *op = f->body->first; op && !has_keys(f); op = op->next)
+  bool none = has_keys(f) || pieces_of_chunk(f);
+  for (const Op *op = f->body->first; op && !none; op = op->next)
     some |= op->code == OP_DOT && type_has_axis(ir_type(f, op->res[0]), x) &&
             type_has_axis(ir_type(f, op->args[0]), x) !=
                 type_has_axis(ir_type(f, op->args[1]), x);

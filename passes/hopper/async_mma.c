@@ -16,6 +16,7 @@
 // test/passes/async_mma/.
 #include "ir/layout.h"
 #include "ir/target.h"
+#include "passes/support/cost.h"
 #include "passes/hopper/rings.h"
 #include "passes/hopper/scaled.h"
 
@@ -64,16 +65,35 @@ static bool reads_carried(const Func *f, const Op *op) {
   return false;
 }
 
-// Behind the last of its operands in this region.
+static int64_t registers(const Func *f, Value v) {
+  const Type *t = ir_type(f, v);
+  return (int64_t)t->ext[0] * t->ext[1] / HW_GROUP_THREADS;
+}
+
+// Steps of a chunk are an axis of known length in gradients' kernels (pass
+// `tile`), which have many products of operands that are there from the start.
+static int64_t most_beside(const Func *f) {
+  int64_t n;
+  for (uint32_t i = 0; i < f->axes.n; i++)
+    if (f->axes.at[i].role == AX_STEP &&
+        dim_is_const(&f->mod->dims, f->axes.at[i].extent, &n))
+      return COST_FLIGHT_REGS;
+  return INT64_MAX;
+}
+
+// Behind the last of its operands in this region, beside as many others as
+// registers hold.
 static void hoist(const Func *f, Op *op) {
   Op *at = op;
+  int64_t beside = registers(f, op->res[0]), most = most_beside(f);
   for (Op *o = op->prev; o; o = o->prev) {
     if (o->nregions || o->code == OP_WG_FENCE || o->code == OP_EXCHANGE) break;
     bool mine =
         reads_carried(f, o) || (op->nargs > 2 && ir_mentions(o, op->args[2]));
     for (uint32_t i = 0; i < op->nargs; i++)
       mine |= ir_def(f, op->args[i]) == o;
-    if (mine) break;
+    if (o->code == OP_WGMMA) beside += registers(f, o->res[0]);
+    if (mine || beside > most) break;
     at = o;
   }
   if (at->code == OP_WG_COMMIT) at = at->next;  // of the product in front

@@ -13,6 +13,7 @@
 // of the stores, `recur` becomes a sequential loop. loop.c makes the key
 // loops, plan.c chooses sizes. Tests: test/passes/tile.
 #include "passes/support/cost.h"
+#include "passes/support/pieces.h"
 #include "passes/tile/tile.h"
 
 #include "ir/target.h"
@@ -319,7 +320,9 @@ bool tile_region(Tiler *t, Builder *b, const Region *r, ValueMap *m) {
 static void copy_axes(Tiler *t) {
   for (uint32_t i = 0; i < t->from->axes.n; i++) {
     const Axis *a = &t->from->axes.at[i];
-    AxisRole role = t->plan.outer >> i & 1 ? AX_KEY : role_of(t, i);
+    AxisRole role = t->plan.outer >> i & 1       ? AX_KEY
+                    : t->plan.pieces_of >> i & 1 ? AX_STEP
+                                                 : role_of(t, i);
     Dim n = t->share == SHARE_STATES ? tile_linear_extent(t, i) : a->extent;
     uint32_t id = ir_axis(t->to, a->name, role, n);
     assert(id == i);
@@ -390,6 +393,7 @@ static Func *tile_func(Ctx *cx, Func *f, const TilePlan *plan, TileShare share,
   }
   if (!tile_region(&t, &b, f->body, &map)) return NULL;
   end_skip(&t, &b);
+  if (plan->pieces_of) tile_tidy_chunks(f, t.to);
   return t.to;
 }
 
@@ -408,8 +412,11 @@ static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
   PassOpt rows = *opt;
   rows.few |= gpu && lane_few(f, lane_axis(f));
   opt = &rows;
-  TilePlan plan = tile_plan(cx, f, opt);
+  TilePlan plan;
+  if (!tile_plan_chunk(cx, f, opt->target, &plan)) plan = tile_plan(cx, f, opt);
   plan.outer = outer;
+  bool chunks = lane_walks(f->body) || pieces_of_chunk(f);
+  if (chunks && gpu && opt->target->gpu.hopper) plan.pieces_of = pieces_axes(f);
   if (gpu) tile_bounds_plan(cx, f, &plan);
   if (gpu) tile_parts_plan(cx, f, opt, &plan);
   if (!gpu || splits(opt)) tile_split_plan(cx, f, opt, &plan);

@@ -25,8 +25,9 @@ typedef struct TilePlan {
   const Op *tested[MAX_TESTED];  // passes whose bounds a phase before finds
   uint32_t ntested;
   int part;  // axis of a vector's parts, which groups of one task have, or -1
-  int64_t own_rows;  // rows of a group that has bounds of its own, or 0
-  uint64_t outer;    // key axes without a tile (outer.c)
+  int64_t own_rows;    // rows of a group that has bounds of its own, or 0
+  uint64_t outer;      // key axes without a tile (outer.c)
+  uint64_t pieces_of;  // axes of steps in a chunk (support/pieces.c)
 } TilePlan;
 
 // What a function of a split program does.
@@ -80,6 +81,10 @@ void tile_work_share(Arena *a, Tiled *all, uint32_t n);
 // (outer.c).
 uint64_t tile_outer(Func *f);
 // Chooses the lane axis and the tile sizes of f; remarks why.
+// The plan of a chunk of steps; sums of products in place, masks that tiles
+// need not (tidy.c).
+bool tile_plan_chunk(Ctx *cx, const Func *f, const Target *tg, TilePlan *p);
+void tile_tidy_chunks(const Func *from, Func *to);
 // Rows of a GPU's tile of a program that multiplies no matrices and has no
 // keys, 0: it does (map.c).
 int64_t tile_map_rows(const Func *f);

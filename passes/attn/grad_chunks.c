@@ -1,0 +1,491 @@
+// grad, part 5: the adjoint of a walk, by chunks. Of S, the state in front of a
+// chunk, and D, the cotangent of the state behind it, all else of the chunk is
+// products of matrices, without an order between chunks:
+//
+//   T_ij = 2 ** (decays behind j, to i) y_i . e_j     where read i sees write j
+//   dx_i = 2 ** (decays up to i) S y_i   + sum over j of T_ij b_j
+//   db_j = 2 ** (decays behind j) D e_j  + sum over i of T_ij x_i
+//   z_j  = 2 ** (decays behind j) D^T b_j + sum over i of P_ij y_i
+//
+// with y_i the cotangent of what a read gives, e_j what is written, and P_ij as
+// T_ij but of x_i . b_j: the gradient of what is written, if nothing erases.
+// Two walks over the borders of chunks find S and D. A decay's logarithm has
+// the gradient that grad_gates.c derives, of the same tiles:
+//
+//   phi_t = sum over i >= t of (U_i + sum over j < t of T_ij x_i . b_j)
+//           + sum over j < t of V_j + 2 ** (all decays) sum of S D
+//
+// U_i and V_j are x_i times the first term of dx_i, b_j times that of db_j.
+// Where a gradient has a point for each step, the chunk's kernel stores it.
+#include "passes/attn/grad_walk.h"
+#include "passes/support/cost.h"
+
+#include <math.h>
+
+// f v: a vector along the rows or columns, and what has neither; f: 0 is 1.
+typedef struct Scaled {
+  Gid v, f;
+} Scaled;
+
+typedef struct Chunks {
+  Grad *g;
+  GradAdjoint *a;
+  const GradWalk *w;
+  bool erases, decays;
+  uint32_t decay;                       // the item
+  uint32_t chunk, at, use, write, sum;  // axes: of chunks; of steps in one
+  Gid state, cotangent;                 // S, D
+  Scaled x[MAX_ITEMS], y[MAX_ITEMS];    // by read
+  Scaled b[MAX_ITEMS], e[MAX_ITEMS];    // by write
+  Gid from_state[MAX_ITEMS];            // by item: the first term
+} Chunks;
+
+// ---------------------------------------------------------------- what fits
+static int64_t elements(const Grad *g, uint64_t axes) {
+  int64_t n = 1, lo, hi;
+  for (uint32_t i = 0; i < g->axes.n; i++) {
+    if (!(axes & grad_bit(i))) continue;
+    dim_bounds(&g->m->dims, g->axes.at[i].axis.extent, &lo, &hi);
+    n *= lo == hi ? lo : 0;
+  }
+  return n;
+}
+
+// Rows or columns of a state whose chunks lie in shared memory.
+static bool is_short(const Grad *g, uint64_t axes) {
+  int64_t n = elements(g, axes);
+  return n > 0 && n % HW_BLOCK == 0 && n <= COST_GRAD_CHUNK_VECTOR;
+}
+
+bool grad_chunks_fit(const GradAdjoint *a) {
+  const Grad *g = a->g;
+  const GradWalk *w = a->w;
+  const Target *t = g->opt->target;
+  uint32_t decays = 0;
+  if (t->kind != TARGET_GPU || !t->gpu.hopper || w->limit || !w->row || !w->col)
+    return false;
+  if (grad_vectors(g, w->node) != DT_BF16 || !is_short(g, w->row) ||
+      !is_short(g, w->col))
+    return false;
+  for (uint32_t i = 0; i < w->n; i++) {
+    if (w->item[i].kind != GI_DECAY) continue;
+    decays++;
+    if (grad_at(g, w->item[i].x)->axes & (w->row | w->col)) return false;
+  }
+  return decays <= 1;
+}
+
+// ---------------------------------------------------------------- steps
+static Gid at(const Chunks *c, uint32_t axis) {
+  return grad_index(c->g, axis);
+}
+
+static Gid product(Grad *g, Gid v, Gid w) {
+  return v && w ? grad_2(g, OP_MUL, v, w) : v + w;
+}
+
+static Gid plus(Grad *g, Gid v, Gid w) {
+  return v && w ? grad_2(g, OP_ADD, v, w) : v + w;
+}
+
+static Gid step_at(const Chunks *c, uint32_t local) {
+  Grad *g = c->g;
+  Gid size = grad_int(g, COST_GRAD_CHUNK);
+  return grad_2(g, OP_ADD, grad_2(g, OP_MUL, at(c, c->chunk), size),
+                at(c, local));
+}
+
+static Gid is_step(const Chunks *c, uint32_t local) {
+  Gid end = grad_dim(c->g, c->g->axes.at[c->w->axis].axis.extent);
+  return grad_2(c->g, OP_LT, step_at(c, local), end);
+}
+
+static Gid as_type(Grad *g, DType t, Gid v) {
+  GradNode n = {.code = OP_CAST, .dtype = t, .n = 1};
+  n.axes = grad_at(g, v)->axes;
+  return grad_at(g, v)->dtype == t ? v : grad_put(g, n, &v);
+}
+
+static Gid narrowed(Grad *g, Gid v) {
+  const GradNode *n = grad_at(g, v);
+  if (n->code == OP_CAST && grad_at(g, n->arg[0])->dtype == DT_BF16)
+    return n->arg[0];
+  return as_type(g, DT_BF16, v);
+}
+
+// What is loaded at a step is 0 where there is none; so is what is made of it.
+static Gid masked(const Chunks *c, Gid v, uint32_t local) {
+  Grad *g = c->g;
+  GradNode n = *grad_at(g, v);
+  if (!(n.axes & grad_bit(local))) return v;
+  if (n.code == OP_LOAD && n.dtype == DT_BF16) {
+    Gid zero = narrowed(g, grad_num(g, 0));
+    Gid args[3] = {is_step(c, local), v, zero};
+    n = (GradNode){.code = OP_SELECT, .dtype = DT_BF16, .axes = n.axes, .n = 3};
+    return grad_put(g, n, args);
+  }
+  if (n.code == OP_CAST) return as_type(g, n.dtype, masked(c, n.arg[0], local));
+  bool sum = n.code == OP_ADD || n.code == OP_SUB, turned = n.code == OP_NEG;
+  if (!sum && !turned && n.code != OP_MUL)
+    return grad_or_0(g, is_step(c, local), v);
+  Gid first = masked(c, n.arg[0], local);
+  if (turned) return grad_1(g, n.code, first);
+  bool both = sum || first == n.arg[0];
+  return grad_2(g, n.code, first, both ? masked(c, n.arg[1], local) : n.arg[1]);
+}
+
+static Gid moved(const Chunks *c, Gid v, uint32_t local) {
+  v = grad_moved(c->g, v, c->w->axis, step_at(c, local));
+  return masked(c, v, local);
+}
+
+static void take_apart(const Chunks *c, Gid x, Scaled *s) {
+  Grad *g = c->g;
+  const GradNode n = *grad_at(g, x);
+  if (!(n.axes & (c->w->row | c->w->col))) s->f = product(g, s->f, x);
+  else if (n.code == OP_MUL) {
+    take_apart(c, n.arg[0], s);
+    take_apart(c, n.arg[1], s);
+  } else if (n.code == OP_NEG) {
+    take_apart(c, n.arg[0], s);
+    s->f = product(g, s->f, grad_num(g, -1));
+  } else s->v = product(g, s->v, x);
+}
+
+// v at the steps of a chunk.
+static Scaled vector(const Chunks *c, Gid v, uint32_t local) {
+  Scaled s = {0, 0};
+  if (!v) return s;
+  take_apart(c, v, &s);
+  if (!s.v) s.v = grad_num(c->g, 1);
+  s.v = moved(c, s.v, local);
+  if (s.f) s.f = moved(c, s.f, local);
+  return s;
+}
+
+// ---------------------------------------------------------------- decays
+static Gid own_decay(const Chunks *c, uint32_t local) {
+  Grad *g = c->g;
+  Gid d = grad_moved(g, c->w->item[c->decay].x, c->w->axis, step_at(c, local));
+  d = grad_2(g, OP_MAX, d, grad_num(g, -COST_GRAD_LEAST_STEP));
+  return grad_or_0(g, is_step(c, local), d);
+}
+
+// Is step i in front of k, in the order of the walk?
+static Gid is_before(const Chunks *c, uint32_t i, uint32_t k) {
+  bool back = c->w->reverse;
+  return grad_2(c->g, OP_LT, at(c, back ? k : i), at(c, back ? i : k));
+}
+
+static Gid all_decays(const Chunks *c) {
+  return grad_sum_all(c->g, own_decay(c, c->sum), grad_bit(c->sum));
+}
+
+// The decays of the chunk up to step `local`, or those in front of its own.
+static Gid upto(const Chunks *c, uint32_t local, bool before) {
+  Grad *g = c->g;
+  Gid in = before ? is_before(c, c->sum, local)
+                  : grad_1(g, OP_NOT, is_before(c, local, c->sum));
+  Gid one = grad_or_0(g, in, grad_num(g, 1));
+  return grad_sum_all(g, grad_2(g, OP_MUL, one, own_decay(c, c->sum)),
+                      grad_bit(c->sum));
+}
+
+// As factors; 0: 1.
+static Gid decayed(const Chunks *c, uint32_t local, bool before) {
+  return c->decays ? grad_1(c->g, OP_EXP2, upto(c, local, before)) : 0;
+}
+
+static Gid behind(const Chunks *c, uint32_t local) {
+  if (!c->decays) return 0;
+  Gid rest = grad_2(c->g, OP_SUB, all_decays(c), upto(c, local, false));
+  return grad_1(c->g, OP_EXP2, rest);
+}
+
+// Does item i read what is in front of the step's decay?
+static bool is_early(const Chunks *c, uint32_t i) {
+  return c->decays && i < c->decay;
+}
+
+// v where read i sees write k, times the decays in between; else 0.
+static Gid seen(const Chunks *c, uint32_t i, uint32_t k, Gid v) {
+  Grad *g = c->g;
+  Gid sees = k < i ? grad_1(g, OP_NOT, is_before(c, c->use, c->write))
+                   : is_before(c, c->write, c->use);
+  if (!c->decays) return grad_or_0(g, sees, v);
+  Gid d = grad_2(g, OP_SUB, upto(c, c->use, is_early(c, i)),
+                 upto(c, c->write, false));
+  d = grad_3(g, OP_SELECT, sees, d, grad_num(g, -INFINITY));
+  return grad_2(g, OP_MUL, v, grad_1(g, OP_EXP2, d));
+}
+
+// ---------------------------------------------------------------- borders
+static GradWalk over_borders(const Chunks *c, bool reverse, Gid init) {
+  GradWalk w = grad_walk_like(c->w, reverse, init);
+  w.axis = c->chunk;
+  w.limit = 0;
+  w.narrow = DT_BF16;
+  grad_walk_put(&w, (GradItem){GI_READ, .x = grad_num(c->g, 1)});
+  if (c->decays) grad_walk_put(&w, (GradItem){GI_DECAY, .x = all_decays(c)});
+  return w;
+}
+
+// A write of x e^T by the steps along `local`: all factors are x's.
+static void put_write(const Chunks *c, GradWalk *w, Scaled x, Scaled e, Gid f,
+                      uint32_t local) {
+  Grad *g = c->g;
+  f = product(g, product(g, f, x.f), e.f);
+  grad_walk_put(w, (GradItem){GI_WRITE, product(g, x.v, f), e.v, 0,
+                              grad_bit(local)});
+}
+
+static Gid border(const Chunks *c, GradWalk *w) {
+  grad_walk_close(c->g, w);
+  return grad_walk_read(c->g, w, 1, w->state);
+}
+
+static void walk_states(Chunks *c) {
+  GradWalk w = over_borders(c, c->w->reverse, c->w->init);
+  for (uint32_t k = 0; k < c->w->n; k++)
+    if (c->b[k].v)
+      put_write(c, &w, c->b[k], c->e[k], behind(c, c->write), c->write);
+  c->state = border(c, &w);
+}
+
+static void walk_cotangents(Chunks *c) {
+  Grad *g = c->g;
+  GradWalk w = over_borders(c, !c->w->reverse, g->adjoint[c->w->result[0]]);
+  for (uint32_t i = 0; i < c->w->n; i++)
+    if (c->y[i].v)
+      put_write(c, &w, c->x[i], c->y[i], decayed(c, c->use, is_early(c, i)),
+                c->use);
+  c->cotangent = border(c, &w);
+  if (c->erases || !g->active[c->w->init]) return;
+  GradNode last = {.code = GRAD_RESULT,
+                   .dtype = DT_F32,
+                   .axes = w.state,
+                   .n = 1,
+                   .span = w.span};
+  grad_give(g, c->w->init, grad_put(g, last, &w.node), w.state);
+}
+
+// ---------------------------------------------------------------- products
+static Gid dot(const Chunks *c, Gid v, Gid w, uint64_t over) {
+  Grad *g = c->g;
+  return grad_sum_all(g, product(g, narrowed(g, v), narrowed(g, w)), over);
+}
+
+// A tile {use, write}, times a vector along one of them.
+static Gid times(const Chunks *c, Gid tile, Scaled x, uint32_t over) {
+  return dot(c, product(c->g, tile, x.f), x.v, grad_bit(over));
+}
+
+// y_i . e_k, where it is seen.
+static Gid tile(const Chunks *c, uint32_t i, uint32_t k) {
+  Gid v = dot(c, c->y[i].v, c->e[k].v, c->w->col);
+  v = product(c->g, product(c->g, v, c->y[i].f), c->e[k].f);
+  return seen(c, i, k, v);
+}
+
+// x_i . b_k
+static Gid paths(const Chunks *c, uint32_t i, uint32_t k) {
+  Gid v = dot(c, c->x[i].v, c->b[k].v, c->w->row);
+  return product(c->g, product(c->g, v, c->x[i].f), c->b[k].f);
+}
+
+static Gid of_read(Chunks *c, uint32_t i) {
+  Grad *g = c->g;
+  Gid v = dot(c, c->y[i].v, c->state, c->w->col);
+  v = product(g, v, product(g, c->y[i].f, decayed(c, c->use, is_early(c, i))));
+  c->from_state[i] = v;
+  for (uint32_t k = 0; k < c->w->n; k++)
+    if (c->b[k].v) v = plus(g, v, times(c, tile(c, i, k), c->b[k], c->write));
+  return v;
+}
+
+static Gid of_write(Chunks *c, uint32_t k) {
+  Grad *g = c->g;
+  Gid v = dot(c, c->e[k].v, c->cotangent, c->w->col);
+  v = product(g, v, product(g, c->e[k].f, behind(c, c->write)));
+  c->from_state[k] = v;
+  for (uint32_t i = 0; i < c->w->n; i++)
+    if (c->y[i].v) v = plus(g, v, times(c, tile(c, i, k), c->x[i], c->use));
+  return v;
+}
+
+// The gradient of what write k writes.
+static Gid of_written(Chunks *c, uint32_t k) {
+  Grad *g = c->g;
+  Gid v = dot(c, c->b[k].v, c->cotangent, c->w->row);
+  v = product(g, v, product(g, c->b[k].f, behind(c, c->write)));
+  for (uint32_t i = 0; i < c->w->n; i++)
+    if (c->y[i].v)
+      v = plus(g, v, times(c, seen(c, i, k, paths(c, i, k)), c->y[i], c->use));
+  return v;
+}
+
+// ---------------------------------------------------------------- decays'
+static Gid along_rows(const Chunks *c, Scaled x, Gid v) {
+  Grad *g = c->g;
+  Gid y = as_type(g, DT_F32, x.v);
+  v = grad_sum_all(g, grad_2(g, OP_MUL, y, v), c->w->row);
+  return product(g, v, x.f);
+}
+
+// What flows over the decay of a step to read i.
+static Gid to_read(const Chunks *c, uint32_t i) {
+  Grad *g = c->g;
+  Gid early = is_before(c, c->at, c->use);
+  Gid is_behind =
+      is_early(c, i) ? early : grad_1(g, OP_NOT, is_before(c, c->use, c->at));
+  Gid before = grad_or_0(g, is_before(c, c->write, c->at), grad_num(g, 1));
+  Gid all = along_rows(c, c->x[i], c->from_state[i]);
+  for (uint32_t k = 0; k < c->w->n; k++) {
+    if (!c->b[k].v) continue;
+    Gid f = grad_2(g, OP_MUL, tile(c, i, k), paths(c, i, k));
+    f = grad_or_0(g, is_before(c, c->write, c->use), f);
+    all = plus(g, all, dot(c, f, before, grad_bit(c->write)));
+  }
+  return grad_sum_all(g, grad_or_0(g, is_behind, all), grad_bit(c->use));
+}
+
+// What flows through the whole chunk.
+static Gid through(const Chunks *c) {
+  Grad *g = c->g;
+  Gid v = grad_2(g, OP_MUL, c->state, c->cotangent);
+  v = grad_sum_all(g, grad_sum_all(g, v, c->w->col), c->w->row);
+  return product(g, v, grad_1(g, OP_EXP2, all_decays(c)));
+}
+
+static Gid phi(const Chunks *c) {
+  Grad *g = c->g;
+  Gid all = through(c);
+  for (uint32_t i = 0; i < c->w->n; i++)
+    if (c->y[i].v) all = plus(g, all, to_read(c, i));
+  for (uint32_t k = 0; k < c->w->n; k++) {
+    if (!c->b[k].v) continue;
+    Gid v = along_rows(c, c->b[k], c->from_state[k]);
+    v = grad_or_0(g, is_before(c, c->write, c->at), v);
+    all = plus(g, all, grad_sum_all(g, v, grad_bit(c->write)));
+  }
+  return all;
+}
+
+// ---------------------------------------------------------------- all
+static void put_axes(Chunks *c) {
+  Grad *g = c->g;
+  DimTab *d = &g->m->dims;
+  Dim size = dim_const(d, COST_GRAD_CHUNK);
+  Dim n = dim_ceildiv(d, g->axes.at[c->w->axis].axis.extent, COST_GRAD_CHUNK);
+  c->chunk = grad_axis(g, "chunk", AX_PAR, n);
+  uint32_t *local[] = {&c->use, &c->at, &c->write, &c->sum};
+  static const char *const name[] = {"use", "at", "write", "sum"};
+  for (uint32_t i = 0; i < 4; i++) {
+    *local[i] = grad_axis(g, name[i], AX_VEC, size);
+    g->local |= grad_bit(*local[i]);
+  }
+}
+
+// What several kernels read is made once, if it is more than a load and
+// factors.
+static Gid plain(const Chunks *c, Gid v) {
+  Grad *g = c->g;
+  Scaled s = {0, 0};
+  take_apart(c, v, &s);
+  if (!s.v) return v;
+  const GradNode *n = grad_at(g, s.v);
+  while (n->code == OP_CAST) n = grad_at(g, n->arg[0]);
+  if (n->code == OP_LOAD || n->code == GRAD_RESULT || !n->axes) return v;
+  GradNode made = {.code = GRAD_MADE,
+                   .dtype = DT_F32,
+                   .axes = grad_at(g, s.v)->axes,
+                   .attr = GRAD_NARROW,
+                   .hint = "written",
+                   .n = 1};
+  return product(g, grad_put(g, made, &s.v), s.f);
+}
+
+static void put_vectors(Chunks *c) {
+  const GradWalk *w = c->w;
+  for (uint32_t i = 0; i < w->n; i++) {
+    if (w->item[i].kind == GI_READ) {
+      c->y[i] = vector(c, grad_read_by(c->a, i), c->use);
+      if (c->y[i].v) c->x[i] = vector(c, w->item[i].x, c->use);
+    } else if (w->item[i].kind == GI_WRITE) {
+      c->e[i] = vector(c, plain(c, grad_written(c->a, i)), c->write);
+      c->b[i] = vector(c, w->item[i].x, c->write);
+    } else {
+      c->decays = true;
+      c->decay = i;
+    }
+  }
+}
+
+// A value with a point for each step of a chunk.
+typedef enum Rank { OF_READ = 1, OF_WRITTEN, OF_DECAY, OF_WRITE } Rank;
+
+typedef struct Made {
+  Gid v, first;
+  Rank rank;
+} Made;
+
+static uint32_t local_of(const Chunks *c, Rank r) {
+  return r == OF_READ ? c->use : r == OF_DECAY ? c->at : c->write;
+}
+
+// v flows to x.
+static void give(Chunks *c, Gid x, Made v) {
+  Grad *g = c->g;
+  if (!g->active[x]) return;
+  uint32_t local = local_of(c, v.rank);
+  GradNode made = {.code = GRAD_MADE,
+                   .dtype = DT_F32,
+                   .axes = grad_at(g, v.v)->axes,
+                   .attr = 1 + g->views.n,
+                   .n = 1};
+  GradView view = {c->w->axis,      c->chunk, local,
+                   COST_GRAD_CHUNK, v.rank,   v.first};
+  vec_push(g->arena, &g->views, view);
+  Gid y = grad_put(g, made, &v.v);
+  Gid t = grad_index(g, c->w->axis), size = grad_int(g, COST_GRAD_CHUNK);
+  y = grad_moved(g, y, c->chunk, grad_2(g, OP_FLOORDIV, t, size));
+  y = grad_moved(g, y, local, grad_2(g, OP_MOD, t, size));
+  grad_give(g, x, y, grad_at(g, y)->axes);
+}
+
+// Sums of long values are made before these are added to in place.
+static void give_reads(Chunks *c, bool gates) {
+  Gid all = gates ? through(c) : 0;
+  for (uint32_t i = 0; i < c->w->n; i++) {
+    if (!c->y[i].v) continue;
+    Made dx = {of_read(c, i), 0, OF_READ};
+    if (gates) {
+      dx.first = plus(c->g, all, along_rows(c, c->x[i], c->from_state[i]));
+      all = 0;
+    }
+    give(c, c->w->item[i].x, dx);
+  }
+}
+
+bool grad_chunks(GradAdjoint *a, bool erases) {
+  Chunks *c = NEW(a->g->arena, Chunks);
+  *c = (Chunks){.g = a->g, .a = a, .w = a->w, .erases = erases};
+  const GradWalk *w = a->w;
+  put_axes(c);
+  put_vectors(c);
+  walk_states(c);
+  walk_cotangents(c);
+  bool gates = c->decays && a->g->active[w->item[c->decay].x];
+  give_reads(c, gates);
+  for (uint32_t i = 0; i < w->n; i++) {
+    const GradItem *item = &w->item[i];
+    if (!c->b[i].v) continue;
+    give(c, item->x, (Made){of_write(c, i), 0, OF_WRITE});
+    if (!erases && item->w)
+      give(c, item->w, (Made){of_written(c, i), 0, OF_WRITTEN});
+  }
+  if (!gates) return true;
+  Gid d = grad_2(a->g, OP_MUL, grad_num(a->g, M_LN2), phi(c));
+  give(c, w->item[c->decay].x, (Made){d, 0, OF_DECAY});
+  return true;
+}

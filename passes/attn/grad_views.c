@@ -1,0 +1,127 @@
+// grad, part 7: gradients that have a point for each step, of what kernels of
+// chunks make, are stored by those.
+//
+//   before  g_Q[t, d] = c * made[t // 64, t % 64, d]
+//   after   g_Q[64 * chunk + use, d] = c * (what is made)     where that is < S
+//
+// So nothing of a vector's size lies in memory in between. What is made along
+// other steps of a chunk (a write's, beside a read's) is moved there: products
+// are the same then, and are made once.
+#include "passes/attn/grad.h"
+
+// What is loaded of x's tensor, of the view; or NULL.
+static const GradNode *viewed(const Grad *g, const GradNode *n) {
+  if (n->code != OP_LOAD || g->tensors.at[n->tensor].from != GF_MADE)
+    return NULL;
+  for (uint32_t i = 0; i < g->reads.n; i++) {
+    const GradNode *made = grad_at(g, g->reads.at[i].node);
+    if (g->reads.at[i].tensor == n->tensor && made->code == GRAD_MADE &&
+        made->attr > 0)
+      return made;
+  }
+  return NULL;
+}
+
+typedef struct Search {
+  const Grad *g;
+  bool *seen;
+  const GradView *view;  // the first that is found
+  bool sums;             // over more than vectors
+} Search;
+
+static void search(Search *s, Gid x) {
+  const Grad *g = s->g;
+  const GradNode *n = grad_at(g, x), *made = viewed(g, n);
+  if (s->seen[x]) return;
+  s->seen[x] = true;
+  if (n->code == OP_REDUCE) s->sums |= n->over & ~grad_role(g, AX_VEC);
+  if (made && !s->view) s->view = &g->views.at[made->attr - 1];
+  for (uint32_t i = 0; i < n->n; i++) search(s, n->arg[i]);
+}
+
+typedef struct ByChunk {
+  Grad *g;
+  GradView to;
+  Gid step;
+  Map done;
+} ByChunk;
+
+// What is made, at its own coordinates or those of the other steps.
+static Gid made_there(ByChunk *c, const GradNode *made) {
+  const GradView *from = &c->g->views.at[made->attr - 1];
+  if (from->local == c->to.local && from->chunk == c->to.chunk)
+    return made->arg[0];
+  Gid v = grad_moved(c->g, made->arg[0], from->chunk,
+                     grad_index(c->g, c->to.chunk));
+  return grad_moved(c->g, v, from->local, grad_index(c->g, c->to.local));
+}
+
+static Gid by_chunk(ByChunk *c, Gid x) {
+  Grad *g = c->g;
+  const GradNode n = *grad_at(g, x), *made = viewed(g, &n);
+  uint64_t known;
+  if (!(n.axes & grad_bit(c->to.axis))) return x;
+  if (map_get(&c->done, x, &known)) return (Gid)known;
+  Gid y;
+  if (made) y = made_there(c, made);
+  else if (n.code == OP_INDEX || !n.n || n.code == GRAD_RESULT ||
+           n.code == GRAD_MADE || n.code == OP_LOAD)
+    y = grad_moved(g, x, c->to.axis, c->step);
+  else {
+    GradNode m = n;
+    Gid *args = NEWN(g->arena, Gid, n.n);
+    m.axes = 0;
+    for (uint32_t i = 0; i < n.n; i++) {
+      args[i] = by_chunk(c, n.arg[i]);
+      m.axes |= grad_at(g, args[i])->axes;
+    }
+    m.axes &= ~n.over;
+    if (m.points) m.points = m.axes | n.over;
+    y = grad_put(g, m, args);
+  }
+  map_put(&c->done, x, y);
+  return y;
+}
+
+static bool is_alone(const Grad *g, const GradStore *s) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < g->grads.n; i++)
+    n += g->grads.at[i].tensor == s->tensor;
+  return n == 1;
+}
+
+// The index that is the step, of a store where nothing else varies with it.
+static bool find_step(const Grad *g, const GradStore *s, uint32_t axis,
+                      uint32_t *at) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < s->n; i++) {
+    const GradNode *x = grad_at(g, s->index[i]);
+    if (!(x->axes & grad_bit(axis))) continue;
+    if (x->code != OP_INDEX) return false;
+    *at = i, n++;
+  }
+  return n == 1;
+}
+
+static void store_chunks(Grad *g, GradStore *s) {
+  Search found = {.g = g, .seen = NEWN(g->arena, bool, g->nodes.n)};
+  uint32_t at;
+  search(&found, s->v);
+  if (!found.view || found.sums || s->physical || !is_alone(g, s) ||
+      !find_step(g, s, found.view->axis, &at))
+    return;
+  ByChunk c = {.g = g, .to = *found.view, .done = {.arena = g->arena}};
+  Gid first =
+      grad_2(g, OP_MUL, grad_index(g, c.to.chunk), grad_int(g, c.to.steps));
+  c.step = grad_2(g, OP_ADD, first, grad_index(g, c.to.local));
+  s->v = by_chunk(&c, s->v);
+  s->rank = c.to.rank;
+  s->first = c.to.first;
+  s->index[at] = c.step;
+  Gid end = grad_dim(g, g->axes.at[c.to.axis].axis.extent);
+  s->mask = grad_2(g, OP_LT, c.step, end);
+}
+
+void grad_store_chunks(Grad *g) {
+  for (uint32_t i = 0; i < g->grads.n; i++) store_chunks(g, &g->grads.at[i]);
+}
