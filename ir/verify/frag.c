@@ -261,7 +261,11 @@ static bool check_sput(Verifier *v, const Op *op) {
   const Type *x = arg_type(v, op, 0), *r = res_type(v, op);
   bool ok = is_whole(x) && is_tile(r) && r->dtype == x->dtype &&
             r->ext[0] == x->ext[0] && r->ext[1] == x->ext[1];
-  return ok || wrong_result(v, op);
+  // Columns are a tile of one row.
+  bool row = is_tile(r) && r->dtype == x->dtype && x->kind == TK_FRAG &&
+             x->slice == SLICE_COL && !x->partial && r->ext[0] == 1 &&
+             r->ext[1] == x->ext[0];
+  return ok || row || wrong_result(v, op);
 }
 
 // A tile of one row has a column for each of a slice's rows.

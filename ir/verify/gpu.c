@@ -140,9 +140,12 @@ static bool check_sstore(Verifier *v, const Op *op) {
   bool rows = trans && is_tile(s) && x->kind == TK_FRAG &&
               x->slice == SLICE_ROW && s->ext[0] == 1 &&
               s->ext[1] == x->ext[0] && s->dtype == x->dtype;
+  bool cols = !trans && is_tile(s) && x->kind == TK_FRAG &&
+              x->slice == SLICE_COL && !x->partial && s->ext[0] == 1 &&
+              s->ext[1] == x->ext[0] && s->dtype == x->dtype;
   Type part = *s;
   if (op->nargs > 2 && !trans) part.ext[1] = x->ext[1];
-  return rows || fills(x, &part, trans) || wrong_operand(v, op, 1);
+  return rows || cols || fills(x, &part, trans) || wrong_operand(v, op, 1);
 }
 
 // ---------------------------------------------------------------- all

@@ -133,7 +133,7 @@ static bool is_streamed(const Stage *s, const Op *mma) {
     const Op *def = ir_def(s->f, mma->args[i]);
     if (ir_type(s->f, mma->args[i])->kind != TK_SMEM) continue;
     bool before = def && def->code == OP_SPUT && def->parent != s->body;
-    if (before && s->rings->makes) continue;
+    if (before && s->rings->makers) continue;
     if (!def || !hop_rings_fills(s->rings, def)) return false;
   }
   return true;
@@ -235,7 +235,7 @@ static void find_later(Stage *s) {
     if (op->nres != 1 || op->nregions) continue;
     uint32_t uses = uses_behind(s, op->res[0]);
     bool tile = uses > 0;
-    for (const Op *o = op->next; o && s->rings->makes; o = o->next)
+    for (const Op *o = op->next; o && s->rings->makers; o = o->next)
       for (uint32_t i = 0; i < o->nargs && o->nres == 1; i++)
         uses += o->args[i] == op->res[0] && s->later[o->res[0]];
     s->later[op->res[0]] = uses && uses == ir_count_uses(s->f, op->res[0]) &&

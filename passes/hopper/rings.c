@@ -141,19 +141,22 @@ static void find_rings(Rings *w, const Region *r) {
     Ring *ring = &w->rings[at];
     if (!ring->site)
       *ring = (Ring){.site = op,
-                     .raw = w->makes && w->only[op->res[0]],
+                     .raw = w->makers && w->only[op->res[0]],
                      .made = made,
+                     .maker = w->maker[op->res[0]],
                      .own = !made && fill_grouped(w, op),
                      .with = -1,
                      .visits = -1,
                      .stages = 1};
-    w->mixed |= ring->raw != (w->makes && w->only[op->res[0]]);
+    w->mixed |= ring->raw != (w->makers && w->only[op->res[0]]);
     if (streams(w, op)) {
-      ring->stages = made ? 1 : 2;
+      bool columns = ir_type(w->f, op->res[0])->ext[0] == 1;
+      ring->stages = made && !columns ? 1 : 2;
       ring->streams = true;
     }
     ring->rides = !made && ring->streams && is_block(w, op);
-    ring->strip = ir_type(w->f, op->res[0])->ext[0] == 1 || ring->rides;
+    ring->strip =
+        !made && (ir_type(w->f, op->res[0])->ext[0] == 1 || ring->rides);
     if (++fills[at] > ring->fills) ring->fills = fills[at];
   }
 }
@@ -548,7 +551,7 @@ static bool rings_fit(Rings *w) {
   int64_t room = (int64_t)w->target->gpu.smem - COST_RING_BARRIERS;
   int64_t half = room / 2 - COST_RING_EXCHANGE -
                  computed(w, w->f->body, !ir_has_steps(w->f));
-  w->occupancy = !w->makes && can_share(w) && bytes_of(w) <= half ? 2 : 1;
+  w->occupancy = !w->makers && can_share(w) && bytes_of(w) <= half ? 2 : 1;
   if (w->occupancy == 2) room = half;
   for (uint32_t i = 0; i < w->nrings; i++)
     w->rings[i].stages *= w->rings[i].fills;
@@ -878,7 +881,8 @@ static void end_visits(Rings *w) {
 }
 
 static void no_maker(Rings *w) {
-  w->makes = w->mixed = w->mends = w->fails = false;
+  w->mixed = w->mends = w->fails = false;
+  w->makers = 0;
   w->nrings = 0;
   find_rings(w, w->body);
 }
@@ -892,7 +896,8 @@ bool hop_rings_plan(Rings *w, Func *f, const Target *t) {
                .lent = -1,
                .claims = -1,
                .facts = -1,
-               .turns = -1};
+               .turns = -1,
+               .looked = -1};
   if (!t->gpu.hopper || !launch || launch->code != OP_LAUNCH) return false;
   w->groups = (uint32_t)ir_attr_i(launch, AT_THREADS, 0) / HW_GROUP_THREADS;
   if (w->groups < 1 || w->groups > HW_MOST_GROUPS) return false;
@@ -902,7 +907,7 @@ bool hop_rings_plan(Rings *w, Func *f, const Target *t) {
   if (w->mixed) no_maker(w);
   if (w->fails || !w->nrings) return false;
   find_visits(w);
-  w->apart = !w->makes && are_apart(w);
+  w->apart = !w->makers && are_apart(w);
   if (w->apart && w->mends) return false;
   if (w->brief) find_turns(w);
   if (!rings_fit(w)) return false;

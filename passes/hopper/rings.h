@@ -8,14 +8,15 @@
 #include "passes/pass.h"
 #include "passes/support/loops.h"
 
-enum { MAX_RINGS = 16, MAX_FACTS = 32 };
+enum { MAX_RINGS = 16, MAX_FACTS = 32, MAX_MAKERS = 3 };
 
 // sfills of one tensor with one box share a ring, so that copies of a loop's
 // body go on where the last one stopped.
 typedef struct Ring {
   const Op *site;   // one of its sfills or sputs; NULL: words for each task
-  bool raw;         // tiles that the maker reads
+  bool raw;         // tiles that a maker reads
   bool made;        // tiles that it computes: sputs
+  uint32_t maker;   // then: which one
   bool own;         // slots for each group
   uint32_t fills;   // most fills in one body of a loop
   bool streams;     // filled in a loop that is not over tasks
@@ -48,21 +49,22 @@ typedef struct Rings {
   uint32_t nfacts;
   Value kept[MAX_FACTS];  // numbers of the launch that each task reads again
   uint32_t nkept;
-  bool *spare;       // by value: consumers do without, NULL: none
-  const Op *early;   // the fill before which the next task is claimed
-  bool drains;       // stores go through shared tiles
-  Type drain;        // a group's
-  bool whole;        // not in parts of its columns
-  int lent;          // ring whose slot serves as that tile, -1: own room
-  bool *wanted;      // by value: the producer needs it
-  bool *grouped;     // by value: depends on group()
-  bool makes;        // a group computes tiles of copied ones (rings_made.c)
-  Value *source;     // by value, a sput: the tensor that it is made of, or 0
-  bool *making;      // by value: the maker needs it
-  bool *only;        // and nobody else
-  bool tiles;        // such values are looked for
-  bool mixed;        // tiles of one ring are read by it and by others
-  bool apart;        // groups take what `own` gives them
+  bool *spare;      // by value: consumers do without, NULL: none
+  const Op *early;  // the fill before which the next task is claimed
+  bool drains;      // stores go through shared tiles
+  Type drain;       // a group's
+  bool whole;       // not in parts of its columns
+  int lent;         // ring whose slot serves as that tile, -1: own room
+  bool *wanted;     // by value: the producer needs it
+  bool *grouped;    // by value: depends on group()
+  uint32_t makers;  // groups that compute tiles of copied ones (rings_made.c)
+  Value *source;    // by value, a sput: the tensor that it is made of, or 0
+  uint32_t *maker;  // by value, such a sput: whose it is
+  bool *making[MAX_MAKERS];  // by value: the maker needs it
+  bool *only;                // makers do, and nobody else
+  int looked;                // the maker whose values are looked for, or -1
+  bool mixed;                // tiles of one ring are read by it and by others
+  bool apart;                // groups take what `own` gives them
   bool brief;        // and these are read from memory: tasks may be short
   const Op *behind;  // then: `skip` of what groups leave unread at last
   int turns;         // and the ring of the groups' own tiles, -1: none
@@ -73,9 +75,9 @@ typedef struct Rings {
 // Finds what the producer does, and of what groups have each their own
 // (rings_wanted.c).
 void hop_rings_analyse(Rings *w);
-// What the maker does; whether there is one, and what it has for itself
+// What maker i does; how many there are, and what they have for themselves
 // (rings_made.c).
-void hop_rings_want_made(Rings *w);
+void hop_rings_want_made(Rings *w, uint32_t i);
 void hop_rings_making(Rings *w);
 // Is op a sput of the maker's? Or any that a ring's tile begins with?
 bool hop_rings_made(const Rings *w, const Op *op);

@@ -12,7 +12,9 @@
 // is in memory (scales, masks of rows), nothing that products have made.
 // Programs that read keys once, by few rows (launch: once): others have such
 // operands made ahead (passes/attn/materialize.c).
+#include "ir/pressure.h"
 #include "passes/hopper/rings.h"
+#include "passes/support/cost.h"
 #include "passes/support/fill.h"
 
 // What sput op is computed of.
@@ -73,44 +75,78 @@ static bool is_made_of(MadeOf *s, Value v) {
   return true;
 }
 
-static Value raw_of(const Rings *w, const Op *put) {
-  MadeOf s = {.w = w, .seen = NEWN(w->arena, bool, w->f->values.n)};
-  return is_made_of(&s, put->args[0]) && s.other ? s.raw : 0;
+typedef Vec(Value) Tensors;
+
+// Columns that are a tile of one row (columns_made.c).
+static bool is_strip(const Rings *w, const Op *put) {
+  return ir_type(w->f, put->res[0])->ext[0] == 1;
 }
 
-static void find_puts(Rings *w, const Region *r) {
+// The tensor that a sput's tile is made of, 0: products have made it, or
+// nothing is to be computed.
+static Value made_of(const Rings *w, const Op *put) {
+  MadeOf s = {.w = w, .seen = NEWN(w->arena, bool, w->f->values.n)};
+  if (!is_made_of(&s, put->args[0])) return 0;
+  if (is_strip(w, put)) return ir_def(w->f, put->args[0])->args[0];
+  return s.other && s.raw ? ir_def(w->f, s.raw)->args[0] : 0;
+}
+
+enum { TILES, STRIPS };
+
+static void find_puts(Rings *w, const Region *r, Tensors seen[2]) {
   for (const Op *op = r->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->nregions; i++) find_puts(w, op->regions[i]);
-    Value raw = op->code == OP_SPUT ? raw_of(w, op) : 0;
-    if (!raw) continue;
-    w->source[op->res[0]] = ir_def(w->f, raw)->args[0];
-    w->makes = true;
+    for (uint32_t i = 0; i < op->nregions; i++)
+      find_puts(w, op->regions[i], seen);
+    Value from = op->code == OP_SPUT ? made_of(w, op) : 0;
+    if (!from) continue;
+    Tensors *all = &seen[is_strip(w, op) ? STRIPS : TILES];
+    uint32_t i = 0;
+    while (i < all->n && all->at[i] != from) i++;
+    if (i == all->n) vec_push(w->arena, all, from);
+    w->source[op->res[0]] = from;
+    w->maker[op->res[0]] = i;
+  }
+}
+
+// Of two makers of tiles each takes every other tensor; one more reads columns.
+static void deal(Rings *w, const Region *r, uint32_t tiles) {
+  for (const Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++) deal(w, op->regions[i], tiles);
+    if (op->code != OP_SPUT || !w->source[op->res[0]]) continue;
+    uint32_t *m = &w->maker[op->res[0]];
+    *m = w->makers == 1 ? 0 : is_strip(w, op) ? tiles : *m % tiles;
   }
 }
 
 bool hop_rings_made(const Rings *w, const Op *op) {
-  return op->code == OP_SPUT && w->makes && w->source[op->res[0]];
+  return op->code == OP_SPUT && w->makers && w->source[op->res[0]];
 }
 
 bool hop_rings_fills(const Rings *w, const Op *op) {
   return op->code == OP_SFILL || hop_rings_made(w, op);
 }
 
-// Do all of what op gives serve the maker alone?
-static bool serves_maker(const Rings *w, const Op *op, const bool *used) {
+static bool is_making(const Rings *w, Value v) {
+  bool some = false;
+  for (uint32_t i = 0; i < w->makers; i++) some |= w->making[i][v];
+  return some;
+}
+
+// Do all of what op gives serve makers alone?
+static bool serves_makers(const Rings *w, const Op *op, const bool *used) {
   bool all = op->nres && !op->nregions;
   for (uint32_t i = 0; i < op->nres; i++)
-    all = all && w->making[op->res[i]] && !used[op->res[i]];
+    all = all && is_making(w, op->res[i]) && !used[op->res[i]];
   return all;
 }
 
-// Backwards: what consumers read, then what only the maker does.
+// Backwards: what consumers read, then what only makers do.
 static void find_only(Rings *w, bool *used, const Region *r) {
   for (const Op *op = r->last; op; op = op->prev) {
     for (uint32_t i = 0; i < op->nregions; i++)
       find_only(w, used, op->regions[i]);
     if (hop_rings_made(w, op)) continue;
-    if (serves_maker(w, op, used)) {
+    if (serves_makers(w, op, used)) {
       w->only[op->res[0]] = true;
       continue;
     }
@@ -118,26 +154,68 @@ static void find_only(Rings *w, bool *used, const Region *r) {
   }
 }
 
-// Tiles that the maker reads are its alone.
-static bool are_apart(const Rings *w, const Region *r) {
+// A tile that makers read is one maker's alone.
+static bool are_apart(Rings *w, const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
-    if (op->code == OP_SFILL && w->making[op->res[0]] && !w->only[op->res[0]])
-      return false;
     for (uint32_t i = 0; i < op->nregions; i++)
       if (!are_apart(w, op->regions[i])) return false;
+    if (op->code != OP_SFILL || !is_making(w, op->res[0])) continue;
+    uint32_t readers = 0;
+    for (uint32_t i = 0; i < w->makers; i++)
+      if (w->making[i][op->res[0]]) w->maker[op->res[0]] = i, readers++;
+    if (!w->only[op->res[0]] || readers > 1) return false;
   }
   return true;
 }
 
+static bool look(Rings *w) {
+  uint32_t n = w->f->values.n;
+  w->only = NEWN(w->arena, bool, n);
+  for (uint32_t i = 0; i < w->makers; i++) hop_rings_want_made(w, i);
+  find_only(w, NEWN(w->arena, bool, n), w->f->body);
+  bool ok = !w->fails && are_apart(w, w->f->body);
+  w->fails = false;
+  return ok;
+}
+
+// Registers of a thread for the sums of the widest product.
+static int64_t widest(const Rings *w, const Region *r) {
+  int64_t most = 0;
+  for (const Op *op = r->first; op; op = op->next) {
+    bool product = op->code == OP_MMA || op->code == OP_WGMMA;
+    int64_t n =
+        product ? pressure_of(ir_type(w->f, op->res[0]), HW_GROUP_THREADS) : 0;
+    for (uint32_t i = 0; i < op->nregions; i++) {
+      int64_t in = widest(w, op->regions[i]);
+      n = in > n ? in : n;
+    }
+    most = n > most ? n : most;
+  }
+  return most;
+}
+
+// At launch threads have as many registers as such a product takes: ptxas
+// makes none of it otherwise, whatever a group gets later.
+static bool leave_registers(const Rings *w) {
+  int64_t threads = HW_GROUP_THREADS * (1 + w->makers + w->groups);
+  int64_t each = w->target->gpu.regs / threads / HW_REG_GRAIN * HW_REG_GRAIN;
+  return widest(w, w->f->body) + COST_PRODUCT_REGS <= each;
+}
+
+// Several makers where there is a group that multiplies: with one the time of a
+// step is what that takes for all. Columns alone are none's.
 void hop_rings_making(Rings *w) {
   uint32_t n = w->f->values.n;
+  Tensors seen[2] = {{0}};
   w->source = NEWN(w->arena, Value, n);
+  w->maker = NEWN(w->arena, uint32_t, n);
   if (!ir_attr_i(w->f->body->first, AT_ONCE, 0) || w->groups > 2) return;
-  find_puts(w, w->f->body);
-  if (!w->makes) return;
-  w->only = NEWN(w->arena, bool, n);
-  hop_rings_want_made(w);
-  find_only(w, NEWN(w->arena, bool, n), w->f->body);
-  w->makes = !w->fails && are_apart(w, w->f->body);
-  w->fails = false;
+  find_puts(w, w->f->body, seen);
+  if (!seen[TILES].n) return;
+  uint32_t tiles = seen[TILES].n > 1 ? 2 : 1;
+  w->makers = w->groups == 1 ? tiles + (seen[STRIPS].n > 0) : 1;
+  for (; w->makers; w->makers = w->makers > 1) {
+    deal(w, w->f->body, tiles);
+    if (leave_registers(w) && look(w)) return;
+  }
 }

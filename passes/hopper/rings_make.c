@@ -28,7 +28,7 @@ void hop_rings_make(Rings *w, Builder *b, Ring *r) {
   }
   uint32_t slots = r->stages * (r->own ? w->groups : 1);
   uint32_t readers = r->own || r->raw ? 1 : w->groups;
-  if (!r->site) readers += w->makes;
+  if (!r->site) readers += w->makers;
   bool facts = w->facts >= 0 && r == &w->rings[w->facts];
   uint32_t words = facts ? slots * w->nfacts + w->nkept : slots;
   Type t = type_smem(DT_I32, 1, 1, (words + 3) / 4 * 4, LY_ROW);

@@ -19,7 +19,7 @@ static void want(Rings *w, Value v) {
   if (w->wanted[v] || w->grouped[v]) return;
   if (ir_type(w->f, v)->kind == TK_TENSOR) return;
   bool tile = ir_type(w->f, v)->kind != TK_ELEM;
-  if (tile && !(w->tiles && ir_def(w->f, v))) w->fails = true;
+  if (tile && !(w->looked >= 0 && ir_def(w->f, v))) w->fails = true;
   w->wanted[v] = w->changed = true;
 }
 
@@ -79,8 +79,10 @@ static void want_parts(Rings *w, Value v) {
 
 // What a role does at a tile of its own.
 static void want_tile(Rings *w, const Op *op) {
-  if (w->tiles) {
-    if (hop_rings_made(w, op)) want(w, op->args[0]);
+  if (w->looked >= 0) {
+    bool own =
+        hop_rings_made(w, op) && w->maker[op->res[0]] == (uint32_t)w->looked;
+    if (own) want(w, op->args[0]);
     return;
   }
   for (uint32_t i = 1; op->code == OP_SFILL && i < fill_args(op); i++)
@@ -113,11 +115,11 @@ void hop_rings_analyse(Rings *w) {
   want_all(w);
 }
 
-void hop_rings_want_made(Rings *w) {
+void hop_rings_want_made(Rings *w, uint32_t i) {
   bool *wanted = w->wanted;
-  w->making = w->wanted = NEWN(w->arena, bool, w->f->values.n);
-  w->tiles = true;
+  w->making[i] = w->wanted = NEWN(w->arena, bool, w->f->values.n);
+  w->looked = (int)i;
   want_all(w);
-  w->tiles = false;
+  w->looked = -1;
   w->wanted = wanted;
 }

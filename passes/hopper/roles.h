@@ -9,6 +9,7 @@
 typedef struct Role {
   Rings *w;
   bool producer, maker;  // neither: consumers
+  uint32_t number;       // makers: which one
   const Op *awaited;     // maker: the tile whose slot is free
   Value group;           // consumers
   Value block;           // of the tile's rows that the group has in this task
@@ -42,6 +43,8 @@ const Op *hop_role_next_made(const Role *r, const Op *op);
 // In front of what a tile is read for: between reads and stores of words there
 // is then nothing that keeps them all in registers.
 void hop_role_await_slot(Role *r, Builder *b, const Op *put);
+// Is it a tile that this role makes?
+bool hop_role_makes(const Role *r, const Op *op);
 void hop_role_make(Role *r, Builder *b, const Op *op);
 // Is op, which a ring's tile begins with, one that this role reads?
 bool hop_role_reads(const Role *r, const Op *op);

@@ -5,14 +5,19 @@ static Value i32(Builder *b, int64_t v) {
   return ir_const_i(b, DT_I32, v);
 }
 
+bool hop_role_makes(const Role *r, const Op *op) {
+  return r->maker && hop_rings_made(r->w, op) &&
+         r->w->maker[op->res[0]] == r->number;
+}
+
 const Op *hop_role_next_made(const Role *r, const Op *op) {
   const Op *put = op;
-  while (put && !hop_rings_made(r->w, put)) put = put->next;
+  while (put && !hop_role_makes(r, put)) put = put->next;
   return put ? put : op;
 }
 
 void hop_role_await_slot(Role *r, Builder *b, const Op *put) {
-  if (put == r->awaited || !hop_rings_made(r->w, put)) return;
+  if (put == r->awaited || !hop_role_makes(r, put)) return;
   uint32_t k = (uint32_t)hop_rings_of(r->w, put);
   Turn t = hop_role_turn(r, b, k);
   hop_role_wait(b, r->w->rings[k].empty, t.slot,
@@ -37,5 +42,6 @@ void hop_role_make(Role *r, Builder *b, const Op *op) {
 
 bool hop_role_reads(const Role *r, const Op *op) {
   const Ring *ring = &r->w->rings[hop_rings_of(r->w, op)];
-  return !r->producer && ring->raw == r->maker && !(r->maker && ring->made);
+  if (r->maker) return ring->raw && ring->maker == r->number;
+  return !r->producer && !ring->raw;
 }

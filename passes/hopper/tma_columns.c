@@ -23,6 +23,7 @@
 // sm_90a. Needs: pipeline_loop; runs before warp_specialize. Run dce
 // afterwards. Tests: test/passes/tma_columns/.
 #include "ir/target.h"
+#include "passes/hopper/columns_made.h"
 #include "passes/hopper/rings.h"
 
 #include "ir/layout.h"
@@ -343,6 +344,7 @@ bool pass_tma_columns(Ctx *cx, Module *m, const PassOpt *opt) {
     for (uint32_t k = 0; k < f->params.n; k++)
       if (ir_type(f, f->params.at[k].v)->kind == TK_TENSOR)
         of_tensor(f, &cx->scratch, opt->target, f->params.at[k].v);
+    if (f->body->first) hop_columns_made(f, opt->target);
   }
   return true;
 }

@@ -24,7 +24,7 @@
 // on the barrier of the tile filled in front of it, which expects its bytes
 // too. Tiles that are filled again a step later (attr visit, pipeline_loop) are
 // copied once; the last of both readers gives them back. Between the two roles
-// there may be a third, a group that computes tiles of copied ones
+// there may be others, groups that compute tiles of copied ones
 // (rings_made.c).
 //
 // A program whose tiles depend on computed fragments, or whose rings do not
@@ -542,7 +542,7 @@ static uint32_t rings_in(const Rings *w, const Op *op) {
 }
 
 static bool keeps(const Role *r, Value v) {
-  if (r->maker) return r->w->making[v];
+  if (r->maker) return r->w->making[r->number][v];
   return !r->producer || r->w->wanted[v];
 }
 
@@ -551,7 +551,8 @@ static bool keeps(const Role *r, Value v) {
 static bool counts(const Role *r, const Ring *ring) {
   if (!ring->site) return true;
   if (r->producer) return !ring->made && ring->visits < 0;
-  return r->maker ? ring->raw || ring->made : !ring->raw;
+  if (!r->maker) return !ring->raw;
+  return (ring->raw || ring->made) && ring->maker == r->number;
 }
 
 // Counts that a role carries through op.
@@ -766,10 +767,11 @@ static bool leaves_at(const Role *r, const Op *op) {
 
 // What only the maker needs, or of all but the tasks only what it does.
 static bool is_others(const Role *r, const Op *op) {
-  if (r->producer || !r->w->makes) return false;
+  if (r->producer || !r->w->makers) return false;
   if (!r->maker) return op->nres && r->w->only[op->res[0]];
   bool own = is_fact(r, op) || loop_has_fill(op);
-  for (uint32_t i = 0; i < op->nres; i++) own |= r->w->making[op->res[i]];
+  for (uint32_t i = 0; i < op->nres; i++)
+    own |= r->w->making[r->number][op->res[i]];
   return !own;
 }
 
@@ -827,8 +829,7 @@ static void copy_region(Role *r, const Region *from, Builder *b,
     if (!end && op->code == OP_SFILL && r->producer) produce(r, b, op);
     else if (!end && hop_rings_fills(r->w, op) && hop_role_reads(r, op))
       live.at[live.n++] = consume(r, b, op);
-    else if (!end && r->maker && hop_rings_made(r->w, op))
-      hop_role_make(r, b, op);
+    else if (!end && hop_role_makes(r, op)) hop_role_make(r, b, op);
     else if (!end && !hop_rings_fills(r->w, op) && !skipped(r, op))
       copy_op(r, op, b, &live);
     assert(live.n < 2 * MAX_RINGS);
@@ -845,18 +846,14 @@ static void copy_region(Role *r, const Region *from, Builder *b,
   }
 }
 
-static void role(Rings *w, Region *to, RoleKind kind, Value drain) {
-  Role r = {.w = w,
-            .producer = kind == LOADS,
-            .maker = kind == MAKES,
-            .drain = drain,
-            .map = {.arena = w->arena}};
+static void role(Role *r, Region *to, RoleKind kind) {
+  Rings *w = r->w;
   if (kind == COMPUTES)
-    r.block = r.group = ir_region_param(to, type_scalar(DT_I32), "wg");
+    r->block = r->group = ir_region_param(to, type_scalar(DT_I32), "wg");
   Builder b = {.fn = w->f, .region = to, .span = NOWHERE};
-  for (uint32_t k = 0; k < w->nrings; k++) r.fills[k] = i32(&b, 0);
-  copy_region(&r, w->body, &b, NULL);
-  if (r.drained) hop_role_stores_done(&b);
+  for (uint32_t k = 0; k < w->nrings; k++) r->fills[k] = i32(&b, 0);
+  copy_region(r, w->body, &b, NULL);
+  if (r->drained) hop_role_stores_done(&b);
   ir_yield(&b, NULL, 0);
 }
 
@@ -867,22 +864,30 @@ typedef struct Team {
 
 static void roles(Rings *w, Builder *b, bool leanest, Value tiles) {
   const int64_t group = HW_GROUP_THREADS, all = group * w->groups;
-  uint32_t level = w->occupancy > 1 ? 1 + leanest : 0, n = 2 + w->makes;
-  if (w->makes) level = 3;
+  uint32_t level = w->occupancy > 1 ? 1 + leanest : 0, n = 0;
+  if (w->makers) level = 2 + w->makers;
   const GpuTeam *regs = target_team(w->groups, level);
-  Team t[] = {{LOADS, group, 1, regs->loads},
-              {MAKES, group, group, regs->makes},
-              {COMPUTES, all, group, regs->computes}};
-  int64_t teams[3], groups[3], each[3];
-  if (!w->makes) t[1] = t[2];
+  Team t[2 + MAX_MAKERS];
+  t[n++] = (Team){LOADS, group, 1, regs->loads};
+  for (uint32_t i = 0; i < w->makers; i++)
+    t[n++] = (Team){MAKES, group, group, regs->makes};
+  t[n++] = (Team){COMPUTES, all, group, regs->computes};
+  int64_t teams[2 + MAX_MAKERS], groups[2 + MAX_MAKERS], each[2 + MAX_MAKERS];
   for (uint32_t i = 0; i < n; i++)
     teams[i] = t[i].threads, groups[i] = t[i].group, each[i] = t[i].regs;
   IrAttr list[] = {attr_list(AT_TEAMS, teams, n),
                    attr_list(AT_GROUPS, groups, n),
                    attr_list(AT_TEAMREGS, each, n)};
   Op *op = ir_op(b, OP_ROLES, NULL, 0, list, 3, NULL, 0, n);
-  for (uint32_t i = 0; i < n; i++)
-    role(w, op->regions[i], t[i].kind, t[i].kind == COMPUTES ? tiles : 0);
+  for (uint32_t i = 0; i < n; i++) {
+    Role r = {.w = w,
+              .producer = t[i].kind == LOADS,
+              .maker = t[i].kind == MAKES,
+              .number = i - 1,
+              .drain = t[i].kind == COMPUTES ? tiles : 0,
+              .map = {.arena = w->arena}};
+    role(&r, op->regions[i], t[i].kind);
+  }
 }
 
 static void specialize(Rings *w, bool leanest) {
@@ -891,7 +896,7 @@ static void specialize(Rings *w, bool leanest) {
   for (uint32_t i = 0; i < w->f->params.n; i++)
     ir_info(w->f, w->f->params.at[i].v)->region = w->f->body;
   Builder b = {.fn = w->f, .region = w->f->body, .span = launch->span};
-  int64_t all = HW_GROUP_THREADS * (1 + w->makes + w->groups);
+  int64_t all = HW_GROUP_THREADS * (1 + w->makers + w->groups);
   Op *made =
       ir_op(&b, OP_LAUNCH, NULL, 0, launch->attrs, launch->nattrs, NULL, 0, 0);
   ir_set_attr(w->f, made, attr_i(AT_THREADS, all));
