@@ -380,7 +380,8 @@ static void share(Func *f, Op *launch, const Target *target, Arena *a,
           n = regs / (threads * each);
   int64_t most = ir_pressure(f, a).regs;
   while (n > 1 && most > regs / (threads * n) + slack) n--;
-  if (lean >= RELIEF_LOADS) n--;
+  if (lean >= RELIEF_STATE) n /= 2;
+  else if (lean >= RELIEF_LOADS) n--;
   if (n > 1) ir_set_attr(f, launch, attr_i(AT_OCCUPANCY, n));
 }
 

@@ -12,8 +12,10 @@
 // multiples of the step from %lo (pass tile sees to that), so the three loops
 // visit the same coordinates in the same order. A loop that is empty whatever
 // the arguments is left out, one that branches on %full (pass mask_branch) is
-// left alone, and one with long text stays one loop, whose steps all mask.
-// Works from level tile on. Needs: fold afterwards. Tests: test/passes/peel/.
+// left alone, and one with long text, or with a loop over elements inside,
+// stays one loop, whose steps all mask. Works from level tile on. Needs: fold
+// afterwards. Tests: test/passes/peel/.
+#include "ir/layout.h"
 #include "passes/support/balance.h"
 #include "passes/support/cost.h"
 #include "passes/support/full_tiles.h"
@@ -24,7 +26,7 @@ typedef struct Peel {
   Builder b;  // before the loop
   Op *loop;
   FullTiles full;
-  bool hopper;  // products take no threads
+  const PassOpt *opt;
 } Peel;
 
 static Value add2(Builder *b, OpCode c, Value x, Value y) {
@@ -65,22 +67,46 @@ static void copy(Peel *p, Value lo, Value hi, bool full, Value *init) {
   }
 }
 
+static bool is_tile(const Type *t) {
+  return t->kind == TK_FRAG ? t->slice == SLICE_NONE : t->n > 1;
+}
+
 // The shape of masks in the loop, or NULL.
 static const Type *mask_of(const Func *f, const Region *r) {
   for (const Op *op = r->first; op; op = op->next) {
     const Type *t = op->nres == 1 ? ir_type(f, op->res[0]) : NULL;
-    bool tile = t && (t->kind == TK_FRAG ? t->slice == SLICE_NONE : t->n > 1);
-    if (tile && t->dtype == DT_BOOL) return t;
+    if (t && is_tile(t) && t->dtype == DT_BOOL) return t;
   }
   return NULL;
 }
 
+// Does a step add up a tile in a loop of its own, as slice makes it of what is
+// no product of matrices? Then a mask is one tile more, of many.
+static bool is_walked(const Func *f, const Region *r) {
+  bool any = false;
+  for (const Op *op = r->first; op && !any; op = op->next) {
+    double from, to, step;
+    if (op->code != OP_FOR || !ir_const_value(f, op->args[0], &from) ||
+        !ir_const_value(f, op->args[1], &to) ||
+        !ir_const_value(f, op->args[2], &step) || to - from < HW_BLOCK * step)
+      continue;
+    for (uint32_t i = 0; i < op->nres && !any; i++)
+      any = is_tile(ir_type(f, op->res[i]));
+  }
+  return any;
+}
+
 // Then a mask is little of a step, and two more copies are most of what an
-// assembler has to do.
+// assembler has to do; sooner so of NVIDIA's code for tensors of any strides.
 static bool is_long(const Peel *p) {
   const Region *r = p->loop->regions[0];
-  if (balance_text(p->f, r) > COST_PEEL_CODE) return true;
-  const Type *mask = p->hopper ? mask_of(p->f, r) : NULL;
+  const Target *t = p->opt->target;
+  bool nv = t && t->kind == TARGET_GPU && t->gpu.vendor != VENDOR_AMD;
+  bool any = nv && !t->gpu.hopper && p->opt->strided;
+  if (nv && is_walked(p->f, r)) return true;
+  if (balance_text(p->f, r) > (any ? COST_PEEL_ANY : COST_PEEL_CODE))
+    return true;
+  const Type *mask = nv && t->gpu.hopper ? mask_of(p->f, r) : NULL;
   return mask && balance_pairs(p->f, r, mask) > COST_PEEL_PAIRS;
 }
 
@@ -109,12 +135,11 @@ static void peel(Peel *p) {
 }
 
 // Inner loops first: copies of their parents then have them peeled.
-static void region(Func *f, Region *r, bool hopper) {
+static void region(Func *f, Region *r, const PassOpt *opt) {
   for (Op *op = r->first, *next; op; op = next) {
     next = op->next;
-    for (uint32_t i = 0; i < op->nregions; i++)
-      region(f, op->regions[i], hopper);
-    Peel p = {.f = f, .loop = op, .hopper = hopper};
+    for (uint32_t i = 0; i < op->nregions; i++) region(f, op->regions[i], opt);
+    Peel p = {.f = f, .loop = op, .opt = opt};
     if (op->code == OP_FOR && full_tiles(f, op, &p.full) &&
         !full_tiles_branch(op, p.full.value))
       peel(&p);
@@ -123,9 +148,7 @@ static void region(Func *f, Region *r, bool hopper) {
 
 bool pass_peel(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
-  const Target *t = opt->target;
-  bool hopper = t && t->kind == TARGET_GPU && t->gpu.hopper;
   for (uint32_t i = 0; i < m->funcs.n; i++)
-    region(m->funcs.at[i], m->funcs.at[i]->body, hopper);
+    region(m->funcs.at[i], m->funcs.at[i]->body, opt);
   return true;
 }

@@ -15,6 +15,7 @@
 //                 tile_scheduler   single steps have a CTA less of a multiprocessor
 //                 warp_specialize  threads that compute have the last registers
 //   RELIEF_STATE  spill_chunks     states wait where no tiles are copied
+//                 tile_scheduler   single steps have half the CTAs
 //   RELIEF_TASK   remat            numbers of the task are found again
 //                 prefetch         nothing is loaded ahead
 //                 spill_smem       ptxas gets fewer registers (COST_SHELVED_REGS)

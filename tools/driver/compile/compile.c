@@ -424,26 +424,38 @@ static bool add_steps(Ctx *cx, const DrvOptions *opt, CgProgram *p,
   return true;
 }
 
+// What no code for dense tensors, with copies of tiles, could take: known
+// before there is any. NULL: nothing.
+static const Param *find_odd(Ctx *cx, const Recipe *r) {
+  const Param *odd = drv_many_axes(r);
+  DrvOptions quiet = r->opt;
+  quiet.print_after_all = quiet.time_passes = false;
+  quiet.dump_dir = NULL;
+  if (odd || !r->target->gpu.general) return odd;
+  DiagMark mark = diag_mark(cx);
+  const Module *m = plan_fit(cx, r->spec, r->target, &quiet);
+  if (m) odd = drv_odd_rows(r, m);
+  diag_forget(cx, mark);
+  return odd;
+}
+
 // The device of *b, which stands before what others take. If that could take no
 // dense tensors, or no copies of tiles, it is general code.
 static bool add_first(Ctx *cx, CgProgram *p, Built *b) {
-  if (!drv_add_device(cx, p, b)) return false;
   Built any = {.recipe = b->recipe, .program = b->program};
-  CgDevice d;
-  any.recipe.odd = drv_many_axes(&b->recipe);
-  if (!any.recipe.odd) any.recipe.odd = drv_odd_rows(b);
-  if (!any.recipe.odd) return true;
+  any.recipe.odd = find_odd(cx, &b->recipe);
+  if (!any.recipe.odd) return drv_add_device(cx, p, b);
   any.recipe.opt.strided = any.recipe.opt.general = true;
   any.recipe.opt.few = false;
+  any.recipe.opt.spare_regs += COST_SPARE_BODY_REGS;
   DiagMark mark = diag_mark(cx);
-  if (!drv_make_device(cx, p, &any, &d)) {
+  if (!drv_add_device(cx, p, &any)) {
     if (diag_has_bug(cx)) return false;
     diag_forget(cx, mark);
-    return true;
+    return drv_add_device(cx, p, b);
   }
   ctx_remark(cx, "%s for %s: code for tensors of any strides alone, as for %s",
              p->name, b->recipe.target->name, b->recipe.target->gpu.general);
-  drv_replace_device(p, d);
   *b = any;
   return true;
 }

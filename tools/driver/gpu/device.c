@@ -119,11 +119,6 @@ void drv_prepend_device(Ctx *cx, CgProgram *p, CgDevice d) {
   all[p->ndevices - 2] = d;
 }
 
-void drv_replace_device(CgProgram *p, CgDevice d) {
-  CgDevice *all = p->devices;
-  all[p->ndevices - 1] = d;
-}
-
 static bool same_blocks(Ctx *cx, const CgProgram *p, const Module *m,
                         const CgKernels *all) {
   for (uint32_t i = 0; i < all->n; i++) {
@@ -246,13 +241,6 @@ static bool takes_any(const Built *b) {
   return true;
 }
 
-static bool is_odd(const Func *f, const Type *t, const CgMapRecord *r) {
-  int64_t row;
-  return r->rank > 1 &&
-         dim_is_const(&f->mod->dims, t->size[r->axis[0]], &row) &&
-         row * (int64_t)dtype_size(t->dtype) % HW_SMEM_WORDS != 0;
-}
-
 static const Param *param_named(const Decl *prog, const char *name) {
   for (uint32_t i = 0; i < prog->params.n; i++)
     if (strcmp(prog->params.at[i].name, name) == 0) return &prog->params.at[i];
@@ -272,29 +260,47 @@ const Param *drv_many_axes(const Recipe *r) {
   return NULL;
 }
 
-// Rows that phases hand on are as long as those of an argument.
-static const Param *named_odd(const Built *b, const Func *f, uint32_t size) {
-  for (uint32_t i = 0; i < f->params.n; i++) {
-    const FuncParam *p = &f->params.at[i];
-    const Type *t = ir_type(f, p->v);
-    if (p->role == PR_SHARED || !t->n || t->size[t->n - 1] != size) continue;
-    return param_named(b->recipe.spec.prog, ir_info(f, p->v)->hint);
+typedef struct Odd {
+  const Func *f;
+  const FuncParam *found;
+  Dim size;
+} Odd;
+
+// Copies by the copy engine have rows at multiples of 16 bytes.
+static void see_copy(void *data, Op *op) {
+  Odd *o = data;
+  int64_t row;
+  if (op->code != OP_TMA_LOAD && op->code != OP_TMA_STORE) return;
+  Value tensor = op->args[op->code == OP_TMA_LOAD ? 3 : 0];
+  const Type *t = ir_type(o->f, tensor);
+  Dim size = t->size[ir_attr(op, AT_TILE)->list[1]];
+  for (uint32_t i = 0; i < o->f->params.n; i++) {
+    const FuncParam *p = &o->f->params.at[i];
+    if (p->v == tensor && dim_is_const(&o->f->mod->dims, size, &row) &&
+        row * (int64_t)dtype_size(t->dtype) % HW_SMEM_WORDS != 0)
+      o->found = p, o->size = size;
   }
-  return &b->recipe.spec.prog->params.at[0];
 }
 
-const Param *drv_odd_rows(const Built *b) {
-  if (!b->recipe.target->gpu.general) return NULL;
-  for (uint32_t i = 0; i < b->kernels.n; i++) {
-    const CgKernelRecord *k = &b->kernels.at[i];
-    for (uint32_t n = 0; n < k->maps.n; n++) {
-      const CgMapRecord *r = &k->maps.at[n];
-      const Func *f = k->func;
-      const Type *t = ir_type(f, f->params.at[param_of(f, r->tensor)].v);
-      const Param *p =
-          is_odd(f, t, r) ? named_odd(b, f, t->size[r->axis[0]]) : NULL;
-      if (p) return p;
-    }
+// The parameter of the program. Rows that phases hand on are as long as those
+// of an argument.
+static const Param *named_odd(const Decl *prog, const Odd *o) {
+  if (o->found->role != PR_SHARED)
+    return param_named(prog, ir_info(o->f, o->found->v)->hint);
+  for (uint32_t i = 0; i < o->f->params.n; i++) {
+    const FuncParam *p = &o->f->params.at[i];
+    const Type *t = ir_type(o->f, p->v);
+    if (p->role != PR_SHARED && t->n && t->size[t->n - 1] == o->size)
+      return param_named(prog, ir_info(o->f, p->v)->hint);
+  }
+  return &prog->params.at[0];
+}
+
+const Param *drv_odd_rows(const Recipe *r, const Module *m) {
+  for (uint32_t i = 0; r->target->gpu.general && i < m->funcs.n; i++) {
+    Odd o = {.f = m->funcs.at[i]};
+    ir_walk(o.f->body, see_copy, &o);
+    if (o.found) return named_odd(r->spec.prog, &o);
   }
   return NULL;
 }

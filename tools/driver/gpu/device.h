@@ -59,16 +59,14 @@ void drv_note_local(const Built *b, CgPhase *phases);
 // Whether there are tensors that the code of b does not take.
 bool drv_needs_strided(const Built *b);
 // On a target that has general code, whether there are tensors that no such
-// code takes; a parameter of the program that is never taken if it is dense, as
-// its rows are no multiples of 16 bytes, or NULL.
+// code takes; a parameter of the program that m, made by r, never takes if it
+// is dense, as its rows are no multiples of 16 bytes, or NULL.
 bool drv_needs_general(const Built *b);
-const Param *drv_odd_rows(const Built *b);
+const Param *drv_odd_rows(const Recipe *r, const Module *m);
 // A tensor that has more axes than the copy engine takes, or NULL.
 const Param *drv_many_axes(const Recipe *r);
 // Appends a device made by the recipe of *b to p.
 bool drv_add_device(Ctx *cx, CgProgram *p, Built *b);
-// Puts d in the place of the last device of p.
-void drv_replace_device(CgProgram *p, CgDevice d);
 // Puts d in front of the last device of p: it is taken where it holds.
 void drv_prepend_device(Ctx *cx, CgProgram *p, CgDevice d);
 // A body of the program of *whole, the last device of p, for few tasks, in

@@ -67,6 +67,7 @@ static const Remedy remedies[] = {
     {STEPS, 1, 1, 256, ANY, RELIEF_REMAT, OWN, 0},
     {STEPS, 1, 1, UINT64_MAX, ANY, RELIEF_LOADS, OWN, 0},
     {STEPS, 2, 1, UINT64_MAX, ANY, RELIEF_LOADS, OWN, 0},
+    {STEPS, 2, 1, UINT64_MAX, ANY, RELIEF_STATE, OWN, 0},
 };
 
 static bool has_roles(const Func *f) {
