@@ -194,7 +194,26 @@ static void signature(Check *c, Decl *d) {
   ck_attrs(c, d);
 }
 
+// What many are told of would be said of each.
+static bool too_many(Check *c, const Decl *d) {
+  const struct {
+    uint32_t n;
+    int most;
+    const char *what;
+  } all[] = {{d->generics.n, MAX_GENERICS, "dims"},
+             {d->params.n, MAX_PARAMS, "parameters"},
+             {d->outs.n, MAX_PARAMS, "outputs"}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    if (all[i].n <= (uint32_t)all[i].most) continue;
+    diag_add(c->cx, DIAG_too_many, d->name_span, d->name, all[i].most,
+             all[i].what);
+    return true;
+  }
+  return false;
+}
+
 static void code(Check *c, Decl *d) {
+  if (too_many(c, d)) return;
   d->indices.n = 0;
   d->results.n = 0;
   d->needs.n = 0;

@@ -122,6 +122,10 @@ static int64_t gcd(int64_t a, int64_t b) {
 
 static void generic_values(Check *c, Generic *g, uint32_t id) {
   int64_t v, div = 0;
+  if (g->values.n > MAX_VALUES) {
+    diag_add(c->cx, DIAG_too_many, g->span, g->name, MAX_VALUES, "values");
+    return;
+  }
   for (uint32_t i = 0; i < g->values.n; i++) {
     if (!ck_const_int(c, g->values.at[i], &v)) continue;
     if (v < 1 || v > DIM_UNBOUNDED) {

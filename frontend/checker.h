@@ -9,7 +9,14 @@
 #include "frontend/check.h"
 #include "frontend/scope.h"
 
-enum { MAX_IMPORTS = 64, MAX_INDICES = 64, MAX_CALLS = 128 };
+enum {
+  MAX_IMPORTS = 64,
+  MAX_INDICES = 64,
+  MAX_CALLS = 128,
+  MAX_GENERICS = 128,  // dims and dtypes of a declaration
+  MAX_PARAMS = 256,    // and outputs
+  MAX_VALUES = 4096,   // of a const dim
+};
 
 typedef struct Loaded {
   const char *path;  // resolved; the key of the cache

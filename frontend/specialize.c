@@ -168,8 +168,12 @@ typedef struct Spec {
   bool *known;
   FeBind *out;  // n rows of width binds
   uint32_t n, cap;
-  FeBind *row;  // being built
+  FeBind *row;     // being built
+  uint32_t tried;  // rows, `where` or not
+  bool full;
 } Spec;
+
+enum { MAX_SPECIALIZATIONS = 4096, MAX_CHOICES = 1 << 20 };
 
 static const FeBind *fixed_as(const Spec *s, const char *name) {
   for (uint32_t i = 0; i < s->nfixed; i++)
@@ -188,7 +192,8 @@ static bool allowed(const Spec *s) {
 }
 
 static void emit(Spec *s) {
-  if (!allowed(s)) return;
+  s->full |= s->n == MAX_SPECIALIZATIONS || s->tried++ == MAX_CHOICES;
+  if (s->full || !allowed(s)) return;
   if (s->n == s->cap) {
     uint32_t cap = s->cap ? s->cap * 2 : 8;
     FeBind *more = NEWN(&s->cx->session, FeBind, cap * (s->width + 1));
@@ -216,6 +221,7 @@ static void choose_dtype(Spec *s, uint32_t i, DType t) {
 }
 
 static void choose(Spec *s, uint32_t i) {
+  if (s->full) return;
   if (i == s->nfree) {
     emit(s);
     return;
@@ -293,6 +299,15 @@ static void no_choice(const Spec *s) {
   diag_add(s->cx, DIAG_where_false, s->decl->name_span, s->decl->name);
 }
 
+static void too_many(Spec *s) {
+  Diag *d = diag_add(s->cx, DIAG_too_many, s->decl->name_span, s->decl->name,
+                     MAX_SPECIALIZATIONS, "specializations");
+  diag_note(s->cx, d, NOWHERE,
+            "each choice of its const dims and dtypes is one; --dim D=64 and "
+            "the like fix some");
+  s->n = 0;
+}
+
 uint32_t fe_specializations(Ctx *cx, const Decl *prog, const FeBind *fixed,
                             uint32_t nfixed, FeBind **binds, uint32_t *nbinds) {
   Spec s = {.cx = cx, .decl = prog, .fixed = fixed, .nfixed = nfixed};
@@ -308,7 +323,8 @@ uint32_t fe_specializations(Ctx *cx, const Decl *prog, const FeBind *fixed,
   s.width = s.nfree;
   if (take_fixed(&s)) {
     choose(&s, 0);
-    if (!s.n) no_choice(&s);
+    if (s.full) too_many(&s);
+    else if (!s.n) no_choice(&s);
   }
   *binds = s.out;
   *nbinds = s.width;

@@ -228,6 +228,7 @@ static int launch(const Request *r, const attn_stream *given, attn_error *err) {
   int rc = at.kind == ATTN_AUTO ? locate(r, &at, err) : ATTN_OK;
   bool device = at.kind != ATTN_CPU;
   if (!rc) rc = rt_solve(r->prog, r->tensors, r->scalars, device, &v, err);
+  if (!rc) rc = rt_overlap(r->prog, v.tensors, err);
   if (rc) return rc;
   attn_ctx *cx = at.ctx ? at.ctx : attn_ctx_default();
   if (!cx) return rt_fail(err, ATTN_E_MEMORY, "no memory for a context");

@@ -213,6 +213,11 @@ int rt_solve(const attn_program *prog, attn_tensor *const *tensors,
              const attn_scalar *scalars, bool device, Solved *out,
              attn_error *err);
 
+// ---- overlap.c
+// tensors: of a call that rt_solve took, in order.
+int rt_overlap(const attn_program *p, const attn_tensor *const *tensors,
+               attn_error *err);
+
 // ---- gpu.c
 typedef struct GpuCall {
   const Solved *solved;

@@ -24,6 +24,7 @@ struct Ctx {
   Vec(Diag *) diags;
   uint32_t nerrors;
   uint32_t max_errors;  // further ones are counted, not kept (default 20)
+  uint32_t nhidden;     // warnings beyond ten times as many, not kept
   bool strict[DIAG_COUNT], silent[DIAG_COUNT];  // warnings: errors; not kept
 
   Vec(const char *) include_dirs;  // -I, searched in order

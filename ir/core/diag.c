@@ -60,6 +60,10 @@ Diag *diag_add(Ctx *cx, DiagId id, Span at, ...) {
   bool keep = d->sev == SEV_ERROR || !cx->silent[id] || cx->strict[id];
   if (cx->strict[id]) d->sev = SEV_ERROR;
   if (d->sev == SEV_ERROR) keep = cx->nerrors++ < cx->max_errors;
+  else if (keep && cx->diags.n >= 10 * cx->max_errors) {
+    keep = false;
+    cx->nhidden++;
+  }
   if (keep) vec_push(&cx->session, &cx->diags, d);
   return d;
 }
@@ -95,7 +99,7 @@ bool diag_has_bug(const Ctx *cx) {
 }
 
 DiagMark diag_mark(const Ctx *cx) {
-  return (DiagMark){cx->diags.n, cx->nerrors, cx->remarks.n};
+  return (DiagMark){cx->diags.n, cx->nerrors, cx->nhidden, cx->remarks.n};
 }
 
 void diag_forget(Ctx *cx, DiagMark since) {
@@ -105,6 +109,7 @@ void diag_forget(Ctx *cx, DiagMark since) {
       cx->diags.at[kept++] = cx->diags.at[i];
   cx->diags.n = kept;
   cx->nerrors = since.errors + kept - since.diags;
+  cx->nhidden = since.hidden;
   cx->remarks.n = since.remarks;
 }
 

@@ -63,7 +63,7 @@ bool diag_has_bug(const Ctx *cx);
 // drops what was said since, save what tells of a bug: nobody goes on after
 // one.
 typedef struct DiagMark {
-  uint32_t diags, errors, remarks;
+  uint32_t diags, errors, hidden, remarks;
 } DiagMark;
 DiagMark diag_mark(const Ctx *cx);
 void diag_forget(Ctx *cx, DiagMark since);

@@ -82,14 +82,19 @@ static Cell next_cell(const char *s, uint32_t n) {
   return (Cell){cp, len, columns(cp)};
 }
 
-static uint32_t width_of(const char *s, uint32_t n) {
+// Of long lines it is enough to know that they are longer than `most`.
+static uint32_t width_to(const char *s, uint32_t n, uint32_t most) {
   uint32_t w = 0;
-  for (uint32_t i = 0; i < n;) {
+  for (uint32_t i = 0; i < n && w <= most;) {
     Cell c = next_cell(s + i, n - i);
     w += c.cols;
     i += c.bytes;
   }
   return w;
+}
+
+static uint32_t width_of(const char *s, uint32_t n) {
+  return width_to(s, n, UINT32_MAX);
 }
 
 // The part s[lo..hi) with tabs spread and unsafe characters replaced.
@@ -126,7 +131,7 @@ static Window window_of(const View *v, const char *s, uint32_t n, uint32_t lo) {
   uint32_t room = v->style.width > v->gutter + 20
                       ? (uint32_t)(v->style.width - v->gutter - 10)
                       : 0;
-  if (!room || width_of(s, n) <= room) return w;
+  if (!room || width_to(s, n, room) <= room) return w;
   if (lo > room / 2) w.lo = lo - room / 2;
   while (w.lo > 0 && ((unsigned char)s[w.lo] & 0xc0) == 0x80) w.lo--;
   w.hi = w.lo + room < n ? w.lo + room : n;
@@ -273,6 +278,8 @@ void diag_render(Ctx *cx, DiagStyle style, Buf *out) {
   if (cx->nerrors > cx->max_errors)
     buf_printf(out, "\n%u more errors are not shown\n",
                cx->nerrors - cx->max_errors);
+  if (cx->nhidden)
+    buf_printf(out, "\n%u more warnings are not shown\n", cx->nhidden);
   arena_reset(&cx->scratch, m);
 }
 

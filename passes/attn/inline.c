@@ -27,7 +27,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { MAX_CALLS = 64, MAX_SLICE = 8 };
+enum { MAX_CALLS = 64, MAX_SLICE = 8, MAX_OPS = 1 << 16 };
 #define NO_AXIS UINT32_MAX
 
 typedef struct Inline {
@@ -37,7 +37,7 @@ typedef struct Inline {
   Builder *b;
   KeyDeps deps;
   DomainAxes domains;
-  uint32_t depth;
+  uint32_t depth, ops;  // calls in each other; ops that calls became
   bool failed;
 } Inline;
 
@@ -272,6 +272,15 @@ static bool broken(Inline *in, const Op *op, const char *why) {
   return false;
 }
 
+static bool too_large(Inline *in, const Op *op) {
+  const char *why =
+      arena_printf(&in->cx->session,
+                   "'%s' is more than %d operations where its calls are "
+                   "what they call",
+                   in->f->name, MAX_OPS);
+  return broken(in, op, why);
+}
+
 // Puts the body of op's callee at the builder; res gets its results.
 static bool call(Inline *in, const Op *op, const Value *args,
                  const uint32_t *outer, Value *res) {
@@ -288,6 +297,7 @@ static bool call(Inline *in, const Op *op, const Value *args,
     vmap_put(&map, callee->params.at[i].v, args[i]);
   in->depth++;
   for (const Op *o = callee->body->first; o; o = o->next) {
+    if (++in->ops > MAX_OPS) return too_large(in, op);
     if (o->code == OP_RETURN) {
       for (uint32_t i = 0; i < o->nargs && i < op->nres; i++)
         res[i] = vmap_get(&map, o->args[i]);

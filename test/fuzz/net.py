@@ -3,6 +3,7 @@
     net.py [--seeds=LO..HI] [--steps] [--targets=T,..] [--type=T] [--dir=DIR]
            [--without=KIND,..] [-jN] [--work=N] [--full] [--reduce] [--no-cpu]
            [--limit=SECONDS] [--tsv=FILE] [--report=FILE] [--refused=N]
+    net.py --relations [--seeds=LO..HI] [--steps] [--type=T] [--dir=DIR] [-jN]
 
 The CPU's code is compiled and run beside the oracle (attn-numeric), that of
 GPUs runs in the wave interpreter (attn-oracle). Tolerances follow from each
@@ -11,6 +12,9 @@ also compiles objects for each target, with ptxas, and writes time, runs of
 ptxas, registers and spilled bytes to --tsv. --reduce makes the first program of
 each failure as small as it fails the same way. What fails stays in --dir.
 --refused=N: no failure, if a target refuses at most N programs.
+
+--relations: each program's code for the CPU beside that of what rules make of
+it (relations.py), on arrays; an outcome for each rule.
 
 Outcomes: right; refused (A0702), invalid (a pass or a run found wrong IR or a
 race), wrong, crash, slow, error; ill: not judged, its condition is bad.
@@ -178,6 +182,38 @@ class Net:
         return spec
 
 
+class Relations(Net):
+    """Rules instead of targets."""
+
+    def execute(self, spec, name, targets, cpu):
+        p, path = self.write(spec, name)
+        res = Result(spec, {}, {})
+        rc, said = run(["attn-oracle", path, f"--tol={FLOOR[spec.dtype]}",
+                        f"--condition={UNIT[spec.dtype]}", "--round",
+                        f"--limit={self.limit}", f"--seed={spec.seed}",
+                        *p.options()], 5 * self.limit)
+        if "ill cond" in said or rc is None:
+            res.outcome["whole"] = "ill"
+            return res
+        allowed = [float(x) for x in re.findall(r"may differ by (\S+)", said)]
+        tol = 2 * max([FLOOR[spec.dtype], *allowed])
+        with tempfile.TemporaryDirectory() as tmp:
+            found = relations.judge(p, spec.seed, tol, pathlib.Path(tmp))
+        for rule, text in found.items():
+            if targets and rule not in targets:
+                continue
+            res.outcome[rule] = text if text == "right" else self.outcome(text)
+            res.said[rule] = text
+        return res
+
+    def one(self, seed):
+        spec = self.spec(seed)
+        res = self.execute(spec, f"p{seed}", [], False)
+        if all(x in ("right", "ill") for x in res.outcome.values()):
+            (self.dir / f"p{seed}.attn").unlink()
+        return res
+
+
 def opt_list(text):
     return tuple(x for x in text.split(",") if x)
 
@@ -186,7 +222,8 @@ def options(args, usage=__doc__):
     opt = {"seeds": "1..100", "steps": False, "targets": TARGETS, "type": "",
            "dir": "/tmp/net", "without": "", "j": "2", "work": "500000",
            "full": False, "reduce": False, "cpu": True, "limit": "20",
-           "tsv": "", "report": "", "quiet": False, "refused": "0", "run": CPU}
+           "tsv": "", "report": "", "quiet": False, "refused": "0", "run": CPU,
+           "relations": False}
     for a in args:
         key, given, value = a.lstrip("-").partition("=")
         if a.startswith("-j"):
@@ -280,4 +317,7 @@ def report(kind, opt):
 
 
 if __name__ == "__main__":
-    sys.exit(report(Net, options(sys.argv[1:])))
+    opt = options(sys.argv[1:])
+    if opt["relations"]:
+        import relations
+    sys.exit(report(Relations if opt["relations"] else Net, opt))

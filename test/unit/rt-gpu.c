@@ -76,7 +76,8 @@ static const CgPhase plain = {.name = "plain",
 
 static attn_program prog;
 static MockCuda *mock;
-static char data[1 << 16] __attribute__((aligned(128)));
+enum { OUT = 1 << 18 };  // where outputs lie
+static char data[2 * OUT] __attribute__((aligned(128)));
 
 // ---- the program
 
@@ -145,7 +146,7 @@ static Args arguments(int64_t n, int64_t m) {
   Args a;
   attn_args_init(&prog, &a);
   a.x = (attn_tensor){data, {n, m}, {m, 1}, 2, ATTN_BF16};
-  a.y = (attn_tensor){data + 4096, {n, m}, {m, 1}, 2, ATTN_BF16};
+  a.y = (attn_tensor){data + OUT, {n, m}, {m, 1}, 2, ATTN_BF16};
   return a;
 }
 
@@ -181,7 +182,7 @@ static void block(void) {
   EXPECT(l->shared_bytes == 230000 && l->ctx == 0 && l->stream);
   uint64_t x[] = {(uintptr_t)data, 300, 64, 64, 1};
   for (size_t i = 0; i < 5; i++) EXPECT(word(i) == x[i]);
-  EXPECT(word(5) == (uintptr_t)data + 4096 && word(9) == 1);
+  EXPECT(word(5) == (uintptr_t)data + OUT && word(9) == 1);
   EXPECT(word(10) == 0 && word(11) == 0 && word(12) == 0);  // T not wanted
   float s;
   memcpy(&s, l->block + 13 * 8, 4);
@@ -259,6 +260,7 @@ static void choices(void) {
   chosen(&a, ATTN_OK);
   EXPECT(mock->launches == n);
   a = arguments((int64_t)1 << 31, 1);
+  a.y.data = (void *)((uintptr_t)data + ((uint64_t)1 << 40));
   chosen(&a, ATTN_E_UNSUPPORTED);
 }
 

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { ROWS = 1000, COLS = 33 };
 
@@ -316,6 +318,85 @@ static void edges(void) {
   EXPECT(strstr(e.text, "these dims"));
 }
 
+// ---- outputs that share memory
+
+static void refused(const Args *a, int code_, const char *part) {
+  attn_error e;
+  EXPECT(attn_call(&prog, a, NULL, &e) == code_ && e.arg == 2);
+  EXPECT(strstr(e.text, part) != NULL);
+}
+
+static void overlaps(void) {
+  static Out o;
+  attn_error e;
+  Args a = arguments(&o, ROWS, COLS);
+  a.y.data = in;
+  refused(&a, ATTN_E_ARGUMENT, "'Y', an output, lies in the memory of 'X'");
+  a.y.data = in + ROWS * COLS - 1;
+  refused(&a, ATTN_E_ARGUMENT, "'Y', an output, lies in the memory of 'X'");
+  a = arguments(&o, ROWS, COLS);
+  a.t.data = &o.y[5];
+  refused(&a, ATTN_E_ARGUMENT, "'Y', an output, lies in the memory of 'T'");
+  a = arguments(&o, 20, COLS);
+  a.y.stride[0] = COLS - 1;
+  refused(&a, ATTN_E_STRIDE, "in one place with those of axis 1");
+  a.y.stride[0] = -1;
+  refused(&a, ATTN_E_STRIDE, "in one place with those of axis 1");
+  a.y.stride[0] = 0;
+  refused(&a, ATTN_E_STRIDE, "stride 0");
+  // Rows that lie between each other's, backwards; one beside the other.
+  a = arguments(&o, 10, COLS);
+  a.x.data = o.y;
+  a.y.data = o.y + 19 * COLS;
+  a.x.stride[0] = 2 * COLS;
+  a.y.stride[0] = -2 * COLS;
+  EXPECT(attn_call(&prog, &a, NULL, &e) == ATTN_OK);
+  a = arguments(&o, 10, COLS);
+  a.x.data = o.y;
+  a.y.data = o.y + 10 * COLS;
+  EXPECT(attn_call(&prog, &a, NULL, &e) == ATTN_OK);
+}
+
+// ---- where calls come from
+
+static void *call_once(void *ok) {
+  static Out o;
+  attn_error e;
+  Args a = arguments(&o, ROWS, COLS);
+  *(bool *)ok = attn_call(&prog, &a, NULL, &e) == ATTN_OK && right(&o);
+  return NULL;
+}
+
+// A thread whose stack is as small as some languages' are.
+static void small_stack(void) {
+  size_t most = 64 * 1024, least = (size_t)sysconf(_SC_THREAD_STACK_MIN);
+  pthread_attr_t attr;
+  pthread_t t;
+  bool ok = false;
+  pthread_attr_init(&attr);
+  EXPECT(!pthread_attr_setstacksize(&attr, least > most ? least : most));
+  EXPECT(!pthread_create(&t, &attr, call_once, &ok) && !pthread_join(t, NULL));
+  EXPECT(ok);
+  pthread_attr_destroy(&attr);
+}
+
+// Threads of the pool are not there in a child: its calls go without, or begin
+// anew, but they end.
+static void forked(void) {
+  int status = 1;
+  bool ok = false;
+  call_once(&ok);
+  pid_t pid = fork();
+  if (pid == 0) {
+    alarm(20);
+    call_once(&ok);
+    _exit(!ok);
+  }
+  EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
+  call_once(&ok);
+  EXPECT(ok);
+}
+
 int main(void) {
   fill();
   any_thread_count();
@@ -328,5 +409,8 @@ int main(void) {
   hooks();
   workspaces();
   edges();
+  overlaps();
+  small_stack();
+  forked();
   return verdict();
 }

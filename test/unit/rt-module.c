@@ -29,7 +29,8 @@ static Bytes read_file(const char *path) {
 
 // ---- using a program, whatever it says
 
-// Arguments of extent n everywhere, over one element.
+// Arguments of extent n everywhere: inputs over one element, outputs dense, at
+// addresses that nobody looks at.
 static void fill_args(const attn_program *p, int64_t n, attn_tensor *tensors,
                       attn_tensor **at, attn_scalar *scalars) {
   uint32_t nt = 0, ns = 0;
@@ -40,10 +41,14 @@ static void fill_args(const attn_program *p, int64_t n, attn_tensor *tensors,
       continue;
     }
     attn_tensor *t = &tensors[nt];
-    *t = (attn_tensor){.data = memory, .rank = d->rank, .dtype = d->dtype};
-    for (int k = 0; k < d->rank; k++) {
+    bool in = d->kind == ATTN_PARAM_IN;
+    uintptr_t data = (uintptr_t)memory + (in ? 0 : (nt + 1ull) << 40);
+    *t =
+        (attn_tensor){.data = (void *)data, .rank = d->rank, .dtype = d->dtype};
+    int64_t stride = 1;
+    for (int k = d->rank; k-- > 0; stride *= n ? n : 1) {
       t->shape[k] = n;
-      t->stride[k] = d->kind == ATTN_PARAM_IN ? 0 : 1;
+      t->stride[k] = in ? 0 : stride;
     }
     at[nt++] = t;
   }

@@ -43,11 +43,21 @@ def ends(pid):
     return False
 
 
+def pids(env):
+    """Of the tools that were started, several at a time."""
+    return [int(x) for x in pathlib.Path(env["PIDS"]).read_text().split()]
+
+
+def all_end(env):
+    found = pids(env)
+    return found and all(map(ends, found))
+
+
 def kept(folder):
     return os.listdir(folder) == ["f"] and (folder / "f").read_text() == old
 
 
-endless = tool("endless", 'echo $$ > "$PIDS"; exec sleep 600')
+endless = tool("endless", 'echo $$ >> "$PIDS"; exec sleep 600')
 gpu = ["attnc", std / "attention/mha.attn", "--target", "sm_90a", "--no-cache",
        "-D", "T=bf16,D=64", "-o", "f"]
 
@@ -63,7 +73,7 @@ for more in [], ["--error-format=json"]:
     r = subprocess.run([*gpu, "--max-seconds=3", *more], cwd=folder, env=env,
                        capture_output=True, text=True)
     assert r.returncode == 3 and kept(folder), r
-    assert ends(int(pathlib.Path(env["PIDS"]).read_text()))
+    assert all_end(env)
     assert "A0910" in r.stderr and "3 s" in r.stderr, r
     assert "ptxas for sm_90a: " in r.stderr, r
 said = json.loads(r.stderr)
@@ -73,7 +83,7 @@ env = environment(folder, ATTNC_LLD=endless)
 r = subprocess.run([*gpu[:2], "--target=gfx942", *gpu[4:], "--max-seconds=3"],
                    cwd=folder, env=env, capture_output=True, text=True)
 assert r.returncode == 3 and kept(folder), r
-assert ends(int(pathlib.Path(env["PIDS"]).read_text())), r
+assert all_end(env), r
 assert f"A0910]: compiling takes more than 3 s (--max-seconds): {endless}" in (
     r.stderr), r
 print("tools: right")
@@ -86,24 +96,55 @@ for sig in signal.SIGINT, signal.SIGTERM, signal.SIGKILL:
     p = subprocess.Popen(
         gpu, cwd=folder, env=env,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
-    while not pathlib.Path(env["PIDS"]).read_text():
+    while not pids(env):
         time.sleep(0.01)
     p.send_signal(sig)
     assert p.wait() == -sig
-    assert ends(int(pathlib.Path(env["PIDS"]).read_text()))
+    assert all_end(env)
     assert kept(folder), sig
 print("signals: right")
 
+# Ctrl-C in what runs for long, without a tool.
+temporary = work / "tmp"
+temporary.mkdir()
+env = environment(folder, TMPDIR=str(temporary))
+for command in (["run", program, "--random", "-D",
+                 "B=1,Hq=4,Hk=4,Sq=500,Sk=500,D=16", "--out", "O=f",
+                 "--verify-all"], ["bench", program, "-D", "D=16", "--runs", "1000000"],
+                ["tune", program, "--runs", "1000000"],
+                ["check", *[program] * 500]):
+    p = subprocess.Popen(
+        ["attnc", *command], cwd=folder, env=env, stdout=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    time.sleep(0.7)
+    p.send_signal(signal.SIGINT)
+    p.wait(60)
+    assert os.listdir(folder) == ["f"] and not os.listdir(temporary), command
+    (folder / "f").write_text(old)
+print("Ctrl-C: right")
+
+# Several processes and one cache.
+cache = work / "cache"
+env = environment(folder, ATTNC_CACHE=str(cache))
+made = [subprocess.Popen(["attnc", program, "-o", f"../{i}.o", "--prefix", "p"],
+                         cwd=folder, env=env) for i in range(6)]
+assert [p.wait(120) for p in made] == [0] * 6
+assert len({(work / f"{i}.o").read_bytes() for i in range(6)}) == 1
+kept_files = os.listdir(cache)
+assert kept_files and all(n.endswith(".attnc") for n in kept_files), kept_files
+print("cache: right")
+
 # A tool's memory.
-told = tool("told", 'ulimit -v > "$PIDS"; exit 1')
+told = tool("told", 'ulimit -v >> "$PIDS"; exit 1')
 env = environment(folder, ATTNC_PTXAS=told)
+pathlib.Path(env["PIDS"]).write_text("")
 subprocess.run([*gpu, "--max-memory=1000"], cwd=folder, env=env,
                capture_output=True)
-assert pathlib.Path(env["PIDS"]).read_text() == "1024000\n"
+assert set(pids(env)) == {1024000}
 print("memory: right")
 
 # Every command that compiles, in whichever step the time is over.
-small = ["-D", "N=8,M=8"]
+small = ["-D", "B=1,Hq=1,Hk=1,Sq=8,Sk=8,D=16"]
 for command in (["attnc", program, "-o", "f"],
                 ["attnc", "--emit=asm", program],
                 ["attnc", "--emit=mach", program],
