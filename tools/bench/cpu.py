@@ -5,16 +5,19 @@ FlexAttention where it compiles, in one process, on the same tensors.
     tools/bench/cpu.py [--cases prefill,decode,backward] [--dtypes f32,bf16]
                        [--threads 1,all] [--heads N] [--size S] [--dim D]
                        [--rounds N] [--target cpu] [--flex] [--json]
+                       [--prep DIR | --libs DIR]
 
 A round runs all contenders of a case, one after the other, in an order that
 turns; the least time of all rounds counts, as what else runs on the machine
 only ever adds some. `ratio` is the peer's time over ours. Prefill and backward
 are causal attention with as many queries as keys, decode is one query of each
 head against a cache of the size, which is read once: GB/s of keys and values.
-Needs PyTorch, attnc and libattn (a build tree's are found)."""
+Needs PyTorch, attnc and libattn (a build tree's are found). --prep compiles only,
+into DIR with libattn; --libs takes that where there is no attnc."""
 import argparse
 import json
 import os
+import shutil
 import sys
 import time
 
@@ -28,11 +31,18 @@ import attn
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 LIBRARY = os.path.join(TOP, "stdlib", "attention")
+GRAD = ("--grad=Q,K,V",)
 
 
 def compiled(a, file, fn, dtype, options=()):
-    lib = attn.compile(os.path.join(LIBRARY, file), fn=fn, target=a.target,
-                       dims={"T": dtype, "D": a.dim}, options=options)
+    name = f"{fn}_{dtype}_{a.dim}{'_grad' if options else ''}.so"
+    if a.libs:
+        lib = attn.load(os.path.join(a.libs, name))
+    else:
+        lib = attn.compile(os.path.join(LIBRARY, file), fn=fn, target=a.target,
+                           dims={"T": dtype, "D": a.dim}, options=options)
+    if a.prep:
+        shutil.copy(lib.path, os.path.join(a.prep, name))
     return lib[f"{fn}_{dtype}"] if f"{fn}_{dtype}" in [p.name for p in lib] else lib[fn]
 
 
@@ -48,6 +58,16 @@ def flex(q, k, v, causal):
         print("flex: " + str(e).splitlines()[0], file=sys.stderr)
         return None
     return lambda: run(q, k, v, block_mask=mask or None)
+
+
+def prepare(a):
+    """All that the cases need, and the runtime, in a.prep."""
+    os.makedirs(a.prep, exist_ok=True)
+    shutil.copy(attn.runtime()._name, os.path.join(a.prep, "libattn.so"))
+    for dtype in a.dtypes.split(","):
+        compiled(a, "mha.attn", "mha_causal", dtype)
+        compiled(a, "mha.attn", "mha_causal", dtype, GRAD)
+        compiled(a, "decode.attn", "gqa_decode", dtype)
 
 
 def prefill(a, dtype):
@@ -84,7 +104,7 @@ def backward(a, dtype):
                .requires_grad_() for _ in range(3))
     o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
     do = torch.randn_like(o)
-    ours = compiled(a, "mha.attn", "mha_causal", dtype, ("--grad=Q,K,V",))
+    ours = compiled(a, "mha.attn", "mha_causal", dtype, GRAD)
     _, saved = ours(q.detach(), k.detach(), v.detach(), save=True)
 
     def peer():
@@ -132,7 +152,13 @@ def main():
     ap.add_argument("--target", default="cpu")
     ap.add_argument("--flex", action="store_true")
     ap.add_argument("--json", action="store_true")
+    ap.add_argument("--prep")
+    ap.add_argument("--libs")
     a = ap.parse_args()
+    if a.prep:
+        return prepare(a)
+    if a.libs:
+        os.environ.setdefault("ATTN_LIBRARY", os.path.join(a.libs, "libattn.so"))
     every = len(os.sched_getaffinity(0))
     if not a.json:
         print(f"{'case':10}{'type':6}{'threads':>8}  contenders: rate, peer's time over ours")
