@@ -98,6 +98,14 @@ typedef struct CgMasked {
 } CgMasked;
 LLVMValueRef cg_masked(Cg *g, const CgMasked *a);
 LLVMValueRef cg_iota(Cg *g, LLVMTypeRef vec);
+// The address of element operand 1 behind the pointer operand 0.
+LLVMValueRef cg_address(Cg *g, const Op *op);
+// Tile registers (mat.c): the ops, whose values are the registers' numbers; the
+// shapes of a kernel that has some, and their end.
+LLVMValueRef cg_mat(Cg *g, const Op *op);
+bool cg_is_mat(const Cg *g, Value v);
+bool cg_mat_begin(Cg *g);
+void cg_mat_end(Cg *g);
 void cg_op(Cg *g, const Op *op);
 bool cg_control(Cg *g, const Op *op);    // for if origin alloc
 void cg_region(Cg *g, const Region *r);  // all ops but the yield

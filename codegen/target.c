@@ -28,6 +28,14 @@ static const Row rows[] = {
       .masked = 1,
       .avx512 = 1,
       .avx512bf16 = 1}},
+    {"X86_64_V4_AMX",
+     ATTN_ISA_X86_64_V4_AMX,
+     {.fma = 1,
+      .floor = 1,
+      .f16 = 1,
+      .masked = 1,
+      .avx512 = 1,
+      .avx512bf16 = 1}},
     {"AARCH64", ATTN_ISA_AARCH64, {.fma = 1, .floor = 1, .f16 = 1}},
 };
 

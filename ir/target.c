@@ -7,9 +7,9 @@
 
 #define LIST(...) {__VA_ARGS__}
 static const Target targets[] = {
-#define CPU(name, isa, lanes, regs, dpbf16, l1, l2, tile_q, tile_k, rows, \
+#define CPU(name, isa, lanes, regs, dpbf16, amx, l1, l2, tile_q, tile_k, rows, \
             cols, cpu, features) \
-  {"cpu:" name, TARGET_CPU, #isa,      lanes,     regs, dpbf16,   l1, l2, \
+  {"cpu:" name, TARGET_CPU, #isa,      lanes,     regs, dpbf16,   amx, l1, l2, \
    tile_q,      tile_k,     LIST rows, LIST cols, cpu,  features, {0}},
 #include "ir/targets.def"
 };

@@ -47,6 +47,7 @@ typedef struct Target {
   uint32_t lanes;          // f32 elements of a vector register
   uint32_t regs;           // vector registers
   bool dpbf16;             // adds products of bf16 pairs
+  bool amx;                // has tile registers, and such products of them
   uint32_t l1, l2;         // data caches, KiB
   int64_t tile_q, tile_k;  // coordinates of the lane axis, keys of a step
   uint8_t rows[4];         // register block rows for 1 .. 4 vectors

@@ -197,11 +197,16 @@ typedef enum attn_isa {
   ATTN_ISA_X86_64_V3,
   ATTN_ISA_X86_64_V4,
   ATTN_ISA_X86_64_V4_BF16, /* + avx512_bf16 */
+  ATTN_ISA_X86_64_V4_AMX,  /* + avx512_bf16, amx_tile, amx_bf16 */
   ATTN_ISA_AARCH64 = 0x200
 } attn_isa;
 
 /* The highest level of this CPU (and of the operating system's support). */
 ATTN_API int attn_cpu_isa(void);
+/* Of levels that this CPU runs the highest rank gives most; 0: it does not. */
+ATTN_API int attn_cpu_rank(int isa);
+/* Why a level gives less here than one below it, or is not run; "" if so. */
+ATTN_API const char *attn_cpu_why(int isa);
 
 /* ---- kernels ---------------------------------------------------------- */
 
@@ -333,7 +338,7 @@ typedef struct attn_param_desc {
 } attn_param_desc;
 
 /* One variant of the code. Of those whose isa the CPU has and whose `when`
- * holds, the highest isa wins, then the first in the table. */
+ * holds, the highest attn_cpu_rank wins, then the first in the table. */
 typedef struct attn_spec {
   uint32_t isa;  /* attn_isa */
   uint32_t when; /* expression, e.g. `D == 64 and stride(Q, 3) == 1`, or

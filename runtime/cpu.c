@@ -8,6 +8,7 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
 
 // Register bits that a level needs, over those of the levels below it
 // (x86-64 psABI, table 3.1).
@@ -29,7 +30,8 @@ static const Feature features[] = {
     // f dq cd bw vl
     {ATTN_ISA_X86_64_V4, 7, 0, 1,
      1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31},
-    {ATTN_ISA_X86_64_V4_BF16, 7, 1, 0, 1u << 5},  // avx512_bf16
+    {ATTN_ISA_X86_64_V4_BF16, 7, 1, 0, 1u << 5},             // avx512_bf16
+    {ATTN_ISA_X86_64_V4_AMX, 7, 0, 3, 1u << 22 | 1u << 24},  // bf16 tile
 };
 
 // The register state that the operating system saves: XCR0 bits per level.
@@ -46,16 +48,69 @@ static bool has(const Feature *f) {
   return (r[f->reg] & f->bits) == f->bits;
 }
 
-int attn_cpu_isa(void) {
-  int isa = ATTN_ISA_X86_64_V4_BF16;
+enum {
+  XCR0_AVX = 0x06,
+  XCR0_AVX512 = 0xe6,
+  XCR0_TILES = 0x60000,
+  REQUEST = 0x1023,  // ARCH_REQ_XCOMP_PERM of Linux, of a process once
+  TILE_DATA = 18     // the state that it is asked for
+};
+
+// Tile registers are 8 KiB of each thread's state: the kernel is asked.
+static bool may_use_tiles(void) {
+  return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+}
+
+// What the CPU says, whatever the operating system does.
+static int said_isa(void) {
+  int isa = ATTN_ISA_X86_64_V4_AMX;
   for (size_t i = 0; i < sizeof features / sizeof *features; i++)
     if (isa >= features[i].isa && !has(&features[i])) isa = features[i].isa - 1;
-  uint32_t saved = isa >= ATTN_ISA_X86_64_V3 ? xcr0() : 0;
-  if (isa >= ATTN_ISA_X86_64_V4 && (saved & 0xe6) != 0xe6)
-    isa = ATTN_ISA_X86_64_V3;
-  if (isa >= ATTN_ISA_X86_64_V3 && (saved & 0x06) != 0x06)
-    isa = ATTN_ISA_X86_64;
   return isa < ATTN_ISA_X86_64_V3 ? ATTN_ISA_X86_64 : isa;
+}
+
+int attn_cpu_isa(void) {
+  int isa = said_isa();
+  uint32_t saved = isa >= ATTN_ISA_X86_64_V3 ? xcr0() : 0;
+  if (isa >= ATTN_ISA_X86_64_V4_AMX &&
+      ((saved & XCR0_TILES) != XCR0_TILES || !may_use_tiles()))
+    isa = ATTN_ISA_X86_64_V4_BF16;
+  if (isa >= ATTN_ISA_X86_64_V4 && (saved & XCR0_AVX512) != XCR0_AVX512)
+    isa = ATTN_ISA_X86_64_V3;
+  if (isa >= ATTN_ISA_X86_64_V3 && (saved & XCR0_AVX) != XCR0_AVX)
+    isa = ATTN_ISA_X86_64;
+  return isa;
+}
+
+// vdpbf16ps does twice the multiply-adds of an instruction of f32. AMD's cores
+// start as many of both; Intel's, of Sapphire Rapids a sixth, so that f32 is
+// three times as fast (docs/cpu-schedule.md).
+static bool slow_pairs(void) {
+  uint32_t r[4] = {0};
+  __get_cpuid(0, &r[0], &r[1], &r[2], &r[3]);
+  return r[1] != signature_AMD_ebx;
+}
+
+int attn_cpu_rank(int isa) {
+  int here = attn_cpu_isa();
+  if (isa >> 8 != here >> 8 || isa > here) return 0;
+  int rank = 2 * (isa - ATTN_ISA_X86_64) + 2;
+  // Between the two levels below.
+  return isa == ATTN_ISA_X86_64_V4_BF16 && slow_pairs() ? rank - 3 : rank;
+}
+
+const char *attn_cpu_why(int isa) {
+  int here = attn_cpu_isa(), said = said_isa();
+  if (isa >> 8 != here >> 8) return "another family of CPUs";
+  if (isa > said) return "the CPU has not all of its instructions";
+  if (isa <= here)
+    return isa == ATTN_ISA_X86_64_V4_BF16 && slow_pairs()
+               ? "this CPU multiplies f32 faster than pairs of bf16"
+               : "";
+  if (isa < ATTN_ISA_X86_64_V4_AMX || (xcr0() & XCR0_TILES) != XCR0_TILES)
+    return "the operating system does not save its registers";
+  return "the kernel refuses tile registers (arch_prctl): it has to be Linux "
+         "5.16 or later, and alternate signal stacks need room for them";
 }
 
 void rt_cpu_pause(void) {
@@ -78,6 +133,14 @@ void rt_fp_leave(uint64_t saved) {
 
 int attn_cpu_isa(void) {
   return ATTN_ISA_AARCH64;
+}
+
+int attn_cpu_rank(int isa) {
+  return isa == ATTN_ISA_AARCH64;
+}
+
+const char *attn_cpu_why(int isa) {
+  return isa == ATTN_ISA_AARCH64 ? "" : "another family of CPUs";
 }
 
 void rt_cpu_pause(void) {

@@ -100,6 +100,8 @@ static attn_ctx *new_ctx(const attn_ctx_options *o) {
   memset(cx, 0, sizeof *cx);
   cx->opt = *o;
   cx->isa = usable_isa(o->isa);
+  for (int i = 0; i <= (cx->isa & 0xff) && i < RT_LEVELS; i++)
+    cx->rank[i] = (uint8_t)attn_cpu_rank((cx->isa & ~0xff) + i);
   attn_ctx_set_threads(cx, o->threads ? o->threads : default_threads());
   if (pthread_mutex_init(&cx->lock, NULL) == 0) {
     if (rt_pool_init(&cx->pool, cx)) return cx;

@@ -63,14 +63,20 @@ static int run_phase(attn_ctx *cx, const attn_phase *d, const attn_kargs *base,
 
 // ---- choice of the variant
 
-static const attn_spec *pick(const attn_program *p, const Env *env, int isa) {
+// 0: the level is not used.
+static int rank_of(const attn_ctx *cx, const attn_spec *s) {
+  int isa = (int)s->isa;
+  return isa >> 8 == cx->isa >> 8 && isa <= cx->isa ? cx->rank[isa & 0xff] : 0;
+}
+
+static const attn_spec *pick(const attn_program *p, const Env *env,
+                             const attn_ctx *cx) {
   const attn_spec *best = NULL;
   for (uint32_t i = 0; i < p->nspecs; i++) {
     const attn_spec *s = &p->specs[i];
     int64_t holds = 1;
-    if ((int)(s->isa >> 8) != isa >> 8 || (int)s->isa > isa ||
-        (best && s->isa <= best->isa))
-      continue;
+    int rank = rank_of(cx, s);
+    if (!rank || (best && rank <= rank_of(cx, best))) continue;
     if (s->when != ATTN_NONE &&
         (rt_expr_eval(env, s->when, &holds) != EX_OK || !holds))
       continue;
@@ -79,9 +85,10 @@ static const attn_spec *pick(const attn_program *p, const Env *env, int isa) {
   return best;
 }
 
-static int no_variant(const attn_program *p, int isa, attn_error *err) {
+static int no_variant(const attn_program *p, const attn_ctx *cx,
+                      attn_error *err) {
   for (uint32_t i = 0; i < p->nspecs; i++)
-    if ((int)(p->specs[i].isa >> 8) == isa >> 8 && (int)p->specs[i].isa <= isa)
+    if (rank_of(cx, &p->specs[i]))
       return rt_fail(err, ATTN_E_UNSUPPORTED,
                      "%s has no code for these dims and strides", p->name);
   return rt_fail(err, ATTN_E_UNSUPPORTED, "%s has no code for this CPU",
@@ -233,8 +240,8 @@ static int launch(const Request *r, const attn_stream *given, attn_error *err) {
   attn_ctx *cx = at.ctx ? at.ctx : attn_ctx_default();
   if (!cx) return rt_fail(err, ATTN_E_MEMORY, "no memory for a context");
   if (device) return run_device(cx, &at, r, &v, err);
-  const attn_spec *s = pick(r->prog, &v.env, cx->isa);
-  return s ? run_spec(cx, s, r, &v, err) : no_variant(r->prog, cx->isa, err);
+  const attn_spec *s = pick(r->prog, &v.env, cx);
+  return s ? run_spec(cx, s, r, &v, err) : no_variant(r->prog, cx, err);
 }
 
 int attn_launch(const attn_program *prog, attn_tensor *const *tensors,
@@ -329,7 +336,7 @@ size_t attn_args_workspace(const attn_program *prog, const void *args) {
   if (!cx || unpack(prog, args, &u, NULL) ||
       rt_solve(prog, u.tensors, u.scalars, rt_gpu_code(prog), &v, NULL))
     return 0;
-  const attn_spec *s = pick(prog, &v.env, cx->isa);
+  const attn_spec *s = pick(prog, &v.env, cx);
   attn_kargs a = {.tensors = v.tensors, .scalars = u.scalars, .dims = v.dims};
   int64_t n = s ? count(s->shared_bytes, &a) : 0;
   int64_t gpu = rt_gpu_workspace(cx, prog, &v);

@@ -60,11 +60,14 @@ typedef struct Buffer {
   size_t size;
 } Buffer;
 
+enum { RT_LEVELS = 8 };  // of a family of CPUs, at most
+
 typedef struct GpuSet GpuSet;
 
 struct attn_ctx {
-  attn_ctx_options opt;  // alloc, free and parallel_for are set
-  int isa;
+  attn_ctx_options opt;     // alloc, free and parallel_for are set
+  int isa;                  // the highest level to use
+  uint8_t rank[RT_LEVELS];  // of the levels up to it: attn_cpu_rank
   atomic_int threads;
   Pool pool;
   pthread_mutex_t lock;    // of idle

@@ -58,7 +58,9 @@ static void print_targets(void) {
   for (uint32_t i = 0; i < n; i++)
     printf("%-28s %u lanes of f32, %u vector registers%s\n", t[i].name,
            t[i].lanes, t[i].regs,
-           t[i].dpbf16 ? ", products of bf16 pairs" : "");
+           t[i].amx      ? ", tile registers"
+           : t[i].dpbf16 ? ", products of bf16 pairs"
+                         : "");
   t = target_gpus(&n);
   for (uint32_t i = 0; i < n; i++)
     if (t[i].gpu.vendor == VENDOR_AMD)

@@ -206,6 +206,11 @@ static LLVMValueRef loop_result(Cg *g, const Loop *l, LLVMValueRef init,
   return phi;
 }
 
+// Does result k stay in the tile register that it begins in?
+static bool in_register(const Cg *g, const Op *op, uint32_t k) {
+  return cg_is_mat(g, op->res[k]);
+}
+
 static void for_loop(Cg *g, const Op *op, LLVMValueRef first,
                      LLVMValueRef last_excl, LLVMValueRef step) {
   const Region *r = op->regions[0];
@@ -214,20 +219,24 @@ static void for_loop(Cg *g, const Op *op, LLVMValueRef first,
   LLVMValueRef *phi = NEWN(&g->cx->scratch, LLVMValueRef, n + 1);
   Loop l = loop_begin(g, first, last_excl, rev);
   LLVMValueRef i = g->val[r->params.at[0]] = loop_phi(g, &l, first);
-  for (uint32_t k = 0; k < n; k++)
-    phi[k] = g->val[r->params.at[k + 1]] =
-        loop_phi(g, &l, g->val[op->args[k + 3]]);
+  for (uint32_t k = 0; k < n; k++) {
+    LLVMValueRef init = g->val[op->args[k + 3]];
+    if (!in_register(g, op, k)) init = phi[k] = loop_phi(g, &l, init);
+    g->val[r->params.at[k + 1]] = init;
+  }
   cg_region(g, r);
   LLVMValueRef next = rev ? LLVMBuildNSWSub(g->b, i, step, "")
                           : LLVMBuildNSWAdd(g->b, i, step, "");
   LLVMBasicBlockRef latch = LLVMGetInsertBlock(g->b);
   LLVMAddIncoming(i, &next, &latch, 1);
   for (uint32_t k = 0; k < n; k++)
-    LLVMAddIncoming(phi[k], &g->val[r->last->args[k]], &latch, 1);
+    if (phi[k]) LLVMAddIncoming(phi[k], &g->val[r->last->args[k]], &latch, 1);
   loop_end(g, &l, next);
-  for (uint32_t k = 0; k < n; k++)
-    g->val[op->res[k]] =
-        loop_result(g, &l, g->val[op->args[k + 3]], g->val[r->last->args[k]]);
+  for (uint32_t k = 0; k < n; k++) {
+    LLVMValueRef init = g->val[op->args[k + 3]],
+                 last = g->val[r->last->args[k]];
+    g->val[op->res[k]] = phi[k] ? loop_result(g, &l, init, last) : last;
+  }
 }
 
 // for(lo, hi, step): with `reverse` from the last i = lo + n * step below hi.
@@ -433,7 +442,6 @@ static void task_loop(Cg *g, LLVMValueRef k, LLVMValueRef one) {
   LLVMValueRef next = LLVMBuildNSWAdd(g->b, task, cg_i64(g, 1), "");
   LLVMAddIncoming(task, &next, &l.body, 1);
   loop_end(g, &l, next);
-  LLVMBuildRetVoid(g->b);
 }
 
 // Parts of an object refer to each other's kernels.
@@ -472,7 +480,10 @@ CgKernel cg_kernel(Cg *g, const Func *f, const uint32_t *dim_at,
   k.scratch = count(g, scratch, SCRATCH);
   LLVMValueRef one = task_body(g, arena_printf(a, "%s.task", name));
   k.kernel = begin(g, name, none, params, 4);
+  bool mats = cg_mat_begin(g);
   task_loop(g, k.kernel, one);
+  if (mats) cg_mat_end(g);
+  LLVMBuildRetVoid(g->b);
   share(g, k.kernel);
   share(g, k.ntasks);
   share(g, k.scratch);

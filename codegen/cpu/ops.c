@@ -308,7 +308,7 @@ static uint32_t depth_of(const Cg *g, Value v) {
 
 // p + (a + b) is (p + a) + b, where b is what varies more: p + a can leave a
 // loop, and constants become part of the instruction.
-static LLVMValueRef address(Cg *g, const Op *op) {
+LLVMValueRef cg_address(Cg *g, const Op *op) {
   LLVMTypeRef t = cg_memory(g, arg_type(g, op, 0)->dtype);
   LLVMValueRef p = arg(g, op, 0), i = arg(g, op, 1);
   const Op *sum = ir_def(g->fn, op->args[1]);
@@ -321,7 +321,7 @@ static LLVMValueRef address(Cg *g, const Op *op) {
   return LLVMBuildGEP2(B, t, p, &i, 1, "");
 }
 static LLVMValueRef emit_padd(Cg *g, const Op *op) {
-  return address(g, op);
+  return cg_address(g, op);
 }
 static LLVMValueRef emit_pview(Cg *g, const Op *op) {
   return arg(g, op, 0);
@@ -339,13 +339,13 @@ static LLVMValueRef from_memory(Cg *g, LLVMValueRef v, DType t) {
 
 static LLVMValueRef emit_ld(Cg *g, const Op *op) {
   DType t = arg_type(g, op, 0)->dtype;
-  LLVMValueRef v = LLVMBuildLoad2(B, cg_memory(g, t), address(g, op), "");
+  LLVMValueRef v = LLVMBuildLoad2(B, cg_memory(g, t), cg_address(g, op), "");
   LLVMSetAlignment(v, (unsigned)dtype_size(t));
   return from_memory(g, v, t);
 }
 // To the second-level cache and the first.
 static LLVMValueRef emit_prefetch(Cg *g, const Op *op) {
-  LLVMValueRef args[] = {address(g, op), cg_i32(g, 0), cg_i32(g, 3),
+  LLVMValueRef args[] = {cg_address(g, op), cg_i32(g, 0), cg_i32(g, 3),
                          cg_i32(g, 1)};
   return cg_intrinsic(g, "llvm.prefetch", cg_ptr(g), args, 4);
 }
@@ -353,7 +353,7 @@ static LLVMValueRef emit_prefetch(Cg *g, const Op *op) {
 static LLVMValueRef emit_st(Cg *g, const Op *op) {
   DType t = arg_type(g, op, 0)->dtype;
   LLVMValueRef s =
-      LLVMBuildStore(B, to_memory(g, arg(g, op, 2), t), address(g, op));
+      LLVMBuildStore(B, to_memory(g, arg(g, op, 2), t), cg_address(g, op));
   LLVMSetAlignment(s, (unsigned)dtype_size(t));
   return NULL;
 }
@@ -361,7 +361,7 @@ static LLVMValueRef emit_st(Cg *g, const Op *op) {
 static LLVMValueRef emit_vld(Cg *g, const Op *op) {
   const Type *t = res_type(g, op);
   LLVMTypeRef lt = cg_vec(cg_memory(g, t->dtype), t->n);
-  LLVMValueRef p = address(g, op), v;
+  LLVMValueRef p = cg_address(g, op), v;
   if (op->nargs == 2) {
     v = LLVMBuildLoad2(B, lt, p, "");
     LLVMSetAlignment(v, (unsigned)dtype_size(t->dtype));
@@ -374,7 +374,7 @@ static LLVMValueRef emit_vld(Cg *g, const Op *op) {
 
 static LLVMValueRef emit_vst(Cg *g, const Op *op) {
   const Type *t = arg_type(g, op, 2);
-  LLVMValueRef v = to_memory(g, arg(g, op, 2), t->dtype), p = address(g, op);
+  LLVMValueRef v = to_memory(g, arg(g, op, 2), t->dtype), p = cg_address(g, op);
   if (op->nargs == 3) {
     LLVMValueRef s = LLVMBuildStore(B, v, p);
     LLVMSetAlignment(s, (unsigned)dtype_size(t->dtype));
@@ -409,7 +409,7 @@ static LLVMValueRef scattered(Cg *g, const Op *op, LLVMTypeRef lt, DType t,
   Value from, step = step_of(g, op->args[1], &from);
   CgMasked a = {what, lt, t, .mask = mask, .value = value};
   if (!step) {
-    a.pointer = address(g, op);
+    a.pointer = cg_address(g, op);
     return cg_masked(g, &a);
   }
   LLVMValueRef p = arg(g, op, 0), i = from ? g->val[from] : NULL;
@@ -568,6 +568,8 @@ static Emit *const table[OP_COUNT] = {
     [OP_EXTRACT] = emit_extract, [OP_INSERT] = emit_insert,
     [OP_PACK2] = emit_pack2,     [OP_DPBF16] = emit_dpbf16,
     [OP_VSWAP] = emit_vswap,     [OP_RANDOM] = cg_random,
+    [OP_MAT_ZERO] = cg_mat,      [OP_MAT_LD] = cg_mat,
+    [OP_MAT_ST] = cg_mat,        [OP_MAT_DPBF16] = cg_mat,
 };
 
 void cg_op(Cg *g, const Op *op) {

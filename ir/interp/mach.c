@@ -3,6 +3,7 @@
 // starts as NaN. Elements are doubles (pairs of bf16 keep both halves), so
 // that without rounding the results are those of the tile level.
 #include "ir/interp/interp.h"
+#include "ir/target.h"
 
 #include <math.h>
 #include <string.h>
@@ -133,9 +134,14 @@ static Lane read(Mach *x, const Op *op, const Val *p, int64_t i) {
 
 static void write(Mach *x, const Op *op, const Val *p, int64_t i, Lane v) {
   Mem *m = p->mem;
-  i += p->off;
-  if (p->view != 1) interp_fail(x->in, op, "store through a view");
+  i = i * p->view + p->off;
+  if (p->view != 1 && !m->cell) interp_fail(x->in, op, "store through a view");
   if (x->in->failed || !inside(x, op, m, i)) return;
+  if (p->view == 2) {
+    if (!inside(x, op, m, i + 1)) return;
+    m->cell[i + 1] = (Lane){rounded(x, m->dtype, v.hi), 0};
+    v.hi = 0;
+  }
   if (m->cell) {
     m->cell[i] = (Lane){rounded(x, m->dtype, v.v), v.hi};
     return;
@@ -165,6 +171,51 @@ static void store(Mach *x, const Op *op) {
   const Val *p = get(x, op->args[0]), *v = get(x, op->args[2]);
   for (uint32_t l = 0; l < v->n; l++)
     if (on(x, op, 3, l)) write(x, op, p, place(x, op, l), v->lane[l]);
+}
+
+// ---------------------------------------------------------------- tiles
+// The pointer p, `row` rows of so many bytes further.
+static Val row_of(Mach *x, const Op *op, uint32_t row) {
+  Val p = *get(x, op->args[0]);
+  int64_t bytes = (int64_t)scalar(x, op->args[2]) * row;
+  int64_t size = dtype_size(p.mem->dtype);
+  if (bytes % size) interp_fail(x->in, op, "a row is between two elements");
+  p.off += bytes / size;
+  return p;
+}
+
+static void mat_move(Mach *x, const Op *op) {
+  bool st = op->code == OP_MAT_ST;
+  Val *t = st ? get(x, op->args[3]) : define(x, op->res[0]);
+  int64_t at = (int64_t)scalar(x, op->args[1]);
+  for (uint32_t l = 0; l < t->n; l++) {
+    Val p = row_of(x, op, l / HW_MAT_COLS);
+    int64_t i = at + l % HW_MAT_COLS;
+    if (st) write(x, op, &p, i, t->lane[l]);
+    else t->lane[l] = read(x, op, &p, i);
+  }
+}
+
+// Sums of the low and of the high halves, then both.
+static void mat_dot(Mach *x, const Op *op) {
+  const Val *acc = get(x, op->args[0]), *a = get(x, op->args[1]);
+  const Val *b = get(x, op->args[2]);
+  Val *r = define(x, op->res[0]);
+  for (uint32_t l = 0; l < r->n; l++) {
+    Lane sum = {0, 0};
+    uint32_t row = l / HW_MAT_COLS * HW_MAT_COLS, col = l % HW_MAT_COLS;
+    for (uint32_t k = 0; k < HW_MAT_ROWS; k++) {
+      const Lane *p = &a->lane[row + k], *q = &b->lane[k * HW_MAT_COLS + col];
+      sum.v = rounded(x, DT_F32, fma(p->v, q->v, sum.v));
+      sum.hi = rounded(x, DT_F32, fma(p->hi, q->hi, sum.hi));
+    }
+    double both = rounded(x, DT_F32, sum.v + sum.hi);
+    r->lane[l].v = rounded(x, DT_F32, acc->lane[l].v + both);
+  }
+}
+
+static void mat_zero(Mach *x, const Op *op) {
+  define(x, op->res[0]);
 }
 
 static void pointer(Mach *x, const Op *op) {
@@ -335,6 +386,10 @@ static ExecFn *const exec[OP_COUNT] = {
     [OP_PACK2] = lanes,
     [OP_VSWAP] = lanes,
     [OP_DPBF16] = lanes,
+    [OP_MAT_ZERO] = mat_zero,
+    [OP_MAT_LD] = mat_move,
+    [OP_MAT_ST] = mat_move,
+    [OP_MAT_DPBF16] = mat_dot,
     [OP_VREDUCE] = reduce,
     [OP_FOR] = loop,
     [OP_IF] = branch,

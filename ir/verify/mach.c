@@ -145,21 +145,60 @@ static bool check_dpbf16(Verifier *v, const Op *op) {
   return type_eq(res_type(v, op), acc) || wrong_result(v, op);
 }
 
+static bool is_mat(const Type *t, DType dtype) {
+  return is(t, TK_VEC, dtype) && t->n == HW_MAT_ROWS * HW_MAT_COLS;
+}
+
+static bool check_mat_load(Verifier *v, const Op *op) {
+  DType t = arg_type(v, op, 0)->dtype;
+  if (dtype_size(t) != 4) return wrong_operand(v, op, 0);
+  return is_mat(res_type(v, op), t) || wrong_result(v, op);
+}
+
+static bool check_mat_store(Verifier *v, const Op *op) {
+  DType t = arg_type(v, op, 0)->dtype;
+  if (dtype_size(t) != 4) return wrong_operand(v, op, 0);
+  return is_mat(arg_type(v, op, 3), t) || wrong_operand(v, op, 3);
+}
+
+static bool check_mat_zero(Verifier *v, const Op *op) {
+  return is_mat(res_type(v, op), DT_F32) || wrong_result(v, op);
+}
+
+static bool check_mat_dpbf16(Verifier *v, const Op *op) {
+  if (!is_mat(arg_type(v, op, 0), DT_F32)) return wrong_operand(v, op, 0);
+  return check_dpbf16(v, op);
+}
+
 // ---------------------------------------------------------------- all
 typedef bool CheckFn(Verifier *v, const Op *op);
 
 static CheckFn *const checks[OP_COUNT] = {
-    [OP_ALLOC] = check_alloc,       [OP_TPTR] = check_tensor,
-    [OP_TSHAPE] = check_tensor,     [OP_TSTRIDE] = check_tensor,
-    [OP_PADD] = check_pointer,      [OP_PVIEW] = check_pointer,
-    [OP_LD] = check_load,           [OP_VLD] = check_load,
-    [OP_VGATHER] = check_load,      [OP_ST] = check_store,
-    [OP_VST] = check_store,         [OP_VSCATTER] = check_store,
-    [OP_SPLAT] = check_to_vector,   [OP_VIOTA] = check_to_vector,
-    [OP_VMASK] = check_to_vector,   [OP_VREDUCE] = check_to_scalar,
-    [OP_EXTRACT] = check_to_scalar, [OP_INSERT] = check_insert,
-    [OP_PACK2] = check_pack2,       [OP_DPBF16] = check_dpbf16,
+    [OP_ALLOC] = check_alloc,
+    [OP_TPTR] = check_tensor,
+    [OP_TSHAPE] = check_tensor,
+    [OP_TSTRIDE] = check_tensor,
+    [OP_PADD] = check_pointer,
+    [OP_PVIEW] = check_pointer,
+    [OP_LD] = check_load,
+    [OP_VLD] = check_load,
+    [OP_VGATHER] = check_load,
+    [OP_ST] = check_store,
+    [OP_VST] = check_store,
+    [OP_VSCATTER] = check_store,
+    [OP_SPLAT] = check_to_vector,
+    [OP_VIOTA] = check_to_vector,
+    [OP_VMASK] = check_to_vector,
+    [OP_VREDUCE] = check_to_scalar,
+    [OP_EXTRACT] = check_to_scalar,
+    [OP_INSERT] = check_insert,
+    [OP_PACK2] = check_pack2,
+    [OP_DPBF16] = check_dpbf16,
     [OP_VSWAP] = check_vswap,
+    [OP_MAT_ZERO] = check_mat_zero,
+    [OP_MAT_LD] = check_mat_load,
+    [OP_MAT_ST] = check_mat_store,
+    [OP_MAT_DPBF16] = check_mat_dpbf16,
 };
 
 bool verify_machine_op(Verifier *v, const Op *op) {

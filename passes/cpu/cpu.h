@@ -8,8 +8,8 @@
 //
 // Files: lower_cpu.c entry, region.c regions and loops of the tile level,
 // plan.c facts of values, sched.c stages and nests, nest.c
-// their loops, dot.c register blocks, solve.c triangular inverses,
-// piece.c ranges of constant conditions, limit.c keys that no lane
+// their loops, dot.c register blocks, mat.c tile registers, solve.c triangular
+// inverses, piece.c ranges of constant conditions, limit.c keys that no lane
 // sees, band.c values by distance, direct.c operands in place,
 // cross.c loads across the lanes, cmp.c comparisons of coordinates,
 // eval.c values at a point,
@@ -315,6 +315,13 @@ void cpu_stage_emit(Assign *as, Root *const *roots, uint32_t n,
                     uint32_t nnests);
 void cpu_dot_emit(Assign *as, Root *r);
 void cpu_turn_emit(Assign *as, Root *r);
+// Tile registers: can the dot, whose rows are along the axis, be done so?
+bool cpu_mat_possible(const Assign *as, const Root *r, uint32_t axis);
+// Rows lo .. hi of it, `rows` at a time, a multiple of HW_MAT_ROWS.
+void cpu_mat_emit(Assign *as, Root *r, uint32_t axis, LoopCount rows);
+uint32_t cpu_mat_rows(const Assign *as);     // at a time, at most
+void cpu_mat_turn(Assign *as, Root *r);      // ROOT_TURN of such rows
+void cpu_turn_square(Assign *as, Value *v);  // as many vectors as lanes
 bool cpu_direct_possible(const Assign *as, Value v, const Form *f);
 void cpu_direct_emit(Assign *as, Root *r);
 // The axis along which index v counts one by one from a scalar; -1: it is a

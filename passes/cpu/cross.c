@@ -91,6 +91,10 @@ static void stages(Assign *as, Value *v, uint32_t n, uint32_t from) {
     }
 }
 
+void cpu_turn_square(Assign *as, Value *v) {
+  stages(as, v, as->lanes, 1);
+}
+
 // A square of N coordinates from `x` and N lanes from `first` on.
 typedef struct Square {
   Assign *as;

@@ -196,20 +196,46 @@ static void blocks(Block *b, Value lo, Value hi, uint32_t rows) {
   cpu_loop_close(as, &l, NULL);
 }
 
+static void tiles(Block *b, Value lo, Value hi, uint32_t rows) {
+  LoopCount count = {lo, hi, rows, b->as->f->axes.at[b->axis].name};
+  cpu_mat_emit(b->as, b->r, b->axis, count);
+}
+
+// Rows that tile registers do; the others begin at the result.
+static int64_t tiled_rows(Block *b, Dim size) {
+  Assign *as = b->as;
+  int64_t n, by = cpu_mat_rows(as);
+  if (b->careful || !cpu_mat_possible(as, b->r, b->axis) ||
+      !dim_known(&as->m->dims, size, &n))
+    return 0;
+  if (as->pt.to[b->axis]) {
+    if (n % (2 * HW_MAT_ROWS)) return 0;
+    tiles(b, as->pt.from[b->axis], as->pt.to[b->axis], (uint32_t)by);
+    return n;
+  }
+  int64_t whole = n / by * by, rest = n - whole;
+  rest -= rest % HW_MAT_ROWS;
+  if (whole) tiles(b, cpu_int(as, 0), cpu_int(as, whole), (uint32_t)by);
+  if (rest)
+    tiles(b, cpu_int(as, whole), cpu_int(as, whole + rest), (uint32_t)rest);
+  return whole + rest;
+}
+
 // Whole blocks, then what is left.
 static void all_rows(Block *b, Dim size) {
   Assign *as = b->as;
   uint32_t r = as->target->rows[as->pt.cols - 1];
   if (b->careful) r = 1;
   DimTab *d = &as->m->dims;
-  int64_t n;
+  int64_t n, done = tiled_rows(b, size);
   if (as->pt.to[b->axis]) {  // whole blocks
+    if (done) return;
     blocks(b, as->pt.from[b->axis], as->pt.to[b->axis], r);
     return;
   }
   if (dim_known(d, size, &n)) {
-    int64_t whole = n / r * r;
-    if (whole) blocks(b, cpu_int(as, 0), cpu_int(as, whole), r);
+    int64_t whole = done + (n - done) / r * r;
+    if (whole > done) blocks(b, cpu_int(as, done), cpu_int(as, whole), r);
     if (n > whole)
       blocks(b, cpu_int(as, whole), cpu_int(as, n), (uint32_t)(n - whole));
     return;
@@ -302,5 +328,9 @@ static void turn_loops(Assign *as, Root *r, AxisSet rest) {
 }
 
 void cpu_turn_emit(Assign *as, Root *r) {
+  if (r->dst->lane == r->dst->pair) {
+    cpu_mat_turn(as, r);
+    return;
+  }
   turn_loops(as, r, r->space & ~((AxisSet)1 << r->lane));
 }

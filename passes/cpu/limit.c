@@ -237,8 +237,17 @@ static void emit_limit(Assign *as, Value mask, uint32_t axis, int64_t size,
   as->pt.to[axis] = v[1];
 }
 
+// Keys are left out in blocks of so many. Tile registers take whole sums of
+// theirs.
+static uint32_t unit_of(const Assign *as, Root *const *r, uint32_t n,
+                        int64_t size) {
+  bool tiles = false;
+  for (uint32_t i = 0; i < n; i++) tiles |= r[i]->dp && as->target->amx;
+  if (tiles && size % (2 * HW_MAT_ROWS) == 0) return 2 * HW_MAT_ROWS;
+  return as->target->rows[as->pt.cols < 4 ? as->pt.cols - 1 : 3];
+}
+
 void cpu_limit_emit(Assign *as, Root *const *r, uint32_t n) {
-  uint32_t unit = as->target->rows[as->pt.cols < 4 ? as->pt.cols - 1 : 3];
   AxisSet axes = 0;
   for (uint32_t i = 0; i < n; i++)
     if (r[i]->kind == ROOT_DOT) axes |= r[i]->inner;
@@ -249,9 +258,10 @@ void cpu_limit_emit(Assign *as, Root *const *r, uint32_t n) {
       Dim d = r[i]->kind == ROOT_DOT ? cpu_axis_size_in(as, r[i]->va, a) : 0;
       if (d && !dim_known(&as->m->dims, d, &size)) size = 0;
     }
-    if (!size || size % unit || unit % 2) continue;
+    uint32_t by = unit_of(as, r, n, size);
+    if (!size || size % by || by % 2) continue;
     Value mask = stage_mask(as, r, n, a);
-    if (mask) emit_limit(as, mask, a, size, unit);
+    if (mask) emit_limit(as, mask, a, size, by);
   }
 }
 

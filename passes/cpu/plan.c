@@ -218,6 +218,25 @@ bool cpu_dot_blocked(const Assign *as, const Op *op, int lane, uint32_t *vec) {
   return (rows & ~over) != 0;
 }
 
+// Are so many coordinates of the axis a multiple of `unit`, and known?
+static bool is_whole(const Assign *as, Value v, uint32_t axis, int64_t unit) {
+  Dim d = cpu_axis_size_in(as, v, axis);
+  int64_t n;
+  return d && dim_known(&as->m->dims, d, &n) && n >= unit && n % unit == 0;
+}
+
+// Are the products of tile registers as long as theirs? What the rows are of is
+// turned where its memory does not run along the sums.
+static bool fills_tiles(const Assign *as, const Op *op, uint32_t vec) {
+  Value b = op->args[1 - vec];
+  uint32_t over = (uint32_t)ir_attr(op, AT_OVER)->list[0];
+  Dim size;
+  int runs = cpu_lane_of_value(as, b, &size);
+  if (as->lanes != HW_MAT_COLS || runs < 0) return false;
+  if (!is_whole(as, b, over, 2 * HW_MAT_ROWS)) return false;
+  return runs == (int)over || is_whole(as, b, (uint32_t)runs, HW_MAT_ROWS);
+}
+
 bool cpu_dot_pairs(const Assign *as, const Op *op, int lane) {
   uint32_t vec;
   const IrAttr *over = ir_attr(op, AT_OVER);
@@ -227,7 +246,8 @@ bool cpu_dot_pairs(const Assign *as, const Op *op, int lane) {
     if (ir_type(as->f, op->args[i])->dtype != DT_BF16 ||
         !cpu_is_inline(as, op->args[i]))
       return false;
-  return ir_type(as->f, op->res[0])->dtype == DT_F32;
+  if (ir_type(as->f, op->res[0])->dtype != DT_F32) return false;
+  return !as->target->amx || fills_tiles(as, op, vec);
 }
 
 // ---------------------------------------------------------------- function

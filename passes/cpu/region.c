@@ -42,6 +42,19 @@ static void keep_operand_form(Assign *as, Value v, Form *f) {
   cpu_root_keep(as, v, f)->direct = cpu_direct_possible(as, v, f);
 }
 
+// The rows of a product of tile registers: turned, as pairs.
+static void keep_turned(Assign *as, Value v, Form *from) {
+  uint32_t pair = (uint32_t)from->pair;
+  keep_operand_form(as, v, from);
+  Form *f = cpu_form_pairs(as, v, (int)pair, cpu_axis_size_in(as, v, pair),
+                           false, pair);
+  f->next = as->pair_form[v];
+  as->pair_form[v] = f;
+  Root *r = cpu_root_turn(as, v, from, f);
+  r->lane = -1;
+  r->lane_size = DIM_NONE;
+}
+
 // Puts v in memory as operand i of a dot with a register block.
 static void keep_operand(Assign *as, Value v, const Op *op, uint32_t i) {
   Dim size;
@@ -52,6 +65,10 @@ static void keep_operand(Assign *as, Value v, const Op *op, uint32_t i) {
     if (cpu_form_of_pairs(as, v, pair, vec == i)) return;
     if (vec != i) lane = cpu_lane_of_value(as, v, &size);
     Form *f = cpu_form_pairs(as, v, lane, size, vec == i, pair);
+    if (vec != i && as->target->amx && lane != (int)pair) {
+      keep_turned(as, v, f);
+      return;
+    }
     f->next = as->pair_form[v];
     as->pair_form[v] = f;
     if (vec == i && is_load(as, v) && runs_along(as, v, pair)) {

@@ -468,9 +468,11 @@ static bool of_gauge(const KeyLoop *l, Value v, uint32_t i) {
   return !op->nregions;
 }
 
-// On a GPU multiplying the accumulators costs more than testing whether to.
+// On a GPU multiplying the accumulators costs more than testing whether to, and
+// so beside the tile registers of a CPU.
 static bool is_lazy(const KeyLoop *l, uint32_t i) {
-  if (!l->t->gpu || !listed(l->op, AT_GAUGE, i)) return false;
+  if (!(l->t->gpu || l->t->plan.mats) || !listed(l->op, AT_GAUGE, i))
+    return false;
   if ((RKind)l->kinds->list[i] != RK_MAX) return false;
   bool some = false;
   for (uint32_t j = i + 1; j < l->n; j++) {

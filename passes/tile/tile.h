@@ -28,6 +28,7 @@ typedef struct TilePlan {
   int64_t own_rows;    // rows of a group that has bounds of its own, or 0
   uint64_t outer;      // key axes without a tile (outer.c)
   uint64_t pieces_of;  // axes of steps in a chunk (support/pieces.c)
+  bool mats;           // a CPU has tile registers for its products
 } TilePlan;
 
 // What a function of a split program does.
@@ -89,6 +90,8 @@ void tile_tidy_chunks(const Func *from, Func *to);
 // keys, 0: it does (map.c).
 int64_t tile_map_rows(const Func *f);
 TilePlan tile_plan(Ctx *cx, const Func *f, const PassOpt *opt);
+// Of a program with products that a CPU has tile registers for (mats.c).
+void tile_mats_plan(const Func *f, const Target *tg, TilePlan *p);
 
 // Splitting the keys of a pass among tasks (split.c): decides about it,
 // makes the workspace, cuts the keys, stores and joins partial accumulators.

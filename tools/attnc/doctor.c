@@ -69,6 +69,12 @@ static void cpu(Session *s, Findings *f) {
   add(s, f, "CPU", text, "no level of this CPU is known");
 }
 
+// Levels of code that this CPU does not take.
+static void levels(Session *s, Findings *f) {
+  const char *left = drv_levels_left(&s->cx);
+  add(s, f, "CPU levels", *left ? NULL : "all are used", left);
+}
+
 static void tools(Session *s, Findings *f) {
   Arena *a = &s->cx.session;
   unsigned v[3];
@@ -106,6 +112,7 @@ static int doctor(Session *s, void *data) {
   Findings f = {0};
   (void)data;
   cpu(s, &f);
+  levels(s, &f);
   tools(s, &f);
   drivers(s, &f);
   if (s->cli->json) {

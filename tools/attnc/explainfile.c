@@ -247,6 +247,8 @@ static bool explain_code(Session *s, Bench *b) {
   if (!code) return false;
   printf("  code     %s, %s\n", b->target->name,
          scaled(&s->cx.session, (double)drv_code_bytes(code), "B of object"));
+  const char *left = s->cli->target ? "" : drv_levels_left(&s->cx);
+  if (*left) printf("  not      %s\n", left);
   printf("  scratch  %s a thread\n",
          scaled(&s->cx.session, (double)drv_scratch(&b->call, code), "B"));
   drv_unload(code);

@@ -78,6 +78,8 @@ bool drv_targets(Ctx *cx, const char *list, DrvTargets *out);
 // The one target that code for running here is made for: the highest level of
 // this CPU, or the level named.
 const Target *drv_host_target(Ctx *cx, const char *name);
+// Which levels of this CPU's family are not taken, and why: "NAME: why; ..".
+const char *drv_levels_left(Ctx *cx);
 
 // ---------------------------------------------------------------- arguments
 // Extent of an axis of the physical array.

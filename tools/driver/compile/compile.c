@@ -279,15 +279,15 @@ static const char *text_of(Ctx *cx, const Module *m) {
   return end ? end : b.at;
 }
 
-// Is m what `before` is for a level below that differs in nothing but bf16?
+// Is m what `before` is for a level below? What has pairs of bf16 also rounds
+// to bf16 in another way.
 static bool adds_nothing(Ctx *cx, const Module *before, const Module *m) {
   const Target *a = target_by_name(before->target);
   const Target *b = target_by_name(m->target);
-  if (!a || !b || a == b || strcmp(a->cpu, b->cpu) != 0 || a->dpbf16)
-    return false;
+  if (!a || !b || a == b || strcmp(a->cpu, b->cpu) != 0) return false;
   const char *text = text_of(cx, m);
-  return !strstr(text, dtype_name(DT_BF16)) &&
-         strcmp(text, text_of(cx, before)) == 0;
+  bool rounds = a->dpbf16 != b->dpbf16 && strstr(text, dtype_name(DT_BF16));
+  return !rounds && strcmp(text, text_of(cx, before)) == 0;
 }
 
 Module *drv_lower_mach(Ctx *cx, DrvSpec s, const Target *t,

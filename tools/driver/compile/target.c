@@ -15,6 +15,7 @@ static int isa_of(const Target *t) {
       {"X86_64_V3", ATTN_ISA_X86_64_V3},
       {"X86_64_V4", ATTN_ISA_X86_64_V4},
       {"X86_64_V4_BF16", ATTN_ISA_X86_64_V4_BF16},
+      {"X86_64_V4_AMX", ATTN_ISA_X86_64_V4_AMX},
       {"AARCH64", ATTN_ISA_AARCH64},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -27,8 +28,7 @@ static bool same_family(int a, int b) {
 }
 
 static bool runs_here(const Target *t) {
-  int here = attn_cpu_isa(), isa = isa_of(t);
-  return t->kind == TARGET_CPU && same_family(isa, here) && isa <= here;
+  return t->kind == TARGET_CPU && attn_cpu_rank(isa_of(t)) > 0;
 }
 
 // Names that other builds or versions know.
@@ -106,8 +106,24 @@ const Target *drv_host_target(Ctx *cx, const char *name) {
   uint32_t n;
   const Target *all = target_list(&n), *best = NULL;
   for (uint32_t i = 0; i < n; i++)
-    if (runs_here(&all[i]) && (!best || isa_of(&all[i]) > isa_of(best)))
+    if (runs_here(&all[i]) &&
+        (!best || attn_cpu_rank(isa_of(&all[i])) > attn_cpu_rank(isa_of(best))))
       best = &all[i];
   if (!best) diag_add(cx, DIAG_not_here, NOWHERE, "cpu");
   return best;
+}
+
+const char *drv_levels_left(Ctx *cx) {
+  uint32_t n;
+  const Target *all = target_list(&n);
+  Buf b = {.arena = &cx->session};
+  buf_str(&b, "");
+  for (uint32_t i = 0; i < n; i++) {
+    if (all[i].kind != TARGET_CPU ||
+        !same_family(isa_of(&all[i]), attn_cpu_isa()))
+      continue;
+    const char *why = attn_cpu_why(isa_of(&all[i]));
+    if (*why) buf_printf(&b, "%s%s: %s", b.n ? "; " : "", all[i].name, why);
+  }
+  return b.at;
 }
