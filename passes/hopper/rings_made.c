@@ -88,7 +88,8 @@ static Value made_of(const Rings *w, const Op *put) {
   MadeOf s = {.w = w, .seen = NEWN(w->arena, bool, w->f->values.n)};
   if (!is_made_of(&s, put->args[0])) return 0;
   if (is_strip(w, put)) return ir_def(w->f, put->args[0])->args[0];
-  return s.other && s.raw ? ir_def(w->f, s.raw)->args[0] : 0;
+  const Op *raw = s.other && s.raw ? ir_def(w->f, s.raw) : NULL;
+  return raw && raw->parent == put->parent ? raw->args[0] : 0;
 }
 
 enum { TILES, STRIPS };
