@@ -261,6 +261,72 @@ static bool add_row(Rows *r) {
   return true;
 }
 
+// ---------------------------------------------------------------- sums of rows
+// A sum of vectors over a key axis, where all of it varies with all that tasks
+// have: what it sums, or 0.
+static bool is_row_sum(const Func *f, const Op *op) {
+  bool dot = op->code == OP_DOT;
+  if (!dot && (op->code != OP_REDUCE || ir_attr_i(op, AT_KIND, 0) != RK_SUM))
+    return false;
+  const IrAttr *over = ir_attr(op, AT_OVER);
+  const Type *t = ir_type(f, op->res[0]);
+  return over->n == 1 && f->axes.at[over->list[0]].role == AX_KEY &&
+         has_vec(f, t) && !has_key(f, t) && t->dtype == DT_F32;
+}
+
+// op, a row sum, as a product of ones and what it sums.
+static void put_ones(Func *f, Op *op, Value row) {
+  Builder b = {.fn = f, .region = f->body, .before = op, .span = op->span};
+  uint32_t key = (uint32_t)ir_attr(op, AT_OVER)->list[0];
+  Value x = op->args[0];
+  if (op->code == OP_DOT) x = ir_2(&b, OP_MUL, x, op->args[1]);
+  Value one = ir_const_f(&b, DT_F32, 1);
+  Type t = *ir_type(f, row), in = *ir_type(f, x);
+  t.dtype = DT_F32;
+  ir_info(f, one)->type = type_with(t, key, in.size[type_axis_at(&in, key)]);
+  Value args[] = {one, x};
+  IrAttr over = attr_axes(f->mod->arena, AT_OVER, &key, 1);
+  Type both = type_union(ir_type(f, one), ir_type(f, x), DT_F32);
+  Type result = type_without(both, key);
+  Op *dot = ir_op(&b, OP_DOT, args, 2, &over, 1, &result, 1, 0);
+  ir_replace_uses(f, op->res[0], dot->res[0]);
+  ir_erase(op);
+}
+
+// Row sums as products with ones, of a row that is added.
+static bool multiply_ones(Rows *r) {
+  Func *f = r->f;
+  bool some = false;
+  if (!flat(f) || f->axes.n >= 64 || lane_multiplies(f)) return false;
+  r->h = (uint32_t)lane_axis(f);
+  if ((int)r->h < 0) return false;
+  Map none = {.arena = f->mod->arena};
+  for (const Op *op = f->body->first; op; op = op->next) {
+    some |= is_row_sum(f, op);
+    if (op->code == OP_STORE && !row_operand(r, op, &none)) return false;
+  }
+  if (!some) return false;
+  Builder b = {.fn = f,
+               .region = f->body,
+               .before = f->body->first,
+               .span = f->span};
+  uint32_t axis = ir_axis(f, "row", AX_PAR, dim_const(&f->mod->dims, 1));
+  Value row = ir_index(&b, axis);
+  for (Op *op = f->body->first, *next; op; op = next) {
+    next = op->next;
+    if (is_row_sum(f, op)) put_ones(f, op, row);
+  }
+  for (Op *op = f->body->first; op; op = op->next) {
+    if (op->code != OP_STORE) continue;
+    uint32_t at = row_operand(r, op, &none);
+    Builder c = {.fn = f, .region = f->body, .before = op, .span = op->span};
+    op->args[at] = ir_2(&c, OP_ADD, op->args[at], row);
+  }
+  retype(f);
+  bound_rows(f, axis);
+  return true;
+}
+
 bool pass_pack_gqa(Ctx *cx, Module *m, const PassOpt *opt) {
   bool gpu = opt->target->kind == TARGET_GPU;
   for (uint32_t i = 0; i < m->funcs.n; i++) {
@@ -269,6 +335,10 @@ bool pass_pack_gqa(Ctx *cx, Module *m, const PassOpt *opt) {
     if (gpu && add_row(&r)) {
       ctx_remark(cx, "%s: no axis makes products of matrices: a row is added",
                  r.f->name);
+      continue;
+    }
+    if (gpu && multiply_ones(&r)) {
+      ctx_remark(cx, "%s: rows are summed by products with ones", r.f->name);
       continue;
     }
     if (!opt->few && !opt->group) continue;

@@ -134,6 +134,15 @@ bool lane_lacks(const Func *f, uint32_t *axis) {
   return best >= 0 && r.batch[best];
 }
 
+bool lane_multiplies(const Func *f) {
+  Reuse r = {.f = f};
+  if (lane_walks(f->body)) return true;
+  ir_walk(f->body, count, &r);
+  bool any = false;
+  for (uint32_t a = 0; a < f->axes.n && a < 64; a++) any |= r.work[a] > 0;
+  return any;
+}
+
 bool lane_few(const Func *f, int lane) {
   bool keys = false;
   for (uint32_t a = 0; a < f->axes.n; a++) keys |= f->axes.at[a].role == AX_KEY;

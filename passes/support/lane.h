@@ -13,6 +13,8 @@ int lane_axis(const Func *f);
 // No axis makes products of matrices: the best is one that both operands of a
 // product have.
 bool lane_lacks(const Func *f, uint32_t *axis);
+// An axis makes products of matrices.
+bool lane_multiplies(const Func *f);
 // Tasks have few rows along that lane whatever the shape: those of one group of
 // warps, or the heads that share keys.
 bool lane_few(const Func *f, int lane);
