@@ -110,7 +110,7 @@ Gid grad_dim(Grad *g, Dim d) {
 
 Gid grad_made(Grad *g, Gid x, uint64_t axes, const char *name) {
   GradNode n = {.code = GRAD_MADE,
-                .dtype = DT_F32,
+                .dtype = grad_at(g, x)->dtype == DT_F64 ? DT_F64 : DT_F32,
                 .axes = axes,
                 .hint = name,
                 .n = 1};

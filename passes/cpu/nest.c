@@ -407,6 +407,7 @@ static Value rows_inside(Nest *n, Dim size) {
       rows > COST_FEW_QUERIES)
     return inside_axis(as, size, 1);
   by = (int64_t)cpu_panel_cols(as, as->par, size) * as->lanes;
+  if (rows % by) return inside_axis(as, size, 1);  // no room for whole panels
   Value panels = inside_axis(as, size, by);
   return panels ? cpu_2(as, OP_MUL, panels, cpu_int(as, by)) : 0;
 }
