@@ -310,6 +310,12 @@ static uint64_t part_axes(const Plan *p, const GradNode *x, uint64_t outer) {
   return best ? best : all & ~p->keys;
 }
 
+static uint32_t count(uint64_t axes) {
+  uint32_t n = 0;
+  for (; axes; axes &= axes - 1) n++;
+  return n;
+}
+
 // The axes of rows that a sum over nothing else has outside in a first step,
 // where its kernel has none: all but the last.
 static uint64_t rows_apart(const Plan *p, uint64_t over) {
@@ -337,9 +343,10 @@ static Gid sum_of_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
   const GradNode n = *grad_at(g, v);
   uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
   bool all = (n.over & p->keys) && (n.over & ~p->keys & ~p->vecs);
-  uint64_t to = all     ? part_axes(p, &n, outer)
-                : outer ? 0
-                        : rows_apart(p, n.over);
+  bool vector = !outer && count(grad_at(g, v)->axes & p->vecs) == 1;
+  uint64_t to = all      ? part_axes(p, &n, outer)
+                : vector ? rows_apart(p, n.over)
+                         : 0;
   if (p->whole) {
     if (cond) v = grad_path(g, cond, v, grad_num(g, 0));
     return store_part(p, s, v, grad_at(g, v)->axes);
@@ -370,12 +377,6 @@ static Gid in_parts(Plan *p, const GradStore *s, Gid v, Gid cond) {
 }
 
 // ---------------------------------------------------------------- one tensor
-static uint32_t count(uint64_t axes) {
-  uint32_t n = 0;
-  for (; axes; axes &= axes - 1) n++;
-  return n;
-}
-
 // The store of a tensor that adds the others': it has the fewest key axes.
 static uint32_t last_of(const Plan *p, uint32_t tensor) {
   const Grad *g = p->g;
