@@ -276,7 +276,8 @@ static void see_copy(void *data, Op *op) {
   Dim size = t->size[ir_attr(op, AT_TILE)->list[1]];
   for (uint32_t i = 0; i < o->f->params.n; i++) {
     const FuncParam *p = &o->f->params.at[i];
-    if (!o->found && p->v == tensor && dim_is_const(&o->f->mod->dims, size, &row) &&
+    if (!o->found && p->v == tensor &&
+        dim_is_const(&o->f->mod->dims, size, &row) &&
         row * (int64_t)dtype_size(t->dtype) % HW_SMEM_WORDS != 0)
       o->found = p, o->size = size;
   }
