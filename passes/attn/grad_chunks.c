@@ -8,9 +8,10 @@
 //   z_j  = 2 ** (decays behind j) D^T b_j + sum over i of P_ij y_i
 //
 // with y_i the cotangent of what a read gives, e_j what is written, and P_ij as
-// T_ij but of x_i . b_j: the gradient of what is written, if nothing erases.
-// Two walks over the borders of chunks find S and D. A decay's logarithm has
-// the gradient that grad_gates.c derives, of the same tiles:
+// T_ij but of x_i . b_j: the gradient of what is written. Writes that erase go
+// by walks (grad_walk.c). Two walks over the borders of chunks find S and D. A
+// decay's logarithm has the gradient that grad_gates.c derives, of the same
+// tiles:
 //
 //   phi_t = sum over i >= t of (U_i + sum over j < t of T_ij x_i . b_j)
 //           + sum over j < t of V_j + 2 ** (all decays) sum of S D
@@ -31,7 +32,7 @@ typedef struct Chunks {
   Grad *g;
   GradAdjoint *a;
   const GradWalk *w;
-  bool erases, decays;
+  bool decays;
   uint32_t decay;                       // the item
   uint32_t chunk, at, use, write, sum;  // axes: of chunks; of steps in one
   Gid state, cotangent;                 // S, D
@@ -68,6 +69,7 @@ bool grad_chunks_fit(const GradAdjoint *a) {
       !is_short(g, w->col))
     return false;
   for (uint32_t i = 0; i < w->n; i++) {
+    if (a->eraser[i]) return false;
     if (w->item[i].kind != GI_DECAY) continue;
     decays++;
     if (grad_at(g, w->item[i].x)->axes & (w->row | w->col)) return false;
@@ -260,7 +262,7 @@ static void walk_cotangents(Chunks *c) {
       put_write(c, &w, c->x[i], c->y[i], decayed(c, c->use, is_early(c, i)),
                 c->use);
   c->cotangent = border(c, &w);
-  if (c->erases || !g->active[c->w->init]) return;
+  if (!g->active[c->w->init]) return;
   GradNode last = {.code = GRAD_RESULT,
                    .dtype = DT_F32,
                    .axes = w.state,
@@ -467,9 +469,9 @@ static void give_reads(Chunks *c, bool gates) {
   }
 }
 
-bool grad_chunks(GradAdjoint *a, bool erases) {
+void grad_chunks(GradAdjoint *a) {
   Chunks *c = NEW(a->g->arena, Chunks);
-  *c = (Chunks){.g = a->g, .a = a, .w = a->w, .erases = erases};
+  *c = (Chunks){.g = a->g, .a = a, .w = a->w};
   const GradWalk *w = a->w;
   put_axes(c);
   put_vectors(c);
@@ -481,11 +483,9 @@ bool grad_chunks(GradAdjoint *a, bool erases) {
     const GradItem *item = &w->item[i];
     if (!c->b[i].v) continue;
     give(c, item->x, (Made){of_write(c, i), 0, OF_WRITE});
-    if (!erases && item->w)
-      give(c, item->w, (Made){of_written(c, i), 0, OF_WRITTEN});
+    if (item->w) give(c, item->w, (Made){of_written(c, i), 0, OF_WRITTEN});
   }
-  if (!gates) return true;
+  if (!gates) return;
   Gid d = grad_2(a->g, OP_MUL, grad_num(a->g, M_LN2), phi(c));
   give(c, w->item[c->decay].x, (Made){d, 0, OF_DECAY});
-  return true;
 }

@@ -366,10 +366,10 @@ bool grad_reverse_walk(Grad *g, const GradWalk *w) {
   if (w->n == 2 && w->item[1].kind == GI_MAX)
     return maximum_back(a, &w->item[1]);
   number_items(a);
-  bool erases = false;
-  for (uint32_t i = 0; i < w->n; i++) erases |= a->eraser[i] != 0;
-  // What erases goes by walks: its chunks are not right on every device yet.
-  if (!erases && grad_chunks_fit(a)) return grad_chunks(a, false);
+  if (grad_chunks_fit(a)) {
+    grad_chunks(a);
+    return true;
+  }
   walk_back(a);
   give_written(a);
   walk_turned(a);

@@ -27,10 +27,9 @@ Gid grad_written(const GradAdjoint *a, uint32_t i);
 Gid grad_read_by(const GradAdjoint *a, uint32_t i);
 
 // ---- grad_chunks.c
-// The adjoint in chunks, but what the walk of cotangents gives where writes
-// erase.
+// The adjoint in chunks, of a walk that fits: nothing erases.
 bool grad_chunks_fit(const GradAdjoint *a);
-bool grad_chunks(GradAdjoint *a, bool erases);
+void grad_chunks(GradAdjoint *a);
 
 // ---- grad_gates.c
 bool grad_gates(GradAdjoint *a);

@@ -13,7 +13,14 @@
 // For GPUs, where no axis makes products of matrices (a decode without an axis
 // of queries, `dot(Q[b, h], K[b, k, h])`), there is first an axis of one row:
 // the group's heads are its rows, or, where keys have no groups, the row is
-// added to h in what is read without keys and in what is stored.
+// added to h in what is read without keys and in what is stored. Where nothing
+// is multiplied, vectors are summed over keys by products with ones of that
+// row:
+//
+//   before  %s = reduce(%x) {kind = sum, over = [k]} : f32{h,d}
+//   after   %s = dot(%one, %x) {over = [k]} : f32{h,d,row}  %one: 1.0 {row,k}
+//
+// so that a step has many keys, and keys are split among tasks.
 //
 // Level attn, behind inline and canon: no regions but the body's. Tests:
 // test/passes/pack_gqa.
@@ -209,15 +216,15 @@ static bool takes_row(const Rows *r, const Map *keys) {
   return some;
 }
 
+static void add_to(Func *f, Op *op, uint32_t at, Value row) {
+  Builder b = {.fn = f, .region = f->body, .before = op, .span = op->span};
+  op->args[at] = ir_2(&b, OP_ADD, op->args[at], row);
+}
+
 static void spread_row(Rows *r, Value row, const Map *keys) {
   for (Op *op = r->f->body->first; op; op = op->next) {
     uint32_t at = row_operand(r, op, keys);
-    if (!at) continue;
-    Builder b = {.fn = r->f,
-                 .region = r->f->body,
-                 .before = op,
-                 .span = op->span};
-    op->args[at] = ir_2(&b, OP_ADD, op->args[at], row);
+    if (at) add_to(r->f, op, at, row);
   }
 }
 
@@ -234,6 +241,16 @@ static void bound_rows(Func *f, uint32_t axis) {
   ir_op(&b, OP_DOMAIN, &in, 1, &at, 1, NULL, 0, 0);
 }
 
+// The index of a new axis of one row.
+static Value new_row(Func *f, uint32_t *axis) {
+  Builder b = {.fn = f,
+               .region = f->body,
+               .before = f->body->first,
+               .span = f->span};
+  *axis = ir_axis(f, "row", AX_PAR, dim_const(&f->mod->dims, 1));
+  return ir_index(&b, *axis);
+}
+
 // An axis of one row, where no axis makes products of matrices: the group's
 // heads are its rows, if keys have groups.
 static bool add_row(Rows *r) {
@@ -242,13 +259,8 @@ static bool add_row(Rows *r) {
   if (!flat(f) || f->axes.n >= 64 || !lane_lacks(f, &r->h)) return false;
   find_keys(f, &keys);
   if (!takes_row(r, &keys)) return false;
-  uint32_t h = r->h;
-  Builder b = {.fn = f,
-               .region = f->body,
-               .before = f->body->first,
-               .span = f->span};
-  uint32_t axis = ir_axis(f, "row", AX_PAR, dim_const(&f->mod->dims, 1));
-  Value row = ir_index(&b, axis);
+  uint32_t h = r->h, axis;
+  Value row = new_row(f, &axis);
   Dim size;
   if (find(r) && r->q == axis && group_dim(f, r->size, &size)) {
     fold(r, size);
@@ -262,8 +274,7 @@ static bool add_row(Rows *r) {
 }
 
 // ---------------------------------------------------------------- sums of rows
-// A sum of vectors over a key axis, where all of it varies with all that tasks
-// have: what it sums, or 0.
+// Is op a sum of vectors over one key axis, which leaves none?
 static bool is_row_sum(const Func *f, const Op *op) {
   bool dot = op->code == OP_DOT;
   if (!dot && (op->code != OP_REDUCE || ir_attr_i(op, AT_KIND, 0) != RK_SUM))
@@ -293,34 +304,31 @@ static void put_ones(Func *f, Op *op, Value row) {
   ir_erase(op);
 }
 
-// Row sums as products with ones, of a row that is added.
+// Rows are summed, and all that is stored can have a row.
+static bool sums_rows(const Rows *r, const Map *keys) {
+  bool some = false;
+  for (const Op *op = r->f->body->first; op; op = op->next) {
+    some |= is_row_sum(r->f, op);
+    if (op->code == OP_STORE && !row_operand(r, op, keys)) return false;
+  }
+  return some;
+}
+
 static bool multiply_ones(Rows *r) {
   Func *f = r->f;
-  bool some = false;
-  if (!flat(f) || f->axes.n >= 64 || lane_multiplies(f)) return false;
-  r->h = (uint32_t)lane_axis(f);
-  if ((int)r->h < 0) return false;
-  Map none = {.arena = f->mod->arena};
-  for (const Op *op = f->body->first; op; op = op->next) {
-    some |= is_row_sum(f, op);
-    if (op->code == OP_STORE && !row_operand(r, op, &none)) return false;
-  }
-  if (!some) return false;
-  Builder b = {.fn = f,
-               .region = f->body,
-               .before = f->body->first,
-               .span = f->span};
-  uint32_t axis = ir_axis(f, "row", AX_PAR, dim_const(&f->mod->dims, 1));
-  Value row = ir_index(&b, axis);
+  Map keys = {.arena = f->mod->arena};
+  int lane = lane_axis(f);
+  if (!flat(f) || f->axes.n >= 64 || lane < 0 || lane_multiplies(f))
+    return false;
+  r->h = (uint32_t)lane;
+  if (!sums_rows(r, &keys)) return false;
+  uint32_t axis;
+  Value row = new_row(f, &axis);
   for (Op *op = f->body->first, *next; op; op = next) {
     next = op->next;
     if (is_row_sum(f, op)) put_ones(f, op, row);
-  }
-  for (Op *op = f->body->first; op; op = op->next) {
-    if (op->code != OP_STORE) continue;
-    uint32_t at = row_operand(r, op, &none);
-    Builder c = {.fn = f, .region = f->body, .before = op, .span = op->span};
-    op->args[at] = ir_2(&c, OP_ADD, op->args[at], row);
+    else if (op->code == OP_STORE)
+      add_to(f, op, row_operand(r, op, &keys), row);
   }
   retype(f);
   bound_rows(f, axis);
