@@ -111,6 +111,7 @@ typedef struct GradStore {
   Gid mask;       // where it is stored; 0: everywhere
   uint32_t rank;  // among those of a chunk: 1, ..; of others 0
   Gid first;      // made before v, or 0
+  bool alone;     // its kernel stores nothing else
   bool physical;  // rows of sequences in one tensor, or pages: not all of it
   Span span;
 } GradStore;
@@ -147,6 +148,7 @@ typedef struct GradKnown {
 typedef struct GradKernel {
   uint64_t outer, inner;  // axes of tasks, axes that are summed
   bool rows;              // it makes what others read alone
+  bool alone;             // it stores one gradient only
   bool physical;          // what the domains exclude is not stored
   int64_t sums;           // registers of a thread for its sums, on GPUs
   Gid walk;               // it is that recurrence, or 0
@@ -161,7 +163,8 @@ typedef struct GradView {
   uint32_t axis, chunk, local;
   int64_t steps;
   uint32_t rank;  // stores are in this order
-  Gid first;      // made before it: of what it adds to, or what leaves little
+  Gid first;      // made before it, of what it adds to; or 0
+  bool alone;     // nothing else is stored by its kernel
 } GradView;
 
 // A node that kernels read from a tensor.

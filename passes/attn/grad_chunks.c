@@ -17,7 +17,10 @@
 //           + sum over j < t of V_j + 2 ** (all decays) sum of S D
 //
 // U_i and V_j are x_i times the first term of dx_i, b_j times that of db_j.
-// Where a gradient has a point for each step, the chunk's kernel stores it.
+// Where a gradient has a point for each step, the chunk's kernel stores it. Of
+// vectors that are too long for one kernel each gradient has its own, which
+// pass split_vec cuts into parts; U, V and the sum of S D are made of parts of
+// rows.
 #include "passes/attn/grad_walk.h"
 #include "passes/support/cost.h"
 
@@ -33,12 +36,14 @@ typedef struct Chunks {
   GradAdjoint *a;
   const GradWalk *w;
   bool decays;
+  bool apart;                           // a kernel for each gradient
   uint32_t decay;                       // the item
   uint32_t chunk, at, use, write, sum;  // axes: of chunks; of steps in one
-  Gid state, cotangent;                 // S, D
-  Scaled x[MAX_ITEMS], y[MAX_ITEMS];    // by read
-  Scaled b[MAX_ITEMS], e[MAX_ITEMS];    // by write
-  Gid from_state[MAX_ITEMS];            // by item: the first term
+  uint32_t read_part, write_part, in_part, all_parts;  // of rows
+  Gid state, cotangent;                                // S, D
+  Scaled x[MAX_ITEMS], y[MAX_ITEMS];                   // by read
+  Scaled b[MAX_ITEMS], e[MAX_ITEMS];                   // by write
+  Gid from_state[MAX_ITEMS];  // by item: the first term
 } Chunks;
 
 // ---------------------------------------------------------------- what fits
@@ -52,10 +57,25 @@ static int64_t elements(const Grad *g, uint64_t axes) {
   return n;
 }
 
-// Rows or columns of a state whose chunks lie in shared memory.
-static bool is_short(const Grad *g, uint64_t axes) {
+// Tiles of 64 of them lie in shared memory.
+static bool is_short(const Grad *g, uint64_t axes, int64_t most) {
   int64_t n = elements(g, axes);
-  return n > 0 && n % HW_BLOCK == 0 && n <= COST_GRAD_CHUNK_VECTOR;
+  return n > 0 && n % HW_BLOCK == 0 && n <= most;
+}
+
+static bool are_long(const Grad *g, const GradWalk *w) {
+  return !is_short(g, w->row, COST_GRAD_CHUNK_VECTOR) ||
+         !is_short(g, w->col, COST_GRAD_CHUNK_VECTOR);
+}
+
+// Vectors, and those of which kernels of their own make parts.
+static bool have_room(const Grad *g, const GradWalk *w) {
+  int64_t all = elements(g, w->row) + elements(g, w->col);
+  if (!are_long(g, w)) return true;
+  return is_short(g, w->row, COST_GRAD_CHUNK_ROWS) &&
+         elements(g, w->row) % COST_GRAD_CHUNK == 0 &&
+         elements(g, w->col) % COST_GRAD_CHUNK == 0 &&
+         all <= COST_GRAD_CHUNK_BOTH;
 }
 
 bool grad_chunks_fit(const GradAdjoint *a) {
@@ -65,8 +85,8 @@ bool grad_chunks_fit(const GradAdjoint *a) {
   uint32_t decays = 0;
   if (t->kind != TARGET_GPU || !t->gpu.hopper || w->limit || !w->row || !w->col)
     return false;
-  if (grad_vectors(g, w->node) != DT_BF16 || !is_short(g, w->row) ||
-      !is_short(g, w->col))
+  if (grad_vectors(g, w->node) != DT_BF16 || !have_room(g, w) ||
+      !is_short(g, w->col, COST_GRAD_CHUNK_BOTH))
     return false;
   for (uint32_t i = 0; i < w->n; i++) {
     if (a->eraser[i]) return false;
@@ -115,30 +135,29 @@ static Gid narrowed(Grad *g, Gid v) {
   return as_type(g, DT_BF16, v);
 }
 
-// What is loaded at a step is 0 where there is none; so is what is made of it.
-static Gid masked(const Chunks *c, Gid v, uint32_t local) {
-  Grad *g = c->g;
+Gid grad_masked(Grad *g, Gid v, uint32_t local, Gid in) {
   GradNode n = *grad_at(g, v);
   if (!(n.axes & grad_bit(local))) return v;
   if (n.code == OP_LOAD && n.dtype == DT_BF16) {
     Gid zero = narrowed(g, grad_num(g, 0));
-    Gid args[3] = {is_step(c, local), v, zero};
+    Gid args[3] = {in, v, zero};
     n = (GradNode){.code = OP_SELECT, .dtype = DT_BF16, .axes = n.axes, .n = 3};
     return grad_put(g, n, args);
   }
-  if (n.code == OP_CAST) return as_type(g, n.dtype, masked(c, n.arg[0], local));
+  if (n.code == OP_CAST)
+    return as_type(g, n.dtype, grad_masked(g, n.arg[0], local, in));
   bool sum = n.code == OP_ADD || n.code == OP_SUB, turned = n.code == OP_NEG;
-  if (!sum && !turned && n.code != OP_MUL)
-    return grad_or_0(g, is_step(c, local), v);
-  Gid first = masked(c, n.arg[0], local);
+  if (!sum && !turned && n.code != OP_MUL) return grad_or_0(g, in, v);
+  Gid first = grad_masked(g, n.arg[0], local, in);
   if (turned) return grad_1(g, n.code, first);
   bool both = sum || first == n.arg[0];
-  return grad_2(g, n.code, first, both ? masked(c, n.arg[1], local) : n.arg[1]);
+  return grad_2(g, n.code, first,
+                both ? grad_masked(g, n.arg[1], local, in) : n.arg[1]);
 }
 
 static Gid moved(const Chunks *c, Gid v, uint32_t local) {
   v = grad_moved(c->g, v, c->w->axis, step_at(c, local));
-  return masked(c, v, local);
+  return grad_masked(c->g, v, local, is_step(c, local));
 }
 
 static void take_apart(const Chunks *c, Gid x, Scaled *s) {
@@ -327,11 +346,27 @@ static Gid of_written(Chunks *c, uint32_t k) {
 }
 
 // ---------------------------------------------------------------- decays'
-static Gid along_rows(const Chunks *c, Scaled x, Gid v) {
+// The sum over the rows of v. Of many, so many at a time are a kernel's.
+static Gid by_parts(const Chunks *c, Gid v, uint32_t part) {
+  Grad *g = c->g;
+  uint32_t row = 0;
+  while (!(c->w->row & grad_bit(row))) row++;
+  Gid first = grad_2(g, OP_MUL, at(c, part), grad_int(g, COST_GRAD_CHUNK));
+  v = grad_moved(g, v, row, grad_2(g, OP_ADD, first, at(c, c->in_part)));
+  v = grad_sum_all(g, v, grad_bit(c->in_part));
+  v = grad_made(g, v, grad_at(g, v)->axes, "part");
+  v = grad_moved(g, v, part, at(c, c->all_parts));
+  return grad_sum_all(g, v, grad_bit(c->all_parts));
+}
+
+static Gid sum_of_rows(const Chunks *c, Gid v, uint32_t part) {
+  return c->apart ? by_parts(c, v, part) : grad_sum_all(c->g, v, c->w->row);
+}
+
+static Gid along_rows(const Chunks *c, Scaled x, Gid v, uint32_t part) {
   Grad *g = c->g;
   Gid y = as_type(g, DT_F32, x.v);
-  v = grad_sum_all(g, grad_2(g, OP_MUL, y, v), c->w->row);
-  return product(g, v, x.f);
+  return product(g, sum_of_rows(c, grad_2(g, OP_MUL, y, v), part), x.f);
 }
 
 // What flows over the decay of a step to read i.
@@ -341,7 +376,7 @@ static Gid to_read(const Chunks *c, uint32_t i) {
   Gid is_behind =
       is_early(c, i) ? early : grad_1(g, OP_NOT, is_before(c, c->use, c->at));
   Gid before = grad_or_0(g, is_before(c, c->write, c->at), grad_num(g, 1));
-  Gid all = along_rows(c, c->x[i], c->from_state[i]);
+  Gid all = along_rows(c, c->x[i], c->from_state[i], c->read_part);
   for (uint32_t k = 0; k < c->w->n; k++) {
     if (!c->b[k].v) continue;
     Gid f = grad_2(g, OP_MUL, tile(c, i, k), paths(c, i, k));
@@ -355,7 +390,7 @@ static Gid to_read(const Chunks *c, uint32_t i) {
 static Gid through(const Chunks *c) {
   Grad *g = c->g;
   Gid v = grad_2(g, OP_MUL, c->state, c->cotangent);
-  v = grad_sum_all(g, grad_sum_all(g, v, c->w->col), c->w->row);
+  v = sum_of_rows(c, grad_sum_all(g, v, c->w->col), c->read_part);
   return product(g, v, grad_1(g, OP_EXP2, all_decays(c)));
 }
 
@@ -366,7 +401,7 @@ static Gid phi(const Chunks *c) {
     if (c->y[i].v) all = plus(g, all, to_read(c, i));
   for (uint32_t k = 0; k < c->w->n; k++) {
     if (!c->b[k].v) continue;
-    Gid v = along_rows(c, c->b[k], c->from_state[k]);
+    Gid v = along_rows(c, c->b[k], c->from_state[k], c->write_part);
     v = grad_or_0(g, is_before(c, c->write, c->at), v);
     all = plus(g, all, grad_sum_all(g, v, grad_bit(c->write)));
   }
@@ -386,6 +421,20 @@ static void put_axes(Chunks *c) {
     *local[i] = grad_axis(g, name[i], AX_VEC, size);
     g->local |= grad_bit(*local[i]);
   }
+}
+
+// More than one kernel holds: each gradient has its own.
+static void put_parts(Chunks *c) {
+  Grad *g = c->g;
+  DimTab *d = &g->m->dims;
+  Dim size = dim_const(d, COST_GRAD_CHUNK);
+  Dim n = dim_const(d, elements(g, c->w->row) / COST_GRAD_CHUNK);
+  c->apart = true;
+  c->read_part = grad_axis(g, "part", AX_PAR, n);
+  c->write_part = grad_axis(g, "part", AX_PAR, n);
+  c->all_parts = grad_axis(g, "parts", AX_VEC, n);
+  c->in_part = grad_axis(g, "row", AX_VEC, size);
+  g->local |= grad_bit(c->in_part);
 }
 
 // What several kernels read is made once, if it is more than a load and
@@ -445,8 +494,8 @@ static void give(Chunks *c, Gid x, Made v) {
                    .axes = grad_at(g, v.v)->axes,
                    .attr = 1 + g->views.n,
                    .n = 1};
-  GradView view = {c->w->axis,      c->chunk, local,
-                   COST_GRAD_CHUNK, v.rank,   v.first};
+  GradView view = {c->w->axis, c->chunk, local,   COST_GRAD_CHUNK,
+                   v.rank,     v.first,  c->apart};
   vec_push(g->arena, &g->views, view);
   Gid y = grad_put(g, made, &v.v);
   Gid t = grad_index(g, c->w->axis), size = grad_int(g, COST_GRAD_CHUNK);
@@ -457,16 +506,31 @@ static void give(Chunks *c, Gid x, Made v) {
 
 // Sums of long values are made before these are added to in place.
 static void give_reads(Chunks *c, bool gates) {
-  Gid all = gates ? through(c) : 0;
+  Gid all = gates && !c->apart ? through(c) : 0;
   for (uint32_t i = 0; i < c->w->n; i++) {
     if (!c->y[i].v) continue;
     Made dx = {of_read(c, i), 0, OF_READ};
-    if (gates) {
-      dx.first = plus(c->g, all, along_rows(c, c->x[i], c->from_state[i]));
+    if (gates && !c->apart) {
+      dx.first = plus(c->g, all,
+                      along_rows(c, c->x[i], c->from_state[i], c->read_part));
       all = 0;
     }
     give(c, c->w->item[i].x, dx);
   }
+}
+
+// One decay of all steps gets a chunk's sum at once.
+static void give_decay(Chunks *c) {
+  Grad *g = c->g;
+  Gid x = c->w->item[c->decay].x;
+  Gid d = grad_2(g, OP_MUL, grad_num(g, M_LN2), phi(c));
+  if (grad_at(g, x)->axes & grad_bit(c->w->axis)) {
+    give(c, x, (Made){d, 0, OF_DECAY});
+    return;
+  }
+  d = grad_sum_all(g, grad_or_0(g, is_step(c, c->at), d), grad_bit(c->at));
+  d = grad_made(g, d, grad_at(g, d)->axes, "decay");
+  grad_give(g, x, d, grad_at(g, d)->axes);
 }
 
 void grad_chunks(GradAdjoint *a) {
@@ -474,6 +538,7 @@ void grad_chunks(GradAdjoint *a) {
   *c = (Chunks){.g = a->g, .a = a, .w = a->w};
   const GradWalk *w = a->w;
   put_axes(c);
+  if (are_long(a->g, w)) put_parts(c);
   put_vectors(c);
   walk_states(c);
   walk_cotangents(c);
@@ -485,7 +550,5 @@ void grad_chunks(GradAdjoint *a) {
     give(c, item->x, (Made){of_write(c, i), 0, OF_WRITE});
     if (item->w) give(c, item->w, (Made){of_written(c, i), 0, OF_WRITTEN});
   }
-  if (!gates) return;
-  Gid d = grad_2(a->g, OP_MUL, grad_num(a->g, M_LN2), phi(c));
-  give(c, w->item[c->decay].x, (Made){d, 0, OF_DECAY});
+  if (gates) give_decay(c);
 }

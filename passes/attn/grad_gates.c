@@ -86,7 +86,8 @@ static Gid is_step(const Gates *x, uint32_t local) {
 // v at step `local` of the chunk, 0 where there is none.
 static Gid moved(const Gates *x, Gid v, uint32_t local) {
   v = grad_moved(x->g, v, x->w->axis, step_at(x, local));
-  return grad_or_0(x->g, is_step(x, local), v);
+  return x->narrow ? grad_masked(x->g, v, local, is_step(x, local))
+                   : grad_or_0(x->g, is_step(x, local), v);
 }
 
 static Gid product(Grad *g, Gid v, Gid w) {
@@ -216,6 +217,7 @@ static Gid made(Grad *g, Gid v, const char *name) {
 
 // An operand of a product of matrices.
 static Gid operand(const Gates *x, Gid v) {
+  if (grad_at(x->g, v)->dtype == x->narrow) return v;
   GradNode n = {.code = OP_CAST,
                 .dtype = x->narrow,
                 .axes = grad_at(x->g, v)->axes,
@@ -488,7 +490,9 @@ static Gid phi(const Gates *x) {
 static void put_axes(Gates *x) {
   Grad *g = x->g;
   DimTab *d = &g->m->dims;
-  int64_t steps = x->rows ? COST_GRAD_ROW_CHUNK : COST_GRAD_CHUNK;
+  const Target *t = g->opt->target;
+  bool tiles = t->kind == TARGET_GPU && t->gpu.hopper && x->narrow;
+  int64_t steps = x->rows && !tiles ? COST_GRAD_ROW_CHUNK : COST_GRAD_CHUNK;
   bool apart = x->rows && !x->narrow;
   Dim n = g->axes.at[x->w->axis].axis.extent;
   x->size = dim_const(d, steps);

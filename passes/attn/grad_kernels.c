@@ -506,7 +506,7 @@ static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows,
     GradKernel *k = &g->kernel[i];
     bool alike = k->rows == rows || (inner && k->inner == inner);
     if (k->outer != outer || !alike || k->n == MAX_GRADS) continue;
-    if (k->walk) continue;
+    if (k->walk || k->alone || s->alone) continue;
     uint64_t seen = 0;
     if (k->sums && k->sums + sums > COST_GRAD_SUMS) continue;
     if (is_behind(p, s, k, &seen)) continue;
@@ -516,6 +516,7 @@ static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows,
   if (g->nkernels == MAX_KERNELS) return NULL;
   g->kernel[g->nkernels] = (GradKernel){.outer = outer,
                                         .rows = rows,
+                                        .alone = s->alone,
                                         .physical = true,
                                         .sums = sums};
   return &g->kernel[g->nkernels++];

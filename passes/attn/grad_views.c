@@ -117,6 +117,7 @@ static void store_chunks(Grad *g, GradStore *s) {
   s->v = by_chunk(&c, s->v);
   s->rank = c.to.rank;
   s->first = c.to.first;
+  s->alone = c.to.alone;
   s->index[at] = c.step;
   Gid end = grad_dim(g, g->axes.at[c.to.axis].axis.extent);
   s->mask = grad_2(g, OP_LT, c.step, end);

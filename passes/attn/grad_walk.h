@@ -30,6 +30,9 @@ Gid grad_read_by(const GradAdjoint *a, uint32_t i);
 // The adjoint in chunks, of a walk that fits: nothing erases.
 bool grad_chunks_fit(const GradAdjoint *a);
 void grad_chunks(GradAdjoint *a);
+// v, of which what varies along `local` is 0 where `in` does not hold: vectors
+// of 16 bits as they are loaded.
+Gid grad_masked(Grad *g, Gid v, uint32_t local, Gid in);
 
 // ---- grad_gates.c
 bool grad_gates(GradAdjoint *a);

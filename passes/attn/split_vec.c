@@ -71,10 +71,16 @@ static bool has_keys(const Func *f) {
   return false;
 }
 
+// A chunk of a recurrence whose matrices lie in shared memory as they are.
+static bool is_small_chunk(const Func *f, const PassOpt *opt) {
+  int64_t room = opt->target ? opt->target->gpu.smem : 0;
+  return pieces_of_chunk(f) && pieces_bytes(f) + COST_SPARE_SMEM <= room;
+}
+
 // Is x that of the columns of a matrix in memory, by which rows are multiplied?
-static bool of_matrix(const Func *f, uint32_t x) {
+static bool of_matrix(const Func *f, uint32_t x, const PassOpt *opt) {
   bool some = false;
-  bool none = has_keys(f) || pieces_of_chunk(f);
+  bool none = has_keys(f) || is_small_chunk(f, opt);
   for (const Op *op = f->body->first; op && !none; op = op->next)
     some |= op->code == OP_DOT && type_has_axis(ir_type(f, op->res[0]), x) &&
             type_has_axis(ir_type(f, op->args[0]), x) !=
@@ -184,7 +190,7 @@ static Parts parts_of(const Func *f, uint32_t x, const PassOpt *opt) {
   bool keys = longest(f) > COST_COLUMNS_LONG;
   int64_t n, most = keys ? COST_COLUMNS_LEAST : COST_COLUMNS_MOST;
   if (opt->columns && opt->columns < most) most = opt->columns;
-  bool sums = of_matrix(f, x);
+  bool sums = of_matrix(f, x, opt);
   if (sums) most = COST_COLUMNS_MATRIX;
   if (f->axes.at[x].role != AX_VEC ||
       !dim_is_const(&f->mod->dims, f->axes.at[x].extent, &n) || n <= most)

@@ -81,3 +81,31 @@ bool pieces_of_chunk(const Func *f) {
   ir_walk(f->body, note_product, &p);
   return p.matrices;
 }
+
+// Elements of vectors that a load brings, 0: it is no matrix.
+static int64_t elements(const Func *f, const Op *load) {
+  const Type *t = ir_type(f, load->res[0]);
+  int64_t n = 1, size;
+  uint32_t axes = 0;
+  for (uint32_t i = 0; i < t->n; i++) {
+    const Axis *a = &f->axes.at[t->axis[i]];
+    if (a->role != AX_VEC) continue;
+    axes++;
+    n *= dim_is_const(&f->mod->dims, a->extent, &size) ? size : 0;
+  }
+  return axes > 1 ? n : 0;
+}
+
+int64_t pieces_bytes(const Func *f) {
+  int64_t all = 0;
+  for (const Op *op = f->body->first; op; op = op->next) {
+    bool again = false;
+    if (op->code != OP_LOAD) continue;
+    for (const Op *o = f->body->first; o != op; o = o->next)
+      again |= o->code == OP_LOAD && o->args[0] == op->args[0] &&
+               elements(f, o) == elements(f, op);
+    if (!again)
+      all += elements(f, op) * dtype_size(ir_type(f, op->res[0])->dtype);
+  }
+  return all;
+}

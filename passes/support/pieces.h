@@ -8,5 +8,7 @@
 uint64_t pieces_axes(const Func *f);
 // Is each point of f a chunk, of which matrices are multiplied?
 bool pieces_of_chunk(const Func *f);
+// Bytes of the matrices that such a point loads, each once.
+int64_t pieces_bytes(const Func *f);
 
 #endif
