@@ -184,6 +184,18 @@ static Scaled vector(const Chunks *c, Gid v, uint32_t local) {
   return s;
 }
 
+// What is read or written: nothing where there is no step, also if it is the
+// same at all of them.
+static Scaled ending(const Chunks *c, Gid v, uint32_t local) {
+  Scaled s = vector(c, v, local);
+  Grad *g = c->g;
+  if (!s.v) return s;
+  uint64_t axes = grad_at(g, s.v)->axes | (s.f ? grad_at(g, s.f)->axes : 0);
+  if (axes & grad_bit(local)) return s;
+  s.f = grad_or_0(g, is_step(c, local), s.f ? s.f : grad_num(g, 1));
+  return s;
+}
+
 // ---------------------------------------------------------------- decays
 static Gid own_decay(const Chunks *c, uint32_t local) {
   Grad *g = c->g;
@@ -460,10 +472,10 @@ static void put_vectors(Chunks *c) {
   const GradWalk *w = c->w;
   for (uint32_t i = 0; i < w->n; i++) {
     if (w->item[i].kind == GI_READ) {
-      c->y[i] = vector(c, grad_read_by(c->a, i), c->use);
+      c->y[i] = ending(c, grad_read_by(c->a, i), c->use);
       if (c->y[i].v) c->x[i] = vector(c, w->item[i].x, c->use);
     } else if (w->item[i].kind == GI_WRITE) {
-      c->e[i] = vector(c, plain(c, grad_written(c->a, i)), c->write);
+      c->e[i] = ending(c, plain(c, grad_written(c->a, i)), c->write);
       c->b[i] = vector(c, w->item[i].x, c->write);
     } else {
       c->decays = true;

@@ -37,6 +37,7 @@
 // from U = Y, V = SD; exponents of R are differences of sums of a chunk then.
 #include "passes/attn/grad_walk.h"
 #include "passes/support/cost.h"
+#include "passes/support/relief.h"
 
 #include <math.h>
 
@@ -83,11 +84,19 @@ static Gid is_step(const Gates *x, uint32_t local) {
   return grad_2(x->g, OP_LT, step_at(x, local), end_of(x));
 }
 
-// v at step `local` of the chunk, 0 where there is none.
+// v at step `local` of the chunk; where there is none, 0 or what it is at all
+// steps.
 static Gid moved(const Gates *x, Gid v, uint32_t local) {
   v = grad_moved(x->g, v, x->w->axis, step_at(x, local));
   return x->narrow ? grad_masked(x->g, v, local, is_step(x, local))
                    : grad_or_0(x->g, is_step(x, local), v);
+}
+
+// As moved(); also if v is the same at all steps.
+static Gid ending(const Gates *x, Gid v, uint32_t local) {
+  v = moved(x, v, local);
+  bool ends = grad_at(x->g, v)->axes & grad_bit(local);
+  return ends ? v : grad_or_0(x->g, is_step(x, local), v);
 }
 
 static Gid product(Grad *g, Gid v, Gid w) {
@@ -121,7 +130,7 @@ static Gid decays(const Gates *x, Bound from, uint32_t lo, Until until,
     in = in ? grad_2(g, OP_AND, in, to) : to;
   }
   Gid least = grad_num(g, -COST_GRAD_LEAST_DECAY);
-  Gid d = moved(x, x->w->item[x->decay].x, x->sum);
+  Gid d = ending(x, x->w->item[x->decay].x, x->sum);
   d = grad_2(g, OP_MAX, d, least);
   Gid one = in ? grad_or_0(g, in, grad_num(g, 1)) : grad_num(g, 1);
   Gid all = grad_sum_all(g, product(g, one, d), grad_bit(x->sum));
@@ -153,7 +162,7 @@ static GradWalk over_chunks(const Gates *x, bool reverse, Gid init) {
 
 static void put_decay(const Gates *x, GradWalk *w) {
   GradItem item = {GI_DECAY, .x = 0};
-  Gid all = moved(x, x->w->item[x->decay].x, x->sum);
+  Gid all = ending(x, x->w->item[x->decay].x, x->sum);
   item.x = grad_sum_all(x->g, all, grad_bit(x->sum));
   grad_walk_put(w, item);
 }
@@ -167,7 +176,7 @@ static void walk_states(Gates *x) {
   for (uint32_t i = 0; i < x->w->n; i++) {
     Gid y = used_by(x, i);
     if (!y) continue;
-    GradItem item = {GI_READ, .x = moved(x, y, x->use), .over = x->w->col};
+    GradItem item = {GI_READ, .x = ending(x, y, x->use), .over = x->w->col};
     grad_walk_put(w, item);
     x->use_read[i] = w->nreads;
   }
@@ -176,7 +185,7 @@ static void walk_states(Gates *x) {
     if (!writes(x, i)) continue;
     Gid b = moved(x, x->w->item[i].x, x->write);
     b = product(g, b, decays(x, BEHIND, x->write, TO_LAST, 0));
-    Gid e = moved(x, grad_written(x->a, i), x->write);
+    Gid e = ending(x, grad_written(x->a, i), x->write);
     grad_walk_put(w, (GradItem){GI_WRITE, b, e, 0, grad_bit(x->write)});
   }
   grad_walk_close(g, w);
@@ -191,7 +200,7 @@ static void walk_cotangents(Gates *x) {
   *w = over_chunks(x, !x->w->reverse, x->a->mirror.init);
   for (uint32_t i = 0; i < x->w->n; i++) {
     if (!writes(x, i)) continue;
-    Gid e = moved(x, grad_written(x->a, i), x->write);
+    Gid e = ending(x, grad_written(x->a, i), x->write);
     grad_walk_put(w, (GradItem){GI_READ, .x = e, .over = x->w->col});
     x->write_read[i] = w->nreads;
   }
@@ -204,7 +213,7 @@ static void walk_cotangents(Gates *x) {
     Until until = is_early(x, i) ? BEFORE : TO;
     Gid v = moved(x, x->w->item[i].x, x->use);
     v = product(g, v, decays(x, FROM_FIRST, 0, until, x->use));
-    y = moved(x, y, x->use);
+    y = ending(x, y, x->use);
     grad_walk_put(w, (GradItem){GI_WRITE, v, y, 0, grad_bit(x->use)});
   }
   grad_walk_close(g, w);
@@ -247,8 +256,8 @@ static Gid vector_of_write(const Gates *x, uint32_t i) {
 // What write k of each step gives read i of each.
 static Gid cross(const Gates *x, uint32_t i, uint32_t k) {
   Grad *g = x->g;
-  Gid y = moved(x, used_by(x, i), x->use);
-  Gid e = moved(x, grad_written(x->a, k), x->write);
+  Gid y = ending(x, used_by(x, i), x->use);
+  Gid e = ending(x, grad_written(x->a, k), x->write);
   Gid v = dot(x, y, e, x->w->col);
   if (!x->rows) {
     Gid b = vector_of_write(x, k), q = vector_of_use(x, i);
@@ -353,7 +362,7 @@ static void walk_sums(Gates *x) {
   w->name = "decays";
   w->state |= x->rows ? x->w->row : grad_bit(x->write);
   Gid part = x->rows ? one : count(g, is_before(x, x->write, x->use));
-  Gid by = moved(x, x->w->item[x->decay].x, x->use);
+  Gid by = ending(x, x->w->item[x->decay].x, x->use);
   by = grad_2(g, OP_MAX, by, grad_num(g, -COST_GRAD_LEAST_DECAY));
   grad_walk_put(w, (GradItem){GI_READ, one, 0, 0, 0});
   grad_walk_put(w, (GradItem){GI_WRITE, part, by, 0, 0});
@@ -363,7 +372,7 @@ static void walk_sums(Gates *x) {
 
 // ---------------------------------------------------------------- rows, walked
 static Gid own_decay(const Gates *x) {
-  return moved(x, x->w->item[x->decay].x, x->at);
+  return ending(x, x->w->item[x->decay].x, x->at);
 }
 
 // The decays of a chunk up to step `local`.
@@ -419,7 +428,7 @@ static Gid walked_to_end(const Gates *x) {
     grad_walk_put(&w, (GradItem){GI_WRITE, b, z, 0, 0});
   }
   grad_walk_close(g, &w);
-  Gid all = moved(x, x->w->item[x->decay].x, x->sum);
+  Gid all = ending(x, x->w->item[x->decay].x, x->sum);
   all = grad_sum_all(g, all, grad_bit(x->sum));
   Gid left = grad_2(g, OP_SUB, all, upto(x, x->at, false));
   return product(g, grad_1(g, OP_EXP2, left),
@@ -487,12 +496,21 @@ static Gid phi(const Gates *x) {
 }
 
 // ---------------------------------------------------------------- all
+// Steps of a chunk; fewer where the driver asks for room in shared memory.
+static int64_t steps_of(const Gates *x) {
+  const Target *t = x->g->opt->target;
+  bool gpu = t->kind == TARGET_GPU;
+  bool tiles = gpu && t->gpu.hopper && x->narrow;
+  int64_t n = x->rows && !tiles ? COST_GRAD_ROW_CHUNK : COST_GRAD_CHUNK;
+  int64_t halves = gpu ? relief_halves(x->g->opt) : 0;
+  while (halves-- > 0 && n > HW_BLOCK) n /= 2;
+  return n;
+}
+
 static void put_axes(Gates *x) {
   Grad *g = x->g;
   DimTab *d = &g->m->dims;
-  const Target *t = g->opt->target;
-  bool tiles = t->kind == TARGET_GPU && t->gpu.hopper && x->narrow;
-  int64_t steps = x->rows && !tiles ? COST_GRAD_ROW_CHUNK : COST_GRAD_CHUNK;
+  int64_t steps = steps_of(x);
   bool apart = x->rows && !x->narrow;
   Dim n = g->axes.at[x->w->axis].axis.extent;
   x->size = dim_const(d, steps);

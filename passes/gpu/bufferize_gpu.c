@@ -367,6 +367,27 @@ static void put_late(Region *r) {
   }
 }
 
+// Behind which op the product that is waited for has been asked for; NULL: in
+// another region, or one of several.
+static Op *asked_by(const Legal *l, const Op *wait) {
+  Op *p = wait->nargs == 1 ? ir_def(l->f, wait->args[0]) : NULL;
+  if (!p || p->code != OP_WGMMA || p->parent != wait->parent) return NULL;
+  while (p && p != wait && p->code != OP_WG_COMMIT) p = p->next;
+  return p && p != wait ? p : NULL;
+}
+
+// Products are waited for as soon as they are asked for: their tiles are free.
+static void wait_early(Legal *l, Region *r) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++) wait_early(l, op->regions[i]);
+    Op *asked = op->code == OP_WG_WAIT ? asked_by(l, op) : NULL;
+    if (!asked) continue;
+    ir_move_before(op, asked->next);
+    ir_set_attr(l->f, op, attr_i(AT_PENDING, 0));
+  }
+}
+
 // The same inside of loops behind op, each time anew: fragments stay in
 // registers.
 static void put_within(Legal *l, Op *op, const Op *put) {
@@ -477,9 +498,9 @@ static bool fits(const Legal *l) {
   if (need <= l->target->gpu.smem) return true;
   diag_add(l->cx, DIAG_pass_unsupported, l->f->span,
            arena_printf(&l->cx->session,
-                        "the tiles need %llu bytes of shared memory, %s has "
-                        "%u: choose smaller tiles (--tile-k)",
-                        (unsigned long long)need, l->target->name,
+                        "the tiles of %s need %llu bytes of shared memory, %s "
+                        "has %u: choose smaller tiles (--tile-k)",
+                        l->f->name, (unsigned long long)need, l->target->name,
                         l->target->gpu.smem));
   return false;
 }
@@ -529,7 +550,7 @@ static bool settled(const Legal *l) {
 
 // If there is too little memory, copies begin where they stand and fragments
 // are put where they are read, into memory that tiles of any types share; then
-// those that loops read are put in each step.
+// products are waited for at once; then what loops read is put in each step.
 static void choose_buffers(Legal *l) {
   all_early(l, l->f->body);
   find_buffers(l);
@@ -538,6 +559,10 @@ static void choose_buffers(Legal *l) {
   start_in_order(l);
   put_late(l->f->body);
   l->any_type = true;
+  find_buffers(l);
+  if (settled(l)) return;
+  erase_buffers(l);
+  wait_early(l, l->f->body);
   find_buffers(l);
   if (settled(l)) return;
   erase_buffers(l);

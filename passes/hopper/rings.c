@@ -532,12 +532,12 @@ static bool in_parts(const Func *f, const Region *r) {
   return false;
 }
 
-// Tiles of a chunk in parts are large, and shorter chunks have as many rows.
-// One of each is there while a chunk computes; the next chunk's follows when
-// the last product has read it.
+// One of each tile is there while a chunk computes; the next chunk's follows
+// when the last product has read it.
 static void one_stage(Rings *w) {
   for (uint32_t i = 0; i < w->nrings; i++)
-    if (w->rings[i].streams) w->rings[i].stages /= 2;
+    if (w->rings[i].streams && w->rings[i].stages >= 2 * w->rings[i].fills)
+      w->rings[i].stages /= 2;
 }
 
 // Tiles of a step that each group has for itself are large; the next step's
@@ -547,6 +547,8 @@ static void one_own(Rings *w) {
     if (w->rings[i].streams && w->rings[i].own) w->rings[i].stages /= 2;
 }
 
+// Tiles of a chunk in parts are large, and shorter chunks have as many rows;
+// and what a chunk computes takes room too.
 static bool rings_fit(Rings *w) {
   int64_t room = (int64_t)w->target->gpu.smem - COST_RING_BARRIERS;
   int64_t half = room / 2 - COST_RING_EXCHANGE -
@@ -563,6 +565,10 @@ static bool rings_fit(Rings *w) {
   if (w->occupancy < 2)
     room -= computed(w, w->f->body, false) +
             (exchanges(w->f, w->f->body) ? COST_RING_EXCHANGE : COST_RING_PINS);
+  if (bytes_of(w) > room && ir_has_steps(w->f)) {
+    one_stage(w);
+    if (bytes_of(w) > room) return false;
+  }
   use_room(w, room);
   return true;
 }

@@ -16,6 +16,10 @@ int64_t relief_spare(const PassOpt *opt, const Func *f) {
   return asked ? opt->spare_regs : 0;
 }
 
+int64_t relief_halves(const PassOpt *opt) {
+  return opt->spare_smem * 8 / (int64_t)opt->target->gpu.smem;
+}
+
 int64_t relief_of(const Func *f) {
   const Op *launch = ir_launch(f);
   return launch ? ir_attr_i(launch, AT_RELIEF, RELIEF_NONE) : RELIEF_NONE;

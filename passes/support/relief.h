@@ -43,6 +43,8 @@ enum {
 int64_t relief_asked(int64_t all, uint32_t func);
 // PassOpt.spare_regs as far as it is asked of f, a function of its module.
 int64_t relief_spare(const PassOpt *opt, const Func *f);
+// How often chunks of steps are to be halved for PassOpt.spare_smem; GPUs.
+int64_t relief_halves(const PassOpt *opt);
 // What the text of f says: RELIEF_NONE without a launch, or its attribute.
 int64_t relief_of(const Func *f);
 // Gives the launch of f the attribute; nothing where it has none, or level is

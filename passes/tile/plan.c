@@ -775,7 +775,7 @@ static bool stream_plan(const Tiles *s, const Target *tg, const PassOpt *opt,
 static void gpu_chunk(const Target *tg, const PassOpt *opt, TilePlan *p) {
   bool amd = tg->gpu.vendor == VENDOR_AMD;
   int64_t least = amd ? tg->gpu.cols : HW_BLOCK;
-  int64_t halves = opt->spare_smem * 8 / (int64_t)tg->gpu.smem;
+  int64_t halves = relief_halves(opt);
   if (amd) halves += (opt->spare_regs + COST_CHUNK_REGS - 1) / COST_CHUNK_REGS;
   p->most_chunk = COST_GPU_CHUNK;
   while (halves-- > 0 && p->most_chunk > least) p->most_chunk /= 2;
