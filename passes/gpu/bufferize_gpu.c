@@ -388,6 +388,31 @@ static void wait_early(Legal *l, Region *r) {
   }
 }
 
+static bool makes_tile(const Op *op, const Op *end) {
+  while (op != end && op->code != OP_SPUT && op->code != OP_SFILL)
+    op = op->next;
+  return op != end;
+}
+
+// Tiles of fragments are put again for what reads them behind other tiles.
+static void put_again(Legal *l, Region *r) {
+  for (Op *op = r->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->nregions; i++) put_again(l, op->regions[i]);
+    if (op->code != OP_SPUT) continue;
+    Value v = op->res[0];
+    Op *use = ir_first_use(op->next, v);
+    Op *more = use ? ir_first_use(use->next, v) : NULL;
+    while (more && !makes_tile(use->next, more)) {
+      use = more;
+      more = ir_first_use(use->next, v);
+    }
+    if (!more) continue;
+    Builder b = {.fn = l->f, .region = r, .before = more, .span = op->span};
+    ValueMap map = {.arena = l->arena};
+    ir_replace_from(more, v, ir_clone(&b, l->f, op, &map, NULL)->res[0]);
+  }
+}
+
 // The same inside of loops behind op, each time anew: fragments stay in
 // registers.
 static void put_within(Legal *l, Op *op, const Op *put) {
@@ -493,9 +518,20 @@ static uint64_t needed(const Legal *l) {
   return need;
 }
 
+static void remark_tiles(const Legal *l) {
+  for (const Op *op = l->f->body->first; op; op = op->next) {
+    if (op->code != OP_SALLOC || op->nargs) continue;
+    const Type *t = ir_type(l->f, op->res[0]);
+    ctx_remark(l->cx, "%s: a tile of %lld x %lld of %s, %lld at a time",
+               l->f->name, (long long)t->ext[0], (long long)t->ext[1],
+               dtype_name(t->dtype), (long long)(t->ext[2] ? t->ext[2] : 1));
+  }
+}
+
 static bool fits(const Legal *l) {
   uint64_t need = needed(l);
   if (need <= l->target->gpu.smem) return true;
+  remark_tiles(l);
   diag_add(l->cx, DIAG_pass_unsupported, l->f->span,
            arena_printf(&l->cx->session,
                         "the tiles of %s need %llu bytes of shared memory, %s "
@@ -550,7 +586,7 @@ static bool settled(const Legal *l) {
 
 // If there is too little memory, copies begin where they stand and fragments
 // are put where they are read, into memory that tiles of any types share; then
-// products are waited for at once; then what loops read is put in each step.
+// products are waited for at once; then tiles are put wherever they are read.
 static void choose_buffers(Legal *l) {
   all_early(l, l->f->body);
   find_buffers(l);
@@ -567,6 +603,7 @@ static void choose_buffers(Legal *l) {
   if (settled(l)) return;
   erase_buffers(l);
   l->f->mod->level = LV_FRAG;
+  put_again(l, l->f->body);
   put_in_loops(l, l->f->body);
   l->f->mod->level = LV_MACH;
   find_buffers(l);
