@@ -581,32 +581,32 @@ static void find_buffers(Legal *l) {
 static bool settled(const Legal *l) {
   for (uint32_t i = 0; i < l->bufs.n; i++)
     if (l->bufs.at[i].own) return true;
-  return needed(l) <= l->target->gpu.smem;
+  return !l->bufs.n || needed(l) <= l->target->gpu.smem;
 }
 
-// If there is too little memory, copies begin where they stand and fragments
-// are put where they are read, into memory that tiles of any types share; then
-// products are waited for at once; then tiles are put wherever they are read.
-static void choose_buffers(Legal *l) {
-  all_early(l, l->f->body);
-  find_buffers(l);
-  if (settled(l)) return;
-  erase_buffers(l);
+// Copies begin where they stand, and fragments are put where they are read,
+// into memory that tiles of any types share.
+static void share(Legal *l, Region *r) {
   start_in_order(l);
-  put_late(l->f->body);
+  put_late(r);
   l->any_type = true;
-  find_buffers(l);
-  if (settled(l)) return;
-  erase_buffers(l);
-  wait_early(l, l->f->body);
-  find_buffers(l);
-  if (settled(l)) return;
-  erase_buffers(l);
-  l->f->mod->level = LV_FRAG;
-  put_again(l, l->f->body);
-  put_in_loops(l, l->f->body);
-  l->f->mod->level = LV_MACH;
-  find_buffers(l);
+}
+
+// What is done one after the other while there is too little memory.
+static void (*const savings[])(Legal *, Region *) = {share, put_in_loops,
+                                                     wait_early, put_again};
+
+static void choose_buffers(Legal *l) {
+  uint32_t n = sizeof savings / sizeof *savings;
+  all_early(l, l->f->body);
+  for (uint32_t i = 0;; i++) {
+    find_buffers(l);
+    if (i == n || settled(l)) return;
+    erase_buffers(l);
+    l->f->mod->level = LV_FRAG;
+    savings[i](l, l->f->body);
+    l->f->mod->level = LV_MACH;
+  }
 }
 
 static Op *find_op(const Region *r, OpCode c) {
