@@ -296,6 +296,8 @@ static bool find_box(Place *p, const Op *op, Box *box) {
     box->axis[n++] = x->axis[0];
   }
   if (n != 2 || t->n != 2 || box->axis[0] == box->axis[1]) return false;
+  // Columns lie next to each other.
+  if (box->pos[1] != (int)op->nargs - 2) return false;
   if (p->target->gpu.hopper && op->nargs - 1 > HW_MAP_AXES) return false;
   if (!begins_whole(p, op, box)) return false;
   if (pieces &&
