@@ -62,7 +62,10 @@
 //            in the Sym. ST_ASSIGN target.sym SY_OUT: items are plain distinct
 //            indices, in the order of the output's leading axes; the value has
 //            the shape of the remaining axes (or is a scalar) and rounds to
-//            the output's dtype. SY_STATE: whole state, aligned and rounded.
+//            the output's dtype. SY_PARAM, an inout tensor: the same, but items
+//            may be entries of tables, `slot[n]` (item.shifted: nothing is
+//            written outside of the axis). SY_STATE: whole state, aligned and
+//            rounded.
 // ST_STEP    names[0].sym: IX_STEP, extent Sym.dim (also when not written).
 // ST_REPEAT  names[0].sym: IX_REPEAT.
 // ST_STATE   names[0].sym: SY_STATE, its type and initial value; varies with
@@ -107,6 +110,9 @@ Sym *fe_ragged_by(const Decl *d, Dim extent, bool *offsets);
 
 // exclusive = true of a scan.
 bool fe_exclusive(const Expr *scan);
+
+// An index by name, or by an entry of a table: S0[b], S0[slot[b]].
+bool fe_names_place(const Item *it, bool table);
 
 // `state M = S0[b, h]`, `S0[slot[b], h]` of an inout S0: that parameter; else
 // NULL.

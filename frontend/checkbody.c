@@ -172,6 +172,23 @@ static void index_stmt(Check *c, Stmt *s) {
 
 // --- outputs ---------------------------------------------------------------
 
+// An entry of a table, of an inout tensor's item: K[slot[n], h].
+static bool is_entry(const Check *c, const Stmt *s, const Item *it) {
+  return s->target.sym->kind == SY_PARAM && fe_names_place(it, true) &&
+         it->lo->kind == EX_INDEX && c->decl->kind == DE_ATTENTION;
+}
+
+static bool entry(Check *c, Item *it, uint64_t *mask) {
+  if (!ck_single(c, it->lo)) return false;
+  if (it->lo->ty.rank || !ty_is_int(&it->lo->ty)) {
+    ck_wrong_type(c, it->lo, "an integer");
+    return false;
+  }
+  it->shifted = true;
+  *mask |= it->lo->vary;
+  return true;
+}
+
 // Indices of O[b, h, q]; the mask of their bits. False if reported.
 static bool target_items(Check *c, Stmt *s, const Ty *out, uint64_t *mask) {
   bool ok = true;
@@ -182,6 +199,10 @@ static bool target_items(Check *c, Stmt *s, const Ty *out, uint64_t *mask) {
   }
   for (uint32_t i = 0; i < s->items.n; i++) {
     Item *it = &s->items.at[i];
+    if (is_entry(c, s, it)) {
+      ok = entry(c, it, mask) && ok;
+      continue;
+    }
     Sym *x = it->kind == ITEM_EXPR ? ck_bare_index(c, it->lo) : NULL;
     bool fresh = x && !(*mask & index_bit(x));
     if (!fresh || (x->role != IX_PARALLEL && x->role != IX_STEP)) {
@@ -269,17 +290,20 @@ static void written_back(Check *c, Stmt *s, const Ty *state) {
              fe_shape_text(c, state));
 }
 
+// An equation of an output, or of an inout tensor.
 static void output(Check *c, Stmt *s, Sym *out) {
   uint64_t mask = 0;
+  uint32_t number = out->param;
+  if (out->kind == SY_PARAM) number += c->decl->outs.n;
   if (c->repeats) misplaced(c, s, "an output's equation", "outside repeat");
   Ty rest = out->ty;
   bool ok = !bad(&rest) && target_items(c, s, &out->ty, &mask);
-  if (c->assigned[out->param]++) {
+  if (c->assigned[number]++) {
     Diag *d = diag_add(c->cx, DIAG_output_once, s->target.span, out->name);
-    diag_note(c->cx, d, c->equation[out->param], "the first is here");
+    diag_note(c->cx, d, c->equation[number], "the first is here");
     ok = false;
   } else {
-    c->equation[out->param] = s->target.span;
+    c->equation[number] = s->target.span;
   }
   if (!ck_single(c, s->expr) || !ok) return;
   if (!covered(c, s, mask)) return;
@@ -306,10 +330,26 @@ static void assign_state(Check *c, Stmt *s, Sym *state) {
   ck_fits(c, s->expr, &state->ty, true, state->name);
 }
 
+static bool is_written(const Check *c, const Sym *s) {
+  return s->kind == SY_PARAM && c->decl->kind == DE_ATTENTION &&
+         c->decl->params.at[s->param].qual == PQ_INOUT;
+}
+
+// What an equation writes is not read: nothing says which is first.
+static void written_are_unread(Check *c, const Decl *d) {
+  for (uint32_t i = 0; i < d->params.n; i++) {
+    const Param *p = &d->params.at[i];
+    const Expr *at = NULL;
+    if (!c->assigned[d->outs.n + i] || !(at = ck_read_of(d, p->name))) continue;
+    Diag *g = diag_add(c->cx, DIAG_written_read, at->span, p->name);
+    diag_note(c->cx, g, c->equation[d->outs.n + i], "it is written here");
+  }
+}
+
 static void assign(Check *c, Stmt *s) {
   Sym *t = ck_lookup(c, s->target.name, s->target.span);
   s->target.sym = t;
-  if (t && t->kind == SY_OUT) {
+  if (t && (t->kind == SY_OUT || is_written(c, t))) {
     output(c, s, t);
   } else if (t && t->kind == SY_STATE) {
     assign_state(c, s, t);
@@ -319,7 +359,8 @@ static void assign(Check *c, Stmt *s) {
                          ck_kind(t));
       if (t->kind == SY_PARAM)
         diag_note(c->cx, d, NOWHERE,
-                  "an inout parameter is written by `state M = %s[..]`",
+                  "an inout parameter of a recurrence is written by `state M "
+                  "= %s[..]`",
                   t->name);
     }
     ck_expr(c, s->expr);
@@ -435,8 +476,9 @@ static void statements(Check *c, Stmt *const *at, uint32_t n) {
 
 void ck_program_body(Check *c, Decl *d) {
   c->in_body = true;
-  c->assigned = NEWN(c->a, uint32_t, d->outs.n + 1);
-  c->equation = NEWN(c->a, Span, d->outs.n + 1);
+  uint32_t written = d->outs.n + d->params.n;
+  c->assigned = NEWN(c->a, uint32_t, written + 1);
+  c->equation = NEWN(c->a, Span, written + 1);
   c->roles_unsure = !ck_outputs_assigned(d);
   statements(c, d->body.at, d->body.n);
   if (d->kind == DE_RECURRENT && !c->stepped)
@@ -445,6 +487,7 @@ void ck_program_body(Check *c, Decl *d) {
     if (!c->assigned[i])
       diag_add(c->cx, DIAG_output_missing, d->outs.at[i].name_span,
                d->outs.at[i].name);
+  written_are_unread(c, d);
   unused_lets(c, c->scope);
 }
 

@@ -147,6 +147,8 @@ Sym *ck_sym(Check *c, SymKind kind, const char *name, Span span);
 // --- roles.c
 // Whether each output is the target of some statement.
 bool ck_outputs_assigned(const Decl *d);
+// Where d's body reads the parameter; NULL: nowhere.
+const Expr *ck_read_of(const Decl *d, const char *name);
 IndexRole ck_role(const Decl *d, const DimTab *t, const IndexDecl *x,
                   Dim extent);
 Dim ck_step_extent(Check *c, const Decl *d, const Stmt *step);

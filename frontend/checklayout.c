@@ -270,14 +270,13 @@ void ck_layouts(Check *c, Decl *d) {
   for (uint32_t i = 0; i < d->outs.n; i++) layout(c, d, &d->outs.at[i]);
 }
 
-// An index by name, or by an entry of a table: S0[b], S0[slot[b]].
-static bool names_place(const Item *it, bool table) {
+bool fe_names_place(const Item *it, bool table) {
   if (it->kind != ITEM_EXPR || it->new_axis) return false;
   const Expr *e = it->lo;
   if (e->kind == EX_NAME) return true;
   if (!table || e->kind != EX_INDEX || e->a->kind != EX_NAME) return false;
   for (uint32_t i = 0; i < e->items.n; i++)
-    if (!names_place(&e->items.at[i], false)) return false;
+    if (!fe_names_place(&e->items.at[i], false)) return false;
   return true;
 }
 
@@ -287,7 +286,7 @@ const Param *fe_state_inout(const Decl *d, const Stmt *s) {
   if (base->kind != EX_NAME || !base->sym || base->sym->kind != SY_PARAM)
     return NULL;
   for (uint32_t i = 0; i < e->items.n; i++)
-    if (!names_place(&e->items.at[i], true)) return NULL;
+    if (!fe_names_place(&e->items.at[i], true)) return NULL;
   const Param *p = &d->params.at[base->sym->param];
   return p->qual == PQ_INOUT ? p : NULL;
 }

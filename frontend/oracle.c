@@ -75,10 +75,21 @@ static bool is_first(Oracle *o, Frame *f, const Stmt *s) {
   return true;
 }
 
+// Entries of tables are of places that there are, or nothing is written.
+static bool is_place(Oracle *o, Frame *f, const Stmt *s, const int64_t *at) {
+  for (uint32_t i = 0; i < s->items.n; i++)
+    if (s->items.at[i].shifted &&
+        (at[i] < 0 ||
+         at[i] >= oracle_dim(o, f, s->target.sym->ty.shape[i], NULL)))
+      return false;
+  return true;
+}
+
 static void assign_out(Oracle *o, Frame *f, const Stmt *s) {
   int64_t at[MAX_RANK] = {0};
   if (o->lanes && !is_first(o, f, s)) return;
   uint32_t n = lead_coords(o, f, s, at);
+  if (!is_place(o, f, s, at)) return;
   Val *v = oracle_eval(o, f, s->expr);
   if (!o->failed) write_out(o, f, s->target.sym, at, n, v);
 }

@@ -13,6 +13,7 @@ typedef struct Uses {
   DimTab *dims;
   Dim extent;
   const Expr *clash;  // second, different extent
+  const Expr *read;   // the name itself, as a value
 } Uses;
 
 static const Param *tensor(const Decl *d, const char *name) {
@@ -54,6 +55,7 @@ static void in_items(Uses *u, const Expr *base, const Item *at, uint32_t n) {
 }
 
 static void in_expr(Uses *u, const Expr *e) {
+  if (e->kind == EX_NAME && e->name == u->name && !u->read) u->read = e;
   const Expr *kids[] = {e->a, e->b, e->c};
   for (int i = 0; i < 3; i++)
     if (kids[i]) in_expr(u, kids[i]);
@@ -68,20 +70,29 @@ static void in_expr(Uses *u, const Expr *e) {
   if (e->kind == EX_INDEX) in_items(u, e->a, e->items.at, e->items.n);
 }
 
+// An output, or an inout tensor with an equation.
 static const Param *output(const Decl *d, const char *name) {
   for (uint32_t i = 0; i < d->outs.n; i++)
     if (d->outs.at[i].name == name) return &d->outs.at[i];
-  return NULL;
+  const Param *p = tensor(d, name);
+  return p && p->qual == PQ_INOUT ? p : NULL;
+}
+
+static void in_place(Uses *u, const Param *of, const Item *at, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    const Expr *e = at[i].kind == ITEM_EXPR ? at[i].lo : NULL;
+    const Expr *base = e && e->kind == EX_INDEX ? e->a : NULL;
+    if (base && base->kind == EX_NAME && tensor(u->decl, base->name))
+      in_place(u, tensor(u->decl, base->name), e->items.at, e->items.n);
+    if (!plain(u, &at[i])) continue;
+    u->output = true;
+    note_extent(u, of, i, e);
+  }
 }
 
 static void in_target(Uses *u, const Stmt *s) {
   const Param *out = output(u->decl, s->target.name);
-  if (!out) return;
-  for (uint32_t i = 0; i < s->items.n; i++) {
-    if (!plain(u, &s->items.at[i])) continue;
-    u->output = true;
-    note_extent(u, out, i, s->items.at[i].lo);
-  }
+  if (out) in_place(u, out, s->items.at, s->items.n);
 }
 
 static void in_stmts(Uses *u, Stmt *const *at, uint32_t n) {
@@ -108,6 +119,12 @@ bool ck_outputs_assigned(const Decl *d) {
   for (uint32_t i = 0; i < d->outs.n; i++)
     if (!assigned(d->body.at, d->body.n, d->outs.at[i].name)) return false;
   return true;
+}
+
+const Expr *ck_read_of(const Decl *d, const char *name) {
+  Uses u = {.name = name, .decl = d};
+  in_stmts(&u, d->body.at, d->body.n);
+  return u.read;
 }
 
 // The extent is known when a specialization is compiled.

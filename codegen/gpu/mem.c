@@ -590,35 +590,57 @@ V gpu_owner(Gpu *n, const FragMap *m) {
   return mine;
 }
 
-void gpu_gstore(Gpu *n, const Op *op) {
+// Is element i stored by this thread?
+typedef struct Kept {
+  V mine;          // or NULL: always
+  const Frag *by;  // or NULL:
+  V all;           // the same for all elements, or NULL
+} Kept;
+
+static V kept(Gpu *n, const Kept *k, uint32_t i, V ok) {
   Cg *g = n->g;
-  Access a = access(n, op, 2);
-  bool masked = ir_attr_i(op, AT_MASKED, 0);
-  Value mask = masked ? op->args[op->nargs - 1] : 0;
-  const Type *t = gpu_arg_type(n, op, 1);
-  bool frag = t->kind == TK_FRAG;
-  const Frag *x = gpu_frag(n, op->args[1]);
-  V mine = frag ? gpu_owner(n, &x->map) : n->grp.first;
-  int piece = frag && !masked && !n->multiplies
-                  ? piece_axis(n, &a, t, x->map.regs)
-                  : -1;
-  for (uint32_t i = 0; piece >= 0 && i < x->map.regs; i += PIECE) {
-    Piece p = piece_of(n, &a, &x->map, i, piece, t->dtype);
+  if (k->by) ok = e_and(g, ok, gpu_elem(n, k->by, i));
+  if (k->all) ok = e_and(g, ok, k->all);
+  return k->mine ? e_and(g, ok, k->mine) : ok;
+}
+
+static void store_pieces(Gpu *n, const Access *a, const Frag *x, int axis,
+                         const Kept *k) {
+  DType t = ir_type(n->f, a->tensor)->dtype;
+  for (uint32_t i = 0; i < x->map.regs; i += PIECE) {
+    Piece p = piece_of(n, a, &x->map, i, axis, t);
     V e[PIECE];
     for (uint32_t j = 0; j < PIECE; j++) {
       e[j] = gpu_elem(n, x, i + j);
-      if (mine) p.part[j].ok = e_and(g, p.part[j].ok, mine);
+      p.part[j].ok = kept(n, k, i + j, p.part[j].ok);
+      p.together = kept(n, k, i + j, p.together);
     }
-    if (mine) p.together = e_and(g, p.together, mine);
-    store_piece(n, &p, t->dtype, e);
+    store_piece(n, &p, t, e);
   }
-  if (piece >= 0) return;
-  for (uint32_t i = 0; i < (frag ? x->map.regs : 1); i++) {
-    Part p = place(n, &a, frag ? &x->map : NULL, i);
-    if (masked)
-      p.ok = e_and(g, p.ok,
-                   frag ? gpu_elem(n, gpu_frag(n, mask), i) : g->val[mask]);
-    if (mine) p.ok = e_and(g, p.ok, mine);
-    store(n, p, frag ? gpu_elem(n, x, i) : gpu_arg(n, op, 1), t->dtype);
+}
+
+static Kept kept_by(Gpu *n, const Op *op, const Frag *x) {
+  Kept k = {.mine = x ? gpu_owner(n, &x->map) : n->grp.first};
+  if (!ir_attr_i(op, AT_MASKED, 0)) return k;
+  Value mask = op->args[op->nargs - 1];
+  if (x) k.by = gpu_frag(n, mask);
+  else k.all = n->g->val[mask];
+  return k;
+}
+
+void gpu_gstore(Gpu *n, const Op *op) {
+  Access a = access(n, op, 2);
+  const Type *t = gpu_arg_type(n, op, 1);
+  const Frag *x = t->kind == TK_FRAG ? gpu_frag(n, op->args[1]) : NULL;
+  Kept k = kept_by(n, op, x);
+  int piece = x && !n->multiplies ? piece_axis(n, &a, t, x->map.regs) : -1;
+  if (piece >= 0) {
+    store_pieces(n, &a, x, piece, &k);
+    return;
+  }
+  for (uint32_t i = 0; i < (x ? x->map.regs : 1); i++) {
+    Part p = place(n, &a, x ? &x->map : NULL, i);
+    p.ok = kept(n, &k, i, p.ok);
+    store(n, p, x ? gpu_elem(n, x, i) : gpu_arg(n, op, 1), t->dtype);
   }
 }

@@ -2,6 +2,7 @@
 // become two, so that what the heads of a group have in common (their keys) is
 // differentiated once for the group and not for each head.
 #include "passes/attn/grad.h"
+#include "passes/support/lane.h"
 #include "passes/support/groups.h"
 
 typedef struct Import {
@@ -360,13 +361,21 @@ static bool is_wanted(const Grad *g, const char *name, size_t n) {
   return false;
 }
 
+// Is it an inout tensor that equations write? Where they do not, its cotangent
+// would be its gradient: it has none.
+static bool is_table(const Grad *g, const FuncParam *p) {
+  return p->role == PR_INOUT && !lane_walks(g->f->body);
+}
+
 static bool refuse_name(Grad *g, const char *name) {
   Span at = g->f->span;
   for (uint32_t i = 0; i < g->f->params.n; i++) {
     const FuncParam *p = &g->f->params.at[i];
     if (p->role == PR_OUT || strcmp(ir_info(g->f, p->v)->hint, name)) continue;
     diag_add(g->cx, DIAG_grad_integer, at, name,
-             p->nograd ? "it is nograd" : "it is not a float");
+             p->nograd        ? "it is nograd"
+             : is_table(g, p) ? "an equation writes to places of it"
+                              : "it is not a float");
     return false;
   }
   Diag *d = diag_add(g->cx, DIAG_grad_input, at, g->f->name);
@@ -404,7 +413,8 @@ static bool import_params(Import *m) {
                     .param = p->v};
     bool both = p->role == PR_INOUT;
     bool in = p->role == PR_IN || p->role == PR_SCALAR || both;
-    t.wanted = in && !p->nograd && dtype_is_float(t.type.dtype) &&
+    t.wanted = in && !p->nograd && !is_table(g, p) &&
+               dtype_is_float(t.type.dtype) &&
                (!g->opt->grad || named(g->opt->grad, t.name));
     t.read = t.from == GF_INPUT;
     m->tensor[i] = grad_tensor(g, t);

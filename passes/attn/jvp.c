@@ -233,21 +233,23 @@ static bool of_scan(Jvp *j, const Op *op, Value *out) {
 }
 
 // What the tensor receives behind the value.
-static void of_store(Jvp *j, const Op *op) {
+static bool of_store(Jvp *j, const Op *op) {
   Value args[12], to = tangent(j, op->args[0]), t = tangent(j, op->args[1]);
-  if (!to) return;
+  if (!to && t) return refuse(j, op, "an equation of an inout tensor");
+  if (!to) return true;
   DType type = dtype_of(j, to);
   for (uint32_t i = 0; i < op->nargs; i++) args[i] = op->args[i];
   args[0] = to;
   args[1] =
       t ? as(j, type, widened(j, t, op->args[1])) : ir_const_f(&j->b, type, 0);
   ir_op(&j->b, OP_STORE, args, op->nargs, op->attrs, op->nattrs, NULL, 0, 0);
+  return true;
 }
 
 static bool follow(Jvp *j, const Op *op, Value *out) {
   switch (op->code) {
   case OP_LOAD: *out = of_load(j, op); return true;
-  case OP_STORE: of_store(j, op); return true;
+  case OP_STORE: return of_store(j, op);
   case OP_REDUCE: return of_reduce(j, op, out);
   case OP_SCAN: return of_scan(j, op, out);
   case OP_DOT: *out = of_dot(j, op); return true;
