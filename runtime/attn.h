@@ -137,6 +137,12 @@ ATTN_API attn_ctx *attn_ctx_default(void);
 /** Results never depend on the thread count. */
 ATTN_API int attn_ctx_threads(const attn_ctx *ctx);
 ATTN_API void attn_ctx_set_threads(attn_ctx *ctx, int threads);
+/** Multiprocessors (compute units) that a kernel of a launch takes at most, so
+ * that others, as of communication beside it, have the rest; 0: all, as many as
+ * there are. For kernels that walk their tasks; small ones have a group of
+ * threads for each. Results never depend on it. */
+ATTN_API int attn_ctx_units(const attn_ctx *ctx);
+ATTN_API void attn_ctx_set_units(attn_ctx *ctx, int units);
 
 /* ---- streams ---------------------------------------------------------- */
 

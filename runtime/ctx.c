@@ -162,6 +162,14 @@ int attn_ctx_threads(const attn_ctx *cx) {
   return atomic_load(&cx->threads);
 }
 
+int attn_ctx_units(const attn_ctx *cx) {
+  return atomic_load(&cx->units);
+}
+
+void attn_ctx_set_units(attn_ctx *cx, int units) {
+  atomic_store(&cx->units, units < 0 ? 0 : units);
+}
+
 void attn_ctx_set_threads(attn_ctx *cx, int threads) {
   int n = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
   atomic_store(&cx->threads, n);

@@ -426,6 +426,7 @@ static void put_tail(Block *b, int64_t ntasks, uint64_t workspace,
 // ---- one launch of a variant
 
 typedef struct Job {
+  const attn_ctx *cx;
   Gpu *g;
   GpuDevice *dev;
   GpuVariant *v;
@@ -613,13 +614,20 @@ static const attn_gpu_phase *phase_of(const Job *j, uint32_t i) {
   return &j->v->records->phases[j->v->rec->phase + i];
 }
 
+// Groups of threads of a kernel that walks its tasks.
+static int64_t most_groups(const Job *j, uint32_t i) {
+  int64_t units = j->dev->units, asked = attn_ctx_units(j->cx);
+  if (asked && asked < units) units = asked;
+  return j->v->func[i].per_unit * units;
+}
+
 // behind: a phase of this call is in front of it.
 static int run_phase(const Job *j, uint32_t i, Step *st, bool behind,
                      attn_error *err) {
   const attn_gpu_phase *p = phase_of(j, i);
   const GpuCall *c = j->call;
   uint64_t at = 0;
-  int64_t most = (int64_t)j->v->func[i].per_unit * j->dev->units;
+  int64_t most = most_groups(j, i);
   int64_t groups = st->ntasks;
   int rc = p->flags & ATTN_GPU_COUNTER
                ? counter(j->g, j->dev, c->stream, &at, err)
@@ -697,7 +705,7 @@ static bool next_please(int rc) {
 
 static int run_program(attn_ctx *cx, Gpu *g, GpuProgram *p, const GpuCall *c,
                        attn_error *err) {
-  Job j = {.g = g, .dev = p->dev, .call = c};
+  Job j = {.cx = cx, .g = g, .dev = p->dev, .call = c};
   int rc = ATTN_E_UNSUPPORTED;
   bool tried = false;
   for (uint32_t i = 0; i < p->nvariants && next_please(rc); i++) {

@@ -69,6 +69,7 @@ struct attn_ctx {
   int isa;                  // the highest level to use
   uint8_t rank[RT_LEVELS];  // of the levels up to it: attn_cpu_rank
   atomic_int threads;
+  atomic_int units;  // of a GPU that a launch takes at most; 0: all
   Pool pool;
   pthread_mutex_t lock;    // of idle
   Buffer *idle;            // cached buffers nobody uses

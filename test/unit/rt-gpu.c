@@ -382,6 +382,23 @@ static void counters(void) {
   EXPECT(attn_call(&prog, &a, &s, &e) == ATTN_E_UNSUPPORTED);
 }
 
+// Kernels that walk their tasks leave multiprocessors to others, if asked to.
+static void units(void) {
+  attn_error e;
+  attn_ctx *cx = attn_ctx_create(NULL, &e);
+  attn_stream s = {cx, ATTN_CUDA, 0, NULL};
+  Args a = arguments(300, 64);
+  static const int asked[] = {0, 100, 1, 1000, -5};
+  static const unsigned grid[] = {132, 100, 1, 132, 132};
+  mock->block_bytes = 192 + 256;
+  for (int i = 0; i < 5; i++) {
+    attn_ctx_set_units(cx, asked[i]);
+    EXPECT(attn_ctx_units(cx) == (asked[i] < 0 ? 0 : asked[i]));
+    EXPECT(!attn_call(&prog, &a, &s, &e) && mock->last.grid == grid[i]);
+  }
+  attn_ctx_destroy(cx);
+}
+
 // ---- failures
 
 static void failures_of_calls(void) {
@@ -464,6 +481,7 @@ int main(int argc, char **argv) {
   Buf box = {.arena = &cx.session};
   make(&cx, &box);
   block();
+  units();
   choices();
   devices();
   workspace();

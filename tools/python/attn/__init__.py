@@ -18,7 +18,7 @@ from ._choice import Choice
 from ._compile import cache_dir, compile
 from ._library import Library, load, loads
 from ._program import Gradient, Launch, Param, Program, Saved
-from ._runtime import runtime, threads
+from ._runtime import runtime, threads, units
 from .errors import (AbiError, AlignError, ArgumentError, CompileError,
                      ConstraintError, DeviceError, DimError, DtypeError,
                      Error, FileError, FormatError, InternalError, NullError,
@@ -32,7 +32,7 @@ __all__ = ["AbiError", "AlignError", "ArgumentError", "Choice", "CompileError",
            "Library",
            "NullError", "OutOfMemoryError", "Param", "Program", "RankError", "Saved",
            "ShapeError", "StrideError", "UnsupportedError", "cache_dir",
-           "compile", "load", "loads", "runtime", "threads"]
+           "compile", "load", "loads", "runtime", "threads", "units"]
 
 
 def __getattr__(name):

@@ -56,6 +56,9 @@ def runtime():
     lib.attn_ctx_threads.argtypes = [C.c_void_p]
     lib.attn_ctx_set_threads.argtypes = [C.c_void_p, C.c_int]
     lib.attn_ctx_set_threads.restype = None
+    lib.attn_ctx_units.argtypes = [C.c_void_p]
+    lib.attn_ctx_set_units.argtypes = [C.c_void_p, C.c_int]
+    lib.attn_ctx_set_units.restype = None
     return lib
 
 
@@ -66,3 +69,13 @@ def threads(n=None):
     if n is not None:
         rt.attn_ctx_set_threads(rt.attn_ctx_default(), n)
     return rt.attn_ctx_threads(rt.attn_ctx_default())
+
+
+def units(n=None):
+    """The multiprocessors of a GPU that a kernel takes at most, 0: all; sets it
+    if n is given. Kernels beside it, as of communication, have the rest.
+    Results never depend on it."""
+    rt = runtime()
+    if n is not None:
+        rt.attn_ctx_set_units(rt.attn_ctx_default(), n)
+    return rt.attn_ctx_units(rt.attn_ctx_default())
