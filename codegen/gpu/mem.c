@@ -332,11 +332,16 @@ static Going going(const Gpu *n, Value v) {
 }
 
 // The index along which registers of a piece follow one another, or -1.
+static bool has_pieces(DType t) {
+  int64_t size = (int64_t)dtype_size(t);
+  return t != DT_BOOL && (size == 1 || size == 2 || size == 4);
+}
+
 static int piece_axis(const Gpu *n, const Access *a, const Type *t,
                       uint32_t regs) {
   int at = -1;
   if (t->layout != LY_LIN || t->slice == SLICE_ROW || t->partial ||
-      regs % PIECE || (dtype_size(t->dtype) != 2 && dtype_size(t->dtype) != 4))
+      regs % PIECE || !has_pieces(t->dtype))
     return -1;
   for (uint32_t i = 0; i < a->rank; i++) {
     Value v = a->op->args[a->lo + i];
@@ -347,6 +352,12 @@ static int piece_axis(const Gpu *n, const Access *a, const Type *t,
     at = (int)i;
   }
   return at;
+}
+
+// Bytes that travel at once: a piece of bytes is half of the widest access.
+static uint32_t wide(DType t) {
+  uint32_t n = PIECE * (uint32_t)dtype_size(t);
+  return n < WIDE ? n : WIDE;
 }
 
 // No bound has cut the piece that begins at register reg. NULL: there is none.
@@ -371,7 +382,7 @@ static Piece piece_of(Gpu *n, const Access *a, const FragMap *m, uint32_t reg,
   Cg *g = n->g;
   Piece p;
   for (uint32_t i = 0; i < PIECE; i++) p.part[i] = place(n, a, m, reg + i);
-  V size = gpu_i64(n, (int64_t)dtype_size(t)), last = gpu_i64(n, WIDE - 1);
+  V size = gpu_i64(n, (int64_t)dtype_size(t)), last = gpu_i64(n, wide(t) - 1);
   V unit = e_icmp(g, LLVMIntEQ, a->stride[axis], size);
   V low = e_icmp(g, LLVMIntEQ, e_and(g, p.part[0].off, last), gpu_i64(n, 0));
   p.together = e_and(g, e_and(g, unit, low),
@@ -406,23 +417,37 @@ static LLVMBasicBlockRef side(Gpu *n, const Fork *k, LLVMBasicBlockRef next) {
 
 static V wide_address(Gpu *n, V off, uint32_t i) {
   LLVMTypeRef p = LLVMPointerTypeInContext(n->g->lc, 1);
-  V at = gpu_add(n, off, gpu_i64(n, (int64_t)i * WIDE));
+  V at = gpu_add(n, off, gpu_i64(n, (int64_t)i * WIDE));  // 0 where it is less
   return LLVMBuildIntToPtr(n->g->b, at, p, "");
 }
 
-static LLVMTypeRef wide_type(Gpu *n) {
-  return LLVMVectorType(gpu_i32t(n), WIDE / 4);
+static LLVMTypeRef wide_type(Gpu *n, DType t) {
+  return LLVMVectorType(gpu_i32t(n), wide(t) / 4);
+}
+
+// An element in memory, and in a register of its own.
+static LLVMTypeRef memory_type(Gpu *n, DType t) {
+  return LLVMIntTypeInContext(n->g->lc, 8 * (uint32_t)dtype_size(t));
+}
+
+static V as_memory(Gpu *n, V bits, DType t) {
+  return LLVMBuildTruncOrBitCast(n->g->b, bits, memory_type(n, t), "");
+}
+
+static V as_register(Gpu *n, V x, DType t) {
+  LLVMTypeRef bits = LLVMIntTypeInContext(n->g->lc, bits_of(t));
+  return LLVMBuildZExtOrBitCast(n->g->b, x, bits, "");
 }
 
 static LLVMTypeRef piece_type(Gpu *n, DType t) {
-  LLVMTypeRef e = LLVMIntTypeInContext(n->g->lc, bits_of(t));
-  return LLVMVectorType(e, WIDE / (uint32_t)dtype_size(t));
+  LLVMTypeRef e = memory_type(n, t);
+  return LLVMVectorType(e, wide(t) / (uint32_t)dtype_size(t));
 }
 
 // `count` pieces, all of them together or element by element.
 static void load_pieces(Gpu *n, const Piece *p, uint32_t count, DType t, V *e) {
   Cg *g = n->g;
-  uint32_t of = WIDE / (uint32_t)dtype_size(t), parts = count * (PIECE / of);
+  uint32_t of = wide(t) / (uint32_t)dtype_size(t), parts = count * (PIECE / of);
   V *yes = NEWN(&g->cx->scratch, V, parts),
     *no = NEWN(&g->cx->scratch, V, parts);
   V together = p->together;
@@ -432,9 +457,9 @@ static void load_pieces(Gpu *n, const Piece *p, uint32_t count, DType t, V *e) {
   for (uint32_t i = 0; i < parts; i++) {
     const Piece *in = p + i * of / PIECE;
     V v =
-        LLVMBuildLoad2(g->b, wide_type(n),
+        LLVMBuildLoad2(g->b, wide_type(n, t),
                        wide_address(n, in->part[0].off, i % (PIECE / of)), "");
-    LLVMSetAlignment(v, WIDE);
+    LLVMSetAlignment(v, wide(t));
     yes[i] = LLVMBuildBitCast(g->b, v, piece_type(n, t), "");
   }
   LLVMBasicBlockRef from[2] = {side(n, &k, k.no)};
@@ -443,7 +468,8 @@ static void load_pieces(Gpu *n, const Piece *p, uint32_t count, DType t, V *e) {
     for (uint32_t j = 0; j < of; j++) {
       uint32_t at = i * of + j;
       V x = load_bits(n, p[at / PIECE].part[at % PIECE], t);
-      no[i] = LLVMBuildInsertElement(g->b, no[i], x, gpu_i32(n, j), "");
+      no[i] = LLVMBuildInsertElement(g->b, no[i], as_memory(n, x, t),
+                                     gpu_i32(n, j), "");
     }
   }
   from[1] = side(n, &k, k.done);
@@ -452,25 +478,25 @@ static void load_pieces(Gpu *n, const Piece *p, uint32_t count, DType t, V *e) {
     yes[i] = LLVMBuildPhi(g->b, piece_type(n, t), "");
     LLVMAddIncoming(yes[i], x, from, 2);
   }
-  for (uint32_t i = 0; i < count * PIECE; i++)
-    e[i] = from_bits(n,
-                     LLVMBuildExtractElement(g->b, yes[i / of],
-                                             gpu_i32(n, i % of), ""),
-                     t);
+  for (uint32_t i = 0; i < count * PIECE; i++) {
+    V x = LLVMBuildExtractElement(g->b, yes[i / of], gpu_i32(n, i % of), "");
+    e[i] = from_bits(n, as_register(n, x, t), t);
+  }
 }
 
 static void store_piece(Gpu *n, const Piece *p, DType t, const V *e) {
   Cg *g = n->g;
-  uint32_t of = WIDE / (uint32_t)dtype_size(t);
+  uint32_t of = wide(t) / (uint32_t)dtype_size(t);
   Fork k = fork_at(n, p->together);
   for (uint32_t i = 0; i < PIECE / of; i++) {
     V v = LLVMGetUndef(piece_type(n, t));
-    for (uint32_t j = 0; j < of; j++)
-      v = LLVMBuildInsertElement(g->b, v, to_bits(n, e[i * of + j], t),
-                                 gpu_i32(n, j), "");
-    v = LLVMBuildBitCast(g->b, v, wide_type(n), "");
+    for (uint32_t j = 0; j < of; j++) {
+      V x = as_memory(n, to_bits(n, e[i * of + j], t), t);
+      v = LLVMBuildInsertElement(g->b, v, x, gpu_i32(n, j), "");
+    }
+    v = LLVMBuildBitCast(g->b, v, wide_type(n, t), "");
     V s = LLVMBuildStore(g->b, v, wide_address(n, p->part[0].off, i));
-    LLVMSetAlignment(s, WIDE);
+    LLVMSetAlignment(s, wide(t));
   }
   side(n, &k, k.no);
   for (uint32_t i = 0; i < PIECE; i++) store(n, p->part[i], e[i], t);
@@ -519,7 +545,8 @@ static bool is_laid(const Gpu *n, const Access *a, int axis) {
   int64_t size;
   bool lean = n->multiplies && ir_attr_i(ir_launch(n->f), AT_LEANER, 0);
   return n->vendor->load4 && !lean && gpu_is_shared(n, a->tensor) &&
-         (uint32_t)axis == a->rank - 1 && going(n, v) == NEXT &&
+         wide(t->dtype) == WIDE && (uint32_t)axis == a->rank - 1 &&
+         going(n, v) == NEXT &&
          dim_is_const(&n->f->mod->dims, t->size[axis], &size) &&
          size % PIECE == 0 && begins_pieces(n, v);
 }
@@ -533,7 +560,7 @@ static void load_laid(Gpu *n, const Access *a, const FragMap *m, DType t,
     V at = gpu_add(n, p.off, gpu_i64(n, (int64_t)(i % PIECE / of) * WIDE)),
       x[4];
     n->vendor->load4(n, at, p.ok, x);
-    V v = LLVMGetUndef(wide_type(n));
+    V v = LLVMGetUndef(wide_type(n, t));
     for (uint32_t k = 0; k < 4; k++)
       v = LLVMBuildInsertElement(g->b, v, x[k], gpu_i32(n, k), "");
     v = LLVMBuildBitCast(g->b, v, piece_type(n, t), "");
