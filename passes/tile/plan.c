@@ -202,7 +202,11 @@ static void measure_operand(Tiles *s, Value v, DType other) {
   if (n == 1 || map_get(&s->seen, v, &known)) return;
   map_put(&s->seen, v, 1);
   bool key = lane_has_key(s->f, t);
-  *(key ? &s->key_bytes : &s->row_bytes) += n * operand_bytes(t->dtype, other);
+  // AMD: rows in parts are never in shared memory (passes/gpu/dot.c).
+  bool parts = s->staged && !key && operand_bytes(t->dtype, other) != 2;
+  if (!parts)
+    *(key ? &s->key_bytes : &s->row_bytes) +=
+        n * operand_bytes(t->dtype, other);
   int size = dtype_size(t->dtype);
   bool copied = op && op->code == OP_LOAD &&
                 (size == 2 || (size == 1 && s->staged)) &&

@@ -97,7 +97,8 @@ static void leave_too_large(Ctx *cx, const CgProgram *p, Built *b) {
     now = lacks_registers(cx, m, t);
   }
   diag_forget(cx, mark);
-  if (!m || lack <= bound || now >= lack) return;
+  // Where nothing helps, AMD's last tiles are the only ones.
+  if (!m || lack <= bound || now > lack || (now == lack && !amd)) return;
   less.opt.spare_regs = b->freed = quiet.spare_regs;
   less.opt.spare_funcs = quiet.spare_funcs;
   ctx_remark(cx,
