@@ -164,8 +164,6 @@ typedef struct CgKernelRecord {
   bool once;   // keys are read once
   Vec(CgMapRecord) maps;
   uint32_t registers, spill_bytes;  // of a thread; after cg_ptxas
-  bool frame;  // AMD: scratch memory is set aside, if only for what then lay in
-               // lanes of registers
   CgExpr when;       // what tensors must be, over the module's dims; n = 0: any
   bool serialized;   // ptxas made the products synchronous
   uint32_t warning;  // number of ptxas's first C75xx, or 0

@@ -43,9 +43,7 @@ static void read_notes(CgKernels *all, const Buf *b) {
   for (uint32_t i = 0; i < all->n; i++) {
     CgKernelRecord *r = &all->at[i];
     r->registers = field(b, ".vgpr_count", i);
-    uint32_t frame = field(b, ".private_segment_fixed_size", i);
-    r->frame = frame > 0;
-    r->spill_bytes = field(b, ".vgpr_spill_count", i) ? frame : 0;
+    r->spill_bytes = field(b, ".private_segment_fixed_size", i);
   }
 }
 

@@ -138,7 +138,7 @@ bool drv_is_amd(const Built *b) {
 
 void drv_note_local(const Built *b, CgPhase *phases) {
   for (uint32_t i = 0; i < b->kernels.n; i++)
-    if (!b->kernels.at[i].spill_bytes && !b->kernels.at[i].frame)
+    if (!b->kernels.at[i].spill_bytes)
       phases[i].flags &= ~(uint32_t)ATTN_GPU_LOCAL;
 }
 
