@@ -60,12 +60,13 @@ static void declare(Gpu *n, const char *symbol) {
   unsigned fn = (unsigned)LLVMAttributeFunctionIndex;
   snprintf(text, sizeof text, "%u,%u", n->out->threads, n->out->threads);
   gpu_string_attr(n, fn, "amdgpu-flat-work-group-size", text);
-  // What arithmetic cannot use is not allocated, as sums are rescaled, unless
-  // there is nothing else left.
+  // Sums are rescaled, which AGPRs do not allow: products leave them elsewhere.
+  // A workgroup that is alone on its CU has AGPRs too, for what only products
+  // and loads touch.
   bool alone = ir_attr_i(ir_launch(n->f), AT_OCCUPANCY, 2) == 1;
   if (n->gpu.wave == 64)
     gpu_string_attr(n, fn, "amdgpu-waves-per-eu", alone ? "1,1" : "2,2");
-  if (!alone) gpu_string_attr(n, fn, "amdgpu-agpr-alloc", "0");
+  gpu_string_attr(n, fn, "amdgpu-agpr-alloc", "0");
   if (alone && n->gpu.wave == 32)  // there are no more: as few as may be
     gpu_string_attr(n, fn, "amdgpu-sched-strategy", "iterative-minreg");
   gpu_string_attr(n, fn, "uniform-work-group-size", "true");

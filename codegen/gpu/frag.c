@@ -60,6 +60,27 @@ static bool cast_pairs(Gpu *n, const Frag *x, Frag *r) {
   return true;
 }
 
+// The signs of 16-bit floats are those of pairs: no sums to round.
+static bool flip_pairs(Gpu *n, const Op *op, Frag *r) {
+  bool half = r->dtype == DT_BF16 || r->dtype == DT_F16;
+  if (op->code != OP_NEG || !half || r->per != 2) return false;
+  const Frag *x = gpu_frag(n, op->args[0]);
+  for (uint32_t i = 0; i < r->n; i++)
+    r->w[i] = e_xor(n->g, x->w[i], gpu_i32(n, (int32_t)0x80008000));
+  return true;
+}
+
+// Words where all elements have one condition.
+static bool select_words(Gpu *n, const Op *op, Frag *r) {
+  const Op *one = op->code == OP_SELECT ? ir_def(n->f, op->args[0]) : NULL;
+  if (!one || one->code != OP_SPLAT || r->per < 2) return false;
+  V c = n->g->val[one->args[0]];
+  const Frag *x = gpu_frag(n, op->args[1]), *y = gpu_frag(n, op->args[2]);
+  for (uint32_t i = 0; i < r->n; i++)
+    r->w[i] = e_sel(n->g, c, x->w[i], y->w[i]);
+  return true;
+}
+
 // Selecting words is selecting pairs only where the conditions agree. Element
 // `at` of a quotient may be one that special units compute.
 static V element(Gpu *n, const Op *op, uint32_t at) {
@@ -192,6 +213,7 @@ void gpu_elementwise(Gpu *n, const Op *op) {
   bool cast = op->code == OP_CAST;
   const Frag *from = cast ? gpu_frag(n, op->args[0]) : NULL;
   if ((cast && (cast_pairs(n, from, &r) || gpu_widen(n, from, &r))) ||
+      flip_pairs(n, op, &r) || select_words(n, op, &r) ||
       tanh_tile(n, op, &r)) {
     gpu_define(n, op->res[0], r);
     return;

@@ -13,6 +13,11 @@ static bool computes_in(DType t) {
          t == DT_BOOL;
 }
 
+// A tile's signs are bits.
+static bool is_sign(const Op *op, const Type *t) {
+  return op->code == OP_NEG && t->kind == TK_FRAG && dtype_is_float16(t->dtype);
+}
+
 static bool check_select(Verifier *v, const Op *op) {
   const Type *c = arg_type(v, op, 0), *a = arg_type(v, op, 1);
   if (!type_eq(a, arg_type(v, op, 2))) return wrong_operand(v, op, 2);
@@ -34,7 +39,8 @@ static bool check_elementwise(Verifier *v, const Op *op) {
   for (uint32_t i = 0; i < op->nargs; i++) {
     if (!same_type(arg_type(v, op, i), arg_type(v, op, 0)))
       return verify_fail(v, op, "operands have different types");
-    if (!computes_in(arg_type(v, op, i)->dtype))
+    if (!computes_in(arg_type(v, op, i)->dtype) &&
+        !is_sign(op, arg_type(v, op, i)))
       return verify_fail(v, op, "no arithmetic in %s",
                          dtype_name(arg_type(v, op, i)->dtype));
   }

@@ -26,7 +26,7 @@
 // the fragments it belongs to: 0 is `acc`, i is entry i - 1 of Place.lin.
 typedef uint32_t Role;
 
-enum { ROLE_ROW, ROLE_COL, MAX_LIN = 7, MAX_ROLES = 2 + 2 * MAX_LIN };
+enum { ROLE_ROW, ROLE_COL, MAX_LIN = 15, MAX_ROLES = 2 + 2 * MAX_LIN };
 
 // Axes of tiles that are fragments of a layout of their own. `lin`: computed
 // operands that come from memory and go to shared memory, in wide pieces; a

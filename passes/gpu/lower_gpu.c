@@ -190,11 +190,6 @@ static bool is_alone(const Target *t, const PassOpt *opt) {
   return t->gpu.vendor == VENDOR_AMD && opt->spare_regs >= least;
 }
 
-static bool is_scarce(const Target *t, const PassOpt *opt) {
-  return t->gpu.vendor == VENDOR_AMD && t->gpu.wave == 32 &&
-         opt->spare_regs >= COST_TILE_REGS;
-}
-
 static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
                         const PassOpt *all) {
   PassOpt own = *all, *opt = &own;
@@ -206,7 +201,7 @@ static Func *place_func(Ctx *cx, Module *m, Func *f, const Target *t,
              .arena = &cx->scratch,
              .alone = is_alone(t, opt),
              .once = t->gpu.hopper && (opt->few || opt->decode),
-             .scarce = is_scarce(t, opt),
+             .scarce = relief_scarce(opt),
              .dense = t->gpu.vendor == VENDOR_AMD && !opt->strided,
              .mixed = t->gpu.direct && !opt->strided && !opt->spare_regs};
   uint32_t n = f->values.n;

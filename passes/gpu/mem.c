@@ -512,8 +512,7 @@ Value lower_box(Place *p, Value v, DType to, LayoutId l) {
                     NULL, 0);
   }
   if (!x || !sign) return x;
-  Value flipped = lower_cast(b, to, ir_1(b, OP_NEG, lower_cast(b, DT_F32, x)));
-  return lower_select(b, minus, flipped, x);
+  return lower_select(b, minus, ir_1(b, OP_NEG, x), x);
 }
 
 bool lower_staged(const Place *p) {

@@ -14,7 +14,8 @@
 //                                           yield(.., %y)
 //                                         })
 //
-// Indices may depend on the loop's coordinate alone. What is loaded behind the
+// Indices may depend on the loop's coordinate alone, and on entries of tables
+// for it, as of pages. What is loaded behind the
 // last step is not used; tiles of 8-bit floats are cast as they are put, a step
 // later; rows outside the tensor read as 0. Loads stand behind
 // the first product, and so behind the barrier in front of it: hoisted above
@@ -46,7 +47,9 @@ typedef struct Fetch {
 } Fetch;
 
 // ---------------------------------------------------------------- candidates
-bool prefetch_follows(const Func *f, const Op *loop, Value v) {
+// Is v made of the loop's coordinate and of what is there before it? Entries of
+// a table may be read for that.
+static bool follows(const Func *f, const Op *loop, Value v, bool entries) {
   const Region *body = loop->regions[0];
   const Op *op = ir_def(f, v);
   if (v == body->params.at[0] || ir_defined_outside(f, v, body)) return true;
@@ -54,9 +57,17 @@ bool prefetch_follows(const Func *f, const Op *loop, Value v) {
       op && op->parent == body &&
       (op_info(op->code)->flags & OPF_ELEM || op->code == OP_CONST ||
        op->code == OP_SPLAT || op->code == OP_COORD || op->code == OP_BCAST);
+  if (entries && op && op->parent == body)
+    pure |= op->code == OP_UNIFORM ||
+            (op->code == OP_GLOAD && ir_type(f, v)->kind == TK_ELEM &&
+             ir_is_input(f, op->args[0]));
   for (uint32_t i = 0; pure && i < op->nargs; i++)
-    pure = prefetch_follows(f, loop, op->args[i]);
+    pure = follows(f, loop, op->args[i], entries);
   return pure;
+}
+
+bool prefetch_follows(const Func *f, const Op *loop, Value v) {
+  return follows(f, loop, v, false);
 }
 
 bool prefetch_is_tile(const Func *f, const Op *loop, const Op *load) {
@@ -64,7 +75,7 @@ bool prefetch_is_tile(const Func *f, const Op *loop, const Op *load) {
             load->parent == loop->regions[0] && ir_is_input(f, load->args[0]) &&
             ir_count_uses(f, load->res[0]) == 1;
   for (uint32_t i = 1; ok && i < load->nargs; i++)
-    ok = prefetch_follows(f, loop, load->args[i]);
+    ok = follows(f, loop, load->args[i], true);
   return ok;
 }
 

@@ -2,6 +2,8 @@
 #include "passes/support/relief.h"
 
 #include "ir/layout.h"
+#include "ir/target.h"
+#include "passes/support/cost.h"
 
 int64_t relief_asked(int64_t all, uint32_t func) {
   int64_t mask = (1 << RELIEF_BITS) - 1;
@@ -14,6 +16,12 @@ int64_t relief_spare(const PassOpt *opt, const Func *f) {
     if (f->mod->funcs.at[i]->name == f->name)
       asked |= (uint64_t)opt->spare_funcs >> i & 1;
   return asked ? opt->spare_regs : 0;
+}
+
+bool relief_scarce(const PassOpt *opt) {
+  const GpuFacts *gpu = &opt->target->gpu;
+  return gpu->vendor == VENDOR_AMD && gpu->wave == 32 &&
+         opt->spare_regs >= COST_TILE_REGS;
 }
 
 int64_t relief_halves(const PassOpt *opt) {

@@ -43,6 +43,8 @@ enum {
 int64_t relief_asked(int64_t all, uint32_t func);
 // PassOpt.spare_regs as far as it is asked of f, a function of its module.
 int64_t relief_spare(const PassOpt *opt, const Func *f);
+// RDNA: do operands wait in shared memory? What spare_regs is of a function.
+bool relief_scarce(const PassOpt *opt);
 // How often chunks of steps are to be halved for PassOpt.spare_smem; GPUs.
 int64_t relief_halves(const PassOpt *opt);
 // What the text of f says: RELIEF_NONE without a launch, or its attribute.

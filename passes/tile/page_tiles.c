@@ -19,8 +19,9 @@
 //           %p = select(lt(iota(), 16), %p0, %p1)
 //           %x = load(%K, %p, mod(iota(), 16), %d)
 //
-// which pass lower_gpu takes for a box in pieces. Level tile, NVIDIA; runs
-// behind tile. Tests: test/passes/page_tiles/.
+// which pass lower_gpu takes for a box in pieces. AMD's loads of one page are
+// accesses of buffers, a step ahead (passes/gpu/prefetch.c). Level tile, GPUs;
+// runs behind tile. Tests: test/passes/page_tiles/, test/wave/amd-pages.test.
 #include "ir/target.h"
 #include "passes/support/cost.h"
 #include "passes/pass.h"
@@ -234,7 +235,6 @@ static void visit(void *data, Op *op) {
     if (lies[i]) op->args[i] = same(p, op->args[i], true);
 }
 
-// AMD's copies go through registers, where a box is no better.
 bool pass_page_tiles(Ctx *cx, Module *m, const PassOpt *opt) {
   (void)cx;
   for (uint32_t i = 0; i < m->funcs.n; i++) {

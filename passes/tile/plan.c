@@ -202,7 +202,11 @@ static void measure_operand(Tiles *s, Value v, DType other) {
   if (n == 1 || map_get(&s->seen, v, &known)) return;
   map_put(&s->seen, v, 1);
   bool key = lane_has_key(s->f, t);
-  *(key ? &s->key_bytes : &s->row_bytes) += n * operand_bytes(t->dtype, other);
+  // AMD: rows in parts are never in shared memory (passes/gpu/dot.c).
+  bool parts = s->staged && !key && operand_bytes(t->dtype, other) != 2;
+  if (!parts)
+    *(key ? &s->key_bytes : &s->row_bytes) +=
+        n * operand_bytes(t->dtype, other);
   int size = dtype_size(t->dtype);
   bool copied = op && op->code == OP_LOAD &&
                 (size == 2 || (size == 1 && s->staged)) &&
@@ -864,10 +868,32 @@ static bool columns_plan(Ctx *cx, const Func *f, const PassOpt *opt,
   return false;
 }
 
-// Rows are those of one group of warps; fewer, at the price of slow products,
-// where nothing else fits. Keys: while the scores and their 16-bit copy fit
-// beside the sums in a thread's registers, and the tiles into shared memory.
-// The driver asks for more room where ptxas spills (tools/driver/gpu/fit.c).
+// Tiles that shared memory has room for: fewer keys, then fewer rows where
+// those are in shared memory or, on NVIDIA, at the price of slow products.
+static int64_t fit_smem(const Tiles *s, const PassOpt *opt, TilePlan *p) {
+  const Target *tg = opt->target;
+  bool amd = tg->gpu.vendor == VENDOR_AMD;
+  bool alone = amd && s->row_bytes;
+  int64_t room = tg->gpu.smem / (amd && !alone ? 2 : 1), need;
+  int64_t keys = amd ? tg->gpu.cols : HW_BLOCK;
+  int64_t rows = amd ? tg->gpu.rows : HW_BLOCK;
+  int64_t spare = amd ? 0 : COST_SPARE_SMEM;
+  for (;;) {
+    int64_t groups = (p->tile_q + HW_GROUP_ROWS - 1) / HW_GROUP_ROWS;
+    need = p->tile_q * s->row_bytes + p->tile_k * s->key_bytes +
+           groups * bands_of(s, p->tile_k);
+    if (need + spare + opt->spare_smem <= room) break;
+    if (p->tile_k > keys) p->tile_k /= 2;
+    else if (p->tile_q > rows && (!amd || alone)) p->tile_q /= 2;
+    else break;
+  }
+  return need;
+}
+
+// Rows are those of one group of warps. Keys: while the scores and their 16-bit
+// copy fit beside the sums in a thread's registers, and the tiles into shared
+// memory. The driver asks for more room where registers are spilled
+// (tools/driver/gpu/fit.c).
 static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
                          const PassOpt *opt) {
   TilePlan p = {.lane = lane_axis(f), .part = -1, .tile_k = COST_GPU_KEYS};
@@ -886,31 +912,22 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
   }
   if (columns_plan(cx, f, opt, &p)) return p;
   p.tile_q = gpu_rows(cx, f, tg, p.lane);
-  // AMD: two workgroups share a CU; K and V wait in registers too.
+  // AMD: two workgroups share a CU; K and V wait in registers too, as queries
+  // do while there are enough.
   bool amd = tg->gpu.vendor == VENDOR_AMD;
   bool shared = !amd && p.tile_q > HW_GROUP_ROWS;
   Tiles s = measured(cx, f, opt, &p, shared);
-  int64_t sums = s.sums / 2, need;
-  int64_t room = tg->gpu.smem / (amd ? 2 : 1);
-  if (amd) s.row_bytes = 0;
+  if (amd && !relief_scarce(opt)) s.row_bytes = 0;
   bool streams = shared && stream_plan(&s, tg, opt, &p);
   if (!amd && !streams && opt->spare_regs) p.tile_q = HW_GROUP_ROWS;
   if (!streams) p.tile_k = keys_that_fit(&s, tg, opt);
-  for (;;) {
-    need = p.tile_q * s.row_bytes + p.tile_k * s.key_bytes;
-    need +=
-        (p.tile_q + HW_GROUP_ROWS - 1) / HW_GROUP_ROWS * bands_of(&s, p.tile_k);
-    if (need + (amd ? 0 : COST_SPARE_SMEM) + opt->spare_smem <= room) break;
-    if (p.tile_k > HW_BLOCK) p.tile_k /= 2;
-    else if (p.tile_q > HW_BLOCK) p.tile_q /= 2;
-    else break;
-  }
+  int64_t need = fit_smem(&s, opt, &p);
   if (p.lane < 0) p.tile_q = 1;
   ctx_remark(cx,
              "%s: tiles of %lld rows x %lld keys: %lld KiB of shared "
              "memory, %lld registers of sums",
              f->name, (long long)p.tile_q, (long long)p.tile_k,
-             (long long)(need / 1024), (long long)sums);
+             (long long)(need / 1024), (long long)(s.sums / 2));
   return p;
 }
 

@@ -22,8 +22,9 @@ TARGETS = {"gfx90a": 64, "gfx942": 64, "gfx950": 160, "gfx1100": 64, "gfx1201": 
 GENERATIONS = [["gfx90a", "gfx942"], ["gfx950"], ["gfx1100", "gfx1201"]]
 BUDGET = pathlib.Path(__file__).with_name("objects.txt")
 REGISTERS, LONGER = 16, 1.1
+SCRATCH = re.compile(r"^\t(scratch_|buffer_\w+ [^/]*\boff, s\[)", re.M)
 # Why there is scratch memory is in docs/amd.md.
-KNOWN = {"mla_decode": "gfx", "nsa:D=128": "gfx1"}
+KNOWN = {"nsa:D=128": "gfx1"}
 
 
 def programs(std):
@@ -79,8 +80,9 @@ def kernels(code, folder):
 
 
 def loops(path):
-    """Of each kernel's innermost loop with most matrix instructions: those,
-    and all."""
+    """Of each kernel's innermost loop with most matrix instructions: those, and
+    all; whether the kernel touches scratch memory: what is set aside for
+    scalars may lie in lanes of registers."""
     text = subprocess.run(["llvm-objdump-22", "-d", path], capture_output=True,
                           text=True, check=True).stdout
     for body in re.split(r"^[0-9a-f]+ <\w+>:$", text, flags=re.M)[1:]:
@@ -99,7 +101,7 @@ def loops(path):
             products = sum(x[0].startswith(("v_mfma", "v_wmma"))
                            for x in code[a:b + 1])
             best = max(best, (products, a - b - 1))
-        yield best[0], -best[1] if best[0] else 0
+        yield best[0], -best[1] if best[0] else 0, bool(SCRATCH.search(body))
 
 
 def is_known(name, what, target, recurrent):
@@ -154,8 +156,9 @@ def report(job, both):
         flaw, text = "", []
         for code in objects(out.read_bytes()):
             found = kernels(code, d)
-            for (_, regs, scratch, lds), (p, n) in zip(
+            for (_, regs, scratch, lds), (p, n, touched) in zip(
                     found, loops(pathlib.Path(d) / "k.hsaco")):
+                scratch = scratch if touched else "0"
                 if int(scratch) and not is_known(name, what, target,
                                                      recurrent):
                     flaw = "scratch"

@@ -16,57 +16,100 @@
 #include <string.h>
 
 // ---------------------------------------------------------------- too large
-// Registers that the threads which compute have.
-static uint32_t has_registers(const Func *f) {
+// Registers that the threads which compute have. AMD: half of a lane's, and all
+// where a workgroup has a CU for itself, on CDNA.
+static uint32_t has_registers(const Func *f, const Target *t) {
   const Op *last = f->body->last;
   const IrAttr *regs =
       last && last->code == OP_ROLES ? ir_attr(last, AT_TEAMREGS) : NULL;
   for (uint32_t i = 0; regs && i < last->nregions; i++)
     if (last->regions[i]->params.n) return (uint32_t)regs->list[i];
-  return HW_THREAD_REGS;
+  if (t->gpu.vendor != VENDOR_AMD) return HW_THREAD_REGS;
+  bool alone = ir_attr_i(ir_launch(f), AT_OCCUPANCY, 0) == 1;
+  return alone && t->gpu.wave == 64 ? 2 * HW_LANE_REGS : HW_LANE_REGS;
 }
 
-// Those that a loop over keys takes beyond, at most: of what lives at once.
-static uint32_t lacks_registers(Ctx *cx, const Module *m) {
+// Those that a loop over keys takes beyond: of what lives at once.
+static uint32_t lacks(Ctx *cx, const Func *f, const Target *t) {
+  uint32_t has = has_registers(f, t);
+  uint32_t n = ir_has_steps(f) ? 0 : ir_pressure(f, &cx->session).regs;
+  return n > has ? n - has : 0;
+}
+
+// The most that a function lacks.
+static uint32_t lacks_registers(Ctx *cx, const Module *m, const Target *t) {
   uint32_t most = 0;
   for (uint32_t i = 0; m && i < m->funcs.n; i++) {
-    const Func *f = m->funcs.at[i];
-    uint32_t has = has_registers(f);
-    uint32_t n = ir_has_steps(f) ? 0 : ir_pressure(f, &cx->session).regs;
-    if (n > has && n - has > most) most = n - has;
+    uint32_t n = lacks(cx, m->funcs.at[i], t);
+    most = n > most ? n : most;
   }
   return most;
 }
 
+// Are these n functions those of level stream? Where tiles have made phases
+// too, as of bounds, functions have other numbers where tiles are chosen.
+static bool keeps_functions(Ctx *cx, const Recipe *r, uint32_t n) {
+  DiagMark mark = diag_mark(cx);
+  DrvOptions quiet = r->opt;
+  quiet.print_after_all = quiet.time_passes = false;
+  quiet.dump_dir = NULL;
+  const Target *t =
+      quiet.general ? target_by_name(r->target->gpu.general) : r->target;
+  const Module *m = drv_lower(cx, r->spec, t, LV_STREAM, &quiet);
+  diag_forget(cx, mark);
+  return m && m->funcs.n == n;
+}
+
+// AMD: the functions that lack more, a bit each; 0: all.
+static int64_t too_large(Ctx *cx, const Recipe *r, const Module *m) {
+  uint64_t all = 0;
+  if (r->target->gpu.vendor != VENDOR_AMD ||
+      !keeps_functions(cx, r, m->funcs.n))
+    return 0;
+  for (uint32_t i = 0; i < m->funcs.n && i < 64; i++)
+    if (lacks(cx, m->funcs.at[i], r->target) > COST_FIT_TOO_LARGE_AMD)
+      all |= (uint64_t)1 << i;
+  return (int64_t)all;
+}
+
 // Tiles of which far more lives at once than threads have are not even tried:
-// ptxas has taken long for each, and spilled kilobytes.
+// ptxas has taken long for each, and spilled kilobytes; so has LLVM. NVIDIA:
+// the most that is asked for at a time; AMD: until it fits, as more is free.
 static void leave_too_large(Ctx *cx, const CgProgram *p, Built *b) {
   Recipe less = b->recipe;
-  if (drv_is_amd(b) || less.opt.spare_regs ||
-      drv_tiles_asked(less.spec.prog, less.target, &less.opt))
+  const Target *t = less.target;
+  if (less.opt.spare_regs || drv_tiles_asked(less.spec.prog, t, &less.opt))
     return;
+  bool amd = drv_is_amd(b);
+  uint32_t bound = amd ? COST_FIT_TOO_LARGE_AMD : COST_FIT_TOO_LARGE;
+  int64_t step = amd ? COST_FIT_NEXT : COST_FIT_MOST;
   DiagMark mark = diag_mark(cx);
   DrvOptions quiet = less.opt;
   quiet.print_after_all = quiet.time_passes = false;
   quiet.dump_dir = NULL;
-  const Module *m = drv_lower_mach(cx, less.spec, less.target, &quiet, p->name);
-  uint32_t lack = lacks_registers(cx, m);
-  if (lack > COST_FIT_TOO_LARGE) {
-    quiet.spare_regs = less.opt.spare_regs = COST_FIT_MOST;
-    m = drv_lower_mach(cx, less.spec, less.target, &quiet, p->name);
+  const Module *m = drv_lower_mach(cx, less.spec, t, &quiet, p->name);
+  uint32_t lack = lacks_registers(cx, m, t), now = lack;
+  int64_t most = amd ? COST_LAST_REGS + step : step;
+  if (m && lack > bound) quiet.spare_funcs = too_large(cx, &less, m);
+  while (m && now > bound && quiet.spare_regs < most) {
+    quiet.spare_regs += step;
+    m = drv_lower_mach(cx, less.spec, t, &quiet, p->name);
+    now = lacks_registers(cx, m, t);
   }
   diag_forget(cx, mark);
-  if (lack <= COST_FIT_TOO_LARGE || lacks_registers(cx, m) >= lack) return;
+  // Where nothing helps, AMD's last tiles are the only ones.
+  if (!m || lack <= bound || now > lack || (now == lack && !amd)) return;
+  less.opt.spare_regs = b->freed = quiet.spare_regs;
+  less.opt.spare_funcs = quiet.spare_funcs;
   ctx_remark(cx,
-             "%s: smaller tiles, which leave %d registers of a thread free: "
+             "%s: smaller tiles, which leave %lld registers of a thread free: "
              "%u more than there are would live at once",
-             p->name, COST_FIT_MOST, lack);
+             p->name, (long long)b->freed, lack);
   b->recipe = less;
-  b->freed = COST_FIT_MOST;
 }
 
 bool drv_make_device(Ctx *cx, const CgProgram *p, Built *b, CgDevice *out) {
-  if (b->recipe.target->gpu.vendor != VENDOR_AMD) leave_too_large(cx, p, b);
+  leave_too_large(cx, p, b);
   const Recipe *r = &b->recipe;
   bool asked = drv_tiles_asked(r->spec.prog, r->target, &r->opt);
   DiagMark mark = diag_mark(cx);
@@ -112,12 +155,12 @@ static bool is_fuller(Need x, Need y) {
   return x.lives * y.has > y.lives * x.has;
 }
 
-static Need fullest(Ctx *cx, const Module *m) {
+static Need fullest(Ctx *cx, const Module *m, const Target *t) {
   Need most = {0, 1};
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     const Func *f = m->funcs.at[i];
     if (ir_has_steps(f)) continue;
-    Need x = {ir_pressure(f, &cx->session).regs, has_registers(f)};
+    Need x = {ir_pressure(f, &cx->session).regs, has_registers(f, t)};
     if (is_fuller(x, most)) most = x;
   }
   return most;
@@ -127,7 +170,7 @@ static Need fullest(Ctx *cx, const Module *m) {
 // too: those in which it would spill as well are not tried.
 static bool has_room(Ctx *cx, Need need, const Built *b) {
   uint64_t flaws = cg_flaws(&b->kernels);
-  Need had = fullest(cx, b->mod);
+  Need had = fullest(cx, b->mod, b->recipe.target);
   had.has += flaws / COST_FIT_SPILLED;
   return drv_is_amd(b) || flaws >= CG_SERIAL || !is_fuller(need, had);
 }
@@ -147,20 +190,9 @@ static bool one_less(const Built *b, Recipe *r) {
 }
 
 // The functions whose kernels have flaws, a bit each; the others' tiles stay.
-// 0, all of them, where tiles have made phases too, as of bounds: functions
-// have other numbers where tiles are chosen.
 static int64_t flawed(Ctx *cx, const Built *b) {
-  DiagMark mark = diag_mark(cx);
-  const Recipe *r = &b->recipe;
-  DrvOptions quiet = r->opt;
-  quiet.print_after_all = quiet.time_passes = false;
-  quiet.dump_dir = NULL;
-  const Target *t =
-      quiet.general ? target_by_name(r->target->gpu.general) : r->target;
-  const Module *m = drv_lower(cx, r->spec, t, LV_STREAM, &quiet);
-  diag_forget(cx, mark);
   uint64_t all = 0;
-  if (!m || m->funcs.n != b->kernels.n) return 0;
+  if (!keeps_functions(cx, &b->recipe, b->kernels.n)) return 0;
   for (uint32_t i = 0; i < b->kernels.n && i < 64; i++)
     if (cg_kernel_flaws(&b->kernels.at[i])) all |= (uint64_t)1 << i;
   return (int64_t)all;
@@ -193,7 +225,7 @@ static bool next_tiles(Ctx *cx, const CgProgram *p, const Built *b, Built *out,
     r->opt.spare_regs = out->freed;
     const Module *m = drv_lower_mach(cx, r->spec, r->target, &r->opt, p->name);
     if (m && is_known(cx, m, b)) continue;
-    Need need = m ? fullest(cx, m) : (Need){0, 1};
+    Need need = m ? fullest(cx, m, r->target) : (Need){0, 1};
     if (is_fuller(least, need)) best = *out, least = need;
     any = true;
     if (!has_room(cx, need, b)) continue;
