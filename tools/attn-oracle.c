@@ -346,7 +346,7 @@ static const char *wrong_map(const Type *t, uint32_t threads, FragMap *out) {
 
 bool run_bind(Run *r) {
   bind_dims(r);
-  bool ok = bind_ragged(r);
+  bool ok = r->f->params.n <= MAX_ARGS && bind_ragged(r);
   for (uint32_t i = 0; i < r->f->params.n && ok; i++)
     ok = r->args[i].data || bind_arg(r, i);
   if (!ok)

@@ -50,6 +50,18 @@ static const char *format(Arena *a, const char *fmt, va_list ap) {
   return p;
 }
 
+// Is there such a warning already? What is compiled several times warns so
+// often.
+static bool is_said(const Ctx *cx, const Diag *d) {
+  for (uint32_t i = 0; i < cx->diags.n; i++) {
+    const Diag *o = cx->diags.at[i];
+    if (o->id == d->id && memcmp(&o->span, &d->span, sizeof o->span) == 0 &&
+        strcmp(o->text, d->text) == 0)
+      return true;
+  }
+  return false;
+}
+
 Diag *diag_add(Ctx *cx, DiagId id, Span at, ...) {
   Diag *d = NEW(&cx->session, Diag);
   *d = (Diag){.id = id, .sev = rows[id].sev, .span = at};
@@ -60,6 +72,7 @@ Diag *diag_add(Ctx *cx, DiagId id, Span at, ...) {
   bool keep = d->sev == SEV_ERROR || !cx->silent[id] || cx->strict[id];
   if (cx->strict[id]) d->sev = SEV_ERROR;
   if (d->sev == SEV_ERROR) keep = cx->nerrors++ < cx->max_errors;
+  else if (keep && is_said(cx, d)) keep = false;
   else if (keep && cx->diags.n >= 10 * cx->max_errors) {
     keep = false;
     cx->nhidden++;

@@ -11,6 +11,14 @@
 // keeps both. Taken where a function or a sum would be computed twice; `cse`
 // finds the equal ops. Not of chunks (support/pieces.c): tiles along either
 // axis are the same there, and what is there is in a good order.
+//
+// Also taken where `inline` could make a value along the axis only as a sum
+// with one term, as a state of a recurrence: the norm of what a step reads.
+//
+//   before  %h = select(eq(%x, %d), %state, 0) : f32{x,d}
+//           %s = reduce(%h) {kind = sum, over = [x]} : f32{d}
+//           %n = reduce(mul(%s, %s)) {kind = sum, over = [d]} : f32
+//   after   %n = reduce(mul(%state, %state)) {kind = sum, over = [x]} : f32
 #include "passes/attn/canon.h"
 
 #include "ir/facts.h"
@@ -21,6 +29,7 @@ typedef struct Twins {
   uint32_t from, to;  // axes
   Map seen;           // value -> its twin, 0: none
   uint32_t found;     // functions that are there along `to`
+  uint32_t single;    // sums with one term
   bool fails;
 } Twins;
 
@@ -63,6 +72,32 @@ static bool has_axis(const Func *f, Value v, uint32_t axis) {
   return t->kind == TK_ELEM && type_has_axis(t, axis);
 }
 
+static bool is_index(const Func *f, Value v, uint32_t axis) {
+  const Op *op = ir_def(f, v);
+  return op && op->code == OP_INDEX && ir_attr_i(op, AT_AXIS, -1) == axis;
+}
+
+// Of a sum along `to` with one term, that where the coordinates are equal: the
+// term; else 0.
+static Value only_term(const Func *f, const Op *sum, uint32_t from,
+                       uint32_t to) {
+  const IrAttr *over = sum->code == OP_REDUCE ? ir_attr(sum, AT_OVER) : NULL;
+  if (!over || over->n != 1 || over->list[0] != to ||
+      ir_attr_i(sum, AT_KIND, -1) != RK_SUM)
+    return 0;
+  const Op *term = ir_def(f, sum->args[0]);
+  const Op *eq =
+      term && term->code == OP_SELECT ? ir_def(f, term->args[0]) : NULL;
+  double zero;
+  if (!eq || eq->code != OP_EQ || !ir_const_value(f, term->args[2], &zero) ||
+      zero != 0 || has_axis(f, term->args[1], from))
+    return 0;
+  for (uint32_t i = 0; i < 2; i++)
+    if (is_index(f, eq->args[i], from) && is_index(f, eq->args[1 - i], to))
+      return term->args[1];
+  return 0;
+}
+
 // Functions, and sums: those over keys would be computed twice.
 static bool is_dear(const Op *op) {
   return op_is_function(op->code) || op->code == OP_REDUCE ||
@@ -76,6 +111,12 @@ static Value twin(Twins *t, Value v) {
   uint64_t known;
   if (!has_axis(t->f, v, t->from)) return v;
   if (map_get(&t->seen, v, &known)) return (Value)known;
+  Value term = op ? only_term(t->f, op, t->from, t->to) : 0;
+  if (term) {
+    t->single++;
+    map_put(&t->seen, v, term);
+    return term;
+  }
   t->fails |= !op || op->nregions || op->nres != 1 ||
               op->nargs > MAX_AXES + 1 || has_axis(t->f, v, t->to);
   if (t->fails) return 0;
@@ -96,12 +137,17 @@ typedef struct Copy {
   Func *f;
   Builder b;
   ValueMap map;
-  uint32_t from, axes[64];
+  uint32_t from, to, axes[64];
 } Copy;
 
 static void copy(Copy *c, Value v) {
   const Op *op = ir_def(c->f, v);
   if (!has_axis(c->f, v, c->from) || (v < c->map.n && c->map.to[v])) return;
+  Value term = only_term(c->f, op, c->from, c->to);
+  if (term) {
+    vmap_put(&c->map, v, term);
+    return;
+  }
   for (uint32_t i = 0; i < op->nargs; i++) copy(c, op->args[i]);
   ir_clone(&c->b, c->f, op, &c->map, c->axes);
 }
@@ -112,9 +158,10 @@ static void rename_sum(Func *f, Op *op, const Twins *t) {
       .f = f,
       .b = {.fn = f, .region = op->parent, .before = op, .span = op->span},
       .map = {.arena = f->mod->arena},
-      .from = t->from};
+      .from = t->from,
+      .to = t->to};
   for (uint32_t i = 0; i < f->axes.n; i++) c.axes[i] = i == t->from ? t->to : i;
-  copy(&c, op->args[0]);
+  for (uint32_t i = 0; i < op->nargs; i++) copy(&c, op->args[i]);
   Op *sum = ir_clone(&c.b, f, op, &c.map, c.axes);
   ir_replace_uses(f, op->res[0], sum->res[0]);
 }
@@ -136,24 +183,38 @@ static bool is_like(const Func *f, uint32_t a, uint32_t b) {
          x->extent == y->extent;
 }
 
-void canon_axes(Canon *c) {
+// Is op, a sum along an axis, to be along that one? In a region, and of a
+// product, only for what it makes one term of.
+static bool is_there(Twins *t, const Op *op) {
+  for (uint32_t i = 0; i < op->nargs; i++) twin(t, op->args[i]);
+  bool plain = op->code == OP_REDUCE && !op->parent->parent;
+  return !t->fails && (t->single || (plain && t->found));
+}
+
+static void take_axis(Canon *c, Op *op) {
   Func *f = c->f;
-  if (pieces_of_chunk(f)) return;
-  for (Op *op = f->body->first, *next; op && f->axes.n <= 64; op = next) {
-    next = op->next;
-    const IrAttr *over = op->code == OP_REDUCE ? ir_attr(op, AT_OVER) : NULL;
-    if (!over || over->n != 1) continue;
-    for (uint32_t to = 0; to < f->axes.n; to++) {
-      Twins t = {.f = f,
-                 .from = (uint32_t)over->list[0],
-                 .to = to,
-                 .seen = {.arena = &c->cx->scratch}};
-      if (!is_like(f, t.from, to)) continue;
-      twin(&t, op->args[0]);
-      if (t.fails || !t.found) continue;
-      rename_sum(f, op, &t);
-      drop_unused(f, op);
-      break;
-    }
+  const IrAttr *over = ir_attr(op, AT_OVER);
+  if ((op->code != OP_REDUCE && op->code != OP_DOT) || over->n != 1) return;
+  for (uint32_t to = 0; to < f->axes.n; to++) {
+    Twins t = {.f = f,
+               .from = (uint32_t)over->list[0],
+               .to = to,
+               .seen = {.arena = &c->cx->scratch}};
+    if (!is_like(f, t.from, to) || !is_there(&t, op)) continue;
+    rename_sum(f, op, &t);
+    drop_unused(f, op);
+    return;
   }
+}
+
+static void visit(Canon *c, Region *r) {
+  for (Op *op = r->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->nregions; i++) visit(c, op->regions[i]);
+    take_axis(c, op);
+  }
+}
+
+void canon_axes(Canon *c) {
+  if (c->f->axes.n <= 64 && !pieces_of_chunk(c->f)) visit(c, c->f->body);
 }

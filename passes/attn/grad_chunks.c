@@ -151,8 +151,11 @@ Gid grad_masked(Grad *g, Gid v, uint32_t local, Gid in) {
   Gid first = grad_masked(g, n.arg[0], local, in);
   if (turned) return grad_1(g, n.code, first);
   bool both = sum || first == n.arg[0];
-  return grad_2(g, n.code, first,
-                both ? grad_masked(g, n.arg[1], local, in) : n.arg[1]);
+  Gid second = both ? grad_masked(g, n.arg[1], local, in) : n.arg[1];
+  // A term that is the same everywhere is not 0 where the other one is.
+  if (sum && (first == n.arg[0] || second == n.arg[1]))
+    return grad_or_0(g, in, v);
+  return grad_2(g, n.code, first, second);
 }
 
 static Gid moved(const Chunks *c, Gid v, uint32_t local) {

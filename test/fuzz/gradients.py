@@ -105,7 +105,7 @@ def run_options(p):
 def main():
     given = [a for a in sys.argv[1:]]
     if not any(a.startswith("--work") for a in given):
-        given.append("--work=20000")
+        given.append("--work=60000" if "--walks" in given else "--work=20000")
     return net.report(GradientNet, net.options(given, __doc__))
 
 

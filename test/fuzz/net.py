@@ -1,6 +1,6 @@
 """Random programs through every target: compiled, executed, compared.
 
-    net.py [--seeds=LO..HI] [--steps] [--targets=T,..] [--type=T] [--dir=DIR]
+    net.py [--seeds=LO..HI] [--steps | --walks] [--targets=T,..] [--type=T] [--dir=DIR]
            [--without=KIND,..] [-jN] [--work=N] [--full] [--reduce] [--no-cpu]
            [--limit=SECONDS] [--tsv=FILE] [--report=FILE] [--refused=N]
     net.py --relations [--seeds=LO..HI] [--steps] [--type=T] [--dir=DIR] [-jN]
@@ -88,8 +88,9 @@ class Net:
 
     def spec(self, seed):
         without = opt_list(self.opt["without"])
-        spec = programs.draw(seed, self.opt["type"] or None, self.opt["steps"],
-                             without)
+        dtype = self.opt["type"] or None
+        spec = (programs.draw_walk(seed, dtype, without) if self.opt["walks"] else
+                programs.draw(seed, dtype, self.opt["steps"], without))
         return dataclasses.replace(spec, work=int(self.opt["work"]))
 
     def write(self, spec, name):
@@ -219,7 +220,7 @@ def opt_list(text):
 
 
 def options(args, usage=__doc__):
-    opt = {"seeds": "1..100", "steps": False, "targets": TARGETS, "type": "",
+    opt = {"seeds": "1..100", "steps": False, "walks": False, "targets": TARGETS, "type": "",
            "dir": "/tmp/net", "without": "", "j": "2", "work": "500000",
            "full": False, "reduce": False, "cpu": True, "limit": "20",
            "tsv": "", "report": "", "quiet": False, "refused": "0", "run": CPU,

@@ -6,7 +6,7 @@
 #include "ir/ir.h"
 #include "ir/target.h"
 
-enum { MAX_ARGS = 64, MAX_DIMS = 64, MAX_TARGETS = 16 };
+enum { MAX_ARGS = 256, MAX_DIMS = 64, MAX_TARGETS = 16 };
 
 typedef struct Options {
   const char *file, *fn, *passes, *grad;

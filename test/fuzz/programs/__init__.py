@@ -1,6 +1,6 @@
 """Random programs of many kinds: what people write, not what a library has.
 
-    python3 programs SEED [--steps]        prints one program and its options
+    python3 programs SEED [--steps | --walks]  prints one program and its options
 
 A program is a frame (its axes, and how its tensors lie), a row function, and a
 list of features: terms of scores, masks, operands, epilogues, outputs. Each
@@ -16,6 +16,7 @@ import random
 from .base import (FEATURES, FRAMES, HEADS, ROWS, STEPS, TYPES, Program, Spec,
                    rng, shuffled)
 from . import frames, masks, operands, outputs, rows, scores  # noqa: F401
+from . import walks
 from .steps import DECAYS, UNIT, WRITES, Steps
 
 OPERANDS = {"rotated", "normalized", "norm_then_turn", "turn_then_norm",
@@ -121,6 +122,8 @@ def recurrent(spec):
 
 
 def build(spec):
+    if spec.frame.startswith("walk"):
+        return walks.walk(spec)
     return recurrent(spec) if spec.frame.startswith("steps") else attention(spec)
 
 
@@ -154,12 +157,26 @@ def draw(seed, dtype=None, steps=False, without=()):
     return Spec(seed, dtype, d, dv, frame, row, tuple(r.sample(have, n)))
 
 
+def draw_walk(seed, dtype=None, without=()):
+    """The recurrence of a seed, of those of walks.py."""
+    r = random.Random(f"walk {seed}")
+    dtype = dtype or r.choice(TYPES + ["bf16"] * 2)
+    d, dv = (r.choice([8] * 6 + [16] * 4 + [32, 64, 5, 1, 24]) for _ in range(2))
+    have = [x for x in walks.FEATURES if x not in without]
+    return Spec(seed, dtype, d, dv, r.choice(["walk"] * 3 + ["walk_packed"]),
+                walks.row(r, without), tuple(r.sample(have, r.choice([0, 0, 1, 1, 2]))))
+
+
 def reduced(spec):
     """Specs that are one step simpler."""
     for i in range(len(spec.features)):
         yield dataclasses.replace(
             spec, features=spec.features[:i] + spec.features[i + 1:])
     plain = {"frame": ["one_axis", "grid"], "row": ["plain_weights", "softmax"]}
+    if spec.frame.startswith("walk"):
+        plain = {"frame": ["walk"]}
+        for row in walks.simpler(spec.row):
+            yield dataclasses.replace(spec, row=row)
     if spec.frame.startswith("steps"):
         plain = {"frame": ["steps"], "row": ["decay_none+write_plain"]}
     for field, values in plain.items():

@@ -153,20 +153,25 @@ def shuffled(r, names):
 
 
 ROW_SIZES = [1, 2, 3, 7, 16, 17, 33, 40, 65]
+STEP_SIZES = [1, 2, 15, 17, 31, 33, 63, 64, 65, 70, 75, 100, 129, 130, 150]
 KEY_SIZES = [1, 2, 5, 16, 17, 33, 64, 65, 70, 129, 150, 200]
 
 
 def sizes(r, spec):
     """Extents of axes whose product is little work."""
+    walk, steps = spec.frame.startswith("walk"), ROW_SIZES + [64, 100, 130]
+    if walk:        # as long with many heads as with few
+        fit = [n for n in STEP_SIZES if 3 * n * spec.d * spec.dv <= spec.work]
+        steps = [r.choice(fit[-9:] + [1, 2])]
     for tries in range(200):
         x = {"B": r.choice([1, 1, 2, 3]), "Hk": r.choice([1, 1, 2]),
              "G": r.choice([1, 1, 2, 3, 4]), "Sq": r.choice(ROW_SIZES),
-             "Sk": r.choice(KEY_SIZES), "S": r.choice(ROW_SIZES + [64, 100, 130])}
+             "Sk": r.choice(KEY_SIZES), "S": r.choice(steps)}
         heads = x["B"] * x["Hk"] * x["G"]
         if spec.frame == "decode":
             x["Sq"] = 1
         work = heads * x["Sq"] * x["Sk"] * (spec.d + spec.dv)
-        if spec.frame.startswith("steps"):
+        if walk or spec.frame.startswith("steps"):
             work = 3 * heads * x["S"] * spec.d * spec.dv
         if work <= spec.work:
             break

@@ -12,7 +12,7 @@ class Steps(Program):
         self.dim("B", self.size["B"])
         self.dim("H", self.size["Hk"] * self.size["G"])
         self.shape = ["B", "H", "S"]
-        if self.spec.frame == "steps_packed":
+        if "packed" in self.spec.frame:
             self.dims["B"] = 3
             n = max(1, self.size["S"] // 2)
             self.dim("S", n, "ragged(cu)")
@@ -39,7 +39,7 @@ class Steps(Program):
 
     def start(self, stem, tail, r):
         """A state's first value: zeros or an array that is written back."""
-        if self.spec.frame == "steps_packed" or r.random() < 0.4:
+        if "packed" in self.spec.frame or r.random() < 0.4:
             return "0.0"
         name = self.name(stem)
         size = ", ".join(["B", "H", *tail])
