@@ -11,9 +11,9 @@
 // their loops, dot.c register blocks, mat.c tile registers, solve.c triangular
 // inverses, piece.c ranges of constant conditions, limit.c keys that no lane
 // sees, band.c values by distance, direct.c operands in place,
-// cross.c loads across the lanes, cmp.c comparisons of coordinates,
-// eval.c values at a point,
-// mem.c tensors, form.c scratch, emit.c ops.
+// cross.c loads across the lanes, turn.c stores across them, cmp.c comparisons
+// of coordinates, eval.c values at a point, mem.c tensors, form.c scratch,
+// emit.c ops.
 // Ownership: all of it lives in Ctx.scratch until the pass ends; mach ops in
 // the module's arena.
 #ifndef ATTNC_PASSES_CPU_CPU_H
@@ -269,6 +269,9 @@ Value cpu_form_pairs_at(Assign *as, Form *f, uint32_t c, Value *index,
 // Lanes inside of the axis where the form has no padding for it; 0: all.
 Value cpu_form_lane_mask(Assign *as, const Form *f, uint32_t c);
 Value cpu_form_load(Assign *as, Form *f, uint32_t c);
+// The same, the panel's or row's address apart: a loop inside does not change
+// it.
+Value cpu_form_load_apart(Assign *as, Form *f, uint32_t c);
 void cpu_form_store(Assign *as, Form *f, uint32_t c, Value v);
 
 // ---------------------------------------------------------------- evaluation
@@ -322,6 +325,9 @@ void cpu_mat_emit(Assign *as, Root *r, uint32_t axis, LoopCount rows);
 uint32_t cpu_mat_rows(const Assign *as);     // at a time, at most
 void cpu_mat_turn(Assign *as, Root *r);      // ROOT_TURN of such rows
 void cpu_turn_square(Assign *as, Value *v);  // as many vectors as lanes
+// What a store reads of other lanes than its own is turned in front of it.
+void cpu_turn_stored(Assign *as, const Op *store);
+void cpu_turn_panel(Assign *as, Root *r);  // ROOT_TURN of such
 bool cpu_direct_possible(const Assign *as, Value v, const Form *f);
 void cpu_direct_emit(Assign *as, Root *r);
 // The axis along which index v counts one by one from a scalar; -1: it is a

@@ -364,6 +364,20 @@ static bool any_f64(const Func *f) {
   return false;
 }
 
+typedef struct Blocks {
+  const Assign *as;
+  bool *any;
+} Blocks;
+
+static void note_block(void *data, Op *op) {
+  Blocks *b = data;
+  uint32_t vec;
+  Dim size;
+  if (op->code == OP_DOT &&
+      cpu_dot_blocked(b->as, op, cpu_lane_of(b->as, op, &size), &vec))
+    *b->any = true;
+}
+
 void cpu_plan(Assign *as) {
   uint32_t n = as->f->values.n;
   as->uses = arena_alloc(as->arena, sizeof *as->uses * n);
@@ -388,6 +402,8 @@ void cpu_plan(Assign *as) {
   as->pt.idx = NEWN(as->arena, Value, as->f->axes.n + 1);
   as->pt.from = NEWN(as->arena, Value, as->f->axes.n + 1);
   as->pt.to = NEWN(as->arena, Value, as->f->axes.n + 1);
-  as->brief = strchr(as->f->name, '.') != NULL;
+  bool products = false;
+  ir_walk(as->f->body, note_block, &(Blocks){as, &products});
+  as->brief = strchr(as->f->name, '.') && !products;
   plan_eager(as);
 }

@@ -384,6 +384,7 @@ static void op_emit(Assign *as, Op *op) {
   case OP_STORE:
     // Loads of the same tensor keep their place.
     if (writes_input(as, op)) cpu_flush(as);
+    cpu_turn_stored(as, op);
     cpu_root_op(as, op);
     if (writes_input(as, op)) cpu_flush(as);
     return;

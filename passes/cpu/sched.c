@@ -151,7 +151,10 @@ static bool walk_reads(Assign *as, Value v, const Form *f) {
 static Reads reads(Assign *as, const Root *r, const Form *f) {
   Reads x = {0};
   as->stamp++;
-  if (r->kind == ROOT_TURN) return x;
+  if (r->kind == ROOT_TURN) {
+    x.any = x.by_form = r->dst->pair < 0 && r->a == f;
+    return x;
+  }
   if (r->kind == ROOT_KEEP) {
     x.any = r->src ? r->src == f : walk_reads(as, r->v, f);
     return x;
