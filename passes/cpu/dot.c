@@ -11,6 +11,7 @@
 // false, where the spread elements are masked too: short code, small blocks.
 #include "ir/target.h"
 #include "passes/cpu/cpu.h"
+#include "passes/support/cost.h"
 
 #include <assert.h>
 
@@ -40,7 +41,7 @@ static Value row_element(Block *b) {
   Assign *as = b->as;
   Form *f = b->r->b;
   if (!b->r->dp)
-    return cpu_vec(as, cpu_cast(as, b->acc, cpu_form_load(as, f, 0)));
+    return cpu_vec(as, cpu_cast(as, b->acc, cpu_form_load_apart(as, f, 0)));
   if (f->dt == DT_I32) return cpu_vec(as, cpu_form_load(as, f, 0));
   Value i, step, p = cpu_form_pairs_at(as, f, 0, &i, &step);
   return cpu_vec(as, cpu_ld(as, p, i));
@@ -84,7 +85,7 @@ static void multiply(Block *b, Value *acc) {
   uint32_t cols = as->pt.cols;
   Value a[MAX_COLS];
   for (uint32_t c = 0; c < cols; c++) {
-    a[c] = cpu_form_load(as, b->r->a, c);
+    a[c] = cpu_form_load_apart(as, b->r->a, c);
     if (!b->r->dp) a[c] = cpu_vec(as, cpu_cast(as, b->acc, a[c]));
   }
   for (uint32_t row = 0; row < b->rows; row++) {
@@ -142,22 +143,88 @@ static void ask(Block *b, uint32_t over, Value i) {
   as->pt.idx[over] = at;
 }
 
+// Steps of the reduced axis that stand behind each other in the loop of a whole
+// block, so that addresses are counted seldom. Those of a panel are blocks of
+// rows.
+static int64_t repeats(const Block *b, uint32_t axis) {
+  const Assign *as = b->as;
+  int64_t n, by = as->target->rows[as->pt.cols - 1];
+  if (b->careful || b->r->dp || (b->rows != by && (int)b->axis != as->walked) ||
+      !dim_known(&as->m->dims, size_of(as, b->r, axis), &n))
+    return 1;
+  if (as->pt.to[axis]) n = by;
+  for (by = COST_BLOCK_STEPS; n % by;) by /= 2;
+  return by;
+}
+
+// Rows in memory whose distance is a power of two share few sets of the
+// first-level cache: what a block wants of a row further on is asked for.
+static void ask_row(Block *b, uint32_t over, Value at) {
+  Assign *as = b->as;
+  Form *f = b->r->b;
+  if (!f->stride || f->lane == (int)over) return;
+  Value row = as->pt.idx[b->axis], now = as->pt.idx[over], step;
+  as->pt.idx[b->axis] = b->first;
+  as->pt.idx[over] = cpu_2(as, OP_ADD, at, cpu_int(as, COST_ROWS_AHEAD));
+  Value x = cpu_form_index(as, f, 0, &step);
+  ir_op(&as->b, OP_PREFETCH, (Value[]){cpu_form_base(as, f), x}, 2, NULL, 0,
+        NULL, 0, 0);
+  as->pt.idx[b->axis] = row;
+  as->pt.idx[over] = now;
+}
+
+// Where rows are walked: the same value of the next key tile.
+static void ask_values(Block *b, uint32_t over, Value at) {
+  Assign *as = b->as;
+  Form *f = b->r->a;
+  int64_t tile = key_tile(b, over);
+  if (!f->stride || !tile) return;
+  Value now = as->pt.idx[over], step;
+  as->pt.idx[over] = cpu_2(as, OP_ADD, at, cpu_int(as, tile));
+  for (uint32_t c = 0; c < as->pt.cols; c++) {
+    if (c * as->lanes * dtype_size(f->dt) % HW_LINE) continue;
+    Value x = cpu_form_index(as, f, c, &step);
+    ir_op(&as->b, OP_PREFETCH, (Value[]){cpu_form_base(as, f), x}, 2, NULL, 0,
+          NULL, 0, 0);
+  }
+  as->pt.idx[over] = now;
+}
+
+// The innermost loop.
+static void steps(Block *b, uint32_t a, LoopCount count, Value *acc) {
+  Assign *as = b->as;
+  bool dp = b->r->dp;
+  uint32_t mark = cpu_scope_open(as);
+  count.step = repeats(b, a);
+  Loop l = cpu_loop_open(as, count, acc, b->rows * as->pt.cols);
+  for (int64_t i = 0; i < count.step; i++) {
+    cpu_scope_close(as, mark);
+    Value at = cpu_2(as, OP_ADD, l.iv, cpu_int(as, i));
+    as->pt.idx[a] = dp ? cpu_2(as, OP_MUL, at, cpu_int(as, 2)) : at;
+    ask(b, a, at);
+    if (count.step > 1) ask_row(b, a, at);
+    if ((int)b->axis == as->walked && !b->careful) ask_values(b, a, at);
+    multiply(b, acc);
+  }
+  cpu_loop_close(as, &l, acc);
+  as->pt.idx[a] = 0;
+}
+
 // Loops over the reduced axes from the i-th on.
 static void contract(Block *b, AxisSet over, Value *acc) {
   Assign *as = b->as;
-  if (!over) {
-    multiply(b, acc);
-    return;
-  }
   uint32_t a = (uint32_t)__builtin_ctzll(over);
   Dim n = size_of(as, b->r, a);
   bool dp = b->r->dp;
   Value lo = dp ? cpu_limit_lo2(as, a) : cpu_limit_lo(as, a);
   Value hi = dp ? cpu_limit_hi2(as, a, n) : cpu_limit_hi(as, a, n);
   LoopCount count = {lo, hi, 1, as->f->axes.at[a].name};
+  if (!(over & (over - 1))) {
+    steps(b, a, count, acc);
+    return;
+  }
   Loop l = cpu_loop_open(as, count, acc, b->rows * as->pt.cols);
   as->pt.idx[a] = dp ? cpu_2(as, OP_MUL, l.iv, cpu_int(as, 2)) : l.iv;
-  if (!(over & (over - 1))) ask(b, a, l.iv);
   contract(b, over & (over - 1), acc);
   cpu_loop_close(as, &l, acc);
   as->pt.idx[a] = 0;
@@ -228,6 +295,13 @@ static void all_rows(Block *b, Dim size) {
   if (b->careful) r = 1;
   DimTab *d = &as->m->dims;
   int64_t n, done = tiled_rows(b, size);
+  if ((int)b->axis == as->walked) {
+    Value all = cpu_rows_inside(as, size), by = cpu_int(as, r);
+    Value whole = cpu_2(as, OP_MUL, cpu_2(as, OP_FLOORDIV, all, by), by);
+    if (r > 1) blocks(b, cpu_int(as, 0), whole, r);
+    blocks(b, r > 1 ? whole : cpu_int(as, 0), all, 1);
+    return;
+  }
   if (as->pt.to[b->axis]) {  // whole blocks
     if (done) return;
     blocks(b, as->pt.from[b->axis], as->pt.to[b->axis], r);
@@ -328,6 +402,10 @@ static void turn_loops(Assign *as, Root *r, AxisSet rest) {
 }
 
 void cpu_turn_emit(Assign *as, Root *r) {
+  if (r->dst->pair < 0) {
+    cpu_turn_panel(as, r);
+    return;
+  }
   if (r->dst->lane == r->dst->pair) {
     cpu_mat_turn(as, r);
     return;

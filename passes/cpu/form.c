@@ -96,6 +96,16 @@ Value cpu_form_stride(Assign *as, const Form *f, uint32_t i) {
   return cpu_dim(as, s);
 }
 
+// x * s; (a + 1) * s as a * s + s, whose second part no loop changes.
+static Value times(Assign *as, Value x, Value s) {
+  const Op *op = ir_def(as->g, x);
+  int64_t n;
+  if (!op || op->code != OP_ADD || !cpu_is_int(as, op->args[1], &n))
+    return cpu_2(as, OP_MUL, x, s);
+  Value a = cpu_2(as, OP_MUL, op->args[0], s);
+  return cpu_2(as, OP_ADD, a, cpu_2(as, OP_MUL, op->args[1], s));
+}
+
 // Element index of the row; *step: what a step along the lane axis of the
 // point adds, if that is an outer axis here.
 static Value row_index(Assign *as, const Form *f, uint32_t c, Value *step) {
@@ -106,7 +116,7 @@ static Value row_index(Assign *as, const Form *f, uint32_t c, Value *step) {
       x = cpu_2(as, OP_FLOORDIV, x, cpu_int(as, 2));
     if ((int)f->axis[i] == as->pt.lane) *step = cpu_form_stride(as, f, i);
     if (f->stride) {
-      idx = cpu_2(as, OP_ADD, idx, cpu_2(as, OP_MUL, x, f->stride[i]));
+      idx = cpu_2(as, OP_ADD, idx, times(as, x, f->stride[i]));
       continue;
     }
     // As far as the sizes are constant one multiplication is left.
@@ -128,13 +138,20 @@ Value cpu_form_pairs_at(Assign *as, Form *f, uint32_t c, Value *index,
   return cpu_op(as, OP_PVIEW, &base, 1, type_ptr(DT_I32), NULL, 0);
 }
 
-Value cpu_form_index(Assign *as, const Form *f, uint32_t c, Value *step) {
-  *step = cpu_int(as, 0);
+// Element index behind the *front elements of other panels, or of other rows of
+// a tensor.
+static Value index_in(Assign *as, const Form *f, uint32_t c, Value *step,
+                      Value *front) {
+  *step = *front = cpu_int(as, 0);
   Value idx = row_index(as, f, c, step);
   if (f->lane < 0) return idx;
   bool mine = f->lane == as->pt.lane && as->pt.bound;
   if (mine) *step = cpu_int(as, 1);
   Value x = coord(as, (uint32_t)f->lane, c);
+  if (f->stride) {
+    *front = idx;
+    return x;
+  }
   if (!f->local && !(f->panel && f->n)) return cpu_2(as, OP_ADD, idx, x);
   Value p, in, w = cpu_int(as, f->width);
   if (mine && f->width == as->pt.width) {
@@ -146,8 +163,13 @@ Value cpu_form_index(Assign *as, const Form *f, uint32_t c, Value *step) {
   }
   idx = cpu_2(as, OP_ADD, idx, in);
   if (f->local) return idx;
-  Value block = cpu_dim(as, block_size(as, f));
-  return cpu_2(as, OP_ADD, cpu_2(as, OP_MUL, p, block), idx);
+  *front = cpu_2(as, OP_MUL, p, cpu_dim(as, block_size(as, f)));
+  return idx;
+}
+
+Value cpu_form_index(Assign *as, const Form *f, uint32_t c, Value *step) {
+  Value front, idx = index_in(as, f, c, step, &front);
+  return cpu_2(as, OP_ADD, front, idx);
 }
 
 // Lanes past the extent of an axis that is not padded in this form.
@@ -162,15 +184,28 @@ static Value lane_index(Assign *as, Value idx, Value step) {
   return cpu_2(as, OP_ADD, cpu_2(as, OP_MUL, cpu_iota(as), step), idx);
 }
 
-Value cpu_form_load(Assign *as, Form *f, uint32_t c) {
-  Value step, base = cpu_form_base(as, f);
-  Value idx = cpu_form_index(as, f, c, &step);
+static Value load_at(Assign *as, Form *f, uint32_t c, Value base, Value idx,
+                     Value step) {
   int64_t n;
   if (cpu_is_int(as, step, &n) && n == 0) return cpu_ld(as, base, idx);
   if (cpu_is_int(as, step, &n) && n == 1)
     return cpu_vld(as, base, idx, cpu_form_lane_mask(as, f, c));
   return cpu_gather(as, base, lane_index(as, idx, step),
                     cpu_form_lane_mask(as, f, c));
+}
+
+Value cpu_form_load(Assign *as, Form *f, uint32_t c) {
+  Value step, base = cpu_form_base(as, f);
+  Value idx = cpu_form_index(as, f, c, &step);
+  return load_at(as, f, c, base, idx, step);
+}
+
+Value cpu_form_load_apart(Assign *as, Form *f, uint32_t c) {
+  Value step, front, idx = index_in(as, f, c, &step, &front);
+  Value base = cpu_form_base(as, f);
+  int64_t n;
+  if (!cpu_is_int(as, front, &n) || n) base = cpu_padd(as, base, front);
+  return load_at(as, f, c, base, idx, step);
 }
 
 void cpu_form_store(Assign *as, Form *f, uint32_t c, Value v) {
