@@ -311,6 +311,8 @@ void cpu_pieces_set(Assign *as, const Pieces *p, uint32_t i);
 
 // ---------------------------------------------------------------- work
 Root *cpu_root_keep(Assign *as, Value v, Form *dst);
+// Does a root that is planned read the memory of f?
+bool cpu_is_read(Assign *as, const Form *f);
 Root *cpu_root_turn(Assign *as, Value v, Form *from, Form *dst);
 Root *cpu_root_op(Assign *as, Op *op);
 // Emits the pending roots.

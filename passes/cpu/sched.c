@@ -178,6 +178,12 @@ static Reads reads(Assign *as, const Root *r, const Form *f) {
   return x;
 }
 
+bool cpu_is_read(Assign *as, const Form *f) {
+  for (uint32_t i = 0; i < as->pending.n; i++)
+    if (reads(as, as->pending.at[i], f).any) return true;
+  return false;
+}
+
 // ---------------------------------------------------------------- stages
 typedef struct Stage {
   int lane;

@@ -29,21 +29,32 @@ static void turn(Assign *as, Value v, int lane) {
   as->root_of[v] = r;
 }
 
-static void turn_inputs(Assign *as, Value v, int lane) {
+enum { MAX_TURNED = 8 };  // of a store
+
+typedef struct Turned {
+  uint32_t n;
+  Value v[MAX_TURNED];
+} Turned;
+
+static void find(Assign *as, Value v, int lane, Turned *t) {
   if (as->seen[v] == as->stamp || cpu_is_memory(as, v)) return;
   as->seen[v] = as->stamp;
-  if (is_across(as, v, lane)) turn(as, v, lane);
+  if (is_across(as, v, lane) && t->n < MAX_TURNED) t->v[t->n++] = v;
   const Op *op = ir_def(as->f, v);
   if (as->ready[v] || as->root_of[v] || !op || !cpu_is_inline(as, v)) return;
-  for (uint32_t i = 0; i < op->nargs; i++) turn_inputs(as, op->args[i], lane);
+  for (uint32_t i = 0; i < op->nargs; i++) find(as, op->args[i], lane, t);
 }
 
 void cpu_turn_stored(Assign *as, const Op *store) {
   Dim size;
   int lane = cpu_lane_of(as, store, &size);
+  Turned t = {0};
   as->stamp++;
-  if (as->par >= 0 && lane >= 0 && lane != as->par)
-    turn_inputs(as, store->args[1], lane);
+  if (as->par < 0 || lane < 0 || lane == as->par) return;
+  find(as, store->args[1], lane, &t);
+  // What is planned already reads them as they are.
+  for (uint32_t i = 0; i < t.n; i++)
+    if (!cpu_is_read(as, as->forms[t.v[i]])) turn(as, t.v[i], lane);
 }
 
 // At the panel that is open.
