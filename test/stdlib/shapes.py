@@ -8,7 +8,8 @@ DIMS = ("B=1..3,H=1..3,Hk=1..2,Hq=Hk*1..3,S=1..40,Sq=1..9,Sk=1..50,N=64,"
 # Dims that mean something else, sensible inputs, coarser types.
 SPECIAL = {
     "alibi": "--dim=N=32",
-    "append": "--dim=N=1..9,M=1..20 --in=slot=iota(-1,2) --in=pos=randint(0,99)",
+    "append": "--dim=N=1..9,M=1..20 --in=slot=iota(-1,2) "
+              "--in=pos=randint(0,99)",
     "comba": "--in=g=uniform(-0.2,0) --in=beta=uniform(0,1)",
     "delta_product": "--in=g=uniform(-0.2,0) --in=beta=uniform(0,1)",
     "deltanet": "--in=beta=uniform(0,1)",

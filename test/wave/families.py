@@ -10,7 +10,8 @@ import sys
 
 DIMS = "B=1,H=2,Hk=1,Hq=2,S=75,Sq=70,Sk=141,N=3,Nc=5,Ns=2,D=64,Dk=64,Dv=64"
 SPECIAL = {
-    "append": "--in=slot=iota(-1,2) --in=pos=randint(0,99) --dim=M=9 --tol=2e-2",
+    "append": "--dim=M=9 --in=slot=iota(-1,2) --in=pos=randint(0,99) "
+              "--tol=2e-2",
     "comba": "--in=g=uniform(-0.2,0) --in=beta=uniform(0,1)",
     "delta_product": "--in=g=uniform(-0.2,0) --in=beta=uniform(0,1)",
     "deltanet": "--in=beta=uniform(0,1)",
