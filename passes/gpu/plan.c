@@ -128,7 +128,8 @@ static uint32_t even_pieces(const Place *p, int64_t n) {
   uint32_t least = round_up(n, COST_PIECE) / COST_PIECE, best = least;
   for (uint32_t c = least; c < 2 * least; c++)
     if (c / common(c, threads) < best / common(best, threads)) best = c;
-  return best * COST_PIECE;
+  // Slices are turned in a tile of products.
+  return round_up(best * COST_PIECE, p->cols);
 }
 
 // Rows of a task without products that its threads share evenly.
