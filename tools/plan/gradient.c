@@ -244,13 +244,18 @@ static Decl *make(Ctx *cx, Decl *prog, Derived kind) {
   return k.to;
 }
 
+// Tensors of floats; an inout one of a recurrence, whose state begins there.
+static bool is_input(const Decl *prog, const Param *p) {
+  bool begins = p->qual == PQ_INOUT && prog->kind == DE_RECURRENT;
+  return p->sym->ty.rank && (p->qual == PQ_NONE || begins) &&
+         dtype_is_float(p->sym->ty.dtype);
+}
+
 static const char *all_inputs(Ctx *cx, const Decl *prog) {
   Buf b = {.arena = &cx->session};
   for (uint32_t i = 0; i < prog->params.n; i++) {
     const Param *p = &prog->params.at[i];
-    if (!p->sym->ty.rank || (p->qual != PQ_NONE && p->qual != PQ_INOUT) ||
-        !dtype_is_float(p->sym->ty.dtype))
-      continue;
+    if (!is_input(prog, p)) continue;
     buf_printf(&b, "%s%s", b.n ? "," : "", p->name);
   }
   return b.n ? b.at : "";
