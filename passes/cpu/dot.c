@@ -173,23 +173,6 @@ static void ask_row(Block *b, uint32_t over, Value at) {
   as->pt.idx[over] = now;
 }
 
-// Where rows are walked: the same value of the next key tile.
-static void ask_values(Block *b, uint32_t over, Value at) {
-  Assign *as = b->as;
-  Form *f = b->r->a;
-  int64_t tile = key_tile(b, over);
-  if (!f->stride || !tile) return;
-  Value now = as->pt.idx[over], step;
-  as->pt.idx[over] = cpu_2(as, OP_ADD, at, cpu_int(as, tile));
-  for (uint32_t c = 0; c < as->pt.cols; c++) {
-    if (c * as->lanes * dtype_size(f->dt) % HW_LINE) continue;
-    Value x = cpu_form_index(as, f, c, &step);
-    ir_op(&as->b, OP_PREFETCH, (Value[]){cpu_form_base(as, f), x}, 2, NULL, 0,
-          NULL, 0, 0);
-  }
-  as->pt.idx[over] = now;
-}
-
 // The innermost loop.
 static void steps(Block *b, uint32_t a, LoopCount count, Value *acc) {
   Assign *as = b->as;
@@ -203,7 +186,6 @@ static void steps(Block *b, uint32_t a, LoopCount count, Value *acc) {
     as->pt.idx[a] = dp ? cpu_2(as, OP_MUL, at, cpu_int(as, 2)) : at;
     ask(b, a, at);
     if (count.step > 1) ask_row(b, a, at);
-    if ((int)b->axis == as->walked && !b->careful) ask_values(b, a, at);
     multiply(b, acc);
   }
   cpu_loop_close(as, &l, acc);

@@ -26,7 +26,7 @@ static void turn(Assign *as, Value v, int lane) {
   Root *r = cpu_root_turn(as, v, from, f);
   r->lane = from->lane;
   r->lane_size = from->lane_size;
-
+  r->seldom = true;
   as->root_of[v] = r;
 }
 

@@ -70,8 +70,7 @@ static bool is_weighted(const Assign *as, const Op *op, uint32_t rows) {
 typedef struct Fit {
   const Assign *as;
   uint32_t rows;
-  uint32_t scores;  // products of rows and keys
-  bool ok;
+  bool scores, ok;
 } Fit;
 
 static void fits(void *data, Op *op) {
@@ -89,24 +88,20 @@ static void fits(void *data, Op *op) {
       !type_has_axis(ir_type(f->as->f, op->res[0]), f->rows))
     return;
   bool across = is_across(f->as, op, f->rows);
-  f->scores += across;
+  f->scores |= across;
   f->ok &= across || is_weighted(f->as, op, f->rows);
 }
 
 void cpu_walk_plan(Assign *as) {
-  int64_t rows;
   as->walked = -1;
   if (as->par < 0) return;
-  Dim extent = as->f->axes.at[as->par].extent;
-  if (dim_known(&as->m->dims, extent, &rows) && rows > COST_WALKED) return;
   Fit fit = {.as = as, .rows = (uint32_t)as->par, .ok = true};
   for (uint32_t i = 0; i < as->f->grid.n; i++)
     if ((int)as->f->grid.at[i].axis == as->par)
       fit.ok &= as->f->grid.at[i].tile <= COST_CPU_FEW;
   if (!fit.ok) return;
   ir_walk(as->f->body, fits, &fit);
-  // One product of scores: gradients have more, and more work for each key.
-  if (!fit.ok || fit.scores != 1) return;
+  if (!fit.ok || !fit.scores) return;
   as->walked = as->par;
   as->par = -1;
 }
@@ -123,25 +118,23 @@ typedef struct Across {
   Assign *as;
   Root *r;
   uint32_t keys, over;
-  Value row, k0;  // the first ones of a block
-  uint32_t rows;  // of a block, which has `lanes` scores
+  Value k0;
 } Across;
 
 // The same keys of the next tile, which hardware does not follow from row to
-// row: asked for once, by the first rows.
-static void ask(Across *x) {
+// row: asked for once, by the first row.
+static void ask(Across *x, Value row, int64_t size) {
   Assign *as = x->as;
   Form *f = x->r->b;
-  int64_t tile, size, line = HW_LINE / dtype_size(f->dt);
+  int64_t tile, line = HW_LINE / dtype_size(f->dt);
   if (!f->stride) return;
-  dim_known(&as->m->dims, x->r->lane_size, &size);
   dim_known(&as->m->dims, cpu_axis_size_in(as, x->r->vb, x->keys), &tile);
-  Value step, first = cpu_2(as, OP_LE, x->row, cpu_int(as, 0));
-  Value n = cpu_int(as, as->lanes / x->rows);
+  Value step, first = cpu_2(as, OP_LE, row, cpu_int(as, 0));
   Branch br = cpu_if_open(as, first, NULL, 0);
-  Loop l = cpu_loop_upto(as, n, 1, "i");
-  Value key = cpu_2(as, OP_ADD, x->k0, l.iv);
-  as->pt.idx[x->keys] = cpu_2(as, OP_ADD, key, cpu_int(as, tile));
+  Loop l = cpu_loop_upto(as, cpu_int(as, as->lanes), 1, "i");
+  Value key =
+      cpu_2(as, OP_ADD, cpu_2(as, OP_ADD, x->k0, l.iv), cpu_int(as, tile));
+  as->pt.idx[x->keys] = key;
   for (int64_t i = 0; i < size; i += line) {
     as->pt.idx[x->over] = cpu_int(as, i);
     Value at = cpu_form_index(as, f, 0, &step);
@@ -158,68 +151,38 @@ static Value operand(Assign *as, Form *f) {
   return cpu_vec(as, cpu_cast(as, DT_F32, cpu_form_load_apart(as, f, 0)));
 }
 
-// One vector of `n` keys from `first` on, times that of each row.
-static void multiply(Across *x, uint32_t first, uint32_t n, Value *acc) {
-  Assign *as = x->as;
-  uint32_t rows = (uint32_t)as->walked;
-  Value q[COST_WALK_ROWS_AT_ONCE];
-  for (uint32_t i = 0; i < x->rows; i++) {
-    as->pt.idx[rows] = cpu_2(as, OP_ADD, x->row, cpu_int(as, i));
-    q[i] = operand(as, x->r->a);
-  }
-  for (uint32_t i = 0; i < n; i++) {
-    as->pt.idx[x->keys] = cpu_2(as, OP_ADD, x->k0, cpu_int(as, first + i));
-    Value k = operand(as, x->r->b);
-    for (uint32_t r = 0; r < x->rows; r++)
-      acc[r * n + i] = cpu_3(as, OP_FMA, q[r], k, acc[r * n + i]);
-  }
-}
-
-// Sums of so many keys, for each row of the block, still spread over the lanes.
+// Sums of `n` keys from `first` on, each still spread over the lanes.
 static void sums(Across *x, uint32_t first, uint32_t n, Value *acc) {
   Assign *as = x->as;
-  int64_t size, unit = as->lanes, by = COST_BLOCK_STEPS * unit;
-  dim_known(&as->m->dims, x->r->lane_size, &size);
-  for (uint32_t i = 0; i < n * x->rows; i++)
+  Root *r = x->r;
+  int64_t size, unit = as->lanes;
+  dim_known(&as->m->dims, r->lane_size, &size);
+  for (uint32_t i = 0; i < n; i++)
     acc[i] = cpu_vec(as, cpu_float(as, DT_F32, 0));
+  int64_t by = COST_BLOCK_STEPS * unit;
   while (size % by) by /= 2;
   LoopCount count = {cpu_int(as, 0), cpu_int(as, size), by, "d"};
-  Loop l = cpu_loop_open(as, count, acc, n * x->rows);
+  Loop l = cpu_loop_open(as, count, acc, n);
   for (int64_t u = 0; u < by; u += unit) {
     as->pt.x0 = cpu_2(as, OP_ADD, l.iv, cpu_int(as, u));
-    multiply(x, first, n, acc);
+    as->pt.idx[x->keys] = 0;
+    Value q = operand(as, r->a);
+    for (uint32_t i = 0; i < n; i++) {
+      as->pt.idx[x->keys] = cpu_2(as, OP_ADD, x->k0, cpu_int(as, first + i));
+      acc[i] = cpu_3(as, OP_FMA, q, operand(as, r->b), acc[i]);
+    }
   }
   cpu_loop_close(as, &l, acc);
-}
-
-// Lanes i * n .. of v are the scores of row i: each goes to its own place.
-static void put_scores(Across *x, uint32_t n, Value v) {
-  Assign *as = x->as;
-  Form *f = x->r->dst;
-  for (uint32_t i = 0; i < x->rows; i++) {
-    Value mask = 0, step;
-    as->pt.idx[as->walked] = cpu_2(as, OP_ADD, x->row, cpu_int(as, i));
-    Value at = cpu_form_index(as, f, 0, &step);
-    if (x->rows > 1) {
-      Value lo = cpu_vmask(as, cpu_int(as, i * n));
-      mask = cpu_vmask(as, cpu_int(as, (i + 1) * n));
-      mask = cpu_2(as, OP_AND, mask, cpu_1(as, OP_NOT, lo));
-      at = cpu_2(as, OP_ADD, at, cpu_int(as, -(int64_t)(i * n)));
-    }
-    cpu_vst(as, cpu_form_base(as, f), at, v, mask);
-  }
 }
 
 static void block(Across *x) {
   Assign *as = x->as;
   Value v[HW_MAT_COLS];
-  uint32_t n = as->lanes / x->rows,
-           by = n < COST_WALK_KEYS ? n : COST_WALK_KEYS;
-  assert(as->lanes <= HW_MAT_COLS);
+  uint32_t n = as->lanes, by = n < COST_WALK_KEYS ? n : COST_WALK_KEYS;
+  assert(n <= HW_MAT_COLS);
   as->pt.lane = (int)x->over;
-  as->pt.lane_size = x->r->lane_size;
   as->pt.cols = 1;
-  as->pt.width = as->lanes;
+  as->pt.width = n;
   as->pt.bound = true;
   for (uint32_t i = 0; i < n; i += by) sums(x, i, by, v + i);
   cpu_lane_sums(as, v);
@@ -227,37 +190,30 @@ static void block(Across *x) {
   as->pt.lane_size = cpu_axis_size_in(as, x->r->v, x->keys);
   as->pt.x0 = x->k0;
   as->pt.idx[x->keys] = 0;
-  put_scores(x, n, v[0]);
-  as->pt.lane = -1;
-  as->pt.bound = false;
-}
-
-// Blocks of so many rows, lo .. hi.
-static void row_blocks(Across *x, Value lo, Value hi, uint32_t rows) {
-  Assign *as = x->as;
-  const Type *t = ir_type(as->f, x->r->v);
-  LoopCount count = {lo, hi, rows, as->f->axes.at[as->walked].name};
-  x->rows = rows;
-  Loop row = cpu_loop_open(as, count, NULL, 0);
-  x->row = row.iv;
-  Loop key = cpu_loop_upto(as, cpu_dim(as, t->size[1]), as->lanes / rows,
-                           as->f->axes.at[x->keys].name);
-  x->k0 = key.iv;
-  ask(x);
-  block(x);
-  cpu_loop_close(as, &key, NULL);
-  cpu_loop_close(as, &row, NULL);
-  as->pt.idx[as->walked] = 0;
+  cpu_form_store(as, x->r->dst, 0, v[0]);
+  as->pt.lane_size = x->r->lane_size;
 }
 
 void cpu_across_emit(Assign *as, Root *r) {
+  uint32_t rows = (uint32_t)as->walked;
   const Type *t = ir_type(as->f, r->v);
   Across x = {.as = as, .r = r, .keys = t->axis[1], .over = (uint32_t)r->lane};
   uint32_t mark = cpu_scope_open(as);
-  Value n = cpu_rows_inside(as, t->size[0]),
-        by = cpu_int(as, COST_WALK_ROWS_AT_ONCE);
-  Value whole = cpu_2(as, OP_MUL, cpu_2(as, OP_FLOORDIV, n, by), by);
-  row_blocks(&x, cpu_int(as, 0), whole, COST_WALK_ROWS_AT_ONCE);
-  row_blocks(&x, whole, n, 1);
+  as->pt.lane_size = r->lane_size;
+  Loop row = cpu_loop_upto(as, cpu_rows_inside(as, t->size[0]), 1,
+                           as->f->axes.at[rows].name);
+  as->pt.idx[rows] = row.iv;
+  Loop key = cpu_loop_upto(as, cpu_dim(as, t->size[1]), as->lanes,
+                           as->f->axes.at[x.keys].name);
+  x.k0 = key.iv;
+  int64_t size = 0;
+  dim_known(&as->m->dims, r->lane_size, &size);
+  ask(&x, row.iv, size);
+  block(&x);
+  cpu_loop_close(as, &key, NULL);
+  cpu_loop_close(as, &row, NULL);
+  as->pt.idx[rows] = 0;
+  as->pt.lane = -1;
+  as->pt.bound = false;
   cpu_scope_close(as, mark);
 }
