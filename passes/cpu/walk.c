@@ -121,30 +121,15 @@ typedef struct Across {
   Value k0;
 } Across;
 
-// The same keys of the next tile, which hardware does not follow from row to
-// row: asked for once, by the first row.
-static void ask(Across *x, Value row, int64_t size) {
+// A line of the next key tile, whose rows hardware does not follow.
+static void ask(Across *x, Value key, int64_t tile) {
   Assign *as = x->as;
   Form *f = x->r->b;
-  int64_t tile, line = HW_LINE / dtype_size(f->dt);
   if (!f->stride) return;
-  dim_known(&as->m->dims, cpu_axis_size_in(as, x->r->vb, x->keys), &tile);
-  Value step, first = cpu_2(as, OP_LE, row, cpu_int(as, 0));
-  Branch br = cpu_if_open(as, first, NULL, 0);
-  Loop l = cpu_loop_upto(as, cpu_int(as, as->lanes), 1, "i");
-  Value key =
-      cpu_2(as, OP_ADD, cpu_2(as, OP_ADD, x->k0, l.iv), cpu_int(as, tile));
-  as->pt.idx[x->keys] = key;
-  for (int64_t i = 0; i < size; i += line) {
-    as->pt.idx[x->over] = cpu_int(as, i);
-    Value at = cpu_form_index(as, f, 0, &step);
-    ir_op(&as->b, OP_PREFETCH, (Value[]){cpu_form_base(as, f), at}, 2, NULL, 0,
-          NULL, 0, 0);
-  }
-  as->pt.idx[x->over] = as->pt.idx[x->keys] = 0;
-  cpu_loop_close(as, &l, NULL);
-  cpu_if_else(as, &br, NULL);
-  cpu_if_close(as, &br, NULL, NULL);
+  as->pt.idx[x->keys] = cpu_2(as, OP_ADD, key, cpu_int(as, tile));
+  Value step, at = cpu_form_index(as, f, 0, &step);
+  ir_op(&as->b, OP_PREFETCH, (Value[]){cpu_form_base(as, f), at}, 2, NULL, 0,
+        NULL, 0, 0);
 }
 
 static Value operand(Assign *as, Form *f) {
@@ -155,8 +140,10 @@ static Value operand(Assign *as, Form *f) {
 static void sums(Across *x, uint32_t first, uint32_t n, Value *acc) {
   Assign *as = x->as;
   Root *r = x->r;
-  int64_t size, unit = as->lanes;
+  int64_t size, tile, unit = as->lanes;
+  int64_t line = HW_LINE / dtype_size(r->b->dt);
   dim_known(&as->m->dims, r->lane_size, &size);
+  dim_known(&as->m->dims, cpu_axis_size_in(as, r->vb, x->keys), &tile);
   for (uint32_t i = 0; i < n; i++)
     acc[i] = cpu_vec(as, cpu_float(as, DT_F32, 0));
   int64_t by = COST_BLOCK_STEPS * unit;
@@ -168,7 +155,9 @@ static void sums(Across *x, uint32_t first, uint32_t n, Value *acc) {
     as->pt.idx[x->keys] = 0;
     Value q = operand(as, r->a);
     for (uint32_t i = 0; i < n; i++) {
-      as->pt.idx[x->keys] = cpu_2(as, OP_ADD, x->k0, cpu_int(as, first + i));
+      Value key = cpu_2(as, OP_ADD, x->k0, cpu_int(as, first + i));
+      if (u % line == 0) ask(x, key, tile);
+      as->pt.idx[x->keys] = key;
       acc[i] = cpu_3(as, OP_FMA, q, operand(as, r->b), acc[i]);
     }
   }
@@ -206,9 +195,6 @@ void cpu_across_emit(Assign *as, Root *r) {
   Loop key = cpu_loop_upto(as, cpu_dim(as, t->size[1]), as->lanes,
                            as->f->axes.at[x.keys].name);
   x.k0 = key.iv;
-  int64_t size = 0;
-  dim_known(&as->m->dims, r->lane_size, &size);
-  ask(&x, row.iv, size);
   block(&x);
   cpu_loop_close(as, &key, NULL);
   cpu_loop_close(as, &row, NULL);
