@@ -149,7 +149,7 @@ static void ask(Block *b, uint32_t over, Value i) {
 static int64_t repeats(const Block *b, uint32_t axis) {
   const Assign *as = b->as;
   int64_t n, by = as->target->rows[as->pt.cols - 1];
-  if (b->careful || b->r->dp || (b->rows != by && (int)b->axis != as->walked) ||
+  if (b->careful || b->r->dp || b->rows != by ||
       !dim_known(&as->m->dims, size_of(as, b->r, axis), &n))
     return 1;
   if (as->pt.to[axis]) n = by;
@@ -277,13 +277,6 @@ static void all_rows(Block *b, Dim size) {
   if (b->careful) r = 1;
   DimTab *d = &as->m->dims;
   int64_t n, done = tiled_rows(b, size);
-  if ((int)b->axis == as->walked) {
-    Value all = cpu_rows_inside(as, size), by = cpu_int(as, r);
-    Value whole = cpu_2(as, OP_MUL, cpu_2(as, OP_FLOORDIV, all, by), by);
-    if (r > 1) blocks(b, cpu_int(as, 0), whole, r);
-    blocks(b, r > 1 ? whole : cpu_int(as, 0), all, 1);
-    return;
-  }
   if (as->pt.to[b->axis]) {  // whole blocks
     if (done) return;
     blocks(b, as->pt.from[b->axis], as->pt.to[b->axis], r);
