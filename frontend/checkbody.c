@@ -173,9 +173,9 @@ static void index_stmt(Check *c, Stmt *s) {
 // --- outputs ---------------------------------------------------------------
 
 // An entry of a table, of an inout tensor's item: K[slot[n], h].
-static bool is_entry(const Check *c, const Stmt *s, const Item *it) {
+static bool is_entry(const Stmt *s, const Item *it) {
   return s->target.sym->kind == SY_PARAM && fe_names_place(it, true) &&
-         it->lo->kind == EX_INDEX && c->decl->kind == DE_ATTENTION;
+         it->lo->kind == EX_INDEX;
 }
 
 static bool entry(Check *c, Item *it, uint64_t *mask) {
@@ -199,7 +199,7 @@ static bool target_items(Check *c, Stmt *s, const Ty *out, uint64_t *mask) {
   }
   for (uint32_t i = 0; i < s->items.n; i++) {
     Item *it = &s->items.at[i];
-    if (is_entry(c, s, it)) {
+    if (is_entry(s, it)) {
       ok = entry(c, it, mask) && ok;
       continue;
     }

@@ -142,11 +142,10 @@ static Dim page_dim(Check *c, Expr *page) {
   Dim d = ck_dim(c, page, false);
   int64_t lo, hi;
   if (d == DIM_NONE) return d;
-  for (uint32_t i = 0; i < c->dims->syms.n; i++)
-    if (dim_uses(c->dims, d, i) && c->dims->syms.at[i].kind != DIM_SPEC) {
-      diag_add(c->cx, DIAG_not_constant, page->span);
-      return DIM_NONE;
-    }
+  if (!dim_is_fixed(c->dims, d)) {
+    diag_add(c->cx, DIAG_not_constant, page->span);
+    return DIM_NONE;
+  }
   dim_bounds(c->dims, d, &lo, &hi);
   if (lo < 1) diag_add(c->cx, DIAG_dim_range, page->span, (long long)lo);
   return lo < 1 ? DIM_NONE : d;

@@ -127,13 +127,6 @@ const Expr *ck_read_of(const Decl *d, const char *name) {
   return u.read;
 }
 
-// The extent is known when a specialization is compiled.
-static bool compile_time(const DimTab *t, Dim d) {
-  for (uint32_t i = 0; i < t->syms.n; i++)
-    if (t->syms.at[i].kind != DIM_SPEC && dim_uses(t, d, i)) return false;
-  return true;
-}
-
 IndexRole ck_role(const Decl *d, const DimTab *t, const IndexDecl *x,
                   Dim extent) {
   Uses u = {.name = x->name.name, .decl = d};
@@ -141,7 +134,7 @@ IndexRole ck_role(const Decl *d, const DimTab *t, const IndexDecl *x,
   if (is_function(d) || u.vec) return u.output ? IX_PARALLEL : IX_VEC;
   if (u.output) return IX_PARALLEL;
   bool vector = u.last && !u.inner && !x->domain && extent != DIM_NONE &&
-                compile_time(t, extent);
+                dim_is_fixed(t, extent);
   return vector ? IX_VEC : IX_KEY;
 }
 

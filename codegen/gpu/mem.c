@@ -417,7 +417,7 @@ static LLVMBasicBlockRef side(Gpu *n, const Fork *k, LLVMBasicBlockRef next) {
 
 static V wide_address(Gpu *n, V off, uint32_t i) {
   LLVMTypeRef p = LLVMPointerTypeInContext(n->g->lc, 1);
-  V at = gpu_add(n, off, gpu_i64(n, (int64_t)i * WIDE));  // 0 where it is less
+  V at = gpu_add(n, off, gpu_i64(n, (int64_t)i * WIDE));
   return LLVMBuildIntToPtr(n->g->b, at, p, "");
 }
 

@@ -634,3 +634,9 @@ bool dim_uses(const DimTab *t, Dim d, uint32_t sym) {
   if (e->op == DIM_SYM) return e->value == sym;
   return dim_uses(t, e->a, sym) || dim_uses(t, e->b, sym);
 }
+
+bool dim_is_fixed(const DimTab *t, Dim d) {
+  for (uint32_t i = 0; i < t->syms.n; i++)
+    if (t->syms.at[i].kind != DIM_SPEC && dim_uses(t, d, i)) return false;
+  return true;
+}

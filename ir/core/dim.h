@@ -93,6 +93,8 @@ bool dim_eval(const DimTab *t, Dim d, const int64_t *sym, int64_t *v);
 Dim dim_subst(const DimTab *from, DimTab *to, Dim d, const Dim *map);
 // True if d contains the symbol.
 bool dim_uses(const DimTab *t, Dim d, uint32_t sym);
+// Is it known when a specialization is compiled: a number, made of const dims?
+bool dim_is_fixed(const DimTab *t, Dim d);
 // "Sk - Sq + 1", minimal parentheses; reads back with dim_parse.
 void dim_print(const DimTab *t, Dim d, Buf *out);
 // Parses a dim expression at *p (advanced). Unknown names become symbols if

@@ -74,20 +74,13 @@ static uint32_t own_axis(Grad *g, const char *of, uint32_t i, Dim extent,
   return grad_axis(g, name, role, extent);
 }
 
-// Is it known when a specialization is compiled?
-static bool is_length(const DimTab *t, Dim d) {
-  for (uint32_t i = 0; i < t->syms.n; i++)
-    if (t->syms.at[i].kind != DIM_SPEC && dim_uses(t, d, i)) return false;
-  return true;
-}
-
 // The axis of an index that is no axis: as the pass named it for others of this
 // tensor. Vectors have a known length.
 static uint32_t axis_for(Maps *m, const GradStore *s, uint32_t i) {
   Grad *g = m->g;
   const GradTensor *t = &g->tensors.at[s->tensor];
   bool vec = grad_at(g, s->index[i])->axes & m->vecs &&
-             is_length(&g->m->dims, t->type.size[i]);
+             dim_is_fixed(&g->m->dims, t->type.size[i]);
   const char *name = arena_printf(&g->cx->scratch, "%s_%u", t->name, i);
   for (uint32_t a = 0; a < g->axes.n; a++)
     if (strcmp(g->axes.at[a].axis.name, name) == 0) return a;

@@ -15,12 +15,12 @@
 //                                         })
 //
 // Indices may depend on the loop's coordinate alone, and on entries of tables
-// for it, as of pages. What is loaded behind the
-// last step is not used; tiles of 8-bit floats are cast as they are put, a step
-// later; rows outside the tensor read as 0. Loads stand behind
-// the first product, and so behind the barrier in front of it: hoisted above
-// the puts they would need registers of their own. For targets whose copies to
-// shared memory go through registers (AMD).
+// for it, as of pages. What is loaded behind the last step is not used; tiles
+// of 8-bit floats are cast as they are put, a step later; rows outside the
+// tensor read as 0. Loads stand behind the first product, and so behind the
+// barrier in front of it: hoisted above the puts they would need registers of
+// their own. For targets whose copies to shared memory go through registers
+// (AMD).
 //
 // In recurrences on sm_90a the same is done to what varies with the steps of a
 // chunk alone, factors and gates: the next chunk's are asked for as this one
