@@ -458,7 +458,8 @@ static void overhead(void) {
   Args a = arguments(5, 64);
   double best = 1e9;
   attn_call(&prog, &a, &s, &e);
-  unsigned launches = mock->launches, allocs = mock->allocs, loads = mock->loads, frees = mock->frees;
+  unsigned launches = mock->launches, allocs = mock->allocs,
+           loads = mock->loads, frees = mock->frees;
   mock->quick = 1;
   for (int k = 0; k < BATCHES; k++) {
     int64_t start = rt_now_ns();
@@ -469,7 +470,8 @@ static void overhead(void) {
   mock->quick = 0;
   printf("%.0f ns a launch\n", best);
   EXPECT(mock->launches == launches + N * BATCHES);
-  EXPECT(mock->allocs == allocs && mock->loads == loads && mock->frees == frees);
+  EXPECT(mock->allocs == allocs && mock->loads == loads &&
+         mock->frees == frees);
 }
 
 int main(int argc, char **argv) {
