@@ -187,6 +187,7 @@ typedef struct FuncParam {
 typedef struct GridDim {  // tile level: tasks along an axis
   uint32_t axis;
   int64_t tile;  // coordinates a task covers
+  bool serial;   // one task, in order, covers all of them, a tile at a time
 } GridDim;
 
 struct Func {

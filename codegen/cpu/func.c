@@ -400,7 +400,8 @@ static LLVMValueRef counted(Cg *g, Counted what) {
   if (what == SCRATCH) return scratch_bytes(g, f->body);
   LLVMValueRef n = cg_i64(g, what == TASKS);
   for (uint32_t i = 0; what == TASKS && i < f->grid.n; i++)
-    n = LLVMBuildMul(g->b, n, grid_count(g, &f->grid.at[i]), "");
+    if (!f->grid.at[i].serial)
+      n = LLVMBuildMul(g->b, n, grid_count(g, &f->grid.at[i]), "");
   if (what == TASKS) n = if_wanted(g, n);
   for (uint32_t i = 0; what == SHARED && i < f->params.n; i++)
     if (f->params.at[i].role == PR_SHARED)
@@ -432,9 +433,15 @@ static LLVMValueRef task_body(Cg *g, const char *name) {
   return f;
 }
 
-// for task in [begin, end): the function's body.
+// for task in [begin, end): the function's body, for all tiles of the task.
 static void task_loop(Cg *g, LLVMValueRef k, LLVMValueRef one) {
   LLVMValueRef first = LLVMGetParam(k, 1), last = LLVMGetParam(k, 2);
+  for (uint32_t i = 0; i < g->fn->grid.n; i++) {
+    if (!g->fn->grid.at[i].serial) continue;
+    LLVMValueRef n = grid_count(g, &g->fn->grid.at[i]);
+    first = LLVMBuildMul(g->b, first, n, "");
+    last = LLVMBuildMul(g->b, last, n, "");
+  }
   Loop l = loop_begin(g, first, last, false);
   LLVMValueRef task = loop_phi(g, &l, first);
   LLVMValueRef args[] = {LLVMGetParam(k, 0), task, LLVMGetParam(k, 3)};

@@ -154,7 +154,7 @@ static double eval_load(Interp *in, const Op *op) {
   return dtype_load(t->dtype, (char *)t->data + off * dtype_size(t->dtype));
 }
 
-static void run_store(Interp *in, void *data) {
+void interp_store(Interp *in, void *data) {
   const Op *op = data;
   bool masked = ir_attr_i(op, AT_MASKED, 0);
   if (masked && interp_eval(in, op->args[op->nargs - 1]) == 0) return;
@@ -170,7 +170,9 @@ static void run_store(Interp *in, void *data) {
     interp_fail(in, op, "store out of range");
     return;
   }
-  dtype_store(t->dtype, (char *)t->data + off * dtype_size(t->dtype), v);
+  char *to = (char *)t->data + off * dtype_size(t->dtype);
+  if (ir_attr_i(op, AT_ADD, 0)) v += dtype_load(t->dtype, to);
+  dtype_store(t->dtype, to, v);
 }
 
 // ---------------------------------------------------------------- reductions
@@ -182,15 +184,30 @@ typedef struct Fold {
   double acc;
 } Fold;
 
+// What is summed over a parallel axis, for a store that adds, is summed at
+// points inside the domains of the key axes that it varies with.
+static bool keys_hold(Interp *in, const Op *op) {
+  for (uint32_t i = 0; i < op->nargs && i < 2; i++) {
+    const Type *t = ir_type(in->f, op->args[i]);
+    for (uint32_t k = 0; k < t->n; k++)
+      if (in->f->axes.at[t->axis[k]].role == AX_KEY &&
+          !interp_in_domain(in, t->axis[k]))
+        return false;
+  }
+  return true;
+}
+
 static void fold_over(Interp *in, Fold *r, const IrAttr *over, uint32_t i) {
   if (in->failed) return;
   if (i < over->n) {
     uint32_t a = (uint32_t)over->list[i];
     bool key = in->f->axes.at[a].role == AX_KEY;
+    bool par = in->f->axes.at[a].role == AX_PAR;
     int64_t lo = key ? in->key_lo[a] : 0;
     int64_t hi = key ? in->key_hi[a] : in->extent[a], saved = in->coord[a];
     for (in->coord[a] = lo; in->coord[a] < hi; in->coord[a]++)
-      if (!key || interp_in_domain(in, a)) fold_over(in, r, over, i + 1);
+      if (key ? interp_in_domain(in, a) : !par || keys_hold(in, r->op))
+        fold_over(in, r, over, i + 1);
     in->coord[a] = saved;
     return;
   }
@@ -419,7 +436,7 @@ static bool run_effect(Interp *in, const Op *op) {
     Type t = {.kind = TK_ELEM};
     for (uint32_t i = 1; i < op->nargs; i++)
       t = type_union(&t, ir_type(in->f, op->args[i]), DT_F64);
-    interp_points(in, &t, run_store, (void *)(uintptr_t)op);
+    interp_points(in, &t, interp_store, (void *)(uintptr_t)op);
     return !in->failed;
   }
   case OP_DOMAIN: {

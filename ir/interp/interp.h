@@ -46,6 +46,7 @@ void interp_points(Interp *in, const Type *t, PointFn *fn, void *data);
 uint64_t interp_at(const Interp *in, const Type *t);  // index in a table
 Table *interp_table(Interp *in, Value v);
 void interp_forget(Interp *in, const Region *r);  // values defined in r
+void interp_store(Interp *in, void *op);          // at the current point
 bool interp_region(Interp *in, const Region *r);  // effects in order
 bool interp_pass(Interp *in, const Op *op);
 bool interp_affine(Interp *in, const Op *op);

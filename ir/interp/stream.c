@@ -71,6 +71,35 @@ static void update_point(Interp *in, void *data) {
   r->next.at[at] = interp_round(in, t->dtype, y);
 }
 
+typedef struct Adding {
+  const Op *op;
+  const Type *type;
+} Adding;
+
+// Only in the tile, as the tiles of passes around are.
+static void add_point(Interp *in, void *data) {
+  const Adding *a = data;
+  for (uint32_t i = 0; i < a->type->n; i++) {
+    uint32_t x = a->type->axis[i];
+    if (in->f->axes.at[x].role == AX_KEY &&
+        (in->coord[x] < in->key_lo[x] || in->coord[x] >= in->key_hi[x]))
+      return;
+  }
+  interp_store(in, (void *)(uintptr_t)a->op);
+}
+
+// What the keys of a tile add to memory.
+static void add_tile(Interp *in, const Run *r) {
+  for (const Op *op = r->local->first; op && !in->failed; op = op->next) {
+    if (op->code != OP_STORE) continue;
+    Type t = {.kind = TK_ELEM};
+    for (uint32_t i = 1; i < op->nargs; i++)
+      t = type_union(&t, ir_type(in->f, op->args[i]), DT_F64);
+    Adding a = {op, &t};
+    interp_points(in, &t, add_point, &a);
+  }
+}
+
 // One tile of keys [lo, hi).
 static void tile(Interp *in, Run *r, int64_t lo, int64_t hi) {
   in->key_lo[r->axis] = lo;
@@ -88,6 +117,7 @@ static void tile(Interp *in, Run *r, int64_t lo, int64_t hi) {
     set_param(in, r->correct->params.at[r->n + r->i], next);
     memcpy(r->acc[r->i].at, next->at, sizeof(double) * next->n);
   }
+  add_tile(in, r);
 }
 
 static Table *identities(Interp *in, const Run *r) {

@@ -217,10 +217,11 @@ static bool parse_grid(Parser *p) {
   if (!parse_keyword(p, "grid")) return true;
   if (!parse_expect(p, '(')) return false;
   do {
-    GridDim g;
+    GridDim g = {0};
     if (!parse_axis(p, &g.axis) || !parse_expect(p, ':') ||
         !parse_int(p, &g.tile))
       return false;
+    g.serial = parse_keyword(p, "serial");
     if (p->f->grid.n == PARSE_AXES)
       return parse_error(p, p->p, "grid is too long");
     vec_push(p->m->arena, &p->f->grid, g);

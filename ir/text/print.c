@@ -304,6 +304,7 @@ static void put_space(const Printer *p) {
     if (!i) buf_str(p->out, "grid(");
     put_axis(f, f->grid.at[i].axis, p->out);
     buf_printf(p->out, ":%lld", (long long)f->grid.at[i].tile);
+    if (f->grid.at[i].serial) buf_str(p->out, " serial");
   }
   if (f->grid.n) buf_char(p->out, ')'), lead = " ";
   if (f->key < 0) return;

@@ -257,6 +257,11 @@ static bool check_store(Verifier *v, const Op *op) {
     return verify_fail(v, op, "value and tensor have different element types");
   const FuncParam *p = param_of(v->f, op->args[0]);
   if (p && p->role == PR_IN) return verify_fail(v, op, "stores to an input");
+  if (!ir_attr_i(op, AT_ADD, 0)) return true;
+  if (v->m->level >= LV_TILE)
+    return verify_fail(v, op, "tiles are added by loads and stores");
+  if (!dtype_is_float(t->dtype))
+    return verify_fail(v, op, "only floats are added up in memory");
   return true;
 }
 

@@ -184,9 +184,12 @@ static bool check_space(Verifier *v) {
   for (uint32_t i = 0; i < f->grid.n; i++) {
     if (f->grid.at[i].axis >= f->axes.n || f->grid.at[i].tile < 1)
       return verify_fail(v, NULL, "entry %u of the grid is no tile size", i);
-    for (uint32_t j = 0; j < i; j++)
+    for (uint32_t j = 0; j < i; j++) {
       if (f->grid.at[j].axis == f->grid.at[i].axis)
         return verify_fail(v, NULL, "an axis is in the grid twice");
+      if (f->grid.at[j].serial && !f->grid.at[i].serial)
+        return verify_fail(v, NULL, "a task's own axes are not the last");
+    }
   }
   if (f->key >= (int)f->axes.n)
     return verify_fail(v, NULL, "the key axis does not exist");

@@ -108,11 +108,12 @@ typedef struct GradStore {
   Gid v;
   Gid index[8];
   uint32_t n;
-  Gid mask;       // where it is stored; 0: everywhere
-  uint32_t rank;  // among those of a chunk: 1, ..; of others 0
-  Gid first;      // made before v, or 0
-  bool alone;     // its kernel stores nothing else
-  bool physical;  // rows of sequences in one tensor, or pages: not all of it
+  Gid mask;        // where it is stored; 0: everywhere
+  uint32_t rank;   // among those of a chunk: 1, ..; of others 0
+  Gid first;       // made before v, or 0
+  bool alone;      // its kernel stores nothing else
+  bool physical;   // rows of sequences in one tensor, or pages: not all of it
+  uint64_t outer;  // v is added up: the axes that its kernel has outside
   Span span;
 } GradStore;
 
@@ -190,12 +191,13 @@ typedef struct Grad {
   Gid *node;                // by Value of the program
   uint32_t forward;         // nodes of the program have smaller ids
   Gid domain[64];           // by axis
-  Map scans;                // by OP_SCAN: grad_scan_value
+  Map values;               // what kernels store of OP_SCAN, GRAD_MADE
   Vec(GradStore) outs;
   Vec(GradStore) grads;
-  Gid *adjoint;   // by Gid
-  bool *guarded;  // by Gid of the program: on sides of selects only
-  bool *active;   // by Gid: an input with a gradient is in it
+  Vec(GradStore) adds;  // to workspace, and what that begins with
+  Gid *adjoint;         // by Gid
+  bool *guarded;        // by Gid of the program: on sides of selects only
+  bool *active;         // by Gid: an input with a gradient is in it
   Vec(GradKnown) known;
   Map folded;  // exp(a - (m + log l)) -> exp(a - m)
   Vec(GradRead) reads;
@@ -314,7 +316,13 @@ bool grad_maps(Grad *g);
 // Gradients that have a point for each step become stores by chunks.
 void grad_store_chunks(Grad *g);
 
+// ---- grad_fuse.c
+// Sums over keys are added up by the kernel that has the keys outside.
+void grad_fuse(Grad *g);
+
 // ---- grad_kernels.c
+// How x is kept in workspace: f64 in f64, all else in f32.
+DType grad_kept(const Grad *g, Gid x);
 bool grad_plan(Grad *g);
 
 // ---- grad_emit.c

@@ -1,4 +1,4 @@
-// grad, part 8: kernels as functions of level attn. Axes that are outside
+// grad, part 9: kernels as functions of level attn. Axes that are outside
 // become parallel ones, those that are summed key axes; each condition of a
 // domain goes to the innermost key axis that it varies with.
 #include "passes/attn/grad_emit.h"
@@ -467,6 +467,15 @@ static Value target_of(const Emit *e, const GradStore *s) {
   return out ? out : e->tensor[s->tensor];
 }
 
+// Where no point is, the domains of the kernel's keys say.
+static void emit_add(Emit *e, Value tensor, Value v, const Value *at,
+                     uint32_t n) {
+  Value args[12] = {tensor, v};
+  for (uint32_t i = 0; i < n; i++) args[i + 2] = at[i];
+  IrAttr add = attr_i(AT_ADD, 1);
+  ir_op(&e->b, OP_STORE, args, n + 2, &add, 1, NULL, 0, 0);
+}
+
 void grad_emit_store(Emit *e, const GradStore *s, Value v) {
   Builder *b = &e->b;
   Value at[10], t = target_of(e, s);
@@ -475,6 +484,10 @@ void grad_emit_store(Emit *e, const GradStore *s, Value v) {
   v = as_float(e, v, type);
   for (; n < s->n; n++) at[n] = grad_emit(e, s->index[n]);
   if (!n) at[n++] = ir_int(b, 0);
+  if (s->outer) {
+    emit_add(e, t, v, at, n);
+    return;
+  }
   Value keep = e->keep;
   if (s->mask) {
     Value some = grad_emit(e, s->mask);

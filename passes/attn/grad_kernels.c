@@ -1,4 +1,4 @@
-// grad, part 7: the gradients as kernels. A gradient is a value of the points
+// grad, part 8: the gradients as kernels. A gradient is a value of the points
 // that its input is loaded at; the axes of these are outside in its kernel and
 // all others are summed in it. What kernels need of a row is made before, or
 // stored by the program, or read from its outputs.
@@ -93,8 +93,7 @@ static const char *tensor_name(Grad *g, Gid x, GradFrom from, uint32_t n) {
   return intern(&g->cx->names, name);
 }
 
-// How x is kept: f64 in f64, all else in f32.
-static DType kept(const Grad *g, Gid x) {
+DType grad_kept(const Grad *g, Gid x) {
   return grad_at(g, x)->dtype == DT_F64 ? DT_F64 : DT_F32;
 }
 
@@ -103,12 +102,13 @@ static DType kept(const Grad *g, Gid x) {
 static DType made_type(const Grad *g, Gid x) {
   const GradNode *n = grad_at(g, x);
   if (n->code == GRAD_MADE && n->attr)
-    return n->axes & grad_role(g, AX_VEC) & ~g->local ? DT_BF16 : kept(g, x);
+    return n->axes & grad_role(g, AX_VEC) & ~g->local ? DT_BF16
+                                                      : grad_kept(g, x);
   if (n->code != GRAD_RESULT || !(n->axes & grad_role(g, AX_VEC)))
-    return kept(g, x);
+    return grad_kept(g, x);
   const GradWalk *w = &g->walks.at[grad_at(g, n->arg[0])->attr];
   return !w->exact && grad_vectors(g, n->arg[0]) == DT_BF16 ? DT_BF16
-                                                            : kept(g, x);
+                                                            : grad_kept(g, x);
 }
 
 // Where x is in a tensor of rows: at its coordinates, or it is one number.
@@ -143,17 +143,16 @@ GradRead *grad_read(Grad *g, Gid x) {
 
 // What the kernel that makes x stores.
 static Gid value_of(const Grad *g, Gid x) {
-  uint64_t known = x;
-  if (grad_at(g, x)->code == GRAD_MADE) return grad_at(g, x)->arg[0];
-  if (grad_at(g, x)->code == OP_SCAN) map_get(&g->scans, x, &known);
-  return (Gid)known;
+  uint64_t known;
+  if (map_get(&g->values, x, &known)) return (Gid)known;
+  return grad_at(g, x)->code == GRAD_MADE ? grad_at(g, x)->arg[0] : x;
 }
 
 // Running sums, as sums.
 static void make_scans(Grad *g) {
   for (Gid x = 1, n = g->nodes.n; x < n; x++)
     if (grad_at(g, x)->code == OP_SCAN)
-      map_put(&g->scans, x, grad_scan_value(g, x));
+      map_put(&g->values, x, grad_scan_value(g, x));
 }
 
 static void need(Plan *p, Gid x);
@@ -278,7 +277,7 @@ static uint32_t made(Grad *g, const char *of, Type type, Gid v) {
                   .from = GF_MADE,
                   .read = true,
                   .type = type};
-  t.type.dtype = kept(g, v);
+  t.type.dtype = grad_kept(g, v);
   return grad_tensor(g, t);
 }
 
@@ -467,6 +466,7 @@ static bool reads(const Plan *p, const GradStore *s, uint32_t tensor) {
   const GradNode *n = grad_at(p->g, s->v);
   const GradRead *r = read_of(p->g, s->v);
   if (p->g->tensors.at[tensor].from != GF_MADE) return false;
+  if (s->outer && s->tensor == tensor) return true;
   memset(p->seen, 0, p->n * sizeof *p->seen);
   if (!r || r->tensor != s->tensor) return loads(p, s->v, tensor);
   for (uint32_t i = 0; i < n->n; i++)
@@ -494,13 +494,18 @@ static bool is_behind(const Plan *p, const GradStore *s, const GradKernel *k,
   return false;
 }
 
+// The axes that the kernel of s has outside.
+static uint64_t outer_of(const Plan *p, const GradStore *s) {
+  return s->outer ? s->outer : grad_store_axes(p->g, s) & ~p->vecs;
+}
+
 // The kernel that s is stored by: all gradients with these axes outside, unless
 // their sums are more than registers hold beside scores. Then their points are
 // made in several kernels.
 static GradKernel *kernel_of(Plan *p, const GradStore *s, bool rows,
                              uint64_t inner) {
   Grad *g = p->g;
-  uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
+  uint64_t outer = outer_of(p, s);
   int64_t sums = sums_of(p, s);
   for (uint32_t i = 0; i < g->nkernels; i++) {
     GradKernel *k = &g->kernel[i];
@@ -535,7 +540,9 @@ static uint64_t summed_by_domains(Plan *p, uint64_t axes) {
 // The axes that are summed in what s stores.
 static uint64_t summed_in(Plan *p, const GradStore *s) {
   memset(p->seen, 0, p->n * sizeof *p->seen);
-  return inner_of(p, s->v);
+  if (!s->outer) return inner_of(p, s->v);
+  uint64_t at = grad_store_axes(p->g, s) & ~p->vecs;
+  return (at | inner_of(p, s->v)) & ~s->outer;
 }
 
 // Do domains of other axes vary with it?
@@ -559,7 +566,7 @@ static void use_twin(Grad *g, GradStore *s, uint32_t axis) {
 // sum the row, is two axes.
 static void tell_apart(Plan *p, GradStore *s) {
   Grad *g = p->g;
-  uint64_t outer = grad_store_axes(g, s) & ~p->vecs, in = summed_in(p, s);
+  uint64_t outer = outer_of(p, s), in = summed_in(p, s);
   uint64_t both = outer & (in | summed_by_domains(p, in | outer));
   for (uint32_t i = 0; both >> i; i++)
     if ((both >> i & 1) && !bounds_others(g, i)) use_twin(g, s, i);
@@ -575,7 +582,7 @@ static void insert(GradKernel *k, const GradStore *s) {
 
 static bool put_store(Plan *p, const GradStore *s, bool rows) {
   Grad *g = p->g;
-  uint64_t outer = grad_store_axes(g, s) & ~p->vecs;
+  uint64_t outer = outer_of(p, s);
   uint64_t inner = summed_in(p, s);
   GradKernel *k = kernel_of(p, s, rows, inner);
   if (!k) return refuse_map(g, s, "too many kernels");
@@ -630,10 +637,9 @@ typedef struct Todo {
 // Rows of the gradient that kernels read are made by kernels too.
 static Todo row_of(Grad *g, uint32_t read) {
   GradRead r = g->reads.at[read];
-  bool scan = grad_at(g, r.node)->code == OP_SCAN;
-  Todo t = {.s = {.tensor = r.tensor,
-                  .v = scan ? value_of(g, r.node) : r.node,
-                  .span = g->f->span},
+  uint64_t known = r.node;
+  map_get(&g->values, r.node, &known);
+  Todo t = {.s = {.tensor = r.tensor, .v = (Gid)known, .span = g->f->span},
             .read = read};
   Dim shape[8];
   t.s.n = row_index(g, r.node, t.s.index, shape);
@@ -659,6 +665,8 @@ static uint32_t list_all(Plan *p, Todo *all) {
       all[n++] = row_of(g, i);
   for (uint32_t i = 0; i < p->parts.n; i++)
     all[n++] = (Todo){.s = p->parts.at[i], .read = UINT32_MAX};
+  for (uint32_t i = 0; i < g->adds.n; i++)
+    all[n++] = (Todo){.s = g->adds.at[i], .read = UINT32_MAX};
   for (uint32_t i = 0; i < g->grads.n; i++)
     all[n++] = (Todo){.s = g->grads.at[i], .read = UINT32_MAX};
   return n;
@@ -689,8 +697,8 @@ static bool is_result(const Plan *p, const GradStore *s) {
 
 static bool put(Plan *p, const Todo *t) {
   if (t->read != UINT32_MAX) return put_row(p, t);
-  return is_result(p, &t->s) ? put_result(p, &t->s)
-                             : put_store(p, &t->s, false);
+  bool zero = grad_is_number(p->g, t->s.v, 0);
+  return is_result(p, &t->s) ? put_result(p, &t->s) : put_store(p, &t->s, zero);
 }
 
 static void tell_all_apart(Plan *p, Todo *all, uint32_t n) {
@@ -708,7 +716,8 @@ static void tell_all_apart(Plan *p, Todo *all, uint32_t n) {
 
 static bool put_all(Plan *p) {
   Grad *g = p->g;
-  Todo *all = NEWN(g->arena, Todo, g->reads.n + p->parts.n + g->grads.n + 1);
+  Todo *all = NEWN(g->arena, Todo,
+                   g->reads.n + p->parts.n + g->adds.n + g->grads.n + 1);
   uint32_t n = list_all(p, all);
   tell_all_apart(p, all, n);
   if (g->axes.n > MAX_GRAD_AXES)
@@ -805,9 +814,11 @@ bool grad_plan(Grad *g) {
   for (uint32_t i = 0; i < g->grads.n; i++)
     g->grads.at[i].v = in_parts(&p, &g->grads.at[i], g->grads.at[i].v, 0);
   if (!join(&p)) return false;
+  grad_fuse(g);
   make_scans(g);
   mark(&p);
   for (uint32_t i = 0; i < p.parts.n; i++) need_above(&p, p.parts.at[i].v);
+  for (uint32_t i = 0; i < g->adds.n; i++) need_above(&p, g->adds.at[i].v);
   for (uint32_t i = 0; i < g->grads.n; i++) {
     const GradStore *s = &g->grads.at[i];
     if (is_result(&p, s)) need_of_walk(&p, grad_at(g, s->v)->arg[0]);

@@ -42,7 +42,7 @@ typedef struct Form {
   Value base;     // mach pointer; 0 before the first use
   Value *stride;  // of the outer axes, if known at run time only
   const char *hint;
-  struct Form *next;  // of Assign.pair_form
+  struct Form *next;  // of Assign.pair_form, row_form
 } Form;
 
 typedef enum RootKind {
@@ -122,6 +122,7 @@ typedef struct Assign {
   Vec(Op *) * uses;  // per value of f
   Form **forms;      // per value of f: where it lies, or NULL
   Form **vec_form;   // the same as lane operand of dots
+  Form **row_form;   // .. of dots over the grid's lanes: a list, by lane
   Form **pair_form;  // the same as operand of bf16 dots: a list, by the
                      // axis of the pairs and the operand's side
   bool *ready;       // per value of f: its form is written
@@ -246,6 +247,9 @@ uint32_t cpu_panel_cols(const Assign *as, int lane, Dim size);
 bool cpu_dot_blocked(const Assign *as, const Op *op, int lane, uint32_t *vec);
 bool cpu_feeds_block(const Assign *as, Value v, const Op *op);
 bool cpu_is_turned(const Assign *as, Value v);
+// Does a product sum v over the grid's lanes? Then it has all of them in
+// memory.
+bool cpu_is_summed(const Assign *as, Value v);
 bool cpu_dot_pairs(const Assign *as, const Op *op, int lane);
 int cpu_lane_of(const Assign *as, const Op *op, Dim *size);
 int cpu_lane_of_value(const Assign *as, Value v, Dim *size);
@@ -258,6 +262,8 @@ Form *cpu_form_pairs(Assign *as, Value v, int lane, Dim lane_size, bool panel,
 // v's form of pairs along an axis; panel: as the operand with the lanes. Or
 // NULL.
 Form *cpu_form_of_pairs(const Assign *as, Value v, uint32_t pair, bool panel);
+// v's form with these lanes, of those that are not the grid's, or NULL.
+Form *cpu_form_of_rows(const Assign *as, Value v, int lane);
 Value cpu_form_base(Assign *as, Form *f);
 Value cpu_form_stride(Assign *as, const Form *f, uint32_t i);
 // Element index at the current point of vector c; *step: distance of lanes
@@ -318,6 +324,10 @@ Root *cpu_root_op(Assign *as, Op *op);
 void cpu_flush(Assign *as);
 void cpu_stage_emit(Assign *as, Root *const *roots, uint32_t n,
                     uint32_t nnests);
+// How many units of a tile of the grid's lanes the axis still has; 0 if that is
+// all of them. Lanes behind its end are computed for nobody.
+Value cpu_inside_axis(Assign *as, Dim tile, int64_t unit);
+Value cpu_lanes_made(Assign *as, uint32_t axis, Dim size, int64_t unit);
 void cpu_dot_emit(Assign *as, Root *r);
 void cpu_turn_emit(Assign *as, Root *r);
 // Tile registers: can the dot, whose rows are along the axis, be done so?

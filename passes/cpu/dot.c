@@ -192,6 +192,18 @@ static void steps(Block *b, uint32_t a, LoopCount count, Value *acc) {
   as->pt.idx[a] = 0;
 }
 
+// Of the lanes of a tile those in panels that are computed, by `unit`: a
+// product over the grid's lanes has no others. 0: all, or these are not the
+// lanes.
+Value cpu_lanes_made(Assign *as, uint32_t axis, Dim size, int64_t unit) {
+  int64_t n, by = (int64_t)cpu_panel_cols(as, as->par, size) * as->lanes;
+  if ((int)axis != as->par || !dim_known(&as->m->dims, size, &n)) return 0;
+  Value panels = n > by ? cpu_inside_axis(as, size, by) : 0;
+  if (!panels) return 0;
+  Value made = cpu_2(as, OP_MUL, panels, cpu_int(as, by / unit));
+  return n % by ? cpu_2(as, OP_MIN, made, cpu_int(as, n / unit)) : made;
+}
+
 // Loops over the reduced axes from the i-th on.
 static void contract(Block *b, AxisSet over, Value *acc) {
   Assign *as = b->as;
@@ -200,7 +212,8 @@ static void contract(Block *b, AxisSet over, Value *acc) {
   bool dp = b->r->dp;
   Value lo = dp ? cpu_limit_lo2(as, a) : cpu_limit_lo(as, a);
   Value hi = dp ? cpu_limit_hi2(as, a, n) : cpu_limit_hi(as, a, n);
-  LoopCount count = {lo, hi, 1, as->f->axes.at[a].name};
+  Value lanes = cpu_lanes_made(as, a, n, dp ? 2 : 1);
+  LoopCount count = {lo, lanes ? lanes : hi, 1, as->f->axes.at[a].name};
   if (!(over & (over - 1))) {
     steps(b, a, count, acc);
     return;

@@ -43,6 +43,12 @@ Form *cpu_form_of_pairs(const Assign *as, Value v, uint32_t pair, bool panel) {
   return f;
 }
 
+Form *cpu_form_of_rows(const Assign *as, Value v, int lane) {
+  Form *f = as->row_form[v];
+  while (f && f->lane != lane) f = f->next;
+  return f;
+}
+
 static Dim outer_size(const Assign *as, const Form *f, uint32_t i) {
   bool half = f->pair == (int)f->axis[i];
   return half ? dim_ceildiv(&as->m->dims, f->size[i], 2) : f->size[i];

@@ -37,6 +37,10 @@ bool cpu_mat_possible(const Assign *as, const Root *r, uint32_t axis) {
   if (!r->dp || !as->target->amx || as->pt.cols > MAX_ROWS) return false;
   const Form *b = r->b, *a = r->a, *dst = r->dst;
   int over = (int)ir_attr(r->op, AT_OVER)->list[0];
+  Dim n = cpu_axis_size_in(as, r->va, (uint32_t)over);
+  if (over == as->par &&
+      cpu_panel_cols(as, over, n) * as->lanes % (2 * HW_MAT_ROWS))
+    return false;  // panels that are not made begin inside of a tile
   bool rows = b->pair == over && b->lane == over && !b->panel;
   bool lanes = a->pair == over && a->lane == r->lane && position(a, over) >= 0;
   return rows && lanes && position(b, axis) >= 0 && dst->dt == DT_F32 &&
@@ -191,7 +195,9 @@ static void block(Mat *m) {
   Assign *as = m->as;
   Dim n = cpu_axis_size_in(as, m->r->va, m->over);
   start(m);
-  LoopCount count = {cpu_limit_lo(as, m->over), cpu_limit_hi(as, m->over, n),
+  Value lanes = cpu_lanes_made(as, m->over, n, 1);
+  LoopCount count = {cpu_limit_lo(as, m->over),
+                     lanes ? lanes : cpu_limit_hi(as, m->over, n),
                      2 * HW_MAT_ROWS, as->f->axes.at[m->over].name};
   Loop l = cpu_loop_open(as, count, m->acc, m->rows * as->pt.cols);
   as->pt.idx[m->over] = l.iv;

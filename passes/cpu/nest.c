@@ -39,9 +39,7 @@ static bool one_panel(Assign *as) {
   return as->pt.lane >= 0 && dim_known(&as->m->dims, npanels(as), &n) && n == 1;
 }
 
-// How many units of the tile of the grid's lanes the axis still has; 0 if
-// that is all of them. Lanes behind its end are computed for nobody.
-static Value inside_axis(Assign *as, Dim tile, int64_t unit) {
+Value cpu_inside_axis(Assign *as, Dim tile, int64_t unit) {
   DimTab *d = &as->m->dims;
   Dim extent = as->f->axes.at[as->par].extent;
   int64_t n;
@@ -64,7 +62,7 @@ static Loop panel_open(Assign *as, const Pieces *p, uint32_t piece) {
   Value hi =
       p->n > 1 ? cpu_int(as, p->at[piece + 1]) : cpu_dim(as, npanels(as));
   Value end = p->n == 1 && as->pt.lane == as->par && !one_panel(as)
-                  ? inside_axis(as, as->pt.lane_size, as->pt.width)
+                  ? cpu_inside_axis(as, as->pt.lane_size, as->pt.width)
                   : 0;
   if (end) hi = end;
   Loop l = cpu_loop_open(as, (LoopCount){lo, hi, 1, "panel"}, NULL, 0);
@@ -402,13 +400,18 @@ static Value rows_inside(Nest *n, Dim size) {
   Assign *as = n->as;
   bool lanes = as->pt.lane != as->par;
   int64_t rows, by;
-  for (uint32_t i = 0; i < n->n; i++) lanes &= n->r[i]->kind == ROOT_KEEP;
+  for (uint32_t i = 0; i < n->n; i++) {
+    const Root *r = n->r[i];
+    lanes &= r->kind == ROOT_KEEP;
+    if (r->v && cpu_is_summed(as, r->v)) return 0;
+  }
   if (!lanes || !dim_known(&as->m->dims, size, &rows) ||
       rows > COST_FEW_QUERIES)
-    return inside_axis(as, size, 1);
+    return cpu_inside_axis(as, size, 1);
   by = (int64_t)cpu_panel_cols(as, as->par, size) * as->lanes;
-  if (rows % by) return inside_axis(as, size, 1);  // no room for whole panels
-  Value panels = inside_axis(as, size, by);
+  if (rows % by)
+    return cpu_inside_axis(as, size, 1);  // no room for whole panels
+  Value panels = cpu_inside_axis(as, size, by);
   return panels ? cpu_2(as, OP_MUL, panels, cpu_int(as, by)) : 0;
 }
 

@@ -144,6 +144,13 @@ static int lane_of_scan(const Assign *as, const Op *op, Dim *size) {
   return best;
 }
 
+static AxisSet over_of(const Op *op) {
+  const IrAttr *a = ir_attr(op, AT_OVER);
+  AxisSet s = 0;
+  for (uint32_t i = 0; i < a->n; i++) s |= (AxisSet)1 << a->list[i];
+  return s;
+}
+
 // Do both operands have axes of the result that the other has not?
 static bool is_matrix_product(const Assign *as, const Op *op) {
   AxisSet a = cpu_axes_of(as, op->args[0]), b = cpu_axes_of(as, op->args[1]);
@@ -171,12 +178,14 @@ int cpu_lane_of(const Assign *as, const Op *op, Dim *size) {
   int last = op->code == OP_STORE ? lane_of_store(as, op, size) : -1;
   if (last >= 0) return last;
   if (op->code == OP_SCAN) return lane_of_scan(as, op, size);
-  if (as->par >= 0) {
+  bool product = op->code == OP_DOT && is_matrix_product(as, op);
+  // a product over the tiled axis has rows of lanes in its result
+  if (as->par >= 0 && !(product && (over_of(op) >> as->par & 1))) {
     *size = find_size(as, op, (uint32_t)as->par);
     if (*size) return as->par;
   }
   const Type *res = op->nres ? ir_type(as->f, op->res[0]) : NULL;
-  if (op->code == OP_DOT && is_matrix_product(as, op)) {
+  if (product) {
     uint32_t at = running(as, res);
     *size = res->size[at];
     return (int)res->axis[at];
@@ -199,13 +208,6 @@ uint32_t cpu_panel_cols(const Assign *as, int lane, Dim size) {
 }
 
 // ---------------------------------------------------------------- dots
-static AxisSet over_of(const Op *op) {
-  const IrAttr *a = ir_attr(op, AT_OVER);
-  AxisSet s = 0;
-  for (uint32_t i = 0; i < a->n; i++) s |= (AxisSet)1 << a->list[i];
-  return s;
-}
-
 bool cpu_dot_blocked(const Assign *as, const Op *op, int lane, uint32_t *vec) {
   if (lane < 0) return false;
   AxisSet bit = (AxisSet)1 << lane, over = over_of(op);
@@ -288,6 +290,14 @@ bool cpu_feeds_block(const Assign *as, Value v, const Op *op) {
   if (op->code != OP_DOT || (op->args[0] != v && op->args[1] != v))
     return false;
   return cpu_dot_blocked(as, op, cpu_lane_of(as, op, &size), &vec);
+}
+
+bool cpu_is_summed(const Assign *as, Value v) {
+  for (uint32_t i = 0; i < as->uses[v].n && as->par >= 0; i++) {
+    const Op *op = as->uses[v].at[i];
+    if (op->code == OP_DOT && (over_of(op) >> as->par & 1)) return true;
+  }
+  return false;
 }
 
 // A load of narrow elements whose memory runs across the lanes: there are no
@@ -389,6 +399,7 @@ void cpu_plan(Assign *as) {
   if (any_f64(as->f)) as->lanes /= 2;
   as->forms = NEWN(as->arena, Form *, n);
   as->vec_form = NEWN(as->arena, Form *, n);
+  as->row_form = NEWN(as->arena, Form *, n);
   as->pair_form = NEWN(as->arena, Form *, n);
   as->root_of = NEWN(as->arena, Root *, n);
   as->ready = NEWN(as->arena, bool, n);

@@ -55,6 +55,11 @@ static void keep_turned(Assign *as, Value v, Form *from) {
   r->lane_size = DIM_NONE;
 }
 
+// Has v the grid's lanes, and a product others?
+static bool is_row(const Assign *as, Value v, int lane) {
+  return as->par >= 0 && lane != as->par && (cpu_axes_of(as, v) >> as->par & 1);
+}
+
 // Puts v in memory as operand i of a dot with a register block.
 static void keep_operand(Assign *as, Value v, const Op *op, uint32_t i) {
   Dim size;
@@ -79,6 +84,12 @@ static void keep_operand(Assign *as, Value v, const Op *op, uint32_t i) {
     } else {
       keep_operand_form(as, v, f);
     }
+  } else if (vec == i && is_row(as, v, lane)) {
+    if (cpu_form_of_rows(as, v, lane)) return;
+    Form *f = cpu_form_new(as, v, lane, size, false);
+    f->next = as->row_form[v];
+    as->row_form[v] = f;
+    keep_operand_form(as, v, f);
   } else if (vec == i) {
     if (as->vec_form[v] || as->forms[v]) return;
     Form *rows = cpu_is_turned(as, v) ? keep_rows(as, v) : NULL;

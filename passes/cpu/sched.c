@@ -48,7 +48,9 @@ static void dot_operands(Assign *as, Root *r) {
   r->vb = r->op->args[1 - vec];
   r->dp = cpu_dot_pairs(as, r->op, r->lane);
   uint32_t over = (uint32_t)ir_attr(r->op, AT_OVER)->list[0];
-  r->a = r->dp ? cpu_form_of_pairs(as, r->va, over, true) : as->vec_form[r->va];
+  r->a = r->dp ? cpu_form_of_pairs(as, r->va, over, true)
+               : cpu_form_of_rows(as, r->va, r->lane);
+  if (!r->a && !r->dp) r->a = as->vec_form[r->va];
   r->b = r->dp ? cpu_form_of_pairs(as, r->vb, over, false) : as->forms[r->vb];
   if (!r->a) r->a = as->forms[r->va];
 }

@@ -155,9 +155,9 @@ static void in_grid(Place *p) {
       ir_axis(g, arena_printf(p->m->arena, "%s.blocks", name), AX_PAR, blocks);
   for (uint32_t i = 0; i < g->grid.n; i++) {
     GridDim *e = &g->grid.at[i];
-    if (e->axis == a) *e = (GridDim){p->share.keys, 1};
+    if (e->axis == a) *e = (GridDim){.axis = p->share.keys, .tile = 1};
     else if ((int)e->axis == p->lane)
-      *e = (GridDim){p->share.blocks, p->groups};
+      *e = (GridDim){.axis = p->share.blocks, .tile = p->groups};
   }
 }
 

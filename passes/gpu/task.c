@@ -143,7 +143,7 @@ static void slots_in_grid(Place *p, const Packed *k, int64_t tile) {
     GridDim g = p->g->grid.at[i];
     if (g.axis == k->batch) continue;
     bool lane = (int)g.axis == p->lane;
-    p->g->grid.at[at++] = lane ? (GridDim){slot, 1} : g;
+    p->g->grid.at[at++] = lane ? (GridDim){.axis = slot, .tile = 1} : g;
   }
   p->g->grid.n = at;
 }

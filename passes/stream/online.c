@@ -229,10 +229,26 @@ static bool moved(const Online *o, const Op *op) {
   return op->code == OP_ASSUME && keyed(o, op->args[0]);
 }
 
+// Is it a pass that others have a copy of inside?
+static bool is_nested(const Online *o, const Op *pass) {
+  for (uint32_t i = 0; i < o->groups.n; i++)
+    if (o->groups.at[i]->pass == pass) return o->groups.at[i]->outer != 0;
+  return false;
+}
+
+// Has the pass, or one inside of it, a store that adds?
+static bool adds(const Op *pass) {
+  for (uint32_t i = 0; i < pass->nregions; i++)
+    for (const Op *op = pass->regions[i]->first; op; op = op->next)
+      if (op->code == OP_STORE || adds(op)) return true;
+  return false;
+}
+
 static void drop_dead(Online *o) {
   Marks m = {.f = o->f, .live.arena = o->arena};
   for (Op *op = o->region->first; op; op = op->next)
-    if (!(op_info(op->code)->flags & OPF_PURE) && op->code != OP_KREDUCE &&
+    if (!(op_info(op->code)->flags & OPF_PURE) &&
+        (op->code != OP_KREDUCE || (adds(op) && !is_nested(o, op))) &&
         !moved(o, op))
       mark(&m, op);
   uint64_t x;

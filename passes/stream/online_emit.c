@@ -538,6 +538,32 @@ static void keep_assumes(Emit *e) {
   }
 }
 
+// Is g the innermost pass that the operands of a store vary with?
+static bool adds_here(const Online *o, const Group *g, const Op *op) {
+  uint64_t keys = 0, all = g->outer | 1ull << g->axis;
+  for (uint32_t i = 1; i < op->nargs; i++) {
+    const Type *t = ir_type(o->f, op->args[i]);
+    for (uint32_t k = 0; k < t->n; k++)
+      if (o->f->axes.at[t->axis[k]].role == AX_KEY) keys |= 1ull << t->axis[k];
+  }
+  return (keys >> g->axis & 1) && !(keys & ~all);
+}
+
+// What each key adds to memory is added by the pass.
+static void emit_adds(Emit *e) {
+  Online *o = e->o;
+  for (Op *op = o->region->first, *next; op; op = next) {
+    next = op->next;
+    if (op->code != OP_STORE || !ir_attr_i(op, AT_ADD, 0)) continue;
+    if (!adds_here(o, e->g, op)) continue;
+    Value *args = NEWN(o->arena, Value, op->nargs);
+    for (uint32_t i = 0; i < op->nargs; i++)
+      args[i] = clone_keyed(e, op->args[i]);
+    ir_op(&e->b, OP_STORE, args, op->nargs, op->attrs, op->nattrs, NULL, 0, 0);
+    ir_erase(op);
+  }
+}
+
 static void emit_local(Online *o, Group *g) {
   Region *r = g->pass->regions[1];
   Emit e = emitter(o, g, r, EMIT_LOCAL);
@@ -547,6 +573,7 @@ static void emit_local(Online *o, Group *g) {
     term[i] = emit_term(&e, &g->accs.at[i]);
   note_scores(&e);
   keep_assumes(&e);
+  emit_adds(&e);
   ir_yield(&e.b, term, g->accs.n);
 }
 

@@ -684,7 +684,8 @@ static void open_tasks(Tiler *t, Builder *b, const Op *pass) {
     uint32_t a = (uint32_t)box->list[i], grid = a;
     bool lane = (int)a == t->plan.lane;
     if (lane) grid = ir_axis(t->to, "tile", AX_PAR, tiles_of(t, a));
-    vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){grid, 1}));
+    vec_push(t->to->mod->arena, &t->to->grid,
+             ((GridDim){.axis = grid, .tile = 1}));
     Value x = ir_origin(b, grid);
     if (lane) x = ir_2(b, OP_MUL, x, ir_int(b, t->plan.tile_q));
     t->origin[a] = t->coord[a] = x;

@@ -442,6 +442,7 @@ void tile_open(KeyLoop *l, Builder *b, Value k0, bool masked, ValueMap *m) {
   l->masked = false;  // loads of the predicate itself are read as they are
   if (t->gpu && tiled) tile_limits(l, b, k0, iota, m);
   l->masked = was;
+  if (l->adds) tile_live_rows(l, b);
   if (!l->full) return;
   l->kmask = ir_2(b, OP_OR, l->full, l->kmask);
   l->mask = l->rows ? ir_3(b, OP_SELECT, l->full, l->rows, l->mask)
@@ -552,6 +553,7 @@ static void tile_of_keys(KeyLoop *l, Builder *b, const KeyTile *x, bool masked,
     if (!scan) vmap_put(&m, l->local->params.at[i], out[i]);
     vmap_put(&cm, l->correct->params.at[l->n + i], out[i]);
   }
+  tile_adds(l, b, &m);
   l->t->around = around;
   l->t->coord[l->axis] = 0;
 }
@@ -596,13 +598,7 @@ static Value visible(KeyLoop *l, Builder *b, Value k0, const ValueMap *pre) {
   for (uint32_t i = 0; i < l->n; i++) {
     Value from = shared_operand(l, i), v = from ? tile_need(l, b, from, &m) : 0;
     if (!v) continue;
-    DType dt = ir_type(b->fn, v)->dtype == DT_F64 ? DT_F64 : DT_F32;
-    Value zero = ir_const_f(b, dt, 0);
-    v = ir_2(b, OP_MUL, ir_cast(b, dt, v), zero);
-    v = ir_reduce(b, RK_SUM, v, &l->axis, 1);  // lanes along the vectors
-    Type t = *ir_type(b->fn, v);
-    if (t.n) v = ir_reduce(b, RK_SUM, v, t.axis, t.n);
-    v = ir_2(b, OP_EQ, v, zero);
+    v = tile_is_finite(b, v, l->axis);
     ok = ok ? ir_2(b, OP_AND, ok, v) : v;
   }
   l->t->coord[l->axis] = 0;
@@ -908,7 +904,7 @@ uint32_t tile_ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
 }
 
 KeyLoop tile_key_loop(Tiler *t, const Op *op) {
-  KeyLoop l = {.t = t, .op = op};
+  KeyLoop l = {.t = t, .op = op, .outer = t->around};
   l.axis = (uint32_t)ir_attr_i(op, AT_AXIS, 0);
   bool tiled = t->from->axes.at[l.axis].role == AX_KEY;
   l.step = tiled ? t->plan.tile_k : 1;
@@ -924,6 +920,9 @@ KeyLoop tile_key_loop(Tiler *t, const Op *op) {
   l.classify = op->nregions > 4 ? op->regions[4] : NULL;
   if (l.bounds && !l.bounds->last) l.bounds = NULL;
   if (l.classify && !l.classify->last) l.classify = NULL;
+  for (const Op *o = l.local->first; o; o = o->next)
+    l.adds |= o->code == OP_STORE && t->plan.lane >= 0 &&
+              (t->plan.serial >> t->plan.lane & 1);
   Value pred = tile_yield(l.domain)->args[0];
   l.whole = tile_is_const(t->from, pred, 1);
   if (tiled && !l.whole && t->careful && t->plan.lane >= 0 &&
@@ -934,10 +933,15 @@ KeyLoop tile_key_loop(Tiler *t, const Op *op) {
 }
 
 // The share of this task's part of the keys.
-static void cut(Tiler *t, Builder *b, Range *r, uint32_t n) {
-  Value lo, hi, last = r[0].hi;
-  for (uint32_t i = 1; i < n; i++) last = ir_2(b, OP_MAX, last, r[i].hi);
-  tile_split_keys(t, b, r[0].base, last, &lo, &hi);
+static void cut(KeyLoop *l, Builder *b, Range *r, uint32_t n) {
+  Tiler *t = l->t;
+  Value lo = r[0].base, hi = r[0].hi;
+  for (uint32_t i = 1; i < n; i++) hi = ir_2(b, OP_MAX, hi, r[i].hi);
+  if (t->plan.serial) {  // tiles of a task have the same keys
+    lo = ir_const_i(b, DT_I64, 0);
+    hi = ir_dim(b, t->from->axes.at[l->axis].extent);
+  }
+  tile_split_keys(t, b, l->step, &lo, &hi);
   for (uint32_t i = 0; i < n; i++) {
     r[i].base = ir_2(b, OP_MAX, r[i].base, lo);
     r[i].hi = ir_2(b, OP_MIN, r[i].hi, hi);
@@ -983,7 +987,8 @@ bool tile_pass(Tiler *t, Builder *b, const Op *op, ValueMap *m) {
     own = own && n == 1 && l.bounds;
     if (own) mine = own_interval(&l, b, m);
   }
-  if (split) cut(t, b, r, n);
+  if (split) cut(&l, b, r, n);
+  l.finite = tile_adds_finite(&l, b, m);
   if (own) own_loop(&l, b, r, &mine, m, acc);
   else all_loops(&l, b, r, n, m, acc);
   if (split) tile_split_store(t, b, op, acc);

@@ -6,10 +6,11 @@
 
 typedef struct KeyLoop {
   Tiler *t;
-  const Op *op;   // the pass
-  uint32_t axis;  // its key axis
-  int64_t step;   // keys of an iteration; 1: the axis has no tile (outer.c)
-  uint32_t n;     // accumulators
+  const Op *op;                 // the pass
+  const struct KeyLoop *outer;  // the loop around, or NULL
+  uint32_t axis;                // its key axis
+  int64_t step;  // keys of an iteration; 1: the axis has no tile (outer.c)
+  uint32_t n;    // accumulators
   const IrAttr *kinds;
   FillKind fill;
   PassOrder order;
@@ -18,6 +19,7 @@ typedef struct KeyLoop {
   bool sparse;   // tiles are tested one by one
   bool careful;  // see `visible`
   bool judged;   // tiles are only asked for the mask
+  bool adds;     // it has stores that add up over the tiled axis
   Type *types;   // of the accumulators, as tiles
   // of the loop body being made
   const Value *old;  // the accumulators in front of it
@@ -30,6 +32,7 @@ typedef struct KeyLoop {
   bool extent_only;  // kmask says `key < extent` only
   Value keep;        // bool: products that count, see `visible`; 0: all
   Value row;         // first row of a group in its tile, or 0
+  Value finite;      // bool: what stores that add share is; 0: it need not be
 } KeyLoop;
 
 enum { MAX_RANGES = 4, MAX_OWN = 4 };
@@ -63,6 +66,16 @@ uint32_t tile_bounds_read(KeyLoop *l, Builder *b, Range *out, Range *mine);
 // Whether full tiles of l are those of which each row sees all keys or none.
 bool tile_bounds_by_rows(KeyLoop *l);
 
+// The mask, and which tiles are full, of rows inside of the tiled axis: what is
+// added up over these has no others (adds.c).
+void tile_live_rows(KeyLoop *l, Builder *b);
+// Whether all elements are; axis: one that v has.
+Value tile_is_finite(Builder *b, Value v, uint32_t axis);
+// Whether what the rows of stores that add share is, in front of the loop; 0:
+// it does not matter.
+Value tile_adds_finite(KeyLoop *l, Builder *b, ValueMap *m);
+// The stores of the pass that add, for the tile that is open.
+void tile_adds(KeyLoop *l, Builder *b, ValueMap *m);
 // Groups of a tile's rows that have bounds of their own, or 0 (group_bounds.c).
 uint32_t tile_own_groups(const TilePlan *p);
 // The executing group's of n intervals.

@@ -388,9 +388,9 @@ static Value phase(Hoist *a) {
   g->axes.at[a->lane].role = AX_VEC;
   g->grid.n = 0;
   for (uint32_t i = 0; i < a->npar; i++)
-    vec_push(a->m->arena, &g->grid, ((GridDim){a->par[i], 1}));
+    vec_push(a->m->arena, &g->grid, ((GridDim){.axis = a->par[i], .tile = 1}));
   uint32_t axis = ir_axis(g, "chunk", AX_PAR, chunks(a));
-  vec_push(a->m->arena, &g->grid, ((GridDim){axis, 1}));
+  vec_push(a->m->arena, &g->grid, ((GridDim){.axis = axis, .tile = 1}));
   Builder b = {.fn = g, .region = g->body, .span = a->f->span};
   return ir_2(&b, OP_MUL, ir_origin(&b, axis),
               ir_const_i(&b, DT_I64, a->chunk));

@@ -273,7 +273,7 @@ void tile_parts_open(Tiler *t, Builder *b) {
   Dim n = states ? pieces_before(t) : t->plan.parts;
   if (t->share == SHARE_JOINS) n = some_joins(t);
   uint32_t a = ir_axis(t->to, "part", AX_PAR, n);
-  vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){a, 1}));
+  vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){.axis = a, .tile = 1}));
   t->part = ir_origin(b, a);
   if (!states)
     t->last = ir_2(b, OP_EQ, ir_2(b, OP_ADD, t->part, ir_const_i(b, DT_I64, 1)),

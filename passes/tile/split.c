@@ -30,12 +30,19 @@ typedef struct Found {
   const Op *pass;
   uint32_t n;
   bool recur;
+  bool whole;  // passes inside of others belong to these
 } Found;
+
+static bool is_inside(const Op *op) {
+  const Region *r = op->parent;
+  while (r->parent && r->parent->code != OP_KREDUCE) r = r->parent->parent;
+  return r->parent != NULL;
+}
 
 static void look(void *data, Op *op) {
   Found *f = data;
   f->recur |= op->code == OP_RECUR;
-  if (op->code != OP_KREDUCE) return;
+  if (op->code != OP_KREDUCE || (f->whole && is_inside(op))) return;
   f->n++;
   f->pass = op;
 }
@@ -59,6 +66,7 @@ static Dim tasks(const Func *f, const TilePlan *p) {
   Dim n = dim_const(d, 1);
   for (uint32_t a = 0; a < f->axes.n; a++) {
     if (f->axes.at[a].role != AX_PAR || (int)a == p->part) continue;
+    if (p->serial >> a & 1) continue;
     Dim e = f->axes.at[a].extent;
     if ((int)a == p->lane) e = dim_ceildiv(d, e, p->tile_q);
     n = dim_bin(d, DIM_MUL, n, e);
@@ -129,7 +137,7 @@ static bool is_told(const Func *f, const Op *pass, const TilePlan *p) {
 }
 
 void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
-  Found in = {0};
+  Found in = {.whole = p->serial != 0};
   if (opt->split_k == 0 || opt->split_k == 1) return;
   ir_walk(f->body, look, &in);
   const Target *tg = opt->target;
@@ -144,7 +152,9 @@ void tile_split_plan(Ctx *cx, const Func *f, const PassOpt *opt, TilePlan *p) {
   }
   int64_t fewest = gpu ? COST_SPLIT_GPU_KEYS : COST_SPLIT_KEYS;
   DimTab *d = &f->mod->dims;
-  Dim keys = f->axes.at[ir_attr_i(in.pass, AT_AXIS, 0)].extent;
+  uint32_t axis = (uint32_t)ir_attr_i(in.pass, AT_AXIS, 0);
+  Dim keys = f->axes.at[axis].extent;
+  if (p->outer >> axis & 1) fewest = 1;  // each has a pass inside
   if (opt->split_k > 1) {
     p->parts = dim_const(d, opt->split_k);
   } else {
@@ -239,7 +249,7 @@ void tile_split_open(Tiler *t, Builder *b) {
   // The second phase has no tasks if there is one part only.
   uint32_t a = ir_axis(t->to, part ? "part" : "some", AX_PAR,
                        part ? t->plan.parts : several_parts(t));
-  vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){a, 1}));
+  vec_push(t->to->mod->arena, &t->to->grid, ((GridDim){.axis = a, .tile = 1}));
   if (!part) return;
   t->part = ir_origin(b, a);
   int64_t n;
@@ -248,16 +258,15 @@ void tile_split_open(Tiler *t, Builder *b) {
         ir_2(b, OP_EQ, ir_dim(b, t->plan.parts), ir_const_i(b, DT_I64, 1));
 }
 
-// Of the keys from `first`, where a tile begins, to `last` as many tiles as the
-// other parts have: those of this task's sequence, which may be shorter than
-// others.
-void tile_split_keys(Tiler *t, Builder *b, Value first, Value last, Value *lo,
-                     Value *hi) {
-  Value tile = ir_const_i(b, DT_I64, t->plan.tile_k);
+// Of the keys from *lo, where a tile begins, to *hi as many tiles of `unit` as
+// the other parts have: those of this task's sequence, which may be shorter
+// than others.
+void tile_split_keys(Tiler *t, Builder *b, int64_t unit, Value *lo, Value *hi) {
+  Value tile = ir_const_i(b, DT_I64, unit), first = *lo;
   Value step = ir_2(b, OP_MUL, ir_dim(b, t->plan.parts), tile);
   Value up = ir_2(b, OP_SUB, step, ir_const_i(b, DT_I64, 1));
   Value n =
-      ir_2(b, OP_MAX, ir_2(b, OP_SUB, last, first), ir_const_i(b, DT_I64, 0));
+      ir_2(b, OP_MAX, ir_2(b, OP_SUB, *hi, first), ir_const_i(b, DT_I64, 0));
   Value each = ir_2(b, OP_FLOORDIV, ir_2(b, OP_ADD, n, up), step);
   Value size = ir_2(b, OP_MUL, each, tile);
   *lo = ir_2(b, OP_ADD, first, ir_2(b, OP_MUL, t->part, size));

@@ -316,6 +316,16 @@ bool tile_region(Tiler *t, Builder *b, const Region *r, ValueMap *m) {
   return true;
 }
 
+static bool is_serial(const Tiler *t, uint32_t axis) {
+  return t->share != SHARE_COMBINE && (t->plan.serial >> axis & 1);
+}
+
+static void put_in_grid(Tiler *t, uint32_t axis) {
+  int64_t n = (int)axis == t->plan.lane ? t->plan.tile_q : 1;
+  vec_push(t->to->mod->arena, &t->to->grid,
+           ((GridDim){.axis = axis, .tile = n}));
+}
+
 // Axes, and those of the tasks, unless the phase has its own.
 static void copy_axes(Tiler *t) {
   for (uint32_t i = 0; i < t->from->axes.n; i++) {
@@ -328,8 +338,16 @@ static void copy_axes(Tiler *t) {
     assert(id == i);
     (void)id;
     if (role != AX_PAR || t->share == SHARE_BOUNDS) continue;
-    GridDim g = {i, (int)i == t->plan.lane ? t->plan.tile_q : 1};
-    vec_push(t->to->mod->arena, &t->to->grid, g);
+    if (!is_serial(t, i)) put_in_grid(t, i);
+  }
+}
+
+// Behind the others.
+static void put_serial(Tiler *t) {
+  for (uint32_t i = 0; i < t->from->axes.n; i++) {
+    if (!is_serial(t, i)) continue;
+    put_in_grid(t, i);
+    t->to->grid.at[t->to->grid.n - 1].serial = true;
   }
 }
 
@@ -387,6 +405,7 @@ static Func *tile_func(Ctx *cx, Func *f, const TilePlan *plan, TileShare share,
   make_coords(&t, &b);
   if (plan->split) tile_split_open(&t, &b);
   tile_parts_open(&t, &b);
+  put_serial(&t);
   if (share == SHARE_JOINS) {
     tile_linear_joins(&t, &b);
     return t.to;
@@ -415,6 +434,7 @@ static bool tile_all(Ctx *cx, Module *m, Func *f, const PassOpt *opt,
   TilePlan plan;
   if (!tile_plan_chunk(cx, f, opt->target, &plan)) plan = tile_plan(cx, f, opt);
   plan.outer = outer;
+  plan.serial = tile_serial(f);
   bool chunks = lane_walks(f->body) || pieces_of_chunk(f);
   if (chunks && gpu && opt->target->gpu.hopper) plan.pieces_of = pieces_axes(f);
   if (gpu) tile_bounds_plan(cx, f, &plan);

@@ -27,6 +27,7 @@ typedef struct TilePlan {
   int part;  // axis of a vector's parts, which groups of one task have, or -1
   int64_t own_rows;    // rows of a group that has bounds of its own, or 0
   uint64_t outer;      // key axes without a tile (outer.c)
+  uint64_t serial;     // axes of which a task has all (adds.c)
   uint64_t pieces_of;  // axes of steps in a chunk (support/pieces.c)
   bool mats;           // a CPU has tile registers for its products
 } TilePlan;
@@ -74,6 +75,8 @@ typedef struct Tiled {
   Value *own;  // work.c: its workspaces that `from` has not
 } Tiled;
 
+// Parallel axes over which stores that add sum (adds.c).
+uint64_t tile_serial(const Func *f);
 // Gives the phases of a program, in their order, workspaces in one order
 // (work.c).
 void tile_work_share(Arena *a, Tiled *all, uint32_t n);
@@ -100,8 +103,7 @@ void tile_split_params(Tiler *t);
 // Tiles of the tasks that join.
 void tile_split_joiners(Tiler *t);
 void tile_split_open(Tiler *t, Builder *b);
-void tile_split_keys(Tiler *t, Builder *b, Value first, Value last, Value *lo,
-                     Value *hi);
+void tile_split_keys(Tiler *t, Builder *b, int64_t unit, Value *lo, Value *hi);
 void tile_split_store(Tiler *t, Builder *b, const Op *op, const Value *acc);
 void tile_split_join(Tiler *t, Builder *b, const Op *op, const ValueMap *m,
                      Value *acc);

@@ -99,7 +99,7 @@ static bool bench_one(Session *s, const Unit *u, Decl *prog, void *data) {
   (void)data;
   Bench b = {.threads = 1};
   bool ok = bench_prepare(s, &b, u, prog) &&
-            drv_cost(&b.call, &b.opt, b.target, &b.cost) &&
+            drv_cost(&b.call, &b.opt, b.target, true, &b.cost) &&
             (!s->cli->grad || turn_to_gradient(s, &b)) && bench_run(s, &b);
   bench_done(&b);
   if (!ok) return false;

@@ -372,7 +372,7 @@ static bool draw(Session *s, Bench *b) {
 static bool explain_call(Session *s, Bench *b) {
   DrvSpec spec;
   uint32_t remarks = s->cx.remarks.n;
-  if (!drv_cost(&b->call, &b->opt, NULL, &b->cost) ||
+  if (!drv_cost(&b->call, &b->opt, b->target, false, &b->cost) ||
       !drv_choose(&b->call, &spec))
     return false;
   Device device = {.n = 0};

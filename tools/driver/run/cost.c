@@ -221,18 +221,18 @@ static void count_arrays(const DrvCall *c, DrvCost *out) {
 }
 
 bool drv_cost(DrvCall *c, const DrvOptions *opt, const Target *target,
-              DrvCost *out) {
+              bool tiles, DrvCost *out) {
   DrvSpec s;
   *out = (DrvCost){.product = DT_F32};
   if (!drv_choose(c, &s)) return false;
-  Module *m = drv_lower(c->cx, s, NULL, LV_ATTN, opt);
+  Module *m = drv_lower(c->cx, s, target, LV_ATTN, opt);
   if (!m) return false;
   Count k = {.call = c, .m = m, .out = out, .lane = -1};
-  if (target) probe_tiles(&k, target);
+  if (tiles) probe_tiles(&k, target);
   for (uint32_t i = 0, n = m->funcs.n; i < n; i++) {
     Func *f = m->funcs.at[i];
     if (!ir_is_phase(f, c->prog->name)) continue;
-    if (target) k.lane = probe_lane(c, s, opt, target, f);
+    if (tiles) k.lane = probe_lane(c, s, opt, target, f);
     if (!count_phase(&k, f)) return false;
   }
   count_arrays(c, out);

@@ -20,7 +20,7 @@ typedef struct DrvCost {
   double products;   // floating-point operations of dots, over visible
                      // keys: 2 per element product
   double touched;    // the same over tiles of the target's size in which
-                     // any pair is visible; products without a target
+                     // any pair is visible; products if these do not count
   double updates;    // of recurrent states
   double functions;  // exp, log, tanh and the like
   double bytes;      // every array once
@@ -29,9 +29,9 @@ typedef struct DrvCost {
   DrvKeys keys[DRV_MAX_KEYS];
 } DrvCost;
 
-// The call must have its arrays. target: whose tiles count, or NULL.
+// The call must have its arrays. tiles: those of the target count.
 bool drv_cost(DrvCall *c, const DrvOptions *opt, const Target *target,
-              DrvCost *out);
+              bool tiles, DrvCost *out);
 
 // A key's domain by tiles of rows and keys, where all other coordinates are 0.
 // A cell is a tile, or several where there are very many. What a cell is is

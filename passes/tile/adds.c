@@ -1,0 +1,158 @@
+// What the points of a tile add to memory (part of the pass `tile`).
+//
+//   before  axes(k par Sk, q key Sq)
+//           pass { store(%A, dot(%x, %y) {over = [k]}, %q, %d) {add} }
+//   after   grid(.., k:128 serial)
+//           %old = load(%A, %q, %d)
+//           %new = dot(select(%seen, %x, 0), %y, %old) {over = [k]}
+//           store(%A, %new, %q, %d)
+//
+// Tasks along the axis that is summed would add to the same elements in any
+// order: one task has all of the axis, a tile after the other.
+// Tests: test/passes/tile/adds.tir.
+#include "passes/tile/loop.h"
+
+static void see_store(void *data, Op *op) {
+  uint64_t *axes = data;
+  if (op->code != OP_STORE || !ir_attr_i(op, AT_ADD, 0)) return;
+  const Func *f = op->parent->fn;
+  const Op *sum = ir_def(f, op->args[1]);
+  const IrAttr *over = sum ? ir_attr(sum, AT_OVER) : NULL;
+  for (uint32_t i = 0; over && i < over->n; i++)
+    if (f->axes.at[over->list[i]].role == AX_PAR)
+      *axes |= 1ull << over->list[i];
+}
+
+uint64_t tile_serial(const Func *f) {
+  uint64_t axes = 0;
+  ir_walk(f->body, see_store, &axes);
+  return axes;
+}
+
+// Which rows of a tile along this axis are inside of it, and whether all are;
+// 0: always.
+static Value live_rows(const Tiler *t, Builder *b, uint32_t axis, Value *all) {
+  Dim extent = t->from->axes.at[axis].extent;
+  int64_t tile = (int)axis == t->plan.lane ? t->plan.tile_q : 1;
+  if (dim_divisor(&t->to->mod->dims, extent) % tile == 0) return 0;
+  Value n = ir_dim(b, extent);
+  Value end = ir_2(b, OP_ADD, t->origin[axis], ir_const_i(b, DT_I64, tile));
+  *all = ir_2(b, OP_LE, end, n);
+  return ir_2(b, OP_LT, t->coord[axis], n);
+}
+
+void tile_live_rows(KeyLoop *l, Builder *b) {
+  Value all, live = live_rows(l->t, b, (uint32_t)l->t->plan.lane, &all);
+  if (!live) return;
+  l->mask = ir_2(b, OP_AND, l->mask, live);
+  if (l->full) l->full = ir_2(b, OP_AND, l->full, all);
+}
+
+// Which points of the tile count, of the loops around too. 0: all.
+static Value counted(const KeyLoop *l, Builder *b, uint32_t axis) {
+  Value all = l->full, live = l->mask;
+  if (!l->masked) live = live_rows(l->t, b, axis, &all);
+  bool full = !l->masked || l->full, more = !l->masked && live;
+  for (const KeyLoop *o = l->outer; o; o = o->outer) {
+    if (!o->masked) continue;
+    more = true;
+    full &= o->full != 0;
+    if (o->full) all = all && live ? ir_2(b, OP_AND, all, o->full) : o->full;
+    live = live ? ir_2(b, OP_AND, live, o->mask) : o->mask;
+  }
+  return more && full ? ir_2(b, OP_OR, all, live) : live;
+}
+
+static Value or_0(Builder *b, Value counts, Value v) {
+  Type t = type_scalar(ir_type(b->fn, v)->dtype);
+  return counts ? ir_3(b, OP_SELECT, counts, v, tile_const(b, t, 0)) : v;
+}
+
+// The operand of a product that all keys share, as far as the tiled axis is
+// summed; 0: there is none.
+static Value shared_operand(const KeyLoop *l, const Op *sum) {
+  const IrAttr *over = sum ? ir_attr(sum, AT_OVER) : NULL;
+  if (!over || sum->code != OP_DOT || over->list[0] != l->t->plan.lane)
+    return 0;
+  for (uint32_t i = 0; i < 2; i++) {
+    const Type *t = ir_type(l->t->from, sum->args[i]);
+    if (!type_has_axis(t, l->axis) && !tile_waits(l->t, sum->args[i]))
+      return sum->args[i];
+  }
+  return 0;
+}
+
+Value tile_is_finite(Builder *b, Value v, uint32_t first) {
+  DType dt = ir_type(b->fn, v)->dtype == DT_F64 ? DT_F64 : DT_F32;
+  Value zero = ir_const_f(b, dt, 0);
+  v = ir_2(b, OP_MUL, ir_cast(b, dt, v), zero);
+  v = ir_reduce(b, RK_SUM, v, &first, 1);  // lanes along the vectors
+  Type t = *ir_type(b->fn, v);
+  if (t.n) v = ir_reduce(b, RK_SUM, v, t.axis, t.n);
+  return ir_2(b, OP_EQ, v, zero);
+}
+
+Value tile_adds_finite(KeyLoop *l, Builder *b, ValueMap *m) {
+  Value ok = 0;
+  for (const Op *op = l->local->first; op; op = op->next) {
+    if (op->code != OP_STORE || !l->t->careful) continue;
+    Value from = shared_operand(l, ir_def(l->t->from, op->args[1]));
+    if (!from || !dtype_is_float(ir_type(l->t->from, from)->dtype)) continue;
+    Value v = tile_need(l, b, from, m);
+    v = tile_is_finite(b, v, (uint32_t)l->t->plan.lane);
+    ok = ok ? ir_2(b, OP_AND, ok, v) : v;
+  }
+  return ok;
+}
+
+// old + the sum of the operands over the axis. A row's weight of a key that it
+// does not see is 0, but 0 * NaN is not: it is left out where there is one.
+static Value sum_of(KeyLoop *l, Builder *b, const Op *sum, ValueMap *m,
+                    Value old) {
+  const IrAttr *over = ir_attr(sum, AT_OVER);
+  uint32_t axis = (uint32_t)over->list[0];
+  Value counts = counted(l, b, axis), x = tile_need(l, b, sum->args[0], m);
+  bool tiled = (int)axis == l->t->plan.lane;
+  if (sum->code != OP_DOT) {
+    x = or_0(b, counts, x);
+    return ir_2(b, OP_ADD, old, tiled ? ir_reduce(b, RK_SUM, x, &axis, 1) : x);
+  }
+  Value y = tile_need(l, b, sum->args[1], m);
+  if (type_has_axis(ir_type(b->fn, x), l->axis)) x = or_0(b, counts, x);
+  else y = or_0(b, counts, y);
+  Value args[4] = {x, y, old};
+  bool keep = counts && l->finite;
+  if (keep) args[3] = ir_2(b, OP_OR, l->finite, counts);
+  if (tiled)
+    return ir_op(b, OP_DOT, args, 3 + keep, over, 1, NULL, 1, 0)->res[0];
+  DType t = ir_type(b->fn, old)->dtype;
+  x = ir_2(b, OP_MUL, ir_cast(b, t, x), ir_cast(b, t, y));
+  return ir_2(b, OP_ADD, old, or_0(b, counts, x));
+}
+
+// Are keys behind the end of their axis out of the tensor's range?
+static bool ends_with_keys(const KeyLoop *l, const Builder *b, Value tensor,
+                           const Value *at) {
+  const Type *t = ir_type(b->fn, tensor);
+  Dim extent = l->t->from->axes.at[l->axis].extent;
+  for (uint32_t i = 0; i < t->n; i++)
+    if (t->size[i] == extent && at[i] == l->t->coord[l->axis]) return true;
+  return false;
+}
+
+static void add(KeyLoop *l, Builder *b, const Op *op, ValueMap *m) {
+  Value args[MAX_AXES + 3] = {vmap_get(m, op->args[0])}, *at = args + 2;
+  uint32_t n = op->nargs - 2;
+  for (uint32_t i = 0; i < n; i++) at[i] = tile_need(l, b, op->args[i + 2], m);
+  Value old = ir_load(b, args[0], at, n);
+  args[1] = sum_of(l, b, ir_def(l->t->from, op->args[1]), m, old);
+  bool masked = l->masked && !ends_with_keys(l, b, args[0], at);
+  if (masked) at[n] = l->kmask;
+  IrAttr mask = {.id = AT_MASKED, .i = 1};
+  ir_op(b, OP_STORE, args, n + 2 + masked, &mask, masked, NULL, 0, 0);
+}
+
+void tile_adds(KeyLoop *l, Builder *b, ValueMap *m) {
+  for (const Op *op = l->local->first; op; op = op->next)
+    if (op->code == OP_STORE) add(l, b, op, m);
+}
