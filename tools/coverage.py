@@ -74,14 +74,14 @@ def lines_of(segments):
 
 
 def branches_of(file, text):
-    """(taken, sides) of branches, but for those of asserts."""
-    taken = sides = 0
+    """(taken, sides) of branches, but for those of asserts. A macro's are one,
+    wherever it stands."""
+    sides = {}
     for b in file["branches"]:
-        if re.search(r"\bassert\(", text[b[0] - 1]):
-            continue
-        sides += 2
-        taken += (b[4] > 0) + (b[5] > 0)
-    return taken, sides
+        if not re.search(r"\bassert\(", text[b[0] - 1]):
+            t, f = sides.get(tuple(b[:4]), (False, False))
+            sides[tuple(b[:4])] = t or b[4] > 0, f or b[5] > 0
+    return sum(t + f for t, f in sides.values()), 2 * len(sides)
 
 
 def report(data):
