@@ -6,8 +6,8 @@
 
 Builds with clang's counters below --dir, runs the tests, and prints what they
 reached; --report prints it again, --missing with the functions of a folder that
-nothing called and the longest pieces of others that nothing came to. The side
-of an assert that fails counts as no branch: it is reached by a bug only.
+nothing called and the longest pieces of others that nothing came to. Asserts
+count as no branches: the side that fails is a bug.
 """
 import argparse
 import json

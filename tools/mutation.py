@@ -178,10 +178,13 @@ class Suite:
 
 
 def baseline(args, suite, stop):
-    """{test: (seconds, ids of mutants that make a difference in it)}."""
+    """{test: (seconds, ids of mutants that make a difference in it, the more
+    the later it came)}."""
     path, rows = args.dir / "baseline.tsv", {}
     if path.exists():
-        rows = {r[0]: r[1:] for r in csv.reader(path.open(), delimiter="\t")}
+        for r in csv.reader(path.open(), delimiter="\t"):
+            rows.pop(r[0], None)  # the last counts
+            rows[r[0]] = r[1:]
     seen = args.dir / "seen"
     out = path.open("a")
     for k, name in enumerate(sorted(
@@ -195,22 +198,27 @@ def baseline(args, suite, stop):
         code, used = suite.run(name, {"ATTNC_MUTANTS_SEEN": str(seen)},
                                args.longest)
         ids = " ".join(str(i) for i, b in enumerate(seen.read_bytes()) if b)
+        rows.pop(name, None)
         rows[name] = [digest, str(code), f"{used:.2f}", ids]
         print(name, *rows[name], sep="\t", file=out, flush=True)
         if code == 1 or k % 50 == 0:
             say(f"test {k} of {len(suite.tests)}: {name}",
                 "fails without a mutant" if code == 1 else "")
-    return {name: (float(r[2]), set(map(int, r[3].split())))
-            for name, r in rows.items() if name in suite.tests and r[1] == "0"
-            and r[0] == suite.digest(name) and float(r[2]) < args.longest}
+    return {name: (float(r[2]), set(map(int, r[3].split())), n)
+            for n, (name, r) in enumerate(rows.items())
+            if name in suite.tests and r[:2] == [suite.digest(name), "0"]
+            and float(r[2]) < args.longest}
 
 
-def order(mutant, source, tests):
-    """Tests that tell, those of the mutant's pass first, short ones first."""
+def order(mutant, source, tests, again):
+    """Tests that tell, those of the mutant's pass first, short ones first; again:
+    new ones first."""
     own = set(re.findall(r"test/passes/(\w+)", source.split("#include")[0]))
     stem = pathlib.Path(mutant.file).stem
 
     def key(name):
+        if again:
+            return -tests[name][2], 0
         part = name.split("/")
         folder = part[1] if part[0] == "passes" and len(part) > 2 else ""
         mine = folder in own or (folder and stem.startswith(folder))
@@ -324,10 +332,9 @@ def run(args):
     for m in mutants[worker - 1::workers]:
         if args.only and str(m.id) not in args.only.split(","):
             continue
-        names = order(m, sources[m.file], tests)
+        names = order(m, sources[m.file], tests, args.again)
         old = rows.get(m.id)
-        if old and (old["result"] == "killed" or not args.again or
-                    int(old["tests"]) >= len(names)):
+        if old and (old["result"] == "killed" or not args.again):
             continue
         if time.time() > stop:
             break
@@ -354,7 +361,7 @@ def main():
     p.add_argument("--only", metavar="ID,ID", help="judge these")
     p.add_argument("--sanitize", action="store_true", help="with ASan and UBSan")
     p.add_argument("--again", action="store_true",
-                   help="survivors that tests were left for, too")
+                   help="survivors once more, new tests first")
     p.add_argument("--list", action="store_true")
     p.add_argument("--show", metavar="FILE", help="this file with --count mutants")
     p.add_argument("--report", action="store_true")
