@@ -63,8 +63,16 @@ for tool, feature in [("ld.lld-22", "ld.lld-22"), ("llvm-mca-22", "llvm-mca"),
                       ("clang-format-22", "clang-format")]:
     if shutil.which(tool):
         config.available_features.add(feature)
+# REQUIRES: lsan. In front of a program, it ends it with 23 if memory was lost;
+# ASan has its own.
+lsan = shutil.which("gcc") and subprocess.run(
+    ["gcc", "-print-file-name=liblsan.so"], capture_output=True,
+    text=True).stdout.strip()
+config.substitutions.append(("%lsan", lsan or "liblsan.so"))
 if config.sanitize:
     config.available_features.add("sanitize")
+elif lsan and os.path.isabs(lsan):
+    config.available_features.add("lsan")
 # lit --param=full: what takes minutes.
 if "full" in lit_config.params:
     config.available_features.add("full")
