@@ -74,9 +74,26 @@ configure_file(cmake/attn.pc.in attn.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/attn.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 
+# Debian's Python looks into lib/python3 of /usr, but of /usr/local into that of
+# its version.
 if(EXISTS ${CMAKE_SOURCE_DIR}/tools/python/attn)
-  install(DIRECTORY tools/python/attn DESTINATION lib/python3/dist-packages
-          COMPONENT python PATTERN __pycache__ EXCLUDE)
+  install(CODE "set(attn_package \"${CMAKE_SOURCE_DIR}/tools/python/attn\")"
+          COMPONENT python)
+  install(CODE [[
+    set(attn_folder python3)
+    if(CMAKE_INSTALL_PREFIX STREQUAL "/usr/local")
+      execute_process(
+        COMMAND /usr/bin/python3 -c
+                "import sys; print('python%d.%d' % sys.version_info[:2])"
+        OUTPUT_VARIABLE attn_found OUTPUT_STRIP_TRAILING_WHITESPACE)
+      if(attn_found)
+        set(attn_folder ${attn_found})
+      endif()
+    endif()
+    file(INSTALL ${attn_package} TYPE DIRECTORY
+         DESTINATION ${CMAKE_INSTALL_PREFIX}/lib/${attn_folder}/dist-packages
+         PATTERN __pycache__ EXCLUDE)
+  ]] COMPONENT python)
 endif()
 
 # ---- packages
