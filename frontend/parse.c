@@ -310,8 +310,12 @@ static void note_habits(Parse *p, Diag *d, const int *kinds, int n) {
               s);
   if (t.kind == TK_FLOORDIV && !wanted(TK_PLUS, kinds, n))
     diag_note(p->cx, d, NOWHERE, "a comment begins with '#'");
+  char next = p->src->text[t.at.hi];
   if (t.kind == TK_ASSIGN && wanted(TK_EQ, kinds, n))
-    diag_note(p->cx, d, NOWHERE, "equality is written '=='");
+    diag_note(p->cx, d, NOWHERE, "%s",
+              next == '<'   ? "at most is written '<='"
+              : next == '>' ? "at least is written '>='"
+                            : "equality is written '=='");
   static const struct {
     const char *word, *note;
   } habits[] = {
@@ -327,7 +331,7 @@ static void note_habits(Parse *p, Diag *d, const int *kinds, int n) {
     if (strlen(habits[i].word) == (size_t)len &&
         memcmp(habits[i].word, s, (size_t)len) == 0)
       diag_note(p->cx, d, NOWHERE, "%s", habits[i].note);
-  bool sum = t.kind == TK_PLUS && p->src->text[t.at.hi] == '=';
+  bool sum = t.kind == TK_PLUS && next == '=';
   if (sum)
     diag_note(p->cx, d, NOWHERE,
               "an output has one equation; a sum over k "
