@@ -5,8 +5,6 @@
 #   attn-editors  syntax and client settings for Vim, Neovim and Emacs
 #   libattn-dev   headers, the static runtime, pkg-config and CMake packages
 #   python3-attn  the Python package
-include(CMakePackageConfigHelpers)
-
 install(TARGETS attnc attn-ls attn-opt RUNTIME COMPONENT compiler)
 # Manual pages and completion, of the tables of options.
 set(pages ${CMAKE_BINARY_DIR}/manual)
@@ -50,33 +48,26 @@ install(DIRECTORY tools/editors/vim/
 install(FILES tools/editors/emacs/attn-mode.el
         DESTINATION ${shells}/emacs/site-lisp COMPONENT editors)
 
-install(TARGETS attn_shared EXPORT attnc
-        LIBRARY COMPONENT runtime NAMELINK_COMPONENT dev)
-install(TARGETS attn EXPORT attnc ARCHIVE COMPONENT dev)
-install(FILES runtime/attn.h runtime/attn_abi.h TYPE INCLUDE COMPONENT dev)
-
-set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/attnc)
-configure_package_config_file(cmake/attnc-config.cmake.in attnc-config.cmake
-                              INSTALL_DESTINATION ${package_dir}
-                              NO_SET_AND_CHECK_MACRO)
-write_basic_package_version_file(attnc-config-version.cmake
-                                 COMPATIBILITY SameMinorVersion)
-install(FILES ${CMAKE_BINARY_DIR}/attnc-config.cmake
-        ${CMAKE_BINARY_DIR}/attnc-config-version.cmake
-        DESTINATION ${package_dir} COMPONENT dev)
-install(EXPORT attnc NAMESPACE attnc:: FILE attnc-targets.cmake
-        DESTINATION ${package_dir} COMPONENT dev)
-
-# The prefix is that of the .pc file's own place, wherever it is moved to.
-file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
-string(REGEX REPLACE "/$" "" up "${up}")
-configure_file(cmake/attn.pc.in attn.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/attn.pc
-        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
-
+# Debian's Python looks into lib/python3 of /usr, but of /usr/local into that of
+# its version.
 if(EXISTS ${CMAKE_SOURCE_DIR}/tools/python/attn)
-  install(DIRECTORY tools/python/attn DESTINATION lib/python3/dist-packages
-          COMPONENT python PATTERN __pycache__ EXCLUDE)
+  install(CODE "set(attn_package \"${CMAKE_SOURCE_DIR}/tools/python/attn\")"
+          COMPONENT python)
+  install(CODE [[
+    set(attn_folder python3)
+    if(CMAKE_INSTALL_PREFIX STREQUAL "/usr/local")
+      execute_process(
+        COMMAND /usr/bin/python3 -c
+                "import sys; print('python%d.%d' % sys.version_info[:2])"
+        OUTPUT_VARIABLE attn_found OUTPUT_STRIP_TRAILING_WHITESPACE)
+      if(attn_found)
+        set(attn_folder ${attn_found})
+      endif()
+    endif()
+    file(INSTALL ${attn_package} TYPE DIRECTORY
+         DESTINATION ${CMAKE_INSTALL_PREFIX}/lib/${attn_folder}/dist-packages
+         PATTERN __pycache__ EXCLUDE)
+  ]] COMPONENT python)
 endif()
 
 # ---- packages

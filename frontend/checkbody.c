@@ -272,13 +272,14 @@ static bool covered(Check *c, Stmt *s, uint64_t mask) {
   return true;
 }
 
-static void assign_shape(Check *c, Stmt *s, const Ty *rest) {
+static bool assign_shape(Check *c, Stmt *s, const Ty *rest) {
   uint8_t map[MAX_RANK];
   if (s->expr->ty.rank == 0 || fe_align(c->dims, &s->expr->ty, rest, map))
-    return;
+    return true;
   diag_add(c->cx, DIAG_assign_shape, s->expr->span,
            fe_shape_text(c, &s->expr->ty), s->target.name,
            fe_shape_text(c, rest));
+  return false;
 }
 
 // What the last state is written back to has the state's shape.
@@ -386,8 +387,7 @@ static void state(Check *c, Stmt *s) {
   sym->vary = parallel_bits(c->decl);
   if (!ck_type(c, s->type, &sym->ty)) sym->ty = ty_error();
   if (ck_single(c, s->expr) && !bad(&sym->ty) && covered(c, s, sym->vary)) {
-    assign_shape(c, s, &sym->ty);
-    written_back(c, s, &sym->ty);
+    if (assign_shape(c, s, &sym->ty)) written_back(c, s, &sym->ty);
     ck_fits(c, s->expr, &sym->ty, true, sym->name);
   }
   ck_declare(c, sym);

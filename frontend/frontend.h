@@ -70,6 +70,8 @@ void fe_tokens(Ctx *cx, const Source *src, Arena *a, FeTokens *out);
 const char *fe_stdlib(const char *path, uint32_t *len);
 // The i-th embedded file, NULL behind the last.
 const char *fe_stdlib_path(uint32_t i);
+// The path of the embedded file whose path or last name is near, or NULL.
+const char *fe_stdlib_near(Arena *a, const char *path);
 // The path of the embedded file of functions that declares `name`, or NULL.
 const char *fe_stdlib_with(const char *name);
 // All functions of these files, from {0} on.

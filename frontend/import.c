@@ -83,13 +83,11 @@ const char *ck_module_of(Check *c, const char *path) {
 
 // A file of the library whose name is near.
 static void offer_module(Check *c, Diag *g, const Decl *d, const char *file) {
-  Guess guess = guess_start(file);
-  for (uint32_t i = 0; fe_stdlib_path(i); i++)
-    guess_try(&guess, fe_stdlib_path(i));
-  if (!guess.best) return;
+  const char *near = fe_stdlib_near(c->a, file);
+  if (!near) return;
   Span at = d->path.at[0].span;
   at.hi = d->path.at[d->path.n - 1].span.hi;
-  const char *module = ck_module_of(c, guess.best);
+  const char *module = ck_module_of(c, near);
   diag_fix(c->cx, g, at, module, "did you mean '%s'?", module);
 }
 

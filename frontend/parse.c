@@ -275,6 +275,29 @@ static void note_open(Parse *p, Diag *d, const int *kinds, int n) {
     diag_note(p->cx, d, fe_span_of(p, at), "this '%c' is not closed", open);
 }
 
+// In an import, a reserved word: the module whose name is near the whole path.
+static void offer_module(Parse *p, Diag *d) {
+  static const char letters[] = "abcdefghijklmnopqrstuvwxyz"
+                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
+  const char *s = p->src->text, *word = "import ";
+  uint32_t lo = p->last.at.lo, hi = p->last.at.hi, n = (uint32_t)strlen(word);
+  if (token_class(p->last.kind) != TC_WORD) return;
+  while (lo && strchr(letters, s[lo - 1])) lo--;
+  if (lo < n || memcmp(s + lo - n, word, n) != 0) return;
+  char *path =
+      arena_printf(&p->cx->scratch, "%.*s.attn", (int)(hi - lo), s + lo);
+  for (uint32_t i = 0; i < hi - lo; i++)
+    if (path[i] == '.') path[i] = '/';
+  const char *near = fe_stdlib_near(&p->cx->scratch, path);
+  if (!near) return;
+  char *module = arena_strdup(&p->cx->session, near);
+  *strrchr(module, '.') = 0;
+  for (char *c = module; *c; c++)
+    if (*c == '/') *c = '.';
+  diag_fix(p->cx, d, fe_span_of(p, (Loc){lo, hi}), module, "did you mean '%s'?",
+           module);
+}
+
 // What people bring along from other languages.
 static void note_habits(Parse *p, Diag *d, const int *kinds, int n) {
   Token t = p->last;
@@ -287,8 +310,12 @@ static void note_habits(Parse *p, Diag *d, const int *kinds, int n) {
               s);
   if (t.kind == TK_FLOORDIV && !wanted(TK_PLUS, kinds, n))
     diag_note(p->cx, d, NOWHERE, "a comment begins with '#'");
+  char next = p->src->text[t.at.hi];
   if (t.kind == TK_ASSIGN && wanted(TK_EQ, kinds, n))
-    diag_note(p->cx, d, NOWHERE, "equality is written '=='");
+    diag_note(p->cx, d, NOWHERE, "%s",
+              next == '<'   ? "at most is written '<='"
+              : next == '>' ? "at least is written '>='"
+                            : "equality is written '=='");
   static const struct {
     const char *word, *note;
   } habits[] = {
@@ -304,7 +331,7 @@ static void note_habits(Parse *p, Diag *d, const int *kinds, int n) {
     if (strlen(habits[i].word) == (size_t)len &&
         memcmp(habits[i].word, s, (size_t)len) == 0)
       diag_note(p->cx, d, NOWHERE, "%s", habits[i].note);
-  bool sum = t.kind == TK_PLUS && p->src->text[t.at.hi] == '=';
+  bool sum = t.kind == TK_PLUS && next == '=';
   if (sum)
     diag_note(p->cx, d, NOWHERE,
               "an output has one equation; a sum over k "
@@ -358,6 +385,7 @@ static void report(Parse *p, const int *kinds, int n) {
   if (semi && ends)
     diag_fix(p->cx, d, fe_span_of(p, gap), ";", "insert ';'")->sure = true;
   offer_keyword(p, d, kinds, n);
+  offer_module(p, d);
   note_open(p, d, kinds, n);
   note_habits(p, d, kinds, n);
 }

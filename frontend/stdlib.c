@@ -2,6 +2,7 @@
 #include "frontend/diagpages.h"
 #include "frontend/embed.h"
 #include "frontend/frontend.h"
+#include "ir/core/guess.h"
 
 const char *fe_stdlib(const char *path, uint32_t *len) {
   for (const EmbedFile *f = stdlib_files; f->path; f++) {
@@ -50,6 +51,26 @@ const char *fe_stdlib_with(const char *name) {
 
 const char *fe_stdlib_path(uint32_t i) {
   return stdlib_files[i].path;
+}
+
+// attention/gqa.attn: gqa
+static const char *last_name(Arena *a, const char *path) {
+  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+  const char *dot = strrchr(name, '.');
+  return arena_strndup(a, name, dot ? (size_t)(dot - name) : strlen(name));
+}
+
+const char *fe_stdlib_near(Arena *a, const char *path) {
+  const char *alone = last_name(a, path), *found = NULL;
+  Guess whole = guess_start(path), last = guess_start(alone);
+  for (const EmbedFile *f = stdlib_files; f->path; f++) {
+    const char *name = last_name(a, f->path), *before = last.best;
+    if (strcmp(name, alone) == 0) return f->path;
+    guess_try(&whole, f->path);
+    guess_try(&last, name);
+    if (last.best != before) found = f->path;
+  }
+  return whole.best ? whole.best : found;
 }
 
 const char *diag_page(DiagId id) {

@@ -8,6 +8,8 @@
  *   void S_P_args_init(S_P_args *a) { attn_args_init(&S_P_program, a); }
  *   size_t S_P_workspace(const S_P_args *a)
  *       { return attn_args_workspace(&S_P_program, a); }
+ *   int __tvm_ffi_S_P(void *self, const void *v, int32_t n, void *r)
+ *       { return attn_tvm_ffi(&S_P_program, v, n, r); }
  * An S_P_args is the fields of attn_args, then one field per parameter in
  * declaration order: an attn_tensor by value, or for a scalar `float` (floats
  * up to 32 bits), `double` (f64) or `int64_t` (integers, bool).
@@ -414,6 +416,14 @@ ATTN_API void attn_args_init(const attn_program *prog, void *args);
 /* Bytes of workspace that a launch may need on any device; 0 also if the
  * arguments are wrong, which the launch then reports. */
 ATTN_API size_t attn_args_workspace(const attn_program *prog, const void *args);
+/* The same by the calling convention of tvm-ffi: args are n of its values, one
+ * for each parameter in declaration order, outputs last. A tensor is a DLTensor
+ * or one of its objects, None an output that is not wanted, a default, or what
+ * counts as zeros. On a device it runs on tvm-ffi's current stream, with
+ * workspace of its allocator. result stays None. -1: the error is raised there;
+ * an attn_code where the process has no libtvm_ffi. */
+ATTN_API int attn_tvm_ffi(const attn_program *prog, const void *args, int32_t n,
+                          void *result);
 /* "gqa(Q: bf16[B, H, Sq, D], .., scale: f32) -> (O: bf16[B, H, Sq, D])
  * where H % Hk == 0", cut to n bytes with the zero that ends it; returns its
  * whole length. */

@@ -29,9 +29,9 @@ typedef struct Known {
 #define KNOWN(f) {#f, (uint64_t)(uintptr_t)(f)}
 
 static bool define(CgJit *j, LLVMOrcJITDylibRef lib) {
-  const Known known[] = {KNOWN(attn_call), KNOWN(attn_args_init),
-                         KNOWN(attn_args_workspace), KNOWN(memcpy),
-                         KNOWN(memset)};
+  const Known known[] = {
+      KNOWN(attn_call),    KNOWN(attn_args_init), KNOWN(attn_args_workspace),
+      KNOWN(attn_tvm_ffi), KNOWN(memcpy),         KNOWN(memset)};
   enum { N = sizeof known / sizeof *known };
   LLVMOrcCSymbolMapPair pairs[N];
   for (int i = 0; i < N; i++)

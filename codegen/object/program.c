@@ -4,6 +4,7 @@
 //   define i32 @f_p(ptr %a, ptr %s, ptr %e)        attn_call(@f_p_program, ..)
 //   define void @f_p_args_init(ptr %a)             attn_args_init
 //   define i64 @f_p_workspace(ptr %a)              attn_args_workspace
+//   define i32 @__tvm_ffi_f_p(ptr, ptr %v, i32 %n, ptr %r)    attn_tvm_ffi
 #include "codegen/cg.h"
 #include "codegen/codegen.h"
 #include "codegen/object/layout.h"
@@ -205,27 +206,46 @@ static V descriptor(Prog *q, V container) {
   return v;
 }
 
-// define ret @symbol<suffix>(ptr, ..) { tail call @callee(desc, ptr, ..) }
-static void wrapper(Prog *q, V desc, const char *suffix, const char *callee,
-                    LLVMTypeRef ret, unsigned n) {
+enum { MOST_ARGS = 4 };
+
+// define @name(T0, ..) { tail call @callee(desc, T<skip>, ..) }, f's type.
+static void forward(Prog *q, V desc, const char *name, const char *callee,
+                    LLVMTypeRef type, unsigned skip) {
   Cg *g = q->g;
-  LLVMTypeRef t[4] = {cg_ptr(g), cg_ptr(g), cg_ptr(g), cg_ptr(g)};
-  LLVMTypeRef ct = LLVMFunctionType(ret, t, n + 1, 0);
+  LLVMTypeRef t[MOST_ARGS + 1], ret = LLVMGetReturnType(type);
+  unsigned n = LLVMCountParamTypes(type);
+  assert(n <= MOST_ARGS && skip <= 1);
+  LLVMGetParamTypes(type, t + 1);
+  t[skip] = cg_ptr(g);
+  LLVMTypeRef ct = LLVMFunctionType(ret, t + skip, n + 1 - skip, 0);
   V c = LLVMGetNamedFunction(g->mod, callee);
   if (!c) c = LLVMAddFunction(g->mod, callee, ct);
-  V f =
-      LLVMAddFunction(g->mod,
-                      arena_printf(&g->cx->scratch, "%s%s", q->symbol, suffix),
-                      LLVMFunctionType(ret, t, n, 0));
+  V f = LLVMAddFunction(g->mod, name, type);
   cg_fn_attr(g, f, "nounwind");
   g->llfn = f;
   LLVMPositionBuilderAtEnd(g->b, cg_block(g, ""));
-  V args[4] = {desc};
-  for (unsigned i = 0; i < n; i++) args[i + 1] = LLVMGetParam(f, i);
-  V r = LLVMBuildCall2(g->b, ct, c, args, n + 1, "");
+  V args[MOST_ARGS + 1] = {desc};
+  for (unsigned i = skip; i < n; i++) args[i + 1 - skip] = LLVMGetParam(f, i);
+  V r = LLVMBuildCall2(g->b, ct, c, args, n + 1 - skip, "");
   LLVMSetTailCall(r, 1);
   if (LLVMGetTypeKind(ret) == LLVMVoidTypeKind) LLVMBuildRetVoid(g->b);
   else LLVMBuildRet(g->b, r);
+}
+
+// define ret @symbol<suffix>(ptr, ..) { tail call @callee(desc, ptr, ..) }
+static void wrapper(Prog *q, V desc, const char *suffix, const char *callee,
+                    LLVMTypeRef ret, unsigned n) {
+  LLVMTypeRef p = cg_ptr(q->g), t[MOST_ARGS] = {p, p, p, p};
+  forward(q, desc, arena_printf(&q->g->cx->scratch, "%s%s", q->symbol, suffix),
+          callee, LLVMFunctionType(ret, t, n, 0), 0);
+}
+
+// For loaders of tvm-ffi, which hand a function its library first.
+static void ffi(Prog *q, V desc) {
+  LLVMTypeRef p = cg_ptr(q->g), i32 = LLVMInt32TypeInContext(q->g->lc);
+  LLVMTypeRef t[MOST_ARGS] = {p, p, i32, p};
+  forward(q, desc, arena_printf(&q->g->cx->scratch, "__tvm_ffi_%s", q->symbol),
+          "attn_tvm_ffi", LLVMFunctionType(i32, t, MOST_ARGS, 0), 1);
 }
 
 void cg_program(Cg *g, const CgProgram *p, LLVMValueRef container) {
@@ -238,6 +258,7 @@ void cg_program(Cg *g, const CgProgram *p, LLVMValueRef container) {
           1);
   wrapper(&q, d, "_workspace", "attn_args_workspace",
           LLVMInt64TypeInContext(g->lc), 1);
+  ffi(&q, d);
 }
 
 void cg_unit(Cg *g, const CgProgram *p, uint32_t i) {

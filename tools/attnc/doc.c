@@ -101,24 +101,76 @@ static void file_text(const Unit *u, Buf *out) {
   }
 }
 
+// std/masks.attn: std.masks
+static const char *module_of(Arena *a, const char *path) {
+  char *module = arena_strndup(a, path, strlen(path) - strlen(".attn"));
+  for (char *c = module; *c; c++)
+    if (*c == '/') *c = '.';
+  return module;
+}
+
+// The first sentence of the comment that a text begins with.
+static void sentence(const char *text, Buf *out) {
+  for (const char *line = text; *line == '#'; line += *line == '\n') {
+    const char *end = line + strcspn(line, "\n"), *s = line + 1;
+    if (line != text) buf_char(out, ' ');
+    while (s < end && *s == ' ') s++;
+    for (; s < end; s++) {
+      buf_char(out, *s);
+      if (*s == '.' && (s + 1 == end || s[1] == ' ')) return;
+    }
+    line = end;
+  }
+}
+
+static void library(Arena *a, Buf *out) {
+  uint32_t width = 0;
+  for (uint32_t i = 0; fe_stdlib_path(i); i++) {
+    uint32_t n = (uint32_t)strlen(module_of(a, fe_stdlib_path(i)));
+    width = n > width ? n : width;
+  }
+  for (uint32_t i = 0; fe_stdlib_path(i); i++) {
+    buf_printf(out, "%-*s  ", (int)width, module_of(a, fe_stdlib_path(i)));
+    sentence(fe_stdlib(fe_stdlib_path(i), NULL), out);
+    buf_char(out, '\n');
+  }
+}
+
+static Source *no_module(Session *s, const char *name, const char *path) {
+  const char *near = fe_stdlib_near(&s->cx.session, path);
+  Source *src = session_read(s, name);
+  if (src || !near || !s->cx.diags.n) return src;
+  diag_note(&s->cx, s->cx.diags.at[s->cx.diags.n - 1], NOWHERE,
+            "did you mean '%s'?", module_of(&s->cx.session, near));
+  return NULL;
+}
+
 // A file, or a module of the standard library as it is imported: std.masks.
 static Source *source_of(Session *s, const char *name) {
-  if (strchr(name, '/') || !strchr(name, '.') || strcmp(name, "-") == 0)
-    return session_read(s, name);
+  size_t n = strlen(name), end = strlen(".attn");
+  bool file = strchr(name, '/') || strcmp(name, "-") == 0 ||
+              (n > end && strcmp(name + n - end, ".attn") == 0);
+  if (file) return session_read(s, name);
   char *path = arena_printf(&s->cx.session, "%s.attn", name);
-  for (size_t i = 0; i < strlen(name); i++)
+  for (size_t i = 0; i < n; i++)
     if (path[i] == '.') path[i] = '/';
   uint32_t len;
   const char *text = fe_stdlib(path, &len);
-  return text ? ctx_add_source(&s->cx, path, text, len) : session_read(s, name);
+  return text ? ctx_add_source(&s->cx, path, text, len)
+              : no_module(s, name, path);
 }
 
 static int document(Session *s, void *data) {
   (void)data;
+  Buf out = {.arena = &s->cx.session};
+  if (!s->cli->inputs.n) {
+    library(&s->cx.session, &out);
+    session_put(s, s->cli->output, &out);
+    return EXIT_OK;
+  }
   Source *src = source_of(s, s->cli->inputs.at[0]);
   Unit *u = src ? fe_parse(&s->cx, src) : NULL;
   if (!u || !u->syntax_ok) return EXIT_OK;
-  Buf out = {.arena = &s->cx.session};
   buf_printf(&out, "# %s\n\n", path_stem(&s->cx.session, src->path));
   if (!s->cli->fn) file_text(u, &out);
   for (uint32_t i = 0; i < u->decls.n; i++) {

@@ -12,8 +12,8 @@ import subprocess
 import sys
 import tempfile
 
-ALLOWED = {"attn_call", "attn_args_init", "attn_args_workspace", "memcpy",
-           "memset"}
+ALLOWED = {"attn_call", "attn_args_init", "attn_args_workspace",
+           "attn_tvm_ffi", "memcpy", "memset"}
 OTHER = "cpu:aarch64"
 
 

@@ -1,4 +1,4 @@
-"""What objects export and refer to, and that all of it may be anywhere: four
+"""What objects export and refer to, and that all of it may be anywhere: five
 names a program, calls of the runtime, memcpy and memset. usage: STDLIB OUT.o"""
 import pathlib
 import re
@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 std, out = pathlib.Path(sys.argv[1]), sys.argv[2]
-RUNTIME = {"attn_call", "attn_args_init", "attn_args_workspace", "memcpy",
-           "memset"}
+RUNTIME = {"attn_call", "attn_args_init", "attn_args_workspace",
+           "attn_tvm_ffi", "memcpy", "memset"}
 # Kinds of relocations, and the only one that stands for a whole address.
 KINDS = {
     "x86_64": ({"R_X86_64_PC32", "R_X86_64_PLT32"}, "R_X86_64_64"),
@@ -33,6 +33,7 @@ def check(file, dims, targets, programs):
     needed = {s.split()[-1] for s in symbols if " U " in s}
     want = {f"p_{p}{end}" for p in programs
             for end in ("", "_args_init", "_program", "_workspace")}
+    want |= {f"__tvm_ffi_p_{p}" for p in programs}
     assert defined == want, (file, defined ^ want)
     assert needed <= RUNTIME, (file, needed - RUNTIME)
     kinds, whole = KINDS["aarch64" if "aarch64" in targets else "x86_64"]

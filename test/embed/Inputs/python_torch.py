@@ -169,7 +169,7 @@ def forward_mode(f):
 
 for f in (op, alone):
     refused = [lambda: forward_mode(f)]
-    if functorch:
+    if functorch and f is alone:
         refused += [lambda: functorch.grad(lambda a: f(a, *y[1:]).sum())(y[0]),
                     lambda: functorch.jvp(lambda a: f(a, *y[1:]), (y[0],),
                                           (y[0],))]
@@ -180,6 +180,38 @@ for f in (op, alone):
         except (attn.UnsupportedError, RuntimeError) as e:
             assert "no error" not in str(e)
 assert torch.equal(alone(*y), op(*y))
+
+
+def transforms(func):
+    """torch.func's, in reverse: right numbers, and no second derivatives."""
+    def own(q, k, v):
+        s = q @ k.swapaxes(-1, -2)
+        return s.masked_fill(~torch.ones(5, 5).tril().bool(),
+                             float("-inf")).softmax(-1) @ v
+
+    many = [torch.stack([t, t.flip(1), -t]) for t in y]
+    w = torch.randn(2, 5, 8, dtype=y[0].dtype)
+    for run in (
+            lambda f: func.grad(lambda *t: (f(*t) * w).sum(), (0, 1, 2))(*y),
+            lambda f: func.vjp(f, *y)[1](w),
+            lambda f: (func.vmap(f)(*many),),
+            lambda f: func.vmap(func.grad(lambda *t: (f(*t) * w).sum(),
+                                          (0, 1, 2)))(*many),
+            lambda f: func.grad(lambda k: (func.vmap(
+                f, (0, None, 0))(many[0], k, many[2]) * w).sum())(y[1])[None],
+            lambda f: (func.jacrev(lambda q: f(q, *y[1:])[0, :2, :2])(y[0]),)):
+        for a, b in zip(run(op), run(own)):
+            assert torch.allclose(a, b, 1e-9, 1e-11), (a - b).abs().max()
+    try:
+        func.grad(lambda q: func.grad(lambda q: op(q, *y[1:]).sum())(
+            q).square().sum())(y[0])
+        raise AssertionError("no error")
+    except attn.UnsupportedError as e:
+        assert "second derivatives" in str(e)
+
+
+if hasattr(torch.library, "register_vmap"):
+    transforms(torch.func)
 assert attn.torch.register(plain, "demo::wide_alone") is alone
 try:
     attn.torch.register(wide, "demo::wide_alone")

@@ -11,8 +11,13 @@ tensor. Heads of keys are shared, not repeated. Programs are compiled at their
 first use and kept on disk (attn.cache_dir()); with a gradient where a tensor
 requires one, and with kernels for few rows where there are few.
 
+    attn.hf.recurrences(model)     # gated delta rules and Mamba 2
+
+lets recurrent layers run compiled programs too.
+
 transformers and PyTorch are imported by register(), not before."""
 import functools
+import sys
 import typing
 
 from . import errors
@@ -232,19 +237,24 @@ import std.mods {{ softcap, dropout }}
 _FEW = 64  # rows of one head of keys
 
 
+def _registered(text, dims, name, device, grad):
+    """Makes an operator of the text's program: its whole name."""
+    from . import _choice
+    from . import torch as own
+    made = own.function(source=text, dims=dims).compile(device, grad)
+    if isinstance(made, _choice.Choice):
+        made = made.programs[0]
+    name += f"_{device.partition(':')[0]}{'_grad' * grad}"
+    own.register(made, "attn_hf::" + name)
+    return name
+
+
 @functools.lru_cache(maxsize=None)
 def operator(v, device, grad):
     """The name, of torch.ops.attn_hf, of a variant's program on a kind of device,
     with its gradient or without."""
-    from . import _choice
-    from . import torch as own
-    made = own.function(source=source(v), dims={
-        "T": v.dtype, "D": v.d, "Dv": v.dv}).compile(device, grad)
-    if isinstance(made, _choice.Choice):
-        made = made.programs[0]
-    name = f"{operator_name(v)}_{device.partition(':')[0]}{'_grad' * grad}"
-    own.register(made, "attn_hf::" + name)
-    return name
+    return _registered(source(v), {"T": v.dtype, "D": v.d, "Dv": v.dv},
+                       operator_name(v), device, grad)
 
 
 def operator_name(v):
@@ -390,3 +400,250 @@ def register(name="attnc"):
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, mask)
     return name
+
+
+# ---- recurrences
+#
+# Layers whose sums over the past are a state: gated delta rules (Qwen3-Next and
+# others) and Mamba 2. Their functions get no masks: transformers zeroes what is
+# padding before it calls them, and zeros leave a state of zeros.
+
+class Recurrence(typing.NamedTuple):
+    """A program of a recurrence. k, v: extents of what is read by and of what
+    is written."""
+    dtype: str
+    kind: str             # "gated_delta", "mamba2"
+    k: int
+    v: int
+    norm: bool = False    # q and k are of length 1
+    softplus: bool = False
+    bias: bool = False    # of the step's width
+    limit: bool = False   # of it
+    skip: bool = False    # what is written is read beside the state
+
+
+def _gated_delta_source(v):
+    one = "l2norm({})" if v.norm else "{}"
+    return f"""\
+import std.mods {{ l2norm }}
+
+recurrent gated_delta<T: dtype {{bf16, f16, f32}}, B, Hk, H, S,
+    D: const {{64}} in 1 .. 256, Dv: const {{64}} in 1 .. 256>
+  (Q: T[B, S, Hk, D], K: T[B, S, Hk, D], V: T[B, S, H, Dv], g: f32[B, S, H],
+   beta: f32[B, S, H], inout S0: f32[B, H, D, Dv], nograd scale: f32)
+  -> (O: T[B, S, H, Dv])
+  where H % Hk == 0
+{{
+  index b in B, h in H;
+  let c = h // (H // Hk);
+  state M: f32[D, Dv] = S0[b, h];
+  step t {{
+    let k = {one.format("K[b, t, c]")};
+    let old = exp(g[b, t, h]) * M;
+    M = old + beta[b, t, h] * outer(k, V[b, t, h] - k @@ old);
+    O[b, t, h] = scale * ({one.format("Q[b, t, c]")} @@ M);
+  }}
+}}
+"""
+
+
+def _mamba2_source(v):
+    params = "dt_bias: f32[H], " * v.bias + "skip: f32[H], " * v.skip + \
+        "nograd least: f32, nograd most: f32, " * v.limit
+    width = "dt[b, t, h]" + " + dt_bias[h]" * v.bias
+    if v.softplus:
+        width = f"softplus({width})"
+    if v.limit:
+        width = f"min(max({width}, least), most)"
+    return f"""\
+recurrent mamba2<T: dtype {{bf16, f16, f32}}, B, H, G, S,
+    D: const {{64}} in 1 .. 256, Dv: const {{64}} in 1 .. 256>
+  (x: T[B, S, H, Dv], dt: f32[B, S, H], A: f32[H], Bm: T[B, S, G, D],
+   C: T[B, S, G, D], {params}inout S0: f32[B, H, Dv, D])
+  -> (y: T[B, S, H, Dv])
+  where H % G == 0
+{{
+  index b in B, h in H;
+  let g = h // (H // G);
+  state M: f32[Dv, D] = S0[b, h];
+  step t {{
+    let d = {width};
+    let u = x[b, t, h];
+    M = exp(d * A[h]) * M + d * outer(u, Bm[b, t, g]);
+    y[b, t, h] = M @@ C[b, t, g]{" + skip[h] * u" * v.skip};
+  }}
+}}
+"""
+
+
+def recurrence_source(v):
+    """The text of a Recurrence's program."""
+    return (_gated_delta_source if v.kind == "gated_delta"
+            else _mamba2_source)(v)
+
+
+@functools.lru_cache(maxsize=None)
+def recurrence_operator(v, device, grad):
+    """As operator(), of a Recurrence."""
+    name = "_".join([v.kind, v.dtype, str(v.k), str(v.v)] + [
+        n for n, x in zip(v._fields[4:], v[4:]) if x])
+    return _registered(recurrence_source(v), {"T": v.dtype, "D": v.k,
+                                              "Dv": v.v}, name, device, grad)
+
+
+def constant_recurrence(device, grad, **fields):
+    """As constant_operator(), of a Recurrence."""
+    return recurrence_operator(Recurrence(**fields), device, grad)
+
+
+def _recur(state, first, others, **fields):
+    """Runs a program from a state, None: zeros, of the shape and type that are
+    given; returns the output and the last state."""
+    import torch
+    shape, given = state
+    S0 = torch.zeros(shape, dtype=torch.float32, device=first.device) \
+        if given is None else given.to(torch.float32, copy=True)
+    dtype = _DTYPES.get(str(first.dtype))
+    if dtype is None:
+        raise errors.DtypeError(f"a recurrence of {first.dtype}: it is "
+                                "compiled for float32, bfloat16 and float16")
+    grad = torch.is_grad_enabled() and any(
+        t.requires_grad for t in (first, S0, *others.values())
+        if isinstance(t, torch.Tensor))
+    name = constant_recurrence(str(first.device), grad, dtype=dtype, **fields)
+    if grad:
+        return getattr(torch.ops.attn_hf, name + "_states").default(
+            first, **others, S0=S0)
+    return getattr(torch.ops.attn_hf, name).default(first, **others, S0=S0), S0
+
+
+def _refuse_packed(named):
+    for name in ("cu_seqlens", "seq_idx"):
+        if named.get(name) is not None:
+            raise errors.UnsupportedError(
+                f"{name}: sequences packed in one row are not supported in "
+                "recurrent layers", name)
+
+
+def gated_delta(query, key, value, g, beta, chunk_size=64, initial_state=None,
+                output_final_state=False, use_qk_l2norm_in_kernel=False,
+                **named):
+    """What transformers calls chunk_gated_delta_rule, and for one token
+    recurrent_gated_delta_rule."""
+    _refuse_packed(named)
+    like = query.dtype
+    shape = (*value.shape[:1], value.shape[2], key.shape[3], value.shape[3])
+    out, state = _recur(
+        (shape, initial_state), query,
+        {"K": key.to(like), "V": value.to(like), "g": g.float(),
+         "beta": beta.float(), "scale": key.shape[3] ** -0.5},
+        kind="gated_delta", k=key.shape[3], v=value.shape[3],
+        norm=bool(use_qk_l2norm_in_kernel))
+    return out, state if output_final_state else None
+
+
+def mamba2(hidden_states, dt, A, B, C, chunk_size, D=None, dt_bias=None,
+           initial_states=None, dt_softplus=False,
+           dt_limit=(0.0, float("inf")), return_final_states=False, z=None,
+           **named):
+    """What transformers calls mamba2_chunk_scan."""
+    _refuse_packed(named)
+    if z is not None:
+        raise errors.UnsupportedError("z: a gate within the scan", "z")
+    like = hidden_states.dtype
+    args = {"dt": dt.float(), "A": A.float(), "Bm": B.to(like),
+            "C": C.to(like)}
+    if dt_bias is not None:
+        args["dt_bias"] = dt_bias.float()
+    if D is not None:
+        args["skip"] = D.float()
+    least, most = map(float, dt_limit)
+    limit = most < float("inf") or least > (
+        0 if dt_softplus else float("-inf"))
+    if limit:
+        args.update(least=least, most=most)
+    heads, v = hidden_states.shape[2:]
+    y, state = _recur(
+        ((hidden_states.shape[0], heads, v, B.shape[3]), initial_states),
+        hidden_states, args, kind="mamba2", k=B.shape[3], v=v,
+        softplus=bool(dt_softplus), bias=dt_bias is not None, limit=limit,
+        skip=D is not None)
+    return (y, state) if return_final_states else y
+
+
+def _of_heads(name, x, axes):
+    """A tensor that is the same along its axes behind the heads', without
+    them."""
+    for k in range(x.ndim - axes, x.ndim):
+        if x.shape[k] > 1 and x.stride(k):
+            raise errors.UnsupportedError(
+                f"{name}: one value for each head is supported, not one for "
+                "each element", name)
+    return x[(..., *[0] * axes)]
+
+
+def mamba2_step(state, hidden_states, dt, A, B, C, D=None, dt_bias=None,
+                dt_softplus=False, z=None, **named):
+    """What transformers calls mamba2_selective_state_update: one token, the
+    state is changed in place."""
+    import torch
+    y, last = mamba2(
+        hidden_states[:, None], _of_heads("dt", dt, 1)[:, None],
+        _of_heads("A", A, 2), B[:, None], C[:, None], 1,
+        D=None if D is None else _of_heads("D", D, 1),
+        dt_bias=None if dt_bias is None else _of_heads("dt_bias", dt_bias, 1),
+        initial_states=state, dt_softplus=dt_softplus,
+        dt_limit=(float("-inf"), float("inf")), return_final_states=True,
+        **named)
+    state.copy_(last)
+    y = y[:, 0]
+    return y if z is None else y * torch.nn.functional.silu(z)
+
+
+# By the names that modeling files call, or the attributes of their layers.
+_FUNCTIONS = {"torch_chunk_gated_delta_rule": gated_delta,
+              "torch_recurrent_gated_delta_rule": gated_delta,
+              "mamba2_chunk_scan": mamba2,
+              "mamba2_selective_state_update": mamba2_step}
+_ATTRIBUTES = {"chunk_gated_delta_rule": gated_delta,
+               "recurrent_gated_delta_rule": gated_delta}
+
+
+def _swap(holder, names, compiled):
+    """Puts ours into the dict `holder`, or back what was there; the names."""
+    found = []
+    for name, own in names.items():
+        kept = "_attnc_" + name
+        if callable(holder.get(name)):
+            if compiled:
+                holder.setdefault(kept, holder[name])
+                holder[name] = own
+            elif kept in holder:
+                holder[name] = holder.pop(kept)
+            found.append(name)
+    return found
+
+
+def recurrences(model, compiled=True):
+    """Lets the gated delta rules and Mamba 2 scans of a model's layers be
+    compiled programs, or, with compiled=False, transformers' own again. Where
+    the layers call functions of their modeling file, as in today's
+    transformers, that holds for all models of the file. Returns the names of
+    what was replaced; a model that has none of them is an error."""
+    import torch
+    if hasattr(torch, "compiler"):
+        # What it gives depends on nothing that a trace does not know.
+        torch.compiler.assume_constant_result(constant_recurrence)
+    found = set()
+    for layer in model.modules():
+        held = _swap(layer.__dict__, _ATTRIBUTES, compiled)
+        file = sys.modules[type(layer).__module__]
+        if not held and file.__name__.startswith("transformers.models."):
+            held = _swap(file.__dict__, _FUNCTIONS, compiled)
+        found.update(held)
+    if not found:
+        raise errors.UnsupportedError(
+            f"{type(model).__name__} has no gated delta rules and no Mamba 2 "
+            "scans that attn.hf knows: "
+            + ", ".join([*_FUNCTIONS, *_ATTRIBUTES]))
+    return sorted(found)

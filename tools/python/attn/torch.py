@@ -324,8 +324,10 @@ class _Gradients:
         def either(*args, **named):
             values = args + tuple(named.values())
             _refuse(p, [*zip(self.inputs, args), *named.items()], False)
-            plain = not torch.is_grad_enabled() or not any(
-                getattr(v, "requires_grad", False) for v in values)
+            # What a transform tracks outside of this one does not show.
+            plain = not _transformed() and (
+                not torch.is_grad_enabled() or not any(
+                    getattr(v, "requires_grad", False) for v in values))
             if plain and not self.states:
                 return self.overload("_run")(*args, **named)
             named.update(zip(self.inputs, args))
@@ -334,12 +336,6 @@ class _Gradients:
                 else tuple(made[:len(self.results)])
 
         lib.impl(self.op, either, "CompositeImplicitAutograd")
-
-    def autograd(self):
-        if hasattr(torch.library, "register_autograd"):
-            self.autograd_of_library()
-        else:
-            self.autograd_by_function()
 
     def in_order(self, args, named):
         """The program's inputs, of the arguments of op_fwd."""
@@ -358,50 +354,96 @@ class _Gradients:
     def kept(self, ctx):
         return dict(zip(ctx.tensor_names, ctx.saved_tensors), **ctx.others)
 
-    def autograd_of_library(self):
-        def setup(ctx, inputs, output):
-            values = self.in_order(inputs, {})
-            self.keep(ctx, values, output)
-            ctx.needs = [isinstance(v, torch.Tensor) and v.requires_grad
-                         for v in values]
-
-        def backward(ctx, *cotangents):
-            found = self.differentiate(self.kept(ctx), ctx.needs, cotangents)
-            found = dict(zip(self.inputs, found))
-            return tuple(found[n] for n in self.fwd_names)
-
-        def twice(ctx, *cotangents):
-            raise errors.UnsupportedError(
-                f"second derivatives of {self.program.name} are not compiled")
-
-        for end, run, prepare in (("_fwd", backward, setup),
-                                  ("_bwd", twice, None)):
-            torch.library.register_autograd(
-                f"{self.space}::{self.op}{end}", run, setup_context=prepare,
-                lib=self.lib)
-
-    def autograd_by_function(self):
+    def autograd(self):
+        """Kernels for autograd. torch.func's transforms call them at their own
+        levels, as kernels of PyTorch's operators: hence one level at a time,
+        and what is below by the dispatcher."""
         own = self
 
-        class Function(torch.autograd.Function):
+        class Backward(_OneLevel):
+            @staticmethod
+            def forward(ctx, want, names, *values):
+                return tuple(_below(own.overload("_bwd"), want,
+                                    **dict(zip(names, values))))
+
+            @staticmethod
+            def backward(ctx, *cotangents):
+                raise errors.UnsupportedError(
+                    f"second derivatives of {own.program.name} are not "
+                    "compiled")
+
+        class Forward(_OneLevel):
             @staticmethod
             def forward(ctx, *inputs):
-                outs = own.forward(*inputs)
+                given = {n: v for n, v in zip(own.inputs, inputs)
+                         if v is not None}
+                outs = _below(own.overload("_fwd"), **given)
+                outs = outs if isinstance(outs, tuple) else (outs,)
                 own.keep(ctx, inputs, outs)
                 ctx.mark_non_differentiable(*outs[len(own.results):])
                 return outs
 
             @staticmethod
-            @torch.autograd.function.once_differentiable
             def backward(ctx, *cotangents):
                 return tuple(own.differentiate(
                     own.kept(ctx), ctx.needs_input_grad, cotangents))
 
-        def apply(*args, **named):
-            return Function.apply(*own.in_order(args, named))
+        def forward(*args, **named):
+            made = _apply(Forward, *own.in_order(args, named))
+            return made[0] if len(own.results) + len(own.saves) == 1 else made
 
+        def backward(want, *args, **named):
+            named.update(zip(own.bwd_names, args))
+            given = {n: v for n, v in named.items() if v is not None}
+            return list(_apply(Backward, want, tuple(given), *given.values()))
+
+        if hasattr(torch.library, "register_vmap"):
+            def mapped(info, in_dims, *args):
+                return _mapped(own.overload("_bwd"), info, in_dims, args)
+
+            torch.library.register_vmap(f"{self.space}::{self.op}_bwd", mapped,
+                                        lib=self.lib)
         for key in ("AutogradCPU", "AutogradCUDA"):
-            self.lib.impl(self.op + "_fwd", apply, key)
+            self.lib.impl(self.op + "_fwd", forward, key)
+            self.lib.impl(self.op + "_bwd", backward, key)
+
+
+_OneLevel = getattr(torch.autograd.function, "_SingleLevelFunction",
+                    torch.autograd.Function)
+
+
+def _transformed():
+    active = getattr(torch._C, "_are_functorch_transforms_active", None)
+    return active is not None and active()
+
+
+def _apply(function, *args):
+    if not _transformed():
+        return function.apply(*args)
+    from torch._functorch.utils import enable_single_level_autograd_function
+    with enable_single_level_autograd_function():
+        return function.apply(*args)
+
+
+def _below(run, *args, **named):
+    # Not `with`, which PyTorch 1 has not for it.
+    guard = torch._C._AutoDispatchBelowAutograd()
+    try:
+        # Of a function autograd does not record what is within; the levels
+        # outside of a transform's do.
+        with torch.set_grad_enabled(_transformed()):
+            return run(*args, **named)
+    finally:
+        del guard
+
+
+def _mapped(run, info, in_dims, args):
+    """vmap of what returns a list of tensors: one call after the other."""
+    made = []
+    for i in range(info.batch_size):
+        made.append(run(*(a if d is None else a.select(d, i)
+                          for a, d in zip(args, in_dims))))
+    return [torch.stack(x) for x in zip(*made)], [0] * len(made[0])
 
 
 def register(program, name=None):
