@@ -28,7 +28,7 @@ static const char usage[] =
     "  --jit              run the module after the passes as machine code;\n"
     "                     implies --round, default tol 1e-5\n"
     "  --round            round as the dtypes do (default: all in f64)\n"
-    "  --tile-q=N --tile-k=N --split-k=N --few --target=T\n"
+    "  --tile-q=N --tile-k=N --split-k=N --few --walk --target=T\n"
     "  --fd               compare @P_grad with differences of @P (after the\n"
     "                     passes), in f64; default tol 1e-5\n"
     "  --unread           with --fd: where no point reads an input, its gradient\n"
@@ -79,6 +79,7 @@ static bool parse_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (starts(argv[i], "--target=", &v) && target_by_name(v))
       o->target = target_by_name(v);
     else if (!strcmp(argv[i], "--few")) o->few = true;
+    else if (!strcmp(argv[i], "--walk")) o->walk = true;
     else if (!strcmp(argv[i], "--round")) o->round = true;
     else if (!strcmp(argv[i], "--print")) o->print = true;
     else if (!strcmp(argv[i], "--jit")) o->jit = true;
@@ -332,7 +333,8 @@ static int execute(Ctx *cx, const Options *o) {
                              .tile_k = o->tile_k,
                              .chunk = o->chunk,
                              .split_k = o->split_k,
-                             .few = o->few},
+                             .few = o->few,
+                             .walk = o->walk},
                     .verify_each = true,
                     .log = &log};
   if (o->passes && !pass_run(cx, m2, o->passes, &po)) return 1;

@@ -214,3 +214,40 @@ void dtype_store(DType t, void *p, double v) {
   unsigned char *s = p;
   for (int i = 0; i < rows[t].bytes; i++) s[i] = (unsigned char)(u >> 8 * i);
 }
+
+enum { TOGETHER = 64 };
+
+// Floats of two bytes: false if one is not inside (round_inside).
+static bool store_inside(const Small *f, int mant, const double *v,
+                         uint16_t *out) {
+  int mbits = mant - 1, drop = F64_BITS - mbits;
+  uint64_t low = (uint64_t)(f->emin + F64_BIAS), outside = 0;
+  uint64_t count = (uint64_t)(exponent_of(bits_of(f->top)) - f->emin);
+  uint64_t half = ((uint64_t)1 << (drop - 1)) - 1;
+  for (int i = 0; i < TOGETHER; i++) {
+    uint64_t bits = bits_of(v[i]), sign = bits >> 63 << 15;
+    uint64_t e = (bits >> F64_BITS & F64_EXPONENTS) - low;
+    outside |= (count - 1 - e) | e;  // its sign: e is not in 0 .. count - 1
+    bits = (bits << 1 >> 1) + half + (bits >> drop & 1);
+    out[i] = (uint16_t)(sign | ((bits >> drop) - ((low - 1) << mbits)));
+  }
+  return !(outside >> 63);
+}
+
+void dtype_store_many(DType t, void *p, const double *v, int64_t n) {
+  const Small *f = rows[t].bytes == 2 ? small_of(t) : NULL;
+  char *out = p;
+  int64_t i = 0, size = dtype_size(t);
+  for (; i + TOGETHER <= n && (f || t == DT_F32); i += TOGETHER) {
+    uint16_t few[TOGETHER];
+    float x[TOGETHER];
+    for (int k = 0; k < TOGETHER && !f; k++) x[k] = (float)v[i + k];
+    if (!f) memcpy(out + i * size, x, sizeof x);
+    else if (store_inside(f, rows[t].mant, v + i, few))
+      memcpy(out + i * size, few, sizeof few);
+    else
+      for (int k = 0; k < TOGETHER; k++)
+        dtype_store(t, out + (i + k) * size, v[i + k]);
+  }
+  for (; i < n; i++) dtype_store(t, out + i * size, v[i]);
+}

@@ -34,5 +34,7 @@ int64_t dtype_int(double v);
 // largest below: dtype_int gives INT64_MAX back.
 double dtype_number(int64_t v);
 void dtype_store(DType t, void *p, double v);
+// Of n neighbours.
+void dtype_store_many(DType t, void *p, const double *v, int64_t n);
 
 #endif

@@ -372,6 +372,7 @@ static ExecFn *const exec[OP_COUNT] = {
     [OP_PADD] = pointer,
     [OP_PVIEW] = pointer,
     [OP_PREFETCH] = nothing,
+    [OP_PREFETCH_FAR] = nothing,
     [OP_LD] = load,
     [OP_VLD] = load,
     [OP_VGATHER] = load,

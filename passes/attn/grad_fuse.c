@@ -51,11 +51,11 @@ static uint64_t summed(const Fuse *f, Gid x) {
 // Does the kernel of the keys that `of` has outside make all points of x, which
 // sums over these keys?
 static bool has_points(Fuse *f, const Made *of, const Made *x) {
-  uint64_t over = summed(f, x->v);
+  uint64_t over = summed(f, x->v), inner = summed(f, of->v);
   f->outer = of->outer;
-  f->all = of->outer | summed(f, of->v);
+  f->all = of->outer | inner;
   bool keys = (of->outer & f->keys) && !(over & ~of->outer);
-  return keys && !(over & (over - 1)) && (over & f->keys) &&
+  return keys && inner && !(over & (over - 1)) && (over & f->keys) &&
          (x->outer | over) == f->all;
 }
 

@@ -11,9 +11,9 @@
 // their loops, dot.c register blocks, mat.c tile registers, solve.c triangular
 // inverses, piece.c ranges of constant conditions, limit.c keys that no lane
 // sees, band.c values by distance, direct.c operands in place,
-// cross.c loads across the lanes, turn.c stores across them, cmp.c comparisons
-// of coordinates, eval.c values at a point, mem.c tensors, form.c scratch,
-// emit.c ops.
+// cross.c loads across the lanes, turn.c stores across them, walk.c rows that
+// are walked, cmp.c comparisons of coordinates, eval.c values at a point,
+// mem.c tensors, form.c scratch, emit.c ops.
 // Ownership: all of it lives in Ctx.scratch until the pass ends; mach ops in
 // the module's arena.
 #ifndef ATTNC_PASSES_CPU_CPU_H
@@ -67,6 +67,7 @@ typedef struct Root {
   bool early;     // dst is the home of a carried value, written in passing
   Form *src;      // ROOT_KEEP: where v is read, NULL: anywhere
   bool direct;    // ROOT_KEEP: perhaps v can stay in its tensor
+  bool across;    // ROOT_DOT: the lanes are what is summed
   bool seldom;    // not the usual case, code is to be short
   bool cross;     // ROOT_KEEP: v's tensor perhaps runs across the lanes
   bool external;  // result is used outside of these roots
@@ -118,6 +119,7 @@ typedef struct Assign {
   Builder top;     // prologue of g
   uint32_t lanes;  // of every vector
   int par;         // grid axis along the lanes, or -1
+  int walked;      // grid axis of few rows that are walked one by one, or -1
   Point pt;
   Vec(Op *) * uses;  // per value of f
   Form **forms;      // per value of f: where it lies, or NULL
@@ -148,6 +150,7 @@ typedef struct Assign {
   const Op *dense;       // a load with all in range and lanes that are
                          // neighbours, or NULL
   bool brief;            // f is a further phase: it has little to do
+  Dim few;               // an axis as long as that is walked if it may be
 } Assign;
 
 // ---------------------------------------------------------------- emit
@@ -183,6 +186,8 @@ Value cpu_ld(Assign *as, Value p, Value i);
 void cpu_st(Assign *as, Value p, Value i, Value v);
 Value cpu_vld(Assign *as, Value p, Value i, Value mask);
 void cpu_vst(Assign *as, Value p, Value i, Value v, Value mask);
+// The element is read soon, but not at once.
+void cpu_ask_far(Assign *as, Value p, Value i);
 Value cpu_gather(Assign *as, Value p, Value idx, Value mask);
 void cpu_scatter(Assign *as, Value p, Value idx, Value v, Value mask);
 Value cpu_combine(Assign *as, RKind k, Value x, Value y);
@@ -340,6 +345,13 @@ void cpu_turn_square(Assign *as, Value *v);  // as many vectors as lanes
 // What a store reads of other lanes than its own is turned in front of it.
 void cpu_turn_stored(Assign *as, const Op *store);
 void cpu_turn_panel(Assign *as, Root *r);  // ROOT_TURN of such
+// Of as many vectors as lanes: v[0] has the sum of each in its lane.
+void cpu_lane_sums(Assign *as, Value *v);
+// Few rows that are walked: lanes run along the vectors.
+void cpu_walk_plan(Assign *as);
+bool cpu_dot_across(const Assign *as, const Op *op, uint32_t *rows);
+void cpu_across_emit(Assign *as, Root *r);
+Value cpu_rows_inside(Assign *as, Dim tile);  // rows that are walked
 bool cpu_direct_possible(const Assign *as, Value v, const Form *f);
 void cpu_direct_emit(Assign *as, Root *r);
 // The axis along which index v counts one by one from a scalar; -1: it is a

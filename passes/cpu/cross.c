@@ -95,6 +95,15 @@ void cpu_turn_square(Assign *as, Value *v) {
   stages(as, v, as->lanes, 1);
 }
 
+void cpu_lane_sums(Assign *as, Value *v) {
+  for (uint32_t m = as->lanes / 2; m; m /= 2)
+    for (uint32_t i = 0; i < m; i++) {
+      Value a = v[i], b = v[i + m];
+      v[i] = cpu_2(as, OP_ADD, swap_lanes(as, a, b, m, false),
+                   swap_lanes(as, a, b, m, true));
+    }
+}
+
 // A square of N coordinates from `x` and N lanes from `first` on.
 typedef struct Square {
   Assign *as;

@@ -47,11 +47,15 @@ static Value row_element(Block *b) {
   return cpu_vec(as, cpu_ld(as, p, i));
 }
 
-static Value kept(Block *b, Value x, uint32_t c) {
+// x, or what is taken where the product does not count.
+static Value chosen(Block *b, Value x, Value other, uint32_t c) {
   Assign *as = b->as;
   Value keep = cpu_eval_as(as, b->r->op->args[3], c, DT_BOOL);
-  Value zero = cpu_float(as, mty(as, x)->dtype, 0);
-  return cpu_select(as, cpu_vec(as, keep), cpu_vec(as, x), cpu_vec(as, zero));
+  return cpu_select(as, cpu_vec(as, keep), cpu_vec(as, x), cpu_vec(as, other));
+}
+
+static Value kept(Block *b, Value x, uint32_t c) {
+  return chosen(b, x, cpu_float(b->as, mty(b->as, x)->dtype, 0), c);
 }
 
 // Pairs, from what `keep` lets through of their two elements.
@@ -80,9 +84,45 @@ static void careful_elements(Block *b, Value *out) {
   if (b->r->dp) kept_pairs(b, out);
 }
 
+// May the operand in the lanes be no number where a product does not count? So
+// are walked rows' keys, and what a product over the grid's lanes sums.
+static bool lanes_open(const Block *b) {
+  const Assign *as = b->as;
+  return as->walked >= 0 || (as->par >= 0 && (b->r->inner >> as->par & 1));
+}
+
+// Pairs of one row, one product of the two after the other.
+static void multiply_seen_pairs(Block *b, Value *acc) {
+  Assign *as = b->as;
+  uint32_t axis = (uint32_t)__builtin_ctzll(b->r->inner);
+  Value even = as->pt.idx[axis], zero = cpu_float(as, DT_BF16, 0);
+  Type pairs = type_vec(DT_I32, as->lanes), sums = type_vec(DT_F32, as->lanes);
+  set_row(b, 0);
+  Value y = row_element(b);
+  for (uint32_t i = 0; i < 2; i++) {
+    uint32_t mark = cpu_scope_open(as);
+    as->pt.idx[axis] = cpu_2(as, OP_ADD, even, cpu_int(as, i));
+    for (uint32_t c = 0; c < as->pt.cols; c++) {
+      Value two[2] = {cpu_vec(as, zero), cpu_vec(as, zero)};
+      two[i] = cpu_vec(as, cpu_eval_as(as, b->r->va, c, DT_BF16));
+      Value a = cpu_op(as, OP_PACK2, two, 2, pairs, NULL, 0), old = acc[c];
+      Value args[] = {old, a, y};
+      Value sum = cpu_op(as, OP_DPBF16, args, 3, sums, NULL, 0);
+      acc[c] = chosen(b, sum, old, c);
+    }
+    cpu_scope_close(as, mark);
+  }
+  as->pt.idx[axis] = even;
+}
+
 static void multiply(Block *b, Value *acc) {
   Assign *as = b->as;
+  if (b->careful && b->r->dp && lanes_open(b)) {
+    multiply_seen_pairs(b, acc);
+    return;
+  }
   uint32_t cols = as->pt.cols;
+  bool masked = b->careful && !lanes_open(b);
   Value a[MAX_COLS];
   for (uint32_t c = 0; c < cols; c++) {
     a[c] = cpu_form_load_apart(as, b->r->a, c);
@@ -91,13 +131,14 @@ static void multiply(Block *b, Value *acc) {
   for (uint32_t row = 0; row < b->rows; row++) {
     set_row(b, row);
     Value x[MAX_COLS];
-    if (b->careful) careful_elements(b, x);
+    if (masked) careful_elements(b, x);
     else x[0] = row_element(b);
     for (uint32_t c = 0; c < cols; c++, acc++) {
-      Value y = x[b->careful ? c : 0];
+      Value y = x[masked ? c : 0], old = *acc;
       *acc = b->r->dp ? cpu_op(as, OP_DPBF16, (Value[]){*acc, a[c], y}, 3,
                                type_vec(DT_F32, as->lanes), NULL, 0)
                       : cpu_3(as, OP_FMA, a[c], y, *acc);
+      if (b->careful && !masked) *acc = chosen(b, *acc, old, c);
     }
   }
 }
@@ -149,7 +190,8 @@ static void ask(Block *b, uint32_t over, Value i) {
 static int64_t repeats(const Block *b, uint32_t axis) {
   const Assign *as = b->as;
   int64_t n, by = as->target->rows[as->pt.cols - 1];
-  if (b->careful || b->r->dp || b->rows != by ||
+  if (b->careful || b->r->dp || (int)axis == as->walked ||
+      (b->rows != by && (int)b->axis != as->walked) ||
       !dim_known(&as->m->dims, size_of(as, b->r, axis), &n))
     return 1;
   if (as->pt.to[axis]) n = by;
@@ -173,6 +215,21 @@ static void ask_row(Block *b, uint32_t over, Value at) {
   as->pt.idx[over] = now;
 }
 
+// Where rows are walked: the same value of the next key tile.
+static void ask_values(Block *b, uint32_t over, Value at) {
+  Assign *as = b->as;
+  Form *f = b->r->a;
+  int64_t tile = key_tile(b, over);
+  if (!f->stride || !tile) return;
+  Value now = as->pt.idx[over], step;
+  as->pt.idx[over] = cpu_2(as, OP_ADD, at, cpu_int(as, tile));
+  for (uint32_t c = 0; c < as->pt.cols; c++) {
+    if (c * as->lanes * dtype_size(f->dt) % HW_LINE) continue;
+    cpu_ask_far(as, cpu_form_base(as, f), cpu_form_index(as, f, c, &step));
+  }
+  as->pt.idx[over] = now;
+}
+
 // The innermost loop.
 static void steps(Block *b, uint32_t a, LoopCount count, Value *acc) {
   Assign *as = b->as;
@@ -186,6 +243,7 @@ static void steps(Block *b, uint32_t a, LoopCount count, Value *acc) {
     as->pt.idx[a] = dp ? cpu_2(as, OP_MUL, at, cpu_int(as, 2)) : at;
     ask(b, a, at);
     if (count.step > 1) ask_row(b, a, at);
+    if ((int)b->axis == as->walked && !b->careful) ask_values(b, a, at);
     multiply(b, acc);
   }
   cpu_loop_close(as, &l, acc);
@@ -290,6 +348,13 @@ static void all_rows(Block *b, Dim size) {
   if (b->careful) r = 1;
   DimTab *d = &as->m->dims;
   int64_t n, done = tiled_rows(b, size);
+  if ((int)b->axis == as->walked) {
+    Value all = cpu_rows_inside(as, size), by = cpu_int(as, r);
+    Value whole = cpu_2(as, OP_MUL, cpu_2(as, OP_FLOORDIV, all, by), by);
+    if (r > 1) blocks(b, cpu_int(as, 0), whole, r);
+    blocks(b, r > 1 ? whole : cpu_int(as, 0), all, 1);
+    return;
+  }
   if (as->pt.to[b->axis]) {  // whole blocks
     if (done) return;
     blocks(b, as->pt.from[b->axis], as->pt.to[b->axis], r);

@@ -367,6 +367,10 @@ void cpu_vst(Assign *as, Value p, Value i, Value v, Value mask) {
         0, 0);
 }
 
+void cpu_ask_far(Assign *as, Value p, Value i) {
+  ir_op(&as->b, OP_PREFETCH_FAR, (Value[]){p, i}, 2, NULL, 0, NULL, 0, 0);
+}
+
 Value cpu_gather(Assign *as, Value p, Value idx, Value mask) {
   return cpu_op(as, OP_VGATHER, (Value[]){p, idx, mask}, mask ? 3 : 2,
                 type_vec(mty(as, p)->dtype, as->lanes), NULL, 0);

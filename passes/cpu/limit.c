@@ -280,6 +280,8 @@ Value cpu_limit_lo(Assign *as, uint32_t axis) {
 }
 
 Value cpu_limit_hi(Assign *as, uint32_t axis, Dim size) {
+  // Nobody wrote what walked rows behind the end have.
+  if ((int)axis == as->walked) return cpu_rows_inside(as, size);
   return as->pt.to[axis] ? as->pt.to[axis] : cpu_dim(as, size);
 }
 

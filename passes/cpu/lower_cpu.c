@@ -16,8 +16,25 @@
 
 #include <string.h>
 
-static Func *assign_func(Ctx *cx, Module *m, Func *f, const Target *t) {
-  Assign as = {.cx = cx, .m = m, .target = t, .arena = &cx->scratch, .f = f};
+// The number of rows of the program, whose function has its name, before it is
+// lowered; other phases may have other rows.
+static Dim rows_of(const Module *m) {
+  for (uint32_t i = 0; i < m->funcs.n; i++) {
+    const Func *f = m->funcs.at[i];
+    for (uint32_t k = 0; k < f->grid.n && !strchr(f->name, '.'); k++)
+      if (f->grid.at[k].tile > 1) return f->axes.at[f->grid.at[k].axis].extent;
+  }
+  return DIM_NONE;
+}
+
+static Func *assign_func(Ctx *cx, Module *m, Func *f, const Target *t,
+                         Dim few) {
+  Assign as = {.cx = cx,
+               .m = m,
+               .target = t,
+               .arena = &cx->scratch,
+               .f = f,
+               .few = few};
   Map *maps[] = {&as.memo,   &as.known, &as.ints,
                  &as.floats, &as.dims,  &as.facts};
   for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
@@ -44,13 +61,14 @@ bool pass_lower_cpu(Ctx *cx, Module *m, const PassOpt *opt) {
     diag_add(cx, DIAG_pass_unsupported, NOWHERE, "assign needs a CPU target");
     return false;
   }
+  Dim few = opt->walk ? rows_of(m) : DIM_NONE;
   m->level = LV_MACH;
   m->target = intern(&cx->names, t->name);
   for (uint32_t i = 0; i < m->funcs.n; i++) {
     ArenaMark mark = arena_mark(&cx->scratch);
     if (!rebuild_one_tiled(cx, m->funcs.at[i], "the CPU takes")) return false;
     // Not in one statement: what makes a function may move the vector.
-    Func *g = assign_func(cx, m, m->funcs.at[i], t);
+    Func *g = assign_func(cx, m, m->funcs.at[i], t, few);
     m->funcs.at[i] = g;
     arena_reset(&cx->scratch, mark);
   }

@@ -41,19 +41,25 @@ static bool one_panel(Assign *as) {
 
 Value cpu_inside_axis(Assign *as, Dim tile, int64_t unit) {
   DimTab *d = &as->m->dims;
-  Dim extent = as->f->axes.at[as->par].extent;
+  uint32_t rows = (uint32_t)(as->par < 0 ? as->walked : as->par);
+  Dim extent = as->f->axes.at[rows].extent;
   int64_t n;
   if (!dim_known(d, tile, &n) || dim_divisor(d, extent) % n == 0) return 0;
   for (uint32_t i = 0; i < as->nends; i++)
     if (as->ends[i].unit == unit) return as->ends[i].v;
   Builder *b = &as->top;
-  Value o = ir_origin(b, as->par);
+  Value o = ir_origin(b, rows);
   Value left = ir_2(b, OP_SUB, ir_dim(b, extent), o);
   left = ir_2(b, OP_ADD, left, cpu_int(as, unit - 1));
   left = ir_2(b, OP_FLOORDIV, left, cpu_int(as, unit));
   left = ir_2(b, OP_MIN, left, cpu_int(as, (n + unit - 1) / unit));
   if (as->nends < MAX_ENDS) as->ends[as->nends++] = (End){unit, left};
   return left;
+}
+
+Value cpu_rows_inside(Assign *as, Dim tile) {
+  Value n = cpu_inside_axis(as, tile, 1);
+  return n ? n : cpu_dim(as, tile);
 }
 
 // Panels of one piece; of all of them if there is one only.
@@ -148,7 +154,9 @@ static void each_result(Assign *as, Root *r, EachFn *fn) {
   const Type *t = ir_type(as->f, r->v);
   Loop l[MAX_AXES];
   for (uint32_t i = 0; i < t->n; i++) {
-    Value n = cpu_dim(as, t->size[i]);
+    bool walked = (int)t->axis[i] == as->walked;
+    Value n =
+        walked ? cpu_rows_inside(as, t->size[i]) : cpu_dim(as, t->size[i]);
     l[i] = cpu_loop_upto(as, n, 1, as->f->axes.at[t->axis[i]].name);
     as->pt.idx[t->axis[i]] = l[i].iv;
   }
@@ -423,12 +431,13 @@ static void loop_piece(Nest *n, uint32_t level, const Pieces *p, uint32_t i) {
   Value lo = pair ? cpu_limit_lo2(as, a) : cpu_limit_lo(as, a);
   Value hi = pair ? cpu_limit_hi2(as, a, size) : cpu_limit_hi(as, a, size);
   if (p->n > 1) {
+    Value end = cpu_int(as, p->at[i + 1]);
     lo = cpu_int(as, p->at[i]);
-    hi = cpu_int(as, p->at[i + 1]);
+    hi = (int)a == as->walked ? cpu_2(as, OP_MIN, hi, end) : end;
   }
-  Value end = (int)a == as->par && !red && !pair && p->n == 1
-                  ? rows_inside(n, size)
-                  : 0;
+  Value end = 0;
+  if ((int)a == as->par && !red && !pair && p->n == 1)
+    end = rows_inside(n, size);
   if (end) hi = end;
   LoopCount count = {lo, hi, 1, as->f->axes.at[a].name};
   Loop l = cpu_loop_open(as, count, n->acc, red ? n->nacc : 0);
@@ -716,6 +725,11 @@ static void any_emit(Assign *as, Root *const *r) {
 void cpu_stage_emit(Assign *as, Root *const *r, uint32_t n, uint32_t nnests) {
   if (r[0]->direct) {
     cpu_direct_emit(as, r[0]);
+    return;
+  }
+  if (r[0]->across) {
+    cpu_across_emit(as, r[0]);
+    mark_ready(as, r[0]);
     return;
   }
   open_point(as, r, n);

@@ -93,7 +93,9 @@ bool cpu_is_nonneg(const Assign *as, Value v) {
 // of a chunk, which are numbered behind them.
 static uint32_t running(const Assign *as, const Type *t) {
   for (uint32_t i = t->n; i-- > 0;)
-    if (as->f->axes.at[t->axis[i]].role != AX_STEP) return i;
+    if (as->f->axes.at[t->axis[i]].role != AX_STEP &&
+        (int)t->axis[i] != as->walked)
+      return i;
   return t->n - 1;
 }
 
@@ -106,6 +108,7 @@ static int widest_last(const Assign *as, const Value *v, uint32_t n,
     const Type *t = ir_type(as->f, v[i]);
     if (t->kind != TK_ELEM || t->n == 0 || t->n < most) continue;
     uint32_t at = running(as, t);
+    if ((int)t->axis[at] == as->walked) continue;
     int last = (int)t->axis[at];
     bool in_res = res && type_has_axis(res, (uint32_t)last);
     if (t->n == most && !in_res) continue;
@@ -165,7 +168,8 @@ static int lane_of_store(const Assign *as, const Op *op, Dim *size) {
   if (!rank) return -1;
   const Type *t = ir_type(as->f, op->args[1 + rank]);
   int64_t lo, hi;
-  if (t->n != 1 || (int)t->axis[0] == as->par) return -1;
+  if (t->n != 1 || (int)t->axis[0] == as->par || (int)t->axis[0] == as->walked)
+    return -1;
   if (!type_has_axis(ir_type(as->f, op->args[1]), t->axis[0])) return -1;
   dim_bounds(&as->m->dims, t->size[0], &lo, &hi);
   if (lo < as->lanes) return -1;
@@ -184,6 +188,12 @@ int cpu_lane_of(const Assign *as, const Op *op, Dim *size) {
     *size = find_size(as, op, (uint32_t)as->par);
     if (*size) return as->par;
   }
+  uint32_t rows;
+  if (cpu_dot_across(as, op, &rows)) {
+    last = (int)ir_attr(op, AT_OVER)->list[0];
+    *size = find_size(as, op, (uint32_t)last);
+    return last;
+  }
   const Type *res = op->nres ? ir_type(as->f, op->res[0]) : NULL;
   if (product) {
     uint32_t at = running(as, res);
@@ -192,6 +202,15 @@ int cpu_lane_of(const Assign *as, const Op *op, Dim *size) {
   }
   uint32_t n = op->code == OP_DOT ? 2 : op->nargs;
   return widest_last(as, op->args, n, res, size);
+}
+
+// Where rows are walked all keys of a step are one panel, if they may be; of
+// vectors as many as a block of few rows has registers for.
+static uint32_t walked_cols(const Assign *as, int lane, int64_t vecs) {
+  bool keys = as->f->axes.at[lane].role == AX_KEY;
+  int64_t n = keys ? MAX_COLS : as->lanes < HW_MAT_COLS ? 2 : 4;
+  while (vecs % n) n /= 2;
+  return (uint32_t)n;
 }
 
 uint32_t cpu_panel_cols(const Assign *as, int lane, Dim size) {
@@ -204,7 +223,9 @@ uint32_t cpu_panel_cols(const Assign *as, int lane, Dim size) {
       if (vecs % as->target->cols[i] == 0) return as->target->cols[i];
     return 1;
   }
-  return vecs % 2 && vecs < 4 ? 1 : 2;
+  return as->walked >= 0        ? walked_cols(as, lane, vecs)
+         : vecs % 2 && vecs < 4 ? 1
+                                : 2;
 }
 
 // ---------------------------------------------------------------- dots
@@ -242,7 +263,7 @@ static bool fills_tiles(const Assign *as, const Op *op, uint32_t vec) {
 bool cpu_dot_pairs(const Assign *as, const Op *op, int lane) {
   uint32_t vec;
   const IrAttr *over = ir_attr(op, AT_OVER);
-  if (!as->target->dpbf16 || over->n != 1) return false;
+  if (!as->target->dpbf16 || over->n != 1 || as->walked >= 0) return false;
   if (!cpu_dot_blocked(as, op, lane, &vec)) return false;
   for (uint32_t i = 0; i < 2; i++)
     if (ir_type(as->f, op->args[i])->dtype != DT_BF16 ||
@@ -289,6 +310,7 @@ bool cpu_feeds_block(const Assign *as, Value v, const Op *op) {
   Dim size;
   if (op->code != OP_DOT || (op->args[0] != v && op->args[1] != v))
     return false;
+  if (cpu_dot_across(as, op, &vec)) return true;
   return cpu_dot_blocked(as, op, cpu_lane_of(as, op, &size), &vec);
 }
 
@@ -397,6 +419,7 @@ void cpu_plan(Assign *as) {
     if (as->f->grid.at[i].tile > 1) as->par = (int)as->f->grid.at[i].axis;
   as->lanes = as->target->lanes;
   if (any_f64(as->f)) as->lanes /= 2;
+  cpu_walk_plan(as);
   as->forms = NEWN(as->arena, Form *, n);
   as->vec_form = NEWN(as->arena, Form *, n);
   as->row_form = NEWN(as->arena, Form *, n);

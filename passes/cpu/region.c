@@ -60,12 +60,32 @@ static bool is_row(const Assign *as, Value v, int lane) {
   return as->par >= 0 && lane != as->par && (cpu_axes_of(as, v) >> as->par & 1);
 }
 
+// Vectors that rows are multiplied by one after the other: where they are in
+// place they need not be wide.
+static void keep_walked(Assign *as, Value v) {
+  if (as->forms[v]) return;
+  Dim size;
+  int lane = cpu_lane_of_value(as, v, &size);
+  Form *f = as->forms[v] = cpu_form_new(as, v, lane, size, false);
+  DType t = ir_type(as->f, v)->dtype;
+  if (dtype_is_float(t) && dtype_size(t) == 2) {
+    f->dt = t;
+    if (!cpu_direct_possible(as, v, f)) f->dt = DT_F32;
+  }
+  keep_operand_form(as, v, f);
+}
+
 // Puts v in memory as operand i of a dot with a register block.
 static void keep_operand(Assign *as, Value v, const Op *op, uint32_t i) {
   Dim size;
   int lane = cpu_lane_of(as, op, &size);
   uint32_t vec, pair;
-  if (!cpu_dot_blocked(as, op, lane, &vec)) return;
+  bool across = cpu_dot_across(as, op, &vec);
+  if (!across && !cpu_dot_blocked(as, op, lane, &vec)) return;
+  if (as->walked >= 0 && (across || vec == i)) {
+    keep_walked(as, v);
+    return;
+  }
   if (wants_pairs(as, op, i, &pair)) {
     if (cpu_form_of_pairs(as, v, pair, vec == i)) return;
     if (vec != i) lane = cpu_lane_of_value(as, v, &size);

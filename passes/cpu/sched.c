@@ -42,6 +42,15 @@ Root *cpu_root_turn(Assign *as, Value v, Form *from, Form *dst) {
 
 static void dot_operands(Assign *as, Root *r) {
   uint32_t vec = 0;
+  r->across = cpu_dot_across(as, r->op, &vec);
+  if (r->across) {
+    r->kind = ROOT_DOT;
+    r->va = r->op->args[vec];
+    r->vb = r->op->args[1 - vec];
+    r->a = as->forms[r->va];
+    r->b = as->forms[r->vb];
+    return;
+  }
   cpu_dot_blocked(as, r->op, r->lane, &vec);
   r->kind = ROOT_DOT;
   r->va = r->op->args[vec];
@@ -73,7 +82,8 @@ Root *cpu_root_op(Assign *as, Op *op) {
     r->kind = ROOT_SCAN;
     r->inner = (AxisSet)1 << ir_attr_i(op, AT_AXIS, 0);
   }
-  if (op->code == OP_DOT && cpu_dot_blocked(as, op, r->lane, &vec))
+  if (cpu_dot_across(as, op, &vec) ||
+      (op->code == OP_DOT && cpu_dot_blocked(as, op, r->lane, &vec)))
     dot_operands(as, r);
   // What only decides which way to go, and what a task writes at its end.
   const Op *in = as->region->parent;
@@ -181,7 +191,8 @@ typedef struct Stage {
   int lane;
   Dim size;
   uint32_t nnests;
-  bool direct;  // has one root, an operand that may be in place
+  bool direct;  // has one root, an operand that may be in place or a product
+                // across the lanes
 } Stage;
 
 typedef struct Sched {
@@ -192,11 +203,17 @@ static bool has_lanes(const Root *r) {
   return r->lane >= 0 && !(r->inner >> r->lane & 1);
 }
 
+// Is it the only root of its stage?
+static bool has_stage(const Root *r) {
+  return r->direct || r->across;
+}
+
 static void after_stage(Assign *as, Root *r, Root *dep, void *data) {
   uint32_t *lo = data;
   (void)as;
-  bool same = dep->lane == r->lane && dep->lane_size == r->lane_size &&
-              has_lanes(dep) && dep->lane >= 0;
+  bool same = !has_stage(r) && !has_stage(dep) && dep->lane == r->lane &&
+              dep->lane_size == r->lane_size && has_lanes(dep) &&
+              dep->lane >= 0;
   uint32_t at = dep->stage + !same;
   if (at > *lo) *lo = at;
 }
@@ -218,17 +235,17 @@ static void place_stage(Assign *as, Sched *s, Root *r) {
   if (r->last && s->stages.n) {
     // Behind everything: in the last stage, or in a new one.
     const Stage *st = &s->stages.at[s->stages.n - 1];
-    bool same = st->lane == r->lane && st->size == r->lane_size;
+    bool same = !st->direct && st->lane == r->lane && st->size == r->lane_size;
     lo = s->stages.n - same;
   }
-  for (uint32_t i = lo; i < s->stages.n && !r->direct; i++) {
+  for (uint32_t i = lo; i < s->stages.n && !has_stage(r); i++) {
     Stage *st = &s->stages.at[i];
     if (st->lane != r->lane || st->size != r->lane_size || st->direct) continue;
     r->stage = i;
     return;
   }
   insert_stage(as, s, lo);
-  s->stages.at[lo] = (Stage){r->lane, r->lane_size, 0, r->direct};
+  s->stages.at[lo] = (Stage){r->lane, r->lane_size, 0, has_stage(r)};
   r->stage = lo;
 }
 

@@ -262,6 +262,10 @@ static void drop_dead(Online *o) {
 static void check_keyed(Online *o) {
   for (const Op *op = o->region->first; op; op = op->next) {
     if (op_info(op->code)->flags & OPF_PURE || op->code == OP_KREDUCE) continue;
+    if (op->code == OP_STORE && ir_attr_i(op, AT_ADD, 0)) {
+      online_fail(o, op, "what is added up varies with no key axis");
+      return;
+    }
     for (uint32_t i = 0; i < op->nargs; i++) {
       if (!keyed(o, op->args[i])) continue;
       online_fail(o, op,

@@ -60,7 +60,29 @@ static void round_trip(DType t) {
   }
 }
 
+// Many stores are as many single ones: of numbers of the size around 2^e, which
+// the type may have, or not, with ties.
+static void together(DType t) {
+  enum { N = 200 };
+  uint64_t state = 1, out[N], one[N];
+  double v[N];
+  uint32_t wrong = 0;
+  for (int e = -140; e < 140; e++) {
+    for (int i = 0; i < N; i++) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      double x = 1 + (double)(state >> 34 >> (i % 3 * 10)) * 0x1p-30;
+      v[i] = ldexp(state >> 33 & 1 ? x : -x, e);
+      dtype_store(t, (char *)one + i * dtype_size(t), v[i]);
+    }
+    dtype_store_many(t, out, v, N);
+    wrong += memcmp(out, one, (size_t)(N * dtype_size(t))) != 0;
+  }
+  EXPECT(wrong == 0);
+}
+
 static void dtypes(void) {
+  const DType many[] = {DT_F64, DT_F32, DT_BF16, DT_F16, DT_F8E4M3, DT_I16};
+  for (int i = 0; i < 6; i++) together(many[i]);
   const DType all[] = {DT_BF16, DT_F16, DT_F8E4M3, DT_F8E5M2,
                        DT_I16,  DT_I8,  DT_U16,    DT_U8};
   for (int i = 0; i < 8; i++) round_trip(all[i]);

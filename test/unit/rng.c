@@ -23,6 +23,25 @@ static void streams(void) {
   EXPECT(fabs(rng_normal(&a, 14845) - 0x1.2af6368a78a61p+2) < 1e-14);
 }
 
+// What is made many at a time is what is made one by one, tails too.
+static void many(void) {
+  double u[MAX_DRAWN], v[MAX_DRAWN];
+  uint32_t wrong = 0, tails = 0;
+  Rng r;
+  rng_init(&r, 3, "many");
+  for (uint64_t from = 0; from < (uint64_t)400 * MAX_DRAWN; from += MAX_DRAWN) {
+    uint64_t at = from < 1000 ? from + 6 : from + ((uint64_t)1 << 40);
+    rng_uniforms(&r, at, u);
+    rng_normals(&r, at, v);
+    for (uint64_t i = 0; i < MAX_DRAWN; i++) {
+      wrong += u[i] != rng_uniform(&r, at + i);
+      wrong += v[i] != rng_normal(&r, at + i);
+      tails += fabs(v[i]) > 1.5;
+    }
+  }
+  EXPECT(wrong == 0 && tails > 10000);
+}
+
 static void moments(void) {
   Rng r;
   rng_init(&r, 7, "x");
@@ -41,6 +60,25 @@ static void moments(void) {
   for (int i = 0; i < 3; i++) EXPECT(fabs(hits[i] / (double)n - 1 / 3.) < 0.01);
   EXPECT(rng_int(&r, 3, INT64_MIN, INT64_MIN + 1) == INT64_MIN);
   EXPECT(rng_int(&r, 3, INT64_MIN, INT64_MAX) < INT64_MAX);
+}
+
+// Shares and what is left of them: as of the one-by-one functions.
+static void long_arrays(Arena *a) {
+  enum { N = (1 << 17) + 3 };
+  static float f[N];
+  static uint16_t h[N];
+  Gen g = {GK_NORMAL, {1, 0.5}, 4};
+  Rng r;
+  uint32_t wrong = 0;
+  gen_fill(a, &g, "x", DT_F32, N, f);
+  gen_fill(a, &g, "x", DT_BF16, N, h);
+  rng_init(&r, 4, "x");
+  for (uint64_t i = 0; i < N; i++) {
+    double v = 1 + 0.5 * rng_normal(&r, i);
+    wrong += f[i] != (float)v;
+    wrong += dtype_load(DT_BF16, h + i) != dtype_round(DT_BF16, v);
+  }
+  EXPECT(wrong == 0);
 }
 
 static void fill(Arena *a, Gen g, DType t, int64_t n, void *out) {
@@ -105,7 +143,9 @@ static void wrong(void) {
 int main(void) {
   Arena a = {0};
   streams();
+  many();
   moments();
+  long_arrays(&a);
   generators(&a);
   wrong();
   arena_drop(&a);

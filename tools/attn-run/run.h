@@ -23,7 +23,7 @@ typedef struct Options {
   bool round, print, jit, fd, unread;
   int64_t tile_q, tile_k, chunk;
   int split_k;
-  bool few;
+  bool few, walk;
 } Options;
 
 // One program with storage for its parameters.

@@ -344,7 +344,8 @@ static void print_text(Session *s, const Bench *b, const Module *tiles,
   print_arrays(s, &b->call);
   print_workspace(s, tiles, &b->call);
   print_plan(s, tiles, b->call.prog->name);
-  if (b->opt.few) printf("  kernel   that of few rows\n");
+  if (b->opt.few)
+    printf("  kernel   that of few rows%s\n", b->opt.walk ? ", walked" : "");
   if (b->opt.group) printf("  kernel   that of groups of heads\n");
 }
 

@@ -46,8 +46,8 @@ typedef struct DrvOptions {
   DrvBinds fixed;                 // dims given by the user
   const char *prefix;             // of generated names
   int64_t tile_q, tile_k, chunk;  // 0: the schedule block's, else chosen
-  bool group, few;                // the kernels of groups of heads, of few rows
-                                  // (docs/cpu-schedule.md)
+  bool group, few, walk;          // the kernels of groups of heads, of few rows
+                                  // and fewer (docs/cpu-schedule.md)
   int64_t spare_regs, spare_funcs, spare_smem;  // as of PassOpt
   int64_t most_groups, relief;                  // the same
   int64_t workspace;                            // the same

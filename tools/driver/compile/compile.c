@@ -314,8 +314,30 @@ static bool add_variant(Ctx *cx, DrvSpec s, const Target *t,
   return true;
 }
 
+// In front of the kernel for few rows just made, the one that walks them, of a
+// program whose rows may be walked.
+static bool add_walk(Ctx *cx, DrvSpec s, const Target *t, const DrvOptions *few,
+                     CgProgram *p) {
+  DrvOptions walk = *few;
+  uint32_t at = p->nvariants - 1;
+  Dim rows = drv_rows(p, p->dims);
+  walk.walk = true;
+  if (!rows) return true;
+  if (!add_variant(cx, s, t, &walk, false, p)) return false;
+  CgVariant *all = p->variants, lanes = all[at], walked = all[at + 1];
+  if (strcmp(text_of(cx, lanes.mod), text_of(cx, walked.mod)) == 0) {
+    p->nvariants--;
+    return true;
+  }
+  walked.when = when_most(cx, p->dims, walked.when, rows, COST_WALKED);
+  all[at] = walked;
+  all[at + 1] = lanes;
+  return true;
+}
+
 // Of a program for decoding: in front of the variant just made, its kernel for
-// groups of heads, if it has groups, and in front of that the one for few rows.
+// groups of heads, if it has groups, and in front of that the ones for few
+// rows.
 static bool add_few(Ctx *cx, DrvSpec s, const Target *t, const DrvOptions *opt,
                     CgProgram *p) {
   const char *queries = is_decode(s.prog) ? drv_queries(p) : NULL;
@@ -325,7 +347,9 @@ static bool add_few(Ctx *cx, DrvSpec s, const Target *t, const DrvOptions *opt,
   DrvOptions few = *opt, group = *opt;
   few.few = group.group = true;
   p->nvariants = last;
-  if (!add_variant(cx, s, t, &few, false, p)) return false;
+  if (!add_variant(cx, s, t, &few, false, p) || !add_walk(cx, s, t, &few, p))
+    return false;
+  last = p->nvariants - 1;
   DimTab *dims = p->dims;
   Dim rows = drv_rows(p, dims);
   CgVariant *all = p->variants;

@@ -39,6 +39,7 @@ bool drv_fit(DrvCall *c, DrvSpec s, const Target *t, DrvOptions *opt,
   opt->few =
       rows && dim_eval(dims, rows, c->dims, &n_rows) && n_rows <= COST_CPU_FEW;
   opt->group &= !opt->few && drv_grouped(dims, rows);
+  opt->walk = opt->few && n_rows <= COST_WALKED;
   if (!opt->few) return true;
   return drv_program(c->cx, s, t, opt, p);
 }

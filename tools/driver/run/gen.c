@@ -18,7 +18,8 @@ typedef struct Fill {
 } Fill;
 
 typedef double Element(Fill *f, int64_t i);
-typedef void Whole(Fill *f);  // sets all[0 .. n-1]
+typedef void Many(Fill *f, int64_t from, double *out);  // MAX_DRAWN of them
+typedef void Whole(Fill *f);                            // sets all[0 .. n-1]
 
 static double normal(Fill *f, int64_t i) {
   return f->g->arg[0] + f->g->arg[1] * rng_normal(&f->rng, (uint64_t)i);
@@ -27,6 +28,18 @@ static double normal(Fill *f, int64_t i) {
 static double uniform(Fill *f, int64_t i) {
   double lo = f->g->arg[0], hi = f->g->arg[1];
   return lo + (hi - lo) * rng_uniform(&f->rng, (uint64_t)i);
+}
+
+static void normals(Fill *f, int64_t from, double *out) {
+  double mean = f->g->arg[0], deviation = f->g->arg[1];
+  rng_normals(&f->rng, (uint64_t)from, out);
+  for (int i = 0; i < MAX_DRAWN; i++) out[i] = mean + deviation * out[i];
+}
+
+static void uniforms(Fill *f, int64_t from, double *out) {
+  double lo = f->g->arg[0], hi = f->g->arg[1];
+  rng_uniforms(&f->rng, (uint64_t)from, out);
+  for (int i = 0; i < MAX_DRAWN; i++) out[i] = lo + (hi - lo) * out[i];
 }
 
 static double integer(Fill *f, int64_t i) {
@@ -118,17 +131,18 @@ static const struct {
   double arg[2];
   Element *element;
   Whole *whole;
+  Many *many;
 } kinds[GK_COUNT] = {
-    [GK_NORMAL] = {"normal", 0, 2, {0, 1}, normal, NULL},
-    [GK_UNIFORM] = {"uniform", 0, 2, {0, 1}, uniform, NULL},
-    [GK_RANDINT] = {"randint", 2, 2, {NAN, NAN}, integer, NULL},
-    [GK_IOTA] = {"iota", 0, 2, {0, 1}, line, NULL},
-    [GK_CONST] = {"const", 1, 1, {NAN, 0}, same, NULL},
-    [GK_LENGTHS] = {"lengths", 2, 2, {NAN, NAN}, length, NULL},
-    [GK_OFFSETS] = {"offsets", 1, 2, {NAN, NAN}, stored, offsets},
-    [GK_DOCS] = {"docs", 1, 1, {NAN, 0}, stored, docs},
-    [GK_PERM] = {"perm", 0, 0, {0, 0}, stored, perm},
-    [GK_BROKEN] = {"broken", 1, 1, {NAN, 0}, broken, NULL},
+    [GK_NORMAL] = {"normal", 0, 2, {0, 1}, normal, NULL, normals},
+    [GK_UNIFORM] = {"uniform", 0, 2, {0, 1}, uniform, NULL, uniforms},
+    [GK_RANDINT] = {"randint", 2, 2, {NAN, NAN}, integer, NULL, NULL},
+    [GK_IOTA] = {"iota", 0, 2, {0, 1}, line, NULL, NULL},
+    [GK_CONST] = {"const", 1, 1, {NAN, 0}, same, NULL, NULL},
+    [GK_LENGTHS] = {"lengths", 2, 2, {NAN, NAN}, length, NULL, NULL},
+    [GK_OFFSETS] = {"offsets", 1, 2, {NAN, NAN}, stored, offsets, NULL},
+    [GK_DOCS] = {"docs", 1, 1, {NAN, 0}, stored, docs, NULL},
+    [GK_PERM] = {"perm", 0, 0, {0, 0}, stored, perm, NULL},
+    [GK_BROKEN] = {"broken", 1, 1, {NAN, 0}, broken, NULL, NULL},
 };
 
 bool gen_by_name(const char *name, uint32_t len, GenKind *kind) {
@@ -198,8 +212,13 @@ typedef struct Share {
 static void *fill_share(void *data) {
   Share *s = data;
   Element *element = kinds[s->f.g->kind].element;
-  int64_t size = dtype_size(s->type);
-  for (int64_t i = s->from; i < s->to; i++)
+  Many *many = kinds[s->f.g->kind].many;
+  int64_t size = dtype_size(s->type), i = s->from;
+  for (double v[MAX_DRAWN]; many && i + MAX_DRAWN <= s->to; i += MAX_DRAWN) {
+    many(&s->f, i, v);
+    dtype_store_many(s->type, s->out + i * size, v, MAX_DRAWN);
+  }
+  for (; i < s->to; i++)
     dtype_store(s->type, s->out + i * size, element(&s->f, i));
   return NULL;
 }
@@ -221,13 +240,13 @@ void gen_fill(Arena *scratch, const Gen *g, const char *name, DType t,
     f.all = NEWN(scratch, int64_t, n);
     kinds[g->kind].whole(&f);
   }
-  int64_t shares = shares_for(n);
+  int64_t shares = shares_for(n), each = n / shares / MAX_DRAWN * MAX_DRAWN;
   Share *s = NEWN(scratch, Share, shares);
   for (int64_t i = 0; i < shares; i++) {
     s[i] = (Share){.f = f,
                    .type = t,
-                   .from = n / shares * i,
-                   .to = i + 1 < shares ? n / shares * (i + 1) : n,
+                   .from = each * i,
+                   .to = i + 1 < shares ? each * (i + 1) : n,
                    .out = out};
     s[i].started = i && !pthread_create(&s[i].thread, NULL, fill_share, &s[i]);
   }

@@ -5,6 +5,8 @@
 #include "ir/core/philox.h"
 
 #include <math.h>
+#include <stdbool.h>
+#include <string.h>
 
 // FNV-1a.
 static uint64_t hash(const char *s) {
@@ -81,38 +83,147 @@ static const double far_den[8] = {
     1.48753612908506148525e-2,  1.36929880922735805310e-1,
     5.99832206555887937690e-1,  1.0};
 
-static double poly(const double c[8], double x) {
-  double v = c[0];
-  for (int i = 1; i < 8; i++) v = v * x + c[i];
-  return v;
+// A chain without a loop, so that loops over many x become vectors.
+static inline double poly(const double c[8], double x) {
+  double v = (((c[0] * x + c[1]) * x + c[2]) * x + c[3]) * x + c[4];
+  return ((v * x + c[5]) * x + c[6]) * x + c[7];
+}
+
+static inline uint64_t bits_of(double x) {
+  uint64_t u;
+  memcpy(&u, &x, sizeof u);
+  return u;
+}
+
+static inline double of_bits(uint64_t u) {
+  double x;
+  memcpy(&x, &u, sizeof x);
+  return x;
 }
 
 // log(x) for normal x > 0, to about 1e-16: m 2^e with m near 1, then
 // log(m) = 2 atanh((m - 1) / (m + 1)).
-static double logarithm(double x) {
-  int e;
-  double m = frexp(x, &e);
-  if (m < 0.70710678118654752) {
-    m *= 2;
-    e--;
-  }
-  static const double odd[] = {1.0 / 23, 1.0 / 21, 1.0 / 19, 1.0 / 17,
-                               1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9,
-                               1.0 / 7,  1.0 / 5,  1.0 / 3,  1.0};
-  double s = (m - 1) / (m + 1), sum = 0;
-  for (uint32_t k = 0; k < sizeof odd / sizeof *odd; k++)
-    sum = sum * s * s + odd[k];
+static inline double logarithm(double x) {
+  enum { MANTISSA = 52, BIAS = 1022 };  // of m in [0.5, 1)
+  const uint64_t ones = ((uint64_t)1 << MANTISSA) - 1;
+  uint64_t u = bits_of(x);
+  double m = of_bits((u & ones) | (uint64_t)BIAS << MANTISSA);
+  // The exponent as the low bits of 2^52 + e: a conversion in vectors.
+  double e = of_bits((u >> MANTISSA) | bits_of(0x1p52)) - (0x1p52 + BIAS);
+  e = m < 0.70710678118654752 ? e - 1 : e;
+  m = m < 0.70710678118654752 ? m * 2 : m;
+  double s = (m - 1) / (m + 1), sum = 1.0 / 23;
+  sum = sum * s * s + 1.0 / 21;
+  sum = sum * s * s + 1.0 / 19;
+  sum = sum * s * s + 1.0 / 17;
+  sum = sum * s * s + 1.0 / 15;
+  sum = sum * s * s + 1.0 / 13;
+  sum = sum * s * s + 1.0 / 11;
+  sum = sum * s * s + 1.0 / 9;
+  sum = sum * s * s + 1.0 / 7;
+  sum = sum * s * s + 1.0 / 5;
+  sum = sum * s * s + 1.0 / 3;
+  sum = sum * s * s + 1.0;
   return 2 * s * sum + e * 0.69314718055994531;
+}
+
+#define MIDDLE 0.425  // of |p - 0.5|: beyond are the tails
+
+static inline double middle(double q) {
+  double x = 0.180625 - q * q;
+  return q * poly(mid_num, x) / poly(mid_den, x);
+}
+
+// Of the smaller probability: the square root in which tails are polynomials.
+static inline double deep(double p) {
+  double q = p - 0.5;
+  return -logarithm(q < 0 ? p : 1 - p);
+}
+
+static inline double tail(double t) {
+  return poly(tail_num, t - 1.6) / poly(tail_den, t - 1.6);
+}
+
+static double outside(double p) {
+  double t = sqrt(deep(p));
+  double v = t <= 5 ? tail(t) : poly(far_num, t - 5) / poly(far_den, t - 5);
+  return p < 0.5 ? -v : v;
 }
 
 double rng_normal(Rng *r, uint64_t i) {
   double p = rng_uniform(r, i), q = p - 0.5;
-  if (fabs(q) <= 0.425) {
-    double x = 0.180625 - q * q;
-    return q * poly(mid_num, x) / poly(mid_den, x);
+  return fabs(q) <= MIDDLE ? middle(q) : outside(p);
+}
+
+// ---- many at once: loops of known length, which become vectors
+
+enum { BLOCKS = MAX_DRAWN / 2, TAILS = 16 };
+
+typedef struct Words {
+  uint32_t a[BLOCKS], b[BLOCKS], c[BLOCKS], d[BLOCKS];
+} Words;
+
+static void rounds(Words *w, uint32_t k0, uint32_t k1) {
+  for (int round = 0; round < PHILOX_ROUNDS; round++) {
+    for (int j = 0; j < BLOCKS; j++) {
+      uint64_t p = (uint64_t)PHILOX_M0 * w->a[j];
+      uint64_t q = (uint64_t)PHILOX_M1 * w->c[j];
+      w->a[j] = (uint32_t)(q >> 32) ^ w->b[j] ^ k0;
+      w->b[j] = (uint32_t)q;
+      w->c[j] = (uint32_t)(p >> 32) ^ w->d[j] ^ k1;
+      w->d[j] = (uint32_t)p;
+    }
+    k0 += PHILOX_W0;
+    k1 += PHILOX_W1;
   }
-  double t = sqrt(-logarithm(q < 0 ? p : 1 - p));
-  double v = t <= 5 ? poly(tail_num, t - 1.6) / poly(tail_den, t - 1.6)
-                    : poly(far_num, t - 5) / poly(far_den, t - 5);
-  return q < 0 ? -v : v;
+}
+
+// 52 bits behind the point of 1.x, then exact differences: as rng_uniform.
+static inline double fraction(uint32_t low, uint32_t high) {
+  uint64_t bits = low | (uint64_t)high << 32;
+  return of_bits(bits >> 12 | bits_of(1)) - 1 + 0x1p-53;
+}
+
+void rng_uniforms(const Rng *r, uint64_t from, double *out) {
+  Words w;
+  for (int j = 0; j < BLOCKS; j++) {
+    uint64_t block = from / 2 + (uint64_t)j;
+    w.a[j] = (uint32_t)block;
+    w.b[j] = (uint32_t)(block >> 32);
+    w.c[j] = r->name[0];
+    w.d[j] = r->name[1];
+  }
+  rounds(&w, r->key[0], r->key[1]);
+  for (int j = 0; j < BLOCKS; j++) {
+    out[2 * j] = fraction(w.a[j], w.b[j]);
+    out[2 * j + 1] = fraction(w.c[j], w.d[j]);
+  }
+}
+
+// The tails of p, whose numbers are at[0 .. n-1].
+static void tails(const double *p, const uint32_t *at, uint32_t n,
+                  double *out) {
+  double t[TAILS], v[TAILS];
+  for (uint32_t i = 0; i < n; i++) t[i] = p[at[i]];
+  for (uint32_t i = n; i < TAILS; i++) t[i] = 0x1p-4;
+  for (uint32_t i = 0; i < TAILS; i++) t[i] = deep(t[i]);
+  for (uint32_t i = 0; i < TAILS; i++) t[i] = sqrt(t[i]);
+  for (uint32_t i = 0; i < TAILS; i++) v[i] = tail(t[i]);
+  for (uint32_t i = 0; i < n; i++) {
+    bool low = p[at[i]] < 0.5;
+    out[at[i]] = t[i] > 5 ? outside(p[at[i]]) : low ? -v[i] : v[i];
+  }
+}
+
+void rng_normals(const Rng *r, uint64_t from, double *out) {
+  double p[MAX_DRAWN];
+  uint32_t at[MAX_DRAWN], n = 0;
+  rng_uniforms(r, from, p);
+  for (int i = 0; i < MAX_DRAWN; i++) out[i] = middle(p[i] - 0.5);
+  for (uint32_t i = 0; i < MAX_DRAWN; i++) {
+    at[n] = i;
+    n += fabs(p[i] - 0.5) > MIDDLE;
+  }
+  for (uint32_t i = 0; i < n; i += TAILS)
+    tails(p, at + i, n - i < TAILS ? n - i : TAILS, out);
 }
