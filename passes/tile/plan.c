@@ -890,6 +890,21 @@ static int64_t fit_smem(const Tiles *s, const PassOpt *opt, TilePlan *p) {
   return need;
 }
 
+static void find_scan(void *found, Op *op) {
+  *(bool *)found |= op->code == OP_SCAN;
+}
+
+// Running sums of AMD's tiles go through shared memory, all rows at once: half
+// of them where room is asked for, and so on.
+static int64_t scanned_rows(const Func *f, const PassOpt *opt, int64_t rows) {
+  const GpuFacts *g = &opt->target->gpu;
+  int64_t spare = opt->spare_smem, step = g->smem / COST_FIT_SMEM_STEPS;
+  bool scans = false;
+  ir_walk(f->body, find_scan, &scans);
+  for (; scans && spare > 0 && rows > g->rows; spare -= step) rows /= 2;
+  return rows;
+}
+
 // Rows are those of one group of warps. Keys: while the scores and their 16-bit
 // copy fit beside the sums in a thread's registers, and the tiles into shared
 // memory. The driver asks for more room where registers are spilled
@@ -922,6 +937,7 @@ static TilePlan gpu_plan(Ctx *cx, const Func *f, const Target *tg,
   if (!amd && !streams && opt->spare_regs) p.tile_q = HW_GROUP_ROWS;
   if (!streams) p.tile_k = keys_that_fit(&s, tg, opt);
   int64_t need = fit_smem(&s, opt, &p);
+  if (amd) p.tile_q = scanned_rows(f, opt, p.tile_q);
   if (p.lane < 0) p.tile_q = 1;
   ctx_remark(cx,
              "%s: tiles of %lld rows x %lld keys: %lld KiB of shared "
