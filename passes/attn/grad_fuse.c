@@ -28,6 +28,7 @@ typedef struct Fuse {
   uint64_t keys, vecs;
   uint64_t outer, all;  // of a kernel of keys: outside; its points' axes
   Map done;             // by Gid: what is read in its place
+  Map sums;             // by Gid: summed()
 } Fuse;
 
 // Is x a vector that is summed over keys or rows? Sums that are numbers are
@@ -39,12 +40,14 @@ static bool is_sum(const Fuse *f, Gid x) {
 }
 
 // The axes that x is summed over last.
-static uint64_t summed(const Fuse *f, Gid x) {
+static uint64_t summed(Fuse *f, Gid x) {
   const GradNode *n = grad_at(f->g, x);
   uint64_t all = 0;
   if (is_sum(f, x)) return n->over & ~f->vecs;
   if (x < f->g->forward || n->code == OP_REDUCE) return 0;
+  if (map_get(&f->sums, x, &all)) return all;
   for (uint32_t i = 0; i < n->n; i++) all |= summed(f, n->arg[i]);
+  map_put(&f->sums, x, all);
   return all;
 }
 
@@ -158,7 +161,7 @@ static bool is_plain(const GradStore *s) {
 void grad_fuse(Grad *g) {
   Fuse f = {.g = g, .keys = grad_role(g, AX_KEY), .vecs = grad_role(g, AX_VEC)};
   bool *seen = NEWN(g->arena, bool, g->nodes.n);
-  f.done.arena = g->arena;
+  f.done.arena = f.sums.arena = g->arena;
   if (g->opt->target->kind != TARGET_CPU || g->walks.n) return;
   for (uint32_t i = 0; i < g->grads.n; i++) {
     GradStore *s = &g->grads.at[i];
