@@ -11,11 +11,11 @@
 // One rule for each op gives the adjoints (grad_rules.c); sums over keys that
 // the program has are taken from there (grad_sums.c); each gradient is a sum
 // over the axes that its input is not loaded with, in the kernel that has the
-// others outside (grad_kernels.c). So a kernel of keys has keys as its rows and
-// queries as what is summed, and everything below works on it as on any other
-// program. Which inputs: PassOpt.grad, all floats that are not `nograd`. Level
-// attn, behind canon. Run canon, cse and dce afterwards. Tests:
-// test/passes/grad, docs/gradients.md.
+// others outside (grad_kernels.c), or added up by another one (grad_fuse.c). So
+// a kernel of keys has keys as its rows and queries as what is summed, and
+// everything below works on it as on any other program. Which inputs:
+// PassOpt.grad, all floats that are not `nograd`. Level attn, behind canon. Run
+// canon, cse and dce afterwards. Tests: test/passes/grad, docs/gradients.md.
 #include "passes/attn/grad.h"
 
 static bool run(Ctx *cx, Module *m, Func *f, const PassOpt *opt) {

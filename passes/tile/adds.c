@@ -64,8 +64,7 @@ static Value counted(const KeyLoop *l, Builder *b, uint32_t axis) {
 }
 
 static Value or_0(Builder *b, Value counts, Value v) {
-  Type t = type_scalar(ir_type(b->fn, v)->dtype);
-  return counts ? ir_3(b, OP_SELECT, counts, v, tile_const(b, t, 0)) : v;
+  return counts ? tile_keep_if(b, counts, v, 0) : v;
 }
 
 // The operand of a product that all keys share, as far as the tiled axis is
@@ -130,23 +129,13 @@ static Value sum_of(KeyLoop *l, Builder *b, const Op *sum, ValueMap *m,
   return ir_2(b, OP_ADD, old, or_0(b, counts, x));
 }
 
-// Are keys behind the end of their axis out of the tensor's range?
-static bool ends_with_keys(const KeyLoop *l, const Builder *b, Value tensor,
-                           const Value *at) {
-  const Type *t = ir_type(b->fn, tensor);
-  Dim extent = l->t->from->axes.at[l->axis].extent;
-  for (uint32_t i = 0; i < t->n; i++)
-    if (t->size[i] == extent && at[i] == l->t->coord[l->axis]) return true;
-  return false;
-}
-
 static void add(KeyLoop *l, Builder *b, const Op *op, ValueMap *m) {
   Value args[MAX_AXES + 3] = {vmap_get(m, op->args[0])}, *at = args + 2;
   uint32_t n = op->nargs - 2;
   for (uint32_t i = 0; i < n; i++) at[i] = tile_need(l, b, op->args[i + 2], m);
   Value old = ir_load(b, args[0], at, n);
   args[1] = sum_of(l, b, ir_def(l->t->from, op->args[1]), m, old);
-  bool masked = l->masked && !ends_with_keys(l, b, args[0], at);
+  bool masked = l->masked && !tile_ends_with_keys(l, op, m);
   if (masked) at[n] = l->kmask;
   IrAttr mask = {.id = AT_MASKED, .i = 1};
   ir_op(b, OP_STORE, args, n + 2 + masked, &mask, masked, NULL, 0, 0);

@@ -47,20 +47,19 @@ static bool over_key(const KeyLoop *l, const Op *op) {
   return false;
 }
 
-// v where the mask holds, else `other`.
-static Value keep_if(Builder *b, Value mask, Value v, double other) {
+Value tile_keep_if(Builder *b, Value mask, Value v, double other) {
   Type s = type_scalar(ir_type(b->fn, v)->dtype);
   return ir_3(b, OP_SELECT, mask, v, tile_const(b, s, other));
 }
 
 // ---------------------------------------------------------------- on demand
-// Does the load read 0 behind the axis' end by itself?
-static bool ends_with_axis(KeyLoop *l, const Op *op, const ValueMap *m) {
+bool tile_ends_with_keys(const KeyLoop *l, const Op *op, const ValueMap *m) {
   const Type *t = ir_type(l->t->from, op->args[0]);
+  uint32_t first = op->code == OP_STORE ? 2 : 1;
   if (ir_attr_i(op, AT_INBOUNDS, 0)) return false;
   for (uint32_t i = 0; i < t->n; i++)
     if (t->size[i] == l->t->from->axes.at[l->axis].extent &&
-        vmap_get(m, op->args[1 + i]) == l->t->coord[l->axis])
+        vmap_get(m, op->args[first + i]) == l->t->coord[l->axis])
       return true;
   return false;
 }
@@ -96,9 +95,9 @@ static Value clean_load(KeyLoop *l, Builder *b, const Op *op, Value v,
   const Type *t = ir_type(b->fn, v);
   bool plain = op->code == OP_LOAD && l->masked && l->kmask && t->n > 1 &&
                type_has_axis(t, l->axis) && dtype_is_float(t->dtype);
-  if (!plain || (l->extent_only && ends_with_axis(l, op, m))) return v;
+  if (!plain || (l->extent_only && tile_ends_with_keys(l, op, m))) return v;
   if (stays(l, op)) return v;
-  return keep_if(b, l->kmask, v, 0);
+  return tile_keep_if(b, l->kmask, v, 0);
 }
 
 // Whether what is read for a masked key can reach v, a value of the local
@@ -199,7 +198,8 @@ static void clone_on_demand(KeyLoop *l, Builder *b, const Op *op, ValueMap *m) {
     if (ir_type(l->t->from, op->args[i])->kind == TK_ELEM)
       tile_need(l, b, op->args[i], m);
   if (masks_scan(l, op))
-    vmap_put(m, op->args[0], keep_if(b, l->mask, vmap_get(m, op->args[0]), 0));
+    vmap_put(m, op->args[0],
+             tile_keep_if(b, l->mask, vmap_get(m, op->args[0]), 0));
   if (span_of_one(l, b, op, m)) return;
   bool ok = tile_op(l->t, b, op, m);
   assert(ok);
@@ -207,8 +207,8 @@ static void clone_on_demand(KeyLoop *l, Builder *b, const Op *op, ValueMap *m) {
   if (op->nres != 1) return;
   Value v = clean_load(l, b, op, vmap_get(m, op->res[0]), m);
   if (is_score(op) && l->masked && l->fill != FILL_SELECT)
-    v = keep_if(b, l->mask, v, l->fill == FILL_ZERO ? 0 : -INFINITY);
-  if (is_weight(op) && is_open(l, op)) v = keep_if(b, l->mask, v, 0);
+    v = tile_keep_if(b, l->mask, v, l->fill == FILL_ZERO ? 0 : -INFINITY);
+  if (is_weight(op) && is_open(l, op)) v = tile_keep_if(b, l->mask, v, 0);
   vmap_put(m, op->res[0], v);
 }
 
@@ -260,10 +260,10 @@ static bool is_loaded(const KeyLoop *l, Value v) {
 // lanes keeps what one lane sees and another does not: see `visible`.
 static Value clean_operand(KeyLoop *l, Builder *b, Value from, Value v,
                            bool computed) {
-  if (computed) return keep_if(b, l->mask, v, 0);
+  if (computed) return tile_keep_if(b, l->mask, v, 0);
   bool loaded =
       is_loaded(l, from) || !type_has_axis(ir_type(b->fn, v), l->axis);
-  return loaded || !exposed(l, from) ? v : keep_if(b, l->kmask, v, 0);
+  return loaded || !exposed(l, from) ? v : tile_keep_if(b, l->kmask, v, 0);
 }
 
 // A dot whose result is the accumulator's type takes it as third operand.
@@ -305,7 +305,7 @@ static Value dot_term(KeyLoop *l, Builder *b, const Op *dot, ValueMap *m,
     if (over->list[i] != l->axis) rest[n++] = (uint32_t)over->list[i];
   Value term = n ? ir_dot(b, x, y, rest, n)
                  : ir_2(b, OP_MUL, ir_cast(b, t, x), ir_cast(b, t, y));
-  return l->masked ? keep_if(b, l->mask, term, 0) : term;
+  return l->masked ? tile_keep_if(b, l->mask, term, 0) : term;
 }
 
 static Value reduce_term(KeyLoop *l, Builder *b, Value from, ValueMap *m,
@@ -314,7 +314,7 @@ static Value reduce_term(KeyLoop *l, Builder *b, Value from, ValueMap *m,
   bool select =
       l->masked && (guard || l->fill == FILL_SELECT || exposed(l, from));
   DType t = ir_type(b->fn, v)->dtype;
-  if (select) v = keep_if(b, l->mask, v, eval_identity(k, t));
+  if (select) v = tile_keep_if(b, l->mask, v, eval_identity(k, t));
   if (!type_has_axis(ir_type(b->fn, v), l->axis))
     return repeat_uniform(l, b, k, v);
   return ir_reduce(b, k == RK_COUNT ? RK_SUM : k, v, &l->axis, 1);
@@ -520,7 +520,7 @@ static Value hold_gauge(KeyLoop *l, Builder *b, uint32_t i, ValueMap *cm,
   for (uint32_t j = i + 1; j < l->n; j++) {
     if (!first_factor(l, i, j)) continue;
     Value f = tile_need(l, b, yield->args[j], cm);
-    vmap_put(cm, yield->args[j], keep_if(b, ir_1(b, OP_NOT, hold), f, 1));
+    vmap_put(cm, yield->args[j], tile_keep_if(b, ir_1(b, OP_NOT, hold), f, 1));
   }
   return taken;
 }

@@ -52,6 +52,11 @@ uint32_t tile_ranges(KeyLoop *l, Builder *b, const ValueMap *pre,
 uint32_t tile_map_box(KeyLoop *l, Builder *b, const Region *r, ValueMap *m);
 // v of the stream in the body being made, with all that it is made of.
 Value tile_need(KeyLoop *l, Builder *b, Value v, ValueMap *m);
+// v where the mask holds, else `other`.
+Value tile_keep_if(Builder *b, Value mask, Value v, double other);
+// Are keys behind the end of their axis out of the range of what a load or a
+// store names? Then it reads 0 there, and stores nothing.
+bool tile_ends_with_keys(const KeyLoop *l, const Op *op, const ValueMap *m);
 // The load of a table that tells whether p, a part of the domain, holds
 // (bias_table), or NULL.
 const Op *tile_told(const KeyLoop *l, Value p);

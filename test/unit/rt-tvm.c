@@ -73,15 +73,6 @@ static attn_program prog = {.abi = ATTN_ABI,
 
 // ---- values as a loader makes them
 
-typedef struct Dl {
-  void *data;
-  int32_t device, ordinal, rank;
-  uint8_t code, bits;
-  uint16_t lanes;
-  int64_t *shape, *stride;
-  uint64_t offset;
-} Dl;
-
 typedef struct Tagged {
   int32_t kind, small;
   union {
@@ -95,15 +86,15 @@ static uint16_t in[32], out[32];
 static int64_t shape[] = {3, 4}, far[] = {8, 1};
 static struct {
   char head[24];
-  Dl dl;
+  DlTensor dl;
 } x;
-static Dl y;
+static DlTensor y;
 static Tagged v[4];
 
 static void reset(void) {
   for (int i = 0; i < 32; i++) in[i] = (uint16_t)i;
-  x.dl = (Dl){in, 1, 0, 2, 4, 16, 1, shape, far, 2};
-  y = (Dl){out, 1, 0, 2, 4, 16, 1, shape, NULL, 0};
+  x.dl = (DlTensor){in, 1, 0, 2, 4, 16, 1, shape, far, 2};
+  y = (DlTensor){out, 1, 0, 2, 4, 16, 1, shape, NULL, 0};
   v[0] = (Tagged){70, 0, {.p = &x}};
   v[1] = (Tagged){3, 0, {.f = 0.5}};
   v[2] = (Tagged){1, 0, {.i = 7}};

@@ -1,21 +1,14 @@
 // A loader of tvm-ffi in small: finds the function of a library that contains
 // libattn, calls it, and takes the error of a wrong call from libtvm_ffi.
 // usage: tvm_ffi LIBRARY [LIBTVM_FFI]
+#include "test/unit/mock/tvm.h"
+
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { S = 3, D = 8 };
-
-typedef struct Tensor {
-  void *data;
-  int32_t device, ordinal, rank;
-  uint8_t code, bits;
-  uint16_t lanes;
-  int64_t *shape, *stride;
-  uint64_t offset;
-} Tensor;
 
 typedef struct Any {
   int32_t kind, small;
@@ -34,7 +27,7 @@ int main(int argc, char **argv) {
   Function *f;
   void *at = dlsym(lib, "__tvm_ffi_f64_wide");
   memcpy(&f, &at, sizeof f);
-  Tensor in = {q, 1, 0, 3, 2, 64, 1, shape, NULL, 0}, value = in, out = in;
+  DlTensor in = {q, 1, 0, 3, 2, 64, 1, shape, NULL, 0}, value = in, out = in;
   value.data = v;
   out.data = o;
   Any args[] = {{7, 0, &in}, {7, 0, &in}, {7, 0, &value}, {7, 0, &out}};

@@ -11,12 +11,7 @@ EXPORT MockTvm mock_tvm;
 // An object: a head of 24 bytes, then a DLTensor.
 static struct {
   char head[24];
-  void *data;
-  int32_t device, ordinal, rank;
-  uint8_t code, bits;
-  uint16_t lanes;
-  int64_t *shape, *stride;
-  uint64_t offset;
+  DlTensor dl;
 } object;
 
 EXPORT void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *text);
@@ -39,9 +34,9 @@ int TVMFFIEnvTensorAlloc(const void *like, void **out) {
     TVMFFIErrorSetRaisedFromCStr("MemoryError", "the allocator is empty");
     return -1;
   }
-  memcpy(&object.data, like, 48);
-  mock_tvm.bytes = object.shape[0];
-  object.data = mock_tvm.room;
+  memcpy(&object.dl, like, sizeof object.dl);
+  mock_tvm.bytes = object.dl.shape[0];
+  object.dl.data = mock_tvm.room;
   mock_tvm.allocs++;
   *out = &object;
   return 0;

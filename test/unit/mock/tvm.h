@@ -1,8 +1,18 @@
-// What the stand-in for libtvm_ffi records, and how it is told to fail.
+// What the stand-in for libtvm_ffi records, how it is told to fail, and tensors
+// as loaders make them.
 #ifndef MOCK_TVM_H
 #define MOCK_TVM_H
 
 #include <stdint.h>
+
+typedef struct DlTensor {  // DLPack's, written apart from the runtime's
+  void *data;
+  int32_t device, ordinal, rank;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t *shape, *stride;
+  uint64_t offset;
+} DlTensor;
 
 typedef struct MockTvm {
   // set by tests
