@@ -14,6 +14,7 @@
 
 #include "ir/layout.h"
 #include "passes/pass.h"
+#include "passes/support/relief.h"
 #include "tools/driver/run/gen.h"
 #include "tools/plan/plan.h"
 
@@ -39,6 +40,8 @@ static const char usage[] =
     "                     with --target: its pipeline)\n"
     "  --target=NAME --tile-q=N --tile-k=N   for the passes; several targets:\n"
     "                     each runs in a process of its own\n"
+    "  --relief=LEVEL     GPUs: all kernels as where ptxas would spill\n"
+    "                     (passes/support/relief.h)\n"
     "  --condition=U      also allow 4 times what inputs wrong by U change\n"
     "  --limit=SECONDS    of the processor, for each of several targets\n"
     "  --strides=HOW      of tensors, which the code takes any of: gaps\n"
@@ -55,6 +58,14 @@ static const char usage[] =
     "  -I DIR\n";
 
 // ---------------------------------------------------------------- options
+// PassOpt.relief with this level for every function.
+static int64_t relief_all(const char *level) {
+  int64_t all = 0;
+  for (int i = 0; i < RELIEF_FUNCS; i++)
+    all |= (atoll(level) % RELIEF_LEVELS) << (RELIEF_BITS * i);
+  return all;
+}
+
 static bool starts(const char *s, const char *p, const char **rest) {
   size_t n = strlen(p);
   *rest = s + n;
@@ -87,6 +98,7 @@ static bool read_options(Ctx *cx, int argc, char **argv, Options *o) {
     else if (starts(argv[i], "--limit=", &v)) o->limit = (uint32_t)atoi(v);
     else if (starts(argv[i], "--tile-q=", &v)) o->tile_q = atoll(v);
     else if (starts(argv[i], "--tile-k=", &v)) o->tile_k = atoll(v);
+    else if (starts(argv[i], "--relief=", &v)) o->relief = relief_all(v);
     else if (!strcmp(argv[i], "--mutant")) o->mutant = true;
     else if (starts(argv[i], "--grad=", &v)) o->grad = v;
     else if (!strcmp(argv[i], "--grad")) o->grad = "";
@@ -400,6 +412,7 @@ Module *run_lower(Ctx *cx, const Options *o, Decl *d) {
   DrvSpec s = bind(cx, o, d, binds);
   DrvOptions opt = {.tile_q = o->tile_q,
                     .tile_k = o->tile_k,
+                    .relief = o->relief,
                     .strided = o->strided,
                     .verify_each = true};
   if (o->target && !o->passes) return plan_fit(cx, s, o->target, &opt);

@@ -59,7 +59,7 @@ typedef struct Gpu {
   bool multiplies;      // the kernel has products of matrices
   V block;              // parameters
   V smem;               // shared memory, address space 3
-  V desc0;              // its address as a matrix descriptor has it, i64
+  V desc0;              // its address as a matrix descriptor has it, i32
   V tid, warp, lane;    // in the CTA
   uint64_t *tensor_at;  // by value: offset of a tensor's record
   uint64_t scalars_at, given_at, dims_at, ntasks_at, workspace_at, counter_at,

@@ -67,7 +67,8 @@ static void threads(Gpu *n) {
 static void descriptor_base(Gpu *n) {
   Cg *g = n->g;
   V a = LLVMBuildPtrToInt(g->b, n->smem, LLVMInt64TypeInContext(g->lc), "");
-  n->desc0 = e_shr(g, e_and(g, a, gpu_i64(n, 0x3ffff)), 4);
+  a = LLVMBuildTrunc(g->b, a, gpu_i32t(n), "");
+  n->desc0 = e_shr(g, e_and(g, a, gpu_i32(n, 0x3ffff)), 4);
 }
 
 static void init_barriers(Gpu *n) {

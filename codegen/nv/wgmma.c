@@ -12,7 +12,9 @@ static const char fence_text[] = "wgmma.fence.sync.aligned;";
 
 // ---------------------------------------------------------------- descriptors
 // A shared tile as an operand: constant descriptor bits besides the address,
-// and what to add (in units of 16 bytes) for step k of 32 bytes.
+// and what to add (in units of 16 bytes) for step k of 32 bytes. What varies is
+// added up in the low half alone: of a sum of a wide product ptxas 13 forgets
+// the high one (docs/gpu/ptxas.md).
 typedef struct Desc {
   V value;               // i64
   uint32_t panel, rows;  // bytes of a panel row; rows of the tile
@@ -36,10 +38,12 @@ static Desc desc_of(Gpu *n, Tile s, const Type *t, bool trans) {
             .rows = t->ext[0],
             .trans = trans,
             .k = 32 / (uint32_t)dtype_size(t->dtype)};
-  uint64_t bits = bits_of(t, trans) + (s.base >> 4);
-  d.value = e_iadd(g, n->desc0, gpu_i64(n, (int64_t)bits));
-  LLVMTypeRef i64 = LLVMInt64TypeInContext(g->lc);
-  if (s.var) d.value = e_iadd(g, d.value, LLVMBuildZExt(g->b, s.var, i64, ""));
+  uint64_t bits = bits_of(t, trans), high = bits >> 32 << 32;
+  uint32_t low = (uint32_t)bits + (s.base >> 4);
+  V v = e_iadd(g, n->desc0, gpu_i32(n, low));
+  if (s.var) v = e_iadd(g, v, s.var);
+  v = LLVMBuildZExt(g->b, v, LLVMInt64TypeInContext(g->lc), "");
+  d.value = LLVMBuildOr(g->b, v, gpu_i64(n, (int64_t)high), "");
   return d;
 }
 

@@ -8,8 +8,9 @@
 //   z_j  = 2 ** (decays behind j) D^T b_j + sum over i of P_ij y_i
 //
 // with y_i the cotangent of what a read gives, e_j what is written, and P_ij as
-// T_ij but of x_i . b_j: the gradient of what is written. Writes that erase go
-// by walks (grad_walk.c). Two walks over the borders of chunks find S and D. A
+// T_ij but of x_i . b_j: the gradient of what is written, which the walk of the
+// cotangents has found already where writes erase (grad_walk.c): all else is of
+// these writes as of any. Two walks over the borders of chunks find S and D. A
 // decay's logarithm has the gradient that grad_gates.c derives, of the same
 // tiles:
 //
@@ -35,7 +36,7 @@ typedef struct Chunks {
   Grad *g;
   GradAdjoint *a;
   const GradWalk *w;
-  bool decays;
+  bool decays, erases;
   bool apart;                           // a kernel for each gradient
   uint32_t decay;                       // the item
   uint32_t chunk, at, use, write, sum;  // axes: of chunks; of steps in one
@@ -89,7 +90,6 @@ bool grad_chunks_fit(const GradAdjoint *a) {
       !is_short(g, w->col, COST_GRAD_CHUNK_BOTH))
     return false;
   for (uint32_t i = 0; i < w->n; i++) {
-    if (a->eraser[i]) return false;
     if (w->item[i].kind != GI_DECAY) continue;
     decays++;
     if (grad_at(g, w->item[i].x)->axes & (w->row | w->col)) return false;
@@ -296,7 +296,7 @@ static void walk_cotangents(Chunks *c) {
       put_write(c, &w, c->x[i], c->y[i], decayed(c, c->use, is_early(c, i)),
                 c->use);
   c->cotangent = border(c, &w);
-  if (!g->active[c->w->init]) return;
+  if (c->erases || !g->active[c->w->init]) return;
   GradNode last = {.code = GRAD_RESULT,
                    .dtype = DT_F32,
                    .axes = w.state,
@@ -550,7 +550,7 @@ static void give_decay(Chunks *c) {
 
 void grad_chunks(GradAdjoint *a) {
   Chunks *c = NEW(a->g->arena, Chunks);
-  *c = (Chunks){.g = a->g, .a = a, .w = a->w};
+  *c = (Chunks){.g = a->g, .a = a, .w = a->w, .erases = a->mirror.n != 0};
   const GradWalk *w = a->w;
   put_axes(c);
   if (are_long(a->g, w)) put_parts(c);
@@ -563,7 +563,8 @@ void grad_chunks(GradAdjoint *a) {
     const GradItem *item = &w->item[i];
     if (!c->b[i].v) continue;
     give(c, item->x, (Made){of_write(c, i), 0, OF_WRITE});
-    if (item->w) give(c, item->w, (Made){of_written(c, i), 0, OF_WRITTEN});
+    if (item->w && !c->erases)
+      give(c, item->w, (Made){of_written(c, i), 0, OF_WRITTEN});
   }
   if (gates) give_decay(c);
 }

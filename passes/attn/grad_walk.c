@@ -366,12 +366,16 @@ bool grad_reverse_walk(Grad *g, const GradWalk *w) {
   if (w->n == 2 && w->item[1].kind == GI_MAX)
     return maximum_back(a, &w->item[1]);
   number_items(a);
-  if (grad_chunks_fit(a)) {
+  bool chunks = grad_chunks_fit(a), erases = false;
+  for (uint32_t i = 0; i < w->n; i++) erases |= a->eraser[i] != 0;
+  if (!chunks || erases) {
+    walk_back(a);
+    give_written(a);
+  }
+  if (chunks) {
     grad_chunks(a);
     return true;
   }
-  walk_back(a);
-  give_written(a);
   walk_turned(a);
   walk_turned_back(a);
   return grad_gates(a);

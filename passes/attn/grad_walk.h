@@ -27,7 +27,8 @@ Gid grad_written(const GradAdjoint *a, uint32_t i);
 Gid grad_read_by(const GradAdjoint *a, uint32_t i);
 
 // ---- grad_chunks.c
-// The adjoint in chunks, of a walk that fits: nothing erases.
+// The adjoint in chunks, of a walk that fits; but what the walk of cotangents
+// gives where writes erase.
 bool grad_chunks_fit(const GradAdjoint *a);
 void grad_chunks(GradAdjoint *a);
 // v, of which what varies along `local` is 0 where `in` does not hold: vectors

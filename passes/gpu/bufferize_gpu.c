@@ -193,8 +193,15 @@ static void new_buffer(Legal *l, Value v) {
 }
 
 // ---------------------------------------------------------------- barriers
+// Nothing stands between fences and their product: sums pass through a fence
+// only if it is the op behind them.
+static Op *with_fences(Op *op) {
+  while (op->prev && op->prev->code == OP_WG_FENCE) op = op->prev;
+  return op;
+}
+
 static void barrier(Legal *l, Op *op) {
-  Builder b = in_front(l, op);
+  Builder b = in_front(l, with_fences(op));
   IrAttr all = attr_i(AT_THREADS, l->threads);
   if (l->instances == 1 || l->alone) ir_bare(&b, OP_GSYNC);
   else ir_op(&b, OP_BAR_SYNC, &l->id, 1, &all, 1, NULL, 0, 0);
@@ -222,7 +229,7 @@ static void mend(Legal *l, Builder *b, const Buffer *x) {
 
 // Waits in front of op until the copies of groups up to `group` are done.
 static void wait_for(Legal *l, Op *op, uint32_t group) {
-  Builder b = in_front(l, op);
+  Builder b = in_front(l, with_fences(op));
   IrAttr at = attr_i(AT_PENDING, l->groups - group);
   ir_op(&b, OP_CP_WAIT, NULL, 0, &at, 1, NULL, 0, 0);
   for (uint32_t i = 0; i < l->bufs.n; i++) {

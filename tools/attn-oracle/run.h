@@ -12,7 +12,7 @@ typedef struct Options {
   const char *file, *fn, *passes, *grad;
   const Target *target, *targets[MAX_TARGETS];
   uint32_t ntargets, limit;
-  int64_t tile_q, tile_k;
+  int64_t tile_q, tile_k, relief;
   const char *dims[MAX_DIMS], *ins[MAX_ARGS];
   uint32_t ndims, nins;
   int runs;

@@ -278,15 +278,19 @@ def repeats(backward, grads, torch):
 
 
 def kernel_times(run, torch):
-    """Microseconds of each kernel of a launch, by name."""
+    """Microseconds of each kernel of a launch, by name: from the end of the one
+    before, as each is launched early and waits for that."""
     from torch.profiler import ProfilerActivity, profile
     with profile(activities=[ProfilerActivity.CUDA]) as prof:
         run()
         torch.cuda.synchronize()
-    found = {}
-    for e in prof.events():
-        found[e.name] = found.get(e.name, 0) + e.device_time
-    return {k: round(v, 1) for k, v in found.items() if v}
+    found, end = {}, 0
+    for e in sorted((e for e in prof.events() if e.device_time),
+                    key=lambda e: e.time_range.end):
+        begin = max(e.time_range.start, end)
+        end = e.time_range.end
+        found[e.name] = found.get(e.name, 0) + end - begin
+    return {k: round(v, 1) for k, v in found.items()}
 
 
 def rotate(runs, passes, time_of):
